@@ -38,7 +38,7 @@ var ownImports = map[string][]string{
 	"cli/clustercmd": {"client", "sidecar", "sidecar/cluster/meta", "sidecar/cluster/transfer", "sidecar/config", "store", "store/replog", "wire", "cli/command", "cli/terminal"},
 	"cli/opscmd":     {"bench", "bench/load", "bench/system", "client", "sidecar", "sidecar/config", "wire", "cli/command", "cli/terminal"},
 	"cli/command":    {"client", "sidecar/config", "wire", "cli/terminal"},
-	"cli/terminal":   {},
+	"cli/terminal":   {"wire"},
 	"cli/clitest":    {"wire", "cli/command"},
 
 	"bench":         {"bench/load", "bench/measure", "bench/report", "bench/system", "client"},
@@ -92,9 +92,10 @@ var ownImports = map[string][]string{
 	"drr":             {},
 	"fingerprint":     {},
 	"ordered":         {},
-	"throttle":        {"ordered"},
+	"throttle":        {"ordered", "throttle/rate"},
+	"throttle/rate":   {},
 	"breaker":         {},
-	"wire":            {},
+	"wire":            {"throttle/rate"},
 	"docs":            {},
 
 	"examples/go/consumer": {},

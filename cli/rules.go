@@ -128,7 +128,7 @@ func (l *ruleList) String() string {
 		case l.MaxRetries > 0:
 			retries = fmt.Sprint(l.MaxRetries)
 		}
-		p.Row(l.Name, retries, terminal.FormatMs(l.InitialDelayMs), l.Multiplier, terminal.FormatMs(l.MaxDelayMs), l.Jitter)
+		p.Row(l.Name, retries, wire.FormatMs(l.InitialDelayMs), l.Multiplier, wire.FormatMs(l.MaxDelayMs), l.Jitter)
 	}
 	return terminal.Sections(t.Or("no error rules"), p.Or("no retry policies"))
 }
@@ -235,9 +235,9 @@ func (f *failureTest) String() string {
 	}
 	var delays []string
 	for _, d := range f.Delays {
-		text := terminal.FormatMs(int64(d.MaxMs))
+		text := wire.FormatMs(int64(d.MaxMs))
 		if d.MinMs != d.MaxMs {
-			text = terminal.FormatMs(int64(d.MinMs)) + " to " + text
+			text = wire.FormatMs(int64(d.MinMs)) + " to " + text
 		}
 		delays = append(delays, text)
 	}

@@ -62,9 +62,9 @@ func (s *Server) shareLimits(event func(typ, tail string, e wire.Event)) *limit.
 		SetAt: s.throttleSetAt,
 		Conflict: func(c limit.Conflict) {
 			s.limited.Warn("another fila has set limits of a shared throttle key later than this one; its limits are in force here, too",
-				"throttle", c.Key, "fila", c.By, "limits", c.InForce.String(), "own", c.Own.String())
+				"throttle", c.Key, "fila", c.By, "limits", control.WireLimits(c.InForce).Text(), "own", control.WireLimits(c.Own).Text())
 			event(wire.EventSharedConflict, c.Key, wire.Event{Key: c.Key, Data: map[string]any{
-				"kind": wire.PauseThrottle, "by": c.By, "changed_at": timestampOrNil(c.At), "limits": c.InForce.String(), "own": c.Own.String(),
+				"kind": wire.PauseThrottle, "by": c.By, "changed_at": timestampOrNil(c.At), "limits": control.WireLimits(c.InForce).Text(), "own": control.WireLimits(c.Own).Text(),
 			}})
 		},
 	})

@@ -6,19 +6,19 @@ import (
 	"sync/atomic"
 )
 
-// blockedCounts says how often a gate has held something back, by Kind.
+// blockedCounts counts by Kind how often a gate has blocked something.
 type blockedCounts [kindsOfGate]atomic.Int64
 
-// CountBlocked counts that the gate has held something back, if its key has limits of its
-// own: a message that begins to wait, or a call that is refused. It takes no lock.
+// CountBlocked counts a message that begins to wait for the gate, or a call that
+// the gate refuses, if its key has limits of its own. It takes no lock.
 func (g *Gate) CountBlocked(k Kind) {
 	if n := g.blocked.Load(); n != nil && k < kindsOfGate {
 		n[k].Add(1)
 	}
 }
 
-// CountBlocked is [Gate.CountBlocked] of the gate of a key, if there is one, for the kind of
-// that name.
+// CountBlocked calls [Gate.CountBlocked] for the gate of a key, if there is one,
+// with the kind of this name.
 func (g *Gates) CountBlocked(key, kind string) {
 	g.mu.Lock()
 	gate := g.mu.own[key]
@@ -30,15 +30,15 @@ func (g *Gates) CountBlocked(key, kind string) {
 	}
 }
 
-// BlockedCount says how often the gate of a key has held something back.
+// BlockedCount is how often the gate of a key has blocked something.
 type BlockedCount struct {
 	Key  string
 	Kind Kind
 	N    int64 // above 0, since the key has had limits of its own
 }
 
-// BlockedCounts returns those of the keys with limits of their own, of the first most keys
-// that have held something, in the order of keys.
+// BlockedCounts returns the counts above 0 of keys with limits of their own, in
+// the order of the keys, and for at most `most` keys.
 func (g *Gates) BlockedCounts(most int) (list []BlockedCount) {
 	g.mu.Lock()
 	own := maps.Clone(g.mu.own)

@@ -8,38 +8,37 @@ import (
 // bucket is a token bucket in exact arithmetic. This is the generic cell rate
 // algorithm (GCRA, ITU-T I.371, there the "virtual scheduling" and "continuous
 // state leaky bucket" forms), kept as a level instead of as a theoretical
-// arrival time: the level is tokens + frac/rate.Per thousandths, and nothing is
-// ever rounded, so there is no drift however often it is asked.
+// arrival time: the level is tokens + frac/rate.Per thousandths. It is never
+// rounded, so it does not drift.
 //
-// Invariants, top being burst - reserved:
+// Invariants, where top is burst - reserved:
 //
 //  1. tokens + frac/rate.Per <= top; frac < rate.Per; a full bucket has frac 0.
-//  2. A cost is taken only from a level that covers it, or from a full bucket
-//     of nothing held: so the level after it is at least min(0, burst - cost).
-//  3. Below that it gets only by charge, for messages that were in flight: while
-//     it is in debt nothing is taken.
+//  2. take needs a level that covers the cost, or a full bucket without a
+//     reservation: so the level after it is at least min(0, burst - cost).
+//  3. Only charge goes below that, for messages that were in flight. While the
+//     bucket is in debt it admits nothing.
 //
-// From 1 and 2 follows the bound: in an interval t the bucket can give what was
-// in it at most (burst), what flows in (rate * t), and the debt it may be left
-// in: max(burst, largest cost) + rate * t. With 3 it may be exceeded by what the
-// messages that were in flight at one moment had been underestimated by; what it
-// gave too much it lacks afterwards.
+// The bound follows from 1 and 2: in an interval t the bucket admits at most its
+// content (burst), its inflow (rate * t) and the debt that the last message may
+// leave: max(burst, largest cost) + rate * t. By 3 the bound may be exceeded by
+// the amount by which the costs of the messages in flight at one moment were
+// underestimated; the bucket admits that much less afterwards.
 //
-// What a reservation holds (see Reservation) was taken from the level already
-// but counts as given only when the message goes. Until then it makes the top
-// lower: otherwise the bucket would fill up behind it, and burst + reserved could
-// go at one moment.
+// The cost of a reservation (see Reservation) is taken from the level already,
+// but counts as used only when the message goes. Until then it lowers the top:
+// otherwise the bucket would refill, and burst + reserved could go at once.
 type bucket struct {
 	rate    Rate
 	burst   int64   // thousandths
 	tokens  int64   // thousandths, whole ones; negative: debt
-	frac    uint64  // a part of one thousandth, in 1/rate.Per
+	frac    uint64  // fraction of a thousandth, in units of 1/rate.Per
 	at      instant // the time of tokens and frac
-	changed instant // grants that are not later give nothing back
+	changed instant // grants up to this time get no refund
 	lows    lows
 }
 
-// settle brings the level up to time v.
+// advance brings the level up to time v.
 func (b *bucket) advance(v instant, reserved int64) {
 	top := b.burst - reserved
 	gone := v.since(b.at)
@@ -58,9 +57,9 @@ func (b *bucket) advance(v instant, reserved int64) {
 	}
 }
 
-// wait is how long a message of that cost has to wait from the time of the last
-// settle, if nothing else is taken: 0 if it may go, forever if it has to wait
-// for a reservation to end.
+// wait is how long a message of this cost has to wait after the last advance if
+// nothing else is taken: 0 if it may go, forever if it waits for the end of a
+// reservation.
 func (b *bucket) wait(cost, reserved int64) uint64 {
 	need := min(cost, b.burst)
 	if b.tokens >= need {
@@ -72,8 +71,8 @@ func (b *bucket) wait(cost, reserved int64) uint64 {
 	return b.until(need)
 }
 
-// until is how long it takes to reach the level, which is above the present one
-// (ns, rounded up).
+// until is the time until the bucket reaches a level above its present one (ns,
+// rounded up).
 func (b *bucket) until(level int64) uint64 {
 	hi, lo := bits.Mul64(uint64(level-b.tokens), uint64(b.rate.Per))
 	lo, borrow := bits.Sub64(lo, b.frac, 0)
@@ -87,19 +86,19 @@ func (b *bucket) until(level int64) uint64 {
 	return min(wait, math.MaxInt64)
 }
 
-// take takes a cost that wait has let pass, at the time of the last settle.
+// take takes a cost for which wait is 0, at the time of the last advance.
 func (b *bucket) take(cost, reserved int64) {
 	b.lows.note(b.at, b.room(reserved))
 	b.tokens -= cost
 }
 
-// charge takes a cost that has been used already, at the time of the last settle.
+// charge takes a cost that has been used already, at the time of the last advance.
 func (b *bucket) charge(cost, reserved int64) {
 	b.take(cost, reserved)
 	b.tokens = max(b.tokens, -MaxBurst)
 }
 
-// room is how much fits in up to the top (thousandths, rounded down).
+// room is how much fits into the bucket (thousandths, rounded down).
 func (b *bucket) room(reserved int64) int64 {
 	r := b.burst - reserved - b.tokens
 	if b.frac != 0 {
@@ -108,12 +107,11 @@ func (b *bucket) room(reserved int64) int64 {
 	return r
 }
 
-// putBack undoes a take that was made at time t, as far as that can be done
-// without giving more than the bound. Compare the real level with the level as
-// it would be had the cost never been taken. They differ by cost at t; later
-// takes leave the difference as it is; and it shrinks only when the other level
-// runs over, never below the room there was at any moment. So the smallest room
-// since then, if less than the cost, is what may be put back.
+// putBack refunds a take that was made at time t, as far as the bound allows.
+// Compare the real level with the level without that take. They differ by cost at
+// t. Later takes do not change the difference. It shrinks only when the level
+// without the take overflows, and never below the smallest room since t. So the
+// smaller of that room and the cost may be refunded.
 func (b *bucket) putBack(t instant, cost, reserved int64) {
 	if !t.after(b.changed) {
 		return
@@ -125,7 +123,7 @@ func (b *bucket) putBack(t instant, cost, reserved int64) {
 	}
 }
 
-// setLimits changes rate and burst at the time of the last settle.
+// setLimits changes rate and burst at the time of the last advance.
 func (b *bucket) setLimits(l Limits, reserved int64) {
 	b.frac, _, _ = mulDiv(b.frac, uint64(l.Rate.Per), 0, uint64(b.rate.Per))
 	b.rate, b.burst = l.Rate, l.burst()
@@ -134,9 +132,9 @@ func (b *bucket) setLimits(l Limits, reserved int64) {
 	b.advance(b.at, reserved)
 }
 
-// lows remembers the smallest room that a bucket had since any time in the
-// past, in a few entries: a stack of rooms that grow from old to new. Where
-// there are too many, the two oldest become one that is no larger than either.
+// lows remembers the smallest room that a bucket had since any time in the past,
+// in a few entries: a stack of rooms that grow from old to new. If it is full,
+// the two oldest entries are merged into one that is no larger than either.
 type lows struct {
 	n       int
 	entries [6]low
@@ -148,8 +146,8 @@ type low struct {
 }
 
 // note records the room before a take. Between takes the room only shrinks, so
-// that these are all the lows. A second take at the same moment finds more room
-// than the first.
+// these are all the lows. A second take at the same moment needs no entry, since
+// it finds more room than the first.
 func (s *lows) note(at instant, room int64) {
 	if s.n > 0 && s.entries[s.n-1].at == at {
 		return
@@ -166,8 +164,8 @@ func (s *lows) note(at instant, room int64) {
 	s.n++
 }
 
-// since is the smallest room noted after t. What was noted at t does not count:
-// it is what the take at t, or one before it, found.
+// since is the smallest room noted after t. An entry at t does not count: it is
+// the room that the take at t, or one before it, found.
 func (s *lows) since(t instant) int64 {
 	for _, e := range s.entries[:s.n] {
 		if e.at.after(t) {
@@ -177,8 +175,8 @@ func (s *lows) since(t instant) int64 {
 	return math.MaxInt64
 }
 
-// lower takes cost off every room noted after t: a take of that cost at t has
-// been undone, and the bucket was that much fuller, or less.
+// lower subtracts cost from every room noted after t, since a take of that cost
+// at t has been undone.
 func (s *lows) lower(t instant, cost int64) {
 	old := *s
 	s.n = 0

@@ -5,26 +5,25 @@ import (
 	"strings"
 )
 
-// dormant is the state of a gate that only waits for its bucket to fill or its window
-// to empty: nobody has a Set, a Ticket or a Wait of it, and it has neither limits of
-// its own nor a pause. It is what comes back exactly, and takes some 30 bytes instead
-// of several hundred, and 8 at most for each entry of a window:
+// dormant is the exact state of a gate that only waits for its bucket to fill or
+// its window to empty: no Set, Grant or Wait refers to it, and it has neither limits
+// of its own nor a pause. It takes some 30 bytes instead of several hundred, and at
+// most 8 more for each entry of the window:
 //
-//	ends    varint: the instant from which on it is as a new one
-//	at      varint: the instant of what follows
+//	ends    varint: the instant from which on the gate is like a new one
+//	at      varint: the instant of the state that follows
 //	parts   byte: hasBucket, hasWindow, isOpen
 //	tokens  varint  \ of the bucket
 //	frac    uvarint /
-//	first   uvarint, with isOpen: how long before the newest span's end its first entry was
-//	spans   from the newest to the oldest, to the end: uvarint of how much earlier it
-//	        ended than the span before (the first: than at), doubled, plus 1 if a
-//	        uvarint of its count follows; otherwise that is 1
+//	first   uvarint, with isOpen: time from the first entry of the newest span to its end
+//	spans   from the newest to the oldest, to the end of the text: a uvarint of the
+//	        time from its end to the end of the span before (for the newest: to at),
+//	        doubled, plus 1 if a uvarint of its count follows; otherwise the count is 1
 //
-// The limits are not part of it: they are those of the longest prefix, and SetPrefix
-// works out the dormant gates that it concerns anew. What a Ticket of earlier could
-// give back is not either: there is none.
+// The limits are not included: the longest prefix has them, and SetPrefix rewrites
+// the dormant gates that it changes. Nor is the room for refunds: no Grant is out.
 //
-// The empty string is no dormant gate.
+// The empty string means no dormant gate.
 type dormant string
 
 const (
@@ -33,18 +32,17 @@ const (
 	isOpen // the newest span may take more
 )
 
-// awakeIdle is how many gates that nobody uses stay as they are, since they may be
-// used again at once.
+// awakeIdle is how many idle gates stay awake, since they may be used again soon.
 const awakeIdle = 256
 
-// sleepy reports whether all that the gate has is in a bucket and a window. It needs
+// canSleep reports whether bucket and window are all the state of the gate. It needs
 // g.mu.
 func (g *Gate) canSleep(last int64) bool {
 	return g.mu.share == nil && g.mu.inFlight == 0 && g.mu.reserved == 0 && g.mu.waiting.head == nil && g.pause(last) == 0
 }
 
-// asDormant is the gate at time v, that of its last settle, for one that is sleepy. It
-// needs g.mu. The text of it is in buf, which may grow.
+// asDormant appends the dormant form of the gate to buf. v is the time of its last
+// advance, and canSleep must be true. It needs g.mu.
 func (g *Gate) asDormant(v instant, buf []byte) []byte {
 	ends, parts := v, byte(0)
 	b, w := g.mu.bucket, g.mu.window
@@ -94,21 +92,20 @@ func (w *window) appendSpans(buf []byte, v instant, open bool) []byte {
 	return buf
 }
 
-// over reports whether the gate is as a new one at time v.
+// over reports whether the gate is like a new one at time v.
 func (d dormant) over(v instant) bool {
 	r := reader{text: string(d)}
 	return !instant(r.varint()).after(v)
 }
 
-// body is the memory of a gate with bucket and window.
+// body is one allocation for a gate with bucket and window.
 type body struct {
 	gate   Gate
 	bucket bucket
 	window window
 }
 
-// wake makes a gate of d in p, where another one may have been, with the limits that it
-// had.
+// wake rebuilds a gate from d and its limits l in p. p may have held another gate.
 func (g *Gates) wake(p *body, key string, d dormant, l Limits) *Gate {
 	spans := p.window.spans
 	*p = body{gate: Gate{key: key, gates: g}}
@@ -136,7 +133,7 @@ func (g *Gates) wake(p *body, key string, d dormant, l Limits) *Gate {
 	return gate
 }
 
-// readSpans undoes appendSpans.
+// readSpans reads the text of appendSpans.
 func (w *window) readSpans(r *reader, v instant, open bool) {
 	var first uint64
 	if open {
@@ -160,9 +157,9 @@ func (w *window) readSpans(r *reader, v instant, open bool) {
 	}
 }
 
-// What follows needs g.mu.
+// The functions below need g.mu.
 
-// exists reports whether a key has a gate.
+// exists reports whether a key has a gate, awake or dormant.
 func (g *Gates) exists(key string) bool {
 	if g.mu.gates.all[key] != nil {
 		return true
@@ -171,7 +168,7 @@ func (g *Gates) exists(key string) bool {
 	return d != ""
 }
 
-// awake is the gate of a key, if it has one, which it wakes.
+// awake returns the gate of a key, woken if it was dormant, or nil.
 func (g *Gates) awake(key string) *Gate {
 	if gate := g.mu.gates.all[key]; gate != nil {
 		return gate
@@ -191,8 +188,8 @@ func (g *Gates) awake(key string) *Gate {
 	return gate
 }
 
-// sleep makes an idle gate dormant, if it can be. It reports whether it is idle no
-// more.
+// sleep makes an idle gate dormant if it can. It reports whether the gate has left
+// the idle list.
 func (g *Gates) sleep(gate *Gate, now int64) bool {
 	gate.mu.Lock()
 	v, last := g.clock.tick(now)
@@ -211,8 +208,8 @@ func (g *Gates) sleep(gate *Gate, now int64) bool {
 	return true
 }
 
-// changeDormant gives a dormant gate other limits. It reports whether it is needed
-// still.
+// changeDormant gives a dormant gate other limits. It reports whether the gate is
+// still needed.
 func (g *Gates) changeDormant(key string, d dormant, old, next Limits, now int64) bool {
 	if old == next {
 		return true
@@ -230,7 +227,7 @@ func (g *Gates) changeDormant(key string, d dormant, old, next Limits, now int64
 	return true
 }
 
-// checkDormant forgets the next dormant gate if nobody needs it.
+// checkDormant drops the next dormant gate if it is not needed any more.
 func (g *Gates) checkDormant(now int64) {
 	key, d, _ := g.mu.listed.Next(&g.mu.dormantCursor)
 	if d != "" {
@@ -238,7 +235,7 @@ func (g *Gates) checkDormant(now int64) {
 	}
 }
 
-// forgetDormant forgets a dormant gate if its state has run off.
+// forgetDormant drops a dormant gate whose state is the state of a new gate.
 func (g *Gates) forgetDormant(key string, d dormant, now int64) bool {
 	g.mu.visits++
 	if v, _ := g.clock.tick(now); !d.over(v) {
@@ -248,7 +245,7 @@ func (g *Gates) forgetDormant(key string, d dormant, now int64) bool {
 	return true
 }
 
-// drop forgets a gate.
+// drop removes a gate from the registry.
 func (g *Gates) drop(key string) {
 	if gate := g.mu.gates.all[key]; gate != nil && g.fleet != nil {
 		gate.mu.Lock()

@@ -5,18 +5,18 @@ import (
 	"sync/atomic"
 )
 
-// Kind is what holds a message back.
+// Kind is what blocks a message.
 type Kind uint8
 
 // The kinds of a Block.
 const (
 	Open        Kind = iota // nothing
-	ByRate                  // the token bucket has too little in it
+	ByRate                  // the token bucket has too few tokens
 	ByWindow                // the sliding window is full
-	ByInFlight              // as many are in flight as may be
-	ByReserved              // a Reservation holds what it would take
+	ByInFlight              // the concurrency limit is reached
+	ByReserved              // a Reservation has what the message needs
 	ByTurn                  // the gate is open, but other queues wait for it
-	ByPause                 // somebody has shut it, see Gates.Pause
+	ByPause                 // an operator has paused it, see Gates.Pause
 	kindsOfGate             // the number of kinds
 )
 
@@ -30,20 +30,19 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// Block says which gate holds a message back. Of several that do, it is the one
-// that opens last as far as is known: the place to wait.
+// Block names the gate that blocks a message. If several do, it is the gate that
+// opens last as far as is known: the one to wait for.
 type Block struct {
 	Gate *Gate
 	Kind Kind
-	// At is when the gate may open, in Unix nanoseconds: not later than that if
-	// nothing else takes from it. Never if it is opened by a release, by a turn,
-	// by a change of limits or by the end of a pause instead of by time.
+	// At is when the gate opens at the latest if nothing else takes from it, in
+	// Unix nanoseconds. It is Never if time alone does not open the gate.
 	At int64
 }
 
-// Gate holds the state of one throttle key: bucket, window and the number in
-// flight. It belongs to a Gates, and stays the same as long as a Set, a limit of
-// its own or a pause refers to it. Safe for concurrent use.
+// Gate is the state of one throttle key: bucket, window and the number of
+// messages in flight. It belongs to a Gates, and stays the same object while a
+// Set, a limit of its own or a pause refers to it. It is safe for concurrent use.
 type Gate struct {
 	key   string
 	gates *Gates
@@ -53,31 +52,31 @@ type Gate struct {
 		limits   Limits
 		bucket   *bucket // nil without a rate
 		window   *window // nil without a window
-		inFlight int64   // counted without a limit too: one may come later
-		// What the one Reservation holds here: its cost in thousandths, or 0.
+		inFlight int64   // counted even without a limit, since one may be set later
+		// The cost that the Reservation has taken here in thousandths, or 0.
 		reserved int64
 		paused   int64 // until when (Unix ns), see pause.go; 0: not paused
 		waiting  waiting
-		guest    bool   // the last to be let in was a Guest, while queues waited
+		guest    bool   // the gate admitted a Guest last, while queues waited
 		share    *share // nil: the limits are those of this process alone
 	}
 
 	blocked atomic.Pointer[blockedCounts] // nil: not counted, the gate has never had limits of its own
 
-	// The rest belongs to Gates.mu.
-	refs     int  // sets that have it
+	// Gates.mu guards the fields below.
+	refs     int  // number of sets with this gate
 	declared bool // it has limits of its own
 	used     bool // a set has had it
-	idle     int  // its place among the idle gates + 1; 0: not there
+	idle     int  // index in Gates.mu.idle + 1; 0: not there
 }
 
 // Key is the throttle key of the gate.
 func (g *Gate) Key() string { return g.key }
 
-// What follows needs g.mu.
+// The functions below need g.mu.
 
-// settle brings everything that time changes up to v, which was read from the
-// clock after g.mu was taken: so it never goes back.
+// advance brings bucket and window up to v. Callers read v from the clock after
+// they have locked g.mu, so v never goes back.
 func (g *Gate) advance(v instant) {
 	if b := g.mu.bucket; b != nil {
 		b.advance(v, g.mu.reserved)
@@ -87,12 +86,12 @@ func (g *Gate) advance(v instant) {
 	}
 }
 
-// reservedEntries is what the reservation takes in a window.
+// reservedEntries is the number of window entries of the reservation.
 func (g *Gate) reservedEntries() int64 { return min(g.mu.reserved, 1) }
 
-// admit settles the gate and says what holds a message of that cost back and
-// for how long (ns): Open and 0 if nothing does. v and last are from one tick of
-// the clock.
+// admit advances the gate and returns what blocks a message of this cost and for
+// how long (ns): Open and 0 if nothing does. v and last come from one tick of the
+// clock.
 func (g *Gate) admit(v instant, last, cost int64) (Kind, uint64) {
 	if s := g.mu.share; s != nil && s.by != owned {
 		return s.admit(g, v, last, cost)
@@ -121,7 +120,7 @@ func (g *Gate) admit(v instant, last, cost int64) (Kind, uint64) {
 	return kind, wait
 }
 
-// take lets a message of that owner in that admit has found no obstacle for.
+// take admits a message that admit has found Open for.
 func (g *Gate) take(v instant, cost int64, owner any) {
 	g.mu.guest = owner == Guest && g.mu.waiting.head != nil
 	if s := g.mu.share; s != nil {
@@ -152,9 +151,9 @@ func (g *Gate) leave() {
 	}
 }
 
-// setLimits makes l count from v on. sinceStart says that the gate is new:
-// nobody has a grant of it, and it begins as the Start of its registry says.
-// Otherwise what is added begins full (a bucket) or empty (a window).
+// setLimits applies l from v on. sinceStart is true for a new gate, which has no
+// grants and begins as the Start of its registry says. Otherwise a new bucket
+// begins full and a new window empty.
 func (g *Gate) setLimits(l Limits, v instant, sinceStart bool) {
 	changed := v
 	if sinceStart {
@@ -171,7 +170,7 @@ func (g *Gate) setLimits(l Limits, v instant, sinceStart bool) {
 	g.setParts(l, v, changed, sinceStart)
 }
 
-// setParts makes bucket and window go by l.
+// setParts gives bucket and window the limits l.
 func (g *Gate) setParts(l Limits, v, changed instant, sinceStart bool) {
 	m := &g.mu
 	g.advance(v)
@@ -205,8 +204,8 @@ func (g *Gate) setParts(l Limits, v, changed instant, sinceStart bool) {
 	g.advance(v)
 }
 
-// fresh reports whether the gate is as a new one would be, so that it can be
-// forgotten.
+// fresh reports whether the state is the state of a new gate, so that the
+// registry may drop the gate.
 func (g *Gate) fresh(v instant, last int64) bool {
 	m := &g.mu
 	if m.inFlight != 0 || m.reserved != 0 || m.waiting.head != nil || g.pause(last) != 0 {
@@ -219,35 +218,35 @@ func (g *Gate) fresh(v instant, last int64) bool {
 	return (m.bucket == nil || m.bucket.tokens == m.bucket.burst) && (m.window == nil || m.window.empty())
 }
 
-// Info is what a gate looks like at one moment.
+// Info is the state of a gate at one moment.
 type Info struct {
 	Key    string
 	Limits Limits // the burst is filled in
-	// Tokens in the bucket in thousandths, rounded down; negative: debt. Of what a fleet
-	// shares: what it has lent.
+	// Tokens in the bucket in thousandths, rounded down; negative: debt. For a
+	// shared gate: the tokens of its leases.
 	Tokens int64
-	// BucketFull is how long it takes until the bucket is full, and WindowEmpty until
-	// the window is empty, if nothing is taken (ns).
+	// BucketFull and WindowEmpty are the times until the bucket is full and the
+	// window empty if nothing is taken (ns).
 	BucketFull, WindowEmpty int64
-	// InWindow is how many messages count in the window. After a crash, while
-	// nobody knows, it is the limit.
+	// InWindow is the number of messages in the window. While it is unknown
+	// after a crash, it is the limit.
 	InWindow int64
-	// InFlight is how many messages are in flight, limit or not.
+	// InFlight is the number of messages in flight, with or without a limit.
 	InFlight int64
-	// Held is the cost of the Reservation that holds the gate, in thousandths,
+	// Reserved is the cost that the Reservation has taken here, in thousandths,
 	// or 0.
 	Reserved int64
-	// PausedUntil is when the pause ends that is in force (Unix ns): Never if
-	// only a resume ends it, 0 if there is none.
+	// PausedUntil is when the pause ends (Unix ns): Never if only a resume ends
+	// it, 0 without a pause.
 	PausedUntil int64
-	// Waiting is how many queues wait for the gate.
+	// Waiting is the number of queues that wait for the gate.
 	Waiting int
-	// Kind and At say what a message of cost 1 would find, as in a Block.
+	// Kind and At are the Block of a message of cost 1.
 	Kind Kind
 	At   int64
 }
 
-// Info returns the gate's condition at time now and changes nothing.
+// Info returns the state of the gate at time now and changes nothing.
 func (g *Gate) Info(now int64) Info {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -16,51 +16,51 @@ import (
 // ErrKeys is returned when a message has more than MaxKeys different keys.
 var ErrKeys = errors.New("too many throttle keys")
 
-// Start says how gates begin whose state is not known.
+// Start describes how gates without a known state begin.
 type Start struct {
-	// Crashed: what was used before the start is lost, so everything counts as
-	// used: buckets begin empty at the start, windows full. Otherwise buckets
-	// begin full and windows empty, and Restore brings back those that were not.
+	// Crashed means that the usage before the start is lost, so that all of it
+	// counts as used: buckets begin empty and windows full. Otherwise buckets
+	// begin full and windows empty, and Restore brings back the others.
 	Crashed bool
-	// WindowHold is how long after a crash windows stay full, in nanoseconds,
-	// if that is less than the window. With MaxWindow the limit holds over the
-	// crash, whatever it takes; with less, windows longer than that may admit
-	// up to twice their limit once.
+	// WindowHold is how long after a crash windows stay full, in nanoseconds, if
+	// that is less than the window. With MaxWindow every limit holds across the
+	// crash. With less, a window longer than that may admit up to twice its
+	// limit once.
 	WindowHold int64
 }
 
 // Gates is the registry of the gates of a process by throttle key. A gate exists
-// while a Set has it, while its key has limits of its own or is paused, or until
-// its state is what that of a new gate would be. One that only waits for that is
-// dormant: all of it is a short text, from which it is made again when somebody needs
-// it. Safe for concurrent use.
+// while a Set has it, while its key has limits of its own or is paused, and until
+// its state is the state of a new gate. A gate that only waits for the latter is
+// dormant: a short text holds its state, and the registry rebuilds the gate from
+// it on demand. Gates is safe for concurrent use.
 type Gates struct {
 	start    Start
 	startAt  instant
 	clock    clock
 	fleet    Fleet // nil: nothing is shared
 	reserved atomic.Pointer[Reservation]
-	count    atomic.Int64 // gates, dormant ones too; written under mu
+	count    atomic.Int64 // gates, dormant ones included; written under mu
 
 	mu struct {
 		sync.Mutex
-		gates         shrinking[*Gate]     // those that are awake
-		own           map[string]*Gate     // those of keys with limits of their own
-		named         map[string]bool      // keys to be listed without a gate, see Name
-		listed        ordered.Map[dormant] // all gates and named; empty: awake, or none
+		gates         shrinking[*Gate]     // awake gates
+		own           map[string]*Gate     // gates of keys with limits of their own
+		named         map[string]bool      // keys that Page lists even without a gate, see Name
+		listed        ordered.Map[dormant] // keys of all gates and of named; an empty value: awake, or no gate
 		sets          shrinking[*Set]
 		prefixes      prefixes
-		idle          []*Gate        // those awake without sets, to be looked at by sweep
-		idleCursor    int            // where sweep is in idle
-		dormantCursor ordered.Cursor // where sweep is in listed
-		awakeIdle     int            // so many idle ones stay awake
-		visits        uint64         // of idle gates, to see whether they may be forgotten
-		buf           []byte         // of sleep
+		idle          []*Gate        // awake gates without sets; sweep checks them
+		idleCursor    int            // position of sweep in idle
+		dormantCursor ordered.Cursor // position of sweep in listed
+		awakeIdle     int            // how many idle gates stay awake
+		visits        uint64         // see Visits
+		buf           []byte         // scratch of sleep
 	}
 }
 
-// New makes an empty registry that starts at time now. Set limits and Restore
-// before the first Set is made and the first key is paused.
+// New returns an empty registry that starts at time now. Set limits and call
+// Restore before making the first Set and pausing the first key.
 func New(start Start, now int64) *Gates {
 	g := &Gates{start: start}
 	g.start.WindowHold = max(0, start.WindowHold)
@@ -72,9 +72,9 @@ func New(start Start, now int64) *Gates {
 }
 
 // Set returns the set of gates of a message with these keys, in any order and
-// with repetitions. Each Set that is returned must be closed once: the messages
-// that share it are counted. No keys make the nil Set. ErrKeys if there are more
-// than MaxKeys different ones.
+// with repetitions. Close each returned Set once, since the messages that share
+// it are counted. Without keys it returns the nil Set. It returns ErrKeys for
+// more than MaxKeys different keys.
 func (g *Gates) Set(keys []string, now int64) (*Set, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -108,8 +108,7 @@ func (g *Gates) Set(keys []string, now int64) (*Set, error) {
 	return s, nil
 }
 
-// Close gives back a Set that Gates.Set has returned. Its grants must have been
-// given back before.
+// Close returns a Set of Gates.Set. Its grants must have been returned before.
 func (g *Gates) Close(s *Set, now int64) {
 	if s == nil {
 		return
@@ -129,12 +128,12 @@ func (g *Gates) Close(s *Set, now int64) {
 	g.sweep(now, steps)
 }
 
-// SetLimits gives a key limits of its own, which count at once; zero Limits take
-// them away, so that the longest prefix counts (SetPrefix). What has been used
-// stays used: a bucket keeps its level or what the new burst leaves of it, a
-// window its entries, and messages in flight count even where there was no
-// limit before. It appends to wake whom to tell (see Wait.Pass), and returns an
-// error that wraps ErrLimits, changing nothing, if a value is out of range.
+// SetLimits gives a key limits of its own, which apply at once. Zero Limits
+// remove them, so that the limits of the longest prefix apply (SetPrefix). Usage
+// stays: a bucket keeps its level up to the new burst, a window its entries, and
+// messages in flight count even if there was no limit before. SetLimits appends
+// the waiters to notify to wake (see Wait.Pass). If a value is out of range it
+// changes nothing and returns an error that wraps ErrLimits.
 func (g *Gates) SetLimits(key string, l Limits, now int64, wake []*Wait) ([]*Wait, error) {
 	if err := l.Validate(); err != nil {
 		return wake, err
@@ -164,10 +163,10 @@ func (g *Gates) SetLimits(key string, l Limits, now int64, wake []*Wait) ([]*Wai
 	return wake, nil
 }
 
-// SetPrefix gives limits to every key that begins with prefix, each of them to
+// SetPrefix gives every key that begins with prefix these limits, each key for
 // itself, unless the key has limits of its own or a longer prefix fits. Zero
-// Limits take them away. Otherwise as SetLimits. It looks at every gate whose key
-// begins so.
+// Limits remove them. Otherwise it is like SetLimits. It visits every gate whose
+// key begins with prefix.
 func (g *Gates) SetPrefix(prefix string, l Limits, now int64, wake []*Wait) ([]*Wait, error) {
 	if err := l.Validate(); err != nil {
 		return wake, err
@@ -198,8 +197,8 @@ func (g *Gates) SetPrefix(prefix string, l Limits, now int64, wake []*Wait) ([]*
 	return wake, nil
 }
 
-// Limits returns the limits that a key has now, its own or those of a prefix,
-// whether or not a gate exists. The burst is as it was given.
+// Limits returns the limits of a key, its own or the limits of a prefix, whether
+// or not a gate exists. A burst of 0 is not replaced by its default.
 func (g *Gates) Limits(key string) Limits {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -211,8 +210,8 @@ func (g *Gates) Limits(key string) Limits {
 	return g.mu.prefixes.of(key)
 }
 
-// Used reports whether any Set has had the limits of a key of its own, or with prefix the
-// limits of those that begin so.
+// Used reports whether any Set has used the limits of this key, or of this
+// prefix if prefix is true.
 func (g *Gates) Used(key string, prefix bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -223,7 +222,7 @@ func (g *Gates) Used(key string, prefix bool) bool {
 	return gate != nil && gate.used
 }
 
-// Find returns the gate of a key if there is one, to look at it.
+// Find returns the gate of a key if there is one.
 func (g *Gates) Find(key string) (*Gate, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -231,8 +230,7 @@ func (g *Gates) Find(key string) (*Gate, bool) {
 	return gate, gate != nil
 }
 
-// Name has a key listed whether or not it has a gate, until it is not to be any
-// more.
+// Name sets whether Page lists a key that has no gate.
 func (g *Gates) Name(key string, listed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -249,17 +247,17 @@ func (g *Gates) Name(key string, listed bool) {
 }
 
 // Page lists the keys that have gates or are named, a page at a time; see
-// [ordered.Set.Page]. It looks at no gate: some of them may be such as nobody needs
-// (Look).
+// [ordered.Set.Page]. It does not check whether the gates are still needed, see
+// Look.
 func (g *Gates) Page(prefix, after string, offset, limit int) ordered.Page {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.mu.listed.Page(prefix, after, offset, limit)
 }
 
-// Look describes the gate of a key for a list. A gate that nobody needs any more is
-// forgotten on this occasion. gate is false if there is none, listed if the key would
-// not be in a Page either.
+// Look describes the gate of a key for a list, and drops the gate if it is not
+// needed any more. gate reports whether there is one, listed whether Page lists
+// the key.
 func (g *Gates) Look(key string, now int64) (i Info, gate, listed bool) {
 	found, listed := g.needed(key, now)
 	if found == nil {
@@ -268,7 +266,7 @@ func (g *Gates) Look(key string, now int64) (i Info, gate, listed bool) {
 	return found.Info(now), true, true
 }
 
-// needed is the gate of a key, unless nobody needs it.
+// needed returns the gate of a key, or nil if it is not needed any more.
 func (g *Gates) needed(key string, now int64) (gate *Gate, listed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -277,7 +275,7 @@ func (g *Gates) needed(key string, now int64) (gate *Gate, listed bool) {
 		gate = nil
 	} else if gate == nil {
 		if d, _ := g.mu.listed.Get(key); d != "" && !g.forgetDormant(key, d, now) {
-			gate = g.wake(new(body), key, d, g.mu.prefixes.of(key)) // for the one look; it sleeps on
+			gate = g.wake(new(body), key, d, g.mu.prefixes.of(key)) // a copy; the gate stays dormant
 		}
 	}
 	return gate, gate != nil || g.mu.named[key]
@@ -286,17 +284,17 @@ func (g *Gates) needed(key string, now int64) (gate *Gate, listed bool) {
 // Count is how many gates there are. It takes no lock.
 func (g *Gates) Count() int64 { return g.count.Load() }
 
-// Visits is how many gates without messages have been looked at so far, whether
-// they may be forgotten.
+// Visits is how often the registry has checked so far whether an idle gate may be
+// dropped.
 func (g *Gates) Visits() uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.mu.visits
 }
 
-// Full reports whether a message with these keys would bring a gate more than limit.
-// It looks for gates that nobody needs before it says so, but forgets none that
-// differs from a new one. Short of the limit it takes no lock.
+// Full reports whether a message with these keys would make the registry exceed
+// limit gates. It first drops a few gates that do not differ from new ones. Below
+// the limit it takes no lock.
 func (g *Gates) Full(keys []string, limit, now int64) bool {
 	if len(keys) == 0 || g.count.Load()+int64(len(keys)) <= limit {
 		return false
@@ -316,13 +314,12 @@ func (g *Gates) Full(keys []string, limit, now int64) bool {
 	return false
 }
 
-// fullSteps is how many gates without users a message looks at that would bring one
-// too many.
+// fullSteps is how many idle gates Full checks.
 const fullSteps = 16
 
-// What follows needs g.mu.
+// The functions below need g.mu.
 
-// gate finds or makes the gate of a key that gets a user.
+// gate finds or makes the gate of a key for a Set.
 func (g *Gates) gate(key string, now int64) *Gate {
 	gate := g.awake(key)
 	if gate == nil {
@@ -338,9 +335,9 @@ func (g *Gates) gate(key string, now int64) *Gate {
 	return gate
 }
 
-// newGate makes a gate, which rests.
+// newGate makes an idle gate.
 func (g *Gates) newGate(key string, l Limits, now int64) *Gate {
-	// The key of a message is a part of a longer text, which the gate may outlive.
+	// The key of a message is a substring of a longer text, which the gate may outlive.
 	key = strings.Clone(key)
 	gate := &Gate{key: key, gates: g}
 	gate.mu.Lock()
@@ -357,11 +354,11 @@ func (g *Gates) newGate(key string, l Limits, now int64) *Gate {
 	return gate
 }
 
-// shrinking is a map that gives its memory back when it has got small, which a map by
-// itself does not.
+// shrinking is a map that frees memory when it has become small. Go's maps never
+// shrink.
 type shrinking[V any] struct {
 	all  map[string]V
-	peak int // the most that there were since the last copy
+	peak int // the largest length since the last copy
 }
 
 func (s *shrinking[V]) put(key string, value V) {
@@ -374,7 +371,7 @@ func (s *shrinking[V]) put(key string, value V) {
 
 func (s *shrinking[V]) remove(key string) {
 	delete(s.all, key)
-	// So few are left that copying them is nothing beside what has been removed.
+	// Copying the few that are left costs nothing beside the removals before.
 	if n := len(s.all); s.peak > 1024 && n < s.peak/64 {
 		few := make(map[string]V, n)
 		maps.Copy(few, s.all)
@@ -382,8 +379,8 @@ func (s *shrinking[V]) remove(key string) {
 	}
 }
 
-// change gives a gate other limits and tells who has the turn, whose time to
-// try again is another now.
+// change sets limits and notifies the head of the waiters, since it has to try
+// again at another time.
 func (g *Gate) change(l Limits, now int64, wake []*Wait) []*Wait {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -399,7 +396,7 @@ func (g *Gate) change(l Limits, now int64, wake []*Wait) []*Wait {
 	return g.mu.waiting.notifyHead(wake)
 }
 
-// rest lists a gate without users for sweep.
+// addIdle lists a gate without users for sweep.
 func (g *Gates) addIdle(gate *Gate) {
 	if gate.idle == 0 {
 		g.mu.idle = append(g.mu.idle, gate)
@@ -420,8 +417,8 @@ func (g *Gates) removeIdle(gate *Gate) {
 	gate.idle = 0
 }
 
-// sweepSteps is how many gates without users Set and Close look at, beyond those
-// that they add, and how many dormant ones: so there are ever fewer.
+// sweepSteps is how many idle gates, and how many dormant ones, Set and Close
+// check, beyond the idle ones that they add. So their number shrinks.
 const sweepSteps = 2
 
 func (g *Gates) sweep(now int64, steps int) {
@@ -433,8 +430,8 @@ func (g *Gates) sweep(now int64, steps int) {
 	}
 }
 
-// look forgets the next of the idle gates if nobody needs it, and makes it dormant if
-// there are more than shall be awake.
+// checkIdle drops the next idle gate if it is not needed, or makes it dormant if
+// more than awakeIdle gates are idle.
 func (g *Gates) checkIdle(now int64) {
 	if len(g.mu.idle) == 0 {
 		return
@@ -448,9 +445,9 @@ func (g *Gates) checkIdle(now int64) {
 	}
 }
 
-// forget forgets an idle gate if its state is what that of a new one would be. One
-// with limits of its own stays, but its memory goes. It reports whether the gate is
-// idle no more.
+// forget drops an idle gate whose state is the state of a new gate. A gate with
+// limits of its own stays, without the memory of its window. forget reports
+// whether the gate has left the idle list.
 func (g *Gates) forget(gate *Gate, now int64) bool {
 	g.mu.visits++
 	gate.mu.Lock()

@@ -3,29 +3,27 @@ package throttle
 import (
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
-	"time"
+
+	"github.com/filaq/fila/throttle/rate"
 )
 
-// The ranges of limits and costs.
+// Ranges of limits and costs.
 const (
 	One            = 1000                            // a cost of 1, in thousandths
 	MaxCost        = 1_000_000_000                   // thousandths: a cost of 1e6
 	MaxBurst       = 1_000_000_000 * One             // thousandths: a burst of 1e9
-	MaxRate        = 1_000_000_000                   // per second
+	MaxRate        = rate.MaxPerSecond               // messages per second
 	MaxWindow      = 365 * 24 * 3600 * 1_000_000_000 // ns: 365 days
 	MaxLimit       = 1_000_000_000                   // messages in a window
 	MaxConcurrency = 1_000_000_000                   // messages at once
 	MaxKeys        = 16                              // gates of one message
 	second         = 1_000_000_000                   // ns
-	maxRateCost    = 1_000_000_000 * 1_000_000_000   // keeps products of a Rate within 128 bits
-	maxDecimals    = 9                               // digits after the point that ParseRate takes
+	maxRateCost    = rate.MaxMessages * One          // keeps products of a Rate within 128 bits
 	maxPer         = MaxWindow                       // ns: the slowest rate is a thousandth a year
 )
 
-// ErrLimits is wrapped by every error about limits that are out of range. The
-// whole text names the field and says what is allowed.
+// ErrLimits is wrapped by every error about limits that are out of range. The error
+// text names the field and the allowed range.
 var ErrLimits = errors.New("limits out of range")
 
 // Rate is an exact fraction: Cost thousandths per Per nanoseconds. The zero
@@ -35,60 +33,31 @@ type Rate struct {
 	Per  int64 // ns, 1..365 days
 }
 
-// PerSecond is the Rate of so many thousandths per second: PerSecond(500) is
+// PerSecond returns the Rate of a number of thousandths per second: PerSecond(500) is
 // one message of cost 1 every two seconds.
 func PerSecond(thousandths int64) Rate { return Rate{Cost: thousandths, Per: second} }
 
-// ParseRate reads a rate per second without rounding: a decimal number with up
-// to nine digits after the point ("10", "0.5") or a fraction of two whole
-// numbers ("1/3", one every three seconds). It takes rates from one in 365 days
-// to 1e9 a second.
+// ParseRate parses a rate per second without rounding: a decimal number with up to
+// nine digits after the point ("10", "0.5") or a fraction of two whole numbers
+// ("1/3", one every three seconds). The range is one in 365 days to 1e9 a second.
 func ParseRate(s string) (Rate, error) {
-	num, den, fraction := strings.Cut(s, "/")
-	if !fraction {
-		whole, decimals, point := strings.Cut(s, ".")
-		if point && (decimals == "" || len(decimals) > maxDecimals) {
-			return Rate{}, rateError(s)
-		}
-		num, den = whole+decimals, "1"+strings.Repeat("0", len(decimals))
+	messages, seconds, err := rate.Parse(s)
+	if err != nil {
+		return Rate{}, fmt.Errorf("%w: rate %q: %w", ErrLimits, s, err)
 	}
-	n, err1 := strconv.ParseUint(num, 10, 63)
-	d, err2 := strconv.ParseUint(den, 10, 63)
-	if err1 != nil || err2 != nil || n == 0 || d == 0 {
-		return Rate{}, rateError(s)
-	}
-	g := gcd(n, d)
-	n, d = n/g, d/g
-	if n > maxRateCost/One || d > maxPer/second {
-		return Rate{}, rateError(s)
-	}
-	r := Rate{Cost: int64(n) * One, Per: int64(d) * second}
-	if err := r.validate(); err != nil {
-		return Rate{}, rateError(s)
-	}
-	return r, nil
+	return Rate{Cost: messages * One, Per: seconds * second}, nil
 }
 
-func rateError(s string) error {
-	return fmt.Errorf("%w: rate %q: allowed is a number per second such as 10 or 0.5, or a fraction such as 1/3, from 1/31536000 to %d", ErrLimits, s, MaxRate)
-}
-
-// String writes the rate as ParseRate reads it if it can be written so, and as
-// thousandths per nanoseconds otherwise.
+// String returns the text that ParseRate parses to r. A Rate that ParseRate cannot
+// return becomes thousandths per nanoseconds, and the zero Rate "none".
 func (r Rate) String() string {
-	if r == (Rate{}) {
+	switch {
+	case r == (Rate{}):
 		return "none"
-	}
-	if r.Per%second != 0 || r.Cost%One != 0 {
-		if r.Per == second {
-			return fmt.Sprintf("%d.%03d", r.Cost/One, r.Cost%One)
-		}
+	case r.Per%second != 0:
 		return fmt.Sprintf("%d/%dns", r.Cost, r.Per)
 	}
-	if r.Per == second {
-		return strconv.FormatInt(r.Cost/One, 10)
-	}
-	return fmt.Sprintf("%d/%d", r.Cost/One, r.Per/second)
+	return rate.Format(r.Cost, r.Per/second*One)
 }
 
 func (r Rate) validate() error {
@@ -103,27 +72,27 @@ func (r Rate) validate() error {
 	return nil
 }
 
-// Limits are what a throttle key is limited by. Each of the three may be
-// missing; the zero Limits admit everything.
+// Limits are the limits of a throttle key. Each of the three kinds is optional. The
+// zero Limits admit everything.
 type Limits struct {
-	// Rate fills the token bucket; a message takes its cost from it. Zero: no
-	// bucket.
+	// Rate fills the token bucket, from which each message takes its cost. Zero:
+	// no bucket.
 	Rate Rate
 	// Burst is the size of the bucket in thousandths, 1..MaxBurst. Zero: the
-	// larger of One and what the rate brings in a second.
+	// tokens of one second, at least One.
 	Burst int64
-	// Limit is how many messages, whatever they cost, may go in any Window:
-	// 1..MaxLimit. Zero: no sliding window.
+	// Limit is the number of messages of any cost in any Window, 1..MaxLimit.
+	// Zero: no sliding window.
 	Limit int64
-	// Window in nanoseconds, 1..MaxWindow; with Limit only.
+	// Window is in nanoseconds, 1..MaxWindow. It needs a Limit.
 	Window int64
-	// Concurrency is how many messages may be in flight at once,
-	// 1..MaxConcurrency. Zero: any number.
+	// Concurrency is the number of messages in flight, 1..MaxConcurrency. Zero:
+	// any number.
 	Concurrency int64
 }
 
-// Validate returns an error that wraps ErrLimits and names the field if a value
-// is out of its range, or comes without the one that it belongs to.
+// Validate returns an error that wraps ErrLimits and names the field if a value is out
+// of range or lacks the field that it depends on.
 func (l Limits) Validate() error {
 	switch {
 	case l.Burst != 0 && l.Rate == (Rate{}):
@@ -144,7 +113,7 @@ func (l Limits) Validate() error {
 	return nil
 }
 
-// or is l, or other if l limits nothing.
+// or returns l, or other if l is zero.
 func (l Limits) or(other Limits) Limits {
 	if l == (Limits{}) {
 		return other
@@ -152,7 +121,7 @@ func (l Limits) or(other Limits) Limits {
 	return l
 }
 
-// burst is the size of the bucket, the default filled in.
+// burst returns the size of the bucket, with the default filled in.
 func (l Limits) burst() int64 {
 	if l.Burst != 0 {
 		return l.Burst
@@ -164,37 +133,8 @@ func (l Limits) burst() int64 {
 	return max(One, int64(inASecond))
 }
 
-func gcd(a, b uint64) uint64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
-}
-
-// String puts limits into words: "rate 10 per second, burst 20; 5 in 1m0s; 3 in flight".
-func (l Limits) String() string {
-	var parts []string
-	if l.Rate != (Rate{}) {
-		text := "rate " + l.Rate.String() + " per second"
-		if l.Burst > 0 {
-			text += ", burst " + strconv.FormatFloat(float64(l.Burst)/One, 'f', -1, 64)
-		}
-		parts = append(parts, text)
-	}
-	if l.Limit > 0 {
-		parts = append(parts, fmt.Sprintf("%d in %s", l.Limit, time.Duration(l.Window)))
-	}
-	if l.Concurrency > 0 {
-		parts = append(parts, fmt.Sprintf("%d in flight", l.Concurrency))
-	}
-	if len(parts) == 0 {
-		return "none"
-	}
-	return strings.Join(parts, "; ")
-}
-
-// Gives is what the rate brings in d nanoseconds, in thousandths rounded down; at most
-// MaxBurst.
+// Gives returns how many thousandths the rate brings in d nanoseconds, rounded down and
+// at most MaxBurst.
 func (r Rate) Gives(d int64) int64 {
 	if d <= 0 || r == (Rate{}) {
 		return 0
@@ -206,8 +146,8 @@ func (r Rate) Gives(d int64) int64 {
 	return int64(n)
 }
 
-// Takes is how long it takes the rate to bring so many thousandths, in nanoseconds
-// rounded up; Never if that is beyond all bounds.
+// Takes returns how long the rate takes to bring a number of thousandths, in
+// nanoseconds rounded up; Never if that overflows.
 func (r Rate) Takes(thousandths int64) int64 {
 	if thousandths <= 0 {
 		return 0
@@ -222,8 +162,8 @@ func (r Rate) Takes(thousandths int64) int64 {
 	return int64(n)
 }
 
-// Full is the size of the bucket in thousandths, the default filled in; 0 without a
-// rate.
+// Full returns the size of the bucket in thousandths, with the default filled in; 0
+// without a rate.
 func (l Limits) Full() int64 {
 	if l.Rate == (Rate{}) {
 		return 0

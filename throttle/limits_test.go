@@ -20,14 +20,11 @@ func TestParseRate(t *testing.T) {
 		require.NoError(t, err, s)
 		require.Equal(t, r, again)
 	}
-	for _, s := range []string{
-		"", "0", "-1", "+1", "1e3", "NaN", "1/0", "0/1", "1.", "1.0000000001", "1000000001", "1/31536001",
-		"1/2/3", " 1", "1_0", "99999999999999999999", "1000000000000000/3", "0.00000001",
-	} {
-		_, err := ParseRate(s)
-		require.ErrorIs(t, err, ErrLimits, s)
-	}
+	_, err := ParseRate("1/0")
+	require.ErrorIs(t, err, ErrLimits)
+	require.ErrorContains(t, err, `rate "1/0": allowed is a number per second`)
 	require.Equal(t, "none", Rate{}.String())
+	require.Equal(t, "0.5", Rate{One, 2 * sec}.String())
 	require.Equal(t, "0.333", PerSecond(333).String())
 	require.Equal(t, "7/3ns", Rate{7, 3}.String())
 }

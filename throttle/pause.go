@@ -1,15 +1,14 @@
 package throttle
 
-// Pause shuts the gate of a key for everybody until a time (Unix ns), or with
-// Never until it is resumed; a time that is not after now, or 0, resumes it. The
-// latest call counts, whether it makes the pause longer or shorter. The key
-// needs no limits and no Set: it stays paused as long as it is, whoever comes
-// and goes. Messages in flight are not touched, rates and windows go on by the
-// clock, and queues keep their places in the round. A pause is not part of
-// Snapshot.
+// Pause shuts the gate of a key until a time (Unix ns), or with Never until it is
+// resumed. A time that is not after now, or 0, resumes it. The latest call counts,
+// whether it makes the pause longer or shorter. The key needs neither limits nor a
+// Set. A pause does not touch messages in flight, buckets and windows follow the
+// clock, and queues keep their places in the wait list. Snapshot does not include
+// pauses.
 //
-// It appends to wake whom to tell (see Wait.Pass): the queue that has the turn,
-// if the gate opens sooner than it knows.
+// Pause appends the head of the waiters to wake if the gate opens sooner than it
+// knows (see Wait.Pass).
 func (g *Gates) Pause(key string, until, now int64, wake []*Wait) []*Wait {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -34,9 +33,9 @@ func (g *Gates) Pause(key string, until, now int64, wake []*Wait) []*Wait {
 	return wake
 }
 
-// pause is how long the gate stays paused from time last on, in nanoseconds:
-// forever if only a resume ends it, 0 if it is not. A pause whose end has been
-// seen is over for good. It needs g.mu.
+// pause returns how long the gate stays paused after time last, in nanoseconds:
+// forever if only a resume ends it, 0 if it is not paused. Once the end of a pause
+// has been seen, it is over for good. It needs g.mu.
 func (g *Gate) pause(last int64) uint64 {
 	switch until := g.mu.paused; {
 	case until == 0:

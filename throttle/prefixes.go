@@ -2,25 +2,25 @@ package throttle
 
 import "slices"
 
-// prefixes are the limits of keys by how they begin. What finding them costs grows
-// with how many lengths there are among the prefixes, not with how many prefixes.
+// prefixes has the limits of keys by prefix. A lookup takes time in proportion to
+// the number of different lengths, not to the number of prefixes.
 type prefixes struct {
 	limits  map[string]Limits
-	used    map[string]bool // those of limits whose limits a key has had
+	used    map[string]bool // prefixes whose limits a key has used
 	lengths []prefixLength  // the longest first
 }
 
-// prefixLength is how many prefixes have a length.
+// prefixLength counts the prefixes of one length.
 type prefixLength struct{ length, prefixes int }
 
-// of is the limits of the longest prefix of a key; none if it has none.
+// of returns the limits of the longest prefix of a key, or zero Limits.
 func (p *prefixes) of(key string) Limits {
 	l, _ := p.longest(key, -1)
 	return l
 }
 
-// longest is the limits of the longest prefix of a key, of another length than except,
-// and its length, or -1.
+// longest returns the limits of the longest prefix of a key whose length is not
+// except, and its length, or -1.
 func (p *prefixes) longest(key string, except int) (Limits, int) {
 	for _, n := range p.lengths {
 		if n.length > len(key) || n.length == except {
@@ -33,14 +33,14 @@ func (p *prefixes) longest(key string, except int) (Limits, int) {
 	return Limits{}, -1
 }
 
-// use notes that a key goes by the limits of its longest prefix.
+// use marks the longest prefix of a key as used.
 func (p *prefixes) use(key string) {
 	if _, n := p.longest(key, -1); n >= 0 {
 		p.used[key[:n]] = true
 	}
 }
 
-// set gives a prefix limits; zero Limits take them away. It returns those of before.
+// set gives a prefix limits and returns its old ones. Zero Limits remove them.
 func (p *prefixes) set(prefix string, l Limits) (old Limits) {
 	old = p.limits[prefix]
 	if l == (Limits{}) {

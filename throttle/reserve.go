@@ -1,10 +1,9 @@
 package throttle
 
-// Reservation lets one message collect its gates one by one, so that it is not
-// starved by messages that need only some of them. What it has collected is
-// taken as far as others are concerned, but counts for the limits only when the
-// message goes. There is one at a time in a registry. It is used by one
-// goroutine at a time.
+// Reservation lets one message collect its gates one by one, so that messages that
+// need only some of them do not starve it. Others cannot use what it has
+// collected, but it counts for the limits only when the message goes. A registry
+// has one Reservation at a time. One goroutine at a time may use it.
 type Reservation struct {
 	gates     *Gates
 	set       *Set
@@ -12,9 +11,9 @@ type Reservation struct {
 	collected uint32 // a bit for each gate of the set
 }
 
-// Reserve starts a reservation for a message of that cost (thousandths), or
+// Reserve starts a reservation for a message of this cost (thousandths). It
 // reports false if there is one already or nothing to reserve. The caller calls
-// Acquire until that grants a Ticket, or else Cancel, before the set is closed.
+// Acquire until it returns a Grant, or else Cancel, before it closes the set.
 func (g *Gates) Reserve(s *Set, cost int64) (*Reservation, bool) {
 	if s == nil {
 		return nil, false
@@ -26,15 +25,14 @@ func (g *Gates) Reserve(s *Set, cost int64) (*Reservation, bool) {
 	return r, true
 }
 
-// Acquire takes what the gates of the set admit now, in addition to what is
-// held. When that is all of them the message may go: the Ticket is held and the
-// reservation over. Otherwise the Block says what is still missing. A gate that
-// other queues wait for is taken only in a turn of the owner there. It appends
-// to wake whom to tell (see Wait.Pass).
+// Acquire collects the gates of the set that admit the message now. When it has
+// all of them, it returns the Grant and the reservation is over. Otherwise the
+// Block names what is missing. At a gate with waiters it collects only if owner
+// has the turn. It appends the waiters to notify to wake (see Wait.Pass).
 //
-// Nothing is kept from others for the sake of a pause: while a gate of the set is
-// paused the Block says ByPause and nothing is held, what was is given back. The
-// caller should Cancel then, so that another message may reserve.
+// While a gate of the set is paused, Acquire returns what it has collected and a
+// Block of kind ByPause. The caller should Cancel then, so that another message
+// may reserve.
 func (r *Reservation) Acquire(now int64, owner any, wake []*Wait) (Grant, Block, []*Wait) {
 	s := r.set
 	s.lock()
@@ -56,8 +54,8 @@ func (r *Reservation) Acquire(now int64, owner any, wake []*Wait) (Grant, Block,
 			continue
 		}
 		if b := g.mu.bucket; b != nil {
-			// The message goes now and makes room, like a take: what the bucket
-			// lacked before may have come back since it was held.
+			// The message goes now, so the room counts from now on, as in a take:
+			// the bucket may have refilled since the cost was reserved.
 			b.lows.note(b.at, b.room(g.mu.reserved))
 		}
 		g.mu.reserved = 0
@@ -70,7 +68,7 @@ func (r *Reservation) Acquire(now int64, owner any, wake []*Wait) (Grant, Block,
 	return Grant{at: v, cost: uint32(r.cost), state: granted}, Block{}, wake
 }
 
-// paused finds the pause that ends last. The gates are locked.
+// paused returns the Block of the pause that ends last. The gates are locked.
 func (r *Reservation) paused(last int64) (block Block) {
 	for _, g := range r.set.gates {
 		if g.pause(last) != 0 && (block.Kind == Open || g.mu.paused > block.At) {
@@ -80,8 +78,8 @@ func (r *Reservation) paused(last int64) (block Block) {
 	return block
 }
 
-// collect holds what can be held and says what keeps the message from going.
-// The gates are locked.
+// collect reserves the gates that admit the message and returns what blocks it
+// still. The gates are locked.
 func (r *Reservation) collect(v instant, last int64, owner any, wake *[]*Wait) (block Block) {
 	var longest uint64
 	for i, g := range r.set.gates {
@@ -94,7 +92,7 @@ func (r *Reservation) collect(v instant, last int64, owner any, wake *[]*Wait) (
 		} else if kind, wait = g.admit(v, last, r.cost); kind == Open {
 			if head := g.mu.waiting.head; head != nil && owner != nil && head.Owner != owner {
 				kind, wait = ByTurn, forever
-			} else if g.mu.share == nil { // what is lent is not kept, it would end
+			} else if g.mu.share == nil { // leases end, so they are taken last
 				r.collected |= 1 << i
 				g.hold(r.cost)
 			}
@@ -110,7 +108,7 @@ func (r *Reservation) collect(v instant, last int64, owner any, wake *[]*Wait) (
 	return block
 }
 
-// Check says what is still missing, turns left aside, and changes nothing.
+// Check returns what is still missing, turns left aside, and changes nothing.
 func (r *Reservation) Check(now int64) (block Block, ok bool) {
 	s := r.set
 	s.lock()
@@ -133,7 +131,7 @@ func (r *Reservation) Check(now int64) (block Block, ok bool) {
 	return block, block.Kind == Open
 }
 
-// hold takes cost and a place in flight for the reservation. It needs g.mu.
+// hold reserves cost and counts the message as in flight. It needs g.mu.
 func (g *Gate) hold(cost int64) {
 	if b := g.mu.bucket; b != nil {
 		b.take(cost, 0)
@@ -142,9 +140,9 @@ func (g *Gate) hold(cost int64) {
 	g.mu.inFlight++
 }
 
-// ready is admit for the reservation that holds the gate: something is in its
-// way only if limits have been lowered since, or if a message that went before has
-// cost so much more than was taken for it that the bucket owes it. It needs g.mu.
+// ready is admit for a gate that the reservation has collected. It blocks only if
+// limits have been lowered since, or if a message before has cost so much more
+// than was taken that the bucket is in debt. It needs g.mu.
 func (g *Gate) ready(v instant) (Kind, uint64) {
 	g.advance(v)
 	if b := g.mu.bucket; b != nil {
@@ -163,8 +161,8 @@ func (g *Gate) ready(v instant) (Kind, uint64) {
 	return Open, 0
 }
 
-// Cancel gives back what is held. Nothing happens if the reservation is over.
-// It appends to wake whom to tell (see Wait.Pass).
+// Cancel returns what the reservation has collected. It does nothing if the
+// reservation is over. It appends the waiters to notify to wake (see Wait.Pass).
 func (r *Reservation) Cancel(now int64, wake []*Wait) []*Wait {
 	for i, g := range r.set.gates {
 		g.mu.Lock()
@@ -176,8 +174,8 @@ func (r *Reservation) Cancel(now int64, wake []*Wait) []*Wait {
 	return wake
 }
 
-// giveBack gives back what is held at the i-th gate, if anything is. It needs
-// g.mu.
+// giveBack returns what the reservation has collected at the i-th gate, if
+// anything. It needs g.mu.
 func (r *Reservation) giveBack(i int, g *Gate, v instant, last int64, wake []*Wait) []*Wait {
 	if r.collected&(1<<i) == 0 {
 		return wake
@@ -193,7 +191,7 @@ func (r *Reservation) giveBack(i int, g *Gate, v instant, last int64, wake []*Wa
 	return g.notifyIfEarlier(v, last, wake)
 }
 
-// over makes way for the next reservation.
+// over lets another message reserve.
 func (r *Reservation) over() {
 	r.collected = 0
 	r.gates.reserved.CompareAndSwap(r, nil)

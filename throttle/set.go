@@ -1,23 +1,22 @@
 package throttle
 
 // Set is the gates of a message, in the order of their keys. Messages with the
-// same keys share one Set, so that its address tells whether two messages pass
-// the same gates. Gates.Set makes them. A nil Set has no gates and admits
-// everything.
+// same keys share one Set, so two messages pass the same gates if and only if
+// their Sets are the same pointer. Gates.Set makes them. A nil Set has no gates
+// and admits everything.
 //
-// Locks: Acquire locks the gates of the set one after the other in the order of
-// their keys and holds all of them for the check and the taking, so two of them
-// never wait for each other. Everything else locks one gate at a time. Inside
-// of a gate's mutex only the clock's is taken, and Gates.mu is never taken
-// while a gate is locked.
+// Locks: Acquire locks the gates of the set in the order of their keys and keeps
+// all of them locked while it checks and takes, so two calls never deadlock.
+// Everything else locks one gate at a time. While a gate is locked, only the
+// clock's mutex may be taken, never Gates.mu.
 type Set struct {
 	gates []*Gate
 	name  string // its key in Gates.sets
-	refs  int    // belongs to Gates.mu
+	refs  int    // guarded by Gates.mu
 }
 
-// Grant is the right of one message to be in flight. It is given to exactly
-// one of Release and Undo, which clear it; a cleared or zero Grant is ignored.
+// Grant is the right of one message to be in flight. The caller returns it with
+// exactly one of Release and Undo, which clear it. They ignore a zero Grant.
 type Grant struct {
 	at    instant
 	cost  uint32
@@ -28,11 +27,11 @@ type grantState uint8
 
 const (
 	returned grantState = iota // grants nothing
-	granted                    // went through the gates
-	adopted                    // was in flight already: has a place in flight only
+	granted                    // passed the gates
+	adopted                    // was in flight at the start: counts for concurrency only
 )
 
-// Active tells whether the grant has still to be given back.
+// Active reports whether the grant has not been returned yet.
 func (t Grant) Active() bool { return t.state != returned }
 
 // Gates returns the gates in the order of their keys. The slice is read-only.
@@ -43,7 +42,7 @@ func (s *Set) Gates() []*Gate {
 	return s.gates
 }
 
-// Concurrent returns the keys of the gates that limit how many are in flight.
+// Concurrent returns the keys of the gates that have a concurrency limit.
 func (s *Set) Concurrent() (keys []string) {
 	for _, g := range s.Gates() {
 		g.mu.Lock()
@@ -55,26 +54,25 @@ func (s *Set) Concurrent() (keys []string) {
 	return keys
 }
 
-// Guest is the owner of those who never wait, but ask again: while queues wait for a
-// gate, it lets one guest in, and the next one only after a queue. So neither starves
-// the other, however often guests ask.
+// Guest is the owner of callers that never join a wait list but try again later.
+// While queues wait for a gate, the gate admits one guest, and the next one only
+// after it has admitted a queue. So neither starves the other, however often
+// guests try.
 var Guest any = guest{}
 
 type guest struct{}
 
-// Acquire lets a message of that cost (thousandths, clamped to 1..MaxCost) in
-// at time now if all gates admit it: then each gives the cost (bucket), an entry
-// (window) and a place in flight. Otherwise nothing is taken and the Block says
-// what stands in the way.
+// Acquire admits a message of this cost (thousandths, clamped to 1..MaxCost) at
+// time now if all gates admit it. Each gate then takes the cost from its bucket,
+// adds an entry to its window and counts the message as in flight. Otherwise
+// Acquire takes nothing and returns the Block.
 //
-// owner is the queue of the message, a comparable value, as in its Waits. At a
-// gate that is open but has queues waiting, the message is let in only if its
-// queue has the turn at one of the gates of the set; a nil owner takes no
-// notice of turns.
+// owner is the queue of the message, a comparable value, as in its Waits. A gate
+// that is open but has waiters admits the message only if its queue is the head
+// of the waiters at one of the gates of the set. A nil owner ignores waiters. A
+// [Guest] alternates with all queues together.
 //
-// A [Guest] takes turns with all queues together.
-//
-// The work is proportional to the number of gates; nothing is allocated.
+// Acquire takes time proportional to the number of gates and allocates nothing.
 func (s *Set) Acquire(now, cost int64, owner any) (Grant, Block, bool) {
 	cost = clampCost(cost)
 	if s == nil || len(s.gates) == 0 {
@@ -93,7 +91,7 @@ func (s *Set) Acquire(now, cost int64, owner any) (Grant, Block, bool) {
 	return Grant{at: v, cost: uint32(cost), state: granted}, Block{}, true
 }
 
-// Check says what Acquire would, and changes nothing.
+// Check returns what Acquire would return, and changes nothing.
 func (s *Set) Check(now, cost int64, owner any) (Block, bool) {
 	if s == nil || len(s.gates) == 0 {
 		return Block{}, true
@@ -117,7 +115,7 @@ func (s *Set) unlock() {
 	}
 }
 
-// check asks all gates, which are locked.
+// check asks all gates. The caller has locked them.
 func (s *Set) check(v instant, last, cost int64, owner any) Block {
 	var block Block
 	var longest uint64
@@ -144,9 +142,9 @@ func (s *Set) check(v instant, last, cost int64, owner any) Block {
 	return block
 }
 
-// Adopt gives a place in flight at each gate to a message that is in flight
-// already, after a restart: whatever the limits say, and without tokens or
-// entries. Undo of such a Ticket is the same as Release.
+// Adopt counts a message as in flight that was in flight before a restart,
+// whatever the limits are. It takes no tokens and adds no window entries. Undo of
+// such a Grant is the same as Release.
 func (s *Set) Adopt() Grant {
 	for _, g := range s.Gates() {
 		g.mu.Lock()
@@ -156,8 +154,8 @@ func (s *Set) Adopt() Grant {
 	return Grant{cost: 1, state: adopted}
 }
 
-// Release ends the flight of a message that has been delivered: its places are
-// free. It appends to wake whom to tell (see Wait.Pass).
+// Release ends the flight of a message that has been delivered. It appends the
+// waiters to notify to wake (see Wait.Pass).
 func (s *Set) Release(t *Grant, now int64, wake []*Wait) []*Wait {
 	if t.state == returned {
 		return wake
@@ -172,10 +170,10 @@ func (s *Set) Release(t *Grant, now int64, wake []*Wait) []*Wait {
 	return wake
 }
 
-// ReleaseCorrected is Release of a message that has cost so much more (thousandths) than was taken
-// for it, or less if delta is negative. Buckets give the difference, and go into debt for
-// what they do not have; what was taken too much they get back as by Undo. Windows and
-// places in flight count messages: nothing of them changes.
+// ReleaseCorrected is Release for a message that has cost delta thousandths more
+// than Acquire took, or less if delta is negative. Buckets pay the difference, if
+// need be by debt, or get the surplus back as in Undo. Windows and concurrency
+// count messages, not costs, so they do not change.
 func (s *Set) ReleaseCorrected(t *Grant, delta, now int64, wake []*Wait) []*Wait {
 	u := *t
 	if u.state == returned || delta == 0 {
@@ -194,9 +192,8 @@ func (s *Set) ReleaseCorrected(t *Grant, delta, now int64, wake []*Wait) []*Wait
 	return wake
 }
 
-// correct gives or takes the difference between what a message has cost and what was
-// taken for it, at the time of the last settle. A grant that was adopted does not know
-// when that was: then nothing is given back. It needs g.mu.
+// correct charges or refunds delta at the time of the last advance. It refunds
+// nothing for an adopted grant, whose time is not known. It needs g.mu.
 func (g *Gate) correct(u Grant, v instant, delta int64) {
 	b := g.mu.bucket
 	if s := g.mu.share; s != nil && s.by == leased {
@@ -214,11 +211,11 @@ func (g *Gate) correct(u Grant, v instant, delta int64) {
 	}
 }
 
-// Undo ends the flight of a message that nobody has received, as if it had
-// never left: besides its places it gives back its entries in the windows, and
-// of its tokens as many as can be without admitting more than the bound, which
-// are all of them while the buckets have not been full since, and none after
-// their limits were changed. It appends to wake whom to tell (see Wait.Pass).
+// Undo ends the flight of a message that no consumer has received. It removes
+// the window entries of the message, and refunds as many tokens as the bound on
+// the bucket allows: all of them if the bucket has not been full since, none
+// after a change of its limits. It appends the waiters to notify to wake (see
+// Wait.Pass).
 func (s *Set) Undo(t *Grant, now int64, wake []*Wait) []*Wait {
 	u := *t
 	if u.state != granted {
@@ -241,7 +238,7 @@ func (s *Set) Undo(t *Grant, now int64, wake []*Wait) []*Wait {
 	return wake
 }
 
-// putBack gives back what a grant has taken of bucket and window. It needs g.mu.
+// putBack returns what a grant has taken from bucket and window. It needs g.mu.
 func (g *Gate) putBack(u Grant) {
 	if b := g.mu.bucket; b != nil {
 		b.putBack(u.at, int64(u.cost), g.mu.reserved)

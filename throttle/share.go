@@ -1,55 +1,55 @@
 package throttle
 
-// Fleet is what a registry has to do with other processes that share limits with it. Its
-// methods are called with the mutexes of the registry and of a gate held: they must not
-// wait, nor call the registry.
+// Fleet connects a registry to the other processes that share limits with it. The
+// registry calls its methods with its own mutex and the mutex of a gate locked, so
+// they must neither block nor call the registry.
 type Fleet interface {
-	// Begin is asked for a gate that gets limits: whether they are shared and, if the
-	// fleet cannot be reached now, into how many parts a rate is divided; 0: it can.
+	// Begin reports whether a gate that gets limits is shared. parts is 0 if the fleet
+	// can be reached, otherwise the number of parts into which a rate is divided.
 	Begin(key string) (shared bool, parts int64)
-	// Request says that Needs of a gate has something new. It is not repeated before Needs
-	// has been called.
+	// Request announces that Needs of a gate has changed. It is not repeated before
+	// Needs has been called.
 	Request(key string)
 }
 
-// Share has gates ask f whether they are shared. It is called before anything else.
+// Share sets the Fleet, which decides which gates are shared. Call it before any
+// other method.
 func (g *Gates) Share(f Fleet) { g.fleet = f }
 
-// sharing is how a shared gate goes by its limits.
+// sharing is the source of the limits that a shared gate applies.
 type sharing uint8
 
 const (
-	leased sharing = iota // by what the fleet has lent, nothing at first
-	owned                 // as one that is not shared
-	parted                // by a part of the rate, and the slots and permits that there are
+	leased sharing = iota // the leases of the fleet, none at first
+	owned                 // the limits, as for a gate that is not shared
+	parted                // a part of the rate, and the slots and permits that there are
 )
 
-// share is what a gate has that is shared. It belongs to the gate's mutex.
+// share is the state of a shared gate. The gate's mutex guards it.
 type share struct {
 	by        sharing
-	own       Limits   // that were set here; those in force may be others' (Gates.Adopt)
+	own       Limits   // set here; others may be in force (Gates.Adopt)
 	parts     int64    // with parted, at least 1
 	leases    [2]Lease // the older one first
 	ends      [2]instant
-	ended     []endedLease // what is left of leases that could not be used up; the oldest first
-	size      Lease        // of what was lent last: half of it is little
-	changed   instant      // grants that are not later give nothing back
+	ended     []endedLease // rests of leases for ReturnLeases; the oldest first
+	size      Lease        // the latest lease; the gate requests more below half of it
+	changed   instant      // grants up to this time get no refund
 	permits   int64
 	crowded   bool // permits beyond fair end with the flights that use them
 	fair      int64
-	requested bool // and nobody has looked since
+	requested bool // Request was called, Needs not yet
 	needs     Needs
-	used      instant // a message has come last; 0: none
+	used      instant // of the last message; 0: none
 
-	// uncharged is what messages have cost beyond what was lent, in thousandths; negative: less.
-	// It is on its way to the fleet.
+	// uncharged is the cost of messages beyond the leases, in thousandths, that the
+	// fleet has not charged yet; negative: a refund.
 	uncharged int64
 	room      room
 }
 
-// room is how much fits into the bucket of the fleet, as far as that is known here: so
-// what was taken too much can be given back without more than the bound, see
-// bucket.putBack. Nobody knows anything before the first look.
+// room is how much fits into the bucket of the fleet, as far as this process knows.
+// It bounds refunds, see bucket.putBack. It is unknown before the first Level.
 type room struct {
 	known bool
 	now   int64 // thousandths, at time at
@@ -57,31 +57,33 @@ type room struct {
 	lows  lows
 }
 
-// settle brings the room up to time v.
+// advance brings the room up to time v.
 func (r *room) advance(l Limits, v instant) {
 	r.now = max(0, r.now-l.Rate.Gives(int64(v.since(r.at)))-1)
 	r.at = v
 }
 
-// sharedRest is how long a shared gate is kept that nobody uses: what a call lacks comes
-// after it was refused, and to come back to a fleet costs a refusal and a write.
+// sharedRest is how long the registry keeps a shared gate that is not in use. The
+// lease for a refused call comes after the refusal, and rejoining a fleet costs a
+// refusal and a write.
 const sharedRest = 60_000_000_000 // ns
 
-// rests reports whether the gate is kept for a message that may come again.
+// rests reports whether to keep the gate for a message that may come again.
 func (s *share) rests(v instant) bool {
 	return s.uncharged != 0 || s.by == leased && (s.leases[0] != (Lease{}) || len(s.ended) > 0) || s.used != 0 && !v.after(s.used+sharedRest)
 }
 
-// Lease is tokens (thousandths) and slots of a window that a fleet has lent.
+// Lease is a number of tokens (thousandths) and of window slots that the fleet has
+// leased to this process.
 type Lease struct {
 	Tokens, Slots int64
-	// Leased is what the lender knows the slots by.
+	// Leased identifies the slots at the lender.
 	Leased int64
-	// Until is when they end (Unix ns).
+	// Until is when the lease ends (Unix ns).
 	Until int64
 }
 
-// endedLease is a chunk that is to be given back, and when it ends or has ended.
+// endedLease is a lease to return, and when it ends or has ended.
 type endedLease struct {
 	Lease
 	end instant
@@ -90,25 +92,26 @@ type endedLease struct {
 // maxEndedLeases bounds how many of them wait for ReturnLeases.
 const maxEndedLeases = 8
 
-// Needs is what a shared gate has, and what it has wanted since that was asked last.
+// Needs is the state of a shared gate and its demand since the last call of
+// [Gates.Needs].
 type Needs struct {
-	Limits Limits // that were set here
-	Owned  bool   // by limits of its own
-	// Cost of the dearest message that was refused for tokens, or 0.
+	Limits Limits // set here
+	Owned  bool   // this process applies the limits alone
+	// Cost is the largest cost that was refused for tokens, or 0.
 	Cost          int64
-	Tokens, Slots bool // a chunk is wanted
-	Place         bool // a place in flight is wanted
+	Tokens, Slots bool // a lease is needed
+	Place         bool // a permit is needed
 	Leased        bool // there are leases
 	InFlight      int64
 	Permits       int64
-	Crowded       bool // Lower has said so
+	Crowded       bool // as in Lower
 	Uncharged     bool // there is something for TakeUncharged
 }
 
-// Needs returns what there is to say of a shared gate. What is wanted is said again as
-// long as queues wait, with what has ended since they were refused: they are notified only
-// when nothing lacks, so they do not ask for it. ok is false if the key has no gate that
-// is shared.
+// Needs returns the state and the demand of a shared gate. It repeats the demand as
+// long as queues wait, including leases that have ended since: waiters are notified
+// only when nothing is missing, so they do not ask themselves. ok is false if the key
+// has no shared gate.
 func (g *Gates) Needs(key string, now int64) (n Needs, ok bool) {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
@@ -134,8 +137,8 @@ func (g *Gates) Needs(key string, now int64) (n Needs, ok bool) {
 	return n, true
 }
 
-// TakeUncharged returns what messages of a gate have cost beyond what it was lent, in
-// thousandths; negative: less. The fleet is to charge it.
+// TakeUncharged returns and clears the cost of messages beyond the leases of a gate,
+// in thousandths; negative: a refund. The fleet must charge it.
 func (g *Gates) TakeUncharged(key string) (uncharged int64) {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
@@ -147,7 +150,7 @@ func (g *Gates) TakeUncharged(key string) (uncharged int64) {
 	return uncharged
 }
 
-// Level says what is in the bucket of the fleet of a gate, in thousandths.
+// Level reports the tokens in the fleet's bucket of a gate, in thousandths.
 func (g *Gates) Level(key string, tokens, now int64) {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
@@ -163,12 +166,12 @@ func (g *Gates) Level(key string, tokens, now int64) {
 	if r.known {
 		r.advance(gate.mu.limits, v)
 	}
-	r.lows.note(v, r.now) // 0 at first: nothing of before is given back
+	r.lows.note(v, r.now) // 0 at first: no refund for earlier grants
 	r.known, r.now, r.at = true, max(0, gate.mu.limits.burst()-tokens), v
 }
 
-// Shared returns the limits that were set here of a gate that is shared, and whether it
-// goes by limits of its own. ok is false if the key has no such gate.
+// Shared returns the limits that were set here for a shared gate, and whether this
+// process applies them alone. ok is false if the key has no shared gate.
 func (g *Gates) Shared(key string) (own Limits, alone, ok bool) {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
@@ -194,8 +197,8 @@ func (g *Gates) sharedGate(key string) (gate *Gate, unlock func()) {
 	return gate, gate.mu.Unlock
 }
 
-// ReturnLeases takes the leases of a gate back that end within so many nanoseconds, and what is
-// left of those that have ended. Until of each is by the clock that now is of.
+// ReturnLeases removes and returns the leases of a gate that end within a time (ns),
+// and the rest of leases that have ended. Their Until is on the clock of now.
 func (g *Gates) ReturnLeases(key string, now, within int64) (rests []Lease) {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
@@ -215,9 +218,9 @@ func (g *Gates) ReturnLeases(key string, now, within int64) (rests []Lease) {
 	return rests
 }
 
-// Lower takes permits back beyond a number, as far as no message uses them, and returns
-// how many are left. With crowded, the others end when they are not used any more, and
-// Request is called.
+// Lower reduces the permits to a number, but not below the messages in flight, and
+// returns how many are left. With crowded, further permits go as messages leave
+// flight, and the gate calls Request each time.
 func (g *Gates) Lower(key string, permits int64, crowded bool) (left int64) {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
@@ -229,8 +232,8 @@ func (g *Gates) Lower(key string, permits int64, crowded bool) (left int64) {
 	return s.permits
 }
 
-// AddLease gives a gate a chunk and so many permits in all. It appends to wake whom to tell
-// (see Wait.Pass).
+// AddLease gives a gate a lease, and a number of permits in all. It appends the
+// waiters to notify to wake (see Wait.Pass).
 func (g *Gates) AddLease(key string, c Lease, permits, now int64, wake []*Wait) []*Wait {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
@@ -262,9 +265,9 @@ func (g *Gates) AddLease(key string, c Lease, permits, now int64, wake []*Wait) 
 	return gate.notifyIfEarlier(v, last, wake)
 }
 
-// HandOver ends the time in which a gate went by limits of its own: nothing passes any
-// more until the fleet lends it something, but for as many as are in flight. ok is false
-// if the key has no such gate.
+// HandOver ends the time in which this process applied the limits alone. From now on
+// the gate admits only with leases of the fleet. ok is false if this process did not
+// apply them alone.
 func (g *Gates) HandOver(key string, now int64) (state State, inFlight int64, ok bool) {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
@@ -279,8 +282,8 @@ func (g *Gates) HandOver(key string, now int64) (state State, inFlight int64, ok
 	return state, gate.mu.inFlight, true
 }
 
-// Borrow has a gate go by what the fleet lends, nothing at first, and gives it permits
-// for what is in flight. It returns how many that are.
+// Borrow makes a gate depend on leases, of which it has none at first, and gives it
+// permits for the messages in flight. It returns their number.
 func (g *Gates) Borrow(key string, now int64) (inFlight int64) {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
@@ -291,7 +294,7 @@ func (g *Gates) Borrow(key string, now int64) (inFlight int64) {
 	if b := gate.mu.bucket; b != nil && gate.mu.share.by != leased {
 		v, _ := g.clock.tick(now)
 		b.advance(v, gate.mu.reserved)
-		uncharged = max(0, -b.tokens) // nobody else knows of it
+		uncharged = max(0, -b.tokens) // only this process knows of it
 	}
 	gate.borrow(now, uncharged)
 	return gate.mu.inFlight
@@ -306,15 +309,15 @@ func (g *Gate) borrow(now, uncharged int64) {
 	g.request()
 }
 
-// renew makes bucket and window as of a new gate of these limits, which earlier grants
-// give nothing back to. It needs g.mu.
+// renew replaces bucket and window by new ones for these limits. Earlier grants get
+// no refund from them. It needs g.mu.
 func (g *Gate) renew(l Limits, v instant) {
 	g.mu.bucket, g.mu.window = nil, nil
 	g.setParts(l, v, v, false)
 }
 
-// Adopt puts limits in force for a shared gate that were set elsewhere in the fleet, or
-// are those of its own again. It appends to wake whom to tell (see Wait.Pass).
+// Adopt applies limits to a shared gate that another process of the fleet has set, or
+// its own limits again. It appends the waiters to notify to wake (see Wait.Pass).
 func (g *Gates) Adopt(key string, l Limits, now int64, wake []*Wait) []*Wait {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
@@ -329,8 +332,9 @@ func (g *Gates) Adopt(key string, l Limits, now int64, wake []*Wait) []*Wait {
 	return gate.mu.waiting.notifyHead(wake)
 }
 
-// Own has a gate go by limits of its own, beginning with a state; nil: with the one that
-// it has. It appends to wake whom to tell (see Wait.Pass).
+// Own makes this process apply the limits of a gate alone, beginning with a state, or
+// with the present one if state is nil. It appends the waiters to notify to wake (see
+// Wait.Pass).
 func (g *Gates) Own(key string, state *State, now int64, wake []*Wait) []*Wait {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
@@ -351,9 +355,10 @@ func (g *Gates) Own(key string, state *State, now int64, wake []*Wait) []*Wait {
 	return gate.notifyIfEarlier(v, last, wake)
 }
 
-// Part has a gate go by one of so many parts of its rate, since the fleet cannot be
-// reached: from an empty bucket on, with the slots of a window that are lent still and
-// the permits that it has. One that goes by limits of its own, or such a part, keeps them.
+// Part makes a gate apply one of `parts` parts of its rate while the fleet cannot be
+// reached. The bucket begins empty; the slots of leases and the permits stay. Part
+// does not change a gate whose limits this process applies alone, or that has such a
+// part already.
 func (g *Gates) Part(key string, parts, now int64, wake []*Wait) []*Wait {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
@@ -378,7 +383,7 @@ func (g *Gates) Part(key string, parts, now int64, wake []*Wait) []*Wait {
 	return gate.notifyIfEarlier(v, last, wake)
 }
 
-// part is what of the limits bucket and window go by.
+// part returns the limits that bucket and window apply.
 func (s *share) part(l Limits) Limits {
 	if s.by != parted || l.Rate == (Rate{}) {
 		return l
@@ -392,11 +397,11 @@ func (s *share) part(l Limits) Limits {
 	return l
 }
 
-// What follows needs g.mu of the gate.
+// The functions below need g.mu of the gate.
 
-// attach makes a gate at time v shared that has limits, if its key is, and undoes that
-// for one that has none. What is not known to be this instance's is not used: it has
-// permits for what is in flight.
+// attach makes a gate with limits shared at time v if its key is shared, and undoes
+// that for a gate without limits. The gate begins with permits for the messages in
+// flight and nothing else.
 func (g *Gate) attach(v instant) {
 	f := g.gates.fleet
 	if f == nil {
@@ -417,7 +422,7 @@ func (g *Gate) attach(v instant) {
 	}
 }
 
-// request tells the fleet to look at the gate, unless it has been notified.
+// request calls Fleet.Request unless a call is pending.
 func (g *Gate) request() {
 	if s := g.mu.share; !s.requested {
 		s.requested = true
@@ -425,7 +430,7 @@ func (g *Gate) request() {
 	}
 }
 
-// places is how many may be in flight of a limit of c.
+// places returns how many messages may be in flight under a concurrency limit c.
 func (g *Gate) places(c int64) int64 {
 	if s := g.mu.share; s != nil && s.by != owned {
 		return s.permits
@@ -433,8 +438,8 @@ func (g *Gate) places(c int64) int64 {
 	return c
 }
 
-// missed asks the fleet for what shared gates lack, after a message of that cost was
-// refused by one of them. The gates are locked.
+// requestMissing requests what shared gates need, after one of them has blocked a
+// message of this cost. The gates are locked.
 func (b *Block) requestMissing(gates []*Gate, cost int64) {
 	if s := b.Gate.mu.share; s == nil || s.by == owned || b.Kind == ByPause || b.Kind == ByTurn {
 		return
@@ -444,8 +449,7 @@ func (b *Block) requestMissing(gates []*Gate, cost int64) {
 	}
 }
 
-// missed asks the fleet for what the gate lacks for a message of that cost, when it can
-// be asked.
+// requestMissing requests what the gate needs for a message of this cost.
 func (g *Gate) requestMissing(cost int64) {
 	if g.note(cost) {
 		g.mu.share.used = max(g.gates.clock.latest(), 1)
@@ -453,8 +457,8 @@ func (g *Gate) requestMissing(cost int64) {
 	}
 }
 
-// note notes what the gate lacks for a message of that cost, and reports whether there
-// is anything that it wants of the fleet.
+// note records what the gate needs for a message of this cost, and reports whether
+// there is anything to request.
 func (g *Gate) note(cost int64) bool {
 	s := g.mu.share
 	if s == nil || s.by == owned {
@@ -475,21 +479,21 @@ func (s *share) sum() (tokens, slots int64) {
 	return s.leases[0].Tokens + s.leases[1].Tokens, s.leases[0].Slots + s.leases[1].Slots
 }
 
-// expire drops the leases that have ended at v.
+// expire removes the leases that have ended at v.
 func (s *share) expire(v instant) {
 	for s.leases[0] != (Lease{}) && !s.ends[0].after(v) {
 		s.drop(v)
 	}
 }
 
-// drop ends the older chunk. What is left of it is for ReturnLeases.
+// drop ends the older lease. ReturnLeases returns the rest of it.
 func (s *share) drop(v instant) {
 	s.keep(s.leases[0], s.ends[0])
 	s.leases, s.ends = [2]Lease{s.leases[1]}, [2]instant{s.ends[1]}
 	s.changed = v
 }
 
-// keep has a chunk be given back that ends at a time, or has ended.
+// keep stores a lease for ReturnLeases, with the time at which it ends or has ended.
 func (s *share) keep(c Lease, end instant) {
 	if c.Tokens <= 0 && c.Slots <= 0 {
 		return
@@ -500,7 +504,7 @@ func (s *share) keep(c Lease, end instant) {
 	s.ended = append(s.ended, endedLease{c, end})
 }
 
-// admit is Gate.admit for a gate that is not owned.
+// admit is Gate.admit for a gate whose limits this process does not apply alone.
 func (s *share) admit(g *Gate, v instant, last, cost int64) (Kind, uint64) {
 	kind, wait := s.missing(g, v, cost)
 	if g.mu.limits.Concurrency != 0 && g.mu.inFlight >= s.permits {
@@ -512,8 +516,8 @@ func (s *share) admit(g *Gate, v instant, last, cost int64) (Kind, uint64) {
 	return kind, wait
 }
 
-// lacks says what of the leases, or of the bucket of a part, holds a message of that cost
-// back.
+// missing returns what blocks a message of this cost: the leases, or the bucket of a
+// part.
 func (s *share) missing(g *Gate, v instant, cost int64) (Kind, uint64) {
 	s.expire(v)
 	tokens, slots := s.sum()
@@ -531,7 +535,7 @@ func (s *share) missing(g *Gate, v instant, cost int64) (Kind, uint64) {
 	return Open, 0
 }
 
-// take takes what admit has found: of the older chunk first.
+// take takes what admit has found, from the older lease first.
 func (s *share) take(g *Gate, cost int64) {
 	slots := int64(1)
 	if g.mu.window == nil {
@@ -562,8 +566,8 @@ func (s *share) take(g *Gate, cost int64) {
 	}
 }
 
-// putBack undoes a take that was made at t. What the older chunk gets ends no later than
-// what it was taken from.
+// putBack undoes a take that was made at t. It refunds to the older lease, which ends
+// no later than the lease that was charged.
 func (s *share) putBack(g *Gate, t instant, cost int64) {
 	if b := g.mu.bucket; b != nil && s.by == parted {
 		b.putBack(t, cost, g.mu.reserved)
@@ -579,9 +583,9 @@ func (s *share) putBack(g *Gate, t instant, cost int64) {
 	}
 }
 
-// correct charges what has been lent, and what it does not cover the fleet, with the
-// difference between what a message has cost and what was taken for it; or gives back
-// what was taken too much. The gate has a bucket.
+// correct charges or refunds the difference between the cost of a message and the
+// cost that was taken. The leases pay first, the rest is for TakeUncharged. The gate
+// has a bucket.
 func (s *share) correct(g *Gate, u Grant, v instant, delta int64) {
 	s.expire(v)
 	if delta < 0 {
@@ -608,7 +612,7 @@ func (s *share) correct(g *Gate, u Grant, v instant, delta int64) {
 	}
 }
 
-// giveBack is how much of a cost that a message took too much can be given back.
+// giveBack returns how much of a cost may be refunded to the bucket of the fleet.
 func (s *share) giveBack(g *Gate, u Grant, v instant, cost int64) int64 {
 	if u.state != granted || !s.room.known {
 		return 0

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Snapshot returns the state of every gate that differs from a new one, in the
-// order of the keys. What a Reservation holds counts as not taken.
+// Snapshot returns the state of every gate that differs from a new gate, in the
+// order of the keys. The cost of a Reservation counts as not taken.
 func (g *Gates) Snapshot(now int64) []State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -35,12 +35,12 @@ func (g *Gate) snapshot(now int64) (s State, used bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if sh := g.mu.share; sh != nil && sh.by == leased {
-		return State{}, false // the fleet has it
+		return State{}, false // the fleet keeps it
 	}
 	return g.state(now)
 }
 
-// state is snapshot for a gate that goes by limits of its own. It needs g.mu.
+// state is snapshot for a gate that applies its limits itself. It needs g.mu.
 func (g *Gate) state(now int64) (s State, used bool) {
 	v, last := g.gates.clock.tick(now)
 	g.advance(v)
@@ -59,10 +59,10 @@ func (g *Gate) state(now int64) (s State, used bool) {
 	return s, s.Tokens != nil || s.Entries != nil
 }
 
-// Restore puts the states of an earlier process back, for the keys that have a
-// limit now; call it once, after limits and prefixes are set and before the
-// first Set. The time since the snapshot counts, unless the clock has gone back
-// since. Values out of range are taken as the nearest that are in it.
+// Restore restores the states of an earlier process for the keys that have limits
+// now. Call it once, after setting limits and prefixes and before the first Set.
+// The time since the snapshot counts, unless the clock has gone back since. Values
+// out of range are clamped.
 func (g *Gates) Restore(states []State, now int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -78,8 +78,8 @@ func (g *Gates) Restore(states []State, now int64) {
 	}
 }
 
-// restoreDormant is restore for a key that has no gate: it gets a dormant one, unless
-// that would be as a new one. It needs g.mu.
+// restoreDormant is restore for a key without a gate. It makes a dormant gate,
+// unless the state is the state of a new gate. It needs g.mu.
 func (g *Gates) restoreDormant(s State, l Limits, now int64) {
 	gate := Gate{gates: g}
 	v, last := g.clock.tick(now)
@@ -89,7 +89,7 @@ func (g *Gates) restoreDormant(s State, l Limits, now int64) {
 		return
 	}
 	g.mu.buf = gate.asDormant(v, g.mu.buf[:0])
-	g.mu.listed.Put(strings.Clone(s.Key), dormant(g.mu.buf)) // its key is a part of what was stored
+	g.mu.listed.Put(strings.Clone(s.Key), dormant(g.mu.buf)) // the key is a substring of the stored text
 	g.count.Add(1)
 }
 
@@ -100,7 +100,7 @@ func (g *Gate) restore(s State, now int64) {
 	g.fill(&s, v, last)
 }
 
-// fill puts a state in, at instant v of time last. It needs g.mu.
+// fill restores a state at instant v of time last. It needs g.mu.
 func (g *Gate) fill(s *State, v instant, last int64) {
 	then := v
 	if last > s.At {
@@ -115,7 +115,7 @@ func (g *Gate) fill(s *State, v instant, last int64) {
 	g.advance(v)
 }
 
-// restore fills the window with entries as seen at time v.
+// restore fills the window with entries whose ages count from time v.
 func (w *window) restore(entries []Entry, v instant) {
 	w.spans, w.head, w.n, w.total = nil, 0, 0, 0
 	entries = slices.Clone(entries)

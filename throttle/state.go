@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// State is what has to be kept of a gate over a clean stop, in a form that can
-// be stored. Messages in flight are not part of it: they have leases, and are
-// counted again by Set.Adopt. The JSON is what was stored before AppendState was.
+// State is the state of a gate that a clean stop stores. It does not include
+// messages in flight: they have leases, and Set.Adopt counts them again. Older
+// versions stored it as JSON.
 type State struct {
 	Key string `json:"key"`
 	// At is the time of the snapshot in Unix nanoseconds.
@@ -20,23 +20,23 @@ type State struct {
 	Entries []Entry `json:"entries,omitempty"`
 }
 
-// Entry is messages that a window counts as one moment.
+// Entry is a number of messages that a window treats as one moment.
 type Entry struct {
 	Age   int64 `json:"age"` // ns before the time of the snapshot
 	Count int64 `json:"count"`
 }
 
-// ErrState is returned for what is no State as AppendState writes it.
+// ErrState is returned for a text that AppendState does not write.
 var ErrState = errors.New("not the state of a gate")
 
-// AppendState appends a state to buf. base is a time near to those of all states that
-// are stored together:
+// AppendState appends a state to buf. base is a time near the times of all states
+// that are stored together:
 //
 //	key      uvarint of its length, and the bytes
 //	at       varint: At - base
 //	tokens   byte: 0, or 1 and a varint
-//	entries  uvarint: how many; of each
-//	         varint: Age, of all but the first less that of the one before
+//	entries  uvarint: how many; for each
+//	         varint: Age, minus the Age of the entry before
 //	         uvarint: Count
 func AppendState(buf []byte, s *State, base int64) []byte {
 	buf = binary.AppendUvarint(buf, uint64(len(s.Key)))
@@ -57,8 +57,7 @@ func AppendState(buf []byte, s *State, base int64) []byte {
 	return buf
 }
 
-// ReadStates appends the states that text consists of to states. An error wraps
-// ErrState.
+// ReadStates appends the states in text to states. An error wraps ErrState.
 func ReadStates(states []State, text string, base int64) ([]State, error) {
 	r := reader{text: text}
 	for r.text != "" {
@@ -80,8 +79,8 @@ func ReadStates(states []State, text string, base int64) ([]State, error) {
 	return states, nil
 }
 
-// reader reads what AppendState and asDormant write. What is not there is zero, and
-// makes it bad.
+// reader reads the texts of AppendState and asDormant. Past the end it reads zeros
+// and sets bad.
 type reader struct {
 	text string
 	bad  bool

@@ -1,40 +1,38 @@
 package throttle
 
-// waiting is the round of the queues that wait for a gate: a ring of Waits in
-// the order in which they are served. The head has the turn. It belongs to the
-// gate's mutex.
+// waiting is the list of the queues that wait for a gate: a ring of Waits in the
+// order of service. The head has the turn. The gate's mutex guards it.
 //
-// One queue at a time is woken. It is notified once, and again only after it has
-// looked (Turn) or gone (Pass, Leave): a thousand releases in a row make one
-// message to it.
+// Only the head is notified. It is notified once, and again only after it has
+// called Turn, Pass or Leave: a thousand releases in a row make one notification.
 type waiting struct {
 	head     *Wait // in the ring, or nil
 	n        int
-	notified bool // the head knows that the turn is its, and has not acted on it
+	notified bool // the head has been notified of its turn and has not acted yet
 }
 
-// Wait is the place of one queue among those that wait for one gate. The gate
-// must belong to a Set that is not closed while the Wait is joined. The methods
-// are safe for concurrent use.
+// Wait is the place of one queue in the wait list of one gate. The gate must
+// belong to a Set that is not closed while the Wait is joined. Its methods are safe
+// for concurrent use.
 type Wait struct {
 	// Owner is the queue, as given to NewWait: a comparable value, the same in
-	// all of its Waits.
+	// all Waits of the queue.
 	Owner any
 
 	gate       *Gate
 	prev, next *Wait // in the ring; nil: not joined
 }
 
-// NewWait makes a place for owner at gate g; it is not joined yet.
+// NewWait returns a Wait of owner for gate g that has not joined yet.
 func NewWait(g *Gate, owner any) *Wait { return &Wait{Owner: owner, gate: g} }
 
-// Gate is the gate that is waited for.
+// Gate returns the gate that the queue waits for.
 func (w *Wait) Gate() *Gate { return w.gate }
 
-// Join joins the end of the round, unless the queue is in it already, after a
-// message of that cost (thousandths) was blocked by the gate. at says when to
-// try it: now if the gate has opened meanwhile, later if it opens by time, and
-// Never if this queue will be notified.
+// Join appends the queue to the wait list, unless it is in it already, after the
+// gate has blocked a message of this cost (thousandths). at is when to try again:
+// now if the gate has opened meanwhile, later if it opens by time, and Never if
+// the gate will notify the queue.
 func (w *Wait) Join(now, cost int64) (at int64) {
 	g := w.gate
 	g.mu.Lock()
@@ -57,13 +55,13 @@ func (w *Wait) Join(now, cost int64) (at int64) {
 	return later(last, wait)
 }
 
-// Turn tells how many messages of cost 1 this queue should try now: its share
-// of what the gate admits, at least one if it admits any. If that is 0, at is
-// when to look again, or Never: the queue will be notified.
+// Turn returns how many messages of cost 1 this queue should try now: its share of
+// the number that the gate admits, at least one if it admits any. If n is 0, at is
+// when to try again, or Never if the gate will notify the queue.
 //
-// After it has tried its share the queue calls Pass, and Turn again, until that
-// is 0. If the gate blocks a message that costs more than 1, the queue keeps the
-// turn and tries again at the time that the Block says.
+// After its share the queue calls Pass, and then Turn again until n is 0. If the
+// gate blocks a message that costs more than 1, the queue keeps the turn and tries
+// again at the time in the Block.
 func (w *Wait) Turn(now int64) (n, at int64) {
 	g := w.gate
 	g.mu.Lock()
@@ -83,8 +81,8 @@ func (w *Wait) Turn(now int64) (n, at int64) {
 	return max(1, g.admits()/int64(r.n)), now
 }
 
-// admits is how many messages of cost 1 may go now, for a gate that is open.
-// It needs g.mu.
+// admits returns how many messages of cost 1 an open gate admits now. It needs
+// g.mu.
 func (g *Gate) admits() int64 {
 	n := int64(MaxConcurrency)
 	if s := g.mu.share; s != nil && s.by != owned {
@@ -115,10 +113,10 @@ func (g *Gate) admits() int64 {
 	return n
 }
 
-// Pass ends the turn of a queue that waits on: it goes to the end of the round.
-// Like every method that takes wake it appends whom the caller must tell that
-// the turn is theirs (each by a message to its Owner, who answers with Turn);
-// never w itself.
+// Pass ends the turn of a queue that goes on waiting: the queue moves to the end of
+// the list. Like every method with a parameter wake it appends the Waits that have
+// the turn now. The caller must notify the Owner of each, which answers with Turn.
+// Pass never appends w itself.
 func (w *Wait) Pass(wake []*Wait) []*Wait {
 	g := w.gate
 	g.mu.Lock()
@@ -135,9 +133,9 @@ func (w *Wait) Pass(wake []*Wait) []*Wait {
 	return r.notifyHead(wake)
 }
 
-// Leave takes the queue out of the round: nothing of it waits for the gate any
-// more, or it cannot deliver. A queue that has the turn and does not use it
-// must leave, or it would hold the others up.
+// Leave removes the queue from the list, since none of its messages waits for the
+// gate any more or it cannot deliver. A queue that has the turn and does not use it
+// must leave: it would hold up the others.
 func (w *Wait) Leave(wake []*Wait) []*Wait {
 	g := w.gate
 	g.mu.Lock()
@@ -171,6 +169,7 @@ func (r *waiting) push(w *Wait) {
 	w.prev.next, w.next.prev = w, w
 }
 
+// notifyHead appends the head to wake unless it has been notified already.
 func (r *waiting) notifyHead(wake []*Wait) []*Wait {
 	if r.head == nil || r.notified {
 		return wake
@@ -179,8 +178,8 @@ func (r *waiting) notifyHead(wake []*Wait) []*Wait {
 	return append(wake, r.head)
 }
 
-// freed tells the head after a place in flight has been given back, if that may
-// have opened the gate, or made its opening a matter of time. It needs g.mu.
+// notifyAfterRelease notifies the head after a message has left flight, if that may
+// have opened the gate or made its opening a matter of time. It needs g.mu.
 func (g *Gate) notifyAfterRelease(now int64, wake []*Wait) []*Wait {
 	limit := g.mu.limits.Concurrency
 	if limit != 0 {
@@ -199,9 +198,8 @@ func (g *Gate) notifyAfterRelease(now int64, wake []*Wait) []*Wait {
 	return g.mu.waiting.notifyHead(wake)
 }
 
-// eased tells the head after something else than a place in flight was given
-// back: the gate opens now, or at another time than the head knows. It needs
-// g.mu.
+// notifyIfEarlier notifies the head after tokens or window entries were returned:
+// the gate opens now, or at another time than the head knows. It needs g.mu.
 func (g *Gate) notifyIfEarlier(v instant, last int64, wake []*Wait) []*Wait {
 	if g.mu.waiting.head == nil {
 		return wake

@@ -2,45 +2,45 @@ package throttle
 
 import "sort"
 
-// exactLimit is the largest limit for which a window keeps every entry by
-// itself, and the number of parts of a window above it.
+// exactLimit is the largest limit for which a window keeps every entry, and the
+// number of parts that it divides a window into above that.
 const exactLimit = 1024
 
 // window is a sliding window log: the times of the entries that still count,
-// oldest first. Entries of the same moment share a span. Above exactLimit
-// entries, those within span/1024 of the first of them share one too, and all
-// of them count until the last of them has left the window: never more than
-// limit in any window, and late by at most span/1024.
+// oldest first. Entries of the same moment share a span. With a limit above
+// exactLimit, entries within width/1024 of the first one share a span too, and
+// all of them count until the last one has left the window. So a window never
+// admits more than its limit, and may admit a message late by width/1024.
 //
 // Invariants:
 //
 //  1. total is the sum of the counts; every count is positive.
-//  2. The times rise from old to new, and an entry is not later than the time
-//     of its span and later than the time of the span before.
-//  3. An entry is added only when total < limit after everything that is span
-//     old has been dropped: so an entry and the one limit places before it are
-//     at least span apart.
+//  2. The times rise from old to new. An entry is later than the time of the
+//     span before its own and not later than the time of its own.
+//  3. An entry is added only when total < limit after everything older than
+//     width has been dropped: so an entry and the one limit places before it are
+//     at least width apart.
 type window struct {
 	limit int64
 	width uint64 // ns: the window
 	part  uint64 // ns: how much later than its first entry a span may end
 	total int64
 
-	spans []span // a ring; its length is a power of two, or 0
-	head  int    // place of the oldest
+	spans []span // a ring buffer; its length is a power of two, or 0
+	head  int    // index of the oldest
 	n     int    // spans in use
 
 	first  instant // first entry of the newest span
 	closed bool    // nothing may be added to the newest span
 
-	changed instant // grants that are not later have no entry here
+	changed instant // grants up to this time have no entry here
 	gone    instant // time of the last span dropped
-	dropped bool    // gone has a meaning
+	dropped bool    // gone is valid
 }
 
-// span is entries that are treated as one.
+// span is a number of entries that count until the last of them leaves the window.
 type span struct {
-	last instant // the time of the last of them
+	last instant // time of the last entry
 	n    int64
 }
 
@@ -53,7 +53,7 @@ func (w *window) setLimits(l Limits) {
 	w.compact()
 }
 
-// settle drops what has left the window at time v.
+// advance drops the spans that have left the window at time v.
 func (w *window) advance(v instant) {
 	for w.n > 0 {
 		s := w.spans[w.head]
@@ -71,9 +71,9 @@ func (w *window) advance(v instant) {
 // needs more than a step per missing entry.
 const waitSteps = 64
 
-// wait is how long an entry has to wait from time v, that of the last settle:
-// 0 if it may go at once, forever if only a reservation is in its way. When the
-// limit was lowered far below what the window holds the result may be too
+// wait is how long an entry has to wait from time v, the time of the last
+// advance: 0 if it may go at once, forever if only a reservation blocks it. After
+// the limit was lowered far below the number of entries the result may be too
 // early, never too late.
 func (w *window) wait(v instant, reserved int64) uint64 {
 	surplus := w.total + reserved - w.limit
@@ -90,7 +90,7 @@ func (w *window) wait(v instant, reserved int64) uint64 {
 	return forever
 }
 
-// add adds an entry at time v, that of the last settle, which wait has let pass.
+// add adds an entry for which wait is 0 at time v, the time of the last advance.
 func (w *window) add(v instant) {
 	w.total++
 	if w.n > 0 {
@@ -105,7 +105,7 @@ func (w *window) add(v instant) {
 	w.first, w.closed = v, false
 }
 
-// remove takes back an entry that was added at time t, if it is still there.
+// remove removes an entry that was added at time t, if it is still there.
 func (w *window) remove(t instant) {
 	if !t.after(w.changed) || w.dropped && !t.after(w.gone) {
 		return
@@ -126,7 +126,7 @@ func (w *window) remove(t instant) {
 	w.closed = true
 }
 
-// at is the span i places after the oldest.
+// at returns the span i places after the oldest.
 func (w *window) at(i int) *span { return &w.spans[(w.head+i)&(len(w.spans)-1)] }
 
 func (w *window) push(s span) {
@@ -141,9 +141,9 @@ func (w *window) push(s span) {
 	*w.at(w.n - 1) = s
 }
 
-// compact joins spans that a part has room for, so that memory stays bounded
-// when windows are changed again and again. A span begins after the end of the
-// one before, which is all that is known.
+// compact merges spans that fit into one part, so that memory stays bounded when
+// the window changes again and again. All that is known of the begin of a span is
+// that it comes after the end of the span before.
 func (w *window) compact() {
 	w.closed = true
 	if w.part == 0 || w.n < 3 {
@@ -163,13 +163,12 @@ func (w *window) compact() {
 	w.n = kept
 }
 
-// empty reports whether nothing is in the window.
 func (w *window) empty() bool { return w.n == 0 }
 
-// fill makes an empty window full until hold nanoseconds after v, or until a
-// window after v if that is sooner. Nobody knows how many entries there were: an
-// earlier limit may have admitted more than the present one. So it stays full
-// whatever the limit becomes.
+// fill makes an empty window full until hold nanoseconds after v, or until one
+// window width after v if that is sooner. The number of entries before a crash is
+// unknown, and an earlier limit may have admitted more than the present one. So
+// the window stays full even if the limit is raised.
 func (w *window) fill(v instant, hold uint64) {
 	if hold == 0 {
 		return

@@ -1,5 +1,12 @@
 package wire
 
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
 // ThrottleLimits are the limits of a throttle key. A field that is nil is not
 // set.
 type ThrottleLimits struct {
@@ -8,6 +15,51 @@ type ThrottleLimits struct {
 	Concurrency *int64   `json:"concurrency,omitempty"` // in flight at once, from 1
 	Limit       *int64   `json:"limit,omitempty"`       // messages in any window, from 1
 	WindowMs    *int64   `json:"window_ms,omitempty"`   // the window
+}
+
+// Text returns the limits in words: "rate 10/s, burst 20, concurrency 3, 5 in any
+// 1m", or "none". It names limits that have no effect without another one.
+func (l ThrottleLimits) Text() string {
+	var parts []string
+	if l.Rate != nil {
+		parts = append(parts, "rate "+l.Rate.Text())
+	}
+	if l.Burst != nil {
+		burst := "burst " + strconv.FormatFloat(*l.Burst, 'f', -1, 64)
+		if l.Rate == nil {
+			burst += " (no effect without a rate)"
+		}
+		parts = append(parts, burst)
+	}
+	if l.Concurrency != nil {
+		parts = append(parts, fmt.Sprintf("concurrency %d", *l.Concurrency))
+	}
+	switch {
+	case l.Limit != nil && l.WindowMs != nil:
+		parts = append(parts, fmt.Sprintf("%d in any %s", *l.Limit, FormatMs(*l.WindowMs)))
+	case l.Limit != nil:
+		parts = append(parts, fmt.Sprintf("limit %d (no effect without a window)", *l.Limit))
+	case l.WindowMs != nil:
+		parts = append(parts, "window "+FormatMs(*l.WindowMs)+" (no effect without a limit)")
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// FormatMs prints milliseconds as a duration without zero units: 5m, not 5m0s.
+func FormatMs(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	switch {
+	case d == 0:
+		return "0s"
+	case d%time.Hour == 0:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d%time.Minute == 0 && d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	}
+	return d.String()
 }
 
 // ThrottleSetRequest sets limits of a throttle key or, if it ends in '*', of

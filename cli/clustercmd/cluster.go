@@ -12,6 +12,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
 )
 
 // Commands are the commands of this group.
@@ -47,7 +48,7 @@ func nodesTable(env *command.Env, st client.ClusterStatus) string {
 		state := "ok"
 		switch {
 		case n.HeardMsAgo >= silentMs:
-			state = "not heard for " + terminal.FormatMs(n.HeardMsAgo)
+			state = "not heard for " + wire.FormatMs(n.HeardMsAgo)
 		case n.Leaving:
 			state = "stopping"
 		case n.Draining:
@@ -92,7 +93,7 @@ func standbys(all []client.ClusterStandby) string {
 		case b.Error != "":
 			text += ": " + b.Error
 		case b.Lag > 0:
-			text += fmt.Sprintf(" %s behind (%s)", terminal.FormatMs(b.BehindMs), terminal.Plural(int64(b.Lag), "record"))
+			text += fmt.Sprintf(" %s behind (%s)", wire.FormatMs(b.BehindMs), terminal.Plural(int64(b.Lag), "record"))
 		case b.State != "following":
 			text += " " + b.State
 		}

@@ -41,7 +41,7 @@ func ended(a *wire.AttemptInfo) string {
 		return text + " " + strconv.FormatUint(uint64(a.Times), 10) + " times"
 	}
 	if a.Attempt != 0 && a.At != "" {
-		text += " after " + terminal.FormatMs(a.TookMs)
+		text += " after " + wire.FormatMs(a.TookMs)
 	}
 	return text
 }
@@ -66,7 +66,7 @@ func (env *Env) then(a *wire.AttemptInfo) string {
 	case a.Reason != "":
 		text = "dead: " + a.Reason
 	case a.DelayMs > 0:
-		text += " in " + terminal.FormatMs(a.DelayMs)
+		text += " in " + wire.FormatMs(a.DelayMs)
 	}
 	by := a.DecidedBy
 	if a.Rule != "" {
@@ -83,13 +83,13 @@ func before(a *wire.AttemptInfo) string {
 	if a.WaitedMs == 0 {
 		return ""
 	}
-	text := "waited " + terminal.FormatMs(a.WaitedMs)
+	text := "waited " + wire.FormatMs(a.WaitedMs)
 	for i, h := range a.Held {
 		sep := ", "
 		if i == 0 {
 			sep = ": "
 		}
-		text += sep + h.Gate + " (" + h.Kind + ") " + terminal.FormatMs(h.Ms)
+		text += sep + h.Gate + " (" + h.Kind + ") " + wire.FormatMs(h.Ms)
 	}
 	return text
 }

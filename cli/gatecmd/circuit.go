@@ -110,7 +110,7 @@ func showCircuit(env *command.Env, c client.CircuitInfo) string {
 	t.Row("failures in a row", fmt.Sprintf("%d, opens at %d", c.ConsecutiveFailures, c.Threshold))
 	t.Row("max failures", maxFailures(&c))
 	t.Fact("limits set by", terminal.Clean(c.Source))
-	t.Row("cooldown", terminal.FormatMs(c.CooldownMs))
+	t.Row("cooldown", wire.FormatMs(c.CooldownMs))
 	t.Row("probes", fmt.Sprintf("%d under way, at most %d at once, %s to close", c.Probes, c.HalfOpenMaxCalls, plural2(c.HalfOpenSuccesses, "success", "successes")))
 	t.Row("queues waiting", waitingText(c.Waiting, c.WaitingMessages))
 	t.Row("shared", sharedState(&c))
@@ -123,7 +123,7 @@ func showCircuit(env *command.Env, c client.CircuitInfo) string {
 			when = " " + env.When(c.LimitsChangedAt)
 		}
 		t.Row("set here", fmt.Sprintf("opens at %d, cooldown %s, %s at once, %s to close; fila %s has set others later%s",
-			own.Threshold, terminal.FormatMs(own.CooldownMs), terminal.Plural(int64(own.HalfOpenMaxCalls), "probe"),
+			own.Threshold, wire.FormatMs(own.CooldownMs), terminal.Plural(int64(own.HalfOpenMaxCalls), "probe"),
 			plural2(own.HalfOpenSuccesses, "success", "successes"), terminal.Clean(c.LimitsBy), when))
 	}
 	t.Fact("changed", changedText(&c, env.When))
@@ -179,9 +179,9 @@ func maxFailures(c *client.CircuitInfo) string {
 	}
 	hold := "until closed by hand"
 	if c.FailureHoldMs > 0 {
-		hold = "for " + terminal.FormatMs(c.FailureHoldMs)
+		hold = "for " + wire.FormatMs(c.FailureHoldMs)
 	}
-	return fmt.Sprintf("%d in %s, then open %s", c.MaxFailures, terminal.FormatMs(c.FailureWindowMs), hold)
+	return fmt.Sprintf("%d in %s, then open %s", c.MaxFailures, wire.FormatMs(c.FailureWindowMs), hold)
 }
 
 // circuitState says what a state means: who has not heard of circuit breakers

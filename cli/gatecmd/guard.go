@@ -179,7 +179,7 @@ func showGuardAnswer(env *command.Env, a *client.GuardAnswer) string {
 	t := terminal.NewTable("refused by", a.Gate+" of "+terminal.Clean(a.Key))
 	again := "not known"
 	if a.RetryAfterMs > 0 {
-		again = "in " + terminal.FormatMs(a.RetryAfterMs)
+		again = "in " + wire.FormatMs(a.RetryAfterMs)
 	}
 	t.Row("ask again", again)
 	if l := a.Limit; l != nil {
@@ -192,10 +192,10 @@ func showGuardAnswer(env *command.Env, a *client.GuardAnswer) string {
 func limitText(l *client.GuardLimit) string {
 	text := fmt.Sprintf("%d of %d left", l.Remaining, l.Limit)
 	if l.WindowMs > 0 {
-		text += " in " + terminal.FormatMs(l.WindowMs)
+		text += " in " + wire.FormatMs(l.WindowMs)
 	}
 	if l.ResetS > 0 {
-		text += ", all in " + terminal.FormatMs(l.ResetS*1000)
+		text += ", all in " + wire.FormatMs(l.ResetS*1000)
 	}
 	return text
 }
@@ -218,7 +218,7 @@ func verdictTable(t *terminal.Table, v *client.GuardVerdict) string {
 	t.Row("rule", cmp.Or(terminal.Clean(strings.TrimSpace(v.Rule+"  "+v.Description)), "none"))
 	retry := "no"
 	if v.Retry {
-		retry = "in " + terminal.FormatMs(v.DelayMs)
+		retry = "in " + wire.FormatMs(v.DelayMs)
 		if v.DelayMs == 0 {
 			retry = "at once"
 		}
@@ -237,7 +237,7 @@ func showGuardStatus(env *command.Env, st *client.GuardStatus) string {
 	} else {
 		text := "refused by " + st.Answer.Gate
 		if st.Answer.RetryAfterMs > 0 {
-			text += ", ask again in " + terminal.FormatMs(st.Answer.RetryAfterMs)
+			text += ", ask again in " + wire.FormatMs(st.Answer.RetryAfterMs)
 		}
 		t.Row("a call now", text)
 	}

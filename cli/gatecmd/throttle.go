@@ -231,7 +231,7 @@ func newThrottleListCommand(env *command.Env) *cobra.Command {
 					if i.Unused {
 						now = neverUsed
 					}
-					t.Row(i.Key, words(i.ThrottleLimits), i.Source, now, "-", "-", "-", "-")
+					t.Row(i.Key, i.ThrottleLimits.Text(), i.Source, now, "-", "-", "-", "-")
 					continue
 				}
 				tokens := "-"
@@ -242,7 +242,7 @@ func newThrottleListCommand(env *command.Env) *cobra.Command {
 				if i.Shared != nil {
 					source += ", shared"
 				}
-				t.Row(i.Key, words(i.ThrottleLimits), source, gateNow(i), env.Soon(i.OpensAt), tokens, i.InFlight, i.Waiting)
+				t.Row(i.Key, i.ThrottleLimits.Text(), source, gateNow(i), env.Soon(i.OpensAt), tokens, i.InFlight, i.Waiting)
 			}
 			return t.Or("no throttle keys; limit one with `fila throttle set KEY --rate 10`")
 		}),
@@ -270,7 +270,7 @@ func gateNow(i client.ThrottleInfo) string {
 
 func showThrottle(env *command.Env, i client.ThrottleInfo) string {
 	t := terminal.NewTable("throttle", terminal.Clean(i.Key))
-	t.Row("limits", words(i.ThrottleLimits))
+	t.Row("limits", i.ThrottleLimits.Text())
 	t.Row("set by", terminal.OrDash(i.Source))
 	if i.OverrideUntil != "" {
 		t.Row("override ends", env.When(i.OverrideUntil))
@@ -335,7 +335,7 @@ func showShared(env *command.Env, t *terminal.Table, i client.ThrottleInfo) {
 		if s.ChangedAt != "" {
 			when = " " + env.When(s.ChangedAt)
 		}
-		t.Row("set here", fmt.Sprintf("%s; fila %s has set others later%s", words(*s.Own), terminal.Clean(s.By), when))
+		t.Row("set here", fmt.Sprintf("%s; fila %s has set others later%s", s.Own.Text(), terminal.Clean(s.By), when))
 	}
 }
 
@@ -345,36 +345,6 @@ func waitingText(queues int, messages int64) string {
 		return strconv.Itoa(queues)
 	}
 	return fmt.Sprintf("%d, with %s", queues, terminal.Plural(messages, "message"))
-}
-
-// words are the limits of a throttle key as people say them.
-func words(l client.ThrottleLimits) string {
-	var parts []string
-	if l.Rate != nil {
-		parts = append(parts, "rate "+terminal.PerSecond(string(*l.Rate)))
-	}
-	if l.Burst != nil {
-		burst := "burst " + terminal.Number(*l.Burst)
-		if l.Rate == nil {
-			burst += " (no effect without a rate)"
-		}
-		parts = append(parts, burst)
-	}
-	if l.Concurrency != nil {
-		parts = append(parts, fmt.Sprintf("concurrency %d", *l.Concurrency))
-	}
-	switch {
-	case l.Limit != nil && l.WindowMs != nil:
-		parts = append(parts, fmt.Sprintf("%d in any %s", *l.Limit, terminal.FormatMs(*l.WindowMs)))
-	case l.Limit != nil:
-		parts = append(parts, fmt.Sprintf("limit %d (no effect without a window)", *l.Limit))
-	case l.WindowMs != nil:
-		parts = append(parts, "window "+terminal.FormatMs(*l.WindowMs)+" (no effect without a limit)")
-	}
-	if len(parts) == 0 {
-		return "none"
-	}
-	return strings.Join(parts, ", ")
 }
 
 var throttleKeys = command.NamesOf((*client.Client).ThrottleList, func(one client.ThrottleInfo) string { return one.Key })

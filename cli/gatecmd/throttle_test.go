@@ -176,6 +176,6 @@ func TestLimitsInWords(t *testing.T) {
 		"window 1.5s (no effect without a limit)": {WindowMs: &n},
 		"concurrency 1500, 1500 in any 1.5s":      {Concurrency: &n, Limit: &n, WindowMs: &n},
 	} {
-		require.Equal(t, want, words(l))
+		require.Equal(t, want, l.Text())
 	}
 }

@@ -242,7 +242,7 @@ func showSchedule(env *command.Env, i *client.ScheduleInfo) string {
 	t.Fact("why", terminal.Clean(i.Why))
 	t.Row("missed runs", i.Missed)
 	if i.TTLMs > 0 {
-		t.Row("ttl", terminal.FormatMs(i.TTLMs))
+		t.Row("ttl", wire.FormatMs(i.TTLMs))
 	}
 	by := ""
 	if i.ByEnqueue {

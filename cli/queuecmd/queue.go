@@ -261,9 +261,9 @@ func showQueue(info client.QueueInfo, _ []string) string {
 // settingRows shows the settings that are not said elsewhere; those that are 0
 // or empty are not shown.
 func settingRows(t *terminal.Table, s client.QueueSettings) {
-	t.Row("visibility timeout", terminal.FormatMs(s.VisibilityTimeoutMs))
+	t.Row("visibility timeout", wire.FormatMs(s.VisibilityTimeoutMs))
 	t.Row("max deliveries", maxDeliveries(s))
-	t.Row("dedupe window", terminal.FormatMs(s.DedupeWindowMs))
+	t.Row("dedupe window", wire.FormatMs(s.DedupeWindowMs))
 	count := func(n int64) string { return strconv.FormatInt(n, 10) }
 	for _, limit := range []struct {
 		name  string
@@ -272,13 +272,13 @@ func settingRows(t *terminal.Table, s client.QueueSettings) {
 	}{
 		{"max depth", s.MaxDepth, count},
 		{"max size", s.MaxBytes, terminal.Size},
-		{"hook timeout", s.LuaTimeoutMs, terminal.FormatMs},
+		{"hook timeout", s.LuaTimeoutMs, wire.FormatMs},
 		{"hook memory", s.LuaMemoryLimitBytes, terminal.Size},
 		{"hook circuit threshold", s.LuaCircuitBreakerThreshold, count},
-		{"hook circuit cooldown", s.LuaCircuitBreakerCooldownMs, terminal.FormatMs},
-		{"priority age", s.PriorityAgeMs, terminal.FormatMs},
+		{"hook circuit cooldown", s.LuaCircuitBreakerCooldownMs, wire.FormatMs},
+		{"priority age", s.PriorityAgeMs, wire.FormatMs},
 		{"priority reserved from", s.PriorityReserved, count},
-		{"starvation alarm after", s.StarveAfterMs, terminal.FormatMs},
+		{"starvation alarm after", s.StarveAfterMs, wire.FormatMs},
 		{"max pending per key", s.MaxPendingPerKey, count},
 		{"max failures per key", s.MaxFailuresPerKey, func(int64) string { return failureLimit(s) }},
 	} {
@@ -321,7 +321,7 @@ func retries(s client.QueueSettings) string {
 	case s.RetryInitialMs == 0:
 		return "at once"
 	}
-	text := "after " + terminal.FormatMs(s.RetryInitialMs) + ", doubling to " + terminal.FormatMs(s.RetryMaxMs)
+	text := "after " + wire.FormatMs(s.RetryInitialMs) + ", doubling to " + wire.FormatMs(s.RetryMaxMs)
 	switch s.RetryJitter {
 	case 0:
 		return text
@@ -343,17 +343,17 @@ func enqueueRate(rate client.Rate, burst int64) string {
 	case rate == "":
 		return ""
 	case burst == 0:
-		return terminal.PerSecond(string(rate))
+		return rate.Text()
 	}
-	return fmt.Sprintf("%s, burst %d", terminal.PerSecond(string(rate)), burst)
+	return fmt.Sprintf("%s, burst %d", rate.Text(), burst)
 }
 
 func failureLimit(s client.QueueSettings) string {
 	hold := "until resumed"
 	if s.FailureHoldMs != 0 {
-		hold = "for " + terminal.FormatMs(s.FailureHoldMs)
+		hold = "for " + wire.FormatMs(s.FailureHoldMs)
 	}
-	return fmt.Sprintf("%d in %s, then held %s", s.MaxFailuresPerKey, terminal.FormatMs(cmp.Or(s.FailureWindowMs, 60_000)), hold)
+	return fmt.Sprintf("%d in %s, then held %s", s.MaxFailuresPerKey, wire.FormatMs(cmp.Or(s.FailureWindowMs, 60_000)), hold)
 }
 
 func lines(script string) string {

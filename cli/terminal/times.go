@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"time"
+
+	"github.com/filaq/fila/wire"
 )
 
 // Clock says what time it is; nil is the real one, and tests put their own. Its
@@ -69,9 +71,9 @@ func Span(d time.Duration) string {
 	case d < time.Second:
 		return d.Truncate(time.Millisecond).String()
 	case d < time.Minute:
-		return FormatMs(d.Round(100 * time.Millisecond).Milliseconds())
+		return wire.FormatMs(d.Round(100 * time.Millisecond).Milliseconds())
 	case d < time.Hour:
-		return FormatMs(d.Round(time.Second).Milliseconds())
+		return wire.FormatMs(d.Round(time.Second).Milliseconds())
 	case d < 48*time.Hour:
 		d = d.Round(time.Minute)
 		if m := d % time.Hour / time.Minute; m > 0 {
@@ -121,7 +123,7 @@ func parseDuration(s string) (time.Duration, error) {
 func asMilliseconds(number string) string {
 	text := number + "ms"
 	if d, err := time.ParseDuration(text); err == nil && d >= time.Second && d%time.Millisecond == 0 {
-		return FormatMs(d.Milliseconds()) + " (" + number + " milliseconds)"
+		return wire.FormatMs(d.Milliseconds()) + " (" + number + " milliseconds)"
 	}
 	return text
 }
@@ -161,25 +163,10 @@ func (v *Millis) Set(s string) error {
 }
 
 // String implements pflag.Value. What it prints, Set reads.
-func (v *Millis) String() string { return FormatMs(int64(*v)) }
+func (v *Millis) String() string { return wire.FormatMs(int64(*v)) }
 
 // Type implements pflag.Value; it is the placeholder in help texts.
 func (v *Millis) Type() string { return "duration" }
 
 // Duration returns it as Go has it.
 func (v *Millis) Duration() time.Duration { return time.Duration(*v) * time.Millisecond }
-
-// FormatMs prints milliseconds as a duration without needless zero units: 5m,
-// not 5m0s.
-func FormatMs(ms int64) string {
-	d := time.Duration(ms) * time.Millisecond
-	switch {
-	case d == 0:
-		return "0s"
-	case d%time.Hour == 0:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	case d%time.Minute == 0 && d < time.Hour:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	}
-	return d.String()
-}

@@ -87,14 +87,6 @@ func Grouped(n int64) string {
 // Number prints a weight or deficit without needless digits.
 func Number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// PerSecond prints a rate.
-func PerSecond(rate string) string {
-	if strings.Contains(rate, "/") {
-		return rate + " per second" // 1/3/s would be read as something else
-	}
-	return rate + "/s"
-}
-
 // Wrap breaks text at spaces into lines of at most width columns, of which the
 // first has some taken already.
 func Wrap(text string, taken, width int) string {

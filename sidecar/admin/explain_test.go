@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
@@ -43,12 +44,12 @@ type explained struct {
 func newExplained(t *testing.T) *explained {
 	x := &explained{t: t, registry: throttle.New(throttle.Start{}, now), circuits: make(map[string]wire.CircuitInfo)}
 	x.now = func() int64 { return now }
-	x.limits = func(key string) (throttle.Limits, string) {
+	x.limits = func(key string) (wire.ThrottleLimits, string) {
 		l := x.registry.Limits(key)
 		if l == (throttle.Limits{}) {
-			return l, ""
+			return wire.ThrottleLimits{}, ""
 		}
-		return l, "operator"
+		return control.WireLimits(l), "operator"
 	}
 	x.circuit = func(key string) (wire.CircuitInfo, bool) {
 		i, ok := x.circuits[key]
@@ -177,7 +178,7 @@ func TestExplainMessage(t *testing.T) {
 			view: queue.MessageView{First: true, Cost: 1000, BlockedSince: now - second},
 			want: wire.ExplainMessage{
 				State: "parked", BlockedSince: at(-1), Estimate: at(10), Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
-				Reason: "It is held back by throttle:stripe (rate), rate 1/10 per second, burst 2 [operator]; it may open at " + at(10) + ".",
+				Reason: "It is held back by throttle:stripe (rate), rate 0.1/s, burst 2 [operator]; it may open at " + at(10) + ".",
 			},
 		},
 		"third at a rate, with half of its deliveries": {
@@ -186,7 +187,7 @@ func TestExplainMessage(t *testing.T) {
 			want: wire.ExplainMessage{
 				State: "parked", Ahead: 2, Estimate: at(10 + 2*10*2), Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
 				Reason: "2 messages of the same key and gates are in front of it; the first of them is held back by " +
-					"throttle:stripe (rate), rate 1/10 per second, burst 2 [operator]; it may open at " + at(10) + ".",
+					"throttle:stripe (rate), rate 0.1/s, burst 2 [operator]; it may open at " + at(10) + ".",
 			},
 		},
 		"so far behind that nobody counts": {
@@ -195,7 +196,7 @@ func TestExplainMessage(t *testing.T) {
 			want: wire.ExplainMessage{
 				State: "parked", Ahead: explainWalk, Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
 				Reason: "100000 messages of the same key and gates are in front of it; the first of them is held back by " +
-					"throttle:stripe (rate), rate 1/10 per second, burst 2 [operator]; it may open at " + at(10) + ".",
+					"throttle:stripe (rate), rate 0.1/s, burst 2 [operator]; it may open at " + at(10) + ".",
 			},
 		},
 		"second at a window": {
@@ -204,20 +205,20 @@ func TestExplainMessage(t *testing.T) {
 			want: wire.ExplainMessage{
 				State: "parked", Ahead: 1, Estimate: at(60 + 30),
 				BlockedBy: &wire.GateState{
-					Kind: "window", Gate: "throttle:stripe", OpensAt: at(60), Limits: "2 in 1m0s", SetBy: "operator",
+					Kind: "window", Gate: "throttle:stripe", OpensAt: at(60), Limits: "2 in any 1m", SetBy: "operator",
 					InUse: "2 in the window, 2 in flight",
 				},
 				Reason: "1 message of the same key and gates is in front of it, held back by " +
-					"throttle:stripe (window), 2 in 1m0s [operator]; it may open at " + at(60) + ".",
+					"throttle:stripe (window), 2 in any 1m [operator]; it may open at " + at(60) + ".",
 			},
 		},
 		"at a concurrency": {
 			at:   atThrottle(queue.ByInFlight, throttle.Limits{Concurrency: 1}, 1),
 			view: queue.MessageView{First: true},
 			want: wire.ExplainMessage{
-				State: "parked", Reason: "It is held back by throttle:stripe (concurrency), 1 in flight [operator].",
+				State: "parked", Reason: "It is held back by throttle:stripe (concurrency), concurrency 1 [operator].",
 				BlockedBy: &wire.GateState{
-					Kind: "concurrency", Gate: "throttle:stripe", Limits: "1 in flight", SetBy: "operator", InUse: "1 in flight",
+					Kind: "concurrency", Gate: "throttle:stripe", Limits: "concurrency 1", SetBy: "operator", InUse: "1 in flight",
 				},
 			},
 		},
@@ -226,9 +227,9 @@ func TestExplainMessage(t *testing.T) {
 			view: queue.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Estimate: at(0),
-				Reason: "It is held back by throttle:stripe, where others have waited for longer, 1 in flight [operator].",
+				Reason: "It is held back by throttle:stripe, where others have waited for longer, concurrency 1 [operator].",
 				BlockedBy: &wire.GateState{
-					Kind: "turn", Gate: "throttle:stripe", Open: true, Limits: "1 in flight", SetBy: "operator", InUse: "0 in flight",
+					Kind: "turn", Gate: "throttle:stripe", Open: true, Limits: "concurrency 1", SetBy: "operator", InUse: "0 in flight",
 				},
 			},
 		},
@@ -237,9 +238,9 @@ func TestExplainMessage(t *testing.T) {
 			view: queue.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Estimate: at(0),
-				Reason: "It is held back by throttle:stripe, which another message is collecting, 1 in flight [operator].",
+				Reason: "It is held back by throttle:stripe, which another message is collecting, concurrency 1 [operator].",
 				BlockedBy: &wire.GateState{
-					Kind: "reserved", Gate: "throttle:stripe", Open: true, Limits: "1 in flight", SetBy: "operator", InUse: "0 in flight",
+					Kind: "reserved", Gate: "throttle:stripe", Open: true, Limits: "concurrency 1", SetBy: "operator", InUse: "0 in flight",
 				},
 			},
 		},
@@ -331,7 +332,7 @@ func TestExplainMessage(t *testing.T) {
 }
 
 var rateGate = wire.GateState{
-	Kind: "rate", Gate: "throttle:stripe", OpensAt: at(10), Limits: "rate 1/10 per second, burst 2", SetBy: "operator",
+	Kind: "rate", Gate: "throttle:stripe", OpensAt: at(10), Limits: "rate 0.1/s, burst 2", SetBy: "operator",
 	InUse: "0 tokens, 2 in flight",
 }
 
@@ -356,7 +357,7 @@ func TestExplainAllGates(t *testing.T) {
 	require.Equal(t, []wire.GateState{
 		{Kind: "open", Gate: "throttle:free", Open: true, Limits: "none", InUse: "0 in flight"},
 		{
-			Kind: "concurrency", Gate: "throttle:full", Limits: "rate 1.500 per second, burst 10.5; 100 in 1m0s; 1 in flight", SetBy: "operator",
+			Kind: "concurrency", Gate: "throttle:full", Limits: "rate 1.5/s, burst 10.5, concurrency 1, 100 in any 1m", SetBy: "operator",
 			InUse: "9.5 tokens, 1 in the window, 1 in flight",
 		},
 		{Kind: "circuit", Gate: "circuit:api", Open: true, Limits: "opens after 5 failures in a row for 1s", InUse: "closed"},
@@ -421,7 +422,7 @@ func TestExplainBlockedCounts(t *testing.T) {
 	g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 1)
 	require.Equal(t, []wire.BlockedCount{
 		{
-			GateState: wire.GateState{Kind: "concurrency", Gate: "throttle:stripe", Limits: "1 in flight", SetBy: "operator", InUse: "1 in flight"},
+			GateState: wire.GateState{Kind: "concurrency", Gate: "throttle:stripe", Limits: "concurrency 1", SetBy: "operator", InUse: "1 in flight"},
 			Messages:  7, Flows: 2,
 		},
 		{GateState: wire.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(1)}, Messages: 3, Flows: 1},

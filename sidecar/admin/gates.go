@@ -22,7 +22,7 @@ type gates struct {
 	now func() int64 // Unix ns
 	// limits returns the limits of a throttle key and who has set them; empty:
 	// nobody.
-	limits func(key string) (l throttle.Limits, setBy string)
+	limits func(key string) (l wire.ThrottleLimits, setBy string)
 	// circuit describes the circuit of a key. It reports false if there is none.
 	circuit func(key string) (wire.CircuitInfo, bool)
 }
@@ -45,7 +45,7 @@ func (g *gates) throttleState(t *throttle.Gate) wire.GateState {
 	limits, setBy := g.limits(i.Key)
 	return wire.GateState{
 		Kind: queue.BlockOf(i.Kind).String(), Gate: "throttle:" + wire.ShowKey(i.Key), Open: i.Kind == throttle.Open,
-		OpensAt: opensAt(i.At, now), Limits: limits.String(), SetBy: setBy, InUse: useText(&i),
+		OpensAt: opensAt(i.At, now), Limits: limits.Text(), SetBy: setBy, InUse: useText(&i),
 	}
 }
 

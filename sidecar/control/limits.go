@@ -45,8 +45,8 @@ func checkLimits(texts map[string]string) *wire.Error {
 	return nil
 }
 
-// wireLimits returns limits as replies have them.
-func wireLimits(l throttle.Limits) wire.ThrottleLimits {
+// WireLimits returns limits in the form of the protocol.
+func WireLimits(l throttle.Limits) wire.ThrottleLimits {
 	return wire.ThrottleLimits{
 		Rate: orNil(wire.Rate(rateText(l.Rate))), Burst: orNil(float64(l.Burst) / throttle.One),
 		Concurrency: orNil(l.Concurrency), Limit: orNil(l.Limit), WindowMs: orNil(l.Window / int64(time.Millisecond)),
@@ -72,7 +72,7 @@ func (c *Control) addSharing(info *wire.ThrottleInfo, key string) {
 	info.Shared = &s.ThrottleShared
 	if s.By != "" {
 		own := info.ThrottleLimits
-		info.Shared.Own, info.ThrottleLimits, info.Source = &own, wireLimits(s.InForce), "fila "+s.By
+		info.Shared.Own, info.ThrottleLimits, info.Source = &own, WireLimits(s.InForce), "fila "+s.By
 	}
 }
 

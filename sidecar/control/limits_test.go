@@ -19,7 +19,7 @@ func TestLimitsOfRequestsAndReplies(t *testing.T) {
 	limits := (&override{Set: texts}).over(throttle.Limits{})
 	require.Equal(t, throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 3e9}, Burst: 2125, Concurrency: 7, Limit: 7, Window: 1_500_000_000}, limits)
 	require.NoError(t, limits.Validate())
-	require.Equal(t, full, wireLimits(limits))
+	require.Equal(t, full, WireLimits(limits))
 
 	none, zero, noBurst := wire.Rate(""), int64(0), 0.0
 	texts = limitTexts(wire.ThrottleLimits{Rate: &none, Burst: &noBurst, Concurrency: &zero, Limit: &zero, WindowMs: &zero})
@@ -27,7 +27,7 @@ func TestLimitsOfRequestsAndReplies(t *testing.T) {
 	require.Nil(t, checkLimits(texts))
 	require.Zero(t, (&override{Set: texts}).over(limits))
 	require.Empty(t, limitTexts(wire.ThrottleLimits{}))
-	require.Equal(t, wire.ThrottleLimits{}, wireLimits(throttle.Limits{}))
+	require.Equal(t, wire.ThrottleLimits{}, WireLimits(throttle.Limits{}))
 	large := 1e9
 	require.Equal(t, "1000000000", limitTexts(wire.ThrottleLimits{Burst: &large})["burst"])
 	err := checkLimits(map[string]string{"burst": "1.0005"})

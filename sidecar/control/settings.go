@@ -137,21 +137,10 @@ func readRate(l *limits, text string) bool {
 	return err == nil
 }
 
-// rateText writes a rate as people do: 0.5 if it can be written so, otherwise 1/3.
+// rateText returns the text of a rate, empty for the zero Rate.
 func rateText(r throttle.Rate) string {
 	if r == (throttle.Rate{}) {
 		return ""
-	}
-	n, d := r.Cost/throttle.One, r.Per/int64(time.Second)
-	for digits, ones := 0, int64(1); digits <= 9; digits, ones = digits+1, ones*10 {
-		if ones%d == 0 {
-			n *= ones / d // ones times the rate, which is 1e9 at most
-			text := strconv.FormatInt(n/ones, 10)
-			if digits > 0 {
-				text += fmt.Sprintf(".%0*d", digits, n%ones)
-			}
-			return text
-		}
 	}
 	return r.String()
 }

@@ -114,22 +114,6 @@ func TestSettingsReadWhatTheyShow(t *testing.T) {
 	require.Equal(t, full, read)
 }
 
-// Rates are written as people do.
-func TestRateText(t *testing.T) {
-	for text, want := range map[string]string{
-		"1": "1", "10.000": "10", "0.5": "0.5", "1/2": "0.5", "5/2": "2.5", "1/3": "1/3", "10/3": "10/3", "2/4": "0.5", "1/8": "0.125",
-		"0.05": "0.05", "1000000000": "1000000000", "0.000000032": "0.000000032", "1/31536000": "1/31536000", "999999999.5": "999999999.5", "0.123456": "0.123456",
-	} {
-		rate, err := throttle.ParseRate(text)
-		require.NoError(t, err, text)
-		require.Equal(t, want, rateText(rate), text)
-		again, err := throttle.ParseRate(want)
-		require.NoError(t, err, want)
-		require.Equal(t, rate, again, "nothing is rounded")
-	}
-	require.Empty(t, rateText(throttle.Rate{}))
-}
-
 func TestParseThousandths(t *testing.T) {
 	for s, want := range map[string]int64{"1": 1000, "2.5": 2500, "1.001": 1001, "0.25": 250, "12.30": 12_300, "1000000000": throttle.MaxBurst} {
 		n, ok := parseThousandths(s, 1, throttle.MaxBurst)

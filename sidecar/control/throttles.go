@@ -221,17 +221,18 @@ func (c *Control) endOverride(key string, now int64) {
 	c.whenEnded(done, func() { c.changeEvent(ch) })
 }
 
-// LimitsOf returns the limits of a throttle key and who has set them, for
-// explanations: "file", "operator" or "override until <time>", after "prefix <prefix>*"
-// if a prefix limits the key, or empty if there are none.
-func (c *Control) LimitsOf(key string) (limits throttle.Limits, setBy string) {
+// LimitsOf returns the limits of a throttle key and their source, for explanations:
+// "file", "operator" or "override until <time>", after "prefix <prefix>*" if a prefix
+// limits the key. setBy is empty if there are no limits.
+func (c *Control) LimitsOf(key string) (limits wire.ThrottleLimits, setBy string) {
 	c.throttles.mu.Lock()
 	defer c.throttles.mu.Unlock()
 	s := c.limiting(key)
-	if limits = complete(s.inForce); limits == (throttle.Limits{}) {
+	inForce := complete(s.inForce)
+	if inForce == (throttle.Limits{}) {
 		return limits, ""
 	}
-	setBy = c.setBy(kindThrottle, s.key)
+	limits, setBy = WireLimits(inForce), c.setBy(kindThrottle, s.key)
 	if s.override != nil {
 		setBy = wire.SetByOverride + " until " + wire.Timestamp(s.override.Until)
 	}
@@ -434,7 +435,7 @@ func (c *Control) throttleSource(key string) (info wire.ThrottleInfo, known bool
 	if _, ok := isPrefix(key); !ok {
 		from = c.limiting(key)
 	}
-	info = wire.ThrottleInfo{Key: wire.ShowKey(key), Source: c.setBy(kindThrottle, from.key), State: throttle.Open.String(), ThrottleLimits: wireLimits(from.inForce)}
+	info = wire.ThrottleInfo{Key: wire.ShowKey(key), Source: c.setBy(kindThrottle, from.key), State: throttle.Open.String(), ThrottleLimits: WireLimits(from.inForce)}
 	if from.override != nil {
 		info.Source = wire.SetByOverride
 	}

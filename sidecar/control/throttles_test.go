@@ -210,7 +210,7 @@ func TestChangesAtOnce(t *testing.T) {
 			t.Helper()
 			for _, key := range []string{"k", "kx"} {
 				want, _ := r.c.LimitsOf(key)
-				require.Equal(t, want, r.limits(key), key)
+				require.Equal(t, want, WireLimits(complete(r.limits(key))), key)
 			}
 		}
 		check()

@@ -218,7 +218,7 @@ func TestOverride(t *testing.T) {
 		require.Equal(t, overridden, r.limits("k"))
 		require.Equal(t, "10", r.stored("throttle:k:rate")["throttle:k:rate"], "what lasts is not touched")
 		limits, by := r.c.LimitsOf("k")
-		require.Equal(t, overridden, limits)
+		require.Equal(t, WireLimits(overridden), limits)
 		require.Equal(t, "override until "+info.OverrideUntil, by)
 		require.JSONEq(t, `{"set":{"rate":"1","limit":"5","window_ms":"1000"},"unset":["concurrency"],"until":`+
 			toJSON(t, now()+int64(time.Minute))+`}`, r.stored(stateOverride)[stateOverride+"k"])
