@@ -112,19 +112,16 @@ func writeCommand(b *strings.Builder, cmd *cobra.Command, group string, common [
 	if text == "" {
 		text = cmd.Short + "."
 	}
-	fmt.Fprintf(b, "\n## %s\n\n%s\n", cmd.CommandPath(), text)
+	title := cmd.CommandPath()
+	if !cmd.HasAvailableSubCommands() {
+		title = strings.TrimSuffix(cmd.UseLine(), " [flags]")
+	}
+	fmt.Fprintf(b, "\n## %s\n\n%s\n", title, text)
 	if cmd.HasAvailableSubCommands() {
 		return
 	}
-	usage := strings.TrimSuffix(cmd.UseLine(), " [flags]")
-	aliases := strings.Join(cmd.Aliases, "`, `")
-	switch {
-	case usage != cmd.CommandPath() && aliases != "":
-		fmt.Fprintf(b, "\nUsage: `%s`; also `%s`.\n", usage, aliases)
-	case usage != cmd.CommandPath():
-		fmt.Fprintf(b, "\nUsage: `%s`.\n", usage)
-	case aliases != "":
-		fmt.Fprintf(b, "\nAlso `%s`.\n", aliases)
+	if len(cmd.Aliases) > 0 {
+		fmt.Fprintf(b, "\nAlso `%s`.\n", strings.Join(cmd.Aliases, "`, `"))
 	}
 	if cmd.Example != "" {
 		fmt.Fprintf(b, "\n```sh\n%s\n```\n", strings.ReplaceAll(strings.TrimPrefix(cmd.Example, "  "), "\n  ", "\n"))

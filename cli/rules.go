@@ -157,10 +157,9 @@ func newRulesTestCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test",
 		Short: "Say which rule and policy a failure meets, and when it would be retried",
-		Long: `Show what the configuration file makes of a failure for which neither on_failure nor
-a delay in the nack decides: which error rule matches, the severity, the retry policy,
-and how long the next retries wait. A queue that is not in the file is taken to have
-the default settings.`,
+		Long: `Show which error rule of the configuration file matches a failure that neither
+on_failure nor the nack's delay decides, with severity, retry policy and the next
+waits. A queue that is not in the file has the default settings.`,
 		Example: `  fila rules test --code 429 --error "too many requests"
   fila rules test --queue mail --error "451 try again later"`,
 	}

@@ -58,20 +58,18 @@ func newServeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the sidecar",
-		Long: `Run the sidecar until SIGINT or SIGTERM. The first signal lets running leases finish; a
-second one stops at once. SIGHUP reads the file again and applies its rules and
-queues, all or nothing, as "fila reload" does.
+		Long: `Run the sidecar until SIGINT or SIGTERM. The first signal lets running leases
+finish; a second one stops at once. SIGHUP reloads the configuration file, as "fila
+reload" does.
 
-The configuration comes from defaults, a file, FILA_* variables (FILA_NATS__URL is
-nats.url) and flags, later ones winning. The file is the one of --config, or else
-./config.toml, or else /etc/fila/config.toml, if there is one. Without nats.url fila
-runs a NATS server of its own on 127.0.0.1:4222. fila serve ignores NATS_* variables
-and the selected context of the nats CLI.
+The configuration comes from defaults, a file (--config, ./config.toml or
+/etc/fila/config.toml), FILA_* variables (FILA_NATS__URL is nats.url) and flags,
+later ones winning. Without nats.url fila runs a NATS server on 127.0.0.1:4222. It
+ignores NATS_* variables and the selected context of the nats CLI.
 
 --check reads the configuration and the files that it names (hooks, tokens,
-certificates, credentials), prints whether fila would start with them, and ends. It
-opens, makes and changes nothing. "fila reload --dry-run" shows what a file would
-change in a running fila.`,
+certificates, credentials), and prints whether fila would start. "fila reload
+--dry-run" shows what a file would change in a running fila.`,
 		Example: `  fila serve
   fila serve --config /etc/fila/config.toml
   fila serve --config /etc/fila/config.toml --check
@@ -85,7 +83,7 @@ change in a running fila.`,
 	flags.StringVar(&path, "config", "", "configuration `file`; it must exist")
 	flags.BoolVar(&check, "check", false, "check the configuration, and start nothing")
 	flags.String("data-dir", defaults.DataDir, "`directory` of the store")
-	flags.Var(&drain, "drain-timeout", "how long a shutdown waits for leases to settle")
+	flags.Var(&drain, "drain-timeout", "how long a shutdown waits for leases")
 	flags.String("log-level", defaults.Log.Level, "debug, info, warn or error")
 	flags.String("log-format", defaults.Log.Format, "text or json")
 	command.Allow(cmd, "log-level", "debug", "info", "warn", "error")

@@ -20,10 +20,10 @@ func Commands(env *command.Env) []*cobra.Command {
 	return []*cobra.Command{command.Group(&cobra.Command{
 		Use:   "cluster",
 		Short: "Show a cluster, move its shards, and convert to and from a single fila",
-		Long: `The queues of a cluster lie in shards. One node, the owner, serves each shard; all
-other nodes follow it, and one of them takes over when the owner dies. The commands
-ask any node, except import, export, rebuild and nats: these are for a cluster whose
-nodes do not run, and read the configuration of one of them.`,
+		Long: `The queues of a cluster are in shards. One node, the owner, serves each shard; all
+others follow it, and one takes over when it dies. These commands ask any node. Only
+import, export, rebuild and nats need a cluster whose nodes do not run, and read the
+configuration of one node.`,
 	}, newStatusCommand(env), newDrainCommand(env), newMoveCommand(env),
 		newImportCommand(env), newExportCommand(env), newRebuildCommand(env), newNATSCommand(env))}
 }
@@ -115,9 +115,9 @@ func newDrainCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain NODE",
 		Short: "Move all shards of a node to other nodes",
-		Long: `Make a node hand over all its shards, one after the other, each to a node whose copy
-is less than a second behind. The node goes on as a standby and gets no shards until
-it is restarted, or until --cancel. A node that is stopped hands over its shards by
+		Long: `Make a node hand over its shards, one after the other, to nodes whose copies are
+less than a second behind. It stays a standby and gets no shards until it is
+restarted, or until --cancel. A node that is stopped hands over its shards by
 itself.`,
 		Example: `  fila cluster drain fila-2
   fila cluster drain fila-2 --cancel`,
@@ -140,9 +140,9 @@ func newMoveCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "move SHARD NODE",
 		Short: "Hand a shard to a node",
-		Long: `Hand a shard to a node, whose copy has to be less than a second behind. It stays
-there for as long as that node is a member of the cluster, or until it is moved
-again; the other shards are spread around it.`,
+		Long: `Hand a shard to a node whose copy is less than a second behind. It stays there until
+the node leaves the cluster or the shard is moved again; the other shards are spread
+around it.`,
 		Example:           `  fila cluster move 3 fila-2`,
 		ValidArgsFunction: env.Complete(shardNumbers, nodeNames),
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {

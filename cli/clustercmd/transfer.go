@@ -92,19 +92,18 @@ func newImportCommand(env *command.Env) *cobra.Command {
 	return c.addTo(&cobra.Command{
 		Use:   "import DATA_DIR",
 		Short: "Make a cluster from the store of a single fila",
-		Long: `Make a cluster of the store of a single fila, which does not run. DATA_DIR is its
-data directory, or its fila.db, which is only read. The cluster is the one of the
-configuration; it must not exist yet, and its nodes are started afterwards.
+		Long: `Make the cluster of the configuration from the store of a single fila that does not
+run. DATA_DIR is its data directory or fila.db, which is only read. The cluster must
+not exist yet; start its nodes afterwards.
 
-Messages keep their ids, order, attempts, delays, leases and dedupe ids, and dead
-letters their reasons. Deliveries that are out can be acked to the cluster.
-Queues, registrations, the runtime configuration, pauses, overrides and the audit
-log come along; circuits and what throttles have left begin anew.
+Messages keep their ids, order, attempts, delays, leases, dedupe ids and reasons,
+and deliveries under way can be acked to the cluster. Queues, registrations, the
+runtime configuration, pauses, overrides and the audit log are imported; circuits
+and the use of throttles begin anew.
 
-Nodes refuse to start until all of it is there. If it is interrupted, call it
-again. It needs room for the store three times in the data directory of the
-configuration. Where JetStream is that of embedded servers, "fila cluster nats"
-runs those of the other nodes meanwhile.`,
+Nodes do not start until the import is complete; after an interruption run it again.
+The configuration's data directory needs space for three copies of the store. If
+JetStream runs in embedded servers, run "fila cluster nats" at the other nodes.`,
 		Example: `  fila cluster import /var/lib/fila --config /etc/fila/node-a.toml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.with(cmd, "import", func(ctx context.Context, o transfer.Options, _ config.Config) error {
@@ -136,14 +135,12 @@ func newExportCommand(env *command.Env) *cobra.Command {
 	cmd := c.addTo(&cobra.Command{
 		Use:   "export",
 		Short: "Make a store for a single fila from a cluster",
-		Long: `Make a store for a single fila from a cluster whose nodes do not run: a fila.db in a
-data directory that has none. The directory is made if it is missing. "fila serve"
-without [cluster] goes on with this store, with the same ids, tokens, leases and
-configuration.
+		Long: `Make a fila.db for a single fila from a cluster whose nodes do not run, in a data
+directory that has none; it is created if missing. "fila serve" without [cluster]
+continues with it, with the same ids, tokens, leases and configuration.
 
-The command reads everything from JetStream: it needs nothing of the nodes, and the
-cluster stays as it is. The file appears in the directory when it is complete. The
-disk needs room for the messages twice.`,
+The command only reads, from JetStream alone. The file appears when it is complete.
+The disk needs space for the messages twice.`,
 		Example: `  fila cluster export --to /var/lib/fila-alone`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if to == "" {
@@ -175,17 +172,16 @@ func newRebuildCommand(env *command.Env) *cobra.Command {
 	cmd := c.addTo(&cobra.Command{
 		Use:   "rebuild [DATA_DIR...]",
 		Short: "Rebuild a cluster whose logs are lost from the copies of its nodes",
-		Long: `Rebuild a cluster whose logs in JetStream are lost, or shorter than they were, from
-the copies that its nodes have in their data directories. No node may run. Name the
-data directories of all nodes, or copies of them that this host can read; without
-any, the command takes the one of the configuration. It uses logs that are still
-there, too.
+		Long: `Rebuild a cluster whose logs in JetStream are lost or truncated from the copies in
+its nodes' data directories. No node may run. Name the data directories of all
+nodes, or copies that this host can read; without any, the command uses the
+configuration's.
 
-Of each shard the command takes the most advanced copy; what that copy lacks is lost.
-It shows what it takes, and asks before anything changes. The cluster becomes another
-incarnation: the files of the nodes are put aside, and nodes that were not named
-refuse to start until the directory shards of their data directory is put aside,
-too. If the command is interrupted, run it again with the same directories.`,
+For each shard the command takes the most advanced copy, and logs that still exist.
+Newer records are lost. It shows what it takes, and asks. The cluster becomes
+another incarnation: the nodes' files are put aside, and a node that was not named
+does not start until you put aside the directory shards of its data directory. After
+an interruption run the command again with the same directories.`,
 		Example: `  fila cluster rebuild /var/lib/fila /mnt/b/fila /mnt/c/fila`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.with(cmd, "rebuild", func(ctx context.Context, o transfer.Options, cfg config.Config) error {
@@ -258,9 +254,9 @@ func newNATSCommand(env *command.Env) *cobra.Command {
 	return c.addTo(&cobra.Command{
 		Use:   "nats",
 		Short: "Run the embedded NATS server of a node alone",
-		Long: `Run the embedded NATS server of a node and nothing else, until SIGINT or SIGTERM:
-for "fila cluster import", "export" and "rebuild" at another node of a cluster
-whose JetStream is that of its embedded servers. With three nodes it runs at two.`,
+		Long: `Run only the embedded NATS server of a node, until SIGINT or SIGTERM: for "fila
+cluster import", "export" and "rebuild" at another node whose cluster has JetStream
+in its embedded servers. With three nodes run it at two.`,
 		Example: `  fila cluster nats --config /etc/fila/config.toml`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, log, err := c.load(cmd)

@@ -47,7 +47,7 @@ func (c *Connection) texts() []connectionFlag {
 	l := &c.Login
 	return []connectionFlag{
 		{"server", "s", "NATS_URL", &l.URL, "NATS `url`, several separated by commas [NATS_URL] (default " + DefaultServer + ")"},
-		{"context", "", "NATS_CONTEXT", &c.context, "`name` of a context of the nats CLI [NATS_CONTEXT] (default the selected one)"},
+		{"context", "", "NATS_CONTEXT", &c.context, "`name` of a nats CLI context [NATS_CONTEXT] (default the selected one)"},
 		{"creds", "", "NATS_CREDS", &l.Creds, "credentials `file` [NATS_CREDS]"},
 		{"nkey", "", "NATS_NKEY", &l.NKey, "`file` with the seed of a NATS key [NATS_NKEY]"},
 		{"user", "", "NATS_USER", &l.User, "user `name`; without a password it is a token [NATS_USER]"},
@@ -75,7 +75,7 @@ func (c *Connection) addFlags(fs *pflag.FlagSet) {
 	}
 	fs.StringVar(&c.Login.InboxPrefix, "inbox-prefix", "", "`prefix` of reply subjects, under _INBOX (default _INBOX)")
 	fs.StringVar(&c.Prefix, "subject-prefix", client.DefaultPrefix, "subject `prefix` of fila")
-	fs.Var(&c.timeout, "timeout", "how long to wait for NATS and for the reply, all pages of a list together [NATS_TIMEOUT]")
+	fs.Var(&c.timeout, "timeout", "wait for NATS and the reply, all pages of a list together [NATS_TIMEOUT]")
 }
 
 // Settled is where to connect and how, after flags, variables and contexts.

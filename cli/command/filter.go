@@ -33,28 +33,28 @@ func (env *Env) FilterFlags(cmd *cobra.Command, queue func(args []string) string
 	}
 	text(&f.State, "state", "only messages in this `state`: pending, parked, delayed, leased or dead")
 	Allow(cmd, "state", wire.StatePending, wire.StateParked, wire.StateDelayed, wire.StateLeased, wire.StateDead)
-	texts(&f.Keys, "key", "only messages of this fairness `key`; may be repeated to take several keys")
-	texts(&f.IDs, "id", "only the message with this `id`; may be repeated to take several")
-	texts(&f.headers, "header", "only messages with this header, `name=value`; may be repeated for messages that have all of them")
+	texts(&f.Keys, "key", "only messages of this fairness `key`; may be repeated")
+	texts(&f.IDs, "id", "only the message with this `id`; may be repeated")
+	texts(&f.headers, "header", "only messages with this header, `name=value`; may be repeated (all must match)")
 	flags.Uint32Var(&f.AttemptsMin, "attempts-min", 0, "only messages with at least this many attempts")
 	f.names = append(f.names, "attempts-min")
-	text(&f.EnqueuedAfter, "enqueued-after", "only messages enqueued at this `time` or later: RFC 3339, or a duration such as 90m for 90 minutes ago")
+	text(&f.EnqueuedAfter, "enqueued-after", "only messages enqueued from this `time` on: RFC 3339, or 90m for 90 minutes ago")
 	text(&f.EnqueuedBefore, "enqueued-before", "only messages enqueued before this `time`")
-	text(&f.Consumer, "consumer", "only messages that are leased to this `consumer`")
+	text(&f.Consumer, "consumer", "only messages leased to this `consumer`")
 	text(&f.Gate, "gate", "only messages that pass this `gate`: throttle:KEY or circuit:KEY")
-	text(&f.Reason, "reason", "only dead letters that died for this `reason`: "+strings.Join(wire.Reasons(), ", "))
+	text(&f.Reason, "reason", "only dead letters with this `reason`: "+strings.Join(wire.Reasons(), ", "))
 	Allow(cmd, "reason", wire.Reasons()...)
 	text(&f.ErrorCode, "error-code", "only messages whose last error has this `code`")
 	text(&f.ErrorContains, "error-contains", "only messages whose last error contains this `text`")
 	text(&f.ErrorGroup, "error-group", "only messages whose last error is of this `group`")
-	text(&f.DiedAfter, "died-after", "only dead letters that died at this `time` or later")
+	text(&f.DiedAfter, "died-after", "only dead letters that died from this `time` on")
 	text(&f.DiedBefore, "died-before", "only dead letters that died before this `time`")
 	for name, find := range map[string]Lookup{
 		"key": FairnessKeys, "consumer": consumers, "gate": gates, "error-group": ErrorGroups, "error-code": errorCodes,
 	} {
 		CompleteFlag(cmd, name, env.OfQueue(find, queue))
 	}
-	flags.StringVar(&f.json, "filter", "", "a filter as `JSON`, as in the protocol, instead of the flags that select messages")
+	flags.StringVar(&f.json, "filter", "", "these flags as one filter in `JSON`, as in the protocol")
 	return f
 }
 

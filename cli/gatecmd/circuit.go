@@ -20,12 +20,11 @@ func newCircuitCommand(env *command.Env) *cobra.Command {
 		Use:     "circuit",
 		Aliases: []string{"circuits"},
 		Short:   "Show, open and close the circuits of destinations",
-		Long: `A message gets its circuit key from on_enqueue or from the circuit header: it names
-the destination that the consumer will call. When a destination fails too often in a
-row, its circuit opens: its messages stay in their queues, are not delivered, and no
-attempt is counted, until the cooldown is over. Then fila delivers a few messages as
-probes, and their success closes the circuit. A "retry after" of the destination
-opens it as well.`,
+		Long: `A message gets its circuit key, the destination that its consumer calls, from
+on_enqueue or the circuit header. Too many failures in a row, or a "retry after" of
+the destination, open the circuit: its messages wait in their queues without losing
+attempts until the cooldown is over. Then fila delivers a few as probes, and their
+success closes the circuit.`,
 	}, circuitKeys, newCircuitListCommand(env), newCircuitShowCommand(env), newCircuitOpenCommand(env),
 		circuitCommand(env, "close", "Close a circuit now", `Close a circuit now: its messages go, and it counts failures in a row from 0.
 Failures that max_failures counts still count.`, (*client.Client).CircuitClose),

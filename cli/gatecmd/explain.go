@@ -19,9 +19,8 @@ func newExplainCommand(env *command.Env) *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use:   "explain",
 		Short: "Explain why a message, a fairness key or a queue waits",
-		Long: `Explain where a message is and what it waits for, or what a fairness key or a queue
-waits for: first in one sentence, then gate by gate, with who set each limit and when
-the gate opens. Asking changes nothing.`,
+		Long: `Explain what a message, a fairness key or a queue waits for: first one sentence,
+then each gate, who set its limit and when it opens. Nothing changes.`,
 	}, newExplainMessageCommand(env), newExplainKeyCommand(env), newExplainQueueCommand(env))
 }
 
@@ -31,8 +30,8 @@ func newExplainMessageCommand(env *command.Env) *cobra.Command {
 		Use:     "message ID",
 		Aliases: []string{"msg"},
 		Short:   "Explain where a message is and what it waits for",
-		Long: `Explain where a message is and what it waits for. If no queue has the message, it was
-acked or removed, or it never was; the exit code is 4 then.`,
+		Long: `Explain where a message is and what it waits for. If it was acked or removed, or
+never was, the exit code is 4.`,
 		Example: `  fila explain message 01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80
   fila explain message 01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80 --queue orders --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {

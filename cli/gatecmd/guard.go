@@ -20,10 +20,9 @@ func newGuardCommand(env *command.Env) *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use:   "guard",
 		Short: "Use limits and circuits for calls that are no messages",
-		Long: `The guard applies the same limits and circuits to calls that are no messages. The
-caller asks before the call, gets a permit, and reports afterwards how the call
-went. The first key names the destination, whose circuit decides; the limits of all
-keys count.`,
+		Long: `The guard applies limits and circuits to calls that are no messages. A caller asks
+before the call, gets a permit, and reports afterwards how the call went. The first
+key names the destination, whose circuit decides; the limits of all keys count.`,
 	}, newGuardCheckCommand(env), newGuardDoneCommand(env), newGuardJudgeCommand(env), newGuardStateCommand(env), newGuardPermitsCommand(env), newGuardEndCommand(env))
 }
 
@@ -35,9 +34,8 @@ func newGuardCheckCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check KEY [KEY...]",
 		Short: "Ask whether a call may be made now",
-		Long: `Ask whether a call may be made now. If it may, the command prints the permit, which
-"fila guard done" gives back. If it may not, the command prints what refuses it, and
-the exit code is 6.`,
+		Long: `Ask whether a call may be made now, and print the permit for "fila guard done", or
+what refuses the call (exit code 6).`,
 		Example: `  fila guard check vendor:stripe tenant:acme
   permit=$(fila guard check vendor:stripe --json | jq -r .permit)`,
 		ValidArgsFunction: env.Complete(circuitKeys, throttleKeys),
@@ -64,7 +62,7 @@ the exit code is 6.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&caller, "caller", "", "`name` of who asks, which done has to give as well")
+	cmd.Flags().StringVar(&caller, "caller", "", "`name` of the caller, which done must repeat")
 	cmd.Flags().Float64Var(&call.Cost, "cost", 0, "what the call costs at rates; 0 is 1")
 	cmd.Flags().Var(&ttl, "ttl", "how long the permit lives without a done; 0 is 30s")
 	cmd.Flags().BoolVar(&wait, "wait", false, "ask again until the call is allowed, within --timeout")
@@ -90,10 +88,9 @@ func newGuardDoneCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "done KEY PERMIT",
 		Short: "Report how a call went",
-		Long: `Report how a call went, and show what the error rules make of it: the severity,
-whether to call again, and when. Without flags the call went well; the flags say
-what was wrong. KEY is the first key of the check. A call counts once, however often
-it is reported.`,
+		Long: `Report how a call went; without flags it succeeded. The command shows what the error
+rules say of a failure: its severity, whether to call again, and when. KEY is the
+first key of the check. A call counts once, however often it is reported.`,
 		Example: `  fila guard done vendor:stripe $permit
   fila guard done vendor:stripe $permit --error-code 503 --error "upstream is down"`,
 		ValidArgsFunction: env.Complete(circuitKeys),
@@ -109,8 +106,8 @@ it is reported.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&caller, "caller", "", "`name` that the check gave")
-	f.BoolVar(&failed, "failed", false, "the call has failed; implied by the flags that say how")
-	f.Var(&retryAfter, "retry-after", "for how long the destination wants to be left alone")
+	f.BoolVar(&failed, "failed", false, "the call failed; implied by the flags with details")
+	f.Var(&retryAfter, "retry-after", "pause that the destination asks for")
 	addErrorFlags(cmd, &told, &call)
 	return cmd
 }
@@ -121,9 +118,8 @@ func newGuardJudgeCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "judge KEY",
 		Short: "Show what the error rules make of an error, without a call",
-		Long: `Show what the error rules of the running fila make of an error: the severity,
-whether to call again, and when. Nothing is counted, since no call has failed. KEY is
-the destination.`,
+		Long: `Show what the error rules of the running fila say of an error: its severity, whether
+to call again, and when. Nothing counts. KEY is the destination.`,
 		Example:           `  fila guard judge vendor:stripe --error-code 503 --error "upstream is down"`,
 		ValidArgsFunction: env.Complete(circuitKeys),
 		PreRunE: func(*cobra.Command, []string) error {
@@ -146,10 +142,10 @@ the destination.`,
 // addErrorFlags adds what error rules look at.
 func addErrorFlags(cmd *cobra.Command, told *toldError, call *client.GuardCall) {
 	f := cmd.Flags()
-	f.StringVar(&told.code, "error-code", "", "error `code`, which error rules look at")
-	f.StringVar(&told.text, "error", "", "error `text`, which error rules look at")
+	f.StringVar(&told.code, "error-code", "", "error `code`, for error rules")
+	f.StringVar(&told.text, "error", "", "error `text`, for error rules")
 	f.IntVar(&call.Attempt, "attempt", 1, "how many calls were made for this work")
-	f.StringVar(&call.RetryPolicy, "retry-policy", "", "`name` of the retry policy for failures to which no rule gives one")
+	f.StringVar(&call.RetryPolicy, "retry-policy", "", "`name` of the retry policy if no rule has one")
 }
 
 func newGuardStateCommand(env *command.Env) *cobra.Command {
@@ -163,7 +159,7 @@ func newGuardStateCommand(env *command.Env) *cobra.Command {
 			return s.Guard(client.GuardCaller(caller)).State(ctx, args[0])
 		}, func(st client.GuardStatus, _ []string) string { return showGuardStatus(env, &st) }),
 	}
-	cmd.Flags().StringVar(&caller, "caller", "", "`name` of who would ask, whose permits are limited")
+	cmd.Flags().StringVar(&caller, "caller", "", "`name` of the caller to answer for")
 	return cmd
 }
 

@@ -33,8 +33,9 @@ func newPauseCommand(env *command.Env) *cobra.Command {
 		Use:   "pause",
 		Short: "Pause a queue, a fairness key, a throttle key or a circuit",
 		Long: `Pause a queue, a fairness key of a queue, a throttle key or a circuit: fila delivers
-nothing of it until the pause ends. Producers can still publish, and what is in
-flight goes on. A pause survives a restart. Pausing again replaces its end.`,
+none of its messages until the pause ends. Producers can still publish, and
+deliveries under way continue. A pause survives a restart; another one replaces its
+end.`,
 	})
 	for _, p := range pausables {
 		cmd.AddCommand(newPauseOneCommand(env, p))
@@ -47,8 +48,8 @@ func newResumeCommand(env *command.Env) *cobra.Command {
 	cmd := command.Group(&cobra.Command{
 		Use:   "resume",
 		Short: "End a pause",
-		Long: `End a pause now, also a pause that fila set because of too many failures. "fila pause
-list" shows what is paused.`,
+		Long: `End a pause now, even one that fila set after too many failures. "fila pause list"
+shows the pauses.`,
 	})
 	for _, p := range pausables {
 		cmd.AddCommand(newResumeOneCommand(env, p))

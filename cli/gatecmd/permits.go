@@ -22,7 +22,7 @@ type permitFlags struct {
 
 func (f *permitFlags) add(cmd *cobra.Command) {
 	f.cmd = cmd
-	cmd.Flags().StringVar(&f.caller, "caller", "", "only permits of this `name`, as the check gave it; \"\" is none")
+	cmd.Flags().StringVar(&f.caller, "caller", "", "only permits of the caller with this `name`; \"\" is none")
 	cmd.Flags().StringVar(&f.user, "user", "", "only permits of this NATS `user`, as ACCOUNT/USER")
 }
 
@@ -43,9 +43,9 @@ func newGuardPermitsCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "permits [KEY]",
 		Short: "List the permits of calls under way, and who holds the most",
-		Long: `List the permits of calls under way, the oldest first, and which keys and callers
-hold the most. KEY is the first key of the check. The id of a permit is for
-` + "`fila guard end`" + `; it is not the permit.`,
+		Long: `List the permits of calls under way, the oldest first, and the keys and callers with
+the most. KEY is the first key of the check. The id is for "fila guard end"; it is not
+the permit.`,
 		Example: `  fila guard permits
   fila guard permits vendor:stripe --caller billing --json`,
 		ValidArgsFunction: env.Complete(circuitKeys),
@@ -106,10 +106,9 @@ func newGuardEndCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "end [KEY]",
 		Short: "End permits of calls that are over, or whose callers are gone",
-		Long: `End permits: of a first key, of a caller, of a NATS user, or by their ids, or what
-is all of these. What they hold is given back, and their circuits hear nothing.
-The calls may go on: end what is over, or limits may be exceeded. What their
-callers tell afterwards is about no permit (404).`,
+		Long: `End the permits that match all of the arguments: first key, caller, NATS user, ids.
+Their limits are given back, and their circuits learn nothing. End only permits of
+calls that are over, or limits may be exceeded. A later done gets 404.`,
 		Example: `  fila guard end vendor:stripe --caller billing
   fila guard end --id 4f1f2f3f4f5f6f70-000000000000002a`,
 		ValidArgsFunction: env.Complete(circuitKeys),

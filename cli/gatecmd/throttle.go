@@ -27,15 +27,14 @@ func newThrottleCommand(env *command.Env) *cobra.Command {
 		Use:     "throttle",
 		Aliases: []string{"throttles"},
 		Short:   "Limit rate and concurrency by throttle key",
-		Long: `A message gets its throttle keys from on_enqueue or from the headers that
-throttle_headers names: the tenant, the vendor, the workflow. It waits until all its
-keys admit it; messages with other keys do not wait with it. A key has up to three
-limits: a rate with its burst, a number of messages in flight at once, and a number
-of messages in any window of time. A change acts at once, also on messages that wait
-already.
+		Long: `A message gets its throttle keys, such as tenant or vendor, from on_enqueue or from
+the headers that throttle_headers names. It waits until all its keys admit it;
+messages with other keys pass. A key has up to three limits: a rate with a burst, a
+number of messages in flight, and a number in any window of time. Changes act at
+once.
 
-A key that ends in * is a prefix: it gives its limits to each key that begins with it
-and has no limits of its own. Each of these keys has the limits for itself.`,
+A key that ends in * is a prefix: each key that begins with it has these limits for
+itself.`,
 	}, throttleKeys, newThrottleSetCommand(env), newThrottleClearCommand(env), newThrottleShowCommand(env), newThrottleListCommand(env))
 }
 
@@ -54,13 +53,13 @@ type throttleFlags struct {
 
 func (f *throttleFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.rate, "rate", "", "messages per second, `n` such as 10, 0.5 or 1/3")
-	fs.Float64Var(&f.burst, "burst", 0, "how many may go at once when none has gone for a while (default the larger of 1 and the rate)")
+	fs.Float64Var(&f.burst, "burst", 0, "how many may go at once (default the larger of 1 and the rate)")
 	fs.Int64Var(&f.concurrency, "concurrency", 0, "how many may be in flight at once")
 	fs.Int64Var(&f.limit, "limit", 0, "how many may go in any window")
 	fs.Var(&f.window, "window", "the window of --limit")
-	fs.StringSliceVar(&f.unset, "unset", nil, "take this `limit` away: rate, burst, concurrency, limit, window; may be repeated")
+	fs.StringSliceVar(&f.unset, "unset", nil, "remove this `limit`: rate, burst, concurrency, limit, window; may be repeated")
 	fs.Var(&f.forMs, "for", "an override that ends by itself; 0 is a lasting change")
-	const only = "set it only if the present %s is this `value`, or none; otherwise exit code 5"
+	const only = "exit code 5 unless the present %s is this `value`, or none"
 	f.expect = map[string]*string{}
 	for _, limit := range limits {
 		f.expect[limit] = fs.String("if-"+limit, "", fmt.Sprintf(only, limit))
@@ -159,9 +158,9 @@ func newThrottleSetCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set KEY",
 		Short: "Set limits of a throttle key",
-		Long: `Set the limits whose flags are given; the others stay. With --for it is an
-override: it ends by itself, and what was set before holds again. A key that
-config.toml names gets its limits from there again at the next start.`,
+		Long: `Set the limits whose flags are given; the others stay. With --for it is an override:
+when it ends, the limits from before apply again. At the next start config.toml
+restores the limits of its keys.`,
 		Example: `  fila throttle set stripe --rate 10 --burst 20 --concurrency 5
   fila throttle set stripe --rate 2 --for 10m
   fila throttle set 'tenant:*' --limit 1000 --window 1m

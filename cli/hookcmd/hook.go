@@ -66,14 +66,12 @@ func newHookCheckCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Load scripts, run their hooks on a sample and say what they return",
-		Long: `Load each script as the server would: compile it within the load limits, run its top
-level once, and list the hooks that it defines and what deserves a look. Then run
-each hook once on a sample, the message that fila hook run has without flags, and
-print what it returns. --header gives headers to the sample; without any, a hook sees
-a message of a producer that knows nothing of it.
+		Long: `Load each script as the server does, within the load limits, list its hooks and
+warn. Then run each hook once on the sample message of fila hook run and print what
+it returns. Without --header the sample has no headers.
 
-Exit status: 0 all is well, 1 a hook failed or its message would be refused,
-2 a script is refused, 3 the time or memory limit stopped a hook.`,
+Exit status: 0 all is well, 1 a hook failed or its message would be refused, 2 a
+script does not load, 3 the time or memory limit stopped a hook.`,
 		Args: command.Args("FILE", "[FILE...]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			checks := make([]hookCheck, 0, len(args))
@@ -219,13 +217,11 @@ func newHookRunCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run FILE",
 		Short: "Run a hook on a made-up message and print its decision",
-		Long: `Load a script and run one of its hooks in the same sandbox and within the same limits
-as the server. Print the decision after defaults, the table that the script returned,
-and the time and memory that the run took.
+		Long: `Load a script and run one of its hooks in the server's sandbox and limits. Print the
+decision after defaults, the returned table, time and memory.
 
-Exit status: 0 the hook decided, 1 it failed or the server would refuse the
-message for a key of it, 2 the script was refused, 3 the time or memory limit
-stopped it.`,
+Exit status: 0 the hook decided, 1 it failed or the server would refuse the message
+for a key, 2 the script does not load, 3 the time or memory limit stopped it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := os.ReadFile(args[0])
 			if err != nil {
@@ -243,7 +239,7 @@ stopped it.`,
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.hook, "hook", "", "on_enqueue or on_failure (default: the one that the script defines, on_enqueue if both)")
+	fl.StringVar(&f.hook, "hook", "", "on_enqueue or on_failure (default the one in the script, or on_enqueue)")
 	command.Allow(c, "hook", string(hooks.OnEnqueue), string(hooks.OnFailure))
 	headerFlag(c, &f.headers)
 	fl.StringArrayVar(&f.config, "config", nil, "runtime configuration for fila.get as key=value; may be repeated")
@@ -254,7 +250,7 @@ stopped it.`,
 	fl.StringVar(&f.message.ErrorCode, "error-code", "", "msg.error_code")
 	fl.StringVar(&f.message.ID, "id", "m1", "msg.id")
 	fl.StringVar(&f.message.Queue, "queue", "orders", "msg.queue")
-	fl.IntVar(&f.repeat, "repeat", 1, "run it so often in one VM and report the worst run")
+	fl.IntVar(&f.repeat, "repeat", 1, "runs in one VM, of which the worst is reported")
 	f.limits.Timeout = hooks.DefaultTimeout
 	fl.Var((*terminal.Duration)(&f.limits.Timeout), "lua-timeout", "time limit of a run")
 	fl.Int64Var(&f.limits.MemoryBytes, "lua-memory", hooks.DefaultMemoryBytes, "allocation limit of a run in bytes")
@@ -582,9 +578,8 @@ func newHookResetCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset QUEUE",
 		Short: "Close the circuit of a queue's hooks",
-		Long: `Close the circuit of a queue's hooks, so that they run again at once. A hook's
-circuit opens after it has failed several times in a row; messages then go on
-with safe defaults until the cooldown is over.`,
+		Long: `Close the circuit of a queue's hooks, so that they run again now. It opens after
+several failures in a row, and messages bypass the hook until the cooldown is over.`,
 		Example: `  fila hook reset orders
   fila hook reset orders --hook on_failure`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookResetReply, error) {

@@ -44,24 +44,18 @@ func newConsumeCommand(env *command.Env) *cobra.Command {
 		Use:     "consume QUEUE",
 		Aliases: []string{"sub"},
 		Short:   "Print the messages of a queue, or run a command for each",
-		Long: `Print the payload of each message on a line of its own, and ack the message when it
-is printed. With -v the line has its id, key and headers first; with --json each
-message is a JSON object on one line. After an interrupt the command leaves the
-queue and ends.
+		Long: `Print the payload of each message on a line and ack it: with -v after id, key and
+headers, with --json as one JSON object. After an interrupt the command leaves the
+queue.
 
---exec runs a command with the shell for each message instead. The command gets the
-payload on standard input, and each header in a variable: the header tenant is
-FILA_HEADER_TENANT, and Fila-Attempt is FILA_HEADER_FILA_ATTEMPT; an underscore
-stands for everything that is no letter or digit. If the command exits with 0, the
-message is acked. Otherwise it is nacked with the last line that the command wrote
-to standard error and the code exit-N (or signal-N); on_failure and the error rules
-can use both to decide about retries: exit-75, say, could mean to try again later.
-The lease is extended as long as the command runs; if it is lost all the same, the
-command gets SIGTERM, and SIGKILL five seconds later. --concurrency runs several
-commands at once.
-
-After an interrupt fila consume takes no more messages and waits for the commands
-that run; a second interrupt ends them, and their messages are delivered again.`,
+--exec runs a shell command for each message, with the payload on standard input and
+each header in a variable: tenant is FILA_HEADER_TENANT, Fila-Attempt is
+FILA_HEADER_FILA_ATTEMPT (an underscore for all but letters and digits). Exit code 0
+acks. Any other nacks with the last line of standard error and the code exit-N (or
+signal-N), for on_failure and the error rules. The lease is extended while the
+command runs; if it is lost, the command gets SIGTERM, and SIGKILL five seconds
+later. After an interrupt fila consume waits for running commands; a second
+interrupt ends them, and their messages come again.`,
 		Example: `  fila consume orders
   fila consume orders --count 10 --timeout 5s --json
   fila consume orders.dlq --no-ack -v
@@ -79,13 +73,13 @@ that run; a second interrupt ends them, and their messages are delivered again.`
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.name, "consumer", "", "`name` of the consumer (default a random one)")
-	flags.IntVar(&f.count, "count", 0, "end after so many messages; 0 is no end")
-	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "how many messages fila may send ahead; 0 is 64, with --exec as many as run at once")
-	flags.BoolVar(&f.noAck, "no-ack", false, "do not ack: messages stay leased while the command runs, and come again when the lease ends")
+	flags.IntVar(&f.count, "count", 0, "end after this many messages; 0 is no end")
+	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "messages in flight at most; 0 is 64, with --exec the --concurrency")
+	flags.BoolVar(&f.noAck, "no-ack", false, "do not ack: messages come again when their lease ends")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print id, key, attempt and headers, too")
 	flags.StringVar(&f.command, "exec", "", "run this `command` for each message")
 	flags.IntVar(&f.concurrency, "concurrency", 1, "how many commands of --exec run at once")
-	flags.Var(&f.idle, "timeout", "end when no message has come for this time, with --count as a failure; 0 is never")
+	flags.Var(&f.idle, "timeout", "end when no message comes for this time, with --count as a failure; 0 is never")
 	return cmd
 }
 

@@ -31,13 +31,12 @@ func newDeadGroupsCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "groups QUEUE",
 		Short: "Group the dead letters of a queue by their errors",
-		Long: `Group the dead letters of a queue by their errors, the largest group first. A group
-has the errors with the same code and the same text; numbers, ids, quoted parts and
-paths may differ, and signs stand for them in the text of the group.
+		Long: `Group the dead letters of a queue by their errors, the largest group first: errors
+with the same code and text, apart from numbers, ids, quoted parts and paths, for
+which the group's text has placeholders. --error-group takes the name of a group.
 
-LEFT is how many messages of the group were redriven. fila forgets it a week after
-the last of them. CAME BACK is how many of the dead letters that are there now had
-been redriven before. --error-group takes the name of a group.`,
+LEFT is how many messages of the group were redriven; fila forgets it after a week.
+CAME BACK is how many of the present dead letters had been redriven before.`,
 		Example: `  fila dead groups orders
   fila dead groups orders --json | jq -r '.groups[0].group'`,
 		PreRunE: func(*cobra.Command, []string) error {
@@ -50,7 +49,7 @@ been redriven before. --error-group takes the name of a group.`,
 			return s.DeadGroups(ctx, wire.DeadLetters(args[0]), limit)
 		}, func(reply client.DeadGroups, _ []string) string { return showGroups(env, reply) }),
 	}
-	cmd.Flags().IntVar(&limit, "limit", wire.DefaultDeadGroups, "show at most so many groups, the largest")
+	cmd.Flags().IntVar(&limit, "limit", wire.DefaultDeadGroups, "show the largest groups, at most this many")
 	return cmd
 }
 
@@ -97,8 +96,8 @@ func newDeadListCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list QUEUE",
 		Short: "Show dead letters of a queue without taking them",
-		Long: `Show the dead letters of a queue, oldest first, as peek does: why each of them
-died, after how many attempts, and how long ago.`,
+		Long: `Show the dead letters of a queue like peek, oldest first: the reason, the attempts,
+and how long ago.`,
 		Example: `  fila dead list orders
   fila dead list orders --error-code 402 --died-after 2h --limit 100
   fila dead list orders --header tenant=acme -v`,
@@ -111,8 +110,8 @@ func newDeadShowCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show QUEUE GROUP",
 		Short: "Show a group of dead letters, and the newest of them",
-		Long: `Show a group of dead letters, and the message of it that died last, with its error,
-headers and payload. If fila does not know the group, the exit code is 4.`,
+		Long: `Show a group of dead letters and its latest message with error, headers and payload.
+Exit code 4: there is no such group.`,
 	}
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (deadGroup, error) {
 		return askGroup(ctx, s, wire.DeadLetters(args[0]), args[1])

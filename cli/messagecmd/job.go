@@ -27,10 +27,9 @@ func newJobCommand(env *command.Env) *cobra.Command {
 		Aliases: []string{"jobs"},
 		Short:   "Redrive, move, delete or change many messages",
 		Long: `A job redrives, moves, deletes or changes all messages of a queue that match a
-filter. It works in small steps while the queue goes on, and stores its progress
-together with each step: after a kill or a takeover it continues, and does nothing
-twice. One job runs at a time for a queue and its dead letters; the others wait.
-fila keeps jobs for seven days after their end.`,
+filter. It works in small steps and stores its progress with each: after a kill or a
+takeover it continues, and does nothing twice. One job runs at a time for a queue
+and its dead letters. fila keeps jobs for seven days after their end.`,
 	},
 		newJobCreateCommand(env), newJobListCommand(env),
 		newJobOneCommand(env, "show", "Show a job and its progress", anyJob, (*client.Client).JobShow),
@@ -58,24 +57,20 @@ func newJobCreateCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create QUEUE OP",
 		Short: "Create a job, or show what it would do",
-		Long: `Create a job for the messages of a queue that match the flags and are there now;
---all matches all of them. OP is one of
+		Long: `Create a job for the present messages of a queue that match the flags, or --all. OP
+is
 
   redrive       moves dead letters back to their queue
   move          moves messages to the queue --to
-  delete        removes dead letters
-  cancel        removes messages that wait
-  delay         delays messages that wait until --run-at
+  delete        removes dead letters for good; QUEUE must be QUEUE.dlq
+  cancel        removes waiting messages
+  delay         delays waiting messages until --run-at
   run-now       ends the delay of messages
-  reprioritise  gives messages the fairness key --to-key, or the weight --weight
-  edit          gives one message other headers, or another payload
+  reprioritise  gives messages the fairness key --to-key or the weight --weight
+  edit          gives one message other headers or another payload
 
-A redrive takes the queue or its dead letter queue as QUEUE. A delete removes for
-good, so it takes only the name of the dead letter queue itself, QUEUE.dlq.
-
---dry-run prints how many messages match, and how many of them the job would leave
-as they are. On a terminal delete and cancel print that first, and ask; --yes
-does not ask.`,
+--dry-run counts the messages that match, and those that the job would leave. On a
+terminal delete and cancel print this first, and ask, without --yes.`,
 		Example: `  fila job create orders redrive --error-code timeout --rate 500
   fila job create orders.dlq delete --error-contains "card declined" --died-after 2h --dry-run
   fila job create orders move --to slow --key acme --why "they asked for it"
@@ -101,22 +96,22 @@ does not ask.`,
 	flags.BoolVar(&f.all, "all", false, "all messages of the queue")
 	flags.StringVar(&f.To, "to", "", "of move: the `target` queue")
 	command.CompleteFlag(cmd, "to", env.OfQueue(command.QueueNames, nil))
-	flags.StringVar(&f.RunAt, "run-at", "", "of delay: RFC 3339, or a duration from now on such as 90m")
+	flags.StringVar(&f.RunAt, "run-at", "", "of delay: RFC 3339, or a duration from now such as 90m")
 	flags.StringVar(&f.Key, "to-key", "", "of reprioritise: the fairness `key`")
 	command.CompleteFlag(cmd, "to-key", env.OfQueue(command.FairnessKeys, jobQueue))
 	flags.Float64Var(&f.Weight, "weight", 0, "of reprioritise: 1 to 1000000")
 	flags.StringArrayVar(&f.set, "set-header", nil, "of edit: set a header, `name=value`; may be repeated")
 	flags.StringArrayVar(&f.RemoveHeaders, "remove-header", nil, "of edit: remove this header; may be repeated")
-	flags.StringVar(&f.file, "payload-file", "", "of edit: the new payload is in this `file`")
-	flags.StringVar(&f.Order, "order", "", "which messages go first: arrival (the default) is the order of their enqueues, death the order in which they died")
+	flags.StringVar(&f.file, "payload-file", "", "of edit: `file` with the new payload")
+	flags.StringVar(&f.Order, "order", "", "first messages by arrival (default: order of enqueues) or death (order of dead letters)")
 	command.Allow(cmd, "order", wire.OrderArrival, wire.OrderDeath)
 	flags.Int64Var(&f.Rate, "rate", 0, "messages per second, at most; 0 is 40,000")
 	flags.Int64Var(&f.Limit, "limit", 0, "messages in all, at most; 0 is no limit")
-	flags.Int64Var(&f.ifCount, "if-count", 0, "create the job only if exactly this many messages match; otherwise exit code 5")
+	flags.Int64Var(&f.ifCount, "if-count", 0, "exit code 5 unless exactly this many messages match")
 	flags.StringVar(&f.Reason, "why", "", "the `reason`, which the audit log shows")
 	flags.BoolVar(&f.DryRun, "dry-run", false, "print what the job would do, and do nothing")
 	flags.BoolVar(&f.yes, "yes", false, "delete and cancel without asking")
-	flags.BoolVar(&f.wait, "wait", false, "wait up to --timeout for the job to end, or to pause itself")
+	flags.BoolVar(&f.wait, "wait", false, "wait up to --timeout for the job to end or pause")
 	return cmd
 }
 

@@ -32,10 +32,9 @@ func newMessageShowCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show a message and what it waits for",
-		Long: `Show a message without taking it: what it waits for and its gates, as explain
-does; what happened at each of its attempts; and its headers and payload, as peek
-does. If no queue has the message, it was acked or removed, or it never was; the
-exit code is 4 then.`,
+		Long: `Show a message without taking it: what it waits for, what happened at each attempt,
+its headers and payload. If it was acked or removed, or never was, the exit code is
+4.`,
 		Example: "  fila message show " + exampleID + "\n  fila message show " + exampleID + " --queue orders --json",
 		PreRunE: func(*cobra.Command, []string) error {
 			if bytes < 0 || bytes > wire.MaxPeekPayload {
@@ -51,7 +50,7 @@ exit code is 4 then.`,
 	}, func(m client.MessageInfo, _ []string) string {
 		return showInfo(env, terminal.StyleFor(cmd.OutOrStdout()), &m)
 	})
-	cmd.Flags().IntVar(&bytes, "payload-bytes", wire.DefaultPeekPayload, "cut the payload, and the headers, to so many bytes each; up to 65536")
+	cmd.Flags().IntVar(&bytes, "payload-bytes", wire.DefaultPeekPayload, "cut payload and headers to this many bytes each, up to 65536")
 	return cmd
 }
 
@@ -98,9 +97,8 @@ func newMessageDeleteCommand(env *command.Env) *cobra.Command {
 		Use:     "delete ID",
 		Aliases: []string{"rm"},
 		Short:   "Remove a message that waits or is dead",
-		Long: `Remove a message for good: one that waits, for whatever reason, or a dead letter.
-The command refuses a message that a consumer works on, or whose failure fila is
-judging (exit code 5): ack it, or try again when its lease has ended.`,
+		Long: `Remove a waiting message or a dead letter for good. A message in flight, or whose
+failure is being judged, is refused (exit code 5).`,
 		Example: "  fila message delete " + exampleID,
 	}
 	queue := aboutMessage(cmd)
@@ -117,9 +115,8 @@ func newMessageRunNowCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run-now ID",
 		Short: "End the delay of a message",
-		Long: `End the delay of a message that waits for its time or for a retry. It goes when its
-turn comes: pauses, gates and the order of its key hold it back as before. The
-command refuses a message that is in flight (exit code 5).`,
+		Long: `End a message's delay or wait for a retry. Pauses, gates and the order of its key
+still apply. A message in flight is refused (exit code 5).`,
 		Example: "  fila message run-now " + exampleID,
 	}
 	queue := aboutMessage(cmd)

@@ -30,17 +30,12 @@ func newPeekCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "peek QUEUE",
 		Short: "Show messages of a queue without taking them",
-		Long: `Show messages of a queue, or of a dead letter queue, without leasing them: nothing
-changes, and no attempt is counted. The oldest come first, which need not be the
-order of delivery. Each message is shown with its state: pending, parked (and by
-which gate), delayed (and until when), leased (and to whom) or dead (and why, after
-how many attempts, and how long ago).
+		Long: `Show messages of a queue or a dead letter queue without leasing them, in the order
+of arrival, each with its state: pending, parked (blocked by which gate), delayed
+(until when), leased (to whom) or dead (why, after how many attempts, how long ago).
 
 Payloads are cut to fit the line; -v prints headers and payloads, up to
---payload-bytes. What is not text is printed as base64.
-
-Each flag that selects messages narrows the selection further. --filter takes the
-same selection as JSON.`,
+--payload-bytes, and base64 if it is not text.`,
 		Example: `  fila peek orders
   fila peek orders --key acme --limit 100
   fila peek orders --state parked --gate throttle:stripe
@@ -76,8 +71,8 @@ func (f *peekFlags) addTo(env *command.Env, cmd *cobra.Command, suffix string) {
 	})
 	f.only = env.FilterFlags(cmd, queue)
 	flags := cmd.Flags()
-	flags.IntVar(&f.limit, "limit", wire.DefaultPeekLimit, "show at most so many")
-	flags.IntVar(&f.bytes, "payload-bytes", wire.DefaultPeekPayload, "cut payloads, and headers, to so many bytes each; up to 65536")
+	flags.IntVar(&f.limit, "limit", wire.DefaultPeekLimit, "show at most this many")
+	flags.IntVar(&f.bytes, "payload-bytes", wire.DefaultPeekPayload, "cut payloads and headers to this many bytes each, up to 65536")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print headers and payloads")
 }
 

@@ -45,26 +45,22 @@ func newPublishCommand(env *command.Env) *cobra.Command {
 		Use:     "publish QUEUE [TEXT]",
 		Aliases: []string{"pub"},
 		Short:   "Publish one message or many",
-		Long: `Publish a message, and print its id when it is on disk. The payload is TEXT, or the
-file of --file, or else all of standard input (as with TEXT -).
-
-To publish many messages, --count repeats the one; --lines makes a message of every
-line of the file or of standard input; --jsonl reads a JSON object from every line:
+		Long: `Publish a message, and print its id when it is on disk. The payload is TEXT, --file,
+or standard input. For many messages, --count repeats one, --lines makes one of
+every line, and --jsonl reads one from every line:
 
   {"payload":"text","headers":{"tenant":"acme"}}
 
-A payload that is not a string is sent as JSON; payload_base64 holds bytes. In the
-value of a header \xNN is a byte, and \x5c a backslash before an x. dedupe_id, delay
-and ttl mean what the flags mean. What fila consume --json prints can be published
-again: other fields are ignored. Flags are for all messages; a header of a line
-replaces the one of a flag.
+A payload that is not a string is sent as JSON; payload_base64 holds bytes; in
+header values \xNN is a byte, and \x5c a backslash before an x. dedupe_id, delay and
+ttl are as the flags; other fields are ignored, so the output of fila consume --json
+can be published. Flags are for all messages, and a line's header replaces a flag's.
 
-Many messages are sent without waiting for each confirmation; the last line says how
-many there were. The first message that fila refuses ends the command, and the error
-has the number of its line. Where fila refuses for now (429, 503), the command waits
-as long as fila asks for, up to an hour, and tries again, unless --no-retry. It does
-not retry a single message: the error says when to try again. After an interrupt the
-command sends nothing more, and waits for the confirmations of what it has sent.`,
+Many messages are sent without waiting for each confirmation. The last line counts
+them. The first refused message ends the command, and the error has its line number.
+If fila refuses for now (429, 503), the command waits as told, up to an hour, and
+retries, without --no-retry; a single message is not retried. After an interrupt it
+sends no more and waits for confirmations.`,
 		Example: `  fila publish orders '{"id":1}' -H tenant=acme
   fila publish orders --delay 10m --dedupe-id order-1 < order.json
   fila publish orders --file order.json --count 1000 --rate 50
@@ -75,16 +71,16 @@ command sends nothing more, and waits for the confirmations of what it has sent.
 	flags := cmd.Flags()
 	flags.StringVarP(&f.file, "file", "f", "", "read the payload, or the lines, from this `file`")
 	flags.BoolVar(&f.lines, "lines", false, "publish every line as a message")
-	flags.BoolVar(&f.jsonl, "jsonl", false, "publish the message that every line describes in JSON")
-	flags.Int64Var(&f.count, "count", 1, "publish the message so many times")
-	flags.Float64Var(&f.rate, "rate", 0, "at most so many messages a second; 0 is as fast as it goes")
-	flags.IntVar(&f.window, "window", 1000, "at most so many messages may wait for their confirmation")
+	flags.BoolVar(&f.jsonl, "jsonl", false, "publish a JSON object from every line")
+	flags.Int64Var(&f.count, "count", 1, "publish the message this many times")
+	flags.Float64Var(&f.rate, "rate", 0, "messages a second at most; 0 is unlimited")
+	flags.IntVar(&f.window, "window", 1000, "messages that may wait for confirmation")
 	flags.StringArrayVarP(&f.headers, "header", "H", nil, "header as `name=value` or name:value; may be repeated")
-	flags.Var(&f.delay, "delay", "hold the message back for so long")
-	flags.Var(&f.ttl, "ttl", "dead-letter it if it is not delivered within this time, at least 1s")
-	flags.StringVar(&f.dedupeID, "dedupe-id", "", "a second message with this `id` within the queue's window is not stored again; of many messages the number is appended: id-1, id-2")
-	flags.BoolVar(&f.noConfirm, "no-confirm", false, "do not wait for confirmations; prints no id, and nobody hears of a refusal")
-	flags.BoolVar(&f.noRetry, "no-retry", false, "with many messages: fail when fila takes no more for now, instead of waiting")
+	flags.Var(&f.delay, "delay", "delay the message")
+	flags.Var(&f.ttl, "ttl", "dead-letter it if undelivered after this time, at least 1s")
+	flags.StringVar(&f.dedupeID, "dedupe-id", "", "do not store a second message with this `id` within the queue's window; many messages get id-1, id-2")
+	flags.BoolVar(&f.noConfirm, "no-confirm", false, "do not wait for confirmations: no id, and no word of a refusal")
+	flags.BoolVar(&f.noRetry, "no-retry", false, "with many messages: fail if fila refuses for now, instead of waiting")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print neither id nor summary nor progress")
 	return cmd
 }

@@ -19,12 +19,12 @@ func newRedriveCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redrive QUEUE",
 		Short: "Move dead letters back to their queue",
-		Long: `Move dead letters of a queue back to it, oldest first. They go through on_enqueue
-again, keep their id and start with attempt 1. Messages that a consumer of the
-dead letter queue holds are skipped. QUEUE is the queue or its dead letter queue.
+		Long: `Move dead letters of a queue back to it, oldest first. They pass on_enqueue again,
+keep their id and start with attempt 1. Messages that a consumer of the dead letter
+queue holds are skipped. QUEUE is the queue or its dead letter queue.
 
-A redrive is a job (see "fila job"). The command waits for the job as long as
---timeout, and prints its id; a job that takes longer goes on without it.`,
+A redrive is a job ("fila job"). The command prints its id and waits up to
+--timeout; the job continues without it.`,
 		Example: `  fila redrive orders.dlq
   fila redrive orders --count 10`,
 		ValidArgsFunction: env.Complete(deadLetterQueues),
@@ -48,7 +48,7 @@ A redrive is a job (see "fila job"). The command waits for the job as long as
 			return text + "\n"
 		}),
 	}
-	cmd.Flags().Int64Var(&count, "count", 0, "move at most so many; 0 is all")
+	cmd.Flags().Int64Var(&count, "count", 0, "move at most this many; 0 is all")
 	return cmd
 }
 

@@ -25,9 +25,8 @@ func newScheduleCommand(env *command.Env) *cobra.Command {
 		Use:     "schedule",
 		Aliases: []string{"schedules"},
 		Short:   "Enqueue messages at fixed times or intervals",
-		Long: `A schedule enqueues a message into its queue at its times. fila stores each run
-together with its message: after a kill or a takeover, each run has made exactly
-one message.`,
+		Long: `A schedule enqueues a message into its queue at its times. Each run makes exactly
+one message, even after a kill or a takeover.`,
 	},
 		newScheduleAddCommand(env), newScheduleListCommand(env),
 		newScheduleOneCommand(env, "show", "Show a schedule, its message, its last runs and its next ones", (*client.Client).ScheduleShow),
@@ -50,21 +49,20 @@ func newScheduleAddCommand(env *command.Env) *cobra.Command {
 		ValidArgsFunction: env.Complete(command.QueueNames, scheduleNames),
 		Short:             "Add a schedule, or replace the one of that name",
 		Long: `Add a schedule to a queue. Adding a schedule with an existing name replaces it;
-adding it unchanged does nothing. The payload of its messages is TEXT, or the file
-of --file (- is standard input); without either it is empty. SCHEDULE is one of
+adding it unchanged does nothing. The payload is TEXT, --file (- is standard input),
+or empty. SCHEDULE is one of
 
   @at 2026-03-29T02:30:00+01:00   once; at once if the time has passed
   @every 90m                      at this interval, from now on
   @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually
   '0 30 2 * * mon-fri'            second, minute, hour, day of month, month, day of week
 
-When the clocks of --zone go forward and skip the time of a run, the run is made as
-soon as they have. When they go back and a time comes twice, the run is made once.
-With a * in the hour field, every hour counts.
+If the clocks of --zone skip the time of a run, it is made at once after the change;
+if a time comes twice, once. With a * in the hour field every hour counts.
 
---missed says what fila does about runs that it missed, because it was down or the
-queue was full: one makes up for the last of them, all for each of the last 1,000,
-and skip for none. With skip, a run that is more than a minute late is missed.`,
+--missed decides about runs that fila missed, because it was down or the queue was
+full: one makes up for the last, all for the last 1,000, skip for none, nor for a
+run more than a minute late.`,
 		Example: `  fila schedule add orders nightly '0 30 2 * * *' '{"report":"sales"}' --zone Europe/Berlin
   fila schedule add orders poll '@every 90s' --missed skip -H tenant=acme
   fila schedule add orders launch '@at 2026-12-01T09:00:00+01:00' --file launch.json`,
@@ -93,7 +91,7 @@ and skip for none. With skip, a run that is more than a minute late is missed.`,
 	flags.StringVar(&f.zone, "zone", "", "of a cron schedule: the time `zone`, such as Europe/Berlin (default UTC)")
 	flags.StringVar(&f.missed, "missed", wire.MissedOne, "what becomes of missed runs: skip, one or all")
 	command.Allow(cmd, "missed", wire.MissedSkip, wire.MissedOne, wire.MissedAll)
-	flags.Var(&f.ttl, "ttl", "dead-letter its messages if they are not delivered within this time, at least 1s")
+	flags.Var(&f.ttl, "ttl", "dead-letter its messages if undelivered after this time, at least 1s")
 	flags.StringArrayVarP(&f.headers, "header", "H", nil, "header of its messages as `name=value` or name:value; may be repeated")
 	flags.StringVarP(&f.file, "file", "f", "", "the payload is in this `file`")
 	return cmd
@@ -163,8 +161,8 @@ func newScheduleDeleteCommand(env *command.Env) *cobra.Command {
 		Use:               "delete QUEUE NAME",
 		ValidArgsFunction: env.Complete(command.QueueNames, scheduleNames),
 		Short:             "Delete a schedule; the messages that it has made stay",
-		Long: `Delete a schedule and its message, and print them as they were. On a terminal the
-command shows the schedule first and asks; --yes does not ask.`,
+		Long: `Delete a schedule and its message, and print them. On a terminal the command shows
+them first, and asks, without --yes.`,
 		Example: "  fila schedule delete orders nightly",
 	}
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ScheduleInfo, error) {

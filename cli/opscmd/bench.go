@@ -30,19 +30,18 @@ func newBenchCommand(env *command.Env) *cobra.Command {
 		Short: "Measure fila side by side with JetStream and bare NATS",
 		Long: `Measure fila side by side with JetStream and bare NATS, on this machine.
 
-It starts all that it needs itself, as processes of their own on free ports,
-with their data in a temporary directory, and leaves nothing behind. In each
-round every system has its turn; figures are medians of the rounds, ratios are
-of figures of the same round. The systems:
+The command starts the systems as processes on free ports with temporary data. Each
+round measures every system; figures are medians of rounds, ratios are within a
+round. The systems:
 
   fila            fila serve, fair order by a header
-  fila-fifo       fila serve, all messages in one line
+  fila-fifo       fila serve, one flow
   hops            the same messages over NATS with nothing done in between
-  hops-wire       the same, delivered with headers and ack subjects like fila's
+  hops-wire       the same, with headers and ack subjects like fila's
   jetstream       a WorkQueue stream in files, synced every two minutes
   jetstream-sync  the same, synced before each confirmation, as fila does
 
-Of the workload cluster, which also has fila:
+The systems of the workload cluster, besides fila:
 
   fila-r3            a cluster of three with one shard, synced by NATS every two minutes
   fila-r3-sync       the same, synced before each confirmation
@@ -52,12 +51,10 @@ Of the workload cluster, which also has fila:
 The workloads:
 
 ` + workloadList() + `
-All but cluster and soak takes about an hour with the defaults; --quick takes seconds and
-only shows that it works. Let nothing else run meanwhile. docs/benchmarks.md says
-how to read the figures.
-
-With --url the load runs against a fila that is already running, in queues of
-its own that are deleted in the end. It needs the permissions of an operator.`,
+With the defaults all but cluster and soak takes about an hour; let nothing else run.
+--quick takes seconds and only shows that it works. docs/benchmarks.md explains the
+figures. With --url the load runs against a running fila, in queues that are deleted in
+the end, and needs an operator's permissions.`,
 		Example: `  fila bench --quick
   fila bench --workload life --workload latency --rounds 5
   fila bench --workload life --system fila --system hops --duration 10s
@@ -67,19 +64,19 @@ its own that are deleted in the end. It needs the permissions of an operator.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(env, cmd, &f) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.Workloads, "workload", nil, "`name` of a workload; may be repeated (default all but cluster and soak)")
+	flags.StringArrayVar(&f.Workloads, "workload", nil, "`name` of a workload; may be repeated")
 	flags.StringArrayVar(&f.Systems, "system", nil, "`name` of a system; may be repeated (default all)")
 	command.Allow(cmd, "workload", workloadNames()...)
 	command.Allow(cmd, "system", system.Names()...)
-	flags.IntVar(&f.Rounds, "rounds", 0, "how often each measurement is made (default 5, with --quick 1; a soak is made once)")
+	flags.IntVar(&f.Rounds, "rounds", 0, "number of rounds (default 5, with --quick 1; one for a soak)")
 	flags.Var(&f.duration, "duration", "how long each measurement lasts (default 3s, a soak 30m)")
 	flags.Lookup("duration").DefValue = "" // the text has them
-	flags.Int64Var(&f.Count, "count", 0, "how many messages each measurement takes, instead of --duration (with --quick 1000)")
+	flags.Int64Var(&f.Count, "count", 0, "messages of each measurement, instead of --duration (with --quick 1000)")
 	flags.Int64Var(&f.Backlog, "backlog", 0, "`messages` in workloads with a backlog (default 1000000, with --quick 10000)")
-	flags.IntVar(&f.Payload, "size", 1024, "`bytes` of a message, where the workload says nothing else")
+	flags.IntVar(&f.Payload, "size", 1024, "`bytes` of a message, unless the workload says otherwise")
 	flags.BoolVar(&f.Quick, "quick", false, "few measurements of few messages, to see that all works")
 	flags.StringVar(&f.url, "url", "", "NATS `url` of a running fila to measure instead of starting servers")
-	flags.StringVar(&f.Dir, "dir", "", "`directory` for the data of the servers; it should be on the disk of production (default the one for temporary files)")
+	flags.StringVar(&f.Dir, "dir", "", "`directory` for the servers' data, on production's kind of disk (default the temporary one)")
 	flags.StringVar(&f.chart, "chart", "", "write a chart to this `file` as SVG")
 	cmd.AddCommand(
 		benchProcess("node KIND DIR", "A server to compare with", func(ctx context.Context, cmd *cobra.Command, args []string) error {

@@ -18,9 +18,9 @@ func newConfigCommand(env *command.Env) *cobra.Command {
 	return env.KeyGroup(&cobra.Command{
 		Use:   "config",
 		Short: "Read and change the runtime configuration",
-		Long: `The runtime configuration is a persisted map of strings. Hooks read it with
-fila.get(key); a change acts at once. It is not the configuration that fila serve
-starts with, which docs/configuration.md describes.`,
+		Long: `The runtime configuration is a persistent map of strings that hooks read with
+fila.get(key). Changes act at once. docs/configuration.md describes the
+configuration that fila serve starts with.`,
 	}, configKeys, newConfigSetCommand(env), newConfigGetCommand(env), newConfigListCommand(env),
 		newConfigDeleteCommand(env), newConfigLogCommand(env))
 }
@@ -47,7 +47,7 @@ func newConfigSetCommand(env *command.Env) *cobra.Command {
 		}
 		return fmt.Sprintf("%s = %s (%s)\n", terminal.Clean(reply.Key), terminal.Clean(reply.Value), was)
 	})
-	cmd.Flags().StringVar(&ifValue, "if-value", "", "set it only if this is the present `value`; otherwise exit code 5")
+	cmd.Flags().StringVar(&ifValue, "if-value", "", "exit code 5 unless this is the present `value`")
 	return cmd
 }
 
@@ -103,10 +103,10 @@ func newConfigLogCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "log [KEY-PREFIX]",
 		Short: "Show who changed what, newest first",
-		Long: `Show changes of the runtime configuration, throttles, circuits, pauses, queues and
-messages, newest first: who asked for each, and the beginning of the old and the new
-value; for a job, what it does and why. --json prints up to 1 KiB of each value. fila
-keeps the newest 10,000 changes.`,
+		Long: `Show the audit log, newest first: changes of the runtime configuration, throttles,
+circuits, pauses, queues, messages and jobs, with their author and the beginning of
+the old and new values (up to 1 KiB with --json). fila keeps the newest 10,000
+changes.`,
 		Example: `  fila config log
   fila config log throttle:stripe --limit 0`,
 		PreRunE: func(*cobra.Command, []string) error {
@@ -129,7 +129,7 @@ keeps the newest 10,000 changes.`,
 			return terminal.Sections(t.Or("no changes"), rest)
 		}),
 	}
-	cmd.Flags().IntVar(&limit, "limit", 20, "show at most so many; 0 is all")
+	cmd.Flags().IntVar(&limit, "limit", 20, "show at most this many; 0 is all")
 	return cmd
 }
 

@@ -58,28 +58,25 @@ func newDemoCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See what fila is for, in 20 seconds",
-		Long: fmt.Sprintf(`Start a fila of its own, on a free port of 127.0.0.1 and in a temporary
-directory, and let a noisy tenant send 100 times as much as each of three quiet
-ones: together about twice as much as the provider takes that %d workers call,
-%d calls a second, which a throttle of fila keeps. First all tenants stand in
-one line, then each has its fair share: one line of Lua makes the difference. A
-table shows how long each tenant's messages wait, and a paragraph what has come
-of it.
+		Long: fmt.Sprintf(`Start a fila on a free port of 127.0.0.1, with a temporary directory. A noisy tenant
+sends 100 times as much as each of three quiet ones, together about twice what the
+provider of %d workers accepts: %d calls a second, which a throttle keeps. First all
+tenants share one flow, then each has a fair share, by one line of Lua. A table shows how
+long each tenant's messages wait.
 
-With --shared it starts two filas instead, which share the circuit of a vendor
-that breaks: the second one holds its messages back when the first has seen it
-fail, exactly %d probes try when it is time, and then all goes again.
+--shared starts two filas that share the circuit of a vendor that breaks: the second one
+blocks its messages when the first has seen it fail, exactly %d probes go, and then all
+go again.
 
-With --cluster it starts three nodes of a cluster as processes of their own, has
-the owner of a queue killed under load, and counts: who took over, how long
-nothing was confirmed, and that all that was confirmed is delivered. Its load
-lasts %d seconds; the cluster is made before.
+--cluster starts three cluster nodes, kills the owner of a queue under load for %d
+seconds, and counts: who took over, how long nothing was confirmed, and that all
+confirmed messages are delivered.
 
-With --incident it is your turn: a bad release of the workers makes %d dead
-letters of three causes, and fila and the workers stay until an interrupt, for you to
-sort them out with the commands of the workbench or the pages in a browser.
+--incident is for you: a bad release of the workers makes %d dead letters of three causes,
+and fila and the workers run until an interrupt, so that you can sort them out with the
+workbench commands or the pages.
 
-Nothing is left behind, after an interrupt neither.`, demoWorkers, demoRate, sharedProbes, clusterDuration/1000, incidentMessages),
+The command leaves nothing behind, even after an interrupt.`, demoWorkers, demoRate, sharedProbes, clusterDuration/1000, incidentMessages),
 		Example: `  fila demo
   fila demo --shared
   fila demo --cluster
@@ -112,7 +109,7 @@ Nothing is left behind, after an interrupt neither.`, demoWorkers, demoRate, sha
 	cmd.Flags().BoolVar(&shared, "shared", false, "two filas that share the circuit of a vendor that breaks")
 	cmd.Flags().BoolVar(&cluster, "cluster", false, "three nodes of a cluster, one of which is killed")
 	cmd.Flags().BoolVar(&incident, "incident", false, "a bad release and its dead letters, for you to sort out")
-	cmd.Flags().Var(&duration, "duration", "how long it takes in all; with --cluster, how long there is load")
+	cmd.Flags().Var(&duration, "duration", "length of the demo; with --cluster, of the load")
 	return cmd
 }
 

@@ -17,18 +17,16 @@ func newNoisyCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "noisy QUEUE",
 		Short: "Show which flows of a queue keep its consumers busy, and which flows wait",
-		Long: `Show which flows of a queue keep its consumers busy, and which of the other flows
-have waited longest.
+		Long: `Show which flows of a queue keep its consumers busy, and which others have waited
+longest.
 
-A flow is noisy while a message of another flow is ready and it has more than a tenth
-of the messages in flight, and at least 30; or more than a tenth of the time for which
-consumers have worked in the last one to two minutes (BUSY), for at least 30 messages.
+A flow is noisy if another flow has a ready message and it has more than a tenth,
+and at least 30, of the messages in flight; or more than a tenth of the consumers'
+time in the last one to two minutes (BUSY), for at least 30 messages.
 
-WAIT is the time since the first message of a flow became ready. Flows are not listed
-if a gate, a pause or their order holds back all of their messages.
-
-A flow STARVES if it could send something and was not delivered from for
-starve_after_ms of the queue, though other flows were.`,
+WAIT is the time since a flow's first message became ready; flows whose messages are
+all blocked are left out. A flow STARVES if it could send but was not delivered from
+for the queue's starve_after_ms while others were.`,
 		Example: `  fila noisy orders
   fila noisy orders --json | jq -r '.noisy[].key'`,
 		PreRunE: func(*cobra.Command, []string) error {
@@ -41,7 +39,7 @@ starve_after_ms of the queue, though other flows were.`,
 			return s.Noisy(ctx, args[0], limit)
 		}, showNoisy),
 	}
-	cmd.Flags().IntVar(&limit, "limit", wire.DefaultNoisyLimit, "show at most so many flows that wait, those that have waited longest")
+	cmd.Flags().IntVar(&limit, "limit", wire.DefaultNoisyLimit, "show this many flows that have waited longest")
 	return cmd
 }
 

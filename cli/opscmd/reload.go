@@ -18,12 +18,9 @@ func newReloadCommand(env *command.Env) *cobra.Command {
 		Use:   "reload",
 		Short: "Make fila read its configuration file again",
 		Long: `Make the running fila read its configuration file again and apply its error rules,
-retry policies, throttles, circuits and queues, all or nothing, as SIGHUP does. A
-change that needs a restart is not applied, and the command names it. In a cluster
-all nodes reload, each its own file; SIGHUP reloads one node.
-
---dry-run prints what a reload would change, field by field, and changes nothing.
-It refuses a file with a mistake, as a reload does.`,
+retry policies, throttles, circuits and queues, all or nothing, as SIGHUP does. The
+command names changes that need a restart. In a cluster all nodes reload, each its
+own file; SIGHUP reloads one node.`,
 		Example: `  fila reload --dry-run
   fila reload
   fila reload --json`,

@@ -36,22 +36,18 @@ func newTopCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show queues, rates and consumers live",
-		Long: `Show queues with their backlog, rates, the age of the oldest message and their
-consumers; below each queue its largest flows, the gates that hold messages back, and
-its consumers with how much they have in flight. Rates are per second, over the last
-interval: IN counts messages taken, OUT deliveries, ACKED messages that are done, FAIL
-nacks and leases that ran out. Columns for which the terminal is too narrow are left
-out; a wide one shows the rates of the last intervals as bars.
-
-Queues without messages in which nothing happens are left out, unless --all is given.
+		Long: `Show queues with their backlog, rates, oldest message and consumers; below each
+queue its largest flows, the gates that block messages, and the consumers' messages
+in flight. Rates are per second over the last interval: IN counts accepted messages,
+OUT deliveries, ACKED finished messages, FAIL nacks and expired leases. Columns that
+do not fit are left out; a wide terminal shows the rates as bars.
 
 Keys: s and S sort by the next or previous column, f filters by name, a shows idle
-queues, too, d hides what is below the queues, p or space pauses the display, ? is
-help, q or an interrupt ends it.
+queues, d hides the lines below the queues, p or space pauses, ? is help, q or an
+interrupt ends.
 
---once measures for one interval and prints one table; with --json each interval is a
-JSON object on one line. When the output is not a terminal, the command prints one
-table after the other.`,
+--once prints one table after one interval; with --json each interval is a JSON
+object on a line. Without a terminal the command prints one table after the other.`,
 		Example: `  fila top
   fila top --queue orders --interval 500ms
   fila top --once --sort oldest

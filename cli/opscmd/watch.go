@@ -43,11 +43,8 @@ func newWatchCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch",
 		Short: "Print events as they happen",
-		Long: `Print what happens in fila, one line for each event, until an interrupt: queues
-made and deleted, consumers that join and get lost, messages refused and
-dead-lettered, circuits that open and close, pauses, changes of the
-configuration. With --json each is the JSON object as fila has published it.
-fila does not keep events: what happens while nobody watches is not shown later.
+		Long: `Print fila's events, one line each, until an interrupt; with --json the JSON object.
+fila does not keep events for later.
 
 The types: ` + terminal.Wrap(strings.Join(eventTypes, ", "), len("The types: "), 76) + `.`,
 		Example: `  fila watch
@@ -69,10 +66,10 @@ The types: ` + terminal.Wrap(strings.Join(eventTypes, ", "), len("The types: "),
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.types, "type", nil, "only events of this `type`; may be repeated, or several with commas")
+	flags.StringSliceVar(&f.types, "type", nil, "only events of this `type`; may be repeated")
 	command.Allow(cmd, "type", eventTypes...)
 	flags.StringVar(&f.queue, "queue", "", "only events of this `queue`")
-	flags.IntVar(&f.count, "count", 0, "end after so many events; 0 is no end")
+	flags.IntVar(&f.count, "count", 0, "end after this many events; 0 is no end")
 	return cmd
 }
 

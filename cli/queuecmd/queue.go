@@ -31,9 +31,9 @@ func newQueueCreateCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create QUEUE",
 		Short: "Create a queue and its dead letter queue",
-		Long: `Create a queue and its dead letter queue QUEUE.dlq. When the command returns,
-producers can publish to the queue. Creating it again with the same settings does
-nothing; with other settings it is a conflict (exit code 5).`,
+		Long: `Create a queue and its dead letter queue QUEUE.dlq; then producers can publish to
+it. Creating it again with the same settings does nothing; with others it is a
+conflict (exit code 5).`,
 		Example: `  fila queue create orders --fairness-header tenant
   fila queue create orders --on-enqueue orders.lua --on-failure retry.lua \
       --visibility-timeout 30s --max-deliveries 20`,
@@ -64,8 +64,8 @@ func newQueueUpdateCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "update QUEUE",
 		Short: "Change settings of a queue",
-		Long: `Change the settings whose flags are given; the others stay. A queue that
-config.toml declares gets its settings from there again at the next start.`,
+		Long: `Change the settings whose flags are given; the others stay. At the next start
+config.toml restores the settings of its queues.`,
 		Example: `  fila queue update orders --max-deliveries 5
   fila queue update orders --on-failure ""`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueReply, error) {
@@ -88,8 +88,8 @@ func newQueueDeleteCommand(env *command.Env) *cobra.Command {
 		Use:     "delete QUEUE",
 		Aliases: []string{"rm"},
 		Short:   "Delete a queue and its dead letter queue",
-		Long: `Delete a queue and its dead letter queue. If one of them has messages, it is a
-conflict (exit code 5), unless --force deletes them, too.`,
+		Long: `Delete a queue and its dead letter queue. If one has messages, it is a conflict
+(exit code 5), unless --force deletes them, too.`,
 		Example: `  fila queue delete orders
   fila queue delete orders --force`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueDeleteReply, error) {
@@ -109,10 +109,10 @@ func newQueuePurgeCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge QUEUE",
 		Short: "Remove the messages that wait in a queue",
-		Long: `Remove the messages that wait in a queue or in a dead letter queue when the command
-begins: ready, parked, delayed and retrying ones. What consumers work on stays, and
-goes on. fila remembers dedupe ids as if the messages had been acked. Without --force
-the command prints how many messages there are, and removes none (exit code 5).`,
+		Long: `Remove the messages that wait in a queue or dead letter queue when the command
+begins: ready, blocked, delayed and retrying ones. Messages in flight continue. fila
+remembers dedupe ids as after an ack. Without --force the command only counts the
+messages (exit code 5).`,
 		Example: `  fila queue purge orders --force
   fila queue purge orders.dlq --force --timeout 1m`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueuePurgeReply, error) {
@@ -155,9 +155,8 @@ func newQueueListCommand(env *command.Env) *cobra.Command {
 		Use:     "list [PATTERN]",
 		Aliases: []string{"ls"},
 		Short:   "List all queues, or those whose names match a pattern",
-		Long: `List all queues, or those whose names match a pattern: * stands for any
-characters, ? for one, [a-z] for one of these. Put it in quotes, or the shell
-may look for files.`,
+		Long: `List all queues, or those whose names match a quoted pattern: * is any characters, ?
+is one, [a-z] one of these.`,
 		Example: `  fila queue list
   fila queue list 'orders-*'
   fila queue list '*.dlq' --json`,
@@ -203,7 +202,7 @@ func newQueueInspectCommand(env *command.Env) *cobra.Command {
 			return s.QueueInspect(ctx, args[0], flows)
 		}, showQueue),
 	}
-	cmd.Flags().IntVar(&flows, "flows", 20, "how many flows to show, those with the most pending messages, up to 1000")
+	cmd.Flags().IntVar(&flows, "flows", 20, "show the flows with the most pending messages, up to 1000")
 	return cmd
 }
 

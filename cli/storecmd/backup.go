@@ -24,14 +24,13 @@ func newStoreBackupCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup",
 		Short: "Copy the store, also while fila runs",
-		Long: `Copy the store. Without flags the running fila writes the copy, as of one moment,
-into the directory backups of its data directory, and goes on meanwhile; the
-path is printed when the copy is on disk. With --data-dir and --to the files of
-a fila that does not run are copied.
+		Long: `Copy the store. Without flags the running fila writes a consistent copy into the
+directory backups of its data directory, and prints its path when it is on disk.
+With --data-dir and --to the command copies the files of a fila that does not run.
 
-A backup is a whole store: put it into an empty data directory as fila.db and
-start fila there. It holds the messages and the key of the ack tokens, so its
-mode is 0600. --timeout is an hour here if it is not given.`,
+To restore a backup, put it into an empty data directory as fila.db. It holds the
+messages and the key of the ack tokens; its mode is 0600. The default of --timeout
+is an hour here.`,
 		Example: `  fila store backup
   fila store backup --server nats://nats:4222 --json
   fila store backup --data-dir /var/lib/fila --to /mnt/backup/fila.db`,

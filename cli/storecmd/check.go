@@ -52,10 +52,10 @@ func newStoreCheckCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check PATH",
 		Short: "Read everything in a store and say what is wrong",
-		Long: `Read everything in a store, payloads included, and print all that is wrong and
-where. PATH is a data directory, its fila.db, or a backup, that no fila has
-open. Nothing is changed. The exit code is 1 if anything is wrong, and 9 if all
-that is there is sound, but the last commit may be missing.`,
+		Long: `Read everything in a store, payloads included, and print what is wrong and where.
+PATH is a data directory, its fila.db or a backup that no fila has open. Nothing
+changes. The exit code is 1 if anything is wrong, and 9 if only the last commit may
+be missing.`,
 		Example: `  fila store check /var/lib/fila
   fila store check backup.db --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -209,9 +209,9 @@ func newStoreStatsCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stats PATH",
 		Short: "Show how large a store is, and what is in it",
-		Long: `Show how large a store is, and what is in it. PATH is a data directory, its fila.db,
-or a backup, that no fila has open; for a running fila, "fila queue list" and its
-metrics show the same.`,
+		Long: `Show the size and contents of a store. PATH is a data directory, its fila.db or a
+backup that no fila has open. For a running fila use "fila queue list" and its
+metrics.`,
 		Example: `  fila store stats /var/lib/fila
   fila store stats backup.db --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -22,20 +22,18 @@ func newStoreExportCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export PATH",
 		Short: "Print a store as JSON lines",
-		Long: `Print a store as JSON lines, for "fila store import" and for other programs:
-queues, runtime configuration, consumers, messages with headers and payload,
-attempts, leases and reasons of dead letters, and dedupe ids. PATH is a data
-directory, its fila.db, or a backup, that no fila has open.
+		Long: `Print a store as JSON lines, for "fila store import" and other programs: queues,
+runtime configuration, consumers, messages with headers and payload, attempts,
+leases, reasons of dead letters, and dedupe ids. PATH is a data directory, its
+fila.db or a backup that no fila has open.
 
---all adds what fila remembers for itself (pauses, overrides, open circuits, the
-audit log) and the key of the ack tokens: with it, deliveries that are out with
-consumers can be acked to the imported store. Guard such an export like a key.
+--all adds fila's own state (pauses, overrides, open circuits, the audit log) and
+the key of the ack tokens, so that deliveries under way can be acked to the imported
+store. Guard such an export like a key.
 
---skip-broken leaves out what cannot be read, names each on standard error, and
-ends with exit code 1; without it the first one ends the export.
-
-If the last commit of the store may be missing, the export is what is there, a
-line on standard error says so, and the exit code is 9.`,
+An unreadable entry ends the export; --skip-broken leaves it out, names it on
+standard error, and the exit code is 1. If the last commit may be missing, standard
+error says so, and the exit code is 9.`,
 		Example: `  fila store export /var/lib/fila > store.jsonl
   fila store export backup.db --all --to store.jsonl
   fila store export /var/lib/fila | jq -c 'select(.type == "message" and .dead)'`,
@@ -44,7 +42,7 @@ line on standard error says so, and the exit code is 9.`,
 			return e.run(storeFile(args[0]), to, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&to, "to", "", "write to a new `file`, which must not be there yet, and sync it (default standard output)")
+	cmd.Flags().StringVar(&to, "to", "", "write and sync a new `file` (default standard output)")
 	cmd.Flags().BoolVar(&e.all, "all", false, "with fila's own state and the key of the ack tokens")
 	cmd.Flags().BoolVar(&e.skip, "skip-broken", false, "leave out what cannot be read")
 	return cmd

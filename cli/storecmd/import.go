@@ -29,14 +29,13 @@ func newStoreImportCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import DIR",
 		Short: "Make a store from an export",
-		Long: `Make a store from an export, in a data directory that holds none; the directory is
-made if it is missing. The store appears when it is complete: if a line is wrong, the
-command names it and leaves nothing behind. Run it as the user that fila runs as.
+		Long: `Make a store from an export, in a data directory without one, which is created if
+missing. It appears when it is complete; if a line is wrong, the command names it
+and leaves nothing behind. Run it as fila's user.
 
-Ids, order, attempts, delays, leases, reasons of dead letters, fairness keys,
-weights and dedupe ids are those of the export. Without the key of an
-"export --all", fila refuses acks of deliveries that were out, and delivers their
-messages again when their leases end.`,
+The store has the export's ids, order, attempts, delays, leases, reasons, keys,
+weights and dedupe ids. Without the key of an "export --all", fila refuses acks of
+deliveries under way, and delivers their messages again when their leases end.`,
 		Example: `  fila store import /var/lib/fila --from store.jsonl
   gunzip -c store.jsonl.gz | fila store import /var/lib/fila`,
 		RunE: func(cmd *cobra.Command, args []string) error {

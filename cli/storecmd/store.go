@@ -20,8 +20,8 @@ func Commands(env *command.Env) []*cobra.Command {
 	group := &cobra.Command{
 		Use:   "store",
 		Short: "Check, measure, compact, back up, export and import a store",
-		Long: `Check, measure, compact, back up, export and import a store. All but a backup
-work on the files of a fila that does not run.`,
+		Long: `Check, measure, compact, back up, export and import a store. Except backup, the
+commands need a store that no fila has open.`,
 	}
 	return []*cobra.Command{command.Group(group, newStoreCheckCommand(env), newStoreStatsCommand(env), newStoreCompactCommand(env),
 		newStoreBackupCommand(env), newStoreExportCommand(env), newStoreImportCommand(env))}
@@ -80,15 +80,13 @@ func newStoreCompactCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compact PATH",
 		Short: "Rewrite the store, as small as it can be",
-		Long: `Write the store anew, as small as it can be, and put the new file in the place of
-the old one. PATH is a data directory or a fila.db that no fila has open. A
-running fila reuses the space of finished messages by itself; this is for a file
-that a large backlog has left behind.
+		Long: `Write the store anew, as small as possible, and replace the old file. PATH is a data
+directory or a fila.db that no fila has open. A running fila reuses the space of
+finished messages; compact a file that a large backlog has left behind.
 
-The new file is written beside the old one, synced, read again and compared
-before it takes its place in one rename. Whenever this is interrupted, the whole
-old or the whole new file is there. The disk needs room for both. A store with
-anything broken is refused.`,
+The new file is written beside the old one, synced, read again and compared, and
+replaces it in one rename, so an interruption leaves one whole file. The disk needs
+space for both. A broken store is refused.`,
 		Example: `  fila store compact /var/lib/fila
   fila store compact /var/lib/fila --keep /var/lib/fila/before.db`,
 		RunE: func(cmd *cobra.Command, args []string) error {
