@@ -58,14 +58,15 @@ func TestHelpNamesDefaults(t *testing.T) {
 }
 
 // shared are the groups of flags that several commands have. The reference has each
-// group once.
+// group once, and only the names if another page explains it.
 var shared = []struct {
 	title, intro string
+	explained    bool
 	commands     []string
 }{
-	{"Flags that select messages", "Each flag narrows the selection further.", []string{"fila dead list", "fila job create", "fila peek"}},
-	{"Flags that set a queue", "The keys of [`[[queue]]`](configuration.md#queue) explain more.", []string{"fila queue create", "fila queue update"}},
-	{"Flags that end a pause", "Without them, a pause lasts until it is resumed.", []string{"fila pause circuit", "fila pause key", "fila pause queue", "fila pause throttle"}},
+	{"Flags that select messages", "[The workbench](workbench.md#which-messages) explains them.", true, []string{"fila dead list", "fila job create", "fila peek"}},
+	{"Flags that set a queue", "The keys of [`[[queue]]`](configuration.md#queue), with their defaults, explain them.", true, []string{"fila queue create", "fila queue update"}},
+	{"Flags that end a pause", "Without them, a pause lasts until it is resumed.", false, []string{"fila pause circuit", "fila pause key", "fila pause queue", "fila pause throttle"}},
 }
 
 func reference(root *cobra.Command) string {
@@ -88,7 +89,15 @@ func reference(root *cobra.Command) string {
 			common[group.title] = slices.DeleteFunc(common[group.title], func(line string) bool { return !slices.Contains(lines, line) })
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n%s Commands: `%s`.\n\n", group.title, group.intro, strings.Join(group.commands, "`, `"))
-		writeFlags(&b, common[group.title])
+		if group.explained {
+			names := slices.Clone(common[group.title])
+			for i, line := range names {
+				names[i], _, _ = strings.Cut(line, ":")
+			}
+			fmt.Fprintf(&b, "%s\n", strings.Join(names, ", "))
+		} else {
+			writeFlags(&b, common[group.title])
+		}
 	}
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
