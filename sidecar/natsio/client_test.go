@@ -10,8 +10,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestClientOf: what NATS says of who asks comes before what the client says of itself;
-// neither can be long, or write to a terminal.
+// TestClientOf: the name that NATS reports comes before the name that a client gives itself; both
+// are cut, and escaped for terminals.
 func TestClientOf(t *testing.T) {
 	for want, h := range map[string]micro.Headers{
 		"":                                  {},
@@ -26,7 +26,7 @@ func TestClientOf(t *testing.T) {
 	}
 }
 
-// TestUserOf: only NATS says who the user is, whatever clients say of themselves.
+// TestUserOf: only NATS names the user.
 func TestUserOf(t *testing.T) {
 	for want, h := range map[string]micro.Headers{
 		"":         {wire.HeaderClient: {"cli"}, requestInfo: {"no JSON"}},

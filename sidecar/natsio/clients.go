@@ -12,29 +12,29 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// CutClient is a client whose connection the embedded server has closed.
+// CutClient describes a client that the embedded server has disconnected.
 type CutClient struct {
 	Reason  string // one of the constants Cut…
-	User    string // empty: it has none
-	Client  string // name of the connection, as the client gave it
+	User    string // empty if there is none
+	Client  string // name of the connection
 	Address string
 }
 
-// Why the embedded server closes the connection of a client.
+// Reasons why the embedded server disconnects a client.
 const (
 	CutPending     = "pending"     // it has left nats.embedded.max_pending bytes unread
 	CutDeadline    = "deadline"    // it has read nothing for nats.embedded.write_deadline_ms
 	CutConnections = "connections" // its user has nats.embedded.max_connections_per_user others
 )
 
-// lookEvery is how often a clientWatch looks.
-const lookEvery = time.Second
+// checkInterval is how often connections are checked.
+const checkInterval = time.Second
 
-// watchClients closes the newest connections of users who have too many, and tells of each
-// client that the server has cut off, until ctx ends.
+// watchClients disconnects the newest connections of users who have too many, and reports each
+// client that the server has disconnected, until ctx ends.
 func (e *Embedded) watchClients(ctx context.Context, most int) {
 	w := clientWatch{srv: e.Server, most: most, since: time.Now(), cut: e.cut}
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -42,13 +42,13 @@ func (e *Embedded) watchClients(ctx context.Context, most int) {
 			return
 		case <-tick.C:
 			w.boundUsers()
-			w.tellSlow()
+			w.reportSlow()
 		}
 	}
 }
 
-// OnCut names, once, what is called for each client that the server cuts off from then
-// on, from one goroutine.
+// OnCut sets the function that is called for each disconnected client from now on, by one
+// goroutine. It is called once.
 func (e *Embedded) OnCut(call func(CutClient)) { e.onCut.Store(&call) }
 
 func (e *Embedded) cut(c CutClient) {
@@ -58,19 +58,19 @@ func (e *Embedded) cut(c CutClient) {
 	}
 }
 
-// clientWatch looks at the connections of a server.
+// clientWatch watches the connections of a server.
 type clientWatch struct {
 	srv  *server.Server
 	most int // connections of a user
 	cut  func(CutClient)
 
-	slow  uint64    // clients that the server had found slow at the last look
-	again bool      // some of those may not have been listed then
-	since time.Time // those closed until then have been told
+	slow  uint64    // slow clients that the server had counted at the last check
+	again bool      // some of them may not have been listed yet
+	since time.Time // closed connections until then have been reported
 }
 
-// boundUsers closes the connections that users have beyond their limit. The server has no
-// such limit itself: those of its accounts are in the users file.
+// boundUsers closes the connections of users beyond their limit. The server itself has limits
+// per account only.
 func (w *clientWatch) boundUsers() {
 	if w.srv.NumClients() <= w.most {
 		return
@@ -81,9 +81,9 @@ func (w *clientWatch) boundUsers() {
 	}
 	type user struct{ account, name string }
 	has := make(map[user]int)
-	for _, c := range all.Conns { // the oldest first
+	for _, c := range all.Conns { // oldest first
 		if c.Port == 0 {
-			continue // of this process
+			continue // a connection of this process
 		}
 		of := user{c.Account, c.AuthorizedUser}
 		if has[of]++; has[of] <= w.most {
@@ -95,9 +95,9 @@ func (w *clientWatch) boundUsers() {
 	}
 }
 
-// tellSlow tells of clients that the server has cut off since the last look. It counts
-// them before it lists them, so whatever is counted is looked for twice.
-func (w *clientWatch) tellSlow() {
+// reportSlow reports clients that the server has disconnected since the last check. The server
+// counts them before it lists them, so each increase is checked twice.
+func (w *clientWatch) reportSlow() {
 	n := w.srv.NumSlowConsumersClients()
 	more := n != w.slow
 	due := more || w.again

@@ -16,8 +16,8 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 )
 
-// startBounded starts an embedded server, and returns it with a channel of the clients
-// that it cuts off.
+// startBounded starts an embedded server and returns it with a channel of the clients that it
+// disconnects.
 func startBounded(t *testing.T, change func(*config.EmbeddedConfig)) (*Embedded, <-chan CutClient) {
 	t.Helper()
 	cfg := config.Default().NATS.Embedded
@@ -34,7 +34,7 @@ func startBounded(t *testing.T, change func(*config.EmbeddedConfig)) (*Embedded,
 	return e, cut
 }
 
-// deaf connects a client that listens to everything under "flood" and reads nothing.
+// deaf connects a client that subscribes to "flood" and reads nothing.
 func deaf(t *testing.T, e *Embedded, name string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", e.Addr().String())
@@ -116,8 +116,7 @@ func TestConnectionsOfAUserAreBounded(t *testing.T) {
 	require.Empty(t, cut)
 }
 
-// A burst that is larger than what clients may leave unread is not too much for fila,
-// which does not read meanwhile.
+// TestOwnConnectionTakesABurst that is larger than max_pending while fila does not read.
 func TestOwnConnectionTakesABurst(t *testing.T) {
 	checkLeaks(t)
 	e, cut := startBounded(t, func(c *config.EmbeddedConfig) { c.MaxPending, c.WriteDeadlineMs = 4<<20, 5000 })
@@ -150,7 +149,7 @@ func TestReadAhead(t *testing.T) {
 	for i := range want {
 		want[i] = byte(rand.Uint32())
 	}
-	_, err := far.Write(want) // nobody reads
+	_, err := far.Write(want) // while nobody reads
 	require.NoError(t, err)
 	wrote := make(chan error, 1)
 	go func() {

@@ -21,42 +21,40 @@ import (
 )
 
 const (
-	// A dead connection is noticed after at most three of these: two pings may
-	// go unanswered.
+	// A dead connection is noticed after at most three intervals, since two pings may go
+	// unanswered.
 	natsPingInterval = 20 * time.Second
-	// The connection of what filas share is given up sooner: others take a fila for dead
-	// that they have not heard of for 10 s.
+	// The connection of shared records is given up sooner: other filas declare a fila dead
+	// that has been silent for 10 s.
 	fleetPingInterval = 3 * time.Second
 	natsDialTimeout   = 5 * time.Second
 
-	// Waits between rounds over all servers double from the first to the second.
+	// The wait between rounds over all servers doubles from the first to the second.
 	natsReconnectFirst = 50 * time.Millisecond
 	natsReconnectMax   = 2 * time.Second
 
-	// A server that stays away is reported this often.
+	// A missing connection is logged this often.
 	natsReportEvery = 30 * time.Second
 )
 
-// Connect connects fila to NATS: to embedded inside the process when it is not
-// nil, otherwise to cfg.URL. The connection reconnects for ever.
+// Connect connects fila to NATS: to the embedded server unless it is nil, otherwise to cfg.URL.
+// The connection reconnects for ever.
 //
-// An external server may be down: then the connection is returned all the same,
-// not yet connected (IsConnected is false, MaxPayload 0), and the log says what
-// it waits for. Subscriptions made meanwhile are sent when it connects. What
-// waiting cannot mend is an error: a refused login, a certificate that does not
-// verify, a file that cannot be read.
+// If an external server is down, Connect returns a connection that is not connected yet
+// (IsConnected is false, MaxPayload 0), and logs that it waits. Subscriptions made meanwhile are
+// sent when it connects. Connect returns an error for what waiting does not mend: a refused
+// login, a certificate that does not verify, a file that cannot be read.
 //
-// While there is no connection, publishing fails at once and nothing is
-// buffered: a delivery sent late would arrive after its lease, at a consumer
-// that may be gone.
+// Without a connection, publishing fails at once and nothing is buffered: a late delivery would
+// arrive after its lease, at a consumer that may be gone.
 //
-// onDisconnect is called when an established connection is lost, onReconnect when
-// it is back, with all subscriptions, and for the first connection if it had to be
-// waited for. Neither is called for a close by the caller. Both run on the
-// connection's callback goroutine and must not block; nil is allowed.
+// onDisconnect is called when an established connection is lost, onReconnect when it is back
+// with all subscriptions, and also for a first connection that had to be waited for. Neither is
+// called when the caller closes the connection. Both run on the callback goroutine of the
+// connection and must not block; both may be nil.
 //
-// Messages with headers beyond the limits of cfg arrive without headers and payload, and
-// a [Front] refuses them; over WebSocket they arrive as they are.
+// Messages with headers beyond the limits of cfg arrive without headers and payload, and a
+// [Front] refuses them. Over WebSocket there are no such limits.
 func Connect(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger, onDisconnect, onReconnect func(), opts ...nats.Option) (*nats.Conn, error) {
 	log = log.With("component", "nats")
 	opts = append(watchOptions(cfg, log, onDisconnect, onReconnect), opts...)
@@ -70,8 +68,8 @@ func Connect(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger, onDisc
 	return dial(cfg, embedded, log, opts)
 }
 
-// CheckConfig reads what a connection, or the embedded server where there is no URL, needs
-// at a start: users, credentials, certificates. It connects to nothing.
+// CheckConfig reads the files that Connect and StartEmbedded need: users, credentials,
+// certificates. It connects to nothing.
 func CheckConfig(cfg config.NATSConfig, embedded config.EmbeddedConfig) error {
 	if cfg.URL == "" {
 		_, _, err := embeddedOptions(embedded)
@@ -90,19 +88,19 @@ func CheckConfig(cfg config.NATSConfig, embedded config.EmbeddedConfig) error {
 	return nil
 }
 
-// PingOften is an option of [Connect] for a fila that others rely on: a server that is
-// there and answers nothing is left for another one within 9 s.
+// PingOften is an option of [Connect] for a fila that others depend on: it leaves a server that
+// does not answer within 9 s.
 func PingOften() nats.Option { return nats.PingInterval(fleetPingInterval) }
 
-// FleetInbox is the prefix of the inboxes of ConnectFleet.
+// FleetInbox is the prefix of the inboxes of [ConnectFleet].
 const FleetInbox = "_INBOX.fila"
 
-// ConnectFleet is Connect for what filas share, which needs a connection of its own:
-// it does not wait behind deliveries. Its inboxes are under [FleetInbox], since fila's
-// role may not read all of them. Who uses it tells when the connection is lost.
+// ConnectFleet makes the connection for shared records, separate so that it does not wait behind
+// deliveries. Its inboxes are under [FleetInbox], since fila's user may not subscribe to all
+// inboxes. Its user reports lost connections.
 func ConnectFleet(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger) (*nats.Conn, error) {
 	log = log.With("component", "nats", "connection", "shared")
-	cfg.ReplyPrefixes = []string{""} // no client chooses a subject of this connection: all are needed
+	cfg.ReplyPrefixes = []string{""} // no client chooses subjects of this connection, so all are needed
 	opts := append(watchOptions(cfg, log, nil, nil),
 		nats.Name(cfg.Name+" shared"), nats.CustomInboxPrefix(FleetInbox), nats.PingInterval(fleetPingInterval),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Debug("disconnected", "error", err) }))
@@ -125,8 +123,7 @@ func dial(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger, opts []na
 	}
 	opts = append(opts, login...)
 	shown := redactURLs(cfg.URL)
-	// The first attempt is made without RetryOnFailedConnect, which would turn
-	// a wrong password into endless waiting.
+	// Not with RetryOnFailedConnect: a wrong password would be retried for ever.
 	nc, err := nats.Connect(cfg.URL, opts...)
 	if err == nil {
 		log.Info("connected", "url", nc.ConnectedUrlRedacted())
@@ -172,18 +169,17 @@ func Disconnect(nc *nats.Conn, log *slog.Logger) {
 	nc.Close()
 }
 
-// watchOptions are what every connection of fila has in common: its name, how
-// it reconnects, and who is told.
+// watchOptions are the options that all connections of fila share.
 func watchOptions(cfg config.NATSConfig, log *slog.Logger, onDisconnect, onReconnect func()) []nats.Option {
 	quiet := &reportLimiter{}
 	up := func(nc *nats.Conn, text string) {
 		quiet.reset()
 		log.Info(text, "url", nc.ConnectedUrlRedacted())
-		// The subscriptions went out with the connection. Before the server has
-		// taken them a request would find nobody, so it is not back yet.
+		// Until the server has processed the subscriptions that went out with the connection,
+		// a request would find nobody.
 		for nc.IsConnected() && nc.FlushTimeout(natsDialTimeout) != nil {
 		}
-		// If it was lost meanwhile, its next return has a call of its own.
+		// If it is lost again meanwhile, its next return calls up again.
 		if onReconnect != nil && nc.IsConnected() {
 			onReconnect()
 		}
@@ -199,7 +195,7 @@ func watchOptions(cfg config.NATSConfig, log *slog.Logger, onDisconnect, onRecon
 		nats.ReconnectBufSize(-1),
 		nats.ReconnectOnFlusherError(),
 		nats.ConnectHandler(func(nc *nats.Conn) {
-			// It is called for a plain Connect as well: there the caller knows.
+			// It is also called for a plain Connect, where the caller knows.
 			if nc.Opts.RetryOnFailedConnect {
 				up(nc, "connected")
 			}
@@ -217,18 +213,18 @@ func watchOptions(cfg config.NATSConfig, log *slog.Logger, onDisconnect, onRecon
 				log.Warn("still no connection to NATS; trying on", "error", err)
 			}
 		}),
-		nats.PermissionErrOnSubscribe(true), // who waits for messages is told
+		nats.PermissionErrOnSubscribe(true), // waiting subscribers get the error
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { logAsyncError(cfg, log, sub, err) }),
 		nats.LameDuckModeHandler(func(*nats.Conn) { log.Warn("the NATS server is about to shut down") }),
-		// Not for a close by fila: the server refused the protocol itself, which
-		// ends a connection for good.
+		// It is not called when fila closes the connection, but when the server has refused
+		// the protocol for good.
 		nats.ClosedHandler(func(nc *nats.Conn) {
 			log.Error("NATS closed the connection for good; restart fila", "error", nc.LastError())
 		}),
 	}
 }
 
-// password is a login with a user or with a token, if there is one.
+// password returns the login with a user or a token, if there is one.
 func password(user, secret, token string) []nats.Option {
 	switch {
 	case user != "":
@@ -239,8 +235,8 @@ func password(user, secret, token string) []nats.Option {
 	return nil
 }
 
-// loginOptions turns credentials and TLS files into options. Files are read
-// now, so that a wrong path stops the start even while NATS is down.
+// loginOptions returns the options for credentials and TLS. It reads the files now, so that a
+// wrong path stops the start even while NATS is down.
 func loginOptions(cfg config.NATSConfig) ([]nats.Option, error) {
 	var opts []nats.Option
 	switch {
@@ -281,7 +277,7 @@ func readable(key, path string) error {
 	return f.Close()
 }
 
-// isConfigurationError tells what only an operator can mend from what time may.
+// isConfigurationError reports whether only an operator can mend the cause of an error.
 func isConfigurationError(err error) bool {
 	fatal := []error{
 		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
@@ -292,8 +288,8 @@ func isConfigurationError(err error) bool {
 	return errors.As(err, &cert) || slices.ContainsFunc(fatal, func(f error) bool { return errors.Is(err, f) })
 }
 
-// reconnectDelay is the wait before round n (from 1) over all servers. The
-// jitter keeps a fleet from returning in one moment.
+// reconnectDelay returns the wait before round n (from 1) over all servers, with jitter so that
+// many filas do not reconnect at once.
 func reconnectDelay(round int) time.Duration {
 	wait := natsReconnectMax
 	if round < 7 {
@@ -325,12 +321,12 @@ func logAsyncError(cfg config.NATSConfig, log *slog.Logger, sub *nats.Subscripti
 	}
 }
 
-// publishRefused finds the subject in the sentence by which NATS refuses a publish.
+// publishRefused finds the subject in the error text of a refused publish.
 var publishRefused = regexp.MustCompile(`(?i)violation for publish to ("(?:[^"\\]|\\.)*")`)
 
-// needed reports whether fila publishes or subscribes by itself to what the server has
-// refused, or to where it promises to answer. What is left are answers of the micro
-// service, whose reply subjects nobody checks.
+// needed reports whether fila needs a subject that the server has refused: for itself or to
+// answer under the reply prefixes. Other subjects are replies of the micro service, which fila
+// does not check.
 func needed(cfg config.NATSConfig, refusal error) bool {
 	found := publishRefused.FindStringSubmatch(refusal.Error())
 	if found == nil {
@@ -360,8 +356,8 @@ func redactURLs(list string) string {
 	return strings.Join(shown, ",")
 }
 
-// reportLimiter lets a text through when it differs from the last one or when
-// natsReportEvery has passed since. It belongs to the connection's callback goroutine.
+// reportLimiter allows a text that differs from the last one, or the same after natsReportEvery.
+// It is used by the callback goroutine of the connection.
 type reportLimiter struct {
 	text string
 	at   time.Time

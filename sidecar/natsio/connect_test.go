@@ -48,10 +48,10 @@ func externalConfig(url string) config.NATSConfig {
 	return cfg
 }
 
-// quietly is a log that nobody reads.
+// quietly returns a log that is not read.
 func quietly() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// connect connects to an external server, until the test ends.
+// connect connects to an external server until the test ends.
 func connect(t *testing.T, cfg config.NATSConfig, log *slog.Logger, onDisconnect, onReconnect func()) *nats.Conn {
 	t.Helper()
 	nc, err := Connect(cfg, nil, log, onDisconnect, onReconnect)
@@ -60,7 +60,7 @@ func connect(t *testing.T, cfg config.NATSConfig, log *slog.Logger, onDisconnect
 	return nc
 }
 
-// startServer starts a server that is not ours on a free port.
+// startServer starts an external server on a free port.
 func startServer(t *testing.T, opts *server.Options) *server.Server {
 	t.Helper()
 	opts.Host, opts.Port, opts.NoSigs, opts.NoLog = "127.0.0.1", -1, true, true
@@ -71,7 +71,7 @@ func startServer(t *testing.T, opts *server.Options) *server.Server {
 	return srv
 }
 
-// samePort is the configuration of a server that takes the place of srv.
+// samePort returns the options of a server that replaces srv.
 func samePort(t *testing.T, srv interface{ ClientURL() string }) config.EmbeddedConfig {
 	t.Helper()
 	u, err := url.Parse(srv.ClientURL())
@@ -121,7 +121,7 @@ func TestConnectReconnects(t *testing.T) {
 	require.Empty(t, got)
 }
 
-// TestReconnectBringsSubscriptions: the server has them when fila is told.
+// TestReconnectBringsSubscriptions: the server has them when onReconnect is called.
 func TestReconnectBringsSubscriptions(t *testing.T) {
 	checkLeaks(t)
 	const many = 20_000
@@ -130,7 +130,7 @@ func TestReconnectBringsSubscriptions(t *testing.T) {
 	up := make(chan int, 8)
 	nc, err := Connect(externalConfig(srv.ClientURL()), nil, quietly(), nil, func() {
 		n := -1
-		id, _ := nc.GetClientID() // none has 0
+		id, _ := nc.GetClientID() // never 0
 		if conns, err := srv.Connz(&server.ConnzOptions{CID: id}); err == nil && len(conns.Conns) == 1 {
 			n = int(conns.Conns[0].NumSubs)
 		}
@@ -148,15 +148,15 @@ func TestReconnectBringsSubscriptions(t *testing.T) {
 	require.Equal(t, many, <-up)
 }
 
-// TestReconnectThatDoesNotLast: a server that lets fila in and goes away again
-// before it has taken anything was not there.
+// TestReconnectThatDoesNotLast: onReconnect is not called for a server that goes away before it
+// has processed the subscriptions.
 func TestReconnectThatDoesNotLast(t *testing.T) {
 	checkLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	served := make(chan struct{})
 	end := make(chan struct{})
-	go func() { // a server that ends the first connection when it is told, and the second one at its second PING
+	go func() { // a server that ends the first connection on demand, and the second one at its second PING
 		defer close(served)
 		for pings := range 2 {
 			conn, err := l.Accept()
@@ -216,7 +216,7 @@ func TestConnectWaitsForNATS(t *testing.T) {
 	require.NotContains(t, text.String(), "secret")
 }
 
-// A wrong password will not become right by waiting.
+// TestConnectRefused: waiting does not make a wrong password right.
 func TestConnectRefused(t *testing.T) {
 	checkLeaks(t)
 	cfg := anyPort()
@@ -233,8 +233,8 @@ func TestConnectRefused(t *testing.T) {
 	connect(t, external, quietly(), nil, nil)
 }
 
-// A server that refuses the login for a while, as during a change of its users,
-// does not end the connection.
+// TestConnectOutlivesRefusals: a server that refuses the login for a while, as during a change of
+// its users, does not end the connection.
 func TestConnectOutlivesRefusals(t *testing.T) {
 	checkLeaks(t)
 	cfg := anyPort()
@@ -365,7 +365,7 @@ func TestConnectTLS(t *testing.T) {
 	require.Equal(t, "1.3", conns.Conns[0].TLSVersion)
 }
 
-// writeCertificate makes a certificate that signs itself and serves both ends.
+// writeCertificate writes a self-signed certificate for clients and servers.
 func writeCertificate(t *testing.T, dir string) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -1,22 +1,20 @@
-// Package natsio is fila's side of NATS: everything that comes from there is
-// decoded here, and handed to package shard or to the verbs of package admin.
+// Package natsio connects fila to NATS. It decodes what comes from there and passes it to
+// package shard or to the verbs of package admin.
 //
-//   - [Connect] makes the connection, [StartEmbedded] the server inside the process,
-//     if fila has one.
-//   - [Front] holds the subscriptions: enqueues, acks and nacks, and the requests,
-//     which are endpoints of a NATS micro service. It is a shard.Front.
+//   - [Connect] makes the connection, [StartEmbedded] starts the embedded server.
+//   - [Front] holds the subscriptions for enqueues, acks, nacks and requests. Requests are
+//     endpoints of a NATS micro service. It is a shard.Front.
 //   - [Presence] keeps a second fila away from the subject prefix.
-//   - [Events] publishes news.
-//   - [Peers] carries requests of admin verbs from one node of a cluster to another.
+//   - [Events] publishes events.
+//   - [Peers] carries admin requests between the nodes of a cluster.
 //
-// A handler runs in the goroutine of its subscription and takes what comes in that
-// order: for enqueues each queue has a subscription, for acks and for nacks there
-// is one each, and one for each verb. No handler waits for the disk, except those
-// of verbs. The client library's limits are lifted, since beyond them it drops
-// messages silently: what is too much is refused, with an answer.
+// A handler runs in the goroutine of its subscription, in order of arrival. Each queue has a
+// subscription for enqueues; all acks share one, all nacks another; each verb has one. Only
+// handlers of verbs wait for the disk. The limits of the client library are off, because it
+// drops messages beyond them silently; fila refuses them with an answer.
 //
-// Replies go to the subjects of [Options.ReplyPrefixes] only: a client could otherwise
-// have fila publish on its behalf where it may not itself, such as to fila. The
-// questions of the micro service ($SRV.PING, INFO and STATS) are answered by the
-// NATS library, wherever they want it: permissions decide who may ask them.
+// Replies go only to subjects under [Options.ReplyPrefixes]. Otherwise a client could make
+// fila publish where the client may not, for instance to fila itself. The NATS library answers
+// the requests of the micro service ($SRV.PING, INFO and STATS) to any subject: permissions
+// decide who may send them.
 package natsio

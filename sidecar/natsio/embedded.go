@@ -28,7 +28,7 @@ import (
 type Embedded struct {
 	*server.Server
 	log   *slog.Logger
-	login []nats.Option // of fila itself
+	login []nats.Option // login of fila itself
 	onCut atomic.Pointer[func(CutClient)]
 	watch sync.WaitGroup
 	stop  context.CancelFunc
@@ -41,7 +41,7 @@ func (e *Embedded) Shutdown() {
 	e.Server.Shutdown()
 }
 
-// InProcessConn connects fila itself to the server, which never finds it slow.
+// InProcessConn connects fila itself to the server, which never disconnects it as slow.
 func (e *Embedded) InProcessConn() (net.Conn, error) {
 	conn, err := e.Server.InProcessConn()
 	if err != nil {
@@ -50,14 +50,13 @@ func (e *Embedded) InProcessConn() (net.Conn, error) {
 	return newReadAhead(conn, ownMaxPending), nil
 }
 
-// StartEmbedded runs a NATS server inside this process, alone or as a member of the
-// cluster that cfg.Cluster names; it does not wait for the other members. It
-// listens when it returns. Port -1 takes any free port (ClientURL tells which);
-// port 0, which config.Config.Validate refuses, does not listen at all and leaves only
-// the in-process connection, for tests in a synctest bubble.
+// StartEmbedded starts a NATS server inside this process, standalone or as a member of the
+// cluster that cfg.Cluster names; it does not wait for other members. The server listens when it
+// returns. Port -1 means any free port (see ClientURL). Port 0, which config.Config.Validate
+// refuses, means that only in-process connections are possible, for tests in a synctest bubble.
 //
-// The caller ends it with Shutdown and WaitForShutdown. Every error is one line
-// that names the address, or the key, and what to do.
+// The caller ends it with Shutdown and WaitForShutdown. Errors are one line with the address or
+// the key and a remedy.
 func StartEmbedded(cfg config.EmbeddedConfig, log *slog.Logger) (*Embedded, error) {
 	opts, login, err := embeddedOptions(cfg)
 	if err != nil {
@@ -82,9 +81,9 @@ func StartEmbedded(cfg config.EmbeddedConfig, log *slog.Logger) (*Embedded, erro
 	return e, nil
 }
 
-// started says what has kept a server from starting. Start does its work, the
-// listening for clients included, before it returns, and listens for other servers in a
-// goroutine; it tells of a failure only to the logger.
+// started returns why the server has not started. Server.Start begins to listen for clients
+// before it returns and listens for other servers in a goroutine; it reports failures to the
+// logger only.
 func started(srv *server.Server, cfg config.EmbeddedConfig, bridge *natsLog) error {
 	if strings.Contains(bridge.fatal(), "JetStream") {
 		return fmt.Errorf("nats.embedded.jetstream, in %s: %s", cfg.JetStreamDir, bridge.fatal())
@@ -106,8 +105,7 @@ func started(srv *server.Server, cfg config.EmbeddedConfig, bridge *natsLog) err
 	return nil
 }
 
-// TryListen says why [StartEmbedded] could not listen where the configuration says now;
-// nil: it could.
+// TryListen returns an error if [StartEmbedded] could not listen on the configured addresses.
 func TryListen(cfg config.EmbeddedConfig) error {
 	if cfg.Port > 0 {
 		if err := forClients(cfg).try(); err != nil {
@@ -120,7 +118,7 @@ func TryListen(cfg config.EmbeddedConfig) error {
 	return forServers(cfg).try()
 }
 
-// listener is one of the embedded server.
+// listener is an address on which the embedded server listens.
 type listener struct{ who, addr, remedy string }
 
 func forClients(cfg config.EmbeddedConfig) listener {
@@ -137,7 +135,7 @@ func forServers(cfg config.EmbeddedConfig) listener {
 	}
 }
 
-// try says why nobody can listen on the address now; nil: somebody can.
+// try returns an error if the address cannot be listened on now.
 func (a listener) try() error {
 	l, err := net.Listen("tcp", a.addr)
 	if err != nil {
@@ -146,7 +144,7 @@ func (a listener) try() error {
 	return l.Close()
 }
 
-// embeddedOptions returns the options of the server, and with what fila logs in to it.
+// embeddedOptions returns the options of the server and the login of fila.
 func embeddedOptions(cfg config.EmbeddedConfig) (opts *server.Options, login []nats.Option, err error) {
 	opts, login = &server.Options{}, password(cfg.User, cfg.Password, cfg.Token)
 	if cfg.UsersFile != "" {
@@ -155,13 +153,13 @@ func embeddedOptions(cfg config.EmbeddedConfig) (opts *server.Options, login []n
 		}
 	} else {
 		opts.Username, opts.Password = cfg.User, cfg.Password
-		opts.Authorization = cfg.Token // as the server calls a token
+		opts.Authorization = cfg.Token // the server's name for a token
 	}
 	if opts.TLSConfig, err = serverTLS(&cfg.TLS); err != nil {
 		return nil, nil, err
 	}
 	opts.TLSVerify = cfg.TLS.CA != ""
-	opts.ServerName = "fila-embedded" // alone
+	opts.ServerName = "fila-embedded" // unless joinCluster sets it
 	opts.Host = cfg.Host
 	opts.Port = cfg.Port // -1 is the server's RANDOM_PORT
 	opts.DontListen = cfg.Port == 0
@@ -172,16 +170,15 @@ func embeddedOptions(cfg config.EmbeddedConfig) (opts *server.Options, login []n
 	if err := joinCluster(opts, &cfg); err != nil {
 		return nil, nil, err
 	}
-	// Signals are the business of main.
+	// main handles signals.
 	opts.NoSigs = true
-	// Every ack and every inbox is a subject of its own, seen once: a cache of
-	// subjects is filled and thrown away all the time.
+	// Every ack and inbox is a subject that is used once, so a cache of subjects is useless.
 	opts.NoSublistCache = true
 	return opts, login, nil
 }
 
-// joinCluster makes the server a member of a cluster, if it is to be one. Servers prove
-// who they are by a password and, where clients need TLS, by the certificate for those.
+// joinCluster sets the options of a cluster member, if cfg names a cluster. Servers authenticate
+// by a password and, if clients need TLS, by the same certificate.
 func joinCluster(opts *server.Options, cfg *config.EmbeddedConfig) error {
 	c := &cfg.Cluster
 	if c.Name == "" {
@@ -210,7 +207,7 @@ func joinCluster(opts *server.Options, cfg *config.EmbeddedConfig) error {
 	return nil
 }
 
-// serverName is by what JetStream knows the server again after a restart.
+// serverName returns the name by which JetStream recognises the server after a restart.
 func serverName(c *config.EmbeddedCluster, port string) (string, error) {
 	if c.ServerName != "" {
 		return c.ServerName, nil
@@ -222,9 +219,9 @@ func serverName(c *config.EmbeddedCluster, port string) (string, error) {
 	return host + "-" + port, nil
 }
 
-// routeTLS returns what the servers of a cluster use among each other where this is what
-// they use with clients: each is client and server there. Without an authority of its own
-// a server is known by those of the system, and who calls it by the password alone.
+// routeTLS returns the TLS configuration for routes, given the one for clients: on a route a
+// server is both client and server. Without a CA, servers are verified by the CAs of the system,
+// and the server that connects only by its password.
 func routeTLS(clients *tls.Config) *tls.Config {
 	if clients == nil {
 		return nil
@@ -234,8 +231,8 @@ func routeTLS(clients *tls.Config) *tls.Config {
 	return routes
 }
 
-// serverTLS returns nil where there are no files. With a CA it asks clients for
-// certificates.
+// serverTLS returns the TLS configuration for clients, nil without files. With a CA it requires
+// client certificates.
 func serverTLS(files *config.TLSConfig) (*tls.Config, error) {
 	if files.Cert == "" {
 		return nil, nil
@@ -259,9 +256,8 @@ func serverTLS(files *config.TLSConfig) (*tls.Config, error) {
 	return own, nil
 }
 
-// listenError explains why the embedded server does not listen, and what to do. The
-// server keeps the reason to itself, so the address is tried once more; should it be
-// free by now, what the server logged has to do.
+// listenError returns why the embedded server does not listen. The server does not report the
+// reason, so it tries the address again; if that works by now, it returns what the server logged.
 func listenError(a listener, logged string) error {
 	if err := a.try(); err != nil {
 		return err
@@ -269,10 +265,9 @@ func listenError(a listener, logged string) error {
 	return fmt.Errorf("%s cannot listen on %s: %s", a.who, a.addr, logged)
 }
 
-// natsLog passes what the embedded server logs on to slog: its notices are
-// details of ours, its fatal errors do not end the process. Its texts are no messages
-// of ours, since clients can have many different ones written, and what a client did
-// is no error of the server.
+// natsLog is the logger of the embedded server. Notices become debug lines, and a fatal error
+// does not end the process. Its texts become an attribute instead of a message, because clients
+// can cause many different ones; lines about a client are warnings at most.
 type natsLog struct {
 	log *slog.Logger
 
@@ -288,7 +283,7 @@ func (l *natsLog) Errorf(format string, v ...any)  { l.say(slog.LevelError, form
 func (l *natsLog) Debugf(string, ...any)           {}
 func (l *natsLog) Tracef(string, ...any)           {}
 
-// aboutConnection is how the server begins lines about a connection: its address, its
+// aboutConnection matches lines of the server about a connection, which begin with its address,
 // kind and number.
 var aboutConnection = regexp.MustCompile(`^\S+ - [a-z]+:\d+`)
 
@@ -300,7 +295,7 @@ func (l *natsLog) say(level slog.Level, format string, v []any) {
 	l.log.Log(context.Background(), level, message, "text", text)
 }
 
-// Fatalf remembers the first text; StartEmbedded makes an error of it.
+// Fatalf keeps the first text for StartEmbedded.
 func (l *natsLog) Fatalf(format string, v ...any) {
 	text := fmt.Sprintf(format, v...)
 	l.mu.Lock()

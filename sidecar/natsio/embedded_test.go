@@ -20,16 +20,15 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 )
 
-// checkLeaks fails the test when its goroutines outlive its other clean-ups. It
-// is called first, so that it runs last. Goroutines that run already are not
-// this test's.
+// checkLeaks fails the test if its goroutines outlive its other clean-ups. It is called first, so
+// that it runs last. Goroutines that already run do not count.
 func checkLeaks(t *testing.T) {
 	t.Helper()
 	others := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, others) })
 }
 
-// logText is a log that a test can read.
+// logText is a log in memory.
 type logText struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -114,7 +113,7 @@ func TestEmbeddedServerTakenPort(t *testing.T) {
 func TestEmbeddedServerForeignAddress(t *testing.T) {
 	checkLeaks(t)
 	cfg := anyPort()
-	cfg.Host = "192.0.2.1" // TEST-NET-1: no machine has it
+	cfg.Host = "192.0.2.1" // TEST-NET-1, an address of no machine
 	_, err := StartEmbedded(cfg, quietly())
 	require.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 	require.ErrorContains(t, err, "192.0.2.1:0: cannot assign requested address;")
@@ -209,7 +208,7 @@ func TestEmbeddedServerBadFiles(t *testing.T) {
 	require.ErrorContains(t, err, "nats.embedded.jetstream, in "+junk+": ")
 }
 
-// TestEmbeddedJetStream: a stream is there after a restart, also for a user of a file.
+// TestEmbeddedJetStream: a stream survives a restart, also for a user of a users file.
 func TestEmbeddedJetStream(t *testing.T) {
 	checkLeaks(t)
 	cfg := anyPort()

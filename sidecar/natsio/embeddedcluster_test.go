@@ -16,15 +16,14 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 )
 
-// clusterOf returns the configurations of n servers of a cluster, whose routes are
-// ports that are free now.
+// clusterOf returns the configurations of n servers of a cluster with routes on free ports.
 func clusterOf(t *testing.T, n int) []config.EmbeddedConfig {
 	t.Helper()
 	var routes []string
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		defer l.Close() // all at once, so that none is given out twice
+		defer l.Close() // after the loop, so that no port is used twice
 		routes = append(routes, l.Addr().String())
 	}
 	all := make([]config.EmbeddedConfig, n)
@@ -46,7 +45,7 @@ func startAll(t *testing.T, all []config.EmbeddedConfig) []*Embedded {
 	return servers
 }
 
-// routed waits until each of two servers has routes to the other one.
+// routed waits until two servers have routes to each other.
 func routed(t *testing.T, servers []*Embedded) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -59,7 +58,7 @@ func routed(t *testing.T, servers []*Embedded) {
 	}, time.Minute, 10*time.Millisecond, "the servers have no routes to each other")
 }
 
-// ownJetStream is what fila itself gets at a server.
+// ownJetStream returns JetStream over fila's own connection to a server.
 func ownJetStream(t *testing.T, cfg config.EmbeddedConfig, srv *Embedded) jetstream.JetStream {
 	t.Helper()
 	nats := config.Default().NATS
@@ -72,7 +71,7 @@ func ownJetStream(t *testing.T, cfg config.EmbeddedConfig, srv *Embedded) jetstr
 	return js
 }
 
-// withPatience tries again what an election delays.
+// withPatience retries what an election delays.
 func withPatience(t *testing.T, what string, do func(ctx context.Context) error) {
 	t.Helper()
 	var err error
@@ -84,8 +83,8 @@ func withPatience(t *testing.T, what string, do func(ctx context.Context) error)
 	}, time.Minute, 20*time.Millisecond, "%s: %v", what, &err)
 }
 
-// Three embedded servers make a stream with three replicas, which outlives any of them,
-// and a server that comes back is the one that it was.
+// TestEmbeddedCluster: three servers make a stream with three replicas, which survives the loss of
+// any of them; a server that returns is recognised.
 func TestEmbeddedCluster(t *testing.T) {
 	checkLeaks(t)
 	all := clusterOf(t, 3)
@@ -138,7 +137,7 @@ func TestEmbeddedCluster(t *testing.T) {
 	}
 }
 
-// A server comes in with the password of the routes, and not without it.
+// TestEmbeddedClusterLogin: a server joins only with the password of the routes.
 func TestEmbeddedClusterLogin(t *testing.T) {
 	checkLeaks(t)
 	all := clusterOf(t, 3)
@@ -155,7 +154,7 @@ func TestEmbeddedClusterLogin(t *testing.T) {
 	got, err := sub.SubscribeSync("x")
 	require.NoError(t, err)
 	require.NoError(t, sub.Flush())
-	require.Eventually(t, func() bool { // the interest has to travel
+	require.Eventually(t, func() bool { // the interest has to propagate
 		require.NoError(t, dialAs(t, servers[2], "ann", "secret").Publish("x", []byte("known")))
 		require.NoError(t, dialAs(t, servers[0], "ann", "secret").Publish("x", []byte("stranger")))
 		m, err := got.NextMsg(50 * time.Millisecond)
@@ -173,7 +172,7 @@ func dialAs(t *testing.T, srv *Embedded, user, password string) *nats.Conn {
 	return nc
 }
 
-// Routes use the certificate for clients, and need one of the authority.
+// TestEmbeddedClusterTLS: routes use the certificate for clients and require one of the CA.
 func TestEmbeddedClusterTLS(t *testing.T) {
 	checkLeaks(t)
 	certFile, keyFile := writeCertificate(t, t.TempDir())
@@ -204,8 +203,8 @@ func TestEmbeddedClusterTakenPort(t *testing.T) {
 	require.ErrorContains(t, err, "the embedded NATS server, for other servers, cannot listen on "+l.Addr().String()+": another process has this port; set nats.embedded.cluster.listen")
 }
 
-// A server without a name has that of its host with the port, so that two on one host
-// differ.
+// TestEmbeddedClusterServerName: the default is the host name with the port, so that two servers
+// on one host differ.
 func TestEmbeddedClusterServerName(t *testing.T) {
 	checkLeaks(t)
 	cfg := clusterOf(t, 1)[0]

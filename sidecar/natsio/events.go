@@ -14,24 +14,22 @@ import (
 )
 
 const (
-	// maxKeptEvents bounds the bytes of events that are kept until the server has them.
-	// Beyond it the oldest are lost.
+	// maxKeptEvents bounds the bytes of kept events. The oldest are lost beyond it.
 	maxKeptEvents = 1 << 20
-	// keptEventBytes is about what an event takes beside its body and subject.
+	// keptEventBytes is about what an event takes besides its body and subject.
 	keptEventBytes = 128
-	// eventsWait is how long events wait after a connection is back. Those who listen were
-	// cut off as well, and most clients try to connect every two seconds.
+	// eventsWait is how long events wait after a reconnect. Subscribers were disconnected as
+	// well, and most clients reconnect every two seconds.
 	eventsWait = 2500 * time.Millisecond
-	// eventsConfirmEvery bounds how often the server is asked whether it has the events.
+	// eventsConfirmEvery is how often the server is asked at most whether it has the events.
 	eventsConfirmEvery = 100 * time.Millisecond
 	eventsPollEvery    = 50 * time.Millisecond
 )
 
-// Events returns what publishes an event, whose type and time it fills in, under the
-// name of its queue or key. Events are news, not records: nobody waits for them. Those of
-// while NATS is away are kept, as far as there is room, and published in their order when
-// it is back. So are those that the server may not have got before it went, which can
-// come twice.
+// Events returns the function that publishes an event under the name of its queue or key. It
+// sets type and time. Events are not reliable: nobody waits for them. While NATS is away they
+// are kept, up to a limit, and published in order when it is back. Events that the server may
+// not have received before are published again and can arrive twice.
 func Events(nc *nats.Conn, subjects wire.Subjects, now func() int64, log *slog.Logger) func(typ, tail string, e wire.Event) {
 	p := &eventPublisher{nc: nc, log: log}
 	return func(typ, tail string, e wire.Event) {
@@ -52,20 +50,20 @@ type keptEvent struct {
 
 func (e *keptEvent) bytes() int { return keptEventBytes + len(e.subject) + len(e.data) }
 
-// eventPublisher publishes events in their order, and keeps each until the server has it.
+// eventPublisher publishes events in order and keeps each until the server has it.
 type eventPublisher struct {
 	nc  *nats.Conn
 	log *slog.Logger
 
 	mu      sync.Mutex
-	kept    []keptEvent // in their order
+	kept    []keptEvent // in order
 	bytes   int         // of kept
-	dropped int         // events that have left kept since the start
-	sent    int         // of kept, from the first: published, but the server may not have them
+	dropped int         // number of events that have left kept
+	sent    int         // the first events of kept are published, but the server may not have them
 	link    uint64      // reconnects of nc when the first of sent was published
-	away    bool        // all of kept wait for the connection
-	lost    int         // events that were never published, since the last that was
-	working bool        // a goroutine runs work
+	away    bool        // kept waits for the connection
+	lost    int         // events lost since the last that was published
+	working bool        // work is running
 }
 
 func (p *eventPublisher) publish(e keptEvent) {
@@ -92,7 +90,7 @@ func (p *eventPublisher) publish(e keptEvent) {
 	}
 }
 
-// send publishes what has not been published. Its caller holds mu.
+// send publishes the rest of kept. Its caller holds mu.
 func (p *eventPublisher) send() {
 	for p.sent < len(p.kept) {
 		if p.sent == 0 {
@@ -102,7 +100,7 @@ func (p *eventPublisher) send() {
 		switch err := p.nc.Publish(e.subject, e.data); {
 		case err == nil:
 			p.sent++
-		case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject): // it never goes
+		case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject): // it can never be published
 			p.log.Error("an event cannot be published", "subject", e.subject, "bytes", len(e.data), "error", err)
 			p.bytes -= e.bytes()
 			p.kept = slices.Delete(p.kept, p.sent, p.sent+1)
@@ -117,7 +115,7 @@ func (p *eventPublisher) send() {
 	}
 }
 
-// drop forgets the first n of kept. Its caller holds mu.
+// drop removes the first n of kept. Its caller holds mu.
 func (p *eventPublisher) drop(n int) {
 	for i := range n {
 		p.bytes -= p.kept[i].bytes()
@@ -128,7 +126,7 @@ func (p *eventPublisher) drop(n int) {
 	p.sent = max(p.sent-n, 0)
 }
 
-// work runs while events are kept.
+// work runs while events are kept: it confirms or republishes them.
 func (p *eventPublisher) work() {
 	for p.keeps() {
 		p.mu.Lock()
@@ -148,7 +146,7 @@ func (p *eventPublisher) work() {
 	}
 }
 
-// keeps reports whether events are kept and may still be published. Otherwise work ends.
+// keeps reports whether events are kept and can still be published. Otherwise work ends.
 func (p *eventPublisher) keeps() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,9 +157,8 @@ func (p *eventPublisher) keeps() bool {
 	return p.working
 }
 
-// confirm waits until the server has what was published up to end, counted like dropped,
-// and forgets that. If the connection has been lost since, all that is kept has to be
-// published again.
+// confirm waits until the server has the events published up to end, counted like dropped, and
+// removes them. If the connection was lost meanwhile, all kept events have to be published again.
 func (p *eventPublisher) confirm(end int) {
 	err := p.nc.FlushTimeout(natsDialTimeout)
 	connected := p.nc.IsConnected()
@@ -175,8 +172,8 @@ func (p *eventPublisher) confirm(end int) {
 	}
 }
 
-// awaitConnection waits until there has been a connection for a while. It reports false if
-// the connection is closed for good.
+// awaitConnection waits until the connection has been up for a while. It reports false if it is
+// closed for good.
 func (p *eventPublisher) awaitConnection() bool {
 	for up := time.Duration(0); up < eventsWait; up += eventsPollEvery {
 		if p.nc.IsClosed() {

@@ -19,17 +19,17 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// cable connects to the embedded server of a rig, and can be cut.
+// cable connects to the embedded server of a rig and can be cut.
 type cable struct {
 	*rig
-	cut  atomic.Bool // there is no connection to be had
-	mute atomic.Bool // what is sent gets lost on the way
+	cut  atomic.Bool // connections fail
+	mute atomic.Bool // what is sent is lost
 
 	mu   sync.Mutex
 	conn net.Conn
 }
 
-// InProcessConn makes a cable what nats.InProcessServer takes.
+// InProcessConn is called by nats.InProcessServer.
 func (c *cable) InProcessConn() (net.Conn, error) {
 	if c.cut.Load() {
 		return nil, errors.New("cut")
@@ -56,7 +56,7 @@ func (c *cableConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// off cuts the connection, on lets there be one again.
+// off cuts the connection; on allows a new one.
 func (c *cable) off() {
 	c.cut.Store(true)
 	c.mu.Lock()
@@ -69,7 +69,7 @@ func (c *cable) on() {
 	c.cut.Store(false)
 }
 
-// cabled runs fn with what publishes events over a cable, and all that is published.
+// cabled runs fn with an event publisher over a cable and a subscription to all events.
 func cabled(t *testing.T, fn func(c *cable, publish func(typ, tail string, e wire.Event), events <-chan *nats.Msg)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, r *rig) {
@@ -92,7 +92,7 @@ func TestEventsOfAnOutageComeAfterIt(t *testing.T) {
 	cabled(t, func(c *cable, publish func(typ, tail string, e wire.Event), events <-chan *nats.Msg) {
 		publish(wire.EventPaused, "a", wire.Event{})
 		require.Equal(t, wire.EventPaused, c.nextEvent(events).Type)
-		time.Sleep(time.Second) // confirmed
+		time.Sleep(time.Second) // until it is confirmed
 		c.off()
 		synctest.Wait()
 		began := time.Now()
@@ -115,14 +115,15 @@ func TestEventsOfAnOutageComeAfterIt(t *testing.T) {
 	})
 }
 
-// What is published before anybody knows that the connection is lost is published again.
+// TestEventsThatTheServerNeverGot: events that were published before the loss of the connection
+// was noticed are published again.
 func TestEventsThatTheServerNeverGot(t *testing.T) {
 	cabled(t, func(c *cable, publish func(typ, tail string, e wire.Event), events <-chan *nats.Msg) {
 		c.mute.Store(true)
 		for i := range 3 {
 			publish(wire.EventHeld, fmt.Sprint(i), wire.Event{Key: fmt.Sprint(i)})
 		}
-		time.Sleep(20 * time.Second) // no answer, and the connection is there
+		time.Sleep(20 * time.Second) // without an answer, while the connection seems to be up
 		publish(wire.EventHeld, "3", wire.Event{Key: "3"})
 		c.off()
 		time.Sleep(time.Second)
@@ -135,12 +136,13 @@ func TestEventsThatTheServerNeverGot(t *testing.T) {
 	})
 }
 
-// A connection that is lost and back before it was looked at has lost events as well.
+// TestEventsOfALinkThatWasBackAtOnce: a connection that was lost and restored between two checks
+// has lost events as well.
 func TestEventsOfALinkThatWasBackAtOnce(t *testing.T) {
 	cabled(t, func(c *cable, publish func(typ, tail string, e wire.Event), events <-chan *nats.Msg) {
 		publish(wire.EventHeld, "0", wire.Event{Key: "0"})
 		c.next(events)
-		synctest.Wait() // it is confirmed, and the next look is in 100 ms
+		synctest.Wait() // it is confirmed, and the next check is in 100 ms
 		c.mute.Store(true)
 		publish(wire.EventHeld, "1", wire.Event{Key: "1"})
 		c.off()
@@ -149,7 +151,7 @@ func TestEventsOfALinkThatWasBackAtOnce(t *testing.T) {
 	})
 }
 
-// An outage takes no more memory than events may have; the newest of them come.
+// TestEventsOfALongOutage: kept events are bounded, and the newest arrive.
 func TestEventsOfALongOutage(t *testing.T) {
 	cabled(t, func(c *cable, publish func(typ, tail string, e wire.Event), events <-chan *nats.Msg) {
 		c.off()
@@ -177,7 +179,7 @@ func TestEventsOfALongOutage(t *testing.T) {
 	})
 }
 
-// An event that the server would never take is dropped alone: those behind it go on.
+// TestAnEventThatIsTooLargeIsDroppedAlone: later ones go on.
 func TestAnEventThatIsTooLargeIsDroppedAlone(t *testing.T) {
 	cabled(t, func(c *cable, publish func(typ, tail string, e wire.Event), events <-chan *nats.Msg) {
 		publish(wire.EventPaused, "a", wire.Event{})

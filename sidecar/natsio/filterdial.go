@@ -16,7 +16,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 )
 
-// HeaderLimitsOf returns the limits that a configuration sets.
+// HeaderLimitsOf returns the limits of a configuration.
 func HeaderLimitsOf(cfg *config.NATSConfig) HeaderLimits {
 	return HeaderLimits{Bytes: cfg.MaxHeaderBytes, Count: cfg.MaxHeaders}
 }
@@ -27,7 +27,6 @@ type filteredServer struct {
 	limits HeaderLimits
 }
 
-// InProcessConn is what nats.go calls for a connection.
 func (s filteredServer) InProcessConn() (net.Conn, error) {
 	conn, err := s.Embedded.InProcessConn()
 	if err != nil {
@@ -36,7 +35,7 @@ func (s filteredServer) InProcessConn() (net.Conn, error) {
 	return newFrameFilter(conn, s.limits), nil
 }
 
-// filteredDial has a connection dialed through a [frameFilter].
+// filteredDial makes nats.go dial through a [frameFilter].
 func filteredDial(limits HeaderLimits) nats.Option {
 	return func(o *nats.Options) error {
 		o.SkipHostLookup = true // the dialer needs the name for TLS
@@ -45,18 +44,18 @@ func filteredDial(limits HeaderLimits) nats.Option {
 	}
 }
 
-// filterDialer dials one connection of nats.go at a time. It makes TLS itself, since the
-// filter has to see what TLS has decrypted.
+// filterDialer dials the connections of one nats.Conn. It does the TLS handshake itself, since the
+// filter has to see decrypted bytes.
 type filterDialer struct {
 	limits  HeaderLimits
-	options *nats.Options // TLS files may be set later than the dialer is
+	options *nats.Options // read late, because TLS files may be set after the dialer
 
-	last *frameFilter // the connection that was dialed last
-	host string       // of last
-	name string       // of the host of last that is no address: other servers of a cluster tell only addresses
+	last *frameFilter // the newest connection
+	host string       // host of last
+	name string       // last host that was a name: servers announce other servers by address only
 }
 
-// Dial tries all addresses of a host.
+// Dial tries all addresses of a host in random order.
 func (d *filterDialer) Dial(network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -82,8 +81,8 @@ func (d *filterDialer) Dial(network, address string) (net.Conn, error) {
 	return nil, err
 }
 
-// SkipTLSHandshake is what nats.go calls when it is time for TLS. The handshake is made
-// then, and its error is that of the next write and read.
+// SkipTLSHandshake is called by nats.go when TLS has to begin. It does the handshake; if that
+// fails, the next write and read return the error.
 func (d *filterDialer) SkipTLSHandshake() bool {
 	plain := d.last.Conn
 	conn, err := d.handshake()
@@ -133,7 +132,7 @@ func (d *filterDialer) handshake() (net.Conn, error) {
 	return conn, nil
 }
 
-// configured reports whether the host of last is one of the configuration.
+// configured reports whether the configuration contains the host of last.
 func (d *filterDialer) configured() bool {
 	return slices.ContainsFunc(d.options.Servers, func(server string) bool {
 		u, err := url.Parse(server)

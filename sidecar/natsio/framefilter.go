@@ -12,48 +12,48 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// HeaderLimits bound the header block of a message from a client.
+// HeaderLimits bound the headers of a message from a client.
 type HeaderLimits struct {
 	Bytes int // of the block: status line, names, values and line ends
 	Count int // lines after the status line
 }
 
 const (
-	// firstBuffer is how much a frameFilter reads at once. A message with a larger control
-	// line or header block makes its buffer grow to the size of these.
+	// firstBuffer is the size of the buffer of a frameFilter. A message with a larger control
+	// line or header block makes it grow.
 	firstBuffer = 32 << 10
-	// maxControlLine bounds a line of the NATS protocol. The longest is INFO of a server in
-	// a large cluster.
+	// maxControlLine bounds a line of the NATS protocol. The longest is INFO of a server in a
+	// large cluster.
 	maxControlLine = 1 << 20
 
-	// headerRefused is the only header of a message whose headers a frameFilter has
-	// removed: "bytes N" or "headers N".
+	// headerRefused is the only header of a message whose headers a frameFilter has removed.
+	// Its value is "bytes N" or "headers N".
 	headerRefused = "Fila-Headers-Refused"
 	refusedBytes  = "bytes"
 	refusedCount  = "headers"
 )
 
-// frameFilter is a connection from a NATS server that bounds the headers of messages.
-// nats.go parses headers in the goroutine that reads the connection, so that one message
-// with many of them delays all others.
+// frameFilter is a connection from a NATS server that bounds the headers of messages. nats.go
+// parses headers in the goroutine that reads the connection, so one message with many headers
+// would delay all others.
 //
-// A message within the limits passes unchanged. Of one beyond them the subject, the
-// subscription and the reply subject pass, with the header [headerRefused] in the place of
-// headers and payload, so that its handler can refuse it.
+// Messages within the limits pass unchanged. Of others, the filter passes the subject, the
+// subscription and the reply subject, and replaces headers and payload by the header
+// [headerRefused], so that the handler can refuse the message.
 //
-// Until the client writes, or TLS is made, a Read returns one line at most: nats.go reads
-// INFO, and nothing that came with it before TLS may count as if TLS had brought it.
+// Until the client writes, or the TLS handshake is done, a Read returns at most one line: nats.go
+// reads INFO, and must not treat bytes that came before TLS as if TLS had protected them.
 //
-// Only the goroutine that reads the connection calls Read. What is no frame that the
-// filter understands, and all that follows, passes unchanged: nats.go reports it.
+// Only the goroutine that reads the connection calls Read. From the first frame on that the
+// filter does not understand, everything passes unchanged, and nats.go reports the error.
 type frameFilter struct {
 	net.Conn
 	limits HeaderLimits
-	begun  atomic.Bool // the client has written, or TLS is made
+	begun  atomic.Bool // the client has written, or the TLS handshake is done
 
-	// buf[read:approved] is to be passed on, then substitute, and then the next discard
-	// bytes are dropped. buf[approved:end] is not inspected yet, unless pass > 0: then the
-	// buffer is empty, and the next pass bytes of the connection are passed on.
+	// Read passes buf[read:approved], then substitute, and then drops the next discard bytes.
+	// buf[approved:end] is not inspected yet. If pass > 0 the buffer is empty, and the next
+	// pass bytes of the connection are passed without inspection.
 	buf                 []byte
 	read, approved, end int
 	substitute          []byte
@@ -104,7 +104,6 @@ func (f *frameFilter) Read(p []byte) (int, error) {
 	}
 }
 
-// Write writes to the connection.
 func (f *frameFilter) Write(p []byte) (int, error) {
 	if !f.begun.Load() {
 		f.begun.Store(true)
@@ -112,15 +111,15 @@ func (f *frameFilter) Write(p []byte) (int, error) {
 	return f.Conn.Write(p)
 }
 
-// secure notes that the connection has TLS from now on. It reports whether all that came
-// without TLS was read.
+// secure switches to a connection with TLS. It reports false if bytes that came without TLS have
+// not been read.
 func (f *frameFilter) secure(conn net.Conn) bool {
 	f.Conn = conn
 	f.begun.Store(true)
 	return f.read == f.end && len(f.substitute) == 0 && f.discard == 0 && f.pass == 0
 }
 
-// fill reads more behind what is not inspected yet.
+// fill reads more bytes into the buffer.
 func (f *frameFilter) fill() error {
 	f.end = copy(f.buf, f.buf[f.read:f.end])
 	f.read, f.approved = 0, 0
@@ -135,8 +134,8 @@ func (f *frameFilter) fill() error {
 	return err
 }
 
-// inspect looks at complete control lines and header blocks, and reports whether there is
-// something to do before more has to be read.
+// inspect inspects complete control lines and header blocks. It reports false if more bytes have
+// to be read first.
 func (f *frameFilter) inspect() bool {
 	for f.discard == 0 && f.pass == 0 && f.approved < f.end {
 		if !f.inspectFrame() {
@@ -146,7 +145,7 @@ func (f *frameFilter) inspect() bool {
 	return f.read < f.approved || len(f.substitute) > 0 || f.discard > 0 && f.read < f.end || f.pass > 0
 }
 
-// inspectFrame decides about the frame at approved. False: it needs more bytes for that.
+// inspectFrame decides about the frame at approved. It reports false if it needs more bytes.
 func (f *frameFilter) inspectFrame() bool {
 	rest := f.buf[f.approved:f.end]
 	i := bytes.IndexByte(rest, '\n')
@@ -173,8 +172,8 @@ func (f *frameFilter) inspectFrame() bool {
 	return true
 }
 
-// inspectHeaders decides about the frame of a message with headers: line is its control
-// line, and body is what has come behind it. False: it needs more bytes for that.
+// inspectHeaders decides about a message with headers, given its control line and what follows
+// in the buffer. It reports false if it needs more bytes.
 func (f *frameFilter) inspectHeaders(line, body []byte) bool {
 	before, size, ok := lastNumber(line)
 	args, header, also := lastNumber(before)
@@ -199,17 +198,17 @@ func (f *frameFilter) inspectHeaders(line, body []byte) bool {
 	return true
 }
 
-// approve lets the next n bytes pass, which may go beyond the buffer.
+// approve passes the next n bytes, possibly beyond the buffer.
 func (f *frameFilter) approve(n int) {
 	f.pass = max(0, n-(f.end-f.approved))
 	f.approved += n - f.pass
 }
 
-// passAll lets everything pass from now on.
+// passAll passes everything from now on.
 func (f *frameFilter) passAll() { f.approve(math.MaxInt) }
 
-// refuse puts a message without payload, whose only header says why, in the place of the
-// next n bytes. args is the control line without the two sizes.
+// refuse replaces the next n bytes by a message without payload whose only header has the reason.
+// args is the control line without the two sizes.
 func (f *frameFilter) refuse(args []byte, what string, is, n int) {
 	header := "NATS/1.0\r\n" + headerRefused + ": " + what + " " + strconv.Itoa(is) + "\r\n\r\n"
 	size := strconv.Itoa(len(header))
@@ -222,8 +221,8 @@ func isOp(line []byte, op string) bool {
 	return len(line) > len(op) && isSpace(line[len(op)]) && bytes.EqualFold(line[:len(op)], []byte(op))
 }
 
-// lastNumber reads the last field of a line, and returns what is before it without spaces
-// at the end.
+// lastNumber returns the number in the last field of a line, and the line before it without
+// trailing spaces.
 func lastNumber(line []byte) (before []byte, number int, ok bool) {
 	line = trimRight(line)
 	i := len(line)
@@ -252,8 +251,8 @@ func trimRight(line []byte) []byte {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
 
-// refusedHeaders returns the error for a message whose headers a [frameFilter] has
-// removed, and otherwise nil.
+// refusedHeaders returns the error for a message whose headers a [frameFilter] has removed,
+// otherwise nil.
 func (f *Front) refusedHeaders(h map[string][]string) *wire.Error {
 	if len(h) != 1 || len(h[headerRefused]) != 1 {
 		return nil

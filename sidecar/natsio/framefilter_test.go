@@ -19,7 +19,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// pieces is a connection that gives its bytes in pieces of random sizes.
+// pieces is a connection that returns its bytes in pieces of random sizes.
 type pieces struct {
 	net.Conn
 	rest []byte
@@ -36,7 +36,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// filtered is what a filter makes of stream, read in pieces of random sizes.
+// filtered returns the output of a filter for stream, read in pieces of random sizes.
 func filtered(t testing.TB, stream []byte, limits HeaderLimits, seed uint64) []byte {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	f := newFrameFilter(&pieces{rest: stream, rng: rng}, limits)
@@ -54,7 +54,7 @@ func filtered(t testing.TB, stream []byte, limits HeaderLimits, seed uint64) []b
 	}
 }
 
-// frame is a message as a server sends it; headers 0: without a header block.
+// frame returns a message as a server sends it; headers 0: without a header block.
 func frame(args string, headers, value, payload int) string {
 	body := strings.Repeat("HMSG a 1 9 9\r\n", payload/14+1)[:payload]
 	if headers == 0 {
@@ -115,7 +115,7 @@ func TestTheLimitsThemselvesPass(t *testing.T) {
 	require.Equal(t, cut("a 1", "headers 4"), string(filtered(t, []byte(exact), HeaderLimits{size, 3}, 1)))
 }
 
-// What is no frame is for nats.go to report, as it came.
+// TestWhatIsNoFramePasses unchanged, for nats.go to report.
 func TestWhatIsNoFramePasses(t *testing.T) {
 	for _, stream := range []string{
 		"MSG a 1 x\r\n", "HMSG a 1 5\r\n", "HMSG a 1 9 5\r\nNATS/1.0\r\n", "MSG a 1 99999999999\r\nHMSG a 1 5 5\r\n",
@@ -128,9 +128,8 @@ func TestWhatIsNoFramePasses(t *testing.T) {
 	}
 }
 
-// However the bytes arrive, they become the same, and the filter neither hangs nor makes
-// more of them than came, but for what it writes itself.
-// Whoever can write into the stream before TLS is made must not bring messages in.
+// TestNothingButInfoCountsBeforeTLS: an attacker who can inject bytes before TLS must not inject
+// messages.
 func TestNothingButInfoCountsBeforeTLS(t *testing.T) {
 	f := newFrameFilter(&pieces{rest: []byte("INFO {}\r\nPONG\r\nMSG a 1 0\r\n\r\n"), rng: rand.New(rand.NewPCG(1, 1))}, HeaderLimits{Bytes: 1000, Count: 10})
 	b, info := make([]byte, 100), ""
@@ -174,12 +173,12 @@ func FuzzFrameFilter(f *testing.F) {
 		limits := HeaderLimits{Bytes: 64, Count: 4}
 		got := filtered(t, stream, limits, seed)
 		require.Equal(t, string(filtered(t, stream, limits, seed+1)), string(got))
-		// What has passed passes again.
+		// The output passes unchanged.
 		require.True(t, bytes.HasPrefix(got, filtered(t, got, limits, seed)) || bytes.Contains(got, []byte(headerRefused)))
 	})
 }
 
-// hostile is a message with many headers, or with large ones.
+// hostile returns a message with many or large headers.
 func hostile(subject string, count, size int) *nats.Msg {
 	h := nats.Header{}
 	for i := range count {

@@ -21,45 +21,43 @@ type Options struct {
 	Conn     *nats.Conn
 	Subjects wire.Subjects
 	Signer   *wire.Signer
-	// ReplyPrefixes are what a reply subject must begin with to be answered. None of
-	// them may let a subject through that fila takes orders on.
+	// ReplyPrefixes are the allowed beginnings of reply subjects. None of them may match a
+	// subject on which fila takes requests.
 	ReplyPrefixes []string
-	// Headers are the limits by which Conn has removed headers, see [Connect].
+	// Headers are the limits of Conn for headers, see [Connect].
 	Headers HeaderLimits
-	// Exact has Attach subscribe to all that concerns its queue, acks and requests of
-	// consumers included: in a cluster other queues have other owners.
+	// Exact subscribes per queue to its acks and its consumers' requests as well, because in
+	// a cluster other queues have other owners.
 	Exact bool
-	Now   func() int64 // Unix ns; it does not go back
-	// Tracer takes spans of calls of the guard that their callers trace; nil: there are
-	// none.
+	Now   func() int64 // Unix ns; it never goes back
+	// Tracer gets the spans of guard calls that are traced; nil: there are none.
 	Tracer telemetry.Tracer
 }
 
-// Front holds fila's subscriptions. Its exported methods may be called from any
-// goroutine, except those that begin and end acks and requests, which its owner
-// calls once.
+// Front holds fila's subscriptions. Its methods may be called from any goroutine, except those
+// that start and stop acks and requests, which are called once.
 type Front struct {
 	Options
 
 	standstill standstill
-	watched    chan struct{} // closed when standstills need not be noticed any more; nil: not begun
+	watched    chan struct{} // closed to stop watching for standstills; nil: not started
 
 	acks    []*nats.Subscription // acks and nacks
-	service micro.Service        // requests; nil: not begun
-	group   micro.Service        // of the common guard; nil: not begun
-	calls   sync.RWMutex         // held to read while a request of the guard is answered
+	service micro.Service        // requests; nil: not started
+	group   micro.Service        // the common guard; nil: not started
+	calls   sync.RWMutex         // read-locked while a guard request is answered
 
 	mu struct {
 		sync.Mutex
 		attached map[*shard.Queue][]*nats.Subscription
-		dead     map[string]*shard.Queue // dead letter queues, by subject, that enqueues are handed over for
-		enqueues chan *nats.Msg          // to these, see refuseDead
-		closed   chan nats.Status        // ends refuseDead, which is there while dead is not empty; nil: it is not
+		dead     map[string]*shard.Queue // attached dead letter queues by enqueue subject, see attachDead
+		enqueues chan *nats.Msg          // enqueues to them
+		closed   chan nats.Status        // ends refuseDead; nil: it is not running
 	}
 }
 
-// deadBacklog is how many enqueues to dead letter queues wait at most to be refused; more
-// at once get no answer.
+// deadBacklog is how many enqueues to dead letter queues may wait to be refused. Further ones get
+// no answer.
 const deadBacklog = 16_384
 
 // New returns a Front without subscriptions.
@@ -70,21 +68,21 @@ func New(o Options) *Front {
 	return f
 }
 
-// interest is a subject with what handles what comes there.
+// interest is a subject and its handler.
 type interest struct {
 	subject string
 	handle  nats.MsgHandler
 }
 
-// Attach subscribes to the enqueues of a queue and, with Exact, to all else that concerns
-// it. A dead letter queue takes nothing, but answers producers who try.
+// Attach subscribes to the enqueues of a queue and, if Exact, to its acks and requests. Enqueues
+// to a dead letter queue are refused.
 func (f *Front) Attach(q *shard.Queue) error {
 	if q.IsDLQ() && !f.Exact {
 		return f.attachDead(q)
 	}
 	interests := []interest{{f.Subjects.Enqueue(q.Name()), func(m *nats.Msg) { f.enqueue(q, m) }}}
 	if f.Exact {
-		interests = append(f.ofQueue(q), interests...) // acks before what could be acked
+		interests = append(f.queueInterests(q), interests...) // acks before deliveries can be acked
 	}
 	for _, i := range interests {
 		sub, err := f.subscribe(i.subject, i.handle)
@@ -99,8 +97,8 @@ func (f *Front) Attach(q *shard.Queue) error {
 	return nil
 }
 
-// attachDead subscribes to the enqueues of a dead letter queue. One goroutine refuses those
-// of all of them: there are as many as queues, and next to nobody enqueues there.
+// attachDead subscribes to the enqueues of a dead letter queue. One goroutine refuses them for
+// all queues, because there are hardly any.
 func (f *Front) attachDead(q *shard.Queue) error {
 	subject := f.Subjects.Enqueue(q.Name())
 	f.mu.Lock()
@@ -120,7 +118,7 @@ func (f *Front) attachDead(q *shard.Queue) error {
 	return nil
 }
 
-// detachDead forgets a dead letter queue. It needs mu.
+// detachDead forgets a dead letter queue. Its caller holds mu.
 func (f *Front) detachDead(subject string) {
 	delete(f.mu.dead, subject)
 	if len(f.mu.dead) == 0 {
@@ -129,7 +127,7 @@ func (f *Front) detachDead(subject string) {
 	}
 }
 
-// refuseDead refuses what comes to dead letter queues, until they or the connection are gone.
+// refuseDead refuses enqueues to dead letter queues until there are none or the connection ends.
 func (f *Front) refuseDead(in <-chan *nats.Msg, closed <-chan nats.Status) {
 	for {
 		select {
@@ -146,8 +144,8 @@ func (f *Front) refuseDead(in <-chan *nats.Msg, closed <-chan nats.Status) {
 	}
 }
 
-// ofQueue is what concerns a queue alone beside enqueues.
-func (f *Front) ofQueue(q *shard.Queue) []interest {
+// queueInterests returns the subjects of a queue besides its enqueues.
+func (f *Front) queueInterests(q *shard.Queue) []interest {
 	return []interest{
 		{f.Subjects.AckOf(q.Name()), func(m *nats.Msg) { f.ackOf(q, wire.ParseAck, m) }},
 		{f.Subjects.NackOf(q.Name()), func(m *nats.Msg) { f.ackOf(q, wire.ParseNack, m) }},
@@ -157,7 +155,7 @@ func (f *Front) ofQueue(q *shard.Queue) []interest {
 	}
 }
 
-// subscribe has what comes on a subject handled.
+// subscribe subscribes to a subject, without limits on pending messages.
 func (f *Front) subscribe(subject string, handle nats.MsgHandler) (*nats.Subscription, error) {
 	sub, err := f.Conn.Subscribe(subject, handle)
 	if err != nil {
@@ -169,7 +167,7 @@ func (f *Front) subscribe(subject string, handle nats.MsgHandler) (*nats.Subscri
 	return sub, nil
 }
 
-// enqueue takes what a producer has sent to a queue.
+// enqueue passes a message to its queue.
 func (f *Front) enqueue(q *shard.Queue, m *nats.Msg) {
 	if err := f.checkReply(m.Subject, m.Reply); err != nil {
 		q.Refuse("", err)
@@ -184,10 +182,10 @@ func (f *Front) enqueue(q *shard.Queue, m *nats.Msg) {
 	}
 }
 
-// flushTimeout bounds the wait for the server to have taken subscriptions.
+// flushTimeout bounds the wait for the server to process subscriptions.
 const flushTimeout = 10 * time.Second
 
-// Flush waits until the NATS server has taken what was sent to it.
+// Flush waits until the NATS server has processed everything that was sent.
 func (f *Front) Flush() error { return flush(context.Background(), f.Conn) }
 
 func flush(ctx context.Context, conn *nats.Conn) error {
@@ -199,9 +197,9 @@ func flush(ctx context.Context, conn *nats.Conn) error {
 	return nil
 }
 
-// Detach ends what Attach has subscribed to. What it returns is closed when
-// everything that had arrived has been taken or answered: a plain Unsubscribe would
-// drop it without an answer.
+// Detach unsubscribes from the subjects of Attach. It closes the channel that it returns when
+// everything that had arrived is accepted or refused; a plain Unsubscribe would drop messages
+// without an answer.
 func (f *Front) Detach(queues ...*shard.Queue) <-chan struct{} {
 	ending := make(map[*nats.Subscription]<-chan struct{})
 	for _, q := range queues {
@@ -215,18 +213,18 @@ func (f *Front) Detach(queues ...*shard.Queue) <-chan struct{} {
 		}
 		f.mu.Unlock()
 		for _, sub := range subs {
-			if dead { // it takes nothing, so nothing is lost
+			if dead { // it accepts nothing, so nothing is lost
 				if err := sub.Unsubscribe(); err != nil {
 					f.Log.Debug("unsubscribe", "subject", sub.Subject, "error", err)
 				}
 				continue
 			}
 			closed := make(chan struct{})
-			over := sync.OnceFunc(func() { close(closed) }) // the connection may close before Drain, and after the handler was set
-			sub.SetClosedHandler(func(string) { over() })
+			end := sync.OnceFunc(func() { close(closed) }) // the connection may close before Drain is called
+			sub.SetClosedHandler(func(string) { end() })
 			if err := sub.Drain(); err != nil {
 				f.Log.Debug("drain", "queue", q.Name(), "error", err)
-				over()
+				end()
 			}
 			ending[sub] = closed
 		}
@@ -237,7 +235,7 @@ func (f *Front) Detach(queues ...*shard.Queue) <-chan struct{} {
 		if len(ending) == 0 {
 			return
 		}
-		complete := flush(context.Background(), conn) == nil // what the server has sent has arrived
+		complete := flush(context.Background(), conn) == nil // everything that the server sent has arrived
 		for sub, closed := range ending {
 			handled(sub, closed, complete)
 		}
@@ -245,12 +243,12 @@ func (f *Front) Detach(queues ...*shard.Queue) <-chan struct{} {
 	return done
 }
 
-// handledInterval lies between two looks of handled. The library looks whether a
-// subscription has drained every 100 ms, and nobody serves the queue in that time.
+// handledInterval is how often handled checks a subscription. The library itself checks drained
+// subscriptions every 100 ms, too long for a queue that nobody serves meanwhile.
 const handledInterval = time.Millisecond
 
-// handled waits until all that has arrived by a subscription is handled, if that is all
-// that will, or until it is closed.
+// handled waits until everything that arrived by a subscription is handled, provided that nothing
+// more can arrive, or until the subscription is closed.
 func handled(sub *nats.Subscription, closed <-chan struct{}, complete bool) {
 	for {
 		if n, _, err := sub.Pending(); complete && err == nil && n == 0 {
@@ -264,12 +262,12 @@ func handled(sub *nats.Subscription, closed <-chan struct{}, complete bool) {
 	}
 }
 
-// parseAck reads what came on a reply subject.
+// parseAck decodes an ack or nack.
 type parseAck func(payload []byte, headers map[string][]string) (wire.Ack, *wire.Error)
 
-// ServeAcks subscribes to acks and nacks of all queues of s, unless Attach does for each.
-// Nothing may be delivered before it returns: the server must know the reply subjects
-// when the first message goes out.
+// ServeAcks subscribes to the acks and nacks of all queues, unless Attach does so for each queue.
+// Nothing may be delivered before it returns, because the server has to know the reply subjects
+// first.
 func (f *Front) ServeAcks(s *shard.Set) error {
 	if f.Exact {
 		return nil
@@ -290,7 +288,7 @@ func (f *Front) ServeAcks(s *shard.Set) error {
 	return f.Flush()
 }
 
-// StopAcks ends what ServeAcks has begun, if it has.
+// StopAcks ends what ServeAcks started.
 func (f *Front) StopAcks() {
 	for _, sub := range f.acks {
 		if err := sub.Unsubscribe(); err != nil {
@@ -299,7 +297,7 @@ func (f *Front) StopAcks() {
 	}
 }
 
-// ack checks the token of an ack or nack, and hands it to its queue.
+// ack passes an ack or nack to the queue in its token.
 func (f *Front) ack(s *shard.Set, parse parseAck, m *nats.Msg) {
 	token, name, ok := f.Subjects.ParseToken(m.Subject)
 	q := s.Queue(name)
@@ -319,10 +317,10 @@ func (f *Front) ack(s *shard.Set, parse parseAck, m *nats.Msg) {
 		s.Refuse(m.Reply, wire.QueueNotFound(name))
 		return
 	}
-	f.settle(q, token, parse, m)
+	f.passAck(q, token, parse, m)
 }
 
-// ackOf is ack for a subject that names the queue.
+// ackOf is ack for a subject that is subscribed per queue.
 func (f *Front) ackOf(q *shard.Queue, parse parseAck, m *nats.Msg) {
 	token, _, ok := f.Subjects.ParseToken(m.Subject)
 	if err := f.checkReply(m.Subject, m.Reply); err != nil {
@@ -333,11 +331,11 @@ func (f *Front) ackOf(q *shard.Queue, parse parseAck, m *nats.Msg) {
 		q.Refuse(m.Reply, wire.BadSubject(m.Subject))
 		return
 	}
-	f.settle(q, token, parse, m)
+	f.passAck(q, token, parse, m)
 }
 
-// settle has a queue take an ack or nack.
-func (f *Front) settle(q *shard.Queue, token string, parse parseAck, m *nats.Msg) {
+// passAck checks the token of an ack or nack and passes it to the queue.
+func (f *Front) passAck(q *shard.Queue, token string, parse parseAck, m *nats.Msg) {
 	name := q.Name()
 	t, err := f.Signer.Parse(token, name)
 	if err != nil {

@@ -94,7 +94,7 @@ func TestFetchOverNATS(t *testing.T) {
 	})
 }
 
-// TestNamedConsumerOverNATS: what names itself by the subject.
+// TestNamedConsumerOverNATS: the subject names the consumer.
 func TestNamedConsumerOverNATS(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("a.b")
@@ -155,7 +155,7 @@ func TestWhatIsRefused(t *testing.T) {
 			subject, body string
 		}{
 			{400, "fila.enqueue.orders.dlq", "x"},
-			{404, strings.TrimSuffix(ack, "orders") + "none", ""}, // no queue of that name
+			{404, strings.TrimSuffix(ack, "orders") + "none", ""}, // an unknown queue
 			{400, strings.TrimSuffix(ack, "orders") + "orders.dlq", ""},
 			{400, "fila.ack.0.x.orders", ""}, // not a token
 			{400, ack, "-WHAT"},
@@ -188,8 +188,8 @@ func TestWhatIsRefused(t *testing.T) {
 	})
 }
 
-// TestReplySubjectsThatAreNotAnswered: fila publishes to itself on nobody's behalf,
-// nor to anything else that a client has made up.
+// TestReplySubjectsThatAreNotAnswered: clients cannot make fila publish to itself or to other
+// subjects.
 func TestReplySubjectsThatAreNotAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		q := r.create("orders")
@@ -286,14 +286,13 @@ func TestVerbs(t *testing.T) {
 		r.must("fila.admin.queue-inspect.a.b", `{"x":"y"}`, &body)
 		require.Equal(t, map[string]string{"x": "y"}, body)
 		require.Equal(t, wire.QueueNotFound("none").Description, r.refused(404, "fila.admin.queue-inspect.none", "").Description)
-		require.NoError(t, r.client.Publish("fila.admin.queue-inspect.quiet", []byte("{}"))) // nobody waits
+		require.NoError(t, r.client.Publish("fila.admin.queue-inspect.quiet", []byte("{}"))) // without a reply subject
 		synctest.Wait()
 		require.Equal(t, []string{"a.b", "none", "quiet"}, r.tails)
 	})
 }
 
-// A reply that NATS does not carry is an error reply: without it the client would
-// wait in vain.
+// TestAReplyThatIsTooLarge becomes an error reply; otherwise the client would wait in vain.
 func TestAReplyThatIsTooLarge(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		require.Equal(t, wire.CodeReplyTooLarge, r.refused(413, "fila.admin.queue-inspect.huge", "{}").ErrCode)
@@ -319,8 +318,8 @@ func TestServiceVersion(t *testing.T) {
 	}
 }
 
-// TestForceDeleteAnswersEverybody: enqueues that have reached fila when a queue
-// goes are confirmed or refused, never dropped.
+// TestForceDeleteAnswersEverybody: enqueues that have arrived when a queue is deleted are confirmed
+// or refused, never dropped.
 func TestForceDeleteAnswersEverybody(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		const n = 2000
@@ -360,8 +359,8 @@ func TestDetachKnowsWhatIsAttached(t *testing.T) {
 	})
 }
 
-// TestDetachEndsWithTheLastMessage that has arrived, and not some time later: nobody
-// serves the queue from then on.
+// TestDetachEndsWithTheLastMessage that has arrived, without delay: nobody serves the queue from
+// then on.
 func TestDetachEndsWithTheLastMessage(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		q := r.create("orders")
@@ -394,8 +393,8 @@ func TestDetachEndsWithTheLastMessage(t *testing.T) {
 	})
 }
 
-// TestDetachWhileTheConnectionCloses: a subscription that is in the middle of a message
-// cannot be drained any more, and says all the same that it has ended.
+// TestDetachWhileTheConnectionCloses: a subscription that is handling a message cannot be drained
+// any more, and Detach still ends.
 func TestDetachWhileTheConnectionCloses(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		q := r.create("orders")
@@ -429,7 +428,7 @@ func TestAFrontWithoutAConnection(t *testing.T) {
 		require.ErrorIs(t, r.front.Flush(), nats.ErrConnectionClosed)
 		r.front.Conn = conn
 
-		// One that was never begun has nothing to stop.
+		// Stopping is allowed without starting.
 		unused := New(r.front.Options)
 		unused.StopAcks()
 		unused.StopRequests()
@@ -494,8 +493,8 @@ func TestDisconnectSendsWhatWasPublished(t *testing.T) {
 	})
 }
 
-// TestACallThatWaitsHoldsUpNobody: what comes behind a request of the guard whose answer
-// takes time is answered before it, and the end of requests does not keep it from being answered.
+// TestACallThatWaitsHoldsUpNobody: requests behind a guard request that has to wait are answered
+// first, and it is still answered when requests stop.
 func TestACallThatWaitsHoldsUpNobody(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		hanging := make(chan struct{})
@@ -543,9 +542,9 @@ func TestACallThatWaitsHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestChecksAfterAStandstill: until fila has caught up, a check may have waited as long as
-// fila stood still. Its timeout says whether somebody may still be there, and without one
-// nobody is counted on.
+// TestChecksAfterAStandstill: until fila has caught up, a check may have waited as long as fila
+// stood still. Its timeout tells whether the caller still waits; without one fila assumes that it
+// does not.
 func TestChecksAfterAStandstill(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var stood atomic.Int64
@@ -590,8 +589,8 @@ func TestChecksAfterAStandstill(t *testing.T) {
 	})
 }
 
-// lateRequest is a request whose service looks for an error in it when its handler has
-// returned: nobody may answer through it then.
+// lateRequest is a request that fails the test if it is answered after its handler has returned,
+// when the service reads its error.
 type lateRequest struct {
 	micro.Request
 	t     *testing.T
@@ -608,7 +607,7 @@ func (r lateRequest) Error(string, string, []byte, ...micro.RespondOpt) error {
 	return nil
 }
 
-// In a cluster a verb is answered after its handler has returned, in the same words.
+// TestVerbsThatAreAnsweredLate: in a cluster, a verb is answered after its handler has returned.
 func TestVerbsThatAreAnsweredLate(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		ask := func(subject, body string) *nats.Msg {

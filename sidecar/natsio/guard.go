@@ -12,20 +12,18 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// GuardVerb carries out a request of a verb of the guard with the tail of its subject, and
-// returns the reply and its headers. Where they have to be waited for it returns later alone,
-// which waits.
+// GuardVerb carries out a request of a guard verb. tail is the rest of the subject. If the reply
+// takes time, the verb returns only later, a function that waits for it.
 type GuardVerb func(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later func() ([]byte, map[string][]string, *wire.Error))
 
-// ServeGuard adds the verbs of the guard by name to the micro service, which
-// ServeRequests has begun. When it returns they can be reached.
+// ServeGuard adds the guard verbs to the micro service of ServeRequests. They can be reached when
+// it returns.
 func (f *Front) ServeGuard(s *shard.Set, verbs map[string]GuardVerb) error {
 	f.watchStandstills()
 	return f.serveGuard(f.service, s, f.Subjects, verbs, s.Draining)
 }
 
-// JoinGuard answers the verbs of the guard by name under a prefix that other filas answer
-// as well, as one of a queue group.
+// JoinGuard answers the guard verbs under a prefix that several filas serve as a queue group.
 func (f *Front) JoinGuard(s *shard.Set, version string, common wire.Subjects, verbs map[string]GuardVerb) error {
 	service, err := micro.AddService(f.Conn, micro.Config{
 		Name: wire.GuardServiceName, Version: serviceVersion(version), QueueGroup: wire.GuardServiceName,
@@ -36,12 +34,11 @@ func (f *Front) JoinGuard(s *shard.Set, version string, common wire.Subjects, ve
 		return fmt.Errorf("NATS micro service of the common guard: %w", err)
 	}
 	f.group = service
-	// Until this one has left the group, others are not asked instead.
+	// A fila that drains goes on answering until it has left the group.
 	return f.serveGuard(service, s, common, verbs, func() bool { return false })
 }
 
-// LeaveGuard ends what JoinGuard has begun, if it has: what has arrived is answered, and
-// the rest is for the others.
+// LeaveGuard ends JoinGuard. Requests that have arrived are answered.
 func (f *Front) LeaveGuard() {
 	if f.group == nil {
 		return
@@ -51,10 +48,10 @@ func (f *Front) LeaveGuard() {
 	}
 }
 
-// origin is what a request of a verb of the guard says beside its body.
+// origin returns what a guard request says besides its body.
 func (f *Front) origin(verb string, req micro.Request) (from wire.GuardOrigin, err *wire.Error) {
 	if verb == wire.GuardDone {
-		return from, nil // the permit says who has asked
+		return from, nil // the permit names the caller
 	}
 	from.User = userOf(req.Headers())
 	if verb != wire.GuardCheck {
@@ -63,7 +60,7 @@ func (f *Front) origin(verb string, req micro.Request) (from wire.GuardOrigin, e
 	now := f.now()
 	sent, sure := f.standstill.since(now)
 	if from.Until, err = wire.GuardUntil(req.Headers().Get, sent); err == nil && from.Until == 0 && !sure {
-		from.Until = sent // who says nothing of a timeout may have a short one
+		from.Until = sent // without a stated timeout it may be a short one
 	}
 	return from, err
 }
@@ -76,7 +73,7 @@ func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Su
 			switch {
 			case !ok:
 				f.respondError(req, wire.BadSubject(req.Subject()))
-			case req.Reply() == "" && name != wire.GuardDone: // nobody would hear of the permit
+			case req.Reply() == "" && name != wire.GuardDone: // nobody would receive the permit
 			case draining() && name == wire.GuardCheck:
 				f.respondError(req, wire.Draining())
 			default:
@@ -98,8 +95,8 @@ func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Su
 	return f.Flush()
 }
 
-// guarded carries out a request. Those that come behind it do not wait for one that has
-// to. traced hears of the answer; nil: nobody does.
+// guarded carries out a request. Later requests do not wait for one that has to wait. traced ends
+// the span; it may be nil.
 func (f *Front) guarded(s *shard.Set, req micro.Request, tail string, from wire.GuardOrigin, do GuardVerb, traced func(reply []byte, err *wire.Error)) {
 	f.calls.RLock()
 	reply, headers, err, later := do(tail, req.Data(), from)
@@ -116,7 +113,7 @@ func (f *Front) guarded(s *shard.Set, req micro.Request, tail string, from wire.
 		f.respond(req, reply, micro.WithHeaders(headers))
 		return
 	}
-	to := req.Reply() // the request is the service's, which looks at it when it is handled
+	to := req.Reply() // the service uses req after the handler has returned
 	go func() {
 		defer f.calls.RUnlock()
 		reply, headers, err := later()

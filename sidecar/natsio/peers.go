@@ -17,18 +17,18 @@ import (
 // PeersOptions are what [Peers] need.
 type PeersOptions struct {
 	Log *slog.Logger
-	// Conn has inboxes that fila may read, see [ConnectFleet].
+	// Conn is a connection of [ConnectFleet].
 	Conn    *nats.Conn
-	Cluster string // its name
+	Cluster string // name
 }
 
-// PeerVerb carries out a request that another node has sent, and returns which shards of
-// this node the reply is about.
+// PeerVerb carries out a request of another node. shards are the shards of this node that the
+// reply covers.
 type PeerVerb func(verb, client, tail string, body []byte) (reply []byte, shards []int, err *wire.Error)
 
-// Peers lets the nodes of a cluster send each other requests of admin verbs. A node
-// listens once for each shard that it owns, so that NATS knows who does. Nobody but nodes
-// may publish or subscribe there: they are believed who has asked.
+// Peers carries admin requests between the nodes of a cluster. A node subscribes once per shard
+// that it owns, so NATS routes requests to owners. Only nodes may have permissions for these
+// subjects, because requests are trusted to name the right client.
 type Peers struct {
 	PeersOptions
 	prefix string
@@ -39,32 +39,31 @@ type Peers struct {
 	}
 }
 
-// NewPeers returns the peers of a node that owns nothing yet.
+// NewPeers returns the peers of a node that owns no shard yet.
 func NewPeers(o PeersOptions) *Peers {
 	p := &Peers{PeersOptions: o, prefix: "fila_node." + o.Cluster + ".admin."}
 	p.mu.owned = make(map[int]*nats.Subscription)
 	return p
 }
 
-// headerShards is the header of an answer with the shards that it is about, JSON.
+// headerShards is the header of a reply with the shards that it covers, JSON.
 const headerShards = "Fila-Shards"
 
 func (p *Peers) subject(shard int) string { return p.prefix + strconv.Itoa(shard) + "." }
 
 func (p *Peers) subjectOf(node string) string { return p.prefix + "node." + node + "." }
 
-// Join has do carry out what other nodes ask the node of a name, whatever it owns. It is
-// called once.
+// Join carries out requests to the node itself by do. It is called once.
 func (p *Peers) Join(node string, do PeerVerb) error {
 	_, err := p.listen(p.subjectOf(node), do)
 	return err
 }
 
-// listen has do carry out what comes on subjects of a prefix.
+// listen carries out requests under a subject prefix by do.
 func (p *Peers) listen(prefix string, do PeerVerb) (*nats.Subscription, error) {
 	sub, err := p.Conn.Subscribe(prefix+">", func(m *nats.Msg) {
 		verb, tail, _ := strings.Cut(strings.TrimPrefix(m.Subject, prefix), ".")
-		go p.answer(do, verb, tail, m) // some wait for the disk, or for another verb
+		go p.answer(do, verb, tail, m) // it may wait for the disk or another verb
 	})
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to %s>: %w", prefix, err)
@@ -72,7 +71,7 @@ func (p *Peers) listen(prefix string, do PeerVerb) (*nats.Subscription, error) {
 	return sub, nil
 }
 
-// Own has do carry out what other nodes ask the owner of a shard, until Leave.
+// Own carries out requests to the owner of a shard by do, until Leave.
 func (p *Peers) Own(shard int, do PeerVerb) error {
 	sub, err := p.listen(p.subject(shard), do)
 	if err != nil {
@@ -84,8 +83,8 @@ func (p *Peers) Own(shard int, do PeerVerb) error {
 	return nil
 }
 
-// Leave ends what Own has begun, if it has. What has arrived is answered: nobody would
-// know whether it was carried out.
+// Leave ends Own. Requests that have arrived are answered; otherwise their senders would not know
+// whether they were carried out.
 func (p *Peers) Leave(shard int) {
 	p.mu.Lock()
 	sub := p.mu.owned[shard]
@@ -115,13 +114,13 @@ func (p *Peers) answer(do PeerVerb, verb, tail string, m *nats.Msg) {
 	}
 }
 
-// Ask has the owner of a shard carry out a request, and returns its reply as it is and
-// the shards that it is about. A refusal is a *wire.Error.
+// Ask sends a request to the owner of a shard and returns its reply and the shards that it
+// covers. A refusal is a *wire.Error.
 func (p *Peers) Ask(ctx context.Context, shard int, verb, client, tail string, body []byte) ([]byte, []int, error) {
 	return p.ask(ctx, p.subject(shard), verb, client, tail, body)
 }
 
-// AskNode is Ask for a node, whatever it owns.
+// AskNode is Ask for a node instead of the owner of a shard.
 func (p *Peers) AskNode(ctx context.Context, node, verb, client, tail string, body []byte) ([]byte, error) {
 	reply, _, err := p.ask(ctx, p.subjectOf(node), verb, client, tail, body)
 	return reply, err

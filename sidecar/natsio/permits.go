@@ -12,24 +12,24 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// forwardTimeout is how long a fila waits for another one that gave a permit.
+// forwardTimeout bounds the wait for the fila that issued a permit.
 const forwardTimeout = 2 * time.Second
 
-// Permits pass on how calls went among filas that answer a common guard prefix: one is
-// told, and another one gave the permit. Its connection is that of [ConnectFleet].
+// Permits forwards the outcomes of guard calls among filas that serve a common guard prefix, to
+// the fila that issued the permit.
 type Permits struct {
+	// Conn is a connection of [ConnectFleet].
 	Log    *slog.Logger
 	Conn   *nats.Conn
 	Common wire.Subjects
 }
 
-// Serve hears of calls whose permits this fila gave, and answers those that were told of
-// them, which must be filas themselves.
+// Serve receives the outcomes of calls whose permits this fila issued. done handles them.
 func (p Permits) Serve(issuer uint64, done func(body []byte) ([]byte, *wire.Error)) error {
 	subject := p.Common.PermitDone(issuer)
 	sub, err := p.Conn.Subscribe(subject, func(m *nats.Msg) {
 		if !strings.HasPrefix(m.Reply, FleetInbox+".") || !literal(m.Reply) {
-			return // nobody but a fila asks here
+			return // only filas ask here
 		}
 		reply := &nats.Msg{Subject: m.Reply}
 		var werr *wire.Error
@@ -49,8 +49,7 @@ func (p Permits) Serve(issuer uint64, done func(body []byte) ([]byte, *wire.Erro
 	return flush(context.Background(), p.Conn)
 }
 
-// Forward tells the fila that gave a permit how the call went, and returns its answer; nil:
-// there is none.
+// Forward sends the outcome of a call to the fila that issued the permit, and returns its answer.
 func (p Permits) Forward(issuer uint64, body []byte) ([]byte, *wire.Error, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), forwardTimeout)
 	defer cancel()

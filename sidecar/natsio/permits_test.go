@@ -12,8 +12,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestPermitsOfOthers: filas tell each other how calls went. One that is not there is known
-// at once, one that is frozen after a while, and nobody else is answered.
+// TestPermitsOfOthers: filas forward outcomes to each other. A missing fila is noticed at once, a
+// frozen one after a while, and only filas are answered.
 func TestPermitsOfOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		conn, err := ConnectFleet(config.Default().NATS, r.srv, quietly())

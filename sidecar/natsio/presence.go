@@ -16,20 +16,20 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// ErrAnotherFila is returned when another fila serves the same subject prefix: every
-// enqueue would be stored by both, and every ack answered twice.
+// ErrAnotherFila is returned when another fila serves the same subject prefix: both would store
+// every enqueue and answer every ack.
 var ErrAnotherFila = errors.New("another fila runs under the subject prefix")
 
 const (
-	// A fila that is there answers within this time.
+	// A running fila answers within this time.
 	answerTimeout = 2 * time.Second
-	// Where one node of a cluster answers, the others do within this time.
+	// After the first node of a cluster, the others answer within this time.
 	nodesTimeout = 250 * time.Millisecond
-	// One that is ending is asked again after this time.
+	// A fila that is stopping is asked again after this time.
 	askAgain = 250 * time.Millisecond
-	// One that is ending needs up to this long after its drain to write and close.
+	// A fila that is stopping takes up to this long after its drain to write and close.
 	closingTime = 10 * time.Second
-	// Two that could not reach each other know within this time after they can.
+	// Two filas that could not reach each other notice within this time after they can.
 	announceEvery = 2 * time.Second
 )
 
@@ -41,10 +41,10 @@ type PresenceOptions struct {
 	Now      func() int64 // Unix nanoseconds
 	Name     string       // of the connection
 	Version  string
-	Cluster  Membership // of this fila; zero: it is alone
+	Cluster  Membership // zero: not in a cluster
 }
 
-// Membership is what nodes of one cluster have in common, and what each has for itself.
+// Membership identifies a node of a cluster.
 type Membership struct {
 	Cluster     string `json:"cluster,omitempty"`
 	Incarnation string `json:"cluster_incarnation,omitempty"` // of the cluster
@@ -56,22 +56,21 @@ func (m Membership) beside(other Membership) bool {
 	return m.Cluster != "" && m.Incarnation != "" && m.Cluster == other.Cluster && m.Incarnation == other.Incarnation && m.Node != other.Node
 }
 
-// node is what a fila tells others of itself. An incarnation is one run of one fila.
+// node is what a fila publishes about itself. An incarnation is one run of a fila.
 type node struct {
 	Incarnation string    `json:"incarnation"`
 	Since       time.Time `json:"since"`
 	Name        string    `json:"name"`
-	Server      string    `json:"server"` // of NATS
+	Server      string    `json:"server"` // name of the NATS server
 	Host        string    `json:"host"`
 	PID         int       `json:"pid"`
 	Version     string    `json:"version"`
 	Draining    bool      `json:"draining,omitempty"`
-	EndsInMs    int64     `json:"ends_in_ms,omitempty"` // of one that drains: the end of its drain
+	EndsInMs    int64     `json:"ends_in_ms,omitempty"` // if draining: until the end of the drain
 	Membership
 }
 
-// youngerThan puts all nodes into one order, so that two that meet agree which of
-// them ends.
+// youngerThan orders all nodes, so that two that meet agree which one ends.
 func (n *node) youngerThan(other *node) bool {
 	if !n.Since.Equal(other.Since) {
 		return n.Since.After(other.Since)
@@ -79,15 +78,15 @@ func (n *node) youngerThan(other *node) bool {
 	return n.Incarnation > other.Incarnation
 }
 
-// Presence keeps a second fila away from a subject prefix; nodes of one cluster serve it
-// together, and only a second one of the same name is kept away. One that starts asks who is
-// there, and does not begin if it gets an answer. Two that did not see each other,
-// since they started at once or NATS was parted between them, do so when they hear
-// each other's announcements: the younger one gives up, the older one goes on.
+// Presence keeps a second fila away from a subject prefix. The nodes of one cluster serve a
+// prefix together; there it keeps a second node of the same name away. A fila that starts asks
+// which others are there, and does not begin if one answers. Two that have missed each other,
+// because they started at once or NATS was partitioned, notice by their announcements: the
+// younger one ends.
 type Presence struct {
 	PresenceOptions
 	self node
-	met  string // the last younger incarnation; hear alone uses it
+	met  string // the last younger incarnation; used by hear only
 
 	conflict chan error
 	stop     chan struct{}
@@ -96,11 +95,11 @@ type Presence struct {
 	mu struct {
 		sync.Mutex
 		draining bool
-		drained  time.Time // when it will be
+		drained  time.Time // end of the drain
 	}
 }
 
-// NewPresence returns the presence of a fila that tells nobody of itself yet.
+// NewPresence returns the presence of a fila, which Begin announces.
 func NewPresence(o PresenceOptions) *Presence {
 	host, err := os.Hostname()
 	if err != nil {
@@ -117,9 +116,9 @@ func NewPresence(o PresenceOptions) *Presence {
 	}
 }
 
-// Begin waits until no other fila serves the prefix, and tells of this one from then
-// on. One that answers is [ErrAnotherFila], unless it is ending: then Begin waits for
-// its end, for as long as it says that it needs.
+// Begin waits until no other fila serves the prefix, and announces this one from then on. It
+// returns [ErrAnotherFila] if another one answers, unless that is stopping: then Begin waits for
+// as long as that one needs.
 func (p *Presence) Begin(ctx context.Context) error {
 	if err := p.waitAlone(ctx); err != nil {
 		return err
@@ -127,13 +126,12 @@ func (p *Presence) Begin(ctx context.Context) error {
 	return p.join(ctx)
 }
 
-// join listens to others and tells them of this fila.
+// join subscribes to other filas and announces this one.
 func (p *Presence) join(ctx context.Context) error {
 	if _, err := p.Conn.Subscribe(p.Subjects.NodeWildcard(), p.hear); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", p.Subjects.NodeWildcard(), err)
 	}
-	// Of two that start at once at least one is subscribed when the other one
-	// announces itself.
+	// Of two that start at once, at least one is subscribed when the other one announces itself.
 	if err := flush(ctx, p.Conn); err != nil {
 		return err
 	}
@@ -142,12 +140,10 @@ func (p *Presence) join(ctx context.Context) error {
 	return nil
 }
 
-// Conflict tells with [ErrAnotherFila] that an older one is there, and this one has to
-// end.
+// Conflict receives [ErrAnotherFila] when an older fila has been found and this one has to end.
 func (p *Presence) Conflict() <-chan error { return p.conflict }
 
-// Drain has those that ask told that this fila is about to end, within the given time
-// and what closing takes. It is called once.
+// Drain announces that this fila ends within a time, plus what closing takes. It is called once.
 func (p *Presence) Drain(within time.Duration) {
 	p.mu.Lock()
 	p.mu.draining, p.mu.drained = true, time.Now().Add(within)
@@ -156,7 +152,7 @@ func (p *Presence) Drain(within time.Duration) {
 	p.ended.Wait()
 }
 
-// waitAlone asks until nobody answers who goes on.
+// waitAlone asks until no fila answers except ones that are stopping for too long.
 func (p *Presence) waitAlone(ctx context.Context) error {
 	answers := make(chan *nats.Msg, 64)
 	sub, err := p.Conn.ChanSubscribe(p.Subjects.NodeAnswer(p.self.Incarnation), answers)
@@ -192,10 +188,10 @@ func (p *Presence) waitAlone(ctx context.Context) error {
 	}
 }
 
-// ask returns who answers first, leaving out nodes of the same cluster; nil: nobody does.
+// ask returns the first fila that answers, without nodes of the same cluster; nil if there is none.
 func (p *Presence) ask(ctx context.Context, answers <-chan *nats.Msg) (*node, error) {
-	for p.Conn.PublishRequest(p.Subjects.NodeAsk(), p.Subjects.NodeAnswer(p.self.Incarnation), p.tell()) != nil {
-		if err := WaitConnected(ctx, p.Conn); err != nil { // it was lost just now
+	for p.Conn.PublishRequest(p.Subjects.NodeAsk(), p.Subjects.NodeAnswer(p.self.Incarnation), p.encode()) != nil {
+		if err := WaitConnected(ctx, p.Conn); err != nil { // the connection is lost
 			return nil, err
 		}
 	}
@@ -211,11 +207,11 @@ func (p *Presence) ask(ctx context.Context, answers <-chan *nats.Msg) (*node, er
 			switch err := json.Unmarshal(m.Data, &other); {
 			case err != nil:
 			case p.Cluster.beside(other.Membership):
-				late.Reset(nodesTimeout) // it would not be there beside a stranger
+				late.Reset(nodesTimeout) // it would not run beside a stranger
 			default:
 				return &other, nil
 			}
-		case <-late.C: // somebody listens who is no fila, or is dead without NATS knowing it
+		case <-late.C: // the subscriber is no fila, or has died without NATS knowing
 			return nil, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -223,10 +219,10 @@ func (p *Presence) ask(ctx context.Context, answers <-chan *nats.Msg) (*node, er
 	}
 }
 
-// noResponders is the status by which the NATS server answers for nobody.
+// noResponders is the status with which the NATS server answers when there is no subscriber.
 const noResponders = "503"
 
-// hear handles what others tell or ask.
+// hear handles announcements and questions of other filas.
 func (p *Presence) hear(m *nats.Msg) {
 	var other node
 	if err := json.Unmarshal(m.Data, &other); err != nil || other.Incarnation == p.self.Incarnation {
@@ -234,7 +230,7 @@ func (p *Presence) hear(m *nats.Msg) {
 	}
 	switch m.Subject {
 	case p.Subjects.NodeAsk():
-		if m.Reply == p.Subjects.NodeAnswer(other.Incarnation) { // nowhere else, whoever asks
+		if m.Reply == p.Subjects.NodeAnswer(other.Incarnation) { // never to another subject
 			p.publish(m.Reply)
 		}
 	case p.Subjects.NodeAnnounce():
@@ -242,8 +238,8 @@ func (p *Presence) hear(m *nats.Msg) {
 	}
 }
 
-// meet decides between this fila and one that serves as well. If either is ending
-// there is nothing to decide.
+// meet decides whether this fila or another one that serves the prefix ends. If one is stopping,
+// nothing is to be decided.
 func (p *Presence) meet(other *node) {
 	p.mu.Lock()
 	draining := p.mu.draining
@@ -253,7 +249,7 @@ func (p *Presence) meet(other *node) {
 	case p.self.youngerThan(other):
 		select {
 		case p.conflict <- p.refusal(other):
-		default: // it is known
+		default: // it has been reported
 		}
 	default:
 		if p.met != other.Incarnation {
@@ -281,13 +277,13 @@ func (p *Presence) keepAnnouncing() {
 func (p *Presence) announce() { p.publish(p.Subjects.NodeAnnounce()) }
 
 func (p *Presence) publish(subject string) {
-	if err := p.Conn.Publish(subject, p.tell()); err != nil {
-		p.Log.Debug("presence", "subject", subject, "error", err) // NATS is away; it is told again
+	if err := p.Conn.Publish(subject, p.encode()); err != nil {
+		p.Log.Debug("presence", "subject", subject, "error", err) // the next announcement may go through
 	}
 }
 
-// tell is what this fila says of itself now.
-func (p *Presence) tell() []byte {
+// encode encodes what this fila publishes about itself.
+func (p *Presence) encode() []byte {
 	n := p.self
 	n.Server = p.Conn.ConnectedServerName()
 	p.mu.Lock()
@@ -302,7 +298,7 @@ func (p *Presence) tell() []byte {
 	return data
 }
 
-// refusal names the other one, and the way out.
+// refusal returns the error that names the other fila and the remedy.
 func (p *Presence) refusal(other *node) error {
 	if p.Cluster.Node != "" && p.Cluster == other.Membership {
 		return fmt.Errorf("%w %q: node %q of cluster %q, on host %s, pid %d, since %s, connected to NATS server %s (each node needs a name of its own: cluster.node)",

@@ -17,7 +17,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// presences is a test of several filas in a bubble.
+// presences tests several filas in a bubble.
 type presences struct {
 	t   *testing.T
 	srv *Embedded
@@ -53,7 +53,7 @@ func (p *presences) connect(srv *Embedded, opts ...nats.Option) *nats.Conn {
 	return nc
 }
 
-// fila returns one that has not begun.
+// fila returns a presence that has not begun.
 func (p *presences) fila(srv *Embedded, prefix string) *Presence {
 	subjects, err := wire.NewSubjects(prefix)
 	require.NoError(p.t, err)
@@ -73,7 +73,7 @@ func (p *presences) fila(srv *Embedded, prefix string) *Presence {
 	return x
 }
 
-// flush waits until the server has taken what was sent to it.
+// flush waits until the server has processed everything.
 func (p *presences) flush(nc *nats.Conn) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
@@ -81,14 +81,14 @@ func (p *presences) flush(nc *nats.Conn) {
 	require.NoError(p.t, nc.FlushWithContext(ctx))
 }
 
-// begin returns how long it took, too.
+// begin begins and returns how long that took.
 func (p *presences) begin(x *Presence) (time.Duration, error) {
 	start := time.Now()
 	err := x.Begin(p.t.Context())
 	return time.Since(start), err
 }
 
-// goesOn checks that a fila is not told to end, for an hour.
+// goesOn checks that a fila goes on for an hour.
 func (p *presences) goesOn(x *Presence) {
 	p.t.Helper()
 	time.Sleep(time.Hour)
@@ -96,7 +96,7 @@ func (p *presences) goesOn(x *Presence) {
 	require.Empty(p.t, x.Conflict())
 }
 
-// TestASecondFilaIsRefused by a line that names the first one, who goes on.
+// TestASecondFilaIsRefused with the name of the first one, which goes on.
 func TestASecondFilaIsRefused(t *testing.T) {
 	presenceBubble(t, func(t *testing.T, p *presences) {
 		first, second, elsewhere := p.fila(p.srv, "fila"), p.fila(p.srv, "fila"), p.fila(p.srv, "other.fila")
@@ -119,7 +119,7 @@ func TestASecondFilaIsRefused(t *testing.T) {
 	})
 }
 
-// node returns a fila in a cluster that has not begun.
+// node returns a presence of a cluster node that has not begun.
 func (p *presences) node(cluster, incarnation, name string) *Presence {
 	x := p.fila(p.srv, "fila")
 	x.Cluster = Membership{Cluster: cluster, Incarnation: incarnation, Node: name}
@@ -127,7 +127,7 @@ func (p *presences) node(cluster, incarnation, name string) *Presence {
 	return x
 }
 
-// TestNodesOfAClusterServeTogether, and nobody else with them.
+// TestNodesOfAClusterServeTogether, but not with strangers.
 func TestNodesOfAClusterServeTogether(t *testing.T) {
 	presenceBubble(t, func(t *testing.T, p *presences) {
 		a, b := p.node("main", "1", "a"), p.node("main", "1", "b")
@@ -154,7 +154,7 @@ func TestNodesOfAClusterServeTogether(t *testing.T) {
 	})
 }
 
-// TestNodesOfTheSameNameMeet after they could not see each other: one is left.
+// TestNodesOfTheSameNameMeet after a partition: the older one goes on.
 func TestNodesOfTheSameNameMeet(t *testing.T) {
 	presenceBubble(t, func(t *testing.T, p *presences) {
 		older, other, twin := p.node("main", "1", "a"), p.node("main", "1", "b"), p.node("main", "1", "a")
@@ -169,7 +169,7 @@ func TestNodesOfTheSameNameMeet(t *testing.T) {
 	})
 }
 
-// TestAClockThatIsBehind does not let a fila that starts drive away one that runs.
+// TestAClockThatIsBehind does not let a starting fila drive a running one away.
 func TestAClockThatIsBehind(t *testing.T) {
 	presenceBubble(t, func(t *testing.T, p *presences) {
 		first, second := p.fila(p.srv, "fila"), p.fila(p.srv, "fila")
@@ -182,14 +182,14 @@ func TestAClockThatIsBehind(t *testing.T) {
 	})
 }
 
-// TestFilasThatStartAtOnce: one is left, and it is the oldest of those that began.
+// TestFilasThatStartAtOnce: only the oldest of those that began goes on.
 func TestFilasThatStartAtOnce(t *testing.T) {
 	presenceBubble(t, func(t *testing.T, p *presences) {
 		var all []*Presence
 		for range 3 {
 			all = append(all, p.fila(p.srv, "fila"))
 		}
-		// Nobody is there when they ask; all subscribe before the first announces itself.
+		// They get no answer; all subscribe before the first announces itself.
 		for _, x := range all {
 			require.NoError(t, x.waitAlone(t.Context()))
 		}
@@ -215,8 +215,8 @@ func TestFilasThatStartAtOnce(t *testing.T) {
 	})
 }
 
-// TestFilasMeetAfterAPartition: each served one side of it. When NATS is whole again
-// the younger one is told to end, and the older one never.
+// TestFilasMeetAfterAPartition: each has served one side. When NATS is whole again, the younger
+// one ends.
 func TestFilasMeetAfterAPartition(t *testing.T) {
 	presenceBubble(t, func(t *testing.T, p *presences) {
 		otherSide := p.server()
@@ -228,7 +228,7 @@ func TestFilasMeetAfterAPartition(t *testing.T) {
 		_, err = p.begin(younger)
 		require.NoError(t, err)
 		p.goesOn(younger)
-		// A link between the two sides, which does not echo.
+		// A link between the two sides, without an echo.
 		here, there := p.connect(p.srv, nats.NoEcho()), p.connect(otherSide, nats.NoEcho())
 		for from, to := range map[*nats.Conn]*nats.Conn{here: there, there: here} {
 			_, err := from.Subscribe("fila.node.>", func(m *nats.Msg) { _ = to.PublishMsg(m) })
@@ -243,12 +243,11 @@ func TestFilasMeetAfterAPartition(t *testing.T) {
 	})
 }
 
-// TestAStartWaitsForOneThatEnds, which is what a rolling update does, and not longer
-// than that one says that it needs.
+// TestAStartWaitsForOneThatEnds, as in a rolling update, but not longer than that one needs.
 func TestAStartWaitsForOneThatEnds(t *testing.T) {
 	for name, tc := range map[string]struct {
-		gone    time.Duration // when the old one is; 0: never
-		refused time.Duration // when its successor is; 0: never
+		gone    time.Duration // when the old one ends; 0: never
+		refused time.Duration // when the new one gives up; 0: never
 	}{
 		"it ends":       {gone: 3*askAgain + askAgain/2}, // between two questions
 		"it never ends": {refused: 30*time.Second + closingTime},
@@ -276,8 +275,8 @@ func TestAStartWaitsForOneThatEnds(t *testing.T) {
 	}
 }
 
-// TestOnesThatDoNotAnswer hold up a start for a moment only: an operator who listens
-// to all subjects, or a fila that died without NATS knowing it yet.
+// TestOnesThatDoNotAnswer delay a start only for a moment: a subscriber to all subjects, or a fila
+// that has died without NATS knowing.
 func TestOnesThatDoNotAnswer(t *testing.T) {
 	presenceBubble(t, func(t *testing.T, p *presences) {
 		nc := p.connect(p.srv)
@@ -303,7 +302,7 @@ func TestAStopEndsTheWait(t *testing.T) {
 	})
 }
 
-// TestAnswersGoToFilasAlone: who may ask could otherwise have fila publish anywhere.
+// TestAnswersGoToFilasAlone: otherwise fila could be made to publish anywhere.
 func TestAnswersGoToFilasAlone(t *testing.T) {
 	presenceBubble(t, func(t *testing.T, p *presences) {
 		_, err := p.begin(p.fila(p.srv, "fila"))

@@ -8,38 +8,37 @@ import (
 )
 
 const (
-	// ownMaxPending is how many bytes fila's own connection to the embedded server holds
-	// that it has not parsed yet, before the server has to wait. A burst of 100,000
-	// messages of 1 KiB, which fila promises to take, is less.
+	// ownMaxPending is how many unparsed bytes fila's own connection to the embedded server
+	// holds before the server has to wait. A burst of 100,000 messages of 1 KiB, which fila
+	// promises to take, is less.
 	ownMaxPending = 256 << 20
-	// aheadChunk is how large the pieces are in which it holds them. What is held is never
-	// copied to make room for more, which would let the server wait.
+	// aheadChunk is the size of the chunks of held bytes. Growing never copies them, which
+	// would make the server wait.
 	aheadChunk = 64 << 10
-	// spareChunks is how many of them stay for the next burst.
+	// spareChunks is how many chunks are kept for the next burst.
 	spareChunks = 16
 )
 
-// readAhead is a connection that is read as soon as something comes, up to most
-// bytes ahead of its reader. The embedded server cuts off clients that do not keep up with
-// what it sends, and fila's own connection must never be one of them, however long the
-// client library takes to parse a burst.
+// readAhead is a connection that reads up to most bytes ahead of its reader. The embedded server
+// disconnects clients that do not keep up. This must never happen to fila's own connection,
+// however long the client library takes to parse a burst.
 type readAhead struct {
 	net.Conn
 	most    int    // bytes that are read ahead
-	current []byte // is read; only Read uses it
-	rest    []byte // of current
+	current []byte // chunk that Read returns; used by Read only
+	rest    []byte // unread part of current
 
 	mu       sync.Mutex
 	change   *sync.Cond
-	came     [][]byte // comes behind current
+	came     [][]byte // chunks after current
 	ahead    int      // bytes of came
 	spare    [][]byte
-	err      error // comes behind came
+	err      error // after came
 	deadline time.Time
 	timer    *time.Timer // wakes Read at the deadline
 }
 
-// newReadAhead returns a connection that reads conn until Close, or until an error.
+// newReadAhead returns a connection that reads conn until Close or an error.
 func newReadAhead(conn net.Conn, most int) *readAhead {
 	r := &readAhead{Conn: conn, most: most}
 	r.change = sync.NewCond(&r.mu)
@@ -71,7 +70,7 @@ func (r *readAhead) fill() {
 	}
 }
 
-// append adds up to one chunk to what has come.
+// append appends up to one chunk to came.
 func (r *readAhead) append(b []byte) {
 	r.ahead += len(b)
 	if n := len(r.came); n > 0 && len(r.came[n-1])+len(b) <= aheadChunk {
@@ -87,7 +86,6 @@ func (r *readAhead) append(b []byte) {
 	r.came = append(r.came, append(chunk, b...))
 }
 
-// Read returns what has come.
 func (r *readAhead) Read(p []byte) (int, error) {
 	if len(r.rest) == 0 {
 		if err := r.next(); err != nil {
@@ -99,7 +97,7 @@ func (r *readAhead) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next waits for something to come and makes it current.
+// next waits for a chunk and makes it current.
 func (r *readAhead) next() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +120,6 @@ func (r *readAhead) next() error {
 	return nil
 }
 
-// SetDeadline sets both deadlines.
 func (r *readAhead) SetDeadline(t time.Time) error {
 	if err := r.Conn.SetWriteDeadline(t); err != nil {
 		return err
@@ -130,7 +127,7 @@ func (r *readAhead) SetDeadline(t time.Time) error {
 	return r.SetReadDeadline(t)
 }
 
-// SetReadDeadline bounds Read, not the reading ahead.
+// SetReadDeadline bounds Read, but not the reading ahead.
 func (r *readAhead) SetReadDeadline(t time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,7 +143,6 @@ func (r *readAhead) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// Close closes the connection, and ends a Read that waits.
 func (r *readAhead) Close() error {
 	err := r.Conn.Close()
 	r.mu.Lock()

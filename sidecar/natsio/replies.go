@@ -6,9 +6,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// checkReply refuses a request on a subject whose reply subject fila does not publish
-// to: whoever sends a request chooses where its answer goes, and fila's rights there
-// are not the sender's. The sender cannot be told, so the log is.
+// checkReply refuses a request whose reply subject is not allowed: the sender chooses it, but
+// fila would publish with its own permissions. It logs the refusal, since it cannot answer.
 func (f *Front) checkReply(subject, reply string) *wire.Error {
 	if reply == "" || f.answers(reply, "") {
 		return nil
@@ -18,8 +17,8 @@ func (f *Front) checkReply(subject, reply string) *wire.Error {
 	return err
 }
 
-// answers reports whether a subject is one that can be published to, and goes on with
-// owner after one of the prefixes of reply subjects.
+// answers reports whether fila may publish to a subject, which has to begin with a reply prefix
+// followed by owner.
 func (f *Front) answers(subject, owner string) bool {
 	for _, prefix := range f.ReplyPrefixes {
 		rest, ok := strings.CutPrefix(subject, prefix)
@@ -30,8 +29,7 @@ func (f *Front) answers(subject, owner string) bool {
 	return false
 }
 
-// literal reports whether a subject consists of tokens that are neither empty nor
-// wildcards.
+// literal reports whether a subject consists of nonempty tokens without wildcards.
 func literal(subject string) bool {
 	last := byte('.')
 	for i := range len(subject) {

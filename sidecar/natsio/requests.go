@@ -18,27 +18,26 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Verb carries out a request of an admin verb by a client with the tail of its
-// subject, and returns the reply.
+// Verb carries out a request of an admin verb. tail is the rest of the subject.
 type Verb func(client, tail string, body []byte) ([]byte, *wire.Error)
 
-// requestInfo is the header in which NATS says who has sent a request, if it came
-// through a service import that shares this.
+// requestInfo is the header in which NATS names the sender of a request that came through a
+// service import with share.
 const requestInfo = "Nats-Request-Info"
 
-// clientOf is who has sent a request: what NATS says, the user or the name of the
-// connection, or else what the client says of itself; empty: nobody does.
+// clientOf names the sender of a request: the user or the connection as NATS reports them, or
+// the name that the client gives itself; empty if there is none.
 func clientOf(h micro.Headers) string {
 	var info struct{ User, Name string }
 	if err := json.Unmarshal([]byte(h.Get(requestInfo)), &info); err != nil {
 		info.User, info.Name = "", ""
 	}
 	client := wire.ShowKey(cmp.Or(info.User, info.Name, h.Get(wire.HeaderClient)))
-	return strings.ToValidUTF8(client[:min(len(client), wire.MaxClient)], "") // without half a letter
+	return strings.ToValidUTF8(client[:min(len(client), wire.MaxClient)], "") // without half a character
 }
 
-// userOf is the NATS user who has sent a request, as account/user, as far as NATS says it;
-// empty: it does not.
+// userOf returns the NATS user who has sent a request, as account/user; empty if NATS does not
+// report it.
 func userOf(h micro.Headers) string {
 	text := h.Get(requestInfo)
 	if text == "" {
@@ -55,9 +54,8 @@ func userOf(h micro.Headers) string {
 	return strings.ToValidUTF8(user[:min(len(user), wire.MaxGuardUserBytes)], "")
 }
 
-// ServeRequests registers the micro service, whose endpoints are the verbs by name, and
-// consumer, consume and fetch of the queues of s, unless Attach subscribes for each. When
-// it returns they can be reached.
+// ServeRequests starts the micro service. Its endpoints are the verbs and, unless Attach
+// subscribes per queue, the requests of consumers. They can be reached when it returns.
 func (f *Front) ServeRequests(s *shard.Set, version string, verbs map[string]Verb) error {
 	service, err := micro.AddService(f.Conn, micro.Config{
 		Name: wire.ServiceName, Version: serviceVersion(version),
@@ -98,7 +96,7 @@ func (f *Front) ServeRequests(s *shard.Set, version string, verbs map[string]Ver
 	return f.Flush()
 }
 
-// serve adds an endpoint of a service. Requests that fila may not answer do not reach its handler.
+// serve adds an endpoint. It refuses requests that fila may not answer.
 func (f *Front) serve(service micro.Service, s *shard.Set, name, subject string, handle func(micro.Request)) error {
 	handler := micro.HandlerFunc(func(req micro.Request) {
 		if err := f.checkReply(req.Subject(), req.Reply()); err != nil {
@@ -119,8 +117,7 @@ func (f *Front) serve(service micro.Service, s *shard.Set, name, subject string,
 	return nil
 }
 
-// StopRequests ends what ServeRequests has begun, if it has. The last call that a stop
-// has waited for is answered by then.
+// StopRequests ends what ServeRequests started, after guard requests that are being answered.
 func (f *Front) StopRequests() {
 	if f.service == nil {
 		return
@@ -138,8 +135,8 @@ func (f *Front) StopRequests() {
 
 var semantic = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
-// serviceVersion is version as the micro service wants it: a semantic version
-// without a leading v. The version of a build that has none follows 0.0.0.
+// serviceVersion returns version as the micro service needs it: a semantic version without the
+// leading v. Other versions are appended to 0.0.0.
 func serviceVersion(version string) string {
 	for _, v := range []string{strings.TrimPrefix(version, "v"), "0.0.0-" + version} {
 		if semantic.MatchString(v) {
@@ -149,7 +146,7 @@ func serviceVersion(version string) string {
 	return "0.0.0"
 }
 
-// verb handles the requests of an admin verb.
+// verb returns the handler of an admin verb.
 func (f *Front) verb(s *shard.Set, do Verb) func(micro.Request) {
 	return func(req micro.Request) {
 		_, tail, ok := f.Subjects.ParseAdmin(req.Subject())
@@ -169,7 +166,7 @@ func (f *Front) verb(s *shard.Set, do Verb) func(micro.Request) {
 			}
 			f.respond(req, reply)
 		}
-		if f.Exact { // another node may be asked, and others do not wait for that
+		if f.Exact { // it may ask another node, and other requests do not wait for that
 			go answer(late{req, f.Conn})
 			return
 		}
@@ -177,8 +174,9 @@ func (f *Front) verb(s *shard.Set, do Verb) func(micro.Request) {
 	}
 }
 
-// late is a request that is answered when its handler has returned. The answer does not
-// pass the request, in which the service looks then for the error that it counts.
+// late is a request that is answered after its handler has returned. It publishes the answer
+// itself, because the service reads the request's error, for its counters, when the handler
+// returns.
 type late struct {
 	micro.Request
 	conn *nats.Conn
@@ -200,14 +198,14 @@ func (r late) publish(headers nats.Header, data []byte, opts []micro.RespondOpt)
 	return r.conn.PublishMsg(m)
 }
 
-// queueVerb carries out a request of a consumer, whose name is "" if the subject
-// does not have it, and which the queue answers unless it returns an error.
+// queueVerb carries out a request of a consumer, whose name is empty if the subject does not
+// contain it. The queue answers, unless the verb returns an error.
 type queueVerb func(q *shard.Queue, consumer string, body []byte, reply string) *wire.Error
 
-// parseSubject takes a subject apart.
+// parseSubject returns the parts of a subject.
 type parseSubject func(subject string) (consumer, queue string, ok bool)
 
-// nameless parses the subjects of a kind that names no consumer.
+// nameless parses subjects that contain no consumer.
 func (f *Front) nameless(kind string) parseSubject {
 	return func(subject string) (string, string, bool) {
 		queue, ok := f.Subjects.ParseTail(kind, subject)
@@ -215,7 +213,7 @@ func (f *Front) nameless(kind string) parseSubject {
 	}
 }
 
-// queueRequest handles requests whose subject names a queue.
+// queueRequest returns the handler of requests to any queue.
 func (f *Front) queueRequest(s *shard.Set, parse parseSubject, do queueVerb) func(micro.Request) {
 	return func(req micro.Request) {
 		consumer, name, ok := parse(req.Subject())
@@ -238,7 +236,7 @@ func (f *Front) queueRequest(s *shard.Set, parse parseSubject, do queueVerb) fun
 	}
 }
 
-// directRequest is queueRequest for a subject that names the queue and is no endpoint.
+// directRequest returns the handler of requests to one queue, which are no endpoint.
 func (f *Front) directRequest(q *shard.Queue, parse parseSubject, do queueVerb) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		reply := m.Reply
@@ -256,7 +254,7 @@ func (f *Front) directRequest(q *shard.Queue, parse parseSubject, do queueVerb) 
 		}
 		switch {
 		case err == nil:
-		case reply == "": // no event tells of a request
+		case reply == "": // requests cause no event
 			q.Metrics().Refused(err.ErrCode)
 		default:
 			q.Refuse(reply, err)
@@ -287,7 +285,7 @@ func (f *Front) respondError(req micro.Request, e *wire.Error) {
 	}
 }
 
-// consumer does what a consumer asks for that the subject names.
+// consumer carries out a request whose subject contains the consumer.
 func (f *Front) consumer(q *shard.Queue, name string, body []byte, reply string) *wire.Error {
 	r, err := wire.ParseConsumer(name, body)
 	switch {
@@ -299,7 +297,7 @@ func (f *Front) consumer(q *shard.Queue, name string, body []byte, reply string)
 	return f.register(q, &r.ConsumeRequest, reply)
 }
 
-// consume does what a consumer asks for that names itself.
+// consume carries out a request whose body names the consumer.
 func (f *Front) consume(q *shard.Queue, _ string, body []byte, reply string) *wire.Error {
 	r, err := wire.ParseConsume(body)
 	if err != nil {
@@ -308,7 +306,7 @@ func (f *Front) consume(q *shard.Queue, _ string, body []byte, reply string) *wi
 	return f.register(q, &r, reply)
 }
 
-// register registers or ends a consumer.
+// register registers a consumer or ends its registration.
 func (f *Front) register(q *shard.Queue, r *wire.ConsumeRequest, reply string) *wire.Error {
 	subject := f.Subjects.Deliver(r.Consumer, q.Name())
 	encode := func(left bool) []byte {
@@ -335,13 +333,13 @@ func (f *Front) register(q *shard.Queue, r *wire.ConsumeRequest, reply string) *
 	return tell(q, change)
 }
 
-// fetch hands a request for messages to the queue.
+// fetch carries out a fetch whose subject contains no consumer.
 func (f *Front) fetch(q *shard.Queue, _ string, body []byte, reply string) *wire.Error {
 	return f.fetchInto(q, "", body, reply)
 }
 
-// fetchInto has messages sent to an inbox. The name of the consumer, if it is known, must
-// follow one of the prefixes of reply subjects there.
+// fetchInto requests messages for an inbox. If the consumer is known, its name has to follow the
+// reply prefix in the inbox.
 func (f *Front) fetchInto(q *shard.Queue, consumer string, body []byte, inbox string) *wire.Error {
 	r, err := wire.ParseFetch(body)
 	if err != nil {

@@ -26,8 +26,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// rig is a front with a shard behind it, whose store is in memory, and an embedded
-// server, which does not listen. It runs inside a synctest bubble.
+// rig is a Front with a shard, whose store is in memory, and an embedded server that does not
+// listen. It runs inside a synctest bubble.
 type rig struct {
 	t      *testing.T
 	srv    *Embedded
@@ -38,12 +38,12 @@ type rig struct {
 	store  store.Store
 
 	mu    sync.Mutex
-	tails []string // that the verb echo was called with
+	tails []string // arguments of the verb echo
 }
 
-// bubble runs fn on a rig that serves everything. nats.go keeps the timers of
-// Subscription.Drain in a pool for the whole process, and a timer of one bubble
-// breaks the next one: two collections empty a pool.
+// bubble runs fn on a rig that serves everything. nats.go keeps the timers of Subscription.Drain
+// in a pool of the process, and a timer of one bubble breaks the next: two garbage collections
+// empty the pool.
 func bubble(t *testing.T, fn func(t *testing.T, r *rig)) {
 	t.Helper()
 	runtime.GC()
@@ -71,7 +71,7 @@ func newRig(t *testing.T) *rig {
 	conn, err := Connect(cfg, r.srv, log, nil, nil)
 	require.NoError(t, err)
 	now := shard.NewClock()
-	st, err := storetest.OpenModel(t.TempDir(), now) // the name of one that nobody had
+	st, err := storetest.OpenModel(t.TempDir(), now) // the path is a unique name
 	require.NoError(t, err)
 	subjects, err := wire.NewSubjects("fila")
 	require.NoError(t, err)
@@ -118,7 +118,7 @@ func (r *rig) echo(_, tail string, body []byte) ([]byte, *wire.Error) {
 	return body, nil
 }
 
-// end shuts down in order.
+// end stops everything in order.
 func (r *rig) end() {
 	r.t.Helper()
 	r.shards.Drain()
@@ -130,10 +130,10 @@ func (r *rig) end() {
 	Disconnect(r.front.Conn, quietly())
 	r.client.Close()
 	stopTestServer(r.srv)
-	time.Sleep(time.Second) // of the bubble: the library goes on to look whether what Detach has ended is drained
+	time.Sleep(time.Second) // the library still checks whether detached subscriptions are drained
 }
 
-// create makes a queue.
+// create creates a queue.
 func (r *rig) create(name string) *shard.Queue {
 	r.t.Helper()
 	_, werr := r.shards.Create(wire.DefaultQueueSettings(name))
@@ -141,7 +141,7 @@ func (r *rig) create(name string) *shard.Queue {
 	return r.shards.Queue(name)
 }
 
-// request asks and decodes the answer, which may be an error.
+// request sends a request and decodes the answer, which may be an error.
 func (r *rig) request(subject, body string, into any) *wire.Error {
 	r.t.Helper()
 	return r.ask(&nats.Msg{Subject: subject, Data: []byte(body)}, into)
@@ -154,7 +154,7 @@ func (r *rig) ask(m *nats.Msg, into any) *wire.Error {
 	reply, err := r.client.RequestMsgWithContext(ctx, m)
 	require.NoError(r.t, err, m.Subject)
 	if werr := wire.ParseError(reply.Header, reply.Data); werr != nil {
-		// It looks like one of micro, whoever has refused it.
+		// It has the headers of a micro service error.
 		require.Equal(r.t, werr.Description, reply.Header.Get(micro.ErrorHeader))
 		require.NotEmpty(r.t, reply.Header.Get(micro.ErrorCodeHeader))
 		require.Equal(r.t, string(werr.Body()), string(reply.Data))
@@ -171,7 +171,7 @@ func (r *rig) must(subject, body string, into any) {
 	require.Nil(r.t, r.request(subject, body, into), subject)
 }
 
-// refused checks that a request gets an error of that code.
+// refused checks that a request gets an error with a code.
 func (r *rig) refused(code int, subject, body string) *wire.Error {
 	r.t.Helper()
 	werr := r.request(subject, body, nil)
@@ -180,7 +180,7 @@ func (r *rig) refused(code int, subject, body string) *wire.Error {
 	return werr
 }
 
-// listen collects what comes on a subject.
+// listen subscribes to a subject.
 func (r *rig) listen(subject string) <-chan *nats.Msg {
 	r.t.Helper()
 	ch := make(chan *nats.Msg, 10_000)
@@ -190,7 +190,7 @@ func (r *rig) listen(subject string) <-chan *nats.Msg {
 	return ch
 }
 
-// flush waits until the server has taken what the client has sent.
+// flush waits until the server has processed what the client has sent.
 func (r *rig) flush() {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
@@ -210,14 +210,14 @@ func (r *rig) next(ch <-chan *nats.Msg) *nats.Msg {
 	}
 }
 
-// none checks that nothing comes until now.
+// none checks that nothing has arrived.
 func (r *rig) none(ch <-chan *nats.Msg) {
 	r.t.Helper()
 	synctest.Wait()
 	require.Empty(r.t, ch)
 }
 
-// plainControl has no rules, values or pauses.
+// plainControl is a Control without rules, values or pauses.
 type plainControl struct{ gates *throttle.Gates }
 
 func (c plainControl) Gates() *throttle.Gates                { return c.gates }

@@ -6,42 +6,42 @@ import (
 	"time"
 )
 
-// A process that was frozen finds what has come meanwhile when it goes on. Nobody notes when
-// that was sent, so until it is handled each request may be as old as the standstill is long.
-// fila does not notice that its machine was suspended: its clock stands still as well.
+// A process that was frozen finds old requests when it goes on. They carry no time of sending,
+// so until they are handled, each request may be as old as the standstill is long. A suspended
+// machine goes unnoticed, since its clock stands still as well.
 const (
-	beatEvery = 250 * time.Millisecond // how often the process notes that it runs
-	standsFor = 750 * time.Millisecond // without such a note it has stood still
-	// catchUp is how long a process that goes on leaves an embedded server to read what
-	// waits for it at its clients' connections.
+	beatEvery = 250 * time.Millisecond // how often the process records that it runs
+	standsFor = 750 * time.Millisecond // a longer gap is a standstill
+	// catchUp is how long an embedded server gets after a standstill to read what waits at its
+	// clients' connections.
 	catchUp       = 250 * time.Millisecond
 	catchUpAtMost = 10 * time.Second
 )
 
-// standstill knows how old requests may be that are handled now.
+// standstill tracks how old the requests may be that are handled now.
 type standstill struct {
-	ran    atomic.Int64 // when the process was seen to run (Unix ns); 0: nobody looks
-	unsure atomic.Int64 // since when what is handled may have waited; 0: it has not
-	times  atomic.Int64 // how often it has stood still
+	ran    atomic.Int64 // when the process last recorded that it runs (Unix ns); 0: not watched
+	unsure atomic.Int64 // requests handled now may have waited since then; 0: they have not
+	times  atomic.Int64 // number of standstills
 }
 
-// since is the earliest time at which a request that is handled now was sent. sure says that
-// it is known to be no older than it takes a request to come.
+// since returns the earliest time at which a request that is handled now may have been sent.
+// sure reports that it cannot have waited.
 func (s *standstill) since(now int64) (sent int64, sure bool) {
 	if since := s.unsure.Load(); since != 0 {
 		return since, false
 	}
-	if ran := s.ran.Load(); ran != 0 && now-ran > int64(standsFor) { // and nobody has noticed yet
+	if ran := s.ran.Load(); ran != 0 && now-ran > int64(standsFor) { // beat is late itself
 		return ran, false
 	}
 	return now, true
 }
 
-// beat notes that the process runs, and reports whether it has stood still before.
+// beat records that the process runs, and reports whether it has stood still before.
 func (s *standstill) beat(now int64) (stood bool) {
 	ran := s.ran.Load()
 	stood = ran != 0 && now-ran > int64(standsFor)
-	if stood { // before ran, or a request between the two would count as new
+	if stood { // store unsure before ran, or a request in between would count as new
 		s.times.Add(1)
 		s.unsure.CompareAndSwap(0, ran)
 	}
@@ -49,7 +49,7 @@ func (s *standstill) beat(now int64) (stood bool) {
 	return stood
 }
 
-// watchStandstills notices standstills until the requests end.
+// watchStandstills detects standstills until StopRequests.
 func (f *Front) watchStandstills() {
 	over := make(chan struct{})
 	f.watched = over
@@ -70,8 +70,8 @@ func (f *Front) watchStandstills() {
 	}()
 }
 
-// catchUp waits until what came during a standstill has been handled, as far as that is on
-// its way to handlers, and then lets what comes count as new, unless there was another one.
+// catchUp waits until everything that arrived during a standstill has been handled, as far as it
+// is on its way to handlers. Then requests count as new, unless there was another standstill.
 func (f *Front) catchUp(times int64, over <-chan struct{}) {
 	select {
 	case <-over:
@@ -80,15 +80,15 @@ func (f *Front) catchUp(times int64, over <-chan struct{}) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), catchUpAtMost)
 	defer cancel()
-	// What the server has for this connection comes before its answer to the flush. If the
-	// connection is lost, nothing more comes of it.
+	// What the server has sent on this connection arrives before its answer to the flush. If the
+	// connection is lost, nothing more arrives.
 	_ = f.Conn.FlushWithContext(ctx)
 	handled := make(chan struct{})
 	if f.Conn.Barrier(func() { close(handled) }) != nil {
-		return // it is closed for good
+		return // the connection is closed for good
 	}
 	select {
-	case <-handled: // all that came before the barrier
+	case <-handled: // everything before the barrier
 	case <-over:
 		return
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// traced begins a span of a request to the guard, which ends with the answer: answered is
-// told of it; nil: its caller traces nothing.
+// traced starts the span of a guard request. answered ends it; it is nil if the request is not
+// traced.
 func (f *Front) traced(verb, key string, req micro.Request) (parent wire.TraceParent, answered func(reply []byte, err *wire.Error)) {
 	if f.Tracer == nil {
 		return parent, nil
@@ -40,8 +40,7 @@ func (f *Front) traced(verb, key string, req micro.Request) (parent wire.TracePa
 	}
 }
 
-// guardAttrs are what an answer of the guard says. It is read for calls that are traced
-// alone.
+// guardAttrs returns the span attributes of a guard reply.
 func guardAttrs(verb string, reply []byte) (attrs []slog.Attr) {
 	var a struct {
 		wire.GuardAnswer
@@ -76,7 +75,7 @@ func guardAttrs(verb string, reply []byte) (attrs []slog.Attr) {
 	case wire.GuardDone:
 		text("severity", a.Severity)
 		text("rule", a.Rule)
-		if a.Severity != "" { // the call has failed
+		if a.Severity != "" { // only failed calls have one
 			attrs = append(attrs, slog.Bool("retry", a.Retry), slog.Duration("delay", time.Duration(a.DelayMs)*time.Millisecond))
 		}
 	}

@@ -12,15 +12,15 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// inProcess is what the server calls connections that need no network.
+// inProcess is the server's connection type for in-process connections.
 const inProcess = "IN_PROCESS"
 
-// userKeys are what a users file may have beside variables.
+// userKeys are the keys allowed in a users file besides variables.
 var userKeys = []string{"authorization", "accounts", "no_auth_user"}
 
-// readUsers reads users and accounts as a nats-server has them in its configuration,
-// and adds a user for fila in the account of that name, which no permission limits. It
-// has a key that only this process knows, and it cannot log in over the network.
+// readUsers reads users and accounts in the format of the nats-server configuration, and adds a
+// user without permission limits for fila to the named account. That user has a key that only
+// this process knows and cannot log in over the network.
 func readUsers(path, account string) (*server.Options, []nats.Option, error) {
 	fail := func(format string, args ...any) (*server.Options, []nats.Option, error) {
 		text := strings.ReplaceAll(strings.TrimSpace(fmt.Sprintf(format, args...)), "\n", "; ")
@@ -33,7 +33,7 @@ func readUsers(path, account string) (*server.Options, []nats.Option, error) {
 	for _, key := range slices.Sorted(maps.Keys(top)) {
 		variable, ok := top[key].(interface{ IsUsedVariable() bool })
 		if !slices.Contains(userKeys, key) && !(ok && variable.IsUsedVariable()) {
-			return fail("%s is not allowed there, only %s; all else is set by fila", key, strings.Join(userKeys, ", "))
+			return fail("%s is not allowed there, only %s; fila sets everything else", key, strings.Join(userKeys, ", "))
 		}
 	}
 	opts, err := server.ProcessConfigFile(path)
@@ -76,8 +76,8 @@ func ownUser() (*server.NkeyUser, nats.Option, error) {
 	return user, nats.Nkey(public, key.Sign), nil
 }
 
-// findAccount returns the account of a name; nil: that of all users without one, which
-// is the only one if there are no others.
+// findAccount returns the account of a name. nil means the account of users without one, which
+// exists if no accounts are configured.
 func findAccount(accounts []*server.Account, name string) (*server.Account, error) {
 	var names []string
 	for _, a := range accounts {
@@ -92,5 +92,5 @@ func findAccount(accounts []*server.Account, name string) (*server.Account, erro
 	if len(names) == 0 {
 		names = []string{"none, since nats.embedded.users_file has no accounts"}
 	}
-	return nil, fmt.Errorf("nats.embedded.account = %q: it says in which account fila is; allowed is %s", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("nats.embedded.account = %q: it names the account of fila; allowed is %s", name, strings.Join(names, ", "))
 }

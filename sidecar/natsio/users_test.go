@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 )
 
-// withUsers starts an embedded server with a users file, and fila's connection to it.
+// withUsers starts an embedded server with a users file and connects fila.
 func withUsers(t *testing.T, text, account string) (*Embedded, *nats.Conn, *logText) {
 	t.Helper()
 	checkLeaks(t)
@@ -36,7 +36,7 @@ func writeUsers(t *testing.T, text string) string {
 	return path
 }
 
-// user connects, and returns what NATS refuses it as well.
+// user connects a user and returns the permission errors that it gets.
 func user(t *testing.T, srv *Embedded, opts ...nats.Option) (*nats.Conn, <-chan error) {
 	t.Helper()
 	refused := make(chan error, 8)
@@ -47,7 +47,7 @@ func user(t *testing.T, srv *Embedded, opts ...nats.Option) (*nats.Conn, <-chan 
 	return nc, refused
 }
 
-// reaches checks whether what one publishes gets to the other.
+// reaches checks whether messages of one connection reach another.
 func reaches(t *testing.T, from, to *nats.Conn, subject string, want bool) {
 	t.Helper()
 	sub, err := to.SubscribeSync(subject)
@@ -121,7 +121,7 @@ func TestUsersFileMistakes(t *testing.T) {
 	const users = "authorization {user: ann, password: secret}\n"
 	const accounts = "accounts {A: {users: [{user: a, password: secret}]}, B: {users: [{user: b, password: secret}]}}\n"
 	for name, tc := range map[string]struct{ text, account, want string }{
-		"other key":         {users + "port: 4333", "", "port is not allowed there, only authorization, accounts, no_auth_user; all else is set by fila"},
+		"other key":         {users + "port: 4333", "", "port is not allowed there, only authorization, accounts, no_auth_user; fila sets everything else"},
 		"JetStream":         {users + "jetstream: enabled", "", "jetstream is not allowed there"},
 		"system account":    {accounts + "system_account: A", "A", "system_account is not allowed there"},
 		"no file":           {"", "", "users.conf.missing"},
@@ -131,9 +131,9 @@ func TestUsersFileMistakes(t *testing.T) {
 		"token":             {"authorization {token: secret}", "", "a token is nats.embedded.token"},
 		"callout":           {"authorization {users: [{user: a, password: secret}], auth_callout: {issuer: ABJHLOVMPA4CI6R5KLNGOB4GSLNIY7IOUPAJC4YFNDLQVIOBYQGUWVLA, auth_users: [a]}}", "", "auth_callout is not allowed"},
 		"no such user":      {users + "no_auth_user: bob", "", `no_auth_user: "bob"`},
-		"no account":        {accounts, "", `nats.embedded.account = "": it says in which account fila is; allowed is `},
-		"wrong account":     {accounts, "C", `nats.embedded.account = "C": it says in which account fila is; allowed is `},
-		"account of nobody": {users, "A", `nats.embedded.account = "A": it says in which account fila is; allowed is none, since nats.embedded.users_file has no accounts`},
+		"no account":        {accounts, "", `nats.embedded.account = "": it names the account of fila; allowed is `},
+		"wrong account":     {accounts, "C", `nats.embedded.account = "C": it names the account of fila; allowed is `},
+		"account of nobody": {users, "A", `nats.embedded.account = "A": it names the account of fila; allowed is none, since nats.embedded.users_file has no accounts`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := anyPort()
