@@ -713,7 +713,7 @@ func (s *Server) stop(graceful bool) {
 		s.drain(graceful)
 		r.front.StopAcks()
 		r.guard.Stop()
-		r.control.SettleCalls()
+		r.control.CloseCalls()
 		r.shards.End()
 		r.circuits.Stop()
 		s.releaseLimits()

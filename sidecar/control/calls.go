@@ -13,43 +13,43 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// calls knows, by throttle key, the calls of the guard that are under way, and keeps on
-// disk until when they may go on. Permits are in memory alone, so after a crash nobody
-// knows how many calls go on. So that no limit of concurrency is exceeded, a key is paused
-// then until the time on disk.
+// calls counts the guard's calls that are under way by throttle key, and stores until
+// when they may go on. Permits are in memory only, so after a crash their number is
+// unknown. To keep concurrency limits, the next start pauses such a key until the time
+// on disk.
 //
-// The invariant: a permit that its caller knows of ends no later than the time on disk of
-// each of its keys. A time on disk is raised before the permit is told, and lowered only to
-// what the permits need that are held at that moment.
+// The invariant: a permit that a caller has received ends no later than the time on
+// disk of each of its keys. The time is raised on disk before the caller gets the
+// permit, and lowered only to the latest end of the permits that are out.
 type calls struct {
 	mu struct {
 		sync.Mutex
-		keys    map[string]*keyCalls // with calls under way or a time on disk
-		changed map[string]bool      // keys whose time on disk may be later than needed
-		looking bool                 // lowerCalls is to be called
-		settled bool                 // SettleCalls was called: no call begins any more
+		keys      map[string]*keyCalls // with calls under way or a time on disk
+		changed   map[string]bool      // keys whose time on disk may be later than needed
+		scheduled bool                 // lowerCalls is scheduled
+		closed    bool                 // CloseCalls was called: no call begins any more
 	}
 }
 
 // keyCalls are the calls under one key.
 type keyCalls struct {
 	until   int64      // Unix ns; on disk, or lower if a lower one is on its way; 0: none
-	writing *callsKept // the newest time on its way to the disk that is higher; nil: none
+	writing *callsKept // the newest higher time on its way to the disk; nil: none
 	classes [callClasses]callClass
 }
 
-// callClass are the calls whose permits live about equally long: those of class c were
-// given for less than 2^c seconds, and for half of that or more unless c is 0.
+// callClass counts the calls with permits of about the same lifetime: class c has
+// lifetimes from 2^(c-1) to 2^c seconds, class 0 below one second.
 type callClass struct {
 	live int
-	last int64 // Unix ns: when the last of them ends, if nobody ends it before
-	left int64 // Unix ns: since when there is none, if live is 0
+	last int64 // Unix ns: the latest end, unless a call ends earlier
+	left int64 // Unix ns: since when live is 0
 }
 
 // callsKept is a time on its way to the disk.
 type callsKept struct {
 	until int64
-	over  chan struct{} // closed when err is known
+	over  chan struct{} // closed when err is set
 	err   error
 }
 
@@ -62,37 +62,38 @@ const (
 	callsAheadMin = time.Second
 	callsAheadMax = time.Minute
 
-	// callsSettle is how long a key has to go without calls, or without long ones, before
-	// its time on disk is lowered. At most once in that time it is looked for such keys.
-	callsSettle = time.Second
-	// callsBatch is how many keys are lowered in one write, and callsNext how long after it
-	// the next ones are.
+	// callsDelay is how long a key has to be without calls, or without long ones, before
+	// its time on disk is lowered, and how often lowerCalls runs at most.
+	callsDelay = time.Second
+	// callsBatch is how many keys one write lowers, and callsNext the pause after it.
 	callsBatch = 1000
 	callsNext  = 50 * time.Millisecond
 )
 
-// callsAhead is how far ahead of the end of a permit that lives so long the time on disk is.
+// callsAhead returns how far the time on disk is ahead of the end of a permit with
+// this lifetime.
 func callsAhead(ttl int64) int64 { return min(max(ttl/2, int64(callsAheadMin)), int64(callsAheadMax)) }
 
-// classOf is the class of a permit that lives so long.
+// classOf returns the class of a permit with this lifetime (ns).
 func classOf(ttl int64) int {
 	return min(bits.Len64(uint64(max(ttl, 0)/int64(time.Second))), callClasses-1)
 }
 
-// needed is until when calls may go on; 0: there are none, and were none lately.
+// needed returns until when calls may go on, or 0 if there are none and were none
+// within callsDelay.
 func (k *keyCalls) needed(now int64) (until int64) {
 	for i := range k.classes {
-		if c := &k.classes[i]; c.live > 0 || c.last != 0 && now-c.left < int64(callsSettle) {
+		if c := &k.classes[i]; c.live > 0 || c.last != 0 && now-c.left < int64(callsDelay) {
 			until = max(until, c.last)
 		}
 	}
 	return until
 }
 
-// KeepCall counts a call under the keys until the caller calls ended, and puts on disk that
-// the call may go on until a time (Unix ns). It does not block: onDisk waits for the disk,
-// and is nil if the disk has a time that is late enough, which is the usual case. ended is
-// nil in a cluster, where nothing is counted.
+// KeepCall counts a call under the keys until the caller calls ended, and stores that
+// the call may go on until a time (Unix ns). It does not block. onDisk waits for the
+// disk; it is nil if the time on disk is late enough already, which is the usual case.
+// ended is nil in a cluster, where nothing is counted.
 func (c *Control) KeepCall(keys []string, until int64) (ended func(), onDisk func() *wire.Error) {
 	if c.shared() { // other nodes count the permits, and outlive this one
 		return nil, nil
@@ -103,7 +104,7 @@ func (c *Control) KeepCall(keys []string, until int64) (ended func(), onDisk fun
 	ks := &c.calls
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	if ks.mu.settled {
+	if ks.mu.closed {
 		return nil, wire.Draining
 	}
 	var put Batch
@@ -145,14 +146,14 @@ func (c *Control) KeepCall(keys []string, until int64) (ended func(), onDisk fun
 	}
 }
 
-// finish waits for a write, and tells those who wait for it.
+// finish waits for a write and releases everyone who waits for it.
 func (ks *calls) finish(kept *callsKept, written []store.Entry, done <-chan error) {
 	kept.err = <-done
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	for _, e := range written {
 		k := ks.mu.keys[strings.TrimPrefix(e.Key, stateCalls)]
-		if k == nil { // forgotten by SettleCalls
+		if k == nil { // CloseCalls has removed it
 			continue
 		}
 		if k.writing != kept {
@@ -166,14 +167,14 @@ func (ks *calls) finish(kept *callsKept, written []store.Entry, done <-chan erro
 	close(kept.over)
 }
 
-// endCall notes that a call is over that KeepCall has counted.
+// endCall records the end of a call that KeepCall has counted.
 func (c *Control) endCall(keys []string, class int) {
 	ks, now := &c.calls, c.opt.Now()
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	for _, key := range keys {
 		k := ks.mu.keys[key]
-		if k == nil { // forgotten by SettleCalls
+		if k == nil { // CloseCalls has removed it
 			continue
 		}
 		if k.classes[class].live--; k.classes[class].live == 0 {
@@ -181,27 +182,27 @@ func (c *Control) endCall(keys []string, class int) {
 			ks.mu.changed[key] = true
 		}
 	}
-	c.lookForCalls(now, callsSettle)
+	c.scheduleLowering(now, callsDelay)
 }
 
-// lookForCalls has lowerCalls called after a while, if there is something to look at. Its
-// caller holds mu of the calls.
-func (c *Control) lookForCalls(now int64, after time.Duration) {
-	if len(c.calls.mu.changed) > 0 && !c.calls.mu.looking {
-		c.calls.mu.looking = true
+// scheduleLowering schedules lowerCalls if there are changed keys. It needs mu of the
+// calls.
+func (c *Control) scheduleLowering(now int64, after time.Duration) {
+	if len(c.calls.mu.changed) > 0 && !c.calls.mu.scheduled {
+		c.calls.mu.scheduled = true
 		c.schedule.set(stateCalls, now+int64(after))
 	}
 }
 
-// lowerCalls lowers the times on disk of keys that have no calls any more, or no long ones,
-// so that a crash pauses them no longer than it has to.
+// lowerCalls lowers the times on disk of keys without calls, or without long ones, so
+// that a crash pauses them no longer than necessary.
 func (c *Control) lowerCalls(now int64) {
 	ks := &c.calls
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	ks.mu.looking = false
+	ks.mu.scheduled = false
 	var lower Batch
-	after := callsSettle
+	after := callsDelay
 	for key := range ks.mu.changed {
 		if len(lower.Put)+len(lower.Delete) == callsBatch {
 			after = callsNext
@@ -219,24 +220,24 @@ func (c *Control) lowerCalls(now int64) {
 			}
 		}()
 	}
-	c.lookForCalls(now, after)
+	c.scheduleLowering(now, after)
 }
 
-// lowerKey adds to lower what a key needs less than it has on disk. It reports whether the
-// key need not be looked at again before a call ends. Its caller holds mu.
-func (ks *calls) lowerKey(key string, now int64, lower *Batch) (settled bool) {
+// lowerKey adds to lower what a key needs less than it has on disk. done reports that
+// the key needs no other check before a call ends. It needs mu.
+func (ks *calls) lowerKey(key string, now int64, lower *Batch) (done bool) {
 	k := ks.mu.keys[key]
 	if k == nil {
 		return true
 	}
 	if k.writing != nil {
-		return false // what is written now has to come first
+		return false // after the write that is under way
 	}
-	settled = true
+	done = true
 	for i := range k.classes {
 		if cl := &k.classes[i]; cl.live == 0 && cl.last != 0 {
-			if now-cl.left < int64(callsSettle) {
-				settled = false
+			if now-cl.left < int64(callsDelay) {
+				done = false
 			} else {
 				*cl = callClass{}
 			}
@@ -252,12 +253,13 @@ func (ks *calls) lowerKey(key string, now int64, lower *Batch) (settled bool) {
 		k.until = want
 		lower.put(stateCalls+key, strconv.FormatInt(want, 10))
 	}
-	return settled
+	return done
 }
 
-// SettleCalls is for an orderly stop, before Stop. It leaves on disk when the last of the
-// calls under way ends, for each key that has any: the next start pauses these keys only.
-func (c *Control) SettleCalls() {
+// CloseCalls ends the counting of calls at an orderly stop, before Stop. For each key with
+// calls under way it stores when the last one ends, so that the next start pauses only
+// these keys.
+func (c *Control) CloseCalls() {
 	ks := &c.calls
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
@@ -277,14 +279,13 @@ func (c *Control) SettleCalls() {
 	}
 	clear(ks.mu.keys)
 	clear(ks.mu.changed)
-	ks.mu.settled = true
+	ks.mu.closed = true
 	if err := <-c.opt.KV.Write(kept); err != nil {
 		c.opt.Log.Error("keys of the guard's calls may be paused at the next start", "error", err)
 	}
 }
 
-// restoreCalls pauses the keys under which calls that the last process allowed may
-// still go on.
+// restoreCalls pauses the keys under which calls of the process before may go on.
 func (c *Control) restoreCalls(kept []store.Entry, now int64) {
 	c.calls.mu.keys, c.calls.mu.changed = make(map[string]*keyCalls), make(map[string]bool)
 	ps := &c.pauses

@@ -127,7 +127,7 @@ func TestCommitsOfABusyKey(t *testing.T) {
 // calls only for the short ones.
 func TestCallsThatAreOverAreNotKept(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		const settled = 2*callsSettle + time.Millisecond
+		const settled = 2*callsDelay + time.Millisecond
 		r.kv.fail(nil)
 		long, short := r.call(time.Hour, "stripe", "acme"), r.call(4*time.Second, "stripe")
 		require.Greater(t, r.keptUntil("stripe"), time.Hour)
@@ -167,7 +167,7 @@ func TestATimeOnItsWayIsNotLowered(t *testing.T) {
 		require.NotNil(t, wait)
 		over()
 		long()
-		r.pass(3 * callsSettle)
+		r.pass(3 * callsDelay)
 		r.kv.heal()
 		require.Nil(t, wait())
 		r.pass(0)
@@ -183,7 +183,7 @@ func TestManyCallsThatAreOver(t *testing.T) {
 			r.call(time.Hour, fmt.Sprint("tenant:", i))()
 		}
 		r.kv.fail(nil)
-		r.pass(3 * callsSettle)
+		r.pass(3 * callsDelay)
 		require.Equal(t, 3, r.callWrites())
 		require.Empty(t, r.stored(stateCalls))
 		require.Empty(t, r.c.calls.mu.keys, "and no memory")
@@ -198,7 +198,7 @@ func TestCallsOverAStop(t *testing.T) {
 		long := r.call(time.Hour, "stripe", "over")
 		r.pass(time.Millisecond)
 		long()
-		r.c.SettleCalls()
+		r.c.CloseCalls()
 		require.Equal(t, 20*time.Second-time.Millisecond, r.keptUntil("stripe"))
 		require.Zero(t, r.keptUntil("over"))
 		over, err := r.inCall(time.Second, "late")
@@ -405,7 +405,7 @@ func (m *callsModel) check() string {
 		most := int64(0)
 		for _, c := range m.calls {
 			for _, key := range c.keys {
-				if stateCalls+key == state && (c.left == 0 || now()-c.left <= int64(2*callsSettle)) {
+				if stateCalls+key == state && (c.left == 0 || now()-c.left <= int64(2*callsDelay)) {
 					// The class of its life rounds that up, and nothing is lowered for less
 					// than a second.
 					most = max(most, c.until+int64(c.ttl)+callsAhead(2*int64(c.ttl))+int64(callsAheadMin))

@@ -8,16 +8,14 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Changed is told that other nodes may have changed what is kept under keys, and makes
-// it count here: values of the runtime configuration and when they were set, overrides,
-// pauses, the audit log.
-// Being told of what is known already does no harm. The node that makes a change tells
-// of it by an event; the others do not. It waits for edits that are under way here, and
-// one call of it runs at a time.
+// Changed applies changes that other nodes may have made under these keys: values of
+// the runtime configuration and their set times, overrides, pauses, audit entries.
+// Applying a known change again does no harm. Only the node that makes a change
+// publishes the event. Changed waits for edits under way here. Run one call at a time.
 //
-// Each key is looked up with the lock of what it is about: a change that this node makes
-// meanwhile has begun its Write under the same lock, so the key is not settled, or its
-// value is this node's.
+// Each key is read with the lock of its object held. A change that this node makes
+// meanwhile has begun its Write under the same lock, so either the key is not settled or
+// its value comes from this node.
 func (c *Control) Changed(keys []string) {
 	var values, entries []string
 	for _, key := range keys {
@@ -40,8 +38,8 @@ func (c *Control) Changed(keys []string) {
 	c.enforce(c.values.learn(values, c.opt.Shared.Newest))
 }
 
-// learnPause takes over a pause that has begun, ended or got another end. The other node
-// has told a circuit itself, which all share.
+// learnPause takes over a pause that another node has begun, ended or changed. Circuits
+// are shared, so the other node has updated the circuit already.
 func (c *Control) learnPause(id pauseID) {
 	ps := &c.pauses
 	ps.mu.Lock()
@@ -74,8 +72,7 @@ func (c *Control) learnPause(id pauseID) {
 	}
 }
 
-// learnOverride takes over limits of a throttle key that are set for a time, or not any
-// more.
+// learnOverride takes over an override that another node has begun, ended or changed.
 func (c *Control) learnOverride(key string) {
 	t := &c.throttles
 	t.mu.Lock()

@@ -12,9 +12,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// configureCircuits gives the circuits the limits in force: the runtime
-// configuration over [circuit_defaults]. The [[circuit]] tables are in the runtime
-// configuration.
+// configureCircuits applies the limits of circuits: the runtime configuration, which
+// includes the [[circuit]] tables, over [circuit_defaults].
 func (c *Control) configureCircuits() {
 	c.acting.Lock()
 	defer c.acting.Unlock()
@@ -26,8 +25,9 @@ func (c *Control) configureCircuits() {
 	c.opt.Circuits.Configure(circuitSettings(&base.CircuitLimits), perKey, c.circuitsSetAt(&base.CircuitLimits))
 }
 
-// circuitsSetAt returns what says when the limits in force of a circuit were set here (Unix
-// ns), by itself or, unless all of them are its own, in [circuit_defaults]; 0: not known.
+// circuitsSetAt returns a function that returns when the limits of a circuit were set
+// here (Unix ns): its own, or [circuit_defaults] unless it has all of its own; 0: not
+// known.
 func (c *Control) circuitsSetAt(defaults *config.CircuitLimits) func(key string) int64 {
 	whole := make(map[string]bool)
 	for key, l := range c.values.limits(kindCircuit, limits{}) {
@@ -63,14 +63,14 @@ func (c *Control) CircuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.
 	return info, nil
 }
 
-// CircuitInfo describes the circuit of a key, with who has set its limits. It reports
+// CircuitInfo describes the circuit of a key, with the source of its limits. It reports
 // false if there is none.
 func (c *Control) CircuitInfo(key string) (info wire.CircuitInfo, ok bool) {
 	info, ok = c.opt.Circuits.Info(key)
 	return c.withSource(info), ok
 }
 
-// withSource adds to a circuit who has set its limits.
+// withSource adds the source of its limits to a circuit.
 func (c *Control) withSource(info wire.CircuitInfo) wire.CircuitInfo {
 	info.Source = cmp.Or(c.setBy(kindCircuit, wire.NamedKey(info.Key)), wire.SetByDefault)
 	if info.LimitsBy != "" {
@@ -101,8 +101,8 @@ func (c *Control) CircuitOpen(req wire.CircuitOpenRequest) (wire.CircuitInfo, *w
 	return c.newest(info), outcome(err)
 }
 
-// newest is what is known of a circuit after a change, which counts at a shared one only
-// when it is written.
+// newest returns the state of a circuit after a change. At a shared circuit a change
+// applies only when it is written.
 func (c *Control) newest(info wire.CircuitInfo) wire.CircuitInfo {
 	if now, ok := c.CircuitInfo(wire.NamedKey(info.Key)); ok {
 		return now
@@ -113,8 +113,8 @@ func (c *Control) newest(info wire.CircuitInfo) wire.CircuitInfo {
 	return info
 }
 
-// CircuitResumed is told that another fila has ended an opening by hand of a shared
-// circuit: a pause of it here is over as well.
+// CircuitResumed ends the pause of a shared circuit here after another fila has ended
+// it.
 func (c *Control) CircuitResumed(key string) {
 	if c.shared() { // the other node has ended it for all
 		return

@@ -57,8 +57,8 @@ func (c *Control) ConfigList(req wire.KeyListRequest) wire.ConfigList {
 	return list
 }
 
-// changeValue sets a key of the runtime configuration, or deletes it if value is
-// nil, when check agrees with the present value, which it returns.
+// changeValue sets a key of the runtime configuration, or deletes it if value is nil,
+// once check accepts the present value. It returns the value before.
 func (c *Control) changeValue(by, key string, value *string, check func(now *string) *wire.Error) (*string, *wire.Error) {
 	ch := change{key: key, new: value}
 	_, err := c.values.edit(func() (map[string]*string, *wire.Error) {
@@ -88,9 +88,9 @@ func (c *Control) writeAs(by string) func(Batch, []change) <-chan error {
 	}
 }
 
-// act makes changes of the runtime configuration count, and tells of them. Hooks see
-// them by themselves. Each makes what is in force now count: two changes may come
-// here in another order than they were made.
+// act applies changes of the runtime configuration and publishes events. Hooks read
+// the new values by themselves. It applies what is in force now, since two changes may
+// arrive here out of order.
 func (c *Control) act(changes []change) {
 	c.enforce(changes)
 	for _, ch := range changes {
@@ -98,7 +98,7 @@ func (c *Control) act(changes []change) {
 	}
 }
 
-// enforce is act without telling of the changes.
+// enforce is act without events.
 func (c *Control) enforce(changes []change) {
 	throttles := make(map[string]bool)
 	circuits := false
@@ -122,7 +122,7 @@ func (c *Control) enforce(changes []change) {
 	}
 }
 
-// weigh tells a queue the weight of a fairness key that is in force.
+// weigh sends a queue the weight of a fairness key that is in force.
 func (c *Control) weigh(setting, queue, key string) {
 	c.acting.Lock()
 	defer c.acting.Unlock()

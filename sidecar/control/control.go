@@ -18,26 +18,25 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Queues are told what concerns them, and made as the configuration file says.
+// Queues is the shard as Control needs it.
 type Queues interface {
 	// Exists, PauseQueue, PauseKey and Weigh never block, and ignore queues that do
-	// not exist. until is Unix ns, math.MaxInt64 until it is resumed, 0 is resumed;
-	// weight is in thousandths, 0 gives it back to the producers. What is told of one
-	// queue reaches it in order.
+	// not exist. until is Unix ns: math.MaxInt64 until a resume, 0 for a resume.
+	// weight is in thousandths; 0 lets the producers set it again. Calls about one
+	// queue reach it in order.
 	Exists(queue string) bool
 	PauseQueue(queue string, until int64)
 	PauseKey(queue, key string, until int64)
 	Weigh(queue, key string, weight uint32)
 
-	// Check says what would keep a queue from being declared.
+	// Check returns what would keep Declare from working.
 	Check(settings wire.QueueSettings) error
-	// Declare makes a queue, or gives it these settings, and returns those that it
-	// had; nil if it is new. It waits for the disk.
+	// Declare creates a queue, or updates its settings, and returns the ones before;
+	// nil for a new queue. It waits for the disk.
 	Declare(ctx context.Context, settings wire.QueueSettings) (had *wire.QueueSettings, err *wire.Error)
-	// Declared returns the settings of a queue that Declare would replace by these, nil
-	// if it would make the queue. It changes nothing.
+	// Declared returns what Declare would return, and changes nothing.
 	Declared(settings wire.QueueSettings) (had *wire.QueueSettings)
-	// Settings returns those of all queues, by name.
+	// Settings returns the settings of all queues, by name.
 	Settings() []wire.QueueSettings
 }
 
@@ -46,20 +45,20 @@ type Options struct {
 	Log        *slog.Logger
 	Now        func() int64 // Unix ns; it does not go back
 	KV         KV
-	Shared     SharedKV                             // in place of KV, in a cluster; what is in it is of all nodes, the gates keep their state elsewhere
-	Node       string                               // of this node in a cluster
+	Shared     SharedKV                             // replaces KV in a cluster; it has no state of gates
+	Node       string                               // name of this node in a cluster
 	Event      func(typ, tail string, e wire.Event) // publishes e
 	Queues     Queues
 	Circuits   *circuit.Registry // its state is restored
-	MaxPayload func() int64      // bytes of the largest message that NATS takes
-	// Share is given the gates before they are used, to have limits hold over a fleet;
-	// nil: they are of this process.
+	MaxPayload func() int64      // bytes of the largest NATS message
+	// Share gets the gates before they are used, so that a fleet can share limits;
+	// nil: limits are local to this process.
 	Share func(*throttle.Gates)
-	// Sharing says how the limits of a key are shared; nil: they are not, or Share is nil.
+	// Sharing describes how the limits of a key are shared; nil if they are not.
 	Sharing func(key string) *Sharing
 }
 
-// Control is what can change while fila runs. See the package's comment.
+// Control is the state that can change while fila runs. See the package comment.
 type Control struct {
 	opt       Options
 	values    *values
@@ -69,17 +68,18 @@ type Control struct {
 	audit     audit
 	schedule  schedule       // of overrides and pauses
 	opening   Batch          // what New has found to be over, for Save
-	telling   sync.WaitGroup // those who wait to hear whether this node has ended something
+	telling   sync.WaitGroup // goroutines of whenEnded
 	setTimes  setTimes
 
-	running  config.Config           // that Start was given: its other keys are in force until the end
+	running  config.Config           // of Start; keys that a reload cannot change keep its values
 	applied  atomic.Pointer[applied] // by Start and reloads
 	applying sync.Mutex              // one reload at a time
-	acting   sync.Mutex              // held while what is in force is read and told, so that the newest is told last
+	acting   sync.Mutex              // held from reading what is in force to sending it, so that the newest goes last
 }
 
-// New takes over what a process before has kept or, in a cluster, what is kept now, and
-// writes nothing: a store wants to be recovered first. The log names what cannot be read.
+// New restores what the process before has stored or, in a cluster, what is stored
+// now. It writes nothing, since the store has to be recovered first. It logs what it
+// cannot read.
 func New(o Options, kept store.Snapshot) *Control {
 	if o.Shared != nil {
 		o.KV = o.Shared
@@ -98,9 +98,9 @@ func New(o Options, kept store.Snapshot) *Control {
 	return c
 }
 
-// Save writes what New has found to be over, the mark of an orderly stop among it,
-// and waits for the disk: a crash from now on is recognised as one. Pauses of
-// throttles and circuits hold from now on, and what has an end ends.
+// Save writes what New has found to be over, with the mark of an orderly stop, and
+// waits for the disk. A crash is recognised from now on. Pauses of throttles and
+// circuits apply from now on, and overrides and pauses end at their time.
 func (c *Control) Save() error {
 	if err := <-c.opt.KV.Write(c.opening); err != nil {
 		return fmt.Errorf("the state of the gates: %w", err)
@@ -116,15 +116,15 @@ func (c *Control) Save() error {
 	defer c.pauses.mu.Unlock()
 	for id, p := range c.pauses.mu.all {
 		c.schedule.set(id.state(), p.Until)
-		if id.kind == wire.PauseThrottle || id.kind == wire.PauseCircuit { // queues ask for theirs
+		if id.kind == wire.PauseThrottle || id.kind == wire.PauseCircuit { // queues read their own pauses
 			c.tellPaused(id, p.Until)
 		}
 	}
 	return nil
 }
 
-// Stop keeps the state of the gates for the next start. The queues have ended, the
-// store has not.
+// Stop stores the state of the gates for the next start. Call it after the queues and
+// before the store have stopped.
 func (c *Control) Stop() {
 	c.schedule.stop()
 	c.telling.Wait()
@@ -137,18 +137,19 @@ func (c *Control) Stop() {
 	}
 }
 
-// shared reports whether other nodes change what is kept, too.
+// shared reports whether other nodes change the KV, too.
 func (c *Control) shared() bool { return c.opt.Shared != nil }
 
-// begin adds to kept an override or pause under a key from now on, in the log as changes
-// by `by`, and has it end at a time.
+// begin adds an override or pause to kept, with audit entries by `by`, and schedules
+// its end.
 func (c *Control) begin(kept *Batch, state string, value any, until int64, by string, changes ...change) {
 	kept.putJSON(state, value)
 	c.audit.record(kept, c.opt.Now(), by, changes...)
 	c.schedule.set(state, until)
 }
 
-// end adds to kept that what begin has kept under a key, value, has ended.
+// end adds the end of an override or pause to kept, with an audit entry. value is what
+// begin has stored under the key.
 func (c *Control) end(kept *Batch, state string, value any, by string, ch change) {
 	kept.Delete = append(kept.Delete, state)
 	kept.wasJSON(state, value)
@@ -156,9 +157,9 @@ func (c *Control) end(kept *Batch, state string, value any, by string, ch change
 	c.schedule.set(state, 0)
 }
 
-// whenEnded calls tell when done says that this node, and no other one, has ended
-// something: at once where there are no others. What another one has ended is no error.
-// It does not block.
+// whenEnded calls tell once done shows that this node, and not another one, has ended
+// something; without other nodes at once. It is no error if another node was faster.
+// whenEnded does not block.
 func (c *Control) whenEnded(done <-chan error, tell func()) <-chan error {
 	if !c.shared() {
 		tell()
@@ -178,7 +179,8 @@ func (c *Control) whenEnded(done <-chan error, tell func()) <-chan error {
 	return outcome
 }
 
-// endDue ends the override or pause that is kept under a key, or lowers the times of calls.
+// endDue ends the override or pause that is stored under a key, or lowers the times of
+// calls.
 func (c *Control) endDue(state string, now int64) {
 	if state == stateCalls {
 		c.lowerCalls(now)
@@ -191,24 +193,24 @@ func (c *Control) endDue(state string, now int64) {
 	}
 }
 
-// Gates are those of all throttle keys.
+// Gates returns the gates of all throttle keys.
 func (c *Control) Gates() *throttle.Gates { return c.throttles.gates }
 
 // Get returns a value of the runtime configuration.
 func (c *Control) Get(key string) (string, bool) { return c.values.Get(key) }
 
-// Rules are those in force.
+// Rules returns the error rules in force.
 func (c *Control) Rules() *rules.Rules { return c.applied.Load().rules }
 
-// Guards are the [[guard]] tables in force.
+// Guards returns the [[guard]] tables in force.
 func (c *Control) Guards() []config.GuardTable { return c.applied.Load().config.Guards }
 
-// ExpiredFails reports whether a permit of the guard with this first key that ends by itself
-// is a failure for the circuit.
+// ExpiredFails reports whether the expiry of a guard permit with this first key counts
+// as a failure of the circuit.
 func (c *Control) ExpiredFails(key string) bool { return c.applied.Load().config.ExpiredFails(key) }
 
-// Weights returns the weight overrides of a queue by fairness key, in thousandths.
-// Whoever makes a queue asks again when Queues.Weigh finds it.
+// Weights returns the weight overrides of a queue by fairness key, in thousandths. A
+// new queue reads them again once Queues.Weigh reaches it.
 func (c *Control) Weights(queue string) map[string]uint32 {
 	found := make(map[string]uint32)
 	for _, e := range c.values.all(kindWeight + ":" + queue + ":") {
@@ -220,8 +222,8 @@ func (c *Control) Weights(queue string) map[string]uint32 {
 	return found
 }
 
-// InFile reports whether the configuration file declares a queue: the file wins at
-// the next start or reload.
+// InFile reports whether the configuration file declares a queue, so that the file
+// wins at the next start or reload.
 func (c *Control) InFile(queue string) bool {
 	return slices.ContainsFunc(c.applied.Load().config.Queues, func(q wire.QueueSettings) bool { return q.Name == queue })
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// What fila itself has to remember, beside messages and what operators set, is kept
-// under keys that no operator can name:
+// Keys under which fila stores its own state, beside messages and the settings of
+// operators. No operator can name them:
 //
 //	\x00calls/<key>                  until when calls of the guard may go on: Unix ns
 //	\x00changed/<kind>:<key>         when settings of a shared key were changed: Unix ns
@@ -20,7 +20,7 @@ import (
 //	\x00gates/<8 digits>             a part of that: see gatePartV1
 //	\x00log/<20 digits>              an entry of the audit log
 //	\x00override/<key>               limits of a throttle key for a time
-//	\x00pause/<kind>/<queue>/<name>  a pause; the queue is that of a fairness key
+//	\x00pause/<kind>/<queue>/<name>  a pause; <queue> is set for fairness keys
 const (
 	statePrefix   = "\x00"
 	stateCalls    = statePrefix + "calls/"
@@ -31,10 +31,10 @@ const (
 	statePause    = statePrefix + "pause/"
 )
 
-// isState reports whether an entry is fila's own.
+// isState reports whether a key is one of fila's own.
 func isState(key string) bool { return strings.HasPrefix(key, statePrefix) }
 
-// KV keeps entries by key. What is written later wins.
+// KV stores entries by key. The latest write wins.
 type KV interface {
 	// Write makes changes durable, all of them or none, after those of earlier calls.
 	// It does not block: the channel gets the outcome, once.
@@ -43,7 +43,7 @@ type KV interface {
 }
 
 // SharedKV is a KV that other nodes of a cluster write, too. Its methods may be called
-// with locks of Control held, and do not call it.
+// with locks of Control held, and do not call Control.
 type SharedKV interface {
 	KV
 	// Newest returns what is kept under a key, as far as it is known here; ok is false if
@@ -52,18 +52,18 @@ type SharedKV interface {
 	Newest(key string) (value string, ok, settled bool)
 }
 
-// ErrChanged is the outcome of a Write whose Was does not hold: another node was faster.
-// Nothing has been written.
+// ErrChanged is the outcome of a Write whose Was does not hold, since another node was
+// faster. Nothing has been written.
 var ErrChanged = errors.New("another node has changed it meanwhile")
 
-// Batch is changes of what is kept: entries to put, keys to delete.
+// Batch is a set of changes: entries to put, keys to delete.
 type Batch struct {
 	Put    []store.Entry
 	Delete []string
 	Was    []Was // what must be kept for that; a KV that nobody else writes need not look
 }
 
-// Was is what is kept under a key; nil: nothing.
+// Was is an expected value under a key; nil: no entry.
 type Was struct {
 	Key   string
 	Value *string
@@ -73,7 +73,7 @@ func (b *Batch) put(key, value string) {
 	b.Put = append(b.Put, store.Entry{Key: key, Value: value})
 }
 
-// putJSON puts a value that can be encoded.
+// putJSON puts a value as JSON. It panics if the value cannot be encoded.
 func (b *Batch) putJSON(key string, value any) {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -82,14 +82,14 @@ func (b *Batch) putJSON(key string, value any) {
 	b.put(key, string(text))
 }
 
-// wasJSON says what is kept under a key: nothing else may have come meanwhile.
+// wasJSON makes the write depend on this value still being stored under a key.
 func (b *Batch) wasJSON(key string, value any) {
 	var before Batch
 	before.putJSON(key, value)
 	b.Was = append(b.Was, Was{key, &before.Put[0].Value})
 }
 
-// StoreKV keeps entries among the configuration of a store.
+// StoreKV stores entries in the configuration of a store.
 type StoreKV func(*store.Batch)
 
 // Write implements [KV].
@@ -103,7 +103,7 @@ func (submit StoreKV) Write(b Batch) <-chan error {
 	return done
 }
 
-// outcome turns the error of a write into an answer.
+// outcome converts the error of a write to an error of the protocol.
 func outcome(err error) *wire.Error {
 	switch {
 	case err == nil:

@@ -12,8 +12,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// limitTexts returns the limits that a request names, as texts by name; one that is
-// zero is an empty text.
+// limitTexts returns the limits of a request as texts by name. Zero becomes an empty text.
 func limitTexts(l wire.ThrottleLimits) map[string]string {
 	texts := make(map[string]string)
 	if l.Rate != nil {
@@ -35,7 +34,7 @@ func limitTexts(l wire.ThrottleLimits) map[string]string {
 	return texts
 }
 
-// checkLimits refuses texts by name that are no limits.
+// checkLimits refuses invalid texts of limits.
 func checkLimits(texts map[string]string) *wire.Error {
 	for s := range settingsOf(kindThrottle) {
 		if text, ok := texts[s.name]; ok && !s.read(&limits{}, text) {
@@ -53,14 +52,14 @@ func WireLimits(l throttle.Limits) wire.ThrottleLimits {
 	}
 }
 
-// Sharing is how a fleet shares the limits of a throttle key.
+// Sharing describes how a fleet shares the limits of a throttle key.
 type Sharing struct {
 	wire.ThrottleShared
 	InForce throttle.Limits
 }
 
-// addSharing says how the limits of a key are shared. Those that another fila has set
-// later are in force.
+// addSharing adds to info how the limits of a key are shared. If another fila has set them
+// later, its limits are in force.
 func (c *Control) addSharing(info *wire.ThrottleInfo, key string) {
 	if c.opt.Sharing == nil {
 		return
@@ -76,7 +75,7 @@ func (c *Control) addSharing(info *wire.ThrottleInfo, key string) {
 	}
 }
 
-// orNil is a value that is not set if it is zero.
+// orNil returns nil for a zero value, and a pointer to it otherwise.
 func orNil[T comparable](value T) *T {
 	var none T
 	if value == none {
@@ -85,8 +84,8 @@ func orNil[T comparable](value T) *T {
 	return &value
 }
 
-// complete are limits without those that have no effect: a burst without a rate, a
-// limit without its window or the other way round.
+// complete removes limits without effect: a burst without a rate, a limit without a window
+// and the reverse.
 func complete(l throttle.Limits) throttle.Limits {
 	if l.Rate == (throttle.Rate{}) {
 		l.Burst = 0
@@ -97,8 +96,8 @@ func complete(l throttle.Limits) throttle.Limits {
 	return l
 }
 
-// checkEffect refuses a request that would give or leave a limit which limits nothing,
-// now being what is set for the key after it.
+// checkEffect refuses a request that would set or leave a limit without effect. now has the
+// limits of the key after the request.
 func checkEffect(req wire.ThrottleSetRequest, now throttle.Limits) *wire.Error {
 	noWindow, noRate := now.Window == 0, now.Rate == (throttle.Rate{})
 	switch {
@@ -114,7 +113,7 @@ func checkEffect(req wire.ThrottleSetRequest, now throttle.Limits) *wire.Error {
 	return nil
 }
 
-// override are limits of a throttle key for a time, on top of those that are set.
+// override is a set of temporary limits of a throttle key, on top of its lasting ones.
 type override struct {
 	Set   map[string]string `json:"set,omitempty"`
 	Unset []string          `json:"unset,omitempty"`
@@ -132,7 +131,7 @@ func readOverride(text string) (*override, error) {
 	return o, nil
 }
 
-// over returns limits with the override on top of them.
+// over returns limits with the override on top.
 func (o *override) over(under throttle.Limits) throttle.Limits {
 	if o == nil {
 		return under
@@ -146,8 +145,8 @@ func (o *override) over(under throttle.Limits) throttle.Limits {
 	return l.Limits
 }
 
-// audited is an override in the audit log, "rate 10, without burst, until ..."; nil
-// if there is none.
+// audited returns the text of an override in the audit log, "rate 10, without burst, until
+// ...", or nil for no override.
 func (o *override) audited() *string {
 	if o == nil {
 		return nil

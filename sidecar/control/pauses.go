@@ -14,12 +14,11 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// pauses are what operators and safety limits hold: queues, fairness keys, throttles
-// and circuits. A pause counts at once; it is on disk when whoever asked for it has
-// the answer.
+// pauses are the pauses of queues, fairness keys, throttles and circuits by operators
+// and safety limits. A pause applies at once, and is on disk when the reply goes out.
 //
-// Each change is made in memory, handed on to be kept and told to what is paused
-// under mu: so all of them agree about the order.
+// Each change is made in memory, handed to the KV and sent to the paused object under
+// mu, so that all of them see the same order.
 type pauses struct {
 	mu struct {
 		sync.Mutex
@@ -28,7 +27,7 @@ type pauses struct {
 	}
 }
 
-// pauseID names what is paused. The queue is that of a fairness key.
+// pauseID names a paused object. queue is set for fairness keys.
 type pauseID struct{ kind, queue, name string }
 
 // pause says since when, until when and by whom.
@@ -36,17 +35,17 @@ type pause struct {
 	Since int64  `json:"since"` // Unix ns
 	Until int64  `json:"until"` // Unix ns; math.MaxInt64: until it is resumed
 	By    string `json:"by"`    // operator, max_failures or calls
-	// Client asked for it, as far as that is known.
+	// Client made the request, if known.
 	Client string `json:"client,omitempty"`
 }
 
-// state is the key under which a pause is kept.
+// state returns the key under which a pause is stored.
 func (id pauseID) state() string { return statePause + id.kind + "/" + id.queue + "/" + id.name }
 
-// cursor is where a pause stands in lists: by kind, queue and name.
+// cursor returns the position of a pause in lists: by kind, queue and name.
 func (id pauseID) cursor() string { return strings.TrimPrefix(id.state(), statePause) }
 
-// parsePause is the opposite of state. Queues have no slash in their names.
+// parsePause reverses state. Queue names have no slash.
 func parsePause(state string) (pauseID, bool) {
 	rest, ok := strings.CutPrefix(state, statePause)
 	parts := strings.SplitN(rest, "/", 3)
@@ -56,12 +55,12 @@ func parsePause(state string) (pauseID, bool) {
 	return pauseID{parts[0], parts[1], parts[2]}, true
 }
 
-// concerns reports whether a pause holds one of the queues, or a key of it.
+// concerns reports whether a pause is about a queue or one of its keys.
 func (id pauseID) concerns(queue string) bool {
 	return id.kind == wire.PauseQueue && id.name == queue || id.kind == wire.PauseKey && id.queue == queue
 }
 
-// audited is the key in the audit log: pause:<kind>:<name>, or
+// audited returns the key in the audit log: pause:<kind>:<name>, or
 // pause:key:<queue>:<name>.
 func (id pauseID) audited() string {
 	if id.queue != "" {
@@ -70,7 +69,7 @@ func (id pauseID) audited() string {
 	return "pause:" + id.kind + ":" + id.name
 }
 
-// audited is the value in the audit log.
+// audited returns the value in the audit log.
 func (p pause) audited() *string {
 	s := "until resumed"
 	if p.Until != math.MaxInt64 {
@@ -87,9 +86,9 @@ func (p pause) info(id pauseID) wire.PauseInfo {
 	return i
 }
 
-// restorePauses takes over the pauses that are kept. Those whose time is over, or
-// whose queue is gone, are deleted when the process has started. In a cluster whoever
-// deletes a queue ends its pauses, and those whose time is over end as if it were now.
+// restorePauses restores the stored pauses. Pauses that are over, or whose queue is
+// gone, are deleted once the process has started. In a cluster the node that deletes a
+// queue ends its pauses, and pauses that are over end as if it were now.
 func (c *Control) restorePauses(kept store.Snapshot, now int64) {
 	queues := make(map[string]bool)
 	for _, q := range kept.Queues {
@@ -119,15 +118,15 @@ func (c *Control) restorePauses(kept store.Snapshot, now int64) {
 	}
 }
 
-// pausedUntil is when a pause ends: 0 if there is none, math.MaxInt64 if it only
-// ends by hand.
+// pausedUntil returns when a pause ends: 0 without a pause, math.MaxInt64 if only a
+// resume ends it.
 func (c *Control) pausedUntil(id pauseID) int64 {
 	c.pauses.mu.Lock()
 	defer c.pauses.mu.Unlock()
 	return c.pauses.mu.all[id].Until
 }
 
-// pausesOf returns the pauses that are asked for.
+// pausesOf returns the pauses for which wanted is true.
 func (c *Control) pausesOf(wanted func(pauseID) bool) map[pauseID]pause {
 	c.pauses.mu.Lock()
 	defer c.pauses.mu.Unlock()
@@ -140,9 +139,9 @@ func (c *Control) pausesOf(wanted func(pauseID) bool) map[pauseID]pause {
 	return found
 }
 
-// Pauses returns until when a queue and its fairness keys are paused: Unix ns;
-// math.MaxInt64 until they are resumed; 0: the queue is not. Whoever makes a queue
-// asks before Queues.Exists is true of it.
+// Pauses returns until when a queue and its fairness keys are paused (Unix ns);
+// math.MaxInt64 until a resume; 0: not paused. A new queue must read it before
+// Queues.Exists reports it.
 func (c *Control) Pauses(queue string) (until int64, keys map[string]int64) {
 	keys = make(map[string]int64)
 	for id, p := range c.pausesOf(func(id pauseID) bool { return id.concerns(queue) }) {
@@ -205,8 +204,8 @@ func (c *Control) endPauses(by, verb string, end int64, ids ...pauseID) ([]wire.
 		ps.mu.listed.Remove(id.cursor())
 		c.end(&kept, id.state(), p, verb, change{id.audited(), p.audited(), nil})
 		if by != byTime || id.kind != wire.PauseCircuit {
-			// A circuit sees for itself that its time is over; it may have been opened
-			// for longer by other means.
+			// A circuit ends by its own timer, and may have been opened for longer
+			// since.
 			c.tellPaused(id, 0)
 		}
 		ended = append(ended, p.info(id))
@@ -220,8 +219,8 @@ func (c *Control) endPauses(by, verb string, end int64, ids ...pauseID) ([]wire.
 	})
 }
 
-// tellPaused tells what is paused until when it is: 0 is not (any more). It needs mu, so
-// that what is told last is the newest.
+// tellPaused sends a paused object until when it is paused, 0 for a resume. It needs
+// mu, so that the newest state is sent last.
 func (c *Control) tellPaused(id pauseID, until int64) {
 	switch id.kind {
 	case wire.PauseQueue:
@@ -240,13 +239,13 @@ func (c *Control) tellPaused(id pauseID, until int64) {
 	}
 }
 
-// HoldKey pauses a fairness key that has failed too often, until a time (Unix ns)
-// or, with math.MaxInt64, until it is resumed. It never blocks.
+// HoldKey pauses a fairness key that has failed too often, until a time (Unix ns) or,
+// with math.MaxInt64, until a resume. It never blocks.
 func (c *Control) HoldKey(queue, key string, until int64) {
 	c.setPause(pauseID{wire.PauseKey, queue, key}, until, byMaxFailures, byMaxFailures)
 }
 
-// ForgetPauses ends the pauses of queues that are deleted, and of their keys.
+// ForgetPauses ends the pauses of deleted queues and of their keys.
 func (c *Control) ForgetPauses(queues ...string) {
 	gone := c.pausesOf(func(id pauseID) bool { return slices.ContainsFunc(queues, id.concerns) })
 	ids := slices.SortedFunc(maps.Keys(gone), comparePauses)
@@ -274,7 +273,7 @@ func (c *Control) pauseEvent(typ, by string, i wire.PauseInfo) {
 	c.opt.Event(typ, i.Name, e)
 }
 
-// checkPaused refuses what cannot be paused.
+// checkPaused refuses objects that cannot be paused.
 func (c *Control) checkPaused(req *wire.PauseRequest) *wire.Error {
 	queue := req.Queue
 	switch req.Kind {

@@ -10,17 +10,17 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// KeyWarnings says of the limits of throttle keys, in sentences, which of them no queue can
-// reach by its headers, and where two headers of a queue make one key: as far as they are
-// about a queue with these settings, which need not be in force yet.
+// KeyWarnings returns sentences about throttle limits that no queue can reach by its
+// headers, and about two headers of a queue that make the same key, as far as they
+// concern a queue with these settings. The settings need not be in force yet.
 func (c *Control) KeyWarnings(settings wire.QueueSettings) []string {
 	about := "queue " + settings.Name + ":"
 	return slices.DeleteFunc(c.keyWarnings(nil, settings), func(line string) bool { return !strings.HasPrefix(line, about) })
 }
 
-// keyWarnings is KeyWarnings of all queues, with these settings in place of those in force,
-// and with the limits of a plan, nil: none. In a cluster no node knows the queues of all, and
-// nothing is said.
+// keyWarnings returns the warnings of all queues, with the declared settings in place of
+// the ones in force, and with the limits of a plan unless it is nil. In a cluster no node
+// knows all queues, so there are no warnings.
 func (c *Control) keyWarnings(p *plan, declared ...wire.QueueSettings) []string {
 	if c.opt.Node != "" {
 		return nil
@@ -40,7 +40,7 @@ func (c *Control) keyWarnings(p *plan, declared ...wire.QueueSettings) []string 
 	return keyWarnings(slices.Compact(limits), sorted)
 }
 
-// headerQueue is a queue whose throttle keys come from headers.
+// headerQueue is a queue with throttle keys from headers.
 type headerQueue struct {
 	name      string
 	templates []wire.KeyTemplate
@@ -83,7 +83,7 @@ func keyWarnings(limits []string, settings []wire.QueueSettings) (lines []string
 	return lines
 }
 
-// unreached says that no queue makes keys of a limit, and how one could.
+// unreached warns of a limit whose keys no queue makes, and shows how one could.
 func unreached(limit, key string, prefix bool, queues []headerQueue) (lines []string) {
 	name, isName := strings.CutSuffix(key, ":")
 	for i := range queues {
@@ -101,8 +101,8 @@ func unreached(limit, key string, prefix bool, queues []headerQueue) (lines []st
 	return []string{fmt.Sprintf("throttle %s: no queue gives its messages such a key by throttle_headers; only calls of the guard can use its limit", limit)}
 }
 
-// collisions says which of the limits a message can be under by another header than the one
-// that is meant.
+// collisions warns of limits that apply to a message by another header than the intended
+// one.
 func (q *headerQueue) collisions(limits []string) (lines []string) {
 	for i := range q.templates {
 		for j := range q.templates[:i] {

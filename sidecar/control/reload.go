@@ -14,7 +14,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// applied is a configuration in force. It never changes.
+// applied is a configuration in force. It is immutable.
 type applied struct {
 	config config.Config
 	rules  *rules.Rules
@@ -24,7 +24,7 @@ type applied struct {
 // plan is a configuration that can be applied.
 type plan struct{ next applied }
 
-// plan finds whatever would keep a configuration from being applied. It changes
+// plan finds everything that would keep a configuration from being applied. It changes
 // nothing.
 func (c *Control) plan(next config.Config) (*plan, error) {
 	if err := next.Validate(); err != nil {
@@ -38,7 +38,7 @@ func (c *Control) plan(next config.Config) (*plan, error) {
 	return newPlan(next)
 }
 
-// newPlan is Control.plan for a configuration whose values and queues are checked.
+// newPlan makes a plan of a configuration whose values and queues have been checked.
 func newPlan(next config.Config) (*plan, error) {
 	compiled, err := rules.Compile(next.RetryPolicies, next.ErrorRules)
 	if err != nil {
@@ -59,8 +59,8 @@ func newPlan(next config.Config) (*plan, error) {
 	return p, nil
 }
 
-// declare adds what a table says, and that it does not say the rest. zeros are the
-// settings that are 0, not unsaid.
+// declare adds the settings of a table, and marks the settings that it does not have as
+// unset. zeros are settings whose value is 0.
 func (p *plan) declare(kind, key string, table limits, zeros ...string) {
 	for s := range settingsOf(kind) {
 		text := s.show(&table)
@@ -71,8 +71,8 @@ func (p *plan) declare(kind, key string, table limits, zeros ...string) {
 	}
 }
 
-// putInForce makes the settings of a plan count, all or none of them, and returns
-// what that changes of the runtime configuration.
+// putInForce applies all settings of a plan or none, and returns the changes of the
+// runtime configuration.
 func (c *Control) putInForce(p *plan) ([]change, *wire.Error) {
 	if err := c.noteDefaults(&p.next.config.CircuitDefaults); err != nil {
 		return nil, err
@@ -88,8 +88,8 @@ func (c *Control) putInForce(p *plan) ([]change, *wire.Error) {
 	return changes, nil
 }
 
-// differing returns those values of a plan that mean something else than what is in force:
-// 10 for 10.0 is no change.
+// differing returns the values of a plan that mean something else than the values in
+// force: 10.0 is the same as 10.
 func (c *Control) differing(p *plan) map[string]*string {
 	next := make(map[string]*string, len(p.next.values))
 	for key, value := range p.next.values {
@@ -101,9 +101,9 @@ func (c *Control) differing(p *plan) map[string]*string {
 	return next
 }
 
-// setBy returns who has set what is in force of a throttle or circuit key: wire.SetByFile if
-// all of it is as the key's table says, wire.SetByOperator if any of it was set at run time,
-// or "" if nothing is set.
+// setBy returns the source of the settings in force of a throttle or circuit key:
+// wire.SetByFile if all of them are as in the key's table, wire.SetByOperator if any was
+// set at run time, or "" if none is set.
 func (c *Control) setBy(kind, key string) string {
 	declared := c.applied.Load().values
 	by := ""
@@ -127,7 +127,7 @@ func throttlesFirst(changes []change) {
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(kind(b), kind(a)) })
 }
 
-// line is a change of a setting as people read it.
+// line describes a change of a setting.
 func (ch change) line() string {
 	key, s := splitSetting(ch.key)
 	var old, next any
@@ -140,7 +140,7 @@ func (ch change) line() string {
 	return config.Line(s.kind, key, config.FieldChange(s.name, old, next))
 }
 
-// Start puts a configuration that is valid in force, before the queues start.
+// Start applies a valid configuration before the queues start.
 func (c *Control) Start(cfg config.Config) error {
 	p, err := newPlan(cfg)
 	if err != nil {
@@ -164,7 +164,7 @@ func (c *Control) Start(cfg config.Config) error {
 	return nil
 }
 
-// DeclareMissing makes those queues of the configuration in force that do not exist, as
+// DeclareMissing creates the queues of the configuration in force that do not exist, as
 // far as it can.
 func (c *Control) DeclareMissing(ctx context.Context) error {
 	var errs []error
@@ -179,7 +179,7 @@ func (c *Control) DeclareMissing(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// DeclareQueues brings the queues of the configuration about that Start was given.
+// DeclareQueues creates or updates the queues of the configuration given to Start.
 func (c *Control) DeclareQueues(ctx context.Context) error {
 	for _, settings := range c.running.Queues {
 		had, err := c.opt.Queues.Declare(ctx, settings)
@@ -193,9 +193,8 @@ func (c *Control) DeclareQueues(ctx context.Context) error {
 	return nil
 }
 
-// apply puts a plan in force and says what has changed, a line for each. Its
-// settings are one write, before which nothing has changed; the queues come after
-// it, one by one. It needs applying.
+// apply applies a plan and returns a line for each change. Its settings are one write,
+// before which nothing has changed; the queues follow one by one. It needs applying.
 func (c *Control) apply(ctx context.Context, p *plan) ([]string, *wire.Error) {
 	old := c.applied.Load()
 	changes, err := c.putInForce(p)
@@ -265,7 +264,7 @@ func (c *Control) ReloadDryRun() (wire.ReloadReply, *wire.Error) {
 	return wire.ReloadReply{DryRun: true, Changes: fitting(lines, c.opt.MaxPayload()/2)}, nil
 }
 
-// readPlan reads the configuration file and plans what it says.
+// readPlan reads the configuration file and makes a plan of it.
 func (c *Control) readPlan() (*plan, *wire.Error) {
 	read := c.running.Reload
 	if read == nil {
@@ -282,7 +281,8 @@ func (c *Control) readPlan() (*plan, *wire.Error) {
 	return p, nil
 }
 
-// reloadWarnings says what a reload by a plan leaves as it is, and what its rules lack.
+// reloadWarnings describes what a reload by this plan does not change, and what its rules
+// lack.
 func (c *Control) reloadWarnings(p *plan) []string {
 	var lines []string
 	for _, key := range config.RestartKeys(&c.running, &p.next.config) {
@@ -291,8 +291,7 @@ func (c *Control) reloadWarnings(p *plan) []string {
 	return slices.Concat(lines, c.lostPolicies(p), c.keyWarnings(p, p.next.config.Queues...))
 }
 
-// lostPolicies names the queues whose retry_policy is not in the file of a plan, in
-// sentences.
+// lostPolicies returns a sentence for each queue whose retry_policy the plan does not have.
 func (c *Control) lostPolicies(p *plan) []string {
 	var lines []string
 	for _, q := range c.opt.Queues.Settings() {
@@ -304,8 +303,8 @@ func (c *Control) lostPolicies(p *plan) []string {
 	return lines
 }
 
-// fitting returns as many lines as fit into so many bytes of JSON, and says how many
-// are left out.
+// fitting returns as many lines as fit into room bytes of JSON, and the number of lines
+// that it leaves out.
 func fitting(lines []string, room int64) []string {
 	fit := make([]string, 0, len(lines))
 	room -= 100 // for the last line

@@ -11,8 +11,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// savedGates is what a clean stop leaves of the gates, and what the start found of
-// it.
+// savedGates is the state of the gates that a clean stop stores and the next start reads.
 type savedGates struct {
 	At    int64 `json:"at"` // Unix ns
 	Parts int   `json:"parts"`
@@ -22,12 +21,12 @@ type savedGates struct {
 	found  bool     // there is a whole one: the last stop was a clean one
 }
 
-// gatePartBytes is about how large a part is; the store takes values up to
+// gatePartBytes is the approximate size of a part. The store takes values up to
 // store.MaxHeaderBytes, and one gate has at most some 64 KiB.
 const gatePartBytes = 256 << 10
 
-// gatePartV1 begins a part: states as throttle.AppendState writes them follow. A part
-// of before is JSON, an array of throttle.State.
+// gatePartV1 begins a part; states in the format of throttle.AppendState follow. A part of
+// an older version is JSON, an array of throttle.State.
 const gatePartV1 = 1
 
 // gatePartsPerWrite bounds one commit.
@@ -35,7 +34,7 @@ const gatePartsPerWrite = 64
 
 func gatePart(n int) string { return fmt.Sprintf("%s/%08d", stateGates, n) }
 
-// readGates collects what a clean stop has left. What is not whole does not count.
+// readGates reads the state that a clean stop has stored. An incomplete one does not count.
 func readGates(kept []store.Entry) (savedGates, error) {
 	var g savedGates
 	texts := make(map[string]string)
@@ -61,7 +60,7 @@ func readGates(kept []store.Entry) (savedGates, error) {
 	return g, nil
 }
 
-// readGatePart appends the states of a part, which was saved at a time.
+// readGatePart appends the states of a part that was saved at a time.
 func readGatePart(states []throttle.State, text string, at int64) ([]throttle.State, error) {
 	if strings.HasPrefix(text, string(rune(gatePartV1))) {
 		return throttle.ReadStates(states, text[1:], at)
@@ -76,8 +75,7 @@ func readGatePart(states []throttle.State, text string, at int64) ([]throttle.St
 	return append(states, part...), nil
 }
 
-// saveGates keeps the states of gates in several writes, the last of which makes the
-// others count.
+// saveGates stores the states of gates in several writes. The last write makes them valid.
 func saveGates(kv KV, states []throttle.State, now int64) error {
 	var kept Batch
 	part, parts := []byte{gatePartV1}, 0

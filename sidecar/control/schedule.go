@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// schedule ends overrides and pauses at their time, and has calls looked at, between begin
-// and stop. Its methods may be called from any goroutine, with the locks of overrides,
-// pauses and calls held.
+// schedule ends overrides and pauses at their time and triggers lowerCalls, between begin
+// and stop. Its methods are safe for concurrent use, and may be called with the locks of
+// overrides, pauses and calls held.
 type schedule struct {
 	now func() int64 // Unix ns; as fast as the timers
-	// end is called without a lock for each key whose time has come. It looks itself
+	// end is called without a lock for each key whose time has come. It checks
 	// whether that is still so.
 	end     func(key string, now int64)
 	running sync.WaitGroup // timers, from being set until their function has returned
@@ -28,7 +28,7 @@ func (sc *schedule) begin() {
 	sc.mu.timers = make(map[string]*time.Timer)
 }
 
-// set has key end at time at instead of when it was to end before; with 0 and
+// set schedules the end of a key at a time and replaces its earlier time. With 0 or
 // math.MaxInt64 it does not end by itself.
 func (sc *schedule) set(key string, at int64) {
 	sc.mu.Lock()
@@ -52,7 +52,7 @@ func (sc *schedule) drop(key string) {
 	delete(sc.mu.timers, key)
 }
 
-// stop ends the schedule and waits for what it is doing.
+// stop ends the schedule and waits for calls of end.
 func (sc *schedule) stop() {
 	sc.mu.Lock()
 	for key := range sc.mu.timers {

@@ -13,9 +13,10 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// setTimes are when what is set for throttle and circuit keys was changed last, by the
-// file or at run time: of filas that share a key the newest one's counts. It is kept on
-// disk, since a start changes nothing. Only a fila that shares anything notes it.
+// setTimes are the times at which the settings of throttle and circuit keys were changed
+// last, by the file or at run time. Among filas that share a key, the latest change wins.
+// The times are stored, since a start is no change. Only a fila that shares anything
+// records them.
 type setTimes struct {
 	mu sync.Mutex
 	at map[string]int64 // Unix ns by <kind>:<key>
@@ -36,7 +37,7 @@ func (c *setTimes) put(key, text string) {
 	}
 }
 
-// learn takes over when another node of a cluster has changed something.
+// learn takes over a time that another node of a cluster has recorded.
 func (c *setTimes) learn(state string, newest func(key string) (string, bool, bool)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,8 +46,8 @@ func (c *setTimes) learn(state string, newest func(key string) (string, bool, bo
 	}
 }
 
-// note has a key changed at a time, in memory and in what is to be kept. A change is newer
-// than the one before, whichever node's clock that went by.
+// note records a change of a key at a time, in memory and in kept. A change is always later
+// than the one before, whatever the clocks of the nodes say.
 func (c *setTimes) note(kept *Batch, kind, key string, at int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +56,7 @@ func (c *setTimes) note(kept *Batch, kind, key string, at int64) {
 	kept.put(stateChanged+kind+":"+key, strconv.FormatInt(at, 10))
 }
 
-// forget drops what is noted of keys with a prefix, and returns the last of the times.
+// forget drops the times of keys with a prefix, and returns the latest of them.
 func (c *setTimes) forget(kept *Batch, kind, prefix string) (last int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,14 +76,14 @@ func (c *setTimes) of(kind, key string) int64 {
 	return c.at[kind+":"+key]
 }
 
-// noteChanged notes that what is set for a key is changed now.
+// noteChanged records that the settings of a key change now.
 func (c *Control) noteChanged(kept *Batch, kind, key string) {
 	if c.opt.Share != nil {
 		c.setTimes.note(kept, kind, key, c.opt.Now())
 	}
 }
 
-// noteChanges is noteChanged for the keys of settings.
+// noteChanges is noteChanged for the keys of changed settings.
 func (c *Control) noteChanges(kept *Batch, changes []change) {
 	noted := make(map[string]bool)
 	for _, ch := range changes {
@@ -93,16 +94,16 @@ func (c *Control) noteChanges(kept *Batch, changes []change) {
 	}
 }
 
-// kindCircuitDefaults is that of set times of [circuit_defaults], whose key says what was
-// set: the node, which has a file of its own, a slash and the limits.
+// kindCircuitDefaults is the kind of the set times of [circuit_defaults]. Their key is the
+// node, since each node has its own file, a slash and the limits.
 const kindCircuitDefaults = "circuit_defaults"
 
 func (c *Control) defaultsKey(l *config.CircuitLimits) string {
 	return fmt.Sprintf("%s/%d,%d,%d,%d", c.opt.Node, l.Threshold, l.CooldownMs, l.HalfOpenMaxCalls, l.HalfOpenSuccesses)
 }
 
-// noteDefaults notes that [circuit_defaults] are others than before. Those of fila count
-// as never set as long as there were no others.
+// noteDefaults records a change of [circuit_defaults]. Built-in defaults count as never set
+// until they have been changed once.
 func (c *Control) noteDefaults(l *config.CircuitLimits) *wire.Error {
 	key := c.defaultsKey(l)
 	if c.opt.Share == nil || c.setTimes.of(kindCircuitDefaults, key) != 0 {
@@ -118,8 +119,8 @@ func (c *Control) noteDefaults(l *config.CircuitLimits) *wire.Error {
 	return outcome(<-c.opt.KV.Write(kept))
 }
 
-// ThrottleSetAt is when the limits in force of a throttle key were set here (Unix ns),
-// by itself or a prefix; 0: not known.
+// ThrottleSetAt returns when the limits in force of a throttle key were set here (Unix ns),
+// for the key or its prefix; 0: not known.
 func (c *Control) ThrottleSetAt(key string) int64 {
 	c.throttles.mu.Lock()
 	from := c.limiting(key).key

@@ -20,25 +20,24 @@ const (
 	kindWeight   = "weight"   // weight:<queue>:<fairness key>
 )
 
-// limits are what the settings of a throttle or circuit key say; what is zero is not
-// set.
+// limits are the settings of a throttle or circuit key. A zero field is not set.
 type limits struct {
 	throttle.Limits
 	config.CircuitLimits
 }
 
-// setting is the last part of keys of the runtime configuration, a field of tables
-// and of requests.
+// setting is the last part of a key of the runtime configuration. Tables and requests have
+// a field of the same name.
 type setting struct {
 	kind, name string
-	allowed    string // what its values are, in words
-	// read makes what a text says count; the empty text is that it is not set. It
-	// reports false, and changes nothing, for any other text that is no value.
+	allowed    string // describes the valid values
+	// read sets a value from its text; the empty text unsets it. For an invalid text
+	// it changes nothing and returns false.
 	read func(into *limits, text string) bool
-	show func(from *limits) string // as read takes it; "" if it is not set
+	show func(from *limits) string // the text for read; "" if it is not set
 }
 
-// settings are all of them, those of a kind in the order of refusals and lists.
+// settings has all settings. Within a kind they are in the order of refusals and lists.
 var settings = append([]setting{
 	{
 		kind: kindThrottle, name: "rate",
@@ -67,7 +66,7 @@ func ofCircuits() (settings []setting) {
 	return settings
 }
 
-// whole is a number from low to high that is kept in so many parts of its unit.
+// whole is a setting with whole numbers from low to high of a unit, each stored as `parts`.
 func whole(kind, name, unit string, low, high, parts int64, at func(*limits) *int64) setting {
 	return number(kind, name, fmt.Sprintf("a whole number of %s from %d to %d", unit, low, high),
 		func(text string) (int64, bool) {
@@ -77,7 +76,7 @@ func whole(kind, name, unit string, low, high, parts int64, at func(*limits) *in
 		func(n int64) string { return strconv.FormatInt(n/parts, 10) }, at)
 }
 
-// number is a setting that is kept as a whole number.
+// number is a setting that is stored as a whole number.
 func number(kind, name, allowed string, parse func(string) (int64, bool), format func(int64) string, at func(*limits) *int64) setting {
 	return setting{
 		kind: kind, name: name, allowed: allowed,
@@ -97,7 +96,7 @@ func number(kind, name, allowed string, parse func(string) (int64, bool), format
 	}
 }
 
-// settingsOf iterates over the settings of a kind of key.
+// settingsOf iterates over the settings of a kind.
 func settingsOf(kind string) iter.Seq[*setting] {
 	return func(yield func(*setting) bool) {
 		for i := range settings {
@@ -108,17 +107,17 @@ func settingsOf(kind string) iter.Seq[*setting] {
 	}
 }
 
-// key is the key of a setting in the runtime configuration.
+// key returns the key of a setting in the runtime configuration.
 func (s *setting) key(of string) string { return s.kind + ":" + of + ":" + s.name }
 
-// canonical is the one text of those that mean the same.
+// canonical returns the one text for all texts with the same meaning.
 func (s *setting) canonical(text string) (string, bool) {
 	var l limits
 	ok := text != "" && s.read(&l, text)
 	return s.show(&l), ok
 }
 
-// same reports whether two texts mean the same.
+// same reports whether two texts have the same meaning.
 func (s *setting) same(a, b string) bool {
 	first, ok := s.canonical(a)
 	second, alsoOK := s.canonical(b)
@@ -145,8 +144,8 @@ func rateText(r throttle.Rate) string {
 	return r.String()
 }
 
-// parseThousandths reads a decimal number with up to three digits after the point,
-// without rounding.
+// parseThousandths parses a decimal number with up to three digits after the point, without
+// rounding.
 func parseThousandths(s string, low, high int64) (int64, bool) {
 	digits, decimals, point := strings.Cut(s, ".")
 	if digits == "" || len(decimals) > 3 || point && decimals == "" {
@@ -155,7 +154,7 @@ func parseThousandths(s string, low, high int64) (int64, bool) {
 	return parseWhole(digits+decimals+"000"[len(decimals):], low, high)
 }
 
-// parseWhole reads a number that is written in digits alone; 0 if it is none.
+// parseWhole parses a number of digits only. It returns 0 if text is no such number.
 func parseWhole(s string, low, high int64) (int64, bool) {
 	n, err := strconv.ParseUint(s, 10, 63)
 	if err != nil || int64(n) < low || int64(n) > high {
@@ -164,8 +163,8 @@ func parseWhole(s string, low, high int64) (int64, bool) {
 	return int64(n), true
 }
 
-// splitSetting takes `throttle:<key>:<setting>` and `circuit:<key>:<setting>` apart.
-// Keys may have colons, settings have none. s is nil for other keys.
+// splitSetting splits `throttle:<key>:<setting>` or `circuit:<key>:<setting>`. Keys may have
+// colons, settings have none. s is nil for other keys.
 func splitSetting(text string) (key string, s *setting) {
 	kind, rest, _ := strings.Cut(text, ":")
 	if cut := strings.LastIndexByte(rest, ':'); cut > 0 {
@@ -178,15 +177,15 @@ func splitSetting(text string) (key string, s *setting) {
 	return "", nil
 }
 
-// splitWeight takes `weight:<queue>:<fairness key>` apart. Queue names have no
-// colon, fairness keys may.
+// splitWeight splits `weight:<queue>:<fairness key>`. Queue names have no colon, fairness
+// keys may.
 func splitWeight(text string) (queue, key string, ok bool) {
 	rest, ok := strings.CutPrefix(text, kindWeight+":")
 	queue, key, colon := strings.Cut(rest, ":")
 	return queue, key, ok && colon && queue != "" && key != ""
 }
 
-// parseWeight reads a weight from 1 to 1,000,000 and returns it in thousandths.
+// parseWeight parses a weight from 1 to 1,000,000 and returns it in thousandths.
 func parseWeight(text string) (uint32, bool) {
 	w, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(w >= 1 && w <= throttle.MaxCost/throttle.One) {
@@ -195,8 +194,8 @@ func parseWeight(text string) (uint32, bool) {
 	return uint32(w*throttle.One + 0.5), true
 }
 
-// checkMeaning refuses a value that a key with a meaning cannot have. Other keys
-// mean what hooks make of them.
+// checkMeaning refuses invalid values of keys with a meaning. Other keys mean what hooks make
+// of them.
 func checkMeaning(key, value string) *wire.Error {
 	kind, _, _ := strings.Cut(key, ":")
 	switch kind {

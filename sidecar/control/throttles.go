@@ -14,15 +14,14 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// throttles decides what the limits of a throttle key are. From above:
+// throttles computes the limits of throttle keys, from these sources in descending priority:
 //
-//   - an override (throttle-set with for_ms), limit by limit, over
-//   - the runtime configuration throttle:<key>:<limit>, over
-//   - if nothing of that limits anything: the same of the longest prefix, a key that
-//     ends in '*'.
+//   - an override (throttle-set with for_ms), limit by limit;
+//   - the runtime configuration throttle:<key>:<limit>;
+//   - if neither limits anything: both of them for the longest prefix, a key that ends
+//     in '*'.
 //
-// What it decides is in gates. After every change the limits are worked out afresh
-// from what is set, under mu.
+// gates has the result. After every change the limits are computed from the sources, under mu.
 type throttles struct {
 	gates   *throttle.Gates
 	start   throttle.Start // how the gates began
@@ -35,14 +34,14 @@ type throttles struct {
 	}
 }
 
-// isPrefix reports whether a throttle key stands for all that begin alike.
+// isPrefix reports whether a throttle key stands for all keys with a prefix.
 func isPrefix(key string) (prefix string, ok bool) { return strings.CutSuffix(key, "*") }
 
-// overrideKey is how the audit log and events name an override.
+// overrideKey returns the name of an override in the audit log and in events.
 func overrideKey(key string) string { return kindThrottle + ":" + key + ":override" }
 
-// startThrottles makes the gates with their limits, and puts back what the last
-// process has left: their state and overrides.
+// startThrottles makes the gates with their limits, and restores their state and the
+// overrides of the process before.
 func (c *Control) startThrottles(kept []store.Entry, now int64) {
 	t := &c.throttles
 	saved, err := readGates(kept)
@@ -50,10 +49,10 @@ func (c *Control) startThrottles(kept []store.Entry, now int64) {
 		c.opt.Log.Error("the state of the gates is lost; they begin as after a crash", "error", err)
 	}
 	c.opening.Delete = append(c.opening.Delete, saved.keys...)
-	// Limits hold over a crash, whatever it takes: what was used before it is not
-	// known, so all of it counts as used. A window of a day that began to fill just
-	// before the crash must not admit its limit again, and so admits nothing for a
-	// day; whoever knows better sets a short window for a moment (docs/gates.md).
+	// Limits hold across a crash: the usage before it is unknown, so all of it counts
+	// as used. A window of a day that began to fill just before the crash must not
+	// admit its limit again, so it admits nothing for a day. An operator who knows
+	// better sets a short window for a moment (docs/gates.md).
 	t.start = throttle.Start{Crashed: !c.shared() && !saved.found && hadLimits(kept), WindowHold: throttle.MaxWindow}
 	t.startAt = now
 	t.gates = throttle.New(t.start, now)
@@ -73,17 +72,16 @@ func (c *Control) startThrottles(kept []store.Entry, now int64) {
 	t.gates.Restore(saved.states, now)
 }
 
-// hadLimits reports whether an earlier process has limited anything. Without limits
-// there is nothing that a crash could have made to be exceeded; so a store from
-// before there were any begins like a new one.
+// hadLimits reports whether an earlier process has limited anything. Without limits a crash
+// cannot have made fila exceed one, so such a store begins like a new one.
 func hadLimits(kept []store.Entry) bool {
 	return slices.ContainsFunc(kept, func(e store.Entry) bool {
 		return strings.HasPrefix(e.Key, kindThrottle+":") || strings.HasPrefix(e.Key, stateOverride)
 	})
 }
 
-// restoreOverrides takes over the overrides that are kept. Those that have ended
-// while nobody was there are deleted when the process has started. It needs mu.
+// restoreOverrides restores the stored overrides. The ones that are over are deleted once the
+// process has started. It needs mu.
 func (c *Control) restoreOverrides(kept []store.Entry, now int64) {
 	c.throttles.mu.overrides = make(map[string]*override)
 	for _, e := range kept {
@@ -104,7 +102,7 @@ func (c *Control) restoreOverrides(kept []store.Entry, now int64) {
 	}
 }
 
-// ownLimits is what is set for a throttle key or prefix.
+// ownLimits are the limits of a throttle key or prefix itself.
 type ownLimits struct {
 	key      string
 	lasting  throttle.Limits // by the runtime configuration
@@ -112,14 +110,14 @@ type ownLimits struct {
 	inForce  throttle.Limits // both; some of it may have no effect
 }
 
-// own returns what is set for key itself. It needs mu.
+// own returns the limits of key itself. It needs mu.
 func (c *Control) own(key string) ownLimits {
 	lasting, o := c.values.throttle(key), c.throttles.mu.overrides[key]
 	return ownLimits{key, lasting, o, o.over(lasting)}
 }
 
-// limiting returns what limits key: what is set for itself or, unless that limits
-// anything, for the longest prefix. It needs mu.
+// limiting returns the limits that apply to key: its own or, if they limit nothing, the ones
+// of its longest prefix. It needs mu.
 func (c *Control) limiting(key string) ownLimits {
 	own := c.own(key)
 	if complete(own.inForce) != (throttle.Limits{}) {
@@ -133,8 +131,8 @@ func (c *Control) limiting(key string) ownLimits {
 	return own
 }
 
-// applyLimits makes what is set for key its limits, with mu held, and returns whom to
-// wake. A key for which anything is set is listed.
+// applyLimits gives the gates the limits of key, and returns the waiters to notify. A key with
+// any setting is listed. It needs mu.
 func (c *Control) applyLimits(key string) []*throttle.Wait {
 	t, now := &c.throttles, c.opt.Now()
 	own := c.own(key)
@@ -158,7 +156,7 @@ func (c *Control) applyLimits(key string) []*throttle.Wait {
 	return wake
 }
 
-// refreshThrottle makes what is set for key its limits, at once.
+// refreshThrottle applies the limits of key now.
 func (c *Control) refreshThrottle(key string) {
 	c.throttles.mu.Lock()
 	wake := c.applyLimits(key)
@@ -166,15 +164,15 @@ func (c *Control) refreshThrottle(key string) {
 	Tell(wake)
 }
 
-// Tell tells those who wait for gates that it is their turn.
+// Tell notifies the owners of waits that they have the turn.
 func Tell(waits []*throttle.Wait) {
 	for _, w := range waits {
 		w.Owner.(interface{ GateOpened(g *throttle.Gate) }).GateOpened(w.Gate())
 	}
 }
 
-// setOverride sets limits for a time, instead of an earlier override. If compares
-// with what is in force.
+// setOverride sets limits for a time and replaces an earlier override. If compares with the
+// limits in force.
 func (c *Control) setOverride(req wire.ThrottleSetRequest, o *override) *wire.Error {
 	t := &c.throttles
 	o.Until = c.opt.Now() + req.ForMs*int64(time.Millisecond)
@@ -242,10 +240,10 @@ func (c *Control) LimitsOf(key string) (limits wire.ThrottleLimits, setBy string
 	return limits, setBy
 }
 
-// setByPrefix says that the limits of a prefix, which by has set, are those of a key.
+// setByPrefix returns the source of limits of a prefix that `by` has set.
 func setByPrefix(prefix, by string) string { return "prefix " + wire.ShowKey(prefix) + ", " + by }
 
-// expect compares what a request expects with what is set.
+// expect compares the If of a request with the limits that are set.
 func expect(req wire.ThrottleSetRequest, now throttle.Limits) *wire.Error {
 	if req.If == nil {
 		return nil
@@ -264,8 +262,8 @@ func expect(req wire.ThrottleSetRequest, now throttle.Limits) *wire.Error {
 	return nil
 }
 
-// warnDeclared says that the configuration file will undo a change of a throttle or
-// circuit key.
+// warnDeclared warns that the configuration file will undo a change of a throttle or circuit
+// key.
 func (c *Control) warnDeclared(kind, key string) {
 	file := &c.applied.Load().config
 	if kind == kindThrottle && slices.ContainsFunc(file.Throttles, func(t config.ThrottleTable) bool { return t.Key == key }) ||
@@ -291,7 +289,7 @@ func (c *Control) ThrottleSet(req wire.ThrottleSetRequest) (wire.ThrottleInfo, *
 	return info, nil
 }
 
-// setLimits changes what the runtime configuration says. If compares with that.
+// setLimits changes the runtime configuration. If compares with it.
 func (c *Control) setLimits(req wire.ThrottleSetRequest, texts map[string]string) *wire.Error {
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
 		next := make(map[string]*string)
@@ -387,14 +385,14 @@ func (c *Control) ThrottleList(req wire.KeyListRequest) wire.ThrottleList {
 	}
 }
 
-// throttleInfo describes a throttle key. It reports false if nothing is set for it,
-// no prefix limits it and it has no gate.
+// throttleInfo describes a throttle key. It reports false if the key has no settings, no
+// prefix with limits and no gate.
 func (c *Control) throttleInfo(key string) (wire.ThrottleInfo, bool) {
 	state, gate, _ := c.throttles.gates.Look(key, c.opt.Now())
 	return c.describe(key, state, gate)
 }
 
-// describe is throttleInfo for a key whose gate, if there is one, looks like state.
+// describe is throttleInfo for a key whose gate, if there is one, has this state.
 func (c *Control) describe(key string, state throttle.Info, gate bool) (wire.ThrottleInfo, bool) {
 	info, known := c.throttleSource(key)
 	beginning, prefix := isPrefix(key)
@@ -426,7 +424,7 @@ func (c *Control) describe(key string, state throttle.Info, gate bool) (wire.Thr
 	return info, known
 }
 
-// throttleSource fills in the limits of a key and where they come from.
+// throttleSource returns the limits of a key and their source.
 func (c *Control) throttleSource(key string) (info wire.ThrottleInfo, known bool) {
 	c.throttles.mu.Lock()
 	defer c.throttles.mu.Unlock()
@@ -449,7 +447,7 @@ func (c *Control) throttleSource(key string) (info wire.ThrottleInfo, known bool
 	return info, info.Source != wire.SetByNobody
 }
 
-// unused is what the gate of a key would be like if there were one.
+// unused returns the state that a new gate of a key would have.
 func (t *throttles) unused(key string, now int64) throttle.Info {
 	gates := throttle.New(t.start, t.startAt)
 	if _, err := gates.SetLimits(key, t.gates.Limits(key), now, nil); err != nil {

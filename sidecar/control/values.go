@@ -17,11 +17,11 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// values is the runtime configuration: the texts that operators and the
-// configuration file set and hooks read. What it holds is on disk.
+// values is the runtime configuration: texts that operators and the configuration file set and
+// hooks read. All of it is on disk.
 type values struct {
-	// Holds one while there is an edit, disk included. It is no mutex, since in a bubble of
-	// testing/synctest no time passes while somebody waits for one.
+	// editing holds one element during an edit, including the write. It is no mutex,
+	// since in a bubble of testing/synctest no time passes while a goroutine waits for one.
 	editing chan struct{}
 
 	mu struct {
@@ -31,13 +31,13 @@ type values struct {
 	}
 }
 
-// change is a key with its values before and after a change; nil is not set.
+// change is a key with its values before and after a change; nil: not set.
 type change struct {
 	key      string
 	old, new *string
 }
 
-// newValues takes the runtime configuration out of what is kept.
+// newValues reads the runtime configuration from the stored entries.
 func newValues(kept []store.Entry, log *slog.Logger) *values {
 	v := &values{editing: make(chan struct{}, 1)}
 	v.mu.texts = make(map[string]string, len(kept))
@@ -63,8 +63,7 @@ func (v *values) Get(key string) (string, bool) {
 	return text, ok
 }
 
-// limits returns what the settings of a kind set, on top of base, for the keys for
-// which they set anything.
+// limits returns the settings of a kind on top of base, for the keys with any such setting.
 func (v *values) limits(kind string, base limits) map[string]limits {
 	found := make(map[string]limits)
 	v.mu.RLock()
@@ -90,7 +89,7 @@ func (v *values) throttles() []string {
 	return slices.Collect(maps.Keys(v.limits(kindThrottle, limits{})))
 }
 
-// throttle returns what is set for a throttle key or prefix.
+// throttle returns the limits of a throttle key or prefix.
 func (v *values) throttle(key string) throttle.Limits {
 	var l limits
 	v.mu.RLock()
@@ -101,7 +100,7 @@ func (v *values) throttle(key string) throttle.Limits {
 	return l.Limits
 }
 
-// list returns the entries that a page is about, in the order of their keys.
+// list returns a page of entries in the order of their keys.
 func (v *values) list(req wire.KeyListRequest) wire.ConfigList {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -113,16 +112,15 @@ func (v *values) list(req wire.KeyListRequest) wire.ConfigList {
 	return list
 }
 
-// all returns the entries whose key starts with prefix, in the order of their keys.
+// all returns the entries with a prefix in the order of their keys.
 func (v *values) all(prefix string) []wire.ConfigEntry {
 	return v.list(wire.KeyListRequest{Prefix: prefix, Limit: math.MaxInt}).Entries
 }
 
-// edit gives keys the values that decide returns, all or none of them; those whose
-// value is nil are deleted. No other edit comes between, here or at another node: then
-// decide is asked again. write gets what changes, in the order of the keys, with the
-// entries for it, to hand them on; it is called even if that is nothing. edit returns the
-// same when it is in force.
+// edit sets the keys that decide returns, all or none of them; nil deletes a key. No other edit
+// comes in between, here or at another node: then edit calls decide again. write gets the
+// changes in the order of the keys and the entries to store, even if there are none. edit
+// returns the changes once they are in force.
 func (v *values) edit(
 	decide func() (map[string]*string, *wire.Error), write func(Batch, []change) <-chan error,
 ) ([]change, *wire.Error) {
@@ -131,14 +129,13 @@ func (v *values) edit(
 		if !errors.Is(err, ErrChanged) {
 			return changes, cmp.Or(werr, outcome(err))
 		}
-		time.Sleep(rand.N(editPause)) // what the other node has done is on its way
+		time.Sleep(rand.N(editPause)) // the other node's change is on its way
 	}
 	return nil, wire.OutcomeUnknown()
 }
 
 const (
-	// With so many tries an edit takes some ten seconds while others change the same keys
-	// all the time.
+	// 200 tries take some ten seconds while other nodes keep changing the same keys.
 	editTries = 200
 	editPause = 100 * time.Millisecond
 )
@@ -169,7 +166,7 @@ func (v *values) tryEdit(
 	return changes, nil, nil
 }
 
-// changes returns what differs between next, of which nil deletes, and what is kept, in the
+// changes returns the difference between next, where nil deletes, and the present values, in the
 // order of the keys.
 func (v *values) changes(next map[string]*string) []change {
 	var changes []change
@@ -185,7 +182,7 @@ func (v *values) changes(next map[string]*string) []change {
 	return changes
 }
 
-// put makes changes of what is on disk.
+// put applies changes that are on disk.
 func (v *values) put(changes []change) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -200,7 +197,7 @@ func (v *values) put(changes []change) {
 	}
 }
 
-// learn takes over what is kept now under keys, and returns what that changes.
+// learn takes over the newest values under keys, and returns the changes.
 func (v *values) learn(keys []string, newest func(key string) (string, bool, bool)) []change {
 	v.editing <- struct{}{}
 	defer func() { <-v.editing }()
