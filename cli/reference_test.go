@@ -125,7 +125,8 @@ func writeCommand(b *strings.Builder, cmd *cobra.Command, group string, common [
 	if !cmd.HasAvailableSubCommands() {
 		title = strings.TrimSuffix(cmd.UseLine(), " [flags]")
 	}
-	fmt.Fprintf(b, "\n## %s\n\n%s\n", title, text)
+	text = strings.ReplaceAll("\n"+text, "\n  ", "\n    ") // a table in columns is a block of code
+	fmt.Fprintf(b, "\n## %s\n%s\n", title, text)
 	if cmd.HasAvailableSubCommands() {
 		return
 	}

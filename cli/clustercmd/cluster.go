@@ -131,7 +131,7 @@ itself.`,
 			return fmt.Sprintf("node %s hands over %s; `fila cluster status` shows when it is done\n", terminal.Clean(r.Node), terminal.Plural(int64(r.Shards), "shard"))
 		}),
 	}
-	cmd.Flags().BoolVar(&cancel, "cancel", false, "have it take shards again")
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "let the node take shards again")
 	return cmd
 }
 

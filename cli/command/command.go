@@ -119,7 +119,7 @@ const keyPrefix = "[KEY-PREFIX]"
 
 // prefixFlag makes --prefix say the same as the argument of a list of keys.
 func prefixFlag(cmd *cobra.Command) {
-	prefix := cmd.Flags().String("prefix", "", "as KEY-PREFIX")
+	prefix := cmd.Flags().String("prefix", "", "only keys that begin with this `text`")
 	CompleteFlag(cmd, "prefix", func(cmd *cobra.Command, _ []string, text string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return cmd.ValidArgsFunction(cmd, nil, text)
 	})

@@ -26,10 +26,9 @@ the destination, open the circuit: its messages wait in their queues without los
 attempts until the cooldown is over. Then fila delivers a few as probes, and their
 success closes the circuit.`,
 	}, circuitKeys, newCircuitListCommand(env), newCircuitShowCommand(env), newCircuitOpenCommand(env),
-		circuitCommand(env, "close", "Close a circuit now", `Close a circuit now: its messages go, and it counts failures in a row from 0.
-Failures that max_failures counts still count.`, (*client.Client).CircuitClose),
-		circuitCommand(env, "reset", "Close a circuit and forget all its failures", `Close a circuit now and forget its failures, those that max_failures counts
-among them.`, (*client.Client).CircuitReset))
+		circuitCommand(env, "close", "Close a circuit now", `Close a circuit now: its messages go, and failures in a row count from 0. Failures for
+max_failures still count.`, (*client.Client).CircuitClose),
+		circuitCommand(env, "reset", "Close a circuit and forget all its failures", `Close a circuit now and forget all its failures, including those for max_failures.`, (*client.Client).CircuitReset))
 }
 
 func newCircuitListCommand(env *command.Env) *cobra.Command {
@@ -69,8 +68,8 @@ func newCircuitShowCommand(env *command.Env) *cobra.Command {
 
 func newCircuitOpenCommand(env *command.Env) *cobra.Command {
 	var forMs terminal.Millis
-	cmd := circuitCommand(env, "open", "Open a circuit by hand", `Open a circuit by hand: fila delivers none of its messages until the time of --for is
-over, or until the circuit is closed by hand. What is in flight goes on.`,
+	cmd := circuitCommand(env, "open", "Open a circuit by hand", `Open a circuit by hand: fila delivers none of its messages for the time of --for, or
+until the circuit is closed by hand. Deliveries under way continue.`,
 		func(c *client.Client, ctx context.Context, key string) (client.CircuitInfo, error) {
 			return c.CircuitOpen(ctx, key, int64(forMs))
 		})

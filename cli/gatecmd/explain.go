@@ -53,7 +53,7 @@ never was, the exit code is 4.`,
 func newExplainKeyCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:               "key QUEUE KEY",
-		Short:             "Explain what a fairness key of a queue gets, and what holds it back",
+		Short:             "Explain what a fairness key of a queue gets, and what blocks it",
 		Example:           `  fila explain key orders acme`,
 		ValidArgsFunction: env.Complete(command.QueueNames, command.FairnessKeys),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedKey, error) {

@@ -55,8 +55,8 @@ the permit.`,
 		}, func(list client.GuardPermitList, _ []string) string { return showPermits(env, &list) }),
 	}
 	flags.add(cmd)
-	cmd.Flags().IntVar(&ask.Limit, "limit", wire.DefaultListLimit, "how many are listed at most, 1 to 1000")
-	cmd.Flags().StringVar(&ask.After, "after", "", "go on after the permit with this `id`")
+	cmd.Flags().IntVar(&ask.Limit, "limit", wire.DefaultListLimit, "list at most this many, 1 to 1000")
+	cmd.Flags().StringVar(&ask.After, "after", "", "continue after the permit with this `id`")
 	return cmd
 }
 

@@ -196,9 +196,8 @@ func throttleCommand(env *command.Env, name, short, long string, aliases []strin
 }
 
 func newThrottleClearCommand(env *command.Env) *cobra.Command {
-	cmd := throttleCommand(env, "clear", "Take all limits of a throttle key away", `Remove all limits of a throttle key, an override included. Messages that wait for the
-key can go. Where a prefix covers the key, it has the limits of the prefix from then
-on.`,
+	cmd := throttleCommand(env, "clear", "Remove all limits of a throttle key", `Remove all limits of a throttle key, also an override; its blocked messages can go. If a
+prefix covers the key, the limits of the prefix apply.`,
 		[]string{"delete", "rm"}, (*client.Client).ThrottleClear)
 	cmd.Example = `  fila throttle clear stripe
   fila throttle clear 'tenant:*'`

@@ -70,7 +70,7 @@ is
   edit          gives one message other headers or another payload
 
 --dry-run counts the messages that match, and those that the job would leave. On a
-terminal delete and cancel print this first, and ask, without --yes.`,
+terminal delete and cancel print this first, and ask, unless --yes is given.`,
 		Example: `  fila job create orders redrive --error-code timeout --rate 500
   fila job create orders.dlq delete --error-contains "card declined" --died-after 2h --dry-run
   fila job create orders move --to slow --key acme --why "they asked for it"

@@ -115,7 +115,7 @@ func newMessageRunNowCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run-now ID",
 		Short: "End the delay of a message",
-		Long: `End a message's delay or wait for a retry. Pauses, gates and the order of its key
+		Long: `End the delay of a message, or its wait for a retry. Pauses, gates and the order of its key
 still apply. A message in flight is refused (exit code 5).`,
 		Example: "  fila message run-now " + exampleID,
 	}

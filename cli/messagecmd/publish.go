@@ -59,7 +59,7 @@ can be published. Flags are for all messages, and a line's header replaces a fla
 Many messages are sent without waiting for each confirmation. The last line counts
 them. The first refused message ends the command, and the error has its line number.
 If fila refuses for now (429, 503), the command waits as told, up to an hour, and
-retries, without --no-retry; a single message is not retried. After an interrupt it
+retries, unless --no-retry is given; a single message is not retried. After an interrupt it
 sends no more and waits for confirmations.`,
 		Example: `  fila publish orders '{"id":1}' -H tenant=acme
   fila publish orders --delay 10m --dedupe-id order-1 < order.json

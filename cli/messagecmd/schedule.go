@@ -162,7 +162,7 @@ func newScheduleDeleteCommand(env *command.Env) *cobra.Command {
 		ValidArgsFunction: env.Complete(command.QueueNames, scheduleNames),
 		Short:             "Delete a schedule; the messages that it has made stay",
 		Long: `Delete a schedule and its message, and print them. On a terminal the command shows
-them first, and asks, without --yes.`,
+them first, and asks, unless --yes is given.`,
 		Example: "  fila schedule delete orders nightly",
 	}
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ScheduleInfo, error) {

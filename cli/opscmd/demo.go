@@ -68,9 +68,9 @@ long each tenant's messages wait.
 blocks its messages when the first has seen it fail, exactly %d probes go, and then all
 go again.
 
---cluster starts three cluster nodes, kills the owner of a queue under load for %d
-seconds, and counts: who took over, how long nothing was confirmed, and that all
-confirmed messages are delivered.
+--cluster starts three cluster nodes, kills the owner of a queue under load (%d seconds),
+and counts: who took over, how long nothing was confirmed, and that all confirmed
+messages are delivered.
 
 --incident is for you: a bad release of the workers makes %d dead letters of three causes,
 and fila and the workers run until an interrupt, so that you can sort them out with the

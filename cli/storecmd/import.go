@@ -60,7 +60,7 @@ deliveries under way, and delivers their messages again when their leases end.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "the export; - or nothing is standard input (`file`)")
+	cmd.Flags().StringVar(&from, "from", "", "the export `file` (default standard input, also -)")
 	return cmd
 }
 
