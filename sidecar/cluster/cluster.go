@@ -20,47 +20,46 @@ import (
 )
 
 var (
-	// ErrSameName is told by [Cluster.Conflict] when an older process runs under the
-	// name of this node.
+	// ErrSameName is sent by [Cluster.Conflict] when an older process runs under the name of
+	// this node.
 	ErrSameName = errors.New("another process is this node of the cluster")
-	// ErrHandedOver is why a shard is lost that was handed over.
+	// ErrHandedOver is the reason for losing a shard that was handed over.
 	ErrHandedOver = ownership.ErrHandedOver
 )
 
-// Seen is what a replica knows of its log.
+// Seen is what a replica has seen of its log.
 type Seen = replog.Seen
 
-// Replica is a node's copy of a shard. It follows the log by itself, but while a Store
-// of it is open. [Replog] makes one.
+// Replica is this node's copy of a shard. It follows the log, except while a Store of it is
+// open. [Replog] makes one.
 type Replica interface {
 	// Seen does not block.
 	Seen() Seen
-	// Ended has an element when an owner has resigned since the last one was taken. The
-	// Cluster alone listens.
+	// Ended receives a value when an owner has resigned since the last receive. Only the
+	// Cluster receives from it.
 	Ended() <-chan struct{}
-	// Promote makes this node the owner if nothing has come since seen, and returns when
-	// all that lies before is applied. Afterwards the caller closes the store.
+	// Promote makes this node the owner if nothing has come after seen, and returns when
+	// everything before is applied. Then the caller has to close the store.
 	Promote(ctx context.Context, seen Seen) (Store, error)
 }
 
-// Store is what an owner writes to: a [*replog.Store] where the replica is one of
-// Replog.
+// Store is the store of an owned shard, a [*replog.Store] for a replica of Replog.
 type Store interface {
 	Epoch() uint64
-	// Owns reports whether the last acked write was sent within d; it does not block.
+	// Owns reports whether the last acked write was sent within d. It does not block.
 	Owns(d time.Duration) bool
 	// Resign writes the last record of the epoch.
 	Resign(ctx context.Context, to string) error
-	// SetFormat says which format of records all nodes read, replog.Format or less.
+	// SetFormat sets the format of records that all nodes read, at most replog.Format.
 	SetFormat(format int)
-	// Failed is closed when the store has ended by itself, for the reason Err.
+	// Failed is closed when the store has failed, with the error Err.
 	Failed() <-chan struct{}
 	Err() error
-	// Close ends the store. Its replica follows again.
+	// Close closes the store. Its replica follows the log again.
 	Close() error
 }
 
-// Replog makes a Replica of the one that follows a stream.
+// Replog makes a Replica of a replog.Replica.
 func Replog(r *replog.Replica) Replica { return replica{r} }
 
 type replica struct{ *replog.Replica }
@@ -69,30 +68,28 @@ type replica struct{ *replog.Replica }
 func (r replica) Promote(ctx context.Context, seen Seen) (Store, error) {
 	st, err := r.Replica.Promote(ctx, seen)
 	if err != nil {
-		return nil, err // and no nil of another type
+		return nil, err // a nil *replog.Store would not be a nil Store
 	}
 	return st, nil
 }
 
-// Shards are what this node serves of the cluster.
+// Shards serves the shards that this node owns.
 type Shards interface {
-	// Own starts the machines of a shard and serves it. After an error nothing of it
-	// runs.
+	// Own starts the machines of a shard and serves it. After an error nothing of it runs.
 	Own(shard int, st Store) error
-	// Fence stops deliveries and answers of a shard, or lets them go on. It does not
-	// block.
+	// Fence stops or resumes the deliveries and answers of a shard. It does not block.
 	Fence(shard int, on bool)
-	// Drain prepares a shard for a handover: it takes nothing new, and what it has
-	// promised is written. It ends with ctx, and the handover goes on all the same.
+	// Drain prepares a shard for a handover: it accepts nothing new and writes everything. It
+	// ends with ctx; the handover goes on after an error, too.
 	Drain(ctx context.Context, shard int) error
-	// Lose stops the machines of a shard that Own has started, without writing.
+	// Lose stops the machines of a shard without writing. Own has started them.
 	Lose(shard int, why error)
 }
 
-// Detail is what the owner of a shard says about its log in the status.
+// Detail is what the status shows of the log of an owned shard.
 type Detail struct {
 	LogBytes   int64
-	SnapshotAt time.Time // zero: there is none
+	SnapshotAt time.Time // zero: there is no snapshot
 }
 
 // Options of a [Cluster].
@@ -103,50 +100,49 @@ type Options struct {
 	Node     string
 	Version  string
 	Shards   int
-	Failover time.Duration // silence of a log before its owner is replaced; 0: 2.5 s
+	Failover time.Duration // an owner whose log has been silent for so long is replaced; 0: 2.5 s
 	Serve    Shards
 	Replicas []Replica // by shard
 	Event    func(typ, tail string, e wire.Event)
-	Detail   func(shard int) Detail // may be nil; it does not block
+	Detail   func(shard int) Detail // it does not block; may be nil
 }
 
-// MinFailover is the shortest failover: an owner that is well writes every 500 ms, and
-// is fenced after four fifths.
+// MinFailover is the shortest failover: a healthy owner writes every 500 ms and is fenced after
+// four fifths of the failover.
 const MinFailover = 1500 * time.Millisecond
 
-// Times that need no setting.
+// Intervals and timeouts.
 const (
-	turnEvery     = 25 * time.Millisecond
-	lookEvery     = int64(250 * time.Millisecond) // at members and balance
+	stepInterval  = 25 * time.Millisecond
+	checkInterval = int64(250 * time.Millisecond) // for members and balance
 	pingTimeout   = 300 * time.Millisecond
 	orderTimeout  = 2 * time.Second
 	flushTimeout  = 5 * time.Second
 	drainTimeout  = 5 * time.Second
 	resignTimeout = 2 * time.Second
-	// promoteTimeout is long: what lies in the log before the own record is applied in
-	// it.
+	// promoteTimeout includes applying what lies in the log before the epoch record.
 	promoteTimeout = time.Minute
 )
 
-// place is a shard of the cluster at this node. The turn alone changes it, under the
-// mutex of the Cluster.
-type place struct {
+// localShard is a shard at this node. Only the stepping goroutine changes it, under the mutex of the
+// Cluster.
+type localShard struct {
 	number  int
 	machine *ownership.Machine
 	replica Replica
-	store   Store // nil: this node is not promoted
+	store   Store // nil: this node has not been promoted
 	behind  ownership.Behind
-	late    int64 // how far behind it is
-	rank    int
-	hand    *ownership.Move // what has been asked of it
-	leaving time.Time       // its handover began; of actions
+	late    int64           // how far behind the replica is, in ns
+	rank    int             // candidates that campaign before this node
+	hand    *ownership.Move // requested handover
+	leaving time.Time       // start of the handover; used by actions
 }
 
-// outcome is what became of an action.
+// outcome is the outcome of an action.
 type outcome struct {
-	p    *place
+	p    *localShard
 	done ownership.Done
-	st   Store // of a promotion
+	st   Store // of Promote
 }
 
 // Cluster is a node of a cluster.
@@ -157,33 +153,33 @@ type Cluster struct {
 	self     string // incarnation
 	began    time.Time
 
-	ctx      context.Context // of what actions wait for
+	ctx      context.Context // canceled when actions must not wait any more
 	cancel   context.CancelFunc
-	outcomes chan outcome // has room for one of each shard
+	outcomes chan outcome // has room for one outcome per shard
 	wake     chan struct{}
 	conflict chan error
 	stop     chan struct{}  // closed by Shutdown
-	ended    chan struct{}  // closed by the turn
-	actions  sync.WaitGroup // and listeners
+	ended    chan struct{}  // closed when run ends
+	actions  sync.WaitGroup // actions and listeners
 	subs     []*nats.Subscription
 	counts   struct{ takeovers, planned, fenced, handovers, handoverNs atomic.Int64 }
 
 	mu struct {
 		sync.Mutex
-		places   []*place
-		members  *ownership.Members
-		mover    *ownership.Mover
-		draining bool
-		leaving  bool
-		looked   int64           // at members and balance
-		format   int             // of records, that all members read
-		told     int64           // when the last news was told
-		news     bool            // something has changed that others should know at once
-		moving   *ownership.Move // that was told
+		local     []*localShard
+		members   *ownership.Members
+		mover     *ownership.Mover
+		draining  bool
+		leaving   bool
+		checked   int64           // last check of members and balance
+		format    int             // of records, read by all members
+		announced int64           // last announcement
+		news      bool            // announce at once
+		moving    *ownership.Move // announced move
 	}
 }
 
-// New returns a node that does nothing yet.
+// New returns a node that has not joined the cluster.
 func New(o Options) (*Cluster, error) {
 	if o.Failover == 0 {
 		o.Failover = time.Duration(ownership.DefaultSilence)
@@ -207,21 +203,21 @@ func New(o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// FenceAfter is how far back the sending of the last acked write of an owner may lie: a
-// shard whose [Store.Owns] says false for it neither delivers nor answers.
+// FenceAfter is how long ago the last acked write of an owner may have been sent. A shard for
+// which [Store.Owns] returns false neither delivers nor answers.
 func (c *Cluster) FenceAfter() time.Duration { return time.Duration(c.config.Fence()) }
 
-// Conflict tells [ErrSameName]: this process has to end.
+// Conflict sends [ErrSameName]: this process has to end.
 func (c *Cluster) Conflict() <-chan error { return c.conflict }
 
-// now is the time that package ownership knows.
+// now is the clock of package ownership.
 func (c *Cluster) now() int64 { return int64(time.Since(c.began)) }
 
-// Start joins the cluster: from here on this node takes shards over.
+// Start joins the cluster. From now on this node takes over shards.
 func (c *Cluster) Start(ctx context.Context) error {
 	now := c.now()
-	for number, r := range c.Replicas { // nobody else knows of c yet
-		c.mu.places = append(c.mu.places, &place{number: number, replica: r, machine: ownership.NewMachine(c.config, now)})
+	for number, r := range c.Replicas { // c is not shared yet, so no lock is needed
+		c.mu.local = append(c.mu.local, &localShard{number: number, replica: r, machine: ownership.NewMachine(c.config, now)})
 	}
 	for subject, handle := range map[string]nats.MsgHandler{
 		c.subjects.members(): c.onNews, c.subjects.ping(c.Node): c.onPing, c.subjects.order(c.Node): c.onOrder,
@@ -244,8 +240,8 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return nil
 }
 
-// Shutdown hands all shards over and leaves the cluster. When ctx is over, what is not
-// handed over by then is left to whoever is first. It is called once, after Start.
+// Shutdown hands over all shards and leaves the cluster. When ctx ends, shards that are left are
+// released to any other node. It is called once, after Start.
 func (c *Cluster) Shutdown(ctx context.Context) {
 	c.mu.Lock()
 	c.mu.leaving, c.mu.news = true, true
@@ -254,18 +250,18 @@ func (c *Cluster) Shutdown(ctx context.Context) {
 	for c.busy() && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-time.After(turnEvery):
+		case <-time.After(stepInterval):
 		}
 	}
 	c.cancel()
-	c.giveUp()
+	c.releaseAll()
 }
 
-// busy reports whether a shard is owned, or about to be, or about to be lost.
+// busy reports whether a shard is owned, being promoted or being lost.
 func (c *Cluster) busy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, p := range c.mu.places {
+	for _, p := range c.mu.local {
 		if p.machine.State() >= ownership.Promoting {
 			return true
 		}
@@ -273,17 +269,17 @@ func (c *Cluster) busy() bool {
 	return false
 }
 
-// giveUp ends the turn and all that it has begun, and what is still owned.
-func (c *Cluster) giveUp() {
+// releaseAll stops stepping, waits for all actions, and releases shards that are still owned.
+func (c *Cluster) releaseAll() {
 	close(c.stop)
 	<-c.ended
 	c.actions.Wait()
-	over := make(map[*place]outcome)
+	over := make(map[*localShard]outcome)
 	for len(c.outcomes) > 0 {
 		o := <-c.outcomes
 		over[o.p] = o
 	}
-	for _, p := range c.mu.places {
+	for _, p := range c.mu.local {
 		o, last := over[p]
 		st, started := p.store, p.machine.Started()
 		switch p.machine.State() {
@@ -292,20 +288,20 @@ func (c *Cluster) giveUp() {
 		case ownership.Starting:
 			started = last && o.done.Err == nil
 		case ownership.Losing:
-			continue // it is done
+			continue // the action has lost it
 		}
-		c.actions.Go(func() { // a store waits for its log for a while
+		c.actions.Go(func() { // closing a store may wait for its log
 			if started {
 				c.Serve.Lose(p.number, errEnds)
 			}
 			if st != nil {
-				c.letGo(p.number, st)
+				c.resignToAny(p.number, st)
 				c.close(p.number, st)
 			}
 		})
 	}
 	c.actions.Wait()
-	c.tell(true)
+	c.announce(true)
 	for _, sub := range c.subs {
 		if err := sub.Unsubscribe(); err != nil {
 			c.Log.Debug("unsubscribe", "subject", sub.Subject, "error", err)
@@ -318,12 +314,12 @@ func (c *Cluster) giveUp() {
 	}
 }
 
-// errEnds is why shards are lost that could not be handed over in time.
+// errEnds is the reason for losing shards that could not be handed over in time.
 var errEnds = errors.New("this node ends")
 
-// letGo has anybody go on with a shard at once that there was no time to hand over. One that
-// has another owner already, or is left to somebody, is no error.
-func (c *Cluster) letGo(shard int, st Store) {
+// resignToAny lets any other node take over a shard at once. It is no error if the shard has another
+// owner or has been resigned already.
+func (c *Cluster) resignToAny(shard int, st Store) {
 	ctx, cancel := context.WithTimeout(context.Background(), resignTimeout)
 	defer cancel()
 	if err := st.Resign(ctx, ""); err != nil && !errors.Is(err, store.ErrFenced) {
@@ -337,7 +333,7 @@ func (c *Cluster) close(shard int, st Store) {
 	}
 }
 
-// nudge has the turn run now.
+// nudge lets run make a step now.
 func (c *Cluster) nudge() {
 	select {
 	case c.wake <- struct{}{}:
@@ -345,8 +341,7 @@ func (c *Cluster) nudge() {
 	}
 }
 
-// listen has the turn run when the owner of a shard resigns, which nobody serves from
-// then on.
+// listen lets run make a step when the owner of a shard has resigned.
 func (c *Cluster) listen(r Replica) {
 	for {
 		select {
@@ -358,10 +353,10 @@ func (c *Cluster) listen(r Replica) {
 	}
 }
 
-// run is the turn.
+// run makes the steps.
 func (c *Cluster) run() {
 	defer close(c.ended)
-	tick := time.NewTicker(turnEvery)
+	tick := time.NewTicker(stepInterval)
 	defer tick.Stop()
 	for {
 		var o *outcome
@@ -373,22 +368,22 @@ func (c *Cluster) run() {
 		case over := <-c.outcomes:
 			o = &over
 		}
-		c.turn(o)
+		c.step(o)
 	}
 }
 
-// todo is an action of a place.
+// todo is an action of a shard.
 type todo struct {
-	p *place
+	p *localShard
 	ownership.Action
 }
 
-// turn steps all machines, looks at the members, and has done what follows.
-func (c *Cluster) turn(o *outcome) {
+// step steps all machines, checks the members, and starts the actions.
+func (c *Cluster) step(o *outcome) {
 	c.mu.Lock()
 	now := c.now()
 	var all []todo
-	for _, p := range c.mu.places {
+	for _, p := range c.mu.local {
 		var done *ownership.Done
 		if o != nil && o.p == p {
 			done = &o.done
@@ -403,26 +398,26 @@ func (c *Cluster) turn(o *outcome) {
 		c.changed(p, before)
 	}
 	var changes []ownership.Change
-	if now-c.mu.looked >= lookEvery || c.mu.news || o != nil {
-		c.mu.looked = now
-		changes = c.look(now)
+	if now-c.mu.checked >= checkInterval || c.mu.news || o != nil {
+		c.mu.checked = now
+		changes = c.checkMembers(now)
 	}
-	speak := c.mu.news || now-c.mu.told >= ownership.AnnounceEvery
+	speak := c.mu.news || now-c.mu.announced >= ownership.AnnounceEvery
 	if speak {
-		c.mu.told, c.mu.news = now, false
+		c.mu.announced, c.mu.news = now, false
 	}
 	c.mu.Unlock()
 	for _, a := range all {
 		c.do(a)
 	}
 	if speak {
-		c.tell(false)
+		c.announce(false)
 	}
 	c.report(changes)
 }
 
-// input is what is known of a place. mu is held.
-func (c *Cluster) input(now int64, p *place, done *ownership.Done) ownership.Input {
+// input returns the input of a machine. Its caller holds mu.
+func (c *Cluster) input(now int64, p *localShard, done *ownership.Done) ownership.Input {
 	in := ownership.Input{Rank: p.rank, Leaving: c.mu.leaving, Done: done}
 	if p.store == nil {
 		seen := p.replica.Seen()
@@ -446,8 +441,8 @@ func (c *Cluster) input(now int64, p *place, done *ownership.Done) ownership.Inp
 	return in
 }
 
-// changed follows a machine's change of state. mu is held.
-func (c *Cluster) changed(p *place, before ownership.State) {
+// changed handles a state change of a machine. Its caller holds mu.
+func (c *Cluster) changed(p *localShard, before ownership.State) {
 	after := p.machine.State()
 	if after == before {
 		return
@@ -463,15 +458,15 @@ func (c *Cluster) changed(p *place, before ownership.State) {
 	}
 }
 
-// look lets time pass for the members, and begins the next handover. mu is held.
-func (c *Cluster) look(now int64) []ownership.Change {
+// checkMembers updates the members and starts the next handover. Its caller holds mu.
+func (c *Cluster) checkMembers(now int64) []ownership.Change {
 	changes := c.mu.members.Tick(now)
 	if format := c.mu.members.Format(replog.Format); format != c.mu.format {
 		c.mu.format = format
 		c.Log.Info("the nodes of the cluster read another format of records than before", "format", format, "newest", replog.Format)
 	}
 	here := ownership.Here{Owned: make([]bool, c.Shards), Draining: c.mu.draining, Leaving: c.mu.leaving}
-	for _, p := range c.mu.places {
+	for _, p := range c.mu.local {
 		seen := p.machine.Over()
 		if p.store != nil {
 			p.store.SetFormat(c.mu.format)
@@ -488,16 +483,16 @@ func (c *Cluster) look(now int64) []ownership.Change {
 		}
 	}
 	if move, ok := c.mu.mover.Next(now, c.mu.members, here); ok {
-		c.mu.places[move.Shard].hand = &move
+		c.mu.local[move.Shard].hand = &move
 		c.nudge()
 	}
-	if told := c.mu.mover.Telling(); (told == nil) != (c.mu.moving == nil) || told != nil && *told != *c.mu.moving {
-		c.mu.moving, c.mu.news = told, true
+	if announced := c.mu.mover.Telling(); (announced == nil) != (c.mu.moving == nil) || announced != nil && *announced != *c.mu.moving {
+		c.mu.moving, c.mu.news = announced, true
 	}
 	return changes
 }
 
-// do carries out an action.
+// do carries out an action, in a goroutine if it may take long.
 func (c *Cluster) do(a todo) {
 	shard, log := a.p.number, c.Log.With("shard", a.p.number)
 	switch a.Do {
@@ -520,13 +515,14 @@ func (c *Cluster) do(a todo) {
 	}
 }
 
-func (c *Cluster) stateOf(p *place) ownership.State {
+func (c *Cluster) stateOf(p *localShard) ownership.State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return p.machine.State()
 }
 
-// carryOut does what takes time. The store of the place does not change meanwhile.
+// carryOut carries out an action that may take long. The store of the shard does not change
+// meanwhile.
 func (c *Cluster) carryOut(a todo, log *slog.Logger) (done ownership.Done, st Store) {
 	shard := a.p.number
 	switch a.Do {
@@ -597,7 +593,7 @@ func (c *Cluster) event(typ string, shard int, data map[string]any) {
 	c.Event(typ, strconv.Itoa(shard), wire.Event{Data: data})
 }
 
-// report tells of members that have come or gone.
+// report reports members that have come or gone.
 func (c *Cluster) report(changes []ownership.Change) {
 	for _, ch := range changes {
 		if ch.Member.Node == c.Node {

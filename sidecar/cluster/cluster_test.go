@@ -12,8 +12,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Candidates of a log without room try ever more seldom, and when it has room again either
-// its owner goes on at once or, if that is gone, one of them takes over soon.
+// Candidates of a full log try ever more seldom. When it has room again, its owner goes on at once,
+// or one of them takes over soon.
 func TestCandidatesOfAFullLogBackOff(t *testing.T) {
 	for _, alive := range []bool{true, false} {
 		bubble(t, 1, func(t *testing.T, r *rig) {
@@ -50,7 +50,7 @@ func TestCandidatesOfAFullLogBackOff(t *testing.T) {
 	}
 }
 
-// Nodes that start share the shards, and each owner is told once.
+// Nodes that start share the shards, and each owner is announced once.
 func TestNodesShareTheShards(t *testing.T) {
 	bubble(t, 8, func(t *testing.T, r *rig) {
 		r.start("a")
@@ -76,7 +76,7 @@ func TestNodesShareTheShards(t *testing.T) {
 	})
 }
 
-// Three that start at once share from the beginning, more or less, and nothing flaps.
+// Three nodes that start at once share the shards roughly from the beginning, without flapping.
 func TestAStartOfAll(t *testing.T) {
 	bubble(t, 6, func(t *testing.T, r *rig) {
 		for _, n := range []string{"a", "b", "c"} {
@@ -94,8 +94,8 @@ func TestAStartOfAll(t *testing.T) {
 	})
 }
 
-// The shards of a node that is killed are taken over in 2.5 s and their turn, and told of
-// once; when it is back it gets its share again.
+// The shards of a killed node are taken over in 2.5 s plus rank, with one event each; when it is
+// back it gets its share again.
 func TestAKilledNode(t *testing.T) {
 	bubble(t, 6, func(t *testing.T, r *rig) {
 		for _, n := range []string{"a", "b", "c"} {
@@ -122,8 +122,8 @@ func TestAKilledNode(t *testing.T) {
 	})
 }
 
-// An owner that cannot write neither delivers nor answers after 2 s, keeps the shard for
-// 12 s since it answers, then is replaced, and follows.
+// An owner that cannot write stops delivering and answering after 2 s, keeps the shard for 12 s
+// since it answers, then is replaced and follows.
 func TestAnOwnerThatCannotWrite(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, r *rig) {
 		a := r.start("a")
@@ -135,7 +135,7 @@ func TestAnOwnerThatCannotWrite(t *testing.T) {
 		require.LessOrEqual(t, fenced, 2100*time.Millisecond)
 		r.pass(time.Second)
 		require.Len(t, r.told(wire.EventFenced), 1)
-		// It comes back in time.
+		// Its log is back in time.
 		a.set(func() { a.cut = false })
 		r.until(2*time.Second, "goes on", r.served)
 		require.Equal(t, []string{"own 0", "fence 0 true", "fence 0 false"}, a.calls)
@@ -151,10 +151,9 @@ func TestAnOwnerThatCannotWrite(t *testing.T) {
 	})
 }
 
-func (p *peer) state(shard int) ownership.State { return p.stateOf(p.Cluster.mu.places[shard]) }
+func (p *peer) state(shard int) ownership.State { return p.stateOf(p.Cluster.mu.local[shard]) }
 
-// Between the last record of an owner and the first of the one that it hands over to,
-// nobody waits for a turn.
+// Between the last record of an owner and the first of its successor nobody waits for a step.
 func TestAHandoverWaitsForNoTurn(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, r *rig) {
 		a := r.start("a")
@@ -172,7 +171,7 @@ func TestAHandoverWaitsForNoTurn(t *testing.T) {
 	})
 }
 
-// While a node of a version is there that reads an older format, owners write that one.
+// While a node reads only an older format, owners write that format.
 func TestOwnersWriteTheLowestFormat(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, r *rig) {
 		a := r.start("a")
@@ -186,7 +185,7 @@ func TestOwnersWriteTheLowestFormat(t *testing.T) {
 			return all
 		}
 		require.Equal(t, []int32{replog.Format, replog.Format}, format())
-		older := encode(map[string]any{"node": "old", "incarnation": "x", "version": "v0"}) // of before formats were told
+		older := encode(map[string]any{"node": "old", "incarnation": "x", "version": "v0"}) // without a format
 		for range 5 {
 			require.NoError(t, a.Conn.Publish(a.subjects.members(), older))
 			r.pass(time.Second)
@@ -204,7 +203,7 @@ func TestOwnersWriteTheLowestFormat(t *testing.T) {
 	})
 }
 
-// A node that has no time to hand over lets others go on at once all the same.
+// A node without time for a handover still lets others take over at once.
 func TestSIGTERMWithoutTime(t *testing.T) {
 	bubble(t, 4, func(t *testing.T, r *rig) {
 		a := r.start("a")
@@ -223,8 +222,7 @@ func TestSIGTERMWithoutTime(t *testing.T) {
 	})
 }
 
-// A node that ends hands over first, within fractions of a second each, and says
-// farewell.
+// A node that stops hands over first, within fractions of a second each, and announces its end.
 func TestSIGTERMHandsOver(t *testing.T) {
 	bubble(t, 4, func(t *testing.T, r *rig) {
 		a := r.start("a")
@@ -243,7 +241,7 @@ func TestSIGTERMHandsOver(t *testing.T) {
 		require.Equal(t, true, moved[0].Data["planned"])
 		require.Len(t, r.told(wire.EventMemberLeft), 1, "at once")
 
-		// The last one has nobody to hand over to, and does not wait for anybody.
+		// The last one has no successor and does not wait for one.
 		b, begin := r.nodes["b"], time.Now()
 		b.leave(20 * time.Second)
 		require.Less(t, time.Since(begin), 3*time.Second)
@@ -255,8 +253,8 @@ func TestSIGTERMHandsOver(t *testing.T) {
 	})
 }
 
-// A node that ends and cannot write gives up when its time is over, and a standby takes
-// over as from a dead one.
+// A node that stops and cannot write gives up when its time is over, and a standby takes over as
+// from a dead node.
 func TestShutdownIsBounded(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, r *rig) {
 		a := r.start("a")
@@ -272,7 +270,7 @@ func TestShutdownIsBounded(t *testing.T) {
 	})
 }
 
-// Stores that wait for their logs do so at once.
+// Stores that wait for their logs are closed at the same time.
 func TestShutdownOfManyShardsIsBounded(t *testing.T) {
 	bubble(t, 8, func(t *testing.T, r *rig) {
 		a := r.start("a")
@@ -369,8 +367,7 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// Of two processes under one name the younger one is told to end, and takes nothing from
-// the older one.
+// Of two processes with one name the younger one has to stop and takes nothing from the older one.
 func TestTwoOfOneName(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, r *rig) {
 		old := r.start("a")
@@ -380,7 +377,7 @@ func TestTwoOfOneName(t *testing.T) {
 		require.ErrorIs(t, <-young.Conflict(), ErrSameName)
 		require.Empty(t, old.Conflict())
 		require.Equal(t, uint64(1), r.logs[0].epoch)
-		r.nodes["old"], old.name = old, "old" // for the end
+		r.nodes["old"], old.name = old, "old" // for the end of the test
 	})
 }
 

@@ -1,28 +1,28 @@
-// Package cluster keeps each shard of a cluster at one node: it knows the members, takes
-// over what nobody serves, hands over what belongs elsewhere, and fences what cannot be
-// written. Package ownership decides; this one asks and does.
+// Package cluster keeps each shard of a cluster at one node. It tracks the members, takes over
+// shards that nobody serves, hands over shards that belong elsewhere, and fences shards that
+// cannot be written. Package ownership makes the decisions, this package carries them out.
 //
-//   - [Cluster] is a node of the cluster. It tells others of itself once a second, and
-//     steps one machine for each shard.
-//   - [Replica] and [Store] are what it needs of a shard's log: store/replog has both.
-//   - [Shards] is what it does to the shards of this node: start, fence, drain and end
-//     them.
+//   - [Cluster] is this node. It announces itself once a second and steps one machine per shard.
+//   - [Replica] and [Store] are a shard's log as the Cluster needs it; store/replog implements
+//     both.
+//   - [Shards] starts, fences, drains and ends the shards of this node.
 //
-// # Who calls what
+// # Goroutines
 //
-// One goroutine, the turn, steps all machines, every 25 ms, whenever an action is over,
-// and when an owner has resigned: nobody serves its shard then. Actions that may take long run in goroutines of their own, one for each shard at
-// a time. No method of Shards is called for one shard from two goroutines, but for
-// Fence, which is called by the turn, also while Drain runs.
+// One goroutine steps all machines: every 25 ms, when an action has ended, and when an owner has
+// resigned, since nobody serves its shard from then on. Actions that may take long run in
+// goroutines of their own, one per shard at a time. So the methods of Shards are not called
+// concurrently for one shard, except Fence, which the stepping goroutine calls, also during
+// Drain.
 //
-// The fence that Fence sets comes up to a turn late, and a process that stood still is
-// late by that. What must not be late asks [Store.Owns] itself, before each delivery and
-// answer, with [Cluster.FenceAfter].
+// A fence that is set by Fence comes up to a step late, and later in a process that stood still.
+// Deliveries and answers must not be late, so each of them asks [Store.Owns] with
+// [Cluster.FenceAfter].
 //
-// # Between nodes
+// # Messages between nodes
 //
-// Nodes talk on fila_node.<cluster>.> over core NATS, which nobody but fila may use:
-// member (news), ping.<node> (a candidate asks whether an owner is well) and
-// order.<node> (an operator drains a node). Whatever is lost there costs time, not
+// Nodes use core NATS subjects fila_node.<cluster>.>, for which nobody else may have
+// permissions: member (announcements), ping.<node> (a candidate asks whether an owner is well)
+// and order.<node> (an operator drains a node). Losing one of these messages costs time, not
 // safety.
 package cluster

@@ -13,11 +13,10 @@ import (
 	"github.com/filaq/fila/sidecar/cluster/ownership"
 )
 
-// presentWait is how long Present listens: nodes tell of themselves every second.
+// presentWait is how long Present listens; nodes announce themselves every second.
 const presentWait = 3 * time.Second
 
-// Present returns the nodes of a cluster that tell of themselves, sorted. It is for who is
-// no node.
+// Present returns the sorted names of the nodes that announce themselves. Its caller is no node.
 func Present(ctx context.Context, conn *nats.Conn, name string) ([]string, error) {
 	s, err := newSubjects(name, "observer")
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// served tells of the stores that a node serves.
+// served reports the stores that a node serves.
 type served struct{ owned chan *replog.Store }
 
 func (s served) Own(_ int, st Store) error { s.owned <- st.(*replog.Store); return nil }
@@ -28,8 +28,8 @@ func (served) Lose(_ int, why error)       {}
 
 func (served) Drain(context.Context, int) error { return nil }
 
-// TestWithAStream has two nodes with real replicas of one stream: what the first has
-// been confirmed, the second serves after a handover, and the first again after a death.
+// TestWithAStream has two nodes with real replicas of one stream: what the first confirms is there
+// after a handover to the second, and after its death at the first again.
 func TestWithAStream(t *testing.T) {
 	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir()})
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestWithAStream(t *testing.T) {
 	write(st, 2)
 
 	c := start("c")
-	b.Conn.Close() // as when it dies
+	b.Conn.Close() // as by a death
 	st = <-c.owned
 	require.Equal(t, uint64(3), st.Epoch())
 	require.Equal(t, 2, queues(st))

@@ -20,8 +20,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// rig is a cluster of nodes over one NATS server and a log for each shard that follows
-// the rules of epochs alone. It lives in a synctest bubble.
+// rig is a cluster of nodes over one NATS server, with a log per shard that only follows the rules
+// of epochs. It runs in a synctest bubble.
 type rig struct {
 	t      *testing.T
 	srv    *server.Server
@@ -29,7 +29,7 @@ type rig struct {
 	nodes  map[string]*peer
 	mu     sync.Mutex
 	events []wire.Event
-	both   []string // when two served at once
+	both   []string // violations: two nodes served at once
 }
 
 // logOf is the log of one shard.
@@ -41,14 +41,14 @@ type logOf struct {
 	ended bool
 	to    string
 	at    time.Time
-	tell  []chan struct{} // of the replicas, see Ended
-	left  time.Time       // when the last owner resigned
-	begun time.Time       // when the epoch began
-	full  bool            // it takes no record
-	tries int             // epoch records that it has not taken since
+	tell  []chan struct{} // Ended of the replicas
+	left  time.Time       // last resignation
+	begun time.Time       // start of the epoch
+	full  bool            // it takes no records
+	tries int             // epoch records refused since
 }
 
-// peer is a node, with the Shards that it serves.
+// peer is a node and its Shards.
 type peer struct {
 	*Cluster
 	r      *rig
@@ -56,8 +56,8 @@ type peer struct {
 	mu     sync.Mutex
 	cut    bool // from the logs
 	lag    uint64
-	broken error         // Own
-	linger time.Duration // of a store that is closed
+	broken error         // result of Own
+	linger time.Duration // time to close a store
 	runs   map[int]*fakeStore
 	fenced map[int]bool
 	calls  []string
@@ -117,7 +117,7 @@ func (r *rig) event(typ, tail string, e wire.Event) {
 	r.events = append(r.events, e)
 }
 
-// told takes the events of a type.
+// told removes and returns the events of a type.
 func (r *rig) told(typ string) (all []wire.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,7 +129,7 @@ func (r *rig) told(typ string) (all []wire.Event) {
 	return all
 }
 
-// kill ends a node without a word: its connection is gone, its turn stands still.
+// kill kills a node: its connection is gone and it makes no steps.
 func (p *peer) kill() {
 	if p.r.nodes[p.name] != p {
 		return
@@ -145,11 +145,11 @@ func (p *peer) kill() {
 	p.runs = nil
 	p.mu.Unlock()
 	for _, st := range runs {
-		_ = st.Close() // it waits for the beat, which asks whether the node is cut off
+		_ = st.Close() // it waits for the heartbeat, which checks the cut
 	}
 }
 
-// leave ends a node as SIGTERM does.
+// leave stops a node as SIGTERM does.
 func (p *peer) leave(within time.Duration) {
 	delete(p.r.nodes, p.name)
 	ctx, cancel := context.WithTimeout(p.r.t.Context(), within)
@@ -165,7 +165,6 @@ func (p *peer) note(format string, args ...any) {
 // site is what a node serves.
 type site struct{ *peer }
 
-// Own implements Shards.
 func (p site) Own(shard int, st Store) error {
 	time.Sleep(50 * time.Millisecond)
 	p.mu.Lock()
@@ -178,7 +177,6 @@ func (p site) Own(shard int, st Store) error {
 	return nil
 }
 
-// Fence implements Shards.
 func (p site) Fence(shard int, on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,7 +184,6 @@ func (p site) Fence(shard int, on bool) {
 	p.fenced[shard] = on
 }
 
-// Drain implements Shards.
 func (p site) Drain(ctx context.Context, shard int) error {
 	p.mu.Lock()
 	p.note("drain %d", shard)
@@ -199,7 +196,6 @@ func (p site) Drain(ctx context.Context, shard int) error {
 	}
 }
 
-// Lose implements Shards.
 func (p site) Lose(shard int, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,7 +203,7 @@ func (p site) Lose(shard int, why error) {
 	delete(p.runs, shard)
 }
 
-// serves reports whether the node delivers messages of a shard now.
+// serves reports whether the node delivers messages of a shard.
 func (p *peer) serves(shard int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -221,7 +217,7 @@ func (p *peer) set(fn func()) {
 	fn()
 }
 
-// owner is who serves a shard, "" if nobody does.
+// owner returns the node that serves a shard, or "".
 func (r *rig) owner(shard int) (owner string) {
 	for name, p := range r.nodes {
 		if p.serves(shard) {
@@ -234,7 +230,7 @@ func (r *rig) owner(shard int) (owner string) {
 	return owner
 }
 
-// pass lets time pass and sees that no two serve one shard.
+// pass lets time pass and checks that no two nodes serve one shard.
 func (r *rig) pass(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
@@ -244,7 +240,7 @@ func (r *rig) pass(d time.Duration) {
 	}
 }
 
-// until waits for a state, and returns how long it took.
+// until waits for a condition and returns how long it took.
 func (r *rig) until(atMost time.Duration, what string, is func() bool) time.Duration {
 	r.t.Helper()
 	begin := time.Now()
@@ -279,11 +275,10 @@ type fakeReplica struct {
 	log   *logOf
 	shard int
 	began time.Time
-	last  Seen // before it was cut off
+	last  Seen // before the cut
 	ended chan struct{}
 }
 
-// Ended implements Replica.
 func (f *fakeReplica) Ended() <-chan struct{} { return f.ended }
 
 func (f *fakeReplica) away() bool {
@@ -292,7 +287,6 @@ func (f *fakeReplica) away() bool {
 	return f.p.cut
 }
 
-// Seen implements Replica.
 func (f *fakeReplica) Seen() Seen {
 	if f.away() {
 		return f.last
@@ -316,7 +310,6 @@ func (f *fakeReplica) Seen() Seen {
 
 var errLost = errors.New("lost")
 
-// Promote implements Replica.
 func (f *fakeReplica) Promote(ctx context.Context, seen Seen) (Store, error) {
 	if f.away() {
 		<-ctx.Done()
@@ -340,7 +333,7 @@ func (f *fakeReplica) Promote(ctx context.Context, seen Seen) (Store, error) {
 	return st, nil
 }
 
-// fakeStore beats every 500 ms.
+// fakeStore sends a heartbeat every 500 ms.
 type fakeStore struct {
 	f      *fakeReplica
 	epoch  uint64

@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Status is what the nodes have told of themselves.
+// Status returns the state of the cluster as the nodes have announced it.
 func (c *Cluster) Status() wire.ClusterStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,26 +52,26 @@ func (c *Cluster) Status() wire.ClusterStatus {
 	return st
 }
 
-// Local is how the shards stand at this node.
+// Local returns the state of the shards at this node.
 func (c *Cluster) Local() []ownership.ShardNews {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := make([]ownership.ShardNews, len(c.mu.places))
-	for i, p := range c.mu.places {
+	all := make([]ownership.ShardNews, len(c.mu.local))
+	for i, p := range c.mu.local {
 		all[i] = c.shardNews(p)
 	}
 	return all
 }
 
-// Counts is what has happened at this node since its start.
+// Counts are counters since the start of this node.
 type Counts struct {
-	Takeovers, Planned int64 // shards that it has begun to own: after a failure, or a handover
-	Fenced             int64 // times that one of its shards fell silent
-	Handovers          int64 // by it
+	Takeovers, Planned int64 // shards that it took over: after a failure, or by a handover
+	Fenced             int64 // times that one of its shards was fenced
+	Handovers          int64 // shards that it handed over
 	HandoverTime       time.Duration
 }
 
-// Counts does not block.
+// Counts returns the counters. It does not block.
 func (c *Cluster) Counts() Counts {
 	n := &c.counts
 	return Counts{n.takeovers.Load(), n.planned.Load(), n.fenced.Load(), n.handovers.Load(), time.Duration(n.handoverNs.Load())}
@@ -84,8 +84,8 @@ func timestamp(ms int64) string {
 	return wire.Timestamp(ms * int64(time.Millisecond))
 }
 
-// Drain has a node give all its shards to others and take none, or ends that. It returns
-// as soon as the node knows.
+// Drain lets a node hand over all its shards and take none, or ends that. It returns when the
+// node has confirmed.
 func (c *Cluster) Drain(ctx context.Context, r wire.ClusterDrainRequest) (wire.ClusterDrainReply, *wire.Error) {
 	c.mu.Lock()
 	known := c.mu.members.Of(r.Node) != nil
@@ -109,8 +109,8 @@ func (c *Cluster) Drain(ctx context.Context, r wire.ClusterDrainRequest) (wire.C
 	return wire.ClusterDrainReply{Node: r.Node, Draining: !r.Cancel, Shards: reply.Shards}, nil
 }
 
-// Move has a shard handed over to a node, where it stays for as long as that is a
-// member. It returns as soon as the owner is told.
+// Move moves a shard to a node and pins it there as long as the node is a member. It returns when
+// the owner will learn of it.
 func (c *Cluster) Move(_ context.Context, r wire.ClusterMoveRequest) (wire.ClusterMoveReply, *wire.Error) {
 	c.mu.Lock()
 	now, m := c.now(), c.mu.members

@@ -14,14 +14,14 @@ import (
 	"github.com/filaq/fila/store/replog"
 )
 
-// subjects are those between the nodes of one cluster.
+// subjects are the subjects between the nodes of one cluster.
 type subjects struct{ prefix string }
 
 // MaxNameLen is how long names of clusters and nodes may be.
 const MaxNameLen = 32
 
-// CheckName returns an error unless s may be the name of a cluster or of a node, which
-// stand in subjects and in names of streams.
+// CheckName returns an error unless s may be the name of a cluster or node. Names are used in
+// subjects and in names of streams.
 func CheckName(what, s string) error {
 	bad := strings.ContainsFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
@@ -41,7 +41,7 @@ func (s subjects) members() string          { return s.prefix + ".member" }
 func (s subjects) ping(node string) string  { return s.prefix + ".ping." + node }
 func (s subjects) order(node string) string { return s.prefix + ".order." + node }
 
-// ping asks an owner about a shard.
+// ping is the question to an owner about a shard.
 type ping struct {
 	Shard int `json:"shard"`
 }
@@ -50,10 +50,10 @@ type pong struct {
 	Answer string `json:"answer"`
 }
 
-// answers are those on the wire.
+// answers are the answers on the wire.
 var answers = map[ownership.Answer]string{ownership.Free: "free", ownership.Well: "well", ownership.Stuck: "stuck"}
 
-// ask asks a node how it stands with a shard.
+// ask asks a node about its state of a shard.
 func (c *Cluster) ask(node string, shard int) ownership.Answer {
 	ctx, cancel := context.WithTimeout(c.ctx, pingTimeout)
 	defer cancel()
@@ -69,10 +69,10 @@ func (c *Cluster) ask(node string, shard int) ownership.Answer {
 			}
 		}
 	}
-	return ownership.Stuck // a later version, which is there
+	return ownership.Stuck // an answer of a later version: the node is there
 }
 
-// encode is for types that can be encoded.
+// encode encodes types that cannot fail.
 func encode(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -81,7 +81,7 @@ func encode(v any) []byte {
 	return data
 }
 
-// respond answers m. NATS may be away; who has asked asks again.
+// respond answers m. If NATS is away, the other node asks again.
 func (c *Cluster) respond(m *nats.Msg, v any) {
 	if err := m.Respond(encode(v)); err != nil {
 		c.Log.Debug("no answer to another node", "subject", m.Subject, "error", err)
@@ -94,13 +94,13 @@ func (c *Cluster) onPing(m *nats.Msg) {
 		return
 	}
 	c.mu.Lock()
-	place := c.mu.places[p.Shard]
-	answer := place.machine.Answer(place.store != nil && place.store.Owns(c.FenceAfter()))
+	l := c.mu.local[p.Shard]
+	answer := l.machine.Answer(l.store != nil && l.store.Owns(c.FenceAfter()))
 	c.mu.Unlock()
 	c.respond(m, pong{answers[answer]})
 }
 
-// onNews hears what a node tells, this one included.
+// onNews handles an announcement of a node, also of this one.
 func (c *Cluster) onNews(m *nats.Msg) {
 	var n ownership.News
 	if err := json.Unmarshal(m.Data, &n); err != nil || CheckName("node", n.Node) != nil {
@@ -109,7 +109,7 @@ func (c *Cluster) onNews(m *nats.Msg) {
 	c.mu.Lock()
 	changes, older := c.mu.members.Hear(c.now(), n)
 	for _, ch := range changes {
-		c.mu.news = c.mu.news || ch.Joined // the new one should not have to wait for this one
+		c.mu.news = c.mu.news || ch.Joined // so that the new node need not wait for the next one
 	}
 	news := c.mu.news
 	c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *Cluster) onNews(m *nats.Msg) {
 		select {
 		case c.conflict <- fmt.Errorf("%w: node %q of cluster %q runs since %s (give each node its own cluster.node)",
 			ErrSameName, c.Node, c.Name, time.UnixMilli(n.SinceMs).UTC().Format(time.RFC3339)):
-		default: // it is known
+		default: // it has been reported
 		}
 	}
 	c.report(changes)
@@ -126,24 +126,24 @@ func (c *Cluster) onNews(m *nats.Msg) {
 	}
 }
 
-// tell tells others of this node.
-func (c *Cluster) tell(left bool) {
+// announce announces this node.
+func (c *Cluster) announce(left bool) {
 	c.mu.Lock()
 	news := ownership.News{
 		Node: c.Node, Incarnation: c.self, Version: c.Version, Format: replog.Format, SinceMs: c.began.UnixMilli(), UpMs: time.Since(c.began).Milliseconds(),
 		Draining: c.mu.draining, Leaving: c.mu.leaving, Left: left, Moving: c.mu.moving, Pins: c.mu.members.Pins(),
 	}
-	for _, p := range c.mu.places {
+	for _, p := range c.mu.local {
 		news.Shards = append(news.Shards, c.shardNews(p))
 	}
 	c.mu.Unlock()
 	if err := c.Conn.Publish(c.subjects.members(), encode(news)); err != nil {
-		c.Log.Debug("other nodes hear nothing of this one", "error", err) // NATS is away; it is told again
+		c.Log.Debug("other nodes hear nothing of this one", "error", err) // the next announcement may go through
 	}
 }
 
-// shardNews is how a shard stands here. mu is held.
-func (c *Cluster) shardNews(p *place) ownership.ShardNews {
+// shardNews returns the state of a shard at this node. Its caller holds mu.
+func (c *Cluster) shardNews(p *localShard) ownership.ShardNews {
 	state := p.machine.State()
 	n := ownership.ShardNews{Shard: p.number, State: state.String(), Fenced: p.machine.Fenced()}
 	seen := p.replica.Seen()
@@ -166,13 +166,13 @@ func (c *Cluster) shardNews(p *place) ownership.ShardNews {
 	return n
 }
 
-// order is what an operator asks of a node.
+// order is an order of an operator to a node.
 type order struct {
 	Drain bool `json:"drain"`
 }
 
 type orderReply struct {
-	Shards int `json:"shards"` // that the node owns
+	Shards int `json:"shards"` // owned by the node
 }
 
 func (c *Cluster) onOrder(m *nats.Msg) {
@@ -183,14 +183,14 @@ func (c *Cluster) onOrder(m *nats.Msg) {
 	c.respond(m, orderReply{c.drain(o.Drain)})
 }
 
-// drain has this node give its shards away, or take its share again.
+// drain lets this node hand over its shards, or take its share again.
 func (c *Cluster) drain(on bool) (owned int) {
 	c.mu.Lock()
 	if c.mu.draining != on {
 		c.Log.Info("an operator has changed whether this node is drained", "draining", on)
 	}
 	c.mu.draining, c.mu.news = on, true
-	for _, p := range c.mu.places {
+	for _, p := range c.mu.local {
 		if p.machine.HasStore() {
 			owned++
 		}

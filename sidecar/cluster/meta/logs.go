@@ -5,19 +5,18 @@ import (
 	"strconv"
 )
 
-// logPrefix begins the keys of shards whose logs were made.
+// logPrefix begins the keys of logs that have been created.
 const logPrefix = "l."
 
-// HasLog reports whether the log of a shard was made: if it is not there, it is lost, and
-// an empty one must not take its place.
+// HasLog reports whether the log of a shard has been created. If the log does not exist then, it
+// is lost, and an empty one must not replace it.
 func (m *Meta) HasLog(shard int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mu.entries[logPrefix+strconv.Itoa(shard)].value != nil
 }
 
-// SetLog notes that the log of a shard was made. It waits for JetStream, at most until ctx
-// ends.
+// SetLog records that the log of a shard has been created. It waits for JetStream until ctx ends.
 func (m *Meta) SetLog(ctx context.Context, shard int) error {
 	if m.HasLog(shard) {
 		return nil

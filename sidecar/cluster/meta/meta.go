@@ -17,28 +17,28 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// ErrUnusable is returned by Open where waiting does not help.
+// ErrUnusable is returned by Open if waiting does not help.
 var ErrUnusable = errors.New("the cluster cannot be used")
 
 const (
-	// safeReplicas outlive the loss of one server.
+	// safeReplicas survive the loss of one server.
 	safeReplicas = 3
-	// apiLevel is that of servers with atomic batches, from version 2.12.
+	// apiLevel is the API level of servers with atomic batches, from version 2.12.
 	apiLevel = 2
-	// requestTimeout is of one request; an election takes longer, and is waited for.
+	// requestTimeout bounds one request. An election takes longer, and is retried.
 	requestTimeout = 5 * time.Second
-	// askAgain is the wait between tries while JetStream is not ready.
+	// askAgain is the wait between attempts while JetStream is not ready.
 	askAgain = 250 * time.Millisecond
-	// reportEvery is how often the log says what is waited for.
+	// reportEvery is how often the log says what Open waits for.
 	reportEvery = 10 * time.Second
-	// markTTL is how long the mark of a deletion is there.
+	// markTTL is how long the server keeps the marker of a deletion.
 	markTTL = 7 * 24 * time.Hour
-	// closeTimeout is for the writes that are under way at the end.
+	// closeTimeout bounds the wait for running writes at the end.
 	closeTimeout = 5 * time.Second
-	// format is that of the record of a cluster.
+	// format is the format of the cluster's record.
 	format = 1
 
-	ownerKey = "fila_cluster" // in the metadata of the bucket's stream: the name of the cluster
+	ownerKey = "fila_cluster" // stream metadata with the name of the cluster
 )
 
 // Options of a [Meta].
@@ -47,14 +47,14 @@ type Options struct {
 	Conn *nats.Conn
 
 	Cluster     string // letters, digits, _ and -
-	Shards      int    // if the cluster is made now; otherwise it has to have as many
-	Replicas    int    // of the bucket, if it is made now
-	AllowR1     bool   // less than three replicas will do
-	Incarnation string // that this node has data of; empty: it has none
-	SyncsAlways bool   // the servers are known to sync what JetStream acks
+	Shards      int    // of a new cluster; an existing one must have as many
+	Replicas    int    // of a new bucket
+	AllowR1     bool   // fewer than three replicas are acceptable
+	Incarnation string // of the data of this node; empty: it has none
+	SyncsAlways bool   // the servers are known to sync before JetStream acks
 }
 
-// record is what a cluster is.
+// record is the record of a cluster.
 type record struct {
 	Format      int       `json:"v"`
 	Incarnation string    `json:"incarnation"`
@@ -62,53 +62,53 @@ type record struct {
 	Secret      []byte    `json:"secret"`
 	Created     time.Time `json:"created"`
 
-	Making string `json:"making,omitempty"` // the command that puts data into it, until it is done
-	Before string `json:"before,omitempty"` // the incarnation that it takes the place of, while Making
+	Making string `json:"making,omitempty"` // the command that fills the cluster, until it is done
+	Before string `json:"before,omitempty"` // the incarnation that is being replaced, while Making
 }
 
-// Meta is what a cluster has to know. Its methods may be called from any goroutine.
+// Meta is the shared data of a cluster. Its methods may be called from any goroutine.
 type Meta struct {
 	opt    Options
-	look   bool // at what is there; nothing is made
+	look   bool // do not create anything
 	js     jetstream.JetStream
 	bucket string
-	what   record // since Open
+	what   record // set by Open
 
-	ctx    context.Context // of all that is under way
+	ctx    context.Context // canceled by Close
 	cancel context.CancelFunc
-	first  chan struct{} // closed when all has been read once
+	first  chan struct{} // closed when everything has been read once
 	failed chan struct{}
-	wake   chan struct{} // there is news for Watch
-	work   chan struct{} // there are writes, or there will be none any more
+	wake   chan struct{} // there are changes for Watch
+	work   chan struct{} // there are writes, or Close was called
 	ended  sync.WaitGroup
 	writer chan struct{} // closed when the writer has ended
 
 	mu struct {
 		sync.Mutex
-		entries map[string]entry // by key of the bucket; marks of deletions, too
-		pending map[string]int   // writes of a key that are under way
+		entries map[string]entry // by key of the bucket, with markers of deletions
+		pending map[string]int   // running writes per key
 		news    map[string]bool  // keys of control that may have changed
 		told    func(keys []string)
-		moved   chan struct{} // closed when an entry changes, and replaced
+		moved   chan struct{} // closed and replaced when an entry changes
 		writes  []write
 		closed  bool
 		err     error
 	}
 }
 
-// entry is what lies under a key of the bucket.
+// entry is the value of a key of the bucket.
 type entry struct {
-	value []byte // nil: it was deleted
+	value []byte // nil: deleted
 	rev   uint64
-	at    time.Time // by the clock of the server or, of what was written here, of this host
+	at    time.Time // time of the server, or of this host for its own writes
 }
 
-// Bucket returns the name of the bucket of a cluster.
+// Bucket returns the name of a cluster's bucket.
 func Bucket(cluster string) string { return "FILA_" + cluster + "_META" }
 
-// Open joins a cluster, or makes it if there is none of that name. It waits for
-// JetStream until ctx ends, and says in the log what for. An error that no waiting mends
-// is [ErrUnusable], in one line that says what to do.
+// Open joins a cluster, or creates it if there is none of that name. It waits for JetStream until
+// ctx ends and logs what it waits for. Errors that waiting does not mend wrap [ErrUnusable] and
+// are one line with a remedy.
 func Open(ctx context.Context, o Options) (*Meta, error) {
 	m, err := open(ctx, o, false)
 	if err != nil {
@@ -125,7 +125,7 @@ func Open(ctx context.Context, o Options) (*Meta, error) {
 	return m, nil
 }
 
-// open finds the bucket, or makes it unless it is only to be looked at, and reads it.
+// open finds the bucket, or creates it unless look is set, and reads it.
 func open(ctx context.Context, o Options, look bool) (*Meta, error) {
 	js, err := jetstream.New(o.Conn)
 	if err != nil {
@@ -155,7 +155,7 @@ func open(ctx context.Context, o Options, look bool) (*Meta, error) {
 	}
 }
 
-// ready finds the bucket or makes it.
+// ready retries prepare until it succeeds.
 func (m *Meta) ready(ctx context.Context) error {
 	var reported time.Time
 	for {
@@ -175,7 +175,7 @@ func (m *Meta) ready(ctx context.Context) error {
 	}
 }
 
-// prepare is one try of ready.
+// prepare finds or creates the bucket.
 func (m *Meta) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -203,7 +203,7 @@ func (m *Meta) prepare(ctx context.Context) error {
 	return m.check(s.CachedInfo().Config)
 }
 
-// config is that of a bucket with atomic batches, and marks that end.
+// config returns the configuration of a bucket with atomic batches and expiring markers.
 func (m *Meta) config(name string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: name, Description: "what a cluster of filas has to know", Subjects: []string{m.subject(">")},
@@ -214,7 +214,7 @@ func (m *Meta) config(name string) jetstream.StreamConfig {
 	}
 }
 
-// check refuses a bucket that is there and not what the cluster needs.
+// check refuses an existing bucket that the cluster cannot use.
 func (m *Meta) check(have jetstream.StreamConfig) error {
 	switch {
 	case have.Metadata[ownerKey] != m.opt.Cluster:
@@ -237,13 +237,13 @@ func (m *Meta) unusable(format string, args ...any) error {
 	return fmt.Errorf("%w: cluster %s: %s", ErrUnusable, m.opt.Cluster, fmt.Sprintf(format, args...))
 }
 
-// Codes of errors of JetStream.
+// Error codes of JetStream.
 const (
-	codeReplicas = 10074 // of a server that is in no NATS cluster
+	codeReplicas = 10074 // the server is in no NATS cluster
 	codeOverlap  = 10065
 )
 
-// explain finds the errors that no waiting mends.
+// explain turns errors that waiting does not mend into ErrUnusable.
 func (m *Meta) explain(err error) error {
 	var api *jetstream.APIError
 	switch {
@@ -262,7 +262,7 @@ func (m *Meta) explain(err error) error {
 	return err
 }
 
-// join reads what the cluster is, or says so first if there is nothing.
+// join reads the record of the cluster, or writes it if there is none.
 func (m *Meta) join(ctx context.Context) error {
 	for {
 		m.mu.Lock()
@@ -290,7 +290,7 @@ func (m *Meta) join(ctx context.Context) error {
 	}
 }
 
-// know notes what the cluster is from now on.
+// know sets the record of the cluster.
 func (m *Meta) know(r record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -301,10 +301,10 @@ func newRecord(shards int) record {
 	return record{Format: format, Incarnation: rand.Text(), Shards: shards, Secret: NewSecret(), Created: time.Now().UTC()}
 }
 
-// NewSecret makes what tokens of acks are signed with.
+// NewSecret returns a new secret for signing acks.
 func NewSecret() []byte {
 	secret := make([]byte, wire.SignerKeyLen)
-	_, _ = rand.Read(secret) // it never fails
+	_, _ = rand.Read(secret) // never fails
 	return secret
 }
 
@@ -316,7 +316,7 @@ func (r record) encode() []byte {
 	return text
 }
 
-// understand reads what the cluster is.
+// understand decodes and checks the record of the cluster.
 func (m *Meta) understand(text []byte) (r record, err error) {
 	err = json.Unmarshal(text, &r)
 	switch {
@@ -332,26 +332,26 @@ func (m *Meta) understand(text []byte) (r record, err error) {
 	return r, nil
 }
 
-// Secret signs the tokens of acks at all nodes.
+// Secret returns the secret that signs acks at all nodes.
 func (m *Meta) Secret() []byte { return m.what.Secret }
 
-// Incarnation tells a cluster from another one that was made later under its name.
+// Incarnation distinguishes the cluster from a later one of the same name.
 func (m *Meta) Incarnation() string { return m.what.Incarnation }
 
-// Shards is how many there are.
+// Shards returns the number of shards.
 func (m *Meta) Shards() int { return m.what.Shards }
 
 // Failed is closed when the cluster is not the one any more that Open has joined.
 func (m *Meta) Failed() <-chan struct{} { return m.failed }
 
-// Err says why, when Failed is closed.
+// Err returns the reason once Failed is closed.
 func (m *Meta) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mu.err
 }
 
-// fail needs mu.
+// fail closes failed. Its caller holds mu.
 func (m *Meta) fail(err error) {
 	if m.mu.err == nil {
 		m.mu.err = err
@@ -359,8 +359,8 @@ func (m *Meta) fail(err error) {
 	}
 }
 
-// Close waits for the writes that are under way, for a while, and ends what Open has
-// begun. The connection stays open.
+// Close waits for running writes, up to a limit, and stops everything that Open started. The
+// connection stays open.
 func (m *Meta) Close() {
 	m.mu.Lock()
 	m.mu.closed = true

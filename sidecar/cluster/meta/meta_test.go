@@ -62,7 +62,7 @@ func options(nc *nats.Conn) Options {
 	return Options{Log: slog.New(slog.DiscardHandler), Conn: nc, Cluster: "test", Shards: 8, Replicas: 1, AllowR1: true, SyncsAlways: true}
 }
 
-// join returns a node with a connection of its own.
+// join returns a node with its own connection.
 func join(t *testing.T, srv *server.Server) *Meta {
 	t.Helper()
 	m, err := Open(patiently(t), options(connect(t, srv)))
@@ -85,7 +85,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 
 func text(s string) *string { return &s }
 
-// Of nodes that start at once one makes the cluster, and all are in it.
+// Of nodes that start at once one makes the cluster, and all join it.
 func TestNodesThatStartAtOnce(t *testing.T) {
 	srv := alone(t)
 	nodes := make([]*Meta, 5)
@@ -122,7 +122,7 @@ func TestQueuesArePlacedOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for n, m := range nodes {
 		all.Go(func() {
-			for i := range queues { // each begins elsewhere, so that ids are contended for as well
+			for i := range queues { // in different orders, so that ids are contended for
 				name := fmt.Sprint("q", (i+n*queues/3)%queues)
 				p, err := m.Place(t.Context(), name)
 				if err != nil {
@@ -175,7 +175,7 @@ func TestQueuesArePlacedOnce(t *testing.T) {
 	require.Equal(t, second, kept)
 }
 
-// What one node writes all have, in one order, whole batches at a time.
+// All nodes see the writes of one node, in order and as whole batches.
 func TestEntries(t *testing.T) {
 	srv := alone(t)
 	a, b := join(t, srv), join(t, srv)
@@ -196,7 +196,7 @@ func TestEntries(t *testing.T) {
 	eventually(t, "b is told", func() bool { mu.Lock(); defer mu.Unlock(); return told[key] && told["other"] })
 	require.Equal(t, []store.Entry{{Key: key, Value: "1"}, {Key: "other"}}, b.Entries())
 
-	// Over what was there, and all or nothing.
+	// A compare and swap, all or nothing.
 	require.NoError(t, <-b.Write(control.Batch{Put: []store.Entry{{Key: key, Value: "2"}}, Was: []control.Was{{Key: key, Value: text("1")}}}))
 	err := <-a.Write(control.Batch{
 		Put: []store.Entry{{Key: "new", Value: "x"}, {Key: key, Value: "3"}},
@@ -217,7 +217,7 @@ func TestEntries(t *testing.T) {
 	require.Equal(t, b.Entries(), c.Entries())
 }
 
-// The server refuses what this node cannot know: all of a batch.
+// The server refuses a whole batch for a revision that this node does not know of.
 func TestTheServerComparesWholeBatches(t *testing.T) {
 	srv := alone(t)
 	a, b := join(t, srv), join(t, srv)
@@ -275,8 +275,7 @@ func TestWritesHaveAnOrderAndAnySize(t *testing.T) {
 	require.Equal(t, a.Entries(), b.Entries())
 }
 
-// A mark of a deletion that the server has forgotten does not keep a key from being
-// written, nor an entry from being gone.
+// An expired marker prevents neither a write of the key nor its absence.
 func TestForgottenMarks(t *testing.T) {
 	opts := &server.Options{JetStream: true, StoreDir: t.TempDir()}
 	srv := startServer(t, opts)
@@ -309,7 +308,7 @@ func TestForgottenMarks(t *testing.T) {
 	require.NoError(t, <-b.Write(create), "and can be written again")
 }
 
-// A write waits for a server that is away, and ends with Close.
+// A write waits for a server that is away, until Close.
 func TestWritesWaitForTheServer(t *testing.T) {
 	opts := &server.Options{JetStream: true, StoreDir: t.TempDir()}
 	srv := startServer(t, opts)
@@ -395,7 +394,7 @@ func refuses(t *testing.T, o Options, want string) {
 	require.NotContains(t, err.Error(), "\n")
 }
 
-// A node whose cluster is deleted, or made anew, does not go on as if it were in it.
+// A node stops when its cluster is deleted or made again.
 func TestTheClusterIsMadeAnew(t *testing.T) {
 	srv := alone(t)
 	m := join(t, srv)
@@ -410,11 +409,11 @@ func TestTheClusterIsMadeAnew(t *testing.T) {
 	require.ErrorIs(t, m.Err(), ErrUnusable)
 }
 
-// Three servers, three nodes, three replicas; one server ends.
+// Three servers, three nodes, three replicas; one server stops.
 func TestMetaOutlivesAServer(t *testing.T) {
 	var routes []string
 	var ports []int
-	var taken []net.Listener // all at once, so that no port is given out twice
+	var taken []net.Listener // so that no port is used twice
 	for range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
@@ -464,7 +463,7 @@ func TestMetaOutlivesAServer(t *testing.T) {
 	eventually(t, "the third knows", func() bool { return len(other.Entries()) == 2 })
 }
 
-// Two Controls have one bucket.
+// Two Controls share one bucket.
 func TestControlsOfACluster(t *testing.T) {
 	srv := alone(t)
 	log := slog.New(slog.DiscardHandler)

@@ -13,19 +13,17 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Place is where a queue is: its id and that of its dead letter queue, and the shard of
-// both.
+// Place is the location of a queue: its id, the id of its dead letter queue, and the shard of both.
 type Place struct {
 	IDs   [2]store.QueueID `json:"ids"`
 	Shard int              `json:"shard"`
 }
 
-// ErrNoIDs is returned when all ids of queues have been given out.
+// ErrNoIDs is returned when all queue ids have been used.
 var ErrNoIDs = errors.New("there are no ids of queues left")
 
-// Place returns where a queue is, and gives it ids and a shard if it has none: the same
-// at whichever node and however often it is asked. A queue that was dropped gets new
-// ones. It waits for JetStream, at most until ctx ends.
+// Place returns the location of a queue. A queue without one gets ids and a shard, the same from
+// every node and at every call until Drop. It waits for JetStream until ctx ends.
 func (m *Meta) Place(ctx context.Context, queue string) (Place, error) {
 	id := idOf(queuePrefix, wire.Source(queue))
 	for {
@@ -60,8 +58,8 @@ func (m *Meta) Place(ctx context.Context, queue string) (Place, error) {
 	}
 }
 
-// Drop forgets where the queue of a name is that has these ids. One that is nowhere is no
-// error, and one of that name with others stays: it was made later.
+// Drop deletes the location of a queue with these ids. It is no error if there is none. A location
+// with other ids stays, since it belongs to a later queue of that name.
 func (m *Meta) Drop(ctx context.Context, queue string, ids [2]store.QueueID) error {
 	id := idOf(queuePrefix, wire.Source(queue))
 	for {
@@ -84,8 +82,8 @@ func (m *Meta) Drop(ctx context.Context, queue string, ids [2]store.QueueID) err
 	}
 }
 
-// Where returns where a queue or dead letter queue is, as far as this node knows. Of one
-// that has no place it returns the shard that it would be in.
+// Where returns the location of a queue or dead letter queue, as this node knows it. Without one
+// it returns the shard that the queue would get.
 func (m *Meta) Where(queue string) (Place, bool) {
 	m.mu.Lock()
 	e := m.mu.entries[idOf(queuePrefix, wire.Source(queue))]
@@ -98,8 +96,7 @@ func (m *Meta) Where(queue string) (Place, bool) {
 	return Place{Shard: shardOf(wire.Source(queue), m.Shards())}, false
 }
 
-// Queues returns where all queues are, by the name of the one that is no dead letter
-// queue.
+// Queues returns the locations of all queues by name, without dead letter queues.
 func (m *Meta) Queues() map[string]Place {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,10 +118,9 @@ func readPlace(queue string, text []byte) (p Place, err error) {
 	return p, nil
 }
 
-// shardOf spreads queues over shards: FNV-1a of the name. Where a queue is was written
-// down when it was made.
+// shardOf spreads queues over shards by FNV-1a of the name. It is used for new queues only.
 func shardOf(queue string, shards int) int {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(queue)) // it does not fail
+	_, _ = h.Write([]byte(queue)) // never fails
 	return int(h.Sum32() % uint32(shards))
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// ErrNone is returned by Look where there is no cluster. It is ErrUnusable, too.
+// ErrNone is returned by Look if the cluster does not exist. It wraps ErrUnusable.
 var ErrNone = errors.New("there is no such cluster")
 
 func (m *Meta) none() error {
 	return fmt.Errorf("%w: %w", ErrNone, m.unusable("the bucket %s of JetStream has nothing of it", m.bucket))
 }
 
-// Look joins a cluster that exists, also while data are put into it, and is for who works
-// on one without nodes.
+// Look opens an existing cluster, even one that is being filled, for commands that run without
+// nodes.
 func Look(ctx context.Context, o Options) (*Meta, error) {
 	m, err := open(ctx, o, true)
 	if err != nil {
@@ -49,14 +49,13 @@ func (m *Meta) have(id string) entry {
 	return m.mu.entries[id]
 }
 
-// Making is the command that puts data into the cluster, until Finish; then it is empty.
+// Making returns the command that is filling the cluster, empty after Finish.
 func (m *Meta) Making() string { return m.what.Making }
 
-// Before is the incarnation that the cluster takes the place of, while Making; it may be
-// empty.
+// Before returns the incarnation that is being replaced, while Making. It may be empty.
 func (m *Meta) Before() string { return m.what.Before }
 
-// LastID returns the last id that was given to a queue, 0 if none was.
+// LastID returns the last queue id that was used, 0 if there is none.
 func (m *Meta) LastID() (store.QueueID, error) {
 	text := m.have(idKey).value
 	if text == nil {
@@ -69,21 +68,20 @@ func (m *Meta) LastID() (store.QueueID, error) {
 	return store.QueueID(n), nil
 }
 
-// Beginning is what a cluster begins with that is made of data which are there already.
+// Beginning is the initial content of a cluster that is made of existing data.
 type Beginning struct {
 	By      string // the command that makes it
 	Secret  []byte
-	Queues  map[string]Place // by the name of the one that is no dead letter queue
-	LastID  store.QueueID    // no queue had a higher one
+	Queues  map[string]Place // by name, without dead letter queues
+	LastID  store.QueueID    // at least the highest id of a queue
 	Entries []store.Entry    // of package control
 }
 
-// ShardOf is the shard of a new queue, or of its dead letter queue.
+// ShardOf returns the shard of a new queue or of its dead letter queue.
 func ShardOf(queue string, shards int) int { return shardOf(wire.Source(queue), shards) }
 
-// Begin makes a cluster that no node joins before Finish. What another Begin of the same
-// command has left is made again, with the same incarnation; a cluster that is there is
-// refused.
+// Begin makes a cluster that no node can join before Finish. It continues an interrupted Begin of
+// the same command with the same incarnation, and refuses any other existing cluster.
 func Begin(ctx context.Context, o Options, b Beginning) (*Meta, error) {
 	m, err := open(ctx, o, false)
 	if err != nil {
@@ -118,9 +116,9 @@ func (m *Meta) begin(ctx context.Context, b Beginning) error {
 	return m.fill(ctx, b)
 }
 
-// say writes what the cluster is over what it was.
+// say replaces the record of the cluster.
 func (m *Meta) say(ctx context.Context, was []byte, r record) error {
-	m.know(record{}) // it changes
+	m.know(record{}) // the record is about to change
 	err := <-m.submit(ctx, []put{swap(clusterKey, was, r.encode())})
 	if errors.Is(err, control.ErrChanged) {
 		return m.unusable("somebody else makes or changes it at this moment")
@@ -132,7 +130,7 @@ func (m *Meta) say(ctx context.Context, was []byte, r record) error {
 	return nil
 }
 
-// fill makes the bucket hold what a cluster begins with, and nothing else.
+// fill makes the bucket hold the content of a beginning and nothing else.
 func (m *Meta) fill(ctx context.Context, b Beginning) error {
 	want := map[string][]byte{idKey: strconv.AppendUint(nil, uint64(b.LastID), 10)}
 	for name, p := range b.Queues {
@@ -165,7 +163,7 @@ func (m *Meta) fill(ctx context.Context, b Beginning) error {
 	return m.putAll(ctx, puts)
 }
 
-// putAll writes any number of keys, which need not be one change.
+// putAll writes any number of keys, in several changes.
 func (m *Meta) putAll(ctx context.Context, puts []put) error {
 	for part := range slices.Chunk(puts, fillBatch) {
 		if err := <-m.submit(ctx, part); err != nil {
@@ -175,16 +173,15 @@ func (m *Meta) putAll(ctx context.Context, puts []put) error {
 	return nil
 }
 
-// headroom is what a message needs beside its value.
+// headroom is the size of a message without its value.
 const headroom = 4 << 10
 
-// fillBatch is how many keys fill writes at once: values of a runtime configuration may
-// be large, and a server holds a batch in memory.
+// fillBatch is how many keys fill writes at once. Values may be large, and the server holds a
+// batch in memory.
 const fillBatch = 100
 
-// Renew makes the cluster another incarnation, with queues, configuration and secret of
-// the one before. No node joins it before Finish. If that was begun already by the same
-// command, it goes on.
+// Renew makes the cluster another incarnation with the same queues, configuration and secret. No
+// node can join it before Finish. It continues an interrupted Renew of the same command.
 func (m *Meta) Renew(ctx context.Context, by string) error {
 	r := m.what
 	switch {
@@ -197,7 +194,7 @@ func (m *Meta) Renew(ctx context.Context, by string) error {
 	return m.say(ctx, m.have(clusterKey).value, r)
 }
 
-// Finish lets nodes join what Begin or Renew has begun: their logs are there.
+// Finish lets nodes join a cluster of Begin or Renew, whose logs exist by now.
 func (m *Meta) Finish(ctx context.Context) error {
 	var puts []put
 	for s := range m.Shards() {

@@ -11,7 +11,7 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// beginningOf has so many queues and entries.
+// beginningOf returns a beginning with n queues and entries.
 func beginningOf(n int) Beginning {
 	b := Beginning{By: "fila cluster import", Secret: []byte(strings.Repeat("s", 32)), Queues: map[string]Place{}, LastID: store.QueueID(2*n + 4)}
 	for i := range n {
@@ -22,8 +22,8 @@ func beginningOf(n int) Beginning {
 	return b
 }
 
-// A cluster that is made of other data is joined by nobody until all of it is there, and
-// has their secret and their ids then. What was interrupted is made again.
+// A cluster made of other data cannot be joined before it is complete; then it has their secret
+// and ids. An interrupted one is made again.
 func TestBegin(t *testing.T) {
 	srv := alone(t)
 	nc := connect(t, srv)
@@ -31,7 +31,7 @@ func TestBegin(t *testing.T) {
 	require.ErrorIs(t, err, ErrNone)
 	require.ErrorIs(t, err, ErrUnusable)
 
-	first, err := Begin(patiently(t), options(nc), beginningOf(3)) // of another store
+	first, err := Begin(patiently(t), options(nc), beginningOf(3)) // from another store
 	require.NoError(t, err)
 	require.NoError(t, <-first.Write(control.Batch{Put: []store.Entry{{Key: "left over", Value: "v"}}}))
 	incarnation := first.Incarnation()
@@ -70,7 +70,7 @@ func TestBegin(t *testing.T) {
 	require.Equal(t, b.LastID+2, last)
 }
 
-// A cluster that gets another incarnation keeps everything else, and its nodes end.
+// A new incarnation keeps everything else, and the nodes of the old one stop.
 func TestRenew(t *testing.T) {
 	srv := alone(t)
 	node := join(t, srv)

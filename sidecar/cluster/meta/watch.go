@@ -16,7 +16,7 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// Keys of the bucket, and what begins those of queues and of control.
+// Keys of the bucket, and prefixes of the keys of queues and of control.
 const (
 	clusterKey    = "cluster"
 	idKey         = "id"
@@ -24,12 +24,12 @@ const (
 	controlPrefix = "c."
 )
 
-// idOf is the key in the bucket of a name: names are any bytes, those of a bucket are not.
+// idOf returns the key for a name, which may contain any bytes.
 func idOf(prefix, name string) string {
 	return prefix + base64.RawURLEncoding.EncodeToString([]byte(name))
 }
 
-// nameOf is the opposite of idOf.
+// nameOf is the inverse of idOf.
 func nameOf(prefix, id string) (string, bool) {
 	text, ok := strings.CutPrefix(id, prefix)
 	if !ok {
@@ -41,8 +41,8 @@ func nameOf(prefix, id string) (string, bool) {
 
 func (m *Meta) subject(id string) string { return "$KV." + m.bucket + "." + id }
 
-// Watch has fn called, never twice at a time, with keys of which there may be something
-// newer than Entries has returned: Newest tells. It may be called once.
+// Watch calls fn, never concurrently, with keys whose values may have changed since Entries;
+// Newest returns them. It may be called once.
 func (m *Meta) Watch(fn func(keys []string)) {
 	m.mu.Lock()
 	m.mu.told = fn
@@ -50,7 +50,7 @@ func (m *Meta) Watch(fn func(keys []string)) {
 	poke(m.wake)
 }
 
-// Entries returns what control keeps, in the order of the keys.
+// Entries returns the entries of control by key.
 func (m *Meta) Entries() []store.Entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +64,7 @@ func (m *Meta) Entries() []store.Entry {
 	return all
 }
 
-// Newest is as in control.SharedKV.
+// Newest implements control.SharedKV.
 func (m *Meta) Newest(key string) (value string, ok, settled bool) {
 	id := idOf(controlPrefix, key)
 	m.mu.Lock()
@@ -73,7 +73,7 @@ func (m *Meta) Newest(key string) (value string, ok, settled bool) {
 	return string(e.value), e.value != nil, m.mu.pending[id] == 0
 }
 
-// tell calls what Watch was given.
+// tell calls the function of Watch.
 func (m *Meta) tell() {
 	for {
 		select {
@@ -98,10 +98,10 @@ func (m *Meta) tell() {
 	}
 }
 
-// errAgain ends a session whose connection was lost meanwhile.
+// errAgain ends a session whose connection was lost.
 var errAgain = errors.New("the connection was lost")
 
-// follow reads the bucket, and again after each disconnection.
+// follow reads the bucket, again after each disconnection.
 func (m *Meta) follow() {
 	for m.ctx.Err() == nil {
 		err := m.session()
@@ -135,11 +135,11 @@ func (m *Meta) session() error {
 		if err := w.Stop(); err != nil {
 			m.opt.Log.Debug("end of a watch", "bucket", m.bucket, "error", err)
 		}
-		for range w.Updates() { // its sender must not be stuck
+		for range w.Updates() { // so that its sender is not stuck
 		}
 	}()
 	var highest uint64
-	seen := make(map[string]bool) // nil when all has been read
+	seen := make(map[string]bool) // nil once everything has been read
 	for {
 		select {
 		case e, ok := <-w.Updates():
@@ -164,7 +164,7 @@ func (m *Meta) session() error {
 	}
 }
 
-// learn takes what the watch has brought.
+// learn applies an update of the watch.
 func (m *Meta) learn(e jetstream.KeyValueEntry) {
 	next := entry{rev: e.Revision(), at: e.Created()}
 	if e.Operation() == jetstream.KeyValuePut {
@@ -173,12 +173,12 @@ func (m *Meta) learn(e jetstream.KeyValueEntry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.entries[e.Key()].rev >= next.rev {
-		return // an own write, or a replica that is behind
+		return // it is an own write, or from a replica that is behind
 	}
 	m.put(e.Key(), next)
 }
 
-// put needs mu.
+// put sets an entry. Its caller holds mu.
 func (m *Meta) put(id string, e entry) {
 	m.mu.entries[id] = e
 	m.noteNews(id)
@@ -193,7 +193,7 @@ func (m *Meta) put(id string, e entry) {
 	}
 }
 
-// noteNews needs mu.
+// noteNews marks a key of control as changed. Its caller holds mu.
 func (m *Meta) noteNews(id string) {
 	if key, ok := nameOf(controlPrefix, id); ok {
 		m.mu.news[key] = true
@@ -201,8 +201,8 @@ func (m *Meta) noteNews(id string) {
 	}
 }
 
-// forget takes away what was deleted so long ago that there is no mark of it. Of what is
-// newer than all that was read, a replica that is behind does not know.
+// forget deletes entries that a complete read has not found: their markers have expired. Entries
+// newer than the highest revision read are kept, since the replica may be behind.
 func (m *Meta) forget(seen map[string]bool, highest uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,12 +215,12 @@ func (m *Meta) forget(seen map[string]bool, highest uint64) {
 	select {
 	case <-m.first:
 	default:
-		clear(m.mu.news) // Entries has it
+		clear(m.mu.news) // Entries has all of them
 		close(m.first)
 	}
 }
 
-// poke wakes who waits for a channel of one.
+// poke wakes the receiver of a channel with a buffer of one.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

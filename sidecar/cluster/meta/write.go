@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// maxBatch is how many keys are one atomic batch: as many as a server takes.
+	// maxBatch is the maximum number of keys of an atomic batch, a limit of the server.
 	maxBatch = 1000
-	// writeTimeout is how long a write is tried: longer than an election takes.
+	// writeTimeout bounds the attempts of a write. An election takes less.
 	writeTimeout = 12 * time.Second
-	// writeAgain is the wait after a try without an answer.
+	// writeAgain is the wait after an attempt without an answer.
 	writeAgain = 100 * time.Millisecond
 )
 
-// write is what lies in the queue of the writer.
+// write is an element of the writer's queue.
 type write struct {
 	ctx  context.Context
 	puts []put
@@ -36,17 +36,17 @@ type write struct {
 // put is a change of one key.
 type put struct {
 	id    string
-	value []byte // nil: delete it
+	value []byte // nil: delete
 
-	looks bool   // it is written over was alone
-	was   []byte // nil: nothing
+	looks bool   // compare and swap: replace was only
+	was   []byte // nil: no value
 }
 
-// errNoAnswer is the outcome of a write that may have been done.
+// errNoAnswer is the outcome of a write that may or may not have been done.
 var errNoAnswer = errors.New("JetStream has not answered; it may have been written")
 
-// Write is as in control.KV. Was are of keys that are written. A batch beyond maxBatch
-// keys that is interrupted has an error, and may have been written in part.
+// Write implements control.KV. Keys in Was have to be written, too. A write of more than maxBatch
+// keys that fails may have been done in part.
 func (m *Meta) Write(b control.Batch) <-chan error {
 	if len(b.Put)+len(b.Delete) == 0 {
 		done := make(chan error, 1)
@@ -77,12 +77,12 @@ func (m *Meta) Write(b control.Batch) <-chan error {
 	return m.submit(m.ctx, puts)
 }
 
-// swap writes a key over what was there.
+// swap returns the replacement of an old value.
 func swap(id string, was, value []byte) put {
 	return put{id: id, value: value, looks: true, was: was}
 }
 
-// submit puts a write into the queue of the writer.
+// submit queues a write.
 func (m *Meta) submit(ctx context.Context, puts []put) <-chan error {
 	done := make(chan error, 1)
 	m.mu.Lock()
@@ -99,7 +99,7 @@ func (m *Meta) submit(ctx context.Context, puts []put) <-chan error {
 	return done
 }
 
-// write does the writes in their order until Close.
+// write performs the writes in order until Close.
 func (m *Meta) write() {
 	defer close(m.writer)
 	for {
@@ -140,16 +140,16 @@ func (m *Meta) carryOut(w write) error {
 	return nil
 }
 
-// publish writes one batch, again if there is no answer.
+// publish performs one batch, and retries it if there is no answer.
 func (m *Meta) publish(ctx context.Context, puts []put) error {
 	lost, old := false, false
 	for {
 		msgs := m.messages(puts, old)
 		switch {
 		case msgs == nil && lost && m.holds(puts):
-			return nil // that was this write
+			return nil // this write is there
 		case msgs == nil && lost:
-			return errNoAnswer // it may have been this write, and others after it
+			return errNoAnswer // it may have been done and overwritten
 		case msgs == nil:
 			return control.ErrChanged
 		}
@@ -175,22 +175,21 @@ func (m *Meta) publish(ctx context.Context, puts []put) error {
 	}
 }
 
-// holds reports whether what is known is what was to be written.
+// holds reports whether the known values are those of puts.
 func (m *Meta) holds(puts []put) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return !slices.ContainsFunc(puts, func(p put) bool { return !m.is(p.id, p.value) })
 }
 
-// is reports whether a value, nil for nothing, is what is known to be under a key. It
-// needs mu.
+// is reports whether value, nil for none, is the known value of a key. Its caller holds mu.
 func (m *Meta) is(id string, value []byte) bool {
 	have := m.mu.entries[id].value
 	return (have == nil) == (value == nil) && bytes.Equal(have, value)
 }
 
-// messages are those of a batch; nil: what it is to be written over is not there. With
-// old, marks of deletions that may have been forgotten by the server are taken to be.
+// messages returns the messages of a batch, or nil if an old value does not match. With old,
+// markers that the server may have removed are treated as removed.
 func (m *Meta) messages(puts []put, old bool) []*nats.Msg {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,7 +225,7 @@ func (m *Meta) messages(puts []put, old bool) []*nats.Msg {
 	return msgs
 }
 
-// oldMark reports whether the server may have forgotten a mark; clocks may differ.
+// oldMark reports whether the server may have removed a marker; clocks may differ.
 func oldMark(e entry) bool { return e.value == nil && e.rev != 0 && time.Since(e.at) > markTTL/2 }
 
 func (m *Meta) hasOldMarks(puts []put) bool {
@@ -235,13 +234,13 @@ func (m *Meta) hasOldMarks(puts []put) bool {
 	return slices.ContainsFunc(puts, func(p put) bool { return p.looks && oldMark(m.mu.entries[p.id]) })
 }
 
-// Codes of errors of JetStream: what is expected is not there.
+// Error codes of JetStream for a failed comparison.
 const (
 	codeWrongLast  = 10071
 	codeInProgress = 10164
 )
 
-// request sends the messages and returns the revision of the last one.
+// request sends the messages of a batch and returns the revision of the last one.
 func (m *Meta) request(ctx context.Context, msgs []*nats.Msg) (last uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -276,7 +275,7 @@ func (m *Meta) request(ctx context.Context, msgs []*nats.Msg) (last uint64, err 
 	return ack.Seq, nil
 }
 
-// own takes over what has been written here; the messages of a batch follow each other.
+// own applies a batch of this node; its revisions are consecutive.
 func (m *Meta) own(puts []put, last uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -288,8 +287,7 @@ func (m *Meta) own(puts []put, last uint64) {
 	}
 }
 
-// again waits after a swap that has failed until something has moved, and returns the
-// error if that does not help.
+// again waits after a failed swap until an entry changes. It returns the error if none does.
 func (m *Meta) again(ctx context.Context, err error, moved <-chan struct{}) error {
 	if !errors.Is(err, control.ErrChanged) && !errors.Is(err, errNoAnswer) {
 		return err

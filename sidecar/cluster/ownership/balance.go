@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// score is the weight of a node for a shard (rendezvous hashing, Thaler and
-// Ravishankar 1998): the order of nodes is another one for each shard, and the coming
-// and going of one node changes nothing about the order of the others.
+// score is the weight of a node for a shard (rendezvous hashing, Thaler and Ravishankar 1998).
+// Each shard has its own order of nodes, and adding or removing a node does not change the order
+// of the others.
 func score(node string, shard int) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(node))
 	x := h.Sum64() ^ uint64(shard)*0x9e3779b97f4a7c15
-	// The finalizer of splitmix64: FNV alone leaves names that differ in their last
-	// letter close together.
+	// The finalizer of splitmix64: FNV alone gives similar values for names that differ in their
+	// last character.
 	x ^= x >> 30
 	x *= 0xbf58476d1ce4e5b9
 	x ^= x >> 27
@@ -23,7 +23,7 @@ func score(node string, shard int) uint64 {
 	return x ^ x>>31
 }
 
-// higher orders nodes for a shard.
+// higher orders nodes by their scores for a shard.
 func higher(a, b string, shard int) bool {
 	if x, y := score(a, shard), score(b, shard); x != y {
 		return x > y
@@ -31,16 +31,15 @@ func higher(a, b string, shard int) bool {
 	return a < b
 }
 
-// Plan says where each shard belongs: every node has as many as any other one, or one
-// more. What is pinned is where its pin says. Who has a shard keeps it if it may, so no
-// more shards move than have to; the others go by the hash. owners has who has what;
-// "" is nobody, or somebody that shards may not belong to.
+// Plan returns the node of each shard. All nodes get the same number of shards, or one more; a pin
+// decides where its shard is. A shard stays with its owner if possible, so that as few as possible
+// move; the others follow the scores. An empty owner is none, or a node that is not eligible.
 func Plan(nodes, owners []string, pins map[int]Pin) []string {
 	plan := make([]string, len(owners))
 	if len(nodes) == 0 {
 		return plan
 	}
-	least, more := len(owners)/len(nodes), len(owners)%len(nodes) // more: nodes may have one more
+	least, more := len(owners)/len(nodes), len(owners)%len(nodes) // more nodes have one more than least
 	count := make(map[string]int, len(nodes))
 	take := func(shard int, node string) {
 		plan[shard] = node
@@ -71,7 +70,7 @@ func Plan(nodes, owners []string, pins map[int]Pin) []string {
 				best = node
 			}
 		}
-		if best == "" { // pins have taken the room
+		if best == "" { // pinned shards fill the nodes
 			best = slices.MinFunc(nodes, func(a, b string) int { return cmp.Or(cmp.Compare(count[a], count[b]), cmp.Compare(a, b)) })
 		}
 		take(shard, best)
@@ -79,7 +78,7 @@ func Plan(nodes, owners []string, pins map[int]Pin) []string {
 	return plan
 }
 
-// byLoad are the nodes, those that have most first: they keep the one more.
+// byLoad sorts nodes by the number of their shards, the most first: these keep one more.
 func byLoad(nodes, owners []string) []string {
 	load := make(map[string]int)
 	for _, o := range owners {
@@ -90,7 +89,7 @@ func byLoad(nodes, owners []string) []string {
 	})
 }
 
-// dearest are the shards of a node, those first that it keeps longest.
+// dearest sorts the shards of a node in the order in which it keeps them.
 func dearest(node string, owners []string) (shards []int) {
 	for shard, o := range owners {
 		if o == node {
@@ -105,43 +104,42 @@ func dearest(node string, owners []string) (shards []int) {
 
 // Times of moves.
 const (
-	// settled is how long owners and members must have been the same before shards are
-	// moved for balance alone.
+	// settled is how long owners and members must have been unchanged before shards move for
+	// balance.
 	settled = int64(3 * time.Second)
-	// hearFor lies between telling of a move and beginning it: who tells of another one
-	// is heard in that time.
+	// hearFor is the time between announcing a move and starting it, in which announcements of
+	// other nodes arrive.
 	hearFor = int64(300 * time.Millisecond)
-	// leaveFor is how long a node that ends waits for a standby that is close.
+	// leaveFor is how long a node that leaves waits for a standby that is close.
 	leaveFor = int64(3 * time.Second)
-	// arriveFor is how long after a handover its shard may be without an owner before
-	// other moves go on.
+	// arriveFor is how long a shard may be without an owner after a handover before other moves
+	// go on.
 	arriveFor = int64(5 * time.Second)
 )
 
-// Move is a handover that a node is about to make, or makes.
+// Move is a planned or running handover.
 type Move struct {
 	Shard int    `json:"shard"`
-	To    string `json:"to"` // "": whoever is first
+	To    string `json:"to"` // "": any node
 	Begun bool   `json:"begun,omitempty"`
 }
 
-// Mover decides which of a node's shards is handed over next. It is a rule and no lock:
-// all see the same members and owners, the lowest shard out of place moves first, and
-// who is about to move one tells of it before it begins. If two move at once, because
-// one did not hear the other, nothing breaks.
+// Mover decides which of a node's shards to hand over next. Nodes agree without a lock: all see
+// the same members and owners, the lowest misplaced shard moves first, and a node announces a move
+// before it starts it. If two nodes still move shards at once, nothing breaks.
 type Mover struct {
 	node    string
-	view    []string // owners and members when they were last different
-	since   int64    // they are the same
-	leaving int64    // since when this node ends
+	view    []string // owners and members at the last change
+	since   int64    // time of that change
+	leaving int64    // when this node began to leave
 	intent  *Move
-	told    int64 // since when the intent is told, or the handover has begun
+	told    int64 // when the intent was announced or its handover started
 }
 
 // NewMover returns the mover of a node.
 func NewMover(node string) *Mover { return &Mover{node: node} }
 
-// Telling is the move to tell others of.
+// Telling returns the move to announce.
 func (v *Mover) Telling() *Move {
 	if v.intent == nil {
 		return nil
@@ -150,16 +148,15 @@ func (v *Mover) Telling() *Move {
 	return &told
 }
 
-// Here is what a Mover has to know about its own node, which what others have heard of
-// it may lag behind.
+// Here is the state of the Mover's own node, since the members' view of it may be out of date.
 type Here struct {
-	Owned    []bool // by shard: it serves it
-	Busy     bool   // a handover is under way
-	Draining bool   // it gives all shards away, and takes none
-	Leaving  bool   // the same, and then it ends
+	Owned    []bool // by shard: this node serves it
+	Busy     bool   // a handover is running
+	Draining bool   // it hands over all shards and takes none
+	Leaving  bool   // like Draining, and then it stops
 }
 
-// Next returns the handover to begin now.
+// Next returns a handover to start now.
 func (v *Mover) Next(now int64, m *Members, here Here) (Move, bool) {
 	owners := v.owners(now, m, here)
 	eligible := m.Eligible(now)
@@ -178,7 +175,7 @@ func (v *Mover) Next(now int64, m *Members, here Here) (Move, bool) {
 		v.intent = nil
 		return Move{}, false
 	case want.To == "":
-		return want, true // nobody else is there who could mind
+		return want, true // no other node has to hear of it
 	case v.intent == nil || *v.intent != want:
 		v.intent, v.told = &want, now
 		return Move{}, false
@@ -204,7 +201,7 @@ func (v *Mover) owners(now int64, m *Members, here Here) []string {
 	return owners
 }
 
-// underWay reports whether a handover of this node has begun and not yet arrived.
+// underWay reports whether a handover of this node has started and the shard has no new owner.
 func (v *Mover) underWay(now int64, owners []string, busy bool) bool {
 	if v.intent == nil || !v.intent.Begun {
 		return busy
@@ -227,7 +224,7 @@ func (v *Mover) others(now int64, m *Members, shard int) bool {
 	return false
 }
 
-// want is the move that this node has to make next.
+// want returns the next move of this node.
 func (v *Mover) want(now int64, m *Members, owners, eligible []string, here Here) (Move, bool) {
 	if here.Leaving || here.Draining {
 		return v.away(now, m, owners, eligible, here.Leaving)
@@ -246,7 +243,7 @@ func (v *Mover) want(now int64, m *Members, owners, eligible []string, here Here
 	return Move{}, false
 }
 
-// away is the next move of a node that gives all of its shards away.
+// away returns the next move of a node that hands over all shards.
 func (v *Mover) away(now int64, m *Members, owners, eligible []string, leaving bool) (Move, bool) {
 	if leaving && v.leaving == 0 {
 		v.leaving = now
@@ -267,7 +264,7 @@ func (v *Mover) away(now int64, m *Members, owners, eligible []string, leaving b
 	return Move{}, false
 }
 
-// nearest is the first by the hash of those that are ready, "" if nobody is.
+// nearest returns the node with the highest score among those that are ready, or "".
 func (v *Mover) nearest(now int64, m *Members, shard int) (best string) {
 	for _, o := range m.List() {
 		if o.Node != v.node && m.Ready(now, shard, o.Node) && (best == "" || higher(o.Node, best, shard)) {

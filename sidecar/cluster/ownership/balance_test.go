@@ -27,8 +27,7 @@ func load(owners []string) map[string]int {
 	return count
 }
 
-// A plan gives each node as many shards as any other, or one more; moves as few as that
-// takes; and is its own plan.
+// A plan spreads shards evenly, moves as few as possible, and does not change when it is applied.
 func TestPlanIsEvenAndMovesLittle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := names(rapid.IntRange(1, 7).Draw(t, "nodes"))
@@ -36,7 +35,7 @@ func TestPlanIsEvenAndMovesLittle(t *testing.T) {
 		plan := Plan(nodes, owners, nil)
 		least, more := len(owners)/len(nodes), len(owners)%len(nodes)
 		count, have := load(plan), load(owners)
-		keep, extras := 0, more // how many can stay at best
+		keep, extras := 0, more // shards that can stay at best
 		for _, n := range byLoad(nodes, owners) {
 			require.Contains(t, []int{least, least + 1}, count[n])
 			keep += min(have[n], least)
@@ -56,8 +55,7 @@ func TestPlanIsEvenAndMovesLittle(t *testing.T) {
 	})
 }
 
-// A pin holds while its node is one that shards may belong to, and the others are as
-// even as it leaves them.
+// A pin holds while its node is eligible; the other shards are as even as it allows.
 func TestPlanFollowsPins(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := names(rapid.IntRange(1, 5).Draw(t, "nodes"))
@@ -80,7 +78,7 @@ func TestPlanFollowsPins(t *testing.T) {
 	require.Equal(t, []string{"", ""}, Plan(nil, []string{"a", ""}, nil))
 }
 
-// The shards of a node that has died go to several: each shard has an order of its own.
+// The shards of a dead node go to several nodes, since each shard has its own order.
 func TestTheHashSpreads(t *testing.T) {
 	first := make(map[string]int)
 	for shard := range 300 {
@@ -103,15 +101,15 @@ type yard struct {
 	t      *testing.T
 	now    int64
 	nodes  map[string]*yardNode
-	owners []string // of each shard, truly
+	owners []string // actual owner of each shard
 	moves  []string
 	flying map[int]flight
-	most   int // handovers at once
+	most   int // maximum of concurrent handovers
 	takes  int64
 	air    []spoken
 }
 
-// spoken is news on its way.
+// spoken is an announcement on its way.
 type spoken struct {
 	at   int64
 	news News
@@ -125,7 +123,7 @@ type flight struct {
 type yardNode struct {
 	name              string
 	draining, leaving bool
-	far               bool // its copies are not close
+	far               bool // its copies are far behind
 	members           *Members
 	mover             *Mover
 	spoke             int64
@@ -176,7 +174,7 @@ func (y *yard) hear() {
 	}
 }
 
-// pass lets time pass. Nodes tell of what has changed.
+// pass lets time pass. Nodes announce changes.
 func (y *yard) pass(d time.Duration) {
 	for end := y.now + int64(d); y.now < end; y.now += int64(50 * time.Millisecond) {
 		y.hear()
@@ -226,8 +224,7 @@ func (y *yard) give(owners ...string) {
 	}
 }
 
-// A node that joins takes its share after 10 s, by one handover at a time, and nothing
-// moves after that.
+// A node that joins gets its share after 10 s, by one handover at a time; then nothing moves.
 func TestANodeThatJoinsTakesItsShare(t *testing.T) {
 	y := newYard(t, 8, "a", "b")
 	y.give("a", "b", "a", "b", "a", "b", "a", "b")
@@ -246,8 +243,7 @@ func TestANodeThatJoinsTakesItsShare(t *testing.T) {
 	require.Len(t, y.moves, 2)
 }
 
-// From whatever mess nodes come to an even spread, one handover at a time, in which
-// nothing moves.
+// From any state, nodes reach an even and stable spread by one handover at a time.
 func TestBalanceComesToRest(t *testing.T) {
 	for seed := range uint64(12) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -269,8 +265,7 @@ func TestBalanceComesToRest(t *testing.T) {
 	}
 }
 
-// Nothing is moved to a node whose copy is not close, or that has not been heard just
-// now, as one that has died.
+// No shard moves to a node whose copy is far behind, or that has not been heard recently.
 func TestNothingMovesToWhoIsNotReady(t *testing.T) {
 	y := newYard(t, 4, "a", "b")
 	y.nodes["b"].far = true
@@ -288,8 +283,7 @@ func TestNothingMovesToWhoIsNotReady(t *testing.T) {
 	require.Empty(t, y.moves)
 }
 
-// A node that is drained gives all its shards to others, gets none, and gets its share
-// again when it is not any more.
+// A draining node hands over all shards and gets none; afterwards it gets its share again.
 func TestDrain(t *testing.T) {
 	y := newYard(t, 6, "a", "b", "c")
 	y.give("a", "b", "c", "a", "b", "c")
@@ -305,7 +299,7 @@ func TestDrain(t *testing.T) {
 	require.Equal(t, 2, load(y.owners)["a"])
 }
 
-// Nodes that are drained at once take turns.
+// Nodes that drain at once take turns.
 func TestDrainsTakeTurns(t *testing.T) {
 	y := newYard(t, 12, "a", "b", "c", "d")
 	y.give("a", "b", "c", "d", "a", "b", "c", "d", "a", "b", "c", "d")
@@ -317,8 +311,8 @@ func TestDrainsTakeTurns(t *testing.T) {
 	require.Equal(t, 1, y.most)
 }
 
-// A node that ends hands over to those that are close; after a while to whoever comes
-// first; at once where nobody else stays.
+// A leaving node hands over to nodes with close copies, after a while to any node, and at once if
+// no other node stays.
 func TestLeave(t *testing.T) {
 	y := newYard(t, 4, "a", "b")
 	y.give("a", "a", "b", "b")
@@ -344,8 +338,7 @@ func TestLeave(t *testing.T) {
 	require.Equal(t, "0 a>", y.moves[0])
 }
 
-// A shard that an operator moves goes there at once and stays, whatever balance would
-// say; when that node is gone, balance says it again.
+// A moved shard stays at its node against the balance, as long as that node is there.
 func TestAPinnedShardStays(t *testing.T) {
 	y := newYard(t, 4, "a", "b")
 	y.give("a", "a", "b", "b")
@@ -374,7 +367,7 @@ func TestBehind(t *testing.T) {
 	ms := int64(time.Millisecond)
 	require.Zero(t, b.Sample(0, 10, 10, 0))
 	require.Equal(t, 500*ms, b.Sample(500*ms, 10, 10, 0), "nothing came for so long")
-	// 100 records come every 100 ms, and 50 are applied.
+	// 100 records arrive every 100 ms, and 50 are applied.
 	behind := int64(0)
 	for i := int64(1); i <= 40; i++ {
 		now := 500*ms + i*100*ms

@@ -2,10 +2,10 @@ package ownership
 
 import "time"
 
-// Behind measures how old what a follower has applied is, by when it first knew of
-// records that it has not applied. The zero value is ready to use.
+// Behind measures how far a follower is behind: how long ago it learned of the oldest record that
+// it has not applied. The zero value is ready to use.
 type Behind struct {
-	samples []sample // heads by their times; none is older than behindFor
+	samples []sample // heads by time, none older than behindFor
 }
 
 type sample struct {
@@ -13,16 +13,16 @@ type sample struct {
 	head uint64
 }
 
-// behindFor is how far back heads are kept: a copy that is further behind is that far
-// behind at least.
+// behindFor is how long heads are kept. A copy that is further behind is reported as being so far
+// behind.
 const behindFor = int64(10 * time.Second)
 
-// sampleEvery bounds how many heads are kept.
+// sampleEvery limits how many heads are kept.
 const sampleEvery = int64(100 * time.Millisecond)
 
-// Sample takes in the newest record that is known and the newest that is applied, and
-// when a record came last. It returns how far behind the copy is: the age of the first
-// record that is not applied, or how long nothing came.
+// Sample records the newest known record and the newest applied one; last is when a record came.
+// It returns how far behind the copy is: the age of the first unapplied record, or how long
+// nothing has come.
 func (b *Behind) Sample(now int64, head, applied uint64, last int64) int64 {
 	if n := len(b.samples); n == 0 || b.samples[n-1].head != head && now-b.samples[n-1].at >= sampleEvery {
 		b.samples = append(b.samples, sample{now, head})

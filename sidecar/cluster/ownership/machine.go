@@ -6,32 +6,31 @@ import (
 	"time"
 )
 
-// Times that need no setting.
+// Times of the Machine.
 const (
-	// Patience is how long the log must have been silent before an owner that answers
-	// but cannot write is replaced: an election among NATS servers takes 4 to 9 s, and
-	// helps more than another owner.
+	// Patience is how long the log must have been silent before an owner is replaced that
+	// answers but cannot write. An election among NATS servers takes 4 to 9 s, and another
+	// owner would not help.
 	Patience = int64(12 * time.Second)
 	// RankStep is how much longer each candidate waits than the one before it.
 	RankStep = int64(300 * time.Millisecond)
-	// DefaultSilence is how long the log is silent before an owner that does not answer
-	// is replaced.
+	// DefaultSilence is how long the log must have been silent before an owner is replaced that
+	// does not answer.
 	DefaultSilence = int64(2500 * time.Millisecond)
 
-	// retryAfter lies between two questions or attempts of one candidate.
+	// retryAfter is the time between questions or attempts of a candidate.
 	retryAfter = int64(500 * time.Millisecond)
-	// retryFull is how long that gets, twice as long each time, while the log has no
-	// room for an epoch: somebody has to make room, and a beat of the owner that has got
-	// some shows at once.
+	// retryFull is the longest wait, doubling from retryAfter, while the log has no room for an
+	// epoch record. A heartbeat of an owner shows at once that there is room again.
 	retryFull = int64(8 * time.Second)
-	// firstWait is how long a node waits before it campaigns for a shard that nobody
-	// has owned: nodes that start together hear of each other in that time.
+	// firstWait is how long a node waits before it campaigns for a shard without any owner yet,
+	// so that nodes that start together learn of each other.
 	firstWait = int64(time.Second)
-	// restartWait is how long the log must have been silent before a node takes up again
-	// what it owned before it was started anew: two beats, so another process under the
-	// same name is not fenced.
+	// restartWait is how long the log must have been silent before a restarted node takes over
+	// its own shard again: two heartbeats, so that it does not fence another process of the same
+	// name.
 	restartWait = int64(time.Second)
-	// failedWait is how long a node leaves a shard to others that it could not serve.
+	// failedWait is how long a node leaves a shard to others after failing to serve it.
 	failedWait = Patience
 )
 
@@ -41,16 +40,15 @@ type Config struct {
 	Silence int64 // of the log, before an owner that does not answer is replaced
 }
 
-// Fence is how far back the sending of an owner's last acked write may lie.
+// Fence is how long ago the last acked write of an owner may have been sent.
 func (c Config) Fence() int64 { return c.Silence / 5 * 4 }
 
-// Seen is what a node has read of the log of a shard. At is when its newest record was
-// read.
+// Seen is what a node has read of the log of a shard. At is when it read the newest record.
 type Seen struct {
 	Epoch    uint64
-	Owner    string // of the epoch; "" if there was none yet
-	Resigned bool   // the owner has
-	To       string // whom it has resigned to; "": to anybody
+	Owner    string // of the epoch; "" if there has been none
+	Resigned bool   // the owner has resigned
+	To       string // successor that it has named; "": any node
 	Seq      uint64
 	At       int64
 	Err      error // the log cannot be followed any further
@@ -59,107 +57,107 @@ type Seen struct {
 // State of a Machine.
 type State uint8
 
-// The states. Those from Promoting to Losing wait for the outcome of an action, but for
-// Owning.
+// The states. From Promoting to Losing, except in Owning, the machine waits for the outcome of an
+// action.
 const (
-	Following State = iota // the log
-	Asking                 // the owner whether it is there
-	Promoting              // writing the epoch record, applying what is before it
-	Starting               // owns; the machines are being started
-	Owning                 // serves
-	Draining               // a handover has begun
-	Resigning              // the last record is being written
-	Losing                 // the machines are being stopped
+	Following State = iota // following the log
+	Asking                 // asking the owner whether it is there
+	Promoting              // writing the epoch record and applying what is before it
+	Starting               // owner; the queues are being started
+	Owning                 // serving
+	Draining               // a handover has started
+	Resigning              // writing the last record
+	Losing                 // the queues are being stopped
 )
 
 func (s State) String() string {
 	return [...]string{"following", "asking", "promoting", "starting", "owning", "draining", "resigning", "losing"}[s]
 }
 
-// Answer is what a node says of a shard to a candidate who asks.
+// Answer is the answer of a node to a candidate's question about a shard.
 type Answer uint8
 
 // The answers.
 const (
-	Silent Answer = iota // none came
+	Silent Answer = iota // there was no answer
 	Free                 // it does not own the shard
 	Well                 // it owns the shard, and its writes are acked
 	Stuck                // it owns the shard, and its writes are not acked, or it is about to own it
 )
 
-// Do is what a Machine wants done.
+// Do is the kind of an action.
 type Do uint8
 
-// All but Fence and Unfence have an outcome, which comes back as [Input.Done]; until
-// then the machine wants nothing else but those two.
+// All actions but Fence and Unfence have an outcome, which comes back as [Input.Done]. Until then
+// the machine returns only these two.
 const (
-	Ask     Do = iota // To whether it is well
-	Promote           // this node, over what Seen says
-	Own               // start the machines of the shard
-	Fence             // neither deliver nor answer
-	Unfence           // go on
-	Drain             // before a handover
-	Resign            // to To
-	Lose              // stop the machines without writing, and close the store; Why says why
+	Ask     Do = iota // ask To whether it is well
+	Promote           // promote this node over Seen
+	Own               // start the queues of the shard
+	Fence             // stop deliveries and answers
+	Unfence           // resume them
+	Drain             // prepare the handover
+	Resign            // resign to To
+	Lose              // stop the queues without writing and close the store, because of Why
 )
 
-// Action is something to do about a shard.
+// Action is an action to carry out for a shard.
 type Action struct {
 	Do      Do
 	To      string
 	Seen    Seen
 	Why     error
-	Started bool // of Lose: Own has succeeded
+	Started bool // for Lose: Own has succeeded
 }
 
 // Done is the outcome of an action.
 type Done struct {
 	Err    error
 	Answer Answer // of Ask
-	Full   bool   // Err is that the log has no room
+	Full   bool   // Err means that the log has no room
 	Epoch  uint64 // of Promote
 }
 
-// Input is what a node knows about a shard now.
+// Input is the state of a shard as the node knows it now.
 type Input struct {
 	Seen    Seen
 	Rank    int   // how many candidates come before this one
-	Leaving bool  // this node ends, and takes nothing over
-	Done    *Done // of the action that was under way
+	Leaving bool  // this node stops and takes over nothing
+	Done    *Done // outcome of the running action
 
-	// Of an owner.
+	// For an owner.
 	Owns   bool  // the last acked write was sent within [Config.Fence]
-	Failed error // what has ended its store
-	Fenced bool  // Failed is that another node owns the shard
+	Failed error // why its store has failed
+	Fenced bool  // Failed means that another node owns the shard
 
-	// Hand asks for a handover to To; "" is anybody. It may be asked for again and again.
+	// Hand requests a handover to To, "" for any node. It may be repeated.
 	Hand bool
 	To   string
 }
 
-// Reasons of [Lose] that are no failures.
+// Reasons of [Lose] that are not failures.
 var (
-	// ErrHandedOver is why a shard is lost that was handed over.
+	// ErrHandedOver is the reason for losing a shard that was handed over.
 	ErrHandedOver = errors.New("the shard was handed over")
 	errNotFenced  = errors.New("the store of the shard has failed")
 )
 
 // Machine is a shard at a node.
 //
-// A node promotes itself over what it has seen, and the log refuses that if there is
-// anything newer. So a machine may be wrong about others, late or slow without harm.
+// A node promotes itself over what it has seen, and the log refuses that if there is anything
+// newer. So a machine may be wrong about others, late or slow without harm.
 type Machine struct {
 	cfg       Config
 	state     State
 	began     int64 // silence counts from here at the earliest
-	notBefore int64 // of the next question or attempt
-	retry     int64 // how long the last wait for room in the log was; 0: there was none
-	decided   Seen  // what the campaign is about
+	notBefore int64 // earliest time of the next question or attempt
+	retry     int64 // last wait for room in the log; 0: none
+	decided   Seen  // what the campaign is based on
 	epoch     uint64
 	fenced    bool
 	started   bool
-	to        string // whom it is handed over to
-	why       error  // what it will be lost for
+	to        string // target of the handover
+	why       error  // reason of the coming Lose
 }
 
 // NewMachine returns a machine that follows since now.
@@ -168,25 +166,25 @@ func NewMachine(cfg Config, now int64) *Machine { return &Machine{cfg: cfg, bega
 // State returns the state.
 func (m *Machine) State() State { return m.state }
 
-// Epoch is that of the last promotion of this node, 0 if there was none.
+// Epoch returns the epoch of the last promotion of this node, 0 if there was none.
 func (m *Machine) Epoch() uint64 { return m.epoch }
 
 // Fenced reports whether the owner neither delivers nor answers.
 func (m *Machine) Fenced() bool { return m.fenced }
 
-// To is whom a handover under way is to.
+// To returns the target of a running handover.
 func (m *Machine) To() string { return m.to }
 
-// Over is what the last promotion was decided on.
+// Over returns what the last promotion was based on.
 func (m *Machine) Over() Seen { return m.decided }
 
-// Started reports whether the machines of the shard run here.
+// Started reports whether the queues of the shard run here.
 func (m *Machine) Started() bool { return m.started }
 
 // HasStore reports whether this node has been promoted and has not lost the shard.
 func (m *Machine) HasStore() bool { return m.state >= Starting }
 
-// Answer is what a candidate is told that asks.
+// Answer returns the answer to a candidate's question.
 func (m *Machine) Answer(owns bool) Answer {
 	switch {
 	case m.state < Promoting || m.state == Losing:
@@ -198,7 +196,7 @@ func (m *Machine) Answer(owns bool) Answer {
 	}
 }
 
-// Step takes in what has happened and appends what has to be done.
+// Step handles an input and appends the actions that follow.
 func (m *Machine) Step(now int64, in Input, out []Action) []Action {
 	if in.Done != nil {
 		return m.done(now, in, out)
@@ -221,7 +219,7 @@ func (m *Machine) Step(now int64, in Input, out []Action) []Action {
 	return out
 }
 
-// follow campaigns if it is time.
+// follow campaigns if it is time to.
 func (m *Machine) follow(now int64, in Input, out []Action) []Action {
 	seen := in.Seen
 	if in.Leaving || seen.Err != nil || now < m.notBefore {
@@ -241,7 +239,7 @@ func (m *Machine) follow(now int64, in Input, out []Action) []Action {
 
 func (m *Machine) silence(now int64, seen Seen) int64 { return now - max(seen.At, m.began) }
 
-// wait is how long the log must have been silent.
+// wait returns how long the log must have been silent.
 func (m *Machine) wait(seen Seen, rank int) int64 {
 	turn := int64(rank) * RankStep
 	switch {
@@ -261,7 +259,7 @@ func (m *Machine) promote(out []Action) []Action {
 	return append(out, Action{Do: Promote, Seen: m.decided})
 }
 
-// fence follows what the log says of the owner's writes.
+// fence fences or unfences, depending on the owner's writes.
 func (m *Machine) fence(in Input, out []Action) []Action {
 	if in.Owns == m.fenced {
 		m.fenced = !in.Owns
@@ -274,7 +272,7 @@ func (m *Machine) fence(in Input, out []Action) []Action {
 	return out
 }
 
-// done takes the outcome of the action that the state waits for.
+// done handles the outcome of the running action.
 func (m *Machine) done(now int64, in Input, out []Action) []Action {
 	err := in.Done.Err
 	switch m.state {
@@ -326,7 +324,7 @@ func (m *Machine) done(now int64, in Input, out []Action) []Action {
 	return out
 }
 
-// answered goes on after the owner was asked. Meanwhile the log may have moved.
+// answered goes on after the owner was asked. The log may have moved meanwhile.
 func (m *Machine) answered(now int64, in Input, out []Action) []Action {
 	m.state = Following
 	seen := in.Seen
@@ -349,7 +347,7 @@ func (m *Machine) failed(in Input, out []Action) []Action {
 	return m.lose(out)
 }
 
-// resign gives the shard away. From here on another one may own it.
+// resign begins to give the shard away. From here on another node may own it.
 func (m *Machine) resign(to string, why error, out []Action) []Action {
 	m.state, m.to, m.why = Resigning, to, why
 	if m.started && !m.fenced {

@@ -9,48 +9,48 @@ import (
 
 // Times of membership.
 const (
-	// AnnounceEvery is how often a node tells of itself.
+	// AnnounceEvery is how often a node announces itself.
 	AnnounceEvery = int64(time.Second)
-	// MemberAfter is how long a node must have been heard before shards are moved to
-	// it, and for how long it must not have been heard before it is gone.
+	// MemberAfter is how long a node must have been heard before shards move to it, and how long
+	// it must be silent before it is gone.
 	MemberAfter = int64(10 * time.Second)
-	// freshFor is how long what a node has said counts as how it is now.
+	// freshFor is how long an announcement counts as current.
 	freshFor = int64(3 * time.Second)
 )
 
-// News is what a node tells of itself.
+// News is the announcement of a node.
 type News struct {
 	Node        string      `json:"node"`
 	Incarnation string      `json:"incarnation"` // of the process
 	Version     string      `json:"version"`
-	Format      int         `json:"format,omitempty"` // of records that it reads, and of all before; left out: 1
+	Format      int         `json:"format,omitempty"` // newest format of records that it reads; left out: 1
 	SinceMs     int64       `json:"since_ms"`         // Unix time of its start
-	UpMs        int64       `json:"up_ms"`            // since then, by a clock that is not set
+	UpMs        int64       `json:"up_ms"`            // time since then, by a monotonic clock
 	Draining    bool        `json:"draining,omitempty"`
-	Leaving     bool        `json:"leaving,omitempty"` // it ends
-	Left        bool        `json:"left,omitempty"`    // the last that is heard of it
+	Leaving     bool        `json:"leaving,omitempty"` // it is stopping
+	Left        bool        `json:"left,omitempty"`    // its last announcement
 	Moving      *Move       `json:"moving,omitempty"`
 	Shards      []ShardNews `json:"shards,omitempty"`
 	Pins        map[int]Pin `json:"pins,omitempty"`
 }
 
-// ShardNews is how a shard stands at a node.
+// ShardNews is the state of a shard at a node.
 type ShardNews struct {
 	Shard      int    `json:"shard"`
 	State      string `json:"state"`
 	Owns       bool   `json:"owns,omitempty"`
 	Fenced     bool   `json:"fenced,omitempty"`
 	Epoch      uint64 `json:"epoch"`
-	Seq        uint64 `json:"seq"`             // of the newest record it knows
-	Lag        uint64 `json:"lag,omitempty"`   // records that it has not applied
-	BehindMs   int64  `json:"behind_ms"`       // how old what it has applied is
-	Error      string `json:"error,omitempty"` // why it cannot follow
+	Seq        uint64 `json:"seq"`             // newest known record
+	Lag        uint64 `json:"lag,omitempty"`   // known records that are not applied
+	BehindMs   int64  `json:"behind_ms"`       // how far behind the copy is
+	Error      string `json:"error,omitempty"` // why the log cannot be followed
 	LogBytes   int64  `json:"log_bytes,omitempty"`
-	SnapshotMs int64  `json:"snapshot_ms,omitempty"` // Unix time of the newest one
+	SnapshotMs int64  `json:"snapshot_ms,omitempty"` // Unix time of the newest snapshot
 }
 
-// Pin is an operator's order: the shard belongs at Node for as long as that is a member.
-// Of two the one with the higher N is the later one.
+// Pin is an operator's order: the shard belongs to Node as long as that is a member. The pin with
+// the higher N is the later one.
 type Pin struct {
 	Node string `json:"node"`
 	N    uint64 `json:"n"`
@@ -61,38 +61,36 @@ func (p Pin) laterThan(o Pin) bool { return p.N > o.N || p.N == o.N && p.Node > 
 // Member is a node that has been heard.
 type Member struct {
 	News
-	First, Last int64 // heard
+	First, Last int64 // announcement heard
 }
 
-// Change is that a member came or went. Tell is that this node, and no other one, has
-// the event of it published.
+// Change is a member that has come or gone. Tell is set at the one node that publishes the event.
 type Change struct {
 	Member Member
 	Joined bool
 	Tell   bool
 }
 
-// Members are the nodes of the cluster as one of them hears them, itself included. A
-// node hears itself as it hears others, by way of NATS. While it does not, or has not
-// for long enough, it knows nothing about others: neither a lost connection nor a
-// process that stood still makes others go.
+// Members are the nodes of the cluster as this node hears them over NATS, itself included. While
+// it does not hear itself, or not for long enough, it draws no conclusions about others: neither
+// a lost connection nor a frozen process makes others go.
 type Members struct {
 	self    string // incarnation
 	node    string
-	hearing int64 // since when this node hears itself without a gap
-	heard   int64 // when it did last
+	hearing int64 // this node has heard itself without a gap since then
+	heard   int64 // when it last heard itself
 	all     map[string]*Member
-	gone    map[string]bool // incarnations that went without a farewell
+	gone    map[string]bool // incarnations that went without a last announcement
 	pins    map[int]Pin
 }
 
-// NewMembers returns the members that a node knows, which is none.
+// NewMembers returns the members that a node knows at the start: none.
 func NewMembers(node, incarnation string) *Members {
 	return &Members{self: incarnation, node: node, all: map[string]*Member{}, gone: map[string]bool{}, pins: map[int]Pin{}}
 }
 
-// Hear takes in what a node tells. It reports whether another process runs under the
-// name of this node that is older, so that this one has to end.
+// Hear handles an announcement. older reports that an older process runs under the name of this
+// node, so that this one has to stop.
 func (m *Members) Hear(now int64, n News) (changes []Change, older bool) {
 	if n.Node == m.node && n.Incarnation != m.self {
 		me := m.all[m.node]
@@ -126,10 +124,10 @@ func (m *Members) Hear(now int64, n News) (changes []Change, older bool) {
 	return changes, false
 }
 
-// Tick lets time pass.
+// Tick removes members that have been silent for too long.
 func (m *Members) Tick(now int64) (changes []Change) {
 	if now-m.heard > freshFor {
-		return nil // nothing is known of anybody
+		return nil // nothing is known of others
 	}
 	for _, gone := range m.List() {
 		if now-max(gone.Last, m.hearing) > MemberAfter {
@@ -146,11 +144,11 @@ func (m *Members) leave(now int64, gone *Member) []Change {
 	return []Change{{Member: *gone, Tell: m.tells(now, gone, func(o *Member) bool { return o.First <= gone.Last })}}
 }
 
-// up is for how long a member's process runs, in milliseconds.
+// up returns how long a member's process has run, in milliseconds.
 func (o *Member) up(now int64) int64 { return o.UpMs + (now-o.Last)/int64(time.Millisecond) }
 
-// tells decides who has the event about a member published: the first by name of those
-// that were there.
+// tells reports whether this node publishes the event about a member: it is the first by name of
+// those that were there.
 func (m *Members) tells(now int64, about *Member, there func(*Member) bool) bool {
 	for _, o := range m.List() {
 		if o.Node != about.Node && m.fresh(now, o) && there(o) {
@@ -160,31 +158,31 @@ func (m *Members) tells(now int64, about *Member, there func(*Member) bool) bool
 	return false
 }
 
-// Pin takes an order in. Of two about one shard the later one holds.
+// Pin applies an order, unless a later one about the shard is known.
 func (m *Members) Pin(shard int, p Pin) {
 	if old, ok := m.pins[shard]; m.all[p.Node] != nil && (!ok || p.laterThan(old)) {
 		m.pins[shard] = p
 	}
 }
 
-// NextPin is an order after all that are known.
+// NextPin returns an order that is later than all known ones.
 func (m *Members) NextPin(shard int, node string) Pin {
 	return Pin{Node: node, N: m.pins[shard].N + 1}
 }
 
-// Pins are the orders that hold.
+// Pins returns the orders in force.
 func (m *Members) Pins() map[int]Pin { return maps.Clone(m.pins) }
 
-// List are the members by their names.
+// List returns the members by name.
 func (m *Members) List() []*Member {
 	return slices.SortedFunc(maps.Values(m.all), func(a, b *Member) int { return strings.Compare(a.Node, b.Node) })
 }
 
-// Of returns a member, nil if there is none of the name.
+// Of returns the member of a name, or nil.
 func (m *Members) Of(node string) *Member { return m.all[node] }
 
-// Format is the newest format of records that all members read, this node included, whose
-// newest is own. A member that is silent for a moment counts until it is gone.
+// Format returns the newest format of records that all members read, where own is the newest of
+// this node. A silent member counts until it is gone.
 func (m *Members) Format(own int) int {
 	for _, o := range m.all {
 		own = min(own, max(o.Format, 1))
@@ -192,7 +190,7 @@ func (m *Members) Format(own int) int {
 	return own
 }
 
-// Fresh reports whether a node has been heard just now.
+// Fresh reports whether the last announcement of a node is current.
 func (m *Members) Fresh(now int64, node string) bool {
 	o := m.all[node]
 	return o != nil && m.fresh(now, o)
@@ -200,7 +198,7 @@ func (m *Members) Fresh(now int64, node string) bool {
 
 func (m *Members) fresh(now int64, o *Member) bool { return now-o.Last <= freshFor }
 
-// Alone reports whether no other node is there that stays.
+// Alone reports whether there is no other node that stays.
 func (m *Members) Alone(now int64) bool {
 	for _, o := range m.all {
 		if o.Node != m.node && m.fresh(now, o) && !o.Leaving {
@@ -210,7 +208,7 @@ func (m *Members) Alone(now int64) bool {
 	return true
 }
 
-// of returns what a member says of a shard.
+// of returns the news of a member about a shard.
 func (n *News) of(shard int) (ShardNews, bool) {
 	for _, s := range n.Shards {
 		if s.Shard == shard {
@@ -220,7 +218,7 @@ func (n *News) of(shard int) (ShardNews, bool) {
 	return ShardNews{}, false
 }
 
-// Owner is who says that it owns a shard, with the highest epoch; "" if nobody does.
+// Owner returns the node that claims a shard with the highest epoch, "" if there is none.
 func (m *Members) Owner(now int64, shard int) (node string, news ShardNews) {
 	for _, o := range m.List() {
 		if s, ok := o.of(shard); ok && s.Owns && m.fresh(now, o) && (node == "" || s.Epoch > news.Epoch) {
@@ -230,14 +228,13 @@ func (m *Members) Owner(now int64, shard int) (node string, news ShardNews) {
 	return node, news
 }
 
-// closeMs is how far behind a standby may be to be handed a shard.
+// closeMs is how far behind a standby may be to take over a shard.
 const closeMs = 1000
 
-// farLag is how many records a candidate may have to apply to come with the first.
+// farLag is how many unapplied records a candidate may have to campaign among the first.
 const farLag = 1000
 
-// Ready reports whether a node can take a shard over now: it is there, stays, and its
-// copy is close.
+// Ready reports whether a node can take over a shard now: it is there, stays, and its copy is close.
 func (m *Members) Ready(now int64, shard int, node string) bool {
 	o := m.all[node]
 	if o == nil || o.Leaving || o.Draining || !m.fresh(now, o) {
@@ -247,7 +244,7 @@ func (m *Members) Ready(now int64, shard int, node string) bool {
 	return ok && !s.Owns && s.Error == "" && s.BehindMs < closeMs
 }
 
-// Eligible are the names of those that shards may belong to.
+// Eligible returns the names of the nodes that shards may belong to.
 func (m *Members) Eligible(now int64) (nodes []string) {
 	for _, o := range m.List() {
 		itself := o.Node == m.node
@@ -258,9 +255,9 @@ func (m *Members) Eligible(now int64) (nodes []string) {
 	return nodes
 }
 
-// Rank is how many nodes campaign for a shard before this one does, when owner is
-// silent: those that stay come first, then those that are close, and among equals the
-// hash decides, which spreads the shards of a node that has died.
+// Rank returns how many nodes campaign for a shard before this one when owner is silent. Nodes
+// that stay come first, then those with a close copy; otherwise the score decides, which spreads
+// the shards of a dead node.
 func (m *Members) Rank(now int64, shard int, owner string) (rank int) {
 	me := m.all[m.node]
 	if me == nil {
@@ -287,8 +284,8 @@ func (m *Members) before(a, b *Member, shard int) bool {
 	return higher(a.Node, b.Node, shard)
 }
 
-// behind reports whether a copy is not close. While an owner is silent no copy gets
-// newer, so what counts is what it has not applied.
+// behind reports whether a copy is not close. While an owner is silent no copy gets newer, so only
+// unapplied records count.
 func (n *News) behind(shard int) bool {
 	s, ok := n.of(shard)
 	return !ok || s.Error != "" || s.Lag > farLag

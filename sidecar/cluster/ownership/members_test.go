@@ -15,7 +15,7 @@ type crowd struct {
 	now   int64
 	nodes map[string]*Members
 	began map[string]int64
-	quiet map[string]bool // who is not heard
+	quiet map[string]bool // not heard
 	told  []string
 	seen  []string
 }
@@ -62,7 +62,7 @@ func (c *crowd) pass(d time.Duration) {
 	}
 }
 
-// Who comes and who goes is told once, by one of those that were there.
+// Each change is reported once, by one of the nodes that were there.
 func TestComingAndGoingIsToldOnce(t *testing.T) {
 	c := newCrowd()
 	c.add("b")
@@ -88,8 +88,8 @@ func TestComingAndGoingIsToldOnce(t *testing.T) {
 	require.Equal(t, []string{"+a", "+c", "-c", "+c", "-a"}, c.told)
 }
 
-// A node that hears nobody, itself included, knows nothing about others: it takes
-// nobody for gone, and neither does it when it hears again.
+// A node that does not hear itself draws no conclusions about others, neither then nor when it
+// hears again.
 func TestANodeThatIsCutOffKnowsNothing(t *testing.T) {
 	c := newCrowd()
 	for _, n := range []string{"a", "b", "c"} {
@@ -113,7 +113,7 @@ func TestANodeThatIsCutOffKnowsNothing(t *testing.T) {
 	require.Equal(t, []string{"-c", "+c"}, c.told[len(c.told)-2:])
 }
 
-// A farewell is believed at once, and its node's pins go with it.
+// A last announcement counts at once, and removes the pins of the node.
 func TestAFarewellIsBelieved(t *testing.T) {
 	m := NewMembers("a", "1")
 	hear := func(n News) []Change {
@@ -133,8 +133,8 @@ func TestAFarewellIsBelieved(t *testing.T) {
 	require.Nil(t, m.Of("b"))
 }
 
-// Of two processes under one name the younger one ends; the older one does not care,
-// and one that ends anyway does not count.
+// Of two processes with one name the younger one stops; the older one ignores it, and a process
+// that is leaving does not count.
 func TestTheYoungerOfOneNameEnds(t *testing.T) {
 	m := NewMembers("a", "5")
 	_, _ = m.Hear(second, News{Node: "a", Incarnation: "5", SinceMs: 100})
@@ -151,8 +151,7 @@ func TestTheYoungerOfOneNameEnds(t *testing.T) {
 	}
 }
 
-// Those campaign first that stay and are close; the silent owner and those that have
-// not been heard do not count.
+// Nodes that stay and are close campaign first; the silent owner and unheard nodes do not count.
 func TestRank(t *testing.T) {
 	rank := func(node string, all ...News) int {
 		m := NewMembers(node, node)
@@ -186,7 +185,7 @@ func TestRank(t *testing.T) {
 	require.Equal(t, 0, NewMembers("a", "a").Rank(0, 1, ""))
 }
 
-// The owner is who says so with the highest epoch, while it is heard.
+// The owner is the heard node that claims the highest epoch.
 func TestOwner(t *testing.T) {
 	m := NewMembers("a", "a")
 	_, _ = m.Hear(second, News{Node: "b", Incarnation: "b", Shards: []ShardNews{{Shard: 2, Owns: true, Epoch: 3}}})

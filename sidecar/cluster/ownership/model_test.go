@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The model: machines of one shard at several nodes over a log of which only the rules
-// of epochs are there, and everything between them may be slow, cut or lost. Time goes in
-// steps; what is on its way arrives by its time.
+// The model has machines of one shard at several nodes, and a log that follows the rules of epochs.
+// Everything between them may be slow, cut or lost. Time passes in steps; messages arrive when they
+// are due.
 
 const step = int64(25 * time.Millisecond)
 
@@ -29,7 +29,7 @@ type record struct {
 type node struct {
 	w       *world
 	name    string
-	run     int // its process; what was on its way to an earlier one is lost
+	run     int // number of its process; messages to an earlier process are lost
 	alive   bool
 	frozen  int64 // until
 	cut     int64 // from the log, until
@@ -48,7 +48,7 @@ type node struct {
 	// The store of an owner.
 	store   bool
 	epoch   uint64
-	acked   int64 // when the last acked write was sent
+	acked   int64 // sending time of the last acked write
 	writing bool
 	wrote   int64
 }
@@ -100,8 +100,7 @@ func (n *node) start() {
 	n.read, n.seen = 0, Seen{At: n.w.now}
 }
 
-// reach calls do at the node when d is over and it is not frozen, if its process is
-// still the same.
+// reach calls do at the node after d, once it is not frozen and if its process is still the same.
 func (n *node) reach(d int64, do func()) {
 	run := n.run
 	var arrive func()
@@ -123,12 +122,12 @@ func (n *node) outcome(d int64, make func() Done) {
 
 func (n *node) owns() bool { return n.store && n.w.now-n.acked <= n.m.cfg.Fence() }
 
-// delivers reports whether the node serves consumers: it asks its fence each time.
+// delivers reports whether the node delivers: it checks its fence each time.
 func (n *node) delivers() bool {
 	return n.alive && n.frozen <= n.w.now && n.owns() && n.m.Started() && !n.m.Fenced() && n.m.State() >= Owning && n.m.State() < Losing
 }
 
-// follow reads what the log has for this node by now.
+// follow reads what has arrived of the log.
 func (n *node) follow() {
 	if n.cut > n.w.now {
 		return
@@ -145,8 +144,8 @@ func (n *node) follow() {
 	}
 }
 
-// write sends a record of the owner. It is tried again until its fate is known, as
-// store/replog does: once it is in the log, or a higher epoch is.
+// write sends a record of the owner and retries until it is in the log or a higher epoch is, as
+// store/replog does.
 func (n *node) write(r record, then func(error)) {
 	sent := n.w.now
 	var try func()
@@ -240,8 +239,7 @@ func (n *node) act(a Action) {
 	}
 }
 
-// promote is what the log makes of an epoch record: it counts if nothing is newer than
-// what was seen. Its answer may be lost.
+// promote appends an epoch record if nothing is newer than seen. Its answer may be lost.
 func (n *node) promote(over Seen) {
 	w, sent, cut := n.w, n.w.now, n.cut > n.w.now
 	if cut {
@@ -271,7 +269,7 @@ func (n *node) promote(over Seen) {
 	})
 }
 
-// pass lets time pass, step by step, and holds what must hold at all times.
+// pass lets time pass and checks the invariants after each step.
 func (w *world) pass(d time.Duration, each func()) {
 	for end := w.now + int64(d); w.now < end; w.now += step {
 		due := w.events
@@ -325,7 +323,7 @@ func (w *world) settle() *node {
 	return n
 }
 
-// until is how long it takes for another node to serve.
+// until returns how long it takes until another node serves.
 func (w *world) until(atMost time.Duration, not *node) time.Duration {
 	w.t.Helper()
 	begin, end := w.now, int64(0)
@@ -338,7 +336,7 @@ func (w *world) until(atMost time.Duration, not *node) time.Duration {
 	return time.Duration(end - begin)
 }
 
-// rest requires that the owner stays who it is.
+// rest checks that the owner stays the same.
 func (w *world) rest(d time.Duration) {
 	w.t.Helper()
 	owner, epoch := w.owner(), w.epoch()
@@ -355,8 +353,8 @@ var (
 	simSeeds = flag.Uint64("seeds", 300, "how many histories")
 )
 
-// TestHistories lets nodes be killed, frozen, cut off, slow, unable to start and told to
-// hand over, at random. Never do two deliver, and when it is over one serves for good.
+// TestHistories kills, freezes, cuts off, slows and drains nodes and makes starts fail, at random.
+// Two nodes never deliver at once, and in the end one serves for good.
 func TestHistories(t *testing.T) {
 	seeds := []uint64{*simSeed}
 	if *simSeed == 0 {
@@ -431,7 +429,7 @@ func (w *world) disturb() {
 	}
 }
 
-// A killed owner is replaced after 2.5 s of silence and the turn of the candidate.
+// A killed owner is replaced after 2.5 s of silence plus the rank of the candidate.
 func TestAKilledOwnerIsReplaced(t *testing.T) {
 	for seed := range uint64(50) {
 		w := newWorld(t, seed, 3)
@@ -439,8 +437,8 @@ func TestAKilledOwnerIsReplaced(t *testing.T) {
 		w.pass(time.Duration(w.rnd.Int64N(40)*step), nil)
 		owner.alive = false
 		took := w.until(5*time.Second, owner)
-		// 2.5 s after the last beat, which is up to 0.5 s back, then a question of 0.3 s and
-		// a start of 0.3 s.
+		// 2.5 s after the last heartbeat, which is up to 0.5 s ago, then 0.3 s each for a question
+		// and a start.
 		require.Greater(t, took, 2*time.Second)
 		require.Less(t, took, 3500*time.Millisecond, "%v", w.story)
 		require.Equal(t, uint64(2), w.epoch())
@@ -448,7 +446,7 @@ func TestAKilledOwnerIsReplaced(t *testing.T) {
 	}
 }
 
-// The second candidate waits 300 ms longer, and does not get in the way of the first.
+// The second candidate waits 300 ms longer and does not disturb the first.
 func TestCandidatesTakeTurns(t *testing.T) {
 	w := newWorld(t, 1, 3)
 	owner := w.settle()
@@ -459,7 +457,7 @@ func TestCandidatesTakeTurns(t *testing.T) {
 	w.rest(20 * time.Second)
 }
 
-// An owner that is there but cannot write is fenced after 2 s, and replaced after 12 s.
+// An owner that cannot write is fenced after 2 s and replaced after 12 s.
 func TestAStuckOwnerIsGivenTime(t *testing.T) {
 	for seed := range uint64(50) {
 		w := newWorld(t, seed, 3)
@@ -476,7 +474,7 @@ func TestAStuckOwnerIsGivenTime(t *testing.T) {
 	}
 }
 
-// When the log comes back within 12 s the owner goes on in its epoch.
+// If the log is back within 12 s, the owner goes on in its epoch.
 func TestAnElectionOfNATSChangesNoOwner(t *testing.T) {
 	for seed := range uint64(50) {
 		w := newWorld(t, seed, 3)
@@ -491,8 +489,7 @@ func TestAnElectionOfNATSChangesNoOwner(t *testing.T) {
 	}
 }
 
-// A slow log, whose beats pass, moves nothing, and neither does a candidate that sees
-// and hears nothing.
+// A slow log moves nothing, and neither does a candidate that sees and hears nothing.
 func TestAnOwnerThatBeatsIsLeftAlone(t *testing.T) {
 	w := newWorld(t, 1, 3)
 	w.settle()
@@ -504,8 +501,7 @@ func TestAnOwnerThatBeatsIsLeftAlone(t *testing.T) {
 	w.rest(time.Minute)
 }
 
-// A frozen owner, which answers nobody, is replaced, and finds itself fenced when it
-// goes on.
+// A frozen owner is replaced, and finds itself fenced when it goes on.
 func TestAFrozenOwnerIsReplaced(t *testing.T) {
 	w := newWorld(t, 1, 3)
 	owner := w.settle()
@@ -516,8 +512,7 @@ func TestAFrozenOwnerIsReplaced(t *testing.T) {
 	require.Equal(t, Following, owner.m.State())
 }
 
-// A handover reaches the node that it is for at once; if that is dead, the others wait
-// as for a dead owner.
+// A handover reaches its target at once; if that is dead, the others wait as for a dead owner.
 func TestHandover(t *testing.T) {
 	w := newWorld(t, 1, 3)
 	owner := w.settle()
@@ -534,8 +529,7 @@ func TestHandover(t *testing.T) {
 	w.rest(20 * time.Second)
 }
 
-// A node that ends hands over to anybody, who takes it without waiting, and takes
-// nothing over any more.
+// A leaving node hands over to any node, which does not wait, and takes over nothing more.
 func TestANodeThatEndsTakesNothing(t *testing.T) {
 	w := newWorld(t, 1, 2)
 	owner := w.settle()
@@ -548,8 +542,8 @@ func TestANodeThatEndsTakesNothing(t *testing.T) {
 	require.Less(t, w.until(3*time.Second, owner), 2*time.Second, "what it owned before it was started anew it takes up again")
 }
 
-// An owner that answers is not replaced by one that has seen nothing for however long,
-// and a log that goes on while it is asked speaks for itself.
+// An owner that answers is not replaced by a candidate that has seen nothing, and neither if the
+// log goes on while it is asked.
 func TestAnOwnerThatAnswersIsLeftAlone(t *testing.T) {
 	for _, tc := range []struct {
 		silent int64
@@ -573,8 +567,8 @@ func TestAnOwnerThatAnswersIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A node that finds itself as the owner may have another process under its name: it
-// waits for two beats.
+// A node that finds itself as the owner waits for two heartbeats, since another process may run
+// under its name.
 func TestANodeWaitsForItsOwnName(t *testing.T) {
 	m := NewMachine(Config{Node: "a", Silence: DefaultSilence}, 0)
 	mine := Seen{Epoch: 3, Owner: "a", At: int64(time.Minute)}
@@ -582,13 +576,13 @@ func TestANodeWaitsForItsOwnName(t *testing.T) {
 	require.Len(t, m.Step(mine.At+restartWait, Input{Seen: mine}, nil), 1)
 }
 
-// A log that cannot be followed is nobody's to campaign over.
+// Nobody campaigns over a log that cannot be followed.
 func TestWhoCannotFollowDoesNotCampaign(t *testing.T) {
 	m := NewMachine(Config{Node: "a", Silence: DefaultSilence}, 0)
 	require.Empty(t, m.Step(int64(time.Hour), Input{Seen: Seen{Epoch: 1, Owner: "b", Err: errors.New("gap")}}, nil))
 }
 
-// What could not be started or has broken at a node is left to others for 12 s.
+// A node leaves a shard that it could not start, or that has failed there, to others for 12 s.
 func TestABrokenShardIsLeftToOthers(t *testing.T) {
 	m := NewMachine(Config{Node: "a", Silence: DefaultSilence}, 0)
 	now := int64(time.Minute)

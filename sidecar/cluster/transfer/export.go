@@ -16,9 +16,8 @@ import (
 	"github.com/filaq/fila/store/replog"
 )
 
-// Export makes the store of a node without a cluster, at a path where nothing must be, of
-// a cluster whose nodes do not run. JetStream alone is enough. Nothing is there until all
-// of it is.
+// Export makes the store of a single node at path to, which must not exist, of a cluster whose
+// nodes do not run. It needs JetStream only. The file appears when it is complete.
 func Export(ctx context.Context, o Options, to string) (moved Moved, err error) {
 	if _, err := os.Lstat(to); err == nil {
 		return moved, fmt.Errorf("%s: %w", to, os.ErrExist)
@@ -34,7 +33,7 @@ func Export(ctx context.Context, o Options, to string) (moved Moved, err error) 
 	if m.Making() != "" {
 		return moved, fmt.Errorf("cluster %s is not whole: `%s` was interrupted; call that again", o.Cluster, m.Making())
 	}
-	defer os.RemoveAll(o.Dir) //nolint:errcheck // the next one makes them again
+	defer os.RemoveAll(o.Dir) //nolint:errcheck // the next command removes it as well
 	if err := errors.Join(os.RemoveAll(o.Dir), o.makeDir()); err != nil {
 		return moved, err
 	}
@@ -52,7 +51,7 @@ func Export(ctx context.Context, o Options, to string) (moved Moved, err error) 
 	if err != nil {
 		return moved, err
 	}
-	defer func() { err = errors.Join(err, b.Discard()) }() // after Finish it does nothing
+	defer func() { err = errors.Join(err, b.Discard()) }() // without effect after Finish
 	if err := o.join(b, m, &moved); err != nil {
 		return moved, err
 	}
@@ -82,10 +81,10 @@ func (o *Options) snapshots(ctx context.Context, incarnation string) (jetstream.
 	return js, snapshots, err
 }
 
-// look is how often a copy is looked at whether it has all of its log.
+// look is how often a copy is checked for the end of its log.
 const look = 20 * time.Millisecond
 
-// read brings a copy of a shard up to the end of its log, and returns that.
+// read brings a copy of a shard up to the end of its log and returns that.
 func (o *Options) read(ctx context.Context, js jetstream.JetStream, snapshots jetstream.ObjectStore, incarnation string, shard int) (end uint64, err error) {
 	var r *replog.Replica
 	err = o.patiently(ctx, func() (err error) {
@@ -114,13 +113,13 @@ func (o *Options) read(ctx context.Context, js jetstream.JetStream, snapshots je
 	}
 }
 
-// join puts the copies of all shards together.
+// join merges the copies of all shards.
 func (o *Options) join(b *store.Builder, m *meta.Meta, moved *Moved) error {
 	files := make([]*store.File, m.Shards())
 	defer func() {
 		for _, f := range files {
 			if f != nil {
-				_ = f.Close() // it was only read
+				_ = f.Close() // opened for reading
 			}
 		}
 	}()
@@ -151,7 +150,7 @@ func (o *Options) join(b *store.Builder, m *meta.Meta, moved *Moved) error {
 	}
 	moved.Queues, moved.Consumers = int64(len(head.PutQueues)), int64(len(head.PutConsumers))
 	if !slices.ContainsFunc(head.PutQueues, func(q store.QueueRecord) bool { return q.ID >= last }) && last > 0 {
-		// Ids are never used again: the last one was, so it is made and deleted.
+		// Ids are never used again, so the last one is used and deleted.
 		head.PutQueues = append(head.PutQueues, store.QueueRecord{ID: last, Name: "deleted"})
 		head.DeleteQueues = []store.QueueID{last}
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Import makes a cluster of the store of a node without one, which does not run. The
-// store is only read. The cluster must not exist yet; after an error it is joined by
-// nobody until an Import has come to its end.
+// Import makes a cluster, which must not exist, of the store of a single node that does not run.
+// It only reads the store. After an error, no node joins the cluster before another Import
+// succeeds.
 func Import(ctx context.Context, o Options, path string) (moved Moved, err error) {
 	f, err := store.OpenFile(path, o.store())
 	if err != nil {
@@ -45,7 +45,7 @@ func Import(ctx context.Context, o Options, path string) (moved Moved, err error
 		return moved, err
 	}
 	defer m.Close()
-	defer os.RemoveAll(o.Dir) //nolint:errcheck // the next one makes them again
+	defer os.RemoveAll(o.Dir) //nolint:errcheck // the next command removes it as well
 	if err := errors.Join(os.RemoveAll(o.Dir), o.makeDir()); err != nil {
 		return moved, err
 	}
@@ -57,24 +57,24 @@ func Import(ctx context.Context, o Options, path string) (moved Moved, err error
 	return moved, o.fill(ctx, m, files, m.Incarnation())
 }
 
-// What a node without a cluster keeps of its gates and circuits; in a cluster all of that
-// is shared, in another form.
+// ownStates are the keys of a single node's gates and circuits, which a cluster shares in another
+// form.
 var ownStates = []string{"\x00calls/", "\x00changed/", "\x00circuit/", "\x00gates"}
 
-// What lies with queues.
+// Keys of entries that belong to queues.
 const (
 	keySchedule = "\x00schedule/" // \x00schedule/<queue>/...
 	keyRedriven = "\x00redriven/" // \x00redriven/<queue>/...
 	keyJob      = "\x00job/"      // \x00job/<id>: JSON with its queue; \x00job/<id>/...
 	keyJobOut   = "/out"          // \x00job/<id>/out: JSON, with the messages that are under way
-	keyMoved    = "\x00moved/"    // what has come of jobs of other shards: none is under way, so nobody asks for it
+	keyMoved    = "\x00moved/"    // results for jobs of other shards; nobody asks, since no transfer is under way
 )
 
-// ErrUnderWay is returned while messages of a job are on their way to another shard: it is
-// in the stores of both, and the nodes have to agree about it.
+// ErrUnderWay is returned while messages of a job are on their way to another shard: both stores
+// have them, and the nodes have to settle that.
 var ErrUnderWay = errors.New("messages are on their way between two shards")
 
-// settled refuses an entry of a job that has messages under way.
+// settled refuses the entry of a job with messages on their way.
 func settled(e store.Entry) error {
 	name, isJob := strings.CutPrefix(e.Key, keyJob)
 	id, isOut := strings.CutSuffix(name, keyJobOut)
@@ -91,20 +91,20 @@ func settled(e store.Entry) error {
 	return nil
 }
 
-// jobQueues are the queues of jobs, by their ids.
+// jobQueues returns the queues of jobs by job id.
 func jobQueues(entries []store.Entry) map[string]string {
 	queues := make(map[string]string)
 	for _, e := range entries {
 		if id, ok := strings.CutPrefix(e.Key, keyJob); ok && !strings.Contains(id, "/") {
 			var spec struct{ Queue string }
-			_ = json.Unmarshal([]byte(e.Value), &spec) // one that cannot be read does nothing
+			_ = json.Unmarshal([]byte(e.Value), &spec) // without effect if it cannot be read
 			queues[id] = spec.Queue
 		}
 	}
 	return queues
 }
 
-// queueOf is the queue that an entry lies with; "": none.
+// queueOf returns the queue that an entry belongs to, or "".
 func queueOf(e store.Entry, jobs map[string]string) string {
 	for _, prefix := range []string{keySchedule, keyRedriven} {
 		if of, ok := strings.CutPrefix(e.Key, prefix); ok {
@@ -119,7 +119,7 @@ func queueOf(e store.Entry, jobs map[string]string) string {
 	return ""
 }
 
-// isOfShard reports whether an entry lies in the store of a shard.
+// isOfShard reports whether an entry belongs into the store of a shard.
 func isOfShard(key string) bool {
 	for _, prefix := range []string{keySchedule, keyRedriven, keyJob, keyMoved} {
 		if strings.HasPrefix(key, prefix) {
@@ -138,7 +138,7 @@ func isOwnState(key string) bool {
 	return false
 }
 
-// beginning is what the cluster knows of a store.
+// beginning returns the shared data of a cluster made of a store.
 func (o *Options) beginning(snap *store.Snapshot) meta.Beginning {
 	b := meta.Beginning{By: byImport, Secret: snap.Secret, LastID: snap.NextQueueID - 1}
 	b.Queues = placesOf(snap.Queues, &b.LastID, func(name string) int { return meta.ShardOf(name, o.Shards) })
@@ -150,9 +150,8 @@ func (o *Options) beginning(snap *store.Snapshot) meta.Beginning {
 	return b
 }
 
-// placesOf says where queues are, by the name of the one that is no dead letter queue. A
-// queue whose dead letter queue is not there, or the other way round, gets another id for
-// that.
+// placesOf returns the locations of queues by name, without dead letter queues. A missing id of a
+// pair is assigned.
 func placesOf(queues []store.QueueRecord, last *store.QueueID, shardOf func(name string) int) map[string]meta.Place {
 	places := make(map[string]meta.Place)
 	for _, q := range queues {
@@ -180,7 +179,7 @@ func placesOf(queues []store.QueueRecord, last *store.QueueID, shardOf func(name
 	return places
 }
 
-// split makes a store of the queues of each shard.
+// split makes one store of the queues of each shard.
 func (o *Options) split(f *store.File, snap *store.Snapshot, places map[string]meta.Place, moved *Moved) (files []string, err error) {
 	shards := make([]filler, o.Shards)
 	defer func() {

@@ -16,12 +16,12 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Copy is what a shard is made of again.
+// Copy is the copy from which a shard is rebuilt.
 type Copy struct {
 	Shard    int    `json:"shard"`
-	From     string `json:"from"` // the file
+	From     string `json:"from"` // file
 	Epoch    uint64 `json:"epoch"`
-	Seq      uint64 `json:"seq"` // of its log, as far as it goes
+	Seq      uint64 `json:"seq"` // last record of the log that it contains
 	Queues   int64  `json:"queues"`
 	Messages int64  `json:"messages"`
 
@@ -30,33 +30,32 @@ type Copy struct {
 
 // Plan is what a rebuild would do.
 type Plan struct {
-	Copies []Copy `json:"copies"` // one for each shard, by its number
-	// Lost says that nothing is left of what the cluster as a whole has to know: the
-	// runtime configuration, pauses, overrides and the audit log are gone, and acks of
-	// deliveries that are out will be refused.
+	Copies []Copy `json:"copies"` // one per shard, in order
+	// Lost means that the shared data of the cluster is gone: the runtime configuration, pauses,
+	// overrides and the audit log; and acks of current deliveries will be refused.
 	Lost bool `json:"lost"`
-	// Passed says which copies cannot be taken, and why.
+	// Passed lists copies that cannot be used, and why.
 	Passed []string `json:"passed"`
 
 	o      Options
 	m      *meta.Meta // nil: lost
-	dirs   []string   // of shards, to be put aside
-	before string     // the incarnation of the copies
-	begun  bool       // copies of logs may be all that is left of them
+	dirs   []string   // data directories of shards, to be moved aside
+	before string     // incarnation of the copies
+	begun  bool       // a rebuild was interrupted: logs may survive as copies only
 }
 
-// Close gives a plan up, or ends it after Rebuild.
+// Close drops a plan, or releases it after Rebuild.
 func (p *Plan) Close() {
 	if p.m != nil {
 		p.m.Close()
 	}
 	if !p.begun {
-		_ = os.RemoveAll(p.o.Dir) // the next one makes them again
+		_ = os.RemoveAll(p.o.Dir) // the next command removes it as well
 	}
 }
 
-// Survey finds the most advanced copy of each shard: in the data directories of nodes that
-// do not run, and in what is left of the logs. It changes nothing of them.
+// Survey finds the most advanced copy of each shard, in the data directories of nodes that do not
+// run and in the remaining logs. It does not change them.
 func Survey(ctx context.Context, o Options, dirs []string) (*Plan, error) {
 	p := &Plan{o: o, Passed: []string{}}
 	if err := p.survey(ctx, dirs); err != nil {
@@ -78,7 +77,7 @@ func (p *Plan) survey(ctx context.Context, dirs []string) (err error) {
 		return err
 	case p.m.Making() != "" && p.m.Making() != byRebuild:
 		return fmt.Errorf("cluster %s: `%s` was interrupted; call that again", o.Cluster, p.m.Making())
-	case p.m.Making() != "" && p.m.Before() == "": // begun without what is lost
+	case p.m.Making() != "" && p.m.Before() == "": // a rebuild without shared data was interrupted
 		p.Lost = true
 	case p.m.Making() != "":
 		p.before = p.m.Before()
@@ -116,14 +115,14 @@ func (p *Plan) reasons() string {
 	return text
 }
 
-// readLogs makes copies of the logs that are there.
+// readLogs copies the logs that exist.
 func (p *Plan) readLogs(ctx context.Context) error {
 	if p.before == "" {
 		return nil
 	}
 	js, snapshots, err := p.o.snapshots(ctx, p.before)
 	if errors.Is(err, replog.ErrForeign) {
-		return nil // this rebuild was here before
+		return nil // an interrupted rebuild has copied them
 	}
 	if err != nil {
 		return err
@@ -140,7 +139,7 @@ func (p *Plan) readLogs(ctx context.Context) error {
 	return nil
 }
 
-// lookInto takes what is better than what was found before.
+// lookInto updates best with the copies in a directory.
 func (p *Plan) lookInto(dir string, best map[int]Copy) error {
 	shards := filepath.Join(dir, "shards")
 	if _, err := os.Stat(shards); err == nil {
@@ -203,7 +202,7 @@ func (p *Plan) lookAt(path string, shard int, best map[int]Copy) error {
 	if err = errors.Join(err, f.Close()); err != nil || !ok {
 		return pass(errors.Join(err, errors.New("it is no copy of a shard")))
 	}
-	if p.before == "" { // all has to be of one incarnation, whichever that was
+	if p.before == "" { // all copies have to be of one incarnation
 		p.before = at.Incarnation
 	}
 	switch {
@@ -221,9 +220,8 @@ func (p *Plan) lookAt(path string, shard int, best map[int]Copy) error {
 	return nil
 }
 
-// Rebuild makes the cluster again, as another incarnation, of the copies. The files of
-// nodes that it was told of are put aside then: nodes begin with what the cluster has.
-// Those that it was not told of refuse theirs until somebody does the same.
+// Rebuild makes the cluster again as another incarnation, from the copies. It moves the files of
+// surveyed nodes aside; other nodes refuse to use theirs until somebody does the same.
 func (p *Plan) Rebuild(ctx context.Context) (moved Moved, aside []string, err error) {
 	o := &p.o
 	files := make([]string, len(p.Copies))
@@ -253,11 +251,11 @@ func (p *Plan) Rebuild(ctx context.Context) (moved Moved, aside []string, err er
 	return moved, aside, os.RemoveAll(o.Dir)
 }
 
-// begin makes what the cluster has to know of what the copies say.
+// begin makes the shared data of the cluster from the copies.
 func (p *Plan) begin(ctx context.Context) error {
 	b := meta.Beginning{By: byRebuild, Secret: meta.NewSecret()}
 	var queues []store.QueueRecord
-	shardOf := make(map[string]int) // whatever the hash says
+	shardOf := make(map[string]int) // the actual shards, which may differ from the hash
 	for _, c := range p.Copies {
 		f, err := store.OpenFile(c.From, p.o.store())
 		if err != nil {
@@ -274,7 +272,7 @@ func (p *Plan) begin(ctx context.Context) error {
 		}
 	}
 	b.Queues = placesOf(queues, &b.LastID, func(name string) int { return shardOf[name] })
-	if p.m != nil { // of the time before it was interrupted
+	if p.m != nil { // left by an interrupted rebuild
 		p.m.Close()
 	}
 	m, err := meta.Begin(ctx, p.o.meta(), b)

@@ -20,7 +20,7 @@ import (
 	"github.com/filaq/fila/store/replog"
 )
 
-// Options say which cluster it is.
+// Options describe the cluster.
 type Options struct {
 	Log  *slog.Logger
 	Conn *nats.Conn
@@ -31,14 +31,14 @@ type Options struct {
 	AllowR1  bool
 	LogBytes int64
 
-	// Dir is for files that are there meanwhile. It is made, and removed in the end.
+	// Dir is a temporary directory, which is created and removed.
 	Dir string
 
-	// Store has the options of all files; Logger is Log.
+	// Store are the options of all files; Log is the Logger.
 	Store store.Options
 }
 
-// Moved is how much there was.
+// Moved counts what was converted.
 type Moved struct {
 	Queues    int64 `json:"queues"`
 	Messages  int64 `json:"messages"`
@@ -50,7 +50,7 @@ type Moved struct {
 // ErrRuns is returned while nodes of the cluster run.
 var ErrRuns = errors.New("the cluster runs")
 
-// The commands, as a cluster remembers which one was interrupted.
+// Names of the commands, as the cluster records them while they run.
 const (
 	byImport  = "fila cluster import"
 	byRebuild = "fila cluster rebuild"
@@ -68,7 +68,7 @@ func (o *Options) store() store.Options {
 	return st
 }
 
-// replica are the options of a shard's copy at path.
+// replica returns the options of a shard's copy at path.
 func (o *Options) replica(js jetstream.JetStream, snapshots jetstream.ObjectStore, incarnation string, shard int, path string) replog.Options {
 	return replog.Options{
 		JS: js, Log: o.Log, Cluster: o.Cluster, Incarnation: incarnation, Shard: shard, Node: "transfer",
@@ -78,7 +78,7 @@ func (o *Options) replica(js jetstream.JetStream, snapshots jetstream.ObjectStor
 
 func (o *Options) file(shard int) string { return filepath.Join(o.Dir, strconv.Itoa(shard)+".db") }
 
-// nobody refuses to work while nodes run.
+// nobody returns an error if nodes run.
 func (o *Options) nobody(ctx context.Context) error {
 	nodes, err := cluster.Present(ctx, o.Conn, o.Cluster)
 	if err == nil && len(nodes) > 0 {
@@ -87,11 +87,11 @@ func (o *Options) nobody(ctx context.Context) error {
 	return err
 }
 
-// again is how long a try waits after one that JetStream was not ready for.
+// again is the wait after an attempt while JetStream is not ready.
 const again = 250 * time.Millisecond
 
-// patiently tries until JetStream is ready. What NATS refuses is not answered, and looks
-// the same: that is an error.
+// patiently retries until JetStream is ready. A request without permission gets no answer either:
+// then it returns the refusal as an error.
 func (o *Options) patiently(ctx context.Context, try func() error) error {
 	for {
 		err := try()
@@ -112,8 +112,8 @@ func (o *Options) patiently(ctx context.Context, try func() error) error {
 	}
 }
 
-// fill makes the logs of a cluster of one file for each shard, and lets nodes join. Logs
-// of the incarnations, the cluster's own among them, are deleted before.
+// fill makes the logs of a cluster from one file per shard and lets nodes join. It first deletes
+// the logs of the incarnations, including the cluster's own.
 func (o *Options) fill(ctx context.Context, m *meta.Meta, files []string, incarnations ...string) error {
 	js, err := jetstream.New(o.Conn)
 	if err != nil {
@@ -138,7 +138,7 @@ func (o *Options) fill(ctx context.Context, m *meta.Meta, files []string, incarn
 			if err == nil || !replog.Busy(err) {
 				return err
 			}
-			// Whether the stream was made is not known.
+			// The stream may or may not have been made.
 			return errors.Join(err, replog.DiscardLog(ctx, r))
 		})
 		if err != nil {
@@ -149,13 +149,13 @@ func (o *Options) fill(ctx context.Context, m *meta.Meta, files []string, incarn
 	return m.Finish(ctx)
 }
 
-// rooms are the bounds of a batch.
+// Limits of a batch.
 const (
 	batchRecords = 4096
 	batchBytes   = 4 << 20
 )
 
-// filler puts messages and dedupe ids into a new store, some at a time.
+// filler adds messages and dedupe ids to a new store in batches.
 type filler struct {
 	b     *store.Builder
 	batch store.Batch
@@ -163,7 +163,7 @@ type filler struct {
 }
 
 func (f *filler) message(m *store.Message, st *store.State, history [][]byte) error {
-	c := *m // headers and payload are good during the call only
+	c := *m // headers and payload are valid during the call only
 	c.Headers, c.Payload = append([]byte(nil), m.Headers...), append([]byte(nil), m.Payload...)
 	f.batch.Add = append(f.batch.Add, c)
 	if st != nil {
@@ -194,5 +194,5 @@ func (f *filler) flush() error {
 	return f.b.Add(&batch)
 }
 
-// makeDir makes the directory of the files.
+// makeDir creates the temporary directory.
 func (o *Options) makeDir() error { return os.MkdirAll(o.Dir, 0o750) }
