@@ -152,7 +152,7 @@ func TestPrometheusScrapesAndAlerts(t *testing.T) {
 	}
 	wait("fila is scraped", func() bool { return p.seriesOf(t, `up{job="fila"} == 1`) == 1 })
 	wait("a message without consumers", func() bool {
-		return strings.Contains(p.firing(t)["FilaNoConsumers"], " messages of orders wait, and nobody consumes it")
+		return strings.Contains(p.firing(t)["FilaNoConsumers"], " messages of orders wait without a consumer")
 	})
 	require.NotContains(t, p.firing(t), "FilaCircuitOpen")
 	out, code := s.run("fila circuit open stripe && fila queue purge orders --force")
