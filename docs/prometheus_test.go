@@ -158,7 +158,7 @@ func TestPrometheusScrapesAndAlerts(t *testing.T) {
 	out, code := s.run("fila circuit open stripe && fila queue purge orders --force")
 	require.Zero(t, code, out)
 	wait("an open circuit", func() bool {
-		return strings.Contains(p.firing(t)["FilaCircuitOpen"], "not closed now is stripe")
+		return strings.Contains(p.firing(t)["FilaCircuitOpen"], "not closed: stripe")
 	})
 	wait("no message waits", func() bool { return p.firing(t)["FilaNoConsumers"] == "" })
 	out, code = s.run("fila circuit close stripe")
