@@ -130,7 +130,7 @@ func TestListsByPrefix(t *testing.T) {
 	for _, list := range []string{"config list", "config log", "throttle list", "circuit list"} {
 		for line, want := range map[string]string{list: "", list + " feature:": "feature:", list + " --prefix feature:": "feature:"} {
 			clitest.OK(t, program.Run(t, "", strings.Fields(line)...))
-			req, bad := wire.ParseKeyList(f.Next().Data)
+			req, bad := wire.VerbConfigList.Parse("", f.Next().Data)
 			require.Nil(t, bad)
 			require.Equal(t, want, req.Prefix, line)
 		}

@@ -46,7 +46,7 @@ func TestAdminGates(t *testing.T) {
 		{"resume", "fila.admin.resume", `{"kind":"queue","name":"orders"}`, pause, func() (any, error) {
 			return c.Resume(t.Context(), PauseRequest{Kind: PauseQueue, Name: "orders"})
 		}},
-		{"reload", "fila.admin.reload", "", ReloadReply{Changes: []string{"error_rule slow is new"}}, func() (any, error) {
+		{"reload", "fila.admin.reload", `{}`, ReloadReply{Changes: []string{"error_rule slow is new"}}, func() (any, error) {
 			return c.Reload(t.Context())
 		}},
 		{"cluster status", "fila.admin.cluster-status", "", ClusterStatus{Name: "prod", Nodes: []ClusterNode{}, Shards: []ClusterShard{}}, func() (any, error) {

@@ -175,9 +175,9 @@ func (x *twoNodes) start(cfg config.NATSConfig, name string) *testNode {
 	m.set.Start()
 	require.NoError(x.t, m.front.ServeAcks(m.set))
 	require.NoError(x.t, m.set.Serve())
-	verbs := make(map[string]natsio.Verb)
+	var verbs []natsio.Verb
 	for _, v := range m.admin.Verbs() {
-		verbs[v.Name] = v.Do
+		verbs = append(verbs, natsio.Verb{AnyVerb: v, Waits: v.Waits, Do: v.Do})
 	}
 	require.NoError(x.t, m.front.ServeRequests(m.set, "v1.0.0", verbs))
 	m.stop = func() {
@@ -222,10 +222,10 @@ func (x *twoNodes) leave(node, number int) {
 }
 
 // ask has a node carry out a request as if it had come there.
-func (x *twoNodes) ask(node int, verb, tail, body string) (string, *wire.Error) {
+func (x *twoNodes) ask(node int, verb wire.AnyVerb, tail, body string) (string, *wire.Error) {
 	x.t.Helper()
 	for _, v := range x.nodes[node].admin.Verbs() {
-		if v.Name == verb {
+		if v.AnyVerb == verb {
 			reply, err := v.Do("alice", tail, []byte(body))
 			return string(reply), err
 		}
@@ -235,7 +235,7 @@ func (x *twoNodes) ask(node int, verb, tail, body string) (string, *wire.Error) 
 }
 
 // says has a node carry out a request that is not refused.
-func (x *twoNodes) says(node int, verb, tail, body string) string {
+func (x *twoNodes) says(node int, verb wire.AnyVerb, tail, body string) string {
 	x.t.Helper()
 	reply, err := x.ask(node, verb, tail, body)
 	require.Nil(x.t, err, "%s.%s %s at node %d", verb, tail, body, node)
@@ -243,7 +243,7 @@ func (x *twoNodes) says(node int, verb, tail, body string) string {
 }
 
 // both asks both nodes the same, and checks that they say the same.
-func (x *twoNodes) both(verb, tail, body string) string {
+func (x *twoNodes) both(verb wire.AnyVerb, tail, body string) string {
 	x.t.Helper()
 	one, oneErr := x.ask(0, verb, tail, body)
 	two, twoErr := x.ask(1, verb, tail, body)
@@ -500,7 +500,7 @@ func TestWithoutAnOwner(t *testing.T) {
 		var r wire.EnqueueReply
 		require.Nil(t, x.request("fila.enqueue.orders", "x", nil, &r))
 		x.leave(1, 1)
-		for _, verb := range []string{wire.VerbQueueInspect, wire.VerbQueueCreate, wire.VerbPeek} {
+		for _, verb := range []wire.AnyVerb{wire.VerbQueueInspect, wire.VerbQueueCreate, wire.VerbPeek} {
 			for node := range x.nodes {
 				_, err := x.ask(node, verb, "first", "")
 				require.Equal(t, wire.CodeNoOwner, err.ErrCode)

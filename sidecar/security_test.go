@@ -251,20 +251,20 @@ func TestKindsOfOperators(t *testing.T) {
 	var subjects []string
 	for _, v := range x.s.rooms.admin.Verbs() {
 		switch {
-		case v.Name == wire.VerbJobCreate:
-			subjects = append(subjects, v.Name, "job-create.delete.orders.dlq")
+		case v.AnyVerb == wire.VerbJobCreate:
+			subjects = append(subjects, v.String(), "job-create.delete.orders.dlq")
 			for _, op := range wire.JobOps() {
 				if op != wire.JobDelete {
-					subjects = append(subjects, v.Name+"."+op+".orders")
+					subjects = append(subjects, v.String()+"."+op+".orders")
 				}
 			}
-		case wire.VerbHasTail(v.Name):
-			require.Contains(t, least, v.Name)
-			least[v.Name+".nosuch"] = least[v.Name]
-			delete(least, v.Name)
-			subjects = append(subjects, v.Name+".nosuch")
+		case v.Kind() != wire.TailNone:
+			require.Contains(t, least, v.String())
+			least[v.String()+".nosuch"] = least[v.String()]
+			delete(least, v.String())
+			subjects = append(subjects, v.String()+".nosuch")
 		default:
-			subjects = append(subjects, v.Name)
+			subjects = append(subjects, v.String())
 		}
 	}
 	require.Len(t, least, len(subjects), "who may send a verb is said of each")

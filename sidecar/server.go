@@ -298,7 +298,7 @@ func (s *Server) serving() error {
 // do carries out a verb for the pages, as for those who ask over NATS.
 func (s *Server) do(verb, client, tail string, body []byte) ([]byte, *wire.Error) {
 	for _, v := range s.rooms.admin.Verbs() {
-		if v.Name == verb {
+		if v.String() == verb {
 			return v.Do(client, tail, body)
 		}
 	}
@@ -666,9 +666,9 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.base.join(ctx); err != nil {
 		return err
 	}
-	verbs := make(map[string]natsio.Verb)
+	var verbs []natsio.Verb
 	for _, v := range r.admin.Verbs() {
-		verbs[v.Name] = v.Do
+		verbs = append(verbs, natsio.Verb{AnyVerb: v, Waits: v.Waits, Do: v.Do})
 	}
 	if err := r.front.ServeRequests(r.shards, s.version, verbs); err != nil {
 		return err

@@ -100,6 +100,7 @@ const (
 	CodeLimitReached   = 13429
 	CodeOutcomeUnknown = 10500
 	CodeInternal       = 11500
+	CodeBackupFailed   = 12500
 	CodeDraining       = 10503
 	CodeStoreFailed    = 11503
 	CodeDiskLow        = 12503

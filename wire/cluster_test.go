@@ -8,10 +8,10 @@ import (
 )
 
 func TestClusterRequests(t *testing.T) {
-	drain, err := ParseClusterDrain([]byte(`{"node":"b","cancel":true}`))
+	drain, err := VerbClusterDrain.Parse("", []byte(`{"node":"b","cancel":true}`))
 	require.Nil(t, err)
 	require.Equal(t, ClusterDrainRequest{Node: "b", Cancel: true}, drain)
-	move, err := ParseClusterMove([]byte(`{"shard":0,"node":"b"}`))
+	move, err := VerbClusterMove.Parse("", []byte(`{"shard":0,"node":"b"}`))
 	require.Nil(t, err)
 	require.Equal(t, []any{0, "b"}, []any{*move.Shard, move.Node})
 
@@ -22,11 +22,11 @@ func TestClusterRequests(t *testing.T) {
 		`{"shard":1,"node":"` + strings.Repeat("n", 65) + `"}`: "the name of a node",
 		`{"shard":1,"node":"b","force":true}`:                  "force",
 	} {
-		_, err := ParseClusterMove([]byte(body))
+		_, err := VerbClusterMove.Parse("", []byte(body))
 		require.NotNil(t, err, body)
 		require.Contains(t, err.Description, names)
 	}
-	_, err = ParseClusterDrain(nil)
+	_, err = VerbClusterDrain.Parse("", nil)
 	require.Contains(t, err.Description, "node is missing")
 	require.Contains(t, NoSuchShard(8, 8).Description, "allowed is 0 to 7")
 }

@@ -2,13 +2,53 @@ package wire
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// ThrottleLimits are the limits of a throttle key. A field that is nil is not
-// set.
+// MaxGateValue is the largest burst, concurrency and window limit.
+const MaxGateValue = 1_000_000_000
+
+// KeyInBody is the tail of an admin subject whose key is in the body.
+const KeyInBody = "_"
+
+// KeyTail returns the tail of the subject, and the key field of the body, of a request about
+// a key. A key that is not legal in a subject is in the body, and the tail is [KeyInBody].
+func KeyTail(key string) (tail, bodyKey string) {
+	if tail = EventTail(key); tail == KeyInBody {
+		return KeyInBody, key
+	}
+	return tail, ""
+}
+
+// resolveKey sets the key field of a body, which is in the form of [ShowKey], to the key that
+// subject and body name. It is the inverse of [KeyTail].
+func resolveKey(tail string, key *string) *Error {
+	switch {
+	case tail == KeyInBody || tail == "":
+		if *key == "" {
+			return BadField("key", "", "name it at the end of the subject, or as key in the body if the subject ends in _")
+		}
+	case *key != "" && *key != tail:
+		return BadField("key", quote(*key), "the subject names "+quote(tail))
+	default:
+		*key = tail
+	}
+	return nameKey("key", key)
+}
+
+func badGateKey(field, key string) *Error {
+	value := ""
+	if key != "" {
+		value = quote(key)
+	}
+	return BadField(field, value, "allowed are 1 to 256 bytes of UTF-8")
+}
+
+// ThrottleLimits are the limits of a throttle key. A nil field is not set.
 type ThrottleLimits struct {
 	Rate        *Rate    `json:"rate,omitempty"`        // per second; token bucket
 	Burst       *float64 `json:"burst,omitempty"`       // size of the bucket in cost, from 1
@@ -62,43 +102,41 @@ func FormatMs(ms int64) string {
 	return d.String()
 }
 
-// ThrottleSetRequest sets limits of a throttle key or, if it ends in '*', of
-// every key that begins with what stands before it. Fields that are nil stay.
+// ThrottleSetRequest sets limits of a throttle key or, if it ends in '*', of every key with
+// that prefix. Limits that are nil stay as they are.
 type ThrottleSetRequest struct {
-	// Key is the throttle key if it is not the subject's tail, which is "_" then.
+	// Key is the throttle key if the tail of the subject is "_".
 	Key string `json:"key,omitempty"`
 	ThrottleLimits
-	// Unset names limits to take away: rate, burst, concurrency, limit, window_ms.
+	// Unset names limits to remove: rate, burst, concurrency, limit, window_ms.
 	Unset []string `json:"unset,omitempty"`
-	// ForMs makes the change an override that ends by itself after so many
-	// milliseconds; 0 is a lasting change.
+	// ForMs makes the change an override that ends after this time; 0 is a lasting change.
 	ForMs int64 `json:"for_ms,omitempty"`
-	// If, unless nil, must be what is set of the fields that it names; otherwise
-	// nothing changes (409). An empty rate or a 0 expects that there is none.
+	// If, unless nil, must match the limits that are set, in the fields that are not nil;
+	// otherwise nothing changes (409). An empty rate or 0 matches a limit that is not set.
 	If *ThrottleLimits `json:"if,omitempty"`
 }
 
-// GateKeyRequest names a throttle key or a circuit: throttle-show,
-// throttle-clear, circuit-show, circuit-close, circuit-reset.
+// GateKeyRequest names a throttle key or a circuit.
 type GateKeyRequest struct {
-	Key string `json:"key,omitempty"` // if it is not the subject's tail
+	Key string `json:"key,omitempty"` // if the tail of the subject is "_"
 }
 
-// Who has set limits and weights, in ThrottleInfo.Source, CircuitInfo.Source,
+// Origins of limits and weights, in ThrottleInfo.Source, CircuitInfo.Source,
 // GateState.SetBy and ExplainKey.WeightBy.
 const (
 	SetByFile     = "file"     // a table of the configuration file
 	SetByOperator = "operator" // at run time: throttle-set, config-set
-	SetByOverride = "override" // an operator, for a time
-	SetByDefault  = "default"  // nobody: the default is in force
-	SetByNobody   = "none"     // nobody: there is no limit
+	SetByOverride = "override" // an operator, for a limited time
+	SetByDefault  = "default"  // not set: the default is in force
+	SetByNobody   = "none"     // not set: there is no limit
 	SetByHook     = "hook"     // on_enqueue of the queue
 	SetByHeader   = "header"   // the weight_header of the queue
-	SetByMessage  = "message"  // the weight came with the messages: from a job, or from earlier settings
+	SetByMessage  = "message"  // the messages carry the weight, from a job or from earlier settings
 )
 
-// SetForKey reports whether a ThrottleInfo.Source says that the limits are set for the
-// key itself at this fila, and not for a prefix or at another fila.
+// SetForKey reports whether a ThrottleInfo.Source says that the limits are set for the key
+// itself at this fila, rather than for a prefix or at another fila.
 func SetForKey(source string) bool {
 	return source == SetByFile || source == SetByOperator || source == SetByOverride
 }
@@ -107,8 +145,9 @@ func SetForKey(source string) bool {
 type ThrottleInfo struct {
 	Key string `json:"key"`
 	ThrottleLimits
-	// Source says who set the limits: SetByFile, SetByOperator, SetByOverride,
-	// "prefix <prefix>*, " and one of these, "fila <name>" of another fila, or SetByNobody.
+	// Source is the origin of the limits: SetByFile, SetByOperator, SetByOverride,
+	// "prefix <prefix>*, " followed by one of these, "fila <name>" of another fila, or
+	// SetByNobody.
 	Source        string `json:"source"`
 	OverrideUntil string `json:"override_until,omitempty"` // RFC 3339
 	PausedUntil   string `json:"paused_until,omitempty"`   // RFC 3339, or "resumed" if only a resume ends it
@@ -118,43 +157,43 @@ type ThrottleInfo struct {
 	Tokens   float64 `json:"tokens"`             // in the bucket; negative: debt
 	InWindow int64   `json:"in_window"`
 	InFlight int64   `json:"in_flight"`
-	// Waiting is how many queues have messages that wait because of it, and
-	// WaitingMessages how many messages those are, as throttle-show finds out. In other
-	// replies it is how many queues stand in line: those that have tried.
+	// Waiting is the number of queues with messages that it blocks, and WaitingMessages the
+	// number of these messages; throttle-show counts them. In other replies Waiting is the
+	// number of queues on its wait list, and WaitingMessages is 0.
 	Waiting         int   `json:"waiting"`
 	WaitingMessages int64 `json:"waiting_messages,omitempty"`
-	// Unused says that limits are set for the key, or the prefix, and no message or call
-	// has had it since fila started. A node of a cluster does not say so.
+	// Unused says that limits are set for the key or prefix, but no message or call has used
+	// it since fila started. Nodes of a cluster do not set it.
 	Unused bool `json:"unused,omitempty"`
-	// WaitingQueues are, in the reply to throttle-show, the MaxWaitingQueues of them with
-	// the most messages that wait because of it, these first.
+	// WaitingQueues are, in the reply to throttle-show, up to MaxWaitingQueues blocked
+	// queues, those with the most blocked messages first.
 	WaitingQueues []WaitingQueue `json:"waiting_queues,omitempty"`
 
-	Shared *ThrottleShared `json:"shared,omitempty"` // nil: the limits are this fila's alone
+	Shared *ThrottleShared `json:"shared,omitempty"` // nil: the limits are not shared
 }
 
-// MaxWaitingQueues is how many queues that wait at a gate a reply names.
+// MaxWaitingQueues is how many blocked queues a reply about a gate names.
 const MaxWaitingQueues = 50
 
-// WaitingQueue is a queue with what of it waits at a gate.
+// WaitingQueue is a queue with messages that a gate blocks.
 type WaitingQueue struct {
 	Queue    string `json:"queue"`
 	Messages int64  `json:"messages"`
 	Flows    int    `json:"flows"`
 }
 
-// ThrottleShared is how filas share the limits of a throttle key. What its ThrottleInfo
-// says of tokens and messages is this fila's: of what it was lent.
+// ThrottleShared is how filas share the limits of a throttle key. Tokens and messages in its
+// ThrottleInfo are of this fila's lease.
 type ThrottleShared struct {
-	Degraded bool             `json:"degraded,omitempty"` // the bucket cannot be reached: this fila goes by what it has
-	Alone    bool             `json:"alone,omitempty"`    // no other fila uses the key: this one goes by limits of its own, and the rest is not known
+	Degraded bool             `json:"degraded,omitempty"` // the bucket cannot be reached: this fila uses what it has leased
+	Alone    bool             `json:"alone,omitempty"`    // no other fila uses the key: this one uses its own limits, and the other fields are not set
 	Users    map[string]int64 `json:"users,omitempty"`    // permits for messages in flight, by fila
-	Tokens   float64          `json:"tokens"`             // in the bucket of all, that are not lent
-	InWindow int64            `json:"in_window"`          // slots that are used or lent
-	// Own is what is set here, if limits that another fila has set later are in force.
+	Tokens   float64          `json:"tokens"`             // in the shared bucket, not leased
+	InWindow int64            `json:"in_window"`          // slots used or leased
+	// Own is set if newer limits of another fila are in force: the limits set here.
 	Own       *ThrottleLimits `json:"own,omitempty"`
-	By        string          `json:"by,omitempty"`         // that fila
-	ChangedAt string          `json:"changed_at,omitempty"` // RFC 3339, if it is known when that was
+	By        string          `json:"by,omitempty"`         // the other fila
+	ChangedAt string          `json:"changed_at,omitempty"` // RFC 3339, if known
 }
 
 // ThrottleList answers throttle-list.
@@ -167,7 +206,7 @@ type ThrottleList struct {
 // CircuitOpenRequest opens a circuit by hand.
 type CircuitOpenRequest struct {
 	Key   string `json:"key,omitempty"`
-	ForMs int64  `json:"for_ms,omitempty"` // 0: until it is closed by hand
+	ForMs int64  `json:"for_ms,omitempty"` // 0: until an operator closes it
 }
 
 // CircuitInfo is a circuit around a destination.
@@ -175,44 +214,52 @@ type CircuitInfo struct {
 	Key                 string `json:"key"`
 	State               string `json:"state"` // closed, open or half-open
 	ConsecutiveFailures int    `json:"consecutive_failures"`
-	OpenUntil           string `json:"open_until,omitempty"`       // RFC 3339, or "closed" if only a hand closes it
+	OpenUntil           string `json:"open_until,omitempty"`       // RFC 3339, or "closed" if only an operator closes it
 	Cause               string `json:"cause,omitempty"`            // of the opening: failures, retry_after, by hand, max_failures
-	OpenedByClient      string `json:"opened_by_client,omitempty"` // who has opened it by hand, as far as it is known
-	Probes              int    `json:"probes"`                     // under way
+	OpenedByClient      string `json:"opened_by_client,omitempty"` // the client that opened it by hand, if known
+	Probes              int    `json:"probes"`                     // in flight
 	Threshold           int    `json:"threshold"`
 	CooldownMs          int64  `json:"cooldown_ms"`
 	HalfOpenMaxCalls    int    `json:"half_open_max_calls"`
 	HalfOpenSuccesses   int    `json:"half_open_successes"`
-	Source              string `json:"source,omitempty"` // of these: file, operator, default, or "fila <name>" of another fila
+	Source              string `json:"source,omitempty"` // of these limits: file, operator, default, or "fila <name>" of another fila
 	MaxFailures         int64  `json:"max_failures"`     // 0: any number
 	FailureWindowMs     int64  `json:"failure_window_ms"`
-	FailureHoldMs       int64  `json:"failure_hold_ms"` // 0: until it is closed by hand
+	FailureHoldMs       int64  `json:"failure_hold_ms"` // 0: until an operator closes it
 	Waiting             int    `json:"waiting"`         // queues, as in ThrottleInfo
 	WaitingMessages     int64  `json:"waiting_messages,omitempty"`
 
 	WaitingQueues []WaitingQueue `json:"waiting_queues,omitempty"` // as in ThrottleInfo
 
-	// Of a circuit that filas share.
+	// Of a shared circuit.
 	Shared    bool           `json:"shared,omitempty"`
-	Degraded  bool           `json:"degraded,omitempty"`   // this fila goes by itself, since the record cannot be reached
-	ProbesBy  map[string]int `json:"probes_by,omitempty"`  // instance: probes that it may have under way
-	OpenedBy  string         `json:"opened_by,omitempty"`  // instance that has opened it
-	By        string         `json:"by,omitempty"`         // instance that has made the last change
+	Degraded  bool           `json:"degraded,omitempty"`   // the record cannot be reached, so this fila decides alone
+	ProbesBy  map[string]int `json:"probes_by,omitempty"`  // instance: probes that it may have in flight
+	OpenedBy  string         `json:"opened_by,omitempty"`  // instance that opened it
+	By        string         `json:"by,omitempty"`         // instance that made the last change
 	ChangedAt string         `json:"changed_at,omitempty"` // RFC 3339, by the clock of the fleet
 	Version   uint64         `json:"version,omitempty"`    // of the last change; grows
-	// Own is what is set here, if limits that another fila has set later are in force.
+	// Own is set if newer limits of another fila are in force: the limits set here.
 	Own             *CircuitLimits `json:"own,omitempty"`
-	LimitsBy        string         `json:"limits_by,omitempty"`         // that fila
-	LimitsChangedAt string         `json:"limits_changed_at,omitempty"` // RFC 3339, if it is known when that was
+	LimitsBy        string         `json:"limits_by,omitempty"`         // the other fila
+	LimitsChangedAt string         `json:"limits_changed_at,omitempty"` // RFC 3339, if known
 }
 
-// CircuitLimits are when a circuit opens and closes. Filas that share it go by the newest.
+// CircuitLimits decide when a circuit opens and closes. Filas that share it use the newest.
 type CircuitLimits struct {
 	Threshold         int   `json:"threshold"`
 	CooldownMs        int64 `json:"cooldown_ms"`
 	HalfOpenMaxCalls  int   `json:"half_open_max_calls"`
 	HalfOpenSuccesses int   `json:"half_open_successes"`
 }
+
+// CircuitListRequest asks for a page of circuits, by key.
+type CircuitListRequest struct {
+	KeyListRequest
+	NotClosed bool `json:"not_closed,omitempty"` // only open and half-open circuits
+}
+
+func (r *CircuitListRequest) check() *Error { return r.KeyListRequest.check() }
 
 // CircuitList answers circuit-list.
 type CircuitList struct {
@@ -221,7 +268,101 @@ type CircuitList struct {
 	Next     string        `json:"next,omitempty"` // after of the next request, if there is more
 }
 
-// What a pause holds.
+// limitNames are the fields of [ThrottleLimits], in their order.
+var limitNames = []string{"rate", "burst", "concurrency", "limit", "window_ms"}
+
+// NameKey makes key the key of the request, and returns the tail of its subject.
+func (r *GateKeyRequest) NameKey(key string) (tail string) { tail, r.Key = KeyTail(key); return tail }
+
+// NameKey makes key the key of the request, and returns the tail of its subject.
+func (r *ThrottleSetRequest) NameKey(key string) (tail string) {
+	tail, r.Key = KeyTail(key)
+	return tail
+}
+
+// NameKey makes key the key of the request, and returns the tail of its subject.
+func (r *CircuitOpenRequest) NameKey(key string) (tail string) {
+	tail, r.Key = KeyTail(key)
+	return tail
+}
+
+func (r *GateKeyRequest) bind(tail string) *Error     { return resolveKey(tail, &r.Key) }
+func (r *ThrottleSetRequest) bind(tail string) *Error { return resolveKey(tail, &r.Key) }
+func (r *CircuitOpenRequest) bind(tail string) *Error { return resolveKey(tail, &r.Key) }
+
+func (r *CircuitOpenRequest) check() *Error { return inRange("for_ms", r.ForMs, 0, MaxSettingMs) }
+
+// check does not know the limits in force, so it accepts a burst without a rate.
+func (r *ThrottleSetRequest) check() *Error {
+	if err := r.ThrottleLimits.check(false); err != nil {
+		return err
+	}
+	set := r.Names()
+	for i, name := range r.Unset {
+		switch {
+		case !slices.Contains(limitNames, name):
+			return BadThrottle("unset names " + quote(name) + ": allowed are rate, burst, concurrency, limit, window_ms")
+		case slices.Contains(set, name):
+			return BadThrottle(name + " is given and in unset, too: only one is allowed")
+		case slices.Contains(r.Unset[:i], name):
+			return BadThrottle("unset names " + name + " twice")
+		}
+	}
+	if len(set)+len(r.Unset) == 0 {
+		return BadThrottle("nothing to set: give at least one of rate, burst, concurrency, limit, window_ms and unset")
+	}
+	if r.If != nil {
+		if err := r.If.check(true); err != nil {
+			return err
+		}
+	}
+	return inRange("for_ms", r.ForMs, 0, MaxSettingMs)
+}
+
+// Names returns the names of the limits that are not nil, in the order of the
+// fields.
+func (l ThrottleLimits) Names() []string {
+	var names []string
+	for i, given := range []bool{l.Rate != nil, l.Burst != nil, l.Concurrency != nil, l.Limit != nil, l.WindowMs != nil} {
+		if given {
+			names = append(names, limitNames[i])
+		}
+	}
+	return names
+}
+
+// Validate returns nil or the refusal of the first limit that is out of its range. A limit
+// that needs another one passes: the key may have it.
+func (l ThrottleLimits) Validate() *Error { return l.check(false) }
+
+// check allows an empty rate and zeros only if none is true: in ThrottleSetRequest.If they
+// say that the limit is not set.
+func (l ThrottleLimits) check(none bool) *Error {
+	if l.Rate != nil && !(none && *l.Rate == "") {
+		if err := l.Rate.Check(); err != nil {
+			return BadThrottle("rate is " + quote(string(*l.Rate)) + ": " + err.Error())
+		}
+	}
+	if b := l.Burst; b != nil && !(none && *b == 0) && !(*b >= 1 && *b <= MaxGateValue) {
+		return BadThrottle("burst is " + strconv.FormatFloat(*b, 'g', -1, 64) + ": allowed are 1 to " + strconv.Itoa(MaxGateValue))
+	}
+	for _, f := range []struct {
+		name  string
+		value *int64
+		hi    int64
+	}{
+		{"concurrency", l.Concurrency, MaxGateValue},
+		{"limit", l.Limit, MaxGateValue},
+		{"window_ms", l.WindowMs, MaxSettingMs},
+	} {
+		if v := f.value; v != nil && !(none && *v == 0) && (*v < 1 || *v > f.hi) {
+			return BadThrottle(fmt.Sprintf("%s is %d: allowed are 1 to %d", f.name, *v, f.hi))
+		}
+	}
+	return nil
+}
+
+// Kinds of pauses.
 const (
 	PauseQueue    = "queue"
 	PauseKey      = "key" // a fairness key of one queue
@@ -229,13 +370,12 @@ const (
 	PauseCircuit  = "circuit"
 )
 
-// PauseRequest holds what it names, or, sent to resume, lets it go.
+// PauseRequest names what to pause or to resume.
 type PauseRequest struct {
 	Kind  string `json:"kind"`            // queue, key, throttle or circuit
 	Queue string `json:"queue,omitempty"` // of a key
 	Name  string `json:"name"`            // the queue, fairness key, throttle key or circuit key
-	// Until (RFC 3339) or ForMs says when it ends by itself; without them only
-	// resume ends it.
+	// Until (RFC 3339) or ForMs says when the pause ends; without them only resume ends it.
 	Until string `json:"until,omitempty"`
 	ForMs int64  `json:"for_ms,omitempty"`
 }
@@ -257,133 +397,75 @@ type PauseList struct {
 	Next   string      `json:"next,omitempty"` // after of the next request, if there is more
 }
 
-// ConfigLogEntry is one change in the audit log.
-type ConfigLogEntry struct {
-	Seq  uint64  `json:"seq"`
-	Time string  `json:"time"`
-	Key  string  `json:"key"` // of the configuration, or pause:<kind>:<name> and the like
-	Old  *string `json:"old"`
-	New  *string `json:"new"`
-	// Client is who asked for it, as far as NATS or the client itself says.
-	Client string `json:"client,omitempty"`
-	By     string `json:"by"` // config-set, config-delete, throttle-set, file, override-ended, pause, resume, ...
+// checkResume checks a request to resume, which has no time.
+func (r *PauseRequest) checkResume() *Error {
+	err := r.check()
+	switch {
+	case err != nil:
+		return err
+	case r.Until != "":
+		return BadField("until", quote(r.Until), "only a pause has a time")
+	case r.ForMs != 0:
+		return BadField("for_ms", strconv.FormatInt(r.ForMs, 10), "only a pause has a time")
+	}
+	return nil
 }
 
-// ConfigLog answers config-log.
-type ConfigLog struct {
-	Total   int              `json:"total"`
-	Entries []ConfigLogEntry `json:"entries"`
-	Next    string           `json:"next,omitempty"` // after of the next request, if there is more
+// check leaves it to [PauseRequest.End] whether Until is in the future.
+func (r *PauseRequest) check() *Error {
+	named := r.Name
+	if r.Kind != PauseQueue {
+		r.Name = NamedKey(named)
+	}
+	switch {
+	case !slices.Contains([]string{PauseQueue, PauseKey, PauseThrottle, PauseCircuit}, r.Kind):
+		return BadField("kind", quote(r.Kind), "allowed are queue, key, throttle and circuit")
+	case r.Kind == PauseQueue && CheckQueueName(r.Name) != nil:
+		return BadField("name", quote(r.Name), "allowed is the name of a queue")
+	case r.Kind != PauseQueue && CheckNamedKey(named) != nil:
+		return badGateKey("name", named)
+	case r.Kind == PauseKey && CheckQueueName(r.Queue) != nil:
+		return BadField("queue", quote(r.Queue), "a fairness key needs the name of its queue")
+	case r.Kind != PauseKey && r.Queue != "":
+		return BadField("queue", quote(r.Queue), "only a fairness key has one; the name of what to pause is name")
+	}
+	if err := inRange("for_ms", r.ForMs, 0, MaxSettingMs); err != nil || r.Until == "" {
+		return err
+	}
+	if r.ForMs != 0 {
+		return BadField("until", quote(r.Until), "not together with for_ms")
+	}
+	if _, ok := parseUntil(r.Until); !ok {
+		return badUntil(r.Until)
+	}
+	return nil
 }
 
-// ReloadRequest makes fila read its configuration file again.
-type ReloadRequest struct {
-	DryRun bool `json:"dry_run,omitempty"` // say what would change, and change nothing
+// End returns when the pause ends, in Unix nanoseconds, or math.MaxInt64 if only resume ends
+// it. It refuses a time that is not after now, or more than 365 days away.
+func (r PauseRequest) End(now int64) (int64, *Error) {
+	switch {
+	case r.ForMs > 0:
+		return now + r.ForMs*int64(time.Millisecond), nil
+	case r.Until == "":
+		return math.MaxInt64, nil
+	}
+	until, ok := parseUntil(r.Until)
+	if !ok || until <= now || until-now > MaxSettingMs*int64(time.Millisecond) {
+		return 0, badUntil(r.Until)
+	}
+	return until, nil
 }
 
-// ParseReload decodes a [ReloadRequest].
-func ParseReload(body []byte) (ReloadRequest, *Error) {
-	return parse(body, ReloadRequest{}, func(*ReloadRequest) *Error { return nil })
+func badUntil(value string) *Error {
+	return BadField("until", quote(value), "allowed is a future time as RFC 3339, such as 2030-01-02T15:04:05Z, within 365 days")
 }
 
-// ReloadReply says what a reload of the rules has changed, or would change.
-type ReloadReply struct {
-	DryRun  bool     `json:"dry_run,omitempty"`
-	Changes []string `json:"changes"`
-
-	// In a cluster all nodes reload, each its own file: those that have, and why others
-	// have not. Changes are there by node.
-	Nodes       []string `json:"nodes,omitempty"`
-	NotReloaded []string `json:"not_reloaded,omitempty"`
-}
-
-// ExplainRequest asks why something waits.
-type ExplainRequest struct {
-	Kind  string `json:"kind"`            // message, key or queue
-	Queue string `json:"queue,omitempty"` // of a key, and the queue itself; a message is looked for everywhere without it
-	ID    string `json:"id,omitempty"`    // of a message
-	Key   string `json:"key,omitempty"`   // fairness key
-}
-
-// States of a message in an explanation.
-const (
-	StateDelayed = "delayed" // waits for its time
-	StatePending = "pending" // ready: waits for a consumer, or for its turn
-	StateParked  = "parked"  // a pause, a gate or the order of its key holds it back
-	StateLeased  = "leased"
-	StateDead    = "dead" // in the dead letter queue
-	StateUnknown = "unknown"
-)
-
-// GateState is a gate of a message and how it stands.
-type GateState struct {
-	Kind    string `json:"kind"`               // rate, window, concurrency, reserved, circuit, paused, order, turn or open
-	Gate    string `json:"gate"`               // "throttle:<key>", "circuit:<key>", "queue:<name>", "key:<name>"
-	Open    bool   `json:"open"`               // it would admit the message now
-	OpensAt string `json:"opens_at,omitempty"` // RFC 3339, if a time is known
-	Limits  string `json:"limits,omitempty"`   // in words: "rate 10/s, burst 20"
-	SetBy   string `json:"set_by,omitempty"`   // file, operator, override until ..., prefix tenant:*, file, default, ...
-	InUse   string `json:"in_use,omitempty"`   // in words: "0.2 tokens", "5 in flight"
-}
-
-// ExplainMessage says where a message is and why.
-type ExplainMessage struct {
-	ID           string      `json:"id"`
-	State        string      `json:"state"`
-	Queue        string      `json:"queue,omitempty"`
-	Key          string      `json:"key,omitempty"`
-	Attempt      uint32      `json:"attempt,omitempty"` // the next one, or the present one while it is leased
-	EnqueuedAt   string      `json:"enqueued_at,omitempty"`
-	ReadyAt      string      `json:"ready_at,omitempty"` // when a delay ends
-	Consumer     string      `json:"consumer,omitempty"`
-	LeaseUntil   string      `json:"lease_until,omitempty"`
-	Reason       string      `json:"reason"` // one sentence
-	Gates        []GateState `json:"gates,omitempty"`
-	BlockedBy    *GateState  `json:"blocked_by,omitempty"`
-	BlockedSince string      `json:"blocked_since,omitempty"`
-	Ahead        int64       `json:"ahead"`              // messages of its lane or flow that go before it
-	Estimate     string      `json:"estimate,omitempty"` // RFC 3339: when it may go, if nothing changes
-
-	History []AttemptInfo `json:"history,omitempty"` // what has happened to it
-}
-
-// ExplainKey says how a fairness key of a queue stands.
-type ExplainKey struct {
-	Queue     string         `json:"queue"`
-	Key       string         `json:"key"`
-	Pending   int64          `json:"pending"` // ready
-	Parked    int64          `json:"parked"`
-	InFlight  int64          `json:"in_flight"`
-	Delayed   int64          `json:"delayed"`
-	Moving    int64          `json:"moving,omitempty"` // as in QueueSummary
-	Weight    float64        `json:"weight"`
-	WeightBy  string         `json:"weight_by,omitempty"` // operator, hook, header, default or message
-	Deficit   float64        `json:"deficit"`
-	Active    bool           `json:"active"`           // it takes part in the schedule now: something of it is ready
-	Share     float64        `json:"share"`            // of the weights of active flows: what it gets, or would get if it were active
-	Paused    string         `json:"paused,omitempty"` // RFC 3339, or "until resumed"
-	BlockedBy []BlockedCount `json:"blocked_by"`
-	Reason    string         `json:"reason"` // one sentence
-}
-
-// ExplainQueue says what a queue waits for.
-type ExplainQueue struct {
-	Queue     string         `json:"queue"`
-	Pending   int64          `json:"pending"` // ready, waiting for their turn or for consumers; not the parked ones
-	Parked    int64          `json:"parked"`
-	Delayed   int64          `json:"delayed"`
-	InFlight  int64          `json:"in_flight"`
-	Moving    int64          `json:"moving,omitempty"` // as in QueueSummary
-	Consumers int            `json:"consumers"`
-	Credit    int            `json:"credit"`           // how many more messages the consumers take
-	Paused    string         `json:"paused,omitempty"` // RFC 3339, or "until resumed"
-	BlockedBy []BlockedCount `json:"blocked_by"`       // gates that hold messages back, the largest first
-	Reason    string         `json:"reason"`           // one sentence
-}
-
-// BlockedCount is a gate with what it holds back.
-type BlockedCount struct {
-	GateState
-	Messages int64 `json:"messages"`
-	Flows    int   `json:"flows"`
+// parseUntil accepts times that fit Unix nanoseconds and are not before 1970.
+func parseUntil(s string) (int64, bool) {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil || t.Year() < 1970 || t.Year() > 2261 {
+		return 0, false
+	}
+	return t.UnixNano(), true
 }

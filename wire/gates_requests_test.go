@@ -34,7 +34,7 @@ func TestKeyTail(t *testing.T) {
 }
 
 func TestParseThrottleSet(t *testing.T) {
-	r, err := ParseThrottleSet("_", []byte(`{"key":"two words","rate":"1/3","burst":2.5,"concurrency":5,"limit":100,"window_ms":60000,
+	r, err := VerbThrottleSet.Parse("_", []byte(`{"key":"two words","rate":"1/3","burst":2.5,"concurrency":5,"limit":100,"window_ms":60000,
 		"for_ms":600000,"if":{"rate":"","burst":0,"concurrency":4}}`))
 	require.Nil(t, err)
 	require.Equal(t, "two words", r.Key)
@@ -82,25 +82,25 @@ func FuzzGateRequests(f *testing.F) {
 		f.Add("_", []byte(s))
 	}
 	f.Fuzz(func(t *testing.T, tail string, body []byte) {
-		if r, err := ParseThrottleSet(tail, body); err == nil {
+		if r, err := VerbThrottleSet.Parse(tail, body); err == nil {
 			require.NotEmpty(t, r.Key)
 			require.LessOrEqual(t, len(r.Key), MaxKeyBytes)
 			require.NotZero(t, len(r.Names())+len(r.Unset))
 			require.Nil(t, r.Validate())
 		}
-		if r, err := ParseCircuitOpen(tail, body); err == nil {
+		if r, err := VerbCircuitOpen.Parse(tail, body); err == nil {
 			require.NotEmpty(t, r.Key)
 			require.True(t, r.ForMs >= 0 && r.ForMs <= MaxSettingMs)
 		}
-		if r, err := ParsePause(body); err == nil {
+		if r, err := VerbPause.Parse("", body); err == nil {
 			until, err := r.End(0)
 			require.True(t, err != nil || until > 0)
 		}
-		if r, err := ParseExplain(body); err == nil {
+		if r, err := VerbExplain.Parse("", body); err == nil {
 			require.Contains(t, []string{ExplainKindMessage, ExplainKindKey, ExplainKindQueue}, r.Kind)
 		}
-		_, keyErr := ParseGateKey(tail, body)
-		_, listErr := ParseKeyList(body)
+		_, keyErr := VerbThrottleShow.Parse(tail, body)
+		_, listErr := VerbConfigList.Parse("", body)
 		for _, err := range []*Error{keyErr, listErr} {
 			require.True(t, err == nil || err.Code == 400)
 		}

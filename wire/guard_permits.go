@@ -8,23 +8,17 @@ import (
 	"strings"
 )
 
-// The verbs of operators about permits of the guard.
-const (
-	VerbGuardPermits = "guard-permits"
-	VerbGuardEnd     = "guard-end"
-)
-
 // MaxPermitIDs is how many permits a [GuardEndRequest] may name by their ids.
 const MaxPermitIDs = 1000
 
-// MaxGuardHolders is how many keys and callers a [GuardPermitList] names at most.
+// MaxGuardHolders is how many keys, and how many callers, a [GuardPermitList] names.
 const MaxGuardHolders = 10
 
-// PermitFilter says which permits are meant: those of which all that is given is so.
+// PermitFilter selects permits. A permit must match all given fields.
 type PermitFilter struct {
 	Key    string  `json:"key,omitempty"`    // the first key
-	Caller *string `json:"caller,omitempty"` // the caller as the check gave it; "" is none
-	User   string  `json:"user,omitempty"`   // the NATS user who asked, as account/user
+	Caller *string `json:"caller,omitempty"` // the caller as in the check; "" is none
+	User   string  `json:"user,omitempty"`   // the NATS user of the check, as account/user
 }
 
 func (f *PermitFilter) check() *Error {
@@ -39,26 +33,23 @@ func (f *PermitFilter) check() *Error {
 	return nil
 }
 
-// GuardPermitsRequest asks for the permits that are held, by their ids.
+// GuardPermitsRequest asks for a page of the permits in use, by id.
 type GuardPermitsRequest struct {
 	PermitFilter
-	After string `json:"after,omitempty"` // Next of the page before
+	After string `json:"after,omitempty"` // Next of the previous page
 	Limit int    `json:"limit"`           // 1 to 1000, default 100
 }
 
-// ParseGuardPermits decodes and checks a [GuardPermitsRequest].
-func ParseGuardPermits(body []byte) (GuardPermitsRequest, *Error) {
-	return parse(body, GuardPermitsRequest{Limit: DefaultListLimit}, func(r *GuardPermitsRequest) *Error {
-		if r.After != "" {
-			if err := checkPermitID("after", r.After); err != nil {
-				return err
-			}
+func (r *GuardPermitsRequest) check() *Error {
+	if r.After != "" {
+		if err := checkPermitID("after", r.After); err != nil {
+			return err
 		}
-		return cmp.Or(r.check(), inRange("limit", r.Limit, 1, MaxListLimit))
-	})
+	}
+	return cmp.Or(r.PermitFilter.check(), inRange("limit", r.Limit, 1, MaxListLimit))
 }
 
-// GuardPermit is a permit that is held. Its id names it to operators; done needs the permit
+// GuardPermit is a permit in use. Operators name it by its id, but a done needs the permit
 // itself.
 type GuardPermit struct {
 	ID        string   `json:"id"`
@@ -71,71 +62,61 @@ type GuardPermit struct {
 	Probe     bool     `json:"probe,omitempty"`
 }
 
-// GuardHolder is how many permits are held under a key, or by a caller.
+// GuardHolder is the number of permits of a key or a caller.
 type GuardHolder struct {
 	Key     string `json:"key,omitempty"`
-	Caller  string `json:"caller,omitempty"` // neither this nor User: callers that say no name
-	User    string `json:"user,omitempty"`   // if it is known, it counts instead of Caller
+	Caller  string `json:"caller,omitempty"` // neither Key, Caller nor User: the callers without a name
+	User    string `json:"user,omitempty"`   // if known, it counts instead of Caller
 	Permits int    `json:"permits"`
 }
 
-// GuardPermitList answers guard-permits. The first page has what holds the most permits,
-// the filter left aside.
+// GuardPermitList answers guard-permits. The first page also has the keys and callers with
+// the most permits, regardless of the filter.
 type GuardPermitList struct {
 	Permits []GuardPermit `json:"permits"`
 	Next    string        `json:"next,omitempty"` // after of the next request, if there is more
 
-	Total   int           `json:"total"`             // permits that are held, whatever the filter says
+	Total   int           `json:"total"`             // all permits in use, regardless of the filter
 	Keys    []GuardHolder `json:"keys,omitempty"`    // up to 10, the largest first
 	Callers []GuardHolder `json:"callers,omitempty"` // likewise
 
-	Missing []string `json:"missing_nodes,omitempty"` // of a cluster, nodes that have not answered
+	Missing []string `json:"missing_nodes,omitempty"` // nodes of a cluster that did not answer
 }
 
-// Shorten implements [Long].
-func (l GuardPermitList) Shorten(room int) any {
-	const holder = 1 << 10 // a key of 256 bytes with all of them escaped, or little less
-	trim(&l.Permits, &l.Next, room-holder*(len(l.Keys)+len(l.Callers)), func(p *GuardPermit) string { return p.ID })
-	return l
-}
-
-// GuardEndRequest ends permits: what they hold is given back, as if their time was over,
-// and their circuits hear nothing. At least one field of the filter or one id is needed.
+// GuardEndRequest ends permits as if they had expired, but without an outcome for their
+// circuits. At least one field of the filter or one id is required.
 type GuardEndRequest struct {
 	PermitFilter
-	IDs []string `json:"ids,omitempty"` // these alone; at most 1000
+	IDs []string `json:"ids,omitempty"` // only these; at most 1000
 }
 
-// ParseGuardEnd decodes and checks a [GuardEndRequest].
-func ParseGuardEnd(body []byte) (GuardEndRequest, *Error) {
-	return parse(body, GuardEndRequest{}, func(r *GuardEndRequest) *Error {
-		switch {
-		case len(r.IDs) > MaxPermitIDs:
-			return BadField("ids", strconv.Itoa(len(r.IDs))+" of them", "allowed are up to "+strconv.Itoa(MaxPermitIDs))
-		case r.Key == "" && r.Caller == nil && r.User == "" && len(r.IDs) == 0:
-			return BadField("key", "", "say which permits are to end: by key, caller, user or ids")
+func (r *GuardEndRequest) check() *Error {
+	switch {
+	case len(r.IDs) > MaxPermitIDs:
+		return BadField("ids", strconv.Itoa(len(r.IDs))+" of them", "allowed are up to "+strconv.Itoa(MaxPermitIDs))
+	case r.Key == "" && r.Caller == nil && r.User == "" && len(r.IDs) == 0:
+		return BadField("key", "", "say which permits are to end: by key, caller, user or ids")
+	}
+	for _, id := range r.IDs {
+		if err := checkPermitID("ids", id); err != nil {
+			return err
 		}
-		for _, id := range r.IDs {
-			if err := checkPermitID("ids", id); err != nil {
-				return err
-			}
-		}
-		return r.check()
-	})
+	}
+	return r.PermitFilter.check()
 }
 
 // GuardEndReply answers guard-end.
 type GuardEndReply struct {
 	GuardEndRequest
 	Ended   int64    `json:"ended"`                   // permits
-	Missing []string `json:"missing_nodes,omitempty"` // of a cluster, nodes that have not answered
+	Missing []string `json:"missing_nodes,omitempty"` // nodes of a cluster that did not answer
 }
 
-// PermitID is the id by which operators name a permit. Ids of one issuer are in the order
-// in which the permits were given.
+// PermitID returns the id by which operators name a permit. Ids of one issuer are in the
+// order in which it gave the permits.
 func PermitID(issuer, number uint64) string { return fmt.Sprintf("%016x-%016x", issuer, number) }
 
-// ParsePermitID is the opposite of [PermitID].
+// ParsePermitID is the inverse of [PermitID].
 func ParsePermitID(id string) (issuer, number uint64, ok bool) {
 	first, second, found := strings.Cut(id, "-")
 	if !found || len(first) != 16 || len(second) != 16 || strings.ToLower(id) != id {
@@ -156,8 +137,8 @@ func checkPermitID(field, id string) *Error {
 	return nil
 }
 
-// MergePermits puts pages of several nodes together. A page may be shorter than was asked
-// for: beyond the end of one that goes on, others are left for the next.
+// MergePermits merges the pages of several nodes. The merged page ends where the first of
+// them ends, unless that was the last one, so it may be shorter than limit.
 func MergePermits(pages []GuardPermitList, limit int) GuardPermitList {
 	all := GuardPermitList{Permits: []GuardPermit{}}
 	for _, page := range pages {
@@ -180,7 +161,7 @@ func MergePermits(pages []GuardPermitList, limit int) GuardPermitList {
 	return all
 }
 
-// MostPermits adds up what is of the same key or caller, and returns the largest.
+// MostPermits sums the permits of equal keys or callers, and returns the largest.
 func MostPermits(holders []GuardHolder) []GuardHolder {
 	sum := make(map[GuardHolder]int)
 	for _, h := range holders {

@@ -126,7 +126,7 @@ func TestParsePermitRequests(t *testing.T) {
 		`{"limit":0}`: "limit", `{"limit":1001}`: "limit", `{"offset":1}`: "offset", `{"after":"x"}`: "after", `{"after":"` + strings.ToUpper(PermitID(15, 1)) + `"}`: "after",
 		`{"caller":"` + strings.Repeat("x", 65) + `"}`: "caller", `{"key":"` + strings.Repeat("x", 257) + `"}`: "key",
 	} {
-		_, err := ParseGuardPermits([]byte(body))
+		_, err := VerbGuardPermits.Parse("", []byte(body))
 		require.NotNil(t, err, body)
 		require.Contains(t, err.Description, names, body)
 	}
@@ -134,17 +134,17 @@ func TestParsePermitRequests(t *testing.T) {
 		``: "key", `{}`: "ids", `{"ids":[]}`: "ids", `{"ids":["x"]}`: "ids", `{"key":"k","limit":1}`: "limit", `{"caller":"\u0000"}`: "caller",
 		`{"ids":[` + strings.TrimSuffix(strings.Repeat(`"`+id+`",`, MaxPermitIDs+1), ",") + `]}`: "1001",
 	} {
-		_, err := ParseGuardEnd([]byte(body))
+		_, err := VerbGuardEnd.Parse("", []byte(body))
 		require.NotNil(t, err, body)
 		require.Contains(t, err.Description, names, body)
 	}
-	list, err := ParseGuardPermits(nil)
+	list, err := VerbGuardPermits.Parse("", nil)
 	require.Nil(t, err)
 	require.Equal(t, GuardPermitsRequest{Limit: DefaultListLimit}, list)
-	end, err := ParseGuardEnd([]byte(`{"caller":""}`))
+	end, err := VerbGuardEnd.Parse("", []byte(`{"caller":""}`))
 	require.Nil(t, err)
 	require.Empty(t, *end.Caller, "callers without a name are meant")
-	end, err = ParseGuardEnd([]byte(`{"key":"a\\x00b","ids":["` + id + `"]}`))
+	end, err = VerbGuardEnd.Parse("", []byte(`{"key":"a\\x00b","ids":["`+id+`"]}`))
 	require.Nil(t, err)
 	require.Equal(t, "a\x00b", end.Key)
 }

@@ -9,106 +9,122 @@ import (
 	"time"
 )
 
-// What a job does to messages.
+// Ops: what a job does to messages.
 const (
 	JobRedrive      = "redrive"      // dead letters go back to their queue
 	JobMove         = "move"         // to another queue
 	JobDelete       = "delete"       // dead letters
-	JobCancel       = "cancel"       // messages that wait
+	JobCancel       = "cancel"       // waiting messages
 	JobDelay        = "delay"        // until a time
-	JobRunNow       = "run-now"      // delayed ones wait no longer
+	JobRunNow       = "run-now"      // delayed messages become ready
 	JobReprioritise = "reprioritise" // they get another fairness key or weight
 	JobEdit         = "edit"         // one message gets other headers or another payload
 )
 
-// JobOps are all of these.
+// JobOps returns all ops.
 func JobOps() []string {
 	return []string{JobRedrive, JobMove, JobDelete, JobCancel, JobDelay, JobRunNow, JobReprioritise, JobEdit}
 }
 
-// In which order a job takes its messages.
+// The order in which a job takes its messages.
 const (
-	OrderArrival = "arrival" // in that of their first enqueue
-	OrderDeath   = "death"   // in that in which they came to their queue, which is that of their deaths in a dead letter queue
+	OrderArrival = "arrival" // by their first enqueue
+	OrderDeath   = "death"   // by when they came to their queue: in a dead letter queue, when they died
 )
 
-// How a job stands.
+// States of a job.
 const (
-	JobWaiting  = "waiting"  // another job of its queue runs
+	JobWaiting  = "waiting"  // until another job of its queue ends
 	JobRunning  = "running"  //
-	JobPaused   = "paused"   // by hand, or by itself: Why says it
+	JobPaused   = "paused"   // by an operator, or by itself: see Why
 	JobDone     = "done"     //
-	JobCanceled = "canceled" // what it has done stays done
+	JobCanceled = "canceled" // finished work is not undone
 )
 
-// Why messages that a job came by were left as they are.
+// Why a job left matching messages unchanged.
 const (
 	LeftGone       = "gone"        // finished meanwhile
-	LeftInFlight   = "in_flight"   // a consumer works on it, or its last attempt is being judged
-	LeftMoving     = "moving"      // it is on its way to another queue
-	LeftNotDelayed = "not_delayed" // it waits for no time
-	LeftKeyFull    = "key_full"    // its fairness key has as many messages as it may
-	LeftBadKey     = "bad_key"     // on_enqueue or a header gives it a key that is none, a weight or a priority
-	LeftUnreadable = "unreadable"  // its record is broken
-	LeftRefused    = "refused"     // the target takes no such message
+	LeftInFlight   = "in_flight"   // leased, or its last attempt is being judged
+	LeftMoving     = "moving"      // being transferred to another queue
+	LeftNotDelayed = "not_delayed" // it is not delayed
+	LeftKeyFull    = "key_full"    // its fairness key has max_pending_per_key messages
+	LeftBadKey     = "bad_key"     // on_enqueue or a header gives it an invalid key, weight or priority
+	LeftUnreadable = "unreadable"  // its record is corrupt
+	LeftRefused    = "refused"     // the target queue refuses it
 )
 
 // Bounds of jobs.
 const (
 	MaxJobRate    = 1_000_000
 	MaxJobReason  = 1024 // bytes
-	MaxEditHeader = 64   // headers that one edit sets or removes
+	MaxEditHeader = 64   // headers that an edit sets or removes
 	JobSamples    = 10
 )
 
-// JobCreateRequest begins a job about messages of a queue.
+// JobCreateRequest begins a job that changes messages of a queue.
 type JobCreateRequest struct {
-	// These begin the JSON, of which the audit log keeps the beginning.
+	// These fields come first because the audit log keeps the beginning of the JSON.
 	Queue  string `json:"queue"`
 	Op     string `json:"op"`
 	Reason string `json:"reason,omitempty"` // for the audit log
 
 	Filter *Filter `json:"filter"`
 
-	To            string            `json:"to,omitempty"`             // of move: the queue
-	RunAt         string            `json:"run_at,omitempty"`         // of delay: RFC 3339, or a Go duration from now on
-	Key           string            `json:"key,omitempty"`            // of reprioritise
-	Weight        float64           `json:"weight,omitempty"`         // of reprioritise: 1 to 1,000,000
-	SetHeaders    map[string]string `json:"set_headers,omitempty"`    // of edit
-	RemoveHeaders []string          `json:"remove_headers,omitempty"` // of edit
-	Payload       *string           `json:"payload,omitempty"`        // of edit: base64
+	To            string            `json:"to,omitempty"`             // move: the target queue
+	RunAt         string            `json:"run_at,omitempty"`         // delay: RFC 3339, or a Go duration from now
+	Key           string            `json:"key,omitempty"`            // reprioritise
+	Weight        float64           `json:"weight,omitempty"`         // reprioritise: 1 to 1,000,000
+	SetHeaders    map[string]string `json:"set_headers,omitempty"`    // edit
+	RemoveHeaders []string          `json:"remove_headers,omitempty"` // edit
+	Payload       *string           `json:"payload,omitempty"`        // edit: base64
 
 	Order   string `json:"order,omitempty"`    // arrival, the default, or death
 	Rate    int64  `json:"rate,omitempty"`     // messages per second; 0: 40,000
-	Limit   int64  `json:"limit,omitempty"`    // no more than so many; 0: all
-	DryRun  bool   `json:"dry_run,omitempty"`  // say what would be done, and do nothing
-	IfCount *int64 `json:"if_count,omitempty"` // only if it is about so many messages
+	Limit   int64  `json:"limit,omitempty"`    // how many messages at most; 0: all
+	DryRun  bool   `json:"dry_run,omitempty"`  // only report what the job would do
+	IfCount *int64 `json:"if_count,omitempty"` // only if exactly this many messages match
 }
 
-// ParseJobCreate decodes and checks a [JobCreateRequest]. Times in it that are relative
-// are made absolute.
+// ParseJobCreate parses a request whose subject has no tail, and resolves its times.
 func ParseJobCreate(body []byte, now time.Time) (JobCreateRequest, *Error) {
-	return parse(body, JobCreateRequest{Order: OrderArrival}, func(r *JobCreateRequest) *Error { return r.check(now) })
+	r, err := VerbJobCreate.Parse("", body)
+	if err == nil {
+		err = r.Resolve(now)
+	}
+	if err != nil {
+		return JobCreateRequest{}, err
+	}
+	return r, nil
 }
 
-// ParseJobCreateOf is ParseJobCreate for a request whose subject ends in tail, a [JobTail]:
-// what the body says of op and queue must be what the subject says, or missing. Permissions go
-// by the subject, so nothing in the body may overrule it.
-func ParseJobCreateOf(tail string, body []byte, now time.Time) (JobCreateRequest, *Error) {
+// bind takes op and queue from the tail of the subject, a [JobTail], unless that is empty.
+// The body must name the same ones or none: permissions go by the subject, so the body must
+// not overrule it.
+func (r *JobCreateRequest) bind(tail string) *Error {
+	if tail == "" {
+		return nil
+	}
 	op, queue, _ := strings.Cut(tail, ".")
-	named := JobCreateRequest{Op: op, Queue: queue, Order: OrderArrival}
-	return parse(body, named, func(r *JobCreateRequest) *Error {
-		if r.Op != op {
-			return BadField("op", quoted(r.Op), "the subject says "+quote(op))
-		}
-		if r.Queue != queue && (op != JobRedrive || DeadLetters(r.Queue) != DeadLetters(queue)) {
-			return BadField("queue", quoted(r.Queue), "the subject says "+quote(queue))
-		}
-		return r.check(now)
-	})
+	r.Op, r.Queue = cmp.Or(r.Op, op), cmp.Or(r.Queue, queue)
+	if r.Op != op {
+		return BadField("op", quote(r.Op), "the subject says "+quote(op))
+	}
+	if r.Queue != queue && (op != JobRedrive || DeadLetters(r.Queue) != DeadLetters(queue)) {
+		return BadField("queue", quote(r.Queue), "the subject says "+quote(queue))
+	}
+	return nil
 }
 
-func (r *JobCreateRequest) check(now time.Time) *Error {
+// Resolve checks the filter of a parsed request and makes its relative times absolute.
+func (r *JobCreateRequest) Resolve(now time.Time) *Error {
+	if err := cmp.Or(r.Filter.Resolve(now), r.Filter.For(r.Queue)); err != nil || r.Op != JobDelay {
+		return err
+	}
+	return r.resolveRunAt(now)
+}
+
+// check checks everything but the filter and the time, see [JobCreateRequest.Resolve].
+func (r *JobCreateRequest) check() *Error {
 	if err := CheckQueueName(r.Queue); err != nil {
 		return BadQueueName(err)
 	}
@@ -126,13 +142,7 @@ func (r *JobCreateRequest) check(now time.Time) *Error {
 	case r.Filter == nil:
 		return BadField("filter", "", `what is meant has to be named; {"all":true} is everything`)
 	}
-	if err := r.Filter.Resolve(now); err != nil {
-		return err
-	}
-	if err := r.Filter.For(r.Queue); err != nil {
-		return err
-	}
-	if err := r.checkOp(now); err != nil {
+	if err := r.checkOp(); err != nil {
 		return err
 	}
 	switch {
@@ -149,7 +159,7 @@ func (r *JobCreateRequest) check(now time.Time) *Error {
 	)
 }
 
-// quoted is a value for [BadField]: an empty one is missing.
+// quoted is quote for [BadField], to which an empty value is a missing one.
 func quoted(value string) string {
 	if value == "" {
 		return ""
@@ -158,7 +168,7 @@ func quoted(value string) string {
 }
 
 // checkOp checks the fields that belong to one op.
-func (r *JobCreateRequest) checkOp(now time.Time) *Error {
+func (r *JobCreateRequest) checkOp() *Error {
 	for _, f := range []struct {
 		name  string
 		named bool
@@ -179,8 +189,6 @@ func (r *JobCreateRequest) checkOp(now time.Time) *Error {
 	switch r.Op {
 	case JobMove:
 		return r.checkTarget()
-	case JobDelay:
-		return r.checkRunAt(now)
 	case JobReprioritise:
 		return r.checkPriority()
 	case JobEdit:
@@ -203,7 +211,7 @@ func (r *JobCreateRequest) checkTarget() *Error {
 	return nil
 }
 
-func (r *JobCreateRequest) checkRunAt(now time.Time) *Error {
+func (r *JobCreateRequest) resolveRunAt(now time.Time) *Error {
 	at, err := time.Parse(time.RFC3339, r.RunAt)
 	if after, wrong := time.ParseDuration(r.RunAt); wrong == nil && after >= 0 {
 		at, err = now.Add(after), nil
@@ -255,56 +263,44 @@ type JobRequest struct {
 	ID string `json:"id"`
 }
 
-// ParseJob decodes and checks a [JobRequest].
-func ParseJob(body []byte) (JobRequest, *Error) {
-	return parse(body, JobRequest{}, func(r *JobRequest) *Error {
-		if r.ID == "" || len(r.ID) > MaxKeyBytes {
-			return BadField("id", quoted(r.ID), "the id of a job is expected")
-		}
-		return nil
-	})
+func (r *JobRequest) check() *Error {
+	if r.ID == "" || len(r.ID) > MaxKeyBytes {
+		return BadField("id", quoted(r.ID), "the id of a job is expected")
+	}
+	return nil
 }
 
-// JobListRequest asks for jobs, the newest first.
+// JobListRequest asks for a page of jobs, newest first.
 type JobListRequest struct {
-	Queue string `json:"queue,omitempty"` // those of this queue and its dead letters; empty: all
-	After string `json:"after,omitempty"` // Next of the page before
+	Queue string `json:"queue,omitempty"` // including its dead letters; empty: the jobs of all queues
+	After string `json:"after,omitempty"` // Next of the previous page
 	Limit int    `json:"limit"`           // 1 to 1000, default 100
 }
 
-// ParseJobList decodes and checks a [JobListRequest].
-func ParseJobList(body []byte) (JobListRequest, *Error) {
-	return parse(body, JobListRequest{Limit: DefaultListLimit}, func(r *JobListRequest) *Error {
-		if r.Queue != "" {
-			if err := CheckQueueName(r.Queue); err != nil {
-				return BadQueueName(err)
-			}
-		}
-		return inRange("limit", r.Limit, 1, MaxListLimit)
-	})
+func (r *JobListRequest) check() *Error {
+	return cmp.Or(checkOptionalQueue(r.Queue), inRange("limit", r.Limit, 1, MaxListLimit))
 }
 
-// JobInfo is a job, and the answer to what is done about one. After a dry run it has no
-// id.
+// JobInfo is a job. It answers all verbs about one job. After a dry run it has no id.
 type JobInfo struct {
 	ID string `json:"id,omitempty"`
 	JobCreateRequest
 	State     string `json:"state"`
-	Why       string `json:"why,omitempty"` // it has paused itself, would so after a dry run, or was canceled other than by hand
+	Why       string `json:"why,omitempty"` // why it paused itself (or would, of a dry run), or was canceled by something other than an operator
 	CreatedAt string `json:"created_at,omitempty"`
 	StartedAt string `json:"started_at,omitempty"`
 	EndedAt   string `json:"ended_at,omitempty"`
 
-	Matched  int64            `json:"matched"`             // messages that it has come by: those that are meant
-	Done     int64            `json:"done"`                // of them, those that it has done
-	Eligible int64            `json:"eligible,omitempty"`  // after a dry run: those that it would have done
-	Left     map[string]int64 `json:"left,omitempty"`      // of them, those that were left as they are, by why
-	UnderWay int64            `json:"under_way,omitempty"` // messages that are on their way to another shard: held, until it has said which it has
+	Matched  int64            `json:"matched"`             // matching messages that it has visited
+	Done     int64            `json:"done"`                // of these, how many it has changed
+	Eligible int64            `json:"eligible,omitempty"`  // of a dry run: how many it would have changed
+	Left     map[string]int64 `json:"left,omitempty"`      // of these, how many it left unchanged, by reason
+	UnderWay int64            `json:"under_way,omitempty"` // messages being transferred to another shard, until it confirms them
 	NewSince *int64           `json:"new_since,omitempty"`
-	Samples  []JobSample      `json:"samples,omitempty"` // after a dry run: the first
+	Samples  []JobSample      `json:"samples,omitempty"` // of a dry run: the first ones
 }
 
-// JobSample is a message that a job would be about.
+// JobSample is a message that matches the filter of a job.
 type JobSample struct {
 	ID         string `json:"id"`
 	Key        string `json:"key"`
@@ -312,19 +308,13 @@ type JobSample struct {
 	EnqueuedAt string `json:"enqueued_at"`
 }
 
-// Ended reports whether nothing more happens to the job.
+// Ended reports whether the job is done or canceled.
 func (j *JobInfo) Ended() bool { return j.State == JobDone || j.State == JobCanceled }
 
-// JobList is a page of jobs, the newest first.
+// JobList is a page of jobs, newest first.
 type JobList struct {
 	Total   int       `json:"total"` // of all pages
 	Jobs    []JobInfo `json:"jobs"`
-	Next    string    `json:"next,omitempty"`           // goes into After
-	Missing []int     `json:"missing_shards,omitempty"` // shards of a cluster that nobody has answered for
-}
-
-// Shorten implements [Long].
-func (l JobList) Shorten(room int) any {
-	trim(&l.Jobs, &l.Next, room, func(j *JobInfo) string { return j.ID })
-	return l
+	Next    string    `json:"next,omitempty"`           // After of the next request
+	Missing []int     `json:"missing_shards,omitempty"` // shards of a cluster that did not answer
 }

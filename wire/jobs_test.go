@@ -55,8 +55,8 @@ func TestJobRequests(t *testing.T) {
 		require.NotNil(t, err, body)
 		require.Contains(t, err.Description, want, body)
 	}
-	_, err = ParseJob(nil)
+	_, err = VerbJobShow.Parse("", nil)
 	require.Contains(t, err.Description, "id is missing")
-	_, err = ParseJobList([]byte(`{"limit":0}`))
+	_, err = VerbJobList.Parse("", []byte(`{"limit":0}`))
 	require.NotNil(t, err)
 }

@@ -55,27 +55,33 @@ func TestTextsHaveOneForm(t *testing.T) {
 func TestRequestsNameKeysAsTheyAreShown(t *testing.T) {
 	const shown, key = `a\xff`, "a\xff"
 	for name, parse := range map[string]func() (string, *Error){
-		"gate in the subject": func() (string, *Error) { r, err := ParseGateKey(shown, nil); return r.Key, err },
-		"gate in the body":    func() (string, *Error) { r, err := ParseGateKey("_", []byte(`{"key":"a\\xff"}`)); return r.Key, err },
-		"throttle-set": func() (string, *Error) {
-			r, err := ParseThrottleSet(shown, []byte(`{"concurrency":1}`))
+		"gate in the subject": func() (string, *Error) { r, err := VerbThrottleShow.Parse(shown, nil); return r.Key, err },
+		"gate in the body": func() (string, *Error) {
+			r, err := VerbThrottleShow.Parse("_", []byte(`{"key":"a\\xff"}`))
 			return r.Key, err
 		},
-		"circuit-open": func() (string, *Error) { r, err := ParseCircuitOpen(shown, nil); return r.Key, err },
+		"throttle-set": func() (string, *Error) {
+			r, err := VerbThrottleSet.Parse(shown, []byte(`{"concurrency":1}`))
+			return r.Key, err
+		},
+		"circuit-open": func() (string, *Error) { r, err := VerbCircuitOpen.Parse(shown, nil); return r.Key, err },
 		"pause": func() (string, *Error) {
-			r, err := ParsePause([]byte(`{"kind":"circuit","name":"a\\xff"}`))
+			r, err := VerbPause.Parse("", []byte(`{"kind":"circuit","name":"a\\xff"}`))
 			return r.Name, err
 		},
 		"resume": func() (string, *Error) {
-			r, err := ParseResume([]byte(`{"kind":"circuit","name":"a\\xff"}`))
+			r, err := VerbResume.Parse("", []byte(`{"kind":"circuit","name":"a\\xff"}`))
 			return r.Name, err
 		},
 		"explain": func() (string, *Error) {
-			r, err := ParseExplain([]byte(`{"kind":"key","queue":"q","key":"a\\xff"}`))
+			r, err := VerbExplain.Parse("", []byte(`{"kind":"key","queue":"q","key":"a\\xff"}`))
 			return r.Key, err
 		},
-		"peek": func() (string, *Error) { r, err := ParsePeek([]byte(`{"key":"a\\xff"}`)); return r.Key, err },
-		"list": func() (string, *Error) { r, err := ParseKeyList([]byte(`{"prefix":"a\\xff"}`)); return r.Prefix, err },
+		"peek": func() (string, *Error) { r, err := VerbPeek.Parse("", []byte(`{"key":"a\\xff"}`)); return r.Key, err },
+		"list": func() (string, *Error) {
+			r, err := VerbConfigList.Parse("", []byte(`{"prefix":"a\\xff"}`))
+			return r.Prefix, err
+		},
 	} {
 		got, err := parse()
 		require.Nil(t, err, name)

@@ -5,26 +5,25 @@ import (
 	"strconv"
 )
 
-// Page returns what a list reply has of items: limit of them from offset on.
+// Page returns the items of a list from offset on, up to limit.
 func Page[T any](items []T, offset, limit int) []T {
 	items = items[min(offset, len(items)):]
 	return items[:min(limit, len(items))]
 }
 
-// Long is a reply with lists that may be cut. Who got a part sees by the totals
-// that there is more.
+// Long is a reply with lists that may be cut. The totals of the reply tell the reader that
+// there is more.
 type Long interface {
-	// Shorten returns the reply with as many entries as there is room for, in bytes
-	// of JSON.
+	// Shorten returns the reply with as many entries as fit into room bytes of JSON.
 	Shorten(room int) any
 }
 
-// envelope is what the JSON of a list reply has around its entries at most: the total
-// and next, which is a key of 256 bytes with all of them escaped, or little more.
+// envelope bounds the bytes of JSON around the entries of a list reply: the total, and a
+// next of 256 bytes that may all be escaped.
 const envelope = 2 << 10
 
-// shorten returns as many of the first items as there is room for in JSON, and the
-// room that is left.
+// shorten returns as many of the first items as fit into room bytes of JSON, and the
+// remaining room.
 func shorten[T any](items []T, room int) ([]T, int) {
 	for i := range items {
 		data, err := json.Marshal(items[i])
@@ -36,8 +35,8 @@ func shorten[T any](items []T, room int) ([]T, int) {
 	return items, room
 }
 
-// trim leaves as many items as there is room for, but at least one: a page without any
-// would be taken for the end. The next page comes after the last that stays.
+// trim shortens items to room, but keeps at least one, because a client would take an empty
+// page for the end. It sets next if it removes items.
 func trim[T any](items *[]T, next *string, room int, cursor func(*T) string) {
 	some, _ := shorten(*items, room-envelope)
 	n := max(len(some), min(1, len(*items)))
@@ -83,8 +82,40 @@ func (l PauseList) Shorten(room int) any {
 	return l
 }
 
-// Shorten implements [Long]. Flows, of which the request says how many, may take
-// half of the room.
+// Shorten implements [Long].
+func (l JobList) Shorten(room int) any {
+	trim(&l.Jobs, &l.Next, room, func(j *JobInfo) string { return j.ID })
+	return l
+}
+
+// Shorten implements [Long].
+func (l ScheduleList) Shorten(room int) any {
+	trim(&l.Schedules, &l.Next, room, (*ScheduleInfo).Cursor)
+	return l
+}
+
+// Shorten implements [Long].
+func (l GuardPermitList) Shorten(room int) any {
+	const holder = 1 << 10 // a key of 256 bytes, all of them escaped
+	trim(&l.Permits, &l.Next, room-holder*(len(l.Keys)+len(l.Callers)), func(p *GuardPermit) string { return p.ID })
+	return l
+}
+
+// Shorten implements [Long].
+func (d DeadGroups) Shorten(room int) any {
+	d.Groups, _ = shorten(d.Groups, room-envelope)
+	return d
+}
+
+// Shorten implements [Long].
+func (r NoisyReply) Shorten(room int) any {
+	r.Noisy, room = shorten(r.Noisy, room-envelope) // there are fewer than twenty
+	r.Starved, room = shorten(r.Starved, room)
+	r.Waiting, _ = shorten(r.Waiting, room)
+	return r
+}
+
+// Shorten implements [Long]. The flows may take half of the room.
 func (q QueueInfo) Shorten(room int) any {
 	rest := q
 	rest.TopFlows, rest.ConsumerList = nil, nil

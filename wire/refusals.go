@@ -427,3 +427,33 @@ func ShardsMissing(shards []int) *Error {
 func DiskLow(free, minFree int64, retryAfter time.Duration) *Error {
 	return newError(CodeDiskLow, "the disk of fila is nearly full: %d bytes are free, store.min_free_bytes is %d", free, minFree).retry(retryAfter)
 }
+
+// BackupFailed answers when a backup could not be written. The store is not affected.
+func BackupFailed(detail string) *Error {
+	return newError(CodeBackupFailed, "no backup was made: %s", detail)
+}
+
+// NoCluster refuses a cluster verb at a fila that is not in a cluster.
+func NoCluster() *Error {
+	return newError(CodeNoCluster, "this fila is not in a cluster: its configuration has no [cluster] that is enabled")
+}
+
+// NodeNotFound answers for a node that is not a member of the cluster.
+func NodeNotFound(node string) *Error {
+	return newError(CodeNodeNotFound, "the cluster has no node %s: none of that name was heard in the last ten seconds", quote(node))
+}
+
+// NodeSilent answers for a node that does not answer.
+func NodeSilent(node string) *Error {
+	return newError(CodeNodeSilent, "node %s does not answer", quote(node))
+}
+
+// NoSuchShard refuses a shard that the cluster does not have.
+func NoSuchShard(shard, shards int) *Error {
+	return BadField("shard", fmt.Sprint(shard), fmt.Sprintf("allowed is 0 to %d", shards-1))
+}
+
+// StandbyNotReady refuses to move a shard to a node that cannot take it over now.
+func StandbyNotReady(shard int, node string) *Error {
+	return newError(CodeStandbyNotReady, "node %s cannot take shard %d over now: its copy has to be less than a second behind, and the node neither drained nor stopping", quote(node), shard)
+}

@@ -12,35 +12,35 @@ func untyped[R any](parse func([]byte) (R, *Error)) func([]byte) (any, *Error) {
 	return func(body []byte) (any, *Error) { return parse(body) }
 }
 
-// about gives a parser the tail of the subject.
-func about[R any](tail string, parse func(string, []byte) (R, *Error)) func([]byte) (any, *Error) {
-	return func(body []byte) (any, *Error) { return parse(tail, body) }
+// of parses the requests of a verb with the tail of a subject.
+func of[Req, Reply any](v *Verb[Req, Reply], tail string) func([]byte) (any, *Error) {
+	return func(body []byte) (any, *Error) { return v.Parse(tail, body) }
 }
 
 // parsers are those of all requests but queue-create and queue-update, see
 // TestPatch.
 var parsers = map[string]func(body []byte) (any, *Error){
 	"consume":              untyped(ParseConsume),
-	"consumer":             about("w", ParseConsumer),
+	"consumer":             untyped(func(body []byte) (ConsumerRequest, *Error) { return ParseConsumer("w", body) }),
 	"fetch":                untyped(ParseFetch),
-	"delete":               untyped(ParseQueueDelete),
-	"list":                 untyped(ParseList),
-	"queue-list":           untyped(ParseQueueList),
-	"circuit-list":         untyped(ParseCircuitList),
-	"key-list":             untyped(ParseKeyList),
-	"inspect":              untyped(ParseQueueInspect),
-	"config-set":           about("k", ParseConfigSet),
-	"redrive":              untyped(ParseRedrive),
-	"hook-reset":           untyped(ParseHookReset),
-	"peek":                 untyped(ParsePeek),
-	"throttle-set":         about("k", ParseThrottleSet),
-	"gate-key":             about("k", ParseGateKey),
-	"gate-key in the body": about("_", ParseGateKey),
-	"circuit-open":         about("k", ParseCircuitOpen),
-	"pause":                untyped(ParsePause),
-	"resume":               untyped(ParseResume),
-	"explain":              untyped(ParseExplain),
-	"empty":                func(body []byte) (any, *Error) { return struct{}{}, ParseEmpty(body) },
+	"delete":               of(VerbQueueDelete, ""),
+	"list":                 of(VerbPauseList, ""),
+	"queue-list":           of(VerbQueueList, ""),
+	"circuit-list":         of(VerbCircuitList, ""),
+	"key-list":             of(VerbConfigList, ""),
+	"inspect":              of(VerbQueueInspect, "q"),
+	"config-set":           of(VerbConfigSet, "k"),
+	"redrive":              of(VerbRedrive, "q"),
+	"hook-reset":           of(VerbHookReset, "q"),
+	"peek":                 of(VerbPeek, "q"),
+	"throttle-set":         of(VerbThrottleSet, "k"),
+	"gate-key":             of(VerbThrottleShow, "k"),
+	"gate-key in the body": of(VerbThrottleShow, "_"),
+	"circuit-open":         of(VerbCircuitOpen, "k"),
+	"pause":                of(VerbPause, ""),
+	"resume":               of(VerbResume, ""),
+	"explain":              of(VerbExplain, ""),
+	"empty":                of(VerbConfigGet, "k"),
 }
 
 // requireRefused checks a refusal of what a client sent.
@@ -97,8 +97,8 @@ func TestParseRequests(t *testing.T) {
 		{"explain", `{"kind":"message","id":"x","queue":"q.dlq"}`, ExplainRequest{Kind: "message", ID: "x", Queue: "q.dlq"}},
 		{"explain", `{"kind":"key","queue":"q","key":"a b"}`, ExplainRequest{Kind: "key", Queue: "q", Key: "a b"}},
 		{"explain", `{"kind":"queue","queue":"q"}`, ExplainRequest{Kind: "queue", Queue: "q"}},
-		{"empty", ``, struct{}{}},
-		{"empty", `{}`, struct{}{}},
+		{"empty", ``, Empty{}},
+		{"empty", `{}`, Empty{}},
 	} {
 		got, err := parsers[tc.parser]([]byte(tc.body))
 		require.Nil(t, err, "%s %s", tc.parser, tc.body)

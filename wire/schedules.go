@@ -9,41 +9,31 @@ import (
 	"unicode/utf8"
 )
 
-// Admin verbs of schedules. All but the list end in the queue that the schedule is for.
-const (
-	VerbScheduleAdd    = "schedule-add"
-	VerbScheduleList   = "schedule-list"
-	VerbScheduleShow   = "schedule-show"
-	VerbScheduleDelete = "schedule-delete"
-	VerbSchedulePause  = "schedule-pause"
-	VerbScheduleResume = "schedule-resume"
-)
-
-// Headers of an enqueue that makes or replaces a schedule, as in NATS's ADR-51 but for the
-// name, for which a stream has a subject.
+// Headers of an enqueue that makes or replaces a schedule, as in NATS's ADR-51. Only the
+// name differs: there the subject is the name.
 const (
 	HeaderSchedule       = "Nats-Schedule"           // @at, @every, @daily and others, or cron
 	HeaderScheduleTarget = "Nats-Schedule-Target"    // the queue, or the subject of its enqueues
 	HeaderScheduleZone   = "Nats-Schedule-Time-Zone" // of a cron schedule; UTC without it
-	HeaderScheduleTTL    = "Nats-Schedule-TTL"       // of the messages that it makes, as Nats-TTL
-	HeaderScheduleName   = "Fila-Schedule-Name"      // one of that name is replaced
+	HeaderScheduleTTL    = "Nats-Schedule-TTL"       // Nats-TTL of its messages
+	HeaderScheduleName   = "Fila-Schedule-Name"      // a schedule of the same name is replaced
 	HeaderScheduleMissed = "Fila-Schedule-Missed"    // skip, one or all
 )
 
-// Headers of a message that a schedule has made. Consumers get them.
+// Headers of a message that a schedule made. Consumers get them.
 const (
 	HeaderScheduledBy = "Fila-Schedule"     // the name of the schedule
-	HeaderScheduledAt = "Fila-Scheduled-At" // when it was to run, RFC 3339
+	HeaderScheduledAt = "Fila-Scheduled-At" // when it was due, RFC 3339
 )
 
-// What becomes of runs that were missed: fila was down, or the queue took nothing.
+// What happens to missed runs, when fila was down or the queue took no messages.
 const (
-	MissedSkip = "skip" // they are left out, and so is one that is more than a minute late
-	MissedOne  = "one"  // the last of them is made up for
-	MissedAll  = "all"  // all of them are, up to the last 1,000
+	MissedSkip = "skip" // they are skipped, as is a run that is more than a minute late
+	MissedOne  = "one"  // the last missed run is made
+	MissedAll  = "all"  // all missed runs are made, up to the last 1,000
 )
 
-// How a schedule stands.
+// States of a schedule.
 const (
 	ScheduleActive = "active"
 	SchedulePaused = "paused"
@@ -54,28 +44,23 @@ const (
 	MaxScheduleName  = 64       // bytes
 	MaxScheduleText  = 256      // bytes of a schedule, and of a time zone
 	MaxScheduleBytes = 64 << 10 // of headers and payload
-	ScheduleNext     = 5        // runs to come that are shown
-	ScheduleRuns     = 5        // past ones
+	ScheduleNext     = 5        // upcoming runs shown
+	ScheduleRuns     = 5        // past runs shown
 )
 
-// ScheduleAddRequest makes a schedule of a queue, or replaces the one of that name. One
-// that is already there with all of this stays as it is.
+// ScheduleAddRequest makes a schedule of a queue, or replaces the one of the same name.
+// Adding it unchanged does nothing.
 type ScheduleAddRequest struct {
 	Name     string              `json:"name"`
 	Schedule string              `json:"schedule"`
 	TimeZone string              `json:"time_zone,omitempty"` // of cron; empty: UTC
-	Missed   string              `json:"missed"`              // one by default
-	TTLMs    int64               `json:"ttl_ms,omitempty"`    // of its messages; 0: they live for ever
+	Missed   string              `json:"missed"`              // default one
+	TTLMs    int64               `json:"ttl_ms,omitempty"`    // of its messages; 0: for ever
 	Headers  map[string][]string `json:"headers,omitempty"`
 	Payload  []byte              `json:"payload,omitempty"` // base64
 }
 
-// ParseScheduleAdd decodes a [ScheduleAddRequest]; whoever makes the schedule checks it.
-func ParseScheduleAdd(body []byte) (ScheduleAddRequest, *Error) {
-	return parse(body, ScheduleAddRequest{Missed: MissedOne}, func(*ScheduleAddRequest) *Error { return nil })
-}
-
-// Check returns what is wrong with a request, but for Schedule and TimeZone.
+// Check checks everything but Schedule and TimeZone, which package schedule parses.
 func (r *ScheduleAddRequest) Check() *Error {
 	if err := checkName("schedule name", r.Name, MaxScheduleName); err != nil {
 		return BadSchedule(err.Error())
@@ -117,31 +102,18 @@ type ScheduleRequest struct {
 	Name string `json:"name"`
 }
 
-// ParseSchedule decodes a [ScheduleRequest].
-func ParseSchedule(body []byte) (ScheduleRequest, *Error) {
-	return parse(body, ScheduleRequest{}, func(*ScheduleRequest) *Error { return nil })
-}
-
-// ScheduleListRequest asks for schedules by queue and name.
+// ScheduleListRequest asks for a page of schedules, by queue and name.
 type ScheduleListRequest struct {
-	Queue string `json:"queue,omitempty"` // those of this queue; empty: all
-	After string `json:"after,omitempty"` // Next of the page before
+	Queue string `json:"queue,omitempty"` // empty: the schedules of all queues
+	After string `json:"after,omitempty"` // Next of the previous page
 	Limit int    `json:"limit"`           // 1 to 1000, default 100
 }
 
-// ParseScheduleList decodes and checks a [ScheduleListRequest].
-func ParseScheduleList(body []byte) (ScheduleListRequest, *Error) {
-	return parse(body, ScheduleListRequest{Limit: DefaultListLimit}, func(r *ScheduleListRequest) *Error {
-		if r.Queue != "" {
-			if err := CheckQueueName(r.Queue); err != nil {
-				return BadQueueName(err)
-			}
-		}
-		return inRange("limit", r.Limit, 1, MaxListLimit)
-	})
+func (r *ScheduleListRequest) check() *Error {
+	return cmp.Or(checkOptionalQueue(r.Queue), inRange("limit", r.Limit, 1, MaxListLimit))
 }
 
-// ScheduleInfo is a schedule, and the answer to what is done about one.
+// ScheduleInfo is a schedule. It answers all verbs about one schedule.
 type ScheduleInfo struct {
 	Queue     string              `json:"queue"`
 	Name      string              `json:"name"`
@@ -150,48 +122,42 @@ type ScheduleInfo struct {
 	Missed    string              `json:"missed"`
 	TTLMs     int64               `json:"ttl_ms,omitempty"`
 	State     string              `json:"state"`
-	Why       string              `json:"why,omitempty"` // its last run is late: what refuses it
+	Why       string              `json:"why,omitempty"` // why its last run is late
 	CreatedAt string              `json:"created_at"`
-	ByEnqueue bool                `json:"by_enqueue,omitempty"` // a producer has made it
-	Replaced  bool                `json:"replaced,omitempty"`   // when it was added: there was another one of that name
-	Unchanged bool                `json:"unchanged,omitempty"`  // when it was added: it was there
-	Next      []string            `json:"next"`                 // up to five runs to come, in its time zone
-	Last      []ScheduleRun       `json:"last"`                 // up to five that were made, the newest first
-	Runs      int64               `json:"runs"`                 // that were made
-	MissedN   int64               `json:"missed_runs"`          // that were not
+	ByEnqueue bool                `json:"by_enqueue,omitempty"` // a producer made it
+	Replaced  bool                `json:"replaced,omitempty"`   // of schedule-add: it replaced one of the same name
+	Unchanged bool                `json:"unchanged,omitempty"`  // of schedule-add: it existed already
+	Next      []string            `json:"next"`                 // up to five upcoming runs, in its time zone
+	Last      []ScheduleRun       `json:"last"`                 // up to five past runs, newest first
+	Runs      int64               `json:"runs"`                 // made
+	MissedN   int64               `json:"missed_runs"`          // not made
 	Bytes     int64               `json:"bytes"`                // of headers and payload
-	Headers   map[string][]string `json:"headers,omitempty"`    // when it is shown alone
-	Payload   []byte              `json:"payload,omitempty"`    // so is this; base64
+	Headers   map[string][]string `json:"headers,omitempty"`    // of schedule-show
+	Payload   []byte              `json:"payload,omitempty"`    // of schedule-show; base64
 }
 
-// ScheduleRun is a run that was made.
+// ScheduleRun is a past run of a schedule.
 type ScheduleRun struct {
-	At     string `json:"at"`      // when it was to run
-	MadeAt string `json:"made_at"` // when it did
+	At     string `json:"at"`      // when it was due
+	MadeAt string `json:"made_at"` // when it ran
 	ID     string `json:"id"`      // of its message
 }
 
-// ScheduleList is a page of schedules by queue and name.
+// ScheduleList is a page of schedules.
 type ScheduleList struct {
 	Total     int            `json:"total"` // of all pages
 	Schedules []ScheduleInfo `json:"schedules"`
-	Next      string         `json:"next,omitempty"`           // goes into After
-	Missing   []int          `json:"missing_shards,omitempty"` // shards of a cluster that nobody has answered for
+	Next      string         `json:"next,omitempty"`           // After of the next request
+	Missing   []int          `json:"missing_shards,omitempty"` // shards of a cluster that did not answer
 }
 
-// Cursor is After of the page that begins behind s.
+// Cursor returns After of the page that begins after s.
 func (s *ScheduleInfo) Cursor() string { return s.Queue + "/" + s.Name }
-
-// Shorten implements [Long].
-func (l ScheduleList) Shorten(room int) any {
-	trim(&l.Schedules, &l.Next, room, (*ScheduleInfo).Cursor)
-	return l
-}
 
 // scheduleFields are the headers of an enqueue that makes a schedule.
 type scheduleFields struct{ schedule, target, zone, ttl, name, missed field }
 
-// add takes a header if it is one of them.
+// add takes a header if it is a schedule's.
 func (f *scheduleFields) add(name string, values []string) (known bool, err *Error) {
 	for _, h := range []struct {
 		name string
@@ -211,8 +177,7 @@ func (f *scheduleFields) add(name string, values []string) (known bool, err *Err
 	return false, nil
 }
 
-// parse makes a request of the headers, without headers and payload, and returns the
-// target.
+// parse makes a request of the headers. The request has no headers and no payload yet.
 func (f *scheduleFields) parse(of *enqueueFields) (*ScheduleHeaders, *Error) {
 	for _, other := range []struct {
 		name string
@@ -243,9 +208,8 @@ func (f *scheduleFields) parse(of *enqueueFields) (*ScheduleHeaders, *Error) {
 	return s, nil
 }
 
-// ScheduleHeaders are what the headers of an enqueue say that makes a schedule; it is not
-// checked.
+// ScheduleHeaders are the unchecked headers of an enqueue that makes a schedule.
 type ScheduleHeaders struct {
 	ScheduleAddRequest        // without headers and payload
-	Target             string // must be the own queue
+	Target             string // must be the queue of the enqueue
 }

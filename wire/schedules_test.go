@@ -9,7 +9,7 @@ import (
 
 func TestScheduleRequestsAreChecked(t *testing.T) {
 	good := func() ScheduleAddRequest {
-		r, err := ParseScheduleAdd([]byte(`{"name":"a","schedule":"@daily","headers":{"tenant":["acme"]},"payload":"eA=="}`))
+		r, err := VerbScheduleAdd.Parse("", []byte(`{"name":"a","schedule":"@daily","headers":{"tenant":["acme"]},"payload":"eA=="}`))
 		require.Nil(t, err)
 		require.Equal(t, MissedOne, r.Missed)
 		require.Equal(t, "x", string(r.Payload))
@@ -43,11 +43,11 @@ func TestScheduleRequestsAreChecked(t *testing.T) {
 		require.Equal(t, c.code, err.ErrCode, err.Description)
 		require.Contains(t, err.Description, c.want)
 	}
-	_, err := ParseScheduleList([]byte(`{"limit":0}`))
+	_, err := VerbScheduleList.Parse("", []byte(`{"limit":0}`))
 	require.Equal(t, CodeBadField, err.ErrCode)
-	_, err = ParseScheduleList([]byte(`{"queue":"a b"}`))
+	_, err = VerbScheduleList.Parse("", []byte(`{"queue":"a b"}`))
 	require.Equal(t, CodeBadQueueName, err.ErrCode)
-	_, err = ParseScheduleAdd([]byte(`{"cron":"x"}`))
+	_, err = VerbScheduleAdd.Parse("", []byte(`{"cron":"x"}`))
 	require.Equal(t, CodeUnknownField, err.ErrCode)
 }
 

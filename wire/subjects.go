@@ -46,71 +46,8 @@ const (
 	kindGuard   = "guard"
 )
 
-// Admin verbs. Those for which [VerbHasTail] is false have no queue or key at
-// the end of their subject.
-const (
-	VerbQueueCreate  = "queue-create"
-	VerbQueueUpdate  = "queue-update"
-	VerbQueueDelete  = "queue-delete"
-	VerbQueueList    = "queue-list"
-	VerbQueueInspect = "queue-inspect"
-	VerbQueuePurge   = "queue-purge"
-	VerbConfigSet    = "config-set"
-	VerbConfigGet    = "config-get"
-	VerbConfigDelete = "config-delete"
-	VerbConfigList   = "config-list"
-	VerbRedrive      = "redrive"
-	VerbHookReset    = "hook-reset"
-
-	VerbThrottleSet   = "throttle-set"
-	VerbThrottleClear = "throttle-clear"
-	VerbThrottleShow  = "throttle-show"
-	VerbThrottleList  = "throttle-list"
-	VerbCircuitShow   = "circuit-show"
-	VerbCircuitOpen   = "circuit-open"
-	VerbCircuitClose  = "circuit-close"
-	VerbCircuitReset  = "circuit-reset"
-	VerbCircuitList   = "circuit-list"
-	VerbPause         = "pause"
-	VerbResume        = "resume"
-	VerbPauseList     = "pause-list"
-	VerbConfigLog     = "config-log"
-	VerbReload        = "reload"
-	VerbExplain       = "explain"
-
-	VerbMessageShow   = "message-show"
-	VerbMessageDelete = "message-delete"
-	VerbMessageRunNow = "message-run-now"
-
-	VerbJobCreate = "job-create"
-	VerbJobList   = "job-list"
-	VerbJobShow   = "job-show"
-	VerbJobPause  = "job-pause"
-	VerbJobResume = "job-resume"
-	VerbJobCancel = "job-cancel"
-)
-
-// VerbHasTail reports whether the subject of an admin verb ends in a queue
-// name or a key. That of [VerbJobCreate] ends in an op and a queue, but see [BareVerb].
-func VerbHasTail(verb string) bool {
-	switch verb {
-	case VerbQueueList, VerbConfigList, VerbConfigLog, VerbThrottleList, VerbCircuitList,
-		VerbPause, VerbResume, VerbPauseList, VerbReload, VerbExplain, VerbStoreBackup,
-		VerbMessageShow, VerbMessageDelete, VerbMessageRunNow,
-		VerbJobList, VerbJobShow, VerbJobPause, VerbJobResume, VerbJobCancel, VerbScheduleList,
-		VerbGuardPermits, VerbGuardEnd,
-		VerbClusterStatus, VerbClusterDrain, VerbClusterMove:
-		return false
-	}
-	return true
-}
-
-// BareVerb reports whether an admin verb whose subject has a tail is also served without one:
-// [VerbJobCreate] then takes the op and the queue from its request.
-func BareVerb(verb string) bool { return verb == VerbJobCreate }
-
-// JobTail is the end of the subject of [VerbJobCreate]. Permissions tell ops and queues apart
-// by it.
+// JobTail is the tail of the subject of [VerbJobCreate]. Permissions distinguish ops and
+// queues by it.
 func JobTail(op, queue string) string { return op + "." + queue }
 
 // Subjects builds and parses the subjects under one prefix. The zero value is
@@ -301,13 +238,18 @@ func (s Subjects) NodeAnnounce() string { return s.prefix + "." + kindNode + ".a
 // past it.
 func (s Subjects) NodeWildcard() string { return s.prefix + "." + kindNode + ".*" }
 
-// AdminWildcard returns the subscription for one verb: with a wildcard as its
-// tail, or the bare subject of a verb without a tail.
-func (s Subjects) AdminWildcard(verb string) string {
-	if !VerbHasTail(verb) {
-		return s.Admin(verb, "")
+// AdminWildcards returns the subscriptions for one verb: with a wildcard as its tail, without
+// a tail, or both.
+func (s Subjects) AdminWildcards(verb AnyVerb) []string {
+	bare, tailed := s.Admin(verb.String(), ""), s.Admin(verb.String(), ">")
+	switch verb.Kind() {
+	case TailNone:
+		return []string{bare}
+	case TailJob:
+		return []string{tailed, bare}
+	default:
+		return []string{tailed}
 	}
-	return s.Admin(verb, ">")
 }
 
 // ParseToken takes the token and the queue out of an ack or nack subject, whichever

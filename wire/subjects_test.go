@@ -39,8 +39,8 @@ func TestSubjectsBuild(t *testing.T) {
 		"fila.deliver.worker-1.orders.dlq":  s.Deliver("worker-1", "orders.dlq"),
 		"fila.ack.0.TOKEN.orders":           s.Ack("TOKEN", "orders"),
 		"fila.nack.0.TOKEN.orders.dlq":      s.Nack("TOKEN", "orders.dlq"),
-		"fila.admin.queue-create.orders":    s.Admin(VerbQueueCreate, "orders"),
-		"fila.admin.queue-list":             s.Admin(VerbQueueList, ""),
+		"fila.admin.queue-create.orders":    s.Admin("queue-create", "orders"),
+		"fila.admin.queue-list":             s.Admin("queue-list", ""),
 		"fila.event.queue-created.orders":   s.Event(EventQueueCreated, "orders"),
 		"fila.event.config-changed.a:b.c":   s.Event(EventConfigChanged, "a:b.c"),
 		"fila.event.config-changed._":       s.Event(EventConfigChanged, "a key"),
@@ -58,8 +58,8 @@ func TestSubjectsBuild(t *testing.T) {
 		"fila.node.answer.X":                s.NodeAnswer("X"),
 		"fila.node.announce":                s.NodeAnnounce(),
 		"fila.node.*":                       s.NodeWildcard(),
-		"fila.admin.config-set.>":           s.AdminWildcard(VerbConfigSet),
-		"fila.admin.config-list":            s.AdminWildcard(VerbConfigList),
+		"fila.admin.config-set.>":           s.AdminWildcards(VerbConfigSet)[0],
+		"fila.admin.config-list":            s.AdminWildcards(VerbConfigList)[0],
 		"eu.fila.enqueue.orders":            newTestSubjects(t, "eu.fila").Enqueue("orders"),
 		"fila.ack.12.TOK.a.b (appended)":    string(s.OfShard(12).AppendAck(nil, []byte("TOK"), "a.b")) + " (appended)",
 		"fila.ack.0.TOK.a.b (appended)":     string(s.AppendAck(nil, []byte("TOK"), "a.b")) + " (appended)",
@@ -70,23 +70,10 @@ func TestSubjectsBuild(t *testing.T) {
 }
 
 // What has no tail would never hear a request with one, and the other way round.
-func TestVerbHasTail(t *testing.T) {
-	tail := []string{
-		VerbQueueCreate, VerbQueueUpdate, VerbQueueDelete, VerbQueueInspect, VerbConfigSet, VerbConfigGet, VerbConfigDelete, VerbRedrive, VerbHookReset, VerbPeek, VerbNoisy, VerbScheduleAdd, VerbScheduleShow, VerbScheduleDelete, VerbSchedulePause, VerbScheduleResume,
-		VerbThrottleSet, VerbThrottleClear, VerbThrottleShow, VerbCircuitShow, VerbCircuitOpen, VerbCircuitClose, VerbCircuitReset,
-	}
-	bare := []string{
-		VerbQueueList, VerbConfigList, VerbConfigLog, VerbThrottleList, VerbCircuitList, VerbPause, VerbResume, VerbPauseList, VerbReload, VerbExplain, VerbStoreBackup,
-	}
-	s := newTestSubjects(t, "fila")
-	for _, verb := range tail {
-		require.True(t, VerbHasTail(verb), verb)
-		require.Equal(t, "fila.admin."+verb+".>", s.AdminWildcard(verb))
-	}
-	for _, verb := range bare {
-		require.False(t, VerbHasTail(verb), verb)
-		require.Equal(t, "fila.admin."+verb, s.AdminWildcard(verb))
-	}
+func TestJobsAreServedWithAndWithoutATail(t *testing.T) {
+	s, err := NewSubjects("fila")
+	require.NoError(t, err)
+	require.Equal(t, []string{"fila.admin.job-create.>", "fila.admin.job-create"}, s.AdminWildcards(VerbJobCreate))
 }
 
 func TestCheckReplyPrefix(t *testing.T) {
@@ -151,14 +138,14 @@ func TestParseConsumer(t *testing.T) {
 
 func TestParseAdmin(t *testing.T) {
 	s := newTestSubjects(t, "fila")
-	verb, tail, ok := s.ParseAdmin(s.Admin(VerbRedrive, "orders.dlq"))
+	verb, tail, ok := s.ParseAdmin(s.Admin("redrive", "orders.dlq"))
 	require.True(t, ok)
-	require.Equal(t, VerbRedrive, verb)
+	require.Equal(t, "redrive", verb)
 	require.Equal(t, "orders.dlq", tail)
 
-	verb, tail, ok = s.ParseAdmin(s.Admin(VerbQueueList, ""))
+	verb, tail, ok = s.ParseAdmin(s.Admin("queue-list", ""))
 	require.True(t, ok)
-	require.Equal(t, VerbQueueList, verb)
+	require.Equal(t, "queue-list", verb)
 	require.Empty(t, tail)
 
 	for _, bad := range []string{"", "fila.admin", "fila.admin.", "fila.admin..x", "fila.admin.redrive.", "fila.enqueue.x", "other.admin.redrive.x"} {

@@ -16,7 +16,7 @@ import (
 func TestPauseAndResume(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Handle("fila.admin.pause", func(msg *nats.Msg) any {
-		r, err := wire.ParsePause(msg.Data)
+		r, err := wire.VerbPause.Parse("", msg.Data)
 		if err != nil {
 			return err
 		}
@@ -27,7 +27,7 @@ func TestPauseAndResume(t *testing.T) {
 		return wire.PauseInfo{Kind: r.Kind, Queue: r.Queue, Name: r.Name, Since: "2026-01-02T12:00:00Z", Until: until, By: "operator"}
 	})
 	f.Handle("fila.admin.resume", func(msg *nats.Msg) any {
-		r, err := wire.ParseResume(msg.Data)
+		r, err := wire.VerbResume.Parse("", msg.Data)
 		if err != nil {
 			return err
 		}

@@ -41,7 +41,7 @@ func TestDeadGroups(t *testing.T) {
 func TestDeadList(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Handle("fila.admin.peek.orders.dlq", func(msg *nats.Msg) any {
-		req, bad := wire.ParsePeek(msg.Data)
+		req, bad := wire.VerbPeek.Parse("", msg.Data)
 		require.Nil(t, bad)
 		require.Equal(t, aGroup, req.Filter.ErrorGroup)
 		return wire.PeekReply{Queue: "orders.dlq", Messages: peekedMessages()[4:]}
@@ -58,7 +58,7 @@ func TestDeadShow(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.dead-groups.orders.dlq", someGroups())
 	f.Handle("fila.admin.peek.orders.dlq", func(msg *nats.Msg) any {
-		req, bad := wire.ParsePeek(msg.Data)
+		req, bad := wire.VerbPeek.Parse("", msg.Data)
 		require.Nil(t, bad)
 		require.Equal(t, []string{exampleID}, req.Filter.IDs)
 		return wire.PeekReply{Queue: "orders.dlq", Messages: peekedMessages()[:1]}

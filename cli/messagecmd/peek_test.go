@@ -79,7 +79,7 @@ func TestPeekPages(t *testing.T) {
 		9: {Messages: peekedMessages()[2:4], Next: 12},
 	}
 	f.Handle("fila.admin.peek.orders", func(msg *nats.Msg) any {
-		req, bad := wire.ParsePeek(msg.Data)
+		req, bad := wire.VerbPeek.Parse("", msg.Data)
 		require.Nil(t, bad)
 		require.Equal(t, []string{"acme"}, req.Filter.Keys)
 		reply := after[req.After]

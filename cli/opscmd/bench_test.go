@@ -61,7 +61,7 @@ func TestBenchOfARunningFilaThatIsNotThere(t *testing.T) {
 
 func TestBenchOfARunningFilaRefusesWhatItCannotDo(t *testing.T) {
 	f := clitest.StartFake(t)
-	f.Answer(f.Subjects.Admin(wire.VerbQueueList, ""), wire.QueueList{})
+	f.Answer(f.Subjects.Admin(wire.VerbQueueList.Name, ""), wire.QueueList{})
 	for want, args := range map[string][]string{
 		`workload "recovery" needs a server of its own`: {"--workload", "recovery"},
 		`workload "soak" needs a server of its own`:     {"--workload", "soak"},

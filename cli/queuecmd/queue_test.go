@@ -122,7 +122,7 @@ func TestQueueListByPattern(t *testing.T) {
 		"orders": {Total: 4, Queues: []wire.QueueSummary{{Name: "orders-1"}, {Name: "orders-22.dlq"}}},
 	}
 	f.Handle("fila.admin.queue-list", func(msg *nats.Msg) any {
-		req, bad := wire.ParseList(msg.Data)
+		req, bad := wire.VerbPauseList.Parse("", msg.Data)
 		require.Nil(t, bad)
 		return pages[req.After]
 	})

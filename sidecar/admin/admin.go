@@ -16,11 +16,11 @@ type Options struct {
 	Control  *control.Control
 	Circuits *circuit.Registry
 	Permits  Permits     // of the guard
-	Peers    Peers       // nil: this fila is alone
+	Peers    Peers       // nil: no cluster
 	Store    store.Store // for backups
-	DataDir  string      // they go to a directory in it
-	Cluster  Cluster     // nil: this fila is alone
-	Node     string      // of a cluster, what this one is called
+	DataDir  string      // backups go to a directory in it
+	Cluster  Cluster     // nil: no cluster
+	Node     string      // the name of this node in the cluster; "": no cluster
 }
 
 // Admin carries out the verbs. Its methods may be called from any goroutine.
@@ -29,13 +29,14 @@ type Admin struct {
 	shards  *shard.Set
 	control *control.Control
 	permits Permits
-	cluster Cluster // nil: this fila is alone
-	peers   Peers   // nil: this fila is alone
-	node    string  // "": this fila is alone
+	cluster Cluster // nil: no cluster
+	peers   Peers   // nil: no cluster
+	node    string  // "": no cluster
 	gates   gates
 	backups *backups
+	objects objects
 	table   []Verb
-	piece   int // slots of a queue that are read at a time, so that it goes on in between
+	piece   int // how many slots of a queue are read at a time, so that it goes on in between
 }
 
 // New returns an Admin. The queues need not be there yet.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -17,7 +18,7 @@ import (
 const (
 	// backupDir is where backups go, in the data directory.
 	backupDir = "backups"
-	// backupRetryAfter is when one who came during a backup should ask again.
+	// backupRetryAfter is when to retry a request that came during a backup.
 	backupRetryAfter = 10 * time.Second
 )
 
@@ -42,8 +43,17 @@ func newBackups(log *slog.Logger, dir string, st store.Store) *backups {
 	return &backups{log: log, dir: dir, from: from, space: store.SpaceOf, now: time.Now}
 }
 
-// verb writes a backup and answers when it is on disk.
-func (b *backups) verb(struct{}) (reply wire.StoreBackupReply, werr *wire.Error) {
+// storeBackup records a backup because it holds payloads and the key of tokens.
+func (a *Admin) storeBackup(by control.Actor, _ wire.Empty) (wire.StoreBackupReply, *wire.Error) {
+	reply, err := a.backups.make()
+	if err == nil {
+		a.audit(by, "store", reply)
+	}
+	return reply, err
+}
+
+// make writes a backup and returns when it is on disk.
+func (b *backups) make() (reply wire.StoreBackupReply, werr *wire.Error) {
 	if !b.busy.TryLock() {
 		return reply, wire.LimitReached("backups at the same time", 1, backupRetryAfter)
 	}
@@ -84,8 +94,8 @@ func (b *backups) write() (path string, n int64, err error) {
 	return path, n, err
 }
 
-// clean removes what a killed process has left. Nobody else writes here: who has
-// the store has the directory.
+// clean removes the unfinished backups of killed processes. The process that has the store
+// is the only one that writes to the directory.
 func clean(dir string) error {
 	left, err := filepath.Glob(filepath.Join(dir, "fila-*.db.part"))
 	for _, file := range left {
@@ -94,8 +104,8 @@ func clean(dir string) error {
 	return err
 }
 
-// room refuses a backup that could fill the disk: commits would fail with it,
-// and a failed commit stops fila. The file grows while it is copied, too.
+// room refuses a backup that could fill the disk: then commits would fail, which stops fila.
+// The file may grow while it is copied.
 func (b *backups) room(dir string) error {
 	size := b.from.Stats().FileBytes
 	need := size + size/8 + 64<<20

@@ -2,7 +2,9 @@ package admin
 
 import (
 	"context"
+	"strconv"
 
+	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/wire"
 )
 
@@ -14,22 +16,35 @@ type Cluster interface {
 	Move(ctx context.Context, r wire.ClusterMoveRequest) (wire.ClusterMoveReply, *wire.Error)
 }
 
-// clusterVerb makes a verb about the cluster.
-func clusterVerb[Req, Reply any](a *Admin, name string, parse func([]byte) (Req, *wire.Error), do func(Cluster, Req) (Reply, *wire.Error)) Verb {
-	return bareVerb(name, parse, func(r Req) (reply Reply, err *wire.Error) {
-		if a.cluster == nil {
-			return reply, wire.NoCluster()
-		}
-		return do(a.cluster, r)
-	})
+func (a *Admin) clusterStatus(wire.Empty) (wire.ClusterStatus, *wire.Error) {
+	if a.cluster == nil {
+		return wire.ClusterStatus{}, wire.NoCluster()
+	}
+	return a.cluster.Status(), nil
 }
 
-func clusterStatus(c Cluster, _ struct{}) (wire.ClusterStatus, *wire.Error) { return c.Status(), nil }
-
-func clusterDrain(c Cluster, r wire.ClusterDrainRequest) (wire.ClusterDrainReply, *wire.Error) {
-	return c.Drain(context.Background(), r)
+func (a *Admin) clusterDrain(by control.Actor, r wire.ClusterDrainRequest) (wire.ClusterDrainReply, *wire.Error) {
+	if a.cluster == nil {
+		return wire.ClusterDrainReply{}, wire.NoCluster()
+	}
+	object := "node:" + r.Node
+	defer a.objects.lock(object)()
+	reply, err := a.cluster.Drain(context.Background(), r)
+	if err == nil {
+		a.audit(by, object, reply)
+	}
+	return reply, err
 }
 
-func clusterMove(c Cluster, r wire.ClusterMoveRequest) (wire.ClusterMoveReply, *wire.Error) {
-	return c.Move(context.Background(), r)
+func (a *Admin) clusterMove(by control.Actor, r wire.ClusterMoveRequest) (wire.ClusterMoveReply, *wire.Error) {
+	if a.cluster == nil {
+		return wire.ClusterMoveReply{}, wire.NoCluster()
+	}
+	object := "shard:" + strconv.Itoa(*r.Shard)
+	defer a.objects.lock(object)()
+	reply, err := a.cluster.Move(context.Background(), r)
+	if err == nil {
+		a.audit(by, object, reply)
+	}
+	return reply, err
 }

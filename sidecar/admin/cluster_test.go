@@ -28,7 +28,7 @@ func (oneNode) Move(_ context.Context, r wire.ClusterMoveRequest) (wire.ClusterM
 // The verbs of a cluster ask it, and what they order is in the audit log.
 func TestClusterVerbs(t *testing.T) {
 	inHouse(t, nil, func(t *testing.T, h *house) {
-		for verb, body := range map[string]string{
+		for verb, body := range map[wire.AnyVerb]string{
 			wire.VerbClusterStatus: ``, wire.VerbClusterDrain: `{"node":"a"}`, wire.VerbClusterMove: `{"shard":1,"node":"a"}`,
 		} {
 			require.Equal(t, wire.CodeNoCluster, h.ask(verb, "", body, nil).ErrCode, verb)
@@ -49,7 +49,7 @@ func TestClusterVerbs(t *testing.T) {
 		var log wire.ConfigLog
 		h.must(wire.VerbConfigLog, "", ``, &log)
 		require.Len(t, log.Entries, 2)
-		require.Equal(t, []string{"shard:3", wire.VerbClusterMove}, []string{log.Entries[0].Key, log.Entries[0].By})
-		require.Equal(t, []string{"node:a", wire.VerbClusterDrain}, []string{log.Entries[1].Key, log.Entries[1].By})
+		require.Equal(t, []string{"shard:3", wire.VerbClusterMove.Name}, []string{log.Entries[0].Key, log.Entries[0].By})
+		require.Equal(t, []string{"node:a", wire.VerbClusterDrain.Name}, []string{log.Entries[1].Key, log.Entries[1].By})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -125,6 +126,36 @@ func (a *Admin) circuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Er
 		info.Waiting, info.WaitingMessages, info.WaitingQueues = a.waiting("", req.Key)
 	}
 	return info, err
+}
+
+// circuitOpen opens a circuit by hand.
+func (a *Admin) circuitOpen(by control.Actor, req wire.CircuitOpenRequest) (wire.CircuitInfo, *wire.Error) {
+	change := req
+	change.Key = ""
+	return a.keepCircuit(by, req.Key, change, func() (wire.CircuitInfo, *wire.Error) { return a.control.CircuitOpen(by, req) })
+}
+
+// changeCircuit returns the verb that makes a change of one circuit.
+func (a *Admin) changeCircuit(change func(control.Actor, wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error)) func(control.Actor, wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
+	return func(by control.Actor, req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
+		return a.keepCircuit(by, req.Key, wire.Empty{}, func() (wire.CircuitInfo, *wire.Error) { return change(by, req) })
+	}
+}
+
+// keepCircuit changes a circuit, and records the request if that changed its state.
+func (a *Admin) keepCircuit(by control.Actor, key string, req any, change func() (wire.CircuitInfo, *wire.Error)) (wire.CircuitInfo, *wire.Error) {
+	object := "circuit:" + key
+	defer a.objects.lock(object)()
+	before, ok := a.gates.circuit(key)
+	if !ok {
+		before.State = "closed"
+	}
+	after, err := change()
+	if err == nil && (before.State != after.State || before.OpenUntil != after.OpenUntil ||
+		before.Cause != after.Cause || before.ConsecutiveFailures != after.ConsecutiveFailures) {
+		a.audit(by, object, req)
+	}
+	return after, err
 }
 
 // waiting counts the queues, and their messages, that wait at a throttle key or, if that is

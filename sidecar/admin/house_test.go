@@ -33,7 +33,7 @@ import (
 type house struct {
 	*Admin
 	t     *testing.T
-	verbs map[string]Verb
+	verbs map[wire.AnyVerb]Verb
 	most  atomic.Int64 // bytes of a message; 0 is 1 MiB
 
 	mu        sync.Mutex // guards what follows
@@ -96,7 +96,7 @@ func (openDoors) Detach(...*shard.Queue) <-chan struct{} {
 func inHouse(t *testing.T, change func(*config.Config), fn func(t *testing.T, h *house)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		h := &house{t: t, verbs: make(map[string]Verb), replies: make(map[string][]byte)}
+		h := &house{t: t, verbs: make(map[wire.AnyVerb]Verb), replies: make(map[string][]byte)}
 		cfg := config.Default()
 		if change != nil {
 			change(&cfg)
@@ -132,7 +132,7 @@ func inHouse(t *testing.T, change func(*config.Config), fn func(t *testing.T, h 
 		require.NoError(t, ctl.DeclareQueues(context.Background()))
 		h.Admin = New(Options{Log: log, Shards: queues.Set, Control: ctl, Circuits: circuits, Store: st, DataDir: t.TempDir()})
 		for _, v := range h.Admin.Verbs() {
-			h.verbs[v.Name] = v
+			h.verbs[v.AnyVerb] = v
 		}
 		defer func() {
 			queues.Drain()
@@ -152,7 +152,7 @@ func newLog() (*slog.Logger, *bytes.Buffer) {
 }
 
 // ask carries out a verb.
-func (h *house) ask(verb, tail, body string, into any) *wire.Error {
+func (h *house) ask(verb wire.AnyVerb, tail, body string, into any) *wire.Error {
 	h.t.Helper()
 	v, ok := h.verbs[verb]
 	require.True(h.t, ok, verb)
@@ -164,7 +164,7 @@ func (h *house) ask(verb, tail, body string, into any) *wire.Error {
 	return werr
 }
 
-func (h *house) must(verb, tail, body string, into any) {
+func (h *house) must(verb wire.AnyVerb, tail, body string, into any) {
 	h.t.Helper()
 	require.Nil(h.t, h.ask(verb, tail, body, into), "%s %s", verb, tail)
 }

@@ -2,60 +2,58 @@ package admin
 
 import (
 	"cmp"
-	"encoding/json"
-	"slices"
-	"time"
 
+	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/wire"
 )
 
-// jobCreateVerb is the verb that makes jobs. Its subject may say which op it has, about which
-// queue.
 func (a *Admin) jobCreateVerb() Verb {
-	v := bareVerb(wire.VerbJobCreate, a.parseJobCreate, a.jobCreate).at(byBody, nil)
-	v.Tail, v.withTail = OpAndQueue, a.jobOfSubject
+	v := changes(wire.VerbJobCreate, a.jobCreate).at(byBody, nil).waiting()
+	v.rewrite = a.jobOfSubject
 	return v
 }
 
-// jobOfSubject returns a request that says what its subject says. It is written anew, so that
-// whoever reads it next, which may be another version, finds the op that was checked.
+// jobOfSubject returns the body of a request with op and queue of its subject, and with
+// absolute times. Another node, maybe of another version, then carries out exactly the
+// request that permissions were checked for.
 func (a *Admin) jobOfSubject(tail string, body []byte) ([]byte, *wire.Error) {
-	req, err := wire.ParseJobCreateOf(tail, body, time.Unix(0, a.shards.Now()))
+	req, err := wire.VerbJobCreate.Parse(tail, body)
+	if err == nil {
+		err = req.Resolve(a.now())
+	}
 	if err != nil {
 		return nil, err
 	}
-	data, merr := json.Marshal(req)
-	if merr != nil {
-		return nil, wire.Internal(merr.Error())
+	return a.encode(req)
+}
+
+func (a *Admin) jobCreate(by control.Actor, req wire.JobCreateRequest) (info wire.JobInfo, err *wire.Error) {
+	if err := req.Resolve(a.now()); err != nil {
+		return info, err
 	}
-	return data, nil
-}
-
-// parseJobCreate resolves the times of a request against the clock of the queues.
-func (a *Admin) parseJobCreate(body []byte) (wire.JobCreateRequest, *wire.Error) {
-	return wire.ParseJobCreate(body, time.Unix(0, a.shards.Now()))
-}
-
-func (a *Admin) jobCreate(req wire.JobCreateRequest) (wire.JobInfo, *wire.Error) {
 	q, err := a.queue(req.Queue)
 	if err != nil {
-		return wire.JobInfo{}, err
+		return info, err
 	}
-	return q.CreateJob(req)
+	if info, err = q.CreateJob(req); err == nil && !req.DryRun {
+		a.audit(by, "job:"+info.ID, info)
+	}
+	return info, err
 }
 
 func (a *Admin) jobShow(req wire.JobRequest) (wire.JobInfo, *wire.Error) { return a.shards.Job(req.ID) }
 
-func (a *Admin) jobPause(req wire.JobRequest) (wire.JobInfo, *wire.Error) {
-	return a.shards.PauseJob(req.ID)
-}
-
-func (a *Admin) jobResume(req wire.JobRequest) (wire.JobInfo, *wire.Error) {
-	return a.shards.ResumeJob(req.ID)
-}
-
-func (a *Admin) jobCancel(req wire.JobRequest) (wire.JobInfo, *wire.Error) {
-	return a.shards.CancelJob(req.ID)
+// changeJob returns the verb that makes a change of one job.
+func (a *Admin) changeJob(change func(id string) (wire.JobInfo, *wire.Error)) func(control.Actor, wire.JobRequest) (wire.JobInfo, *wire.Error) {
+	return func(by control.Actor, req wire.JobRequest) (wire.JobInfo, *wire.Error) {
+		object := "job:" + req.ID
+		defer a.objects.lock(object)()
+		info, err := change(req.ID)
+		if err == nil {
+			a.audit(by, object, info)
+		}
+		return info, err
+	}
 }
 
 func (a *Admin) jobList(req wire.JobListRequest) (wire.JobList, *wire.Error) {
@@ -69,37 +67,22 @@ func (a *Admin) jobList(req wire.JobListRequest) (wire.JobList, *wire.Error) {
 
 func noJob(_ []byte, err *wire.Error) bool { return err != nil && err.ErrCode == wire.CodeJobNotFound }
 
-// listJobs lists the jobs of all nodes, the newest first.
-func listJobs(v Verb, r request) (reply []byte, werr *wire.Error) {
-	req, werr := wire.ParseJobList(r.body)
-	if werr != nil {
-		return nil, werr
+// listJobs lists the jobs of all nodes, newest first.
+func listJobs(v Verb, r request) ([]byte, *wire.Error) {
+	req, err := wire.VerbJobList.Parse("", r.body)
+	if err != nil {
+		return nil, err
 	}
-	all := wire.JobList{Jobs: []wire.JobInfo{}}
-	more := false
-	all.Missing = v.everywhere(r, func(reply []byte, refused *wire.Error) bool {
-		var part wire.JobList
-		if refused != nil || json.Unmarshal(reply, &part) != nil {
-			werr = cmp.Or(refused, wire.Internal("a list of jobs cannot be read"))
-			return false
-		}
+	var all wire.JobList
+	var pages []page[wire.JobInfo]
+	all.Missing, err = gather(v, r, func(part wire.JobList) {
 		all.Total += part.Total
-		all.Jobs, more = append(all.Jobs, part.Jobs...), more || part.Next != ""
-		return true
+		pages = append(pages, page[wire.JobInfo]{part.Jobs, part.Next != ""})
 	})
-	if werr != nil {
-		return nil, werr
+	if err != nil {
+		return nil, err
 	}
-	slices.SortFunc(all.Jobs, func(a, b wire.JobInfo) int { return cmp.Compare(b.ID, a.ID) })
-	// One whose queue has been handed over meanwhile is there twice.
-	all.Jobs = slices.CompactFunc(all.Jobs, func(a, b wire.JobInfo) bool { return a.ID == b.ID })
-	if len(all.Jobs) > req.Limit || more && len(all.Jobs) > 0 {
-		all.Jobs = all.Jobs[:min(req.Limit, len(all.Jobs))]
-		all.Next = all.Jobs[len(all.Jobs)-1].ID
-	}
-	data, werr := encode(all)
-	if werr == nil && int64(len(data)) > v.most() {
-		return encode(all.Shorten(int(v.most())))
-	}
-	return data, werr
+	all.Jobs, all.Next = merge(pages, req.Limit,
+		func(a, b wire.JobInfo) int { return cmp.Compare(b.ID, a.ID) }, func(j *wire.JobInfo) string { return j.ID })
+	return v.a.encode(all)
 }

@@ -22,8 +22,9 @@ func TestAJobBySubjectIsTheSameInItsBody(t *testing.T) {
 			"move.orders.dlq":          `{"filter":{"header":{"a":""}},"to":"other"}`,
 			"delete.orders.cancel.dlq": `{"queue":"orders.cancel.dlq","op":"delete","filter":{"reason":"term"}}`,
 		} {
-			bySubject, err := wire.ParseJobCreateOf(tail, []byte(body), time.Now())
+			bySubject, err := wire.VerbJobCreate.Parse(tail, []byte(body))
 			require.Nil(t, err, tail)
+			require.Nil(t, bySubject.Resolve(time.Now()), tail)
 			rewritten, err := h.jobOfSubject(tail, []byte(body))
 			require.Nil(t, err, tail)
 			again, err := wire.ParseJobCreate(rewritten, time.Now().Add(time.Minute))

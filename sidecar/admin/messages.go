@@ -3,13 +3,14 @@ package admin
 import (
 	"github.com/google/uuid"
 
+	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
 
-// located finds a message that has to be there.
+// located finds a message, and refuses one that does not exist.
 func (a *Admin) located(name, id string) (*located, *wire.Error) {
 	at, err := a.message(name, id)
 	if err == nil && at == nil {
@@ -18,7 +19,7 @@ func (a *Admin) located(name, id string) (*located, *wire.Error) {
 	return at, err
 }
 
-// messageShow shows a message as peek does, with all that explain says about it.
+// messageShow shows a message as peek and explain do.
 func (a *Admin) messageShow(req wire.MessageShowRequest) (info wire.MessageInfo, err *wire.Error) {
 	at, err := a.located(req.Queue, req.ID)
 	if err != nil {
@@ -40,18 +41,18 @@ func (a *Admin) messageShow(req wire.MessageShowRequest) (info wire.MessageInfo,
 	return info, nil
 }
 
-// messageDelete removes a message that waits.
-func (a *Admin) messageDelete(req wire.MessageRequest) (wire.MessageReply, *wire.Error) {
-	return a.handle(req, (*shard.Queue).Remove)
+// messageDelete removes a message that is not in flight.
+func (a *Admin) messageDelete(by control.Actor, req wire.MessageRequest) (wire.MessageReply, *wire.Error) {
+	return a.changeMessage(by, req, (*shard.Queue).Remove)
 }
 
-// messageRunNow has a delayed message be ready.
-func (a *Admin) messageRunNow(req wire.MessageRequest) (wire.MessageReply, *wire.Error) {
-	return a.handle(req, (*shard.Queue).RunNow)
+// messageRunNow ends the delay of a message.
+func (a *Admin) messageRunNow(by control.Actor, req wire.MessageRequest) (wire.MessageReply, *wire.Error) {
+	return a.changeMessage(by, req, (*shard.Queue).RunNow)
 }
 
-// handle does something about a message that waits.
-func (a *Admin) handle(req wire.MessageRequest,
+// changeMessage changes a message that is not in flight, and records that.
+func (a *Admin) changeMessage(by control.Actor, req wire.MessageRequest,
 	do func(*shard.Queue, uint64, store.ID) (queue.Handled, *wire.Error),
 ) (wire.MessageReply, *wire.Error) {
 	at, err := a.located(req.Queue, req.ID)
@@ -69,10 +70,14 @@ func (a *Admin) handle(req wire.MessageRequest,
 	if why := inFlight[h.State]; why != "" {
 		return wire.MessageReply{}, wire.MessageInFlight(at.q.Name(), req.ID, why)
 	}
-	return wire.MessageReply{ID: uuid.UUID(at.v.ID).String(), Queue: at.q.Name(), State: stateText(at.q.Name(), at.v), Done: h.Done > 0}, nil
+	reply := wire.MessageReply{ID: uuid.UUID(at.v.ID).String(), Queue: at.q.Name(), State: stateText(at.q.Name(), at.v), Done: h.Done > 0}
+	if reply.Done {
+		a.audit(by, "message:"+reply.ID, reply)
+	}
+	return reply, nil
 }
 
-// inFlight says where messages are that do not wait.
+// inFlight says why a message in a state cannot be changed.
 var inFlight = map[queue.MessageState]string{
 	queue.StateLeased:  "a consumer works on it",
 	queue.StateFailing: "its last attempt is being judged",

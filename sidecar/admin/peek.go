@@ -20,26 +20,26 @@ const peekPieces = 64
 // peek shows messages as they are. It asks the queue in pieces, and reads the
 // payloads outside of it, so that the queue goes on in between; nothing that it
 // does changes anything.
-func (a *Admin) peek(q *shard.Queue, req wire.PeekRequest) (any, *wire.Error) {
+func (a *Admin) peek(q *shard.Queue, req wire.PeekRequest) (reply wire.PeekReply, _ *wire.Error) {
 	p := peeking{
 		Admin: a, queue: q.Name(), id: q.ID(), store: q.Store(), req: req, room: int(a.shards.Conn.MaxPayload()) / 2,
 		reply: wire.PeekReply{Queue: q.Name(), Messages: []wire.PeekedMessage{}, Next: req.After},
 	}
 	f, err := a.filter(req.Filter)
 	if err != nil {
-		return nil, err
+		return reply, err
 	}
 	if req.Key != "" {
 		f.Keys = []string{wire.ShowKey(req.Key)}
 	}
 	finder, err := q.Finder(f, 0)
 	if err != nil {
-		return nil, err
+		return reply, err
 	}
 	for range peekPieces {
 		found, next, err := finder.Find(p.reply.Next, req.Limit-len(p.reply.Messages), a.piece)
 		if err != nil {
-			return nil, err
+			return reply, err
 		}
 		if more := p.take(found, next); !more {
 			break

@@ -32,12 +32,6 @@ const (
 	gatherTimeout = 5 * time.Second
 )
 
-// request is one of a client, "" if it is not known, with the tail of its subject.
-type request struct {
-	verb, client, tail string
-	body               []byte
-}
-
 // Here carries out a request that another node has sent to this one, and returns which
 // shards the reply is about.
 func (a *Admin) Here(verb, client, tail string, body []byte) (reply []byte, shards []int, err *wire.Error) {
@@ -45,12 +39,11 @@ func (a *Admin) Here(verb, client, tail string, body []byte) (reply []byte, shar
 		reply, err = a.shards.Receive(body)
 		return reply, a.shards.Numbers(), err
 	}
-	i := slices.IndexFunc(a.table, func(v Verb) bool { return v.Name == verb })
-	if i < 0 { // a newer node has it
+	v, ok := a.verb(verb)
+	if !ok { // a newer node has it
 		return nil, nil, wire.BadSubject(verb)
 	}
 	shards = a.shards.Numbers()
-	v := a.table[i]
 	reply, err = v.here(v.request(client, tail, body))
 	return reply, shards, err
 }
@@ -183,7 +176,7 @@ func sum[Info any](notFound int, waiting func(*Info) (queues *int, messages *int
 		if total == nil {
 			return nil, refused
 		}
-		return encode(total)
+		return v.a.encode(total)
 	}
 }
 
@@ -195,9 +188,109 @@ func circuitWaiting(i *wire.CircuitInfo) (*int, *int64, *[]wire.WaitingQueue) {
 	return &i.Waiting, &i.WaitingMessages, &i.WaitingQueues
 }
 
+// verb returns the verb of a name.
+func (a *Admin) verb(name string) (Verb, bool) {
+	i := slices.IndexFunc(a.table, func(v Verb) bool { return v.String() == name })
+	if i < 0 {
+		return Verb{}, false
+	}
+	return a.table[i], true
+}
+
+// page is a part of a sorted list. If more is true, the list goes on after the last item.
+type page[Item any] struct {
+	items []Item
+	more  bool
+}
+
+// merge merges pages of several nodes into one of up to limit items, and returns its next
+// cursor, "" at the end. It leaves out what comes after the end of a page with more. An item
+// may be on two pages, if its queue was handed over meanwhile.
+func merge[Item any](pages []page[Item], limit int, compare func(a, b Item) int, cursor func(*Item) string) (all []Item, next string) {
+	all = []Item{}
+	var end *Item
+	for _, p := range pages {
+		all = append(all, p.items...)
+		if n := len(p.items); p.more && n > 0 && (end == nil || compare(p.items[n-1], *end) < 0) {
+			end = &p.items[n-1]
+		}
+	}
+	slices.SortFunc(all, compare)
+	all = slices.CompactFunc(all, func(a, b Item) bool { return compare(a, b) == 0 })
+	if end != nil {
+		all = slices.DeleteFunc(all, func(i Item) bool { return compare(i, *end) > 0 })
+	}
+	if cut := len(all) > limit; cut || end != nil {
+		all = all[:min(limit, len(all))]
+		next = cursor(&all[len(all)-1])
+	}
+	return all, next
+}
+
+// gather has all shards carry out a request and calls each with every reply. It returns the
+// shards that did not answer.
+func gather[Reply any](v Verb, r request, each func(Reply)) (missing []int, err *wire.Error) {
+	missing = v.everywhere(r, func(data []byte, refused *wire.Error) bool {
+		var reply Reply
+		if err = refused; err == nil {
+			err = decode(data, &reply)
+		}
+		if err == nil {
+			each(reply)
+		}
+		return err == nil
+	})
+	return missing, err
+}
+
+// failure is why a node did not carry out a request.
+type failure struct{ node, why string }
+
+// gatherNodes has all nodes of a cluster carry out a request, this node first, and calls
+// each with every reply. It returns the nodes that failed. A refusal by this node is the
+// refusal of the request.
+func gatherNodes[Reply any](v Verb, r request, each func(node string, reply Reply)) (failed []failure, err *wire.Error) {
+	data, err := v.here(r)
+	if err != nil {
+		return nil, err
+	}
+	take := func(node string, data []byte) *wire.Error {
+		var reply Reply
+		err := decode(data, &reply)
+		if err == nil {
+			each(node, reply)
+		}
+		return err
+	}
+	if err := take(v.a.node, data); err != nil || v.a.cluster == nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), gatherTimeout)
+	defer cancel()
+	for _, n := range v.a.cluster.Status().Nodes {
+		if n.Node == v.a.node {
+			continue
+		}
+		data, err := v.a.peers.AskNode(ctx, n.Node, r.verb, r.client, r.tail, r.body)
+		var refused *wire.Error
+		switch {
+		case errors.As(err, &refused):
+		case err != nil:
+			failed = append(failed, failure{n.Node, "the node does not answer"})
+			continue
+		default:
+			refused = take(n.Node, data)
+		}
+		if refused != nil {
+			failed = append(failed, failure{n.Node, refused.Description})
+		}
+	}
+	return failed, nil
+}
+
 // listQueues lists the queues of all nodes, by name.
 func listQueues(v Verb, r request) ([]byte, *wire.Error) {
-	req, err := wire.ParseQueueList(r.body)
+	req, err := wire.VerbQueueList.Parse("", r.body)
 	if err != nil {
 		return nil, err
 	}
@@ -214,102 +307,51 @@ func listQueues(v Verb, r request) ([]byte, *wire.Error) {
 		list.Total, list.Next, list.Missing = page.Total, page.Next, page.Missing
 		more = page.Next != ""
 	}
-	data, err := encode(list)
-	if err == nil && int64(len(data)) > v.most() {
-		return encode(list.Shorten(int(v.most())))
-	}
-	return data, err
+	return v.a.encode(list)
 }
 
-// pageOfQueues puts a page together of those of all nodes. They may be shorter than was
-// asked for: beyond the end of any that goes on, there may be others.
-func pageOfQueues(v Verb, r request, req wire.QueueListRequest) (page wire.QueueList, err *wire.Error) {
-	if r.body, err = encode(req); err != nil {
-		return page, err
+// pageOfQueues merges the pages of all nodes. It may be shorter than requested.
+func pageOfQueues(v Verb, r request, req wire.QueueListRequest) (all wire.QueueList, err *wire.Error) {
+	if r.body, err = v.a.encode(req); err != nil {
+		return all, err
 	}
-	end := ""
-	page.Missing = v.everywhere(r, func(reply []byte, refused *wire.Error) bool {
-		var part wire.QueueList
-		if refused != nil || json.Unmarshal(reply, &part) != nil {
-			err = cmp.Or(refused, wire.Internal("a list of queues cannot be read"))
-			return false
-		}
-		page.Total += part.Total
-		page.Queues = append(page.Queues, part.Queues...)
-		if part.Next != "" && (end == "" || part.Next < end) {
-			end = part.Next
-		}
-		return true
+	var pages []page[wire.QueueSummary]
+	all.Missing, err = gather(v, r, func(part wire.QueueList) {
+		all.Total += part.Total
+		pages = append(pages, page[wire.QueueSummary]{part.Queues, part.Next != ""})
 	})
-	if err != nil {
-		return page, err
-	}
-	byName := func(a, b wire.QueueSummary) int { return cmp.Compare(a.Name, b.Name) }
-	slices.SortFunc(page.Queues, byName)
-	// One that has been handed over meanwhile is there twice.
-	page.Queues = slices.CompactFunc(page.Queues, func(a, b wire.QueueSummary) bool { return a.Name == b.Name })
-	if end != "" {
-		page.Queues = slices.DeleteFunc(page.Queues, func(q wire.QueueSummary) bool { return q.Name > end })
-		page.Next = end
-	}
-	if len(page.Queues) > req.Limit {
-		page.Queues = page.Queues[:req.Limit]
-		page.Next = page.Queues[req.Limit-1].Name
-	}
-	return page, nil
+	all.Queues, all.Next = merge(pages, req.Limit,
+		func(a, b wire.QueueSummary) int { return cmp.Compare(a.Name, b.Name) }, func(q *wire.QueueSummary) string { return q.Name })
+	return all, err
 }
 
-// reloadAll has all nodes reload, each its own file, this one first: what is wrong in its
-// file is likely wrong in the others.
+// reloadAll has all nodes reload, each its own file, this node first: a mistake in its file
+// is likely in the others as well.
 func reloadAll(v Verb, r request) ([]byte, *wire.Error) {
-	data, err := v.here(r)
-	if err != nil || v.a.cluster == nil {
-		return data, err
+	if v.a.cluster == nil {
+		return v.here(r)
 	}
 	all := wire.ReloadReply{Changes: []string{}}
-	add := func(node string, data []byte) {
-		var reply wire.ReloadReply
-		if err := json.Unmarshal(data, &reply); err != nil {
-			all.NotReloaded = append(all.NotReloaded, node+": its answer cannot be read")
-			return
-		}
+	failed, err := gatherNodes(v, r, func(node string, reply wire.ReloadReply) {
 		all.DryRun = reply.DryRun
 		all.Nodes = append(all.Nodes, node)
 		for _, line := range reply.Changes {
 			all.Changes = append(all.Changes, node+": "+line)
 		}
-	}
-	add(v.a.node, data)
-	ctx, cancel := context.WithTimeout(context.Background(), gatherTimeout)
-	defer cancel()
-	for _, n := range v.a.cluster.Status().Nodes {
-		if n.Node == v.a.node {
-			continue
-		}
-		data, err := v.a.peers.AskNode(ctx, n.Node, r.verb, r.client, r.tail, r.body)
-		if err != nil {
-			all.NotReloaded = append(all.NotReloaded, n.Node+": "+why(err))
-			continue
-		}
-		add(n.Node, data)
-	}
-	return encode(all)
-}
-
-// why says in a sentence why a node has not done something.
-func why(err error) string {
-	var refused *wire.Error
-	if errors.As(err, &refused) {
-		return refused.Description
-	}
-	return "the node does not answer"
-}
-
-// encode is a reply as it is sent.
-func encode(reply any) ([]byte, *wire.Error) {
-	data, err := json.Marshal(reply)
+	})
 	if err != nil {
-		return nil, wire.Internal(err.Error())
+		return nil, err
 	}
-	return data, nil
+	for _, f := range failed {
+		all.NotReloaded = append(all.NotReloaded, f.node+": "+f.why)
+	}
+	return v.a.encode(all)
+}
+
+// decode decodes the reply of a node.
+func decode(data []byte, reply any) *wire.Error {
+	if json.Unmarshal(data, reply) != nil {
+		return wire.Internal("the reply of a node of the cluster cannot be read")
+	}
+	return nil
 }

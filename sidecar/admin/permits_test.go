@@ -66,11 +66,11 @@ func (o *otherNodes) AskNode(_ context.Context, node, verb, _, _ string, body []
 	if p == nil {
 		return nil, errors.New("no answer")
 	}
-	if verb == wire.VerbGuardPermits {
-		r, _ := wire.ParseGuardPermits(body)
+	if verb == wire.VerbGuardPermits.Name {
+		r, _ := wire.VerbGuardPermits.Parse("", body)
 		return json.Marshal(p.Permits(r))
 	}
-	r, _ := wire.ParseGuardEnd(body)
+	r, _ := wire.VerbGuardEnd.Parse("", body)
 	return json.Marshal(wire.GuardEndReply{GuardEndRequest: r, Ended: p.EndPermits(r)})
 }
 
@@ -118,7 +118,7 @@ func TestPermitVerbs(t *testing.T) {
 		h.must(wire.VerbConfigLog, "", ``, &log)
 		require.Len(t, log.Entries, 1, "what has ended nothing is not in it")
 		e := log.Entries[0]
-		require.Equal(t, []string{"guard:v", wire.VerbGuardEnd, "tester"}, []string{e.Key, e.By, e.Client})
+		require.Equal(t, []string{"guard:v", "guard-end", "tester"}, []string{e.Key, e.By, e.Client})
 		var done wire.GuardEndReply
 		require.NoError(t, json.Unmarshal([]byte(*e.New), &done))
 		require.Equal(t, int64(3), done.Ended)

@@ -1,53 +1,81 @@
 package admin
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
 
+	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/wire"
 )
 
-func (a *Admin) queueCreate(name string, body []byte) (any, *wire.Error) {
+func (a *Admin) queueCreateVerb() Verb {
+	v := row(wire.VerbQueueCreate, a.queueCreate)
+	v.about = byTail
+	return v
+}
+
+func (a *Admin) queueCreate(by control.Actor, name string, body json.RawMessage) (reply wire.QueueReply, _ *wire.Error) {
 	if err := wire.CheckQueueName(name); err != nil {
-		return nil, wire.BadQueueName(err)
+		return reply, wire.BadQueueName(err)
 	}
 	if wire.IsDLQ(name) {
-		return nil, wire.ReservedName(name)
+		return reply, wire.ReservedName(name)
 	}
 	settings, err := a.patch(wire.DefaultQueueSettings(name), body)
 	if err != nil {
-		return nil, err
+		return reply, err
 	}
-	settings, err = a.shards.Create(settings)
-	return a.queueReply(settings, err), err
+	defer a.objects.lock("queue:" + name)()
+	exists := a.shards.Queue(name) != nil
+	if settings, err = a.shards.Create(settings); err != nil {
+		return reply, err
+	}
+	if !exists {
+		a.auditSettings(by, name, body)
+	}
+	return a.queueReply(settings), nil
 }
 
-// queueReply is what a queue that was made or changed is like now.
-func (a *Admin) queueReply(settings wire.QueueSettings, err *wire.Error) wire.QueueReply {
-	reply := wire.QueueReply{QueueSettings: settings}
-	if err == nil {
-		reply.Warnings = a.control.KeyWarnings(settings)
+func (a *Admin) queueUpdate(by control.Actor, q *shard.Queue, body json.RawMessage) (reply wire.QueueReply, _ *wire.Error) {
+	if a.control.InFile(q.Name()) {
+		a.log.Warn("a queue of the configuration file is changed at run time; the file wins at the next start", "queue", q.Name())
 	}
+	defer a.objects.lock("queue:" + q.Name())()
+	var before wire.QueueSettings
+	settings, err := q.Update(func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
+		before = old
+		return a.patch(old, body)
+	})
+	if err != nil {
+		return reply, err
+	}
+	if !settings.Equal(before) {
+		a.auditSettings(by, q.Name(), body)
+	}
+	return a.queueReply(settings), nil
+}
+
+// auditSettings records the body of a request that changed the settings of a queue.
+func (a *Admin) auditSettings(by control.Actor, queue string, body json.RawMessage) {
+	a.control.Audit(by, "queue:"+queue, cmp.Or(string(body), "{}"))
+}
+
+// queueReply answers a change of settings, and logs its warnings.
+func (a *Admin) queueReply(settings wire.QueueSettings) wire.QueueReply {
+	reply := wire.QueueReply{QueueSettings: settings, Warnings: a.control.KeyWarnings(settings)}
 	for _, warning := range reply.Warnings {
 		a.log.Warn("the throttle keys of a queue are likely not what is meant", "queue", settings.Name, "warning", warning)
 	}
 	return reply
 }
 
-func (a *Admin) queueUpdate(q *shard.Queue, body []byte) (wire.QueueReply, *wire.Error) {
-	if a.control.InFile(q.Name()) {
-		a.log.Warn("a queue of the configuration file is changed at run time; the file wins at the next start", "queue", q.Name())
-	}
-	settings, err := q.Update(func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) { return a.patch(old, body) })
-	return a.queueReply(settings, err), err
-}
-
-// patch changes settings as a request says. A retry policy must be one of the
-// configuration file, unless the queue has it already.
+// patch changes settings as a request says. A retry policy must be in the configuration
+// file, unless the queue has it already.
 func (a *Admin) patch(old wire.QueueSettings, body []byte) (wire.QueueSettings, *wire.Error) {
 	settings, err := old.Patch(body)
 	if err != nil {
@@ -61,34 +89,61 @@ func (a *Admin) patch(old wire.QueueSettings, body []byte) (wire.QueueSettings, 
 	return settings, nil
 }
 
-func (a *Admin) queueDelete(q *shard.Queue, req wire.QueueDeleteRequest) (wire.QueueDeleteReply, *wire.Error) {
-	n, err := q.Delete(req.Force)
-	reply := wire.QueueDeleteReply{Deleted: n}
-	if err == nil && a.control.InFile(q.Name()) {
+func (a *Admin) queueDelete(by control.Actor, q *shard.Queue, req wire.QueueDeleteRequest) (reply wire.QueueDeleteReply, err *wire.Error) {
+	defer a.objects.lock("queue:" + q.Name())()
+	if reply.Deleted, err = q.Delete(req.Force); err != nil {
+		return reply, err
+	}
+	if a.control.InFile(q.Name()) {
 		a.log.Warn("a queue of the configuration file is deleted; the next reload or start makes it again", "queue", q.Name())
 		reply.Warnings = []string{"the configuration file has queue " + q.Name() + ": the next reload or start makes it again, unless its table is removed"}
 	}
-	return reply, err
+	a.audit(by, "queue:"+q.Name(), reply)
+	return reply, nil
 }
 
-func (a *Admin) queuePurge(q *shard.Queue, at wire.PurgeCursor) (wire.QueuePurgeReply, *wire.Error) {
+func (a *Admin) queuePurge(by control.Actor, q *shard.Queue, req wire.QueuePurgeRequest) (wire.QueuePurgeReply, *wire.Error) {
+	at, _ := req.Cursor() // checked
 	n, next, last, err := q.Purge(at.From, at.Last)
 	reply := wire.QueuePurgeReply{Purged: n}
 	if next != 0 {
 		reply.Next = wire.PurgeCursor{From: next, Last: last}.String()
 	}
-	return reply, err
+	return reply, a.auditMessages(by, q, n, reply, err)
 }
 
-func (a *Admin) redrive(dlq *shard.Queue, req wire.RedriveRequest) (wire.RedriveReply, *wire.Error) {
-	return dlq.Redrive(req.Count)
+// redrive waits for the job that it makes, so it must not hold the queue as an object.
+func (a *Admin) redrive(by control.Actor, dlq *shard.Queue, req wire.RedriveRequest) (wire.RedriveReply, *wire.Error) {
+	reply, err := dlq.Redrive(req.Count)
+	return reply, a.auditMessages(by, dlq, reply.Redriven, reply, err)
 }
 
-func (a *Admin) hookReset(q *shard.Queue, req wire.HookResetRequest) (wire.HookResetReply, *wire.Error) {
+// auditMessages records that a request changed n messages of a queue, and adds n to the
+// error of a request that failed then.
+func (a *Admin) auditMessages(by control.Actor, q *shard.Queue, n int64, reply any, err *wire.Error) *wire.Error {
+	if n == 0 {
+		return err
+	}
+	a.audit(by, "queue:"+q.Name(), reply)
+	if err != nil {
+		return err.After(n)
+	}
+	return nil
+}
+
+func (a *Admin) hookReset(by control.Actor, q *shard.Queue, req wire.HookResetRequest) (wire.HookResetReply, *wire.Error) {
+	defer a.objects.lock("queue:" + q.Name())()
+	before := q.Hooks()
 	if !q.ResetHooks(req.Hook) {
 		return wire.HookResetReply{}, wire.HookNotFound(q.Name(), req.Hook)
 	}
-	return wire.HookResetReply{Queue: q.Name(), Hooks: q.Hooks()}, nil
+	reply := wire.HookResetReply{Queue: q.Name(), Hooks: q.Hooks()}
+	if !slices.EqualFunc(before, reply.Hooks, func(a, b wire.HookInfo) bool {
+		return a.Hook == b.Hook && a.State == b.State && a.ConsecutiveFailures == b.ConsecutiveFailures
+	}) {
+		a.audit(by, "queue:"+q.Name(), req)
+	}
+	return reply, nil
 }
 
 func (a *Admin) queueList(req wire.QueueListRequest) wire.QueueList {
@@ -123,25 +178,22 @@ func (a *Admin) queueList(req wire.QueueListRequest) wire.QueueList {
 	return list
 }
 
-// Queues is [wire.VerbQueueList] for the pages of this process, which ask for all queues once
-// a second: where this fila is alone nothing is encoded in between.
+// Queues is [wire.VerbQueueList] for the pages of this process, which ask once a second.
+// Without a cluster it encodes nothing.
 func (a *Admin) Queues(req wire.QueueListRequest) (list wire.QueueList, err *wire.Error) {
 	if a.peers == nil {
 		return a.queueList(req), nil
 	}
-	body, err := encode(req)
+	body, err := a.encode(req)
 	if err != nil {
 		return list, err
 	}
-	i := slices.IndexFunc(a.table, func(v Verb) bool { return v.Name == wire.VerbQueueList })
-	data, err := a.table[i].Do("web", "", body)
-	if err != nil {
-		return list, err
+	v, _ := a.verb(wire.VerbQueueList.Name)
+	data, err := v.Do("web", "", body)
+	if err == nil {
+		err = decode(data, &list)
 	}
-	if json.Unmarshal(data, &list) != nil {
-		return list, wire.Internal("a list of queues cannot be read")
-	}
-	return list, nil
+	return list, err
 }
 
 // Gauges reads all queues for a scrape of the metrics.

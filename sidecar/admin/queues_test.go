@@ -160,7 +160,7 @@ func TestScheduleVerbs(t *testing.T) {
 			require.Equal(t, "schedule:orders/tick", e.Key)
 			verbs = append(verbs, e.By)
 		}
-		require.ElementsMatch(t, []string{wire.VerbScheduleAdd, wire.VerbSchedulePause, wire.VerbScheduleResume, wire.VerbScheduleDelete}, verbs)
+		require.ElementsMatch(t, []string{"schedule-add", "schedule-pause", "schedule-resume", "schedule-delete"}, verbs)
 	})
 }
 
@@ -299,7 +299,7 @@ func TestRetryPolicyOfAQueue(t *testing.T) {
 		c.Reload = func() (config.Config, error) { return config.Default(), nil }
 	}
 	inHouse(t, reread, func(t *testing.T, h *house) {
-		refused := func(verb, name, body string) {
+		refused := func(verb wire.AnyVerb, name, body string) {
 			t.Helper()
 			werr := h.ask(verb, name, body, nil)
 			require.NotNil(t, werr)
@@ -354,7 +354,7 @@ func TestRepliesFit(t *testing.T) {
 		h.fits(wire.VerbQueueInspect, "orders", `{"flows":10}`, &info)
 		require.Len(t, info.TopFlows, 10)
 
-		for verb, entries := range map[string]string{
+		for verb, entries := range map[wire.AnyVerb]string{
 			wire.VerbConfigList: "entries", wire.VerbConfigLog: "entries", wire.VerbThrottleList: "throttles",
 			wire.VerbPauseList: "pauses", wire.VerbCircuitList: "circuits", wire.VerbQueueList: "queues",
 		} {
@@ -377,7 +377,7 @@ func TestRepliesFit(t *testing.T) {
 }
 
 // fits carries out a verb whose reply must fit into a message.
-func (h *house) fits(verb, tail, body string, into any) {
+func (h *house) fits(verb wire.AnyVerb, tail, body string, into any) {
 	h.t.Helper()
 	data, werr := h.verbs[verb].Do("", tail, []byte(body))
 	require.Nil(h.t, werr, verb)

@@ -2,18 +2,36 @@ package admin
 
 import (
 	"cmp"
-	"encoding/json"
-	"slices"
 
+	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/wire"
 )
 
-// bySchedule is what a verb does about a schedule that is named.
-func bySchedule(do func(*shard.Queue, string) (wire.ScheduleInfo, *wire.Error)) func(*shard.Queue, wire.ScheduleRequest) (wire.ScheduleInfo, *wire.Error) {
-	return func(q *shard.Queue, req wire.ScheduleRequest) (wire.ScheduleInfo, *wire.Error) {
-		return do(q, req.Name)
+func (a *Admin) scheduleAdd(by control.Actor, q *shard.Queue, req wire.ScheduleAddRequest) (wire.ScheduleInfo, *wire.Error) {
+	return a.keepSchedule(by, q, req.Name, func() (wire.ScheduleInfo, *wire.Error) { return q.AddSchedule(req) })
+}
+
+func scheduleShow(q *shard.Queue, req wire.ScheduleRequest) (wire.ScheduleInfo, *wire.Error) {
+	return q.Schedule(req.Name)
+}
+
+// changeSchedule returns the verb that makes a change of one schedule.
+func (a *Admin) changeSchedule(change func(*shard.Queue, string) (wire.ScheduleInfo, *wire.Error)) func(control.Actor, *shard.Queue, wire.ScheduleRequest) (wire.ScheduleInfo, *wire.Error) {
+	return func(by control.Actor, q *shard.Queue, req wire.ScheduleRequest) (wire.ScheduleInfo, *wire.Error) {
+		return a.keepSchedule(by, q, req.Name, func() (wire.ScheduleInfo, *wire.Error) { return change(q, req.Name) })
 	}
+}
+
+// keepSchedule makes a change of one schedule and records it.
+func (a *Admin) keepSchedule(by control.Actor, q *shard.Queue, name string, change func() (wire.ScheduleInfo, *wire.Error)) (wire.ScheduleInfo, *wire.Error) {
+	object := "schedule:" + q.Name() + "/" + name
+	defer a.objects.lock(object)()
+	info, err := change()
+	if err == nil && !info.Unchanged {
+		a.audit(by, object, info)
+	}
+	return info, err
 }
 
 func (a *Admin) scheduleList(req wire.ScheduleListRequest) (l wire.ScheduleList, err *wire.Error) {
@@ -26,38 +44,22 @@ func (a *Admin) scheduleList(req wire.ScheduleListRequest) (l wire.ScheduleList,
 }
 
 // listSchedules lists the schedules of all nodes by queue and name.
-func listSchedules(v Verb, r request) (reply []byte, werr *wire.Error) {
-	req, werr := wire.ParseScheduleList(r.body)
-	if werr != nil {
-		return nil, werr
+func listSchedules(v Verb, r request) ([]byte, *wire.Error) {
+	req, err := wire.VerbScheduleList.Parse("", r.body)
+	if err != nil {
+		return nil, err
 	}
-	all := wire.ScheduleList{Schedules: []wire.ScheduleInfo{}}
-	more := false
-	all.Missing = v.everywhere(r, func(reply []byte, refused *wire.Error) bool {
-		var part wire.ScheduleList
-		if refused != nil || json.Unmarshal(reply, &part) != nil {
-			werr = cmp.Or(refused, wire.Internal("a list of schedules cannot be read"))
-			return false
-		}
+	var all wire.ScheduleList
+	var pages []page[wire.ScheduleInfo]
+	all.Missing, err = gather(v, r, func(part wire.ScheduleList) {
 		all.Total += part.Total
-		all.Schedules, more = append(all.Schedules, part.Schedules...), more || part.Next != ""
-		return true
+		pages = append(pages, page[wire.ScheduleInfo]{part.Schedules, part.Next != ""})
 	})
-	if werr != nil {
-		return nil, werr
+	if err != nil {
+		return nil, err
 	}
-	slices.SortFunc(all.Schedules, func(a, b wire.ScheduleInfo) int {
+	all.Schedules, all.Next = merge(pages, req.Limit, func(a, b wire.ScheduleInfo) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Name, b.Name))
-	})
-	// One whose queue has been handed over meanwhile is there twice.
-	all.Schedules = slices.CompactFunc(all.Schedules, func(a, b wire.ScheduleInfo) bool { return a.Cursor() == b.Cursor() })
-	if n := len(all.Schedules); n > req.Limit || more && n > 0 {
-		all.Schedules = all.Schedules[:min(req.Limit, n)]
-		all.Next = all.Schedules[len(all.Schedules)-1].Cursor()
-	}
-	data, werr := encode(all)
-	if werr == nil && int64(len(data)) > v.most() {
-		return encode(all.Shorten(int(v.most())))
-	}
-	return data, werr
+	}, (*wire.ScheduleInfo).Cursor)
+	return v.a.encode(all)
 }

@@ -1,155 +1,216 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
-	"sync"
+	"time"
 
+	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/wire"
 )
 
-// Tail is what the subject of a verb ends in.
-type Tail uint8
-
-// The tails.
-const (
-	NoTail      Tail = iota
-	NewQueue         // the name of a queue that need not exist
-	AnyQueue         // a queue or a dead letter queue
-	Ordinary         // a queue that is no dead letter queue
-	DeadLetters      // a dead letter queue, by its name or by that of its queue
-	Key              // of the runtime configuration, or of a gate, whose key the body may have instead
-	OpAndQueue       // of a job, which the body may have instead
-)
-
-// Verb is a verb of the admin protocol.
+// Verb carries out the requests of one verb of the admin protocol. Requests run side by
+// side; changes of one object are ordered, see [objects].
 type Verb struct {
-	Name string
-	Tail Tail
-	do   func(tail string, body []byte) (any, *wire.Error)
-	most func() int64 // bytes of a reply
-	a    *Admin
-	one  *sync.Mutex // one request of a verb at a time, see [control.Control.As]
+	wire.AnyVerb
+	// Waits reports whether a request may wait long for something other than a commit: for
+	// a job, a reload or other nodes.
+	Waits bool
 
-	// withTail puts what the subject of a request says into its body, after checking the
-	// body against it; nil: do gets the tail. Nodes of a cluster get only the body.
-	withTail func(tail string, body []byte) ([]byte, *wire.Error)
+	a  *Admin
+	do func(by control.Actor, tail string, body []byte) (reply any, err *wire.Error)
+	// rewrite puts the tail of a request into its body, so that other nodes need only the
+	// body; nil: they get both.
+	rewrite func(tail string, body []byte) ([]byte, *wire.Error)
 
-	// In a cluster, about returns the queue at whose owner a request is carried out, ""
-	// for none, and gather has all nodes carry out others. nil: it is carried out here.
+	// In a cluster: about returns the queue at whose owner a request is carried out, ""
+	// for none, and gather carries out requests about no queue at all nodes. nil: here.
 	about  func(tail string, body []byte) string
 	gather func(Verb, request) ([]byte, *wire.Error)
 }
 
-// Verbs is the table of all verbs.
+// Verbs returns all verbs.
 func (a *Admin) Verbs() []Verb { return a.table }
 
-func (a *Admin) newTable() []Verb {
-	verbs := a.verbs()
-	for i := range verbs {
-		verbs[i].most, verbs[i].a, verbs[i].one = a.maxReply, a, new(sync.Mutex)
-	}
-	return verbs
+// row returns the Verb that decodes the requests of v for do.
+func row[Req, Reply any](v *wire.Verb[Req, Reply], do func(by control.Actor, tail string, req Req) (Reply, *wire.Error)) Verb {
+	return Verb{AnyVerb: v, do: func(by control.Actor, tail string, body []byte) (any, *wire.Error) {
+		req, err := v.Parse(tail, body)
+		if err != nil {
+			return nil, err
+		}
+		return do(by, tail, req)
+	}}
 }
 
-func (a *Admin) verbs() []Verb {
-	c := a.control
-	return []Verb{
-		{Name: wire.VerbQueueCreate, Tail: NewQueue, do: a.queueCreate, about: byTail},
-		queueVerb(a, wire.VerbQueueUpdate, Ordinary, undecoded, a.queueUpdate),
-		queueVerb(a, wire.VerbQueueDelete, Ordinary, wire.ParseQueueDelete, a.queueDelete),
-		queueVerb(a, wire.VerbQueuePurge, AnyQueue, wire.ParseQueuePurge, a.queuePurge),
-		queueVerb(a, wire.VerbQueueInspect, AnyQueue, wire.ParseQueueInspect, a.queueInspect),
-		queueVerb(a, wire.VerbNoisy, AnyQueue, wire.ParseNoisy, a.noisy),
-		bareVerb(wire.VerbQueueList, wire.ParseQueueList, sure(a.queueList)).at(nil, listQueues),
-		queueVerb(a, wire.VerbRedrive, DeadLetters, wire.ParseRedrive, a.redrive),
-		queueVerb(a, wire.VerbHookReset, Ordinary, wire.ParseHookReset, a.hookReset),
-		queueVerb(a, wire.VerbPeek, AnyQueue, wire.ParsePeek, a.peek),
-		queueVerb(a, wire.VerbDeadGroups, DeadLetters, wire.ParseDeadGroups, a.deadGroups),
-		bareVerb(wire.VerbExplain, wire.ParseExplain, a.explain).at(byBody, find(unexplained)),
-		bareVerb(wire.VerbMessageShow, wire.ParseMessageShow, a.messageShow).at(byBody, find(noMessage)),
-		bareVerb(wire.VerbMessageDelete, wire.ParseMessage, a.messageDelete).at(byBody, find(noMessage)),
-		bareVerb(wire.VerbMessageRunNow, wire.ParseMessage, a.messageRunNow).at(byBody, find(noMessage)),
-
-		a.jobCreateVerb(),
-		bareVerb(wire.VerbJobList, wire.ParseJobList, a.jobList).at(byBody, listJobs),
-		bareVerb(wire.VerbJobShow, wire.ParseJob, a.jobShow).at(nil, find(noJob)),
-		bareVerb(wire.VerbJobPause, wire.ParseJob, a.jobPause).at(nil, find(noJob)),
-		bareVerb(wire.VerbJobResume, wire.ParseJob, a.jobResume).at(nil, find(noJob)),
-		bareVerb(wire.VerbJobCancel, wire.ParseJob, a.jobCancel).at(nil, find(noJob)),
-
-		queueVerb(a, wire.VerbScheduleAdd, Ordinary, wire.ParseScheduleAdd, (*shard.Queue).AddSchedule),
-		queueVerb(a, wire.VerbScheduleShow, Ordinary, wire.ParseSchedule, bySchedule((*shard.Queue).Schedule)),
-		queueVerb(a, wire.VerbScheduleDelete, Ordinary, wire.ParseSchedule, bySchedule((*shard.Queue).DeleteSchedule)),
-		queueVerb(a, wire.VerbSchedulePause, Ordinary, wire.ParseSchedule, bySchedule((*shard.Queue).PauseSchedule)),
-		queueVerb(a, wire.VerbScheduleResume, Ordinary, wire.ParseSchedule, bySchedule((*shard.Queue).ResumeSchedule)),
-		bareVerb(wire.VerbScheduleList, wire.ParseScheduleList, a.scheduleList).at(byBody, listSchedules),
-
-		{Name: wire.VerbConfigSet, Tail: Key, do: a.configSet},
-		{Name: wire.VerbConfigGet, Tail: Key, do: configVerb(c.ConfigGet)},
-		{Name: wire.VerbConfigDelete, Tail: Key, do: configVerb(c.ConfigDelete)},
-		bareVerb(wire.VerbConfigList, wire.ParseKeyList, sure(c.ConfigList)),
-		bareVerb(wire.VerbConfigLog, wire.ParseKeyList, c.ConfigLog),
-
-		gateVerb(wire.VerbThrottleSet, wire.ParseThrottleSet, c.ThrottleSet),
-		gateVerb(wire.VerbThrottleClear, wire.ParseGateKey, c.ThrottleClear),
-		gateVerb(wire.VerbThrottleShow, wire.ParseGateKey, a.throttleShow).at(nil, sum(wire.CodeThrottleNotFound, throttleWaiting)),
-		bareVerb(wire.VerbThrottleList, wire.ParseKeyList, sure(c.ThrottleList)),
-		gateVerb(wire.VerbCircuitShow, wire.ParseGateKey, a.circuitShow).at(nil, sum(wire.CodeCircuitNotFound, circuitWaiting)),
-		gateVerb(wire.VerbCircuitOpen, wire.ParseCircuitOpen, c.CircuitOpen),
-		gateVerb(wire.VerbCircuitClose, wire.ParseGateKey, c.CircuitClose),
-		gateVerb(wire.VerbCircuitReset, wire.ParseGateKey, c.CircuitReset),
-		bareVerb(wire.VerbCircuitList, wire.ParseCircuitList, sure(c.CircuitList)),
-		bareVerb(wire.VerbPause, wire.ParsePause, c.Pause),
-		bareVerb(wire.VerbResume, wire.ParseResume, c.Resume),
-		bareVerb(wire.VerbPauseList, wire.ParseList, sure(c.PauseList)),
-
-		bareVerb(wire.VerbGuardPermits, wire.ParseGuardPermits, sure(a.guardPermits)).at(nil, listPermits),
-		bareVerb(wire.VerbGuardEnd, wire.ParseGuardEnd, sure(a.guardEnd)).at(nil, endPermits),
-
-		bareVerb(wire.VerbReload, wire.ParseReload, a.reload).at(nil, reloadAll),
-		bareVerb(wire.VerbStoreBackup, nothing, a.backups.verb),
-
-		clusterVerb(a, wire.VerbClusterStatus, nothing, clusterStatus),
-		clusterVerb(a, wire.VerbClusterDrain, wire.ParseClusterDrain, clusterDrain),
-		clusterVerb(a, wire.VerbClusterMove, wire.ParseClusterMove, clusterMove),
-	}
+// reads is row for a verb that changes nothing and has no tail.
+func reads[Req, Reply any](v *wire.Verb[Req, Reply], do func(Req) (Reply, *wire.Error)) Verb {
+	return row(v, func(_ control.Actor, _ string, req Req) (Reply, *wire.Error) { return do(req) })
 }
 
-// at says where in a cluster a verb is carried out.
+// lists is reads for a verb that is never refused.
+func lists[Req, Reply any](v *wire.Verb[Req, Reply], do func(Req) Reply) Verb {
+	return row(v, func(_ control.Actor, _ string, req Req) (Reply, *wire.Error) { return do(req), nil })
+}
+
+// changes is row for a verb whose request names its object.
+func changes[Req, Reply any](v *wire.Verb[Req, Reply], do func(control.Actor, Req) (Reply, *wire.Error)) Verb {
+	return row(v, func(by control.Actor, _ string, req Req) (Reply, *wire.Error) { return do(by, req) })
+}
+
+// configKey is row for a verb about a key of the runtime configuration.
+func configKey[Req, Reply any](v *wire.Verb[Req, Reply], do func(by control.Actor, key string, req Req) (Reply, *wire.Error)) Verb {
+	return row(v, func(by control.Actor, tail string, req Req) (reply Reply, _ *wire.Error) {
+		if err := wire.CheckConfigKey(tail); err != nil {
+			return reply, wire.BadConfigKey(err)
+		}
+		return do(by, wire.NamedKey(tail), req)
+	})
+}
+
+// changesQueue is row for a verb about an existing queue of the kind that its tail names.
+func changesQueue[Req, Reply any](a *Admin, v *wire.Verb[Req, Reply], do func(control.Actor, *shard.Queue, Req) (Reply, *wire.Error)) Verb {
+	r := row(v, func(by control.Actor, tail string, req Req) (reply Reply, _ *wire.Error) {
+		q, err := a.queue(tail)
+		switch {
+		case err != nil:
+			return reply, err
+		case v.Tail == wire.TailMainQueue && q.IsDLQ():
+			return reply, wire.NotForDLQ(v.Name, tail)
+		}
+		return do(by, q, req)
+	})
+	r.about = byTail
+	return r
+}
+
+// readsQueue is changesQueue for a verb that changes nothing.
+func readsQueue[Req, Reply any](a *Admin, v *wire.Verb[Req, Reply], do func(*shard.Queue, Req) (Reply, *wire.Error)) Verb {
+	return changesQueue(a, v, func(_ control.Actor, q *shard.Queue, req Req) (Reply, *wire.Error) { return do(q, req) })
+}
+
+// at sets where in a cluster a verb is carried out.
 func (v Verb) at(about func(tail string, body []byte) string, gather func(Verb, request) ([]byte, *wire.Error)) Verb {
 	v.about, v.gather = about, gather
 	return v
 }
 
-// byTail is about for verbs whose tail is a queue.
+// waiting sets Waits.
+func (v Verb) waiting() Verb {
+	v.Waits = true
+	return v
+}
+
+func (a *Admin) newTable() []Verb {
+	verbs := a.rows()
+	for i := range verbs {
+		verbs[i].a = a
+	}
+	return verbs
+}
+
+func (a *Admin) rows() []Verb {
+	c := a.control
+	return []Verb{
+		a.queueCreateVerb(),
+		changesQueue(a, wire.VerbQueueUpdate, a.queueUpdate),
+		changesQueue(a, wire.VerbQueueDelete, a.queueDelete).waiting(),
+		changesQueue(a, wire.VerbQueuePurge, a.queuePurge).waiting(),
+		readsQueue(a, wire.VerbQueueInspect, a.queueInspect),
+		readsQueue(a, wire.VerbNoisy, a.noisy),
+		lists(wire.VerbQueueList, a.queueList).at(nil, listQueues),
+		changesQueue(a, wire.VerbHookReset, a.hookReset),
+
+		readsQueue(a, wire.VerbPeek, a.peek),
+		reads(wire.VerbExplain, a.explain).at(byBody, find(unexplained)),
+		reads(wire.VerbMessageShow, a.messageShow).at(byBody, find(noMessage)),
+		changes(wire.VerbMessageDelete, a.messageDelete).at(byBody, find(noMessage)),
+		changes(wire.VerbMessageRunNow, a.messageRunNow).at(byBody, find(noMessage)),
+		changesQueue(a, wire.VerbRedrive, a.redrive).waiting(),
+		readsQueue(a, wire.VerbDeadGroups, a.deadGroups),
+
+		a.jobCreateVerb(),
+		reads(wire.VerbJobList, a.jobList).at(byBody, listJobs),
+		reads(wire.VerbJobShow, a.jobShow).at(nil, find(noJob)),
+		changes(wire.VerbJobPause, a.changeJob(a.shards.PauseJob)).at(nil, find(noJob)),
+		changes(wire.VerbJobResume, a.changeJob(a.shards.ResumeJob)).at(nil, find(noJob)),
+		changes(wire.VerbJobCancel, a.changeJob(a.shards.CancelJob)).at(nil, find(noJob)),
+
+		changesQueue(a, wire.VerbScheduleAdd, a.scheduleAdd),
+		readsQueue(a, wire.VerbScheduleShow, scheduleShow),
+		changesQueue(a, wire.VerbScheduleDelete, a.changeSchedule((*shard.Queue).DeleteSchedule)),
+		changesQueue(a, wire.VerbSchedulePause, a.changeSchedule((*shard.Queue).PauseSchedule)),
+		changesQueue(a, wire.VerbScheduleResume, a.changeSchedule((*shard.Queue).ResumeSchedule)),
+		reads(wire.VerbScheduleList, a.scheduleList).at(byBody, listSchedules),
+
+		configKey(wire.VerbConfigSet, c.ConfigSet),
+		configKey(wire.VerbConfigGet, func(_ control.Actor, key string, _ wire.Empty) (wire.ConfigEntry, *wire.Error) {
+			return c.ConfigGet(key)
+		}),
+		configKey(wire.VerbConfigDelete, func(by control.Actor, key string, _ wire.Empty) (wire.ConfigEntry, *wire.Error) {
+			return c.ConfigDelete(by, key)
+		}),
+		lists(wire.VerbConfigList, c.ConfigList),
+		reads(wire.VerbConfigLog, c.ConfigLog),
+
+		changes(wire.VerbThrottleSet, c.ThrottleSet),
+		changes(wire.VerbThrottleClear, c.ThrottleClear),
+		reads(wire.VerbThrottleShow, a.throttleShow).at(nil, sum(wire.CodeThrottleNotFound, throttleWaiting)),
+		lists(wire.VerbThrottleList, c.ThrottleList),
+		reads(wire.VerbCircuitShow, a.circuitShow).at(nil, sum(wire.CodeCircuitNotFound, circuitWaiting)),
+		changes(wire.VerbCircuitOpen, a.circuitOpen),
+		changes(wire.VerbCircuitClose, a.changeCircuit(c.CircuitClose)),
+		changes(wire.VerbCircuitReset, a.changeCircuit(c.CircuitReset)),
+		lists(wire.VerbCircuitList, c.CircuitList),
+		changes(wire.VerbPause, c.Pause),
+		changes(wire.VerbResume, c.Resume),
+		lists(wire.VerbPauseList, c.PauseList),
+
+		lists(wire.VerbGuardPermits, a.guardPermits).at(nil, listPermits),
+		changes(wire.VerbGuardEnd, a.guardEnd).at(nil, endPermits),
+
+		reads(wire.VerbReload, a.reload).at(nil, reloadAll).waiting(),
+		changes(wire.VerbStoreBackup, a.storeBackup).waiting(),
+
+		reads(wire.VerbClusterStatus, a.clusterStatus),
+		changes(wire.VerbClusterDrain, a.clusterDrain).waiting(),
+		changes(wire.VerbClusterMove, a.clusterMove).waiting(),
+	}
+}
+
+// byTail is Verb.about for verbs whose tail is a queue.
 func byTail(tail string, _ []byte) string { return tail }
 
-// byBody is about for verbs whose request may name a queue.
+// byBody is Verb.about for verbs whose request may name a queue.
 func byBody(_ string, body []byte) string {
 	var named struct{ Queue string }
-	_ = json.Unmarshal(body, &named) // it is refused where it is carried out
+	_ = json.Unmarshal(body, &named) // whoever carries it out refuses it
 	return named.Queue
 }
 
-// request is one of the verb. Its tail names a dead letter queue in full, for older nodes too.
+// request is a request of a client, "" if it is not known, with the tail of its subject.
+type request struct {
+	verb, client, tail string
+	body               []byte
+}
+
+// request returns a request of the verb. Its tail names a dead letter queue in full, because
+// nodes of older versions know no other name.
 func (v Verb) request(client, tail string, body []byte) request {
-	if v.Tail == DeadLetters {
+	if v.Kind() == wire.TailDeadLetters {
 		tail = wire.DeadLetters(tail)
 	}
-	return request{v.Name, client, tail, body}
+	return request{v.String(), client, tail, body}
 }
 
 // Do carries out a request of a client, "" if it is not known, with the tail of its
-// subject. It returns the reply, JSON.
+// subject. It returns the reply as JSON.
 func (v Verb) Do(client, tail string, body []byte) ([]byte, *wire.Error) {
 	r := v.request(client, tail, body)
-	if v.withTail != nil && tail != "" {
+	if v.rewrite != nil && tail != "" {
 		var err *wire.Error
-		if r.body, err = v.withTail(tail, body); err != nil {
+		if r.body, err = v.rewrite(tail, body); err != nil {
 			return nil, err
 		}
 		r.tail = ""
@@ -157,30 +218,29 @@ func (v Verb) Do(client, tail string, body []byte) ([]byte, *wire.Error) {
 	if v.a.peers == nil {
 		return v.here(r)
 	}
-	return v.anywhere(r) // not under one: two nodes may ask each other
+	return v.anywhere(r)
 }
 
-// here carries out a request by what this node has.
+// here carries out a request at this node.
 func (v Verb) here(r request) ([]byte, *wire.Error) {
-	v.one.Lock()
-	defer v.one.Unlock()
-	defer v.a.control.As(v.Name, r.client)()
-	tail, body := r.tail, r.body
-	before := v.standing(tail, body)
-	reply, werr := v.do(tail, body)
-	n, counts := messages(reply)
-	if werr != nil && n == 0 {
-		return nil, werr
+	reply, err := v.do(control.Actor{By: r.verb, Client: r.client}, r.tail, r.body)
+	if err != nil {
+		return nil, err
 	}
+	return v.a.encode(reply)
+}
+
+// encode returns a reply as JSON. A list that NATS would not carry is shortened.
+func (a *Admin) encode(reply any) ([]byte, *wire.Error) {
 	data, err := json.Marshal(reply)
-	if err == nil && (n > 0 || !counts && v.standing(tail, body) != before) {
-		v.audit(tail, body, data)
-	}
-	if werr != nil {
-		return nil, werr.After(n)
-	}
-	if long, ok := reply.(wire.Long); ok && err == nil && int64(len(data)) > v.most() {
-		data, err = json.Marshal(long.Shorten(int(v.most())))
+	if long, ok := reply.(wire.Long); ok && err == nil {
+		room := a.shards.Conn.MaxPayload()
+		if a.peers != nil {
+			room -= peerHeaders
+		}
+		if int64(len(data)) > room {
+			data, err = json.Marshal(long.Shorten(int(room)))
+		}
 	}
 	if err != nil {
 		return nil, wire.Internal(err.Error())
@@ -188,198 +248,15 @@ func (v Verb) here(r request) ([]byte, *wire.Error) {
 	return data, nil
 }
 
-// one counts an order to a cluster that was given: whatever it changes, it is audited.
-func one(given bool) int64 {
-	if given {
-		return 1
-	}
-	return 0
-}
-
-// messages is how many messages a verb has changed, if its reply counts them.
-func messages(reply any) (n int64, counts bool) {
-	switch r := reply.(type) {
-	case wire.QueuePurgeReply:
-		return r.Purged, true
-	case wire.RedriveReply:
-		return r.Redriven, true
-	case wire.MessageReply:
-		if r.Done {
-			n = 1
-		}
-		return n, true
-	case wire.JobInfo:
-		return one(r.ID != ""), true
-	case wire.ScheduleInfo:
-		return one(r.Name != "" && !r.Unchanged), true
-	case wire.ClusterDrainReply:
-		return one(r.Node != ""), true
-	case wire.ClusterMoveReply:
-		return one(r.To != ""), true
-	case wire.GuardEndReply:
-		return r.Ended, true
-	case wire.StoreBackupReply: // it holds payloads and the key of tokens
-		return one(r.Path != ""), true
-	}
-	return 0, false
-}
-
-// standing is how that stands which a verb changes whose reply does not count, so that one
-// that has changed nothing is known.
-func (v Verb) standing(tail string, body []byte) string {
-	var now any
-	switch v.Name {
-	case wire.VerbQueueCreate, wire.VerbQueueUpdate, wire.VerbQueueDelete:
-		if q := v.a.shards.Queue(tail); q != nil {
-			now = q.Settings()
-		}
-	case wire.VerbHookReset:
-		var hooks []wire.HookInfo
-		if q := v.a.shards.Queue(tail); q != nil {
-			for _, h := range q.Hooks() {
-				hooks = append(hooks, wire.HookInfo{Hook: h.Hook, State: h.State, ConsecutiveFailures: h.ConsecutiveFailures})
-			}
-		}
-		now = hooks
-	case wire.VerbCircuitOpen, wire.VerbCircuitClose, wire.VerbCircuitReset:
-		info, ok := v.a.gates.circuit(circuitKey(tail, body))
-		if !ok {
-			info.State = "closed"
-		}
-		now = wire.CircuitInfo{State: info.State, OpenUntil: info.OpenUntil, Cause: info.Cause, ConsecutiveFailures: info.ConsecutiveFailures}
-	}
-	text, err := json.Marshal(now)
-	if err != nil {
-		return ""
-	}
-	return string(text)
-}
-
-// circuitKey is the key of a circuit that a request names.
-func circuitKey(tail string, body []byte) string {
-	var named struct{ Key string }
-	_ = json.Unmarshal(body, &named) // a bad one is refused
-	return cmp.Or(wire.NamedKey(named.Key), wire.NamedKey(tail))
-}
-
-// audit records what has been done by a verb that control does not record itself.
-func (v Verb) audit(tail string, body, reply []byte) {
-	what, done := "queue:"+tail, string(body)
-	switch v.Name {
-	case wire.VerbQueueCreate, wire.VerbQueueUpdate, wire.VerbHookReset:
-	case wire.VerbQueueDelete, wire.VerbQueuePurge, wire.VerbRedrive:
-		done = string(reply)
-	case wire.VerbMessageDelete, wire.VerbMessageRunNow:
-		var named struct{ ID string }
-		_ = json.Unmarshal(reply, &named) // its id is in one form, whatever was asked for
-		what, done = "message:"+named.ID, string(reply)
-	case wire.VerbJobCreate, wire.VerbJobPause, wire.VerbJobResume, wire.VerbJobCancel:
-		var named struct{ ID string }
-		_ = json.Unmarshal(reply, &named)
-		what, done = "job:"+named.ID, string(reply)
-	case wire.VerbScheduleAdd, wire.VerbScheduleDelete, wire.VerbSchedulePause, wire.VerbScheduleResume:
-		var named struct{ Name string }
-		_ = json.Unmarshal(reply, &named)
-		what, done = "schedule:"+tail+"/"+named.Name, string(reply)
-	case wire.VerbClusterDrain, wire.VerbClusterMove:
-		var named struct {
-			Node  string
-			Shard int
-		}
-		_ = json.Unmarshal(reply, &named)
-		what, done = "node:"+named.Node, string(reply)
-		if v.Name == wire.VerbClusterMove {
-			what = fmt.Sprint("shard:", named.Shard)
-		}
-	case wire.VerbCircuitOpen, wire.VerbCircuitClose, wire.VerbCircuitReset:
-		what = "circuit:" + circuitKey(tail, body)
-	case wire.VerbGuardEnd:
-		what, done = auditPermits(reply)
-	case wire.VerbStoreBackup:
-		what, done = "store", string(reply)
-	default:
-		return
-	}
-	v.a.control.Audit(v.Name, what, cmp.Or(done, "{}"))
-}
-
-// maxReply is how large a reply may be.
-func (a *Admin) maxReply() int64 {
-	room := a.shards.Conn.MaxPayload()
-	if a.peers != nil {
-		room -= peerHeaders
-	}
-	return room
-}
-
-// peerHeaders is what a reply has on its way to another node beside its body.
+// peerHeaders bounds the headers of a reply between nodes.
 const peerHeaders = 1 << 10
 
-// bareVerb makes a verb without a tail.
-func bareVerb[Req, Reply any](name string, parse func([]byte) (Req, *wire.Error), do func(Req) (Reply, *wire.Error)) Verb {
-	return Verb{Name: name, Tail: NoTail, do: func(_ string, body []byte) (any, *wire.Error) {
-		req, err := parse(body)
-		if err != nil {
-			return nil, err
-		}
-		return do(req)
-	}}
+// audit records a change of an object in the audit log, and waits for the disk. Control
+// records the changes of what it keeps itself.
+func (a *Admin) audit(by control.Actor, object string, change any) {
+	text, _ := json.Marshal(change) // a request or a reply, which are texts and numbers
+	a.control.Audit(by, object, string(text))
 }
-
-// gateVerb makes a verb about a throttle key or circuit key.
-func gateVerb[Req, Reply any](name string, parse func(string, []byte) (Req, *wire.Error), do func(Req) (Reply, *wire.Error)) Verb {
-	return Verb{Name: name, Tail: Key, do: func(tail string, body []byte) (any, *wire.Error) {
-		req, err := parse(tail, body)
-		if err != nil {
-			return nil, err
-		}
-		return do(req)
-	}}
-}
-
-// queueVerb makes a verb about a queue of a kind.
-func queueVerb[Req, Reply any](a *Admin, name string, kind Tail,
-	parse func([]byte) (Req, *wire.Error), do func(*shard.Queue, Req) (Reply, *wire.Error),
-) Verb {
-	return Verb{Name: name, Tail: kind, about: byTail, do: func(tail string, body []byte) (any, *wire.Error) {
-		req, err := parse(body)
-		if err != nil {
-			return nil, err
-		}
-		q, err := a.queue(tail)
-		switch {
-		case err != nil:
-			return nil, err
-		case kind == Ordinary && q.IsDLQ():
-			return nil, wire.NotForDLQ(name, tail)
-		}
-		return do(q, req)
-	}}
-}
-
-// configVerb does something about a key of the runtime configuration.
-func configVerb(do func(key string) (wire.ConfigEntry, *wire.Error)) func(string, []byte) (any, *wire.Error) {
-	return func(key string, body []byte) (any, *wire.Error) {
-		if err := wire.ParseEmpty(body); err != nil {
-			return nil, err
-		}
-		if err := wire.CheckConfigKey(key); err != nil {
-			return nil, wire.BadConfigKey(err)
-		}
-		return do(wire.NamedKey(key))
-	}
-}
-
-// sure is for what is never refused.
-func sure[Req, Reply any](do func(Req) Reply) func(Req) (Reply, *wire.Error) {
-	return func(req Req) (Reply, *wire.Error) { return do(req), nil }
-}
-
-// nothing decodes a request without fields.
-func nothing(body []byte) (struct{}, *wire.Error) { return struct{}{}, wire.ParseEmpty(body) }
-
-// undecoded leaves a request to what it is for.
-func undecoded(body []byte) ([]byte, *wire.Error) { return body, nil }
 
 // queue finds the queue that a request names.
 func (a *Admin) queue(name string) (*shard.Queue, *wire.Error) {
@@ -389,16 +266,8 @@ func (a *Admin) queue(name string) (*shard.Queue, *wire.Error) {
 	return a.shards.Find(name)
 }
 
-func (a *Admin) configSet(key string, body []byte) (any, *wire.Error) {
-	if err := wire.CheckConfigKey(key); err != nil {
-		return nil, wire.BadConfigKey(err)
-	}
-	req, err := wire.ParseConfigSet(key, body)
-	if err != nil {
-		return nil, err
-	}
-	return a.control.ConfigSet(wire.NamedKey(key), req)
-}
+// now is the time of the queues.
+func (a *Admin) now() time.Time { return time.Unix(0, a.shards.Now()) }
 
 func (a *Admin) reload(req wire.ReloadRequest) (wire.ReloadReply, *wire.Error) {
 	if req.DryRun {

@@ -75,7 +75,11 @@ func TestEverybodySaysWhyItWaits(t *testing.T) {
 		h.must(wire.VerbCircuitOpen, "bank", ``, nil)
 		h.must(wire.VerbPause, "", `{"kind":"key","queue":"orders","name":"acme"}`, nil)
 		h.must(wire.VerbPause, "", `{"kind":"queue","name":"orders"}`, nil)
-		for _, step := range []struct{ by, kinds, verb, tail, body string }{
+		for _, step := range []struct {
+			by, kinds  string
+			verb       wire.AnyVerb
+			tail, body string
+		}{
 			{"queue:orders paused", "[0 0 0 0 0 0 0 1 0]", wire.VerbResume, "", `{"kind":"queue","name":"orders"}`},
 			{"key:acme paused", "[0 0 0 0 0 0 0 1 0]", wire.VerbResume, "", `{"kind":"key","queue":"orders","name":"acme"}`},
 			{"circuit:bank circuit", "[0 0 0 0 0 0 1 0 0]", wire.VerbCircuitClose, "bank", ``},

@@ -18,8 +18,11 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Who makes changes, as the audit log and events name them, beside the verbs
-// themselves.
+// Actor is who makes a change, as the audit log names it: a verb of the admin protocol with
+// the client of its request, "" if that is not known, or one of the constants below.
+type Actor struct{ By, Client string }
+
+// Actors other than verbs, in the audit log and in events.
 const (
 	byCalls         = "calls"
 	byFile          = "file"
@@ -36,21 +39,20 @@ const (
 	maxAuditValue = 1024   // bytes of a value that it shows
 )
 
-// audit is the log of what operators, the configuration file and time have
-// changed: the newest maxAudit entries, in memory and kept. The zero value is an
-// empty log. Its methods may be called from any goroutine.
+// audit is the log of changes by operators, the configuration file and time: the newest
+// maxAudit entries, in memory and in the store. The zero value is an empty log. Its methods
+// may be called from any goroutine.
 type audit struct {
-	node string // of this node in a cluster, where entries are known when they are kept; empty: alone
+	node string // of this node in a cluster, where learn adds entries when they are stored; "": no cluster
 
 	mu struct {
 		sync.Mutex
 		entries []wire.ConfigLogEntry // oldest first
-		last    uint64                // the latest sequence given out
-		asking  map[string]string     // who asks for the verbs that are being carried out
+		last    uint64                // the latest sequence
 	}
 }
 
-// restore takes the log out of what is kept, which is in the order of its keys.
+// restore reads the log from the store's entries, which are in the order of their keys.
 func (a *audit) restore(kept []store.Entry, log *slog.Logger) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,10 +78,10 @@ func (a *audit) restore(kept []store.Entry, log *slog.Logger) {
 
 func auditKey(seq uint64) string { return fmt.Sprintf("%s%020d", stateLog, seq) }
 
-// record adds entries for changes made by `by` at time now to the log and to kept,
-// which makes the changes, and takes what the log is too long by out of both. In a
-// cluster kept alone is changed, and the log learns of it.
-func (a *audit) record(kept *Batch, now int64, by string, changes ...change) {
+// record adds entries for changes at time now to the log and to kept, the batch that stores
+// the changes, and removes the oldest entries beyond maxAudit from both. In a cluster it
+// changes only kept, and learn changes the log.
+func (a *audit) record(kept *Batch, now int64, by Actor, changes ...change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	entries := a.mu.entries
@@ -89,8 +91,8 @@ func (a *audit) record(kept *Batch, now int64, by string, changes ...change) {
 	for _, c := range changes {
 		a.mu.last = a.next(now)
 		entries = append(entries, wire.ConfigLogEntry{
-			Seq: a.mu.last, Time: wire.Timestamp(now), Key: wire.ShowKey(c.key), Old: auditValue(c.old), New: auditValue(c.new), By: by,
-			Client: a.mu.asking[by],
+			Seq: a.mu.last, Time: wire.Timestamp(now), Key: wire.ShowKey(c.key), Old: auditValue(c.old), New: auditValue(c.new),
+			By: by.By, Client: by.Client,
 		})
 	}
 	excess := max(0, len(entries)-maxAudit)
@@ -107,8 +109,8 @@ func (a *audit) record(kept *Batch, now int64, by string, changes ...change) {
 	}
 }
 
-// next returns the sequence of the next entry. In a cluster it is made of the time in
-// milliseconds and the node, so that no two nodes give out the same one. It needs mu.
+// next returns the sequence of the next entry. In a cluster it consists of the time in
+// milliseconds and the node, so that it is unique. The caller holds mu.
 func (a *audit) next(now int64) uint64 {
 	if a.node == "" {
 		return a.mu.last + 1
@@ -119,10 +121,10 @@ func (a *audit) next(now int64) uint64 {
 	return ms*auditNodes + uint64(h.Sum32()%auditNodes)
 }
 
-// auditNodes leaves room for the time: a sequence is exact as a number of JSON.
+// auditNodes is small enough that a sequence is exact as a JSON number.
 const auditNodes = 1024
 
-// learn takes over which entries are kept now of those with these keys.
+// learn adds or removes the entries with these keys, as the store has them.
 func (a *audit) learn(keys []string, newest func(key string) (string, bool, bool), log *slog.Logger) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,37 +154,13 @@ func (a *audit) learn(keys []string, newest func(key string) (string, bool, bool
 	}
 }
 
-// As notes who asks for a verb, "" for nobody known, until done is called: the audit log
-// names the client with what the verb changes. No verb is carried out twice at a time.
-func (c *Control) As(verb, client string) (done func()) {
-	a := &c.audit
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.mu.asking == nil {
-		a.mu.asking = make(map[string]string)
-	}
-	a.mu.asking[verb] = client
-	return func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.mu.asking, verb)
-	}
-}
-
-// asks returns who asks for a verb that is being carried out, "" if that is not known.
-func (a *audit) asks(verb string) string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.mu.asking[verb]
-}
-
-// Audit records what a verb has done to something that is not kept here. It returns
-// when the entry is on disk, or cannot be.
-func (c *Control) Audit(verb, what, done string) {
+// Audit records a change of an object that another package keeps. It returns when the entry
+// is on disk, or writing it has failed.
+func (c *Control) Audit(by Actor, object, value string) {
 	var kept Batch
-	c.audit.record(&kept, c.opt.Now(), verb, change{key: what, new: &done})
+	c.audit.record(&kept, c.opt.Now(), by, change{key: object, new: &value})
 	if err := <-c.opt.KV.Write(kept); err != nil {
-		c.opt.Log.Error("an entry of the audit log is not kept", "verb", verb, "key", what, "error", err)
+		c.opt.Log.Error("an entry of the audit log is not kept", "verb", by.By, "key", object, "error", err)
 	}
 }
 
@@ -199,8 +177,8 @@ func auditValue(v *string) *string {
 	return &s
 }
 
-// ConfigLog lists the audit log, newest first. After is the sequence of the last
-// entry of the page before.
+// ConfigLog lists the audit log, newest first. After is the sequence of the last entry of
+// the previous page.
 func (c *Control) ConfigLog(req wire.KeyListRequest) (wire.ConfigLog, *wire.Error) {
 	before := uint64(math.MaxUint64)
 	if req.After != "" {

@@ -69,7 +69,7 @@ func TestConfigLogIsBounded(t *testing.T) {
 			changes[i].key = "k"
 		}
 		var kept Batch
-		c.audit.record(&kept, 1_700_000_000_000_000_000, byFile, changes...)
+		c.audit.record(&kept, 1_700_000_000_000_000_000, Actor{By: byFile}, changes...)
 		require.NoError(t, (&store.Batch{PutConfig: kept.Put, DeleteConfig: kept.Delete}).Check())
 		for _, e := range kept.Put {
 			disk[e.Key] = e.Value

@@ -317,7 +317,7 @@ func (c *Control) restoreCalls(kept []store.Entry, now int64) {
 		ps.mu.listed.Add(id.cursor())
 		c.opening.Delete = slices.DeleteFunc(c.opening.Delete, func(state string) bool { return state == id.state() }) // an earlier one that is over
 		c.opening.putJSON(id.state(), p)
-		c.audit.record(&c.opening, now, byCalls, ch)
+		c.audit.record(&c.opening, now, Actor{By: byCalls}, ch)
 		paused++
 	}
 	if paused > 0 {

@@ -426,7 +426,7 @@ func TestNodesEditTheSameKey(t *testing.T) {
 					text, _ := r.c.Get("n")
 					n, err := strconv.Atoi(text)
 					require.NoError(t, err)
-					_, werr := r.c.ConfigSet("n", wire.ConfigSetRequest{Value: strconv.Itoa(n + 1), IfValue: &text})
+					_, werr := r.c.ConfigSet(verb(wire.VerbConfigSet), "n", wire.ConfigSetRequest{Value: strconv.Itoa(n + 1), IfValue: &text})
 					if werr == nil {
 						done++
 						continue
@@ -502,7 +502,7 @@ func TestANodeThatCannotWrite(t *testing.T) {
 		refused(t, wire.CodeOutcomeUnknown, err)
 		_, err = a.tryResume(`{"kind":"queue","name":"orders"}`)
 		refused(t, wire.CodeOutcomeUnknown, err)
-		_, err = a.c.ConfigSet("k", wire.ConfigSetRequest{Value: "v"})
+		_, err = a.c.ConfigSet(verb(wire.VerbConfigSet), "k", wire.ConfigSetRequest{Value: "v"})
 		refused(t, wire.CodeOutcomeUnknown, err)
 		_, err = a.trySet("api", `{"rate":7,"for_ms":60000}`)
 		refused(t, wire.CodeOutcomeUnknown, err)
@@ -526,7 +526,7 @@ func TestAuditOfNodesIsCut(t *testing.T) {
 				changes[n] = change{key: fmt.Sprint(i, ".", n)}
 			}
 			r := ns.all[i%2]
-			r.c.audit.record(&kept, now(), "test", changes...)
+			r.c.audit.record(&kept, now(), Actor{By: "test"}, changes...)
 			require.NoError(t, <-r.c.opt.KV.Write(kept))
 			ns.settle()
 		}

@@ -91,12 +91,12 @@ func (c *Control) CircuitList(req wire.CircuitListRequest) wire.CircuitList {
 
 // CircuitOpen shuts a circuit, also one of which nothing is known yet. When its time
 // is over, probes decide.
-func (c *Control) CircuitOpen(req wire.CircuitOpenRequest) (wire.CircuitInfo, *wire.Error) {
+func (c *Control) CircuitOpen(by Actor, req wire.CircuitOpenRequest) (wire.CircuitInfo, *wire.Error) {
 	until := int64(math.MaxInt64)
 	if req.ForMs > 0 {
 		until = c.opt.Now() + req.ForMs*int64(time.Millisecond)
 	}
-	info, saved := c.opt.Circuits.Open(req.Key, until, c.audit.asks(wire.VerbCircuitOpen))
+	info, saved := c.opt.Circuits.Open(req.Key, until, by.Client)
 	err := <-saved
 	return c.newest(info), outcome(err)
 }
@@ -119,20 +119,20 @@ func (c *Control) CircuitResumed(key string) {
 	if c.shared() { // the other node has ended it for all
 		return
 	}
-	c.endPauses(byFleet, byFleet, math.MaxInt64, pauseID{wire.PauseCircuit, "", key})
+	c.endPauses(byFleet, Actor{By: byFleet}, math.MaxInt64, pauseID{wire.PauseCircuit, "", key})
 }
 
 // CircuitClose makes a circuit closed now, with no failures in a row.
-func (c *Control) CircuitClose(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
-	return c.closeCircuit(wire.VerbCircuitClose, req.Key, false)
+func (c *Control) CircuitClose(by Actor, req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
+	return c.closeCircuit(by, req.Key, false)
 }
 
 // CircuitReset is CircuitClose that also forgets the failures that max_failures counts.
-func (c *Control) CircuitReset(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
-	return c.closeCircuit(wire.VerbCircuitReset, req.Key, true)
+func (c *Control) CircuitReset(by Actor, req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
+	return c.closeCircuit(by, req.Key, true)
 }
 
-func (c *Control) closeCircuit(verb, key string, forget bool) (wire.CircuitInfo, *wire.Error) {
+func (c *Control) closeCircuit(by Actor, key string, forget bool) (wire.CircuitInfo, *wire.Error) {
 	info, saved, ok := c.opt.Circuits.Close(key, forget)
 	if !ok {
 		return info, wire.CircuitNotFound(key)
@@ -141,7 +141,7 @@ func (c *Control) closeCircuit(verb, key string, forget bool) (wire.CircuitInfo,
 		return c.withSource(info), nil
 	}
 	// A pause would shut it again at the next start.
-	_, forgotten := c.endPauses(byOperator, verb, math.MaxInt64, pauseID{wire.PauseCircuit, "", key})
+	_, forgotten := c.endPauses(byOperator, by, math.MaxInt64, pauseID{wire.PauseCircuit, "", key})
 	err := errors.Join(<-saved, <-forgotten)
 	return c.newest(info), outcome(err)
 }

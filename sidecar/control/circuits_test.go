@@ -28,9 +28,9 @@ func (r *rig) fail(key string, n int) {
 
 func (r *rig) open1(tail, body string) wire.CircuitInfo {
 	r.t.Helper()
-	req, err := wire.ParseCircuitOpen(tail, []byte(body))
+	req, err := wire.VerbCircuitOpen.Parse(tail, []byte(body))
 	require.Nil(r.t, err)
-	info, err := r.c.CircuitOpen(req)
+	info, err := r.c.CircuitOpen(verb(wire.VerbCircuitOpen), req)
 	require.Nil(r.t, err)
 	return info
 }
@@ -56,13 +56,13 @@ func TestCircuitVerbs(t *testing.T) {
 		require.Equal(t, minute, i.OpenUntil)
 		r.pass(time.Minute)
 		require.Equal(t, "half-open", r.circuit("stripe").State)
-		require.Equal(t, "closed", done(r.c.CircuitClose(key("stripe"))).State)
+		require.Equal(t, "closed", done(r.c.CircuitClose(verb(wire.VerbCircuitClose), key("stripe"))).State)
 		require.Empty(t, r.stored("\x00circuit/"))
 
 		r.fail("a b", 10)
 		i = r.circuit("a b")
 		require.Equal(t, "open failures", i.State+" "+i.Cause)
-		i = done(r.c.CircuitClose(key("a b")))
+		i = done(r.c.CircuitClose(verb(wire.VerbCircuitClose), key("a b")))
 		require.Equal(t, wire.CircuitInfo{
 			Key: "a b", State: "closed",
 			Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, Source: "default", FailureWindowMs: 60_000,
@@ -70,13 +70,13 @@ func TestCircuitVerbs(t *testing.T) {
 		c := r.circuits.Use("a b", now())
 		c.RetryAfter(now(), now()+int64(time.Minute))
 		require.Equal(t, "open", r.circuit("a b").State)
-		require.Equal(t, "closed", done(r.c.CircuitReset(key("a b"))).State)
+		require.Equal(t, "closed", done(r.c.CircuitReset(verb(wire.VerbCircuitReset), key("a b"))).State)
 		r.circuits.Drop(c, now(), nil)
 
 		r.put("circuit:set:threshold", "7")
-		for _, do := range []func(wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error){r.c.CircuitShow, r.c.CircuitClose, r.c.CircuitReset} {
-			require.Equal(t, 7, done(do(key("set"))).Threshold, "it need not be in use")
-			_, err := do(key("nobody"))
+		for _, do := range []func(Actor, wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error){r.c.CircuitClose, r.c.CircuitReset} {
+			require.Equal(t, 7, done(do(Actor{}, key("set"))).Threshold, "it need not be in use")
+			_, err := do(Actor{}, key("nobody"))
 			refused(t, wire.CodeCircuitNotFound, err)
 		}
 		list := r.c.CircuitList(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Prefix: "s", Limit: 1}})
@@ -90,24 +90,24 @@ func TestCircuitVerbsAndTheDisk(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.open1("before", "")
 		require.NoError(t, r.st.Close())
-		_, err := r.c.CircuitOpen(wire.CircuitOpenRequest{Key: "x"})
+		_, err := r.c.CircuitOpen(verb(wire.VerbCircuitOpen), wire.CircuitOpenRequest{Key: "x"})
 		refused(t, wire.CodeDraining, err)
-		_, err = r.c.CircuitClose(wire.GateKeyRequest{Key: "before"})
+		_, err = r.c.CircuitClose(verb(wire.VerbCircuitClose), wire.GateKeyRequest{Key: "before"})
 		refused(t, wire.CodeDraining, err)
 	})
 	refused(t, wire.CodeOutcomeUnknown, outcome(errors.Join(nil, errDisk)))
 }
 
 func TestClosingAPausedCircuitEndsThePause(t *testing.T) {
-	for verb, end := range map[string]func(*Control, wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error){
-		wire.VerbCircuitClose: (*Control).CircuitClose,
-		wire.VerbCircuitReset: (*Control).CircuitReset,
+	for verb, end := range map[string]func(*Control, Actor, wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error){
+		"circuit-close": (*Control).CircuitClose,
+		"circuit-reset": (*Control).CircuitReset,
 	} {
 		t.Run(verb, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.create("orders")
 				r.pause(`{"kind":"circuit","name":"stripe"}`)
-				info, err := end(r.c, wire.GateKeyRequest{Key: "stripe"})
+				info, err := end(r.c, Actor{By: verb}, wire.GateKeyRequest{Key: "stripe"})
 				require.Nil(t, err)
 				require.Equal(t, "closed", info.State)
 				require.Empty(t, r.pauses())

@@ -9,11 +9,11 @@ import (
 
 // ConfigSet sets a key of the runtime configuration. Like ConfigGet and ConfigDelete
 // it takes what has passed [wire.CheckConfigKey].
-func (c *Control) ConfigSet(key string, req wire.ConfigSetRequest) (wire.ConfigSetReply, *wire.Error) {
+func (c *Control) ConfigSet(by Actor, key string, req wire.ConfigSetRequest) (wire.ConfigSetReply, *wire.Error) {
 	if err := checkMeaning(key, req.Value); err != nil {
 		return wire.ConfigSetReply{}, err
 	}
-	previous, err := c.changeValue(wire.VerbConfigSet, key, &req.Value, func(now *string) *wire.Error {
+	previous, err := c.changeValue(by, key, &req.Value, func(now *string) *wire.Error {
 		if req.IfValue != nil && (now == nil || *now != *req.IfValue) {
 			return wire.ConfigMismatch(key, now)
 		}
@@ -35,8 +35,8 @@ func (c *Control) ConfigGet(key string) (wire.ConfigEntry, *wire.Error) {
 }
 
 // ConfigDelete deletes a key of the runtime configuration and returns what it was.
-func (c *Control) ConfigDelete(key string) (wire.ConfigEntry, *wire.Error) {
-	previous, err := c.changeValue(wire.VerbConfigDelete, key, nil, func(now *string) *wire.Error {
+func (c *Control) ConfigDelete(by Actor, key string) (wire.ConfigEntry, *wire.Error) {
+	previous, err := c.changeValue(by, key, nil, func(now *string) *wire.Error {
 		if now == nil {
 			return wire.ConfigKeyNotFound(key)
 		}
@@ -59,7 +59,7 @@ func (c *Control) ConfigList(req wire.KeyListRequest) wire.ConfigList {
 
 // changeValue sets a key of the runtime configuration, or deletes it if value is nil,
 // once check accepts the present value. It returns the value before.
-func (c *Control) changeValue(by, key string, value *string, check func(now *string) *wire.Error) (*string, *wire.Error) {
+func (c *Control) changeValue(by Actor, key string, value *string, check func(now *string) *wire.Error) (*string, *wire.Error) {
 	ch := change{key: key, new: value}
 	_, err := c.values.edit(func() (map[string]*string, *wire.Error) {
 		ch.old = nil
@@ -80,7 +80,7 @@ func (c *Control) changeValue(by, key string, value *string, check func(now *str
 
 // writeAs hands on changes of the runtime configuration, with their entries in the
 // audit log.
-func (c *Control) writeAs(by string) func(Batch, []change) <-chan error {
+func (c *Control) writeAs(by Actor) func(Batch, []change) <-chan error {
 	return func(kept Batch, changes []change) <-chan error {
 		c.audit.record(&kept, c.opt.Now(), by, changes...)
 		c.noteChanges(&kept, changes)

@@ -142,7 +142,7 @@ func (c *Control) shared() bool { return c.opt.Shared != nil }
 
 // begin adds an override or pause to kept, with audit entries by `by`, and schedules
 // its end.
-func (c *Control) begin(kept *Batch, state string, value any, until int64, by string, changes ...change) {
+func (c *Control) begin(kept *Batch, state string, value any, until int64, by Actor, changes ...change) {
 	kept.putJSON(state, value)
 	c.audit.record(kept, c.opt.Now(), by, changes...)
 	c.schedule.set(state, until)
@@ -150,7 +150,7 @@ func (c *Control) begin(kept *Batch, state string, value any, until int64, by st
 
 // end adds the end of an override or pause to kept, with an audit entry. value is what
 // begin has stored under the key.
-func (c *Control) end(kept *Batch, state string, value any, by string, ch change) {
+func (c *Control) end(kept *Batch, state string, value any, by Actor, ch change) {
 	kept.Delete = append(kept.Delete, state)
 	kept.wasJSON(state, value)
 	c.audit.record(kept, c.opt.Now(), by, ch)
@@ -189,7 +189,7 @@ func (c *Control) endDue(state string, now int64) {
 	if key, ok := strings.CutPrefix(state, stateOverride); ok {
 		c.endOverride(key, now)
 	} else if id, ok := parsePause(state); ok {
-		c.endPauses(byTime, byPauseEnded, now, id)
+		c.endPauses(byTime, Actor{By: byPauseEnded}, now, id)
 	}
 }
 

@@ -110,7 +110,7 @@ func (c *Control) restorePauses(kept store.Snapshot, now int64) {
 		}
 		gone := id.kind == wire.PauseQueue && !queues[id.name] || id.kind == wire.PauseKey && !queues[id.queue]
 		if !c.shared() && (p.Until <= now || gone) {
-			c.end(&c.opening, e.Key, p, byPauseEnded, change{id.audited(), p.audited(), nil})
+			c.end(&c.opening, e.Key, p, Actor{By: byPauseEnded}, change{id.audited(), p.audited(), nil})
 			continue
 		}
 		ps.mu.all[id] = p
@@ -156,7 +156,7 @@ func (c *Control) Pauses(queue string) (until int64, keys map[string]int64) {
 
 // setPause begins a pause or gives one another end. The channel says when it is on
 // disk. It never blocks.
-func (c *Control) setPause(id pauseID, until int64, by, verb string) (pause, <-chan error) {
+func (c *Control) setPause(id pauseID, until int64, by string, actor Actor) (pause, <-chan error) {
 	ps, now := &c.pauses, c.opt.Now()
 	ps.mu.Lock()
 	had, again := ps.mu.all[id]
@@ -164,7 +164,7 @@ func (c *Control) setPause(id pauseID, until int64, by, verb string) (pause, <-c
 		ps.mu.Unlock()
 		return had, nil // what an operator has paused for longer stays so
 	}
-	p, ch := pause{Since: now, Until: until, By: by, Client: c.audit.asks(verb)}, change{key: id.audited()}
+	p, ch := pause{Since: now, Until: until, By: by, Client: actor.Client}, change{key: id.audited()}
 	if again {
 		p.Since, ch.old = had.Since, had.audited()
 	}
@@ -176,7 +176,7 @@ func (c *Control) setPause(id pauseID, until int64, by, verb string) (pause, <-c
 	ps.mu.all[id] = p
 	ps.mu.listed.Add(id.cursor())
 	var kept Batch
-	c.begin(&kept, id.state(), p, until, verb, changes...)
+	c.begin(&kept, id.state(), p, until, actor, changes...)
 	done := c.opt.KV.Write(kept)
 	c.tellPaused(id, until)
 	ps.mu.Unlock()
@@ -190,7 +190,7 @@ func (c *Control) setPause(id pauseID, until int64, by, verb string) (pause, <-c
 
 // endPauses ends those of the pauses that end by a time, by verb; by is for events.
 // It returns those that it ended, and never blocks.
-func (c *Control) endPauses(by, verb string, end int64, ids ...pauseID) ([]wire.PauseInfo, <-chan error) {
+func (c *Control) endPauses(by string, actor Actor, end int64, ids ...pauseID) ([]wire.PauseInfo, <-chan error) {
 	ps := &c.pauses
 	ps.mu.Lock()
 	var kept Batch
@@ -202,7 +202,7 @@ func (c *Control) endPauses(by, verb string, end int64, ids ...pauseID) ([]wire.
 		}
 		delete(ps.mu.all, id)
 		ps.mu.listed.Remove(id.cursor())
-		c.end(&kept, id.state(), p, verb, change{id.audited(), p.audited(), nil})
+		c.end(&kept, id.state(), p, actor, change{id.audited(), p.audited(), nil})
 		if by != byTime || id.kind != wire.PauseCircuit {
 			// A circuit ends by its own timer, and may have been opened for longer
 			// since.
@@ -242,20 +242,21 @@ func (c *Control) tellPaused(id pauseID, until int64) {
 // HoldKey pauses a fairness key that has failed too often, until a time (Unix ns) or,
 // with math.MaxInt64, until a resume. It never blocks.
 func (c *Control) HoldKey(queue, key string, until int64) {
-	c.setPause(pauseID{wire.PauseKey, queue, key}, until, byMaxFailures, byMaxFailures)
+	c.setPause(pauseID{wire.PauseKey, queue, key}, until, byMaxFailures, Actor{By: byMaxFailures})
 }
 
 // ForgetPauses ends the pauses of deleted queues and of their keys.
 func (c *Control) ForgetPauses(queues ...string) {
 	gone := c.pausesOf(func(id pauseID) bool { return slices.ContainsFunc(queues, id.concerns) })
+	deleted := Actor{By: wire.VerbQueueDelete.Name}
 	ids := slices.SortedFunc(maps.Keys(gone), comparePauses)
 	if c.shared() { // each by itself: another node may have ended one of them
 		for _, id := range ids {
-			c.endPauses(wire.VerbQueueDelete, wire.VerbQueueDelete, math.MaxInt64, id)
+			c.endPauses(deleted.By, deleted, math.MaxInt64, id)
 		}
 		return
 	}
-	c.endPauses(wire.VerbQueueDelete, wire.VerbQueueDelete, math.MaxInt64, ids...)
+	c.endPauses(deleted.By, deleted, math.MaxInt64, ids...)
 }
 
 func comparePauses(a, b pauseID) int {
@@ -294,7 +295,7 @@ func (c *Control) checkPaused(req *wire.PauseRequest) *wire.Error {
 }
 
 // Pause begins a pause or gives one another end.
-func (c *Control) Pause(req wire.PauseRequest) (wire.PauseInfo, *wire.Error) {
+func (c *Control) Pause(by Actor, req wire.PauseRequest) (wire.PauseInfo, *wire.Error) {
 	if err := c.checkPaused(&req); err != nil {
 		return wire.PauseInfo{}, err
 	}
@@ -303,15 +304,15 @@ func (c *Control) Pause(req wire.PauseRequest) (wire.PauseInfo, *wire.Error) {
 		return wire.PauseInfo{}, err
 	}
 	id := pauseID{req.Kind, req.Queue, req.Name}
-	p, done := c.setPause(id, until, byOperator, wire.VerbPause)
+	p, done := c.setPause(id, until, byOperator, by)
 	return p.info(id), outcome(<-done)
 }
 
 // Resume ends a pause.
-func (c *Control) Resume(req wire.PauseRequest) (wire.PauseInfo, *wire.Error) {
-	ended, done := c.endPauses(byOperator, wire.VerbResume, math.MaxInt64, pauseID{req.Kind, req.Queue, req.Name})
+func (c *Control) Resume(by Actor, req wire.PauseRequest) (wire.PauseInfo, *wire.Error) {
+	ended, done := c.endPauses(byOperator, by, math.MaxInt64, pauseID{req.Kind, req.Queue, req.Name})
 	if len(ended) == 0 && req.Kind == wire.PauseCircuit && c.opt.Circuits.Held(req.Name) {
-		return c.resumeElsewhere(req.Name)
+		return c.resumeElsewhere(by, req.Name)
 	}
 	if len(ended) == 0 {
 		if err := c.checkPaused(&req); err != nil {
@@ -324,11 +325,11 @@ func (c *Control) Resume(req wire.PauseRequest) (wire.PauseInfo, *wire.Error) {
 
 // resumeElsewhere ends a pause of a shared circuit that another fila has begun, which
 // hears of it.
-func (c *Control) resumeElsewhere(key string) (wire.PauseInfo, *wire.Error) {
+func (c *Control) resumeElsewhere(by Actor, key string) (wire.PauseInfo, *wire.Error) {
 	info, _ := c.opt.Circuits.Info(key)
 	had := "held by " + info.By
 	var kept Batch
-	c.audit.record(&kept, c.opt.Now(), wire.VerbResume, change{pauseID{wire.PauseCircuit, "", key}.audited(), &had, nil})
+	c.audit.record(&kept, c.opt.Now(), by, change{pauseID{wire.PauseCircuit, "", key}.audited(), &had, nil})
 	done := c.opt.KV.Write(kept)
 	c.opt.Circuits.Resume(key)
 	return wire.PauseInfo{Kind: wire.PauseCircuit, Name: wire.ShowKey(key), Since: info.ChangedAt, By: byFleet}, outcome(<-done)

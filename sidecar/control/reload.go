@@ -77,7 +77,7 @@ func (c *Control) putInForce(p *plan) ([]change, *wire.Error) {
 	if err := c.noteDefaults(&p.next.config.CircuitDefaults); err != nil {
 		return nil, err
 	}
-	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) { return c.differing(p), nil }, c.writeAs(byFile))
+	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) { return c.differing(p), nil }, c.writeAs(Actor{By: byFile}))
 	if err != nil {
 		return nil, err
 	}

@@ -163,7 +163,7 @@ func TestLimitsSayWhoSetThem(t *testing.T) {
 		require.Equal(t, "operator", r.set("sms", `{"rate":1}`).Source)
 		r.set("tenant:*", `{"rate":1,"for_ms":1000}`)
 		require.Equal(t, "prefix tenant:*, override", r.show("tenant:a").Source)
-		_, err := r.c.ConfigSet("circuit:stripe:threshold", wire.ConfigSetRequest{Value: "4"})
+		_, err := r.c.ConfigSet(verb(wire.VerbConfigSet), "circuit:stripe:threshold", wire.ConfigSetRequest{Value: "4"})
 		require.Nil(t, err)
 		require.Equal(t, "operator", circuitBy("stripe"))
 

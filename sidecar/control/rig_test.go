@@ -180,11 +180,11 @@ func perSecond(n int64) throttle.Rate { return throttle.PerSecond(n * throttle.O
 // Requests as they come, decoded by package wire.
 
 func (r *rig) trySet(tail, body string) (wire.ThrottleInfo, *wire.Error) {
-	req, err := wire.ParseThrottleSet(tail, []byte(body))
+	req, err := wire.VerbThrottleSet.Parse(tail, []byte(body))
 	if err != nil {
 		return wire.ThrottleInfo{}, err
 	}
-	return r.c.ThrottleSet(req)
+	return r.c.ThrottleSet(verb(wire.VerbThrottleSet), req)
 }
 
 func (r *rig) set(tail, body string) wire.ThrottleInfo {
@@ -202,7 +202,7 @@ func (r *rig) show(key string) wire.ThrottleInfo {
 }
 
 func (r *rig) tryClear(key string) (wire.ThrottleInfo, *wire.Error) {
-	return r.c.ThrottleClear(wire.GateKeyRequest{Key: key})
+	return r.c.ThrottleClear(verb(wire.VerbThrottleClear), wire.GateKeyRequest{Key: key})
 }
 
 func (r *rig) clear(key string) wire.ThrottleInfo {
@@ -214,22 +214,22 @@ func (r *rig) clear(key string) wire.ThrottleInfo {
 
 func (r *rig) put(key, value string) {
 	r.t.Helper()
-	_, err := r.c.ConfigSet(key, wire.ConfigSetRequest{Value: value})
+	_, err := r.c.ConfigSet(verb(wire.VerbConfigSet), key, wire.ConfigSetRequest{Value: value})
 	require.Nil(r.t, err, key)
 }
 
 func (r *rig) delete(key string) {
 	r.t.Helper()
-	_, err := r.c.ConfigDelete(key)
+	_, err := r.c.ConfigDelete(verb(wire.VerbConfigDelete), key)
 	require.Nil(r.t, err, key)
 }
 
 func (r *rig) tryPause(body string) (wire.PauseInfo, *wire.Error) {
-	req, err := wire.ParsePause([]byte(body))
+	req, err := wire.VerbPause.Parse("", []byte(body))
 	if err != nil {
 		return wire.PauseInfo{}, err
 	}
-	return r.c.Pause(req)
+	return r.c.Pause(verb(wire.VerbPause), req)
 }
 
 func (r *rig) pause(body string) wire.PauseInfo {
@@ -240,11 +240,11 @@ func (r *rig) pause(body string) wire.PauseInfo {
 }
 
 func (r *rig) tryResume(body string) (wire.PauseInfo, *wire.Error) {
-	req, err := wire.ParseResume([]byte(body))
+	req, err := wire.VerbResume.Parse("", []byte(body))
 	if err != nil {
 		return wire.PauseInfo{}, err
 	}
-	return r.c.Resume(req)
+	return r.c.Resume(verb(wire.VerbResume), req)
 }
 
 func (r *rig) resume(body string) wire.PauseInfo {
@@ -465,3 +465,6 @@ func toJSON(t *testing.T, v any) string {
 }
 
 var errDisk = errors.New("disk on fire")
+
+// verb is the actor of a verb that an unknown client requested.
+func verb(v wire.AnyVerb) Actor { return Actor{By: v.String()} }

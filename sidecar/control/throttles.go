@@ -95,7 +95,7 @@ func (c *Control) restoreOverrides(kept []store.Entry, now int64) {
 			continue
 		}
 		if !c.shared() && o.Until <= now {
-			c.end(&c.opening, e.Key, o, byOverrideEnded, change{overrideKey(key), o.audited(), nil})
+			c.end(&c.opening, e.Key, o, Actor{By: byOverrideEnded}, change{overrideKey(key), o.audited(), nil})
 			continue
 		}
 		c.throttles.mu.overrides[key] = o
@@ -173,7 +173,7 @@ func Tell(waits []*throttle.Wait) {
 
 // setOverride sets limits for a time and replaces an earlier override. If compares with the
 // limits in force.
-func (c *Control) setOverride(req wire.ThrottleSetRequest, o *override) *wire.Error {
+func (c *Control) setOverride(by Actor, req wire.ThrottleSetRequest, o *override) *wire.Error {
 	t := &c.throttles
 	o.Until = c.opt.Now() + req.ForMs*int64(time.Millisecond)
 	t.mu.Lock()
@@ -185,7 +185,7 @@ func (c *Control) setOverride(req wire.ThrottleSetRequest, o *override) *wire.Er
 	ch := change{overrideKey(req.Key), old.override.audited(), o.audited()}
 	t.mu.overrides[req.Key] = o
 	var kept Batch
-	c.begin(&kept, stateOverride+req.Key, o, o.Until, wire.VerbThrottleSet, ch)
+	c.begin(&kept, stateOverride+req.Key, o, o.Until, by, ch)
 	c.noteChanged(&kept, kindThrottle, req.Key)
 	done := c.opt.KV.Write(kept)
 	wake := c.applyLimits(req.Key)
@@ -210,7 +210,7 @@ func (c *Control) endOverride(key string, now int64) {
 	delete(t.mu.overrides, key)
 	var kept Batch
 	ch := change{overrideKey(key), o.audited(), nil}
-	c.end(&kept, stateOverride+key, o, byOverrideEnded, ch)
+	c.end(&kept, stateOverride+key, o, Actor{By: byOverrideEnded}, ch)
 	c.noteChanged(&kept, kindThrottle, key)
 	done := c.opt.KV.Write(kept)
 	wake := c.applyLimits(key)
@@ -274,13 +274,13 @@ func (c *Control) warnDeclared(kind, key string) {
 
 // ThrottleSet changes limits of a throttle key for good, or by an override for a
 // time: all of them as one change, or none.
-func (c *Control) ThrottleSet(req wire.ThrottleSetRequest) (wire.ThrottleInfo, *wire.Error) {
+func (c *Control) ThrottleSet(by Actor, req wire.ThrottleSetRequest) (wire.ThrottleInfo, *wire.Error) {
 	texts := limitTexts(req.ThrottleLimits)
 	err := checkLimits(texts)
 	if err == nil && req.ForMs > 0 {
-		err = c.setOverride(req, &override{Set: texts, Unset: req.Unset})
+		err = c.setOverride(by, req, &override{Set: texts, Unset: req.Unset})
 	} else if err == nil {
-		err = c.setLimits(req, texts)
+		err = c.setLimits(by, req, texts)
 	}
 	if err != nil {
 		return wire.ThrottleInfo{}, err
@@ -290,7 +290,7 @@ func (c *Control) ThrottleSet(req wire.ThrottleSetRequest) (wire.ThrottleInfo, *
 }
 
 // setLimits changes the runtime configuration. If compares with it.
-func (c *Control) setLimits(req wire.ThrottleSetRequest, texts map[string]string) *wire.Error {
+func (c *Control) setLimits(by Actor, req wire.ThrottleSetRequest, texts map[string]string) *wire.Error {
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
 		next := make(map[string]*string)
 		for s := range settingsOf(kindThrottle) {
@@ -301,7 +301,7 @@ func (c *Control) setLimits(req wire.ThrottleSetRequest, texts map[string]string
 		lasting := c.values.throttle(req.Key)
 		after := &override{Set: texts, Unset: req.Unset}
 		return next, cmp.Or(expect(req, lasting), checkEffect(req, after.over(lasting)))
-	}, c.writeAs(wire.VerbThrottleSet))
+	}, c.writeAs(by))
 	if err != nil {
 		return err
 	}
@@ -311,7 +311,7 @@ func (c *Control) setLimits(req wire.ThrottleSetRequest, texts map[string]string
 }
 
 // ThrottleClear removes everything that is set for a throttle key itself.
-func (c *Control) ThrottleClear(req wire.GateKeyRequest) (wire.ThrottleInfo, *wire.Error) {
+func (c *Control) ThrottleClear(by Actor, req wire.GateKeyRequest) (wire.ThrottleInfo, *wire.Error) {
 	var ended *override
 	t := &c.throttles
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
@@ -321,12 +321,12 @@ func (c *Control) ThrottleClear(req wire.GateKeyRequest) (wire.ThrottleInfo, *wi
 		}
 		return next, nil
 	}, func(kept Batch, changes []change) <-chan error {
-		c.audit.record(&kept, c.opt.Now(), wire.VerbThrottleClear, changes...)
+		c.audit.record(&kept, c.opt.Now(), by, changes...)
 		c.noteChanges(&kept, changes)
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if ended = t.mu.overrides[req.Key]; ended != nil {
-			c.end(&kept, stateOverride+req.Key, ended, wire.VerbThrottleClear, change{overrideKey(req.Key), ended.audited(), nil})
+			c.end(&kept, stateOverride+req.Key, ended, by, change{overrideKey(req.Key), ended.audited(), nil})
 			c.noteChanged(&kept, kindThrottle, req.Key)
 		}
 		return c.opt.KV.Write(kept)

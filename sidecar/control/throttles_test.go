@@ -42,7 +42,7 @@ func TestConfigKeysAreLimits(t *testing.T) {
 		want.Rate, want.Burst = throttle.Rate{}, 0
 		require.Equal(t, want, r.limits("a:b"))
 
-		_, err := r.c.ConfigSet("throttle:a:rate", wire.ConfigSetRequest{Value: "1e3"}) // see TestMeaningsOfKeys
+		_, err := r.c.ConfigSet(verb(wire.VerbConfigSet), "throttle:a:rate", wire.ConfigSetRequest{Value: "1e3"}) // see TestMeaningsOfKeys
 		refused(t, wire.CodeBadConfigValue, err)
 		require.Zero(t, r.limits("a"))
 	})
@@ -159,7 +159,7 @@ func TestChangesToldInAnotherOrder(t *testing.T) {
 			for _, key := range []string{"throttle:k:rate", "throttle:p*:rate", "circuit:c:threshold", "weight:orders:k"} {
 				made, err := r.c.values.edit(func() (map[string]*string, *wire.Error) {
 					return map[string]*string{key: &value}, nil
-				}, r.c.writeAs(wire.VerbConfigSet))
+				}, r.c.writeAs(verb(wire.VerbConfigSet)))
 				require.Nil(t, err)
 				changes = append(changes, made...)
 			}

@@ -153,7 +153,10 @@ func TestOrderOfMemoryAndDisk(t *testing.T) {
 				func() bool { return r.limits("l") == throttle.Limits{} }, func() bool { return r.limits("l").Rate == perSecond(6) },
 			},
 			"value": {
-				func() *wire.Error { _, err := r.c.ConfigSet("v", wire.ConfigSetRequest{Value: "1"}); return err },
+				func() *wire.Error {
+					_, err := r.c.ConfigSet(verb(wire.VerbConfigSet), "v", wire.ConfigSetRequest{Value: "1"})
+					return err
+				},
 				func() bool { _, ok := r.c.Get("v"); return !ok }, func() bool { _, ok := r.c.Get("v"); return ok },
 			},
 			"reload": {

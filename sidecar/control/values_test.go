@@ -89,7 +89,7 @@ func TestWeightsOfAQueue(t *testing.T) {
 func TestConfigVerbs(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		set := func(key, value string, ifValue *string) (wire.ConfigSetReply, *wire.Error) {
-			return r.c.ConfigSet(key, wire.ConfigSetRequest{Value: value, IfValue: ifValue})
+			return r.c.ConfigSet(verb(wire.VerbConfigSet), key, wire.ConfigSetRequest{Value: value, IfValue: ifValue})
 		}
 		one, two := "1", "2"
 		_, err := set("k", "1", &one)
@@ -106,12 +106,12 @@ func TestConfigVerbs(t *testing.T) {
 		require.Nil(t, err)
 		require.Equal(t, wire.ConfigEntry{Key: "k", Value: "2"}, entry)
 		require.Equal(t, map[string]string{"k": "2"}, r.stored("k"))
-		entry, err = r.c.ConfigDelete("k")
+		entry, err = r.c.ConfigDelete(verb(wire.VerbConfigDelete), "k")
 		require.Nil(t, err)
 		require.Equal(t, wire.ConfigEntry{Key: "k", Value: "2"}, entry)
 		_, err = r.c.ConfigGet("k")
 		refused(t, wire.CodeConfigKeyNotFound, err)
-		_, err = r.c.ConfigDelete("k")
+		_, err = r.c.ConfigDelete(verb(wire.VerbConfigDelete), "k")
 		refused(t, wire.CodeConfigKeyNotFound, err)
 		var told []string
 		for _, e := range r.events.take() {

@@ -270,8 +270,8 @@ func TestMicroService(t *testing.T) {
 			names = append(names, e.Name+" "+e.Subject)
 		}
 		require.Equal(t, []string{
-			"queue-inspect " + r.front.Subjects.AdminWildcard("queue-inspect"),
-			"queue-list " + r.front.Subjects.AdminWildcard("queue-list"),
+			"queue-inspect " + r.front.Subjects.Admin("queue-inspect", ">"),
+			"queue-list " + r.front.Subjects.Admin("queue-list", ""),
 			"consumer " + r.front.Subjects.ConsumerWildcard(), "consume " + r.front.Subjects.ConsumeWildcard(), "fetch " + r.front.Subjects.FetchWildcard(),
 		}, names)
 	})
@@ -626,7 +626,7 @@ func TestVerbsThatAreAnsweredLate(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		require.NoError(t, r.client.FlushWithContext(ctx))
-		r.front.verb(r.shards, r.echo)(lateRequest{t: t, reply: "_INBOX.late"})
+		r.front.verb(r.shards, Verb{Do: r.echo})(lateRequest{t: t, reply: "_INBOX.late"})
 		synctest.Wait()
 		m, err := sub.NextMsgWithContext(ctx)
 		require.NoError(t, err)

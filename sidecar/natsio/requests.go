@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,8 +17,16 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Verb carries out a request of an admin verb. tail is the rest of the subject.
-type Verb func(client, tail string, body []byte) ([]byte, *wire.Error)
+// Verb is an endpoint for the requests of an admin verb.
+type Verb struct {
+	wire.AnyVerb
+	// Waits makes each request run in a goroutine of its own. Requests of other verbs run in
+	// the order in which they arrive, one at a time.
+	Waits bool
+	// Do carries out a request of a client with the tail of its subject, and returns the
+	// reply.
+	Do func(client, tail string, body []byte) ([]byte, *wire.Error)
+}
 
 // requestInfo is the header in which NATS names the sender of a request that came through a
 // service import with share.
@@ -56,7 +63,7 @@ func userOf(h micro.Headers) string {
 
 // ServeRequests starts the micro service. Its endpoints are the verbs and, unless Attach
 // subscribes per queue, the requests of consumers. They can be reached when it returns.
-func (f *Front) ServeRequests(s *shard.Set, version string, verbs map[string]Verb) error {
+func (f *Front) ServeRequests(s *shard.Set, version string, verbs []Verb) error {
 	service, err := micro.AddService(f.Conn, micro.Config{
 		Name: wire.ServiceName, Version: serviceVersion(version),
 		Description: "fair scheduling, rate limits and durable queues for NATS",
@@ -66,15 +73,14 @@ func (f *Front) ServeRequests(s *shard.Set, version string, verbs map[string]Ver
 		return fmt.Errorf("NATS micro service: %w", err)
 	}
 	f.service = service
-	for _, name := range slices.Sorted(maps.Keys(verbs)) {
-		if err := f.serve(service, s, name, f.Subjects.AdminWildcard(name), f.verb(s, verbs[name])); err != nil {
-			return err
-		}
-		if !wire.BareVerb(name) {
-			continue
-		}
-		if err := f.serve(service, s, name+"-bare", f.Subjects.Admin(name, ""), f.verb(s, verbs[name])); err != nil {
-			return err
+	verbs = slices.SortedFunc(slices.Values(verbs), func(a, b Verb) int { return cmp.Compare(a.String(), b.String()) })
+	for _, v := range verbs {
+		name := v.String()
+		for _, subject := range f.Subjects.AdminWildcards(v) {
+			if err := f.serve(service, s, name, subject, f.verb(s, v)); err != nil {
+				return err
+			}
+			name += "-bare"
 		}
 	}
 	if f.Exact {
@@ -147,7 +153,7 @@ func serviceVersion(version string) string {
 }
 
 // verb returns the handler of an admin verb.
-func (f *Front) verb(s *shard.Set, do Verb) func(micro.Request) {
+func (f *Front) verb(s *shard.Set, v Verb) func(micro.Request) {
 	return func(req micro.Request) {
 		_, tail, ok := f.Subjects.ParseAdmin(req.Subject())
 		if !ok {
@@ -159,14 +165,14 @@ func (f *Front) verb(s *shard.Set, do Verb) func(micro.Request) {
 			return
 		}
 		answer := func(req micro.Request) {
-			reply, err := do(clientOf(req.Headers()), tail, req.Data())
+			reply, err := v.Do(clientOf(req.Headers()), tail, req.Data())
 			if err != nil {
 				f.respondError(req, err)
 				return
 			}
 			f.respond(req, reply)
 		}
-		if f.Exact { // it may ask another node, and other requests do not wait for that
+		if v.Waits || f.Exact { // in a cluster, another node may have to answer first
 			go answer(late{req, f.Conn})
 			return
 		}

@@ -95,9 +95,9 @@ func newRig(t *testing.T) *rig {
 	r.shards.Start()
 	require.NoError(t, r.front.ServeAcks(r.shards))
 	require.NoError(t, r.shards.Serve())
-	require.NoError(t, r.front.ServeRequests(r.shards, "v1.2.3", map[string]Verb{
-		"queue-list":    func(string, string, []byte) ([]byte, *wire.Error) { return []byte(`{"total":7}`), nil },
-		"queue-inspect": r.echo,
+	require.NoError(t, r.front.ServeRequests(r.shards, "v1.2.3", []Verb{
+		{AnyVerb: wire.VerbQueueList, Do: func(string, string, []byte) ([]byte, *wire.Error) { return []byte(`{"total":7}`), nil }},
+		{AnyVerb: wire.VerbQueueInspect, Do: r.echo},
 	}))
 	r.client, err = nats.Connect("", nats.InProcessServer(r.srv))
 	require.NoError(t, err)

@@ -94,11 +94,11 @@ func writeEntries(w schedule.Write) queue.WriteEntries {
 // the disk.
 func (q *Queue) addScheduleOf(m *nats.Msg, h *wire.ScheduleHeaders) *wire.Error {
 	if q.policy.Load().settings.EnqueueSchedules == wire.SchedulesRefuse {
-		return wire.BadSchedule("queue " + q.name + " takes no schedules by enqueues (enqueue_schedules); they need the verb " + wire.VerbScheduleAdd)
+		return wire.BadSchedule("queue " + q.name + " takes no schedules by enqueues (enqueue_schedules); they need the verb " + wire.VerbScheduleAdd.Name)
 	}
 	if h.Target != q.name && h.Target != m.Subject {
 		return wire.BadSchedule(wire.HeaderScheduleTarget + " names another queue: an enqueue can only schedule messages of its own queue, " +
-			q.name + "; others need the verb " + wire.VerbScheduleAdd)
+			q.name + "; others need the verb " + wire.VerbScheduleAdd.Name)
 	}
 	req := h.ScheduleAddRequest
 	if len(m.Data) > 0 {

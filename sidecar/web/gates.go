@@ -218,7 +218,7 @@ func throttleSet(a *ask, form url.Values) (string, error) {
 func backToGates(url.Values) string { return "/gates" }
 
 // aboutGate is an action that has a verb without fields carried out on a gate.
-func aboutGate(verb, note string) func(*ask, url.Values) (string, error) {
+func aboutGate(verb wire.AnyVerb, note string) func(*ask, url.Values) (string, error) {
 	return func(a *ask, form url.Values) (string, error) {
 		tail, key := wire.KeyTail(form.Get("key"))
 		return fmt.Sprintf(note, form.Get("key")), a.verb(verb, tail, wire.GateKeyRequest{Key: key}, nil)

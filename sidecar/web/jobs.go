@@ -177,7 +177,7 @@ func (a *ask) createJob(req wire.JobCreateRequest, form url.Values) (string, err
 func backToJob(form url.Values) string { return "/jobs/" + url.PathEscape(form.Get(createdJob)) }
 
 // aboutJob makes an action that is about one job.
-func aboutJob(verb, done string) func(*ask, url.Values) (string, error) {
+func aboutJob(verb wire.AnyVerb, done string) func(*ask, url.Values) (string, error) {
 	return func(a *ask, form url.Values) (string, error) {
 		var job wire.JobInfo
 		if err := a.verb(verb, "", wire.JobRequest{ID: form.Get("id")}, &job); err != nil {

@@ -252,6 +252,6 @@ func TestATriedHookTouchesNothing(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, r.post("/do/try-hook", form(strings.Repeat(" ", maxScript+1))...).Code)
 	require.Equal(t, http.StatusBadRequest, r.post("/do/try-hook", "hook", "on_fire").Code)
 	for _, a := range r.asked {
-		require.Equal(t, wire.VerbQueueList, a.verb)
+		require.Equal(t, wire.VerbQueueList.Name, a.verb)
 	}
 }

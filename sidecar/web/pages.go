@@ -75,13 +75,13 @@ type ask struct {
 // query returns a value of the query, "" if there is none.
 func (a *ask) query(name string) string { return a.r.URL.Query().Get(name) }
 
-// verb has an admin verb carried out. The request is encoded, and the reply decoded into
-// reply unless that is nil. The error is a *wire.Error if it is a refusal.
-func (a *ask) verb(verb, tail string, request, reply any) error {
+// verb carries out an admin verb. It encodes the request, and decodes the reply into reply
+// unless that is nil. A refusal is a *wire.Error.
+func (a *ask) verb(verb wire.AnyVerb, tail string, request, reply any) error {
 	return a.web.verb(a.who.Name, verb, tail, request, reply)
 }
 
-func (w *Web) verb(client, verb, tail string, request, reply any) error {
+func (w *Web) verb(client string, verb wire.AnyVerb, tail string, request, reply any) error {
 	var body []byte
 	if request != nil {
 		var err error
@@ -89,7 +89,7 @@ func (w *Web) verb(client, verb, tail string, request, reply any) error {
 			return err
 		}
 	}
-	data, refused := w.Do(verb, client, tail, body)
+	data, refused := w.Do(verb.String(), client, tail, body)
 	switch {
 	case refused != nil:
 		return refused

@@ -3,6 +3,7 @@ package web
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -41,7 +42,7 @@ func newRig(t *testing.T, change func(*config.HTTPConfig)) *rig {
 		change(&cfg)
 	}
 	r := &rig{t: t, replies: map[string]any{
-		wire.VerbQueueList: wire.QueueList{Total: 1, Queues: []wire.QueueSummary{{Name: "orders", Pending: 1234, Detail: &wire.QueueDetail{}}}},
+		wire.VerbQueueList.Name: wire.QueueList{Total: 1, Queues: []wire.QueueSummary{{Name: "orders", Pending: 1234, Detail: &wire.QueueDetail{}}}},
 	}}
 	web, err := New(Options{
 		Log: slog.New(slog.DiscardHandler), HTTP: cfg, Version: "1.2.3", Do: r.do,
@@ -56,7 +57,7 @@ func newRig(t *testing.T, change func(*config.HTTPConfig)) *rig {
 		Queues: func(req wire.QueueListRequest) (list wire.QueueList, refused *wire.Error) {
 			body, err := json.Marshal(req)
 			require.NoError(t, err)
-			data, refused := r.do(wire.VerbQueueList, "web", "", body)
+			data, refused := r.do(wire.VerbQueueList.Name, "web", "", body)
 			if refused == nil {
 				require.NoError(t, json.Unmarshal(data, &list))
 			}
@@ -97,18 +98,18 @@ func (r *rig) do(verb, client, tail string, body []byte) ([]byte, *wire.Error) {
 }
 
 // reply says what a verb answers from now on.
-func (r *rig) reply(verb string, what any) {
+func (r *rig) reply(verb, what any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.replies[verb] = what
+	r.replies[fmt.Sprint(verb)] = what
 }
 
 // of returns the requests for a verb.
-func (r *rig) of(verb string) (list []asked) {
+func (r *rig) of(verb any) (list []asked) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, a := range r.asked {
-		if a.verb == verb {
+		if a.verb == fmt.Sprint(verb) {
 			list = append(list, a)
 		}
 	}

@@ -57,7 +57,7 @@ func addSchedule(a *ask, form url.Values) (string, error) {
 }
 
 // aboutSchedule makes an action that is about one schedule.
-func aboutSchedule(verb, done string) func(*ask, url.Values) (string, error) {
+func aboutSchedule(verb wire.AnyVerb, done string) func(*ask, url.Values) (string, error) {
 	return func(a *ask, form url.Values) (string, error) {
 		queue, name := form.Get("queue"), form.Get("name")
 		return fmt.Sprintf("The schedule %s of %s was %s.", name, queue, done), a.verb(verb, queue, wire.ScheduleRequest{Name: name}, nil)

@@ -59,7 +59,7 @@ func TestActionsAreVerbs(t *testing.T) {
 	rec := r.post("/do/pause", "kind", "queue", "name", "orders", "for", "90s", "back", "/?find=orders")
 	require.Equal(t, http.StatusSeeOther, rec.Code, rec.Body)
 	require.Equal(t, "/?find=orders", rec.Header().Get("Location"))
-	require.Equal(t, []asked{{wire.VerbPause, "web", "", `{"kind":"queue","name":"orders","for_ms":90000}`}}, r.of(wire.VerbPause))
+	require.Equal(t, []asked{{wire.VerbPause.Name, "web", "", `{"kind":"queue","name":"orders","for_ms":90000}`}}, r.of(wire.VerbPause))
 
 	// The next page says so, once.
 	req := request(http.MethodGet, "/", nil)

@@ -1,0 +1,91 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
+)
+
+// A redrive that waits for another job of its queue holds up no other redrive, and no other
+// change of its queue.
+func TestAWaitingRedriveHoldsUpNothing(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		for _, name := range []string{"orders", "mails"} {
+			h.must(wire.VerbQueueCreate, name, ``, nil)
+			h.consume(name, 1)
+			for range 5 {
+				h.enqueue(name, "x", nil)
+				h.ack(h.one(), "+TERM")
+			}
+		}
+		var slow wire.JobInfo
+		h.must(wire.VerbJobCreate, "delete.orders.dlq", `{"filter":{"all":true},"rate":1}`, &slow)
+		done := make(chan *wire.Error, 1)
+		go func() {
+			_, err := h.verbs[wire.VerbRedrive].Do("tester", "orders", nil)
+			done <- err
+		}()
+		synctest.Wait()
+		require.Empty(t, done, "the redrive waits")
+
+		var reply wire.RedriveReply
+		h.must(wire.VerbRedrive, "mails", ``, &reply)
+		require.EqualValues(t, 5, reply.Redriven)
+		h.must(wire.VerbQueueUpdate, "orders", `{"max_depth":5}`, nil)
+		require.Empty(t, done, "the redrive still waits")
+		time.Sleep(time.Minute)
+		require.Nil(t, <-done)
+	})
+}
+
+// Concurrent changes of one object are made one after the other: no change is lost, and the
+// audit log has them in the order in which they were made.
+func TestChangesOfOneObjectAreOrdered(t *testing.T) {
+	const n = 20
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", ``, nil)
+		var wg sync.WaitGroup
+		for i := 1; i <= n; i++ {
+			for verb, req := range map[wire.AnyVerb][2]string{
+				wire.VerbQueueUpdate: {"orders", fmt.Sprintf(`{"max_depth":%d}`, i)},
+				wire.VerbConfigSet:   {"k", fmt.Sprintf(`{"value":"%d"}`, i)},
+				wire.VerbCircuitOpen: {"stripe", fmt.Sprintf(`{"for_ms":%d}`, i*60_000)},
+			} {
+				wg.Go(func() {
+					_, err := h.verbs[verb].Do("tester", req[0], []byte(req[1]))
+					require.Nil(t, err)
+				})
+			}
+		}
+		wg.Wait()
+		newest := func(key string) string {
+			var log wire.ConfigLog
+			h.must(wire.VerbConfigLog, "", `{"limit":1000,"prefix":"`+key+`"}`, &log)
+			for i, e := range log.Entries {
+				if e.Old != nil {
+					require.Equal(t, *log.Entries[i+1].New, *e.Old)
+				}
+			}
+			return *log.Entries[0].New
+		}
+		var q wire.QueueInfo
+		h.must(wire.VerbQueueInspect, "orders", ``, &q)
+		require.Equal(t, fmt.Sprintf(`{"max_depth":%d}`, q.Settings.MaxDepth), newest("queue:orders"))
+		var entry wire.ConfigEntry
+		h.must(wire.VerbConfigGet, "k", ``, &entry)
+		require.Equal(t, entry.Value, newest("k"))
+		var circuit wire.CircuitInfo
+		h.must(wire.VerbCircuitShow, "stripe", ``, &circuit)
+		var opened wire.CircuitOpenRequest
+		require.NoError(t, json.Unmarshal([]byte(newest("circuit:stripe")), &opened))
+		require.Equal(t, wire.Timestamp(h.shards.Now()+opened.ForMs*1e6), circuit.OpenUntil)
+		require.Empty(t, h.objects.held)
+	})
+}

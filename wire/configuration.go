@@ -1,0 +1,96 @@
+package wire
+
+import "strconv"
+
+// ConfigSetRequest sets a key of the runtime configuration.
+type ConfigSetRequest struct {
+	Value string `json:"value"` // at most 64 KiB
+	// IfValue, unless nil, must be the present value.
+	IfValue *string `json:"if_value,omitempty"`
+}
+
+func (r *ConfigSetRequest) bind(key string) *Error {
+	if len(r.Value) > MaxConfigValue {
+		return BadConfigValue(key, r.Value, "allowed are at most "+strconv.Itoa(MaxConfigValue)+" bytes")
+	}
+	return nil
+}
+
+// ConfigSetReply answers a [ConfigSetRequest].
+type ConfigSetReply struct {
+	Key      string  `json:"key"`
+	Value    string  `json:"value"`
+	Previous *string `json:"previous"` // null if the key was not set
+}
+
+// ConfigEntry is one key of the runtime configuration. It answers config-get,
+// and config-delete with the deleted value.
+type ConfigEntry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// KeyListRequest asks for a page of entries whose key starts with Prefix: of the runtime
+// configuration, throttles or circuits by key, or of the audit log, newest first.
+type KeyListRequest struct {
+	Prefix string `json:"prefix,omitempty"`
+	After  string `json:"after,omitempty"`  // as in [ListRequest]
+	Offset int    `json:"offset,omitempty"` // as in [ListRequest]
+	Limit  int    `json:"limit,omitempty"`  // 1 to 1000, default 100
+}
+
+var firstKeys = KeyListRequest{Limit: DefaultListLimit}
+
+func (r *KeyListRequest) check() *Error {
+	r.Prefix = NamedKey(r.Prefix)
+	return checkPage(r.Offset, r.Limit)
+}
+
+// ConfigList answers config-list.
+type ConfigList struct {
+	Total   int           `json:"total"` // of all pages
+	Entries []ConfigEntry `json:"entries"`
+	Next    string        `json:"next,omitempty"` // after of the next request, if there is more
+}
+
+// ConfigLogEntry is one change in the audit log.
+type ConfigLogEntry struct {
+	Seq  uint64  `json:"seq"`
+	Time string  `json:"time"`
+	Key  string  `json:"key"` // of the configuration, or pause:<kind>:<name> and the like
+	Old  *string `json:"old"`
+	New  *string `json:"new"`
+	// Client is who requested the change, as far as NATS or the client itself says.
+	Client string `json:"client,omitempty"`
+	By     string `json:"by"` // config-set, config-delete, throttle-set, file, override-ended, pause, resume, ...
+}
+
+// ConfigLog answers config-log.
+type ConfigLog struct {
+	Total   int              `json:"total"`
+	Entries []ConfigLogEntry `json:"entries"`
+	Next    string           `json:"next,omitempty"` // after of the next request, if there is more
+}
+
+// ReloadRequest makes fila read its configuration file again.
+type ReloadRequest struct {
+	DryRun bool `json:"dry_run,omitempty"` // only say what would change
+}
+
+// ReloadReply says what a reload changed, or would change.
+type ReloadReply struct {
+	DryRun  bool     `json:"dry_run,omitempty"`
+	Changes []string `json:"changes"`
+
+	// In a cluster every node reloads its own file: the nodes that did, and why others did
+	// not. Each change then names its node.
+	Nodes       []string `json:"nodes,omitempty"`
+	NotReloaded []string `json:"not_reloaded,omitempty"`
+}
+
+// StoreBackupReply describes a backup. Path is absolute, on the machine of fila.
+type StoreBackupReply struct {
+	Path       string `json:"path"`
+	Bytes      int64  `json:"bytes"`
+	DurationMs int64  `json:"duration_ms"`
+}

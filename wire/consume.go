@@ -1,0 +1,108 @@
+package wire
+
+import (
+	"cmp"
+	"encoding/json"
+	"time"
+)
+
+// Defaults and bounds of consumers' requests.
+const (
+	DefaultMaxInFlight = 64
+	MaxInFlightLimit   = 65_536
+	MaxBatch           = 65_536
+	MaxExpiresMs       = 3_600_000
+	MaxRegistrationMs  = MaxSettingMs
+)
+
+// ConsumeRequest registers a consumer, renews its registration, changes its credit, or ends
+// it.
+type ConsumeRequest struct {
+	Consumer    string `json:"consumer,omitempty"`
+	MaxInFlight int    `json:"max_in_flight,omitempty"` // 1 to 65536, default 64
+	TTLMs       int64  `json:"ttl_ms,omitempty"`        // 0 (for ever) to 365 days
+	Leave       bool   `json:"leave,omitempty"`         // ends the registrations of the name
+}
+
+// ParseConsume decodes and checks a [ConsumeRequest].
+func ParseConsume(body []byte) (ConsumeRequest, *Error) {
+	return parse(body, ConsumeRequest{MaxInFlight: DefaultMaxInFlight}, (*ConsumeRequest).check)
+}
+
+func (r *ConsumeRequest) check() *Error {
+	if err := CheckConsumerName(r.Consumer); err != nil {
+		return BadConsumerName(err)
+	}
+	return cmp.Or(
+		inRange("max_in_flight", r.MaxInFlight, 1, MaxInFlightLimit),
+		inRange("ttl_ms", r.TTLMs, 0, MaxRegistrationMs),
+	)
+}
+
+// ConsumerRequest is a request on [Subjects.Consumer]: a [ConsumeRequest] or one fetch.
+type ConsumerRequest struct {
+	ConsumeRequest
+	Fetch json.RawMessage `json:"fetch,omitempty"` // a [FetchRequest]; nil: none
+}
+
+// ParseConsumer decodes and checks a [ConsumerRequest] of the consumer that the
+// subject names. The body may name the same consumer or none.
+func ParseConsumer(name string, body []byte) (ConsumerRequest, *Error) {
+	if err := CheckConsumerName(name); err != nil {
+		return ConsumerRequest{}, BadConsumerName(err)
+	}
+	r := ConsumerRequest{ConsumeRequest: ConsumeRequest{Consumer: name, MaxInFlight: DefaultMaxInFlight}}
+	plain := r.ConsumeRequest
+	return parse(body, r, func(r *ConsumerRequest) *Error {
+		switch {
+		case r.Consumer != name:
+			return BadField("consumer", quote(r.Consumer), "the subject says "+name)
+		case r.Fetch != nil && r.ConsumeRequest != plain:
+			return BadField("fetch", string(r.Fetch), "it goes with none of max_in_flight, ttl_ms and leave")
+		}
+		return r.check()
+	})
+}
+
+// TTL is how long the registration lasts without renewal, 0 for ever.
+func (r ConsumeRequest) TTL() time.Duration { return time.Duration(r.TTLMs) * time.Millisecond }
+
+// FetchRequest asks for up to Batch messages on the reply subject.
+type FetchRequest struct {
+	Batch     int   `json:"batch,omitempty"`      // 1 to 65536, default 1
+	ExpiresMs int64 `json:"expires_ms,omitempty"` // 0 (do not wait) to an hour
+}
+
+// ParseFetch decodes and checks a [FetchRequest].
+func ParseFetch(body []byte) (FetchRequest, *Error) {
+	return parse(body, FetchRequest{Batch: 1}, func(r *FetchRequest) *Error {
+		return cmp.Or(
+			inRange("batch", r.Batch, 1, MaxBatch),
+			inRange("expires_ms", r.ExpiresMs, 0, MaxExpiresMs),
+		)
+	})
+}
+
+// Expires is how long the fetch waits.
+func (r FetchRequest) Expires() time.Duration { return time.Duration(r.ExpiresMs) * time.Millisecond }
+
+// EnqueueReply confirms an enqueue: the message is on disk or finished.
+type EnqueueReply struct {
+	ID        string `json:"id"` // a UUID; of the first message if Duplicate
+	Queue     string `json:"queue"`
+	Duplicate bool   `json:"duplicate,omitempty"`
+
+	// Of an enqueue that made a schedule, which has no id.
+	Schedule  string `json:"schedule,omitempty"`  // its name
+	Replaced  bool   `json:"replaced,omitempty"`  // it replaced one of the same name
+	Unchanged bool   `json:"unchanged,omitempty"` // it existed already
+	Next      string `json:"next,omitempty"`      // its first run, RFC 3339 in its time zone
+}
+
+// ConsumeReply answers a [ConsumeRequest].
+type ConsumeReply struct {
+	Deliver             string `json:"deliver"` // the subject of the deliveries
+	MaxInFlight         int    `json:"max_in_flight"`
+	VisibilityTimeoutMs int64  `json:"visibility_timeout_ms"`
+	Left                bool   `json:"left,omitempty"` // the name was registered and is no longer
+}

@@ -1,0 +1,126 @@
+package wire
+
+import "slices"
+
+// What an explanation is about.
+const (
+	ExplainKindMessage = "message"
+	ExplainKindKey     = "key"
+	ExplainKindQueue   = "queue"
+)
+
+// ExplainRequest asks why something waits.
+type ExplainRequest struct {
+	Kind  string `json:"kind"`            // message, key or queue
+	Queue string `json:"queue,omitempty"` // required for a key or a queue; empty: a message is searched in all queues
+	ID    string `json:"id,omitempty"`    // of a message
+	Key   string `json:"key,omitempty"`   // fairness key
+}
+
+// States of a message in an explanation.
+const (
+	StateDelayed = "delayed" // waits for its time
+	StatePending = "pending" // ready: waits for a consumer, or for its turn
+	StateParked  = "parked"  // a pause, a gate or the order of its key blocks it
+	StateLeased  = "leased"
+	StateDead    = "dead" // in the dead letter queue
+	StateUnknown = "unknown"
+)
+
+// GateState is a gate of a message and its state.
+type GateState struct {
+	Kind    string `json:"kind"`               // rate, window, concurrency, reserved, circuit, paused, order, turn or open
+	Gate    string `json:"gate"`               // "throttle:<key>", "circuit:<key>", "queue:<name>", "key:<name>"
+	Open    bool   `json:"open"`               // it would admit the message now
+	OpensAt string `json:"opens_at,omitempty"` // RFC 3339, if a time is known
+	Limits  string `json:"limits,omitempty"`   // in words: "rate 10/s, burst 20"
+	SetBy   string `json:"set_by,omitempty"`   // file, operator, override until ..., prefix tenant:*, file, default, ...
+	InUse   string `json:"in_use,omitempty"`   // in words: "0.2 tokens", "5 in flight"
+}
+
+// ExplainMessage says where a message is and what it waits for.
+type ExplainMessage struct {
+	ID           string      `json:"id"`
+	State        string      `json:"state"`
+	Queue        string      `json:"queue,omitempty"`
+	Key          string      `json:"key,omitempty"`
+	Attempt      uint32      `json:"attempt,omitempty"` // the next one, or the present one while it is leased
+	EnqueuedAt   string      `json:"enqueued_at,omitempty"`
+	ReadyAt      string      `json:"ready_at,omitempty"` // when a delay ends
+	Consumer     string      `json:"consumer,omitempty"`
+	LeaseUntil   string      `json:"lease_until,omitempty"`
+	Reason       string      `json:"reason"` // one sentence
+	Gates        []GateState `json:"gates,omitempty"`
+	BlockedBy    *GateState  `json:"blocked_by,omitempty"`
+	BlockedSince string      `json:"blocked_since,omitempty"`
+	Ahead        int64       `json:"ahead"`              // messages of its subqueue or flow that go first
+	Estimate     string      `json:"estimate,omitempty"` // RFC 3339: when it may go, if nothing changes
+
+	History []AttemptInfo `json:"history,omitempty"` // oldest first
+}
+
+// ExplainKey describes the flow of a fairness key of a queue.
+type ExplainKey struct {
+	Queue     string         `json:"queue"`
+	Key       string         `json:"key"`
+	Pending   int64          `json:"pending"` // ready
+	Parked    int64          `json:"parked"`
+	InFlight  int64          `json:"in_flight"`
+	Delayed   int64          `json:"delayed"`
+	Moving    int64          `json:"moving,omitempty"` // as in QueueSummary
+	Weight    float64        `json:"weight"`
+	WeightBy  string         `json:"weight_by,omitempty"` // operator, hook, header, default or message
+	Deficit   float64        `json:"deficit"`
+	Active    bool           `json:"active"`           // it is scheduled now, because it has ready messages
+	Share     float64        `json:"share"`            // of the weights of active flows, as if it were active
+	Paused    string         `json:"paused,omitempty"` // RFC 3339, or "until resumed"
+	BlockedBy []BlockedCount `json:"blocked_by"`
+	Reason    string         `json:"reason"` // one sentence
+}
+
+// ExplainQueue says what a queue waits for.
+type ExplainQueue struct {
+	Queue     string         `json:"queue"`
+	Pending   int64          `json:"pending"` // ready, not parked: they wait for their turn or for consumers
+	Parked    int64          `json:"parked"`
+	Delayed   int64          `json:"delayed"`
+	InFlight  int64          `json:"in_flight"`
+	Moving    int64          `json:"moving,omitempty"` // as in QueueSummary
+	Consumers int            `json:"consumers"`
+	Credit    int            `json:"credit"`           // how many more messages the consumers take
+	Paused    string         `json:"paused,omitempty"` // RFC 3339, or "until resumed"
+	BlockedBy []BlockedCount `json:"blocked_by"`       // most messages first
+	Reason    string         `json:"reason"`           // one sentence
+}
+
+// BlockedCount is a gate and how much it blocks.
+type BlockedCount struct {
+	GateState
+	Messages int64 `json:"messages"`
+	Flows    int   `json:"flows"`
+}
+
+func (r *ExplainRequest) check() *Error {
+	message, named := r.Kind == ExplainKindMessage, r.Key
+	r.Key = NamedKey(named)
+	switch {
+	case !slices.Contains([]string{ExplainKindMessage, ExplainKindKey, ExplainKindQueue}, r.Kind):
+		return BadField("kind", quote(r.Kind), "allowed are message, key and queue")
+	case message && r.ID == "":
+		return BadField("id", "", "the id of the message is expected")
+	case message && r.Key != "":
+		return BadField("key", quote(r.Key), "a message is named by its id")
+	case r.Kind == ExplainKindKey && CheckNamedKey(named) != nil:
+		return badGateKey("key", named)
+	case r.Kind == ExplainKindQueue && r.Key != "":
+		return BadField("key", quote(r.Key), "ask for kind key to have a fairness key explained")
+	case !message && r.ID != "":
+		return BadField("id", quote(r.ID), "ask for kind message to have a message explained")
+	case message && r.Queue == "":
+		return nil // all queues are searched
+	}
+	if err := CheckQueueName(r.Queue); err != nil {
+		return BadQueueName(err)
+	}
+	return nil
+}

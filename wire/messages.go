@@ -1,0 +1,237 @@
+package wire
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"unicode/utf8"
+)
+
+// Defaults and bounds of a [PeekRequest].
+const (
+	DefaultPeekLimit   = 10
+	MaxPeekLimit       = 1000
+	DefaultPeekPayload = 1 << 10
+	MaxPeekPayload     = 64 << 10
+)
+
+// PeekRequest asks for messages of a queue, oldest first. It changes nothing.
+type PeekRequest struct {
+	Filter       *Filter `json:"filter,omitempty"` // nil: all messages
+	Key          string  `json:"key,omitempty"`    // only messages of this fairness key; not with a filter
+	Limit        int     `json:"limit"`            // 1 to 1000, default 10
+	After        uint64  `json:"after,omitempty"`  // Next of the previous reply; 0 is the beginning
+	PayloadBytes int     `json:"payload_bytes"`    // where to cut payloads, and headers: 0 to 65536, default 1024
+}
+
+func (r *PeekRequest) check() *Error {
+	if r.Key != "" {
+		if r.Filter != nil {
+			return BadField("key", quote(r.Key), "it goes without a filter, which has keys")
+		}
+		if err := nameKey("key", &r.Key); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(
+		inRange("limit", r.Limit, 1, MaxPeekLimit),
+		inRange("payload_bytes", r.PayloadBytes, 0, MaxPeekPayload),
+	)
+}
+
+// PeekReply answers a [PeekRequest]. A page may have fewer messages than requested although
+// there are more: continue as long as Next is not 0.
+type PeekReply struct {
+	Queue    string          `json:"queue"`
+	Messages []PeekedMessage `json:"messages"`
+	Next     uint64          `json:"next,omitempty"` // After of the next request; absent at the end
+}
+
+// PeekedMessage is a message as it is in its queue. Times are RFC 3339.
+type PeekedMessage struct {
+	ID         string `json:"id"`
+	Key        string `json:"key"`
+	Priority   uint8  `json:"priority,omitempty"`
+	State      string `json:"state"`   // pending, parked, delayed, leased or dead
+	Attempt    uint32 `json:"attempt"` // the next one, or the present one while it is leased
+	EnqueuedAt string `json:"enqueued_at"`
+	ReadyAt    string `json:"ready_at,omitempty"`   // when a delay ends
+	ExpiresAt  string `json:"expires_at,omitempty"` // end of its TTL
+	Consumer   string `json:"consumer,omitempty"`   // that has it
+	LeaseUntil string `json:"lease_until,omitempty"`
+	// BlockedBy is the pause, the gate or the order that blocks a parked message.
+	BlockedBy *GateState    `json:"blocked_by,omitempty"`
+	WaitsFor  string        `json:"waits_for,omitempty"` // of a pending message: consumer, credit, turn or verdict
+	Dead      *DeadInfo     `json:"dead,omitempty"`      // of a dead letter
+	History   []AttemptInfo `json:"history,omitempty"`   // in message-show, and of dead letters
+
+	// Headers have their values in the form of [ShowText].
+	Headers      map[string][]string `json:"headers"`
+	HeadersCut   bool                `json:"headers_cut,omitempty"` // there are more
+	PayloadBytes int                 `json:"payload_bytes"`         // of the whole payload
+	PayloadCut   bool                `json:"payload_cut,omitempty"` // what follows is only its beginning
+	// Payload is set if the payload is UTF-8, PayloadBase64 otherwise.
+	Payload       *string `json:"payload,omitempty"`
+	PayloadBase64 []byte  `json:"payload_base64,omitempty"`
+	Unreadable    string  `json:"unreadable,omitempty"` // why there are neither headers nor payload
+}
+
+// What a pending message waits for.
+const (
+	WaitsForConsumer = "consumer" // none is registered
+	WaitsForCredit   = "credit"   // no consumer takes more messages
+	WaitsForTurn     = "turn"     // other messages go first
+	WaitsForVerdict  = "verdict"  // its last attempt failed and is being judged
+)
+
+// MessageRequest names a message: message-delete and message-run-now.
+type MessageRequest struct {
+	ID    string `json:"id"`              // a UUID, as in the reply to the enqueue
+	Queue string `json:"queue,omitempty"` // its queue, also if it is dead; empty: any
+}
+
+func (r *MessageRequest) check() *Error {
+	if r.ID == "" {
+		return BadField("id", "", "the id of the message is expected")
+	}
+	return checkOptionalQueue(r.Queue)
+}
+
+// MessageReply answers message-delete and message-run-now.
+type MessageReply struct {
+	ID    string `json:"id"`
+	Queue string `json:"queue"` // that has, or had, the message
+	State string `json:"state"` // before the request: pending, parked, delayed or dead
+	Done  bool   `json:"done"`  // false: the message was ready already, so message-run-now did nothing
+}
+
+// MessageShowRequest asks for everything about a message.
+type MessageShowRequest struct {
+	MessageRequest
+	PayloadBytes int `json:"payload_bytes"` // as in [PeekRequest]
+}
+
+func (r *MessageShowRequest) check() *Error {
+	return cmp.Or(r.MessageRequest.check(), inRange("payload_bytes", r.PayloadBytes, 0, MaxPeekPayload))
+}
+
+// MessageInfo answers a [MessageShowRequest] with what [PeekReply] and [ExplainMessage] say.
+type MessageInfo struct {
+	PeekedMessage
+	Queue        string      `json:"queue"`
+	Cost         float64     `json:"cost"`
+	Reason       string      `json:"reason"`                  // one sentence
+	Gates        []GateState `json:"gates"`                   // all of its gates
+	BlockedSince string      `json:"blocked_since,omitempty"` // RFC 3339
+	Ahead        int64       `json:"ahead"`                   // messages that go before it at the same gate or in the same flow
+	Estimate     string      `json:"estimate,omitempty"`      // when it may go, if a time is known
+}
+
+// DeadInfo says how a message became a dead letter.
+type DeadInfo struct {
+	Reason      string `json:"reason"` // one of the Reason constants, or "unknown" if it cannot be read
+	Error       string `json:"error,omitempty"`
+	ErrorCode   string `json:"error_code,omitempty"`
+	SourceQueue string `json:"source_queue"`
+	At          string `json:"at"`
+	Attempts    uint32 `json:"attempts"`
+}
+
+// Outcomes of attempts, and other records of a message's history.
+const (
+	AttemptNack         = "nack"          // the consumer sent a nack
+	AttemptTerm         = "term"          // the consumer sent +TERM
+	AttemptExpired      = "expired"       // the lease ran out
+	AttemptNoResponders = "no_responders" // no consumer received the delivery: it does not count
+	AttemptRedriven     = "redriven"      // no attempt: a dead letter went back to its queue
+	AttemptMoved        = "moved"         // no attempt: a job moved it to another queue
+)
+
+// What decided about a message after a failed attempt.
+const (
+	DecidedByHook     = "hook"           // on_failure
+	DecidedByConsumer = "consumer"       // the delay of its nack, or its +TERM
+	DecidedByRule     = "rule"           // an error rule
+	DecidedByPolicy   = "policy"         // the retry policy of the queue
+	DecidedByDefault  = "default"        // the backoff of the queue
+	DecidedByLimit    = "max_deliveries" // it overrules the others
+	DecidedByTTL      = "ttl"            // it overrules the others
+)
+
+// AttemptInfo is one record of a message's history, which is ordered oldest first. A history
+// keeps the first record and the newest ones, so attempt numbers may be missing. Times are
+// RFC 3339.
+type AttemptInfo struct {
+	Outcome   string     `json:"outcome"`               // one of the Attempt constants, or "unreadable"
+	Attempt   uint32     `json:"attempt,omitempty"`     // its number, from 1 again after a redrive
+	Dead      bool       `json:"dead,omitempty"`        // it was delivered from the dead letter queue
+	At        string     `json:"at,omitempty"`          // when it was delivered, redriven or moved
+	Consumer  string     `json:"consumer,omitempty"`    // that had it
+	TookMs    int64      `json:"took_ms,omitempty"`     // from the delivery to the end
+	Error     string     `json:"error,omitempty"`       // from the consumer
+	ErrorCode string     `json:"error_code,omitempty"`  // from the consumer
+	DecidedBy string     `json:"decided_by,omitempty"`  // one of the DecidedBy constants
+	Rule      string     `json:"rule,omitempty"`        // the error rule that matches the failure, whatever decided
+	Reason    string     `json:"dead_reason,omitempty"` // why it became a dead letter then
+	DelayMs   int64      `json:"delay_ms,omitempty"`    // until the retry
+	WaitedMs  int64      `json:"waited_ms,omitempty"`   // from when it was ready to the delivery
+	Held      []HeldInfo `json:"held,omitempty"`        // gates that blocked it meanwhile, at most four, longest first
+	Times     uint32     `json:"times,omitempty"`       // if more than one: how many deliveries in a row this record stands for; it describes the first,
+	LastAt    string     `json:"last_at,omitempty"`     // except that LastAt and Consumer are of the last
+	From      string     `json:"from,omitempty"`        // of a moved message: the queue it left
+	To        string     `json:"to,omitempty"`          // of a moved message: the queue it came to
+}
+
+// HeldInfo is how long a gate blocked a message.
+type HeldInfo struct {
+	Kind string `json:"kind"` // as in [GateState]
+	Gate string `json:"gate"` // as in [GateState]
+	Ms   int64  `json:"ms"`
+}
+
+// SetContent fills in headers and payload, each cut to limit bytes. It keeps
+// neither h nor payload.
+func (m *PeekedMessage) SetContent(h map[string][]string, payload []byte, limit int) {
+	m.setHeaders(h, limit)
+	m.PayloadBytes = len(payload)
+	whole := payload
+	if m.PayloadCut = len(payload) > limit; m.PayloadCut {
+		payload = payload[:limit]
+		whole = payload[:wholeRunes(payload)]
+	}
+	if utf8.Valid(whole) {
+		text := string(whole)
+		m.Payload = &text
+		return
+	}
+	m.PayloadBase64 = slices.Clone(payload)
+}
+
+// wholeRunes returns the length of b without an incomplete rune at its end.
+func wholeRunes(b []byte) int {
+	for n := len(b); n > 0 && n > len(b)-utf8.UTFMax; n-- {
+		if !utf8.RuneStart(b[n-1]) {
+			continue
+		}
+		if !utf8.FullRune(b[n-1:]) {
+			return n - 1
+		}
+		break
+	}
+	return len(b)
+}
+
+// setHeaders takes headers in the order of their names as long as they fit into
+// limit bytes.
+func (m *PeekedMessage) setHeaders(h map[string][]string, limit int) {
+	m.Headers = make(map[string][]string, len(h))
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		for _, value := range h[name] {
+			if limit -= len(name) + len(value); limit < 0 {
+				m.HeadersCut = true
+				return
+			}
+			m.Headers[name] = append(m.Headers[name], ShowText(value))
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package wire
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Bounds of requests about queues.
+const (
+	DefaultListLimit    = 100
+	MaxListLimit        = 1000
+	DefaultInspectFlows = 20
+	MaxInspectFlows     = 1000
+	DefaultNoisyLimit   = 20
+	MaxNoisyLimit       = 1000
+)
+
+// QueueReply answers queue-create and queue-update: the settings of the queue, with
+// warnings about settings that probably do not do what is intended.
+type QueueReply struct {
+	QueueSettings
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// QueueDeleteRequest deletes a queue and its dead letter queue.
+type QueueDeleteRequest struct {
+	Force bool `json:"force,omitempty"` // also if there are messages
+}
+
+// QueueDeleteReply answers a [QueueDeleteRequest].
+type QueueDeleteReply struct {
+	Deleted  int64    `json:"deleted"` // messages, including those of the dead letter queue
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// QueuePurgeRequest removes the messages of a queue that wait.
+type QueuePurgeRequest struct {
+	After string `json:"after,omitempty"` // next of the previous reply
+}
+
+// QueuePurgeReply answers a [QueuePurgeRequest].
+type QueuePurgeReply struct {
+	Purged int64  `json:"purged"`         // messages that this request removed
+	Next   string `json:"next,omitempty"` // after of the next request, if there is more
+}
+
+// PurgeCursor is where a purge continues: next of a reply and after of the following
+// request.
+type PurgeCursor struct{ From, Last uint64 }
+
+func (c PurgeCursor) String() string { return fmt.Sprintf("%d-%d", c.From, c.Last) }
+
+// Cursor returns the cursor in After. The zero value is the beginning of the queue.
+func (r *QueuePurgeRequest) Cursor() (c PurgeCursor, ok bool) {
+	from, last, _ := strings.Cut(r.After, "-")
+	first, err1 := strconv.ParseUint(from, 10, 64)
+	until, err2 := strconv.ParseUint(last, 10, 64)
+	if err1 != nil || err2 != nil {
+		return PurgeCursor{}, r.After == ""
+	}
+	return PurgeCursor{first, until}, true
+}
+
+func (r *QueuePurgeRequest) check() *Error {
+	if _, ok := r.Cursor(); !ok {
+		return BadField("after", quote(r.After), "allowed is next of the reply before")
+	}
+	return nil
+}
+
+// ListRequest asks for a page of a list.
+type ListRequest struct {
+	After  string `json:"after,omitempty"`  // next of the previous page
+	Offset int    `json:"offset,omitempty"` // how many entries behind After to skip
+	Limit  int    `json:"limit,omitempty"`  // 1 to 1000, default 100
+}
+
+var firstPage = ListRequest{Limit: DefaultListLimit}
+
+func (r *ListRequest) check() *Error { return checkPage(r.Offset, r.Limit) }
+
+func checkPage(offset, limit int) *Error {
+	if offset < 0 {
+		return BadField("offset", strconv.Itoa(offset), "allowed are 0 and more")
+	}
+	return inRange("limit", limit, 1, MaxListLimit)
+}
+
+// QueueListRequest asks for a page of queues, by name.
+type QueueListRequest struct {
+	ListRequest
+	Detail bool `json:"detail,omitempty"` // with [QueueDetail]
+}
+
+// QueueList answers a [QueueListRequest].
+type QueueList struct {
+	Total  int            `json:"total"` // of all pages
+	Queues []QueueSummary `json:"queues"`
+	Next   string         `json:"next,omitempty"` // after of the next request, if there is more
+	// Missing are the shards of a cluster that no node serves at the moment. The list
+	// does not contain their queues.
+	Missing []int `json:"missing_shards,omitempty"`
+}
+
+// QueueSummary is a queue in one line. Each message counts in exactly one of Pending,
+// Delayed, InFlight and Moving. Parked counts the pending messages that a pause, a gate or
+// the order of their key blocks.
+type QueueSummary struct {
+	Name        string `json:"name"`
+	Pending     int64  `json:"pending"`
+	Parked      int64  `json:"parked"`
+	Delayed     int64  `json:"delayed"`
+	InFlight    int64  `json:"in_flight"`
+	Moving      int64  `json:"moving,omitempty"` // claimed by a job, or being transferred to another queue
+	Consumers   int    `json:"consumers"`
+	Bytes       int64  `json:"bytes"`         // payloads and headers of all messages
+	OldestAgeMs int64  `json:"oldest_age_ms"` // of the oldest unfinished message, 0 if there is none
+	DLQ         string `json:"dlq,omitempty"` // absent for a dead letter queue
+
+	// Of a cluster: the queue's shard, and the node that owns it.
+	Shard *int   `json:"shard,omitempty"`
+	Owner string `json:"owner,omitempty"`
+
+	Detail *QueueDetail `json:"detail,omitempty"` // if requested
+}
+
+// QueueDetail counts what happened to a queue since its process started, and its noisy and
+// starved flows now.
+type QueueDetail struct {
+	Enqueued     int64 `json:"enqueued"`
+	Delivered    int64 `json:"delivered"`
+	Acked        int64 `json:"acked"`
+	Failed       int64 `json:"failed"` // attempts: nacks and expired leases
+	DeadLettered int64 `json:"dead_lettered"`
+	// Waits counts deliveries by how long their message waited since it was enqueued or
+	// became due: at most each of [WaitBounds], and longer.
+	Waits []int64 `json:"waits"`
+
+	NoisyFlows       int   `json:"noisy_flows"` // as in [NoisyReply]
+	QuietPending     int64 `json:"quiet_pending"`
+	QuietOldestAgeMs int64 `json:"quiet_oldest_age_ms"`
+	StarvedFlows     int   `json:"starved_flows"`
+}
+
+// WaitBounds are the upper bounds, in seconds, of the counts in Waits of a [QueueDetail].
+var WaitBounds = []float64{
+	.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600,
+}
+
+// QueueInspectRequest asks for a [QueueInfo].
+type QueueInspectRequest struct {
+	Flows int `json:"flows"` // how many flows to show, 0 to 1000, default 20
+}
+
+func (r *QueueInspectRequest) check() *Error { return inRange("flows", r.Flows, 0, MaxInspectFlows) }
+
+// QueueInfo answers a [QueueInspectRequest].
+type QueueInfo struct {
+	QueueSummary
+	Settings     QueueSettings    `json:"settings"`
+	Quantum      int64            `json:"quantum"`
+	Flows        int              `json:"flows"`                 // all active ones
+	BusyMs       int64            `json:"busy_ms"`               // as in [NoisyReply]
+	NoisyFlows   []string         `json:"noisy_flows,omitempty"` // see [NoisyReply]
+	StarvedFlows int              `json:"starved_flows,omitempty"`
+	ConsumerList []ConsumerInfo   `json:"consumer_list"`
+	TopFlows     []FlowInfo       `json:"top_flows"` // with the most pending messages
+	Hooks        []HookInfo       `json:"hooks"`
+	Counters     map[string]int64 `json:"counters"` // since the start of the process
+
+	// How many of the requested flows, and of the consumers, did not fit into the reply.
+	MoreFlows     int `json:"more_flows,omitempty"`
+	MoreConsumers int `json:"more_consumers,omitempty"`
+}
+
+// ConsumerInfo is a registered consumer, or a waiting fetch.
+type ConsumerInfo struct {
+	Name        string `json:"name"`
+	MaxInFlight int    `json:"max_in_flight"`
+	InFlight    int    `json:"in_flight"`
+	Credit      int    `json:"credit"` // how many more it may get
+	Fetch       bool   `json:"fetch"`
+	ExpiresAt   string `json:"expires_at,omitempty"` // RFC 3339, absent if never
+}
+
+// FlowInfo is a flow with pending messages.
+type FlowInfo struct {
+	Key     string  `json:"key"`
+	Weight  float64 `json:"weight"`
+	Deficit float64 `json:"deficit"`
+	Pending int64   `json:"pending"`
+	Share   float64 `json:"share"` // its weight among all active flows, 0 to 1
+
+	// The flow's messages in flight, and its part of the queue's busy_ms, 0 to 1.
+	InFlight  int64   `json:"in_flight"`
+	BusyShare float64 `json:"busy_share"`
+}
+
+// Names of hooks in requests, replies and events.
+const (
+	HookOnEnqueue = "on_enqueue"
+	HookOnFailure = "on_failure"
+)
+
+// HookInfo is the state of a hook and its circuit. Counts are since the start
+// of the process.
+type HookInfo struct {
+	Hook                string `json:"hook"`  // on_enqueue or on_failure
+	State               string `json:"state"` // closed, open or half-open
+	Runs                int64  `json:"runs"`
+	Failures            int64  `json:"failures"`
+	Bypassed            int64  `json:"bypassed"` // not run because the circuit was open
+	Warnings            int64  `json:"warnings"` // fields that took their defaults
+	ConsecutiveFailures int    `json:"consecutive_failures"`
+	LastError           string `json:"last_error,omitempty"`
+}
+
+// HookResetRequest closes the circuits of a queue's hooks.
+type HookResetRequest struct {
+	Hook string `json:"hook,omitempty"` // on_enqueue or on_failure; empty: both
+}
+
+func (r *HookResetRequest) check() *Error {
+	if r.Hook != "" && r.Hook != HookOnEnqueue && r.Hook != HookOnFailure {
+		return BadField("hook", quote(r.Hook), "allowed are on_enqueue, on_failure and nothing, which is both")
+	}
+	return nil
+}
+
+// HookResetReply answers a [HookResetRequest] with the hooks after it.
+type HookResetReply struct {
+	Queue string     `json:"queue"`
+	Hooks []HookInfo `json:"hooks"`
+}
+
+// NoisyRequest asks for the noisy flows of a queue, and up to Limit waiting ones.
+type NoisyRequest struct {
+	Limit int `json:"limit"` // 0 to 1000, default 20
+}
+
+func (r *NoisyRequest) check() *Error { return inRange("limit", r.Limit, 0, MaxNoisyLimit) }
+
+// NoisyReply answers a [NoisyRequest]. A flow is noisy if, while a message of another flow
+// is ready, it has more than a tenth of the messages in flight and at least 30 of them, or
+// more than a tenth of the time that consumers worked in the last one to two minutes, for
+// at least 30 messages.
+type NoisyReply struct {
+	Queue            string        `json:"queue"`
+	InFlight         int64         `json:"in_flight"` // of all flows
+	BusyMs           int64         `json:"busy_ms"`   // how long consumers worked lately, all flows
+	Noisy            []NoisyFlow   `json:"noisy"`     // by busy_ms, largest first
+	QuietPending     int64         `json:"quiet_pending"`
+	QuietOldestAgeMs int64         `json:"quiet_oldest_age_ms"` // the longest wait
+	Waiting          []WaitingFlow `json:"waiting"`             // quiet flows, longest wait first
+	StarvedFlows     int           `json:"starved_flows"`       // not delivered from for starve_after_ms, though others were
+	Starved          []WaitingFlow `json:"starved"`             // longest wait first
+}
+
+// NoisyFlow is a flow that uses much of the consumers' work.
+type NoisyFlow struct {
+	Key           string  `json:"key"`
+	InFlight      int64   `json:"in_flight"`
+	InFlightShare float64 `json:"in_flight_share"` // of all flows
+	BusyMs        int64   `json:"busy_ms"`
+	BusyShare     float64 `json:"busy_share"`
+	Ended         int64   `json:"ended"`   // deliveries that busy_ms is the time of
+	Pending       int64   `json:"pending"` // ready
+}
+
+// WaitingFlow is a quiet flow whose first message waits only for its turn or for a consumer.
+type WaitingFlow struct {
+	Key     string `json:"key"`
+	Pending int64  `json:"pending"` // ready
+	WaitMs  int64  `json:"wait_ms"` // since its first message became ready
+}
+
+// checkOptionalQueue checks a queue name that may be missing.
+func checkOptionalQueue(name string) *Error {
+	if name == "" {
+		return nil
+	}
+	if err := CheckQueueName(name); err != nil {
+		return BadQueueName(err)
+	}
+	return nil
+}
+
+func inRange[T int | int64](name string, value, lo, hi T) *Error {
+	if value >= lo && value <= hi {
+		return nil
+	}
+	return BadField(name, fmt.Sprint(value), fmt.Sprintf("allowed are %d to %d", lo, hi))
+}
+
+// oneOf returns nil if value is one of the allowed ones.
+func oneOf(name, value string, allowed ...string) *Error {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	last := len(allowed) - 1
+	return BadField(name, quote(value), "allowed are "+strings.Join(allowed[:last], ", ")+" and "+allowed[last])
+}
