@@ -57,7 +57,7 @@ func (s *Server) shareLimits(event func(typ, tail string, e wire.Event)) *limit.
 		return nil
 	}
 	return limit.New(limit.Options{
-		Log: s.limited, Now: s.now, Fleet: s.rooms.fleet, Shares: s.shared.SharesThrottle, Tell: control.Tell,
+		Log: s.limited, Now: s.now, Fleet: s.rooms.fleet, Shares: s.shared.SharesThrottle, Notify: control.Tell,
 		Kin:   s.rooms.fleet.Kin,
 		SetAt: s.throttleSetAt,
 		Conflict: func(c limit.Conflict) {

@@ -11,11 +11,11 @@ import (
 	"github.com/filaq/fila/throttle"
 )
 
-// letter is that of the records of limits in the bucket of a fleet.
-const letter = "r"
+// recordLetter is the letter of records of limits in the bucket of a fleet.
+const recordLetter = "r"
 
-// askAgain is after how long one that lacks something says so again: half of the time
-// for which a record believes it.
+// askAgain is how often a member repeats a request: half of the time for which a record
+// counts it.
 const askAgain = 500 * time.Millisecond
 
 // Options of [Limits].
@@ -24,18 +24,18 @@ type Options struct {
 	Now    func() int64 // Unix ns
 	Fleet  *fleet.Sync  // not started yet
 	Shares func(key string) bool
-	// SetAt is when the limits of a key that were set here were set, by the fleet's clock
-	// (Unix ns); 0: not known.
+	// SetAt returns when the limits of a key were set here, by the fleet's clock (Unix ns);
+	// 0: not known.
 	SetAt func(key string) int64
-	// Tell tells those who wait for gates that it is their turn.
-	Tell func([]*throttle.Wait)
-	// Conflict is told once that newer limits of another instance are in force here. One
-	// of Kin has the same limits, or will: nothing is told of it.
+	// Notify notifies waiters of gates that they have the turn.
+	Notify func([]*throttle.Wait)
+	// Conflict is called once when newer limits of another instance are in force here,
+	// unless that instance is one of Kin, which have the same limits or soon will.
 	Conflict func(Conflict)
 	Kin      func(instance string) bool
 }
 
-// Conflict is limits of a key that differ over a fleet.
+// Conflict is a difference between the limits of a key in a fleet.
 type Conflict struct {
 	Key          string
 	Own, InForce throttle.Limits
@@ -43,8 +43,7 @@ type Conflict struct {
 	At           int64  // they were set, Unix ns of this host's clock
 }
 
-// Limits are the shared limits of a process. Its methods may be called from any
-// goroutine.
+// Limits are the shared limits of a process. It is safe for concurrent use.
 type Limits struct {
 	opt   Options
 	gates *throttle.Gates // set by Attach
@@ -53,7 +52,7 @@ type Limits struct {
 		sync.Mutex
 		away    bool
 		members map[string]*member
-		left    chan struct{} // closed when no member is left; nil: nobody is to leave
+		left    chan struct{} // closed when no member is left; nil: Release was not called
 	}
 }
 
@@ -61,13 +60,13 @@ type Limits struct {
 type member struct {
 	mu      sync.Mutex
 	m       *record.Member
-	foreign error // why the record cannot be read: the gate goes by its part; nil: it can
-	told    bool  // the log was, of foreign
-	lent    int64 // when the newest chunk was asked for
-	spare   int64 // since when there are permits that nobody uses; 0: there are none
+	foreign error // why the record cannot be read, so that the gate applies its part; nil: it can
+	logged  bool  // foreign has been logged
+	leased  int64 // when the newest lease was requested
+	spare   int64 // since when there are unused permits; 0: there are none
 
-	disagreed throttle.Limits // of another instance, of which Conflict was told
-	answered  chan struct{}   // of Answered; nil: nobody waits
+	disagreed throttle.Limits // of another instance, reported by Conflict
+	answered  chan struct{}   // of Answered; nil: no caller waits
 }
 
 // New returns the limits that o.Fleet shares, and registers them there.
@@ -75,17 +74,18 @@ func New(o Options) *Limits {
 	l := &Limits{opt: o}
 	l.mu.away = true
 	l.mu.members = make(map[string]*member)
-	o.Fleet.Register(letter, l)
+	o.Fleet.Register(recordLetter, l)
 	return l
 }
 
-// Attach has the gates of a registry shared, before they are used and the fleet starts.
+// Attach shares the gates of a registry. Call it before they are used and the fleet
+// starts.
 func (l *Limits) Attach(g *throttle.Gates) {
 	l.gates = g
 	g.Share(l)
 }
 
-// Begin is as in throttle.Fleet.
+// Begin implements throttle.Fleet.
 func (l *Limits) Begin(key string) (shared bool, parts int64) {
 	if !l.opt.Shares(key) {
 		return false, 0
@@ -93,18 +93,17 @@ func (l *Limits) Begin(key string) (shared bool, parts int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.member(key)
-	e, _ := l.opt.Fleet.Find(letter, key)
+	e, _ := l.opt.Fleet.Find(recordLetter, key)
 	if rec, err := decode(e); err != nil || l.mu.away {
-		m := record.NewMember(l.opt.Fleet.Me()) // the other one's mutex may be held by who waits for the gate
+		m := record.NewMember(l.opt.Fleet.Me()) // not the shared member: a holder of its mutex may wait for the gate
 		m.Join(0, 0, e.Rev, rec)
 		parts = l.parts(m)
 	}
 	return true, parts
 }
 
-// parts is into how many parts a rate is divided that goes without the record: one for
-// each that uses the key or, if that is nobody as far as is known, for all who were there
-// last.
+// parts is the number of parts of a rate without the record: one for each user of the key
+// or, if none is known, one for each instance that was there last.
 func (l *Limits) parts(m *record.Member) int64 {
 	if rec, _ := m.Record(); len(rec.Users) == 0 {
 		return max(1, int64(len(l.opt.Fleet.Peers())))
@@ -112,24 +111,24 @@ func (l *Limits) parts(m *record.Member) int64 {
 	return m.Parts()
 }
 
-// Request is as in throttle.Fleet.
+// Request implements throttle.Fleet.
 func (l *Limits) Request(key string) {
 	l.mu.Lock()
 	l.member(key)
 	l.mu.Unlock()
-	l.opt.Fleet.Touch(letter, key)
+	l.opt.Fleet.Touch(recordLetter, key)
 }
 
-// member returns the member of a key, made with what is known of it. Its caller holds
-// mu.
+// member returns the member of a key, and creates it from the known record if there is
+// none. It needs mu.
 func (l *Limits) member(key string) *member {
 	mem := l.mu.members[key]
 	if mem == nil {
 		mem = &member{m: record.NewMember(l.opt.Fleet.Me())}
-		mem.mu.Lock() // nobody else has it, so this does not wait
+		mem.mu.Lock() // does not wait, since the member is new
 		defer mem.mu.Unlock()
-		l.mu.members[key] = mem // before the look: what comes after it is learned
-		e, _ := l.opt.Fleet.Find(letter, key)
+		l.mu.members[key] = mem // before Find, so that Learn brings every later record
+		e, _ := l.opt.Fleet.Find(recordLetter, key)
 		rec, err := decode(e)
 		mem.m.Join(l.opt.Now(), l.age(e), e.Rev, rec)
 		mem.foreign = err
@@ -137,10 +136,10 @@ func (l *Limits) member(key string) *member {
 	return mem
 }
 
-// age is how long ago a record was written, by the server's clock.
+// age is the time since a record was written, by the server's clock.
 func (l *Limits) age(e fleet.Entry) int64 { return int64(l.opt.Fleet.AgeOf(e)) }
 
-// read is the fleet's clock at time now of this host.
+// read converts a time of this host to the fleet's clock.
 func (l *Limits) read(now int64) record.Reading {
 	at, off := l.opt.Fleet.Read(now)
 	return record.Reading{Now: at, Err: off}
@@ -159,7 +158,7 @@ func decode(e fleet.Entry) (rec record.Limit, err error) {
 	return record.DecodeLimit(e.Value)
 }
 
-// Swap returns the record of a key as it should be.
+// Swap returns the record of a key as it should be. It implements fleet.Kind.
 func (l *Limits) Swap(key string) (value []byte, over uint64, again time.Duration, ok bool) {
 	l.mu.Lock()
 	mem, leaving := l.mu.members[key], l.mu.left != nil
@@ -173,8 +172,8 @@ func (l *Limits) Swap(key string) (value []byte, over uint64, again time.Duratio
 	at := l.read(now)
 	n, shared := l.gates.Needs(key, now)
 	rec, _ := mem.m.Record()
-	if mem.foreign != nil && !mem.told {
-		mem.told = true
+	if mem.foreign != nil && !mem.logged {
+		mem.logged = true
 		l.opt.Log.Error("the shared record of a throttle key cannot be read; it is limited as without the bucket until the record is deleted", "throttle", key, "error", mem.foreign)
 	}
 	var ask record.Ask
@@ -187,7 +186,7 @@ func (l *Limits) Swap(key string) (value []byte, over uint64, again time.Duratio
 	case leaving || !shared:
 		l.correct(key, mem, &n)
 		ask = l.leave(key, mem, &n, shared, now, at)
-	case l.settle(key, mem, &n, now, at):
+	case l.takeRole(key, mem, &n, now, at):
 	default:
 		l.correct(key, mem, &n)
 		if ask, again, ok = l.ask(key, mem, &n, now, at); !ok {
@@ -202,9 +201,9 @@ func (l *Limits) Swap(key string) (value []byte, over uint64, again time.Duratio
 	return next.Encode(), over, again, true
 }
 
-// leave ends the use of a key: what is not used goes back, and the owner says what it has
-// come to. A key without a gate was not used, or all that was used is over. Of one that
-// this instance does not use it says that the owner is dead.
+// leave ends the use of a key. It returns what is unused, and the owner hands over the
+// usage. A key without a gate was not used, or its usage is over. If this instance does not
+// use the key, it only reports that the owner is dead.
 func (l *Limits) leave(key string, mem *member, n *throttle.Needs, shared bool, now int64, at record.Reading) record.Ask {
 	l.giveBack(key, mem, now, int64(record.ChunkLife))
 	switch sole, _ := mem.m.Sole(l.opt.Fleet.Live); {
@@ -221,9 +220,9 @@ func (l *Limits) leave(key string, mem *member, n *throttle.Needs, shared bool, 
 	return record.Ask{Leave: true}
 }
 
-// settle has the gate be what the record says of this instance: the owner, which has
-// nothing to say but its limits unless others press, or a user.
-func (l *Limits) settle(key string, mem *member, n *throttle.Needs, now int64, at record.Reading) (sole bool) {
+// takeRole makes the gate the owner or a user, as the record says. It reports whether this
+// instance is the sole user, which writes nothing but its limits unless others want the key.
+func (l *Limits) takeRole(key string, mem *member, n *throttle.Needs, now int64, at record.Reading) (sole bool) {
 	rec, _ := mem.m.Record()
 	sole, pressed := mem.m.Sole(l.opt.Fleet.Live)
 	switch {
@@ -246,7 +245,7 @@ func (l *Limits) settle(key string, mem *member, n *throttle.Needs, now int64, a
 	return false
 }
 
-// giveBack takes the chunks of a gate back that end within so many nanoseconds.
+// giveBack returns the leases of a gate that end within a time (ns).
 func (l *Limits) giveBack(key string, mem *member, now, within int64) {
 	for _, c := range l.gates.ReturnLeases(key, now, within) {
 		if c.Tokens > 0 || c.Slots > 0 {
@@ -255,19 +254,19 @@ func (l *Limits) giveBack(key string, mem *member, now, within int64) {
 	}
 }
 
-// correct tells the record what messages have cost more or less than was taken for them. An
-// owner of which only the record knows has not handed over: it waits until then.
+// correct adds uncharged costs of messages to the record. An owner that only the record
+// knows has not handed over yet: then it waits until it has.
 func (l *Limits) correct(key string, mem *member, n *throttle.Needs) {
 	if rec, _ := mem.m.Record(); n.Uncharged && rec.Owner == "" {
 		mem.m.GiveBack(record.Rest{Tokens: -l.gates.TakeUncharged(key), Until: throttle.Never})
 	}
 }
 
-// ask says what a gate needs, and what is given back. ok is false if there is nothing to
-// be said by one whom the record does not know.
+// ask returns what a gate needs and returns. ok is false if there is nothing to write for an
+// instance that the record does not know.
 func (l *Limits) ask(key string, mem *member, n *throttle.Needs, now int64, at record.Reading) (a record.Ask, again time.Duration, ok bool) {
 	l.giveBack(key, mem, now, int64(record.ChunkLife-record.GiveBackAfter))
-	if age := time.Duration(now - mem.lent); n.Leased && age < record.ChunkLife {
+	if age := time.Duration(now - mem.leased); n.Leased && age < record.ChunkLife {
 		again = max(record.GiveBackAfter-age, time.Millisecond)
 	}
 	inForce, _ := mem.m.InForce(n.Limits, l.opt.SetAt(key))
@@ -284,8 +283,8 @@ func (l *Limits) ask(key string, mem *member, n *throttle.Needs, now int64, at r
 	return a, again, true
 }
 
-// permits says which permits are kept and wanted. Those that nobody needs are given back
-// after a while, or at once if others ask.
+// permits fills in which permits to keep and to request. Unused ones are returned after a
+// while, or at once if other instances need them.
 func (l *Limits) permits(key string, mem *member, n *throttle.Needs, limits throttle.Limits, a *record.Ask, now int64, at record.Reading) (again time.Duration) {
 	a.Hold = max(n.Permits, n.InFlight)
 	fair := mem.m.Fair(at.Now, limits)
@@ -300,7 +299,7 @@ func (l *Limits) permits(key string, mem *member, n *throttle.Needs, limits thro
 	case n.Place:
 		mem.spare = 0
 		if a.More = fair - a.Hold; a.More <= 0 && !hungry {
-			a.More = 1 // what the others leave
+			a.More = 1 // others leave some
 		}
 		a.More = max(0, a.More)
 	case free <= 0:
@@ -315,7 +314,7 @@ func (l *Limits) permits(key string, mem *member, n *throttle.Needs, limits thro
 	return again
 }
 
-// sooner is the smaller one of two times, of which 0 is none.
+// sooner returns the smaller of two times, where 0 means none.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -323,7 +322,7 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// Learn takes a record, and lends the gate what it has brought.
+// Learn takes over a record, and gives the gate the leases that it grants.
 func (l *Limits) Learn(key string, e fleet.Entry) {
 	mem := l.find(key)
 	if mem == nil {
@@ -349,9 +348,9 @@ func (l *Limits) Learn(key string, e fleet.Entry) {
 			Until: landed.At + int64(record.ChunkLife),
 		}
 		if c.Tokens > 0 || c.Slots > 0 {
-			mem.lent = landed.At
+			mem.leased = landed.At
 		}
-		l.opt.Tell(l.gates.AddLease(key, c, landed.Permits, now, nil))
+		l.opt.Notify(l.gates.AddLease(key, c, landed.Permits, now, nil))
 	}
 	l.level(key, mem, now)
 	if mem.answered != nil {
@@ -360,11 +359,11 @@ func (l *Limits) Learn(key string, e fleet.Entry) {
 	}
 	mem.mu.Unlock()
 	l.report(conflict)
-	l.opt.Fleet.Touch(letter, key)
+	l.opt.Fleet.Touch(recordLetter, key)
 }
 
-// level tells the gate what is in the bucket of the fleet: nothing fits in if only the
-// owner knows.
+// level reports the tokens in the fleet's bucket to the gate. If only the owner knows them,
+// the bucket counts as full, so that nothing is refunded.
 func (l *Limits) level(key string, mem *member, now int64) {
 	own, alone, shared := l.gates.Shared(key)
 	if !shared || alone {
@@ -378,15 +377,14 @@ func (l *Limits) level(key string, mem *member, now int64) {
 	l.gates.Level(key, tokens, now)
 }
 
-// adopt puts the newest limits of the fleet in force. It returns what is to be told of
-// it, if anything is.
+// adopt puts the newest limits of the fleet in force. It returns a conflict to report, or nil.
 func (l *Limits) adopt(key string, mem *member, now int64) *Conflict {
 	own, _, shared := l.gates.Shared(key)
 	if !shared {
 		return nil
 	}
 	limits, by := mem.m.InForce(own, l.opt.SetAt(key))
-	l.opt.Tell(l.gates.Adopt(key, limits, now, nil))
+	l.opt.Notify(l.gates.Adopt(key, limits, now, nil))
 	if limits == own {
 		mem.disagreed = throttle.Limits{}
 		return nil
@@ -405,8 +403,8 @@ func (l *Limits) report(c *Conflict) {
 	}
 }
 
-// own has a gate go by limits of its own from a level on, to which that comes which it
-// was lent before. Slots of a chunk that has ended are used up.
+// own makes a gate apply its limits alone, starting from a level plus its own leases. Slots
+// of a lease that has ended count as used.
 func (l *Limits) own(key string, mem *member, level record.Level, now int64, at record.Reading) {
 	set, _, _ := l.gates.Shared(key)
 	inForce, _ := mem.m.InForce(set, l.opt.SetAt(key))
@@ -422,16 +420,16 @@ func (l *Limits) own(key string, mem *member, level record.Level, now int64, at 
 		s := stateOf(level, now, at)
 		state = &s
 	}
-	l.opt.Tell(l.gates.Own(key, state, now, nil))
+	l.opt.Notify(l.gates.Own(key, state, now, nil))
 }
 
-// part has a gate go by its part of the rate.
+// part makes a gate apply its part of the rate.
 func (l *Limits) part(key string, mem *member, now int64) {
-	l.opt.Tell(l.gates.Part(key, l.parts(mem.m), now, nil))
+	l.opt.Notify(l.gates.Part(key, l.parts(mem.m), now, nil))
 }
 
-// forget forgets a key that has no shared gate, unless it has got one, or one that is not
-// used any more.
+// forget removes the member of a key without a shared gate, unless it has got one since, or
+// of a key that this instance leaves.
 func (l *Limits) forget(key string, mem *member, leaving bool) {
 	l.mu.Lock()
 	if l.mu.members[key] == mem {
@@ -445,9 +443,9 @@ func (l *Limits) forget(key string, mem *member, leaving bool) {
 	}
 }
 
-// Release ends the use of all keys before the fleet is stopped: what is not used goes
-// back, and what is used lies in the records. From its begin on nothing passes gates that
-// are shared. It returns when that is done, when it cannot be, or with ctx.
+// Release ends the use of all keys before the fleet is stopped: it returns what is unused and
+// records what is used. From its start on, shared gates admit nothing. It returns when that is
+// done, when the bucket is away, or when ctx ends.
 func (l *Limits) Release(ctx context.Context) {
 	l.mu.Lock()
 	away, left := l.mu.away, make(chan struct{})
@@ -456,11 +454,11 @@ func (l *Limits) Release(ctx context.Context) {
 	}
 	l.mu.Unlock()
 	if away {
-		return // what is known stays where it is
+		return
 	}
 	l.leftIfEmpty()
 	for key := range l.all() {
-		l.opt.Fleet.Touch(letter, key)
+		l.opt.Fleet.Touch(recordLetter, key)
 	}
 	select {
 	case <-left:
@@ -469,20 +467,20 @@ func (l *Limits) Release(ctx context.Context) {
 	}
 }
 
-// Status is how a key is shared, as far as it is known here.
+// Status is how a key is shared, as far as this instance knows.
 type Status struct {
-	Away    bool             // the bucket cannot be reached, or the record not be read
-	Alone   bool             // this instance goes by limits of its own
-	Owned   bool             // this instance does, or another one: nothing is known of what is used
-	Users   map[string]int64 // permits, by name of the instance
-	Tokens  int64            // not lent, in thousandths
-	Slots   int64            // used or lent
+	Away    bool             // the bucket cannot be reached, or the record cannot be read
+	Alone   bool             // this instance applies the limits alone
+	Owned   bool             // this or another instance does, so the usage in the record is out of date
+	Users   map[string]int64 // permits by name of the instance
+	Tokens  int64            // not leased, in thousandths
+	Slots   int64            // used or leased
 	InForce throttle.Limits
-	By      string // name of the instance that has set them; empty: they are as they were set here
+	By      string // name of the instance that has set InForce; empty: as set here
 	SetAt   int64  // Unix ns of this host's clock; 0: not known
 }
 
-// Status returns how a key is shared. ok is false if it has no gate that is.
+// Status returns how a key is shared. ok is false if the key has no shared gate.
 func (l *Limits) Status(key string) (s Status, ok bool) {
 	own, alone, shared := l.gates.Shared(key)
 	mem := l.find(key)
@@ -506,8 +504,8 @@ func (l *Limits) Status(key string) (s Status, ok bool) {
 	return s, true
 }
 
-// Answered returns a channel that is closed when the next record of a key has come and has
-// been heeded; nil: the key has no member.
+// Answered returns a channel that is closed when the next record of a key has been applied;
+// nil: the key has no member.
 func (l *Limits) Answered(key string) <-chan struct{} {
 	mem := l.find(key)
 	if mem == nil {
@@ -521,10 +519,9 @@ func (l *Limits) Answered(key string) <-chan struct{} {
 	return mem.answered
 }
 
-// Outlook puts into i how the limits of its gate stand in the fleet, and says which of
-// them is to be waited for by a call of that cost, and until when (Unix ns): now, if there
-// is enough of all; throttle.Never, if nobody knows. ok is false if the gate does not go by
-// what the fleet lends.
+// Outlook fills i with the state of the limits in the fleet. It returns the kind of limit that
+// a call of this cost has to wait for, and until when (Unix ns): now if nothing is missing,
+// throttle.Never if the time is unknown. ok is false if the gate does not depend on leases.
 func (l *Limits) Outlook(i *throttle.Info, cost, now int64) (kind throttle.Kind, at int64, ok bool) {
 	own, alone, shared := l.gates.Shared(i.Key)
 	mem := l.find(i.Key)
@@ -549,7 +546,7 @@ func (l *Limits) Outlook(i *throttle.Info, cost, now int64) (kind throttle.Kind,
 		}
 	}
 	if full := limits.Full(); full > 0 {
-		i.Tokens = v.Tokens // without what is lent, here as elsewhere
+		i.Tokens = v.Tokens // without leases
 		i.BucketFull = limits.Rate.Takes(max(0, full-i.Tokens))
 		later(throttle.ByRate, now+limits.Rate.Takes(max(0, min(cost, full)-v.Tokens)))
 	}
@@ -573,7 +570,7 @@ func (l *Limits) Outlook(i *throttle.Info, cost, now int64) (kind throttle.Kind,
 	return kind, at, true
 }
 
-// leftIfEmpty tells Release when there is nothing to wait for.
+// leftIfEmpty wakes Release when there is nothing to wait for.
 func (l *Limits) leftIfEmpty() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -587,7 +584,7 @@ func (l *Limits) leftIfEmpty() {
 	}
 }
 
-// Join takes all records that are there.
+// Join takes over all records of the bucket.
 func (l *Limits) Join(entries map[string]fleet.Entry) {
 	l.mu.Lock()
 	l.mu.away = false
@@ -600,12 +597,12 @@ func (l *Limits) Join(entries map[string]fleet.Entry) {
 		l.level(key, mem, now)
 		mem.mu.Unlock()
 		l.report(conflict)
-		l.opt.Fleet.Touch(letter, key)
+		l.opt.Fleet.Touch(recordLetter, key)
 	}
 }
 
-// meet begins anew with a record: the gate is lent what it needs. One that cannot be read
-// stays as it is, and the gate goes by its part. Its caller holds the member's mutex.
+// meet starts again with a record, and the gate requests new leases. A record that cannot be
+// read stays as it is, and the gate applies its part of the rate. It needs the member's mutex.
 func (l *Limits) meet(key string, mem *member, e fleet.Entry, now int64) {
 	rec, err := decode(e)
 	mem.m.Join(now, l.age(e), e.Rev, rec)
@@ -613,14 +610,14 @@ func (l *Limits) meet(key string, mem *member, e fleet.Entry, now int64) {
 		l.part(key, mem, now)
 		return
 	}
-	mem.told = false
+	mem.logged = false
 	_, alone, shared := l.gates.Shared(key)
 	if shared && (!alone || len(rec.Users) > 0 && rec.Owner != l.opt.Fleet.Me()) {
 		l.gates.Borrow(key, now)
 	}
 }
 
-// Away has every gate go by its part.
+// Away makes every gate apply its part of the rate.
 func (l *Limits) Away() {
 	l.mu.Lock()
 	l.mu.away = true
@@ -643,8 +640,8 @@ func (l *Limits) all() map[string]*member {
 	return all
 }
 
-// Idle reports whether a record says nothing that no record says. Of an owner that is
-// dead nobody knows what it has used: that it is dead is written first.
+// Idle reports whether a record has no content that matters. The usage of a dead owner is
+// unknown, so its death is written first.
 func (l *Limits) Idle(key string, value []byte) bool {
 	rec, err := record.DecodeLimit(value)
 	if err != nil {
@@ -656,7 +653,7 @@ func (l *Limits) Idle(key string, value []byte) bool {
 	return rec.Idle(l.read(l.opt.Now()), l.opt.Fleet.Live)
 }
 
-// levelOf is the state of a gate as a record has it.
+// levelOf converts the state of a gate to the level in a record.
 func levelOf(s throttle.State, limits throttle.Limits, at record.Reading) record.Level {
 	v := record.Level{Used: true, Tokens: limits.Full(), At: at.Now}
 	if s.Tokens != nil {
@@ -668,8 +665,8 @@ func levelOf(s throttle.State, limits throttle.Limits, at record.Reading) record
 	return v
 }
 
-// stateOf is the level of a record as a gate has it. A slot may have been used until its
-// lease ended.
+// stateOf converts the level in a record to the state of a gate. A slot counts until the end of
+// its lease.
 func stateOf(v record.Level, now int64, at record.Reading) throttle.State {
 	s := throttle.State{At: now - max(0, at.Earliest()-v.At), Tokens: &v.Tokens}
 	for _, slot := range v.Slots {

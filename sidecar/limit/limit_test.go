@@ -122,7 +122,7 @@ func startNode(t *testing.T, b fleet.Bucket, l throttle.Limits, skew time.Durati
 		SweepEvery: 10 * time.Minute, IdleAfter: 10 * time.Minute,
 	})
 	i.limits = limit.New(limit.Options{
-		Log: slog.New(count{slog.DiscardHandler, &i.errors}), Now: i.now, Fleet: i.sync, Tell: tell,
+		Log: slog.New(count{slog.DiscardHandler, &i.errors}), Now: i.now, Fleet: i.sync, Notify: tell,
 		Shares: func(k string) bool { return k == key }, SetAt: func(string) int64 { return i.setAt.Load() + i.sync.Offset() },
 		Conflict: i.conflicts.tell, Kin: i.sync.Kin,
 	})
