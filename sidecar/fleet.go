@@ -223,13 +223,13 @@ func (s *Server) joinGuard() error {
 	if err != nil {
 		return err
 	}
-	if err := p.Serve(r.guard.Issuer(), r.guard.Forwarded); err != nil {
+	if err := p.Serve(r.guard.Issuer(), r.guard.DoneForwarded); err != nil {
 		return err
 	}
 	if s.shared.GuardPrefix == "" {
 		return nil
 	}
-	return r.front.JoinGuard(r.shards, s.version, p.Common, guardVerbs(r.guard.Common()))
+	return r.front.JoinGuard(r.shards, s.version, p.Common, guardVerbs(r.guard.SharedVerbs()))
 }
 
 func guardVerbs(verbs map[string]guard.Verb) map[string]natsio.GuardVerb {

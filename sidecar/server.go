@@ -89,7 +89,7 @@ type rooms struct {
 	front    *natsio.Front
 	presence *natsio.Presence
 	admin    *admin.Admin
-	guard    *guard.Guard
+	guard    *guard.Service
 }
 
 // New checks cfg and prepares a server; it opens nothing yet. version is what the
@@ -314,7 +314,7 @@ func (s *Server) queues(req wire.QueueListRequest) (wire.QueueList, *wire.Error)
 func (s *Server) askGuard(verb, tail string, body []byte) ([]byte, *wire.Error) {
 	verbs := s.rooms.guard.Verbs()
 	if s.cfg.Cluster.Enabled {
-		verbs = s.rooms.guard.Common()
+		verbs = s.rooms.guard.SharedVerbs()
 	}
 	do, ok := verbs[verb]
 	if !ok {
@@ -527,7 +527,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	}
 	r.guard = guard.New(guard.Options{
 		Now: s.now, Gates: r.control.Gates(), Circuits: r.circuits, Rules: r.control.Rules, Tables: r.control.Guards, ExpiredFails: r.control.ExpiredFails,
-		Tell: control.Tell, Keep: r.control.KeepCall, MaxPayload: d.nc.MaxPayload, Signer: signer, Metrics: s.metrics,
+		Notify: control.Tell, Keep: r.control.KeepCall, MaxPayload: d.nc.MaxPayload, Signer: signer, Metrics: s.metrics,
 		Log: s.limited, Event: event, Forward: s.forward, SharesLimits: s.shared.SharesThrottle, Fleet: lender,
 		Caps: guard.Caps{
 			Permits: s.cfg.Limits.MaxGuardPermits, KeyPermits: s.cfg.Limits.MaxGuardKeyPermits, CallerPermits: s.cfg.Limits.MaxGuardCallerPermits,
@@ -675,7 +675,7 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	calls := r.guard.Verbs()
 	if s.cfg.Cluster.Enabled { // any node answers, whoever gave a permit
-		calls = r.guard.Common()
+		calls = r.guard.SharedVerbs()
 	}
 	if err := r.front.ServeGuard(r.shards, guardVerbs(calls)); err != nil {
 		return err
@@ -763,7 +763,7 @@ func (s *Server) drain(graceful bool) {
 	case <-ctx.Done():
 	}
 	r.shards.Settle(ctx)
-	r.guard.Settle(ctx)
+	r.guard.Drain(ctx)
 }
 
 // close ends what open has opened, as far as it is open.

@@ -32,7 +32,7 @@ func BenchmarkGuard(b *testing.B) {
 		}),
 		Rules:  func() *rules.Rules { return nil },
 		Tables: func() []config.GuardTable { return nil }, ExpiredFails: func(string) bool { return false },
-		Tell: func([]*throttle.Wait) {}, Keep: func([]string, int64) (func(), func() *wire.Error) { return nil, nil }, Signer: signer, Metrics: telemetry.New(),
+		Notify: func([]*throttle.Wait) {}, Keep: func([]string, int64) (func(), func() *wire.Error) { return nil, nil }, Signer: signer, Metrics: telemetry.New(),
 		MaxPayload: func() int64 { return 1 << 20 }, Caps: Caps{Permits: 1e6, ThrottleKeys: 1e6, Circuits: 1e5},
 	})
 	defer g.Stop()

@@ -13,26 +13,26 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// A check waits so long for what a fleet has to lend, and then names so short a time: what
-// is lent ends before long, with nobody there to use it.
+// A check waits for leases of the fleet for leaseWait, and its refusal then names
+// leaseRetryAfter: short, since unused leases end soon.
 const (
-	lendWait       = 200 * time.Millisecond
-	lendRetryAfter = 50 * time.Millisecond
+	leaseWait       = 200 * time.Millisecond
+	leaseRetryAfter = 50 * time.Millisecond
 )
 
-// maxLends is how many requests may wait for what a fleet has to lend.
-const maxLends = 1000
+// maxWaiting is how many requests may wait for leases of the fleet.
+const maxWaiting = 1000
 
-// Check asks for calls, each by itself, in their order, and waits for the disk where it
-// has to. If one of them cannot be decided, it is as if nobody had asked for any.
-func (g *Guard) Check(caller string, asks ...wire.GuardAsk) ([]wire.GuardAnswer, *wire.Error) {
-	who := asker{caller: caller}
-	d, err := g.decide(who, asks)
-	if err == nil && d.lacks != "" {
-		d, err = g.lent(d, who, asks)
+// Check decides about calls, each by itself and in their order, and waits for the disk where
+// necessary. If one of them cannot be decided, none has an effect.
+func (g *Service) Check(caller string, asks ...wire.GuardAsk) ([]wire.GuardAnswer, *wire.Error) {
+	from := origin{caller: caller}
+	d, err := g.decide(from, asks)
+	if err == nil && d.missing != "" {
+		d, err = g.retryWithLeases(d, from, asks)
 	}
 	if err == nil {
-		err = g.onDisk(d)
+		err = g.awaitDisk(d)
 	}
 	if err != nil {
 		return nil, err
@@ -41,22 +41,21 @@ func (g *Guard) Check(caller string, asks ...wire.GuardAsk) ([]wire.GuardAnswer,
 	return d.answers, nil
 }
 
-// decision is what becomes of the calls that somebody asks for at once.
+// decision is the result of one request.
 type decision struct {
 	began   int64 // Unix ns
 	answers []wire.GuardAnswer
 	given   []*permit            // for the calls that are allowed, in their order
-	lacks   string               // a key of which a fleet has to lend what a call was refused for
+	missing string               // a key of which a fleet has to lend what a call was refused for
 	onDisk  []func() *wire.Error // what given has to wait for
 }
 
-// decide decides about calls. The permits are live, but nobody is to be told of them
-// before what they wait for is on disk.
-func (g *Guard) decide(who asker, asks []wire.GuardAsk) (*decision, *wire.Error) {
+// decide decides about calls. Their permits are live, but must not be sent before awaitDisk.
+func (g *Service) decide(from origin, asks []wire.GuardAsk) (*decision, *wire.Error) {
 	d := &decision{began: g.opt.Now(), answers: make([]wire.GuardAnswer, len(asks))}
 	var err *wire.Error
 	for i := range asks {
-		if err = g.check(&asks[i], who, d, &d.answers[i]); err != nil {
+		if err = g.check(&asks[i], from, d, &d.answers[i]); err != nil {
 			break
 		}
 	}
@@ -65,32 +64,33 @@ func (g *Guard) decide(who asker, asks []wire.GuardAsk) (*decision, *wire.Error)
 	}
 	if err != nil {
 		for _, p := range d.given {
-			g.undo(&p.held, d.began)
+			g.undo(&p.resources, d.began)
 		}
 		return nil, err
 	}
 	return d, nil
 }
 
-// lent decides again as soon as a fleet has lent what was lacking, or after a while.
-func (g *Guard) lent(d *decision, who asker, asks []wire.GuardAsk) (*decision, *wire.Error) {
+// retryWithLeases decides again as soon as the fleet has answered, until nothing is missing or
+// leaseWait is over.
+func (g *Service) retryWithLeases(d *decision, from origin, asks []wire.GuardAsk) (*decision, *wire.Error) {
 	select {
-	case g.lends <- struct{}{}:
-		defer func() { <-g.lends }()
+	case g.waiting <- struct{}{}:
+		defer func() { <-g.waiting }()
 	default:
 		return d, nil
 	}
 	began := d.began
-	over := time.NewTimer(lendWait)
+	over := time.NewTimer(leaseWait)
 	defer over.Stop()
-	for waits := true; waits && d.lacks != ""; {
+	for waits := true; waits && d.missing != ""; {
 		g.cancel(d.given, g.opt.Now())
-		answered := g.opt.Fleet.Answered(d.lacks) // before it is asked
+		answered := g.opt.Fleet.Answered(d.missing) // before decide asks
 		var err *wire.Error
-		if d, err = g.decide(who, asks); err != nil {
+		if d, err = g.decide(from, asks); err != nil {
 			return nil, err
 		}
-		if d.lacks == "" {
+		if d.missing == "" {
 			break
 		}
 		select {
@@ -103,34 +103,35 @@ func (g *Guard) lent(d *decision, who asker, asks []wire.GuardAsk) (*decision, *
 	return d, nil
 }
 
-// check asks for a call, and makes a permit if it is allowed.
-func (g *Guard) check(ask *wire.GuardAsk, who asker, d *decision, a *wire.GuardAnswer) *wire.Error {
+// check decides about one call, and makes a permit if it is allowed.
+func (g *Service) check(ask *wire.GuardAsk, from origin, d *decision, a *wire.GuardAnswer) *wire.Error {
 	if err := g.pairs(ask); err != nil {
 		return err
 	}
 	keys := ask.Keys()
-	if full := g.room(keys, who.holder(), d.given, d.began); full != nil {
+	if full := g.room(keys, from.holder(), d.given, d.began); full != nil {
 		g.opt.Metrics.GuardCapped(full.name)
 		return full.refusal()
 	}
-	h, lacks, err := g.take(ask, keys, d.began, a)
-	d.lacks = cmp.Or(d.lacks, lacks)
+	h, missing, err := g.take(ask, keys, d.began, a)
+	d.missing = cmp.Or(d.missing, missing)
 	if err != nil || !a.Allowed {
 		return err
 	}
-	p := &permit{asker: who, given: d.began, until: d.began + ask.TTLMs*int64(time.Millisecond), key: ask.Key, held: h, probe: a.Probe}
+	p := &permit{origin: from, given: d.began, until: d.began + ask.TTLMs*int64(time.Millisecond), key: ask.Key, resources: h, probe: a.Probe}
 	d.given = append(d.given, p)
 	if keys := h.set.Concurrent(); keys != nil {
 		var wait func() *wire.Error
-		if p.held.ended, wait = g.opt.Keep(keys, p.until); wait != nil {
+		if p.resources.ended, wait = g.opt.Keep(keys, p.until); wait != nil {
 			d.onDisk = append(d.onDisk, wait)
 		}
 	}
 	return nil
 }
 
-// onDisk waits until what the permits need is on disk, or takes all of them back.
-func (g *Guard) onDisk(d *decision) *wire.Error {
+// awaitDisk waits until everything that the permits need is on disk. If that fails it cancels
+// all of them.
+func (g *Service) awaitDisk(d *decision) *wire.Error {
 	if len(d.onDisk) == 0 {
 		return nil
 	}
@@ -150,8 +151,8 @@ func (g *Guard) onDisk(d *decision) *wire.Error {
 		}
 		for _, p := range d.given {
 			if err == nil {
-				p.untold = false
-				heap.Fix(&g.mu.ends, p.place)
+				p.unanswered = false
+				heap.Fix(&g.mu.ends, p.index)
 			}
 		}
 	})
@@ -161,20 +162,20 @@ func (g *Guard) onDisk(d *decision) *wire.Error {
 	return err
 }
 
-// count counts calls whose answers can be told.
-func (g *Guard) count(d *decision, trace wire.TraceParent) {
+// count counts calls whose answers can be sent.
+func (g *Service) count(d *decision, trace wire.TraceParent) {
 	for i := range d.answers {
 		a := &d.answers[i]
 		g.opt.Metrics.GuardChecked(a.Gate)
-		if a.Gate != "" { // it counts nothing for a circuit, which pass has counted
+		if a.Gate != "" { // pass has counted circuits already
 			g.opt.Gates.CountBlocked(a.Key, a.Gate)
 		}
 	}
 	g.opt.Metrics.GuardTook(g.opt.Now()-d.began, trace)
 }
 
-// pairs refuses keys that no table of the configuration lets come together.
-func (g *Guard) pairs(ask *wire.GuardAsk) *wire.Error {
+// pairs refuses keys that no [[guard]] table allows together.
+func (g *Service) pairs(ask *wire.GuardAsk) *wire.Error {
 	tables := g.opt.Tables()
 	if !slices.ContainsFunc(tables, config.GuardTable.Pairs) {
 		return nil
@@ -187,10 +188,9 @@ func (g *Guard) pairs(ask *wire.GuardAsk) *wire.Error {
 	return nil
 }
 
-// cancel takes back permits of which nobody has been told: what they took of the gates
-// is there again.
-func (g *Guard) cancel(given []*permit, now int64) {
-	var undone []held
+// cancel ends permits that no caller has received, and returns what they took from the gates.
+func (g *Service) cancel(given []*permit, now int64) {
+	var undone []resources
 	g.atTime(now, func() {
 		for _, p := range given {
 			if g.mu.permits[p.number] == p && !p.done {
@@ -203,61 +203,61 @@ func (g *Guard) cancel(given []*permit, now int64) {
 	}
 }
 
-// undo gives back what is held for a call that is not made.
-func (g *Guard) undo(h *held, now int64) {
-	g.opt.Tell(h.set.Undo(&h.ticket, now, nil))
+// undo returns resources of a call that is not made.
+func (g *Service) undo(h *resources, now int64) {
+	g.opt.Notify(h.set.Undo(&h.grant, now, nil))
 	g.giveBack(h, breaker.Neutral, 0, now)
 }
 
-// take takes all that the call needs, or nothing and says what refuses it, and for which
-// key a fleet is asked.
-func (g *Guard) take(ask *wire.GuardAsk, keys []string, now int64, a *wire.GuardAnswer) (h held, lacks string, failed *wire.Error) {
+// take takes everything that the call needs, or nothing and fills a with the refusal. missing is
+// the key for which the fleet is asked.
+func (g *Service) take(ask *wire.GuardAsk, keys []string, now int64, a *wire.GuardAnswer) (h resources, missing string, failed *wire.Error) {
 	set, err := g.opt.Gates.Set(keys, now)
-	if err != nil { // there are fewer keys than it takes
-		return held{}, "", wire.Internal(err.Error())
+	if err != nil { // the request has fewer keys than Set allows
+		return resources{}, "", wire.Internal(err.Error())
 	}
-	h = held{set: set, circuit: g.opt.Circuits.Use(ask.Key, now)}
-	if *a, lacks = g.pass(&h, ask, now); !a.Allowed {
+	h = resources{set: set, circuit: g.opt.Circuits.Use(ask.Key, now)}
+	if *a, missing = g.pass(&h, ask, now); !a.Allowed {
 		g.giveBack(&h, breaker.Neutral, 0, now)
 	}
-	return h, lacks, nil
+	return h, missing, nil
 }
 
-// pass goes through the circuit and the limits, all or none.
-func (g *Guard) pass(h *held, ask *wire.GuardAsk, now int64) (a wire.GuardAnswer, lacks string) {
-	// Not Peek: the permit for a probe of a circuit that a fleet shares has to be asked for.
+// pass passes the circuit and the limits: all or none.
+func (g *Service) pass(h *resources, ask *wire.GuardAsk, now int64) (a wire.GuardAnswer, missing string) {
+	// Not Peek: a probe of a shared circuit has to be requested.
 	n, at := h.circuit.Admits(now)
 	if n <= 0 {
 		h.circuit.CountBlocked()
 		return g.byCircuit(ask.Key, at, now), ""
 	}
-	ticket, block, ok := h.set.Acquire(now, ask.Thousandths(), throttle.Guest)
+	grant, block, ok := h.set.Acquire(now, ask.Thousandths(), throttle.Guest)
 	if !ok {
 		return g.byThrottle(block, ask.Thousandths(), now)
 	}
-	h.ticket = ticket
+	h.grant = grant
 	pass, pending := h.circuit.Allow(now)
 	if pending {
 		h.circuit.Announce()
 	}
 	if pass == 0 { // somebody else was faster
-		g.opt.Tell(h.set.Undo(&h.ticket, now, nil))
+		g.opt.Notify(h.set.Undo(&h.grant, now, nil))
 		h.circuit.CountBlocked()
 		_, at := h.circuit.Peek(now)
 		return g.byCircuit(ask.Key, at, now), ""
 	}
-	h.pass = pass
+	h.permission = pass
 	return wire.GuardAnswer{Allowed: true, Probe: n < math.MaxInt64}, ""
 }
 
 // keep makes the permits of a decision live, unless the guard has stopped.
-func (g *Guard) keep(d *decision) (kept bool) {
+func (g *Service) keep(d *decision) (kept bool) {
 	g.atTime(d.began, func() {
 		if kept = g.mu.timer != nil || len(d.given) == 0; !kept {
 			return
 		}
 		for _, p := range d.given {
-			p.untold = len(d.onDisk) > 0
+			p.unanswered = len(d.onDisk) > 0
 			g.hold(p)
 		}
 	})

@@ -1,10 +1,10 @@
-// Package guard answers callers that are no consumers: may this call be made now, and
-// what to make of how it went. Circuits and limits are the same that messages pass, so
-// that a vendor which is down is down for queues and callers alike.
+// Package guard answers callers that are no consumers: may this call be made now, and what
+// follows from its outcome. Its circuits and limits are the ones that messages pass, so
+// that a vendor that is down is down for queues and callers alike.
 //
-// A check that is allowed gives a permit. It holds what a delivery would: a place
-// under concurrency, what was taken from buckets and windows, and the pass of the
-// circuit, until it is done or its time is over. Permits are in memory alone; their
-// ids are signed, so that nobody can make one up or end another one's. Of calls under
-// limits of concurrency somebody else keeps over a crash until when they may go on.
+// An allowed check gives a permit. The permit holds what a delivery would hold: a place
+// under a concurrency limit, tokens, a window entry and a permission of the circuit, until
+// done arrives or the permit expires. Permits are in memory only. Their ids are signed, so
+// that no caller can invent one or end another caller's. Options.Keep stores until when
+// calls under concurrency limits may go on, for the time after a crash.
 package guard

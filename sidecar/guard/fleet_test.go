@@ -24,7 +24,7 @@ func (r *rig) share(b *fleettest.Bucket) (stop func()) {
 	log, now := slog.New(slog.DiscardHandler), func() int64 { return time.Now().UnixNano() }
 	f := fleet.New(fleet.Options{Log: log, Bucket: b.Of(), Now: now, Instance: "i", Degraded: func(error) {}})
 	l := fleetlimit.New(fleetlimit.Options{
-		Log: log, Now: now, Fleet: f, Tell: func([]*throttle.Wait) {}, Conflict: func(fleetlimit.Conflict) {},
+		Log: log, Now: now, Fleet: f, Notify: func([]*throttle.Wait) {}, Conflict: func(fleetlimit.Conflict) {},
 		Kin: func(string) bool { return false }, Shares: func(string) bool { return true }, SetAt: func(string) int64 { return 1 },
 	})
 	l.Attach(r.gates)
@@ -34,7 +34,7 @@ func (r *rig) share(b *fleettest.Bucket) (stop func()) {
 }
 
 // TestCallsUnderSharedLimits: a caller who comes back by whole seconds gets what there is,
-// although what a fleet lends has ended by then, and a refusal says how the limit stands
+// although what a fleet waiting has ended by then, and a refusal says how the limit stands
 // in the fleet.
 func TestCallsUnderSharedLimits(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -26,24 +26,24 @@ type Circuits interface {
 	Info(key string) (wire.CircuitInfo, bool)
 }
 
-// Options of a [Guard].
+// Options of a [Service].
 type Options struct {
 	Now      func() int64 // Unix ns; it does not go back
 	Gates    *throttle.Gates
 	Circuits Circuits
 	Rules    func() *rules.Rules
 	Tables   func() []config.GuardTable // which keys may come together
-	// ExpiredFails reports whether a permit with this first key that ends by itself is a
-	// failure for the circuit.
+	// ExpiredFails reports whether the expiry of a permit with this first key is a failure
+	// for the circuit.
 	ExpiredFails func(key string) bool
-	Tell         func([]*throttle.Wait) // those whose turn it is at a gate
+	Notify       func([]*throttle.Wait) // those whose turn it is at a gate
 	Metrics      Metrics
 	Signer       *wire.Signer
 	Caps         Caps
 
-	// Keep has it on disk until when a call may go on under keys with a limit of
-	// concurrency. It does not block; onDisk waits, nil: it is there already. ended is
-	// called once when the call is over, and never if fila ends before; nil: nobody counts.
+	// Keep stores until when a call may go on under keys with a concurrency limit. It does
+	// not block. onDisk waits for the disk, and is nil if that is not necessary. ended is
+	// called once when the call is over, and never if fila ends before; it may be nil.
 	Keep func(keys []string, until int64) (ended func(), onDisk func() *wire.Error)
 
 	MaxPayload func() int64 // bytes of the largest reply
@@ -51,133 +51,132 @@ type Options struct {
 	Log   *slog.Logger
 	Event func(typ, tail string, e wire.Event) // publishes an event; it does not block
 
-	// Of a guard that several filas answer together. Forward tells the one that gave a
-	// permit how the call went, and returns its answer; an error: there is none.
-	// SharesLimits says whether the limits of a throttle key hold over all of them.
+	// For a guard that several filas serve together: Forward sends a done to the fila that
+	// gave the permit and returns its reply, or an error if there is none. SharesLimits
+	// reports whether the limits of a throttle key are shared.
 	Forward      func(issuer uint64, body []byte) (reply []byte, refused *wire.Error, err error)
 	SharesLimits func(key string) bool
 	Fleet        Fleet // nil: no limits are shared
 }
 
-// Fleet has the limits that several filas share, which have to be asked for before calls
+// Fleet has the limits that several filas share. They have to be requested before calls
 // can be allowed. Its methods do not block.
 type Fleet interface {
 	// Outlook puts into i how the limits of its gate stand in the fleet, and says which
 	// of them is to be waited for by a call of that cost, and until when (Unix ns): now,
 	// if there is enough of all; throttle.Never, if nobody knows. ok is false if the gate
-	// does not go by what the fleet lends.
+	// does not go by what the fleet waiting.
 	Outlook(i *throttle.Info, cost, now int64) (kind throttle.Kind, at int64, ok bool)
-	// Answered returns a channel that is closed when the fleet has answered for a key
-	// next; nil: it is not asked.
+	// Answered returns a channel that is closed at the next answer of the fleet about a
+	// key; nil if the fleet is not asked.
 	Answered(key string) <-chan struct{}
 }
 
-// Caps bound what callers hold and name; 0 is no bound. Beyond it they are refused (429).
+// Caps bound permits and keys; 0 means no bound. Beyond a cap checks are refused (429).
 type Caps struct {
 	Permits       int64 // live ones
-	KeyPermits    int64 // of them, those with one first key
-	CallerPermits int64 // of them, those of one holder
+	KeyPermits    int64 // live ones with the same first key
+	CallerPermits int64 // live ones of the same holder
 	ThrottleKeys  int64
 	Circuits      int64
 }
 
 // Metrics count what the guard does.
 type Metrics interface {
-	GuardChecked(gate string) // a call was asked for; what refused it, "" if nothing did
-	// GuardTook tells that a request of check was answered, and for whose trace.
+	GuardChecked(gate string) // a check of one call; gate has refused it, or is ""
+	// GuardTook counts a check request, its time and its trace.
 	GuardTook(ns int64, trace wire.TraceParent)
 	GuardEnded(how string, n int64) // permits ended: ok, error, expired or operator
-	GuardCapped(limit string)       // a request was refused by a key of [limits]
-	GuardFailed(severity string)    // a caller has told of an error
+	GuardCapped(limit string)       // a key of [limits] has refused a request
+	GuardFailed(severity string)    // a done with an error
 }
 
-// How a permit ends of which its caller tells nothing.
+// How a permit ends without a done.
 const (
 	expired    = "expired"
 	byOperator = "operator"
 )
 
-// capRetryAfter is when it makes sense to try again after a refusal by a cap.
+// capRetryAfter is the retry time of a refusal by a cap.
 const capRetryAfter = time.Second
 
-// maxForwards is how many calls may be on their way to the filas that gave their permits.
+// maxForwards is how many done requests may be under way to other filas.
 const maxForwards = 1000
 
-// remembered is how long (ns) a permit is known after it was done, to tell a repetition
-// of done from a permit that there never was.
-const remembered = int64(10e9)
+// doneLife is how long (ns) a permit is known after done, so that a repeated done differs
+// from an unknown permit.
+const doneLife = int64(10e9)
 
-// Guard gives permits and takes them back. Its methods may be called from any
-// goroutine.
-type Guard struct {
+// Service gives permits and takes them back. It is safe for concurrent use.
+type Service struct {
 	opt      Options
-	run      uint64        // of this process; in its permits
-	forwards chan struct{} // has room for those that are under way
-	lends    chan struct{} // the same of requests that wait for a fleet
+	run      uint64        // identifies this process in its permits
+	forwards chan struct{} // one element for each done under way to another fila
+	waiting  chan struct{} // one element for each request that waits for leases
 	failures *telemetry.Failures
 
 	mu struct {
 		sync.Mutex
-		permits  map[uint64]*permit // by number: live ones, and those that are remembered
+		permits  map[uint64]*permit // by number: live and done ones
 		ends     ends               // live ones
-		done     []*permit          // those that are remembered, in the order in which they are forgotten
+		done     []*permit          // done ones, in the order in which they are forgotten
 		number   uint64             // of the newest permit
-		byKey    map[string]int     // how many are live, by first key
-		byHolder map[holder]int
-		listed   ledger        // live ones
-		idle     chan struct{} // of Settle: closed when none is live
-		timer    *time.Timer   // fires when the first of ends or done is due; nil: it is over
-		rings    int64         // when it fires (Unix ns)
+		byKey    map[string]int     // number of live ones by first key
+		byHolder map[holder]int     // number of live ones by holder
+		listed   givenList          // live ones
+		idle     chan struct{}      // of Drain: closed when none is live
+		timer    *time.Timer        // fires when the first of ends or done is due; nil: stopped
+		firesAt  int64              // Unix ns
 	}
 }
 
 // permit is a call under way, or one that is done.
 type permit struct {
-	asker
-	number  uint64
-	given   int64 // Unix ns
-	until   int64 // Unix ns: when it ends or, if it is done, is forgotten
-	place   int   // in ends
-	key     string
-	held    held
-	probe   bool
-	untold  bool // it waits for the disk, and its caller for the answer: it does not end by itself
-	done    bool
-	verdict wire.GuardVerdict // if it is done
+	origin
+	number     uint64
+	given      int64 // Unix ns
+	until      int64 // Unix ns: when it ends or, if it is done, is forgotten
+	index      int   // in ends
+	key        string
+	resources  resources
+	probe      bool
+	unanswered bool // it waits for the disk, so its caller has no reply: it does not expire
+	done       bool
+	verdict    wire.GuardVerdict // if it is done
 }
 
-// due is when something happens to it by itself.
+// due is when the permit ends or is forgotten by itself.
 func (p *permit) due() int64 {
-	if p.untold {
+	if p.unanswered {
 		return math.MaxInt64
 	}
 	return p.until
 }
 
-// held is what a permit holds of gates.
-type held struct {
-	set     *throttle.Set
-	ticket  throttle.Grant
-	circuit queue.Circuit
-	pass    breaker.Pass
-	ended   func() // of Options.Keep, or nil
+// resources are what a permit holds.
+type resources struct {
+	set        *throttle.Set
+	grant      throttle.Grant
+	circuit    queue.Circuit
+	permission breaker.Pass
+	ended      func() // of Options.Keep, or nil
 }
 
 // New returns a guard without permits.
-func New(o Options) *Guard {
-	g := &Guard{opt: o, run: rand.Uint64(), forwards: make(chan struct{}, maxForwards), lends: make(chan struct{}, maxLends)}
+func New(o Options) *Service {
+	g := &Service{opt: o, run: rand.Uint64(), forwards: make(chan struct{}, maxForwards), waiting: make(chan struct{}, maxWaiting)}
 	g.failures = telemetry.NewFailures(o.Now, o.Event)
 	g.mu.permits = make(map[uint64]*permit)
 	g.mu.byKey, g.mu.byHolder = make(map[string]int), make(map[holder]int)
 	g.mu.timer = time.AfterFunc(time.Hour, func() {
-		// Now may be behind the timer, then it is set again.
-		g.atTime(g.opt.Now(), func() { g.mu.rings = 0 })
+		// If Now is behind the timer, atTime sets it again.
+		g.atTime(g.opt.Now(), func() { g.mu.firesAt = 0 })
 	})
 	return g
 }
 
-// Settle waits until no permit is live, or ctx ends. New ones may come meanwhile.
-func (g *Guard) Settle(ctx context.Context) {
+// Drain waits until no permit is live, or ctx ends. New ones may come meanwhile.
+func (g *Service) Drain(ctx context.Context) {
 	g.mu.Lock()
 	if len(g.mu.ends) == 0 {
 		g.mu.Unlock()
@@ -192,10 +191,10 @@ func (g *Guard) Settle(ctx context.Context) {
 	}
 }
 
-// Stop ends all permits: what they hold is given back, and a circuit hears nothing of
-// how the calls went. It says of how many somebody had been told: these calls may go on, so
-// their keys stay kept. No new ones are given afterwards.
-func (g *Guard) Stop() int {
+// Stop ends all permits and releases what they hold, without an outcome for circuits. It
+// returns the number of permits whose callers had their reply: these calls may go on, so
+// their keys stay stored. No check is allowed afterwards.
+func (g *Service) Stop() int {
 	g.mu.Lock()
 	if g.mu.timer != nil {
 		g.mu.timer.Stop()
@@ -205,10 +204,10 @@ func (g *Guard) Stop() int {
 	told := 0
 	for len(g.mu.ends) > 0 {
 		p := g.mu.ends[0]
-		e := ending{held: g.end(p), outcome: breaker.Neutral}
-		if !p.untold {
+		e := ending{resources: g.end(p), outcome: breaker.Neutral}
+		if !p.unanswered {
 			told++
-			e.held.ended = nil
+			e.resources.ended = nil
 		}
 		ended = append(ended, e)
 	}
@@ -216,15 +215,15 @@ func (g *Guard) Stop() int {
 		g.forgetDone()
 	}
 	g.mu.Unlock()
-	g.settle(ended, g.opt.Now())
+	g.release(ended, g.opt.Now())
 	return told
 }
 
-// giveBack gives back what is held. The circuit hears how the call went, and for how
-// long (ns) its destination wants to be left alone.
-func (g *Guard) giveBack(h *held, o breaker.Outcome, retryAfter, now int64) {
-	g.opt.Tell(h.set.Release(&h.ticket, now, nil))
-	pending := h.circuit.Done(h.pass, now, o)
+// giveBack releases resources, and tells the circuit the outcome and for how long (ns) its
+// destination wants no calls.
+func (g *Service) giveBack(h *resources, o breaker.Outcome, retryAfter, now int64) {
+	g.opt.Notify(h.set.Release(&h.grant, now, nil))
+	pending := h.circuit.Done(h.permission, now, o)
 	if retryAfter > 0 {
 		pending = h.circuit.RetryAfter(now, now+retryAfter) || pending
 	}
@@ -238,12 +237,12 @@ func (g *Guard) giveBack(h *held, o breaker.Outcome, retryAfter, now int64) {
 	if h.ended != nil {
 		h.ended()
 	}
-	*h = held{}
+	*h = resources{}
 }
 
-// Done takes a permit back, and says what the rules make of how the call went. The
-// second time it says the same and counts nothing.
-func (g *Guard) Done(r *wire.GuardDoneRequest) (wire.GuardVerdict, *wire.Error) {
+// Done ends a permit and returns the verdict of the rules about the outcome. Repeating it
+// returns the same verdict and counts nothing.
+func (g *Service) Done(r *wire.GuardDoneRequest) (wire.GuardVerdict, *wire.Error) {
 	token, err := g.opt.Signer.Parse(r.Permit, signed(r.Key, r.Caller))
 	if err != nil {
 		return wire.GuardVerdict{}, wire.PermitRefused(r.Key)
@@ -253,7 +252,7 @@ func (g *Guard) Done(r *wire.GuardDoneRequest) (wire.GuardVerdict, *wire.Error) 
 	}
 	verdict, outcome := g.judge(r)
 	now := g.opt.Now()
-	var h held
+	var h resources
 	var refused *wire.Error
 	g.atTime(now, func() {
 		p := g.mu.permits[token.Seq]
@@ -265,7 +264,7 @@ func (g *Guard) Done(r *wire.GuardDoneRequest) (wire.GuardVerdict, *wire.Error) 
 			verdict.Duplicate = true
 		default:
 			h = g.end(p)
-			p.done, p.verdict, p.until = true, verdict, now+remembered
+			p.done, p.verdict, p.until = true, verdict, now+doneLife
 			g.remember(p)
 		}
 	})
@@ -282,23 +281,23 @@ func (g *Guard) Done(r *wire.GuardDoneRequest) (wire.GuardVerdict, *wire.Error) 
 	return verdict, nil
 }
 
-// reportFailure counts and reports a failure of a call as those of messages.
-func (g *Guard) reportFailure(r *wire.GuardDoneRequest, v *wire.GuardVerdict) {
+// reportFailure counts and reports a failure of a call like a failure of a message.
+func (g *Service) reportFailure(r *wire.GuardDoneRequest, v *wire.GuardVerdict) {
 	g.opt.Metrics.GuardFailed(v.Severity)
 	g.failures.Report(telemetry.Unlimited(g.opt.Log), &telemetry.Failure{
 		Key: r.Key, Caller: r.Caller, Attempts: r.Attempt, Error: r.Error, Code: r.ErrorCode, Severity: v.Severity, Rule: v.Rule,
 	})
 }
 
-func (g *Guard) knownPolicy(name string) *wire.Error {
+func (g *Service) knownPolicy(name string) *wire.Error {
 	if g.opt.Rules().HasPolicy(name) {
 		return nil
 	}
 	return wire.BadField("retry_policy", `"`+name+`"`, g.opt.Rules().AllowedPolicies())
 }
 
-// judge says what the rules make of a call, and what its circuit is to hear.
-func (g *Guard) judge(r *wire.GuardDoneRequest) (wire.GuardVerdict, breaker.Outcome) {
+// judge returns the verdict of the rules about a call, and the outcome for its circuit.
+func (g *Service) judge(r *wire.GuardDoneRequest) (wire.GuardVerdict, breaker.Outcome) {
 	if r.Outcome == wire.GuardOK {
 		return wire.GuardVerdict{}, breaker.Success
 	}
@@ -326,35 +325,34 @@ func (g *Guard) judge(r *wire.GuardDoneRequest) (wire.GuardVerdict, breaker.Outc
 	return v, breaker.Failure
 }
 
-// Issuer is this process as the permits that it gives name it.
-func (g *Guard) Issuer() uint64 { return g.run }
+// Issuer identifies this process in its permits.
+func (g *Service) Issuer() uint64 { return g.run }
 
-// Live is how many permits are held.
-func (g *Guard) Live() int {
+// Live is the number of live permits.
+func (g *Service) Live() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.mu.ends)
 }
 
-// signed is what a permit's id is bound to. No queue has a name with a NUL in it, so
-// that no id passes for the token of a delivery.
+// signed returns the text that a permit's id is signed with. No queue name has a NUL, so no
+// permit id is a valid delivery token.
 func signed(key, caller string) string { return "\x00guard\x00" + caller + "\x00" + key }
 
-func (g *Guard) sign(p *permit) string {
+func (g *Service) sign(p *permit) string {
 	return string(g.opt.Signer.Append(nil, signed(p.key, p.caller), wire.Token{Seq: p.number, Lease: g.run}))
 }
 
-// ending is what a permit held that has ended without a done, and what its circuit hears.
+// ending is a permit that has ended without a done, and the outcome for its circuit.
 type ending struct {
-	key     string
-	held    held
-	outcome breaker.Outcome
+	key       string
+	resources resources
+	outcome   breaker.Outcome
 }
 
-// atTime does something under mu after what is due at now has ended. Nobody knows how such
-// a call went, or whether it was made: its caller may hang in it, have waited for the answer
-// in vain, or tell nothing ever.
-func (g *Guard) atTime(now int64, do func()) {
+// atTime calls do under mu after ending what is due at now. The outcome of an expired call is
+// unknown: its caller may hang in it, have lost the reply, or never send done.
+func (g *Service) atTime(now int64, do func()) {
 	g.mu.Lock()
 	var ended []ending
 	for len(g.mu.ends) > 0 && g.mu.ends[0].due() <= now {
@@ -365,8 +363,8 @@ func (g *Guard) atTime(now int64, do func()) {
 		g.forgetDone()
 	}
 	do()
-	if due := g.due(); due != math.MaxInt64 && g.mu.timer != nil && due != g.mu.rings {
-		g.mu.rings = due
+	if due := g.due(); due != math.MaxInt64 && g.mu.timer != nil && due != g.mu.firesAt {
+		g.mu.firesAt = due
 		g.mu.timer.Reset(time.Duration(max(due-now, 0)))
 	}
 	g.mu.Unlock()
@@ -377,20 +375,20 @@ func (g *Guard) atTime(now int64, do func()) {
 			}
 		}
 		g.opt.Metrics.GuardEnded(expired, int64(len(ended)))
-		g.settle(ended, now)
+		g.release(ended, now)
 	}
 }
 
-// settle gives back what permits held that have ended without a done.
-func (g *Guard) settle(ended []ending, now int64) {
+// settle gives back what permits resources that have ended without a done.
+func (g *Service) release(ended []ending, now int64) {
 	for i := range ended {
-		g.giveBack(&ended[i].held, ended[i].outcome, 0, now)
+		g.giveBack(&ended[i].resources, ended[i].outcome, 0, now)
 	}
 }
 
 // due is when the first permit ends or is forgotten; math.MaxInt64: none does by itself. Its
 // caller holds mu.
-func (g *Guard) due() int64 {
+func (g *Service) due() int64 {
 	due := int64(math.MaxInt64)
 	if len(g.mu.ends) > 0 {
 		due = g.mu.ends[0].due()
@@ -405,12 +403,12 @@ func (g *Guard) due() int64 {
 type ends []*permit
 
 func (e *ends) add(p *permit)    { heap.Push(e, p) }
-func (e *ends) remove(p *permit) { heap.Remove(e, p.place) }
+func (e *ends) remove(p *permit) { heap.Remove(e, p.index) }
 
 func (e ends) Len() int           { return len(e) }
 func (e ends) Less(i, j int) bool { return e[i].due() < e[j].due() }
-func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i]; e[i].place, e[j].place = i, j }
-func (e *ends) Push(p any)        { p.(*permit).place = len(*e); *e = append(*e, p.(*permit)) }
+func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i]; e[i].index, e[j].index = i, j }
+func (e *ends) Push(p any)        { p.(*permit).index = len(*e); *e = append(*e, p.(*permit)) }
 func (e *ends) Pop() any {
 	last := len(*e) - 1
 	p := (*e)[last]

@@ -31,7 +31,7 @@ import (
 
 // rig is a guard on gates and circuits of its own. Its clock is that of the bubble.
 type rig struct {
-	*Guard
+	*Service
 	t        *testing.T
 	gates    *throttle.Gates
 	circuits *circuit.Registry
@@ -44,9 +44,9 @@ type rig struct {
 	checked  atomic.Int64 // by the metrics
 	log      strings.Builder
 
-	metrics sync.Mutex // guards what follows
-	capped  []string
-	ended   map[string]int64
+	metrics    sync.Mutex // guards what follows
+	reachedCap []string
+	ended      map[string]int64
 
 	told     sync.Mutex   // guards what follows
 	events   []wire.Event // with the tail of the subject in their data
@@ -66,7 +66,7 @@ func (r *rig) GuardEnded(how string, n int64) {
 func (r *rig) GuardCapped(limit string) {
 	r.metrics.Lock()
 	defer r.metrics.Unlock()
-	r.capped = append(r.capped, limit)
+	r.reachedCap = append(r.reachedCap, limit)
 }
 
 func (r *rig) GuardFailed(severity string) {
@@ -94,13 +94,13 @@ func newSharedRig(t *testing.T, f circuit.Fleet) *rig {
 	r.circuits = circuit.New(circuits)
 	signer, err := wire.NewSigner(make([]byte, wire.SignerKeyLen))
 	require.NoError(t, err)
-	r.Guard = New(Options{
+	r.Service = New(Options{
 		Now: now, Gates: r.gates, Circuits: r.circuits, Rules: func() *rules.Rules { return r.rules },
 		Tables: func() []config.GuardTable { return r.tables },
 		ExpiredFails: func(key string) bool {
 			return (&config.Config{Guards: r.tables, Circuits: r.fails}).ExpiredFails(key)
 		},
-		Tell: func([]*throttle.Wait) {}, Signer: signer,
+		Notify: func([]*throttle.Wait) {}, Signer: signer,
 		Keep: func(keys []string, until int64) (func(), func() *wire.Error) {
 			r.kept.Add(1)
 			return func() { r.kept.Add(-1) }, r.keep(keys, until)
@@ -320,7 +320,7 @@ func TestDoneCountsOnce(t *testing.T) {
 		require.Equal(t, 1, r.State("v", "me").Circuit.ConsecutiveFailures)
 		r.done("v", second, wire.GuardError)
 		require.Equal(t, "open", r.State("v", "me").Circuit.State)
-		time.Sleep(time.Duration(remembered))
+		time.Sleep(time.Duration(doneLife))
 		_, err := r.Done(&wire.GuardDoneRequest{Key: "v", Permit: first, Caller: "me", Outcome: wire.GuardOK, Attempt: 1})
 		require.ErrorIs(t, err, wire.PermitNotFound("v"))
 	})
@@ -762,10 +762,10 @@ func TestPermitsOfAnotherFila(t *testing.T) {
 			if err := <-answer; err != nil {
 				return nil, nil, err
 			}
-			reply, refused := other.Forwarded(body)
+			reply, refused := other.DoneForwarded(body)
 			return reply, refused, nil
 		}
-		done := r.Common()[wire.GuardDone]
+		done := r.SharedVerbs()[wire.GuardDone]
 		tell := func(permit, caller string) Later {
 			reply, _, err, later := done(`v\x`, []byte(`{"permit":"`+permit+`","caller":"`+caller+`","outcome":"ok"}`), wire.GuardOrigin{})
 			require.Nil(t, reply)
@@ -893,9 +893,9 @@ func TestGuestsAndQueuesTakeTurns(t *testing.T) {
 					guests++
 				}
 			}
-			if ticket, _, ok := set.Acquire(now(), throttle.One, "queue"); ok {
+			if grant, _, ok := set.Acquire(now(), throttle.One, "queue"); ok {
 				queues++
-				set.Release(&ticket, now(), nil)
+				set.Release(&grant, now(), nil)
 			}
 		}
 		require.InDelta(t, 50, guests, 1, "half of 10 s at 10/s")

@@ -11,24 +11,24 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// asker is who asks for a call.
-type asker struct {
+// origin is where a request comes from.
+type origin struct {
 	caller string // as the check gives it
 	user   string // the NATS user; empty: not known
 }
 
-// holder is whom permits count for: the user or, if that is not known, the name that the
-// caller gives itself. All callers without either are one holder.
+// holder is whom permits count for: the NATS user or, if that is not known, the caller's own
+// name. All callers without either are one holder.
 type holder struct {
 	user bool
 	name string
 }
 
-func (a asker) holder() holder {
-	if a.user != "" {
-		return holder{true, a.user}
+func (o origin) holder() holder {
+	if o.user != "" {
+		return holder{true, o.user}
 	}
-	return holder{false, a.caller}
+	return holder{false, o.caller}
 }
 
 func (h holder) String() string {
@@ -50,58 +50,58 @@ const (
 	capCircuits      = "max_circuits"
 )
 
-// capped is a cap that is reached.
-type capped struct {
+// reachedCap is a cap that a request would exceed.
+type reachedCap struct {
 	name string
-	what string // is too much, in the plural
+	what string // what there is too much of, in the plural
 	most int64
 }
 
-func (c *capped) refusal() *wire.Error { return wire.LimitReached(c.what, c.most, capRetryAfter) }
+func (c *reachedCap) refusal() *wire.Error { return wire.LimitReached(c.what, c.most, capRetryAfter) }
 
-// answer is what a state says in place of the error that a check with the key would get.
-func (c *capped) answer(key string) wire.GuardAnswer {
+// answer is the answer of state in place of the error of check.
+func (c *reachedCap) answer(key string) wire.GuardAnswer {
 	return wire.GuardAnswer{
 		Gate: c.name, Key: key, RetryAfterMs: capRetryAfter.Milliseconds(),
 		Limit: &wire.GuardLimit{Key: key, Gate: c.name, Limit: c.most},
 	}
 }
 
-// room returns the cap that one more permit would pass, beside those that are about to be
-// given, or that its keys would; nil: there is room.
-func (g *Guard) room(keys []string, who holder, given []*permit, now int64) *capped {
+// room returns the cap that one more permit with these keys would exceed, on top of the given
+// ones, or nil.
+func (g *Service) room(keys []string, by holder, given []*permit, now int64) *reachedCap {
 	caps := &g.opt.Caps
 	var all, ofKey, ofHolder int64
 	g.atTime(now, func() {
-		all, ofKey, ofHolder = int64(len(g.mu.ends)), int64(g.mu.byKey[keys[0]]), int64(g.mu.byHolder[who])
+		all, ofKey, ofHolder = int64(len(g.mu.ends)), int64(g.mu.byKey[keys[0]]), int64(g.mu.byHolder[by])
 	})
 	for _, p := range given {
 		all++
 		if p.key == keys[0] {
 			ofKey++
 		}
-		if p.holder() == who {
+		if p.holder() == by {
 			ofHolder++
 		}
 	}
 	reached := func(n, most int64) bool { return most > 0 && n >= most }
 	switch {
 	case reached(ofKey, caps.KeyPermits):
-		return &capped{capKeyPermits, "permits of key " + strconv.Quote(keys[0]) + " (limits." + capKeyPermits + ", so that other keys have some)", caps.KeyPermits}
+		return &reachedCap{capKeyPermits, "permits of key " + strconv.Quote(keys[0]) + " (limits." + capKeyPermits + ", so that other keys have some)", caps.KeyPermits}
 	case reached(ofHolder, caps.CallerPermits):
-		return &capped{capCallerPermits, "permits of " + who.String() + " (limits." + capCallerPermits + ", so that other callers have some)", caps.CallerPermits}
+		return &reachedCap{capCallerPermits, "permits of " + by.String() + " (limits." + capCallerPermits + ", so that other callers have some)", caps.CallerPermits}
 	case reached(all, caps.Permits):
-		return &capped{capPermits, "permits of the guard (limits." + capPermits + ")", caps.Permits}
+		return &reachedCap{capPermits, "permits of the guard (limits." + capPermits + ")", caps.Permits}
 	case caps.ThrottleKeys > 0 && g.opt.Gates.Full(keys, caps.ThrottleKeys, now):
-		return &capped{capThrottleKeys, "throttle keys (limits." + capThrottleKeys + ")", caps.ThrottleKeys}
+		return &reachedCap{capThrottleKeys, "throttle keys (limits." + capThrottleKeys + ")", caps.ThrottleKeys}
 	case caps.Circuits > 0 && g.opt.Circuits.Full(keys[0], caps.Circuits):
-		return &capped{capCircuits, "circuits (limits." + capCircuits + ")", caps.Circuits}
+		return &reachedCap{capCircuits, "circuits (limits." + capCircuits + ")", caps.Circuits}
 	}
 	return nil
 }
 
-// hold makes a permit live. Its caller holds mu.
-func (g *Guard) hold(p *permit) {
+// hold makes a permit live. It needs mu.
+func (g *Service) hold(p *permit) {
 	g.mu.number++
 	p.number = g.mu.number
 	g.mu.permits[p.number] = p
@@ -111,19 +111,19 @@ func (g *Guard) hold(p *permit) {
 	g.mu.listed.add(p)
 }
 
-// end takes from a live permit what it holds, and forgets it. Its caller holds mu.
-func (g *Guard) end(p *permit) held {
-	h := p.held
-	p.held = held{}
+// end removes a live permit and returns what it holds. It needs mu.
+func (g *Service) end(p *permit) resources {
+	h := p.resources
+	p.resources = resources{}
 	delete(g.mu.permits, p.number)
 	g.mu.ends.remove(p)
 	g.mu.listed.remove(p.number)
 	if g.mu.byKey[p.key]--; g.mu.byKey[p.key] == 0 {
 		delete(g.mu.byKey, p.key)
 	}
-	who := p.holder()
-	if g.mu.byHolder[who]--; g.mu.byHolder[who] == 0 {
-		delete(g.mu.byHolder, who)
+	by := p.holder()
+	if g.mu.byHolder[by]--; g.mu.byHolder[by] == 0 {
+		delete(g.mu.byHolder, by)
 	}
 	if len(g.mu.ends) == 0 && g.mu.idle != nil {
 		close(g.mu.idle)
@@ -132,9 +132,9 @@ func (g *Guard) end(p *permit) held {
 	return h
 }
 
-// remember keeps a permit that is done, to tell a repetition of its done. As many are kept
-// as may be live: then the oldest is forgotten. Its caller holds mu.
-func (g *Guard) remember(p *permit) {
+// remember keeps a done permit, so that a repeated done is recognised. It keeps at most as many
+// as may be live. It needs mu.
+func (g *Service) remember(p *permit) {
 	g.mu.permits[p.number] = p
 	g.mu.done = append(g.mu.done, p)
 	if most := g.opt.Caps.Permits; most > 0 && int64(len(g.mu.done)) > most {
@@ -142,54 +142,54 @@ func (g *Guard) remember(p *permit) {
 	}
 }
 
-// forgetDone forgets the permit that was done first. Its caller holds mu.
-func (g *Guard) forgetDone() {
+// forgetDone forgets the permit that was done first. It needs mu.
+func (g *Service) forgetDone() {
 	delete(g.mu.permits, g.mu.done[0].number)
 	g.mu.done[0] = nil
 	g.mu.done = g.mu.done[1:]
 }
 
-// ledger has the live permits in the order in which they were given.
-type ledger struct {
+// givenList has the live permits in the order in which they were given.
+type givenList struct {
 	lines []line
 	gone  int // lines without a permit
 }
 
-// line is one of a ledger. The number stays when the permit has ended.
+// line is one entry of a givenList. Its number stays when the permit has ended.
 type line struct {
 	number uint64
 	permit *permit // nil: it has ended
 }
 
-func (l *ledger) add(p *permit) { l.lines = append(l.lines, line{p.number, p}) }
+func (l *givenList) add(p *permit) { l.lines = append(l.lines, line{p.number, p}) }
 
 // after is the index of the first line with a larger number.
-func (l *ledger) after(number uint64) int {
+func (l *givenList) after(number uint64) int {
 	return sort.Search(len(l.lines), func(i int) bool { return l.lines[i].number > number })
 }
 
-// ledgerRoom is how many lines a ledger may have room for, however few it has.
-const ledgerRoom = 1024
+// minCapacity is the capacity below which a givenList does not shrink.
+const minCapacity = 1024
 
-// remove takes a permit out. When half of the lines are those of ended ones, these go.
-func (l *ledger) remove(number uint64) {
+// remove removes a permit. When half of the lines have no permit, it compacts them.
+func (l *givenList) remove(number uint64) {
 	l.lines[l.after(number)-1].permit = nil
 	if l.gone++; l.gone > len(l.lines)/2 {
 		l.lines = slices.DeleteFunc(l.lines, func(n line) bool { return n.permit == nil })
-		if l.gone = 0; cap(l.lines) > ledgerRoom && cap(l.lines) > 4*len(l.lines) {
+		if l.gone = 0; cap(l.lines) > minCapacity && cap(l.lines) > 4*len(l.lines) {
 			l.lines = slices.Clone(l.lines)
 		}
 	}
 }
 
-// Operators look at permits in pieces, between which others have the guard.
+// Operators read permits in pages and end them in pieces; other requests run in between.
 const (
-	lookLines = 10_000 // lines of the ledger
+	pageLines = 10_000 // lines of the givenList
 	endPiece  = 1000   // permits
 )
 
-// Permits lists the permits that are held.
-func (g *Guard) Permits(r wire.GuardPermitsRequest) wire.GuardPermitList {
+// Permits lists the live permits.
+func (g *Service) Permits(r wire.GuardPermitsRequest) wire.GuardPermitList {
 	list := wire.GuardPermitList{Permits: []wire.GuardPermit{}}
 	var byKey map[string]int
 	var byHolder map[holder]int
@@ -213,7 +213,7 @@ func (g *Guard) Permits(r wire.GuardPermitsRequest) wire.GuardPermitList {
 	}
 	want := func(p *permit) bool { return p.fits(&r.PermitFilter) }
 	for more := true; more; {
-		from, more = g.look(from, func(p *permit) bool {
+		from, more = g.page(from, func(p *permit) bool {
 			if want(p) {
 				if len(list.Permits) == r.Limit {
 					list.Next = list.Permits[r.Limit-1].ID
@@ -227,43 +227,43 @@ func (g *Guard) Permits(r wire.GuardPermitsRequest) wire.GuardPermitList {
 	return list
 }
 
-// look calls each with the live permits that were given after a number, while it returns
-// true. It looks at a piece of the ledger, and returns where the next one begins, if any.
-func (g *Guard) look(from uint64, each func(*permit) bool) (last uint64, more bool) {
+// page calls each with live permits that were given after a number, while it returns true. It
+// reads one page, and returns where the next one begins, if any.
+func (g *Service) page(from uint64, each func(*permit) bool) (last uint64, more bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	lines := g.mu.listed.lines[g.mu.listed.after(from):]
-	for i := range lines[:min(len(lines), lookLines)] {
+	for i := range lines[:min(len(lines), pageLines)] {
 		if p := lines[i].permit; p != nil && !each(p) {
 			return from, false
 		}
 		from = lines[i].number
 	}
-	return from, len(lines) > lookLines
+	return from, len(lines) > pageLines
 }
 
-// mostPermits are the keys and callers with the most permits.
+// mostPermits returns the keys and callers with the most permits.
 func mostPermits(byKey map[string]int, byHolder map[holder]int) (keys, callers []wire.GuardHolder) {
 	for key, n := range byKey {
 		keys = append(keys, wire.GuardHolder{Key: wire.ShowKey(key), Permits: n})
 	}
-	for who, n := range byHolder {
-		h := wire.GuardHolder{Caller: who.name, Permits: n}
-		if who.user {
-			h.Caller, h.User = "", who.name
+	for by, n := range byHolder {
+		h := wire.GuardHolder{Caller: by.name, Permits: n}
+		if by.user {
+			h.Caller, h.User = "", by.name
 		}
 		callers = append(callers, h)
 	}
 	return wire.MostPermits(keys), wire.MostPermits(callers)
 }
 
-// describe is a live permit for operators. Its caller holds mu.
-func (g *Guard) describe(p *permit) wire.GuardPermit {
+// describe describes a live permit for operators. It needs mu.
+func (g *Service) describe(p *permit) wire.GuardPermit {
 	d := wire.GuardPermit{
 		ID: wire.PermitID(g.run, p.number), Key: wire.ShowKey(p.key), Caller: p.caller, User: p.user,
 		GivenAt: wire.Timestamp(p.given), ExpiresAt: wire.Timestamp(p.until), Probe: p.probe,
 	}
-	for _, gate := range p.held.set.Gates() {
+	for _, gate := range p.resources.set.Gates() {
 		if key := gate.Key(); key != p.key {
 			d.With = append(d.With, wire.ShowKey(key))
 		}
@@ -271,14 +271,14 @@ func (g *Guard) describe(p *permit) wire.GuardPermit {
 	return d
 }
 
-// fits reports whether a permit is one of those that a filter means.
+// fits reports whether a filter selects a permit.
 func (p *permit) fits(f *wire.PermitFilter) bool {
 	return (f.Key == "" || p.key == f.Key) && (f.Caller == nil || p.caller == *f.Caller) && (f.User == "" || p.user == f.User)
 }
 
-// EndPermits ends permits that are live now. What they hold is given back, and their
-// circuits hear nothing: nobody knows how these calls go.
-func (g *Guard) EndPermits(r wire.GuardEndRequest) (ended int64) {
+// EndPermits ends live permits and returns what they hold. Their circuits get no outcome, since
+// the outcome of the calls is unknown.
+func (g *Service) EndPermits(r wire.GuardEndRequest) (ended int64) {
 	g.mu.Lock()
 	last := g.mu.number
 	g.mu.Unlock()
@@ -293,7 +293,7 @@ func (g *Guard) EndPermits(r wire.GuardEndRequest) (ended int64) {
 	}
 	for from, more := uint64(0), true; more && from < last; {
 		var meant []uint64
-		from, more = g.look(from, func(p *permit) bool {
+		from, more = g.page(from, func(p *permit) bool {
 			if p.number <= last && p.fits(&r.PermitFilter) {
 				meant = append(meant, p.number)
 			}
@@ -304,21 +304,21 @@ func (g *Guard) EndPermits(r wire.GuardEndRequest) (ended int64) {
 	return ended
 }
 
-// endThese ends the permits with these numbers that are live and fit.
-func (g *Guard) endThese(numbers []uint64, f *wire.PermitFilter) (ended int64) {
+// endThese ends the live permits with these numbers that a filter selects.
+func (g *Service) endThese(numbers []uint64, f *wire.PermitFilter) (ended int64) {
 	for piece := range slices.Chunk(numbers, endPiece) {
 		now := g.opt.Now()
 		var over []ending
 		g.atTime(now, func() {
 			for _, number := range piece {
 				if p := g.mu.permits[number]; p != nil && !p.done && p.fits(f) {
-					over = append(over, ending{held: g.end(p), outcome: breaker.Neutral})
+					over = append(over, ending{resources: g.end(p), outcome: breaker.Neutral})
 				}
 			}
 		})
 		if len(over) > 0 {
 			g.opt.Metrics.GuardEnded(byOperator, int64(len(over)))
-			g.settle(over, now)
+			g.release(over, now)
 		}
 		ended += int64(len(over))
 	}

@@ -53,19 +53,19 @@ func TestNobodyTakesAllPermits(t *testing.T) {
 		r.opt.Caps = Caps{Permits: 10, KeyPermits: 3, CallerPermits: 5}
 		refused := func(limit string, most int64, names, user, caller, key string) {
 			t.Helper()
-			before := len(r.capped)
+			before := len(r.reachedCap)
 			_, err := r.askAs(user, caller, key)
 			require.NotNil(t, err)
 			require.Equal(t, wire.CodeLimitReached, err.ErrCode)
 			require.Contains(t, err.Description, names)
 			require.Contains(t, err.Description, "limits."+limit)
 			require.Equal(t, time.Second, err.RetryAfter)
-			require.Equal(t, limit, r.capped[len(r.capped)-1])
+			require.Equal(t, limit, r.reachedCap[len(r.reachedCap)-1])
 			st := r.stateAs(user, caller, key)
 			require.Equal(t, wire.GuardAnswer{
 				Gate: limit, Key: key, RetryAfterMs: 1000, Limit: &wire.GuardLimit{Key: key, Gate: limit, Limit: most},
 			}, st.Answer)
-			require.Len(t, r.capped, before+1, "looking is not counted")
+			require.Len(t, r.reachedCap, before+1, "looking is not counted")
 		}
 		allowed := func(user, caller, key string) string {
 			t.Helper()
@@ -149,7 +149,7 @@ func TestStateOfWhatWouldBeTooMuch(t *testing.T) {
 }
 
 // Callers who tell how their calls went hold nothing, however fast they are: what is
-// remembered of calls that are done makes room, the oldest first.
+// doneLife of calls that are done makes room, the oldest first.
 func TestCallsThatAreDoneTakeNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -164,7 +164,7 @@ func TestCallsThatAreDoneTakeNoRoom(t *testing.T) {
 		require.True(t, r.done("v", permits[97], wire.GuardOK).Duplicate)
 		_, err := r.Done(&wire.GuardDoneRequest{Key: "v", Permit: permits[96], Caller: "me", Outcome: wire.GuardOK, Attempt: 1})
 		require.ErrorIs(t, err, wire.PermitNotFound(""))
-		time.Sleep(time.Duration(remembered))
+		time.Sleep(time.Duration(doneLife))
 		synctest.Wait()
 		require.Empty(t, r.mu.permits)
 	})
@@ -286,7 +286,7 @@ func TestPermitsAreEnded(t *testing.T) {
 func TestManyPermitsAreEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		const n = lookLines + endPiece + 1
+		const n = pageLines + endPiece + 1
 		for i := range 2 * n {
 			r.allowed([]string{"v", "w"}[i%2])
 		}
@@ -317,9 +317,9 @@ func (m meanwhile) Drop(c queue.Circuit, now int64, pending []queue.Circuit) []q
 	return m.Registry.Drop(c, now, pending)
 }
 
-// A ledger has what was added and not removed, in order, and few lines more.
+// A givenList has what was added and not removed, in order, and few lines more.
 func TestLedger(t *testing.T) {
-	var l ledger
+	var l givenList
 	live := make(map[uint64]*permit)
 	var number uint64
 	for range 20_000 {

@@ -8,31 +8,30 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// A refusal of which nobody knows when it ends names these times: until the queue has
-// gone that has the turn, until a call that is under way may have ended, until fila knows
-// again that requests come to it as they are sent.
+// Retry times of refusals whose end is unknown: until a queue passes the turn, until a call under
+// way may have ended, until requests arrive in time again.
 const (
 	lateRetryAfter = 50 * time.Millisecond
 	turnRetryAfter = 50 * time.Millisecond
 	busyRetryAfter = 200 * time.Millisecond
 )
 
-// State says how a key stands for a caller, and takes nothing.
-func (g *Guard) State(key, caller string) wire.GuardStatus {
-	return g.state(key, asker{caller: caller}, false)
+// State describes a key for a caller, and takes nothing.
+func (g *Service) State(key, caller string) wire.GuardStatus {
+	return g.state(key, origin{caller: caller}, false)
 }
 
-// SharedState is State by what filas share of the key alone.
-func (g *Guard) SharedState(key, caller string) wire.GuardStatus {
-	return g.state(key, asker{caller: caller}, true)
+// SharedState is State restricted to what filas share of the key.
+func (g *Service) SharedState(key, caller string) wire.GuardStatus {
+	return g.state(key, origin{caller: caller}, true)
 }
 
-// state says how a key stands by its limits and its circuit or, with shared, by those of
-// them that filas share.
-func (g *Guard) state(key string, who asker, shared bool) wire.GuardStatus {
+// state describes a key by its limits and its circuit or, with shared, by the shared ones of
+// them.
+func (g *Service) state(key string, from origin, shared bool) wire.GuardStatus {
 	now := g.opt.Now()
 	st := wire.GuardStatus{Key: key, Answer: wire.GuardAnswer{Allowed: true}, Limits: []wire.GuardLimit{}}
-	full := g.room([]string{key}, who.holder(), nil, now) // before the look makes its gate
+	full := g.room([]string{key}, from.holder(), nil, now) // before the look makes its gate
 	g.atTime(now, func() { st.Permits = g.mu.byKey[key] })
 	if !shared || g.opt.SharesLimits(key) {
 		g.stateOfLimits(&st, now)
@@ -53,9 +52,9 @@ func (g *Guard) state(key string, who asker, shared bool) wire.GuardStatus {
 	return st
 }
 
-func (g *Guard) stateOfLimits(st *wire.GuardStatus, now int64) {
+func (g *Service) stateOfLimits(st *wire.GuardStatus, now int64) {
 	set, err := g.opt.Gates.Set([]string{st.Key}, now)
-	if err != nil { // one key is never too many
+	if err != nil { // impossible with one key
 		return
 	}
 	defer g.opt.Gates.Close(set, now)
@@ -71,18 +70,18 @@ func (g *Guard) stateOfLimits(st *wire.GuardStatus, now int64) {
 		}
 	}
 	if block, ok := set.Check(now, throttle.One, throttle.Guest); !ok {
-		if answer, lacks := g.byThrottle(block, throttle.One, now); lacks == "" {
-			st.Answer = answer // otherwise there is enough, and a check would be lent it
+		if answer, missing := g.byThrottle(block, throttle.One, now); missing == "" {
+			st.Answer = answer // otherwise there is enough, and a check would get a lease
 		}
 	}
 }
 
-// byCircuit is the refusal by a circuit that looks again at a time.
-func (g *Guard) byCircuit(key string, at, now int64) wire.GuardAnswer {
+// byCircuit is the refusal by a circuit that admits again at a time.
+func (g *Service) byCircuit(key string, at, now int64) wire.GuardAnswer {
 	a := wire.GuardAnswer{Gate: "circuit", Key: key}
 	if at == math.MaxInt64 {
 		if info, _ := g.opt.Circuits.Info(key); info.OpenUntil == "closed" {
-			return a // only a hand closes it
+			return a // only an operator closes it
 		}
 		at = now + int64(busyRetryAfter) // probes are under way
 	}
@@ -90,15 +89,15 @@ func (g *Guard) byCircuit(key string, at, now int64) wire.GuardAnswer {
 	return a
 }
 
-// byThrottle is the refusal by the gate of a throttle key. lacks is the key, if a fleet
-// has to lend what there is.
-func (g *Guard) byThrottle(b throttle.Block, cost, now int64) (a wire.GuardAnswer, lacks string) {
+// byThrottle is the refusal by the gate of a throttle key. missing is the key if the fleet can
+// lease what the call needs.
+func (g *Service) byThrottle(b throttle.Block, cost, now int64) (a wire.GuardAnswer, missing string) {
 	info, kind, at := b.Gate.Info(now), b.Kind, b.At
 	if g.opt.Fleet != nil && (kind == throttle.ByRate || kind == throttle.ByWindow || kind == throttle.ByInFlight) {
 		if k, t, ok := g.opt.Fleet.Outlook(&info, cost, now); ok {
 			kind, at = k, t
 			if at <= now {
-				lacks, at = info.Key, now+int64(lendRetryAfter)
+				missing, at = info.Key, now+int64(leaseRetryAfter)
 			}
 		}
 	}
@@ -106,7 +105,7 @@ func (g *Guard) byThrottle(b throttle.Block, cost, now int64) (a wire.GuardAnswe
 	switch {
 	case at != throttle.Never:
 	case kind == throttle.ByTurn, kind == throttle.ByRate, kind == throttle.ByWindow:
-		// What a fleet lends of the last two it lends for less than busyRetryAfter.
+		// What a fleet waiting of the last two it waiting for less than busyRetryAfter.
 		at = now + int64(turnRetryAfter)
 	case kind != throttle.ByPause:
 		at = now + int64(busyRetryAfter)
@@ -115,10 +114,10 @@ func (g *Guard) byThrottle(b throttle.Block, cost, now int64) (a wire.GuardAnswe
 		a.RetryAfterMs = millis(at - now)
 	}
 	a.Limit = limit(&info, kind, now)
-	return a, lacks
+	return a, missing
 }
 
-// limit says how a limit of a gate stands; nil: there is none of that kind.
+// limit describes a limit of a gate; nil if it has none of that kind.
 func limit(i *throttle.Info, kind throttle.Kind, now int64) *wire.GuardLimit {
 	l := &wire.GuardLimit{Key: i.Key, Gate: kind.String()}
 	var reset int64

@@ -6,24 +6,24 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Later waits for what a request is answered with, which takes a goroutine of its own.
+// Later waits for a reply. Call it in a goroutine of its own.
 type Later = func() (reply []byte, headers map[string][]string, err *wire.Error)
 
-// Verb carries out a request with the tail of its subject, and returns the reply with its
-// headers. It does not block: where an answer has to be waited for it returns later alone.
+// Verb executes a request and returns the reply with its headers. tail is the last part of its
+// subject. It does not block: if the reply takes time, it returns only later.
 type Verb func(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later)
 
 // Verbs are the verbs of the guard by name.
-func (g *Guard) Verbs() map[string]Verb {
+func (g *Service) Verbs() map[string]Verb {
 	return map[string]Verb{wire.GuardCheck: g.checkVerb, wire.GuardDone: g.doneVerb, wire.GuardState: g.stateVerb}
 }
 
-// Common are the verbs of a guard that several filas answer together, by name.
-func (g *Guard) Common() map[string]Verb {
-	return map[string]Verb{wire.GuardCheck: g.checkVerb, wire.GuardDone: g.anyonesDone, wire.GuardState: g.sharedStateVerb}
+// SharedVerbs are the verbs of a guard that several filas serve together, by name.
+func (g *Service) SharedVerbs() map[string]Verb {
+	return map[string]Verb{wire.GuardCheck: g.checkVerb, wire.GuardDone: g.sharedDone, wire.GuardState: g.sharedStateVerb}
 }
 
-func (g *Guard) checkVerb(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func (g *Service) checkVerb(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGuardCheck(tail, body)
 	if err != nil {
 		return nil, nil, err, nil
@@ -33,54 +33,54 @@ func (g *Guard) checkVerb(tail string, body []byte, from wire.GuardOrigin) (repl
 		asks = []wire.GuardAsk{r.GuardAsk}
 	}
 	if from.Late(g.opt.Now()) {
-		reply, headers, err = g.tellLate(asks, r.Checks != nil, &from)
+		reply, headers, err = g.refuseLate(asks, r.Checks != nil, &from)
 		return reply, headers, err, nil
 	}
-	who := asker{r.Caller, from.User}
-	d, err := g.decide(who, asks)
+	caller := origin{r.Caller, from.User}
+	d, err := g.decide(caller, asks)
 	switch {
 	case err != nil:
 		return nil, nil, err, nil
-	case d.lacks != "":
+	case d.missing != "":
 		return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) {
-			d, err := g.lent(d, who, asks)
+			d, err := g.retryWithLeases(d, caller, asks)
 			if err != nil {
 				return nil, nil, err
 			}
-			return g.told(d, asks, r.Checks != nil, &from)
+			return g.finish(d, asks, r.Checks != nil, &from)
 		}
 	case len(d.onDisk) > 0:
-		return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) { return g.told(d, asks, r.Checks != nil, &from) }
+		return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) { return g.finish(d, asks, r.Checks != nil, &from) }
 	}
-	reply, headers, err = g.told(d, asks, r.Checks != nil, &from)
+	reply, headers, err = g.finish(d, asks, r.Checks != nil, &from)
 	return reply, headers, err, nil
 }
 
-// told is the reply to a check, when its permits may be told of. What cannot be told is
-// as if nobody had asked.
-func (g *Guard) told(d *decision, asks []wire.GuardAsk, batch bool, from *wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error) {
-	if err = g.onDisk(d); err != nil {
+// finish returns the reply to a check once its permits may be sent. If it fails, the check has
+// no effect.
+func (g *Service) finish(d *decision, asks []wire.GuardAsk, batch bool, from *wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error) {
+	if err = g.awaitDisk(d); err != nil {
 		return nil, nil, err
 	}
 	if now := g.opt.Now(); len(d.given) > 0 && from.Late(now) {
 		g.cancel(d.given, now)
-		return g.tellLate(asks, batch, from)
+		return g.refuseLate(asks, batch, from)
 	}
-	return g.tell(d, batch, from)
+	return g.reply(d, batch, from)
 }
 
-// tellLate is the reply to a check for which nobody may wait any more. It gives no permit:
-// the answer says that one may be had by asking again, should somebody hear it.
-func (g *Guard) tellLate(asks []wire.GuardAsk, batch bool, from *wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error) {
+// refuseLate is the reply to a check whose caller may have given up. It gives no permit, and says
+// that the caller may ask again.
+func (g *Service) refuseLate(asks []wire.GuardAsk, batch bool, from *wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error) {
 	d := &decision{began: g.opt.Now(), answers: make([]wire.GuardAnswer, len(asks))}
 	for i := range asks {
 		d.answers[i] = wire.GuardAnswer{Gate: wire.GateLate, Key: asks[i].Key, RetryAfterMs: lateRetryAfter.Milliseconds()}
 	}
-	return g.tell(d, batch, from)
+	return g.reply(d, batch, from)
 }
 
-// tell encodes what was decided.
-func (g *Guard) tell(d *decision, batch bool, from *wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error) {
+// reply encodes a decision.
+func (g *Service) reply(d *decision, batch bool, from *wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error) {
 	first := &d.answers[0]
 	switch {
 	case batch:
@@ -101,7 +101,7 @@ func (g *Guard) tell(d *decision, batch bool, from *wire.GuardOrigin) (reply []b
 	return reply, headers, nil
 }
 
-func (g *Guard) doneVerb(tail string, body []byte, _ wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func (g *Service) doneVerb(tail string, body []byte, _ wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGuardDone(tail, body)
 	if err != nil {
 		return nil, nil, err, nil
@@ -111,8 +111,8 @@ func (g *Guard) doneVerb(tail string, body []byte, _ wire.GuardOrigin) (reply []
 	return reply, headers, err, nil
 }
 
-// anyonesDone takes back a permit of this fila, or tells the one that gave it.
-func (g *Guard) anyonesDone(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+// sharedDone ends a permit of this fila, or forwards the request to the fila that gave it.
+func (g *Service) sharedDone(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGuardDone(tail, body)
 	if err != nil {
 		return nil, nil, err, nil
@@ -145,25 +145,25 @@ func (g *Guard) anyonesDone(tail string, body []byte, from wire.GuardOrigin) (re
 	}
 }
 
-// Forwarded takes back a permit of this fila of which another one was told.
-func (g *Guard) Forwarded(body []byte) ([]byte, *wire.Error) {
+// DoneForwarded ends a permit of this fila on behalf of another fila.
+func (g *Service) DoneForwarded(body []byte) ([]byte, *wire.Error) {
 	reply, _, err, _ := g.doneVerb(wire.KeyInBody, body, wire.GuardOrigin{})
 	return reply, err
 }
 
-func (g *Guard) sharedStateVerb(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func (g *Service) sharedStateVerb(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	reply, headers, err = g.stateReply(tail, body, from.User, true)
 	return reply, headers, err, nil
 }
 
-func (g *Guard) stateVerb(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func (g *Service) stateVerb(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	reply, headers, err = g.stateReply(tail, body, from.User, false)
 	return reply, headers, err, nil
 }
 
-// stateReply answers how a key stands, with shared by what filas share, and what the rules
-// make of an error.
-func (g *Guard) stateReply(tail string, body []byte, user string, shared bool) ([]byte, map[string][]string, *wire.Error) {
+// stateReply describes a key, with shared by what filas share, and the verdict of the rules about
+// an error in the request.
+func (g *Service) stateReply(tail string, body []byte, user string, shared bool) ([]byte, map[string][]string, *wire.Error) {
 	r, err := wire.ParseGuardState(tail, body)
 	if err == nil {
 		err = g.knownPolicy(r.RetryPolicy)
@@ -171,7 +171,7 @@ func (g *Guard) stateReply(tail string, body []byte, user string, shared bool) (
 	if err != nil {
 		return nil, nil, err
 	}
-	st := g.state(r.Key, asker{r.Caller, user}, shared)
+	st := g.state(r.Key, origin{r.Caller, user}, shared)
 	if failure := r.Failure(); failure != nil {
 		verdict, _ := g.judge(failure)
 		st.Verdict = &verdict
