@@ -18,7 +18,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// share has the limits of a rig be those of a fleet.
+// share makes a fleet share the limits of a rig.
 func (r *rig) share(b *fleettest.Bucket) (stop func()) {
 	r.t.Helper()
 	log, now := slog.New(slog.DiscardHandler), func() int64 { return time.Now().UnixNano() }
@@ -33,9 +33,8 @@ func (r *rig) share(b *fleettest.Bucket) (stop func()) {
 	return f.Stop
 }
 
-// TestCallsUnderSharedLimits: a caller who comes back by whole seconds gets what there is,
-// although what a fleet waiting has ended by then, and a refusal says how the limit stands
-// in the fleet.
+// A caller that returns after whole seconds gets what there is, although leases have ended by
+// then, and a refusal has the state of the limit in the fleet.
 func TestCallsUnderSharedLimits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		limits  throttle.Limits
@@ -93,7 +92,7 @@ func TestCallsUnderSharedLimits(t *testing.T) {
 	}
 }
 
-// TestStateOfAFleet is the same whoever is asked, also of what is lent to one of them.
+// The state of a key is the same at every fila, including leases of one of them.
 func TestStateOfAFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := fleettest.New()
@@ -122,8 +121,8 @@ func TestStateOfAFleet(t *testing.T) {
 	})
 }
 
-// openRecords is a fleet by whose records every circuit is open, which its circuits have
-// not been told yet.
+// openRecords is a fleet whose records have every circuit open. The circuits have not learned
+// that yet.
 type openRecords struct {
 	circuit.Fleet
 	value []byte
@@ -135,8 +134,7 @@ func (f openRecords) Find(string, string) (fleet.Entry, bool) {
 	return fleet.Entry{Value: f.value, Rev: 1}, true
 }
 
-// TestStateOfAnOpenSharedCircuit: the state of a key refuses a call, as a check would,
-// although no check has touched its circuit yet.
+// The state of a key refuses a call as a check would, even if no check has touched its circuit.
 func TestStateOfAnOpenSharedCircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := fleettest.New()

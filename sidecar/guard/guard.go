@@ -62,10 +62,10 @@ type Options struct {
 // Fleet has the limits that several filas share. They have to be requested before calls
 // can be allowed. Its methods do not block.
 type Fleet interface {
-	// Outlook puts into i how the limits of its gate stand in the fleet, and says which
-	// of them is to be waited for by a call of that cost, and until when (Unix ns): now,
-	// if there is enough of all; throttle.Never, if nobody knows. ok is false if the gate
-	// does not go by what the fleet waiting.
+	// Outlook fills i with the state of the limits in the fleet. It returns the kind of
+	// limit that a call of this cost has to wait for, and until when (Unix ns): now if
+	// nothing is missing, throttle.Never if the time is unknown. ok is false if the gate
+	// does not depend on leases.
 	Outlook(i *throttle.Info, cost, now int64) (kind throttle.Kind, at int64, ok bool)
 	// Answered returns a channel that is closed at the next answer of the fleet about a
 	// key; nil if the fleet is not asked.
@@ -379,7 +379,7 @@ func (g *Service) atTime(now int64, do func()) {
 	}
 }
 
-// settle gives back what permits resources that have ended without a done.
+// release returns the resources of permits that have ended without a done.
 func (g *Service) release(ended []ending, now int64) {
 	for i := range ended {
 		g.giveBack(&ended[i].resources, ended[i].outcome, 0, now)

@@ -29,7 +29,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// rig is a guard on gates and circuits of its own. Its clock is that of the bubble.
+// rig is a guard with gates and circuits of its own. Its clock is the clock of the bubble.
 type rig struct {
 	*Service
 	t        *testing.T
@@ -77,7 +77,7 @@ func (r *rig) GuardFailed(severity string) {
 
 func newRig(t *testing.T) *rig { return newSharedRig(t, nil) }
 
-// newSharedRig is newRig with circuits that are shared, unless f is nil.
+// newSharedRig is newRig with shared circuits, unless f is nil.
 func newSharedRig(t *testing.T, f circuit.Fleet) *rig {
 	t.Helper()
 	now := func() int64 { return time.Now().UnixNano() }
@@ -198,7 +198,7 @@ func TestAPermitEndsByItself(t *testing.T) {
 	})
 }
 
-// A table says that a caller which tells nothing hangs in its call.
+// A table can make an expired permit a failure.
 func TestAPermitThatEndsByItselfIsAFailureWhereATableSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -217,7 +217,7 @@ func TestAPermitThatEndsByItselfIsAFailureWhereATableSaysSo(t *testing.T) {
 	})
 }
 
-// A probe of which nobody tells anything makes room for the next one.
+// An expired probe makes room for the next one.
 func TestAProbeThatEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -234,8 +234,7 @@ func TestAProbeThatEndsByItself(t *testing.T) {
 	})
 }
 
-// Nobody is there for the answer: a check that is handled too late gives no permit, also if
-// it was the disk that it had to wait for.
+// A check that is handled too late gives no permit, even if it waited for the disk.
 func TestLateChecksGiveNoPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -283,7 +282,7 @@ func TestAPermitEndsByALateClock(t *testing.T) {
 	})
 }
 
-// Permits that nobody can be told of are not given.
+// A permit whose reply cannot be sent is not given.
 func TestAnswersThatAreTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -348,9 +347,8 @@ func TestPermitsAreBoundToKeyAndCaller(t *testing.T) {
 	})
 }
 
-// The permit for a probe of a shared circuit has to be asked for, also by a guard that
-// nobody but callers uses, and waits for those who come back when they were told to, or
-// after whole seconds.
+// A guard requests the probe of a shared circuit, even if no queue uses the circuit. The
+// probe waits for callers that return at the retry time, or after whole seconds.
 func TestProbesOfASharedCircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fleet.New(fleet.Options{
@@ -415,7 +413,7 @@ func (r *rig) circuitState(key string) string {
 	return "closed"
 }
 
-// Nobody knows when a circuit closes that was opened by hand without an end.
+// A circuit that an operator opened without an end has no retry time.
 func TestACircuitThatOnlyAHandCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -502,7 +500,7 @@ func TestVerdicts(t *testing.T) {
 	})
 }
 
-// Refusals have the fields that docs/guard.md says, and the headers that go with them.
+// Refusals have the fields and headers of docs/guard.md.
 func TestRefusalsAreAsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/guard.md")
 	require.NoError(t, err)
@@ -554,7 +552,7 @@ func TestRefusalsAreAsDocumented(t *testing.T) {
 	})
 }
 
-// Failures that callers tell of are counted, logged and published as those of messages.
+// Failures of calls are counted, logged and published like failures of messages.
 func TestFailuresAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -647,8 +645,8 @@ func TestSeveralChecksAreOrNot(t *testing.T) {
 	})
 }
 
-// Only keys with a limit of concurrency are kept over a crash; what cannot be kept is
-// not allowed, and nothing is taken for it.
+// Only keys with a concurrency limit are stored. A call that cannot be stored is refused
+// and takes nothing.
 func TestCallsAreKeptBeforeTheyAreAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -684,9 +682,8 @@ func TestCallsAreKeptBeforeTheyAreAllowed(t *testing.T) {
 	})
 }
 
-// A check that needs the disk waits for it, and no other one does. Until then its permit
-// is nobody's: it does not end by itself, and is taken back where the disk fails, takes
-// too long, or fila stops.
+// Only a check that needs the disk waits for it. Until then its permit does not expire, and
+// it is cancelled if the disk fails or takes too long, or fila stops.
 func TestOnlyCallsThatNeedTheDiskWaitForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -749,8 +746,8 @@ func TestOnlyCallsThatNeedTheDiskWaitForIt(t *testing.T) {
 	})
 }
 
-// A permit of another fila is told of there, off the way of others; only so many wait for
-// it at once.
+// A done for a permit of another fila is forwarded without holding up others, up to a
+// number at once.
 func TestPermitsOfAnotherFila(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -831,8 +828,8 @@ func TestCapsRefuse(t *testing.T) {
 	})
 }
 
-// Whatever is asked and when: what a window admits is what a log of all calls says, and
-// the time to ask again is exact.
+// For random requests, a window admits exactly what a log of all calls allows, and the retry
+// time is exact.
 func TestWindowsAreExact(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
@@ -874,7 +871,7 @@ func TestWindowsAreExact(t *testing.T) {
 	})
 }
 
-// A queue that waits and guests that ask all the time take turns.
+// A waiting queue and guests that ask all the time take turns.
 func TestGuestsAndQueuesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -907,8 +904,8 @@ func TestGuestsAndQueuesTakeTurns(t *testing.T) {
 	})
 }
 
-// Whatever callers do: places under concurrency are never more than the limit, and all
-// come back.
+// Whatever callers do, the calls under way never exceed the concurrency limit, and all places
+// are returned.
 func TestNothingLeaks(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)

@@ -34,7 +34,7 @@ func (r *rig) askAs(user, caller, key string, with ...string) (permit string, er
 	return a.Permit, nil
 }
 
-// stateAs is how a key stands for a caller of a NATS user.
+// stateAs returns the state of a key for a caller of a NATS user.
 func (r *rig) stateAs(user, caller, key string) (st wire.GuardStatus) {
 	r.t.Helper()
 	body, failed := json.Marshal(wire.GuardStateRequest{Caller: caller})
@@ -45,8 +45,8 @@ func (r *rig) stateAs(user, caller, key string) (st wire.GuardStatus) {
 	return st
 }
 
-// One caller of one key that tells nothing takes no more than its part, and neither does one
-// caller of many keys. The refusal and the state of the key say which limit it is.
+// A caller that never sends done takes no more than its cap, with one key or with many. The
+// refusal and the state of the key name the cap.
 func TestNobodyTakesAllPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -105,7 +105,7 @@ func TestNobodyTakesAllPermits(t *testing.T) {
 	})
 }
 
-// What is allowed at once counts as well, before it is live.
+// Permits of the same request count before they are live.
 func TestBatchesAreCapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ask := func(caps Caps, keys ...string) (asks []wire.GuardAsk, r *rig) {
@@ -130,8 +130,7 @@ func TestBatchesAreCapped(t *testing.T) {
 	})
 }
 
-// Throttle keys and circuits that there are too many of are in the state of a new key, and
-// not in that of one that is known.
+// Caps on throttle keys and circuits are in the state of a new key, not of a known one.
 func TestStateOfWhatWouldBeTooMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -148,8 +147,8 @@ func TestStateOfWhatWouldBeTooMuch(t *testing.T) {
 	})
 }
 
-// Callers who tell how their calls went hold nothing, however fast they are: what is
-// doneLife of calls that are done makes room, the oldest first.
+// Done permits take no place under the caps, however many there are: the oldest are
+// forgotten first.
 func TestCallsThatAreDoneTakeNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -229,8 +228,8 @@ func TestPermitsAreListed(t *testing.T) {
 	})
 }
 
-// An operator ends permits: their places are free, the circuit hears nothing, and what their
-// callers tell afterwards is about no permit.
+// When an operator ends permits, their places are free, the circuit gets no outcome, and a
+// later done finds no permit.
 func TestPermitsAreEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -282,7 +281,7 @@ func TestPermitsAreEnded(t *testing.T) {
 	})
 }
 
-// Thousands of permits are ended piece by piece; those that are given meanwhile stay.
+// Thousands of permits are ended in pieces. Permits given meanwhile stay.
 func TestManyPermitsAreEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -317,7 +316,7 @@ func (m meanwhile) Drop(c queue.Circuit, now int64, pending []queue.Circuit) []q
 	return m.Registry.Drop(c, now, pending)
 }
 
-// A givenList has what was added and not removed, in order, and few lines more.
+// A givenList has what was added and not removed, in order, and few empty lines.
 func TestLedger(t *testing.T) {
 	var l givenList
 	live := make(map[uint64]*permit)

@@ -13,8 +13,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Callers in many goroutines, some of which never tell how it went: no more calls are
-// under way than may be, and nothing is left of them.
+// With callers in many goroutines, some of which never send done, the concurrency limit
+// holds, and nothing is left of the calls.
 func TestManyCallers(t *testing.T) {
 	r := newRig(t)
 	const places = 3

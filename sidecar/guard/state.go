@@ -105,7 +105,7 @@ func (g *Service) byThrottle(b throttle.Block, cost, now int64) (a wire.GuardAns
 	switch {
 	case at != throttle.Never:
 	case kind == throttle.ByTurn, kind == throttle.ByRate, kind == throttle.ByWindow:
-		// What a fleet waiting of the last two it waiting for less than busyRetryAfter.
+		// Leases of the last two end within busyRetryAfter.
 		at = now + int64(turnRetryAfter)
 	case kind != throttle.ByPause:
 		at = now + int64(busyRetryAfter)
