@@ -1,101 +1,42 @@
 package store
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"os"
-	"runtime"
-	"runtime/debug"
-	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/filaq/fila/store/storefile"
 )
 
-// Version is the newest format version that this program reads and writes. A file
-// begins with firstVersion, and has this one from the first history, the first lease that
-// says when it began, or the first message with a priority on.
+// Bolt is the [Store] on a bbolt file, see package storefile.
 //
-// The file is a bbolt file with these buckets:
-//
-//	meta       format (u32), secret (32 bytes), created (i64), next_queue (u32),
-//	           tally, clock (of all since it is known), position (of a replica:
-//	           how far it has a log, in that log's words): all sealed
-//	segments   segment id (u64 big endian) -> a bucket with two blocks: "i", the
-//	           header index, and "v", the records. A bucket of its own keeps the
-//	           big values out of its neighbours' pages; "i" lies before "v", so
-//	           that recovery does not touch payloads
-//	bitmaps    segment id -> bitmap of finished records, if there are any
-//	state      queue, seq -> state
-//	history    queue, seq -> history; since version 2
-//	dedupe     expiry, stamp -> block of dedupe ids
-//	queues     queue id (u32 big endian) -> queue
-//	consumers  queue id, name -> consumer
-//	config     key -> value, sealed
-const (
-	Version      = 2
-	firstVersion = 1
-)
-
-var (
-	bucketMeta      = []byte("meta")
-	bucketSegments  = []byte("segments")
-	bucketBitmaps   = []byte("bitmaps")
-	bucketState     = []byte("state")
-	bucketHistory   = []byte("history") // made when it is needed
-	bucketDedupe    = []byte("dedupe")
-	bucketQueues    = []byte("queues")
-	bucketConsumers = []byte("consumers")
-	bucketConfig    = []byte("config")
-
-	keyFormat    = []byte("format")
-	keySecret    = []byte("secret")
-	keyCreated   = []byte("created")
-	keyNextQueue = []byte("next_queue")
-	keyTally     = []byte("tally")
-	keyClock     = []byte("clock")
-	keyPosition  = []byte("position")
-	keyIndex     = []byte("i")
-	keyValue     = []byte("v")
-
-	// buckets are there in each store.
-	buckets = [][]byte{
-		bucketMeta, bucketSegments, bucketBitmaps, bucketState, bucketDedupe,
-		bucketQueues, bucketConsumers, bucketConfig,
-	}
-)
-
-const pageSize = 4096
-
-// Bolt is the [Store] on a bbolt file.
-//
-// Three goroutines meet here: the callers (Submit, Read, Stats), the committer,
-// which alone changes anything, and the notifier, which calls Done. The
-// committer reads what mu guards without the lock, as nobody else writes it.
+// Three kinds of goroutines use it: the callers (Submit, Read, Stats), the committer,
+// which alone changes anything, and the notifier, which calls Done. The committer reads
+// the fields under mu without the lock, because no other goroutine writes them.
 type Bolt struct {
-	path string
+	path storefile.Path
 	o    Options
 	db   *bbolt.DB
 
 	box    mailbox
 	notify notifier
 
-	// gate is held while a commit becomes visible in the file and in memory: who
-	// holds it for reading sees both agree.
+	// gate is held while a commit becomes visible in the file and in memory. A reader
+	// that holds it sees both agree.
 	gate sync.RWMutex
 
 	mu     sync.RWMutex
-	ahead  bool // the plan is in the log and not yet in the file: it is read, and does not change
+	ahead  bool // the plan is in the log and not yet in the file: it is readable and does not change
 	queues map[QueueID]*queue
 	segs   segTable
 	cache  readCache
 	count  counters
 
-	// committing is held by whoever is the committer: the goroutine of that name, or
-	// Apply.
+	// committing is held by the committer: commitLoop, or Apply.
 	committing sync.Mutex
 
 	// Owned by the committer.
@@ -104,22 +45,22 @@ type Bolt struct {
 	pace        pace
 	nextQueue   QueueID
 	format      uint32        // of the file
-	dedupeFirst int64         // nothing in the dedupe log expires before
-	loaded      RecoveryStats // what loading could not read
-	clock       clock
-	serving     bool // made by Open: Close writes the time
+	dedupeFirst int64         // no value in the dedupe log expires before
+	loaded      RecoveryStats // records that could not be loaded
+	clock       storefile.Clock
+	serving     bool // opened by Open: Close writes the time
 
 	closed  atomic.Bool
 	failed  chan struct{}
 	failure atomic.Pointer[error] // set once, before failed is closed
 	done    sync.WaitGroup
 	closing sync.Once
-	leaving chan struct{} // closed when Close begins
+	leaving chan struct{} // closed when Close starts
 }
 
 var _ Store = (*Bolt)(nil)
 
-// queue is what the store keeps in memory of a queue.
+// queue is the state of a queue in memory.
 type queue struct {
 	id    QueueID
 	index seqIndex
@@ -128,32 +69,33 @@ type queue struct {
 type counters struct {
 	bytes   int64 // live headers and payloads
 	states  int64
-	history int64 // messages that have one
-	dedupes int64 // values in the log
+	history int64 // messages with a history
+	dedupes int64 // values in the dedupe log
 	commits int64
 	carried int64
 }
 
-// Open opens the store at path and makes it if there is none; the directory must
-// exist. It returns [ErrLocked] when another process has the file,
-// [*VersionError] (wrapping [ErrVersion]) for another format, [ErrNotStore] for
-// a file that is something else, and [*CorruptError] for a file whose structure
-// is broken. Single broken records do not fail it: [Bolt.Recover] names them.
+// Open opens the store at path and creates it if there is no file; the directory must
+// exist. It returns [ErrLocked] if another process uses the file, [*VersionError]
+// (wrapping [ErrVersion]) for another format, [ErrNotStore] for a file that is no
+// store, and [*CorruptError] for a file whose structure is broken. A broken record
+// is no error here: [Bolt.Recover] reports it.
 func Open(path string, o Options) (*Bolt, error) {
 	o = o.withDefaults()
-	if err := create(path, o); err != nil {
+	p := storefile.Path(path)
+	if err := storefile.Create(p, o.Logger); err != nil {
 		return nil, fmt.Errorf("store: cannot make %s: %w", path, err)
 	}
-	db, _, err := openDB(path, o, forServing)
+	db, _, err := storefile.OpenDB(p, o.file(), storefile.Serving)
 	if err != nil {
 		return nil, err
 	}
-	s := newBolt(path, o, db)
+	s := newBolt(p, o, db)
 	s.serving = true
 	return serve(s)
 }
 
-func newBolt(path string, o Options, db *bbolt.DB) *Bolt {
+func newBolt(path storefile.Path, o Options, db *bbolt.DB) *Bolt {
 	return &Bolt{
 		path: path, o: o, db: db,
 		queues:  make(map[QueueID]*queue),
@@ -165,12 +107,12 @@ func newBolt(path string, o Options, db *bbolt.DB) *Bolt {
 	}
 }
 
-// serve loads what a store keeps in memory and starts its goroutines. It closes
-// the file if it fails.
+// serve loads the state in memory and starts the goroutines. It closes the file if it
+// fails.
 func serve(s *Bolt) (*Bolt, error) {
-	if err := s.guard("open", s.load); err != nil {
+	if err := s.path.Guard("open", s.load); err != nil {
 		if cerr := s.db.Close(); cerr != nil {
-			s.o.Logger.Warn("store: closing after a failed open", "file", s.path, "error", cerr)
+			s.o.Logger.Warn("store: closing after a failed open", "file", string(s.path), "error", cerr)
 		}
 		return nil, err
 	}
@@ -182,110 +124,26 @@ func serve(s *Bolt) (*Bolt, error) {
 	return s, nil
 }
 
-// openFor says what a file is opened for.
-type openFor uint8
-
-const (
-	forServing openFor = iota
-	forReading         // nothing is changed; others may read, too
-	forRewrite         // nothing is changed, and nobody else may read
-	forMaking          // it must not be there yet
-)
-
-// openDB opens the bbolt file after its structure has been checked, and returns
-// what the check has counted.
-func openDB(path string, o Options, why openFor) (*bbolt.DB, *pageChecker, error) {
-	var file *os.File
-	var refused error // by Options.Locked
-	pages := &pageChecker{path: path}
-	opt := bbolt.Options{
-		Timeout:        o.Timeout,
-		NoFreelistSync: true,
-		FreelistType:   bbolt.FreelistMapType,
-		PageSize:       pageSize,
-		NoSync:         o.NoSync,
-		NoGrowSync:     o.NoSync,
-		NoStatistics:   true,
-		ReadOnly:       why == forReading || why == forRewrite,
-		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
-			if why == forMaking {
-				flag |= os.O_EXCL
-			}
-			f, err := openLocked(name, flag, mode, o.Timeout, why == forReading)
-			if err != nil {
-				return nil, err
-			}
-			if why == forServing && o.Locked != nil {
-				if refused = o.Locked(); refused != nil {
-					return nil, errors.Join(refused, f.Close())
-				}
-			}
-			if why != forMaking {
-				if err := pages.checkFile(f, o); err != nil {
-					return nil, errors.Join(err, f.Close())
-				}
-			}
-			file = f
-			return f, nil
-		},
-	}
-	var err error
-	for _, size := range mapSizes() {
-		if opt.InitialMmapSize = size; opt.ReadOnly {
-			opt.InitialMmapSize = 0
-		}
-		var db *bbolt.DB
-		err = guarded(path, "open", func() (err error) {
-			db, err = bbolt.Open(path, 0o600, &opt)
-			return err
-		})
-		if err == nil {
-			return db, pages, nil
-		}
-		if file != nil {
-			_ = file.Close() // nothing but a panic left it open, and with it the lock
-		}
-		if refused != nil || !errors.Is(err, syscall.ENOMEM) {
-			break // a smaller mapping would not help
-		}
-	}
-	var ce *CorruptError
-	switch {
-	case refused != nil:
-		return nil, nil, refused
-	case errors.As(err, &ce):
-		return nil, nil, ce
-	case errors.Is(err, ErrNotStore):
-		return nil, nil, err
-	case errors.Is(err, ErrLocked), errors.Is(err, berrors.ErrTimeout):
-		return nil, nil, fmt.Errorf("%w: %s", ErrLocked, path)
-	}
-	return nil, nil, fmt.Errorf("store: cannot open %s: %w", path, err)
+// OpenFile opens a store that no process serves for reading.
+func OpenFile(path string, o Options) (*storefile.File, error) {
+	return storefile.Open(path, o.withDefaults().file())
 }
 
-// mapSizes are the sizes of address space to ask for. A write that outgrows the
-// mapping waits for every open read, so it should never have to; but where the
-// address space is limited a small one will do.
-func mapSizes() []int {
-	if runtime.GOOS == "windows" || strconv.IntSize == 32 {
-		return []int{0} // Windows would make the file that large
-	}
-	large := 64
-	return []int{large << 30, 1 << 30, 0}
+// CheckFile checks a store that no process serves, see [storefile.Check].
+func CheckFile(path string, o Options, found func(*CorruptError)) (storefile.Checked, error) {
+	return storefile.Check(path, o.withDefaults().file(), found)
 }
 
-// guard turns a panic of bbolt into an error. bbolt trusts its pages, and a page
-// that went bad, or a read error under the mapping, shows as one.
-func (s *Bolt) guard(what string, fn func() error) error { return guarded(s.path, what, fn) }
-
-func guarded(path, what string, fn func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = &CorruptError{File: path, Part: "page", Offset: -1, Reason: fmt.Sprintf("%s: %v", what, p)}
-		}
-	}()
-	return fn()
+// BackupTo copies the store to a new file at path, see [storefile.Backup.To].
+//
+// Commits continue meanwhile. Pages that they free stay in use until the copy is
+// complete, so the file may grow by as much as is written in that time. BackupTo ends
+// with ctx, and with [ErrClosed] when the store is closed.
+func (s *Bolt) BackupTo(ctx context.Context, path string) (int64, error) {
+	if err := s.usable(); err != nil {
+		return 0, err
+	}
+	return (&storefile.Backup{From: s.path, DB: s.db, Stop: s.leaving, Writer: s.o.tune.writer}).To(ctx, path)
 }
 
 // Failed implements [Store].
@@ -299,14 +157,14 @@ func (s *Bolt) Err() error {
 	return nil
 }
 
-// fail makes the store refuse everything from now on.
+// fail makes the store refuse everything from then on.
 func (s *Bolt) fail(cause error) error {
 	err := fmt.Errorf("%w: %s: %w", ErrFailed, s.path, cause)
 	if !s.failure.CompareAndSwap(nil, &err) {
 		return *s.failure.Load() // by Fail
 	}
 	close(s.failed)
-	s.o.Logger.Error("store: commit failed", "file", s.path, "error", cause)
+	s.o.Logger.Error("store: commit failed", "file", string(s.path), "error", cause)
 	return err
 }
 
@@ -323,19 +181,12 @@ func (s *Bolt) Close() error {
 			s.closeClock()
 		}
 		s.closed.Store(true)
-		err = s.closeFile()
+		err = s.path.CloseDB(s.db)
 		if s.Err() != nil {
-			forgetCached(s.path)
+			storefile.ForgetCached(string(s.path))
 		}
 	})
 	return err
-}
-
-func (s *Bolt) closeFile() error {
-	if err := s.guard("close", s.db.Close); err != nil {
-		return fmt.Errorf("store: closing %s: %w", s.path, err)
-	}
-	return nil
 }
 
 // Stats implements [Store].
@@ -353,7 +204,7 @@ func (s *Bolt) Stats() Stats {
 		CarriedTotal:   s.count.carried,
 		CachedBytes:    s.cache.used,
 	}
-	if s.ahead { // it is done
+	if s.ahead { // the plan is committed
 		st.Messages += int64(s.plan.alive)
 		st.LiveBytes += s.plan.bytes
 		st.StoredMessages += int64(s.plan.alive)
@@ -365,7 +216,7 @@ func (s *Bolt) Stats() Stats {
 	}
 	s.mu.RUnlock()
 	st.Waiting = s.box.count.Load()
-	if fi, err := os.Stat(s.path); err == nil {
+	if fi, err := os.Stat(string(s.path)); err == nil {
 		st.FileBytes = fi.Size()
 	}
 	return st

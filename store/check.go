@@ -1,6 +1,10 @@
 package store
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/filaq/fila/store/storefile"
+)
 
 const maxName = 4096 // bytes of a queue's, consumer's or configuration key's name
 
@@ -29,7 +33,7 @@ func (b *Batch) Check() error {
 		}
 	}
 	for i := range b.State {
-		if n := stateSize(&b.State[i]); n > MaxHeaderBytes {
+		if n := storefile.StateSize(&b.State[i]); n > MaxHeaderBytes {
 			return fmt.Errorf("%w: state of %d bytes, %d are allowed", ErrTooBig, n, MaxHeaderBytes)
 		}
 	}
@@ -85,7 +89,7 @@ func checkEntry(m *Message) error {
 	if m.Seq > MaxSeq {
 		return fmt.Errorf("%w: sequence number %d of queue %d, up to %d is allowed", ErrInvalid, m.Seq, m.Queue, uint64(MaxSeq))
 	}
-	if n := entrySize(m); n > MaxHeaderBytes {
+	if n := storefile.EntrySize(m); n > MaxHeaderBytes {
 		return fmt.Errorf("%w: header of %d bytes, %d are allowed", ErrTooBig, n, MaxHeaderBytes)
 	}
 	return nil

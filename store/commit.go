@@ -307,7 +307,7 @@ func (s *Bolt) commit(batches []*Batch) {
 	o := outcome{batches: batches, errs: make([]error, len(batches)), start: time.Now()}
 	err := s.Err()
 	if err == nil {
-		err = s.guard("commit", func() error { return s.transact(&o, nil) })
+		err = s.path.Guard("commit", func() error { return s.transact(&o, nil) })
 		if err != nil {
 			err = s.fail(err)
 		}

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/filaq/fila/store/storefile"
 )
 
 // carried is a live record on its way from a victim to a new segment. It is
@@ -78,46 +80,46 @@ func (s *Bolt) carry(tx *bbolt.Tx, h uint32) int64 {
 }
 
 func (s *Bolt) carryAll(tx *bbolt.Tx, h uint32, g *segment) error {
-	index, err := openBlock(segmentBucket(tx, g.id).Get(keyIndex), kindIndex, g.id)
+	index, err := storefile.OpenBlock(storefile.SegmentBucket(tx, g.id).Get(storefile.KeyIndex), storefile.KindIndex, g.id)
 	if err != nil {
-		return s.corrupt("index", g.id, 0, err)
+		return s.path.Corrupt("index", g.id, 0, err)
 	}
-	records, err := openBlock(g.value(tx), kindSegment, g.id)
-	if err == nil && (records.n != g.n || index.n != g.n) {
+	records, err := storefile.OpenBlock(g.value(tx), storefile.KindSegment, g.id)
+	if err == nil && (records.N != g.n || index.N != g.n) {
 		err = errors.New("wrong number of records")
 	}
 	if err != nil {
-		return s.corrupt("segment", g.id, 0, err)
+		return s.path.Corrupt("segment", g.id, 0, err)
 	}
 	for i := range g.n {
 		if g.isDone(i) {
 			continue
 		}
-		entry, off, err := index.item(i)
-		var head entryHead
+		entry, off, err := index.Item(i)
+		var head storefile.EntryHead
 		if err == nil {
-			head, err = openEntry(entry)
+			head, err = storefile.OpenEntry(entry)
 		}
 		if err != nil {
-			return s.corrupt("index", g.id, off, err)
+			return s.path.Corrupt("index", g.id, off, err)
 		}
-		ref := head.ref
-		raw, off, err := records.item(i)
+		ref := head.Ref
+		raw, off, err := records.Item(i)
 		if err == nil {
-			var in record
-			if in, err = decodeRecord(raw); err == nil && in.ref != ref {
+			var in storefile.Record
+			if in, err = storefile.DecodeRecord(raw); err == nil && in.Ref != ref {
 				err = errors.New("is another message than the index says")
 			}
 		}
 		if err != nil {
-			return s.corrupt("segment", g.id, off, err)
+			return s.path.Corrupt("segment", g.id, off, err)
 		}
 		q, l, ok := s.find(ref)
 		if q == nil {
-			return s.corrupt("index", g.id, off, noQueueOf(ref))
+			return s.path.Corrupt("index", g.id, off, storefile.ErrNoQueueOf(ref))
 		}
 		if !ok || l.seg != h || l.slotNo() != i {
-			return s.corrupt("index", g.id, off, errors.New("its message is somewhere else"))
+			return s.path.Corrupt("index", g.id, off, errors.New("its message is somewhere else"))
 		}
 		s.plan.carried = append(s.plan.carried, carried{ref: ref, entry: entry, record: raw})
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
+
+	"github.com/filaq/fila/store/storefile"
 )
 
 func openTest(t testing.TB, o Options) *Bolt {
@@ -43,7 +45,7 @@ func TestSpaceIsBounded(t *testing.T) {
 		var b Batch
 		for range size {
 			seq++
-			b.Add = append(b.Add, Message{Ref: Ref{1, seq}, Payload: payload})
+			b.Add = append(b.Add, Message{Ref: Ref{Queue: 1, Seq: seq}, Payload: payload})
 		}
 		for len(live) >= backlog && len(b.Finish) < size {
 			i := rng.IntN(len(live))
@@ -73,13 +75,13 @@ func TestSmallSegmentsMerge(t *testing.T) {
 	s := openTest(t, Options{NoSync: true})
 	const n = 3000
 	for seq := uint64(1); seq <= n; seq++ {
-		require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{1, seq}, Payload: make([]byte, 200)}}}))
+		require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{Queue: 1, Seq: seq}, Payload: make([]byte, 200)}}}))
 	}
 	st := s.Stats()
 	require.Equal(t, int64(n), st.Messages)
 	require.Less(t, st.Segments, int64(50))
 	require.Less(t, st.CarriedTotal, int64(4*n))
-	refs := []Ref{{1, 1}, {1, n / 2}, {1, n}}
+	refs := []Ref{{Queue: 1, Seq: 1}, {Queue: 1, Seq: n / 2}, {Queue: 1, Seq: n}}
 	seen := 0
 	require.NoError(t, s.Read(refs, func(int, []byte, []byte) { seen++ }))
 	require.Equal(t, 3, seen)
@@ -91,9 +93,9 @@ func TestNeverWritten(t *testing.T) {
 	s := openTest(t, Options{})
 	before := s.Stats()
 	require.NoError(t, submit(s, &Batch{
-		Add:    []Message{{Ref: Ref{1, 1}, Payload: []byte("x")}, {Ref: Ref{1, 2}}},
-		State:  []State{{Ref: Ref{1, 1}, Attempts: 1}},
-		Finish: []Ref{{1, 1}, {1, 2}, {1, 99}},
+		Add:    []Message{{Ref: Ref{Queue: 1, Seq: 1}, Payload: []byte("x")}, {Ref: Ref{Queue: 1, Seq: 2}}},
+		State:  []State{{Ref: Ref{Queue: 1, Seq: 1}, Attempts: 1}},
+		Finish: []Ref{{Queue: 1, Seq: 1}, {Queue: 1, Seq: 2}, {Queue: 1, Seq: 99}},
 	}))
 	after := s.Stats()
 	require.Equal(t, before, after)
@@ -104,16 +106,16 @@ func TestNeverWritten(t *testing.T) {
 func TestReadAfterCompaction(t *testing.T) {
 	s := openTest(t, Options{NoSync: true, ReadCacheBytes: -1}.Small())
 	add := func(seq uint64) {
-		require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{1, seq}, Payload: []byte{byte(seq)}}}}))
+		require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{Queue: 1, Seq: seq}, Payload: []byte{byte(seq)}}}}))
 	}
 	add(1)
 	add(2)
-	refs := []Ref{{1, 1}, {1, 2}}
+	refs := []Ref{{Queue: 1, Seq: 1}, {Queue: 1, Seq: 2}}
 	r := &reading{s: s, refs: refs}
 	defer r.endTx()
 	r.locate(0)
 	old := r.places[0].id
-	require.NoError(t, submit(s, &Batch{Finish: []Ref{{1, 2}}}))
+	require.NoError(t, submit(s, &Batch{Finish: []Ref{{Queue: 1, Seq: 2}}}))
 	for seq := uint64(3); seq < 30; seq++ {
 		add(seq)
 	}
@@ -133,9 +135,9 @@ func TestCacheBudget(t *testing.T) {
 	const budget = 64 << 10
 	s := openTest(t, Options{NoSync: true, ReadCacheBytes: budget})
 	for seq := uint64(1); seq < 2000; seq++ {
-		b := &Batch{Add: []Message{{Ref: Ref{1, seq}, Payload: make([]byte, 1000)}}}
+		b := &Batch{Add: []Message{{Ref: Ref{Queue: 1, Seq: seq}, Payload: make([]byte, 1000)}}}
 		if seq > 200 {
-			b.Finish = []Ref{{1, seq - 200}}
+			b.Finish = []Ref{{Queue: 1, Seq: seq - 200}}
 		}
 		require.NoError(t, submit(s, b))
 		used := s.Stats().CachedBytes
@@ -145,13 +147,13 @@ func TestCacheBudget(t *testing.T) {
 	require.Less(t, len(s.cache.fifo), 1000)
 	var all []Ref
 	for seq := range s.queues[1].index.all() {
-		all = append(all, Ref{1, seq})
+		all = append(all, Ref{Queue: 1, Seq: seq})
 	}
 	require.NoError(t, submit(s, &Batch{Finish: all}))
 	require.Zero(t, s.Stats().CachedBytes, "segments that are gone are still counted")
 	// More than the budget is not cached at all.
-	require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{1, 5000}, Payload: make([]byte, 2*budget)}}}))
-	require.NoError(t, s.Read([]Ref{{1, 5000}}, func(_ int, _, p []byte) { require.Len(t, p, 2*budget) }))
+	require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{Queue: 1, Seq: 5000}, Payload: make([]byte, 2*budget)}}}))
+	require.NoError(t, s.Read([]Ref{{Queue: 1, Seq: 5000}}, func(_ int, _, p []byte) { require.Len(t, p, 2*budget) }))
 }
 
 // TestCacheOfShortLives: segments that are gone before the budget is used up leave
@@ -159,12 +161,12 @@ func TestCacheBudget(t *testing.T) {
 func TestCacheOfShortLives(t *testing.T) {
 	s := openTest(t, Options{NoSync: true})
 	add := func(seq uint64) {
-		require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{1, seq}, Payload: []byte{1}}}}))
+		require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{Queue: 1, Seq: seq}, Payload: []byte{1}}}}))
 	}
 	add(1)
 	for seq := uint64(2); seq < 1000; seq++ {
 		add(seq)
-		require.NoError(t, submit(s, &Batch{Finish: []Ref{{1, seq}}}))
+		require.NoError(t, submit(s, &Batch{Finish: []Ref{{Queue: 1, Seq: seq}}}))
 		require.Less(t, len(s.cache.fifo), 200)
 	}
 	cached := 0
@@ -174,7 +176,7 @@ func TestCacheOfShortLives(t *testing.T) {
 		}
 	}
 	require.Equal(t, cached, s.cache.segs)
-	require.NoError(t, s.Read([]Ref{{1, 1}}, func(_ int, _, p []byte) { require.Equal(t, []byte{1}, p) }))
+	require.NoError(t, s.Read([]Ref{{Queue: 1, Seq: 1}}, func(_ int, _, p []byte) { require.Equal(t, []byte{1}, p) }))
 }
 
 // TestDedupeExpires deletes expired values a few at a time and never one that
@@ -208,7 +210,7 @@ func TestDedupeExpires(t *testing.T) {
 func TestOnCommit(t *testing.T) {
 	var got []CommitStats
 	s := openTest(t, Options{NoSync: true, OnCommit: func(c CommitStats) { got = append(got, c) }})
-	require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{1, 1}}}}))
+	require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{Queue: 1, Seq: 1}}}}))
 	require.Len(t, got, 2)
 	require.Positive(t, got[1].Duration)
 	require.Equal(t, 1, got[1].Batches)
@@ -238,14 +240,14 @@ func TestCommitBytesOfMoves(t *testing.T) {
 	var most int
 	s := openTest(t, Options{NoSync: true, MaxCommitBytes: 2 << 20, OnCommit: func(c CommitStats) { most = max(most, c.Batches) }})
 	for seq := range uint64(n) {
-		require.NoError(t, submit(s, &Batch{Queue: 1, Add: []Message{{Ref: Ref{1, seq}, Payload: make([]byte, 1<<20)}}}))
+		require.NoError(t, submit(s, &Batch{Queue: 1, Add: []Message{{Ref: Ref{Queue: 1, Seq: seq}, Payload: make([]byte, 1<<20)}}}))
 	}
 	require.NoError(t, submit(s, &Batch{Queue: 1, PutQueues: []QueueRecord{{ID: 2, Name: "q.dlq"}}}))
 	done := make(chan error, n)
 	s.Freeze(func() {
 		for seq := range uint64(n) {
 			s.Submit(&Batch{
-				Queue: 1, Move: []Move{{From: Ref{1, seq}, To: Message{Ref: Ref{2, seq}}}}, Done: func(err error) { done <- err },
+				Queue: 1, Move: []Move{{From: Ref{Queue: 1, Seq: seq}, To: Message{Ref: Ref{Queue: 2, Seq: seq}}}}, Done: func(err error) { done <- err },
 			})
 		}
 	})
@@ -263,13 +265,13 @@ func TestCommitBytesOfHistories(t *testing.T) {
 	s := openTest(t, Options{NoSync: true, MaxCommitBytes: 2 << 20, OnCommit: func(c CommitStats) { most = max(most, c.Batches) }})
 	var add Batch
 	for seq := range uint64(records) {
-		add.Add = append(add.Add, Message{Ref: Ref{1, seq}})
+		add.Add = append(add.Add, Message{Ref: Ref{Queue: 1, Seq: seq}})
 	}
 	require.NoError(t, submit(s, &add))
 	failures := func(done func(error)) *Batch {
 		b := &Batch{Queue: 1, Done: done}
 		for seq := range uint64(records) {
-			b.History = append(b.History, Attempt{Ref: Ref{1, seq}, Record: bytes.Repeat([]byte{'e'}, 1<<10)})
+			b.History = append(b.History, Attempt{Ref: Ref{Queue: 1, Seq: seq}, Record: bytes.Repeat([]byte{'e'}, 1<<10)})
 		}
 		return b
 	}
@@ -286,7 +288,7 @@ func TestCommitBytesOfHistories(t *testing.T) {
 
 	var written int64
 	require.NoError(t, s.db.View(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketHistory).ForEach(func(_, v []byte) error {
+		return tx.Bucket(storefile.BucketHistory).ForEach(func(_, v []byte) error {
 			written += int64(len(v))
 			return nil
 		})
@@ -309,18 +311,18 @@ func TestMovedSegmentsAreNotCached(t *testing.T) {
 		const n = 5
 		payload := func(seq uint64) []byte { return bytes.Repeat([]byte{byte(seq)}, size) }
 		for seq := range uint64(n) {
-			require.NoError(t, submit(s, &Batch{Queue: 1, Add: []Message{{Ref: Ref{1, seq}, Payload: payload(seq)}}}))
+			require.NoError(t, submit(s, &Batch{Queue: 1, Add: []Message{{Ref: Ref{Queue: 1, Seq: seq}, Payload: payload(seq)}}}))
 		}
 		for seq := range uint64(n) {
 			require.NoError(t, submit(s, &Batch{
-				Queue: 1, Add: []Message{{Ref: Ref{1, n + seq}, Payload: payload(n + seq)}},
-				Move: []Move{{From: Ref{1, seq}, To: Message{Ref: Ref{2, seq}}}},
+				Queue: 1, Add: []Message{{Ref: Ref{Queue: 1, Seq: n + seq}, Payload: payload(n + seq)}},
+				Move: []Move{{From: Ref{Queue: 1, Seq: seq}, To: Message{Ref: Ref{Queue: 2, Seq: seq}}}},
 			}))
 		}
 		var refs []Ref
 		s.mu.RLock()
 		for seq := range uint64(n) {
-			refs = append(refs, Ref{2, seq}, Ref{1, n + seq})
+			refs = append(refs, Ref{Queue: 2, Seq: seq}, Ref{Queue: 1, Seq: n + seq})
 			moved, _ := s.queues[2].index.get(seq)
 			added, _ := s.queues[1].index.get(n + seq)
 			require.Equal(t, cold, s.segs.segs[moved.seg].data == nil)
@@ -339,14 +341,14 @@ func TestMovedSegmentsAreNotCached(t *testing.T) {
 func TestHistoryOfANumberThatIsUsedAgain(t *testing.T) {
 	s := openTest(t, Options{NoSync: true})
 	record := func(ref Ref, text string) Attempt { return Attempt{Ref: ref, Record: []byte(text)} }
-	one := Ref{1, 1}
-	require.NoError(t, submit(s, &Batch{Queue: 1, Add: []Message{{Ref: one}, {Ref: Ref{1, 2}}}, History: []Attempt{record(one, "old"), record(Ref{1, 2}, "other")}}))
+	one := Ref{Queue: 1, Seq: 1}
+	require.NoError(t, submit(s, &Batch{Queue: 1, Add: []Message{{Ref: one}, {Ref: Ref{Queue: 1, Seq: 2}}}, History: []Attempt{record(one, "old"), record(Ref{Queue: 1, Seq: 2}, "other")}}))
 	done := make(chan error, 4)
 	batches := []Batch{
-		{History: []Attempt{record(one, "older")}, Move: []Move{{From: one, To: Message{Ref: Ref{1, 3}}}}},
+		{History: []Attempt{record(one, "older")}, Move: []Move{{From: one, To: Message{Ref: Ref{Queue: 1, Seq: 3}}}}},
 		{Add: []Message{{Ref: one}}, History: []Attempt{record(one, "gone")}},
-		{Finish: []Ref{one, {1, 2}}},
-		{Add: []Message{{Ref: one}, {Ref: Ref{1, 2}}}, History: []Attempt{record(one, "new"), record(Ref{1, 3}, "moved"), record(one, "newer")}},
+		{Finish: []Ref{one, {Queue: 1, Seq: 2}}},
+		{Add: []Message{{Ref: one}, {Ref: Ref{Queue: 1, Seq: 2}}}, History: []Attempt{record(one, "new"), record(Ref{Queue: 1, Seq: 3}, "moved"), record(one, "newer")}},
 	}
 	s.Freeze(func() {
 		for i := range batches {
@@ -358,7 +360,7 @@ func TestHistoryOfANumberThatIsUsedAgain(t *testing.T) {
 		require.NoError(t, <-done)
 	}
 	var got []string
-	require.NoError(t, s.History([]Ref{one, {1, 2}, {1, 3}}, func(_ int, records [][]byte) {
+	require.NoError(t, s.History([]Ref{one, {Queue: 1, Seq: 2}, {Queue: 1, Seq: 3}}, func(_ int, records [][]byte) {
 		got = append(got, string(bytes.Join(records, []byte(","))))
 	}))
 	require.Equal(t, []string{"new,newer", "", "old,moved"}, got)
@@ -370,7 +372,7 @@ func TestQueuesTakeTurns(t *testing.T) {
 	var m mailbox
 	m.init()
 	put := func(queue QueueID, seq uint64, n int) {
-		require.True(t, m.put(&Batch{Queue: queue, Add: []Message{{Ref: Ref{queue, seq}, Payload: make([]byte, n)}}}))
+		require.True(t, m.put(&Batch{Queue: queue, Add: []Message{{Ref: Ref{Queue: queue, Seq: seq}, Payload: make([]byte, n)}}}))
 	}
 	take := func() (refs []Ref) {
 		for _, b := range m.take(100, addedBytes) {
@@ -385,20 +387,20 @@ func TestQueuesTakeTurns(t *testing.T) {
 		put(2, seq, 30)
 	}
 	put(3, 0, 1)
-	require.Equal(t, []Ref{{1, 0}, {2, 0}, {3, 0}}, take())
+	require.Equal(t, []Ref{{Queue: 1, Seq: 0}, {Queue: 2, Seq: 0}, {Queue: 3, Seq: 0}}, take())
 	put(4, 0, 1)
-	require.Equal(t, []Ref{{1, 1}, {2, 1}, {4, 0}}, take())
-	require.Equal(t, []Ref{{1, 2}, {2, 2}}, take())
-	require.Equal(t, []Ref{{1, 3}}, take())
+	require.Equal(t, []Ref{{Queue: 1, Seq: 1}, {Queue: 2, Seq: 1}, {Queue: 4, Seq: 0}}, take())
+	require.Equal(t, []Ref{{Queue: 1, Seq: 2}, {Queue: 2, Seq: 2}}, take())
+	require.Equal(t, []Ref{{Queue: 1, Seq: 3}}, take())
 	put(3, 1, 40)
-	require.Equal(t, []Ref{{1, 4}, {3, 1}}, take())
+	require.Equal(t, []Ref{{Queue: 1, Seq: 4}, {Queue: 3, Seq: 1}}, take())
 	put(5, 0, 60) // does not leave room for the next one, but for that after it
 	put(6, 0, 60)
 	put(7, 0, 40)
-	require.Equal(t, []Ref{{5, 0}, {7, 0}}, take())
+	require.Equal(t, []Ref{{Queue: 5, Seq: 0}, {Queue: 7, Seq: 0}}, take())
 	put(5, 1, 60)
-	require.Equal(t, []Ref{{6, 0}}, take())
-	require.Equal(t, []Ref{{5, 1}}, take())
+	require.Equal(t, []Ref{{Queue: 6, Seq: 0}}, take())
+	require.Equal(t, []Ref{{Queue: 5, Seq: 1}}, take())
 	m.close()
 	require.Empty(t, take())
 	require.Empty(t, m.lines)

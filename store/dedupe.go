@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/filaq/fila/store/storefile"
 )
 
 // writeDedupe appends to the dedupe log, one value per step of expiry, and takes
@@ -15,7 +17,7 @@ func (s *Bolt) writeDedupe(tx *bbolt.Tx) error {
 	if len(s.plan.dedupe) == 0 && (s.count.dedupes == 0 || s.dedupeFirst > now) {
 		return nil
 	}
-	bucket := tx.Bucket(bucketDedupe)
+	bucket := tx.Bucket(storefile.BucketDedupe)
 	bucket.FillPercent = 0.9
 	puts, err := s.appendDedupes(bucket, uint64(tx.ID()), now)
 	if err != nil || s.dedupeFirst > now {
@@ -24,9 +26,9 @@ func (s *Bolt) writeDedupe(tx *bbolt.Tx) error {
 	c := bucket.Cursor()
 	k, _ := c.First()
 	for budget := 4 + 2*puts; k != nil; k, _ = c.First() {
-		step, _, err := decodeDedupeKey(k)
+		step, _, err := storefile.DecodeDedupeKey(k)
 		if err != nil {
-			return s.metaError("dedupe", err)
+			return s.path.CorruptMeta("dedupe", err)
 		}
 		if s.dedupeFirst = step; step > now || budget == 0 {
 			return nil
@@ -45,25 +47,25 @@ func (s *Bolt) appendDedupes(bucket *bbolt.Bucket, stamp uint64, now int64) (put
 	p := &s.plan
 	live := slices.DeleteFunc(p.dedupe, func(d *Dedupe) bool { return d.Until <= now })
 	slices.SortStableFunc(live, func(a, b *Dedupe) int {
-		return cmp.Compare(dedupeStepOf(a.Until), dedupeStepOf(b.Until))
+		return cmp.Compare(storefile.DedupeStepOf(a.Until), storefile.DedupeStepOf(b.Until))
 	})
 	for len(live) > 0 {
-		step := dedupeStepOf(live[0].Until)
-		n, size := 0, blockHeader
-		for n < len(live) && dedupeStepOf(live[n].Until) == step {
-			size += 4 + dedupeFixed + len(live[n].DedupeID)
+		step := storefile.DedupeStepOf(live[0].Until)
+		n, size := 0, storefile.BlockHeader
+		for n < len(live) && storefile.DedupeStepOf(live[n].Until) == step {
+			size += 4 + storefile.DedupeFixed + len(live[n].DedupeID)
 			n++
 		}
 		// A file that was rewritten by a tool counts its transactions anew.
-		key := appendDedupeKey(nil, step, stamp)
+		key := storefile.AppendDedupeKey(nil, step, stamp)
 		for bucket.Get(key) != nil {
 			stamp++
-			key = appendDedupeKey(key[:0], step, stamp)
+			key = storefile.AppendDedupeKey(key[:0], step, stamp)
 		}
-		b := beginBlock(p.grab(size), kindDedupe, stamp, n)
+		b := storefile.BeginBlock(p.grab(size), storefile.KindDedupe, stamp, n)
 		for i, d := range live[:n] {
-			b = appendDedupe(b, d)
-			endItem(b, i)
+			b = storefile.AppendDedupe(b, d)
+			storefile.EndItem(b, i)
 		}
 		if err := bucket.Put(key, b); err != nil {
 			return puts, err

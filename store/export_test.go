@@ -1,9 +1,12 @@
 package store
 
 import (
+	"hash/crc32"
 	"io"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/filaq/fila/store/storefile"
 )
 
 // Small makes segments and thresholds so small that a few messages exercise
@@ -16,12 +19,12 @@ func (o Options) Small() Options {
 
 // Dense makes the file grow by single pages.
 func (o Options) Dense() Options {
-	o.tune.allocBytes = pageSize
+	o.tune.allocBytes = storefile.PageSize
 	return o
 }
 
 // Path returns the name of the file.
-func (s *Bolt) Path() string { return s.path }
+func (s *Bolt) Path() string { return string(s.path) }
 
 // Freeze runs fn while nothing is committed.
 func (s *Bolt) Freeze(fn func()) {
@@ -35,7 +38,7 @@ func Format(s *Bolt) uint32 { return s.format }
 
 // PutVersion makes a file one of another version.
 func PutVersion(tx *bbolt.Tx, v uint32) error {
-	return putSealed(tx.Bucket(bucketMeta), keyFormat, le.AppendUint32(nil, v))
+	return storefile.PutSealed(tx.Bucket(storefile.BucketMeta), storefile.KeyFormat, le.AppendUint32(nil, v))
 }
 
 // LimitSize makes every commit fail that would grow the file beyond n bytes, as
@@ -55,24 +58,24 @@ func (o Options) WithWriter(fn func(io.Writer) io.Writer) Options {
 }
 
 // PutSealed and PutState write into a bucket as the store does.
-func PutSealed(b *bbolt.Bucket, key, value []byte) error { return putSealed(b, key, value) }
+func PutSealed(b *bbolt.Bucket, key, value []byte) error { return storefile.PutSealed(b, key, value) }
 
 func PutState(tx *bbolt.Tx, st *State) error {
-	return putSealed(tx.Bucket(bucketState), appendRefKey(nil, st.Ref), appendState(nil, st))
+	return storefile.PutSealed(tx.Bucket(storefile.BucketState), storefile.AppendRefKey(nil, st.Ref), storefile.AppendState(nil, st))
 }
 
 func PutQueue(tx *bbolt.Tx, q *QueueRecord) error {
-	return putSealed(tx.Bucket(bucketQueues), queueKey(q.ID), appendQueue(nil, q))
+	return storefile.PutSealed(tx.Bucket(storefile.BucketQueues), storefile.QueueKey(q.ID), storefile.AppendQueue(nil, q))
 }
 
 func PutConsumer(tx *bbolt.Tx, c *ConsumerRecord) error {
-	return putSealed(tx.Bucket(bucketConsumers), consumerKey(c), appendConsumer(nil, c))
+	return storefile.PutSealed(tx.Bucket(storefile.BucketConsumers), storefile.ConsumerKey(c), storefile.AppendConsumer(nil, c))
 }
 
-// SetBlockID gives a block another id.
+// SetBlockID gives a storefile.Block another id.
 func SetBlockID(b []byte, id uint64) {
 	le.PutUint64(b[8:], id)
-	le.PutUint32(b[16:], checksum(b[:16]))
+	le.PutUint32(b[16:], crc32.Checksum(b[:16], crc32.MakeTable(crc32.Castagnoli)))
 }
 
 // Leaving says whether Close has begun.

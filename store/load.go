@@ -1,98 +1,61 @@
 package store
 
 import (
-	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/filaq/fila/store/storefile"
 )
 
-// load builds what the store keeps in memory.
+var (
+	be = binary.BigEndian
+	le = binary.LittleEndian
+)
+
+// load builds the state in memory.
 func (s *Bolt) load() error {
-	return s.db.View(func(tx *bbolt.Tx) error {
-		if err := s.checkFormat(tx); err != nil {
+	return s.db.View(func(tx *bbolt.Tx) (err error) {
+		if s.format, err = s.path.CheckFormat(tx); err != nil {
 			return err
 		}
-		if err := s.loadMeta(tx); err != nil {
+		s.nextQueue, err = s.path.ReadQueues(tx, func(q QueueRecord) { s.queues[q.ID] = &queue{id: q.ID} })
+		if err != nil {
 			return err
 		}
 		if err := s.loadClock(tx); err != nil {
 			return err
 		}
-		s.count.dedupes = int64(tx.Bucket(bucketDedupe).Stats().KeyN)
+		s.count.dedupes = int64(tx.Bucket(storefile.BucketDedupe).Stats().KeyN)
 		return errors.Join(s.loadSegments(tx), s.loadStates(tx), s.loadHistories(tx), s.compareTally(tx))
 	})
 }
 
-// checkFormat comes before everything else: nothing is known about the rest of a
-// file of another version.
-func (s *Bolt) checkFormat(tx *bbolt.Tx) error {
-	meta := tx.Bucket(bucketMeta)
-	if meta == nil {
-		return fmt.Errorf("%w: %s is a bbolt file without our meta data", ErrNotStore, s.path)
-	}
-	if meta.Get(keyFormat) == nil {
-		return fmt.Errorf("%w: %s is a bbolt file without a format version", ErrNotStore, s.path)
-	}
-	v, err := s.metaValue(meta, keyFormat, 4)
+// loadClock continues the clock of the file.
+func (s *Bolt) loadClock(tx *bbolt.Tx) error {
+	c, back, err := s.path.ReadClock(tx, s.o.Now())
 	if err != nil {
 		return err
 	}
-	if s.format = le.Uint32(v); s.format < firstVersion || s.format > Version {
-		return &VersionError{File: s.path, Found: s.format, Want: Version}
-	}
-	for _, name := range buckets {
-		if tx.Bucket(name) == nil {
-			return s.metaError(string(name), errors.New("bucket is missing"))
-		}
+	s.clock = c
+	if back > 0 && s.serving {
+		s.o.Logger.Warn("store: the clock has been set back: delays and leases keep what remains of them, other times stay as they are",
+			"file", string(s.path), "by", time.Duration(back).Round(time.Millisecond))
 	}
 	return nil
 }
 
-// metaValue returns a value of the meta bucket that is size bytes long.
-func (s *Bolt) metaValue(meta *bbolt.Bucket, key []byte, size int) ([]byte, error) {
-	v, err := unseal(key, meta.Get(key))
-	if err != nil || len(v) != size {
-		return nil, s.metaError(string(key), errChecksum)
-	}
-	return v, nil
-}
-
-func (s *Bolt) loadMeta(tx *bbolt.Tx) error {
-	v, err := s.metaValue(tx.Bucket(bucketMeta), keyNextQueue, 4)
-	if err != nil {
-		return err
-	}
-	s.nextQueue = QueueID(le.Uint32(v))
-	return each(s, tx.Bucket(bucketQueues), "queue", decodeQueue, func(q QueueRecord) error {
-		if q.ID >= s.nextQueue {
-			return s.metaError(fmt.Sprintf("queue %08x", q.ID), fmt.Errorf("id %d, the next one to come is %d", q.ID, s.nextQueue))
-		}
-		s.queues[q.ID] = &queue{id: q.ID}
-		return nil
-	})
-}
-
-// each calls fn for every record of a bucket until one cannot be read.
-func each[T any](s *Bolt, b *bbolt.Bucket, what string, decode func(k, v []byte) (T, error), fn func(T) error) error {
-	return b.ForEach(func(k, v []byte) error {
-		r, err := decode(k, v)
-		if err != nil {
-			return s.metaError(what+" "+hex.EncodeToString(k), err)
-		}
-		return fn(r)
-	})
-}
-
 func (s *Bolt) loadSegments(tx *bbolt.Tx) error {
-	bitmaps, used := tx.Bucket(bucketBitmaps), 0
-	segments := tx.Bucket(bucketSegments)
+	bitmaps, used := tx.Bucket(storefile.BucketBitmaps), 0
+	segments := tx.Bucket(storefile.BucketSegments)
 	err := segments.ForEach(func(k, v []byte) error {
 		b := segments.Bucket(k)
 		if len(k) != 8 || b == nil {
-			return s.metaError("segment "+hex.EncodeToString(k), errors.New("bad key"))
+			return s.path.CorruptMeta("segment "+hex.EncodeToString(k), errors.New("bad key"))
 		}
 		bits := bitmaps.Get(k)
 		if bits != nil {
@@ -105,46 +68,46 @@ func (s *Bolt) loadSegments(tx *bbolt.Tx) error {
 		return err
 	}
 	if have := bitmaps.Stats().KeyN; have != used {
-		return s.metaError("bitmap", fmt.Errorf("%d of them belong to no segment", have-used))
+		return s.path.CorruptMeta("bitmap", fmt.Errorf("%d of them belong to no segment", have-used))
 	}
 	return nil
 }
 
-// loadSegment puts the live messages of a segment into the location index. What
-// cannot be read is noted and makes the segment damaged.
+// loadSegment adds the live messages of a segment to the location index. It notes
+// records that cannot be read; they make the segment damaged.
 func (s *Bolt) loadSegment(k []byte, b *bbolt.Bucket, bits []byte) {
 	g := &segment{id: be.Uint64(k)}
-	h := s.segs.add(g) // it is counted once it has been read
+	h := s.segs.add(g) // it is counted after it was read
 	damaged := func(part string, offset int64, err error) {
-		s.loaded.note(s.corrupt(part, g.id, offset, err))
+		s.loaded.note(s.path.Corrupt(part, g.id, offset, err))
 		g.damaged = true
 	}
-	index, err := openBlock(b.Get(keyIndex), kindIndex, g.id)
-	if err == nil && b.Get(keyValue) == nil {
+	index, err := storefile.OpenBlock(b.Get(storefile.KeyIndex), storefile.KindIndex, g.id)
+	if err == nil && b.Get(storefile.KeyValue) == nil {
 		err = errors.New("has no records")
 	}
 	if err != nil {
 		damaged("index", 0, err)
 		return
 	}
-	g.done = make([]uint64, (index.n+63)/64)
+	g.done = make([]uint64, (index.N+63)/64)
 	if bits != nil {
-		if g.done, err = decodeBitmap(k, bits, index.n); err != nil {
+		if g.done, err = storefile.DecodeBitmap(k, bits, index.N); err != nil {
 			damaged("bitmap", -1, err)
 			return
 		}
 	}
 	g.hasBitmap = bits != nil
-	g.n = index.n
+	g.n = index.N
 	for i := range g.n {
-		head, off, err := itemAs(index, i, openEntry)
+		head, off, err := storefile.ItemAs(index, i, storefile.OpenEntry)
 		if err == nil && !g.isDone(i) {
-			err = s.place(head.ref, loc{seg: h, slot: uint32(i), size: head.size()})
+			err = s.place(head.Ref, loc{seg: h, slot: uint32(i), size: head.Size()})
 		}
 		if err != nil {
 			damaged("index", off, err)
 		}
-		w := int64(head.size()) + recordWeight
+		w := int64(head.Size()) + recordWeight
 		g.weight += w
 		if !g.isDone(i) {
 			g.live++
@@ -155,17 +118,15 @@ func (s *Bolt) loadSegment(k []byte, b *bbolt.Bucket, bits []byte) {
 	s.segs.reclass(h)
 }
 
-// place files a live message.
+// place adds a live message to the location index.
 func (s *Bolt) place(ref Ref, l loc) error {
 	q := s.queues[ref.Queue]
-	if q == nil {
-		return noQueueOf(ref)
+	duplicate := false
+	if q != nil {
+		_, duplicate = q.index.get(ref.Seq)
 	}
-	if ref.Seq > MaxSeq {
-		return fmt.Errorf("message %d of queue %d: no such number is given out", ref.Seq, ref.Queue)
-	}
-	if _, ok := q.index.get(ref.Seq); ok {
-		return fmt.Errorf("message %d of queue %d is there twice", ref.Seq, ref.Queue)
+	if err := storefile.CheckMessage(ref, q != nil, duplicate); err != nil {
+		return err
 	}
 	q.index.put(ref.Seq, l)
 	s.count.bytes += int64(l.size)
@@ -174,116 +135,74 @@ func (s *Bolt) place(ref Ref, l loc) error {
 
 // loadStates marks the messages that have a state.
 func (s *Bolt) loadStates(tx *bbolt.Tx) error {
-	return s.loadMarks(tx.Bucket(bucketState), "state", stateBit, &s.count.states)
+	return s.loadMarks(tx.Bucket(storefile.BucketState), "state", stateBit, &s.count.states)
 }
 
 // loadHistories marks the messages that have a history.
 func (s *Bolt) loadHistories(tx *bbolt.Tx) error {
-	b := tx.Bucket(bucketHistory)
+	b := tx.Bucket(storefile.BucketHistory)
 	if b == nil {
 		return nil
 	}
 	return s.loadMarks(b, "history", historyBit, &s.count.history)
 }
 
-// loadMarks marks the messages that a bucket has keys of, and counts them.
+// loadMarks marks the messages that have a key in a bucket, and counts the keys.
 func (s *Bolt) loadMarks(b *bbolt.Bucket, what string, bit uint32, count *int64) error {
 	return b.ForEach(func(k, _ []byte) error {
 		*count++
-		ref, err := decodeRefKey(k)
+		ref, err := storefile.DecodeRefKey(k)
 		if err == nil {
 			q := s.queues[ref.Queue]
 			if q == nil {
-				err = noQueueOf(ref)
+				err = storefile.ErrNoQueueOf(ref)
 			} else if l, ok := q.index.get(ref.Seq); ok {
 				l.slot |= bit
 				q.index.put(ref.Seq, l)
-			} else if s.loaded.CorruptN == 0 { // its message may be one that cannot be read
-				err = noMessage(ref)
+			} else if s.loaded.CorruptN == 0 { // else its message may be unreadable
+				err = storefile.ErrNoMessage(ref)
 			}
 		}
 		if err != nil {
-			s.loaded.note(s.metaError(what+" "+hex.EncodeToString(k), err))
+			s.loaded.note(s.path.CorruptMeta(what+" "+hex.EncodeToString(k), err))
 		}
 		return nil
 	})
 }
 
-// compareTally notices parts of the tree that went missing.
+// compareTally notices missing parts of the tree.
 func (s *Bolt) compareTally(tx *bbolt.Tx) error {
-	want, err := decodeTally(keyTally, tx.Bucket(bucketMeta).Get(keyTally))
+	want, err := s.path.ReadTally(tx)
 	if err != nil {
-		return s.metaError("tally", err)
+		return err
 	}
 	got := s.tally()
-	got.commits = want.commits
+	got.Commits = want.Commits
 	if s.loaded.CorruptN > 0 { // known to be incomplete
-		got.records, got.finished = want.records, want.finished
+		got.Records, got.Finished = want.Records, want.Finished
 	}
-	s.count.commits = int64(want.commits)
-	return s.metaError("tally", got.differs(want))
+	s.count.commits = int64(want.Commits)
+	return s.path.CorruptMeta("tally", got.Differs(want))
 }
 
-func (s *Bolt) tally() tally {
-	return tally{
-		segments: uint64(s.segs.n), records: uint64(s.segs.records), finished: uint64(s.segs.finished),
-		states: uint64(s.count.states), dedupes: uint64(s.count.dedupes), commits: uint64(s.count.commits),
-		histories: uint64(s.count.history),
+func (s *Bolt) tally() storefile.Tally {
+	return storefile.Tally{
+		Segments: uint64(s.segs.n), Records: uint64(s.segs.records), Finished: uint64(s.segs.finished),
+		States: uint64(s.count.states), Dedupes: uint64(s.count.dedupes), Commits: uint64(s.count.commits),
+		Histories: uint64(s.count.history),
 	}
 }
 
 // Snapshot implements [Store].
-func (s *Bolt) Snapshot() (Snapshot, error) {
+func (s *Bolt) Snapshot() (out Snapshot, err error) {
 	if s.closed.Load() {
 		return Snapshot{}, ErrClosed
 	}
-	var out Snapshot
-	// What is done is in the file: with a Log, Done comes before the commit.
+	// With a Log, Done is called before the commit: wait until the batch is in the file.
 	s.gate.RLock()
 	defer s.gate.RUnlock()
-	err := s.guard("snapshot", func() error {
-		return s.db.View(func(tx *bbolt.Tx) error { return s.snapshot(tx, &out) })
+	err = s.path.Guard("snapshot", func() error {
+		return s.db.View(func(tx *bbolt.Tx) error { out, err = s.path.ReadSnapshot(tx); return err })
 	})
 	return out, err
-}
-
-func (s *Bolt) snapshot(tx *bbolt.Tx, out *Snapshot) error {
-	meta := tx.Bucket(bucketMeta)
-	secret, err := s.metaValue(meta, keySecret, 32)
-	if err != nil {
-		return err
-	}
-	created, err := s.metaValue(meta, keyCreated, 8)
-	if err != nil {
-		return err
-	}
-	next, err := s.metaValue(meta, keyNextQueue, 4)
-	if err != nil {
-		return err
-	}
-	out.Secret = bytes.Clone(secret)
-	out.CreatedAt = int64(le.Uint64(created))
-	out.NextQueueID = QueueID(le.Uint32(next))
-	err = each(s, tx.Bucket(bucketQueues), "queue", decodeQueue, func(q QueueRecord) error {
-		out.Queues = append(out.Queues, q)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	err = each(s, tx.Bucket(bucketConsumers), "consumer", decodeConsumer, func(c ConsumerRecord) error {
-		out.Consumers = append(out.Consumers, c)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return tx.Bucket(bucketConfig).ForEach(func(k, v []byte) error {
-		val, err := unseal(k, v)
-		if err != nil {
-			return s.metaError(configPart(k), err)
-		}
-		out.Config = append(out.Config, Entry{Key: string(k), Value: string(val)})
-		return nil
-	})
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"slices"
 
 	"go.etcd.io/bbolt"
@@ -41,7 +40,7 @@ func (s *Bolt) Apply(batches []*Batch, position []byte) error {
 		return err
 	}
 	o := outcome{batches: batches, errs: make([]error, len(batches))}
-	err := s.guard("apply", func() error { return s.transact(&o, position) })
+	err := s.path.Guard("apply", func() error { return s.transact(&o, position) })
 	if err != nil {
 		err = s.fail(err)
 	}
@@ -50,30 +49,12 @@ func (s *Bolt) Apply(batches []*Batch, position []byte) error {
 }
 
 // Position returns how far the file has its log, nil if it has none.
-func (s *Bolt) Position() ([]byte, error) {
+func (s *Bolt) Position() (position []byte, err error) {
 	if s.closed.Load() {
 		return nil, ErrClosed
 	}
-	return s.position()
-}
-
-// Position is like [Bolt.Position].
-func (f *File) Position() ([]byte, error) { return f.s.position() }
-
-func (s *Bolt) position() (position []byte, err error) {
-	err = s.guard("position", func() error {
-		return s.db.View(func(tx *bbolt.Tx) error {
-			sealed := tx.Bucket(bucketMeta).Get(keyPosition)
-			if sealed == nil {
-				return nil
-			}
-			value, err := unseal(keyPosition, sealed)
-			if err != nil {
-				return s.metaError(string(keyPosition), err)
-			}
-			position = bytes.Clone(value)
-			return nil
-		})
+	err = s.path.Guard("position", func() error {
+		return s.db.View(func(tx *bbolt.Tx) error { position, err = s.path.ReadPosition(tx); return err })
 	})
 	return position, err
 }

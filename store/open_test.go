@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storefile"
 	"github.com/filaq/fila/store/storetest"
 )
 
@@ -206,7 +207,7 @@ func TestFormatVersion(t *testing.T) {
 	write(store.Batch{History: []store.Attempt{{Ref: ref, Record: []byte("x")}}})
 	require.EqualValues(t, 2, version())
 	write(store.Batch{Finish: []store.Ref{ref}})
-	require.EqualValues(t, store.Version, version())
+	require.EqualValues(t, storefile.Version, version())
 }
 
 func TestOpenOtherVersion(t *testing.T) {
@@ -220,7 +221,7 @@ func TestOpenOtherVersion(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrVersion)
 	var ve *store.VersionError
 	require.ErrorAs(t, err, &ve)
-	require.Equal(t, store.VersionError{File: s.Path(), Found: 3, Want: store.Version}, *ve)
+	require.Equal(t, store.VersionError{File: s.Path(), Found: 3, Want: storefile.Version}, *ve)
 }
 
 // TestOpenAfterTools opens a file that bbolt has written with other options: it
@@ -260,7 +261,7 @@ func TestOpenTruncated(t *testing.T) {
 func TestPriorityNeedsTheNewFormat(t *testing.T) {
 	s := open(t, t.TempDir(), store.Options{})
 	require.NoError(t, storetest.Do(s, &store.Batch{PutQueues: []store.QueueRecord{{ID: 1, Name: "q"}}}))
-	for priority, want := range []uint32{1, store.Version} {
+	for priority, want := range []uint32{1, storefile.Version} {
 		require.NoError(t, storetest.Do(s, &store.Batch{Add: []store.Message{{Ref: store.Ref{Queue: 1, Seq: uint64(priority) + 1}, Priority: uint8(priority)}}}))
 		require.Equal(t, want, store.Format(s))
 	}

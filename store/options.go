@@ -5,6 +5,8 @@ import (
 	"io"
 	"log/slog"
 	"time"
+
+	"github.com/filaq/fila/store/storefile"
 )
 
 // Options tune a [Bolt]. The zero value is good for production.
@@ -98,6 +100,11 @@ func (o Options) withDefaults() Options {
 	t.mergeFanIn = cmp.Or(t.mergeFanIn, 16)
 	t.carryBytes = cmp.Or(t.carryBytes, 256<<10)
 	return o
+}
+
+// file returns the options for the file.
+func (o Options) file() storefile.Options {
+	return storefile.Options{Timeout: o.Timeout, Now: o.Now, Logger: o.Logger, Locked: o.Locked, NoSync: o.NoSync}
 }
 
 // CommitStats describes one group commit.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/filaq/fila/store/storefile"
 )
 
 // plan is what one group commit will do. Batches are planned one after the
@@ -135,7 +137,7 @@ func (p *plan) written() int64 {
 
 // put plans a sealed value.
 func (p *plan) put(bucket, key, value []byte) {
-	p.meta = append(p.meta, metaOp{bucket: bucket, key: key, value: seal(nil, key, value)})
+	p.meta = append(p.meta, metaOp{bucket: bucket, key: key, value: storefile.Seal(nil, key, value)})
 }
 
 // queue returns the queue or nil.
@@ -173,7 +175,7 @@ func (s *Bolt) planBatch(tx *bbolt.Tx, b *Batch) error {
 	p := &s.plan
 	for i := range b.PutQueues {
 		q := &b.PutQueues[i]
-		p.put(bucketQueues, queueKey(q.ID), appendQueue(nil, q))
+		p.put(storefile.BucketQueues, storefile.QueueKey(q.ID), storefile.AppendQueue(nil, q))
 		s.nextQueue = max(s.nextQueue, q.ID+1)
 	}
 	for i := range b.Move {
@@ -194,17 +196,17 @@ func (s *Bolt) planBatch(tx *bbolt.Tx, b *Batch) error {
 	}
 	for i := range b.PutConsumers {
 		c := &b.PutConsumers[i]
-		p.put(bucketConsumers, consumerKey(c), appendConsumer(nil, c))
+		p.put(storefile.BucketConsumers, storefile.ConsumerKey(c), storefile.AppendConsumer(nil, c))
 	}
 	for i := range b.DeleteConsumers {
-		p.meta = append(p.meta, metaOp{bucket: bucketConsumers, key: consumerKey(&b.DeleteConsumers[i])})
+		p.meta = append(p.meta, metaOp{bucket: storefile.BucketConsumers, key: storefile.ConsumerKey(&b.DeleteConsumers[i])})
 	}
 	for _, e := range b.PutConfig {
-		p.put(bucketConfig, []byte(e.Key), []byte(e.Value))
+		p.put(storefile.BucketConfig, []byte(e.Key), []byte(e.Value))
 	}
 	for _, k := range b.DeleteConfig {
 		if k != "" {
-			p.meta = append(p.meta, metaOp{bucket: bucketConfig, key: []byte(k)})
+			p.meta = append(p.meta, metaOp{bucket: storefile.BucketConfig, key: []byte(k)})
 		}
 	}
 	for _, id := range b.DeleteQueues {
@@ -422,5 +424,46 @@ func (s *Bolt) deleteQueue(id QueueID) {
 	delete(s.queues, id)
 	s.plan.last = nil
 	s.plan.meta = append(s.plan.meta,
-		metaOp{bucket: bucketConsumers, key: queueKey(id), all: true}, metaOp{bucket: bucketQueues, key: queueKey(id)})
+		metaOp{bucket: storefile.BucketConsumers, key: storefile.QueueKey(id), all: true}, metaOp{bucket: storefile.BucketQueues, key: storefile.QueueKey(id)})
+}
+
+// source is the source of a Move. Its slices are valid until the commit.
+type source struct {
+	headers, payload []byte
+	err              error
+}
+
+// sources reads the messages that a batch moves. The caller does not hold mu.
+func (s *Bolt) sources(tx *bbolt.Tx, b *Batch) []source {
+	if len(b.Move) == 0 {
+		return nil
+	}
+	out := make([]source, len(b.Move))
+	for i := range b.Move {
+		src, ref := &out[i], b.Move[i].From
+		src.err = ErrNotFound
+		if _, l, ok := s.find(ref); ok && l.seg != pendingSeg {
+			g := s.segs.segs[l.seg]
+			src.headers, src.payload, src.err = s.decode(g.value(tx), g.id, l.slotNo(), ref)
+		}
+	}
+	return out
+}
+
+// pendingSource returns a message that the running commit adds. For other messages
+// it returns err.
+func (s *Bolt) pendingSource(ref Ref, err error) source {
+	if _, l, ok := s.find(ref); ok && l.seg == pendingSeg {
+		a := &s.plan.adds[l.slotNo()]
+		return source{headers: a.headers, payload: a.payload}
+	}
+	return source{err: err}
+}
+
+// value returns the records of a segment that exists.
+func (g *segment) value(tx *bbolt.Tx) []byte {
+	if g.data != nil {
+		return g.data
+	}
+	return storefile.SegmentBucket(tx, g.id).Get(storefile.KeyValue)
 }

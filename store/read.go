@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/filaq/fila/store/storefile"
 )
 
 // place is where a message was when it was looked up.
@@ -33,7 +35,7 @@ var readings = sync.Pool{New: func() any { return new(reading) }}
 
 // deadStrings are for what Dead reads. Those that come first stay: reasons, codes and queues
 // are few, and of many errors hardly any comes twice.
-var deadStrings = sync.Pool{New: func() any { return newInternerOf(1024) }}
+var deadStrings = sync.Pool{New: func() any { return storefile.NewInternerOf(1024) }}
 
 // Read implements [Store].
 func (s *Bolt) Read(refs []Ref, fn func(i int, headers, payload []byte)) error {
@@ -47,7 +49,7 @@ func (s *Bolt) Read(refs []Ref, fn func(i int, headers, payload []byte)) error {
 // Dead implements [Store].
 func (s *Bolt) Dead(refs []Ref, fn func(i int, d *Dead)) error {
 	var m Message
-	in := deadStrings.Get().(*interner)
+	in := deadStrings.Get().(*storefile.Interner)
 	defer deadStrings.Put(in)
 	return s.read(refs, true, func(index []byte, p place, ref Ref) error {
 		return s.decodeIndexed(index, p.id, p.l.slotNo(), ref, &m, in)
@@ -86,8 +88,8 @@ func (s *Bolt) History(refs []Ref, fn func(i int, records [][]byte)) error {
 			err = nil
 		}
 		if locs[i].slot&historyBit != 0 {
-			err = s.guard("read", func() (err error) {
-				records, err = s.history(tx, ref, records)
+			err = s.path.Guard("read", func() (err error) {
+				records, err = s.path.ReadHistory(tx, ref, records)
 				return err
 			})
 		}
@@ -196,7 +198,7 @@ func (r *reading) message(i int, decode decoder) error {
 	if p.data != nil {
 		return decode(p.data, p, r.refs[i])
 	}
-	return r.s.guard("read", func() error {
+	return r.s.path.Guard("read", func() error {
 		value, err := r.stored(i)
 		if err != nil {
 			return err
@@ -225,7 +227,7 @@ func (r *reading) stored(i int) ([]byte, error) {
 		return p.data, nil
 	}
 	if value, err = r.value(p.id); err == nil && value == nil {
-		err = r.s.corrupt("segment", p.id, -1, errors.New("is missing"))
+		err = r.s.path.Corrupt("segment", p.id, -1, errors.New("is missing"))
 	}
 	return value, err
 }
@@ -247,9 +249,9 @@ func (r *reading) value(id uint64) ([]byte, error) {
 	if b == nil {
 		return nil, nil
 	}
-	what := keyValue
+	what := storefile.KeyValue
 	if r.index {
-		what = keyIndex
+		what = storefile.KeyIndex
 	}
 	r.last, r.lastID = b.Get(what), id
 	return r.last, nil
@@ -261,7 +263,7 @@ func (r *reading) begin() error {
 		return ErrClosed
 	}
 	r.tx = tx // before a page is touched: whatever happens then, it must end
-	r.segs = tx.Bucket(bucketSegments)
+	r.segs = tx.Bucket(storefile.BucketSegments)
 	return nil
 }
 
@@ -281,36 +283,36 @@ func (r *reading) again(i int) error {
 // decode takes one record out of a segment's value and checks that it is the
 // right one.
 func (s *Bolt) decode(value []byte, id uint64, slot int, want Ref) (headers, payload []byte, err error) {
-	var r record
+	var r storefile.Record
 	var off int64
-	b, err := openBlockAt(value, kindSegment, id, slot)
+	b, err := openBlockAt(value, storefile.KindSegment, id, slot)
 	if err == nil {
-		r, off, err = itemAs(b, slot, decodeRecord)
+		r, off, err = storefile.ItemAs(b, slot, storefile.DecodeRecord)
 	}
 	if err == nil {
-		err = isAbout(r.ref, want)
+		err = isAbout(r.Ref, want)
 	}
-	return r.headers, r.payload, s.corrupt("segment", id, off, err)
+	return r.Headers, r.Payload, s.path.Corrupt("segment", id, off, err)
 }
 
 // decodeIndexed does the same with a segment's header index.
-func (s *Bolt) decodeIndexed(index []byte, id uint64, slot int, want Ref, m *Message, in *interner) error {
+func (s *Bolt) decodeIndexed(index []byte, id uint64, slot int, want Ref, m *Message, in *storefile.Interner) error {
 	var off int64
-	b, err := openBlockAt(index, kindIndex, id, slot)
+	b, err := openBlockAt(index, storefile.KindIndex, id, slot)
 	if err == nil {
-		_, off, err = b.entry(slot, m, in)
+		_, off, err = b.Entry(slot, m, in)
 	}
 	if err == nil {
 		err = isAbout(m.Ref, want)
 	}
-	return s.corrupt("index", id, off, err)
+	return s.path.Corrupt("index", id, off, err)
 }
 
 // openBlockAt opens a block that must have an item i.
-func openBlockAt(b []byte, kind byte, id uint64, i int) (block, error) {
-	bl, err := openBlock(b, kind, id)
-	if err == nil && i >= bl.n {
-		err = fmt.Errorf("has %d records, not %d", bl.n, i+1)
+func openBlockAt(b []byte, kind byte, id uint64, i int) (storefile.Block, error) {
+	bl, err := storefile.OpenBlock(b, kind, id)
+	if err == nil && i >= bl.N {
+		err = fmt.Errorf("has %d records, not %d", bl.N, i+1)
 	}
 	return bl, err
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/filaq/fila/store/storefile"
 )
 
 const progressStep = 1 << 16
@@ -26,7 +28,7 @@ func (s *Bolt) Recover(v Visitor) (RecoveryStats, error) {
 	defer s.mu.RUnlock()
 
 	start := time.Now()
-	r := recovery{s: s, v: v, in: newInterner(), now: s.o.Now()}
+	r := recovery{s: s, v: v, in: storefile.NewInterner(), now: s.o.Now()}
 	r.stats.Corrupt = slices.Clone(s.loaded.Corrupt)
 	r.stats.CorruptN = s.loaded.CorruptN
 	r.stats.Segments = s.segs.n
@@ -52,13 +54,12 @@ type recovery struct {
 	s     *Bolt
 	tx    *bbolt.Tx
 	v     Visitor
-	in    *interner
+	in    *storefile.Interner
 	now   int64
 	stats RecoveryStats
 
-	indexes []block // by handle of the segment, opened when first needed
+	indexes []storefile.Block // by handle of the segment, opened when first needed
 
-	log          *bbolt.Cursor // of dedupe ids
 	states       *bbolt.Cursor
 	stateK       []byte
 	stateV       []byte
@@ -74,8 +75,12 @@ func (r *recovery) messages() error {
 	for _, q := range r.s.queues {
 		total += q.index.live
 	}
-	r.indexes = make([]block, len(r.s.segs.segs))
-	if err := r.cursors(); err != nil {
+	r.indexes = make([]storefile.Block, len(r.s.segs.segs))
+	err := r.s.path.Guard("recovery", func() error {
+		r.states = r.tx.Bucket(storefile.BucketState).Cursor()
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	var m Message
@@ -87,9 +92,9 @@ func (r *recovery) messages() error {
 			}
 			ref := Ref{Queue: id, Seq: seq}
 			var have *State
-			err := r.s.guard("recovery", func() error { return r.message(ref, l, &m) })
+			err := r.s.path.Guard("recovery", func() error { return r.message(ref, l, &m) })
 			if err == nil && l.slot&stateBit != 0 {
-				err = r.s.guard("recovery", func() (err error) { have, err = r.state(ref, &st); return err })
+				err = r.s.path.Guard("recovery", func() (err error) { have, err = r.state(ref, &st); return err })
 			}
 			if err != nil {
 				r.stats.note(err)
@@ -117,24 +122,24 @@ func (r *recovery) messages() error {
 func (r *recovery) message(ref Ref, l loc, m *Message) error {
 	g := r.s.segs.segs[l.seg]
 	index := r.indexes[l.seg]
-	if index.b == nil {
+	if !index.IsOpen() {
 		var err error
-		if index, err = openBlock(segmentBucket(r.tx, g.id).Get(keyIndex), kindIndex, g.id); err != nil {
-			return r.s.corrupt("index", g.id, 0, err)
+		if index, err = storefile.OpenBlock(storefile.SegmentBucket(r.tx, g.id).Get(storefile.KeyIndex), storefile.KindIndex, g.id); err != nil {
+			return r.s.path.Corrupt("index", g.id, 0, err)
 		}
 		r.indexes[l.seg] = index
 	}
-	raw, off, err := index.item(l.slotNo())
+	raw, off, err := index.Item(l.slotNo())
 	if err == nil {
-		err = decodeEntry(raw, m, r.in)
+		err = storefile.DecodeEntry(raw, m, r.in)
 	}
 	if err == nil {
-		r.s.toWall(m)
+		r.s.clock.WallMessage(m)
 	}
 	if err == nil && m.Ref != ref {
-		err = errChecksum
+		err = storefile.ErrChecksum
 	}
-	return r.s.corrupt("index", g.id, off, err)
+	return r.s.path.Corrupt("index", g.id, off, err)
 }
 
 // state goes on to the state of ref, which is on disk.
@@ -143,78 +148,34 @@ func (r *recovery) state(ref Ref, st *State) (*State, error) {
 		r.statesBegun = true
 		r.stateK, r.stateV = r.states.First()
 	}
-	r.wantK = appendRefKey(r.wantK[:0], ref)
+	r.wantK = storefile.AppendRefKey(r.wantK[:0], ref)
 	for r.stateK != nil && bytes.Compare(r.stateK, r.wantK) < 0 {
 		r.stateK, r.stateV = r.states.Next()
 	}
 	if !bytes.Equal(r.stateK, r.wantK) {
-		return nil, r.s.metaError("state "+hex.EncodeToString(r.wantK), errors.New("is missing"))
+		return nil, r.s.path.CorruptMeta("state "+hex.EncodeToString(r.wantK), errors.New("is missing"))
 	}
-	if err := r.s.decodeState(r.stateK, r.stateV, st, r.in); err != nil {
+	if err := r.s.path.DecodeState(r.stateK, r.stateV, st, r.in, &r.s.clock); err != nil {
 		return nil, err
 	}
 	r.stats.States++
 	return st, nil
 }
 
-// cursors opens what lies beside the segments.
-func (r *recovery) cursors() error {
-	return r.s.guard("recovery", func() error {
-		r.states = r.tx.Bucket(bucketState).Cursor()
-		r.log = r.tx.Bucket(bucketDedupe).Cursor()
-		return nil
-	})
-}
-
 // dedupes visits the dedupe ids that have not expired.
 func (r *recovery) dedupes() error {
-	var batch []Dedupe
-	for first := true; ; first = false {
-		more := false
-		err := r.s.guard("recovery", func() (err error) {
-			batch, more, err = r.nextDedupes(batch[:0], first)
-			return err
-		})
-		if err != nil || !more {
-			return err
-		}
-		for _, d := range batch {
-			r.stats.Dedupes++
-			if r.v.Dedupe != nil {
-				if err := r.v.Dedupe(d); err != nil {
-					return err
-				}
-			}
-		}
-	}
-}
-
-// nextDedupes reads the next value of the log and appends what counts of it.
-func (r *recovery) nextDedupes(dst []Dedupe, first bool) (out []Dedupe, more bool, err error) {
-	var k, v []byte
-	if first {
-		k, v = r.log.Seek(appendDedupeKey(nil, max(r.now, 0), 0))
-	} else {
-		k, v = r.log.Next()
-	}
-	if k == nil {
-		return dst, false, nil
-	}
-	part := "dedupe " + hex.EncodeToString(k)
-	_, items, err := openDedupes(k, v)
+	log, err := storefile.NewDedupeReader(r.s.path, r.tx, r.now)
 	if err != nil {
-		r.stats.note(r.s.corrupt(part, 0, 0, err))
-		return dst, true, nil
+		return err
 	}
-	for i := range items.n {
-		d, off, err := itemAs(items, i, decodeDedupe)
-		if err != nil {
-			r.stats.note(r.s.corrupt(part, 0, off, err))
-			continue
+	return log.Each(r.stats.note, func(d Dedupe) error {
+		if r.s.queues[d.Queue] == nil {
+			return nil
 		}
-		if d.Until > r.now && r.s.queues[d.Queue] != nil {
-			dst = append(dst, d)
+		r.stats.Dedupes++
+		if r.v.Dedupe == nil {
+			return nil
 		}
-	}
-	return dst, true, nil
+		return r.v.Dedupe(d)
+	})
 }

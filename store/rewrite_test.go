@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storefile"
 	"github.com/filaq/fila/store/storetest"
 )
 
@@ -359,7 +360,7 @@ func TestFileStats(t *testing.T) {
 	require.Len(t, st.Queues, 2)
 	orders := st.Queues[0]
 	size := int64(5 + 4 + len(storetest.Payload(1, 1)) + 4 + len(storetest.Payload(1, 2)))
-	require.Equal(t, store.QueueStats{
+	require.Equal(t, storefile.QueueStats{
 		ID: 1, Name: "orders", Messages: 3, Bytes: size, Leased: 1, Delayed: 1, Retried: 1,
 		OldestAt: 1_600_000_000_000_000_000, Consumers: 1, DedupeIDs: 1,
 	}, orders)

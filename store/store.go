@@ -1,71 +1,26 @@
 package store
 
-import "time"
+import (
+	"time"
 
-// ID is a message id, a UUIDv7 in its 16 byte form.
-type ID [16]byte
+	"github.com/filaq/fila/store/storefile"
+)
 
-// QueueID names a queue within one store. Ids are handed out by the caller,
-// starting with [Snapshot].NextQueueID, and are never used again.
-type QueueID uint32
-
-// Ref names a message: its queue and its number there. The caller hands the
-// numbers out, dense and increasing within a queue. The number of a finished
-// message may be given to a new one.
-type Ref struct {
-	Queue QueueID
-	Seq   uint64
-}
-
-// Message is what is stored of a message when it comes in. Nothing of it changes
-// until it is finished; what does change is its [State].
-type Message struct {
-	Ref
-	ID           ID
-	EnqueuedAt   int64 // Unix nanoseconds
-	NotBefore    int64 // Unix nanoseconds, 0 = at once
-	Delayed      bool  // NotBefore is the end of a delay and no time of day that was asked for
-	ExpiresAt    int64 // Unix nanoseconds, 0 = never
-	Weight       uint32
-	Cost         uint32
-	Key          string // fairness key
-	ThrottleKeys []string
-	CircuitKey   string
-	Priority     uint8 // 0 to 9
-	Attempts     uint32
-	Dead         *Dead  // set in a dead letter queue
-	Headers      []byte // opaque
-	Payload      []byte // opaque
-}
-
-// Dead says why and from where a message came to its dead letter queue.
-type Dead struct {
-	Reason      string
-	Error       string
-	ErrorCode   string
-	SourceQueue string
-	At          int64 // Unix nanoseconds
-	Attempts    uint32
-}
-
-// Lease is the right of one consumer to work on a message. ID 0 is no lease.
-type Lease struct {
-	ID          uint64
-	Consumer    string
-	Deadline    int64  // Unix nanoseconds
-	DeliveredAt int64  // Unix nanoseconds; 0: not known
-	Held        string // opaque: what held the message before
-}
-
-// State is the part of a message that changes. It replaces the previous State of
-// the same message as a whole.
-type State struct {
-	Ref
-	Attempts  uint32
-	ReadyAt   int64 // Unix nanoseconds, 0 = at once
-	Lease     Lease
-	LastError string
-}
+// The records of a store, see package storefile.
+type (
+	ID             = storefile.ID
+	QueueID        = storefile.QueueID
+	Ref            = storefile.Ref
+	Message        = storefile.Message
+	Dead           = storefile.Dead
+	Lease          = storefile.Lease
+	State          = storefile.State
+	Dedupe         = storefile.Dedupe
+	QueueRecord    = storefile.QueueRecord
+	ConsumerRecord = storefile.ConsumerRecord
+	Entry          = storefile.Entry
+	Snapshot       = storefile.Snapshot
+)
 
 // Move takes a message to another queue: To is added with the headers and the
 // payload of From (its own are ignored), and From is finished.
@@ -83,38 +38,6 @@ type Move struct {
 type Attempt struct {
 	Ref
 	Record []byte
-}
-
-// Dedupe remembers that a queue has seen a dedupe id, and in which message,
-// until a time in Unix nanoseconds. It outlives its message. An id that comes
-// again while it is remembered is remembered twice.
-type Dedupe struct {
-	Queue    QueueID
-	DedupeID string
-	ID       ID
-	Until    int64
-}
-
-// QueueRecord is a queue. Settings are opaque here.
-type QueueRecord struct {
-	ID       QueueID
-	Name     string
-	Settings []byte
-}
-
-// ConsumerRecord is a consumer registered with a queue; queue and name are its
-// key.
-type ConsumerRecord struct {
-	Queue       QueueID
-	Name        string
-	MaxInFlight uint32
-	ExpiresAt   int64 // Unix nanoseconds
-	Reg         uint64
-}
-
-// Entry is one key of the runtime configuration.
-type Entry struct {
-	Key, Value string
 }
 
 // Batch is a set of changes that takes effect as a whole or not at all.
@@ -171,22 +94,12 @@ const (
 	MaxMessageBytes = 128 << 20 // headers and payload of one message
 	MaxHeaderBytes  = 1 << 20   // everything else of one message, and one state
 	MaxBatchBytes   = 1 << 30   // headers and payloads of one batch
-	MaxPriority     = 9
-	MaxSeq          = 1 << 62 // sequence number: what comes after it must not begin again at 0
-	MaxAttemptBytes = 2 << 10 // one record of a history
-	MaxHistoryBytes = 8 << 10 // all of them
-	MaxHistory      = 16      // records of a history
+	MaxPriority     = storefile.MaxPriority
+	MaxSeq          = storefile.MaxSeq
+	MaxAttemptBytes = storefile.MaxAttemptBytes
+	MaxHistoryBytes = storefile.MaxHistoryBytes
+	MaxHistory      = storefile.MaxHistory
 )
-
-// Snapshot is what a server needs before it looks at messages.
-type Snapshot struct {
-	Queues      []QueueRecord    // by id
-	Consumers   []ConsumerRecord // by queue and name
-	Config      []Entry          // by key
-	Secret      []byte           // 32 random bytes, made with the store
-	NextQueueID QueueID          // no queue had this id or a higher one
-	CreatedAt   int64            // Unix nanoseconds
-}
 
 // Visitor receives what [Store.Recover] finds. A nil function skips its part. An
 // error from one of them stops the recovery and is returned.

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/filaq/fila/store/storefile"
 )
 
 // item is one record of a new segment: a new message, or one carried over as it
@@ -21,7 +23,7 @@ func (it item) sizes() (record, entry int) {
 	if it.carry != nil {
 		return len(it.carry.record), len(it.carry.entry)
 	}
-	return recordHeader + len(it.add.headers) + len(it.add.payload), entrySize(it.add.m)
+	return storefile.RecordHeader + len(it.add.headers) + len(it.add.payload), storefile.EntrySize(it.add.m)
 }
 
 func (it item) ref() Ref {
@@ -54,7 +56,7 @@ func (s *Bolt) transact(o *outcome, position []byte) error {
 	open := true
 	defer func() {
 		if open { // a refusal of everything, an error, or a panic of bbolt
-			_ = s.guard("rollback", tx.Rollback)
+			_ = s.path.Guard("rollback", tx.Rollback)
 		}
 	}()
 	for i, b := range o.batches {
@@ -76,7 +78,7 @@ func (s *Bolt) transact(o *outcome, position []byte) error {
 		}
 	}
 	if position != nil {
-		if err := putSealed(tx.Bucket(bucketMeta), keyPosition, position); err != nil {
+		if err := storefile.PutSealed(tx.Bucket(storefile.BucketMeta), storefile.KeyPosition, position); err != nil {
 			return err
 		}
 	}
@@ -95,8 +97,8 @@ func (s *Bolt) transact(o *outcome, position []byte) error {
 		}
 	}
 	open = false
-	if err := s.guard("commit", tx.Commit); err != nil {
-		_ = s.guard("rollback", tx.Rollback) // after a panic it holds bbolt's lock
+	if err := s.path.Guard("commit", tx.Commit); err != nil {
+		_ = s.path.Guard("rollback", tx.Rollback) // after a panic it holds bbolt's lock
 		return err
 	}
 	s.mu.Lock()
@@ -138,9 +140,32 @@ func (s *Bolt) write(tx *bbolt.Tx) error {
 	if err := s.writeClock(tx); err != nil {
 		return err
 	}
-	next.dedupes, next.histories = uint64(s.count.dedupes), uint64(s.count.history)
-	next.commits++
-	return putSealed(tx.Bucket(bucketMeta), keyTally, appendTally(nil, next))
+	next.Dedupes, next.Histories = uint64(s.count.dedupes), uint64(s.count.history)
+	next.Commits++
+	return storefile.PutSealed(tx.Bucket(storefile.BucketMeta), storefile.KeyTally, storefile.AppendTally(nil, next))
+}
+
+// writeClock is part of every commit.
+func (s *Bolt) writeClock(tx *bbolt.Tx) error {
+	s.clock.Last, s.clock.Moved = s.o.Now(), false
+	value := storefile.AppendClock(s.plan.grab(storefile.ClockSize), s.clock)
+	sealed := storefile.Seal(s.plan.grab(4+storefile.ClockSize), storefile.KeyClock, value)
+	return tx.Bucket(storefile.BucketMeta).Put(storefile.KeyClock, sealed)
+}
+
+// closeClock writes the time of an orderly Close, so that the time since the last commit,
+// or since an opening that found the clock set back, counts as well. Nothing is lost if
+// it fails.
+func (s *Bolt) closeClock() {
+	since := s.o.Now() - s.clock.Last
+	if s.Err() != nil || !s.clock.Moved && since > -storefile.ClockSlack && since < storefile.ClockSlack {
+		return
+	}
+	s.plan.reset()
+	if err := s.path.Guard("close", func() error { return s.db.Update(s.writeClock) }); err != nil {
+		s.o.Logger.Warn("store: the time of the end is not on disk: should the clock be set back now, delays and leases last longer",
+			"file", string(s.path), "error", err)
+	}
 }
 
 // layout decides which records go into which new segment.
@@ -207,28 +232,28 @@ func (p *plan) grab(n int) []byte {
 	return p.arena[at : at : at+n]
 }
 
-func (s *Bolt) writeSegments(tx *bbolt.Tx, next *tally) error {
+func (s *Bolt) writeSegments(tx *bbolt.Tx, next *storefile.Tally) error {
 	p := &s.plan
-	parent := tx.Bucket(bucketSegments)
+	parent := tx.Bucket(storefile.BucketSegments)
 	parent.FillPercent = 0.9 // ids only grow
 	for i := range p.segments {
 		n := &p.segments[i]
 		count := n.to - n.from
-		frame := blockHeader + 4*count
+		frame := storefile.BlockHeader + 4*count
 		var data []byte
 		if n.cold && s.log == nil {
 			data = p.grab(frame + n.recordBytes)
 		} else { // it stays in memory, to be read
 			data = make([]byte, 0, frame+n.recordBytes)
 		}
-		data = beginBlock(data, kindSegment, n.id, count)
-		index := beginBlock(p.grab(frame+n.entryLen), kindIndex, n.id, count)
+		data = storefile.BeginBlock(data, storefile.KindSegment, n.id, count)
+		index := storefile.BeginBlock(p.grab(frame+n.entryLen), storefile.KindIndex, n.id, count)
 		for j, it := range p.items[n.from:n.to] {
 			if c := it.carry; c != nil {
 				data = append(data, c.record...)
 				index = append(index, c.entry...)
 			} else {
-				data = appendRecord(data, it.add.m.Ref, it.add.headers, it.add.payload)
+				data = storefile.AppendRecord(data, it.add.m.Ref, it.add.headers, it.add.payload)
 				index = s.appendEntry(index, it.add)
 				if it.add.m.Priority > 0 {
 					if err := s.upgrade(tx); err != nil {
@@ -236,8 +261,8 @@ func (s *Bolt) writeSegments(tx *bbolt.Tx, next *tally) error {
 					}
 				}
 			}
-			endItem(data, j)
-			endItem(index, j)
+			storefile.EndItem(data, j)
+			storefile.EndItem(index, j)
 		}
 		n.data = data
 		if s.log != nil {
@@ -247,12 +272,12 @@ func (s *Bolt) writeSegments(tx *bbolt.Tx, next *tally) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(b.Put(keyIndex, index), b.Put(keyValue, data)); err != nil {
+		if err := errors.Join(b.Put(storefile.KeyIndex, index), b.Put(storefile.KeyValue, data)); err != nil {
 			return err
 		}
 	}
-	next.segments += uint64(len(p.segments))
-	next.records += uint64(len(p.items))
+	next.Segments += uint64(len(p.segments))
+	next.Records += uint64(len(p.items))
 	return nil
 }
 
@@ -260,19 +285,19 @@ func (s *Bolt) writeSegments(tx *bbolt.Tx, next *tally) error {
 // time.
 func (s *Bolt) appendEntry(dst []byte, a *added) []byte {
 	m := a.m
-	if m.Delayed && s.clock.shift != 0 {
+	if m.Delayed && s.clock.Shift != 0 {
 		shifted := *m
-		shifted.NotBefore = s.clock.steady(m.NotBefore)
+		shifted.NotBefore = s.clock.Steady(m.NotBefore)
 		m = &shifted
 	}
-	return appendEntry(dst, m, len(a.headers), len(a.payload))
+	return storefile.AppendEntry(dst, m, len(a.headers), len(a.payload))
 }
 
 // writeFinished brings the bitmaps up to date and deletes segments without a
 // live message.
-func (s *Bolt) writeFinished(tx *bbolt.Tx, next *tally) error {
+func (s *Bolt) writeFinished(tx *bbolt.Tx, next *storefile.Tally) error {
 	p := &s.plan
-	segments, bitmaps := tx.Bucket(bucketSegments), tx.Bucket(bucketBitmaps)
+	segments, bitmaps := tx.Bucket(storefile.BucketSegments), tx.Bucket(storefile.BucketBitmaps)
 	bitmaps.FillPercent = 0.9
 	p.gone = append(p.gone, p.victims...)
 	slices.SortFunc(p.dirty, func(a, b uint32) int { return cmp.Compare(s.segs.segs[a].id, s.segs.segs[b].id) })
@@ -288,8 +313,8 @@ func (s *Bolt) writeFinished(tx *bbolt.Tx, next *tally) error {
 			continue
 		}
 		be.PutUint64(key[:], g.id)
-		bits := appendBitmap(p.grab(4+(g.n+7)/8), g.n, g.done)
-		if err := bitmaps.Put(key[:], seal(p.grab(4+len(bits)), key[:], bits)); err != nil {
+		bits := storefile.AppendBitmap(p.grab(4+(g.n+7)/8), g.n, g.done)
+		if err := bitmaps.Put(key[:], storefile.Seal(p.grab(4+len(bits)), key[:], bits)); err != nil {
 			return err
 		}
 		g.hasBitmap = true
@@ -305,9 +330,9 @@ func (s *Bolt) writeFinished(tx *bbolt.Tx, next *tally) error {
 				return err
 			}
 		}
-		next.segments--
-		next.records -= uint64(g.n)
-		next.finished -= uint64(g.n - g.live)
+		next.Segments--
+		next.Records -= uint64(g.n)
+		next.Finished -= uint64(g.n - g.live)
 	}
 	return nil
 }
@@ -319,7 +344,7 @@ func (s *Bolt) writeStates(tx *bbolt.Tx) error {
 		return nil
 	}
 	slices.SortStableFunc(p.states, func(a, b stateOp) int { return compareRefs(a.ref, b.ref) })
-	bucket := tx.Bucket(bucketState)
+	bucket := tx.Bucket(storefile.BucketState)
 	key := make([]byte, 0, 12)
 	durable := false // one of the operations on the message found it on disk, with a state perhaps
 	for i, op := range p.states {
@@ -327,7 +352,7 @@ func (s *Bolt) writeStates(tx *bbolt.Tx) error {
 		if i+1 < len(p.states) && p.states[i+1].ref == op.ref {
 			continue
 		}
-		key = appendRefKey(key[:0], op.ref)
+		key = storefile.AppendRefKey(key[:0], op.ref)
 		var err error
 		switch {
 		case op.st == nil && !durable:
@@ -335,14 +360,14 @@ func (s *Bolt) writeStates(tx *bbolt.Tx) error {
 			err = bucket.Delete(key)
 		default:
 			st := *op.st
-			st.ReadyAt, st.Lease.Deadline = s.clock.steady(st.ReadyAt), s.clock.steady(st.Lease.Deadline)
-			value := appendState(p.grab(stateSize(&st)), &st)
-			if st.Lease.remembers() {
+			st.ReadyAt, st.Lease.Deadline = s.clock.Steady(st.ReadyAt), s.clock.Steady(st.Lease.Deadline)
+			value := storefile.AppendState(p.grab(storefile.StateSize(&st)), &st)
+			if st.Lease.HasHistory() {
 				if err := s.upgrade(tx); err != nil {
 					return err
 				}
 			}
-			err = bucket.Put(key, seal(p.grab(4+len(value)), key, value))
+			err = bucket.Put(key, storefile.Seal(p.grab(4+len(value)), key, value))
 		}
 		if err != nil {
 			return err
@@ -354,12 +379,12 @@ func (s *Bolt) writeStates(tx *bbolt.Tx) error {
 // upgrade makes the file one of the newest version, before something is written that
 // is not of the first.
 func (s *Bolt) upgrade(tx *bbolt.Tx) error {
-	if s.format == Version {
+	if s.format == storefile.Version {
 		return nil
 	}
-	s.format = Version
-	_, err := tx.CreateBucketIfNotExists(bucketHistory)
-	return errors.Join(err, putSealed(tx.Bucket(bucketMeta), keyFormat, le.AppendUint32(nil, Version)))
+	s.format = storefile.Version
+	_, err := tx.CreateBucketIfNotExists(storefile.BucketHistory)
+	return errors.Join(err, storefile.PutSealed(tx.Bucket(storefile.BucketMeta), storefile.KeyFormat, le.AppendUint32(nil, storefile.Version)))
 }
 
 // writeHistories writes what the histories have become that this commit changes.
@@ -371,30 +396,31 @@ func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
 	if err := s.upgrade(tx); err != nil {
 		return err
 	}
-	bucket := tx.Bucket(bucketHistory)
+	bucket := tx.Bucket(storefile.BucketHistory)
 	bucket.FillPercent = 0.9 // most are those of dead letters, whose numbers grow
 	at := bucket.Cursor()
-	key := make([]byte, 0, refKeySize)
+	key := make([]byte, 0, storefile.RefKeySize)
 	if p.changed == nil {
 		p.changed = make(map[Ref][]byte)
 	}
+	rules := storefile.HistoryRules{Join: s.o.Join, Keep: s.o.Keep}
 	was := func(ref Ref) []byte {
 		if h, ok := p.changed[ref]; ok {
 			return h
 		}
-		key = appendRefKey(key[:0], ref)
+		key = storefile.AppendRefKey(key[:0], ref)
 		found, sealed := at.Seek(key)
 		if !bytes.Equal(found, key) {
 			return nil
 		}
-		h, err := unseal(key, sealed)
+		h, err := storefile.Unseal(key, sealed)
 		if err != nil { // the message counts for more: it begins anew
-			s.o.Logger.Error("store: history of a message is lost", "error", s.metaError("history "+hex.EncodeToString(key), err))
+			s.o.Logger.Error("store: history of a message is lost", "error", s.path.CorruptMeta("history "+hex.EncodeToString(key), err))
 		}
 		return h
 	}
 	for _, a := range p.past {
-		p.changed[a.Ref] = s.o.addRecord(was(a.Ref), a.Record)
+		p.changed[a.Ref] = rules.Add(was(a.Ref), a.Record)
 	}
 	for i := range p.pasts { // a message moves after it was added: what it takes over is known
 		past := &p.pasts[i]
@@ -405,10 +431,10 @@ func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
 			past.value = was(past.from)
 		}
 		if past.record != nil {
-			past.value = s.o.addRecord(past.value, past.record)
+			past.value = rules.Add(past.value, past.record)
 		}
 		for _, record := range past.more {
-			past.value = s.o.addRecord(past.value, record)
+			past.value = rules.Add(past.value, record)
 		}
 		if a := &p.adds[past.add]; !a.dead && past.value != nil {
 			p.writes = append(p.writes, pastPut{a.ref, past.value})
@@ -418,7 +444,7 @@ func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
 	slices.SortFunc(p.ended, compareRefs)
 	for _, ref := range p.ended {
 		delete(p.changed, ref)
-		key = appendRefKey(key[:0], ref)
+		key = storefile.AppendRefKey(key[:0], ref)
 		if found, _ := at.Seek(key); bytes.Equal(found, key) {
 			if err := at.Delete(); err != nil {
 				return err
@@ -430,9 +456,9 @@ func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
 	}
 	slices.SortFunc(p.writes, func(a, b pastPut) int { return compareRefs(a.ref, b.ref) })
 	for i := range p.writes {
-		key = appendRefKey(key[:0], p.writes[i].ref)
+		key = storefile.AppendRefKey(key[:0], p.writes[i].ref)
 		h := p.writes[i].value
-		if err := bucket.Put(key, seal(p.grab(4+len(h)), key, h)); err != nil {
+		if err := bucket.Put(key, storefile.Seal(p.grab(4+len(h)), key, h)); err != nil {
 			return err
 		}
 	}
@@ -463,7 +489,7 @@ func (s *Bolt) writeMeta(tx *bbolt.Tx) error {
 			return err
 		}
 	}
-	return putSealed(tx.Bucket(bucketMeta), keyNextQueue, le.AppendUint32(nil, uint32(s.nextQueue)))
+	return storefile.PutSealed(tx.Bucket(storefile.BucketMeta), storefile.KeyNextQueue, le.AppendUint32(nil, uint32(s.nextQueue)))
 }
 
 func deletePrefix(bucket *bbolt.Bucket, prefix []byte) error {
@@ -488,7 +514,7 @@ func (s *Bolt) apply() {
 		n := &p.segments[i]
 		count := n.to - n.from
 		g := &segment{id: n.id, n: count, live: count, done: make([]uint64, (count+63)/64)}
-		g.weight = int64(n.recordBytes) + int64(count)*(recordWeight-recordHeader)
+		g.weight = int64(n.recordBytes) + int64(count)*(recordWeight-storefile.RecordHeader)
 		g.liveWeight = g.weight
 		h := s.segs.add(g)
 		for slot, it := range p.items[n.from:n.to] {

@@ -11,6 +11,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storefile"
 	"github.com/filaq/fila/wire"
 )
 
@@ -230,7 +231,7 @@ metrics.`,
 	}
 }
 
-func newStoreReport(file string, st store.FileStats) storeReport {
+func newStoreReport(file string, st storefile.Stats) storeReport {
 	r := storeReport{
 		File: file, FileBytes: st.FileBytes, PageBytes: st.PageBytes, Pages: st.Pages, PagesUsed: st.UsedPages,
 		PagesFree: st.Pages - st.UsedPages, CreatedAt: time.Unix(0, st.CreatedAt).UTC(), Commits: st.Commits,

@@ -14,6 +14,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storefile"
 )
 
 func newStoreExportCommand(env *command.Env) *cobra.Command {
@@ -86,7 +87,7 @@ func (e *exporter) run(file, to string, stdout io.Writer) (err error) {
 }
 
 // writeFile leaves either a whole new file, synced, or none.
-func (e *exporter) writeFile(f *store.File, to string) error {
+func (e *exporter) writeFile(f *storefile.File, to string) error {
 	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -100,7 +101,7 @@ func (e *exporter) writeFile(f *store.File, to string) error {
 	return err
 }
 
-func (e *exporter) write(f *store.File, out io.Writer) error {
+func (e *exporter) write(f *storefile.File, out io.Writer) error {
 	e.out = bufio.NewWriterSize(out, 1<<20)
 	e.enc = json.NewEncoder(e.out)
 	e.enc.SetEscapeHTML(false)

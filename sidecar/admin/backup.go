@@ -12,6 +12,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storefile"
 	"github.com/filaq/fila/wire"
 )
 
@@ -89,7 +90,7 @@ func (b *backups) write() (path string, n int64, err error) {
 	if err := b.room(dir); err != nil {
 		return "", 0, err
 	}
-	path = filepath.Join(dir, store.BackupName(b.now()))
+	path = filepath.Join(dir, storefile.BackupName(b.now()))
 	n, err = b.from.BackupTo(context.Background(), path) // closing the store ends it
 	return path, n, err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storefile"
 )
 
 // Snapshots of all shards of a cluster lie in one object store. A shard has two names
@@ -290,7 +291,7 @@ func (r *Replica) restore(ctx context.Context, have *position) (done bool, err e
 		if err := os.Rename(tmp, r.o.Path); err != nil {
 			return false, fmt.Errorf("replog: snapshot %s: %w", s.name, err)
 		}
-		return true, store.SyncDir(filepath.Dir(r.o.Path))
+		return true, storefile.SyncDir(filepath.Dir(r.o.Path))
 	}
 	return false, failed
 }

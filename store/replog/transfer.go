@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storefile"
 )
 
 // Copy is how far the file of a replica is that nobody has open.
@@ -23,7 +23,7 @@ type Copy struct {
 }
 
 // CopyOf reads how far a file is; ok is false if it is no replica.
-func CopyOf(f *store.File) (c Copy, ok bool, err error) {
+func CopyOf(f *storefile.File) (c Copy, ok bool, err error) {
 	raw, err := f.Position()
 	if err != nil || raw == nil {
 		return c, false, err

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storefile"
 )
 
 // The file of a replica is not synced at each commit: the log is what is durable. What
@@ -67,7 +67,7 @@ func (u *unsynced) write(text string) error {
 	if err = errors.Join(err, f.Truncate(int64(n)), f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return store.SyncDir(filepath.Dir(u.note))
+	return storefile.SyncDir(filepath.Dir(u.note))
 }
 
 // sync brings the file to the disk, if that was not done lately. After an error what is
@@ -103,5 +103,5 @@ func (u *unsynced) close() error {
 	if err := remove(u.note); err != nil {
 		return err
 	}
-	return store.SyncDir(filepath.Dir(u.note))
+	return storefile.SyncDir(filepath.Dir(u.note))
 }

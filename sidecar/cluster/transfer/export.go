@@ -14,6 +14,7 @@ import (
 	"github.com/filaq/fila/sidecar/cluster/meta"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/replog"
+	"github.com/filaq/fila/store/storefile"
 )
 
 // Export makes the store of a single node at path to, which must not exist, of a cluster whose
@@ -115,7 +116,7 @@ func (o *Options) read(ctx context.Context, js jetstream.JetStream, snapshots je
 
 // join merges the copies of all shards.
 func (o *Options) join(b *store.Builder, m *meta.Meta, moved *Moved) error {
-	files := make([]*store.File, m.Shards())
+	files := make([]*storefile.File, m.Shards())
 	defer func() {
 		for _, f := range files {
 			if f != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/cluster/meta"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storefile"
 	"github.com/filaq/fila/wire"
 )
 
@@ -180,7 +181,7 @@ func placesOf(queues []store.QueueRecord, last *store.QueueID, shardOf func(name
 }
 
 // split makes one store of the queues of each shard.
-func (o *Options) split(f *store.File, snap *store.Snapshot, places map[string]meta.Place, moved *Moved) (files []string, err error) {
+func (o *Options) split(f *storefile.File, snap *store.Snapshot, places map[string]meta.Place, moved *Moved) (files []string, err error) {
 	shards := make([]filler, o.Shards)
 	defer func() {
 		for i := range shards {

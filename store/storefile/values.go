@@ -1,4 +1,4 @@
-package store
+package storefile
 
 import (
 	"encoding/hex"
@@ -10,13 +10,13 @@ import (
 //
 //	0  u32 big endian  queue
 //	4  u64 big endian  seq
-const refKeySize = 12
+const RefKeySize = 12
 
-func appendRefKey(dst []byte, ref Ref) []byte {
+func AppendRefKey(dst []byte, ref Ref) []byte {
 	return be.AppendUint64(be.AppendUint32(dst, uint32(ref.Queue)), ref.Seq)
 }
 
-func decodeRefKey(b []byte) (Ref, error) {
+func DecodeRefKey(b []byte) (Ref, error) {
 	if len(b) != 12 {
 		return Ref{}, errors.New("bad key")
 	}
@@ -30,34 +30,35 @@ func decodeRefKey(b []byte) (Ref, error) {
 //	12  u64  lease id
 //	20  i64  lease deadline, steady time
 //	28       consumer, last error, strings
-//	         of a lease of which it is known: delivered at, i64; what held the message
+//	         of a lease that has them: delivered at, i64; what blocked the message
 //	         before, string
-func appendState(dst []byte, st *State) []byte {
+func AppendState(dst []byte, st *State) []byte {
 	dst = le.AppendUint32(dst, st.Attempts)
 	dst = le.AppendUint64(dst, uint64(st.ReadyAt))
 	dst = le.AppendUint64(dst, st.Lease.ID)
 	dst = le.AppendUint64(dst, uint64(st.Lease.Deadline))
 	dst = appendString(dst, st.Lease.Consumer)
 	dst = appendString(dst, st.LastError)
-	if !st.Lease.remembers() {
+	if !st.Lease.HasHistory() {
 		return dst
 	}
 	return appendString(le.AppendUint64(dst, uint64(st.Lease.DeliveredAt)), st.Lease.Held)
 }
 
-// remembers reports whether something is known of the time before the lease.
-func (l *Lease) remembers() bool { return l.DeliveredAt != 0 || l.Held != "" }
+// HasHistory reports whether the lease has its begin or what blocked the message
+// before.
+func (l *Lease) HasHistory() bool { return l.DeliveredAt != 0 || l.Held != "" }
 
-func stateSize(st *State) int {
+func StateSize(st *State) int {
 	n := 28 + sizeString(st.Lease.Consumer) + sizeString(st.LastError)
-	if st.Lease.remembers() {
+	if st.Lease.HasHistory() {
 		n += 8 + sizeString(st.Lease.Held)
 	}
 	return n
 }
 
-func decodeState(key, value []byte, st *State, in *interner) error {
-	ref, err := decodeRefKey(key)
+func decodeState(key, value []byte, st *State, in *Interner) error {
+	ref, err := DecodeRefKey(key)
 	if err != nil {
 		return err
 	}
@@ -70,15 +71,15 @@ func decodeState(key, value []byte, st *State, in *interner) error {
 	if len(r.b) > 0 {
 		st.Lease.DeliveredAt = r.i64()
 		st.Lease.Held = in.str(r.bytes())
-		if r.err == nil && !st.Lease.remembers() {
+		if r.err == nil && !st.Lease.HasHistory() {
 			return errTrailing
 		}
 	}
 	return r.done()
 }
 
-// A history is a sealed value: its records, strings, the oldest first. There is none
-// without records.
+// A history is a sealed value: its records as strings, the oldest first. No history is
+// empty.
 
 func decodeHistory(key, value []byte, dst [][]byte) ([][]byte, error) {
 	r := unsealed(key, value)
@@ -95,18 +96,29 @@ func decodeHistory(key, value []byte, dst [][]byte) ([][]byte, error) {
 	return dst, r.err
 }
 
-// addRecord adds to a history, which is not changed, and forgets what is too much of it.
-// What Join makes of its newest record and the new one, unless that is nil, takes the
-// place of both.
-func (o *Options) addRecord(history, record []byte) []byte {
-	n, first := 1, 0 // first: bytes of the oldest
+// HistoryRules bound histories and join their records. They must depend on the records
+// alone, because copies of a store build their histories themselves.
+type HistoryRules struct {
+	// Join returns one record for the newest record and the next one. If it returns
+	// nil or a record that is too long, both remain. nil joins nothing.
+	Join func(last, next []byte) []byte
+	// Keep reports whether a record is kept for longer than others: of the records that
+	// would be dropped, the newest such one remains. nil keeps none.
+	Keep func(record []byte) bool
+}
+
+// Add returns a history with a record added, within [MaxHistory] and
+// [MaxHistoryBytes]: the oldest records but the first are dropped. It does not change
+// history.
+func (o HistoryRules) Add(history, record []byte) []byte {
+	n, first := 1, 0 // first: bytes of the oldest record
 	var newest []byte
-	before := 0 // bytes before the newest
+	before := 0 // bytes before the newest record
 	for r := (reader{b: history}); len(r.b) > 0; n++ {
 		before = len(history) - len(r.b)
 		newest = r.bytes()
 		if r.err != nil {
-			return o.addRecord(nil, record) // no history
+			return o.Add(nil, record) // the history is damaged
 		}
 		if n == 1 {
 			first = len(history) - len(r.b)
@@ -114,7 +126,7 @@ func (o *Options) addRecord(history, record []byte) []byte {
 	}
 	if o.Join != nil && newest != nil {
 		if one := o.Join(newest, record); len(one) > 0 && len(one) <= MaxAttemptBytes {
-			return (&Options{Keep: o.Keep}).addRecord(history[:before], one)
+			return HistoryRules{Keep: o.Keep}.Add(history[:before], one)
 		}
 	}
 	size := len(history) + sizeBytes(record)
@@ -140,21 +152,21 @@ func (o *Options) addRecord(history, record []byte) []byte {
 	return appendBytes(append(out, rest.b...), record)
 }
 
-// decodeState reads a state with its times by the wall clock.
-func (s *Bolt) decodeState(key, value []byte, st *State, in *interner) error {
+// DecodeState decodes a state and converts its times to wall time.
+func (p Path) DecodeState(key, value []byte, st *State, in *Interner, c *Clock) error {
 	if err := decodeState(key, value, st, in); err != nil {
-		return s.metaError("state "+hex.EncodeToString(key), err)
+		return p.CorruptMeta("state "+hex.EncodeToString(key), err)
 	}
-	st.ReadyAt, st.Lease.Deadline = s.clock.wall(st.ReadyAt), s.clock.wall(st.Lease.Deadline)
+	st.ReadyAt, st.Lease.Deadline = c.Wall(st.ReadyAt), c.Wall(st.Lease.Deadline)
 	return nil
 }
 
-// A bitmap says which records of a segment are finished. Its value is sealed
-// with the segment's key:
+// A bitmap marks the finished records of a segment. Its value is sealed with the
+// key of the segment:
 //
 //	0  u32  n, number of records
 //	4       bit i of byte i/8, counted from the lowest, for record i
-func appendBitmap(dst []byte, n int, words []uint64) []byte {
+func AppendBitmap(dst []byte, n int, words []uint64) []byte {
 	dst = le.AppendUint32(dst, uint32(n))
 	for i := range (n + 7) / 8 {
 		dst = append(dst, byte(words[i/8]>>(8*(i%8))))
@@ -162,8 +174,8 @@ func appendBitmap(dst []byte, n int, words []uint64) []byte {
 	return dst
 }
 
-func decodeBitmap(key, value []byte, n int) ([]uint64, error) {
-	b, err := unseal(key, value)
+func DecodeBitmap(key, value []byte, n int) ([]uint64, error) {
+	b, err := Unseal(key, value)
 	if err != nil {
 		return nil, err
 	}
@@ -193,39 +205,39 @@ func decodeBitmap(key, value []byte, n int) ([]uint64, error) {
 //	16       id, 16 bytes
 //	32       dedupe id, to the end
 const (
-	dedupeFixed = 32
+	DedupeFixed = 32
 	dedupeStep  = int64(10e9)
 )
 
-func appendDedupeKey(dst []byte, step int64, stamp uint64) []byte {
+func AppendDedupeKey(dst []byte, step int64, stamp uint64) []byte {
 	return be.AppendUint64(be.AppendUint64(dst, uint64(step)), stamp)
 }
 
-func decodeDedupeKey(b []byte) (step int64, stamp uint64, err error) {
+func DecodeDedupeKey(b []byte) (step int64, stamp uint64, err error) {
 	if len(b) != 16 {
 		return 0, 0, errors.New("bad key")
 	}
 	return int64(be.Uint64(b)), be.Uint64(b[8:]), nil
 }
 
-// openDedupes opens a value of the log.
-func openDedupes(k, v []byte) (step int64, items block, err error) {
-	step, stamp, err := decodeDedupeKey(k)
+// openDedupes opens a value of the dedupe log.
+func openDedupes(k, v []byte) (step int64, items Block, err error) {
+	step, stamp, err := DecodeDedupeKey(k)
 	if err == nil {
-		items, err = openBlock(v, kindDedupe, stamp)
+		items, err = OpenBlock(v, KindDedupe, stamp)
 	}
 	return step, items, err
 }
 
-// dedupeStepOf is the key time of an expiry. Times before 1970 are long expired.
-func dedupeStepOf(until int64) int64 {
+// DedupeStepOf returns the key time of an expiry. Times before 1970 expired long ago.
+func DedupeStepOf(until int64) int64 {
 	if until > (1<<63-1)-dedupeStep {
 		return 1<<63 - 1
 	}
 	return (max(until, 0) + dedupeStep - 1) / dedupeStep * dedupeStep
 }
 
-func appendDedupe(dst []byte, d *Dedupe) []byte {
+func AppendDedupe(dst []byte, d *Dedupe) []byte {
 	at := len(dst)
 	dst = le.AppendUint32(dst, 0)
 	dst = le.AppendUint32(dst, uint32(d.Queue))
@@ -237,7 +249,7 @@ func appendDedupe(dst []byte, d *Dedupe) []byte {
 }
 
 func decodeDedupe(b []byte) (Dedupe, error) {
-	if err := verify(b, dedupeFixed); err != nil {
+	if err := verify(b, DedupeFixed); err != nil {
 		return Dedupe{}, err
 	}
 	return Dedupe{
@@ -248,9 +260,9 @@ func decodeDedupe(b []byte) (Dedupe, error) {
 
 // A queue is a sealed value under its id (u32 big endian): name, string, and
 // settings to the end.
-func queueKey(id QueueID) []byte { return be.AppendUint32(nil, uint32(id)) }
+func QueueKey(id QueueID) []byte { return be.AppendUint32(nil, uint32(id)) }
 
-func appendQueue(dst []byte, q *QueueRecord) []byte {
+func AppendQueue(dst []byte, q *QueueRecord) []byte {
 	return append(appendString(dst, q.Name), q.Settings...)
 }
 
@@ -269,9 +281,9 @@ func decodeQueue(key, value []byte) (QueueRecord, error) {
 //	 0  u32  most in flight
 //	 4  i64  expires at
 //	12  u64  reg
-func consumerKey(c *ConsumerRecord) []byte { return append(queueKey(c.Queue), c.Name...) }
+func ConsumerKey(c *ConsumerRecord) []byte { return append(QueueKey(c.Queue), c.Name...) }
 
-func appendConsumer(dst []byte, c *ConsumerRecord) []byte {
+func AppendConsumer(dst []byte, c *ConsumerRecord) []byte {
 	dst = le.AppendUint32(dst, c.MaxInFlight)
 	dst = le.AppendUint64(dst, uint64(c.ExpiresAt))
 	return le.AppendUint64(dst, c.Reg)
@@ -289,9 +301,9 @@ func decodeConsumer(key, value []byte) (ConsumerRecord, error) {
 	return c, r.done()
 }
 
-// The tally is a sealed value that counts what the other buckets hold. It is
-// rewritten with every commit (at no cost: it lies in the root page) and
-// compared on opening, so that a part of the tree that went missing is noticed.
+// Tally is a sealed value with the counts of the other buckets. Every commit rewrites
+// it (at no cost: it lies in the root page), and opening compares it, which detects a
+// missing part of the tree.
 //
 //	 0  u64  segments
 //	 8  u64  records in them
@@ -300,39 +312,39 @@ func decodeConsumer(key, value []byte) (ConsumerRecord, error) {
 //	32  u64  dedupe values
 //	40  u64  commits
 //	48  u64  histories, if there are any
-type tally struct {
-	segments, records, finished, states, dedupes, commits, histories uint64
+type Tally struct {
+	Segments, Records, Finished, States, Dedupes, Commits, Histories uint64
 }
 
-func appendTally(dst []byte, t tally) []byte {
-	for _, v := range []uint64{t.segments, t.records, t.finished, t.states, t.dedupes, t.commits} {
+func AppendTally(dst []byte, t Tally) []byte {
+	for _, v := range []uint64{t.Segments, t.Records, t.Finished, t.States, t.Dedupes, t.Commits} {
 		dst = le.AppendUint64(dst, v)
 	}
-	if t.histories > 0 {
-		dst = le.AppendUint64(dst, t.histories)
+	if t.Histories > 0 {
+		dst = le.AppendUint64(dst, t.Histories)
 	}
 	return dst
 }
 
-func decodeTally(key, value []byte) (tally, error) {
+func decodeTally(key, value []byte) (Tally, error) {
 	r := unsealed(key, value)
-	t := tally{r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), 0}
+	t := Tally{r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), 0}
 	if len(r.b) > 0 {
-		if t.histories = r.u64(); r.err == nil && t.histories == 0 {
+		if t.Histories = r.u64(); r.err == nil && t.Histories == 0 {
 			return t, errTrailing
 		}
 	}
 	return t, r.done()
 }
 
-// differs is nil if want was found.
-func (t tally) differs(want tally) error {
+// Differs returns an error unless the tally is that of the last commit.
+func (t Tally) Differs(want Tally) error {
 	if t == want {
 		return nil
 	}
 	return fmt.Errorf("found %s where the last commit counted %s", t, want)
 }
 
-func (t tally) String() string {
-	return fmt.Sprintf("%d segments, %d records, %d finished, %d states, %d histories, %d dedupe values", t.segments, t.records, t.finished, t.states, t.histories, t.dedupes)
+func (t Tally) String() string {
+	return fmt.Sprintf("%d segments, %d records, %d finished, %d states, %d histories, %d dedupe values", t.Segments, t.Records, t.Finished, t.States, t.Histories, t.Dedupes)
 }

@@ -1,4 +1,4 @@
-package store
+package storefile
 
 import (
 	"encoding/binary"
@@ -14,9 +14,9 @@ import (
 //	16  u32  length of headers
 //	20  u32  length of payload
 //	24       headers, payload
-const recordHeader = 24
+const RecordHeader = 24
 
-func appendRecord(dst []byte, ref Ref, headers, payload []byte) []byte {
+func AppendRecord(dst []byte, ref Ref, headers, payload []byte) []byte {
 	at := len(dst)
 	dst = le.AppendUint32(dst, 0)
 	dst = le.AppendUint32(dst, uint32(ref.Queue))
@@ -29,26 +29,26 @@ func appendRecord(dst []byte, ref Ref, headers, payload []byte) []byte {
 	return dst
 }
 
-// record is a record taken apart.
-type record struct {
-	ref              Ref
-	headers, payload []byte
+// Record is a decoded record.
+type Record struct {
+	Ref              Ref
+	Headers, Payload []byte
 }
 
-func decodeRecord(b []byte) (record, error) {
-	if err := verify(b, recordHeader); err != nil {
-		return record{}, err
+func DecodeRecord(b []byte) (Record, error) {
+	if err := verify(b, RecordHeader); err != nil {
+		return Record{}, err
 	}
 	h, p := uint64(le.Uint32(b[16:])), uint64(le.Uint32(b[20:]))
-	if h+p != uint64(len(b)-recordHeader) {
-		return record{}, errors.New("lengths do not add up")
+	if h+p != uint64(len(b)-RecordHeader) {
+		return Record{}, errors.New("lengths do not add up")
 	}
-	rest := b[recordHeader:]
-	return record{ref: itemRef(b), headers: rest[:h:h], payload: rest[h:]}, nil
+	rest := b[RecordHeader:]
+	return Record{Ref: itemRef(b), Headers: rest[:h:h], Payload: rest[h:]}, nil
 }
 
-// An entry is an item of a header index: everything of one message but its
-// headers and payload. Item i describes record i of the same segment.
+// An entry is an item of a header index: one message without its headers and
+// payload. Item i describes record i of the same segment.
 //
 //	 0  u32  CRC32-C of bytes 4..
 //	 4  u32  queue
@@ -78,7 +78,7 @@ const (
 	priorityShift = 4
 )
 
-func entrySize(m *Message) int {
+func EntrySize(m *Message) int {
 	n := entryFixed + sizeString(m.Key) + sizeUvarint(len(m.ThrottleKeys)) + sizeString(m.CircuitKey)
 	for _, k := range m.ThrottleKeys {
 		n += sizeString(k)
@@ -89,7 +89,7 @@ func entrySize(m *Message) int {
 	return n
 }
 
-func appendEntry(dst []byte, m *Message, headers, payload int) []byte {
+func AppendEntry(dst []byte, m *Message, headers, payload int) []byte {
 	at := len(dst)
 	dst = le.AppendUint32(dst, 0)
 	dst = le.AppendUint32(dst, uint32(m.Queue))
@@ -129,25 +129,26 @@ func appendEntry(dst []byte, m *Message, headers, payload int) []byte {
 	return dst
 }
 
-// entryHead is what the location index needs of an entry.
-type entryHead struct {
-	ref              Ref
-	headers, payload uint32 // sizes
+// EntryHead is the part of an entry that the location index needs.
+type EntryHead struct {
+	Ref              Ref
+	Headers, Payload uint32 // bytes
 }
 
-func (h entryHead) size() uint32 { return h.headers + h.payload }
+// Size returns the bytes of headers and payload.
+func (h EntryHead) Size() uint32 { return h.Headers + h.Payload }
 
-// openEntry checks an entry.
-func openEntry(b []byte) (entryHead, error) {
+// OpenEntry checks an entry.
+func OpenEntry(b []byte) (EntryHead, error) {
 	if err := verify(b, entryFixed); err != nil {
-		return entryHead{}, err
+		return EntryHead{}, err
 	}
-	return entryHead{ref: itemRef(b), headers: le.Uint32(b[68:]), payload: le.Uint32(b[72:])}, nil
+	return EntryHead{Ref: itemRef(b), Headers: le.Uint32(b[68:]), Payload: le.Uint32(b[72:])}, nil
 }
 
-// decodeEntry reads an entry whose checksum has been checked. Strings come from
-// in, so that messages of one flow share them.
-func decodeEntry(b []byte, m *Message, in *interner) error {
+// DecodeEntry decodes an entry whose checksum was checked. Strings come from in, so
+// that messages of one flow share them.
+func DecodeEntry(b []byte, m *Message, in *Interner) error {
 	if len(b) < entryFixed {
 		return errShort
 	}
@@ -179,35 +180,35 @@ func decodeEntry(b []byte, m *Message, in *interner) error {
 	return r.done()
 }
 
-// entry reads item i of a header index as a whole.
-func (bl block) entry(i int, m *Message, in *interner) (head entryHead, offset int64, err error) {
-	b, offset, err := bl.item(i)
+// Entry checks and decodes item i of a header index.
+func (bl Block) Entry(i int, m *Message, in *Interner) (head EntryHead, offset int64, err error) {
+	b, offset, err := bl.Item(i)
 	if err == nil {
-		head, err = openEntry(b)
+		head, err = OpenEntry(b)
 	}
 	if err == nil {
-		err = decodeEntry(b, m, in)
+		err = DecodeEntry(b, m, in)
 	}
 	return head, offset, err
 }
 
-// interner makes equal strings share memory. It stops taking new ones when it is
-// full, so that a million different keys cost no more than themselves.
-type interner struct {
+// Interner makes equal strings share memory. It keeps only the first strings, so that
+// a million different keys cost no more than themselves.
+type Interner struct {
 	strs  map[string]string
 	lists map[string][]string
-	most  int // of each
+	most  int // entries of each map
 }
 
 const internMax = 1 << 16
 
-func newInterner() *interner { return newInternerOf(internMax) }
+func NewInterner() *Interner { return NewInternerOf(internMax) }
 
-func newInternerOf(most int) *interner {
-	return &interner{strs: make(map[string]string), lists: make(map[string][]string), most: most}
+func NewInternerOf(most int) *Interner {
+	return &Interner{strs: make(map[string]string), lists: make(map[string][]string), most: most}
 }
 
-func (in *interner) str(b []byte) string {
+func (in *Interner) str(b []byte) string {
 	if len(b) == 0 {
 		return ""
 	}
@@ -221,13 +222,13 @@ func (in *interner) str(b []byte) string {
 	return s
 }
 
-// list reads a counted row of strings.
-func (in *interner) list(r *reader) []string {
+// list reads a list of strings with its length.
+func (in *Interner) list(r *reader) []string {
 	n := r.uvarint()
 	if n == 0 || r.err != nil {
 		return nil
 	}
-	if n > len(r.b) { // each takes a byte at least
+	if n > len(r.b) { // each takes at least a byte
 		r.err = errShort
 		return nil
 	}
@@ -239,8 +240,8 @@ func (in *interner) list(r *reader) []string {
 		return nil
 	}
 	raw := before[:len(before)-len(r.b)]
-	// Not every row of strings with these bytes has the same number of them,
-	// but a cached one that has n strings of these bytes is this one.
+	// Lists of different lengths may have the same bytes, but a cached list of n
+	// strings with these bytes is this one.
 	if l, ok := in.lists[string(raw)]; ok && len(l) == n {
 		return l
 	}

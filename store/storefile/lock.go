@@ -1,4 +1,4 @@
-package store
+package storefile
 
 import (
 	"errors"
@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// openLocked opens a file and locks it. While it waited for the lock, the
-// process that had it may have put another file in its place, as a compaction
-// does; then that other file is the one to open.
+// openLocked opens a file and locks it. While it waits for the lock, the process that
+// has it may replace the file, as a compaction does. Then openLocked opens the new
+// file.
 func openLocked(name string, flag int, mode os.FileMode, timeout time.Duration, shared bool) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(name, flag, mode)
@@ -28,7 +28,7 @@ func openLocked(name string, flag int, mode os.FileMode, timeout time.Duration, 
 	}
 }
 
-// hasName says whether the file is the one that has the name.
+// hasName reports whether a file still has the name.
 func hasName(f *os.File, name string) (bool, error) {
 	open, err := f.Stat()
 	if err != nil {

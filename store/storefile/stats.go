@@ -1,11 +1,11 @@
-package store
+package storefile
 
 import (
 	"go.etcd.io/bbolt"
 )
 
-// FileStats is a picture of a file that nobody serves.
-type FileStats struct {
+// Stats are the figures of a file that no process serves.
+type Stats struct {
 	FileBytes int64
 	Pages     int64 // of PageBytes each, free ones included
 	UsedPages int64
@@ -20,34 +20,34 @@ type FileStats struct {
 	StoredBytes    int64
 	States         int64
 	Histories      int64 // messages that have one
-	DedupeIDs      int64 // those that have not expired
+	DedupeIDs      int64 // not expired
 	Consumers      int64
 	Config         int64
 	Queues         []QueueStats // by id
 }
 
-// QueueStats is what a file holds of one queue.
+// QueueStats are the figures of one queue in a file.
 type QueueStats struct {
 	ID        QueueID
 	Name      string
 	Messages  int64
 	Bytes     int64 // headers and payloads
 	Leased    int64
-	Delayed   int64 // not before a time that is still to come
-	Retried   int64 // with an attempt that has ended
-	OldestAt  int64 // Unix nanoseconds, the first enqueue of all messages; 0: there is none
+	Delayed   int64 // waiting for a time in the future
+	Retried   int64 // with a finished attempt
+	OldestAt  int64 // Unix nanoseconds, the earliest enqueue; 0: there is no message
 	Consumers int64
 	DedupeIDs int64
 }
 
-// Stats reads all header indexes, but no payloads. It fails at the first record
-// that it cannot read.
-func (f *File) Stats() (FileStats, error) {
-	st := FileStats{
-		FileBytes: f.pages.size, Pages: int64(f.pages.pages), UsedPages: int64(f.pages.used), PageBytes: pageSize,
+// Stats reads all header indexes and no payloads. It fails at the first record that
+// it cannot read.
+func (f *File) Stats() (Stats, error) {
+	st := Stats{
+		FileBytes: f.pages.Size, Pages: int64(f.pages.Pages), UsedPages: int64(f.pages.Used), PageBytes: PageSize,
 	}
-	if f.clock != nil {
-		return st, f.clock
+	if f.clockErr != nil {
+		return st, f.clockErr
 	}
 	snap, err := f.Snapshot()
 	if err != nil {
@@ -66,11 +66,11 @@ func (f *File) Stats() (FileStats, error) {
 		}
 	}
 	err = f.view("read", func(tx *bbolt.Tx) error {
-		t, err := decodeTally(keyTally, tx.Bucket(bucketMeta).Get(keyTally))
+		t, err := f.path.ReadTally(tx)
 		if err != nil {
-			return f.s.metaError("tally", err)
+			return err
 		}
-		st.Commits, st.States, st.Histories = int64(t.commits), int64(t.states), int64(t.histories)
+		st.Commits, st.States, st.Histories = int64(t.Commits), int64(t.States), int64(t.Histories)
 		return f.countMessages(tx, &st, queues)
 	})
 	if err != nil {
@@ -83,9 +83,9 @@ func (f *File) Stats() (FileStats, error) {
 	})
 }
 
-func (f *File) countMessages(tx *bbolt.Tx, st *FileStats, queues map[QueueID]*QueueStats) error {
-	w := &walker{s: f.s, tx: tx, in: newInterner()}
-	now := f.s.o.Now()
+func (f *File) countMessages(tx *bbolt.Tx, st *Stats, queues map[QueueID]*QueueStats) error {
+	w := &walker{f: f, tx: tx, in: NewInterner()}
+	now := f.o.Now()
 	var m Message
 	for {
 		v, err := w.next()
@@ -93,12 +93,12 @@ func (f *File) countMessages(tx *bbolt.Tx, st *FileStats, queues map[QueueID]*Qu
 			return err
 		}
 		st.Segments++
-		for i := range v.index.n {
-			head, err := f.s.entry(v, i, &m, w.in)
+		for i := range v.index.N {
+			head, err := w.entry(v, i, &m)
 			if err != nil {
 				return err
 			}
-			size := int64(head.size())
+			size := int64(head.Size())
 			st.StoredMessages++
 			st.StoredBytes += size
 			if v.finished(i) {
@@ -106,8 +106,8 @@ func (f *File) countMessages(tx *bbolt.Tx, st *FileStats, queues map[QueueID]*Qu
 			}
 			q := queues[m.Queue]
 			if q == nil {
-				_, off, _ := v.index.item(i)
-				return f.s.corrupt("index", v.id, off, noQueueOf(m.Ref))
+				_, off, _ := v.index.Item(i)
+				return f.path.Corrupt("index", v.id, off, ErrNoQueueOf(m.Ref))
 			}
 			ready := m.NotBefore
 			state, err := w.state(m.Ref)

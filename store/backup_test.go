@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storefile"
 	"github.com/filaq/fila/store/storetest"
 )
 
@@ -185,5 +186,5 @@ func TestFileBackup(t *testing.T) {
 	require.Positive(t, n)
 	require.Equal(t, dump(t, file), dump(t, to))
 	require.Equal(t, "fila-20260102T150405.678Z.db",
-		store.BackupName(time.Date(2026, 1, 2, 16, 4, 5, 678_900_000, time.FixedZone("CET", 3600))))
+		storefile.BackupName(time.Date(2026, 1, 2, 16, 4, 5, 678_900_000, time.FixedZone("CET", 3600))))
 }

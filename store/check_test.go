@@ -17,11 +17,12 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storefile"
 	"github.com/filaq/fila/store/storetest"
 )
 
 // check returns what is wrong with a file, as texts.
-func check(t require.TestingT, file string) (store.Checked, []string) {
+func check(t require.TestingT, file string) (storefile.Checked, []string) {
 	var found []string
 	sum, err := store.CheckFile(file, store.Options{}, func(e *store.CorruptError) {
 		require.Equal(t, file, e.File)
@@ -133,7 +134,7 @@ func TestCheckFileFindsAll(t *testing.T) {
 		{`has the name "orders" of queue 1`, func(tx *bbolt.Tx) error {
 			return store.PutQueue(tx, &store.QueueRecord{ID: 3, Name: "orders"})
 		}},
-		{`queue 00000063: id 99, the next one to come is 4`, func(tx *bbolt.Tx) error {
+		{`queue 00000063: id 99, the next id is 4`, func(tx *bbolt.Tx) error {
 			return store.PutQueue(tx, &store.QueueRecord{ID: 99, Name: "late"})
 		}},
 		{`of queue 55, which does not exist`, func(tx *bbolt.Tx) error {
@@ -294,7 +295,7 @@ func TestFaultsAreToldInOneWay(t *testing.T) {
 		`message 99 of queue 1 does not exist`: func(tx *bbolt.Tx) error {
 			return store.PutState(tx, &store.State{Ref: store.Ref{Queue: 1, Seq: 99}})
 		},
-		`queue 00000063: id 99, the next one to come is 4`: func(tx *bbolt.Tx) error {
+		`queue 00000063: id 99, the next id is 4`: func(tx *bbolt.Tx) error {
 			return store.PutQueue(tx, &store.QueueRecord{ID: 99, Name: "late"})
 		},
 		`message 9 of queue 88, which does not exist`: func(tx *bbolt.Tx) error {

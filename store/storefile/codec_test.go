@@ -1,4 +1,4 @@
-package store
+package storefile
 
 import (
 	"bytes"
@@ -19,39 +19,39 @@ func fullMessage() Message {
 
 func TestEntryCodec(t *testing.T) {
 	m := fullMessage()
-	b := appendEntry([]byte("before"), &m, 10, 20)[6:]
-	require.Len(t, b, entrySize(&m))
-	head, err := openEntry(b)
+	b := AppendEntry([]byte("before"), &m, 10, 20)[6:]
+	require.Len(t, b, EntrySize(&m))
+	head, err := OpenEntry(b)
 	require.NoError(t, err)
-	require.Equal(t, entryHead{ref: m.Ref, headers: 10, payload: 20}, head)
-	require.Equal(t, uint32(30), head.size())
+	require.Equal(t, EntryHead{Ref: m.Ref, Headers: 10, Payload: 20}, head)
+	require.Equal(t, uint32(30), head.Size())
 	var got Message
-	in := newInterner()
-	require.NoError(t, decodeEntry(b, &got, in))
+	in := NewInterner()
+	require.NoError(t, DecodeEntry(b, &got, in))
 	require.Equal(t, m, got)
 	// Every flipped bit shows, every shorter piece too.
 	for i := range b {
 		c := bytes.Clone(b)
 		c[i] ^= 1 << (i % 8)
-		_, err := openEntry(c)
+		_, err := OpenEntry(c)
 		require.Error(t, err, i)
-		_, err = openEntry(b[:i])
+		_, err = OpenEntry(b[:i])
 		require.Error(t, err, i)
 	}
 	// Messages of one flow share their strings, and decoding allocates nothing then.
 	m.Dead = nil
-	b = appendEntry(b[:0], &m, 1, 1)
-	require.NoError(t, decodeEntry(b, &got, in))
-	require.Zero(t, testing.AllocsPerRun(100, func() { _ = decodeEntry(b, &got, in) }))
+	b = AppendEntry(b[:0], &m, 1, 1)
+	require.NoError(t, DecodeEntry(b, &got, in))
+	require.Zero(t, testing.AllocsPerRun(100, func() { _ = DecodeEntry(b, &got, in) }))
 }
 
 func TestInternedListsOfEqualBytes(t *testing.T) {
-	in := newInterner()
+	in := NewInterner()
 	var a, b Message
 	ma := Message{ThrottleKeys: []string{"\x01b"}}
 	mb := Message{ThrottleKeys: []string{"\x01b", ""}}
-	require.NoError(t, decodeEntry(appendEntry(nil, &ma, 0, 0), &a, in))
-	require.NoError(t, decodeEntry(appendEntry(nil, &mb, 0, 0), &b, in))
+	require.NoError(t, DecodeEntry(AppendEntry(nil, &ma, 0, 0), &a, in))
+	require.NoError(t, DecodeEntry(AppendEntry(nil, &mb, 0, 0), &b, in))
 	require.Equal(t, ma.ThrottleKeys, a.ThrottleKeys)
 	require.Equal(t, mb.ThrottleKeys, b.ThrottleKeys)
 }
@@ -66,52 +66,52 @@ func TestBitmapCodec(t *testing.T) {
 				words[i/64] |= 1 << (i % 64)
 			}
 		}
-		b := seal(nil, key, appendBitmap(nil, n, words))
-		got, err := decodeBitmap(key, b, n)
+		b := Seal(nil, key, AppendBitmap(nil, n, words))
+		got, err := DecodeBitmap(key, b, n)
 		require.NoError(t, err)
 		require.Equal(t, words, got)
-		_, err = decodeBitmap(key, b, n+1)
+		_, err = DecodeBitmap(key, b, n+1)
 		require.Error(t, err)
-		_, err = decodeBitmap([]byte("segment2"), b, n)
-		require.ErrorIs(t, err, errChecksum)
+		_, err = DecodeBitmap([]byte("segment2"), b, n)
+		require.ErrorIs(t, err, ErrChecksum)
 	}
 }
 
 func TestBlock(t *testing.T) {
 	items := []string{"a", "", "ccc"}
-	b := beginBlock(nil, kindIndex, 5, len(items))
+	b := BeginBlock(nil, KindIndex, 5, len(items))
 	for i, s := range items {
 		b = append(b, s...)
-		endItem(b, i)
+		EndItem(b, i)
 	}
-	bl, err := openBlock(b, kindIndex, 5)
+	bl, err := OpenBlock(b, KindIndex, 5)
 	require.NoError(t, err)
 	for i, s := range items {
-		got, off, err := bl.item(i)
+		got, off, err := bl.Item(i)
 		require.NoError(t, err)
 		require.Equal(t, s, string(got))
 		require.Equal(t, s, string(b[off:off+int64(len(s))]))
 	}
 	for i := range len(b) {
-		_, err := openBlock(b[:i], kindIndex, 5)
+		_, err := OpenBlock(b[:i], KindIndex, 5)
 		require.Error(t, err)
 	}
-	_, err = openBlock(b, kindSegment, 5)
+	_, err = OpenBlock(b, KindSegment, 5)
 	require.Error(t, err)
-	_, err = openBlock(b, kindIndex, 6)
+	_, err = OpenBlock(b, KindIndex, 6)
 	require.Error(t, err)
-	_, err = openBlock(append(b, 0), kindIndex, 5)
+	_, err = OpenBlock(append(b, 0), KindIndex, 5)
 	require.Error(t, err)
-	empty, err := openBlock(beginBlock(nil, kindIndex, 0, 0), kindIndex, 0)
+	empty, err := OpenBlock(BeginBlock(nil, KindIndex, 0, 0), KindIndex, 0)
 	require.NoError(t, err)
-	require.Zero(t, empty.n)
+	require.Zero(t, empty.N)
 }
 
 func TestDedupeStep(t *testing.T) {
 	for until, want := range map[int64]int64{
 		-5: 0, 0: 0, 1: dedupeStep, dedupeStep: dedupeStep, dedupeStep + 1: 2 * dedupeStep, 1<<63 - 1: 1<<63 - 1, 1<<63 - 2: 1<<63 - 1,
 	} {
-		require.Equal(t, want, dedupeStepOf(until), until)
+		require.Equal(t, want, DedupeStepOf(until), until)
 	}
 }
 
@@ -127,11 +127,11 @@ func fuzzed(b []byte, decode func(b []byte)) {
 }
 
 func FuzzRecord(f *testing.F) {
-	f.Add(appendRecord(nil, Ref{1, 2}, []byte("h"), []byte("payload")))
+	f.Add(AppendRecord(nil, Ref{1, 2}, []byte("h"), []byte("payload")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fuzzed(b, func(b []byte) {
-			if r, err := decodeRecord(b); err == nil {
-				require.Equal(t, b, appendRecord(nil, r.ref, r.headers, r.payload))
+			if r, err := DecodeRecord(b); err == nil {
+				require.Equal(t, b, AppendRecord(nil, r.Ref, r.Headers, r.Payload))
 			}
 		})
 	})
@@ -139,46 +139,46 @@ func FuzzRecord(f *testing.F) {
 
 func FuzzEntry(f *testing.F) {
 	m := fullMessage()
-	f.Add(appendEntry(nil, &m, 3, 4))
-	f.Add(appendEntry(nil, &Message{}, 0, 0))
+	f.Add(AppendEntry(nil, &m, 3, 4))
+	f.Add(AppendEntry(nil, &Message{}, 0, 0))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fuzzed(b, func(b []byte) {
-			head, err := openEntry(b)
+			head, err := OpenEntry(b)
 			if err != nil {
 				return
 			}
 			var m Message
-			if decodeEntry(b, &m, newInterner()) == nil {
-				require.Equal(t, head.ref, m.Ref)
-				require.Equal(t, b, appendEntry(nil, &m, int(head.headers), int(head.payload)))
+			if DecodeEntry(b, &m, NewInterner()) == nil {
+				require.Equal(t, head.Ref, m.Ref)
+				require.Equal(t, b, AppendEntry(nil, &m, int(head.Headers), int(head.Payload)))
 			}
 		})
 	})
 }
 
 func FuzzState(f *testing.F) {
-	key := appendRefKey(nil, Ref{1, 2})
-	f.Add(appendState(nil, &State{Attempts: 1, ReadyAt: 2, Lease: Lease{ID: 3, Consumer: "c", Deadline: 4}, LastError: "e"}))
-	f.Add(appendState(nil, &State{Lease: Lease{ID: 3, DeliveredAt: 5, Held: "h"}}))
+	key := AppendRefKey(nil, Ref{1, 2})
+	f.Add(AppendState(nil, &State{Attempts: 1, ReadyAt: 2, Lease: Lease{ID: 3, Consumer: "c", Deadline: 4}, LastError: "e"}))
+	f.Add(AppendState(nil, &State{Lease: Lease{ID: 3, DeliveredAt: 5, Held: "h"}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var st State
-		_ = decodeState(b, b, &st, newInterner())
-		if decodeState(key, seal(nil, key, b), &st, newInterner()) == nil {
+		_ = decodeState(b, b, &st, NewInterner())
+		if decodeState(key, Seal(nil, key, b), &st, NewInterner()) == nil {
 			require.Equal(t, Ref{1, 2}, st.Ref)
-			require.Equal(t, b, appendState(nil, &st))
-			require.Len(t, b, stateSize(&st))
+			require.Equal(t, b, AppendState(nil, &st))
+			require.Len(t, b, StateSize(&st))
 		}
 	})
 }
 
 func FuzzHistory(f *testing.F) {
-	key := appendRefKey(nil, Ref{1, 2})
-	var o Options
-	f.Add(o.addRecord(o.addRecord(nil, []byte("one")), []byte("two")), []byte("three"))
-	keeps := Options{Keep: func(r []byte) bool { return r[0] == 't' }}
+	key := AppendRefKey(nil, Ref{1, 2})
+	var o HistoryRules
+	f.Add(o.Add(o.Add(nil, []byte("one")), []byte("two")), []byte("three"))
+	keeps := HistoryRules{Keep: func(r []byte) bool { return r[0] == 't' }}
 	f.Fuzz(func(t *testing.T, b, record []byte) {
 		_, _ = decodeHistory(b, b, nil)
-		records, err := decodeHistory(key, seal(nil, key, b), nil)
+		records, err := decodeHistory(key, Seal(nil, key, b), nil)
 		if err != nil {
 			return
 		}
@@ -190,9 +190,9 @@ func FuzzHistory(f *testing.F) {
 		if len(record) == 0 || len(record) > MaxAttemptBytes || len(records) > MaxHistory || len(records[0]) > MaxAttemptBytes {
 			return
 		}
-		for _, o := range []Options{{}, keeps} {
-			added := o.addRecord(b, record)
-			longer, err := decodeHistory(key, seal(nil, key, added), nil)
+		for _, o := range []HistoryRules{{}, keeps} {
+			added := o.Add(b, record)
+			longer, err := decodeHistory(key, Seal(nil, key, added), nil)
 			require.NoError(t, err)
 			require.Equal(t, records[0], longer[0])
 			require.Equal(t, record, longer[len(longer)-1])
@@ -203,44 +203,44 @@ func FuzzHistory(f *testing.F) {
 }
 
 func FuzzBitmap(f *testing.F) {
-	f.Add(appendBitmap(nil, 9, []uint64{0x155}), 9)
+	f.Add(AppendBitmap(nil, 9, []uint64{0x155}), 9)
 	f.Fuzz(func(t *testing.T, b []byte, n int) {
 		if n < 0 || n > 1<<20 {
 			return
 		}
-		if words, err := decodeBitmap(nil, seal(nil, nil, b), n); err == nil {
-			require.Equal(t, b, appendBitmap(nil, n, words))
+		if words, err := DecodeBitmap(nil, Seal(nil, nil, b), n); err == nil {
+			require.Equal(t, b, AppendBitmap(nil, n, words))
 		}
 	})
 }
 
 func FuzzDedupe(f *testing.F) {
-	f.Add(appendDedupe(nil, &Dedupe{Queue: 1, DedupeID: "d", ID: ID{1}, Until: 5}))
+	f.Add(AppendDedupe(nil, &Dedupe{Queue: 1, DedupeID: "d", ID: ID{1}, Until: 5}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_, _, _ = decodeDedupeKey(b)
+		_, _, _ = DecodeDedupeKey(b)
 		fuzzed(b, func(b []byte) {
 			if d, err := decodeDedupe(b); err == nil {
-				require.Equal(t, b, appendDedupe(nil, &d))
+				require.Equal(t, b, AppendDedupe(nil, &d))
 			}
 		})
 	})
 }
 
 func FuzzBlock(f *testing.F) {
-	b := beginBlock(nil, kindSegment, 9, 1)
-	b = appendRecord(b, Ref{1, 2}, nil, []byte("x"))
-	endItem(b, 0)
+	b := BeginBlock(nil, KindSegment, 9, 1)
+	b = AppendRecord(b, Ref{1, 2}, nil, []byte("x"))
+	EndItem(b, 0)
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for range 2 {
-			for _, kind := range []byte{kindSegment, kindIndex, kindDedupe} {
-				if bl, err := openBlock(b, kind, 9); err == nil {
-					for i := range min(bl.n, 1000) {
-						_, _, _ = bl.item(i)
+			for _, kind := range []byte{KindSegment, KindIndex, KindDedupe} {
+				if bl, err := OpenBlock(b, kind, 9); err == nil {
+					for i := range min(bl.N, 1000) {
+						_, _, _ = bl.Item(i)
 					}
 				}
 			}
-			if len(b) < blockHeader {
+			if len(b) < BlockHeader {
 				return
 			}
 			b = bytes.Clone(b)
@@ -251,19 +251,19 @@ func FuzzBlock(f *testing.F) {
 }
 
 func FuzzSmallRecords(f *testing.F) {
-	f.Add(appendQueue(nil, &QueueRecord{Name: "q", Settings: []byte("{}")}))
-	f.Add(appendConsumer(nil, &ConsumerRecord{MaxInFlight: 1, ExpiresAt: 2, Reg: 3}))
-	f.Add(appendTally(nil, tally{1, 2, 3, 4, 5, 6, 0}))
-	f.Add(appendTally(nil, tally{1, 2, 3, 4, 5, 6, 7}))
+	f.Add(AppendQueue(nil, &QueueRecord{Name: "q", Settings: []byte("{}")}))
+	f.Add(AppendConsumer(nil, &ConsumerRecord{MaxInFlight: 1, ExpiresAt: 2, Reg: 3}))
+	f.Add(AppendTally(nil, Tally{1, 2, 3, 4, 5, 6, 0}))
+	f.Add(AppendTally(nil, Tally{1, 2, 3, 4, 5, 6, 7}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if q, err := decodeQueue([]byte("1234"), seal(nil, []byte("1234"), b)); err == nil {
-			require.Equal(t, b, appendQueue(nil, &q))
+		if q, err := decodeQueue([]byte("1234"), Seal(nil, []byte("1234"), b)); err == nil {
+			require.Equal(t, b, AppendQueue(nil, &q))
 		}
-		if c, err := decodeConsumer([]byte("12345"), seal(nil, []byte("12345"), b)); err == nil {
-			require.Equal(t, b, appendConsumer(nil, &c))
+		if c, err := decodeConsumer([]byte("12345"), Seal(nil, []byte("12345"), b)); err == nil {
+			require.Equal(t, b, AppendConsumer(nil, &c))
 		}
-		if x, err := decodeTally(keyTally, seal(nil, keyTally, b)); err == nil {
-			require.Equal(t, b, appendTally(nil, x))
+		if x, err := decodeTally(KeyTally, Seal(nil, KeyTally, b)); err == nil {
+			require.Equal(t, b, AppendTally(nil, x))
 		}
 		_, _ = decodeQueue(b, b)
 		_, _ = decodeConsumer(b, b)
@@ -273,39 +273,39 @@ func FuzzSmallRecords(f *testing.F) {
 func BenchmarkEntry(b *testing.B) {
 	m := fullMessage()
 	m.Dead = nil
-	buf := appendEntry(nil, &m, 1, 2)
+	buf := AppendEntry(nil, &m, 1, 2)
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			buf = appendEntry(buf[:0], &m, 1, 2)
+			buf = AppendEntry(buf[:0], &m, 1, 2)
 		}
 	})
 	b.Run("decode", func(b *testing.B) {
-		in := newInterner()
+		in := NewInterner()
 		var got Message
 		b.ReportAllocs()
 		for b.Loop() {
-			_, _ = openEntry(buf)
-			_ = decodeEntry(buf, &got, in)
+			_, _ = OpenEntry(buf)
+			_ = DecodeEntry(buf, &got, in)
 		}
 	})
 }
 
 func BenchmarkRecord(b *testing.B) {
 	payload := make([]byte, 1000)
-	buf := appendRecord(nil, Ref{1, 2}, []byte("some: header"), payload)
+	buf := AppendRecord(nil, Ref{1, 2}, []byte("some: header"), payload)
 	b.Run("encode", func(b *testing.B) {
 		b.SetBytes(1000)
 		b.ReportAllocs()
 		for b.Loop() {
-			buf = appendRecord(buf[:0], Ref{1, 2}, []byte("some: header"), payload)
+			buf = AppendRecord(buf[:0], Ref{1, 2}, []byte("some: header"), payload)
 		}
 	})
 	b.Run("decode", func(b *testing.B) {
 		b.SetBytes(1000)
 		b.ReportAllocs()
 		for b.Loop() {
-			_, _ = decodeRecord(buf)
+			_, _ = DecodeRecord(buf)
 		}
 	})
 }

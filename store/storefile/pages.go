@@ -1,4 +1,4 @@
-package store
+package storefile
 
 import (
 	"bytes"
@@ -7,19 +7,21 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
+	"time"
 )
 
-// bbolt trusts the pages of its file: a broken one makes it read wild memory or
-// panic in a goroutine of its own, which no one can recover. So the structure is
-// checked before bbolt sees the file. The file is made of pages of 4096 bytes,
-// integers in the byte order of the machine:
+// bbolt trusts the pages of its file: with a damaged one it reads wild memory or
+// panics in a goroutine of its own, which cannot be recovered. So the structure is
+// checked before bbolt opens the file. The file consists of pages of 4096 bytes,
+// with integers in the byte order of the machine:
 //
 //	 0  u64  page id
 //	 8  u16  kind: 1 branch, 2 leaf, 4 meta, 16 free list
 //	10  u16  count of elements
-//	12  u32  overflow: how many pages follow that belong to this one
+//	12  u32  overflow: how many following pages belong to this one
 //	16       elements of 16 bytes, then keys and values in the same order
 //
 //	leaf element:   u32 flags (1 = the value is a bucket), u32 pos, u32 key size, u32 value size
@@ -46,27 +48,27 @@ const (
 
 var ne = binary.NativeEndian
 
-// pageChecker walks the tree of a bbolt file.
-type pageChecker struct {
+// PageChecker walks the tree of a bbolt file.
+type PageChecker struct {
 	f     *os.File
-	path  string
-	pages uint64 // in use
-	size  int64
-	seen  []uint64 // a bit for each page that something refers to
-	used  uint64   // how many of them
-	torn  bool     // one of the two meta pages is damaged
-	spare [][]byte // pages that have been walked, for those to come
+	path  Path
+	Pages uint64   // in use by the file
+	Size  int64    // bytes of the file
+	seen  []uint64 // a bit for each page that is referred to
+	Used  uint64   // pages of seen
+	Torn  bool     // one of the two meta pages is damaged
+	spare [][]byte // buffers to reuse
 
-	// report, if it is there, gets what is wrong below a page, and the walk goes
-	// on beside it. Otherwise the first fault ends it.
+	// report, unless nil, is called for every fault, and the walk continues beside
+	// it. Otherwise the first fault ends the walk.
 	report func(*CorruptError)
-	where  [][]byte // keys of the buckets above
+	where  [][]byte // keys of the parent buckets
 }
 
-func (c *pageChecker) bad(page uint64, format string, args ...any) error {
-	e := &CorruptError{File: c.path, Part: "page", Offset: int64(page) * pageSize, Reason: fmt.Sprintf(format, args...)}
+func (c *PageChecker) bad(page uint64, format string, args ...any) error {
+	e := &CorruptError{File: string(c.path), Part: "page", Offset: int64(page) * PageSize, Reason: fmt.Sprintf(format, args...)}
 	ours := func(b []byte) bool { return bytes.Equal(b, c.where[0]) }
-	if len(c.where) > 0 && (ours(bucketHistory) || slices.ContainsFunc(buckets, ours)) {
+	if len(c.where) > 0 && (ours(BucketHistory) || slices.ContainsFunc(buckets, ours)) {
 		e.Part += " of " + string(c.where[0])
 	}
 	if len(c.where) > 1 && len(c.where[1]) == 8 {
@@ -75,8 +77,8 @@ func (c *pageChecker) bad(page uint64, format string, args ...any) error {
 	return e
 }
 
-// aside reports a fault if it need not end the walk.
-func (c *pageChecker) aside(err error) error {
+// aside reports a fault if it does not end the walk.
+func (c *PageChecker) aside(err error) error {
 	var ce *CorruptError
 	if c.report == nil || !errors.As(err, &ce) {
 		return err
@@ -88,36 +90,36 @@ func (c *pageChecker) aside(err error) error {
 // large is the size of a file that takes seconds to read from a slow disk.
 const large = 256 << 20
 
-// checkFile checks the structure of a bbolt file and brings it into the page
-// cache.
-func (c *pageChecker) checkFile(f *os.File, o Options) error {
+// checkFile checks the structure of a bbolt file and reads it into the page cache of
+// the system.
+func (c *PageChecker) checkFile(f *os.File, log *slog.Logger) error {
 	fi, err := f.Stat()
 	if err != nil {
 		return err
 	}
 	if fi.Size() == 0 {
-		// A new store gets its name when it is complete, so this was truncated.
+		// A new store gets its name when it is complete, so this file was truncated.
 		return fmt.Errorf("%w: %s is empty; restore a backup, or remove it to begin with nothing", ErrNotStore, c.path)
 	}
-	c.f, c.size = f, fi.Size()
-	root, freelist, err := c.meta(o)
+	c.f, c.Size = f, fi.Size()
+	root, freelist, err := c.meta(log)
 	if err != nil {
 		return err
 	}
-	if int64(c.pages)*pageSize > c.size {
+	if int64(c.Pages)*PageSize > c.Size {
 		return &CorruptError{
-			File: c.path, Part: "file", Offset: c.size,
-			Reason: fmt.Sprintf("cut short: %d bytes of %d", c.size, int64(c.pages)*pageSize),
+			File: string(c.path), Part: "file", Offset: c.Size,
+			Reason: fmt.Sprintf("cut short: %d bytes of %d", c.Size, int64(c.Pages)*PageSize),
 		}
 	}
-	if c.size >= large {
-		o.Logger.Info("store: reading and checking the file", "file", c.path, "bytes", c.size)
+	if c.Size >= large {
+		log.Info("store: reading and checking the file", "file", string(c.path), "bytes", c.Size)
 	}
-	if err := readAhead(f, int64(c.pages)*pageSize); err != nil {
+	if err := readAhead(f, int64(c.Pages)*PageSize); err != nil {
 		return fmt.Errorf("reading %s: %w", c.path, err)
 	}
-	c.seen = make([]uint64, c.pages/64+1)
-	c.seen[0], c.used = 3, 2 // the meta pages
+	c.seen = make([]uint64, c.Pages/64+1)
+	c.seen[0], c.Used = 3, 2 // the meta pages
 	if err := c.tree(root, 0, nil, nil); err != nil {
 		return err
 	}
@@ -128,13 +130,13 @@ func (c *pageChecker) checkFile(f *os.File, o Options) error {
 }
 
 // meta reads both meta pages and returns root and free list of the newer one.
-func (c *pageChecker) meta(o Options) (root, freelist uint64, err error) {
+func (c *PageChecker) meta(log *slog.Logger) (root, freelist uint64, err error) {
 	var txid uint64
 	valid := 0
-	version, size := uint32(boltVersion), uint32(pageSize)
+	version, size := uint32(boltVersion), uint32(PageSize)
 	for id := range uint64(2) {
 		b := make([]byte, pageHeader+64+8)
-		if _, err := c.f.ReadAt(b, int64(id)*pageSize); err != nil {
+		if _, err := c.f.ReadAt(b, int64(id)*PageSize); err != nil {
 			if errors.Is(err, io.EOF) {
 				continue
 			}
@@ -149,59 +151,59 @@ func (c *pageChecker) meta(o Options) (root, freelist uint64, err error) {
 		if valid++; valid == 1 || ne.Uint64(m[48:]) > txid {
 			version, size = ne.Uint32(m[4:]), ne.Uint32(m[8:])
 			root, freelist = ne.Uint64(m[16:]), ne.Uint64(m[32:])
-			c.pages, txid = ne.Uint64(m[40:]), ne.Uint64(m[48:])
+			c.Pages, txid = ne.Uint64(m[40:]), ne.Uint64(m[48:])
 		}
 	}
 	switch {
 	case valid == 0:
 		return 0, 0, fmt.Errorf("%w: %s has no valid meta page", ErrNotStore, c.path)
-	case version != boltVersion || size != pageSize:
+	case version != boltVersion || size != PageSize:
 		return 0, 0, fmt.Errorf("%w: %s is of bbolt version %d with pages of %d bytes", ErrNotStore, c.path, version, size)
-	case c.pages > 1<<40:
-		return 0, 0, c.bad(0, "%d pages in use", c.pages)
+	case c.Pages > 1<<40:
+		return 0, 0, c.bad(0, "%d pages in use", c.Pages)
 	}
-	if c.torn = valid == 1; c.torn {
-		// A commit that was cut off while it wrote its meta page looks like this,
-		// and then nothing of it was confirmed. So does a page that went bad later.
-		o.Logger.Warn("store: one of two meta pages is damaged, using the other; the last commit may be missing", "file", c.path)
+	if c.Torn = valid == 1; c.Torn {
+		// A commit that was cut off while it wrote its meta page looks like this, and
+		// was not confirmed. A page that was damaged later looks the same.
+		log.Warn("store: one of two meta pages is damaged, using the other; the last commit may be missing", "file", string(c.path))
 	}
 	return root, freelist, nil
 }
 
-// load reads a page with its overflow as far as wanted: the first page at least.
-func (c *pageChecker) load(id uint64, from, n int64) ([]byte, error) {
+// load reads n bytes from offset from of a page with its overflow.
+func (c *PageChecker) load(id uint64, from, n int64) ([]byte, error) {
 	return c.loadInto(make([]byte, n), id, from)
 }
 
-func (c *pageChecker) loadInto(b []byte, id uint64, from int64) ([]byte, error) {
-	if _, err := c.f.ReadAt(b, int64(id)*pageSize+from); err != nil {
+func (c *PageChecker) loadInto(b []byte, id uint64, from int64) ([]byte, error) {
+	if _, err := c.f.ReadAt(b, int64(id)*PageSize+from); err != nil {
 		return nil, c.bad(id, "reading: %v", err)
 	}
 	return b, nil
 }
 
 // claim notes that pages [id, id+n) are in use.
-func (c *pageChecker) claim(id, n uint64) error {
-	if id < 2 || id >= c.pages || n > c.pages-id {
-		return c.bad(id, "outside of the file (%d pages)", c.pages)
+func (c *PageChecker) claim(id, n uint64) error {
+	if id < 2 || id >= c.Pages || n > c.Pages-id {
+		return c.bad(id, "outside of the file (%d pages)", c.Pages)
 	}
 	for i := id; i < id+n; i++ {
 		if c.seen[i/64]>>(i%64)&1 != 0 {
 			return c.bad(i, "used twice")
 		}
 		c.seen[i/64] |= 1 << (i % 64)
-		c.used++
+		c.Used++
 	}
 	return nil
 }
 
-// tree checks a page and those below it. Its keys are at least low and, unless
-// that is nil, below high.
-func (c *pageChecker) tree(id uint64, depth int, low, high []byte) error {
+// tree checks a page and the pages below it. Their keys must be at least low and,
+// unless that is nil, below high.
+func (c *PageChecker) tree(id uint64, depth int, low, high []byte) error {
 	return c.aside(c.page(id, depth, low, high))
 }
 
-func (c *pageChecker) page(id uint64, depth int, low, high []byte) error {
+func (c *PageChecker) page(id uint64, depth int, low, high []byte) error {
 	if depth > maxDepth {
 		return c.bad(id, "tree is too deep")
 	}
@@ -212,9 +214,9 @@ func (c *pageChecker) page(id uint64, depth int, low, high []byte) error {
 	if n := len(c.spare); n > 0 {
 		b, c.spare = c.spare[n-1], c.spare[:n-1]
 	} else {
-		b = make([]byte, pageSize)
+		b = make([]byte, PageSize)
 	}
-	defer func(b []byte) { c.spare = append(c.spare, b) }(b) // its keys bound those of the pages below
+	defer func(b []byte) { c.spare = append(c.spare, b) }(b) // its keys are the bounds of the pages below
 	b, err := c.loadInto(b, id, 0)
 	if err != nil {
 		return err
@@ -228,22 +230,22 @@ func (c *pageChecker) page(id uint64, depth int, low, high []byte) error {
 			return err
 		}
 	}
-	size := int64(over+1) * pageSize
+	size := int64(over+1) * PageSize
 	end, err := c.elements(id, 0, b, size, depth, low, high)
 	if err != nil {
 		return err
 	}
-	if (end+pageSize-1)/pageSize != int64(over)+1 {
+	if (end+PageSize-1)/PageSize != int64(over)+1 {
 		return c.bad(id, "%d bytes in %d pages", end, over+1)
 	}
 	return nil
 }
 
 // elements checks the elements of a page that begins with b and is size bytes
-// long, at offset at of page id (an inline bucket is not at 0). It returns where
-// the last value ends. Elements lie close together, without gaps: a count or a
-// length that is wrong shows.
-func (c *pageChecker) elements(id uint64, at int64, b []byte, size int64, depth int, low, high []byte) (int64, error) {
+// long, at offset at of page id (not 0 for an inline bucket). It returns the end of
+// the last value. Elements have no gaps between them, so a wrong count or length
+// is noticed.
+func (c *PageChecker) elements(id uint64, at int64, b []byte, size int64, depth int, low, high []byte) (int64, error) {
 	kind, count := ne.Uint16(b[8:]), int64(ne.Uint16(b[10:]))
 	if kind != pageLeaf && kind != pageBranch {
 		return 0, c.bad(id, "is of kind %d", kind)
@@ -255,7 +257,7 @@ func (c *pageChecker) elements(id uint64, at int64, b []byte, size int64, depth 
 	if kind == pageBranch && count == 0 {
 		return 0, c.bad(id, "branch without children")
 	}
-	if pos > int64(len(b)) { // the table goes on in the overflow
+	if pos > int64(len(b)) { // the table continues in the overflow
 		var err error
 		if b, err = c.load(id, at, pos); err != nil {
 			return 0, err
@@ -318,14 +320,14 @@ type childPage struct {
 }
 
 // span returns bytes [pos, pos+n) of a page, of which b is the beginning.
-func (c *pageChecker) span(id uint64, at int64, b []byte, pos, n int64) ([]byte, error) {
+func (c *PageChecker) span(id uint64, at int64, b []byte, pos, n int64) ([]byte, error) {
 	if pos+n <= int64(len(b)) {
 		return b[pos : pos+n], nil
 	}
 	return c.load(id, at+pos, n)
 }
 
-func (c *pageChecker) bucket(id uint64, at int64, b []byte, pos, n int64, depth int) error {
+func (c *PageChecker) bucket(id uint64, at int64, b []byte, pos, n int64, depth int) error {
 	if n < bucketValue {
 		return c.bad(id, "bucket of %d bytes", n)
 	}
@@ -350,13 +352,13 @@ func (c *pageChecker) bucket(id uint64, at int64, b []byte, pos, n int64, depth 
 	return err
 }
 
-// freelist checks a stored list of free pages. Our own files have none after
-// their first commit, but a file that bbolt's tools have rewritten has one.
-func (c *pageChecker) freelist(id uint64) error {
+// freelist checks a stored list of free pages. Our files have none after their first
+// commit, but a file that a bbolt tool rewrote has one.
+func (c *PageChecker) freelist(id uint64) error {
 	if err := c.claim(id, 1); err != nil {
 		return err
 	}
-	b, err := c.load(id, 0, pageSize)
+	b, err := c.load(id, 0, PageSize)
 	if err != nil {
 		return err
 	}
@@ -372,7 +374,7 @@ func (c *pageChecker) freelist(id uint64) error {
 	if n == 0xFFFF {
 		n, at = ne.Uint64(b[at:]), at+8
 	}
-	if n > (over+1)*pageSize/8 || at+int64(n)*8 > int64(over+1)*pageSize {
+	if n > (over+1)*PageSize/8 || at+int64(n)*8 > int64(over+1)*PageSize {
 		return c.bad(id, "free list of %d pages", n)
 	}
 	if b, err = c.load(id, at, int64(n)*8); err != nil {
@@ -382,7 +384,52 @@ func (c *pageChecker) freelist(id uint64) error {
 		if err := c.claim(ne.Uint64(b[8*i:]), 1); err != nil {
 			return err
 		}
-		c.used--
+		c.Used--
 	}
 	return nil
+}
+
+const (
+	probes     = 64
+	slowProbe  = 25 * time.Microsecond // a page from memory takes about 1
+	slowAtMost = probes / 16
+)
+
+// readAhead reads the first n bytes of a file in order, so that they are in the page
+// cache. bbolt maps the file for random access, and a cold start would cause one page
+// fault after the other: half a minute for a gigabyte that can be read in a second.
+// A few probes estimate whether the file is cached already; a wrong guess only costs
+// time.
+func readAhead(f *os.File, n int64) error {
+	if n < 1<<20 || warm(f, n) {
+		return nil
+	}
+	buf := make([]byte, 1<<20)
+	_, err := io.CopyBuffer(onlyWriter{}, onlyReader{io.NewSectionReader(f, 0, n)}, buf)
+	return err
+}
+
+// onlyWriter and onlyReader keep io.Copy from shortcuts around the buffer.
+type onlyWriter struct{}
+
+func (onlyWriter) Write(b []byte) (int, error) { return len(b), nil }
+
+type onlyReader struct{ io.Reader }
+
+// warm reads some pages across the file and reports whether nearly all of them came
+// at the speed of memory.
+func warm(f *os.File, n int64) bool {
+	var page [PageSize]byte
+	slow := 0
+	for i := range int64(probes) {
+		at := (n / probes * i) &^ (PageSize - 1)
+		start := time.Now()
+		if _, err := f.ReadAt(page[:], at); err != nil && !errors.Is(err, io.EOF) {
+			return false
+		}
+		if time.Since(start) > slowProbe {
+			slow++
+		}
+	}
+	return slow <= slowAtMost
 }

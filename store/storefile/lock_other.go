@@ -1,6 +1,6 @@
 //go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
 
-package store
+package storefile
 
 import (
 	"os"
@@ -10,5 +10,5 @@ import (
 // lockFile leaves locking to bbolt.
 func lockFile(*os.File, time.Duration, bool) error { return nil }
 
-// keepOwner leaves the owner of files to the system.
-func keepOwner(from, to string) error { return nil }
+// KeepOwner leaves the owner of files to the system.
+func KeepOwner(from, to string) error { return nil }

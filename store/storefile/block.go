@@ -1,4 +1,4 @@
-package store
+package storefile
 
 import (
 	"encoding/binary"
@@ -15,9 +15,9 @@ var (
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc) }
 
-// A block is a row of items behind an offset table. Segments (kind S), their
-// header indexes (I) and the dedupe log (D) are blocks. All integers are little
-// endian.
+// A block is a list of items behind an offset table. Segments (kind S), their
+// header indexes (I) and the values of the dedupe log (D) are blocks. All integers
+// are little endian.
 //
 //	 0  u8   kind: 'S', 'I' or 'D'
 //	 1  u8   version, 1
@@ -28,32 +28,34 @@ func checksum(b []byte) uint32 { return crc32.Checksum(b, crc) }
 //	20  u32  end of item i, counted from byte 0 of the block, n times
 //	20+4n    items; the first one begins here, each next one at the end of the last
 //
-// The table has no checksum of its own: every item carries one, so that a broken
-// table entry spoils two items and not the block.
+// The table has no checksum: every item has one, so a damaged table entry makes two
+// items unreadable and not the block.
 const (
-	blockHeader  = 20
+	BlockHeader  = 20 // bytes
 	blockVersion = 1
 
-	kindSegment = 'S'
-	kindIndex   = 'I'
-	kindDedupe  = 'D'
+	KindSegment = 'S'
+	KindIndex   = 'I'
+	KindDedupe  = 'D'
 )
 
 var (
+	// ErrChecksum is the reason for a record with a wrong checksum.
+	ErrChecksum = errors.New("checksum does not match")
+
 	errShort    = errors.New("cut short")
-	errChecksum = errors.New("checksum does not match")
 	errTrailing = errors.New("bytes left over")
 )
 
-// block is an opened block. Its items are not checked yet.
-type block struct {
+// Block is an opened block. Its items are not checked yet.
+type Block struct {
 	b []byte
-	n int
+	N int // items
 }
 
-// beginBlock appends the header and the empty table of a block to dst, which
-// should have room for the whole block.
-func beginBlock(dst []byte, kind byte, id uint64, n int) []byte {
+// BeginBlock appends the header and the empty table of a block to dst, which
+// should have capacity for the whole block.
+func BeginBlock(dst []byte, kind byte, id uint64, n int) []byte {
 	at := len(dst)
 	dst = append(dst, kind, blockVersion, 0, 0)
 	dst = le.AppendUint32(dst, uint32(n))
@@ -65,56 +67,59 @@ func beginBlock(dst []byte, kind byte, id uint64, n int) []byte {
 	return dst
 }
 
-// endItem notes that item i of the block b ends at the end of b.
-func endItem(b []byte, i int) {
-	le.PutUint32(b[blockHeader+4*i:], uint32(len(b)))
+// EndItem notes that item i of the block b ends at the end of b.
+func EndItem(b []byte, i int) {
+	le.PutUint32(b[BlockHeader+4*i:], uint32(len(b)))
 }
 
-// openBlock checks the frame of a block.
-func openBlock(b []byte, kind byte, id uint64) (block, error) {
+// OpenBlock checks the frame of a block.
+func OpenBlock(b []byte, kind byte, id uint64) (Block, error) {
 	switch {
-	case len(b) < blockHeader:
-		return block{}, errShort
+	case len(b) < BlockHeader:
+		return Block{}, errShort
 	case checksum(b[:16]) != le.Uint32(b[16:]):
-		return block{}, fmt.Errorf("header: %w", errChecksum)
+		return Block{}, fmt.Errorf("header: %w", ErrChecksum)
 	case b[0] != kind:
-		return block{}, fmt.Errorf("kind %q instead of %q", b[0], kind)
+		return Block{}, fmt.Errorf("kind %q instead of %q", b[0], kind)
 	case b[1] != blockVersion:
-		return block{}, fmt.Errorf("block version %d", b[1])
+		return Block{}, fmt.Errorf("block version %d", b[1])
 	case le.Uint64(b[8:]) != id:
-		return block{}, fmt.Errorf("id %d instead of %d", le.Uint64(b[8:]), id)
+		return Block{}, fmt.Errorf("id %d instead of %d", le.Uint64(b[8:]), id)
 	}
 	n := int64(le.Uint32(b[4:]))
-	if blockHeader+4*n > int64(len(b)) {
-		return block{}, errShort
+	if BlockHeader+4*n > int64(len(b)) {
+		return Block{}, errShort
 	}
-	bl := block{b: b, n: int(n)}
-	if bl.end(bl.n-1) != int64(len(b)) {
-		return block{}, fmt.Errorf("%d bytes where the table says %d", len(b), bl.end(bl.n-1))
+	bl := Block{b: b, N: int(n)}
+	if bl.end(bl.N-1) != int64(len(b)) {
+		return Block{}, fmt.Errorf("%d bytes where the table says %d", len(b), bl.end(bl.N-1))
 	}
 	return bl, nil
 }
 
-// end returns where item i ends; -1 is the item before the first.
-func (bl block) end(i int) int64 {
+// IsOpen reports whether the block was opened.
+func (bl Block) IsOpen() bool { return bl.b != nil }
+
+// end returns the end of item i; -1 stands for the table.
+func (bl Block) end(i int) int64 {
 	if i < 0 {
-		return int64(blockHeader + 4*bl.n)
+		return int64(BlockHeader + 4*bl.N)
 	}
-	return int64(le.Uint32(bl.b[blockHeader+4*i:]))
+	return int64(le.Uint32(bl.b[BlockHeader+4*i:]))
 }
 
-// item returns the bytes of item i and where they begin.
-func (bl block) item(i int) (b []byte, offset int64, err error) {
+// Item returns the bytes of item i and its offset.
+func (bl Block) Item(i int) (b []byte, offset int64, err error) {
 	from, to := bl.end(i-1), bl.end(i)
-	if from < int64(blockHeader+4*bl.n) || from > to || to > int64(len(bl.b)) {
+	if from < int64(BlockHeader+4*bl.N) || from > to || to > int64(len(bl.b)) {
 		return nil, from, errors.New("offset table is broken")
 	}
 	return bl.b[from:to:to], from, nil
 }
 
-// itemAs decodes item i of a block and returns where it begins.
-func itemAs[T any](bl block, i int, decode func(b []byte) (T, error)) (v T, offset int64, err error) {
-	b, offset, err := bl.item(i)
+// ItemAs decodes item i of a block and returns its offset.
+func ItemAs[T any](bl Block, i int, decode func(b []byte) (T, error)) (v T, offset int64, err error) {
+	b, offset, err := bl.Item(i)
 	if err == nil {
 		v, err = decode(b)
 	}
@@ -127,42 +132,45 @@ func verify(b []byte, atLeast int) error {
 		return errShort
 	}
 	if checksum(b[4:]) != le.Uint32(b) {
-		return errChecksum
+		return ErrChecksum
 	}
 	return nil
 }
 
-// itemRef is the message that a verified record or entry is about.
+// itemRef returns the message of a verified record or entry.
 func itemRef(b []byte) Ref { return Ref{Queue: QueueID(le.Uint32(b[4:])), Seq: le.Uint64(b[8:])} }
 
 // A sealed value is a checksum over its key and the rest.
 //
 //	0  u32  CRC32-C of the key, then of bytes 4..
 //	4       the value
-func seal(dst []byte, key, value []byte) []byte {
+
+// Seal appends a sealed value.
+func Seal(dst []byte, key, value []byte) []byte {
 	dst = le.AppendUint32(dst, crc32.Update(checksum(key), crc, value))
 	return append(dst, value...)
 }
 
-func unseal(key, b []byte) ([]byte, error) {
+// Unseal checks a sealed value and returns the value.
+func Unseal(key, b []byte) ([]byte, error) {
 	if len(b) < 4 {
 		return nil, errShort
 	}
 	if crc32.Update(checksum(key), crc, b[4:]) != le.Uint32(b) {
-		return nil, errChecksum
+		return nil, ErrChecksum
 	}
 	return b[4:], nil
 }
 
-// reader takes a record apart. After an error everything reads as zero.
+// reader decodes a value. After an error everything reads as zero.
 type reader struct {
 	b   []byte
 	err error
 }
 
-// unsealed begins to take a sealed value apart.
+// unsealed returns a reader for a sealed value.
 func unsealed(key, b []byte) reader {
-	v, err := unseal(key, b)
+	v, err := Unseal(key, b)
 	return reader{b: v, err: err}
 }
 
@@ -194,7 +202,7 @@ func (r *reader) u64() uint64 {
 
 func (r *reader) i64() int64 { return int64(r.u64()) }
 
-// uvarint reads a length; one that is longer than it needs to be is refused.
+// uvarint reads a length and refuses one that is not encoded in the shortest form.
 func (r *reader) uvarint() int {
 	if r.err != nil {
 		return 0

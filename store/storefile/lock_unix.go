@@ -1,6 +1,6 @@
 //go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
 
-package store
+package storefile
 
 import (
 	"errors"
@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// lockFile takes the lock that bbolt will take again on the same file, so that
-// nobody writes while the structure of the file is checked. A shared lock lets
-// others read.
+// lockFile takes the lock that bbolt takes again on the same file, so that no process
+// writes while the structure of the file is checked. With a shared lock other processes
+// can read.
 func lockFile(f *os.File, timeout time.Duration, shared bool) error {
 	how := syscall.LOCK_EX
 	if shared {
@@ -32,9 +32,8 @@ func lockFile(f *os.File, timeout time.Duration, shared bool) error {
 	}
 }
 
-// keepOwner gives a file the owner, the group and the mode of another one, which
-// it is to replace.
-func keepOwner(from, to string) error {
+// KeepOwner gives file to the owner, the group and the mode of file from.
+func KeepOwner(from, to string) error {
 	fi, err := os.Stat(from)
 	if err != nil {
 		return err

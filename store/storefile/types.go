@@ -1,0 +1,118 @@
+package storefile
+
+// ID is a message id, a UUIDv7 in its 16 byte form.
+type ID [16]byte
+
+// QueueID identifies a queue within one store. The caller assigns ids, starting with
+// [Snapshot].NextQueueID. They are never used again.
+type QueueID uint32
+
+// Ref identifies a message: its queue and its sequence number there. The caller
+// assigns the numbers, dense and increasing within a queue. The number of a finished
+// message may be used again.
+type Ref struct {
+	Queue QueueID
+	Seq   uint64
+}
+
+// Limits of a record. They keep every offset within 32 bits and every value within
+// what bbolt can hold.
+const (
+	MaxPriority = 9
+	MaxSeq      = 1 << 62 // numbers after it must not start again at 0
+
+	MaxAttemptBytes = 2 << 10 // one record of a history
+	MaxHistoryBytes = 8 << 10 // all records of a history
+	MaxHistory      = 16      // records of a history
+)
+
+// Message is the stored form of a message. It does not change until the message is
+// finished; the part that changes is its [State].
+type Message struct {
+	Ref
+	ID           ID
+	EnqueuedAt   int64 // Unix nanoseconds
+	NotBefore    int64 // Unix nanoseconds, 0 = at once
+	Delayed      bool  // NotBefore is the end of a delay, not a requested time of day
+	ExpiresAt    int64 // Unix nanoseconds, 0 = never
+	Weight       uint32
+	Cost         uint32
+	Key          string // fairness key
+	ThrottleKeys []string
+	CircuitKey   string
+	Priority     uint8 // 0 to 9
+	Attempts     uint32
+	Dead         *Dead  // set in a dead letter queue
+	Headers      []byte // opaque
+	Payload      []byte // opaque
+}
+
+// Dead is why and from where a message came to its dead letter queue.
+type Dead struct {
+	Reason      string
+	Error       string
+	ErrorCode   string
+	SourceQueue string
+	At          int64 // Unix nanoseconds
+	Attempts    uint32
+}
+
+// Lease is the right of one consumer to work on a message. ID 0 is no lease.
+type Lease struct {
+	ID          uint64
+	Consumer    string
+	Deadline    int64  // Unix nanoseconds
+	DeliveredAt int64  // Unix nanoseconds; 0: not known
+	Held        string // opaque: what blocked the message before the delivery
+}
+
+// State is the part of a message that changes. It replaces the previous State of
+// the message as a whole.
+type State struct {
+	Ref
+	Attempts  uint32
+	ReadyAt   int64 // Unix nanoseconds, 0 = at once
+	Lease     Lease
+	LastError string
+}
+
+// Dedupe records that a queue has seen a dedupe id, and in which message, until a
+// time in Unix nanoseconds. It outlives its message. If the id comes again before
+// that time, there are two records.
+type Dedupe struct {
+	Queue    QueueID
+	DedupeID string
+	ID       ID
+	Until    int64
+}
+
+// QueueRecord is a queue. Its settings are opaque here.
+type QueueRecord struct {
+	ID       QueueID
+	Name     string
+	Settings []byte
+}
+
+// ConsumerRecord is a consumer registered with a queue. Queue and name are its key.
+type ConsumerRecord struct {
+	Queue       QueueID
+	Name        string
+	MaxInFlight uint32
+	ExpiresAt   int64 // Unix nanoseconds
+	Reg         uint64
+}
+
+// Entry is one key of the runtime configuration.
+type Entry struct {
+	Key, Value string
+}
+
+// Snapshot is everything in a store but messages and dedupe ids.
+type Snapshot struct {
+	Queues      []QueueRecord    // by id
+	Consumers   []ConsumerRecord // by queue and name
+	Config      []Entry          // by key
+	Secret      []byte           // 32 random bytes, made with the store
+	NextQueueID QueueID          // no queue had this id or a higher one
+	CreatedAt   int64            // Unix nanoseconds
+}
