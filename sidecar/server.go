@@ -576,12 +576,12 @@ func (s *Server) circuitStates() (c telemetry.Circuits) {
 	}
 	for _, one := range s.rooms.circuits.States(others, s.cfg.HTTP.NamesCircuit) {
 		state := telemetry.CircuitState{Key: one.Key, State: one.State.String(), Held: one.Held}
-		one.EachTurn(func(from, to breaker.State, n int64) { state.Turns = append(state.Turns, circuitTurn(from, to, n)) })
+		one.EachTransition(func(from, to breaker.State, n int64) { state.Turns = append(state.Turns, circuitTurn(from, to, n)) })
 		c.States = append(c.States, state)
 	}
 	unwell := s.rooms.circuits.Unwell()
 	c.Open, c.HalfOpen, c.Longest = unwell.Open, unwell.HalfOpen, unwell.Longest
-	s.rooms.circuits.EachTurn(func(from, to breaker.State, n int64) {
+	s.rooms.circuits.EachTransition(func(from, to breaker.State, n int64) {
 		c.Turns = append(c.Turns, circuitTurn(from, to, n))
 	})
 	return c

@@ -9,9 +9,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Announce tells those who wait, publishes events and brings the record in the
-// store up to date, as far as what was done to the circuit since then asks for it.
-// It blocks no longer than Options.Event and Options.Submit do.
+// Announce wakes waiters, publishes events and writes the record in the store, as far as changes
+// of the circuit require it. It blocks only as long as Options.Event and Options.Submit do.
 func (c *Circuit) Announce() {
 	for _, o := range c.takeDue() {
 		o.CircuitOpened(c)
@@ -20,14 +19,13 @@ func (c *Circuit) Announce() {
 	c.write()
 }
 
-// pending reports whether there is something to announce: what comes while
-// somebody publishes, or a write is under way, is done by him and at its end. Its
-// caller holds mu.
+// pending reports whether there is something to announce. While a goroutine publishes, or a write
+// is running, later changes are left to it. Its caller holds mu.
 func (c *Circuit) pending() bool {
-	return c.mu.due || len(c.mu.news) > 0 && !c.mu.saying || c.mu.save.dirty && !c.mu.save.saving
+	return c.mu.due || len(c.mu.news) > 0 && !c.mu.publishing || c.mu.save.dirty && !c.mu.save.saving
 }
 
-// takeDue returns the waiters that are to be told, in the order in which they came.
+// takeDue returns the waiters to wake, in the order of their arrival.
 func (c *Circuit) takeDue() []queue.Owner {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,40 +43,40 @@ func (c *Circuit) takeDue() []queue.Owner {
 	return owners
 }
 
-// news is a transition to be made known or, if failures is set, why there was one.
+// news is a transition to publish or, if failures is set, the reason of one.
 type news struct {
 	change    breaker.Change
 	cause     string
 	until     int64         // of an opening
-	threshold int           // that counted then
-	failures  int64         // that were too many
+	threshold int           // at that time
+	failures  int64         // number that was too many
 	window    time.Duration // in which they occurred
 
 	// Of a shared circuit.
 	shared    bool
-	version   uint64 // of the record; 0: this instance went by itself
-	changedAt int64  // of the fleet's clock
+	version   uint64 // of the record; 0: this instance acted without it
+	changedAt int64  // by the fleet's clock
 	by        string // name of the instance
 }
 
 func changed(change breaker.Change, cause string) news { return news{change: change, cause: cause} }
 
-// publish makes the news known, in their order: one goroutine at a time.
+// publish publishes news in order, from one goroutine at a time.
 func (c *Circuit) publish() {
 	for {
 		c.mu.Lock()
 		all := c.mu.news
-		if c.mu.saying || len(all) == 0 {
+		if c.mu.publishing || len(all) == 0 {
 			c.mu.Unlock()
 			return
 		}
-		c.mu.news, c.mu.saying = nil, true
+		c.mu.news, c.mu.publishing = nil, true
 		c.mu.Unlock()
 		for i := range all {
 			c.r.publish(c.key, &all[i])
 		}
 		c.mu.Lock()
-		c.mu.saying = false
+		c.mu.publishing = false
 		c.mu.Unlock()
 	}
 }
@@ -108,7 +106,7 @@ func (r *Registry) publish(key string, n *news) {
 	say := r.opt.Log.Info
 	switch {
 	case n.cause == causeTime || n.cause == causeUnused:
-		say = r.opt.Log.Debug // the line about the opening says until when
+		say = r.opt.Log.Debug // the line about the opening contains its end
 	case c.New == breaker.Open:
 		say = r.opt.Log.Warn
 	}
@@ -126,7 +124,7 @@ func (r *Registry) publish(key string, n *news) {
 	r.opt.Event(wire.EventCircuitChanged, key, wire.Event{Key: key, Data: data})
 }
 
-// info describes the circuit at time now.
+// info describes the circuit.
 func (c *Circuit) info(now int64) wire.CircuitInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +157,7 @@ func closedInfo(key string, s *Settings) wire.CircuitInfo {
 	}
 }
 
-// openFor writes how long an opening takes that begins at time at.
+// openFor formats the duration of an opening that begins at time at.
 func openFor(until, at int64) string {
 	if until == math.MaxInt64 {
 		return "until closed"
@@ -167,7 +165,7 @@ func openFor(until, at int64) string {
 	return time.Duration(until - at).String()
 }
 
-// openUntil writes when an opening ends as people and clients see it.
+// openUntil formats the end of an opening for people and clients.
 func openUntil(t int64) string {
 	if t == math.MaxInt64 {
 		return "closed"

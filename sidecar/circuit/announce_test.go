@@ -49,13 +49,13 @@ func TestNothingLeavesACircuitBeforeItIsAnnounced(t *testing.T) {
 	c.Announce()
 	require.Empty(t, r.news())
 	require.Equal(t, []string{}, r.wakes())
-	r.wait(c, r.owner("a")) // closed: told at once
+	r.wait(c, r.owner("a")) // closed: woken at once
 	r.retryAfter(c, now+second)
 	require.Len(t, r.disk.mu.waiting, 1)
 	require.Equal(t, "closed -> open: retry_after", r.news())
 }
 
-// TestTheLineOfAnOpening says after how many failures, of how many, and for how long.
+// TestTheLineOfAnOpening has the number of failures, the threshold and the duration.
 func TestTheLineOfAnOpening(t *testing.T) {
 	r := newRig(t)
 	var log bytes.Buffer
@@ -82,8 +82,8 @@ func TestTheLineOfAnOpening(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "\n"), "it is open already")
 }
 
-// TestTheLineOfASharedOpening: the fila that was asked for time says so in its log, and the
-// others say by whom.
+// TestTheLineOfASharedOpening: the fila that caused the opening says why in its log, and the others
+// say which fila it was.
 func TestTheLineOfASharedOpening(t *testing.T) {
 	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
 		var logs [2]bytes.Buffer
@@ -149,7 +149,7 @@ func TestWaitersAreToldInTheOrderInWhichTheyCame(t *testing.T) {
 	require.Equal(t, []string{"d", "a", "c", "b"}, r.wakes())
 }
 
-// Both sides of a machine may wait, under one owner.
+// Both roles of a machine may wait, under one owner.
 func TestAnOwnerMayWaitTwice(t *testing.T) {
 	r := newRig(t)
 	c, both := r.use("stripe"), r.owner("both")
@@ -192,16 +192,16 @@ func TestARefusedProbeIsToldAgain(t *testing.T) {
 	}}, nil, nil)
 	c := r.use("c")
 	r.fail(c, 1)
-	r.wait(c, r.owner("a")) // shut until +1 s
+	r.wait(c, r.owner("a")) // open until +1 s
 	r.admits(c, 0, time.Second)
 	r.pass(time.Second)
-	r.admits(c, 1, 0)   // a looks
+	r.admits(c, 1, 0)   // a checks
 	other := r.allow(c) // another queue is faster
 	r.refused(c)        // a tries
 	r.wakes()
 	r.done(c, other, breaker.Neutral)
 	require.Equal(t, []string{"a"}, r.wakes())
-	// It looks, and is too late once more.
+	// It checks, and is too late once more.
 	r.admits(c, 1, 0)
 	other = r.allow(c)
 	r.refused(c)

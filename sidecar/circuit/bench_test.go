@@ -48,7 +48,7 @@ func BenchmarkCircuit(b *testing.B) {
 			r.reg.Drop(r.reg.Use("stripe", 1), 1, nil)
 		}
 	})
-	b.Run("apart", func(b *testing.B) { // each goroutine its own circuit
+	b.Run("apart", func(b *testing.B) { // a circuit for each goroutine
 		r := newRig(b)
 		var n atomic.Int64
 		b.ReportAllocs()

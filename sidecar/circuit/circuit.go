@@ -12,75 +12,74 @@ import (
 	"github.com/filaq/fila/sidecar/queue"
 )
 
-// Causes of openings, and of what ends them, in events and in wire.CircuitInfo.
+// Causes of openings and of closings, in events and in wire.CircuitInfo.
 const (
 	causeFailures    = record.CauseFailures
 	causeRetryAfter  = record.CauseRetryAfter
 	causeByHand      = record.CauseByHand
 	causeMaxFailures = record.CauseMaxFailures
-	causeTime        = record.CauseTime   // of the opening is over
-	causeProbes      = record.CauseProbes // that have succeeded
+	causeTime        = record.CauseTime   // the opening is over
+	causeProbes      = record.CauseProbes // probes have succeeded
 	causeUnused      = "unused"           // forgotten
 )
 
-// Circuit is the circuit breaker around one destination that consumers call. Its
+// Circuit is the circuit breaker of a circuit key, around one destination that consumers call. Its
 // methods may be called from any goroutine.
 //
-// mu is held for a few instructions only, and nothing outside of the circuit is
-// called under it but Fleet.Touch, which only notes, and what looks something up:
-// who lives, who is kin, when limits were set.
+// mu is held for a few instructions only. Under it, the circuit calls nothing outside except
+// Fleet.Touch, which only records, and lookups: who lives, who is kin, when limits were set.
 type Circuit struct {
 	key string
 	r   *Registry
 
 	refs int // guarded by r.mu
-	idle int // place in r.mu.idle, -1: none; guarded by r.mu
+	idle int // index in r.mu.idle, -1: none; guarded by r.mu
 
-	held atomic.Int64 // messages that have begun to wait, and calls that were refused
+	held atomic.Int64 // messages that began to wait, and refused calls
 
 	mu struct {
 		sync.Mutex
-		share     *share          // nil: it is this process's alone
-		m         breaker.Machine // of one that is not shared
-		cause     string          // of the opening of m, unless closed
-		client    string          // that has opened it by hand, as far as it is known
+		share     *share          // nil: the circuit is not shared
+		m         breaker.Machine // if it is not shared
+		cause     string          // of the opening of m; empty if closed
+		client    string          // that opened it by hand, if known
 		settings  Settings
 		failures  breaker.FailureWindow
 		undecided undecided
 
-		// waiters are in the order in which they came. Those that were told in the
-		// present epoch know that a look is worth it; quiet says that all were. A look
-		// that finds nothing ends the epoch.
+		// waiters are in the order of their arrival. Those woken in the present epoch know
+		// that a recheck is worth it; quiet means that all were. A recheck that finds the
+		// circuit shut ends the epoch.
 		waiters []waiter
 		epoch   uint64
 		quiet   bool
-		due     bool // some of waiters are to be told
+		due     bool // some waiters are due
 
-		news   []news // to be published
-		saying bool   // somebody is publishing
-		marked int64  // when it has failed or turned last; 0: never
-		turns  *turns // nil: none yet
-		unwell int64  // since when it is not closed, probes that failed included; 0: it is, or that is not known
-		save   saveState
+		news        []news       // to be published
+		publishing  bool         // a goroutine is publishing
+		marked      int64        // time of the last failure or transition; 0: none
+		transitions *transitions // nil: none yet
+		unwell      int64        // since when it is not closed, including failed probes; 0: it is, or unknown
+		save        saveState
 	}
 }
 
-// undecided counts deliveries of a state of the circuit that have failed, while it is judged
-// whether that counts. gen is the generation of their passes: after a transition none counts.
+// undecided counts failed deliveries that are still being judged. gen is the generation of their
+// passes: after a transition none counts.
 type undecided struct {
 	gen uint64
 	n   int
 }
 
-// waiter is an owner of machines with messages blocked at a circuit.
+// waiter is the owner of a machine with messages blocked at the circuit.
 type waiter struct {
 	owner queue.Owner
-	n     int    // how often it waits: both sides of a machine may
-	told  uint64 // the epoch in which it was told to look
-	due   bool   // it is to be told, by Announce
+	n     int    // number of waits: both roles of a machine may wait
+	woken uint64 // epoch in which it was last woken
+	due   bool   // Announce will wake it
 }
 
-// newCircuit returns one that begins closed, or as its record e says if it is shared.
+// newCircuit returns a closed circuit, or one as in its record e if it is shared.
 func newCircuit(r *Registry, key string, s Settings, now int64, e fleet.Entry) *Circuit {
 	c := &Circuit{key: key, r: r, idle: -1}
 	if r.opt.Fleet != nil && r.opt.Shares(key) {
@@ -96,34 +95,33 @@ func newCircuit(r *Registry, key string, s Settings, now int64, e fleet.Entry) *
 // Key is the circuit key.
 func (c *Circuit) Key() string { return c.key }
 
-// Admits says how many messages could go at time now: math.MaxInt64 when closed.
-// If it is 0, at is when to look again; math.MaxInt64 is when told (see Wait).
+// Admits returns how many messages may go now: math.MaxInt64 when closed. If it is 0, at is when to
+// check again; math.MaxInt64 means when woken (see Wait).
 func (c *Circuit) Admits(now int64) (n, at int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n, at = c.admits(now, false); n == 0 {
-		c.lookedInVain()
+		c.noteShut()
 	}
 	return n, at
 }
 
-// Peek is Admits for those who only look: nobody has to be told afterwards.
+// Peek is Admits without asking to be woken.
 func (c *Circuit) Peek(now int64) (n, at int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.admits(now, true)
 }
 
-// lookedInVain notes that somebody has nothing to hope for before the next change,
-// of which it must be told. It is not known who that is: all will be told. Its
-// caller holds mu.
-func (c *Circuit) lookedInVain() {
+// noteShut records that a caller has found the circuit shut and has to be woken by the next
+// change. It is not known which one, so all will be. Its caller holds mu.
+func (c *Circuit) noteShut() {
 	c.mu.epoch++
 	c.mu.quiet = false
 }
 
-// Allow asks to deliver one message at time now; 0 is no. A pass that is granted
-// must be given to Done, before the Drop of the use that it came from.
+// Allow asks to deliver one message; 0 means no. A pass must be given to Done, before the Drop of
+// the use that it came from.
 func (c *Circuit) Allow(now int64) (pass breaker.Pass, pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,22 +129,22 @@ func (c *Circuit) Allow(now int64) (pass breaker.Pass, pending bool) {
 		return c.allowShared(now)
 	}
 	if c.awaitsVerdicts() {
-		c.lookedInVain()
+		c.noteShut()
 		return 0, false
 	}
 	pass, change := c.mu.m.Allow(now)
 	switch {
 	case pass == 0:
-		c.lookedInVain()
+		c.noteShut()
 	case change.Turned():
-		c.turned(change, causeTime)
+		c.recordTransition(change, causeTime)
 		pending = true
 	}
 	return pass, pending
 }
 
-// Done takes a pass back at time now, with how the delivery ended. The zero pass is
-// ignored; one of an earlier state counts for nothing.
+// Done returns a pass with the outcome of the delivery. It ignores the zero pass; a pass of an
+// earlier generation counts for nothing.
 func (c *Circuit) Done(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool) {
 	if pass == 0 {
 		return false
@@ -158,16 +156,16 @@ func (c *Circuit) Done(pass breaker.Pass, now int64, o breaker.Outcome) (pending
 	return c.resume(awaited) || pending
 }
 
-// Undecided notes that the delivery of a pass has failed, and that it is still judged whether
-// this counts. Decided takes the pass back. Until then a closed circuit counts the failure
-// towards its threshold, and a half-open one lets no further probe through, so that nothing
-// goes that must not go if the verdict is a failure.
+// Undecided records that the delivery of a pass has failed and is still being judged; Decided
+// returns the pass. Until then a closed circuit counts the failure towards its threshold, and a
+// half-open one admits no further probe, so that nothing goes that must not go if the failure
+// counts.
 func (c *Circuit) Undecided(pass breaker.Pass, _ int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	gen := c.machine().Gen()
 	if uint64(pass) != gen {
-		return // it counts for nothing
+		return // a pass of an earlier generation
 	}
 	if c.mu.undecided.gen != gen {
 		c.mu.undecided = undecided{gen: gen}
@@ -175,7 +173,7 @@ func (c *Circuit) Undecided(pass breaker.Pass, _ int64) {
 	c.mu.undecided.n++
 }
 
-// Decided is Done for a pass that Undecided had.
+// Decided is Done for a pass of Undecided.
 func (c *Circuit) Decided(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,18 +185,18 @@ func (c *Circuit) Decided(pass breaker.Pass, now int64, o breaker.Outcome) (pend
 	return c.resume(awaited) || pending
 }
 
-// resume tells those who waited for verdicts, if they need not any more: a success of another
-// delivery may have ended the row as well. Its caller holds mu.
+// resume wakes those who waited for verdicts if they need not any more; a success of another
+// delivery may be the reason. Its caller holds mu.
 func (c *Circuit) resume(awaited bool) (pending bool) {
 	if !awaited || c.awaitsVerdicts() {
 		return false
 	}
-	c.tell()
+	c.markWaiters()
 	return c.pending()
 }
 
-// awaitsVerdicts reports whether nothing may be admitted before it is known whether failures
-// count. Its caller holds mu.
+// awaitsVerdicts reports whether nothing may be admitted until it is known whether failures count.
+// Its caller holds mu.
 func (c *Circuit) awaitsVerdicts() bool {
 	u := &c.mu.undecided
 	if u.n == 0 {
@@ -214,7 +212,7 @@ func (c *Circuit) awaitsVerdicts() bool {
 	return m.State() == breaker.HalfOpen
 }
 
-// failuresInRow are those that are known here. Its caller holds mu.
+// failuresInRow returns the consecutive failures known here. Its caller holds mu.
 func (c *Circuit) failuresInRow() int {
 	if c.mu.share != nil {
 		return c.mu.share.r.Failures(0)
@@ -238,31 +236,30 @@ func (c *Circuit) done(pass breaker.Pass, now int64, o breaker.Outcome) (pending
 	case o == breaker.Failure && c.mu.failures.Add(now):
 		c.tooManyFailures(change, now)
 	case change.New == breaker.Closed && change.Turned():
-		c.turned(change, causeProbes)
+		c.recordTransition(change, causeProbes)
 	case change.Turned():
-		c.turned(change, causeFailures)
+		c.recordTransition(change, causeFailures)
 	}
-	// A place for a probe is free, or the time to look again is another one.
+	// There is room for another probe, or the time of the next check has changed.
 	if change.Turned() || c.mu.m.State() != breaker.Closed {
-		c.tell()
+		c.markWaiters()
 	}
 	return c.pending()
 }
 
-// tooManyFailures opens the circuit because of those in the window, after the last
-// of them has made the transition change, if any. Its caller holds mu.
+// tooManyFailures opens the circuit because of the failures in the window. change is the transition
+// that the last of them has caused, if any. Its caller holds mu.
 func (c *Circuit) tooManyFailures(change breaker.Change, now int64) {
 	until, s := c.holdUntil(now), &c.mu.settings
 	if byHand := c.mu.m.Open(now, until, breaker.HalfOpen); !change.Turned() {
 		change = byHand
 	}
-	c.turned(change, causeMaxFailures)
+	c.recordTransition(change, causeMaxFailures)
 	c.mu.news = append(c.mu.news, news{until: until, failures: s.MaxFailures + 1, window: s.FailureWindow})
 	c.r.opt.Held()
 }
 
-// holdUntil is until when too many failures open the circuit at time now. Its caller
-// holds mu.
+// holdUntil returns the end of an opening by too many failures. Its caller holds mu.
 func (c *Circuit) holdUntil(now int64) int64 {
 	if hold := int64(c.mu.settings.FailureHold); hold > 0 && now < math.MaxInt64-hold {
 		return now + hold
@@ -270,9 +267,8 @@ func (c *Circuit) holdUntil(now int64) int64 {
 	return math.MaxInt64
 }
 
-// RetryAfter shuts the circuit for everybody until the given time, since the
-// destination has asked for it. It never shortens an opening; afterwards the
-// circuit is closed again if it was closed before.
+// RetryAfter opens the circuit until a time, because the destination has asked for it. It never
+// shortens an opening. Afterwards the circuit is closed if it was closed before.
 func (c *Circuit) RetryAfter(now, until int64) (pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -287,22 +283,21 @@ func (c *Circuit) RetryAfter(now, until int64) (pending bool) {
 	change := c.mu.m.RetryAfter(now, until)
 	switch {
 	case change.Turned():
-		c.turned(change, causeRetryAfter)
-		c.tell()
+		c.recordTransition(change, causeRetryAfter)
+		c.markWaiters()
 	case c.mu.m.OpenUntil() != before:
-		c.mu.save.dirty = true // longer; those who wait see it when they look
+		c.mu.save.dirty = true // longer; waiters see that at their next check
 	}
 	return c.pending()
 }
 
-// open shuts the circuit by hand until the given time, math.MaxInt64 being for
-// good. after is what follows for one that was closed, client who asks for it.
+// open opens the circuit by hand until a time; math.MaxInt64 means until closed by hand. after is
+// the state that follows for a closed circuit, client the client that asks.
 func (c *Circuit) open(now, until int64, after breaker.State, client string) {
 	c.openSince(now, now, until, after, client)
 }
 
-// openSince is open by somebody who has decided it at time since: what has become of a
-// shared circuit since then counts for more.
+// openSince is open for a decision made at time since: later changes of a shared circuit win.
 func (c *Circuit) openSince(now, since, until int64, after breaker.State, client string) {
 	c.byHand(now, func() {
 		if c.mu.share != nil {
@@ -314,23 +309,23 @@ func (c *Circuit) openSince(now, since, until int64, after breaker.State, client
 		was := c.mu.m.Save()
 		if was.State == breaker.Open && was.OpenUntil == until && c.mu.cause == causeByHand &&
 			(was.After == after || was.After == breaker.HalfOpen) {
-			return // a pause that a restart has brought back, or a repetition
+			return // a pause repeated after a restart
 		}
 		change := c.mu.m.Open(now, until, after)
-		if !change.Turned() { // it was open, but until another time
+		if !change.Turned() { // it was open until another time
 			change = breaker.Change{
 				Old: breaker.Open, New: breaker.Open,
 				ConsecutiveFailures: c.mu.m.Info(now).ConsecutiveFailures, At: now,
 			}
 		}
-		c.turned(change, causeByHand)
+		c.recordTransition(change, causeByHand)
 		c.mu.client = client
-		c.tell()
+		c.markWaiters()
 	})
 }
 
-// close makes it closed now, whatever has opened it, with no failures in a row. forget
-// forgets the failures that MaxFailures counts as well.
+// close closes the circuit, whatever has opened it, and clears its consecutive failures; with
+// forget also the failures that MaxFailures counts.
 func (c *Circuit) close(now int64, forget bool) {
 	c.byHand(now, func() {
 		if forget {
@@ -346,7 +341,7 @@ func (c *Circuit) close(now int64, forget bool) {
 	})
 }
 
-// release ends an opening by hand, or one by MaxFailures, before its time.
+// release ends an opening by hand or by MaxFailures before its time.
 func (c *Circuit) release(now int64) {
 	c.byHand(now, func() {
 		if c.mu.share != nil {
@@ -366,15 +361,15 @@ func (c *Circuit) byHand(now int64, do func()) {
 	c.Announce()
 }
 
-// ended notes what has ended an opening by hand. Its caller holds mu.
+// ended records the end of an opening by hand. Its caller holds mu.
 func (c *Circuit) ended(change breaker.Change) {
 	if change.Turned() {
-		c.turned(change, causeByHand)
-		c.tell()
+		c.recordTransition(change, causeByHand)
+		c.markWaiters()
 	}
 }
 
-// set changes the limits.
+// set sets the limits.
 func (c *Circuit) set(s Settings, now int64) {
 	c.mu.Lock()
 	if c.mu.share != nil {
@@ -390,50 +385,48 @@ func (c *Circuit) set(s Settings, now int64) {
 		c.mu.save.dirty = true
 	}
 	if changed {
-		c.tell()
+		c.markWaiters()
 	}
 	c.mu.Unlock()
 	c.Announce()
 }
 
-// lapse makes the transition to closed that time has brought. Its caller holds mu.
+// lapse makes the transition to closed that is due by time. Its caller holds mu.
 func (c *Circuit) lapse(now int64) {
 	if c.mu.share != nil {
 		c.admits(now, true)
 		return
 	}
 	if change := c.mu.m.Settle(now); change.Turned() {
-		c.turned(change, causeTime)
+		c.recordTransition(change, causeTime)
 	}
 }
 
-// forgive closes a circuit that would admit something, and forgets its row of
-// failures. Those of MaxFailures count until their window is over, or that limit
-// would be exceeded. Its caller holds mu.
+// forgive closes a circuit that would admit something and clears its consecutive failures, unless
+// it is shared or failures in the window of MaxFailures still count. Its caller holds mu.
 func (c *Circuit) forgive(now int64) {
 	if n, _ := c.admits(now, true); n == 0 || c.mu.failures.Count(now) > 0 || c.mu.share != nil {
-		return // a shared one has its record
+		return // the record of a shared one has its failures
 	}
 	if change := c.mu.m.Reset(now); change.Turned() {
-		c.turned(change, causeUnused)
+		c.recordTransition(change, causeUnused)
 	}
 }
 
-// forgettable reports whether a new circuit would be the same as this one, which
-// nobody uses. Its caller holds mu.
+// forgettable reports whether a new circuit would be equal to this unused one. Its caller holds mu.
 func (c *Circuit) forgettable(now int64) bool {
-	if c.mu.saying || c.mu.save.saving || c.mu.failures.Count(now) > 0 || c.machine().State() != breaker.Closed {
+	if c.mu.publishing || c.mu.save.saving || c.mu.failures.Count(now) > 0 || c.machine().State() != breaker.Closed {
 		return false
 	}
 	if sh := c.mu.share; sh != nil {
-		// Failures that the record has in mind are there for the next one.
+		// A later circuit of this key gets the failures of the record.
 		return !sh.r.Pending() && (!sh.r.Alone() || sh.r.Failures(c.toFleet(now)) == 0)
 	}
 	return c.mu.m.Info(now).ConsecutiveFailures == 0
 }
 
-// turned notes a transition, to be published and written. Its caller holds mu.
-func (c *Circuit) turned(change breaker.Change, cause string) {
+// recordTransition records a transition, to publish and to write. Its caller holds mu.
+func (c *Circuit) recordTransition(change breaker.Change, cause string) {
 	c.mark(change)
 	n := changed(change, cause)
 	switch change.New {
@@ -445,19 +438,17 @@ func (c *Circuit) turned(change breaker.Change, cause string) {
 		c.mu.cause, c.mu.client = "", ""
 		c.mu.save.dirty = true
 	default:
-		// What is on disk is the opening before, whose time is over, or after a
-		// release is not.
+		// The store has the opening before, whose time is over, unless it was released.
 		c.mu.save.dirty = c.mu.save.dirty || cause != causeTime
 	}
 	c.mu.news = append(c.mu.news, n)
 }
 
-// Wait notes that o has messages blocked here. From now on it is told when the
-// circuit may admit more by an outcome or by hand, or when the time that Admits
-// gave has changed: once until somebody has looked with Admits, and found it shut.
-// What opens by time each queue sees by its own timer; since the circuit may have
-// changed after the look that made o wait, o is told at once if another look is
-// worth it.
+// Wait records that o has messages blocked here. It is woken when the circuit may admit more by an
+// outcome or by hand, or when the time that Admits returned has changed: once, until a caller of
+// Admits has found the circuit shut again. For openings that end by time each queue has its own
+// timer. Since the circuit may have changed after the check that made o wait, o is woken at once if
+// another check is worth it.
 func (c *Circuit) Wait(o queue.Owner, now int64) (pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -468,14 +459,14 @@ func (c *Circuit) Wait(o queue.Owner, now int64) (pending bool) {
 	}
 	w := &c.mu.waiters[i]
 	w.n++
-	w.told, c.mu.quiet = 0, false
+	w.woken, c.mu.quiet = 0, false
 	if n, at := c.admits(now, false); n > 0 || at != math.MaxInt64 {
-		w.told, w.due, c.mu.due = c.mu.epoch, true, true
+		w.woken, w.due, c.mu.due = c.mu.epoch, true, true
 	}
 	return c.pending()
 }
 
-// Leave is the opposite of Wait.
+// Leave undoes one Wait.
 func (c *Circuit) Leave(o queue.Owner) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -488,19 +479,19 @@ func (c *Circuit) Leave(o queue.Owner) {
 	}
 }
 
-// waiting finds o among the waiters, or returns -1. Its caller holds mu.
+// waiting returns the index of o among the waiters, or -1. Its caller holds mu.
 func (c *Circuit) waiting(o queue.Owner) int {
 	return slices.IndexFunc(c.mu.waiters, func(w waiter) bool { return w.owner == o })
 }
 
-// tell marks the waiters that have not been told yet. Its caller holds mu.
-func (c *Circuit) tell() {
+// markWaiters marks the waiters that have not been woken in this epoch. Its caller holds mu.
+func (c *Circuit) markWaiters() {
 	if c.mu.quiet {
 		return
 	}
 	for i := range c.mu.waiters {
-		if w := &c.mu.waiters[i]; w.told != c.mu.epoch {
-			w.told, w.due, c.mu.due = c.mu.epoch, true, true
+		if w := &c.mu.waiters[i]; w.woken != c.mu.epoch {
+			w.woken, w.due, c.mu.due = c.mu.epoch, true, true
 		}
 	}
 	c.mu.quiet = true

@@ -151,7 +151,7 @@ func TestCircuitByHand(t *testing.T) {
 func TestCircuitPause(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before func(r *rig, c *Circuit)
-		after  int64 // what it admits afterwards
+		after  int64 // what it then admits
 	}{
 		"closed":      {func(*rig, *Circuit) {}, all},
 		"retry after": {func(r *rig, c *Circuit) { r.retryAfter(c, r.now.Load()+second) }, all},
@@ -194,10 +194,10 @@ func TestCircuitMaxFailures(t *testing.T) {
 	c := r.use("stripe")
 	for range 3 {
 		r.fail(c, 1)
-		r.succeed(c) // never two in a row
+		r.succeed(c) // never two failures in a row
 		r.pass(time.Second)
 	}
-	r.pass(7 * time.Second) // the first one is 10 s old
+	r.pass(7 * time.Second) // the first failure is 10 s old
 	r.fail(c, 2)
 	r.admits(c, all, 0)
 	require.Empty(t, r.news())

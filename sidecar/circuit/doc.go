@@ -1,17 +1,14 @@
-// Package circuit keeps the circuit breakers around the destinations that
-// consumers call, by circuit key.
+// Package circuit holds the circuit breakers of a process by circuit key.
 //
-//   - [Registry] finds them, remembers those that matter, sets their limits, and
-//     has what operators do with them. It is a queue.Circuits.
-//   - [Circuit] is one of them, shared by all queues whose messages name its key.
-//     It is a queue.Circuit.
-//   - [Settings] are its limits.
+//   - [Registry] finds circuits, stores open ones, sets their limits, and implements what
+//     operators do with them. It is a queue.Circuits.
+//   - [Circuit] is shared by all queues whose messages name its key. It is a queue.Circuit.
+//   - [Settings] are the limits of a circuit.
 //
-// What queues call (Allow, Done, RetryAfter, Wait, Drop) changes memory only. What
-// follows of it is collected in the circuit and carried out by [Circuit.Announce],
-// outside of all locks: those who wait are told in the order in which they came,
-// events go out in the order of the transitions, and at most one write to the
-// store is under way. What operators do announces itself.
+// The methods that queues call (Allow, Done, RetryAfter, Wait, Drop) change memory only. Their
+// consequences are collected and carried out by [Circuit.Announce], outside of all locks: waiters
+// are woken in the order of their arrival, events are published in the order of the transitions,
+// and at most one write to the store is running. Operations of operators announce themselves.
 //
-// Times are Unix nanoseconds of the one clock that all callers share.
+// Times are Unix nanoseconds of the clock that all callers share.
 package circuit

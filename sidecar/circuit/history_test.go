@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// waitingQueue is what a queue with blocked messages knows: when its timer is due. It looks when that is so, and when it is told.
+// waitingQueue is a queue with blocked messages: it checks when its timer is due or when it is woken.
 type waitingQueue struct {
 	owner   *owner
 	waiting bool
@@ -20,19 +20,19 @@ type waitingQueue struct {
 	timer   int64
 }
 
-// circuitHistory drives one circuit with queues that wait at it through a random
-// history. What queues do is announced some time later.
+// circuitHistory drives one circuit, with queues that wait at it, through a random history. What
+// queues do is announced later.
 type circuitHistory struct {
 	*rig
 	c      *Circuit
 	queues []*waitingQueue
 	passes []breaker.Pass
-	states map[string]string // by key, as the events have told
+	states map[string]string // by key, according to the events
 }
 
 func (h *circuitHistory) time() int64 { return h.now.Load() }
 
-// follow lets the woken queues know, and follows the events.
+// follow passes on wake-ups and follows the events.
 func (h *circuitHistory) follow(t *rapid.T) {
 	for _, name := range h.wakes() {
 		for _, w := range h.queues {
@@ -51,7 +51,7 @@ func (h *circuitHistory) follow(t *rapid.T) {
 	h.events = nil
 }
 
-// look is what a queue does when it is told or its timer is due.
+// look is the check of a queue that is woken or whose timer is due.
 func (h *circuitHistory) look(w *waitingQueue) {
 	w.told = false
 	n, at := h.c.Admits(h.time())
@@ -65,7 +65,7 @@ func (h *circuitHistory) look(w *waitingQueue) {
 		w.timer = at
 		return
 	}
-	// Nothing is left to wait.
+	// Nobody waits any more.
 	h.c.Leave(w.owner)
 	w.waiting = false
 }
@@ -92,7 +92,7 @@ func (h *circuitHistory) check(t *rapid.T) {
 	require.Equal(t, i.State != "closed", i.Cause != "")
 }
 
-// due reports whether w will be told with the next announcement.
+// due reports whether the next announcement wakes w.
 func (h *circuitHistory) due(w *waitingQueue) bool {
 	i := h.c.waiting(w.owner)
 	return i >= 0 && h.c.mu.waiters[i].due
@@ -161,7 +161,7 @@ func TestCircuitHistories(t *testing.T) {
 			"announce": func(*rapid.T) { h.c.Announce() },
 			"commit":   func(*rapid.T) { h.disk.commit() },
 			"restart": func(t *rapid.T) {
-				h.reg.giveBack(h.c) // it may be forgotten now
+				h.reg.giveBack(h.c) // it may be forgotten
 				h.c.Announce()
 				h.disk.commitAll()
 				h.follow(t)

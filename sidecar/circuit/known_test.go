@@ -12,8 +12,8 @@ import (
 	"github.com/filaq/fila/sidecar/fleet/record"
 )
 
-// recordsOnly is a fleet in which all circuits whose keys begin with "open" are open by
-// hand, and the others have no record. It writes nothing.
+// recordsOnly is a Fleet with records of circuits open by hand for all keys that begin with "open",
+// and no others. It writes nothing.
 type recordsOnly struct{ open []byte }
 
 func newRecordsOnly() *recordsOnly {
@@ -51,7 +51,7 @@ func (f *recordsOnly) registry(t *testing.T) *Registry {
 	})
 }
 
-// What the fleet's record says of a circuit counts before the circuit has been told of it.
+// The record of a circuit counts before Learn has been called for it.
 func TestTheRecordOfAFleetCountsAtOnce(t *testing.T) {
 	reg := newRecordsOnly().registry(t)
 	info, ok := reg.Info("open:a")
@@ -67,13 +67,13 @@ func TestTheRecordOfAFleetCountsAtOnce(t *testing.T) {
 	require.False(t, ok)
 }
 
-// A circuit that is made for a record is not forgotten before it has taken the record,
-// although it looks like one that has nothing to remember until then.
+// A circuit that is created for a record is not forgotten before it has taken in the record, although
+// it looks empty until then.
 func TestACircuitIsKeptUntilItHasItsRecord(t *testing.T) {
 	f := newRecordsOnly()
 	reg := f.registry(t)
 	c := Records{reg}.meet("open", f.entry(), false)
-	for range 10 { // each of them looks for idle circuits to forget
+	for range 10 { // each Drop sweeps idle circuits
 		reg.giveBack(reg.use("closed", second))
 	}
 	require.Same(t, c, reg.find("open"))

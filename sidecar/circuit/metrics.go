@@ -9,16 +9,16 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// states is how many a circuit can have.
+// states is the number of states of a circuit.
 const states = breaker.HalfOpen + 1
 
-// turns says how often a circuit has gone from one state to another.
-type turns [states][states]int64
+// transitions counts the transitions between states.
+type transitions [states][states]int64
 
-// CountBlocked counts a message that begins to wait, or a call that is refused.
+// CountBlocked counts a message that begins to wait, or a refused call.
 func (c *Circuit) CountBlocked() { c.held.Add(1) }
 
-// mark notes a transition for those who count. Its caller holds mu.
+// mark records a transition for metrics. Its caller holds mu.
 func (c *Circuit) mark(change breaker.Change) {
 	c.mu.marked = change.At
 	switch {
@@ -28,51 +28,48 @@ func (c *Circuit) mark(change breaker.Change) {
 		c.mu.unwell = change.At
 	}
 	if change.Turned() {
-		c.r.turns[change.Old][change.New].Add(1)
-		if c.mu.turns == nil {
-			c.mu.turns = new(turns)
+		c.r.transitions[change.Old][change.New].Add(1)
+		if c.mu.transitions == nil {
+			c.mu.transitions = new(transitions)
 		}
-		c.mu.turns[change.Old][change.New]++
+		c.mu.transitions[change.Old][change.New]++
 	}
 }
 
-// EachTurn says how many transitions there have been of all circuits together, between
-// any two states.
-func (r *Registry) EachTurn(say func(from, to breaker.State, n int64)) {
+// EachTransition calls say with the number of transitions of all circuits between any two states.
+func (r *Registry) EachTransition(say func(from, to breaker.State, n int64)) {
 	for from := range states {
 		for to := range states {
 			if from != to {
-				say(from, to, r.turns[from][to].Load())
+				say(from, to, r.transitions[from][to].Load())
 			}
 		}
 	}
 }
 
-// KeyState is the state of a circuit, and what has been counted of it since it was last
-// forgotten, which one with limits of its own never is.
+// KeyState is the state of a circuit and its counters since it was last forgotten; circuits with
+// limits of their own are never forgotten.
 type KeyState struct {
-	Key   string // as people read it
+	Key   string // as shown to people
 	State breaker.State
-	Held  int64 // messages that began to wait, and calls that were refused
+	Held  int64 // messages that began to wait, and refused calls
 
-	turns turns
+	transitions transitions
 }
 
-// EachTurn says how many transitions there have been between any two states, where there
-// has been one.
-func (k *KeyState) EachTurn(say func(from, to breaker.State, n int64)) {
+// EachTransition calls say with the number of transitions between two states, unless it is 0.
+func (k *KeyState) EachTransition(say func(from, to breaker.State, n int64)) {
 	for from := range states {
 		for to := range states {
-			if n := k.turns[from][to]; n > 0 {
+			if n := k.transitions[from][to]; n > 0 {
 				say(from, to, n)
 			}
 		}
 	}
 }
 
-// States returns the states of the circuits that have limits of their own, by key, and
-// after them of those that have failed or turned last: at most so many, whose keys may
-// be named.
+// States returns the circuits with limits of their own, by key, and then up to others circuits that
+// have failed or changed state last, among the keys that named allows.
 func (r *Registry) States(others int, named func(key string) bool) []KeyState {
 	now := r.opt.Now()
 	r.mu.Lock()
@@ -114,18 +111,17 @@ func (r *Registry) States(others int, named func(key string) bool) []KeyState {
 	return all
 }
 
-// Unwell is how the circuits stand together that are not closed.
+// Unwell summarises the circuits that are not closed.
 type Unwell struct {
 	Open, HalfOpen int
-	Longest        time.Duration // for which one of them has not been closed
+	Longest        time.Duration // longest time that one of them has not been closed
 }
 
-// forgottenAfter is for how long nothing has to happen to a circuit that nobody uses until
-// it does not count as unwell any more: its time is over, and nobody is there to prove that
-// the destination is well.
+// forgottenAfter is how long after its last change an unused half-open circuit counts as unwell:
+// nobody is there to prove that the destination is well.
 const forgottenAfter = 15 * time.Minute
 
-// Unwell looks at all circuits, whatever their keys.
+// Unwell returns the summary of all circuits.
 func (r *Registry) Unwell() (u Unwell) {
 	now := r.opt.Now()
 	r.mu.Lock()
@@ -149,13 +145,13 @@ func (r *Registry) Unwell() (u Unwell) {
 	return u
 }
 
-// ails returns the state of the circuit, since when it is not closed, and when it has failed
-// or turned last.
+// ails returns the state of the circuit, since when it is not closed, and when it last failed or
+// changed state.
 func (c *Circuit) ails(now int64) (state breaker.State, since, marked int64) {
-	state, marked = c.stands(now)
+	state, marked = c.state(now)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if since = c.mu.unwell; since == 0 { // it was open when it was met
+	if since = c.mu.unwell; since == 0 { // it was open when this process first saw it
 		since = c.machine().Save().OpenedAt
 		if c.mu.share != nil {
 			since = c.toHost(since)
@@ -164,20 +160,20 @@ func (c *Circuit) ails(now int64) (state breaker.State, since, marked int64) {
 	return state, cmp.Or(since, now), marked
 }
 
-// keyState returns how the circuit stands, and when it has failed or turned last.
+// keyState returns the state of the circuit, and when it last failed or changed state.
 func (c *Circuit) keyState(now int64) (k KeyState, marked int64) {
 	k = KeyState{Key: wire.ShowKey(c.key), Held: c.held.Load()}
-	k.State, marked = c.stands(now)
+	k.State, marked = c.state(now)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mu.turns != nil {
-		k.turns = *c.mu.turns
+	if c.mu.transitions != nil {
+		k.transitions = *c.mu.transitions
 	}
 	return k, marked
 }
 
-// stands returns the state of the circuit, and when it has failed or turned last.
-func (c *Circuit) stands(now int64) (state breaker.State, marked int64) {
+// state returns the state of the circuit, and when it last failed or changed state.
+func (c *Circuit) state(now int64) (state breaker.State, marked int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.share != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/filaq/fila/breaker"
 )
 
-// Whatever keys there are, no more are named than are configured, and the few that
-// failed or turned last of those that may be.
+// Only configured circuits are named, and among the allowed keys the few that failed or changed state
+// last.
 func TestStatesAreBounded(t *testing.T) {
 	r := newRig(t)
 	r.reg.Configure(Settings{Breaker: breaker.Config{Threshold: 2, Cooldown: time.Minute, HalfOpenMaxCalls: 1}}, map[string]Settings{"own": {}, "idle": {}}, nil)
@@ -28,30 +28,29 @@ func TestStatesAreBounded(t *testing.T) {
 	r.fail(r.use("own"), 2)
 	states := r.reg.States(100, vendor)
 	require.Len(t, states, 102)
-	opened := turns{breaker.Closed: {breaker.Open: 1}}
+	opened := transitions{breaker.Closed: {breaker.Open: 1}}
 	require.Equal(t, []KeyState{
 		{Key: "idle", State: breaker.Closed},
 		{Key: "own", State: breaker.Closed},
-		{Key: "vendor:003", State: breaker.Open, turns: opened},
+		{Key: "vendor:003", State: breaker.Open, transitions: opened},
 		{Key: "vendor:199", State: breaker.Closed},
 	}, states[:4])
 	var told []string
-	states[2].EachTurn(func(from, to breaker.State, n int64) { told = append(told, fmt.Sprint(from, " ", to, " ", n)) })
+	states[2].EachTransition(func(from, to breaker.State, n int64) { told = append(told, fmt.Sprint(from, " ", to, " ", n)) })
 	require.Equal(t, []string{"closed open 1"}, told)
 	require.Equal(t, "vendor:101", states[101].Key)
 	require.Len(t, r.reg.States(0, vendor), 2)
 	r.pass(2 * time.Minute)
-	require.Equal(t, KeyState{Key: "vendor:003", State: breaker.HalfOpen, turns: opened}, r.reg.States(100, vendor)[2], "its time is over, as circuit list says")
+	require.Equal(t, KeyState{Key: "vendor:003", State: breaker.HalfOpen, transitions: opened}, r.reg.States(100, vendor)[2], "its time is over, as circuit list says")
 	all := make(map[string]int64)
-	r.reg.EachTurn(func(from, to breaker.State, n int64) { all[from.String()+" "+to.String()] = n })
+	r.reg.EachTransition(func(from, to breaker.State, n int64) { all[from.String()+" "+to.String()] = n })
 	require.Equal(t, map[string]int64{
 		"closed open": 1, "open closed": 0, "open half-open": 0, "half-open open": 0, "half-open closed": 0, "closed half-open": 0,
 	}, all)
 }
 
-// Circuits that nobody may name are counted, and how long the worst of them has not been
-// closed: probes that fail, and a restart, do not begin it anew. One that nobody uses is
-// forgotten some time.
+// Circuits that must not be named are counted, with the longest time that one has not been closed.
+// Failed probes and restarts do not reset it; unused circuits are forgotten eventually.
 func TestUnwell(t *testing.T) {
 	r := newRig(t)
 	limits := Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1, HalfOpenSuccesses: 1}}
@@ -64,7 +63,7 @@ func TestUnwell(t *testing.T) {
 	require.Equal(t, Unwell{Open: 2, Longest: 30 * time.Second}, r.reg.Unwell())
 	r.pass(40 * time.Second)
 	require.Equal(t, Unwell{Open: 1, HalfOpen: 1, Longest: 70 * time.Second}, r.reg.Unwell(), "its time is over")
-	r.fail(a, 1) // the probe
+	r.fail(a, 1) // a probe
 	require.Equal(t, Unwell{Open: 2, Longest: 70 * time.Second}, r.reg.Unwell())
 
 	r.disk.commitAll()

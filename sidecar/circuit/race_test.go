@@ -13,9 +13,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestCircuitsTogether lets many goroutines do everything at once, with a disk
-// that is slow: no two probes too many, events in the order of the transitions,
-// and in the end the disk says what memory says.
+// TestCircuitsTogether does everything at once from many goroutines, with a slow disk: never too many
+// probes, events in the order of the transitions, and in the end the disk equals memory.
 func TestCircuitsTogether(t *testing.T) {
 	r := newRig(t)
 	limits := standard

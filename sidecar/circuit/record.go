@@ -9,41 +9,41 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// recordPrefix begins the configuration keys under which open circuits are stored;
-// the circuit key follows. No operator can name such a key.
+// recordPrefix begins the configuration keys of stored circuits; the circuit key follows. Operators
+// cannot name such keys.
 const recordPrefix = "\x00circuit/"
 
-// kept is an open or half-open circuit on disk. Times are Unix nanoseconds. A
-// closed one has no record.
-type kept struct {
+// storedCircuit is the record of an open or half-open circuit in the store; closed circuits have
+// none. Times are Unix nanoseconds.
+type storedCircuit struct {
 	Cause     string `json:"cause"`
-	Client    string `json:"client,omitempty"` // that has opened it by hand
+	Client    string `json:"client,omitempty"` // that opened it by hand
 	HalfOpen  bool   `json:"half_open,omitempty"`
 	Failures  int    `json:"failures"`
 	OpenedAt  int64  `json:"opened_at"`
 	Since     int64  `json:"since"`
-	OpenUntil int64  `json:"open_until"` // math.MaxInt64: until it is closed by hand
+	OpenUntil int64  `json:"open_until"` // math.MaxInt64: until closed by hand
 	Floor     int64  `json:"floor,omitempty"`
 	Cooling   bool   `json:"cooling,omitempty"`
-	// ThenClosed says that it is closed when its time is over, not half-open.
+	// ThenClosed means that the circuit is closed when its time is over, not half-open.
 	ThenClosed bool `json:"then_closed,omitempty"`
-	// NotClosedSince is when it was closed last; 0: not known.
+	// NotClosedSince is when the circuit was last closed; 0: not known.
 	NotClosedSince int64 `json:"not_closed_since,omitempty"`
 }
 
-// saveState is what a circuit knows of its record. At most one write is under
-// way; what changes meanwhile is written after it, as it is then, so that no older
-// state ever follows a newer one and a flapping circuit does not flood the store.
+// saveState is the state of a circuit's record. Only one write is running at a time; later changes
+// are written after it, in their latest state. So an older state never follows a newer one, and a
+// flapping circuit does not flood the store.
 type saveState struct {
-	dirty  bool // the record is not what it should be
-	saving bool // a write is under way
-	stored bool // there is a record, or will be when the write has ended
+	dirty  bool // the record is out of date
+	saving bool // a write is running
+	stored bool // there is a record, or will be after the write
 	err    error
-	after  []chan error // each gets a value when what is dirty is on disk
+	after  []chan error // each gets a value when the dirty state is on disk
 }
 
-// write brings the record up to date, if no write is under way: its end does it
-// then. It does not wait for the disk.
+// write updates the record, unless a write is running: then written does. It does not wait for the
+// disk.
 func (c *Circuit) write() {
 	c.mu.Lock()
 	s := &c.mu.save
@@ -72,7 +72,7 @@ func (c *Circuit) write() {
 	c.r.opt.Submit(b)
 }
 
-// written runs on the store's notifier when a write has ended.
+// written handles the end of a write. The notifier of the store calls it.
 func (c *Circuit) written(err error, after []chan error) {
 	c.mu.Lock()
 	s := &c.mu.save
@@ -95,8 +95,8 @@ func answer(after []chan error, err error) {
 	}
 }
 
-// saved returns a channel that gets one value, when the present state is kept: on disk,
-// or, of a shared circuit, in its record.
+// saved returns a channel that gets one value when the present state is safe: on disk or, for a
+// shared circuit, in its record.
 func (c *Circuit) saved() <-chan error {
 	c.mu.Lock()
 	sh := c.mu.share
@@ -114,8 +114,8 @@ func (c *Circuit) saved() <-chan error {
 	return done
 }
 
-// stored is saved for the disk alone. What it has of a shared circuit is for a start
-// without the bucket.
+// stored is saved for the disk only. The disk copy of a shared circuit is for a start without the
+// bucket.
 func (c *Circuit) stored() <-chan error {
 	done := make(chan error, 1)
 	c.mu.Lock()
@@ -132,7 +132,7 @@ func (c *Circuit) stored() <-chan error {
 	return done
 }
 
-// encode returns what is to be stored. Its caller holds mu.
+// encode encodes the record. Its caller holds mu.
 func (c *Circuit) encode() string {
 	s, cause, client := c.mu.m.Save(), c.mu.cause, c.mu.client
 	if sh := c.mu.share; sh != nil {
@@ -140,7 +140,7 @@ func (c *Circuit) encode() string {
 		cause, _, client = sh.r.Opening()
 		s.OpenedAt, s.Since, s.OpenUntil, s.Floor = c.toHost(s.OpenedAt), c.toHost(s.Since), c.toHost(s.OpenUntil), c.toHost(s.Floor)
 	}
-	data, err := json.Marshal(kept{
+	data, err := json.Marshal(storedCircuit{
 		Cause: cause, Client: client, HalfOpen: s.State == breaker.HalfOpen, Failures: s.Failures,
 		OpenedAt: s.OpenedAt, Since: s.Since, OpenUntil: s.OpenUntil, Floor: s.Floor,
 		Cooling: s.Cooling, ThenClosed: s.After == breaker.Closed, NotClosedSince: c.mu.unwell,
@@ -151,8 +151,8 @@ func (c *Circuit) encode() string {
 	return string(data)
 }
 
-// machine is what r says of one.
-func (r *kept) machine() breaker.Saved {
+// machine returns the machine of a record.
+func (r *storedCircuit) machine() breaker.Saved {
 	s := breaker.Saved{
 		State: breaker.Open, Failures: r.Failures, OpenedAt: r.OpenedAt, Since: r.Since,
 		OpenUntil: r.OpenUntil, Floor: r.Floor, Cooling: r.Cooling, After: breaker.HalfOpen,
@@ -166,9 +166,8 @@ func (r *kept) machine() breaker.Saved {
 	return s
 }
 
-// Restore takes over what a process before has stored, before any circuit is in
-// use. It ignores other entries and writes nothing, since a recovery wants to be the
-// first to use the store.
+// Restore loads the stored circuits of an earlier process, before any circuit is used. It ignores
+// other entries and writes nothing, because recovery has to use the store first.
 func (r *Registry) Restore(entries []store.Entry) {
 	now := r.opt.Now()
 	r.mu.Lock()
@@ -178,24 +177,24 @@ func (r *Registry) Restore(entries []store.Entry) {
 		if !ok {
 			continue
 		}
-		var rec kept
+		var rec storedCircuit
 		if err := json.Unmarshal([]byte(e.Value), &rec); err != nil {
 			r.opt.Log.Warn("the stored state of a circuit cannot be read; the circuit is closed", "circuit", key, "error", err)
 			continue
 		}
 		c := r.get(key, now)
 		c.restore(&rec, now)
-		r.place(c)
+		r.updateIdle(c)
 	}
 }
 
-func (c *Circuit) restore(rec *kept, now int64) {
+func (c *Circuit) restore(rec *storedCircuit, now int64) {
 	s := rec.machine()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.save.stored = true
 	c.mu.unwell = rec.NotClosedSince
-	if sh := c.mu.share; sh != nil { // the bucket has not been asked yet
+	if sh := c.mu.share; sh != nil { // the bucket has not been read yet
 		sh.r.Restore(now, s, rec.Cause, rec.Client)
 		sh.r.News()
 		sh.byHand = sh.r.Cause() == causeByHand
@@ -203,7 +202,7 @@ func (c *Circuit) restore(rec *kept, now int64) {
 	}
 	c.mu.m.Restore(now, s)
 	c.mu.cause, c.mu.client = rec.Cause, rec.Client
-	// If the clock was set back, the record is put right with the next change, or
-	// when the limits are set: every restart would begin the wait again.
+	// If the clock was set back, the record is corrected with the next change or when the limits
+	// are set; otherwise every restart would begin the wait again.
 	c.mu.save.dirty = s.State == breaker.Open && c.mu.m.OpenUntil() != rec.OpenUntil
 }

@@ -22,7 +22,7 @@ func TestCircuitsSurviveARestart(t *testing.T) {
 		before step
 		down   time.Duration
 		n      int64
-		in     time.Duration // -1: until told
+		in     time.Duration // -1: until woken
 		state  string
 		cause  string
 	}{
@@ -265,8 +265,7 @@ func TestUnusedCircuitsAreBounded(t *testing.T) {
 	require.Equal(t, 1, used.info(r.now.Load()).ConsecutiveFailures)
 }
 
-// A circuit more than there may be is refused, and the failures that max_failures counts
-// are not forgotten to make room.
+// A circuit beyond the limit is refused, and failures that count are not forgotten to make room.
 func TestFullOfCircuits(t *testing.T) {
 	r := newRig(t)
 	r.disk.auto = true
@@ -283,7 +282,7 @@ func TestFullOfCircuits(t *testing.T) {
 	require.True(t, r.reg.Full("c", 2))
 	require.False(t, r.reg.Full("a", 2), "it is there already")
 	require.False(t, r.reg.Full("c", 3))
-	r.pass(2 * time.Minute) // now the failures count no more
+	r.pass(2 * time.Minute) // the failures count no more
 	for _, key := range []string{"a", "b"} {
 		r.reg.giveBack(r.use(key))
 	}
@@ -321,7 +320,7 @@ func TestListingCircuits(t *testing.T) {
 	require.Zero(t, total)
 }
 
-// A list of those that are not closed looks at all, and has no others.
+// TestList of circuits that are not closed.
 func TestListNotClosed(t *testing.T) {
 	r := newRig(t)
 	r.reg.Configure(standard, nil, nil)

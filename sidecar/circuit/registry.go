@@ -21,8 +21,8 @@ import (
 // Settings are the limits of one circuit.
 type Settings struct {
 	Breaker breaker.Config
-	// More than MaxFailures within FailureWindow open the circuit for FailureHold,
-	// or with 0 until it is closed by hand. 0 MaxFailures is no limit.
+	// More than MaxFailures within FailureWindow open the circuit for FailureHold; 0: until it
+	// is closed by hand. MaxFailures 0 is no limit.
 	MaxFailures   int64
 	FailureWindow time.Duration
 	FailureHold   time.Duration
@@ -32,28 +32,26 @@ type Settings struct {
 type Options struct {
 	Log    *slog.Logger
 	Now    func() int64
-	Event  func(typ, tail string, e wire.Event) // publishes e under the circuit key
+	Event  func(typ, tail string, e wire.Event) // publishes an event under the circuit key
 	Submit func(*store.Batch)                   // writes; store.Store.Submit
-	Held   func()                               // counts a circuit that too many failures have opened; nil: nobody does
+	Held   func()                               // counts an opening by too many failures; may be nil
 
-	// Fleet has the records of circuits that Shares says are shared with other filas;
-	// nil: none is. It is not started yet.
+	// Fleet has the records of shared circuits, those for which Shares returns true; nil: none
+	// is shared. It is not started yet.
 	Fleet  Fleet
 	Shares func(key string) bool
-	// Kin reports whether an instance goes by the same settings as this one;
-	// nil: none does.
+	// Kin reports whether an instance has the same settings as this one; nil: none has.
 	Kin func(instance string) bool
-	// Conflict is told once that newer limits of another instance, which is no kin, are in
-	// force for a shared circuit, on a goroutine of the fleet;
-	// nil: nobody is.
+	// Conflict is called once, by a goroutine of the fleet, when newer limits of another
+	// instance that is no kin are in force for a shared circuit; may be nil.
 	Conflict func(Conflict)
-	// Node is the name of this fila among those that publish events under the same
-	// subjects: of what happens to a shared circuit the one tells that has made it
-	// happen. Empty: it is alone there.
+	// Node is the name of this fila among those that publish events under the same subjects.
+	// Only the fila that caused a transition of a shared circuit publishes it. Empty: it is the
+	// only one.
 	Node string
 }
 
-// Conflict is limits of a shared circuit that differ over a fleet.
+// Conflict describes limits of a shared circuit that differ between filas.
 type Conflict struct {
 	Key          string
 	Own, InForce breaker.Config
@@ -61,42 +59,39 @@ type Conflict struct {
 	At           int64  // when they were set, by the fleet's clock; 0: not known
 }
 
-// Fleet is what keeps the records that filas share: a fleet.Sync, or what stands for it
-// in a simulation.
+// Fleet holds the records that filas share: a fleet.Sync, or a simulation of one.
 type Fleet interface {
-	// Register names what the records of a letter are.
+	// Register sets the Kind of a letter.
 	Register(letter string, k fleet.Kind)
-	// Me is this instance as records name it.
+	// Me returns the id of this instance in records.
 	Me() string
-	// Now is the fleet's clock (Unix ns), Offset how far it is ahead of this host's.
+	// Now returns the fleet's clock (Unix ns), Offset how far it is ahead of this host's.
 	Now() int64
 	Offset() int64
 	// Live reports whether an instance is alive.
 	Live(instance string) bool
-	// Away returns why records cannot be read and written now; nil: they can.
+	// Away returns why records cannot be written and read now, or nil.
 	Away() error
-	// Find returns the newest record of a key that has come.
+	// Find returns the newest known record of a key.
 	Find(letter, key string) (fleet.Entry, bool)
-	// Touch has the Kind asked soon what is to be written for a key. It only notes that.
+	// Touch makes the fleet call Swap of a key soon. It only records that.
 	Touch(letter, key string)
 }
 
-// maxIdle is about how many circuits are kept that nobody uses and that could be
-// closed.
+// maxIdle is about how many unused circuits are kept that could be closed.
 const maxIdle = 10_000
 
-// Registry holds the circuits of a process. A circuit is kept as long as it is in
-// use, or configured, or open, or has failures in mind; of those that only have
-// failures in mind, or are open with their time over, and that no message names,
-// about maxIdle. Its methods may be called from any goroutine.
+// Registry holds the circuits of a process. A circuit is kept while it is used, configured, open or
+// has failures that count. About maxIdle unused circuits are kept that only have failures, or whose
+// opening is over. Its methods may be called from any goroutine.
 //
-// mu comes before the mutexes of circuits. It is needed to find a circuit and to
-// give it back, not for each message that passes it.
+// mu is locked before the mutexes of circuits. It is needed to find and drop a circuit, not for
+// each message.
 type Registry struct {
-	opt     Options
-	maxIdle int          // a test has fewer
-	count   atomic.Int64 // circuits; written under mu
-	turns   [states][states]atomic.Int64
+	opt         Options
+	maxIdle     int          // lower in tests
+	count       atomic.Int64 // circuits; written under mu
+	transitions [states][states]atomic.Int64
 
 	onResumed atomic.Pointer[func(key string)]
 	setAt     atomic.Pointer[func(key string) int64] // see Configure
@@ -108,14 +103,13 @@ type Registry struct {
 		byKey    map[string]*Circuit
 		listed   ordered.Set // keys of byKey and perKey
 		idle     []*Circuit  // unused and not configured
-		hand     int         // the next of them to look at
+		hand     int         // next index in idle to sweep
 
-		conflicts map[string]breaker.Config // limits in force of which Conflict was told, by key
+		conflicts map[string]breaker.Config // reported limits in force, by key
 	}
 }
 
-// New returns an empty registry, whose limits are those of package breaker until
-// Configure is called.
+// New returns an empty registry. Until Configure, its limits are the defaults of package breaker.
 func New(o Options) *Registry {
 	if o.Held == nil {
 		o.Held = func() {}
@@ -135,10 +129,9 @@ func New(o Options) *Registry {
 	return r
 }
 
-// Configure sets the limits: those of circuits in perKey, and of all others. They
-// act at once. The map is the registry's from then on. setAt says when those of a key were
-// set (Unix ns; 0: not known), of which a fleet goes by the newest; nil: that is never
-// known. It must not call the registry.
+// Configure sets the limits of the circuits in perKey and of all others. They are in force at once,
+// and the registry owns the map. setAt returns when the limits of a key were set (Unix ns; 0: not
+// known), since in a fleet the newest limits win; nil: never known. It must not call the registry.
 func (r *Registry) Configure(defaults Settings, perKey map[string]Settings, setAt func(key string) int64) {
 	if setAt == nil {
 		setAt = func(string) int64 { return 0 }
@@ -157,7 +150,7 @@ func (r *Registry) Configure(defaults Settings, perKey map[string]Settings, setA
 	settings := make([]Settings, len(all))
 	for i, c := range all {
 		settings[i] = r.settings(c.key)
-		r.place(c)
+		r.updateIdle(c)
 	}
 	r.mu.Unlock()
 	now := r.opt.Now()
@@ -174,8 +167,7 @@ func (r *Registry) settings(key string) Settings {
 	return r.mu.defaults
 }
 
-// unlist takes a key out of the list unless there is something to say of it. Its
-// caller holds mu.
+// unlist removes a key from the list, unless it is configured or in use. Its caller holds mu.
 func (r *Registry) unlist(key string) {
 	if _, configured := r.mu.perKey[key]; !configured && r.mu.byKey[key] == nil {
 		r.mu.listed.Remove(key)
@@ -187,7 +179,7 @@ func (r *Registry) all() []*Circuit {
 	return slices.SortedFunc(maps.Values(r.mu.byKey), func(a, b *Circuit) int { return cmp.Compare(a.key, b.key) })
 }
 
-// Use returns the circuit of a key. It must be given back with Drop.
+// Use returns the circuit of a key, for a Drop later.
 func (r *Registry) Use(key string, now int64) queue.Circuit { return r.use(key, now) }
 
 func (r *Registry) use(key string, now int64) *Circuit {
@@ -195,15 +187,15 @@ func (r *Registry) use(key string, now int64) *Circuit {
 	defer r.mu.Unlock()
 	c := r.get(key, now)
 	c.refs++
-	r.place(c)
+	r.updateIdle(c)
 	return c
 }
 
-// Count is how many circuits there are. It takes no lock.
+// Count returns how many circuits there are. It takes no lock.
 func (r *Registry) Count() int64 { return r.count.Load() }
 
-// Full reports whether a message with that key would bring a circuit more than limit.
-// Short of the limit it takes no lock.
+// Full reports whether a message with a key would create a circuit beyond limit. It takes no lock
+// below the limit.
 func (r *Registry) Full(key string, limit int64) bool {
 	if r.Count() < limit {
 		return false
@@ -214,21 +206,20 @@ func (r *Registry) Full(key string, limit int64) bool {
 	return !known && int64(len(r.mu.byKey)) >= limit
 }
 
-// lookup is use for a circuit that exists, and nil for others.
+// lookup is use for an existing circuit; nil if there is none.
 func (r *Registry) lookup(key string) *Circuit {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.mu.byKey[key]
 	if c != nil {
 		c.refs++
-		r.place(c)
+		r.updateIdle(c)
 	}
 	return c
 }
 
-// Drop gives back a use, after all passes that came with it. What the circuit
-// knows stays as long as it may matter. It appends to pending the circuits that
-// have something to announce: also others, which nobody uses.
+// Drop ends a use, after all passes that came with it. State that may matter is kept. It appends to
+// pending the circuits with something to announce, including unused ones that it has swept.
 func (r *Registry) Drop(dropped queue.Circuit, now int64, pending []queue.Circuit) []queue.Circuit {
 	c := dropped.(*Circuit)
 	r.mu.Lock()
@@ -239,7 +230,7 @@ func (r *Registry) Drop(dropped queue.Circuit, now int64, pending []queue.Circui
 	if r.sweep(c, now) {
 		pending = append(pending, c)
 	}
-	r.place(c)
+	r.updateIdle(c)
 	for range min(sweepSteps, len(r.mu.idle)) {
 		if len(r.mu.idle) == 0 {
 			break
@@ -254,19 +245,18 @@ func (r *Registry) Drop(dropped queue.Circuit, now int64, pending []queue.Circui
 	return pending
 }
 
-// sweepSteps is how many idle circuits are looked at when another one may become
-// idle: more than one, so that they do not pile up.
+// sweepSteps is how many idle circuits are swept when one more may become idle: more than one, so
+// that they do not accumulate.
 const sweepSteps = 2
 
-// giveBack is Drop for those who announce at once.
+// giveBack is Drop with the announcements.
 func (r *Registry) giveBack(c *Circuit) {
 	for _, c := range r.Drop(c, r.opt.Now(), nil) {
 		c.Announce()
 	}
 }
 
-// revisit looks at a circuit again after a write, before which it could not be
-// forgotten.
+// revisit sweeps a circuit after a write, which had to end first.
 func (r *Registry) revisit(c *Circuit) {
 	now := r.opt.Now()
 	r.mu.Lock()
@@ -277,7 +267,7 @@ func (r *Registry) revisit(c *Circuit) {
 	}
 }
 
-// get returns the circuit of a key, which is made if need be. Its caller holds mu.
+// get returns the circuit of a key, creating it if necessary. Its caller holds mu.
 func (r *Registry) get(key string, now int64) *Circuit {
 	if c, ok := r.mu.byKey[key]; ok {
 		return c
@@ -289,7 +279,7 @@ func (r *Registry) get(key string, now int64) *Circuit {
 	return r.getWith(key, now, e)
 }
 
-// getWith is get, with the record that one that is made begins with.
+// getWith is get with the record for a new circuit.
 func (r *Registry) getWith(key string, now int64, e fleet.Entry) *Circuit {
 	c, ok := r.mu.byKey[key]
 	if !ok {
@@ -301,8 +291,8 @@ func (r *Registry) getWith(key string, now int64, e fleet.Entry) *Circuit {
 	return c
 }
 
-// place puts a circuit among the idle ones, or takes it out. Its caller holds mu.
-func (r *Registry) place(c *Circuit) {
+// updateIdle adds a circuit to the idle ones or removes it. Its caller holds mu.
+func (r *Registry) updateIdle(c *Circuit) {
 	_, configured := r.mu.perKey[c.key]
 	known := r.mu.byKey[c.key] == c
 	idle := known && c.refs == 0 && !configured
@@ -320,12 +310,11 @@ func (r *Registry) place(c *Circuit) {
 	}
 }
 
-// sweep forgets an unused circuit if there is nothing to remember, or if there are
-// too many of them. It reports whether the circuit has something to announce. Its
-// caller holds mu.
+// sweep forgets an unused circuit if it has nothing to remember, or little while there are too many
+// idle ones. It reports whether the circuit has something to announce. Its caller holds mu.
 func (r *Registry) sweep(c *Circuit, now int64) (pending bool) {
 	if _, configured := r.mu.perKey[c.key]; configured || r.mu.byKey[c.key] != c {
-		return false // in the second case it has been forgotten already
+		return false // configured, or forgotten already
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -338,15 +327,14 @@ func (r *Registry) sweep(c *Circuit, now int64) (pending bool) {
 		delete(r.mu.byKey, c.key)
 		r.count.Store(int64(len(r.mu.byKey)))
 		r.unlist(c.key)
-		r.place(c)
+		r.updateIdle(c)
 	}
 	return pending
 }
 
-// Open opens a circuit by hand until the given time, math.MaxInt64 being until it
-// is closed, also one of which nothing is known yet. When the time is over, probes
-// decide. client is who asks for it, empty if that is not known. saved gets one value,
-// when that is on disk.
+// Open opens a circuit by hand until a time, creating it if necessary; math.MaxInt64 means until it
+// is closed. Afterwards probes decide. client is the client that asks, empty if not known. saved gets
+// one value when the opening is on disk.
 func (r *Registry) Open(key string, until int64, client string) (i wire.CircuitInfo, saved <-chan error) {
 	now := r.opt.Now()
 	c := r.use(key, now)
@@ -355,9 +343,9 @@ func (r *Registry) Open(key string, until int64, client string) (i wire.CircuitI
 	return c.info(now), c.saved()
 }
 
-// Close closes a circuit now, whatever has opened it, with no failures in a row. forget
-// forgets the failures that MaxFailures counts as well. saved is as in Open, and
-// nil if nothing is known of the circuit, which is closed then; ok is as in Info.
+// Close closes a circuit, whatever has opened it, and clears its consecutive failures; with forget
+// also the failures that MaxFailures counts. saved is as in Open, nil if the circuit is not known and
+// so closed; ok is as in Info.
 func (r *Registry) Close(key string, forget bool) (i wire.CircuitInfo, saved <-chan error, ok bool) {
 	c := r.known(key)
 	if c == nil {
@@ -370,9 +358,9 @@ func (r *Registry) Close(key string, forget bool) (i wire.CircuitInfo, saved <-c
 	return c.info(now), c.saved(), true
 }
 
-// Pause opens a circuit by hand until the given time, math.MaxInt64 being until
-// Resume. One that was closed is closed again then. since is when that was asked for,
-// which may be before a restart, and client who did.
+// Pause opens a circuit by hand until a time; math.MaxInt64 means until Resume. A circuit that was
+// closed is closed again afterwards. since is when the pause was requested, possibly before a
+// restart, and client the client that asked.
 func (r *Registry) Pause(key string, since, until int64, client string) {
 	now := r.opt.Now()
 	c := r.use(key, now)
@@ -380,8 +368,7 @@ func (r *Registry) Pause(key string, since, until int64, client string) {
 	c.openSince(now, since, until, breaker.Closed, client)
 }
 
-// Resume ends what Pause has begun, and any other opening by hand or by
-// MaxFailures.
+// Resume ends a Pause or any other opening by hand or by MaxFailures.
 func (r *Registry) Resume(key string) {
 	if c := r.known(key); c != nil {
 		defer r.giveBack(c)
@@ -389,8 +376,8 @@ func (r *Registry) Resume(key string) {
 	}
 }
 
-// Info describes the circuit of a key. ok is false if nothing is known of it, here or in
-// the record of a fleet, and nothing is set for it.
+// Info describes the circuit of a key. ok is false if it is neither known, here or in the record of
+// a fleet, nor configured.
 func (r *Registry) Info(key string) (i wire.CircuitInfo, ok bool) {
 	if c := r.known(key); c != nil {
 		defer r.giveBack(c)
@@ -405,8 +392,7 @@ func (r *Registry) Info(key string) (i wire.CircuitInfo, ok bool) {
 	return wire.CircuitInfo{}, false
 }
 
-// known is use for a circuit that exists or that is not closed by the newest record of a
-// fleet, and nil for others.
+// known is use for a circuit that exists or is not closed in its shared record; nil for others.
 func (r *Registry) known(key string) *Circuit {
 	if c := r.lookup(key); c != nil || r.opt.Fleet == nil {
 		return c
@@ -415,9 +401,8 @@ func (r *Registry) known(key string) *Circuit {
 	return Records{r}.meet(key, e, true)
 }
 
-// List describes the circuits, live and configured ones, that a page is about, in
-// the order of their keys. It says how many there are in all, and, if more follow,
-// the key after which they do.
+// List describes a page of the known and configured circuits by key. It returns how many there are
+// in all, and the key after which the next page begins.
 func (r *Registry) List(req wire.CircuitListRequest) (infos []wire.CircuitInfo, total int, next string) {
 	if req.NotClosed {
 		return r.listNotClosed(&req.KeyListRequest)
@@ -434,8 +419,7 @@ func (r *Registry) List(req wire.CircuitListRequest) (infos []wire.CircuitInfo, 
 	return infos, page.Total, wire.ShowKey(page.Next)
 }
 
-// listNotClosed is List of the circuits that are open or half-open, for which it looks at
-// all of them.
+// listNotClosed is List for the circuits that are open or half-open. It checks all circuits.
 func (r *Registry) listNotClosed(req *wire.KeyListRequest) (infos []wire.CircuitInfo, total int, next string) {
 	var found ordered.Set
 	now := r.opt.Now()
@@ -449,7 +433,7 @@ func (r *Registry) listNotClosed(req *wire.KeyListRequest) (infos []wire.Circuit
 		if !strings.HasPrefix(c.key, req.Prefix) {
 			continue
 		}
-		if state, _ := c.stands(now); state != breaker.Closed {
+		if state, _ := c.state(now); state != breaker.Closed {
 			found.Add(c.key)
 		}
 	}
@@ -463,8 +447,8 @@ func (r *Registry) listNotClosed(req *wire.KeyListRequest) (infos []wire.Circuit
 	return infos, page.Total, wire.ShowKey(page.Next)
 }
 
-// Stop waits until everything is on disk, at the end, when nothing changes any more
-// and before the store is closed.
+// Stop waits until everything is on disk. It is called when nothing changes any more, before the
+// store is closed.
 func (r *Registry) Stop() {
 	r.mu.Lock()
 	all := r.all()
@@ -474,10 +458,10 @@ func (r *Registry) Stop() {
 		saved = append(saved, c.saved())
 	}
 	for i, done := range saved {
-		<-done //nolint:errcheck // what went wrong has been logged
+		<-done //nolint:errcheck // errors have been logged
 		saved[i] = all[i].stored()
 	}
 	for _, done := range saved {
-		<-done //nolint:errcheck // the same
+		<-done //nolint:errcheck // errors have been logged
 	}
 }

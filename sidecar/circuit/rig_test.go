@@ -26,8 +26,7 @@ type tester interface {
 	Helper()
 }
 
-// disk is the part of a store that circuits use. Batches wait until commit, unless
-// auto is set.
+// disk is the part of a store that circuits use. Batches wait for commit, unless auto is set.
 type disk struct {
 	auto bool
 
@@ -49,7 +48,7 @@ func (d *disk) Submit(b *store.Batch) {
 	}
 }
 
-// commit puts what waits on disk and reports how many batches that were.
+// commit writes waiting batches and returns how many there were.
 func (d *disk) commit() int {
 	d.mu.Lock()
 	batches, err := d.mu.waiting, d.mu.err
@@ -89,7 +88,7 @@ func (d *disk) stored() []store.Entry {
 	return entries
 }
 
-// told is an event with the type and key that it was published under.
+// told is a published event with its type and key.
 type told struct {
 	typ string
 	wire.Event
@@ -102,7 +101,7 @@ func (e told) String() string {
 	return e.Data["old"].(string) + " -> " + e.Data["new"].(string) + ": " + e.Data["cause"].(string)
 }
 
-// owner is a queue that waits.
+// owner is a waiting queue.
 type owner struct {
 	r    *rig
 	name string
@@ -114,23 +113,22 @@ func (o *owner) GateOpened(*throttle.Gate) { panic("a circuit is no throttle key
 
 func (o *owner) CircuitOpened(c queue.Circuit) { o.r.opened(o, c.(*Circuit)) }
 
-// rig is a registry without a server: the test sets the clock, commits, and sees
-// events and wake-ups.
+// rig is a registry whose clock the test sets, whose writes it commits, and whose events and wake-ups
+// it checks.
 type rig struct {
 	t    tester
 	now  atomic.Int64
 	disk *disk
 	reg  *Registry
 
-	opened func(*owner, *Circuit)              // somebody is told
-	event  func(typ, key string, e wire.Event) // something is published
+	opened func(*owner, *Circuit)              // called for each wake-up
+	event  func(typ, key string, e wire.Event) // called for each event
 	mu     sync.Mutex
 	events []told
 	woken  []string
 }
 
-// standard are the limits that the rig begins with: those of an empty
-// configuration.
+// standard are the initial limits of the rig, those of an empty configuration.
 var standard = Settings{
 	Breaker:       breaker.Config{Threshold: 10, Cooldown: 5 * time.Minute, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1},
 	FailureWindow: time.Minute,
@@ -155,7 +153,7 @@ func newRig(t tester) *rig {
 	return r
 }
 
-// start makes the registry of a process.
+// start creates the registry of a process.
 func (r *rig) start() {
 	r.reg = New(Options{
 		Log: slog.New(slog.DiscardHandler), Now: r.now.Load, Submit: r.disk.Submit,
@@ -164,7 +162,7 @@ func (r *rig) start() {
 	r.reg.Configure(standard, nil, nil)
 }
 
-// restart begins the next process. What waits for the disk is lost.
+// restart begins the next process. Waiting batches are lost.
 func (r *rig) restart() {
 	r.disk.mu.waiting = nil
 	r.start()
@@ -175,8 +173,8 @@ func (r *rig) pass(d time.Duration) { r.now.Add(int64(d)) }
 
 func (r *rig) use(key string) *Circuit { return r.reg.Use(key, r.now.Load()).(*Circuit) }
 
-// announce does so if it was said to be pending, and checks that nothing is left
-// otherwise. Whoever tests several goroutines calls Announce instead.
+// announce announces if pending, and otherwise checks that there is nothing to announce. Concurrent
+// tests call Announce instead.
 func (r *rig) announce(c *Circuit, pending bool) {
 	r.t.Helper()
 	require.Equal(r.t, pending, c.pending())
@@ -185,7 +183,7 @@ func (r *rig) announce(c *Circuit, pending bool) {
 	}
 }
 
-// allow takes a pass that must be granted.
+// allow returns a pass, which must be granted.
 func (r *rig) allow(c *Circuit) breaker.Pass {
 	r.t.Helper()
 	p, pending := c.Allow(r.now.Load())
@@ -216,7 +214,7 @@ func (r *rig) wait(c *Circuit, o *owner) {
 	r.announce(c, c.Wait(o, r.now.Load()))
 }
 
-// fail lets n messages fail, one after the other.
+// fail lets n messages fail one after the other.
 func (r *rig) fail(c *Circuit, n int) {
 	r.t.Helper()
 	for range n {
@@ -229,8 +227,7 @@ func (r *rig) succeed(c *Circuit) {
 	r.done(c, r.allow(c), breaker.Success)
 }
 
-// admits checks what the circuit admits: at is relative to now, 0 with n, and -1
-// if it is to be told.
+// admits checks what the circuit admits: at is relative to now, 0 with n, and -1 for a wake-up.
 func (r *rig) admits(c *Circuit, n int64, in time.Duration) {
 	r.t.Helper()
 	gotN, at := c.Admits(r.now.Load())
@@ -243,7 +240,7 @@ func (r *rig) admits(c *Circuit, n int64, in time.Duration) {
 	require.Equal(r.t, []int64{n, want}, []int64{gotN, at})
 }
 
-// news returns the events since the last call, in words.
+// news formats the events since the last call.
 func (r *rig) news() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -255,7 +252,7 @@ func (r *rig) news() string {
 	return strings.Join(all, ", ")
 }
 
-// wakes returns the names of those told since the last call, in their order.
+// wakes returns the names of the owners woken since the last call, in order.
 func (r *rig) wakes() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

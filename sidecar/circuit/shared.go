@@ -14,21 +14,20 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// letter is that of the records of circuits in the bucket of a fleet.
+// letter is the letter of the records of circuits.
 const letter = "c"
 
-// share is what a circuit has that a fleet shares: instead of a machine of its own, a
-// replica of the record. Its times are those of the fleet's clock, all others are of
-// this host.
+// share is the state of a shared circuit: a replica of its record instead of a machine. Its times
+// are of the fleet's clock, all others of this host's.
 type share struct {
 	r       *record.Replica
-	settled []chan error // each gets a value when what was done counts
-	byHand  bool         // it was open by hand when that was looked at last
-	resumed bool         // another instance has ended an opening by hand; to be announced
-	foreign bool         // the record cannot be read: the circuit goes by itself
+	settled []chan error // each gets a value when pending changes count
+	byHand  bool         // it was open by hand at the last absorb
+	resumed bool         // another instance has ended an opening by hand; to be reported
+	foreign bool         // the record cannot be read: the circuit is not shared meanwhile
 }
 
-// newShare begins with the record that is known. Its caller holds r.mu.
+// newShare begins with the known record. Its caller holds r.mu.
 func (r *Registry) newShare(key string, s *Settings, now int64, e fleet.Entry) *share {
 	sh := &share{}
 	now += r.opt.Fleet.Offset()
@@ -42,12 +41,12 @@ func (r *Registry) newShare(key string, s *Settings, now int64, e fleet.Entry) *
 	sh.byHand = sh.r.Cause() == causeByHand
 	sh.r.News()
 	if _, differs := sh.r.Terms(); differs != nil || sh.r.Pending() {
-		r.opt.Fleet.Touch(letter, key) // Swap tells a conflict, or the record newer limits
+		r.opt.Fleet.Touch(letter, key) // Swap reports the conflict or writes newer limits
 	}
 	return sh
 }
 
-// decode reads a record. One that cannot be read stays as it is.
+// decode decodes a record. One that cannot be read is never overwritten.
 func (r *Registry) decode(key string, e fleet.Entry) (rec record.Circuit, readable bool) {
 	if e.Value == nil {
 		return rec, true
@@ -62,7 +61,7 @@ func (r *Registry) decode(key string, e fleet.Entry) (rec record.Circuit, readab
 	return rec, err == nil
 }
 
-// toFleet and toHost translate times, of which math.MaxInt64 is none.
+// toFleet and toHost convert times; math.MaxInt64 means no time.
 func (c *Circuit) toFleet(t int64) int64 { return shift(t, c.r.opt.Fleet.Offset()) }
 func (c *Circuit) toHost(t int64) int64  { return shift(t, -c.r.opt.Fleet.Offset()) }
 
@@ -73,8 +72,8 @@ func shift(t, by int64) int64 {
 	return max(t+by, 1)
 }
 
-// machine is the circuit as it is seen here. Its times are the fleet's if it is shared.
-// Its caller holds mu.
+// machine returns the machine of the circuit, with times of the fleet's clock if it is shared. Its
+// caller holds mu.
 func (c *Circuit) machine() *breaker.Machine {
 	if c.mu.share != nil {
 		return c.mu.share.r.Machine()
@@ -82,7 +81,7 @@ func (c *Circuit) machine() *breaker.Machine {
 	return &c.mu.m
 }
 
-// admits is Admits or, with look, Peek. Its caller holds mu.
+// admits is Admits, or Peek with look. Its caller holds mu.
 func (c *Circuit) admits(now int64, look bool) (n, at int64) {
 	if c.mu.share == nil {
 		n, at = c.mu.m.Admits(now)
@@ -97,8 +96,8 @@ func (c *Circuit) admits(now int64, look bool) (n, at int64) {
 	return n, at
 }
 
-// absorb notes what has become of a shared circuit, and has it written what there is to
-// be written. Its caller holds mu.
+// absorb handles changes of the replica and requests a swap if it has something to write. Its caller
+// holds mu.
 func (c *Circuit) absorb() {
 	sh := c.mu.share
 	news, stirred := sh.r.News()
@@ -119,7 +118,7 @@ func (c *Circuit) absorb() {
 	}
 	sh.byHand = byHand
 	if stirred {
-		c.tell()
+		c.markWaiters()
 	}
 	if sh.r.Settled() {
 		answer(sh.settled, nil)
@@ -130,19 +129,19 @@ func (c *Circuit) absorb() {
 	}
 }
 
-// allowShared is Allow of a shared circuit. Its caller holds mu.
+// allowShared is Allow for a shared circuit. Its caller holds mu.
 func (c *Circuit) allowShared(now int64) (pass breaker.Pass, pending bool) {
 	if !c.awaitsVerdicts() {
 		pass = c.mu.share.r.Allow(c.toFleet(now))
 	}
 	if pass == 0 {
-		c.lookedInVain()
+		c.noteShut()
 	}
 	c.absorb()
 	return pass, c.pending()
 }
 
-// doneShared is Done of a shared circuit. Its caller holds mu.
+// doneShared is Done for a shared circuit. Its caller holds mu.
 func (c *Circuit) doneShared(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool) {
 	r := c.mu.share.r
 	if o == breaker.Failure {
@@ -158,22 +157,22 @@ func (c *Circuit) doneShared(pass breaker.Pass, now int64, o breaker.Outcome) (p
 		c.r.opt.Held()
 	}
 	if !counted || o == breaker.Success && !r.Pending() && r.Machine().State() == breaker.Closed {
-		return false // as it is mostly
+		return false // the common case
 	}
 	c.absorb()
 	return c.pending()
 }
 
-// doShared does a step of somebody who has decided it. Its caller holds mu.
+// doShared performs a step by hand or by RetryAfter. Its caller holds mu.
 func (c *Circuit) doShared(now int64, s record.Step) {
 	c.mu.share.r.Do(c.toFleet(now), s)
 	c.absorb()
 }
 
-// Records are the circuits as a kind of record of a fleet.
+// Records is the fleet.Kind of circuits.
 type Records struct{ r *Registry }
 
-// Swap returns the record of a circuit as it should be.
+// Swap returns the next record of a circuit.
 func (k Records) Swap(key string) (value []byte, over uint64, again time.Duration, ok bool) {
 	c := k.r.find(key)
 	if c == nil {
@@ -200,8 +199,8 @@ func (k Records) Swap(key string) (value []byte, over uint64, again time.Duratio
 	return value, over, again, ok
 }
 
-// Learn takes a record. One of a circuit that nobody uses here is kept, and told, only
-// if it is not closed.
+// Learn takes in a record. The record of a circuit that is not used here creates one only if it is
+// not closed.
 func (k Records) Learn(key string, e fleet.Entry) { k.take(key, e, false, false) }
 
 func (k Records) take(key string, e fleet.Entry, join, quiet bool) {
@@ -248,8 +247,8 @@ func (k Records) take(key string, e fleet.Entry, join, quiet bool) {
 	}
 }
 
-// limitsSetAt is when the limits of a key were set here, by the fleet's clock; 0: not
-// known. Nodes of a cluster keep that together, so none of them translates it.
+// limitsSetAt returns when the limits of a key were set here, by the fleet's clock; 0: not known.
+// Nodes of a cluster share that time, so none of them converts it.
 func (r *Registry) limitsSetAt(key string) (at int64) {
 	if f := r.setAt.Load(); f != nil {
 		at = (*f)(key)
@@ -260,8 +259,7 @@ func (r *Registry) limitsSetAt(key string) (at int64) {
 	return at
 }
 
-// conflict is what there is to be told of limits that differ, if anything. Its caller
-// holds mu.
+// conflict returns the conflict of limits to report, or nil. Its caller holds mu.
 func (c *Circuit) conflict() *Conflict {
 	terms, own := c.mu.share.r.Terms()
 	if own == nil || c.r.opt.Kin(terms.By) {
@@ -270,7 +268,7 @@ func (c *Circuit) conflict() *Conflict {
 	return &Conflict{Key: c.key, Own: *own, InForce: terms.Limits, By: fleet.NameOf(terms.By), At: terms.At}
 }
 
-// report tells a conflict of a key, unless it was told; nil: there is none.
+// report reports a conflict of a key, unless it has been reported; nil means that there is none.
 func (r *Registry) report(key string, con *Conflict) {
 	r.mu.Lock()
 	told, known := r.mu.conflicts[key]
@@ -285,16 +283,15 @@ func (r *Registry) report(key string, con *Conflict) {
 	}
 }
 
-// LimitsText says limits of a circuit that a fleet shares, for people.
+// LimitsText formats the limits of a shared circuit for people.
 func LimitsText(l breaker.Config) string {
 	return fmt.Sprintf("threshold %d, cooldown %s, half_open_max_calls %d, half_open_successes %d",
 		l.Threshold, l.Cooldown, l.HalfOpenMaxCalls, l.HalfOpenSuccesses)
 }
 
-// meet makes the circuit of a record that says something, or goes by older limits than
-// those of this instance, if it is one that is shared here. It is not news if it is quiet.
-// The caller has a use of the circuit, as of [Registry.lookup]: until it has taken the
-// record the circuit looks like one that may be forgotten.
+// meet creates the circuit of a record that is not closed, or has older limits than this instance,
+// if the circuit is shared here. If quiet, it is not news. The caller gets a use of the circuit, as
+// from [Registry.lookup], because until the record is applied the circuit could be forgotten.
 func (k Records) meet(key string, e fleet.Entry, quiet bool) *Circuit {
 	r := k.r
 	if e.Value == nil || !r.opt.Shares(key) {
@@ -316,11 +313,11 @@ func (k Records) meet(key string, e fleet.Entry, quiet bool) *Circuit {
 	}
 	c := r.getWith(key, now, known)
 	c.refs++
-	r.place(c)
+	r.updateIdle(c)
 	return c
 }
 
-// Join takes all records that are there.
+// Join takes in all existing records.
 func (k Records) Join(entries map[string]fleet.Entry) {
 	k.r.mu.Lock()
 	all := k.r.all()
@@ -335,7 +332,7 @@ func (k Records) Join(entries map[string]fleet.Entry) {
 	}
 }
 
-// Away has every circuit go by itself.
+// Away makes every circuit act without its record.
 func (k Records) Away() {
 	k.r.mu.Lock()
 	all := k.r.all()
@@ -351,25 +348,24 @@ func (k Records) Away() {
 	}
 }
 
-// Idle reports whether a record says nothing that no record says.
+// Idle reports whether a record is equal to none.
 func (k Records) Idle(_ string, value []byte) bool {
 	rec, err := record.Decode(value)
 	return err == nil && rec.Idle(k.r.opt.Fleet.Now())
 }
 
-// find returns a circuit that exists, or nil.
+// find returns an existing circuit, or nil.
 func (r *Registry) find(key string) *Circuit {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.mu.byKey[key]
 }
 
-// OnResumed names who is told, on a goroutine of the fleet, that another instance has
-// ended an opening by hand of a circuit.
+// OnResumed sets the function that is called, by a goroutine of the fleet, when another instance has
+// ended an opening by hand.
 func (r *Registry) OnResumed(told func(key string)) { r.onResumed.Store(&told) }
 
-// Held reports whether a shared circuit is open by hand, whichever instance has opened
-// it.
+// Held reports whether a shared circuit is open by hand, by any instance.
 func (r *Registry) Held(key string) bool {
 	c := r.known(key)
 	if c == nil {
@@ -381,7 +377,7 @@ func (r *Registry) Held(key string) bool {
 	return c.mu.share != nil && c.mu.share.r.Cause() == causeByHand
 }
 
-// describe adds to i what is known of a shared circuit. Its caller holds mu.
+// describe adds the state of a shared circuit to i. Its caller holds mu.
 func (c *Circuit) describe(i *wire.CircuitInfo, now int64) {
 	sh := c.mu.share
 	rec, _ := sh.r.Record()

@@ -18,7 +18,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// fila is one of a fleet that shares the circuits whose keys do not begin with "own:".
+// fila shares the circuits whose keys do not begin with "own:".
 type fila struct {
 	*rig
 	end  *fleettest.End
@@ -32,7 +32,7 @@ type fila struct {
 	conflicts  []Conflict
 }
 
-// setAt has a fila's limits be those that were set at a time of its clock.
+// setAt sets when the limits of a fila were set, by its clock.
 func (f *fila) setAt(threshold int, at int64) {
 	s := Settings{Breaker: breaker.Config{Threshold: threshold, Cooldown: time.Minute, HalfOpenMaxCalls: 3}}
 	f.reg.Configure(s, nil, func(string) int64 { return at })
@@ -44,7 +44,7 @@ func (f *fila) told() []Conflict {
 	return f.conflicts
 }
 
-// newFila starts a fila whose clock is wrong.
+// newFila starts a fila whose clock is off.
 func newFila(t *testing.T, b *fleettest.Bucket, name string, skew time.Duration) *fila {
 	f := &fila{rig: newRig(t), end: b.Of(), skew: skew}
 	f.disk.auto = true
@@ -80,7 +80,7 @@ func (f *fila) clock() int64 { return time.Now().Add(f.skew).UnixNano() }
 
 func (f *fila) use(key string) *Circuit { return f.reg.Use(key, f.clock()).(*Circuit) }
 
-// call lets a message through, and has it end so. It reports whether one could go.
+// call lets a message through and end with an outcome. It reports whether one could go.
 func (f *fila) call(c *Circuit, o breaker.Outcome) bool {
 	pass, pending := c.Allow(f.clock())
 	if pending {
@@ -103,7 +103,7 @@ func (f *fila) info(key string) wire.CircuitInfo {
 	return i
 }
 
-// crew runs a test with so many filas, whose clocks differ by 5 s each.
+// crew runs a test with several filas whose clocks differ by 5 s each.
 func crew(t *testing.T, n int, fn func(t *testing.T, b *fleettest.Bucket, all []*fila)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := fleettest.New()
@@ -126,7 +126,7 @@ func after(d time.Duration) {
 
 func TestOneOpensForAll(t *testing.T) {
 	crew(t, 3, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
-		for round := range 6 { // of three filas, one failure after the other
+		for round := range 6 { // three filas, one failure after the other
 			f := all[round%3]
 			f.call(f.use("stripe"), breaker.Failure)
 			synctest.Wait()
@@ -141,7 +141,7 @@ func TestOneOpensForAll(t *testing.T) {
 			require.Equal(t, "closed -> open: failures", f.news(), "fila %d", i)
 			require.False(t, f.call(f.use("stripe"), breaker.Success))
 		}
-		// Of a circuit that is not shared nobody hears.
+		// A circuit that is not shared stays local.
 		for range 5 {
 			all[0].call(all[0].use("own:x"), breaker.Failure)
 		}
@@ -157,7 +157,7 @@ func TestProbesOfAFleet(t *testing.T) {
 			all[0].call(all[0].use("stripe"), breaker.Failure)
 		}
 		after(time.Minute)
-		// Sixteen queues want to probe, and look again when they are told.
+		// Sixteen queues want to probe, and check again when woken.
 		var mu sync.Mutex
 		under := 0
 		var most int
@@ -194,7 +194,7 @@ func TestProbesOfAFleet(t *testing.T) {
 		require.Equal(t, 3, total)
 		require.Equal(t, 3, all[3].info("stripe").Probes)
 
-		// One that holds some dies; others get them when that is known.
+		// A holder dies; the others get its permits when that is known.
 		var dead *fila
 		for f := range held {
 			dead = f
@@ -235,7 +235,7 @@ func (f *fila) announceAny(c *Circuit, pending bool) {
 	}
 }
 
-// What operators do at one fila counts at all, also where nobody uses the circuit.
+// Operations by hand at one fila count at all, also where nobody uses the circuit.
 func TestByHandEverywhere(t *testing.T) {
 	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
 		a, b := all[0], all[1]
@@ -255,7 +255,7 @@ func TestByHandEverywhere(t *testing.T) {
 		require.Equal(t, []string{"stripe"}, a.resumed)
 		require.Empty(t, b.resumed)
 
-		// A pause that ends by time is closed everywhere, without a word.
+		// A pause that ends by time is closed everywhere, without a write.
 		a.reg.Pause("stripe", a.clock(), a.clock()+10*second, "")
 		after(time.Second)
 		require.Equal(t, "open", b.info("stripe").State)
@@ -265,7 +265,7 @@ func TestByHandEverywhere(t *testing.T) {
 	})
 }
 
-// A pause that a restart brings back counts unless the fleet has gone on since.
+// A pause restored by a restart counts, unless the fleet has gone on since.
 func TestPauseOfBeforeARestart(t *testing.T) {
 	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
 		a, b := all[0], all[1]
@@ -323,14 +323,14 @@ func TestFailOpen(t *testing.T) {
 		require.Equal(t, "closed -> open: failures", a.news())
 		require.Equal(t, "closed", b.info("stripe").State)
 		require.True(t, b.call(cb, breaker.Success))
-		// It comes back, and its state is the newer one.
+		// The bucket is back, and the local state is newer.
 		a.end.Cut(false)
 		after(5 * time.Second)
 		require.Equal(t, "open", b.info("stripe").State)
 		require.False(t, a.info("stripe").Degraded)
 		require.Equal(t, "closed -> open: failures", b.news())
 		require.Empty(t, a.news(), "it has been told")
-		// An opening of before ends at its time without the bucket, by a probe of its own.
+		// An opening ends at its time without the bucket, by a local probe.
 		a.end.Cut(true)
 		b.end.Cut(true)
 		after(time.Minute)
@@ -343,7 +343,7 @@ func TestFailOpen(t *testing.T) {
 	})
 }
 
-// A fila that starts without the bucket goes by what its disk knows.
+// A fila that starts without the bucket uses its disk.
 func TestStartWithoutTheBucket(t *testing.T) {
 	crew(t, 1, func(t *testing.T, b *fleettest.Bucket, all []*fila) {
 		a := all[0]
@@ -397,8 +397,8 @@ func TestMaxFailuresOfShared(t *testing.T) {
 	})
 }
 
-// TestNewestLimitsAreInForce at both of two filas, whichever of them was first, and the one
-// whose limits are older hears of it once.
+// TestNewestLimitsAreInForce at both filas, whichever was first. The one with older limits reports
+// that once.
 func TestNewestLimitsAreInForce(t *testing.T) {
 	for name, newest := range map[string]int{"of who is first": 0, "of who comes later": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -430,14 +430,14 @@ func TestNewestLimitsAreInForce(t *testing.T) {
 				con := old.told()[0]
 				require.Equal(t, []any{"stripe", 3, 7, info.LimitsBy}, []any{con.Key, con.Own.Threshold, con.InForce.Threshold, con.By})
 
-				// A fila that is alone goes by what was in force.
+				// A fila without the bucket keeps the limits in force.
 				old.end.Cut(true)
 				after(30 * time.Second)
 				require.Equal(t, 7, old.info("stripe").Threshold)
 				old.end.Cut(false)
 				after(30 * time.Second)
 
-				// What is set now is newer, and in force without a call.
+				// New limits are in force without a call.
 				old.setAt(2, old.clock())
 				synctest.Wait()
 				require.Equal(t, 2, now.info("stripe").Threshold)
@@ -452,8 +452,7 @@ func TestNewestLimitsAreInForce(t *testing.T) {
 	}
 }
 
-// TestNewerLimitsOfAnUnusedCircuit get into the record of one that is closed, which the
-// fila that has set them does not use.
+// TestNewerLimitsOfAnUnusedCircuit get into the record of a closed circuit that the fila does not use.
 func TestNewerLimitsOfAnUnusedCircuit(t *testing.T) {
 	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
 		a, b := all[0], all[1]
@@ -465,7 +464,7 @@ func TestNewerLimitsOfAnUnusedCircuit(t *testing.T) {
 	})
 }
 
-// A record that this fila cannot read is left alone, and its circuit goes by itself.
+// A record that this fila cannot read is left alone, and its circuit is local.
 func TestForeignRecord(t *testing.T) {
 	crew(t, 1, func(t *testing.T, b *fleettest.Bucket, all []*fila) {
 		a := all[0]
@@ -496,8 +495,8 @@ func TestForeignRecord(t *testing.T) {
 	})
 }
 
-// Circuits that only others use are forgotten when they are closed; the sweep takes
-// their records.
+// Circuits that only other filas use are forgotten when they are closed, and the sweep deletes their
+// records.
 func TestNothingIsLeft(t *testing.T) {
 	crew(t, 2, func(t *testing.T, b *fleettest.Bucket, all []*fila) {
 		a, other := all[0], all[1]
@@ -525,8 +524,8 @@ func TestNothingIsLeft(t *testing.T) {
 	})
 }
 
-// Whoever has opened a circuit is named everywhere until it is closed, by the fila and,
-// by hand, the client.
+// The fila that opened a circuit, and the client that did so by hand, are named everywhere until it
+// is closed.
 func TestWhoHasOpenedIt(t *testing.T) {
 	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
 		a, b := all[0], all[1]
@@ -543,7 +542,7 @@ func TestWhoHasOpenedIt(t *testing.T) {
 		}
 		opened(b, "stripe", "a", "")
 		after(time.Minute)
-		n, _ := b.use("stripe").Admits(b.clock()) // asks for a permit
+		n, _ := b.use("stripe").Admits(b.clock()) // requests a permit
 		require.Zero(t, n)
 		synctest.Wait()
 		require.Equal(t, []any{"half-open", "b", "a"}, []any{a.info("stripe").State, a.info("stripe").By, a.info("stripe").OpenedBy})
@@ -551,7 +550,7 @@ func TestWhoHasOpenedIt(t *testing.T) {
 		b.reg.Open("own:x", math.MaxInt64, "bob")
 		opened(a, "stripe", "b", "alice")
 		opened(b, "own:x", "", "bob")
-		// Also where the bucket is away, and after a restart without it.
+		// Also without the bucket, and after a restart without it.
 		a.end.Cut(true)
 		after(time.Minute)
 		opened(a, "stripe", "b", "alice")
@@ -572,9 +571,8 @@ func TestWhoHasOpenedIt(t *testing.T) {
 	})
 }
 
-// Each turn of a shared circuit is told once by each fila, with the same version and
-// time everywhere; a later one has greater ones. Also by a fila whose watch leaves
-// records out.
+// Each fila reports each transition of a shared circuit once, with the same version and time, both
+// increasing; also a fila whose watch skips records.
 func TestTurnsAreToldOnce(t *testing.T) {
 	crew(t, 3, func(t *testing.T, b *fleettest.Bucket, all []*fila) {
 		type turn struct {
@@ -605,7 +603,7 @@ func TestTurnsAreToldOnce(t *testing.T) {
 				f.call(f.use("stripe"), breaker.Failure)
 			}
 			after(time.Second)
-			// Something is written that is no turn.
+			// A write that is no transition.
 			f.use("stripe").RetryAfter(f.clock(), f.clock()+90*second)
 			f.use("stripe").Announce()
 			after(time.Second)
@@ -617,7 +615,7 @@ func TestTurnsAreToldOnce(t *testing.T) {
 			synctest.Wait()
 			require.True(t, f.call(f.use("stripe"), breaker.Success))
 			after(time.Second)
-			f.use("stripe").RetryAfter(f.clock(), f.clock()+second) // ends by time alone
+			f.use("stripe").RetryAfter(f.clock(), f.clock()+second) // ends by time
 			f.use("stripe").Announce()
 			after(time.Minute)
 			for _, one := range all {

@@ -12,9 +12,9 @@ import (
 	"github.com/filaq/fila/sidecar/fleet/fleettest"
 )
 
-// TestUndecidedFailuresHoldBack counts failures that are judged towards the threshold, of a
-// circuit that is shared and of one that is not; a verdict lets others go or opens it, and
-// what belongs to an earlier state of the circuit holds back nothing.
+// TestUndecidedFailuresHoldBack: failures that are being judged count towards the threshold, for
+// shared circuits, too. A verdict opens the circuit or lets others go; those of an earlier generation
+// hold back nothing.
 func TestUndecidedFailuresHoldBack(t *testing.T) {
 	for _, key := range []string{"shared", "own:x"} {
 		t.Run(key, func(t *testing.T) {
@@ -23,7 +23,7 @@ func TestUndecidedFailuresHoldBack(t *testing.T) {
 				c := f.use(key)
 				allow := func() breaker.Pass {
 					t.Helper()
-					for range 3 { // a probe of a shared circuit is asked for first
+					for range 3 { // probes of shared circuits need a permit first
 						pass, pending := c.Allow(f.clock())
 						if pending {
 							c.Announce()
@@ -62,7 +62,7 @@ func TestUndecidedFailuresHoldBack(t *testing.T) {
 				c.Undecided(passes[2], f.clock())
 				shut()
 				decide(passes[0], breaker.Neutral)
-				decide(allow(), breaker.Success) // which Undecided never had
+				decide(allow(), breaker.Success) // without Undecided
 				decide(passes[1], breaker.Failure)
 				decide(passes[2], breaker.Failure)
 				require.Equal(t, "closed", f.info(key).State, "a success came between")
@@ -71,7 +71,7 @@ func TestUndecidedFailuresHoldBack(t *testing.T) {
 					after(0)
 				}
 				require.Equal(t, "open", f.info(key).State)
-				c.Undecided(late, f.clock()) // of the state before
+				c.Undecided(late, f.clock()) // of the earlier generation
 				after(60e9)
 				probe := allow()
 				c.Undecided(probe, f.clock())
@@ -89,8 +89,8 @@ func TestUndecidedFailuresHoldBack(t *testing.T) {
 	}
 }
 
-// TestCloseByHandCountsFromZero closes circuits by hand, shared and not: no failure of before
-// counts, be it told, undecided, or of a call that is still under way.
+// TestCloseByHandCountsFromZero, shared or not: earlier failures do not count, whether decided,
+// undecided or of calls that are still running.
 func TestCloseByHandCountsFromZero(t *testing.T) {
 	for _, key := range []string{"shared", "own:x"} {
 		for _, forget := range []bool{false, true} {
@@ -119,7 +119,7 @@ func TestCloseByHandCountsFromZero(t *testing.T) {
 					closeByHand()
 					fail(4)
 					require.Equal(t, "closed", f.info(key).State)
-					closeByHand() // one that is closed
+					closeByHand() // of a closed circuit
 					fail(2)
 
 					var passes []breaker.Pass

@@ -11,44 +11,41 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Entry is a record as it lies in a bucket.
+// Entry is the value of a key in a bucket.
 type Entry struct {
 	Key   string
-	Value []byte // nil: it was deleted
+	Value []byte // nil: deleted
 	Rev   uint64
-	At    time.Time // it was written, by the server's clock
+	At    time.Time // time of the write, by the server's clock; zero: not known
 }
 
 var (
-	// ErrConflict is returned for a write over a revision that is not the newest.
+	// ErrConflict is returned for a write over an old revision.
 	ErrConflict = errors.New("the record has changed")
-	// ErrUnusable is returned where waiting does not help: no JetStream, or no
-	// permission.
+	// ErrUnusable is returned if waiting does not help: there is no JetStream, or no permission.
 	ErrUnusable = errors.New("shared gates need JetStream")
 )
 
-// Bucket is where records lie. Its methods may be called from any goroutine, and end
-// with their context.
+// Bucket stores records. Its methods may be called from any goroutine and end with their context.
 type Bucket interface {
-	// Open finds the bucket, or makes it.
+	// Open finds or creates the bucket.
 	Open(ctx context.Context) error
-	// Watch sends the entries that are there, an Entry without a key when those were
-	// all, and then every newer one, in the order of their revisions; of several of one
-	// key it may leave out all but the last. The channel is closed when the watch ends,
-	// with ctx at the latest.
+	// Watch sends the existing entries, then an Entry without a key, and then newer entries in
+	// the order of their revisions. It may leave out entries that a newer one of the same key
+	// follows. The channel is closed when the watch ends, with ctx at the latest.
 	Watch(ctx context.Context) (<-chan Entry, error)
-	// Swap writes over a revision, 0 if there must be none, and returns the new one, or
-	// ErrConflict. After any other error it may have been written.
+	// Swap writes over a revision, 0 for none, and returns the new revision or ErrConflict.
+	// After any other error the write may or may not have been done.
 	Swap(ctx context.Context, key string, value []byte, over uint64) (rev uint64, err error)
-	// Set writes whatever is there.
+	// Set writes over any revision.
 	Set(ctx context.Context, key string, value []byte) (rev uint64, err error)
-	// Delete leaves a mark that Watch tells of, unless the revision is not the newest.
+	// Delete leaves a marker that Watch sends. It does nothing if the revision is old.
 	Delete(ctx context.Context, key string, over uint64) error
-	// Purge forgets marks that are older.
+	// Purge removes markers that are older.
 	Purge(ctx context.Context, older time.Duration) error
 }
 
-// JetStream is a [Bucket] of a NATS server. Make it with [NewJetStream].
+// JetStream is a [Bucket] of a NATS server. Use [NewJetStream].
 type JetStream struct {
 	nc       *nats.Conn
 	log      *slog.Logger
@@ -58,8 +55,7 @@ type JetStream struct {
 	kv       jetstream.KeyValue // set by Open
 }
 
-// NewJetStream returns the bucket of a name. If it is to be made it gets so many
-// replicas.
+// NewJetStream returns the bucket of a name. replicas is for a new bucket.
 func NewJetStream(nc *nats.Conn, log *slog.Logger, name string, replicas int) (*JetStream, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -68,15 +64,14 @@ func NewJetStream(nc *nats.Conn, log *slog.Logger, name string, replicas int) (*
 	return &JetStream{nc: nc, log: log, name: name, replicas: replicas, js: js}, nil
 }
 
-// Open finds the bucket, or makes it. Only one goroutine may call it, while no other
-// method runs.
+// Open finds or creates the bucket. No other method may run at the same time.
 func (b *JetStream) Open(ctx context.Context) error {
 	kv, err := b.js.KeyValue(ctx, b.name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		kv, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 			Bucket: b.name, Description: "circuits and limits that filas share", History: 1, Replicas: b.replicas,
 		})
-		if errors.Is(err, jetstream.ErrBucketExists) { // another one was faster
+		if errors.Is(err, jetstream.ErrBucketExists) { // another instance was faster
 			kv, err = b.js.KeyValue(ctx, b.name)
 		}
 	}
@@ -95,7 +90,7 @@ func (b *JetStream) Open(ctx context.Context) error {
 	return nil
 }
 
-// explain says what is missing, where waiting does not help.
+// explain returns the error of Open, as ErrUnusable if waiting does not help.
 func (b *JetStream) explain(err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
@@ -106,7 +101,8 @@ func (b *JetStream) explain(err error) error {
 	return b.refused(err)
 }
 
-// refused says so if an error is one of permissions, of which requests hear nothing.
+// refused translates errors of the bucket. A request without permission gets no answer, so it
+// looks for the connection's last error.
 func (b *JetStream) refused(err error) error {
 	switch {
 	case err == nil:
@@ -119,7 +115,7 @@ func (b *JetStream) refused(err error) error {
 	return fmt.Errorf("bucket %s: %w", b.name, err)
 }
 
-// Watch is as in [Bucket].
+// Watch implements [Bucket].
 func (b *JetStream) Watch(ctx context.Context) (<-chan Entry, error) {
 	w, err := b.kv.WatchAll(ctx)
 	if err != nil {
@@ -132,7 +128,7 @@ func (b *JetStream) Watch(ctx context.Context) (<-chan Entry, error) {
 			if err := w.Stop(); err != nil {
 				b.log.Debug("end of a watch", "bucket", b.name, "error", err)
 			}
-			for range w.Updates() { // its sender must not be stuck
+			for range w.Updates() { // so that its sender is not stuck
 			}
 		}()
 		for {
@@ -165,24 +161,24 @@ func entryOf(e jetstream.KeyValueEntry) Entry {
 	return out
 }
 
-// Swap is as in [Bucket].
+// Swap implements [Bucket].
 func (b *JetStream) Swap(ctx context.Context, key string, value []byte, over uint64) (uint64, error) {
 	rev, err := b.kv.Update(ctx, key, value, over)
 	return rev, b.refused(err)
 }
 
-// Set is as in [Bucket].
+// Set implements [Bucket].
 func (b *JetStream) Set(ctx context.Context, key string, value []byte) (uint64, error) {
 	rev, err := b.kv.Put(ctx, key, value)
 	return rev, b.refused(err)
 }
 
-// Delete is as in [Bucket].
+// Delete implements [Bucket].
 func (b *JetStream) Delete(ctx context.Context, key string, over uint64) error {
 	return b.refused(b.kv.Delete(ctx, key, jetstream.LastRevision(over)))
 }
 
-// Purge is as in [Bucket].
+// Purge implements [Bucket].
 func (b *JetStream) Purge(ctx context.Context, older time.Duration) error {
 	return b.kv.PurgeDeletes(ctx, jetstream.DeleteMarkersOlderThan(older))
 }

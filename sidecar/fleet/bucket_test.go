@@ -16,7 +16,7 @@ import (
 	"github.com/filaq/fila/sidecar/fleet"
 )
 
-// startServer runs a NATS server that ends with the test.
+// startServer runs a NATS server until the test ends.
 func startServer(t *testing.T, opts *server.Options) *server.Server {
 	t.Helper()
 	opts.Host, opts.NoSigs, opts.NoLog = "127.0.0.1", true, true
@@ -105,11 +105,11 @@ func TestJetStreamIsABucket(t *testing.T) {
 	_, err = b.Swap(ctx, "i.x", []byte("{}"), 0)
 	require.NoError(t, err, "there is no mark any more")
 	cancel()
-	for range again { // it ends
+	for range again { // until it is closed
 	}
 }
 
-// real is an instance with a connection of its own.
+// real is an instance with its own connection.
 func real(t *testing.T, url, name string) *node {
 	t.Helper()
 	n := &node{}
@@ -158,7 +158,7 @@ func TestInstancesOnJetStream(t *testing.T) {
 	require.Len(t, nodes[0].Peers(), 4)
 }
 
-// The server is ended and comes back, on the same address and with what it had.
+// The server stops and comes back with its data on the same address.
 func TestServerComesBack(t *testing.T) {
 	opts := &server.Options{JetStream: true, StoreDir: t.TempDir()}
 	srv := startServer(t, opts)
@@ -176,7 +176,7 @@ func TestServerComesBack(t *testing.T) {
 	eventually(t, "all is counted", func() bool { return a.sums.total("k") == 7 && b.sums.total("k") == 7 })
 }
 
-// Somebody deletes the bucket while it is used.
+// The bucket is deleted while it is used.
 func TestBucketIsDeleted(t *testing.T) {
 	srv := startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
 	a, b := real(t, srv.ClientURL(), "a"), real(t, srv.ClientURL(), "b")
@@ -204,7 +204,7 @@ func TestNoJetStream(t *testing.T) {
 	require.NotContains(t, err.Error(), "\n")
 }
 
-// Permissions that lack anything stop the start with what is missing.
+// Missing permissions stop the start with an error that names what is missing.
 func TestNoPermission(t *testing.T) {
 	for _, missing := range []string{"$JS.API.>", "$JS.API.STREAM.CREATE.>", "$JS.API.CONSUMER.CREATE.>", "$KV.>"} {
 		t.Run(missing, func(t *testing.T) {

@@ -1,59 +1,55 @@
-// Package fleet lets independent filas share what their gates know, by records in one
-// JetStream key-value bucket. It is about records as such: what is in them is the
-// business of those who have a [Kind].
+// Package fleet lets independent filas share the state of their gates by records in one JetStream
+// key-value bucket. It does not know what records mean; each [Kind] does for its own.
 //
-//   - [Bucket] is where records lie; [JetStream] is the real one.
-//   - [Sync] keeps a cache of all records, fed by one watch, and writes changes by
-//     compare and swap: one swap of a key is under way at a time, what comes meanwhile
-//     goes with the next.
-//   - [Kind] is what the records of one prefix are. It says what to write, and learns
-//     what is there.
+//   - [Bucket] stores records; [JetStream] is the real one.
+//   - [Sync] caches all records, fed by one watch, and writes changes by compare and swap. One
+//     swap of a key runs at a time; changes that come meanwhile go into the next.
+//   - [Kind] is the kind of records with one prefix. It decides what to write, and learns what is
+//     there.
 //
-// # Who owns what
+// # Ownership
 //
-// The bucket has the truth. A Kind has what this instance makes of it, and what is on
-// its way; it decides alone and from memory, so no message ever waits for the network.
-// Sync has the cache, the clock and who is alive. Its mutex is never held while a Kind
-// or the bucket is called, so a Kind may call [Sync.Touch] under a lock of its own.
+// The bucket has the truth. A Kind has this instance's view of it and its pending changes. It
+// decides from memory, so no message ever waits for the network. Sync has the cache, the clock
+// and the live instances. It holds its mutex during no call of a Kind or of the bucket, so a Kind
+// may call [Sync.Touch] under its own lock.
 //
 // # One reader
 //
-// Records are read by the watch alone. A swap that was refused waits for the newer
-// record to come that way: a read of its own could be answered by a replica that is
-// behind, and take a circuit back to what it was.
+// Only the watch reads records. A refused swap waits until the watch brings the newer record: a
+// separate read could be answered by a replica that is behind, and set a circuit back.
 //
-// # Life
+// # Sessions
 //
-// A session begins with all records that are there, and a beat of this instance that
-// has come back through the watch; then every Kind is told by Join. It ends with the
-// first error that is no conflict, or when beats do not come back: then every Kind is
-// told by Away, and the next session is tried. Revisions of two sessions have nothing
-// to do with each other, since the bucket may have been made anew.
+// A session begins when all existing records have been read and a heartbeat of this instance has
+// come back through the watch; then every Kind gets Join. It ends with the first error that is no
+// conflict, or when heartbeats do not come back; then every Kind gets Away, and the next session
+// is tried. Revisions of two sessions cannot be compared, since the bucket may have been made
+// again.
 //
 // # The clock
 //
-// Times in records are those of the fleet's clock ([Sync.Now]): that of the NATS
-// server, which every message in the bucket has on it, learned from the own beats. A
-// beat tells it to half of its round trip, and of several beats the best counts, over
-// sessions too: so [Sync.Read] knows how far off the clock may be, also when the bucket
-// is slow or stalls. Who is alive is known by the server's clock alone: an instance is
-// dead when the watch has brought something that is so much newer than its last beat, so
-// a watch that stands still kills nobody.
+// Times in records are times of the fleet's clock ([Sync.Now]): the clock of the NATS server,
+// which stamps every message in the bucket. It is learned from the own heartbeats, each of which
+// shows it to half of a round trip; the best of them counts, over sessions, too. So [Sync.Read]
+// knows the maximum error even if the bucket is slow or stalls. Only the server's clock decides who
+// is alive: an instance is dead when the watch has brought an entry that is so much newer than its
+// last heartbeat. A watch that stalls kills nobody.
 //
-// # How another kind of record joins
+// # Adding a kind of record
 //
-// Give it a letter, a pure package for its record and rules, as record is for circuits,
-// and a Kind that is registered with [Sync.Register] before Start:
+// A kind needs a letter, a pure package for its record and rules, as record is for circuits, and a
+// Kind that is registered by [Sync.Register] before Start:
 //
-//   - Swap returns the next record over the revision that was learned last, with all
-//     that has come up since in it, and changes nothing that cannot be asked for again:
-//     a swap may be refused or lost. A write whose answer is lost may have been done, so
-//     what must not count twice needs a number in the record (record.Circuit.Seen).
-//   - Learn takes what is there now, whoever wrote it; it ignores revisions that are not
-//     newer. It touches the key if there is more to write.
-//   - Permits, chunks and shares in a record carry the instance ([Sync.Me]); those of
-//     instances that are not [Sync.Live] are free to be taken.
-//   - Bounds that depend on time use Sync.Read, and must hold when it is wrong by as much
-//     as it says. What holds when nobody can be asked is decided between Away and Join.
-//   - Idle tells the daily sweep which records say nothing that no record says.
+//   - Swap returns the next record over the last learned revision, with all pending changes. It
+//     must not consume them, because the swap may be refused or lost. A write whose answer is lost
+//     may have been done, so what must not count twice needs a number in the record
+//     (record.Circuit.Seen).
+//   - Learn takes the current record, whoever wrote it, and ignores revisions that are not newer.
+//     It touches the key if there is more to write.
+//   - Permits, leases and shares in a record carry the instance ([Sync.Me]); those of instances
+//     that are not [Sync.Live] are free.
+//   - Bounds that depend on time use Sync.Read and must hold within its error. The Kind decides
+//     what holds between Away and Join.
+//   - Idle tells the daily sweep which records are equal to none.
 package fleet

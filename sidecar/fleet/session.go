@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// run tries sessions until ctx ends. begun gets one value after the first.
+// run tries sessions until ctx ends. begun gets one value when the first has begun or failed.
 func (s *Sync) run(ctx context.Context, begun chan<- error) {
 	told := func(err error) {
 		select {
@@ -44,7 +44,7 @@ func (s *Sync) run(ctx context.Context, begun chan<- error) {
 	}
 }
 
-// session begins, and goes on until something fails.
+// session runs one session until something fails.
 func (s *Sync) session(ctx context.Context, begun func()) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -64,14 +64,14 @@ func (s *Sync) session(ctx context.Context, begun func()) (err error) {
 		return err
 	}
 	select {
-	case late := <-s.failed: // of the session before
+	case late := <-s.failed: // of the last session
 		s.opt.Log.Debug("shared gates", "error", late)
 	default:
 	}
 	s.join(ctx)
 	begun()
 	err = s.follow(ctx, watch)
-	if ctx.Err() != nil { // whatever ended first by it; the last beat is over
+	if ctx.Err() != nil { // only here no heartbeat can follow the last one
 		s.goodbye()
 	}
 	cancel()
@@ -79,9 +79,8 @@ func (s *Sync) session(ctx context.Context, begun func()) (err error) {
 	return err
 }
 
-// collect reads what is there, and sends beats until one has come back from which the
-// fleet's clock is known: well, or as well as some beats tell. The clock of a session
-// before counts on.
+// collect reads all existing records and sends heartbeats until one has come back and the clock is
+// known well, or as well as a few heartbeats allow. The estimate of earlier sessions still counts.
 func (s *Sync) collect(ctx context.Context, watch <-chan Entry) error {
 	entries := make(map[string]Entry)
 	var freshest time.Time
@@ -95,7 +94,7 @@ func (s *Sync) collect(ctx context.Context, watch <-chan Entry) error {
 			if !ok {
 				return errors.New("the watch has ended")
 			}
-			if e.Key == "" { // all that was there
+			if e.Key == "" { // the end of the existing entries
 				sent, beating = 1, true
 				go func() { beats <- s.beat(ctx) }()
 				continue
@@ -130,14 +129,14 @@ func (s *Sync) collect(ctx context.Context, watch <-chan Entry) error {
 				return nil
 			}
 		case x.echoed.Rev <= x.asked.rev:
-			continue // it is on its way
-		} // a beat that was given up and stored later has hidden the echo
+			continue // the echo is on its way
+		} // an earlier heartbeat, given up and stored later, has replaced the echo
 		sent, beating = sent+1, true
 		go func() { beats <- s.beat(ctx) }()
 	}
 }
 
-// learnClock takes what a beat tells that was stored at a time.
+// learnClock takes in a heartbeat that was stored at a time.
 func (s *Sync) learnClock(b beat, stored time.Time) {
 	next := s.clock.Load().learn(b, stored)
 	s.clock.Store(&next)
@@ -152,7 +151,7 @@ func (s *Sync) beat(ctx context.Context) (b beat) {
 	return b
 }
 
-// join tells every kind what is there, and lets them write.
+// join passes the existing records to every Kind and allows writes.
 func (s *Sync) join(ctx context.Context) {
 	s.mu.Lock()
 	of := make(map[string]map[string]Entry)
@@ -173,10 +172,10 @@ func (s *Sync) join(ctx context.Context) {
 
 func (s *Sync) letters() []string { return slices.Sorted(maps.Keys(s.kinds)) }
 
-// part tells every kind that nothing can be written any more.
+// part ends writes and tells every Kind.
 func (s *Sync) part(why error) {
 	s.mu.Lock()
-	s.mu.session, s.mu.why = nil, why // at once: nobody is to touch anything
+	s.mu.session, s.mu.why = nil, why // from now on Touch does nothing
 	for _, st := range s.mu.states {
 		if st.later != nil {
 			st.later.Stop()
@@ -190,11 +189,11 @@ func (s *Sync) part(why error) {
 	}
 }
 
-// follow handles what the watch brings, beats, and ends with the first failure.
+// follow handles the watch, sends heartbeats, and returns the first failure.
 func (s *Sync) follow(ctx context.Context, watch <-chan Entry) error {
 	tick := time.NewTicker(s.opt.BeatEvery)
 	defer tick.Stop()
-	sweep := time.NewTimer(mrand.N(s.opt.SweepEvery)) // not all of a fleet at once
+	sweep := time.NewTimer(mrand.N(s.opt.SweepEvery)) // so that the instances sweep at different times
 	defer sweep.Stop()
 	beats := make(chan beat, 1)
 	beating := false
@@ -246,7 +245,7 @@ func (s *Sync) follow(ctx context.Context, watch <-chan Entry) error {
 	}
 }
 
-// stale finds a watch that brings nothing any more.
+// stale returns an error if the watch has stalled.
 func (s *Sync) stale() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +261,7 @@ func (s *Sync) stale() error {
 	return nil
 }
 
-// goodbye lets others have at once what this instance holds.
+// goodbye deletes the heartbeat, so that others can take at once what this instance holds.
 func (s *Sync) goodbye() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opt.Timeout)
 	defer cancel()
@@ -271,12 +270,12 @@ func (s *Sync) goodbye() {
 	}
 }
 
-// learn takes what the watch has brought.
+// learn handles an entry of the watch.
 func (s *Sync) learn(e Entry) {
 	s.mu.Lock()
 	if old := s.mu.entries[e.Key]; old.Rev > e.Rev || old.Rev == e.Rev && !old.At.IsZero() {
 		s.mu.Unlock()
-		return // an own write was known before
+		return // it is an own write
 	}
 	s.mu.entries[e.Key] = e
 	if e.At.After(s.mu.freshest) {
@@ -296,7 +295,7 @@ func (s *Sync) learn(e Entry) {
 	}
 }
 
-// sweep deletes records that say nothing any more, and beats of the dead.
+// sweep deletes idle records and heartbeats of dead instances.
 func (s *Sync) sweep(ctx context.Context) {
 	s.mu.Lock()
 	var old []Entry
@@ -319,7 +318,7 @@ func (s *Sync) sweep(ctx context.Context) {
 		switch {
 		case err == nil:
 			deleted++
-		case !errors.Is(err, ErrConflict): // whoever has changed it needs it
+		case !errors.Is(err, ErrConflict): // a changed record is in use
 			s.opt.Log.Debug("sweep of shared gates", "error", err)
 			return
 		}
@@ -332,9 +331,8 @@ func (s *Sync) sweep(ctx context.Context) {
 	s.opt.Log.Debug("swept the shared gates", "deleted", deleted)
 }
 
-// forgetMarks forgets the marks of deletions that the bucket has none of any more. The
-// bucket purges by the clock of whoever asks, which may be behind the server's: only what
-// is twice as old is sure to be gone.
+// forgetMarks forgets deletion markers that the bucket has purged. It purges by the clock of the
+// caller, which may be behind the server's; only markers twice as old are certainly gone.
 func (s *Sync) forgetMarks() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,59 +16,56 @@ import (
 	"time"
 )
 
-// Kind is what the records of one prefix are. Its methods are called from several
-// goroutines, Swap for one key one after the other, Join and Away without a Learn beside
-// them. They must not wait for the network. Keys are as the Kind has them, any bytes.
+// Kind is the kind of records with one prefix. Its methods are called from several goroutines:
+// Swap of one key never concurrently, Join and Away never during a Learn. They must not wait for
+// the network. Keys may contain any bytes.
 type Kind interface {
-	// Swap returns what is to be written for a key over a revision, if anything is. The
-	// Kind hears of it by Learn if it was written, and is asked again if it was not. After
-	// again, unless that is 0, it is asked again in any case.
+	// Swap returns what to write for a key over a revision. Learn follows if it was written,
+	// another Swap if not. If again is not 0, another Swap follows after that time in any case.
 	Swap(key string) (value []byte, over uint64, again time.Duration, ok bool)
-	// Learn takes what is there now.
+	// Learn takes the current record.
 	Learn(key string, e Entry)
-	// Join begins a session, with all that is there: a key that is not among entries has
-	// no record. What is to be written has to be touched again.
+	// Join begins a session with all existing records. Pending changes have to be touched again.
 	Join(entries map[string]Entry)
-	// Away ends a session: nothing can be written, and nothing is heard of others.
+	// Away ends a session: nothing can be written or learned.
 	Away()
-	// Idle reports whether the record of a key says nothing that no record says.
+	// Idle reports whether a record is equal to none.
 	Idle(key string, value []byte) bool
 }
 
-// Options of a [Sync]. Times that are 0 have defaults.
+// Options of a [Sync]. Zero durations mean the default.
 type Options struct {
 	Log      *slog.Logger
 	Bucket   Bucket
 	Now      func() int64 // Unix ns of this host
-	Instance string       // name of this one for people; it is made unique
-	// Prefix and GuardPrefix are the subject prefixes that this instance answers, which
-	// others learn by Others.
+	Instance string       // name for people; a suffix makes it unique
+	// Prefix and GuardPrefix are the subject prefixes of this instance, for Others.
 	Prefix, GuardPrefix string
-	// Degraded is told, by one goroutine, when a session has ended, and with nil when
-	// the next one has begun.
+	// Degraded is called by one goroutine when a session has ended, and with nil when the next
+	// one has begun.
 	Degraded func(why error)
 
 	BeatEvery    time.Duration // 2 s
-	DeadAfter    time.Duration // 10 s without a beat
+	DeadAfter    time.Duration // without a heartbeat; 10 s
 	Timeout      time.Duration // of a request to the bucket; 2 s
 	StartTimeout time.Duration // of each step that begins a session; 5 s
-	RetryFirst   time.Duration // before the next session; 250 ms, doubled up to 8 times
+	RetryFirst   time.Duration // wait before the next session, doubled up to three times; 250 ms
 	SweepEvery   time.Duration // 24 h
-	IdleAfter    time.Duration // 1 h; how old an idle record has to be to be swept
+	IdleAfter    time.Duration // minimum age of swept records; 1 h
 }
 
-// maxSwaps bounds how many swaps are under way at once.
+// maxSwaps limits concurrent swaps.
 const maxSwaps = 64
 
-// beatPrefix is the letter of the records by which instances tell that they live.
+// beatPrefix is the letter of heartbeats.
 const beatPrefix = "i"
 
-// Sync keeps the records of all kinds. See the package's comment. Its methods may be
-// called from any goroutine.
+// Sync keeps the records of all kinds, see the package documentation. Its methods may be called
+// from any goroutine.
 type Sync struct {
 	opt   Options
 	me    string
-	card  []byte          // the value of beats
+	card  []byte          // value of heartbeats
 	kinds map[string]Kind // written before Start
 	clock atomic.Pointer[clock]
 	stats struct{ written, refused, failed atomic.Int64 }
@@ -77,32 +74,32 @@ type Sync struct {
 	ended  sync.WaitGroup
 	swaps  sync.WaitGroup // of the session
 	tokens chan struct{}
-	failed chan error // of the session, has room for one
+	failed chan error // of the session; buffers one
 
 	mu struct {
 		sync.Mutex
 		session context.Context // nil: away
-		why     error           // the last session has ended
+		why     error           // why the last session has ended
 		entries map[string]Entry
-		states  map[string]*keyState // of keys with something to do
-		// strangers are instances of which no beat has come, with what was freshest when
-		// that was seen.
+		states  map[string]*keyState // keys with work
+		// strangers are instances without a heartbeat, with the value of freshest when that
+		// was noticed.
 		strangers map[string]time.Time
-		freshest  time.Time // the newest that the watch has brought
-		began     time.Time // the session, by the server's clock
-		seen      time.Time // the own beat has come back last, of this host
+		freshest  time.Time // newest entry of the watch
+		began     time.Time // start of the session, by the server's clock
+		seen      time.Time // last echo of an own heartbeat, by this host's clock
 	}
 }
 
-// keyState is what is under way for one key.
+// keyState is the work on one key.
 type keyState struct {
-	again   bool        // it was touched meanwhile
-	over    uint64      // a swap over it was refused, and the newer record has not come yet
-	waiting time.Time   // since then; zero: a swap runs
-	later   *time.Timer // touches it
+	again   bool        // touched during the swap
+	over    uint64      // a swap over this revision was refused; the newer record has not come yet
+	waiting time.Time   // since when it waits for that; zero: a swap is running
+	later   *time.Timer // will touch the key
 }
 
-// New returns a Sync that does nothing before Start.
+// New returns a Sync, which Start starts.
 func New(o Options) *Sync {
 	o.BeatEvery, o.DeadAfter = cmp.Or(o.BeatEvery, 2*time.Second), cmp.Or(o.DeadAfter, 10*time.Second)
 	o.Timeout, o.RetryFirst = cmp.Or(o.Timeout, 2*time.Second), cmp.Or(o.RetryFirst, 250*time.Millisecond)
@@ -124,14 +121,14 @@ func New(o Options) *Sync {
 	return s
 }
 
-// Register names what the records of a letter are, before Start.
+// Register sets the Kind of a letter, before Start.
 func (s *Sync) Register(letter string, k Kind) { s.kinds[letter] = k }
 
-// Me is this instance as records name it: its name, a slash and what makes this run of
-// it unique.
+// Me returns the id of this instance in records: its name, a slash and a suffix that is unique to
+// this run.
 func (s *Sync) Me() string { return s.me }
 
-// NameOf returns the name of an instance for people.
+// NameOf returns the name in the id of an instance.
 func NameOf(instance string) string {
 	if i := strings.LastIndexByte(instance, '/'); i >= 0 {
 		return instance[:i]
@@ -139,20 +136,20 @@ func NameOf(instance string) string {
 	return instance
 }
 
-// Now is the fleet's clock, Unix ns.
+// Now returns the time of the fleet's clock, Unix ns.
 func (s *Sync) Now() int64 { return s.opt.Now() + s.Offset() }
 
-// Offset is how far the fleet's clock is ahead of this host's.
+// Offset returns how far the fleet's clock is ahead of this host's.
 func (s *Sync) Offset() int64 { return s.clock.Load().offset }
 
-// Read is the fleet's clock at a time of this host's, and how far off that may be: by half
-// of a round trip to the bucket, and what clocks drift apart since.
+// Read converts a time of this host's clock to the fleet's, and returns the maximum error: half of
+// a round trip to the bucket, plus drift since.
 func (s *Sync) Read(now int64) (fleet, off int64) {
 	c := s.clock.Load()
 	return now + c.offset, c.errAt(now)
 }
 
-// Live reports whether an instance is alive, as far as the watch has told.
+// Live reports whether an instance is alive, as far as the watch shows.
 func (s *Sync) Live(instance string) bool {
 	if instance == s.me {
 		return true
@@ -165,7 +162,7 @@ func (s *Sync) Live(instance string) bool {
 func (s *Sync) live(instance string) bool {
 	e, ok := s.mu.entries[bucketKey(beatPrefix, instance)]
 	if !ok {
-		// A watch that is behind leaves out a beat that was followed by another one.
+		// A watch that is behind leaves out heartbeats that newer ones follow.
 		first, asked := s.mu.strangers[instance]
 		if !asked {
 			first = s.mu.freshest
@@ -175,12 +172,12 @@ func (s *Sync) live(instance string) bool {
 	}
 	last := e.At
 	if last.Before(s.mu.began) {
-		last = s.mu.began // those who were away, too, have not come back yet
+		last = s.mu.began // it may not have come back yet
 	}
 	return e.Value != nil && s.mu.freshest.Sub(last) <= s.opt.DeadAfter
 }
 
-// Peers returns the instances whose beats come, in order.
+// Peers returns the sorted ids of the instances with recent heartbeats.
 func (s *Sync) Peers() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,20 +191,20 @@ func (s *Sync) Peers() []string {
 	return all
 }
 
-// beatCard is what a beat says of its instance.
+// beatCard is the value of a heartbeat.
 type beatCard struct {
 	V           int    `json:"v"`
 	Prefix      string `json:"prefix,omitempty"`
 	GuardPrefix string `json:"guard_prefix,omitempty"`
 }
 
-// Other is another instance whose beats come.
+// Other is another instance with recent heartbeats.
 type Other struct {
 	Name                string // for people
-	Prefix, GuardPrefix string // that it answers; empty: none, or it is of before they were told
+	Prefix, GuardPrefix string // empty: none, or an older version
 }
 
-// Others returns the other instances whose beats come, in order.
+// Others returns the other instances with recent heartbeats, sorted.
 func (s *Sync) Others() []Other {
 	var all []Other
 	for _, instance := range s.Peers() {
@@ -223,15 +220,15 @@ func (s *Sync) Others() []Other {
 	return all
 }
 
-// Kin reports whether an instance answers the same subject prefix as this one, as far as
-// its beats have told: it is a node of the same cluster, and goes by the same settings.
+// Kin reports whether an instance has the same subject prefix as this one: it is a node of the
+// same cluster and has the same settings.
 func (s *Sync) Kin(instance string) bool {
 	e, _ := s.Find(beatPrefix, instance)
 	var card beatCard
 	return instance == s.me || json.Unmarshal(e.Value, &card) == nil && card.Prefix == s.opt.Prefix && card.Prefix != ""
 }
 
-// Find returns the newest record that has come, of whatever session.
+// Find returns the newest known record of a key, of any session.
 func (s *Sync) Find(letter, key string) (Entry, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,8 +236,7 @@ func (s *Sync) Find(letter, key string) (Entry, bool) {
 	return e, ok
 }
 
-// AgeOf returns how long ago a record was written, by the server's clock, at the least; 0
-// if that is not known.
+// AgeOf returns the minimum age of a record by the server's clock, 0 if it is not known.
 func (s *Sync) AgeOf(e Entry) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,7 +246,7 @@ func (s *Sync) AgeOf(e Entry) time.Duration {
 	return max(0, s.mu.freshest.Sub(e.At))
 }
 
-// Away returns why records cannot be written and read now; nil: they can.
+// Away returns why records cannot be written and read now, or nil.
 func (s *Sync) Away() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,10 +256,10 @@ func (s *Sync) Away() error {
 // Stats counts swaps since the start.
 type Stats struct {
 	Written, Refused, Failed int64
-	Age                      time.Duration // since the own beat has come back last
+	Age                      time.Duration // since the last echo of an own heartbeat
 }
 
-// Stats returns what has been counted.
+// Stats returns the counters.
 func (s *Sync) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,8 +270,8 @@ func (s *Sync) Stats() Stats {
 	return st
 }
 
-// Start begins the first session, and returns when it has begun or after a while: then
-// it is tried for ever. What waiting does not mend is returned as [ErrUnusable].
+// Start begins the first session. It returns when that has begun or failed; then sessions are
+// retried for ever, unless the error is [ErrUnusable].
 func (s *Sync) Start(ctx context.Context) error {
 	running, stop := context.WithCancel(context.Background())
 	s.stop = stop
@@ -294,8 +290,8 @@ func (s *Sync) Start(ctx context.Context) error {
 	}
 }
 
-// Stop ends everything. What is on its way is not waited for; permits of this instance
-// are free at once, if the bucket can be reached.
+// Stop ends everything without waiting for pending writes. Permits of this instance are free at
+// once if the bucket can be reached.
 func (s *Sync) Stop() {
 	if s.stop == nil {
 		return
@@ -304,8 +300,7 @@ func (s *Sync) Stop() {
 	s.ended.Wait()
 }
 
-// Touch has a key's Kind asked what to write, soon. While the bucket is away it does
-// nothing: Join does.
+// Touch makes Sync call Swap of a key soon. It does nothing while there is no session.
 func (s *Sync) Touch(letter, key string) { s.touch(bucketKey(letter, key)) }
 
 func (s *Sync) touch(id string) {
@@ -329,7 +324,7 @@ func (s *Sync) touch(id string) {
 	}
 }
 
-// start lets a key be swapped. Its caller holds mu.
+// start starts the swaps of a key. Its caller holds mu.
 func (s *Sync) start(id string, st *keyState) {
 	st.waiting, st.again = time.Time{}, false
 	if ctx := s.mu.session; ctx != nil {
@@ -337,7 +332,7 @@ func (s *Sync) start(id string, st *keyState) {
 	}
 }
 
-// swap writes what there is for a key until there is nothing more, or it has to wait.
+// swap writes a key until there is nothing to write or it has to wait.
 func (s *Sync) swap(ctx context.Context, id string, st *keyState) {
 	letter, name, _ := parseKey(id)
 	k := s.kinds[letter]
@@ -369,7 +364,8 @@ func (s *Sync) swap(ctx context.Context, id string, st *keyState) {
 	}
 }
 
-// write swaps one value. A mark of a deletion may have been purged since.
+// write performs one swap, and repeats it without a revision if a deletion marker may have been
+// purged.
 func (s *Sync) write(ctx context.Context, id string, value []byte, over uint64) (rev uint64, err error) {
 	select {
 	case s.tokens <- struct{}{}:
@@ -392,12 +388,12 @@ func (s *Sync) write(ctx context.Context, id string, value []byte, over uint64) 
 	return rev, err
 }
 
-// own notes what this instance has written, unless the watch was faster.
+// own applies an own write, unless the watch was faster.
 func (s *Sync) own(id, name string, k Kind, e Entry) {
 	s.mu.Lock()
 	newer := s.mu.entries[id].Rev >= e.Rev
 	if !newer {
-		s.mu.entries[id] = e // without a time, which the watch will bring
+		s.mu.entries[id] = e // the watch will bring its time
 	}
 	s.mu.Unlock()
 	if !newer {
@@ -405,7 +401,7 @@ func (s *Sync) own(id, name string, k Kind, e Entry) {
 	}
 }
 
-// rest ends the work for a key unless it was touched meanwhile.
+// rest ends the work on a key, unless it was touched meanwhile.
 func (s *Sync) rest(ctx context.Context, id string, st *keyState, again time.Duration) (ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -422,7 +418,7 @@ func (s *Sync) rest(ctx context.Context, id string, st *keyState, again time.Dur
 	return true
 }
 
-// await has a key wait for the record that was there instead, unless it has come.
+// await makes a key wait for the newer record, unless it has come.
 func (s *Sync) await(id string, st *keyState, over uint64) (waits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -440,8 +436,7 @@ func (s *Sync) fail(err error) {
 	}
 }
 
-// bucketKey is the key in the bucket of one of a kind: keys are any bytes, those of a
-// bucket are not.
+// bucketKey encodes a key of a Kind, which may contain any bytes, for the bucket.
 func bucketKey(letter, key string) string {
 	return letter + "." + base64.RawURLEncoding.EncodeToString([]byte(key))
 }

@@ -21,19 +21,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sums is a Kind whose records are numbers to which instances add: what the least of
-// records has to be like.
+// sums is a minimal Kind: its records are numbers to which instances add.
 type sums struct {
 	sync *fleet.Sync
 
 	mu    sync.Mutex
 	by    map[string]*sum
-	older int // records that came after newer ones
+	older int // records that arrived after newer ones
 }
 
 type sum struct {
 	Total int            `json:"total"`
-	Seen  map[string]int `json:"seen"` // number of the last addition, by instance
+	Seen  map[string]int `json:"seen"` // number of the last addition by each instance
 
 	rev          uint64
 	sent, number int
@@ -157,7 +156,7 @@ func newNode(b *fleettest.Bucket, name string, skew time.Duration) *node {
 	return n
 }
 
-// of makes the instance one whose way to the bucket is b.
+// of makes b the instance's way to the bucket.
 func (n *node) of(b fleet.Bucket, name string, skew time.Duration) {
 	n.Sync = fleet.New(fleet.Options{
 		Log: slog.New(slog.DiscardHandler), Bucket: b, Instance: name,
@@ -172,8 +171,7 @@ func (n *node) of(b fleet.Bucket, name string, skew time.Duration) {
 	n.Register("s", n.sums)
 }
 
-// lateBeats is a bucket in which what Set writes is there after a while, also if nobody
-// waits for it any more.
+// lateBeats is a bucket that performs Set after a while, even if the caller has given up.
 type lateBeats struct{ fleet.Bucket }
 
 func (b lateBeats) Set(ctx context.Context, key string, value []byte) (uint64, error) {
@@ -186,7 +184,7 @@ func (b lateBeats) Set(ctx context.Context, key string, value []byte) (uint64, e
 	}
 }
 
-// bubble runs a test with so many instances, in a bubble of time.
+// bubble runs a test with n instances in a bubble.
 func bubble(t *testing.T, count int, fn func(t *testing.T, b *fleettest.Bucket, nodes []*node)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := fleettest.New()
@@ -204,14 +202,13 @@ func bubble(t *testing.T, count int, fn func(t *testing.T, b *fleettest.Bucket, 
 	})
 }
 
-// after lets time pass, and what is under way end.
+// after lets time pass and waits for what is running.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// What the watch brings late, after newer writes of one's own, does not take the cache
-// back.
+// Late entries of the watch, after newer own writes, do not set the cache back.
 func TestWatchBehindOwnWrites(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, b *fleettest.Bucket, nodes []*node) {
 		n := nodes[0]
@@ -228,8 +225,8 @@ func TestWatchBehindOwnWrites(t *testing.T) {
 	})
 }
 
-// An instance of which no beat has come yet is taken for alive for a while: the watch may
-// be behind. Then it is dead, or its permits would never be free.
+// An instance without any heartbeat counts as alive for a while, since the watch may be behind; then
+// it is dead, so that its permits become free.
 func TestStrangersAreAliveForAWhile(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, _ *fleettest.Bucket, nodes []*node) {
 		require.True(t, nodes[0].Live("stranger/1"))
@@ -278,8 +275,7 @@ func TestOneClock(t *testing.T) {
 	})
 }
 
-// TestClockIsOffByNoMoreThanItSays whatever round trips beats have, and a slow one does not
-// make it worse.
+// TestClockIsOffByNoMoreThanItSays for any round trips, and a slow one does not make it worse.
 func TestClockIsOffByNoMoreThanItSays(t *testing.T) {
 	for begin := time.Duration(0); begin < 6*time.Second; begin += 100 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
@@ -314,8 +310,8 @@ func TestClockIsOffByNoMoreThanItSays(t *testing.T) {
 	}
 }
 
-// hiddenBeat is a bucket whose first beat is followed by one that was given up before and
-// was under way for a second longer: the watch brings only that.
+// hiddenBeat is a bucket whose first heartbeat is followed by an earlier one that was given up and
+// arrives a second later: the watch brings only that.
 type hiddenBeat struct {
 	*fleettest.End
 	done bool
@@ -336,7 +332,7 @@ func (b *hiddenBeat) Set(ctx context.Context, key string, value []byte) (uint64,
 	return b.End.Set(ctx, key, value)
 }
 
-// TestEchoOfAnotherBeatTellsNoTime of the beat that was sent last.
+// TestEchoOfAnotherBeatTellsNoTime: the echo of another heartbeat is not used for the clock.
 func TestEchoOfAnotherBeatTellsNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &node{end: fleettest.New().Of()}
@@ -369,7 +365,7 @@ func TestWhoIsAlive(t *testing.T) {
 		c.end.Cut(false)
 		after(5 * time.Second)
 		require.True(t, a.Live(c.Me()))
-		// A watch that stands still kills nobody.
+		// A stalled watch kills nobody.
 		a.end.Hold(true)
 		after(7 * time.Second)
 		require.True(t, a.Live(c.Me()))
@@ -377,15 +373,15 @@ func TestWhoIsAlive(t *testing.T) {
 	})
 }
 
-// A clean stop is known at once whatever is under way, and whatever ends first by it: the
-// watch, a beat, or the session.
+// A clean stop is known at once, whatever is running and whatever it ends first: the watch, a
+// heartbeat or the session.
 func TestStopIsTold(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, b *fleettest.Bucket, nodes []*node) {
 		for i := range 90 {
 			n := &node{}
 			n.of(lateBeats{b.Of()}, "b", 0)
 			require.NoError(t, n.Start(t.Context()))
-			after(2*time.Second + time.Duration(i%3)*5*time.Millisecond) // before, in and after its second beat
+			after(2*time.Second + time.Duration(i%3)*5*time.Millisecond) // before, during and after its second heartbeat
 			require.True(t, nodes[0].Live(n.Me()))
 			n.Stop()
 			synctest.Wait()
@@ -418,7 +414,7 @@ func TestAwayAndBack(t *testing.T) {
 	})
 }
 
-// What was written although the answer was lost counts once.
+// A write whose answer was lost counts once.
 func TestLostAnswer(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, _ *fleettest.Bucket, nodes []*node) {
 		a, b := nodes[0], nodes[1]
@@ -436,7 +432,7 @@ func TestLostAnswer(t *testing.T) {
 	})
 }
 
-// A watch that brings nothing is found out, also when all else works.
+// A watch that brings nothing is detected even if everything else works.
 func TestStandstill(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, _ *fleettest.Bucket, nodes []*node) {
 		a, b := nodes[0], nodes[1]
@@ -456,7 +452,7 @@ func TestStandstill(t *testing.T) {
 	})
 }
 
-// A bucket that was deleted and made anew has other revisions.
+// A bucket that was made again has other revisions.
 func TestBucketMadeAnew(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, b *fleettest.Bucket, nodes []*node) {
 		for range 9 {
@@ -487,7 +483,7 @@ func TestSweep(t *testing.T) {
 		after(72 * time.Hour)
 		entries := b.Entries()
 		require.Len(t, entries, 3, "%v", entries)
-		// Its mark has been purged since; nobody knows of that.
+		// Its marker has been purged, unknown to the instances.
 		nodes[1].sums.add("idle", 5)
 		synctest.Wait()
 		require.Equal(t, 5, nodes[0].sums.total("idle"))
@@ -495,8 +491,8 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// A mark of a deletion is known until the bucket has none: whoever writes over what it
-// knows is not refused by a mark, before and after.
+// A deletion marker is known until the bucket has purged it, so writes over the known revision are
+// not refused before or after that.
 func TestMarksAreForgotten(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, _ *fleettest.Bucket, nodes []*node) {
 		n := nodes[0]
@@ -510,7 +506,7 @@ func TestMarksAreForgotten(t *testing.T) {
 			require.Nil(t, e.Value)
 			require.Equal(t, days == 2, known)
 			n.sums.mu.Lock()
-			n.sums.by["idle"] = &sum{rev: e.Rev, number: n.sums.by["idle"].number} // as one that has just met the key
+			n.sums.by["idle"] = &sum{rev: e.Rev, number: n.sums.by["idle"].number} // as at the first use of the key
 			n.sums.mu.Unlock()
 			n.sums.add("idle", 5)
 			after(time.Minute)
@@ -523,7 +519,7 @@ func TestMarksAreForgotten(t *testing.T) {
 	})
 }
 
-// A Kind that wants to be asked again is.
+// Swap is called again after the time that it asked for.
 func TestAskedAgain(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, _ *fleettest.Bucket, nodes []*node) {
 		s := nodes[0].sums
@@ -557,7 +553,7 @@ func TestStartWithoutBucket(t *testing.T) {
 		n.end.Cut(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := n.Start(ctx); err != nil { // either may be first
+		if err := n.Start(ctx); err != nil { // either may fail first
 			require.ErrorIs(t, err, context.Canceled)
 		}
 		n.Stop()

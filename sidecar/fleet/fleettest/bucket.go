@@ -10,7 +10,7 @@ import (
 	"github.com/filaq/fila/sidecar/fleet"
 )
 
-// ErrGone is the error of a bucket that is taken away.
+// ErrGone is the error of a bucket that is cut off.
 var ErrGone = errors.New("the bucket is gone")
 
 // Bucket holds records in memory. Its clock is that of the host, ahead by Skew.
@@ -23,7 +23,7 @@ type Bucket struct {
 		rev     uint64
 		ends    []*End
 		swaps   int
-		stalled chan struct{} // closed when the stall ends; nil: there is none
+		stalled chan struct{} // closed when the stall ends; nil: not stalled
 	}
 }
 
@@ -40,7 +40,7 @@ type End struct {
 
 	// Guarded by the bucket's mutex.
 	gone    bool // nothing gets through
-	mute    bool // writes are done, and answered by an error
+	mute    bool // writes are done, but answered by an error
 	watches []*watch
 }
 
@@ -50,7 +50,7 @@ type watch struct {
 	held  bool
 }
 
-// SetClock sets the server's clock forward by d, or back if it is negative.
+// SetClock moves the server's clock by d.
 func (b *Bucket) SetClock(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,7 +66,7 @@ func (b *Bucket) Of() *End {
 	return e
 }
 
-// Cut takes the bucket away from the instance, or gives it back.
+// Cut cuts the instance off, or restores its way.
 func (e *End) Cut(gone bool) {
 	e.b.mu.Lock()
 	defer e.b.mu.Unlock()
@@ -79,14 +79,14 @@ func (e *End) Cut(gone bool) {
 	}
 }
 
-// Mute lets writes be done whose answers are lost.
+// Mute makes the bucket perform writes but lose their answers.
 func (e *End) Mute(mute bool) {
 	e.b.mu.Lock()
 	defer e.b.mu.Unlock()
 	e.mute = mute
 }
 
-// Hold keeps back what the watch of the instance brings, or lets it go.
+// Hold keeps the entries of the instance's watch back, or releases them.
 func (e *End) Hold(held bool) {
 	e.b.mu.Lock()
 	defer e.b.mu.Unlock()
@@ -96,8 +96,7 @@ func (e *End) Hold(held bool) {
 	}
 }
 
-// Merge leaves out what a newer entry follows of what the watch of the instance has not
-// brought yet.
+// Merge removes, from what the watch has not brought yet, entries that a newer one follows.
 func (e *End) Merge() {
 	e.b.mu.Lock()
 	defer e.b.mu.Unlock()
@@ -112,9 +111,8 @@ func (e *End) Merge() {
 	}
 }
 
-// Stall has the bucket do nothing until the stall ends, as a server that is frozen: a
-// request waits, and is done afterwards, also if its caller does not wait any more; watches
-// bring nothing.
+// Stall freezes the bucket: requests wait and are done afterwards, even if their callers have given
+// up, and watches bring nothing.
 func (b *Bucket) Stall(stalled bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,7 +130,7 @@ func (b *Bucket) Stall(stalled bool) {
 	}
 }
 
-// await returns when the bucket is not stalled, or with ctx.
+// await waits for the end of a stall, or for ctx.
 func (b *Bucket) await(ctx context.Context) error {
 	b.mu.Lock()
 	stalled := b.mu.stalled
@@ -148,17 +146,17 @@ func (b *Bucket) await(ctx context.Context) error {
 	}
 }
 
-// Clear makes the bucket anew: it is empty, and revisions begin again.
+// Clear makes the bucket again: it is empty, and revisions begin again.
 func (b *Bucket) Clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mu.entries, b.mu.rev = make(map[string]fleet.Entry), 0
 	for _, e := range b.mu.ends {
-		e.watches = nil // as a consumer of a stream that is gone
+		e.watches = nil // like consumers of a deleted stream
 	}
 }
 
-// Entries returns the records that are there, by key.
+// Entries returns the records by key.
 func (b *Bucket) Entries() map[string]fleet.Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,7 +169,7 @@ func (b *Bucket) Entries() map[string]fleet.Entry {
 	return all
 }
 
-// Swaps counts those that were asked for.
+// Swaps counts the requested swaps.
 func (b *Bucket) Swaps() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,7 +183,7 @@ func (w *watch) poke() {
 	}
 }
 
-// Open is as in fleet.Bucket.
+// Open implements fleet.Bucket.
 func (e *End) Open(ctx context.Context) error {
 	if err := e.b.await(ctx); err != nil {
 		return err
@@ -198,7 +196,7 @@ func (e *End) Open(ctx context.Context) error {
 	return nil
 }
 
-// Watch is as in fleet.Bucket.
+// Watch implements fleet.Bucket.
 func (e *End) Watch(ctx context.Context) (<-chan fleet.Entry, error) {
 	if err := e.b.await(ctx); err != nil {
 		return nil, err
@@ -248,7 +246,7 @@ func (e *End) Watch(ctx context.Context) (<-chan fleet.Entry, error) {
 	return out, nil
 }
 
-// put writes; its caller holds mu.
+// put writes. Its caller holds mu.
 func (b *Bucket) put(key string, value []byte) uint64 {
 	b.mu.rev++
 	entry := fleet.Entry{Key: key, Value: value, Rev: b.mu.rev, At: time.Now().Add(b.Skew)}
@@ -262,7 +260,7 @@ func (b *Bucket) put(key string, value []byte) uint64 {
 	return b.mu.rev
 }
 
-// write is a request: it waits for the end of a stall, and is done then in any case.
+// write performs a request: it waits for the end of a stall, and is then done in any case.
 func (e *End) write(ctx context.Context, key string, value []byte, over *uint64) (uint64, error) {
 	if err := e.b.await(ctx); err != nil {
 		go func() {
@@ -291,7 +289,7 @@ func (e *End) writeNow(key string, value []byte, over *uint64) (uint64, error) {
 	return rev, nil
 }
 
-// Swap is as in fleet.Bucket.
+// Swap implements fleet.Bucket.
 func (e *End) Swap(ctx context.Context, key string, value []byte, over uint64) (uint64, error) {
 	e.b.mu.Lock()
 	e.b.mu.swaps++
@@ -299,12 +297,12 @@ func (e *End) Swap(ctx context.Context, key string, value []byte, over uint64) (
 	return e.write(ctx, key, slices.Clone(value), &over)
 }
 
-// Set is as in fleet.Bucket.
+// Set implements fleet.Bucket.
 func (e *End) Set(ctx context.Context, key string, value []byte) (uint64, error) {
 	return e.write(ctx, key, slices.Clone(value), nil)
 }
 
-// Delete is as in fleet.Bucket.
+// Delete implements fleet.Bucket.
 func (e *End) Delete(ctx context.Context, key string, over uint64) error {
 	if over == 0 {
 		_, err := e.write(ctx, key, nil, nil)
@@ -314,7 +312,7 @@ func (e *End) Delete(ctx context.Context, key string, over uint64) error {
 	return err
 }
 
-// Purge is as in fleet.Bucket.
+// Purge implements fleet.Bucket.
 func (e *End) Purge(_ context.Context, older time.Duration) error {
 	b := e.b
 	b.mu.Lock()
@@ -327,5 +325,5 @@ func (e *End) Purge(_ context.Context, older time.Duration) error {
 	return nil
 }
 
-// Again returns another way to the same bucket, for an instance that starts again.
+// Again returns another way to the same bucket, for an instance that restarts.
 func (e *End) Again() *End { return e.b.Of() }
