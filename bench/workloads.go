@@ -116,7 +116,7 @@ var workloads = []workload{
 		},
 	}},
 	{lanes: clusterLanes, ownServer: true, onlyNamed: true, Workload: report.Workload{
-		Name: "cluster", About: "a fila alone, a cluster of three with one shard, and a stream with three replicas; runs only when named",
+		Name: "cluster", About: "a fila alone, a cluster of three with one shard, and a stream with three replicas",
 		Columns: slices.Concat(report.RateColumn, report.ConfirmColumns, report.DeliverColumns), Base: report.Base{Text: "fila", System: system.Fila},
 		Goals: []report.Goal{
 			{Text: "lives, fila-r3 / fila", Metric: "rate", Of: system.FilaR3, To: system.Fila, Fits: "lives", AtLeast: 0.8},
@@ -146,7 +146,7 @@ var workloads = []workload{
 		Goals: []report.Goal{{Text: "ms until ready", Metric: "recovery_ms", AtMost: 5000}},
 	}},
 	{lanes: soakLanes, ownServer: true, onlyNamed: true, Workload: report.Workload{
-		Name: soakName, About: "whole lives at 70 % of the maximum rate for 30 minutes, the last third against the first; runs only when named",
+		Name: soakName, About: "whole lives at 70 % of the maximum rate for 30 minutes, the last third against the first",
 		Columns: report.SoakColumns, Goals: report.SoakGoals(),
 	}},
 }

@@ -88,7 +88,7 @@ func reference(root *cobra.Command) string {
 			}
 			common[group.title] = slices.DeleteFunc(common[group.title], func(line string) bool { return !slices.Contains(lines, line) })
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n%s Commands: `%s`.\n\n", group.title, group.intro, strings.Join(group.commands, "`, `"))
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", group.title, group.intro)
 		if group.explained {
 			names := slices.Clone(common[group.title])
 			for i, line := range names {
@@ -138,7 +138,7 @@ func writeCommand(b *strings.Builder, cmd *cobra.Command, group string, common [
 	}
 	own := slices.DeleteFunc(flagLines(cmd.LocalNonPersistentFlags()), func(line string) bool { return slices.Contains(common, line) })
 	if group != "" {
-		own = append(own, fmt.Sprintf("and the [%s](#%s)", strings.ToLower(group[:1])+group[1:], strings.ReplaceAll(strings.ToLower(group), " ", "-")))
+		own = append(own, fmt.Sprintf("[%s](#%s)", strings.ToLower(group[:1])+group[1:], strings.ReplaceAll(strings.ToLower(group), " ", "-")))
 	}
 	if len(own) > 0 {
 		b.WriteString("\n")

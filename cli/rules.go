@@ -30,7 +30,7 @@ func newRulesCommand(a *app) *cobra.Command {
 
 // rulesFile adds the flag that names the file, and returns what reads it.
 func rulesFile(cmd *cobra.Command) func() (*config.Loaded, error) {
-	path := cmd.Flags().String("config", "", "configuration `file` (default: the one that fila serve would find)")
+	path := cmd.Flags().String("config", "", "configuration `file` (default as fila serve)")
 	return func() (*config.Loaded, error) {
 		if cmd.Flags().Changed("config") && *path == "" {
 			return nil, command.UsageError("--config is empty: name a file")

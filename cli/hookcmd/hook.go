@@ -260,7 +260,7 @@ for a key, 2 the script does not load, 3 the time or memory limit stopped it.`,
 
 // headerFlag adds the flag for headers of a message.
 func headerFlag(c *cobra.Command, headers *[]string) {
-	c.Flags().StringArrayVarP(headers, "header", "H", nil, "a header as `name=value` or name:value; may be repeated")
+	c.Flags().StringArrayVarP(headers, "header", "H", nil, "header `name=value`; may be repeated")
 	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "headers" { // what it was called first
 			name = "header"

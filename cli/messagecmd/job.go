@@ -109,7 +109,7 @@ terminal delete and cancel print this first, and ask, unless --yes is given.`,
 	flags.Int64Var(&f.Limit, "limit", 0, "messages in all, at most; 0 is no limit")
 	flags.Int64Var(&f.ifCount, "if-count", 0, "exit code 5 unless exactly this many messages match")
 	flags.StringVar(&f.Reason, "why", "", "the `reason`, which the audit log shows")
-	flags.BoolVar(&f.DryRun, "dry-run", false, "print what the job would do, and do nothing")
+	flags.BoolVar(&f.DryRun, "dry-run", false, "only print what the job would do")
 	flags.BoolVar(&f.yes, "yes", false, "delete and cancel without asking")
 	flags.BoolVar(&f.wait, "wait", false, "wait up to --timeout for the job to end or pause")
 	return cmd

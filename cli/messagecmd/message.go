@@ -24,7 +24,7 @@ const exampleID = "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"
 
 // aboutMessage adds what the commands about one message have in common.
 func aboutMessage(cmd *cobra.Command) (queue *string) {
-	return cmd.Flags().String("queue", "", "look only in this `queue` and its dead letters")
+	return cmd.Flags().String("queue", "", "only in this `queue` and its dead letters")
 }
 
 func newMessageShowCommand(env *command.Env) *cobra.Command {
@@ -115,8 +115,8 @@ func newMessageRunNowCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run-now ID",
 		Short: "End the delay of a message",
-		Long: `End the delay of a message, or its wait for a retry. Pauses, gates and the order of its key
-still apply. A message in flight is refused (exit code 5).`,
+		Long: `End the delay of a message, or its wait for a retry. Pauses, gates and the order of
+its key still apply. A message in flight is refused (exit code 5).`,
 		Example: "  fila message run-now " + exampleID,
 	}
 	queue := aboutMessage(cmd)

@@ -59,8 +59,8 @@ can be published. Flags are for all messages, and a line's header replaces a fla
 Many messages are sent without waiting for each confirmation. The last line counts
 them. The first refused message ends the command, and the error has its line number.
 If fila refuses for now (429, 503), the command waits as told, up to an hour, and
-retries, unless --no-retry is given; a single message is not retried. After an interrupt it
-sends no more and waits for confirmations.`,
+retries, unless --no-retry is given; a single message is not retried. After an
+interrupt it sends no more and waits for confirmations.`,
 		Example: `  fila publish orders '{"id":1}' -H tenant=acme
   fila publish orders --delay 10m --dedupe-id order-1 < order.json
   fila publish orders --file order.json --count 1000 --rate 50
@@ -75,7 +75,7 @@ sends no more and waits for confirmations.`,
 	flags.Int64Var(&f.count, "count", 1, "publish the message this many times")
 	flags.Float64Var(&f.rate, "rate", 0, "messages a second at most; 0 is unlimited")
 	flags.IntVar(&f.window, "window", 1000, "messages that may wait for confirmation")
-	flags.StringArrayVarP(&f.headers, "header", "H", nil, "header as `name=value` or name:value; may be repeated")
+	flags.StringArrayVarP(&f.headers, "header", "H", nil, "header `name=value`; may be repeated")
 	flags.Var(&f.delay, "delay", "delay the message")
 	flags.Var(&f.ttl, "ttl", "dead-letter it if undelivered after this time, at least 1s")
 	flags.StringVar(&f.dedupeID, "dedupe-id", "", "do not store a second message with this `id` within the queue's window; many messages get id-1, id-2")

@@ -89,10 +89,10 @@ run more than a minute late.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.zone, "zone", "", "of a cron schedule: the time `zone`, such as Europe/Berlin (default UTC)")
-	flags.StringVar(&f.missed, "missed", wire.MissedOne, "what becomes of missed runs: skip, one or all")
+	flags.StringVar(&f.missed, "missed", wire.MissedOne, "missed runs to make up for: skip, one or all")
 	command.Allow(cmd, "missed", wire.MissedSkip, wire.MissedOne, wire.MissedAll)
 	flags.Var(&f.ttl, "ttl", "dead-letter its messages if undelivered after this time, at least 1s")
-	flags.StringArrayVarP(&f.headers, "header", "H", nil, "header of its messages as `name=value` or name:value; may be repeated")
+	flags.StringArrayVarP(&f.headers, "header", "H", nil, "header `name=value` of its messages; may be repeated")
 	flags.StringVarP(&f.file, "file", "f", "", "the payload is in this `file`")
 	return cmd
 }

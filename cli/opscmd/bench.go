@@ -51,7 +51,7 @@ The systems of the workload cluster, besides fila:
 The workloads:
 
 ` + workloadList() + `
-With the defaults all but cluster and soak takes about an hour; let nothing else run.
+Without --workload all but cluster and soak run, for about an hour; let nothing else run.
 --quick takes seconds and only shows that it works. docs/benchmarks.md explains the
 figures. With --url the load runs against a running fila, in queues that are deleted in
 the end, and needs an operator's permissions.`,

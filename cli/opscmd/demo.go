@@ -61,20 +61,20 @@ func newDemoCommand(env *command.Env) *cobra.Command {
 		Long: fmt.Sprintf(`Start a fila on a free port of 127.0.0.1, with a temporary directory. A noisy tenant
 sends 100 times as much as each of three quiet ones, together about twice what the
 provider of %d workers accepts: %d calls a second, which a throttle keeps. First all
-tenants share one flow, then each has a fair share, by one line of Lua. A table shows how
-long each tenant's messages wait.
+tenants share one flow, then each has a fair share, by one line of Lua. A table
+shows how long each tenant's messages wait.
 
---shared starts two filas that share the circuit of a vendor that breaks: the second one
-blocks its messages when the first has seen it fail, exactly %d probes go, and then all
-go again.
+--shared starts two filas that share the circuit of a vendor that breaks: the second
+one blocks its messages when the first has seen it fail, exactly %d probes go, and
+then all go again.
 
---cluster starts three cluster nodes, kills the owner of a queue under load (%d seconds),
-and counts: who took over, how long nothing was confirmed, and that all confirmed
-messages are delivered.
+--cluster starts three cluster nodes, kills the owner of a queue under load (%d
+seconds), and counts: who took over, how long nothing was confirmed, and that all
+confirmed messages are delivered.
 
---incident is for you: a bad release of the workers makes %d dead letters of three causes,
-and fila and the workers run until an interrupt, so that you can sort them out with the
-workbench commands or the pages.
+--incident is for you: a bad release of the workers makes %d dead letters of three
+causes, and fila and the workers run until an interrupt, so that you can sort them
+out with the workbench commands or the pages.
 
 The command leaves nothing behind, even after an interrupt.`, demoWorkers, demoRate, sharedProbes, clusterDuration/1000, incidentMessages),
 		Example: `  fila demo

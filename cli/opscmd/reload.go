@@ -54,6 +54,6 @@ own file; SIGHUP reloads one node.`,
 			return b.String()
 		}),
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what a reload would change, and change nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print what would change")
 	return cmd
 }

@@ -44,9 +44,8 @@ func newWatchCommand(env *command.Env) *cobra.Command {
 		Use:   "watch",
 		Short: "Print events as they happen",
 		Long: `Print fila's events, one line each, until an interrupt; with --json the JSON object.
-fila does not keep events for later.
-
-The types: ` + terminal.Wrap(strings.Join(eventTypes, ", "), len("The types: "), 76) + `.`,
+fila does not keep events for later. docs/protocol.md explains the types; a wrong
+--type lists them.`,
 		Example: `  fila watch
   fila watch --type dead-lettered,circuit-changed
   fila watch --queue orders --json`,
