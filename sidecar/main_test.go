@@ -16,7 +16,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	f := flag.Lookup("test.parallel")
-	if n := max(16, 2*runtime.GOMAXPROCS(0)); f.Value.String() == f.DefValue {
+	if n := max(32, 2*runtime.GOMAXPROCS(0)); f.Value.String() == f.DefValue {
 		_ = flag.Set("test.parallel", strconv.Itoa(n))
 	}
 	lastExport = time.Minute // a loaded machine may take its time

@@ -161,7 +161,9 @@ func TestASpanOfAMessageFromTheStore(t *testing.T) {
 }
 
 func TestTheSpanOfAJob(t *testing.T) {
-	x, c := startTraced(t, func(c *config.Config) { c.Queues = []wire.QueueSettings{wire.DefaultQueueSettings("orders")} })
+	x, c := startTraced(t, func(c *config.Config) {
+		c.Queues, c.DrainTimeoutMs = []wire.QueueSettings{wire.DefaultQueueSettings("orders")}, 100 // the consumer answers nothing then
+	})
 	deliveries, _ := x.consumer("w", "orders", `{"consumer":"w"}`)
 	for range 3 {
 		x.enqueue("hello", nil)
