@@ -166,22 +166,6 @@ func (c *jobCluster) delivers(queue string, ids []string) {
 	k.leave()
 }
 
-// TestARedriveOverATakeover: the owner is killed, and the next one goes on with the job.
-func TestARedriveOverATakeover(t *testing.T) {
-	t.Parallel()
-	c := startJobCluster(t)
-	const n = 3000
-	ids := c.bury(n)
-	id := c.begin(m{"queue": c.queues[0] + ".dlq", "op": "redrive", "filter": m{"all": true}, "rate": 600})
-	c.goesOn(id, 200)
-	require.Equal(t, "a", c.killOwner(0))
-	before := c.job(id)
-	require.Less(t, before.Done, int64(n), "it was over before the kill")
-	c.ends(id, n)
-	require.Zero(t, c.depth(c.queues[0]+".dlq"))
-	c.delivers(c.queues[0], ids)
-}
-
 // TestAMoveBetweenShards: the owner of the one and then that of the other is killed while
 // a job moves dead letters from one to the other. Each message arrives, once and in its
 // order, with what happened to it before.

@@ -2,34 +2,12 @@ package e2e
 
 import (
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 )
-
-func TestCreditIsNeverExceeded(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	c.enqueueAll(backlog(queue, "x", 1, 200))
-	k := c.consume(queue, 5)
-	held := k.take(5)
-	k.none()
-	require.EqualValues(t, 5, c.inspect(queue).InFlight)
-	for i := 5; i < 200; i++ { // one ack, one more, whatever the order
-		j := (i * 7) % len(held)
-		c.accepted(held[j], []string{"", "+NXT", "+ACK"}[i%3])
-		held[j] = k.next()
-		require.LessOrEqual(t, c.inspect(queue).InFlight, int64(5))
-	}
-	k.none()
-	for _, d := range held {
-		c.accepted(d, "")
-	}
-	require.Zero(t, c.depth(queue))
-}
 
 // TestCreditIsCounted looks at every moment of a fast run: the consumer counts
 // itself what it has not finished.
@@ -52,44 +30,6 @@ func TestCreditIsCounted(t *testing.T) {
 		}
 	}
 	c.waitDepth(queue, 0)
-}
-
-func TestCreditCanBeChanged(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	c.enqueueAll(backlog(queue, "x", 1, 20))
-	k := c.consume(queue, 2)
-	held := k.take(2)
-	k.none()
-	k.register(5)
-	held = append(held, k.take(3)...)
-	k.none()
-	k.register(1) // smaller than what it holds: nothing until four are done
-	for _, d := range held[:4] {
-		c.accepted(d, "")
-		k.none()
-	}
-	c.accepted(held[4], "")
-	k.next()
-	k.none()
-}
-
-func TestTwoConsumersShareTheWork(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	a, b := c.consume(queue, 3), c.consume(queue, 4)
-	c.enqueueAll(backlog(queue, "x", 1, 20))
-	seen := map[string]bool{}
-	for _, d := range append(a.take(3), b.take(4)...) {
-		require.False(t, seen[d.id()], "delivered to both")
-		seen[d.id()] = true
-	}
-	a.none()
-	b.none()
-	info := c.inspect(queue)
-	require.EqualValues(t, 7, info.InFlight)
-	require.EqualValues(t, 13, info.Pending)
-	require.Equal(t, 2, info.Consumers)
 }
 
 // TestQueueGroupSharesAName: several processes, one name, one credit.
@@ -168,22 +108,6 @@ func TestNoRespondersWhileOthersWork(t *testing.T) {
 	require.Equal(t, 1, c.inspect(queue).Consumers)
 }
 
-// TestTakenBackKeepsItsPlace: without a consumer left, the order is the old one.
-func TestTakenBackKeepsItsPlace(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	ids := c.enqueueAll(backlog(queue, "x", 1, 30))
-	gone := c.subscribe(queue, unique(t))
-	gone.unsubscribe()
-	gone.register(10)
-	eventually(t, func() bool { info := c.inspect(queue); return info.Consumers == 0 && info.Pending == 30 })
-	var got []string
-	for _, d := range c.consume(queue, 1).drain(30) {
-		got = append(got, d.id())
-	}
-	require.Equal(t, ids, got)
-}
-
 // TestConsumerKilled: with kill -9 the process has no chance to say a word.
 func TestConsumerKilled(t *testing.T) {
 	p := shared(t)
@@ -230,101 +154,6 @@ func TestConsumerKilledBeforeDelivery(t *testing.T) {
 	}
 	require.ElementsMatch(t, ids, got)
 	require.EqualValues(t, 11, c.inspect(queue).InFlight, "what it had received waits for its lease")
-}
-
-func TestLeave(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	k := c.consume(queue, 2)
-	c.enqueue(queue, "held")
-	held := k.next()
-	k.leave()
-	require.Zero(t, c.inspect(queue).Consumers)
-	c.enqueue(queue, "later")
-	k.none()
-	require.EqualValues(t, 1, c.inspect(queue).InFlight, "the lease keeps running")
-	c.accepted(held, "")
-	k.leave() // once more is harmless
-	k.register(2)
-	require.Equal(t, "later", string(k.next().Data))
-}
-
-// TestRegisteringAgainCountsLeases of the same name.
-func TestRegisteringAgainCountsLeases(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	k := c.consume(queue, 2)
-	c.enqueueAll(backlog(queue, "x", 1, 5))
-	held := k.take(2)
-	k.leave()
-	k.register(2)
-	k.none()
-	c.accepted(held[0], "")
-	k.next()
-	k.none()
-}
-
-func TestRegistrationWithTTLEnds(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	k := c.subscribe(queue, unique(t))
-	c.call("fila.consume."+queue, m{"consumer": k.name, "ttl_ms": 200}, nil)
-	eventually(t, func() bool { return c.inspect(queue).Consumers == 0 })
-	c.enqueue(queue, "x")
-	k.none()
-	c.call("fila.consume."+queue, m{"consumer": k.name, "ttl_ms": 600_000}, nil)
-	k.next()
-	require.Equal(t, 1, c.inspect(queue).Consumers)
-}
-
-func TestDefaultCreditIs64(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	c.enqueueAll(backlog(queue, "x", 1, 100))
-	k := c.subscribe(queue, unique(t))
-	var reply consumeReply
-	c.call("fila.consume."+queue, m{"consumer": k.name}, &reply)
-	require.Equal(t, 64, reply.MaxInFlight)
-	require.Equal(t, "fila.deliver."+k.name+"."+queue, reply.Deliver)
-	k.take(64)
-	k.none()
-	require.EqualValues(t, 64, c.inspect(queue).InFlight)
-}
-
-func TestBadConsumesAreRefused(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	name := unique(t)
-	for _, body := range []any{
-		nil,
-		m{},
-		"{", "[]", "null x", `"worker"`, `{"consumer":"a"} {}`, `{"consumer":"a"},`,
-		m{"consumer": ""},
-		m{"consumer": 5},
-		m{"consumer": "a b"},
-		m{"consumer": "a.b"},
-		m{"consumer": "a*"},
-		m{"consumer": ">"},
-		m{"consumer": "ü"},
-		m{"consumer": strings.Repeat("a", 65)},
-		m{"consumer": name, "max_in_flight": -1},
-		m{"consumer": name, "max_in_flight": 65_537},
-		m{"consumer": name, "max_in_flight": "5"},
-		m{"consumer": name, "max_in_flight": 1.5},
-		m{"consumer": name, "ttl_ms": -1},
-		m{"consumer": name, "ttl": 5},
-		m{"consumer": name, "leave": "yes"},
-		m{"consumer": name, "unknown": true},
-		m{"Consumer": name, "consumerr": name},
-	} {
-		c.refused(400, "fila.consume."+queue, body)
-	}
-	require.Zero(t, c.inspect(queue).Consumers)
-	c.refused(404, "fila.consume."+unique(t), m{"consumer": name})
-	c.refused(404, "fila.consume."+unique(t)+".dlq", m{"consumer": name})
-	// The bounds themselves are fine.
-	c.call("fila.consume."+queue, m{"consumer": strings.Repeat("a", 64), "max_in_flight": 65_536}, nil)
-	c.call("fila.consume."+queue+".dlq", m{"consumer": name, "max_in_flight": 1}, nil)
 }
 
 // TestConsumeWithoutReplyActs all the same.

@@ -64,24 +64,6 @@ func (c *client) waitInFlight(queue string, n int64) {
 	eventually(c.t, func() bool { return c.inspect(queue).InFlight == n })
 }
 
-// TestWeightOverrideWins over later enqueues, and survives a restart.
-func TestWeightOverrideWins(t *testing.T) {
-	t.Parallel()
-	p := startFila(t, options{})
-	c := p.client(t)
-	c.createQueue("q", m{"fairness_header": "tenant", "weight_header": "weight"})
-	c.call("fila.admin.config-set.weight:q:a", m{"value": "4"}, nil)
-	c.enqueueAll(backlog("q", "a", 1, 1000))
-	c.enqueueAll(backlog("q", "b", 1, 1000))
-	n := counts(c.consume("q", 1).drain(500))
-	require.InDelta(t, 400, n["a"], 5, "%v", n)
-	p.Kill9(t)
-	p.Restart(t)
-	c = p.client(t)
-	n = counts(c.consume("q", 1).drain(500))
-	require.InDelta(t, 400, n["a"], 5, "after a restart: %v", n)
-}
-
 // TestExternalServerWithSmallMessages: the limit is the server's, not ours.
 func TestExternalServerWithSmallMessages(t *testing.T) {
 	t.Parallel()

@@ -9,16 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestDedupeWindowEnds(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(m{"dedupe_window_ms": 200})
-	first := c.enqueue(queue, "x", "Nats-Msg-Id", "a")
-	eventually(t, func() bool { return !c.enqueue(queue, "x", "Nats-Msg-Id", "a").Duplicate })
-	off := c.newQueue(m{"dedupe_window_ms": 0})
-	require.NotEqual(t, c.enqueue(off, "x", "Nats-Msg-Id", "a").ID, c.enqueue(off, "x", "Nats-Msg-Id", "a").ID)
-	require.NotEmpty(t, first.ID)
-}
-
 func TestUnknownQueueIsRefused(t *testing.T) {
 	c := shared(t).client(t)
 	for _, queue := range []string{unique(t), unique(t) + ".dlq", strings.Repeat("q", 129), "no/queue"} {
@@ -38,31 +28,6 @@ func requireUnanswered(t testing.TB, c *client, msg *nats.Msg, code int) {
 	e := errorOf(t, reply)
 	require.NotNil(t, e, "%s must be refused", msg.Subject)
 	require.Equal(t, code, e.Code, "%v", e)
-}
-
-func TestMaxDepth(t *testing.T) {
-	p := shared(t)
-	c := p.client(t)
-	queue := c.newQueue(m{"max_depth": 3})
-	for range 3 {
-		c.enqueue(queue, "x")
-	}
-	requireFull(t, c, queue, "x")
-	k := c.consume(queue, 1)
-	c.accepted(k.next(), "")
-	c.enqueue(queue, "x")
-	requireFull(t, c, queue, "x")
-	require.EqualValues(t, 2, p.metric(t, "fila_refused_total", "queue", queue))
-	c.refusedMsg(429, message(queue, "x", "Nats-Msg-Id", "new"))
-	require.EqualValues(t, 3, c.depth(queue), "leased messages count")
-}
-
-// requireFull checks the refusal of a full queue.
-func requireFull(t testing.TB, c *client, queue, payload string) {
-	t.Helper()
-	e := c.refusedMsg(429, message(queue, payload))
-	require.Regexp(t, `^[1-9][0-9]*$`, e.header.Get("Retry-After"), "seconds")
-	require.Regexp(t, `^[1-9][0-9]*$`, e.header.Get("Fila-Retry-After-Ms"))
 }
 
 // TestBurstWithoutConfirmation: neither refused nor dropped by a client library.

@@ -284,28 +284,6 @@ func (d *trouble) finish(rounds int) {
 	require.Positive(t, d.permits.Load())
 }
 
-// TestFleetOutlivesTrouble: filas are killed and frozen, and their one NATS server goes
-// and comes, while destinations fail and recover.
-func TestFleetOutlivesTrouble(t *testing.T) {
-	f := startFleet(t, 3, troubleLimits)
-	d := newTrouble(t, f, nil)
-	for n := range *flagKills {
-		switch n % 3 {
-		case 0:
-			d.round(n, "a fila is killed", reached, d.killFila)
-		case 1:
-			d.round(n, "a fila is frozen", frozen, d.freezeFila)
-		case 2:
-			d.round(n, "the NATS server is away", away, func() {
-				f.nats.stop()
-				d.busy(time.Second)
-				f.nats.start(t)
-			})
-		}
-	}
-	d.finish(*flagKills)
-}
-
 // TestFleetOutlivesServers: the bucket has three replicas on three servers. The server
 // that leads it is killed and frozen, and so are two servers at once, the one that leads
 // the cluster, filas, and the links between a fila and the servers. All links stall, too, at

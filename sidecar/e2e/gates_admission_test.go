@@ -88,30 +88,6 @@ func TestEnqueueRates(t *testing.T) {
 	eventually(t, func() bool { return errorOf(t, c.do(message(queue, "x", "tenant", "e"))) == nil })
 }
 
-// TestEnqueueRateComesBack and bounds what is taken by the confirmations' ids,
-// whose time is fila's.
-func TestEnqueueRateComesBack(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(m{"enqueue_rate": "100", "enqueue_burst": 1})
-	taken, refused := 0, 0
-	for taken < 30 {
-		if e := errorOf(t, c.do(message(queue, "x"))); e == nil {
-			taken++
-		} else {
-			require.Equal(t, 14429, e.ErrCode)
-			refused++
-		}
-	}
-	require.Positive(t, refused)
-	var fs []flight
-	for _, d := range c.consume(queue, 30).drain(30) {
-		at := d.timeHeader(t, "Fila-Enqueued-At").UnixNano()
-		fs = append(fs, flight{cost: 1, start: at, seen: at})
-	}
-	sortFlights(fs)
-	require.NoError(t, checkRate(fs, 100, 1))
-}
-
 // TestAdmissionOverARestart: what is there counts.
 func TestAdmissionOverARestart(t *testing.T) {
 	twice(t, func(t *testing.T, restart func(*testing.T, *proc)) {

@@ -255,14 +255,6 @@ func (c *client) explainQueue(queue string) held {
 	return h
 }
 
-func (c *client) explainKey(queue, key string) held {
-	c.t.Helper()
-	var h held
-	c.call("fila.admin.explain", m{"kind": "key", "queue": queue, "key": key}, &h)
-	require.NotEmpty(c.t, h.Reason)
-	return h
-}
-
 // gated builds n messages of a fairness key with payloads from 0 that wait at a
 // throttle key, none if gate is empty.
 func gated(queue, tenant, gate string, n int) []*nats.Msg {
@@ -304,16 +296,6 @@ func (c *client) parked(queue string, n int64) held {
 	eventually(c.t, func() bool { h = c.explainQueue(queue); return h.Parked == n && h.Pending == 0 },
 		"%d messages of %s must be parked", n, queue)
 	return h
-}
-
-// natsMsg builds a message with headers, names and values in turn.
-func natsMsg(subject, payload string, headers ...string) *nats.Msg {
-	msg := nats.NewMsg(subject)
-	msg.Data = []byte(payload)
-	for i := 0; i < len(headers); i += 2 {
-		msg.Header.Add(headers[i], headers[i+1])
-	}
-	return msg
 }
 
 func atoi(t testing.TB, text string) int {

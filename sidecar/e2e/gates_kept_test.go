@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -15,106 +14,6 @@ type logged struct {
 	Old  *string `json:"old"`
 	New  *string `json:"new"`
 	By   string  `json:"by"`
-}
-
-func (c *client) auditLog(prefix string) []logged {
-	c.t.Helper()
-	var out struct {
-		Total   int      `json:"total"`
-		Entries []logged `json:"entries"`
-	}
-	c.call("fila.admin.config-log", m{"prefix": prefix, "limit": 1000}, &out)
-	require.Len(c.t, out.Entries, out.Total)
-	return out.Entries
-}
-
-// TestEveryChangeIsLogged with the old value and the new one, over restarts.
-func TestEveryChangeIsLogged(t *testing.T) {
-	t.Parallel()
-	p := startFila(t, options{tail: "[[throttle]]\nkey = \"filed\"\nrate = 5\n"})
-	c := p.client(t)
-	start := time.Now().Add(-time.Minute)
-	c.set("throttle:x:rate", "1")
-	c.set("throttle:x:rate", "2")
-	c.limits("x", m{"rate": 3, "burst": 4})
-	c.limits("x", m{"rate": 9, "for_ms": 1})
-	eventually(t, func() bool { return c.throttle("x").Source == "operator" })
-	c.call("fila.admin.throttle-clear.x", nil, nil)
-	c.call("fila.admin.pause", m{"kind": "throttle", "name": "x"}, nil)
-	c.call("fila.admin.resume", m{"kind": "throttle", "name": "x"}, nil)
-	c.set("weight:q:a", "2")
-	c.call("fila.admin.config-delete.weight:q:a", nil, nil)
-	c.set("throttle:filed:rate", "6")
-	want := [][4]string{ // newest first
-		{"throttle:filed:rate", "5", "6", "config-set"},
-		{"weight:q:a", "2", "", "config-delete"},
-		{"weight:q:a", "", "2", "config-set"},
-		{"pause:throttle:x", "until resumed", "", "resume"},
-		{"pause:throttle:x", "", "until resumed", "pause"},
-	}
-	check := func(entries []logged, want [][4]string) {
-		t.Helper()
-		require.GreaterOrEqual(t, len(entries), len(want))
-		text := func(s *string) string {
-			if s == nil {
-				return ""
-			}
-			return *s
-		}
-		for i, w := range want {
-			e := entries[i]
-			require.Equal(t, w, [4]string{e.Key, text(e.Old), text(e.New), e.By})
-		}
-		for i, e := range entries {
-			require.True(t, timeOf(t, e.Time).After(start))
-			if i > 0 {
-				require.Less(t, e.Seq, entries[i-1].Seq)
-			}
-		}
-	}
-	check(c.auditLog(""), want)
-	entries := c.auditLog("throttle:x:")
-	var seen []string
-	for _, e := range entries {
-		seen = append(seen, e.By)
-	}
-	require.Equal(t, []string{
-		"throttle-clear", "throttle-clear", "override-ended", "throttle-set", "throttle-set", "throttle-set", "config-set", "config-set",
-	}, seen)
-	all := c.auditLog("")
-	require.Equal(t, "file", all[len(all)-1].By)
-	p.Kill9(t)
-	p.Restart(t)
-	c = p.client(t)
-	check(c.auditLog(""), append([][4]string{{"throttle:filed:rate", "6", "5", "file"}}, want...))
-	require.Equal(t, all, c.auditLog("")[1:])
-	var page struct {
-		Total   int      `json:"total"`
-		Entries []logged `json:"entries"`
-	}
-	c.call("fila.admin.config-log", m{"offset": 2, "limit": 2}, &page)
-	require.Equal(t, all[1:3], page.Entries)
-	require.Equal(t, len(all)+1, page.Total)
-}
-
-// TestLimitsSurviveARestart: overrides with their end, and what operators set.
-func TestLimitsSurviveARestart(t *testing.T) {
-	twice(t, func(t *testing.T, restart func(*testing.T, *proc)) {
-		p := startFila(t, options{})
-		c := p.client(t)
-		c.limits("a", m{"concurrency": 2, "limit": 5, "window_ms": 3_600_000})
-		c.limits("b:*", m{"rate": "1/3"})
-		over := c.limits("a", m{"concurrency": 1, "for_ms": 3_600_000})
-		c.limits("short", m{"rate": 1, "for_ms": 1})
-		restart(t, p)
-		c = p.client(t)
-		info := c.throttle("a")
-		require.Equal(t, over.OverrideUntil, info.OverrideUntil)
-		require.EqualValues(t, 1, info.Concurrency)
-		require.EqualValues(t, 5, info.Limit)
-		require.Equal(t, "1/3", c.throttle("b:1").Rate)
-		c.refused(404, "fila.admin.throttle-show.short", nil)
-	})
 }
 
 // TestGatesOverACleanStop are as they were, and after a crash used up.

@@ -17,7 +17,7 @@ const roleEnv = "FILA_E2E_ROLE"
 
 var (
 	flagBin     = flag.String("fila.bin", "", "fila binary to test; empty builds it")
-	flagKills   = flag.Int("fila.kills", 3, "rounds of the tests that kill fila and restart NATS")
+	flagKills   = flag.Int("fila.kills", 1, "rounds of the tests that kill fila and restart NATS")
 	flagKind    = flag.String("fila.trouble", "", "only rounds of TestClusterOutlivesTrouble whose name has this text")
 	flagLetters = flag.Int("fila.letters", 3000, "messages of the tests of jobs that kill fila or print figures")
 	flagMeasure = flag.Bool("fila.measure", false, "run what prints figures")

@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -67,25 +66,6 @@ func TestLeasesSurviveARestart(t *testing.T) {
 	})
 }
 
-// TestLeasesExpireAfterARestart at the time they were given.
-func TestLeasesExpireAfterARestart(t *testing.T) {
-	twice(t, func(t *testing.T, restart func(*testing.T, *proc)) {
-		p := startFila(t, options{})
-		c := p.client(t)
-		c.createQueue("q", m{"visibility_timeout_ms": 700})
-		sent := c.enqueue("q", "a")
-		k := c.consume("q", 1)
-		d := k.next()
-		k.leave() // the lease runs on
-		restart(t, p)
-		c = p.client(t)
-		again := c.consume("q", 1).next()
-		require.Equal(t, sent.ID, again.id())
-		require.LessOrEqual(t, again.attempt(t), 2) // 1 if the lease had not reached the disk
-		c.lost(409, d, "")
-	})
-}
-
 func TestEverythingSurvivesARestart(t *testing.T) {
 	twice(t, func(t *testing.T, restart func(*testing.T, *proc)) {
 		p := startFila(t, options{})
@@ -140,32 +120,6 @@ func TestEverythingSurvivesARestart(t *testing.T) {
 		require.Equal(t, "term", dead.Header.Get("Fila-Dead-Reason"))
 		require.Equal(t, "no use", dead.Header.Get("Fila-Dead-Error"))
 		require.Equal(t, "q", dead.Header.Get("Fila-Source-Queue"))
-	})
-}
-
-// TestDelaysSurviveARestart: of an enqueue, of a nack and of on_failure.
-func TestDelaysSurviveARestart(t *testing.T) {
-	twice(t, func(t *testing.T, restart func(*testing.T, *proc)) {
-		p := startFila(t, options{})
-		c := p.client(t)
-		c.createQueue("q", m{"on_failure": `function on_failure(msg) return { action = "retry", delay_ms = 3000 } end`})
-		k := c.consume("q", 2)
-		c.enqueue("q", "by hook")
-		start := time.Now()
-		c.accepted(k.next(), `-NAK {"error":"x"}`)
-		c.enqueue("q", "by nack")
-		c.accepted(k.next(), "-NAK 3s")
-		c.enqueue("q", "by enqueue", "Fila-Delay", "3s")
-		require.EqualValues(t, 3, c.inspect("q").Delayed)
-		k.leave()
-		restart(t, p)
-		c = p.client(t)
-		attempts := map[string]int{}
-		for _, d := range c.consume("q", 3).take(3) {
-			attempts[string(d.Data)] = d.attempt(t)
-			require.GreaterOrEqual(t, d.at.Sub(start), 3*time.Second, "%s came too early", d.Data)
-		}
-		require.Equal(t, map[string]int{"by hook": 2, "by nack": 2, "by enqueue": 1}, attempts)
 	})
 }
 

@@ -474,29 +474,38 @@ var (
 	modelPlaces = throttle.Limits{Concurrency: 1}
 )
 
+// depth returns the number of moves to explore: deep with -model.deep, else one or two less.
+func depth(deep int) int {
+	if *flagDeep {
+		return deep
+	}
+	return deep - max(1, deep/7)
+}
+
 func TestModelOfLimits(t *testing.T) {
 	for name, l := range map[string]throttle.Limits{"rate": modelRate, "window": modelWindow, "concurrency": modelPlaces} {
 		t.Run(name, func(t *testing.T) {
 			fresh := newTown(l, 0, 0)
-			n := everyWay(t, fresh, deeds(0, 0, 100*ms, fresh.now+300*ms), 7)
-			n += everyWay(t, fresh, deeds(1, 1, 100*ms, fresh.now+300*ms), 6)
+			n := everyWay(t, fresh, deeds(0, 0, 100*ms, fresh.now+300*ms), depth(7))
+			n += everyWay(t, fresh, deeds(1, 1, 100*ms, fresh.now+300*ms), depth(6))
 			both := sharedTown(t, l)
-			n += everyWay(t, both, deeds(0, 0, 100*ms, both.now+300*ms), 6)
-			n += everyWay(t, both, deeds(1, 1, 100*ms, both.now+300*ms), 6)
+			n += everyWay(t, both, deeds(0, 0, 100*ms, both.now+300*ms), depth(6))
+			n += everyWay(t, both, deeds(1, 1, 100*ms, both.now+300*ms), depth(6))
 			apart := sharedTown(t, l)
 			apart.spread = 600 * ms
 			for i, wrong := range []int64{300 * ms, -300 * ms} {
 				apart.parties[i].wrong, apart.parties[i].off = wrong, 300*ms
 			}
-			n += everyWay(t, apart, deeds(1, 1, 100*ms, apart.now+1300*ms), 6)
+			n += everyWay(t, apart, deeds(1, 1, 100*ms, apart.now+1300*ms), depth(6))
 			t.Log(n, "towns")
 		})
 	}
 }
 
 var (
-	flagSeeds = flag.Int("fila.seeds", 40, "how many histories of each kind TestLimitsByChance tries")
-	flagSeed  = flag.Uint64("fila.seed", 1, "the first of them; 0 takes a new one")
+	flagDeep  = flag.Bool("model.deep", false, "explore the models as deep as CI does with --all")
+	flagSeeds = flag.Int("fila.seeds", 10, "number of histories of each kind in the test of random histories of limits")
+	flagSeed  = flag.Uint64("fila.seed", 1, "first seed; 0 takes a random one")
 )
 
 // TestLimitsByChance has four instances, hosts whose clocks are wrong by 5 s, readings of

@@ -411,28 +411,28 @@ func halfOpen() *world {
 }
 
 func TestModelFailuresOfTwo(t *testing.T) {
-	n := explore(t, newWorld(), []move{allow, done(breaker.Failure), done(breaker.Success), send, land, hear, watch}, 14)
+	n := explore(t, newWorld(), []move{allow, done(breaker.Failure), done(breaker.Success), send, land, hear, watch}, depth(14))
 	t.Log(n, "worlds")
 }
 
 func TestModelFailuresWithCrashesAndOutages(t *testing.T) {
-	n := explore(t, newWorld(), []move{allow, done(breaker.Failure), send, land, hear, watch, cut, mend, die}, 11)
+	n := explore(t, newWorld(), []move{allow, done(breaker.Failure), send, land, hear, watch, cut, mend, die}, depth(11))
 	t.Log(n, "worlds")
 }
 
 func TestModelProbesOfTwo(t *testing.T) {
 	n := explore(t, halfOpen(), []move{
 		allow, done(breaker.Failure), done(breaker.Success), done(breaker.Neutral), send, land, hear, watch, drop,
-	}, 14)
+	}, depth(14))
 	t.Log(n, "worlds")
 }
 
 func TestModelProbesWithCrashes(t *testing.T) {
-	n := explore(t, halfOpen(), []move{allow, done(breaker.Success), send, land, hear, watch, die, bury}, 14)
+	n := explore(t, halfOpen(), []move{allow, done(breaker.Success), send, land, hear, watch, die, bury}, depth(14))
 	t.Log(n, "worlds")
 }
 
 func TestModelProbesWithOutages(t *testing.T) {
-	n := explore(t, halfOpen(), []move{allow, done(breaker.Failure), done(breaker.Success), send, land, hear, watch, cut, mend, wait}, 9)
+	n := explore(t, halfOpen(), []move{allow, done(breaker.Failure), done(breaker.Success), send, land, hear, watch, cut, mend, wait}, depth(9))
 	t.Log(n, "worlds")
 }

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fresh ones.
 func TestSim(t *testing.T) {
 	t.Parallel()
-	overSeeds(t, 80, func(s *Sim) {
+	overSeeds(t, 30, func(s *Sim) {
 		if *trace {
 			s.Trace = func(r *Rig, out *queue.Effects) {
 				var b bytes.Buffer
@@ -48,7 +48,7 @@ func TestSim(t *testing.T) {
 func TestNamedIsWhatHoldsBack(t *testing.T) {
 	t.Parallel()
 	named := make(map[string]int)
-	overSeeds(t, 60, func(s *Sim) {
+	overSeeds(t, 25, func(s *Sim) {
 		for range 3 {
 			s.Play(simSteps / 3)
 			for by, n := range s.TakeCausesAway(3) {
