@@ -33,7 +33,7 @@ var composedTexts = map[string][]string{
 	},
 	"sidecar/natsio/connect.go":  {"connected", "reconnected"},
 	"sidecar/natsio/embedded.go": {"the NATS server says", "the NATS server says about a client"},
-	"sidecar/shard/jobs.go":      {"job running", "job paused", "job done", "job canceled"},
+	"sidecar/job/runner.go":      {"job running", "job paused", "job done", "job canceled"},
 	"store/replog/writer.go":     {"replog: a record is not in the log, trying again", "replog: the log cannot be read, trying again"},
 }
 

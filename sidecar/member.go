@@ -120,7 +120,7 @@ func (m *member) send(ctx context.Context, number int, body []byte) ([]byte, err
 		}
 		return answer, nil
 	}
-	answer, _, err := m.peers.Ask(ctx, number, shard.ParcelVerb, "", "", body)
+	answer, _, err := m.peers.Ask(ctx, number, shard.TransferVerb, "", "", body)
 	return answer, err
 }
 

@@ -35,7 +35,7 @@ const (
 // Here carries out a request that another node has sent to this one, and returns which
 // shards the reply is about.
 func (a *Admin) Here(verb, client, tail string, body []byte) (reply []byte, shards []int, err *wire.Error) {
-	if verb == shard.ParcelVerb {
+	if verb == shard.TransferVerb {
 		reply, err = a.shards.Receive(body)
 		return reply, a.shards.Numbers(), err
 	}

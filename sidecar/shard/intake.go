@@ -231,6 +231,9 @@ func checkKeys(d *hooks.EnqueueDecision) *wire.Error {
 	return nil
 }
 
+// thousandths is the unit of weights and costs.
+const thousandths = 1000
+
 // headerReader reads the headers that the settings of a queue name. Empty values count as
 // absent; invalid ones set werr.
 type headerReader struct {

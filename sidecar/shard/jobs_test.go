@@ -2,6 +2,7 @@ package shard
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,9 +14,17 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/job"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+)
+
+// What package job has of its own.
+const (
+	batchSize = 160
+	maxSorted = 512
+	keptFor   = job.KeptFor
 )
 
 // everything is the filter that means all messages.
@@ -32,7 +41,7 @@ func (r *rig) begin(req wire.JobCreateRequest) wire.JobInfo {
 // checked is a request as it comes from a client.
 func (r *rig) checked(req wire.JobCreateRequest) wire.JobCreateRequest {
 	r.t.Helper()
-	parsed, werr := wire.ParseJobCreate([]byte(encodeJob(req)), time.Unix(0, r.Now()))
+	parsed, werr := wire.ParseJobCreate([]byte(asJSON(req)), time.Unix(0, r.Now()))
 	require.Nil(r.t, werr)
 	return parsed
 }
@@ -71,6 +80,15 @@ func (r *rig) another(name string, change func(*wire.QueueSettings)) *Queue {
 	_, werr := r.Create(settings)
 	require.Nil(r.t, werr)
 	return r.Queue(name)
+}
+
+// asJSON encodes a value.
+func asJSON(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
 }
 
 // first is the first message of a queue.
@@ -156,28 +174,6 @@ func TestOrdersOfJobs(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestASelectionHasTheFirst in the order of a job, of any number, and begins behind what
-// was done.
-func TestASelectionHasTheFirst(t *testing.T) {
-	s := selected{order: byArrival}
-	const n = jobSelection + 1000
-	for i := range n {
-		at := (i*7919 + 13) % n // each once
-		s.add(candidate{place: place{Seq: uint64(i), EnqueuedAt: int64(at)}})
-	}
-	require.True(t, s.full())
-	s.turn()
-	for i := 0; i < jobSelection; {
-		list := s.first(1000, nil)
-		require.NotEmpty(t, list)
-		for _, c := range list {
-			require.EqualValues(t, i, c.EnqueuedAt)
-			i++
-		}
-	}
-	require.Empty(t, s.first(1, nil))
 }
 
 // TestOpsOnWhatWaits does each of them, and what is with a consumer is left.
@@ -391,36 +387,6 @@ func TestADryRunIsNoRunOfTheHook(t *testing.T) {
 	})
 }
 
-// A dry run tries so many messages, and counts the others by their states.
-func TestADryRunTriesSoMany(t *testing.T) {
-	bubble(t, func(r *rig) {
-		q := r.create(nil)
-		r.another("slow", func(s *wire.QueueSettings) { s.MaxDepth = 2 })
-		for range 5 {
-			require.Nil(t, r.enqueue("x", "", nil))
-		}
-		time.Sleep(time.Second)
-		trial, werr := q.try(wire.JobCreateRequest{Queue: "orders", Op: wire.JobMove, To: "slow", Filter: everything()})
-		require.Nil(t, werr)
-		defer trial.end()
-		finder, werr := q.Finder(*everything(), 0)
-		require.Nil(t, werr)
-		list, _, werr := finder.find(0, jobLooks, jobLooks, nil)
-		require.Nil(t, werr)
-		trial.tried = mostTried
-		kept, werr := trial.ask(slices.Clone(list), new(jobProgress))
-		require.Nil(t, werr)
-		require.Equal(t, list, kept)
-		require.EqualValues(t, 5, trial.untried)
-		require.Equal(t, "the dry run has tried 100000 messages; it counts 5 more as eligible, which the target may refuse", trial.why(true))
-		trial.tried = mostTried - 1
-		kept, werr = trial.ask(slices.Clone(list), new(jobProgress))
-		require.Nil(t, werr)
-		require.Equal(t, list[:2], kept)
-		require.Equal(t, trial.full.Description, trial.why(true))
-	})
-}
-
 // TestAMoveToAQueueThatIsDeletedMeanwhile leaves the messages where they were.
 func TestAMoveToAQueueThatIsDeletedMeanwhile(t *testing.T) {
 	bubble(t, func(r *rig) {
@@ -439,28 +405,6 @@ func TestAMoveToAQueueThatIsDeletedMeanwhile(t *testing.T) {
 		require.Zero(t, to.Bytes())
 		require.Empty(t, to.perKey.Load().mu.n)
 		r.store.refuse(nil)
-		require.Equal(t, []string{"x"}, r.bodies(q))
-	})
-}
-
-// TestAMoveToAQueueThatIsGone when its messages have been chosen counts none of them there.
-func TestAMoveToAQueueThatIsGone(t *testing.T) {
-	bubble(t, func(r *rig) {
-		q := r.create(nil)
-		to := r.another("slow", func(s *wire.QueueSettings) { s.MaxPendingPerKey = 10 })
-		require.Nil(t, r.enqueue("x", "", nil))
-		time.Sleep(time.Second)
-		spec := jobSpec{JobCreateRequest: wire.JobCreateRequest{Op: wire.JobMove, To: "slow", Filter: everything()}}
-		d := &deed{job: newJob(q, spec, jobProgress{}, parcel{}), left: make(map[string]int64), room: new(pieceRoom)}
-		v := r.first(q)
-		d.named = []candidate{{place: place{Seq: v.Seq, EnqueuedAt: v.EnqueuedAt, ID: v.ID}, size: v.Size}}
-		require.Nil(t, d.choose())
-		counts := to.perKey.Load()
-		require.Equal(t, map[string]int64{"default": 1}, counts.mu.n)
-		_, werr := to.Delete(true)
-		require.Nil(t, werr)
-		require.Equal(t, wire.QueueNotFound("slow"), d.settle())
-		require.Empty(t, counts.mu.n)
 		require.Equal(t, []string{"x"}, r.bodies(q))
 	})
 }
@@ -562,7 +506,7 @@ func TestAJobIsPausedAndGoesOn(t *testing.T) {
 		require.Equal(t, wire.CodeJobEnded, werr.ErrCode)
 		_, werr = last.PauseJob(second.ID)
 		require.Equal(t, wire.CodeJobEnded, werr.ErrCode)
-		time.Sleep(jobsKeptFor + time.Hour)
+		time.Sleep(keptFor + time.Hour)
 		list := last.Jobs("", "", 10)
 		require.Empty(t, list.Jobs)
 		require.Zero(t, list.Total)
@@ -642,7 +586,7 @@ func TestAJobWhoseProgressCannotBeRead(t *testing.T) {
 		require.Nil(t, werr)
 		left := q.DLQ().Depth()
 		require.NotZero(t, left)
-		require.NoError(t, r.shard.commit(&store.Batch{PutConfig: []store.Entry{{Key: keyJob + job.ID + keyJobAt, Value: `{"state":"waiting","at":7}`}}}))
+		require.NoError(t, r.shard.commit(&store.Batch{PutConfig: []store.Entry{{Key: "\x00job/" + job.ID + "/at", Value: `{"state":"waiting","at":7}`}}}))
 		next := r.restart()
 		time.Sleep(time.Minute)
 		require.Contains(t, next.log.String(), "a job cannot be read")
@@ -782,33 +726,6 @@ func TestAnAttemptDuringAnEdit(t *testing.T) {
 	})
 }
 
-// TestAnEditWaitsForRecords of attempts that are not on disk yet.
-func TestAnEditWaitsForRecords(t *testing.T) {
-	bubble(t, func(r *rig) {
-		q := r.create(nil)
-		require.Nil(t, r.enqueue("x", "id", nil))
-		r.consume(q, "w", 1)
-		v := r.first(q)
-		at := place{Seq: v.Seq, ID: v.ID}
-		r.store.hold()
-		for _, m := range r.conn.take("w") {
-			r.ack(m, wire.Ack{Kind: wire.AckNack, Error: "boom", Delay: time.Hour, HasDelay: true}, "")
-		}
-		d := &deed{job: &job{q: q}, named: []candidate{{place: at}}}
-		took := make(chan *wire.Error, 1)
-		go func() { took <- d.take() }()
-		synctest.Wait()
-		require.Empty(t, took)
-		r.store.release()
-		require.Nil(t, <-took)
-		require.Len(t, d.taken.Messages, 1)
-		require.NoError(t, r.store.History([]store.Ref{{Queue: q.ID(), Seq: at.Seq}}, func(_ int, records [][]byte) {
-			require.Len(t, records, 1)
-		}))
-		d.putBack()
-	})
-}
-
 // TestAnEditThatDoesNothing leaves its message where it was.
 func TestAnEditThatDoesNothing(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -913,4 +830,54 @@ func (r *rig) records(q *Queue) (all []string) {
 		}
 	}))
 	return all
+}
+
+// TestPiecesAreFull but for the last one, however the selection is handed out.
+func TestPiecesAreFull(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.create(nil)
+		const n = 3*maxSorted + 7
+		for i := range n {
+			require.Nil(t, r.enqueue("x", fmt.Sprint(i), nil))
+		}
+		synctest.Wait()
+		var pieces []int
+		r.store.refuse(func(b *store.Batch) error {
+			if len(b.Finish) > 0 {
+				pieces = append(pieces, len(b.Finish))
+			}
+			return nil
+		})
+		require.EqualValues(t, n, r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobCancel, Filter: everything()}).Done)
+		for _, of := range pieces[:len(pieces)-1] {
+			require.Equal(t, batchSize, of)
+		}
+		require.Len(t, pieces, (n+batchSize-1)/batchSize)
+	})
+}
+
+// TestAFilterByTheLastError of messages that are alive is asked when they are picked: one
+// that fails otherwise while the job rests is not meant any more.
+func TestAFilterByTheLastError(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		for _, delay := range []time.Duration{time.Hour, 500 * time.Millisecond} { // the first is the older one
+			require.Nil(t, r.enqueue("x", delay.String(), nil))
+			r.consume(q, "w", 1)
+			for _, m := range r.conn.take("w") {
+				r.ack(m, wire.Ack{Kind: wire.AckNack, Error: "meant", Delay: delay, HasDelay: true}, "")
+			}
+			require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
+		}
+		synctest.Wait()
+		job := r.begin(wire.JobCreateRequest{Queue: "orders", Op: wire.JobCancel, Filter: &wire.Filter{ErrorContains: "meant"}, Rate: 1})
+		time.Sleep(600 * time.Millisecond) // the first has gone, and the job rests
+		require.EqualValues(t, 1, q.Depth())
+		r.consume(q, "w", 1)
+		for _, m := range r.conn.take("w") {
+			r.ack(m, wire.Ack{Kind: wire.AckNack, Error: "other", Delay: time.Hour, HasDelay: true}, "")
+		}
+		require.EqualValues(t, 1, r.over(job.ID).Done)
+		require.EqualValues(t, 1, q.Depth())
+	})
 }

@@ -264,7 +264,7 @@ func (q *Queue) Delete(force bool) (int64, *wire.Error) {
 	}
 	q.run.end()
 	deleted := q.messages()
-	kept := append(s.forgetJobs(func(j *job) bool { return j.q.main() == q }), q.RemoveSchedules()...)
+	kept := append(s.jobs.Forget(q.name), q.RemoveSchedules()...)
 	kept = append(kept, q.dlq.redrives.Keys(q.name)...)
 	if err := s.commit(&store.Batch{Queue: q.id, DeleteConfig: kept, DeleteQueues: []store.QueueID{q.id, q.dlq.id}}); err != nil {
 		return 0, commitError(err)

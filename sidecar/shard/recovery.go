@@ -48,7 +48,6 @@ func (s *Shard) Recover(snap store.Snapshot) error {
 			s.recovered = append(s.recovered, r.Queue)
 		}
 	}
-	s.recoverJobs(snap.Config, byName)
 	s.schedules.Recover(snap.Config, func(name string) *schedule.Schedules {
 		if r, ok := byName[name]; ok {
 			return r.Schedules
@@ -61,7 +60,7 @@ func (s *Shard) Recover(snap store.Snapshot) error {
 		}
 		return nil
 	}, s.Log)
-	return s.recoverReceipts(snap.Config)
+	return s.recoverJobs(snap.Config, byName)
 }
 
 // recoverQueues creates queues of their records, without messages.

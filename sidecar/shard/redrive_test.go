@@ -42,7 +42,7 @@ func byTenant(i int) nats.Header { return nat("tenant", []string{"a", "b"}[i%2])
 func TestRedrive(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.WeightHeader = "weight" })
-		const n = jobPiece + 10
+		const n = batchSize + 10
 		r.bury(q, n, func(int) nats.Header { return nats.Header{"weight": {"5"}, wire.HeaderTTL: {"1h"}} })
 		require.Nil(t, r.redrive(q, 3, 3))
 		require.EqualValues(t, 3, q.Depth())
@@ -193,9 +193,9 @@ func TestAPurgeOrRedriveThatFailsHalfWay(t *testing.T) {
 	}
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
-		r.bury(q, jobPiece+10, plain)
+		r.bury(q, batchSize+10, plain)
 		after(r, 2) // what it is, and a piece
-		require.ErrorIs(t, r.redrive(q, 0, jobPiece), wire.Draining())
+		require.ErrorIs(t, r.redrive(q, 0, batchSize), wire.Draining())
 	})
 	bubble(t, func(r *rig) {
 		q := r.create(nil)

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/filaq/fila/sidecar/job"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/schedule"
 	"github.com/filaq/fila/store"
@@ -42,9 +43,8 @@ type Shard struct {
 	nextQueue store.QueueID // under admin
 
 	recovered  []*Queue // without dead letter queues; empty once the set has them
-	jobs       jobs
+	jobs       *job.Jobs
 	schedules  *schedule.Runner
-	inbound    inbound
 	failure    atomic.Pointer[error]
 	attached   bool            // acks can arrive; under the state of the set
 	fenced     atomic.Bool     // written under the state of the set
@@ -63,6 +63,7 @@ func (s *Set) New(number int, st store.Store) *Shard {
 	sh := &Shard{Options: &s.Options, set: s, number: number, store: st, subjects: s.Subjects.OfShard(number), lost: make(chan struct{})}
 	sh.ended, sh.end = context.WithCancel(context.Background())
 	sh.schedules = sh.newScheduleRunner()
+	sh.jobs = sh.newJobs()
 	return sh
 }
 
@@ -83,7 +84,7 @@ func (s *Shard) start() {
 		s.applyControl(q.dlq)
 		q.run.start()
 	}
-	s.startJobs()
+	s.jobs.Start()
 	s.schedules.Start()
 }
 
@@ -231,7 +232,7 @@ func storeFailed(err error) error {
 // and returns when all goroutines have ended.
 func (s *Shard) finish(queues []*Queue) {
 	s.end()
-	s.endJobs()
+	s.jobs.Stop()
 	s.schedules.Wait()
 	var ended sync.WaitGroup
 	for _, q := range queues {

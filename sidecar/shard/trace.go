@@ -182,28 +182,6 @@ func (ts *traces) deadLettered(n *queue.Note, name string, now int64) {
 	})
 }
 
-// worked records the span of a finished job.
-func (ts *traces) worked(j *job, at *jobProgress) {
-	if ts == nil {
-		return
-	}
-	s := &telemetry.Span{
-		Name: "job " + j.Op + " " + j.q.name, Start: at.Started, End: at.Ended,
-		Attrs: []slog.Attr{
-			slog.String(telemetry.AttrSystem, telemetry.System), slog.String(telemetry.AttrOperation, "job"),
-			slog.String("queue", j.q.name), slog.String("job", j.ID), slog.String("op", j.Op), slog.String("state", at.State),
-			slog.Int64("matched", at.Matched), slog.Int64("done", at.Done), slog.Int64("left", at.leftAlone()),
-		},
-	}
-	if at.Started == 0 { // it was canceled before it ran
-		s.Start = at.Ended
-	}
-	if j.Reason != "" {
-		s.Attrs = append(s.Attrs, slog.String("reason", j.Reason))
-	}
-	ts.tracer.Record(s)
-}
-
 func messageAttrs(operation, queue string, id store.ID) []slog.Attr {
 	return []slog.Attr{
 		slog.String(telemetry.AttrSystem, telemetry.System), slog.String(telemetry.AttrOperation, operation),

@@ -83,7 +83,6 @@ func TestNoTraces(t *testing.T) {
 		ts.enqueued(nil, nil)
 		ts.failed(nil, 0)
 		ts.deadLettered(nil, "", 0)
-		ts.worked(nil, nil)
 		_ = ts.parent(store.ID{})
 	}))
 }

@@ -1,0 +1,22 @@
+// Package job changes many messages of a queue: it redrives, moves, deletes, delays,
+// reprioritises or edits them.
+//
+// A job takes the messages that its filter matches in batches. The store has, in one
+// commit, what a batch does and how far the job is then; so whoever opens the store next
+// continues there.
+//
+//	spec      what the store has of a job
+//	plan      pure: which messages come next, how many, how fast, which are left and why
+//	machine   pure: a job as a state machine; the only place that decides what happens next
+//	batch     what a batch does to messages of a queue
+//	transfer  messages on their way to another shard: their stored and their wire form
+//	receive   the target of transfers
+//	runner    carries out what machines decide: goroutines, reads, requests, retries
+//	jobs      the jobs of a shard, and the verbs about them
+//
+// A move offers messages to a target queue, which answers with one outcome for each. To a
+// queue of the same shard it is one commit. To one of another shard it is a transfer: the
+// first commit parks the messages here, the second one is the target's, with a receipt, and
+// the third one ends the transfer here as the receipt says. Both kinds share what decides
+// about messages (admission), what lets them arrive (arrivals), and what counts outcomes.
+package job

@@ -1,0 +1,167 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// maxTried is how many messages a dry run offers to the target, so that it ends within
+// seconds: each is read, and on_enqueue of the target runs for it.
+const maxTried = 100_000
+
+// trial is a dry run: it offers messages to the target, which takes none.
+type trial struct {
+	worker
+	full           *wire.Error      // why no more messages fit
+	left           map[string]int64 // messages by why the job would leave them
+	tried, untried int64            // untried messages count as eligible
+}
+
+// dryRun says what a job would do, or only how many messages match.
+func (js *Jobs) dryRun(q Queue, req wire.JobCreateRequest) (wire.JobInfo, *wire.Error) {
+	info := wire.JobInfo{JobCreateRequest: req, State: wire.JobWaiting}
+	info.Payload = nil
+	var last uint64
+	q.View(func(m *queue.Queue, role queue.Role, _ int64) { last = m.LastSeq(role) })
+	finder, werr := q.Finder(*req.Filter, last)
+	if werr != nil {
+		return info, werr
+	}
+	t, werr := js.newTrial(q, req)
+	if werr != nil {
+		return info, werr
+	}
+	defer t.close()
+	var found []queue.MessageView
+	for from, more := uint64(0), true; more; more = from != 0 {
+		if found, from, werr = finder.Find(from, scanMessages, scanMessages, found); werr != nil {
+			return info, werr
+		}
+		info.Matched += int64(len(found))
+		eligible := slices.DeleteFunc(found, func(v queue.MessageView) bool { return t.leaves(leftBy(req.Op, v.State), 1) })
+		if req.DryRun && (req.Limit == 0 || info.Eligible < req.Limit) {
+			if eligible, werr = t.offer(eligible); werr != nil {
+				return info, werr
+			}
+		}
+		info.Eligible += int64(len(eligible))
+		for i := range eligible[:min(len(eligible), wire.JobSamples-len(info.Samples))] {
+			v := &eligible[i]
+			info.Samples = append(info.Samples, wire.JobSample{
+				ID: uuid.UUID(v.ID).String(), Key: wire.ShowKey(v.Key), State: stateName(q.IsDLQ(), v.State), EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
+			})
+		}
+	}
+	info.Left = t.left
+	if req.Limit > 0 {
+		info.Eligible = min(info.Eligible, req.Limit)
+	}
+	info.Why = t.why(req.Limit == 0 || info.Eligible < req.Limit)
+	return info, nil
+}
+
+// newTrial begins a trial, or returns why the job could not begin.
+func (js *Jobs) newTrial(q Queue, req wire.JobCreateRequest) (*trial, *wire.Error) {
+	t := &trial{worker: worker{Options: &js.Options, spec: &spec{JobCreateRequest: req}, queue: q, dry: true}}
+	if !req.DryRun || !t.rewrites() {
+		return t, nil
+	}
+	if _, remote := t.route(); remote {
+		return t, t.refuseTransfers()
+	}
+	if _, werr := t.findTarget(); werr != nil {
+		return nil, werr
+	}
+	return t, t.barrier() // so that all messages can be read
+}
+
+// close ends what the target keeps for the trial.
+func (t *trial) close() {
+	if t.admission != nil {
+		t.admission.Close()
+	}
+}
+
+// leaves counts n messages that the job would leave. It reports false without a reason.
+func (t *trial) leaves(why string, n int64) bool {
+	if why == "" || n == 0 {
+		return false
+	}
+	if t.left == nil {
+		t.left = make(map[string]int64)
+	}
+	t.left[why] += n
+	return true
+}
+
+// offer returns the messages that the job would change. From the first one on for which
+// there is no room it returns none.
+func (t *trial) offer(list []queue.MessageView) ([]queue.MessageView, *wire.Error) {
+	if _, remote := t.route(); remote || !t.rewrites() {
+		return list, nil
+	}
+	kept := list[:0]
+	for len(list) > 0 && t.full == nil {
+		if t.tried >= maxTried {
+			t.untried += int64(len(list))
+			return append(kept, list...), nil
+		}
+		part := list[:min(batchSize, len(list))]
+		t.tried += int64(len(part))
+		list = list[len(part):]
+		b := &batch{spec: t.spec}
+		for i := range part {
+			v := &part[i]
+			b.candidates = append(b.candidates, candidate{position{Seq: v.Seq, EnqueuedAt: v.EnqueuedAt, ID: v.ID}, v.Size})
+		}
+		if werr := t.admit(b); werr != nil {
+			return nil, werr
+		}
+		t.full = b.full
+		for i, o := range b.outcomes {
+			switch {
+			case o == outcomeUnreadable && errors.Is(b.readErr, store.ErrNotFound):
+				t.leaves(wire.LeftGone, 1)
+			case o != outcomeTaken:
+				t.leaves(leftReasons[o], 1)
+			default:
+				if t.admission.stay && t.Key != "" {
+					t.admission.ReleaseKey(part[i].Key)
+				}
+				kept = append(kept, part[i])
+			}
+		}
+	}
+	return kept, nil
+}
+
+// why says what would stop the job before its limit, or what the trial leaves open.
+func (t *trial) why(belowLimit bool) string {
+	switch {
+	case t.full != nil && belowLimit:
+		return t.full.Description
+	case t.untried > 0:
+		return fmt.Sprintf("the dry run has tried %d messages; it counts %d more as eligible, which the target may refuse", t.tried, t.untried)
+	}
+	return ""
+}
+
+// stateName is the state of a waiting message for people.
+func stateName(dead bool, state queue.MessageState) string {
+	switch {
+	case dead:
+		return wire.StateDead
+	case state == queue.StateDelayed:
+		return wire.StateDelayed
+	case state == queue.StateBlocked, state == queue.StateOrdered:
+		return wire.StateParked
+	}
+	return wire.StatePending
+}
