@@ -58,7 +58,7 @@ type Gate struct {
 		paused   int64 // until when (Unix ns), see pause.go; 0: not paused
 		waiting  waiting
 		guest    bool   // the gate admitted a Guest last, while queues waited
-		share    *share // nil: the limits are those of this process alone
+		share    *share // nil: the limits are local to this process
 	}
 
 	blocked atomic.Pointer[blockedCounts] // nil: not counted, the gate has never had limits of its own

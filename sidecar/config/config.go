@@ -104,11 +104,11 @@ type EmbeddedConfig struct {
 	Password string `koanf:"password"`
 	Token    string `koanf:"token"`
 	// UsersFile has users, permissions and accounts as in a nats-server's
-	// configuration. fila is in the account Account, empty: that of all without one.
+	// configuration. fila is in the account Account; empty: the global account.
 	UsersFile    string `koanf:"users_file"`
 	Account      string `koanf:"account"`
 	JetStream    bool   `koanf:"jetstream"`
-	JetStreamDir string `koanf:"jetstream_dir"` // its parent directory; empty: that of the store
+	JetStreamDir string `koanf:"jetstream_dir"` // its parent directory; empty: the directory of the store
 	// JetStreamSync says when JetStream syncs what it has acked: always, before the ack,
 	// or interval, every two minutes; empty: always in a cluster, otherwise interval.
 	JetStreamSync string          `koanf:"jetstream_sync"`
@@ -155,7 +155,7 @@ type HTTPConfig struct {
 	// labels, with their dead letter queues.
 	MetricsQueues []string `koanf:"metrics_queues"`
 
-	// Who may see the pages, and act on them. [HTTPConfig.Open] says when nobody is asked.
+	// Access to the pages and their actions; see [HTTPConfig.Open] for access without a token.
 	ViewerToken    string   `koanf:"viewer_token"`    // file
 	OperatorToken  string   `koanf:"operator_token"`  // file
 	TrustedProxies []string `koanf:"trusted_proxies"` // addresses and networks whose headers count
@@ -293,7 +293,7 @@ var (
 	headerName = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
 )
 
-// OTelConfig says what is told to a collector of OpenTelemetry.
+// OTelConfig configures the export to an OpenTelemetry collector.
 type OTelConfig struct {
 	Endpoint          string `koanf:"endpoint"`            // URL; empty is off
 	Protocol          string `koanf:"protocol"`            // http/protobuf or grpc
@@ -332,7 +332,7 @@ func (o *OTelConfig) check() error {
 	return err
 }
 
-// Headers are those of HeadersFile, which may hold secrets.
+// Headers returns the headers in HeadersFile, which may be secrets.
 func (o *OTelConfig) Headers() (map[string][]string, error) {
 	h := make(map[string][]string)
 	if o.HeadersFile == "" {
@@ -378,8 +378,8 @@ type StoreConfig struct {
 type LimitsConfig struct {
 	MaxUncommittedBytes int64 `koanf:"max_uncommitted_bytes"` // enqueues waiting for the disk; beyond it 429
 
-	// What producers and consumers name; beyond it what brings one more is refused
-	// with 429.
+	// Bounds of keys, ids and names that clients choose. A request that would add one more is
+	// refused with 429.
 	MaxThrottleKeys int64 `koanf:"max_throttle_keys"`
 	MaxCircuits     int64 `koanf:"max_circuits"`
 	MaxRateKeys     int64 `koanf:"max_rate_keys"`  // per queue, with enqueue_rate_per_key
@@ -387,13 +387,13 @@ type LimitsConfig struct {
 	MaxConsumers    int64 `koanf:"max_consumers"`  // per queue
 	MaxFetches      int64 `koanf:"max_fetches"`    // that wait, per queue
 	MaxSchedules    int64 `koanf:"max_schedules"`  // per queue
-	// MaxConsumerFetches bounds those of the waiting fetches of a queue that one consumer
-	// has asked for on the subject of its name.
+	// MaxConsumerFetches bounds the waiting fetches of one consumer per queue, on the subject
+	// with its name.
 	MaxConsumerFetches int64 `koanf:"max_consumer_fetches"`
-	// MaxEnqueuedSchedules bounds those of the schedules of a queue that enqueues made.
+	// MaxEnqueuedSchedules bounds the schedules of a queue that enqueues have made.
 	MaxEnqueuedSchedules int64 `koanf:"max_enqueued_schedules"`
-	// MaxGuardPermits bounds the permits of the guard that are live, MaxGuardKeyPermits those
-	// of one first key, and MaxGuardCallerPermits those of one caller.
+	// MaxGuardPermits bounds the live permits of the guard, MaxGuardKeyPermits the ones with
+	// the same first key, and MaxGuardCallerPermits the ones of one caller.
 	MaxGuardPermits       int64 `koanf:"max_guard_permits"`
 	MaxGuardKeyPermits    int64 `koanf:"max_guard_key_permits"`
 	MaxGuardCallerPermits int64 `koanf:"max_guard_caller_permits"`
@@ -457,8 +457,8 @@ func (c *Config) EmbeddedServer() EmbeddedConfig {
 	return e
 }
 
-// Gates says how this fila shares gates with others. The nodes of a cluster share all of
-// them, in a bucket of their own or, with more filas, in that of [shared].
+// Gates returns how this fila shares gates with others. The nodes of a cluster share all of
+// them, in a bucket of their own or, together with other filas, in the bucket of [shared].
 func (c *Config) Gates() SharedConfig {
 	s := c.Shared
 	if !c.Cluster.Enabled {

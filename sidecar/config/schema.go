@@ -35,7 +35,7 @@ func schemaOf(t reflect.Type) *schema {
 		s.elem = schemaOf(t.Elem())
 	case reflect.Struct:
 		s.fields = make(map[string]*schema)
-		for _, field := range reflect.VisibleFields(t) { // those of CircuitLimits among them
+		for _, field := range reflect.VisibleFields(t) { // including the fields of CircuitLimits
 			if tag := field.Tag.Get("koanf"); tag != "" && tag != "-" {
 				s.fields[tag] = schemaOf(field.Type)
 			}

@@ -72,8 +72,7 @@ type GuardTable struct {
 	Expired string   `koanf:"expired"` // see [ExpiredFailure]
 }
 
-// What the circuit hears of a permit that ends without a done: nothing, unless a table
-// says that it is a failure.
+// The outcome of an expired permit for the circuit: neutral, unless a table says failure.
 const (
 	ExpiredNeutral = "neutral"
 	ExpiredFailure = "failure"

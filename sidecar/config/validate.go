@@ -91,7 +91,7 @@ func (c *Config) checkGuardPrefix() error {
 	case !c.Shared.Enabled:
 		return fmt.Errorf("shared.guard_prefix = %q: it needs shared.enabled = true", prefix)
 	case own.Meets(common):
-		return fmt.Errorf("shared.guard_prefix = %q: its subjects %s.guard.> and %s.node.> would be among those of nats.subject_prefix = %q; allowed is a prefix beside it or above it", prefix, prefix, prefix, own.Prefix())
+		return fmt.Errorf("shared.guard_prefix = %q: its subjects %s.guard.> and %s.node.> would be below nats.subject_prefix = %q; allowed is a prefix beside it or above it", prefix, prefix, prefix, own.Prefix())
 	}
 	for _, reply := range c.NATS.ReplyPrefixes {
 		if err := common.CheckReplyPrefix(reply); err != nil {
@@ -286,7 +286,7 @@ func (e *EmbeddedConfig) checkCluster() error {
 	case (c.User == "") != (c.Password == ""):
 		return errors.New("nats.embedded.cluster.user and nats.embedded.cluster.password go together")
 	case guarded && c.User == "":
-		return errors.New("nats.embedded.cluster.user is missing: clients have to show who they are, and without it whoever reaches nats.embedded.cluster.listen could do anything as a server")
+		return errors.New("nats.embedded.cluster.user is missing: clients have to log in, and without it anyone who reaches nats.embedded.cluster.listen could do anything as a server")
 	case len(c.Routes) == 0:
 		return errors.New("nats.embedded.cluster.routes = []: allowed are host:port of the servers of the cluster, at least one")
 	}

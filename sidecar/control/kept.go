@@ -36,9 +36,8 @@ func isState(key string) bool { return strings.HasPrefix(key, statePrefix) }
 
 // KV stores entries by key. The latest write wins.
 type KV interface {
-	// Write makes changes durable, all of them or none, after those of earlier calls.
-	// It does not block: the channel gets the outcome, once.
-	// Without changes there is nothing to do.
+	// Write makes changes durable, all of them or none, after the changes of earlier
+	// calls. It does not block: the channel gets the outcome, once.
 	Write(b Batch) <-chan error
 }
 

@@ -188,8 +188,8 @@ func (c *Control) setPause(id pauseID, until int64, by string, actor Actor) (pau
 	return p, done
 }
 
-// endPauses ends those of the pauses that end by a time, by verb; by is for events.
-// It returns those that it ended, and never blocks.
+// endPauses ends the pauses among ids that end by a time, for a verb; by is for events.
+// It returns the pauses that it ended, and never blocks.
 func (c *Control) endPauses(by string, actor Actor, end int64, ids ...pauseID) ([]wire.PauseInfo, <-chan error) {
 	ps := &c.pauses
 	ps.mu.Lock()

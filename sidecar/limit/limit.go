@@ -11,8 +11,8 @@ import (
 	"github.com/filaq/fila/throttle"
 )
 
-// recordLetter is the letter of records of limits in the bucket of a fleet.
-const recordLetter = "r"
+// recordKind is the prefix of records of limits in the bucket of a fleet.
+const recordKind = "r"
 
 // askAgain is how often a member repeats a request: half of the time for which a record
 // counts it.
@@ -74,7 +74,7 @@ func New(o Options) *Limits {
 	l := &Limits{opt: o}
 	l.mu.away = true
 	l.mu.members = make(map[string]*member)
-	o.Fleet.Register(recordLetter, l)
+	o.Fleet.Register(recordKind, l)
 	return l
 }
 
@@ -93,7 +93,7 @@ func (l *Limits) Begin(key string) (shared bool, parts int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.member(key)
-	e, _ := l.opt.Fleet.Find(recordLetter, key)
+	e, _ := l.opt.Fleet.Find(recordKind, key)
 	if rec, err := decode(e); err != nil || l.mu.away {
 		m := record.NewMember(l.opt.Fleet.Me()) // not the shared member: a holder of its mutex may wait for the gate
 		m.Join(0, 0, e.Rev, rec)
@@ -116,7 +116,7 @@ func (l *Limits) Request(key string) {
 	l.mu.Lock()
 	l.member(key)
 	l.mu.Unlock()
-	l.opt.Fleet.Touch(recordLetter, key)
+	l.opt.Fleet.Touch(recordKind, key)
 }
 
 // member returns the member of a key, and creates it from the known record if there is
@@ -128,7 +128,7 @@ func (l *Limits) member(key string) *member {
 		mem.mu.Lock() // does not wait, since the member is new
 		defer mem.mu.Unlock()
 		l.mu.members[key] = mem // before Find, so that Learn brings every later record
-		e, _ := l.opt.Fleet.Find(recordLetter, key)
+		e, _ := l.opt.Fleet.Find(recordKind, key)
 		rec, err := decode(e)
 		mem.m.Join(l.opt.Now(), l.age(e), e.Rev, rec)
 		mem.foreign = err
@@ -359,7 +359,7 @@ func (l *Limits) Learn(key string, e fleet.Entry) {
 	}
 	mem.mu.Unlock()
 	l.report(conflict)
-	l.opt.Fleet.Touch(recordLetter, key)
+	l.opt.Fleet.Touch(recordKind, key)
 }
 
 // level reports the tokens in the fleet's bucket to the gate. If only the owner knows them,
@@ -458,7 +458,7 @@ func (l *Limits) Release(ctx context.Context) {
 	}
 	l.leftIfEmpty()
 	for key := range l.all() {
-		l.opt.Fleet.Touch(recordLetter, key)
+		l.opt.Fleet.Touch(recordKind, key)
 	}
 	select {
 	case <-left:
@@ -597,7 +597,7 @@ func (l *Limits) Join(entries map[string]fleet.Entry) {
 		l.level(key, mem, now)
 		mem.mu.Unlock()
 		l.report(conflict)
-		l.opt.Fleet.Touch(recordLetter, key)
+		l.opt.Fleet.Touch(recordKind, key)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// RetryPolicy is one [[retry_policy]]: when a failed message is tried again.
+// RetryPolicy is one [[retry_policy]]: when to retry a failed message.
 type RetryPolicy struct {
 	Name           string  `koanf:"name"`
 	Retry          *bool   `koanf:"retry"`            // false: dead-letter after the first failure; nil is true
@@ -22,16 +22,16 @@ type RetryPolicy struct {
 	InitialDelayMs int64   `koanf:"initial_delay_ms"` // before the first retry; 0: at once
 	MaxDelayMs     int64   `koanf:"max_delay_ms"`     // that no delay exceeds; 0: a year
 	Multiplier     float64 `koanf:"multiplier"`       // of each delay to the one before, 1 to 1000; 0 is 2
-	Jitter         float64 `koanf:"jitter"`           // fraction of the delay that chance adds or takes, 0 to 1
+	Jitter         float64 `koanf:"jitter"`           // random fraction of the delay, added or subtracted, 0 to 1
 }
 
-// DefaultRetryPolicy is a [[retry_policy]] that says nothing but its name.
+// DefaultRetryPolicy is a [[retry_policy]] with only a name.
 func DefaultRetryPolicy(name string) RetryPolicy {
 	return RetryPolicy{Name: name, InitialDelayMs: 1000, MaxDelayMs: 300_000, Multiplier: 2}
 }
 
-// ErrorRule is one [[error_rule]]: what to make of a failure whose error code
-// and text it fits. The first one that fits counts.
+// ErrorRule is one [[error_rule]]: it matches failures by error code and text and decides
+// about them. The first matching rule counts.
 type ErrorRule struct {
 	Name         string `koanf:"name"`
 	Description  string `koanf:"description"`   // for people
@@ -44,8 +44,8 @@ type ErrorRule struct {
 	MessageFault bool   `koanf:"message_fault"` // does not count against the circuit
 }
 
-// Bounds of rules. What a failure costs is at most their product, since RE2
-// takes time in proportion to steps and text.
+// Bounds of rules. The time of a failure is at most proportional to their product,
+// since RE2 takes time in proportion to steps and text.
 const (
 	maxRules        = 1000
 	maxPatternBytes = 1 << 10
@@ -55,8 +55,8 @@ const (
 	maxMultiplier   = 1000
 )
 
-// Compile checks the tables and makes rules of them. Every error is one line
-// that names the key, the value and what is allowed.
+// Compile checks the tables and compiles them. Every error is one line that names the
+// key, the value and what is allowed.
 func Compile(policies []RetryPolicy, errs []ErrorRule) (*Rules, error) {
 	for _, list := range []struct {
 		key string
@@ -103,8 +103,7 @@ func checkName(table string, i int, name string, again bool) error {
 	return nil
 }
 
-// check refuses a policy whose defaults are filled in. Its errors begin with the
-// key.
+// check checks a policy whose defaults are filled in. Its errors begin with the key.
 func (p *RetryPolicy) check() error {
 	if err := cmp.Or(
 		within("max_retries", p.MaxRetries, 0, maxRetries),
@@ -121,7 +120,7 @@ func (p *RetryPolicy) check() error {
 	return nil
 }
 
-// within refuses v outside of low to high, and no number.
+// within returns an error unless v is from low to high. NaN is an error.
 func within[T int64 | float64](key string, v, low, high T) error {
 	if v >= low && v <= high {
 		return nil
@@ -157,9 +156,8 @@ func (t ErrorRule) compile(r *Rules) (rule, error) {
 	return compiled, err
 }
 
-// compilePattern returns nil for the empty pattern. RE2 has no pattern that
-// takes more than linear time; repeat counts may still make one that takes many
-// steps for each byte.
+// compilePattern compiles a pattern, and returns nil for the empty one. RE2 takes linear
+// time for every pattern, but repeat counts may need many steps for each byte.
 func compilePattern(text string) (*regexp.Regexp, error) {
 	if text == "" {
 		return nil, nil

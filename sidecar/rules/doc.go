@@ -1,9 +1,8 @@
-// Package rules decides about failed attempts of messages that nothing else
-// decides about: what an [ErrorRule] of the configuration says of a failure that
-// fits it, and what a [RetryPolicy] says of the retry.
+// Package rules decides about failed attempts that no hook has decided about: an
+// [ErrorRule] of the configuration classifies the failure, and a [RetryPolicy] delays the
+// retry.
 //
-// [Compile] checks the tables and makes [Rules] of them, which never change: a
-// reload makes new ones. [Rules.Judge] takes time in proportion to the number of
-// rules and to the text of the error, allocates nothing, and may be called from
-// any goroutine.
+// [Compile] checks the tables and compiles them to [Rules], which are immutable: a reload
+// compiles new ones. [Rules.Judge] takes time in proportion to the number of rules and to
+// the error text, allocates nothing, and is safe for concurrent use.
 package rules

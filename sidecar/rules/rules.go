@@ -13,32 +13,32 @@ import (
 // Severities of an error rule, the mildest first.
 const (
 	Low      = "low"
-	Medium   = "medium" // of what no rule fits
+	Medium   = "medium" // of failures that no rule matches
 	High     = "high"
 	Critical = "critical" // never retried
 )
 
-// Severities lists them, the mildest first.
+// Severities are all severities, the mildest first.
 var Severities = []string{Low, Medium, High, Critical}
 
-// Rules say what to make of failures. The nil Rules say nothing.
+// Rules decide about failures. nil Rules decide nothing.
 type Rules struct {
-	policies map[string]*RetryPolicy // their defaults filled in
+	policies map[string]*RetryPolicy // with defaults filled in
 	errors   []rule                  // in the order of the file
 }
 
 type rule struct {
-	ErrorRule                // its severity filled in
+	ErrorRule                // with the severity filled in
 	pattern   *regexp.Regexp // nil: any text
 	policy    *RetryPolicy   // nil: the queue's
 }
 
-// Verdict is what the rules make of a failure.
+// Verdict is the decision of the rules about a failure.
 type Verdict struct {
 	Rule        string // that matched, or ""
 	Description string // of that rule, for people
 	Severity    string // of that rule; "" counts as medium
-	Policy      string // that applies, of the rule or of the queue; "": none, and Delay is nobody's
+	Policy      string // the policy that applies, of the rule or of the queue; "": none, and Delay is 0
 	// Retry is false when the message goes to the dead letter queue: by a rule,
 	// by its severity, by a policy, or because MaxRetries are used up.
 	Retry        bool
@@ -47,10 +47,9 @@ type Verdict struct {
 	MessageFault bool  // does not count against the circuit
 }
 
-// Judge says what the rules make of attempt number `attempts` (ended ones, this
-// one included, from 1) of a message of queue that failed with code and err.
-// policy is the queue's retry_policy, "" for none; one that does not exist is
-// none. rnd is uniform in [0,1) and asked for jitter.
+// Judge decides about the failure of attempt number `attempts` (from 1) of a message of
+// queue, with error code and text err. policy is the queue's retry_policy, "" for none; an
+// unknown one counts as none. rnd returns random numbers in [0,1) for jitter.
 func (r *Rules) Judge(queue, policy, code, err string, attempts uint32, rnd func() float64) Verdict {
 	v := Verdict{Retry: true}
 	if r == nil {
@@ -81,7 +80,7 @@ func (r *Rules) Judge(queue, policy, code, err string, attempts uint32, rnd func
 	return v
 }
 
-// match returns the first rule that a failure fits, or nil.
+// match returns the first rule that matches a failure, or nil.
 func (r *Rules) match(queue, code, err string) *rule {
 	err = err[:min(len(err), maxMatchedBytes)]
 	for i := range r.errors {
@@ -96,11 +95,10 @@ func (r *Rules) match(queue, code, err string) *rule {
 	return nil
 }
 
-// HasErrorRules reports whether any error rule may fit a failure.
+// HasErrorRules reports whether there is any error rule.
 func (r *Rules) HasErrorRules() bool { return r != nil && len(r.errors) > 0 }
 
-// HasPolicy reports whether a queue may name the policy; "" is none, which it
-// may.
+// HasPolicy reports whether a queue may name the policy. "" means none and is allowed.
 func (r *Rules) HasPolicy(name string) bool {
 	if name == "" || r == nil {
 		return name == ""
@@ -109,7 +107,7 @@ func (r *Rules) HasPolicy(name string) bool {
 	return ok
 }
 
-// AllowedPolicies says for error texts which policies may be named.
+// AllowedPolicies returns the policies that may be named, for error texts.
 func (r *Rules) AllowedPolicies() string {
 	if r == nil || len(r.policies) == 0 {
 		return "there is no [[retry_policy]]"
@@ -122,10 +120,9 @@ func (r *Rules) AllowedPolicies() string {
 	return "allowed is the name of a [[retry_policy]]: " + strings.Join(names, ", ") + more
 }
 
-// delay returns how long to wait after the attempt with that number, in
-// nanoseconds: the initial delay times multiplier for every earlier attempt, at
-// most the maximum. Chance spreads it over all that jitter allows up to there, so
-// that delays at the maximum are spread as well.
+// delay returns the delay after attempt number `attempts` in nanoseconds: the initial
+// delay times multiplier for every earlier attempt, at most the maximum. Jitter spreads it
+// randomly below the maximum, so that delays at the maximum are spread as well.
 func (p *RetryPolicy) delay(attempts uint32, rnd func() float64) int64 {
 	if p.InitialDelayMs == 0 {
 		return 0
@@ -140,10 +137,10 @@ func (p *RetryPolicy) delay(attempts uint32, rnd func() float64) int64 {
 	return int64(min(d, most))
 }
 
-// Backoff returns how long a queue waits, in nanoseconds, after the attempt with that
-// number when nobody else has decided about its failure. Chance, rnd in [0,1), takes
-// away up to the fraction that its retry_jitter says: all of it is full jitter, as in
-// Marc Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
+// Backoff returns the default delay of a queue after attempt number `attempts`, in
+// nanoseconds. rnd in [0,1) subtracts up to the fraction retry_jitter; a fraction of 1 is
+// full jitter, as in Marc Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog,
+// 2015.
 func Backoff(q *wire.QueueSettings, attempts uint32, rnd func() float64) int64 {
 	p := RetryPolicy{InitialDelayMs: q.RetryInitialMs, MaxDelayMs: q.RetryMaxMs, Multiplier: 2}
 	d := float64(p.delay(attempts, nil))
