@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wide has limits of all three kinds that never run out.
+// wide has limits of all three kinds that are never reached.
 var wide = Limits{Rate: PerSecond(MaxRate * One), Burst: MaxBurst, Limit: MaxLimit, Window: sec, Concurrency: MaxConcurrency}
 
 func benchSet(b *testing.B, l Limits, n int) (*Gates, *Set) {
@@ -50,7 +50,7 @@ func BenchmarkAcquireRelease(b *testing.B) {
 	}
 }
 
-// BenchmarkBlocked is the attempt of a message that has to wait.
+// BenchmarkBlocked is an Acquire that fails.
 func BenchmarkBlocked(b *testing.B) {
 	for _, n := range []int{1, 4, 16} {
 		b.Run(fmt.Sprintf("gates=%d", n), func(b *testing.B) {
@@ -83,7 +83,7 @@ func BenchmarkUndo(b *testing.B) {
 	}
 }
 
-// BenchmarkKeys goes round many keys, each a message of its own.
+// BenchmarkKeys cycles through many keys with one message each.
 func BenchmarkKeys(b *testing.B) {
 	const n = 1000
 	g := newGates()
@@ -106,7 +106,7 @@ func BenchmarkKeys(b *testing.B) {
 	}
 }
 
-// BenchmarkWindow has full windows that let one in for each that leaves.
+// BenchmarkWindow has full windows that admit an entry for each one that leaves.
 func BenchmarkWindow(b *testing.B) {
 	for _, n := range []int64{10, 1024, 1_000_000} {
 		b.Run(fmt.Sprintf("limit=%d", n), func(b *testing.B) {
@@ -127,8 +127,8 @@ func BenchmarkWindow(b *testing.B) {
 	}
 }
 
-// BenchmarkSet is what a message costs that comes with throttle keys: the set
-// is known, or made and forgotten each time.
+// BenchmarkSet is Gates.Set and Close: the set exists, or is made and dropped each
+// time.
 func BenchmarkSet(b *testing.B) {
 	keys := []string{"tenant:1", "provider:stripe", "region:eu"}
 	for _, known := range []bool{true, false} {
@@ -178,7 +178,7 @@ func BenchmarkParallel(b *testing.B) {
 	})
 }
 
-// What runs for every message allocates nothing.
+// The calls for every message allocate nothing.
 func TestNoAllocation(t *testing.T) {
 	g := newGates()
 	keys := []string{"a", "b", "c"}

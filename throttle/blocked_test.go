@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a gate has held back is counted where its key has limits of its own, for as long as
-// it has them, and notified of the first keys only.
-func TestHeldCounts(t *testing.T) {
+// A gate counts what it blocks while its key has limits of its own. BlockedCounts returns
+// the first keys only.
+func TestBlockedCounts(t *testing.T) {
 	g := New(Start{}, 0)
 	set := func(key string, l Limits) {
 		_, err := g.SetLimits(key, l, 0, nil)

@@ -14,7 +14,7 @@ import (
 // longHistories takes a second or so.
 const longHistories = 1500
 
-// history drives a registry with everything there is and keeps what went.
+// history drives a registry with random calls and records the messages that went.
 type history struct {
 	t       require.TestingT
 	c       choices
@@ -44,8 +44,8 @@ type flightRecord struct {
 	went  *went
 }
 
-// style is what a history draws from: the first has all there is, the others
-// keep to little so that the same states come up again and again.
+// style is the range that a history draws from: the first has everything, the others
+// little, so that the same states recur.
 type style struct {
 	rates   []Rate
 	bursts  []int64
@@ -136,7 +136,7 @@ func (h *history) change(key string) {
 	h.limits[key] = l
 }
 
-// set gives a key its limits. No key begins with another one.
+// set gives a key its limits. No key is a prefix of another one.
 func (h *history) set(key string, l Limits) {
 	set := h.g.SetLimits
 	if h.prefix {
@@ -165,7 +165,7 @@ func (h *history) record(f *flightRecord) {
 	h.flights = append(h.flights, f)
 }
 
-// inFlight counts who is in flight, without the reservation.
+// inFlight counts the messages in flight, without the reservation.
 func (h *history) inFlight(key string) (n int64) {
 	for _, f := range h.flights {
 		for _, gate := range f.set.Gates() {
@@ -177,7 +177,7 @@ func (h *history) inFlight(key string) (n int64) {
 	return n
 }
 
-// settle ends a flight with what the message has cost.
+// correct ends a flight with the final cost of the message.
 func (h *history) advance(f *flightRecord) {
 	cost := h.style.costs[h.c.pick(len(h.style.costs))] * int64(h.c.pick(3)) / 2
 	h.c.log("%d that went at %v has cost %d", f.cost, f.went.at, cost)
@@ -244,7 +244,7 @@ func (h *history) step() {
 	h.seePauses()
 }
 
-// seePauses forgets the pauses that are over for good: their gates have seen it.
+// seePauses removes the pauses that are over for good, since their gates have seen the end.
 func (h *history) seePauses() {
 	h.clock.tick(h.now)
 	h.g.clock.tick(h.now)
@@ -276,8 +276,8 @@ func (h *history) pause(key string) {
 	}
 }
 
-// rest has nobody need the gates for some time, in which they fall asleep, and time,
-// limits and pauses go on.
+// rest leaves the gates idle for some time, so that they become dormant. Time, limits and
+// pauses go on.
 func (h *history) addIdle() {
 	if h.reserve != nil {
 		h.reserve.Cancel(h.now, nil)
@@ -345,7 +345,7 @@ func (h *history) reserveStep() {
 }
 
 // restart is a clean stop and a new start with the messages in flight adopted.
-// The process starts at a time that the clock of the old one knew.
+// The new process starts at a time that the clock of the old one has seen.
 func (h *history) restart() {
 	if h.reserve != nil {
 		h.reserve.Cancel(h.now, nil)
@@ -404,9 +404,9 @@ func (h *history) check() {
 	}
 }
 
-// The bounds of every kind hold over every interval of unchanged limits, for
-// what was not undone, whatever the clock, undo, reservations, restarts and
-// changes do; and no place in flight is lost.
+// The bounds of every kind hold over every interval of unchanged limits, for messages
+// that were not undone, whatever the clock, undo, reservations, restarts and changes do.
+// No place in flight is lost.
 func TestBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t, rapidChoices{t})

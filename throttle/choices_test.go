@@ -9,11 +9,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// choices is where a history takes its choices from: rapid or a fuzzer.
+// choices is the source of random choices: rapid or a fuzzer.
 type choices interface {
 	// pick is from 0 to n-1.
 	pick(n int) int
-	// log shows what was done if the test fails.
+	// log logs a step, to be shown if the test fails.
 	log(format string, args ...any)
 }
 
@@ -26,7 +26,7 @@ func (c rapidChoices) pick(n int) int { return rapid.IntRange(0, n-1).Draw(c.t, 
 
 func (c rapidChoices) log(format string, args ...any) { c.t.Logf(format, args...) }
 
-// seeded makes choices at random and shows what was done if the test fails.
+// seeded makes random choices and shows the steps if the test fails.
 type seeded struct {
 	*testing.T
 	r    *rand.Rand
@@ -44,7 +44,7 @@ func (s *seeded) Errorf(format string, args ...any) {
 	s.T.Errorf(format, args...)
 }
 
-// byteChoices are those of a fuzzer.
+// byteChoices takes the choices from the bytes of a fuzzer.
 type byteChoices struct{ b []byte }
 
 func (c *byteChoices) log(string, ...any) {}

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tokensOf is what is in the bucket of the only gate of a set.
+// tokensOf returns the tokens of the only gate of a set.
 func tokensOf(s *Set, now int64) int64 { return s.Gates()[0].Info(now).Tokens }
 
 func TestSettleChargesAndGivesBack(t *testing.T) {
@@ -36,7 +36,7 @@ func TestSettleChargesAndGivesBack(t *testing.T) {
 	acquire(start+4*sec, One)
 }
 
-// What was taken too much comes back as far as the bucket has not been full since.
+// A surplus is refunded as far as the bucket has not been full since.
 func TestSettleGivesBackNoMoreThanTheBound(t *testing.T) {
 	g := newGates()
 	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
@@ -48,7 +48,7 @@ func TestSettleGivesBackNoMoreThanTheBound(t *testing.T) {
 	require.Equal(t, int64(5*One), tokensOf(s, start+20*sec))
 }
 
-// Windows and places in flight count messages.
+// Windows and concurrency count messages, not costs.
 func TestSettleLeavesWindowsAlone(t *testing.T) {
 	g := newGates()
 	limit(t, g, "k", Limits{Limit: 3, Window: sec, Concurrency: 5}, start)
@@ -59,7 +59,7 @@ func TestSettleLeavesWindowsAlone(t *testing.T) {
 	require.Equal(t, [2]int64{1, 0}, [2]int64{info.InWindow, info.InFlight})
 }
 
-// Who waits is notified when what was taken too much comes back.
+// A refund notifies the head of the waiters.
 func TestSettleTellsThoseWhoWait(t *testing.T) {
 	g := newGates()
 	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
@@ -70,8 +70,8 @@ func TestSettleTellsThoseWhoWait(t *testing.T) {
 	require.Equal(t, []*Wait{w}, s.ReleaseCorrected(&grant, -5*One, start, nil))
 }
 
-// A message that was in flight before a restart pays what it has cost more, and gets
-// nothing back: nobody knows when it went.
+// A message that was in flight before a restart pays its extra cost and gets no refund,
+// since the time of its Acquire is unknown.
 func TestSettleOfAnAdoptedMessage(t *testing.T) {
 	g := newGates()
 	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
@@ -104,20 +104,20 @@ func TestADebtIsKept(t *testing.T) {
 	require.Equal(t, int64(-MaxBurst), tokensOf(s, start))
 }
 
-// What was lent pays first, then the fleet is charged; what it lends next pays what it
-// has not been charged yet.
+// Leases pay an extra cost first, then the fleet is charged. The next lease pays what has
+// not been charged yet.
 func TestSettleOfWhatIsLent(t *testing.T) {
 	f := &lender{}
 	g, s := shared(t, f, Limits{Rate: PerSecond(10 * One), Burst: 10 * One})
 	g.AddLease("s:a", Lease{Tokens: 5 * One, Until: 150 * msec}, 0, 0, nil)
 	grant := passes(t, s, 0)
-	f.stirs = nil
+	f.requests = nil
 	s.ReleaseCorrected(&grant, 3*One, 0, nil)
-	require.Empty(t, f.stirs, "it had as much")
+	require.Empty(t, f.requests, "it had as much")
 	require.Equal(t, int64(One), tokensOf(s, 0))
 	grant = passes(t, s, 0)
 	s.ReleaseCorrected(&grant, 6*One, 0, nil)
-	require.Equal(t, []string{"s:a"}, f.stirs)
+	require.Equal(t, []string{"s:a"}, f.requests)
 	n, _ := g.Needs("s:a", 0)
 	require.True(t, n.Uncharged)
 	g.AddLease("s:a", Lease{Tokens: 2 * One, Until: 150 * msec}, 0, 0, nil)
@@ -128,8 +128,8 @@ func TestSettleOfWhatIsLent(t *testing.T) {
 	passes(t, s, 0)
 }
 
-// What was taken too much comes back to what is lent, or to the fleet, as far as there has
-// been room in its bucket since.
+// A surplus is refunded to the leases or to the fleet, as far as its bucket has had room
+// since.
 func TestSettleGivesBackToTheFleet(t *testing.T) {
 	f := &lender{}
 	g, s := shared(t, f, Limits{Rate: PerSecond(10 * One), Burst: 10 * One})
@@ -142,7 +142,7 @@ func TestSettleGivesBackToTheFleet(t *testing.T) {
 	lend(0)
 	grant := acquire(0)
 	s.ReleaseCorrected(&grant, -3*One, 0, nil)
-	require.Equal(t, int64(One), tokensOf(s, 0), "nobody knows what is in the bucket")
+	require.Equal(t, int64(One), tokensOf(s, 0), "the level of the fleet's bucket is unknown")
 
 	g.Level("s:a", One, 200*msec)
 	lend(200 * msec)
@@ -151,24 +151,24 @@ func TestSettleGivesBackToTheFleet(t *testing.T) {
 	require.Equal(t, int64(4*One), tokensOf(s, 210*msec))
 	grant = acquire(220 * msec)
 	g.Level("s:a", One, 300*msec)
-	s.ReleaseCorrected(&grant, -3*One, 500*msec, nil) // the chunk has ended
+	s.ReleaseCorrected(&grant, -3*One, 500*msec, nil) // the lease has ended
 	require.Equal(t, int64(-3*One), g.TakeUncharged("s:a"))
 
 	lend(500 * msec)
 	grant = acquire(500 * msec)
-	g.Level("s:a", 9*One, 520*msec) // there was room for 1, and less when it is settled
+	g.Level("s:a", 9*One, 520*msec) // there was room for 1, and less after the correction
 	s.ReleaseCorrected(&grant, -3*One, 560*msec, nil)
 	require.Less(t, tokensOf(s, 560*msec), int64(2*One))
 
 	lend(1000 * msec)
 	grant = acquire(1000 * msec)
 	g.Level("s:a", 10*One, 1010*msec)
-	g.Level("s:a", One, 1020*msec) // somebody has taken of a full bucket
+	g.Level("s:a", One, 1020*msec) // another process has taken from a full bucket
 	s.ReleaseCorrected(&grant, -3*One, 1030*msec, nil)
 	require.Equal(t, int64(One), tokensOf(s, 1030*msec))
 }
 
-// A debt goes where the gate goes: to limits of its own, to a part, and back.
+// A debt stays with the gate when it changes to limits of its own, to a part, and back.
 func TestADebtFollowsItsGate(t *testing.T) {
 	l := Limits{Rate: PerSecond(10 * One), Burst: 10 * One}
 	owing := func() (*Gates, *Set) {

@@ -18,8 +18,7 @@ func prefix(t require.TestingT, g *Gates, key string, l Limits, now int64) {
 	require.NoError(t, err)
 }
 
-// use has so many messages go through the gate of a key, a nanosecond from each other,
-// and nobody use it any more.
+// use sends n messages through the gate of a key, a nanosecond apart, and leaves it idle.
 func use(t testing.TB, g *Gates, key string, messages int, now int64) {
 	t.Helper()
 	for i := range int64(messages) {
@@ -32,7 +31,7 @@ func use(t testing.TB, g *Gates, key string, messages int, now int64) {
 	}
 }
 
-// heap is how much memory is in use.
+// heap returns the bytes of memory in use.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -41,8 +40,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A gate that only waits for its bucket and its window takes 150 bytes, with its key
-// and its place in all lists, and 8 for each entry of a window, at any number of them.
+// A dormant gate takes 150 bytes, with its key and its place in all lists, and 8 for each
+// entry of a window, at any number of gates.
 func TestMemoryOfWaitingGates(t *testing.T) {
 	bucket := Limits{Rate: PerSecond(333), Burst: 10 * One}
 	window := Limits{Limit: 100, Window: 24 * 3600 * sec}
@@ -89,8 +88,8 @@ func TestMemoryOfWaitingGates(t *testing.T) {
 	}
 }
 
-// What is dormant is listed, described and counted as what is awake, and looking at it
-// wakes nothing.
+// A dormant gate is listed, described and counted like an awake one, and reading it does not
+// wake it.
 func TestDormantGatesAreSeen(t *testing.T) {
 	g := newGates()
 	prefix(t, g, "t:", Limits{Rate: PerSecond(One), Burst: 5 * One, Limit: 9, Window: 100 * sec}, start)
@@ -119,7 +118,7 @@ func TestDormantGatesAreSeen(t *testing.T) {
 	require.False(t, g.Full([]string{"t:1", "t:2", "t:1"}, 4, at), "they have gates")
 	require.Equal(t, 4, g.sleepAll(at), "nothing was woken")
 
-	// Naming a key and taking the name away concerns its place in the list alone.
+	// Name changes only whether the key is listed.
 	g.Name("t:1", true)
 	g.Name("t:1", false)
 	g.Name("t:2", true)
@@ -132,8 +131,8 @@ func TestDormantGatesAreSeen(t *testing.T) {
 	require.True(t, listed)
 }
 
-// Traffic alone puts gates to sleep and forgets those that have run off; a key at the
-// cap of Full gets in when another one has.
+// Traffic alone makes gates dormant and drops the ones that are like new. A key at the cap
+// of Full gets in when another one has been dropped.
 func TestTrafficForgetsDormantGates(t *testing.T) {
 	g := newGates()
 	prefix(t, g, "", Limits{Limit: 1, Window: 100 * sec}, start)
@@ -156,8 +155,8 @@ func TestTrafficForgetsDormantGates(t *testing.T) {
 	require.LessOrEqual(t, g.Count(), int64(1))
 }
 
-// Two registries do the same; the gates of one fall asleep whenever they can. Nobody
-// can tell which.
+// Two registries do the same, and the gates of one become dormant whenever they can. Their
+// results do not differ.
 func TestSleepChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := start
@@ -201,7 +200,7 @@ func TestSleepChangesNothing(t *testing.T) {
 	})
 }
 
-// A gate that wakes does not keep the text alive that the key of a message is a part of.
+// A gate that wakes does not keep the text alive whose substring its key was.
 func TestWokenGateHasItsKeyToItself(t *testing.T) {
 	g := newGates()
 	g.mu.awakeIdle = 0

@@ -70,7 +70,7 @@ func TestForgetting(t *testing.T) {
 	require.Same(t, gate, set(t, g, "tenant:a").Gates()[0])
 }
 
-// Keys that come and go leave nothing behind, without anybody sweeping.
+// Keys that come and go leave nothing behind, without an extra sweep.
 func TestMemoryOfManyKeys(t *testing.T) {
 	g := newGates()
 	_, err := g.SetPrefix("", Limits{Rate: PerSecond(One)}, start, nil)
@@ -152,7 +152,7 @@ func TestStartAfterCrash(t *testing.T) {
 
 	require.Equal(t, int64(2), set(t, g, "short").Gates()[0].Info(now).InWindow)
 	limit(t, g, "short", Limits{Limit: 100, Window: 10 * sec}, now)
-	require.Equal(t, int64(10), opens("short", now), "an earlier limit may have been higher than that of the crash")
+	require.Equal(t, int64(10), opens("short", now), "an earlier limit may have been higher than the limit at the crash")
 	require.Zero(t, opens("short", start+10*sec))
 
 	strict := New(Start{Crashed: true, WindowHold: MaxWindow}, start)
@@ -214,7 +214,7 @@ func TestRestore(t *testing.T) {
 			require.Equal(t, []string{"own"}, g.Keys())
 		})
 	}
-	// Nonsense is brought into range.
+	// Values out of range are clamped.
 	wild := []State{{Key: "own", At: start + MaxWindow, Tokens: new(int64), Entries: []Entry{{-5, -5}, {1 << 62, 1 << 62}, {1, 2}}}}
 	*wild[0].Tokens = -1 << 62
 	g := newGates()
@@ -224,8 +224,8 @@ func TestRestore(t *testing.T) {
 	require.Equal(t, [2]int64{-MaxBurst, 3}, [2]int64{info.Tokens, info.InWindow})
 }
 
-// Sets that overlap in every way, used from many goroutines, deadlock nowhere,
-// lose no place in flight and stay within the limits.
+// Overlapping sets, used from many goroutines, do not deadlock, lose no place in flight and
+// stay within the limits.
 func TestConcurrentUse(t *testing.T) {
 	g := newGates()
 	var now atomic.Int64

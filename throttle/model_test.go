@@ -61,8 +61,8 @@ func drawStep() *rapid.Generator[int64] {
 	)
 }
 
-// drawPause draws until when somebody pauses a key: mostly for a while, sometimes
-// until it is resumed; or a resume.
+// drawPause draws the end of a pause: mostly a short one, sometimes until a resume; or a
+// resume.
 func drawPause(t *rapid.T, now int64) int64 {
 	return rapid.OneOf(
 		rapid.Just(int64(0)), rapid.Just(safeAdd(now, -sec)), rapid.Just(now), rapid.Just(int64(Never)),
@@ -70,7 +70,7 @@ func drawPause(t *rapid.T, now int64) int64 {
 	).Draw(t, "until")
 }
 
-// Without undo and reservations every decision is that of exact models, all or
+// Without undo and reservations every decision equals the decision of exact models, all or
 // none, and the time of a Block is the first at which the set admits.
 func TestDecisionsAreExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -162,7 +162,7 @@ func TestDecisionsAreExact(t *testing.T) {
 				until := drawPause(t, now)
 				clock.tick(now)
 				models[k].pause(until, clock.last)
-				require.Empty(t, g.Pause(k, until, now, nil), "nobody waits")
+				require.Empty(t, g.Pause(k, until, now, nil), "no queue waits")
 			},
 			"release": func(t *rapid.T) {
 				if len(flights) == 0 {
@@ -280,8 +280,7 @@ func TestLargeWindow(t *testing.T) {
 	})
 }
 
-// What undoing leaves in a bucket is never more than what would be there had the
-// undone never been taken.
+// After an undo a bucket never has more than without the undone takes.
 func TestPutBackAgainstReplay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
@@ -322,7 +321,7 @@ func TestPutBackAgainstReplay(t *testing.T) {
 	})
 }
 
-// A single undo gives back exactly what a replay does.
+// A single undo refunds exactly as much as a replay.
 func TestPutBackIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))

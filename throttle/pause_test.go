@@ -48,8 +48,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// A key that nothing else is known of is paused whoever comes and goes, and
-// forgotten when it is not paused any more.
+// A key without limits and sets stays paused, and its gate is dropped after the pause.
 func TestPauseOfAnUnknownKey(t *testing.T) {
 	g := newGates()
 	g.Pause("none", 0, start, nil)
@@ -97,7 +96,7 @@ func TestPauseAndTurns(t *testing.T) {
 	require.True(t, goes(s, start+7*sec, One, "b"))
 }
 
-// What opens a paused gate otherwise wakes nobody as long as only a resume helps.
+// A release at a gate that only a resume opens notifies no queue.
 func TestNobodyIsWokenByAReleaseAtAPausedGate(t *testing.T) {
 	g := newGates()
 	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 5 * One, Concurrency: 1}, start)
@@ -113,7 +112,7 @@ func TestNobodyIsWokenByAReleaseAtAPausedGate(t *testing.T) {
 	require.Equal(t, []*Wait{w}, g.Pause("k", start, start, nil))
 	require.Equal(t, int64(1), turn(w, start)[0])
 
-	// A pause that ends by itself has a time that the head must hear of.
+	// The head is notified of the end of a pause that ends by itself.
 	first, _, _ = s.Acquire(start, One, 1)
 	require.Equal(t, [2]int64{0, Never}, turn(w, start))
 	g.Pause("k", start+3*sec, start, nil)
@@ -121,8 +120,8 @@ func TestNobodyIsWokenByAReleaseAtAPausedGate(t *testing.T) {
 	require.Equal(t, [2]int64{0, start + 3*sec}, turn(w, start+sec))
 }
 
-// The end of a pause is a time of the clock, also when that is set back; but a
-// pause that is over does not come back.
+// The end of a pause is a time of the clock, even if that is set back. A pause that is over
+// does not return.
 func TestPauseAndTheClock(t *testing.T) {
 	g := newGates()
 	s := set(t, g, "k")
@@ -140,7 +139,7 @@ func TestPauseAndTheClock(t *testing.T) {
 	require.True(t, open(s, start, One))
 }
 
-// A reservation keeps nothing from others while it waits for the end of a pause.
+// A reservation holds nothing while it waits for the end of a pause.
 func TestReservationAndPause(t *testing.T) {
 	g := newGates()
 	limit(t, g, "a", Limits{Rate: PerSecond(One), Burst: 2 * One}, start)
@@ -167,7 +166,7 @@ func TestReservationAndPause(t *testing.T) {
 	_, ok := g.Reserve(both, One)
 	require.True(t, ok)
 
-	// A gate that it holds already is paused.
+	// A gate that it has collected already is paused.
 	g = newGates()
 	both, a, b = set(t, g, "a", "b"), set(t, g, "a"), set(t, g, "b")
 	limit(t, g, "a", Limits{Limit: 1, Window: sec}, start)

@@ -37,8 +37,7 @@ func TestPrefixesAgainstAList(t *testing.T) {
 	}
 }
 
-// A key is compared with as many prefixes as have different lengths, however many
-// there are.
+// A lookup takes one comparison for each length of prefixes, however many prefixes there are.
 func TestManyPrefixesCostNothing(t *testing.T) {
 	g := newGates()
 	for i := range 2000 {

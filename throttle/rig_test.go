@@ -30,7 +30,7 @@ func set(t testing.TB, g *Gates, keys ...string) *Set {
 	return s
 }
 
-// modelClock is the rule for times in words of one syllable, with big numbers.
+// modelClock is the rule for times, written plainly with big numbers.
 type modelClock struct {
 	last int64
 	at   *big.Int
@@ -53,18 +53,18 @@ func (c *modelClock) tick(now int64) *big.Int {
 	return c.at
 }
 
-// went is a message that a gate has let in.
+// went is a message that a gate has admitted.
 type went struct {
 	at     *big.Int
 	cost   int64 // that was taken for it
 	step   int   // when it went
 	undone bool
 
-	settled  int // at which step it was known what it had cost; 0: it is not
+	settled  int // the step at which the final cost was known; 0: it is not
 	realCost int64
 }
 
-// known is what is known of the cost at a step.
+// known is the cost as known at a step.
 func (w *went) known(step int) int64 {
 	if w.settled != 0 && w.settled < step {
 		return w.realCost
@@ -72,14 +72,14 @@ func (w *went) known(step int) int64 {
 	return w.cost
 }
 
-// period is what a gate let in while a limit stayed as it was.
+// period has the messages that a gate admitted under an unchanged limit.
 type period struct {
 	limits Limits
 	went   []*went
 }
 
 // checkBucket holds every interval to max(burst, largest cost) + rate * t, with the costs
-// that were known when it ended: a bucket in debt lets nothing go.
+// that were known at its end: a bucket in debt admits nothing.
 func (p *period) checkBucket(t require.TestingT) {
 	if p.limits.Rate == (Rate{}) {
 		return
@@ -104,7 +104,7 @@ func (p *period) checkBucket(t require.TestingT) {
 	}
 }
 
-// checkWindow holds every entry to the one limit places before it.
+// checkWindow compares every entry with the one limit places before it.
 func (p *period) checkWindow(t require.TestingT) {
 	if p.limits.Limit == 0 {
 		return
@@ -139,8 +139,8 @@ func (m *modelGate) pause(until, now int64) {
 	}
 }
 
-// pausedAt tells whether the gate is paused at a time of the clock, and forgets
-// a pause that is over.
+// pausedAt reports whether the gate is paused at a time of the clock, and removes a pause
+// that is over.
 func (m *modelGate) pausedAt(now int64) bool {
 	if m.paused != Never && m.paused <= now {
 		m.paused = 0
@@ -187,7 +187,7 @@ func (m *modelGate) admits(at *big.Int, cost int64) bool {
 	return (l.Limit == 0 || int64(len(m.entries)) < l.Limit) && (l.Concurrency == 0 || m.inFlight < l.Concurrency)
 }
 
-// charge takes what a message has cost beyond what was taken for it.
+// charge takes the extra cost of a message.
 func (m *modelGate) charge(at *big.Int, cost int64) {
 	if m.advance(at); m.limits.Rate != (Rate{}) {
 		m.level = new(big.Rat).Sub(m.level, new(big.Rat).SetInt64(cost))
@@ -204,7 +204,7 @@ func (m *modelGate) take(cost int64) {
 	m.inFlight++
 }
 
-// safeAdd adds without running over either end of time.
+// safeAdd adds without overflow.
 func safeAdd(now, d int64) int64 {
 	switch {
 	case d > 0 && now > math.MaxInt64-d:
@@ -215,19 +215,19 @@ func safeAdd(now, d int64) int64 {
 	return now + d
 }
 
-// turn is what a queue is notified that asks for its turn: how many, and when again.
+// turn is the result of Wait.Turn.
 func turn(w *Wait, now int64) [2]int64 {
 	n, at := w.Turn(now)
 	return [2]int64{n, at}
 }
 
-// goes tells whether a message goes, for good.
+// goes reports whether a message goes, and takes for it.
 func goes(s *Set, now, cost int64, owner any) bool {
 	_, _, ok := s.Acquire(now, cost, owner)
 	return ok
 }
 
-// open tells whether a message might go that nobody sends.
+// open reports whether a message could go, and takes nothing.
 func open(s *Set, now, cost int64) bool {
 	_, ok := s.Check(now, cost, nil)
 	return ok
@@ -257,7 +257,7 @@ func (g *Gates) Keys() []string {
 	return keys
 }
 
-// sweepAll forgets every gate that nobody needs.
+// sweepAll drops every gate that is not needed.
 func (g *Gates) sweepAll(now int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -265,7 +265,7 @@ func (g *Gates) sweepAll(now int64) {
 	g.sweep(now, len(g.mu.idle)+g.mu.listed.Len())
 }
 
-// sleepAll makes every gate dormant that can be, and returns how many there are then.
+// sleepAll makes every possible gate dormant and returns their number.
 func (g *Gates) sleepAll(now int64) (dormant int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

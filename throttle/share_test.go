@@ -7,18 +7,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lender is a fleet that shares keys with a prefix, and notes who stirs.
+// lender is a fleet that shares keys with a prefix, and records requests.
 type lender struct {
 	parts int64
-	stirs []string
+	requests []string
 }
 
 func (f *lender) Begin(key string) (bool, int64) { return strings.HasPrefix(key, "s:"), f.parts }
-func (f *lender) Request(key string)             { f.stirs = append(f.stirs, key) }
+func (f *lender) Request(key string)             { f.requests = append(f.requests, key) }
 
 const msec = 1_000_000
 
-// shared returns a registry whose key s:a is shared and has limits, and the set of it.
+// shared returns a registry with the shared key s:a with limits, and its set.
 func shared(t *testing.T, f *lender, l Limits) (*Gates, *Set) {
 	t.Helper()
 	g := New(Start{}, 0)
@@ -52,23 +52,23 @@ func TestSharedGateIsShutUntilTold(t *testing.T) {
 	g, s := shared(t, f, everyLimit)
 	refuses(t, s, 0, ByInFlight)
 	refuses(t, s, 0, ByInFlight)
-	require.Equal(t, []string{"s:a"}, f.stirs, "once until somebody looks")
+	require.Equal(t, []string{"s:a"}, f.requests, "once until Needs")
 	n, ok := g.Needs("s:a", 0)
 	require.True(t, ok)
 	require.Equal(t, Needs{Limits: everyLimit, Cost: One, Tokens: true, Slots: true, Place: true}, n)
 	n, _ = g.Needs("s:a", 0)
-	require.Equal(t, Needs{Limits: everyLimit}, n, "nobody waits")
+	require.Equal(t, Needs{Limits: everyLimit}, n, "no queue waits")
 
 	other, err := g.Set([]string{"b"}, 0)
 	require.NoError(t, err)
 	passes(t, other, 0)
 	_, ok = g.Needs("b", 0)
 	require.False(t, ok, "it is not shared")
-	require.Len(t, f.stirs, 1)
+	require.Len(t, f.requests, 1)
 }
 
-// TestNeedsOfWhatHasEnded: who waits was refused for one of several limits, and what it
-// had of the others ends before that comes.
+// A waiting queue was refused by one of several limits, and its leases of the others end
+// before the missing one arrives.
 func TestNeedsOfWhatHasEnded(t *testing.T) {
 	all := Lease{Tokens: One, Slots: 1}
 	for name, lacks := range map[string]Lease{"tokens": {Slots: 1}, "slots": {Tokens: One}} {
@@ -99,8 +99,8 @@ func TestNeedsOfWhatHasEnded(t *testing.T) {
 	}
 }
 
-// TestSharedGateRests: what a call without a queue was refused for comes after it has
-// gone, and is there for the next one. In the end it is forgotten.
+// The lease for a refused guest arrives after it has gone, and serves the next one. In the
+// end the gate is dropped.
 func TestSharedGateRests(t *testing.T) {
 	f := &lender{}
 	g, s := shared(t, f, Limits{Concurrency: 6})
@@ -116,19 +116,19 @@ func TestSharedGateRests(t *testing.T) {
 	g.Close(s, 300*msec)
 	_, ok = g.Needs("s:a", 30*second)
 	require.True(t, ok)
-	f.stirs = nil
+	f.requests = nil
 	other, err := g.Set([]string{"b"}, 61*second)
 	require.NoError(t, err)
 	g.Close(other, 61*second)
 	_, ok = g.Needs("s:a", 61*second)
 	require.False(t, ok)
-	require.Equal(t, []string{"s:a"}, f.stirs, "the fleet is notified that it is used no more")
+	require.Equal(t, []string{"s:a"}, f.requests, "the fleet is notified that it is used no more")
 }
 
 func TestSharedGateGoesByWhatIsLent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		limits  Limits
-		chunk   Lease
+		lease   Lease
 		permits int64
 		kind    Kind
 	}{
@@ -141,8 +141,8 @@ func TestSharedGateGoesByWhatIsLent(t *testing.T) {
 			g, s := shared(t, &lender{}, tc.limits)
 			w := NewWait(s.Gates()[0], "q")
 			require.Equal(t, int64(Never), w.Join(0, One))
-			tc.chunk.Until = 100 * msec
-			require.Equal(t, []*Wait{w}, g.AddLease("s:a", tc.chunk, tc.permits, 0, nil), "the one that waits is notified")
+			tc.lease.Until = 100 * msec
+			require.Equal(t, []*Wait{w}, g.AddLease("s:a", tc.lease, tc.permits, 0, nil), "the waiter is notified")
 			n, _ := w.Turn(0)
 			require.Equal(t, int64(2), n)
 			w.Leave(nil)
@@ -165,9 +165,9 @@ func TestSharedGateGoesByWhatIsLent(t *testing.T) {
 	}
 }
 
-// TestLateChunks are given back, for what of them has not come in again since: what ended
-// before it was used up, came when it had ended, or was in the way of a third one.
-func TestLateChunks(t *testing.T) {
+// Leases that ended before they were used up, arrived after their end, or made room for a
+// third one are returned.
+func TestEndedLeases(t *testing.T) {
 	f := &lender{}
 	g, s := shared(t, f, Limits{Rate: PerSecond(10 * One)})
 	g.AddLease("s:a", Lease{Tokens: 3 * One, Leased: 1, Until: 100 * msec}, 0, 0, nil)
@@ -197,12 +197,12 @@ func TestChunksOfTwoTimes(t *testing.T) {
 	g, s := shared(t, f, Limits{Rate: PerSecond(10 * One)})
 	g.AddLease("s:a", Lease{Tokens: 2 * One, Until: 100 * msec}, 0, 0, nil)
 	passes(t, s, 10*msec)
-	require.Empty(t, f.stirs)
+	require.Empty(t, f.requests)
 	passes(t, s, 10*msec)
-	require.Equal(t, []string{"s:a"}, f.stirs, "less than half is left")
+	require.Equal(t, []string{"s:a"}, f.requests, "less than half is left")
 	n, _ := g.Needs("s:a", 10*msec)
 	require.True(t, n.Tokens)
-	require.Zero(t, n.Cost, "nobody waits for it")
+	require.Zero(t, n.Cost, "no queue waits for it")
 
 	g.AddLease("s:a", Lease{Tokens: 2 * One, Leased: 1, Until: 100 * msec}, 0, 20*msec, nil)
 	g.AddLease("s:a", Lease{Tokens: 2 * One, Leased: 2, Until: 150 * msec}, 0, 20*msec, nil)
@@ -215,9 +215,8 @@ func TestChunksOfTwoTimes(t *testing.T) {
 	refuses(t, s, 99*msec, ByRate) // it came too late
 }
 
-// TestUndoGivesNothingToAnotherChunk holds that tokens do not live longer than what they
-// were taken from.
-func TestUndoGivesNothingToAnotherChunk(t *testing.T) {
+// An undo does not extend the life of tokens to a later lease.
+func TestUndoGivesNothingToAnotherLease(t *testing.T) {
 	g, s := shared(t, &lender{}, Limits{Rate: PerSecond(10 * One)})
 	g.AddLease("s:a", Lease{Tokens: One, Until: 100 * msec}, 0, 0, nil)
 	grant := passes(t, s, 10*msec)
@@ -253,9 +252,9 @@ func TestPermitsAreLowered(t *testing.T) {
 	require.Equal(t, int64(2), g.Lower("s:a", 1, true))
 	refuses(t, s, 0, ByInFlight)
 	g.Needs("s:a", 0)
-	f.stirs = nil
+	f.requests = nil
 	s.Release(&one, 0, nil)
-	require.Equal(t, []string{"s:a"}, f.stirs)
+	require.Equal(t, []string{"s:a"}, f.requests)
 	n, _ := g.Needs("s:a", 0)
 	require.Equal(t, []any{int64(1), true}, []any{n.Permits, n.Crowded}, "it has ended with the flight")
 	require.Equal(t, int64(1), g.Lower("s:a", 1, false))
@@ -285,7 +284,7 @@ func TestPartsOfRates(t *testing.T) {
 	}
 }
 
-// TestOtherPart begins with an empty bucket again; the same one goes on.
+// Another part begins with an empty bucket; the same part goes on.
 func TestOtherPart(t *testing.T) {
 	g, s := shared(t, &lender{}, Limits{Rate: PerSecond(4 * One), Burst: 4 * One})
 	for range 2 {
@@ -299,8 +298,8 @@ func TestOtherPart(t *testing.T) {
 	require.Equal(t, int64(2*second), block.At, "a quarter of 4 in a second")
 }
 
-// TestPartHasSlotsAndPermitsThatAreLent and no others: they are counted elsewhere.
-func TestPartHasSlotsAndPermitsThatAreLent(t *testing.T) {
+// A part has the leased slots and permits and no others, since the fleet counts them.
+func TestPartHasLeasedSlotsAndPermits(t *testing.T) {
 	g, s := shared(t, &lender{}, Limits{Limit: 10, Window: second, Concurrency: 6})
 	g.AddLease("s:a", Lease{Slots: 3, Until: 100 * msec}, 2, 0, nil)
 	one := passes(t, s, 10*msec)
@@ -317,7 +316,7 @@ func TestPartHasSlotsAndPermitsThatAreLent(t *testing.T) {
 	refuses(t, s, 2*second, ByWindow)
 	require.Equal(t, int64(0), g.Borrow("s:a", 2*second))
 	n, _ := g.Needs("s:a", 2*second)
-	require.True(t, n.Slots, "what was refused while nobody could be asked is asked for now")
+	require.True(t, n.Slots, "needs from the time without a fleet are requested now")
 }
 
 func TestGateThatBeginsWithoutItsFleet(t *testing.T) {
@@ -333,7 +332,7 @@ func TestGateThatBeginsWithoutItsFleet(t *testing.T) {
 	require.Equal(t, int64(second/2), block.At, "a half of 4 in a second")
 }
 
-// TestLimitsThatWereSetElsewhere are in force until there are others here.
+// Limits that another process has set are in force until this one sets its own.
 func TestLimitsThatWereSetElsewhere(t *testing.T) {
 	g, s := shared(t, &lender{}, Limits{Concurrency: 4})
 	g.Own("s:a", nil, 0, nil)
@@ -366,12 +365,12 @@ func TestSharedGateIsForgotten(t *testing.T) {
 	grant := passes(t, s, 0)
 	s.Release(&grant, 0, nil)
 	g.Close(s, 0)
-	require.Empty(t, f.stirs)
+	require.Empty(t, f.requests)
 	require.Equal(t, int64(1), g.Count(), "its bucket is not full")
 	other, err := g.Set([]string{"b"}, 61*second)
 	require.NoError(t, err)
 	g.Close(other, 61*second)
-	require.Equal(t, []string{"s:a"}, f.stirs)
+	require.Equal(t, []string{"s:a"}, f.requests)
 	_, ok := g.Needs("s:a", 61*second)
 	require.False(t, ok)
 }
@@ -380,11 +379,11 @@ func TestSharedGateLosesItsLimits(t *testing.T) {
 	f := &lender{}
 	g, s := shared(t, f, Limits{Concurrency: 1})
 	refuses(t, s, 0, ByInFlight)
-	f.stirs = nil
+	f.requests = nil
 	_, err := g.SetPrefix("", Limits{}, 0, nil)
 	require.NoError(t, err)
 	passes(t, s, 0)
-	require.Contains(t, f.stirs, "s:a")
+	require.Contains(t, f.requests, "s:a")
 	_, ok := g.Needs("s:a", 0)
 	require.False(t, ok)
 	_, err = g.SetPrefix("", Limits{Concurrency: 1}, 0, nil)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// step is one attempt of a message of that cost, at seconds since the start.
+// step is one attempt of a message of a cost, at seconds since the start.
 type step struct {
 	at    float64
 	cost  int64
@@ -122,7 +122,7 @@ func TestExtremes(t *testing.T) {
 	}
 }
 
-// Ten million questions of odd distances do not add or lose a thousandth.
+// Ten million calls at odd intervals do not add or lose a thousandth.
 func TestNoDrift(t *testing.T) {
 	b := &bucket{rate: Rate{1000, 3 * sec}, burst: MaxBurst, at: 0}
 	for v := instant(0); v < 3_000_000*3*1000; v += 7919 {
@@ -195,7 +195,7 @@ func TestUndo(t *testing.T) {
 	s.Undo(&b, start+sec, nil)
 	require.Equal(t, [3]int64{3 * One, 0, 0}, info(start+sec))
 
-	// Tokens that the clock has replaced already are not given twice.
+	// Tokens that the clock has replaced already are not refunded.
 	now := start + 10*sec
 	c, _, _ := s.Acquire(now, 3*One, nil)
 	now += 2 * sec
@@ -262,7 +262,7 @@ func TestClock(t *testing.T) {
 	require.Equal(t, int64(5), later(-5, 10))
 }
 
-// Where lows runs out of room it remembers too little room, never too much.
+// When lows is full it remembers too little room, never too much.
 func TestLows(t *testing.T) {
 	var s lows
 	n := 3 * len(s.entries)

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUsed says of which limits a message was ever under them.
+// Used reports which limits have applied to any message.
 func TestUsed(t *testing.T) {
 	g := New(Start{}, 0)
 	limit := Limits{Concurrency: 5}

@@ -58,16 +58,16 @@ func TestTurnsByTime(t *testing.T) {
 	gate := s.Gates()[0]
 	a, b := NewWait(gate, 1), NewWait(gate, 2)
 	flight, _, _ := s.Acquire(start, 4*One, 1)
-	require.Equal(t, start+sec/2, a.Join(start, 2*One), "the time is that of the message")
+	require.Equal(t, start+sec/2, a.Join(start, 2*One), "the time of the message, not of cost 1")
 	require.Equal(t, int64(Never), b.Join(start, One))
 	require.Equal(t, [2]int64{0, start + sec/4}, turn(a, start))
 	require.Equal(t, int64(2), turn(a, start+sec)[0], "half of what there is")
 	require.Equal(t, []*Wait{b}, a.Pass(nil), "who sets its own timer or goes")
 
-	// A release changes nothing at a gate without a limit of concurrency.
+	// A release changes nothing at a gate without a concurrency limit.
 	require.Equal(t, int64(2), turn(b, start+sec)[0])
 	require.Empty(t, s.Release(&flight, start+sec, nil))
-	// What is given back, and a new limit, change the time.
+	// A refund and a new limit change the time.
 	flight, _, ok := s.Acquire(start+sec, 4*One, 2)
 	require.True(t, ok)
 	require.Equal(t, []*Wait{b}, s.Undo(&flight, start+sec, nil))
@@ -88,8 +88,8 @@ func TestReleaseAboveALoweredLimitTellsNobody(t *testing.T) {
 	require.Equal(t, []*Wait{w}, s.Release(&c, start, nil))
 }
 
-// Whoever has the turn at one gate of a set passes the queues at the others:
-// otherwise two queues could send each other to the end of two rounds for ever.
+// A queue with the turn at one gate of a set passes the waiters at the others: otherwise two
+// queues could send each other to the end of two lists for ever.
 func TestTurnAtOneOfTheGates(t *testing.T) {
 	g := newGates()
 	s := set(t, g, "g1", "g2")
@@ -104,7 +104,7 @@ func TestTurnAtOneOfTheGates(t *testing.T) {
 	require.Equal(t, "g1", block.Gate.Key())
 }
 
-// Queues that wait are served in turn: equal shares of a bucket.
+// Waiting queues get equal shares of a bucket.
 func TestSharesOfQueues(t *testing.T) {
 	g := newGates()
 	limit(t, g, "k", Limits{Rate: PerSecond(10 * One), Burst: One}, start)
@@ -158,7 +158,7 @@ func TestReservation(t *testing.T) {
 	require.False(t, grant.Active())
 	require.Empty(t, wake)
 	require.Equal(t, Block{Gate: c.Gates()[0], Kind: ByInFlight, At: Never}, block)
-	// The entry of a is held however long it takes, b is still filling up.
+	// The entry of a stays reserved however long b takes to fill.
 	for _, now := range []int64{start, start + 5*sec} {
 		block, _ = a.Check(now, One, nil)
 		require.Equal(t, Block{Gate: a.Gates()[0], Kind: ByReserved, At: Never}, block)
@@ -209,7 +209,7 @@ func TestReservation(t *testing.T) {
 	require.True(t, grant.Active())
 }
 
-// An entry that is held does not go when the limit was lowered below it.
+// A reserved entry does not go when the limit was lowered below it.
 func TestReservationAndALowerWindow(t *testing.T) {
 	g := newGates()
 	limit(t, g, "a", Limits{Limit: 2, Window: sec}, start)
@@ -228,7 +228,7 @@ func TestReservationAndALowerWindow(t *testing.T) {
 	require.True(t, grant.Active())
 }
 
-// A reservation is taken only in turn.
+// A reservation collects a gate only in turn.
 func TestReservationWaitsForItsTurn(t *testing.T) {
 	g := newGates()
 	s := set(t, g, "a", "b")
