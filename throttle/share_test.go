@@ -9,7 +9,7 @@ import (
 
 // lender is a fleet that shares keys with a prefix, and records requests.
 type lender struct {
-	parts int64
+	parts    int64
 	requests []string
 }
 
