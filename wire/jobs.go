@@ -97,20 +97,19 @@ func ParseJobCreate(body []byte, now time.Time) (JobCreateRequest, *Error) {
 	return r, nil
 }
 
-// bind takes op and queue from the tail of the subject, a [JobTail], unless that is empty.
-// The body must name the same ones or none: permissions go by the subject, so the body must
-// not overrule it.
+// prepare takes op and queue from the tail of the subject, a [JobTail], unless that is empty.
+func (r *JobCreateRequest) prepare(tail string) { r.Op, r.Queue, _ = strings.Cut(tail, ".") }
+
+// bind refuses a body that names another op or queue than the subject: permissions go by the
+// subject, so the body must not overrule it.
 func (r *JobCreateRequest) bind(tail string) *Error {
-	if tail == "" {
-		return nil
-	}
 	op, queue, _ := strings.Cut(tail, ".")
-	r.Op, r.Queue = cmp.Or(r.Op, op), cmp.Or(r.Queue, queue)
-	if r.Op != op {
-		return BadField("op", quote(r.Op), "the subject says "+quote(op))
-	}
-	if r.Queue != queue && (op != JobRedrive || DeadLetters(r.Queue) != DeadLetters(queue)) {
-		return BadField("queue", quote(r.Queue), "the subject says "+quote(queue))
+	switch {
+	case tail == "":
+	case r.Op != op:
+		return BadField("op", quoted(r.Op), "the subject says "+quote(op))
+	case r.Queue != queue && (op != JobRedrive || DeadLetters(r.Queue) != DeadLetters(queue)):
+		return BadField("queue", quoted(r.Queue), "the subject says "+quote(queue))
 	}
 	return nil
 }

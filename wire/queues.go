@@ -2,7 +2,6 @@ package wire
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -292,13 +291,4 @@ func inRange[T int | int64](name string, value, lo, hi T) *Error {
 		return nil
 	}
 	return BadField(name, fmt.Sprint(value), fmt.Sprintf("allowed are %d to %d", lo, hi))
-}
-
-// oneOf returns nil if value is one of the allowed ones.
-func oneOf(name, value string, allowed ...string) *Error {
-	if slices.Contains(allowed, value) {
-		return nil
-	}
-	last := len(allowed) - 1
-	return BadField(name, quote(value), "allowed are "+strings.Join(allowed[:last], ", ")+" and "+allowed[last])
 }

@@ -28,6 +28,7 @@ type Verb[Req, Reply any] struct {
 
 	defaults Req                              // the request that an empty body makes
 	required string                           // a field that the body must have; "": none
+	prepare  func(r *Req, tail string)        // sets what the tail names, before decoding; may be nil
 	bind     func(r *Req, tail string) *Error // puts the tail into the request; nil: it has no field for it
 	check    func(r *Req) *Error              // nil: whatever decodes is a request
 }
@@ -51,6 +52,9 @@ func (v *Verb[Req, Reply]) Parse(tail string, body []byte) (Req, *Error) {
 	if raw, ok := any(&r).(*json.RawMessage); ok { // the settings of a queue decode themselves
 		*raw = body
 		return r, nil
+	}
+	if v.prepare != nil {
+		v.prepare(&r, tail)
 	}
 	seen, err := decodeStrict(body, &r)
 	switch {
@@ -128,7 +132,8 @@ var (
 // Jobs and schedules.
 var (
 	VerbJobCreate = verb(Verb[JobCreateRequest, JobInfo]{
-		Name: "job-create", Tail: TailJob, defaults: JobCreateRequest{Order: OrderArrival}, bind: (*JobCreateRequest).bind, check: (*JobCreateRequest).check,
+		Name: "job-create", Tail: TailJob, defaults: JobCreateRequest{Order: OrderArrival},
+		prepare: (*JobCreateRequest).prepare, bind: (*JobCreateRequest).bind, check: (*JobCreateRequest).check,
 	})
 	VerbJobList   = verb(Verb[JobListRequest, JobList]{Name: "job-list", defaults: JobListRequest{Limit: DefaultListLimit}, check: (*JobListRequest).check})
 	VerbJobShow   = verb(Verb[JobRequest, JobInfo]{Name: "job-show", check: (*JobRequest).check})
