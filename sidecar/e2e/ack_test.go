@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAnswers lets nothing but a known payload under the token of the lease end a
-// delivery, and that once.
+// TestAnswers: only a known payload with the token of the current lease ends a delivery, and
+// only once.
 func TestAnswers(t *testing.T) {
 	c := shared(t).client(t)
 	queue, other := c.newQueue(nil), c.newQueue(nil)
@@ -43,8 +43,8 @@ func TestAnswers(t *testing.T) {
 	c.accepted(elsewhere, "")
 }
 
-// TestAcksSayWhatMessagesHaveCost settles a bucket with what acks say, in whatever way
-// they say it and messages are had.
+// TestAcksSayWhatMessagesHaveCost: the cost in an ack is charged to the bucket, for every form
+// of ack and of delivery.
 func TestAcksSayWhatMessagesHaveCost(t *testing.T) {
 	c := shared(t).client(t)
 	gate := unique(t)

@@ -41,14 +41,14 @@ func childConsumer() {
 	<-make(chan struct{}) // the parent kills it
 }
 
-// childProcess is a consumer in a process of its own.
+// childProcess is a consumer in its own process.
 type childProcess struct {
 	cmd   *exec.Cmd
 	lines chan string
 	done  chan struct{}
 }
 
-// startChild starts a consumer process with a credit.
+// startChild starts a consumer process with a max_in_flight.
 func startChild(t testing.TB, url, queue, name, credit string) *childProcess {
 	t.Helper()
 	k := &childProcess{cmd: exec.Command(os.Args[0]), lines: make(chan string, 1024), done: make(chan struct{})}
@@ -77,7 +77,7 @@ func (k *childProcess) kill() {
 	<-k.done
 }
 
-// next waits for the id of the next delivery that the child has received.
+// next waits for the id of the next delivery to the child.
 func (k *childProcess) next(t testing.TB) string {
 	t.Helper()
 	select {

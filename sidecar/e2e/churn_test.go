@@ -12,24 +12,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// churn changes queues and runtime configuration while fila is killed, and
-// knows what must be there afterwards: all that was confirmed.
+// churn changes queues and runtime configuration while fila is killed, and knows the confirmed
+// state.
 type churn struct {
 	l  *load
 	mu struct {
 		sync.Mutex
 		exists    map[string]bool // confirmed: true created, false deleted
-		confirmed int             // the value of churnKey
+		confirmed int             // of churnKey
 		sent      int
 	}
 }
 
 const (
 	churnKey    = "churn:counter"
-	churnQueues = 8 // queues that come and go
+	churnQueues = 8 // queues that are created and deleted
 )
 
-// start starts the changes and the redrives; they end with the load.
+// startChurn starts the changes and the redrives; they end with the load.
 func (l *load) startChurn() *churn {
 	k := &churn{l: l}
 	k.mu.exists = map[string]bool{}
@@ -56,7 +56,7 @@ func (k *churn) run() {
 		name := fmt.Sprint("churn.", rng.IntN(churnQueues))
 		k.mu.Lock()
 		there, known := k.mu.exists[name]
-		delete(k.mu.exists, name) // unknown until it is confirmed
+		delete(k.mu.exists, name) // unknown until confirmed
 		k.mu.Unlock()
 		verb := "queue-create."
 		if known && there {
@@ -73,7 +73,7 @@ func (k *churn) run() {
 	}
 }
 
-// ask says whether a request was accepted.
+// ask reports whether a request was accepted.
 func (k *churn) ask(p *phase, subject, body string) bool {
 	reply, err := k.l.conns[2].RequestWithContext(p.ctx, subject, []byte(body))
 	if err != nil {
@@ -88,8 +88,8 @@ func (k *churn) ask(p *phase, subject, body string) bool {
 	return true
 }
 
-// check compares what is there with what was confirmed. Nothing may change
-// meanwhile, so the caller sees to it that no phase is ready.
+// check compares the state with the confirmed one. No phase may be ready meanwhile, so that
+// nothing changes.
 func (k *churn) check(c *client) {
 	c.t.Helper()
 	k.mu.Lock()
@@ -112,7 +112,7 @@ func (k *churn) check(c *client) {
 	require.LessOrEqual(c.t, n, k.mu.sent)
 }
 
-// redriveNowAndThen moves dead letters of the last queue back.
+// redriveNowAndThen redrives the dead letters of the last queue at random times.
 func (l *load) redriveNowAndThen() {
 	rng := l.random()
 	dlq := l.queues[len(l.queues)-1] + ".dlq"

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// result is what a command printed and how it ended.
+// result is the output and exit code of a command.
 type result struct {
 	out, err string
 	code     int
@@ -26,7 +26,7 @@ func (p *proc) fila(t testing.TB, args ...string) result {
 	return p.filaIn(t, "", args...)
 }
 
-// filaIn is fila with something on standard input.
+// filaIn is fila with standard input.
 func (p *proc) filaIn(t testing.TB, in string, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -44,7 +44,7 @@ func (p *proc) filaIn(t testing.TB, in string, args ...string) result {
 	return result{out.String(), errOut.String(), cmd.ProcessState.ExitCode()}
 }
 
-// ok runs a command that must succeed and returns what it printed.
+// ok runs a command that must succeed and returns its output.
 func (p *proc) ok(t testing.TB, args ...string) string {
 	t.Helper()
 	r := p.fila(t, args...)

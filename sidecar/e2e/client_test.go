@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// m is a JSON object.
 type m = map[string]any
 
 // client is a NATS connection of a test, with the requests of the protocol.
@@ -83,7 +82,7 @@ func errorOf(t testing.TB, reply *nats.Msg) *apiError {
 	return &body.Error
 }
 
-// do sends a request and returns the reply, whatever it says.
+// do sends a request and returns any reply.
 func (c *client) do(msg *nats.Msg) *nats.Msg {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -135,8 +134,8 @@ func encode(t testing.TB, body any) []byte {
 	return data
 }
 
-// createQueue makes a queue with the settings, which may be nil. It retries at once,
-// unless they say otherwise.
+// createQueue creates a queue with settings, which may be nil. Retries are immediate unless
+// settings say otherwise.
 func (c *client) createQueue(queue string, settings m) {
 	c.t.Helper()
 	all := m{"retry_initial_ms": 0}
@@ -145,7 +144,7 @@ func (c *client) createQueue(queue string, settings m) {
 	c.call("fila.admin.queue-create."+queue, settings, nil)
 }
 
-// newQueue makes a queue of a name that only this test uses.
+// newQueue creates a queue with a unique name.
 func (c *client) newQueue(settings m) string {
 	c.t.Helper()
 	queue := unique(c.t)

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFrozenOwner of a shard, which is a process or machine that is suspended. Another node
-// takes over. When it wakes up it finds in its sockets all that was published meanwhile: it
-// confirms nothing of that, and follows.
+// TestFrozenOwner: the owner of a shard is frozen, and another node takes over. When the old
+// owner wakes up, its sockets have all requests of the meantime: it confirms none of them, and
+// becomes a standby.
 func TestFrozenOwner(t *testing.T) {
 	t.Parallel()
 	s := startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })
@@ -26,7 +26,7 @@ func TestFrozenOwner(t *testing.T) {
 			"[cluster]\nenabled = true\nname = \"frozen\"\nnode = %q\nshards = 1\nreplicas = 1\nallow_r1 = true\n", name)})
 	}
 	c := dial(t, s.URL)
-	owner := func() (owner string) { // a node that is frozen may be asked, and does not answer
+	owner := func() (owner string) { // a frozen node gets requests and does not answer
 		eventually(t, func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
@@ -50,10 +50,10 @@ func TestFrozenOwner(t *testing.T) {
 	c.accepted(held, "+WPI")
 
 	procs[first].Freeze(t)
-	// All replies to one request, whoever sends them.
+	// All replies to one request, from any node.
 	replies, err := c.nc.SubscribeSync("_INBOX.frozen.*")
 	require.NoError(t, err)
-	ids := make(map[string]int) // that one message was told to have
+	ids := make(map[string]int) // the id of that one message
 	confirms := func(timeout time.Duration) bool {
 		r, err := replies.NextMsg(timeout)
 		if err != nil || errorOf(t, r) != nil {
@@ -64,13 +64,13 @@ func TestFrozenOwner(t *testing.T) {
 		ids[confirmed.ID]++
 		return true
 	}
-	eventually(t, func() bool { // until there is somebody who confirms
+	eventually(t, func() bool { // until an owner confirms
 		sent := message("q", "meanwhile", "Nats-Msg-Id", "once")
 		sent.Reply = "_INBOX.frozen.enqueue"
 		require.NoError(t, c.nc.PublishMsg(sent))
 		return confirms(time.Second)
 	})
-	c.accepted(held, "") // its token is that of the owner before
+	c.accepted(held, "") // the token is from the previous owner
 	got := k.next()
 	require.Equal(t, "meanwhile", string(got.Data))
 	c.accepted(got, "")
@@ -87,7 +87,7 @@ func TestFrozenOwner(t *testing.T) {
 	k.none()
 	require.Zero(t, c.depth("q"))
 
-	require.Zero(t, procs[second].Stop(t)) // and the first can own it again
+	require.Zero(t, procs[second].Stop(t)) // the first owner can own it again
 	eventually(t, func() bool {
 		r, err := c.nc.RequestMsg(message("q", "after", "Nats-Msg-Id", "after"), time.Second)
 		return err == nil && errorOf(t, r) == nil

@@ -13,11 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// handoverMoves is how often the shard is moved with a backlog.
+// handoverMoves is the number of moves with one backlog.
 const handoverMoves = 20
 
-// handover is a shard that is moved from node to node, with a producer and a consumer
-// at work.
+// handover is a shard that moves between nodes, with a producer and a consumer.
 type handover struct {
 	t  *testing.T
 	c  *client
@@ -40,14 +39,13 @@ func (l *lapse) note(now time.Time) {
 	l.last = now
 }
 
-// status of the cluster.
 func (h *handover) status() (st clusterState) {
 	h.t.Helper()
 	h.c.call("fila.admin.cluster-status", nil, &st)
 	return st
 }
 
-// settled waits until the shard has an owner and two standbys that have all of it.
+// settled waits until the shard has an owner and two standbys with all of its data.
 func (h *handover) settled() (owner string) {
 	h.t.Helper()
 	eventually(h.t, func() bool {
@@ -67,7 +65,7 @@ func (h *handover) settled() (owner string) {
 	return owner
 }
 
-// work has a producer enqueue all the time, whatever is confirmed, and a consumer ack.
+// work starts a producer that does not wait for confirmations and a consumer that acks.
 func (h *handover) work(url string) {
 	t := h.t
 	k := dial(t, url)
@@ -110,8 +108,8 @@ func (h *handover) work(url string) {
 	}()
 }
 
-// move has the next node own the shard, and returns how long nothing was confirmed, and
-// nothing delivered.
+// move makes the next node the owner. It returns the longest times without a confirmation and
+// without a delivery.
 func (h *handover) move() (confirmed, delivered time.Duration) {
 	t := h.t
 	t.Helper()
@@ -135,7 +133,7 @@ func (h *handover) move() (confirmed, delivered time.Duration) {
 	return h.mu.confirmed.most, h.mu.delivered.most
 }
 
-// grow enqueues what nobody consumes: of a thousand fairness keys, with headers and dedupe
+// grow enqueues messages without a consumer: a thousand fairness keys, with headers and dedupe
 // ids.
 func (h *handover) grow(have, want int) {
 	const batch = 4000
@@ -148,8 +146,8 @@ func (h *handover) grow(have, want int) {
 	}
 }
 
-// TestHandoverMeasure prints how long a planned handover takes, by how many messages are
-// in the shard.
+// TestHandoverMeasure prints the duration of a planned handover by the number of messages in
+// the shard.
 func TestHandoverMeasure(t *testing.T) {
 	if !*flagMeasure {
 		t.Skip("-fila.measure runs it")

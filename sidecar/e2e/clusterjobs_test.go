@@ -42,7 +42,7 @@ func startJobCluster(t *testing.T) *jobCluster {
 	return c
 }
 
-// insist asks a verb until it is answered, as clients do while a shard has no owner.
+// insist repeats a request until it succeeds, as clients do while a shard has no owner.
 func (c *jobCluster) insist(verb string, body, into any) {
 	c.t.Helper()
 	eventually(c.t, func() bool {
@@ -56,7 +56,7 @@ func (c *jobCluster) insist(verb string, body, into any) {
 	}, verb)
 }
 
-// owned has nodes own the shards, by number, and waits until the others follow.
+// owned moves the shards to these nodes, in order, and waits until the standbys follow.
 func (c *jobCluster) owned(nodes ...string) {
 	c.t.Helper()
 	for shard, node := range nodes {
@@ -75,10 +75,10 @@ func (c *jobCluster) owned(nodes ...string) {
 	}
 }
 
-// killOwner ends the process that serves a shard.
+// killOwner kills the process that serves a shard.
 func (c *jobCluster) killOwner(shard int) (node string) {
 	c.t.Helper()
-	eventually(c.t, func() bool { // a node that has just started does not know
+	eventually(c.t, func() bool { // a node that has just started does not know it
 		var st clusterState
 		c.insist("cluster-status", nil, &st)
 		if len(st.Shards) > shard {
@@ -90,7 +90,7 @@ func (c *jobCluster) killOwner(shard int) (node string) {
 	return node
 }
 
-// bury makes n dead letters of the first queue, and returns their ids.
+// bury creates n dead letters of the first queue, and returns their ids.
 func (c *jobCluster) bury(n int) []string {
 	c.t.Helper()
 	var msgs []*nats.Msg
@@ -107,7 +107,7 @@ func (c *jobCluster) bury(n int) []string {
 	return ids
 }
 
-// begin makes a job.
+// begin creates a job.
 func (c *jobCluster) begin(body m) string {
 	c.t.Helper()
 	var made struct{ ID string }
@@ -129,8 +129,8 @@ func (c *jobCluster) job(id string) (j jobState) {
 	return j
 }
 
-// goesOn waits until a job has done so much. It pauses itself where a takeover takes very
-// long.
+// goesOn waits until a job has processed done messages. It resumes the job, which pauses when a
+// takeover takes very long.
 func (c *jobCluster) goesOn(id string, done int64) {
 	c.t.Helper()
 	eventually(c.t, func() bool {
@@ -142,7 +142,7 @@ func (c *jobCluster) goesOn(id string, done int64) {
 	}, "the job does not go on")
 }
 
-// ends waits until a job is done with all of n messages.
+// ends waits until a job has processed all of n messages.
 func (c *jobCluster) ends(id string, n int) {
 	c.t.Helper()
 	c.goesOn(id, int64(n))
@@ -152,7 +152,7 @@ func (c *jobCluster) ends(id string, n int) {
 	require.Empty(c.t, j.Left)
 }
 
-// delivers takes all messages of a queue, which are these in this order, each once.
+// delivers takes all messages of a queue: exactly these ids, in order.
 func (c *jobCluster) delivers(queue string, ids []string) {
 	c.t.Helper()
 	k := c.consume(queue, 1000)
@@ -166,9 +166,9 @@ func (c *jobCluster) delivers(queue string, ids []string) {
 	k.leave()
 }
 
-// TestAMoveBetweenShards: the owner of the one and then that of the other is killed while
-// a job moves dead letters from one to the other. Each message arrives, once and in its
-// order, with what happened to it before.
+// TestAMoveBetweenShards: a job moves dead letters between two shards while first the owner of
+// the source and then the owner of the target is killed. Each message arrives once, in order,
+// with its history.
 func TestAMoveBetweenShards(t *testing.T) {
 	t.Parallel()
 	c := startJobCluster(t)
@@ -197,21 +197,21 @@ func TestAMoveBetweenShards(t *testing.T) {
 	c.insist("message-show", m{"id": ids[n-1]}, &shown)
 	require.Equal(t, "moved", shown.History[len(shown.History)-1].Outcome)
 	require.Equal(t, "term", shown.History[0].Outcome)
-	c.owned("a", "b") // where they go when their nodes have been back for some seconds
+	c.owned("a", "b") // they move back some seconds after their nodes have restarted
 	c.delivers(to, ids)
 }
 
-// TestClusterJobsMeasure prints how fast messages of 1 KB move between two shards, each of
-// them with an owner at another node, and back.
+// TestClusterJobsMeasure prints how fast messages of 1 KB move between two shards with owners
+// at different nodes, and back.
 func TestClusterJobsMeasure(t *testing.T) {
 	if !*flagMeasure {
 		t.Skip("prints figures; -fila.measure")
 	}
 	c := startJobCluster(t)
-	n := *flagLetters
+	n := *flagMessages
 	msgs := make([]*nats.Msg, n)
 	for i := range msgs {
-		payload := make([]byte, 1024) // that a log cannot pack
+		payload := make([]byte, 1024) // which a log cannot compress
 		_, _ = rand.Read(payload)
 		msgs[i] = &nats.Msg{Subject: "fila.enqueue." + c.queues[0], Data: payload}
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAllServersAndNodesDieAtOnce: three filas whose embedded servers are the NATS cluster
-// are killed together, as when the power fails, and come again. What was confirmed is there,
-// once, and what was acked is not.
+// TestAllServersAndNodesDieAtOnce: three filas with embedded servers, which form the NATS
+// cluster, are killed together, as in a power failure, and restarted. Confirmed messages are
+// there once, acked messages are not.
 func TestAllServersAndNodesDieAtOnce(t *testing.T) {
 	t.Parallel()
 	const nodes = 3

@@ -18,11 +18,11 @@ import (
 
 const (
 	shareShards = 8
-	shareWindow = 64 // messages of each queue that are not acked
+	shareWindow = 64 // messages of each queue that stay unacked
 )
 
-// TestShardsShareNodes has producers and consumers that are all alike work on eight shards
-// of three nodes: none serves less than half of what each would with equal shares.
+// TestShardsShareNodes puts equal load on eight shards of three nodes: each shard gets at least
+// half of an equal share.
 func TestShardsShareNodes(t *testing.T) {
 	if !*flagMeasure {
 		t.Skip("-fila.measure runs it")

@@ -26,28 +26,28 @@ import (
 const (
 	troubleNodes  = 3
 	troubleShards = 4
-	troubleKept   = 50 // messages of each queue that nobody consumes
+	troubleKept   = 50 // messages of each queue without a consumer
 )
 
-// troubledCluster is three filas that are a cluster on three NATS servers, each a
-// process, with a link between each fila and each server; and a load on queues of all
-// shards, whose whole history is judged.
+// troubledCluster is a cluster of three filas on three NATS servers, all processes, with a link
+// between each fila and each server. It has a load on queues of all shards and checks the whole
+// history.
 type troubledCluster struct {
 	t     *testing.T
-	rng   *rand.Rand // of the test's goroutine
+	rng   *rand.Rand // for the test's goroutine only
 	nats  *natsCluster
 	links [troubleNodes][troubleNodes]*link // by fila and server
 	procs [troubleNodes]*proc
 	c     *client
 	l     *load
 
-	shards map[string]int // of the queues of the load
+	shards map[string]int // by queue of the load
 	probes map[string]*probe
-	silent map[string][]time.Duration // by kind: the longest time without a confirmation
+	silent map[string][]time.Duration // longest times without a confirmation, by kind
 }
 
-// probe is a producer that is never held up by a backlog: what passes between two of
-// its confirmations is how long its queue confirms nothing.
+// probe is a producer that no backlog stops: the time between two of its confirmations is the
+// time in which its queue confirms nothing.
 type probe struct {
 	mu   sync.Mutex
 	last time.Time
@@ -60,7 +60,7 @@ type gap struct {
 	length time.Duration
 }
 
-// clusterState is what cluster-status says, as far as the tests look at it.
+// clusterState is the part of cluster-status that the tests use.
 type clusterState struct {
 	Nodes []struct {
 		Node       string `json:"node"`
@@ -71,7 +71,7 @@ type clusterState struct {
 	Shards []shardState `json:"shards"`
 }
 
-// shardState is what cluster-status says of a shard.
+// shardState is a shard in cluster-status.
 type shardState struct {
 	Owner    string `json:"owner"`
 	Epoch    uint64 `json:"epoch"`
@@ -86,13 +86,13 @@ type shardState struct {
 	} `json:"standbys"`
 }
 
-// nodeName is what fila i is called in the cluster.
+// nodeName returns the name of fila i.
 func nodeName(i int) string { return fmt.Sprint("node", i) }
 
-// nodeNumber is the fila of a name.
+// nodeNumber returns the fila with a name.
 func nodeNumber(name string) int { return int(name[len(name)-1] - '0') }
 
-// startTroubledCluster starts all of it, with further TOML for [cluster].
+// startTroubledCluster starts the cluster and the load, with further TOML for [cluster].
 func startTroubledCluster(t *testing.T, settings string) *troubledCluster {
 	t.Helper()
 	seed, rng := choices(t)
@@ -115,7 +115,7 @@ func startTroubledCluster(t *testing.T, settings string) *troubledCluster {
 	for _, p := range c.procs {
 		require.NoError(t, p.waitReady(), p.log)
 	}
-	// A frozen server is left for another one within seconds.
+	// The clients leave a frozen server within seconds.
 	leave := []nats.Option{nats.PingInterval(time.Second), nats.Timeout(2 * time.Second)}
 	c.c = dial(t, c.nats.URL(), leave...)
 	c.l = newLoadWith(t, c.nats.URL(), seed, leave, "orders", "mails", "jobs", "calls", "reports")
@@ -143,7 +143,7 @@ func startTroubledCluster(t *testing.T, settings string) *troubledCluster {
 	return c
 }
 
-// shardOf is the shard of a queue, as its tokens tell it.
+// shardOf returns the shard of a queue, from the tokens of its deliveries.
 func (c *troubledCluster) shardOf(queue string) int {
 	c.t.Helper()
 	c.c.enqueue(queue, "where")
@@ -157,8 +157,7 @@ func (c *troubledCluster) shardOf(queue string) int {
 	return shard
 }
 
-// probe has one message after the other confirmed. It sends each again and again until
-// an answer to one of the tries says so.
+// probe publishes one message after the other, and repeats each until a reply confirms it.
 func (l *load) probe(queue string, p *probe) {
 	defer l.work.Done()
 	rng, nc, inbox := l.random(), l.conns[3], nats.NewInbox()
@@ -194,7 +193,7 @@ func (l *load) probe(queue string, p *probe) {
 	}
 }
 
-// answered waits a moment for a confirmation; ok is false at the end of the load.
+// answered waits up to 250 ms for a confirmation; ok is false at the end of the load.
 func (l *load) answered(replies <-chan *nats.Msg, subject string) (answered, ok bool) {
 	late := time.NewTimer(250 * time.Millisecond)
 	defer late.Stop()
@@ -204,7 +203,7 @@ func (l *load) answered(replies <-chan *nats.Msg, subject string) (answered, ok 
 			if l.confirm(reply.Subject[strings.LastIndex(reply.Subject, ".")+1:], reply) && reply.Subject == subject {
 				return true, true
 			}
-			if reply.Subject == subject { // refused, or nobody is there
+			if reply.Subject == subject { // refused, or no responder
 				return false, pause(l.ctx, 5*time.Millisecond)
 			}
 		case <-late.C:
@@ -225,7 +224,7 @@ func (p *probe) confirmed() {
 	p.last = now
 }
 
-// longest is the longest gap that has ended since.
+// longest returns the longest gap that ended after since.
 func (p *probe) longest(since time.Time) (most time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,14 +236,14 @@ func (p *probe) longest(since time.Time) (most time.Duration) {
 	return most
 }
 
-// since reports whether there has been a confirmation.
+// since reports whether there was a confirmation after at.
 func (p *probe) since(at time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.last.After(at)
 }
 
-// status is what a node says of the cluster; ok is false if none answers.
+// status returns a node's view of the cluster; ok is false if no node answers.
 func (c *troubledCluster) status() (st clusterState, ok bool) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Second)
 	defer cancel()
@@ -253,7 +252,7 @@ func (c *troubledCluster) status() (st clusterState, ok bool) {
 	return st, ok
 }
 
-// well says what is not yet as it should be; empty: nothing.
+// well returns what is not in order yet, or "".
 func (c *troubledCluster) well() string {
 	if !c.nats.healthy() {
 		return "the NATS servers are not healthy"
@@ -300,7 +299,7 @@ func (c *troubledCluster) settle(when string) {
 	}
 }
 
-// pollFor is poll with a bound of its own.
+// pollFor is poll with its own timeout.
 func pollFor(most time.Duration, cond func() bool) bool {
 	for end := time.Now().Add(most); time.Now().Before(end); {
 		if poll(func() bool { return cond() || time.Now().After(end) }) && time.Now().Before(end) {
@@ -320,11 +319,11 @@ func (c *troubledCluster) owner(shard int) int {
 			owner = nodeNumber(st.Shards[shard].Owner)
 		}
 		return owner >= 0
-	}, "nobody owns the shard")
+	}, "the shard has no owner")
 	return owner
 }
 
-// victim is the owner of a shard with queues, and the queues of all its shards.
+// victim returns the owner of a random shard with queues, and all queues that it owns.
 func (c *troubledCluster) victim() (fila int, queues []string) {
 	c.t.Helper()
 	all := c.l.queues
@@ -332,7 +331,7 @@ func (c *troubledCluster) victim() (fila int, queues []string) {
 	return fila, c.queuesOf(fila)
 }
 
-// queuesOf are those that a fila owns.
+// queuesOf returns the queues that a fila owns.
 func (c *troubledCluster) queuesOf(fila int) (queues []string) {
 	c.t.Helper()
 	st, ok := c.status()
@@ -345,7 +344,7 @@ func (c *troubledCluster) queuesOf(fila int) (queues []string) {
 	return queues
 }
 
-// queuesIn are those of a shard.
+// queuesIn returns the queues of a shard.
 func (c *troubledCluster) queuesIn(shard int) (queues []string) {
 	for queue, s := range c.shards {
 		if s == shard {
@@ -355,10 +354,10 @@ func (c *troubledCluster) queuesIn(shard int) (queues []string) {
 	return queues
 }
 
-// busy lets the load run for so long.
+// busy lets the load run for a while.
 func (c *troubledCluster) busy(d time.Duration) { pause(c.t.Context(), d) }
 
-// during has the links of a fila be bad for a while.
+// during applies bad to the links of a fila for a random time between least and most.
 func (c *troubledCluster) during(fila int, least, most time.Duration, bad func(*link)) {
 	for _, l := range c.links[fila] {
 		bad(l)
@@ -369,16 +368,16 @@ func (c *troubledCluster) during(fila int, least, most time.Duration, bad func(*
 	}
 }
 
-// upTo is a random time.
+// upTo returns a random duration below most.
 func (c *troubledCluster) upTo(most time.Duration) time.Duration {
 	return time.Duration(c.rng.Int64N(int64(most)))
 }
 
-// stream is the log of a shard.
+// stream returns the name of a shard's log.
 func stream(shard int) string { return fmt.Sprint("FILA_chaos_LOG_", shard) }
 
-// round makes a trouble, waits until all is well again, and judges what has happened so
-// far. do returns the queues that it concerns.
+// round runs one kind of trouble, waits until the cluster is in order again, and checks the
+// history so far. do returns the affected queues.
 func (c *troubledCluster) round(n int, kind string, do func() (queues []string)) {
 	t := c.t
 	t.Helper()
@@ -401,8 +400,8 @@ func (c *troubledCluster) round(n int, kind string, do func() (queues []string))
 	c.checkFiles(name)
 }
 
-// checkFiles fails if a node has found a file of its own corrupt. It mends that by
-// itself, and should not have to.
+// checkFiles fails if a node has found one of its files corrupt. Nodes repair that themselves,
+// but it should not happen.
 func (c *troubledCluster) checkFiles(when string) {
 	c.t.Helper()
 	for i, p := range c.procs {
@@ -412,7 +411,7 @@ func (c *troubledCluster) checkFiles(when string) {
 	}
 }
 
-// finish lets the load end, judges the whole history, and compares the files.
+// finish ends the load, checks the whole history, and compares the files.
 func (c *troubledCluster) finish() {
 	t := c.t
 	t.Helper()
@@ -427,13 +426,13 @@ func (c *troubledCluster) finish() {
 		t.Logf("nothing confirmed, %s: %d times, median %d ms, at most %d ms", kind, len(all), all[len(all)/2].Milliseconds(), all[len(all)-1].Milliseconds())
 	}
 	for _, queue := range c.l.queues {
-		require.Equal(t, int64(troubleKept), c.c.depth("kept."+queue), "messages that nobody consumes")
+		require.Equal(t, int64(troubleKept), c.c.depth("kept."+queue), "messages without a consumer")
 	}
 	c.l.stop()
 	c.sameEverywhere()
 }
 
-// sameEverywhere stops all nodes and compares what they have.
+// sameEverywhere stops all nodes and compares their contents.
 func (c *troubledCluster) sameEverywhere() {
 	t := c.t
 	t.Helper()
@@ -443,7 +442,7 @@ func (c *troubledCluster) sameEverywhere() {
 		require.Zero(t, p.Stop(t), p.log)
 	}
 	c.checkFiles("at the end")
-	messages, after := 0, time.Now().Add(30*time.Second).UnixNano() // others may expire while files are read
+	messages, after := 0, time.Now().Add(30*time.Second).UnixNano() // other dedupe ids may expire while the files are read
 	for shard := range troubleShards {
 		var first *replicaContent
 		for i, p := range c.procs {
@@ -459,14 +458,14 @@ func (c *troubledCluster) sameEverywhere() {
 	require.GreaterOrEqual(t, messages, troubleKept*len(c.l.queues))
 }
 
-// replicaContent is what a file has.
+// replicaContent is the content of a shard's file.
 type replicaContent struct {
 	Queues   []store.QueueRecord
 	Messages map[store.Ref]string
 	Dedupes  map[string]store.ID
 }
 
-// readReplica reads a file that nobody serves, with the dedupe ids that expire after a time.
+// readReplica reads a closed file; of its dedupe ids only the ones that expire after a time.
 func readReplica(t *testing.T, path string, after int64) *replicaContent {
 	t.Helper()
 	f, err := store.OpenFile(path, store.Options{})
@@ -492,8 +491,7 @@ func readReplica(t *testing.T, path string, after int64) *replicaContent {
 	return have
 }
 
-// killOwner ends the owner of some shards, and starts it again when others have taken
-// them over.
+// killOwner kills the owner of some shards, and restarts it after other nodes have taken over.
 func (c *troubledCluster) killOwner() []string {
 	i, queues := c.victim()
 	c.procs[i].Kill9(c.t)
@@ -515,7 +513,7 @@ func (c *troubledCluster) takenOver(queues []string) {
 	}
 }
 
-// freezeOwner stops the owner of some shards as it is.
+// freezeOwner freezes the owner of some shards for a while.
 func (c *troubledCluster) freezeOwner() []string {
 	i, queues := c.victim()
 	c.procs[i].Freeze(c.t)
@@ -524,7 +522,7 @@ func (c *troubledCluster) freezeOwner() []string {
 	return queues
 }
 
-// stopOwner has the owner of some shards end, and starts it again.
+// stopOwner stops the owner of some shards gracefully, and restarts it.
 func (c *troubledCluster) stopOwner() []string {
 	i, queues := c.victim()
 	require.Zero(c.t, c.procs[i].Stop(c.t), c.procs[i].log)
@@ -533,7 +531,7 @@ func (c *troubledCluster) stopOwner() []string {
 	return queues
 }
 
-// moveShard has a shard handed over to another node.
+// moveShard moves a shard to another node.
 func (c *troubledCluster) moveShard() []string {
 	shard := c.anyShard()
 	to := nodeName((c.owner(shard) + 1 + c.rng.IntN(troubleNodes-1)) % troubleNodes)
@@ -545,7 +543,7 @@ func (c *troubledCluster) moveShard() []string {
 	return c.queuesIn(shard)
 }
 
-// drainNode has a node give all its shards away, and lets it take some again.
+// drainNode drains a node, and then cancels the drain.
 func (c *troubledCluster) drainNode() []string {
 	i, queues := c.victim()
 	c.c.call("fila.admin.cluster-drain", m{"node": nodeName(i)}, nil)
@@ -557,8 +555,8 @@ func (c *troubledCluster) drainNode() []string {
 	return queues
 }
 
-// fillLog publishes more than a log takes, of which nothing is acked: with a part of it in
-// the way, snapshots are made and the log is cut.
+// fillLog publishes more than a log can hold and acks nothing, so that the node makes snapshots
+// and truncates the log.
 func (c *troubledCluster) fillLog() []string {
 	queue := "flood." + c.l.queues[c.rng.IntN(len(c.l.queues))]
 	c.c.createQueue(queue, nil)
@@ -582,18 +580,18 @@ func (c *troubledCluster) fillLog() []string {
 	return nil
 }
 
-// anyShard is one that has queues.
+// anyShard returns a random shard with queues.
 func (c *troubledCluster) anyShard() int { return c.shards[c.l.queues[c.rng.IntN(len(c.l.queues))]] }
 
-// troubleKind is a kind of trouble. It returns the queues that are concerned.
+// troubleKind is a kind of trouble. do returns the affected queues.
 type troubleKind struct {
 	name string
 	do   func() (queues []string)
 }
 
-// TestClusterOutlivesTrouble: a cluster under load, whose filas and NATS servers are
-// killed and frozen, whose links are cut, late and half-open, and whose shards are
-// handed over, loses nothing that was confirmed, and brings back nothing that was acked.
+// TestClusterOutlivesTrouble: a cluster under load loses no confirmed message and delivers no
+// acked one again while its filas and NATS servers are killed and frozen, its links are cut,
+// slow and half-open, and its shards move.
 func TestClusterOutlivesTrouble(t *testing.T) {
 	t.Parallel()
 	c := startTroubledCluster(t, "log_bytes = 67108864")

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCreditIsCounted looks at every moment of a fast run: the consumer counts
-// itself what it has not finished.
+// TestCreditIsCounted: at no moment of a fast run does a consumer have more unanswered
+// deliveries than its max_in_flight.
 func TestCreditIsCounted(t *testing.T) {
 	c := shared(t).client(t)
 	queue := c.newQueue(nil)
@@ -22,7 +22,7 @@ func TestCreditIsCounted(t *testing.T) {
 		held = append(held, k.next())
 		got++
 		require.LessOrEqual(t, len(held), credit)
-		if len(held) == credit || got == n { // only now is there room for more
+		if len(held) == credit || got == n { // now one more may come
 			for _, d := range held {
 				require.NoError(t, d.Respond(nil))
 			}
@@ -32,7 +32,7 @@ func TestCreditIsCounted(t *testing.T) {
 	c.waitDepth(queue, 0)
 }
 
-// TestQueueGroupSharesAName: several processes, one name, one credit.
+// TestQueueGroupSharesAName: several processes with one consumer name share its max_in_flight.
 func TestQueueGroupSharesAName(t *testing.T) {
 	p := shared(t)
 	c, c2 := p.client(t), p.client(t)
@@ -57,15 +57,15 @@ func TestQueueGroupSharesAName(t *testing.T) {
 	require.EqualValues(t, 100, a.received.Load()+b.received.Load())
 	require.NotZero(t, a.received.Load())
 	require.NotZero(t, b.received.Load())
-	// One of the two goes: the other gets all, nothing is lost.
+	// One of the two ends: the other gets all messages.
 	b.unsubscribe()
 	c.enqueueAll(backlog(queue, "x", 1, 10))
 	a.drain(10)
 	c.waitDepth(queue, 0)
 }
 
-// TestNoResponders: what a consumer that is gone did not receive goes to another
-// at once and does not count as an attempt. The lease would last an hour.
+// TestNoResponders: deliveries to a consumer that is gone go to another one at once and count
+// no attempt. The lease would last an hour.
 func TestNoResponders(t *testing.T) {
 	c := shared(t).client(t)
 	queue := c.newQueue(m{"visibility_timeout_ms": 3_600_000})
@@ -84,7 +84,7 @@ func TestNoResponders(t *testing.T) {
 	require.Equal(t, queue, nextEvent(t, lost).Queue)
 	require.Equal(t, 1, c.inspect(queue).Consumers, "the one that is gone was dropped")
 	require.Zero(t, c.depth(queue))
-	// It may come back under its name.
+	// The consumer may register again under its name.
 	back := c.subscribe(queue, gone.name)
 	here.leave()
 	back.register(1)
@@ -92,7 +92,7 @@ func TestNoResponders(t *testing.T) {
 	require.Equal(t, "again", string(back.next().Data))
 }
 
-// TestNoRespondersWhileOthersWork has both registered when messages come.
+// TestNoRespondersWhileOthersWork: the same with another registered consumer.
 func TestNoRespondersWhileOthersWork(t *testing.T) {
 	c := shared(t).client(t)
 	queue := c.newQueue(m{"visibility_timeout_ms": 3_600_000})
@@ -108,7 +108,7 @@ func TestNoRespondersWhileOthersWork(t *testing.T) {
 	require.Equal(t, 1, c.inspect(queue).Consumers)
 }
 
-// TestConsumerKilled: with kill -9 the process has no chance to say a word.
+// TestConsumerKilled: a consumer killed with SIGKILL sends nothing more.
 func TestConsumerKilled(t *testing.T) {
 	p := shared(t)
 	c := p.client(t)
@@ -156,7 +156,7 @@ func TestConsumerKilledBeforeDelivery(t *testing.T) {
 	require.EqualValues(t, 11, c.inspect(queue).InFlight, "what it had received waits for its lease")
 }
 
-// TestConsumeWithoutReplyActs all the same.
+// TestConsumeWithoutReplyActs: a registration without a reply subject takes effect.
 func TestConsumeWithoutReplyActs(t *testing.T) {
 	c := shared(t).client(t)
 	queue := c.newQueue(nil)

@@ -15,7 +15,7 @@ import (
 // delivery is a message that fila delivered.
 type delivery struct {
 	*nats.Msg
-	at time.Time // when the client library handed it over
+	at time.Time // when the client library returned it
 }
 
 func (d delivery) id() string  { return d.Header.Get("Fila-Id") }
@@ -54,7 +54,7 @@ type consumeReply struct {
 	VisibilityTimeoutMs int64  `json:"visibility_timeout_ms"`
 }
 
-// consume subscribes, flushes and registers a consumer named after the test.
+// consume subscribes, flushes and registers a consumer with a unique name.
 func (c *client) consume(queue string, maxInFlight int) *consumer {
 	c.t.Helper()
 	k := c.subscribe(queue, unique(c.t))
@@ -62,13 +62,13 @@ func (c *client) consume(queue string, maxInFlight int) *consumer {
 	return k
 }
 
-// subscribe makes a consumer that is not registered yet.
+// subscribe returns a consumer that is not registered yet.
 func (c *client) subscribe(queue, name string) *consumer {
 	c.t.Helper()
 	return c.subscribeGroup(queue, name, "")
 }
 
-// subscribeGroup is subscribe within a queue group, none if it is empty.
+// subscribeGroup is subscribe in a queue group; "" is none.
 func (c *client) subscribeGroup(queue, name, group string) *consumer {
 	c.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -144,8 +144,7 @@ func (k *consumer) drain(n int) []delivery {
 	return out
 }
 
-// none fails the test if a delivery has arrived. All that fila has sent before
-// it answers the question for the queue's state counts.
+// none fails the test if a delivery arrives before the reply of an inspect request.
 func (k *consumer) none() {
 	k.c.t.Helper()
 	k.c.inspect(k.queue)
@@ -169,7 +168,7 @@ func (c *client) answer(d delivery, payload string) *apiError {
 	return c.answerMsg(&nats.Msg{Subject: d.Reply, Data: []byte(payload)})
 }
 
-// answerMsg is answer with a message of the caller's own.
+// answerMsg is answer with the caller's own message.
 func (c *client) answerMsg(msg *nats.Msg) *apiError {
 	c.t.Helper()
 	reply := c.do(msg)
@@ -196,7 +195,7 @@ func (c *client) lost(code int, d delivery, payload string) {
 	require.Equal(c.t, code, e.Code, "answer %q: %v", payload, e)
 }
 
-// queueInfo is what inspect tells, as far as tests look at it.
+// queueInfo is the part of queue-inspect that the tests use.
 type queueInfo struct {
 	Name        string           `json:"name"`
 	Pending     int64            `json:"pending"`
@@ -220,7 +219,7 @@ func (c *client) inspect(queue string) queueInfo {
 	return info
 }
 
-// dump returns all that inspect tells, for failure messages.
+// dump returns the whole reply of queue-inspect, for failure messages.
 func (c *client) dump(queue string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -231,7 +230,7 @@ func (c *client) dump(queue string) string {
 	return string(reply.Data)
 }
 
-// depth returns how many messages a queue holds in any state.
+// depth returns the number of messages of a queue in all states.
 func (c *client) depth(queue string) int64 {
 	c.t.Helper()
 	info := c.inspect(queue)
@@ -240,8 +239,8 @@ func (c *client) depth(queue string) int64 {
 
 func (i *queueInfo) depth() int64 { return i.Pending + i.Delayed + i.InFlight + i.Moving }
 
-// waitDepth waits until a queue holds n messages in any state. In a cluster it may have no
-// owner at the moment.
+// waitDepth waits until a queue has n messages in all states. In a cluster it may have no owner
+// meanwhile.
 func (c *client) waitDepth(queue string, n int64) {
 	c.t.Helper()
 	eventually(c.t, func() bool {

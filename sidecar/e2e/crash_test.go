@@ -17,8 +17,8 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// TestCrash kills fila with SIGKILL at random moments under load and proves the
-// first three invariants over the whole history, see history.
+// TestCrash kills fila with SIGKILL at random moments under load and checks the first three
+// invariants over the whole history, see history.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	seed, rng := choices(t)
@@ -39,7 +39,7 @@ func TestCrash(t *testing.T) {
 	var seen kills
 	kill := func() *phase {
 		p.Kill9(t)
-		seen.note(t, p, "orders", "mails.eu") // dead letters of the third are moved back
+		seen.note(t, p, "orders", "mails.eu") // dead letters of the third queue are redriven
 		l.phase.Load().cancel()
 		return l.newPhase()
 	}
@@ -59,12 +59,12 @@ func TestCrash(t *testing.T) {
 	for round := range *flagKills {
 		awaitMoment(l, p, rng)
 		end := kill
-		if round%5 == 4 { // an orderly end must not lose anything either
+		if round%5 == 4 { // a graceful end must not lose anything either
 			end = stop
 		}
 		ph := end()
 		begin()
-		if rng.IntN(4) == 0 { // once more while it recovers
+		if rng.IntN(4) == 0 { // again during recovery
 			pause(l.ctx, time.Duration(rng.IntN(60_000))*time.Microsecond)
 			ph = kill()
 			begin()
@@ -80,7 +80,7 @@ func TestCrash(t *testing.T) {
 	require.Positive(t, r.acked)
 	require.Positive(t, r.staleRefused)
 
-	// What was finished stays finished.
+	// Acked messages stay acked.
 	ph := kill()
 	begin()
 	ready(ph, c, changes)
@@ -95,12 +95,12 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// kills counts what the killed processes were at.
+// kills counts the states in which processes were killed.
 type kills struct {
 	all        int
 	starting   int // not ready yet
-	compacted  int // messages lay where compaction had put them
-	compacting int // and the last commit with messages was one that did so
+	compacted  int // messages were where compaction had put them
+	compacting int // and the last commit with messages was a compaction
 }
 
 func (k *kills) String() string {
@@ -108,8 +108,8 @@ func (k *kills) String() string {
 		k.all, k.starting, k.compacted, k.compacting)
 }
 
-// note looks at what a kill has left. The messages of a queue come in the order
-// of their commits, unless compaction has taken an old one to a new place.
+// note examines the file after a kill. Messages of a queue are in the order of their commits,
+// unless compaction has moved an old one.
 func (k *kills) note(t testing.TB, p *proc, queues ...string) {
 	t.Helper()
 	k.all++
@@ -118,7 +118,7 @@ func (k *kills) note(t testing.TB, p *proc, queues ...string) {
 	}
 	f, err := store.OpenFile(p.file(), store.Options{})
 	if errors.Is(err, store.ErrNotStore) || errors.Is(err, fs.ErrNotExist) {
-		return // killed while it made the file
+		return // killed while creating the file
 	}
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
@@ -168,7 +168,7 @@ func awaitMoment(l *load, p *proc, rng *rand.Rand) {
 	}
 }
 
-// state says how the load and the queues are.
+// state describes the load and the queues.
 func (l *load) state(p *proc) string {
 	open, events := l.h.counts()
 	text := fmt.Sprintf("%d open, %d confirmations, problems %v", open, events, l.h.soFar())
@@ -179,8 +179,7 @@ func (l *load) state(p *proc) string {
 	return text
 }
 
-// choices returns the seed of a test and a random source of it, and tells how to
-// have the same again.
+// choices returns the seed of a test and a random source from it, and logs how to repeat it.
 func choices(t testing.TB) (uint64, *rand.Rand) {
 	seed := *flagSeed
 	if seed == 0 {
@@ -190,7 +189,7 @@ func choices(t testing.TB) (uint64, *rand.Rand) {
 	return seed, rand.New(rand.NewPCG(seed, 0))
 }
 
-// loadOn starts a fila on a NATS server outside of it, and a load on both.
+// loadOn starts a fila with an external NATS server, and a load on both.
 func loadOn(t *testing.T, n *natsServer, seed uint64) (*proc, *client, *load) {
 	t.Helper()
 	start := time.Now().UnixNano()
@@ -204,7 +203,7 @@ func loadOn(t *testing.T, n *natsServer, seed uint64) (*proc, *client, *load) {
 	return p, c, l
 }
 
-// finish lets the load end and judges all of its history.
+// finish ends the load and checks its whole history.
 func (l *load) finish(p *proc, c *client) {
 	t := c.t
 	t.Helper()
@@ -218,8 +217,7 @@ func (l *load) finish(p *proc, c *client) {
 	require.Zero(t, p.Stop(t))
 }
 
-// TestNATSRestartUnderLoad is the same with a NATS server that comes and goes
-// while fila stays.
+// TestNATSRestartUnderLoad: the NATS server restarts while fila keeps running.
 func TestNATSRestartUnderLoad(t *testing.T) {
 	t.Parallel()
 	seed, rng := choices(t)
@@ -240,10 +238,9 @@ func TestNATSRestartUnderLoad(t *testing.T) {
 	l.finish(p, c)
 }
 
-// TestDisconnectsUnderLoad cuts connections off a NATS server that stays: those
-// of fila and of its clients, at random. Consumers that register and never read
-// are among them, which the server cuts off as slow; what they were given is
-// given to others when their leases end.
+// TestDisconnectsUnderLoad: the NATS server disconnects fila and its clients at random. It also
+// disconnects slow consumers, which register and never read; their messages go to others when
+// their leases end.
 func TestDisconnectsUnderLoad(t *testing.T) {
 	t.Parallel()
 	seed, rng := choices(t)
@@ -260,7 +257,7 @@ func TestDisconnectsUnderLoad(t *testing.T) {
 			}
 			return rng.IntN(3) == 0
 		})
-		// Who waits for an answer on a connection that is gone waits for ever.
+		// A request on a lost connection would wait forever.
 		l.phase.Load().cancel()
 		ph := l.newPhase()
 		eventually(t, func() bool { return n.gone(t, cut) && p.readyz() == http.StatusOK && c.nc.IsConnected() })
@@ -273,9 +270,8 @@ func TestDisconnectsUnderLoad(t *testing.T) {
 	t.Logf("the server has cut off %d slow consumers", n.s.NumSlowConsumers())
 }
 
-// registerDeaf registers a consumer whose connection nobody reads from. It also
-// listens to everything, many times over, so that the server soon has more for it
-// than the connection takes.
+// registerDeaf registers a consumer that never reads its connection. It also subscribes to
+// everything many times, so that the server soon has more data than the connection takes.
 func registerDeaf(t testing.TB, c *client, n *natsServer, queue, name string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", n.s.Addr().String())
@@ -292,15 +288,15 @@ func registerDeaf(t testing.TB, c *client, n *natsServer, queue, name string) ne
 		return err == nil && subs.Total >= 1
 	})
 	body := encode(t, m{"consumer": name, "max_in_flight": 100})
-	eventually(t, func() bool { // fila's subscriptions may not be back yet
+	eventually(t, func() bool { // fila's subscriptions may not be restored yet
 		reply, err := c.nc.Request("fila.consume."+queue, body, patience)
 		return err == nil && errorOf(t, reply) == nil
 	})
 	return conn
 }
 
-// disconnect cuts off the clients that which chooses by their names, and returns
-// the ids of their connections.
+// disconnect disconnects the clients whose names match which, and returns the ids of their
+// connections.
 func (n *natsServer) disconnect(t testing.TB, which func(name string) bool) (cut []uint64) {
 	t.Helper()
 	conns, err := n.s.Connz(&server.ConnzOptions{})
@@ -313,7 +309,7 @@ func (n *natsServer) disconnect(t testing.TB, which func(name string) bool) (cut
 	return cut
 }
 
-// gone says whether none of the connections is left and fila has one.
+// gone reports whether all of these connections are closed and fila has a new one.
 func (n *natsServer) gone(t testing.TB, cut []uint64) bool {
 	t.Helper()
 	conns, err := n.s.Connz(&server.ConnzOptions{})

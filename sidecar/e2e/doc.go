@@ -17,7 +17,7 @@
 //	-fila.kills N     rounds of TestCrash, TestCrashWithGates, TestJobsAreKilledOnTheWay,
 //	                  TestNATSRestartUnderLoad, TestFleetOutlivesServers and
 //	                  TestClusterOutlivesTrouble (default 1; .ci/run --all takes 18)
-//	-fila.letters N   messages of TestJobsAreKilledOnTheWay and TestJobsMeasure (default 3000)
+//	-fila.messages N   messages of TestJobsAreKilledOnTheWay and TestJobsMeasure (default 3000)
 //	-fila.measure     run the tests that print figures (with -v)
 //	-fila.trouble T   only rounds of TestClusterOutlivesTrouble whose name contains T
 //	-fila.seed N      seed of random choices, as printed by an earlier run

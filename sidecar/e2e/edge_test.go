@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHeadersCannotBeInjected: text of hooks and consumers becomes header
-// values, so line ends in it must not make headers.
+// TestHeadersCannotBeInjected: line ends in texts of hooks and consumers, which become header
+// values, add no headers.
 func TestHeadersCannotBeInjected(t *testing.T) {
 	c := shared(t).client(t)
 	forged := c.newQueue(m{"on_enqueue": `function on_enqueue(msg) return { fairness_key = "a\r\nFila-Id: forged\r\n\r\nbody" } end`})
@@ -35,8 +35,8 @@ func TestHeadersCannotBeInjected(t *testing.T) {
 	require.Contains(t, dead.Header.Get("Fila-Dead-Error"), "second")
 }
 
-// TestLargestMessageWithLargestHeaders still fits when all that fila adds is as
-// long as it may be, in the dead letter queue as well.
+// TestLargestMessageWithLargestHeaders: the largest message fits with the largest headers that
+// fila adds, also in the DLQ.
 func TestLargestMessageWithLargestHeaders(t *testing.T) {
 	c := shared(t).client(t)
 	queue := unique(t)
@@ -64,7 +64,7 @@ func (c *client) waitInFlight(queue string, n int64) {
 	eventually(c.t, func() bool { return c.inspect(queue).InFlight == n })
 }
 
-// TestExternalServerWithSmallMessages: the limit is the server's, not ours.
+// TestExternalServerWithSmallMessages: the message limit of an external server counts.
 func TestExternalServerWithSmallMessages(t *testing.T) {
 	t.Parallel()
 	n := startNATS(t, func(o *server.Options) { o.MaxPayload = 64 << 10 })

@@ -16,8 +16,8 @@ func TestUnknownQueueIsRefused(t *testing.T) {
 	}
 }
 
-// requireUnanswered sends a request to a queue that does not exist. fila
-// subscribes queue by queue, so NATS itself may say that nobody is there.
+// requireUnanswered sends a request to a queue that does not exist. fila subscribes per queue,
+// so NATS itself may answer "no responders".
 func requireUnanswered(t testing.TB, c *client, msg *nats.Msg, code int) {
 	t.Helper()
 	reply, err := c.nc.RequestMsg(msg, patience)
@@ -30,7 +30,7 @@ func requireUnanswered(t testing.TB, c *client, msg *nats.Msg, code int) {
 	require.Equal(t, code, e.Code, "%v", e)
 }
 
-// TestBurstWithoutConfirmation: neither refused nor dropped by a client library.
+// TestBurstWithoutConfirmation: a burst of publishes is neither refused nor dropped.
 func TestBurstWithoutConfirmation(t *testing.T) {
 	p := shared(t)
 	c := p.client(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLogins to a NATS server outside of fila, whose secrets are not logged. The last
-// one is what `nats context save` has written.
+// TestLogins: all ways to log in to an external NATS server work, also with a context of `nats
+// context save`, and the log has no secrets.
 func TestLogins(t *testing.T) {
 	t.Parallel()
 	pair, err := nkeys.CreateUser()
@@ -32,7 +32,7 @@ func TestLogins(t *testing.T) {
 	password := func(o *server.Options) { o.Username, o.Password = "fila", "s3cret" }
 	for name, tt := range map[string]struct {
 		server func(*server.Options)
-		fila   options // its natsURL is set, or else stands in a context
+		fila   options // natsURL, unless it is in a context
 		client nats.Option
 	}{
 		"password": {password, options{nats: "user = \"fila\"\npassword = \"s3cret\""}, nats.UserInfo("fila", "s3cret")},
@@ -61,8 +61,8 @@ func TestLogins(t *testing.T) {
 	}
 }
 
-// TestRegistrationsAreRestored: with a NATS server of its own the consumer never
-// notices that fila was away.
+// TestRegistrationsAreRestored: with an external NATS server a consumer does not notice a
+// restart of fila.
 func TestRegistrationsAreRestored(t *testing.T) {
 	t.Parallel()
 	n := startNATS(t, nil)
@@ -74,7 +74,7 @@ func TestRegistrationsAreRestored(t *testing.T) {
 	c.enqueue(queue, "held")
 	held := k.next()
 	for _, graceful := range []bool{true, false} {
-		c.accepted(held, "+WPI") // confirmed: on disk
+		c.accepted(held, "+WPI") // confirmed, so it is on disk
 		if graceful {
 			require.Zero(t, p.Stop(t))
 		}
@@ -83,7 +83,7 @@ func TestRegistrationsAreRestored(t *testing.T) {
 		require.Equal(t, 1, info.Consumers)
 		require.EqualValues(t, 1, info.InFlight)
 		c.enqueueAll(backlog(queue, "x", 1, 5))
-		ds := k.take(2) // the one that is held counts against the credit of 3
+		ds := k.take(2) // the unacked one counts against max_in_flight 3
 		k.none()
 		require.EqualValues(t, 3, c.inspect(queue).Pending)
 		for _, d := range append(ds, k.drainAfter(ds, 3)...) {
@@ -96,7 +96,7 @@ func TestRegistrationsAreRestored(t *testing.T) {
 	left.none()
 }
 
-// drainAfter acks what is held and then n more.
+// drainAfter acks the held deliveries and then n more.
 func (k *consumer) drainAfter(held []delivery, n int) []delivery {
 	k.c.t.Helper()
 	for _, d := range held {
@@ -110,7 +110,7 @@ func (k *consumer) drainAfter(held []delivery, n int) []delivery {
 	return out
 }
 
-// TestNATSRestartIsSurvived by fila, its queues and its registrations.
+// TestNATSRestartIsSurvived: fila, its queues and its registrations survive a restart of NATS.
 func TestNATSRestartIsSurvived(t *testing.T) {
 	t.Parallel()
 	n := startNATS(t, nil)
@@ -134,7 +134,7 @@ func TestNATSRestartIsSurvived(t *testing.T) {
 	require.Zero(t, c.depth(queue))
 }
 
-// TestWrongPassword ends the start with one line instead of trying for ever.
+// TestWrongPassword: fila ends with one line instead of trying forever.
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
 	n := startNATS(t, func(o *server.Options) { o.Username, o.Password = "fila", "s3cret" })
@@ -145,7 +145,7 @@ func TestWrongPassword(t *testing.T) {
 	require.NotContains(t, strings.Join(lines, "\n"), "wr0ng")
 }
 
-// TestFilaStartsBeforeNATS: it waits for the server and is not ready meanwhile.
+// TestFilaStartsBeforeNATS: fila waits for the server and is not ready meanwhile.
 func TestFilaStartsBeforeNATS(t *testing.T) {
 	t.Parallel()
 	n := startNATS(t, nil)
@@ -160,8 +160,8 @@ func TestFilaStartsBeforeNATS(t *testing.T) {
 	c.enqueue(c.newQueue(nil), "x")
 }
 
-// TestShutdownWithoutNATS: neither a fila that waits for its first connection
-// nor one that has lost it hangs when it is asked to stop.
+// TestShutdownWithoutNATS: fila stops while it waits for its first connection, and after it has
+// lost its connection.
 func TestShutdownWithoutNATS(t *testing.T) {
 	t.Parallel()
 	n := startNATS(t, nil)
@@ -173,7 +173,7 @@ func TestShutdownWithoutNATS(t *testing.T) {
 	n.stop()
 	eventually(t, func() bool { return p.readyz() == http.StatusServiceUnavailable })
 	p.Stop(t)
-	// Again, and this time it never gets a connection.
+	// Again, without ever getting a connection.
 	p.log.reset()
 	require.NoError(t, p.start())
 	eventually(t, func() bool { return p.hasExited() || strings.Contains(p.log.String(), n.URL) })

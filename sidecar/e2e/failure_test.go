@@ -25,7 +25,7 @@ func TestNackIncrementsAttempts(t *testing.T) {
 	require.Zero(t, c.depth(queue))
 }
 
-// TestNackWithDelay holds a message back while others pass.
+// TestNackWithDelay: a delayed message does not block the others.
 func TestNackWithDelay(t *testing.T) {
 	c := shared(t).client(t)
 	for _, payload := range []string{`-NAK {"delay":600000000000}`, "-NAK 10m", `-NAK {"delay":600000000000,"error":"later"}`} {
@@ -80,7 +80,7 @@ func TestTermDeadLettersWithReason(t *testing.T) {
 	}
 }
 
-// TestOnFailureRetriesThenDeadLetters is the example of the tour.
+// TestOnFailureRetriesThenDeadLetters is the example of the tutorial.
 func TestOnFailureRetriesThenDeadLetters(t *testing.T) {
 	c := shared(t).client(t)
 	queue := c.newQueue(m{
@@ -116,7 +116,7 @@ func TestOnFailureRetriesThenDeadLetters(t *testing.T) {
 	dead.timeHeader(t, "Fila-Dead-At")
 }
 
-// TestOnFailureSeesTheFailure lets a hook compare all of its input.
+// TestOnFailureSeesTheFailure: on_failure gets every field of the failure.
 func TestOnFailureSeesTheFailure(t *testing.T) {
 	c := shared(t).client(t)
 	queue := unique(t)

@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// byTenant is the hook of the tour: key and weight come from headers.
+// byTenant is the hook of the tutorial: key and weight come from headers.
 const byTenant = `
 function on_enqueue(msg)
 	return { fairness_key = msg.headers["tenant"], weight = tonumber(msg.headers["weight"] or "1") }
 end`
 
-// backlog builds n messages of a tenant.
+// backlog returns n messages of a tenant.
 func backlog(queue, tenant string, weight, n int) []*nats.Msg {
 	msgs := make([]*nats.Msg, n)
 	for i := range msgs {
@@ -23,7 +23,7 @@ func backlog(queue, tenant string, weight, n int) []*nats.Msg {
 	return msgs
 }
 
-// counts says how often each fairness key was delivered.
+// counts returns the deliveries per fairness key.
 func counts(ds []delivery) map[string]int {
 	out := map[string]int{}
 	for _, d := range ds {
@@ -32,7 +32,7 @@ func counts(ds []delivery) map[string]int {
 	return out
 }
 
-// requireFifo checks that each flow came in the order of its payload numbers.
+// requireFifo checks that the messages of each flow came in order.
 func requireFifo(t testing.TB, ds []delivery) {
 	t.Helper()
 	next := map[string]int{}
@@ -47,15 +47,15 @@ func TestWeightsThreeToOne(t *testing.T) {
 	queue := c.newQueue(m{"on_enqueue": byTenant})
 	c.enqueueAll(backlog(queue, "light", 1, 1500))
 	c.enqueueAll(backlog(queue, "heavy", 3, 1800))
-	got := c.consume(queue, 32).drain(2000) // both stay backlogged: 1,500 and 500
+	got := c.consume(queue, 32).drain(2000) // both have a backlog all the time: 1,500 and 500
 	requireFifo(t, got)
 	n := counts(got)
 	require.InDelta(t, 0.75, float64(n["heavy"])/2000, 0.01, "%v", n)
 	require.InDelta(t, 0.25, float64(n["light"])/2000, 0.01, "%v", n)
 }
 
-// TestNoisyTenantCannotDelayAQuietOne looks at positions in the order of
-// delivery, so it says nothing about speed.
+// TestNoisyTenantCannotDelayAQuietOne checks positions in the order of delivery, so it does not
+// depend on speed.
 func TestNoisyTenantCannotDelayAQuietOne(t *testing.T) {
 	c := shared(t).client(t)
 	queue := c.newQueue(m{"fairness_header": "tenant"})
@@ -75,7 +75,7 @@ func TestNoisyTenantCannotDelayAQuietOne(t *testing.T) {
 	require.Equal(t, 50, quiet)
 }
 
-// TestHeadersDecideWithoutLua covers what the settings do with odd values.
+// TestHeadersDecideWithoutLua: fairness settings with odd header values.
 func TestHeadersDecideWithoutLua(t *testing.T) {
 	c := shared(t).client(t)
 	queue := c.newQueue(m{"fairness_header": "Tenant", "weight_header": "Weight"})

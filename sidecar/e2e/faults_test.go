@@ -26,16 +26,15 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// fault is a system call on the store's file that fails. strace counts calls by
-// thread, and a Go program changes threads as it likes, so that the n-th call is
-// a random moment not far away.
+// fault is a failing system call on the store's file. strace counts calls per thread, and Go
+// moves goroutines between threads, so the n-th call is a random moment nearby.
 type fault struct {
-	call string // strace's name of it
+	call string // as strace names it
 	how  string // error=... or signal=...
-	when int    // the n-th call of a thread and no other; 0: all, from when the disk is broken on
+	when int    // the n-th call of a thread only; 0: every call after the disk breaks
 }
 
-// says is what fila's last words have to tell of a fault.
+// says returns the text that fila must log about the fault.
 func (f fault) says() string {
 	switch f.how {
 	case "error=EIO":
@@ -50,17 +49,16 @@ func (f fault) says() string {
 
 func (f fault) String() string { return fmt.Sprintf("%s %s when=%d", f.call, f.how, f.when) }
 
-// file is the store of the process.
+// file is the path of the store.
 func (p *proc) file() string { return filepath.Join(p.Dir, "fila.db") }
 
-// broken is the name under which the calls on the store's file fail: strace
-// looks at the name that an open file has now, so renaming the file is how to
-// break its disk at a chosen moment.
+// broken is the name of the store under which its system calls fail: strace filters by the
+// current name of an open file, so a rename breaks the disk at a chosen moment.
 func (p *proc) broken() string { return filepath.Join(p.Dir, "broken.db") }
 
 func (p *proc) breakDisk(t testing.TB) { require.NoError(t, os.Rename(p.file(), p.broken())) }
 
-// mendDisk is for a process that has ended. It may be repeated.
+// mendDisk renames the store back after the process has ended. It is safe to repeat.
 func (p *proc) mendDisk(t testing.TB) {
 	t.Helper()
 	if err := os.Rename(p.broken(), p.file()); !errors.Is(err, os.ErrNotExist) {
@@ -72,8 +70,8 @@ const storeCalls = "pwrite64,fdatasync,fsync,ftruncate"
 
 func (p *proc) trace() string { return filepath.Join(p.opts.dir, "trace") }
 
-// strace is the command that fila runs under, with -D as its child, so that it
-// ends as fila does, and the process is fila.
+// strace returns the strace command to run fila under. With -D strace is the child, so the
+// process is fila and strace ends with it.
 func (p *proc) strace(path string, args ...string) []string {
 	return append([]string{
 		"strace", "-D", "-f", "-qq", "-e", "signal=none",
@@ -84,7 +82,7 @@ func (p *proc) strace(path string, args ...string) []string {
 func (p *proc) withFault(f fault) []string {
 	args := []string{"-e", "inject=" + f.call + ":" + f.how}
 	if !strings.HasPrefix(f.how, "signal") {
-		args = append(args, "--seccomp-bpf") // much faster, but it sends no signals
+		args = append(args, "--seccomp-bpf") // much faster, but cannot inject signals
 	}
 	if f.when == 0 {
 		return p.strace(p.broken(), args...)
@@ -93,8 +91,7 @@ func (p *proc) withFault(f fault) []string {
 	return p.strace(p.file(), args...)
 }
 
-// needStrace skips the test where there is no strace or it may not trace. In CI
-// strace must be there: .ci/run installs it.
+// needStrace skips the test if strace is missing or may not trace. In CI strace must be there.
 func needStrace(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -117,8 +114,8 @@ func needStrace(t *testing.T) {
 	require.Fail(t, "strace does not work", "%v: %s", err, out)
 }
 
-// failed waits for the end that a fault must bring about, and judges it: fila
-// ends by itself and says what is broken; its file is sound.
+// failed waits for the end that a fault causes and checks it: fila ends by itself and names the
+// fault, and its file is sound.
 func (p *proc) failed(t testing.TB, about fmt.Stringer, says string) {
 	t.Helper()
 	code := p.WaitExit(t)
@@ -135,7 +132,7 @@ func (p *proc) failed(t testing.TB, about fmt.Stringer, says string) {
 		for _, part := range []string{"fila: ", "store: a commit failed, its outcome is unknown until the store is reopened", p.file(), says} {
 			require.Contains(t, last, part, "%v", about)
 		}
-		if p.parseReady() { // otherwise it says what of the start has failed
+		if p.parseReady() { // otherwise it says which part of the start failed
 			require.Contains(t, last, "the store failed, nothing more is confirmed or delivered", "%v", about)
 		}
 	}
@@ -143,15 +140,14 @@ func (p *proc) failed(t testing.TB, about fmt.Stringer, says string) {
 	require.Zero(t, check.code, "%v: %s%s", about, check.out, check.err)
 }
 
-// TestDiskFails lets calls on the store's file fail under load, once or for
-// good, and proves over the whole history that nothing confirmed is lost; fila
-// starts again on what it left each time. See history.
+// TestDiskFails: calls on the store's file fail under load, once or from then on. Nothing
+// confirmed is lost, and fila starts again on the file. See history.
 func TestDiskFails(t *testing.T) {
 	needStrace(t)
 	t.Parallel()
 	seed, rng := choices(t)
 	faults := []fault{
-		{"ftruncate", "error=ENOSPC", 1}, // the file grows only at first
+		{"ftruncate", "error=ENOSPC", 1}, // the file grows only at the start
 		{"fsync", "error=EIO", 1},        // of the new size
 		{"fdatasync", "error=EIO", 1},
 		{"pwrite64", "error=ENOSPC", 1},
@@ -211,9 +207,8 @@ func TestDiskFails(t *testing.T) {
 	l.finish(p, c)
 }
 
-// unknownAllowed is for a load on a disk that breaks: a consumer is told as a
-// producer is that the outcome of its registration is unknown, and registers
-// again.
+// unknownAllowed is for a load on a failing disk: a registration may end with an unknown
+// outcome, and the consumer registers again.
 type unknownAllowed struct{ testing.TB }
 
 // Errorf implements testing.TB.
@@ -224,9 +219,8 @@ func (t unknownAllowed) Errorf(format string, args ...any) {
 	}
 }
 
-// fileLimit starts fila with a limit on the size of files that is in the middle
-// of a page of the store: the system writes what is below and refuses the rest,
-// without anything made up.
+// fileLimit starts fila with a limit on the file size in the middle of a page of the store: the
+// system writes the part below it and refuses the rest.
 func (p *proc) fileLimit(t testing.TB, begin func([]string), l *load) {
 	t.Helper()
 	info, err := os.Stat(p.file())
@@ -237,16 +231,15 @@ func (p *proc) fileLimit(t testing.TB, begin func([]string), l *load) {
 	p.failed(t, fault{call: "ulimit -f"}, "file too large")
 }
 
-// TestNothingIsConfirmedByABrokenDisk breaks the disk of an idle fila: of all
-// that is asked for afterwards nothing is confirmed, whatever of it may be in
-// the file, and what was confirmed before is all there.
+// TestNothingIsConfirmedByABrokenDisk: the disk of an idle fila breaks. fila confirms nothing
+// afterwards, and everything confirmed before is there.
 func TestNothingIsConfirmedByABrokenDisk(t *testing.T) {
 	needStrace(t)
 	t.Parallel()
 	for _, f := range []fault{{call: "fdatasync", how: "error=EIO"}, {call: "pwrite64", how: "error=ENOSPC"}, {call: "pwrite64", how: "error=EIO"}} {
 		t.Run(f.call+" "+f.how, func(t *testing.T) {
 			t.Parallel()
-			n := startNATS(t, nil) // it outlives fila, and so do replies on their way
+			n := startNATS(t, nil) // it outlives fila, and so do late replies
 			p := newFila(t, options{natsURL: n.URL})
 			p.Start(t, p.withFault(f)...)
 			c := dial(t, n.URL)
@@ -260,7 +253,7 @@ func TestNothingIsConfirmedByABrokenDisk(t *testing.T) {
 			k := c.consume("work", 3)
 			leased := k.take(3)
 			for _, d := range leased {
-				c.accepted(d, "+WPI") // the lease is on disk, and nothing waits to be written
+				c.accepted(d, "+WPI") // the lease is on disk, and no write is pending
 			}
 			p.breakDisk(t)
 
@@ -277,12 +270,12 @@ func TestNothingIsConfirmedByABrokenDisk(t *testing.T) {
 				require.NoError(t, c.nc.PublishMsg(&nats.Msg{Subject: leased[i].Reply, Reply: inbox, Data: []byte(answer)}))
 			}
 			p.failed(t, f, f.says())
-			c.flush() // the replies that came before the end are here
+			c.flush() // the replies before the end have arrived
 			unknowns := 0
 			for len(replies) > 0 {
 				reply := <-replies
 				if reply.Header.Get("Status") == "503" {
-					continue // the server says that fila was gone by then
+					continue // the server answers that fila is gone
 				}
 				e := errorOf(t, reply)
 				require.NotNil(t, e, "a confirmation of what is not on disk: %q", reply.Data)
@@ -301,10 +294,10 @@ func TestNothingIsConfirmedByABrokenDisk(t *testing.T) {
 				if e == nil {
 					seen[d.id()] = true
 				}
-				// Without a single page written nothing can have changed.
+				// If no page was written, nothing can have changed.
 				require.False(t, e != nil && f.call == "pwrite64", "answer %d: %v", i, e)
 			}
-			seen[leased[0].id()] = true // whether its ack is on disk is unknown
+			seen[leased[0].id()] = true // its ack may be on disk
 			maps.Copy(seen, c.finishAll("work"))
 			maps.Copy(seen, c.finishAll("work.dlq"))
 			for id := range confirmed {
@@ -335,9 +328,8 @@ func (c *client) finishAll(queue string) map[string]bool {
 	return seen
 }
 
-// TestCrashInCompaction lets fila be killed, and its disk fail, within commits
-// all of which compact: it starts on a store that is mostly dead. What had been
-// finished stays finished, and the rest is all there.
+// TestCrashInCompaction: fila is killed, or its disk fails, in commits that compact a mostly
+// dead store. Acked messages stay acked, and all others are there.
 func TestCrashInCompaction(t *testing.T) {
 	needStrace(t)
 	t.Parallel()
@@ -409,9 +401,8 @@ func TestCrashInCompaction(t *testing.T) {
 	}
 }
 
-// ripeStore makes a store whose messages are mostly finished, without the
-// compaction that would have come with it, and returns its bytes and the
-// payloads of the live messages.
+// ripeStore creates a store with mostly acked messages that was not compacted. It returns its
+// bytes and the payloads of the live messages.
 func ripeStore(t *testing.T) (file []byte, live map[string]bool) {
 	t.Helper()
 	p := startFila(t, options{})
@@ -462,8 +453,8 @@ type call struct {
 
 var callPattern = regexp.MustCompile(`^\d+ +(pwrite64|fdatasync|fsync|ftruncate)\((?:.*, (\d+), (\d+)\)|.*\)) += `)
 
-// calls are the calls that strace has seen, in order. strace splits a call in two
-// lines if another thread comes between.
+// calls returns the calls that strace saw, in order. strace splits a call into two lines if
+// another thread comes between.
 func (p *proc) calls(t testing.TB) []call {
 	t.Helper()
 	text, err := os.ReadFile(p.trace())
@@ -496,14 +487,14 @@ func (p *proc) calls(t testing.TB) []call {
 	return out
 }
 
-// wroteALot says whether any commit has written much more than the small message
-// that a client has sent at a time.
+// wroteALot reports whether a commit has written much more than the small messages that the
+// client sends.
 func (p *proc) wroteALot(t testing.TB) bool {
 	return slices.ContainsFunc(p.calls(t), func(c call) bool { return c.size >= 64<<10 })
 }
 
-// TestOrderOfWrites looks at the calls of a fila under load: what a power
-// failure can leave follows from their order (TestPowerFailure in store).
+// TestOrderOfWrites checks the order of system calls under load. What a power failure can leave
+// follows from it (TestPowerFailure in store).
 func TestOrderOfWrites(t *testing.T) {
 	needStrace(t)
 	t.Parallel()

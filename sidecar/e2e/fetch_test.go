@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFetch ends when its batch is there, when nothing more is, when its time is over,
-// and without a word when nobody listens any more.
+// TestFetch: a fetch ends when its batch is complete, when no more message is there, at its
+// timeout, and silently when its client is gone.
 func TestFetch(t *testing.T) {
 	c := shared(t).client(t)
 	queue := c.newQueue(m{"visibility_timeout_ms": 3_600_000})
@@ -31,7 +31,7 @@ func TestFetch(t *testing.T) {
 			require.Equal(t, ids[0], d.id())
 			require.Equal(t, 1, d.attempt(t))
 			ids = ids[1:]
-			c.accepted(d, "") // that makes no room for more
+			c.accepted(d, "") // which frees no slot
 		}
 	}
 	status := func(want string) {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a fleet shares of limits in the rounds: a rate, a window and places.
+// Limits that the fleet shares in the rounds: a rate, a window and a concurrency.
 const (
 	limitRate     = 30 // a second
 	limitBurst    = 5
@@ -31,11 +31,11 @@ const (
 
 var limitKeys = []string{"rate", "window", "places"}
 
-// admission is a message that a fila has let through, from when to when at most it was
-// in flight for certain.
+// admission is a message that passed a limit, with the time in which it was certainly in
+// flight.
 type admission struct{ from, to time.Time }
 
-// admissions are what has come through limits since somebody looked.
+// admissions are the messages that passed limits since the last check.
 type admissions struct {
 	mu struct {
 		sync.Mutex
@@ -43,7 +43,7 @@ type admissions struct {
 	}
 }
 
-// watchLimits has consumers of every fila take what comes through limits.
+// watchLimits starts consumers of every fila on the limited queue.
 func (f *fleet) watchLimits() *admissions {
 	a := &admissions{}
 	a.mu.by = make(map[string][]admission)
@@ -53,8 +53,8 @@ func (f *fleet) watchLimits() *admissions {
 	return a
 }
 
-// take notes a delivery when its ack goes out. When it was admitted is known from its
-// deadline, however long it was under way.
+// take records a delivery and acks it. Its deadline tells when it was admitted, however long
+// the delivery took.
 func (a *admissions) take(f *fleet, m *nats.Msg) {
 	deadline, err := time.Parse(time.RFC3339Nano, m.Header.Get("Fila-Deadline"))
 	key := m.Header.Get("Limit")
@@ -65,7 +65,7 @@ func (a *admissions) take(f *fleet, m *nats.Msg) {
 	done := func() {
 		to := time.Now()
 		if to.After(deadline) {
-			to = deadline // others may have it since then
+			to = deadline // its permit may be in use again from then on
 		}
 		a.mu.Lock()
 		a.mu.by[key] = append(a.mu.by[key], admission{deadline.Add(-limitLease), to})
@@ -79,45 +79,45 @@ func (a *admissions) take(f *fleet, m *nats.Msg) {
 	}
 }
 
-// limited is a message for fila i behind a limit.
+// limited returns a message for fila i with a throttle key.
 func limited(i int, key string) *nats.Msg {
 	return &nats.Msg{Subject: fleetPrefix(i) + ".enqueue.q1", Header: nats.Header{"Limit": {key}}}
 }
 
-// reach says what a fleet could reach while limits were used.
+// reach says which instances reached the bucket while limits were in use.
 type reach int
 
 const (
-	reached reach = iota // the bucket, all the time
-	frozen               // the bucket, by those that were not frozen, which may be for more than 10 s
-	parted               // for a while one did not, while the others did
-	away                 // for a while nobody, and then one before the others
-	torn                 // for a while nobody, or some, and then one before the others
-	started              // for a while nobody, and one has started then
+	reached reach = iota // all, all the time
+	frozen               // all that were not frozen, which may be for more than 10 s
+	parted               // one did not for a while
+	away                 // none for a while, and then one before the others
+	torn                 // none or some for a while, and then one before the others
+	started              // none for a while, and one has started meanwhile
 )
 
-// bounds is what three filas may admit: at a rate, beyond it at once, and at a time in
-// flight. Those that reach the bucket have the whole rate, each of the others its third:
-// this is the time D of docs/shared.md, as long as it may be.
+// bounds returns what three filas may admit: the rate, the burst beyond it, and the
+// concurrency. Instances that reach the bucket have the whole rate, each of the others a third
+// of it, for at most the time D of docs/shared.md.
 func (r reach) bounds() (rate, beyond float64, places int) {
 	rate, burst, places := float64(limitRate), float64(limitBurst), limitPlaces
 	switch r {
-	case frozen: // it comes back with permits that others have taken
+	case frozen: // it returns with permits that others have taken
 		places *= 2
-	case parted: // one goes on with its part while the others divide all
+	case parted: // one continues with its part while the others share all
 		burst, rate, places = 2*burst, rate*(1+1.0/3), 2*places
-	case away: // two go on with their parts while one has all
+	case away: // two continue with their parts while one has all
 		burst, rate = 2*burst, rate*(1+2.0/3)
 	case torn:
 		burst, rate, places = 2*burst, rate*(1+2.0/3), 2*places
-	case started: // it divides by none, while another one has all and one goes on with its part
+	case started: // it shares with none, while another one has all and one continues with its part
 		burst, rate, places = 3*burst, rate*(2+1.0/3), 2*places
 	}
 	return rate, burst + rate*limitSlack.Seconds(), places
 }
 
-// check says whether what came since the last time keeps the bounds of docs/shared.md,
-// and how many messages those were.
+// check fails if the messages since the last check exceed the bounds of docs/shared.md, and
+// returns their number.
 func (a *admissions) check(t testing.TB, r reach, when string) int {
 	t.Helper()
 	a.mu.Lock()
@@ -140,8 +140,8 @@ func (a *admissions) check(t testing.TB, r reach, when string) int {
 	return n
 }
 
-// fullest is how much there is at most in a bucket into which each admission puts one and
-// that leaks at a rate: no time T has more admissions than that and rate times T.
+// fullest returns the highest level of a bucket that leaks at rate and gets one unit per
+// admission: no interval T has more admissions than this level and rate times T.
 func fullest(all []admission, rate float64) float64 {
 	level, top := 0.0, 0.0
 	for i, x := range all {
@@ -154,7 +154,7 @@ func fullest(all []admission, rate float64) float64 {
 	return top
 }
 
-// most is how many were in flight at once.
+// most returns the highest number in flight at once.
 func most(all []admission) int {
 	type step struct {
 		at time.Time
@@ -175,7 +175,7 @@ func most(all []admission) int {
 	return top
 }
 
-// TestAdmissions: what the check of limits relies on.
+// TestAdmissions tests the check itself.
 func TestAdmissions(t *testing.T) {
 	at := func(ms ...int) (all []admission) {
 		for _, from := range ms {
@@ -207,15 +207,15 @@ func TestAdmissions(t *testing.T) {
 	}
 }
 
-// limit publishes a message behind a limit.
+// limit publishes a message with a throttle key.
 func (d *trouble) limit() {
 	i, key := d.rng.IntN(len(d.f.procs)), limitKeys[d.rng.IntN(len(limitKeys))]
 	m := limited(i, key)
-	m.Header.Set("Nats-TTL", "1s") // what is too much for a limit does not wait for the end of the round
+	m.Header.Set("Nats-TTL", "1s") // it does not wait for the end of the round
 	_ = d.f.nc.PublishMsg(m)
 }
 
-// settleLimits sends one more message through each limit of each fila: none is stuck.
+// settleLimits passes one more message through each limit of each fila: no limit is stuck.
 func (d *trouble) settleLimits(when string) {
 	t, f := d.f.t, d.f
 	t.Helper()

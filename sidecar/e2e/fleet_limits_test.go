@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFleetLimitsHold: two filas use up a window of a day and a bucket that does not
-// fill, while one of them is frozen, killed, and started again. What is lost in between
-// is lost; no message more than the limit is ever delivered.
+// TestFleetLimitsHold: two filas use up a window of a day and a bucket that does not refill,
+// while one of them is frozen, killed and restarted. Permits may be lost, but no more messages
+// than the limit are delivered.
 func TestFleetLimitsHold(t *testing.T) {
 	const limit = 60
 	s := startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })
@@ -28,7 +28,7 @@ window_ms = 86400000
 key = "rate"
 rate = "1/604800"
 burst = %d`, limit, limit)})
-	keys := []string{"window", "rate"} // of the messages of queue 0 and 1
+	keys := []string{"window", "rate"} // of the messages of queues 0 and 1
 	var went [2]atomic.Int64
 	for i := range 2 {
 		for q := range keys {
@@ -54,7 +54,7 @@ burst = %d`, limit, limit)})
 			require.LessOrEqual(t, went[q].Load(), int64(limit), key)
 		}
 	}
-	send(0, 5) // as the only one
+	send(0, 5) // alone
 	reaches(5)
 	send(1, 5)
 	reaches(10)

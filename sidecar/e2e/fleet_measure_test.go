@@ -17,18 +17,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// quantile of durations that it sorts.
+// quantile sorts the durations.
 func quantile(all []time.Duration, q float64) time.Duration {
 	slices.Sort(all)
 	return all[min(len(all)-1, int(q*float64(len(all))))]
 }
 
-// spread puts durations into words.
+// spread formats durations.
 func spread(all []time.Duration) string {
 	return fmt.Sprintf("p50 %v, p99 %v, max %v", quantile(all, .5).Round(10*time.Microsecond), quantile(all, .99).Round(10*time.Microsecond), quantile(all, 1).Round(10*time.Microsecond))
 }
 
-// machine says on what figures were measured.
+// machine describes the machine of the figures.
 func machine() string {
 	load, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -37,8 +37,8 @@ func machine() string {
 	return fmt.Sprintf("%s/%s, %d cores, load %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), strings.TrimSpace(string(load)))
 }
 
-// beside has each fila of a fleet deliver so many messages a second that no circuit
-// concerns, until stop, which returns how many were acked a second.
+// beside makes each fila deliver rate messages a second without a circuit until stop, which
+// returns the acks per second.
 func (f *fleet) beside(rate int) (stop func() float64) {
 	t := f.t
 	t.Helper()
@@ -80,13 +80,13 @@ func (f *fleet) beside(rate int) (stop func() float64) {
 }
 
 // TestFleetMeasure prints how fast four filas share on three NATS servers, beside other
-// messages. Only what must hold on every machine is asserted.
+// messages. It asserts only what holds on every machine.
 func TestFleetMeasure(t *testing.T) {
 	if !*flagMeasure {
 		t.Skip("prints figures; -fila.measure")
 	}
-	// With no failure after the one that opens a circuit its record stays what it is, so
-	// that the watch of the test has it.
+	// No failure follows the opening of a circuit, so its record does not change and the watch
+	// of the test sees it.
 	const circuits, failures, filas, others = 300, 5, 4, 500
 	start := func(t *testing.T, limits string) *fleet {
 		t.Helper()
@@ -97,7 +97,7 @@ func TestFleetMeasure(t *testing.T) {
 		f := start(t, "threshold = 5\ncooldown_ms = 600000")
 		js, err := f.nc.JetStream()
 		require.NoError(t, err)
-		var swaps sync.Map // revision: when the server took it
+		var swaps sync.Map // revision: the server's time
 		_, err = js.Subscribe("$KV.FILA_GATES.c.*", func(m *nats.Msg) {
 			if meta, err := m.Metadata(); err == nil {
 				swaps.Store(meta.Sequence.Stream, meta.Timestamp)

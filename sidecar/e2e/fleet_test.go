@@ -17,11 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fleet is some filas, each a process with a prefix and queues of its own, that share
-// their circuits in a bucket.
+// fleet is several filas with their own prefixes and queues that share circuits in a bucket.
 type fleet struct {
 	t     testing.TB
-	nats  *natsServer // nil: started elsewhere
+	nats  *natsServer // nil: an external one
 	nc    *nats.Conn
 	procs []*proc
 }
@@ -30,18 +29,17 @@ const fleetQueues = 4
 
 func fleetPrefix(i int) string { return fmt.Sprintf("f%d", i) }
 
-// fleetOptions say how a fleet is to be started.
+// fleetOptions are the settings of a fleet.
 type fleetOptions struct {
 	nats   string             // URL of NATS, for the test
-	url    func(i int) string // the same for fila i; nil: as for the test
+	url    func(i int) string // for fila i; nil: the same
 	shared string             // further TOML of [shared]
 	limits string             // TOML of [circuit_defaults]
 	queue  string             // further TOML of each [[queue]]
-	tail   string             // further tables
+	tail   string             // further TOML tables
 }
 
-// startFleet starts so many filas with one NATS server. Their circuits have the limits
-// of a [circuit_defaults] table.
+// startFleet starts n filas on one NATS server, with the limits of a [circuit_defaults] table.
 func startFleet(t *testing.T, n int, limits string) *fleet {
 	t.Helper()
 	s := startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })
@@ -50,7 +48,7 @@ func startFleet(t *testing.T, n int, limits string) *fleet {
 	return f
 }
 
-// startFleetOn starts so many filas.
+// startFleetOn starts n filas.
 func startFleetOn(t *testing.T, n int, o fleetOptions) *fleet {
 	t.Helper()
 	if o.url == nil {
@@ -58,7 +56,7 @@ func startFleetOn(t *testing.T, n int, o fleetOptions) *fleet {
 	}
 	f := &fleet{t: t}
 	var err error
-	// A frozen server is left for another one within seconds.
+	// The client leaves a frozen server within seconds.
 	f.nc, err = nats.Connect(o.nats, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.PingInterval(2*time.Second))
 	require.NoError(t, err)
 	t.Cleanup(f.nc.Close)
@@ -89,7 +87,6 @@ func (f *fleet) deliveries(i, queue int, handle func(*nats.Msg)) {
 	f.register(i, queue)
 }
 
-// registration of the consumer of each queue.
 const registration = `{"consumer":"w","max_in_flight":1000,"ttl_ms":600000}`
 
 func (f *fleet) register(i, queue int) {
@@ -106,14 +103,14 @@ func (f *fleet) enqueue(i, queue int, vendor string) {
 	require.Empty(f.t, r.Header.Get("Nats-Service-Error"), r.Data)
 }
 
-// fleetCircuit is what a fila says of a circuit.
+// fleetCircuit is the reply of circuit-show.
 type fleetCircuit struct {
 	State               string `json:"state"`
 	ConsecutiveFailures int    `json:"consecutive_failures"`
 	Shared              bool   `json:"shared"`
 }
 
-// circuit is what fila i says of one.
+// circuit returns the state of a circuit at fila i.
 func (f *fleet) circuit(i int, key string) (info fleetCircuit) {
 	f.t.Helper()
 	r, err := f.nc.Request(fleetPrefix(i)+".admin.circuit-show."+key, nil, patience)
@@ -122,20 +119,19 @@ func (f *fleet) circuit(i int, key string) (info fleetCircuit) {
 	return info
 }
 
-// nackFor is long enough that no message comes again.
+// nackFor outlasts the test.
 const nackFor = `-NAK {"delay": 3600000000000}`
 
-// opening is one that a fila tells of.
+// opening is an opening that a fila announces.
 type opening struct {
 	fila    int
 	version uint64
 	by      string
-	at      time.Time // the test has heard of it
+	at      time.Time // when the test received it
 }
 
-// race has failures race over all filas to each of so many circuits of five, one circuit
-// after the other. It returns when the failures of each began, and who has told of
-// openings.
+// race sends failures of each of n circuits to all filas at once, one circuit after the other.
+// It returns when the failures of each circuit began, and the announced openings.
 func (f *fleet) race(circuits, failures int) (begun map[string]time.Time, openings map[string][]opening) {
 	t, filas := f.t, len(f.procs)
 	t.Helper()
@@ -192,7 +188,7 @@ func (f *fleet) race(circuits, failures int) (begun map[string]time.Time, openin
 			return len(openings[key]) == filas
 		}, "all filas tell the opening")
 	}
-	// Nothing more comes of failures after the fifth.
+	// Failures after the threshold change nothing more.
 	for i := range filas {
 		for c := range circuits {
 			info := f.circuit(i, fmt.Sprint("v", c))
@@ -207,8 +203,8 @@ func (f *fleet) race(circuits, failures int) (begun map[string]time.Time, openin
 	return begun, maps.Clone(openings)
 }
 
-// TestFleetOpensEachCircuitOnce: six failures race over four filas to each of 300
-// circuits of five. Each opens once, in one turn that all filas tell.
+// TestFleetOpensEachCircuitOnce: for each circuit six failures with a threshold of five arrive
+// at four filas at once. Each circuit opens once, and all filas announce the same opening.
 func TestFleetOpensEachCircuitOnce(t *testing.T) {
 	const circuits, failures, filas = 60, 6, 4
 	f := startFleet(t, filas, "threshold = 5\ncooldown_ms = 600000")
@@ -224,8 +220,8 @@ func TestFleetOpensEachCircuitOnce(t *testing.T) {
 	}
 }
 
-// fail has each fila report so many failures of one circuit, so many a second (0: as
-// fast as they can), and waits until every one of them has been counted, none twice.
+// fail makes each fila report failures of one circuit, rate a second (0: as fast as possible),
+// and waits until every failure counts, none twice.
 func (f *fleet) fail(each, rate int) {
 	t, filas := f.t, len(f.procs)
 	t.Helper()
@@ -252,15 +248,15 @@ func (f *fleet) fail(each, rate int) {
 	}
 }
 
-// TestFleetCountsEachFailure: four filas report failures of one circuit as fast as they
-// can; none is lost, none counts twice.
+// TestFleetCountsEachFailure: four filas report failures of one circuit as fast as they can;
+// none is lost, none counts twice.
 func TestFleetCountsEachFailure(t *testing.T) {
 	f := startFleet(t, 4, "threshold = 1000000")
 	f.fail(10_000, 0)
 }
 
-// TestTwoFilasOnOneLaptop: one has the NATS server inside, with JetStream, and the
-// other one uses it. The first goes away with the server, and comes back.
+// TestTwoFilasOnOneLaptop: one fila embeds the NATS server with JetStream, and another one uses
+// it. The first one restarts.
 func TestTwoFilasOnOneLaptop(t *testing.T) {
 	const queue = "[[queue]]\nname = \"q0\"\ncircuit_header = \"Vendor\"\nretry_initial_ms = 0\n"
 	const limits = "[circuit_defaults]\nthreshold = 2\ncooldown_ms = 600000\n" + queue

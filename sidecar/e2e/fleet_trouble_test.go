@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gatesStream is the stream in which what filas share lies.
+// gatesStream is the stream of the shared bucket.
 const gatesStream = "KV_FILA_GATES"
 
 const (
@@ -28,18 +28,17 @@ const (
 	troubleLimits  = "threshold = 3\ncooldown_ms = 200\nhalf_open_max_calls = 2"
 )
 
-// trouble is a fleet under load whose vendors fail and recover, while the test does
-// something worse in rounds. No record ever has more permits than there may be, and
-// after each round nothing is stuck.
+// trouble is a fleet under load whose vendors fail and recover, with further trouble in rounds.
+// No record ever has too many permits, and after each round nothing is stuck.
 type trouble struct {
 	f      *fleet
-	rng    *rand.Rand // of the test's goroutine
+	rng    *rand.Rand // for the test's goroutine only
 	broken [troubleVendors]atomic.Bool
 
-	limits *admissions // nil: none are shared
+	limits *admissions // nil: the fleet shares no limits
 
-	records atomic.Int64 // of circuits that the watch has brought
-	permits atomic.Int64 // at most in one of them
+	records atomic.Int64 // of circuits, seen by the watch
+	permits atomic.Int64 // highest number in one record
 }
 
 // newTrouble puts load on a fleet and watches its records.
@@ -64,7 +63,7 @@ func newTrouble(t *testing.T, f *fleet, limits *admissions) *trouble {
 	return d
 }
 
-// queues is how many of them are used.
+// queues returns the number of queues in use.
 func (d *trouble) queues() int {
 	if d.limits != nil {
 		return 2
@@ -72,8 +71,8 @@ func (d *trouble) queues() int {
 	return 1
 }
 
-// renew registers the consumers again and again, as clients do: a delivery that finds
-// nobody, because the connection of the test is away, ends a registration.
+// renew registers the consumers again and again, as clients do: a delivery that meets no
+// responder, because the connection of the test is down, ends a registration.
 func (d *trouble) renew(ctx context.Context) {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
@@ -91,7 +90,7 @@ func (d *trouble) renew(ctx context.Context) {
 	}
 }
 
-// record takes a record of a circuit.
+// record counts the permits in a record of a circuit.
 func (d *trouble) record(m *nats.Msg) {
 	var rec struct{ Permits map[string]int }
 	_ = json.Unmarshal(m.Data, &rec)
@@ -105,7 +104,7 @@ func (d *trouble) record(m *nats.Msg) {
 	d.records.Add(1)
 }
 
-// handle is a consumer that calls a vendor.
+// handle consumes a message and calls its vendor.
 func (d *trouble) handle(m *nats.Msg) {
 	answer := "+ACK"
 	if v := m.Header.Get("Vendor"); d.broken[v[1]-'0'].Load() {
@@ -114,13 +113,12 @@ func (d *trouble) handle(m *nats.Msg) {
 	_ = d.f.nc.Publish(m.Reply, []byte(answer))
 }
 
-// callOf is a message for fila i that calls a vendor.
+// callOf returns a message for fila i that calls a vendor.
 func callOf(i, vendor int) *nats.Msg {
 	return &nats.Msg{Subject: fleetPrefix(i) + ".enqueue.q0", Header: nats.Header{"Vendor": {fmt.Sprint("v", vendor)}}}
 }
 
-// busyUntil publishes until a condition holds. What is published while a server is away
-// may be lost.
+// busyUntil publishes until a condition holds. Messages may be lost while a server is down.
 func (d *trouble) busyUntil(cond func() bool, msg string) {
 	d.f.t.Helper()
 	eventually(d.f.t, func() bool {
@@ -132,25 +130,24 @@ func (d *trouble) busyUntil(cond func() bool, msg string) {
 	}, msg)
 }
 
-// busy publishes for so long.
+// busy publishes for a while.
 func (d *trouble) busy(length time.Duration) {
 	end := time.Now().Add(length)
 	d.busyUntil(func() bool { return time.Now().After(end) }, "the time has not passed")
 }
 
-// upTo is a random time.
+// upTo returns a random duration below most.
 func (d *trouble) upTo(most time.Duration) time.Duration {
 	return time.Duration(d.rng.Int64N(int64(most)))
 }
 
-// anyFila is a random one.
+// anyFila returns a random fila.
 func (d *trouble) anyFila() (i int, p *proc) {
 	i = d.rng.IntN(len(d.f.procs))
 	return i, d.f.procs[i]
 }
 
-// round has vendors fail, does what is to be done meanwhile, and checks that all goes
-// well again when it has been done.
+// round makes vendors fail, runs do meanwhile, and checks that everything recovers afterwards.
 func (d *trouble) round(n int, name string, r reach, do func()) {
 	t := d.f.t
 	t.Helper()
@@ -166,7 +163,7 @@ func (d *trouble) round(n int, name string, r reach, do func()) {
 		d.broken[v].Store(false)
 	}
 	d.settle(fmt.Sprintf("round %d: %s", n, name))
-	// It may have lost its server, and finds the next one after some heartbeats.
+	// It may have lost its server, and needs some heartbeats to find the next one.
 	eventually(t, func() bool { return d.records.Load() > records }, "the watch of the test brings nothing")
 	require.LessOrEqual(t, d.permits.Load(), int64(troubleBudget), "round %d: %s", n, name)
 	text := ""
@@ -177,8 +174,8 @@ func (d *trouble) round(n int, name string, r reach, do func()) {
 	t.Logf("round %d: %s, %.1f s%s", n, name, time.Since(begin).Seconds(), text)
 }
 
-// settle waits until every message has gone, and every fila shares again. Then a message
-// for each vendor at each fila is all that it may take to close every circuit.
+// settle waits until every queue is empty and every fila shares again. Then one message for
+// each vendor at each fila must close every circuit.
 func (d *trouble) settle(when string) {
 	t, f := d.f.t, d.f
 	t.Helper()
@@ -214,7 +211,7 @@ func (d *trouble) enqueue(m *nats.Msg, when string) {
 	}, when)
 }
 
-// depth counts the messages of a queue of fila i; -1: it does not answer.
+// depth returns the number of messages of a queue of fila i, or -1 without an answer.
 func (d *trouble) depth(i int, queue string) int {
 	r, err := d.f.nc.Request(fleetPrefix(i)+".admin.queue-inspect."+queue, nil, time.Second)
 	var info struct {
@@ -227,7 +224,7 @@ func (d *trouble) depth(i int, queue string) int {
 	return *info.Pending + *info.Parked + *info.Delayed + *info.InFlight
 }
 
-// ask is what fila i answers to a verb, for people.
+// ask returns the reply of fila i to a verb, for failure messages.
 func (d *trouble) ask(i int, verb string) string {
 	r, err := d.f.nc.Request(fleetPrefix(i)+".admin."+verb, nil, time.Second)
 	if err != nil {
@@ -236,8 +233,7 @@ func (d *trouble) ask(i int, verb string) string {
 	return string(r.Data)
 }
 
-// circuits are those of fila i about which there is something to tell; ok is false if it
-// does not answer.
+// circuits returns the circuits of fila i that are not idle; ok is false without an answer.
 func (d *trouble) circuits(i int) (list []fleetCircuit, ok bool) {
 	r, err := d.f.nc.Request(fleetPrefix(i)+".admin.circuit-list", nil, time.Second)
 	var all struct{ Circuits []fleetCircuit }
@@ -259,7 +255,7 @@ func (d *trouble) closed(i int) bool {
 	return ok && !slices.ContainsFunc(list, func(c fleetCircuit) bool { return c.State != "closed" })
 }
 
-// killFila ends a fila, and starts it again later.
+// killFila kills a random fila, and restarts it later.
 func (d *trouble) killFila() {
 	_, victim := d.anyFila()
 	victim.Kill9(d.f.t)
@@ -267,7 +263,8 @@ func (d *trouble) killFila() {
 	victim.Start(d.f.t)
 }
 
-// freezeFila stops a fila as it is, for so long that others may take it for dead.
+// freezeFila freezes a random fila for up to 13 s, long enough that others may take it for
+// dead.
 func (d *trouble) freezeFila() {
 	_, victim := d.anyFila()
 	victim.Freeze(d.f.t)
@@ -275,7 +272,7 @@ func (d *trouble) freezeFila() {
 	victim.Thaw(d.f.t)
 }
 
-// finish judges all rounds.
+// finish checks the counts of all rounds.
 func (d *trouble) finish(rounds int) {
 	t := d.f.t
 	t.Helper()
@@ -284,10 +281,10 @@ func (d *trouble) finish(rounds int) {
 	require.Positive(t, d.permits.Load())
 }
 
-// TestFleetOutlivesServers: the bucket has three replicas on three servers. The server
-// that leads it is killed and frozen, and so are two servers at once, the one that leads
-// the cluster, filas, and the links between a fila and the servers. All links stall, too, at
-// any moment after a start, when the fleet's clock is hardly known.
+// TestFleetOutlivesServers: the bucket has three replicas on three servers. Rounds kill and
+// freeze its leader, two servers at once, the cluster's leader, filas, and the links between a
+// fila and the servers. All links also stall at random moments after a start, before the
+// fleet's clock is known well.
 func TestFleetOutlivesServers(t *testing.T) {
 	t.Parallel()
 	const filas, servers = 3, 3
@@ -311,7 +308,7 @@ func TestFleetOutlivesServers(t *testing.T) {
 			do(l)
 		}
 	}
-	// during has a fila's links be bad for a while.
+	// during applies bad to the links of a random fila for a while.
 	during := func(most time.Duration, bad func(*link)) {
 		i, _ := d.anyFila()
 		all(i, bad)
@@ -339,14 +336,14 @@ func TestFleetOutlivesServers(t *testing.T) {
 		{"the bucket's leader is killed", away, func() {
 			i := c.Leader(gatesStream)
 			c.Kill(i)
-			d.busyUntil(led, "nobody leads the bucket")
+			d.busyUntil(led, "no server leads the bucket")
 			d.busy(d.upTo(time.Second))
 			c.Restart(i)
 		}},
 		{"the bucket's leader is frozen", torn, func() {
 			i := c.Leader(gatesStream)
 			c.Freeze(i)
-			d.busyUntil(led, "nobody leads the bucket")
+			d.busyUntil(led, "no server leads the bucket")
 			d.busy(d.upTo(time.Second))
 			c.Thaw(i)
 		}},
@@ -381,8 +378,8 @@ func TestFleetOutlivesServers(t *testing.T) {
 			c.Restart(i)
 		}},
 	}
-	// Every fila has met every key before the first round: one that meets a key while the
-	// bucket is away knows of no others.
+	// Every fila uses every key before the first round: a fila that meets a key while the bucket
+	// is down knows no other instances.
 	d.settle("before")
 	d.settleLimits("before")
 	d.limits.check(t, reached, "before")
@@ -400,8 +397,8 @@ func TestFleetOutlivesServers(t *testing.T) {
 	d.finish(rounds)
 }
 
-// TestFleetLeavesDeadServer: the server by which a fila shares is there and answers
-// nothing. The fila goes to another one.
+// TestFleetLeavesDeadServer: the server through which a fila shares stops answering. The fila
+// changes to another one.
 func TestFleetLeavesDeadServer(t *testing.T) {
 	t.Parallel()
 	n := startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir, o.Cluster.NoAdvertise = true, t.TempDir(), true })

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// freeze stops a child as it is, and returns when all its threads stand still: kill(2) returns
-// before that, and the child may still answer what comes meanwhile.
+// freeze stops a child with SIGSTOP and returns when all its threads have stopped: kill(2)
+// returns earlier, and the child may still answer until then.
 func freeze(t testing.TB, child *os.Process) {
 	t.Helper()
 	require.NoError(t, child.Signal(syscall.SIGSTOP))
@@ -25,13 +25,13 @@ func freeze(t testing.TB, child *os.Process) {
 	require.True(t, status.Stopped(), "the child has ended: %v", status)
 }
 
-// Freeze stops fila as it is: its connections stay, and nothing answers.
+// Freeze stops fila with SIGSTOP: its connections stay open and nothing answers.
 func (p *proc) Freeze(t testing.TB) {
 	t.Helper()
 	freeze(t, p.cmd.Process)
 }
 
-// Thaw lets a frozen fila go on.
+// Thaw continues a frozen fila.
 func (p *proc) Thaw(t testing.TB) {
 	t.Helper()
 	p.Signal(t, syscall.SIGCONT)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFrozenConsumer: it does not read, so nobody learns that it is gone before
-// its lease ends.
+// TestFrozenConsumer: a frozen consumer keeps its connection, so only the end of its lease
+// frees its messages.
 func TestFrozenConsumer(t *testing.T) {
 	p := shared(t)
 	c := p.client(t)

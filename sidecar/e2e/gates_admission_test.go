@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMaxPendingPerKey refuses what is too much of one key, and that only.
+// TestMaxPendingPerKey refuses messages above the limit of one key, and of no other.
 func TestMaxPendingPerKey(t *testing.T) {
 	c := shared(t).client(t)
 	queue := c.newQueue(m{"fairness_header": "tenant", "max_pending_per_key": 3, "visibility_timeout_ms": 3_600_000})
@@ -21,7 +21,7 @@ func TestMaxPendingPerKey(t *testing.T) {
 	require.Contains(t, e.Description, "a")
 	c.enqueue(queue, "x", "tenant", "b")
 	k := c.consume(queue, 1)
-	d := k.next() // what is in flight is not finished
+	d := k.next() // messages in flight count
 	require.Equal(t, "a", d.key())
 	c.refusedMsg(429, message(queue, "x", "tenant", "a"))
 	c.accepted(d, `-NAK {"delay":"1h"}`)
@@ -37,12 +37,12 @@ func TestMaxPendingPerKey(t *testing.T) {
 	c.refusedMsg(429, message(queue, "x", "tenant", "a"))
 	c.call("fila.admin.queue-update."+queue, m{"max_pending_per_key": 0}, nil)
 	c.enqueue(queue, "x", "tenant", "a")
-	// It counts anew, what is there already as well.
+	// A new limit counts the present messages.
 	c.call("fila.admin.queue-update."+queue, m{"max_pending_per_key": 5}, nil)
 	c.refusedMsg(429, message(queue, "x", "tenant", "a"))
 }
 
-// TestEnqueueRates of a queue and of its keys, with the headers that say so.
+// TestEnqueueRates: rates of a queue and of its keys, with their headers.
 func TestEnqueueRates(t *testing.T) {
 	c := shared(t).client(t)
 	queue := c.newQueue(m{
@@ -79,7 +79,7 @@ func TestEnqueueRates(t *testing.T) {
 	seconds(e.header.Get("Fila-RateLimit-Reset"), 5*3600)
 	require.EqualValues(t, 5, c.inspect(queue).Pending)
 
-	// Refused ones have taken nothing of the other limit; changes act at once.
+	// Refused messages take nothing of the other limit; changes act at once.
 	c.call("fila.admin.queue-update."+queue, m{"enqueue_rate": "", "enqueue_burst": 0}, nil)
 	c.enqueue(queue, "x", "tenant", "e")
 	c.enqueue(queue, "x", "tenant", "e")
@@ -88,7 +88,7 @@ func TestEnqueueRates(t *testing.T) {
 	eventually(t, func() bool { return errorOf(t, c.do(message(queue, "x", "tenant", "e"))) == nil })
 }
 
-// TestAdmissionOverARestart: what is there counts.
+// TestAdmissionOverARestart: stored messages count.
 func TestAdmissionOverARestart(t *testing.T) {
 	twice(t, func(t *testing.T, restart func(*testing.T, *proc)) {
 		p := startFila(t, options{})

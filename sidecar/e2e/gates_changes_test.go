@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestChangesActOnTheBacklog at once, by each limit and each way to set it.
+// TestChangesActOnTheBacklog: each limit, set in each way, acts on waiting messages at once.
 func TestChangesActOnTheBacklog(t *testing.T) {
 	c := shared(t).client(t)
 	queue, gate := c.newQueue(byHeaders(nil)), unique(t)
@@ -26,7 +26,7 @@ func TestChangesActOnTheBacklog(t *testing.T) {
 	c.set(prefix+"concurrency", "5")
 	ds = append(ds, k.take(3)...)
 	k.none()
-	c.set(prefix+"concurrency", "1") // what is in flight stays in flight
+	c.set(prefix+"concurrency", "1") // messages in flight stay in flight
 	for i, d := range ds {
 		k.none()
 		require.EqualValues(t, 5-i, c.throttle(gate).InFlight)
@@ -39,7 +39,7 @@ func TestChangesActOnTheBacklog(t *testing.T) {
 	k.drain(14)
 	c.waitDepth(queue, 0)
 
-	// A window that grows, in number and then in time.
+	// A window that grows, first in number, then in time.
 	c.limits(gate, m{"limit": 2, "window_ms": 3_600_000})
 	c.enqueueAll(gated(queue, "a", gate, 10))
 	k.drain(2)

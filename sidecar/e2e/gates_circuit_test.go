@@ -16,7 +16,7 @@ func (c *client) circuitLimits(key string, threshold, cooldownMs, calls, success
 		"circuit:"+key+":half_open_max_calls", strconv.Itoa(calls), "circuit:"+key+":half_open_successes", strconv.Itoa(successes))
 }
 
-// toDest builds messages for a destination.
+// toDest publishes n messages for a destination.
 func (c *client) toDest(queue, dest string, n int) []string {
 	c.t.Helper()
 	ids := make([]string, n)
@@ -26,8 +26,7 @@ func (c *client) toDest(queue, dest string, n int) []string {
 	return ids
 }
 
-// nackAll nacks n deliveries one after the other; each message waits for an hour
-// afterwards.
+// nackAll nacks n deliveries one after the other, each with a delay of an hour.
 func (k *consumer) nackAll(n int) {
 	k.c.t.Helper()
 	for range n {
@@ -51,7 +50,7 @@ func changed(t testing.TB, ch <-chan event, key, from, to, cause string) event {
 	return e
 }
 
-// TestCircuitOpensAndCloses once around: failures, parked messages, probes.
+// TestCircuitOpensAndCloses: failures, blocked messages, probes.
 func TestCircuitOpensAndCloses(t *testing.T) {
 	c := shared(t).client(t)
 	queue, dest := c.newQueue(byHeaders(m{"max_deliveries": 0})), unique(t)
@@ -60,7 +59,7 @@ func TestCircuitOpensAndCloses(t *testing.T) {
 	ids := c.toDest(queue, dest, 10)
 	k := c.consume(queue, 1)
 	k.nackAll(2)
-	c.accepted(k.next(), "") // a success ends the row
+	c.accepted(k.next(), "") // a success ends the row of failures
 	k.nackAll(3)
 	e := changed(t, events, dest, "closed", "open", "failures")
 	require.InDelta(t, 3, number(t, e.Data["consecutive_failures"]), 0)
@@ -77,7 +76,7 @@ func TestCircuitOpensAndCloses(t *testing.T) {
 	require.Equal(t, "circuit", h.BlockedBy[0].Kind)
 	require.Equal(t, "circuit:"+dest, h.BlockedBy[0].Gate)
 
-	// Nothing else waits with them, and they lose no attempt.
+	// No other message is blocked, and blocked messages lose no attempt.
 	c.enqueue(queue, "to others", "dest", unique(t))
 	c.enqueue(queue, "to nobody")
 	k.drain(2)
@@ -87,7 +86,7 @@ func TestCircuitOpensAndCloses(t *testing.T) {
 	require.Equal(t, "circuit", why.BlockedBy.Kind)
 	require.EqualValues(t, 1, why.Ahead)
 
-	// A shorter cooldown counts at once.
+	// A shorter cooldown acts at once.
 	k.leave()
 	wide := c.consume(queue, 10)
 	c.set("circuit:"+dest+":cooldown_ms", "1")
@@ -102,7 +101,7 @@ func TestCircuitOpensAndCloses(t *testing.T) {
 		require.Equal(t, 1, d.attempt(t))
 	}
 	c.accepted(probes[0], "")
-	third := wide.next() // a place for a probe is free again
+	third := wide.next() // a probe slot is free again
 	wide.none()
 	c.accepted(probes[1], "")
 	changed(t, events, dest, "half-open", "closed", "success")
@@ -112,8 +111,8 @@ func TestCircuitOpensAndCloses(t *testing.T) {
 	require.Zero(t, c.circuit(dest).ConsecutiveFailures)
 }
 
-// TestOpenCircuitSurvivesARestart with its time and cause, and so do the
-// attempts of what waits behind it.
+// TestOpenCircuitSurvivesARestart, with its time and cause, and with the attempts of the
+// blocked messages.
 func TestOpenCircuitSurvivesARestart(t *testing.T) {
 	twice(t, func(t *testing.T, restart func(*testing.T, *proc)) {
 		p := startFila(t, options{tail: "[circuit_defaults]\nthreshold = 2\ncooldown_ms = 3600000\nhalf_open_max_calls = 1\n"})
@@ -146,7 +145,7 @@ func TestOpenCircuitSurvivesARestart(t *testing.T) {
 			require.Equal(t, attempt, d.attempt(t))
 			c.accepted(d, "")
 		}
-		// A circuit that was closed stays closed over the next one.
+		// A closed circuit stays closed over a restart.
 		k.leave()
 		restart(t, p)
 		c = p.client(t)
@@ -155,8 +154,8 @@ func TestOpenCircuitSurvivesARestart(t *testing.T) {
 	})
 }
 
-// TestCircuitFromOnEnqueue: the hook names the circuit. A header that names one
-// beside it is refused.
+// TestCircuitFromOnEnqueue: the hook names the circuit. A queue with a circuit header as well
+// is refused.
 func TestCircuitFromOnEnqueue(t *testing.T) {
 	c := shared(t).client(t)
 	dest := unique(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gateLoad is a load on throttled queues while fila is killed and started
-// again. It notes every lease, and knows what was confirmed.
+// gateLoad is a load on throttled queues while fila is killed and restarted. It records every
+// lease and every confirmation.
 type gateLoad struct {
 	t      *testing.T
 	c      *client
@@ -25,11 +25,11 @@ type gateLoad struct {
 		sync.Mutex
 		rng       *rand.Rand
 		starts    []int64 // of the processes
-		kills     []int64 // a moment before each end
+		kills     []int64 // just before each kill
 		flights   map[string][]*crashFlight
 		confirmed map[string]string // message ids and their queues
 		seen      map[string]bool
-		waiting   map[string]int // confirmed and not delivered yet, by queue; a guess over crashes
+		waiting   map[string]int // confirmed and not delivered yet, by queue; an estimate over crashes
 	}
 }
 
@@ -40,7 +40,7 @@ type crashFlight struct {
 
 const (
 	crashVisibility = 900 * time.Millisecond
-	crashBacklog    = 15 // of a queue, at which producers pause
+	crashBacklog    = 15 // backlog of a queue at which producers pause
 )
 
 func newGateLoad(t *testing.T, seed uint64, queues ...string) *gateLoad {
@@ -59,7 +59,7 @@ func (l *gateLoad) roll(n int) int {
 	return l.mu.rng.IntN(n)
 }
 
-// wait lets time pass; it says false at the end of the load.
+// wait waits; it returns false at the end of the load.
 func (l *gateLoad) wait(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -71,7 +71,7 @@ func (l *gateLoad) wait(d time.Duration) bool {
 	}
 }
 
-// produce enqueues one message after the other where few are waiting.
+// produce enqueues messages one by one while few are waiting.
 func (l *gateLoad) produce() {
 	defer l.work.Done()
 	for i := 0; l.wait(time.Duration(l.roll(6)) * time.Millisecond); i++ {
@@ -87,7 +87,7 @@ func (l *gateLoad) produce() {
 		reply, err := l.c.nc.RequestMsgWithContext(ctx, msg)
 		cancel()
 		if err != nil || reply.Header.Get("Nats-Service-Error-Code") != "" || reply.Header.Get("Status") != "" {
-			continue // it may be there or not
+			continue // it may be stored or not
 		}
 		var out enqueued
 		if decode(l.t, reply.Data, &out) {
@@ -99,8 +99,8 @@ func (l *gateLoad) produce() {
 	}
 }
 
-// consume works on a queue until the test ends, over all processes: fila keeps
-// the registration, and the connection the subscription.
+// consume works on a queue until the test ends, over all processes: fila keeps the
+// registration, and the connection the subscription.
 func (l *gateLoad) consume(queue string) *consumer {
 	k := l.c.consume(queue, 12)
 	l.work.Go(func() {
@@ -132,7 +132,7 @@ func (l *gateLoad) handle(queue string, d delivery) {
 	l.mu.Unlock()
 	switch roll := l.roll(100); {
 	case roll < 6:
-		return // forgotten
+		return // never answered
 	case roll < 25: // a long one, which may outlive the process
 		l.wait(15 * time.Millisecond)
 		sent := time.Now().UnixNano()
@@ -154,9 +154,9 @@ func (l *gateLoad) handle(queue string, d delivery) {
 	_ = d.Respond(nil)
 }
 
-// leases returns the flights of a queue in order. What was not known to be on
-// disk when its process was killed may have been forgotten (store.md), so its
-// place was free again: such a lease ends with its process.
+// leases returns the flights of a queue in order. A lease that was not known to be on disk when
+// its process was killed may be lost (docs/store.md), so its slot was free again: such a lease
+// ends with its process.
 func (l *gateLoad) leases(queue string) []flight {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,7 +172,7 @@ func (l *gateLoad) leases(queue string) []flight {
 	return out
 }
 
-// lost names what was confirmed and never delivered.
+// lost returns the confirmed messages that were never delivered.
 func (l *gateLoad) lost() (ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,8 +184,8 @@ func (l *gateLoad) lost() (ids []string) {
 	return ids
 }
 
-// TestCrashWithGates kills fila again and again under throttled load: no limit
-// is exceeded, over the crashes either, no place is lost, and no message.
+// TestCrashWithGates kills fila again and again under throttled load: no limit is exceeded,
+// also not over crashes, and no slot and no message is lost.
 func TestCrashWithGates(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -251,8 +251,7 @@ func TestCrashWithGates(t *testing.T) {
 	l.mu.Lock()
 	confirmed := len(l.mu.confirmed)
 	l.mu.Unlock()
-	// Producers pause at a backlog, so the queues run empty when they are not
-	// waited for: stop them, and let the consumers finish.
+	// Producers pause at a backlog, so they have to end before the queues are empty.
 	for _, queue := range l.queues {
 		admin.call("fila.admin.queue-update."+queue, m{"max_depth": 1}, nil)
 	}
@@ -261,7 +260,7 @@ func TestCrashWithGates(t *testing.T) {
 	}
 	eventually(t, func() bool { return len(l.lost()) == 0 }, "lost: %v", l.lost())
 	stop()
-	// What the last ones forgot comes back when its lease ends.
+	// Messages that the last consumers did not answer return when their leases end.
 	for _, queue := range l.queues {
 		k := admin.consume(queue, 5)
 		for admin.depth(queue) > 0 {

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// crew is any number of consumers that answer at once, or as they are told, and
-// note what they were given.
+// crew is a group of consumers that answer at once or as told, and record their deliveries.
 type crew struct {
 	c          *client
 	visibility time.Duration
@@ -26,13 +25,13 @@ func (c *client) newCrew(visibility time.Duration) *crew {
 	return w
 }
 
-// end stops the crew, at once. It is safe to repeat.
+// end stops the crew at once. It is safe to repeat.
 func (w *crew) end() {
 	w.once.Do(func() { close(w.stop) })
 	w.done.Wait()
 }
 
-// join lets consumers of a queue work: hold waits, answer says what to send.
+// join starts consumers of a queue: hold waits, answer returns the ack payload.
 func (w *crew) join(queue string, consumers, credit int, hold func(), answer func(d delivery) string) {
 	w.c.t.Helper()
 	for range consumers {
@@ -68,14 +67,14 @@ func (w *crew) handle(d delivery, hold func(), answer func(d delivery) string) {
 	}
 }
 
-// count says how many deliveries were answered so far.
+// count returns the number of answered deliveries.
 func (w *crew) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.mu.flights)
 }
 
-// all returns the flights so far in their order.
+// all returns the flights so far in order.
 func (w *crew) all() []flight {
 	w.mu.Lock()
 	defer w.mu.Unlock()

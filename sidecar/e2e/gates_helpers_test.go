@@ -13,25 +13,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// defaultVisibility is the visibility timeout of a queue about which nothing is
-// said.
 const defaultVisibility = 30 * time.Second
 
-// flight is a delivery as the gates see it. A step reads the clock once, and may
-// stand still before it asks a gate, whose clock other queues move on meanwhile.
-// So a gate has admitted it somewhere between its start and its arrival: a slow
-// machine cannot make a limit look exceeded.
+// flight is a delivery in the view of its gates. A step reads the clock once and may be
+// suspended before it asks a gate, whose clock other queues advance meanwhile. So the gate has
+// admitted the delivery between its start and its arrival: on a slow machine a limit cannot
+// look exceeded.
 type flight struct {
 	key, id string
 	attempt int
 	cost    float64
-	start   int64 // of the lease: Fila-Deadline minus the visibility timeout
-	seen    int64 // when it arrived here
-	end     int64 // before which fila cannot have known of its end: when the answer was sent, or the deadline
-	process int   // of fila that gave the lease
+	start   int64 // Fila-Deadline minus the visibility timeout
+	seen    int64 // at the consumer
+	end     int64 // fila cannot have known of its end before: when the answer was sent, or the deadline
+	process int   // fila process that gave the lease
 }
 
-// flightOf reads a delivery that costs 1 and is not answered.
+// flightOf returns the flight of a delivery with cost 1 and no answer.
 func flightOf(t testing.TB, d delivery, visibility time.Duration) flight {
 	t.Helper()
 	deadline := d.timeHeader(t, "Fila-Deadline").UnixNano()
@@ -41,7 +39,7 @@ func flightOf(t testing.TB, d delivery, visibility time.Duration) flight {
 	}
 }
 
-// flightsOf reads deliveries and puts them in the order of their leases.
+// flightsOf returns the flights of deliveries in the order of their leases.
 func flightsOf(t testing.TB, ds []delivery, visibility time.Duration) []flight {
 	t.Helper()
 	out := make([]flight, len(ds))
@@ -56,8 +54,8 @@ func sortFlights(fs []flight) {
 	slices.SortStableFunc(fs, func(a, b flight) int { return cmp.Compare(a.start, b.start) })
 }
 
-// checkRate finds an interval in which more went than a token bucket admits:
-// max(burst, largest cost) + rate * t. The flights are in order.
+// checkRate fails if an interval has more cost than a token bucket admits: max(burst, largest
+// cost) + rate * t. The flights must be in order.
 func checkRate(fs []flight, rate, burst float64) error {
 	if len(fs) == 0 {
 		return nil
@@ -78,7 +76,7 @@ func checkRate(fs []flight, rate, burst float64) error {
 	return nil
 }
 
-// checkWindow finds a window with more than limit flights, which are in order.
+// checkWindow fails if a window has more than limit flights. The flights must be in order.
 func checkWindow(fs []flight, limit int, window time.Duration) error {
 	for i := limit; i < len(fs); i++ {
 		if d := time.Duration(fs[i].seen - fs[i-limit].start); d < window {
@@ -88,7 +86,7 @@ func checkWindow(fs []flight, limit int, window time.Duration) error {
 	return nil
 }
 
-// checkConcurrency finds a moment with more than limit flights.
+// checkConcurrency fails if more than limit flights overlap.
 func checkConcurrency(fs []flight, limit int) error {
 	var open []flight
 	fs = slices.SortedFunc(slices.Values(fs), func(a, b flight) int { return cmp.Compare(a.seen, b.seen) })
@@ -133,7 +131,7 @@ func (c *client) limits(key string, limits m) throttleInfo {
 	return info
 }
 
-// throttleInfo is what throttle-show tells.
+// throttleInfo is the reply of throttle-show.
 type throttleInfo struct {
 	Key           string  `json:"key"`
 	Rate          string  `json:"rate"`
@@ -160,7 +158,7 @@ func (c *client) throttle(key string) throttleInfo {
 	return info
 }
 
-// circuitInfo is what circuit-show tells.
+// circuitInfo is the reply of circuit-show.
 type circuitInfo struct {
 	Key                 string `json:"key"`
 	State               string `json:"state"`
@@ -204,7 +202,7 @@ type gateState struct {
 	Flows    int    `json:"flows"`
 }
 
-// explained is what explain tells of a message, a key or a queue.
+// explained is the reply of explain about a message, a key or a queue.
 type explained struct {
 	ID           string      `json:"id"`
 	State        string      `json:"state"`
@@ -222,7 +220,7 @@ type explained struct {
 	Estimate     string      `json:"estimate"`
 }
 
-// explain asks about a message.
+// explain explains a message.
 func (c *client) explain(id string) explained {
 	c.t.Helper()
 	var e explained
@@ -232,7 +230,7 @@ func (c *client) explain(id string) explained {
 	return e
 }
 
-// held is what explain tells of a queue or of one of its fairness keys.
+// held is the reply of explain about a queue or one of its keys.
 type held struct {
 	Pending   int64       `json:"pending"`
 	Parked    int64       `json:"parked"`
@@ -255,8 +253,8 @@ func (c *client) explainQueue(queue string) held {
 	return h
 }
 
-// gated builds n messages of a fairness key with payloads from 0 that wait at a
-// throttle key, none if gate is empty.
+// gated returns n messages of a fairness key, with payloads from 0 and a throttle key, or none
+// if gate is empty.
 func gated(queue, tenant, gate string, n int) []*nats.Msg {
 	msgs := make([]*nats.Msg, n)
 	for i := range msgs {
@@ -268,7 +266,7 @@ func gated(queue, tenant, gate string, n int) []*nats.Msg {
 	return msgs
 }
 
-// byHeaders are the settings of a queue whose headers say it all.
+// byHeaders are settings of a queue with all headers.
 func byHeaders(more m) m {
 	settings := m{
 		"fairness_header": "tenant", "weight_header": "weight",
@@ -288,8 +286,7 @@ func timeOf(t testing.TB, text string) time.Time {
 	return at
 }
 
-// parked waits until so many messages of a queue are parked: delivery goes on
-// until nothing more can go.
+// parked waits until n messages of a queue are blocked.
 func (c *client) parked(queue string, n int64) held {
 	c.t.Helper()
 	var h held

@@ -16,7 +16,8 @@ type logged struct {
 	By   string  `json:"by"`
 }
 
-// TestGatesOverACleanStop are as they were, and after a crash used up.
+// TestGatesOverACleanStop: after a clean stop gates have their state, after a crash they start
+// used up.
 func TestGatesOverACleanStop(t *testing.T) {
 	t.Parallel()
 	for name, crash := range map[string]bool{"graceful": false, "kill -9": true} {
@@ -66,7 +67,7 @@ func TestGatesOverACleanStop(t *testing.T) {
 			}
 			c.parked("q", map[bool]int64{true: 12, false: 6}[crash])
 			for range 3 - places {
-				d := k.next() // its lease had not reached the disk
+				d := k.next() // its lease was not on disk
 				require.Equal(t, "places", d.Header.Get("gate"))
 			}
 			k.none()

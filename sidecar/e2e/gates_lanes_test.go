@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSharesBehindOneBucket go by weight: 3 to 1 over the whole run and at every
+// TestSharesBehindOneBucket: shares follow the weights, 3 to 1, over the whole run and at every
 // moment of it.
 func TestSharesBehindOneBucket(t *testing.T) {
 	c := shared(t).client(t)
@@ -22,7 +22,7 @@ func TestSharesBehindOneBucket(t *testing.T) {
 		}
 	}
 	c.enqueueAll(msgs)
-	ds := c.consume(queue, 10).drain(n) // both stay backlogged
+	ds := c.consume(queue, 10).drain(n) // both have a backlog all the time
 	fs := flightsOf(t, ds, defaultVisibility)
 	require.NoError(t, checkRate(fs, 60, 1))
 	requireFifo(t, ds)

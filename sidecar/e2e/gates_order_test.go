@@ -17,12 +17,11 @@ import (
 // orderedFlight is a delivery of a queue with strict order.
 type orderedFlight struct {
 	flight
-	n int // of the message within its key
+	n int // sequence number within its key
 }
 
-// runOrdered lets several consumers work on keys with strict order, of whose
-// messages every fourth fails once or twice, and returns the flights of each key
-// in their order.
+// runOrdered runs several consumers on keys with strict order; every fourth message fails once
+// or twice. It returns the flights of each key in order.
 func runOrdered(t *testing.T, c *client, queue string, keys, n int, nack string) map[string][]orderedFlight {
 	var mu sync.Mutex
 	byKey := map[string][]orderedFlight{}
@@ -70,7 +69,7 @@ func runOrdered(t *testing.T, c *client, queue string, keys, n int, nack string)
 	return byKey
 }
 
-// TestStrictOrder with several consumers and retries, which keep their place.
+// TestStrictOrder: several consumers and retries, which keep their place.
 func TestStrictOrder(t *testing.T) {
 	p := shared(t)
 	for name, nack := range map[string]string{"at once": "-NAK", "delayed": "-NAK 20ms"} {

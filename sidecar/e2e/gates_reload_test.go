@@ -53,7 +53,7 @@ name = "q"
 max_deliveries = 9
 `
 
-// TestReload by the verb and by SIGHUP.
+// TestReload: the verb and SIGHUP reload the configuration file.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	p := startFila(t, options{tail: reloadFile})
@@ -103,9 +103,9 @@ func TestReload(t *testing.T) {
 	c.enqueue("fresh", "x")
 	c.enqueue("q", "y")
 	k.failed("E", "")
-	c.accepted(k.next(), "") // at once now
+	c.accepted(k.next(), "") // at once
 
-	// SIGHUP does the same; what an operator has set meanwhile is the file's again.
+	// SIGHUP does the same; the file replaces what an operator has set meanwhile.
 	c.limits("vendor:a", m{"rate": "33", "concurrency": 3})
 	c.call("fila.admin.reload", nil, &reply)
 	require.ElementsMatch(t, []string{"throttle vendor:a: rate 33 -> 20", "throttle vendor:a: concurrency 3 -> none"}, reply.Changes)

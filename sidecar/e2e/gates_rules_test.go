@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// failed takes the next delivery, nacks it, and returns when that was.
+// failed nacks the next delivery, and returns it with the time of the nack.
 func (k *consumer) failed(code, text string) (delivery, time.Time) {
 	k.c.t.Helper()
 	d := k.next()

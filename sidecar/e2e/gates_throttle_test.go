@@ -14,7 +14,8 @@ import (
 // seldom is a rate that brings no token while a test runs.
 const seldom = "1/31536000"
 
-// TestRateBoundsEveryInterval over a run with several consumers, and all arrive.
+// TestRateBoundsEveryInterval: no interval of a run with several consumers exceeds the rate,
+// and all messages arrive.
 func TestRateBoundsEveryInterval(t *testing.T) {
 	c := shared(t).client(t)
 	queue, gate := c.newQueue(byHeaders(nil)), unique(t)
@@ -36,7 +37,7 @@ func TestWindowBoundsEveryWindow(t *testing.T) {
 	w := c.newCrew(defaultVisibility)
 	w.join(queue, 2, 10, nil, nil)
 	c.enqueueAll(gated(queue, "a", gate, 6))
-	w.await(5) // what comes now meets a window that is half used
+	w.await(5) // the next ones meet a half used window
 	c.enqueueAll(gated(queue, "b", gate, 9))
 	w.await(15)
 	require.NoError(t, checkWindow(w.all(), 4, window))
@@ -49,7 +50,7 @@ func TestWindowBoundsEveryWindow(t *testing.T) {
 	require.LessOrEqual(t, w.count(), 18)
 }
 
-// TestConcurrencyUnderLoad with consumers that ack, nack and forget.
+// TestConcurrencyUnderLoad: consumers ack, nack, and never answer.
 func TestConcurrencyUnderLoad(t *testing.T) {
 	c := shared(t).client(t)
 	const visibility = 300 * time.Millisecond

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCallsOverAKill: the place of a call that may go on is not given to another one
-// after kill -9, by any key that limits how many there are, and for no longer than its
-// permit lives and half of that. Keys that were not used are not paused.
+// TestCallsOverAKill: after SIGKILL the slot of a guarded call stays taken, for every key that
+// limits the number of calls, and for at most one and a half lifetimes of its permit. Keys
+// without calls are not blocked.
 func TestCallsOverAKill(t *testing.T) {
 	t.Parallel()
 	p := startFila(t, options{tail: "[[throttle]]\nkey = \"tenant:*\"\nconcurrency = 1\n"})
@@ -50,9 +50,9 @@ func TestCallsOverAKill(t *testing.T) {
 	require.True(t, answer.Allowed)
 }
 
-// TestOneGuardOfTwoFilas: two filas with prefixes of their own answer one guard. Both are
-// asked, a call may be told of at either and counts once, and when one is killed the other
-// goes on, and says of whose permits nothing is known.
+// TestOneGuardOfTwoFilas: two filas with their own prefixes serve one guard. A client asks
+// both, may report a call to either, and it counts once. When one fila is killed, the other
+// continues and says which permits are unknown.
 func TestOneGuardOfTwoFilas(t *testing.T) {
 	t.Parallel()
 	ns := startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })
@@ -102,7 +102,7 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 	alive, lost := live(0), live(1)
 	require.Equal(t, len(given), alive+lost)
 	filas[1].Kill9(t)
-	eventually(t, func() bool { // until NATS gives it no more requests
+	eventually(t, func() bool { // until NATS sends it no more requests
 		_, err := nc.Request("acme.f1.guard.state.v", nil, time.Second)
 		return errors.Is(err, nats.ErrNoResponders)
 	})

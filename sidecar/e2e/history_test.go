@@ -13,62 +13,54 @@ import (
 type outcome int
 
 const (
-	unknown  outcome = iota // no answer: it may have happened, and it may happen still
-	accepted                // the reply said so
-	refused                 // the reply said no
+	unknown  outcome = iota // no answer: it may have happened, or may still happen
+	accepted                // accepted
+	refused                 // refused
 )
 
-// history is everything that producers and consumers have seen of fila, from
-// the first start to the last drain, over any number of kills. It proves the
-// first three invariants of DESIGN.md:
-//
-//  1. A confirmed enqueue is delivered and finished, with its content intact.
-//  2. A confirmed ack is final: no delivery starts after it.
-//  3. Leases of one message do not overlap, and what is not the current lease
-//     is refused.
-//
-// Times are of the machine's clock, which fila and the test share: a delivery
-// starts at its Fila-Deadline minus the visibility timeout, whenever it may
-// arrive. A kill may undo the leases of the last milliseconds (store.md), so
-// leases of two processes are compared only where something confirmed lies
-// between them.
-//
-// In a cluster who serves a queue may change at any moment of a trouble, see troubled.
-// From its begin to its end only what has been confirmed holds: each answer is compared
-// with what began after the test had it.
+// history has everything that producers and consumers saw of fila, from the first start to the
+// last drain, over any number of kills. It checks three invariants: (1) a confirmed enqueue is
+// delivered and finished, with its content; (2) a confirmed ack is final: no delivery starts
+// after it; (3) leases of one message do not overlap, and fila refuses acks of any other lease.
+// Times are from the machine's clock, which fila and the test share: a delivery starts at its
+// Fila-Deadline minus the visibility timeout, whenever it arrives. A kill may lose the leases
+// of the last milliseconds (docs/store.md), so leases of two processes are compared only with a
+// confirmation between them. In a cluster the owner of a queue may change at any moment of a
+// trouble, see troubled: from its start to its end only confirmations hold, so each answer is
+// compared with what began after the test received it.
 type history struct {
 	visibility int64 // nanoseconds
 	now        func() int64
-	redriven   string // the queue whose dead letters are moved back: attempts start anew, there and in its DLQ
+	redriven   string // the queue whose dead letters are redriven: attempts restart, there and in its DLQ
 
 	mu struct {
 		sync.Mutex
-		starts   []int64 // of the processes, Unix nanoseconds
-		troubled []bool  // by process: it may be several, one after the other
+		starts   []int64 // starts of the processes, Unix nanoseconds
+		troubled []bool  // by process: it may be several processes, one after the other
 		sent     map[string]*sentMessage
 		lives    map[string]*life // by message id
 		problems []string
-		open     int // confirmed and not acked yet, as far as is known
+		open     int // confirmed and not acked yet, as far as known
 		events   int // confirmations of any kind
 	}
 }
 
-// sentMessage is what a producer has published under a key of its own.
+// sentMessage is a published message with its own key.
 type sentMessage struct {
 	queue, tenant, payload string
-	id                     string // as confirmed or delivered, empty until then
-	process                int    // that gave the id
+	id                     string // from a confirmation or delivery, "" until then
+	process                int    // process that gave the id
 	confirmed              bool
-	at                     int64  // when it was first confirmed
+	at                     int64  // first confirmation
 	finished               string // the id under which an ack was accepted
 }
 
-// life is what became of one message id.
+// life is the history of one message id.
 type life struct {
 	key    string
 	leases map[string]*seenLease // by reply subject
 	acked  *answer               // the confirmed ack
-	closed bool                  // acked, or perhaps: not counted as open
+	closed bool                  // acked, or perhaps: does not count as open
 }
 
 // seenLease is a delivery that reached a consumer.
@@ -82,13 +74,13 @@ type seenLease struct {
 	answers  []*answer
 }
 
-// answer is what a consumer has sent on a reply subject.
+// answer is an ack payload that a consumer sent on a reply subject.
 type answer struct {
 	kind    string // ack, nack or term
-	delay   int64  // of a nack, nanoseconds
+	delay   int64  // of a nack, in nanoseconds
 	sent    int64
 	told    int64 // when the outcome was known
-	process int   // that had to answer it
+	process int   // process that had to answer
 	outcome outcome
 }
 
@@ -99,11 +91,11 @@ func newHistory(visibility int64) *history {
 	return h
 }
 
-// started notes a new process, before it is started.
+// started records a new process, before its start.
 func (h *history) started(now int64) { h.begin(now, false) }
 
-// troubledSince notes that from now on, until the next process is noted, queues may be
-// served by one process after the other.
+// troubledSince records that from now on, until the next process, queues may change their
+// process.
 func (h *history) troubledSince(now int64) { h.begin(now, true) }
 
 func (h *history) begin(now int64, troubled bool) {
@@ -116,14 +108,14 @@ func (h *history) problem(format string, args ...any) {
 	h.mu.problems = append(h.mu.problems, fmt.Sprintf(format, args...))
 }
 
-// published notes a message before its first publish.
+// published records a message before its first publish.
 func (h *history) published(key, queue, tenant, payload string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.sent[key] = &sentMessage{queue: queue, tenant: tenant, payload: payload}
 }
 
-// confirmed notes the confirmation of an enqueue.
+// confirmed records the confirmation of an enqueue.
 func (h *history) confirmed(key, id string) {
 	now := h.now()
 	h.mu.Lock()
@@ -139,9 +131,9 @@ func (h *history) confirmed(key, id string) {
 	}
 }
 
-// identify checks that a key has one id for ever. But deliveries do not wait for
-// the disk: what was delivered and not confirmed may be gone after a kill, and when
-// the producer sends it again it gets another id.
+// identify checks that a key keeps one id. Deliveries do not wait for the disk, so a message
+// that was delivered and not confirmed may be lost in a kill, and gets another id when the
+// producer repeats it.
 func (h *history) identify(key string, s *sentMessage, id string, process int, at int64) {
 	troubled := process >= 0 && h.mu.troubled[process]
 	switch {
@@ -154,14 +146,14 @@ func (h *history) identify(key string, s *sentMessage, id string, process int, a
 	}
 }
 
-// delivered notes a delivery and checks its content.
+// delivered records a delivery and checks its content.
 func (h *history) delivered(d delivery, queue string, attempt int, deadline int64) *seenLease {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	key, id := d.Header.Get("Test-Key"), d.id()
 	s := h.mu.sent[key]
 	if s == nil {
-		h.problem("delivery of a message that nobody sent: key %q id %s", key, id)
+		h.problem("delivery of a message that was never sent: key %q id %s", key, id)
 		return nil
 	}
 	h.identify(key, s, id, h.processAt(deadline-h.visibility), deadline-h.visibility)
@@ -190,7 +182,7 @@ func (h *history) processAt(at int64) int {
 	return n - 1
 }
 
-// answering notes an answer before it is sent; settle notes its outcome.
+// answering records an answer before it is sent; settle records its outcome.
 func (h *history) answering(lease *seenLease, kind string, delay, now int64) *answer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -229,22 +221,22 @@ func (h *history) settle(id string, a *answer, o outcome) {
 	}
 }
 
-// counts returns how many confirmed messages are probably not finished, and how
-// many confirmations there have been.
+// counts returns how many confirmed messages are probably not finished, and the number of
+// confirmations.
 func (h *history) counts() (open, events int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.mu.open, h.mu.events
 }
 
-// soFar returns the problems found while it happened.
+// soFar returns the problems found during the run.
 func (h *history) soFar() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.mu.problems)
 }
 
-// report is what check has found and how much it has seen.
+// report has the problems and the counts of a check.
 type report struct {
 	problems                                              []string
 	sent, confirmed, deliveries, acked, nacked, uncertain int
@@ -256,8 +248,8 @@ func (r *report) String() string {
 		r.sent, r.confirmed, r.deliveries, r.acked, r.nacked, r.staleRefused, r.uncertain)
 }
 
-// check judges the whole history. drained says that the queues are empty, so
-// that every confirmed message must have come to its end.
+// check checks the whole history. drained says that the queues are empty, so every confirmed
+// message must be finished.
 func (h *history) check(drained bool) *report {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -286,7 +278,7 @@ func (h *history) check(drained bool) *report {
 	return r
 }
 
-// unsettled says whether an ack without answer may have finished the message.
+// unsettled reports whether an unanswered ack may have finished the message.
 func (l *life) unsettled() bool {
 	for _, lease := range l.leases {
 		for _, a := range lease.answers {
@@ -312,7 +304,7 @@ func (h *history) checkLife(l *life, r *report, bad func(string, ...any)) {
 	}
 }
 
-// checkAnswers judges what was accepted on one lease, given the later ones.
+// checkAnswers checks the accepted answers of one lease against the later leases.
 func (h *history) checkAnswers(l *life, lease *seenLease, later []*seenLease, r *report, bad func(string, ...any)) {
 	ended := 0
 	for _, a := range lease.answers {
@@ -332,11 +324,11 @@ func (h *history) checkAnswers(l *life, lease *seenLease, later []*seenLease, r 
 			r.nacked++
 		}
 		for _, next := range later {
-			// The process that accepted knew of every delivery of its own, and
-			// nothing may start after an answer that ended the message.
+			// The process that accepted an answer knew all of its own deliveries, and nothing may
+			// start after an answer that finished the message.
 			troubled := h.mu.troubled[a.process] || h.mu.troubled[next.process]
 			switch stale := next.start > lease.start && next.start < a.sent && next.process == a.process; {
-			case troubled && next.start <= a.told: // given by another process than the one that accepted, perhaps
+			case troubled && next.start <= a.told: // perhaps given by another process than the one that accepted
 			case stale:
 				bad("%s: %s: a stale token was accepted: attempt %d, though attempt %d had been delivered", l.key, lease.queue, lease.attempt, next.attempt)
 			case a.kind == "ack" && next.start >= h.mu.starts[a.process] && next.start > lease.start:
@@ -351,7 +343,7 @@ func (h *history) checkAnswers(l *life, lease *seenLease, later []*seenLease, r 
 	}
 }
 
-// checkPair judges two leases of which the second started next.
+// checkPair checks two leases, of which b started next after a.
 func (h *history) checkPair(l *life, a, b *seenLease, bad func(string, ...any)) {
 	if a.process != b.process || h.mu.troubled[a.process] {
 		return

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scene builds histories by hand. The visibility timeout is 100, all times are
-// small numbers, and the first process starts at 0.
+// scene builds histories by hand. The visibility timeout is 100, times are small numbers, and
+// the first process starts at 0.
 type scene struct {
 	t   *testing.T
 	h   *history
@@ -25,7 +25,7 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// deliver notes a delivery of queue at a time.
+// deliver records a delivery of a queue at a time.
 func (s *scene) deliver(queue string, attempt int, at int64) *seenLease {
 	return s.deliverAs("id", "payload", queue, attempt, at)
 }
@@ -56,7 +56,7 @@ func (s *scene) delayed(l *seenLease, kind string, delay, at int64, o outcome) {
 	s.h.settle("id", a, o)
 }
 
-// TestHistoryAcceptsWhatIsRight: the checker does not cry wolf.
+// TestHistoryAcceptsWhatIsRight: the checker accepts correct histories.
 func TestHistoryAcceptsWhatIsRight(t *testing.T) {
 	t.Parallel()
 	for name, play := range map[string]func(s *scene){
@@ -101,7 +101,7 @@ func TestHistoryAcceptsWhatIsRight(t *testing.T) {
 		"two owners in a trouble": func(s *scene) {
 			s.h.troubledSince(5)
 			l := s.deliver("q", 1, 10)
-			s.deliver("q", 1, 12) // by the next owner, who does not know of the lease
+			s.deliver("q", 1, 12) // by the next owner, which does not know the lease
 			s.answer(l, "ack", 15, accepted)
 		},
 		"another id in a trouble": func(s *scene) {
@@ -110,7 +110,7 @@ func TestHistoryAcceptsWhatIsRight(t *testing.T) {
 			s.deliverMore("k2", "lost", "q", 1, 6)
 			s.now = 20
 			s.h.confirmed("k2", "kept")
-			s.deliverMore("k2", "lost", "q", 2, 7) // the test is late to see it
+			s.deliverMore("k2", "lost", "q", 2, 7) // the test sees it late
 			s.h.settle("kept", s.h.answering(s.deliverMore("k2", "kept", "q", 1, 22), "ack", 0, 23), accepted)
 			s.answer(s.deliver("q", 1, 24), "ack", 25, accepted)
 		},
@@ -127,7 +127,7 @@ func TestHistoryAcceptsWhatIsRight(t *testing.T) {
 	}
 }
 
-// TestHistoryFindsWhatIsWrong: the checker can fail.
+// TestHistoryFindsWhatIsWrong: the checker finds each violation.
 func TestHistoryFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestConfigIsSeenByLuaAtOnce: the enqueue after the reply sees the value.
+// TestConfigIsSeenByLuaAtOnce: the first enqueue after the reply sees the new value.
 func TestConfigIsSeenByLuaAtOnce(t *testing.T) {
 	c := shared(t).client(t)
 	key := unique(t)

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lives is a load of so many messages a second whose latencies are measured: in one queue
-// nobody acks, so that a confirmation waits for the disk, in another one a consumer acks at
-// once. Beside them somebody asks how a third one stands, which takes a turn of it.
+// lives is a load with a fixed rate whose latencies are measured. Nothing acks one queue, so
+// its confirmations wait for the disk; a consumer acks another one at once. Requests also
+// inspect a third queue, which takes a step of it.
 type lives struct {
 	t      testing.TB
 	nc     *nats.Conn
@@ -25,7 +25,7 @@ type lives struct {
 	work   sync.WaitGroup
 }
 
-// latencies are those of one phase, by what they are of.
+// latencies are the latencies of one phase by kind.
 type latencies struct {
 	sync.Mutex
 	of map[string][]time.Duration
@@ -38,9 +38,9 @@ func (l *lives) took(what string, since time.Time) {
 	to.of[what] = append(to.of[what], d)
 }
 
-// What lives measure.
+// Kinds of latencies.
 const (
-	livesKept    = "confirmation, nobody acks"
+	livesKept    = "confirmation, no acks"
 	livesAcked   = "confirmation, acked at once"
 	livesDeliver = "delivery"
 	livesTurn    = "queue-inspect"
@@ -51,7 +51,7 @@ const (
 	livesBytes = 256
 )
 
-// startLives makes the queues and begins.
+// startLives creates the queues and starts the load.
 func startLives(t testing.TB, p *proc, inspected string) *lives {
 	t.Helper()
 	c := p.client(t)
@@ -79,7 +79,7 @@ func startLives(t testing.TB, p *proc, inspected string) *lives {
 	return l
 }
 
-// sentAt is when a message was published, which is what it begins with.
+// sentAt returns the publish time, which the payload starts with.
 func sentAt(data []byte) time.Time {
 	at, _ := strconv.ParseInt(string(data[:20]), 10, 64)
 	return time.Unix(0, at)
@@ -94,7 +94,7 @@ func (l *lives) sleep(until time.Time) bool {
 	}
 }
 
-// publish publishes to a queue at the rate, whatever becomes of it.
+// publish publishes to a queue at the rate and ignores the outcome.
 func (l *lives) publish(queue, what string) {
 	inbox := nats.NewInbox()
 	_, err := l.nc.Subscribe(inbox+".*", func(msg *nats.Msg) {
@@ -112,7 +112,7 @@ func (l *lives) publish(queue, what string) {
 	})
 }
 
-// next begins a phase and returns the one before.
+// next starts a phase and returns the last one.
 func (l *lives) next() *latencies {
 	return l.during.Swap(&latencies{of: make(map[string][]time.Duration)})
 }
@@ -122,13 +122,13 @@ func (l *lives) stop() {
 	l.work.Wait()
 }
 
-// TestJobsMeasure prints what it takes to sort out many dead letters of 1 KB, with a
-// history each, beside two queues that are served.
+// TestJobsMeasure prints the cost of sorting out many dead letters of 1 KB with histories,
+// beside two queues in use.
 func TestJobsMeasure(t *testing.T) {
 	if !*flagMeasure {
 		t.Skip("prints figures; -fila.measure")
 	}
-	n := *flagLetters
+	n := *flagMessages
 	p := newFila(t, options{})
 	p.Start(t)
 	begin := time.Now()

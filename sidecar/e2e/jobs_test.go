@@ -14,8 +14,8 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// TestAJobIsKilledOnTheWay: a job that redrives dead letters goes on after each kill, and
-// in the end each message is in exactly one place, in the order in which they came.
+// TestAJobIsKilledOnTheWay: a redrive goes on after each kill, and in the end each message is
+// in exactly one place, in order.
 func TestAJobIsKilledOnTheWay(t *testing.T) {
 	t.Parallel()
 	_, rng := choices(t)
@@ -47,7 +47,7 @@ func TestAJobIsKilledOnTheWay(t *testing.T) {
 		return j
 	}
 	for range *flagKills {
-		time.Sleep(time.Duration(rng.IntN(150)) * time.Millisecond) // some moment
+		time.Sleep(time.Duration(rng.IntN(150)) * time.Millisecond) // at a random moment
 		c.nc.Close()
 		p.Kill9(t)
 		p.Restart(t)
@@ -71,8 +71,8 @@ func TestAJobIsKilledOnTheWay(t *testing.T) {
 	c.waitDepth("orders", 0)
 }
 
-// TestJobsAreKilledOnTheWay: after each kill every message is in exactly one place, or
-// gone if that is what the job does, and as many are done as the job says on disk.
+// TestJobsAreKilledOnTheWay: after each kill every message is in exactly one place, or gone if
+// the job deletes, and the job's count on disk is right.
 func TestJobsAreKilledOnTheWay(t *testing.T) {
 	t.Parallel()
 	for op, of := range map[string]struct{ from, to string }{
@@ -83,19 +83,19 @@ func TestJobsAreKilledOnTheWay(t *testing.T) {
 		t.Run(op, func(t *testing.T) {
 			t.Parallel()
 			_, rng := choices(t)
-			k := &killedJob{p: startFila(t, options{}), n: *flagLetters, from: of.from, to: of.to}
+			k := &killedJob{p: startFila(t, options{}), n: *flagMessages, from: of.from, to: of.to}
 			k.run(t, op, rng)
 		})
 	}
 }
 
-// killedJob is a job on n messages of a queue that is killed on the way.
+// killedJob is a job on n messages that is killed.
 type killedJob struct {
 	p        *proc
 	n        int
-	from, to string // where messages are and come to; to is empty if they go
+	from, to string // source and target queue; to is empty if the job deletes
 	id       string
-	known    map[store.ID]bool // the messages, and whether this look has come by it
+	known    map[store.ID]bool // the messages, and whether the current check has seen them
 }
 
 func (k *killedJob) run(t *testing.T, op string, rng *rand.Rand) {
@@ -107,7 +107,7 @@ func (k *killedJob) run(t *testing.T, op string, rng *rand.Rand) {
 		want["to"] = k.to
 	}
 	if k.n < 100_000 {
-		want["rate"] = k.n / 2 // it would be over before somebody looks
+		want["rate"] = k.n / 2 // it would end before the first check
 	}
 	c.nc.Close()
 	require.Zero(t, k.p.Stop(t))
@@ -130,7 +130,7 @@ func (k *killedJob) run(t *testing.T, op string, rng *rand.Rand) {
 			c.call("fila.admin.job-show", m{"id": k.id}, &job)
 			return job.Done >= at || job.State == "done"
 		})
-		time.Sleep(time.Duration(rng.IntN(20_000)) * time.Microsecond) // anywhere in a piece
+		time.Sleep(time.Duration(rng.IntN(20_000)) * time.Microsecond) // anywhere in a batch
 		c.nc.Close()
 		k.p.Kill9(t)
 		if done := k.check(t); done > 0 && done < k.n {
@@ -151,7 +151,7 @@ func (k *killedJob) run(t *testing.T, op string, rng *rand.Rand) {
 	t.Logf("%s of %d messages, killed %d times, %d of them on the way", op, k.n, kills, onTheWay)
 }
 
-// check looks at the file of a fila that has ended, and returns what the job has done.
+// check reads the file of a fila that has ended, and returns the number of processed messages.
 func (k *killedJob) check(t *testing.T) (done int) {
 	t.Helper()
 	for id := range k.known {

@@ -35,7 +35,7 @@ func TestLifeCycle(t *testing.T) {
 	require.Equal(t, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", d.Header.Get("traceparent"))
 	require.Empty(t, d.Header.Get("Fila-Dead-Reason"))
 
-	const skew = 50 * time.Millisecond // both clocks are the machine's; rounding only
+	const skew = 50 * time.Millisecond // both clocks are the machine's, apart from rounding
 	at := d.timeHeader(t, "Fila-Enqueued-At")
 	require.WithinRange(t, at, before.Add(-skew), confirmed.Add(skew))
 	leased := d.timeHeader(t, "Fila-Deadline").Add(-30 * time.Second)
@@ -52,7 +52,7 @@ func TestLifeCycle(t *testing.T) {
 	k.none()
 }
 
-// TestClientLibraryAcks uses the methods that nats.go offers for JetStream.
+// TestClientLibraryAcks uses the JetStream ack methods of nats.go.
 func TestClientLibraryAcks(t *testing.T) {
 	c := shared(t).client(t)
 	queue := c.newQueue(m{"max_deliveries": 0})

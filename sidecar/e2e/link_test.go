@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// link is a way to a TCP address that fails as networks do: connections that are cut,
-// that are late, that stay and bring nothing, in one direction or in both.
+// link forwards connections to a TCP address and fails as networks do: it cuts connections,
+// delays them, or keeps them open and forwards nothing, in one direction or both.
 type link struct {
 	Addr string // where to connect to
 
@@ -23,14 +23,14 @@ type link struct {
 		sync.Mutex
 		changed *sync.Cond
 		open    []net.Conn
-		closed  bool // for good
+		closed  bool // closed for good
 		cut     bool
 		stalled [2]bool // by direction
 		delay   time.Duration
 	}
 }
 
-// direction is a way that bytes go over a link.
+// direction is a direction of a link.
 type direction int
 
 const (
@@ -38,7 +38,7 @@ const (
 	toClient
 )
 
-// newLink returns a link to an address, which is closed at the end of the test.
+// newLink returns a link to an address. It closes at the end of the test.
 func newLink(t testing.TB, target string) *link {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -63,7 +63,7 @@ func newLink(t testing.TB, target string) *link {
 	return l
 }
 
-// change changes how the link is, and tells who waits for that.
+// change changes the state of the link and wakes its connections.
 func (l *link) change(what func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +77,7 @@ func (l *link) Cut() {
 	l.drop()
 }
 
-// drop ends the connections that there are; new ones can be made.
+// drop ends the present connections; new ones are possible.
 func (l *link) drop() {
 	l.change(func() {
 		for _, c := range l.mu.open {
@@ -87,8 +87,8 @@ func (l *link) drop() {
 	})
 }
 
-// Stall lets connections be, new ones too, and nothing come through in these
-// directions until Heal: what is sent meanwhile comes then.
+// Stall keeps connections open, also new ones, but forwards nothing in these directions until
+// Heal, which then delivers everything.
 func (l *link) Stall(ways ...direction) {
 	l.change(func() {
 		for _, way := range ways {
@@ -97,13 +97,13 @@ func (l *link) Stall(ways ...direction) {
 	})
 }
 
-// Delay lets everything be late by so much, in each direction.
+// Delay delays each direction by d.
 func (l *link) Delay(d time.Duration) { l.change(func() { l.mu.delay = d }) }
 
-// Heal makes it a good link again.
+// Heal makes the link good again.
 func (l *link) Heal() { l.change(func() { l.mu.cut, l.mu.stalled, l.mu.delay = false, [2]bool{}, 0 }) }
 
-// connect carries what goes over one connection.
+// connect forwards one connection.
 func (l *link) connect(client net.Conn) {
 	server, err := net.Dial("tcp", l.target)
 	if err != nil {
@@ -137,13 +137,13 @@ func (l *link) connect(client net.Conn) {
 	ways.Wait()
 }
 
-// late is bytes with the time when they may arrive.
+// late is data with the time when it may arrive.
 type late struct {
 	data []byte
 	at   time.Time
 }
 
-// carry carries one direction of a connection until one end of it is closed.
+// carry forwards one direction of a connection until either end closes.
 func (l *link) carry(way direction, from, to net.Conn) {
 	under := make(chan late, 64)
 	var reading sync.WaitGroup
@@ -182,8 +182,8 @@ func (l *link) carry(way direction, from, to net.Conn) {
 	_, _ = from.Close(), to.Close()
 }
 
-// pass waits until a direction is not stalled, and reports whether the connection is
-// still there.
+// pass waits until a direction is not stalled, and reports whether the connection is still
+// open.
 func (l *link) pass(way direction, c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,7 +193,7 @@ func (l *link) pass(way direction, c net.Conn) bool {
 	return slices.Contains(l.mu.open, c)
 }
 
-// TestLink: what the tests with links rely on.
+// TestLink tests link itself.
 func TestLink(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -252,7 +252,7 @@ func TestLink(t *testing.T) {
 	}
 
 	l.Stall(toServer, toClient)
-	other := dial() // is connected, as far as it can tell
+	other := dial() // connected, as far as it can tell
 	l.Cut()
 	require.Error(t, echo(c, "cut"))
 	require.Error(t, echo(other, "cut"))

@@ -15,15 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// load runs producers and consumers of several queues against a fila that comes
-// and goes, and notes all they see in a history.
+// load runs producers and consumers of several queues against a fila that restarts, and records
+// what they see in a history.
 type load struct {
 	t      testing.TB
 	h      *history
 	seed   uint64
 	queues []string
 	conns  []*nats.Conn
-	limit  time.Duration // of a request, after which nothing is known; 0: the end of the phase
+	limit  time.Duration // limit of a request, after which its outcome is unknown; 0: the end of the phase
 	full   bool          // the log of a shard may be full: 429
 	open   int           // confirmed messages at which producers pause
 
@@ -32,7 +32,7 @@ type load struct {
 	stop     context.CancelFunc
 	ctx      context.Context
 	work     sync.WaitGroup // producers
-	workers  atomic.Uint64  // numbers the random sources
+	workers  atomic.Uint64  // seeds the random sources
 
 	stale struct {
 		sync.Mutex
@@ -59,7 +59,7 @@ const (
 	loadCredit     = 24
 )
 
-// newLoad makes a load; phases must be begun by hand.
+// newLoad returns a load; the caller begins its phases.
 func newLoad(t testing.TB, url string, seed uint64, queues ...string) *load {
 	t.Helper()
 	return newLoadWith(t, url, seed, nil, queues...)
@@ -78,7 +78,7 @@ func newLoadWith(t testing.TB, url string, seed uint64, opts []nats.Option, queu
 		nc, err := nats.Connect(url, append([]nats.Option{
 			nats.ReconnectBufSize(buffer), nats.MaxReconnects(-1), nats.ReconnectWait(10 * time.Millisecond), nats.ReconnectJitter(0, 0),
 			nats.RetryOnFailedConnect(true), nats.Timeout(patience),
-			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // broken pipes are the point here
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // broken pipes are intended here
 		}, opts...)...)
 		require.NoError(t, err)
 		l.conns = append(l.conns, nc)
@@ -121,7 +121,7 @@ func (l *load) await() *phase {
 	}
 }
 
-// pause lets time pass between two tries; it says false if ctx has ended.
+// pause waits; it returns false if ctx has ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -161,7 +161,7 @@ func (l *load) start() {
 	go l.answerStale()
 }
 
-// drain lets the producers end and the consumers finish everything.
+// drain stops the producers and lets the consumers finish everything.
 func (l *load) drain(c *client) {
 	l.t.Helper()
 	l.draining.Store(true)
@@ -181,7 +181,7 @@ func (l *load) drain(c *client) {
 	}
 }
 
-// newMessage makes a message and notes it.
+// newMessage returns a new message and records it.
 func (l *load) newMessage(rng *rand.Rand, queue, key string) *nats.Msg {
 	payload := key + " " + strings.Repeat(strconv.Itoa(rng.IntN(10)), 10+rng.IntN(900))
 	if rng.IntN(50) == 0 {
@@ -192,7 +192,7 @@ func (l *load) newMessage(rng *rand.Rand, queue, key string) *nats.Msg {
 	return message(queue, payload, "Test-Key", key, "tenant", tenant, "weight", strconv.Itoa(1+rng.IntN(3)))
 }
 
-// next waits until a producer may go on: nil at the end.
+// next waits until a producer may publish; nil at the end.
 func (l *load) next() *phase {
 	for {
 		p := l.await()
@@ -208,8 +208,8 @@ func (l *load) next() *phase {
 	}
 }
 
-// produceOneByOne waits for each confirmation and repeats what was not
-// answered; the dedupe id sees to it that the message is there once.
+// produceOneByOne waits for each confirmation and repeats unanswered messages; the dedupe id
+// keeps them single.
 func (l *load) produceOneByOne(queue, name string) {
 	defer l.work.Done()
 	rng := l.random()
@@ -244,10 +244,10 @@ func (l *load) request(nc *nats.Conn, p *phase, msg *nats.Msg) (*nats.Msg, error
 	return nc.RequestMsgWithContext(ctx, msg)
 }
 
-// confirm notes a reply to an enqueue and says whether it was a confirmation.
+// confirm records a reply to an enqueue and reports whether it was a confirmation.
 func (l *load) confirm(key string, reply *nats.Msg) bool {
 	if reply.Header.Get("Status") == "503" {
-		return false // what was buffered arrived before fila had subscribed
+		return false // buffered messages arrived before fila had subscribed
 	}
 	if e := errorOf(l.t, reply); e != nil {
 		if e.Code != 503 && e.Code != 500 && (e.Code != 429 || !l.full) {
@@ -263,7 +263,7 @@ func (l *load) confirm(key string, reply *nats.Msg) bool {
 	return true
 }
 
-// producePipelined has many enqueues open at a time.
+// producePipelined keeps many enqueues open at a time.
 func (l *load) producePipelined(queue, name string) {
 	defer l.work.Done()
 	rng := l.random()
@@ -299,7 +299,7 @@ func (l *load) producePipelined(queue, name string) {
 	replies:
 		for open > 0 && p.ctx.Err() == nil {
 			select {
-			case reply := <-replies: // perhaps of an earlier batch: as good
+			case reply := <-replies: // perhaps of an earlier batch, which is fine
 				l.confirm(reply.Subject[len(inbox)+1:], reply)
 				open--
 			case <-late:
@@ -310,7 +310,7 @@ func (l *load) producePipelined(queue, name string) {
 	}
 }
 
-// produceCareless asks for no confirmation.
+// produceCareless publishes without a reply subject.
 func (l *load) produceCareless(queue, name string) {
 	defer l.work.Done()
 	rng := l.random()

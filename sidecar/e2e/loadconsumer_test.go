@@ -25,8 +25,8 @@ type worker struct {
 	}
 }
 
-// consume subscribes once and registers again and again: the registration of a
-// consumer that was not there when fila looked is gone.
+// consume subscribes once and registers again and again: a registration ends when fila meets no
+// responder.
 func (l *load) consume(nc *nats.Conn, queue, name string) {
 	w := &worker{l: l, nc: nc, queue: queue, dlq: len(queue) > 4 && queue[len(queue)-4:] == ".dlq"}
 	w.mu.rng = l.random()
@@ -46,8 +46,7 @@ func (l *load) consume(nc *nats.Conn, queue, name string) {
 		if p == nil {
 			return
 		}
-		// The subscription went ahead on the same connection, so it is there
-		// when the registration is.
+		// The subscription precedes the registration on the same connection.
 		reply, err := l.request(nc, p, &nats.Msg{Subject: "fila.consume." + queue, Data: body})
 		if err == nil && reply.Header.Get("Nats-Service-Error") != "" && reply.Header.Get("Nats-Service-Error-Code") != "503" {
 			l.t.Errorf("registration refused: %s", reply.Data)
@@ -64,7 +63,7 @@ func (w *worker) roll(n int) int {
 	return w.mu.rng.IntN(n)
 }
 
-// handle does with a delivery what consumers do: mostly the right thing.
+// handle answers a delivery as consumers do: mostly right.
 func (w *worker) handle(d delivery) {
 	attempt, err := strconv.Atoi(d.Header.Get("Fila-Attempt"))
 	deadline, err2 := time.Parse(time.RFC3339Nano, d.Header.Get("Fila-Deadline"))
@@ -96,7 +95,7 @@ func (w *worker) handle(d delivery) {
 		delay := time.Duration(50+w.roll(250)) * time.Millisecond
 		w.answer(id, lease, "nack", "-NAK "+delay.String(), int64(delay))
 	case n < 92:
-		if w.dlq { // there it deletes
+		if w.dlq { // term deletes in a DLQ
 			w.answer(id, lease, "ack", "+TERM", 0)
 		} else {
 			w.answer(id, lease, "term", "+TERM no use", 0)
@@ -105,11 +104,11 @@ func (w *worker) handle(d delivery) {
 		w.request(lease, "+WPI")
 		w.answer(id, lease, "ack", "+ACK", 0)
 	}
-	// The rest forgets: the lease runs out.
+	// The others never answer: the lease ends.
 	w.l.keepStale(id, lease)
 }
 
-// answer sends an answer as a request and notes the outcome.
+// answer sends an answer as a request and records the outcome.
 func (w *worker) answer(id string, lease *seenLease, kind, payload string, delay int64) {
 	a := w.l.h.answering(lease, kind, delay, time.Now().UnixNano())
 	w.l.h.settle(id, a, w.request(lease, payload))
@@ -141,7 +140,7 @@ func (l *load) ask(nc *nats.Conn, p *phase, lease *seenLease, payload string) ou
 	return refused
 }
 
-// keepStale keeps a lease, so that its token is tried again later.
+// keepStale keeps a lease to try its token again later.
 func (l *load) keepStale(id string, lease *seenLease) {
 	l.stale.Lock()
 	defer l.stale.Unlock()
@@ -150,8 +149,8 @@ func (l *load) keepStale(id string, lease *seenLease) {
 	}
 }
 
-// answerStale acks with tokens that are mostly stale, some of them from before
-// the last kill. The history knows which of them may be accepted.
+// answerStale acks with mostly stale tokens, some from before the last kill. The history knows
+// which ones fila may accept.
 func (l *load) answerStale() {
 	rng := l.random()
 	for {

@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// logBuffer keeps what a child wrote: all since the last reset, up to a bound
-// at which the middle is dropped, and the reports that must never appear.
+// logBuffer keeps the output of a child: everything since the last reset, without the middle
+// above a size limit, and reports of races and panics.
 type logBuffer struct {
 	mu struct {
 		sync.Mutex
 		text []byte
-		bad  []byte // from the first bad report on, over all resets
+		bad  []byte // from the first such report on, over all resets
 	}
 }
 
@@ -39,7 +39,7 @@ func (b *logBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns all that is kept.
+// String returns the kept output.
 func (b *logBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,7 +75,7 @@ func (b *logBuffer) lines() []string {
 	return out
 }
 
-// warnings returns the last n lines that are not about routine.
+// warnings returns the last n lines that are not routine.
 func (b *logBuffer) warnings(n int) string {
 	lines := slices.DeleteFunc(b.lines(), func(line string) bool { return strings.Contains(line, "level=INFO") })
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")

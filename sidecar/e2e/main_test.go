@@ -19,7 +19,7 @@ var (
 	flagBin     = flag.String("fila.bin", "", "fila binary to test; empty builds it")
 	flagKills   = flag.Int("fila.kills", 1, "rounds of the tests that kill fila and restart NATS")
 	flagKind    = flag.String("fila.trouble", "", "only rounds of TestClusterOutlivesTrouble whose name has this text")
-	flagLetters = flag.Int("fila.letters", 3000, "messages of the tests of jobs that kill fila or print figures")
+	flagMessages = flag.Int("fila.messages", 3000, "messages of the tests of jobs that kill fila or print figures")
 	flagMeasure = flag.Bool("fila.measure", false, "run what prints figures")
 	flagSeed    = flag.Uint64("fila.seed", 0, "seed of the crash test; 0 takes a new one")
 )
@@ -45,8 +45,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// moreParallel lets more tests run at a time than there are cores, unless the
-// command line says how many: most of them wait for leases and delays.
+// moreParallel runs more tests in parallel than there are cores, unless a flag sets the number:
+// most tests wait for leases and delays.
 func moreParallel() {
 	f := flag.Lookup("test.parallel")
 	if n := max(6, 2*runtime.GOMAXPROCS(0)); f.Value.String() == f.DefValue {

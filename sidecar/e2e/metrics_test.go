@@ -9,7 +9,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestMetrics follows one queue through everything that is counted.
+// TestMetrics checks all counters of one queue.
 func TestMetrics(t *testing.T) {
 	p := shared(t)
 	c := p.client(t)
@@ -105,8 +105,7 @@ func TestEvents(t *testing.T) {
 	require.Equal(t, "open", object(t, []byte(c.dump(queue)))["hooks"].([]any)[0].(m)["state"])
 }
 
-// TestMetricsOfGates follows circuits, limits and calls through everything that is
-// counted of them, and of what filas share.
+// TestMetricsOfGates checks all counters of circuits, limits, guarded calls and sharing.
 func TestMetricsOfGates(t *testing.T) {
 	t.Parallel()
 	p := startFila(t, options{
@@ -173,7 +172,7 @@ window_ms = 3600000
 	eventually(t, func() bool { return p.metric(t, "fila_held_total", "queue", queue, "blocked_by", "window") == 1 })
 	require.EqualValues(t, 2, p.metric(t, "fila_limits_exceeded_total", "limit", "window"))
 
-	// One failure more than there may be, of a circuit and of a fairness key.
+	// One failure too many of a circuit and of a fairness key.
 	c.toDest(queue, "named", 2)
 	k.nackAll(2)
 	eventually(t, func() bool { return p.metric(t, "fila_limits_exceeded_total", "limit", "max_failures") == 1 })

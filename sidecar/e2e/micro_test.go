@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMicroService asks what `nats micro ls/info/stats/ping` ask.
+// TestMicroService sends the requests of `nats micro ls/info/stats/ping`.
 func TestMicroService(t *testing.T) {
 	c := shared(t).client(t)
 	var ping struct{ Name, ID, Version, Type string }

@@ -17,9 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// natsCluster is NATS servers with JetStream, each a process, that keep streams
-// together. They do not tell clients of each other: a client knows those that it is
-// given, so that a [link] cannot be gone round.
+// natsCluster is several NATS server processes with JetStream. They do not advertise each
+// other, so a client uses only its own addresses and cannot bypass a [link].
 type natsCluster struct {
 	t       testing.TB
 	servers []*natsNode
@@ -28,8 +27,8 @@ type natsCluster struct {
 // natsNode is one server of a cluster.
 type natsNode struct {
 	name   string
-	addr   string // of clients
-	status string // base URL of monitoring
+	addr   string // for clients
+	status string // base URL for monitoring
 	config string
 	log    *logBuffer
 	cmd    *exec.Cmd
@@ -37,8 +36,8 @@ type natsNode struct {
 	frozen bool
 }
 
-// startCluster starts so many servers, waits until they have a leader, and kills them
-// at the end of the test.
+// startCluster starts n servers, waits until they have a leader, and kills them at the end of
+// the test.
 func startCluster(t testing.TB, n int) *natsCluster {
 	t.Helper()
 	c := &natsCluster{t: t}
@@ -71,7 +70,7 @@ func startCluster(t testing.TB, n int) *natsCluster {
 	return c
 }
 
-// URL is that of all servers.
+// URL returns the addresses of all servers.
 func (c *natsCluster) URL() string {
 	var urls []string
 	for _, s := range c.servers {
@@ -107,28 +106,28 @@ func (c *natsCluster) Kill(i int) {
 	s.frozen = false
 }
 
-// Restart starts server i again on what it has stored, killing it first if it runs.
+// Restart starts server i on its stored data, killing it first if it runs.
 func (c *natsCluster) Restart(i int) {
 	c.t.Helper()
 	c.Kill(i)
 	c.start(i)
 }
 
-// Freeze stops server i as it is: its connections stay, and nothing answers.
+// Freeze stops server i with SIGSTOP: its connections stay open and nothing answers.
 func (c *natsCluster) Freeze(i int) {
 	c.t.Helper()
 	freeze(c.t, c.servers[i].cmd.Process)
 	c.servers[i].frozen = true
 }
 
-// Thaw lets a frozen server go on.
+// Thaw continues a frozen server.
 func (c *natsCluster) Thaw(i int) {
 	c.t.Helper()
 	require.NoError(c.t, c.servers[i].cmd.Process.Signal(syscall.SIGCONT))
 	c.servers[i].frozen = false
 }
 
-// jetStream is what a server says of JetStream.
+// jetStream is a part of the monitoring reply about JetStream.
 type jetStream struct {
 	Meta struct {
 		Leader string `json:"leader"`
@@ -143,7 +142,7 @@ type jetStream struct {
 	} `json:"account_details"`
 }
 
-// ask gets a page of monitoring of server i; ok is false unless it answers 200.
+// ask gets a monitoring page of server i; ok is false unless it answers 200.
 func (c *natsCluster) ask(i int, path string, reply any) (ok bool) {
 	s := c.servers[i]
 	if s.frozen {
@@ -158,8 +157,7 @@ func (c *natsCluster) ask(i int, path string, reply any) (ok bool) {
 	return resp.StatusCode == http.StatusOK && (reply == nil || json.NewDecoder(resp.Body).Decode(reply) == nil)
 }
 
-// leads returns the server of which find says, by what the server says itself, that it
-// leads; -1 if there is none now.
+// leads returns the server that reports itself as the leader that find returns, or -1.
 func (c *natsCluster) leads(find func(jetStream) string) int {
 	for i, s := range c.servers {
 		var js jetStream
@@ -170,8 +168,7 @@ func (c *natsCluster) leads(find func(jetStream) string) int {
 	return -1
 }
 
-// leaderNow returns the server that leads a stream, -1 if none does now. Frozen servers
-// are not asked.
+// leaderNow returns the server that leads a stream, or -1. It asks no frozen server.
 func (c *natsCluster) leaderNow(stream string) int {
 	return c.leads(func(js jetStream) string {
 		for _, a := range js.Accounts {
@@ -185,18 +182,16 @@ func (c *natsCluster) leaderNow(stream string) int {
 	})
 }
 
-// Leader waits until one of the servers that are not frozen leads a stream, and returns
-// it.
+// Leader waits until a running server leads a stream, and returns it.
 func (c *natsCluster) Leader(stream string) int {
 	c.t.Helper()
-	return c.await(func() int { return c.leaderNow(stream) }, "nobody leads the stream "+stream)
+	return c.await(func() int { return c.leaderNow(stream) }, "no server leads the stream "+stream)
 }
 
-// MetaLeader waits until one of the servers that are not frozen leads the cluster, and
-// returns it.
+// MetaLeader waits until a running server leads the cluster, and returns it.
 func (c *natsCluster) MetaLeader() int {
 	c.t.Helper()
-	return c.await(func() int { return c.leads(func(js jetStream) string { return js.Meta.Leader }) }, "nobody leads the cluster")
+	return c.await(func() int { return c.leads(func(js jetStream) string { return js.Meta.Leader }) }, "no server leads the cluster")
 }
 
 func (c *natsCluster) await(find func() int, msg string) int {
@@ -206,7 +201,7 @@ func (c *natsCluster) await(find func() int, msg string) int {
 	return leader
 }
 
-// healthy reports whether all servers are up and have all that the others have.
+// healthy reports whether all servers are up and in sync.
 func (c *natsCluster) healthy() bool {
 	for i := range c.servers {
 		if !c.ask(i, "/healthz", nil) {
@@ -216,8 +211,7 @@ func (c *natsCluster) healthy() bool {
 	return true
 }
 
-// WaitHealthy waits until all servers are up, have a leader, and have all that the
-// others have.
+// WaitHealthy waits until all servers are up, have a leader, and are in sync.
 func (c *natsCluster) WaitHealthy() {
 	c.t.Helper()
 	c.MetaLeader()

@@ -10,7 +10,7 @@ import (
 // natsConfigEnv names the configuration file of a NATS server that is a helper process.
 const natsConfigEnv = "FILA_E2E_NATS_CONFIG"
 
-// natsProcess is a helper process: a NATS server, until it is killed.
+// natsProcess runs a NATS server until it is killed.
 func natsProcess() {
 	fail := func(err error) {
 		if err != nil {

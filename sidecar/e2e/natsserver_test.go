@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// natsServer is a NATS server outside of fila, in the test's process. It can be
-// stopped and started again on its port.
+// natsServer is an external NATS server in the test's process. It can stop and restart on its
+// port.
 type natsServer struct {
 	URL  string
 	opts server.Options

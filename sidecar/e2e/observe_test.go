@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// metric returns the sum of all samples of a metric that carry the labels,
-// which are names and values in turn.
+// metric returns the sum of all samples of a metric with the labels, given as names and values
+// in turn.
 func (p *proc) metric(t testing.TB, name string, labels ...string) float64 {
 	t.Helper()
 	status, text := p.get("/metrics")
@@ -44,7 +44,7 @@ func hasLabels(text string, labels []string) bool {
 	return true
 }
 
-// event is what fila publishes on fila.event.<type>.<tail>.
+// event is a message on fila.event.<type>.<tail>.
 type event struct {
 	Type  string `json:"type"`
 	Time  string `json:"time"`

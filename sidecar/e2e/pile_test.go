@@ -11,20 +11,19 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// pileCauses are what the letters of a pile have died of, with a number in each.
+// pileCauses are the errors of the dead letters of a pile, with a number in each.
 var pileCauses = [...]string{
 	"dial tcp 10.0.%d.17:5432: connection refused after 1500ms",
 	"no such customer cust-%d: the account was closed",
 	"cannot open /var/lib/orders/%d.json: permission denied",
 }
 
-// pileTenants is how many values the header tenant has in a pile.
+// pileTenants is the number of values of the header tenant in a pile.
 const pileTenants = 100
 
-// pile makes the queues on a running fila, gives each, or its dead letters where the name
-// is of these, n messages with a payload of so many bytes, and starts fila again. One of a
-// hundred goes all the way by itself; the others are written to the file as copies of it:
-// a million would take minutes otherwise.
+// pile creates the queues, fills each, or its DLQ if the name is of one, with n messages of a
+// payload size, and restarts fila. One of a hundred messages is real; the others are copies
+// written to the file, since a million real ones would take minutes.
 func (p *proc) pile(t testing.TB, n, bytes int, queues ...string) {
 	t.Helper()
 	c := p.client(t)
@@ -56,7 +55,7 @@ func (p *proc) pile(t testing.TB, n, bytes int, queues ...string) {
 	p.Restart(t)
 }
 
-// sourceOf is the queue whose dead letters those of name are, if they are some.
+// sourceOf returns the queue of a DLQ, if name is of one.
 func sourceOf(name string) (queue string, dead bool) {
 	const suffix = ".dlq"
 	if len(name) > len(suffix) && name[len(name)-len(suffix):] == suffix {
@@ -96,7 +95,7 @@ func (p *proc) copies(t testing.TB, queue string, n int) {
 			s := &samples[i%len(samples)]
 			msg := s.Message
 			msg.Seq, msg.EnqueuedAt = last+1+uint64(i), begin+int64(i)
-			msg.ID = store.ID{7: byte(id)} // none that fila gives begins so
+			msg.ID = store.ID{7: byte(id)} // fila gives no id with this prefix
 			for j := range 8 {
 				msg.ID[8+j] = byte(uint64(i) >> (56 - 8*j))
 			}
@@ -118,7 +117,8 @@ func (p *proc) copies(t testing.TB, queue string, n int) {
 	require.NoError(t, db.Close())
 }
 
-// look visits what the file of a fila that has ended has of a queue, and returns its id.
+// look visits the messages of a queue in the file of a fila that has ended, and returns the
+// queue's id.
 func (p *proc) look(t testing.TB, queue string, fn func(msg *store.Message, past [][]byte)) (id store.QueueID) {
 	t.Helper()
 	f, err := store.OpenFile(p.file(), store.Options{})

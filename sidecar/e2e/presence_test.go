@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTwoFilasUnderOnePrefix on one NATS server: the second one does not start, and
-// says why, whether its NATS server is outside or inside the first one.
+// TestTwoFilasUnderOnePrefix: a second fila with the same prefix on one NATS server, external
+// or embedded, does not start and says why.
 func TestTwoFilasUnderOnePrefix(t *testing.T) {
 	t.Parallel()
 	n := startNATS(t, nil)
@@ -41,8 +41,8 @@ func TestTwoFilasUnderOnePrefix(t *testing.T) {
 	}
 }
 
-// TestFilasThatWereParted: each has a NATS server of its own. When a third one links
-// the two the younger fila ends, and the older one serves all.
+// TestFilasThatWereParted: two filas have their own NATS servers. When a third server links
+// them, the younger fila ends, and the older one serves all.
 func TestFilasThatWereParted(t *testing.T) {
 	t.Parallel()
 	hubPort := freePort()
@@ -66,8 +66,8 @@ func TestFilasThatWereParted(t *testing.T) {
 	require.Zero(t, older.Stop(t))
 }
 
-// TestAFilaWaitsForItsPredecessor: in a rolling update the next one starts while the
-// last one still lets leases settle.
+// TestAFilaWaitsForItsPredecessor: in a rolling update the next fila starts while the last one
+// still drains.
 func TestAFilaWaitsForItsPredecessor(t *testing.T) {
 	t.Parallel()
 	n := startNATS(t, nil)

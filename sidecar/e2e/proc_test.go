@@ -21,11 +21,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds every single wait of this package. It is generous, since it
-// only turns a hang into a failure; nothing passes or fails by being fast.
+// patience bounds each wait. It only turns a hang into a failure; nothing passes or fails by
+// speed.
 const patience = 60 * time.Second
 
-// options say how a fila process is to be started.
+// options are the settings of a fila process.
 type options struct {
 	natsURL  string // an external NATS server; empty embeds one
 	drainMs  int64  // drain_timeout_ms; 0 takes 200
@@ -36,7 +36,7 @@ type options struct {
 	tail     string // further TOML tables, such as [[queue]]
 	args     []string
 	env      []string
-	dir      string // where config and data go; empty makes one
+	dir      string // for config and data; empty creates one
 }
 
 // proc is one fila process and, after Restart, its successors on the same
@@ -54,8 +54,8 @@ type proc struct {
 	exited chan struct{} // closed when cmd has been waited for
 }
 
-// startFila starts a fila of the test's own, waits until it is ready, and kills
-// it at the end of the test.
+// startFila starts a fila for this test, waits until it is ready, and kills it at the end of
+// the test.
 func startFila(t testing.TB, opts options) *proc {
 	t.Helper()
 	p := newFila(t, opts)
@@ -95,8 +95,8 @@ func newProc(opts options) (*proc, error) {
 	return p, os.WriteFile(p.config, []byte(text), 0o600)
 }
 
-// start starts the process, under another command that must become fila if one is
-// given, and returns without waiting for it to be ready.
+// start starts the process, under another command that must exec fila if one is given, and does
+// not wait until it is ready.
 func (p *proc) start(under ...string) error {
 	p.log.reset()
 	args := slices.Concat(under, []string{binary, "serve", "--config", p.config}, p.opts.args)
@@ -112,7 +112,7 @@ func (p *proc) start(under ...string) error {
 	exited := make(chan struct{})
 	p.exited = exited
 	go func(cmd *exec.Cmd) {
-		_ = cmd.Wait() // the state says how it went
+		_ = cmd.Wait() // the state has the outcome
 		children.remove(cmd.Process.Pid)
 		close(exited)
 	}(p.cmd)
@@ -162,13 +162,13 @@ func (p *proc) parseReady() bool {
 	return false
 }
 
-// readyz returns the status of /readyz, 0 if nobody answers.
+// readyz returns the status of /readyz, 0 without an answer.
 func (p *proc) readyz() int {
 	status, _ := p.get("/readyz")
 	return status
 }
 
-// get returns status and body of a path of the HTTP listener; 0 if nobody answers.
+// get returns status and body of a path of the HTTP listener; 0 without an answer.
 func (p *proc) get(path string) (int, string) {
 	c := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := c.Get(p.HTTP + path)
@@ -235,7 +235,7 @@ func (p *proc) WaitExit(t testing.TB) int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// Stop asks fila to shut down gracefully and returns its exit code.
+// Stop stops fila with SIGTERM and returns its exit code.
 func (p *proc) Stop(t testing.TB) int {
 	t.Helper()
 	p.Signal(t, syscall.SIGTERM)
@@ -262,7 +262,7 @@ func (p *proc) checkLog(t testing.TB) {
 	}
 }
 
-// cleanEnv is the environment without anything that fila or nats would read.
+// cleanEnv is the environment without variables of fila and nats.
 func cleanEnv() []string {
 	var env []string
 	for _, kv := range os.Environ() {
@@ -278,9 +278,8 @@ var ports struct {
 	used map[int]bool
 }
 
-// freePort returns a TCP port of 127.0.0.1 that nobody listens on and that this
-// run has not used. It lies below the usual range of ephemeral ports, so that
-// no outgoing connection takes it while a process restarts.
+// freePort returns a free TCP port of 127.0.0.1 that this run has not used. It is below the
+// usual range of ephemeral ports, so no outgoing connection takes it while a process restarts.
 func freePort() int {
 	ports.Lock()
 	defer ports.Unlock()
@@ -302,7 +301,7 @@ func freePort() int {
 	}
 }
 
-// poll asks cond until it holds, and says whether it did within patience.
+// poll waits until cond holds, and reports whether it did within patience.
 func poll(cond func() bool) bool {
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()

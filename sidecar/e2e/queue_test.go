@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestQueueCreateReplyMeansReady: it can be published to when the reply is there.
+// TestQueueCreateReplyMeansReady: the queue accepts messages when the reply is there.
 func TestQueueCreateReplyMeansReady(t *testing.T) {
 	p := shared(t)
 	c, producer := p.client(t), p.client(t)
@@ -22,7 +22,7 @@ func TestQueueDelete(t *testing.T) {
 	c.enqueue(queue, "dead")
 	k := c.consume(queue, 1)
 	c.accepted(k.next(), "+TERM")
-	c.refused(409, "fila.admin.queue-delete."+queue, nil) // the DLQ's messages count
+	c.refused(409, "fila.admin.queue-delete."+queue, nil) // messages in the DLQ count
 	c.enqueue(queue, "leased")
 	held := k.next()
 	c.enqueue(queue, "pending")
@@ -48,7 +48,7 @@ func TestQueueDelete(t *testing.T) {
 	c.refused(404, "fila.fetch."+queue, nil)
 	requireUnanswered(t, c, message(queue, "x"), 404)
 
-	// A new queue of that name knows nothing of the old one.
+	// A new queue with the name has nothing of the old one.
 	c.createQueue(queue, nil)
 	require.Zero(t, c.depth(queue))
 	require.Zero(t, c.inspect(queue).Consumers)

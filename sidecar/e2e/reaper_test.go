@@ -11,12 +11,11 @@ import (
 	"sync"
 )
 
-// children is the reaper of this run.
 var children reaper
 
-// reaper is a helper process that outlives the test binary by a moment and kills
-// what it left running, also after a panic, a test timeout or a kill -9. It is
-// told of every child through a pipe; the end of the pipe is the sign to act.
+// reaper is a helper process that outlives the test binary and kills its children, also after a
+// panic, a test timeout or a SIGKILL. It learns each child through a pipe, and acts when the
+// pipe closes.
 type reaper struct {
 	cmd *exec.Cmd
 	mu  struct {

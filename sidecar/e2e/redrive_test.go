@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deadLetters puts n messages into the DLQ of a new queue and returns the queue
-// and the ids in the order in which they died.
+// deadLetters puts n messages into the DLQ of a new queue. It returns the queue and the ids in
+// the order of the dead letters.
 func deadLetters(c *client, n int, settings m) (string, []string) {
 	c.t.Helper()
 	queue := c.newQueue(settings)
@@ -43,7 +43,7 @@ func TestRedriveAll(t *testing.T) {
 	k := c.consume(queue, 10)
 	for i, d := range k.take(5) {
 		require.Equal(t, ids[i], d.id(), "the id is kept, the oldest goes first")
-		require.Equal(t, 1, d.attempt(t), "attempts start anew")
+		require.Equal(t, 1, d.attempt(t), "attempts restart")
 		require.Equal(t, fmt.Sprint("payload ", i), string(d.Data))
 		require.Equal(t, "acme", d.Header.Get("tenant"))
 		require.Equal(t, queue, d.Header.Get("Fila-Queue"))
@@ -55,7 +55,7 @@ func TestRedriveAll(t *testing.T) {
 	require.Zero(t, c.depth(queue))
 }
 
-// TestRedriveRunsOnEnqueueAgain gives the messages another key on the way back.
+// TestRedriveRunsOnEnqueueAgain: on_enqueue gives redriven messages another key.
 func TestRedriveRunsOnEnqueueAgain(t *testing.T) {
 	c := shared(t).client(t)
 	key := unique(t)

@@ -26,8 +26,8 @@ func twice(t *testing.T, test func(t *testing.T, restart func(t *testing.T, p *p
 	})
 }
 
-// TestLeasesSurviveARestart: a consumer that is still at work may ack after the
-// sidecar was replaced, and what it holds counts against its credit.
+// TestLeasesSurviveARestart: a consumer may ack after a restart, and its leases count against
+// its max_in_flight.
 func TestLeasesSurviveARestart(t *testing.T) {
 	twice(t, func(t *testing.T, restart func(*testing.T, *proc)) {
 		p := startFila(t, options{})
@@ -38,7 +38,7 @@ func TestLeasesSurviveARestart(t *testing.T) {
 		c.enqueue("q", "c")
 		k := c.consume("q", 2)
 		a, b := k.next(), k.next()
-		// A lease that is extended with confirmation is known to be on disk.
+		// A confirmed extension puts the lease on disk.
 		c.accepted(a, "+WPI")
 		c.accepted(b, "+WPI")
 		c.nc.Close()
@@ -142,8 +142,8 @@ func TestRedriveSurvivesAKill(t *testing.T) {
 	require.Equal(t, ids[:4], got)
 }
 
-// TestTokensOfAnotherStartAreNotConfused: a restart must not give out a lease
-// that an old token names.
+// TestTokensOfAnotherStartAreNotConfused: a restarted fila gives no lease that an old token
+// names.
 func TestTokensOfAnotherStartAreNotConfused(t *testing.T) {
 	t.Parallel()
 	p := startFila(t, options{})
@@ -156,7 +156,7 @@ func TestTokensOfAnotherStartAreNotConfused(t *testing.T) {
 		c = p.client(t)
 		var d delivery
 		k := c.consume("q", 1)
-		if len(old) > 0 { // the lease may have reached the disk: give it up
+		if len(old) > 0 { // the lease may be on disk: give it up
 			_ = c.answer(old[len(old)-1], "-NAK")
 		}
 		d = k.next()

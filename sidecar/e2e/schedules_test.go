@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSchedulesAreKilledOnTheWay: schedules that make up for all runs have made each of them
-// once in the end, whenever fila was killed; the queue remembers no dedupe ids.
+// TestSchedulesAreKilledOnTheWay: schedules with missed = "all" create the message of each run
+// once, however often fila is killed; the queue keeps no dedupe ids.
 func TestSchedulesAreKilledOnTheWay(t *testing.T) {
 	t.Parallel()
 	_, rng := choices(t)
@@ -27,7 +27,7 @@ func TestSchedulesAreKilledOnTheWay(t *testing.T) {
 		c.call("fila.admin.schedule-add.orders", m{"name": fmt.Sprint("s", i), "schedule": "@every 1s", "missed": "all"}, nil)
 	}
 	for range min(*flagKills, 5) {
-		// Near the moment of the runs, which is that of the second.
+		// Near the time of the runs, which is the start of the second.
 		now := time.Now()
 		time.Sleep(now.Truncate(time.Second).Add(time.Second).Sub(now) + time.Duration(rng.IntN(10))*time.Millisecond)
 		c.nc.Close()

@@ -8,9 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestConfusedDeputy sets reply subjects that fila itself could be made to
-// publish to: a producer without the right to ack or to administer must not
-// make fila do it.
+// TestConfusedDeputy: a producer without the right to ack or to administer sets reply subjects
+// to which fila itself could publish, and fila must not.
 func TestConfusedDeputy(t *testing.T) {
 	t.Parallel()
 	p := startFila(t, options{}) // alone, so that its counters are the test's
@@ -50,7 +49,7 @@ func TestConfusedDeputy(t *testing.T) {
 	c.accepted(held, "")
 }
 
-// TestAckWithReplyUnderThePrefix is the same for confirmations of acks.
+// TestAckWithReplyUnderThePrefix: the same for confirmations of acks.
 func TestAckWithReplyUnderThePrefix(t *testing.T) {
 	c := shared(t).client(t)
 	queue := c.newQueue(nil)
@@ -70,9 +69,9 @@ func TestAckWithReplyUnderThePrefix(t *testing.T) {
 	c.accepted(ds[1], "")
 }
 
-// TestForeignReplySubjects: a producer chooses reply subjects to which fila may not
-// publish, or should not. The flood is not stored, is counted, and is no flood in the
-// log. Prefixes are the operator's to choose.
+// TestForeignReplySubjects: fila does not answer on reply subjects outside of the allowed
+// prefixes. It counts such requests, stores none, and limits their log lines. Operators choose
+// the prefixes.
 func TestForeignReplySubjects(t *testing.T) {
 	t.Parallel()
 	const flood = 20_000
@@ -114,8 +113,7 @@ func TestForeignReplySubjects(t *testing.T) {
 	require.EqualValues(t, 2, c.depth(queue))
 }
 
-// TestOtherPrefix: everything moves with subject_prefix, and the default prefix
-// is then free for others.
+// TestOtherPrefix: all subjects use subject_prefix, and the default prefix is free for others.
 func TestOtherPrefix(t *testing.T) {
 	t.Parallel()
 	p := startFila(t, options{nats: `subject_prefix = "jobs.eu"`})

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// startFails starts fila with options under which it must not run, and returns
-// its exit code and the lines it wrote.
+// startFails starts fila with options that it must refuse, and returns its exit code and its
+// lines.
 func startFails(t testing.TB, opts options) (int, []string) {
 	t.Helper()
 	p := newFila(t, opts)
@@ -28,8 +28,8 @@ func startFails(t testing.TB, opts options) (int, []string) {
 	return code, p.log.lines()
 }
 
-// requireOneLine checks that one line, apart from what the log tells about
-// earlier steps that went well, says it all. The place in a script may follow it.
+// requireOneLine checks that one line has all words, apart from lines about successful earlier
+// steps. The place in a script may follow it.
 func requireOneLine(t testing.TB, lines []string, words ...string) {
 	t.Helper()
 	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "level=INFO") })
@@ -115,7 +115,7 @@ func TestConfigurationFileMissing(t *testing.T) {
 	requireOneLine(t, strings.Split(strings.TrimSpace(out.String()), "\n"), "absent.toml")
 }
 
-// TestUnknownEnvironmentIsAWarning only, since other programs have variables too.
+// TestUnknownEnvironmentIsAWarning: other programs may have such variables.
 func TestUnknownEnvironmentIsAWarning(t *testing.T) {
 	t.Parallel()
 	p := startFila(t, options{env: []string{"FILA_NO_SUCH__KEY=5"}})
@@ -160,7 +160,7 @@ max_depth = 1
 	require.Equal(t, sent.ID, c.consume("orders.dlq", 1).next().id())
 	c.enqueue("mails", "x")
 	c.refusedMsg(429, message("mails", "x"))
-	// An admin change lasts until the restart: the file wins at every start.
+	// Changes by verbs last until the restart: the file wins at every start.
 	c.call("fila.admin.queue-update.mails", m{"max_depth": 5}, nil)
 	c.enqueue("mails", "x")
 	require.Zero(t, p.Stop(t))
@@ -171,8 +171,8 @@ max_depth = 1
 	c.refusedMsg(429, message("mails", "x"))
 }
 
-// TestGracefulShutdown: leases may settle, then the exit code is 0. The drain
-// timeout is long, so an end at all proves that fila did not wait for it.
+// TestGracefulShutdown: leases may end, then the exit code is 0. The drain timeout is long, so
+// an end at all proves that fila did not wait for it.
 func TestGracefulShutdown(t *testing.T) {
 	t.Parallel()
 	p := startFila(t, options{drainMs: 3_600_000})
@@ -193,8 +193,8 @@ func TestGracefulShutdown(t *testing.T) {
 	require.EqualValues(t, 1, p.client(t).depth("q"))
 }
 
-// refusedWhileDraining says whether an enqueue is answered by 503, of fila or of
-// NATS, whose word for it is that nobody responds.
+// refusedWhileDraining reports whether fila answers an enqueue with 503, or NATS with no
+// responders.
 func refusedWhileDraining(t testing.TB, c *client) bool {
 	reply, err := c.nc.RequestMsg(message("q", "late", "Nats-Msg-Id", "late"), patience)
 	if err != nil {
@@ -209,7 +209,7 @@ func refusedWhileDraining(t testing.TB, c *client) bool {
 	return true
 }
 
-// TestDrainTimeout: leases that do not settle are kept on disk.
+// TestDrainTimeout: leases that do not end in time are kept on disk.
 func TestDrainTimeout(t *testing.T) {
 	t.Parallel()
 	p := startFila(t, options{drainMs: 100})
@@ -243,15 +243,14 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	}
 }
 
-// TestIdleShutdown of a fila that has nothing to wait for.
+// TestIdleShutdown: a fila without leases stops at once.
 func TestIdleShutdown(t *testing.T) {
 	t.Parallel()
 	p := startFila(t, options{drainMs: 3_600_000})
 	require.Zero(t, p.Stop(t))
 }
 
-// TestWithoutHTTP: an empty address turns the listener off, and the ready line
-// is still there.
+// TestWithoutHTTP: an empty address disables the listener, and the ready line still comes.
 func TestWithoutHTTP(t *testing.T) {
 	t.Parallel()
 	p := newFila(t, options{env: []string{"FILA_HTTP__ADDR="}})

@@ -13,15 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sharedFila is the process that the tests share that need none of their own.
+// sharedFila is the process of all tests that need none of their own.
 var sharedFila struct {
 	once sync.Once
 	proc *proc
 	err  error
 }
 
-// shared returns the shared fila and marks the test as parallel: a test that
-// uses it must keep to queues, keys and consumer names of its own.
+// shared returns the shared fila and marks the test as parallel: the test must use its own
+// queues, keys and consumer names.
 func shared(t *testing.T) *proc {
 	t.Helper()
 	t.Parallel()
@@ -55,8 +55,8 @@ func shared(t *testing.T) *proc {
 	return p
 }
 
-// stopShared stops the shared process gracefully. It is an error if that does
-// not work or if the process reported a data race.
+// stopShared stops the shared process gracefully. It returns an error if that fails or if the
+// process reported a data race.
 func stopShared() error {
 	p := sharedFila.proc
 	if p == nil {
@@ -86,8 +86,8 @@ func stopShared() error {
 
 var names atomic.Int64
 
-// unique returns a name that no other test of this run uses, legal as a queue
-// name, a consumer name and a configuration key.
+// unique returns a name that no other test of this run uses, valid as a queue name, a consumer
+// name and a configuration key.
 func unique(t testing.TB) string {
 	base := strings.Map(func(r rune) rune {
 		switch {

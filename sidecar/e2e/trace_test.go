@@ -23,7 +23,7 @@ import (
 	"github.com/filaq/fila/sidecar/otlp/otlptest"
 )
 
-// byGRPC hands what comes by the gRPC of Google on to a collector over HTTP.
+// byGRPC forwards gRPC exports to a collector over HTTP.
 type byGRPC struct {
 	collectortrace.UnimplementedTraceServiceServer
 	to string
@@ -54,7 +54,7 @@ func handOn(url string, m proto.Message) error {
 	return reply.Body.Close()
 }
 
-// startGRPC runs a receiver in front of a collector, and returns its endpoint.
+// startGRPC runs a gRPC receiver in front of a collector, and returns its endpoint.
 func startGRPC(t *testing.T, c *otlptest.Collector) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -70,8 +70,8 @@ func startGRPC(t *testing.T, c *otlptest.Collector) string {
 	return "http://" + l.Addr().String()
 }
 
-// A producer in Python begins a trace, fila says how long the message waited, and a
-// consumer in Go goes on: one trace of three programs, over either protocol.
+// A producer in Python begins a trace, fila adds the wait of the message, and a consumer in Go
+// continues it: one trace, over either protocol.
 func TestATraceFromPythonToGo(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []string{"http/protobuf", "grpc"} {
@@ -118,7 +118,8 @@ func traceFromPythonToGo(t *testing.T, protocol string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	require.NoError(t, k.Stop(ctx))
-	// A stop waits for the collector a second at most, which a loaded machine may need.
+	// A stop waits a second at most for the collector, which may be too short on a loaded
+	// machine.
 	eventually(t, func() bool {
 		return len(collector.Spans()["wait orders"]) == 1 && collector.Metrics()["fila_enqueued_total"] != nil
 	})
