@@ -16,7 +16,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// inCall has a call kept, and waits for the disk.
+// inCall begins a call and waits for the disk.
 func (r *rig) inCall(ttl time.Duration, keys ...string) (ended func(), err *wire.Error) {
 	ended, onDisk := r.c.KeepCall(keys, now()+int64(ttl))
 	if onDisk != nil {
@@ -32,7 +32,7 @@ func (r *rig) call(ttl time.Duration, keys ...string) (ended func()) {
 	return ended
 }
 
-// keptUntil is until when a key is kept on disk, from now on; 0: it is not.
+// keptUntil returns the time on disk of a key, relative to now; 0: none.
 func (r *rig) keptUntil(key string) time.Duration {
 	r.t.Helper()
 	value, ok := r.stored(stateCalls)[stateCalls+key]
@@ -44,7 +44,7 @@ func (r *rig) keptUntil(key string) time.Duration {
 	return time.Duration(until - now())
 }
 
-// callWrites is how many writes about calls there were.
+// callWrites returns the number of writes about calls.
 func (r *rig) callWrites() (n int) {
 	r.kv.mu.Lock()
 	defer r.kv.mu.Unlock()
@@ -66,7 +66,7 @@ func putKeys(b Batch) (keys []string) {
 	return keys
 }
 
-// Whoever needs what is on its way to the disk waits for it, and nobody else does.
+// Only a call that needs a write under way waits for it.
 func TestCallsWaitForTheirOwnKeys(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		const ttl = 30 * time.Second
@@ -99,8 +99,8 @@ func TestCallsWaitForTheirOwnKeys(t *testing.T) {
 	})
 }
 
-// A busy key is written twice in the life of a permit, whatever that is, but no more than
-// once a second and no less than once a minute.
+// A busy key is written twice in the lifetime of a permit, but at most once a second and at
+// least once a minute.
 func TestCommitsOfABusyKey(t *testing.T) {
 	for ttl, writes := range map[time.Duration]int{
 		100 * time.Millisecond: 60, 4 * time.Second: 30, 30 * time.Second: 4, 10 * time.Minute: 1,
@@ -123,8 +123,8 @@ func TestCommitsOfABusyKey(t *testing.T) {
 	}
 }
 
-// A key without calls is not kept any more soon after the last call, and one without long
-// calls only for the short ones.
+// The time on disk of a key is removed soon after its last call, and lowered when only short
+// calls are left.
 func TestCallsThatAreOverAreNotKept(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		const settled = 2*callsDelay + time.Millisecond
@@ -155,8 +155,8 @@ func TestCallsThatAreOverAreNotKept(t *testing.T) {
 	})
 }
 
-// A time that is on its way to the disk is not lowered before it is there, or it would
-// count as kept afterwards.
+// A time on its way to the disk is not lowered before the write is done: otherwise the write
+// would raise it again.
 func TestATimeOnItsWayIsNotLowered(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		over := r.call(30*time.Minute, "stripe")
@@ -191,7 +191,7 @@ func TestManyCallsThatAreOver(t *testing.T) {
 	})
 }
 
-// An orderly stop keeps the keys of calls that are under way, until they end, and no others.
+// An orderly stop stores the keys with calls under way, until the calls end, and no others.
 func TestCallsOverAStop(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.call(20*time.Second, "stripe")
@@ -211,7 +211,7 @@ func TestCallsOverAStop(t *testing.T) {
 	})
 }
 
-// What cannot be written does not count as kept.
+// A failed write stores nothing.
 func TestCallsNeedTheDisk(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.kv.fail(errors.New("no disk"))
@@ -231,8 +231,8 @@ func TestCallsNeedTheDisk(t *testing.T) {
 	})
 }
 
-// After a crash the keys of calls are paused until the last call is over, over further
-// crashes too, unless they are paused for longer or somebody knows better.
+// After a crash the keys of calls are paused until the last call is over, across further
+// crashes, unless they are paused for longer or an operator resumes them.
 func TestCallsOverACrash(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		const ttl = 30 * time.Second
@@ -268,9 +268,8 @@ func TestCallsOverACrash(t *testing.T) {
 	})
 }
 
-// TestWhatIsKeptOfCalls: at any moment, whatever the disk does, a crash pauses each key as
-// long as a call under it may go on of which its caller knows, and no longer than the calls
-// need that go on or went on within the last seconds.
+// At any moment, whatever the disk does, a crash pauses each key as long as an allowed call
+// may go on, and no longer than the calls of the last seconds need.
 func TestWhatIsKeptOfCalls(t *testing.T) {
 	disk := t.TempDir()
 	tests := 0
@@ -291,7 +290,7 @@ func TestWhatIsKeptOfCalls(t *testing.T) {
 	})
 }
 
-// callsModel makes calls at random, and compares what is on disk with what has to be.
+// callsModel makes random calls, and compares the disk with the expected times.
 type callsModel struct {
 	*rig
 	rand     *rand.Rand
@@ -371,7 +370,7 @@ func (m *callsModel) over(c *modelCall) {
 	c.ended()
 }
 
-// disk makes the disk slow, or fail, or well again.
+// disk makes the disk slow, failing or healthy.
 func (m *callsModel) disk() {
 	m.kv.heal()
 	synctest.Wait()
@@ -387,7 +386,7 @@ func (m *callsModel) disk() {
 	}
 }
 
-// check compares what is on disk now with the calls.
+// check compares the disk with the calls.
 func (m *callsModel) check() string {
 	stored := m.stored(stateCalls)
 	for _, c := range m.calls {
@@ -406,7 +405,7 @@ func (m *callsModel) check() string {
 		for _, c := range m.calls {
 			for _, key := range c.keys {
 				if stateCalls+key == state && (c.left == 0 || now()-c.left <= int64(2*callsDelay)) {
-					// The class of its life rounds that up, and nothing is lowered for less
+					// The class of a lifetime rounds it up, and a time is not lowered by less
 					// than a second.
 					most = max(most, c.until+int64(c.ttl)+callsAhead(2*int64(c.ttl))+int64(callsAheadMin))
 				}

@@ -24,13 +24,13 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Latencies of a cloud.
+// Latencies of the cloud.
 const (
 	writing = 3 * time.Millisecond // until a write is done and answered
 	telling = 2 * time.Millisecond // from there until other nodes know
 )
 
-// cloud keeps entries for several nodes, in one order.
+// cloud stores entries for several nodes, in one order.
 type cloud struct {
 	mu      sync.Mutex
 	entries map[string]string
@@ -65,7 +65,7 @@ func (k *cloud) end() *end {
 	return e
 }
 
-// kept is what a node that starts is given.
+// kept returns the entries for a node that starts.
 func (e *end) kept() store.Snapshot {
 	var snap store.Snapshot
 	for _, key := range slices.Sorted(maps.Keys(e.known)) {
@@ -74,7 +74,7 @@ func (e *end) kept() store.Snapshot {
 	return snap
 }
 
-// Write does one write after the other.
+// Write serializes writes.
 func (e *end) Write(b Batch) <-chan error {
 	e.cloud.mu.Lock()
 	defer e.cloud.mu.Unlock()
@@ -140,7 +140,7 @@ func apply(entries map[string]string, changed map[string]*string) {
 	}
 }
 
-// learn is told of changes in their order: all take as long.
+// learn receives changes in order, since all have the same latency.
 func (e *end) learn(changed map[string]*string) {
 	time.Sleep(telling)
 	e.cloud.mu.Lock()
@@ -173,7 +173,7 @@ func (e *end) cut(gone bool) {
 	e.gone = gone
 }
 
-// run tells a node until the end is closed.
+// run sends changes to a node until the end is closed.
 func (e *end) run(c *Control) {
 	e.done.Go(func() {
 		for {
@@ -191,7 +191,7 @@ func (e *end) run(c *Control) {
 	})
 }
 
-// nodes are rigs whose Controls have one cloud. Their queues and events are their own.
+// nodes are rigs with one cloud. Each has queues and events of its own.
 type nodes struct {
 	t     *testing.T
 	cloud *cloud
@@ -253,13 +253,13 @@ func (ns *nodes) stop(i int) {
 	require.NoError(ns.t, r.st.Close())
 }
 
-// settle waits until every node knows what there is.
+// settle waits until every node has all changes.
 func (ns *nodes) settle() {
 	time.Sleep(time.Second)
 	synctest.Wait()
 }
 
-// stored is what all nodes have.
+// stored returns the entries that all nodes have.
 func (ns *nodes) stored(prefix string) map[string]string {
 	ns.cloud.mu.Lock()
 	defer ns.cloud.mu.Unlock()
@@ -268,7 +268,7 @@ func (ns *nodes) stored(prefix string) map[string]string {
 	return found
 }
 
-// types are those of events, of all nodes.
+// types returns the event types of all nodes.
 func (ns *nodes) types() []string {
 	var types []string
 	for _, r := range ns.all {
@@ -279,7 +279,7 @@ func (ns *nodes) types() []string {
 	return types
 }
 
-// What one node is told counts at all, and one of them tells of it.
+// A change at one node applies at all of them, and one of them publishes the event.
 func TestNodesKnowWhatOthersDo(t *testing.T) {
 	clusterBubble(t, 3, func(t *testing.T, ns *nodes) {
 		a, b, c := ns.all[0], ns.all[1], ns.all[2]
@@ -333,7 +333,8 @@ func TestNodesKnowWhatOthersDo(t *testing.T) {
 	})
 }
 
-// What ends by time ends at each node at that time, and is noted and told once.
+// An override or pause ends at each node at its time, and its end is stored and published
+// once.
 func TestNodesKnowWhenLimitsWereSet(t *testing.T) {
 	clusterBubble(t, 2, func(t *testing.T, ns *nodes) {
 		a, b := ns.all[0], ns.all[1]
@@ -384,7 +385,7 @@ func TestNodesEndTogether(t *testing.T) {
 	})
 }
 
-// A node that starts has what there is, and ends what nobody has ended.
+// A node that starts has the stored state, and ends what is over.
 func TestANodeStartsLate(t *testing.T) {
 	clusterBubble(t, 1, func(t *testing.T, ns *nodes) {
 		a := ns.all[0]
@@ -413,7 +414,7 @@ func TestANodeStartsLate(t *testing.T) {
 	})
 }
 
-// Of edits that compare, one wins, and none is lost.
+// Of competing edits with conditions one wins, and none is lost.
 func TestNodesEditTheSameKey(t *testing.T) {
 	clusterBubble(t, 3, func(t *testing.T, ns *nodes) {
 		ns.all[0].put("n", "0")
@@ -445,7 +446,7 @@ func TestNodesEditTheSameKey(t *testing.T) {
 	})
 }
 
-// Whatever runs into each other, all nodes end in one state, which is what is kept.
+// After concurrent changes of all kinds, all nodes have the stored state.
 func TestNodesAgree(t *testing.T) {
 	clusterBubble(t, 3, func(t *testing.T, ns *nodes) {
 		var all sync.WaitGroup
@@ -491,7 +492,7 @@ func TestNodesAgree(t *testing.T) {
 	})
 }
 
-// A change that could not be kept does not count any more.
+// A change that could not be written is undone.
 func TestANodeThatCannotWrite(t *testing.T) {
 	clusterBubble(t, 2, func(t *testing.T, ns *nodes) {
 		a := ns.all[0]

@@ -13,7 +13,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// fail has deliveries to a circuit fail.
+// fail makes deliveries to a circuit fail.
 func (r *rig) fail(key string, n int) {
 	r.t.Helper()
 	c := r.circuits.Use(key, now())
@@ -85,7 +85,7 @@ func TestCircuitVerbs(t *testing.T) {
 	})
 }
 
-// A change by hand is answered when it is on disk.
+// The reply to an operator's change comes when it is on disk.
 func TestCircuitVerbsAndTheDisk(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.open1("before", "")
@@ -120,7 +120,7 @@ func TestClosingAPausedCircuitEndsThePause(t *testing.T) {
 	}
 }
 
-// A pause whose circuit was not written in time is there again: the pause counts.
+// A pause is restored even if its circuit was not written in time.
 func TestPausedCircuitAfterACrash(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")

@@ -35,7 +35,7 @@ func TestLimitsOfRequestsAndReplies(t *testing.T) {
 	require.Equal(t, `burst is "1.0005": allowed is a number of messages from 1 to 1000000000, with up to three digits after the point`, err.Description)
 }
 
-// What misses its other half has no effect.
+// A burst without a rate and a limit without a window have no effect.
 func TestCompleteLimits(t *testing.T) {
 	for _, half := range []throttle.Limits{{Burst: 2000}, {Limit: 2}, {Window: 2}, {}} {
 		require.Zero(t, complete(half))
@@ -44,7 +44,7 @@ func TestCompleteLimits(t *testing.T) {
 	require.Equal(t, whole, complete(whole))
 }
 
-// An override is read as it was kept, and says what it does.
+// An override is read as it was stored, and describes itself.
 func TestOverridesAreKept(t *testing.T) {
 	o := &override{Set: map[string]string{"rate": "2", "limit": "3"}, Unset: []string{"window_ms", "burst"}, Until: 1_700_000_000_000_000_000}
 	text := toJSON(t, o)
@@ -64,8 +64,7 @@ func TestOverridesAreKept(t *testing.T) {
 	}
 }
 
-// The table takes what wire lets through, and refuses what it refuses, but for
-// thousandths of a burst.
+// The table accepts and refuses the same values as wire, except for thousandths of a burst.
 func TestLimitsAgreeWithTheWire(t *testing.T) {
 	for _, text := range []string{
 		"1", "0.5", "10.000", "1/3", "1/31536000", "1/31536001", "1000000000", "1000000001", "0", "0/1", "1/0", "", "1e3", "-1",

@@ -11,7 +11,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// busy gives so many throttle keys a gate that somebody needs, and no message.
+// busy makes n throttle keys whose gates are needed, without messages.
 func (r *rig) busy(prefix string, n int) {
 	r.t.Helper()
 	r.put("throttle:"+prefix+"*:limit", "5")
@@ -27,8 +27,8 @@ func (r *rig) busy(prefix string, n int) {
 	}
 }
 
-// A page of throttle-list looks at the gates that are on it, and at no other: not at
-// its beginning, in the middle, by offset, nor does throttle-show.
+// A page of throttle-list reads only the gates on it, at the start, in the middle and by
+// offset; throttle-show reads one gate.
 func TestThrottleListLooksAtItsPageAlone(t *testing.T) {
 	const n = 3000
 	bubble(t, func(t *testing.T, r *rig) {
@@ -52,7 +52,7 @@ func TestThrottleListLooksAtItsPageAlone(t *testing.T) {
 		r.show("tenant:none")
 		require.LessOrEqual(t, gates.Visits()-before, uint64(1))
 
-		// All pages together look at each gate once: the list is not quadratic.
+		// All pages together read each gate once: the list is not quadratic.
 		before = gates.Visits()
 		keys := map[string]bool{}
 		for req := (wire.KeyListRequest{Prefix: "tenant:", Limit: 100}); ; {
@@ -69,7 +69,7 @@ func TestThrottleListLooksAtItsPageAlone(t *testing.T) {
 		require.Len(t, keys, n+1)
 		require.LessOrEqual(t, gates.Visits()-before, uint64(n))
 
-		// Gates that nobody needs any more are not listed, and an empty page is the
+		// Gates that are not needed any more are not listed, and an empty page is the
 		// end.
 		r.pass(2 * time.Minute)
 		list := r.c.ThrottleList(wire.KeyListRequest{Limit: 7})
@@ -167,7 +167,7 @@ func TestListsByPage(t *testing.T) {
 		_, err := r.c.ConfigLog(wire.KeyListRequest{After: "yesterday", Limit: 1})
 		refused(t, wire.CodeBadField, err)
 
-		// What is taken away is listed no more.
+		// Removed entries are not listed.
 		before := r.c.ThrottleList(wire.KeyListRequest{Prefix: "set", Limit: 1}).Total
 		r.delete("throttle:set7:burst")
 		require.Equal(t, before-1, r.c.ThrottleList(wire.KeyListRequest{Prefix: "set", Limit: 1}).Total)

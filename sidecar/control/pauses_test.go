@@ -13,7 +13,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Each kind is held, by hand and for a time, over restarts.
+// Each kind can be paused, with and without an end, across restarts.
 func TestPausesOfAllKinds(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")
@@ -104,7 +104,7 @@ func TestPauseRefusals(t *testing.T) {
 	})
 }
 
-// A pause counts at once, and is answered when it is on disk.
+// A pause applies at once, and its reply comes when it is on disk.
 func TestPausesAndTheDisk(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")
@@ -119,7 +119,7 @@ func TestPausesAndTheDisk(t *testing.T) {
 	})
 }
 
-// A pause is given another end.
+// A second pause changes the end of the first one.
 func TestPauseAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")
@@ -145,7 +145,7 @@ func TestPauseAgain(t *testing.T) {
 	})
 }
 
-// What pauses are told last is the newest, whatever runs into each other.
+// After concurrent pauses and resumes each object has the newest state.
 func TestPausesAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")
@@ -213,7 +213,7 @@ func TestHoldKey(t *testing.T) {
 	})
 }
 
-// Pauses of queues that are gone are forgotten.
+// Pauses of deleted queues are removed.
 func TestForgetPauses(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")

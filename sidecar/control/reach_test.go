@@ -45,7 +45,7 @@ func TestKeyWarnings(t *testing.T) {
 	}
 }
 
-// TestKeyWarningsAreGiven at a reload, and for a queue that is made or changed.
+// A reload and a created or updated queue return the warnings.
 func TestKeyWarningsAreGiven(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		file := config.Default()

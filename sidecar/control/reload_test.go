@@ -28,7 +28,7 @@ func withRules() config.Config {
 	return c
 }
 
-// started is a rig whose configuration file is what the pointer says.
+// started is a rig whose configuration file is *file.
 func (r *rig) started(file *config.Config) {
 	r.t.Helper()
 	r.cfg = *file
@@ -38,7 +38,7 @@ func (r *rig) started(file *config.Config) {
 	r.events.take()
 }
 
-// reloaded returns what a reload has changed.
+// reloaded returns the changes of a reload.
 func (r *rig) reloaded() []string {
 	r.t.Helper()
 	before := r.state()
@@ -96,14 +96,14 @@ func TestReload(t *testing.T) {
 		require.EqualValues(t, 1000, r.circuit("paypal").CooldownMs)
 		require.Equal(t, []string{}, r.reloaded(), "the same file again")
 
-		// What an operator has changed meanwhile loses against the file.
+		// The file wins over changes by an operator.
 		r.put("circuit:stripe:threshold", "7")
 		r.put("throttle:tenant:*:burst", "2.5")
 		require.Equal(t, []string{"throttle tenant:*: burst 2.5 -> none", "circuit stripe: threshold 7 -> 5"}, r.reloaded())
 		trail := r.trail()
 		require.Equal(t, "file throttle:tenant:*:burst: 2.5 -> none", trail[len(trail)-1])
 
-		// Tables that are gone leave what they have set.
+		// Settings of a removed table stay.
 		file.Throttles, file.Circuits, file.Queues = nil, nil, nil
 		require.Equal(t, []string{
 			"circuit stripe: not in the file any more; what it has set in the runtime configuration stays",
@@ -131,8 +131,7 @@ func TestReload(t *testing.T) {
 	})
 }
 
-// What the file says and what an operator has set are told apart, at once and after a
-// reload.
+// The source of a setting is the file or an operator, at once and after a reload.
 func TestLimitsSayWhoSetThem(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		file := withRules()
@@ -174,7 +173,7 @@ func TestLimitsSayWhoSetThem(t *testing.T) {
 	})
 }
 
-// state is all that a reload may change.
+// state is everything that a reload may change.
 type state struct {
 	applied  *applied
 	entries  []wire.ConfigEntry
@@ -192,7 +191,7 @@ func (r *rig) state() state {
 	}
 }
 
-// everything changes something of everything in a file.
+// everything changes a part of everything in a file.
 func everything(file *config.Config) {
 	file.Throttles = []config.ThrottleTable{{Key: "tenant:*", Rate: "99"}, {Key: "new", Concurrency: 9}}
 	file.Circuits = []config.CircuitTable{{Key: "stripe", CircuitLimits: config.CircuitLimits{Threshold: 99}}, {Key: "new", CircuitLimits: config.CircuitLimits{Threshold: 9}}}
@@ -279,7 +278,7 @@ func TestApplyIsOneWrite(t *testing.T) {
 	})
 }
 
-// What is changed between a plan and its application loses against the file.
+// The file wins over a change between the plan and its application.
 func TestApplyWinsOverWhatCameMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		file := withRules()
@@ -297,7 +296,7 @@ func TestApplyWinsOverWhatCameMeanwhile(t *testing.T) {
 	})
 }
 
-// A queue that cannot be declared after all is told, and declared by the next reload.
+// A queue that cannot be declared is reported, and declared by the next reload.
 func TestReloadInterrupted(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		file := withRules()
@@ -326,8 +325,7 @@ func TestReloadOfNothing(t *testing.T) {
 	})
 }
 
-// The file wins at every start and reload, for every key of every table that it
-// names; other keys stay.
+// The file wins at every start and reload for every key of its tables. Other keys stay.
 func TestTheFileWins(t *testing.T) {
 	all := config.Default()
 	all.Throttles = []config.ThrottleTable{{Key: "k", Rate: "1", Burst: 2, Concurrency: 3, Limit: 4, WindowMs: 5}}
@@ -364,7 +362,7 @@ func TestTheFileWins(t *testing.T) {
 	})
 }
 
-// 10 for 10.0 is no change, an override stays, and so does what no table names.
+// 10 instead of 10.0 is no change. Overrides and keys without a table stay.
 func TestDeclaredThrottles(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.set("a", `{"rate":"10.0","concurrency":3}`)
@@ -398,7 +396,7 @@ func TestDeclaredThrottles(t *testing.T) {
 	})
 }
 
-// A start says what the file has set, and what it has changed.
+// A start logs the settings of the file, and the ones that it has changed.
 func TestStartWithAFile(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.put("circuit:stripe:threshold", "7")
@@ -444,8 +442,8 @@ func TestFitting(t *testing.T) {
 	require.LessOrEqual(t, len(data), 2000)
 }
 
-// TestDeclareMissing makes what is missing, also beside what cannot be made, and leaves
-// what is there as it is.
+// DeclareMissing creates missing queues, even if one of them cannot be created, and leaves
+// existing ones as they are.
 func TestDeclareMissing(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		there := wire.DefaultQueueSettings("there")

@@ -26,8 +26,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// rig is a Control on a store in memory, with queues that note what they are told,
-// in a bubble of time that begins with the year 2000.
+// rig is a Control on a store in memory, with queues that record their calls, in a bubble of
+// time that begins with the year 2000.
 type rig struct {
 	t        *testing.T
 	disk     string
@@ -59,7 +59,7 @@ func bubble(t *testing.T, fn func(t *testing.T, r *rig)) {
 
 func now() int64 { return time.Now().UnixNano() }
 
-// in is the time d from now, as fila writes it.
+// in returns the timestamp d from now.
 func in(d time.Duration) string { return wire.Timestamp(now() + int64(d)) }
 
 // open starts a process.
@@ -90,8 +90,7 @@ func (r *rig) close() {
 	require.NoError(r.t, r.st.Close())
 }
 
-// restart ends the process, in order or by a crash, and starts the next one down
-// later.
+// restart ends the process, in order or by a crash, and starts the next one after `down`.
 func (r *rig) restart(crash bool, down time.Duration) {
 	r.t.Helper()
 	if !crash {
@@ -108,7 +107,7 @@ func (r *rig) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// create makes a queue, also for the next process.
+// create creates a queue, which the next process has too.
 func (r *rig) create(name string) {
 	r.t.Helper()
 	_, err := r.queues.Declare(context.Background(), wire.DefaultQueueSettings(name))
@@ -124,7 +123,7 @@ func (r *rig) commit(b *store.Batch) {
 	require.NoError(r.t, <-done)
 }
 
-// stored is the entries of the store whose key starts with prefix.
+// stored returns the entries of the store whose key starts with prefix.
 func (r *rig) stored(prefix string) map[string]string {
 	r.t.Helper()
 	r.commit(&store.Batch{}) // what was submitted before
@@ -160,10 +159,10 @@ func orNone(text *string) string {
 	return *text
 }
 
-// limits are those that count for a key.
+// limits returns the limits in force of a key.
 func (r *rig) limits(key string) throttle.Limits { return r.c.Gates().Limits(key) }
 
-// admits is how many messages of cost 1 a key lets through now. They stay in flight.
+// admits returns how many messages of cost 1 a key admits now. They stay in flight.
 func (r *rig) admits(key string) int {
 	r.t.Helper()
 	set, err := r.c.Gates().Set([]string{key}, now())
@@ -177,7 +176,7 @@ func (r *rig) admits(key string) int {
 
 func perSecond(n int64) throttle.Rate { return throttle.PerSecond(n * throttle.One) }
 
-// Requests as they come, decoded by package wire.
+// The helpers below take requests as JSON, decoded by package wire.
 
 func (r *rig) trySet(tail, body string) (wire.ThrottleInfo, *wire.Error) {
 	req, err := wire.VerbThrottleSet.Parse(tail, []byte(body))
@@ -275,7 +274,7 @@ func refused(t *testing.T, code int, err *wire.Error, about ...any) {
 	require.Equal(t, code, err.ErrCode, about...)
 }
 
-// keeper is a KV that may be slow or fail, and counts.
+// keeper is a KV that may be slow or fail, and counts writes.
 type keeper struct {
 	KV
 	mu     sync.Mutex
@@ -312,7 +311,7 @@ func (k *keeper) Write(b Batch) <-chan error {
 	return k.KV.Write(b)
 }
 
-// heal ends what makes it slow or fail.
+// heal makes it fast and healthy.
 func (k *keeper) heal() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -322,7 +321,7 @@ func (k *keeper) heal() {
 	k.failed, k.slow = nil, nil
 }
 
-// block has writes wait for disk.
+// block makes writes wait for disk.
 func (k *keeper) block(disk chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -335,7 +334,7 @@ func (k *keeper) fail(err error) {
 	k.failed, k.writes = err, nil
 }
 
-// noted are queues that note what they are told.
+// noted are queues that record their calls.
 type noted struct {
 	mu       sync.Mutex
 	settings map[string]wire.QueueSettings // they outlive a process
@@ -346,8 +345,8 @@ type noted struct {
 	refused  string      // of this queue alone; empty: of all
 }
 
-// note notes what a queue is told: until when it, or a key of it, is paused, and
-// weights. 0 ends it.
+// note records a call: until when a queue or a key of it is paused, or a weight. 0 ends
+// it.
 func (q *noted) note(about string, value int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -411,10 +410,10 @@ func (q *noted) Settings() []wire.QueueSettings {
 	return slices.SortedFunc(maps.Values(q.settings), func(a, b wire.QueueSettings) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// GateOpened makes them somebody who waits for gates.
+// GateOpened makes noted an owner of waits.
 func (q *noted) GateOpened(g *throttle.Gate) { q.woken = append(q.woken, g.Key()) }
 
-// tellAll is what a start does with the pauses of queues.
+// tellAll sends the pauses of queues, as a start does.
 func (q *noted) tellAll(c *Control) {
 	for name := range q.settings {
 		until, keys := c.Pauses(name)
@@ -425,7 +424,7 @@ func (q *noted) tellAll(c *Control) {
 	}
 }
 
-// published are the events that were published.
+// published records published events.
 type published struct {
 	mu     sync.Mutex
 	events []wire.Event
@@ -441,7 +440,7 @@ func (n *published) event(typ, tail string, e wire.Event) {
 	n.events = append(n.events, e)
 }
 
-// take returns the events that have come since, about circuits only if asked for.
+// take returns the new events, about circuits only if wanted.
 func (n *published) take() []wire.Event {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -450,8 +449,7 @@ func (n *published) take() []wire.Event {
 	return slices.DeleteFunc(events, func(e wire.Event) bool { return e.Type == wire.EventCircuitChanged })
 }
 
-// logText is what is logged, by a handler that has a lock. It is read when nothing is
-// going on.
+// logText is the text of the log. Its handler has a lock; read it when nothing runs.
 type logText struct{ bytes.Buffer }
 
 // count returns how often part was logged.

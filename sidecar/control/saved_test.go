@@ -14,12 +14,12 @@ import (
 	"github.com/filaq/fila/throttle"
 )
 
-// keptStates is a kept state with one part.
+// keptStates is a stored state with one part.
 func keptStates(part string) []store.Entry {
 	return []store.Entry{{Key: stateGates, Value: `{"at":1000,"parts":1}`}, {Key: gatePart(0), Value: part}}
 }
 
-// savedStates are what both forms of savedPart and oldPart say.
+// savedStates are the states in savedPart and oldPart.
 func savedStates() []throttle.State {
 	debt, zero := int64(-2500), int64(0)
 	return []throttle.State{
@@ -34,12 +34,12 @@ const (
 		"02" + "61ff" + "00" + "01" + "8727" + "00" + // key, at, tokens, no entries
 		"08" + "74656e616e743a31" + "13" + "01" + "00" + // key, ten ns earlier, no tokens
 		"03" + "80c8afa025" + "01" + "fff782ad16" + "ac02" + "ffcfacf30e" + "02" // three entries
-	// oldPart is a part of a fila from before that.
+	// oldPart is a part of an older version.
 	oldPart = `[{"key":"a\\xff","at":1000,"tokens":-2500},` +
 		`{"key":"tenant:1","at":990,"tokens":0,"entries":[{"age":5000000000,"count":1},{"age":2000000000,"count":300},{"age":0,"count":2}]}]`
 )
 
-// What a fila of another version has saved is read, and what is saved is as it was.
+// States of older versions are readable, and the format is unchanged.
 func TestSavedGatesOfAllVersions(t *testing.T) {
 	golden, err := hex.DecodeString(savedPart)
 	require.NoError(t, err)
@@ -55,8 +55,8 @@ func TestSavedGatesOfAllVersions(t *testing.T) {
 	require.Equal(t, `{"at":1000,"parts":1}`, kv.all[1].Value)
 }
 
-// A part that is cut, or of a version that this fila does not know, is an error: what
-// was used is not known, as after a crash.
+// A part that is cut or of an unknown version is an error: the usage is unknown, as after a
+// crash.
 func TestSavedGatesThatAreDamaged(t *testing.T) {
 	golden, err := hex.DecodeString(savedPart)
 	require.NoError(t, err)
@@ -91,8 +91,8 @@ func (kv *keptKV) Write(b Batch) <-chan error {
 	return done
 }
 
-// The gates of 50,000 keys are the same after a stop and a start, but for what of a
-// token is less than a thousandth.
+// The gates of 50,000 keys are the same after a stop and a start, except for fractions of a
+// thousandth of a token.
 func TestGatesOfManyKeysAreTheSameAfterARestart(t *testing.T) {
 	const keys = 50_000
 	limits := throttle.Limits{Rate: throttle.PerSecond(10), Burst: 50 * throttle.One, Limit: 20, Window: throttle.MaxWindow}

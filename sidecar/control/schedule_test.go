@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is scheduled ends at its time, once, between begin and stop.
+// A scheduled end comes at its time, once, between begin and stop.
 func TestSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := now()

@@ -11,7 +11,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestWhenLimitsWereSet is known over a restart, which sets nothing.
+// A restart keeps the set times of limits, since it sets nothing.
 func TestWhenLimitsWereSet(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		require.Nil(t, setThrottle(r, "early", 1, 0))
@@ -51,7 +51,7 @@ func setThrottle(r *rig, key string, concurrency, forMs int64) *wire.Error {
 	return err
 }
 
-// TestWhenCircuitLimitsWereSet is known over a restart, of defaults as well.
+// A restart keeps the set times of circuit limits, including defaults.
 func TestWhenCircuitLimitsWereSet(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.share = func(*throttle.Gates) {}

@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// What each key with a meaning takes and refuses.
+// Each key with a meaning accepts valid values and refuses others.
 func TestMeaningsOfKeys(t *testing.T) {
 	number := func(high string) (good, bad []string) {
 		return []string{"1", "10", high}, []string{"", "-1", "+1", "1.5", "abc", "NaN", "1e3", "10 ", "0x10", high + "1", "99999999999999999999"}
@@ -84,7 +84,7 @@ func TestMeaningsOfKeys(t *testing.T) {
 	require.Contains(t, checkMeaning("throttle:k:speed", "1").Description, "<one of burst, concurrency, limit, rate, window_ms>")
 }
 
-// What the table of settings shows is what it reads, and what is not set is nothing.
+// show returns the text that read accepts, and "" for a setting that is not set.
 func TestSettingsReadWhatTheyShow(t *testing.T) {
 	full := limits{
 		throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 3e9}, Burst: 2125, Concurrency: 7, Limit: 8, Window: int64(1500 * time.Millisecond)},

@@ -15,8 +15,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Limits that are set by configuration keys count at once, for the backlog too, and
-// pairs that are not complete have no effect.
+// Limits that are set by configuration keys apply at once, to the backlog too. Incomplete
+// pairs have no effect.
 func TestConfigKeysAreLimits(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.put("throttle:a:b:burst", "2.5")
@@ -48,7 +48,7 @@ func TestConfigKeysAreLimits(t *testing.T) {
 	})
 }
 
-// A change of limits wakes the queue whose turn it is at the gate.
+// A change of limits notifies the queue that has the turn at the gate.
 func TestChangedLimitsWake(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.set("k", `{"concurrency":1}`)
@@ -72,8 +72,7 @@ func TestChangedLimitsWake(t *testing.T) {
 	})
 }
 
-// Limits, prefixes and the levels of buckets and windows are there again after a
-// stop in order.
+// An orderly stop keeps limits, prefixes and the levels of buckets and windows.
 func TestLimitsOverARestart(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")
@@ -94,7 +93,7 @@ func TestLimitsOverARestart(t *testing.T) {
 	})
 }
 
-// Gates begin after a crash with what can have been used: everything.
+// After a crash everything counts as used.
 func TestGatesAfterACrash(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		require.False(t, r.c.throttles.start.Crashed, "a new store is no crash")
@@ -129,8 +128,7 @@ func TestGatesAfterACrash(t *testing.T) {
 	})
 }
 
-// The file overwrites the keys that it names, and no others; whoever changes them is
-// warned.
+// The file overwrites only the keys that it names. Changing one of them logs a warning.
 func TestDeclaredThrottlesWarn(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Throttles = []config.ThrottleTable{{Key: "a", Rate: "10"}}
@@ -150,8 +148,7 @@ func TestDeclaredThrottlesWarn(t *testing.T) {
 	})
 }
 
-// Changes that are told in another order than they were made end in the newest
-// state.
+// Changes that arrive out of order end in the newest state.
 func TestChangesToldInAnotherOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var changes []change
@@ -174,8 +171,7 @@ func TestChangesToldInAnotherOrder(t *testing.T) {
 	})
 }
 
-// Changes of all kinds run into each other: what is in force in the end is what is
-// stored.
+// After concurrent changes of all kinds the stored state is in force.
 func TestChangesAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var all sync.WaitGroup
@@ -224,7 +220,7 @@ func TestChangesAtOnce(t *testing.T) {
 	})
 }
 
-// What an earlier version let in has no effect.
+// Values that an older version accepted have no effect.
 func TestOldValuesHaveNoEffect(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := &store.Batch{}
@@ -256,7 +252,7 @@ func TestOldValuesHaveNoEffect(t *testing.T) {
 	})
 }
 
-// The state of more gates is saved than one entry of the store takes.
+// The state of the gates may be larger than one entry of the store.
 func TestManyGatesOverAStop(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")
@@ -286,7 +282,7 @@ func TestManyGatesOverAStop(t *testing.T) {
 	})
 }
 
-// Keys of before need not be UTF-8, which the JSON of before is.
+// Keys in the JSON of older versions need not be UTF-8.
 func TestGatesOfKeysThatNobodyCouldNameOverAStop(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")
@@ -303,7 +299,7 @@ func TestGatesOfKeysThatNobodyCouldNameOverAStop(t *testing.T) {
 	})
 }
 
-// More parts than one write takes come in several, the mark of a clean stop last.
+// Many parts take several writes, with the mark of a clean stop last.
 func TestGatesAreSavedInSeveralWrites(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var states []throttle.State

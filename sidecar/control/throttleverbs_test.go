@@ -40,7 +40,7 @@ func TestThrottleSet(t *testing.T) {
 			"throttle-set throttle:stripe:rate: 10 -> 20",
 		}, r.trail())
 
-		// A key that cannot be in a subject comes in the body.
+		// A key that a subject cannot contain is in the body.
 		r.set("_", `{"key":"a key","limit":3,"window_ms":1000}`)
 		require.EqualValues(t, 3, r.limits("a key").Limit)
 
@@ -55,8 +55,8 @@ func TestThrottleSet(t *testing.T) {
 	})
 }
 
-// throttle-set refuses limits that would limit nothing, and a change that leaves one,
-// whatever the key had and for however long.
+// throttle-set refuses limits without effect, and a change that would leave one, for lasting
+// limits and overrides.
 func TestThrottleSetRefusesLimitsWithoutEffect(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.set("whole", `{"rate":1,"limit":3,"window_ms":1000}`)
@@ -100,7 +100,7 @@ func TestThrottleSetRefusesLimitsWithoutEffect(t *testing.T) {
 	})
 }
 
-// Conditions compare by meaning, and with nothing.
+// Conditions compare values by meaning, including unset ones.
 func TestThrottleCompareAndSet(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.set("k", `{"rate":"0.5","burst":2,"limit":9,"window_ms":1000}`)
@@ -118,7 +118,7 @@ func TestThrottleCompareAndSet(t *testing.T) {
 		r.set("k", `{"rate":7,"if":{"rate":"1/2","burst":2.0,"concurrency":0,"limit":9}}`)
 		require.Equal(t, perSecond(7), r.limits("k").Rate)
 
-		// An override compares with what is in force, a lasting change with what lasts.
+		// An override compares with the limits in force, a lasting change with the lasting ones.
 		r.set("k", `{"rate":8,"for_ms":1000,"if":{"rate":7}}`)
 		_, err = r.trySet("k", `{"rate":9,"for_ms":1000,"if":{"rate":7}}`)
 		refused(t, wire.CodeThrottleMismatch, err)
@@ -129,8 +129,8 @@ func TestThrottleCompareAndSet(t *testing.T) {
 	})
 }
 
-// Overrides and pauses count at once and are answered when they are on disk; lasting
-// changes count when they are on disk.
+// Overrides and pauses apply at once, and their reply comes when they are on disk. Lasting
+// changes apply when they are on disk.
 func TestOrderOfMemoryAndDisk(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")
@@ -188,7 +188,7 @@ func TestOrderOfMemoryAndDisk(t *testing.T) {
 	})
 }
 
-// A disk that fails: what lasts does not count, what counts at once is not confirmed.
+// With a failing disk a lasting change does not apply, and an override is not confirmed.
 func TestThrottleSetWhenTheDiskFails(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.set("k", `{"rate":10}`)
@@ -208,8 +208,7 @@ func TestThrottleSetWhenTheDiskFails(t *testing.T) {
 	})
 }
 
-// An override ends by itself, also after a restart and when its end passes while
-// nobody is there.
+// An override ends by itself, even after a restart or while no process runs.
 func TestOverride(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")
@@ -274,7 +273,7 @@ func TestSecondOverride(t *testing.T) {
 	})
 }
 
-// The override of a prefix holds for all of its keys.
+// The override of a prefix applies to all of its keys.
 func TestOverrideOfAPrefix(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.set("t:*", `{"rate":10}`)

@@ -58,7 +58,7 @@ func TestValuesAreOnDisk(t *testing.T) {
 	require.Equal(t, []string{"a"}, saved[1].Delete)
 }
 
-// An edit makes several changes as one, and leaves out what is so already.
+// An edit makes several changes in one write, and leaves out values that are set already.
 func TestEditOfValues(t *testing.T) {
 	v := valuesOf("a", "1", "b", "2", "c", "3")
 	one, four := "1", "4"
@@ -120,7 +120,7 @@ func TestConfigVerbs(t *testing.T) {
 		}
 		require.Equal(t, []string{"none -> 1", "1 -> 2", "2 -> none"}, told)
 
-		// Queues are told of weights, and ask for those that were there before them.
+		// A queue receives new weights, and reads the ones from before its creation.
 		r.put("weight:orders:acme", "2.5")
 		require.Equal(t, map[string]int64{"weight orders/acme": 2500}, r.queues.told())
 		require.Equal(t, map[string]uint32{"acme": 2500}, r.c.Weights("orders"))

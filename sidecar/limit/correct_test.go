@@ -13,8 +13,8 @@ import (
 	"github.com/filaq/fila/throttle"
 )
 
-// spent is what messages have cost, by when that was known.
-type spent struct {
+// costs are the final costs of messages, by the time at which they were known.
+type costs struct {
 	mu  sync.Mutex
 	all []cost
 	by  map[*instance]int64
@@ -25,16 +25,16 @@ type cost struct {
 	n  int64
 }
 
-func (s *spent) note(i *instance, n int64) {
+func (s *costs) note(i *instance, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all = append(s.all, cost{time.Now(), n})
 	s.by[i] += n
 }
 
-// spend has up to so many messages of an instance in flight, until ctx ends. Each is
-// taken for one cost, and turns out to have had another one after a while.
-func (i *instance) spend(ctx context.Context, s *spent, most int, takes time.Duration, taken, real int64) {
+// spend keeps up to n messages of an instance in flight until ctx ends. Each is admitted with
+// one cost, and its final cost differs.
+func (i *instance) spend(ctx context.Context, s *costs, most int, takes time.Duration, taken, real int64) {
 	var flying sync.WaitGroup
 	defer flying.Wait()
 	places := make(chan struct{}, most)
@@ -55,8 +55,8 @@ func (i *instance) spend(ctx context.Context, s *spent, most int, takes time.Dur
 	}
 }
 
-// Over a fleet a rate admits what messages have cost, whatever they were taken for; it is
-// exceeded by no more than what those in flight were underestimated by.
+// In a fleet a rate admits final costs, whatever the estimates. It is exceeded by at most the
+// amount by which the messages in flight were underestimated.
 func TestCorrectedCostsOverAFleet(t *testing.T) {
 	const inFlight = 6
 	for name, tc := range map[string]struct{ taken, real, want, messages int64 }{
@@ -72,7 +72,7 @@ func TestCorrectedCostsOverAFleet(t *testing.T) {
 					start(t, slow{b.Of(), 4 * time.Millisecond}, rate, 5*time.Second),
 				}
 				defer stop(all...)
-				s := &spent{by: make(map[*instance]int64)}
+				s := &costs{by: make(map[*instance]int64)}
 				began := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
@@ -99,7 +99,7 @@ func TestCorrectedCostsOverAFleet(t *testing.T) {
 	}
 }
 
-// A debt lies in the record when who has it is gone.
+// A debt stays in the record when its instance is gone.
 func TestADebtIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := fleettest.New()

@@ -13,8 +13,7 @@ import (
 	"github.com/filaq/fila/throttle"
 )
 
-// TestLimitsInJetStream has four instances in one process, with clocks that are wrong,
-// and a real server.
+// Four instances in one process, with wrong clocks, share limits on a real server.
 func TestLimitsInJetStream(t *testing.T) {
 	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir()})
 	require.NoError(t, err)

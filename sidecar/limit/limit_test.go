@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const key = "vendor:x"
 
-// slow is a bucket whose writes take a while, half of it before they are done.
+// slow is a bucket with slow writes; half of the time passes before the write is done.
 type slow struct {
 	fleet.Bucket
 	most time.Duration
@@ -40,7 +40,7 @@ func (b slow) Swap(ctx context.Context, key string, value []byte, over uint64) (
 	return rev, err
 }
 
-// instance is a fila: gates, and the consumers that want messages.
+// instance is one fila: gates and consumers.
 type instance struct {
 	end    *fleettest.End
 	skew   time.Duration
@@ -69,7 +69,7 @@ func (c count) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// conflicts are those that an instance was told of.
+// conflicts are the conflicts that an instance reported.
 type conflicts struct {
 	mu  sync.Mutex
 	all []limit.Conflict
@@ -87,7 +87,7 @@ func (c *conflicts) told() []limit.Conflict {
 	return slices.Clone(c.all)
 }
 
-// GateOpened is called as a queue is.
+// GateOpened is called like the method of a queue.
 func (i *instance) GateOpened(*throttle.Gate) {
 	select {
 	case i.opened <- struct{}{}:
@@ -103,13 +103,13 @@ func tell(waits []*throttle.Wait) {
 	}
 }
 
-// start returns an instance whose host's clock is wrong by skew.
+// start returns an instance whose clock is wrong by skew.
 func start(t *testing.T, b fleet.Bucket, l throttle.Limits, skew time.Duration) *instance {
 	t.Helper()
 	return startNode(t, b, l, skew, "")
 }
 
-// startNode is start of a node of the cluster that answers a subject prefix.
+// startNode starts a node of the cluster with a subject prefix.
 func startNode(t *testing.T, b fleet.Bucket, l throttle.Limits, skew time.Duration, prefix string) *instance {
 	t.Helper()
 	i := &instance{skew: skew, opened: make(chan struct{}, 1)}
@@ -137,7 +137,7 @@ func startNode(t *testing.T, b fleet.Bucket, l throttle.Limits, skew time.Durati
 	return i
 }
 
-// trail notes what has passed.
+// trail records admitted messages.
 type trail struct {
 	mu     sync.Mutex
 	limits throttle.Limits
@@ -147,7 +147,7 @@ type trail struct {
 	most   int
 }
 
-// passes notes a message of cost 1; its caller has waited for nothing since it passed.
+// passes records a message of cost 1, right after it was admitted.
 func (r *trail) passes(i *instance) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,13 +163,13 @@ func (r *trail) ends() {
 	r.flying--
 }
 
-// check holds all that has passed against the bounds.
+// check checks the trail against the bounds.
 func (r *trail) check(t *testing.T) {
 	t.Helper()
 	r.checkWith(t, 0)
 }
 
-// checkWith has a rate let so much more through at once.
+// checkWith is check with a larger burst.
 func (r *trail) checkWith(t *testing.T, more int64) {
 	t.Helper()
 	r.mu.Lock()
@@ -202,8 +202,8 @@ func (r *trail) sum() (sum int) {
 
 func newTrail(l throttle.Limits) *trail { return &trail{limits: l, by: make(map[*instance]int)} }
 
-// want lets messages pass as fast as the gate admits, until ctx ends. Each is in flight
-// for a while.
+// want sends messages as fast as the gate admits them until ctx ends. Each is in flight for a
+// while.
 func (i *instance) want(ctx context.Context, r *trail, takes time.Duration) {
 	var flying sync.WaitGroup
 	defer flying.Wait()
@@ -252,7 +252,7 @@ func during(t *testing.T, d time.Duration, r *trail, takes time.Duration, all ..
 	wg.Wait()
 }
 
-// stop ends instances in order.
+// stop ends instances by an orderly stop.
 func stop(all ...*instance) {
 	for _, i := range all {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -324,8 +324,7 @@ func TestLimitsHoldOverAFleet(t *testing.T) {
 	}
 }
 
-// TestInstancesThatDie with chunks and permits in their hands: what they had comes back,
-// and no limit is exceeded for it.
+// Leases and permits of dead instances come back, and no limit is exceeded.
 func TestInstancesThatDie(t *testing.T) {
 	for name, l := range map[string]throttle.Limits{"rate": rate, "window": window, "concurrency": places} {
 		t.Run(name, func(t *testing.T) {
@@ -355,7 +354,7 @@ func TestInstancesThatDie(t *testing.T) {
 	}
 }
 
-// TestOwnerThatDies leaves nothing that is known of: all counts as used.
+// After the death of the owner everything counts as used.
 func TestOwnerThatDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := fleettest.New()
@@ -375,8 +374,8 @@ func TestOwnerThatDies(t *testing.T) {
 	})
 }
 
-// TestAway has instances go on by what they have, a part of a rate with it, so that
-// nothing is exceeded; and be one fleet again after it.
+// Without the bucket, instances go on with their leases and a part of the rate, so that no
+// limit is exceeded. Afterwards they are one fleet again.
 func TestAway(t *testing.T) {
 	for name, tc := range map[string]struct {
 		limits      throttle.Limits
@@ -415,8 +414,7 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestAwayUnused divides a rate that nobody used as far as is known, too: each could be
-// the first one.
+// A rate without known users is divided, too: each instance could be the first user.
 func TestAwayUnused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := fleettest.New()
@@ -433,8 +431,8 @@ func TestAwayUnused(t *testing.T) {
 	})
 }
 
-// TestStartWithoutTheBucket uses nothing that is counted elsewhere, and is not stuck when
-// the bucket comes.
+// An instance that starts without the bucket uses nothing that others count, and goes on when
+// the bucket is there.
 func TestStartWithoutTheBucket(t *testing.T) {
 	for name, tc := range map[string]struct {
 		limits throttle.Limits
@@ -467,8 +465,7 @@ func TestStartWithoutTheBucket(t *testing.T) {
 	}
 }
 
-// TestStop leaves what is used and not used in the record: whoever comes next, the same
-// fila above all, goes on from there.
+// An orderly stop writes the usage to the record, from which the next instance goes on.
 func TestStop(t *testing.T) {
 	daily := throttle.Limits{Limit: 50, Window: int64(24 * time.Hour)}
 	slow := throttle.Limits{Rate: throttle.PerSecond(1), Burst: 50 * throttle.One}
@@ -527,8 +524,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestUnreadableRecord has everybody go by a part of the rate until it is gone, whenever it
-// was met, and nobody write over it. The log says so once.
+// While a record is unreadable every instance applies a part of the rate, writes nothing over
+// it and logs that once.
 func TestUnreadableRecord(t *testing.T) {
 	id := "r." + base64.RawURLEncoding.EncodeToString([]byte(key))
 	for _, met := range []string{"at the start", "with the gate", "in use"} {
@@ -599,7 +596,7 @@ func TestUnreadableRecord(t *testing.T) {
 	}
 }
 
-// TestSlowRateWithALargeBurst costs a swap for many messages as long as there is much.
+// With many tokens left, a slow rate with a large burst takes one swap for many messages.
 func TestSlowRateWithALargeBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := throttle.Limits{Rate: throttle.PerSecond(throttle.One), Burst: 1000 * throttle.One}
@@ -635,8 +632,7 @@ func TestSlowRateWithALargeBurst(t *testing.T) {
 	})
 }
 
-// TestRecordsAreSwept: those of limits of which nothing is used any more, also if nobody
-// could say so; not those that say something.
+// Records without usage are swept, including ones that no instance could clear. Others stay.
 func TestRecordsAreSwept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := fleettest.New()
@@ -672,7 +668,8 @@ func TestRecordsAreSwept(t *testing.T) {
 	})
 }
 
-// TestNewestLimitsAreInForce at all instances, and each of the others is told once.
+// The newest limits are in force at all instances, and each other instance reports the
+// conflict once.
 func TestNewestLimitsAreInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := fleettest.New()
@@ -714,8 +711,8 @@ func TestNewestLimitsAreInForce(t *testing.T) {
 	})
 }
 
-// TestNodesOfAClusterAgree: they learn what is set and when that was one after the other,
-// in any order. Nobody is told that they differ, and in the end none does.
+// Nodes of a cluster learn limits and their set times separately, in any order. They report no
+// conflict, and agree in the end.
 func TestNodesOfAClusterAgree(t *testing.T) {
 	old, next := throttle.Limits{Concurrency: 2}, throttle.Limits{Concurrency: 5}
 	for name, timeFirst := range map[string]bool{"the time first": true, "the limits first": false} {
@@ -760,7 +757,7 @@ func TestNodesOfAClusterAgree(t *testing.T) {
 	}
 }
 
-// TestOthersLeave has the one that is left go by limits of its own again.
+// When the others leave, the last instance applies the limits alone again.
 func TestOthersLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := fleettest.New()
@@ -778,8 +775,7 @@ func TestOthersLeave(t *testing.T) {
 	})
 }
 
-// TestAllOfItAtOnce has instances come, die, and be cut off by chance, with answers that
-// are lost.
+// Instances start, die and are cut off at random, and answers are lost.
 func TestAllOfItAtOnce(t *testing.T) {
 	for seed := range uint64(5) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -16,10 +16,9 @@ import (
 	"github.com/filaq/fila/throttle"
 )
 
-// TestLimitsHoldOverStalls has the bucket stall at each moment after an instance has
-// started, while hosts' clocks are apart: requests and what the watch brings come late,
-// so whatever an instance learns of the fleet's clock from them is wrong. A stall of 6 s
-// ends sessions: a rate would go on in parts then, by bounds of its own.
+// The bucket stalls at each moment after the start of an instance, while hosts' clocks differ.
+// Requests and updates come late, so the instance estimates the fleet's clock wrong. A stall
+// of 6 s would end sessions and divide rates into parts, with other bounds.
 func TestLimitsHoldOverStalls(t *testing.T) {
 	for length, kinds := range map[time.Duration]map[string]throttle.Limits{
 		300 * time.Millisecond:  {"window": window},
@@ -40,7 +39,7 @@ func TestLimitsHoldOverStalls(t *testing.T) {
 	}
 }
 
-// stallAfterStart has the bucket stall after the third instance has started.
+// stallAfterStart stalls the bucket after the third instance has started.
 func stallAfterStart(t *testing.T, l throttle.Limits, begin, length time.Duration) {
 	b := fleettest.New()
 	b.Skew = time.Hour
@@ -69,9 +68,8 @@ var (
 	flagSeed  = flag.Uint64("fila.seed", 1, "the first of them; 0 takes a new one")
 )
 
-// TestWindowHoldsByChance has a bucket that stalls, and instances that are cut off for less
-// than the time after which they count as dead, whose answers are lost, that stop and die and
-// start, at any moments, with hosts' clocks that are apart. No window ever has more than its limit.
+// The bucket stalls, instances start, stop, die and are cut off for less than the dead time,
+// answers are lost, and hosts' clocks differ, all at random. No window exceeds its limit.
 func TestWindowHoldsByChance(t *testing.T) {
 	first := *flagSeed
 	if first == 0 {
@@ -87,7 +85,7 @@ func TestWindowHoldsByChance(t *testing.T) {
 	t.Logf("%d messages", went)
 }
 
-// windowByChance is a minute or so of trouble. It returns how many messages went.
+// windowByChance runs about a minute of faults and returns the number of messages.
 func windowByChance(t *testing.T, r *rand.Rand) int {
 	upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 	b := fleettest.New()
