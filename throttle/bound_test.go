@@ -28,7 +28,7 @@ type history struct {
 	windows map[string][]*period
 	limits  map[string]Limits
 	paused  map[string]int64 // until when, in force or over
-	prefix  bool             // limits are those of prefixes, so that gates can be dormant
+	prefix  bool             // prefixes have the limits, so that gates can be dormant
 	slept   int              // gates that were
 	style   style
 	steps   int
@@ -191,7 +191,7 @@ func (h *history) advance(f *flightRecord) {
 func (h *history) step() {
 	h.steps++
 	h.clock.tick(h.now)
-	h.g.clock.tick(h.now) // both see every time, also that of a step without a call
+	h.g.clock.tick(h.now) // both see every time, even in a step without a call
 	switch h.c.pick(16) {
 	case 0, 1, 2:
 		h.now = safeAdd(h.now, one(h.c, h.style.steps))

@@ -133,7 +133,7 @@ func (b *bucket) setLimits(l Limits, reserved int64) {
 }
 
 // lows remembers the smallest room that a bucket had since any time in the past,
-// in a few entries: a stack of rooms that grow from old to new. If it is full,
+// in a few entries: a stack in which the room grows from old to new. If it is full,
 // the two oldest entries are merged into one that is no larger than either.
 type lows struct {
 	n       int

@@ -106,7 +106,7 @@ func TestADebtIsKept(t *testing.T) {
 
 // Leases pay an extra cost first, then the fleet is charged. The next lease pays what has
 // not been charged yet.
-func TestSettleOfWhatIsLent(t *testing.T) {
+func TestCorrectionOfLeases(t *testing.T) {
 	f := &lender{}
 	g, s := shared(t, f, Limits{Rate: PerSecond(10 * One), Burst: 10 * One})
 	g.AddLease("s:a", Lease{Tokens: 5 * One, Until: 150 * msec}, 0, 0, nil)

@@ -125,7 +125,7 @@ func TestSharedGateRests(t *testing.T) {
 	require.Equal(t, []string{"s:a"}, f.requests, "the fleet is notified that it is used no more")
 }
 
-func TestSharedGateGoesByWhatIsLent(t *testing.T) {
+func TestSharedGateAdmitsLeases(t *testing.T) {
 	for name, tc := range map[string]struct {
 		limits  Limits
 		lease   Lease

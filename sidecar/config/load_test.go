@@ -200,7 +200,7 @@ throttle_headers = ["provider"]
 	require.Equal(t, []string{"provider"}, b.ThrottleHeaders)
 }
 
-// What a script's key names has to be a script.
+// The key of a script has to name a script.
 func TestScriptMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		" \n":                                `a.lua is empty`,

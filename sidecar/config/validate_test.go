@@ -169,7 +169,7 @@ func TestClusterValidate(t *testing.T) {
 	}
 }
 
-// What the embedded server is to be follows from the cluster, unless it is said.
+// The cluster sets the defaults of the embedded server.
 func TestTheServerOfANode(t *testing.T) {
 	c := Default()
 	require.False(t, new(c.EmbeddedServer()).SyncsAlways())

@@ -20,9 +20,8 @@
 //     disk.
 //   - In a cluster all nodes share the KV: each node writes its changes there and learns
 //     the changes of the others ([Control.Changed]). An edit is retried if another node
-//     has changed the same keys. What ends by time ends at each node; the node that
+//     has changed the same keys. An override or pause ends at each node; the node that
 //     records the end publishes it. A change that could not be written is undone.
-//   - What the file, operators and time have set is computed from what is stored
-//     whenever that changes, so changes that arrive out of order end in the newest
-//     state.
+//   - The state in force is computed from the stored entries whenever they change, so
+//     changes that arrive out of order end in the newest state.
 package control

@@ -338,7 +338,7 @@ func (k *keeper) fail(err error) {
 type noted struct {
 	mu       sync.Mutex
 	settings map[string]wire.QueueSettings // they outlive a process
-	news     map[string]int64              // what this process was told: "queue", "queue/key", "weight queue/key"
+	news     map[string]int64              // calls in this process: "queue", "queue/key", "weight queue/key"
 	woken    []string                      // gates that have opened
 	check    func(wire.QueueSettings) error
 	refuse   *wire.Error // what Declare says

@@ -16,8 +16,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// BenchmarkGuard is a check and its done, from the bytes of the requests to those of
-// the replies, at two keys with limits that are out of reach.
+// BenchmarkGuard is a check and its done, from the request bytes to the reply bytes, at two
+// keys with limits that are never reached.
 func BenchmarkGuard(b *testing.B) {
 	now := func() int64 { return time.Now().UnixNano() }
 	gates := throttle.New(throttle.Start{}, now())

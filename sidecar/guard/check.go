@@ -210,7 +210,7 @@ func (g *Service) undo(h *resources, now int64) {
 }
 
 // take takes everything that the call needs, or nothing and fills a with the refusal. missing is
-// the key for which the fleet is asked.
+// the key for which the fleet has to lease.
 func (g *Service) take(ask *wire.GuardAsk, keys []string, now int64, a *wire.GuardAnswer) (h resources, missing string, failed *wire.Error) {
 	set, err := g.opt.Gates.Set(keys, now)
 	if err != nil { // the request has fewer keys than Set allows
@@ -240,7 +240,7 @@ func (g *Service) pass(h *resources, ask *wire.GuardAsk, now int64) (a wire.Guar
 	if pending {
 		h.circuit.Announce()
 	}
-	if pass == 0 { // somebody else was faster
+	if pass == 0 { // another call was faster
 		g.opt.Notify(h.set.Undo(&h.grant, now, nil))
 		h.circuit.CountBlocked()
 		_, at := h.circuit.Peek(now)

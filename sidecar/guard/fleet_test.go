@@ -116,7 +116,7 @@ func TestStateOfAFleet(t *testing.T) {
 		synctest.Wait()
 		st := rigs[0].SharedState("v", "me")
 		require.Len(t, st.Limits, 3)
-		require.Less(t, st.Limits[0].Remaining, int64(997), "the rest of a chunk is lent")
+		require.Less(t, st.Limits[0].Remaining, int64(997), "the rest of a lease is leased")
 		require.Equal(t, st.Limits, rigs[1].SharedState("v", "me").Limits)
 	})
 }

@@ -40,7 +40,7 @@ type rig struct {
 	fails    []config.CircuitTable // whose permits fail if they end by themselves
 	payload  int64
 	keep     func(keys []string, until int64) (onDisk func() *wire.Error)
-	kept     atomic.Int64 // calls that Keep was told of and that have not ended
+	kept     atomic.Int64 // calls of Keep that have not ended
 	checked  atomic.Int64 // by the metrics
 	log      strings.Builder
 
@@ -478,7 +478,7 @@ func TestVerdicts(t *testing.T) {
 			require.Nil(t, werr, c.name)
 			require.Equal(t, c.want, v, c.name)
 		}
-		// What the rules make of an error can be asked without a call, and counts nothing.
+		// The verdict about an error needs no call, and counts nothing.
 		state := r.Verbs()[wire.GuardState]
 		for body, want := range map[string]string{
 			`{"error_code":"404","attempt":2}`:    `{"severity":"low","rule":"gone","description":"there is no such thing","retry":true,"delay_ms":200,"retries_left":4}`,
@@ -595,7 +595,8 @@ func TestFailuresAreReported(t *testing.T) {
 		r.done("vendor:stripe", r.allowed("vendor:stripe"), wire.GuardOK)
 		require.Len(t, r.failures, 4, "a success is none")
 
-		// One line of a kind in ten seconds, whoever tells; events and counts are of all.
+		// The log has one line of a kind in ten seconds for all callers; events and counts
+		// have every failure.
 		r.log.Reset()
 		for range 100 {
 			fail("401")

@@ -220,7 +220,7 @@ func TestPermitsAreListed(t *testing.T) {
 		second := r.Permits(wire.GuardPermitsRequest{Limit: 2, After: first.Next})
 		require.Nil(t, second.Keys)
 
-		// A page goes on behind a permit that has ended, and knows those of other filas.
+		// A page goes on behind a permit that has ended, or that another fila has given.
 		require.Equal(t, int64(1), r.EndPermits(wire.GuardEndRequest{IDs: []string{first.Next}}))
 		require.Equal(t, second.Permits, r.Permits(wire.GuardPermitsRequest{Limit: 2, After: first.Next}).Permits)
 		require.Len(t, r.Permits(wire.GuardPermitsRequest{Limit: 10, After: wire.PermitID(r.Issuer()-1, 99)}).Permits, 6)

@@ -92,7 +92,7 @@ func TestCorrectedCostsOverAFleet(t *testing.T) {
 				require.GreaterOrEqual(t, sum, tc.want*throttle.One)
 				require.GreaterOrEqual(t, int64(len(s.all)), tc.messages)
 				for _, i := range all {
-					require.GreaterOrEqual(t, s.by[i], tc.want*throttle.One/5, "somebody starves")
+					require.GreaterOrEqual(t, s.by[i], tc.want*throttle.One/5, "an instance starves")
 				}
 			})
 		})

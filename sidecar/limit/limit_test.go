@@ -317,7 +317,7 @@ func TestLimitsHoldOverAFleet(t *testing.T) {
 				require.GreaterOrEqual(t, r.sum(), tc.want)
 				r.by[all[0]] -= alone
 				for _, i := range all {
-					require.Greater(t, r.by[i], tc.want/4/3, "somebody starves")
+					require.Greater(t, r.by[i], tc.want/4/3, "an instance starves")
 				}
 			})
 		})
@@ -679,7 +679,7 @@ func TestNewestLimitsAreInForce(t *testing.T) {
 		a.setAt.Store(at(a))
 		during(t, time.Second, newTrail(few), time.Millisecond, a)
 		c := start(t, b.Of(), places, -5*time.Second)
-		c.setAt.Store(at(c) - int64(2*time.Second)) // before those of a
+		c.setAt.Store(at(c) - int64(2*time.Second)) // before the limits of a
 		defer func() { stop(a, c) }()
 		r := newTrail(few)
 		during(t, 2*time.Second, r, 5*time.Millisecond, a, c)

@@ -240,7 +240,7 @@ func TestDelayWithinBounds(t *testing.T) {
 	})
 }
 
-// The verdict is that of the first rule that fits, looked for one by one.
+// The verdict comes from the first matching rule.
 func TestFirstRuleWins(t *testing.T) {
 	words := []string{"", "a", "b", "ab"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -331,7 +331,7 @@ func BenchmarkJudge(b *testing.B) {
 			r.Judge("orders", "p", "", "no rule fits", 3, rand.Float64)
 		}
 	})
-	// What a hostile table could make a failure cost, per rule.
+	// The time of a failure with a hostile table, per rule.
 	b.Run("steepest pattern", func(b *testing.B) {
 		r, err := Compile(nil, []ErrorRule{{Name: "e", Pattern: `(x+x+){1,120}y`}})
 		require.NoError(b, err)
