@@ -2,7 +2,7 @@
 //
 //   node consumer.mjs QUEUE
 //
-// NATS_URL says where. An interrupt stops it gracefully. It lives through
+// NATS_URL is the address of NATS. An interrupt stops it gracefully. It survives
 // restarts of fila and NATS: it registers again, and repeats an ack until it is
 // answered.
 
@@ -22,7 +22,7 @@ if (!queue) {
 const nc = await connect({ servers: process.env.NATS_URL, maxReconnectAttempts: -1, reconnectTimeWait: 100 });
 let lease; // ms: the visibility timeout
 
-// Subscribe first, then register: what is sent to nobody ends a registration.
+// Subscribe first, then register: a delivery without a subscriber ends a registration.
 const tasks = new Set();
 const subscription = nc.subscribe(`fila.deliver.${name}.${queue}`, {
   callback: (error, msg) => {
@@ -52,7 +52,7 @@ while (!stopping.signal.aborted) {
   await sleep(ttl / 3, undefined, { signal: stopping.signal }).then(renew, () => {});
 }
 
-// Leave, so that nothing more comes; let what has come finish.
+// Leave, so that no more deliveries come; let the received ones finish.
 await ask({ leave: true }).catch((error) => console.error("leave:", error.message));
 await subscription.drain();
 await Promise.all(tasks);

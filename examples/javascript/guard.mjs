@@ -1,10 +1,10 @@
-// Asks fila before calls to a vendor, and tells it how they went, with
+// Checks with fila before calls to a vendor, and reports their outcome, with
 // @nats-io/transport-node alone.
 //
 //   node guard.mjs COUNT KEY [KEY...]
 //
-// The first key is the vendor, whose circuit is asked; the limits of all keys are.
-// NATS_URL says where, CALL_SECONDS how long a call takes.
+// The first key is the vendor with its circuit; the limits of all keys apply.
+// NATS_URL is the address of NATS, CALL_SECONDS the duration of a call.
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { connect, errors } from "@nats-io/transport-node";
@@ -16,7 +16,7 @@ if (!key) {
 }
 
 const permitMs = 10_000; // how long a permit lives without a done: longer than a call takes
-const patienceMs = 60_000; // how long a check waits for somebody to answer
+const patienceMs = 60_000; // how long a check waits for an answer
 
 const nc = await connect({ servers: process.env.NATS_URL });
 for (let call = 0; call < Number(count); call++) await make(call);
@@ -61,15 +61,15 @@ async function check(call) {
     const asked = Date.now();
     const answer = await ask("check", { with: further, caller: "example", ttl_ms: permitMs }, asked + patienceMs);
     if (answer.allowed) return { permit: answer.permit, ends: asked + permitMs };
-    const ms = answer.retry_after_ms ?? 1000; // absent: nobody knows, perhaps it is paused
+    const ms = answer.retry_after_ms ?? 1000; // absent: unknown, for example while paused
     console.log(`refused call ${call} by ${answer.gate} of ${answer.key}, again in ${ms} ms`);
     await sleep(ms);
   }
 }
 
-// done gives the permit back, and returns what to do about an error. Telling it twice does
-// no harm, so it is told until the permit has ended by itself. undefined: nobody could be
-// told, and the circuit does not hear how the call went.
+// done gives the permit back, and returns what to do about an error. Repeated reports do
+// no harm, so it repeats until the permit has ended by itself. undefined: the report did not
+// arrive, and the circuit does not count the call.
 async function done(permit, ends, attempt, error) {
   const how = { permit, attempt, caller: "example", outcome: "ok" };
   if (error) Object.assign(how, { outcome: "error", error_code: error.code, error: error.message });

@@ -3,7 +3,7 @@
 //
 //   node producer.mjs QUEUE [COUNT [TODO]]
 //
-// NATS_URL says where. It lives through restarts of fila and NATS: whatever is
+// NATS_URL is the address of NATS. It survives restarts of fila and NATS: whatever is
 // not confirmed is published again with the same Nats-Msg-Id, so that it is
 // stored once.
 
@@ -60,7 +60,7 @@ function reason(error) {
   return noOne ? "nobody is there" : error.message;
 }
 
-// Several at a time: fila writes to disk together what has come in together.
+// Several at a time: fila writes messages that arrive together in one commit.
 let next = 0;
 async function publisher() {
   while (next < Number(count)) await publish(next++);

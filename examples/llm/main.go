@@ -1,10 +1,10 @@
-// Llm shares a language model among tenants: by the tokens that their calls use, each
-// tenant within its budget of tokens.
+// Llm shares a language model among tenants by the tokens that their calls use, and keeps
+// each tenant within its budget of tokens.
 //
 //	go run ./examples/llm QUEUE
 //
-// NATS_URL says where. A call is enqueued with the most tokens that it may use, and acked
-// with those that it has used. The model here is none: it only counts.
+// NATS_URL is the address of NATS. A call is enqueued with the maximum of tokens that it may
+// use, and acked with the tokens that it used. The model here is a stub that only counts.
 package main
 
 import (
@@ -24,11 +24,11 @@ import (
 )
 
 const (
-	calls     = 20 // of each tenant
+	calls     = 20 // per tenant
 	maxTokens = 1000
 )
 
-// uses is how many tokens a call of a tenant uses, which nobody knows before.
+// uses is the number of tokens that a call of a tenant uses. Producers do not know it.
 var uses = map[string]int{"brief": 100, "chatty": 900}
 
 func main() {
@@ -64,21 +64,21 @@ func run(ctx context.Context, queue string) error {
 			}
 		}
 	}
-	t := tally{tokens: make(map[string]int), done: make(map[string]int), all: make(chan struct{})}
+	u := usage{tokens: make(map[string]int), done: make(map[string]int), all: make(chan struct{})}
 	consumer, err := fila.Consume(ctx, queue, func(ctx context.Context, m *client.Message) error {
 		tokens := callModel(m.Key)
-		// With the confirmation it is certain that the tokens are counted, and once.
+		// The confirmation guarantees that the tokens are charged exactly once.
 		if err := m.AckCostSync(ctx, float64(tokens)); err != nil {
 			return err
 		}
-		t.count(m.Key, tokens)
+		u.count(m.Key, tokens)
 		return nil
 	}, client.Concurrency(4), client.MaxInFlight(4))
 	if err != nil {
 		return err
 	}
 	select {
-	case <-t.all:
+	case <-u.all:
 	case <-ctx.Done():
 	}
 	stopping, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -86,14 +86,14 @@ func run(ctx context.Context, queue string) error {
 	return consumer.Stop(stopping)
 }
 
-// callModel answers a call and says how many tokens that has used.
+// callModel answers a call and returns the tokens used.
 func callModel(tenant string) int {
 	time.Sleep(10 * time.Millisecond)
 	return uses[tenant]
 }
 
-// tally is what has been used.
-type tally struct {
+// usage counts the tokens and finished calls of each tenant.
+type usage struct {
 	mu     sync.Mutex
 	tokens map[string]int
 	done   map[string]int
@@ -101,15 +101,15 @@ type tally struct {
 	all    chan struct{} // closed when all calls are done
 }
 
-func (t *tally) count(tenant string, tokens int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.tokens[tenant] += tokens
-	if t.done[tenant]++; t.done[tenant] != calls {
+func (u *usage) count(tenant string, tokens int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.tokens[tenant] += tokens
+	if u.done[tenant]++; u.done[tenant] != calls {
 		return
 	}
-	fmt.Printf("%s: %d calls used %d tokens, %d were expected\n", tenant, calls, t.tokens[tenant], calls*maxTokens)
-	if t.ended++; t.ended == len(uses) {
-		close(t.all)
+	fmt.Printf("%s: %d calls used %d tokens, %d were expected\n", tenant, calls, u.tokens[tenant], calls*maxTokens)
+	if u.ended++; u.ended == len(uses) {
+		close(u.all)
 	}
 }

@@ -1,5 +1,5 @@
 -- Each tenant has a share of its own, and a budget of tokens: the throttle key tokens:<tenant>.
--- What a call will use is not known yet: it is expected to use what it may use at most.
+-- The usage of a call is not known yet, so its cost is the maximum that it may use.
 function on_enqueue(msg)
   local tenant = msg.headers["tenant"] or "unknown"
   return {

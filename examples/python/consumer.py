@@ -2,7 +2,7 @@
 
     python consumer.py QUEUE
 
-NATS_URL says where. An interrupt stops it gracefully. It lives through restarts
+NATS_URL is the address of NATS. An interrupt stops it gracefully. It survives restarts
 of fila and NATS: it registers again, and repeats an ack until it is answered.
 """
 
@@ -46,14 +46,14 @@ class Consumer:
         for sig in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(sig, self.stopping.set)
 
-        # Subscribe first, then register: what is sent to nobody ends a registration.
+        # Subscribe first, then register: a delivery without a subscriber ends a registration.
         subscription = await self.nc.subscribe(f"fila.deliver.{NAME}.{self.queue}", cb=self.receive)
         await self.nc.flush()
         await self.register()
         print("registered", NAME, flush=True)
         await self.keep_registered()
 
-        # Leave, so that nothing more comes; let what has come finish.
+        # Leave, so that no more deliveries come; let the received ones finish.
         try:
             await self.ask({"leave": True})
         except Error as error:

@@ -1,9 +1,9 @@
-"""Asks fila before calls to a vendor, and tells it how they went, with nats-py alone.
+"""Checks with fila before calls to a vendor, and reports their outcome, with nats-py alone.
 
     python guard.py COUNT KEY [KEY...]
 
-The first key is the vendor, whose circuit is asked; the limits of all keys are.
-NATS_URL says where, CALL_SECONDS how long a call takes.
+The first key is the vendor with its circuit; the limits of all keys apply.
+NATS_URL is the address of NATS, CALL_SECONDS the duration of a call.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ import nats
 from nats.errors import NoRespondersError, TimeoutError
 
 PERMIT_SECONDS = 10  # how long a permit lives without a done: longer than a call takes
-PATIENCE_SECONDS = 60  # how long a check waits for somebody to answer
+PATIENCE_SECONDS = 60  # how long a check waits for an answer
 
 
 class VendorError(Exception):
-    """What the vendor answers when it does not work."""
+    """The error of a vendor that does not work."""
 
     def __init__(self, code, text):
         super().__init__(text)
@@ -28,7 +28,7 @@ class VendorError(Exception):
 
 
 class GuardError(Exception):
-    """fila refuses a request, or nobody has answered it in time."""
+    """fila refuses a request, or no reply came in time."""
 
 
 async def call_vendor(call, attempt):
@@ -78,15 +78,15 @@ class Guard:
             answer = await self.ask("check", request, asked + PATIENCE_SECONDS)
             if answer["allowed"]:
                 return answer["permit"], asked + PERMIT_SECONDS
-            ms = answer.get("retry_after_ms", 1000)  # absent: nobody knows, perhaps it is paused
+            ms = answer.get("retry_after_ms", 1000)  # absent: unknown, for example while paused
             print(f"refused call {call} by {answer['gate']} of {answer['key']}, again in {ms} ms", flush=True)
             await asyncio.sleep(ms / 1000)
 
     async def done(self, permit, ends, attempt, error=None):
         """Gives the permit back, and returns what to do about an error.
 
-        Telling it twice does no harm, so it is told until the permit has ended by itself.
-        None: nobody could be told, and the circuit does not hear how the call went.
+        Repeated reports do no harm, so it repeats until the permit has ended by itself.
+        None: the report did not arrive, and the circuit does not count the call.
         """
         how = {"permit": permit, "caller": "example", "attempt": attempt, "outcome": "ok"}
         if error is not None:

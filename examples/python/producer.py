@@ -3,7 +3,7 @@ confirmation of each.
 
     python producer.py QUEUE [COUNT [TODO]]
 
-NATS_URL says where. It lives through restarts of fila and NATS: whatever is not
+NATS_URL is the address of NATS. It survives restarts of fila and NATS: whatever is not
 confirmed is published again with the same Nats-Msg-Id, so that it is stored
 once.
 """
@@ -59,7 +59,7 @@ async def main(queue, count):
     nc = await nats.connect(
         os.environ["NATS_URL"], max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=quiet
     )
-    # Several at a time: fila writes to disk together what has come in together.
+    # Several at a time: fila writes messages that arrive together in one commit.
     places = asyncio.Semaphore(16)
 
     async def one(i):

@@ -3,7 +3,7 @@
 #
 #   consumer.sh QUEUE
 #
-# NATS_URL says where. An interrupt stops it gracefully. It lives through
+# NATS_URL is the address of NATS. An interrupt stops it gracefully. It survives
 # restarts of fila and NATS: it registers again, and repeats an ack until it is
 # answered.
 set -euo pipefail
@@ -17,7 +17,7 @@ renew_at=0
 stop=
 trap 'stop=1' INT TERM
 
-# join connects, subscribes, and then registers: what is sent to nobody ends a
+# join connects, subscribes, and then registers: a delivery without a subscriber ends a
 # registration.
 join() {
   until nats_connect && nats_sub "fila.deliver.$name.$queue" work && register; do
@@ -111,7 +111,7 @@ while [[ -z $stop ]]; do
   fi
 done
 
-# Leave, so that nothing more comes; finish what has come.
+# Leave, so that no more deliveries come; finish the received ones.
 nats_request 5 "fila.consumer.$name.$queue" '{"leave":true}' || true
 while [[ ${#nats_later[@]} -gt 0 ]]; do
   nats_next 0

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # A NATS client in plain bash, to be sourced: enough of the protocol for text
-# messages (no NUL bytes, no TLS, no login). NATS_URL says where.
+# messages (no NUL bytes, no TLS, no login). NATS_URL is the address of NATS.
 #
 # nats_next leaves the message in msg_subject, msg_reply, msg_headers and
 # msg_data. Its status, and that of nats_request, is 0, or 1 when the time is

@@ -4,7 +4,7 @@
 #
 #   producer.sh QUEUE [COUNT [TODO]]
 #
-# NATS_URL says where. It lives through restarts of fila and NATS: whatever is
+# NATS_URL is the address of NATS. It survives restarts of fila and NATS: whatever is
 # not confirmed is published again with the same Nats-Msg-Id, so that it is
 # stored once.
 set -euo pipefail

@@ -2,7 +2,7 @@
 //
 //	go run ./examples/go/consumer QUEUE
 //
-// NATS_URL says where. An interrupt stops it gracefully. It lives through
+// NATS_URL is the address of NATS. An interrupt stops it gracefully. It survives
 // restarts of fila and NATS: it registers again, and repeats an ack until it is
 // answered.
 package main
@@ -63,7 +63,7 @@ func run(ctx context.Context, queue string) error {
 	defer nc.Close()
 	c := &consumer{nc: nc, queue: queue, registered: make(chan struct{})}
 
-	// Subscribe first, then register: what is sent to nobody ends a registration.
+	// Subscribe first, then register: a delivery without a subscriber ends a registration.
 	sub, err := nc.Subscribe("fila.deliver."+name+"."+queue, func(msg *nats.Msg) {
 		c.tasks.Go(func() { c.handle(msg) }) // at most maxInFlight of them
 	})
@@ -96,7 +96,7 @@ func run(ctx context.Context, queue string) error {
 		}
 	}
 
-	// Leave, so that nothing more comes; let what has come finish.
+	// Leave, so that no more deliveries come; let the received ones finish.
 	if err := c.ask(context.Background(), map[string]any{"leave": true}, nil); err != nil {
 		log.Print("leave: ", err)
 	}

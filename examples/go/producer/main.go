@@ -3,7 +3,7 @@
 //
 //	go run ./examples/go/producer QUEUE [COUNT [WHAT]]
 //
-// NATS_URL says where. It lives through restarts of fila and NATS: whatever is
+// NATS_URL is the address of NATS. It survives restarts of fila and NATS: whatever is
 // not confirmed is published again with the same Nats-Msg-Id, so that it is
 // stored once.
 package main
@@ -55,7 +55,7 @@ func run(ctx context.Context, queue string, count int) error {
 	}
 	defer nc.Close()
 
-	// Several at a time: fila writes to disk together what has come in together.
+	// Several at a time: fila writes messages that arrive together in one commit.
 	var publishers sync.WaitGroup
 	work := make(chan int)
 	failed := make(chan error, 16)

@@ -2,7 +2,7 @@
 //!
 //!     cargo run --bin consumer QUEUE
 //!
-//! NATS_URL says where. An interrupt stops it gracefully. It lives through
+//! NATS_URL is the address of NATS. An interrupt stops it gracefully. It survives
 //! restarts of fila and NATS: it registers again, and repeats an ack until it is
 //! answered.
 
@@ -51,7 +51,7 @@ async fn main() -> Outcome<()> {
         lease_ms: AtomicU64::new(0),
     });
 
-    // Subscribe first, then register: what is sent to nobody ends a registration.
+    // Subscribe first, then register: a delivery without a subscriber ends a registration.
     let mut messages = nc.subscribe(format!("fila.deliver.{NAME}.{queue}")).await?;
     nc.flush().await?;
     consumer.register().await?;
@@ -85,7 +85,7 @@ async fn main() -> Outcome<()> {
         }
     }
 
-    // Leave, so that nothing more comes; let what has come finish.
+    // Leave, so that no more deliveries come; let the received ones finish.
     report(consumer.ask(json!({"leave": true})).await.map(|_| ()));
     // unsubscribe keeps what has come, all of it before the reply to leaving; drain
     // would wait until the next ping of the connection, up to a minute.

@@ -3,7 +3,7 @@
 //!
 //!     cargo run --bin producer QUEUE [COUNT [TODO]]
 //!
-//! NATS_URL says where. It lives through restarts of fila and NATS: whatever is
+//! NATS_URL is the address of NATS. It survives restarts of fila and NATS: whatever is
 //! not confirmed is published again with the same Nats-Msg-Id, so that it is
 //! stored once.
 
@@ -40,7 +40,7 @@ async fn main() -> Outcome<()> {
         next: AtomicUsize::new(0),
     });
 
-    // Several at a time: fila writes to disk together what has come in together.
+    // Several at a time: fila writes messages that arrive together in one commit.
     let mut publishers = JoinSet::<Outcome<()>>::new();
     for _ in 0..16 {
         let producer = producer.clone();

@@ -21,7 +21,7 @@ import java.util.concurrent.TimeUnit;
  *
  * <pre>java Consumer QUEUE</pre>
  *
- * NATS_URL says where. An interrupt stops it gracefully. It lives through
+ * NATS_URL is the address of NATS. An interrupt stops it gracefully. It survives
  * restarts of fila and NATS: it registers again, and repeats an ack until it is
  * answered.
  */
@@ -75,7 +75,7 @@ public final class Consumer {
   }
 
   private void run(Semaphore wake, CountDownLatch stopping) throws Exception {
-    // Subscribe first, then register: what is sent to nobody ends a registration.
+    // Subscribe first, then register: a delivery without a subscriber ends a registration.
     ExecutorService tasks = Executors.newCachedThreadPool(); // at most MAX_IN_FLIGHT of them
     Dispatcher dispatcher = nc.createDispatcher(message -> tasks.execute(() -> handle(message)));
     dispatcher.subscribe("fila.deliver." + NAME + "." + queue);
@@ -100,7 +100,7 @@ public final class Consumer {
       }
     }
 
-    // Leave, so that nothing more comes; let what has come finish.
+    // Leave, so that no more deliveries come; let the received ones finish.
     try {
       ask("{\"leave\":true}");
     } catch (IOException e) {

@@ -19,7 +19,7 @@ import java.util.concurrent.Future;
  *
  * <pre>java Producer QUEUE [COUNT [TODO]]</pre>
  *
- * NATS_URL says where. It lives through restarts of fila and NATS: whatever is
+ * NATS_URL is the address of NATS. It survives restarts of fila and NATS: whatever is
  * not confirmed is published again with the same Nats-Msg-Id, so that it is
  * stored once.
  */
@@ -41,7 +41,7 @@ public final class Producer {
         .maxReconnects(-1)
         .reconnectWait(Duration.ofMillis(100))
         .build();
-    // Several at a time: fila writes to disk together what has come in together.
+    // Several at a time: fila writes messages that arrive together in one commit.
     ExecutorService publishers = Executors.newFixedThreadPool(16);
     try (Connection nc = Nats.connect(options)) {
       List<Future<?>> published = new ArrayList<>();
