@@ -49,17 +49,17 @@ var ownImports = map[string][]string{
 
 	// The packages of the sidecar, from the top down (docs/architecture.md).
 	"sidecar": {
-		"sidecar/admin", "sidecar/natsio", "sidecar/guard", "sidecar/control", "sidecar/shard", "sidecar/circuit", "sidecar/limit", "sidecar/fleet", "sidecar/queue",
+		"sidecar/admin", "sidecar/natsio", "sidecar/guard", "sidecar/control", "sidecar/shard", "sidecar/circuit", "sidecar/limit", "sidecar/fleet", "sidecar/queue", "sidecar/queue/history",
 		"sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "sidecar/config", "sidecar/otlp", "sidecar/telemetry", "sidecar/web", "hooks", "breaker", "store", "store/replog", "throttle", "wire",
 	},
-	"sidecar/admin":             {"sidecar/control", "sidecar/circuit", "sidecar/shard", "sidecar/queue", "sidecar/telemetry", "store", "store/storefile", "throttle", "wire"},
+	"sidecar/admin":             {"sidecar/control", "sidecar/circuit", "sidecar/shard", "sidecar/queue", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/inspect", "sidecar/telemetry", "store", "store/storefile", "throttle", "wire"},
 	"sidecar/natsio":            {"sidecar/shard", "sidecar/queue", "sidecar/config", "sidecar/telemetry", "wire"},
-	"sidecar/guard":             {"sidecar/queue", "sidecar/config", "sidecar/rules", "sidecar/telemetry", "breaker", "throttle", "wire"},
+	"sidecar/guard":             {"sidecar/queue", "sidecar/queue/gates", "sidecar/config", "sidecar/rules", "sidecar/telemetry", "breaker", "throttle", "wire"},
 	"sidecar/control":           {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "ordered", "store", "throttle", "wire"},
-	"sidecar/shard":             {"sidecar/deadletter", "sidecar/job", "sidecar/queue", "sidecar/schedule", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
-	"sidecar/job":               {"sidecar/deadletter", "sidecar/queue", "sidecar/telemetry", "hooks", "store", "wire"},
-	"sidecar/deadletter":        {"fingerprint", "sidecar/queue", "store", "wire"},
-	"sidecar/circuit":           {"sidecar/fleet", "sidecar/fleet/record", "sidecar/queue", "breaker", "ordered", "store", "wire"},
+	"sidecar/shard":             {"sidecar/deadletter", "sidecar/job", "sidecar/queue", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/inspect", "sidecar/schedule", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
+	"sidecar/job":               {"sidecar/deadletter", "sidecar/queue", "sidecar/queue/history", "sidecar/queue/inspect", "sidecar/telemetry", "hooks", "store", "wire"},
+	"sidecar/deadletter":        {"fingerprint", "sidecar/queue", "sidecar/queue/history", "sidecar/queue/inspect", "store", "wire"},
+	"sidecar/circuit":           {"sidecar/fleet", "sidecar/fleet/record", "sidecar/queue", "sidecar/queue/gates", "breaker", "ordered", "store", "wire"},
 	"sidecar/limit":             {"sidecar/fleet", "sidecar/fleet/record", "throttle"},
 	"sidecar/fleet":             {},
 	"sidecar/fleet/fleettest":   {"sidecar/fleet"},
@@ -67,14 +67,18 @@ var ownImports = map[string][]string{
 	"sidecar/web":               {"sidecar/config", "hooks", "wire"},
 	"sidecar/otlp":              {"sidecar/telemetry"},
 	"sidecar/otlp/otlptest":     {},
-	"sidecar/telemetry":         {"sidecar/queue", "sidecar/rules", "wire"},
+	"sidecar/telemetry":         {"sidecar/queue", "sidecar/queue/gates", "sidecar/queue/inspect", "sidecar/rules", "wire"},
 	"sidecar/config":            {"sidecar/rules", "throttle", "wire"},
 	"sidecar/rules":             {"wire"},
 	"sidecar/schedule":          {"sidecar/schedule/calendar", "store", "wire"},
 	"sidecar/schedule/calendar": {},
-	"sidecar/queue":             {"sidecar/queue/container", "breaker", "drr", "store", "throttle", "wire"},
+	"sidecar/queue":             {"sidecar/queue/inspect", "sidecar/queue/backlog", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/container", "breaker", "drr", "store", "throttle", "wire"},
+	"sidecar/queue/inspect":     {"sidecar/queue/backlog", "sidecar/queue/gates", "drr", "store", "throttle", "wire"},
+	"sidecar/queue/backlog":     {"sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/container", "breaker", "drr", "store", "throttle"},
+	"sidecar/queue/gates":       {"sidecar/queue/history", "sidecar/queue/container", "breaker", "drr", "throttle"},
+	"sidecar/queue/history":     {"wire"},
 	"sidecar/queue/container":   {},
-	"sidecar/queue/queuetest":   {"sidecar/queue", "sidecar/circuit", "sidecar/fleet", "sidecar/fleet/record", "breaker", "store", "store/storetest", "throttle", "wire"},
+	"sidecar/queue/queuetest":   {"sidecar/queue", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/inspect", "sidecar/circuit", "sidecar/fleet", "sidecar/fleet/record", "breaker", "store", "store/storetest", "throttle", "wire"},
 	"sidecar/e2e":               {},
 	"sidecar/e2e/build":         {},
 	"sidecar/web/browser":       {},
@@ -142,11 +146,11 @@ var moduleImports = map[string][]string{
 
 // purePackages only compute: time is an argument, and they start no goroutine, log nothing
 // and do no I/O.
-var purePackages = []string{"drr", "fingerprint", "ordered", "throttle", "breaker", "wire", "sidecar/rules", "sidecar/schedule/calendar", "sidecar/fleet/record", "sidecar/cluster/ownership", "sidecar/queue", "sidecar/queue/container"}
+var purePackages = []string{"drr", "fingerprint", "ordered", "throttle", "breaker", "wire", "sidecar/rules", "sidecar/schedule/calendar", "sidecar/fleet/record", "sidecar/cluster/ownership", "sidecar/queue", "sidecar/queue/inspect", "sidecar/queue/backlog", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/container"}
 
 // machinePackages are pure and deterministic: they have no lock, channel or random source
 // either, so equal inputs give equal effects.
-var machinePackages = []string{"drr", "ordered", "sidecar/fleet/record", "sidecar/cluster/ownership", "sidecar/queue", "sidecar/queue/container"}
+var machinePackages = []string{"drr", "ordered", "sidecar/fleet/record", "sidecar/cluster/ownership", "sidecar/queue", "sidecar/queue/inspect", "sidecar/queue/backlog", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/container"}
 
 var machineForbids = []string{"sync", "math/rand", "crypto", "github.com/google/uuid"}
 
@@ -427,7 +431,8 @@ func TestLayers(t *testing.T) {
 		{"sidecar/control", "sidecar/config"},
 		{"sidecar/natsio", "sidecar/shard"},
 		{"sidecar/shard", "sidecar/queue"},
-		{"sidecar/circuit", "sidecar/queue"},
+		{"sidecar/circuit", "sidecar/queue/gates"},
+		{"sidecar/queue", "sidecar/queue/inspect"},
 		{"cli", "sidecar"},
 	} {
 		require.Greater(t, layers[arrow[0]], layers[arrow[1]], "%s is not above %s", arrow[0], arrow[1])

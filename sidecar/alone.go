@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/filaq/fila/sidecar/control"
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/history"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/store"
 )
@@ -67,8 +67,8 @@ func (s *Server) storeOptions() store.Options {
 		ReadCacheBytes: readCache(s.cfg.Store.ReadCacheBytes),
 		Logger:         s.log,
 		Now:            s.now,
-		Join:           queue.JoinAttempts,
-		Keep:           queue.IsRedrive,
+		Join:           history.Join,
+		Keep:           history.IsRedrive,
 		OnCommit:       func(c store.CommitStats) { s.metrics.Commit(c.Duration, c.Batches) },
 	}
 }

@@ -108,7 +108,7 @@ func TestEverythingAtOnce(t *testing.T) {
 					require.Zero(t, q.Depth(), name)
 					require.Zero(t, q.Bytes(), name)
 					q.View(func(m *queue.Queue, side queue.Role, now int64) {
-						left := m.Moment(side, now)
+						left := m.Inspect(side).Stats(now)
 						left.Consumers = 0 // they stay
 						require.Zero(t, left, name)
 						require.Zero(t, m.Open(), name)

@@ -8,7 +8,7 @@ import (
 	"github.com/filaq/fila/sidecar/cluster/transfer"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/natsio"
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/history"
 	"github.com/filaq/fila/store"
 )
 
@@ -27,7 +27,7 @@ func OpenTransfer(ctx context.Context, cfg config.Config, log *slog.Logger, dir 
 	c := &cfg.Cluster
 	t := &Transfer{log: log, Options: transfer.Options{
 		Log: log, Cluster: c.Name, Shards: int(c.Shards), Replicas: int(c.Replicas), AllowR1: c.AllowR1, LogBytes: c.LogBytes,
-		Dir: filepath.Join(cfg.DataDir, dir), Store: store.Options{Join: queue.JoinAttempts, Keep: queue.IsRedrive},
+		Dir: filepath.Join(cfg.DataDir, dir), Store: store.Options{Join: history.Join, Keep: history.IsRedrive},
 	}}
 	if err := t.open(ctx, &cfg); err != nil {
 		t.Close()

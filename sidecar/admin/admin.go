@@ -32,7 +32,7 @@ type Admin struct {
 	cluster Cluster // nil: no cluster
 	peers   Peers   // nil: no cluster
 	node    string  // "": no cluster
-	gates   gates
+	gates   gateStates
 	backups *backups
 	objects objects
 	table   []Verb
@@ -43,7 +43,7 @@ type Admin struct {
 func New(o Options) *Admin {
 	a := &Admin{
 		log: o.Log, shards: o.Shards, control: o.Control, permits: o.Permits, cluster: o.Cluster, peers: o.Peers, node: o.Node, piece: 16_384,
-		gates:   gates{now: o.Shards.Now, limits: o.Control.LimitsOf, circuit: o.Control.CircuitInfo},
+		gates:   gateStates{now: o.Shards.Now, limits: o.Control.LimitsOf, circuit: o.Control.CircuitInfo},
 		backups: newBackups(o.Log, o.DataDir, o.Store),
 	}
 	a.table = a.newTable()

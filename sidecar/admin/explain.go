@@ -12,6 +12,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -34,8 +36,8 @@ func (a *Admin) explain(req wire.ExplainRequest) (any, *wire.Error) {
 		return nil, err
 	}
 	if req.Kind == "key" {
-		var v queue.KeyView
-		if !q.View(func(m *queue.Queue, side queue.Role, now int64) { v = m.Key(side, req.Key, now) }) {
+		var v inspect.KeyView
+		if !q.View(func(m *queue.Queue, side queue.Role, now int64) { v = m.Inspect(side).Key(req.Key, now) }) {
 			return nil, q.Gone()
 		}
 		if !v.Known && v.Paused == 0 && !v.Overridden {
@@ -47,8 +49,8 @@ func (a *Admin) explain(req wire.ExplainRequest) (any, *wire.Error) {
 		}
 		return e, nil
 	}
-	var v queue.StateView
-	if !q.View(func(m *queue.Queue, side queue.Role, now int64) { v = m.State(side, explainGates, now) }) {
+	var v inspect.StateView
+	if !q.View(func(m *queue.Queue, side queue.Role, now int64) { v = m.Inspect(side).State(explainGates, now) }) {
 		return nil, q.Gone()
 	}
 	return a.gates.queue(q.Name(), &v), nil
@@ -57,7 +59,7 @@ func (a *Admin) explain(req wire.ExplainRequest) (any, *wire.Error) {
 // weightBy says who has set the weight of a fairness key, of a queue with these settings.
 // Messages are kept without the origin of their weight, so the settings of today say
 // where the latest one is from.
-func weightBy(v *queue.KeyView, s wire.QueueSettings) string {
+func weightBy(v *inspect.KeyView, s wire.QueueSettings) string {
 	standard := v.Weight == thousand
 	switch {
 	case v.Overridden:
@@ -90,7 +92,7 @@ func (a *Admin) explainMessage(req wire.ExplainRequest) (any, *wire.Error) {
 // located is a message with the queue that has it.
 type located struct {
 	q *shard.Queue
-	v *queue.MessageView
+	v *inspect.MessageView
 }
 
 // message looks for a message in a queue and its dead letter queue, or in all queues;
@@ -125,16 +127,18 @@ func (a *Admin) explained(at *located) wire.ExplainMessage {
 		dead = whyDead(at.q.Store(), store.Ref{Queue: at.q.ID(), Seq: at.v.Seq})
 	}
 	e := a.gates.message(at.q.Name(), at.v, dead)
-	e.History = history(at.q.Store(), store.Ref{Queue: at.q.ID(), Seq: at.v.Seq})
+	e.History = readHistory(at.q.Store(), store.Ref{Queue: at.q.ID(), Seq: at.v.Seq})
 	return e
 }
 
 // find looks for a message by its id, in pieces; nil: q does not have it.
-func (a *Admin) find(q *shard.Queue, id store.ID) *queue.MessageView {
-	var v *queue.MessageView
+func (a *Admin) find(q *shard.Queue, id store.ID) *inspect.MessageView {
+	var v *inspect.MessageView
 	var from uint64
 	for {
-		ok := q.View(func(m *queue.Queue, side queue.Role, now int64) { v, from = m.Find(side, id, from, a.piece, now) })
+		ok := q.View(func(m *queue.Queue, side queue.Role, now int64) {
+			v, from = m.Inspect(side).Find(id, from, a.piece, now)
+		})
 		if !ok || v != nil || from == 0 {
 			return v
 		}
@@ -158,19 +162,19 @@ func whyDead(from store.Store, ref store.Ref) (reason string) {
 	return reason
 }
 
-var messageStates = map[queue.MessageState]string{
-	queue.StateDelayed: wire.StateDelayed,
-	queue.StatePending: wire.StatePending,
-	queue.StateBlocked: wire.StateParked,
-	queue.StateOrdered: wire.StateParked,
-	queue.StateLeased:  wire.StateLeased,
-	queue.StateFailing: wire.StatePending,
-	queue.StateMoving:  wire.StatePending,
+var messageStates = map[inspect.MessageState]string{
+	inspect.StateDelayed: wire.StateDelayed,
+	inspect.StatePending: wire.StatePending,
+	inspect.StateBlocked: wire.StateParked,
+	inspect.StateOrdered: wire.StateParked,
+	inspect.StateLeased:  wire.StateLeased,
+	inspect.StateFailing: wire.StatePending,
+	inspect.StateMoving:  wire.StatePending,
 }
 
 // stateText is the state of a message of a queue.
-func stateText(name string, v *queue.MessageView) string {
-	if wire.IsDLQ(name) && v.State != queue.StateLeased {
+func stateText(name string, v *inspect.MessageView) string {
+	if wire.IsDLQ(name) && v.State != inspect.StateLeased {
 		return wire.StateDead
 	}
 	return messageStates[v.State]
@@ -178,15 +182,15 @@ func stateText(name string, v *queue.MessageView) string {
 
 // message explains a message of a queue. dead says why it is a dead letter, empty
 // for others.
-func (g *gates) message(name string, v *queue.MessageView, dead string) wire.ExplainMessage {
+func (g *gateStates) message(name string, v *inspect.MessageView, dead string) wire.ExplainMessage {
 	e := wire.ExplainMessage{
 		ID: uuid.UUID(v.ID).String(), State: stateText(name, v), Queue: name, Key: wire.ShowKey(v.Key),
 		Attempt: v.Attempt, EnqueuedAt: wire.Timestamp(v.EnqueuedAt), Gates: g.all(v), Ahead: v.Ahead,
 	}
 	switch v.State {
-	case queue.StateDelayed:
+	case inspect.StateDelayed:
 		e.ReadyAt = wire.Timestamp(v.ReadyAt)
-	case queue.StateLeased:
+	case inspect.StateLeased:
 		e.Consumer, e.LeaseUntil = v.Consumer, wire.Timestamp(v.LeaseUntil)
 	default:
 		if v.BlockedSince != 0 {
@@ -196,11 +200,11 @@ func (g *gates) message(name string, v *queue.MessageView, dead string) wire.Exp
 	switch {
 	case dead != "":
 		e.Reason = dead
-	case v.State == queue.StateFailing:
+	case v.State == inspect.StateFailing:
 		e.Reason = "on_failure is deciding about its last attempt."
-	case v.State == queue.StateMoving:
+	case v.State == inspect.StateMoving:
 		e.Reason = "It is on its way between two queues."
-	case v.State == queue.StateLeased:
+	case v.State == inspect.StateLeased:
 		e.Reason = fmt.Sprintf("Consumer %s works on it until %s.", e.Consumer, e.LeaseUntil)
 	default:
 		g.waiting(&e, v)
@@ -209,19 +213,19 @@ func (g *gates) message(name string, v *queue.MessageView, dead string) wire.Exp
 }
 
 // waiting says what a message waits for that nobody works on.
-func (g *gates) waiting(e *wire.ExplainMessage, v *queue.MessageView) {
+func (g *gateStates) waiting(e *wire.ExplainMessage, v *inspect.MessageView) {
 	switch {
-	case v.State == queue.StateDelayed:
+	case v.State == inspect.StateDelayed:
 		e.Reason, e.Estimate = "It waits for its time, "+e.ReadyAt+".", e.ReadyAt
-		if v.By == queue.ByPause {
+		if v.By == gates.ByPause {
 			st := g.state(v.At, v.By, e.Queue, v.Key)
 			e.BlockedBy, e.Reason = &st, pauseText(v.At, e.Queue, v.Key)+" "+e.Reason
 		}
-	case v.State == queue.StateBlocked, v.State == queue.StateOrdered:
+	case v.State == inspect.StateBlocked, v.State == inspect.StateOrdered:
 		g.blocked(e, v)
-	case v.By == queue.ByNoConsumer:
+	case v.By == gates.ByNoConsumer:
 		e.Reason = "It is ready, but no consumer is registered."
-	case v.By == queue.ByNoCredit:
+	case v.By == gates.ByNoCredit:
 		e.Reason = "It is ready and waits for the consumers, which have no room for another message."
 	default:
 		e.Reason = "It is ready and goes when the turn of its key comes."
@@ -229,11 +233,11 @@ func (g *gates) waiting(e *wire.ExplainMessage, v *queue.MessageView) {
 }
 
 // blocked says what holds a message back.
-func (g *gates) blocked(e *wire.ExplainMessage, v *queue.MessageView) {
+func (g *gateStates) blocked(e *wire.ExplainMessage, v *inspect.MessageView) {
 	st := g.state(v.At, v.By, e.Queue, v.Key)
 	e.BlockedBy = &st
 	switch {
-	case v.By == queue.ByOrder:
+	case v.By == gates.ByOrder:
 		e.Reason = "Another message of key " + quoteKey(v.Key) + " comes first, and the queue keeps the order of a key."
 	case v.At.Queue:
 		e.Reason = pauseText(v.At, e.Queue, v.Key)
@@ -250,7 +254,7 @@ func (g *gates) blocked(e *wire.ExplainMessage, v *queue.MessageView) {
 }
 
 // pauseText says what is paused, in a sentence.
-func pauseText(at queue.Place, name, key string) string {
+func pauseText(at gates.Place, name, key string) string {
 	if at.Queue {
 		return "Queue " + name + " is paused" + untilText(at.Until) + "."
 	}
@@ -259,7 +263,7 @@ func pauseText(at queue.Place, name, key string) string {
 
 // estimate says when a blocked message may go, if nothing changes: the time that
 // the gate needs for what is in front of it, at its flow's share.
-func estimate(v *queue.MessageView, now int64) string {
+func estimate(v *inspect.MessageView, now int64) string {
 	at := max(opens(v.At, now), now)
 	if at == math.MaxInt64 {
 		return ""
@@ -279,7 +283,7 @@ func estimate(v *queue.MessageView, now int64) string {
 }
 
 // queue says what a queue waits for.
-func (g *gates) queue(name string, v *queue.StateView) wire.ExplainQueue {
+func (g *gateStates) queue(name string, v *inspect.StateView) wire.ExplainQueue {
 	e := wire.ExplainQueue{
 		Queue: name, Pending: v.Pending - v.Stats.Blocked, Parked: v.Stats.Blocked, Delayed: v.Delayed, InFlight: v.InFlight, Moving: v.Moving,
 		Consumers: v.Consumers, Credit: v.Credit, Paused: pausedText(v.Paused), BlockedBy: g.counts(name, v.Blocked),
@@ -351,14 +355,14 @@ func are(n int64) string {
 }
 
 // key says how a fairness key of a queue stands.
-func (g *gates) key(name, key string, v *queue.KeyView) wire.ExplainKey {
+func (g *gateStates) key(name, key string, v *inspect.KeyView) wire.ExplainKey {
 	e := wire.ExplainKey{
 		Queue: name, Key: wire.ShowKey(key), Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed, Moving: v.Moving,
 		Weight: float64(v.Weight) / thousand, Deficit: float64(v.Deficit) / thousand, Active: v.Active, Share: v.Share,
 		Paused: pausedText(v.Paused), BlockedBy: g.counts(name, v.At),
 	}
 	for i := range e.BlockedBy {
-		if b := &e.BlockedBy[i]; b.Kind == queue.ByOrder.String() {
+		if b := &e.BlockedBy[i]; b.Kind == gates.ByOrder.String() {
 			b.Gate = "key:" + wire.ShowKey(key)
 		}
 	}
@@ -391,12 +395,12 @@ func (g *gates) key(name, key string, v *queue.KeyView) wire.ExplainKey {
 
 // counts asks the gates of places of a queue how they stand, the one that holds most
 // first.
-func (g *gates) counts(name string, blocked []queue.BlockedView) []wire.BlockedCount {
-	slices.SortStableFunc(blocked, func(a, b queue.BlockedView) int { return cmp.Compare(b.Messages, a.Messages) })
+func (g *gateStates) counts(name string, blocked []inspect.BlockedView) []wire.BlockedCount {
+	slices.SortStableFunc(blocked, func(a, b inspect.BlockedView) int { return cmp.Compare(b.Messages, a.Messages) })
 	list := []wire.BlockedCount{}
 	for _, b := range blocked[:min(len(blocked), explainGates)] {
 		st := g.state(b.At, b.By, name, b.Key)
-		if b.By == queue.ByOrder {
+		if b.By == gates.ByOrder {
 			st.Gate = "queue:" + name
 		}
 		list = append(list, wire.BlockedCount{GateState: st, Messages: b.Messages, Flows: b.Flows})

@@ -10,6 +10,8 @@ import (
 
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -25,7 +27,7 @@ func at(seconds int64) string { return wire.Timestamp(now + seconds*second) }
 
 // circuitOf is a circuit that admits n messages, or looks again at a time.
 type circuitOf struct {
-	queue.Circuit
+	gates.Circuit
 	key   string
 	n, at int64
 }
@@ -35,7 +37,7 @@ func (c circuitOf) Peek(int64) (n, at int64) { return c.n, c.at }
 
 // explained is a place where things are explained at the time now.
 type explained struct {
-	gates
+	gateStates
 	t        *testing.T
 	registry *throttle.Gates
 	circuits map[string]wire.CircuitInfo
@@ -81,27 +83,27 @@ var id = store.ID{0x01, 0x98, 15: 1}
 const idText = "01980000-0000-0000-0000-000000000001"
 
 // place is where a message is blocked.
-type place func(x *explained, v *queue.MessageView)
+type place func(x *explained, v *inspect.MessageView)
 
 // atThrottle is a throttle key of which so many messages have gone.
-func atThrottle(by queue.BlockKind, l throttle.Limits, used int) place {
-	return func(x *explained, v *queue.MessageView) {
-		v.State, v.By, v.At = queue.StateBlocked, by, queue.Place{Throttle: x.throttle("stripe", l, used)}
+func atThrottle(by gates.BlockKind, l throttle.Limits, used int) place {
+	return func(x *explained, v *inspect.MessageView) {
+		v.State, v.By, v.At = inspect.StateBlocked, by, gates.Place{Throttle: x.throttle("stripe", l, used)}
 	}
 }
 
 // atRate is a throttle key that lets the next message through in 10 seconds.
-func atRate(x *explained, v *queue.MessageView) {
-	atThrottle(queue.ByRate, throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 10 * second}, Burst: 2000}, 2)(x, v)
+func atRate(x *explained, v *inspect.MessageView) {
+	atThrottle(gates.ByRate, throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 10 * second}, Burst: 2000}, 2)(x, v)
 	v.Throttles = []*throttle.Gate{v.At.Throttle}
 }
 
 // atCircuit is a circuit that looks again at a time.
 func atCircuit(i wire.CircuitInfo, at int64) place {
-	return func(x *explained, v *queue.MessageView) {
+	return func(x *explained, v *inspect.MessageView) {
 		x.circuits["api"] = i
 		c := circuitOf{key: "api", at: at}
-		v.State, v.By, v.At, v.Circuit = queue.StateBlocked, queue.ByCircuit, queue.Place{Circuit: c}, c
+		v.State, v.By, v.At, v.Circuit = inspect.StateBlocked, gates.ByCircuit, gates.Place{Circuit: c}, c
 	}
 }
 
@@ -111,15 +113,15 @@ var atFailures = atCircuit(
 
 // atPause is a pause of the message's key.
 func atPause(until int64) place {
-	return func(_ *explained, v *queue.MessageView) {
-		v.State, v.By, v.At = queue.StateBlocked, queue.ByPause, queue.Place{Paused: true, Until: until}
+	return func(_ *explained, v *inspect.MessageView) {
+		v.State, v.By, v.At = inspect.StateBlocked, gates.ByPause, gates.Place{Paused: true, Until: until}
 	}
 }
 
 // atQueuePause is a pause of the message's queue.
 func atQueuePause(until int64) place {
-	return func(_ *explained, v *queue.MessageView) {
-		v.State, v.By, v.At = queue.StateBlocked, queue.ByPause, queue.Place{Paused: true, Queue: true, Until: until}
+	return func(_ *explained, v *inspect.MessageView) {
+		v.State, v.By, v.At = inspect.StateBlocked, gates.ByPause, gates.Place{Paused: true, Queue: true, Until: until}
 	}
 }
 
@@ -127,47 +129,47 @@ func atQueuePause(until int64) place {
 func TestExplainMessage(t *testing.T) {
 	for name, tc := range map[string]struct {
 		queue string // orders unless set
-		view  queue.MessageView
+		view  inspect.MessageView
 		at    place // nil: as view says
 		dead  string
 		want  wire.ExplainMessage // without ID, Queue, Key, Attempt and EnqueuedAt
 	}{
 		"no consumer": {
-			view: queue.MessageView{State: queue.StatePending, Why: queue.Why{By: queue.ByNoConsumer}},
+			view: inspect.MessageView{State: inspect.StatePending, WaitReason: inspect.WaitReason{By: gates.ByNoConsumer}},
 			want: wire.ExplainMessage{State: "pending", Reason: "It is ready, but no consumer is registered."},
 		},
 		"no consumer has room": {
-			view: queue.MessageView{State: queue.StatePending, Why: queue.Why{By: queue.ByNoCredit}},
+			view: inspect.MessageView{State: inspect.StatePending, WaitReason: inspect.WaitReason{By: gates.ByNoCredit}},
 			want: wire.ExplainMessage{
 				State: "pending", Reason: "It is ready and waits for the consumers, which have no room for another message.",
 			},
 		},
 		"ready": {
-			view: queue.MessageView{State: queue.StatePending},
+			view: inspect.MessageView{State: inspect.StatePending},
 			want: wire.ExplainMessage{State: "pending", Reason: "It is ready and goes when the turn of its key comes."},
 		},
 		"delayed": {
-			view: queue.MessageView{State: queue.StateDelayed, ReadyAt: now + 60*second},
+			view: inspect.MessageView{State: inspect.StateDelayed, ReadyAt: now + 60*second},
 			want: wire.ExplainMessage{
 				State: "delayed", ReadyAt: at(60), Estimate: at(60), Reason: "It waits for its time, " + at(60) + ".",
 			},
 		},
 		"leased": {
-			view: queue.MessageView{State: queue.StateLeased, Consumer: "w", LeaseUntil: now + 30*second},
+			view: inspect.MessageView{State: inspect.StateLeased, Consumer: "w", LeaseUntil: now + 30*second},
 			want: wire.ExplainMessage{
 				State: "leased", Consumer: "w", LeaseUntil: at(30), Reason: "Consumer w works on it until " + at(30) + ".",
 			},
 		},
 		"failing": {
-			view: queue.MessageView{State: queue.StateFailing},
+			view: inspect.MessageView{State: inspect.StateFailing},
 			want: wire.ExplainMessage{State: "pending", Reason: "on_failure is deciding about its last attempt."},
 		},
 		"moving": {
-			view: queue.MessageView{State: queue.StateMoving},
+			view: inspect.MessageView{State: inspect.StateMoving},
 			want: wire.ExplainMessage{State: "pending", Reason: "It is on its way between two queues."},
 		},
 		"behind its predecessors": {
-			view: queue.MessageView{State: queue.StateOrdered, Why: queue.Why{By: queue.ByOrder}, Ahead: 2},
+			view: inspect.MessageView{State: inspect.StateOrdered, WaitReason: inspect.WaitReason{By: gates.ByOrder}, Ahead: 2},
 			want: wire.ExplainMessage{
 				State: "parked", Ahead: 2, BlockedBy: &wire.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering of queue orders"},
 				Reason: `Another message of key "acme" comes first, and the queue keeps the order of a key.`,
@@ -175,7 +177,7 @@ func TestExplainMessage(t *testing.T) {
 		},
 		"first at a rate": {
 			at:   atRate,
-			view: queue.MessageView{First: true, Cost: 1000, BlockedSince: now - second},
+			view: inspect.MessageView{First: true, Cost: 1000, BlockedSince: now - second},
 			want: wire.ExplainMessage{
 				State: "parked", BlockedSince: at(-1), Estimate: at(10), Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
 				Reason: "It is held back by throttle:stripe (rate), rate 0.1/s, burst 2 [operator]; it may open at " + at(10) + ".",
@@ -183,7 +185,7 @@ func TestExplainMessage(t *testing.T) {
 		},
 		"third at a rate, with half of its deliveries": {
 			at:   atRate,
-			view: queue.MessageView{Ahead: 2, Cost: 1000, Share: 0.5},
+			view: inspect.MessageView{Ahead: 2, Cost: 1000, Share: 0.5},
 			want: wire.ExplainMessage{
 				State: "parked", Ahead: 2, Estimate: at(10 + 2*10*2), Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
 				Reason: "2 messages of the same key and gates are in front of it; the first of them is held back by " +
@@ -192,7 +194,7 @@ func TestExplainMessage(t *testing.T) {
 		},
 		"so far behind that nobody counts": {
 			at:   atRate,
-			view: queue.MessageView{Ahead: explainWalk, Cost: 1000, Share: 1},
+			view: inspect.MessageView{Ahead: explainWalk, Cost: 1000, Share: 1},
 			want: wire.ExplainMessage{
 				State: "parked", Ahead: explainWalk, Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
 				Reason: "100000 messages of the same key and gates are in front of it; the first of them is held back by " +
@@ -200,8 +202,8 @@ func TestExplainMessage(t *testing.T) {
 			},
 		},
 		"second at a window": {
-			at:   atThrottle(queue.ByWindow, throttle.Limits{Limit: 2, Window: 60 * second}, 2),
-			view: queue.MessageView{Ahead: 1, Cost: 1000, Share: 1},
+			at:   atThrottle(gates.ByWindow, throttle.Limits{Limit: 2, Window: 60 * second}, 2),
+			view: inspect.MessageView{Ahead: 1, Cost: 1000, Share: 1},
 			want: wire.ExplainMessage{
 				State: "parked", Ahead: 1, Estimate: at(60 + 30),
 				BlockedBy: &wire.GateState{
@@ -213,8 +215,8 @@ func TestExplainMessage(t *testing.T) {
 			},
 		},
 		"at a concurrency": {
-			at:   atThrottle(queue.ByInFlight, throttle.Limits{Concurrency: 1}, 1),
-			view: queue.MessageView{First: true},
+			at:   atThrottle(gates.ByInFlight, throttle.Limits{Concurrency: 1}, 1),
+			view: inspect.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Reason: "It is held back by throttle:stripe (concurrency), concurrency 1 [operator].",
 				BlockedBy: &wire.GateState{
@@ -223,8 +225,8 @@ func TestExplainMessage(t *testing.T) {
 			},
 		},
 		"at an open gate, since others come first": {
-			at:   atThrottle(queue.ByTurn, throttle.Limits{Concurrency: 1}, 0),
-			view: queue.MessageView{First: true},
+			at:   atThrottle(gates.ByTurn, throttle.Limits{Concurrency: 1}, 0),
+			view: inspect.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Estimate: at(0),
 				Reason: "It is held back by throttle:stripe, where others have waited for longer, concurrency 1 [operator].",
@@ -234,8 +236,8 @@ func TestExplainMessage(t *testing.T) {
 			},
 		},
 		"at a gate that another message collects": {
-			at:   atThrottle(queue.ByReserved, throttle.Limits{Concurrency: 1}, 0),
-			view: queue.MessageView{First: true},
+			at:   atThrottle(gates.ByReserved, throttle.Limits{Concurrency: 1}, 0),
+			view: inspect.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Estimate: at(0),
 				Reason: "It is held back by throttle:stripe, which another message is collecting, concurrency 1 [operator].",
@@ -246,7 +248,7 @@ func TestExplainMessage(t *testing.T) {
 		},
 		"at an open circuit": {
 			at:   atFailures,
-			view: queue.MessageView{First: true},
+			view: inspect.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Estimate: at(300), Gates: []wire.GateState{circuitGate}, BlockedBy: &circuitGate,
 				Reason: "It is held back by circuit:api (circuit), open (failures), 7 failures in a row, opens after 5 failures in a row for 5m0s [operator]; it may open at " + at(300) + ".",
@@ -254,7 +256,7 @@ func TestExplainMessage(t *testing.T) {
 		},
 		"at a circuit that only a hand closes": {
 			at:   atCircuit(wire.CircuitInfo{State: "open", Source: "file", Cause: "by hand", Threshold: 5, CooldownMs: 1500}, queue.Forever),
-			view: queue.MessageView{First: true},
+			view: inspect.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Gates: []wire.GateState{handGate}, BlockedBy: &handGate,
 				Reason: "It is held back by circuit:api (circuit), open (by hand), opens after 5 failures in a row for 1.5s [file].",
@@ -262,7 +264,7 @@ func TestExplainMessage(t *testing.T) {
 		},
 		"its key is paused": {
 			at:   atPause(now + 60*second),
-			view: queue.MessageView{First: true},
+			view: inspect.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Estimate: at(60), BlockedBy: &wire.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(60)},
 				Reason: "It is held back by a pause of key:acme; it may open at " + at(60) + ".",
@@ -270,7 +272,7 @@ func TestExplainMessage(t *testing.T) {
 		},
 		"its key is paused until it is resumed": {
 			at:   atPause(queue.Forever),
-			view: queue.MessageView{First: true},
+			view: inspect.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", BlockedBy: &wire.GateState{Kind: "paused", Gate: "key:acme"},
 				Reason: "It is held back by a pause of key:acme.",
@@ -291,9 +293,9 @@ func TestExplainMessage(t *testing.T) {
 			},
 		},
 		"delayed, and its key is paused": {
-			view: queue.MessageView{
-				State: queue.StateDelayed, ReadyAt: now + 60*second,
-				Why: queue.Why{By: queue.ByPause, At: queue.Place{Paused: true, Until: queue.Forever}},
+			view: inspect.MessageView{
+				State: inspect.StateDelayed, ReadyAt: now + 60*second,
+				WaitReason: inspect.WaitReason{By: gates.ByPause, At: gates.Place{Paused: true, Until: queue.Forever}},
 			},
 			want: wire.ExplainMessage{
 				State: "delayed", ReadyAt: at(60), Estimate: at(60), BlockedBy: &wire.GateState{Kind: "paused", Gate: "key:acme"},
@@ -302,19 +304,19 @@ func TestExplainMessage(t *testing.T) {
 		},
 		"dead": {
 			queue: "orders.dlq", dead: "It was dead-lettered.",
-			view: queue.MessageView{State: queue.StatePending},
+			view: inspect.MessageView{State: inspect.StatePending},
 			want: wire.ExplainMessage{State: "dead", Reason: "It was dead-lettered."},
 		},
 		"dead, and the reason is gone": {
 			queue: "orders.dlq",
-			view:  queue.MessageView{State: queue.StateDelayed, ReadyAt: now + second},
+			view:  inspect.MessageView{State: inspect.StateDelayed, ReadyAt: now + second},
 			want: wire.ExplainMessage{
 				State: "dead", ReadyAt: at(1), Estimate: at(1), Reason: "It waits for its time, " + at(1) + ".",
 			},
 		},
 		"dead, with a consumer": {
 			queue: "orders.dlq", dead: "It was dead-lettered.",
-			view: queue.MessageView{State: queue.StateLeased, Consumer: "w", LeaseUntil: now + second},
+			view: inspect.MessageView{State: inspect.StateLeased, Consumer: "w", LeaseUntil: now + second},
 			want: wire.ExplainMessage{State: "leased", Consumer: "w", LeaseUntil: at(1), Reason: "It was dead-lettered."},
 		},
 	} {
@@ -353,7 +355,7 @@ func TestExplainAllGates(t *testing.T) {
 		Rate: throttle.PerSecond(1500), Burst: 10_500, Limit: 100, Window: 60 * second, Concurrency: 1,
 	}, 1)
 	x.circuits["api"] = wire.CircuitInfo{State: "closed", Threshold: 5, CooldownMs: 1000}
-	v := queue.MessageView{Throttles: []*throttle.Gate{free, full}, Circuit: circuitOf{key: "api", n: queue.Forever}}
+	v := inspect.MessageView{Throttles: []*throttle.Gate{free, full}, Circuit: circuitOf{key: "api", n: queue.Forever}}
 	require.Equal(t, []wire.GateState{
 		{Kind: "open", Gate: "throttle:free", Open: true, Limits: "none", InUse: "0 in flight"},
 		{
@@ -366,42 +368,42 @@ func TestExplainAllGates(t *testing.T) {
 
 // TestExplainQueue puts what a queue waits for into words.
 func TestExplainQueue(t *testing.T) {
-	busy := queue.Stats{Pending: 10, Blocked: 4, Delayed: 3, InFlight: 2, Consumers: 1}
+	busy := inspect.Stats{Pending: 10, Blocked: 4, Delayed: 3, InFlight: 2, Consumers: 1}
 	for name, tc := range map[string]struct {
-		view   queue.StateView
+		view   inspect.StateView
 		paused string
 		reason string
 	}{
-		"paused":     {queue.StateView{Stats: busy, Paused: now + second}, at(1), "The queue is paused until " + at(1) + "."},
-		"by a hand":  {queue.StateView{Paused: queue.Forever}, "until resumed", "The queue is paused until it is resumed."},
-		"empty":      {queue.StateView{Stats: queue.Stats{Consumers: 1}}, "", "The queue is empty."},
-		"unconsumed": {queue.StateView{Stats: queue.Stats{Pending: 6}}, "", "6 messages are ready, but no consumer is registered."},
+		"paused":     {inspect.StateView{Stats: busy, Paused: now + second}, at(1), "The queue is paused until " + at(1) + "."},
+		"by a hand":  {inspect.StateView{Paused: queue.Forever}, "until resumed", "The queue is paused until it is resumed."},
+		"empty":      {inspect.StateView{Stats: inspect.Stats{Consumers: 1}}, "", "The queue is empty."},
+		"unconsumed": {inspect.StateView{Stats: inspect.Stats{Pending: 6}}, "", "6 messages are ready, but no consumer is registered."},
 		"no credit": {
-			queue.StateView{Stats: queue.Stats{Pending: 6, InFlight: 2, Consumers: 1}},
+			inspect.StateView{Stats: inspect.Stats{Pending: 6, InFlight: 2, Consumers: 1}},
 			"",
 			"6 messages are ready and wait for the consumers, which have 2 in flight and no room for more.",
 		},
 		"blocked, and others unconsumed": {
-			queue.StateView{Stats: queue.Stats{Pending: 2, Blocked: 1}, Blocked: []queue.BlockedView{{By: queue.ByOrder, Messages: 1, Flows: 1}}},
+			inspect.StateView{Stats: inspect.Stats{Pending: 2, Blocked: 1}, Blocked: []inspect.BlockedView{{By: gates.ByOrder, Messages: 1, Flows: 1}}},
 			"",
 			"1 message is held back by queue:orders (order) [ordering of queue orders]. 1 message is ready, but no consumer is registered.",
 		},
 		"blocked": {
-			queue.StateView{Stats: busy, Credit: 1, Blocked: []queue.BlockedView{
-				{By: queue.ByPause, At: queue.Place{Paused: true, Until: queue.Forever}, Key: "acme", Messages: 1, Flows: 1},
-				{By: queue.ByOrder, Messages: 3, Flows: 2},
+			inspect.StateView{Stats: busy, Credit: 1, Blocked: []inspect.BlockedView{
+				{By: gates.ByPause, At: gates.Place{Paused: true, Until: queue.Forever}, Key: "acme", Messages: 1, Flows: 1},
+				{By: gates.ByOrder, Messages: 3, Flows: 2},
 			}},
 			"",
 			"4 messages are held back by gates, 3 of them by queue:orders (order) [ordering of queue orders].",
 		},
-		"one is delayed": {queue.StateView{Stats: queue.Stats{Delayed: 1, Consumers: 1}, Credit: 1}, "", "1 message waits for its time."},
+		"one is delayed": {inspect.StateView{Stats: inspect.Stats{Delayed: 1, Consumers: 1}, Credit: 1}, "", "1 message waits for its time."},
 		"no credit for one": {
-			queue.StateView{Stats: queue.Stats{Pending: 1, InFlight: 2, Consumers: 1}},
+			inspect.StateView{Stats: inspect.Stats{Pending: 1, InFlight: 2, Consumers: 1}},
 			"",
 			"1 message is ready and waits for the consumers, which have 2 in flight and no room for more.",
 		},
-		"delayed":   {queue.StateView{Stats: queue.Stats{Delayed: 3, Consumers: 1}, Credit: 1}, "", "3 messages wait for their time."},
-		"delivered": {queue.StateView{Stats: queue.Stats{Delayed: 3, InFlight: 1, Consumers: 1}, Credit: 1}, "", "Messages are being delivered."},
+		"delayed":   {inspect.StateView{Stats: inspect.Stats{Delayed: 3, Consumers: 1}, Credit: 1}, "", "3 messages wait for their time."},
+		"delivered": {inspect.StateView{Stats: inspect.Stats{Delayed: 3, InFlight: 1, Consumers: 1}, Credit: 1}, "", "Messages are being delivered."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newExplained(t).queue("orders", &tc.view)
@@ -427,37 +429,37 @@ func TestExplainBlockedCounts(t *testing.T) {
 		},
 		{GateState: wire.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(1)}, Messages: 3, Flows: 1},
 		{GateState: wire.GateState{Kind: "order", Gate: "queue:orders", SetBy: "ordering of queue orders"}, Messages: 3, Flows: 3},
-	}, x.counts("orders", []queue.BlockedView{
-		{By: queue.ByPause, At: queue.Place{Paused: true, Until: now + second}, Key: "acme", Messages: 3, Flows: 1},
-		{By: queue.ByInFlight, At: queue.Place{Throttle: g}, Messages: 7, Flows: 2},
-		{By: queue.ByOrder, Messages: 3, Flows: 3},
+	}, x.counts("orders", []inspect.BlockedView{
+		{By: gates.ByPause, At: gates.Place{Paused: true, Until: now + second}, Key: "acme", Messages: 3, Flows: 1},
+		{By: gates.ByInFlight, At: gates.Place{Throttle: g}, Messages: 7, Flows: 2},
+		{By: gates.ByOrder, Messages: 3, Flows: 3},
 	}))
-	require.Len(t, x.counts("", make([]queue.BlockedView, explainGates+1)), explainGates)
+	require.Len(t, x.counts("", make([]inspect.BlockedView, explainGates+1)), explainGates)
 }
 
 // TestExplainKey puts how a fairness key stands into words.
 func TestExplainKey(t *testing.T) {
 	for name, tc := range map[string]struct {
-		view   queue.KeyView
+		view   inspect.KeyView
 		reason string
 	}{
-		"in a paused queue": {queue.KeyView{Known: true, Pending: 1, QueuePaused: now + second}, "The queue is paused until " + at(1) + "."},
-		"paused":            {queue.KeyView{Paused: queue.Forever}, `Key "acme" is paused until it is resumed.`},
-		"unknown":           {queue.KeyView{Overridden: true}, `Key "acme" has no messages in queue orders.`},
-		"unconsumed":        {queue.KeyView{Known: true, Pending: 2}, "2 messages are ready, but no consumer is registered."},
-		"no credit":         {queue.KeyView{Known: true, Pending: 2, Consumers: 1}, "2 messages are ready and wait for a consumer with room."},
+		"in a paused queue": {inspect.KeyView{Known: true, Pending: 1, QueuePaused: now + second}, "The queue is paused until " + at(1) + "."},
+		"paused":            {inspect.KeyView{Paused: queue.Forever}, `Key "acme" is paused until it is resumed.`},
+		"unknown":           {inspect.KeyView{Overridden: true}, `Key "acme" has no messages in queue orders.`},
+		"unconsumed":        {inspect.KeyView{Known: true, Pending: 2}, "2 messages are ready, but no consumer is registered."},
+		"no credit":         {inspect.KeyView{Known: true, Pending: 2, Consumers: 1}, "2 messages are ready and wait for a consumer with room."},
 		"ready": {
-			queue.KeyView{Known: true, Pending: 2, Consumers: 1, Credit: 1, Active: true, Share: 0.255, Weight: 2500, Deficit: 500},
+			inspect.KeyView{Known: true, Pending: 2, Consumers: 1, Credit: 1, Active: true, Share: 0.255, Weight: 2500, Deficit: 500},
 			"2 messages are ready; the key gets 26 % of the deliveries.",
 		},
 		"blocked": {
-			queue.KeyView{Known: true, Blocked: 3, At: []queue.BlockedView{{By: queue.ByOrder, Messages: 3, Flows: 1}}},
+			inspect.KeyView{Known: true, Blocked: 3, At: []inspect.BlockedView{{By: gates.ByOrder, Messages: 3, Flows: 1}}},
 			"3 messages are held back by key:acme (order) [ordering of queue orders].",
 		},
-		"with consumers":    {queue.KeyView{Known: true, InFlight: 2}, "2 messages are with consumers."},
-		"one is delayed":    {queue.KeyView{Known: true, Delayed: 1}, "1 message waits for its time."},
-		"no credit for one": {queue.KeyView{Known: true, Pending: 1, Consumers: 1}, "1 message is ready and waits for a consumer with room."},
-		"delayed":           {queue.KeyView{Known: true, Delayed: 2}, "2 messages wait for their time."},
+		"with consumers":    {inspect.KeyView{Known: true, InFlight: 2}, "2 messages are with consumers."},
+		"one is delayed":    {inspect.KeyView{Known: true, Delayed: 1}, "1 message waits for its time."},
+		"no credit for one": {inspect.KeyView{Known: true, Pending: 1, Consumers: 1}, "1 message is ready and waits for a consumer with room."},
+		"delayed":           {inspect.KeyView{Known: true, Delayed: 2}, "2 messages wait for their time."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := tc.view

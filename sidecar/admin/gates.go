@@ -11,6 +11,8 @@ import (
 
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
@@ -18,8 +20,8 @@ import (
 // thousand is one in weights, costs and limits, which are kept in thousandths.
 const thousand = 1000
 
-// gates says in words how gates stand.
-type gates struct {
+// gateStates describes gates in words.
+type gateStates struct {
 	now func() int64 // Unix ns
 	// limits returns the limits of a throttle key and who has set them; empty:
 	// nobody.
@@ -29,7 +31,7 @@ type gates struct {
 }
 
 // all are the gates of a message.
-func (g *gates) all(v *queue.MessageView) []wire.GateState {
+func (g *gateStates) all(v *inspect.MessageView) []wire.GateState {
 	var states []wire.GateState
 	for _, t := range v.Throttles {
 		states = append(states, g.throttleState(t))
@@ -40,20 +42,20 @@ func (g *gates) all(v *queue.MessageView) []wire.GateState {
 	return states
 }
 
-func (g *gates) throttleState(t *throttle.Gate) wire.GateState {
+func (g *gateStates) throttleState(t *throttle.Gate) wire.GateState {
 	now := g.now()
 	i := t.Info(now)
 	limits, setBy := g.limits(i.Key)
 	return wire.GateState{
-		Kind: queue.BlockOf(i.Kind).String(), Gate: "throttle:" + wire.ShowKey(i.Key), Open: i.Kind == throttle.Open,
+		Kind: gates.BlockOf(i.Kind).String(), Gate: "throttle:" + wire.ShowKey(i.Key), Open: i.Kind == throttle.Open,
 		OpensAt: opensAt(i.At, now), Limits: limits.Text(), SetBy: setBy, InUse: useText(&i),
 	}
 }
 
-func (g *gates) circuitState(c queue.Circuit) wire.GateState {
+func (g *gateStates) circuitState(c gates.Circuit) wire.GateState {
 	now := g.now()
 	n, at := c.Peek(now)
-	st := wire.GateState{Kind: queue.ByCircuit.String(), Gate: "circuit:" + wire.ShowKey(c.Key()), Open: n > 0}
+	st := wire.GateState{Kind: gates.ByCircuit.String(), Gate: "circuit:" + wire.ShowKey(c.Key()), Open: n > 0}
 	if n <= 0 {
 		st.OpensAt = opensAt(at, now)
 	}
@@ -73,11 +75,11 @@ func (g *gates) circuitState(c queue.Circuit) wire.GateState {
 }
 
 func pauseState(gate string, until int64) wire.GateState {
-	return wire.GateState{Kind: queue.ByPause.String(), Gate: gate, OpensAt: opensAt(until, 0)}
+	return wire.GateState{Kind: gates.ByPause.String(), Gate: gate, OpensAt: opensAt(until, 0)}
 }
 
 // state is the gate of a place where by holds messages of a key of a queue back.
-func (g *gates) state(at queue.Place, by queue.BlockKind, name, key string) wire.GateState {
+func (g *gateStates) state(at gates.Place, by gates.BlockKind, name, key string) wire.GateState {
 	switch {
 	case at.Throttle != nil:
 		st := g.throttleState(at.Throttle)
@@ -97,7 +99,7 @@ func (g *gates) state(at queue.Place, by queue.BlockKind, name, key string) wire
 
 // opens is when the gate of a place may admit a message, math.MaxInt64 if no time
 // is known.
-func opens(at queue.Place, now int64) int64 {
+func opens(at gates.Place, now int64) int64 {
 	switch {
 	case at.Throttle != nil:
 		return at.Throttle.Info(now).At
@@ -165,7 +167,7 @@ func (a *Admin) waiting(throttleKey, circuitKey string) (queues int, messages in
 	for _, q := range a.shards.Queues() {
 		w := wire.WaitingQueue{Queue: q.Name()}
 		q.View(func(m *queue.Queue, side queue.Role, now int64) {
-			w.Messages, w.Flows = m.WaitingAt(side, throttleKey, circuitKey, now)
+			w.Messages, w.Flows = m.Inspect(side).WaitingAt(throttleKey, circuitKey, now)
 		})
 		if w.Messages > 0 {
 			messages, most = messages+w.Messages, append(most, w)
@@ -200,16 +202,16 @@ func interval(t *throttle.Gate, cost, now int64) float64 {
 func gateText(st *wire.GateState) string {
 	var b strings.Builder
 	switch st.Kind {
-	case queue.ByPause.String():
+	case gates.ByPause.String():
 		fmt.Fprintf(&b, "a pause of %s", st.Gate)
-	case queue.ByTurn.String():
+	case gates.ByTurn.String():
 		fmt.Fprintf(&b, "%s, where others have waited for longer", st.Gate)
-	case queue.ByReserved.String():
+	case gates.ByReserved.String():
 		fmt.Fprintf(&b, "%s, which another message is collecting", st.Gate)
 	default:
 		fmt.Fprintf(&b, "%s (%s)", st.Gate, st.Kind)
 	}
-	if st.Kind == queue.ByCircuit.String() && st.InUse != "" {
+	if st.Kind == gates.ByCircuit.String() && st.InUse != "" {
 		fmt.Fprintf(&b, ", %s", st.InUse)
 	}
 	if st.Limits != "" && st.Limits != "none" {

@@ -3,7 +3,7 @@ package admin
 import (
 	"errors"
 
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/history"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -11,12 +11,12 @@ import (
 // unreadable is the outcome of a record that cannot be read.
 const unreadable = "unreadable"
 
-// history reads what has happened to a message; nil: nothing, or it is not on disk.
-func history(from store.Store, ref store.Ref) []wire.AttemptInfo {
+// readHistory reads what has happened to a message; nil: nothing, or it is not on disk.
+func readHistory(from store.Store, ref store.Ref) []wire.AttemptInfo {
 	return histories(from, []store.Ref{ref})[0]
 }
 
-// histories is history of several messages. They are asked for at once: a store may wait
+// histories is readHistory of several messages. They are asked for at once: a store may wait
 // for a commit before it answers.
 func histories(from store.Store, refs []store.Ref) [][]wire.AttemptInfo {
 	all := make([][]wire.AttemptInfo, len(refs))
@@ -24,7 +24,7 @@ func histories(from store.Store, refs []store.Ref) [][]wire.AttemptInfo {
 	err := from.History(refs, func(i int, records [][]byte) {
 		read[i] = true
 		for _, b := range records {
-			p, err := queue.ReadAttempt(b)
+			p, err := history.Read(b)
 			if err != nil {
 				all[i] = append(all[i], wire.AttemptInfo{Outcome: unreadable, Error: err.Error()})
 				continue
@@ -42,7 +42,7 @@ func histories(from store.Store, refs []store.Ref) [][]wire.AttemptInfo {
 	return all
 }
 
-func attemptInfo(p *queue.AttemptRecord) wire.AttemptInfo {
+func attemptInfo(p *history.AttemptRecord) wire.AttemptInfo {
 	a := wire.AttemptInfo{
 		Outcome: p.Outcome, Attempt: p.Number, Dead: p.Dead, Consumer: p.Consumer, TookMs: p.Took / 1e6, Error: p.Error, ErrorCode: p.Code,
 		DecidedBy: p.DecidedBy, Rule: p.Rule, Reason: p.Reason, DelayMs: p.Delay / 1e6, WaitedMs: p.Waited / 1e6,

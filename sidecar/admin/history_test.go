@@ -5,7 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/history"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -25,7 +26,7 @@ func (s *pastStore) History(refs []store.Ref, fn func(i int, records [][]byte)) 
 			err = &store.CorruptError{Reason: "flipped"}
 		case 3:
 		default:
-			fn(i, [][]byte{(&queue.AttemptRecord{Outcome: wire.AttemptNack}).Append(nil), {0}})
+			fn(i, [][]byte{(&history.AttemptRecord{Outcome: wire.AttemptNack}).Append(nil), {0}})
 		}
 	}
 	return err
@@ -33,7 +34,7 @@ func (s *pastStore) History(refs []store.Ref, fn func(i int, records [][]byte)) 
 
 // A record of a move says from which queue to which.
 func TestAMoveInAHistory(t *testing.T) {
-	p := queue.AttemptRecord{Outcome: wire.AttemptMoved, At: 1e18, From: "orders.dlq", To: "by-hand"}
+	p := history.AttemptRecord{Outcome: wire.AttemptMoved, At: 1e18, From: "orders.dlq", To: "by-hand"}
 	require.Equal(t, wire.AttemptInfo{Outcome: "moved", At: "2001-09-09T01:46:40Z", From: "orders.dlq", To: "by-hand"}, attemptInfo(&p))
 }
 
@@ -42,7 +43,7 @@ func TestAMoveInAHistory(t *testing.T) {
 func TestHistoriesAreAskedForAtOnce(t *testing.T) {
 	s := &pastStore{}
 	p := peeking{queue: "orders.dlq", store: s}
-	past := p.past([]queue.MessageView{{Seq: 1}, {Seq: 2}, {Seq: 4}})
+	past := p.past([]inspect.MessageView{{Seq: 1}, {Seq: 2}, {Seq: 4}})
 	require.Equal(t, 1, s.asked)
 	require.Len(t, past, 3)
 	for _, i := range []int{0, 2} {
@@ -52,9 +53,9 @@ func TestHistoriesAreAskedForAtOnce(t *testing.T) {
 	require.Len(t, past[1], 1)
 	require.Equal(t, unreadable, past[1][0].Outcome)
 	require.Contains(t, past[1][0].Error, "flipped")
-	require.Nil(t, history(s, store.Ref{Seq: 3}))
+	require.Nil(t, readHistory(s, store.Ref{Seq: 3}))
 
 	p.queue = "orders"
-	require.Equal(t, make([][]wire.AttemptInfo, 2), p.past(make([]queue.MessageView, 2)))
+	require.Equal(t, make([][]wire.AttemptInfo, 2), p.past(make([]inspect.MessageView, 2)))
 	require.Equal(t, 2, s.asked)
 }

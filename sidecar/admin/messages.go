@@ -5,6 +5,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -78,8 +79,8 @@ func (a *Admin) changeMessage(by control.Actor, req wire.MessageRequest,
 }
 
 // inFlight says why a message in a state cannot be changed.
-var inFlight = map[queue.MessageState]string{
-	queue.StateLeased:  "a consumer works on it",
-	queue.StateFailing: "its last attempt is being judged",
-	queue.StateMoving:  "it is on its way between two queues",
+var inFlight = map[inspect.MessageState]string{
+	inspect.StateLeased:  "a consumer works on it",
+	inspect.StateFailing: "its last attempt is being judged",
+	inspect.StateMoving:  "it is on its way between two queues",
 }

@@ -7,7 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -77,13 +78,13 @@ type peeking struct {
 // blockedBy is what holds a message back. Messages with the same one need to ask
 // it only once.
 type blockedBy struct {
-	queue.Why
+	inspect.WaitReason
 	key string // unless the place is a gate, which has a name and holds many keys
 }
 
 // take adds the messages of a piece to the reply. It reports whether to look at
 // more, from next on.
-func (p *peeking) take(found []queue.MessageView, next uint64) (more bool) {
+func (p *peeking) take(found []inspect.MessageView, next uint64) (more bool) {
 	past := p.past(found)
 	for i := range found {
 		if !p.add(&found[i], past[i]) {
@@ -96,7 +97,7 @@ func (p *peeking) take(found []queue.MessageView, next uint64) (more bool) {
 }
 
 // past is the history of each message of a piece; of dead letters alone.
-func (p *peeking) past(found []queue.MessageView) [][]wire.AttemptInfo {
+func (p *peeking) past(found []inspect.MessageView) [][]wire.AttemptInfo {
 	if !wire.IsDLQ(p.queue) {
 		return make([][]wire.AttemptInfo, len(found))
 	}
@@ -109,7 +110,7 @@ func (p *peeking) past(found []queue.MessageView) [][]wire.AttemptInfo {
 
 // add completes a message and adds it to the reply, unless it is gone. It reports
 // false if there is no room for it.
-func (p *peeking) add(v *queue.MessageView, past []wire.AttemptInfo) bool {
+func (p *peeking) add(v *inspect.MessageView, past []wire.AttemptInfo) bool {
 	m := p.peeked(v)
 	m.History = past
 	if !p.read(v.Seq, &m) {
@@ -125,7 +126,7 @@ func (p *peeking) add(v *queue.MessageView, past []wire.AttemptInfo) bool {
 }
 
 // peeked is what the machine knows of a message.
-func (p *peeking) peeked(v *queue.MessageView) wire.PeekedMessage {
+func (p *peeking) peeked(v *inspect.MessageView) wire.PeekedMessage {
 	m := wire.PeekedMessage{
 		ID: uuid.UUID(v.ID).String(), Key: wire.ShowKey(v.Key), State: stateText(p.queue, v),
 		Attempt: v.Attempt, Priority: v.Priority, EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
@@ -134,13 +135,13 @@ func (p *peeking) peeked(v *queue.MessageView) wire.PeekedMessage {
 		m.ExpiresAt = wire.Timestamp(v.ExpiresAt)
 	}
 	switch v.State {
-	case queue.StateDelayed:
+	case inspect.StateDelayed:
 		m.ReadyAt = wire.Timestamp(v.ReadyAt)
-	case queue.StateLeased:
+	case inspect.StateLeased:
 		m.Consumer, m.LeaseUntil = v.Consumer, wire.Timestamp(v.LeaseUntil)
-	case queue.StateFailing:
+	case inspect.StateFailing:
 		m.WaitsFor = wire.WaitsForVerdict
-	case queue.StatePending:
+	case inspect.StatePending:
 		if !wire.IsDLQ(p.queue) { // what is dead waits for a redrive
 			m.WaitsFor = waitsFor(v.By)
 		}
@@ -150,11 +151,11 @@ func (p *peeking) peeked(v *queue.MessageView) wire.PeekedMessage {
 }
 
 // waitsFor is what a message waits for that nothing holds back.
-func waitsFor(by queue.BlockKind) string {
+func waitsFor(by gates.BlockKind) string {
 	switch by {
-	case queue.ByNoConsumer:
+	case gates.ByNoConsumer:
 		return wire.WaitsForConsumer
-	case queue.ByNoCredit:
+	case gates.ByNoCredit:
 		return wire.WaitsForCredit
 	default:
 		return wire.WaitsForTurn
@@ -196,11 +197,11 @@ func (p *peeking) read(seq uint64, m *wire.PeekedMessage) bool {
 }
 
 // blockedBy asks what holds a message back how it stands; nil: nothing does.
-func (p *peeking) blockedBy(v *queue.MessageView) *wire.GateState {
-	if v.State != queue.StateBlocked && v.State != queue.StateOrdered {
+func (p *peeking) blockedBy(v *inspect.MessageView) *wire.GateState {
+	if v.State != inspect.StateBlocked && v.State != inspect.StateOrdered {
 		return nil
 	}
-	by := blockedBy{Why: v.Why}
+	by := blockedBy{WaitReason: v.WaitReason}
 	if by.At.Throttle == nil && by.At.Circuit == nil && !by.At.Queue {
 		by.key = v.Key
 	}

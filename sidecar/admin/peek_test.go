@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/throttle"
@@ -38,7 +40,7 @@ func peekedStore(t *testing.T, messages ...store.Message) store.Store {
 func newPeeking(t *testing.T, name string, st store.Store) (*peeking, *explained) {
 	x := newExplained(t)
 	p := &peeking{
-		Admin: &Admin{log: slog.New(slog.DiscardHandler), gates: x.gates},
+		Admin: &Admin{log: slog.New(slog.DiscardHandler), gates: x.gateStates},
 		queue: name, id: 1, store: st, room: 1 << 20, req: wire.PeekRequest{Limit: 10, PayloadBytes: 4},
 	}
 	if wire.IsDLQ(name) {
@@ -52,24 +54,24 @@ func TestPeekShowsEveryState(t *testing.T) {
 	paused := wire.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(60)}
 	for name, tc := range map[string]struct {
 		queue string // orders unless set
-		view  queue.MessageView
+		view  inspect.MessageView
 		at    place              // nil: as view says
 		want  wire.PeekedMessage // without what all of them have
 	}{
 		"pending": {
-			view: queue.MessageView{State: queue.StatePending, ExpiresAt: now + 3600*second},
+			view: inspect.MessageView{State: inspect.StatePending, ExpiresAt: now + 3600*second},
 			want: wire.PeekedMessage{State: "pending", ExpiresAt: at(3600), WaitsFor: "turn"},
 		},
 		"delayed": {
-			view: queue.MessageView{State: queue.StateDelayed, ReadyAt: now + 60*second},
+			view: inspect.MessageView{State: inspect.StateDelayed, ReadyAt: now + 60*second},
 			want: wire.PeekedMessage{State: "delayed", ReadyAt: at(60)},
 		},
 		"leased": {
-			view: queue.MessageView{State: queue.StateLeased, Consumer: "w", LeaseUntil: now + 30*second},
+			view: inspect.MessageView{State: inspect.StateLeased, Consumer: "w", LeaseUntil: now + 30*second},
 			want: wire.PeekedMessage{State: "leased", Consumer: "w", LeaseUntil: at(30)},
 		},
 		"failing": {
-			view: queue.MessageView{State: queue.StateFailing},
+			view: inspect.MessageView{State: inspect.StateFailing},
 			want: wire.PeekedMessage{State: "pending", WaitsFor: "verdict"},
 		},
 		"at a throttle": {at: atRate, want: wire.PeekedMessage{State: "parked", BlockedBy: &rateGate}},
@@ -79,7 +81,7 @@ func TestPeekShowsEveryState(t *testing.T) {
 			want: wire.PeekedMessage{State: "parked", BlockedBy: &paused},
 		},
 		"ready, without a consumer": {
-			view: queue.MessageView{State: queue.StatePending, Why: queue.Why{By: queue.ByNoConsumer}},
+			view: inspect.MessageView{State: inspect.StatePending, WaitReason: inspect.WaitReason{By: gates.ByNoConsumer}},
 			want: wire.PeekedMessage{State: "pending", WaitsFor: "consumer"},
 		},
 		"in a paused queue": {
@@ -87,14 +89,14 @@ func TestPeekShowsEveryState(t *testing.T) {
 			want: wire.PeekedMessage{State: "parked", BlockedBy: &wire.GateState{Kind: "paused", Gate: "queue:orders"}},
 		},
 		"behind its predecessors": {
-			view: queue.MessageView{State: queue.StateOrdered, Why: queue.Why{By: queue.ByOrder}},
+			view: inspect.MessageView{State: inspect.StateOrdered, WaitReason: inspect.WaitReason{By: gates.ByOrder}},
 			want: wire.PeekedMessage{
 				State: "parked", BlockedBy: &wire.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering of queue orders"},
 			},
 		},
 		"dead": {
 			queue: "orders.dlq",
-			view:  queue.MessageView{State: queue.StatePending},
+			view:  inspect.MessageView{State: inspect.StatePending},
 			want: wire.PeekedMessage{State: "dead", Dead: &wire.DeadInfo{
 				Reason: "max_deliveries", Error: "no money", ErrorCode: "402", SourceQueue: "orders", At: at(-1), Attempts: 1,
 			}},
@@ -117,7 +119,7 @@ func TestPeekShowsEveryState(t *testing.T) {
 				tc.at(x, &v)
 			}
 			v.Seq, v.ID, v.Key, v.Attempt, v.EnqueuedAt = 7, id, "acme", 2, now-10*second
-			require.False(t, p.take([]queue.MessageView{v}, 0))
+			require.False(t, p.take([]inspect.MessageView{v}, 0))
 			want, start := tc.want, "hell"
 			want.ID, want.Key, want.Attempt, want.EnqueuedAt = idText, "acme", 2, at(-10)
 			want.Headers, want.Payload, want.PayloadBytes, want.PayloadCut = map[string][]string{"X": {"1", "2"}}, &start, 5, true
@@ -131,9 +133,9 @@ func TestPeekShowsEveryState(t *testing.T) {
 func TestPeekReadsWhatIsThere(t *testing.T) {
 	ref := store.Ref{Queue: 1, Seq: 1}
 	p, _ := newPeeking(t, "orders", peekedStore(t, store.Message{Ref: ref, ID: id, Headers: []byte{0}, Payload: []byte("0123456789")}))
-	require.False(t, p.take([]queue.MessageView{{Seq: 2}}, 0))
+	require.False(t, p.take([]inspect.MessageView{{Seq: 2}}, 0))
 	require.Empty(t, p.reply.Messages)
-	require.True(t, p.take([]queue.MessageView{{Seq: 1, ID: id}}, 2))
+	require.True(t, p.take([]inspect.MessageView{{Seq: 1, ID: id}}, 2))
 	require.EqualValues(t, 2, p.reply.Next)
 	require.Equal(t, idText, p.reply.Messages[0].ID)
 	require.Contains(t, p.reply.Messages[0].Unreadable, "malformed stored headers")
@@ -152,7 +154,7 @@ func TestDeadLettersWithoutReason(t *testing.T) {
 	ref := store.Ref{Queue: 2, Seq: 1}
 	st := peekedStore(t, store.Message{Ref: ref, Payload: []byte("0123"), Dead: &store.Dead{Reason: "term"}})
 	p, _ := newPeeking(t, "orders.dlq", reasonsLost{st})
-	require.False(t, p.take([]queue.MessageView{{Seq: 1}}, 0))
+	require.False(t, p.take([]inspect.MessageView{{Seq: 1}}, 0))
 	m := p.reply.Messages[0]
 	require.Equal(t, "0123", *m.Payload)
 	require.Empty(t, m.Unreadable)
@@ -189,10 +191,10 @@ func TestWhyDead(t *testing.T) {
 func TestPeekFitsIntoAReply(t *testing.T) {
 	const n = 4
 	var messages []store.Message
-	var found []queue.MessageView
+	var found []inspect.MessageView
 	for seq := range uint64(n) {
 		messages = append(messages, store.Message{Ref: store.Ref{Queue: 1, Seq: seq + 1}, Payload: make([]byte, 100)})
-		found = append(found, queue.MessageView{Seq: seq + 1})
+		found = append(found, inspect.MessageView{Seq: seq + 1})
 	}
 	st := peekedStore(t, messages...)
 	for room, want := range map[int]int{1 << 20: 4, 1: 1, 1800: 2} {
@@ -212,16 +214,16 @@ func TestPeekFitsIntoAReply(t *testing.T) {
 func TestPeekAsksAGateOnce(t *testing.T) {
 	p, x := newPeeking(t, "orders", nil)
 	g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 1)
-	held := func(key string) *queue.MessageView {
-		return &queue.MessageView{Key: key, State: queue.StateBlocked, Why: queue.Why{By: queue.ByInFlight, At: queue.Place{Throttle: g}}}
+	held := func(key string) *inspect.MessageView {
+		return &inspect.MessageView{Key: key, State: inspect.StateBlocked, WaitReason: inspect.WaitReason{By: gates.ByInFlight, At: gates.Place{Throttle: g}}}
 	}
 	require.Same(t, p.blockedBy(held("a")), p.blockedBy(held("b")))
-	paused := func(key string) *queue.MessageView {
-		return &queue.MessageView{Key: key, State: queue.StateBlocked, Why: queue.Why{By: queue.ByPause, At: queue.Place{Paused: true}}}
+	paused := func(key string) *inspect.MessageView {
+		return &inspect.MessageView{Key: key, State: inspect.StateBlocked, WaitReason: inspect.WaitReason{By: gates.ByPause, At: gates.Place{Paused: true}}}
 	}
 	require.Equal(t, "key:a", p.blockedBy(paused("a")).Gate)
 	require.Equal(t, "key:b", p.blockedBy(paused("b")).Gate)
-	require.Nil(t, p.blockedBy(&queue.MessageView{State: queue.StatePending}))
+	require.Nil(t, p.blockedBy(&inspect.MessageView{State: inspect.StatePending}))
 }
 
 func (h *house) peek(name, body string) wire.PeekReply {

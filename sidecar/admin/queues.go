@@ -8,6 +8,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/wire"
@@ -154,18 +155,18 @@ func (a *Admin) queueList(req wire.QueueListRequest) wire.QueueList {
 		details = make([]wire.QueueDetail, len(page))
 	}
 	for i, q := range page {
-		var noise queue.NoiseView
+		var noise inspect.NoiseView
 		var stepped, at int64
 		if !q.View(func(m *queue.Queue, side queue.Role, now int64) {
 			if !req.Detail {
-				noise.Moment = m.Moment(side, now)
+				noise.Stats = m.Inspect(side).Stats(now)
 				return
 			}
-			noise, stepped, at = m.Noise(side, 0, now), m.Stepped(), now
+			noise, stepped, at = m.Inspect(side).Noise(0, now), m.Stepped(), now
 		}) {
 			continue
 		}
-		s := a.summary(q, &noise.Moment)
+		s := a.summary(q, &noise.Stats)
 		if req.Detail {
 			d := &details[i]
 			*d = q.Detail(stepped, at)
@@ -204,8 +205,8 @@ func (a *Admin) Gauges() []telemetry.Gauges {
 		g := telemetry.Gauges{Queue: q.Name(), Depth: q.Depth(), Bytes: q.Bytes(), Counters: q.Metrics()}
 		g.Schedules, g.NextRun = q.Scheduled()
 		if q.View(func(m *queue.Queue, side queue.Role, now int64) {
-			g.Noise, g.Totals = m.Noise(side, 0, now), m.Totals(side, now)
-			g.Stats = g.Noise.Moment
+			g.Noise, g.Totals = m.Inspect(side).Noise(0, now), m.Cumulative(side, now)
+			g.Stats = g.Noise.Stats
 		}) {
 			for _, h := range q.Hooks() {
 				g.Hooks = append(g.Hooks, telemetry.HookState{Hook: h.Hook, State: h.State})
@@ -218,8 +219,8 @@ func (a *Admin) Gauges() []telemetry.Gauges {
 
 // noisy says which flows of a queue disturb which.
 func (a *Admin) noisy(q *shard.Queue, req wire.NoisyRequest) (wire.NoisyReply, *wire.Error) {
-	var v queue.NoiseView
-	if !q.View(func(m *queue.Queue, side queue.Role, now int64) { v = m.Noise(side, req.Limit, now) }) {
+	var v inspect.NoiseView
+	if !q.View(func(m *queue.Queue, side queue.Role, now int64) { v = m.Inspect(side).Noise(req.Limit, now) }) {
 		return wire.NoisyReply{}, q.Gone()
 	}
 	reply := wire.NoisyReply{
@@ -238,7 +239,7 @@ func (a *Admin) noisy(q *shard.Queue, req wire.NoisyRequest) (wire.NoisyReply, *
 	return reply, nil
 }
 
-func waitingFlows(flows []queue.WaitingFlow) []wire.WaitingFlow {
+func waitingFlows(flows []inspect.WaitingFlow) []wire.WaitingFlow {
 	list := []wire.WaitingFlow{}
 	for i := range flows {
 		f := &flows[i]
@@ -256,7 +257,7 @@ func part(n, all int64) float64 {
 }
 
 // summary is a queue in one line.
-func (a *Admin) summary(q *shard.Queue, n *queue.Stats) wire.QueueSummary {
+func (a *Admin) summary(q *shard.Queue, n *inspect.Stats) wire.QueueSummary {
 	s := wire.QueueSummary{
 		Name: q.Name(), Pending: n.Pending, Parked: n.Blocked, Delayed: n.Delayed, InFlight: n.InFlight, Moving: n.Moving,
 		Consumers: n.Consumers, Bytes: q.Bytes(), OldestAgeMs: n.OldestAge / 1e6,
@@ -278,23 +279,23 @@ func (a *Admin) queueInspect(q *shard.Queue, req wire.QueueInspectRequest) (wire
 		Settings: settings, Quantum: settings.Quantum, Hooks: q.Hooks(), Counters: q.Metrics().Snapshot(),
 		ConsumerList: []wire.ConsumerInfo{}, TopFlows: []wire.FlowInfo{},
 	}
-	var consumers []queue.ConsumerView
-	var flows []queue.FlowView
-	var uses []queue.UseView
-	var noise queue.NoiseView
-	var all queue.UseView
+	var consumers []inspect.ConsumerView
+	var flows []inspect.FlowView
+	var uses []inspect.UseView
+	var noise inspect.NoiseView
+	var all inspect.UseView
 	ok := q.View(func(m *queue.Queue, side queue.Role, now int64) {
-		noise, consumers, flows = m.Noise(side, 0, now), m.Consumers(side), m.Flows(side, req.Flows)
+		noise, consumers, flows = m.Inspect(side).Noise(0, now), m.Inspect(side).Consumers(), m.Inspect(side).Flows(req.Flows)
 		keys := make([]string, len(flows))
 		for i := range flows {
 			keys[i] = flows[i].Key
 		}
-		uses, all = m.Uses(side, keys, now)
+		uses, all = m.Inspect(side).Uses(keys, now)
 	})
 	if !ok {
 		return info, q.Gone()
 	}
-	n := noise.Moment
+	n := noise.Stats
 	info.QueueSummary, info.Flows, info.StarvedFlows = a.summary(q, &n), n.Flows, noise.Starving
 	for i := range noise.Noisy {
 		info.NoisyFlows = append(info.NoisyFlows, wire.ShowKey(noise.Noisy[i].Key))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/wire"
@@ -114,7 +115,7 @@ func TestQueueInspect(t *testing.T) {
 			{
 				Queue: "orders", Depth: 6, Bytes: info.Bytes, Stats: gauges[0].Stats, Noise: gauges[0].Noise, Totals: gauges[0].Totals,
 				Hooks: []telemetry.HookState{{Hook: "on_enqueue", State: "closed"}}, Counters: gauges[0].Counters,
-			}, {Queue: "orders.dlq", Stats: queue.Stats{}, Counters: gauges[1].Counters},
+			}, {Queue: "orders.dlq", Stats: inspect.Stats{}, Counters: gauges[1].Counters},
 		}, gauges)
 		require.EqualValues(t, 5, gauges[0].Pending)
 		require.EqualValues(t, 5, gauges[0].Noise.QuietPending)

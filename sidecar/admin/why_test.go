@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/wire"
 )
 
@@ -184,7 +184,7 @@ func TestPeekSaysWhatAReadyMessageWaitsFor(t *testing.T) {
 		h.must(wire.VerbPause, "", `{"kind":"queue","name":"orders"}`, nil)
 		require.Equal(t, []string{"leased ", "parked "}, waits())
 	})
-	require.Equal(t, wire.WaitsForTurn, waitsFor(queue.ByNothing))
+	require.Equal(t, wire.WaitsForTurn, waitsFor(gates.ByNothing))
 }
 
 // Of many queues that wait those are named where most messages do, of all nodes.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/breaker"
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/wire"
 )
 
@@ -26,14 +26,14 @@ func (c *Circuit) pending() bool {
 }
 
 // takeDue returns the waiters to wake, in the order of their arrival.
-func (c *Circuit) takeDue() []queue.Owner {
+func (c *Circuit) takeDue() []gates.Owner {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.mu.due {
 		return nil
 	}
 	c.mu.due = false
-	var owners []queue.Owner
+	var owners []gates.Owner
 	for i := range c.mu.waiters {
 		if w := &c.mu.waiters[i]; w.due {
 			w.due = false

@@ -13,7 +13,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/sidecar/fleet/fleettest"
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -113,11 +113,11 @@ func TestDropSaysWhatIsToBeAnnounced(t *testing.T) {
 
 	now = r.now.Add(second)
 	a, b := r.reg.Use("new", now), r.reg.Use("new", now)
-	before := []queue.Circuit{r.use("other")}
+	before := []gates.Circuit{r.use("other")}
 	pending := r.reg.Drop(a, now, before)
 	require.Equal(t, before, pending)
 	pending = r.reg.Drop(b, now, pending)
-	require.Equal(t, append(before, queue.Circuit(old)), pending, "its time is over, and nobody uses it")
+	require.Equal(t, append(before, gates.Circuit(old)), pending, "its time is over, and nobody uses it")
 	require.Empty(t, r.news())
 	old.Announce()
 	require.Equal(t, "open -> closed: time", r.news())

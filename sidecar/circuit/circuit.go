@@ -9,7 +9,7 @@ import (
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/sidecar/fleet/record"
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 )
 
 // Causes of openings and of closings, in events and in wire.CircuitInfo.
@@ -73,7 +73,7 @@ type undecided struct {
 
 // waiter is the owner of a machine with messages blocked at the circuit.
 type waiter struct {
-	owner queue.Owner
+	owner gates.Owner
 	n     int    // number of waits: both roles of a machine may wait
 	woken uint64 // epoch in which it was last woken
 	due   bool   // Announce will wake it
@@ -449,7 +449,7 @@ func (c *Circuit) recordTransition(change breaker.Change, cause string) {
 // Admits has found the circuit shut again. For openings that end by time each queue has its own
 // timer. Since the circuit may have changed after the check that made o wait, o is woken at once if
 // another check is worth it.
-func (c *Circuit) Wait(o queue.Owner, now int64) (pending bool) {
+func (c *Circuit) Wait(o gates.Owner, now int64) (pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := c.waiting(o)
@@ -467,7 +467,7 @@ func (c *Circuit) Wait(o queue.Owner, now int64) (pending bool) {
 }
 
 // Leave undoes one Wait.
-func (c *Circuit) Leave(o queue.Owner) {
+func (c *Circuit) Leave(o gates.Owner) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := c.waiting(o)
@@ -480,7 +480,7 @@ func (c *Circuit) Leave(o queue.Owner) {
 }
 
 // waiting returns the index of o among the waiters, or -1. Its caller holds mu.
-func (c *Circuit) waiting(o queue.Owner) int {
+func (c *Circuit) waiting(o gates.Owner) int {
 	return slices.IndexFunc(c.mu.waiters, func(w waiter) bool { return w.owner == o })
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/ordered"
 	"github.com/filaq/fila/sidecar/fleet"
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -180,7 +180,7 @@ func (r *Registry) all() []*Circuit {
 }
 
 // Use returns the circuit of a key, for a Drop later.
-func (r *Registry) Use(key string, now int64) queue.Circuit { return r.use(key, now) }
+func (r *Registry) Use(key string, now int64) gates.Circuit { return r.use(key, now) }
 
 func (r *Registry) use(key string, now int64) *Circuit {
 	r.mu.Lock()
@@ -220,7 +220,7 @@ func (r *Registry) lookup(key string) *Circuit {
 
 // Drop ends a use, after all passes that came with it. State that may matter is kept. It appends to
 // pending the circuits with something to announce, including unused ones that it has swept.
-func (r *Registry) Drop(dropped queue.Circuit, now int64, pending []queue.Circuit) []queue.Circuit {
+func (r *Registry) Drop(dropped gates.Circuit, now int64, pending []gates.Circuit) []gates.Circuit {
 	c := dropped.(*Circuit)
 	r.mu.Lock()
 	defer r.mu.Unlock()

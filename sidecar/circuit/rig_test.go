@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/breaker"
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -111,7 +111,7 @@ func (r *rig) owner(name string) *owner { return &owner{r, name} }
 
 func (o *owner) GateOpened(*throttle.Gate) { panic("a circuit is no throttle key") }
 
-func (o *owner) CircuitOpened(c queue.Circuit) { o.r.opened(o, c.(*Circuit)) }
+func (o *owner) CircuitOpened(c gates.Circuit) { o.r.opened(o, c.(*Circuit)) }
 
 // rig is a registry whose clock the test sets, whose writes it commits, and whose events and wake-ups
 // it checks.

@@ -11,6 +11,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/history"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -29,13 +31,13 @@ const (
 // those in the queue, and reads only new dead letters from the store.
 type Index struct {
 	mu      sync.Mutex
-	letters []letter       // by sequence
-	groups  slots[key]     // number of each group in use
-	stats   []group        // by number
-	keys    slots[string]  // number of each fairness key in use
-	uses    []int64        // dead letters by the number of their fairness key
-	seqs    []uint64       // buffer: the sequences of a page
-	listed  []queue.Listed // buffer: the new ones of these
+	letters []letter         // by sequence
+	groups  slots[key]       // number of each group in use
+	stats   []group          // by number
+	keys    slots[string]    // number of each fairness key in use
+	uses    []int64          // dead letters by the number of their fairness key
+	seqs    []uint64         // buffer: the sequences of a page
+	listed  []inspect.Listed // buffer: the new ones of these
 }
 
 // letter is a dead letter. It has no pointers, so the garbage collector does not scan
@@ -128,7 +130,7 @@ func (x *Index) refresh(q Queue, log *slog.Logger) (werr *wire.Error) {
 	texts := [2]normaliser{{}, {}}
 	for from, more := uint64(0), true; more; more = from != 0 {
 		ok := q.View(func(m *queue.Queue, role queue.Role, _ int64) {
-			x.seqs, from = m.Sequences(role, from, pageSize, x.seqs[:0])
+			x.seqs, from = m.Inspect(role).Sequences(from, pageSize, x.seqs[:0])
 		})
 		unknown := x.seqs[:0]
 		for _, seq := range x.seqs {
@@ -143,7 +145,7 @@ func (x *Index) refresh(q Queue, log *slog.Logger) (werr *wire.Error) {
 			unknown = append(unknown, seq)
 		}
 		ok = ok && (len(unknown) == 0 || q.View(func(m *queue.Queue, role queue.Role, _ int64) {
-			x.listed = m.List(role, unknown, x.listed[:0])
+			x.listed = m.Inspect(role).List(unknown, x.listed[:0])
 		}))
 		switch {
 		case !ok:
@@ -172,9 +174,9 @@ func (x *Index) refresh(q Queue, log *slog.Logger) (werr *wire.Error) {
 
 // read reads new dead letters, counts them and appends them to added. It reads two halves
 // at the same time, since normalising their errors takes long.
-func (x *Index) read(q Queue, unknown []queue.Listed, added []letter, texts *[2]normaliser, log *slog.Logger) ([]letter, *wire.Error) {
+func (x *Index) read(q Queue, unknown []inspect.Listed, added []letter, texts *[2]normaliser, log *slog.Logger) ([]letter, *wire.Error) {
 	half := len(unknown) / 2
-	parts := [2][]queue.Listed{unknown[:half], unknown[half:]}
+	parts := [2][]inspect.Listed{unknown[:half], unknown[half:]}
 	var found [2][]stored
 	var errs [2]error
 	var both sync.WaitGroup
@@ -202,7 +204,7 @@ func (x *Index) read(q Queue, unknown []queue.Listed, added []letter, texts *[2]
 
 // stored is a dead letter with what the store has of it.
 type stored struct {
-	queue.Listed
+	inspect.Listed
 	key
 	died     int64
 	cameBack bool
@@ -210,7 +212,7 @@ type stored struct {
 
 // readStored reads why messages died, and from their histories whether they came back.
 // Those that are not on disk are left out.
-func readStored(q Queue, list []queue.Listed, texts normaliser) ([]stored, error) {
+func readStored(q Queue, list []inspect.Listed, texts normaliser) ([]stored, error) {
 	refs := make([]store.Ref, len(list))
 	for i := range list {
 		refs[i] = store.Ref{Queue: q.ID(), Seq: list[i].Seq}
@@ -231,7 +233,7 @@ func readStored(q Queue, list []queue.Listed, texts normaliser) ([]stored, error
 	n := 0
 	herr := q.Store().History(refs, func(i int, records [][]byte) {
 		found[n] = found[i]
-		found[n].cameBack = slices.ContainsFunc(records, queue.IsRedrive)
+		found[n].cameBack = slices.ContainsFunc(records, history.IsRedrive)
 		n++
 	})
 	return found[:n], cmp.Or(herr, err)
@@ -329,7 +331,7 @@ func (x *Index) reply(q Queue, left map[string]redriven, limit int) wire.DeadGro
 			if found[i].stats == nil {
 				continue
 			}
-			if l := m.List(role, []uint64{found[i].stats.sample}, nil); len(l) > 0 {
+			if l := m.Inspect(role).List([]uint64{found[i].stats.sample}, nil); len(l) > 0 {
 				r.Groups[i].Sample = uuid.UUID(l[0].ID).String()
 			}
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/sidecar/config"
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/throttle"
@@ -20,8 +20,8 @@ import (
 
 // Circuits are the circuits by key.
 type Circuits interface {
-	Use(key string, now int64) queue.Circuit
-	Drop(c queue.Circuit, now int64, pending []queue.Circuit) []queue.Circuit
+	Use(key string, now int64) gates.Circuit
+	Drop(c gates.Circuit, now int64, pending []gates.Circuit) []gates.Circuit
 	Full(key string, limit int64) bool
 	Info(key string) (wire.CircuitInfo, bool)
 }
@@ -157,7 +157,7 @@ func (p *permit) due() int64 {
 type resources struct {
 	set        *throttle.Set
 	grant      throttle.Grant
-	circuit    queue.Circuit
+	circuit    gates.Circuit
 	permission breaker.Pass
 	ended      func() // of Options.Keep, or nil
 }

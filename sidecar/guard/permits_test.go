@@ -13,7 +13,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/sidecar/circuit"
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
@@ -311,7 +311,7 @@ type meanwhile struct {
 	do func()
 }
 
-func (m meanwhile) Drop(c queue.Circuit, now int64, pending []queue.Circuit) []queue.Circuit {
+func (m meanwhile) Drop(c gates.Circuit, now int64, pending []gates.Circuit) []gates.Circuit {
 	m.do()
 	return m.Registry.Drop(c, now, pending)
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/history"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -189,7 +191,7 @@ type buffers struct {
 	moves    []queue.Moved
 	going    []queue.Moved
 	outcomes []outcome
-	members  []queue.Member
+	members  []inspect.Member
 }
 
 // buffer returns a buffer of n elements, with their old values.
@@ -659,7 +661,7 @@ func (w *worker) readContents(candidates []candidate) ([]content, *wire.Error) {
 	if err != nil {
 		return nil, wire.Internal(err.Error())
 	}
-	moved := (&queue.AttemptRecord{Outcome: wire.AttemptMoved, At: w.Now(), From: w.queue.Name(), To: w.To}).Append(nil)
+	moved := (&history.AttemptRecord{Outcome: wire.AttemptMoved, At: w.Now(), From: w.queue.Name(), To: w.To}).Append(nil)
 	for i := range contents {
 		c := &contents[i]
 		c.readable = c.readable && hasHistory[i] // none goes without its history

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -39,13 +40,13 @@ func (js *Jobs) dryRun(q Queue, req wire.JobCreateRequest) (wire.JobInfo, *wire.
 		return info, werr
 	}
 	defer t.close()
-	var found []queue.MessageView
+	var found []inspect.MessageView
 	for from, more := uint64(0), true; more; more = from != 0 {
 		if found, from, werr = finder.Find(from, scanMessages, scanMessages, found); werr != nil {
 			return info, werr
 		}
 		info.Matched += int64(len(found))
-		eligible := slices.DeleteFunc(found, func(v queue.MessageView) bool { return t.leaves(leftBy(req.Op, v.State), 1) })
+		eligible := slices.DeleteFunc(found, func(v inspect.MessageView) bool { return t.leaves(leftBy(req.Op, v.State), 1) })
 		if req.DryRun && (req.Limit == 0 || info.Eligible < req.Limit) {
 			if eligible, werr = t.offer(eligible); werr != nil {
 				return info, werr
@@ -103,7 +104,7 @@ func (t *trial) leaves(why string, n int64) bool {
 
 // offer returns the messages that the job would change. From the first one on for which
 // there is no room it returns none.
-func (t *trial) offer(list []queue.MessageView) ([]queue.MessageView, *wire.Error) {
+func (t *trial) offer(list []inspect.MessageView) ([]inspect.MessageView, *wire.Error) {
 	if _, remote := t.route(); remote || !t.rewrites() {
 		return list, nil
 	}
@@ -154,13 +155,13 @@ func (t *trial) why(belowLimit bool) string {
 }
 
 // stateName is the state of a waiting message for people.
-func stateName(dead bool, state queue.MessageState) string {
+func stateName(dead bool, state inspect.MessageState) string {
 	switch {
 	case dead:
 		return wire.StateDead
-	case state == queue.StateDelayed:
+	case state == inspect.StateDelayed:
 		return wire.StateDelayed
-	case state == queue.StateBlocked, state == queue.StateOrdered:
+	case state == inspect.StateBlocked, state == inspect.StateOrdered:
 		return wire.StateParked
 	}
 	return wire.StatePending

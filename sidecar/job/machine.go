@@ -3,7 +3,7 @@ package job
 import (
 	"time"
 
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/wire"
 )
 
@@ -32,8 +32,8 @@ type machine struct {
 	stop    string // what somebody wants it to be: JobPaused or JobCanceled; empty: nothing else
 	ending  *ending
 	plan    plan
-	match   queue.Match // of the filter
-	ahead   *batch      // prepared; nothing is done with its messages yet
+	match   inspect.Match // of the filter
+	ahead   *batch        // prepared; nothing is done with its messages yet
 
 	receipt   *receipt      // of the open transfer; nil: there is none yet
 	sentSince int64         // Unix ns: when the open transfer was made; 0: in an earlier run
@@ -194,7 +194,7 @@ func (m *machine) end() {
 
 // run has the job take messages, if it waits for that. Its owner knows what the filter means.
 type run struct {
-	match queue.Match
+	match inspect.Match
 	werr  *wire.Error // the filter means nothing for this queue
 }
 
@@ -240,7 +240,7 @@ func (resume) apply(m *machine) {
 // scanned is the result of a step of a scan.
 type scanned struct {
 	began int64
-	found []queue.Member
+	found []inspect.Member
 	next  uint64
 	werr  *wire.Error
 }

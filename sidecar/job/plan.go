@@ -5,7 +5,7 @@ import (
 	"container/heap"
 	"time"
 
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/wire"
 )
 
@@ -60,7 +60,7 @@ type plan struct {
 func (p *plan) empty() bool { return len(p.next)+len(p.selected.list) == 0 && !p.more }
 
 // newScan begins to look for the next messages, behind the position at.
-func (p *plan) newScan(match queue.Match, order string, at position) {
+func (p *plan) newScan(match inspect.Match, order string, at position) {
 	p.scan = &scan{match: match, behind: at, inSeqOrder: order == wire.OrderDeath}
 	p.scan.chosen = selection{order: byArrival, list: p.selected.list[:0]}
 	if p.scan.inSeqOrder {
@@ -145,7 +145,7 @@ func (p *plan) adapt(step, commit time.Duration) {
 
 // scan looks through a queue for the next messages of a job, step by step.
 type scan struct {
-	match      queue.Match
+	match      inspect.Match
 	behind     position
 	inSeqOrder bool
 	from       uint64 // sequence of the next step; 0: the end
@@ -153,7 +153,7 @@ type scan struct {
 }
 
 // add takes the result of a step: messages, and where the next step begins.
-func (s *scan) add(found []queue.Member, next uint64) {
+func (s *scan) add(found []inspect.Member, next uint64) {
 	s.from = next
 	for i := range found {
 		m := &found[i]
@@ -220,13 +220,13 @@ func (s *selection) first(n int, out []candidate) []candidate {
 }
 
 // leftBy is why a job leaves messages in a state as they are; empty: it does not.
-func leftBy(op string, state queue.MessageState) string {
+func leftBy(op string, state inspect.MessageState) string {
 	switch state {
-	case queue.StateLeased, queue.StateFailing:
+	case inspect.StateLeased, inspect.StateFailing:
 		return wire.LeftInFlight
-	case queue.StateMoving:
+	case inspect.StateMoving:
 		return wire.LeftMoving
-	case queue.StateDelayed:
+	case inspect.StateDelayed:
 		return ""
 	default:
 		if op == wire.JobRunNow {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/wire"
 )
 
@@ -82,10 +82,10 @@ func TestLargeMessagesGoInSmallBatches(t *testing.T) {
 
 // TestAScanGoesOnBehindTheLastMessage of the job, in both orders.
 func TestAScanGoesOnBehindTheLastMessage(t *testing.T) {
-	found := []queue.Member{{Seq: 4, EnqueuedAt: 10}, {Seq: 5, EnqueuedAt: 20}, {Seq: 6, EnqueuedAt: 5}, {Seq: 7, EnqueuedAt: 30}}
+	found := []inspect.Member{{Seq: 4, EnqueuedAt: 10}, {Seq: 5, EnqueuedAt: 20}, {Seq: 6, EnqueuedAt: 5}, {Seq: 7, EnqueuedAt: 30}}
 	for order, want := range map[string][]uint64{wire.OrderArrival: {5, 7}, wire.OrderDeath: {5, 6, 7}} {
 		p := plan{size: batchSize}
-		p.newScan(queue.Match{}, order, position{Seq: 4, EnqueuedAt: 10})
+		p.newScan(inspect.Match{}, order, position{Seq: 4, EnqueuedAt: 10})
 		p.scan.add(found, 0)
 		require.True(t, p.scan.over())
 		p.endScan()

@@ -9,6 +9,7 @@ import (
 	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -58,13 +59,13 @@ type Answer struct {
 // Finder finds messages of a queue by a filter.
 type Finder interface {
 	// Match is what the machine knows of the filter. It may be changed.
-	Match() *queue.Match
+	Match() *inspect.Match
 	// ReadsStore reports whether the filter asks for more than that.
 	ReadsStore() bool
 	// Matches reads which of some messages that the machine has found match.
-	Matches(found []queue.MessageView) ([]bool, *wire.Error)
+	Matches(found []inspect.MessageView) ([]bool, *wire.Error)
 	// Find returns messages from a sequence on, in list, and where to continue; 0: the end.
-	Find(from uint64, limit, slots int, list []queue.MessageView) (found []queue.MessageView, next uint64, werr *wire.Error)
+	Find(from uint64, limit, slots int, list []inspect.MessageView) (found []inspect.MessageView, next uint64, werr *wire.Error)
 }
 
 // Target decides about messages that come to a queue.
@@ -205,14 +206,14 @@ func (w *worker) write(at *progress, first bool, more ...func(*queue.Complete)) 
 
 // scanQueue looks for the next messages.
 type scanQueue struct {
-	match queue.Match
+	match inspect.Match
 	from  uint64
 }
 
 func (op scanQueue) perform(w *worker) input {
 	in := scanned{began: w.Now()}
 	if !w.queue.View(func(m *queue.Queue, role queue.Role, now int64) {
-		in.found, in.next = m.Members(role, &op.match, op.from, scanMessages, scanSlots, w.members[:0], now)
+		in.found, in.next = m.Inspect(role).Members(&op.match, op.from, scanMessages, scanSlots, w.members[:0], now)
 	}) {
 		in.werr = w.queue.Gone()
 	}
@@ -255,7 +256,7 @@ func (w *worker) filter(b *batch) *wire.Error {
 	if !w.finder.ReadsStore() {
 		return nil
 	}
-	views := make([]queue.MessageView, len(b.candidates))
+	views := make([]inspect.MessageView, len(b.candidates))
 	for i := range views {
 		views[i].Seq, views[i].ID = b.candidates[i].Seq, b.candidates[i].ID
 	}
@@ -381,7 +382,7 @@ func (countNew) perform(w *worker) input {
 		m.Since = max(m.Since, w.CreatedAt+1) // what the job itself has moved is older
 	}
 	n, from := int64(0), w.Last+1
-	var found []queue.MessageView
+	var found []inspect.MessageView
 	for range maxNewScans {
 		if found, from, werr = finder.Find(from, scanMessages, scanMessages, found); werr != nil {
 			return counted{}

@@ -199,7 +199,7 @@ func BenchmarkGatesTrickle(b *testing.B) {
 			for g.delivered < b.N {
 				n := g.step(1e6)
 				if gates {
-					require.Positive(b, g.M.Moment(queue.Main, g.Now).Blocked)
+					require.Positive(b, g.M.Inspect(queue.Main).Stats(g.Now).Blocked)
 				}
 				for range n {
 					g.enqueue(messages[next%flows], 0)
@@ -232,7 +232,7 @@ func BenchmarkBesideParked(b *testing.B) {
 				}
 			}
 			g.spin()
-			require.EqualValues(b, blocked, g.M.Moment(queue.Main, g.Now).Blocked)
+			require.EqualValues(b, blocked, g.M.Inspect(queue.Main).Stats(g.Now).Blocked)
 			b.ReportAllocs()
 			b.ResetTimer()
 			for g.delivered < b.N {

@@ -76,7 +76,7 @@ func TestRenewalsTakeNoRoom(t *testing.T) {
 		r.Commit()
 		r.Ack(r.One(), done, "")
 	}
-	require.Empty(t, r.M.Consumers(queue.Main))
+	require.Empty(t, r.M.Inspect(queue.Main).Consumers())
 	require.Less(t, queue.Expiring(r.M, queue.Main), 2100)
 	check(r)
 	r.Enqueue("k", nil) // an empty queue does not look at the time
@@ -136,7 +136,7 @@ func TestFetch(t *testing.T) {
 	lost := r.Deliveries()
 	require.Len(t, lost, 1)
 	r.Ack(lost[0], nobody, "")
-	require.Empty(t, r.M.Consumers(queue.Main), "a 503 ends a fetch")
+	require.Empty(t, r.M.Inspect(queue.Main).Consumers(), "a 503 ends a fetch")
 	check(r)
 }
 
@@ -176,8 +176,8 @@ func TestFetchesAreBounded(t *testing.T) {
 	fetch("g", "u", time.Minute)
 	fetch("h", "", time.Minute)
 	refused("g: "+all, "h: "+all)
-	require.Equal(t, 4, r.M.Fetches(queue.Main))
-	require.Equal(t, 4, r.M.State(queue.Main, 0, r.Now).Credit)
+	require.Equal(t, 4, r.M.Inspect(queue.Main).Fetches())
+	require.Equal(t, 4, r.M.Inspect(queue.Main).State(0, r.Now).Credit)
 
 	r.Pass(time.Second)
 	_, status := r.Take()

@@ -4,174 +4,162 @@ import (
 	"math"
 
 	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/queue/backlog"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/history"
 	"github.com/filaq/fila/wire"
 )
 
-// serveRounds bounds how often gates that deliveries have brought back are looked
-// at in one step.
+// serveRounds is how many times a step rechecks gates after deliveries.
 const serveRounds = 8
 
-// serve looks at gates that may have opened and delivers. It reports whether it
-// stopped before it had to.
+// serve rechecks gates that may have opened, and delivers. It reports whether it
+// stopped early.
 func (q *side) serve(now int64) (more bool) {
 	for range serveRounds {
-		more = q.lookAround(now)
-		q.gating.trying = true
+		more = q.gates.Begin(now)
 		more = q.deliver(now) || more
-		q.gating.trying = false
-		q.endTurns(now)
-		if len(q.gating.looks) == 0 || more {
+		q.gates.End(now)
+		if !q.gates.Busy() || more {
 			break
 		}
 	}
-	q.watchReservation(now)
-	return more || len(q.gating.looks) > 0
+	q.gates.WatchReservation(q.Consumers.HasCredit(), q.m.dispatching, now)
+	return more || q.gates.Busy()
 }
 
-// heldInARow is how many subqueues of one flow may be found to be blocked before the
-// other flows have a turn.
-const heldInARow = 64
+// blockedInARow is how many subqueues of one flow may be found blocked before other
+// flows are served.
+const blockedInARow = 64
 
-// deliver leases pending messages to consumers with credit. It reports whether
-// it stopped before it had to.
+// deliver leases ready messages to consumers with credit. It reports whether it stopped
+// early.
 func (q *side) deliver(now int64) (more bool) {
-	if q.paused(now) || !q.m.dispatching {
+	if q.Pauses.End(now) || !q.m.dispatching {
 		return false
 	}
-	held := 0
+	blocked := 0
 	for range deliverPerStep {
-		if q.consumers.ring == nil || q.m.journal.behind() {
+		if !q.Consumers.HasCredit() || q.m.journal.behind() {
 			return false
 		}
-		f, ok := q.sched.Peek()
+		f, ok := q.Sched.Peek()
 		if !ok {
 			return false
 		}
-		id, link := q.firstOf(f)
-		seq := q.links.Seq(link)
-		s := q.slots.Get(seq)
-		if q.expired(seq, s, now) {
-			q.unlist(s)
+		id, link := q.gates.First(f)
+		seq := q.Links.Seq(link)
+		s := q.Slots.Get(seq)
+		if q.Expired(seq, s, now) {
+			q.remove(s)
 			q.deadLetter(seq, s, cause{reason: wire.ReasonExpired}, now)
 			continue
 		}
-		var p *permit
-		if id != 0 || q.order.on || len(q.pauses.keys) > 0 {
+		var p *gates.Permits
+		if id != 0 || q.Order.On || len(q.Pauses.Keys) > 0 {
 			if p, ok = q.admit(id, seq, s, now); !ok {
-				if held++; held == heldInARow {
-					held = 0
-					q.sched.EndTurn()
+				if blocked++; blocked == blockedInARow {
+					blocked = 0
+					q.Sched.EndTurn()
 				}
 				continue
 			}
-			held = 0
+			blocked = 0
 		}
-		held := q.heldUntil(id, s, now)
-		q.take(f, id, s, now)
-		q.lease(seq, s, p, held, q.consumers.next(), now)
+		intervals := q.gates.Blocked(id, q.Pauses.Intervals, s.ReadyAt, now)
+		q.take(id, s, now)
+		q.lease(seq, s, p, intervals, q.Consumers.Next(), now)
 	}
 	return true
 }
 
-// lease gives message seq to c.
-func (q *side) lease(seq uint64, s *slot, p *permit, held []BlockedInterval, c *consumer, now int64) {
-	le := lease{
-		id:       q.m.nextLease(),
-		seq:      seq,
-		permit:   p,
-		deadline: now + q.visibility(),
-		consumer: c,
-		reg:      c.reg,
-		at:       now,
-		held:     held,
+// admit takes message seq, which the schedule serves next, through its gates, or makes
+// its subqueue wait for them.
+func (q *side) admit(id gates.ID, seq uint64, s *backlog.Slot, now int64) (*gates.Permits, bool) {
+	if q.Order.On && !q.inOrder(seq, s) {
+		return nil, false
 	}
-	i := q.leases.add(le)
-	q.leases.toStore(i, now)
-	s.state, s.ref = slotLeased, i
-	if s.open {
+	if id == 0 {
+		if q.KeyPaused(s.Flow, now) == 0 {
+			return nil, true
+		}
+		id = q.gates.MakeBare(s.Flow)
+	}
+	return q.gates.Admit(id, s.Ref, s.Cost, now)
+}
+
+// lease gives message seq to c.
+func (q *side) lease(seq uint64, s *backlog.Slot, p *gates.Permits, blocked []history.BlockedInterval, c *backlog.Consumer, now int64) {
+	le := backlog.Lease{
+		ID: q.m.nextLease(), Seq: seq, Permits: p, Deadline: now + q.visibility(),
+		Consumer: c, Reg: c.Reg, At: now, Blocked: blocked,
+	}
+	i := q.Leases.Add(le)
+	q.Leases.ToStore(i, now)
+	s.State, s.Ref = backlog.Leased, i
+	if s.Open {
 		q.m.journal.working++
 	}
-	c.inFlight++
-	if c.fetch {
-		q.consumers.wanted--
-		if c.limit--; c.limit == 0 {
+	c.InFlight++
+	if c.Fetch {
+		q.Consumers.Wanted--
+		if c.Limit--; c.Limit == 0 {
 			q.endFetch(c)
 		}
 	}
-	q.consumers.update(c)
-	q.tally().Delivered++
+	q.Consumers.Update(c)
+	q.count().Delivered++
 	q.m.out.Publish = append(q.m.out.Publish, Delivery{
-		Role:       q.which,
-		Subject:    c.subject,
+		Role:       q.role,
+		Subject:    c.Subject,
 		Fresh:      q.uncommitted(seq),
-		Token:      wire.Token{Seq: seq, Attempt: s.attempts + 1, Lease: le.id},
-		ID:         s.id,
-		Key:        q.keys.name(s.flow),
-		Deadline:   le.deadline,
-		EnqueuedAt: s.enqueuedAt,
-		ReadyAt:    s.readyAt,
+		Token:      wire.Token{Seq: seq, Attempt: s.Attempts + 1, Lease: le.ID},
+		ID:         s.ID,
+		Key:        q.Name(s.Flow),
+		Deadline:   le.Deadline,
+		EnqueuedAt: s.EnqueuedAt,
+		ReadyAt:    s.ReadyAt,
 		At:         now,
-		Blocked:    held,
+		Blocked:    blocked,
 	})
 }
 
-// ending is how the lease of a message ends, for its gates.
-type ending struct {
-	outcome breaker.Outcome
-	undo    bool  // nobody received the delivery
-	later   bool  // the circuit hears the outcome later
-	delta   int64 // how much more (thousandths) it has cost than was estimated
-}
-
-// unlease ends the lease of s and gives back its credit and what it holds of gates,
-// but for the pass of its circuit if that is to hear the outcome later.
-func (q *side) unlease(s *slot, e ending, now int64) (le lease, pass breaker.Pass) {
-	le = q.leases.items[s.ref]
-	if s.open {
+// unlease ends the lease of s and returns its credit and its permits. It returns the
+// permission of the circuit if that is told later.
+func (q *side) unlease(s *backlog.Slot, e gates.Ending, now int64) (le backlog.Lease, pass breaker.Pass) {
+	le = q.Leases.Items[s.Ref]
+	if s.Open {
 		q.m.journal.working--
 	}
-	pass = q.returnPermit(&le, s, e, now)
-	q.leases.remove(s.ref)
-	if !e.undo && le.at != 0 {
-		q.work.add(&q.keys.entries[s.flow], now-le.at, now)
+	pass = q.gates.Return(le.Permits, s.Sub, e, now)
+	q.Leases.Remove(s.Ref)
+	if !e.Undo && le.At != 0 {
+		q.monitor.Worked(&q.Keys.Entries[s.Flow], now-le.At, now)
 	}
-	le.consumer.inFlight--
-	q.consumers.update(le.consumer)
+	le.Consumer.InFlight--
+	q.Consumers.Update(le.Consumer)
 	return le, pass
 }
 
-// takeBack puts a delivery that nobody received back to where it was: the
-// attempt does not count.
-func (q *side) takeBack(seq uint64, s *slot, now int64) lease {
-	le, _ := q.unlease(s, unheard, now)
-	q.tally().TakenBack++
-	q.putBack(seq, s, le.order)
-	if q.expired(seq, s, now) {
-		// Its turn in ttls may have passed while the lease ran.
-		q.ttls.Add(q.expiresAt(seq, s), seq)
+// takeBack puts a delivery that nobody received back to its place. The attempt does not
+// count.
+func (q *side) takeBack(seq uint64, s *backlog.Slot, now int64) backlog.Lease {
+	le, _ := q.unlease(s, undelivered, now)
+	q.count().TakenBack++
+	// Messages that come back wait in front of their flow, in the order in which they were
+	// delivered.
+	if q.Order.On && !q.MayOwn(seq, s) {
+		q.orderYounger(q.Subqueue(s), seq)
+		q.enqueueInOrder(seq, s)
+	} else {
+		q.insert(seq, s, math.MinInt64+le.Order)
 	}
-	if s.stored {
+	q.Sched.Refund(s.Flow, int64(s.Cost))
+	if q.Expired(seq, s, now) {
+		q.TTLs.Add(q.ExpiresAt(seq, s), seq) // its timer may have fired while it was leased
+	}
+	if s.Stored {
 		q.storeState(seq, s, "")
 	}
 	return le
-}
-
-// putBack lets message seq, whose delivery of that order nobody received, wait again
-// at its place: in front of its flow, among those that have come back in the order in
-// which they were delivered.
-func (q *side) putBack(seq uint64, s *slot, order int64) {
-	if q.order.on && !q.mayOwn(seq, s) {
-		q.followSub(q.subOf(s), seq)
-		q.queueUp(seq, s)
-	} else {
-		q.enter(seq, s, math.MinInt64+order)
-	}
-	q.sched.Refund(s.flow, int64(s.cost))
-}
-
-// onUndelivered takes back a delivery that could not be published.
-func (q *side) onUndelivered(t wire.Token, now int64) {
-	if s := q.leased(t); s != nil {
-		q.takeBack(t.Seq, s, now)
-	}
 }

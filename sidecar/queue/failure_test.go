@@ -8,6 +8,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -76,7 +77,7 @@ func TestFailures(t *testing.T) {
 					m.ExpiresAt = r.Now + int64(tc.ttl)
 				}
 			})
-			queue.SetAttempts(r.M, 1, tc.attempts)
+			queue.Slot(r.M, queue.Main, 1).Attempts = tc.attempts
 			r.Consume(queue.Main, "w", 1, 0)
 			r.Commit()
 			r.Answers = nil
@@ -164,7 +165,7 @@ func TestALateVerdictChangesNothing(t *testing.T) {
 	r.Gated("k")
 	r.Ack(r.One(), nack, "")
 	f := r.Judge[0]
-	require.Equal(t, queue.StateFailing, r.Find(queue.Main, f.ID).State)
+	require.Equal(t, inspect.StateFailing, r.Find(queue.Main, f.ID).State)
 	judge := func(f queue.Failure, reason string) {
 		r.Post(queue.Input{Kind: queue.Judged, Verdict: &queue.Verdict{Failure: f, Reason: reason}})
 		r.Run()
@@ -176,7 +177,7 @@ func TestALateVerdictChangesNothing(t *testing.T) {
 	require.True(t, current(r, d))
 	r.Ack(d, nack, "")
 	judge(f, wire.ReasonCritical)
-	require.Equal(t, queue.StateFailing, r.Find(queue.Main, f.ID).State, "its second attempt is judged now")
+	require.Equal(t, inspect.StateFailing, r.Find(queue.Main, f.ID).State, "its second attempt is judged now")
 	r.Commit()
 	require.Contains(t, subjects(r), "late")
 	judge(r.Judge[1], wire.ReasonCritical)
@@ -193,6 +194,6 @@ func TestAFailureGivesItsCreditBackAtOnce(t *testing.T) {
 	r.Ack(r.One(), nack, "")
 	require.Equal(t, second, r.One().ID)
 	require.Equal(t, 2, r.M.Open())
-	require.EqualValues(t, 1, r.M.Moment(queue.Main, r.Now).Delayed)
+	require.EqualValues(t, 1, r.M.Inspect(queue.Main).Stats(r.Now).Delayed)
 	check(r)
 }

@@ -2,25 +2,26 @@ package queue
 
 import (
 	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
 
-// Side is one of the two queues of a machine.
+// Role names one of the two queues of a machine.
 type Role uint8
 
-// The sides.
+// The roles.
 const (
 	Main  Role = iota // the queue itself
 	Dead              // its dead letter queue
-	Roles             // the number of sides
+	Roles             // the number of roles
 )
 
 // Kind says what an [Input] is.
 type Kind uint8
 
-// Kinds of inputs, with the fields that each has beside Side.
+// Kinds of inputs, with the fields that each has besides Role.
 const (
 	Enqueue       Kind = iota // Message: an accepted message, Main only
 	Duplicate                 // ID, Reply: a message whose dedupe id is known
@@ -30,43 +31,42 @@ const (
 	Judged                    // Verdict: the answer to a Failure
 	GateOpened                // Gate: a throttle key may admit more
 	CircuitOpened             // Circuit: a circuit may admit more
-	Changed                   // Change: what operators, consumers and settings do
+	Changed                   // Change: from operators, consumers, jobs and settings
 )
 
-// Input is one thing that a machine is told.
+// Input is one event for a machine.
 type Input struct {
 	Kind    Kind
 	Role    Role
 	Message *Message
 	ID      store.ID
-	Reply   string // where an answer is expected; empty: nowhere
+	Reply   string // subject for the answer; empty: none is expected
 	Token   wire.Token
 	Ack     wire.Ack
 	Commit  *Commit
 	Err     error
 	Verdict *Verdict
 	Gate    *throttle.Gate
-	Circuit Circuit
+	Circuit gates.Circuit
 	Change  Change
 }
 
-// Message is a message that has been accepted, and is counted in the depth and
-// bytes of its queue and in the uncommitted bytes of its shard. It is the
-// machine's from then on, but for Headers, which are for whoever publishes it.
+// Message is a message that has been accepted. It is counted in the depth and bytes of
+// its queue and in the uncommitted bytes of its shard. The machine owns it from then on,
+// except HeaderMap, which is for the publisher.
 type Message struct {
 	store.Message
 	HeaderMap   map[string][]string // its headers, for deliveries from memory
-	Size        int64               // of headers and payload, in bytes
-	DedupeID    string              // empty: none to be remembered
+	Size        int64               // bytes of headers and payload
+	DedupeID    string              // empty: none to remember
 	DedupeUntil int64               // Unix ns
-	Reply       string              // who waits for the confirmation; empty: nobody
-	Counted     KeyCounts           // where its fairness key was counted; nil: nowhere
-	Watched     bool                // Effects.Ended tells of its attempts
+	Reply       string              // subject of the confirmation; empty: none
+	Counted     KeyCounts           // where it was counted by its fairness key; nil: nowhere
+	Watched     bool                // Effects.Ended reports its attempts
 }
 
-// Failure is an ended attempt that has to be judged: by error rules and
-// on_failure. What it held of credit and throttle keys has been given back; its
-// circuit waits for the verdict.
+// Failure is a failed attempt that is to be judged, by error rules and on_failure. Its
+// credit and throttle keys have been returned; its circuit waits for the verdict.
 type Failure struct {
 	Role     Role
 	Seq      uint64
@@ -76,151 +76,150 @@ type Failure struct {
 	Fresh    *Message // if it may not be on disk yet
 	Error    string
 	Code     string
-	HasDelay bool   // the nack named Delay
+	HasDelay bool   // the nack has a Delay
 	Delay    int64  // ns
-	Reply    string // who waits for the outcome; empty: nobody
+	Reply    string // subject that waits for the outcome; empty: none
 }
 
 // Verdict says what becomes of a failed attempt.
 type Verdict struct {
 	Failure
 	Outcome breaker.Outcome // for the circuit: Failure, or Neutral if the message itself is at fault
-	Reason  string          // one of wire.Reason...: it is a dead letter; empty: it is retried
+	Reason  string          // one of wire.Reason...: it becomes a dead letter; empty: it is retried
 	Delay   int64           // ns until the retry
 
 	DecidedBy string // one of wire.DecidedBy...
-	Rule      string // error rule that the failure fits; empty: none
+	Rule      string // error rule that matched; empty: none
 }
 
 // ByHook reports whether on_failure has decided: then the default of max_deliveries does
-// not count.
+// not apply.
 func (v *Verdict) ByHook() bool { return v.DecidedBy == wire.DecidedByHook }
 
-// Change is a rare input. The types that implement it are in this file.
+// Change is a rare input. Its implementations are in this file.
 type Change interface{ apply(s *side) }
 
-// Register makes or renews the registration of a consumer. Answer is published to
-// Reply when it is on disk.
+// Register makes or renews the registration of a consumer. Answer is published to Reply
+// when it is on disk.
 type Register struct {
 	Consumer    string
 	Subject     string // where its deliveries go
 	MaxInFlight int
-	TTL         int64 // ns; 0: it does not end by itself
+	TTL         int64 // ns; 0: it does not expire
 	Reply       string
 	Answer      []byte
 }
 
-// Leave ends a registration. Its leases run on. Left or NotThere is published to
-// Reply.
+// Leave ends a registration. Its leases continue. Left or NotThere is published to Reply.
 type Leave struct {
 	Consumer       string
 	Reply          string
 	Left, NotThere []byte
 }
 
-// Fetch asks for up to Batch messages to Inbox.
+// Fetch requests up to Batch messages at Inbox.
 type Fetch struct {
 	Inbox   string
 	Batch   int
-	Expires int64  // ns; 0: only what can be had at once
-	Owner   string // the consumer that fetches; "": it has not said
+	Expires int64  // ns; 0: only messages that can be delivered at once
+	Owner   string // the consumer that fetches; empty: not known
 	Limits  FetchLimits
 }
 
-// FetchLimits bound how many fetches wait at a side; 0: any number. One more is refused.
+// FetchLimits bound how many fetches wait; 0: any number. A fetch beyond them is refused.
 type FetchLimits struct {
 	Most        int64
-	MostOfOwner int64 // those with the same Owner, which is not ""
+	MostOfOwner int64 // fetches with the same Owner, if that is known
 }
 
-// PauseQueue holds the whole side until a time (Unix ns), [Forever] until it is
-// resumed; 0 resumes it.
+// PauseQueue pauses the role until a time (Unix ns), [Forever] until it is resumed; 0
+// resumes it.
 type PauseQueue struct{ Until int64 }
 
-// PauseKey holds a fairness key as PauseQueue does the side.
+// PauseKey is PauseQueue for a fairness key.
 type PauseKey struct {
 	Key   string
 	Until int64
 }
 
-// Weigh overrides the weight of a fairness key (thousandths), backlog included; 0
-// gives it back to the producers.
+// Weigh overrides the weight of a fairness key (thousandths), backlog included; 0 returns
+// it to the producers.
 type Weigh struct {
 	Key    string
 	Weight uint32
 }
 
-// Settings replace those of both sides.
+// Settings replace the settings of both roles.
 type Settings struct {
 	wire.QueueSettings
-	// Judge says that failures of Main are to be judged outside: there are rules, a
-	// retry policy or on_failure, or a wait before retries. Otherwise they are retried
-	// at once, or after the delay of the nack.
+	// Judge says that failures of Main are judged outside: there are rules, a retry policy,
+	// on_failure, or a wait before retries. Otherwise they are retried at once, or after
+	// the delay of the nack.
 	Judge bool
-	// PerKey counts the unfinished messages of Main by fairness key; nil: nobody
-	// wants to know. One that is new gets what is there added.
+	// PerKey counts the unfinished messages of Main by fairness key; nil: not wanted. The
+	// messages that are there are added to a new one.
 	PerKey KeyCounts
 }
 
-// Dispatch lets deliveries go out, or keeps them back while nobody could hear the
-// acks or receive them. It concerns both sides.
+// Dispatch switches the deliveries of both roles on, or off while acks or deliveries could
+// not be received.
 type Dispatch struct{ On bool }
 
-// Named is a message by its sequence and id. One of that sequence with another id is
-// another message.
+// MessageRef is a message by its sequence and id. A message with that sequence and
+// another id is another message.
 type MessageRef struct {
 	Seq uint64
 	ID  store.ID
 }
 
-// Pick takes those of the messages out of their places that wait, and if Delayed is set
-// those alone that wait for their time. They come in Effects.Picked, and each must come
-// back in a Settle.
+// Claim takes the named messages that wait out of their places; if Delayed is set, only
+// those that wait for their time. Effects.Claimed has them. The claimer returns each of
+// them in a Complete.
 type Claim struct {
 	Messages []MessageRef
 	Delayed  bool
 }
 
-// Settle says what becomes of messages that were picked, in one commit with that Ticket
-// and with Put, which is the owner's. It has one of Go, Finish and Ready: a commit with
-// moves can be refused. Those that are held are still picked afterwards, also after a
-// restart: each must come back in Sent or Release of another Settle.
+// Complete says what becomes of claimed messages, in one commit with Put, Delete and
+// Ticket. It has one of Move, Finish and Ready, since a commit with moves can be refused.
+// Parked messages stay claimed, also after a restart, until another Complete has them in
+// Transferred or Unpark.
 type Complete struct {
 	Move        []Moved
-	To          string   // where Go moves messages if that is another machine: the name of the queue
+	To          string   // name of the queue to which Move moves messages, if it is another machine
 	Finish      []uint64 // are removed
-	Ready       []uint64 // wait for their time no longer
+	Ready       []uint64 // no longer wait for their time
 	Unclaim     []uint64 // wait again, each at its place
-	Park        []uint64 // may be on disk elsewhere before it is known here
-	Transferred []uint64 // of those that were held: they are elsewhere
-	Unpark      []uint64 // of those that were held: they wait again, each at its place
+	Park        []uint64 // may come to be on disk elsewhere before that is known here
+	Transferred []uint64 // parked messages that are elsewhere: they are removed
+	Unpark      []uint64 // parked messages that wait again, each at its place
 	Put         []store.Entry
-	Delete      []string // keys of entries; there is something else to write then
+	Delete      []string // keys of entries; written only together with something else
 	Ticket      any      // handed back in Commit.Ticket; there is no commit if there is nothing to write
 }
 
-// Moved is a message that goes to the end of a side of this machine, or to another one
-// of the same store.
+// Moved is a message that goes to the end of a role of this machine, or to another
+// machine of the same store.
 type Moved struct {
 	From    uint64
-	Message store.Message // Queue says where it goes; Seq is filled in here if that is this machine's, and else one that was reserved
-	Edited  bool          // Headers and Payload replace those that are stored, and Past is its history
+	Message store.Message // Queue is the target; Seq is set here if the target is in this machine, else it was reserved
+	Edited  bool          // Headers and Payload replace the stored ones, and History is its history
 	History [][]byte
 	Size    int64
 	Counted KeyCounts
 }
 
-// Reserve takes so many sequences out of use: a Settle of another machine gives them to
-// messages. Effects.Handled says which is the first.
+// Reserve takes sequences out of use: a Complete of another machine gives them to
+// messages. Effects.Handled has the first one.
 type Reserve struct{ Count int }
 
-// Arrive takes messages whose move from another machine is on disk, under sequences that
-// were reserved. They have been counted in depth and bytes.
+// Accept adds messages whose move from another machine is on disk, under reserved
+// sequences. They have been counted in depth and bytes.
 type Accept struct{ Messages []Moved }
 
-// Keep writes what the owner keeps beside messages, in one commit of its own with that
-// Ticket, behind all changes so far. Message, if there is one, is enqueued by it: it is on
-// disk with that, or not at all. Answer is published to Reply when it is.
+// WriteEntries writes entries of the owner in one commit of its own with Ticket, behind
+// all changes so far. Message, if there is one, is enqueued by it: it is on disk with the
+// entries, or not at all. Answer is published to Reply when it is.
 type WriteEntries struct {
 	Message *Message
 	Put     []store.Entry
@@ -230,10 +229,10 @@ type WriteEntries struct {
 	Ticket  any // handed back in Commit.Ticket
 }
 
-// Purge removes messages that wait, ready, blocked, ordered and delayed ones, with
-// sequences from From to Last, the oldest first. It looks at Max messages at most;
-// those that are leased, judged or on their way stay. What it removes is one commit
-// with that Ticket. Effects.Handled is the answer, as it is to Remove and RunNow.
+// Purge removes waiting messages (ready, blocked, ordered and delayed ones) with
+// sequences from From to Last, the oldest first. It visits Max messages at most. Leased,
+// judged and moving messages stay. The removals are one commit with Ticket. Effects.Handled
+// answers, as it does for Remove and RunNow.
 type Purge struct {
 	From, Last uint64
 	Max        int
@@ -244,13 +243,13 @@ type Purge struct {
 type Remove struct {
 	Seq    uint64
 	ID     store.ID
-	Ticket any // as that of Purge
+	Ticket any // as in Purge
 }
 
-// RunNow ends the delay of the message of that sequence and id. What else it waits
-// for still holds.
+// RunNow ends the delay of the message of that sequence and id. Other reasons to wait
+// still apply.
 type RunNow struct {
 	Seq    uint64
 	ID     store.ID
-	Ticket any // as that of Purge
+	Ticket any // as in Purge
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/filaq/fila/sidecar/queue/backlog"
+	"github.com/filaq/fila/sidecar/queue/history"
 	"github.com/filaq/fila/store"
 )
 
@@ -85,23 +87,21 @@ const spareCommits = 8
 
 // pending is what the machine keeps about a commit.
 type pending struct {
-	dropped   int   // of Add: finished before they were handed in
-	first     int   // all before Add[first] are dropped
-	waited    int   // of Confirm: somebody waits
-	loaded    bool  // it has had Pacing.Load messages at a time
-	since     int64 // when it got its first change that is no Add; 0: it has none
-	pastBytes int64 // of History
-	failed    int64 // what History has in journal.failed
-	dead      []arrival
-	settle    *Complete // whose moves it has; nil: of none
-	from      Role      // that they leave
+	dropped      int               // of Add: finished before they were handed in
+	first        int               // all before Add[first] are dropped
+	waited       int               // of Confirm: somebody waits
+	loaded       bool              // it has had Pacing.Load messages at a time
+	since        int64             // when it got its first change that is no Add; 0: it has none
+	historyBytes int64             // of History
+	failed       int64             // what History has in journal.failed
+	dead         []backlog.Arrival // moves to the DLQ
+	completes    *Complete         // whose moves it has; nil: none
+	from         Role              // that these moves leave
 }
 
-// arrival is a message that a move brings to the other side.
+// arrival is a message that a move brings, and where it was counted by its key.
 type arrival struct {
-	from    uint64 // sequence on the side that it leaves
-	msg     store.Message
-	size    uint32
+	backlog.Arrival
 	counted KeyCounts
 }
 
@@ -180,8 +180,8 @@ func (m *Queue) flush() {
 	}
 	main := &m.sides[Main]
 	for i := range c.Add {
-		if s := main.slots.Get(c.Add[i].Seq); s != nil {
-			s.open = false
+		if s := main.Slots.Get(c.Add[i].Seq); s != nil {
+			s.Open = false
 		}
 	}
 	m.divide(c)
@@ -252,8 +252,8 @@ func (m *Queue) committed(c *Commit, err error) {
 		}
 	}
 	switch {
-	case c.settle != nil:
-		m.sides[c.from].settled(c, err)
+	case c.completes != nil:
+		m.sides[c.from].completed(c, err)
 	case len(c.dead) > 0:
 		m.sides[Main].deadLettered(c, err)
 	}
@@ -316,18 +316,18 @@ func (c *Commit) empty() bool {
 // withdraw takes message seq, which is finished, out of the open commit, if it is
 // in there: then it never gets to the disk. It returns who waits for its
 // confirmation.
-func (q *side) withdraw(seq uint64, s *slot) (confirm string, found bool) {
-	if !s.open {
+func (q *side) withdraw(seq uint64, s *backlog.Slot) (confirm string, found bool) {
+	if !s.Open {
 		return "", false
 	}
 	j := &q.m.journal
 	c := j.open
 	i, _ := slices.BinarySearchFunc(c.Add, seq, func(m store.Message, seq uint64) int { return cmp.Compare(m.Seq, seq) })
-	s.open = false
-	if s.state == slotLeased {
+	s.Open = false
+	if s.State == backlog.Leased {
 		j.working--
 	}
-	size := int64(s.size)
+	size := int64(s.Size)
 	confirm = c.Confirm[i]
 	c.drop(i, size)
 	q.m.out.Written += size
@@ -397,9 +397,9 @@ func (j *journal) linger() int64 {
 
 // countAck learns from an ack how long messages live: a moving average, to which
 // one message adds at most twice Pacing.LingerMost.
-func (j *journal) countAck(s *slot, now int64) {
+func (j *journal) countAck(s *backlog.Slot, now int64) {
 	const latest = 64
-	lived := min(max(now-s.readyAt, 0), 2*j.pacing.LingerMost) // the clock may have been set back
+	lived := min(max(now-s.ReadyAt, 0), 2*j.pacing.LingerMost) // the clock may have been set back
 	j.ackTime += (lived - j.ackTime) / latest
 }
 
@@ -427,7 +427,7 @@ func (m *Queue) keepWorking(now int64) (rest *Commit, working int) {
 	n := 0
 	for i := range c.Add {
 		msg := &c.Add[i]
-		if s := main.slots.Get(msg.Seq); msg.EnqueuedAt <= since || s == nil || s.state != slotLeased {
+		if s := main.Slots.Get(msg.Seq); msg.EnqueuedAt <= since || s == nil || s.State != backlog.Leased {
 			c.Add[n], c.Confirm[n] = *msg, c.Confirm[i]
 			n++
 			continue
@@ -456,7 +456,7 @@ func (m *Queue) keepWorking(now int64) (rest *Commit, working int) {
 func (c *Commit) full() bool {
 	// A retry has a state and a record, a delivery that reached nobody has a record alone.
 	n := len(c.Add) - c.dropped + len(c.Finish) + max(len(c.State), len(c.History))
-	return n >= holdAtMost || c.Bytes > maxCommitBytes/8 || c.pastBytes > pieceBytes
+	return n >= holdAtMost || c.Bytes > maxCommitBytes/8 || c.historyBytes > pieceBytes
 }
 
 // behind reports whether so much of failed attempts is under way that nothing is to be
@@ -469,11 +469,11 @@ func (j *journal) behind() bool {
 }
 
 // record adds a record to the history of a message.
-func (j *journal) record(c *Commit, ref store.Ref, p *AttemptRecord) {
-	record := p.Append(nil)
+func (j *journal) addHistory(c *Commit, ref store.Ref, r *history.AttemptRecord) {
+	record := r.Append(nil)
 	n := int64(len(record))
 	c.History = append(c.History, store.Attempt{Ref: ref, Record: record})
-	c.pastBytes += n
+	c.historyBytes += n
 	c.failed += n + failedBytes
 	j.failed += n + failedBytes
 }

@@ -167,7 +167,7 @@ func TestAcksAfterTheClockWasSetBack(t *testing.T) {
 	r := paced(t, 1000)
 	r.Enqueue("k", nil)
 	d := r.One()
-	queue.SetReadyAt(r.M, d.Token.Seq, r.Now+int64(time.Hour))
+	queue.Slot(r.M, queue.Main, d.Token.Seq).ReadyAt = r.Now + int64(time.Hour)
 	r.Ack(d, done, "")
 	require.GreaterOrEqual(t, *queue.AckTime(r.M), int64(0))
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -34,18 +36,18 @@ func TestTotalsOfAttempts(t *testing.T) {
 	r.Ack(ds[0], done, "")                           // it is over
 	r.Pass(time.Minute - time.Duration(r.Now-start)) // the last lease ends
 
-	want := [queue.Outcomes]queue.Attempts{
-		queue.OutcomeAck:     {Count: counts(2), Took: .001},
-		queue.OutcomeNack:    {Count: counts(0, 1), Took: .001_001},
-		queue.OutcomeTerm:    {Count: counts(0, 0, 0, 0, 0, 0, 1), Took: 1.001_001},
-		queue.OutcomeExpired: {Count: counts(0, 0, 0, 0, 0, 0, 0, 0, 0, 1), Took: 60},
+	want := [inspect.Outcomes]inspect.Attempts{
+		inspect.OutcomeAck:     {Count: counts(2), Took: .001},
+		inspect.OutcomeNack:    {Count: counts(0, 1), Took: .001_001},
+		inspect.OutcomeTerm:    {Count: counts(0, 0, 0, 0, 0, 0, 1), Took: 1.001_001},
+		inspect.OutcomeExpired: {Count: counts(0, 0, 0, 0, 0, 0, 0, 0, 0, 1), Took: 60},
 	}
-	got := r.M.Totals(queue.Main, r.Now).Attempts
-	for o := range queue.Outcomes {
+	got := r.M.Cumulative(queue.Main, r.Now).Attempts
+	for o := range inspect.Outcomes {
 		require.Equal(t, want[o].Count, got[o].Count, o.String())
 		require.InDelta(t, want[o].Took, got[o].Took, 1e-3, o.String())
 	}
-	require.Zero(t, r.M.Totals(queue.Dead, r.Now))
+	require.Zero(t, r.M.Cumulative(queue.Dead, r.Now))
 }
 
 // Who runs the machine hears of each attempt of a message that it watches, and of no other.
@@ -76,13 +78,13 @@ func TestAttemptsOfWatchedMessages(t *testing.T) {
 		r.Consume(queue.Main, "w", 8, 0)
 	}
 	require.Equal(t, []queue.Ended{
-		{Role: queue.Main, Outcome: queue.OutcomeNack, ID: id, Took: 1e9},
-		{Role: queue.Main, Outcome: queue.OutcomeTerm, ID: id, Took: 2e9},
+		{Role: queue.Main, Outcome: inspect.OutcomeNack, ID: id, Took: 1e9},
+		{Role: queue.Main, Outcome: inspect.OutcomeTerm, ID: id, Took: 2e9},
 	}, r.Ended)
 }
 
 // counts are how many attempts there were up to each bound, the first ones first.
-func counts(n ...uint64) (c [len(queue.AttemptBounds) + 1]uint64) {
+func counts(n ...uint64) (c [len(inspect.AttemptBounds) + 1]uint64) {
 	copy(c[:], n)
 	return c
 }
@@ -95,9 +97,9 @@ func TestTotalsOfBlockedTime(t *testing.T) {
 	r.Consume(queue.Main, "w", 8, 0)
 	blocked := func() map[string]float64 {
 		got := map[string]float64{}
-		for kind, seconds := range r.M.Totals(queue.Main, r.Now).Blocked {
+		for kind, seconds := range r.M.Cumulative(queue.Main, r.Now).Blocked {
 			if seconds != 0 {
-				got[queue.BlockKind(kind).String()] = math.Round(seconds*1000) / 1000
+				got[gates.BlockKind(kind).String()] = math.Round(seconds*1000) / 1000
 			}
 		}
 		return got
@@ -132,5 +134,5 @@ func TestTotalsOfOrderedTime(t *testing.T) {
 	}
 	require.Len(t, r.Deliveries(), 1)
 	r.Pass(3 * time.Second)
-	require.InDelta(t, 6, r.M.Totals(queue.Main, r.Now).Blocked[queue.ByOrder], 1e-6)
+	require.InDelta(t, 6, r.M.Cumulative(queue.Main, r.Now).Blocked[gates.ByOrder], 1e-6)
 }

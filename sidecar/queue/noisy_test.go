@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/throttle"
 )
 
@@ -22,7 +23,7 @@ func work(r *rig, key string, n int, each time.Duration) {
 	}
 }
 
-func noisyKeys(v queue.NoiseView) []string {
+func noisyKeys(v inspect.NoiseView) []string {
 	var keys []string
 	for _, n := range v.Noisy {
 		keys = append(keys, n.Key)
@@ -31,12 +32,12 @@ func noisyKeys(v queue.NoiseView) []string {
 }
 
 // beside is the noise while a message of another flow waits for consumers.
-func beside(r *rig, credit int) queue.NoiseView {
+func beside(r *rig, credit int) inspect.NoiseView {
 	r.T.Helper()
 	r.Leave(queue.Main, "w")
 	r.Enqueue("waits", nil)
 	r.Step()
-	v := r.M.Noise(queue.Main, 5, r.Now)
+	v := r.M.Inspect(queue.Main).Noise(5, r.Now)
 	require.EqualValues(r.T, 1, v.QuietPending)
 	r.Consume(queue.Main, "w", credit, 0)
 	r.Finished(r.One())
@@ -51,15 +52,15 @@ func TestNobodyIsNoisyWhereNobodyElseWaits(t *testing.T) {
 	for _, key := range []string{"a", "b", "c"} {
 		work(r, key, 40, 100*time.Millisecond)
 	}
-	require.Empty(t, r.M.Noise(queue.Main, 5, r.Now).Noisy)
+	require.Empty(t, r.M.Inspect(queue.Main).Noise(5, r.Now).Noisy)
 	for range 40 {
 		r.Enqueue("a", nil)
 	}
 	r.Step()
-	require.NotContains(t, noisyKeys(r.M.Noise(queue.Main, 5, r.Now)), "a")
+	require.NotContains(t, noisyKeys(r.M.Inspect(queue.Main).Noise(5, r.Now)), "a")
 	r.Enqueue("quiet", nil)
 	r.Step()
-	require.Equal(t, []string{"a", "b", "c"}, noisyKeys(r.M.Noise(queue.Main, 5, r.Now)))
+	require.Equal(t, []string{"a", "b", "c"}, noisyKeys(r.M.Inspect(queue.Main).Noise(5, r.Now)))
 }
 
 // A flow with more than a tenth of what is in flight is noisy from 30 messages on, where
@@ -73,16 +74,16 @@ func TestNoisyInFlight(t *testing.T) {
 	r.Step()
 	r.Enqueue("quiet", nil)
 	r.Pass(time.Second)
-	require.Empty(t, r.M.Noise(queue.Main, 5, r.Now).Noisy, "29 are few")
+	require.Empty(t, r.M.Inspect(queue.Main).Noise(5, r.Now).Noisy, "29 are few")
 	r.Consume(queue.Main, "v", 1, 0)
-	v := r.M.Noise(queue.Main, 5, r.Now)
-	require.Equal(t, []queue.NoisyFlow{{Key: "loud", InFlight: 30, Pending: 10}}, v.Noisy)
+	v := r.M.Inspect(queue.Main).Noise(5, r.Now)
+	require.Equal(t, []inspect.NoisyFlow{{Key: "loud", InFlight: 30, Pending: 10}}, v.Noisy)
 	require.EqualValues(t, 30, v.InFlight)
 	require.EqualValues(t, 1, v.QuietPending)
 	require.EqualValues(t, time.Second, v.QuietOldest)
-	require.Equal(t, []queue.WaitingFlow{{Key: "quiet", Pending: 1, Wait: int64(time.Second)}}, v.Waiting)
-	require.Empty(t, r.M.Noise(queue.Main, 0, r.Now).Waiting)
-	require.Empty(t, r.M.Noise(queue.Dead, 5, r.Now))
+	require.Equal(t, []inspect.WaitingFlow{{Key: "quiet", Pending: 1, Wait: int64(time.Second)}}, v.Waiting)
+	require.Empty(t, r.M.Inspect(queue.Main).Noise(0, r.Now).Waiting)
+	require.Empty(t, r.M.Inspect(queue.Dead).Noise(5, r.Now))
 
 	one := newRig(t, nil)
 	one.Consume(queue.Main, "w", 100, 0)
@@ -90,7 +91,7 @@ func TestNoisyInFlight(t *testing.T) {
 		one.Enqueue("loud", nil)
 	}
 	one.Step()
-	require.Empty(t, one.M.Noise(queue.Main, 5, one.Now).Noisy, "it disturbs nobody")
+	require.Empty(t, one.M.Inspect(queue.Main).Noise(5, one.Now).Noisy, "it disturbs nobody")
 }
 
 // A flow with more than a tenth of the time of consumers is noisy, for as long as that is
@@ -105,7 +106,7 @@ func TestNoisyByTime(t *testing.T) {
 	require.Empty(t, beside(r, 10).Noisy)
 	work(r, "loud", 1, 100*time.Millisecond)
 	v := beside(r, 10)
-	require.Equal(t, []queue.NoisyFlow{{Key: "loud", Took: int64(3 * time.Second), Ended: 30}}, v.Noisy)
+	require.Equal(t, []inspect.NoisyFlow{{Key: "loud", Took: int64(3 * time.Second), Ended: 30}}, v.Noisy)
 	require.EqualValues(t, 5*time.Second, v.Took)
 
 	r.Pass(time.Minute)
@@ -113,10 +114,10 @@ func TestNoisyByTime(t *testing.T) {
 	work(r, "q1", 1, time.Millisecond)
 	require.Equal(t, v.Noisy, beside(r, 10).Noisy)
 	r.Pass(2 * time.Minute)
-	v = r.M.Noise(queue.Main, 5, r.Now)
-	require.Equal(t, queue.NoiseView{Moment: r.M.Moment(queue.Main, r.Now)}, v)
+	v = r.M.Inspect(queue.Main).Noise(5, r.Now)
+	require.Equal(t, inspect.NoiseView{Stats: r.M.Inspect(queue.Main).Stats(r.Now)}, v)
 	work(r, "q1", 1, time.Millisecond)
-	require.EqualValues(t, time.Millisecond, r.M.Noise(queue.Main, 5, r.Now).Took, "what was is forgotten")
+	require.EqualValues(t, time.Millisecond, r.M.Inspect(queue.Main).Noise(5, r.Now).Took, "what was is forgotten")
 }
 
 // Among many more keys than are counted one by one those with a large part are found.
@@ -147,16 +148,16 @@ func TestQuietAreThoseThatCouldGo(t *testing.T) {
 	r.Gated("b", "x")
 	r.Consume(queue.Main, "v", 1, 0)
 	r.Pass(time.Second)
-	v := r.M.Noise(queue.Main, 5, r.Now)
+	v := r.M.Inspect(queue.Main).Noise(5, r.Now)
 	require.Zero(t, v.QuietPending)
 	require.Zero(t, v.QuietOldest)
 	require.Empty(t, v.Waiting)
 	r.Ack(d, nobody, "")
-	require.Zero(t, r.M.Noise(queue.Main, 5, r.Now).Took)
+	require.Zero(t, r.M.Inspect(queue.Main).Noise(5, r.Now).Took)
 	r.Do(queue.Main, queue.PauseQueue{Until: queue.Forever})
 	r.Enqueue("c", nil)
 	r.Pass(time.Second)
-	v = r.M.Noise(queue.Main, 5, r.Now)
+	v = r.M.Inspect(queue.Main).Noise(5, r.Now)
 	require.Zero(t, v.QuietPending)
 	require.Zero(t, v.QuietOldest)
 }
@@ -170,11 +171,11 @@ func TestWhatIsPausedIsNotQuiet(t *testing.T) {
 	r.Gated("held", "x")
 	r.Enqueue("free", nil)
 	r.Pass(time.Second)
-	v := r.M.Noise(queue.Main, 5, r.Now)
+	v := r.M.Inspect(queue.Main).Noise(5, r.Now)
 	require.EqualValues(t, 1, v.QuietPending)
-	require.Equal(t, []queue.WaitingFlow{{Key: "free", Pending: 1, Wait: int64(time.Second)}}, v.Waiting)
+	require.Equal(t, []inspect.WaitingFlow{{Key: "free", Pending: 1, Wait: int64(time.Second)}}, v.Waiting)
 	r.Do(queue.Main, queue.PauseKey{Key: "free", Until: queue.Forever})
-	v = r.M.Noise(queue.Main, 5, r.Now)
+	v = r.M.Inspect(queue.Main).Noise(5, r.Now)
 	require.Zero(t, v.QuietPending)
 	require.Zero(t, v.QuietOldest)
 	require.Empty(t, v.Waiting)
@@ -188,7 +189,7 @@ func TestUses(t *testing.T) {
 	work(r, "b", 1, time.Second)
 	r.Enqueue("a", nil)
 	r.Step()
-	each, all := r.M.Uses(queue.Main, []string{"b", "nobody", "a"}, r.Now)
-	require.Equal(t, []queue.UseView{{Took: int64(time.Second)}, {}, {InFlight: 1, Took: 3 * int64(time.Second)}}, each)
-	require.Equal(t, queue.UseView{InFlight: 1, Took: 4 * int64(time.Second)}, all)
+	each, all := r.M.Inspect(queue.Main).Uses([]string{"b", "nobody", "a"}, r.Now)
+	require.Equal(t, []inspect.UseView{{Took: int64(time.Second)}, {}, {InFlight: 1, Took: 3 * int64(time.Second)}}, each)
+	require.Equal(t, inspect.UseView{InFlight: 1, Took: 4 * int64(time.Second)}, all)
 }

@@ -1,71 +1,75 @@
 package queue
 
-import "github.com/filaq/fila/store"
+import (
+	"github.com/filaq/fila/sidecar/queue/backlog"
+	"github.com/filaq/fila/sidecar/queue/inspect"
+	"github.com/filaq/fila/store"
+)
 
-// What operators do to messages by hand: Purge, Remove and RunNow. Each hands the open
-// commit in and is a commit of its own, so that it is on disk when the ticket comes
-// back, and nothing of it before that of the messages.
+// What operators do to messages: Purge, Remove and RunNow. Each hands the open commit to
+// the store and is a commit of its own. So it is on disk when its ticket comes back, and
+// not before the messages that it is about.
 
 func (c Purge) apply(q *side) {
 	h := &Handled{}
 	q.m.out.Handled = h
 	var found []uint64
-	looks := 0
-	for seq := range q.slots.From(c.From) {
+	n := 0
+	for seq := range q.Slots.From(c.From) {
 		if seq > c.Last {
 			break
 		}
-		if looks++; looks > c.Max {
+		if n++; n > c.Max {
 			h.Next = seq
 			break
 		}
 		found = append(found, seq)
 	}
-	h.Done = q.remove(found, c.Ticket)
+	h.Done = q.removeWaiting(found, c.Ticket)
 }
 
 func (c Remove) apply(q *side) {
-	s, h := q.named(c.Seq, c.ID)
+	s, h := q.find(c.Seq, c.ID)
 	if q.m.out.Handled = h; s != nil {
-		h.Done = q.remove([]uint64{c.Seq}, c.Ticket)
+		h.Done = q.removeWaiting([]uint64{c.Seq}, c.Ticket)
 	}
 }
 
 func (c RunNow) apply(q *side) {
-	s, h := q.named(c.Seq, c.ID)
-	if q.m.out.Handled = h; s == nil || s.state != slotDelayed {
+	s, h := q.find(c.Seq, c.ID)
+	if q.m.out.Handled = h; s == nil || s.State != backlog.Delayed {
 		return
 	}
 	h.Done = 1
 	q.m.flush()
-	s.state, s.readyAt, s.stored = slotMoving, q.m.now, true
-	q.delays.Dropped()
+	s.State, s.ReadyAt, s.Stored = backlog.Moving, q.m.now, true
+	q.Delays.Dropped()
 	b := q.m.journal.fresh()
 	b.Ticket = c.Ticket
-	b.State = append(b.State, store.State{Ref: q.ref(c.Seq), Attempts: s.attempts, ReadyAt: s.readyAt})
+	b.State = append(b.State, store.State{Ref: q.ref(c.Seq), Attempts: s.Attempts, ReadyAt: s.ReadyAt})
 	q.m.submit(b)
-	q.pend(c.Seq, s)
+	q.ready(c.Seq, s)
 }
 
-// named returns the slot of message seq if it has that id; nil: it is not here, or
-// not on disk here.
-func (q *side) named(seq uint64, id store.ID) (*slot, *Handled) {
-	s := q.slots.Get(seq)
-	switch a := q.dying[seq]; {
-	case a != nil && a.msg.ID == id:
-		return nil, &Handled{Found: true, State: StateMoving}
-	case s == nil || s.id != id:
+// find returns the slot of message seq if it has that id; nil: the message is not here,
+// or not on disk here.
+func (q *side) find(seq uint64, id store.ID) (*backlog.Slot, *Handled) {
+	if a := q.Arriving[seq]; a != nil && a.Message.ID == id {
+		return nil, &Handled{Found: true, State: inspect.StateMoving}
+	}
+	s := q.Slots.Get(seq)
+	if s == nil || s.ID != id {
 		return nil, &Handled{}
 	}
-	return s, &Handled{Found: true, State: q.view(q.asking(q.m.now), seq, s).State}
+	return s, &Handled{Found: true, State: q.reader.MessageState(seq, s, q.m.now)}
 }
 
-// remove finishes those of the messages that wait, and returns how many.
-func (q *side) remove(seqs []uint64, ticket any) (n int64) {
+// removeWaiting removes the messages that wait, and returns how many.
+func (q *side) removeWaiting(seqs []uint64, ticket any) (n int64) {
 	q.m.flush()
 	b := q.m.journal.fresh()
 	for _, seq := range seqs {
-		if s := q.slots.Get(seq); q.pull(s) {
+		if s := q.Slots.Get(seq); q.pull(s) {
 			b.Finish = append(b.Finish, q.ref(seq))
 			q.forget(seq, s, neutral, q.m.now)
 			n++
@@ -76,7 +80,7 @@ func (q *side) remove(seqs []uint64, ticket any) (n int64) {
 		return 0
 	}
 	b.Ticket = ticket
-	q.tally().Removed += n
+	q.count().Removed += n
 	q.m.submit(b)
 	return n
 }

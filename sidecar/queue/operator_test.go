@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -74,13 +75,13 @@ func TestRemoveTakesAMessageThatWaits(t *testing.T) {
 		r.Commit()
 		return *r.Handled
 	}
-	require.Equal(t, queue.Handled{Found: true, State: queue.StateLeased}, remove(queue.Main, 1, leased))
+	require.Equal(t, queue.Handled{Found: true, State: inspect.StateLeased}, remove(queue.Main, 1, leased))
 	require.Equal(t, queue.Handled{}, remove(queue.Main, 1, waits), "the sequence is another's")
 	require.Equal(t, queue.Handled{}, remove(queue.Main, 3, waits))
-	require.Equal(t, queue.Handled{Done: 1, Found: true, State: queue.StatePending}, remove(queue.Main, 2, waits))
+	require.Equal(t, queue.Handled{Done: 1, Found: true, State: inspect.StatePending}, remove(queue.Main, 2, waits))
 	require.Equal(t, queue.Handled{}, remove(queue.Main, 2, waits))
 	kill(r, r.One())
-	require.Equal(t, queue.Handled{Done: 1, Found: true, State: queue.StatePending}, remove(queue.Dead, 1, leased))
+	require.Equal(t, queue.Handled{Done: 1, Found: true, State: inspect.StatePending}, remove(queue.Dead, 1, leased))
 	require.Equal(t, [queue.Roles]int64{}, r.Depth)
 	check(r)
 }
@@ -95,13 +96,13 @@ func TestRunNowEndsADelay(t *testing.T) {
 		r.Do(queue.Main, queue.RunNow{Seq: seq, ID: id})
 		return *r.Handled
 	}
-	delayed := queue.Handled{Done: 1, Found: true, State: queue.StateDelayed}
+	delayed := queue.Handled{Done: 1, Found: true, State: inspect.StateDelayed}
 
 	fresh := r.Enqueue("k", later)
 	require.Equal(t, delayed, runNow(1, fresh))
 	d := r.One()
 	require.Equal(t, r.Now, d.ReadyAt)
-	require.Equal(t, queue.Handled{Found: true, State: queue.StateLeased}, runNow(1, fresh))
+	require.Equal(t, queue.Handled{Found: true, State: inspect.StateLeased}, runNow(1, fresh))
 
 	r.Enqueue("k", nil)
 	r.Ack(d, wire.Ack{Kind: wire.AckNack, HasDelay: true, Delay: time.Hour}, "")
@@ -116,7 +117,7 @@ func TestRunNowEndsADelay(t *testing.T) {
 	paused := r.Enqueue("p", later)
 	require.Equal(t, delayed, runNow(3, paused))
 	require.Empty(t, r.Deliveries(), "its key is paused")
-	require.Equal(t, queue.Handled{Found: true, State: queue.StateBlocked}, runNow(3, paused))
+	require.Equal(t, queue.Handled{Found: true, State: inspect.StateBlocked}, runNow(3, paused))
 	r.Commit()
 	check(r)
 	r.Restart(true, 0)
@@ -144,15 +145,15 @@ func TestDyingIsFound(t *testing.T) {
 		require.Nil(t, r.Find(queue.Main, id))
 		v := r.Find(queue.Dead, id)
 		require.NotNil(t, v)
-		require.Equal(t, queue.StateMoving, v.State)
+		require.Equal(t, inspect.StateMoving, v.State)
 		require.Equal(t, []string{"a", "b"}[i], v.Key)
 		require.Equal(t, seq, v.Seq)
-		require.Equal(t, queue.Handled{Found: true, State: queue.StateMoving}, remove(seq, id))
+		require.Equal(t, queue.Handled{Found: true, State: inspect.StateMoving}, remove(seq, id))
 		require.Equal(t, queue.Handled{}, remove(3-seq, id), "the sequence is another's")
 	}
 	r.Commit()
 	for i, id := range ids {
-		require.Equal(t, queue.StatePending, r.Find(queue.Dead, id).State)
+		require.Equal(t, inspect.StatePending, r.Find(queue.Dead, id).State)
 		require.EqualValues(t, 1, remove(uint64(i+1), id).Done)
 	}
 	r.Commit()

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/queue/queuetest"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
@@ -171,11 +173,11 @@ func TestWhyOfAnOrderedMessageAtAGate(t *testing.T) {
 	r.Enqueue("k", half)
 	first := r.One()
 	second := r.Enqueue("k", half)
-	require.Equal(t, queue.Why{By: queue.ByOrder}, r.Find(queue.Main, second).Why)
+	require.Equal(t, inspect.WaitReason{By: gates.ByOrder}, r.Find(queue.Main, second).WaitReason)
 	third := r.Enqueue("k", half)
 	r.Finished(first)
 	require.Equal(t, second, r.One().ID)
 	v := r.Find(queue.Main, third)
-	require.Equal(t, queue.ByRate, v.By, "the gate admits nothing")
+	require.Equal(t, gates.ByRate, v.By, "the gate admits nothing")
 	require.Equal(t, "x", v.At.Throttle.Key())
 }

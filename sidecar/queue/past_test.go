@@ -1,8 +1,6 @@
 package queue_test
 
 import (
-	"encoding/hex"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -10,16 +8,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/history"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
 
-// history is what the disk has of a message's past.
-func history(r *rig, at store.Ref) (all []queue.AttemptRecord) {
+// records is what the disk has of a message's past.
+func records(r *rig, at store.Ref) (all []history.AttemptRecord) {
 	r.T.Helper()
 	require.NoError(r.T, r.Disk.History([]store.Ref{at}, func(_ int, records [][]byte) {
 		for _, b := range records {
-			p, err := queue.ReadAttempt(b)
+			p, err := history.Read(b)
 			require.NoError(r.T, err)
 			all = append(all, p)
 		}
@@ -116,35 +115,35 @@ func TestThePastGoesWithTheMessage(t *testing.T) {
 	r.Pass(100 * time.Millisecond)
 	r.Ack(r.One(), wire.Ack{Kind: wire.AckNack, Error: "boom", ErrorCode: "E1", HasDelay: true, Delay: time.Second}, "")
 	r.Commit()
-	first := queue.AttemptRecord{
+	first := history.AttemptRecord{
 		Outcome: wire.AttemptNack, Number: 1, At: start, Took: 1e8, Consumer: "w", Error: "boom", Code: "E1",
 		DecidedBy: wire.DecidedByConsumer, Delay: 1e9,
 	}
-	require.Equal(t, []queue.AttemptRecord{first}, history(r, ref(r, queue.Main, 1)))
+	require.Equal(t, []history.AttemptRecord{first}, records(r, ref(r, queue.Main, 1)))
 	r.Pass(time.Second)
 	r.Ack(r.One(), nobody, "")
 	r.Commit()
-	unheard := queue.AttemptRecord{Outcome: wire.AttemptNoResponders, Number: 2, At: start + 11e8, Consumer: "w"}
+	unheard := history.AttemptRecord{Outcome: wire.AttemptNoResponders, Number: 2, At: start + 11e8, Consumer: "w"}
 	r.Consume(queue.Main, "w", 1, 0)
 	r.Pass(time.Minute) // the lease ends
-	expired := queue.AttemptRecord{Outcome: wire.AttemptExpired, Number: 2, At: r.Now - 60e9, Took: 30e9, Consumer: "w", Error: queue.LeaseExpired, DecidedBy: wire.DecidedByDefault}
+	expired := history.AttemptRecord{Outcome: wire.AttemptExpired, Number: 2, At: r.Now - 60e9, Took: 30e9, Consumer: "w", Error: queue.LeaseExpired, DecidedBy: wire.DecidedByDefault}
 	ds := r.Deliveries()
 	r.Ack(ds[len(ds)-1], wire.Ack{Kind: wire.AckTerm, Error: "bad"}, "")
 	r.Commit()
-	got := history(r, ref(r, queue.Dead, 1))
+	got := records(r, ref(r, queue.Dead, 1))
 	require.Len(t, got, 4)
 	expired.At, expired.Took = got[2].At, got[2].Took // a second consumer may have it later
-	termed := queue.AttemptRecord{
+	termed := history.AttemptRecord{
 		Outcome: wire.AttemptTerm, Number: 3, At: got[3].At, Took: got[3].Took, Consumer: "w", Error: "bad", DecidedBy: wire.DecidedByConsumer, Reason: wire.ReasonTerm,
 	}
-	require.Equal(t, []queue.AttemptRecord{first, unheard, expired, termed}, got)
+	require.Equal(t, []history.AttemptRecord{first, unheard, expired, termed}, got)
 	require.Positive(t, got[2].Took)
 
 	r.Consume(queue.Dead, "d", 1, 0)
 	r.Ack(r.One(), nack, "")
 	r.Leave(queue.Dead, "d")
 	r.Commit()
-	inDead := history(r, ref(r, queue.Dead, 1))[4]
+	inDead := records(r, ref(r, queue.Dead, 1))[4]
 	require.True(t, inDead.Dead)
 	require.EqualValues(t, 1, inDead.Number)
 	r.Ack(r.One(), nobody, "") // it was delivered again at once
@@ -155,14 +154,14 @@ func TestThePastGoesWithTheMessage(t *testing.T) {
 	require.Len(t, letters, 1)
 	redrive(r, letters)
 	r.Commit()
-	got = history(r, ref(r, queue.Main, 2))
-	require.Equal(t, []queue.AttemptRecord{first, unheard, expired, termed, inDead}, got[:5])
+	got = records(r, ref(r, queue.Main, 2))
+	require.Equal(t, []history.AttemptRecord{first, unheard, expired, termed, inDead}, got[:5])
 	require.Equal(t, wire.AttemptNoResponders, got[5].Outcome)
-	require.Equal(t, queue.AttemptRecord{Outcome: wire.AttemptRedriven, At: r.Now}, got[6])
+	require.Equal(t, history.AttemptRecord{Outcome: wire.AttemptRedriven, At: r.Now}, got[6])
 	r.Consume(queue.Main, "w", 1, 0)
 	r.Ack(r.One(), nack, "")
 	r.Commit()
-	got = history(r, ref(r, queue.Main, 2))
+	got = records(r, ref(r, queue.Main, 2))
 	require.Len(t, got, 8)
 	require.EqualValues(t, 1, got[7].Number)
 
@@ -172,9 +171,9 @@ func TestThePastGoesWithTheMessage(t *testing.T) {
 		r.Commit()
 		r.Pass(time.Second)
 	}
-	got = history(r, ref(r, queue.Main, 2))
+	got = records(r, ref(r, queue.Main, 2))
 	require.Len(t, got, store.MaxHistory)
-	require.Equal(t, []queue.AttemptRecord{first, again}, got[:2], "however long ago that was")
+	require.Equal(t, []history.AttemptRecord{first, again}, got[:2], "however long ago that was")
 }
 
 // Deliveries in a row that reached nobody are one record: a message whose consumers are
@@ -188,7 +187,7 @@ func TestDeliveriesThatReachNobodyAreOneRecord(t *testing.T) {
 	r.Ack(r.One(), wire.Ack{Kind: wire.AckNack, HasDelay: true, Delay: time.Second}, "")
 	r.Commit()
 	r.Pass(time.Second)
-	unheard := queue.AttemptRecord{Outcome: wire.AttemptNoResponders, Number: 2, At: start + 1e9, Consumer: "w"}
+	unheard := history.AttemptRecord{Outcome: wire.AttemptNoResponders, Number: 2, At: start + 1e9, Consumer: "w"}
 	for i := range 40 {
 		ds := r.Deliveries()
 		require.NotEmpty(t, ds)
@@ -204,50 +203,13 @@ func TestDeliveriesThatReachNobodyAreOneRecord(t *testing.T) {
 		}
 	}
 	r.Commit()
-	got := history(r, ref(r, queue.Main, 1))
+	got := records(r, ref(r, queue.Main, 1))
 	require.Len(t, got, 2)
 	require.Equal(t, wire.AttemptNack, got[0].Outcome)
 	require.Equal(t, unheard, got[1])
 	r.Restart(true, 0)
 	r.Run()
-	require.Equal(t, got, history(r, ref(r, queue.Main, 1)))
-}
-
-// What is another attempt, or was delivered elsewhere, is another record.
-func TestWhatIsJoined(t *testing.T) {
-	one := queue.AttemptRecord{Outcome: wire.AttemptNoResponders, Number: 2, At: 5, Consumer: "w", Waited: 3, Blocked: []queue.BlockedInterval{{Kind: "rate", Place: "throttle:", Key: "k", For: 2}}}
-	later := queue.AttemptRecord{Outcome: wire.AttemptNoResponders, Number: 2, At: 9, Consumer: "v"}
-	join := func(a, b queue.AttemptRecord) *queue.AttemptRecord {
-		joined := queue.JoinAttempts(a.Append(nil), b.Append(nil))
-		if joined == nil {
-			return nil
-		}
-		p, err := queue.ReadAttempt(joined)
-		require.NoError(t, err)
-		return &p
-	}
-	both := one
-	both.Times, both.Last, both.Consumer = 2, 9, "v"
-	require.Equal(t, &both, join(one, later))
-	four := both
-	four.Times, four.Last = 4, 9
-	require.Equal(t, &four, join(both, both))
-	many := both
-	many.Times = math.MaxUint32
-	require.Equal(t, &many, join(many, later))
-	for _, change := range []func(*queue.AttemptRecord){
-		func(p *queue.AttemptRecord) { p.Number = 3 },
-		func(p *queue.AttemptRecord) { p.Dead = true },
-		func(p *queue.AttemptRecord) { p.Outcome = wire.AttemptExpired },
-	} {
-		other := later
-		change(&other)
-		require.Nil(t, join(one, other))
-		require.Nil(t, join(other, one))
-	}
-	broken := one.Append(nil)
-	require.Nil(t, queue.JoinAttempts(broken[:len(broken)-1], one.Append(nil)))
-	require.Nil(t, queue.JoinAttempts(nil, one.Append(nil)))
+	require.Equal(t, got, records(r, ref(r, queue.Main, 1)))
 }
 
 // What held a message before its delivery is told by gate, the longest first.
@@ -266,13 +228,13 @@ func TestWhatHeldAMessage(t *testing.T) {
 	require.Equal(t, held, d.ID)
 	r.Ack(d, nack, "")
 	r.Commit()
-	p := history(r, ref(r, queue.Main, 2))[0]
+	p := records(r, ref(r, queue.Main, 2))[0]
 	require.EqualValues(t, d.Token.Attempt, p.Number)
 	require.InDelta(t, 1.0e9, p.Waited, 1.2e8)
 	require.Len(t, p.Blocked, 2)
-	require.Equal(t, queue.BlockedInterval{Kind: "rate", Place: "throttle:", Key: "slow", For: p.Blocked[0].For}, p.Blocked[0])
+	require.Equal(t, history.BlockedInterval{Kind: "rate", Place: "throttle:", Key: "slow", For: p.Blocked[0].For}, p.Blocked[0])
 	require.InDelta(t, p.Waited, p.Blocked[0].For, 1e6)
-	require.Equal(t, queue.BlockedInterval{Kind: "paused", Place: "queue:", Key: "orders", For: 300e6}, p.Blocked[1])
+	require.Equal(t, history.BlockedInterval{Kind: "paused", Place: "queue:", Key: "orders", For: 300e6}, p.Blocked[1])
 	require.Equal(t, "throttle:slow", p.Blocked[0].Gate())
 }
 
@@ -289,12 +251,12 @@ func TestAPausedKeyHeldAMessage(t *testing.T) {
 	r.Pass(2 * time.Second)
 	r.Ack(r.One(), nack, "")
 	r.Commit()
-	p := history(r, ref(r, queue.Main, 1))[0]
-	require.Equal(t, []queue.BlockedInterval{{Kind: "paused", Place: "key:", Key: "k", For: 2e9}}, p.Blocked)
+	p := records(r, ref(r, queue.Main, 1))[0]
+	require.Equal(t, []history.BlockedInterval{{Kind: "paused", Place: "key:", Key: "k", For: 2e9}}, p.Blocked)
 	require.EqualValues(t, 2e9, p.Waited)
 	r.Ack(r.One(), nack, "")
 	r.Commit()
-	p = history(r, ref(r, queue.Main, 1))[1]
+	p = records(r, ref(r, queue.Main, 1))[1]
 	require.Empty(t, p.Blocked, "the second attempt went at once")
 	require.Zero(t, p.Waited)
 }
@@ -370,7 +332,7 @@ func TestWaitsAreTheSameAfterARestart(t *testing.T) {
 				require.Equal(t, tc.more+2*time.Second, time.Duration(d.At-d.ReadyAt), "restarted: %v", restarted)
 				r.Ack(d, nack, "")
 				r.Commit()
-				past := history(r, ref(r, tc.side, r.Find(tc.side, d.ID).Seq))
+				past := records(r, ref(r, tc.side, r.Find(tc.side, d.ID).Seq))
 				require.Equal(t, tc.more+2*time.Second, time.Duration(past[len(past)-1].Waited), "restarted: %v", restarted)
 				check(r)
 			}
@@ -397,79 +359,11 @@ func TestAnAttemptOverACrash(t *testing.T) {
 	r.Run()
 	r.Ack(d, nack, "")
 	r.Commit()
-	p := history(r, ref(r, queue.Main, 2))[0]
-	require.Equal(t, queue.AttemptRecord{
+	p := records(r, ref(r, queue.Main, 2))[0]
+	require.Equal(t, history.AttemptRecord{
 		Outcome: wire.AttemptNack, Number: 1, At: began, Took: r.Now - began, Consumer: "w", DecidedBy: wire.DecidedByDefault,
-		Waited: 1e9, Blocked: []queue.BlockedInterval{{Kind: "rate", Place: "throttle:", Key: "slow", For: 1e9}},
+		Waited: 1e9, Blocked: []history.BlockedInterval{{Kind: "rate", Place: "throttle:", Key: "slow", For: 1e9}},
 	}, p)
-}
-
-func longest() queue.AttemptRecord {
-	long := strings.Repeat("é", 600)
-	p := queue.AttemptRecord{
-		Outcome: long, Number: math.MaxUint32, Dead: true, At: math.MinInt64, Took: math.MaxInt64, Consumer: long, Error: long, Code: long,
-		DecidedBy: long, Rule: long, Reason: long, Delay: math.MaxInt64, Waited: math.MaxInt64,
-		Times: math.MaxUint32, Last: math.MinInt64,
-	}
-	for range 9 {
-		p.Blocked = append(p.Blocked, queue.BlockedInterval{Kind: long, Place: "throttle:", Key: long, For: math.MaxInt64})
-	}
-	return p
-}
-
-// However long what it is made of, a store takes a record.
-func TestPastIsBounded(t *testing.T) {
-	p := longest()
-	b := p.Append(nil)
-	require.LessOrEqual(t, len(b), store.MaxAttemptBytes)
-	got, err := queue.ReadAttempt(b)
-	require.NoError(t, err)
-	require.Len(t, got.Blocked, 4)
-	require.Len(t, got.Error, wire.MaxErrorText)
-	require.Equal(t, b, got.Append(nil))
-}
-
-// Records are on disk, and in the logs of clusters whose nodes are of several versions: what
-// was written before must be read, and what is written must be what older programs read.
-func TestRecordsAreAsTheyWere(t *testing.T) {
-	for text, want := range map[string]queue.AttemptRecord{
-		"010008726564726976656e008080a0f6f4acdbe01b00000000000000000000": {Outcome: wire.AttemptRedriven, At: 1e18},
-		"02000d6e6f5f726573706f6e64657273058080a0f6f4acdbe01b0001770000000000000000038080c0ece9d9b6c137": {
-			Outcome: wire.AttemptNoResponders, Number: 5, At: 1e18, Consumer: "w", Times: 3, Last: 2e18,
-		},
-		"0100056d6f766564008080a0f6f4acdbe01b000000000000000000020466726f6d0671756575653a0a6f72646572732e646c710002746f0671756575653a0762792d68616e6400": {
-			Outcome: wire.AttemptMoved, At: 1e18, From: "orders.dlq", To: "by-hand",
-		},
-	} {
-		record, err := hex.DecodeString(text)
-		require.NoError(t, err)
-		got, err := queue.ReadAttempt(record)
-		require.NoError(t, err)
-		require.Equal(t, want, got)
-		require.Equal(t, text, hex.EncodeToString(want.Append(nil)), want.Outcome)
-	}
-	moved := queue.AttemptRecord{Outcome: wire.AttemptMoved, From: strings.Repeat("q", wire.MaxQueueName) + wire.DLQSuffix, To: strings.Repeat("r", wire.MaxQueueName)}
-	got, err := queue.ReadAttempt(moved.Append(nil))
-	require.NoError(t, err)
-	require.Equal(t, moved, got, "the longest names of queues fit")
-	require.False(t, queue.IsRedrive(moved.Append(nil)))
-}
-
-func FuzzPast(f *testing.F) {
-	long := longest()
-	f.Add((&queue.AttemptRecord{Outcome: wire.AttemptMoved, At: 1e18, From: "orders.dlq", To: "by-hand"}).Append(nil))
-	f.Add(long.Append(nil))
-	f.Add((&queue.AttemptRecord{Outcome: wire.AttemptRedriven, At: 1e18}).Append(nil))
-	f.Add((&queue.AttemptRecord{Outcome: wire.AttemptNoResponders, At: 1e18, Times: 3, Last: 2e18}).Append(nil))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := queue.ReadAttempt(b)
-		if err != nil {
-			return
-		}
-		again, err := queue.ReadAttempt(p.Append(nil))
-		require.NoError(t, err)
-		require.Equal(t, again.Append(nil), p.Append(nil))
-	})
 }
 
 // A delivery says what held its message, and since when.
@@ -486,7 +380,7 @@ func TestADeliverySaysWhatHeldIt(t *testing.T) {
 	ds := r.Deliveries()
 	require.Len(t, ds, 1)
 	require.Less(t, paused, enqueued)
-	require.Equal(t, []queue.BlockedInterval{{Kind: "paused", Place: "queue:", Key: "orders", For: int64(time.Second), From: enqueued}}, ds[0].Blocked)
+	require.Equal(t, []history.BlockedInterval{{Kind: "paused", Place: "queue:", Key: "orders", For: int64(time.Second), From: enqueued}}, ds[0].Blocked)
 	require.Equal(t, enqueued, ds[0].ReadyAt)
 	require.Equal(t, r.Now, ds[0].At)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/sidecar/queue/queuetest"
 	"github.com/filaq/fila/store"
 )
@@ -167,13 +168,13 @@ func TestPausedKeyAfterARestartWithoutConsumers(t *testing.T) {
 	r.Gated("b")
 	restart(r, true)
 	pauseKey(r, "a", queue.Forever)
-	m := r.M.Moment(queue.Main, r.Now)
-	require.EqualValues(t, 4, m.BlockedBy[queue.ByPause])
+	m := r.M.Inspect(queue.Main).Stats(r.Now)
+	require.EqualValues(t, 4, m.BlockedBy[gates.ByPause])
 	require.EqualValues(t, 4, m.Blocked)
-	k := r.M.Key(queue.Main, "a", r.Now)
+	k := r.M.Inspect(queue.Main).Key("a", r.Now)
 	require.EqualValues(t, 4, k.Blocked)
 	require.Zero(t, k.Pending)
 	check(r)
 	pauseKey(r, "a", 0)
-	require.Zero(t, r.M.Moment(queue.Main, r.Now).Blocked)
+	require.Zero(t, r.M.Inspect(queue.Main).Stats(r.Now).Blocked)
 }

@@ -4,7 +4,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -13,63 +14,8 @@ import (
 // Forever is the end of a pause that only a resume ends.
 const Forever = math.MaxInt64
 
-// Owner steps a machine. Gates, which several machines share, name it to those who
-// open them.
-type Owner interface {
-	// GateOpened and CircuitOpened have the machine told so by an input. They are
-	// called from any goroutine and never block.
-	GateOpened(g *throttle.Gate)
-	CircuitOpened(c Circuit)
-}
-
-// Circuits finds the circuits around destinations, by circuit key. Its methods may
-// be called from any goroutine.
-type Circuits interface {
-	// Use returns the circuit of a key. It must be given back with Drop.
-	Use(key string, now int64) Circuit
-	// Drop gives back a use, after all passes that came with it. It appends to
-	// pending the circuits that have something to announce.
-	Drop(c Circuit, now int64, pending []Circuit) []Circuit
-}
-
-// Circuit is the circuit breaker around one destination that consumers call. Its
-// methods may be called from any goroutine, do not block, and tell nobody: a result
-// that is called pending says that somebody has to call Announce, after the step.
-type Circuit interface {
-	// Key is the circuit key.
-	Key() string
-	// Admits says how many messages could go: math.MaxInt64 when closed. If it is 0,
-	// at is when to look again; math.MaxInt64 is when told (see Wait).
-	Admits(now int64) (n, at int64)
-	// Peek is Admits for those who only look: nobody has to be told afterwards.
-	Peek(now int64) (n, at int64)
-	// CountHeld counts a message that begins to wait here.
-	CountBlocked()
-	// Allow asks to deliver one message; 0 is no. A pass that is granted must be
-	// given to Done.
-	Allow(now int64) (pass breaker.Pass, pending bool)
-	// Done takes a pass back, with how the delivery ended.
-	Done(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool)
-	// Undecided notes that the delivery of a pass has failed, and that whether this counts
-	// is still being judged: Decided takes the pass back then, in place of Done. Until
-	// then nothing is admitted that must not be if the failure counts.
-	Undecided(pass breaker.Pass, now int64)
-	Decided(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool)
-	// RetryAfter shuts the circuit until a time, since the destination has asked for
-	// it.
-	RetryAfter(now, until int64) (pending bool)
-	// Wait notes that o has messages blocked here: o is told when the circuit may
-	// admit more other than by time, once until somebody has looked with Admits in
-	// vain. Leave ends that.
-	Wait(o Owner, now int64) (pending bool)
-	Leave(o Owner)
-	// Announce publishes, writes and wakes what the methods above have left. It is
-	// not called during a step.
-	Announce()
-}
-
-// KeyCounts counts the unfinished messages of each fairness key. It may be used by
-// any goroutine.
+// KeyCounts counts the unfinished messages of each fairness key. It may be used by any
+// goroutine.
 type KeyCounts interface{ Add(key string, n int64) }
 
 // Options of a new machine.
@@ -78,17 +24,15 @@ type Options struct {
 	IDs        [Roles]store.QueueID // in the store
 	Settings   Settings
 	Gates      *throttle.Gates
-	Circuits   Circuits
-	Owner      Owner
-	FirstLease uint64 // leases are numbered from here on; random, so that no restart repeats one
+	Circuits   gates.Circuits
+	Owner      gates.Owner
+	FirstLease uint64 // leases are numbered from here; random, so that no restart repeats a number
 	Pacing     Pacing
 }
 
-// Queue is the machine. It is used by one goroutine at a time.
+// Queue is the machine. One goroutine uses it at a time.
 type Queue struct {
-	owner       Owner
-	gates       *throttle.Gates
-	circuits    Circuits
+	shared      gates.Shared
 	settings    Settings
 	perKey      KeyCounts // of Main; nil: messages are not counted by key
 	dispatching bool
@@ -97,34 +41,47 @@ type Queue struct {
 	sides   [Roles]side
 	journal journal
 
-	now int64    // of this step
+	now int64    // Unix ns of this step
 	out *Effects // of this step
 }
 
 // New returns an empty machine that begins at time now.
 func New(o Options, now int64) *Queue {
 	m := &Queue{
-		owner: o.Owner, gates: o.Gates, circuits: o.Circuits, settings: o.Settings, lease: o.FirstLease,
-		journal: journal{pacing: o.Pacing}, now: now,
+		shared:   gates.Shared{Throttles: o.Gates, Circuits: o.Circuits, Owner: o.Owner},
+		settings: o.Settings, lease: o.FirstLease, journal: journal{pacing: o.Pacing},
 	}
+	m.begin(now, nil)
 	m.sides[Main].init(m, Main, o.IDs[Main], o.Name)
 	m.sides[Dead].init(m, Dead, o.IDs[Dead], wire.DLQ(o.Name))
 	return m
 }
 
-// Step handles what came in, lets time pass until now, and adds to out what has to
-// happen. It returns when it must be called again even if nothing comes in; a time
-// that is not after now is at once.
-func (m *Queue) Step(now int64, in []Input, out *Effects) (next int64) {
-	m.meter(now)
+// begin begins a step.
+func (m *Queue) begin(now int64, out *Effects) {
 	m.now, m.out = now, out
+	m.shared.Now, m.shared.Out = now, nil
+	if out != nil {
+		m.shared.Out = &out.Effects
+	}
+}
+
+// Step handles the inputs, advances the time to now, and adds to out what has to
+// happen. It returns when to call it again even without inputs; a time that is not
+// after now means at once.
+func (m *Queue) Step(now int64, in []Input, out *Effects) (next int64) {
+	for i := range m.sides {
+		q := &m.sides[i]
+		q.counted.AddBlocked(q.reader, m.now, now) // nothing has changed since the last step
+	}
+	m.begin(now, out)
 	for i := range in {
 		m.sides[in[i].Role].handle(&in[i])
 	}
 	next = now + int64(time.Hour)
 	for i := range m.sides {
 		if q := &m.sides[i]; !q.idle() {
-			q.pass(now)
+			q.advance(now)
 			next = min(next, q.next(now))
 		}
 	}
@@ -136,41 +93,51 @@ func (m *Queue) Step(now int64, in []Input, out *Effects) (next int64) {
 	return next
 }
 
-// Stepped is when the last step was.
+// Stepped is the time of the last step.
 func (m *Queue) Stepped() int64 { return m.now }
 
-// Finish is the last step: it hands in everything, leases included, so that
-// consumers which go on working can ack to the next process. A queue that is
-// gone here, while others use its gates, gives back what it holds of them.
+// Finish is the last step. It hands all changes to the store, leases included, so that
+// consumers that go on working can ack to the next process. If the queue is gone
+// while others use its gates, it returns what it holds of them.
 func (m *Queue) Finish(now int64, gone bool, out *Effects) {
-	m.now, m.out = now, out
+	m.begin(now, out)
 	m.flush()
 	for i := range m.sides {
 		q := &m.sides[i]
-		q.storeLeases(math.MaxInt64 - leaseWriteDelay)
+		q.storeLeases(math.MaxInt64)
 		if gone {
 			q.leaveGates(now)
 		}
-		for _, c := range q.consumers.waiting() {
-			q.status(c, statusExpired)
+		for _, c := range q.Consumers.Waiting() {
+			q.publishStatus(c, statusExpired)
 		}
 	}
 	m.flush()
 	m.out = nil
 }
 
-// Open counts leases and undecided failures of both sides: what a shutdown waits
-// for.
+// Open counts leases and undecided failures of both roles: what a shutdown waits for.
 func (m *Queue) Open() int {
 	n := 0
 	for i := range m.sides {
-		n += m.sides[i].leases.live + len(m.sides[i].failing)
+		n += m.sides[i].Leases.Live + len(m.sides[i].failing)
 	}
 	return n
 }
 
-// LastSeq is the last sequence that a side has given out.
-func (m *Queue) LastSeq(s Role) uint64 { return m.sides[s].seq }
+// Inspect returns the reader of a role. It is used between steps.
+func (m *Queue) Inspect(r Role) *inspect.Reader { return m.sides[r].reader }
+
+// Cumulative returns what a role has counted since the process started.
+func (m *Queue) Cumulative(r Role, now int64) inspect.Cumulative {
+	q := &m.sides[r]
+	c := q.counted
+	c.AddBlocked(q.reader, m.now, now)
+	return c
+}
+
+// LastSeq is the last sequence that a role has given out.
+func (m *Queue) LastSeq(r Role) uint64 { return m.sides[r].seq }
 
 // nextLease returns an id that no lease of this process had. Ids are never zero.
 func (m *Queue) nextLease() uint64 {
@@ -178,11 +145,4 @@ func (m *Queue) nextLease() uint64 {
 		m.lease++
 	}
 	return m.lease
-}
-
-// announce keeps a circuit that has something to announce, for after the step.
-func (m *Queue) announce(c Circuit, pending bool) {
-	if pending {
-		m.out.Circuits = append(m.out.Circuits, c)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/queue/queuetest"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -126,12 +127,12 @@ func TestConsumersSurviveARestart(t *testing.T) {
 	require.Len(t, ds, 2)
 	end := r.Now + 60e9
 	restart(r, false)
-	require.Equal(t, []queue.ConsumerView{{Name: "w", MaxInFlight: 2, InFlight: 2, ExpiresAt: end}},
-		r.M.Consumers(queue.Main), "recovered leases count")
+	require.Equal(t, []inspect.ConsumerView{{Name: "w", MaxInFlight: 2, InFlight: 2, ExpiresAt: end}},
+		r.M.Inspect(queue.Main).Consumers(), "recovered leases count")
 	r.Ack(ds[0], done, "")
 	require.Equal(t, "deliver.w", r.One().Subject)
 	r.Pass(time.Minute)
-	require.Empty(t, r.M.Consumers(queue.Main), "its time was not renewed")
+	require.Empty(t, r.M.Inspect(queue.Main).Consumers(), "its time was not renewed")
 	check(r)
 	r.Commit()
 	snap, err := r.Disk.Snapshot()
@@ -152,7 +153,7 @@ func TestTakenBackIsNotLeasedAfterACrash(t *testing.T) {
 	r.Ack(d, nobody, "")
 	r.Commit()
 	restart(r, true)
-	require.EqualValues(t, 1, r.M.Moment(queue.Main, r.Now).Pending-r.M.Moment(queue.Main, r.Now).Blocked)
+	require.EqualValues(t, 1, r.M.Inspect(queue.Main).Stats(r.Now).Pending-r.M.Inspect(queue.Main).Stats(r.Now).Blocked)
 	require.False(t, current(r, d))
 	check(r)
 }

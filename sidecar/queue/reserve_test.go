@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -160,7 +161,7 @@ func TestWhyWhileAMessageCollectsItsGates(t *testing.T) {
 	require.True(t, queue.Reserving(r.M))
 	require.NotZero(t, r.Held("y"), "it has y")
 	v := r.Find(queue.Main, both)
-	require.Equal(t, queue.ByInFlight, v.By)
+	require.Equal(t, gates.ByInFlight, v.By)
 	require.Equal(t, "x", v.At.Throttle.Key())
 	r.LimitNow("x", throttle.Limits{})
 	require.Equal(t, both, r.One().ID)
@@ -192,7 +193,7 @@ func TestAReservationEndsWhenAnotherMessageIsNext(t *testing.T) {
 	r.Leave(queue.Main, "w")
 	r.Ack(back, nobody, "")
 	require.Zero(t, r.Held("y"))
-	require.Equal(t, queue.ByNoConsumer, r.Find(queue.Main, cheap).By)
+	require.Equal(t, gates.ByNoConsumer, r.Find(queue.Main, cheap).By)
 	r.Consume(queue.Main, "w", 100, 0)
 	require.Equal(t, cheap, r.One().ID)
 }
@@ -214,7 +215,7 @@ func TestWhyWhileACheapMessageCollectsItsGates(t *testing.T) {
 	require.NotZero(t, r.Held("y"), "it has y")
 	r.Pass(time.Second / 2)
 	v := r.Find(queue.Main, both)
-	require.Equal(t, queue.ByRate, v.By)
+	require.Equal(t, gates.ByRate, v.By)
 	require.Equal(t, "x", v.At.Throttle.Key())
 	r.Pass(time.Second / 2)
 	require.Equal(t, both, r.One().ID)

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/queue/queuetest"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
@@ -50,7 +51,7 @@ func check(r *rig) {
 
 // live is how many messages a side has.
 func live(r *rig, s queue.Role) int64 {
-	m := r.M.Moment(s, r.Now)
+	m := r.M.Inspect(s).Stats(r.Now)
 	return m.Pending + m.Delayed + m.InFlight + m.Moving
 }
 
@@ -74,7 +75,7 @@ func subjects(r *rig) []string {
 // registered is how many registrations a side has.
 func registered(r *rig, s queue.Role) int {
 	n := 0
-	for _, c := range r.M.Consumers(s) {
+	for _, c := range r.M.Inspect(s).Consumers() {
 		if !c.Fetch {
 			n++
 		}
@@ -94,7 +95,7 @@ func kill(r *rig, ds ...delivery) {
 // pick takes up to n dead letters with sequences up to last out of the schedule.
 func pick(r *rig, last uint64, n int) *queue.Claimed {
 	r.T.Helper()
-	views, _ := r.M.Select(queue.Dead, &queue.Match{}, 0, n, 1000, nil, r.Now)
+	views, _ := r.M.Inspect(queue.Dead).Select(&inspect.Match{}, 0, n, 1000, nil, r.Now)
 	var named []queue.MessageRef
 	for _, v := range views {
 		if v.Seq <= last {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -22,7 +23,7 @@ func TestPickTakesWhatWaits(t *testing.T) {
 	r.Commit()
 	kill(r, r.Deliveries()...)
 	r.Fetch(queue.Dead, "_INBOX.x", 1, 0) // leases the first
-	views, _ := r.M.Select(queue.Dead, &queue.Match{}, 0, 9, 9, nil, r.Now)
+	views, _ := r.M.Inspect(queue.Dead).Select(&inspect.Match{}, 0, 9, 9, nil, r.Now)
 	var named []queue.MessageRef
 	for _, i := range []int{3, 0, 1} {
 		named = append(named, queue.MessageRef{Seq: views[i].Seq, ID: views[i].ID})
@@ -32,11 +33,11 @@ func TestPickTakesWhatWaits(t *testing.T) {
 	require.Equal(t, []uint64{4, 2}, seqs(r.Picked.Messages), "in the order in which they are named")
 	require.Equal(t, 2, r.Picked.Messages[1].Index)
 	require.EqualValues(t, 2, r.Picked.Gone)
-	require.Equal(t, map[queue.MessageState]int64{queue.StateLeased: 1}, r.Picked.Left)
+	require.Equal(t, map[inspect.MessageState]int64{inspect.StateLeased: 1}, r.Picked.Left)
 	first := r.Picked.Messages
 	r.Do(queue.Dead, queue.Claim{Messages: named[:1]})
 	require.Empty(t, r.Picked.Messages)
-	require.Equal(t, map[queue.MessageState]int64{queue.StateMoving: 1}, r.Picked.Left)
+	require.Equal(t, map[inspect.MessageState]int64{inspect.StateMoving: 1}, r.Picked.Left)
 	stay(r, first)
 	check(r)
 }
@@ -52,7 +53,7 @@ func TestLettersThatStayKeepTheirPlaces(t *testing.T) {
 	kill(r, r.Deliveries()...)
 	letters := pick(r, 3, 100).Messages
 	require.Len(t, letters, 3)
-	require.EqualValues(t, 2, r.M.Moment(queue.Dead, r.Now).Pending)
+	require.EqualValues(t, 2, r.M.Inspect(queue.Dead).Stats(r.Now).Pending)
 	stay(r, letters)
 	r.Consume(queue.Dead, "d", 20, 0)
 	var got []store.ID
@@ -121,7 +122,7 @@ func TestARefusedRedriveMovesNothing(t *testing.T) {
 	require.Equal(t, [queue.Roles]int64{0, 3}, r.Depth)
 	require.Empty(t, counts.n)
 	require.Zero(t, r.Tally[queue.Main].Redriven)
-	require.EqualValues(t, 3, r.M.Moment(queue.Dead, r.Now).Pending)
+	require.EqualValues(t, 3, r.M.Inspect(queue.Dead).Stats(r.Now).Pending)
 	check(r)
 	r.Disk.Refuse = nil
 	redrive(r, pick(r, 99, 99).Messages)
@@ -140,7 +141,7 @@ func TestRedriveOfAKeyThatWasPaused(t *testing.T) {
 	r.Do(queue.Dead, queue.PauseKey{Key: "a", Until: queue.Forever})
 	r.Consume(queue.Dead, "d", 100, 0)
 	require.Empty(t, r.Deliveries())
-	require.EqualValues(t, 3, r.M.Moment(queue.Dead, r.Now).Blocked)
+	require.EqualValues(t, 3, r.M.Inspect(queue.Dead).Stats(r.Now).Blocked)
 	r.Leave(queue.Dead, "d")
 	r.Do(queue.Dead, queue.PauseKey{Key: "a"})
 	letters := pick(r, 99, 100).Messages
@@ -243,9 +244,9 @@ func TestHeldMessages(t *testing.T) {
 		t.Helper()
 		check(r)
 		for i, id := range ids {
-			require.Equal(t, i != 1, r.Find(queue.Main, id).State == queue.StateMoving, i)
+			require.Equal(t, i != 1, r.Find(queue.Main, id).State == inspect.StateMoving, i)
 		}
-		m := r.M.Moment(queue.Main, r.Now)
+		m := r.M.Inspect(queue.Main).Stats(r.Now)
 		require.Equal(t, []int64{4, 0}, []int64{m.Moving, m.Delayed}, "they wait for no time")
 		r.Do(queue.Main, queue.Claim{Messages: named(ids[0])})
 		require.Empty(t, r.Picked.Messages)

@@ -1,71 +1,61 @@
 package queue
 
 import (
-	"math"
+	"maps"
+	"slices"
 
 	"github.com/filaq/fila/drr"
+	"github.com/filaq/fila/sidecar/queue/backlog"
 	"github.com/filaq/fila/sidecar/queue/container"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/history"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 )
 
-// side is one of the two queues of a machine: its messages, who holds them back and
-// who works on them.
-//
-// Invariants:
-//
-//  1. Every live message has exactly one slot, and the slot's state says where else
-//     it is: a waiting one is in the list of its subqueue or of its key, an ordered
-//     one among those of its key, a leased one in leases, a delayed one in delays.
-//  2. A message is in at most one of these places. Whatever takes it out of one puts
-//     it into another, or removes the slot, in the same step.
+// side is one role of a machine: its tables, and the steps that change them. It is
+// the gates.Backlog of its gates.
 type side struct {
-	m     *Queue
-	which Role
-	id    store.QueueID
-	name  string
-	seq   uint64 // the last sequence given out
+	m    *Queue
+	role Role
+	id   store.QueueID
+	name string
+	seq  uint64 // the last sequence given out
 
-	backlog
-	gating    gating
-	order     order
-	pauses    pauses
-	consumers consumers
-	leases    leaseTable
-	work      work // of consumers, by fairness key
-	totals    Cumulative
-	watch     watch
-	failing   map[uint64]undecided // messages whose last attempt is being judged, by sequence
-	moving    map[uint64]drr.Flow  // messages that a job has picked, or that are held until another queue has them, by sequence
-	dying     map[uint64]*arrival  // dead letters whose move to this side is not on disk yet, by sequence
-	more      bool                 // the step left something to be done at once
+	backlog.Tables
+	gates   gates.Gates
+	monitor inspect.Monitor
+	reader  *inspect.Reader
+	counted inspect.Cumulative
+	stamp   int64                // the last stamp given, see nextStamp; redelivered messages get one below 0
+	failing map[uint64]undecided // messages whose last attempt is being judged, by sequence
+	noWait  []*backlog.Consumer  // fetches that end in this step
+	more    bool                 // the step left something to be done at once
 }
 
-// Work of one kind done in one step at most, so that a burst of one kind does not
-// hold up the others.
+// Bounds of the work of one kind in one step, so that a burst of one kind does not hold
+// up the others.
 const (
 	timersPerStep  = 1024
 	deliverPerStep = 1024
 )
 
-func (q *side) init(m *Queue, which Role, id store.QueueID, name string) {
-	*q = side{
-		m: m, which: which, id: id, name: name,
-		backlog: backlog{
-			keys: newKeyTable(), ends: make(map[uint64]int64), sched: drr.New(m.settings.Quantum),
-		},
-		gating:    newGating(),
-		consumers: newConsumers(m.now + restoreGrace),
-		order:     order{keys: make(map[drr.Flow]*keyOrder)},
-	}
-	q.delays = container.NewTimers(q.delayCounts)
-	q.ttls = container.NewTimers(q.ttlCounts)
-	q.consumers.expiring = container.NewTimers(q.consumers.endCounts)
-	q.gating.timers = container.NewTimers(q.timerCounts)
+func (q *side) init(m *Queue, role Role, id store.QueueID, name string) {
+	*q = side{m: m, role: role, id: id, name: name}
+	q.Tables.Init(m.settings.Quantum, m.now+restoreGrace)
+	q.gates.Init(q, &q.Links, &m.shared)
+	q.reader = q.monitor.Init(&q.Tables, &q.gates, func(e inspect.Event) {
+		n := Note{Kind: NoteNoisy, Key: e.Key, Began: e.Began, Flows: e.Flows, InFlight: e.InFlight, Waited: e.Waited}
+		if e.Starved {
+			n.Kind = NoteStarved
+		}
+		q.note(n)
+	})
 	q.applySettings()
 }
 
-// isDead tells the dead letter queue from the queue itself.
-func (q *side) isDead() bool { return q.which == Dead }
+// isDead reports whether the side is the dead letter queue.
+func (q *side) isDead() bool { return q.role == Dead }
 
 func (q *side) nextSeq() uint64 {
 	q.seq++
@@ -74,10 +64,11 @@ func (q *side) nextSeq() uint64 {
 
 func (q *side) ref(seq uint64) store.Ref { return store.Ref{Queue: q.id, Seq: seq} }
 
-func (q *side) tally() *Counters { return &q.m.out.Counters[q.which] }
+// count returns the counters of this step.
+func (q *side) count() *Counters { return &q.m.out.Counters[q.role] }
 
 func (q *side) note(n Note) {
-	n.Role = q.which
+	n.Role = q.role
 	q.m.out.Notes = append(q.m.out.Notes, n)
 }
 
@@ -86,11 +77,11 @@ func (q *side) visibility() int64 { return q.m.settings.VisibilityTimeoutMs * in
 
 // idle reports whether nothing can happen here without an input.
 func (q *side) idle() bool {
-	return q.slots.Len() == 0 && len(q.consumers.byName) == 0 && len(q.consumers.fetches) == 0 && q.pauses.until == 0 &&
-		len(q.gating.looks) == 0 && len(q.watch.loud) == 0
+	return q.Slots.Len() == 0 && len(q.Consumers.ByName) == 0 && len(q.Consumers.Fetches) == 0 && q.Pauses.Until == 0 &&
+		!q.gates.Busy() && q.monitor.Idle()
 }
 
-// handle takes an input.
+// handle applies an input.
 func (q *side) handle(in *Input) {
 	now := q.m.now
 	switch in.Kind {
@@ -101,85 +92,79 @@ func (q *side) handle(in *Input) {
 	case Acked:
 		q.onAck(in, now)
 	case Undelivered:
-		q.onUndelivered(in.Token, now)
+		if s := q.leased(in.Token); s != nil {
+			q.takeBack(in.Token.Seq, s, now)
+		}
 	case Committed:
 		q.m.committed(in.Commit, in.Err)
 	case Judged:
 		q.onVerdict(in.Verdict, now)
 	case GateOpened:
-		q.onGate(in.Gate)
+		q.gates.GateOpened(in.Gate)
 	case CircuitOpened:
-		q.onCircuit(in.Circuit)
+		q.gates.CircuitOpened(in.Circuit)
 	case Changed:
 		in.Change.apply(q)
 	}
 }
 
-// pass lets time go by: what has ended ends, and what can go goes.
-func (q *side) pass(now int64) {
-	q.tryAgain(now)
+// advance ends what has ended by now, and delivers what can be delivered.
+func (q *side) advance(now int64) {
+	q.Consumers.EndAbsences(now)
 	more := q.expire(now)
 	more = q.serve(now) || more
-	if now >= q.watch.at {
-		more = q.watchFlows(now) || more
-	}
+	more = q.monitor.Step(q.m.settings.StarveAfterMs*1e6, now) || more
 	q.endNoWait(more)
-	q.storeLeases(now)
+	q.storeLeases(now - backlog.LeaseWriteDelay)
 	q.more = more
 }
 
-// next is when the side must be stepped even if nothing comes in.
+// next is when the side must be stepped even without inputs.
 func (q *side) next(now int64) int64 {
 	if q.more {
 		return now
 	}
-	next := int64(math.MaxInt64)
-	if d, ok := q.leases.first(); ok {
-		next = min(next, d.deadline)
+	next := min(q.gates.Next(), q.monitor.Next(now))
+	if le := q.Leases.First(); le != nil {
+		next = min(next, le.Deadline)
 	}
-	for _, h := range []*container.Timers{&q.delays, &q.ttls, &q.consumers.expiring, &q.gating.timers} {
+	for _, h := range []*container.Timers{&q.Delays, &q.TTLs, &q.Consumers.Expiring, &q.gates.Timers} {
 		if it, ok := h.Next(); ok {
 			next = min(next, it.At)
 		}
 	}
-	for _, a := range q.consumers.absent {
-		next = min(next, a.until)
+	for _, a := range q.Consumers.Absent {
+		next = min(next, a.Until)
 	}
-	if at, ok := q.leases.nextUnstored(); ok {
-		next = min(next, at)
+	if since, ok := q.Leases.NextUnstored(); ok {
+		next = min(next, since+backlog.LeaseWriteDelay)
 	}
-	if q.pauses.until != 0 {
-		next = min(next, q.pauses.until)
-	}
-	if q.gating.reserving != 0 && q.gating.noCredit != 0 {
-		next = min(next, q.gating.noCredit+reserveAfter)
-	}
-	if q.noiseMatters(now) {
-		next = min(next, q.watch.noiseAt)
+	if q.Pauses.Until != 0 {
+		next = min(next, q.Pauses.Until)
 	}
 	return next
 }
 
-// expire ends leases, delays, TTLs and registrations whose time has come. It reports
-// whether some are left.
+// expire ends leases, delays, TTLs and registrations that are due. It reports whether
+// some are left.
 func (q *side) expire(now int64) (more bool) {
 	n := 0
 	for ; n < timersPerStep; n++ {
-		le, ok := q.leases.first()
-		if !ok || le.deadline > now {
+		le := q.Leases.First()
+		if le == nil || le.Deadline > now {
 			break
 		}
-		q.onExpired(le.seq, now)
+		q.onExpired(le.Seq, now)
 	}
 	more = n == timersPerStep
-	more = q.due(&q.delays, now, q.onDelayOver) || more
-	more = q.due(&q.ttls, now, q.onTTL) || more
-	more = q.due(&q.consumers.expiring, now, q.onConsumerEnd) || more
-	more = q.due(&q.gating.timers, now, q.onWaitTimer) || more
-	return more
+	more = runTimers(&q.Delays, now, q.onDelayOver) || more
+	more = runTimers(&q.TTLs, now, q.onTTL) || more
+	more = runTimers(&q.Consumers.Expiring, now, q.onConsumerEnd) || more
+	return runTimers(&q.gates.Timers, now, q.gates.OnTimer) || more
 }
 
-func (q *side) due(h *container.Timers, now int64, fn func(id uint64, now int64)) (more bool) {
+// runTimers calls fn for the timers that are due, up to timersPerStep of them.
+func runTimers(h *container.Timers, now int64, fn func(id uint64, now int64)) (more bool) {
 	for range timersPerStep {
 		it, ok := h.Next()
 		if !ok || it.At > now {
@@ -198,40 +183,29 @@ const (
 	onBlockedSkip = "skip"
 )
 
-// applySettings makes the settings of the machine count.
+// applySettings applies the settings of the machine.
 func (q *side) applySettings() {
 	s := &q.m.settings
-	q.sched.SetQuantum(s.Quantum)
-	if s.StarveAfterMs*1e6 != q.watch.after {
-		q.watch.at, q.watch.starveAt = 0, 0
-	}
+	q.Sched.SetQuantum(s.Quantum)
+	q.monitor.SetStarveAfter(s.StarveAfterMs * 1e6)
 	q.setOrdering(s.Ordering == orderingKey && !q.isDead(), s.OnBlocked == onBlockedSkip)
 	if !q.isDead() {
 		q.countKeys(s.PerKey)
 	}
 }
 
-// countKeys begins or ends the counting of messages per fairness key. It counts what
-// is here; what is on its way was counted by whoever accepted it, or is when it
-// arrives.
+// countKeys begins or ends the counting of messages per fairness key. It counts the
+// messages that are here. Messages that are on their way were counted when they were
+// accepted, or are counted when they arrive.
 func (q *side) countKeys(counts KeyCounts) {
-	if counts == nil || counts == q.m.perKey {
-		q.m.perKey = counts
-		return
-	}
-	q.m.perKey = counts
-	for _, e := range q.keys.entries {
-		if e.refs > 0 {
-			counts.Add(e.name, int64(e.refs))
+	if counts != nil && counts != q.m.perKey {
+		for i := range q.Keys.Entries {
+			if e := &q.Keys.Entries[i]; e.Refs > 0 {
+				counts.Add(e.Name, int64(e.Refs))
+			}
 		}
 	}
-}
-
-// countKey counts a message of that key in, unless it was counted already.
-func (q *side) countKey(key string, counted KeyCounts) {
-	if !q.isDead() && q.m.perKey != nil && q.m.perKey != counted {
-		q.m.perKey.Add(key, 1)
-	}
+	q.m.perKey = counts
 }
 
 func (c Settings) apply(q *side) {
@@ -243,9 +217,96 @@ func (c Settings) apply(q *side) {
 
 func (c Dispatch) apply(q *side) { q.m.dispatching = c.On }
 
-// Weigh overrides the weight of a flow, backlog included.
 func (c Weigh) apply(q *side) {
-	if f, ok := q.keys.override(c.Key, c.Weight); ok {
+	if f, ok := q.Keys.Override(c.Key, c.Weight); ok {
 		q.reweigh(f)
 	}
+}
+
+func (p PauseQueue) apply(q *side) {
+	q.Pauses.Until = p.Until
+	if p.Until == 0 {
+		q.Pauses.Intervals.End(q.m.now)
+	} else {
+		q.Pauses.Intervals.Begin(gates.ByPause.String(), history.PlaceQueue, q.name, true, q.m.now)
+		q.gates.CancelReservation() // a pause must not keep permits from others
+	}
+}
+
+func (p PauseKey) apply(q *side) { q.pauseKey(p.Key, p.Until) }
+
+// pauseKey pauses a fairness key until a time; 0 resumes it. It affects the backlog of
+// the key at once.
+func (q *side) pauseKey(key string, until int64) {
+	q.Pauses.SetKey(key, until)
+	if f, ok := q.Keys.IDs[key]; ok {
+		q.gates.KeyChanged(f, until != 0)
+	}
+}
+
+const defaultFailureWindowMs = 60_000
+
+// countFailure pauses a fairness key that has failed too often.
+func (q *side) countFailure(f drr.Flow, now int64) {
+	s := &q.m.settings
+	if s.MaxFailuresPerKey <= 0 || q.isDead() {
+		return
+	}
+	span, key := s.FailureWindowMs, q.Name(f)
+	if span == 0 {
+		span = defaultFailureWindowMs
+	}
+	if !q.Pauses.CountFailure(key, s.MaxFailuresPerKey, span*1e6, now) {
+		return
+	}
+	until := int64(Forever)
+	if s.FailureHoldMs > 0 {
+		until = now + s.FailureHoldMs*1e6
+	}
+	if q.Pauses.Keys[key] < until { // an operator's pause may be longer
+		q.pauseKey(key, until)
+	}
+	q.note(Note{Kind: NoteKeyPaused, Key: key, Until: until})
+}
+
+// storeLeases writes the leases that have been open since a time or longer. A lease of
+// a message that the store does not have yet waits for the message: the store would
+// have to be told of both, for an ack that may be on its way.
+func (q *side) storeLeases(since int64) {
+	for {
+		le := q.Leases.TakeUnstored(since)
+		if le == nil {
+			return
+		}
+		if s := q.Slots.Get(le.Seq); s.Open {
+			le.Stored = false
+			q.Leases.ToStore(s.Ref, q.m.now)
+			continue
+		}
+		q.storeLease(le)
+	}
+}
+
+func (q *side) storeLease(le *backlog.Lease) {
+	le.Stored = true
+	s := q.Slots.Get(le.Seq)
+	s.Stored = true
+	c := q.m.journal.change(q.m.now)
+	c.State = append(c.State, store.State{
+		Ref: q.ref(le.Seq), Attempts: s.Attempts, ReadyAt: s.ReadyAt, Lease: le.Record(),
+	})
+}
+
+// leaveGates returns everything that the side holds of gates, when its queue has been
+// deleted.
+func (q *side) leaveGates(now int64) {
+	q.gates.CancelReservation()
+	for le := q.Leases.First(); le != nil; le = q.Leases.Next(le) {
+		q.gates.Return(le.Permits, q.Slots.Get(le.Seq).Sub, neutral, now)
+		le.Permits = nil
+	}
+	for _, seq := range slices.Sorted(maps.Keys(q.failing)) {
+		q.gates.ReturnJudged(q.Slots.Get(seq).Sub, q.failing[seq].pass, neutral.Outcome, now)
+	}
+	q.gates.Close(now)
 }

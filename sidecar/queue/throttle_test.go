@@ -32,7 +32,7 @@ func TestARateHoldsOnlyItsOwnMessagesBack(t *testing.T) {
 		require.Equal(t, []store.ID{want[i]}, queuetest.IDs(r.Deliveries()))
 		check(r)
 	}
-	v := r.M.State(queue.Main, 10, r.Now)
+	v := r.M.Inspect(queue.Main).State(10, r.Now)
 	require.Empty(t, v.Blocked, "nothing waits any more")
 	require.Zero(t, v.Stats.Blocked)
 }
@@ -290,14 +290,14 @@ func TestAGateThatOpensForManyFlows(t *testing.T) {
 		r.Accept(r.Message(fmt.Sprint("f", i), func(m *store.Message) { m.ThrottleKeys = []string{"x"} }))
 	}
 	r.Run()
-	v := r.M.State(queue.Main, 5, r.Now)
+	v := r.M.Inspect(queue.Main).State(5, r.Now)
 	require.EqualValues(t, n-1, v.Stats.Blocked, "also those that nobody looks at one by one")
 	require.Len(t, v.Blocked, 1)
 	require.EqualValues(t, n-1, v.Blocked[0].Messages)
 	require.EqualValues(t, n-1, waitingAt(r, "x"))
 	r.Limit("x", throttle.Limits{})
 	r.Step()
-	m := r.M.Moment(queue.Main, r.Now)
+	m := r.M.Inspect(queue.Main).Stats(r.Now)
 	require.EqualValues(t, 100, m.InFlight)
 	require.LessOrEqual(t, m.Flows, 3*queue.DeliverPerStep, "the others have not been looked at")
 	r.Run()

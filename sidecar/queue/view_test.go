@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -16,7 +18,7 @@ import (
 
 // waitingAt is how many messages wait at a throttle key.
 func waitingAt(r *rig, key string) int64 {
-	n, flows := r.M.WaitingAt(queue.Main, key, "", r.Now)
+	n, flows := r.M.Inspect(queue.Main).WaitingAt(key, "", r.Now)
 	require.Equal(r.T, n > 0, flows > 0)
 	return n
 }
@@ -40,10 +42,10 @@ func TestTheLargestGates(t *testing.T) {
 	slices.Sort(want)
 	for _, most := range []int{1, 2, 5, 29, 30, 31} {
 		var got []string
-		for _, b := range r.M.State(queue.Main, most, r.Now).Blocked {
+		for _, b := range r.M.Inspect(queue.Main).State(most, r.Now).Blocked {
 			got = append(got, fmt.Sprintf("%d %s", 100-b.Messages, b.At.Throttle.Key()))
 			require.Equal(t, b.Messages, waitingAt(r, b.At.Throttle.Key()))
-			require.Equal(t, queue.ByInFlight, b.By)
+			require.Equal(t, gates.ByInFlight, b.By)
 		}
 		require.Equal(t, want[:min(most, 30)], got)
 	}
@@ -70,8 +72,8 @@ func TestViewsOfBlockedMessages(t *testing.T) {
 	put("silver", 1000)
 	r.Pass(time.Second)
 	v := r.Find(queue.Main, ids[2])
-	require.Equal(t, queue.StateBlocked, v.State)
-	require.Equal(t, queue.ByInFlight, v.By)
+	require.Equal(t, inspect.StateBlocked, v.State)
+	require.Equal(t, gates.ByInFlight, v.By)
 	require.Equal(t, "db", v.At.Throttle.Key())
 	require.Equal(t, r.Now-1e9, v.BlockedSince)
 	require.EqualValues(t, 2, v.Ahead)
@@ -81,23 +83,23 @@ func TestViewsOfBlockedMessages(t *testing.T) {
 	require.Equal(t, "c", v.Circuit.Key())
 	require.True(t, r.Find(queue.Main, ids[0]).First)
 
-	k := r.M.Key(queue.Main, "gold", r.Now)
+	k := r.M.Inspect(queue.Main).Key("gold", r.Now)
 	require.EqualValues(t, 3, k.Blocked)
 	require.Zero(t, k.Pending)
 	require.EqualValues(t, 3000, k.Weight)
 	require.Len(t, k.At, 1)
 	require.EqualValues(t, 3, k.At[0].Messages)
-	s := r.M.State(queue.Main, 5, r.Now)
+	s := r.M.Inspect(queue.Main).State(5, r.Now)
 	require.Len(t, s.Blocked, 1)
 	require.EqualValues(t, 4, s.Blocked[0].Messages)
 	require.Equal(t, 2, s.Blocked[0].Flows)
-	require.EqualValues(t, 4, s.BlockedBy[queue.ByInFlight], "also of the one that goes behind the others")
+	require.EqualValues(t, 4, s.BlockedBy[gates.ByInFlight], "also of the one that goes behind the others")
 	for _, none := range []int{0, -1} {
-		few := r.M.State(queue.Main, none, r.Now)
+		few := r.M.Inspect(queue.Main).State(none, r.Now)
 		require.Empty(t, few.Blocked)
 		require.Equal(t, s.Stats, few.Stats)
 	}
-	require.Empty(t, r.M.Flows(queue.Main, 5))
+	require.Empty(t, r.M.Inspect(queue.Main).Flows(5))
 	require.Equal(t, "holder", r.Peek(queue.Main)[0].Key)
 	require.Equal(t, "w", r.Peek(queue.Main)[0].Consumer)
 	require.Nil(t, r.Find(queue.Main, store.ID{9}))
@@ -110,19 +112,19 @@ func TestViewsOfPauses(t *testing.T) {
 	pauseKey(r, "a", r.Now+1e9)
 	id := r.Gated("a")
 	v := r.Find(queue.Main, id)
-	require.Equal(t, queue.ByPause, v.By)
+	require.Equal(t, gates.ByPause, v.By)
 	require.True(t, v.At.Paused)
 	require.Equal(t, r.Now+1e9, v.At.Until)
 	require.False(t, v.At.Queue)
-	require.Equal(t, r.Now+1e9, r.M.Key(queue.Main, "a", r.Now).Paused)
+	require.Equal(t, r.Now+1e9, r.M.Inspect(queue.Main).Key("a", r.Now).Paused)
 	r.Do(queue.Main, queue.PauseQueue{Until: queue.Forever})
 	v = r.Find(queue.Main, id)
-	require.Equal(t, queue.Why{By: queue.ByPause, At: queue.Place{Paused: true, Queue: true, Until: queue.Forever}}, v.Why)
-	require.EqualValues(t, queue.Forever, r.M.Key(queue.Main, "a", r.Now).QueuePaused)
-	require.EqualValues(t, queue.Forever, r.M.State(queue.Main, 5, r.Now).Paused)
-	require.True(t, r.M.State(queue.Main, 5, r.Now).Blocked[0].At.Queue)
+	require.Equal(t, inspect.WaitReason{By: gates.ByPause, At: gates.Place{Paused: true, Queue: true, Until: queue.Forever}}, v.WaitReason)
+	require.EqualValues(t, queue.Forever, r.M.Inspect(queue.Main).Key("a", r.Now).QueuePaused)
+	require.EqualValues(t, queue.Forever, r.M.Inspect(queue.Main).State(5, r.Now).Paused)
+	require.True(t, r.M.Inspect(queue.Main).State(5, r.Now).Blocked[0].At.Queue)
 	r.Do(queue.Main, queue.PauseQueue{})
-	require.Equal(t, "a", r.M.State(queue.Main, 5, r.Now).Blocked[0].Key)
+	require.Equal(t, "a", r.M.Inspect(queue.Main).State(5, r.Now).Blocked[0].Key)
 }
 
 // Messages are listed and found in pieces, those of one key if that is asked for.
@@ -139,8 +141,8 @@ func TestSelectGoesOnWhereItStopped(t *testing.T) {
 	var found []store.ID
 	pieces := 0
 	for from := uint64(0); pieces == 0 || from != 0; pieces++ {
-		var views []queue.MessageView
-		views, from = r.M.Select(queue.Main, &queue.Match{Keys: []string{"k3"}}, from, 2, 7, nil, r.Now)
+		var views []inspect.MessageView
+		views, from = r.M.Inspect(queue.Main).Select(&inspect.Match{Keys: []string{"k3"}}, from, 2, 7, nil, r.Now)
 		for _, v := range views {
 			require.Equal(t, "k3", v.Key)
 			found = append(found, v.ID)
@@ -152,16 +154,16 @@ func TestSelectGoesOnWhereItStopped(t *testing.T) {
 		want = append(want, ids[i])
 	}
 	require.Equal(t, want, found)
-	views, next := r.M.Select(queue.Main, &queue.Match{Keys: []string{"nobody"}}, 0, 2, 7, nil, r.Now)
+	views, next := r.M.Inspect(queue.Main).Select(&inspect.Match{Keys: []string{"nobody"}}, 0, 2, 7, nil, r.Now)
 	require.Empty(t, views)
 	require.Zero(t, next)
-	v, next := r.M.Find(queue.Main, ids[30], 0, 10, r.Now)
+	v, next := r.M.Inspect(queue.Main).Find(ids[30], 0, 10, r.Now)
 	require.Nil(t, v)
 	require.NotZero(t, next)
-	require.Equal(t, queue.StateOrdered, r.Find(queue.Main, ids[30]).State)
-	require.Equal(t, queue.ByOrder, r.Find(queue.Main, ids[30]).By)
-	require.Equal(t, queue.StateDelayed, r.Find(queue.Main, ids[49]).State)
-	require.EqualValues(t, 5, r.M.Moment(queue.Main, r.Now).Delayed)
+	require.Equal(t, inspect.StateOrdered, r.Find(queue.Main, ids[30]).State)
+	require.Equal(t, gates.ByOrder, r.Find(queue.Main, ids[30]).By)
+	require.Equal(t, inspect.StateDelayed, r.Find(queue.Main, ids[49]).State)
+	require.EqualValues(t, 5, r.M.Inspect(queue.Main).Stats(r.Now).Delayed)
 }
 
 // The flows with the most pending messages come first, with their share.
@@ -172,19 +174,19 @@ func TestTopFlows(t *testing.T) {
 			r.Enqueue(key, func(m *store.Message) { m.Weight = uint32(1000 * (i + 1)) })
 		}
 	}
-	require.Equal(t, []queue.FlowView{
+	require.Equal(t, []inspect.FlowView{
 		{Key: "d", Weight: 4000, Pending: 4, Share: 0.4}, {Key: "c", Weight: 3000, Pending: 3, Share: 0.3},
-	}, r.M.Flows(queue.Main, 2))
-	require.Empty(t, r.M.Flows(queue.Main, 0))
-	require.Equal(t, 4, r.M.Moment(queue.Main, r.Now).Flows)
-	require.Zero(t, r.M.Moment(queue.Main, r.Now).OldestAge)
+	}, r.M.Inspect(queue.Main).Flows(2))
+	require.Empty(t, r.M.Inspect(queue.Main).Flows(0))
+	require.Equal(t, 4, r.M.Inspect(queue.Main).Stats(r.Now).Flows)
+	require.Zero(t, r.M.Inspect(queue.Main).Stats(r.Now).OldestAge)
 	r.Pass(time.Second)
-	require.EqualValues(t, 1e9, r.M.Moment(queue.Main, r.Now).OldestAge)
+	require.EqualValues(t, 1e9, r.M.Inspect(queue.Main).Stats(r.Now).OldestAge)
 	r.Do(queue.Main, queue.Weigh{Key: "a", Weight: 9000})
-	k := r.M.Key(queue.Main, "a", r.Now)
+	k := r.M.Inspect(queue.Main).Key("a", r.Now)
 	require.True(t, k.Known && k.Overridden)
 	require.EqualValues(t, 9000, k.Weight)
-	require.False(t, r.M.Key(queue.Main, "z", r.Now).Known)
+	require.False(t, r.M.Inspect(queue.Main).Key("z", r.Now).Known)
 }
 
 // A message that stands in line at one gate, and would be blocked at another one where
@@ -208,14 +210,14 @@ func TestWhyOfWhatFollowsAnotherLine(t *testing.T) {
 	r.Finished(x)       // a tries, and waits behind it
 	require.Empty(t, r.Deliveries(), "the scenario: x and y admit b, but it is not its turn")
 	v := r.Find(queue.Main, last)
-	require.Equal(t, queue.ByTurn, v.By)
+	require.Equal(t, gates.ByTurn, v.By)
 	require.Equal(t, "y", v.At.Throttle.Key())
 	r.LimitNow("y", throttle.Limits{})
 	gone := r.Deliveries()
 	require.Len(t, gone, 2)
 	require.Equal(t, first, gone[0].ID)
 	v = r.Find(queue.Main, last)
-	require.Equal(t, queue.ByInFlight, v.By)
+	require.Equal(t, gates.ByInFlight, v.By)
 	require.Equal(t, "x", v.At.Throttle.Key())
 	r.LimitNow("x", throttle.Limits{})
 	require.Equal(t, last, r.One().ID)
@@ -233,7 +235,7 @@ func TestWhyOfACheapMessageInLine(t *testing.T) {
 	r.Pass(time.Second / 2)
 	require.Empty(t, r.Deliveries())
 	v := r.Find(queue.Main, cheap)
-	require.Equal(t, queue.ByRate, v.By)
+	require.Equal(t, gates.ByRate, v.By)
 	require.Equal(t, "x", v.At.Throttle.Key())
 	r.Pass(time.Second / 2)
 	require.Equal(t, cheap, r.One().ID)
@@ -256,11 +258,11 @@ func TestKeySaysTheShareOfABlockedFlow(t *testing.T) {
 	r.Enqueue("free", nil)
 	r.Enqueue("free", nil)
 	r.Step()
-	v := r.M.Key(queue.Main, "blocked", r.Now)
+	v := r.M.Inspect(queue.Main).Key("blocked", r.Now)
 	require.EqualValues(t, 1, v.Blocked)
 	require.False(t, v.Active)
 	require.InDelta(t, 0.75, v.Share, 0)
-	v = r.M.Key(queue.Main, "free", r.Now)
+	v = r.M.Inspect(queue.Main).Key("free", r.Now)
 	require.True(t, v.Active)
 	require.InDelta(t, 1, v.Share, 0)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 )
 
@@ -54,24 +55,24 @@ func TestStarving(t *testing.T) {
 	require.Empty(t, news(r, queue.NoteStarved), "nothing is delivered")
 	serve(r, 750*time.Millisecond)
 	require.Empty(t, news(r, queue.NoteStarved))
-	require.Zero(t, r.M.Noise(queue.Main, 5, r.Now).Starving)
+	require.Zero(t, r.M.Inspect(queue.Main).Noise(5, r.Now).Starving)
 	serve(r, 500*time.Millisecond)
 	began := news(r, queue.NoteStarved)
 	require.Len(t, began, 1)
 	require.Greater(t, began[0].Waited, int64(time.Hour))
 	began[0].Waited = 0
 	require.Equal(t, queue.Note{Kind: queue.NoteStarved, Key: "dear", Began: true, Flows: 1}, began[0])
-	v := r.M.Noise(queue.Main, 5, r.Now)
+	v := r.M.Inspect(queue.Main).Noise(5, r.Now)
 	require.Equal(t, 1, v.Starving)
 	require.Len(t, v.Starved, 1)
 	require.Greater(t, v.Starved[0].Wait, int64(time.Hour))
-	require.Equal(t, []queue.WaitingFlow{{Key: "dear", Pending: 1, Wait: v.Starved[0].Wait}}, v.Starved)
-	require.Empty(t, r.M.Noise(queue.Main, 0, r.Now).Starved)
+	require.Equal(t, []inspect.WaitingFlow{{Key: "dear", Pending: 1, Wait: v.Starved[0].Wait}}, v.Starved)
+	require.Empty(t, r.M.Inspect(queue.Main).Noise(0, r.Now).Starved)
 	serve(r, 2*time.Second)
 	require.Empty(t, news(r, queue.NoteStarved), "it was told")
 	serve(r, 4*time.Second)
 	require.Equal(t, []queue.Note{{Kind: queue.NoteStarved, Key: "dear"}}, news(r, queue.NoteStarved))
-	require.Zero(t, r.M.Noise(queue.Main, 5, r.Now).Starving)
+	require.Zero(t, r.M.Inspect(queue.Main).Noise(5, r.Now).Starving)
 }
 
 // What is served in turns does not starve, though its messages wait for long.
@@ -111,7 +112,7 @@ func TestStarvingEnds(t *testing.T) {
 			end(r)
 			serve(r, time.Second)
 			require.Equal(t, []queue.Note{{Kind: queue.NoteStarved, Key: "dear"}}, news(r, queue.NoteStarved))
-			require.Zero(t, r.M.Noise(queue.Main, 5, r.Now).Starving)
+			require.Zero(t, r.M.Inspect(queue.Main).Noise(5, r.Now).Starving)
 			serve(r, 5*time.Second)
 			require.Empty(t, news(r, queue.NoteStarved))
 		})
@@ -134,15 +135,15 @@ func TestManyStarve(t *testing.T) {
 		began++
 	}
 	require.Equal(t, 20, began)
-	require.Equal(t, many, r.M.Noise(queue.Main, 5, r.Now).Starving)
-	require.Len(t, r.M.Noise(queue.Main, 5, r.Now).Starved, 5)
+	require.Equal(t, many, r.M.Inspect(queue.Main).Noise(5, r.Now).Starving)
+	require.Len(t, r.M.Inspect(queue.Main).Noise(5, r.Now).Starved, 5)
 	serve(r, time.Minute)
 	require.Len(t, news(r, queue.NoteStarved), 19, "the next minute tells others, and that the cheap flow is noisy")
 	s := r.Settings
 	s.StarveAfterMs = 0
 	r.Do(queue.Main, s)
 	require.Len(t, news(r, queue.NoteStarved), 39)
-	require.Zero(t, r.M.Noise(queue.Main, 5, r.Now).Starving)
+	require.Zero(t, r.M.Inspect(queue.Main).Noise(5, r.Now).Starving)
 }
 
 // That a flow has become noisy is told once, and that it no longer is when it has not been

@@ -15,6 +15,8 @@ import (
 
 	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/history"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -86,7 +88,7 @@ func deadLetterStore(b *testing.B, n int) *rig {
 			Dead: &store.Dead{Reason: wire.ReasonMaxDeliveries, Error: fmt.Sprintf(causes[i%3], i), SourceQueue: "orders", At: int64(i + 2), Attempts: 20},
 		}
 		binary.BigEndian.PutUint64(m.ID[:], uint64(i+1))
-		p := queue.AttemptRecord{Outcome: wire.AttemptNack, Number: 1, At: int64(i + 2), Consumer: "worker", Error: m.Dead.Error, DecidedBy: "max_deliveries", Reason: m.Dead.Reason}
+		p := history.AttemptRecord{Outcome: wire.AttemptNack, Number: 1, At: int64(i + 2), Consumer: "worker", Error: m.Dead.Error, DecidedBy: "max_deliveries", Reason: m.Dead.Reason}
 		batch.History = append(batch.History, store.Attempt{Ref: m.Ref, Record: p.Append(nil)})
 		if batch.Add = append(batch.Add, m); len(batch.Add) == 10_000 || i == n-1 {
 			write(batch)
@@ -139,7 +141,7 @@ func BenchmarkDeadLetters(b *testing.B) {
 				require.Nil(b, err)
 				found := 0
 				for from, more := uint64(0), true; more; more = from != 0 {
-					var views []queue.MessageView
+					var views []inspect.MessageView
 					views, from, err = fd.Find(from, 4096, 4096)
 					require.Nil(b, err)
 					found += len(views)
@@ -154,7 +156,7 @@ func BenchmarkDeadLetters(b *testing.B) {
 			for from, more := uint64(0), true; more; more = from != 0 {
 				begin := time.Now()
 				q.View(func(m *queue.Queue, side queue.Role, now int64) {
-					_, from = m.Select(side, &queue.Match{}, from, 4096, 4096, nil, now)
+					_, from = m.Inspect(side).Select(&inspect.Match{}, from, 4096, 4096, nil, now)
 				})
 				most = max(most, time.Since(begin))
 			}

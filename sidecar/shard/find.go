@@ -7,6 +7,8 @@ import (
 
 	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/history"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -15,7 +17,7 @@ import (
 // pieces of bounded size, and then reads from the store what the machine does not know.
 type Finder struct {
 	q       *Queue
-	match   queue.Match
+	match   inspect.Match
 	f       wire.Filter
 	headers map[string]string // values by name; nil: the filter names no header
 	died    struct{ since, before int64 }
@@ -27,7 +29,7 @@ func (q *Queue) Finder(f wire.Filter, last uint64) (*Finder, *wire.Error) {
 	if err := f.For(q.name); err != nil {
 		return nil, err
 	}
-	fd := &Finder{q: q, f: f, match: queue.Match{
+	fd := &Finder{q: q, f: f, match: inspect.Match{
 		States: statesOf(f.State, q.IsDLQ()), AttemptsMin: f.AttemptsMin, Consumer: f.Consumer, Last: last,
 	}}
 	if q.IsDLQ() {
@@ -59,18 +61,18 @@ func (q *Queue) Finder(f wire.Filter, last uint64) (*Finder, *wire.Error) {
 }
 
 // statesOf returns the states of a machine that make up a state of a filter.
-func statesOf(state string, dead bool) []queue.MessageState {
+func statesOf(state string, dead bool) []inspect.MessageState {
 	switch state {
 	case wire.StatePending:
-		return []queue.MessageState{queue.StatePending, queue.StateFailing}
+		return []inspect.MessageState{inspect.StatePending, inspect.StateFailing}
 	case wire.StateParked:
-		return []queue.MessageState{queue.StateBlocked, queue.StateOrdered}
+		return []inspect.MessageState{inspect.StateBlocked, inspect.StateOrdered}
 	case wire.StateDelayed:
-		return []queue.MessageState{queue.StateDelayed}
+		return []inspect.MessageState{inspect.StateDelayed}
 	case wire.StateLeased:
-		return []queue.MessageState{queue.StateLeased}
+		return []inspect.MessageState{inspect.StateLeased}
 	case wire.StateDead:
-		return []queue.MessageState{queue.StateDelayed, queue.StatePending, queue.StateBlocked, queue.StateOrdered, queue.StateFailing}
+		return []inspect.MessageState{inspect.StateDelayed, inspect.StatePending, inspect.StateBlocked, inspect.StateOrdered, inspect.StateFailing}
 	}
 	return nil
 }
@@ -82,18 +84,18 @@ const findReads = 512
 // up to limit matches, as [queue.Queue.Select] does. next is the sequence to continue with, 0
 // at the end: there may be more even if none were found. A message that cannot be read does
 // not match a filter that needs the store.
-func (fd *Finder) Find(from uint64, limit, slots int) (found []queue.MessageView, next uint64, werr *wire.Error) {
+func (fd *Finder) Find(from uint64, limit, slots int) (found []inspect.MessageView, next uint64, werr *wire.Error) {
 	return fd.find(from, limit, slots, nil)
 }
 
 // find is Find with a buffer to reuse.
-func (fd *Finder) find(from uint64, limit, slots int, list []queue.MessageView) (found []queue.MessageView, next uint64, werr *wire.Error) {
+func (fd *Finder) find(from uint64, limit, slots int, list []inspect.MessageView) (found []inspect.MessageView, next uint64, werr *wire.Error) {
 	may := limit
 	if fd.reads() {
 		may = slots // most may not match
 	}
 	ok := fd.q.View(func(m *queue.Queue, side queue.Role, now int64) {
-		found, next = m.Select(side, &fd.match, from, may, slots, list[:0], now)
+		found, next = m.Inspect(side).Select(&fd.match, from, may, slots, list[:0], now)
 	})
 	if !ok {
 		return nil, 0, fd.q.Gone()
@@ -134,7 +136,7 @@ func (fd *Finder) asksDead() bool {
 func (fd *Finder) asksError() bool { return fd.f.ErrorCode+fd.f.ErrorContains+fd.f.ErrorGroup != "" }
 
 // meant reads from the store which of these messages match.
-func (fd *Finder) meant(piece []queue.MessageView) ([]bool, *wire.Error) {
+func (fd *Finder) meant(piece []inspect.MessageView) ([]bool, *wire.Error) {
 	meant := make([]bool, len(piece))
 	refs := make([]store.Ref, len(piece))
 	for i := range piece {
@@ -208,7 +210,7 @@ func (fd *Finder) diedSo(d *store.Dead) bool {
 // filter. Its error group is that of a dead letter with the same error.
 func (fd *Finder) failedSo(records [][]byte) bool {
 	for _, r := range slices.Backward(records) {
-		p, err := queue.ReadAttempt(r)
+		p, err := history.Read(r)
 		if err != nil {
 			return false
 		}

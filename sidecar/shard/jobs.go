@@ -7,6 +7,7 @@ import (
 	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/job"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -108,12 +109,12 @@ func (q jobQueue) Finder(f wire.Filter, last uint64) (job.Finder, *wire.Error) {
 // jobFinder is a finder as jobs need it.
 type jobFinder struct{ *Finder }
 
-func (f jobFinder) Match() *queue.Match { return &f.match }
-func (f jobFinder) ReadsStore() bool    { return f.reads() }
+func (f jobFinder) Match() *inspect.Match { return &f.match }
+func (f jobFinder) ReadsStore() bool      { return f.reads() }
 
-func (f jobFinder) Matches(found []queue.MessageView) ([]bool, *wire.Error) { return f.meant(found) }
+func (f jobFinder) Matches(found []inspect.MessageView) ([]bool, *wire.Error) { return f.meant(found) }
 
-func (f jobFinder) Find(from uint64, limit, slots int, list []queue.MessageView) ([]queue.MessageView, uint64, *wire.Error) {
+func (f jobFinder) Find(from uint64, limit, slots int, list []inspect.MessageView) ([]inspect.MessageView, uint64, *wire.Error) {
 	return f.find(from, limit, slots, list)
 }
 

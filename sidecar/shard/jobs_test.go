@@ -16,6 +16,8 @@ import (
 
 	"github.com/filaq/fila/sidecar/job"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/history"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -92,10 +94,10 @@ func asJSON(v any) string {
 }
 
 // first is the first message of a queue.
-func (r *rig) first(q *Queue) (v queue.MessageView) {
+func (r *rig) first(q *Queue) (v inspect.MessageView) {
 	r.t.Helper()
 	q.View(func(m *queue.Queue, side queue.Role, now int64) {
-		views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
+		views, _ := m.Inspect(side).Select(&inspect.Match{}, 0, 1, 1, nil, now)
 		require.Len(r.t, views, 1)
 		v = views[0]
 	})
@@ -196,9 +198,9 @@ func TestOpsOnWhatWaits(t *testing.T) {
 		done = r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobReprioritise, Filter: &wire.Filter{Keys: []string{"b"}}, Key: "c", Weight: 7})
 		require.EqualValues(t, 3, done.Done)
 		q.View(func(m *queue.Queue, side queue.Role, now int64) {
-			require.EqualValues(t, 7000, m.Key(side, "c", now).Weight)
-			require.False(t, m.Key(side, "b", now).Known)
-			require.EqualValues(t, 2, m.Moment(side, now).Delayed)
+			require.EqualValues(t, 7000, m.Inspect(side).Key("c", now).Weight)
+			require.False(t, m.Inspect(side).Key("b", now).Known)
+			require.EqualValues(t, 2, m.Inspect(side).Stats(now).Delayed)
 		})
 		done = r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobCancel, Filter: &wire.Filter{State: wire.StateDelayed}})
 		require.EqualValues(t, 2, done.Done)
@@ -279,7 +281,7 @@ func TestMovesToAnotherQueue(t *testing.T) {
 		require.Len(t, r.news(wire.EventJobPaused), 1)
 
 		to.View(func(m *queue.Queue, side queue.Role, now int64) {
-			require.EqualValues(t, 3, m.Key(side, "b", now).Pending)
+			require.EqualValues(t, 3, m.Inspect(side).Key("b", now).Pending)
 		})
 		require.Len(t, r.bodies(to), 7)
 		require.Zero(t, to.Depth())
@@ -748,7 +750,7 @@ func TestAnEditThatDoesNothing(t *testing.T) {
 				require.Equal(t, tc.state, info.State, info.Why)
 				require.Zero(t, info.Done)
 				q.View(func(m *queue.Queue, side queue.Role, now int64) {
-					require.Equal(t, []int64{1, 0}, []int64{m.Moment(side, now).Pending, m.Moment(side, now).Moving})
+					require.Equal(t, []int64{1, 0}, []int64{m.Inspect(side).Stats(now).Pending, m.Inspect(side).Stats(now).Moving})
 				})
 				require.Equal(t, []string{"x"}, r.bodies(q))
 			})
@@ -821,7 +823,7 @@ func (r *rig) records(q *Queue) (all []string) {
 	at := store.Ref{Queue: q.id, Seq: r.first(q).Seq}
 	require.NoError(r.t, q.Store().History([]store.Ref{at}, func(_ int, records [][]byte) {
 		for _, b := range records {
-			p, err := queue.ReadAttempt(b)
+			p, err := history.Read(b)
 			require.NoError(r.t, err)
 			if p.From != "" {
 				p.Outcome += " from " + p.From + " to " + p.To

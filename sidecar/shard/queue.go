@@ -125,7 +125,7 @@ func (q *Queue) RoomFor(consumer string) *wire.Error {
 		return nil
 	}
 	q.View(func(m *queue.Queue, side queue.Role, _ int64) {
-		n, known := m.Registered(side, consumer)
+		n, known := m.Inspect(side).Registered(consumer)
 		full = !known && int64(n) >= limit
 	})
 	if full {

@@ -53,7 +53,7 @@ func TestRedrive(t *testing.T) {
 		require.EqualValues(t, n, q.Metrics().Snapshot()["redriven"])
 		require.Nil(t, r.redrive(q, 0, 0))
 		q.View(func(m *queue.Queue, side queue.Role, now int64) {
-			require.EqualValues(t, 5000, m.Key(side, "default", now).Weight, "as the headers say")
+			require.EqualValues(t, 5000, m.Inspect(side).Key("default", now).Weight, "as the headers say")
 		})
 		time.Sleep(2 * time.Hour)
 		r.consume(q, "w", n)

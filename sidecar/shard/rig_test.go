@@ -22,6 +22,7 @@ import (
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
@@ -558,9 +559,9 @@ func (c *fakeCircuit) Full(string, int64) bool { return true }
 
 func (c *fakeCircuit) Count() int64 { return 0 }
 
-func (c *fakeCircuit) Use(string, int64) queue.Circuit { return c }
+func (c *fakeCircuit) Use(string, int64) gates.Circuit { return c }
 
-func (c *fakeCircuit) Drop(_ queue.Circuit, _ int64, pending []queue.Circuit) []queue.Circuit {
+func (c *fakeCircuit) Drop(_ gates.Circuit, _ int64, pending []gates.Circuit) []gates.Circuit {
 	return pending
 }
 
@@ -570,8 +571,8 @@ func (c *fakeCircuit) Admits(int64) (n, at int64)       { return queue.Forever, 
 func (c *fakeCircuit) Peek(int64) (n, at int64)         { return queue.Forever, 0 }
 func (c *fakeCircuit) Allow(int64) (breaker.Pass, bool) { return 1, false }
 func (c *fakeCircuit) RetryAfter(int64, int64) bool     { return true }
-func (c *fakeCircuit) Wait(queue.Owner, int64) bool     { return false }
-func (c *fakeCircuit) Leave(queue.Owner)                {}
+func (c *fakeCircuit) Wait(gates.Owner, int64) bool     { return false }
+func (c *fakeCircuit) Leave(gates.Owner)                {}
 
 func (c *fakeCircuit) Undecided(breaker.Pass, int64) {}
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
@@ -252,7 +253,7 @@ func (r *runner) carryOut() {
 	r.dispatcher.publish(fx.Publish)
 	r.judge.post(fx.Judge)
 	for _, w := range fx.Wake {
-		w.Owner.(queue.Owner).GateOpened(w.Gate())
+		w.Owner.(gates.Owner).GateOpened(w.Gate())
 	}
 	for _, c := range fx.Circuits {
 		c.Announce()
@@ -287,7 +288,7 @@ func (r *runner) GateOpened(g *throttle.Gate) {
 }
 
 // CircuitOpened posts that a circuit may admit messages.
-func (r *runner) CircuitOpened(c queue.Circuit) {
+func (r *runner) CircuitOpened(c gates.Circuit) {
 	r.mail.post(queue.Input{Kind: queue.CircuitOpened, Circuit: c})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
@@ -60,7 +61,7 @@ type Control interface {
 
 // Circuits are the circuits of the process.
 type Circuits interface {
-	queue.Circuits
+	gates.Circuits
 	// Full reports whether a message with this key would create a circuit beyond limit.
 	Full(key string, limit int64) bool
 	// Count returns how many circuits there are.
@@ -242,9 +243,9 @@ func (s *Set) Usage() Caps {
 		schedules, byEnqueue := q.CountSchedules()
 		u.Schedules, u.EnqueuedSchedules = max(u.Schedules, schedules), max(u.EnqueuedSchedules, byEnqueue)
 		q.View(func(m *queue.Queue, side queue.Role, _ int64) {
-			n, _ := m.Registered(side, "")
+			n, _ := m.Inspect(side).Registered("")
 			u.Consumers = max(u.Consumers, int64(n))
-			u.Fetches = max(u.Fetches, int64(m.Fetches(side)))
+			u.Fetches = max(u.Fetches, int64(m.Inspect(side).Fetches()))
 		})
 	}
 	return u

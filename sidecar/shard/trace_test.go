@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/history"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
@@ -59,7 +60,7 @@ func TestAWaitWithoutATrack(t *testing.T) {
 	ts := newTraces(k)
 	parent, ok := wire.ParseTraceParent(sampledParent)
 	require.True(t, ok)
-	ts.waited(&queue.Delivery{ReadyAt: 50, At: 80, Token: wire.Token{Attempt: 3}, Blocked: []queue.BlockedInterval{
+	ts.waited(&queue.Delivery{ReadyAt: 50, At: 80, Token: wire.Token{Attempt: 3}, Blocked: []history.BlockedInterval{
 		{Kind: "rate", Place: "throttle:", Key: "v", For: 20, From: 55}, {Kind: "paused", Place: "queue:", Key: "orders", For: 5},
 	}}, parent, "orders", 2)
 	require.Len(t, k.all, 1)

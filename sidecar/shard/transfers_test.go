@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/history"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/wire"
@@ -252,7 +253,7 @@ func TestAMoveToAnotherShard(t *testing.T) {
 		moved := p.past(to, last.Header.Get(wire.HeaderID))
 		require.Len(t, moved, 4)
 		require.Equal(t, past, moved[:3])
-		record, err := queue.ReadAttempt([]byte(moved[3]))
+		record, err := history.Read([]byte(moved[3]))
 		require.NoError(t, err)
 		require.Equal(t, []string{wire.AttemptMoved, "orders", "first"}, []string{record.Outcome, record.From, record.To})
 		bytes := to.Bytes()
@@ -366,7 +367,7 @@ func TestDeadLettersMoveToAnotherShard(t *testing.T) {
 		require.Len(t, all, 5)
 		past := p.past(p.Queue("first"), all[0].Header.Get(wire.HeaderID))
 		require.Len(t, past, 2)
-		info, err := queue.ReadAttempt([]byte(past[1]))
+		info, err := history.Read([]byte(past[1]))
 		require.NoError(t, err)
 		require.Equal(t, []string{wire.AttemptMoved, "orders.dlq", "first"}, []string{info.Outcome, info.From, info.To})
 	})

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/wire"
 )
 
@@ -110,7 +112,7 @@ func (m *Metrics) gauges(s *scrape, all []Gauges) {
 	others := false
 	for side, q := range m.others {
 		sums[side] = Gauges{Queue: q.name, Counters: q, Totals: q.totals}
-		others = others || q.totals != queue.Cumulative{}
+		others = others || q.totals != inspect.Cumulative{}
 	}
 	for i := range all {
 		g := &all[i]
@@ -176,7 +178,7 @@ func (s *scrape) gauges(g *Gauges) {
 	for i := range gaugeSpecs {
 		tell(&gaugeSpecs[i].spec, i, "", gaugeSpecs[i].value(g))
 	}
-	for kind := queue.ByNothing + 1; kind < queue.BlockKinds; kind++ {
+	for kind := gates.ByNothing + 1; kind < gates.BlockKinds; kind++ {
 		tell(&parkedSpec, parkedBit+int(kind), kind.String(), float64(g.BlockedBy[kind]))
 		if v := g.Totals.Blocked[kind]; v != 0 {
 			s.number(&blockedSpec, of, kind.String(), v)
@@ -187,8 +189,8 @@ func (s *scrape) gauges(g *Gauges) {
 			tell(&hookCircuitSpec, hookBit+slices.Index(hookKinds, h.Hook), h.Hook, v)
 		}
 	}
-	for o := range queue.Outcomes {
-		if a := &g.Totals.Attempts[o]; *a != (queue.Attempts{}) {
+	for o := range inspect.Outcomes {
+		if a := &g.Totals.Attempts[o]; *a != (inspect.Attempts{}) {
 			s.histogram(&attemptSpec, of, o.String(), attemptBounds, a.Count[:], a.Took, of.traced.exemplars(o))
 		}
 	}

@@ -7,7 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 )
 
 // Gauges is the state of one queue at the moment of a scrape.
@@ -17,9 +18,9 @@ type Gauges struct {
 	Bytes     int64 // payloads and headers of all messages
 	Schedules int
 	NextRun   int64 // Unix ns; when the first of the schedules runs next, 0: none does
-	queue.Stats
-	Noise  queue.NoiseView
-	Totals queue.Cumulative
+	inspect.Stats
+	Noise  inspect.NoiseView
+	Totals inspect.Cumulative
 	Hooks  []HookState
 
 	Counters *Queue
@@ -57,7 +58,7 @@ func (g *Gauges) add(o *Gauges) {
 }
 
 // addTotals adds the totals of another queue.
-func addTotals(t, o *queue.Cumulative) {
+func addTotals(t, o *inspect.Cumulative) {
 	for kind := range o.Blocked {
 		t.Blocked[kind] += o.Blocked[kind]
 	}
@@ -119,12 +120,12 @@ func gauge(name, help string, label ...string) spec {
 // Bits of Queue.told: those of gaugeSpecs, of kinds of gates and of hooks, in that order.
 var (
 	parkedBit = len(gaugeSpecs)
-	hookBit   = parkedBit + int(queue.BlockKinds)
+	hookBit   = parkedBit + int(gates.BlockKinds)
 )
 
-// attemptBounds are those of queue.AttemptBounds in seconds.
+// attemptBounds are those of inspect.AttemptBounds in seconds.
 var attemptBounds = func() (list []float64) {
-	for _, b := range queue.AttemptBounds {
+	for _, b := range inspect.AttemptBounds {
 		list = append(list, float64(b)/1e9)
 	}
 	return list

@@ -14,6 +14,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/wire"
 )
 
@@ -28,7 +29,7 @@ type Metrics struct {
 	guardChecks, guardEnded, guardCapped, clientsCut *prometheus.CounterVec
 
 	exceeded map[string]prometheus.Counter        // by limit; written by New only
-	limits   [queue.BlockKinds]prometheus.Counter // of those that are gates; nil: it is none
+	limits   [gates.BlockKinds]prometheus.Counter // of those that are gates; nil: it is none
 
 	commitDuration prometheus.Histogram
 	commitBatch    prometheus.Histogram
@@ -89,7 +90,7 @@ func New() *Metrics {
 	}
 	m.registry.MustRegister(exceeded)
 	m.mu.queues = make(map[string]*Queue)
-	for kind := queue.ByNothing + 1; kind < queue.BlockKinds; kind++ {
+	for kind := gates.ByNothing + 1; kind < gates.BlockKinds; kind++ {
 		m.limits[kind] = m.exceeded[kind.String()]
 	}
 	m.none = newQueue(m, "", true)

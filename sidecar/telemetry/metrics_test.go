@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/wire"
 )
@@ -69,14 +71,14 @@ func fullMetrics() *Metrics {
 	m.SetGauges(func() []Gauges {
 		return []Gauges{{
 			Counters: q, Queue: "orders", Depth: 1, Bytes: 5, Schedules: 13, NextRun: 1_700_000_000_500_000_000,
-			Stats: queue.Stats{
+			Stats: inspect.Stats{
 				Pending: 2, Delayed: 3, InFlight: 4, Moving: 5, OldestAge: 6_500_000_000, Consumers: 7, Flows: 8,
-				BlockedBy: [queue.BlockKinds]int64{queue.ByNothing: 99, queue.ByRate: 9, queue.ByOrder: 10},
+				BlockedBy: [gates.BlockKinds]int64{gates.ByNothing: 99, gates.ByRate: 9, gates.ByOrder: 10},
 			},
-			Noise: queue.NoiseView{Noisy: make([]queue.NoisyFlow, 2), Starving: 3, QuietPending: 11, QuietOldest: 12_500_000_000},
-			Totals: queue.Cumulative{
-				Attempts: [queue.Outcomes]queue.Attempts{queue.OutcomeNack: {Count: [len(queue.AttemptBounds) + 1]uint64{1: 3, len(queue.AttemptBounds): 1}, Took: 4000}},
-				Blocked:  [queue.BlockKinds]float64{queue.ByNothing: 99, queue.ByCircuit: 1.5},
+			Noise: inspect.NoiseView{Noisy: make([]inspect.NoisyFlow, 2), Starving: 3, QuietPending: 11, QuietOldest: 12_500_000_000},
+			Totals: inspect.Cumulative{
+				Attempts: [inspect.Outcomes]inspect.Attempts{inspect.OutcomeNack: {Count: [len(inspect.AttemptBounds) + 1]uint64{1: 3, len(inspect.AttemptBounds): 1}, Took: 4000}},
+				Blocked:  [gates.BlockKinds]float64{gates.ByNothing: 99, gates.ByCircuit: 1.5},
 			},
 			Hooks: []HookState{{"on_enqueue", "half-open"}, {"on_failure", "not loaded"}},
 		}}
@@ -352,15 +354,15 @@ func TestOpenMetrics(t *testing.T) {
 func TestExemplarsOfAttempts(t *testing.T) {
 	m := New()
 	q := m.Queue("orders")
-	var totals queue.Cumulative
-	for _, o := range []queue.Outcome{queue.OutcomeAck, queue.OutcomeNack} {
-		totals.Attempts[o] = queue.Attempts{Took: 1}
+	var totals inspect.Cumulative
+	for _, o := range []inspect.Outcome{inspect.OutcomeAck, inspect.OutcomeNack} {
+		totals.Attempts[o] = inspect.Attempts{Took: 1}
 		for i := range totals.Attempts[o].Count {
 			totals.Attempts[o].Count[i] = 1
 		}
 	}
 	m.SetGauges(func() []Gauges { return []Gauges{{Queue: "orders", Totals: totals, Counters: q}} })
-	q.Attempt(queue.OutcomeAck, 2e6, wire.TraceParent{Trace: [16]byte{1}})
+	q.Attempt(inspect.OutcomeAck, 2e6, wire.TraceParent{Trace: [16]byte{1}})
 	text := func() string {
 		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 		r.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
@@ -370,7 +372,7 @@ func TestExemplarsOfAttempts(t *testing.T) {
 	}
 	require.NotContains(t, text(), "trace_id", "it is not sampled")
 	for i, took := range []int64{3e6, 2e6, 1e9, 7e12} { // in the second bucket, there again, at a bound, beyond all
-		q.Attempt(queue.OutcomeAck, took, wire.TraceParent{Trace: [16]byte{byte(i + 1)}, Span: [8]byte{9}, Sampled: true})
+		q.Attempt(inspect.OutcomeAck, took, wire.TraceParent{Trace: [16]byte{byte(i + 1)}, Span: [8]byte{9}, Sampled: true})
 	}
 	got := regexp.MustCompile(`(?m)^fila_attempt_duration_seconds_bucket\{outcome="(\w+)",queue="orders",le="(\S+)"\} \d+ # \{(\S+)\} (\S+) `).FindAllStringSubmatch(text(), -1)
 	for i := range got {
@@ -389,7 +391,7 @@ func TestSeriesThatNeverMovedAreLeftOut(t *testing.T) {
 	m.SetGauges(func() []Gauges { return now })
 	require.Equal(t, []string{`fila_queue_depth{queue="orders"} 0`}, ofQueues(m))
 
-	now[0].InFlight, now[0].BlockedBy[queue.ByRate], now[1].Depth = 3, 2, 1
+	now[0].InFlight, now[0].BlockedBy[gates.ByRate], now[1].Depth = 3, 2, 1
 	now[0].Hooks = []HookState{{"on_enqueue", "closed"}, {"on_failure", "open"}}
 	m.Queue("orders").Enqueued()
 	require.Equal(t, []string{
@@ -401,7 +403,7 @@ func TestSeriesThatNeverMovedAreLeftOut(t *testing.T) {
 		`fila_queue_parked{blocked_by="rate",queue="orders"} 2`,
 	}, ofQueues(m))
 
-	now[0].InFlight, now[0].BlockedBy[queue.ByRate], now[1].Depth = 0, 0, 0
+	now[0].InFlight, now[0].BlockedBy[gates.ByRate], now[1].Depth = 0, 0, 0
 	now[0].Hooks[1].State = "closed"
 	require.Equal(t, []string{
 		`fila_enqueued_total{queue="orders"} 1`,
@@ -440,10 +442,10 @@ func TestQueuesThatAreNotNamed(t *testing.T) {
 		q.Refused(10413)
 		q.Latency(float64(i), wire.TraceParent{})
 		g := Gauges{Queue: name, Counters: q, Depth: 1, Schedules: 1, NextRun: int64(i+1) * 1e9}
-		g.Pending, g.OldestAge, g.BlockedBy[queue.ByRate] = 2, int64(i+1)*1e9, 3
-		g.Noise = queue.NoiseView{Noisy: make([]queue.NoisyFlow, 1), QuietOldest: int64(i+1) * 1e9}
-		g.Totals.Blocked[queue.ByRate] = .5
-		g.Totals.Attempts[queue.OutcomeAck] = queue.Attempts{Count: [len(queue.AttemptBounds) + 1]uint64{2: 2}, Took: 1}
+		g.Pending, g.OldestAge, g.BlockedBy[gates.ByRate] = 2, int64(i+1)*1e9, 3
+		g.Noise = inspect.NoiseView{Noisy: make([]inspect.NoisyFlow, 1), QuietOldest: int64(i+1) * 1e9}
+		g.Totals.Blocked[gates.ByRate] = .5
+		g.Totals.Attempts[inspect.OutcomeAck] = inspect.Attempts{Count: [len(inspect.AttemptBounds) + 1]uint64{2: 2}, Took: 1}
 		now = append(now, g)
 	}
 	m.SetGauges(func() []Gauges { return now })
@@ -557,7 +559,7 @@ func TestScrapeOfManyQueues(t *testing.T) {
 		g.Counters.Add(queue.Counters{Delivered: 1, Acked: 1})
 		g.Counters.Latency(.1, wire.TraceParent{})
 		g.Depth, g.Bytes, g.Pending, g.OldestAge, g.Consumers, g.Flows = 1, 1, 1, 1, 1, 1
-		g.Totals.Attempts[queue.OutcomeAck] = queue.Attempts{Count: [len(queue.AttemptBounds) + 1]uint64{2: 1}, Took: 1}
+		g.Totals.Attempts[inspect.OutcomeAck] = inspect.Attempts{Count: [len(inspect.AttemptBounds) + 1]uint64{2: 1}, Took: 1}
 	}
 	lines, allocated = scrape()
 	require.Greater(t, lines, 40*maxNamedQueues)
@@ -588,7 +590,7 @@ func BenchmarkScrapeOfManyQueues(b *testing.B) {
 		q.Enqueued()
 		q.Add(queue.Counters{Delivered: 1, Acked: 1})
 		q.Latency(.1, wire.TraceParent{})
-		g.Totals.Attempts[queue.OutcomeAck] = queue.Attempts{Count: [len(queue.AttemptBounds) + 1]uint64{2: 1}, Took: 1}
+		g.Totals.Attempts[inspect.OutcomeAck] = inspect.Attempts{Count: [len(inspect.AttemptBounds) + 1]uint64{2: 1}, Took: 1}
 		now = append(now, g)
 	}
 	m.SetGauges(func() []Gauges { return now })
@@ -626,7 +628,7 @@ func TestAddAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		q.Add(queue.Counters{Delivered: 1, Acked: 1, Messages: -1})
 		q.Latency(.003, wire.TraceParent{})
-		q.Attempt(queue.OutcomeAck, 3e6, wire.TraceParent{})
+		q.Attempt(inspect.OutcomeAck, 3e6, wire.TraceParent{})
 	}))
 }
 

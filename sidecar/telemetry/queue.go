@@ -14,6 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/wire"
 )
@@ -111,11 +113,11 @@ var counted, deadAt, failuresAt, heldAt, hooksAt = func() (all []series, dead, f
 	}
 	dead = add(deadSpec, reasons...)
 	failures = add(failuresSpec, rules.Severities...)
-	var gates []string
-	for kind := queue.ByNothing + 1; kind < queue.ByOrder; kind++ {
-		gates = append(gates, kind.String())
+	var kinds []string
+	for kind := gates.ByNothing + 1; kind < gates.ByOrder; kind++ {
+		kinds = append(kinds, kind.String())
 	}
-	held = add(heldSpec, gates...)
+	held = add(heldSpec, kinds...)
 	hooks = add(hookRunsSpec, hookKinds...)
 	add(hookFailuresSpec, hookKinds...)
 	add(hookBypassedSpec, hookKinds...)
@@ -128,10 +130,10 @@ type Queue struct {
 	name    string
 	named   bool // it is told by its name
 	created *timestamppb.Timestamp
-	counts  []atomic.Int64   // as counted
-	told    atomic.Uint64    // the gauges that have been told, see gaugeBit
-	hooks   [2]Hook          // as hookKinds
-	totals  queue.Cumulative // of one that is not named, at its last scrape; under Metrics.mu
+	counts  []atomic.Int64     // as counted
+	told    atomic.Uint64      // the gauges that have been told, see gaugeBit
+	hooks   [2]Hook            // as hookKinds
+	totals  inspect.Cumulative // of one that is not named, at its last scrape; under Metrics.mu
 
 	mu struct {
 		sync.Mutex
@@ -163,11 +165,11 @@ func (h *histogram) add(o *histogram) {
 // tracedIn is where an exemplar belongs: the bucket of deliveries, or of attempts that
 // ended in one way.
 type tracedIn struct {
-	outcome queue.Outcome // ofDelivery: it is a delivery
+	outcome inspect.Outcome // ofDelivery: it is a delivery
 	bucket  int
 }
 
-const ofDelivery = queue.Outcomes
+const ofDelivery = inspect.Outcomes
 
 func newQueue(m *Metrics, name string, named bool) *Queue {
 	q := &Queue{metrics: m, name: name, named: named, created: timestamppb.Now(), counts: make([]atomic.Int64, len(counted))}
@@ -239,7 +241,7 @@ func (q *Queue) Add(t queue.Counters) {
 		if n == 0 {
 			continue
 		}
-		q.counts[heldAt+kind-int(queue.ByNothing)-1].Add(n)
+		q.counts[heldAt+kind-int(gates.ByNothing)-1].Add(n)
 		if limit := q.metrics.limits[kind]; limit != nil {
 			limit.Add(float64(n))
 		}
@@ -278,12 +280,12 @@ func (q *Queue) Latency(seconds float64, p wire.TraceParent) {
 
 // Attempt takes an attempt that has ended as an exemplar, if it is part of a trace. The
 // machine has counted it.
-func (q *Queue) Attempt(o queue.Outcome, took int64, p wire.TraceParent) {
+func (q *Queue) Attempt(o inspect.Outcome, took int64, p wire.TraceParent) {
 	if !p.Sampled {
 		return
 	}
 	at := tracedIn{outcome: o}
-	for at.bucket < len(queue.AttemptBounds) && took > queue.AttemptBounds[at.bucket] {
+	for at.bucket < len(inspect.AttemptBounds) && took > inspect.AttemptBounds[at.bucket] {
 		at.bucket++
 	}
 	q.mu.Lock()
@@ -313,7 +315,7 @@ func exemplarOf(p wire.TraceParent) prometheus.Labels {
 }
 
 // exemplars are those of deliveries, or of attempts that ended in one way, by bucket.
-func (q *Queue) exemplars(o queue.Outcome) (all map[int]*dto.Exemplar) {
+func (q *Queue) exemplars(o inspect.Outcome) (all map[int]*dto.Exemplar) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for at, x := range q.mu.traced {

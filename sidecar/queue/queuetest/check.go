@@ -7,6 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/history"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -140,7 +143,7 @@ func (n *node) tellsCommit(c *queue.Commit) {
 			if m.side == queue.Main {
 				continue
 			}
-			m.past.expect(queue.AttemptRecord{Outcome: wire.AttemptRedriven, At: n.Now})
+			m.past.expect(history.AttemptRecord{Outcome: wire.AttemptRedriven, At: n.Now})
 			continue
 		}
 		reason, ok := n.want.dead[m.id]
@@ -235,18 +238,18 @@ func (n *node) tellsHandled(out *queue.Effects) {
 		require.Zero(n.T, got.Done)
 		return
 	}
-	waited := want.State == queue.StateDelayed || want.State == queue.StatePending
+	waited := want.State == inspect.StateDelayed || want.State == inspect.StatePending
 	switch got.State {
-	case queue.StateDelayed: // its time may have come, and the machine not know it yet
+	case inspect.StateDelayed: // its time may have come, and the machine not know it yet
 		require.True(n.T, waited, "%s", want.m)
-	case queue.StatePending, queue.StateBlocked, queue.StateOrdered:
-		require.Equal(n.T, queue.StatePending, want.State, "%s", want.m)
+	case inspect.StatePending, inspect.StateBlocked, inspect.StateOrdered:
+		require.Equal(n.T, inspect.StatePending, want.State, "%s", want.m)
 	default:
 		require.Equal(n.T, want.State, got.State, "%s", want.m)
 	}
 	done := waited
 	if want.hurrying {
-		done = got.State == queue.StateDelayed
+		done = got.State == inspect.StateDelayed
 	}
 	require.Equal(n.T, done, got.Done == 1, "%s: %+v", want.m, *got)
 }
@@ -422,14 +425,14 @@ func (s *Sim) check() {
 // checkViews compares what a machine shows with the book.
 func (n *node) checkViews(side queue.Role) {
 	t, now, book := n.T, n.Now, n.sides[side]
-	byID := make(map[store.ID]*queue.MessageView)
+	byID := make(map[store.ID]*inspect.MessageView)
 	views := n.Peek(side)
 	for i := range views {
 		byID[views[i].ID] = &views[i]
 	}
 	var ready, live, flying, judging, away int64
 	byKey := make(map[string]int64)
-	var parked [queue.BlockKinds]int64
+	var parked [gates.BlockKinds]int64
 	for _, m := range n.s.all {
 		if m.node != n || m.side != side || m.place == posted || m.place == stuck || m.place == moving && !m.settles() {
 			continue
@@ -451,22 +454,22 @@ func (n *node) checkViews(side queue.Role) {
 		switch m.place {
 		case leased:
 			flying++
-			ok = ok && v.State == queue.StateLeased && v.Consumer == m.flight.consumer && v.LeaseUntil == m.flight.deadline && v.LeaseUntil > now
+			ok = ok && v.State == inspect.StateLeased && v.Consumer == m.flight.consumer && v.LeaseUntil == m.flight.deadline && v.LeaseUntil > now
 		case judged:
 			judging++
-			ok = ok && v.State == queue.StateFailing
+			ok = ok && v.State == inspect.StateFailing
 		case waiting:
 			if m.ready == 0 {
 				ready++
-				ok = ok && (v.State == queue.StatePending || v.State == queue.StateBlocked || v.State == queue.StateOrdered)
-				if v.State != queue.StatePending {
+				ok = ok && (v.State == inspect.StatePending || v.State == inspect.StateBlocked || v.State == inspect.StateOrdered)
+				if v.State != inspect.StatePending {
 					parked[v.By]++
 				}
 				if n.s.exact {
-					n.checkWhy(m, v.Why)
+					n.checkWhy(m, v.WaitReason)
 				}
 			} else {
-				ok = ok && v.State == queue.StateDelayed && v.ReadyAt == m.ready
+				ok = ok && v.State == inspect.StateDelayed && v.ReadyAt == m.ready
 			}
 			ok = ok && (m.expires == 0 || m.expires > now)
 		default:
@@ -478,8 +481,8 @@ func (n *node) checkViews(side queue.Role) {
 	for _, v := range byID {
 		require.Fail(t, "a message that is not there is shown", "%s: %+v", n.sideName(side), *v)
 	}
-	m := n.M.Moment(side, now)
-	want := queue.Stats{
+	m := n.M.Inspect(side).Stats(now)
+	want := inspect.Stats{
 		Pending: ready, Delayed: live - ready - flying - away, Moving: away, InFlight: flying, Consumers: len(book.clients),
 		Blocked: m.Blocked, OldestAge: m.OldestAge, Flows: m.Flows, BlockedBy: parked,
 	}
@@ -491,7 +494,7 @@ func (n *node) checkViews(side queue.Role) {
 		sum += k
 	}
 	require.Equal(t, m.Blocked, sum, "blocked by anything")
-	for _, b := range n.M.State(side, 1000, now).Blocked {
+	for _, b := range n.M.Inspect(side).State(1000, now).Blocked {
 		sum -= b.Messages
 	}
 	require.Zero(t, sum, "blocked somewhere")
@@ -501,12 +504,12 @@ func (n *node) checkViews(side queue.Role) {
 
 func (n *node) checkConsumers(side queue.Role) {
 	credit, away := 0, false
-	want := []queue.ConsumerView{}
+	want := []inspect.ConsumerView{}
 	for _, c := range sortedClients(n.sides[side].clients) {
 		k := n.credit(side, c)
 		credit += k
 		away = away || c.restored
-		want = append(want, queue.ConsumerView{
+		want = append(want, inspect.ConsumerView{
 			Name: c.name, MaxInFlight: c.limit, InFlight: n.inFlight(side, c.name), Credit: k, Fetch: c.fetch, ExpiresAt: c.expires,
 		})
 		if c.noWait || c.expires != 0 && c.expires <= n.Now {
@@ -516,8 +519,8 @@ func (n *node) checkConsumers(side queue.Role) {
 	if !n.s.exact && away {
 		return // it may be left alone for longer
 	}
-	require.Equal(n.T, want, n.M.Consumers(side), n.sideName(side))
-	v := n.M.State(side, 5, n.Now)
+	require.Equal(n.T, want, n.M.Inspect(side).Consumers(), n.sideName(side))
+	v := n.M.Inspect(side).State(5, n.Now)
 	require.Equal(n.T, credit, v.Credit, "credit of %s", n.sideName(side))
 	if n.s.exact {
 		paused := n.sides[side].paused
@@ -528,10 +531,10 @@ func (n *node) checkConsumers(side queue.Role) {
 	}
 }
 
-func (n *node) checkKeys(side queue.Role, byKey map[string]int64, m *queue.Stats) {
+func (n *node) checkKeys(side queue.Role, byKey map[string]int64, m *inspect.Stats) {
 	var blocked, pending, away int64
 	for _, key := range []string{"a", "b", "c", plainKeys[0], plainKeys[1], plainKeys[2]} {
-		v := n.M.Key(side, key, n.Now)
+		v := n.M.Inspect(side).Key(key, n.Now)
 		require.Equal(n.T, byKey[key] > 0, v.Known, "key %s", key)
 		require.Equal(n.T, byKey[key], v.Pending+v.Blocked+v.InFlight+v.Delayed+v.Moving, "key %s", key)
 		blocked += v.Blocked

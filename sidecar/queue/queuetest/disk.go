@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/history"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storetest"
 )
@@ -34,7 +35,7 @@ type submitted struct {
 
 func newDisk(now func() int64) *Disk {
 	model := storetest.NewModel(now)
-	model.Join, model.Keep = queue.JoinAttempts, queue.IsRedrive
+	model.Join, model.Keep = history.Join, history.IsRedrive
 	return &Disk{
 		Model: model, Live: make(map[store.ID]int),
 		ids: make(map[store.Ref]store.ID), dedupes: make(map[string]bool),

@@ -12,6 +12,7 @@ import (
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/sidecar/circuit"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -294,6 +295,6 @@ func (f *Fleet) gate(key string) throttle.Info {
 // wake tells machines that it is their turn at a gate.
 func wake(waits []*throttle.Wait) {
 	for _, w := range waits {
-		w.Owner.(queue.Owner).GateOpened(w.Gate())
+		w.Owner.(gates.Owner).GateOpened(w.Gate())
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -444,15 +445,15 @@ func (h *byHand) find(side queue.Role, seq uint64) bool {
 	}
 	switch {
 	case m.place == leased:
-		h.State = queue.StateLeased
+		h.State = inspect.StateLeased
 	case m.place == judged:
-		h.State = queue.StateFailing
+		h.State = inspect.StateFailing
 	case m.place != waiting:
-		h.State = queue.StateMoving
+		h.State = inspect.StateMoving
 	case m.ready > 0:
-		h.State = queue.StateDelayed
+		h.State = inspect.StateDelayed
 	default:
-		h.State = queue.StatePending
+		h.State = inspect.StatePending
 	}
 	return true
 }

@@ -7,22 +7,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/history"
 	"github.com/filaq/fila/store"
 )
 
 // pastBook is what the book knows of the history of a message.
 type pastBook struct {
-	last     queue.AttemptRecord   // the attempt that has ended last, until it is decided about
-	expected []queue.AttemptRecord // of which no record has been seen yet
-	records  [][]byte              // those that were handed to the store, all of them
-	kept     int                   // how many of these are known to be on disk
+	last     history.AttemptRecord   // the attempt that has ended last, until it is decided about
+	expected []history.AttemptRecord // of which no record has been seen yet
+	records  [][]byte                // those that were handed to the store, all of them
+	kept     int                     // how many of these are known to be on disk
 }
 
-func (b *pastBook) expect(p queue.AttemptRecord) { b.expected = append(b.expected, p) }
+func (b *pastBook) expect(p history.AttemptRecord) { b.expected = append(b.expected, p) }
 
 // ended is what has to be recorded of a flight that ends now.
-func (n *node) ended(f *flight, outcome string, number uint32) queue.AttemptRecord {
-	return queue.AttemptRecord{
+func (n *node) ended(f *flight, outcome string, number uint32) history.AttemptRecord {
+	return history.AttemptRecord{
 		Outcome: outcome, Number: number, Dead: f.m.side == queue.Dead, At: f.at, Took: max(0, n.Now-f.at), Consumer: f.consumer,
 	}
 }
@@ -36,7 +37,7 @@ func (n *node) tellsHistory(c *queue.Commit) {
 		if m.going != nil && m.going.Message.Ref == a.Ref {
 			continue // what it has already
 		}
-		got, err := queue.ReadAttempt(a.Record)
+		got, err := history.Read(a.Record)
 		require.NoError(n.T, err)
 		require.NotEmpty(n.T, m.past.expected, "%s: nothing has happened to it: %+v", m, got)
 		want := m.past.expected[0]
@@ -94,14 +95,14 @@ func bounded(all [][]byte) [][]byte {
 	var records [][]byte
 	for _, r := range all {
 		if n := len(records); n > 0 {
-			if one := queue.JoinAttempts(records[n-1], r); one != nil {
+			if one := history.Join(records[n-1], r); one != nil {
 				records[n-1] = one
 				continue
 			}
 		}
 		if records = append(records, r); len(records) > store.MaxHistory {
 			at := 1
-			if queue.IsRedrive(records[1]) && !queue.IsRedrive(records[2]) {
+			if history.IsRedrive(records[1]) && !history.IsRedrive(records[2]) {
 				at = 2
 			}
 			records = slices.Delete(records, at, at+1)

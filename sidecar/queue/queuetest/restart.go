@@ -13,6 +13,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -428,8 +429,8 @@ func (s *Sim) empty() {
 		require.Equal(s.T, [queue.Roles]int64{}, n.Bytes)
 		require.Zero(s.T, n.Uncommitted)
 		for side := range queue.Roles {
-			m := n.M.Moment(side, s.Now)
-			require.Equal(s.T, queue.Stats{}, m, n.sideName(side))
+			m := n.M.Inspect(side).Stats(s.Now)
+			require.Equal(s.T, inspect.Stats{}, m, n.sideName(side))
 		}
 	}
 	messages, states, _ := s.Disk.Stored()

@@ -6,6 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -69,11 +71,11 @@ func (r *Rig) start() {
 	r.Post(queue.Input{Kind: queue.Changed, Change: queue.Dispatch{On: true}})
 }
 
-// GateOpened implements queue.Owner.
+// GateOpened implements gates.Owner.
 func (r *Rig) GateOpened(g *throttle.Gate) { r.Post(queue.Input{Kind: queue.GateOpened, Gate: g}) }
 
-// CircuitOpened implements queue.Owner.
-func (r *Rig) CircuitOpened(c queue.Circuit) {
+// CircuitOpened implements gates.Owner.
+func (r *Rig) CircuitOpened(c gates.Circuit) {
 	r.Post(queue.Input{Kind: queue.CircuitOpened, Circuit: c})
 }
 
@@ -322,10 +324,10 @@ func (r *Rig) One() queue.Delivery {
 }
 
 // Find looks for a message in a whole side.
-func (r *Rig) Find(s queue.Role, id store.ID) *queue.MessageView {
+func (r *Rig) Find(s queue.Role, id store.ID) *inspect.MessageView {
 	from := uint64(0)
 	for {
-		v, next := r.M.Find(s, id, from, 1000, r.Now)
+		v, next := r.M.Inspect(s).Find(id, from, 1000, r.Now)
 		if v != nil || next == 0 {
 			return v
 		}
@@ -334,11 +336,11 @@ func (r *Rig) Find(s queue.Role, id store.ID) *queue.MessageView {
 }
 
 // Peek lists the messages of a side, by sequence.
-func (r *Rig) Peek(s queue.Role) []queue.MessageView {
-	var all []queue.MessageView
+func (r *Rig) Peek(s queue.Role) []inspect.MessageView {
+	var all []inspect.MessageView
 	from := uint64(0)
 	for {
-		found, next := r.M.Select(s, &queue.Match{}, from, 100, 100, nil, r.Now)
+		found, next := r.M.Inspect(s).Select(&inspect.Match{}, from, 100, 100, nil, r.Now)
 		all = append(all, found...)
 		if next == 0 {
 			return all

@@ -230,7 +230,7 @@ func (s *Sim) Play(steps int) {
 func (n *node) dump() string {
 	var b strings.Builder
 	for side := range queue.Roles {
-		fmt.Fprintf(&b, "%+v\n%+v\n%+v\n", n.M.State(side, 100, n.Now), n.M.Consumers(side), n.M.Flows(side, 100))
+		fmt.Fprintf(&b, "%+v\n%+v\n%+v\n", n.M.Inspect(side).State(100, n.Now), n.M.Inspect(side).Consumers(), n.M.Inspect(side).Flows(100))
 		for _, v := range n.Peek(side) {
 			fmt.Fprintf(&b, "%+v\n", v)
 		}

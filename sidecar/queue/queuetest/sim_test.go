@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 )
 
 var (
@@ -58,8 +59,8 @@ func TestNamedIsWhatHoldsBack(t *testing.T) {
 		s.Drain()
 	})
 	t.Log(named)
-	for _, kind := range []queue.BlockKind{
-		queue.ByRate, queue.ByWindow, queue.ByInFlight, queue.ByCircuit, queue.ByPause, queue.ByOrder, queue.ByNoConsumer, queue.ByNoCredit,
+	for _, kind := range []gates.BlockKind{
+		gates.ByRate, gates.ByWindow, gates.ByInFlight, gates.ByCircuit, gates.ByPause, gates.ByOrder, gates.ByNoConsumer, gates.ByNoCredit,
 	} {
 		require.True(t, *oneSeed != 0 || *simTime > 0 || named[kind.String()] > 0, "%s is never named", kind)
 	}

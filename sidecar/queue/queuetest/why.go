@@ -7,18 +7,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/throttle"
 )
 
 // TakeCausesAway holds the machines to what they say of up to so many messages that
 // wait. At rest a message that waits names a cause, and the cause is true: it holds
-// the message back, and nothing that comes before it in the order of queue.Why does
+// the message back, and nothing that comes before it in the order of inspect.WaitReason does
 // (checkWhy, for all messages). And it is enough: as the causes that are named are
 // taken away, one after the other, none is named again, and the message goes after the
 // last. It returns how often each kind was named.
-func (s *Sim) TakeCausesAway(messages int) map[queue.BlockKind]int {
+func (s *Sim) TakeCausesAway(messages int) map[gates.BlockKind]int {
 	s.T.Helper()
-	named := make(map[queue.BlockKind]int)
+	named := make(map[gates.BlockKind]int)
 	s.Run()
 	if !s.exact {
 		return named // the book does not know what time the gates have
@@ -38,30 +40,30 @@ func (s *Sim) TakeCausesAway(messages int) map[queue.BlockKind]int {
 	return named
 }
 
-func (s *Sim) takeCausesAway(m *message, named map[queue.BlockKind]int) {
+func (s *Sim) takeCausesAway(m *message, named map[gates.BlockKind]int) {
 	s.T.Helper()
 	n := m.node
 	if !n.dispatching {
 		n.tell(queue.Main, queue.Dispatch{On: true}, func() { n.dispatching = true })
 		s.Run()
 	}
-	taken := make(map[queue.Why]int) // with how many waited then
+	taken := make(map[inspect.WaitReason]int) // with how many waited then
 	for s.check(); m.isReady(); s.check() {
 		v := n.Find(m.side, m.id)
 		require.NotNil(s.T, v, "%s", m)
 		named[v.By]++
-		if waiting, again := taken[v.Why]; again && (v.By != queue.ByCircuit || s.waiting() >= waiting) {
+		if waiting, again := taken[v.WaitReason]; again && (v.By != gates.ByCircuit || s.waiting() >= waiting) {
 			// Only a circuit that probes lets some go at a time.
-			require.Fail(s.T, "it does not wait for what is named", "%s: %+v\n%s%s", m, v.Why, s.gateText(m), n.short())
+			require.Fail(s.T, "it does not wait for what is named", "%s: %+v\n%s%s", m, v.WaitReason, s.gateText(m), n.short())
 		}
-		taken[v.Why] = s.waiting()
-		s.takeAway(m, v.Why)
+		taken[v.WaitReason] = s.waiting()
+		s.takeAway(m, v.WaitReason)
 		s.Run()
 	}
 }
 
 // takeAway ends what holds m back.
-func (s *Sim) takeAway(m *message, w queue.Why) {
+func (s *Sim) takeAway(m *message, w inspect.WaitReason) {
 	n := m.node
 	switch {
 	case w.At.Queue:
@@ -72,18 +74,18 @@ func (s *Sim) takeAway(m *message, w queue.Why) {
 		require.False(s.T, s.circuit(m.circuit).admits(s.Now), "%s: its circuit is not shut", m)
 		s.pauseCircuit(m.circuit, queue.Forever)
 		s.pauseCircuit(m.circuit, 0)
-	case w.By == queue.ByPause:
+	case w.By == gates.ByPause:
 		s.pauseThrottle(w.At.Throttle.Key(), 0)
 	case w.At.Throttle != nil:
 		s.setLimit(w.At.Throttle.Key(), throttle.Limits{})
-	case w.By == queue.ByOrder:
+	case w.By == gates.ByOrder:
 		set := n.Rig.Settings
 		set.Ordering, set.OnBlocked = "", ""
 		s.setSettings(n, set)
-	case w.By == queue.ByNoConsumer:
+	case w.By == gates.ByNoConsumer:
 		require.Empty(s.T, n.sides[m.side].clients, "%s", m)
 		s.register(n, m.side, "w1", 1, 0)
-	case w.By == queue.ByNoCredit:
+	case w.By == gates.ByNoCredit:
 		s.register(n, m.side, fmt.Sprint("more", s.arrivals), 1000, 0)
 	default:
 		require.Fail(s.T, "it waits for its turn alone, and nobody goes before it", "%s\n%s%s", m, s.gateText(m), n.short())
@@ -101,8 +103,8 @@ func (s *Sim) waiting() (n int) {
 }
 
 // checkWhy holds what a machine names as the cause for which m waits to the book: it
-// holds m back, and nothing before it in the order of queue.Why does.
-func (n *node) checkWhy(m *message, w queue.Why) {
+// holds m back, and nothing before it in the order of inspect.WaitReason does.
+func (n *node) checkWhy(m *message, w inspect.WaitReason) {
 	s := n.s
 	fail := func(what string) {
 		require.Fail(n.T, what, "%s: %+v\n%s%s", m, w, s.gateText(m), n.short())
@@ -117,16 +119,16 @@ func (n *node) checkWhy(m *message, w queue.Why) {
 		fail("a pause of the key")
 	case w.At.Paused:
 		return
-	case (w.By == queue.ByCircuit) != (m.circuit != "" && !s.circuit(m.circuit).admits(s.Now)):
+	case (w.By == gates.ByCircuit) != (m.circuit != "" && !s.circuit(m.circuit).admits(s.Now)):
 		fail("the circuit")
-	case w.By == queue.ByCircuit:
+	case w.By == gates.ByCircuit:
 		if w.At.Circuit.Key() != m.circuit {
 			fail("the circuit of another message")
 		}
 		return
 	}
 	shut := s.shutGates(m)
-	if g := w.At.Throttle; g != nil && w.By != queue.ByTurn {
+	if g := w.At.Throttle; g != nil && w.By != gates.ByTurn {
 		if !slices.Contains(m.keys, g.Key()) || shut[g.Key()] == mustBeOpen {
 			fail("a gate that does not hold it back")
 		}
@@ -142,7 +144,7 @@ func (n *node) checkWhy(m *message, w queue.Why) {
 
 // checkWhyInside is checkWhy for what is inside of the queue: neither a pause nor a
 // gate is named.
-func (n *node) checkWhyInside(m *message, w queue.Why, fail func(string)) {
+func (n *node) checkWhyInside(m *message, w inspect.WaitReason, fail func(string)) {
 	others, busy := 0, 0
 	for _, o := range n.s.all {
 		if o.node == n && o.side == m.side && o.key == m.key && o != m && o.placed() {
@@ -158,20 +160,20 @@ func (n *node) checkWhyInside(m *message, w queue.Why, fail func(string)) {
 		credit += n.credit(m.side, c)
 	}
 	switch {
-	case w.By == queue.ByOrder:
+	case w.By == gates.ByOrder:
 		if !ordered || others == 0 {
 			fail("there is nothing that it comes after")
 		}
 	case ordered && busy > 0:
 		fail("another message of the key is in flight")
-	case (w.By == queue.ByNoConsumer) != (len(n.sides[m.side].clients) == 0):
+	case (w.By == gates.ByNoConsumer) != (len(n.sides[m.side].clients) == 0):
 		fail("consumers")
-	case w.By == queue.ByNoConsumer:
-	case (w.By == queue.ByNoCredit) != (credit == 0):
+	case w.By == gates.ByNoConsumer:
+	case (w.By == gates.ByNoCredit) != (credit == 0):
 		fail("credit")
-	case w.By == queue.ByTurn && w.At.Throttle != nil && !n.s.othersAt(w.At.Throttle.Key(), m):
+	case w.By == gates.ByTurn && w.At.Throttle != nil && !n.s.othersAt(w.At.Throttle.Key(), m):
 		fail("nobody else waits there")
-	case w.By == queue.ByNothing && credit > 0 && n.dispatching:
+	case w.By == gates.ByNothing && credit > 0 && n.dispatching:
 		fail("it waits, and no cause is named")
 	}
 }

@@ -1,4 +1,4 @@
-package queue
+package backlog
 
 import (
 	"cmp"
@@ -9,17 +9,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLeaseTableModel holds the table against a slice: deadlines in order
+// TestLeasesModel compares the table with a map: deadlines in order
 // whatever the visibility timeout does, and every lease written that is open
 // for long enough, none before.
-func TestLeaseTableModel(t *testing.T) {
+func TestLeasesModel(t *testing.T) {
 	type model struct {
 		index              uint32
 		deadline, unstored int64
 		stored             bool
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		var table leaseTable
+		var table Leases
 		live := make(map[uint64]*model)
 		now, lastID := int64(1), uint64(0)
 		pick := func(rt *rapid.T) (uint64, *model) {
@@ -38,20 +38,20 @@ func TestLeaseTableModel(t *testing.T) {
 			"add": func(rt *rapid.T) {
 				lastID++
 				deadline := now + rapid.Int64Range(1, 100).Draw(rt, "timeout")*1e6
-				i := table.add(lease{id: lastID, seq: lastID, deadline: deadline})
-				table.toStore(i, now)
+				i := table.Add(Lease{ID: lastID, Seq: lastID, Deadline: deadline, Consumer: &Consumer{}})
+				table.ToStore(i, now)
 				live[lastID] = &model{index: i, deadline: deadline, unstored: now}
 			},
 			"remove": func(rt *rapid.T) {
 				if id, m := pick(rt); m != nil {
-					table.remove(m.index)
+					table.Remove(m.index)
 					delete(live, id)
 				}
 			},
 			"extend": func(rt *rapid.T) {
 				if _, m := pick(rt); m != nil {
 					m.deadline = now + rapid.Int64Range(1, 100).Draw(rt, "timeout")*1e6
-					table.extend(m.index, m.deadline, now)
+					table.Extend(m.index, m.deadline, now)
 					if m.stored {
 						m.stored, m.unstored = false, now
 					}
@@ -60,55 +60,59 @@ func TestLeaseTableModel(t *testing.T) {
 			"time": func(rt *rapid.T) { now += rapid.Int64Range(0, 30).Draw(rt, "ms") * 1e6 },
 			"store": func(rt *rapid.T) {
 				for {
-					le, ok := table.takeUnstored(now)
-					if !ok {
+					le := table.TakeUnstored(now - LeaseWriteDelay)
+					if le == nil {
 						break
 					}
-					m := live[le.id]
+					m := live[le.ID]
 					require.NotNil(rt, m, "a lease that has ended was to be written")
 					require.False(rt, m.stored)
-					require.LessOrEqual(rt, m.unstored+leaseWriteDelay, now, "written too early")
+					require.LessOrEqual(rt, m.unstored+LeaseWriteDelay, now, "written too early")
 					m.stored = true
 				}
 				for id, m := range live {
-					require.True(rt, m.stored || m.unstored+leaseWriteDelay > now, "lease %d was forgotten", id)
+					require.True(rt, m.stored || m.unstored+LeaseWriteDelay > now, "lease %d was forgotten", id)
 				}
 			},
 			"": func(rt *rapid.T) {
-				checkLeases(rt, &table)
-				require.Equal(rt, len(live), table.live)
-				first, ok := table.first()
-				require.Equal(rt, len(live) > 0, ok)
-				if ok {
+				last := int64(0)
+				for le := table.First(); le != nil; le = table.Next(le) {
+					require.GreaterOrEqual(rt, le.Deadline, last, "leases in the order of their deadlines")
+					last = le.Deadline
+				}
+				require.Equal(rt, len(live), table.Live)
+				first := table.First()
+				require.Equal(rt, len(live) > 0, first != nil)
+				if first != nil {
 					var deadlines []int64
 					for _, m := range live {
 						deadlines = append(deadlines, m.deadline)
 					}
-					require.Equal(rt, slices.MinFunc(deadlines, cmp.Compare[int64]), first.deadline)
+					require.Equal(rt, slices.MinFunc(deadlines, cmp.Compare[int64]), first.Deadline)
 				}
 			},
 		})
 	})
 }
 
-// TestUnstoredLeasesTakeNoRoom: under load there is always a lease younger than
-// leaseWriteDelay; the list of those to be written must not grow for ever.
-func TestUnstoredLeasesTakeNoRoom(t *testing.T) {
-	var table leaseTable
+// TestUnstoredLeasesAreBounded: under load there is always a lease younger than
+// LeaseWriteDelay; the list of those to be written must not grow for ever.
+func TestUnstoredLeasesAreBounded(t *testing.T) {
+	var table Leases
 	var open []uint32
 	now := int64(0)
 	for id := range uint64(200_000) {
-		i := table.add(lease{id: id + 1, deadline: now + 1e9})
-		table.toStore(i, now)
+		i := table.Add(Lease{ID: id + 1, Deadline: now + 1e9})
+		table.ToStore(i, now)
 		open = append(open, i)
 		if len(open) > 10 {
-			table.remove(open[0])
+			table.Remove(open[0])
 			open = open[1:]
 		}
 		now += 1e5
-		_, wrote := table.takeUnstored(now)
-		require.False(t, wrote)
+		wrote := table.TakeUnstored(now - LeaseWriteDelay)
+		require.Nil(t, wrote)
 	}
 	require.Less(t, cap(table.unstored), 20_000)
-	require.LessOrEqual(t, len(table.items), 11)
+	require.LessOrEqual(t, len(table.Items), 11)
 }

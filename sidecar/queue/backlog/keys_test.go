@@ -1,4 +1,4 @@
-package queue
+package backlog
 
 import (
 	"reflect"
@@ -12,12 +12,12 @@ import (
 
 // TestSlotSize: memory per pending message is what lets a backlog grow.
 func TestSlotSize(t *testing.T) {
-	require.EqualValues(t, 64, reflect.TypeFor[slot]().Size())
+	require.EqualValues(t, 64, reflect.TypeFor[Slot]().Size())
 }
 
-func TestKeyTableModel(t *testing.T) {
+func TestKeysModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		table := newKeyTable()
+		table := newKeys()
 		type live struct {
 			key  string
 			flow drr.Flow
@@ -36,12 +36,12 @@ func TestKeyTableModel(t *testing.T) {
 					return
 				}
 				i := rapid.IntRange(0, len(held)-1).Draw(rt, "which")
-				table.release(held[i].flow)
+				table.Release(held[i].flow)
 				held = append(held[:i], held[i+1:]...)
 			},
 			"override": func(rt *rapid.T) {
 				k, w := key.Draw(rt, "key"), rapid.Uint32Range(0, 9).Draw(rt, "weight")
-				_, has := table.override(k, w)
+				_, has := table.Override(k, w)
 				found := false
 				for _, h := range held {
 					found = found || h.key == k
@@ -52,19 +52,19 @@ func TestKeyTableModel(t *testing.T) {
 			"": func(rt *rapid.T) {
 				flows := make(map[string]drr.Flow)
 				for _, h := range held {
-					require.Equal(rt, h.key, table.name(h.flow))
+					require.Equal(rt, h.key, table.Entries[h.flow].Name)
 					want := weights[h.key]
 					if o := overrides[h.key]; o > 0 {
 						want = o
 					}
-					require.Equal(rt, want, table.weight(h.flow), "the latest weight, or the override")
+					require.Equal(rt, want, table.Weight(h.flow), "the latest weight, or the override")
 					if f, ok := flows[h.key]; ok {
 						require.Equal(rt, f, h.flow, "one flow per key")
 					}
 					flows[h.key] = h.flow
 				}
-				require.Len(rt, table.ids, len(flows), "keys without messages are forgotten")
-				require.LessOrEqual(rt, len(table.entries), 5, "flows are used again")
+				require.Len(rt, table.IDs, len(flows), "keys without messages are forgotten")
+				require.LessOrEqual(rt, len(table.Entries), 5, "flows are reused")
 			},
 		})
 	})

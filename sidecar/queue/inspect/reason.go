@@ -1,0 +1,149 @@
+package inspect
+
+import (
+	"github.com/filaq/fila/drr"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/throttle"
+)
+
+// WaitReason is why a message that is ready has not been delivered: the first of these
+// that applies, in this order.
+//
+//  1. a pause of its queue, or of its key
+//  2. a gate that is shut: its circuit, then its throttle keys
+//  3. the order of its key
+//  4. no consumer
+//  5. no consumer with credit
+//  6. its turn: others have waited longer at a gate (ByTurn), or are before it in the
+//     schedule (ByNothing)
+//
+// Gates are asked at the time of the request. The queue itself only keeps what a
+// message found when it last tried, and while no consumer has credit none tries.
+type WaitReason struct {
+	By gates.BlockKind
+	At gates.Place
+}
+
+// Blocks reports whether the message is blocked, and not just waiting for a consumer
+// or for its turn in the schedule.
+func (w WaitReason) Blocks() bool { return w.By != gates.ByNothing && w.By < gates.BlockKinds }
+
+// evaluator evaluates wait reasons for one request.
+type evaluator struct {
+	*Reader
+	now   int64
+	ready gates.BlockKind        // what messages wait for that nothing blocks
+	known map[gatesOf]WaitReason // answers of gates, up to maxKnown
+}
+
+// maxKnown bounds the answers of gates that are remembered. If there are more, few
+// subqueues share one, and asking again costs less than remembering.
+const maxKnown = 256
+
+// gatesOf is what subqueues with the same gates have in common.
+type gatesOf struct {
+	set     *throttle.Set
+	circuit gates.Circuit
+	cost    int64
+}
+
+func (r *Reader) evaluator(now int64) *evaluator {
+	e := &evaluator{Reader: r, now: now}
+	switch {
+	case r.consumers() == 0:
+		e.ready = gates.ByNoConsumer
+	case !r.t.Consumers.HasCredit():
+		e.ready = gates.ByNoCredit
+	}
+	return e
+}
+
+// reason is the one place that decides what messages wait for: the messages of a flow
+// in the list of sub, or in the plain list if it is nil. ordered means those of them
+// that wait for their predecessors.
+func (e *evaluator) reason(f drr.Flow, sub *gates.Subqueue, ordered bool) WaitReason {
+	if w := e.paused(f); w.By != gates.ByNothing {
+		return w
+	}
+	if sub != nil {
+		if w := e.gates(sub); w.By != gates.ByNothing {
+			return w
+		}
+	}
+	switch {
+	case ordered || e.t.KeyTaken(f):
+		return WaitReason{By: gates.ByOrder}
+	case e.ready != gates.ByNothing:
+		return WaitReason{By: e.ready}
+	case sub != nil && sub.Wait != 0 && !e.g.Eligible(sub):
+		if at := e.place(e.g.Root(sub.Wait)); !at.Paused {
+			return WaitReason{By: gates.ByTurn, At: at}
+		}
+	}
+	return WaitReason{}
+}
+
+// paused is the pause of the queue, or of a key.
+func (e *evaluator) paused(f drr.Flow) (w WaitReason) {
+	p := &e.t.Pauses
+	if p.Until > e.now {
+		return WaitReason{By: gates.ByPause, At: gates.Place{Paused: true, Queue: true, Until: p.Until}}
+	}
+	if len(p.Keys) > 0 {
+		if until := p.Keys[e.t.Name(f)]; until > e.now {
+			return WaitReason{By: gates.ByPause, At: gates.Place{Paused: true, Until: until}}
+		}
+	}
+	return w
+}
+
+// gates asks the gates of a subqueue whether they would admit its first message. If
+// all its messages wait for their predecessors, it asks whether they would admit
+// anything: which message comes first, and what that costs, is not known.
+func (e *evaluator) gates(sub *gates.Subqueue) (w WaitReason) {
+	if sub.Set == nil && sub.Circuit == nil {
+		return w
+	}
+	k := gatesOf{sub.Set, sub.Circuit, throttle.One}
+	switch head := e.t.Links.First(&sub.List); {
+	case head != 0:
+		k.cost = e.t.Cost(head)
+	case e.t.Costly > 0:
+		k.cost = 1
+	}
+	known := false
+	if !sub.Reserved() { // what a reservation has collected is shut for others alone
+		w, known = e.known[k]
+	}
+	if !known {
+		w = e.ask(sub, k.cost)
+		if e.known == nil {
+			e.known = make(map[gatesOf]WaitReason)
+		}
+		if len(e.known) < maxKnown && !sub.Reserved() {
+			e.known[k] = w
+		}
+	}
+	if w.By == gates.ByNothing && k.cost < throttle.One && sub.Wait != 0 && !e.g.Eligible(sub) {
+		// A waiting message that costs less than 1 tries when its gate admits a cost of 1.
+		if gate := e.g.Waits.At(e.g.Root(sub.Wait)).Gate(); gate != nil {
+			if i := gate.Info(e.now); i.Kind != throttle.Open {
+				return WaitReason{By: gates.BlockOf(i.Kind), At: gates.Place{Throttle: gate}}
+			}
+		}
+	}
+	return w
+}
+
+// ask asks the circuit, and then the throttle keys.
+func (e *evaluator) ask(sub *gates.Subqueue, cost int64) (w WaitReason) {
+	if sub.Circuit != nil {
+		if n, _ := sub.Circuit.Peek(e.now); n <= 0 {
+			return WaitReason{By: gates.ByCircuit, At: gates.Place{Circuit: sub.Circuit}}
+		}
+	}
+	if b, ok := sub.Check(cost, e.now); !ok {
+		return WaitReason{By: gates.BlockOf(b.Kind), At: gates.Place{Throttle: b.Gate}}
+	}
+	return w
+}

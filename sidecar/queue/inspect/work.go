@@ -1,0 +1,117 @@
+package inspect
+
+import "github.com/filaq/fila/sidecar/queue/backlog"
+
+// work is how long consumers have worked on the messages of each fairness key, in this
+// window and in the one before. It is by key, since a flow that never has a backlog
+// comes and goes with each message.
+//
+// The rows are a set-associative table. Where a set is full, a key without a row
+// takes its time off the smallest row, and replaces it once nothing is left there: a
+// key with a large part of the whole keeps its row.
+type work struct {
+	since int64 // Unix ns: begin of this window
+	rows  []workRow
+	took  [2]int64 // of all keys
+}
+
+// workRow is one key; [0] is this window, [1] the one before. Without deliveries it is
+// free.
+type workRow struct {
+	key   string
+	hash  uint32   // of the key
+	took  [2]int64 // ns
+	ended [2]int64 // deliveries
+}
+
+const (
+	workWindow = 60 * int64(1e9)
+	workSets   = 32
+	workWays   = 4
+)
+
+// add counts a delivery of a key that has ended after took ns.
+func (w *work) add(e *backlog.Key, took, now int64) {
+	if now-w.since >= workWindow {
+		w.rotate(now)
+	}
+	took = max(took, 0)
+	w.took[0] += took
+	if n := int(e.WorkRow); n == 0 || n > len(w.rows) || w.rows[n-1].key != e.Name {
+		if e.WorkRow = w.row(e.Name, took); e.WorkRow == 0 {
+			return
+		}
+	}
+	r := &w.rows[e.WorkRow-1]
+	r.took[0] += took
+	r.ended[0]++
+}
+
+// row is the number of the row of a key, from 1 on; 0: it has none, and its time was
+// taken off another.
+func (w *work) row(key string, took int64) uint16 {
+	if w.rows == nil {
+		w.rows = make([]workRow, workSets*workWays)
+	}
+	hash := workHash(key)
+	from := int(hash%workSets) * workWays
+	least, rest := -1, int64(0)
+	for i := from; i < from+workWays; i++ {
+		r := &w.rows[i]
+		if r.hash == hash && r.key == key && r.ended != [2]int64{} {
+			return uint16(i + 1)
+		}
+		if n := r.took[0] + r.took[1]; least < 0 || n < rest {
+			least, rest = i, n
+		}
+	}
+	r := &w.rows[least]
+	if rest > took {
+		now := min(r.took[0], took)
+		r.took[0] -= now
+		r.took[1] -= took - now
+		return 0
+	}
+	*r = workRow{key: key, hash: hash}
+	return uint16(least + 1)
+}
+
+// workHash hashes the end of a key: keys often begin alike.
+func workHash(key string) uint32 {
+	const most = 16
+	h := uint32(2166136261) // FNV-1a
+	for i := max(0, len(key)-most); i < len(key); i++ {
+		h = (h ^ uint32(key[i])) * 16777619
+	}
+	return h
+}
+
+// rotate begins a new window, and forgets the keys without work in the last one.
+func (w *work) rotate(now int64) {
+	if now-w.since >= 2*workWindow {
+		*w = work{since: now}
+		return
+	}
+	w.since += workWindow
+	w.took = [2]int64{0, w.took[0]}
+	for i := range w.rows {
+		r := &w.rows[i]
+		if r.took, r.ended = [2]int64{0, r.took[0]}, [2]int64{0, r.ended[0]}; r.ended[1] == 0 {
+			*r = workRow{}
+		}
+	}
+}
+
+// lately sums two windows at a time that may be after the last change.
+func (w *work) lately(v [2]int64, now int64) int64 {
+	switch age := now - w.since; {
+	case age < workWindow:
+		return v[0] + v[1]
+	case age < 2*workWindow:
+		return v[0]
+	}
+	return 0
+}
+
+// total is the work of all keys.
+func (w *work) total(now int64) int64 { return w.lately(w.took, now) }
