@@ -10,8 +10,8 @@ import (
 	"github.com/filaq/fila/throttle"
 )
 
-// TestSlowRateFills a bucket that is written far more often than it gets a thousandth, by
-// whatever clocks, and by no more than the time that has passed.
+// TestSlowRateFills: a bucket that is written far more often than it gains a thousandth fills
+// at its rate, by any clocks, and never faster.
 func TestSlowRateFills(t *testing.T) {
 	limits := throttle.Limits{Rate: throttle.Rate{Cost: 1, Per: int64(time.Second)}, Burst: 50 * throttle.One}
 	const every = int64(200 * time.Millisecond)

@@ -14,33 +14,33 @@ import (
 	"github.com/filaq/fila/throttle"
 )
 
-// The model of limits: a bucket with one record and instances that let messages pass by
-// what they were granted. The same moves are done in every order to a depth, and by
-// chance for long. Each message that goes is held against the bounds.
+// The model of limits: a bucket with one record, and instances that admit messages with what
+// they have leased. The tests make the same moves in every order up to a depth, and at random
+// for long. They check each admitted message against the bounds.
 
 const ms = int64(time.Millisecond)
 
-// chunk is a lease in the hand of an instance.
-type chunk struct{ Tokens, Slots, At, Until int64 }
+// lease is what an instance has leased.
+type lease struct{ Tokens, Slots, At, Until int64 }
 
 // party is an instance of the model.
 type party struct {
 	Name    string
 	m       *Member
-	skew    int64 // of this host's clock
-	wrong   int64 // of the fleet's clock as it is known here
-	off     int64 // how far that may be, as is known here
+	skew    int64 // error of this host's clock
+	wrong   int64 // error of the fleet's clock here
+	off     int64 // known bound of that error
 	Sole    bool
-	Own     Level // while it is the sole one
-	Chunks  []chunk
+	Own     Level // while it is the only one
+	Leases  []lease
 	Permits int64
 	Flying  int64
 	Needs   bool // a message waits
 	Write   *Limit
 	Over    uint64
-	Heard   *uint64 // on its way back
+	Heard   *uint64 // pending reply
 	written Limit
-	Gone    bool // the bucket cannot be reached
+	Gone    bool // the bucket is unreachable
 }
 
 type sent struct {
@@ -56,11 +56,11 @@ type town struct {
 	rev     uint64
 	now     int64
 	parties []party
-	Ghosts  []int64 // messages in flight of those who have died and are not known to be dead
+	Ghosts  []int64 // messages in flight of dead instances that are not known to be dead
 	deaths  int
 	cuts    int
 	log     []sent
-	spread  int64 // of the clocks
+	spread  int64 // between the clocks
 }
 
 func (w *town) clone() *town {
@@ -70,7 +70,7 @@ func (w *town) clone() *town {
 		m := *w.parties[i].m
 		m.returns = slices.Clone(m.returns)
 		n.parties[i].m = &m
-		n.parties[i].Chunks = slices.Clone(n.parties[i].Chunks)
+		n.parties[i].Leases = slices.Clone(n.parties[i].Leases)
 	}
 	return &n
 }
@@ -87,7 +87,7 @@ func (w *town) key() string {
 			write = fmt.Sprint(*p.Write)
 		}
 		m := p.m
-		key += fmt.Sprint("|", p.Name, p.Sole, p.Own, p.Chunks, p.Permits, p.Flying, p.Needs, write, p.Over, heard, p.Gone,
+		key += fmt.Sprint("|", p.Name, p.Sole, p.Own, p.Leases, p.Permits, p.Flying, p.Needs, write, p.Over, heard, p.Gone,
 			m.rev, m.came, m.number, m.own, m.returns, m.sent)
 	}
 	return key
@@ -105,7 +105,7 @@ func (w *town) live(name string) bool {
 	return slices.Contains(w.names(), name)
 }
 
-// names are those of the dead who are not known to be dead.
+// names returns the dead instances that are not known to be dead.
 func (w *town) names() (names []string) {
 	for i := range w.Ghosts {
 		names = append(names, fmt.Sprint("ghost", w.deaths-len(w.Ghosts)+i))
@@ -113,7 +113,7 @@ func (w *town) names() (names []string) {
 	return names
 }
 
-// read has the fleet's clock known anew, from a beat of up to twice so long a round trip.
+// read reads the fleet's clock with a round trip of up to twice most.
 func (p *party) read(r *rand.Rand, most int64) {
 	p.off = 1 + r.Int64N(most)>>r.IntN(10)
 	p.wrong = r.Int64N(2*p.off+1) - p.off
@@ -123,7 +123,7 @@ func (w *town) env(p *party) LimitEnv {
 	return LimitEnv{Reading: w.fleet(p), Since: 1 << 60, Limits: w.limits, Live: w.live}
 }
 
-// pass lets a message go if that may be, by what is known where it is.
+// pass admits a message if the instance's knowledge allows it.
 func (w *town) pass(p *party) bool {
 	l := &w.limits
 	if p.Sole {
@@ -140,7 +140,7 @@ func (w *town) pass(p *party) bool {
 		return w.went(p)
 	}
 	tokens, slots := int64(0), int64(0)
-	for _, c := range p.Chunks {
+	for _, c := range p.Leases {
 		if c.Until > w.host(p) {
 			tokens, slots = tokens+c.Tokens, slots+c.Slots
 		}
@@ -149,10 +149,10 @@ func (w *town) pass(p *party) bool {
 		return false
 	}
 	tokens, slots = w.cost, 1
-	for i := range p.Chunks {
-		c := &p.Chunks[i]
+	for i := range p.Leases {
+		c := &p.Leases[i]
 		if c.Until <= w.host(p) {
-			continue // it is given back with the next write
+			continue // given back with the next write
 		}
 		t, s := min(tokens, c.Tokens), min(slots, c.Slots)
 		c.Tokens, c.Slots, tokens, slots = c.Tokens-t, c.Slots-s, tokens-t, slots-s
@@ -167,7 +167,7 @@ func (w *town) went(p *party) bool {
 	return true
 }
 
-// check holds the last message against the bounds.
+// check checks the last message against the bounds.
 func (w *town) check(t require.TestingT) {
 	if len(w.log) == 0 {
 		return
@@ -176,7 +176,7 @@ func (w *town) check(t require.TestingT) {
 	sum, count := int64(0), int64(0)
 	for _, s := range slices.Backward(w.log) {
 		if w.now-s.at > max(3000*ms, l.Window) {
-			break // those before were held against the bound when they went
+			break // earlier ones were checked when they were admitted
 		}
 		sum += s.cost
 		if l.Full() > 0 {
@@ -202,7 +202,7 @@ func (w *town) check(t require.TestingT) {
 	}
 }
 
-// send asks for what is needed and gives back what is not.
+// send requests what the instance needs and gives the rest back.
 func (w *town) send(p *party) bool {
 	if p.Write != nil || p.Heard != nil || p.Gone {
 		return false
@@ -211,7 +211,7 @@ func (w *town) send(p *party) bool {
 	sole, pressed := p.m.Sole(w.live)
 	if sole && !pressed {
 		if !p.Sole {
-			p.Sole, p.Own, p.Chunks = true, p.m.Regain(), nil
+			p.Sole, p.Own, p.Leases = true, p.m.Regain(), nil
 			return true
 		}
 		return false
@@ -220,19 +220,19 @@ func (w *town) send(p *party) bool {
 		p.Own.settle(w.env(p))
 		p.m.HandOver(p.Own)
 		p.Sole, p.Permits = false, p.Flying
-	} else if sole && p.m.own == nil { // it was written that it is, and that was not heard
+	} else if sole && p.m.own == nil { // it has become the only one and did not hear the reply
 		p.m.HandOver(p.m.rec.Level)
 	}
 	a := Ask{Hold: p.Permits, Waits: p.Needs}
-	kept := p.Chunks[:0]
-	for _, c := range p.Chunks {
+	kept := p.Leases[:0]
+	for _, c := range p.Leases {
 		if c.Until-host <= int64(ChunkLife-GiveBackAfter) {
 			p.m.GiveBack(Rest{c.Tokens, Slot{c.At, c.Slots}, c.Until})
 		} else if c.Tokens >= w.cost || c.Slots > 0 {
 			kept = append(kept, c)
 		}
 	}
-	p.Chunks = kept
+	p.Leases = kept
 	if p.Needs {
 		a.Tokens, a.Slots, a.Cost = len(kept) == 0, len(kept) == 0, w.cost
 		if p.Flying >= p.Permits {
@@ -272,11 +272,11 @@ func (w *town) learn(p *party, rev uint64, rec Limit) {
 		return
 	}
 	if l.Own != nil {
-		p.Sole, p.Own, p.Chunks = true, *l.Own, nil
+		p.Sole, p.Own, p.Leases = true, *l.Own, nil
 		return
 	}
 	if l.Tokens > 0 || l.Slots.N > 0 {
-		p.Chunks = append(p.Chunks, chunk{l.Tokens, l.Slots.N, l.Slots.At, l.At + int64(ChunkLife)})
+		p.Leases = append(p.Leases, lease{l.Tokens, l.Slots.N, l.Slots.At, l.At + int64(ChunkLife)})
 	}
 	p.Permits = max(p.Flying, l.Permits)
 }
@@ -301,7 +301,7 @@ func (w *town) watch(p *party) bool {
 	return true
 }
 
-// die ends a party; another one takes its place. A write on its way may still be done.
+// die replaces a party by a new one. A pending write may still land.
 func (w *town) die(p *party, most int) bool {
 	if w.deaths >= most {
 		return false
@@ -309,7 +309,7 @@ func (w *town) die(p *party, most int) bool {
 	if p.Write != nil {
 		w.land(p)
 	}
-	// The dead keeps its name in the record as a ghost, until it is buried.
+	// The dead instance stays in the record under a ghost name until it is buried.
 	ghost := fmt.Sprint("ghost", w.deaths)
 	rename := func(l *Limit) {
 		u, ok := l.Users[p.Name]
@@ -359,7 +359,7 @@ func (w *town) cut(p *party, most int) bool {
 	}
 	w.cuts++
 	p.Gone, p.Heard = true, nil
-	p.Chunks = nil
+	p.Leases = nil
 	return true
 }
 
@@ -385,18 +385,18 @@ func newTown(l throttle.Limits, skews ...int64) *town {
 	return w
 }
 
-// deed is a move of the model.
-type deed struct {
+// townMove is a move of the model.
+type townMove struct {
 	name string
 	do   func(w *town, p *party) bool
 }
 
-func deeds(deaths, cuts int, step int64, until int64) []deed {
-	return []deed{
+func townMoves(deaths, cuts int, step int64, until int64) []townMove {
+	return []townMove{
 		{"pass", func(w *town, p *party) bool { return w.pass(p) }},
 		{"need", func(_ *town, p *party) bool { ok := !p.Needs; p.Needs = true; return ok }},
 		{"end", func(_ *town, p *party) bool { p.Flying--; return p.Flying >= 0 }},
-		{"swap", func(w *town, p *party) bool { // all of one write, with nothing between
+		{"swap", func(w *town, p *party) bool { // a whole write with nothing between
 			w.watch(p)
 			return w.send(p) && w.land(p) && w.hear(p)
 		}},
@@ -412,8 +412,8 @@ func deeds(deaths, cuts int, step int64, until int64) []deed {
 	}
 }
 
-// everyWay does all deeds in all orders, and returns how many towns there are.
-func everyWay(t *testing.T, start *town, all []deed, depth int) int {
+// everyWay makes all moves in all orders, and returns the number of states.
+func everyWay(t *testing.T, start *town, all []townMove, depth int) int {
 	t.Helper()
 	type node struct {
 		*town
@@ -446,7 +446,7 @@ func everyWay(t *testing.T, start *town, all []deed, depth int) int {
 	return len(seen)
 }
 
-// shared is a town in which two share already, with nothing on its way.
+// sharedTown returns a state in which two instances share and nothing is pending.
 func sharedTown(t *testing.T, l throttle.Limits) *town {
 	w := newTown(l, 5000*ms, -5000*ms)
 	for range 3 {
@@ -486,17 +486,17 @@ func TestModelOfLimits(t *testing.T) {
 	for name, l := range map[string]throttle.Limits{"rate": modelRate, "window": modelWindow, "concurrency": modelPlaces} {
 		t.Run(name, func(t *testing.T) {
 			fresh := newTown(l, 0, 0)
-			n := everyWay(t, fresh, deeds(0, 0, 100*ms, fresh.now+300*ms), depth(7))
-			n += everyWay(t, fresh, deeds(1, 1, 100*ms, fresh.now+300*ms), depth(6))
+			n := everyWay(t, fresh, townMoves(0, 0, 100*ms, fresh.now+300*ms), depth(7))
+			n += everyWay(t, fresh, townMoves(1, 1, 100*ms, fresh.now+300*ms), depth(6))
 			both := sharedTown(t, l)
-			n += everyWay(t, both, deeds(0, 0, 100*ms, both.now+300*ms), depth(6))
-			n += everyWay(t, both, deeds(1, 1, 100*ms, both.now+300*ms), depth(6))
+			n += everyWay(t, both, townMoves(0, 0, 100*ms, both.now+300*ms), depth(6))
+			n += everyWay(t, both, townMoves(1, 1, 100*ms, both.now+300*ms), depth(6))
 			apart := sharedTown(t, l)
 			apart.spread = 600 * ms
 			for i, wrong := range []int64{300 * ms, -300 * ms} {
 				apart.parties[i].wrong, apart.parties[i].off = wrong, 300*ms
 			}
-			n += everyWay(t, apart, deeds(1, 1, 100*ms, apart.now+1300*ms), depth(6))
+			n += everyWay(t, apart, townMoves(1, 1, 100*ms, apart.now+1300*ms), depth(6))
 			t.Log(n, "towns")
 		})
 	}
@@ -508,9 +508,8 @@ var (
 	flagSeed  = flag.Uint64("fila.seed", 1, "first seed; 0 takes a random one")
 )
 
-// TestLimitsByChance has four instances, hosts whose clocks are wrong by 5 s, readings of
-// the fleet's clock that are as wrong as they say, by much and by little after each other as
-// when the bucket stalls, lost answers, and deaths with permits in the hand.
+// TestLimitsByChance: four instances, hosts with clocks that are wrong by up to 5 s, readings
+// of the fleet's clock with large and small errors, lost replies, and deaths with permits.
 func TestLimitsByChance(t *testing.T) {
 	kinds := []throttle.Limits{
 		{Rate: throttle.PerSecond(100 * throttle.One), Burst: 10 * throttle.One},
@@ -550,9 +549,9 @@ func TestLimitsByChance(t *testing.T) {
 	}
 }
 
-// wander does deeds by chance.
+// wander makes random moves.
 func (w *town) wander(t require.TestingT, r *rand.Rand, steps int, wrong int64) {
-	all := deeds(1<<30, 1<<30, 0, 1<<62)
+	all := townMoves(1<<30, 1<<30, 0, 1<<62)
 	for range steps {
 		p := &w.parties[r.IntN(len(w.parties))]
 		d := all[r.IntN(len(all))]
@@ -578,8 +577,8 @@ func (w *town) wander(t require.TestingT, r *rand.Rand, steps int, wrong int64) 
 	}
 }
 
-// TestLimitsAreUsed has four instances that always need more, and nothing that goes
-// wrong: they use what there is, and each of them its share.
+// TestLimitsAreUsed: four instances that always need more use the whole limit in equal shares
+// when nothing fails.
 func TestLimitsAreUsed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		limits throttle.Limits
@@ -616,8 +615,8 @@ func TestLimitsAreUsed(t *testing.T) {
 	}
 }
 
-// TestSlotsAreSharedFairly although one instance asks ten times as often as the other,
-// and slots come back one by one.
+// TestSlotsAreSharedFairly, although one instance asks ten times as often as the other, and
+// slots return one by one.
 func TestSlotsAreSharedFairly(t *testing.T) {
 	w := newTown(throttle.Limits{Limit: 100, Window: 1300 * ms}, 5000*ms, -5000*ms)
 	count := make([]int64, len(w.parties))
@@ -676,9 +675,9 @@ func TestLimitRecordRoundTrip(t *testing.T) {
 	require.ErrorIs(t, err, ErrVersion)
 }
 
-// TestRestOfAChunkThatHasEnded is given back without what has flowed in since it was taken:
-// that would be there twice. So of a slow rate nearly all is left, however late it comes.
-func TestRestOfAChunkThatHasEnded(t *testing.T) {
+// TestRestOfAnEndedLease: an ended lease is given back without the tokens that have refilled
+// since, which would count twice. Of a slow rate nearly all is given back, however late.
+func TestRestOfAnEndedLease(t *testing.T) {
 	for name, tc := range map[string]struct{ after, want int64 }{
 		"in time":     {int64(ChunkLife) - 1, 1500},
 		"late":        {int64(ChunkLife), 1500 - 201},
@@ -699,8 +698,8 @@ func TestRestOfAChunkThatHasEnded(t *testing.T) {
 	}
 }
 
-// TestSlotsThatHaveLeftTheWindow are not given back once more: what is in the record
-// then was leased by others.
+// TestSlotsThatHaveLeftTheWindow are not given back again: the slots in the record then are
+// leased by others.
 func TestSlotsThatHaveLeftTheWindow(t *testing.T) {
 	l := throttle.Limits{Limit: 4, Window: 1000 * ms}
 	for name, tc := range map[string]struct{ after, want int64 }{
@@ -719,7 +718,7 @@ func TestSlotsThatHaveLeftTheWindow(t *testing.T) {
 			}
 			m := NewMember("a")
 			m.Learn(now, 1, rec)
-			m.GiveBack(Rest{Slots: Slot{At: leased, N: 2}, Until: leased + int64(ChunkLife)}) // a write that was refused has waited
+			m.GiveBack(Rest{Slots: Slot{At: leased, N: 2}, Until: leased + int64(ChunkLife)}) // a refused write has waited
 			next, _, _, _ := m.Swap(now, Reading{Now: now}, Ask{}, everybody, l, 1)
 			sum := int64(0)
 			for _, s := range next.Slots {

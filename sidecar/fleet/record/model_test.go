@@ -11,35 +11,35 @@ import (
 	"github.com/filaq/fila/breaker"
 )
 
-// The model: a bucket with one record, and two instances with a Replica each. What can
-// happen is done in every order, to a depth; each world that comes out is looked at
-// once. After each move the bounds hold, and from each world the fleet comes to rest.
+// The model: a bucket with one record, and two instances with a Replica each. The tests make
+// all moves in every order up to a depth and visit each state once. The bounds hold after each
+// move, and from each state the fleet comes to rest.
 
-// instance is one of the fleet in the model.
+// instance is an instance of the model.
 type instance struct {
 	r       Replica
 	name    string
-	calls   []breaker.Pass // under way
-	write   *Circuit       // on its way to the bucket
+	calls   []breaker.Pass // unfinished
+	write   *Circuit       // pending write
 	over    uint64
-	answer  *uint64 // on its way back: the revision; 0: refused
+	answer  *uint64 // pending reply: the revision, or 0 if refused
 	written Circuit
-	reached bool // the bucket can be reached
+	reached bool // the bucket is reachable
 }
 
-// world is a state of the model. Instances that have died are gone from it; only the
-// record may still know them.
+// world is a state of the model. Dead instances are gone from it; only the record may still
+// know them.
 type world struct {
 	rec     Circuit
 	rev     uint64
 	now     int64
 	fleet   [2]instance
 	deaths  int
-	buried  int // of them are known to be dead
+	buried  int // of the deaths are known
 	outages int
-	failed  int // failures of calls of the first generation in all
+	failed  int // failed calls of the first generation
 	clean   bool
-	opened  [2]map[uint64]int // openings that were told, by turn
+	opened  [2]map[uint64]int // announced openings by turn
 }
 
 var modelConfig = breaker.Config{Threshold: 2, Cooldown: time.Second, HalfOpenMaxCalls: 2, HalfOpenSuccesses: 1}
@@ -69,8 +69,8 @@ func cloneSteps(s []Step) []Step {
 	return slices.Clone(s)
 }
 
-// key is equal for worlds that cannot be told apart. Times are the same in all worlds
-// of a test, but for the record's.
+// key is equal for states that behave alike. Apart from the record, times are the same in all
+// states of a test.
 func (w *world) key() string {
 	rec := w.rec
 	return fmt.Sprint(rec, w.rev, w.now, w.deaths, w.buried, w.outages, w.failed, w.clean, w.opened, w.fleetKey())
@@ -89,7 +89,7 @@ func (w *world) fleetKey() (key string) {
 	return key
 }
 
-// move is something that can happen to an instance. It reports whether it can now.
+// move is a possible event at an instance. do reports whether it was possible.
 type move struct {
 	name string
 	do   func(w *world, f *instance) bool
@@ -150,7 +150,7 @@ var (
 		f.written, f.write, f.answer = *f.write, nil, &rev
 		return true
 	}}
-	// hear delivers the answer of a write.
+	// hear delivers the reply of a write.
 	hear = move{"hear", func(w *world, f *instance) bool {
 		if f.answer == nil || !f.reached {
 			return false
@@ -170,8 +170,8 @@ var (
 		f.r.Learn(w.now, w.rev, w.rec, false)
 		return true
 	}}
-	// cut takes the bucket away from an instance: a write may be done all the same, its
-	// answer is lost.
+	// cut makes the bucket unreachable for an instance: a pending write may still land, its
+	// reply is lost.
 	cut = move{"cut", func(w *world, f *instance) bool {
 		if !f.reached || w.outages >= 1 {
 			return false
@@ -189,8 +189,7 @@ var (
 		f.r.Back(w.now, w.rev, w.rec)
 		return true
 	}}
-	// die ends an instance; another one takes its place. A write on its way may still
-	// be done.
+	// die replaces an instance by a new one. A pending write may still land.
 	die = move{"die", func(w *world, f *instance) bool {
 		if w.deaths >= 1 {
 			return false
@@ -205,7 +204,7 @@ var (
 		f.r = *NewReplica(f.name, modelConfig, w.now, w.rev, w.rec)
 		return true
 	}}
-	// bury lets everybody know of a death.
+	// bury makes the deaths known.
 	bury = move{"bury", func(w *world, _ *instance) bool {
 		if w.buried == w.deaths {
 			return false
@@ -220,7 +219,7 @@ var (
 		w.now += second
 		return true
 	}}
-	drop = move{"unused", func(w *world, f *instance) bool { // permits lie about for too long
+	drop = move{"unused", func(w *world, f *instance) bool { // permits stay unused for too long
 		if f.r.free() == 0 || f.r.unused == 0 {
 			return false
 		}
@@ -230,7 +229,7 @@ var (
 	}}
 )
 
-// check looks at the bounds.
+// check checks the bounds.
 func (w *world) check(t *journey) {
 	held, busy := 0, 0
 	for _, n := range w.rec.Permits {
@@ -265,8 +264,8 @@ func onTheWay(r *Replica) (n int) {
 	return n
 }
 
-// tell collects the news of the instances.
-func (w *world) tell() {
+// collectNews collects the news of the instances.
+func (w *world) collectNews() {
 	for i := range w.fleet {
 		news, _ := w.fleet[i].r.News()
 		for _, n := range news {
@@ -277,7 +276,7 @@ func (w *world) tell() {
 	}
 }
 
-// rest lets everything that is on its way arrive, with nothing new.
+// rest delivers everything pending and adds nothing new.
 func (w *world) rest(t *journey) {
 	w.buried = w.deaths
 	for range 200 {
@@ -289,7 +288,7 @@ func (w *world) rest(t *journey) {
 					moved = true
 				}
 			}
-			w.tell()
+			w.collectNews()
 			w.check(t)
 		}
 		if !moved {
@@ -312,8 +311,7 @@ func (w *world) rest(t *journey) {
 	for i := range w.fleet {
 		require.Zero(t, w.rec.Permits[w.fleet[i].name], "nobody makes a call, and permits are held")
 	}
-	// Whatever has happened, calls pass again in the end: when it is time for it a probe
-	// of either instance closes it.
+	// In the end calls pass again: a probe of either instance closes the circuit when it is due.
 	w.now += 100 * second
 	for i := range w.fleet {
 		f := &w.fleet[i]
@@ -334,7 +332,7 @@ func (w *world) rest(t *journey) {
 	}
 }
 
-// journey fails with the way to where it has come.
+// journey adds the path of moves to failures.
 type journey struct {
 	t    *testing.T
 	path []string
@@ -347,7 +345,7 @@ func (j *journey) Errorf(format string, args ...any) {
 
 func (j *journey) FailNow() { j.t.FailNow() }
 
-// explore does all moves in all orders. It returns how many worlds there are.
+// explore makes all moves in all orders. It returns the number of states.
 func explore(t *testing.T, start *world, moves []move, depth int) int {
 	t.Helper()
 	seen := map[string]bool{start.key(): true}
@@ -365,7 +363,7 @@ func explore(t *testing.T, start *world, moves []move, depth int) int {
 					if !m.do(w, &w.fleet[i]) {
 						continue
 					}
-					w.tell()
+					w.collectNews()
 					k := w.key()
 					if seen[k] {
 						continue
@@ -394,7 +392,7 @@ func newWorld() *world {
 	return w
 }
 
-// halfOpen is a world whose circuit is open, and its time is over.
+// halfOpen returns a state whose circuit is open and due for a probe.
 func halfOpen() *world {
 	w := newWorld()
 	next, changed := w.rec.Apply(Batch{"c", 1, []Step{{Kind: Outcomes, Gen: 1, Run: Run{Lead: 2}}}},

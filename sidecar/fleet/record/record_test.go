@@ -15,7 +15,7 @@ func everybody(string) bool { return true }
 
 func env(now int64) Env { return Env{Now: now, Live: everybody, Config: modelConfig} }
 
-// apply does a batch that must change the record.
+// apply applies a batch that must change the record.
 func apply(t *testing.T, c Circuit, by string, now int64, steps ...Step) Circuit {
 	t.Helper()
 	next, changed := c.Apply(Batch{by, c.Seen[by] + 1, steps}, env(now))
@@ -23,7 +23,7 @@ func apply(t *testing.T, c Circuit, by string, now int64, steps ...Step) Circuit
 	return next
 }
 
-// opened is a circuit that failures have opened at time second, until 2 s.
+// opened returns a circuit that failures have opened at 1 s, until 2 s.
 func opened(t *testing.T) Circuit {
 	return apply(t, Circuit{}, "a", second, Step{Kind: Outcomes, Gen: 1, Run: Run{Lead: 2}})
 }
@@ -41,7 +41,7 @@ func TestFailuresOfTwoInstancesOpen(t *testing.T) {
 }
 
 func TestSuccessesEndRows(t *testing.T) {
-	cfg := breaker.Config{Threshold: 3} // set later than those of a
+	cfg := breaker.Config{Threshold: 3} // later than the limits of a
 	for name, tc := range map[string]struct {
 		run  Run
 		want int
@@ -54,7 +54,7 @@ func TestSuccessesEndRows(t *testing.T) {
 		"row between":     {Run{Reset: true, Most: 3}, 3, true},
 		"row after":       {Run{Reset: true, Tail: 3}, 3, true},
 		"rows too short":  {Run{Lead: 1, Reset: true, Most: 2, Tail: 2}, 2, false},
-		"longer than due": {Run{Lead: 7}, 3, true}, // what comes after the opening does not count
+		"longer than due": {Run{Lead: 7}, 3, true}, // later steps do not count
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := apply(t, Circuit{}, "a", 1, Step{Kind: Outcomes, Gen: 1, Run: Run{Lead: 1}})
@@ -65,8 +65,8 @@ func TestSuccessesEndRows(t *testing.T) {
 	}
 }
 
-// Steps that are merged have the same outcome as one after the other: all rows of
-// failures and successes up to a length, cut everywhere.
+// Merged steps have the same effect as single ones: all rows of failures and successes up to a
+// length, cut at every place.
 func TestMergedIsTheSame(t *testing.T) {
 	for n := range 9 {
 		for bits := range 1 << n {
@@ -118,7 +118,7 @@ func TestPermits(t *testing.T) {
 	_, changed = c.Apply(Batch{"d", 1, []Step{want}}, env(2*second))
 	require.False(t, changed, "there are two")
 
-	// Of one who is dead.
+	// A step of a dead instance.
 	next, changed := c.Apply(Batch{"d", 1, []Step{want}}, Env{Now: 2 * second, Live: func(i string) bool { return i != "b" }, Config: modelConfig})
 	require.True(t, changed)
 	require.Equal(t, map[string]int{"a": 1, "d": 1}, next.Permits)
@@ -161,11 +161,11 @@ func TestByHand(t *testing.T) {
 	_, changed = opened(t).release(t)
 	require.False(t, changed, "failures have opened it")
 
-	// By time it is closed without a write; a failure after that counts.
+	// The circuit is closed by time, without a write; a failure after that counts.
 	after := apply(t, c, "b", 9*second, Step{Kind: Outcomes, Gen: c.Gen + 1, Run: Run{Lead: 1}})
 	require.Equal(t, []any{breaker.Closed, 1, ""}, []any{after.State, after.Failures, after.Cause})
 
-	// A destination that wants to be left alone.
+	// A destination asks for a pause.
 	c = apply(t, opened(t), "b", second, Step{Kind: RetryAfter, Until: 60 * second})
 	require.Equal(t, []any{60 * second, uint64(1), CauseFailures}, []any{c.OpenUntil, c.Turn, c.Cause})
 	c = apply(t, Circuit{}, "b", second, Step{Kind: RetryAfter, Until: 60 * second})
@@ -189,7 +189,7 @@ func TestAdopt(t *testing.T) {
 	require.Equal(t, []any{breaker.Open, 3, 8 * second, c.Gen + 2}, []any{open.State, open.Failures, open.OpenUntil, open.Gen})
 }
 
-// Old entries of the dead are forgotten when there are many.
+// Old entries of dead instances are forgotten when there are many.
 func TestSeenIsBounded(t *testing.T) {
 	c := Circuit{}
 	cfg := breaker.Config{Threshold: 1000}
@@ -214,7 +214,7 @@ func TestIdle(t *testing.T) {
 	require.False(t, c.Idle(0))
 }
 
-// A record of version 1, as it lies in buckets.
+// A record of version 1, as in existing buckets.
 func TestRecordOfVersion1(t *testing.T) {
 	c := opened(t)
 	c = apply(t, c, "b", 2*second, Step{Kind: Want})
@@ -268,7 +268,7 @@ func FuzzDecode(f *testing.F) {
 		again, err := Decode(c.Encode())
 		require.NoError(t, err)
 		require.Equal(t, c.Encode(), again.Encode())
-		// Whatever is in the bucket, the rules leave a record that can be read.
+		// Whatever the bucket contains, the rules leave a readable record.
 		for _, s := range []Step{
 			{Kind: Outcomes, Gen: max(c.Gen, 1), Run: Run{Lead: 1}},
 			{Kind: Want},
@@ -284,8 +284,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// A permit that is wanted of an opening whose end closes it is none: the record stays one
-// that can be read.
+// A permit requested from an opening that closes meanwhile is none, and the record stays
+// readable.
 func TestWantOfAnOpeningThatEndsClosed(t *testing.T) {
 	c := apply(t, Circuit{}, "a", 5*second,
 		Step{Kind: Open, At: 5 * second, Until: 4 * second, After: breaker.Closed, Cause: CauseByHand}, Step{Kind: Want})
@@ -294,8 +294,7 @@ func TestWantOfAnOpeningThatEndsClosed(t *testing.T) {
 	require.Equal(t, breaker.Closed, c.State)
 }
 
-// A record goes by the newest limits, and one of before by those that it has as of the
-// beginning of time.
+// A record has the newest limits. Limits of older versions count as set at time zero.
 func TestNewestLimitsOfARecord(t *testing.T) {
 	limits := func(threshold int, set int64) Env {
 		return Env{Now: 1, Rev: 1, Live: everybody, Config: breaker.Config{Threshold: threshold}, Set: set}

@@ -21,7 +21,7 @@ func (b *bucket) replica(name string) *Replica {
 	return NewReplica(name, modelConfig, second, b.rev, b.rec)
 }
 
-// swap writes what r has to write, and reports whether there was anything.
+// swap writes the pending steps of r, and reports whether there were any.
 func (b *bucket) swap(r *Replica, now int64) bool {
 	b.t.Helper()
 	next, over, _, ok := r.Swap(now, everybody)
@@ -34,7 +34,7 @@ func (b *bucket) swap(r *Replica, now int64) bool {
 	return true
 }
 
-// halfOpen returns a replica that has got a permit for a probe at 2 s.
+// halfOpen returns a replica with a permit for a probe at 2 s.
 func (b *bucket) halfOpen(name string) *Replica {
 	b.t.Helper()
 	r := b.replica(name)
@@ -73,13 +73,13 @@ func TestSuccessesWriteNothing(t *testing.T) {
 	require.False(t, b.swap(r, second))
 
 	fail(t, r, second, 1)
-	r.Done(second, r.Allow(second), breaker.Success) // it ends a row that is on its way
+	r.Done(second, r.Allow(second), breaker.Success) // it ends a row that is pending
 	require.True(t, r.Pending())
 	require.False(t, b.swap(r, second), "a failure and then a success are nothing")
 	require.False(t, r.Pending())
 }
 
-// What is on its way holds calls back before the record says so.
+// Pending failures block calls before the record has them.
 func TestOwnFailuresHoldBackAtOnce(t *testing.T) {
 	b := &bucket{t: t}
 	r := b.replica("a")
@@ -98,7 +98,7 @@ func TestOwnFailuresHoldBackAtOnce(t *testing.T) {
 	}, news[0])
 }
 
-// Another one's success ends a row that would have opened it: what is held back goes.
+// A success of another instance ends a row that would have opened the circuit: calls go on.
 func TestHeldBackForNothing(t *testing.T) {
 	b := &bucket{t: t}
 	a, c := b.replica("a"), b.replica("c")
@@ -137,7 +137,7 @@ func TestPermitIsAskedForAndUsed(t *testing.T) {
 	require.False(t, r.Done(now, p, breaker.Failure), "late")
 }
 
-// A permit that nobody uses goes back; a probe of another time holds no place.
+// An unused permit is given back; a probe of another generation takes no slot.
 func TestUnusedPermitGoesBack(t *testing.T) {
 	b := &bucket{t: t}
 	r, now := b.halfOpen("a"), 2*second
@@ -147,7 +147,7 @@ func TestUnusedPermitGoesBack(t *testing.T) {
 	require.True(t, b.swap(r, now+int64(UnusedFor)))
 	require.Empty(t, b.rec.Permits)
 
-	// One is used, and its time is over.
+	// A permit is used, and its time ends.
 	now += second
 	r.Allow(now)
 	b.swap(r, now)
@@ -165,7 +165,7 @@ func TestUnusedPermitGoesBack(t *testing.T) {
 	require.False(t, r.Done(now, old, breaker.Success))
 }
 
-// Who wants a permit that others hold asks again, since they may have died.
+// An instance that wants a permit asks again, since the holders may have died.
 func TestAsksAgain(t *testing.T) {
 	b := &bucket{t: t}
 	r, other := b.replica("a"), b.replica("b")
@@ -187,7 +187,7 @@ func TestAsksAgain(t *testing.T) {
 	_, _, _, ok = r.Swap(now, func(name string) bool { return name != "b" })
 	require.True(t, ok)
 
-	// Also if that was on its way, and somebody else was faster.
+	// Also if the request was pending, and another instance was faster.
 	b.rev++
 	r.Learn(now, b.rev, b.rec, false)
 	_, _, again, ok = r.Swap(now, everybody)
@@ -205,20 +205,20 @@ func TestAloneGoesOn(t *testing.T) {
 	require.True(t, r.Settled())
 	_, _, _, ok := r.Swap(second, everybody)
 	require.False(t, ok)
-	// The pass of before and the failure of before count.
+	// The permission and the failure from before count.
 	require.True(t, r.Done(second, p, breaker.Failure))
 	admits(t, r, second, 0, 2*second)
 	news, _ := r.News()
 	require.Len(t, news, 1)
 	require.Zero(t, news[0].Version)
-	// Its own probe closes it.
+	// Its own probe closes the circuit.
 	now := 2 * second
 	probe := r.Allow(now)
 	require.NotZero(t, probe)
 	require.True(t, r.Done(now, probe, breaker.Success))
 	admits(t, r, now, math.MaxInt64, 0)
 
-	// What it has come to is newer than the record: the fleet takes it over.
+	// Its state is newer than the record, so the fleet takes it over.
 	other := b.replica("b")
 	other.Do(second, Step{Kind: Open, At: second, Until: math.MaxInt64, After: breaker.HalfOpen, Cause: CauseByHand})
 	b.swap(other, second)
@@ -249,7 +249,7 @@ func TestTheRecordIsNewer(t *testing.T) {
 	require.EqualValues(t, 1, news[0].Version)
 }
 
-// Failures that changed no state while alone are added, once.
+// Failures of an outage that changed no state are added once.
 func TestFailuresOfAnOutageAreAdded(t *testing.T) {
 	b := &bucket{t: t}
 	cfg := breaker.Config{Threshold: 10}
@@ -258,7 +258,7 @@ func TestFailuresOfAnOutageAreAdded(t *testing.T) {
 	next, _, _, ok := r.Swap(second, everybody)
 	require.True(t, ok)
 	r.Away(second)
-	b.rec, b.rev = next, 1 // it was written, the answer is lost
+	b.rec, b.rev = next, 1 // written, but the reply is lost
 	fail(t, r, second, 2)
 	require.Equal(t, 3, r.Failures(second))
 	r.Back(second, b.rev, b.rec)
@@ -268,7 +268,7 @@ func TestFailuresOfAnOutageAreAdded(t *testing.T) {
 	require.True(t, r.Settled())
 }
 
-// By hand while alone counts at once.
+// Opening and closing by hand works during an outage.
 func TestByHandAlone(t *testing.T) {
 	r := (&bucket{t: t}).replica("a")
 	r.Away(second)
@@ -281,7 +281,7 @@ func TestByHandAlone(t *testing.T) {
 	require.Len(t, news, 2)
 }
 
-// An opening of which the time is over is closed without a write, and told once.
+// An opening whose time has ended is closed without a write, and announced once.
 func TestLapse(t *testing.T) {
 	b := &bucket{t: t}
 	a, c := b.replica("a"), b.replica("c")
@@ -290,7 +290,7 @@ func TestLapse(t *testing.T) {
 	c.Learn(second, b.rev, b.rec, false)
 	a.News()
 	c.News()
-	fail(t, a, 5*second, 1) // of the generation after it
+	fail(t, a, 5*second, 1) // of the next generation
 	news, _ := a.News()
 	require.Len(t, news, 1)
 	require.Equal(t, []any{CauseTime, breaker.Closed, 5 * second}, []any{news[0].Cause, news[0].New, news[0].ChangedAt})
@@ -332,8 +332,8 @@ func TestLimitsChange(t *testing.T) {
 	require.Equal(t, breaker.Open, b.rec.State)
 }
 
-// Another bucket, whose revisions begin again, gets what is open from the first who has
-// known it; the next one takes it from there.
+// A new bucket, whose revisions start again, gets the open circuit from the first instance that
+// knows it; the next one takes it from there.
 func TestAnotherBucket(t *testing.T) {
 	b := &bucket{t: t}
 	a, c := b.replica("a"), b.replica("c")
@@ -354,7 +354,7 @@ func TestAnotherBucket(t *testing.T) {
 		require.Equal(t, "alice", client)
 	}
 	require.EqualValues(t, 1, b.rev)
-	// A circuit that is closed needs no record, and one that is there is the truth.
+	// A closed circuit needs no record, and an existing record wins.
 	b.rec, b.rev = Circuit{}, 0
 	b.replica("d").Back(2*second, 0, b.rec)
 	d := b.replica("d")
@@ -366,8 +366,8 @@ func TestAnotherBucket(t *testing.T) {
 	admits(t, a, 4*second, math.MaxInt64, 0)
 }
 
-// Whoever waited for the probes of an instance that was alone looks again when it is
-// back: only then it asks for permits.
+// Callers that waited for probes of an isolated instance check again when it is back: only then
+// does it ask for permits.
 func TestBackWithCallsThatWait(t *testing.T) {
 	b := &bucket{t: t}
 	r, now := b.halfOpen("a"), 2*second
@@ -383,7 +383,7 @@ func TestBackWithCallsThatWait(t *testing.T) {
 	require.True(t, r.Pending(), "a permit is wanted")
 }
 
-// What is known of before a restart is not told again, what is another state is.
+// A state from before a restart is not announced again, another state is.
 func TestToldBeforeARestart(t *testing.T) {
 	b := &bucket{t: t}
 	r := b.replica("a")
@@ -410,7 +410,7 @@ func TestToldBeforeARestart(t *testing.T) {
 	require.Equal(t, []any{breaker.Open, breaker.Closed, CauseByHand, uint64(2)}, []any{news[0].Old, news[0].New, news[0].Cause, news[0].Version})
 }
 
-// An instance that comes back to a turn that it knows tells that turn, as it was.
+// An instance that comes back to a known turn announces that turn.
 func TestBackToWhatHolds(t *testing.T) {
 	b := &bucket{t: t}
 	r := b.replica("a")
@@ -418,7 +418,7 @@ func TestBackToWhatHolds(t *testing.T) {
 	b.swap(r, second)
 	want, _ := r.News()
 	r.Away(second)
-	r.Allow(2 * second) // its own half-open state is worth nothing beside the record
+	r.Allow(2 * second) // its own half-open state loses against the record
 	r.News()
 	r.Back(2*second, b.rev, b.rec)
 	news, _ := r.News()
@@ -427,7 +427,7 @@ func TestBackToWhatHolds(t *testing.T) {
 	require.Equal(t, []any{want[0].Cause, want[0].Version, want[0].ChangedAt}, []any{news[0].Cause, news[0].Version, news[0].ChangedAt})
 }
 
-// What an instance has closed while it was alone is told by why it has.
+// A closing during an outage is announced with its cause.
 func TestClosedAlone(t *testing.T) {
 	probed := func(r *Replica, now int64) { r.Done(now, r.Allow(now), breaker.Success) }
 	for name, tc := range map[string]struct {
@@ -438,7 +438,7 @@ func TestClosedAlone(t *testing.T) {
 		"by hand": {end: func(r *Replica, now int64) { r.Do(now, Step{Kind: Reset}) }, why: CauseByHand},
 		"twice": {end: func(r *Replica, now int64) {
 			probed(r, now)
-			r.Do(now+1, Step{Kind: Reset}) // nothing turns any more
+			r.Do(now+1, Step{Kind: Reset}) // no further turn
 		}, why: CauseByHand},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -464,7 +464,7 @@ func TestClosedAlone(t *testing.T) {
 	}
 }
 
-// An opening that has ended by time, and then somebody has written, is told as that.
+// An opening that ended by time before another write is announced as such.
 func TestLapseUnseen(t *testing.T) {
 	b := &bucket{t: t}
 	a, c := b.replica("a"), b.replica("c")
@@ -482,8 +482,8 @@ func TestLapseUnseen(t *testing.T) {
 	require.Equal(t, []any{breaker.Closed, CauseTime, 5 * second}, []any{news[0].New, news[0].Cause, news[0].ChangedAt})
 }
 
-// Probes that an instance has made alone, while the fleet has gone on to another
-// generation, use none of its permits.
+// Probes during an outage use none of the fleet's permits when the fleet has moved on to
+// another generation.
 func TestBackToAnotherGeneration(t *testing.T) {
 	b := &bucket{t: t}
 	other := b.replica("b")
@@ -505,8 +505,7 @@ func TestBackToAnotherGeneration(t *testing.T) {
 	require.NotZero(t, r.Allow(now), "it has a permit that nobody uses")
 }
 
-// Permits of before an outage are given back, not used: others may have seen nothing of
-// the instance for so long that they are just taking them.
+// Permits from before an outage are given back, not used: others may be taking them over.
 func TestPermitsOfBeforeAnOutage(t *testing.T) {
 	b := &bucket{t: t}
 	r, now := b.halfOpen("a"), 2*second

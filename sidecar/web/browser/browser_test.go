@@ -33,17 +33,16 @@ import (
 	"github.com/filaq/fila/sidecar/web"
 )
 
-// patience is how long a page may take to show what it is to show: a slow machine that is
-// busy with other tests fails no test.
+// patience bounds each wait for a page; no test fails because the machine is slow.
 const patience = 2 * time.Minute
 
-// The widths of a window and of a phone, in px.
+// Widths of a desktop window and of a phone, in px.
 const (
 	wide   = 1280
 	narrow = 400
 )
 
-// chrome is the browser of all tests, started by the first that needs it.
+// chrome is the browser of all tests. The first test that needs it starts it.
 var chrome struct {
 	once sync.Once
 	ctx  context.Context
@@ -53,11 +52,11 @@ var chrome struct {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue { // a test waits most of its time for pages
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue { // tests mostly wait for pages
 		_ = flag.Set("test.parallel", strconv.Itoa(4*goruntime.GOMAXPROCS(0)))
 	}
 	code := m.Run()
-	if missing := unasked(); code == 0 && len(missing) > 0 {
+	if missing := missingRoutes(); code == 0 && len(missing) > 0 {
 		fmt.Printf("FAIL: no test in the browser has got an answer to\n  %s\n", strings.Join(missing, "\n  "))
 		code = 1
 	}
@@ -67,7 +66,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// asked has what the browser has asked of a fila, and got: patterns of [web.Routes].
+// asked has the patterns of [web.Routes] that the browser requested from a fila successfully.
 var asked struct {
 	sync.Mutex
 	patterns map[string]bool
@@ -82,8 +81,8 @@ var table = sync.OnceValue(func() *http.ServeMux {
 	return mux
 })
 
-// got takes an answer down. What a form does is done when the browser is sent on to the
-// next page: what asks whether it is meant is not. To try a hook does nothing.
+// got records a successful reply. A form counts when it has acted, which ends in a redirect; a
+// confirmation page does not count. Trying a hook changes nothing and counts.
 func (b *tab) got(id network.RequestID, answer *network.Response) {
 	b.mu.Lock()
 	method, counts := b.mu.methods[id], b.mu.counts
@@ -104,9 +103,9 @@ func (b *tab) got(id network.RequestID, answer *network.Response) {
 	asked.patterns[pattern] = true
 }
 
-// unasked returns what fila's pages have and no test has asked for, unless only some of the
-// tests were run, or none for want of a browser.
-func unasked() (missing []string) {
+// missingRoutes returns the routes that no test has requested. It returns none if only some tests
+// ran, or none for lack of a browser.
+func missingRoutes() (missing []string) {
 	for _, name := range []string{"test.run", "test.skip", "test.list"} {
 		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {
 			return nil
@@ -125,7 +124,7 @@ func unasked() (missing []string) {
 	return missing
 }
 
-// findChromium returns the path of a browser, "" if there is none.
+// findChromium returns the path of a browser, or "".
 func findChromium() string {
 	for _, name := range []string{os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); name != "" && err == nil {
@@ -135,7 +134,7 @@ func findChromium() string {
 	return ""
 }
 
-// needBrowser starts the browser, or skips the test where there is none. In CI there is one.
+// needBrowser starts the browser. It skips the test without one, except in CI.
 func needBrowser(t *testing.T) context.Context {
 	t.Helper()
 	path := findChromium()
@@ -145,7 +144,7 @@ func needBrowser(t *testing.T) context.Context {
 	}
 	chrome.once.Do(func() {
 		opts := append(chromedp.DefaultExecAllocatorOptions[:],
-			chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, // the sandbox needs rights that containers do not have
+			chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, // the sandbox needs rights that containers lack
 			chromedp.Flag("lang", "en-US"),
 		)
 		alloc, stop := chromedp.NewExecAllocator(context.Background(), opts...)
@@ -157,8 +156,8 @@ func needBrowser(t *testing.T) context.Context {
 	return chrome.ctx
 }
 
-// tab is a window of the browser with cookies of its own. What the browser complains about
-// is kept until [tab.quiet] asks.
+// tab is a browser tab with its own cookies. It keeps the complaints of the browser until
+// [tab.quiet] reads them.
 type tab struct {
 	t    *testing.T
 	ctx  context.Context
@@ -167,19 +166,18 @@ type tab struct {
 	mu struct {
 		sync.Mutex
 		complaints []string
-		refusals   map[int64]bool // statuses of replies that the test expects
+		refusals   map[int64]bool // expected error statuses
 		methods    map[network.RequestID]string
-		counts     bool // what it asks for is that of a fila, and is taken down
+		counts     bool // record the requests in asked
 	}
 }
 
-// listener tells Go of violations of the policy, which the log of the browser does not have
-// in every version. It is a binding, as a page has no other way out under its policy.
+// listener reports policy violations, which the log of the browser does not have in every
+// version. It calls a binding, since the policy leaves a page no other way out.
 const listener = `document.addEventListener('securitypolicyviolation', e =>
 	complain(e.violatedDirective + ' forbids ' + (e.blockedURI || 'inline') + ' at ' + e.sourceFile + ':' + e.lineNumber))`
 
-// open opens a tab for pages at base. At the end of the test nothing may be left to
-// complain about.
+// open opens a tab for pages at base. Complaints that are left at the end of the test fail it.
 func open(t *testing.T, base string) *tab {
 	t.Helper()
 	ctx, end := chromedp.NewContext(needBrowser(t), chromedp.WithNewBrowserContext())
@@ -188,16 +186,16 @@ func open(t *testing.T, base string) *tab {
 	b.mu.refusals, b.mu.methods = map[int64]bool{}, map[network.RequestID]string{}
 	require.NoError(t, chromedp.Listen(ctx, b.listen))
 	ask(b, network.Enable, network.EnableParams{})
-	ask(b, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}) // tabs take no focus from each other
+	ask(b, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}) // tabs do not take the focus from each other
 	ask(b, runtime.AddBinding, runtime.AddBindingParams{Name: "complain"})
 	ask(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: listener})
-	ask(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Europe/Berlin"}) // a page shows the zone of who looks
+	ask(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Europe/Berlin"}) // pages show times in the viewer's time zone
 	b.look(wide, "light")
 	t.Cleanup(b.quiet)
 	return b
 }
 
-// listen keeps what the browser complains about.
+// listen collects the complaints of the browser.
 func (b *tab) listen(event any) {
 	switch e := event.(type) {
 	case *runtime.EventBindingCalled:
@@ -216,11 +214,11 @@ func (b *tab) listen(event any) {
 			}
 			b.complain("console %s: %s", e.Type, strings.Join(text, " "))
 		}
-	case *log.EventEntryAdded: // what the network has to say is known better from its events
+	case *log.EventEntryAdded: // events tell more about the network than the log
 		if e.Entry.Source != log.EntrySourceNetwork && (e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning) {
 			b.complain("%s: %s (%s)", e.Entry.Source, e.Entry.Text, e.Entry.URL)
 		}
-	case *network.EventLoadingFailed: // a stream ends canceled when its page is left
+	case *network.EventLoadingFailed: // a stream is canceled when its page closes
 		if !e.Canceled {
 			b.complain("request failed: %s %s %s", e.Type, e.ErrorText, e.BlockedReason)
 		}
@@ -248,7 +246,7 @@ func (b *tab) complain(format string, args ...any) {
 	b.mu.complaints = append(b.mu.complaints, fmt.Sprintf(format, args...))
 }
 
-// complaints returns what the browser has complained about since it was asked last.
+// complaints returns the complaints since the last call.
 func (b *tab) complaints() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -257,7 +255,7 @@ func (b *tab) complaints() []string {
 	return all
 }
 
-// quiet fails if the browser has complained.
+// quiet fails the test if the browser has complained.
 func (b *tab) quiet() {
 	b.t.Helper()
 	if all := b.complaints(); len(all) > 0 {
@@ -265,7 +263,7 @@ func (b *tab) quiet() {
 	}
 }
 
-// expect says which statuses of replies are no complaint from here on.
+// expect allows error statuses of replies from here on.
 func (b *tab) expect(statuses ...int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -274,7 +272,7 @@ func (b *tab) expect(statuses ...int64) {
 	}
 }
 
-// do does what must succeed.
+// do runs actions that must succeed.
 func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -282,7 +280,7 @@ func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	require.NoError(b.t, chromedp.Do(ctx, actions...))
 }
 
-// ask has the browser carry out a command of its protocol.
+// ask sends a command of the browser's protocol.
 func ask[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -292,8 +290,7 @@ func ask[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 	return reply
 }
 
-// visit opens a page, a path with or without a query, and waits until it is there and shows
-// all of the texts.
+// visit opens a path and waits until its page shows all texts.
 func (b *tab) visit(path string, texts ...string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(b.base + path))
@@ -302,7 +299,7 @@ func (b *tab) visit(path string, texts ...string) {
 	}
 }
 
-// eval returns what an expression of JavaScript is.
+// eval evaluates an expression of JavaScript.
 func eval[T any](b *tab, expression string) T {
 	b.t.Helper()
 	value, err := try[T](b, expression)
@@ -316,7 +313,7 @@ func try[T any](b *tab, expression string) (T, error) {
 	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
-// until waits until an expression is true. A page that is just going gives no answer.
+// until waits until an expression is true. Errors while a page is being replaced do not count.
 func (b *tab) until(expression string) {
 	b.t.Helper()
 	var err error
@@ -331,7 +328,7 @@ func (b *tab) until(expression string) {
 	}
 }
 
-// wait asks until the answer is yes, for as long as there is patience.
+// wait calls ask until it returns true, at most for the patience.
 func wait(ctx context.Context, ask func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -347,25 +344,25 @@ func wait(ctx context.Context, ask func() bool) bool {
 	return true
 }
 
-// text returns what can be read of the element that a selector names.
+// text returns the visible text of the first matching element.
 func (b *tab) text(selector string) string {
 	b.t.Helper()
 	return eval[string](b, fmt.Sprintf("(document.querySelector(%s) || {innerText: ''}).innerText", quote(selector)))
 }
 
-// shows waits until the element that a selector names has a text.
+// shows waits until a matching element contains a text.
 func (b *tab) shows(selector, text string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf("[...document.querySelectorAll(%s)].some(e => e.innerText.includes(%s))", quote(selector), quote(text)))
 }
 
-// at waits until a page is there whose path begins so, and has been loaded whole.
+// at waits until the path starts with this one and the page is loaded.
 func (b *tab) at(path string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf("(location.pathname + location.search).startsWith(%s) && document.readyState == 'complete'", quote(path)))
 }
 
-// click clicks the first element that a selector names and that can be seen.
+// click clicks the first visible matching element.
 func (b *tab) click(selector string) {
 	b.t.Helper()
 	find := fmt.Sprintf("[...document.querySelectorAll(%s)].find(e => e.checkVisibility())", quote(selector))
@@ -373,8 +370,7 @@ func (b *tab) click(selector string) {
 	eval[bool](b, find+".click() || true")
 }
 
-// follow clicks the link or button of a text and waits until the page that it leads to is
-// there, under whatever path.
+// follow clicks the link or button with a text and waits until the next page is loaded.
 func (b *tab) follow(text string) {
 	b.t.Helper()
 	find := fmt.Sprintf(`[...document.querySelectorAll('main a, main button, main summary, nav a')].find(e => e.innerText.trim() == %s && e.checkVisibility())`, quote(text))
@@ -384,22 +380,21 @@ func (b *tab) follow(text string) {
 	b.until("window.left === undefined && document.readyState == 'complete'")
 }
 
-// does follows the button of a text, and waits until the next page says what was done.
+// does follows a button, and waits until the next page shows a note.
 func (b *tab) does(text, note string) {
 	b.t.Helper()
 	b.follow(text)
 	b.shows(".note", note)
 }
 
-// sends submits the form of an element, and waits until the next page says what was done.
+// sends submits the form of an element, and waits until the next page shows a note.
 func (b *tab) sends(selector, note string) {
 	b.t.Helper()
 	b.submit(selector)
 	b.shows(".note", note)
 }
 
-// submit sends the form that an element is in by its last button, and waits for the page
-// that follows.
+// submit submits the form of an element with its last button, and waits for the next page.
 func (b *tab) submit(selector string) {
 	b.t.Helper()
 	form := fmt.Sprintf("document.querySelector(%s)", quote(selector))
@@ -409,8 +404,8 @@ func (b *tab) submit(selector string) {
 	b.until("window.left === undefined && document.readyState == 'complete'")
 }
 
-// fill puts a text into a field, as a paste does: that of a name on the page or, such as
-// #rate, of a selector.
+// fill inserts a text into a field, as pasting does. The field has this name in main, or
+// matches a selector such as #rate.
 func (b *tab) fill(name, value string) {
 	b.t.Helper()
 	selector := name
@@ -424,7 +419,7 @@ func (b *tab) fill(name, value string) {
 	require.Equal(b.t, value, eval[string](b, field+".value"))
 }
 
-// choose sets the field of a name, or of an id as in fill, to one of its values.
+// choose selects a value of the field with a name or, as in fill, an id.
 func (b *tab) choose(name, value string) {
 	b.t.Helper()
 	selector := name
@@ -441,7 +436,7 @@ func (b *tab) press(key string) {
 	b.do(chromedp.KeyEvent(key))
 }
 
-// look sets the width of the window and the colours that the viewer prefers: light or dark.
+// look sets the width of the window and the preferred colour scheme, light or dark.
 func (b *tab) look(width int64, scheme string) {
 	b.t.Helper()
 	ask(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1, Mobile: width <= narrow})
@@ -450,19 +445,19 @@ func (b *tab) look(width int64, scheme string) {
 	}})
 }
 
-// scripts turns the scripts of pages on or off, from the next page on.
+// scripts enables or disables scripts from the next page on.
 func (b *tab) scripts(on bool) {
 	b.t.Helper()
 	ask(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !on})
 }
 
-// printed shows the page as it is on paper.
+// printed shows the page as on paper.
 func (b *tab) printed() {
 	b.t.Helper()
 	ask(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print"})
 }
 
-// shot keeps a picture of the whole page, if pictures are kept.
+// shot saves a screenshot of the whole page, if SCREENSHOTS is set.
 func (b *tab) shot(name string) {
 	b.t.Helper()
 	dir := os.Getenv("SCREENSHOTS")
@@ -477,7 +472,7 @@ func (b *tab) shot(name string) {
 	require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600))
 }
 
-// window keeps a picture of what a window shows without scrolling.
+// window saves a screenshot of the visible part, if SCREENSHOTS is set.
 func (b *tab) window(name string) {
 	b.t.Helper()
 	dir := os.Getenv("SCREENSHOTS")
@@ -488,7 +483,7 @@ func (b *tab) window(name string) {
 	require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), shot.Data, 0o600))
 }
 
-// finding is something that axe has found wrong.
+// finding is a problem that axe reports.
 type finding struct {
 	ID     string
 	Impact string
@@ -500,7 +495,7 @@ func (f finding) String() string {
 	return fmt.Sprintf("%s (%s): %s\n    %s", f.ID, f.Impact, f.Help, strings.Join(f.Nodes, "\n    "))
 }
 
-// axe is axe-core, whose checksum is that of what was published.
+// axe is axe-core with the checksum of the published file.
 var axe = sync.OnceValues(func() (string, error) {
 	const sum = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
 	text, err := os.ReadFile(filepath.Join("testdata", "axe", "axe.min.js"))
@@ -513,8 +508,7 @@ var axe = sync.OnceValues(func() (string, error) {
 // lookRules are the rules of axe that depend on the width and the colours of a page.
 const lookRules = `, runOnly: ['color-contrast', 'link-in-text-block', 'scrollable-region-focusable']`
 
-// serious returns the serious and critical findings of axe, by all rules or by those that
-// option adds.
+// serious returns the serious and critical findings of axe. option selects rules; "" takes all.
 func (b *tab) serious(option string) (found []finding) {
 	b.t.Helper()
 	script, err := axe()
@@ -529,8 +523,8 @@ func (b *tab) serious(option string) (found []finding) {
 	return found
 }
 
-// sound looks at the page as it is, wide and light, narrow and dark: axe finds nothing
-// serious, and nothing stands out on the right. It keeps pictures under the name.
+// sound checks the page wide and light, and narrow and dark: axe finds nothing serious, and the
+// page is not wider than its window. It saves screenshots under the name.
 func (b *tab) sound(name string) {
 	b.t.Helper()
 	b.fits(name, wide, "light")
@@ -541,7 +535,7 @@ func (b *tab) sound(name string) {
 	b.quiet()
 }
 
-// fits looks at the page at one width and in one scheme of colours: nothing stands out.
+// fits checks that the page is not wider than a window of this width, in one colour scheme.
 func (b *tab) fits(name string, width int64, scheme string) {
 	b.t.Helper()
 	b.look(width, scheme)
@@ -551,7 +545,7 @@ func (b *tab) fits(name string, width int64, scheme string) {
 	}
 }
 
-// usable has axe look at the page.
+// usable fails the test for each finding of axe.
 func (b *tab) usable(name, option string) {
 	b.t.Helper()
 	for _, f := range b.serious(option) {
@@ -559,9 +553,9 @@ func (b *tab) usable(name, option string) {
 	}
 }
 
-// reachable goes through the page by the keyboard alone: Tab reaches every link, button and
-// field that can be seen, in the order in which they stand, and each shows that it is meant
-// and has a name. What a script has put on the page meanwhile is left out.
+// reachable walks through the page by keyboard: Tab reaches every visible link, button and
+// field in document order, and each has a visible focus and a name. Elements that scripts add
+// meanwhile do not count.
 func (b *tab) reachable() {
 	b.t.Helper()
 	const stops = `(() => {
@@ -569,7 +563,7 @@ func (b *tab) reachable() {
 			.filter(e => !e.disabled && e.checkVisibility({visibilityProperty: true}))
 			.filter(e => !e.closest('details:not([open]) > :not(summary)'))
 			.filter(e => e.type != 'radio' || e.checked || !document.querySelector('input[type=radio][name="' + e.name + '"]:checked'))
-		document.body.tabIndex = -1 // where Tab begins, wherever it was before
+		document.body.tabIndex = -1 // Tab starts here
 		document.body.focus()
 		return stops.length
 	})()`
@@ -592,7 +586,7 @@ func (b *tab) reachable() {
 			HTML          string
 			Marked, Named bool
 		}](b, here)
-		if at.Place < 0 { // it was not there before, or is no link, button or field, such as a part that scrolls
+		if at.Place < 0 { // added meanwhile, or another kind of element, such as a part that scrolls
 			continue
 		}
 		require.Greater(b.t, at.Place, last, "Tab leads back: %s", at.HTML)
@@ -602,7 +596,7 @@ func (b *tab) reachable() {
 	}
 }
 
-// quote is a text as JavaScript has it.
+// quote returns a text as a JavaScript string.
 func quote(text string) string {
 	data, err := json.Marshal(text)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 )
 
-// TestCluster: three nodes on one NATS server; a shard is moved, a node is drained and takes
-// shards again, all by the pages of one node, and a queue goes on meanwhile.
+// TestCluster: on the pages of one of three nodes, shards are moved, and a node is drained and
+// takes shards again. A queue keeps working meanwhile.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	needBrowser(t)
@@ -37,7 +37,7 @@ func TestCluster(t *testing.T) {
 	b.sound("cluster")
 	b.reachable()
 
-	b.visit("/cluster") // forms know the nodes that there were when the page was made
+	b.visit("/cluster") // forms list the nodes from when the page was made
 	for shard, to := range []string{"carla", "berta"} {
 		b.choose("#shard", fmt.Sprint(shard))
 		b.choose("#to", to)
@@ -52,7 +52,7 @@ func TestCluster(t *testing.T) {
 	b.shows("main", "Have carla give all of its shards away?")
 	b.does("Go on", "carla gives its shards away.")
 	b.until(node("carla") + "?.cells[2].innerText == '0' && " + node("carla") + ".cells[1].innerText == 'draining'")
-	require.True(t, wait(t.Context(), func() bool { // its shard may just be on its way
+	require.True(t, wait(t.Context(), func() bool { // its shard may be moving
 		_, err := f.c.Publish(t.Context(), "orders", []byte("y"), tenant("acme"), client.DedupeID("y"))
 		return err == nil
 	}))

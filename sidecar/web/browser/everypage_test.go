@@ -16,9 +16,9 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 )
 
-// names is what people call their things.
+// names are the names and texts of one set of objects.
 type names struct {
-	queue, consumer, schedule, job     string // letters, digits, - and _ alone
+	queue, consumer, schedule, job     string // only letters, digits, - and _
 	noisy, quiet, gate, circuit, value string
 	failure, payload                   string
 }
@@ -36,20 +36,19 @@ var (
 	}
 )
 
-// shown is a page, and texts that it has to show.
+// shown is a page with texts that it must show.
 type shown struct {
 	name, path string
 	texts      []string
 }
 
-// world has something of everything in a fila, and returns all pages, each with something
-// on it.
+// world creates one object of every kind and returns all pages, each with content.
 func (f *fila) world(n names) []shown {
 	t, ctx := f.t, f.t.Context()
 	t.Helper()
 	f.load("busy")
 	f.queue(n.queue)
-	f.queue("dead", mortal)
+	f.queue("dead", noRetries)
 	f.queue("hooked", func(s *client.QueueSettings) {
 		s.FairnessHeader, s.ThrottleHeaders, s.CircuitHeader = "", nil, ""
 		s.OnEnqueue = hook
@@ -73,7 +72,7 @@ func (f *fila) world(n names) []shown {
 	_, err = f.c.ScheduleAdd(ctx, "hooked", client.ScheduleAddRequest{Name: n.schedule, Schedule: "@every 1h", Payload: []byte(n.payload)})
 	must(err)
 
-	// One tenant has all that consumers can take, another waits, and a third is held back.
+	// One tenant uses the whole credit of the consumers, another waits, and a third is paused.
 	over := make(chan struct{})
 	f.consume(n.queue, n.consumer, func(context.Context, *client.Message) error {
 		<-over
@@ -95,14 +94,14 @@ func (f *fila) world(n names) []shown {
 	f.consume("hooked", n.consumer, func(_ context.Context, m *client.Message) error {
 		return m.Nack(client.NackOptions{Error: n.failure, Code: "503", Delay: time.Hour})
 	})
-	f.consume("dead", n.consumer, undertaker, client.MaxInFlight(50))
+	f.consume("dead", n.consumer, nackByHeader, client.MaxInFlight(50))
 	f.kill("dead", 20, n.noisy, "503", n.failure)
 	f.kill("dead", 3, n.quiet, "402", "card declined")
 	dead := f.publish("dead", n.payload, tenant(n.quiet), client.Header("Evil", n.value), client.Header("Die-Of", n.failure), client.Header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
 	f.depth("dead.dlq", 24)
 	job, err := f.c.JobCreate(ctx, client.JobCreateRequest{Queue: "dead.dlq", Op: "delete", Filter: &client.Filter{ErrorCode: "503"}, Rate: 1, Reason: n.job})
 	must(err)
-	_, err = f.c.JobPause(ctx, job.ID) // or its messages are gone on a slow machine
+	_, err = f.c.JobPause(ctx, job.ID) // otherwise its messages are gone on a slow machine
 	must(err)
 	f.inspected("hooked", func(q client.QueueInfo) bool {
 		for _, h := range q.Hooks {
@@ -140,19 +139,19 @@ func (f *fila) world(n names) []shown {
 	}
 }
 
-// TestEveryPage: each page of a fila with something of everything, as axe sees it, wide and
-// narrow, light and dark; by the keyboard alone; and with lines of what was before.
+// TestEveryPage checks each page with content: axe in both looks, the keyboard, and charts with
+// history.
 func TestEveryPage(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
-	b.visit("/events") // what happens from now on
+	b.visit("/events") // shows events from now on
 	for _, p := range f.world(plain) {
 		b.visit(p.path, p.texts...)
 		b.sound(p.name)
 		b.reachable()
 	}
 	b.visit("/queues/busy")
-	b.until("document.querySelector('.chart canvas')") // after two points of the past
+	b.until("document.querySelector('.chart canvas')") // needs two points
 	b.sound("queue-busy")
 	b.visit("/", "busy")
 	b.sound("overview-busy")
@@ -161,20 +160,20 @@ func TestEveryPage(t *testing.T) {
 	b.sound("nowhere")
 }
 
-// TestEveryPageOfNastyNames: names that are long, or markup, are text and widen no page.
+// TestEveryPageOfNastyNames: long names and names with markup are text, and widen no page.
 func TestEveryPageOfNastyNames(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
 	b.visit("/events")
 	for _, p := range f.world(nasty) {
-		b.visit(p.path) // what it shows, TestHostile looks at
+		b.visit(p.path) // TestHostile checks the texts
 		b.unhurt()
 		b.fits("nasty-"+p.name, narrow, "light")
 		b.fits("nasty-"+p.name+"-dark", wide, "dark")
 	}
 }
 
-// TestEveryPageOfNothing: where there is nothing yet, a page says what to do about it.
+// TestEveryPageOfNothing: an empty page says what to do.
 func TestEveryPageOfNothing(t *testing.T) {
 	t.Parallel()
 	_, b := run(t, func(cfg *config.Config) { cfg.Throttles = nil })
@@ -196,8 +195,8 @@ func TestEveryPageOfNothing(t *testing.T) {
 	}
 }
 
-// TestLogin: a token lets somebody in, many wrong ones keep everybody of the address out for
-// a minute, and who logs out is out.
+// TestLogin: the token logs in, many wrong ones block further wrong ones from the address for a
+// minute, and logging out works.
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
@@ -218,8 +217,8 @@ func TestLogin(t *testing.T) {
 	b.sound("login")
 	b.reachable()
 
-	// After many wrong ones another wrong one is told to wait, and the right one is taken. The
-	// count begins anew with each minute of the clock: once more, if one has just begun.
+	// After many wrong tokens another wrong one must wait, and the right one still works. The
+	// count restarts with each minute of the clock, so try again if one has just begun.
 	b.expect(401, 429)
 	for {
 		b.until(`(async () => {

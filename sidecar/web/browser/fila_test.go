@@ -24,12 +24,11 @@ import (
 // fila is a whole sidecar in this process, with a NATS server and a disk.
 type fila struct {
 	t    *testing.T
-	base string // of its pages
+	base string // of the pages
 	c    *client.Client
 }
 
-// run starts a fila, and opens a tab for its pages. Whatever the tab asks for is taken down
-// in asked.
+// run starts a fila and opens a tab for its pages. The requests of the tab count in asked.
 func run(t *testing.T, change ...func(*config.Config)) (*fila, *tab) {
 	t.Helper()
 	needBrowser(t)
@@ -39,7 +38,7 @@ func run(t *testing.T, change ...func(*config.Config)) (*fila, *tab) {
 	return f, b
 }
 
-// startNATS starts a NATS server beside the filas of a test.
+// startNATS starts an external NATS server.
 func startNATS(t *testing.T, o *server.Options) *server.Server {
 	t.Helper()
 	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", -1, true, true
@@ -52,7 +51,7 @@ func startNATS(t *testing.T, o *server.Options) *server.Server {
 	return ns
 }
 
-// start starts a fila that ends with the test.
+// start starts a fila that stops at the end of the test.
 func start(t *testing.T, change ...func(*config.Config)) *fila {
 	t.Helper()
 	cfg := config.Default()
@@ -87,8 +86,8 @@ func start(t *testing.T, change ...func(*config.Config)) *fila {
 	return &fila{t: t, base: "http://" + s.HTTPAddr(), c: c}
 }
 
-// queue makes a queue whose messages have the header tenant as their fairness key, and the
-// header gate as a throttle key.
+// queue creates a queue with the header Tenant as its fairness key, Gate as a throttle key and
+// Circuit as its circuit.
 func (f *fila) queue(name string, change ...func(*client.QueueSettings)) {
 	f.t.Helper()
 	s := wire.DefaultQueueSettings(name)
@@ -110,7 +109,7 @@ func (f *fila) publish(queue, payload string, opts ...client.PublishOption) stri
 
 func tenant(name string) client.PublishOption { return client.Header("Tenant", name) }
 
-// consume has a consumer work on a queue until the test ends.
+// consume runs a consumer until the end of the test.
 func (f *fila) consume(queue, name string, handler client.Handler, opts ...client.ConsumeOption) {
 	f.t.Helper()
 	k, err := f.c.Consume(f.t.Context(), queue, handler, append([]client.ConsumeOption{client.ConsumerName(name)}, opts...)...)
@@ -118,12 +117,12 @@ func (f *fila) consume(queue, name string, handler client.Handler, opts ...clien
 	f.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		_ = k.Stop(ctx) // fila may end first
+		_ = k.Stop(ctx) // fila may stop first
 	})
 }
 
-// load keeps a queue busy until the test ends: two tenants, one of which has most of the
-// messages, and failures now and then.
+// load keeps a queue busy until the test ends: one of two tenants sends most messages, and some
+// fail.
 func (f *fila) load(queue string) {
 	f.t.Helper()
 	f.queue(queue)
@@ -160,7 +159,7 @@ func (f *fila) load(queue string) {
 	})
 }
 
-// kill publishes messages that die of an error at their first attempt.
+// kill publishes messages that become dead letters at their first attempt.
 func (f *fila) kill(queue string, n int, who, code, text string) {
 	f.t.Helper()
 	for i := range n {
@@ -168,21 +167,21 @@ func (f *fila) kill(queue string, n int, who, code, text string) {
 	}
 }
 
-// undertaker lets messages die of what their headers say, and acks the others.
-func undertaker(_ context.Context, m *client.Message) error {
+// nackByHeader nacks messages with a Die-Of header, and acks the others.
+func nackByHeader(_ context.Context, m *client.Message) error {
 	if m.Header.Get("Die-Of") != "" {
 		return m.Nack(client.NackOptions{Error: m.Header.Get("Die-Of"), Code: m.Header.Get("Die-Code")})
 	}
 	return nil
 }
 
-// mortal is a queue whose messages die of their first failure.
-func mortal(s *client.QueueSettings) {
+// noRetries sets max_deliveries to 1.
+func noRetries(s *client.QueueSettings) {
 	one := int64(1)
 	s.MaxDeliveries = &one
 }
 
-// inspected waits until a queue is as a test wants it.
+// inspected waits until the state of a queue satisfies ok.
 func (f *fila) inspected(queue string, ok func(client.QueueInfo) bool) {
 	f.t.Helper()
 	var last client.QueueInfo
@@ -193,7 +192,7 @@ func (f *fila) inspected(queue string, ok func(client.QueueInfo) bool) {
 	}), "%+v %v", last, err)
 }
 
-// depth waits until so many messages wait in a queue.
+// depth waits until n messages wait in a queue.
 func (f *fila) depth(queue string, n int64) {
 	f.t.Helper()
 	f.inspected(queue, func(q client.QueueInfo) bool { return q.Pending+q.Delayed == n })

@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// policy is what fila's pages are under.
+// policy is the content security policy of fila's pages.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// serve serves pages under the policy of fila's.
+// serve serves pages under this policy.
 func serve(t *testing.T, pages map[string]string) string {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -34,13 +34,13 @@ func serve(t *testing.T, pages map[string]string) string {
 	return srv.URL
 }
 
-// document is a page with nothing wrong, around a body.
+// document returns a faultless page around a body.
 func document(body string) string {
 	return `<!doctype html><html lang="en"><head><title>A page</title><link rel="icon" href="/icon.js"></head><body><main><h1>A page</h1>` + body + `</main></body></html>`
 }
 
-// TestHarness: what the tests of the pages rely on is tried on pages with each fault, so
-// that a harness that sees nothing does not look like pages without faults.
+// TestHarness: the harness reports each kind of fault on a page, so its silence means that a
+// page has none.
 func TestHarness(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -71,13 +71,13 @@ func TestHarness(t *testing.T) {
 				all = append(all, b.complaints()...)
 				return strings.Contains(strings.Join(all, "\n"), tc.want)
 			}), "%q", all)
-			b.visit("/icon.js") // what follows may come late, and belongs to the same fault
+			b.visit("/icon.js") // later complaints belong to the same fault
 			b.complaints()
 		})
 	}
 }
 
-// TestHarnessSees: what people see, and how they go through a page.
+// TestHarnessSees: reading and operating a page works.
 func TestHarnessSees(t *testing.T) {
 	t.Parallel()
 	b := open(t, serve(t, map[string]string{

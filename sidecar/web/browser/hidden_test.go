@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// moving is whether the page has a rate of the queue orders: with its first figures it has none.
+// moving is true when the page shows a rate of the queue orders; its first figures have none.
 const moving = `[...document.querySelectorAll('main tr')].some(r => r.innerText.includes('orders') && /[1-9][\d.,]*\/s/.test(r.innerText))`
 
-// way returns the address of a way to f that passes by look.
+// way returns the address of a proxy to f that calls look for each request.
 func (f *fila) way(look func(r *http.Request) (done func())) string {
 	f.t.Helper()
 	to, err := url.Parse(f.base)
@@ -31,8 +31,8 @@ func (f *fila) way(look func(r *http.Request) (done func())) string {
 	return way.URL
 }
 
-// TestHiddenTab: a tab that nobody sees has no stream, and has one again when it is seen. What
-// the page asks fila for goes by way of the test, which counts its streams.
+// TestHiddenTab: a hidden tab closes its stream, and opens it again when it is visible. A proxy
+// counts the streams.
 func TestHiddenTab(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -54,7 +54,7 @@ func TestHiddenTab(t *testing.T) {
 	b.visit("/")
 	has(1)
 	b.shows("main table", "orders")
-	// The browser of a test has no window that could be hidden: the page is told that it is.
+	// A headless browser has no window to hide, so the test sets the state.
 	const turn = `Object.defineProperty(document, 'hidden', {configurable: true, value: %s}) && document.dispatchEvent(new Event('visibilitychange'))`
 	eval[bool](b, strings.Replace(turn, "%s", "true", 1))
 	has(0)
@@ -63,7 +63,7 @@ func TestHiddenTab(t *testing.T) {
 	b.until(moving)
 }
 
-// TestSlowScripts: a page moves whichever of its scripts comes late.
+// TestSlowScripts: a page updates itself whichever of its scripts loads late.
 func TestSlowScripts(t *testing.T) {
 	t.Parallel()
 	f := start(t)

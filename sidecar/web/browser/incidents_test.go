@@ -10,23 +10,22 @@ import (
 	"github.com/filaq/fila/client"
 )
 
-// Each of these is an incident as somebody meets it who has never seen fila: which tenant
-// suffers, why, since when, and how it is mended, by the pages alone. docs/dashboard.md
-// goes through the first, with the pictures that it takes.
+// Each test is an incident that a newcomer solves with the pages alone: who suffers, why, since
+// when, and the fix. docs/dashboard.md shows the first one, with the screenshots of the test.
 
-// A deploy breaks the handling of some orders: dead letters of three causes, of which one is
-// mended and redriven, one is given up, and one is looked at.
+// A deploy breaks some invoices: of three kinds of dead letters one is fixed and redriven, one
+// deleted, one inspected.
 func TestIncidentOfABadDeploy(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
 	f.load("mails")
-	f.queue("invoices", mortal)
+	f.queue("invoices", noRetries)
 	var mended atomic.Bool
 	f.consume("invoices", "invoicer", func(ctx context.Context, m *client.Message) error {
 		if mended.Load() && m.Header.Get("Die-Code") == "500" {
 			return nil
 		}
-		return undertaker(ctx, m)
+		return nackByHeader(ctx, m)
 	}, client.MaxInFlight(50))
 	f.kill("invoices", 240, "acme", "500", "template invoice.html: line 42: no field \"vat\"")
 	f.kill("invoices", 60, "globex", "500", "template invoice.html: line 42: no field \"vat\"")
@@ -34,14 +33,14 @@ func TestIncidentOfABadDeploy(t *testing.T) {
 	f.kill("invoices", 3, "umbrella", "", "panic: runtime error: index out of range [3] with length 3")
 	f.depth("invoices.dlq", 328)
 
-	// What is wrong, and where?
+	// What is wrong, and where? Start at the overview.
 	b.visit("/", "invoices")
 	b.follow("Dead letters")
 	b.shows("main table", "328")
 	b.shot("incident-dead")
 	b.follow("invoices")
 
-	// Why, since when, and who suffers: the groups say so.
+	// The groups show the cause, the time and the tenants.
 	b.shows("section[aria-labelledby=groups]", "328 dead letters in 3 groups.")
 	b.shows("section[aria-labelledby=groups]", "acme (240), globex (60)")
 	b.window("incident-groups")
@@ -54,7 +53,7 @@ func TestIncidentOfABadDeploy(t *testing.T) {
 	eval[bool](b, "history.back() || true")
 	b.at("/dead/invoices?error_group=")
 
-	// The mended version is there: they go back, not all at once.
+	// The fixed version runs: redrive slowly.
 	mended.Store(true)
 	b.click("#all")
 	b.follow("Redrive")
@@ -69,7 +68,7 @@ func TestIncidentOfABadDeploy(t *testing.T) {
 	f.depth("invoices.dlq", 28)
 	f.depth("invoices", 0)
 
-	// A mailbox that is gone stays gone.
+	// A closed mailbox stays closed: delete.
 	b.visit("/dead/invoices")
 	b.follow("mailbox unavailable: <<id>>")
 	b.click("#all")
@@ -80,7 +79,7 @@ func TestIncidentOfABadDeploy(t *testing.T) {
 	b.visit("/configuration?prefix=job:", "INC-7: vat is back")
 }
 
-// One customer asks where its orders are: a pause of its vendor that somebody has forgotten.
+// A customer asks for its orders: an operator has forgotten a pause of its vendor.
 func TestIncidentOfAForgottenPause(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
@@ -95,7 +94,7 @@ func TestIncidentOfAForgottenPause(t *testing.T) {
 	}
 	f.depth("orders", 40)
 	b.visit("/")
-	b.shows("main", "vendor:stripe") // a pause, and since when
+	b.shows("main", "vendor:stripe") // the pause with its time
 	b.follow("Find")
 	b.fill("text", "globex")
 	b.press("\r")
@@ -106,12 +105,12 @@ func TestIncidentOfAForgottenPause(t *testing.T) {
 	b.shows(".gates .holds", "throttle:vendor:stripe (paused)")
 	b.shows("main", "parked since")
 	b.click(".gates .holds a")
-	b.shows("section[aria-labelledby=waiters]", "orders") // and nobody else
+	b.shows("section[aria-labelledby=waiters]", "orders") // and no other queue
 	b.does("Resume", "Resumed")
 	f.inspected("orders", func(q client.QueueInfo) bool { return q.Parked < 40 })
 }
 
-// One tenant has sent so much slow work that others wait.
+// One tenant has sent so much slow work that other tenants wait.
 func TestIncidentOfANoisyTenant(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
@@ -136,7 +135,7 @@ func TestIncidentOfANoisyTenant(t *testing.T) {
 	b.shows(".warning", "globex")
 	b.shows(".warning", "acme has 40 of 40 messages in flight; meanwhile globex has waited for")
 	b.sound("incident-noisy")
-	// acme is held back, and what is with consumers comes to its end.
+	// acme is paused, and the deliveries in flight end.
 	b.visit("/queues/reports", "acme")
 	b.visit("/queues/reports/messages?key=acme", "messages")
 	b.follow("The queue reports")
@@ -144,5 +143,5 @@ func TestIncidentOfANoisyTenant(t *testing.T) {
 	b.fill("#key-for", "30m")
 	b.sends("#key-for", "Paused: key acme of queue reports.")
 	close(release)
-	f.inspected("reports", func(q client.QueueInfo) bool { return q.InFlight == 0 && q.Pending == 20 }) // globex's are done
+	f.inspected("reports", func(q client.QueueInfo) bool { return q.InFlight == 0 && q.Pending == 20 }) // the messages of globex are done
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/filaq/fila/client"
 )
 
-// TestMessage: what a message waits for, what has happened to it, its payload when asked,
-// and what is done about it.
+// TestMessage: the state of a message, its history, its payload on request, and actions on it.
 func TestMessage(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
@@ -65,7 +64,7 @@ func TestMessage(t *testing.T) {
 
 	b.visit("/messages/" + id)
 	b.does("Run now", "It is ready now.")
-	f.inspected("orders", func(q client.QueueInfo) bool { return q.Delayed == 5 }) // it has failed as well
+	f.inspected("orders", func(q client.QueueInfo) bool { return q.Delayed == 5 }) // it has failed again
 
 	f.queue("elsewhere")
 	b.visit("/messages/" + id)
@@ -110,10 +109,10 @@ func TestHeldMessage(t *testing.T) {
 	_, err = f.c.Resume(t.Context(), client.PauseRequest{Kind: "throttle", Name: "vendor:stripe"})
 	require.NoError(t, err)
 	b.expect(404)
-	b.shows("main", "it is finished, or never was") // it is done, and the page says so by itself
+	b.shows("main", "it is finished, or never was") // the page updates itself
 }
 
-// TestFind: by queue, key and id.
+// TestFind finds queues, keys and ids.
 func TestFind(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
@@ -135,13 +134,13 @@ func TestFind(t *testing.T) {
 	b.visit("/find?text=nobody", "Nothing is called nobody")
 }
 
-// TestDeadLetters: from a thousand dead letters to none, by the page alone.
+// TestDeadLetters sorts out dead letters with the pages alone.
 func TestDeadLetters(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
 	f.load("busy")
-	f.queue("orders", mortal)
-	f.consume("orders", "worker", undertaker, client.MaxInFlight(100))
+	f.queue("orders", noRetries)
+	f.consume("orders", "worker", nackByHeader, client.MaxInFlight(100))
 	f.kill("orders", 120, "acme", "503", "dial tcp 10.0.0.7:5432: i/o timeout")
 	f.kill("orders", 30, "globex", "402", "card declined")
 	f.kill("orders", 2, "initech", "", "<script>alert(1)</script>")
@@ -153,7 +152,7 @@ func TestDeadLetters(t *testing.T) {
 	b.shows("main", "152 dead letters in 3 groups")
 	b.shows("main", "<script>alert(#)")
 
-	// Those that are ticked.
+	// Selected messages.
 	b.follow("card declined")
 	b.shows("main", "30 messages")
 	b.click("tbody input[name=id]")
@@ -163,7 +162,7 @@ func TestDeadLetters(t *testing.T) {
 	b.follow("No, go back")
 	b.at("/dead/orders?error_group=")
 
-	// All of a group.
+	// All messages of a group.
 	b.click("#all")
 	b.follow("Delete")
 	b.shows(".sentence", "30 of 30 messages")
@@ -175,7 +174,7 @@ func TestDeadLetters(t *testing.T) {
 	b.shows(".sentence", "delete: done")
 	f.depth("orders.dlq", 122)
 
-	// Slowly, so that it can be paused.
+	// Slowly, so that the job can be paused.
 	b.visit("/dead/orders?error_code=503", "50 messages")
 	b.follow("Next")
 	b.follow("From the beginning")
@@ -186,7 +185,7 @@ func TestDeadLetters(t *testing.T) {
 	b.follow("Redrive 120 messages")
 	b.at("/jobs/")
 	b.shows(".sentence", "redrive: running")
-	b.until("document.querySelector('#done').innerText != '0'") // by itself
+	b.until("document.querySelector('#done').innerText != '0'") // without a reload
 	b.follow("Pause")
 	b.shows(".sentence", "redrive: paused")
 	b.follow("Resume")
@@ -204,7 +203,7 @@ func TestDeadLetters(t *testing.T) {
 	b.visit("/dead/orders?error_contains=nothing+of+the+kind", "No message matches")
 }
 
-// TestLiveJobs: jobs about messages that wait.
+// TestLiveJobs: jobs on waiting messages.
 func TestLiveJobs(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
@@ -242,7 +241,7 @@ func TestLiveJobs(t *testing.T) {
 	b.visit("/jobs/new?queue=orders&op=cancel", "it is not said which messages are meant")
 }
 
-// hostile is what producers may send that a browser must take for text.
+// hostile are texts from producers that a browser must not interpret.
 var hostile = []string{
 	`<script>window.owned = 1</script>`,
 	`<img src=x onerror="window.owned = 1">`,
@@ -262,10 +261,10 @@ var hostile = []string{
 	"🏴‍☠️ ﷽ 漢字 א",
 }
 
-// seen has those of its characters that turn its direction as a page shows them.
+// seen replaces characters that change the text direction, as a page shows them.
 var seen = strings.NewReplacer("\u202e", "⟨U+202E⟩", "\u2066", "⟨U+2066⟩", "\u2067", "⟨U+2067⟩", "\u2069", "⟨U+2069⟩", "\u200f", "⟨U+200F⟩", "\u061c", "⟨U+061C⟩")
 
-// unhurt fails where a text has become markup, or has run.
+// unhurt fails if a text has become markup or has run.
 func (b *tab) unhurt() {
 	b.t.Helper()
 	require.Equal(b.t, "undefined", eval[string](b, "typeof window.owned"))
@@ -274,12 +273,12 @@ func (b *tab) unhurt() {
 	require.Empty(b.t, b.complaints())
 }
 
-// TestHostile: whatever producers put into payloads, headers, keys and errors is text.
+// TestHostile: payloads, headers, keys and errors of producers are text on every page.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
-	f.queue("orders", mortal)
-	f.consume("orders", "worker", undertaker, client.MaxInFlight(100))
+	f.queue("orders", noRetries)
+	f.consume("orders", "worker", nackByHeader, client.MaxInFlight(100))
 	_, err := f.c.Pause(t.Context(), client.PauseRequest{Kind: "queue", Name: "orders"})
 	require.NoError(t, err)
 	line := strings.NewReplacer("\n", " ", "\r", " ", "\x00", "", "\a", "", "\x1b", "")
@@ -292,7 +291,7 @@ func TestHostile(t *testing.T) {
 	for i, id := range ids {
 		b.visit("/messages/" + id + "?payload=show")
 		want := seen.Replace(hostile[i])
-		if !strings.ContainsAny(want, "\x00\x1b") { // which HTML has no sign for
+		if !strings.ContainsAny(want, "\x00\x1b") { // which HTML cannot show
 			require.Equal(t, want, eval[string](b, "document.querySelector('#payload-text').textContent"))
 		}
 		b.unhurt()

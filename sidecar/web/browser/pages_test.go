@@ -14,7 +14,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 )
 
-// TestOverview: queues under load, with figures that move by themselves.
+// TestOverview: queues under load, with figures that update themselves.
 func TestOverview(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
@@ -25,7 +25,7 @@ func TestOverview(t *testing.T) {
 	b.fill("find", "mail")
 	b.press("\r")
 	b.at("/?find=mail")
-	b.until("document.querySelectorAll('main tbody tr').length == 1") // its dead letters are a column
+	b.until("document.querySelectorAll('main tbody tr').length == 1") // dead letters are a column
 	b.visit("/", "Nothing needs you")
 	b.shows("footer", "Times are of Europe/Berlin")
 	at := func() string { return eval[string](b, "document.querySelector('main time').innerText") }
@@ -34,13 +34,13 @@ func TestOverview(t *testing.T) {
 	b.shows("footer", "Times are UTC.")
 	require.NotEqual(t, before, at())
 	b.visit("/jobs")
-	b.shows("footer", "Times are UTC.") // the tab keeps it
+	b.shows("footer", "Times are UTC.") // the tab remembers it
 	b.fill("header [name=text]", "orders")
 	b.press("\r")
 	b.at("/find?text=orders")
 }
 
-// TestQueue: what is done about a queue, and that a purge has to be typed.
+// TestQueue: actions on a queue; a purge needs the name of the queue.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
@@ -121,7 +121,7 @@ func TestGates(t *testing.T) {
 	}
 }
 
-// TestEvents: they come by themselves, and stand still when paused.
+// TestEvents: events appear by themselves, and pausing stops them.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
@@ -135,7 +135,8 @@ func TestEvents(t *testing.T) {
 	b.shows("main table", "later-still")
 }
 
-// TestEventsAreRefused: where NATS lets no events come, the page says what is missing.
+// TestEventsAreRefused: if NATS does not permit the subscription to events, the page says what
+// is missing.
 func TestEventsAreRefused(t *testing.T) {
 	t.Parallel()
 	needBrowser(t)
@@ -147,8 +148,7 @@ func TestEventsAreRefused(t *testing.T) {
 	b.sound("events-refused")
 }
 
-// TestViewersSeeNoPayload: who has the token of a viewer sees pages without anything to do,
-// and no payload.
+// TestViewersSeeNoPayload: with a viewer token pages have no forms and show no payload.
 func TestViewersSeeNoPayload(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
@@ -176,7 +176,7 @@ func TestViewersSeeNoPayload(t *testing.T) {
 	b.visit("/messages/"+id+"/edit", "Only operators may do that.")
 }
 
-// TestWithoutScript: pages and forms do what they do with script, but for what moves.
+// TestWithoutScript: pages and forms work without scripts, apart from updates.
 func TestWithoutScript(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
@@ -192,7 +192,7 @@ func TestWithoutScript(t *testing.T) {
 	f.depth("orders", 0)
 }
 
-// TestPrinted: a table on paper has its text alone.
+// TestPrinted: on paper a table has only its text.
 func TestPrinted(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)

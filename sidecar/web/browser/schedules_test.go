@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSchedules: one is added, makes its messages, is paused, resumed and deleted.
+// TestSchedules: a schedule is added, runs, is paused, resumed and deleted.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
@@ -19,7 +19,7 @@ func TestSchedules(t *testing.T) {
 	b.fill("payload", "wake up")
 	b.does("Add the schedule", "The schedule nightly of reports was made.")
 	b.shows("main table", "@every 1s")
-	b.until("document.querySelector('main td a[href^=\"/messages/\"]')") // a run, by itself
+	b.until("document.querySelector('main td a[href^=\"/messages/\"]')") // a run, without a reload
 	b.does("Pause", "was paused")
 	b.shows("main table", "paused")
 	b.does("Resume", "was resumed")

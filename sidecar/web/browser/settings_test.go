@@ -13,7 +13,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 )
 
-// TestConfiguration: keys are set, changed and deleted, and the log has who has done it.
+// TestConfiguration: keys are set, changed and deleted, and the audit log names the client.
 func TestConfiguration(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
@@ -36,7 +36,7 @@ func TestConfiguration(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "good evening", v.Value)
 
-	// Somebody else was faster.
+	// Another client was faster.
 	b.visit("/configuration")
 	_, err = f.c.ConfigSet(t.Context(), "greeting", "hi", nil)
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestConfiguration(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestReload: the files are read again, and the page says what has changed.
+// TestReload: the configuration files are read again, and the page lists the changes.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.toml")
@@ -70,7 +70,7 @@ func TestReload(t *testing.T) {
 	f, b := run(t, func(cfg *config.Config) {
 		cfg.Throttles = loaded.Throttles
 		now := *cfg
-		cfg.Reload = func() (config.Config, error) { // but for what the test has set itself
+		cfg.Reload = func() (config.Config, error) { // keeps the settings of the test
 			next, err := loaded.Reload()
 			now.Throttles = next.Throttles
 			return now, err
@@ -83,7 +83,7 @@ func TestReload(t *testing.T) {
 	k, err := f.c.ThrottleShow(t.Context(), "vendor:stripe")
 	require.NoError(t, err)
 	require.EqualValues(t, "7", *k.Rate)
-	b.visit("/configuration", "file") // it is in the audit log
+	b.visit("/configuration", "file") // in the audit log
 	write(-1)
 	b.expect(400)
 	b.follow("Read the configuration files again")
@@ -96,7 +96,7 @@ const hook = `function on_enqueue(msg)
 end
 `
 
-// TestHooks: the source of a hook, how it stands, and what another would do.
+// TestHooks: the source of a hook, its state, and a trial of another source.
 func TestHooks(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
