@@ -53,7 +53,7 @@ func benchmarkLife(b *testing.B, configure func(*config.Config), settings string
 	})
 	require.NoError(b, err)
 	x.must("fila.consume.orders", fmt.Sprintf(`{"consumer":"w","max_in_flight":%d}`, window), nil)
-	producer, err := nats.Connect("", nats.InProcessServer(x.s.doors.embedded))
+	producer, err := nats.Connect("", nats.InProcessServer(x.s.endpoints.embedded))
 	require.NoError(b, err)
 	defer producer.Close()
 	free := make(chan struct{}, window)

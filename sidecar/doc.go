@@ -1,14 +1,14 @@
-// Package sidecar is a fila node: it builds the rooms below it and wires them.
+// Package sidecar is a fila node: it creates the packages below and connects them.
 //
-//	config     what the node was told
-//	control    what can change while it runs, and who is told
-//	circuit    circuits around destinations
-//	shard      a store and the queues in it
+//	config     the configuration
+//	control    settings that change at run time
+//	circuit    circuit breakers of destinations
+//	shard      a store and its queues
 //	queue      the machine of one queue
-//	natsio     the NATS side: connection, embedded server, subscriptions, events
+//	natsio     connection, embedded server, subscriptions, events
 //	admin      the verbs of operators
 //	telemetry  metrics and health
 //
-// A [Server] opens the store, embeds or connects to NATS, recovers every queue and
-// serves until its context ends. docs/architecture.md has the map.
+// A [Server] opens the store, starts the embedded NATS server or connects to another one,
+// recovers all queues and serves until its context ends. docs/architecture.md has the map.
 package sidecar

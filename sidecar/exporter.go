@@ -11,8 +11,7 @@ import (
 	"github.com/filaq/fila/sidecar/telemetry"
 )
 
-// startExporter begins to tell a collector of OpenTelemetry what happens, if there is to be
-// one.
+// startExporter starts the export to an OpenTelemetry collector, if configured.
 func (s *Server) startExporter() error {
 	c := &s.cfg.OTel
 	if c.Endpoint == "" {
@@ -22,11 +21,11 @@ func (s *Server) startExporter() error {
 	if err != nil {
 		return err
 	}
-	instance := s.shared.Instance // of a cluster, the name of the node
+	instance := s.shared.Instance // in a cluster, the name of the node
 	if instance == "" {
 		instance = hostAndPID()
 	}
-	s.doors.exporter, err = otlp.Start(otlp.Options{
+	s.endpoints.exporter, err = otlp.Start(otlp.Options{
 		Log: telemetry.LimitLog(s.log, s.now), Endpoint: c.Endpoint, Protocol: c.Protocol, Header: http.Header(headers), CA: c.CA,
 		Version: s.version, Instance: instance, Spans: c.Sampling != config.SamplingOff,
 		Every: time.Duration(c.MetricsIntervalMs) * time.Millisecond, Gather: s.metrics.Gather, Exported: s.metrics.SetExports(),
@@ -37,17 +36,16 @@ func (s *Server) startExporter() error {
 	return nil
 }
 
-// lastExport is how long a stop waits for a collector: what one nearby has not taken by
-// then is not worth a longer stop. Tests have it longer.
+// lastExport bounds how long a stop waits for the collector. It is longer in tests.
 var lastExport = time.Second
 
-// stopExporter sends what is left, for a moment, unless nothing is to be waited for.
+// stopExporter exports what is left within lastExport, unless the server was killed.
 func (s *Server) stopExporter() {
-	if s.doors.exporter == nil {
+	if s.endpoints.exporter == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lastExport)
 	defer cancel()
 	defer context.AfterFunc(s.killed, cancel)()
-	s.doors.exporter.Stop(ctx)
+	s.endpoints.exporter.Stop(ctx)
 }

@@ -18,13 +18,12 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// joinFleet opens the connection to what filas share, and returns what keeps it; nil if
-// this one shares nothing.
+// joinFleet opens the connection for shared records and returns their Sync, nil if nothing is shared.
 func (s *Server) joinFleet(event func(typ, tail string, e wire.Event)) (*fleet.Sync, error) {
 	if !s.shared.Enabled {
 		return nil, nil
 	}
-	d := &s.doors
+	d := &s.endpoints
 	var err error
 	if d.shared, err = natsio.ConnectFleet(s.cfg.NATS, d.embedded, s.log); err != nil {
 		return nil, err
@@ -33,7 +32,7 @@ func (s *Server) joinFleet(event func(typ, tail string, e wire.Event)) (*fleet.S
 	if err != nil {
 		return nil, err
 	}
-	degraded := false // until the first session says otherwise there is nothing to tell
+	degraded := false // nothing is reported before the first session
 	return fleet.New(fleet.Options{
 		Log: s.log, Bucket: bucket, Now: s.now, Instance: cmp.Or(s.shared.Instance, hostAndPID()),
 		Prefix: s.subjects.Prefix(), GuardPrefix: s.shared.GuardPrefix,
@@ -51,14 +50,14 @@ func (s *Server) joinFleet(event func(typ, tail string, e wire.Event)) (*fleet.S
 	}), nil
 }
 
-// shareLimits returns what has the limits of throttle keys shared; nil if none are.
+// shareLimits returns the shared limits of throttle keys, nil if there are none.
 func (s *Server) shareLimits(event func(typ, tail string, e wire.Event)) *limit.Limits {
-	if s.rooms.fleet == nil {
+	if s.parts.fleet == nil {
 		return nil
 	}
 	return limit.New(limit.Options{
-		Log: s.limited, Now: s.now, Fleet: s.rooms.fleet, Shares: s.shared.SharesThrottle, Notify: control.Tell,
-		Kin:   s.rooms.fleet.Kin,
+		Log: s.limited, Now: s.now, Fleet: s.parts.fleet, Shares: s.shared.SharesThrottle, Notify: control.Tell,
+		Kin:   s.parts.fleet.Kin,
 		SetAt: s.throttleSetAt,
 		Conflict: func(c limit.Conflict) {
 			s.limited.Warn("another fila has set limits of a shared throttle key later than this one; its limits are in force here, too",
@@ -70,8 +69,8 @@ func (s *Server) shareLimits(event func(typ, tail string, e wire.Event)) *limit.
 	})
 }
 
-// tellCircuitConflict returns what tells of limits of a shared circuit that differ.
-func (s *Server) tellCircuitConflict(event func(typ, tail string, e wire.Event)) func(circuit.Conflict) {
+// reportCircuitConflict returns the function that reports conflicting limits of a shared circuit.
+func (s *Server) reportCircuitConflict(event func(typ, tail string, e wire.Event)) func(circuit.Conflict) {
 	return func(c circuit.Conflict) {
 		limits, own := circuit.LimitsText(c.InForce), circuit.LimitsText(c.Own)
 		s.limited.Warn("another fila has set limits of a shared circuit later than this one; its limits are in force here, too",
@@ -82,20 +81,19 @@ func (s *Server) tellCircuitConflict(event func(typ, tail string, e wire.Event))
 	}
 }
 
-// throttleSetAt is when the limits of a throttle key were set, by the fleet's clock. The
-// nodes of a cluster keep that together, so none of them translates it: they have to agree
-// before anything else.
+// throttleSetAt returns when the limits of a throttle key were set, by the fleet's clock. Nodes of a
+// cluster share that time and have to agree on it, so none of them converts it.
 func (s *Server) throttleSetAt(key string) int64 {
-	at := s.rooms.control.ThrottleSetAt(key)
+	at := s.parts.control.ThrottleSetAt(key)
 	if at != 0 && !s.cfg.Cluster.Enabled {
-		at += s.rooms.fleet.Offset()
+		at += s.parts.fleet.Offset()
 	}
 	return at
 }
 
-// sharing says how the limits of a throttle key are shared.
+// sharing returns how the limits of a throttle key are shared.
 func (s *Server) sharing(key string) *control.Sharing {
-	st, ok := s.rooms.limits.Status(key)
+	st, ok := s.parts.limits.Status(key)
 	if !ok {
 		return nil
 	}
@@ -116,21 +114,20 @@ func timestampOrNil(at int64) any {
 	return wire.Timestamp(at)
 }
 
-// releaseLimits gives back what this fila has of shared limits, while the bucket can
-// still be written.
+// releaseLimits releases what this fila holds of shared limits, while the bucket can still be written.
 func (s *Server) releaseLimits() {
-	if s.rooms.limits == nil {
+	if s.parts.limits == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.killed, releaseTimeout)
 	defer cancel()
-	s.rooms.limits.Release(ctx)
+	s.parts.limits.Release(ctx)
 }
 
 // releaseTimeout bounds how long a stop waits for the bucket.
 const releaseTimeout = 2 * time.Second
 
-// sharedTimeout is how long a start waits for the connection to what filas share.
+// sharedTimeout is how long a start waits for the connection for shared records.
 const sharedTimeout = 5 * time.Second
 
 func hostAndPID() string {
@@ -141,11 +138,10 @@ func hostAndPID() string {
 	return fmt.Sprintf("%s-%d", host, os.Getpid())
 }
 
-// startFleet reads what is shared, before the first message is delivered. Where there is
-// no JetStream, or no permission to use it, the start fails; a bucket that is away may
-// come.
+// startFleet reads shared records before the first delivery. It fails without JetStream or without
+// the permission for it; a bucket that cannot be reached may come back later.
 func (s *Server) startFleet(ctx context.Context) error {
-	f := s.rooms.fleet
+	f := s.parts.fleet
 	if f == nil {
 		return nil
 	}
@@ -158,7 +154,7 @@ func (s *Server) startFleet(ctx context.Context) error {
 	})
 	waiting, cancel := context.WithTimeout(ctx, sharedTimeout)
 	defer cancel()
-	if err := natsio.WaitConnected(waiting, s.doors.shared); err != nil && ctx.Err() != nil {
+	if err := natsio.WaitConnected(waiting, s.endpoints.shared); err != nil && ctx.Err() != nil {
 		return err
 	}
 	if err := f.Start(ctx); err != nil {
@@ -174,8 +170,8 @@ func (s *Server) startFleet(ctx context.Context) error {
 	return nil
 }
 
-// checkPrefixes refuses a guard prefix that is in the way of another fila, and a subject
-// prefix that is in the way of the guard of others.
+// checkPrefixes refuses a guard prefix that overlaps with another fila, and a subject prefix that
+// overlaps with the guard of others.
 func (s *Server) checkPrefixes(others []fleet.Other) error {
 	meet := func(prefix, guardPrefix string) bool {
 		own, err := wire.NewSubjects(prefix)
@@ -194,17 +190,17 @@ func (s *Server) checkPrefixes(others []fleet.Other) error {
 	return nil
 }
 
-// permits passes on how calls went among filas that have a guard in common.
+// permits forwards the outcomes of guard calls among filas with a common guard.
 func (s *Server) permits() (natsio.Permits, error) {
 	prefix := s.shared.GuardPrefix
 	if prefix == "" {
-		prefix = s.subjects.Prefix() // that the nodes of a cluster have in common
+		prefix = s.subjects.Prefix() // common to the nodes of a cluster
 	}
 	common, err := wire.NewSubjects(prefix)
-	return natsio.Permits{Log: s.limited, Conn: s.doors.shared, Common: common}, err
+	return natsio.Permits{Log: s.limited, Conn: s.endpoints.shared, Common: common}, err
 }
 
-// forward tells another fila how a call went whose permit it gave.
+// forward sends the outcome of a call to the fila that issued its permit.
 func (s *Server) forward(issuer uint64, body []byte) ([]byte, *wire.Error, error) {
 	p, err := s.permits()
 	if err != nil {
@@ -213,12 +209,12 @@ func (s *Server) forward(issuer uint64, body []byte) ([]byte, *wire.Error, error
 	return p.Forward(issuer, body)
 }
 
-// joinGuard has this fila answer the guard that it has in common with others, if any.
+// joinGuard answers the guard that this fila has in common with others, if any.
 func (s *Server) joinGuard() error {
 	if s.shared.GuardPrefix == "" && !s.cfg.Cluster.Enabled {
 		return nil
 	}
-	r := &s.rooms
+	r := &s.parts
 	p, err := s.permits()
 	if err != nil {
 		return err

@@ -268,7 +268,7 @@ func TestSharedWithDocumentedPermissions(t *testing.T) {
 	operator, producer := g.connect("operator"), g.connect("producer")
 	g.request(operator, "fila.admin.circuit-open.stripe", "{}")
 	g.request(operator, "fila.admin.circuit-reset.stripe", "{}")
-	require.NoError(t, x.s.rooms.fleet.Away())
+	require.NoError(t, x.s.parts.fleet.Away())
 	for _, subject := range []string{"$KV.FILA_GATES.c.c3RyaXBl", "$JS.API.STREAM.DELETE.KV_FILA_GATES", "$JS.API.STREAM.MSG.GET.KV_FILA_GATES", "$JS.API.CONSUMER.CREATE.KV_FILA_GATES.x"} {
 		g.cannotPublish(producer, subject, "", "{}")
 		g.cannotPublish(operator, subject, "", "{}")
@@ -289,7 +289,7 @@ func TestCommonGuardWithDocumentedPermissions(t *testing.T) {
 	var a wire.GuardAnswer
 	require.NoError(t, json.Unmarshal(g.request(caller, "acme.guard.check.vendor:stripe", "").Data, &a))
 	g.request(caller, "acme.guard.state.vendor:stripe", "")
-	issuer := "acme.node.done." + strconv.FormatUint(x.s.rooms.guard.Issuer(), 16)
+	issuer := "acme.node.done." + strconv.FormatUint(x.s.parts.guard.Issuer(), 16)
 	for _, subject := range []string{"acme.guard.check.vendor:other", "acme.guard.done._", "acme.guard.check._", "acme.node.done.1", issuer} {
 		g.cannotPublish(caller, subject, caller.NewInbox(), `{"key":"vendor:other"}`)
 	}
@@ -314,7 +314,7 @@ func TestCommonGuardWithDocumentedPermissions(t *testing.T) {
 	require.ErrorIs(t, werr, wire.PermitRefused(""), "the MAC is checked there, too")
 	_, werr = g.ask(fila, issuer, `{"key":"vendor:stripe","outcome":"ok","permit":"`+a.Permit+`"}`)
 	require.Nil(t, werr)
-	require.Zero(t, x.s.rooms.guard.Live())
+	require.Zero(t, x.s.parts.guard.Live())
 	x.end()
 	require.Zero(t, x.log.count("NATS refuses"))
 }
@@ -370,7 +370,7 @@ func permits(t *testing.T, key string, filas ...*sharing) map[string]*sharing {
 	t.Helper()
 	by := make(map[uint64]*sharing)
 	for _, x := range filas {
-		by[x.s.rooms.guard.Issuer()] = x
+		by[x.s.parts.guard.Issuer()] = x
 	}
 	given, seen := make(map[string]*sharing), make(map[*sharing]bool)
 	for range 1000 {
@@ -396,7 +396,7 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 	ns := startJetStream(t)
 	a := startSharing(t, ns.ClientURL(), "a", t.TempDir(), commonGuard)
 	b := startSharing(t, ns.ClientURL(), "acme.b", t.TempDir(), commonGuard)
-	live := func() int { return a.s.rooms.guard.Live() + b.s.rooms.guard.Live() }
+	live := func() int { return a.s.parts.guard.Live() + b.s.parts.guard.Live() }
 	done := func(key, permit, more string) (v wire.GuardVerdict, werr *wire.Error) {
 		werr = a.request("acme.guard.done."+key, `{"caller":"me","permit":"`+permit+`",`+more+`}`, nil, &v)
 		return v, werr
@@ -404,7 +404,7 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 	given := permits(t, "v", a, b)
 	require.Equal(t, len(given), live())
 	for permit, issuer := range given {
-		before, all := issuer.s.rooms.guard.Live(), live()
+		before, all := issuer.s.parts.guard.Live(), live()
 		require.ErrorIs(t, a.request("acme.guard.done.v", `{"caller":"you","permit":"`+permit+`","outcome":"ok"}`, nil, nil), wire.PermitRefused("v"))
 		require.ErrorIs(t, a.request("acme.guard.done.w", `{"caller":"me","permit":"`+permit+`","outcome":"ok"}`, nil, nil), wire.PermitRefused("w"))
 		for i := range 4 {
@@ -412,7 +412,7 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 			require.Nil(t, werr)
 			require.Equal(t, i > 0, v.Duplicate)
 		}
-		require.Equal(t, []int{before - 1, all - 1}, []int{issuer.s.rooms.guard.Live(), live()})
+		require.Equal(t, []int{before - 1, all - 1}, []int{issuer.s.parts.guard.Live(), live()})
 	}
 
 	// The Go client, and with it the commands, name the common prefix like any other.
@@ -553,13 +553,13 @@ func TestAStopLeavesTheGuard(t *testing.T) {
 	given := permits(t, "v", a, b)
 	b.stop()
 	require.Eventually(t, func() bool { return b.log.count("waiting for leases") == 1 }, patience, time.Millisecond)
-	require.NoError(t, b.s.doors.nc.Flush()) // it has left when the server knows
+	require.NoError(t, b.s.endpoints.nc.Flush()) // it has left when the server knows
 	for range 100 {
 		var c wire.GuardAnswer
 		a.must("acme.guard.check.v", `{"caller":"me"}`, &c)
 		issuer, err := wire.LeaseOf(c.Permit)
 		require.NoError(t, err)
-		require.Equal(t, a.s.rooms.guard.Issuer(), issuer)
+		require.Equal(t, a.s.parts.guard.Issuer(), issuer)
 		a.must("acme.guard.done.v", `{"caller":"me","outcome":"ok","permit":"`+c.Permit+`"}`, nil)
 	}
 	for permit := range given {

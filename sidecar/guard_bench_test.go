@@ -33,7 +33,7 @@ func startGuardBench(b *testing.B) *guardBench {
 			{Key: "tenant:*", Rate: "1000000"},
 		}
 	})
-	server, err := nats.Connect("", nats.InProcessServer(x.s.doors.embedded))
+	server, err := nats.Connect("", nats.InProcessServer(x.s.endpoints.embedded))
 	require.NoError(b, err)
 	b.Cleanup(server.Close)
 	service, err := micro.AddService(server, micro.Config{Name: "bare", Version: "1.0.0"})
@@ -42,7 +42,7 @@ func startGuardBench(b *testing.B) *guardBench {
 	handler := micro.HandlerFunc(func(r micro.Request) { _ = r.Respond(answer) })
 	require.NoError(b, service.AddEndpoint("bare", handler, micro.WithEndpointSubject("bare.guard.check.>")))
 	require.NoError(b, server.Flush())
-	return &guardBench{x, x.s.doors.embedded.ClientURL()}
+	return &guardBench{x, x.s.endpoints.embedded.ClientURL()}
 }
 
 // What a caller asks: the bare service, or fila. Subjects, requests and replies are

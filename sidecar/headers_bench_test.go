@@ -31,7 +31,7 @@ func BenchmarkBesideLargeHeaders(b *testing.B) {
 	require.NoError(b, err)
 	x.must("fila.consume.quiet", `{"consumer":"w"}`, nil)
 	connect := func() *nats.Conn {
-		nc, err := nats.Connect("", nats.InProcessServer(x.s.doors.embedded))
+		nc, err := nats.Connect("", nats.InProcessServer(x.s.endpoints.embedded))
 		require.NoError(b, err)
 		b.Cleanup(nc.Close)
 		return nc

@@ -25,7 +25,7 @@ func heapInUse() int64 {
 func (x *testSite) makeQueues(n int) {
 	x.t.Helper()
 	for i := range n {
-		_, werr := x.s.rooms.shards.Create(wire.DefaultQueueSettings(fmt.Sprintf("queue-%d", i)))
+		_, werr := x.s.parts.shards.Create(wire.DefaultQueueSettings(fmt.Sprintf("queue-%d", i)))
 		require.Nil(x.t, werr)
 	}
 }
@@ -34,7 +34,7 @@ func (x *testSite) makeQueues(n int) {
 func (x *testSite) deleteQueues(n int) {
 	x.t.Helper()
 	for i := range n {
-		_, werr := x.s.rooms.shards.Queue(fmt.Sprintf("queue-%d", i)).Delete(true)
+		_, werr := x.s.parts.shards.Queue(fmt.Sprintf("queue-%d", i)).Delete(true)
 		require.Nil(x.t, werr)
 	}
 }

@@ -249,7 +249,7 @@ func TestKindsOfOperators(t *testing.T) {
 		"schedule-add": all, "schedule-delete": all, "config-set": all, "config-delete": all, "reload": all,
 	}
 	var subjects []string
-	for _, v := range x.s.rooms.admin.Verbs() {
+	for _, v := range x.s.parts.admin.Verbs() {
 		switch {
 		case v.AnyVerb == wire.VerbJobCreate:
 			subjects = append(subjects, v.String(), "job-create.delete.orders.dlq")
@@ -644,14 +644,14 @@ func TestClusterWithDocumentedPermissions(t *testing.T) {
 	}, asNode("a"))
 	owns := func(x *testSite, shards int) {
 		t.Helper()
-		require.Eventually(t, func() bool { return len(x.s.rooms.shards.Numbers()) >= shards }, time.Minute, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return len(x.s.parts.shards.Numbers()) >= shards }, time.Minute, 10*time.Millisecond)
 	}
 	owns(x, 8)
 	operator, producer, worker := g.connect("operator"), g.connect("producer"), g.connect("worker-1")
 	g.request(operator, "fila.admin.queue-create.orders", "")
 	g.request(producer, "fila.enqueue.orders", "one")
 	g.request(worker, "fila.consumer.worker-1.orders", `{"fetch":{}}`)
-	for _, r := range x.s.base.(*member).replicas {
+	for _, r := range x.s.storage.(*clusterNode).replicas {
 		_, err := r.Snapshot(t.Context())
 		require.NoError(t, err)
 	}

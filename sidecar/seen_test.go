@@ -17,7 +17,7 @@ import (
 )
 
 // startAlone starts the only node of a cluster, which owns all shards when it returns.
-func startAlone(t *testing.T, change ...func(*config.Config)) (*testSite, *member) {
+func startAlone(t *testing.T, change ...func(*config.Config)) (*testSite, *clusterNode) {
 	t.Helper()
 	x := startSite(t, t.TempDir(), func(c *config.Config) {
 		c.NATS.Embedded.JetStream = true
@@ -26,8 +26,8 @@ func startAlone(t *testing.T, change ...func(*config.Config)) (*testSite, *membe
 			change(c)
 		}
 	})
-	m := x.s.base.(*member)
-	require.Eventually(t, func() bool { return len(x.s.rooms.shards.Numbers()) == 2 }, time.Minute, 10*time.Millisecond)
+	m := x.s.storage.(*clusterNode)
+	require.Eventually(t, func() bool { return len(x.s.parts.shards.Numbers()) == 2 }, time.Minute, 10*time.Millisecond)
 	return x, m
 }
 
@@ -65,9 +65,9 @@ func TestReadinessOfAMember(t *testing.T) {
 	require.True(t, m.hasCaughtUp(7, 1))
 	require.True(t, m.hasCaughtUp(7, 100_000), "it has, once")
 
-	m.s.rooms.shards.Shard(1).Fence(true)
+	m.s.parts.shards.Shard(1).Fence(true)
 	require.Contains(t, readyz(x), "503: shard 1: its log does not ack")
-	m.s.rooms.shards.Shard(1).Fence(false)
+	m.s.parts.shards.Shard(1).Fence(false)
 
 	m.Lose(1, nil)
 	require.Equal(t, "ready: owner of shards 0 of 2, standby of the others", readyz(x))
@@ -91,22 +91,22 @@ func TestShardThatFailsComesBack(t *testing.T) {
 	x, m := startAlone(t)
 	x.must("fila.admin.queue-create.orders", "", nil)
 	x.must("fila.enqueue.orders", "hello", nil)
-	home := x.s.rooms.shards.Home("orders")
-	failed := x.s.rooms.shards.Shard(home)
+	home := x.s.parts.shards.Home("orders")
+	failed := x.s.parts.shards.Shard(home)
 	m.mu.Lock()
 	epoch := m.mu.stores[home].Epoch()
 	m.mu.Unlock()
 	require.NoError(t, m.lost(failed))
 	require.Eventually(t, func() bool {
-		sh := x.s.rooms.shards.Shard(home)
-		return sh != nil && sh != failed && len(x.s.rooms.shards.Numbers()) == 2
+		sh := x.s.parts.shards.Shard(home)
+		return sh != nil && sh != failed && len(x.s.parts.shards.Numbers()) == 2
 	}, time.Minute, 10*time.Millisecond)
 	m.mu.Lock()
 	require.Greater(t, m.mu.stores[home].Epoch(), epoch)
 	m.mu.Unlock()
 	require.NoError(t, m.lost(failed), "another one is there, which is not meant")
 	require.EqualValues(t, 1, x.depth("orders").Pending)
-	require.NoError(t, x.s.rooms.shards.Err())
+	require.NoError(t, x.s.parts.shards.Err())
 	x.end()
 }
 
@@ -131,14 +131,14 @@ func TestCorruptShardIsMadeAgain(t *testing.T) {
 	x.must("fila.admin.queue-create.orders", "", nil)
 	var r wire.EnqueueReply
 	x.must("fila.enqueue.orders", "hello", &r)
-	home := x.s.rooms.shards.Home("orders")
+	home := x.s.parts.shards.Home("orders")
 	m.mu.Lock()
 	st := m.mu.stores[home]
 	m.mu.Unlock()
 	require.ErrorIs(t, discard(st, store.ErrCorrupt), store.ErrCorrupt)
 	st.Fail(store.ErrCorrupt)
 	require.Eventually(t, func() bool {
-		return x.log.count("is corrupt and put aside") == 1 && len(x.s.rooms.shards.Numbers()) == 2
+		return x.log.count("is corrupt and put aside") == 1 && len(x.s.parts.shards.Numbers()) == 2
 	}, time.Minute, 10*time.Millisecond)
 	require.FileExists(t, m.file(home)+".corrupt")
 	require.EqualValues(t, 1, x.depth("orders").Pending)

@@ -38,51 +38,51 @@ import (
 // ErrAnotherFila is returned when another fila serves the same subject prefix.
 var ErrAnotherFila = natsio.ErrAnotherFila
 
-// closeTimeout bounds the end of the HTTP listener, which has no reason to wait.
+// closeTimeout bounds the stop of the HTTP listener.
 const closeTimeout = 5 * time.Second
 
-// Server is one sidecar. Make it with [New] and run it once.
+// Server is one sidecar. [New] makes it; it runs once.
 type Server struct {
 	cfg      config.Config
-	shared   config.SharedConfig // what is shared with others
+	shared   config.SharedConfig // gates shared with other filas
 	version  string
-	log      *slog.Logger // of start, stop and store, which clients cannot flood
-	limited  *slog.Logger // of the rooms
+	log      *slog.Logger // for start, stop and store, which clients cannot flood
+	limited  *slog.Logger // for everything else
 	now      func() int64
 	subjects wire.Subjects
 	metrics  *telemetry.Metrics
 
-	base  base
-	doors doors // what reaches outside
-	rooms rooms
-	link  struct {
-		sync.Mutex      // also for rooms.shards until start is over
+	storage   storage
+	endpoints endpoints
+	parts     parts
+	link      struct {
+		sync.Mutex      // also guards parts.shards during the start
 		offline    bool // disconnected from NATS
 	}
 
 	ready    chan struct{}
 	started  atomic.Bool
 	draining atomic.Bool
-	killed   context.Context // ended by kill
+	killed   context.Context // canceled by kill
 	kill     context.CancelFunc
 	announce io.Writer
 }
 
-// doors are what a node opens and closes, in this order; nil: not open.
-type doors struct {
+// endpoints are connections and listeners, closed in this order; nil: not open.
+type endpoints struct {
 	http     *telemetry.HTTP
 	web      *web.Web
 	httpAddr string
-	exporter *otlp.Exporter // to a collector of OpenTelemetry
+	exporter *otlp.Exporter
 	embedded *natsio.Embedded
 	nc       *nats.Conn
-	shared   *nats.Conn // of what filas share
+	shared   *nats.Conn // for shared records
 }
 
-// rooms are what a node is made of, from the start on.
-type rooms struct {
+// parts are the parts of a node, set by build.
+type parts struct {
 	fleet    *fleet.Sync   // nil: nothing is shared
-	limits   *limit.Limits // nil as well
+	limits   *limit.Limits // nil: nothing is shared
 	circuits *circuit.Registry
 	control  *control.Control
 	shards   *shard.Set
@@ -92,8 +92,8 @@ type rooms struct {
 	guard    *guard.Service
 }
 
-// New checks cfg and prepares a server; it opens nothing yet. version is what the
-// NATS micro service reports, a semantic version.
+// New checks cfg and prepares a server without opening anything. version is the semantic version
+// that the NATS micro service reports.
 func New(cfg config.Config, log *slog.Logger, version string) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func New(cfg config.Config, log *slog.Logger, version string) (*Server, error) {
 		cfg: cfg, shared: cfg.Gates(), version: version, log: log, now: shard.NewClock(), subjects: subjects, metrics: telemetry.New(),
 		ready: make(chan struct{}), announce: os.Stderr,
 	}
-	if s.base, err = newBase(s); err != nil {
+	if s.storage, err = newStorage(s); err != nil {
 		return nil, err
 	}
 	s.limited = telemetry.LimitLog(log, s.now)
@@ -139,8 +139,8 @@ func hookDefaults(lua *config.LuaConfig) shard.HookDefaults {
 	}
 }
 
-// Check reads the files that the configuration names and a start would read: tokens,
-// certificates, credentials, users. It opens no store and no connection, and makes nothing.
+// Check reads the files that the configuration names: tokens, certificates, credentials, users. It
+// opens no store and no connection.
 func (s *Server) Check() error {
 	if h := &s.cfg.HTTP; h.Addr != "" {
 		if err := web.CheckConfig(*h); err != nil {
@@ -158,26 +158,24 @@ func (s *Server) Check() error {
 // Ready is closed when every queue can be published to and consumed from.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// ClientURL is the URL at which clients reach NATS. It is known once Ready is
-// closed.
+// ClientURL returns the URL of NATS for clients. It is known once Ready is closed.
 func (s *Server) ClientURL() string {
-	if s.doors.embedded != nil {
-		return s.doors.embedded.ClientURL()
+	if s.endpoints.embedded != nil {
+		return s.endpoints.embedded.ClientURL()
 	}
-	return s.doors.nc.ConnectedUrlRedacted()
+	return s.endpoints.nc.ConnectedUrlRedacted()
 }
 
-// HTTPAddr is the bound address of the HTTP listener, empty if it is off. It is
-// known once Ready is closed.
-func (s *Server) HTTPAddr() string { return s.doors.httpAddr }
+// HTTPAddr returns the bound address of the HTTP listener, empty if it is off. It is known once
+// Ready is closed.
+func (s *Server) HTTPAddr() string { return s.endpoints.httpAddr }
 
-// Kill makes a shutdown stop waiting: for leases, for messages on their way. What is
-// confirmed stays on disk all the same.
+// Kill makes a shutdown stop waiting for leases and messages on their way. Confirmed messages are on
+// disk in any case.
 func (s *Server) Kill() { s.kill() }
 
-// Reload reads the configuration file again and puts it in force: all of it, or
-// nothing if anything is wrong. What has changed is in the log. The error is one
-// line.
+// Reload reads the configuration file again and puts it in force, or nothing of it if anything is
+// wrong. The log has the changes. The error is one line.
 func (s *Server) Reload() error {
 	switch {
 	case s.draining.Load():
@@ -185,15 +183,15 @@ func (s *Server) Reload() error {
 	case !s.started.Load():
 		return errors.New("fila is still starting")
 	}
-	if _, werr := s.rooms.control.Reload(context.Background()); werr != nil {
+	if _, werr := s.parts.control.Reload(context.Background()); werr != nil {
 		return werr
 	}
 	return nil
 }
 
-// Run serves until ctx ends, and then shuts down in order: it stops taking, lets
-// leases settle for up to drain_timeout, writes the rest and closes. It returns nil
-// after that, or the error that kept it from starting or going on.
+// Run serves until ctx ends and then shuts down in order: it stops accepting messages, waits for
+// leases up to drain_timeout, writes everything and closes. It returns nil after that, or the error
+// that ended the server.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.open(); err != nil {
 		return err
@@ -203,8 +201,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// open takes the data directory and the listeners. It leaves nothing open when it
-// fails.
+// open opens the data directory and the listeners. After an error nothing is open.
 func (s *Server) open() (err error) {
 	if err := s.tryPorts(); err != nil {
 		return err
@@ -217,29 +214,28 @@ func (s *Server) open() (err error) {
 			s.close()
 		}
 	}()
-	if err = s.base.open(); err != nil {
+	if err = s.storage.open(); err != nil {
 		return err
 	}
 	if err = s.startExporter(); err != nil {
 		return err
 	}
-	d := &s.doors
+	d := &s.endpoints
 	if s.cfg.NATS.URL == "" {
 		if d.embedded, err = natsio.StartEmbedded(s.cfg.EmbeddedServer(), s.limited); err != nil {
 			return err
 		}
 	}
 	var opts []nats.Option
-	if s.cfg.Cluster.Enabled { // the log of an owner may be well while its clients are cut off
+	if s.cfg.Cluster.Enabled { // the log of an owner may be reachable while its clients are not
 		opts = append(opts, natsio.PingOften())
 	}
 	d.nc, err = natsio.Connect(s.cfg.NATS, d.embedded, s.limited, func() { s.setOffline(true) }, func() { s.setOffline(false) }, opts...)
 	return err
 }
 
-// tryPorts says which port of the configuration is busy, so that a start which fails
-// because of it makes no data directory. A directory that is there may be that of the
-// fila which has the ports; then the store says so.
+// tryPorts returns an error for a busy port before a data directory is made. If that exists, it may
+// belong to the fila that uses the ports; then opening the store says so.
 func (s *Server) tryPorts() error {
 	if _, err := os.Stat(s.cfg.DataDir); !errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -255,10 +251,10 @@ func (s *Server) tryPorts() error {
 	return natsio.TryListen(s.cfg.EmbeddedServer())
 }
 
-// listen starts the HTTP listener as soon as the data directory is ours: whoever
-// watches the process can reach it while a large file is read.
+// listen starts the HTTP listener as soon as the data directory is locked, so that health checks
+// work while a large file is read.
 func (s *Server) listen() (err error) {
-	d := &s.doors
+	d := &s.endpoints
 	if d.http != nil || s.cfg.HTTP.Addr == "" {
 		return nil
 	}
@@ -284,7 +280,7 @@ func (s *Server) listen() (err error) {
 	return nil
 }
 
-// serving says why verbs cannot be carried out for pages; nil: they can.
+// serving returns why verbs cannot be carried out for the pages, or nil.
 func (s *Server) serving() error {
 	switch {
 	case s.draining.Load():
@@ -295,9 +291,9 @@ func (s *Server) serving() error {
 	return nil
 }
 
-// do carries out a verb for the pages, as for those who ask over NATS.
+// do carries out a verb for the pages, like a request over NATS.
 func (s *Server) do(verb, client, tail string, body []byte) ([]byte, *wire.Error) {
-	for _, v := range s.rooms.admin.Verbs() {
+	for _, v := range s.parts.admin.Verbs() {
 		if v.String() == verb {
 			return v.Do(client, tail, body)
 		}
@@ -307,14 +303,14 @@ func (s *Server) do(verb, client, tail string, body []byte) ([]byte, *wire.Error
 
 // queues lists queues for the pages.
 func (s *Server) queues(req wire.QueueListRequest) (wire.QueueList, *wire.Error) {
-	return s.rooms.admin.Queues(req)
+	return s.parts.admin.Queues(req)
 }
 
-// askGuard carries out a verb of the guard for the pages: one that needs not wait.
+// askGuard carries out a guard verb for the pages.
 func (s *Server) askGuard(verb, tail string, body []byte) ([]byte, *wire.Error) {
-	verbs := s.rooms.guard.Verbs()
+	verbs := s.parts.guard.Verbs()
 	if s.cfg.Cluster.Enabled {
-		verbs = s.rooms.guard.SharedVerbs()
+		verbs = s.parts.guard.SharedVerbs()
 	}
 	do, ok := verbs[verb]
 	if !ok {
@@ -327,23 +323,23 @@ func (s *Server) askGuard(verb, tail string, body []byte) ([]byte, *wire.Error) 
 	return reply, err
 }
 
-// here is how this node stands, for the pages.
+// here returns the state of this node for the pages.
 func (s *Server) here() web.Node {
-	n := web.Node{Store: s.base.bytes()}
+	n := web.Node{Store: s.storage.bytes()}
 	var err error
 	if n.State, err = s.readiness(); err != nil {
 		n.State = err.Error()
 	}
 	n.Ready = err == nil
-	if d := s.rooms.shards.Disk(); d != nil {
+	if d := s.parts.shards.Disk(); d != nil {
 		n.DiskKnown, n.DiskLow, n.DiskFree = true, d.Low, d.Free
 	}
 	return n
 }
 
-// events hands all events under our prefix on, those of other nodes as well.
+// events passes on all events under the subject prefix, including those of other nodes.
 func (s *Server) events(each func(event []byte), refused func(error)) (stop func(), err error) {
-	sub, err := s.doors.nc.SubscribeSync(s.subjects.EventWildcard())
+	sub, err := s.endpoints.nc.SubscribeSync(s.subjects.EventWildcard())
 	if err != nil {
 		return nil, err
 	}
@@ -353,8 +349,8 @@ func (s *Server) events(each func(event []byte), refused func(error)) (stop func
 			switch {
 			case err == nil:
 				each(m.Data)
-			case errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrSlowConsumer): // of which some are missing
-			default: // that it was unsubscribed among them
+			case errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrSlowConsumer): // some events are lost
+			default: // for instance, it was unsubscribed
 				refused(err)
 				return
 			}
@@ -367,7 +363,7 @@ func (s *Server) events(each func(event []byte), refused func(error)) (stop func
 	}, nil
 }
 
-// readCache translates "0: none" of the configuration for the store, where 0 is the
+// readCache converts the configured size, where 0 means none, for the store, where 0 means the
 // default.
 func readCache(bytes int64) int64 {
 	if bytes == 0 {
@@ -376,60 +372,60 @@ func readCache(bytes int64) int64 {
 	return bytes
 }
 
-// readiness says in which state a server serves, or why it does not.
+// readiness returns the state in which the server serves, or why it does not.
 func (s *Server) readiness() (state string, err error) {
 	switch {
 	case s.draining.Load():
 		return "", errors.New("draining")
 	case !s.started.Load():
 		return "", errors.New("starting")
-	case s.rooms.shards.Offline():
+	case s.parts.shards.Offline():
 		return "", errors.New("not connected to NATS")
 	}
-	if state, err = s.base.health(); err != nil {
+	if state, err = s.storage.health(); err != nil {
 		return "", err
 	}
-	if stuck := s.rooms.shards.Stuck(); len(stuck) > 0 {
+	if stuck := s.parts.shards.Stuck(); len(stuck) > 0 {
 		return "", errors.New(stuck[0])
 	}
-	if d := s.rooms.shards.Disk(); d != nil && d.Low {
+	if d := s.parts.shards.Disk(); d != nil && d.Low {
 		return fmt.Sprintf("degraded: the disk is nearly full (%d bytes are free, store.min_free_bytes is %d): no messages are taken", d.Free, d.MinFree), nil
 	}
 	return state, nil
 }
 
-// serve recovers, starts and waits for the end.
+// serve starts and waits for the end.
 func (s *Server) serve(ctx context.Context) error {
 	if err := s.start(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if sh := s.rooms.shards; sh != nil && sh.Err() != nil {
-			return sh.Err() // whichever step of the start met it
+		if sh := s.parts.shards; sh != nil && sh.Err() != nil {
+			return sh.Err() // the cause, whichever step failed because of it
 		}
 		return err
 	}
 	s.started.Store(true)
 	close(s.ready)
-	s.sayReady()
+	s.announceReady()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case failed := <-s.rooms.shards.Failed():
-			if err := s.base.lost(failed); err != nil {
+		case failed := <-s.parts.shards.Failed():
+			if err := s.storage.lost(failed); err != nil {
 				return err
 			}
-		case err := <-s.base.over():
+		case err := <-s.storage.over():
 			return err
-		case err := <-s.rooms.presence.Conflict():
+		case err := <-s.parts.presence.Conflict():
 			return err
 		}
 	}
 }
 
-func (s *Server) sayReady() {
-	http := s.doors.httpAddr
+func (s *Server) announceReady() {
+	http := s.endpoints.httpAddr
 	if http == "" {
 		http = "off"
 	}
@@ -438,7 +434,7 @@ func (s *Server) sayReady() {
 		dir = s.cfg.DataDir
 	}
 	if s.cfg.Log.Format == "json" {
-		// Whatever the level of the log: scripts wait for it.
+		// At any log level, since scripts wait for it.
 		slog.New(telemetry.EventLog(slog.NewJSONHandler(s.announce, nil))).Info("fila is ready", "nats", s.ClientURL(), "http", http, "data_dir", dir)
 		return
 	}
@@ -447,8 +443,8 @@ func (s *Server) sayReady() {
 	}
 }
 
-// furniture is what the rooms are made with.
-type furniture struct {
+// partOptions are the options of the parts of a node.
+type partOptions struct {
 	front    natsio.Options
 	circuits circuit.Options
 	control  control.Options
@@ -457,13 +453,13 @@ type furniture struct {
 	admin    admin.Options
 }
 
-// build makes the rooms of what is kept.
+// build creates the parts of a node from stored data.
 func (s *Server) build(snap store.Snapshot) error {
 	signer, err := wire.NewSigner(snap.Secret)
 	if err != nil {
 		return err
 	}
-	d, r := &s.doors, &s.rooms
+	d, r := &s.endpoints, &s.parts
 	event := natsio.Events(d.nc, s.subjects, s.now, s.limited)
 	if d.embedded != nil {
 		d.embedded.OnCut(func(c natsio.CutClient) {
@@ -476,9 +472,9 @@ func (s *Server) build(snap store.Snapshot) error {
 	if r.fleet, err = s.joinFleet(event); err != nil {
 		return err
 	}
-	// Control and shards need each other; neither is asked before both are there.
+	// Control and shards need each other; neither is used before both exist.
 	var queues struct{ *shard.Set }
-	f := furniture{
+	f := partOptions{
 		front: natsio.Options{
 			Log: s.limited, Now: s.now, Conn: d.nc, Subjects: s.subjects, Signer: signer,
 			ReplyPrefixes: s.cfg.NATS.ReplyPrefixes, Headers: natsio.HeaderLimitsOf(&s.cfg.NATS),
@@ -499,12 +495,12 @@ func (s *Server) build(snap store.Snapshot) error {
 		admin: admin.Options{Log: s.limited, DataDir: s.cfg.DataDir},
 	}
 	if r.fleet != nil {
-		f.circuits.Fleet, f.circuits.Kin, f.circuits.Conflict = r.fleet, r.fleet.Kin, s.tellCircuitConflict(event)
+		f.circuits.Fleet, f.circuits.Kin, f.circuits.Conflict = r.fleet, r.fleet.Kin, s.reportCircuitConflict(event)
 	}
-	if s.doors.exporter != nil && s.cfg.OTel.Sampling != config.SamplingOff {
-		f.front.Tracer, f.shards.Tracer = s.doors.exporter, s.doors.exporter
+	if s.endpoints.exporter != nil && s.cfg.OTel.Sampling != config.SamplingOff {
+		f.front.Tracer, f.shards.Tracer = s.endpoints.exporter, s.endpoints.exporter
 	}
-	s.base.furnish(&f)
+	s.storage.completeOptions(&f)
 	r.front = natsio.New(f.front)
 	r.circuits = circuit.New(f.circuits)
 	r.circuits.Restore(snap.Config)
@@ -521,7 +517,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	r.shards = queues.Set
 	r.shards.SetOffline(s.link.offline)
 	s.link.Unlock()
-	var lender guard.Fleet // nil where nothing is shared
+	var lender guard.Fleet // nil if nothing is shared
 	if r.limits != nil {
 		lender = r.limits
 	}
@@ -539,7 +535,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	return nil
 }
 
-// caps are the limits of what others name.
+// caps returns the limits of names that clients create.
 func caps(l *config.LimitsConfig) shard.Caps {
 	return shard.Caps{
 		ThrottleKeys: l.MaxThrottleKeys, Circuits: l.MaxCircuits, RateKeys: l.MaxRateKeys, DedupeIDs: l.MaxDedupeIDs, Consumers: l.MaxConsumers,
@@ -548,9 +544,9 @@ func caps(l *config.LimitsConfig) shard.Caps {
 	}
 }
 
-// limits are the caps with what there is of each.
+// limits returns the caps and how much of each is in use.
 func (s *Server) limits() []telemetry.Limit {
-	most, used := caps(&s.cfg.Limits), s.rooms.shards.Usage()
+	most, used := caps(&s.cfg.Limits), s.parts.shards.Usage()
 	return []telemetry.Limit{
 		{Name: "max_throttle_keys", Used: used.ThrottleKeys, Max: most.ThrottleKeys},
 		{Name: "max_circuits", Used: used.Circuits, Max: most.Circuits},
@@ -560,28 +556,27 @@ func (s *Server) limits() []telemetry.Limit {
 		{Name: "max_fetches", Used: used.Fetches, Max: most.Fetches},
 		{Name: "max_schedules", Used: used.Schedules, Max: most.Schedules},
 		{Name: "max_enqueued_schedules", Used: used.EnqueuedSchedules, Max: most.EnqueuedSchedules},
-		{Name: "max_guard_permits", Used: int64(s.rooms.guard.Live()), Max: s.cfg.Limits.MaxGuardPermits},
+		{Name: "max_guard_permits", Used: int64(s.parts.guard.Live()), Max: s.cfg.Limits.MaxGuardPermits},
 	}
 }
 
-// maxNamedCircuits is how many circuits are named in metrics beside those that the
-// configuration names.
+// maxNamedCircuits is how many circuits metrics name besides the configured ones.
 const maxNamedCircuits = 100
 
-// circuitStates is how the circuits stand, for metrics.
+// circuitStates returns the states of circuits for metrics.
 func (s *Server) circuitStates() (c telemetry.Circuits) {
 	others := maxNamedCircuits
 	if len(s.cfg.HTTP.MetricsCircuits) == 0 {
 		others = 0
 	}
-	for _, one := range s.rooms.circuits.States(others, s.cfg.HTTP.NamesCircuit) {
+	for _, one := range s.parts.circuits.States(others, s.cfg.HTTP.NamesCircuit) {
 		state := telemetry.CircuitState{Key: one.Key, State: one.State.String(), Held: one.Held}
 		one.EachTransition(func(from, to breaker.State, n int64) { state.Turns = append(state.Turns, circuitTurn(from, to, n)) })
 		c.States = append(c.States, state)
 	}
-	unwell := s.rooms.circuits.Unwell()
+	unwell := s.parts.circuits.Unwell()
 	c.Open, c.HalfOpen, c.Longest = unwell.Open, unwell.HalfOpen, unwell.Longest
-	s.rooms.circuits.EachTransition(func(from, to breaker.State, n int64) {
+	s.parts.circuits.EachTransition(func(from, to breaker.State, n int64) {
 		c.Turns = append(c.Turns, circuitTurn(from, to, n))
 	})
 	return c
@@ -591,44 +586,43 @@ func circuitTurn(from, to breaker.State, n int64) telemetry.CircuitTurn {
 	return telemetry.CircuitTurn{From: from.String(), To: to.String(), N: n}
 }
 
-// maxNamedThrottles is how many throttle keys are named in metrics.
+// maxNamedThrottles is how many throttle keys metrics name.
 const maxNamedThrottles = 1000
 
-// throttlesHeld is what throttle keys have held back, for metrics.
+// throttlesHeld returns how often throttle keys have blocked messages, for metrics.
 func (s *Server) throttlesHeld() (list []telemetry.ThrottleHeld) {
-	for _, h := range s.rooms.control.Gates().BlockedCounts(maxNamedThrottles) {
+	for _, h := range s.parts.control.Gates().BlockedCounts(maxNamedThrottles) {
 		list = append(list, telemetry.ThrottleHeld{Key: wire.ShowKey(h.Key), BlockedBy: h.Kind.String(), N: h.N})
 	}
 	return list
 }
 
-// setOffline also lets queues look: what they hold for deliveries that cannot go out
-// now is given back.
+// setOffline also tells the queues, which then release what they hold for deliveries that cannot go
+// out.
 func (s *Server) setOffline(offline bool) {
 	s.link.Lock()
 	defer s.link.Unlock()
 	s.link.offline = offline
-	if s.rooms.shards != nil {
-		s.rooms.shards.SetOffline(offline)
+	if s.parts.shards != nil {
+		s.parts.shards.SetOffline(offline)
 	}
 }
 
-// start brings everything about, from the store to the first subscription. Nothing is
-// taken before all that is stored is known, and nothing is delivered before fila
-// hears the acks.
+// start starts everything in order. Nothing is accepted before all stored data is loaded, and
+// nothing is delivered before acks can arrive.
 func (s *Server) start(ctx context.Context) error {
-	snap, err := s.base.kept(ctx)
+	snap, err := s.storage.kept(ctx)
 	if err != nil {
 		return err
 	}
 	if err := s.build(snap); err != nil {
 		return err
 	}
-	if err := s.base.recover(ctx, snap); err != nil {
+	if err := s.storage.recover(ctx, snap); err != nil {
 		return err
 	}
-	r := &s.rooms
-	// Both write, and a store wants to be recovered first.
+	r := &s.parts
+	// Both write, which is possible after recovery only.
 	if err := r.control.Save(); err != nil {
 		return err
 	}
@@ -637,7 +631,7 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	s.metrics.SetGauges(r.admin.Gauges)
 	s.metrics.SetNode(func() telemetry.Node {
-		return telemetry.Node{Connected: s.doors.nc.IsConnected(), StoreBytes: s.base.bytes(), Permits: r.guard.Live()}
+		return telemetry.Node{Connected: s.endpoints.nc.IsConnected(), StoreBytes: s.storage.bytes(), Permits: r.guard.Live()}
 	})
 	s.metrics.SetDisk(func() (free int64, low, known bool) {
 		if d := r.shards.Disk(); d != nil {
@@ -663,7 +657,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err := r.shards.Serve(); err != nil {
 		return err
 	}
-	if err := s.base.join(ctx); err != nil {
+	if err := s.storage.join(ctx); err != nil {
 		return err
 	}
 	var verbs []natsio.Verb
@@ -674,7 +668,7 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	calls := r.guard.Verbs()
-	if s.cfg.Cluster.Enabled { // any node answers, whoever gave a permit
+	if s.cfg.Cluster.Enabled { // any node may answer for a permit of another one
 		calls = r.guard.SharedVerbs()
 	}
 	if err := r.front.ServeGuard(r.shards, guardVerbs(calls)); err != nil {
@@ -683,24 +677,23 @@ func (s *Server) start(ctx context.Context) error {
 	return s.joinGuard()
 }
 
-// connected waits for the first connection to NATS, and until no other fila serves
-// this prefix there.
+// connected waits for the first connection to NATS, and until no other fila serves the prefix.
 func (s *Server) connected(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.killed, cancel)()
-	if err := natsio.WaitConnected(ctx, s.doors.nc); err != nil {
+	if err := natsio.WaitConnected(ctx, s.endpoints.nc); err != nil {
 		return err
 	}
-	return s.rooms.presence.Begin(ctx)
+	return s.parts.presence.Begin(ctx)
 }
 
-// stop takes the node down: stop taking, let leases settle if it is asked to be
-// graceful, write the rest, close.
+// stop stops the node: it stops accepting messages, waits for leases if graceful, writes everything
+// and closes.
 func (s *Server) stop(graceful bool) {
 	s.draining.Store(true)
 	s.stopPages()
-	r := &s.rooms
+	r := &s.parts
 	if r.shards != nil {
 		var drain time.Duration
 		if graceful {
@@ -727,28 +720,27 @@ func (s *Server) stop(graceful bool) {
 	s.log.Info("stopped")
 }
 
-// stopPages ends the pages, if they have begun. It may be called again.
+// stopPages stops the pages, if they are running. It may be called again.
 func (s *Server) stopPages() {
-	if s.doors.web == nil {
+	if s.endpoints.web == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	s.doors.web.Stop(ctx)
+	s.endpoints.web.Stop(ctx)
 }
 
-// leave gives up what other nodes go on with.
+// leave hands over what other nodes take over.
 func (s *Server) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.cfg.DrainTimeoutMs)*time.Millisecond)
 	defer cancel()
 	defer context.AfterFunc(s.killed, cancel)()
-	s.base.leave(ctx)
+	s.storage.leave(ctx)
 }
 
-// drain takes no new messages any more and, if it is asked to be graceful, waits for
-// those that are on their way and with consumers.
+// drain stops accepting messages and, if graceful, waits for messages on their way and for leases.
 func (s *Server) drain(graceful bool) {
-	r := &s.rooms
+	r := &s.parts
 	r.front.LeaveGuard()
 	r.shards.Drain()
 	if !graceful {
@@ -766,12 +758,12 @@ func (s *Server) drain(graceful bool) {
 	r.guard.Drain(ctx)
 }
 
-// close ends what open has opened, as far as it is open.
+// close closes everything that open has opened.
 func (s *Server) close() {
-	d := &s.doors
+	d := &s.endpoints
 	s.stopPages()
-	// The last commit sends the last replies, so it comes before the flush.
-	if err := s.base.close(); err != nil {
+	// The last commit sends the last replies, so the store is closed before the connection is flushed.
+	if err := s.storage.close(); err != nil {
 		s.log.Error("close the store", "error", err)
 	}
 	s.stopExporter()

@@ -90,8 +90,8 @@ func startSite(t testing.TB, dir string, change func(*config.Config)) *testSite 
 	case <-x.ended:
 		require.FailNow(t, "the server did not start", x.err)
 	}
-	if s.doors.embedded != nil && cfg.NATS.Embedded.UsersFile == "" {
-		x.nc, err = nats.Connect("", nats.InProcessServer(s.doors.embedded))
+	if s.endpoints.embedded != nil && cfg.NATS.Embedded.UsersFile == "" {
+		x.nc, err = nats.Connect("", nats.InProcessServer(s.endpoints.embedded))
 		require.NoError(t, err)
 	}
 	return x

@@ -104,7 +104,7 @@ func TestEverythingAtOnce(t *testing.T) {
 					time.Sleep(10 * time.Second)
 				}
 				for _, name := range []string{"orders", "orders.dlq"} {
-					q := x.s.rooms.shards.Queue(name)
+					q := x.s.parts.shards.Queue(name)
 					require.Zero(t, q.Depth(), name)
 					require.Zero(t, q.Bytes(), name)
 					q.View(func(m *queue.Queue, side queue.Role, now int64) {

@@ -53,7 +53,7 @@ func TestTheSpansOfAMessage(t *testing.T) {
 	deliveries, _ := x.consumer("w", "orders", `{"consumer":"w"}`)
 	id := x.enqueue("hello", nats.Header{"tenant": {"acme"}, "TraceParent": {sampled}})
 	require.Eventually(t, func() bool {
-		for _, g := range x.s.rooms.admin.Gauges() {
+		for _, g := range x.s.parts.admin.Gauges() {
 			if g.Queue == "orders" {
 				return g.OldestAge > int64(20*time.Millisecond) // so that what holds it is worth a word
 			}
@@ -188,7 +188,7 @@ func TestMetricsWithoutSpans(t *testing.T) {
 		c.OTel.Sampling = config.SamplingOff
 		c.Queues = []wire.QueueSettings{wire.DefaultQueueSettings("orders")}
 	})
-	require.Nil(t, x.s.rooms.shards.Tracer)
+	require.Nil(t, x.s.parts.shards.Tracer)
 	x.enqueue("hello", nats.Header{"traceparent": {sampled}})
 	x.end()
 	require.Empty(t, c.Spans())

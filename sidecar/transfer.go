@@ -12,17 +12,16 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// Transfer is what takes a cluster in and out: the connection of a node that does not run,
-// and its embedded NATS server if that is where JetStream is.
+// Transfer is the connection of commands that work on a cluster without nodes, with the embedded NATS
+// server if JetStream is there.
 type Transfer struct {
 	transfer.Options
 	log      *slog.Logger
 	embedded *natsio.Embedded // nil: none
 }
 
-// OpenTransfer starts the embedded server if there is to be one, and connects. Files that
-// are there meanwhile will be in a directory of the data directory. It waits for NATS until
-// ctx ends.
+// OpenTransfer starts the embedded server, if configured, and connects. Temporary files are in a
+// directory of the data directory. It waits for NATS until ctx ends.
 func OpenTransfer(ctx context.Context, cfg config.Config, log *slog.Logger, dir string) (*Transfer, error) {
 	c := &cfg.Cluster
 	t := &Transfer{log: log, Options: transfer.Options{
@@ -48,7 +47,7 @@ func (t *Transfer) open(ctx context.Context, cfg *config.Config) (err error) {
 	return natsio.WaitConnected(ctx, t.Conn)
 }
 
-// Close ends what OpenTransfer has begun.
+// Close closes what OpenTransfer has opened.
 func (t *Transfer) Close() {
 	if t.Conn != nil {
 		natsio.Disconnect(t.Conn, t.log)
@@ -59,8 +58,8 @@ func (t *Transfer) Close() {
 	}
 }
 
-// ServeNATS runs the embedded NATS server of a configuration and nothing else, until ctx
-// ends. Listening is called with its URL.
+// ServeNATS runs only the embedded NATS server of a configuration until ctx ends. It calls listening
+// with the URL.
 func ServeNATS(ctx context.Context, cfg config.Config, log *slog.Logger, listening func(url string) error) error {
 	srv, err := natsio.StartEmbedded(cfg.EmbeddedServer(), log)
 	if err != nil {

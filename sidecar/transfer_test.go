@@ -366,7 +366,7 @@ func TestJobsGoOnInAClusterAndBack(t *testing.T) {
 	write := func(b *store.Batch) {
 		done := make(chan error, 1)
 		b.Done = func(err error) { done <- err }
-		m := c.nodes["a"].s.base.(*member)
+		m := c.nodes["a"].s.storage.(*clusterNode)
 		m.mu.Lock()
 		st := m.mu.stores[shard]
 		m.mu.Unlock()

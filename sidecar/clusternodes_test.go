@@ -187,7 +187,7 @@ func (c *testCluster) alive() *testMember {
 // status is what a node that lives knows.
 func (c *testCluster) status() wire.ClusterStatus {
 	c.t.Helper()
-	return c.alive().s.base.(*member).cluster.Status()
+	return c.alive().s.storage.(*clusterNode).cluster.Status()
 }
 
 // owner is the node that serves a shard, nil if none does.
@@ -203,8 +203,8 @@ func (c *testCluster) owner(shard int) *testMember {
 // serves reports whether a node has the machines of a shard, and is the owner as far as it
 // knows.
 func (m *testMember) serves(shard int) bool {
-	st := m.s.base.(*member).cluster.Status()
-	return st.Shards[shard].Owner == m.name && m.s.rooms.shards.Shard(shard) != nil
+	st := m.s.storage.(*clusterNode).cluster.Status()
+	return st.Shards[shard].Owner == m.name && m.s.parts.shards.Shard(shard) != nil
 }
 
 // settled waits until each shard has an owner that all nodes know, and all others follow
@@ -222,7 +222,7 @@ func (c *testCluster) settled() {
 			if m.gone {
 				continue
 			}
-			for number, sh := range m.s.base.(*member).cluster.Status().Shards {
+			for number, sh := range m.s.storage.(*clusterNode).cluster.Status().Shards {
 				owner := c.nodes[sh.Owner]
 				if owner == nil || owner.gone || !owner.serves(number) || len(sh.Standbys) != alive-1 {
 					return false
@@ -255,7 +255,7 @@ func (c *testCluster) gather(name string) {
 func (c *testCluster) shardOf(queue string) (shard int) {
 	c.t.Helper()
 	c.eventually(func() bool {
-		place, ok := c.alive().s.base.(*member).meta.Where(queue)
+		place, ok := c.alive().s.storage.(*clusterNode).meta.Where(queue)
 		shard = place.Shard
 		return ok
 	}, "a node that never hears of a queue")

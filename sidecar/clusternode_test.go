@@ -253,7 +253,7 @@ func TestNodesThatStartAtOnce(t *testing.T) {
 func TestANodeLeavesADeadServerSoon(t *testing.T) {
 	t.Parallel()
 	a := startTestCluster(t, nil, "a").nodes["a"].s
-	for _, nc := range []*nats.Conn{a.doors.nc, a.base.(*member).conn} {
+	for _, nc := range []*nats.Conn{a.endpoints.nc, a.storage.(*clusterNode).conn} {
 		left := nc.Opts.PingInterval * time.Duration(nc.Opts.MaxPingsOut+1)
 		require.LessOrEqual(t, left, 10*time.Second)
 	}
@@ -392,7 +392,7 @@ func TestANodeDoesNotStart(t *testing.T) {
 			for _, text := range tc.want {
 				require.ErrorContains(t, err, text)
 			}
-			require.Nil(t, m.s.base.(*member).cluster, "it has joined")
+			require.Nil(t, m.s.storage.(*clusterNode).cluster, "it has joined")
 		})
 	}
 }

@@ -28,61 +28,63 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// member is a node of a cluster: it has a replica of every shard, and owns some.
-type member struct {
+// clusterNode is the storage of a cluster node, which has a replica of every shard and owns some.
+type clusterNode struct {
 	s    *Server
 	node string
 
-	conn     *nats.Conn // of logs and of what the cluster has to know
+	conn     *nats.Conn // for logs and shared data
 	meta     *meta.Meta
 	peers    *natsio.Peers
 	replicas []*replog.Replica
 	cluster  *cluster.Cluster                // nil: not joined
-	joined   atomic.Pointer[cluster.Cluster] // it, for whoever may ask before
+	joined   atomic.Pointer[cluster.Cluster] // the same, for readers during the start
 
 	mu struct {
 		sync.Mutex
-		stores   map[int]*replog.Store // of shards that this node owns
-		caughtUp map[int]bool          // shards that this node has followed to their ends
+		stores   map[int]*replog.Store // owned shards
+		caughtUp map[int]bool          // shards whose log this node has followed to its end
 	}
-	ends   chan error    // why this node cannot go on
+	ends   chan error    // a reason why this node cannot go on
 	closed chan struct{} // closed by close
 
-	declaring sync.Mutex // one at a time
+	declaring sync.Mutex // held by declare
 	left      bool
 }
 
-func newMember(s *Server) (*member, error) {
+func newClusterNode(s *Server) (*clusterNode, error) {
 	node, err := s.cfg.Cluster.NodeName()
 	if err != nil {
 		return nil, err
 	}
-	m := &member{s: s, node: node, ends: make(chan error, 1), closed: make(chan struct{})}
+	m := &clusterNode{s: s, node: node, ends: make(chan error, 1), closed: make(chan struct{})}
 	m.mu.stores, m.mu.caughtUp = make(map[int]*replog.Store), make(map[int]bool)
 	return m, nil
 }
 
-// histories is the first format of records that has those of messages.
+// histories is the first format of records with histories.
 const histories = 2
 
-// settleTime is how long leases of a shard may settle that is handed over.
+// settleTime is how long a handover waits for leases of a shard.
 const settleTime = time.Second
 
-func (m *member) file(shard int) string { return filepath.Join(m.dir(), strconv.Itoa(shard)+".db") }
+func (m *clusterNode) file(shard int) string {
+	return filepath.Join(m.dir(), strconv.Itoa(shard)+".db")
+}
 
-func (m *member) dir() string { return filepath.Join(m.s.cfg.DataDir, "shards") }
+func (m *clusterNode) dir() string { return filepath.Join(m.s.cfg.DataDir, "shards") }
 
-func (m *member) open() error {
+func (m *clusterNode) open() error {
 	if err := os.MkdirAll(m.dir(), 0o750); err != nil {
 		return fmt.Errorf("data_dir: %w", err)
 	}
-	return m.s.listen() // files are opened when there are logs to follow
+	return m.s.listen() // files are opened later, with their logs
 }
 
-// kept waits for JetStream, joins the cluster or makes it.
-func (m *member) kept(ctx context.Context) (snap store.Snapshot, err error) {
+// kept waits for JetStream and joins the cluster or makes it.
+func (m *clusterNode) kept(ctx context.Context) (snap store.Snapshot, err error) {
 	s, c, inside := m.s, &m.s.cfg.Cluster, m.s.cfg.EmbeddedServer()
-	if m.conn, err = natsio.ConnectFleet(s.cfg.NATS, s.doors.embedded, s.log); err != nil {
+	if m.conn, err = natsio.ConnectFleet(s.cfg.NATS, s.endpoints.embedded, s.log); err != nil {
 		return snap, err
 	}
 	if err := natsio.WaitConnected(ctx, m.conn); err != nil {
@@ -90,7 +92,7 @@ func (m *member) kept(ctx context.Context) (snap store.Snapshot, err error) {
 	}
 	m.meta, err = meta.Open(ctx, meta.Options{
 		Log: s.log, Conn: m.conn, Cluster: c.Name, Shards: int(c.Shards), Replicas: int(c.Replicas), AllowR1: c.AllowR1,
-		SyncsAlways: s.doors.embedded != nil && inside.SyncsAlways(),
+		SyncsAlways: s.endpoints.embedded != nil && inside.SyncsAlways(),
 	})
 	if err != nil {
 		return snap, err
@@ -98,9 +100,9 @@ func (m *member) kept(ctx context.Context) (snap store.Snapshot, err error) {
 	return store.Snapshot{Config: m.meta.Entries(), Secret: m.meta.Secret()}, nil
 }
 
-// furnish has rooms go by what is kept for the whole cluster.
-func (m *member) furnish(f *furniture) {
-	f.circuits.Submit = forget // their records are in the bucket of shared gates
+// completeOptions makes the parts use the shared data of the cluster.
+func (m *clusterNode) completeOptions(f *partOptions) {
+	f.circuits.Submit = forget // circuits are stored in the bucket of shared gates
 	f.circuits.Node = m.node
 	f.control.Shared, f.control.Node = m.meta, m.node
 	f.presence.Cluster = natsio.Membership{Cluster: m.s.cfg.Cluster.Name, Incarnation: m.meta.Incarnation(), Node: m.node}
@@ -111,9 +113,9 @@ func (m *member) furnish(f *furniture) {
 	f.admin.Peers, f.admin.Cluster, f.admin.Node = m.peers, clusterVerbs{m}, m.node
 }
 
-// send has whoever owns a shard receive what another one sends.
-func (m *member) send(ctx context.Context, number int, body []byte) ([]byte, error) {
-	if shards := m.s.rooms.shards; shards.Shard(number) != nil {
+// send sends a request to the owner of a shard.
+func (m *clusterNode) send(ctx context.Context, number int, body []byte) ([]byte, error) {
+	if shards := m.s.parts.shards; shards.Shard(number) != nil {
 		answer, refused := shards.Receive(body)
 		if refused != nil {
 			return nil, refused
@@ -124,7 +126,7 @@ func (m *member) send(ctx context.Context, number int, body []byte) ([]byte, err
 	return answer, err
 }
 
-// forget is done with what needs not be kept here.
+// forget completes a batch without storing it.
 func forget(b *store.Batch) {
 	if b.Done != nil {
 		go b.Done(nil)
@@ -132,12 +134,12 @@ func forget(b *store.Batch) {
 }
 
 // recover opens the replicas, which follow their logs from then on.
-func (m *member) recover(ctx context.Context, _ store.Snapshot) error {
+func (m *clusterNode) recover(ctx context.Context, _ store.Snapshot) error {
 	js, err := jetstream.New(m.conn)
 	if err != nil {
 		return fmt.Errorf("JetStream: %w", err)
 	}
-	m.meta.Watch(m.s.rooms.control.Changed)
+	m.meta.Watch(m.s.parts.control.Changed)
 	s, c := m.s, &m.s.cfg.Cluster
 	wrote := s.metrics.SetCluster(m.gauges)
 	snapshots, err := m.snapshots(ctx, js)
@@ -162,8 +164,8 @@ func (m *member) recover(ctx context.Context, _ store.Snapshot) error {
 	return nil
 }
 
-// snapshots opens the object store of the cluster's snapshots.
-func (m *member) snapshots(ctx context.Context, js jetstream.JetStream) (jetstream.ObjectStore, error) {
+// snapshots opens the object store of snapshots.
+func (m *clusterNode) snapshots(ctx context.Context, js jetstream.JetStream) (jetstream.ObjectStore, error) {
 	c := &m.s.cfg.Cluster
 	return patiently(ctx, m.s.log, "snapshots", func() (jetstream.ObjectStore, error) {
 		return replog.OpenSnapshots(ctx, js, c.Name, m.meta.Incarnation(), int(c.Replicas))
@@ -171,12 +173,11 @@ func (m *member) snapshots(ctx context.Context, js jetstream.JetStream) (jetstre
 }
 
 // follow opens a replica.
-func (m *member) follow(ctx context.Context, o replog.Options) (*replog.Replica, error) {
+func (m *clusterNode) follow(ctx context.Context, o replog.Options) (*replog.Replica, error) {
 	return patiently(ctx, m.s.log, "shard "+strconv.Itoa(o.Shard), func() (*replog.Replica, error) { return replog.Open(ctx, o) })
 }
 
-// patiently opens what lies in JetStream, which may have no leader just now, or not all of
-// its servers yet.
+// patiently retries until JetStream is ready: it may have no leader, or not all servers yet.
 func patiently[T any](ctx context.Context, log *slog.Logger, what string, open func() (T, error)) (T, error) {
 	for reported := false; ; {
 		opened, err := open()
@@ -195,11 +196,11 @@ func patiently[T any](ctx context.Context, log *slog.Logger, what string, open f
 	}
 }
 
-// logRetry is how long a node waits before it looks again.
+// logRetry is the wait between these attempts.
 const logRetry = 250 * time.Millisecond
 
-// join makes this node take over what falls to it.
-func (m *member) join(ctx context.Context) (err error) {
+// join joins the cluster, so that this node takes over shards.
+func (m *clusterNode) join(ctx context.Context) (err error) {
 	s, c := m.s, &m.s.cfg.Cluster
 	replicas := make([]cluster.Replica, len(m.replicas))
 	for i, r := range m.replicas {
@@ -208,12 +209,12 @@ func (m *member) join(ctx context.Context) (err error) {
 	m.cluster, err = cluster.New(cluster.Options{
 		Log: s.log, Conn: m.conn, Name: c.Name, Node: m.node, Version: s.version, Shards: len(replicas),
 		Failover: time.Duration(c.FailoverMs) * time.Millisecond, Serve: m, Replicas: replicas,
-		Event: natsio.Events(s.doors.nc, s.subjects, s.now, s.limited), Detail: m.detail,
+		Event: natsio.Events(s.endpoints.nc, s.subjects, s.now, s.limited), Detail: m.detail,
 	})
 	if err != nil {
 		return err
 	}
-	if err := m.peers.Join(m.node, s.rooms.admin.Here); err != nil {
+	if err := m.peers.Join(m.node, s.parts.admin.Here); err != nil {
 		return err
 	}
 	if err := m.cluster.Start(ctx); err != nil {
@@ -225,19 +226,19 @@ func (m *member) join(ctx context.Context) (err error) {
 	return nil
 }
 
-// lost ends a shard that has failed though its store has not: the next owner, which may
-// be this node, begins with what is stored.
-func (m *member) lost(failed *shard.Shard) error {
+// lost fails the store of a shard whose queues have failed. The next owner, possibly this node,
+// starts from what is stored.
+func (m *clusterNode) lost(failed *shard.Shard) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if st := m.mu.stores[failed.Number()]; st != nil && m.s.rooms.shards.Shard(failed.Number()) == failed {
+	if st := m.mu.stores[failed.Number()]; st != nil && m.s.parts.shards.Shard(failed.Number()) == failed {
 		st.Fail(failed.Err())
 	}
 	return nil
 }
 
-// watch hears what keeps this node from going on.
-func (m *member) watch() {
+// watch reports what ends this node.
+func (m *clusterNode) watch() {
 	select {
 	case err := <-m.cluster.Conflict():
 		m.ends <- err
@@ -247,11 +248,11 @@ func (m *member) watch() {
 	}
 }
 
-func (m *member) over() <-chan error { return m.ends }
+func (m *clusterNode) over() <-chan error { return m.ends }
 
-// health says whether this node can serve what it owns and take over what it does not.
-func (m *member) health() (string, error) {
-	shards := m.s.rooms.shards
+// health checks whether this node serves the shards that it owns and can take over the others.
+func (m *clusterNode) health() (string, error) {
+	shards := m.s.parts.shards
 	serving := shards.Numbers()
 	var owned []string
 	for number, r := range m.replicas {
@@ -277,21 +278,20 @@ func (m *member) health() (string, error) {
 	return fmt.Sprintf("ready: owner of shards %s of %d, standby of the others", strings.Join(owned, ", "), all), nil
 }
 
-// near is how many records a copy may be behind to have caught up: under load there
-// always are some.
+// near is how many records behind a copy counts as caught up; under load there always are some.
 const near = 1024
 
-// hasCaughtUp reports whether a copy has caught up since the start. Later it may be
-// behind for a while, as the status says.
-func (m *member) hasCaughtUp(number int, lag uint64) bool {
+// hasCaughtUp reports whether a copy has caught up since the start. Later it may fall behind, which
+// the status shows.
+func (m *clusterNode) hasCaughtUp(number int, lag uint64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mu.caughtUp[number] = m.mu.caughtUp[number] || lag < near
 	return m.mu.caughtUp[number]
 }
 
-// gauges are for metrics. There are none before the node has joined.
-func (m *member) gauges() (all telemetry.Cluster) {
+// gauges returns metrics of the cluster, none before the node has joined.
+func (m *clusterNode) gauges() (all telemetry.Cluster) {
 	c := m.joined.Load()
 	if c == nil {
 		return all
@@ -310,13 +310,13 @@ func (m *member) gauges() (all telemetry.Cluster) {
 	return all
 }
 
-// detail is what the status says of a log.
-func (m *member) detail(number int) cluster.Detail {
+// detail returns what the status shows of a log.
+func (m *clusterNode) detail(number int) cluster.Detail {
 	st, _ := m.replicas[number].LogState()
 	return cluster.Detail{LogBytes: st.Bytes, SnapshotAt: st.SnapshotAt}
 }
 
-func (m *member) bytes() (sum int64) {
+func (m *clusterNode) bytes() (sum int64) {
 	for number := range m.replicas {
 		if st, err := os.Stat(m.file(number)); err == nil {
 			sum += st.Size()
@@ -326,14 +326,14 @@ func (m *member) bytes() (sum int64) {
 }
 
 // leave hands all shards over.
-func (m *member) leave(ctx context.Context) {
+func (m *clusterNode) leave(ctx context.Context) {
 	if m.cluster != nil && !m.left {
 		m.left = true
 		m.cluster.Shutdown(ctx)
 	}
 }
 
-func (m *member) close() error {
+func (m *clusterNode) close() error {
 	close(m.closed)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -352,9 +352,9 @@ func (m *member) close() error {
 }
 
 // Own implements [cluster.Shards].
-func (m *member) Own(number int, st cluster.Store) error {
+func (m *clusterNode) Own(number int, st cluster.Store) error {
 	owned := st.(*replog.Store) // as Promote returned it
-	shards := m.s.rooms.shards
+	shards := m.s.parts.shards
 	snap, err := owned.Snapshot()
 	if err != nil {
 		return discard(owned, err)
@@ -373,7 +373,7 @@ func (m *member) Own(number int, st cluster.Store) error {
 		m.Lose(number, err)
 		return err
 	}
-	if err := m.peers.Own(number, m.s.rooms.admin.Here); err != nil {
+	if err := m.peers.Own(number, m.s.parts.admin.Here); err != nil {
 		m.Lose(number, err)
 		return err
 	}
@@ -381,7 +381,7 @@ func (m *member) Own(number int, st cluster.Store) error {
 	return nil
 }
 
-// discard has a store that is corrupt be made anew from snapshot and log.
+// discard makes a corrupt store be rebuilt from snapshot and log.
 func discard(st *replog.Store, err error) error {
 	if errors.Is(err, store.ErrCorrupt) {
 		st.Discard(err)
@@ -390,44 +390,44 @@ func discard(st *replog.Store, err error) error {
 }
 
 // disown forgets the store of a shard.
-func (m *member) disown(number int) {
+func (m *clusterNode) disown(number int) {
 	m.peers.Leave(number)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.mu.stores, number)
 }
 
-// declare makes the queues of the configuration that belong to shards that are here and
-// do not exist. Others keep their settings: a takeover is no start.
-func (m *member) declare() {
+// declare creates missing queues of the configuration in the shards of this node. Existing queues
+// keep their settings, since a takeover is no start.
+func (m *clusterNode) declare() {
 	m.declaring.Lock()
 	defer m.declaring.Unlock()
-	if err := m.s.rooms.control.DeclareMissing(m.s.killed); err != nil {
+	if err := m.s.parts.control.DeclareMissing(m.s.killed); err != nil {
 		m.s.log.Warn("queues of the configuration file cannot be made", "error", err)
 	}
 }
 
 // Fence implements [cluster.Shards].
-func (m *member) Fence(number int, on bool) {
-	if sh := m.s.rooms.shards.Shard(number); sh != nil {
+func (m *clusterNode) Fence(number int, on bool) {
+	if sh := m.s.parts.shards.Shard(number); sh != nil {
 		sh.Fence(on)
 	}
 }
 
 // Drain implements [cluster.Shards].
-func (m *member) Drain(ctx context.Context, number int) error {
+func (m *clusterNode) Drain(ctx context.Context, number int) error {
 	defer m.disown(number)
-	return m.s.rooms.shards.Remove(ctx, number, settleTime)
+	return m.s.parts.shards.Remove(ctx, number, settleTime)
 }
 
 // Lose implements [cluster.Shards].
-func (m *member) Lose(number int, _ error) {
+func (m *clusterNode) Lose(number int, _ error) {
 	m.disown(number)
-	m.s.rooms.shards.Abandon(number)
+	m.s.parts.shards.Abandon(number)
 }
 
-// clusterVerbs answer about the cluster, which is joined before anybody asks.
-type clusterVerbs struct{ m *member }
+// clusterVerbs carries out verbs about the cluster. They are not called before join.
+type clusterVerbs struct{ m *clusterNode }
 
 func (v clusterVerbs) Status() wire.ClusterStatus { return v.m.cluster.Status() }
 
@@ -439,7 +439,7 @@ func (v clusterVerbs) Move(ctx context.Context, r wire.ClusterMoveRequest) (wire
 	return v.m.cluster.Move(ctx, r)
 }
 
-// placement says in which shard a queue is.
+// placement is the shard.Placement of a cluster.
 type placement struct{ meta *meta.Meta }
 
 func (p placement) Where(name string) (int, bool) {
