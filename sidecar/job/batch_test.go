@@ -1,0 +1,158 @@
+package job
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/inspect"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// moveRequest moves all messages of queue 0.
+func moveRequest(to string) wire.JobCreateRequest {
+	return wire.JobCreateRequest{Queue: queueName(0), Op: wire.JobMove, To: to, Filter: &wire.Filter{All: true}, Order: wire.OrderArrival}
+}
+
+// drive steps the machine of a job until it is idle, with a clock that does not wait.
+func (w *world) drive(j *Job, in input) (all []input) {
+	for next := []input{in}; ; {
+		var fx effects
+		j.machine.step(w.now, next, &fx)
+		next = nil
+		switch {
+		case fx.Do != nil:
+			next = []input{fx.Do.perform(&j.worker)}
+			all = append(all, next[0])
+		case fx.At != 0:
+			w.now = fx.At
+		default:
+			return all
+		}
+	}
+}
+
+// TestStepsAreBounded: a job lets the queue stand still for no more than some messages.
+func TestStepsAreBounded(t *testing.T) {
+	w := newWorld(t, 0)
+	q := w.queue(0)
+	const n = scanMessages + 2*batchSize + 1
+	for range n - 1 {
+		q.mail = append(q.mail, q.message("k", ""))
+	}
+	q.put("k", "")
+	j, werr := w.shards[0].jobs.create(q, moveRequest(queueName(1)), false)
+	require.Nil(t, werr)
+	scans, batches := 0, 0
+	for _, in := range w.drive(j, j.worker.run()) {
+		switch in := in.(type) {
+		case scanned:
+			scans++
+			require.LessOrEqual(t, len(in.found), scanMessages)
+		case completed:
+			batches++
+			require.LessOrEqual(t, len(in.batch.candidates), batchSize)
+		}
+	}
+	require.Equal(t, []int{2, n/batchSize + 1}, []int{scans, batches})
+	require.EqualValues(t, n, w.queue(1).depth)
+}
+
+// TestNoKeyIsCountedInATargetThatEnds between the decision and the claim.
+func TestNoKeyIsCountedInATargetThatEnds(t *testing.T) {
+	w := newWorld(t, 0)
+	w.limits[1].perKey = 10
+	q, to := w.queue(0), w.queue(1)
+	id := q.put("k", "x")
+	j := newJob(&w.shards[0].jobs.Options, q, &stored{spec: &spec{JobCreateRequest: moveRequest(to.name)}})
+	b := &batch{spec: j.spec, candidates: []candidate{{position: position{Seq: 1, ID: id}, size: 1}}}
+	require.Nil(t, j.worker.admit(b))
+	require.Equal(t, map[string]int64{"k": 1}, to.keys.n)
+	to.ended = true
+	var claimed *queue.Claimed
+	require.Equal(t, to.Gone(), j.worker.commitBatch(b, &claimed))
+	require.Empty(t, to.keys.n)
+	require.EqualValues(t, 1, q.depth)
+}
+
+// TestADryRunTriesSomeMessages and counts the others by their states.
+func TestADryRunTriesSomeMessages(t *testing.T) {
+	w := newWorld(t, 0)
+	w.limits[1].depth = 2
+	q := w.queue(0)
+	for range 5 {
+		q.put("k", "x")
+	}
+	list := func() []inspect.MessageView {
+		found, _ := q.machine.Inspect(queue.Main).Select(&inspect.Match{}, 0, 10, 10, nil, w.now)
+		return found
+	}
+	req := moveRequest(queueName(1))
+	req.DryRun = true
+	tr, werr := w.shards[0].jobs.newTrial(q, req)
+	require.Nil(t, werr)
+	tr.tried = maxTried
+	kept, werr := tr.offer(list())
+	require.Nil(t, werr)
+	require.Equal(t, list(), kept)
+	require.EqualValues(t, 5, tr.untried)
+	require.Equal(t, "the dry run has tried 100000 messages; it counts 5 more as eligible, which the target may refuse", tr.why(true))
+	tr.tried = maxTried - 1
+	kept, werr = tr.offer(list())
+	require.Nil(t, werr)
+	require.Equal(t, list()[:2], kept)
+	require.Equal(t, tr.full.Description, tr.why(true))
+}
+
+// TestAnEditWaitsForRecords of attempts that are not on disk yet.
+func TestAnEditWaitsForRecords(t *testing.T) {
+	w := newWorld(t, 0)
+	q := w.queue(0)
+	id := q.put("k", "x")
+	q.step(q.input(queue.Register{Consumer: "c", Subject: "c", MaxInFlight: 1}))
+	d := q.delivered[0]
+	q.mail = append(q.mail, queue.Input{Kind: queue.Acked, Token: d.Token, Ack: wire.Ack{Kind: wire.AckNack, Error: "e", Delay: time.Hour, HasDelay: true}})
+	records := func() (n int) {
+		require.NoError(t, w.stores[0].History([]store.Ref{{Queue: q.id, Seq: 1}}, func(_ int, all [][]byte) { n = len(all) }))
+		return n
+	}
+	require.Zero(t, records())
+	j := newJob(&w.shards[0].jobs.Options, q, &stored{spec: &spec{JobCreateRequest: wire.JobCreateRequest{Op: wire.JobEdit}}})
+	claimed, werr := j.worker.claim(&batch{spec: j.spec, candidates: []candidate{{position: position{Seq: 1, ID: id}}}})
+	require.Nil(t, werr)
+	require.Len(t, claimed.Messages, 1)
+	require.Equal(t, 1, records())
+	j.worker.unclaim(claimed)
+}
+
+// TestRequestsThatAreRefused: of shards that are elsewhere, of jobs that are too old to
+// have a receipt, of numbers that are over.
+func TestRequestsThatAreRefused(t *testing.T) {
+	w := newWorld(t, 0)
+	js := w.shards[1].jobs
+	send := func(req request) *wire.Error {
+		req.Queue, req.Job, req.Entries = queueName(2), "7", []sentEntry{{ID: make([]byte, 16)}}
+		headers := wire.EncodeHeaders(nil, map[string][]string{"key": {"k"}})
+		_, werr := Receive(w.signer, packRequest(w.signer, &req, []content{{readable: true, headers: headers}}), func(shard int) *Jobs {
+			if shard != 1 {
+				return nil
+			}
+			return js
+		})
+		return werr
+	}
+	require.Equal(t, wire.CodeNoOwner, send(request{Shard: 7, No: 1, Sent: w.now}).ErrCode)
+	for _, skew := range []time.Duration{-maxClockSkew - 1, maxClockSkew + 1} {
+		require.Contains(t, send(request{Shard: 1, No: 1, Sent: w.now + int64(skew)}).Description, "clocks")
+	}
+	require.Nil(t, send(request{Shard: 1, No: 2, Sent: w.now}))
+	require.Nil(t, send(request{Shard: 1, No: 2, Sent: w.now}), "again")
+	require.Contains(t, send(request{Shard: 1, No: 1, Sent: w.now}).Description, "later")
+	require.EqualValues(t, 1, w.queue(2).depth)
+
+	require.NoError(t, js.recoverReceipts([]store.Entry{{Key: "color", Value: "blue"}}))
+	require.Error(t, js.recoverReceipts([]store.Entry{{Key: keyReceipt + "x", Value: "{"}}), "without it something could be taken twice")
+}
