@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/mattn/go-runewidth"
+
+	"github.com/filaq/fila/hooks/sandbox/source"
 )
 
 // LoadError is the reason why a script is refused. Its text names the script, the
@@ -53,10 +55,7 @@ func writePlace(b *strings.Builder, name string, line, column int) {
 }
 
 // Warning is a hint about a script that works.
-type Warning struct {
-	Line    int // 0 if the warning has no place
-	Message string
-}
+type Warning = source.Warning
 
 // Cause classifies the failures of a run.
 type Cause string

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	lua "github.com/yuin/gopher-lua"
+
+	"github.com/filaq/fila/hooks/sandbox/source"
 )
 
 // The builtins of this file and its siblings replace those of gopher-lua. Each
@@ -191,9 +193,6 @@ func baseSelect(L *lua.LState) int {
 	return max(n-i+1, 0)
 }
 
-// maxNumeral bounds the length of a string that converts to a number.
-const maxNumeral = 200
-
 func baseToNumber(L *lua.LState) int {
 	v := L.CheckAny(1)
 	if L.Get(2) == lua.LNil {
@@ -207,7 +206,7 @@ func baseToNumber(L *lua.LState) int {
 		L.ArgError(2, "base out of range")
 	}
 	s := argStr(L, 1)
-	if len(s) > maxNumeral {
+	if len(s) > source.MaxNumeral {
 		s = ""
 	}
 	n, err := strconv.ParseInt(strings.ToLower(strings.Trim(s, " \t\n\r")), base, 64)

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	lua "github.com/yuin/gopher-lua"
+
+	"github.com/filaq/fila/hooks/sandbox/source"
 )
 
 // All Lua states share the builtins, the library tables and the metatable of
@@ -207,7 +209,7 @@ func toNum(v lua.LValue) (lua.LNumber, bool) {
 
 // parseNum reads a Lua numeral, decimal or hexadecimal.
 func parseNum(s string) (lua.LNumber, bool) {
-	if len(s) > maxNumeral {
+	if len(s) > source.MaxNumeral {
 		return 0, false
 	}
 	s = strings.Trim(s, " \t\n\r\f\v")

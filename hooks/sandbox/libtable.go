@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	lua "github.com/yuin/gopher-lua"
+
+	"github.com/filaq/fila/hooks/sandbox/source"
 )
 
 func tabInsert(L *lua.LState) int {
@@ -24,7 +26,7 @@ func tabInsert(L *lua.LState) int {
 			x.rawSet(t, lua.LNumber(pos), L.Get(3))
 			break
 		}
-		x.chargeBytes(costElem)
+		x.chargeBytes(source.CostElem)
 		x.chargeWork((n - pos) >> 5)
 		t.Insert(pos, L.Get(3))
 	default:
@@ -171,7 +173,7 @@ func tabUnpack(L *lua.LState) int {
 func tabPack(L *lua.LState) int {
 	n := L.GetTop()
 	x := execOf(L)
-	x.chargeBytes(constructorCost(n, 1))
+	x.chargeBytes(source.ConstructorCost(n, 1))
 	x.chargeWork(n >> 2)
 	t := L.CreateTable(n, 1)
 	for i := 1; i <= n; i++ {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/hooks/sandbox/source"
 )
 
 const loopHook = `function on_enqueue(m) local n = 0 for i = 1, m.payload_size do n = n + i end return {} end`
@@ -80,7 +82,7 @@ func TestMemoryLimitIsExact(t *testing.T) {
 		return newHook(t, onEnqueue, text, Limits{Timeout: time.Minute, MemoryBytes: memory}).run(&message{PayloadSize: n})
 	}
 	used := run(100, 1<<20).Allocated
-	require.Equal(t, int64(100*costTable+constructorCost(0, 1)), used)
+	require.Equal(t, int64(100*source.CostTable+source.ConstructorCost(0, 1)), used)
 	require.Nil(t, run(100, used).Err)
 	res := run(100, used-1)
 	require.Equal(t, CauseMemory, res.Err.Cause)

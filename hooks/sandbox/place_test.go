@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+const maxLocated = 4 << 10 // of package source
+
 // requireMark checks that an error begins with a place and quotes a line. The mark is
 // under the character after §; without § there is no mark.
 func requireMark(t *testing.T, err error, place, marked string) {

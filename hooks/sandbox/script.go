@@ -2,28 +2,24 @@ package sandbox
 
 import (
 	"errors"
-	"fmt"
-	"strconv"
-	"strings"
+	"slices"
 	"sync"
 
 	lua "github.com/yuin/gopher-lua"
-	"github.com/yuin/gopher-lua/parse"
+
+	"github.com/filaq/fila/hooks/sandbox/source"
 )
 
 // MaxSource is the size of the largest script that Compile accepts, in bytes.
-const MaxSource = 64 << 10
+const MaxSource = source.MaxSize
 
 // Script is a checked and compiled script. It is immutable and may be shared
 // by any number of VMs.
 type Script struct {
 	name     string
-	text     string
-	proto    *lua.FunctionProto
-	longest  int // string constant, in bytes
+	code     *source.Code
 	defines  []string
 	warnings []Warning
-	codeFrom map[int]int // see translated
 }
 
 // Name returns the name that errors use.
@@ -46,8 +42,9 @@ var loading sync.Mutex
 func Compile(name, text string, functions []string, l Limits) (*Script, error) {
 	loading.Lock()
 	defer loading.Unlock()
-	s := &Script{name: name, text: text}
-	if err := s.compile(); err != nil {
+	code, err := source.Compile(name, text, helpers)
+	s := &Script{name: name, code: code, warnings: code.Warnings}
+	if err != nil {
 		return nil, s.refused(err)
 	}
 	v := New(s, "", l, Env{})
@@ -72,78 +69,20 @@ func Compile(name, text string, functions []string, l Limits) (*Script, error) {
 	return s, nil
 }
 
-// compile turns the text into code, within the load limits.
-func (s *Script) compile() (err error) {
-	defer func() { // some panics of the compiler are no CompileError
-		if r := recover(); r != nil {
-			err = &sourceError{msg: fmt.Sprintf("cannot compile the script: %v", r)}
-		}
-	}()
-	if len(s.text) > MaxSource {
-		return &sourceError{msg: fmt.Sprintf("the script has %d bytes, at most %d are allowed", len(s.text), MaxSource)}
-	}
-	src, err := translate(s.text)
-	if err != nil {
-		return err
-	}
-	s.codeFrom = src.codeFrom
-	open, err := prescan(s.name, src.text)
-	if err != nil {
-		return src.placed(err)
-	}
-	chunk, err := parse.Parse(strings.NewReader(src.text), s.name)
-	if err != nil {
-		return src.placed(asSourceError(err, open))
-	}
-	if err := checkTree(chunk); err != nil {
-		return err
-	}
-	r := resolve(chunk)
-	if r.err != nil {
-		return r.err
-	}
-	s.warnings = r.warnings
-	chunk = rewrite(chunk, r)
-	if err := checkTree(chunk); err != nil {
-		return err
-	}
-	proto, err := lua.Compile(chunk, s.name)
-	if err != nil {
-		var ce *lua.CompileError
-		if errors.As(err, &ce) {
-			return compileError(ce)
-		}
-		return err
-	}
-	if err := checkProto(proto); err != nil {
-		return err
-	}
-	s.longest = link(proto)
-	s.proto = proto
-	return nil
-}
-
-// compileError takes the line of a goto without a label from the message, because
-// the compiler reports the end of the function.
-func compileError(ce *lua.CompileError) *sourceError {
-	line := ce.Line
-	if before, after, ok := strings.Cut(ce.Message, "for <goto> at line "); ok && before != "" {
-		if n, err := strconv.Atoi(after); err == nil {
-			line = n
-		}
-	}
-	return &sourceError{line: line, msg: ce.Message}
-}
-
+// refused converts an error of the source.
 func (s *Script) refused(err error) *LoadError {
 	e := &LoadError{Name: s.name, Message: err.Error()}
-	var se *sourceError
-	if errors.As(err, &se) && se.line > 0 {
-		e.Line = se.line
-		e.Source, e.Column = s.locate(se.line, se.msg)
-		if se.column > 0 && se.column <= len(e.Source)+1 {
-			e.Column = se.column
+	var se *source.Error
+	if errors.As(err, &se) && se.Line > 0 {
+		e.Line = se.Line
+		e.Source, e.Column = s.code.Locate(se.Line, se.Message, isBuiltin)
+		if se.Column > 0 && se.Column <= len(e.Source)+1 {
+			e.Column = se.Column
 		}
 	}
 	return e
+}
+
+func isBuiltin(name string) bool {
+	return slices.ContainsFunc(baseFunctions, func(e libEntry) bool { return e.name == name })
 }

@@ -2,32 +2,9 @@ package sandbox
 
 import (
 	lua "github.com/yuin/gopher-lua"
-)
 
-// Charges in bytes: the sizes of Go's allocator and maps on 64-bit machines,
-// rounded up.
-const (
-	costTable     = 112
-	costFunc      = 128
-	costUpvalue   = 88
-	costElem      = 40   // of an array, with the growth of the slice
-	costFirstElem = 560  // gopher-lua makes room for 32
-	costKey       = 200  // of a hash part that exists: both maps, the key list, the boxed key
-	costFirstKey  = 2800 // gopher-lua makes room for 32 keys
-	costMap8      = 700  // the hash part of a constructor with up to 8 keys
+	"github.com/filaq/fila/hooks/sandbox/source"
 )
-
-// constructorCost is the charge of a constructor.
-func constructorCost(items, keys int) int {
-	n := costTable + 24*items
-	switch {
-	case keys > 8:
-		n += costMap8 + costKey*keys
-	case keys > 0:
-		n += costMap8
-	}
-	return n
-}
 
 // maxArrayIndex is the first index that goes to the hash part. gopher-lua fills
 // an array with nils up to the written index: with its own limit of 67 million,
@@ -111,10 +88,10 @@ func (x *exec) rawSet(t *lua.LTable, k, v lua.LValue) {
 // chargeKey charges for a new key of the hash part of t.
 func (x *exec) chargeKey(t *lua.LTable) {
 	if hashEmpty(t) {
-		x.chargeBytes(costFirstKey)
+		x.chargeBytes(source.CostFirstKey)
 		return
 	}
-	x.chargeBytes(costKey)
+	x.chargeBytes(source.CostKey)
 }
 
 func hashEmpty(t *lua.LTable) bool {
@@ -130,19 +107,19 @@ func hashEmpty(t *lua.LTable) bool {
 func (x *exec) chargeElem(t *lua.LTable, i int) {
 	switch {
 	case t.RawGetInt(i) != lua.LNil || i > 1 && t.RawGetInt(i-1) != lua.LNil:
-		x.chargeBytes(costElem) // in place or at the end
+		x.chargeBytes(source.CostElem) // in place or at the end
 		return
 	case i == 1:
-		x.chargeBytes(costFirstElem)
+		x.chargeBytes(source.CostFirstElem)
 		return
 	}
 	x.chargeScan()
 	n := t.MaxN()
 	if i <= n {
-		x.chargeBytes(costElem)
+		x.chargeBytes(source.CostElem)
 		return
 	}
-	x.chargeBytes(costElem * (i - n)) // the gap is filled with nils
+	x.chargeBytes(source.CostElem * (i - n)) // the gap is filled with nils
 	x.chargeWork((i - n) >> 1)
 }
 
@@ -209,7 +186,7 @@ func fnSpread(L *lua.LState) int {
 	t, _ := L.Get(1).(*lua.LTable)
 	n := t.MaxN()
 	x.chargeWork(n >> 3)
-	x.chargeBytes(int(lua.LVAsNumber(L.Get(2))) + costElem*n)
+	x.chargeBytes(int(lua.LVAsNumber(L.Get(2))) + source.CostElem*n)
 	L.SetTop(1)
 	return 1
 }
@@ -217,7 +194,7 @@ func fnSpread(L *lua.LState) int {
 // fnBox is the helper that makes the box of a local, see rewriter.boxes.
 func fnBox(L *lua.LState) int {
 	x := execOf(L)
-	x.chargeBytes(costTable + 16)
+	x.chargeBytes(source.CostTable + 16)
 	t := L.CreateTable(1, 0)
 	t.RawSetInt(1, L.Get(1))
 	return push(L, t)

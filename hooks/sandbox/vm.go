@@ -9,6 +9,8 @@ import (
 	"time"
 
 	lua "github.com/yuin/gopher-lua"
+
+	"github.com/filaq/fila/hooks/sandbox/source"
 )
 
 // Env is what a script can reach outside of its sandbox.
@@ -88,12 +90,12 @@ func (v *VM) load() *RunError {
 	v.arg.drop()
 	clear(x.outliving)
 	x.base, x.sharesInner, x.volatile = 0, false, false
-	x.kept = v.script.longest
+	x.kept = v.script.code.Longest
 	x.globals = newGlobals()
 	v.L.Env = x.globals
 	x.begin()
 	x.loading = true
-	_, err := v.call(v.L.NewFunctionFromProto(v.script.proto), nil)
+	_, err := v.call(v.L.NewFunctionFromProto(v.script.code.Proto), nil)
 	x.loading = false
 	if err != nil {
 		return err
@@ -138,7 +140,7 @@ func (v *VM) markOutliving() {
 					continue
 				}
 				push(u.Value())
-				if strings.HasSuffix(o.Proto.DbgUpvalues[i], innerMark) {
+				if source.IsInner(o.Proto.DbgUpvalues[i]) {
 					x.sharesInner = true
 				}
 			}
@@ -263,9 +265,9 @@ func (v *VM) scriptError(o lua.LValue) *RunError {
 // have no column: anything in the line may have exceeded them.
 func (v *VM) locate(re *RunError) *RunError {
 	re.Name = v.script.name
-	re.Source = sourceLine(v.script.text, re.Line)
+	re.Source = v.script.code.Line(re.Line)
 	if re.Cause == CauseError {
-		re.Source, re.Column = v.script.locate(re.Line, re.Message)
+		re.Source, re.Column = v.script.code.Locate(re.Line, re.Message, isBuiltin)
 	}
 	return re
 }

@@ -1,11 +1,9 @@
-package sandbox
+package source
 
 import (
 	"slices"
 	"strconv"
-	"strings"
 
-	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/ast"
 )
 
@@ -224,7 +222,7 @@ func (w *rewriter) table(e *ast.TableExpr, maybe bool) ast.Expr {
 		adjustToOne(fields[len(fields)-1].Value) // it was not the last field
 	}
 	e.Fields = fields
-	c := cost{bytes: constructorCost(items, keys)}
+	c := cost{bytes: ConstructorCost(items, keys)}
 	var out ast.Expr
 	if spreads(e) {
 		out = helper("spread", e, e, number(c.bytes, e))
@@ -252,25 +250,6 @@ func spreads(e *ast.TableExpr) bool {
 		return !v.AdjustRet
 	}
 	return false
-}
-
-// link replaces the constants that stand for helpers by the helpers. It returns
-// the length of the longest string constant.
-func link(p *lua.FunctionProto) (longest int) {
-	for i, c := range p.Constants {
-		s, ok := c.(lua.LString)
-		switch {
-		case !ok:
-		case strings.HasPrefix(string(s), helperPrefix):
-			p.Constants[i] = helpers[string(s[len(helperPrefix):])]
-		default:
-			longest = max(longest, len(s))
-		}
-	}
-	for _, q := range p.FunctionPrototypes {
-		longest = max(longest, link(q))
-	}
-	return longest
 }
 
 // assign rewrites an assignment to any mix of locals, globals and fields.

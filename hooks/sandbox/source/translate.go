@@ -1,4 +1,4 @@
-package sandbox
+package source
 
 import (
 	"errors"
@@ -7,14 +7,6 @@ import (
 	"strconv"
 	"strings"
 )
-
-// sourceError is a reason to refuse a source, with its position.
-type sourceError struct {
-	line, column int
-	msg          string
-}
-
-func (e *sourceError) Error() string { return e.msg }
 
 // intDivName stands between two divisions in place of //, which has the same
 // precedence. Rewriting turns the two divisions into a call.
@@ -40,11 +32,11 @@ type piece struct {
 
 // placed converts the position of an error in text to the position in the source.
 func (t *translated) placed(err error) error {
-	var se *sourceError
-	if !errors.As(err, &se) || se.column < 1 {
+	var se *Error
+	if !errors.As(err, &se) || se.Column < 1 {
 		return err
 	}
-	at := lineStart(t.text, se.line) + se.column - 1
+	at := lineStart(t.text, se.Line) + se.Column - 1
 	i, _ := slices.BinarySearchFunc(t.pieces, at+1, func(p piece, at int) int { return p.text - at })
 	p := t.pieces[i-1]
 	if p.replaced {
@@ -53,7 +45,7 @@ func (t *translated) placed(err error) error {
 		at = min(p.source+at-p.text, len(t.source))
 	}
 	before := t.source[:at]
-	return &sourceError{1 + strings.Count(before, "\n"), at - strings.LastIndexByte(before, '\n'), se.msg}
+	return &Error{1 + strings.Count(before, "\n"), at - strings.LastIndexByte(before, '\n'), se.Message}
 }
 
 // lineStart returns the offset of line n, from 1, or the length of text.
@@ -124,7 +116,7 @@ func (t *translator) refuse(op, instead string) error {
 
 func (t *translator) refuseAt(at int, msg string) error {
 	line, column := t.place(at)
-	return &sourceError{line, column, msg}
+	return &Error{line, column, msg}
 }
 
 // passed notes the end of a string or comment that began at offset began.
@@ -208,7 +200,8 @@ func (t *translator) step() error {
 	return nil
 }
 
-func isWord(c byte) bool { return c == '_' || isDigit(c) || isAlpha(c) }
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+func isWord(c byte) bool  { return c == '_' || isDigit(c) || c|32 >= 'a' && c|32 <= 'z' }
 
 // attribute drops <const> and <close>.
 func (t *translator) attribute(rest string) bool {

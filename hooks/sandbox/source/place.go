@@ -1,4 +1,4 @@
-package sandbox
+package source
 
 import (
 	"regexp"
@@ -14,6 +14,8 @@ type word struct {
 	kind   wordKind
 	text   string // without the quotes of a string
 	column int    // of its first byte, from 1
+
+	builtin bool // the name of a builtin
 }
 
 type wordKind uint8
@@ -27,7 +29,7 @@ const (
 var longSigns = []string{"...", "..", "==", "~=", "<=", ">=", "//", "::"}
 
 // words returns the tokens of a line, which is Lua code from column from on.
-func words(line string, from int) []word {
+func words(line string, from int, builtin func(name string) bool) []word {
 	var found []word
 	for i := max(from-1, 0); i < len(line); {
 		rest, n := line[i:], 1
@@ -46,7 +48,7 @@ func words(line string, from int) []word {
 			for n < len(rest) && isWord(rest[n]) {
 				n++
 			}
-			found = append(found, word{nameWord, rest[:n], i + 1})
+			found = append(found, word{nameWord, rest[:n], i + 1, builtin(rest[:n])})
 		case c == '"' || c == '\'':
 			for n < len(rest) && rest[n] != c {
 				if rest[n] == '\\' {
@@ -55,11 +57,11 @@ func words(line string, from int) []word {
 				n++
 			}
 			n = min(n, len(rest)) // the string may not end in this line
-			found = append(found, word{textWord, rest[1:n], i + 1})
+			found = append(found, word{textWord, rest[1:n], i + 1, false})
 			n++
 		case longBracket(rest) > 0:
 			n = longBracket(rest)
-			found = append(found, word{textWord, "", i + 1})
+			found = append(found, word{textWord, "", i + 1, false})
 		default:
 			for _, s := range longSigns {
 				if strings.HasPrefix(rest, s) {
@@ -67,7 +69,7 @@ func words(line string, from int) []word {
 					break
 				}
 			}
-			found = append(found, word{signWord, rest[:n], i + 1})
+			found = append(found, word{signWord, rest[:n], i + 1, false})
 		}
 		i += n
 	}
@@ -112,7 +114,7 @@ var clues = []struct {
 }{
 	{regexp.MustCompile(`(?s)^attempt to index a .* with key '(.*)'$`), func(l line, i int, key string) bool { return l.key(i) && l[i].text == key }},
 	{regexp.MustCompile(`^attempt to call a non-function object$`), func(l line, i int, _ string) bool {
-		return l.called(i) && (l.is(i-1, ".", ":") || !isBuiltin(l[i].text))
+		return l.called(i) && (l.is(i-1, ".", ":") || !l[i].builtin)
 	}},
 	{regexp.MustCompile(`^cannot perform (\S+) `), func(l line, i int, name string) bool { return l.is(i, operations[name]) }},
 	{regexp.MustCompile(`^attempt to compare `), func(l line, i int, _ string) bool { return l.is(i, "<", "<=", ">", ">=") }},
@@ -130,10 +132,6 @@ var clues = []struct {
 }
 
 func callOf(l line, i int, name string) bool { return l[i].text == name && l.called(i) }
-
-func isBuiltin(name string) bool {
-	return slices.ContainsFunc(baseFunctions, func(e libEntry) bool { return e.name == name })
-}
 
 // columnOf returns the column, from 1, that a message about the line refers to, or 0
 // if that is not certain.
@@ -162,18 +160,19 @@ func columnOf(l line, message string) int {
 // it into words takes ten times its memory.
 const maxLocated = 4 << 10
 
-// locate returns line n of the script, from 1, as written, and the column of the
+// Locate returns line n of the script, from 1, as written, and the column of the
 // error in it.
-func (s *Script) locate(n int, message string) (source string, column int) {
-	source = sourceLine(s.text, n)
+func (c *Code) Locate(n int, message string, builtin func(name string) bool) (source string, column int) {
+	source = c.Line(n)
 	if len(source) > maxLocated {
 		return source, 0
 	}
-	return source, columnOf(words(source, s.codeFrom[n]), message)
+	return source, columnOf(words(source, c.codeFrom[n], builtin), message)
 }
 
-// sourceLine returns line n of text, from 1.
-func sourceLine(text string, n int) string {
+// Line returns line n of the script, from 1.
+func (c *Code) Line(n int) string {
+	text := c.text
 	if n < 1 {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package sandbox
+package source
 
 import (
 	"slices"
@@ -16,8 +16,12 @@ const (
 )
 
 func isMarked(name string) bool {
-	return strings.HasSuffix(name, outerMark) || strings.HasSuffix(name, innerMark)
+	return strings.HasSuffix(name, outerMark) || IsInner(name)
 }
+
+// IsInner reports whether a variable of compiled code is a local of an inner function
+// that a closure assigns.
+func IsInner(name string) bool { return strings.HasSuffix(name, innerMark) }
 
 // helperPrefix begins the constants that stand for helpers until link replaces
 // them. Scripts may not contain it.
@@ -299,7 +303,7 @@ func (r *resolver) expr(e ast.Expr) {
 	case *ast.StringExpr:
 		r.catches = r.catches || isCatch(e.Value) // _G["pcall"]
 		if strings.HasPrefix(e.Value, helperPrefix) && r.err == nil {
-			r.err = &sourceError{line: e.Line(), msg: "this string constant is reserved"}
+			r.err = &Error{Line: e.Line(), Message: "this string constant is reserved"}
 		}
 	case *ast.IdentExpr:
 		r.ident(e, false)

@@ -1,4 +1,4 @@
-package sandbox
+package source
 
 import (
 	"errors"
@@ -29,10 +29,10 @@ const (
 // prescan reads the tokens with gopher-lua's scanner, which does not recurse, and
 // refuses a script that would make the parser overflow. open is the last token
 // that the script opens and does not close, or nil.
-func prescan(name, src string) (open *sourceError, err error) {
+func prescan(name, src string) (open *Error, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = &sourceError{msg: fmt.Sprintf("cannot read the script: %v", r)}
+			err = &Error{Message: fmt.Sprintf("cannot read the script: %v", r)}
 		}
 	}()
 	p := prescanner{sc: parse.NewScanner(strings.NewReader(src), name), lx: &parse.Lexer{}}
@@ -59,12 +59,12 @@ type prescanner struct {
 
 // unclosed is the error for the innermost token that the script does not close, or
 // nil. It ignores which token closes which, since the parser checks that first.
-func (p *prescanner) unclosed() *sourceError {
+func (p *prescanner) unclosed() *Error {
 	if len(p.open) == 0 {
 		return nil
 	}
 	t := p.open[len(p.open)-1]
-	return &sourceError{t.Pos.Line, t.Pos.Column, fmt.Sprintf("the '%s' here is not closed", t.Str)}
+	return &Error{t.Pos.Line, t.Pos.Column, fmt.Sprintf("the '%s' here is not closed", t.Str)}
 }
 
 // nest tracks the tokens that are opened and closed.
@@ -82,14 +82,14 @@ func (p *prescanner) nest(t ast.Token) {
 }
 
 func (p *prescanner) refuse(format string, args ...any) error {
-	return &sourceError{p.line, p.column, fmt.Sprintf(format, args...)}
+	return &Error{p.line, p.column, fmt.Sprintf(format, args...)}
 }
 
 func (p *prescanner) next() (more bool, err error) {
 	p.lx.PrevTokenType = p.lx.Token.Type
 	tok, err := p.sc.Scan(p.lx)
 	if err != nil {
-		return false, asSourceError(err, nil)
+		return false, asError(err, nil)
 	}
 	p.lx.Token = tok
 	if tok.Type < 0 {
@@ -137,9 +137,9 @@ func (p *prescanner) next() (more bool, err error) {
 	return true, nil
 }
 
-// asSourceError converts an error of the scanner or parser. open is the error for
+// asError converts an error of the scanner or parser. open is the error for
 // what the script does not close, or nil.
-func asSourceError(err error, open *sourceError) error {
+func asError(err error, open *Error) error {
 	var pe *parse.Error
 	if !errors.As(err, &pe) {
 		return err
@@ -148,11 +148,11 @@ func asSourceError(err error, open *sourceError) error {
 	case pe.Pos.Line == parse.EOF && open != nil:
 		return open
 	case pe.Pos.Line == parse.EOF:
-		return &sourceError{msg: pe.Message + " at the end of the script"}
+		return &Error{Message: pe.Message + " at the end of the script"}
 	case !utf8.ValidString(pe.Token):
-		return &sourceError{pe.Pos.Line, max(pe.Pos.Column, 0), "a character that is not ASCII can only be in a string or a comment"}
+		return &Error{pe.Pos.Line, max(pe.Pos.Column, 0), "a character that is not ASCII can only be in a string or a comment"}
 	case pe.Token != "" && len(pe.Token) <= 40:
-		return &sourceError{pe.Pos.Line, max(pe.Pos.Column, 0), fmt.Sprintf("%s near '%s'", pe.Message, pe.Token)}
+		return &Error{pe.Pos.Line, max(pe.Pos.Column, 0), fmt.Sprintf("%s near '%s'", pe.Message, pe.Token)}
 	}
-	return &sourceError{max(pe.Pos.Line, 0), max(pe.Pos.Column, 0), pe.Message}
+	return &Error{max(pe.Pos.Line, 0), max(pe.Pos.Column, 0), pe.Message}
 }

@@ -1,4 +1,4 @@
-package sandbox
+package source
 
 import (
 	"fmt"
@@ -27,9 +27,9 @@ func checkTree(chunk []ast.Stmt) (err error) {
 	c := &checker{}
 	defer func() {
 		if r := recover(); r != nil {
-			se, ok := r.(*sourceError)
+			se, ok := r.(*Error)
 			if !ok {
-				se = &sourceError{line: c.line, msg: fmt.Sprint(r)}
+				se = &Error{Line: c.line, Message: fmt.Sprint(r)}
 			}
 			err = se
 		}
@@ -39,7 +39,7 @@ func checkTree(chunk []ast.Stmt) (err error) {
 }
 
 func (c *checker) refuse(format string, args ...any) {
-	panic(&sourceError{line: c.line, msg: fmt.Sprintf(format, args...)})
+	panic(&Error{Line: c.line, Message: fmt.Sprintf(format, args...)})
 }
 
 func (c *checker) enter(n ast.PositionHolder) {
@@ -165,8 +165,8 @@ func (c *checker) expr(f *function, e ast.Expr) int {
 	defer func() { c.depth-- }()
 	switch e := e.(type) {
 	case *ast.NumberExpr:
-		if len(e.Value) > maxNumeral {
-			c.refuse("malformed number (at most %d digits)", maxNumeral)
+		if len(e.Value) > MaxNumeral {
+			c.refuse("malformed number (at most %d digits)", MaxNumeral)
 		}
 		c.constant(f, "#"+e.Value)
 	case *ast.StringExpr:
@@ -230,7 +230,7 @@ func (c *checker) call(f *function, e *ast.FuncCallExpr) int {
 // allocates or writes shared state unmetered.
 func checkProto(p *lua.FunctionProto) error {
 	if len(p.DbgUpvalues) > maxUpvalues {
-		return &sourceError{line: p.LineDefined, msg: fmt.Sprintf("a function uses too many variables from outside (at most %d)", maxUpvalues)}
+		return &Error{Line: p.LineDefined, Message: fmt.Sprintf("a function uses too many variables from outside (at most %d)", maxUpvalues)}
 	}
 	for pc := 0; pc < len(p.Code); pc++ {
 		inst := p.Code[pc]
@@ -238,10 +238,10 @@ func checkProto(p *lua.FunctionProto) error {
 		case lua.OP_CLOSURE: // followed by one pseudo instruction per upvalue
 			pc += int(p.FunctionPrototypes[inst&0x3ffff].NumUpvalues)
 		case lua.OP_CONCAT, lua.OP_SETGLOBAL:
-			return &sourceError{line: p.DbgSourcePositions[pc], msg: "this construct cannot be metered"}
+			return &Error{Line: p.DbgSourcePositions[pc], Message: "this construct cannot be metered"}
 		case lua.OP_SETUPVAL:
 			if b := int(inst & 0x1ff); b >= len(p.DbgUpvalues) || !isMarked(p.DbgUpvalues[b]) {
-				return &sourceError{line: p.DbgSourcePositions[pc], msg: "this assignment cannot be tracked"}
+				return &Error{Line: p.DbgSourcePositions[pc], Message: "this assignment cannot be tracked"}
 			}
 		}
 	}
