@@ -6,11 +6,11 @@ import (
 	"github.com/filaq/fila/store/storefile"
 )
 
-const maxName = 4096 // bytes of a queue's, consumer's or configuration key's name
+const maxName = 4096 // bytes of the name of a queue, consumer or configuration key
 
-// Check says whether a batch keeps the limits that do not depend on what is
-// stored: [ErrTooBig] or [ErrInvalid]. Implementations of [Store] call it; the
-// batch is not changed.
+// Check checks the limits of a batch that do not depend on the store, and returns
+// [ErrTooBig] or [ErrInvalid]. Implementations of [Store] call it. It does not change the
+// batch.
 func (b *Batch) Check() error {
 	var total int64
 	for i := range b.Add {

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// inbox hands things on from many goroutines to one. put never blocks.
+// inbox is an unbounded queue from many goroutines to one. put never blocks.
 type inbox[T any] struct {
 	mu     sync.Mutex
-	some   sync.Cond // on mu: there are items, or it is closed
+	some   sync.Cond // on mu: there are items, or the inbox is closed
 	items  []T
 	closed bool
 }
 
 func (q *inbox[T]) init() { q.some.L = &q.mu }
 
-// put says false when the inbox is closed.
+// put returns false if the inbox is closed.
 func (q *inbox[T]) put(x T) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -28,8 +28,8 @@ func (q *inbox[T]) put(x T) bool {
 	return true
 }
 
-// takeAll waits for items and returns all of them; none at all means that the
-// inbox is closed and empty.
+// takeAll waits for items and returns all of them, none if the inbox is closed and
+// empty.
 func (q *inbox[T]) takeAll() []T {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -41,7 +41,7 @@ func (q *inbox[T]) takeAll() []T {
 	return items
 }
 
-// takeNow returns all items that are there.
+// takeNow returns all items without waiting.
 func (q *inbox[T]) takeNow() []T {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -57,43 +57,43 @@ func (q *inbox[T]) close() {
 	q.some.Signal()
 }
 
-// mailbox is where Submit leaves batches. Queues take turns: each gives a batch of
-// its own to a commit before one of them gives the second.
+// mailbox receives submitted batches. Queues take turns: each gives one batch to a
+// commit before any gives a second.
 type mailbox struct {
 	inbox[*Batch]
-	count atomic.Int64 // batches put and not yet done
-	// about is the queue that the commit under way is about, or one of the following.
-	// Written by the committer.
+	count atomic.Int64 // batches submitted and not yet done
+	// about is the queue of the running commit, or nothing or several. Written by the
+	// committer.
 	about atomic.Int64
 
-	// Owned by the committer: what was taken from the inbox and is not yet committed.
-	lines map[QueueID]*line
-	turns []*line // those with batches, the next one first
-	spare []*line
+	// Owned by the committer: batches taken from the inbox and not yet committed.
+	queues map[QueueID]*batchQueue
+	turns  []*batchQueue // those with batches, the next one first
+	spare  []*batchQueue
 }
 
-// Ids that no queue has.
+// Values of about that are no queue.
 const (
-	nothing = -iota // no commit is under way
-	several         // it is about several queues, or about none
+	nothing = -iota // no commit is running
+	several         // the commit has batches of several queues, or of none
 )
 
 // line is the batches of one queue, oldest first; never empty while it has a turn.
-type line struct {
+type batchQueue struct {
 	queue   QueueID
 	batches []*Batch
 }
 
-// take waits for batches and returns as many as fit into limit bytes, of which each
-// has so many, one at least; none at all means that the mailbox is closed and empty.
+// take waits for batches and returns as many as fit into limit bytes, but at least
+// one. It returns none if the mailbox is closed and empty.
 func (m *mailbox) take(limit int64, bytes func(*Batch) int64) []*Batch {
 	if len(m.turns) == 0 {
-		m.file(m.takeAll())
+		m.enqueue(m.takeAll())
 	} else {
-		m.file(m.takeNow())
+		m.enqueue(m.takeNow())
 	}
 	var out []*Batch
-	var next []*line // whose batches do not fit: the first of the next commit
+	var next []*batchQueue // their batches do not fit: the first of the next commit
 	var size int64
 	for len(m.turns) > 0 {
 		l := m.turns[0]
@@ -107,21 +107,21 @@ func (m *mailbox) take(limit int64, bytes func(*Batch) int64) []*Batch {
 		}
 		size += n
 		out = append(out, b)
-		l.batches[0] = nil // it is gone when it is done
+		l.batches[0] = nil // let it be collected when it is done
 		if l.batches = l.batches[1:]; len(l.batches) > 0 {
 			m.turns = append(m.turns, l)
 		} else {
-			delete(m.lines, l.queue)
+			delete(m.queues, l.queue)
 			m.spare = append(m.spare, l)
 		}
 	}
 	m.turns = append(m.turns, next...)
-	m.begin(out)
+	m.beginCommit(out)
 	return out
 }
 
-// begin notes which queue the batches of a commit are about.
-func (m *mailbox) begin(batches []*Batch) {
+// beginCommit notes the queues of a commit.
+func (m *mailbox) beginCommit(batches []*Batch) {
 	id := int64(nothing)
 	for i, b := range batches {
 		if i == 0 && b.Queue != 0 {
@@ -133,41 +133,41 @@ func (m *mailbox) begin(batches []*Batch) {
 	m.about.Store(id)
 }
 
-// end notes that the commit is done.
-func (m *mailbox) end() { m.about.Store(nothing) }
+// endCommit notes the end of a commit.
+func (m *mailbox) endCommit() { m.about.Store(nothing) }
 
-// busyWithOthers reports whether a commit is under way that is about another queue.
+// busyWithOthers reports whether a commit of other queues is running.
 func (m *mailbox) busyWithOthers(id QueueID) bool {
 	at := m.about.Load()
 	return at != nothing && at != int64(id)
 }
 
-// file puts batches into the lines of their queues.
-func (m *mailbox) file(batches []*Batch) {
+// enqueue adds batches to those of their queues.
+func (m *mailbox) enqueue(batches []*Batch) {
 	for _, b := range batches {
-		l := m.lines[b.Queue]
+		l := m.queues[b.Queue]
 		if l == nil {
-			l = m.newLine(b.Queue)
+			l = m.newQueue(b.Queue)
 			m.turns = append(m.turns, l)
 		}
 		l.batches = append(l.batches, b)
 	}
 }
 
-func (m *mailbox) newLine(queue QueueID) *line {
-	l := new(line)
+func (m *mailbox) newQueue(queue QueueID) *batchQueue {
+	l := new(batchQueue)
 	if n := len(m.spare); n > 0 {
 		l, m.spare = m.spare[n-1], m.spare[:n-1]
 	}
-	if m.lines == nil {
-		m.lines = make(map[QueueID]*line)
+	if m.queues == nil {
+		m.queues = make(map[QueueID]*batchQueue)
 	}
-	*l = line{queue: queue}
-	m.lines[queue] = l
+	*l = batchQueue{queue: queue}
+	m.queues[queue] = l
 	return l
 }
 
-// addedBytes is how many bytes of new messages a batch has.
+// addedBytes is the size of the new messages of a batch.
 func addedBytes(b *Batch) int64 {
 	var n int64
 	for i := range b.Add {
@@ -176,9 +176,8 @@ func addedBytes(b *Batch) int64 {
 	return n
 }
 
-// batchBytes is how many bytes of messages and histories a batch writes at most: what it
-// moves is written again, and so is the history to which it adds a record. It is for the
-// committer.
+// batchBytes is an upper bound of the bytes of messages and histories that a batch writes,
+// including moved messages and changed histories. Only the committer calls it.
 func (s *Bolt) batchBytes(b *Batch) int64 {
 	n := addedBytes(b)
 	for i := range b.History {
@@ -192,17 +191,17 @@ func (s *Bolt) batchBytes(b *Batch) int64 {
 	return n
 }
 
-// outcome is what a commit has to tell.
+// outcome is the outcome of a commit.
 type outcome struct {
 	batches []*Batch
 	errs    []error
 	stats   CommitStats
 
-	start time.Time
-	told  bool // the notifier has it: nothing changes any more
+	start    time.Time
+	notified bool // the notifier has it: it must not change
 }
 
-// notifier calls Done, so that the committer can go on meanwhile.
+// notifier calls Done, so that the committer does not wait for it.
 type notifier struct {
 	inbox[outcome]
 	onCommit func(CommitStats)
@@ -236,46 +235,44 @@ func (s *Bolt) Submit(b *Batch) {
 	}
 }
 
-// pace learns what commits cost, to say how large one may be: whoever comes waits for
-// the commit that is under way and then for its own.
+// pace estimates the cost of commits and bounds their size, because a batch waits for the
+// running commit and then for its own.
 type pace struct {
-	sync    float64 // seconds that a commit of next to nothing takes
-	perByte float64 // seconds on top, for each byte
+	sync    float64 // seconds of a minimal commit
+	perByte float64 // additional seconds per byte
 }
 
 const (
-	// Until commits have been seen, the disk is reckoned to be an SSD of the modest
-	// kind.
+	// Initial estimates: a modest SSD.
 	firstSync    = 1e-3
 	firstPerByte = 1 / 400e6
 
-	// A commit is to take commitTime, or commitSyncs times what a sync takes if that
-	// is longer. What a commit takes beside its bytes grows under load; with half of
-	// this, a flood of large messages loses a third of its throughput to it, and nobody
-	// waits for less.
+	// A commit should take commitTime, or commitSyncs times a sync if that is longer. The
+	// fixed cost of a commit grows under load: with half of these values a flood of large
+	// messages loses a third of its throughput, and no batch waits for a shorter time.
 	commitTime  = 10e-3
 	commitSyncs = 20
-	// leastCommitBytes is taken at once, however slow the disk.
+	// leastCommitBytes is the smallest bound, however slow the disk is.
 	leastCommitBytes = 1 << 20
 
-	// Commits up to syncBytes tell what a sync takes, those from writeBytes what a
-	// byte takes.
+	// Commits up to syncBytes update the time of a sync, commits from writeBytes on the
+	// time per byte.
 	syncBytes  = 64 << 10
 	writeBytes = 256 << 10
 )
 
 func newPace() pace { return pace{sync: firstSync, perByte: firstPerByte} }
 
-// limit is how many bytes a commit takes, at most so many.
+// limit returns the bound for the bytes of a commit, at most most.
 func (p *pace) limit(most int64) int64 {
 	n := (max(commitTime, commitSyncs*p.sync) - p.sync) / max(p.perByte, 1e-12)
 	return min(max(int64(n), leastCommitBytes), most)
 }
 
-// learn is told how long a commit of so many bytes took: moving averages. That of
-// syncs believes what is quick sooner than what is slow, which may be the work of
-// others on the machine, and hardly a single one that is very slow: a time that is too
-// long would let commits grow, and large commits do not correct it.
+// learn updates the estimates with the duration of a commit. The estimate of sync times
+// follows fast samples quickly and slow ones slowly, and clips outliers: slow samples may
+// be due to other work on the machine, an estimate that is too long lets commits grow,
+// and large commits do not correct it.
 func (p *pace) learn(bytes int64, took time.Duration) {
 	const latest, slow, quick = 8, 64, 4
 	switch more := took.Seconds() - p.sync; {
@@ -288,8 +285,8 @@ func (p *pace) learn(bytes int64, took time.Duration) {
 	}
 }
 
-// commitLoop is the committer: what waits goes into one transaction, as far as pace
-// lets it, and the next round begins at once.
+// commitLoop is the committer: it commits the waiting batches, as many as pace allows, in
+// one transaction, and starts again.
 func (s *Bolt) commitLoop() {
 	defer s.notify.close()
 	for {
@@ -316,8 +313,8 @@ func (s *Bolt) commit(batches []*Batch) {
 		s.pace.learn(s.plan.written(), time.Since(o.start))
 	}
 	s.endPlan()
-	s.box.end() // before anybody hears of it and hands in more
-	if o.told {
+	s.box.endCommit() // before Done calls, which submit more
+	if o.notified {
 		return
 	}
 	if err != nil {
@@ -325,13 +322,13 @@ func (s *Bolt) commit(batches []*Batch) {
 			o.errs[i] = err
 		}
 	}
-	s.tell(&o)
+	s.notifyDone(&o)
 }
 
-// tell has the notifier pass on an outcome.
-func (s *Bolt) tell(o *outcome) {
+// notifyDone passes an outcome to the notifier.
+func (s *Bolt) notifyDone(o *outcome) {
 	o.stats = CommitStats{Duration: time.Since(o.start), Batches: len(o.batches)}
-	o.told = true
+	o.notified = true
 	s.box.count.Add(-int64(len(o.batches)))
 	s.notify.put(*o)
 }

@@ -8,26 +8,26 @@ import (
 	"github.com/filaq/fila/store/storefile"
 )
 
-// carried is a live record on its way from a victim to a new segment. It is
-// copied with its checksums, so that damage is neither spread nor hidden.
+// carried is a live record on its way from a victim to a new segment. It is copied with its
+// checksums, so that damage remains visible.
 type carried struct {
 	ref           Ref
 	entry, record []byte
 }
 
-// compact picks the segments whose live messages this commit writes again, so
-// that they can be deleted. There are two reasons to:
+// compact chooses segments to delete, whose live messages this commit writes again. There
+// are two reasons:
 //
-//   - Slow traffic leaves segments of a few messages. They are merged when
-//     enough of one tier are there, so that each message is carried a few times
-//     at most until it lies in a segment of decent size.
-//   - Messages that finish in another order than they came leave dead records.
-//     While the stored weight is above CompactRatio times the live one, the
-//     emptiest segments go; they are more dead than alive on average, so a
-//     commit wins more than it carries.
+//   - Slow traffic leaves segments of few messages. They are merged when one tier has
+//     enough of them, so that a message is carried a few times at most until it is in a
+//     large segment.
+//   - Messages that finish in another order than they arrived leave finished records.
+//     While the stored weight is above CompactRatio times the live one, the segments with
+//     the most finished records are deleted. On average most of their records are
+//     finished, so a commit frees more than it carries.
 //
-// The work of one commit is bounded by twice what it writes anyway and a little
-// more. Segments are found through lists by class, never by a scan.
+// The work of one commit is bounded by about twice what it writes anyway. Segments are
+// found through lists by class, never by a scan.
 func (s *Bolt) compact(tx *bbolt.Tx) {
 	p, t := &s.plan, &s.segs
 	budget := max(s.o.tune.carryBytes, 2*(p.bytes+int64(p.alive)*recordWeight))
@@ -57,8 +57,8 @@ func (s *Bolt) compact(tx *bbolt.Tx) {
 	}
 }
 
-// carry makes a segment a victim and returns what that costs. A segment that
-// cannot be read stays as it is, out of the way of compaction.
+// carry makes a segment a victim and returns the cost. A segment that cannot be read
+// remains, and is not compacted again.
 func (s *Bolt) carry(tx *bbolt.Tx, h uint32) int64 {
 	g, p := s.segs.segs[h], &s.plan
 	mark := len(p.carried)

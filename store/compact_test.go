@@ -297,7 +297,7 @@ func TestCommitBytesOfHistories(t *testing.T) {
 	require.LessOrEqual(t, written, s.batchBytes(failures(nil))+records*64, "it is what it may be at most")
 	s.committing.Lock()
 	defer s.committing.Unlock()
-	s.plan.writes = []pastPut{{value: make([]byte, 1000)}, {value: make([]byte, 500)}}
+	s.plan.writes = []historyPut{{value: make([]byte, 1000)}, {value: make([]byte, 500)}}
 	require.EqualValues(t, 1500, s.plan.written())
 	s.plan.writes = nil
 }
@@ -403,7 +403,7 @@ func TestQueuesTakeTurns(t *testing.T) {
 	require.Equal(t, []Ref{{Queue: 5, Seq: 1}}, take())
 	m.close()
 	require.Empty(t, take())
-	require.Empty(t, m.lines)
+	require.Empty(t, m.queues)
 }
 
 // A batch learns whether it had to wait for others, but not that it had to for its own
@@ -425,7 +425,7 @@ func TestWaited(t *testing.T) {
 	require.True(t, waited(1), "that of all three is under way")
 	require.True(t, waited(2))
 	s.box.take(1, addedBytes)
-	s.box.end()
+	s.box.endCommit()
 	require.False(t, waited(1))
 	require.False(t, waited(2))
 }

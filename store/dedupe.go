@@ -9,9 +9,9 @@ import (
 	"github.com/filaq/fila/store/storefile"
 )
 
-// writeDedupe appends to the dedupe log, one value per step of expiry, and takes
-// expired values from its front: a few more than it appends, so that the log
-// does not grow for ever and no commit has much to do.
+// writeDedupe appends to the dedupe log, one value per step of expiry, and deletes expired
+// values from its front: a few more than it appends, so that the log stays bounded and no
+// commit has much work.
 func (s *Bolt) writeDedupe(tx *bbolt.Tx) error {
 	now := s.o.Now()
 	if len(s.plan.dedupe) == 0 && (s.count.dedupes == 0 || s.dedupeFirst > now) {
@@ -56,7 +56,7 @@ func (s *Bolt) appendDedupes(bucket *bbolt.Bucket, stamp uint64, now int64) (put
 			size += 4 + storefile.DedupeFixed + len(live[n].DedupeID)
 			n++
 		}
-		// A file that was rewritten by a tool counts its transactions anew.
+		// In a file that was rewritten, transactions are counted from 0 again.
 		key := storefile.AppendDedupeKey(nil, step, stamp)
 		for bucket.Get(key) != nil {
 			stamp++

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// loc says where a live message lies: the handle of its segment, its slot
-// there, and the size of headers and payload. The highest bits of the slot say
-// that the message has a State on disk, and a history. Handle 0 is no message; pendingSeg is
-// one that the running commit adds, its slot counting within the plan.
+// loc is the location of a live message: the handle of its segment, its slot there, and the
+// size of headers and payload. The highest bits of the slot mark a message with a State and
+// with a history. Handle 0 is no message. With pendingSeg the running commit adds the
+// message, and slot is its index in the plan.
 type loc struct {
 	seg, slot, size uint32
 }
@@ -23,13 +23,11 @@ const (
 
 func (l loc) slotNo() int { return int(l.slot &^ slotBits) }
 
-// seqIndex finds the locations of a queue's live messages by sequence number, in
-// 13 bytes per message and without pointers in the bulk of it: small chunks, so
-// that a message that stays long holds few others, found through directories. A
-// chunk goes when its last message does.
+// seqIndex maps the sequence numbers of the live messages of a queue to their locations, in
+// 13 bytes per message and almost without pointers. It has directories of small chunks, so
+// that a long-lived message keeps little memory. A chunk is freed with its last message.
 //
-// The committer writes it under Bolt.mu and reads it without; others read it
-// under Bolt.mu.
+// The committer writes it under Bolt.mu and reads it without; others read it under Bolt.mu.
 type seqIndex struct {
 	dirs map[uint64]*seqDir // by sequence>>spanBits
 	live int64
@@ -103,8 +101,8 @@ func (x *seqIndex) del(seq uint64) {
 	}
 }
 
-// all yields the live messages by sequence number. It is not safe against
-// changes but the deletion of what was yielded.
+// all yields the live messages by sequence number. Meanwhile only yielded messages may be
+// deleted.
 func (x *seqIndex) all() iter.Seq2[uint64, loc] {
 	return func(yield func(uint64, loc) bool) {
 		for _, no := range slices.Sorted(maps.Keys(x.dirs)) {
@@ -123,7 +121,7 @@ func (x *seqIndex) all() iter.Seq2[uint64, loc] {
 	}
 }
 
-// memory returns about how many bytes the index takes.
+// memory returns the approximate size of the index in bytes.
 func (x *seqIndex) memory() int64 {
 	var n int64
 	for _, d := range x.dirs {
@@ -132,5 +130,5 @@ func (x *seqIndex) memory() int64 {
 	return n
 }
 
-// dirBytes is what the allocator gives for a directory.
+// dirBytes is the allocated size of a directory.
 const dirBytes = 9472

@@ -6,33 +6,30 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Log makes what a [Bolt] commits durable elsewhere, before the Bolt has it in its
-// file. The Bolt calls it from one goroutine at a time, and it must not call the
-// Bolt.
+// Log makes batches durable elsewhere before a [Bolt] has them in its file. The Bolt calls
+// it from one goroutine at a time. It must not call the Bolt.
 type Log interface {
-	// Append takes the batches that one commit writes, in order, and returns when
-	// they are durable, with the position of the log behind them, which is written
-	// in the same transaction. Nothing of the batches may be kept. An error ends the
-	// store; whether the log has the batches is unknown then, as it is with a sync
-	// that has failed.
+	// Append appends the batches of one commit in order. When they are durable, it
+	// returns the position of the log behind them, which the commit writes to the file.
+	// It must not keep the batches. An error stops the store: then it is unknown whether
+	// the log has the batches, as after a failed sync.
 	Append(batches []*Batch) (position []byte, err error)
 }
 
-// SetLog gives the store a log or, with nil, takes it away, between two commits.
-// With a log Done is called once the log has a batch: the file follows, and what is
-// not yet in it is read from memory. A crash in between is healed by whoever knows
-// the log: what lies behind [Bolt.Position] is applied again.
+// SetLog sets the log, or with nil removes it, between two commits. With a log, Done is
+// called when the log has a batch. The file follows; messages that are not in it yet are
+// read from memory. After a crash in between, the owner of the log applies the batches
+// behind [Bolt.Position] again.
 func (s *Bolt) SetLog(l Log) {
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	s.log = l
 }
 
-// Apply commits batches that a log has, in one transaction with the position behind
-// them, which may not be empty, and without batches that alone. It waits for the
-// disk. Done is not called. A batch that is refused was not refused where it was
-// logged, so the store holds something else than its log says: that ends it, as a
-// failed commit does. Nothing may be submitted before Apply has returned.
+// Apply commits batches from a log in one transaction with the position behind them, which
+// must not be empty. Without batches it writes the position. It waits for the disk and does
+// not call Done. A refused batch means that the store does not match its log, and stops
+// the store like a failed commit. Do not submit batches before Apply returns.
 func (s *Bolt) Apply(batches []*Batch, position []byte) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
@@ -48,7 +45,7 @@ func (s *Bolt) Apply(batches []*Batch, position []byte) error {
 	return err
 }
 
-// Position returns how far the file has its log, nil if it has none.
+// Position returns how far the file applied its log, nil if it has none.
 func (s *Bolt) Position() (position []byte, err error) {
 	if s.closed.Load() {
 		return nil, ErrClosed
@@ -59,10 +56,10 @@ func (s *Bolt) Position() (position []byte, err error) {
 	return position, err
 }
 
-// Fail ends the store as a failed commit does.
+// Fail stops the store like a failed commit.
 func (s *Bolt) Fail(cause error) { _ = s.fail(cause) }
 
-// accepted are the batches that are not refused.
+// accepted returns the batches that were not refused.
 func (o *outcome) accepted() []*Batch {
 	if !slices.ContainsFunc(o.errs, func(err error) bool { return err != nil }) {
 		return o.batches
@@ -76,9 +73,8 @@ func (o *outcome) accepted() []*Batch {
 	return out
 }
 
-// planned returns the place of a message that is in the log and not yet in the
-// file. The caller holds mu. What it refers to stays as it is when the plan goes:
-// the batches belong to their submitters again.
+// planned returns the place of a message that is in the log and not yet in the file. The
+// caller holds mu. The data of the place remains valid after the plan is reset.
 func (s *Bolt) planned(l loc, index bool) place {
 	a := &s.plan.adds[l.slotNo()]
 	n := &s.plan.segments[a.segment]
@@ -89,11 +85,11 @@ func (s *Bolt) planned(l loc, index bool) place {
 	return p
 }
 
-// endPlan empties the plan, which nobody reads from then on.
+// endPlan empties the plan. Readers do not use it any more.
 func (s *Bolt) endPlan() {
 	if s.log != nil {
 		s.mu.Lock()
-		s.ahead = false // a commit that has failed has left it
+		s.ahead = false // still set after a failed commit
 		s.mu.Unlock()
 	}
 	s.plan.reset()

@@ -11,72 +11,65 @@ import (
 
 // Options tune a [Bolt]. The zero value is good for production.
 type Options struct {
-	// ReadCacheBytes bounds the memory that keeps the bytes of the latest
-	// segments, so that fresh messages are read without touching the file.
-	// Default 64 MiB; negative: no cache.
+	// ReadCacheBytes bounds the memory for the bytes of the latest segments, so that
+	// new messages are read without the file. Default 64 MiB; negative: no cache.
 	ReadCacheBytes int64
 
-	// MaxCommitBytes is where a group commit stops taking further batches, if it
-	// does not stop before because it would take too long. Default 64 MiB. A single
-	// batch above it is still one commit.
+	// MaxCommitBytes bounds a group commit, in addition to the bound by time. Default
+	// 64 MiB. A single larger batch is still one commit.
 	MaxCommitBytes int64
 
-	// CompactRatio starts compaction when the stored messages, or their bytes,
-	// exceed the live ones this many times. Default 2, smallest 1.1.
+	// CompactRatio starts compaction when the stored messages, or their bytes, are more
+	// than this multiple of the live ones. Default 2, minimum 1.1.
 	CompactRatio float64
 
-	// CompactMinBytes is the stored size below which segments are not
-	// compacted for their dead messages. Default 4 MiB.
+	// CompactMinBytes is the stored size below which segments are not compacted because
+	// of finished messages. Default 4 MiB.
 	CompactMinBytes int64
 
 	// Timeout is how long Open waits for the file lock. Default 250 ms.
 	Timeout time.Duration
 
-	// Now is the clock, in Unix nanoseconds: for the expiry of dedupe ids, and to
-	// notice that it has been set back. Default time.Now.
+	// Now is the clock, in Unix nanoseconds, for the expiry of dedupe ids and to notice
+	// a clock that was set back. Default time.Now.
 	Now func() int64
 
-	// Logger gets the few lines that the store has to say. Default: none.
+	// Logger is the log. Default: none.
 	Logger *slog.Logger
 
-	// Locked is called once the file is this process's, before it is read and
-	// checked, which takes long if it is large. An error ends Open, which returns it
-	// as it is. It is called again if the file could not be mapped at once.
+	// Locked is called when this process has the file lock, before the file is read and
+	// checked, which takes long if it is large. An error ends Open and is returned. It is
+	// called again if the file could not be mapped at once.
 	Locked func() error
 
-	// Join makes one record of the newest of a history and the next one; nil, and what
-	// is too long: they stay two. It must depend on nothing but them, since copies of a
-	// store make their histories themselves. Default: none.
+	// Join is [storefile.HistoryRules.Join].
 	Join func(last, next []byte) []byte
 
-	// Keep reports whether a record of a history is kept for longer than others: the newest
-	// of those that would be forgotten is not. It must depend on nothing but the record.
-	// Default: none is.
+	// Keep is [storefile.HistoryRules.Keep].
 	Keep func(record []byte) bool
 
 	// OnCommit is called after each commit, before the Done calls of its
 	// batches and from the same goroutine.
 	OnCommit func(CommitStats)
 
-	// NoSync leaves out the sync of each commit: a crash of the machine may
-	// then lose or break the file. For tests, benchmarks, and files that can be made
-	// again.
+	// NoSync leaves out the sync of each commit: a crash of the machine may then lose or
+	// break the file. For tests, benchmarks, and files that can be rebuilt.
 	NoSync bool
 
 	tune tuning
 }
 
-// tuning holds what only tests change.
+// tuning has settings that only tests change.
 type tuning struct {
-	coldBytes      int   // from where on what a commit moves has segments of its own
-	segmentRecords int   // most records in one segment
-	segmentBytes   int64 // a segment is closed when it is larger
-	allocBytes     int   // the file grows by so much; 0: by its size
-	mergeFanIn     int   // small segments of one tier are merged at this number
-	carryBytes     int64 // compaction carries at least so much per commit
+	coldBytes      int   // bytes of moved messages from which they get their own segments
+	segmentRecords int   // maximum records of a segment
+	segmentBytes   int64 // maximum bytes of a segment
+	allocBytes     int   // growth of the file; 0: depends on its size
+	mergeFanIn     int   // number of small segments of one tier that are merged
+	carryBytes     int64 // minimum bytes that compaction may carry per commit
 
 	step   func(name string) error   // called between the steps of a rewrite, and between log and file
-	writer func(io.Writer) io.Writer // put before the file of a backup
+	writer func(io.Writer) io.Writer // wraps the file of a backup
 }
 
 func (o Options) withDefaults() Options {
@@ -109,23 +102,23 @@ func (o Options) file() storefile.Options {
 
 // CommitStats describes one group commit.
 type CommitStats struct {
-	Duration time.Duration // from the first look at the batches to the sync
-	Batches  int           // refused ones included
+	Duration time.Duration // from the start of planning to the sync
+	Batches  int           // including refused ones
 }
 
-// Stats is a picture of the store.
+// Stats are the figures of a store.
 type Stats struct {
 	Messages       int64 // live
-	LiveBytes      int64 // their headers and payloads
-	StoredMessages int64 // live ones and finished ones not yet compacted away
+	LiveBytes      int64 // headers and payloads of live messages
+	StoredMessages int64 // live ones, and finished ones that still use space
 	StoredBytes    int64
 	FileBytes      int64
 	Segments       int64
 	States         int64
-	Histories      int64 // messages that have one
+	Histories      int64
 	Commits        int64
-	CarriedTotal   int64 // messages that compaction has written again
+	CarriedTotal   int64 // messages that compaction wrote again
 	CachedBytes    int64 // of the read cache
-	IndexBytes     int64 // memory of the location index, about
+	IndexBytes     int64 // approximate memory of the location index
 	Waiting        int64 // batches not yet committed
 }

@@ -8,35 +8,34 @@ import (
 	"github.com/filaq/fila/store/storefile"
 )
 
-// plan is what one group commit will do. Batches are planned one after the
-// other, and what a batch does shows at once in the location index and in the
-// segments' bitmaps in memory, so that the next one sees it; messages that the
-// commit adds are filed under pendingSeg meanwhile. A batch that is refused
-// leaves no trace. If the commit fails the store is finished, so none of it
-// needs undoing.
+// plan is the work of one group commit. Batches are planned one after the other. The
+// changes of a batch are visible at once in the location index and in the bitmaps in
+// memory, so that the next batch sees them; added messages have the segment pendingSeg.
+// A refused batch leaves no trace. If the commit fails, the store stops, so nothing needs
+// to be undone.
 //
 // A message that is added and finished within one commit is never written.
 type plan struct {
-	adds    []added
-	alive   int // of adds
-	bytes   int64
-	dirty   []uint32 // segments whose bitmap changes
-	states  []stateOp
-	durable int            // of states and past: for messages that are on disk
-	past    []*Attempt     // of messages that are on disk
-	ended   []Ref          // messages on disk whose histories end
-	pasts   []pendingPast  // of messages that the commit adds
-	changed map[Ref][]byte // histories of messages on disk as they become
-	writes  []pastPut      // what all of this comes to
-	dedupe  []*Dedupe
-	meta    []metaOp
+	adds     []added
+	alive    int // of adds
+	bytes    int64
+	dirty    []uint32 // segments whose bitmap changes
+	states   []stateOp
+	durable  int              // number of states and attempts for messages on disk
+	attempts []*Attempt       // of messages that are on disk
+	ended    []Ref            // messages on disk whose histories end
+	pending  []pendingHistory // of messages that the commit adds
+	changed  map[Ref][]byte   // new histories of messages on disk
+	writes   []historyPut     // all histories to write
+	dedupe   []*Dedupe
+	meta     []metaOp
 
-	victims []uint32 // segments that compaction takes
+	victims []uint32 // segments that compaction empties
 	carried []carried
 
 	items    []item
 	segments []newSegment
-	gone     []uint32 // segments to delete: victims, and those without a live message
+	gone     []uint32 // segments to delete: victims, and segments without a live message
 	arena    []byte   // bytes that bbolt refers to until the commit
 
 	last *queue // looked up last
@@ -45,42 +44,42 @@ type plan struct {
 // added is a message that the commit adds.
 type added struct {
 	ref              Ref
-	m                *Message // its submitter's again once the batch is done, where a Log has it before the file
+	m                *Message // with a Log it belongs to the submitter again before the commit ends
 	headers, payload []byte
 	moved            bool  // by a Move
 	dead             bool  // finished already
-	past             int32 // its pendingPast, counted from 1; 0: it has no history
-	segment, slot    int   // where it is laid out, counting within the plan; where there is a Log only
+	history          int32 // index of its pendingHistory, from 1; 0: it has no history
+	segment, slot    int   // its location, counted within the plan; set only with a Log
 }
 
-// stateOp sets a state or, with none, deletes it. A pending one is for a message
-// that this commit adds: there is nothing to delete then, unless the commit has finished
-// a message before that had the same number, as the log of several owners may.
+// stateOp sets a state or, with st nil, deletes it. A pending one is for a message that
+// this commit adds. Then there is no state to delete, unless the commit finished another
+// message with the same number before, which can happen in a log of several owners.
 type stateOp struct {
 	ref     Ref
 	st      *State
 	pending bool
 }
 
-// pendingPast is the history of a message that the commit adds: what it had before it
-// moved, and records. It is found by the place of the message in the plan.
-type pendingPast struct {
+// pendingHistory is the history of a message that the commit adds: the history that it
+// had before a move, and new records.
+type pendingHistory struct {
 	add    int      // in adds
-	from   Ref      // a message on disk whose history it takes over
-	of     int32    // or one that the commit adds, counted as added.past
-	record []byte   // what is added to it; nil: nothing
-	more   [][]byte // and then these
-	value  []byte   // what it becomes
+	from   Ref      // a message on disk whose history it continues
+	of     int32    // or an added message, see added.history
+	record []byte   // the first new record, or nil
+	more   [][]byte // the next new records
+	value  []byte   // the result
 }
 
-// pastPut is a history as it is written.
-type pastPut struct {
+// historyPut is a history to write.
+type historyPut struct {
 	ref   Ref
 	value []byte
 }
 
-// metaOp is one change to queues, consumers or configuration; they are applied
-// in order. It puts a value or, with none, deletes a key, or all that begin so.
+// metaOp is a change of queues, consumers or configuration. It puts a value or, with value
+// nil, deletes a key, or all keys with the prefix key. They are applied in order.
 type metaOp struct {
 	bucket, key, value []byte
 	all                bool
@@ -91,10 +90,10 @@ const (
 	opsKept   = 1 << 16
 )
 
-// reset empties p for the next commit. What a huge one, the deletion of a large
-// queue say, has made room for is let go.
+// reset empties p for the next commit. It frees the memory of a huge commit, for example
+// the deletion of a large queue.
 func (p *plan) reset() {
-	if max(cap(p.adds), cap(p.states), cap(p.items), cap(p.past), cap(p.pasts), cap(p.ended)) > opsKept {
+	if max(cap(p.adds), cap(p.states), cap(p.items), cap(p.attempts), cap(p.pending), cap(p.ended)) > opsKept {
 		*p = plan{}
 		return
 	}
@@ -105,25 +104,25 @@ func (p *plan) reset() {
 	}
 	*p = plan{
 		adds: emptied(p.adds), dirty: p.dirty[:0], states: emptied(p.states), dedupe: emptied(p.dedupe),
-		past: emptied(p.past), ended: p.ended[:0], pasts: emptied(p.pasts), changed: p.changed, writes: emptied(p.writes),
+		attempts: emptied(p.attempts), ended: p.ended[:0], pending: emptied(p.pending), changed: p.changed, writes: emptied(p.writes),
 		meta: emptied(p.meta), victims: p.victims[:0], carried: emptied(p.carried), items: emptied(p.items),
 		segments: emptied(p.segments), gone: p.gone[:0], arena: arena,
 	}
 }
 
-// emptied keeps the room of s, and nothing that its elements refer to.
+// emptied clears s and keeps its capacity.
 func emptied[T any](s []T) []T {
 	clear(s)
 	return s[:0]
 }
 
-// empty says that there is nothing to write.
+// empty reports whether there is nothing to write.
 func (p *plan) empty() bool {
 	return p.alive == 0 && len(p.dirty) == 0 && p.durable == 0 && len(p.dedupe) == 0 && len(p.meta) == 0
 }
 
-// written is how many bytes of messages and histories have been laid out, carried ones
-// included.
+// written is the number of bytes of messages and histories to write, including carried
+// ones.
 func (p *plan) written() int64 {
 	var n int64
 	for i := range p.writes {
@@ -152,7 +151,7 @@ func (s *Bolt) queue(id QueueID) *queue {
 	return q
 }
 
-// find returns where a live message lies.
+// find returns the location of a live message.
 func (s *Bolt) find(ref Ref) (q *queue, l loc, ok bool) {
 	if q = s.queue(ref.Queue); q != nil {
 		l, ok = q.index.get(ref.Seq)
@@ -215,8 +214,8 @@ func (s *Bolt) planBatch(tx *bbolt.Tx, b *Batch) error {
 	return nil
 }
 
-// planNew does the part of a batch that can be refused: new queues and new
-// messages. On an error it takes back what it has done.
+// planNew plans the part of a batch that can be refused: new queues and new messages. On
+// an error it undoes its changes.
 func (s *Bolt) planNew(b *Batch, sources []source) (err error) {
 	p := &s.plan
 	mark, bytes := len(p.adds), p.bytes
@@ -259,7 +258,7 @@ func (s *Bolt) planNew(b *Batch, sources []source) (err error) {
 	for i := range b.Move {
 		mv := &b.Move[i]
 		src := sources[i]
-		if src.err != nil { // perhaps this very batch adds it
+		if src.err != nil { // this batch may add it
 			src = s.pendingSource(mv.From, src.err)
 		}
 		if src.err == nil && from[mv.From] {
@@ -306,7 +305,7 @@ func (s *Bolt) add(m *Message, headers, payload []byte) error {
 	return nil
 }
 
-// finish takes a message out; one that is not there is finished already.
+// finish removes a message if it exists.
 func (s *Bolt) finish(ref Ref) {
 	if q, l, ok := s.find(ref); ok {
 		q.index.del(ref.Seq)
@@ -360,8 +359,8 @@ func (s *Bolt) planState(op stateOp) {
 	}
 }
 
-// remember marks a message that has a history from now on.
-func (s *Bolt) remember(q *queue, seq uint64, l loc) {
+// markHistory marks a message that gets a history.
+func (s *Bolt) markHistory(q *queue, seq uint64, l loc) {
 	if l.slot&historyBit == 0 {
 		l.slot |= historyBit
 		q.index.put(seq, l)
@@ -374,45 +373,45 @@ func (s *Bolt) addHistory(a *Attempt) {
 	if !ok {
 		return
 	}
-	s.remember(q, a.Seq, l)
+	s.markHistory(q, a.Seq, l)
 	if l.seg != pendingSeg {
-		s.plan.past = append(s.plan.past, a)
+		s.plan.attempts = append(s.plan.attempts, a)
 		s.plan.durable++
 		return
 	}
-	if past := s.plan.pastOf(l); past.record == nil {
-		past.record = a.Record
+	if h := s.plan.pendingHistoryOf(l); h.record == nil {
+		h.record = a.Record
 	} else {
-		past.more = append(past.more, a.Record)
+		h.more = append(h.more, a.Record)
 	}
 }
 
-// pastOf is the history of a message that the commit adds.
-func (p *plan) pastOf(l loc) *pendingPast {
+// pendingHistoryOf returns the history of a message that the commit adds.
+func (p *plan) pendingHistoryOf(l loc) *pendingHistory {
 	a := &p.adds[l.slotNo()]
-	if a.past == 0 {
-		p.pasts = append(p.pasts, pendingPast{add: l.slotNo()})
-		a.past = int32(len(p.pasts))
+	if a.history == 0 {
+		p.pending = append(p.pending, pendingHistory{add: l.slotNo()})
+		a.history = int32(len(p.pending))
 	}
-	return &p.pasts[a.past-1]
+	return &p.pending[a.history-1]
 }
 
-// moveHistory has the history of a message go with it, before it is finished.
+// moveHistory moves the history of a message, before the message is finished.
 func (s *Bolt) moveHistory(mv *Move) {
 	_, was, _ := s.find(mv.From)
 	if was.slot&historyBit == 0 {
 		return
 	}
 	q, l, _ := s.find(mv.To.Ref)
-	s.remember(q, mv.To.Seq, l)
-	past := s.plan.pastOf(l)
-	if past.from = mv.From; was.seg == pendingSeg {
-		past.from, past.of = Ref{}, s.plan.adds[was.slotNo()].past
+	s.markHistory(q, mv.To.Seq, l)
+	h := s.plan.pendingHistoryOf(l)
+	if h.from = mv.From; was.seg == pendingSeg {
+		h.from, h.of = Ref{}, s.plan.adds[was.slotNo()].history
 	}
 }
 
-// deleteQueue finishes all messages of a queue. Its dedupe ids stay in the log
-// until they expire, and recovery passes over them.
+// deleteQueue finishes all messages of a queue. Its dedupe ids remain in the dedupe log
+// until they expire, and recovery skips them.
 func (s *Bolt) deleteQueue(id QueueID) {
 	q := s.queues[id]
 	if q == nil {

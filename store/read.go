@@ -10,11 +10,11 @@ import (
 	"github.com/filaq/fila/store/storefile"
 )
 
-// place is where a message was when it was looked up.
+// place is the location of a message when it was looked up.
 type place struct {
 	l    loc
 	id   uint64 // of its segment
-	data []byte // the segment's value or, of what is ahead of the file, that or its header index, if it is in memory
+	data []byte // the value of the segment (or, ahead of the file, its header index) if it is in memory
 	ok   bool
 }
 
@@ -27,14 +27,14 @@ type reading struct {
 	tx     *bbolt.Tx // opened for the first message that is not cached
 	segs   *bbolt.Bucket
 	lastID uint64
-	last   []byte // what is read of segment lastID
-	err    error  // the first, of what is there if any
+	last   []byte // value or header index of segment lastID
+	err    error  // the first error; others take precedence over ErrNotFound
 }
 
 var readings = sync.Pool{New: func() any { return new(reading) }}
 
-// deadStrings are for what Dead reads. Those that come first stay: reasons, codes and queues
-// are few, and of many errors hardly any comes twice.
+// deadStrings are the interners of Dead. They keep the first strings: there are few reasons,
+// codes and queues, and most errors are unique.
 var deadStrings = sync.Pool{New: func() any { return storefile.NewInternerOf(1024) }}
 
 // Read implements [Store].
@@ -62,7 +62,7 @@ func (s *Bolt) History(refs []Ref, fn func(i int, records [][]byte)) error {
 		return err
 	}
 	locs := make([]loc, len(refs))
-	// What is done is in the file: with a Log, Done comes before the commit.
+	// With a Log, Done is called before the commit: wait until the batch is in the file.
 	s.gate.RLock()
 	s.mu.RLock()
 	for i, ref := range refs {
@@ -102,8 +102,8 @@ func (s *Bolt) History(refs []Ref, fn func(i int, records [][]byte)) error {
 	return r.err
 }
 
-// read decodes what is stored of the messages of refs, of which the header index
-// or the record, and calls fn after each that could be decoded.
+// read decodes the records, or the header indexes, of the messages of refs, and calls fn
+// after each that could be decoded.
 func (s *Bolt) read(refs []Ref, index bool, decode decoder, fn func(i int)) error {
 	if err := s.usable(); err != nil {
 		return err
@@ -132,8 +132,7 @@ func (s *Bolt) usable() error {
 	return s.Err()
 }
 
-// failed notes that message i cannot be read, above all if it is there. It
-// reports whether others can.
+// failed notes that message i cannot be read. It reports whether to continue.
 func (r *reading) failed(i int, err error) bool {
 	if errors.Is(err, ErrClosed) {
 		r.err = err
@@ -185,8 +184,7 @@ func (r *reading) locate(from int) {
 	}
 }
 
-// decoder takes message ref out of the value, or the header index, of its
-// segment.
+// decoder decodes message ref in the value, or the header index, of its segment.
 type decoder func(value []byte, p place, ref Ref) error
 
 // message decodes message i.
@@ -207,15 +205,15 @@ func (r *reading) message(i int, decode decoder) error {
 	})
 }
 
-// stored returns what is read of the segment in which message i is, and updates
-// its place if it has moved.
+// stored returns the value, or the header index, of the segment of message i, and updates
+// the place of the message if it moved.
 func (r *reading) stored(i int) ([]byte, error) {
 	value, err := r.value(r.places[i].id)
 	if err != nil || value != nil {
 		return value, err
 	}
-	// Compaction was faster: its messages are somewhere else, or finished. Look
-	// again, with file and memory in agreement.
+	// Compaction deleted the segment: the message is in another one, or finished. Look
+	// it up again, with file and memory in agreement.
 	if err := r.again(i); err != nil {
 		return nil, err
 	}
@@ -262,14 +260,13 @@ func (r *reading) begin() error {
 	if err != nil {
 		return ErrClosed
 	}
-	r.tx = tx // before a page is touched: whatever happens then, it must end
+	r.tx = tx // before a page is read, so that it ends in any case
 	r.segs = tx.Bucket(storefile.BucketSegments)
 	return nil
 }
 
-// again looks up refs[i:] once more and begins a transaction that sees the same
-// state of affairs. The old one ends first: a commit that waits for it would
-// hold the gate.
+// again looks up refs[i:] again and begins a transaction that sees the same state. The old
+// transaction ends first, because a commit that waits for it would hold the gate.
 func (r *reading) again(i int) error {
 	r.endTx()
 	r.s.gate.RLock()
@@ -280,8 +277,7 @@ func (r *reading) again(i int) error {
 	return r.begin()
 }
 
-// decode takes one record out of a segment's value and checks that it is the
-// right one.
+// decode decodes a record of a segment and checks its message.
 func (s *Bolt) decode(value []byte, id uint64, slot int, want Ref) (headers, payload []byte, err error) {
 	var r storefile.Record
 	var off int64
@@ -295,7 +291,7 @@ func (s *Bolt) decode(value []byte, id uint64, slot int, want Ref) (headers, pay
 	return r.Headers, r.Payload, s.path.Corrupt("segment", id, off, err)
 }
 
-// decodeIndexed does the same with a segment's header index.
+// decodeIndexed is like decode, for a header index.
 func (s *Bolt) decodeIndexed(index []byte, id uint64, slot int, want Ref, m *Message, in *storefile.Interner) error {
 	var off int64
 	b, err := openBlockAt(index, storefile.KindIndex, id, slot)

@@ -20,8 +20,8 @@ func (s *Bolt) Recover(v Visitor) (RecoveryStats, error) {
 	if s.closed.Load() {
 		return RecoveryStats{}, ErrClosed
 	}
-	// The index must not move while it is walked, and agree with what the
-	// transaction sees. Before the first Submit nobody wants these locks.
+	// The index must not change and must agree with the transaction. Before the first
+	// Submit no goroutine waits for these locks.
 	s.gate.RLock()
 	defer s.gate.RUnlock()
 	s.mu.RLock()
@@ -58,7 +58,7 @@ type recovery struct {
 	now   int64
 	stats RecoveryStats
 
-	indexes []storefile.Block // by handle of the segment, opened when first needed
+	indexes []storefile.Block // by handle of the segment, opened on demand
 
 	states       *bbolt.Cursor
 	stateK       []byte
@@ -68,8 +68,8 @@ type recovery struct {
 	nextProgress int64
 }
 
-// messages visits the messages queue by queue in the order of the location
-// index, and the states beside them, which lie in the same order on disk.
+// messages visits the messages by queue in the order of the location index, with their
+// states, which have the same order on disk.
 func (r *recovery) messages() error {
 	var total int64
 	for _, q := range r.s.queues {
@@ -142,7 +142,7 @@ func (r *recovery) message(ref Ref, l loc, m *Message) error {
 	return r.s.path.Corrupt("index", g.id, off, err)
 }
 
-// state goes on to the state of ref, which is on disk.
+// state advances to the state of ref.
 func (r *recovery) state(ref Ref, st *State) (*State, error) {
 	if !r.statesBegun {
 		r.statesBegun = true

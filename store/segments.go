@@ -2,12 +2,12 @@ package store
 
 import "slices"
 
-// recordWeight is what a record costs beyond its headers and payload: its entry
-// and its frames, about. Compaction reckons with it so that tiny messages count.
+// recordWeight is the approximate size of a record besides headers and payload, so that
+// compaction counts tiny messages.
 const recordWeight = 128
 
-// Classes of segments, for compaction. Small segments wait in tiers until enough
-// of one tier can be merged; the others are sorted by how much of them is dead.
+// Classes of segments, for compaction. Small segments wait in tiers until enough of one
+// tier can be merged. The others are classified by their share of finished records.
 const (
 	classNone  = -1
 	tiers      = 2
@@ -15,10 +15,10 @@ const (
 	classes    = tiers + deadSteps
 	tier0Bytes = 4 << 10
 	tier1Bytes = 64 << 10
-	deadFloor  = tiers + deadSteps/4 // less dead than that is not worth carrying the rest
+	deadFloor  = tiers + deadSteps/4 // with fewer finished records a segment is not compacted
 )
 
-// segment is what the store keeps in memory of a segment.
+// segment is the state of a segment in memory.
 type segment struct {
 	id         uint64
 	n, live    int   // records, and those not finished
@@ -26,10 +26,10 @@ type segment struct {
 	liveWeight int64
 	done       []uint64 // a bit for each finished record
 	data       []byte   // its value while it is in the read cache
-	damaged    bool     // something of it cannot be read: neither compacted nor deleted
+	damaged    bool     // a part cannot be read: it is neither compacted nor deleted
 	dirty      bool     // its bitmap changes in the running commit
 	hasBitmap  bool     // on disk
-	victim     bool     // the running commit carries its live records away
+	victim     bool     // the running commit carries its live records
 	class      int8
 	next, prev uint32 // within its class
 }
@@ -48,8 +48,8 @@ func (g *segment) classify() int8 {
 	return int8(tiers + (g.weight-g.liveWeight)*deadSteps/(g.weight+1))
 }
 
-// segTable holds all segments, named by handles, and lists of them by class. A
-// handle is used again after its segment is gone.
+// segTable has all segments by handle, and lists of them by class. Handles of deleted
+// segments are used again.
 type segTable struct {
 	segs   []*segment // segs[0] is not used
 	free   []uint32
@@ -94,7 +94,7 @@ func (t *segTable) remove(h uint32) {
 	t.free = append(t.free, h)
 }
 
-// count adds the records of g to the sums, or with sign -1 takes them out.
+// count adds the records of g to the sums, or subtracts them with sign -1.
 func (t *segTable) count(g *segment, sign int64) {
 	t.records += sign * int64(g.n)
 	t.finished += sign * int64(g.n-g.live)
@@ -114,7 +114,7 @@ func (t *segTable) finish(h uint32, slot int, size uint32) {
 	t.reclass(h)
 }
 
-// reclass files a segment where it belongs now.
+// reclass moves a segment to the list of its class.
 func (t *segTable) reclass(h uint32) {
 	g := t.segs[h]
 	c := g.classify()
@@ -150,11 +150,11 @@ func (t *segTable) unlink(h uint32) {
 	g.class, g.next, g.prev = classNone, 0, 0
 }
 
-// readCache remembers which segments have their bytes in memory, oldest first.
+// readCache has the segments whose bytes are in memory, oldest first.
 type readCache struct {
 	budget, used int64
 	segs         int      // with their bytes in memory
-	fifo         []cached // these, and some that are gone
+	fifo         []cached // these, and some dropped ones
 }
 
 type cached struct {
@@ -178,18 +178,18 @@ func (c *readCache) put(t *segTable, h uint32, data []byte) {
 	}
 	const few = 64
 	if len(c.fifo) > 2*c.segs+few {
-		// Where segments do not live long nothing is ever pushed out.
+		// If segments are short-lived, the budget never evicts any.
 		c.fifo = slices.DeleteFunc(c.fifo, func(k cached) bool { return !k.in(t) })
 	}
 }
 
-// in reports whether the bytes that k stands for are still in memory.
+// in reports whether the bytes of k are still in memory.
 func (k cached) in(t *segTable) bool {
 	g := t.segs[k.h]
 	return g != nil && g.id == k.id && g.data != nil
 }
 
-// drop forgets the bytes of a segment, if it has any here.
+// drop drops the bytes of a segment.
 func (c *readCache) drop(g *segment) {
 	if g.data == nil {
 		return

@@ -1,7 +1,7 @@
 package store
 
-// Space is the room on a disk, in bytes.
+// Space is the space on a disk in bytes.
 type Space struct {
-	Free  int64 // that can still be written by this process
+	Free  int64 // that this process can write
 	Total int64
 }

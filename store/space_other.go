@@ -2,5 +2,5 @@
 
 package store
 
-// SpaceOf does not know.
+// SpaceOf knows nothing on this system.
 func SpaceOf(string) (s Space, known bool) { return Space{}, false }

@@ -4,7 +4,7 @@ package store
 
 import "syscall"
 
-// SpaceOf returns the room on the disk of dir. known is false where that cannot be told.
+// SpaceOf returns the space on the disk of dir. known is false if it is unknown.
 func SpaceOf(dir string) (s Space, known bool) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {

@@ -12,8 +12,7 @@ import (
 	"github.com/filaq/fila/store/storefile"
 )
 
-// item is one record of a new segment: a new message, or one carried over as it
-// is.
+// item is one record of a new segment: a new message, or one that compaction carries.
 type item struct {
 	add   *added
 	carry *carried
@@ -33,21 +32,20 @@ func (it item) ref() Ref {
 	return it.add.ref
 }
 
-// newSegment is a segment that the commit makes of items [from, to). A cold one is of
-// messages that have been moved, most of which are not delivered at once: it is not kept in
-// memory.
+// newSegment is a segment with items [from, to). A cold one has moved messages, most of
+// which are not delivered soon, so it is not kept in memory.
 type newSegment struct {
 	cold                  bool
 	id                    uint64
 	from, to              int
 	recordBytes, entryLen int
 	data                  []byte
-	index                 []byte // kept where there is a Log only
+	index                 []byte // set only with a Log
 }
 
-// transact plans and writes one group commit. o.errs gets the errors of batches
-// that are refused; an error of its own means that the commit failed. With a
-// position it applies what a log has already, and nothing may be refused.
+// transact plans and writes one group commit. It stores the errors of refused batches in
+// o.errs. An error that it returns means that the commit failed. With a position it
+// applies batches that a log has, and a refused batch fails the commit.
 func (s *Bolt) transact(o *outcome, position []byte) error {
 	tx, err := s.db.Begin(true)
 	if err != nil {
@@ -55,7 +53,7 @@ func (s *Bolt) transact(o *outcome, position []byte) error {
 	}
 	open := true
 	defer func() {
-		if open { // a refusal of everything, an error, or a panic of bbolt
+		if open { // no changes, an error, or a panic of bbolt
 			_ = s.path.Guard("rollback", tx.Rollback)
 		}
 	}()
@@ -89,7 +87,7 @@ func (s *Bolt) transact(o *outcome, position []byte) error {
 		s.mu.Lock()
 		s.ahead = true
 		s.mu.Unlock()
-		s.tell(o)
+		s.notifyDone(o)
 		if step := s.o.tune.step; step != nil {
 			if err := step("logged"); err != nil {
 				return err
@@ -98,7 +96,7 @@ func (s *Bolt) transact(o *outcome, position []byte) error {
 	}
 	open = false
 	if err := s.path.Guard("commit", tx.Commit); err != nil {
-		_ = s.path.Guard("rollback", tx.Rollback) // after a panic it holds bbolt's lock
+		_ = s.path.Guard("rollback", tx.Rollback) // after a panic the transaction holds bbolt's lock
 		return err
 	}
 	s.mu.Lock()
@@ -107,7 +105,7 @@ func (s *Bolt) transact(o *outcome, position []byte) error {
 	return nil
 }
 
-// growth is by how much the file grows when it must: each time costs a sync.
+// growth is by how much the file grows, since each growth costs a sync.
 func (s *Bolt) growth(size int64) int {
 	if s.o.tune.allocBytes > 0 {
 		return s.o.tune.allocBytes
@@ -115,7 +113,7 @@ func (s *Bolt) growth(size int64) int {
 	return int(min(max(size/8, 1<<20), 16<<20))
 }
 
-// write brings the plan into the transaction.
+// write writes the plan in the transaction.
 func (s *Bolt) write(tx *bbolt.Tx) error {
 	s.layout()
 	next := s.tally()
@@ -210,8 +208,8 @@ func (s *Bolt) layout() {
 	}
 }
 
-// itemise adds the new messages that have been moved, or the others, to the items, and
-// returns their bytes.
+// itemise adds the moved new messages, or the others, to the items, and returns their
+// bytes.
 func (p *plan) itemise(moved bool) (bytes int) {
 	for i := range p.adds {
 		if a := &p.adds[i]; !a.dead && a.moved == moved {
@@ -222,7 +220,7 @@ func (p *plan) itemise(moved bool) (bytes int) {
 	return bytes
 }
 
-// grab returns n bytes (length 0) that stay as they are until the commit.
+// grab returns a slice of capacity n that is valid until the commit.
 func (p *plan) grab(n int) []byte {
 	if cap(p.arena)-len(p.arena) < n {
 		p.arena = make([]byte, 0, max(n, 2*cap(p.arena), 4096))
@@ -243,7 +241,7 @@ func (s *Bolt) writeSegments(tx *bbolt.Tx, next *storefile.Tally) error {
 		var data []byte
 		if n.cold && s.log == nil {
 			data = p.grab(frame + n.recordBytes)
-		} else { // it stays in memory, to be read
+		} else { // it goes into the read cache
 			data = make([]byte, 0, frame+n.recordBytes)
 		}
 		data = storefile.BeginBlock(data, storefile.KindSegment, n.id, count)
@@ -266,7 +264,7 @@ func (s *Bolt) writeSegments(tx *bbolt.Tx, next *storefile.Tally) error {
 		}
 		n.data = data
 		if s.log != nil {
-			n.index = bytes.Clone(index) // the arena serves the next commit while it is read
+			n.index = bytes.Clone(index) // readers use it when the next commit reuses the arena
 		}
 		b, err := parent.CreateBucket(be.AppendUint64(nil, n.id))
 		if err != nil {
@@ -293,8 +291,7 @@ func (s *Bolt) appendEntry(dst []byte, a *added) []byte {
 	return storefile.AppendEntry(dst, m, len(a.headers), len(a.payload))
 }
 
-// writeFinished brings the bitmaps up to date and deletes segments without a
-// live message.
+// writeFinished writes the changed bitmaps and deletes segments without a live message.
 func (s *Bolt) writeFinished(tx *bbolt.Tx, next *storefile.Tally) error {
 	p := &s.plan
 	segments, bitmaps := tx.Bucket(storefile.BucketSegments), tx.Bucket(storefile.BucketBitmaps)
@@ -346,7 +343,7 @@ func (s *Bolt) writeStates(tx *bbolt.Tx) error {
 	slices.SortStableFunc(p.states, func(a, b stateOp) int { return compareRefs(a.ref, b.ref) })
 	bucket := tx.Bucket(storefile.BucketState)
 	key := make([]byte, 0, 12)
-	durable := false // one of the operations on the message found it on disk, with a state perhaps
+	durable := false // an operation found the message on disk, where it may have a state
 	for i, op := range p.states {
 		durable = durable && i > 0 && p.states[i-1].ref == op.ref || !op.pending
 		if i+1 < len(p.states) && p.states[i+1].ref == op.ref {
@@ -376,8 +373,8 @@ func (s *Bolt) writeStates(tx *bbolt.Tx) error {
 	return nil
 }
 
-// upgrade makes the file one of the newest version, before something is written that
-// is not of the first.
+// upgrade changes the format version of the file before the first record that the first
+// version does not have.
 func (s *Bolt) upgrade(tx *bbolt.Tx) error {
 	if s.format == storefile.Version {
 		return nil
@@ -387,17 +384,17 @@ func (s *Bolt) upgrade(tx *bbolt.Tx) error {
 	return errors.Join(err, storefile.PutSealed(tx.Bucket(storefile.BucketMeta), storefile.KeyFormat, le.AppendUint32(nil, storefile.Version)))
 }
 
-// writeHistories writes what the histories have become that this commit changes.
+// writeHistories writes the histories that this commit changes.
 func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
 	p := &s.plan
-	if len(p.past)+len(p.ended)+len(p.pasts) == 0 {
+	if len(p.attempts)+len(p.ended)+len(p.pending) == 0 {
 		return nil
 	}
 	if err := s.upgrade(tx); err != nil {
 		return err
 	}
 	bucket := tx.Bucket(storefile.BucketHistory)
-	bucket.FillPercent = 0.9 // most are those of dead letters, whose numbers grow
+	bucket.FillPercent = 0.9 // most belong to dead letters, whose numbers grow
 	at := bucket.Cursor()
 	key := make([]byte, 0, storefile.RefKeySize)
 	if p.changed == nil {
@@ -414,33 +411,33 @@ func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
 			return nil
 		}
 		h, err := storefile.Unseal(key, sealed)
-		if err != nil { // the message counts for more: it begins anew
+		if err != nil { // the message is worth more: start a new history
 			s.o.Logger.Error("store: history of a message is lost", "error", s.path.CorruptMeta("history "+hex.EncodeToString(key), err))
 		}
 		return h
 	}
-	for _, a := range p.past {
+	for _, a := range p.attempts {
 		p.changed[a.Ref] = rules.Add(was(a.Ref), a.Record)
 	}
-	for i := range p.pasts { // a message moves after it was added: what it takes over is known
-		past := &p.pasts[i]
+	for i := range p.pending { // the history that it continues comes before it
+		h := &p.pending[i]
 		switch {
-		case past.of != 0:
-			past.value = p.pasts[past.of-1].value
-		case past.from.Queue != 0:
-			past.value = was(past.from)
+		case h.of != 0:
+			h.value = p.pending[h.of-1].value
+		case h.from.Queue != 0:
+			h.value = was(h.from)
 		}
-		if past.record != nil {
-			past.value = rules.Add(past.value, past.record)
+		if h.record != nil {
+			h.value = rules.Add(h.value, h.record)
 		}
-		for _, record := range past.more {
-			past.value = rules.Add(past.value, record)
+		for _, record := range h.more {
+			h.value = rules.Add(h.value, record)
 		}
-		if a := &p.adds[past.add]; !a.dead && past.value != nil {
-			p.writes = append(p.writes, pastPut{a.ref, past.value})
+		if a := &p.adds[h.add]; !a.dead && h.value != nil {
+			p.writes = append(p.writes, historyPut{a.ref, h.value})
 		}
 	}
-	// What ends goes first: a message that is added may have the number of one that ends.
+	// Deletions first: an added message may have the number of a finished one.
 	slices.SortFunc(p.ended, compareRefs)
 	for _, ref := range p.ended {
 		delete(p.changed, ref)
@@ -452,9 +449,9 @@ func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
 		}
 	}
 	for ref, h := range p.changed {
-		p.writes = append(p.writes, pastPut{ref, h})
+		p.writes = append(p.writes, historyPut{ref, h})
 	}
-	slices.SortFunc(p.writes, func(a, b pastPut) int { return compareRefs(a.ref, b.ref) })
+	slices.SortFunc(p.writes, func(a, b historyPut) int { return compareRefs(a.ref, b.ref) })
 	for i := range p.writes {
 		key = storefile.AppendRefKey(key[:0], p.writes[i].ref)
 		h := p.writes[i].value
@@ -506,7 +503,7 @@ func deletePrefix(bucket *bbolt.Bucket, prefix []byte) error {
 	return nil
 }
 
-// apply makes memory agree with the file after a commit.
+// apply updates the memory after a commit.
 func (s *Bolt) apply() {
 	p := &s.plan
 	s.ahead = false
