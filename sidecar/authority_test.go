@@ -13,16 +13,15 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// settable is a key of a table in double brackets that can be set at run time, too.
-// Each gets tables of its own: one that says it, one that does not, and one that
-// says 0 where that is a value.
+// settable is a key of a table in double brackets that can also be set at run time. Three tables test
+// it: one that sets it, one that does not, and one that sets it to 0 where 0 is a value.
 type settable struct {
 	table, key string
-	file       string // what the file says, TOML
-	runtime    string // what was set at run time, JSON
-	with       string // what the table needs beside it, TOML
-	unsaid     string // what counts if the table does not say it, JSON
-	zero       bool   // 0 is a value of its own, other than saying nothing
+	file       string // value in the file, TOML
+	runtime    string // value set at run time, JSON
+	with       string // other keys that the table needs, TOML
+	unsaid     string // value in force if the table does not set it, JSON
+	zero       bool   // 0 differs from not setting it
 }
 
 var settables = []settable{
@@ -77,7 +76,7 @@ var settables = []settable{
 	{table: "queue", key: "failure_hold_ms", file: `5`, runtime: `7`, with: `max_failures_per_key = 1`, unsaid: `0`},
 }
 
-// settablesAreAll compares them with the fields of the tables.
+// settablesAreAll checks that all fields of the tables are tested.
 func settablesAreAll(t *testing.T) {
 	t.Helper()
 	var want, have []string
@@ -107,7 +106,7 @@ func settablesAreAll(t *testing.T) {
 	require.ElementsMatch(t, want, have, "every key of every table has a row, and only once")
 }
 
-// How a table says the key of a row.
+// Variants of a table.
 var sayings = []string{"said", "unsaid", "zero"}
 
 // name is the key or queue whose table is about a row.
@@ -115,7 +114,7 @@ func (s *settable) name(saying string) string {
 	return strings.ReplaceAll(s.table+"-"+s.key+"-"+saying, "_", "-")
 }
 
-// text is the table.
+// text returns the table.
 func (s *settable) text(saying string) string {
 	id := "key"
 	if s.table == "queue" {
@@ -132,7 +131,7 @@ func (s *settable) text(saying string) string {
 	return text
 }
 
-// want is what counts, JSON.
+// want returns the value that has to be in force, JSON.
 func (s *settable) want(saying string) string {
 	switch {
 	case saying == "unsaid":
@@ -145,7 +144,7 @@ func (s *settable) want(saying string) string {
 	return s.file
 }
 
-// change sets the key of a row at run time.
+// change sets the key at run time.
 func (s *settable) change(x *fileSite, saying string) {
 	x.t.Helper()
 	if s.table == "queue" {
@@ -156,7 +155,7 @@ func (s *settable) change(x *fileSite, saying string) {
 	x.must("fila.admin.config-set."+s.table+":"+s.name(saying)+":"+s.key, fmt.Sprintf(`{"value":%q}`, value), nil)
 }
 
-// now is what counts of the key of a row, JSON; empty: nothing.
+// now returns the value in force, JSON; empty: none.
 func (s *settable) now(x *fileSite, saying string) string {
 	x.t.Helper()
 	var shown map[string]json.RawMessage
@@ -169,9 +168,8 @@ func (s *settable) now(x *fileSite, saying string) string {
 	return string(info.Settings[s.key])
 }
 
-// TestTheFileWins over what was set at run time: every key of every table, whether the
-// file says it, does not say it, or says 0, at a start and at a reload. circuit-show and
-// the others tell what is in force.
+// TestTheFileWins over values set at run time, for every key of every table, whether the file sets it,
+// does not, or sets it to 0, at a start and at a reload. The show verbs return the value in force.
 func TestTheFileWins(t *testing.T) {
 	settablesAreAll(t)
 	const policies = "[[retry_policy]]\nname = \"one\"\n[[retry_policy]]\nname = \"two\"\n"
@@ -191,7 +189,7 @@ func TestTheFileWins(t *testing.T) {
 			}
 		}
 	}
-	before := policies // the queues are there, and nothing else is declared
+	before := policies // the queues exist, and nothing else is declared
 	each(func(s *settable, saying string) {
 		file += s.text(saying)
 		if s.table == "queue" {

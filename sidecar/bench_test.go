@@ -11,14 +11,13 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// BenchmarkLife is the whole life of a message of 1 KB in one process: enqueue
-// with confirmation, commit with fsync, delivery, ack, commit. One producer with
-// 1,024 unconfirmed enqueues at most, one consumer with a credit of 1,024, NATS
-// embedded and reached without a socket.
+// BenchmarkLife is the whole life of a message of 1 KB in one process: enqueue with confirmation,
+// commit with fsync, delivery, ack, commit. One producer with at most 1,024 unconfirmed enqueues, one
+// consumer with a credit of 1,024, embedded NATS without a socket.
 func BenchmarkLife(b *testing.B) { benchmarkLife(b, nil, ``, noHeader) }
 
-// BenchmarkLifeGated is BenchmarkLife with a circuit or a throttle key on each message,
-// that of this fila alone and one that is shared through a bucket, which it alone uses.
+// BenchmarkLifeGated is BenchmarkLife with a circuit or throttle key on each message, local or shared
+// through a bucket that no other fila uses.
 func BenchmarkLifeGated(b *testing.B) {
 	const settings = `{"circuit_header":"Circuit","throttle_headers":["Throttle"]}`
 	for _, gate := range []string{"Circuit", "Throttle"} {
@@ -78,7 +77,7 @@ func benchmarkLife(b *testing.B, configure func(*config.Config), settings string
 	}
 	<-done
 	for range window {
-		free <- struct{}{} // the last confirmation has come
+		free <- struct{}{} // the last confirmation has arrived
 	}
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msgs/s")

@@ -18,7 +18,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// put publishes until it is confirmed.
+// put publishes until the message is confirmed.
 func (c *testCluster) put(queue, body string, headers ...string) (r wire.EnqueueReply) {
 	c.t.Helper()
 	h := nats.Header{}
@@ -29,7 +29,7 @@ func (c *testCluster) put(queue, body string, headers ...string) (r wire.Enqueue
 	return r
 }
 
-// kept asks about a queue until its owner answers.
+// kept requests the state of a queue until its owner answers.
 func (c *testCluster) kept(queue string) wire.QueueSummary {
 	c.t.Helper()
 	var info wire.QueueInfo
@@ -37,8 +37,8 @@ func (c *testCluster) kept(queue string) wire.QueueSummary {
 	return info.QueueSummary
 }
 
-// TestATakeover is as a restart after kill -9 is for a fila that is alone: what was
-// confirmed is there, with its leases, tokens, registrations, delays, ids and times to live.
+// TestATakeover keeps everything that a restart after kill -9 keeps: confirmed messages with leases,
+// tokens, registrations, delays, ids and TTLs.
 func TestATakeover(t *testing.T) {
 	t.Parallel()
 	c := startTestCluster(t, nil, "a", "b")
@@ -105,15 +105,15 @@ func TestATakeover(t *testing.T) {
 	}
 }
 
-// TestAProducerRetriesOverATakeover with the id that it gave its message: it is one
-// message, and the id that it is told is always the same.
+// TestAProducerRetriesOverATakeover with the id of its message: it is one message, and all confirmations
+// have the same id.
 func TestAProducerRetriesOverATakeover(t *testing.T) {
 	t.Parallel()
 	c := startTestCluster(t, nil, "a", "b")
 	c.gather("a")
 	queues := c.inEachShard("")
 	const producers = 8
-	var sent [producers]map[string]string // ids of messages by those of producers
+	var sent [producers]map[string]string // message ids by the ids of producers
 	var some, all sync.WaitGroup
 	some.Add(producers)
 	killed := make(chan struct{})
@@ -124,7 +124,7 @@ func TestAProducerRetriesOverATakeover(t *testing.T) {
 			after := 3
 			for i := 0; after > 0; i++ {
 				id := fmt.Sprint(p, ".", i)
-				for range 2 { // the second time whatever came of the first
+				for range 2 { // again, whatever came of the first try
 					for {
 						ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 						m, err := c.nc.RequestMsgWithContext(ctx, &nats.Msg{
@@ -166,9 +166,8 @@ func TestAProducerRetriesOverATakeover(t *testing.T) {
 	}
 }
 
-// TestAnOwnerWithoutItsLog reaches its consumers, but not JetStream: it confirms nothing,
-// after a while it is silent altogether, and another one takes over, though it answers. An
-// ack that it has taken meanwhile did not happen.
+// TestAnOwnerWithoutItsLog reaches its consumers, but not JetStream: it confirms nothing, falls silent
+// after a while, and is replaced although it answers. An ack that it received meanwhile does not count.
 func TestAnOwnerWithoutItsLog(t *testing.T) {
 	t.Parallel()
 	c := startTestCluster(t, nil, "a", "b")
@@ -193,10 +192,10 @@ func TestAnOwnerWithoutItsLog(t *testing.T) {
 	require.NoError(t, c.nc.PublishRequest("fila.fetch."+queue, silence.Subject, []byte(`{"batch":0}`)))
 	require.NoError(t, c.nc.PublishRequest("fila.ack.0.x."+queue, silence.Subject, nil))
 	c.flush()
-	for len(work) > 0 { // until it was fenced it might deliver
+	for len(work) > 0 { // deliveries before the fence
 		require.Equal(t, "unconfirmed", string((<-work).Data))
 	}
-	late := b.serves(0) // on a slow machine a does not answer in time, and is replaced earlier
+	late := b.serves(0) // on a slow machine a does not answer in time and is replaced earlier
 	c.eventually(func() bool { return b.serves(0) }, "nobody takes over")
 	if !late {
 		_, err = silence.NextMsg(0)
@@ -248,8 +247,8 @@ func TestNodesThatStartAtOnce(t *testing.T) {
 	}
 }
 
-// TestANodeLeavesADeadServerSoon: clients wait for their owner while it waits for a server
-// that answers nothing, and nobody takes over from it as long as its logs go on.
+// TestANodeLeavesADeadServerSoon: a node reconnects soon from a server that does not answer, since nobody
+// replaces it as long as its logs work.
 func TestANodeLeavesADeadServerSoon(t *testing.T) {
 	t.Parallel()
 	a := startTestCluster(t, nil, "a").nodes["a"].s
@@ -273,7 +272,7 @@ func TestTwoNodesOfOneName(t *testing.T) {
 	require.EqualValues(t, 1, c.kept(queue).Pending)
 }
 
-// TestClocksOffByAnHour do not touch ownership. Delays go by the clock of the owner.
+// TestClocksOffByAnHour do not affect ownership. Delays follow the clock of the owner.
 func TestClocksOffByAnHour(t *testing.T) {
 	t.Parallel()
 	c := startTestCluster(t, nil, "a")
@@ -301,7 +300,7 @@ func TestClocksOffByAnHour(t *testing.T) {
 	require.Equal(t, before+1, c.status().Shards[0].Epoch)
 }
 
-// TestTheFileOfAStandbyIsLost: it is made again from what lies in JetStream.
+// TestTheFileOfAStandbyIsLost: it is made again from JetStream.
 func TestTheFileOfAStandbyIsLost(t *testing.T) {
 	t.Parallel()
 	c := startTestCluster(t, nil, "a", "b")
@@ -324,8 +323,7 @@ func TestTheFileOfAStandbyIsLost(t *testing.T) {
 	}
 }
 
-// TestANodeDoesNotStart where its logs are not those that it has followed, and says so in
-// one line.
+// TestANodeDoesNotStart if its logs are not the ones that it has followed, and says so in one line.
 func TestANodeDoesNotStart(t *testing.T) {
 	t.Parallel()
 	const stream = "FILA_test_LOG_0"
@@ -397,7 +395,7 @@ func TestANodeDoesNotStart(t *testing.T) {
 	}
 }
 
-// TestAFullLog takes no messages. What there is goes on and is finished, by its owner.
+// TestAFullLog accepts no messages, but stored ones can be finished.
 func TestAFullLog(t *testing.T) {
 	t.Parallel()
 	c := startTestCluster(t, nil, "a", "b")
@@ -407,12 +405,12 @@ func TestAFullLog(t *testing.T) {
 	const n = 20
 	chance := rand.NewChaCha8([32]byte{})
 	for range n {
-		body := make([]byte, 32<<10) // which cannot be packed: what the log has left takes some records
+		body := make([]byte, 32<<10) // not compressible, so that some small records still fit
 		_, _ = chance.Read(body)     // it never fails
 		c.put(queue, string(body))
 	}
 	js := c.js()
-	require.NoError(t, js.DeleteStream(t.Context(), "OBJ_FILA_test_SNAP")) // the log is not cut
+	require.NoError(t, js.DeleteStream(t.Context(), "OBJ_FILA_test_SNAP")) // so that the log is not trimmed
 	log, err := js.Stream(t.Context(), "FILA_test_LOG_0")
 	require.NoError(t, err)
 	cfg := log.CachedInfo().Config
@@ -439,8 +437,8 @@ func TestAFullLog(t *testing.T) {
 	require.Equal(t, "again", string(next(t, work).Data))
 }
 
-// TestTheHolderOfAProbeDies with its node: the permit ends with the lease, and another node
-// probes. There is never a second probe beside it.
+// TestTheHolderOfAProbeDies with its node: the permit ends with the lease, and another node probes,
+// never two at once.
 func TestTheHolderOfAProbeDies(t *testing.T) {
 	t.Parallel()
 	c := startTestCluster(t, func(cfg *config.Config) {
@@ -469,7 +467,7 @@ func TestTheHolderOfAProbeDies(t *testing.T) {
 	require.Zero(t, c.kept(queue).Pending+c.kept(queue).InFlight)
 }
 
-// TestAllNodesDieAtOnce, and come again: everything that was confirmed is there.
+// TestAllNodesDieAtOnce and restart: everything that was confirmed is there.
 func TestAllNodesDieAtOnce(t *testing.T) {
 	t.Parallel()
 	c := startTestCluster(t, nil, "a", "b")
@@ -490,8 +488,7 @@ func TestAllNodesDieAtOnce(t *testing.T) {
 	}
 }
 
-// A schedule goes on at the node that takes its shard over, and makes up for what came in
-// between: each run has one message.
+// A schedule goes on at the next owner of its shard and makes up for missed runs, with one message each.
 func TestSchedulesOverATakeover(t *testing.T) {
 	t.Parallel()
 	c := startTestCluster(t, nil, "a", "b")

@@ -23,13 +23,13 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// patience bounds a single wait of tests over real time. Nothing passes by being fast.
+// patience bounds single waits in real time. No test passes by being fast.
 const patience = time.Minute
 
-// testCluster is whole nodes of a cluster on one NATS server with JetStream, in real time,
-// each behind a path of its own, and a client that knows of none of them.
+// testCluster is whole nodes on one NATS server with JetStream, in real time, each behind its own path,
+// and a client that does not know nodes.
 type testCluster struct {
-	*testSite // its client alone
+	*testSite // only its client
 	ns        *server.Server
 	change    func(*config.Config)
 	dirs      map[string]string
@@ -44,8 +44,7 @@ type testMember struct {
 	gone bool // it was killed or stopped
 }
 
-// newTestCluster returns a cluster without nodes, whose configuration may be changed for
-// all of them.
+// newTestCluster returns a cluster without nodes. Its configuration can be changed for all of them.
 func newTestCluster(t *testing.T, change func(*config.Config)) *testCluster {
 	t.Helper()
 	c := &testCluster{ns: startJetStream(t), change: change, dirs: make(map[string]string), nodes: make(map[string]*testMember)}
@@ -56,7 +55,7 @@ func newTestCluster(t *testing.T, change func(*config.Config)) *testCluster {
 	return c
 }
 
-// startTestCluster starts nodes, and waits until all shards have an owner.
+// startTestCluster starts nodes and waits until all shards have an owner.
 func startTestCluster(t *testing.T, change func(*config.Config), names ...string) *testCluster {
 	t.Helper()
 	c := newTestCluster(t, change)
@@ -67,7 +66,7 @@ func startTestCluster(t *testing.T, change func(*config.Config), names ...string
 	return c
 }
 
-// config is that of a node. Its data are those of before, if it has had some.
+// config returns the configuration of a node, with its data directory.
 func (c *testCluster) config(name, url string) config.Config {
 	if c.dirs[name] == "" {
 		c.dirs[name] = c.t.TempDir()
@@ -117,7 +116,7 @@ func (c *testCluster) begin(name string, prepare func(*Server)) *testMember {
 	return m
 }
 
-// ready waits until a node is ready, or has ended instead: then it says why.
+// ready waits until a node is ready, or returns why it has ended.
 func (c *testCluster) ready(m *testMember) error {
 	c.t.Helper()
 	select {
@@ -137,8 +136,7 @@ func (l *logText) text() string {
 	return l.buf.String()
 }
 
-// kill ends a node as kill -9 does, as far as anybody else can see: from now on nothing of
-// it is heard, and it learns nothing.
+// kill ends a node like kill -9, as others see it: nothing of it is heard, and it learns nothing.
 func (m *testMember) kill() {
 	m.gone = true
 	m.path.close()
@@ -172,7 +170,7 @@ func (c *testCluster) eventually(cond func() bool, what string) {
 	require.Eventually(c.t, cond, patience, 10*time.Millisecond, what)
 }
 
-// alive is a node that was not killed or stopped.
+// alive returns a running node.
 func (c *testCluster) alive() *testMember {
 	c.t.Helper()
 	for _, m := range c.nodes {
@@ -184,13 +182,13 @@ func (c *testCluster) alive() *testMember {
 	return nil
 }
 
-// status is what a node that lives knows.
+// status returns the status of a running node.
 func (c *testCluster) status() wire.ClusterStatus {
 	c.t.Helper()
 	return c.alive().s.storage.(*clusterNode).cluster.Status()
 }
 
-// owner is the node that serves a shard, nil if none does.
+// owner returns the node that serves a shard, or nil.
 func (c *testCluster) owner(shard int) *testMember {
 	for _, m := range c.nodes {
 		if !m.gone && m.serves(shard) {
@@ -200,15 +198,13 @@ func (c *testCluster) owner(shard int) *testMember {
 	return nil
 }
 
-// serves reports whether a node has the machines of a shard, and is the owner as far as it
-// knows.
+// serves reports whether a node has the queues of a shard and considers itself the owner.
 func (m *testMember) serves(shard int) bool {
 	st := m.s.storage.(*clusterNode).cluster.Status()
 	return st.Shards[shard].Owner == m.name && m.s.parts.shards.Shard(shard) != nil
 }
 
-// settled waits until each shard has an owner that all nodes know, and all others follow
-// it closely.
+// settled waits until all nodes agree on the owner of each shard and follow it closely.
 func (c *testCluster) settled() {
 	c.t.Helper()
 	c.eventually(func() bool {
@@ -238,7 +234,7 @@ func (c *testCluster) settled() {
 	}, "shards without an owner, or standbys that do not follow")
 }
 
-// gather has a node own all shards.
+// gather moves all shards to a node.
 func (c *testCluster) gather(name string) {
 	c.t.Helper()
 	c.settled()
@@ -251,7 +247,7 @@ func (c *testCluster) gather(name string) {
 	c.settled()
 }
 
-// shardOf is the shard of a queue.
+// shardOf returns the shard of a queue.
 func (c *testCluster) shardOf(queue string) (shard int) {
 	c.t.Helper()
 	c.eventually(func() bool {
@@ -262,7 +258,7 @@ func (c *testCluster) shardOf(queue string) (shard int) {
 	return shard
 }
 
-// inEachShard makes a queue in each shard, and returns their names by shard.
+// inEachShard creates a queue in each shard and returns their names by shard.
 func (c *testCluster) inEachShard(settings string) []string {
 	c.t.Helper()
 	names := make([]string, len(c.status().Shards))
@@ -278,8 +274,7 @@ func (c *testCluster) inEachShard(settings string) []string {
 	return names
 }
 
-// insist asks until somebody answers without an error: as clients do while shards have no
-// owner.
+// insist repeats a request until it succeeds, as clients do while a shard has no owner.
 func (c *testCluster) insist(subject, body string, headers nats.Header, into any) {
 	c.t.Helper()
 	var last error
@@ -301,7 +296,7 @@ func (c *testCluster) insist(subject, body string, headers nats.Header, into any
 	}, subject)
 }
 
-// js is JetStream as an operator has it.
+// js returns JetStream for an operator.
 func (c *testCluster) js() jetstream.JetStream {
 	c.t.Helper()
 	js, err := jetstream.New(c.nc)
@@ -309,7 +304,7 @@ func (c *testCluster) js() jetstream.JetStream {
 	return js
 }
 
-// path is the way of a node to NATS. The connection with the logs can stand still alone.
+// path is the way of a node to NATS. Its connection for logs can be stalled separately.
 type path struct {
 	addr     string
 	target   string
@@ -319,7 +314,7 @@ type path struct {
 		sync.Mutex
 		changed *sync.Cond
 		open    []net.Conn
-		stalled bool // the connections of what nodes share
+		stalled bool // the connections for logs and shared records
 		closed  bool
 	}
 }
@@ -359,8 +354,7 @@ func (p *path) close() {
 	p.mu.changed.Broadcast()
 }
 
-// stall lets nothing through to logs and from them; consumers are reached. What is sent
-// meanwhile comes when it ends.
+// stall holds back everything to and from logs until it ends; consumers stay reachable.
 func (p *path) stall(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -368,7 +362,7 @@ func (p *path) stall(on bool) {
 	p.mu.changed.Broadcast()
 }
 
-// carry carries a connection.
+// carry forwards a connection.
 func (p *path) carry(client net.Conn) {
 	nats, err := net.Dial("tcp", p.target)
 	if err != nil {
@@ -381,7 +375,7 @@ func (p *path) carry(client net.Conn) {
 		_, _ = client.Close(), nats.Close()
 	}
 	p.mu.Unlock()
-	shared := make(chan bool, 1) // whether it is a connection of what nodes share
+	shared := make(chan bool, 1) // whether it is a connection for shared records
 	p.ended.Go(func() {
 		defer close(shared)
 		from := bufio.NewReader(client)
@@ -407,7 +401,7 @@ func (p *path) carry(client net.Conn) {
 	_, _ = client.Close(), nats.Close()
 }
 
-// copy carries one direction.
+// copy forwards one direction.
 func (p *path) copy(to io.Writer, from io.Reader, shared bool) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -430,7 +424,7 @@ func (p *path) copy(to io.Writer, from io.Reader, shared bool) {
 	}
 }
 
-// idOf is the id in the confirmation of a message.
+// idOf returns the id in the confirmation of a message.
 func idOf(confirmation []byte) string {
 	var r wire.EnqueueReply
 	if err := json.Unmarshal(confirmation, &r); err != nil {

@@ -14,9 +14,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestAStoreThatFailsEndsTheNode: who waits for the disk is told that the outcome is
-// not known, nothing is confirmed any more, and Run returns what broke and what to do.
-// What comes while it ends may get no answer.
+// TestAStoreThatFailsEndsTheNode: requests that wait for the disk get an unknown outcome, nothing more
+// is confirmed, and Run returns the cause and the remedy. Later requests may get no answer.
 func TestAStoreThatFailsEndsTheNode(t *testing.T) {
 	x := startSite(t, t.TempDir(), func(c *config.Config) { c.NATS.Embedded.Port = anyPort })
 	x.must("fila.admin.queue-create.orders", ``, nil)
@@ -25,7 +24,7 @@ func TestAStoreThatFailsEndsTheNode(t *testing.T) {
 	m := next(t, ch)
 	_, err := x.s.readiness()
 	require.NoError(t, err)
-	// Somebody cuts the file: what is mapped is gone when it is read next.
+	// The file is truncated, so the next read of the mapping fails.
 	require.NoError(t, os.Truncate(x.s.cfg.StorePath(), 2*4096))
 	answers, err := x.nc.SubscribeSync(nats.NewInbox())
 	require.NoError(t, err)
@@ -41,7 +40,7 @@ func TestAStoreThatFailsEndsTheNode(t *testing.T) {
 	case <-time.After(time.Minute):
 		require.FailNow(t, "it goes on without a store")
 	}
-	// The lease of the first one may have been written, and have failed, before they came.
+	// The write of the first lease may have failed before they arrived.
 	for answer, err := answers.NextMsg(0); err == nil; answer, err = answers.NextMsg(0) {
 		refused(answer)
 	}
@@ -51,8 +50,8 @@ func TestAStoreThatFailsEndsTheNode(t *testing.T) {
 	require.ErrorContains(t, x.err, "(look at the disk and the kernel's log, then start fila again; docs/operations.md says more)")
 }
 
-// TestNearlyFullDisk, here because so much is never free: the node is degraded, and what
-// it has goes on.
+// TestNearlyFullDisk with a limit that no disk satisfies: the node is degraded, and stored messages go
+// on.
 func TestNearlyFullDisk(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -33,7 +33,7 @@ func startJetStream(t *testing.T) *server.Server {
 	return ns
 }
 
-// sharing is a fila of a fleet, with a prefix of its own.
+// sharing is a fila that shares gates, with its own prefix.
 type sharing struct {
 	*testSite
 	prefix string
@@ -78,7 +78,7 @@ func (x *sharing) info(key string) wire.CircuitInfo {
 	return i
 }
 
-// waitGone waits until a circuit is closed, or not even known any more.
+// waitGone waits until a circuit is closed or not known any more.
 func (x *sharing) waitGone(key string) {
 	x.t.Helper()
 	require.Eventually(x.t, func() bool { s := x.info(key).State; return s == "closed" || s == "unknown" }, patience, time.Millisecond)
@@ -100,8 +100,7 @@ func (x *sharing) nextEvent() wire.Event {
 	}
 }
 
-// TestFilasShareACircuit: what fails at one holds the other one back, whose probe
-// closes it for both.
+// TestFilasShareACircuit: failures at one fila block the other, whose probe closes the circuit for both.
 func TestFilasShareACircuit(t *testing.T) {
 	ns := startJetStream(t)
 	a := startSharing(t, ns.ClientURL(), "a", t.TempDir())
@@ -124,7 +123,7 @@ func TestFilasShareACircuit(t *testing.T) {
 	require.NotEmpty(t, e.Data["changed_at"])
 	require.Equal(t, "open", b.info("stripe").State)
 	require.Nil(t, b.request("b.enqueue.orders", "two", stripe, nil))
-	// A probe comes at each of them when it is time; the first that succeeds closes it.
+	// Both probe when it is time; the first success closes it.
 	m := <-deliveries
 	require.Nil(t, a.ack(m, ""))
 	m = <-deliveries
@@ -135,8 +134,7 @@ func TestFilasShareACircuit(t *testing.T) {
 	b.end()
 }
 
-// TestByHandAtAnyFila: what an operator does at one fila, another one at another fila
-// can undo, also over a restart.
+// TestByHandAtAnyFila: what an operator does at one fila can be undone at another, also over a restart.
 func TestByHandAtAnyFila(t *testing.T) {
 	ns := startJetStream(t)
 	dirs := []string{t.TempDir(), t.TempDir()}
@@ -149,7 +147,7 @@ func TestByHandAtAnyFila(t *testing.T) {
 	b.must("b.admin.circuit-list", "", &list)
 	require.Equal(t, 1, list.Total)
 
-	// a is away while b resumes; it does not bring its pause back.
+	// a is away while b resumes; a does not restore its pause.
 	a.end()
 	var resumed wire.PauseInfo
 	b.must("b.admin.resume", `{"kind":"circuit","name":"stripe"}`, &resumed)
@@ -160,7 +158,7 @@ func TestByHandAtAnyFila(t *testing.T) {
 	var pauses wire.PauseList
 	require.Eventually(t, func() bool { a.must("a.admin.pause-list", "", &pauses); return pauses.Total == 0 }, patience, time.Millisecond)
 
-	// Open, close and reset answer when they count everywhere.
+	// open, close and reset answer when they count everywhere.
 	var info wire.CircuitInfo
 	a.must("a.admin.circuit-open.paypal", `{"for_ms":60000}`, &info)
 	require.Equal(t, "open", info.State)
@@ -191,8 +189,7 @@ func TestSharedNeedsJetStream(t *testing.T) {
 	require.NotContains(t, err.Error(), "\n")
 }
 
-// TestFilaGoesOnWithoutTheBucket: the server loses JetStream's bucket for good; the fila
-// tells, and delivers.
+// TestFilaGoesOnWithoutTheBucket, which is deleted for good: the fila reports it and delivers.
 func TestFilaGoesOnWithoutTheBucket(t *testing.T) {
 	t.Parallel()
 	ns := startJetStream(t)
@@ -217,8 +214,8 @@ func TestFilaGoesOnWithoutTheBucket(t *testing.T) {
 	a.end()
 }
 
-// TestDegradedIsToldAfterAnOutage: NATS as a whole is away, so the event that says so comes
-// when it is back, with the time when that began, and before the one that says that it is over.
+// TestDegradedIsToldAfterAnOutage of NATS as a whole: the event arrives when NATS is back, with the time
+// of the outage, before the event about its end.
 func TestDegradedIsToldAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -256,9 +253,8 @@ func TestDegradedIsToldAfterAnOutage(t *testing.T) {
 	a.end()
 }
 
-// TestSharedWithDocumentedPermissions: fila's role is enough for shared circuits, the
-// others reach nothing of them, and without its part of the permissions the start
-// fails.
+// TestSharedWithDocumentedPermissions: fila's role is enough for shared circuits, other roles cannot
+// reach their records, and without fila's permissions the start fails.
 func TestSharedWithDocumentedPermissions(t *testing.T) {
 	withJetStream := func(permissions string) string {
 		return permissions + fmt.Sprintf("\njetstream { store_dir: %q }\n", t.TempDir())
@@ -279,8 +275,8 @@ func TestSharedWithDocumentedPermissions(t *testing.T) {
 	require.Zero(t, x.log.count("NATS refuses"))
 }
 
-// TestCommonGuardWithDocumentedPermissions: fila's role is enough for a guard in common
-// with others, a caller reaches its key of it and nothing that filas tell each other.
+// TestCommonGuardWithDocumentedPermissions: fila's role is enough for a common guard; a caller reaches
+// its key and nothing between filas.
 func TestCommonGuardWithDocumentedPermissions(t *testing.T) {
 	g, x := startGuarded(t, func(permissions string) string {
 		return permissions + fmt.Sprintf("\njetstream { store_dir: %q }\n", t.TempDir())
@@ -304,7 +300,7 @@ func TestCommonGuardWithDocumentedPermissions(t *testing.T) {
 	}
 	g.cannotPublish(fila, "acme.guard.done.vendor:stripe", "", "")
 
-	// A permit of another fila, which is not there, and one of this fila by way of another.
+	// A permit of an absent fila, and one of this fila by way of another.
 	other, err := wire.NewSigner(make([]byte, wire.SignerKeyLen))
 	require.NoError(t, err)
 	foreign := string(other.Append(nil, "x", wire.Token{Seq: 1, Lease: 1}))
@@ -336,8 +332,7 @@ func TestCommonGuardWithoutPermissions(t *testing.T) {
 	x.end()
 }
 
-// TestSharedWithoutPermissions: those of before are told apart from a bucket that is
-// away.
+// TestSharedWithoutPermissions: missing permissions are told apart from a bucket that is away.
 func TestSharedWithoutPermissions(t *testing.T) {
 	t.Parallel()
 	ns, err := server.NewServer(&server.Options{
@@ -362,10 +357,10 @@ func TestSharedWithoutPermissions(t *testing.T) {
 	require.True(t, strings.Contains(err.Error(), "docs/security.md"), err)
 }
 
-// commonGuard has a fila answer a guard in common with others.
+// commonGuard configures a common guard.
 func commonGuard(c *config.Config) { c.Shared.GuardPrefix = "acme" }
 
-// permits asks for calls until each of the filas has given some.
+// permits asks for calls until each fila has issued some permits.
 func permits(t *testing.T, key string, filas ...*sharing) map[string]*sharing {
 	t.Helper()
 	by := make(map[uint64]*sharing)
@@ -390,8 +385,8 @@ func permits(t *testing.T, key string, filas ...*sharing) map[string]*sharing {
 	return nil
 }
 
-// TestOneGuardOfTwoFilas: calls are asked for and told of at either, and each counts once,
-// at the one that gave its permit.
+// TestOneGuardOfTwoFilas: checks and outcomes may go to either fila, and each call counts once, at the
+// fila that issued its permit.
 func TestOneGuardOfTwoFilas(t *testing.T) {
 	ns := startJetStream(t)
 	a := startSharing(t, ns.ClientURL(), "a", t.TempDir(), commonGuard)
@@ -426,7 +421,7 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 		require.Zero(t, live())
 	}
 
-	// Any key, errors and what the rules make of them come through.
+	// Any key, errors, and rule decisions work.
 	var odd wire.GuardAnswer
 	a.must("acme.guard.check._", `{"key":"a \\x5cx41","caller":"me"}`, &odd)
 	v, werr := done("_", odd.Permit, `"key":"a \\x5cx41","outcome":"error","error_code":"503","retry_after_ms":600000`)
@@ -434,7 +429,7 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 	require.Equal(t, "medium", v.Severity)
 	require.True(t, v.Retry)
 
-	// What one of them shares is what any of them says.
+	// Shared state is the same at any fila.
 	a.must("a.admin.throttle-set.v", `{"concurrency":100}`, nil)
 	given = permits(t, "v", a, b)
 	for permit := range given {
@@ -459,7 +454,7 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 	a.must("a.guard.state.v", "", &own)
 	require.NotEmpty(t, own.Limits)
 
-	// Prefixes that would be in the way of others.
+	// Prefixes that overlap.
 	for want, change := range map[string]func(*config.Config){
 		`nats.subject_prefix = "acme": the fila host-a`:                                                         func(c *config.Config) { c.NATS.SubjectPrefix = "acme" },
 		`shared.guard_prefix = "a": it would use subjects of the fila host-a, whose nats.subject_prefix is "a"`: func(c *config.Config) { c.NATS.SubjectPrefix, c.Shared.GuardPrefix = "c", "a" },
@@ -472,7 +467,7 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 		require.ErrorContains(t, s.Run(t.Context()), want)
 	}
 
-	// One that has ended is not asked any more, and of its permits nothing is known.
+	// A stopped fila is not asked any more, and its permits are unknown.
 	given = permits(t, "w", a, b)
 	b.s.Kill()
 	b.stop()
@@ -493,8 +488,7 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 	b.nc.Close()
 }
 
-// TestStateOfSharedLimits is what all filas together have used, whoever answers, and of a
-// key that is not shared nothing.
+// TestStateOfSharedLimits shows what all filas have used, at any fila, and nothing for a local key.
 func TestStateOfSharedLimits(t *testing.T) {
 	t.Parallel()
 	ns := startJetStream(t)
@@ -522,7 +516,7 @@ func TestStateOfSharedLimits(t *testing.T) {
 		return calls >= 10 && len(seen) == 2 || calls >= 50
 	}, patience, time.Millisecond)
 	require.Len(t, seen, 2, "one of them is never asked")
-	require.Eventually(t, func() bool { // what is leased and not used goes back
+	require.Eventually(t, func() bool { // unused leases are given back
 		for range 20 {
 			var st wire.GuardStatus
 			a.must("acme.guard.state.tenant:x", "", &st)
@@ -544,8 +538,8 @@ func TestStateOfSharedLimits(t *testing.T) {
 	b.end()
 }
 
-// TestAStopLeavesTheGuard: one that stops is not asked any more, and waits for the calls
-// that it allowed, of which others tell it.
+// TestAStopLeavesTheGuard: a stopping fila is not asked any more, and waits for calls that it allowed,
+// whose outcomes other filas forward.
 func TestAStopLeavesTheGuard(t *testing.T) {
 	ns := startJetStream(t)
 	a := startSharing(t, ns.ClientURL(), "a", t.TempDir(), commonGuard)
@@ -571,8 +565,7 @@ func TestAStopLeavesTheGuard(t *testing.T) {
 	a.end()
 }
 
-// TestFilasShareAConcurrencyLimit: two filas have two messages in flight together, and
-// all of them in the end.
+// TestFilasShareAConcurrencyLimit: two filas have two messages in flight together, and finish all.
 func TestFilasShareAConcurrencyLimit(t *testing.T) {
 	t.Parallel()
 	ns := startJetStream(t)
@@ -612,8 +605,8 @@ func TestFilasShareAConcurrencyLimit(t *testing.T) {
 	b.end()
 }
 
-// TestRestartOfTheOnlyUserOfALimit goes on from what was used, which the stop has left in
-// the bucket: what is left of a daily window can be used at once, and no more.
+// TestRestartOfTheOnlyUserOfALimit: the stop leaves the used part in the bucket, so exactly the rest of
+// a daily window can be used afterwards.
 func TestRestartOfTheOnlyUserOfALimit(t *testing.T) {
 	ns := startJetStream(t)
 	dir := t.TempDir()
@@ -662,8 +655,8 @@ func TestRestartOfTheOnlyUserOfALimit(t *testing.T) {
 	x.end()
 }
 
-// TestSharedCircuitLimitsThatDiffer: those of the file that was changed last are in force
-// at both filas, also after a restart of the other one, which is told.
+// TestSharedCircuitLimitsThatDiffer: the limits of the file that was changed last are in force at both
+// filas, also after a restart of the other one, which reports that.
 func TestSharedCircuitLimitsThatDiffer(t *testing.T) {
 	ns := startJetStream(t)
 	threshold := func(n int64) func(*config.Config) {

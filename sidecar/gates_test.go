@@ -13,8 +13,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestThrottlesAndPausesOverNATS asks a whole server, whose timer ends pauses, and
-// finds everything again after a restart in order.
+// TestThrottlesAndPausesOverNATS on a whole server: timers end pauses, and everything survives a restart.
 func TestThrottlesAndPausesOverNATS(t *testing.T) {
 	dir := t.TempDir()
 	inBubble(t, func(t *testing.T) {
@@ -55,8 +54,7 @@ func TestThrottlesAndPausesOverNATS(t *testing.T) {
 	})
 }
 
-// What gates that the configuration names hold back is told by key: of messages, and of
-// calls of the guard.
+// TestMetricsOfNamedGates: metrics name the blocked messages and guard calls of configured gates.
 func TestMetricsOfNamedGates(t *testing.T) {
 	dir := t.TempDir()
 	inBubble(t, func(t *testing.T) {
@@ -100,8 +98,7 @@ func TestMetricsOfNamedGates(t *testing.T) {
 	})
 }
 
-// The metrics tell how full the caps of [limits] are, and of those of a queue which
-// queue has the most.
+// TestMetricsOfLimits: metrics show the usage of [limits]; for limits per queue, of the fullest queue.
 func TestMetricsOfLimits(t *testing.T) {
 	dir := t.TempDir()
 	inBubble(t, func(t *testing.T) {

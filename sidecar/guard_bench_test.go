@@ -17,8 +17,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// guardBench is a fila with limits out of reach, and beside it a micro service on the
-// same NATS that only answers. Both are connected without a socket, callers with one.
+// guardBench is a fila with unreachable limits, beside a micro service on the same NATS that only
+// answers. Both are connected without a socket, callers with one.
 type guardBench struct {
 	*testSite
 	url string
@@ -45,8 +45,7 @@ func startGuardBench(b *testing.B) *guardBench {
 	return &guardBench{x, x.s.endpoints.embedded.ClientURL()}
 }
 
-// What a caller asks: the bare service, or fila. Subjects, requests and replies are
-// as long.
+// Requests to the bare service and to fila, with subjects and replies of the same length.
 func guardBare(nc *nats.Conn) error {
 	_, err := nc.Request("bare.guard.check.vendor:stripe", guardBody, time.Minute)
 	return err
@@ -72,8 +71,8 @@ func guardDone(nc *nats.Conn, permit string) error {
 	return err
 }
 
-// BenchmarkGuardLatency has one caller that asks for one thing at a time, in turn; a
-// plain check has one key and no body.
+// BenchmarkGuardLatency has one caller that makes one request at a time, in turn; a plain check has one
+// key and no body.
 func BenchmarkGuardLatency(b *testing.B) {
 	x := startGuardBench(b)
 	defer x.end()
@@ -113,8 +112,8 @@ func BenchmarkGuardLatency(b *testing.B) {
 	}
 }
 
-// BenchmarkGuardRate has 64 callers on 4 connections: b.N bare requests, checks alone,
-// dones alone, and checks each with its done, in slices that take turns.
+// BenchmarkGuardRate has 64 callers on 4 connections: b.N bare requests, only checks, only dones, and
+// checks with their dones, in alternating slices.
 func BenchmarkGuardRate(b *testing.B) {
 	const callers, connections, slice = 64, 4, 4096
 	x := startGuardBench(b)

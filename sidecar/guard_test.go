@@ -12,8 +12,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestCallsAndMessagesShareALimit: a call holds the only place at a vendor, a message
-// waits for it, and goes when the call is done.
+// TestCallsAndMessagesShareALimit: a message waits for the only slot while a call holds it.
 func TestCallsAndMessagesShareALimit(t *testing.T) {
 	dir := t.TempDir()
 	inBubble(t, func(t *testing.T) {
@@ -61,7 +60,7 @@ func TestCallsAndMessagesShareALimit(t *testing.T) {
 	})
 }
 
-// TestAStopWaitsForCalls as it does for leases, and lets them be done.
+// TestAStopWaitsForCalls as for leases, and accepts their outcomes.
 func TestAStopWaitsForCalls(t *testing.T) {
 	dir := t.TempDir()
 	inBubble(t, func(t *testing.T) {
@@ -84,8 +83,8 @@ func TestAStopWaitsForCalls(t *testing.T) {
 	})
 }
 
-// TestCallsOverAnEnd: a call may go on when fila ends without waiting for it, so nobody else
-// gets its place before it is over, neither a caller nor a message. Other limits do not care.
+// TestCallsOverAnEnd: a call may go on after fila ends without waiting, so its slot stays taken for
+// callers and messages until it is over. Other kinds of limits are not affected.
 func TestCallsOverAnEnd(t *testing.T) {
 	dir := t.TempDir()
 	change := func(c *config.Config) {
@@ -122,15 +121,15 @@ func TestCallsOverAnEnd(t *testing.T) {
 		x.call("", 1, "vendor:stripe")
 		x.end()
 
-		x = startSite(t, dir, change) // nothing went on at the end
+		x = startSite(t, dir, change) // no call was running at the end
 		x.call("", 1, "vendor:stripe")
 		x.must("fila.guard.check.vendor:stripe", `{"ttl_ms":60000}`, &call)
-		x.end() // it has waited for the call in vain
+		x.end() // it has waited in vain
 		x = startSite(t, dir, change)
 		a, _ = x.check("vendor:stripe")
 		require.Equal(t, "paused", a.Gate)
 		x.must("fila.admin.resume", `{"kind":"throttle","name":"vendor:stripe"}`, nil)
-		x.call("", 1, "vendor:stripe") // somebody knows better
+		x.call("", 1, "vendor:stripe") // the permit was released by hand
 		x.end()
 	})
 }

@@ -12,10 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkBesideLargeHeaders measures the delivery latency of a queue with 500 messages
-// a second, while another producer sends 60 messages of 60,000 headers each to another
-// queue, and while it sends the same number of bytes as payload. It reports the longest
-// latency of each; one round is a burst and 1,000 messages.
+// BenchmarkBesideLargeHeaders measures the delivery latency of a queue with 500 messages a second while
+// another producer sends 60 messages of 60,000 headers each to another queue, and while it sends as
+// many bytes as payload. It reports the longest latency of each. A round is a burst and 1,000 messages.
 func BenchmarkBesideLargeHeaders(b *testing.B) {
 	x := startSite(b, b.TempDir(), nil)
 	defer x.end()
@@ -41,7 +40,7 @@ func BenchmarkBesideLargeHeaders(b *testing.B) {
 	for i := range 60_000 {
 		headers["h"+strconv.Itoa(i)] = []string{""}
 	}
-	const size = 590_000 // of these headers, about
+	const size = 590_000 // about the size of these headers
 	large := &nats.Msg{Subject: "fila.enqueue.loud", Header: headers}
 	plain := &nats.Msg{Subject: "fila.enqueue.loud", Data: bytes.Repeat([]byte{'x'}, size)}
 

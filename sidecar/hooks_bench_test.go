@@ -19,9 +19,8 @@ const typicalHook = `function on_enqueue(msg)
   return { fairness_key = msg.headers["tenant"], weight = msg.headers["plan"] == "gold" and 3 or 1, cost = 1 }
 end`
 
-// BenchmarkHookThroughput runs whole lives of messages through a queue with a
-// typical on_enqueue and through one without, in turns of 20,000, and reports
-// what is left of the throughput with the hook (ratio of medians).
+// BenchmarkHookThroughput runs whole lives of messages through a queue with a typical on_enqueue and one
+// without, alternating every 20,000, and reports the ratio of the median throughputs.
 func BenchmarkHookThroughput(b *testing.B) {
 	const turn, rounds = 20_000, 5
 	x := startSite(b, b.TempDir(), nil)
@@ -109,10 +108,9 @@ func (l *lifeLine) run(n int) time.Duration {
 	return time.Since(start)
 }
 
-// BenchmarkAmongHostileHooks measures the delivery latency of a healthy queue
-// with a hook (500 messages a second) beside 100 other queues, which all get 5
-// messages a second: first queues with the same hook, then queues whose hooks are
-// the hostile scripts of the corpus. It reports both p99 and their ratio.
+// BenchmarkAmongHostileHooks measures the delivery latency of a healthy queue with a hook (500 messages
+// a second) beside 100 other queues with 5 messages a second each: first with the same hook, then with
+// hostile scripts of the corpus. It reports both p99 and their ratio.
 func BenchmarkAmongHostileHooks(b *testing.B) {
 	const samples = 3000
 	x := startSite(b, b.TempDir(), nil)
@@ -141,7 +139,7 @@ func BenchmarkAmongHostileHooks(b *testing.B) {
 		stop := make(chan struct{})
 		var load sync.WaitGroup
 		load.Go(func() {
-			// 5 a second to each queue, spread evenly over the time.
+			// 5 a second to each queue, evenly spread.
 			tick := time.NewTicker(time.Second / time.Duration(5*len(others)))
 			defer tick.Stop()
 			for i := 0; ; i++ {
@@ -176,7 +174,7 @@ func BenchmarkAmongHostileHooks(b *testing.B) {
 		for range 3 {
 			beside = append(beside, measure(friendly))
 			among = append(among, measure(hostile))
-			for _, q := range hostile { // the next round meets closed circuits again
+			for _, q := range hostile { // so that the next round begins with closed breakers
 				x.must("fila.admin.hook-reset."+q, ``, nil)
 			}
 		}
@@ -186,8 +184,7 @@ func BenchmarkAmongHostileHooks(b *testing.B) {
 	}
 }
 
-// hostileQueues makes n queues whose on_enqueue is a hostile script that loads,
-// starting the corpus again when it is used up.
+// hostileQueues creates n queues whose on_enqueue is a hostile script that loads, reusing the corpus.
 func hostileQueues(b *testing.B, x *testSite, n int) []string {
 	files, err := filepath.Glob("../hooks/sandbox/testdata/hostile/*.lua")
 	require.NoError(b, err)

@@ -10,9 +10,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain fails when a test leaves a goroutine behind. More tests run at a time than there
-// are cores, unless the command line says how many: those that are parallel wait for owners
-// that are silent.
+// TestMain fails when a test leaves a goroutine behind. It runs more tests in parallel than there are
+// cores, unless the command line sets a number: parallel tests mostly wait for silent owners.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	f := flag.Lookup("test.parallel")
@@ -20,7 +19,7 @@ func TestMain(m *testing.M) {
 		_ = flag.Set("test.parallel", strconv.Itoa(n))
 	}
 	lastExport = time.Minute // a loaded machine may take its time
-	setPasswords()           // of the whole process: tests with them are parallel
-	// nats.go leaves it behind when a connection goes just as the first record is published.
+	setPasswords()           // for the whole process, since tests that use them are parallel
+	// nats.go leaves it behind when a connection closes just as its first message is published.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"))
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkManyQueues makes queues that are idle, each with its dead letter queue, and
-// says what one of them costs and what a scrape does; then it deletes them and makes them
-// again, five rounds, and says what stays. With FILA_HEAP_PROFILES, heap profiles go there.
-// MANY_QUEUES is how many there are, 2,000 without it; USED=1 sends a message through each.
+// BenchmarkManyQueues creates idle queues with their dead letter queues and reports the cost of one and
+// of a scrape; then it deletes and creates them again for five rounds and reports what stays. Heap
+// profiles go to FILA_HEAP_PROFILES. MANY_QUEUES is their number (2,000); USED=1 sends a message through
+// each.
 func BenchmarkManyQueues(b *testing.B) {
 	queues := 2000
 	if n, err := strconv.Atoi(os.Getenv("MANY_QUEUES")); err == nil {

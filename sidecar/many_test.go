@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// heapInUse is the heap after collections: two, since what is in pools takes the second.
+// heapInUse returns the heap after two collections, since pools survive the first.
 func heapInUse() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -21,7 +21,7 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// makeQueues makes queues that are idle, each with its dead letter queue.
+// makeQueues creates idle queues with their dead letter queues.
 func (x *testSite) makeQueues(n int) {
 	x.t.Helper()
 	for i := range n {
@@ -30,7 +30,7 @@ func (x *testSite) makeQueues(n int) {
 	}
 }
 
-// deleteQueues deletes what makeQueues has made.
+// deleteQueues deletes the queues of makeQueues.
 func (x *testSite) deleteQueues(n int) {
 	x.t.Helper()
 	for i := range n {
@@ -39,12 +39,12 @@ func (x *testSite) deleteQueues(n int) {
 	}
 }
 
-// An idle queue with its dead letter queue has two goroutines, one that takes messages in and
-// one that works by the clock, and little memory, that of the NATS server inside included.
+// TestIdleQueueCostsLittle: with its dead letter queue it has two goroutines, the intake and the runner,
+// and little memory, including that of the embedded NATS server.
 func TestIdleQueueCostsLittle(t *testing.T) {
 	bubble(t, func(t *testing.T, x *testSite) {
 		const queues = 200
-		x.makeQueues(1) // what all of them need
+		x.makeQueues(1) // everything that is shared by all queues
 		x.deleteQueues(1)
 		synctest.Wait()
 		heap, goroutines := heapInUse(), runtime.NumGoroutine()
@@ -57,7 +57,7 @@ func TestIdleQueueCostsLittle(t *testing.T) {
 	})
 }
 
-// What queues leave behind when they are deleted does not grow with each round.
+// TestDeletedQueuesLeaveNothing that grows with each round.
 func TestDeletedQueuesLeaveNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, x *testSite) {
 		const queues = 100
@@ -69,11 +69,11 @@ func TestDeletedQueuesLeaveNothing(t *testing.T) {
 				x.use(fmt.Sprintf("queue-%d", i))
 			}
 			x.deleteQueues(queues)
-			time.Sleep(time.Second) // the library goes on to look whether subscriptions are drained
+			time.Sleep(time.Second) // the library still checks drained subscriptions
 			synctest.Wait()
 			heap := heapInUse()
 			switch {
-			case round == 0: // what the first ones of all need
+			case round == 0: // everything that is shared by all queues
 				goroutines = runtime.NumGoroutine()
 				continue
 			case round == 1:

@@ -29,10 +29,10 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// twoNodes are the rooms of two nodes on one NATS server, without what decides who owns
-// which of the two shards. Shard 0 is at the first, shard 1 at the second.
+// twoNodes are two nodes on one NATS server, without the code that decides who owns a shard. Shard 0 is
+// at the first, shard 1 at the second.
 type twoNodes struct {
-	*testSite // its client alone
+	*testSite // only its client
 	srv       *natsio.Embedded
 	at        *places
 	stores    [2]store.Store // of the shards
@@ -49,18 +49,18 @@ type testNode struct {
 	shared *nats.Conn
 	stop   func()
 
-	file  config.Config // what a reload reads
-	wrong error         // why it cannot be read
+	file  config.Config // configuration for a reload
+	wrong error         // error of reading it
 }
 
-// listed is what the two nodes know of their cluster, and of a third that is silent.
+// listed is the cluster as the two nodes see it, with a silent third node.
 type listed struct{ admin.Cluster }
 
 func (listed) Status() wire.ClusterStatus {
 	return wire.ClusterStatus{Nodes: []wire.ClusterNode{{Node: "node-0"}, {Node: "node-1"}, {Node: "node-2"}}}
 }
 
-// places are those of queues among two shards.
+// places is a Placement among two shards.
 type places struct {
 	mu   sync.Mutex
 	next store.QueueID
@@ -101,10 +101,10 @@ func (p *places) Drop(_ context.Context, name string, ids [queue.Roles]store.Que
 	return nil
 }
 
-// bubbleOfNodes runs fn with two nodes that serve, and a client.
+// bubbleOfNodes runs fn with two serving nodes and a client.
 func bubbleOfNodes(t *testing.T, fn func(t *testing.T, x *twoNodes)) {
 	t.Helper()
-	disk := t.TempDir() // a name that nobody else has
+	disk := t.TempDir() // a unique name
 	inBubble(t, func(t *testing.T) {
 		x := &twoNodes{at: &places{next: 1, ids: make(map[string][queue.Roles]store.QueueID)}}
 		cfg := config.Default().NATS
@@ -137,7 +137,7 @@ func bubbleOfNodes(t *testing.T, fn func(t *testing.T, x *twoNodes)) {
 	})
 }
 
-// start starts a node that owns nothing.
+// start starts a node without shards.
 func (x *twoNodes) start(cfg config.NATSConfig, name string) *testNode {
 	x.t.Helper()
 	log, now := slog.New(slog.DiscardHandler), shard.NewClock()
@@ -194,7 +194,7 @@ func (x *twoNodes) start(cfg config.NATSConfig, name string) *testNode {
 	return m
 }
 
-// own has a node begin to serve a shard.
+// own makes a node serve a shard.
 func (x *twoNodes) own(node, number int) {
 	x.t.Helper()
 	m := x.nodes[node]
@@ -212,7 +212,7 @@ func (x *twoNodes) own(node, number int) {
 	require.NoError(x.t, m.shared.FlushWithContext(ctx))
 }
 
-// leave has a node hand a shard over.
+// leave makes a node hand over a shard.
 func (x *twoNodes) leave(node, number int) {
 	x.t.Helper()
 	m := x.nodes[node]
@@ -221,7 +221,7 @@ func (x *twoNodes) leave(node, number int) {
 	require.NoError(x.t, x.stores[number].Close())
 }
 
-// ask has a node carry out a request as if it had come there.
+// ask makes a node carry out a request.
 func (x *twoNodes) ask(node int, verb wire.AnyVerb, tail, body string) (string, *wire.Error) {
 	x.t.Helper()
 	for _, v := range x.nodes[node].admin.Verbs() {
@@ -234,7 +234,7 @@ func (x *twoNodes) ask(node int, verb wire.AnyVerb, tail, body string) (string, 
 	return "", nil
 }
 
-// says has a node carry out a request that is not refused.
+// says is ask for a request that is not refused.
 func (x *twoNodes) says(node int, verb wire.AnyVerb, tail, body string) string {
 	x.t.Helper()
 	reply, err := x.ask(node, verb, tail, body)
@@ -242,7 +242,7 @@ func (x *twoNodes) says(node int, verb wire.AnyVerb, tail, body string) string {
 	return reply
 }
 
-// both asks both nodes the same, and checks that they say the same.
+// both sends a request to both nodes and checks that their replies are equal.
 func (x *twoNodes) both(verb wire.AnyVerb, tail, body string) string {
 	x.t.Helper()
 	one, oneErr := x.ask(0, verb, tail, body)
@@ -255,8 +255,8 @@ func (x *twoNodes) both(verb wire.AnyVerb, tail, body string) string {
 	return one
 }
 
-// TestClientsOfTwoNodes see no difference: each request reaches the owner of its queue,
-// also after a shard has moved.
+// TestClientsOfTwoNodes see no difference: each request reaches the owner of its queue, also after a
+// shard has moved.
 func TestClientsOfTwoNodes(t *testing.T) {
 	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
 		require.Zero(t, x.at.number("orders"))
@@ -277,7 +277,7 @@ func TestClientsOfTwoNodes(t *testing.T) {
 			x.must("fila.enqueue."+name, "x", nil)
 			m := <-work[name]
 			require.Contains(t, m.Reply, fmt.Sprintf("fila.ack.%d.", x.at.number(name)))
-			// Whatever shard it names: the queue may come from elsewhere.
+			// The number of the shard in the subject does not matter: the queue may have moved.
 			m.Reply = strings.Replace(m.Reply, fmt.Sprintf(".ack.%d.", x.at.number(name)), ".ack.0.", 1)
 			require.Nil(t, x.ack(m, ""))
 			x.must("fila.enqueue."+name, "y", nil)
@@ -311,7 +311,7 @@ func TestClientsOfTwoNodes(t *testing.T) {
 		serves("orders")
 		x.own(0, 1)
 		require.Nil(t, x.ack(leased, ""))
-		serves("first") // by the registration of before
+		serves("first") // with the earlier registration
 		serves("orders")
 		require.Zero(t, x.depth("first").InFlight)
 
@@ -323,19 +323,19 @@ func TestClientsOfTwoNodes(t *testing.T) {
 	})
 }
 
-// TestVerbsAtEitherNode say the same.
+// TestVerbsAtEitherNode have the same replies.
 func TestVerbsAtEitherNode(t *testing.T) {
 	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
 		ids := make(map[string]string)
 		for _, name := range []string{"orders", "first"} {
-			for node := range x.nodes { // the second finds it made
+			for node := range x.nodes { // the second call finds the queue
 				x.says(node, wire.VerbQueueCreate, name, `{"throttle_headers":["gate"]}`)
 			}
 			var r wire.EnqueueReply
 			require.Nil(t, x.request("fila.enqueue."+name, "x", nats.Header{"gate": {"shut"}}, &r))
 			ids[name] = r.ID
 		}
-		for node := range x.nodes { // what is set is shared by other means
+		for node := range x.nodes { // settings are shared by other means
 			x.says(node, wire.VerbPause, "", `{"kind":"throttle","name":"shut"}`)
 		}
 		for name, id := range ids {
@@ -347,7 +347,7 @@ func TestVerbsAtEitherNode(t *testing.T) {
 			require.Contains(t, x.both(wire.VerbMessageShow, "", `{"id":"`+id+`","queue":"`+name+`"}`), id)
 			require.Contains(t, x.both(wire.VerbHookReset, name, `{"hook":"on_enqueue"}`), fmt.Sprint(wire.CodeHookNotFound))
 			require.Contains(t, x.both(wire.VerbQueueUpdate, name, `{"max_depth":-1}`), fmt.Sprint(wire.CodeBadQueueSettings))
-			for node := range x.nodes { // each redrive is a job of its own
+			for node := range x.nodes { // each redrive is its own job
 				require.Contains(t, x.says(node, wire.VerbRedrive, name, ""), `"redriven":0`)
 				require.Contains(t, x.says(node, wire.VerbRedrive, name+".dlq", ""), `"redriven":0`)
 			}
@@ -368,7 +368,7 @@ func TestVerbsAtEitherNode(t *testing.T) {
 		require.Contains(t, x.both(wire.VerbThrottleShow, "nothing", ""), fmt.Sprint(wire.CodeThrottleNotFound))
 		require.Contains(t, x.both(wire.VerbCircuitShow, "nothing", ""), fmt.Sprint(wire.CodeCircuitNotFound))
 
-		// Node 0 has something done about a queue of node 1. Who has asked is known there.
+		// Node 0 changes a queue of node 1, where the client is known.
 		x.says(0, wire.VerbQueueUpdate, "first", `{"max_depth":7}`)
 		require.EqualValues(t, 7, x.nodes[1].set.Queue("first").Settings().MaxDepth)
 		require.Contains(t, x.says(1, wire.VerbConfigLog, "", ""), `"client":"alice"`)
@@ -381,10 +381,10 @@ func TestVerbsAtEitherNode(t *testing.T) {
 	})
 }
 
-// TestReloadReachesAllNodes, and says which.
+// TestReloadReachesAllNodes and names them.
 func TestReloadReachesAllNodes(t *testing.T) {
 	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
-		for _, name := range []string{"orders", "first"} { // one of each node
+		for _, name := range []string{"orders", "first"} { // one per node
 			x.says(0, wire.VerbQueueCreate, name, "")
 			settings := wire.DefaultQueueSettings(name)
 			settings.MaxDepth = 7
@@ -469,8 +469,8 @@ func TestQueuesOfTwoNodesAreListed(t *testing.T) {
 	})
 }
 
-// TestQueuesOfAFencedShardAreMissing from lists, and nothing is counted twice: its node
-// still hears what the owner is asked, and answers with what it does serve.
+// TestQueuesOfAFencedShardAreMissing from lists, and nothing counts twice: the fenced node still gets
+// requests for the owner, and answers with what it serves.
 func TestQueuesOfAFencedShardAreMissing(t *testing.T) {
 	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
 		x.leave(1, 1)
@@ -491,7 +491,7 @@ func TestQueuesOfAFencedShardAreMissing(t *testing.T) {
 	})
 }
 
-// TestWithoutAnOwner a queue is answered for as by a node that is starting: try again.
+// TestWithoutAnOwner requests for a queue are refused with a retry hint.
 func TestWithoutAnOwner(t *testing.T) {
 	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
 		for _, name := range []string{"orders", "first"} {
@@ -514,7 +514,7 @@ func TestWithoutAnOwner(t *testing.T) {
 		_, err := x.ask(1, wire.VerbPause, "", `{"kind":"queue","name":"none"}`)
 		require.Equal(t, wire.CodeQueueNotFound, err.ErrCode)
 
-		// One that owns a shard and hangs.
+		// An owner that hangs.
 		_, failed := x.nc.Subscribe("fila_node.test.admin.1.>", func(*nats.Msg) {})
 		require.NoError(t, failed)
 		x.flush()
@@ -526,14 +526,14 @@ func TestWithoutAnOwner(t *testing.T) {
 	})
 }
 
-// TestAVerbComesTooLateToAShard: the node to which it was sent owns it no more.
+// TestAVerbComesTooLateToAShard that the node has just handed over.
 func TestAVerbComesTooLateToAShard(t *testing.T) {
 	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
 		x.says(0, wire.VerbQueueCreate, "first", "")
 		x.nodes[0].set.Shard(0).Fence(true)
 		_, err := x.ask(0, wire.VerbQueueCreate, "orders", "")
 		require.Equal(t, wire.CodeNoOwner, err.ErrCode)
-		require.NoError(t, x.nodes[1].set.Remove(t.Context(), 1, 0)) // it still listens to others
+		require.NoError(t, x.nodes[1].set.Remove(t.Context(), 1, 0)) // it is still subscribed
 		_, err = x.ask(0, wire.VerbQueueInspect, "first", "")
 		require.Equal(t, wire.CodeNoOwner, err.ErrCode)
 		_, err = x.ask(0, wire.VerbMessageShow, "", `{"id":"0198d1a0-0000-7000-8000-000000000000","queue":"first"}`)

@@ -16,13 +16,13 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// fileSite is a site that was started with a configuration file.
+// fileSite is a site with a configuration file.
 type fileSite struct {
 	*testSite
 	path, head string
 }
 
-// startWithFile starts a site with a file of these rules and queues.
+// startWithFile starts a site with a file of rules and queues.
 func startWithFile(t *testing.T, text string) *fileSite {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,7 +33,7 @@ func startWithFile(t *testing.T, text string) *fileSite {
 	return x
 }
 
-// start starts a process with the file as it is.
+// start starts a process with the current file.
 func (x *fileSite) start(t *testing.T) {
 	t.Helper()
 	loaded, err := config.Load(config.Sources{File: x.path})
@@ -41,7 +41,7 @@ func (x *fileSite) start(t *testing.T) {
 	x.testSite = startSite(t, loaded.DataDir, func(c *config.Config) { *c = loaded.Config })
 }
 
-// rewrite changes what follows the head of the file.
+// rewrite replaces everything after the head of the file.
 func (x *fileSite) rewrite(text string) {
 	x.t.Helper()
 	require.NoError(x.t, os.WriteFile(x.path, []byte(x.head+text), 0o600))
@@ -81,8 +81,7 @@ name = "mail"
 `
 )
 
-// TestReload of a real file: all of it is in force when Reload returns, whichever
-// room it is about.
+// TestReload of a real file: all of it is in force when Reload returns.
 func TestReload(t *testing.T) {
 	x := startWithFile(t, rulesBefore)
 	defer x.end()
@@ -153,7 +152,7 @@ func next(t *testing.T, ch <-chan *nats.Msg) *nats.Msg {
 	}
 }
 
-// changesOf returns what the next event says has changed.
+// changesOf returns the changes in the next event.
 func changesOf(t *testing.T, events *nats.Subscription) []any {
 	t.Helper()
 	m, err := events.NextMsg(time.Minute)
@@ -163,7 +162,7 @@ func changesOf(t *testing.T, events *nats.Subscription) []any {
 	return e.Data["changes"].([]any)
 }
 
-// TestReloadIsRefused in one line, also by a queue, and then nothing has changed.
+// TestReloadIsRefused with one line, and nothing has changed.
 func TestReloadIsRefused(t *testing.T) {
 	x := startWithFile(t, rulesBefore)
 	defer x.end()
@@ -191,7 +190,7 @@ func TestReloadIsRefused(t *testing.T) {
 	require.Equal(t, queues, q)
 }
 
-// TestReloadOfNothing: there may be no file, and fila may not be there yet or any more.
+// TestReloadOfNothing: without a file, and before the start or after the end.
 func TestReloadOfNothing(t *testing.T) {
 	s, err := New(config.Default(), slog.New(slog.DiscardHandler), "")
 	require.NoError(t, err)

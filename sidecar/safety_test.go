@@ -31,7 +31,7 @@ func safetySite(t *testing.T, fn func(t *testing.T, x *testSite)) {
 	})
 }
 
-// check asks for a call, and returns the headers of the answer as well.
+// check requests a call and returns the headers of the answer as well.
 func (x *testSite) check(key string, with ...string) (a wire.GuardAnswer, headers nats.Header) {
 	x.t.Helper()
 	body, err := json.Marshal(wire.GuardAsk{With: with})
@@ -43,7 +43,7 @@ func (x *testSite) check(key string, with ...string) (a wire.GuardAnswer, header
 	return a, m.Header
 }
 
-// call makes a call that is allowed, and ends with a code; "" is well.
+// call makes an allowed call and ends it with an error code; "" means success.
 func (x *testSite) call(code string, attempt int, key string, with ...string) (v wire.GuardVerdict) {
 	x.t.Helper()
 	a, _ := x.check(key, with...)
@@ -61,11 +61,11 @@ func (x *testSite) done(key, permit, code string, attempt int) (v wire.GuardVerd
 	return v
 }
 
-// TestSafetyWindows: the call that is one too many within a minute, for a vendor, a
-// workflow and a tenant, is refused and told when to come again, and that is so.
+// TestSafetyWindows: one call too many within a minute, for a vendor, a workflow or a tenant, is refused
+// with the right time to retry.
 func TestSafetyWindows(t *testing.T) {
 	safetySite(t, func(t *testing.T, x *testSite) {
-		// full makes the next call in vain, which names the keys that are at their limit.
+		// full makes a refused call, whose answer names the keys at their limit.
 		full := func(limit int64, refuses, vendor string, with ...string) {
 			a, headers := x.check(vendor, with...)
 			require.False(t, a.Allowed)
@@ -102,7 +102,7 @@ func TestSafetyWindows(t *testing.T) {
 			}
 		}
 		full(1000, "tenant:acme", "vendor:other", "workflow:other", "tenant:acme")
-		calls(1, "vendor:other", "workflow:other", "tenant:other") // nothing was taken for those in vain
+		calls(1, "vendor:other", "workflow:other", "tenant:other") // refused calls have used nothing
 
 		time.Sleep(time.Minute - 1)
 		a, _ := x.check("vendor:0-0", "workflow:0", "tenant:acme")
@@ -115,8 +115,7 @@ func TestSafetyWindows(t *testing.T) {
 	})
 }
 
-// TestSafetySharesLimitsWithMessages: what calls have used up is used up for messages,
-// which wait for it.
+// TestSafetySharesLimitsWithMessages: messages wait for what calls have used up.
 func TestSafetySharesLimitsWithMessages(t *testing.T) {
 	safetySite(t, func(t *testing.T, x *testSite) {
 		deliveries, _ := x.consumer("w", "calls", `{"consumer":"w"}`)
@@ -143,8 +142,8 @@ func TestSafetySharesLimitsWithMessages(t *testing.T) {
 	})
 }
 
-// TestSafetyCircuit: five failures open it, after a minute exactly three calls try it,
-// three successes close it and a failure opens it again.
+// TestSafetyCircuit: five failures open it, after a minute exactly three calls probe it, three successes
+// close it and one failure opens it again.
 func TestSafetyCircuit(t *testing.T) {
 	safetySite(t, func(t *testing.T, x *testSite) {
 		const vendor = "vendor:stripe"
@@ -168,14 +167,14 @@ func TestSafetyCircuit(t *testing.T) {
 				require.True(t, a.Allowed && a.Probe)
 				permits = append(permits, a.Permit)
 			}
-			refused(200) // all three are out: when one ends is a guess
+			refused(200) // all three are running, and the retry time is a guess
 			return permits
 		}
 		fail(4)
-		x.call("", 1, vendor) // in a row is what counts
+		x.call("", 1, vendor) // only consecutive failures count
 		fail(5)
 		refused(60_000)
-		x.call("", 1, "vendor:adyen") // only this one
+		x.call("", 1, "vendor:adyen") // another vendor is not affected
 		x.done(vendor, probes()[1], "503", 1)
 		refused(60_000)
 		permits := probes()
@@ -195,8 +194,8 @@ func TestSafetyCircuit(t *testing.T) {
 	})
 }
 
-// TestSafetyFailuresPerHour: fifty failures that are not in a row go, one more holds
-// the vendor for a quarter of an hour.
+// TestSafetyFailuresPerHour: fifty failures that are not consecutive are allowed, one more opens the
+// circuit for a quarter of an hour.
 func TestSafetyFailuresPerHour(t *testing.T) {
 	safetySite(t, func(t *testing.T, x *testSite) {
 		for range 50 {
@@ -212,8 +211,7 @@ func TestSafetyFailuresPerHour(t *testing.T) {
 	})
 }
 
-// TestSafetyRetries: five of them, for a call and for a message, and none where a rule
-// says so.
+// TestSafetyRetries: five retries, for calls and messages, and none if a rule says so.
 func TestSafetyRetries(t *testing.T) {
 	safetySite(t, func(t *testing.T, x *testSite) {
 		for attempt := 1; attempt <= 6; attempt++ {
@@ -249,7 +247,7 @@ func TestSafetyRetries(t *testing.T) {
 			m := <-deliveries
 			require.Equal(t, strconv.Itoa(attempt), m.Header[wire.HeaderAttempt][0])
 			require.Nil(t, x.ack(m, `-NAK {"error":"upstream is down","code":"503"}`))
-			if attempt == 5 { // its failures have opened the circuit, and lose it no attempt
+			if attempt == 5 { // the failures have opened the circuit; waiting uses no attempt
 				a, _ := x.check("vendor:stripe")
 				require.Equal(t, "circuit", a.Gate)
 				begin = time.Now()

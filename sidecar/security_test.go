@@ -32,7 +32,7 @@ func permissionBlock(t *testing.T) string {
 	return block
 }
 
-// operators are the users of docs/security.md that may do less than an operator.
+// operators are the users of docs/security.md with fewer permissions than an operator.
 func operators(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/security.md")
@@ -44,7 +44,7 @@ func operators(t *testing.T) string {
 	return "{\n" + users
 }
 
-// setPasswords sets those that the permissions of docs/security.md name.
+// setPasswords sets the variables in the permissions of docs/security.md.
 func setPasswords() {
 	for _, user := range []string{"FILA", "PRODUCER", "WORKER_1", "WORKER_2", "CALLER", "OPERATOR", "VIEWER", "ON_CALL"} {
 		_ = os.Setenv(user+"_PASSWORD", strings.ReplaceAll(strings.ToLower(user), "_", "-")+"-secret")
@@ -55,11 +55,11 @@ func setPasswords() {
 type guarded struct {
 	t       *testing.T
 	url     string
-	refused chan string // what NATS refused to whom
+	refused chan string // refusals of NATS
 }
 
-// startGuarded starts both. change alters the text of the permissions, unless it is
-// nil; more alters the configuration of fila.
+// startGuarded starts both. change alters the text of the permissions and may be nil; more alters the
+// configuration of fila.
 func startGuarded(t *testing.T, change func(permissions string) string, more ...func(*config.Config)) (*guarded, *testSite) {
 	t.Helper()
 	permissions := permissionBlock(t)
@@ -118,8 +118,7 @@ func (g *guarded) cannotPublish(nc *nats.Conn, subject, reply, body string) {
 	require.Contains(g.t, strings.ToLower(<-g.refused), strings.ToLower("permissions violation for publish to \""+subject))
 }
 
-// cannotSubscribe checks that NATS refuses a subscription, as a member of a queue
-// group as well.
+// cannotSubscribe checks that NATS refuses a subscription, also in a queue group.
 func (g *guarded) cannotSubscribe(nc *nats.Conn, subject string) {
 	g.t.Helper()
 	for _, group := range []string{"", "group"} {
@@ -127,7 +126,7 @@ func (g *guarded) cannotSubscribe(nc *nats.Conn, subject string) {
 		require.NoError(g.t, err)
 		require.NoError(g.t, nc.Flush())
 		require.Contains(g.t, strings.ToLower(<-g.refused), strings.ToLower("permissions violation for subscription to \""+subject))
-		_ = sub.Unsubscribe() // NATS has ended it
+		_ = sub.Unsubscribe() // NATS has removed it
 	}
 }
 
@@ -138,8 +137,7 @@ func nextOf(t *testing.T, sub *nats.Subscription) *nats.Msg {
 	return m
 }
 
-// TestDocumentedPermissions lets every role of docs/security.md do its work, and
-// nothing else.
+// TestDocumentedPermissions: every role of docs/security.md can do its work and nothing else.
 func TestDocumentedPermissions(t *testing.T) {
 	g, x := startGuarded(t, nil)
 	defer x.end()
@@ -223,8 +221,7 @@ func TestDocumentedPermissions(t *testing.T) {
 	})
 }
 
-// TestKindsOfOperators: each of those of docs/security.md may send the verbs that are said to
-// be its own, and none of the others that there are.
+// TestKindsOfOperators: each operator of docs/security.md can send its verbs and no others.
 func TestKindsOfOperators(t *testing.T) {
 	g, x := startGuarded(t, func(permissions string) string {
 		return strings.Replace(permissions, "  users = [\n", "  users = [\n"+operators(t), 1)
@@ -275,7 +272,7 @@ func TestKindsOfOperators(t *testing.T) {
 			require.Contains(t, least, what)
 			subject := "fila.admin." + what
 			if least[what] <= may {
-				_, _ = g.ask(nc, subject, "") // fila answers, whatever it says
+				_, _ = g.ask(nc, subject, "") // the answer does not matter
 			} else {
 				g.cannotPublish(nc, subject, nc.NewInbox(), "")
 			}
@@ -288,8 +285,8 @@ func TestKindsOfOperators(t *testing.T) {
 	}
 }
 
-// TestOnCallRedrivesAndDeletesNothing: neither the body of a request nor the bare subject lets
-// the on-call user of docs/security.md do what the subject does not say.
+// TestOnCallRedrivesAndDeletesNothing: neither bodies nor bare subjects let the on-call user of
+// docs/security.md do more than its subjects allow.
 func TestOnCallRedrivesAndDeletesNothing(t *testing.T) {
 	g, x := startGuarded(t, func(permissions string) string {
 		return strings.Replace(permissions, "  users = [\n", "  users = [\n"+operators(t), 1)
@@ -329,8 +326,8 @@ func TestOnCallRedrivesAndDeletesNothing(t *testing.T) {
 	g.request(operator, "fila.admin.job-create", remove)
 }
 
-// TestDocumentedPermissionsInside: the roles are those of the embedded server as well,
-// where fila needs no login; JetStream is beside them.
+// TestDocumentedPermissionsInside: the roles work in the embedded server as well, where fila needs no
+// login, beside JetStream.
 func TestDocumentedPermissionsInside(t *testing.T) {
 	dir := t.TempDir()
 	users := filepath.Join(dir, "users.conf")
@@ -353,8 +350,8 @@ func TestDocumentedPermissionsInside(t *testing.T) {
 	require.DirExists(t, filepath.Join(dir, "data", "jetstream"))
 }
 
-// TestOtherAccounts: a producer and a consumer of an account that imports fila's
-// subjects, with the permissions of fila's user that are documented.
+// TestOtherAccounts: a producer and a consumer in an account that imports fila's subjects, with the
+// documented permissions of fila's user.
 func TestOtherAccounts(t *testing.T) {
 	g, x := startGuarded(t, func(permissions string) string {
 		permissions = strings.Replace(permissions, "authorization {", `accounts {
@@ -376,8 +373,8 @@ func TestOtherAccounts(t *testing.T) {
 	require.Empty(t, g.request(team, delivery.Reply, "+ACK").Data)
 }
 
-// TestUsersOfTheGuard: permits count for the user that NATS names, which it does for imports
-// that share this, and for the name that callers give themselves otherwise.
+// TestUsersOfTheGuard: permits count for the user that NATS names, as it does for imports with share,
+// and otherwise for the name that callers give themselves.
 func TestUsersOfTheGuard(t *testing.T) {
 	g, x := startGuarded(t, func(permissions string) string {
 		permissions = strings.Replace(permissions, "authorization {", "accounts {\n  FILA: {\n    exports = [{service: \"fila.guard.>\"}]", 1)
@@ -414,8 +411,8 @@ func TestUsersOfTheGuard(t *testing.T) {
 	}
 }
 
-// TestClientsCannotFloodTheLog: what a client has refused all the time is told a few
-// times, as what it is, and the line of the stop is written all the same.
+// TestClientsCannotFloodTheLog: repeated refusals of a client are logged a few times, and the line about
+// the stop is still written.
 func TestClientsCannotFloodTheLog(t *testing.T) {
 	const flood, few = 5000, 25
 	g, x := startGuarded(t, nil)
@@ -438,8 +435,8 @@ func TestClientsCannotFloodTheLog(t *testing.T) {
 	require.Equal(t, 1, x.log.count("msg=stopped"))
 }
 
-// TestNoConsumerReachesAnother: worker-2 tries all that it could do to worker-1, which
-// holds a message of the queue that both consume from.
+// TestNoConsumerReachesAnother: worker-2 tries everything against worker-1, which holds a message of the
+// queue that both consume.
 func TestNoConsumerReachesAnother(t *testing.T) {
 	g, x := startGuarded(t, nil)
 	defer x.end()
@@ -487,7 +484,7 @@ func TestNoConsumerReachesAnother(t *testing.T) {
 		reply := nextOf(t, own).Reply
 		token, queue, ok := x.s.subjects.ParseToken(reply)
 		require.True(t, ok)
-		for i := range token { // there is no way from one's own token to another's
+		for i := range token { // no change of an own token gives that of another consumer
 			forged := []byte(token)
 			forged[i] = 'A'
 			if token[i] == 'A' {
@@ -509,7 +506,7 @@ func TestNoConsumerReachesAnother(t *testing.T) {
 	})
 	t.Run("fetch as", func(t *testing.T) {
 		g.request(producer, "fila.enqueue.orders", "waits")
-		into := victim.NewInbox() // if the attacker could guess it
+		into := victim.NewInbox() // in case the attacker can guess it
 		inbox, err := victim.SubscribeSync(into)
 		require.NoError(t, err)
 		require.NoError(t, victim.Flush())
@@ -539,7 +536,7 @@ func TestNoConsumerReachesAnother(t *testing.T) {
 	g.request(victim, last.Reply, "+ACK")
 }
 
-// clusterPermissions adds what docs/security.md says of a cluster to fila's user.
+// clusterPermissions adds the permissions of a cluster in docs/security.md to fila's user.
 func clusterPermissions(t *testing.T, permissions string) string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/security.md")
@@ -571,9 +568,8 @@ func clusterPermissions(t *testing.T, permissions string) string {
 	return permissions[:begin] + strings.Replace(fila, deny, deny+strings.TrimSpace(never)+", ", 1) + mover + permissions[end:]
 }
 
-// TestTransferWithDocumentedPermissions: the nodes' user makes a cluster where nothing is,
-// and exports it; what deletes logs is refused to it, and says so. The role without that
-// refusal is enough for it.
+// TestTransferWithDocumentedPermissions: the user of the nodes can make and export a cluster, but not
+// delete logs, which it reports. The role without that restriction can.
 func TestTransferWithDocumentedPermissions(t *testing.T) {
 	t.Parallel()
 	var dir string
@@ -596,7 +592,7 @@ func TestTransferWithDocumentedPermissions(t *testing.T) {
 		return fn(t.Context(), tr.Options)
 	}
 	rebuild := func(ctx context.Context, o transfer.Options) error {
-		plan, err := transfer.Survey(ctx, o, nil) // of the logs
+		plan, err := transfer.Survey(ctx, o, nil) // only of the logs
 		if err != nil {
 			return err
 		}
@@ -628,9 +624,8 @@ func TestTransferWithDocumentedPermissions(t *testing.T) {
 	}
 }
 
-// TestClusterWithDocumentedPermissions: fila's role is enough for a node to start, serve
-// and take over, and no other role touches what a cluster has in JetStream, or speaks as a
-// node.
+// TestClusterWithDocumentedPermissions: fila's role is enough for a node to start, serve and take over;
+// no other role reaches the cluster's data in JetStream or the subjects between nodes.
 func TestClusterWithDocumentedPermissions(t *testing.T) {
 	t.Parallel()
 	asNode := func(name string) func(*config.Config) {
@@ -660,12 +655,12 @@ func TestClusterWithDocumentedPermissions(t *testing.T) {
 		c.NATS.URL, c.NATS.User, c.NATS.Password = g.url, "fila", "fila-secret"
 		asNode("b")(c)
 	})
-	owns(second, 1) // by handovers
+	owns(second, 1) // by a handover
 	var reloaded wire.ReloadReply
 	require.NoError(t, json.Unmarshal(g.request(operator, "fila.admin.reload", "").Data, &reloaded))
 	require.ElementsMatch(t, []string{"a", "b"}, reloaded.Nodes)
 	g.request(operator, "fila.admin.queue-inspect.orders", "")
-	g.request(operator, "fila.admin.cluster-drain", `{"node":"a"}`) // whichever node is asked
+	g.request(operator, "fila.admin.cluster-drain", `{"node":"a"}`) // any node may answer
 	owns(second, 8)
 	x.end()
 	g.request(producer, "fila.enqueue.orders", "two")

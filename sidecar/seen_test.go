@@ -16,7 +16,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// startAlone starts the only node of a cluster, which owns all shards when it returns.
+// startAlone starts the only node of a cluster and waits until it owns all shards.
 func startAlone(t *testing.T, change ...func(*config.Config)) (*testSite, *clusterNode) {
 	t.Helper()
 	x := startSite(t, t.TempDir(), func(c *config.Config) {
@@ -31,7 +31,7 @@ func startAlone(t *testing.T, change ...func(*config.Config)) (*testSite, *clust
 	return x, m
 }
 
-// readyz is what a site says of itself.
+// readyz returns the readiness of a site.
 func readyz(x *testSite) string {
 	state, err := x.s.readiness()
 	if err != nil {
@@ -40,15 +40,15 @@ func readyz(x *testSite) string {
 	return state
 }
 
-// scraped is what /metrics says.
+// scraped returns the metrics.
 func scraped(x *testSite) string {
 	w := httptest.NewRecorder()
 	x.s.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	return w.Body.String()
 }
 
-// TestReadinessOfAMember says what it owns, and what it cannot do.
-func TestReadinessOfAMember(t *testing.T) {
+// TestReadinessOfAClusterNode names its shards and what it cannot do.
+func TestReadinessOfAClusterNode(t *testing.T) {
 	t.Parallel()
 	x, m := startAlone(t)
 	require.Equal(t, "ready: owner of all 2 shards", readyz(x))
@@ -56,7 +56,7 @@ func TestReadinessOfAMember(t *testing.T) {
 	x.must("fila.enqueue.orders", "hello", nil)
 	require.Eventually(t, func() bool { return strings.Contains(scraped(x), `fila_cluster_owner{shard="1"} 1`) }, time.Minute, 10*time.Millisecond)
 	require.NotContains(t, scraped(x), "fila_cluster_record_bytes_count 0")
-	require.Eventually(t, func() bool { // counted and told a moment later
+	require.Eventually(t, func() bool { // it is counted and reported a moment later
 		st := m.cluster.Status()
 		return st.Shards[0].LogBytes > 0 && st.Shards[1].LogBytes > 0 && strings.Contains(scraped(x), `fila_cluster_takeovers_total{kind="failure"} 2`)
 	}, time.Minute, 10*time.Millisecond)
@@ -74,8 +74,7 @@ func TestReadinessOfAMember(t *testing.T) {
 	x.end()
 }
 
-// TestWarningOfServersThatMayNotSync is for servers of others, and for one inside that was
-// told not to.
+// TestWarningOfServersThatMayNotSync: external servers, and an embedded one configured not to sync.
 func TestWarningOfServersThatMayNotSync(t *testing.T) {
 	t.Parallel()
 	const text = "fila cannot see whether the NATS servers sync"
@@ -85,7 +84,7 @@ func TestWarningOfServersThatMayNotSync(t *testing.T) {
 	require.Equal(t, 1, x.log.count(text))
 }
 
-// TestShardThatFailsComesBack: its machines cannot go on, though its store could.
+// TestShardThatFailsComesBack, although only its queues have failed and not its store.
 func TestShardThatFailsComesBack(t *testing.T) {
 	t.Parallel()
 	x, m := startAlone(t)
@@ -110,7 +109,7 @@ func TestShardThatFailsComesBack(t *testing.T) {
 	x.end()
 }
 
-// TestClusterThatIsDeletedEndsItsNodes: nobody can say any more what is where.
+// TestClusterThatIsDeletedEndsItsNodes.
 func TestClusterThatIsDeletedEndsItsNodes(t *testing.T) {
 	t.Parallel()
 	x, m := startAlone(t)

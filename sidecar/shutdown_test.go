@@ -10,7 +10,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 )
 
-// TestShutdownWaitsForLeases as long as drain_timeout allows, and no longer.
+// TestShutdownWaitsForLeases up to drain_timeout.
 func TestShutdownWaitsForLeases(t *testing.T) {
 	for name, tc := range map[string]struct {
 		drainMs int64

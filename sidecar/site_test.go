@@ -20,11 +20,9 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// testSite is a whole server with the real store and its embedded NATS, which does
-// not listen, and a client in the same process; where NATS is another one, or wants a
-// login, there is no client. It runs inside a synctest
-// bubble, where hours pass in milliseconds and a goroutine that is left behind
-// fails the test.
+// testSite is a whole server with the real store and an embedded NATS server that does not listen, and a
+// client in the same process; with an external server, or one with logins, there is no client. It runs
+// inside a synctest bubble, where a leaked goroutine fails the test.
 type testSite struct {
 	t     testing.TB
 	dir   string
@@ -36,7 +34,7 @@ type testSite struct {
 	err   error
 }
 
-// logText is a log that a test can read.
+// logText is a log in memory.
 type logText struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -48,7 +46,7 @@ func (l *logText) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// count says in how many lines a text is.
+// count returns how many lines contain a text.
 func (l *logText) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,7 +68,7 @@ func startSite(t testing.TB, dir string, change func(*config.Config)) *testSite 
 	s, err := New(cfg, slog.New(slog.NewTextHandler(log, nil)), "1.0.0")
 	require.NoError(t, err)
 	if cfg.NATS.Embedded.Port != anyPort {
-		s.cfg.NATS.Embedded.Port = 0 // it does not listen
+		s.cfg.NATS.Embedded.Port = 0 // do not listen
 	}
 	s.announce = io.Discard
 	ctx, cancel := context.WithCancel(context.Background())
@@ -79,7 +77,7 @@ func startSite(t testing.TB, dir string, change func(*config.Config)) *testSite 
 		defer close(x.ended)
 		x.err = s.Run(ctx)
 	}()
-	t.Cleanup(func() { // of a test that fails
+	t.Cleanup(func() { // in case the test fails
 		s.Kill()
 		cancel()
 		<-x.ended
@@ -97,7 +95,7 @@ func startSite(t testing.TB, dir string, change func(*config.Config)) *testSite 
 	return x
 }
 
-// end shuts down in order and returns how long that took.
+// end stops everything in order and returns how long that took.
 func (x *testSite) end() time.Duration {
 	x.t.Helper()
 	begin := time.Now()
@@ -109,9 +107,8 @@ func (x *testSite) end() time.Duration {
 	return took
 }
 
-// inBubble runs fn in a synctest bubble. nats.go keeps the timers of
-// Subscription.Drain in a pool for the whole process, and a timer of one bubble
-// breaks the next one: two collections empty a pool.
+// inBubble runs fn in a synctest bubble. nats.go keeps the timers of Subscription.Drain in a pool of the
+// process, and a timer of one bubble breaks the next: two garbage collections empty the pool.
 func inBubble(t *testing.T, fn func(t *testing.T)) {
 	t.Helper()
 	runtime.GC()
@@ -119,7 +116,7 @@ func inBubble(t *testing.T, fn func(t *testing.T)) {
 	defer runtime.GC()
 	defer runtime.GC()
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Second) }) // the library goes on to look whether subscriptions are drained
+		t.Cleanup(func() { time.Sleep(time.Second) }) // the library still checks drained subscriptions
 		fn(t)
 	})
 }
@@ -135,7 +132,7 @@ func bubble(t *testing.T, fn func(t *testing.T, x *testSite)) {
 	})
 }
 
-// request asks and decodes the answer, which may be an error.
+// request sends a request and decodes the answer, which may be an error.
 func (x *testSite) request(subject, body string, headers nats.Header, into any) *wire.Error {
 	x.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -156,7 +153,7 @@ func (x *testSite) must(subject, body string, into any) {
 	require.Nil(x.t, x.request(subject, body, nil, into), subject)
 }
 
-// flush waits until NATS has what was published.
+// flush waits until NATS has processed what was published.
 func (x *testSite) flush() {
 	x.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -172,7 +169,7 @@ func (x *testSite) enqueue(body string, headers nats.Header) string {
 	return r.ID
 }
 
-// consumer subscribes and registers; deliveries come to the returned channel.
+// consumer subscribes and registers; deliveries arrive on the returned channel.
 func (x *testSite) consumer(name, queue, body string) (<-chan *nats.Msg, *nats.Subscription) {
 	x.t.Helper()
 	ch := make(chan *nats.Msg, 1000)
@@ -188,7 +185,7 @@ func (x *testSite) ack(m *nats.Msg, payload string) *wire.Error {
 	return x.request(m.Reply, payload, nil, nil)
 }
 
-// none checks that nothing comes until now.
+// none checks that nothing has arrived.
 func (x *testSite) none(ch <-chan *nats.Msg) {
 	x.t.Helper()
 	synctest.Wait()
@@ -199,7 +196,7 @@ func (x *testSite) none(ch <-chan *nats.Msg) {
 	}
 }
 
-// depth is how many messages a queue holds.
+// depth returns how many messages a queue has.
 func (x *testSite) depth(queue string) wire.QueueSummary {
 	x.t.Helper()
 	var info wire.QueueInfo

@@ -21,7 +21,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestNewChecksHooks: before anything is opened.
+// TestNewChecksHooks before anything is opened.
 func TestNewChecksHooks(t *testing.T) {
 	c := config.Default()
 	q := wire.DefaultQueueSettings("orders")
@@ -31,7 +31,7 @@ func TestNewChecksHooks(t *testing.T) {
 	require.ErrorContains(t, err, "queue orders, on_failure: ")
 }
 
-// TestAStartThatFails leaves nothing open, whichever step it was.
+// TestAStartThatFails leaves nothing open, whichever step failed.
 func TestAStartThatFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before func(t *testing.T, st *store.Bolt)
@@ -67,7 +67,7 @@ func TestAStartThatFails(t *testing.T) {
 	}
 }
 
-// TestABusyPortLeavesNoDataDirectory behind, and none of the directories above it.
+// TestABusyPortLeavesNoDataDirectory, nor directories above it.
 func TestABusyPortLeavesNoDataDirectory(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestABusyPortLeavesNoDataDirectory(t *testing.T) {
 	}
 }
 
-// TestReadyLine is in the form of the log, whatever its level.
+// TestReadyLine has the format of the log, at any level.
 func TestReadyLine(t *testing.T) {
 	dir := t.TempDir()
 	for format, want := range map[string]string{
@@ -129,8 +129,7 @@ func TestReadyLine(t *testing.T) {
 	}
 }
 
-// TestHTTPWhileTheFileIsRead: a large file takes long, and whoever watches the
-// process must not take it for dead.
+// TestHTTPWhileTheFileIsRead: reading a large file takes long, and health checks must work meanwhile.
 func TestHTTPWhileTheFileIsRead(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -144,7 +143,7 @@ func TestHTTPWhileTheFileIsRead(t *testing.T) {
 	// With one meta page damaged, the log says so while the file is checked.
 	f, err := os.OpenFile(cfg.StorePath(), os.O_WRONLY, 0)
 	require.NoError(t, err)
-	_, err = f.WriteAt(make([]byte, 100), 4096) // the older one
+	_, err = f.WriteAt(make([]byte, 100), 4096) // the older meta page
 	require.NoError(t, errors.Join(err, f.Close()))
 
 	var s *Server
@@ -167,7 +166,7 @@ func TestHTTPWhileTheFileIsRead(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// hookedLog lets fn see each record.
+// hookedLog calls fn with each record.
 type hookedLog struct {
 	slog.Handler
 	fn func(slog.Record)

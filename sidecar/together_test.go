@@ -16,9 +16,9 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestEverythingAtOnce lets producers, consumers, fetches and operators loose on
-// one server, over three lives of it. Every confirmed enqueue is acked in the
-// end, nothing comes back after a confirmed ack, and nothing is left.
+// TestEverythingAtOnce runs producers, consumers, fetches and operators on one server that is restarted
+// twice. In the end every confirmed enqueue is acked, nothing returns after a confirmed ack, and nothing
+// is left.
 func TestEverythingAtOnce(t *testing.T) {
 	const producers, each, lives = 3, 100, 3
 	dir := t.TempDir()
@@ -45,7 +45,7 @@ func TestEverythingAtOnce(t *testing.T) {
 					_ = x.ack(m, "-NAK")
 				case n == 5:
 					_ = x.ack(m, "+TERM")
-				case n == 6: // forgotten: the lease runs out
+				case n == 6: // no ack: the lease expires
 				default:
 					if x.ack(m, "") == nil {
 						mu.Lock()
@@ -91,7 +91,7 @@ func TestEverythingAtOnce(t *testing.T) {
 					x.must("fila.admin.queue-update.orders", fmt.Sprintf(`{"quantum":%d}`, i%3+1), nil)
 					x.must("fila.admin.config-set.weight:orders:t1", fmt.Sprintf(`{"value":"%d"}`, i%4+1), nil)
 					x.must("fila.admin.queue-create.other", ``, nil)
-					x.must("fila.consume.orders", `{"consumer":"ghost","max_in_flight":3}`, nil) // nobody is there
+					x.must("fila.consume.orders", `{"consumer":"ghost","max_in_flight":3}`, nil) // a consumer that is gone
 					x.must("fila.admin.queue-delete.other", `{"force":true}`, nil)
 				}
 			})
@@ -109,12 +109,12 @@ func TestEverythingAtOnce(t *testing.T) {
 					require.Zero(t, q.Bytes(), name)
 					q.View(func(m *queue.Queue, side queue.Role, now int64) {
 						left := m.Inspect(side).Stats(now)
-						left.Consumers = 0 // they stay
+						left.Consumers = 0 // registrations stay
 						require.Zero(t, left, name)
 						require.Zero(t, m.Open(), name)
 					})
 				}
-				// So large a message is taken only where no other waits for the disk.
+				// A message of this size is accepted only if no other waits for the disk.
 				x.must("fila.admin.queue-create.other", ``, nil)
 				x.must("fila.enqueue.other", strings.Repeat("x", 2<<20), nil)
 			}

@@ -22,7 +22,7 @@ const (
 	notSampled = "00-" + testTrace + "-" + testSpan + "-00"
 )
 
-// startTraced runs a server that tells a collector.
+// startTraced runs a server with a collector.
 func startTraced(t testing.TB, change func(*config.Config)) (*testSite, *otlptest.Collector) {
 	c := otlptest.New(t)
 	return startSite(t, t.TempDir(), func(cfg *config.Config) {
@@ -38,9 +38,9 @@ func eventNames(s *tracepb.Span) (names []string) {
 	return names
 }
 
-// The spans of a message say how long it waited and what held it, for each attempt, what
-// was decided about it, and that it was put aside, all below the span of its producer.
-// The header is delivered as it came.
+// TestTheSpansOfAMessage: for each attempt a span shows how long the message waited, what blocked it and
+// what was decided, and one shows that it was dead-lettered, all below the span of its producer. The
+// header is delivered unchanged.
 func TestTheSpansOfAMessage(t *testing.T) {
 	x, c := startTraced(t, func(c *config.Config) {
 		c.OTel.MetricsIntervalMs = 10
@@ -55,7 +55,7 @@ func TestTheSpansOfAMessage(t *testing.T) {
 	require.Eventually(t, func() bool {
 		for _, g := range x.s.parts.admin.Gauges() {
 			if g.Queue == "orders" {
-				return g.OldestAge > int64(20*time.Millisecond) // so that what holds it is worth a word
+				return g.OldestAge > int64(20*time.Millisecond) // long enough for a blocked interval
 			}
 		}
 		return false
@@ -67,12 +67,12 @@ func TestTheSpansOfAMessage(t *testing.T) {
 	require.Nil(t, x.ack(<-deliveries, "+TERM broken"))
 	dead, _ := x.consumer("w", "orders.dlq", `{"consumer":"w"}`)
 	require.Nil(t, x.ack(<-dead, "+ACK"))
-	// What nobody traces is in no span.
+	// Messages without a trace have no spans.
 	for _, h := range []nats.Header{{"traceparent": {notSampled}}, {"tenant": {"b"}}, {"traceparent": {"nonsense"}}} {
 		x.enqueue("x", h)
 		require.Nil(t, x.ack(<-deliveries, "+ACK"))
 	}
-	// Those of attempts are read of the queue, which ends before the last metrics are sent.
+	// The last metrics are exported after the queue has ended.
 	require.Eventually(t, func() bool { return len(exemplars(t, c)) == 4 }, time.Minute, time.Millisecond)
 	require.Equal(t, map[string]bool{
 		"fila_delivery_latency_seconds": true, "fila_attempt_duration_seconds nack": true,
@@ -122,7 +122,7 @@ func TestTheSpansOfAMessage(t *testing.T) {
 	require.Equal(t, "1.0.0", c.Resource()["service.version"])
 }
 
-// exemplars are the metrics that have some, with the outcome where there is one.
+// exemplars returns the metrics with exemplars, with their outcome if they have one.
 func exemplars(t *testing.T, c *otlptest.Collector) map[string]bool {
 	found := make(map[string]bool)
 	for name, of := range c.Metrics() {
@@ -138,7 +138,7 @@ func exemplars(t *testing.T, c *otlptest.Collector) map[string]bool {
 	return found
 }
 
-// A message that is read from the store, after a restart too, is traced as one in memory.
+// TestASpanOfAMessageFromTheStore: a message that is read from the store, also after a restart, is traced.
 func TestASpanOfAMessageFromTheStore(t *testing.T) {
 	dir := t.TempDir()
 	c := otlptest.New(t)
@@ -182,7 +182,7 @@ func TestTheSpanOfAJob(t *testing.T) {
 	require.LessOrEqual(t, job.GetStartTimeUnixNano(), job.GetEndTimeUnixNano())
 }
 
-// With sampling off there are metrics alone.
+// TestMetricsWithoutSpans: without sampling fila exports metrics only.
 func TestMetricsWithoutSpans(t *testing.T) {
 	x, c := startTraced(t, func(c *config.Config) {
 		c.OTel.Sampling = config.SamplingOff
@@ -203,7 +203,7 @@ func TestMetricsWithoutSpans(t *testing.T) {
 	require.Equal(t, 1, found)
 }
 
-// A log line about a message that is traced has the ids of its trace.
+// TestTraceIDsInTheLog: a line about a traced message has its trace.
 func TestTraceIDsInTheLog(t *testing.T) {
 	x, _ := startTraced(t, func(c *config.Config) { c.Queues = []wire.QueueSettings{wire.DefaultQueueSettings("orders")} })
 	deliveries, _ := x.consumer("w", "orders", `{"consumer":"w"}`)
@@ -214,8 +214,8 @@ func TestTraceIDsInTheLog(t *testing.T) {
 	x.end()
 }
 
-// BenchmarkLifeTraced is BenchmarkLife with a collector, or without one, and so many of
-// 100 messages sampled; of the others half have a traceparent that is not.
+// BenchmarkLifeTraced is BenchmarkLife with or without a collector, with a share of the messages
+// sampled; half of the others have a traceparent that is not sampled.
 func BenchmarkLifeTraced(b *testing.B) {
 	benchmark := func(percent int, collected bool) {
 		b.Run(fmt.Sprintf("sampled=%d%%/collected=%t", percent, collected), func(b *testing.B) {

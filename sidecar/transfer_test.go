@@ -23,10 +23,10 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// single is the node of a testCluster that is in no cluster.
+// single is the standalone node of a testCluster.
 const single = "single"
 
-// withSingle is a cluster that has no node yet.
+// withSingle returns a cluster without nodes.
 func withSingle(t *testing.T) *testCluster {
 	t.Helper()
 	return newTestCluster(t, func(cfg *config.Config) {
@@ -36,7 +36,7 @@ func withSingle(t *testing.T) *testCluster {
 	})
 }
 
-// transfer calls fn with the cluster.
+// transfer calls fn with the connection of a transfer command.
 func (c *testCluster) transfer(fn func(ctx context.Context, o transfer.Options) error) error {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*patience)
@@ -63,7 +63,7 @@ func (c *testCluster) exportTo(path string) (m transfer.Moved, err error) {
 	return m, err
 }
 
-// content is all that a store holds, but for what gates and circuits have left.
+// content is everything in a store except the state of gates and circuits.
 func content(t *testing.T, path string) (*storetest.Content, []byte) {
 	t.Helper()
 	s, err := store.Open(path, store.Options{})
@@ -86,9 +86,8 @@ func (c *testCluster) stopAll() {
 	}
 }
 
-// A fila becomes a cluster, the cluster is taken over, and becomes a single fila again:
-// ids, tokens, leases, delays, dead letters, dedupe ids, pauses, overrides, configuration
-// and the audit log are those of before.
+// A fila becomes a cluster, which is taken over and becomes a single fila again. Ids, tokens, leases,
+// delays, dead letters, dedupe ids, pauses, overrides, configuration and the audit log stay the same.
 func TestFromASingleFilaToAClusterAndBack(t *testing.T) {
 	t.Parallel()
 	c := withSingle(t)
@@ -97,7 +96,7 @@ func TestFromASingleFilaToAClusterAndBack(t *testing.T) {
 	for _, q := range queues {
 		c.must("fila.admin.queue-create."+q, `{"visibility_timeout_ms":3600000,"throttle_headers":["Gate"]}`, nil)
 	}
-	for _, q := range queues { // they lie with their queues
+	for _, q := range queues { // schedules belong to their queues
 		c.must("fila.admin.schedule-add."+q, `{"name":"nightly","schedule":"0 30 2 * * *","time_zone":"Europe/Berlin","missed":"skip","payload":"eA=="}`, nil)
 	}
 	c.must("fila.admin.queue-create.gone", "", nil)
@@ -125,7 +124,7 @@ func TestFromASingleFilaToAClusterAndBack(t *testing.T) {
 	delete(c.nodes, single)
 	before, secret := content(t, path)
 
-	// An import that breaks down is not taken for whole, and made again.
+	// An interrupted import is not used, and made again.
 	foreign, err := c.js().CreateStream(t.Context(), jetstream.StreamConfig{Name: "FILA_test_LOG_1", Subjects: []string{"foreign"}})
 	require.NoError(t, err)
 	_, err = c.importFrom(path)
@@ -208,8 +207,8 @@ func TestFromASingleFilaToAClusterAndBack(t *testing.T) {
 	}
 }
 
-// A cluster whose logs are lost is made again of what its nodes have, each shard of the
-// copy that is most advanced; with the bucket lost, too, but for what only that had.
+// A cluster whose logs are lost is rebuilt from the most advanced copy of each shard, also without the
+// bucket, except for what only that had.
 func TestAClusterIsRebuilt(t *testing.T) {
 	t.Parallel()
 	c := startTestCluster(t, nil, "a", "b")
@@ -226,7 +225,7 @@ func TestAClusterIsRebuilt(t *testing.T) {
 		require.NoError(t, sub.Unsubscribe())
 	}
 	b := c.nodes["b"]
-	b.leave() // it is behind from now on
+	b.leave() // its copies are behind from now on
 	delete(c.nodes, "b")
 	for _, q := range queues {
 		c.put(q, "later", wire.HeaderDelay, "1h")
@@ -252,7 +251,7 @@ func TestAClusterIsRebuilt(t *testing.T) {
 			require.NoError(t, c.js().DeleteStream(t.Context(), name))
 		}
 	}
-	// One log is lost and the other is there.
+	// One log is lost and the other exists.
 	wipe("FILA_test_LOG_1")
 	require.ErrorIs(t, c.ready(c.begin("a", nil)), replog.ErrGone)
 	require.NoError(t, rebuild(false, c.dirs["b"]), "the log of shard 0 is the best copy, b that of shard 1")
@@ -294,9 +293,8 @@ func TestAClusterIsRebuilt(t *testing.T) {
 	require.NotEmpty(t, c.put("new", "first").ID)
 }
 
-// TestJobsGoOnInAClusterAndBack: those that wait or are paused lie with their queues
-// wherever these are, and what has ended is shown. What is under way between two shards is
-// not taken apart.
+// TestJobsGoOnInAClusterAndBack: waiting and paused jobs move with their queues, and finished ones are
+// listed. A transfer of messages between two shards must be over first.
 func TestJobsGoOnInAClusterAndBack(t *testing.T) {
 	t.Parallel()
 	c := withSingle(t)
