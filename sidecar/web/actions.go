@@ -35,10 +35,10 @@ var actions = []action{
 	{name: "hook-reset", do: resetHooks},
 	{name: "throttle-set", do: throttleSet},
 	{
-		name: "throttle-clear", label: "Take the limits away", do: aboutGate(wire.VerbThrottleClear, "%s has no limits of its own any more."),
+		name: "throttle-clear", label: "Remove the limits", do: aboutGate(wire.VerbThrottleClear, "%s has no limits of its own any more."),
 		back: backToGates,
 		asks: func(f url.Values) string {
-			return fmt.Sprintf("Take all limits of %s away, an override among them? What waits for it goes.", f.Get("key"))
+			return fmt.Sprintf("Remove all limits of %s, including an override? Messages that wait for it are delivered.", f.Get("key"))
 		},
 	},
 	{name: "circuit-open", do: circuitOpen},

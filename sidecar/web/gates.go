@@ -232,7 +232,7 @@ func circuitOpen(a *ask, form url.Values) (string, error) {
 	if req.ForMs, err = duration(form, "for"); err != nil {
 		return "", err
 	}
-	note := "The circuit " + form.Get("key") + " is open until it is closed by hand."
+	note := "The circuit " + form.Get("key") + " is open until an operator closes it."
 	if req.ForMs > 0 {
 		note = fmt.Sprintf("The circuit %s is open for %s.", form.Get("key"), form.Get("for"))
 	}

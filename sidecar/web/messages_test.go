@@ -96,7 +96,7 @@ func TestTurnersAreSeen(t *testing.T) {
 		require.Contains(t, body, seen)
 	}
 	require.False(t, turns([]byte(ofForms.ReplaceAllString(body, ""))), body)
-	const warns = "turn the direction of text"
+	const warns = "change the direction of text"
 	body = r.get("/messages/" + someID + "/edit").Body.String()
 	require.Contains(t, body, payload)
 	require.Contains(t, body, "Plan: \u2066gold")
@@ -246,9 +246,9 @@ func TestATriedHookTouchesNothing(t *testing.T) {
 	}
 	body := r.post("/do/try-hook", form("function on_enqueue(msg)\r\n return {fairness_key = msg.headers['Tenant'], weight = 'x'} end")...).Body.String()
 	require.Contains(t, body, "acme")
-	require.Contains(t, body, "took their defaults")
+	require.Contains(t, body, "Fields with defaults")
 	require.Contains(t, r.post("/do/try-hook", form("function on_enqueue(msg) while true do end end")...).Body.String(), "fails on the sample")
-	require.Contains(t, r.post("/do/try-hook", form("function f(")...).Body.String(), "It is refused")
+	require.Contains(t, r.post("/do/try-hook", form("function f(")...).Body.String(), "The script is refused")
 	require.Equal(t, http.StatusBadRequest, r.post("/do/try-hook", form(strings.Repeat(" ", maxScript+1))...).Code)
 	require.Equal(t, http.StatusBadRequest, r.post("/do/try-hook", "hook", "on_fire").Code)
 	for _, a := range r.asked {

@@ -84,7 +84,7 @@ func queuePage(a *ask) (any, error) {
 		d.Counted = append(d.Counted, counter{strings.ReplaceAll(name, "_", " "), d.Counters[name]})
 	}
 	d.Line = a.web.history.of(name, historyPoints)
-	d.Waits = chartOf(d.Line, "median", "half waited less", "high", "99 of 100 waited less")
+	d.Waits = chartOf(d.Line, "median", "p50 wait", "high", "p99 wait")
 	d.Rates = chartOf(d.Line, "enqueued", "enqueued", "failed", "failed", "acked", "acked")
 	d.Paused, err = keyPauses(a, name)
 	return d, err

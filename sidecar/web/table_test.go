@@ -137,9 +137,9 @@ func TestWhatANoisyKeyHas(t *testing.T) {
 	r.reply(wire.VerbPauseList, wire.PauseList{Total: 1, Pauses: []wire.PauseInfo{{Kind: wire.PauseKey, Queue: "reports", Name: "umbrella"}}})
 	require.NotContains(t, said(), "umbrella", "nobody but its pause keeps it")
 	noisy.BusyMs, noisy.Noisy[0].BusyShare = 1000, 0.904
-	require.Contains(t, said(), "acme has 38 of 40 messages in flight and 90.4 % of the time that consumers have worked lately; meanwhile")
+	require.Contains(t, said(), "acme has 38 of 40 messages in flight and 90.4 % of the recent working time of consumers; meanwhile")
 	noisy.Noisy, noisy.Waiting, noisy.Starved = nil, nil, []wire.WaitingFlow{{Key: "initech", Pending: 1, WaitMs: 60_000}}
-	require.Contains(t, said(), "initech has waited for 60 s with 1 ready, and nothing of it was delivered though others were served.")
+	require.Contains(t, said(), "initech has waited for 60 s with 1 ready, and none of its messages was delivered while others were.")
 }
 
 // Numbers that may be missing are numbers, not addresses.
@@ -153,15 +153,15 @@ func TestNumbersThatMayBeMissing(t *testing.T) {
 
 func TestEventsThatAreRefused(t *testing.T) {
 	r := newRig(t, nil)
-	require.NotContains(t, r.get("/events").Body.String(), "cannot be shown")
+	require.NotContains(t, r.get("/events").Body.String(), "are not available")
 	r.refuse(errors.New("nats: permissions violation"))
 	body := r.get("/events").Body.String()
 	require.Contains(t, body, "<code>fila.event.&gt;</code>")
 	require.Contains(t, body, "nats: permissions violation")
 	r.events.mu.since = r.events.mu.since.Add(-eventsAgain)
-	require.Contains(t, r.get("/events").Body.String(), "cannot be shown", "it is tried again, and may be refused again")
+	require.Contains(t, r.get("/events").Body.String(), "are not available", "it is tried again, and may be refused again")
 	r.events.mu.since = r.events.mu.since.Add(-refusalTime)
-	require.NotContains(t, r.get("/events").Body.String(), "cannot be shown")
+	require.NotContains(t, r.get("/events").Body.String(), "are not available")
 }
 
 // A sample that has waited for a shard that nobody serves is not followed by a long rest.
@@ -201,7 +201,7 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(r.events.mu.heard), maxEvents)
 	require.Equal(t, maxEvents/10, r.events.mu.missed)
-	require.Contains(t, r.get("/events?paused=yes").Body.String(), "as it stood")
+	require.Contains(t, r.get("/events?paused=yes").Body.String(), "up to the pause")
 	require.NotContains(t, r.get("/events?paused=yes").Body.String(), "hx-sse:connect")
 	r.events.hear([]byte("no JSON"))
 	r.events.rest(false)

@@ -60,7 +60,7 @@ func TestCluster(t *testing.T) {
 	b.visit("/", "orders", "All shards are served.")
 	b.visit("/cluster")
 	b.choose("#node", "carla")
-	b.follow("Let it take shards again")
+	b.follow("Cancel the drain")
 	b.does("Go on", "carla takes shards again.")
 	b.until(node("carla") + "?.cells[1].innerText == 'serves'")
 	b.visit("/configuration", "cluster-drain", "cluster-move")

@@ -119,7 +119,7 @@ func (f *fila) world(n names) []shown {
 		{"queue", "/queues/" + q, []string{n.noisy, n.circuit, n.consumer, "umbrella"}},
 		{"queue-hooked", "/queues/hooked", []string{"on_failure", "it broke"}},
 		{"messages", "/queues/" + q + "/messages?state=delayed", []string{later}},
-		{"message-held", "/messages/" + held, []string{n.gate, n.circuit, "holds it back"}},
+		{"message-held", "/messages/" + held, []string{n.gate, n.circuit, "blocks it"}},
 		{"message-delayed", "/messages/" + later, []string{"waits for its time"}},
 		{"message-dead", "/messages/" + dead + "?payload=show", []string{"0af7651916cd43dd8448eb211c80319c"}},
 		{"message-edit", "/messages/" + dead + "/edit", nil},
@@ -181,12 +181,12 @@ func TestEveryPageOfNothing(t *testing.T) {
 		{"overview", "/", []string{"There is no queue yet."}},
 		{"find", "/find", []string{"id of a message"}},
 		{"dead", "/dead", []string{"No queue has dead letters."}},
-		{"jobs", "/jobs", []string{"There is no job."}},
-		{"schedules", "/schedules", []string{"There is no schedule."}},
+		{"jobs", "/jobs", []string{"There are no jobs."}},
+		{"schedules", "/schedules", []string{"There are no schedules."}},
 		{"gates", "/gates", []string{"There are none", "Nothing is paused."}},
 		{"hooks", "/hooks", []string{"No queue has hooks"}},
-		{"configuration", "/configuration", []string{"Nothing is set.", "Nothing was changed."}},
-		{"events", "/events", []string{"Nothing has happened yet."}},
+		{"configuration", "/configuration", []string{"There are no settings.", "There are no changes."}},
+		{"events", "/events", []string{"There are no events yet."}},
 	} {
 		b.visit(p.path, p.texts...)
 		b.fits("nothing-"+p.name, narrow, "dark")

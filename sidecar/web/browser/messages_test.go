@@ -71,7 +71,7 @@ func TestMessage(t *testing.T) {
 	b.follow("Move")
 	b.at("/jobs/new")
 	b.fill("to", "elsewhere")
-	b.follow("Say what would happen")
+	b.follow("Preview")
 	b.shows(".sentence", "1 of 1 message")
 	b.follow("Move 1 message")
 	b.at("/jobs/")
@@ -131,7 +131,7 @@ func TestFind(t *testing.T) {
 	b.shows("main table", "mails")
 	b.shows("main table", "orders")
 	b.visit("/find?text="+url.QueryEscape(id), "no consumer")
-	b.visit("/find?text=nobody", "Nothing is called nobody")
+	b.visit("/find?text=nobody", "is called nobody")
 }
 
 // TestDeadLetters sorts out dead letters with the pages alone.
@@ -159,7 +159,7 @@ func TestDeadLetters(t *testing.T) {
 	b.follow("Redrive")
 	b.at("/jobs/new")
 	b.shows(".sentence", "1 of 1 message")
-	b.follow("No, go back")
+	b.follow("Cancel")
 	b.at("/dead/orders?error_group=")
 
 	// All messages of a group.
@@ -221,7 +221,7 @@ func TestLiveJobs(t *testing.T) {
 			b.fill(name, value)
 		}
 		if len(fields) > 0 {
-			b.follow("Say what would happen")
+			b.follow("Preview")
 		}
 		b.follow(button)
 		b.at("/jobs/")

@@ -26,7 +26,7 @@ func TestOverview(t *testing.T) {
 	b.press("\r")
 	b.at("/?find=mail")
 	b.until("document.querySelectorAll('main tbody tr').length == 1") // dead letters are a column
-	b.visit("/", "Nothing needs you")
+	b.visit("/", "All is well")
 	b.shows("footer", "Times are of Europe/Berlin")
 	at := func() string { return eval[string](b, "document.querySelector('main time').innerText") }
 	before := at()
@@ -96,9 +96,9 @@ func TestGates(t *testing.T) {
 	b.sends("#rate", "The limits of vendor:stripe are set for 1h.")
 	b.shows("main", "override")
 	f.depth("orders", 0)
-	b.follow("Take all limits away")
-	b.shows("main", "Take all limits of vendor:stripe away")
-	b.does("Take the limits away", "has no limits of its own any more")
+	b.follow("Remove all limits")
+	b.shows("main", "Remove all limits of vendor:stripe")
+	b.does("Remove the limits", "has no limits of its own any more")
 
 	b.at("/gates")
 	b.fill("#open-key", "bank")
@@ -111,7 +111,7 @@ func TestGates(t *testing.T) {
 	b.does("Close", "The circuit bank is closed.")
 	b.at("/gates")
 	b.fill("#open-key", "bank")
-	b.sends("#open-for", "The circuit bank is open until it is closed by hand.")
+	b.sends("#open-for", "The circuit bank is open until an operator closes it.")
 	b.follow("bank")
 	b.does("Close, and forget all its failures", "The circuit bank is closed, and all its failures are forgotten.")
 	open, err := f.c.CircuitList(t.Context(), "")
@@ -144,7 +144,7 @@ func TestEventsAreRefused(t *testing.T) {
 		Username: "fila", Password: "secret", Permissions: &server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{"fila.event.>"}}},
 	}}})
 	_, b := run(t, func(cfg *config.Config) { cfg.NATS.URL = "nats://fila:secret@" + ns.Addr().String() })
-	b.visit("/events", "fila's user has to be allowed to subscribe to fila.event.>", "Permissions Violation")
+	b.visit("/events", "fila's NATS user needs permission to subscribe to fila.event.>", "Permissions Violation")
 	b.sound("events-refused")
 }
 
@@ -165,7 +165,7 @@ func TestViewersSeeNoPayload(t *testing.T) {
 	b.fill("token", "a-token-to-look-with")
 	b.submit("#token")
 	b.at("/messages/" + id)
-	b.shows("main", "Only operators may see it.")
+	b.shows("main", "Only operators can see it.")
 	b.visit("/messages/" + id + "?payload=show")
 	require.NotContains(t, b.text("main"), "top secret")
 	b.expect(403)

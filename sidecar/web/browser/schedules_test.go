@@ -11,7 +11,7 @@ func TestSchedules(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
 	f.queue("reports")
-	b.visit("/schedules", "There is no schedule.")
+	b.visit("/schedules", "There are no schedules.")
 	b.fill("queue", "reports")
 	b.fill("name", "nightly")
 	b.fill("schedule", "@every 1s")
@@ -26,7 +26,7 @@ func TestSchedules(t *testing.T) {
 	b.follow("Delete")
 	b.shows("main", "Delete the schedule nightly of reports")
 	b.does("Delete the schedule", "was deleted")
-	b.shows("main", "There is no schedule.")
+	b.shows("main", "There are no schedules.")
 	b.visit("/configuration?prefix=schedule:", "schedule-delete")
 	b.visit("/queues/reports/messages?key=%3Cb%3Eacme%3C/b%3E")
 	b.shows("main th", "0") // an id

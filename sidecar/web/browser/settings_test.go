@@ -17,7 +17,7 @@ import (
 func TestConfiguration(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
-	b.visit("/configuration?prefix=greet", "Nothing is set that begins so.")
+	b.visit("/configuration?prefix=greet", "There are no settings with this prefix.")
 	b.visit("/configuration", "vendor:stripe")
 	b.visit("/configuration?prefix=greet")
 	b.fill("key", "greeting")
@@ -77,16 +77,16 @@ func TestReload(t *testing.T) {
 		}
 	})
 	b.visit("/configuration")
-	b.does("Read the configuration files again", "Nothing has changed.")
+	b.does("Reload the configuration files", "Nothing has changed.")
 	write(7)
-	b.does("Read the configuration files again", "vendor:stripe")
+	b.does("Reload the configuration files", "vendor:stripe")
 	k, err := f.c.ThrottleShow(t.Context(), "vendor:stripe")
 	require.NoError(t, err)
 	require.EqualValues(t, "7", *k.Rate)
 	b.visit("/configuration", "file") // in the audit log
 	write(-1)
 	b.expect(400)
-	b.follow("Read the configuration files again")
+	b.follow("Reload the configuration files")
 	b.shows(".mistake", "rate")
 }
 
@@ -128,7 +128,7 @@ func TestHooks(t *testing.T) {
 	b.does("Close its circuit", "are run again")
 
 	b.fill("headers", "Tenant: globex")
-	b.does("Check it and run it on the sample", "It loads, and decides about the sample.")
+	b.does("Check it and run it on the sample", "The script loads and decides about the sample.")
 	b.shows("main", "globex")
 	b.shows("pre", "info: tenant globex")
 	b.sound("hook-tried")
@@ -139,7 +139,7 @@ func TestHooks(t *testing.T) {
 	b.shows(".mistake", "fails on the sample at line 2")
 	b.fill("script", "function on_enqueue(msg\n")
 	b.follow("Check it and run it on the sample")
-	b.shows(".mistake", "It is refused")
+	b.shows(".mistake", "The script is refused")
 	b.fill("script", "function on_enqueue(msg) while true do end end")
 	b.follow("Check it and run it on the sample")
 	b.shows(".mistake", "fails on the sample")
