@@ -16,12 +16,12 @@ import (
 	"github.com/filaq/fila/bench/system"
 )
 
-// clusterNodes is how many nodes, and NATS servers, a cluster of a run has.
+// clusterNodes is the number of nodes, and of NATS servers, of a cluster.
 const clusterNodes = 3
 
-// cluster starts a cluster of fila: processes with a NATS server in each. They are one
-// server to the run, whose process is that of the node that owns the only shard: what is
-// measured of the process is of that node alone.
+// cluster starts a cluster of fila processes with embedded NATS servers. It counts as one
+// server, whose process is the node that owns the only shard: CPU and memory are of that node
+// alone.
 func (r *runner) cluster(ctx context.Context, sys system.Name, dir string, ownGC bool) (*server, error) {
 	begin := time.Now()
 	routes, err := FreeAddresses(clusterNodes)
@@ -39,7 +39,7 @@ func (r *runner) cluster(ctx context.Context, sys system.Name, dir string, ownGC
 		errs  [clusterNodes]error
 		ready sync.WaitGroup
 	)
-	for i, cmd := range cmds { // none is ready before most are
+	for i, cmd := range cmds { // a node is ready when most nodes are
 		ready.Go(func() { nodes[i], errs[i] = r.ready(cmd, sys, ownGC) })
 	}
 	ready.Wait()
@@ -66,7 +66,7 @@ func (r *runner) cluster(ctx context.Context, sys system.Name, dir string, ownGC
 	return srv, nil
 }
 
-// ownerOf waits until nodes know each other, and returns which of them owns the shard.
+// ownerOf waits until the nodes know each other, and returns the owner of the shard.
 func ownerOf(ctx context.Context, nodes []*server) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
@@ -79,7 +79,7 @@ func ownerOf(ctx context.Context, nodes []*server) (int, error) {
 
 func nodeName(i int) string { return strconv.Itoa(i) }
 
-// node is the command of one node of a cluster.
+// node returns the command of a cluster node.
 func (r *runner) node(ctx context.Context, sys system.Name, dir string, i int, routes []string) (*exec.Cmd, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
@@ -100,8 +100,8 @@ func (r *runner) node(ctx context.Context, sys system.Name, dir string, i int, r
 	return cmd, nil
 }
 
-// FreeAddresses returns addresses of this machine that nobody listens on just now: the
-// servers of a NATS cluster have to know each other's before they start.
+// FreeAddresses returns free addresses of this machine: the servers of a NATS cluster have to
+// know each other's addresses before they start.
 func FreeAddresses(n int) (addrs []string, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -114,8 +114,8 @@ func FreeAddresses(n int) (addrs []string, err error) {
 	return addrs, nil
 }
 
-// clusterSystems are a fila alone, the same as a cluster, and a stream with as many
-// replicas; each of the clusters with NATS's default sync and with a sync before each ack.
+// clusterSystems are a standalone fila, a fila cluster, and a stream with as many replicas;
+// each cluster with NATS's default sync and with a sync before each ack.
 var clusterSystems = []system.Name{system.Fila, system.FilaR3, system.FilaR3Sync, system.JetStreamR3, system.JetStreamR3Sync}
 
 // clusterLanes measure one shard with three replicas.

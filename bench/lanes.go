@@ -16,15 +16,14 @@ type lane struct {
 	// quick lanes are part of a quick run.
 	quick bool
 	spec  load.Spec
-	// beside is a second load on the same server, in a queue of its own, whose figures
-	// are named after quietFlood; nil is none.
+	// beside is a second load on the same server, in its own queue, whose figures start with
+	// quietFlood; nil is none.
 	beside *load.Spec
-	// syncs: what the disk takes to write and sync a commit is measured, too.
+	// syncs also measures the time to write and sync a commit.
 	syncs bool
-	// restart: kill the server after the phases, and see how long it takes to
-	// get ready again.
+	// restart kills the server after the phases and measures the time until it is ready again.
 	restart bool
-	// ownGC leaves the garbage collector to the server's defaults.
+	// ownGC leaves GOGC to the server's default.
 	ownGC bool
 }
 
@@ -37,19 +36,19 @@ const (
 end`
 	// enoughBytes ends a measurement of large messages before the disk is full.
 	enoughBytes = 1 << 30
-	// settleMs is how long a server gets to give memory back.
+	// settleMs is the time for a server to return memory.
 	settleMs = 2000
 )
 
 var (
 	allSystems  = []system.Name{system.Fila, system.FIFO, system.Hops, system.HopsWire, system.JetStream, system.JetStreamSync}
 	withoutFIFO = []system.Name{system.Fila, system.Hops, system.HopsWire, system.JetStream, system.JetStreamSync}
-	// What a queue does without a middle to compare with.
+	// Systems of workloads without a bare middle.
 	filaAndJetStream = []system.Name{system.Fila, system.JetStream}
 )
 
-// lanesOf returns what of a workload is to be measured. A quick run has few
-// lanes of each; a workload without quick lanes has all when it is named.
+// lanesOf returns the lanes of a workload. A quick run has a few; a workload without quick
+// lanes has all if it is named.
 func (o *Options) lanesOf(w *workload) []lane {
 	all := slices.DeleteFunc(w.lanes(o), func(l lane) bool { return !o.wants(l.spec.System) })
 	quick := slices.DeleteFunc(slices.Clone(all), func(l lane) bool { return !l.quick })
@@ -59,7 +58,7 @@ func (o *Options) lanesOf(w *workload) []lane {
 	return quick
 }
 
-// each returns a lane for each system in each case.
+// each returns a lane for each case and system.
 func each[C any](cases []C, systems []system.Name, of func(C, system.Name) lane) []lane {
 	var lanes []lane
 	for _, c := range cases {
@@ -70,8 +69,7 @@ func each[C any](cases []C, systems []system.Name, of func(C, system.Name) lane)
 	return lanes
 }
 
-// load returns what a lane starts from: messages of the chosen size with one of
-// ten keys, phases as given.
+// load returns the base load of a lane: messages of the chosen size with one of ten keys.
 func (o *Options) load(sys system.Name, phases ...load.Phase) load.Spec {
 	settings := client.DefaultQueueSettings("")
 	if sys != system.FIFO {
@@ -80,7 +78,7 @@ func (o *Options) load(sys system.Name, phases ...load.Phase) load.Spec {
 	return load.Spec{System: sys, Payload: o.Payload, Keys: 10, Queue: system.Queue{Settings: settings}, Phases: slices.Clone(phases)}
 }
 
-// life is a whole life with as many producers as consumers.
+// life returns a phase of whole lives with as many producers as consumers.
 func (o *Options) life(pairs, inFlight int) load.Phase {
 	return load.Phase{
 		Mode: load.ModeLife, Producers: pairs, Consumers: pairs, Window: inFlight,
@@ -88,7 +86,7 @@ func (o *Options) life(pairs, inFlight int) load.Phase {
 	}
 }
 
-// fill puts n messages into the queue.
+// fill returns a phase that puts n messages into the queue.
 func (o *Options) fill(name string, n int64) load.Phase {
 	return load.Phase{Name: name, Mode: load.ModeFill, Producers: 1, Window: window, Count: n}
 }
@@ -137,16 +135,16 @@ func latencyLanes(o *Options) []lane {
 	return append(each([]int{200}, withoutFIFO, at), each([]int{5000}, fast, at)...)
 }
 
-// What a quiet queue has beside it.
+// The load beside a quiet queue.
 const (
 	quietRate  = 100 // messages a second
 	quietFlood = "flood"
 	floodBytes = 64 << 10
 )
 
-// quietLanes measure a queue with few messages alone and beside one with many large
-// ones that nobody consumes, and that one alone. Confirmations are measured where nobody
-// acks, either: what is acked before it is written is confirmed without the disk.
+// quietLanes measure a queue with few messages alone and beside one with many large messages
+// without consumers, and the latter alone. Confirmations are also measured without acks: a
+// message that is acked before it is written is confirmed without the disk.
 func quietLanes(o *Options) []lane {
 	p := o.life(1, fewWindow)
 	p.Rate = quietRate
@@ -190,8 +188,8 @@ func hookLanes(o *Options) []lane {
 	return []lane{off, on}
 }
 
-// throttleLanes sends the same headers in all cases; only the queue's settings
-// make throttle keys of them. The limits are never reached.
+// throttleLanes send the same headers in all cases; only queue settings make throttle keys of
+// them. No limit is reached.
 func throttleLanes(o *Options) []lane {
 	const most = 3
 	return each([]int{0, 1, most}, []system.Name{system.Fila}, func(gates int, sys system.Name) lane {
@@ -224,7 +222,7 @@ func slowLanes(o *Options) []lane {
 	})
 }
 
-// ofBacklog returns a lane of a backlog for each system.
+// ofBacklog returns a backlog lane for each system.
 func (o *Options) ofBacklog(systems []system.Name, phases ...load.Phase) []lane {
 	return each([]string{number(int(o.Backlog))}, systems, func(name string, sys system.Name) lane {
 		return lane{Case: name, quick: sys == system.Fila, spec: o.load(sys, phases...)}

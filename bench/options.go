@@ -23,27 +23,27 @@ const (
 
 // Options say what to run. The zero value of each field is its default.
 type Options struct {
-	Workloads []string // of [Workloads]; none is all but soak
-	Systems   []string // of [system.Names]; none is all
+	Workloads []string // from [Workloads]; empty is all but soak
+	Systems   []string // from [system.Names]; empty is all
 	Rounds    int      // 5, or 1 if Quick; 1 to MaxRounds; a soak has 1
-	// Each measurement lasts Duration (3 s, a soak 30 min) or Count messages. One
-	// of both may be given.
+	// Each measurement lasts Duration (3 s, a soak 30 min) or Count messages. At most one may be
+	// set.
 	Duration time.Duration
 	Count    int64
 	Backlog  int64 // messages (1,000,000, or 10,000 if Quick) of workloads with a backlog
 	Payload  int   // bytes (1024) of messages where the workload does not vary it
-	Quick    bool  // few measurements of few messages, to see that all works
+	Quick    bool  // few measurements of few messages, to see that everything works
 	// Target is a running server; nil starts servers.
 	Target *system.Access
-	Dir    string // where to keep data meanwhile; "" is the system's directory for temporary files
+	Dir    string // for data; "" is the system's temporary directory
 
-	Executable string    // the fila program, for child processes
-	Version    string    // of it, for the report
-	Progress   io.Writer // gets a line per measurement; nil is silent
+	Executable string    // the fila binary, for child processes
+	Version    string    // of fila, for the report
+	Progress   io.Writer // gets a line per measurement; nil is none
 }
 
-// Complete checks o and puts in the defaults. The error names the option, its
-// value and what is allowed.
+// Complete checks o and sets the defaults. The error names the option, its value and what is
+// allowed.
 func (o *Options) Complete() error {
 	if o.Duration != 0 && o.Count != 0 {
 		return fmt.Errorf("both a duration (%s) and a count (%d) are given: one of them is allowed", o.Duration, o.Count)
@@ -89,7 +89,7 @@ func setDefault[T comparable](value *T, preset T) {
 	}
 }
 
-// preset is what goes for what is not given.
+// preset returns the defaults.
 func (o *Options) preset() Options {
 	p := Options{Rounds: 5, Backlog: 1_000_000, Duration: 3 * time.Second}
 	if o.Quick {
@@ -135,7 +135,7 @@ func (o *Options) checkNames() error {
 	return nil
 }
 
-// wants reports whether a system is to be measured.
+// wants reports whether a system is selected.
 func (o *Options) wants(s system.Name) bool {
 	return (o.Target == nil || s.IsFila()) && (len(o.Systems) == 0 || slices.Contains(o.Systems, string(s)))
 }

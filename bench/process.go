@@ -20,15 +20,14 @@ import (
 	"github.com/filaq/fila/bench/system"
 )
 
-// readyWithin is how long a server process may take to get ready.
+// readyWithin bounds the start of a server process.
 const readyWithin = 5 * time.Minute
 
-// GarbagePercent is the GOGC of all processes of a run, the same for each
-// system, unless the environment of `fila bench` names another. Measurements of
-// memory leave it to each server.
+// GarbagePercent is the GOGC of all processes of a run, unless the environment of `fila bench`
+// sets another. Measurements of memory use each server's default.
 const GarbagePercent = "400"
 
-// tailLines is how many of the last lines of a process are kept.
+// tailLines is the number of last lines to keep of a process.
 const tailLines = 5
 
 // runner starts the processes of a run.
@@ -40,22 +39,22 @@ type runner struct {
 // child is a process of a run.
 type child struct {
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when it has ended and nothing more is printed
-	// What it printed to people in the end, and how it ended; read after ended.
+	ended chan struct{} // closed when the process has ended and its output is read
+	// The last lines for people, and the exit error; valid after ended.
 	tail []string
 	err  error
 }
 
-// said is the last lines that a process printed which has ended.
-func (c *child) said() string {
+// lastLines returns the last lines of a process that has ended.
+func (c *child) lastLines() string {
 	if len(c.tail) == 0 {
 		return "it printed nothing"
 	}
 	return strings.Join(c.tail, "; ")
 }
 
-// start starts a process. line gets what it prints, line by line, and says
-// whether a line was for it; the others are for people.
+// start starts a process. line gets its output by line, and reports whether it used the line;
+// the others are for people.
 func (r *runner) start(cmd *exec.Cmd, ownGC bool, line func([]byte) bool) (*child, error) {
 	cmd.Env = environment(os.Environ(), ownGC)
 	DieWithParent(cmd)
@@ -86,7 +85,7 @@ func (r *runner) start(cmd *exec.Cmd, ownGC bool, line func([]byte) bool) (*chil
 
 // kill ends the process as a crash would, and returns when it is gone.
 func (c *child) kill() {
-	_ = c.cmd.Process.Kill() // it may have ended by itself
+	_ = c.cmd.Process.Kill() // it may have ended
 	<-c.ended
 }
 
@@ -98,7 +97,7 @@ type server struct {
 	took   time.Duration // from the start until it was ready
 }
 
-// kill ends all processes of the server.
+// kill kills all processes of the server.
 func (s *server) kill() {
 	for _, c := range s.others {
 		c.kill()
@@ -106,15 +105,14 @@ func (s *server) kill() {
 	s.child.kill()
 }
 
-// server starts the server of a system with its data in dir, which may hold
-// those of an earlier one.
+// server starts the server of a system on the data in dir.
 func (r *runner) server(ctx context.Context, sys system.Name, dir string, ownGC bool) (*server, error) {
 	if sys.IsCluster() {
 		return r.cluster(ctx, sys, dir, ownGC)
 	}
 	args := []string{"bench", "node", string(sys), dir}
 	if sys.IsFila() {
-		// A file of its own keeps those of the machine out.
+		// With its own configuration file the server ignores the machine's.
 		file := filepath.Join(dir, "bench.toml")
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			return nil, err
@@ -129,7 +127,7 @@ func (r *runner) server(ctx context.Context, sys system.Name, dir string, ownGC 
 	return r.ready(cmd, sys, ownGC)
 }
 
-// ready starts a server process, and returns when it says that it is ready.
+// ready starts a server process and returns when it prints that it is ready.
 func (r *runner) ready(cmd *exec.Cmd, sys system.Name, ownGC bool) (*server, error) {
 	ready := make(chan string, 1)
 	begin := time.Now()
@@ -138,7 +136,7 @@ func (r *runner) ready(cmd *exec.Cmd, sys system.Name, ownGC bool) (*server, err
 		if ok {
 			select {
 			case ready <- url:
-			default: // it has said so before
+			default: // it has been reported before
 			}
 		}
 		return ok
@@ -150,14 +148,14 @@ func (r *runner) ready(cmd *exec.Cmd, sys system.Name, ownGC bool) (*server, err
 	case url := <-ready:
 		return &server{child: c, url: url, took: time.Since(begin)}, nil
 	case <-c.ended:
-		return nil, fmt.Errorf("the %s server ended (%s): %s", sys, cmd.ProcessState, c.said())
+		return nil, fmt.Errorf("the %s server ended (%s): %s", sys, cmd.ProcessState, c.lastLines())
 	case <-time.After(readyWithin):
 		c.kill()
-		return nil, fmt.Errorf("the %s server is not ready after %s: %s", sys, readyWithin, c.said())
+		return nil, fmt.Errorf("the %s server is not ready after %s: %s", sys, readyWithin, c.lastLines())
 	}
 }
 
-// readyURL finds the NATS URL in the line that a server prints when it is ready.
+// readyURL finds the NATS URL in a server's ready line.
 func readyURL(line string) (string, bool) {
 	if !strings.Contains(line, " is ready: ") {
 		return "", false
@@ -170,8 +168,8 @@ func readyURL(line string) (string, bool) {
 	return "", false
 }
 
-// environment is that of child processes: without the variables that would
-// configure fila, and with the common GOGC.
+// environment returns the environment of child processes: without the variables of fila, and
+// with the common GOGC.
 func environment(own []string, ownGC bool) []string {
 	env := slices.DeleteFunc(slices.Clone(own), func(v string) bool { return strings.HasPrefix(v, "FILA_") })
 	set := slices.ContainsFunc(own, func(v string) bool { return strings.HasPrefix(v, "GOGC=") })
@@ -181,8 +179,7 @@ func environment(own []string, ownGC bool) []string {
 	return env
 }
 
-// load runs a load process to its end. point gets the figures of each interval
-// as it ends.
+// load runs a load process. point gets the figures of each interval.
 func (r *runner) load(ctx context.Context, spec *load.Spec, point func(measure.Sample)) (load.Result, error) {
 	instructions, err := json.Marshal(spec)
 	if err != nil {
@@ -190,7 +187,7 @@ func (r *runner) load(ctx context.Context, spec *load.Spec, point func(measure.S
 	}
 	cmd := exec.CommandContext(ctx, r.exe, "bench", "load")
 	cmd.Stdin = bytes.NewReader(instructions)
-	// An interrupted load gets the time to delete its queue.
+	// An interrupted load gets time to delete its queue.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 20 * time.Second
 	var last *load.Result
@@ -214,9 +211,9 @@ func (r *runner) load(ctx context.Context, spec *load.Spec, point func(measure.S
 	case c.err != nil && ctx.Err() != nil:
 		return load.Result{}, ctx.Err()
 	case c.err != nil:
-		return load.Result{}, fmt.Errorf("the load process failed: %w: %s", c.err, c.said())
+		return load.Result{}, fmt.Errorf("the load process failed: %w: %s", c.err, c.lastLines())
 	case last == nil:
-		return load.Result{}, fmt.Errorf("the load process printed no result: %s", c.said())
+		return load.Result{}, fmt.Errorf("the load process printed no result: %s", c.lastLines())
 	case last.Error != "":
 		return *last, errors.New(strings.Join(append([]string{last.Error}, last.Notes...), "; "))
 	}

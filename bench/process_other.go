@@ -4,9 +4,8 @@ package bench
 
 import "os/exec"
 
-// DieWithParent does nothing here: children are ended by name of their process
-// only.
+// DieWithParent does nothing on this system: children are killed by process only.
 func DieWithParent(*exec.Cmd) {}
 
-// memoryFS cannot tell here.
+// memoryFS is not known on this system.
 func memoryFS(string) bool { return false }

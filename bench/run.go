@@ -15,9 +15,8 @@ import (
 	"github.com/filaq/fila/bench/report"
 )
 
-// Run runs what o says and returns the report. Measurements that fail are in
-// the report; an error means that there is none. When ctx ends, the report has
-// what was measured until then.
+// Run runs a benchmark and returns the report, which includes failed measurements. An error
+// means that there is no report. When ctx ends, the report has the measurements so far.
 func Run(ctx context.Context, o Options) (*report.Report, error) {
 	if err := o.Complete(); err != nil {
 		return nil, err
@@ -28,7 +27,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 		if r.runner.dir, err = os.MkdirTemp(o.Dir, "fila-bench-"); err != nil {
 			return nil, fmt.Errorf("directory for data: %w", err)
 		}
-		defer func() { _ = os.RemoveAll(r.runner.dir) }() // only leaves files behind
+		defer func() { _ = os.RemoveAll(r.runner.dir) }() // otherwise files are left behind
 	}
 	env, err := describe(o.Version, r.runner.dir)
 	if err != nil {
@@ -58,7 +57,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 	return result, nil
 }
 
-// bench is a run.
+// bench is a running benchmark.
 type bench struct {
 	o      *Options
 	runner runner
@@ -66,9 +65,8 @@ type bench struct {
 	total, done int // measurements
 }
 
-// workload runs all rounds of a workload. In each round every lane has its turn;
-// the first one is another one each time, so that none is always the one after
-// the same other.
+// workload runs all rounds of a workload. Each round starts with another lane, so that no lane
+// always follows the same one.
 func (b *bench) workload(ctx context.Context, w *workload, lanes []lane) report.Group {
 	group := report.NewGroup(&w.Workload)
 	for _, l := range lanes {
@@ -86,7 +84,7 @@ func (b *bench) workload(ctx context.Context, w *workload, lanes []lane) report.
 				b.interval(w, point, len(of.Series))
 			})
 			if ctx.Err() != nil {
-				return group // an interrupted measurement is none
+				return group // an interrupted measurement does not count
 			}
 			line := "failed: "
 			if err == nil {
@@ -109,7 +107,7 @@ func (b *bench) progress(format string, args ...any) {
 	}
 }
 
-// interval says now and then how a long measurement goes.
+// interval logs the progress of a long measurement from time to time.
 func (b *bench) interval(w *workload, point measure.Sample, n int) {
 	const someIntervals, someFigures = 6, 9
 	if n%someIntervals == 0 {
@@ -118,8 +116,8 @@ func (b *bench) interval(w *workload, point measure.Sample, n int) {
 	}
 }
 
-// measure is one measurement, with a server of its own if there is no target.
-// point gets the figures of its intervals.
+// measure runs one measurement, with its own server unless there is a target. point gets the
+// figures of its intervals.
 func (b *bench) measure(ctx context.Context, w *workload, l lane, point func(measure.Sample)) (sample measure.Sample, notes []string, err error) {
 	spec := l.spec
 	spec.Queue.Name = queueName()
@@ -153,12 +151,12 @@ func (b *bench) measure(ctx context.Context, w *workload, l lane, point func(mea
 	result, err := b.loads(ctx, l, &spec, point)
 	if err != nil {
 		srv.kill()
-		return nil, nil, fmt.Errorf("%w (the server said: %s)", err, srv.said())
+		return nil, nil, fmt.Errorf("%w (the server said: %s)", err, srv.lastLines())
 	}
 	maps.Copy(sample, result.Sample)
 	perMessage(sample, spec.Payload)
 	if l.syncs {
-		srv.kill() // it has the disk to itself
+		srv.kill() // alone on the disk
 		if err := syncs(spec.DataDir, sample); err != nil {
 			return nil, result.Notes, err
 		}
@@ -179,7 +177,7 @@ func (b *bench) measure(ctx context.Context, w *workload, l lane, point func(mea
 
 func queueName() string { return "bench-" + strings.ToLower(rand.Text()[:10]) }
 
-// loads runs the load of a lane and, if it has one, the load beside it.
+// loads runs the load of a lane and the load beside it, if there is one.
 func (b *bench) loads(ctx context.Context, l lane, spec *load.Spec, point func(measure.Sample)) (load.Result, error) {
 	if l.beside == nil {
 		return b.runner.load(ctx, spec, point)
@@ -206,16 +204,15 @@ func (b *bench) loads(ctx context.Context, l lane, spec *load.Spec, point func(m
 	return result, nil
 }
 
-// A commit that a store bounds has about so many bytes on a disk that writes 400 MiB in
-// a second and syncs in less than half a millisecond.
+// The size of a commit that a store bounds, on a disk that writes 400 MiB a second and syncs in
+// less than half a millisecond.
 const (
 	boundedCommit = 4 << 20
 	syncRounds    = 15
 )
 
-// syncs measures how long it takes to write and sync a bounded commit at the end of a
-// file, where commits of new messages go, and how many of these the confirmations of a
-// sample took.
+// syncs measures the time to write and sync such a commit at the end of a file, and how many of
+// these times the confirmations of a sample took.
 func syncs(dir string, into measure.Sample) error {
 	f, err := os.CreateTemp(dir, "sync-")
 	if err != nil {
@@ -239,13 +236,12 @@ func syncs(dir string, into measure.Sample) error {
 	return nil
 }
 
-// cacheBytes is more than servers keep of payloads in memory by default.
+// cacheBytes is more than the default cache of payloads of any server.
 const cacheBytes = 64 << 20
 
-// perMessage adds how many bytes of memory a pending message takes: what grew
-// between two backlogs, mapped files left out. What is there with any backlog,
-// such as caches, does not count; a smaller backlog that does not fill them
-// tells nothing.
+// perMessage adds the memory of a pending message: the growth between two backlogs without
+// mapped files. Memory that any backlog needs, such as caches, does not count; a backlog that
+// does not fill the caches tells nothing.
 func perMessage(s measure.Sample, payload int) {
 	small, okSmall := s["tenth_server_anon_mb"]
 	large, okLarge := s["full_server_anon_mb"]

@@ -9,30 +9,29 @@ import (
 	"github.com/filaq/fila/bench/system"
 )
 
-// soakName is the workload. It runs when it is named, and alone: it takes as
-// long as all others together.
+// soakName is the soak workload. It runs only if it is named, and alone: it takes as long as
+// all others together.
 const soakName = "soak"
 
 const (
 	quickSoakDuration = 3 * time.Second
 	minSoakDuration   = time.Second
-	// soakShare is the load, of the maximum.
+	// soakShare is the load as a share of the maximum.
 	soakShare = 0.7
-	// soakNackEvery lets one message in so many fail once.
+	// soakNackEvery fails one of this many messages once.
 	soakNackEvery = 100
-	// soakIntervals is how many there are at most; none is shorter than
-	// soakInterval, unless there would be fewer than soakFewest.
+	// soakIntervals is the largest number of intervals; none is shorter than soakInterval,
+	// unless there would be fewer than soakFewest.
 	soakIntervals = 180
 	soakFewest    = 6
 	soakInterval  = time.Second
-	// soakMaximum is how long the maximum is looked for, in a soak that is not
-	// shorter than four times that.
+	// soakMaximum is the time to find the maximum, in a soak of at least four times that.
 	soakMaximum = 15 * time.Second
 )
 
 func (o *Options) soak() bool { return slices.Contains(o.Workloads, soakName) }
 
-// checkSoak refuses what has no meaning in a soak.
+// checkSoak refuses options that have no meaning in a soak.
 func (o *Options) checkSoak() error {
 	switch {
 	case !o.soak():
@@ -58,7 +57,7 @@ func soakLanes(o *Options) []lane {
 	return []lane{{Case: "70 % of maximum", quick: true, ownGC: true, spec: o.load(system.Fila, maximum, steady)}}
 }
 
-// soakEvery is how long an interval of a soak is.
+// soakEvery returns the length of an interval.
 func soakEvery(whole time.Duration) time.Duration {
 	return max(whole/soakIntervals, min(soakInterval, whole/soakFewest))
 }

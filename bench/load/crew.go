@@ -14,10 +14,10 @@ import (
 	"github.com/filaq/fila/bench/system"
 )
 
-// maxConsumerConns is over how many connections consumers are spread.
+// maxConsumerConns is the number of connections that all consumers share.
 const maxConsumerConns = 16
 
-// slowWork is what a slow consumer does with a message.
+// slowWork is the time that a slow consumer takes for a message.
 const slowWork = 5 * time.Millisecond
 
 // crew is the producers and consumers of a phase.
@@ -28,11 +28,11 @@ type crew struct {
 	conns     []*nats.Conn
 	producers []*producer
 	stops     []func(context.Context) error // of consumers
-	timings   map[string]*timing            // by what they are the latencies of
-	ledger    ledger                        // of a phase that follows its messages
+	timings   map[string]*timing            // by kind of latency
+	ledger    ledger                        // if the phase follows its messages
 
-	// tokens holds one for each message that may still be published before
-	// another one must be finished; nil where nobody consumes.
+	// tokens has one token for each message that may be published before another one is
+	// finished; nil without consumers.
 	tokens chan struct{}
 
 	stop     chan struct{} // closed: producers stop
@@ -40,8 +40,8 @@ type crew struct {
 	working  sync.WaitGroup
 }
 
-// timing is latencies of one kind: those of each connection since the last cut,
-// so that connections do not wait for each other, and all those before.
+// timing has the latencies of one kind: of each connection since the last cut, so that
+// connections do not wait for each other, and of all before.
 type timing struct {
 	fresh []*measure.Latencies
 	past  measure.Latencies
@@ -51,7 +51,7 @@ func newCrew(e *engine, p *Phase) *crew {
 	return &crew{e: e, p: p, timings: map[string]*timing{}, stop: make(chan struct{})}
 }
 
-// newLatencies returns where one connection records its latencies of a kind.
+// newLatencies returns a histogram of a kind for one connection.
 func (c *crew) newLatencies(kind string) *measure.Latencies {
 	if c.timings[kind] == nil {
 		c.timings[kind] = &timing{}
@@ -73,7 +73,7 @@ func (c *crew) cut(into measure.Sample) {
 	}
 }
 
-// latencies adds those of the whole phase.
+// latencies adds the latencies of the whole phase to a sample.
 func (c *crew) latencies(into measure.Sample) {
 	c.cut(measure.Sample{})
 	for kind, t := range c.timings {
@@ -81,7 +81,7 @@ func (c *crew) latencies(into measure.Sample) {
 	}
 }
 
-// gather connects everybody. Consumers may be delivered to when it returns.
+// gather connects all producers and consumers. Deliveries may come when it returns.
 func (c *crew) gather(ctx context.Context) error {
 	for i := range c.p.Producers {
 		p, err := c.newProducer(ctx, i)
@@ -143,7 +143,7 @@ func (c *crew) halt() {
 	c.working.Wait()
 }
 
-// end sends everybody home.
+// end stops all producers and consumers.
 func (c *crew) end(ctx context.Context) error {
 	c.halt()
 	var errs []error
@@ -156,8 +156,8 @@ func (c *crew) end(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// finished counts a message at the end of its life and lets another one in. On
-// top of a backlog more are finished than were let in.
+// finished counts a finished message and permits another one. On top of a backlog more messages
+// finish than were published.
 func (c *crew) finished() {
 	c.e.finished.Add(1)
 	c.letIn()
@@ -199,7 +199,7 @@ func (c *crew) newAcker() (*acker, error) {
 	return a, err
 }
 
-// ack ends a message's life, at once or when the ack is confirmed.
+// ack acks a message. It is finished at once or when the ack is confirmed.
 func (a *acker) ack(to string) {
 	if a.answer(to, a.inbox, a.body) && a.inbox == "" {
 		a.c.finished()
@@ -220,8 +220,7 @@ func (a *acker) answer(to, reply string, body []byte) (sent bool) {
 	return err == nil
 }
 
-// handler returns what a consumer does with a message. Latencies are those of
-// consumers that are not slow.
+// handler returns the handler of a consumer. Slow consumers record no latencies.
 func (a *acker) handler(slow bool) system.Handler {
 	switch {
 	case slow:
@@ -241,14 +240,14 @@ func (a *acker) handler(slow bool) system.Handler {
 	}
 }
 
-// record leaves out what was sent before the measured part.
+// record records the latency of a message of the measured part.
 func (a *acker) record(sent int64) {
 	if sent >= a.c.e.from.Load() {
 		a.delivered.Record(a.c.e.now() - sent)
 	}
 }
 
-// stamp writes the header of a payload: when it is sent, and which message it is.
+// stamp writes the header of a payload: publish time and message number.
 func stamp(data []byte, sent, number int64) {
 	binary.LittleEndian.PutUint64(data, uint64(sent))
 	binary.LittleEndian.PutUint64(data[8:], uint64(number))

@@ -17,32 +17,31 @@ import (
 )
 
 const (
-	// stallAfter is how long nothing may move before a load gives up.
+	// stallAfter is the time without progress after which a load gives up.
 	stallAfter = 30 * time.Second
-	// glance is how often a running phase is looked at. What is counted is counted
-	// at that moment, so that it bounds the resolution, not the precision.
+	// glance is the interval between two checks of a running phase. Counts are taken at the
+	// check, so it bounds the resolution, not the precision.
 	glance = 5 * time.Millisecond
-	// maxRefused is how many more messages may be refused than are confirmed
-	// before a load gives up.
+	// maxRefused is by how much refused messages may exceed confirmed ones before a load gives
+	// up.
 	maxRefused = 1000
-	// leastCPU is how much CPU time must have been used for a figure per message:
-	// the system counts it in ticks of 10 ms.
+	// leastCPU is the CPU time that a figure per message needs: the system counts in ticks of 10
+	// ms.
 	leastCPU = 50 * time.Millisecond
-	// warmShare is how much of the measured part is run before it.
+	// warmShare is the length of the warm-up as a share of the measured part.
 	warmShare = 0.2
 )
 
-// engine runs the phases of a load. The counters go on from phase to phase:
-// published - refused - finished is what the queue holds.
+// engine runs the phases of a load. Counters continue from phase to phase: published - refused
+// - finished is the content of the queue.
 type engine struct {
 	spec   *Spec
 	target system.Target
-	epoch  time.Time // times in payloads are nanoseconds since then
+	epoch  time.Time // zero of the times in payloads
 
 	published, confirmed, refused, finished atomic.Int64
 
-	// from is when the measured part of the phase began; messages published
-	// earlier are left out of latencies.
+	// from is the start of the measured part; latencies of earlier messages do not count.
 	from atomic.Int64
 
 	// point takes the figures of an interval.
@@ -60,7 +59,7 @@ func newEngine(spec *Spec) *engine {
 
 func (e *engine) now() int64 { return int64(time.Since(e.epoch)) }
 
-// note keeps a text for the report, once for each kind of event.
+// note adds a text to the report, once for each kind of event.
 func (e *engine) note(kind string, err error) {
 	e.notes.Lock()
 	defer e.notes.Unlock()
@@ -73,8 +72,8 @@ func (e *engine) note(kind string, err error) {
 type counts struct {
 	at                                      time.Time
 	published, confirmed, refused, finished int64
-	server, load                            measure.Usage // of the processes; zero: not asked, or not known
-	busy                                    time.Duration // of all processors; likewise
+	server, load                            measure.Usage // of the processes; zero if unknown
+	busy                                    time.Duration // of all processors; zero if unknown
 }
 
 func (e *engine) count() counts {
@@ -84,7 +83,7 @@ func (e *engine) count() counts {
 	}
 }
 
-// countAll counts what the processes have used as well.
+// countAll also reads the usage of the processes.
 func (e *engine) countAll() counts {
 	c := e.count()
 	read := func(who string, pid int) measure.Usage {
@@ -98,17 +97,17 @@ func (e *engine) countAll() counts {
 		return u
 	}
 	c.server, c.load = read("server", e.spec.ServerPID), read("load process", os.Getpid())
-	c.busy, _ = measure.MachineBusy() // where it is not known, that column stays empty
+	c.busy, _ = measure.MachineBusy() // if unknown, the column stays empty
 	return c
 }
 
-// held is how many messages the queue holds.
+// held returns the number of messages in the queue.
 func (c *counts) held() int64 { return c.published - c.refused - c.finished }
 
-// unconfirmed is how many answers producers wait for.
+// unconfirmed returns the number of pending confirmations.
 func (c *counts) unconfirmed() int64 { return c.published - c.refused - c.confirmed }
 
-// done is how many messages a phase has brought to where its mode ends.
+// done returns the number of messages that have reached the end of a mode.
 func (c *counts) done(m Mode) int64 {
 	if m == ModeLife {
 		return min(c.confirmed, c.finished)
@@ -116,7 +115,7 @@ func (c *counts) done(m Mode) int64 {
 	return c.confirmed
 }
 
-// run goes through all phases.
+// run runs all phases.
 func (e *engine) run(ctx context.Context) (measure.Sample, error) {
 	sample := measure.Sample{}
 	for i := range e.spec.Phases {
@@ -174,7 +173,7 @@ func (e *engine) phase(ctx context.Context, p *Phase, into measure.Sample) (err 
 	}
 	sampler := newSampler(crew, begin)
 	if err := e.watch(ctx, func(c counts) bool {
-		sampler.look(ctx, c.at)
+		sampler.sampleDue(ctx, c.at)
 		return p.over(begin, c, e.spec.Payload)
 	}); err != nil {
 		return err
@@ -194,7 +193,7 @@ func (e *engine) phase(ctx context.Context, p *Phase, into measure.Sample) (err 
 	return e.memory(ctx, p, into)
 }
 
-// warmUp is what comes before the measured part, a shorter phase; nil is none.
+// warmUp returns the warm-up, a shorter phase, or nil.
 func (p *Phase) warmUp() *Phase {
 	if p.Mode == ModeFill || p.SampleMs > 0 {
 		return nil
@@ -222,7 +221,7 @@ func (p *Phase) over(begin, now counts, payload int) bool {
 	return p.DurationMs > 0 && now.at.Sub(begin.at) >= time.Duration(p.DurationMs)*time.Millisecond
 }
 
-// settle waits until the phase has left nothing behind.
+// settle waits until no message of the phase is in flight.
 func (e *engine) settle(ctx context.Context, p *Phase, backlog bool, end counts, into measure.Sample) error {
 	if err := e.watch(ctx, func(c counts) bool { return c.unconfirmed() <= 0 }); err != nil {
 		return fmt.Errorf("last confirmations: %w", err)
@@ -240,7 +239,7 @@ func (e *engine) settle(ctx context.Context, p *Phase, backlog bool, end counts,
 	return nil
 }
 
-// watch looks until reached says so. It fails when nothing moves any more.
+// watch checks the counts until reached returns true. It fails without progress.
 func (e *engine) watch(ctx context.Context, reached func(counts) bool) error {
 	for last := e.count(); ; {
 		c := e.count()
@@ -263,7 +262,7 @@ func (e *engine) watch(ctx context.Context, reached func(counts) bool) error {
 	}
 }
 
-// figures adds what the measured part tells.
+// figures adds the figures of the measured part.
 func (e *engine) figures(p *Phase, begin, end counts, into measure.Sample) {
 	seconds := end.at.Sub(begin.at).Seconds()
 	n := float64(end.done(p.Mode) - begin.done(p.Mode))
@@ -289,7 +288,7 @@ func (e *engine) figures(p *Phase, begin, end counts, into measure.Sample) {
 	process("load", begin.load, end.load)
 }
 
-// memory reads the server's memory once more after the phase has come to rest.
+// memory reads the server's memory again after the phase has settled.
 func (e *engine) memory(ctx context.Context, p *Phase, into measure.Sample) error {
 	if p.SettleMs == 0 || e.spec.ServerPID == 0 {
 		return nil

@@ -8,12 +8,12 @@ import (
 	"github.com/filaq/fila/bench/measure"
 )
 
-// ledger holds every message from its publish to its last ack. Counters alone
-// would not see a message that is lost while another one comes twice.
+// ledger has every message from its publish to its last ack. Counters alone would miss a loss
+// that a duplicate makes up for.
 type ledger struct {
 	mu struct {
 		sync.Mutex
-		open map[int64]bool // by number; true: it was nacked and comes again
+		open map[int64]bool // by number; true: nacked and expected again
 		sums ledgerSums
 	}
 }
@@ -25,17 +25,17 @@ type ledgerSums struct {
 	open           int64 // still
 }
 
-// turn is what a delivery is to its message.
+// turn says what a delivery means for its message.
 type turn int
 
 const (
-	turnStray  turn = iota // nobody waits for it: it was acked before
-	turnOnly               // the first and last one
-	turnToNack             // the first one; another will follow
-	turnNacked             // that other one
+	turnStray  turn = iota // unexpected: acked before
+	turnOnly               // first and last delivery
+	turnToNack             // first delivery; another will follow
+	turnNacked             // the expected second delivery
 )
 
-// open enters a message before its publish.
+// open records a message before its publish.
 func (l *ledger) open(number int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,8 +46,7 @@ func (l *ledger) open(number int64) {
 	l.mu.sums.opened++
 }
 
-// delivered says what to do with a delivery. Every nackEvery-th message is
-// nacked once; 0 is none.
+// delivered records a delivery. Every nackEvery-th message is nacked once; 0 is none.
 func (l *ledger) delivered(number, nackEvery int64) turn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,8 +79,8 @@ func (l *ledger) sums() ledgerSums {
 // understand.
 var nackLater = []byte(`-NAK {"delay":100000000}`)
 
-// follow is what a consumer does with messages that are followed. The latency of
-// a message is that of its first delivery.
+// follow acks or nacks a delivery by the ledger. The latency of a message is the latency of its
+// first delivery.
 func (a *acker) follow(data []byte, reply string) {
 	if len(data) < MinPayload {
 		a.c.e.note("a delivery that nobody published", fmt.Errorf("%d bytes", len(data)))

@@ -13,8 +13,8 @@ import (
 	"github.com/filaq/fila/bench/system"
 )
 
-// Result is what a load process answers, as JSON on its standard output: one for
-// each interval as it ends, with a Point alone, and the result in the end.
+// Result is a line of a load process's output, as JSON: one with a Point for each interval, and
+// the final result.
 type Result struct {
 	Point  measure.Sample `json:"point,omitempty"`
 	Sample measure.Sample `json:"sample,omitempty"`
@@ -22,9 +22,9 @@ type Result struct {
 	Error  string         `json:"error,omitempty"`
 }
 
-// Run is a load process: it reads a [Spec] as JSON from in and writes what it
-// comes to as JSON to out, a line for each [Result]. What goes wrong with the
-// load is part of the result; an error is returned when there is nobody to tell.
+// Run is a load process: it reads a [Spec] as JSON from in and writes each [Result] as a line
+// of JSON to out. Errors of the load are part of the result; Run itself returns an error only
+// if it cannot write one.
 func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	var spec Spec
 	dec := json.NewDecoder(in)
@@ -42,7 +42,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return answers.Encode(e.result(ctx))
 }
 
-// result is what the load comes to.
+// result runs the load.
 func (e *engine) result(ctx context.Context) (result Result) {
 	sample, err := e.whole(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func (e *engine) result(ctx context.Context) (result Result) {
 	return result
 }
 
-// whole is a load from the set-up to the clean-up.
+// whole runs a load from its set-up to its clean-up.
 func (e *engine) whole(ctx context.Context) (sample measure.Sample, err error) {
 	if err := e.spec.Check(); err != nil {
 		return nil, err

@@ -97,8 +97,8 @@ func TestEnqueueOverBareHops(t *testing.T) {
 	require.NotContains(t, result.Sample, "deliver_p50_us")
 }
 
-// An empty queue, a backlog, whole lives on top of it, and its draining: nothing
-// is left in the end, and nothing was refused.
+// An empty queue, a backlog, a load on top of it, and its draining: nothing is left, and
+// nothing is refused.
 func TestBacklogOfJetStream(t *testing.T) {
 	url := startNode(t, system.JetStream)
 	spec := &Spec{System: system.JetStream, Access: system.Access{URL: url}, Queue: system.Queue{Name: "q"}, Payload: 128, Keys: 10, Phases: []Phase{
@@ -144,8 +144,8 @@ func heldBy(t *testing.T, spec *Spec) int64 {
 	return held.Messages
 }
 
-// A load whose rate is a share of what was reached before, some of whose messages
-// fail once, and all of which are accounted for.
+// A load with a share of the rate before, some of whose messages fail once; all messages are
+// accounted for.
 func TestFollowedLifeOfJetStream(t *testing.T) {
 	url := startNode(t, system.JetStream)
 	dir := t.TempDir()

@@ -14,16 +14,16 @@ import (
 	"github.com/filaq/fila/bench/system"
 )
 
-// producer publishes on a connection of its own and waits for confirmations
-// there. Each unconfirmed message occupies a slot, which is the last token of
-// its reply subject, so that its latency is known without a table by id.
+// producer publishes on its own connection and receives the confirmations. Each unconfirmed
+// message has a slot, the last token of its reply subject, so that its latency needs no table
+// of ids.
 type producer struct {
 	c     *crew
 	nc    *nats.Conn
 	index int
 
 	free    chan int       // slots
-	sent    []atomic.Int64 // by slot; written before the publish, read by the answer
+	sent    []atomic.Int64 // by slot; the publish writes it, the reply reads it
 	replies []string
 
 	confirm, late *measure.Latencies
@@ -76,7 +76,7 @@ func (p *producer) answered(m *nats.Msg, prefix int) {
 	}
 }
 
-// run publishes until the crew stops, or all that is to be published.
+// run publishes until the crew stops or all messages are published.
 func (p *producer) run() {
 	e, ph := p.c.e, p.c.p
 	m, start := p.message(), e.now()
@@ -111,8 +111,7 @@ func (p *producer) run() {
 	}
 }
 
-// message is what the producer publishes again and again; the client library
-// copies it.
+// message returns the message to publish repeatedly; the client library copies it.
 func (p *producer) message() *nats.Msg {
 	s := p.c.e.spec
 	m := nats.NewMsg(p.c.e.target.Subject())
@@ -127,7 +126,7 @@ func (p *producer) message() *nats.Msg {
 	return m
 }
 
-// admit waits for a place in flight and a free slot.
+// admit waits for a token and a free slot.
 func (p *producer) admit() (slot int, ok bool) {
 	if p.c.tokens != nil {
 		select {
@@ -144,8 +143,8 @@ func (p *producer) admit() (slot int, ok bool) {
 	}
 }
 
-// due is when a message of a phase is to be published: they follow each other
-// evenly, over all producers. Without a rate it is 0.
+// due returns when a message of a phase is to be published: evenly spaced over all producers, 0
+// without a rate.
 func (p *Phase) due(start, number int64) int64 {
 	if p.Rate == 0 {
 		return 0
@@ -153,8 +152,7 @@ func (p *Phase) due(start, number int64) int64 {
 	return start + int64(float64(number)*float64(time.Second)/p.Rate)
 }
 
-// wait waits for a time, unless the crew stops before. Who is late publishes at
-// once.
+// wait waits until due, unless the crew stops before. A late producer does not wait.
 func (p *producer) wait(due int64) (ok bool) {
 	d := due - p.c.e.now()
 	if d <= 0 {

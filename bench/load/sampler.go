@@ -10,8 +10,8 @@ import (
 	"github.com/filaq/fila/bench/measure"
 )
 
-// sampler reports the figures of each interval of a phase as it ends. It is
-// looked after by the goroutine that watches the phase.
+// sampler reports the figures of each interval of a phase. Only the goroutine that watches the
+// phase uses it.
 type sampler struct {
 	crew  *crew
 	every time.Duration // 0: never
@@ -24,9 +24,9 @@ func newSampler(c *crew, begin counts) *sampler {
 	return &sampler{crew: c, every: time.Duration(c.p.SampleMs) * time.Millisecond, begin: begin.at, last: begin}
 }
 
-// look reports an interval if now is its end. Ends do not drift: who comes late
-// to one makes the next interval shorter.
-func (s *sampler) look(ctx context.Context, now time.Time) {
+// sampleDue reports an interval if now is at or after its end. Ends do not drift: after a late
+// end the next interval is shorter.
+func (s *sampler) sampleDue(ctx context.Context, now time.Time) {
 	if s.every == 0 || now.Sub(s.begin) < s.every*time.Duration(s.ended+1) {
 		return
 	}
@@ -45,8 +45,7 @@ func (s *sampler) look(ctx context.Context, now time.Time) {
 	e.point(point)
 }
 
-// contentInto adds what the queue and the server's files hold. Where it cannot be
-// known, these figures are left out.
+// contentInto adds the content of the queue and of the server's files, as far as it is known.
 func (e *engine) contentInto(ctx context.Context, point measure.Sample) {
 	held, err := e.target.Held(ctx)
 	if err != nil {
@@ -66,7 +65,7 @@ func (e *engine) contentInto(ctx context.Context, point measure.Sample) {
 	point["files_mb"] = float64(size) / (1 << 20)
 }
 
-// sizeOf returns how many bytes the files below a directory have.
+// sizeOf returns the size of all files below a directory.
 func sizeOf(dir string) (bytes int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
@@ -74,7 +73,7 @@ func sizeOf(dir string) (bytes int64, err error) {
 		}
 		info, err := entry.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a file for a moment
+			return nil // a file that has just been removed
 		}
 		if err == nil {
 			bytes += info.Size()

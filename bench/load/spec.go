@@ -8,15 +8,15 @@ import (
 	"github.com/filaq/fila/bench/system"
 )
 
-// Spec is all that a load process is told.
+// Spec is the input of a load process.
 type Spec struct {
 	System system.Name   `json:"system"`
 	Access system.Access `json:"access"`
 	Queue  system.Queue  `json:"queue"`
-	// Keep leaves out creating the queue: it is there already, with messages.
+	// Keep skips the creation of the queue: it exists already, with messages.
 	Keep bool `json:"keep,omitempty"`
-	// Remove deletes the queue in the end. Servers of our own are thrown away
-	// with all they have.
+	// Remove deletes the queue at the end. bench discards its own servers with their data
+	// anyway.
 	Remove bool `json:"remove,omitempty"`
 	// ServerPID is the process whose CPU and memory are measured; 0 is none.
 	ServerPID int `json:"server_pid,omitempty"`
@@ -30,55 +30,54 @@ type Spec struct {
 	Phases []Phase `json:"phases"`
 }
 
-// Mode says what a phase does.
+// Mode is the kind of a phase.
 type Mode string
 
 // Modes.
 const (
 	ModeLife    Mode = "life"    // publish, confirm, deliver, ack
-	ModeEnqueue Mode = "enqueue" // publish and confirm, nobody consumes
+	ModeEnqueue Mode = "enqueue" // publish and confirm, without consumers
 	ModeFill    Mode = "fill"    // enqueue exactly Count messages, without warm-up
 )
 
-// Phase is a stretch of load with one result. Its figures are named after it:
-// phase "fill" makes fill_rate, a phase without a name makes rate.
+// Phase is a part of a load with its own result. Its name prefixes its figures: phase "fill"
+// has fill_rate, a phase without a name has rate.
 type Phase struct {
 	Name string `json:"name,omitempty"`
 	Mode Mode   `json:"mode"`
 
 	Producers int `json:"producers"`
 	Consumers int `json:"consumers"`
-	// Window is how many messages are in flight at most, over all producers. In
-	// a whole life a message is in flight from its publish until it is confirmed
-	// and acked; it is also the credit of all consumers together.
+	// Window is the largest number of messages in flight, over all producers. In mode life a
+	// message is in flight from its publish until it is confirmed and acked; Window is also the
+	// credit of all consumers together.
 	Window int `json:"window"`
 	// AckConfirmed makes acks requests: a message is in flight until the reply.
 	AckConfirmed bool `json:"ack_confirmed,omitempty"`
-	// Rate is how many messages a second are published; 0 is as many as go.
+	// Rate is the number of messages published a second; 0 is as many as possible.
 	Rate float64 `json:"rate,omitempty"`
-	// Share makes Rate that share of what the phase before has reached.
+	// Share sets Rate to this share of the rate of the phase before.
 	Share float64 `json:"share,omitempty"`
-	// Follow keeps account of every message, so that a loss and a message that
-	// came twice do not make up for each other.
+	// Follow accounts for every message, so that a loss and a duplicate do not cancel out.
 	Follow bool `json:"follow,omitempty"`
-	// NackEvery: of so many messages, one is nacked once. 0 is none.
+	// NackEvery nacks one of this many messages once. 0 is none.
 	NackEvery int64 `json:"nack_every,omitempty"`
 	// SampleMs is the length of the intervals whose figures are reported one by
 	// one; 0 is none. Such a phase has no warm-up, and no name.
 	SampleMs int64 `json:"sample_ms,omitempty"`
-	// Slow is how many further consumers wait 5 ms over each message.
+	// Slow is the number of additional consumers that take 5 ms for each message.
 	Slow int `json:"slow,omitempty"`
 
-	// The measured part: Count messages, or DurationMs, or MaxBytes of payload,
-	// what comes first. 0 is no limit.
+	// The measured part ends at Count messages, DurationMs, or MaxBytes of payload, whichever
+	// comes first. 0 is no limit.
 	Count      int64 `json:"count,omitempty"`
 	DurationMs int64 `json:"duration_ms,omitempty"`
 	MaxBytes   int64 `json:"max_bytes,omitempty"`
-	// Drain goes on after the measured part until no message is left, and
-	// measures that as NAME_drain_rate. Without it the phase ends when its own
-	// messages have been finished, or at once on top of a backlog.
+	// Drain continues after the measured part until the queue is empty, as NAME_drain_rate.
+	// Without it the phase ends when its own messages are finished, or at once on top of a
+	// backlog.
 	Drain bool `json:"drain,omitempty"`
-	// SettleMs is how long to wait before the server's memory is read.
+	// SettleMs is the wait before the server's memory is read.
 	SettleMs int64 `json:"settle_ms,omitempty"`
 }
 
@@ -86,7 +85,7 @@ type Phase struct {
 // publish and the message's number.
 const MinPayload = 16
 
-// Check returns why the load cannot be run, or nil.
+// Check returns the reason why the load cannot run, or nil.
 func (s *Spec) Check() error {
 	switch {
 	case s.Payload < MinPayload:
@@ -139,7 +138,7 @@ func GateHeader(n int) string { return gateHeader + strconv.Itoa(n) }
 // Gate returns the n-th throttle key of a queue's messages.
 func Gate(queue string, n int) string { return queue + "-" + GateHeader(n) }
 
-// share divides n among parts as evenly as it goes, at least 1 for each.
+// share returns the i-th of parts nearly equal parts of n, at least 1.
 func share(n, parts, i int) int {
 	one := n / parts
 	if i < n%parts {

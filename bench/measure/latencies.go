@@ -7,15 +7,14 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Latencies longer than maxLatency count as that. Others are known to three
-// digits, which takes 270 KB.
+// Latencies above maxLatency count as maxLatency. Others have three digits of precision, which
+// takes 270 KB.
 const (
 	maxLatency = time.Hour
 	digits     = 3
 )
 
-// Latencies is a histogram of latencies. The zero value is empty; its methods
-// may be called by several goroutines.
+// Latencies is a histogram of latencies, safe for concurrent use. The zero value is empty.
 type Latencies struct {
 	mu struct {
 		sync.Mutex
@@ -26,7 +25,7 @@ type Latencies struct {
 // Record counts a latency in nanoseconds; a negative one counts as 0.
 func (l *Latencies) Record(ns int64) {
 	l.mu.Lock()
-	_ = l.locked().RecordValue(min(max(ns, 0), int64(maxLatency))) // within its bounds
+	_ = l.locked().RecordValue(min(max(ns, 0), int64(maxLatency))) // clamped to its bounds
 	l.mu.Unlock()
 }
 
@@ -38,7 +37,7 @@ func (l *Latencies) locked() *hdrhistogram.Histogram {
 	return l.mu.histogram
 }
 
-// MoveTo empties l into another histogram.
+// MoveTo moves all latencies to another histogram.
 func (l *Latencies) MoveTo(other *Latencies) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,9 +50,8 @@ func (l *Latencies) MoveTo(other *Latencies) {
 	l.mu.histogram.Reset()
 }
 
-// Into adds the percentiles to a sample, in microseconds under NAME_p50_us and
-// so on. They are at most 0.1 % above the latencies that were recorded, and never
-// below. An empty histogram adds nothing.
+// Into adds the percentiles to a sample, in microseconds as NAME_p50_us and so on. They are at
+// most 0.1 % above the recorded latencies, and never below. An empty histogram adds nothing.
 func (l *Latencies) Into(s Sample, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

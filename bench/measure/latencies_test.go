@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// relativeError is that of a percentile, upwards.
+// relativeError is the upwards error of a percentile.
 const relativeError = 0.001
 
-// Percentiles are those of the sorted values, or above by relativeError.
+// Percentiles are exact or up to relativeError too high.
 func TestPercentilesAreThoseOfTheSortedValues(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var parts [3]Latencies

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Sample is what one measurement found: figures by name. Names end in their
-// unit: _us microseconds, _ms milliseconds, _s seconds, _mb MiB; names without
-// one are numbers of messages, or messages per second where they end in rate.
+// Sample has the figures of one measurement by name. Names end in their unit: _us microseconds,
+// _ms milliseconds, _s seconds, _mb MiB; names without a unit are numbers of messages, or
+// messages per second if they end in rate.
 type Sample map[string]float64
 
-// DropUndefined leaves out what is no number, such as the time per message of
-// no messages.
+// DropUndefined removes figures that are not numbers, such as the time per message of no
+// messages.
 func (s Sample) DropUndefined() {
 	maps.DeleteFunc(s, func(_ string, v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
 }
@@ -25,7 +25,7 @@ type Summary struct {
 	Rounds int     `json:"rounds"`
 }
 
-// Median returns the median, NaN of nothing. It leaves values as they are.
+// Median returns the median, NaN without values. It does not change values.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -46,8 +46,7 @@ func Summarize(values []float64) (s Summary, ok bool) {
 	return Summary{Median: Median(values), Min: slices.Min(values), Max: slices.Max(values), Rounds: len(values)}, true
 }
 
-// SummarizeAll returns a summary for every figure of the samples. Rounds that
-// failed have no sample.
+// SummarizeAll returns a summary for every figure of the samples. Failed rounds have no sample.
 func SummarizeAll(rounds []Sample) map[string]Summary {
 	values := map[string][]float64{}
 	for _, sample := range rounds {
@@ -62,9 +61,9 @@ func SummarizeAll(rounds []Sample) map[string]Summary {
 	return all
 }
 
-// PairUp summarizes what combine makes of a figure of one and a figure of the
-// other, round by round; rounds that lack one of them are left out. Both were
-// taken within the same minute, so that slow drifts cancel out.
+// PairUp combines two figures of the same round and summarizes the results; it skips rounds
+// that lack one of them. Both figures of a round are from the same minute, so slow drifts
+// cancel out.
 func PairUp(of, to []Sample, metric, toMetric string, combine func(a, b float64) float64) (Summary, bool) {
 	var values []float64
 	for i := range min(len(of), len(to)) {
@@ -79,13 +78,13 @@ func PairUp(of, to []Sample, metric, toMetric string, combine func(a, b float64)
 	return Summarize(values)
 }
 
-// Ratio is a share, for [PairUp].
+// Ratio returns a / b, for [PairUp].
 func Ratio(a, b float64) float64 { return a / b }
 
-// Difference is one, for [PairUp].
+// Difference returns a - b, for [PairUp].
 func Difference(a, b float64) float64 { return a - b }
 
-// Values returns a figure of those samples that have it.
+// Values returns a figure of the samples that have it.
 func Values(samples []Sample, metric string) []float64 {
 	var values []float64
 	for _, s := range samples {

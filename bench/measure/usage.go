@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Usage is what a process has used so far. Fields that the system does not tell
-// are 0.
+// Usage is the resource usage of a process so far. Unknown fields are 0.
 type Usage struct {
 	CPU  time.Duration // user and system
 	RSS  int64         // bytes of memory now, pages of mapped files included

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// ReadUsage returns what a process has used.
+// ReadUsage returns the usage of a process.
 func ReadUsage(pid int) (Usage, error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
@@ -23,8 +23,8 @@ func ReadUsage(pid int) (Usage, error) {
 	}, err
 }
 
-// MachineBusy returns how long all processors together were busy since the
-// machine started, with what other virtual machines took of them.
+// MachineBusy returns the busy time of all processors since the machine started, including time
+// that other virtual machines have taken.
 func MachineBusy() (time.Duration, error) {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {

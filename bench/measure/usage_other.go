@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// ReadUsage returns what a process has used, as ps tells. Where there is no ps,
-// figures of CPU and memory are left out.
+// ReadUsage returns the usage of a process from ps. Without ps, figures of CPU and memory are
+// left out.
 func ReadUsage(pid int) (Usage, error) {
 	out, err := exec.Command("ps", "-o", "rss=,time=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {
@@ -20,5 +20,5 @@ func ReadUsage(pid int) (Usage, error) {
 	return parsePS(string(out))
 }
 
-// MachineBusy cannot tell here.
+// MachineBusy is not known on this system.
 func MachineBusy() (time.Duration, error) { return 0, errors.ErrUnsupported }

@@ -34,7 +34,7 @@ func TestMemoryIntoLeavesOutTheUnknown(t *testing.T) {
 	require.Equal(t, Sample{"idle_rss_mb": 3}, s)
 }
 
-// What this process uses is what ps says of it, where there is one.
+// The usage of this process agrees with ps, where ps exists.
 func TestUsageOfThisProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("ps is what is used here")

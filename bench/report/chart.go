@@ -17,11 +17,10 @@ const (
 	barHeight   = 16
 	barStep     = 22
 	titleStep   = 34
-	barRoom     = chartWidth - 2*chartMargin - labelWidth - 170 // beside it the value
+	barRoom     = chartWidth - 2*chartMargin - labelWidth - 170 // the value is beside it
 )
 
-// chartColors tell the systems apart, also for people who do not see all
-// colours.
+// chartColors can also be told apart by people with colour blindness.
 var chartColors = map[system.Name]string{
 	system.Fila: "#0072b2", system.FIFO: "#56b4e9", system.Hops: "#999999", system.HopsWire: "#bbbbbb",
 	system.JetStream: "#e69f00", system.JetStreamSync: "#d55e00",
@@ -38,9 +37,8 @@ type bar struct {
 	value              float64
 }
 
-// Chart writes the medians as bars, as an SVG picture: the rates, of latency the
-// percentiles of delivery, of memory and recovery what they are about. Of a soak
-// it draws the course of its figures over time.
+// Chart writes an SVG picture with the medians as bars, or for a soak its figures over time.
+// Latency shows the percentiles of delivery.
 func (r *Report) Chart(out io.Writer) error {
 	for _, l := range r.lanes() {
 		if len(l.Series) > 0 {
@@ -72,8 +70,7 @@ func (e *Environment) machine() string {
 	return e.Platform + ", " + Counted(int64(e.CPUs), "CPU")
 }
 
-// panels is what the chart shows of a workload: one panel for each column that
-// says what the workload is about.
+// panels returns a panel for each charted column of a workload.
 func (w *Group) panels() []panel {
 	if w.of == nil {
 		return nil
@@ -126,11 +123,11 @@ func (c *canvas) text(x, y int, attributes, text string) {
 
 func escaped(text string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(text)) // a strings.Builder takes everything
+	_ = xml.EscapeText(&b, []byte(text)) // a strings.Builder never fails
 	return b.String()
 }
 
-// bars draws bars from y on and returns where they end.
+// bars draws bars from y on and returns their lower end.
 func (c *canvas) bars(bars []bar, y int) int {
 	largest := 0.0
 	for _, bar := range bars {

@@ -1,5 +1,4 @@
-// Package report is what comes of a benchmark: a [Report] of measurements, as a
-// table with [Report.WriteTable], as a picture with [Report.Chart], and as JSON as
-// it is. A [Workload] says which figures of its measurements are shown, what they
-// are compared with, and which goals they have.
+// Package report has the result of a benchmark: a [Report] of measurements, as a table with
+// [Report.WriteTable], as a picture with [Report.Chart], and as JSON. A [Workload] says which
+// figures its tables have, what they are compared with, and its goals.
 package report

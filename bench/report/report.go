@@ -8,7 +8,7 @@ import (
 	"github.com/filaq/fila/bench/system"
 )
 
-// Report is the result of a run. It is its JSON, too.
+// Report is the result of a run, and its JSON.
 type Report struct {
 	Started     time.Time    `json:"started"`
 	Seconds     float64      `json:"seconds"`
@@ -16,27 +16,27 @@ type Report struct {
 	Settings    Settings     `json:"settings"`
 	Workloads   []Group      `json:"workloads"`
 	Goals       []GoalReport `json:"goals"`
-	// Interrupted: what follows was not measured.
+	// Interrupted says that the run ended early.
 	Interrupted bool `json:"interrupted,omitempty"`
 }
 
-// Environment says on what a report was made.
+// Environment describes the machine and the versions of a report.
 type Environment struct {
 	Fila       string `json:"fila"`        // version
-	NATSServer string `json:"nats_server"` // version of the server in this program, which all systems run
+	NATSServer string `json:"nats_server"` // version of the embedded server, which all systems run
 	Go         string `json:"go"`
 	Platform   string `json:"platform"`
 	CPUs       int    `json:"cpus"`
-	GOGC       string `json:"gogc"` // of all processes, but for the servers of memory, recovery and soak
+	GOGC       string `json:"gogc"` // of all processes except the servers of memory, recovery and soak
 	// SyncUs is the median time in microseconds to write 4 KiB and sync them, in
 	// the directory of the data.
 	SyncUs float64 `json:"sync_us,omitempty"`
-	// InMemory: the data is on a file system in memory, where syncs cost nothing
-	// and durable systems look faster than they are.
+	// InMemory says that the data is on a file system in memory, where syncs are free and
+	// durable systems look faster than they are.
 	InMemory bool `json:"in_memory,omitempty"`
 }
 
-// Settings are the options that a report was made with.
+// Settings are the options of a report.
 type Settings struct {
 	Rounds     int   `json:"rounds"`
 	DurationMs int64 `json:"duration_ms,omitempty"`
@@ -48,11 +48,11 @@ type Settings struct {
 	Running    bool  `json:"running,omitempty"` // against a running server
 }
 
-// goalRounds is how many rounds it takes to say that a goal is met or missed. A
-// soak has one, of SoakDuration or more.
+// goalRounds is the number of rounds that a verdict about a goal needs. A soak has one round,
+// of SoakDuration or more.
 const goalRounds = 5
 
-// judged reports whether the run is one that goals are about.
+// judged reports whether the run is long enough for verdicts about goals.
 func (s *Settings) judged() bool {
 	enough := s.Rounds >= goalRounds
 	if s.Soak {
@@ -67,7 +67,7 @@ type Group struct {
 	About string `json:"about"`
 	Lanes []Lane `json:"lanes"`
 
-	of *Workload // nil in a report that was read from JSON
+	of *Workload // nil if read from JSON
 }
 
 // NewGroup returns a group without lanes.
@@ -78,10 +78,10 @@ type Lane struct {
 	Case    string                     `json:"case"`
 	System  string                     `json:"system"`
 	Figures map[string]measure.Summary `json:"figures"`
-	// Ratio of the rate to that of the lane Base, of the same rounds.
+	// Ratio is the ratio of the rate to the rate of the lane Base, by round.
 	Ratio *measure.Summary `json:"ratio,omitempty"`
 	Base  string           `json:"base,omitempty"`
-	// Rounds are the figures of each round, null where it failed.
+	// Rounds are the figures of each round, null for a failed one.
 	Rounds []measure.Sample `json:"rounds"`
 	// Series are the figures of each interval of a soak; at_s is its end.
 	Series []measure.Sample `json:"series,omitempty"`
@@ -89,8 +89,8 @@ type Lane struct {
 	Errors []string         `json:"errors,omitempty"`
 }
 
-// GoalReport is a ratio or a figure that matters, with the goal if there is one.
-// Met is null where there is none, and after too few rounds.
+// GoalReport is an important ratio or figure, with its goal if it has one. Met is null without
+// a goal and after too few rounds.
 type GoalReport struct {
 	Workload string          `json:"workload"`
 	Case     string          `json:"case"`
@@ -101,7 +101,7 @@ type GoalReport struct {
 	Met      *bool           `json:"met,omitempty"`
 }
 
-// lanes returns those of all workloads.
+// lanes returns the lanes of all workloads.
 func (r *Report) lanes() []Lane {
 	var all []Lane
 	for _, w := range r.Workloads {
@@ -119,7 +119,7 @@ func (r *Report) Failures() int {
 	return n
 }
 
-// lane returns a lane, nil if it was not measured.
+// lane returns a lane, or nil.
 func (w *Group) lane(caseName string, sys system.Name) *Lane {
 	for i := range w.Lanes {
 		if l := &w.Lanes[i]; l.Case == caseName && l.System == string(sys) {
@@ -129,7 +129,7 @@ func (w *Group) lane(caseName string, sys system.Name) *Lane {
 	return nil
 }
 
-// Add takes a round, whose sample does not count if there is an error.
+// Add adds a round. Its sample does not count if err is set.
 func (l *Lane) Add(s measure.Sample, notes []string, err error) {
 	if err != nil {
 		l.Errors = append(l.Errors, err.Error())

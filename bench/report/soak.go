@@ -7,13 +7,13 @@ import (
 	"github.com/filaq/fila/bench/system"
 )
 
-// A soak is one long load below the maximum, and the question whether the server
-// is as fast and as small in its last third as in its first.
+// A soak is one long load below the maximum. It shows whether the server is as fast and as
+// small in its last third as in its first.
 
-// SoakDuration is how long a soak takes to be judged.
+// SoakDuration is the time that a verdict about a soak needs.
 const SoakDuration = 30 * time.Minute
 
-// Figures of a third are named after it: first_rate, last_rate.
+// Figures of a third start with its name: first_rate, last_rate.
 const (
 	FirstThird = "first_"
 	LastThird  = "last_"
@@ -54,7 +54,7 @@ var (
 	}
 )
 
-// SoakGoals are those of the last third against the first.
+// SoakGoals are the goals of the last third against the first.
 func SoakGoals() []Goal {
 	const steadiness = 1.1
 	goals := []Goal{{Text: "rate / the rate asked for", Metric: "rate", To: system.Fila, ToMetric: "target_rate"}}
@@ -87,7 +87,7 @@ func Thirds(series []measure.Sample) measure.Sample {
 	return found
 }
 
-// steadyRows is the table of what became of the figures of a soak.
+// steadyRows returns the table of a soak's thirds.
 func (l *Lane) steadyRows() [][]string {
 	rows := [][]string{{"case", "median of the intervals", "first third", "last third", "last / first"}}
 	for _, c := range SteadyColumns {

@@ -10,7 +10,7 @@ import (
 	"github.com/filaq/fila/bench/measure"
 )
 
-// WriteTable writes the report for people.
+// WriteTable writes the report as text.
 func (r *Report) WriteTable(out io.Writer) error {
 	var b strings.Builder
 	r.writeHead(&b)
@@ -78,8 +78,8 @@ func (w *Group) write(b *strings.Builder) {
 	b.WriteString(strings.Join(slices.Compact(notes), ""))
 }
 
-// rows is the table of a workload, the header first. Columns without any figure
-// are left out. The ratio stands behind the first one.
+// rows returns the table of a workload with its header. Columns without figures are left out.
+// The ratio is the second column.
 func (w *Group) rows() [][]string {
 	rows := [][]string{{"case", "system"}}
 	for _, l := range w.Lanes {

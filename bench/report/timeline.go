@@ -13,26 +13,26 @@ import (
 
 // Measures of the chart of a soak, in pixels.
 const (
-	axisWidth    = 70 // left of the plots, for the numbers
+	axisWidth    = 70 // left margin for the numbers
 	plotHeight   = 92
 	plotWidth    = chartWidth - chartMargin - axisWidth
 	panelTitle   = 24 // above a plot
 	panelHeight  = panelTitle + plotHeight + 22
 	timeAxis     = 36 // below the last plot
-	legendWidth  = 6  // of a letter, about
-	gridLines    = 3  // about so many
+	legendWidth  = 6  // approximate width of a letter
+	gridLines    = 3  // approximate number
 	timeAxisMost = 10
 )
 
-// Colours that read on light and on dark ground; the picture has none of its
-// own. The two of the lines differ for people who do not see all colours, too.
+// Colours for light and dark backgrounds; the picture has no background. The two line colours
+// can also be told apart with colour blindness.
 const (
 	inkColor   = "#7a828a"
 	firstColor = "#2f80c8"
 	otherColor = "#d9822b"
 )
 
-// timePanel is a plot over time with one scale, which begins at 0.
+// timePanel is a plot over time. Its scale begins at 0.
 type timePanel struct {
 	title string // with the unit
 	scale float64
@@ -42,7 +42,7 @@ type timePanel struct {
 // timeLine is a figure of the intervals, times the scale of its panel.
 type timeLine struct{ label, metric string }
 
-// timePanels are the plots of a soak. Figures that were not taken have no line.
+// timePanels are the plots of a soak. Missing figures have no line.
 var timePanels = []timePanel{
 	{"rate, messages/s", 1, []timeLine{{"", "rate"}}},
 	{"publish to delivery, ms", 1e-3, []timeLine{{"p50", "deliver_p50_us"}, {"p99", "deliver_p99_us"}}},
@@ -52,8 +52,8 @@ var timePanels = []timePanel{
 	{"files, MiB", 1, []timeLine{{"", "files_mb"}}},
 }
 
-// timeline draws the intervals of a soak: plots one below the other over the same
-// time, with marks where the first third ends and the last one begins.
+// timeline draws the intervals of a soak: plots below each other over the same time, with marks
+// at the end of the first third and the start of the last one.
 func (r *Report) timeline(l *Lane, out io.Writer) error {
 	title := "fila bench soak: " + l.Case
 	if s, ok := l.Figures["target_rate"]; ok {
@@ -74,8 +74,7 @@ func (r *Report) timeline(l *Lane, out io.Writer) error {
 	return c.writeTo(out)
 }
 
-// plotsOf returns the panels that have something to show, with those of their
-// lines.
+// plotsOf returns the panels and lines that have figures.
 func plotsOf(series []measure.Sample) []timePanel {
 	var plots []timePanel
 	for _, p := range timePanels {
@@ -87,7 +86,7 @@ func plotsOf(series []measure.Sample) []timePanel {
 	return plots
 }
 
-// timeScale is what the plots of a soak have in common.
+// timeScale has what the plots of a soak share.
 type timeScale struct {
 	series []measure.Sample
 	end    float64 // seconds
@@ -151,8 +150,8 @@ func (t timeScale) drawLines(c *canvas, p timePanel, y int, at func(float64) flo
 	}
 }
 
-// path connects the intervals. It is broken where an interval lacks the figure;
-// one between two such is a dot.
+// path connects the intervals. It breaks where an interval lacks the figure; a single point
+// becomes a dot.
 func (t timeScale) path(metric string, scale float64, at func(float64) float64) string {
 	var b strings.Builder
 	pen := "M"
@@ -171,7 +170,7 @@ func (t timeScale) path(metric string, scale float64, at func(float64) float64) 
 	return b.String()
 }
 
-// labels writes the times below the last panel, which ends at y.
+// labels writes the times below the last panel.
 func (t timeScale) labels(c *canvas, y int) {
 	step := niceStep(t.end/t.unit, timeAxisMost)
 	for i := 0; float64(i)*step*t.unit <= t.end; i++ {
@@ -181,8 +180,7 @@ func (t timeScale) labels(c *canvas, y int) {
 	c.anchored("middle", axisWidth+plotWidth/2, y+20, inkColor, t.name+"; the dashed lines part the thirds")
 }
 
-// niceStep divides 0 to largest into about n steps of 1, 2 or 5 times a power of
-// ten.
+// niceStep divides 0 to largest into about n steps of 1, 2 or 5 times a power of ten.
 func niceStep(largest float64, n int) float64 {
 	if largest <= 0 {
 		return 1
@@ -197,7 +195,7 @@ func niceStep(largest float64, n int) float64 {
 	return 10 * power
 }
 
-// tickText prints a multiple of step with as many decimals as it takes.
+// tickText prints a multiple of step with the decimals that it needs.
 func tickText(v, step float64) string {
 	if step >= 1 {
 		return Thousands(v)
@@ -209,7 +207,7 @@ func (c *canvas) line(x1, y1, x2, y2 float64, style string) {
 	c.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" %s/>`+"\n", x1, y1, x2, y2, inkColor, style)
 }
 
-// anchored writes a text that ends at x or has its middle there.
+// anchored writes a text with its end or its middle at x.
 func (c *canvas) anchored(anchor string, x, y int, color, text string) {
 	c.text(x, y, fmt.Sprintf(`fill="%s" text-anchor="%s"`, color, anchor), text)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/filaq/fila/bench/measure"
 )
 
-// drawing is what a picture consists of.
+// drawing is the content of a picture.
 type drawing struct {
 	texts, paths []string
 	bars, fills  []string // widths and colours of rectangles
@@ -77,7 +77,7 @@ func TestChartOfASoak(t *testing.T) {
 	require.NotContains(t, b.String(), "NaN")
 }
 
-// What a failed soak has seen is drawn as well.
+// The chart of a failed soak has its intervals.
 func TestChartOfAFailedSoak(t *testing.T) {
 	r := soakReport()
 	l := &r.Workloads[0].Lanes[0]

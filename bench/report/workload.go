@@ -8,14 +8,14 @@ import (
 	"github.com/filaq/fila/bench/system"
 )
 
-// Workload says what is shown of a group of measurements that belong together.
+// Workload says which figures a group of measurements shows.
 type Workload struct {
 	Name, About string
 	Columns     []Column
-	// Charted are the columns of the chart; none is the first one.
+	// Charted are the columns of the chart; empty means the first one.
 	Charted []Column
-	// Base is the lane whose rate the others are related to, by a name for people;
-	// an empty case or system is the lane's own. Without a name there is none.
+	// Base is the lane that rates are compared with. An empty case or system means the same one.
+	// Without a name there is no comparison.
 	Base  Base
 	Goals []Goal
 }
@@ -27,31 +27,29 @@ type Base struct {
 	System system.Name
 }
 
-// Of returns the case and the system that a lane is related to.
+// Of returns the case and the system that a lane is compared with.
 func (b *Base) Of(caseName string, sys system.Name) (string, system.Name) {
 	return cmp.Or(b.Case, caseName), cmp.Or(b.System, sys)
 }
 
-// Goal is a ratio (or a figure) of fila that the project has set itself, for every
-// case of a workload with Fits in its name.
+// Goal is a goal for a ratio or a figure, for every case of a workload with Fits in its name.
 type Goal struct {
 	Text   string
 	Fits   string
 	Metric string
-	// Of is the system whose figure it is, by default fila.
+	// Of is the measured system, by default fila.
 	Of system.Name
-	// To is the system by whose figure it is divided, of the same name and in the
-	// same case unless ToMetric and ToCase name others; without a system the figure
-	// itself counts.
+	// To is the system to compare with, in the same case and figure unless ToMetric and ToCase
+	// name others; without a system the figure itself counts.
 	To               system.Name
 	ToMetric, ToCase string
-	// One of both is set, or none: then it is only shown.
+	// At most one of both is set. Without any the figure is only shown.
 	AtLeast, AtMost float64
 	// Subtract shows the difference instead of the ratio.
 	Subtract bool
 }
 
-// FitsCase reports whether the goal is about a lane.
+// FitsCase reports whether the goal applies to a lane.
 func (g *Goal) FitsCase(caseName string, sys system.Name) bool {
 	return sys == cmp.Or(g.Of, system.Fila) && strings.Contains(caseName, g.Fits)
 }

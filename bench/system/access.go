@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Access says where a server is and how to log in. It travels to load processes
-// on their standard input, never on a command line.
+// Access says where a server is and how to log in. Load processes get it on standard input,
+// never on a command line.
 type Access struct {
 	URL         string `json:"url"`
 	Creds       string `json:"creds,omitempty"` // file
@@ -22,11 +22,11 @@ type Access struct {
 	Key         string `json:"key,omitempty"`
 	InboxPrefix string `json:"inbox_prefix,omitempty"`
 	TLSFirst    bool   `json:"tls_first,omitempty"`
-	Prefix      string `json:"prefix,omitempty"` // of fila's subjects
+	Prefix      string `json:"prefix,omitempty"` // prefix of fila's subjects
 }
 
-// Connect opens a connection that is not repaired: a measurement that loses its
-// server has failed.
+// Connect opens a connection that does not reconnect: a measurement that loses its server has
+// failed.
 func (a *Access) Connect(name string) (*nats.Conn, error) {
 	opts := []nats.Option{nats.Name("fila bench " + name), nats.NoReconnect(), nats.Timeout(10 * time.Second)}
 	given := func(value string, option func(string) nats.Option) {
@@ -57,8 +57,7 @@ func (a *Access) Connect(name string) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// Subscribe subscribes without a limit of what may wait for handle. An empty
-// group gets all messages.
+// Subscribe subscribes without a limit of pending messages. An empty group gets all messages.
 func Subscribe(nc *nats.Conn, subject, group string, handle nats.MsgHandler) (*nats.Subscription, error) {
 	sub, err := nc.QueueSubscribe(subject, group, handle)
 	if err != nil {
@@ -70,7 +69,7 @@ func Subscribe(nc *nats.Conn, subject, group string, handle nats.MsgHandler) (*n
 // requestTimeout bounds each request of the set-up.
 const requestTimeout = 30 * time.Second
 
-// Flush waits until the server has taken what was sent on the connection.
+// Flush waits until the server has processed everything sent on the connection.
 func Flush(ctx context.Context, nc *nats.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -16,14 +16,14 @@ import (
 	"github.com/filaq/fila/client"
 )
 
-// replicas of what a cluster of NATS servers keeps.
+// replicas is the number of replicas in a cluster of NATS servers.
 const replicas = 3
 
-// statusEvery is how often a cluster of fila is asked how it is.
+// statusEvery is the interval between two status requests to a fila cluster.
 const statusEvery = 100 * time.Millisecond
 
-// OwnerOf waits until so many nodes of a cluster with one shard know each other, and one
-// of them owns it, and returns its name.
+// OwnerOf waits until all nodes of a cluster with one shard know each other and one of them
+// owns it. It returns the owner's name.
 func OwnerOf(ctx context.Context, url string, nodes int) (string, error) {
 	nc, err := nats.Connect(url)
 	if err != nil {

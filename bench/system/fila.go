@@ -13,7 +13,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// fila speaks fila's protocol without a client library, as any NATS client can.
+// fila uses fila's protocol without a client library.
 type fila struct {
 	queue    *Queue
 	subjects wire.Subjects

@@ -11,11 +11,10 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Subjects of the bare hops. The middle sends on what it gets and answers what
-// asks for an answer.
+// Subjects of the bare hops. The middle forwards messages and answers requests.
 const (
 	hopsEnqueue = "hops.enqueue"
-	hopsConfirm = "hops.confirm" // not sent on
+	hopsConfirm = "hops.confirm" // not forwarded
 	hopsDeliver = "hops.deliver"
 	hopsAck     = "hops.ack.0"
 )
@@ -47,21 +46,21 @@ func (hops) Consume(ctx context.Context, nc *nats.Conn, _ string, _ int, handle 
 	if err != nil {
 		return nil, err
 	}
-	stop := func(ctx context.Context) error { // a group that the server still knows is sent messages of the next phase
+	stop := func(ctx context.Context) error { // the server sends messages of the next phase to a group that it still knows
 		return errors.Join(sub.Unsubscribe(), Flush(ctx, nc))
 	}
 	return stop, Flush(ctx, nc)
 }
 
-// startMiddle does what fila cannot leave out, and no more: it confirms, sends
-// on, and confirms acks, over the same kind of connection to a server in the
-// same process. With likeFila, what it sends on looks like a delivery of fila.
+// startMiddle does the minimum of fila: it confirms messages, forwards them, and confirms acks,
+// over the same kind of connection to a server in the same process. With likeFila, forwarded
+// messages look like deliveries of fila.
 func startMiddle(srv *server.Server, likeFila bool) (*nats.Conn, error) {
 	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.Name("middle"))
 	if err != nil {
 		return nil, err
 	}
-	confirmation := []byte(`{"id":"00000000-0000-7000-8000-000000000000","queue":"bench"}`) // as long as fila's
+	confirmation := []byte(`{"id":"00000000-0000-7000-8000-000000000000","queue":"bench"}`) // as long as the payloads of fila
 	answer := func(m *nats.Msg, body []byte) {
 		if m.Reply != "" {
 			_ = nc.Publish(m.Reply, body) // fails only when the process ends
@@ -96,16 +95,15 @@ func startMiddle(srv *server.Server, likeFila bool) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// imitation sends messages on with what fila's protocol adds to a delivery, and
-// none of the work behind it: headers of the same length, and an ack subject of
-// its own for each message.
+// imitation forwards messages with what fila's protocol adds to a delivery, without the work
+// behind it: headers of the same length, and a unique ack subject for each message.
 type imitation struct {
 	nc     *nats.Conn
-	header nats.Header // used again and again; the client library copies it
+	header nats.Header // reused; the client library copies it
 	n      uint64
 }
 
-// deliveryHeaders are as long as those of fila.
+// deliveryHeaders returns headers of the same length as those in fila's deliveries.
 func deliveryHeaders() nats.Header {
 	const at = "2026-01-02T03:04:05.678901234Z"
 	return nats.Header{
@@ -114,14 +112,14 @@ func deliveryHeaders() nats.Header {
 	}
 }
 
-// sendOn runs on one goroutine.
+// sendOn forwards a message. It runs on one goroutine.
 func (i *imitation) sendOn(m *nats.Msg) {
 	i.n++
 	maps.Copy(i.header, m.Header)
 	_ = i.nc.PublishMsg(&nats.Msg{Subject: hopsDeliver, Reply: i.ackSubject(), Header: i.header, Data: m.Data})
 }
 
-// ackSubject is one that was not used before. A token has 43 characters.
+// ackSubject returns a new subject with a token of 43 characters.
 func (i *imitation) ackSubject() string {
 	const head, tail = hopsAck + ".", ".bench-0123456789"
 	subject := []byte(head + "0000000000000000000000000000000000000000000" + tail)

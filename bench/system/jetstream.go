@@ -12,8 +12,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// stream is a WorkQueue stream with one durable pull consumer, which all
-// consumers share. The stream keeps what fila keeps: everything until its ack.
+// stream is a WorkQueue stream with one durable pull consumer that all consumers share. Like
+// fila, it keeps messages until their ack.
 type stream struct {
 	queue    *Queue
 	js       jetstream.JetStream

@@ -12,22 +12,21 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// nodeMaxPending is what fila's embedded server allows.
+// nodeMaxPending is the setting of fila's embedded server.
 const nodeMaxPending = 256 << 20
 
-// ServerVersion is that of the NATS server in this program, which all systems run.
+// ServerVersion is the version of the embedded NATS server, which all systems run.
 const ServerVersion = server.VERSION
 
-// Node is a server to compare with.
+// Node is a running server of a system other than fila.
 type Node struct {
 	server *server.Server
 	others []*server.Server
 	middle *nats.Conn // nil: JetStream
 }
 
-// RunNode is a server process: any system but fila. It listens on a free port of
-// 127.0.0.1, keeps its files in dir, says on out that it is ready, and runs until
-// ctx ends.
+// RunNode is the server process of a system other than fila. It listens on a free port of
+// 127.0.0.1, keeps its files in dir, prints on out that it is ready, and runs until ctx ends.
 func RunNode(ctx context.Context, kind, dir string, out io.Writer) error {
 	n, err := StartNode(Name(kind), dir)
 	if err != nil {
@@ -41,7 +40,7 @@ func RunNode(ctx context.Context, kind, dir string, out io.Writer) error {
 	return nil
 }
 
-// StartNode starts what [RunNode] runs.
+// StartNode starts the server of [RunNode].
 func StartNode(name Name, dir string) (*Node, error) {
 	if name.isReplicated() {
 		all, err := startServers(dir, name == JetStreamR3Sync)
@@ -56,7 +55,7 @@ func StartNode(name Name, dir string) (*Node, error) {
 	}
 	switch {
 	case name.isHops():
-		opts.NoSublistCache = true // as fila's; JetStream gains nothing from it
+		opts.NoSublistCache = true // as in fila; JetStream gains nothing from it
 	case name.isJetStream():
 		opts.JetStream, opts.StoreDir, opts.SyncAlways = true, dir, name == JetStreamSync
 		opts.JetStreamMaxStore = 1 << 40 // the disk is the limit
@@ -84,10 +83,10 @@ func StartNode(name Name, dir string) (*Node, error) {
 	return n, nil
 }
 
-// URL is where it listens.
+// URL returns the address of the server.
 func (n *Node) URL() string { return n.server.ClientURL() }
 
-// Close returns when nothing of it runs any more.
+// Close stops the server and waits for its end.
 func (n *Node) Close() {
 	if n.middle != nil {
 		n.middle.Close()

@@ -39,7 +39,7 @@ func TestNodeRefusesUnknownKinds(t *testing.T) {
 	}
 }
 
-// What hops-wire sends looks like a delivery of fila.
+// A message of hops-wire is as long as a delivery of fila.
 func TestImitationIsAsLongAsADelivery(t *testing.T) {
 	const key = "key"
 	node, err := StartNode(HopsWire, t.TempDir())

@@ -12,26 +12,25 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Target is a system with a queue, as a load sees it.
+// Target is a system with one queue, as a load sees it.
 type Target interface {
-	// SetUp makes the queue; TearDown removes it with its messages.
+	// SetUp creates the queue; TearDown deletes it with its messages.
 	SetUp(ctx context.Context) error
 	TearDown(ctx context.Context) error
-	// Held is what the queue holds.
+	// Held returns the content of the queue.
 	Held(ctx context.Context) (Content, error)
-	// Subject is where to publish.
+	// Subject returns the publish subject.
 	Subject() string
-	// Refused returns why an answer to a message or to an ack is no confirmation,
-	// or nil.
+	// Refused returns the error in a reply to a message or to an ack, or nil.
 	Refused(m *nats.Msg) error
-	// Consume starts a consumer that holds up to credit messages. handle runs on
-	// one goroutine per consumer. The returned function ends it.
+	// Consume starts a consumer with a credit. handle runs on one goroutine per consumer. The
+	// returned function stops it.
 	Consume(ctx context.Context, nc *nats.Conn, name string, credit int, handle Handler) (stop func(context.Context) error, err error)
-	// Ack is the payload of an ack.
+	// Ack returns the payload of an ack.
 	Ack() []byte
 }
 
-// Content is what is in a queue.
+// Content is the content of a queue.
 type Content struct {
 	Messages int64
 	Bytes    int64 // of headers and payloads
@@ -46,12 +45,12 @@ type Queue struct {
 	Settings client.QueueSettings `json:"settings"`
 	// Config is set before the start; "%s" in a key is the queue's name.
 	Config map[string]string `json:"config,omitempty"`
-	// Unread: nobody consumes.
+	// Unread says that there is no consumer.
 	Unread bool `json:"-"`
 }
 
-// NewTarget returns a queue of a system. Requests of the set-up use nc; fila's
-// subjects begin with the prefix, by default with the client's.
+// NewTarget returns a target of a system. Requests of the set-up use nc; fila's subjects begin
+// with the prefix, by default the client's.
 func NewTarget(name Name, q *Queue, nc *nats.Conn, prefix string) (Target, error) {
 	switch {
 	case name.IsFila():
@@ -77,7 +76,7 @@ func NewTarget(name Name, q *Queue, nc *nats.Conn, prefix string) (Target, error
 	return nil, fmt.Errorf("system %q is not known: allowed is one of %s", name, strings.Join(Names(), ", "))
 }
 
-// unanswered reports whether the server said that nobody listens.
+// unanswered reports whether the server replied that there is no responder.
 func unanswered(m *nats.Msg) bool {
 	return len(m.Data) == 0 && m.Header.Get("Status") == "503"
 }
