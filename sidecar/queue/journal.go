@@ -9,91 +9,92 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// journal is the machine's way to the disk.
+// journal decides what is written to the disk, and when.
 //
-// Delivery does not wait for the commit. Apart from what slotState says, a message
-// of Main is in one of three conditions:
+// Delivery does not wait for the commit. Besides its backlog.State, a message of Main
+// is in one of three conditions:
 //
 //	open        its Add is in the open commit, which the store does not have yet
-//	committing  the store has it, and has not said that it is on disk
+//	committing  the store has it, but has not reported it on disk
 //	durable     it is on disk
 //
-// Until it is durable it is delivered from memory (uncommitted). What ends it:
+// Until it is durable it is delivered from memory (uncommitted). It is finished as
+// follows:
 //
 //	open        it is withdrawn from the open commit: nothing of it is ever written,
-//	            and producer and consumer are answered at once. Only a dedupe id is
-//	            still written, and then the answers wait for that
-//	committing  a Finish in a later commit; the store writes neither if both come to
-//	            be in one group
-//	durable     a Finish
+//	            and producer and consumer are answered at once. A dedupe id is still
+//	            written, and then the answers wait for it
+//	committing  by a Finish in a later commit; the store writes neither if both are in
+//	            one group
+//	durable     by a Finish
 //
-// Attempts, delays and leases are a State in a later batch than the Add, or in the
-// same. A move to the other side hands the open commit in first. What a step changes
-// goes to the store in the order of the changes, so the store's order is the
-// machine's. An answer leaves only with its commit, or when nothing of what it
-// answers has to be on disk. A commit that fails is final: nothing more is stepped.
+// Attempts, delays and leases are a State in the batch of the Add, or in a later one. A
+// move to the other role submits the open commit first. Changes go to the store in the
+// order of the steps, so the store's order is the machine's. An answer leaves with its
+// commit, or when nothing that it confirms has to be on disk. A failed commit is final:
+// no further step follows.
 //
-// The open commit is handed in when an earlier one is done, at once if there is none
-// and somebody waits for it, or after a moment (see Pacing) if consumers are working
-// on messages of it. While other queues keep the disk busy, some may be under way.
+// The open commit is submitted when an earlier one is done; if there is none, at once
+// if a client waits for it, or after a moment (see Pacing) if consumers are working on
+// its messages. While other queues keep the disk busy, several commits may be under way.
 type journal struct {
 	pacing      Pacing
 	open        *Commit // changes that the store does not have yet; nil: none
-	committing  int     // commits that it has and that are not on disk
-	contended   bool    // the last one that came to be on disk had waited for others
+	committing  int     // commits that the store has and that are not on disk
+	contended   bool    // the last commit on disk had waited for those of other queues
 	working     int     // leased messages whose Add is in the open commit
-	ackTime     int64   // how long messages live (ns), see countAck
+	ackTime     int64   // average time (ns) from ready to acked, see countAck
 	uncommitted window
-	failed      int64 // bytes of failed attempts that are judged, or whose records are not on disk
+	failed      int64 // bytes of failed attempts that are being judged, or whose records are not on disk
 	spare       []*Commit
 }
 
 const (
-	// failedMost is how many bytes of failed attempts may be under way while messages are
-	// delivered. Consumers may fail faster than the disk takes what is recorded of it, and
-	// each failure makes room for the next delivery. While other queues keep the disk busy
-	// it is failedBesideOthers: they may be as many as you like.
+	// failedMost bounds the bytes of failed attempts under way; beyond it nothing is
+	// delivered. Consumers may fail faster than the disk takes the records, and each
+	// failure allows another delivery. While any number of other queues keep the disk busy
+	// the bound is failedBesideOthers.
 	failedMost         = 64 << 20
 	failedBesideOthers = 8 << 20
-	// failedBytes is about what a failed attempt takes beside its texts.
+	// failedBytes is roughly the size of a failed attempt without its texts.
 	failedBytes = 256
 )
 
-// Pacing says when changes are handed in. The zero value hands them in at the end
-// of each step.
+// Pacing says when changes are submitted to the store. The zero value submits them at
+// the end of each step.
 type Pacing struct {
-	// Hold keeps the changes of a queue back while an earlier commit of it is under
-	// way, or some if they have to wait for those of others (see mostBesideOthers):
-	// what is enqueued and acked meanwhile is never written.
+	// Hold keeps changes back while an earlier commit of the queue is under way (or
+	// several, see mostBesideOthers): messages that are enqueued and acked meanwhile are
+	// never written.
 	Hold bool
 	// Linger (ns) is how long a message waits while messages of its commit are with
-	// consumers, who may be done with them soon: then it is never written.
+	// consumers: if they are acked soon they are never written.
 	Linger int64
-	// LingerMost (ns) is how long it waits at most under load, which is four times
-	// as long as messages live on average: with the writing of what is acked a
-	// moment later, everybody would wait longer. It is load if a commit has Load
-	// messages; a producer that waits for each confirmation does not.
+	// LingerMost (ns) bounds that wait under load, which is four times the average time
+	// from ready to acked: writing messages that are acked a moment later would make
+	// everybody wait longer. A commit with Load messages counts as load; a producer that
+	// waits for each confirmation does not reach it.
 	LingerMost int64
 	Load       int
-	// Idle (ns) is how long changes wait that nobody waits for.
+	// Idle (ns) is how long changes wait for which no client waits.
 	Idle int64
 }
 
-// DefaultPacing is what a server does.
+// DefaultPacing is the pacing of a server.
 var DefaultPacing = Pacing{Hold: true, Linger: 1e6, LingerMost: 20e6, Load: 16, Idle: 5e6}
 
-// spareCommits is how many commits are kept to be used again.
+// spareCommits bounds the commits that are kept for reuse.
 const spareCommits = 8
 
-// pending is what the machine keeps about a commit.
+// pending is the machine's own part of a commit.
 type pending struct {
-	dropped      int               // of Add: finished before they were handed in
+	dropped      int               // of Add: finished before they were submitted
 	first        int               // all before Add[first] are dropped
-	waited       int               // of Confirm: somebody waits
-	loaded       bool              // it has had Pacing.Load messages at a time
-	since        int64             // when it got its first change that is no Add; 0: it has none
+	waited       int               // of Confirm: not empty
+	loaded       bool              // it has had Pacing.Load messages at once
+	since        int64             // when it got its first change besides Adds; 0: it has none
 	historyBytes int64             // of History
-	failed       int64             // what History has in journal.failed
+	failed       int64             // share of History in journal.failed
 	dead         []backlog.Arrival // moves to the DLQ
 	completes    *Complete         // whose moves it has; nil: none
 	from         Role              // that these moves leave
@@ -105,11 +106,11 @@ type arrival struct {
 	counted KeyCounts
 }
 
-// maxCommitBytes is where a commit takes no more messages, far below what a store
-// takes at once: one that is too large would be refused as a whole.
+// maxCommitBytes is the size at which a commit takes no more messages, far below the
+// limit of a store, which would refuse the whole commit.
 const maxCommitBytes = 64 << 20
 
-// get returns the commit of the changes that the store does not have yet.
+// get returns the open commit.
 func (j *journal) get() *Commit {
 	if j.open == nil {
 		j.open = j.fresh()
@@ -117,8 +118,8 @@ func (j *journal) get() *Commit {
 	return j.open
 }
 
-// change is get for a change that has to be written, or to be waited for, even if
-// all messages that were added are finished before.
+// change is get for a change that has to be written even if all messages that were added
+// are finished before.
 func (j *journal) change(now int64) *Commit {
 	c := j.get()
 	if c.since == 0 {
@@ -142,7 +143,7 @@ func (j *journal) fresh() *Commit {
 	return new(Commit)
 }
 
-// recycle takes a commit back that is done, without what it referred to.
+// recycle keeps a finished commit for reuse.
 func (j *journal) recycle(c *Commit) {
 	const keep = 4096
 	if len(j.spare) == spareCommits || cap(c.Add) > keep || cap(c.Finish) > keep {
@@ -165,7 +166,7 @@ func (j *journal) recycle(c *Commit) {
 	j.spare = append(j.spare, c)
 }
 
-// flush hands the changes so far to the store.
+// flush submits the open commit.
 func (m *Queue) flush() {
 	j := &m.journal
 	c := j.open
@@ -188,13 +189,13 @@ func (m *Queue) flush() {
 	m.submit(c)
 }
 
-// pieceBytes is how much a batch of messages brings at once, about: queues take turns
-// at the disk by batches.
+// pieceBytes is the approximate size of a batch of messages: queues take turns at the
+// disk by batches.
 const pieceBytes = 1 << 20
 
-// divide submits the messages of a large commit in pieces, all but the last of them. A
-// piece has messages and their dedupe ids; what else there is comes last, behind all
-// that it may be about.
+// divide submits the messages of a large commit in pieces, except the last piece. A piece
+// has messages and their dedupe ids; all other changes are in the last one, behind the
+// messages that they may be about.
 func (m *Queue) divide(c *Commit) {
 	if c.Bytes <= pieceBytes {
 		return
@@ -220,7 +221,7 @@ func (m *Queue) divide(c *Commit) {
 		piece.Bytes = bytes
 		piece.Add = append(piece.Add, c.Add[from:to]...)
 		piece.Confirm = append(piece.Confirm, c.Confirm[from:to]...)
-		// They are in the order of Add, but for those of messages that are finished.
+		// Dedupe is in the order of Add; some of its messages may be finished.
 		for ids < len(c.Dedupe) && where[c.Dedupe[ids].ID] < to {
 			piece.Dedupe = append(piece.Dedupe, c.Dedupe[ids])
 			ids++
@@ -239,8 +240,8 @@ func (m *Queue) submit(c *Commit) {
 	m.out.Commits = append(m.out.Commits, c)
 }
 
-// committed is told the outcome of a commit. One that was refused has moved nothing;
-// all other errors end the owner.
+// committed handles the outcome of a commit. A refused commit has moved nothing; any
+// other error ends the owner.
 func (m *Queue) committed(c *Commit, err error) {
 	j := &m.journal
 	j.committing--
@@ -260,7 +261,7 @@ func (m *Queue) committed(c *Commit, err error) {
 	j.recycle(c)
 }
 
-// drop takes Add[i] of that size out.
+// drop removes Add[i], which has that size.
 func (c *Commit) drop(i int, size int64) {
 	c.Add[i].ID = store.ID{}
 	c.Add[i].Headers, c.Add[i].Payload = nil, nil
@@ -277,8 +278,8 @@ func (c *Commit) drop(i int, size int64) {
 	}
 }
 
-// compactFrom is from how many gaps on they are closed before the commit is handed
-// in.
+// compactFrom is the number of gaps from which on they are closed before the commit is
+// submitted.
 const compactFrom = 16
 
 // gone reports whether Add[i] was dropped. Ids of messages are never zero.
@@ -307,15 +308,14 @@ func (c *Commit) cut(n int) {
 	c.Add, c.Confirm = c.Add[:n], c.Confirm[:n]
 }
 
-// empty reports whether nothing has to be written and nobody waits for it.
+// empty reports whether there is nothing to write and no answer that waits.
 func (c *Commit) empty() bool {
 	return len(c.Add)+len(c.Move)+len(c.History)+len(c.Finish)+len(c.State)+len(c.Dedupe)+
 		len(c.PutConsumers)+len(c.DeleteConsumers)+len(c.PutConfig)+len(c.DeleteConfig)+len(c.Replies) == 0 && c.Ticket == nil
 }
 
-// withdraw takes message seq, which is finished, out of the open commit, if it is
-// in there: then it never gets to the disk. It returns who waits for its
-// confirmation.
+// withdraw takes message seq, which is finished, out of the open commit, if it is there:
+// then it is never written. It returns the subject of its confirmation.
 func (q *side) withdraw(seq uint64, s *backlog.Slot) (confirm string, found bool) {
 	if !s.Open {
 		return "", false
@@ -334,11 +334,10 @@ func (q *side) withdraw(seq uint64, s *backlog.Slot) (confirm string, found bool
 	return confirm, true
 }
 
-// holdAtMost is how many changes are held back.
+// holdAtMost bounds the changes that are kept back.
 const holdAtMost = 8192
 
-// flushAt is when the changes so far are to be handed in; 0: when something else
-// happens.
+// flushAt is when to submit the open commit; 0: not before another input.
 func (m *Queue) flushAt(now int64) int64 {
 	j := &m.journal
 	c, p := j.open, &j.pacing
@@ -369,12 +368,13 @@ func (m *Queue) flushAt(now int64) int64 {
 	return at
 }
 
-// mostBesideOthers is how many commits of a queue are under way while others keep the
-// disk busy. With one, what comes while it is written misses the commit after it, which
-// begins before the machine hears of it: it would wait for two commits of others.
+// mostBesideOthers is how many commits of a queue may be under way while other queues
+// keep the disk busy. With a single one, changes that come while it is written miss the
+// group after it, which begins before the machine learns of the commit: they would wait
+// for two groups of others.
 const mostBesideOthers = 8
 
-// mostCommitting is from how many commits under way on changes are held back.
+// mostCommitting is the number of commits under way from which on changes are kept back.
 func (j *journal) mostCommitting() int {
 	if j.contended {
 		return mostBesideOthers
@@ -395,15 +395,15 @@ func (j *journal) linger() int64 {
 	return max(p.Linger, min(4*j.ackTime, p.LingerMost))
 }
 
-// countAck learns from an ack how long messages live: a moving average, to which
-// one message adds at most twice Pacing.LingerMost.
+// countAck updates ackTime, a moving average, with at most twice Pacing.LingerMost for
+// each ack.
 func (j *journal) countAck(s *backlog.Slot, now int64) {
 	const latest = 64
 	lived := min(max(now-s.ReadyAt, 0), 2*j.pacing.LingerMost) // the clock may have been set back
 	j.ackTime += (lived - j.ackTime) / latest
 }
 
-// flushIfDue hands the changes so far to the store, if they need not wait.
+// flushIfDue submits the open commit if it is due.
 func (m *Queue) flushIfDue(now int64) {
 	if at := m.flushAt(now); at == 0 || at > now {
 		return
@@ -413,9 +413,9 @@ func (m *Queue) flushIfDue(now int64) {
 	m.journal.open, m.journal.working = rest, working
 }
 
-// keepWorking takes the messages out of the open commit whose acks may come soon,
-// when something else in it is due. States, histories and dedupe ids must not come to
-// be on disk before their messages.
+// keepWorking takes the messages whose acks may come soon out of the open commit, when
+// something else in it is due. States, histories and dedupe ids must not be on disk
+// before their messages.
 func (m *Queue) keepWorking(now int64) (rest *Commit, working int) {
 	j, main := &m.journal, &m.sides[Main]
 	c := j.open
@@ -452,15 +452,15 @@ func (m *Queue) keepWorking(now int64) (rest *Commit, working int) {
 	return rest, working
 }
 
-// full reports whether a commit has enough to be handed in whatever else there is.
+// full reports whether a commit is submitted for its size alone.
 func (c *Commit) full() bool {
 	// A retry has a state and a record, a delivery that reached nobody has a record alone.
 	n := len(c.Add) - c.dropped + len(c.Finish) + max(len(c.State), len(c.History))
 	return n >= holdAtMost || c.Bytes > maxCommitBytes/8 || c.historyBytes > pieceBytes
 }
 
-// behind reports whether so much of failed attempts is under way that nothing is to be
-// delivered. A verdict or a commit changes that, with a step.
+// behind reports whether too many failed attempts are under way to deliver more. A
+// verdict or a commit changes that, in a step.
 func (j *journal) behind() bool {
 	if j.contended {
 		return j.failed > failedBesideOthers
@@ -478,8 +478,7 @@ func (j *journal) addHistory(c *Commit, ref store.Ref, r *history.AttemptRecord)
 	j.failed += n + failedBytes
 }
 
-// oldest is when the oldest message among those to be added came; now if there is
-// none.
+// oldest is when the oldest message to be added was enqueued; now if there is none.
 func (c *Commit) oldest(now int64) int64 {
 	for c.first < len(c.Add) && c.gone(c.first) {
 		c.first++
@@ -490,11 +489,11 @@ func (c *Commit) oldest(now int64) int64 {
 	return c.Add[c.first].EnqueuedAt
 }
 
-// window holds the messages that came in lately and are not known to be on disk, by
-// sequence: they are delivered from here, since the store cannot be asked for them.
-// Their sequences are close together, so it is a window over them.
+// window holds the messages that are not known to be on disk, by sequence: they are
+// delivered from here, since the store cannot read them yet. Their sequences are close
+// together.
 type window struct {
-	items []*Message // items[i] is that of sequence base+i; nil: none
+	items []*Message // items[i] has sequence base+i; nil: none
 	base  uint64
 }
 
@@ -517,7 +516,7 @@ func (w *window) get(seq uint64) *Message {
 	return nil
 }
 
-// forget forgets seq, and the room in front of the oldest that is left.
+// forget removes seq, and the space in front of the oldest message that is left.
 func (w *window) forget(seq uint64) {
 	if w.get(seq) == nil {
 		return

@@ -205,7 +205,7 @@ func (s *Sim) answerForTheVanished() {
 	})
 }
 
-// correct does to the book what an ack does that says what a message has cost.
+// correct does to the model what an ack does that says what a message has cost.
 func (n *node) correct(f *flight, cost int64) {
 	n.sides[f.m.side].fair.correct(f.m.key, cost-f.m.cost)
 	if f.went != nil {
@@ -213,7 +213,7 @@ func (n *node) correct(f *flight, cost int64) {
 	}
 }
 
-// heard does to the book what an answer does to a machine.
+// heard does to the model what an answer does to a machine.
 func (n *node) heard(side queue.Role, token wire.Token, a wire.Ack, reply string) {
 	f := n.current(side, token)
 	q := n.s.asks[reply]

@@ -15,15 +15,15 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// after holds what a step has said to the book.
+// after holds what a step has said to the model.
 func (s *Sim) after(r *Rig, out *queue.Effects) {
 	n := s.byRig[r]
 	if s.Trace != nil {
 		s.Trace(r, out)
 	}
-	n.tellsNotes(out)
+	n.checkNotes(out)
 	for _, c := range out.Commits {
-		n.tellsCommit(c)
+		n.checkCommit(c)
 	}
 	for _, reason := range n.want.dead {
 		require.Fail(s.T, "a message should have become a dead letter", reason)
@@ -35,7 +35,7 @@ func (s *Sim) after(r *Rig, out *queue.Effects) {
 			n.sides[d.Role].served[d.Key] = s.Now
 			s.open = append(s.open, *d)
 		case queue.DeliverStatus:
-			n.tellsStatus(d)
+			n.checkStatus(d)
 		case queue.DeliverReply:
 		}
 	}
@@ -51,17 +51,17 @@ func (s *Sim) after(r *Rig, out *queue.Effects) {
 	require.Empty(s.T, n.want.judge, "failures that are not judged")
 	tally := out.Counters
 	for side := range tally {
-		tally[side].Blocked = n.want.tally[side].Blocked // the book has messages, not subqueues
+		tally[side].Blocked = n.want.tally[side].Blocked // the model has messages, not subqueues
 	}
 	if n.want.tally != tally {
 		require.Equal(s.T, n.want.tally, tally, "tally")
 	}
-	n.tellsRefusals(out)
-	n.tellsPicked(out)
-	n.tellsHandled(out)
-	for side, book := range n.sides {
-		if book.seq != n.M.LastSeq(queue.Role(side)) {
-			require.Equal(s.T, book.seq, n.M.LastSeq(queue.Role(side)), "sequence of %s", n.sideName(queue.Role(side)))
+	n.checkRefusals(out)
+	n.checkClaimed(out)
+	n.checkHandled(out)
+	for side, model := range n.sides {
+		if model.seq != n.M.LastSeq(queue.Role(side)) {
+			require.Equal(s.T, model.seq, n.M.LastSeq(queue.Role(side)), "sequence of %s", n.sideName(queue.Role(side)))
 		}
 	}
 	if len(out.Publish) > 4*1024 || len(out.Commits) > 4*1024 {
@@ -70,7 +70,7 @@ func (s *Sim) after(r *Rig, out *queue.Effects) {
 	s.all = slices.DeleteFunc(s.all, func(m *message) bool { return m.place == gone })
 }
 
-func (n *node) tellsNotes(out *queue.Effects) {
+func (n *node) checkNotes(out *queue.Effects) {
 	var notes, held []string
 	for _, note := range out.Notes {
 		switch note.Kind {
@@ -86,7 +86,7 @@ func (n *node) tellsNotes(out *queue.Effects) {
 				n.holdKey(queue.Main, note.Key, note.Until)
 			}
 		case queue.NoteStarved:
-			n.tellsStarved(&note)
+			n.checkStarved(&note)
 		case queue.NoteNoisy: // what it goes by is too large for a simulation
 		default:
 			require.Fail(n.T, "a note too early, or one of its own", "%+v", note)
@@ -104,8 +104,8 @@ func (n *node) tellsNotes(out *queue.Effects) {
 	}
 }
 
-// tellsStarved looks at what is said of a key that starves, or no longer does.
-func (n *node) tellsStarved(note *queue.Note) {
+// checkStarved looks at what is said of a key that starves, or no longer does.
+func (n *node) checkStarved(note *queue.Note) {
 	side, key := n.sides[note.Role], note.Key
 	require.NotEqual(n.T, note.Began, side.starves[key], "%s: told twice", key)
 	side.starves[key] = note.Began
@@ -114,15 +114,15 @@ func (n *node) tellsStarved(note *queue.Note) {
 	}
 }
 
-// tellsCommit looks at what is to be written.
-func (n *node) tellsCommit(c *queue.Commit) {
+// checkCommit looks at what is to be written.
+func (n *node) checkCommit(c *queue.Commit) {
 	require.Len(n.T, c.Confirm, len(c.Add))
 	bytes := int64(0)
 	for i := range c.Add {
 		m := n.s.byID[c.Add[i].ID]
 		require.NotNil(n.T, m, "an unknown message is written")
 		if m.going != nil && m.going.Message.Ref == c.Add[i].Ref {
-			n.tellsEdit(c, i, m)
+			n.checkEdits(c, i, m)
 			continue
 		}
 		require.False(n.T, m.submitted, "%s: written twice", m)
@@ -131,7 +131,7 @@ func (n *node) tellsCommit(c *queue.Commit) {
 		bytes += m.size
 	}
 	require.Equal(n.T, bytes, c.Bytes)
-	defer n.tellsHistory(c)
+	defer n.checkHistories(c)
 	for i := range c.Move {
 		mv := &c.Move[i]
 		m := n.s.byID[mv.To.ID]
@@ -158,9 +158,9 @@ func (n *node) tellsCommit(c *queue.Commit) {
 	}
 }
 
-// tellsEdit looks at a message that is written anew by a job: in one batch with its end at
+// checkEdits looks at a message that is written anew by a job: in one batch with its end at
 // its old place, and with its history.
-func (n *node) tellsEdit(c *queue.Commit, i int, m *message) {
+func (n *node) checkEdits(c *queue.Commit, i int, m *message) {
 	a := &c.Add[i]
 	require.True(n.T, m.going.Edited, "%s is written twice", m)
 	require.Equal(n.T, m.going.Message.Ref, a.Ref)
@@ -175,7 +175,7 @@ func (n *node) tellsEdit(c *queue.Commit, i int, m *message) {
 	n.s.refs[a.Ref] = m
 }
 
-func (n *node) tellsStatus(d *queue.Delivery) {
+func (n *node) checkStatus(d *queue.Delivery) {
 	side := n.sides[d.Role]
 	c := side.clients[d.Subject]
 	if c == nil || !c.fetch {
@@ -192,7 +192,7 @@ func (n *node) tellsStatus(d *queue.Delivery) {
 	delete(side.clients, c.name)
 }
 
-func (n *node) tellsRefusals(out *queue.Effects) {
+func (n *node) checkRefusals(out *queue.Effects) {
 	var refused []string
 	for _, r := range out.Refuse {
 		require.Equal(n.T, wire.LeaseLost(), r.Err)
@@ -203,7 +203,7 @@ func (n *node) tellsRefusals(out *queue.Effects) {
 	}
 }
 
-func (n *node) tellsPicked(out *queue.Effects) {
+func (n *node) checkClaimed(out *queue.Effects) {
 	require.Equal(n.T, n.want.pick, out.Claimed != nil)
 	if out.Claimed == nil {
 		return
@@ -216,14 +216,14 @@ func (n *node) tellsPicked(out *queue.Effects) {
 		require.Equal(n.T, m.size, l.Size)
 		require.Equal(n.T, m.key, l.Message.Key)
 	}
-	require.Equal(n.T, n.want.letters, letters, "dead letters that were picked")
+	require.Equal(n.T, n.want.letters, letters, "dead letters that were claimed")
 	if len(letters) > 0 {
 		n.picks = append(n.picks, out.Claimed.Messages)
 	}
 }
 
-// tellsHandled looks at the answer to what an operator has asked for.
-func (n *node) tellsHandled(out *queue.Effects) {
+// checkHandled looks at the answer to what an operator has asked for.
+func (n *node) checkHandled(out *queue.Effects) {
 	want, got := n.want.handled, out.Handled
 	require.Equal(n.T, want != nil, got != nil)
 	if want == nil {
@@ -325,11 +325,11 @@ func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
 	if len(c.Move) == 0 {
 		n.later(func() {})
 	}
-	s.tellsLater(n, c)
+	s.expectLater(n, c)
 }
 
-// tellsLater looks at the notes that go out with a commit.
-func (s *Sim) tellsLater(n *node, c *queue.Commit) {
+// expectLater looks at the notes that go out with a commit.
+func (s *Sim) expectLater(n *node, c *queue.Commit) {
 	var dead []store.ID
 	for i := range c.Move {
 		if c.Move[i].To.Dead != nil {
@@ -422,9 +422,9 @@ func (s *Sim) check() {
 	s.checkStuck()
 }
 
-// checkViews compares what a machine shows with the book.
+// checkViews compares what a machine shows with the model.
 func (n *node) checkViews(side queue.Role) {
-	t, now, book := n.T, n.Now, n.sides[side]
+	t, now, model := n.T, n.Now, n.sides[side]
 	byID := make(map[store.ID]*inspect.MessageView)
 	views := n.Peek(side)
 	for i := range views {
@@ -483,7 +483,7 @@ func (n *node) checkViews(side queue.Role) {
 	}
 	m := n.M.Inspect(side).Stats(now)
 	want := inspect.Stats{
-		Pending: ready, Delayed: live - ready - flying - away, Moving: away, InFlight: flying, Consumers: len(book.clients),
+		Pending: ready, Delayed: live - ready - flying - away, Moving: away, InFlight: flying, Consumers: len(model.clients),
 		Blocked: m.Blocked, OldestAge: m.OldestAge, Flows: m.Flows, BlockedBy: parked,
 	}
 	if want != m {
@@ -546,7 +546,7 @@ func (n *node) checkKeys(side queue.Role, byKey map[string]int64, m *inspect.Sta
 	require.Equal(n.T, m.Moving, away)
 }
 
-// checkAccounts compares what the owner counts with the book.
+// checkAccounts compares what the owner counts with the model.
 func (n *node) checkAccounts() {
 	t := n.T
 	var depth, bytes [queue.Roles]int64
@@ -611,7 +611,7 @@ func (n *node) keyOf(m *message) string {
 	return m.key
 }
 
-// checkGates compares gates and circuits with the book: what is in flight is what is
+// checkGates compares gates and circuits with the model: what is in flight is what is
 // leased.
 func (s *Sim) checkGates() {
 	for i := range throttleKeys {
@@ -646,11 +646,11 @@ func (s *Sim) checkStuck() {
 		if !m.isReady() || !n.dispatching {
 			continue
 		}
-		book, credit := n.sides[m.side], 0
-		for _, c := range book.clients {
+		model, credit := n.sides[m.side], 0
+		for _, c := range model.clients {
 			credit += n.credit(m.side, c)
 		}
-		if credit == 0 || book.paused > s.Now || book.keys[m.key] > s.Now || !n.inTurn(m) {
+		if credit == 0 || model.paused > s.Now || model.keys[m.key] > s.Now || !n.inTurn(m) {
 			continue
 		}
 		if m.circuit != "" && !s.circuit(m.circuit).admits(s.Now) {

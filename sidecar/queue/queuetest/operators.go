@@ -19,9 +19,9 @@ func (s *Sim) create() {
 	if s.chance(4) {
 		set.PriorityReserved = 5
 	}
-	n := &node{s: s, settings: set, priorities: s.chance(2), failures: make(map[string]*failureBook), grace: s.Now + 60e9}
+	n := &node{s: s, settings: set, priorities: s.chance(2), failures: make(map[string]*failureModel), grace: s.Now + 60e9}
 	for i := range n.sides {
-		n.sides[i] = newSideBook()
+		n.sides[i] = newRoleModel()
 	}
 	n.later(func() { n.dispatching = true })
 	n.Rig = s.Create(set)
@@ -201,7 +201,7 @@ func (s *Sim) job() {
 		if s.chance(5) {
 			p.Messages = append(p.Messages, queue.MessageRef{Seq: 1 + s.rnd.Uint64N(9)})
 		}
-		n.tell(queue.Dead, p, func() { n.picked(queue.Dead, p) })
+		n.tell(queue.Dead, p, func() { n.claimed(queue.Dead, p) })
 		return
 	}
 	letters := n.picks[0]
@@ -221,7 +221,7 @@ func (s *Sim) job() {
 // liveJob is a piece of a job about messages that are not dead: those of them that wait are
 // canceled, made ready, or go to the end of their queue with another time, another key and
 // gates, or another content. As jobs do it, nothing else happens between the pick and what
-// becomes of the picked.
+// becomes of the claimed.
 func (s *Sim) liveJob() {
 	s.Run()
 	n := s.anyNode()
@@ -240,14 +240,14 @@ func (s *Sim) liveJob() {
 		p.Messages = append(p.Messages, queue.MessageRef{Seq: 1 + s.rnd.Uint64N(9)})
 	}
 	n.picking = true
-	n.tell(queue.Main, p, func() { n.picked(queue.Main, p) })
+	n.tell(queue.Main, p, func() { n.claimed(queue.Main, p) })
 	n.Step()
 	if len(n.picks) == 0 {
 		return
 	}
 	letters := n.picks[0]
 	n.picks = nil
-	s.settleLive(n, op, letters)
+	s.completeLive(n, op, letters)
 }
 
 // editable reports whether all that there is of a message is on disk, as it has to be for
@@ -259,8 +259,8 @@ func (s *Sim) editable(m *message) bool {
 
 func (m *message) ref() store.Ref { return store.Ref{Queue: m.node.IDs[m.side], Seq: m.seq} }
 
-// settleLive says what becomes of messages that were picked.
-func (s *Sim) settleLive(n *node, op string, letters []queue.ClaimedMessage) {
+// completeLive says what becomes of messages that were claimed.
+func (s *Sim) completeLive(n *node, op string, letters []queue.ClaimedMessage) {
 	c := queue.Complete{Ticket: n, Put: []store.Entry{{Key: "job", Value: "so far"}}}
 	var then []func()
 	for _, l := range letters {
@@ -347,7 +347,7 @@ func (n *node) lands(m *message) {
 	n.arrive(m, queue.Main, to.Seq)
 }
 
-// fate is what becomes of a dead letter that was picked.
+// fate is what becomes of a dead letter that was claimed.
 type fate uint8
 
 const (
@@ -356,7 +356,7 @@ const (
 	isRemoved
 )
 
-// byHand is what an operator asks for, with what the book expects of it.
+// byHand is what an operator asks for, with what the model expects of it.
 type byHand struct {
 	queue.Handled
 	m        *message // nil: it is a purge
@@ -585,18 +585,18 @@ func (n *node) holdKey(side queue.Role, key string, until int64) {
 }
 
 func (n *node) weighed(side queue.Role, key string, weight uint32) {
-	book := n.sides[side]
+	model := n.sides[side]
 	if weight != 0 {
-		book.overrides[key] = weight
-		book.fair.weigh(key, int64(weight))
+		model.overrides[key] = weight
+		model.fair.weigh(key, int64(weight))
 		return
 	}
-	delete(book.overrides, key)
-	book.fair.weigh(key, int64(book.latest[key]))
+	delete(model.overrides, key)
+	model.fair.weigh(key, int64(model.latest[key]))
 }
 
-// stays puts a message back that was picked: to the head, also of older ones that were not
-// picked, unless it waits for its time.
+// stays puts a message back that was claimed: to the head, also of older ones that were not
+// claimed, unless it waits for its time.
 func (n *node) stays(m *message) {
 	m.place = waiting
 	if m.ready > n.Now {
@@ -607,15 +607,15 @@ func (n *node) stays(m *message) {
 	n.sides[m.side].fair.putBack(m.key, m.cost)
 }
 
-// picked expects those of the named messages that wait.
-func (n *node) picked(side queue.Role, p queue.Claim) {
+// claimed expects those of the named messages that wait.
+func (n *node) claimed(side queue.Role, p queue.Claim) {
 	n.picking, n.want.pick = false, true
 	for _, named := range p.Messages {
 		for _, m := range n.s.all {
 			if m.node != n || m.side != side || m.id != named.ID || m.seq != named.Seq || m.place != waiting || p.Delayed && m.ready == 0 {
 				continue
 			}
-			m.place = picked
+			m.place = claimed
 			m.picks++
 			n.sides[side].fair.reset(m.key)
 			n.want.letters = append(n.want.letters, m.seq)

@@ -76,17 +76,17 @@ func (s *Sim) count(p place) (n int) {
 	return n
 }
 
-// reopen begins the book of a machine anew.
+// reopen begins the model of a machine anew.
 func (n *node) reopen() {
 	n.finishing, n.dispatching, n.picking, n.picks, n.handling = false, false, false, nil, false
 	n.pre = nil
 	n.later(func() { n.dispatching = true })
 	n.settings = n.Rig.Settings
-	n.failures = make(map[string]*failureBook)
+	n.failures = make(map[string]*failureModel)
 	n.grace = n.Now + 60e9
 	for _, side := range n.sides {
 		side.seq = 0
-		side.fair = fairBook{}
+		side.fair = fairModel{}
 		clear(side.clients)
 		clear(side.starves)
 	}
@@ -109,7 +109,7 @@ func (s *Sim) keptOfSchedules() map[store.ID]bool {
 	return kept
 }
 
-// readDisk makes the book what the disk says, and holds that to what was confirmed.
+// readDisk makes the model what the disk says, and holds that to what was confirmed.
 func (s *Sim) readDisk(crash bool) {
 	messages, states, _ := s.Disk.Stored()
 	kept := s.keptOfSchedules()
@@ -158,8 +158,8 @@ func (s *Sim) readDisk(crash bool) {
 			require.Equal(s.T, f.lease, state.Lease.ID, "%s: a confirmed extension is lost", m)
 			require.Contains(s.T, f.extended[f.known-1:], state.Lease.Deadline, "%s: a confirmed extension is lost", m)
 		}
-		at := s.checkPast(m, ref, !crash)
-		m.past = pastBook{records: m.past.records[:at], kept: at}
+		at := s.checkHistory(m, ref, !crash)
+		m.past = historyModel{records: m.past.records[:at], kept: at}
 		n.recovered(m, side, &msg, &state)
 		require.True(s.T, crash || was[m] == nil || m.flight == was[m], "%s: an orderly stop keeps what is leased", m)
 		all = append(all, m)
@@ -236,7 +236,7 @@ type circuitRecord struct {
 	ThenClosed bool   `json:"then_closed"`
 }
 
-// readCircuits makes the books of circuits what the disk says. An orderly stop keeps
+// readCircuits makes the models of circuits what the disk says. An orderly stop keeps
 // what is open.
 func (s *Sim) readCircuits(crash bool) {
 	open := make(map[string]int64)
@@ -244,7 +244,7 @@ func (s *Sim) readCircuits(crash bool) {
 		if !crash && s.exact && c.state == breaker.Open && c.until > s.Now {
 			open[key] = c.until
 		}
-		*c = circuitBook{cfg: c.cfg, gen: c.gen + 1}
+		*c = circuitModel{cfg: c.cfg, gen: c.gen + 1}
 	}
 	snap, err := s.Disk.Snapshot()
 	require.NoError(s.T, err)
@@ -285,20 +285,20 @@ func (s *Sim) holdAgain() {
 	}
 	for _, n := range s.nodes {
 		for side := range queue.Roles {
-			book := n.sides[side]
-			if until := book.paused; until > s.Now {
+			model := n.sides[side]
+			if until := model.paused; until > s.Now {
 				s.pauseQueue(n, side, until)
 			}
-			book.paused = 0
-			keys := book.keys
-			book.keys = make(map[string]int64)
+			model.paused = 0
+			keys := model.keys
+			model.keys = make(map[string]int64)
 			for _, key := range slices.Sorted(maps.Keys(keys)) {
 				if keys[key] > s.Now {
 					s.pauseKey(n, side, key, keys[key])
 				}
 			}
-			for _, key := range slices.Sorted(maps.Keys(book.overrides)) {
-				weight := book.overrides[key]
+			for _, key := range slices.Sorted(maps.Keys(model.overrides)) {
+				weight := model.overrides[key]
 				n.tell(side, queue.Weigh{Key: key, Weight: weight}, func() { n.weighed(side, key, weight) })
 			}
 		}

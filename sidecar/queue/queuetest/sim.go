@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// Sim is a fleet that is let loose from a seed, with a book about it that is kept
+// Sim is a fleet that is let loose from a seed, with a model about it that is kept
 // slowly and simply: whatever a machine does is held to it. Producers, consumers that
 // answer, fail, freeze, vanish and come back, operators, the clock and the disk are
 // all drawn from one random source, and nothing else decides anything.
@@ -37,8 +37,8 @@ type Sim struct {
 	asked    int
 	inboxes  int
 	vanished map[string]bool // subjects that nobody listens to
-	gates    map[string]*gateBook
-	circuits map[string]*circuitBook
+	gates    map[string]*gateModel
+	circuits map[string]*circuitModel
 	pauses   map[string]int64 // of circuits, until when
 	clock    gateClock
 
@@ -74,7 +74,7 @@ func NewSim(t T, seed uint64) *Sim {
 		Inspect: func(*queue.Queue, bool) {},
 		rnd:     rand.New(rand.NewPCG(seed, 12)), byRig: make(map[*Rig]*node), byID: make(map[store.ID]*message), refs: make(map[store.Ref]*message),
 		flights: make(map[uint64]*flight), asks: make(map[string]*ask), vanished: make(map[string]bool),
-		gates: make(map[string]*gateBook), circuits: make(map[string]*circuitBook), pauses: make(map[string]int64),
+		gates: make(map[string]*gateModel), circuits: make(map[string]*circuitModel), pauses: make(map[string]int64),
 		largest: 1000, exact: true,
 	}
 	s.plain, s.back = s.chance(2), s.chance(4)
@@ -122,21 +122,21 @@ func (s *Sim) anySide() queue.Role {
 	return queue.Main
 }
 
-func (s *Sim) gate(key string) *gateBook {
+func (s *Sim) gate(key string) *gateModel {
 	if s.gates[key] == nil {
-		s.gates[key] = &gateBook{}
+		s.gates[key] = &gateModel{}
 	}
 	return s.gates[key]
 }
 
-func (s *Sim) circuit(key string) *circuitBook {
+func (s *Sim) circuit(key string) *circuitModel {
 	if s.circuits[key] == nil {
-		s.circuits[key] = &circuitBook{cfg: s.cfg, gen: 1}
+		s.circuits[key] = &circuitModel{cfg: s.cfg, gen: 1}
 	}
 	return s.circuits[key]
 }
 
-// showTime shows the time to the gates and to the book.
+// showTime shows the time to the gates and to the model.
 func (s *Sim) showTime() {
 	s.PauseThrottle("nothing", 0)
 	s.clock.tick(s.Now)

@@ -59,7 +59,7 @@ func WriteEffects(w *bytes.Buffer, out *queue.Effects) {
 	}
 	fmt.Fprintf(w, "tally %+v written %d\n", out.Counters, out.Written)
 	if out.Claimed != nil {
-		fmt.Fprintf(w, "picked %+v\n", *out.Claimed)
+		fmt.Fprintf(w, "claimed %+v\n", *out.Claimed)
 	}
 	if out.Handled != nil {
 		fmt.Fprintf(w, "handled %+v\n", *out.Handled)

@@ -23,7 +23,7 @@ func (s *Sim) TakeCausesAway(messages int) map[gates.BlockKind]int {
 	named := make(map[gates.BlockKind]int)
 	s.Run()
 	if !s.exact {
-		return named // the book does not know what time the gates have
+		return named // the model does not know what time the gates have
 	}
 	for ; messages > 0; messages-- {
 		var waits []*message
@@ -102,7 +102,7 @@ func (s *Sim) waiting() (n int) {
 	return n
 }
 
-// checkWhy holds what a machine names as the cause for which m waits to the book: it
+// checkWhy holds what a machine names as the cause for which m waits to the model: it
 // holds m back, and nothing before it in the order of inspect.WaitReason does.
 func (n *node) checkWhy(m *message, w inspect.WaitReason) {
 	s := n.s
@@ -194,7 +194,7 @@ const (
 )
 
 // shutGates says of the throttle keys of m whether they hold it back. The message that
-// tries them is the first of those with the same gates, and the book does not know
+// tries them is the first of those with the same gates, and the model does not know
 // which one that is: it says nothing where that matters.
 func (s *Sim) shutGates(m *message) map[string]gateVerdict {
 	least, most := m.cost, m.cost
@@ -209,10 +209,10 @@ func (s *Sim) shutGates(m *message) map[string]gateVerdict {
 	most = max(most, throttle.One) // those in line try when the gate admits as much
 	verdicts := make(map[string]gateVerdict)
 	for _, key := range m.keys {
-		book := s.gate(key)
-		full := book.limits.Concurrency != 0 && book.inFlight >= book.limits.Concurrency
+		model := s.gate(key)
+		full := model.limits.Concurrency != 0 && model.inFlight >= model.limits.Concurrency
 		switch {
-		case full || book.paused > s.clock.last:
+		case full || model.paused > s.clock.last:
 			verdicts[key] = mustBeShut
 		case s.Held(key) > 0:
 		case !s.gateAdmits(key, least):

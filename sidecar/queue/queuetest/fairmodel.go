@@ -8,7 +8,7 @@ import (
 // eligible as long as they have messages.
 var plainKeys = [3]string{"p", "q", "r"}
 
-// fairBook holds the deliveries of a side to the bound of deficit round robin: for two
+// fairModel holds the deliveries of a side to the bound of deficit round robin: for two
 // flows that stay backlogged over an interval with unchanged weights,
 //
 //	|S_i/w_i - S_j/w_j| <= quantum + (C+D_i)/w_i + (C+D_j)/w_j
@@ -18,7 +18,7 @@ var plainKeys = [3]string{"p", "q", "r"}
 // was served last, since who owes is not served. It keeps the smallest and the largest
 // value of S_i*w_j - S_j*w_i since both have been backlogged, which holds for all
 // intervals at once.
-type fairBook struct {
+type fairModel struct {
 	flows [len(plainKeys)]fairFlow
 	pairs [len(plainKeys)][len(plainKeys)]fairPair
 }
@@ -49,7 +49,7 @@ func plainKey(key string) int {
 }
 
 // reset begins new intervals for a flow, of a plain key or not.
-func (f *fairBook) reset(key string) {
+func (f *fairModel) reset(key string) {
 	i := plainKey(key)
 	if i < 0 {
 		return
@@ -59,14 +59,14 @@ func (f *fairBook) reset(key string) {
 	}
 }
 
-func (f *fairBook) resetAll() {
+func (f *fairModel) resetAll() {
 	for _, key := range plainKeys {
 		f.reset(key)
 	}
 }
 
 // weigh notes the weight of a flow.
-func (f *fairBook) weigh(key string, weight int64) {
+func (f *fairModel) weigh(key string, weight int64) {
 	if i := plainKey(key); i >= 0 && f.flows[i].weight != weight {
 		f.flows[i].weight = weight
 		f.reset(key)
@@ -74,7 +74,7 @@ func (f *fairBook) weigh(key string, weight int64) {
 }
 
 // spoil takes a flow out until it is empty.
-func (f *fairBook) spoil(key string) {
+func (f *fairModel) spoil(key string) {
 	if i := plainKey(key); i >= 0 {
 		f.flows[i].spoilt = true
 		f.reset(key)
@@ -82,7 +82,7 @@ func (f *fairBook) spoil(key string) {
 }
 
 // putBack notes that something of a flow was put back.
-func (f *fairBook) putBack(key string, cost int64) {
+func (f *fairModel) putBack(key string, cost int64) {
 	if i := plainKey(key); i >= 0 {
 		f.flows[i].back += cost
 		f.reset(key)
@@ -90,7 +90,7 @@ func (f *fairBook) putBack(key string, cost int64) {
 }
 
 // correct notes that a message of a flow has cost more or less than was expected.
-func (f *fairBook) correct(key string, delta int64) {
+func (f *fairModel) correct(key string, delta int64) {
 	i := plainKey(key)
 	switch {
 	case i < 0:
@@ -106,7 +106,7 @@ func (f *fairBook) correct(key string, delta int64) {
 
 // backlog says how many messages of a plain flow could be delivered, and how many it
 // has at all.
-func (f *fairBook) backlog(i, ready, all int) {
+func (f *fairModel) backlog(i, ready, all int) {
 	fl := &f.flows[i]
 	if all == 0 {
 		fl.spoilt, fl.back, fl.most = false, 0, fl.raised
@@ -116,8 +116,8 @@ func (f *fairBook) backlog(i, ready, all int) {
 	}
 }
 
-// deliver books a delivery of a flow that had a backlog with it.
-func (f *fairBook) deliver(t T, what, key string, cost, quantum, largest int64) {
+// deliver models a delivery of a flow that had a backlog with it.
+func (f *fairModel) deliver(t T, what, key string, cost, quantum, largest int64) {
 	k := plainKey(key)
 	f.flows[k].served += cost
 	f.flows[k].raised = 0

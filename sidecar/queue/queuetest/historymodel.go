@@ -11,15 +11,15 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// pastBook is what the book knows of the history of a message.
-type pastBook struct {
+// historyModel is what the model knows of the history of a message.
+type historyModel struct {
 	last     history.AttemptRecord   // the attempt that has ended last, until it is decided about
 	expected []history.AttemptRecord // of which no record has been seen yet
 	records  [][]byte                // those that were handed to the store, all of them
 	kept     int                     // how many of these are known to be on disk
 }
 
-func (b *pastBook) expect(p history.AttemptRecord) { b.expected = append(b.expected, p) }
+func (b *historyModel) expect(p history.AttemptRecord) { b.expected = append(b.expected, p) }
 
 // ended is what has to be recorded of a flight that ends now.
 func (n *node) ended(f *flight, outcome string, number uint32) history.AttemptRecord {
@@ -28,9 +28,9 @@ func (n *node) ended(f *flight, outcome string, number uint32) history.AttemptRe
 	}
 }
 
-// tellsHistory holds the records of a commit to what has happened: each once, and in
+// checkHistories holds the records of a commit to what has happened: each once, and in
 // order.
-func (n *node) tellsHistory(c *queue.Commit) {
+func (n *node) checkHistories(c *queue.Commit) {
 	for _, a := range c.History {
 		m := n.s.refs[a.Ref]
 		require.NotNil(n.T, m, "a record of an unknown message")
@@ -66,15 +66,15 @@ func (s *Sim) historyIsSafe(c *queue.Commit, err error) {
 		}
 		m.past.kept++
 		if s.Disk.ids[a.Ref] == m.id {
-			s.checkPast(m, a.Ref, false)
+			s.checkHistory(m, a.Ref, false)
 		}
 	}
 }
 
-// checkPast holds the history of a message on disk to the book: it is that of some
+// checkHistory holds the history of a message on disk to the model: it is that of some
 // moment, not before what is known to be safe, or has all that there is. It returns how
 // many records have come to be on disk.
-func (s *Sim) checkPast(m *message, ref store.Ref, all bool) int {
+func (s *Sim) checkHistory(m *message, ref store.Ref, all bool) int {
 	var got [][]byte
 	require.NoError(s.T, s.Disk.History([]store.Ref{ref}, func(_ int, records [][]byte) { got = records }))
 	b := &m.past

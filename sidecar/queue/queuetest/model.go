@@ -14,7 +14,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// place is where a message is, as the book knows it.
+// place is where a message is, as the model knows it.
 type place uint8
 
 const (
@@ -23,12 +23,12 @@ const (
 	leased               // with a consumer
 	judged               // its last attempt is being judged
 	moving               // to the other side, or by a job to the end of its own, in a commit that is not done
-	picked               // for a job
+	claimed               // for a job
 	stuck                // it could not be moved: it is on disk only
 	gone                 // finished, or lost
 )
 
-// message is what the book knows of a message.
+// message is what the model knows of a message.
 type message struct {
 	id       store.ID
 	node     *node
@@ -66,9 +66,9 @@ type message struct {
 	scheduled bool   // it came with an entry of its own id that the owner keeps
 	finished  bool   // a consumer knows that it is finished
 	least     uint32 // ended attempts that a consumer knows to be on disk
-	picks     int    // how often a job has picked it
+	picks     int    // how often a job has claimed it
 	hurried   hurry  // an operator knows that it need not wait for its time
-	past      pastBook
+	past      historyModel
 }
 
 // hurry is that the delay before an attempt was ended by hand.
@@ -92,7 +92,7 @@ type going struct {
 }
 
 // placed reports whether the machine has a place for it on its side.
-func (m *message) placed() bool { return m.here() || m.place == picked || m.settles() }
+func (m *message) placed() bool { return m.here() || m.place == claimed || m.settles() }
 
 // settles reports whether a job moves it, which has its place until that is done.
 func (m *message) settles() bool {
@@ -152,18 +152,18 @@ const (
 	askData
 )
 
-// node is a machine of a simulation with its book.
+// node is a machine of a simulation with its model.
 type node struct {
 	*Rig
 	s           *Sim
 	settings    queue.Settings
 	dispatching bool
-	sides       [queue.Roles]*sideBook
-	failures    map[string]*failureBook
+	sides       [queue.Roles]*roleModel
+	failures    map[string]*failureModel
 	grace       int64    // until when restored consumers get time
-	pre         []func() // what the inputs of the next step do to the book
+	pre         []func() // what the inputs of the next step do to the model
 	want        expectation
-	picks       [][]queue.ClaimedMessage // picked, and not yet decided about
+	picks       [][]queue.ClaimedMessage // claimed, and not yet decided about
 	picking     bool                     // a pick is on its way
 	handling    bool                     // so is a purge, or something about one message
 	finishing   bool                     // the next step is the last one
@@ -171,15 +171,15 @@ type node struct {
 	reordered   bool                     // the settings of the order have changed
 }
 
-// sideBook is what the book knows of a side beside its messages.
-type sideBook struct {
+// roleModel is what the model knows of a side beside its messages.
+type roleModel struct {
 	seq       uint64
 	paused    int64
 	keys      map[string]int64  // paused ones
 	overrides map[string]uint32 // weights that operators have set
 	latest    map[string]uint32 // weights of the latest arrivals
 	clients   map[string]*client
-	fair      fairBook
+	fair      fairModel
 	served    map[string]int64 // when a key was delivered from last
 	starves   map[string]bool  // keys of which the machine has said so
 }
@@ -197,8 +197,8 @@ type expectation struct {
 	handled *byHand
 }
 
-// failureBook counts the failures of a key.
-type failureBook struct {
+// failureModel counts the failures of a key.
+type failureModel struct {
 	limit, window int64
 	times         []int64
 }
@@ -215,8 +215,8 @@ func (k *keyCount) Add(key string, n int64) {
 	}
 }
 
-func newSideBook() *sideBook {
-	return &sideBook{
+func newRoleModel() *roleModel {
+	return &roleModel{
 		served: make(map[string]int64), starves: make(map[string]bool),
 		keys: make(map[string]int64), overrides: make(map[string]uint32), latest: make(map[string]uint32), clients: make(map[string]*client),
 	}
@@ -233,10 +233,10 @@ func (n *node) visibility() int64 { return n.settings.VisibilityTimeoutMs * 1e6 
 
 func (n *node) ordered() bool { return n.settings.Ordering == wire.OrderingKey }
 
-// later has fn change the book when the machine makes its next step.
+// later has fn change the model when the machine makes its next step.
 func (n *node) later(fn func()) { n.pre = append(n.pre, fn) }
 
-// tell posts a change with what it does to the book.
+// tell posts a change with what it does to the model.
 func (n *node) tell(s queue.Role, c queue.Change, fn func()) {
 	n.Tell(s, c)
 	n.later(fn)
@@ -486,7 +486,7 @@ func (n *node) countFailure(key string) {
 	}
 	b := n.failures[key]
 	if b == nil {
-		b = &failureBook{}
+		b = &failureModel{}
 		n.failures[key] = b
 	}
 	b.times = slices.DeleteFunc(b.times, func(at int64) bool { return at <= n.Now-window })
@@ -531,7 +531,7 @@ func (m *message) setLane() {
 	m.lane = m.key + "|" + strings.Join(m.keys, ",") + "|" + m.circuit
 }
 
-// deliver holds a delivery to what has been promised, and books it.
+// deliver holds a delivery to what has been promised, and models it.
 func (n *node) deliver(d *queue.Delivery) {
 	t, now := n.T, n.Now
 	m := n.s.byID[d.ID]
@@ -684,7 +684,7 @@ func (n *node) checkFair(m *message) {
 	}
 }
 
-// countPlain tells the book of fairness what waits, and returns how many messages of
+// countPlain tells the model of fairness what waits, and returns how many messages of
 // each plain key could be delivered.
 func (n *node) countPlain(s queue.Role) (ready [len(plainKeys)]int) {
 	var all [len(plainKeys)]int

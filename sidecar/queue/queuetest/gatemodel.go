@@ -11,10 +11,10 @@ import (
 	"github.com/filaq/fila/throttle"
 )
 
-// gateBook is a throttle key as the documentation tells it: it keeps every delivery,
+// gateModel is a throttle key as the documentation tells it: it keeps every delivery,
 // and holds each new one to the limits by looking at all that went before. It knows
 // nothing of how package throttle does it.
-type gateBook struct {
+type gateModel struct {
 	limits          throttle.Limits
 	bucket, entries []*passage
 	inFlight        int64
@@ -29,7 +29,7 @@ type passage struct {
 }
 
 // limit changes limits. What has been used stays used as far as it was counted.
-func (g *gateBook) limit(l throttle.Limits) {
+func (g *gateModel) limit(l throttle.Limits) {
 	old := g.limits
 	if l.Rate != old.Rate || burstOf(l) != burstOf(old) {
 		g.bucket = nil
@@ -51,7 +51,7 @@ func burstOf(l throttle.Limits) int64 {
 
 // crash is what a crash does: a bucket begins empty, whatever debt a message had left
 // it in that cost more than the burst, or than was taken for it.
-func (g *gateBook) crash() {
+func (g *gateModel) crash() {
 	for _, p := range g.bucket {
 		if p.cost > min(p.taken, burstOf(g.limits)) {
 			g.bucket = nil
@@ -60,8 +60,8 @@ func (g *gateBook) crash() {
 	}
 }
 
-// pass books a delivery and holds it to the limits.
-func (g *gateBook) pass(t T, what string, p *passage) {
+// pass models a delivery and holds it to the limits.
+func (g *gateModel) pass(t T, what string, p *passage) {
 	g.inFlight++
 	if c := g.limits.Concurrency; c != 0 && g.inFlight > c {
 		require.Fail(t, "concurrency", "%s: %d in flight", what, g.inFlight)
@@ -85,7 +85,7 @@ func (g *gateBook) pass(t T, what string, p *passage) {
 
 // checkRate holds all intervals that end with p to max(burst, largest cost) + rate * t, with
 // the costs that are known when p goes: a bucket that owes something lets nothing go.
-func (g *gateBook) checkRate(t T, what string, p *passage) {
+func (g *gateModel) checkRate(t T, what string, p *passage) {
 	r := g.limits.Rate
 	var sum, largest int64
 	for i := len(g.bucket) - 1; i >= 0; i-- {
@@ -102,8 +102,8 @@ func (g *gateBook) checkRate(t T, what string, p *passage) {
 	}
 }
 
-// circuitBook is a circuit as the documentation tells it.
-type circuitBook struct {
+// circuitModel is a circuit as the documentation tells it.
+type circuitModel struct {
 	cfg       breaker.Config
 	state     breaker.State
 	gen       int // of the state: deliveries of an earlier one do not count
@@ -116,13 +116,13 @@ type circuitBook struct {
 	undecided int // failures of the state that are judged
 }
 
-func (c *circuitBook) turn(s breaker.State) {
+func (c *circuitModel) turn(s breaker.State) {
 	c.state, c.probes, c.successes, c.undecided = s, 0, 0, 0
 	c.gen++
 }
 
 // over ends an opening whose time is over.
-func (c *circuitBook) over(now int64) {
+func (c *circuitModel) over(now int64) {
 	if c.state != breaker.Open || now < c.until {
 		return
 	}
@@ -132,13 +132,13 @@ func (c *circuitBook) over(now int64) {
 }
 
 // lapse ends an opening that ends closed: the other kind needs a delivery.
-func (c *circuitBook) lapse(now int64) {
+func (c *circuitModel) lapse(now int64) {
 	if c.thenClose {
 		c.over(now)
 	}
 }
 
-func (c *circuitBook) allow(now int64) (pass int, ok bool) {
+func (c *circuitModel) allow(now int64) (pass int, ok bool) {
 	c.over(now)
 	switch c.state {
 	case breaker.Open:
@@ -158,28 +158,28 @@ func (c *circuitBook) allow(now int64) (pass int, ok bool) {
 }
 
 // admits reports whether allow would.
-func (c *circuitBook) admits(now int64) bool {
+func (c *circuitModel) admits(now int64) bool {
 	look := *c
 	_, ok := look.allow(now)
 	return ok
 }
 
 // suspect notes a failure that is judged from now on.
-func (c *circuitBook) suspect(pass int) {
+func (c *circuitModel) suspect(pass int) {
 	if pass == c.gen {
 		c.undecided++
 	}
 }
 
 // decided is done for one that was judged.
-func (c *circuitBook) decided(now int64, pass int, o breaker.Outcome) {
+func (c *circuitModel) decided(now int64, pass int, o breaker.Outcome) {
 	if pass == c.gen {
 		c.undecided--
 	}
 	c.done(now, pass, o)
 }
 
-func (c *circuitBook) done(now int64, pass int, o breaker.Outcome) {
+func (c *circuitModel) done(now int64, pass int, o breaker.Outcome) {
 	if pass != c.gen {
 		return
 	}
@@ -205,7 +205,7 @@ func (c *circuitBook) done(now int64, pass int, o breaker.Outcome) {
 }
 
 // retryAfter shuts it as its destination asks for.
-func (c *circuitBook) retryAfter(now, until int64) {
+func (c *circuitModel) retryAfter(now, until int64) {
 	if c.lapse(now); until <= now {
 		return
 	}
@@ -219,7 +219,7 @@ func (c *circuitBook) retryAfter(now, until int64) {
 }
 
 // open shuts it by hand until a time.
-func (c *circuitBook) open(now, until int64) {
+func (c *circuitModel) open(now, until int64) {
 	c.lapse(now)
 	if c.state != breaker.Open {
 		c.thenClose = c.state == breaker.Closed
@@ -229,7 +229,7 @@ func (c *circuitBook) open(now, until int64) {
 }
 
 // release ends an opening by hand.
-func (c *circuitBook) release(now int64) {
+func (c *circuitModel) release(now int64) {
 	if c.lapse(now); c.state == breaker.Open && c.byHand {
 		c.until = math.MinInt64
 		c.over(now)
@@ -237,7 +237,7 @@ func (c *circuitBook) release(now int64) {
 }
 
 // shown is the state that others see.
-func (c *circuitBook) shown(now int64) string {
+func (c *circuitModel) shown(now int64) string {
 	look := *c
 	look.over(now)
 	return fmt.Sprint(look.state, " with ", look.probes, " probes")
