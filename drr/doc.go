@@ -1,37 +1,34 @@
-// Package drr decides which flow is served next: weighted deficit round robin
-// over any number of flows, with a cost for each thing that is served; and, for
-// those that wait for one and the same gate, weighted fair queueing in little memory.
+// Package drr decides which flow is served next: weighted deficit round robin over any
+// number of flows, with a cost for each message; and, for the flows that wait for the
+// same gate, weighted fair queueing in little memory.
 //
-// A [Scheduler] holds flows, and of each its weight and the cost of what it sends
-// next: its head. What the flows send (messages, in lists) is the caller's. A flow is a
-// small dense number that the caller gives to a fairness key for as long as that key
-// has something to do. It is active while something of it can be served, and idle
-// otherwise. The caller
+// A [Scheduler] holds flows, and for each its weight and the cost of the message that it
+// sends next, its head. The messages themselves belong to the caller. A flow is a small
+// dense number that the caller gives to a fairness key while that key has messages. A
+// flow is active while it can send something, and idle otherwise. The caller
 //
-//   - makes a flow active with [Scheduler.Join] when the first thing of it can go;
-//   - asks [Scheduler.Peek] which flow is served next, serves its head, and says with
-//     [Scheduler.Take] that it did and what the next one costs, if there is one;
-//   - says with [Scheduler.SetHead] that another thing has come to be the head, and
-//     with [Scheduler.Leave] that nothing of the flow can go any more;
-//   - gives the cost back with [Scheduler.Refund] of what was taken and came back
-//     unused, and says with [Scheduler.Correct] that it has cost more or less.
+//   - makes a flow active with [Scheduler.Join] when its first message can go;
+//   - asks [Scheduler.Peek] which flow is served next, serves its head, and reports with
+//     [Scheduler.Take] that it did and what the next message costs, if there is one;
+//   - reports with [Scheduler.SetHead] that another message has become the head, and
+//     with [Scheduler.Leave] that the flow can send nothing any more;
+//   - returns with [Scheduler.Refund] the cost of a message that came back unused, and
+//     reports with [Scheduler.Correct] that a message has cost more or less.
 //
-// Only Take charges a flow. So a caller whose messages may be held back by gates looks
-// at the head of the flow that Peek returns, and says SetHead or Leave if its gates are
-// shut. It lets the other flows go on with [Scheduler.EndTurn] when it has looked at
-// enough of one. What is held back waits in a [Line], one for each gate, which says
-// whose turn it is there. It has a rule of its own, see there; what follows is about
-// the Scheduler.
+// Only Take charges a flow. A caller whose messages may be blocked by gates tries the
+// head of the flow that Peek returns, and calls SetHead or Leave if its gates are shut.
+// After many blocked heads of one flow it lets the other flows go on with
+// [Scheduler.EndTurn]. Blocked messages wait in a [Line], one for each gate, which has a
+// rule of its own; what follows is about the Scheduler.
 //
 // # The rule
 //
 // Shreedhar and Varghese, "Efficient Fair Queueing using Deficit Round Robin"
-// (SIGCOMM 1995). The active flows stand in a ring and are visited in turn. A turn
-// adds weight x quantum to the deficit of its flow, which is then served while its
-// deficit covers the cost of its head. What is left over is kept for the next turn,
-// unless the flow becomes idle: then it leaves the ring and its deficit is gone. A flow
-// that joins stands behind everyone who waits: just before the flow whose turn it is.
-// So
+// (SIGCOMM 1995). The active flows form a ring and are visited in turn. A turn adds
+// weight x quantum to the deficit of its flow, which is then served while its deficit
+// covers the cost of its head. The rest is kept for the next turn, unless the flow
+// becomes idle: then it leaves the ring and loses its deficit. A flow that joins is
+// placed behind all waiting flows, just before the current one. So
 //
 //   - for two flows that stay active over an interval with unchanged weights,
 //     |S_i/w_i - S_j/w_j| <= quantum + C_i/w_i + C_j/w_j, with S_i the cost served
@@ -39,15 +36,15 @@
 //   - a flow that was idle waits for one turn of every other flow at most, if its head
 //     costs no more than a turn of its own.
 //
-// What is corrected counts as served when that is said. A flow that is charged more than
-// it has owes the rest, and is not served before its turns have paid it. So with
+// A correction counts as service at the time of the call. A flow that is charged more
+// than it has owes the rest, and is not served before its turns have paid it. So with
 // corrections the bound is
 //
 //	|S_i/w_i - S_j/w_j| <= quantum + (C_i+D_i+R_i)/w_i + (C_j+D_j+R_j)/w_j
 //
-// with D_i the most that flow i has owed, and R_i the most that was given back to it and
-// that it had not spent. Neither is more than what was corrected of flow i since it was
-// served last, one way or the other: what it had in flight at one moment.
+// with D_i the most that flow i has owed, and R_i the most that was returned to it and
+// not yet spent. Both are bounded by the corrections of flow i since it was last served,
+// which concern messages in flight at one time.
 //
 // The order within a flow is the caller's.
 //
@@ -73,13 +70,13 @@
 // # Cost
 //
 // Every operation is O(1) whatever the number of flows and whatever k is, with two
-// footnotes: among m flows whose filed turns fall into one and the same round the
+// exceptions: among m flows whose filed turns fall into one and the same round the
 // order is restored by a heap (O(log m), paid only by filed flows whose order has
 // changed since), and positions in the ring are numbers that are respaced now and
 // then (amortised O(log flows) per joining flow, in practice rare). Only SetQuantum
 // and All take time in proportion to the active flows. In steady state nothing is
-// allocated. Memory is 64 bytes for a flow, one cache line, in chunks without pointers;
-// chunks of idle flows are used again, and beyond a reserve given back.
+// allocated. Memory is 64 bytes for a flow, one cache line, in chunks without pointers.
+// Chunks of idle flows are reused, and beyond a reserve freed.
 //
 // # Caveats
 //
@@ -88,10 +85,10 @@
 // give a flow to another key once it is idle and no lane of it waits in a Line.
 //
 // The caller knows which flows are active. Join of an active flow, SetHead and Leave of
-// an idle one and Take between turns contradict what the Scheduler knows, and panic.
+// an idle one and Take between turns panic.
 //
-// A flow loses what it has saved up when it becomes idle, be it for a moment only, and
-// what it owes, which a caller may remember and say again. A
-// caller to whom a message comes back says Join before Refund, and SetHead rather than
-// Leave and Join when one head follows another.
+// A flow loses its deficit when it becomes idle, even for a moment, and also what it
+// owes, which a caller may remember and charge again. If a message comes back to an idle
+// flow, call Join before Refund. If one head follows another, call SetHead rather than
+// Leave and Join.
 package drr

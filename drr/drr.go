@@ -21,9 +21,9 @@ const (
 	MaxQuantum = 1_000_000
 )
 
-// Scheduler says which of many flows is served next, in weighted fair order. A flow
-// is active while it has something to send, and idle otherwise. Make one with New. It
-// is not safe for concurrent use.
+// Scheduler decides which of many flows is served next, in weighted fair order. A flow
+// is active while it has something to send, and idle otherwise. Make one with New. It is
+// not safe for concurrent use.
 type Scheduler struct {
 	quantum int64
 	active  int
@@ -55,9 +55,8 @@ func New(quantum int64) *Scheduler {
 	return s
 }
 
-// Join makes an idle flow active: it has something to send, and what goes first
-// costs cost. The flow stands in the ring behind all that wait, with nothing saved
-// up. It panics if the flow is active.
+// Join makes an idle flow active; its first message costs cost. The flow is placed in the
+// ring behind all that wait, with a deficit of 0. It panics if the flow is active.
 func (s *Scheduler) Join(f Flow, weight, cost int64) {
 	id := flowID(f)
 	if fl := s.flows.get(id); fl != nil && fl.head > 0 {
@@ -69,8 +68,8 @@ func (s *Scheduler) Join(f Flow, weight, cost int64) {
 	s.join(id, fl)
 }
 
-// SetHead says that what an active flow sends next costs cost now: something else
-// has come to be first. Nothing is charged. It panics if the flow is idle.
+// SetHead changes the cost of the message that an active flow sends next, because
+// another message has become first. Nothing is charged. It panics if the flow is idle.
 func (s *Scheduler) SetHead(f Flow, cost int64) {
 	id, head := flowID(f), clamp(cost, MaxCost)
 	fl := s.flows.find(id)
@@ -79,15 +78,15 @@ func (s *Scheduler) SetHead(f Flow, cost int64) {
 	case id == s.current:
 		fl.head = head
 	default:
-		s.settle(fl)
+		s.catchUp(fl)
 		fl.head = head
 		s.refile(id, fl)
 	}
 }
 
-// Leave makes an active flow idle without charging it: nothing of it can go. What it
-// has saved up is lost; what it owes (thousandths) is returned, and forgotten. It panics
-// if the flow is idle.
+// Leave makes an active flow idle without charging it: it can send nothing. Its deficit
+// is lost; what it owes (thousandths) is returned, and forgotten. It panics if the flow
+// is idle.
 func (s *Scheduler) Leave(f Flow) (owed int64) {
 	id := flowID(f)
 	fl := s.flows.find(id)
@@ -107,10 +106,9 @@ func (s *Scheduler) Peek() (Flow, bool) {
 	return Flow(id), true
 }
 
-// Take serves the flow that Peek has returned: it is charged for what goes, which
-// costs what Join, SetHead or the Take before it said. What goes after it costs next;
-// 0: nothing does, and the flow becomes idle. In between there may be calls about
-// other flows. It panics if no flow is in its turn.
+// Take serves the flow that Peek has returned, and charges it the cost of its head. The
+// message after that costs next; 0: there is none, and the flow becomes idle. Calls about
+// other flows may come between Peek and Take. It panics if no flow is in its turn.
 func (s *Scheduler) Take(next int64) {
 	if s.current == none {
 		panic("drr: Take without Peek")
@@ -125,37 +123,39 @@ func (s *Scheduler) Take(next int64) {
 	fl.head = clamp(next, MaxCost)
 }
 
-// Refund gives a flow a cost back that it was charged for something that has come
-// back unused. While the flow is in its turn this undoes Take (what it was charged
-// beyond a turn that SetWeight or SetQuantum cut short comes first, and is no
-// credit); a flow that waits may spend it in its next turn, which is longer by what
-// was given back. An idle flow saves nothing up: nothing happens. One that becomes
-// active by what has come back is refunded after Join.
+// Refund returns the cost of a message that has come back unused. While the flow is in
+// its turn this undoes Take (a charge beyond a turn that SetWeight or SetQuantum cut
+// short is returned first, and is no credit). A flow that waits may spend the cost in
+// its next turn, which is longer by it. Nothing happens to an idle flow: if the message
+// makes it active, call Join first.
 //
-// Until what came back has gone out again, the bound of the package comment counts
-// it as served.
+// Until the message has gone out again, the bound of the package comment counts it as
+// served.
 func (s *Scheduler) Refund(f Flow, cost int64) { s.Correct(f, -clamp(cost, MaxCost)) }
 
-// Correct charges a flow so much more (thousandths), or less if delta is negative, for
-// what has gone before: it has cost more or less than was said when it went. What the
-// flow does not have it owes, and its next turns pay that first, however many it takes;
-// a flow in its turn that owes more than the turn has left loses the rest of it. Nothing
-// happens to an idle flow.
-func (s *Scheduler) Correct(f Flow, delta int64) {
+// Correct charges a flow delta (thousandths) more, or less if it is negative, for a
+// message that has gone: it has cost more or less than estimated. A flow without enough
+// deficit owes the rest, and its next turns pay that first; a flow in its turn that owes
+// more than the turn has left loses the rest of the turn. Correct reports whether the
+// flow is active; nothing happens to an idle flow.
+func (s *Scheduler) Correct(f Flow, delta int64) (active bool) {
 	id := flowID(f)
 	fl := s.flows.get(id)
 	delta = min(max(delta, -maxDeficit), maxDeficit)
 	switch {
-	case fl == nil || fl.head == 0 || delta == 0:
+	case fl == nil || fl.head == 0:
+		return false
+	case delta == 0:
 	case id == s.current:
 		if s.owed = saturate(s.owed, delta); s.owed < 0 {
 			fl.deficit, s.owed = saturate(fl.deficit, -s.owed), 0
 		}
 	default:
-		s.settle(fl)
+		s.catchUp(fl)
 		fl.deficit = saturate(fl.deficit, -delta)
 		s.refile(id, fl)
 	}
+	return true
 }
 
 // debt is what an active flow owes.
@@ -170,12 +170,12 @@ func (s *Scheduler) debt(id flowID, fl *flow) int64 {
 	}
 }
 
-// Round is the number of the round in progress. It wraps around, and stands still while
-// all flows are idle.
+// Round is the number of the round in progress. It wraps around, and does not change
+// while all flows are idle.
 func (s *Scheduler) Round() uint64 { return s.round }
 
-// SetWeight sets the weight of a flow; what it has saved up so far stays. An idle
-// flow has no weight: nothing happens.
+// SetWeight sets the weight of an active flow; its deficit stays. Nothing happens to an
+// idle flow.
 func (s *Scheduler) SetWeight(f Flow, weight int64) {
 	id, w := flowID(f), clamp(weight, MaxWeight)
 	fl := s.flows.get(id)
@@ -189,7 +189,7 @@ func (s *Scheduler) reweigh(id flowID, fl *flow, w int64) {
 		fl.weight = w
 		return
 	}
-	s.settle(fl)
+	s.catchUp(fl)
 	fl.weight = w
 	s.refile(id, fl)
 }
@@ -203,7 +203,7 @@ func (s *Scheduler) SetQuantum(quantum int64) {
 	}
 	for id := s.ring.first; id != none; id = s.flows.at(id).after {
 		if id != s.current {
-			s.settle(s.flows.at(id))
+			s.catchUp(s.flows.at(id))
 		}
 	}
 	s.quantum = quantum

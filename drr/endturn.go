@@ -1,18 +1,15 @@
 package drr
 
-// EndTurn ends the turn in progress, which is that of the flow that Peek returned
-// last, so that the other flows go before it is looked at again.
-// Nothing happens between turns: when Peek was not called since the last turn ended, or
-// when the flow has become idle.
+// EndTurn ends the turn of the flow that Peek returned last, so that the other flows are
+// served before it is tried again. Nothing happens between turns: when Peek was not
+// called since the last turn ended, or when the flow has become idle.
 //
-// A flow that yields like this loses the turn. It keeps what it had saved up
-// before the turn began, and what Refund has given back since, less everything
-// that it was charged in the turn, and never less than 0, but for what it owes and the
-// turn does not pay. So yielding is no way to
-// save up: the flow gets no more than if it had used every turn, and the bound
-// of the package comment holds against every flow that does not yield. If what it
-// sends next does not fit into the turn any more, the turn is over anyway, and what
-// is left is kept as always.
+// A flow that yields like this loses the turn. It keeps the deficit that it had before
+// the turn, plus refunds since, less all charges of the turn, and never less than 0
+// except for a debt that the turn does not pay. So yielding does not save anything up:
+// the flow gets no more than if it had used every turn, and the bound of the package
+// comment holds against every flow that does not yield. If its head does not fit into
+// the turn any more, the turn is over anyway, and the rest is kept as always.
 func (s *Scheduler) EndTurn() {
 	if s.current == none {
 		return
@@ -21,7 +18,7 @@ func (s *Scheduler) EndTurn() {
 	fl := s.flows.at(id)
 	left := s.left(fl)
 	if left >= fl.head {
-		left = min(left, max(0, fl.deficit)) // what it owes is paid by the turn that it gives up
+		left = min(left, max(0, fl.deficit)) // the turn that it gives up pays its debt
 	}
 	s.endTurn(id, fl, left)
 }

@@ -5,10 +5,10 @@ import (
 	"math/bits"
 )
 
-// Line is the order of those who wait for one and the same gate. A lane is what
-// waits (the caller's number, unique in the line); it belongs to a flow and has a
-// message at its head with a cost. Flows share what the gate admits by weight,
-// the lanes of a flow take turns.
+// Line orders the lanes that wait for the same gate. A lane is a list of messages (a
+// number of the caller's, unique in the line); it belongs to a flow, and its first
+// message has a cost. Flows share what the gate admits by weight, the lanes of a flow
+// take turns.
 //
 // The zero value is an empty line. It takes 72 bytes, and 48 for a flow with one
 // lane, 20 for each further lane of it. A line of up to 16 lanes is searched; a
@@ -44,8 +44,8 @@ import (
 // A flow gains nothing by leaving and coming back, not even a message: its start
 // tag is never after the virtual time, at which it starts anew. Flows that come
 // with one message at a time, which leave whenever they have been served, get
-// their share by weight like those that stay. Who leaves without having been
-// served (Remove) loses what it has waited for, a message at most.
+// their share by weight like those that stay. A flow that leaves without having
+// been served (Remove) loses what it has waited for, a message at most.
 //
 // # Arithmetic
 //
@@ -100,7 +100,7 @@ const (
 	// 67 million for weight 1. A flow that owes more is forgiven the rest.
 	maxLead = 1 << 58
 
-	// headStart is what a flow gets whose message was put back, among equals.
+	// headStart is the advantage, among equals, of a flow whose message was put back.
 	headStart = 1 << 30
 )
 
@@ -146,8 +146,8 @@ func (l *Line) Add(f Flow, weight int64, lane uint32, cost int64) {
 	l.grown()
 }
 
-// Peek returns the lane whose turn it is and its flow, or reports false if none
-// waits. Only a change of the line changes it.
+// Peek returns the lane that is served next and its flow, or reports false if none waits.
+// Only a change of the line changes it.
 func (l *Line) Peek() (lane uint32, f Flow, ok bool) {
 	if len(l.flows) == 0 {
 		return 0, 0, false
@@ -161,7 +161,7 @@ func (l *Line) Peek() (lane uint32, f Flow, ok bool) {
 // with nextCost at its head; otherwise it leaves. It panics if none waits.
 func (l *Line) Take(nextCost int64, more bool) {
 	if len(l.flows) == 0 {
-		panic("drr: nobody waits")
+		panic("drr: no lane waits")
 	}
 	i := l.head()
 	fl := &l.flows[i]
@@ -250,9 +250,9 @@ func (l *Line) refund(fl *lineFlow, cost uint32) {
 	l.limitLag(fl)
 }
 
-// Correct charges a flow that waits so much more (thousandths), or less if delta is
-// negative, for what has gone before. It reports whether the flow waits: one that has
-// left is forgotten with what it owes.
+// Correct charges a flow delta (thousandths) more, or less if it is negative, for a
+// message that has gone. It reports whether the flow waits: a flow that has left is
+// forgotten with what it owes.
 func (l *Line) Correct(f Flow, delta int64) bool {
 	i, ok := l.find(f)
 	if !ok {

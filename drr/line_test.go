@@ -30,7 +30,7 @@ func TestEmptyLine(t *testing.T) {
 	for range l.All() {
 		require.Fail(t, "nobody waits")
 	}
-	require.PanicsWithValue(t, "drr: nobody waits", func() { l.Take(1, true) })
+	require.PanicsWithValue(t, "drr: no lane waits", func() { l.Take(1, true) })
 	l.Add(0, one, 7, one)
 	require.PanicsWithValue(t, "drr: the lane waits already", func() { l.Add(1, one, 7, one) })
 	require.PanicsWithValue(t, "drr: the lane waits already", func() { l.PutBack(1, one, 7, one) })

@@ -116,7 +116,7 @@ func (l *Line) removeFlow(i uint32) {
 		l.put(pos, x.heap[end])
 		x.heap = x.heap[:end]
 		if pos < end {
-			l.settle(pos)
+			l.sift(pos)
 		}
 		if moved := &l.flows[last]; i != last {
 			x.flows[moved.id], x.lanes[moved.lane] = i, i<<1
@@ -309,11 +309,11 @@ func (l *Line) put(pos uint32, k lineKey) {
 func (l *Line) fix(i uint32) {
 	pos := l.flows[i].pos
 	l.index.heap[pos] = l.key(i)
-	l.settle(pos)
+	l.sift(pos)
 }
 
-// settle moves what stands in a place of the heap to where it belongs.
-func (l *Line) settle(pos uint32) {
+// sift moves the flow at a place of the heap to where it belongs.
+func (l *Line) sift(pos uint32) {
 	if !l.up(pos) {
 		l.down(pos)
 	}

@@ -1,6 +1,6 @@
 package drr
 
-// Rounds: whose turn it is.
+// Rounds: which flow is served next.
 //
 // The ring of active flows is cut open into a list (ring.go); a round visits it
 // from first to last, and the next round begins again at the first. A visit is
@@ -29,10 +29,10 @@ package drr
 //
 //  I1  A waiting flow is due in this round if and only if it has not been
 //      visited in it and its deficit covers its head with this turn; otherwise
-//      it is due later. Nobody is due earlier.
+//      it is due later. No flow is due earlier.
 //  I2  wait is the least number, at least 1 and at most maxWait, with
 //      deficit + wait*weight*quantum >= head.
-//      So whoever begins a turn can send its head, unless it owes so much that it
+//      So a flow that begins a turn can send its head, unless it owes so much that it
 //      has waited for maxWait turns.
 //  I3  s.now and s.next are sorted because flows enter s.next only at the
 //      place where the round is, which moves forward. A flow that must go to
@@ -52,7 +52,7 @@ package drr
 //      (wait <= maxWait), so the 32 bits of flow.base suffice and the count
 //      may wrap.
 
-// place says in which structure a waiting flow stands.
+// place says which structure holds a waiting flow.
 type place uint8
 
 const (
@@ -179,16 +179,16 @@ func (s *Scheduler) await(id flowID, fl *flow) {
 	s.file(id, fl)
 }
 
-// settle books the visits that a waiting flow has had since its base, so that
+// catchUp applies the visits that a waiting flow has had since its base, so that
 // weight, quantum or head may change. refile must follow.
-func (s *Scheduler) settle(fl *flow) {
+func (s *Scheduler) catchUp(fl *flow) {
 	n := s.visits(fl)
 	fl.deficit += int64(n) * s.turn(fl)
 	fl.base += n
 	fl.wait -= n
 }
 
-// refile moves a settled flow to the round in which it is due now.
+// refile moves a flow after catchUp to the round in which it is due now.
 func (s *Scheduler) refile(id flowID, fl *flow) {
 	wait := s.turns(fl)
 	if wait == fl.wait {
@@ -229,8 +229,7 @@ func (s *Scheduler) unplace(id flowID, fl *flow) {
 	fl.place = nowhere
 }
 
-// nextRound goes to the next round in which somebody is due. Rounds in which
-// nobody is are skipped.
+// nextRound goes to the next round in which a flow is due, and skips the others.
 func (s *Scheduler) nextRound() {
 	for s.now.empty() && s.due == none {
 		target := s.round + 1

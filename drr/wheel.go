@@ -11,8 +11,8 @@ import "math/bits"
 // of level 0 is one round, and the first slot in use is found by bit counting.
 // When the current round enters a slot of a higher level, its flows move down:
 // at most six times on the way, whatever the distance. Rounds that differ above
-// the levels (only next to a multiple of 2^36, since nobody waits for more than
-// 2^30) stand in one more slot.
+// the levels (only next to a multiple of 2^36, since no flow waits for more than
+// 2^30 rounds) are in one more slot.
 
 const (
 	slotBits    = 6
@@ -100,7 +100,7 @@ func (s *Scheduler) emptySlot(level, slot int) flowID {
 	return head
 }
 
-// advance makes target the current round. Nobody is due between the two; those
+// advance makes target the current round. No flow is due between the two; the flows
 // due in it go to the heap.
 func (s *Scheduler) advance(target uint64) {
 	top := min(group(s.round, target), wheelLevels)

@@ -129,9 +129,7 @@ func (q *side) correct(s *backlog.Slot, delta int64) {
 	if delta == 0 {
 		return
 	}
-	if q.Keys.Entries[s.Flow].Active {
-		q.Sched.Correct(s.Flow, delta)
-	} else if q.Sched.Active() > 0 {
+	if !q.Sched.Correct(s.Flow, delta) && q.Sched.Active() > 0 {
 		q.carry(s.Flow, delta)
 	}
 	if s.Sub != 0 {
