@@ -146,7 +146,7 @@ func TestRetryAfterKeepsTheFailures(t *testing.T) {
 	require.Equal(t, Change{Closed, Open, 2, sec}, c)
 }
 
-func TestACooldownIsNeverShorterThanWhatWasAskedFor(t *testing.T) {
+func TestCooldownIsNotShorterThanRetryAfter(t *testing.T) {
 	m := opened(t, 0, Config{Cooldown: 10 * time.Second})
 	m.RetryAfter(sec, 5*sec)
 	require.Equal(t, 10*sec, m.OpenUntil())

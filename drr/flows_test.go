@@ -150,7 +150,7 @@ func TestRefundOfAnIdleFlowDoesNothing(t *testing.T) {
 }
 
 // Others may join, leave and change between Peek and Take.
-func TestTakeIsOfTheFlowThatPeekReturned(t *testing.T) {
+func TestTakeChargesTheFlowOfPeek(t *testing.T) {
 	s := New(1)
 	s.Join(0, one, one)
 	s.Join(1, one, one)
@@ -170,7 +170,7 @@ func TestTakeIsOfTheFlowThatPeekReturned(t *testing.T) {
 	require.Equal(t, Info{Weight: one, Turns: 7}, in)
 }
 
-func TestWhatContradictsThePastPanics(t *testing.T) {
+func TestContradictoryCallsPanic(t *testing.T) {
 	const idle, active = "drr: the flow is idle", "drr: the flow is active already"
 	s := New(1)
 	s.Join(0, one, one)

@@ -92,7 +92,7 @@ func (r *rig) endTurn() {
 }
 
 // What a flow keeps when it yields.
-func TestEndTurnKeepsWhatWasSavedBefore(t *testing.T) {
+func TestEndTurnKeepsTheEarlierDeficit(t *testing.T) {
 	// Flow 0 has saved up 4.5 when its turn begins, and a turn adds 1.5.
 	begin := func(t *testing.T) *items {
 		s := newItems(1)

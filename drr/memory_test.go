@@ -94,7 +94,7 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-func TestMemoryPerFlowAndWhatRemains(t *testing.T) {
+func TestMemoryPerFlow(t *testing.T) {
 	const flows = 100_000
 	base := heapInUse()
 	s := New(1)

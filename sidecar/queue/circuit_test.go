@@ -142,8 +142,8 @@ func TestNoMoreGoThanTheThreshold(t *testing.T) {
 	}
 }
 
-// TestAFailureThatDoesNotCountLetsOthersGo: what waited for the verdicts goes on after them.
-func TestAFailureThatDoesNotCountLetsOthersGo(t *testing.T) {
+// TestNeutralFailureAdmitsOthers: what waited for the verdicts goes on after them.
+func TestNeutralFailureAdmitsOthers(t *testing.T) {
 	r := newRig(t, func(s *queue.Settings) { s.Judge = true })
 	r.Breaker(breakerConfig(2, time.Hour))
 	r.Consume(queue.Main, "w", 5, 0)

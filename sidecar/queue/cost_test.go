@@ -242,7 +242,7 @@ func TestAKeyOwesWhileItHasNoMessages(t *testing.T) {
 }
 
 // A rate is charged with what messages have cost: a tenant's budget for tokens.
-func TestARateIsChargedWithWhatMessagesHaveCost(t *testing.T) {
+func TestRateIsChargedTheCorrectedCost(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 10, 0)
 	r.LimitNow("tokens", throttle.Limits{Rate: throttle.PerSecond(10 * throttle.One), Burst: 100 * throttle.One})
@@ -284,7 +284,7 @@ func TestAnExpiredLeaseKeepsTheEstimate(t *testing.T) {
 
 // A key whose messages cost nothing, as with answers from a cache, does not hold up the
 // others for ever, neither in the schedule nor in the line of a gate.
-func TestWhatCostsNothingLetsOthersGo(t *testing.T) {
+func TestFreeMessagesDoNotStarveOthers(t *testing.T) {
 	for _, gates := range [][]string{nil, {"gate"}} {
 		t.Run(fmt.Sprint("gates=", gates), func(t *testing.T) {
 			r := newRig(t, nil)

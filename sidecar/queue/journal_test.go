@@ -131,7 +131,7 @@ func TestMessagesInWorkStayBehind(t *testing.T) {
 
 // A message without a consumer goes with the first commit, also if it is younger than
 // one whose ack may come.
-func TestWhatNobodyWorksOnIsNotKeptBack(t *testing.T) {
+func TestIdleMessagesAreWrittenAtOnce(t *testing.T) {
 	r := paced(t, 2)
 	for range 3 {
 		r.Enqueue("k", nil)
@@ -174,7 +174,7 @@ func TestAcksAfterTheClockWasSetBack(t *testing.T) {
 
 // Changes wait while an earlier commit is under way. A message that is acked meanwhile
 // leaves nothing on disk, unless its dedupe id must be known.
-func TestWhatIsAckedBeforeItIsWrittenNeverIs(t *testing.T) {
+func TestAckBeforeWriteIsNeverWritten(t *testing.T) {
 	for _, dedupe := range []string{"", "id-1"} {
 		r := paced(t, 10)
 		r.Enqueue("first", nil)

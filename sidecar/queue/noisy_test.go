@@ -46,7 +46,7 @@ func beside(r *rig, credit int) inspect.NoiseView {
 
 // Where no message of another flow waits, nobody is noisy: neither on an idle queue after
 // all flows have worked a lot, nor where a flow with a backlog has the consumers for itself.
-func TestNobodyIsNoisyWhereNobodyElseWaits(t *testing.T) {
+func TestNoFlowIsNoisyWithoutOthersWaiting(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 30, 0)
 	for _, key := range []string{"a", "b", "c"} {
@@ -139,7 +139,7 @@ func TestNoisyAmongMany(t *testing.T) {
 
 // What gates and pauses hold back does not wait for others, and what nobody received has
 // taken no time.
-func TestQuietAreThoseThatCouldGo(t *testing.T) {
+func TestQuietFlowsAreNotBlocked(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 1, 0)
 	r.LimitNow("x", throttle.Limits{Concurrency: 1})
@@ -163,7 +163,7 @@ func TestQuietAreThoseThatCouldGo(t *testing.T) {
 }
 
 // A pause is known before anybody has credit for the messages that it holds back.
-func TestWhatIsPausedIsNotQuiet(t *testing.T) {
+func TestPausedFlowIsNotQuiet(t *testing.T) {
 	r := newRig(t, nil)
 	r.Do(queue.Main, queue.PauseKey{Key: "held", Until: queue.Forever})
 	r.LimitNow("x", throttle.Limits{Concurrency: 1})

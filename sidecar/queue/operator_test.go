@@ -15,7 +15,7 @@ import (
 
 // A purge takes what waits, whatever for, and leaves what consumers work on; it goes on
 // where it stopped, and is over when its commit is on disk.
-func TestPurgeTakesWhatWaits(t *testing.T) {
+func TestPurgeRemovesWaitingMessages(t *testing.T) {
 	r := newRig(t, func(s *queue.Settings) { s.Ordering, s.OnBlocked = wire.OrderingKey, wire.OnBlockedWait })
 	r.LimitNow("shut", throttle.Limits{Concurrency: 1})
 	r.Consume(queue.Main, "w", 2, 0)
@@ -66,7 +66,7 @@ func TestPurgeTakesWhatWaits(t *testing.T) {
 }
 
 // A message is removed by its id, unless somebody works on it.
-func TestRemoveTakesAMessageThatWaits(t *testing.T) {
+func TestRemoveWaitingMessage(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 1, 0)
 	leased, waits := r.Gated("k"), r.Gated("k")

@@ -99,7 +99,7 @@ func TestASafetyPause(t *testing.T) {
 
 // A message without gates that nobody received and whose key is paused is counted by
 // the subqueue that it gets then.
-func TestWhatNobodyReceivedOfAPausedKey(t *testing.T) {
+func TestUndeliveredMessageOfAPausedKey(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 100, 0)
 	want := []store.ID{r.Gated("a"), r.Gated("a")}

@@ -70,9 +70,9 @@ func TestAWaitCountsAsPriority(t *testing.T) {
 	check(r)
 }
 
-// TestNobodyWaitsForEver behind higher priorities: a stream of them that never ends holds
+// TestPriorityZeroIsNotStarved behind higher priorities: a stream of them that never ends holds
 // the lowest for nine ages at most.
-func TestNobodyWaitsForEver(t *testing.T) {
+func TestPriorityZeroIsNotStarved(t *testing.T) {
 	const age = 10 * time.Second
 	r := newRig(t, func(s *queue.Settings) { s.PriorityAgeMs = age.Milliseconds() })
 	lowest := prioritised(r, "a", 0)[0]

@@ -257,9 +257,9 @@ func TestStrictOrderOverARestart(t *testing.T) {
 	check(r)
 }
 
-// TestRecoveryKeepsThePlaceOfWhatWasDelayed: by the time at which its delay ended, as if
+// TestRecoveryKeepsThePlaceOfDelayedMessages: by the time at which its delay ended, as if
 // nothing had happened.
-func TestRecoveryKeepsThePlaceOfWhatWasDelayed(t *testing.T) {
+func TestRecoveryKeepsThePlaceOfDelayedMessages(t *testing.T) {
 	for _, restarts := range []int{0, 1, 2} {
 		r := newRig(t, nil)
 		first := r.Enqueue("a", nil)

@@ -60,7 +60,7 @@ func TestNoReservationOverPausesAndCircuits(t *testing.T) {
 	}
 }
 
-func TestAReservationIsNotHeldByWhatCannotGo(t *testing.T) {
+func TestReservationIsCancelledWithoutCredit(t *testing.T) {
 	for name, shut := range map[string]func(r *rig){
 		"queue paused": func(r *rig) { r.Do(queue.Main, queue.PauseQueue{Until: queue.Forever}) },
 		"key paused":   func(r *rig) { r.Do(queue.Main, queue.PauseKey{Key: "both", Until: queue.Forever}) },

@@ -11,10 +11,10 @@ import (
 
 var simSeed = flag.Uint64("seed", 0, "play the simulation of this seed alone")
 
-// TestSimLooksInside plays simulations (package queuetest) and looks into the machines
+// TestSimChecksInvariants plays simulations (package queuetest) and looks into the machines
 // after each action: everything that they keep of their messages agrees, and in the end
 // nothing is kept.
-func TestSimLooksInside(t *testing.T) {
+func TestSimChecksInvariants(t *testing.T) {
 	first, last := uint64(1000), uint64(1020)
 	if *simSeed != 0 {
 		first, last = *simSeed, *simSeed+1

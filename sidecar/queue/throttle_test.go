@@ -14,7 +14,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-func TestARateHoldsOnlyItsOwnMessagesBack(t *testing.T) {
+func TestRateBlocksOnlyItsOwnMessages(t *testing.T) {
 	r := newRig(t, nil)
 	r.LimitNow("slow", perSecond(1))
 	r.Consume(queue.Main, "w", 100, 0)
@@ -60,7 +60,7 @@ func TestFlowsShareAGateByWeight(t *testing.T) {
 	check(r)
 }
 
-func TestAWeightThatChangesActsOnWhatIsBlocked(t *testing.T) {
+func TestNewWeightAppliesToBlockedMessages(t *testing.T) {
 	for _, how := range []string{"enqueue", "override"} {
 		t.Run(how, func(t *testing.T) {
 			r := newRig(t, nil)
@@ -144,7 +144,7 @@ func TestAMessageWithSeveralGatesTakesAllOrNone(t *testing.T) {
 	check(r)
 }
 
-func TestLimitsThatChangeActOnTheBacklog(t *testing.T) {
+func TestNewLimitsApplyToTheBacklog(t *testing.T) {
 	r := newRig(t, nil)
 	r.LimitNow("k", throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: int64(time.Hour)}, Burst: 1000})
 	r.Consume(queue.Main, "w", 100, 0)
@@ -177,7 +177,7 @@ func TestOrderInASubqueueIsKept(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-func TestWhatNobodyReceivedKeepsItsPlaceInItsSubqueue(t *testing.T) {
+func TestUndeliveredMessageKeepsItsPlace(t *testing.T) {
 	r := newRig(t, nil)
 	r.LimitNow("k", throttle.Limits{Concurrency: 3})
 	r.Consume(queue.Main, "w", 100, 0)
@@ -205,7 +205,7 @@ func TestWhatNobodyReceivedKeepsItsPlaceInItsSubqueue(t *testing.T) {
 
 // A message that nobody received goes before a younger one that its gate was probed
 // with in vain.
-func TestWhatNobodyReceivedGoesBeforeAProbe(t *testing.T) {
+func TestUndeliveredMessageGoesBeforeAProbe(t *testing.T) {
 	r := newRig(t, nil)
 	r.LimitNow("k", throttle.Limits{Rate: throttle.PerSecond(500), Burst: 3000})
 	r.Consume(queue.Main, "w1", 1, 0)
@@ -324,7 +324,7 @@ func TestGatesOverARestart(t *testing.T) {
 }
 
 // A deleted queue gives back what it holds of gates, also for what is being judged.
-func TestADeletedQueueHoldsNothing(t *testing.T) {
+func TestDeletedQueueReturnsItsGates(t *testing.T) {
 	f := queuetest.NewFleet(t)
 	f.Breaker(breakerConfig(1, time.Second))
 	r := f.Create(queue.Settings{QueueSettings: wire.DefaultQueueSettings("a"), Judge: true})

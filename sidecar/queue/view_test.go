@@ -191,7 +191,7 @@ func TestTopFlows(t *testing.T) {
 
 // A message that stands in line at one gate, and would be blocked at another one where
 // others come first, waits for its turn there.
-func TestWhyOfWhatFollowsAnotherLine(t *testing.T) {
+func TestReasonInACoalescedWaitList(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 100, 0)
 	r.LimitNow("x", throttle.Limits{Concurrency: 1})
@@ -225,7 +225,7 @@ func TestWhyOfWhatFollowsAnotherLine(t *testing.T) {
 
 // A message that costs less than 1 and stands in line at a gate waits until that has a
 // whole 1: for its rate, not for its turn.
-func TestWhyOfACheapMessageInLine(t *testing.T) {
+func TestReasonOfACheapMessageInAWaitList(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 100, 0)
 	r.LimitNow("x", throttle.Limits{Rate: throttle.PerSecond(1000), Burst: 1000})

@@ -148,7 +148,7 @@ func TestManyStarve(t *testing.T) {
 
 // That a flow has become noisy is told once, and that it no longer is when it has not been
 // for a while, also where nothing else happens.
-func TestNoisyIsTold(t *testing.T) {
+func TestNoisyFlowIsReported(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 40, 0)
 	for range 39 {
@@ -182,7 +182,7 @@ func sleep(r *rig, d time.Duration) {
 
 // A flow that holds all places while another waits is told of at the next look, though
 // nothing is delivered, acked or enqueued.
-func TestNoisyIsToldWhileNothingMoves(t *testing.T) {
+func TestNoisyFlowIsReportedWithoutDeliveries(t *testing.T) {
 	r := newRig(t, func(s *queue.Settings) { s.VisibilityTimeoutMs = 3_600_000 })
 	r.Consume(queue.Main, "w", 30, 0)
 	for range 30 {
@@ -201,7 +201,7 @@ func TestNoisyIsToldWhileNothingMoves(t *testing.T) {
 
 // A flow that has worked a lot is told of when another waits, although nothing was delivered
 // since a look that has found nobody waiting, and that ends when its work is long ago.
-func TestNoisyByTimeIsToldWhileNothingMoves(t *testing.T) {
+func TestNoisyByTimeIsReportedWithoutDeliveries(t *testing.T) {
 	r := newRig(t, func(s *queue.Settings) { s.VisibilityTimeoutMs = 3_600_000 })
 	r.Consume(queue.Main, "w", 1, 0)
 	work(r, "loud", 40, 300*time.Millisecond)

@@ -14,7 +14,7 @@ import (
 
 // A pick takes those that wait of the messages that are named, and says about the others
 // why not.
-func TestPickTakesWhatWaits(t *testing.T) {
+func TestClaimTakesWaitingMessages(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 20, 0)
 	for range 5 {
@@ -43,7 +43,7 @@ func TestPickTakesWhatWaits(t *testing.T) {
 }
 
 // Letters that stay wait again where they were.
-func TestLettersThatStayKeepTheirPlaces(t *testing.T) {
+func TestUnclaimKeepsPlaces(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 20, 0)
 	var want []store.ID
@@ -65,7 +65,7 @@ func TestLettersThatStayKeepTheirPlaces(t *testing.T) {
 
 // A redrive is one commit; what goes is not on either side meanwhile, and is counted
 // on both.
-func TestRedriveMovesLettersBack(t *testing.T) {
+func TestRedriveMovesDeadLettersBack(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 20, 0)
 	id := r.Gated("k")
@@ -188,7 +188,7 @@ func TestAMessageThatCannotBeDeadLettered(t *testing.T) {
 }
 
 // Dead letters have a note each, which goes out when they are on disk.
-func TestDeadLettersAreToldOf(t *testing.T) {
+func TestDeadLettersAreNoted(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 20, 0)
 	id := r.Gated("k")
@@ -208,7 +208,7 @@ func TestDeadLettersAreToldOf(t *testing.T) {
 
 // What is held is neither delivered nor removed, also after a restart, and whatever ends
 // meanwhile. Released it waits where it was, and what was sent is gone.
-func TestHeldMessages(t *testing.T) {
+func TestParkedMessages(t *testing.T) {
 	r := newRig(t, nil)
 	var ids []store.ID
 	for i := range 5 {

@@ -13,7 +13,7 @@ import (
 
 // A delivery that nobody received comes back behind another one of its subqueue that
 // is blocked by now: its flow can send nothing, so there is nothing to refund.
-func TestTakenBackBehindWhatIsBlocked(t *testing.T) {
+func TestTakenBackBehindABlockedSubqueue(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 100, 0)
 	want := []store.ID{r.Gated("a"), r.Gated("a")}
@@ -33,7 +33,7 @@ func TestTakenBackBehindWhatIsBlocked(t *testing.T) {
 
 // Two that come back cost something else than what is blocked behind them: the line of
 // the gate knows the cost of the first that stays in it, each time.
-func TestTheLineKnowsTheCostBehindWhatComesBack(t *testing.T) {
+func TestWaitListKnowsTheCostAfterTakeBack(t *testing.T) {
 	r := newRig(t, nil)
 	r.LimitNow("vendor", throttle.Limits{Rate: throttle.PerSecond(throttle.One), Burst: 4 * throttle.One})
 	r.Consume(queue.Main, "w", 100, 0)

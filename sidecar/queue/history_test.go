@@ -28,7 +28,7 @@ func records(r *rig, at store.Ref) (all []history.AttemptRecord) {
 
 // Nothing is written of the past of a message that is done at its first attempt, also
 // when its lease was on disk.
-func TestNoPastOfWhatIsDoneAtOnce(t *testing.T) {
+func TestNoHistoryWithoutFailure(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 2, 0)
 	r.Enqueue("k", nil)
@@ -106,7 +106,7 @@ func TestDeliveriesWaitForFailures(t *testing.T) {
 
 // The past of a message goes with it: to the dead letters, and back, where its attempts
 // are counted from 1 again.
-func TestThePastGoesWithTheMessage(t *testing.T) {
+func TestHistoryMovesWithTheMessage(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 1, 0)
 	start := r.Now
@@ -213,7 +213,7 @@ func TestDeliveriesThatReachNobodyAreOneRecord(t *testing.T) {
 }
 
 // What held a message before its delivery is told by gate, the longest first.
-func TestWhatHeldAMessage(t *testing.T) {
+func TestBlockedIntervalsOfAMessage(t *testing.T) {
 	r := newRig(t, nil)
 	r.LimitNow("slow", perSecond(1))
 	r.Consume(queue.Main, "w", 100, 0)
@@ -240,7 +240,7 @@ func TestWhatHeldAMessage(t *testing.T) {
 
 // A pause of a key holds messages without gates, and what came to its end before they
 // came did not.
-func TestAPausedKeyHeldAMessage(t *testing.T) {
+func TestBlockedByAPausedKey(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 1, 0)
 	r.Do(queue.Main, queue.PauseQueue{Until: r.Now + 5e9})
@@ -367,7 +367,7 @@ func TestAnAttemptOverACrash(t *testing.T) {
 }
 
 // A delivery says what held its message, and since when.
-func TestADeliverySaysWhatHeldIt(t *testing.T) {
+func TestDeliveryHasBlockedIntervals(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 2, 0)
 	r.Do(queue.Main, queue.PauseQueue{Until: queue.Forever})
