@@ -42,23 +42,22 @@ type options struct {
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
 // WithTimeout sets how long a request whose context has no deadline waits for
-// its reply; the default is 5 seconds. 0 waits as long as the context lets it.
+// its reply; the default is 5 seconds. 0 is no timeout.
 func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
 // WithMaxPending sets the window of [Client.PublishAsync]: how many messages
 // may wait for their confirmation at once, at least 1; the default is 4000.
 func WithMaxPending(n int) Option { return func(o *options) { o.maxPending = n } }
 
-// WithPublishErrHandler is told of every PublishAsync that failed in the end.
-// It must not block: confirmations wait for it.
+// WithPublishErrHandler sets a function that is called for every PublishAsync that finally
+// failed. It must not block: confirmations wait for it.
 func WithPublishErrHandler(fn func(*PublishFuture, error)) Option {
 	return func(o *options) { o.onAsync = fn }
 }
 
-// New returns a client on a connection that stays the caller's to close. It puts
-// itself before the connection's error handler, which is how NATS tells of missing
-// permissions: whoever sets another handler later gets [ErrNoReply] instead of a
-// [PermissionError]. The error is about an option.
+// New returns a client on a connection, which the caller closes. It wraps the connection's
+// error handler, to which NATS reports missing permissions: after another handler is set,
+// they are an [ErrNoReply] instead of a [PermissionError]. The error is about an option.
 func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 	o := options{prefix: DefaultPrefix, timeout: 5 * time.Second, maxPending: 4000}
 	for _, opt := range opts {
@@ -82,11 +81,9 @@ func (c *Client) Conn() *nats.Conn { return c.nc }
 // Prefix returns the subject prefix.
 func (c *Client) Prefix() string { return c.subjects.Prefix() }
 
-// Close ends what PublishAsync has begun: messages that are not confirmed fail
-// with [ErrClosed], and PublishAsync does nothing from then on. Wait for
-// [Client.PublishAsyncComplete] before. Everything else goes on to work, and
-// the connection stays open. It is needed only where the connection outlives
-// the client.
+// Close ends PublishAsync: unconfirmed messages fail with [ErrClosed], as do later calls.
+// Wait for [Client.PublishAsyncComplete] before. All other methods still work, and the
+// connection stays open. Close is needed only if the connection outlives the client.
 func (c *Client) Close() { c.async.close() }
 
 // withTimeout gives a context a deadline if it has none.
@@ -117,8 +114,8 @@ func (c *Client) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) 
 	return reply, nil
 }
 
-// sendError puts what the NATS library says about a request into the words of
-// this package; the library's error stays in the chain.
+// sendError maps an error of the NATS library about a request to an error of this package,
+// which wraps it.
 func sendError(subject string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
@@ -131,16 +128,15 @@ func sendError(subject string, err error) error {
 	return err
 }
 
-// brokeOff tells that the connection was lost while a request was on its way, of
-// which the server may have got everything or nothing: while it waited for its
-// reply, or in a write, whose error the NATS library passes on as it is.
+// brokeOff reports whether the connection was lost during a request, so that the server may
+// or may not have got it. The NATS library returns errors of writes unchanged.
 func brokeOff(err error) bool {
 	var failed net.Error
 	return errors.As(err, &failed) || errors.Is(err, nats.ErrDisconnected) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, io.EOF)
 }
 
-// call makes a request whose body and reply are JSON. A nil body is empty, a
+// call makes a request whose body and reply are JSON. A nil body is empty, and a
 // nil into discards the reply.
 func (c *Client) call(ctx context.Context, subject string, body, into any) error {
 	ctx, cancel := c.withTimeout(ctx)
@@ -175,7 +171,7 @@ func (c *Client) call(ctx context.Context, subject string, body, into any) error
 	return nil
 }
 
-// badRequest is a refusal that need not travel, or nil if err is.
+// badRequest returns the refusal that fila would send for err; nil if err is nil.
 func badRequest(errCode int, err error) error {
 	if err == nil {
 		return nil
@@ -183,7 +179,7 @@ func badRequest(errCode int, err error) error {
 	return &Error{Code: errCode % 1000, ErrCode: errCode, Description: err.Error()}
 }
 
-// inRange refuses a value that fila would refuse as well.
+// inRange refuses a value that fila would refuse.
 func inRange(name string, value, lo, hi int64, unit string) error {
 	if value >= lo && value <= hi {
 		return nil

@@ -16,11 +16,10 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Handler works on one message. If it has not settled the message itself, nil
-// acks it and an error nacks it with the error's text; a panic, or the end of
-// its goroutine, counts as an error. The context ends when the grace of Stop
-// does, or when the lease is lost, which is its cause then: whatever the handler
-// still does, somebody else does as well.
+// Handler processes one message. If it does not settle the message itself, returning nil
+// acks it and an error nacks it with the error's text; a panic, or the end of the goroutine,
+// is an error. The context ends when the context of Stop does, or when the lease is lost,
+// which is then its cause: another consumer may already process the message.
 type Handler func(ctx context.Context, m *Message) error
 
 // ConsumeOption changes how a Consumer works.
@@ -41,8 +40,8 @@ type consumeOptions struct {
 // is a random name.
 func ConsumerName(name string) ConsumeOption { return func(o *consumeOptions) { o.name = name } }
 
-// Shared tells that several processes consume under this name. They share its
-// credit, and Stop does not end the name for the others.
+// Shared allows several processes to consume under one name. They share its credit, and Stop
+// of one does not end the registration of the others.
 func Shared() ConsumeOption { return func(o *consumeOptions) { o.shared = true } }
 
 // MaxInFlight is how many unfinished messages the consumer may have, 1 to
@@ -52,18 +51,16 @@ func MaxInFlight(n int) ConsumeOption { return func(o *consumeOptions) { o.maxIn
 // Concurrency is how many handlers run at once; the default is 1.
 func Concurrency(n int) ConsumeOption { return func(o *consumeOptions) { o.concurrency = n } }
 
-// RegistrationTTL is how long fila keeps the registration without renewal, from
-// 100 ms; the default is 30 seconds. It is renewed three times as often, so it
-// is also how long a lost registration can go unnoticed.
+// RegistrationTTL is how long fila keeps the registration without renewal, from 100 ms; the
+// default is 30 seconds. The consumer renews it three times in that time.
 func RegistrationTTL(d time.Duration) ConsumeOption { return func(o *consumeOptions) { o.ttl = d } }
 
-// ManualAck leaves it to the handler, or to whom it hands the message, to
-// settle it. Its lease is extended until then.
+// ManualAck makes the application settle messages, also after the handler has returned. The
+// consumer extends the lease until then.
 func ManualAck() ConsumeOption { return func(o *consumeOptions) { o.manual = true } }
 
-// OnError is told what goes wrong behind the scenes: a renewal that failed, an
-// ack that was refused, a lease that was lost, a handler that panicked (a
-// [*PanicError]). It must not block.
+// OnError sets a function that is called with background errors: a failed renewal, a refused
+// ack, a lost lease, a panic of a handler (a [*PanicError]). It must not block.
 func OnError(fn func(error)) ConsumeOption { return func(o *consumeOptions) { o.onError = fn } }
 
 // PanicError is the panic of a handler.
@@ -80,10 +77,9 @@ func (e *PanicError) Error() string {
 	return fmt.Sprint("panic: ", e.Value)
 }
 
-// Consumer receives messages of one queue until Stop. While it holds messages
-// it extends their leases; what the handler says of a message it repeats until
-// fila has confirmed it; and after a reconnect, and when fila was restarted, it
-// registers again.
+// Consumer receives messages of one queue until Stop. It extends the leases of its messages,
+// repeats acks and nacks until fila confirms them, and registers again after a reconnect or a
+// restart of fila.
 type Consumer struct {
 	c       *Client
 	queue   string
@@ -96,7 +92,7 @@ type Consumer struct {
 	closed  chan struct{} // closed when sub is
 	workers sync.WaitGroup
 	keepers sync.WaitGroup
-	wake    chan struct{} // to the keeper of leases: something is due earlier
+	wake    chan struct{} // wakes keepHeld, because something is due earlier
 
 	visibility atomic.Int64 // ms, from the latest registration
 
@@ -114,18 +110,18 @@ type Consumer struct {
 	mu struct {
 		sync.Mutex
 		lastID    uint64
-		held      map[uint64]*hold // received, and not settled or not confirmed to be
+		held      map[uint64]*hold // received, not yet settled and confirmed
 		waiting   []*hold          // for a worker
-		work      *sync.Cond       // waiting has grown, or drained
-		drained   bool             // no more messages come in
-		unsettled int              // answers that are not confirmed
+		work      *sync.Cond       // signals waiting and drained
+		drained   bool             // no more messages will come
+		unsettled int              // unconfirmed answers
 		idle      chan struct{}    // closed when unsettled is 0; nil until Stop waits
 	}
 }
 
 // Consume subscribes, registers with fila and calls handler for each message
-// until Stop. The context is for the registration only, which is tried again until its
-// deadline, or for the client's timeout, while nobody owns the queue or there is no reply.
+// until Stop. The context is only for the registration, which is retried until the context's
+// deadline, or for the client's timeout, while no node owns the queue or there is no reply.
 func (c *Client) Consume(ctx context.Context, queue string, handler Handler, opts ...ConsumeOption) (*Consumer, error) {
 	o := consumeOptions{maxInFlight: wire.DefaultMaxInFlight, concurrency: 1, ttl: 30 * time.Second, onError: func(error) {}}
 	for _, opt := range opts {
@@ -166,13 +162,13 @@ func (o *consumeOptions) check(queue string) error {
 	)
 }
 
-// start subscribes before it registers, and flushes in between: otherwise the
-// first deliveries would find nobody and end the registration.
+// start subscribes before it registers, and flushes in between: deliveries that find no
+// subscription would end the registration.
 func (k *Consumer) start(ctx context.Context) error {
 	ctx, cancel := k.c.withTimeout(ctx)
 	defer cancel()
 	k.handlerCtx, k.stopHandler = context.WithCancel(context.Background())
-	connected := k.c.nc.StatusChanged(nats.CONNECTED) // a reconnect right behind the registration is heard, too
+	connected := k.c.nc.StatusChanged(nats.CONNECTED) // before the registration, so that no reconnect after it is missed
 	err := k.subscribe(ctx)
 	if err == nil {
 		for range k.o.concurrency {
@@ -203,7 +199,7 @@ func (k *Consumer) subscribe(ctx context.Context) (err error) {
 		return err
 	}
 	k.sub.SetClosedHandler(func(string) { close(k.closed) })
-	// Credit bounds what can be pending; the library's limits would drop.
+	// Credit bounds the pending messages. With its own limits the library would drop some.
 	for _, sub := range []*nats.Subscription{k.sub, k.replies} {
 		if err := sub.SetPendingLimits(-1, -1); err != nil {
 			return err
@@ -212,8 +208,7 @@ func (k *Consumer) subscribe(ctx context.Context) (err error) {
 	return k.c.admitted(ctx, before, k.sub, k.replies)
 }
 
-// flush returns when the server has what was sent; nats.go insists on a
-// deadline.
+// flush returns when the server has received everything. nats.go requires a deadline.
 func flush(ctx context.Context, nc *nats.Conn) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc

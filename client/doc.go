@@ -1,7 +1,6 @@
 // Package client talks to fila over a NATS connection: it publishes with a
 // confirmation, one by one or thousands at a time, consumes with automatic
-// registration and lease extension, fetches, and makes the admin calls that the
-// command line offers.
+// registration and lease extension, fetches, and makes admin requests.
 //
 // A [Client] adds no connection of its own, and no goroutine but one for the
 // confirmations of [Client.PublishAsync], which ends with the connection or with
@@ -9,27 +8,27 @@
 // goroutines at once.
 //
 // Refusals by fila are of type [*Error] and carry a code, a stable number and,
-// if it makes sense to try again, when:
+// if a retry makes sense, when:
 //
 //	var refused *client.Error
 //	if errors.As(err, &refused) && refused.Code == 429 {
 //		time.Sleep(refused.RetryAfter)
 //	}
 //
-// [RetryFor] does so by itself. [ErrNoFila] means that nobody answered on the
-// subject, [ErrNoReply] that the outcome is not known, and a [*PermissionError]
-// that NATS did not let the request in.
+// [RetryFor] retries by itself. [ErrNoFila] means that nobody listens on the subject,
+// [ErrNoReply] that the outcome is unknown, and a [*PermissionError] that NATS permissions
+// do not allow the request. [Call] makes the request of any admin verb; most verbs have a
+// method as well.
 //
 // # What survives
 //
-// Connect with nats.MaxReconnects(-1). A Consumer then lives through restarts
-// of fila and of NATS: it registers again, repeats the acks that nobody has
-// confirmed, and goes on to extend leases. A handler whose lease is lost all the
-// same, since the outage took longer than the visibility timeout, has its
-// context cancelled with [ErrLeaseLost] as the cause. A message can always come
-// twice: its handler may have ended in the moment in which its ack could not.
+// Connect with nats.MaxReconnects(-1). A Consumer then survives restarts of fila and of
+// NATS: it registers again, repeats unconfirmed acks, and keeps extending leases. If an
+// outage takes longer than the visibility timeout, the lease is lost, and the handler's
+// context is cancelled with the cause [ErrLeaseLost]. A message can always come twice,
+// because its ack may be lost.
 //
-// Any NATS client can do without this package; it saves the few rules that
-// docs/clients.md lists. One of them matters in Go: nats.Msg.AckSync returns nil
-// on any reply, even on a refusal. Use [Message.AckSync], which reads it.
+// Any NATS client works without this package, by the rules in docs/clients.md. One of them
+// matters in Go: nats.Msg.AckSync returns nil on any reply, even a refusal. Use
+// [Message.AckSync], which reads the reply.
 package client

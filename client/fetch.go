@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// FetchOption changes how [Client.Fetch] asks.
+// FetchOption changes a [Client.Fetch].
 type FetchOption func(*fetchOptions)
 
 type fetchOptions struct {
@@ -27,19 +27,17 @@ func (o *fetchOptions) check() error {
 	return wire.CheckConsumerName(o.name)
 }
 
-// FetchAs fetches on the subject of a consumer, for connections that may publish
-// on that one alone. fila then sends messages to inboxes of that consumer only:
-// the connection needs nats.CustomInboxPrefix("_INBOX." + name).
+// FetchAs fetches on the subject of a consumer, for connections that may publish only on
+// that subject. fila then sends messages only to inboxes of that consumer: the connection
+// needs nats.CustomInboxPrefix("_INBOX." + name).
 func FetchAs(name string) FetchOption {
 	return func(o *fetchOptions) { o.name, o.named = name, true }
 }
 
-// Fetch asks for up to batch messages (1 to 65536) and waits at most expires
-// (up to an hour) for them; with 0 it takes what is there now. It returns what
-// came, possibly nothing, as soon as the batch is full or fila says that there
-// is no more. With an error, the context's among them, messages that had come
-// are returned as well: they are leased to the caller. Nobody extends the leases
-// of fetched messages but [Message.Extend].
+// Fetch requests up to batch messages (1 to 65536) and waits for them up to expires (at most
+// an hour; 0: not at all). It returns as soon as the batch is full or fila ends the fetch,
+// possibly without messages. With an error it also returns the messages that came before,
+// because they are leased to the caller. Only [Message.Extend] extends their leases.
 func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires time.Duration, opts ...FetchOption) ([]*Message, error) {
 	var o fetchOptions
 	for _, opt := range opts {
@@ -65,7 +63,7 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = unsubscribe(sub) }() // only fails when it is gone already
+	defer func() { _ = unsubscribe(sub) }() // an error means that it is gone already
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return nil, err
 	}
@@ -74,7 +72,7 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 	if err := c.nc.PublishRequest(subject, inbox, body); err != nil {
 		return nil, sendError(subject, err)
 	}
-	if c.timeout > 0 { // fila ends the fetch by itself; this is for one that went away
+	if c.timeout > 0 { // fila ends the fetch, unless it is gone
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, expires+c.timeout)
 		defer cancel()
@@ -94,7 +92,7 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 	return messages, nil
 }
 
-// fetchRequest is the request for a fetch, and where it goes.
+// fetchRequest returns the request for a fetch and its subject.
 func (c *Client) fetchRequest(queue string, o fetchOptions, r wire.FetchRequest) (subject string, body []byte, err error) {
 	if body, err = json.Marshal(r); err != nil || !o.named {
 		return c.subjects.Fetch(queue), body, err
@@ -103,8 +101,7 @@ func (c *Client) fetchRequest(queue string, o fetchOptions, r wire.FetchRequest)
 	return c.subjects.Consumer(o.name, queue), body, err
 }
 
-// fetched returns the message, or nil at the end of the fetch and, if it was not
-// a good one, an error.
+// fetched returns the message, or nil at the end of the fetch, with an error if it failed.
 func (c *Client) fetched(subject string, msg *nats.Msg) (*Message, error) {
 	if refused := wire.ParseError(msg.Header, msg.Data); refused != nil {
 		return nil, refused
@@ -121,7 +118,7 @@ func (c *Client) fetched(subject string, msg *nats.Msg) (*Message, error) {
 	}
 }
 
-// rest takes what has come in meanwhile: it is leased to this fetch already.
+// rest appends the messages that have arrived: they are leased to this fetch already.
 func (c *Client) rest(sub *nats.Subscription, messages []*Message) []*Message {
 	for {
 		msg, err := sub.NextMsg(time.Microsecond)

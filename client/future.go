@@ -8,24 +8,24 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// PublishFuture is the confirmation of a PublishAsync that is still to come.
+// PublishFuture is the future confirmation of a PublishAsync.
 type PublishFuture struct {
 	p     *publisher
 	queue string
 	msg   *nats.Msg
-	id    uint64        // names it in the reply subject
+	id    uint64        // in the reply subject
 	done  chan struct{} // closed after receipt and err are set
 
 	receipt Receipt
 	err     error
 	span    trace.Span // nil: no tracer
 
-	retry bool      // until says for how long
-	until time.Time // no try after this
+	retry bool      // retry until the time in until
+	until time.Time // the end of retries
 
-	// The publisher's mutex guards the rest.
+	// The publisher's mutex guards the following fields.
 	tries   int // made so far
-	attempt int // changes whenever no reply is awaited any more
+	attempt int // changes when it stops waiting for a reply
 	ok      chan Receipt
 	failed  chan error
 }
@@ -39,13 +39,13 @@ func (f *PublishFuture) Msg() *nats.Msg { return f.msg }
 // Done is closed when the message is confirmed or has failed.
 func (f *PublishFuture) Done() <-chan struct{} { return f.done }
 
-// Result returns the receipt, or why there is none. It waits until Done.
+// Result waits until Done and returns the receipt or the error.
 func (f *PublishFuture) Result() (Receipt, error) {
 	<-f.done
 	return f.receipt, f.err
 }
 
-// Wait is Result with a context, which ends the waiting, not the publishing.
+// Wait is Result with a context, which ends only the waiting.
 func (f *PublishFuture) Wait(ctx context.Context) (Receipt, error) {
 	select {
 	case <-f.done:
@@ -61,7 +61,7 @@ func (f *PublishFuture) Ok() <-chan Receipt {
 	defer f.p.mu.Unlock()
 	if f.ok == nil {
 		f.ok = make(chan Receipt, 1)
-		f.tell(f.ok, nil)
+		f.sendResult(f.ok, nil)
 	}
 	return f.ok
 }
@@ -72,14 +72,14 @@ func (f *PublishFuture) Err() <-chan error {
 	defer f.p.mu.Unlock()
 	if f.failed == nil {
 		f.failed = make(chan error, 1)
-		f.tell(nil, f.failed)
+		f.sendResult(nil, f.failed)
 	}
 	return f.failed
 }
 
-// tell sends the result, if there is one, to the channels given. They have
-// room. It runs under the publisher's mutex.
-func (f *PublishFuture) tell(ok chan Receipt, failed chan error) {
+// sendResult sends the result, if there is one, to one of the channels, which are buffered.
+// The caller holds the publisher's mutex.
+func (f *PublishFuture) sendResult(ok chan Receipt, failed chan error) {
 	select {
 	case <-f.done:
 	default:

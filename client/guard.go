@@ -11,9 +11,9 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Guard asks fila before calls to other services, and tells it how they went, so that
-// they pass the same limits and circuits as messages do. It is safe for concurrent
-// use. Make one with [Client.Guard].
+// Guard checks calls to other services with fila and reports their outcomes, so that they
+// pass the same limits and circuits as messages. It is safe for concurrent use. Make one with
+// [Client.Guard].
 type Guard struct {
 	c       *Client
 	caller  string
@@ -24,20 +24,18 @@ type Guard struct {
 // GuardOption changes how a [Guard] works.
 type GuardOption func(*Guard)
 
-// GuardCaller names who asks, up to 64 bytes: a permit can be given back by the same
-// name only.
+// GuardCaller names the caller, up to 64 bytes. Only the same caller can give a permit back.
 func GuardCaller(name string) GuardOption { return func(g *Guard) { g.caller = name } }
 
-// GuardWait has a call that is refused wait and ask again, for as long as its context
-// lets it, where fila knows when it makes sense to ask again.
+// GuardWait makes a refused call wait and check again until its context ends, if fila knows
+// when that makes sense.
 func GuardWait() GuardOption { return func(g *Guard) { g.patient = true } }
 
-// GuardFailOpen has calls made when fila cannot be asked, because nobody listens or
-// there is no reply in time: no limit holds then. Without it such calls are not made,
-// and the error is that of the request.
+// GuardFailOpen allows calls when fila does not answer the check; then no limit holds.
+// Without it such calls fail with the error of the check.
 func GuardFailOpen() GuardOption { return func(g *Guard) { g.open = true } }
 
-// Guard returns a guard that asks by this client.
+// Guard returns a guard that uses this client.
 func (c *Client) Guard(opts ...GuardOption) *Guard {
 	g := &Guard{c: c}
 	for _, opt := range opts {
@@ -48,15 +46,15 @@ func (c *Client) Guard(opts ...GuardOption) *Guard {
 
 // GuardCall is a call to be made.
 type GuardCall struct {
-	// Keys has the destination first: its circuit is asked and hears how the call
-	// went. The limits of all of them, up to eight, are asked.
+	// Keys begins with the destination, whose circuit decides and gets the outcome. The
+	// limits of all keys, up to eight, must allow the call.
 	Keys []string
 	Cost float64 // for rates; 0 is 1
-	// TTL is how long the call may take, up to an hour; 0 is 30 s. Afterwards its permit
-	// ends, and its circuit hears nothing of it, or a failure where the configuration says so.
+	// TTL is how long the call may take, up to an hour; 0 is 30 s. Then its permit ends: the
+	// circuit gets no outcome, or a failure if the configuration says so.
 	TTL time.Duration
-	// Attempt is how many calls were made for this work, this one included; 0 is 1.
-	// With RetryPolicy it decides about a retry.
+	// Attempt is the number of calls for this work, this one included; 0 is 1. Together with
+	// RetryPolicy it decides about a retry.
 	Attempt     int
 	RetryPolicy string
 }
@@ -64,10 +62,10 @@ type GuardCall struct {
 // ErrRefused is wrapped by every [RefusedError].
 var ErrRefused = errors.New("the guard refuses the call")
 
-// RefusedError says that a call may not be made now, and when to ask again.
+// RefusedError says that a call is refused now, and when to check again.
 type RefusedError struct{ GuardAnswer }
 
-// Error says what refuses the call.
+// Error names the gate that refuses the call.
 func (e *RefusedError) Error() string {
 	text := fmt.Sprintf("%v: %s %s", ErrRefused, e.Gate, e.Key)
 	if after := e.RetryAfter(); after > 0 {
@@ -79,12 +77,12 @@ func (e *RefusedError) Error() string {
 // Unwrap returns [ErrRefused].
 func (e *RefusedError) Unwrap() error { return ErrRefused }
 
-// RetryAfter is when it makes sense to ask again; 0: nobody knows.
+// RetryAfter is when a retry makes sense; 0: unknown.
 func (e *RefusedError) RetryAfter() time.Duration {
 	return time.Duration(e.RetryAfterMs) * time.Millisecond
 }
 
-// FailedError is the error of a call that was made, with what fila's rules make of it.
+// FailedError is the error of a call, with the verdict of fila's rules.
 type FailedError struct {
 	Err     error // of the call
 	Verdict GuardVerdict
@@ -96,7 +94,7 @@ func (e *FailedError) Error() string { return e.Err.Error() }
 // Unwrap returns the error of the call.
 func (e *FailedError) Unwrap() error { return e.Err }
 
-// Permit is a call that may be made.
+// Permit is an allowed call.
 type Permit struct {
 	GuardAnswer
 	g    *Guard
@@ -104,8 +102,7 @@ type Permit struct {
 	ends time.Time // of the permit, or a little earlier
 }
 
-// Check asks for a call. A refusal is a [*RefusedError]. A permit has to be given back
-// by Done.
+// Check checks a call. A refusal is a [*RefusedError]. Done must give the permit back.
 func (g *Guard) Check(ctx context.Context, call GuardCall) (*Permit, error) {
 	if len(call.Keys) == 0 {
 		return nil, badRequest(wire.CodeBadField, errors.New("a call needs at least one key"))
@@ -134,16 +131,15 @@ func (g *Guard) Check(ctx context.Context, call GuardCall) (*Permit, error) {
 	}
 }
 
-// Permit returns the permit with this id that was given for the call, possibly to
-// another process.
+// Permit returns the permit with this id for the call, possibly of another process.
 func (g *Guard) Permit(id string, call GuardCall) *Permit {
 	return &Permit{g: g, call: call, GuardAnswer: GuardAnswer{Allowed: true, Permit: id}}
 }
 
-// Done gives the permit back and tells how the call went; nil is well. Of an error it
-// tells the text, the code if the error has a method ErrorCode() string, or "timeout"
-// for the end of a deadline and "canceled" for that of a context, and how long the
-// destination wants to be left alone if it has a method RetryAfter() time.Duration.
+// Done gives the permit back and reports the outcome of the call; nil is success. Of an error
+// it reports the text; the code, if the error has a method ErrorCode() string, or "timeout" and
+// "canceled" for errors of a context; and when to retry, if it has a method RetryAfter()
+// time.Duration.
 func (p *Permit) Done(ctx context.Context, err error) (GuardVerdict, error) {
 	key, inBody := wire.KeyTail(p.call.Keys[0])
 	done := wire.GuardDoneRequest{
@@ -176,14 +172,14 @@ func errorCode(err error) string {
 	return ""
 }
 
-// Do makes a call with the keys if it is allowed, and tells how it went. The context
-// of the call ends when the permit does. What it returns is nil, a [*RefusedError], a
-// [*FailedError] with the error of the call, or why fila could not be asked.
+// Do makes a call with the keys if it is allowed, and reports the outcome. The context of the
+// call ends with the permit. It returns nil, a [*RefusedError], a [*FailedError] with the error
+// of the call, or the error of the check.
 func (g *Guard) Do(ctx context.Context, keys []string, call func(context.Context) error) error {
 	return g.DoCall(ctx, GuardCall{Keys: keys}, call)
 }
 
-// DoCall is Do for a call with more to say about it.
+// DoCall is Do with more about the call.
 func (g *Guard) DoCall(ctx context.Context, what GuardCall, call func(context.Context) error) (err error) {
 	permit, err := g.Check(ctx, what)
 	switch {
@@ -195,23 +191,22 @@ func (g *Guard) DoCall(ctx context.Context, what GuardCall, call func(context.Co
 	finished := false
 	defer func() {
 		if !finished { // call has panicked, or ended its goroutine
-			permit.tell(ctx, errors.New("the call did not return"))
+			permit.report(ctx, errors.New("the call did not return"))
 		}
 	}()
 	limited, cancel := context.WithDeadline(ctx, permit.ends)
 	defer cancel()
 	err = call(limited)
 	finished = true
-	verdict := permit.tell(ctx, err)
+	verdict := permit.report(ctx, err)
 	if err != nil {
 		return &FailedError{err, verdict}
 	}
 	return nil
 }
 
-// tell is Done for a call that has been made, also when its context has ended. If fila
-// cannot be told the permit ends by itself.
-func (p *Permit) tell(ctx context.Context, err error) GuardVerdict {
+// report is Done even after ctx has ended. If it fails, the permit ends by itself.
+func (p *Permit) report(ctx context.Context, err error) GuardVerdict {
 	ctx, cancel := p.g.c.withTimeout(context.WithoutCancel(ctx))
 	defer cancel()
 	verdict, failed := p.Done(ctx, err)
@@ -221,15 +216,15 @@ func (p *Permit) tell(ctx context.Context, err error) GuardVerdict {
 	return verdict
 }
 
-// State says how a key stands for the caller of the guard, and takes nothing.
+// State returns the state of a key for the caller of the guard.
 func (g *Guard) State(ctx context.Context, key string) (status GuardStatus, err error) {
 	tail, inBody := wire.KeyTail(key)
 	err = g.c.call(ctx, g.c.subjects.Guard(wire.GuardState, tail), wire.GuardStateRequest{Key: inBody, Caller: g.caller}, &status)
 	return status, err
 }
 
-// Judge says what the rules make of a failure of a call, told as in [Permit.Done], and
-// counts nothing. The failure is not nil.
+// Judge returns the verdict of the rules about a failure, which must not be nil, as [Permit.Done]
+// would. The failure does not count.
 func (g *Guard) Judge(ctx context.Context, call GuardCall, failure error) (GuardVerdict, error) {
 	tail, inBody := wire.KeyTail(call.Keys[0])
 	ask := wire.GuardStateRequest{

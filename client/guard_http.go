@@ -16,11 +16,10 @@ import (
 // port if the URL has one, unless keys says otherwise. A request that is refused is
 // not sent, and its error wraps a [*RefusedError].
 //
-// A response of 500 and above, and 429, counts as an error with its status as the
-// code, and its Retry-After for how long the host wants to be left alone; the caller
-// gets the response all the same. A call is over when the body of its response has
-// been read to its end, or closed, or when the server switches to another protocol.
-// One that takes longer than 30 s goes on, but its permit ends by itself.
+// A response of 500 and above, and 429, is an error with its status as the code, and with its
+// Retry-After; the caller still gets the response. A call ends when the body of its response
+// has been read to its end or closed, or when the server switches to another protocol. The
+// permit of a call ends after 30 s even if the call continues.
 func (g *Guard) Transport(base http.RoundTripper, keys func(*http.Request) []string) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -51,18 +50,18 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.base.RoundTrip(r)
 	if err != nil {
-		permit.tell(r.Context(), err)
+		permit.report(r.Context(), err)
 		return nil, err
 	}
 	if resp.Body == nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
-		permit.tell(r.Context(), statusOf(resp))
+		permit.report(r.Context(), statusOf(resp))
 		return resp, nil
 	}
 	resp.Body = &guardedBody{ReadCloser: resp.Body, permit: permit, ctx: r.Context(), status: statusOf(resp)}
 	return resp, nil
 }
 
-// guardedBody tells the guard how a call went when its response is over.
+// guardedBody reports the outcome of a call when its response ends.
 type guardedBody struct {
 	io.ReadCloser
 	permit *Permit
@@ -93,10 +92,10 @@ func (b *guardedBody) over(err error) {
 	if b.status != nil {
 		err = b.status
 	}
-	b.once.Do(func() { b.permit.tell(b.ctx, err) })
+	b.once.Do(func() { b.permit.report(b.ctx, err) })
 }
 
-// statusError is a response that counts as a failure of its host.
+// statusError is a response that is a failure of its host.
 type statusError struct {
 	status     int
 	retryAfter time.Duration
@@ -109,7 +108,7 @@ func (e *statusError) Error() string {
 func (e *statusError) ErrorCode() string         { return strconv.Itoa(e.status) }
 func (e *statusError) RetryAfter() time.Duration { return e.retryAfter }
 
-// statusOf returns nil unless the response counts as a failure.
+// statusOf returns nil unless the response is a failure.
 func statusOf(r *http.Response) error {
 	if r.StatusCode < 500 && r.StatusCode != http.StatusTooManyRequests {
 		return nil
@@ -124,6 +123,5 @@ func statusOf(r *http.Response) error {
 	return e
 }
 
-// maxRetryAfter is the longest time (s) for which a host is believed that it wants to
-// be left alone.
+// maxRetryAfter is the longest accepted Retry-After (s).
 const maxRetryAfter = 24 * 3600

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// receive runs on the subscription's goroutine.
+// receive queues a delivery for the workers. It runs on the subscription's goroutine.
 func (k *Consumer) receive(msg *nats.Msg) {
 	h := k.hold(k.c.newMessage(msg))
 	k.mu.Lock()
@@ -25,7 +25,7 @@ func (k *Consumer) receive(msg *nats.Msg) {
 	}
 }
 
-// drain tells the workers that no more messages come in.
+// drain makes the workers end when no message waits.
 func (k *Consumer) drain() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -33,7 +33,7 @@ func (k *Consumer) drain() {
 	k.mu.work.Broadcast()
 }
 
-// next waits for a message; nil says that there will be none.
+// next waits for a message. It returns nil after drain, when no message is left.
 func (k *Consumer) next() *hold {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -49,7 +49,7 @@ func (k *Consumer) next() *hold {
 	return h
 }
 
-// run is a worker.
+// run is the goroutine of a worker.
 func (k *Consumer) run() {
 	for h := k.next(); h != nil; h = k.next() {
 		k.handle(h)
@@ -67,11 +67,11 @@ func (k *Consumer) handle(h *hold) {
 	k.finish(h, k.call(h))
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.leaveAlone(h)
+	k.releaseContext(h)
 }
 
-// call runs the handler. A handler that ends its goroutine, as a failed test
-// does, takes the worker with it: another one takes over.
+// call runs the handler. A handler that ends its goroutine, as a failed test does, ends the
+// worker; call then starts another one.
 func (k *Consumer) call(h *hold) (err error) {
 	ctx := h.ctx
 	if k.c.tracer != nil {
@@ -90,7 +90,7 @@ func (k *Consumer) call(h *hold) (err error) {
 		if p == nil {
 			k.finish(h, err)
 			k.mu.Lock()
-			k.leaveAlone(h)
+			k.releaseContext(h)
 			k.mu.Unlock()
 			k.workers.Go(k.run)
 		}
@@ -100,10 +100,10 @@ func (k *Consumer) call(h *hold) (err error) {
 	return err
 }
 
-// finish settles what the handler has left open.
+// finish settles a message that the handler did not settle.
 func (k *Consumer) finish(h *hold, err error) {
 	if h.m.settled.Load() || h.ctx.Err() != nil && k.handlerCtx.Err() == nil {
-		return // by the handler, or the lease is lost
+		return // the handler settled it, or the lease is lost
 	}
 	switch {
 	case err != nil:
@@ -116,9 +116,8 @@ func (k *Consumer) finish(h *hold, err error) {
 	}
 }
 
-// giveBack nacks a message that no handler has seen, so that another consumer
-// gets it before its lease ends. The delay of 0 keeps it from on_failure, which
-// would have nothing to judge.
+// giveBack nacks a message that no handler has seen, so that another consumer gets it before
+// its lease ends. The delay is 0, so that it is retried at once.
 func (k *Consumer) giveBack(h *hold) {
 	h.cancel(context.Canceled)
 	err := h.m.settle([]byte(`-NAK {"delay":0,"error":"consumer stopped"}`))

@@ -15,32 +15,31 @@ import (
 )
 
 const (
-	// resendAfter is how soon an ack or an extension that found nobody is sent
-	// again.
+	// resendAfter is when to repeat an ack or extension without responders.
 	resendAfter = 250 * time.Millisecond
-	// replyWithin is how long an ack waits for its reply before it is sent again.
+	// replyWithin is when to repeat an ack without a reply.
 	replyWithin = 5 * time.Second
-	// tendEvery keeps the keeper from running for each of many messages.
+	// tendEvery is the shortest interval between two runs of tend.
 	tendEvery = 10 * time.Millisecond
 )
 
-// hold is a message that a consumer has and fila does not know to be finished.
-// At first its lease is extended; once there is an answer, that is sent until it
-// is confirmed or refused.
+// hold is a received message that is not settled, or whose answer fila has not confirmed. The
+// consumer extends its lease until there is an answer, an ack or the like, and then repeats the
+// answer until it is confirmed or refused.
 type hold struct {
 	m      *Message
 	id     uint64 // in the reply subjects
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when the answer's fate, err, is known
+	done   chan struct{} // closed when err, the result of the answer, is set
 	err    error
 
-	// The consumer's mutex guards the rest.
-	due    time.Time  // when something is to be sent
-	answer []byte     // what settles it; counts if sent is not 0
-	sent   int        // how often the answer was
-	giveUp time.Time  // of an answer
-	users  int        // of ctx: its handler, and the lease
+	// The consumer's mutex guards the following fields.
+	due    time.Time  // when to send something
+	answer []byte     // the payload of the ack; counts if giveUp is set
+	sent   int        // how often the answer was sent
+	giveUp time.Time  // when to stop repeating the answer; zero: no answer yet
+	users  int        // of ctx: the handler and the lease
 	span   trace.Span // of the answer; nil: no tracer
 }
 
@@ -60,7 +59,7 @@ func (k *Consumer) hold(m *Message) *hold {
 	return h
 }
 
-// extendEvery is a third of the visibility timeout: two extensions may be lost.
+// extendEvery is a third of the visibility timeout, so two extensions may be lost.
 func (k *Consumer) extendEvery() time.Duration {
 	return max(time.Duration(k.visibility.Load())*time.Millisecond/3, time.Millisecond)
 }
@@ -72,9 +71,8 @@ func (k *Consumer) wakeUp() {
 	}
 }
 
-// settle sends the answer of a message for the first time and sees to it from
-// then on. It returns false if the message is not held any more, as after Stop; the span
-// of the answer is the caller's to end then.
+// settle sends the answer of a message, and repeats it until it is confirmed. It returns
+// false if the message is not held any more, as after Stop; then the caller ends the span.
 func (k *Consumer) settle(h *hold, payload []byte, span trace.Span) (bool, error) {
 	now := time.Now()
 	k.mu.Lock()
@@ -95,8 +93,8 @@ func (k *Consumer) settle(h *hold, payload []byte, span trace.Span) (bool, error
 	return true, k.send(h, now)
 }
 
-// send sends what is due of a message: its answer, or an extension. What cannot
-// be sent now is due again soon; an error says that the connection is closed.
+// send sends the answer of a message, or an extension. If that fails, it is due again soon.
+// It returns an error only if the connection is closed.
 func (k *Consumer) send(h *hold, now time.Time) error {
 	k.mu.Lock()
 	payload, kind := h.answer, "a"
@@ -118,12 +116,12 @@ func (k *Consumer) send(h *hold, now time.Time) error {
 		}
 		return err
 	}
-	k.again(h, resendAfter)
+	k.scheduleSend(h, resendAfter)
 	return nil
 }
 
-// again makes a message due after d, if it is not earlier anyway.
-func (k *Consumer) again(h *hold, d time.Duration) {
+// scheduleSend makes a message due after d, unless an extension is due earlier.
+func (k *Consumer) scheduleSend(h *hold, d time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if due := time.Now().Add(d); due.Before(h.due) || !h.giveUp.IsZero() {
@@ -132,10 +130,10 @@ func (k *Consumer) again(h *hold, d time.Duration) {
 	}
 }
 
-// release forgets a message whose fate is known.
+// release removes a message whose answer is confirmed or refused.
 func (k *Consumer) release(h *hold, err error) {
 	var span trace.Span
-	defer func() { settled(span, err) }() // when the mutex is free
+	defer func() { settled(span, err) }() // after unlocking
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.mu.held[h.id] != h {
@@ -145,7 +143,7 @@ func (k *Consumer) release(h *hold, err error) {
 	delete(k.mu.held, h.id)
 	h.err = err
 	close(h.done)
-	k.leaveAlone(h)
+	k.releaseContext(h)
 	if h.giveUp.IsZero() {
 		return
 	}
@@ -156,16 +154,15 @@ func (k *Consumer) release(h *hold, err error) {
 	}
 }
 
-// leaveAlone frees the context when both have done with it: a handler may go on
-// after its ack, and a message may be held after its handler. It runs under the
-// mutex.
-func (k *Consumer) leaveAlone(h *hold) {
+// releaseContext cancels the context when handler and lease have both ended: a handler may
+// continue after its ack, and a message may be held after its handler. The caller holds mu.
+func (k *Consumer) releaseContext(h *hold) {
 	if h.users--; h.users == 0 {
 		h.cancel(nil)
 	}
 }
 
-// reply runs on the goroutine of the replies.
+// reply handles the reply to an answer or extension. It runs on the subscription's goroutine.
 func (k *Consumer) reply(msg *nats.Msg) {
 	tail := msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:]
 	if len(tail) < 2 {
@@ -184,16 +181,16 @@ func (k *Consumer) reply(msg *nats.Msg) {
 	}
 	k.mu.Unlock()
 	if h == nil || settled != (tail[0] == 'a') {
-		return // an extension of what is settled meanwhile
+		return // the reply to an extension of a message that was settled meanwhile
 	}
 	refused := wire.ParseError(msg.Header, msg.Data)
 	switch {
 	case msg.Header.Get(wire.HeaderStatus) == wire.StatusNoResponders && refused == nil:
-		k.again(h, resendAfter)
+		k.scheduleSend(h, resendAfter)
 	case refused != nil && refused.Code >= 500:
-		k.again(h, max(refused.RetryAfter, resendAfter))
+		k.scheduleSend(h, max(refused.RetryAfter, resendAfter))
 	case refused != nil && settled:
-		k.o.onError(answerRefused(h, sent, refused)) // before anybody who waits for its fate goes on, and ends perhaps
+		k.o.onError(answerRefused(h, sent, refused)) // before release lets a waiting caller continue, which may end the process
 		k.release(h, refused)
 	case refused != nil:
 		k.lost(h, refused)
@@ -202,8 +199,8 @@ func (k *Consumer) reply(msg *nats.Msg) {
 	}
 }
 
-// answerRefused says how often the answer was sent: after several times a lost
-// lease may mean that an earlier one did arrive.
+// answerRefused returns an error that says how often the answer was sent: after several times
+// a lost lease may mean that an earlier one arrived.
 func answerRefused(h *hold, sent int, refused error) error {
 	if sent > 1 {
 		return fmt.Errorf("ack of %s, sent %d times: %w", h.m.ID, sent, refused)
@@ -211,16 +208,15 @@ func answerRefused(h *hold, sent int, refused error) error {
 	return fmt.Errorf("ack of %s: %w", h.m.ID, refused)
 }
 
-// lost is called when an extension was refused.
+// lost handles a refused extension.
 func (k *Consumer) lost(h *hold, refused error) {
 	h.cancel(refused)
 	k.release(h, refused)
 	k.o.onError(fmt.Errorf("extend lease of %s: %w", h.m.ID, refused))
 }
 
-// denied is called when the server refuses something on the connection. The answer
-// of a message is not sent again then, and a subscription that the server ended is
-// told of.
+// denied handles a refusal by NATS permissions on the connection. It does not repeat the
+// refused answer of a message, and reports a refused subscription.
 func (k *Consumer) denied(err *PermissionError) {
 	if err.Subscribe {
 		if err.Subject == k.sub.Subject || err.Subject == k.replies.Subject {
@@ -246,7 +242,7 @@ func (k *Consumer) denied(err *PermissionError) {
 	}
 }
 
-// keepHeld sends what is due until ctx ends, which is after the last answer.
+// keepHeld sends what is due until ctx ends, after the last answer.
 func (k *Consumer) keepHeld(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -263,7 +259,7 @@ func (k *Consumer) keepHeld(ctx context.Context) {
 	}
 }
 
-// tend sends what is due, and returns when to look again, if there is anything.
+// tend sends what is due, and returns when the next message is due, if there is any.
 func (k *Consumer) tend(now time.Time) (time.Duration, bool) {
 	wait := k.extendEvery()
 	var due, hopeless []*hold
@@ -288,13 +284,13 @@ func (k *Consumer) tend(now time.Time) (time.Duration, bool) {
 	for _, h := range due {
 		if err := k.send(h, now); err != nil {
 			k.o.onError(fmt.Errorf("extend or ack %s: %w", h.m.ID, err))
-			return 0, false // the others would say the same
+			return 0, false // the others would fail as well
 		}
 	}
 	return wait, more
 }
 
-// setVisibility notes the visibility timeout, which may have become shorter.
+// setVisibility sets the visibility timeout, and extends earlier if it is shorter.
 func (k *Consumer) setVisibility(ms int64) {
 	if k.visibility.Swap(ms) == ms {
 		return
@@ -310,8 +306,7 @@ func (k *Consumer) setVisibility(ms int64) {
 	k.wakeUp()
 }
 
-// resend makes everything held due: the connection was lost, and with it
-// perhaps what was sent.
+// resend makes all messages due: what was sent may have been lost with the connection.
 func (k *Consumer) resend() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

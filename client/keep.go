@@ -11,7 +11,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// retryRegister is how soon a failed registration is tried again.
+// retryRegister is when to retry a failed registration.
 const retryRegister = time.Second
 
 // register makes or renews the registration. After Leave it does nothing.
@@ -33,8 +33,8 @@ func (k *Consumer) register(ctx context.Context) error {
 	return nil
 }
 
-// registerFirst registers. What an owner has left without an answer that fell silent, or
-// nobody owns for a while, it tries again until ctx ends.
+// registerFirst registers. It retries until ctx ends while no node owns the queue, or its
+// owner does not answer.
 func (k *Consumer) registerFirst(ctx context.Context) error {
 	for {
 		try, cancel := ctx, func() {}
@@ -57,7 +57,7 @@ func (k *Consumer) registerFirst(ctx context.Context) error {
 }
 
 // SetMaxInFlight changes how many unfinished messages the consumer may have.
-// Those that it has already stay, even if they are more.
+// It keeps the messages that it has, even if they are more.
 func (k *Consumer) SetMaxInFlight(ctx context.Context, n int) error {
 	o := k.o
 	o.maxInFlight = n
@@ -70,8 +70,8 @@ func (k *Consumer) SetMaxInFlight(ctx context.Context, n int) error {
 	return k.register(ctx)
 }
 
-// keepRegistered renews the registration at a third of its life, at once after
-// a reconnect, and soon after a failure: that heals a restart of fila or NATS.
+// keepRegistered renews the registration after a third of its TTL, at once after a reconnect,
+// and soon after a failure. So the consumer survives restarts of fila and NATS.
 func (k *Consumer) keepRegistered(ctx context.Context, connected chan nats.Status) {
 	defer k.c.nc.RemoveStatusListener(connected)
 	period := k.o.ttl / 3

@@ -15,15 +15,14 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Message is a delivery. It is leased to its receiver until it is settled by
-// Ack, Nack or Term, or until the lease ends.
+// Message is a delivery. It is leased to its receiver until Ack, Nack or Term settles it, or
+// until the lease ends.
 //
-// Ack, Nack, Extend and Term wait for nothing. A [Consumer] repeats what it sends
-// for them until fila has confirmed it, also over a restart of fila or NATS;
-// for a message from Fetch they are sent once, and if that gets lost, the lease
-// runs out and the message comes again. Their Sync variants wait until it is
-// durable and return the refusal, for instance [ErrLeaseLost]. A message is
-// settled once: what comes after that returns [ErrSettled].
+// Ack, Nack, Extend and Term do not wait. A [Consumer] repeats Ack, Nack and Term until fila
+// confirms them, also over a restart of fila or NATS. For a message from Fetch they are sent
+// once: if they get lost, the lease runs out and the message comes again. The Sync variants
+// wait until the result is durable, and return a refusal, for instance [ErrLeaseLost]. A
+// message can be settled once; after that they return [ErrSettled].
 type Message struct {
 	Queue      string
 	ID         string // UUID; the same on every attempt and after a redrive
@@ -63,7 +62,7 @@ func headerTime(msg *nats.Msg, name string) time.Time {
 	return t
 }
 
-// NackOptions say what went wrong and when to try again. Without a Delay the
+// NackOptions describe a failure and when to retry. Without a Delay the
 // queue's on_failure hook sees the error and decides.
 type NackOptions struct {
 	Error      string        // text for people and for on_failure, at most 1024 bytes
@@ -99,10 +98,9 @@ func (m *Message) Ack() error { return m.settle(nil) }
 // AckSync finishes the message; when it returns nil, it never comes again.
 func (m *Message) AckSync(ctx context.Context) error { return m.settleSync(ctx, nil) }
 
-// AckCost finishes the message and says what it has cost, 0 to 1,000,000: tokens, bytes,
-// seconds, whatever costs and rates are counted in. fila charges its fairness key and its
-// rates for that instead of what was estimated when it was enqueued. With another cost
-// the message stays as it is.
+// AckCost finishes the message and reports its actual cost, 0 to 1,000,000, in the unit of
+// its costs and rates. fila charges its fairness key and rates with it instead of the
+// estimate at the enqueue. With a cost out of range it does nothing.
 func (m *Message) AckCost(cost float64) error {
 	payload, err := costPayload(cost)
 	if err != nil {
@@ -145,8 +143,8 @@ func (m *Message) TermSync(ctx context.Context, reason string) error {
 	return m.settleSync(ctx, termPayload(reason))
 }
 
-// Extend makes the lease end one visibility timeout from now. A [Consumer]
-// does it by itself.
+// Extend makes the lease end one visibility timeout from now. A [Consumer] does that by
+// itself.
 func (m *Message) Extend() error { return m.c.nc.Publish(m.ackTo, []byte("+WPI")) }
 
 // ExtendSync is Extend with a confirmation; a lost lease is a 409.
@@ -175,8 +173,8 @@ func (m *Message) settle(payload []byte) error {
 	return err
 }
 
-// settleSync leaves a fetched message open if the confirmation did not come, so
-// that the caller can ask again. A held one is seen to by its Consumer.
+// settleSync leaves a fetched message open if there is no confirmation, so that the caller
+// can retry. The Consumer retries for the messages that it holds.
 func (m *Message) settleSync(ctx context.Context, payload []byte) error {
 	if m.settled.Swap(true) {
 		return ErrSettled
@@ -187,7 +185,7 @@ func (m *Message) settleSync(ctx context.Context, payload []byte) error {
 			if err != nil {
 				return err
 			}
-			return m.fate(ctx)
+			return m.awaitAnswer(ctx)
 		}
 	}
 	err := m.confirm(ctx, payload)
@@ -197,8 +195,8 @@ func (m *Message) settleSync(ctx context.Context, payload []byte) error {
 	return err
 }
 
-// fate waits for what comes of the answer.
-func (m *Message) fate(ctx context.Context) error {
+// awaitAnswer waits for the result of the answer.
+func (m *Message) awaitAnswer(ctx context.Context) error {
 	ctx, cancel := m.c.withTimeout(ctx)
 	defer cancel()
 	select {

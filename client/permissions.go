@@ -15,12 +15,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// PermissionError says that the NATS server does not let this client publish or
-// subscribe where it has to. The server tells so at once, and nothing was done:
-// trying again helps only when somebody has changed the permissions.
+// PermissionError says that NATS permissions do not allow a publish or subscribe of this
+// client. Nothing was done, and retrying helps only after the permissions have changed.
 type PermissionError struct {
-	Subscribe bool   // otherwise it was to publish
-	Subject   string // where
+	Subscribe bool   // false: publish
+	Subject   string // that is not allowed
 	Err       error  // of the NATS library, [nats.ErrPermissionViolation] in its chain
 }
 
@@ -37,7 +36,7 @@ func (e *PermissionError) Unwrap() error { return e.Err }
 
 var violation = regexp.MustCompile(`(Publish|Subscription) to ("(?:[^"\\]|\\.)*")`)
 
-// permissionError reads the only form in which the server tells: a sentence.
+// permissionError parses the sentence in which the server reports a violation.
 func permissionError(err error) *PermissionError {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return nil
@@ -53,11 +52,11 @@ func permissionError(err error) *PermissionError {
 	return &PermissionError{Subscribe: found[1] == "Subscription", Subject: subject, Err: err}
 }
 
-// refusals passes on what the server refuses on a connection. The server does not
-// say which request it means, only the subject.
+// refusals distributes the permission errors of a connection. The server names only the
+// subject, not the request.
 type refusals struct {
-	inbox     string      // what reply subjects begin with
-	inboxOpen atomic.Bool // the server has taken a subscription to replies
+	inbox     string      // the prefix of reply subjects
+	inboxOpen atomic.Bool // the server has accepted a subscription to replies
 
 	mu struct {
 		sync.Mutex
@@ -66,15 +65,14 @@ type refusals struct {
 	}
 }
 
-// watched has the refusals of each connection that a client was made for. The
-// connection's error handler is one for all of them.
+// watched has the refusals of each connection with a client. All clients of a connection
+// share its error handler.
 var watched struct {
 	sync.Mutex
 	byConn map[weak.Pointer[nats.Conn]]*refusals
 }
 
-// refusalsOf returns the refusals of a connection. It is told of them by the
-// connection's error handler, and passes everything on to the one of before.
+// refusalsOf returns the refusals of a connection. It wraps the connection's error handler.
 func refusalsOf(nc *nats.Conn) *refusals {
 	key := weak.Make(nc)
 	watched.Lock()
@@ -95,7 +93,7 @@ func refusalsOf(nc *nats.Conn) *refusals {
 	runtime.AddCleanup(nc, forget, key)
 	before := nc.ErrorHandler()
 	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
-		r.tell(err)
+		r.notify(err)
 		if before != nil {
 			before(nc, sub, err)
 		}
@@ -109,8 +107,8 @@ func forget(key weak.Pointer[nats.Conn]) {
 	delete(watched.byConn, key)
 }
 
-// tell runs on the connection's goroutine for callbacks.
-func (r *refusals) tell(err error) {
+// notify calls the listeners. It runs on the connection's goroutine for callbacks.
+func (r *refusals) notify(err error) {
 	denied := permissionError(err)
 	if denied == nil {
 		return
@@ -129,8 +127,7 @@ func (r *refusals) tell(err error) {
 	}
 }
 
-// listen has fn called with every refusal until stop. It must not block, and may
-// be called once more after stop.
+// listen calls fn with every refusal until stop, and possibly once more. fn must not block.
 func (r *refusals) listen(fn func(*PermissionError)) (stop func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,8 +141,8 @@ func (r *refusals) listen(fn func(*PermissionError)) (stop func()) {
 	}
 }
 
-// listenPublish returns a context that ends, with the refusal as its cause, when
-// the server refuses what is published to a subject.
+// listenPublish returns a context that ends, with the refusal as its cause, when the server
+// refuses a publish to a subject.
 func (r *refusals) listenPublish(ctx context.Context, subject string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := r.listen(func(denied *PermissionError) {
@@ -165,8 +162,8 @@ func becauseOf(ctx context.Context, err error) error {
 	return err
 }
 
-// openInbox sees to it that replies can arrive, before anything is sent that would
-// be done without its reply. It asks the server once, and again after a refusal.
+// openInbox checks that the server accepts subscriptions to replies, because a request would
+// be carried out even if its reply cannot arrive. It checks once, and again after a refusal.
 func (c *Client) openInbox(ctx context.Context) error {
 	r := c.refusals
 	if r.inboxOpen.Load() || !c.nc.IsConnected() {
@@ -175,10 +172,10 @@ func (c *Client) openInbox(ctx context.Context) error {
 	before := c.nc.LastError()
 	sub, err := c.nc.Subscribe(c.nc.NewInbox()+".*", func(*nats.Msg) {})
 	if err != nil {
-		return nil // the request itself will say it
+		return nil // the request will fail with it
 	}
 	err = c.admitted(ctx, before, sub)
-	_ = unsubscribe(sub) // what fails to end has ended
+	_ = unsubscribe(sub) // an error means that it has ended
 	if denied := (*PermissionError)(nil); errors.As(err, &denied) {
 		return denied
 	}
@@ -186,9 +183,8 @@ func (c *Client) openInbox(ctx context.Context) error {
 	return nil
 }
 
-// admitted waits until the server has seen what was sent and returns the refusal of
-// one of the subscriptions made since before was the connection's last error. The
-// library keeps only the latest.
+// admitted waits until the server has processed the subscriptions, and returns the refusal of
+// one of them. before is the connection's last error before they were made.
 func (c *Client) admitted(ctx context.Context, before error, subs ...*nats.Subscription) error {
 	if err := flush(ctx, c.nc); err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// PublishOption adds a header to a message or says how it is published. Several
-// of the same leave the last, except for [Header], which adds.
+// PublishOption adds a header to a message or changes how it is published. The last of
+// several equal options counts, except that each [Header] adds a header.
 type PublishOption func(*publishOptions)
 
 type publishOptions struct {
@@ -23,24 +23,24 @@ type publishOptions struct {
 	noWait   bool
 }
 
-// Header adds a header of the producer's own. Consumers get it; names that start
-// with Fila- or Nats- are reserved, and fila refuses those that it does not know.
+// Header adds a header, which consumers get. Names that start with Fila- or Nats- are
+// reserved; fila refuses the ones it does not know.
 func Header(name, value string) PublishOption {
 	return func(o *publishOptions) { o.header.Add(name, value) }
 }
 
-// DedupeID makes a message with the same id within the queue's window a
-// duplicate: it is confirmed with the id of the first and not stored again.
+// DedupeID sets the id by which fila recognises duplicates within the queue's window. It
+// confirms a duplicate with the id of the first message and does not store it.
 func DedupeID(id string) PublishOption {
 	return func(o *publishOptions) { o.header.Set(wire.HeaderMsgID, id) }
 }
 
-// Delay holds the message back for d after it has been taken.
+// Delay makes the message ready d after the enqueue.
 func Delay(d time.Duration) PublishOption {
 	return func(o *publishOptions) { o.header.Set(wire.HeaderDelay, d.String()) }
 }
 
-// NotBefore holds the message back until t.
+// NotBefore makes the message ready at t.
 func NotBefore(t time.Time) PublishOption {
 	return func(o *publishOptions) { o.header.Set(wire.HeaderNotBefore, t.Format(time.RFC3339Nano)) }
 }
@@ -51,24 +51,23 @@ func TTL(d time.Duration) PublishOption {
 	return func(o *publishOptions) { o.header.Set(wire.HeaderTTL, d.String()) }
 }
 
-// RetryFor publishes again what was not taken, until it is or d has passed
-// since the first try; then the last error is returned. It waits as long as a
-// refusal with 429 or 503 says (Retry-After), and for a moment that grows when
-// nobody listens. With a [DedupeID] it also tries again where the outcome is
-// not known: no reply within the client's timeout, a connection that broke, or a
-// refusal with 500. Messages that are tried again are overtaken by later ones.
+// RetryFor retries a refused message until fila takes it, or until d after the first try; then
+// the last error is returned. It waits for the Retry-After of a refusal with 429 or 503, and
+// with a growing backoff if nobody listens. With a [DedupeID] it also retries if the outcome is
+// unknown: no reply within the client's timeout, a broken connection, or a refusal with 500.
+// Later messages overtake a retried one.
 func RetryFor(d time.Duration) PublishOption {
 	return func(o *publishOptions) { o.retryFor = d }
 }
 
-// NoWait makes PublishAsync return [ErrWindowFull] at once instead of waiting
-// for a place in the window. Publish does not look at it.
+// NoWait makes PublishAsync return [ErrWindowFull] instead of waiting for room in the window.
+// Publish ignores it.
 func NoWait() PublishOption { return func(o *publishOptions) { o.noWait = true } }
 
 // Publish sends a message to a queue and waits for the confirmation: when it
 // returns without error, the message survives a crash of fila. After
-// [ErrNoReply] the outcome is not known; publish again with the same
-// [DedupeID] to be safe, or let [RetryFor] do it.
+// [ErrNoReply] the outcome is unknown: publish again with the same
+// [DedupeID], or use [RetryFor].
 func (c *Client) Publish(ctx context.Context, queue string, payload []byte, opts ...PublishOption) (receipt Receipt, err error) {
 	msg, o, err := c.enqueueMsg(queue, payload, opts)
 	if err != nil {
@@ -93,8 +92,8 @@ func (c *Client) Publish(ctx context.Context, queue string, payload []byte, opts
 	}
 }
 
-// publishTry waits no longer than the client's timeout, so that a lost reply
-// leaves time for another try.
+// publishTry waits only for the client's timeout, so that a lost reply leaves time for a
+// retry.
 func (c *Client) publishTry(ctx context.Context, msg *nats.Msg) (Receipt, error) {
 	if c.timeout > 0 {
 		var cancel context.CancelFunc
@@ -120,9 +119,9 @@ func parseReceipt(data []byte) (Receipt, error) {
 	return receipt, nil
 }
 
-// Send hands a message to the NATS connection and waits for nothing. It may be
-// lost or refused without a word here; fila counts refusals and publishes an
-// event. Flush the connection before closing it. With a tracer its span begins a trace.
+// Send publishes a message without a confirmation. The message may be lost or refused
+// unnoticed; fila counts refusals and publishes an event. Flush the connection before
+// closing it. With a tracer, the span of the message begins a trace.
 func (c *Client) Send(queue string, payload []byte, opts ...PublishOption) error {
 	msg, _, err := c.enqueueMsg(queue, payload, opts)
 	if err != nil {
@@ -146,13 +145,12 @@ func (c *Client) enqueueMsg(queue string, payload []byte, opts []PublishOption) 
 }
 
 const (
-	retryFirst = 50 * time.Millisecond // the wait after the first failure that names no time
+	retryFirst = 50 * time.Millisecond // the wait after the first failure without Retry-After
 	retryMost  = 2 * time.Second       // the longest such wait
 )
 
-// retryAfter returns how long to wait after the failed try number try, and
-// whether another one makes sense. safe tells that fila recognises a second
-// copy.
+// retryAfter returns how long to wait after the failed try number try, and whether a retry
+// makes sense. safe means that the message has a deduplication id.
 func retryAfter(err error, try int, safe bool) (time.Duration, bool) {
 	var refused *Error
 	if errors.As(err, &refused) {
@@ -160,7 +158,7 @@ func retryAfter(err error, try int, safe bool) (time.Duration, bool) {
 			return 0, false
 		}
 		if refused.RetryAfter > 0 {
-			// A little later, each at its own time: they were told the same.
+			// Spread the retries of clients that got the same time.
 			return refused.RetryAfter + rand.N(refused.RetryAfter/4+1), true
 		}
 		return backoff(try), true
@@ -170,7 +168,7 @@ func retryAfter(err error, try int, safe bool) (time.Duration, bool) {
 	return backoff(try), again
 }
 
-// backoff doubles from try to try; half of it is random.
+// backoff doubles with each try; half of it is random.
 func backoff(try int) time.Duration {
 	d := min(retryFirst<<min(try-1, 10), retryMost)
 	return d/2 + rand.N(d/2)

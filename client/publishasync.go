@@ -15,11 +15,10 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// PublishAsync sends a message to a queue without waiting for its confirmation,
-// which the future brings: thousands may be on their way, and fila writes them
-// to disk together. No more than [WithMaxPending] are; then it waits for a
-// place in the window until ctx ends, or not at all with [NoWait], and fails
-// with [ErrWindowFull]. The context has no effect on what has been sent.
+// PublishAsync sends a message to a queue and returns a future of its confirmation. Up to
+// [WithMaxPending] messages may be unconfirmed, and fila writes them to disk together. If the
+// window is full, it waits until ctx ends, or not at all with [NoWait], and fails with
+// [ErrWindowFull]. The context has no effect on a message that was sent.
 //
 // A message without a reply within the client's timeout fails with
 // [ErrNoReply]. The payload must not be changed before the future is done.
@@ -32,7 +31,7 @@ func (c *Client) PublishAsync(ctx context.Context, queue string, payload []byte,
 		return nil, err
 	}
 	p := c.async
-	if err := p.enter(ctx, o.noWait); err != nil {
+	if err := p.acquire(ctx, o.noWait); err != nil {
 		return nil, err
 	}
 	f := &PublishFuture{p: p, queue: queue, msg: msg, done: make(chan struct{}), span: c.publishing(ctx, queue, msg)}
@@ -50,8 +49,8 @@ func (c *Client) PublishAsync(ctx context.Context, queue string, payload []byte,
 // PublishAsyncPending returns how many messages wait for their confirmation.
 func (c *Client) PublishAsyncPending() int { return len(c.async.window) }
 
-// PublishAsyncComplete returns a channel that is closed when no message waits
-// for its confirmation any more: at once if none does.
+// PublishAsyncComplete returns a channel that is closed as soon as no message waits for its
+// confirmation.
 func (c *Client) PublishAsyncComplete() <-chan struct{} {
 	p := c.async
 	p.mu.Lock()
@@ -67,8 +66,8 @@ func (c *Client) PublishAsyncComplete() <-chan struct{} {
 	return p.mu.complete
 }
 
-// publisher is the state of PublishAsync. It has a subscription for the replies
-// from the first message on, and one timer for those that do not come.
+// publisher is the state of PublishAsync: a subscription for the replies, since the first
+// message, and one timer for their timeouts.
 type publisher struct {
 	c      *Client
 	window chan struct{} // one entry per pending message
@@ -82,16 +81,16 @@ type publisher struct {
 		closed   bool
 		lastID   uint64
 		pending  map[uint64]*PublishFuture
-		complete chan struct{} // closed when nothing is pending; nil: nobody waits
-		// sent is in the order of its deadlines, since all have the same
-		// timeout. Entries of what is done or was sent again are skipped.
+		complete chan struct{} // closed when nothing is pending; nil: not requested
+		// sent is ordered by deadline, because all messages have the same timeout. It may
+		// have entries of finished or resent messages.
 		sent  []sending
 		timer *time.Timer // armed while sent is not empty
 	}
 }
 
-// sending is a try that waits for its reply, as long as the message is pending and
-// the attempt its own. It does not keep the message.
+// sending is a try that waits for its reply, as long as the message is pending with the same
+// attempt.
 type sending struct {
 	id       uint64
 	attempt  int
@@ -104,8 +103,8 @@ func newPublisher(c *Client, window int, onErr func(*PublishFuture, error)) *pub
 	return p
 }
 
-// enter takes a place in the window.
-func (p *publisher) enter(ctx context.Context, noWait bool) error {
+// acquire takes a slot of the window.
+func (p *publisher) acquire(ctx context.Context, noWait bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -142,7 +141,7 @@ func (p *publisher) begin(f *PublishFuture) error {
 	f.msg.Reply = p.mu.inbox + strconv.FormatUint(f.id, 36)
 	if err := p.send(f); err != nil {
 		f.tries++
-		if err = sendError(f.msg.Subject, err); !p.later(f, err, f.tries) {
+		if err = sendError(f.msg.Subject, err); !p.scheduleRetry(f, err, f.tries) {
 			return err
 		}
 	}
@@ -150,7 +149,7 @@ func (p *publisher) begin(f *PublishFuture) error {
 	return nil
 }
 
-// subscribe runs under the mutex.
+// subscribe subscribes to the replies. The caller holds mu.
 func (p *publisher) subscribe() error {
 	inbox := p.c.nc.NewInbox() + "."
 	sub, err := p.c.nc.Subscribe(inbox+"*", p.reply)
@@ -162,7 +161,7 @@ func (p *publisher) subscribe() error {
 	return sub.SetPendingLimits(-1, -1) // the window bounds them
 }
 
-// send runs under the mutex, so that sent stays in order.
+// send sends a message. The caller holds mu, so that sent stays in order.
 func (p *publisher) send(f *PublishFuture) error {
 	if err := p.c.nc.PublishMsg(f.msg); err != nil {
 		return err
@@ -179,8 +178,7 @@ func (p *publisher) send(f *PublishFuture) error {
 	return nil
 }
 
-// arm sets the timer for the oldest message that waits. It runs under the
-// mutex.
+// arm sets the timer to the first deadline. The caller holds mu.
 func (p *publisher) arm() {
 	wait := time.Until(p.mu.sent[0].deadline)
 	if p.mu.timer == nil {
@@ -190,8 +188,7 @@ func (p *publisher) arm() {
 	}
 }
 
-// trim drops entries from the front that wait for nothing. It runs under the
-// mutex.
+// trim removes finished entries from the front of sent. The caller holds mu.
 func (p *publisher) trim() {
 	for len(p.mu.sent) > 0 {
 		first := p.mu.sent[0]
@@ -202,14 +199,14 @@ func (p *publisher) trim() {
 	}
 }
 
-// expire fails what has waited for its reply too long.
+// expire fails the messages whose deadline has passed.
 func (p *publisher) expire() {
 	p.mu.Lock()
 	var late []*PublishFuture
 	now := time.Now()
 	for p.trim(); len(p.mu.sent) > 0 && !now.Before(p.mu.sent[0].deadline); p.trim() {
 		f := p.mu.pending[p.mu.sent[0].id]
-		f.attempt++ // no longer awaited, though a reply that comes still counts
+		f.attempt++ // it does not expire again, but a late reply still counts
 		late = append(late, f)
 	}
 	if len(p.mu.sent) > 0 {
@@ -245,7 +242,7 @@ func (p *publisher) reply(msg *nats.Msg) {
 	p.resolve(f, receipt, err)
 }
 
-// denied fails what the server did not let in.
+// denied fails the messages that NATS permissions do not allow.
 func (p *publisher) denied(err *PermissionError) {
 	if err.Subscribe {
 		return
@@ -263,20 +260,20 @@ func (p *publisher) denied(err *PermissionError) {
 	}
 }
 
-// fail tries again later, or gives up.
+// fail schedules a retry or ends the message.
 func (p *publisher) fail(f *PublishFuture, err error) {
 	p.mu.Lock()
 	f.attempt++
 	tries := f.tries
 	p.mu.Unlock()
-	if !p.later(f, err, tries) {
+	if !p.scheduleRetry(f, err, tries) {
 		p.resolve(f, Receipt{}, err)
 	}
 }
 
-// later has a message sent again after that many tries, the last of which failed
-// with err, if that makes sense and there is time left.
-func (p *publisher) later(f *PublishFuture, err error, tries int) bool {
+// scheduleRetry sends a message again later, after tries of which the last failed with err,
+// if that makes sense and there is time left.
+func (p *publisher) scheduleRetry(f *PublishFuture, err error, tries int) bool {
 	if !f.retry {
 		return false
 	}
@@ -284,11 +281,11 @@ func (p *publisher) later(f *PublishFuture, err error, tries int) bool {
 	if !again || time.Now().Add(wait).After(f.until) {
 		return false
 	}
-	time.AfterFunc(wait, func() { p.again(f) })
+	time.AfterFunc(wait, func() { p.retry(f) })
 	return true
 }
 
-func (p *publisher) again(f *PublishFuture) {
+func (p *publisher) retry(f *PublishFuture) {
 	p.mu.Lock()
 	var err error
 	if p.mu.pending[f.id] == f {
@@ -302,7 +299,7 @@ func (p *publisher) again(f *PublishFuture) {
 	}
 }
 
-// resolve ends a message; only the first call counts.
+// resolve ends a message; only the first call has an effect.
 func (p *publisher) resolve(f *PublishFuture, receipt Receipt, err error) {
 	p.mu.Lock()
 	if p.mu.pending[f.id] != f {
@@ -314,7 +311,7 @@ func (p *publisher) resolve(f *PublishFuture, receipt Receipt, err error) {
 	p.trim()
 	f.receipt, f.err = receipt, err
 	close(f.done)
-	f.tell(f.ok, f.failed)
+	f.sendResult(f.ok, f.failed)
 	<-p.window
 	var complete chan struct{}
 	if len(p.mu.pending) == 0 {

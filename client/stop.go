@@ -10,11 +10,11 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Leave ends the registration: when it returns nil, fila sends no more. What
-// has been received is still handled; Stop waits for it. For a shared name it
-// ends the name for all.
+// Leave ends the registration: after it returns nil, fila sends no more messages. The
+// consumer still handles received messages; Stop waits for them. For a shared name it ends the
+// registration of all processes.
 func (k *Consumer) Leave(ctx context.Context) error {
-	k.stopKeeping() // a renewal that waits for its reply gives way
+	k.stopKeeping() // cancels a waiting renewal
 	k.reg.Lock()
 	defer k.reg.Unlock()
 	if k.reg.left {
@@ -28,11 +28,10 @@ func (k *Consumer) Leave(ctx context.Context) error {
 	return nil
 }
 
-// Stop leaves the queue, lets the handlers finish what has been received, waits
-// until their acks are confirmed, and ends all goroutines. When ctx ends first,
-// the handlers' context is cancelled, messages that no handler has begun are
-// nacked, and Stop returns the context's error without waiting for handlers that
-// go on. Later calls return the result of the first.
+// Stop leaves the queue, lets the handlers finish the received messages, waits until their
+// acks are confirmed, and ends all goroutines. If ctx ends first, it cancels the handlers'
+// context, nacks the messages that no handler has begun, and returns the context's error
+// without waiting for handlers. Later calls return the result of the first.
 func (k *Consumer) Stop(ctx context.Context) error {
 	k.stopOnce.Do(func() { k.stopErr = k.stop(ctx) })
 	return k.stopErr
@@ -44,8 +43,8 @@ func (k *Consumer) stop(ctx context.Context) error {
 	if !k.o.shared {
 		problems = append(problems, k.Leave(ctx))
 	}
-	// What fila sent before the leave is in the subscription by now; Drain
-	// hands it to the workers before it closes.
+	// The subscription now has all messages that fila sent. Drain passes them to the
+	// workers before it closes.
 	if err := k.sub.Drain(); err != nil {
 		problems = append(problems, fmt.Errorf("drain: %w", err), unsubscribe(k.sub))
 	} else {
@@ -72,7 +71,7 @@ func (k *Consumer) stop(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// wait returns false if ctx ends before ch is closed or brings something.
+// wait returns false if ctx ends before ch is closed or has a value.
 func wait[T any](ctx context.Context, ch <-chan T) bool {
 	select {
 	case <-ch:
@@ -96,8 +95,7 @@ func (k *Consumer) confirmed() <-chan struct{} {
 	return ch
 }
 
-// giveBackAll cancels the handlers and gives back what no handler has begun,
-// even if all workers are busy.
+// giveBackAll cancels the handlers and nacks the messages that no handler has begun.
 func (k *Consumer) giveBackAll() {
 	k.stopHandler()
 	k.mu.Lock()
@@ -109,8 +107,7 @@ func (k *Consumer) giveBackAll() {
 	}
 }
 
-// forget leaves messages that are still open to their leases, and those of
-// handlers that go on to the handlers.
+// forget releases all messages: the leases of unsettled ones run out.
 func (k *Consumer) forget() {
 	k.mu.Lock()
 	held := slices.Collect(maps.Values(k.mu.held))

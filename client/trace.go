@@ -15,28 +15,25 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// WithTracer has spans made of OpenTelemetry, by the semantic conventions for messaging:
+// WithTracer makes OpenTelemetry spans by the semantic conventions for messaging:
 //
-//   - "publish QUEUE" for each message, until it is confirmed. Its context goes along in
-//     the header traceparent, unless the message has one.
-//   - "process QUEUE" around each handler of a [Consumer], with a link to the span that
-//     the message was published under; [ProcessInTrace] makes that its parent. The
-//     handler's context has it.
-//   - "settle QUEUE" for an ack, nack or term, until fila has confirmed or refused it or,
-//     where nobody waits for that, until it was sent.
+//   - "publish QUEUE" for each message, until it is confirmed. The header traceparent carries
+//     its context, unless the message has one already.
+//   - "process QUEUE" for each handler of a [Consumer], with a link to the span of the
+//     publish; [ProcessInTrace] makes that the parent. It is in the handler's context.
+//   - "settle QUEUE" for an ack, nack or term, until fila confirms or refuses it or, without a
+//     confirmation, until it is sent.
 //
-// Requests for the guard hand the context of their caller on. Without a tracer nothing of
-// this costs anything.
+// Requests to the guard carry the context of their caller.
 func WithTracer(p trace.TracerProvider) Option {
 	return func(o *options) { o.tracer = p.Tracer("github.com/filaq/fila/client") }
 }
 
-// ProcessInTrace makes the span that a message was published under the parent of that of
-// its handler, so that both are in one trace. It is for queues in which one message is one
-// piece of work, and needs [WithTracer].
+// ProcessInTrace makes the span of the publish the parent of the span of the handler, so that
+// both are in one trace. It needs [WithTracer].
 func ProcessInTrace() ConsumeOption { return func(o *consumeOptions) { o.inTrace = true } }
 
-// carrier is headers of a message as OpenTelemetry wants them.
+// carrier makes headers of a message a TextMapCarrier.
 type carrier nats.Header
 
 // Get returns the first value of a header.
@@ -66,8 +63,8 @@ func messageAttrs(name, kind, queue string, more ...attribute.KeyValue) trace.Sp
 	}, more...)...)
 }
 
-// publishing begins the span of a message and hands its context on; nil: there is no
-// tracer.
+// publishing begins the span of a message and sets its traceparent. It returns nil if there
+// is no tracer.
 func (c *Client) publishing(ctx context.Context, queue string, msg *nats.Msg) trace.Span {
 	if c.tracer == nil {
 		return nil
@@ -104,7 +101,7 @@ func endSpan(span trace.Span, err error) {
 	span.End()
 }
 
-// producer is the context that a message was published under, if it has one.
+// producer returns the context of the message's publish, if it has one.
 func (m *Message) producer() (trace.SpanContext, bool) {
 	p, ok := wire.TraceParentOf(m.Header)
 	if !ok {
@@ -122,7 +119,7 @@ func (m *Message) attrs(name, kind string, more ...attribute.KeyValue) trace.Spa
 	}, more...)...)
 }
 
-// processing begins the span of a handler, for which it returns a context.
+// processing begins the span of a handler and returns the handler's context.
 func (k *Consumer) processing(ctx context.Context, m *Message) (context.Context, trace.Span) {
 	opts := []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindConsumer),
@@ -139,8 +136,8 @@ func (k *Consumer) processing(ctx context.Context, m *Message) (context.Context,
 	return ctx, span
 }
 
-// settling begins the span of an answer, below that of its handler or else of ctx; nil:
-// there is no tracer.
+// settling begins the span of an answer, a child of the handler's span or else of the span in
+// ctx. It returns nil if there is no tracer.
 func (m *Message) settling(ctx context.Context, payload []byte) trace.Span {
 	if m.c.tracer == nil {
 		return nil
@@ -158,7 +155,7 @@ func (m *Message) settling(ctx context.Context, payload []byte) trace.Span {
 	return span
 }
 
-// outcomeOf is what an answer says.
+// outcomeOf returns ack, nack or term.
 func outcomeOf(payload []byte) string {
 	switch {
 	case bytes.HasPrefix(payload, []byte("-NAK")):

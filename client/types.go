@@ -17,7 +17,7 @@ type (
 	QueueSummary = wire.QueueSummary
 	// QueueList is a page of queues.
 	QueueList = wire.QueueList
-	// QueueInfo is what inspecting a queue tells.
+	// QueueInfo describes a queue, its consumers, flows and hooks.
 	QueueInfo = wire.QueueInfo
 	// ConsumerInfo is a registered consumer.
 	ConsumerInfo = wire.ConsumerInfo
@@ -29,74 +29,74 @@ type (
 	ConfigEntry = wire.ConfigEntry
 	// ConfigList is a page of the runtime configuration.
 	ConfigList = wire.ConfigList
-	// ConfigSetReply tells the previous value, too.
+	// ConfigSetReply has the previous value as well.
 	ConfigSetReply = wire.ConfigSetReply
-	// PeekRequest says which messages to show, from where, and how much of each.
+	// PeekRequest selects messages to show, and how much of each.
 	PeekRequest = wire.PeekRequest
-	// Filter says which messages are meant.
+	// Filter selects messages.
 	Filter = wire.Filter
-	// NoisyReply says which flows of a queue disturb which.
+	// NoisyReply has the noisy and the waiting flows of a queue.
 	NoisyReply = wire.NoisyReply
-	// WaitingFlow is a flow that could send something.
+	// WaitingFlow is a quiet flow that waits.
 	WaitingFlow = wire.WaitingFlow
-	// DeadGroups is the dead letters of a queue by their errors.
+	// DeadGroups is the dead letters of a queue grouped by error.
 	DeadGroups = wire.DeadGroups
-	// DeadGroup is those of them with the same error.
+	// DeadGroup is the dead letters with one error.
 	DeadGroup = wire.DeadGroup
 	// PeekReply is a page of messages. Next is where the next one begins, 0 if
 	// there is none.
 	PeekReply = wire.PeekReply
-	// MessageInfo is a message with all that is known about it.
+	// MessageInfo is everything about a message.
 	MessageInfo = wire.MessageInfo
-	// MessageReply says which message was deleted, or made ready.
+	// MessageReply names the message that was deleted or made ready.
 	MessageReply = wire.MessageReply
-	// QueuePurgeReply tells how many messages were removed.
+	// QueuePurgeReply counts the removed messages.
 	QueuePurgeReply = wire.QueuePurgeReply
-	// QueueDeleteReply tells how many messages went with the queue.
+	// QueueDeleteReply counts the messages deleted with the queue.
 	QueueDeleteReply = wire.QueueDeleteReply
-	// JobCreateRequest says what a job is to do.
+	// JobCreateRequest describes a job to begin.
 	JobCreateRequest = wire.JobCreateRequest
 	// JobInfo is a job.
 	JobInfo = wire.JobInfo
-	// ScheduleAddRequest says what a schedule enqueues, and when.
+	// ScheduleAddRequest describes a schedule: what it enqueues, and when.
 	ScheduleAddRequest = wire.ScheduleAddRequest
 	// ScheduleInfo is a schedule of a queue.
 	ScheduleInfo = wire.ScheduleInfo
-	// ScheduleRun is a run of a schedule that was made.
+	// ScheduleRun is a past run of a schedule.
 	ScheduleRun = wire.ScheduleRun
-	// RedriveReply tells how many messages were moved.
+	// RedriveReply counts the moved messages.
 	RedriveReply = wire.RedriveReply
 	// StoreBackupReply says where a backup of the store is.
 	StoreBackupReply = wire.StoreBackupReply
-	// HookResetReply shows the hooks after their circuits were closed.
+	// HookResetReply has the hooks with closed circuits.
 	HookResetReply = wire.HookResetReply
-	// RateLimit is how an enqueue limit stands that refused a message.
+	// RateLimit is the state of the enqueue limit that refused a message.
 	RateLimit = wire.RateLimit
 )
 
 // The types of the guard.
 type (
-	// GuardAnswer says whether a call may be made, or what refuses it.
+	// GuardAnswer says whether a call is allowed, or what refuses it.
 	GuardAnswer = wire.GuardAnswer
-	// GuardLimit is how a limit stands.
+	// GuardLimit is the state of a limit.
 	GuardLimit = wire.GuardLimit
-	// GuardVerdict is what the rules make of a call that failed.
+	// GuardVerdict is the judgement of the rules about a failed call.
 	GuardVerdict = wire.GuardVerdict
-	// GuardStatus is how a key stands.
+	// GuardStatus is the state of a key.
 	GuardStatus = wire.GuardStatus
-	// PermitFilter says which permits of the guard are meant.
+	// PermitFilter selects permits of the guard.
 	PermitFilter = wire.PermitFilter
-	// GuardPermitsRequest asks for permits of the guard that are held.
+	// GuardPermitsRequest asks for permits of the guard.
 	GuardPermitsRequest = wire.GuardPermitsRequest
-	// GuardPermit is a permit that is held.
+	// GuardPermit is a permit in use.
 	GuardPermit = wire.GuardPermit
-	// GuardHolder is how many permits are held under a key, or by a caller.
+	// GuardHolder is the number of permits of a key or a caller.
 	GuardHolder = wire.GuardHolder
 	// GuardPermitList is a page of permits.
 	GuardPermitList = wire.GuardPermitList
 	// GuardEndRequest ends permits of the guard.
 	GuardEndRequest = wire.GuardEndRequest
-	// GuardEndReply says how many permits were ended.
+	// GuardEndReply counts the ended permits.
 	GuardEndReply = wire.GuardEndReply
 )
 
@@ -104,13 +104,13 @@ type (
 type (
 	// Rate is messages per second as text: "10", "0.5" or "1/3".
 	Rate = wire.Rate
-	// CircuitLimits are when a circuit opens and closes.
+	// CircuitLimits decide when a circuit opens and closes.
 	CircuitLimits = wire.CircuitLimits
 	// ThrottleLimits are the limits of a throttle key.
 	ThrottleLimits = wire.ThrottleLimits
 	// ThrottleChange changes the limits of the throttle key that it names.
 	ThrottleChange = wire.ThrottleSetRequest
-	// ThrottleInfo is a throttle key with its limits and the state of its gate.
+	// ThrottleInfo is a throttle key with its limits and state.
 	ThrottleInfo = wire.ThrottleInfo
 	// ThrottleList is a page of throttle keys.
 	ThrottleList = wire.ThrottleList
@@ -128,21 +128,21 @@ type (
 	ConfigLogEntry = wire.ConfigLogEntry
 	// ConfigLog is a page of the audit log.
 	ConfigLog = wire.ConfigLog
-	// ReloadReply says what a reload has changed.
+	// ReloadReply lists the changes of a reload.
 	ReloadReply = wire.ReloadReply
-	// ExplainedMessage says where a message is and why.
+	// ExplainedMessage says where a message is and what it waits for.
 	ExplainedMessage = wire.ExplainMessage
 	// AttemptInfo is one record of the history of a message.
 	AttemptInfo = wire.AttemptInfo
-	// HeldInfo is how long a gate has held a message back.
+	// HeldInfo is how long a gate blocked a message.
 	HeldInfo = wire.HeldInfo
-	// ExplainedKey says how a fairness key stands.
+	// ExplainedKey describes the flow of a fairness key.
 	ExplainedKey = wire.ExplainKey
 	// ExplainedQueue says what a queue waits for.
 	ExplainedQueue = wire.ExplainQueue
-	// GateState is a gate of a message and how it stands.
+	// GateState is a gate of a message and its state.
 	GateState = wire.GateState
-	// BlockedCount is a gate with what it holds back.
+	// BlockedCount is a gate and how much it blocks.
 	BlockedCount = wire.BlockedCount
 )
 
@@ -152,17 +152,17 @@ type (
 	ClusterStatus = wire.ClusterStatus
 	// ClusterNode is a node that was heard in the last ten seconds.
 	ClusterNode = wire.ClusterNode
-	// ClusterShard is a shard: who owns it, and who has copies.
+	// ClusterShard is a shard with its owner and its copies.
 	ClusterShard = wire.ClusterShard
 	// ClusterStandby is the copy of a shard at a node that does not own it.
 	ClusterStandby = wire.ClusterStandby
-	// ClusterDrainReply says how many shards a node has to hand over.
+	// ClusterDrainReply counts the shards that a node has to hand over.
 	ClusterDrainReply = wire.ClusterDrainReply
-	// ClusterMoveReply says where a shard goes from and to.
+	// ClusterMoveReply has the old and the new owner of a shard.
 	ClusterMoveReply = wire.ClusterMoveReply
 )
 
-// How an attempt has ended, or what else there is in the history of a message.
+// Outcomes of attempts, and other records of a message's history.
 const (
 	AttemptNack         = wire.AttemptNack
 	AttemptTerm         = wire.AttemptTerm
@@ -172,7 +172,7 @@ const (
 	AttemptMoved        = wire.AttemptMoved
 )
 
-// Who has decided what became of a message after a failed attempt.
+// What decided about a message after a failed attempt.
 const (
 	DecidedByHook     = wire.DecidedByHook
 	DecidedByConsumer = wire.DecidedByConsumer
@@ -183,7 +183,7 @@ const (
 	DecidedByTTL      = wire.DecidedByTTL
 )
 
-// What a [PauseRequest] names.
+// Kinds of pauses.
 const (
 	PauseQueue    = wire.PauseQueue
 	PauseKey      = wire.PauseKey
@@ -191,13 +191,13 @@ const (
 	PauseCircuit  = wire.PauseCircuit
 )
 
-// DefaultPrefix is the subject prefix of a fila that was not told another.
+// DefaultPrefix is the subject prefix if none is configured.
 const DefaultPrefix = wire.DefaultPrefix
 
-// DefaultMaxDeliveries is how often a message is delivered at most when
-// max_deliveries is not set and no on_failure hook decides.
+// DefaultMaxDeliveries is how often a message is delivered if max_deliveries is not set and
+// no on_failure hook decides.
 const DefaultMaxDeliveries = wire.DefaultMaxDeliveries
 
-// DefaultQueueSettings returns the settings of a queue about which nothing is
-// said. Start from it: the zero QueueSettings is not valid.
+// DefaultQueueSettings returns the default settings of a queue. Start from them: the zero
+// QueueSettings is not valid.
 func DefaultQueueSettings(name string) QueueSettings { return wire.DefaultQueueSettings(name) }

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// AckKind says what a message on an ack or nack subject means.
+// AckKind is the meaning of a message on an ack or nack subject.
 type AckKind uint8
 
 // The kinds of acks.
 const (
 	AckDone         AckKind = iota + 1 // finished
-	AckNack                            // failed, to be retried or dead-lettered
-	AckProgress                        // still at work: renew the lease
+	AckNack                            // failed: retry or dead-letter
+	AckProgress                        // still working: extend the lease
 	AckTerm                            // dead-letter now
-	AckNoResponders                    // from the server: nobody received the delivery
+	AckNoResponders                    // from the server: no consumer received the delivery
 )
 
 // String returns "ack", "nack", "progress", "term" or "no-responders".
@@ -31,33 +31,31 @@ func (k AckKind) String() string {
 }
 
 const (
-	// MaxNackDelay is the longest delay or retry-after that a nack may ask for:
-	// 365 days.
+	// MaxNackDelay is the longest delay or retry-after of a nack: 365 days.
 	MaxNackDelay = 365 * 24 * time.Hour
-	// MaxErrorText is how many bytes of an error text or reason are kept.
+	// MaxErrorText is the maximum length of a stored error text or reason in bytes.
 	MaxErrorText = 1024
-	// MaxErrorCode is how many bytes of an error code are kept.
+	// MaxErrorCode is the maximum length of a stored error code in bytes.
 	MaxErrorCode = 64
-	// MaxAckCost is the largest cost that an ack may name.
+	// MaxAckCost is the largest cost in an ack.
 	MaxAckCost = 1_000_000
 )
 
-// Ack is what a consumer says about a delivery.
+// Ack is a consumer's answer to a delivery.
 type Ack struct {
 	Kind AckKind
 	// Delay is how long a nacked message waits before its next attempt, 0 to
 	// 365 days; it counts only if HasDelay.
 	Delay    time.Duration
 	HasDelay bool
-	// Cost is what the message has cost in thousandths, 0 to 1,000,000,000; it counts
+	// Cost is the actual cost of the message in thousandths, 0 to 1,000,000,000; it counts
 	// only if HasCost, with [AckDone].
 	HasCost bool
 	Cost    uint32
 	// Error and ErrorCode describe a failure; for [AckTerm], Error is the
 	// reason. Valid UTF-8 of at most 1024 and 64 bytes, longer ones are cut.
 	Error, ErrorCode string
-	// RetryAfter is for how long the destination asked not to be called, 0 to
-	// 365 days; 0 if it did not.
+	// RetryAfter is the destination's Retry-After, up to 365 days; 0 if there is none.
 	RetryAfter time.Duration
 }
 
@@ -71,19 +69,17 @@ const (
 	payloadNak      = "-NAK"
 )
 
-// ParseAck reads a message on an ack subject. A Status header decides before
-// the payload does: 503 with an empty payload is the server's answer that
-// nobody received the delivery, everything else with a Status is refused, and
-// neither is ever an ack.
+// ParseAck parses a message on an ack subject. A message with a Status header is never an ack:
+// 503 with an empty payload is the server's report that no consumer received the delivery, and
+// any other Status is refused.
 //
 // Then: empty, "+ACK", "+OK" and "+NXT" are [AckDone], where "+ACK" may be followed by
-// a JSON object with "cost", and the header Fila-Cost says it as well; "+WPI" is
+// a JSON object with "cost", which may be in the header Fila-Cost instead; "+WPI" is
 // [AckProgress], "+TERM" with an optional reason is [AckTerm], and "-NAK" is
 // [AckNack], followed by nothing, a Go duration, or a JSON object with any of
 // "delay" (nanoseconds or a Go duration), "error", "code" and
-// "retry_after_ms". For nacks and terms the headers Fila-Error,
-// Fila-Error-Code and Fila-Retry-After-Ms fill in what the payload leaves
-// open; where both speak the payload wins.
+// "retry_after_ms". For nacks and terms the headers Fila-Error, Fila-Error-Code and
+// Fila-Retry-After-Ms supplement the payload, which has priority.
 func ParseAck(payload []byte, h map[string][]string) (Ack, *Error) {
 	if a, done, err := parseStatus(payload, h); done || err != nil {
 		return a, err
@@ -110,13 +106,13 @@ func ParseAck(payload []byte, h map[string][]string) (Ack, *Error) {
 		}
 		return fillFromHeaders(a, hasRetryAfter, h)
 	}
-	shown := payload[:min(len(payload), 2*maxQuoted)] // it may be megabytes
+	shown := payload[:min(len(payload), 2*maxQuoted)] // the payload may have megabytes
 	return Ack{}, BadAckPayload(quote(string(shown)) +
 		" is not one of empty, +ACK, +OK, +NXT, +WPI, -NAK and +TERM")
 }
 
-// ParseNack reads a message on a nack subject, whose payload is the error text
-// as it is. The Status header and the nack headers count as in [ParseAck].
+// ParseNack parses a message on a nack subject, whose payload is the plain error text. Its
+// headers are as in [ParseAck].
 func ParseNack(payload []byte, h map[string][]string) (Ack, *Error) {
 	if a, done, err := parseStatus(payload, h); done || err != nil {
 		return a, err
@@ -124,7 +120,7 @@ func ParseNack(payload []byte, h map[string][]string) (Ack, *Error) {
 	return fillFromHeaders(Ack{Kind: AckNack, Error: clean(string(payload), MaxErrorText)}, false, h)
 }
 
-// parseStatus deals with messages that carry a Status header.
+// parseStatus parses a message with a Status header; done means that it has one.
 func parseStatus(payload []byte, h map[string][]string) (Ack, bool, *Error) {
 	if len(h) == 0 {
 		return Ack{}, false, nil
@@ -143,9 +139,8 @@ func parseStatus(payload []byte, h map[string][]string) (Ack, bool, *Error) {
 	return Ack{Kind: AckNoResponders}, true, nil
 }
 
-// cutVerb returns what follows verb in payload. What follows must be set apart
-// by white space, or be a JSON object, which JetStream clients may append
-// directly.
+// cutVerb returns the rest of payload after verb. The rest must begin with white space, or be
+// a JSON object, which JetStream clients append directly.
 func cutVerb(payload []byte, verb string) (string, bool) {
 	if len(payload) < len(verb) || string(payload[:len(verb)]) != verb {
 		return "", false
@@ -182,7 +177,7 @@ func parseAckCost(arg string, h map[string][]string) (Ack, *Error) {
 
 const costAllowed = "allowed is a number from 0 to 1000000"
 
-// costFromHeader takes the cost of an ack from its header, if that has one.
+// costFromHeader sets the cost of an ack from its header, if there is one.
 func costFromHeader(a Ack, h map[string][]string) (Ack, *Error) {
 	if len(h) == 0 {
 		return a, nil
@@ -221,7 +216,7 @@ type nakBody struct {
 	RetryAfterMs *int64           `json:"retry_after_ms"`
 }
 
-// parseNak reads what follows -NAK, and whether it has a retry_after_ms.
+// parseNak parses the argument of -NAK, and reports whether it has a retry_after_ms.
 func parseNak(arg string) (a Ack, hasRetryAfter bool, refusal *Error) {
 	a.Kind = AckNack
 	if arg == "" {
@@ -269,9 +264,8 @@ func delayText(s string) (time.Duration, bool) {
 	return d, err == nil && d >= 0 && d <= MaxNackDelay
 }
 
-// delayJSON reads a JSON string as a duration and a JSON number as
-// nanoseconds, in any notation that numbers have: some languages have no
-// integers. A fraction of a nanosecond is dropped.
+// delayJSON parses a JSON string as a duration and a JSON number as nanoseconds, in any
+// notation of numbers, because some languages have no integers.
 func delayJSON(raw string) (time.Duration, bool) {
 	if raw[0] == '"' {
 		// No duration needs an escape.
@@ -297,8 +291,8 @@ func millis(n int64) (time.Duration, bool) {
 	return time.Duration(n) * time.Millisecond, true
 }
 
-// fillFromHeaders checks the nack headers and takes from them what the payload
-// does not say. A retry-after of 0 is something said, hence hasRetryAfter.
+// fillFromHeaders checks the nack headers and sets what the payload does not have. A
+// retry-after of 0 in the payload has priority, hence hasRetryAfter.
 func fillFromHeaders(a Ack, hasRetryAfter bool, h map[string][]string) (Ack, *Error) {
 	if len(h) == 0 {
 		return a, nil
@@ -324,8 +318,7 @@ func fillFromHeaders(a Ack, hasRetryAfter bool, h map[string][]string) (Ack, *Er
 	return a, nil
 }
 
-// clean makes a client's text safe to keep and to send on: valid UTF-8 of at
-// most limit bytes.
+// clean returns a client's text as valid UTF-8 of at most limit bytes.
 func clean(s string, limit int) string {
 	return cut(strings.ToValidUTF8(cut(s, limit), "\uFFFD"), limit)
 }

@@ -2,9 +2,9 @@ package wire
 
 import "slices"
 
-// Numbers of errors. They are part of the protocol: a number is never reused
-// and never changes its meaning. The last three digits are the class; what
-// stands before them counts the errors of the class, starting with 10.
+// Numbers of errors. They are part of the protocol: a number is never reused and never
+// changes its meaning. The last three digits are the class; the digits before them count the
+// errors of the class, from 10.
 const (
 	// Requests and subjects.
 	CodeBadJSON         = 10400
@@ -115,7 +115,7 @@ type Entry struct {
 	Meaning string // one sentence: what it means and what to do
 }
 
-// Catalog returns all errors that fila sends, grouped by subject.
+// Catalog returns all errors, grouped by subject.
 func Catalog() []Entry { return slices.Clone(catalog) }
 
 func entry(errCode int, name, meaning string) Entry {

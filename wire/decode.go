@@ -13,23 +13,21 @@ import (
 	"unicode/utf8"
 )
 
-// DecodeStrict decodes the JSON of a request into the struct that into points
-// to. An empty body counts as {}. Refused are: anything but one object of
-// valid UTF-8, data after it, fields that the struct does not have (names are
-// compared exactly), fields given twice, and values of the wrong type; the
-// error names the field. A null leaves a field as it is, and sets a pointer to
-// nil. After an error *into may be partly set.
+// DecodeStrict decodes the JSON of a request into the struct that into points to. An empty
+// body is {}. It refuses anything but one object of valid UTF-8, data after it, unknown fields
+// (names must match exactly), repeated fields and values of the wrong type; the error names
+// the field. A null leaves a field unchanged, and sets a pointer to nil. After an error *into
+// may be partly set.
 //
-// Values that *into has already stay where the body does not mention them. Do
-// not decode into a struct that shares slices or pointers with one in use; for
-// settings see [QueueSettings.Patch].
+// Fields that the body does not name keep their values. Do not decode into a struct that
+// shares slices or pointers with one in use; for settings see [QueueSettings.Patch].
 func DecodeStrict(body []byte, into any) *Error {
 	_, err := decodeStrict(body, into)
 	return err
 }
 
-// parse decodes a request into r, which has the defaults, and has it checked, or
-// completed. A refused request is the zero one.
+// parse decodes a request into r, which has the defaults, and checks it. A refused request is
+// the zero value.
 func parse[R any](body []byte, r R, check func(*R) *Error) (R, *Error) {
 	err := DecodeStrict(body, &r)
 	if err == nil {
@@ -41,7 +39,7 @@ func parse[R any](body []byte, r R, check func(*R) *Error) (R, *Error) {
 	return r, nil
 }
 
-// decodeStrict also returns the names of the fields that the body has.
+// decodeStrict also returns the names of the fields in the body.
 func decodeStrict(body []byte, into any) ([]string, *Error) {
 	body = bytes.TrimSpace(body)
 	if len(body) == 0 {
@@ -69,9 +67,9 @@ func decodeStrict(body []byte, into any) ([]string, *Error) {
 	return seen, nil
 }
 
-// decodeFields decodes an object whose own fields are known to be right.
+// decodeFields decodes an object whose own field names have been checked.
 func decodeFields(body []byte, into any) error {
-	if bytes.IndexByte(body[1:], '{') < 0 { // no other object: nothing that only a decoder would refuse
+	if bytes.IndexByte(body[1:], '{') < 0 { // no inner object, whose fields Unmarshal would not check
 		return json.Unmarshal(body, into)
 	}
 	dec := json.NewDecoder(bytes.NewReader(body))
@@ -79,10 +77,10 @@ func decodeFields(body []byte, into any) error {
 	return dec.Decode(into)
 }
 
-// skimObject is a quick scanObject that knows no errors: false says that it cannot
-// tell. What it skims need not be JSON. But if the decoder takes it, or the beginning
-// of it, then its names are these, and it has no data after it: in what is JSON,
-// strings and brackets end where they seem to.
+// skimObject is a fast scanObject without errors; false means that the slow one has to decide.
+// It does not validate the JSON. But if the decoder accepts the body, then these are its field
+// names and there is no data after it, because in valid JSON strings and brackets end where
+// they seem to.
 func skimObject(body []byte, allowed []string) (seen []string, ok bool) {
 	i := skipSpace(body, 1)
 	if body[0] != '{' || i == len(body) {
@@ -119,7 +117,7 @@ func skimObject(body []byte, allowed []string) (seen []string, ok bool) {
 	}
 }
 
-// skipSpace returns where there is no white space from i on.
+// skipSpace returns the first index from i on without white space.
 func skipSpace(body []byte, i int) int {
 	for i < len(body) && (body[i] == ' ' || body[i] == '\n' || body[i] == '\t' || body[i] == '\r') {
 		i++
@@ -127,7 +125,7 @@ func skipSpace(body []byte, i int) int {
 	return i
 }
 
-// skipValue returns where the value ends that begins at i.
+// skipValue returns the end of the value that begins at i.
 func skipValue(body []byte, i int) int {
 	depth := 0
 	for ; i < len(body); i++ {
@@ -146,7 +144,7 @@ func skipValue(body []byte, i int) int {
 			continue
 		case '}', ']':
 			if depth == 0 {
-				return i // it is that of the object around it
+				return i // it ends the enclosing object
 			}
 			depth--
 		case ',', ':', ' ', '\n', '\t', '\r':
@@ -164,9 +162,8 @@ func skipValue(body []byte, i int) int {
 	return len(body)
 }
 
-// scanObject checks that body is one object with no field but the allowed
-// ones, each at most once. encoding/json alone would take any case and the
-// last of several.
+// scanObject checks that body is one object with only allowed fields, each at most once.
+// encoding/json alone accepts names in any case, and the last of repeated fields.
 func scanObject(body []byte, allowed []string) ([]string, *Error) {
 	if body[0] != '{' {
 		return nil, BadJSON("a JSON object is expected")
@@ -179,7 +176,7 @@ func scanObject(body []byte, allowed []string) ([]string, *Error) {
 		if err != nil {
 			return nil, describeJSON(err)
 		}
-		name, _ := tok.(string) // the decoder has refused anything else
+		name, _ := tok.(string) // the decoder refuses anything else
 		if !slices.Contains(allowed, name) {
 			return nil, UnknownField(name, allowed)
 		}
@@ -201,7 +198,7 @@ func scanObject(body []byte, allowed []string) ([]string, *Error) {
 	return seen, nil
 }
 
-// fieldCache keeps fieldNames by type: there are a dozen types.
+// fieldCache caches fieldNames by type.
 var fieldCache sync.Map // reflect.Type -> []string
 
 // fieldNames returns the JSON names of the struct that into points to, in the
@@ -222,14 +219,13 @@ func fieldNames(into any) []string {
 	return names
 }
 
-// describeJSON turns an error of encoding/json into a refusal in the words of
-// the protocol.
+// describeJSON maps an error of encoding/json to a refusal.
 func describeJSON(err error) *Error {
 	var typ *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
 	var refused *Error
 	switch {
-	case errors.As(err, &refused): // a field decodes itself
+	case errors.As(err, &refused): // by a field's UnmarshalJSON
 		return refused
 	case errors.As(err, &typ):
 		return BadJSON(fmt.Sprintf("%s: %s is expected, got %s", typ.Field, jsonKind(typ.Type), typ.Value))

@@ -8,14 +8,13 @@ import (
 )
 
 const (
-	// MaxDelay is the longest delay and the longest TTL of a message: ten years
-	// of 365 days.
+	// MaxDelay is the longest delay and TTL of a message: ten years of 365 days.
 	MaxDelay = 10 * 365 * 24 * time.Hour
-	// MaxDedupeID is the length in bytes of the longest deduplication id.
+	// MaxDedupeID is the maximum length of a deduplication id in bytes.
 	MaxDedupeID = 256
 )
 
-// EnqueueOptions are what the headers of an enqueue ask for.
+// EnqueueOptions are the parsed headers of an enqueue.
 type EnqueueOptions struct {
 	// DedupeID is the value of Nats-Msg-Id, 1 to 256 bytes of UTF-8 without
 	// control characters; empty if absent.
@@ -23,21 +22,19 @@ type EnqueueOptions struct {
 	// NotBefore is the time before which the message must not be delivered, in
 	// Unix nanoseconds; 0 if it may be delivered at once.
 	NotBefore int64
-	// Delayed says that NotBefore is the end of a delay, and no time that was named.
+	// Delayed says that NotBefore comes from a delay rather than a time.
 	Delayed bool
-	// TTL is how long the message lives, from now on: at least one second; 0
-	// if it lives for ever.
+	// TTL is how long the message lives: at least one second, or 0 for ever.
 	TTL time.Duration
-	// Schedule is set if this is no message, but makes a schedule. All else is zero then.
+	// Schedule is set if the enqueue makes a schedule; the other fields are then zero.
 	Schedule *ScheduleHeaders
 }
 
-// ParseEnqueueHeaders reads the headers that fila understands on an enqueue,
-// with names in any case. now is in Unix nanoseconds. It refuses values that
-// it does not understand, a delay together with a not-before time, times more
-// than ten years away, names that no client could deliver, and reserved ones that
-// mean nothing here, since they would be lost without a word. A not-before time
-// that has passed is no delay. Headers of a schedule go with none of the others.
+// ParseEnqueueHeaders parses the headers that fila understands on an enqueue, with names in
+// any case. now is in Unix nanoseconds. It refuses invalid values, a delay together with a
+// not-before time, times more than ten years away, names that cannot be delivered, and
+// unknown reserved names, which would otherwise be lost silently. A not-before time that has
+// passed is no delay. Headers of a schedule do not go with the others.
 func ParseEnqueueHeaders(h map[string][]string, now int64) (EnqueueOptions, *Error) {
 	var o EnqueueOptions
 	if len(h) == 0 {
@@ -74,11 +71,10 @@ func ParseEnqueueHeaders(h map[string][]string, now int64) (EnqueueOptions, *Err
 
 type enqueueFields struct {
 	msgID, delay, notBefore, ttl field
-	schedule                     *scheduleFields // nil: it has none of them
+	schedule                     *scheduleFields // nil: no schedule
 }
 
-// collect finds the understood headers in one pass and checks the names of
-// those that will be delivered.
+// collect finds the known headers in one pass and checks the names of the others.
 func collect(h map[string][]string) (enqueueFields, *Error) {
 	var f enqueueFields
 	for k, values := range h {
@@ -108,7 +104,7 @@ func collect(h map[string][]string) (enqueueFields, *Error) {
 	return f, nil
 }
 
-// ofSchedule takes a header of a schedule, and refuses all others.
+// ofSchedule takes a header of a schedule, and refuses other reserved headers.
 func (f *enqueueFields) ofSchedule(name string, values []string) *Error {
 	s := f.schedule
 	if s == nil {
@@ -122,9 +118,8 @@ func (f *enqueueFields) ofSchedule(name string, values []string) *Error {
 	return err
 }
 
-// addedByNATS reports whether a reserved header is what NATS itself writes on a
-// message on its way to fila: about an import, a trace, or the stream that publishes
-// it again. Producers do not know of it.
+// addedByNATS reports whether NATS itself adds a reserved header on the way to fila: for an
+// import, a trace, or a stream's republish.
 func addedByNATS(name string) bool {
 	const trace = "Nats-Trace-"
 	return len(name) > len(trace) && strings.EqualFold(name[:len(trace)], trace) ||
@@ -151,7 +146,7 @@ func parseNotBefore(v string, now int64) (int64, *Error) {
 	if err != nil {
 		return 0, BadNotBefore(v)
 	}
-	// Compared as times: years far away do not fit into nanoseconds.
+	// Compare as times: distant years do not fit into nanoseconds.
 	from := time.Unix(0, now)
 	switch {
 	case !t.After(from):

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Error is a refusal as it goes over the wire. Make one with a constructor of
-// the catalogue, recognise one by its ErrCode.
+// Error is an error reply. The constructors in refusals.go make it; ErrCode identifies it.
 type Error struct {
 	// Code is the class, as in HTTP: 400, 404, 409, 413, 429, 500 or 503.
 	Code int
@@ -19,21 +18,20 @@ type Error struct {
 	ErrCode int
 	// Description is one line for people. It may change.
 	Description string
-	// RetryAfter is when it makes sense to try again, 0 if nothing is known.
+	// RetryAfter is when a retry makes sense, 0 if unknown.
 	RetryAfter time.Duration
-	// RateLimit is how the limit stands that refused an enqueue, or nil.
+	// RateLimit is the state of the limit that refused an enqueue, or nil.
 	RateLimit *RateLimit
 }
 
-// RateLimit is how an enqueue limit stands.
+// RateLimit is the state of an enqueue limit.
 type RateLimit struct {
 	Limit     int64         // how many messages it admits at once
 	Remaining int64         // how many it would admit now
 	Reset     time.Duration // until it admits Limit again; whole seconds on the wire, rounded up
 }
 
-// newError makes an error of the catalogue. The description is one line,
-// because it is sent in a header.
+// newError makes an error. Its description is one line, because it is sent in a header.
 func newError(errCode int, format string, args ...any) *Error {
 	return &Error{
 		Code:        errCode % 1000,
@@ -42,13 +40,13 @@ func newError(errCode int, format string, args ...any) *Error {
 	}
 }
 
-// retry sets when to try again and returns e.
+// retry sets when to retry and returns e.
 func (e *Error) retry(after time.Duration) *Error {
 	e.RetryAfter = max(after, 0)
 	return e
 }
 
-// After returns e, of a request that had changed so many messages before.
+// After returns e for a request that changed messages before it failed.
 func (e *Error) After(messages int64) *Error {
 	after := *e
 	after.Description = HeaderValue(fmt.Sprintf("%s; %s had been done before", e.Description, count(messages, "message")))
@@ -66,8 +64,8 @@ func (e *Error) Is(target error) bool {
 	return ok && t != nil && e != nil && t.ErrCode == e.ErrCode
 }
 
-// Headers returns the headers of the error reply. Times to retry are rounded
-// up, so that nobody comes too early.
+// Headers returns the headers of the error reply. It rounds times up, so that retries do not
+// come too early.
 func (e *Error) Headers() map[string][]string {
 	h := map[string][]string{
 		HeaderServiceError:     {HeaderValue(e.Description)},
@@ -107,10 +105,9 @@ func (e *Error) Body() []byte {
 	return b
 }
 
-// ParseError returns the error that a reply carries, or nil if it is not an
-// error reply, which the header Nats-Service-Error-Code tells. What the body
-// lacks, or another NATS service never sends, is taken from the headers;
-// ErrCode is 0 if it is not known.
+// ParseError returns the error in a reply, or nil if the reply has no header
+// Nats-Service-Error-Code. It takes from the headers what the body lacks, as in replies of
+// other NATS services; ErrCode is then 0.
 func ParseError(h map[string][]string, body []byte) *Error {
 	code := first(h, HeaderServiceErrorCode)
 	if code == "" {
@@ -125,7 +122,7 @@ func ParseError(h map[string][]string, body []byte) *Error {
 		class = b.Error.Code
 	}
 	e := &Error{
-		Code:        cmp.Or(class, 500), // whatever it is, it is an error
+		Code:        cmp.Or(class, 500), // it is an error in any case
 		ErrCode:     b.Error.ErrCode,
 		Description: cmp.Or(b.Error.Description, first(h, HeaderServiceError)),
 		RateLimit:   parseRateLimit(h),
@@ -138,7 +135,7 @@ func ParseError(h map[string][]string, body []byte) *Error {
 	return e
 }
 
-// parseRateLimit returns nil unless all three headers are there and make sense.
+// parseRateLimit returns nil unless all three headers are valid.
 func parseRateLimit(h map[string][]string) *RateLimit {
 	limit, err1 := strconv.ParseUint(first(h, HeaderRateLimitLimit), 10, 63)
 	remaining, err2 := strconv.ParseUint(first(h, HeaderRateLimitRemaining), 10, 63)

@@ -13,10 +13,10 @@ const (
 	EventHookCircuitChanged = "hook-circuit-changed" // tail: queue
 	EventConsumerJoined     = "consumer-joined"
 	EventConsumerLost       = "consumer-lost"
-	EventFlowNoisy          = "flow-noisy"       // or no longer; tail: queue
-	EventFlowStarved        = "flow-starved"     // or no longer; tail: queue
+	EventFlowNoisy          = "flow-noisy"       // begins or ends; tail: queue
+	EventFlowStarved        = "flow-starved"     // begins or ends; tail: queue
 	EventPaused             = "paused"           // tail: what is paused
-	EventResumed            = "resumed"          // by hand or by time
+	EventResumed            = "resumed"          // by an operator or by time
 	EventHeld               = "held"             // max_failures; tail: the key
 	EventFailureCritical    = "failure-critical" // severity critical; tail: queue, or first key of a call
 	EventFailureHigh        = "failure-high"     // severity high; the same tail
@@ -24,26 +24,26 @@ const (
 	EventDiskLow            = "disk-low" // messages are refused
 	EventDiskRecovered      = "disk-recovered"
 	EventSharedConflict     = "shared-conflict" // newer limits of another fila are in force for a shared key
-	EventSharedDegraded     = "shared-degraded" // what filas share cannot be reached
+	EventSharedDegraded     = "shared-degraded" // the shared state cannot be reached
 	EventSharedRecovered    = "shared-recovered"
-	EventClientCut          = "client-cut"    // the embedded NATS server has closed its connection
+	EventClientCut          = "client-cut"    // the embedded NATS server closed a client's connection
 	EventOwnerChanged       = "owner-changed" // tail: shard
 	EventFenced             = "fenced"        // tail: shard
 	EventMemberJoined       = "member-joined" // tail: node
 	EventMemberLeft         = "member-left"
-	EventJobCreated         = "job-created" // tail of these: the queue that the job is about
-	EventJobPaused          = "job-paused"  // by hand, or by itself
+	EventJobCreated         = "job-created" // tail of all job events: the job's queue
+	EventJobPaused          = "job-paused"  // by an operator, or by itself
 	EventJobResumed         = "job-resumed"
 	EventJobDone            = "job-done"
 	EventJobCanceled        = "job-canceled"
-	EventScheduleCreated    = "schedule-created" // tail of these: the queue
+	EventScheduleCreated    = "schedule-created" // tail of all schedule events: the queue
 	EventScheduleReplaced   = "schedule-replaced"
 	EventScheduleDeleted    = "schedule-deleted" // by hand
 	EventSchedulePaused     = "schedule-paused"
 	EventScheduleResumed    = "schedule-resumed"
-	EventScheduleEnded      = "schedule-ended"   // it was to run once
-	EventScheduleMissed     = "schedule-missed"  // runs were left out
-	EventScheduleRefused    = "schedule-refused" // the queue does not take a run now; it is tried again
+	EventScheduleEnded      = "schedule-ended"   // after its only run
+	EventScheduleMissed     = "schedule-missed"  // runs were skipped
+	EventScheduleRefused    = "schedule-refused" // the queue refuses a run, which is retried
 )
 
 // Event is the body of an event.

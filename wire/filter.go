@@ -19,38 +19,36 @@ const (
 	MaxFilterHeaders = 16
 )
 
-// Filter says which messages of a queue are meant: those of which everything is so that
-// it names. A filter that names nothing means nothing: All is how to mean every message.
-// Its fields are in the form in which requests have them, so that it can be shown and
-// kept; [ParseFilter] makes the times absolute.
+// Filter selects messages of a queue. A message must match all fields that are set; a filter
+// without fields is invalid, and All selects every message. The fields have the form of
+// requests, so a filter can be shown and stored; [ParseFilter] makes its times absolute.
 type Filter struct {
 	All    bool              `json:"all,omitempty"`    // every message; goes with no other field
 	State  string            `json:"state,omitempty"`  // pending, parked, delayed, leased or dead
-	Keys   []string          `json:"keys,omitempty"`   // one of these fairness keys, in the form of [ShowKey]
-	IDs    []string          `json:"ids,omitempty"`    // one of these ids
-	Header map[string]string `json:"header,omitempty"` // each of these headers, its name in any case, has this value, in the form of [ShowText]
+	Keys   []string          `json:"keys,omitempty"`   // any of these fairness keys, in the form of [ShowKey]
+	IDs    []string          `json:"ids,omitempty"`    // any of these ids
+	Header map[string]string `json:"header,omitempty"` // headers and their values, in the form of [ShowText]; names in any case
 
-	AttemptsMin    uint32 `json:"attempts_min,omitempty"`    // so many attempts have ended, of a dead letter before it died
-	EnqueuedAfter  string `json:"enqueued_after,omitempty"`  // at this time or later: RFC 3339, or a Go duration before now
-	EnqueuedBefore string `json:"enqueued_before,omitempty"` // earlier than this
-	Consumer       string `json:"consumer,omitempty"`        // that has it, or the inbox of the fetch
+	AttemptsMin    uint32 `json:"attempts_min,omitempty"`    // finished attempts; of a dead letter, before it died
+	EnqueuedAfter  string `json:"enqueued_after,omitempty"`  // RFC 3339, or a Go duration before now; inclusive
+	EnqueuedBefore string `json:"enqueued_before,omitempty"` // exclusive
+	Consumer       string `json:"consumer,omitempty"`        // the consumer that has it, or the inbox of the fetch
 	Gate           string `json:"gate,omitempty"`            // one of its gates: throttle:KEY or circuit:KEY
 
-	// Of the last error: what a dead letter died of, or of another message the last of
-	// those of its attempts.
+	// The last error of the message's attempts; of a dead letter, the error it died of.
 	ErrorCode     string `json:"error_code,omitempty"`
-	ErrorContains string `json:"error_contains,omitempty"` // this is in its text
-	ErrorGroup    string `json:"error_group,omitempty"`    // as dead-groups names it
+	ErrorContains string `json:"error_contains,omitempty"` // a part of its text
+	ErrorGroup    string `json:"error_group,omitempty"`    // as in dead-groups
 
-	// Of dead letters.
+	// Only of dead letters.
 	Reason     string `json:"reason,omitempty"`     // one of the Reason constants
 	DiedAfter  string `json:"died_after,omitempty"` // as EnqueuedAfter
 	DiedBefore string `json:"died_before,omitempty"`
 
-	named []string // the fields that were given, until they are checked
+	named []string // the fields in the JSON, until Resolve
 }
 
-// ParseFilter decodes and checks a filter, see [Filter.Resolve].
+// ParseFilter decodes and resolves a filter.
 func ParseFilter(body []byte, now time.Time) (Filter, *Error) {
 	var f Filter
 	err := f.decode(body)
@@ -63,7 +61,7 @@ func ParseFilter(body []byte, now time.Time) (Filter, *Error) {
 	return f, nil
 }
 
-// UnmarshalJSON decodes a filter in a request, which [Filter.Resolve] checks then.
+// UnmarshalJSON decodes a filter; [Filter.Resolve] checks it.
 func (f *Filter) UnmarshalJSON(body []byte) error {
 	if err := f.decode(body); err != nil {
 		return err
@@ -81,17 +79,17 @@ func (f *Filter) decode(body []byte) (err *Error) {
 	return headersOnce(body)
 }
 
-// Resolve checks a filter that has been decoded, and makes each time in it that is a
-// duration the time that long before now.
+// Resolve checks a decoded filter, and replaces each duration by the time that long before
+// now.
 func (f *Filter) Resolve(now time.Time) *Error {
 	err := f.check(f.named, now)
 	f.named = nil
 	return err
 }
 
-// check checks a filter with the fields that were seen, and makes its times absolute.
-// What is named must say something: who means nothing by an empty value, such as that of
-// a variable that is not set, would get more messages than are meant.
+// check checks a filter with the fields seen in its JSON, and makes its times absolute. It
+// refuses a field with an empty value, for instance of an unset variable, because it would
+// select more messages than intended.
 func (f *Filter) check(seen []string, now time.Time) *Error {
 	switch {
 	case len(seen) == 0 || len(seen) == 1 && seen[0] == "all" && !f.All:
@@ -136,11 +134,11 @@ func (f *Filter) check(seen []string, now time.Time) *Error {
 	return inOrder("died", f.DiedAfter, f.DiedBefore)
 }
 
-// inOrder refuses two times, resolved or empty, between which nothing can be.
+// inOrder refuses an empty range of two resolved times, each of which may be missing.
 func inOrder(what, after, before string) *Error {
 	from, err := time.Parse(time.RFC3339, after)
 	until, wrong := time.Parse(time.RFC3339, before)
-	if err != nil || wrong != nil || from.Before(until) { // one that is empty is no time
+	if err != nil || wrong != nil || from.Before(until) { // a missing time does not parse
 		return nil
 	}
 	return BadField(what+"_before", quote(before), "it is not later than "+what+"_after, and no message is between them")
@@ -181,8 +179,8 @@ func (f *Filter) checkHeader(name string) *Error {
 	return inRange(name, len(f.Header), 1, MaxFilterHeaders)
 }
 
-// checkConsumer takes whatever peek and explain may show: the name of a consumer, or the
-// inbox of a fetch, which is a subject of any form.
+// checkConsumer accepts what peek and explain show: the name of a consumer, or the inbox of a
+// fetch, which may be any subject.
 func (f *Filter) checkConsumer(name string) *Error {
 	if len(f.Consumer) > maxInbox || strings.ContainsFunc(f.Consumer, unicode.IsSpace) {
 		return BadField(name, quote(f.Consumer), "the name of a consumer is expected, or the inbox of a fetch")
@@ -190,7 +188,7 @@ func (f *Filter) checkConsumer(name string) *Error {
 	return nil
 }
 
-// maxInbox is how long a subject can be: a line of the NATS protocol.
+// maxInbox is the maximum length of a subject, a line of the NATS protocol.
 const maxInbox = 4096
 
 func (f *Filter) checkGate(name string) *Error {
@@ -239,8 +237,7 @@ func resolve(text *string, now time.Time) func(string) *Error {
 	}
 }
 
-// noUnit says that a bare number where a duration may be lacks its unit; it is empty for
-// any other text.
+// noUnit explains that a bare number lacks a unit; it returns "" for other texts.
 func noUnit(text string) string {
 	if text == "" || strings.Trim(text, "0123456789.") != "" {
 		return ""
@@ -248,8 +245,8 @@ func noUnit(text string) string {
 	return "it has no unit, as " + text + "s or " + text + "m has; "
 }
 
-// headersOnce refuses a filter that names a header twice, of which a decoder takes the
-// last. The body is known to be a filter.
+// headersOnce refuses a filter that names a header twice, because a decoder takes the last.
+// The body has been decoded as a filter.
 func headersOnce(body []byte) *Error {
 	if bytes.Count(body, []byte{'{'}) < 2 {
 		return nil
@@ -258,7 +255,7 @@ func headersOnce(body []byte) *Error {
 		Header json.RawMessage `json:"header"`
 	}
 	if err := json.Unmarshal(body, &raw); err != nil || len(raw.Header) == 0 || raw.Header[0] != '{' {
-		return nil //nolint:nilerr // it has been decoded before
+		return nil //nolint:nilerr // the decoder has accepted it
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw.Header))
 	_, _ = dec.Token() // the brace
@@ -275,8 +272,8 @@ func headersOnce(body []byte) *Error {
 	return nil
 }
 
-// For returns nil if messages of a queue can be as f says. What is about dead letters
-// alone means none of an ordinary queue, and the reverse: that is a mistake.
+// For refuses a filter for dead letters on an ordinary queue, and the reverse, because no
+// message can match it.
 func (f *Filter) For(queue string) *Error {
 	dead := IsDLQ(queue)
 	for _, field := range []struct {
@@ -301,13 +298,13 @@ func (f *Filter) For(queue string) *Error {
 	return nil
 }
 
-// Enqueued is when messages were enqueued, from since on and before before, in Unix
-// nanoseconds; 0 is no bound. f has been checked.
+// Enqueued returns the bounds of the enqueue time in Unix nanoseconds, since inclusive and
+// before exclusive; 0 is no bound. f has been resolved.
 func (f *Filter) Enqueued() (since, before int64) {
 	return timeOf(f.EnqueuedAfter), timeOf(f.EnqueuedBefore)
 }
 
-// Died is when messages died, as [Filter.Enqueued].
+// Died returns the bounds of the time of death, as [Filter.Enqueued].
 func (f *Filter) Died() (since, before int64) { return timeOf(f.DiedAfter), timeOf(f.DiedBefore) }
 
 func timeOf(text string) int64 {
@@ -318,7 +315,8 @@ func timeOf(text string) int64 {
 	return at.UnixNano()
 }
 
-// Gates are the keys of the gate that f names; empty: it does not name one of that kind.
+// Gates returns the key of the gate in f, as a throttle key or as a circuit key; the other is
+// "".
 func (f *Filter) Gates() (throttle, circuit string) {
 	switch kind, key, _ := strings.Cut(f.Gate, ":"); kind {
 	case PauseThrottle:
@@ -329,7 +327,7 @@ func (f *Filter) Gates() (throttle, circuit string) {
 	return "", ""
 }
 
-// ParseID returns the id that text is, a UUID with its hyphens.
+// ParseID parses a UUID with hyphens.
 func ParseID(text string) (id [16]byte, ok bool) {
 	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
 		return id, false
@@ -338,8 +336,8 @@ func ParseID(text string) (id [16]byte, ok bool) {
 	return id, err == nil && n == len(id)
 }
 
-// HasHeader reports whether headers, as [EncodeHeaders] has written them, have one whose
-// name is that in any case with that value. What is malformed has none from there on.
+// HasHeader reports whether headers in their stored form have a name, in any case, with a
+// value. It ignores everything after malformed bytes.
 func HasHeader(encoded []byte, name, value string) bool {
 	for at := 0; at < len(encoded); {
 		from, to, ok := fieldAt(encoded, at)

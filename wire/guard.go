@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// The guard answers callers that are no consumers: may I call now (check), it went
-// so (done), how does it stand (state). Each verb is a token of the subject, with the
-// key as its tail, see [KeyTail].
+// Verbs of the guard, for callers that are not consumers: check before a call, done after it,
+// and state of a key. The verb is a token of the subject, with the key as its tail, see
+// [KeyTail].
 const (
 	GuardCheck = "check"
 	GuardDone  = "done"
@@ -31,24 +31,24 @@ const (
 	maxGuardCodeBytes   = 256
 )
 
-// GuardAsk is one call that somebody wants to make. The first key is the
-// destination: its circuit is asked, and hears how the call went. The limits of all
-// keys are asked, and all or none of them are taken from.
+// GuardAsk is one call to check. The first key is the destination: its circuit decides, and
+// gets the outcome of the call. The limits of all keys must allow the call; otherwise it uses
+// none of them.
 type GuardAsk struct {
 	Key   string   `json:"key,omitempty"`    // the first key, if it is not the subject's tail
 	With  []string `json:"with,omitempty"`   // further keys, at most seven
 	Cost  float64  `json:"cost,omitempty"`   // for rates; 0.001 to 1e6, default 1
-	TTLMs int64    `json:"ttl_ms,omitempty"` // how long the permit lives without a done: 1 to an hour, default 30 s
+	TTLMs int64    `json:"ttl_ms,omitempty"` // how long the permit lives without a done: up to an hour, default 30 s
 }
 
-// GuardCheckRequest asks for one call, or with Checks for several, each by itself.
+// GuardCheckRequest checks one call, or with Checks several, independently.
 type GuardCheckRequest struct {
 	GuardAsk
-	Caller string     `json:"caller,omitempty"` // who asks, up to 64 bytes; a done must name the same
+	Caller string     `json:"caller,omitempty"` // up to 64 bytes; the done must name the same
 	Checks []GuardAsk `json:"checks,omitempty"` // up to 100, instead of the fields of GuardAsk
 }
 
-// ParseGuardCheck decodes and checks a [GuardCheckRequest]. Keys are set in any case.
+// ParseGuardCheck decodes and checks a [GuardCheckRequest], and sets its keys.
 func ParseGuardCheck(tail string, body []byte) (GuardCheckRequest, *Error) {
 	return parse(body, GuardCheckRequest{}, func(r *GuardCheckRequest) *Error {
 		if err := checkCaller(r.Caller); err != nil {
@@ -72,18 +72,18 @@ func ParseGuardCheck(tail string, body []byte) (GuardCheckRequest, *Error) {
 	})
 }
 
-// GuardOrigin is what is known of a request to the guard beside its body.
+// GuardOrigin is the origin of a request to the guard.
 type GuardOrigin struct {
-	User  string      // the NATS user, as account/user; empty: not known
-	Trace TraceParent // that the request is part of, if it is sampled
-	Until int64       // when its caller does not wait for the answer any more (Unix ns); 0: not known
+	User  string      // the NATS user, as account/user; empty: unknown
+	Trace TraceParent // of the request, if it is sampled
+	Until int64       // how long its caller waits for the reply (Unix ns); 0: unknown
 }
 
-// Late reports whether nobody waits for the answer any more.
+// Late reports whether the caller has stopped waiting.
 func (o *GuardOrigin) Late(now int64) bool { return o.Until != 0 && now >= o.Until }
 
-// GuardUntil returns until when the caller of a check waits for the answer (Unix ns), as the
-// headers say; 0: they do not. The request was sent at time sent or later.
+// GuardUntil returns how long the caller of a check waits for the reply (Unix ns), from the
+// headers; 0: unknown. The request was sent at time sent or later.
 func GuardUntil(get func(header string) string, sent int64) (until int64, err *Error) {
 	if text := get(HeaderTimeoutMs); text != "" {
 		ms, bad := strconv.ParseInt(text, 10, 64)
@@ -104,7 +104,7 @@ func GuardUntil(get func(header string) string, sent int64) (until int64, err *E
 	return until, nil
 }
 
-// complete checks a call and fills its defaults in.
+// complete checks a call and sets its defaults.
 func (a *GuardAsk) complete(tail string) *Error {
 	if err := firstKey(tail, &a.Key); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (a *GuardAsk) complete(tail string) *Error {
 	return inRange("ttl_ms", a.TTLMs, 1, MaxPermitMs)
 }
 
-// firstKey sets the first key of a request in any case, and checks it.
+// firstKey sets and checks the first key of a request.
 func firstKey(tail string, key *string) *Error {
 	if err := resolveKey(tail, key); err != nil {
 		return err
@@ -142,7 +142,7 @@ func firstKey(tail string, key *string) *Error {
 // Keys returns all keys, the first one first.
 func (a *GuardAsk) Keys() []string { return append([]string{a.Key}, a.With...) }
 
-// Thousandths returns the cost as gates count it.
+// Thousandths returns the cost in thousandths, as gates count it.
 func (a *GuardAsk) Thousandths() int64 { return int64(math.Round(a.Cost * 1000)) }
 
 func checkCaller(caller string) *Error {
@@ -152,20 +152,20 @@ func checkCaller(caller string) *Error {
 	return nil
 }
 
-// FailureOfCall is the kind, in the data of an event, of a failure that a caller of the guard
-// has told. Events about messages have none.
+// FailureOfCall is the kind, in the data of an event, of a failure of a guarded call. Events
+// about messages have none.
 const FailureOfCall = "call"
 
-// GateLate is the gate of a refusal of a check whose answer nobody may wait for any more.
+// GateLate is the gate of a check that is refused because its caller may have stopped waiting.
 const GateLate = "late"
 
-// GuardLimit is how one limit stands.
+// GuardLimit is the state of one limit.
 type GuardLimit struct {
 	Key        string `json:"key"`
 	Gate       string `json:"gate"`                  // rate, window or concurrency; of a state's answer also a key of [limits]
 	Limit      int64  `json:"limit"`                 // calls of cost 1 at once, or in the window
-	Remaining  int64  `json:"remaining"`             // of them, now
-	ResetS     int64  `json:"reset_s,omitempty"`     // seconds until all of it is there again if nobody takes any, rounded up
+	Remaining  int64  `json:"remaining"`             // now
+	ResetS     int64  `json:"reset_s,omitempty"`     // seconds until it is full again if unused, rounded up
 	ResetEpoch int64  `json:"reset_epoch,omitempty"` // the same as Unix time in seconds
 	WindowMs   int64  `json:"window_ms,omitempty"`
 }
@@ -174,21 +174,21 @@ type GuardLimit struct {
 type GuardAnswer struct {
 	Allowed bool `json:"allowed"`
 
-	// If it is allowed: what done has to give back, and until when it lives. Probe
-	// says that the circuit is half-open and this call decides about it.
+	// If allowed: the permit for done, and when it expires. Probe says that the circuit is
+	// half-open and this call is its probe.
 	Permit    string `json:"permit,omitempty"`
 	ExpiresAt string `json:"expires_at,omitempty"` // RFC 3339
 	Probe     bool   `json:"probe,omitempty"`
 
-	// Otherwise: what refuses, at which key, and when to ask again.
+	// Otherwise: the gate and key that refuse it, and when to retry.
 	Gate         string      `json:"gate,omitempty"` // circuit, rate, window, concurrency, reserved, turn, paused or late; of a state also a key of [limits]
 	Key          string      `json:"key,omitempty"`
-	RetryAfterMs int64       `json:"retry_after_ms,omitempty"` // rounded up; absent: nobody knows
+	RetryAfterMs int64       `json:"retry_after_ms,omitempty"` // rounded up; absent: unknown
 	Limit        *GuardLimit `json:"limit,omitempty"`          // of a rate, window or concurrency
 }
 
-// AppendAllowed appends the JSON of an answer that is allowed, whose fields need no
-// escapes. It is what a check that stands before a call waits for.
+// AppendAllowed appends the JSON of an allowed answer, whose fields need no escapes. It is
+// faster than json.Marshal.
 func (a *GuardAnswer) AppendAllowed(b []byte) []byte {
 	b = slices.Grow(b, 128)
 	b = append(b, `{"allowed":true,"permit":"`...)
@@ -201,7 +201,7 @@ func (a *GuardAnswer) AppendAllowed(b []byte) []byte {
 	return append(b, `"}`...)
 }
 
-// Headers returns the headers of the answer: those of a refusal.
+// Headers returns the headers of a refusal; an allowed answer has none.
 func (a *GuardAnswer) Headers() map[string][]string {
 	if a.Allowed {
 		return nil
@@ -219,7 +219,7 @@ func (a *GuardAnswer) Headers() map[string][]string {
 	return h
 }
 
-// GuardAnswers answers a check with Checks, in their order.
+// GuardAnswers answers a check with Checks, in order.
 type GuardAnswers struct {
 	Answers []GuardAnswer `json:"answers"`
 }
@@ -230,7 +230,7 @@ const (
 	GuardError = "error"
 )
 
-// GuardDoneRequest tells how a call went.
+// GuardDoneRequest reports the outcome of a call.
 type GuardDoneRequest struct {
 	Key     string `json:"key,omitempty"` // the first key, if it is not the subject's tail
 	Permit  string `json:"permit"`
@@ -240,12 +240,12 @@ type GuardDoneRequest struct {
 	// Of an error.
 	ErrorCode    string `json:"error_code,omitempty"`
 	Error        string `json:"error,omitempty"`
-	RetryAfterMs int64  `json:"retry_after_ms,omitempty"` // the destination wants to be left alone for so long
-	Attempt      uint32 `json:"attempt,omitempty"`        // calls so far for the same work, this one included; default 1
-	RetryPolicy  string `json:"retry_policy,omitempty"`   // a [[retry_policy]], for what no error rule gives one; empty: the default of queues
+	RetryAfterMs int64  `json:"retry_after_ms,omitempty"` // the destination's Retry-After
+	Attempt      uint32 `json:"attempt,omitempty"`        // number of calls for the same work, this one included; default 1
+	RetryPolicy  string `json:"retry_policy,omitempty"`   // a [[retry_policy]], unless an error rule names one; empty: the default of queues
 }
 
-// ParseGuardDone decodes and checks a [GuardDoneRequest]. Key is set in any case.
+// ParseGuardDone decodes and checks a [GuardDoneRequest], and sets its key.
 func ParseGuardDone(tail string, body []byte) (GuardDoneRequest, *Error) {
 	return parse(body, GuardDoneRequest{Attempt: 1}, func(r *GuardDoneRequest) *Error {
 		if err := cmp.Or(firstKey(tail, &r.Key), checkCaller(r.Caller)); err != nil {
@@ -265,29 +265,29 @@ func ParseGuardDone(tail string, body []byte) (GuardDoneRequest, *Error) {
 
 // GuardVerdict answers a done.
 type GuardVerdict struct {
-	Duplicate bool `json:"duplicate,omitempty"` // it had been told before: nothing was counted, and the first outcome stands
+	Duplicate bool `json:"duplicate,omitempty"` // reported before: the first outcome counts
 
-	// Of an error: what the rules make of it.
+	// Of an error: the judgement of the rules.
 	Severity    string `json:"severity,omitempty"` // low, medium, high or critical
 	Rule        string `json:"rule,omitempty"`
 	Description string `json:"description,omitempty"`
 	Retry       bool   `json:"retry"`
 	DelayMs     int64  `json:"delay_ms,omitempty"`     // until the retry, rounded up
-	RetriesLeft *int64 `json:"retries_left,omitempty"` // after this attempt; absent: as many as you like
+	RetriesLeft *int64 `json:"retries_left,omitempty"` // after this attempt; absent: unlimited
 }
 
-// GuardStateRequest asks how a key stands. With an error it asks as well what the rules
-// make of that one, which counts nowhere.
+// GuardStateRequest asks for the state of a key and, with an error, for the judgement of the
+// rules about it. The error does not count.
 type GuardStateRequest struct {
 	Key         string `json:"key,omitempty"`    // if it is not the subject's tail
-	Caller      string `json:"caller,omitempty"` // who would ask; it has permits of its own
+	Caller      string `json:"caller,omitempty"` // whose limits on permits apply
 	ErrorCode   string `json:"error_code,omitempty"`
 	Error       string `json:"error,omitempty"`
 	Attempt     uint32 `json:"attempt,omitempty"`      // of the call that would have failed; default 1
 	RetryPolicy string `json:"retry_policy,omitempty"` // as in [GuardDoneRequest]
 }
 
-// ParseGuardState decodes and checks a [GuardStateRequest]. Key is set in any case.
+// ParseGuardState decodes and checks a [GuardStateRequest], and sets its key.
 func ParseGuardState(tail string, body []byte) (GuardStateRequest, *Error) {
 	return parse(body, GuardStateRequest{Attempt: 1}, func(r *GuardStateRequest) *Error {
 		if err := cmp.Or(resolveKey(tail, &r.Key), checkCaller(r.Caller)); err != nil {
@@ -300,7 +300,7 @@ func ParseGuardState(tail string, body []byte) (GuardStateRequest, *Error) {
 	})
 }
 
-// Failure is the error that is asked about, or nil.
+// Failure returns the error in the request, or nil.
 func (r *GuardStateRequest) Failure() *GuardDoneRequest {
 	if r.ErrorCode == "" && r.Error == "" {
 		return nil
@@ -308,7 +308,7 @@ func (r *GuardStateRequest) Failure() *GuardDoneRequest {
 	return &GuardDoneRequest{Key: r.Key, Outcome: GuardError, ErrorCode: r.ErrorCode, Error: r.Error, Attempt: r.Attempt, RetryPolicy: r.RetryPolicy}
 }
 
-// checkFailure checks what is told of a failure, and cuts a text that is too long.
+// checkFailure checks an error and its attempt, and cuts a text that is too long.
 func checkFailure(code string, text *string, attempt uint32) *Error {
 	switch {
 	case len(code) > maxGuardCodeBytes:
@@ -320,13 +320,13 @@ func checkFailure(code string, text *string, attempt uint32) *Error {
 	return nil
 }
 
-// GuardStatus answers a state request. Nothing is taken from.
+// GuardStatus answers a state request, which uses no limits.
 type GuardStatus struct {
 	Key     string       `json:"key"`
-	Answer  GuardAnswer  `json:"answer"` // what a check with this key alone and cost 1 would say; it has no permit
+	Answer  GuardAnswer  `json:"answer"` // of a check with only this key and cost 1; without a permit
 	Limits  []GuardLimit `json:"limits"`
-	Circuit *CircuitInfo `json:"circuit,omitempty"` // absent: nothing is known of it, it is closed
-	Permits int          `json:"permits"`           // of calls under way with this key as the first
+	Circuit *CircuitInfo `json:"circuit,omitempty"` // absent: closed, without failures
+	Permits int          `json:"permits"`           // of calls with this key as the first
 
-	Verdict *GuardVerdict `json:"verdict,omitempty"` // on the error of the request
+	Verdict *GuardVerdict `json:"verdict,omitempty"` // about the error of the request
 }

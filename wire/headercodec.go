@@ -22,10 +22,9 @@ import (
 // ErrBadHeaders is returned when bytes are not an encoding of headers.
 var ErrBadHeaders = errors.New("wire: malformed stored headers")
 
-// EncodeHeaders appends the stored form of h to dst, without reserved headers but those
-// of the run of a schedule, which no producer can bring ([ParseEnqueueHeaders]).
-// A header without values leaves no trace. It does not allocate if dst is
-// large enough and h has at most 16 names.
+// EncodeHeaders appends the stored form of h to dst. It leaves out reserved headers, except
+// those of a schedule's run, which [ParseEnqueueHeaders] refuses from producers, and headers
+// without values. It does not allocate if dst is large enough and h has at most 16 names.
 func EncodeHeaders(dst []byte, h map[string][]string) []byte {
 	var room [16]string
 	keys := room[:0]
@@ -50,8 +49,7 @@ func EncodeHeaders(dst []byte, h map[string][]string) []byte {
 // with b, and is nil if b is empty. Errors wrap [ErrBadHeaders].
 func DecodeHeaders(b []byte) (map[string][]string, error) { return DecodeHeadersInto(nil, b) }
 
-// DecodeHeadersInto is like [DecodeHeaders], and uses the room of h, if there is any, for
-// the result: what h had is no longer in it.
+// DecodeHeadersInto is [DecodeHeaders] into h, which it clears first; nil: a new map.
 func DecodeHeadersInto(h map[string][]string, b []byte) (map[string][]string, error) {
 	clear(h)
 	if len(b) == 0 {
@@ -100,7 +98,7 @@ func countHeaders(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// fieldAt finds what follows the length at a byte of b.
+// fieldAt returns the bounds of the field whose length is at a byte of b.
 func fieldAt(b []byte, at int) (from, to int, ok bool) {
 	n, w := binary.Uvarint(b[at:])
 	if w <= 0 || w > 1 && b[at+w-1] == 0 {

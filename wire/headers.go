@@ -17,14 +17,16 @@ const (
 
 // Headers of a delivery from a dead letter queue.
 const (
-	HeaderClient        = "Fila-Client"          // of admin requests: who asks, for the audit log
 	HeaderDeadReason    = "Fila-Dead-Reason"     // one of the Reason constants
 	HeaderDeadError     = "Fila-Dead-Error"      // the last error text, if any
 	HeaderDeadErrorCode = "Fila-Dead-Error-Code" // the last error code, if any
 	HeaderDeadAt        = "Fila-Dead-At"         // RFC 3339
 	HeaderDeadAttempts  = "Fila-Dead-Attempts"   // attempts made in the source queue
-	HeaderSourceQueue   = "Fila-Source-Queue"    // the queue it died in
+	HeaderSourceQueue   = "Fila-Source-Queue"    // the queue in which it died
 )
+
+// HeaderClient is the client of an admin request, for the audit log.
+const HeaderClient = "Fila-Client"
 
 // Headers understood on an enqueue.
 const (
@@ -41,17 +43,17 @@ const (
 	HeaderRetryAfterMs = "Fila-Retry-After-Ms" // also in error replies
 )
 
-// HeaderTimeoutMs is understood on a check of the guard, as [HeaderDeadline] is: for how long
-// the caller waits for the answer.
+// HeaderTimeoutMs is how long the caller of a guard check waits for the reply. A check may have
+// [HeaderDeadline] as well.
 const HeaderTimeoutMs = "Fila-Timeout-Ms"
 
 // HeaderCost is understood on an ack.
-const HeaderCost = "Fila-Cost" // what the message has cost, 0 to 1,000,000
+const HeaderCost = "Fila-Cost" // the actual cost of the message, 0 to 1,000,000
 
-// Headers of a refusal by an enqueue limit, and of what is left of it.
+// Headers of a refusal by an enqueue limit: its state.
 const (
-	HeaderRateLimitLimit     = "Fila-RateLimit-Limit"     // how many messages the limit admits at once
-	HeaderRateLimitRemaining = "Fila-RateLimit-Remaining" // how many it would admit now
+	HeaderRateLimitLimit     = "Fila-RateLimit-Limit"     // messages that the limit admits at once
+	HeaderRateLimitRemaining = "Fila-RateLimit-Remaining" // messages that it would admit now
 	HeaderRateLimitReset     = "Fila-RateLimit-Reset"     // seconds until it admits Limit again, rounded up
 )
 
@@ -67,13 +69,12 @@ const (
 const (
 	StatusNotFound     = "404" // fetch: nothing to deliver now
 	StatusExpired      = "408" // fetch: expires_ms has passed
-	StatusNoResponders = "503" // nobody received the delivery
+	StatusNoResponders = "503" // no consumer received the delivery
 )
 
-// Reasons for which a message is dead-lettered, the values of
-// [HeaderDeadReason].
+// Reasons of dead letters, the values of [HeaderDeadReason].
 const (
-	ReasonExpired       = "expired"        // its TTL ended before it was done
+	ReasonExpired       = "expired"        // its TTL ended before it was finished
 	ReasonMaxDeliveries = "max_deliveries" // delivered as often as the queue allows
 	ReasonTerm          = "term"           // the consumer sent +TERM
 	ReasonOnFailure     = "on_failure"     // the hook returned dlq
@@ -81,23 +82,22 @@ const (
 	ReasonRetryPolicy   = "retry_policy"   // an error rule or retry policy allows no more retries
 )
 
-// MaxClient is how many bytes of the name of a client are kept.
+// MaxClient is the maximum length of a stored client name in bytes.
 const MaxClient = 128
 
-// Reasons are all of the Reason constants.
+// Reasons returns all Reason constants.
 func Reasons() []string {
 	return []string{ReasonExpired, ReasonMaxDeliveries, ReasonTerm, ReasonOnFailure, ReasonCritical, ReasonRetryPolicy}
 }
 
-// HeaderRoom is how many bytes of the server's max_payload are kept free for
-// the headers that a delivery adds: payload and headers of an enqueue may have
-// max_payload minus HeaderRoom bytes.
+// HeaderRoom is the part of the server's max_payload that is reserved for the headers that a
+// delivery adds: payload and headers of an enqueue may have max_payload minus HeaderRoom
+// bytes.
 const HeaderRoom = 8 << 10
 
-// Reserved reports whether a header's name starts with Fila- or Nats-, in any
-// case, or is Status. Such a header of a producer is for fila or for NATS and is
-// not delivered, so that nobody can forge a Fila-Id or the end of a fetch; where it
-// means nothing it is refused.
+// Reserved reports whether a header's name starts with Fila- or Nats-, in any case, or is
+// Status. Such a header of a producer is for fila or NATS, and is never delivered, so that
+// nobody can forge a Fila-Id or the end of a fetch. An enqueue with an unknown one is refused.
 func Reserved(name string) bool {
 	if len(name) >= 5 && (strings.EqualFold(name[:5], "Fila-") || strings.EqualFold(name[:5], "Nats-")) {
 		return true
@@ -105,8 +105,7 @@ func Reserved(name string) bool {
 	return strings.EqualFold(name, HeaderStatus)
 }
 
-// kept reports whether a header is stored: those of producers, and what fila says of the
-// run of a schedule.
+// kept reports whether a header is stored: a header of the producer, or of a schedule's run.
 func kept(name string) bool {
 	return !Reserved(name) || name == HeaderScheduledBy || name == HeaderScheduledAt
 }
@@ -120,8 +119,7 @@ func OfDelivery(name string) bool {
 	}, name)
 }
 
-// HeaderValue returns text with every carriage return and line feed replaced
-// by a space, so that it can stand in a header.
+// HeaderValue replaces each carriage return and line feed of a header's value by a space.
 func HeaderValue(text string) string {
 	if !strings.ContainsAny(text, "\r\n") {
 		return text
@@ -129,8 +127,7 @@ func HeaderValue(text string) string {
 	return strings.NewReplacer("\r", " ", "\n", " ").Replace(text)
 }
 
-// legalHeaderName reports whether a header of this name can be delivered: an
-// RFC 7230 token, which is what NATS clients agree to send.
+// legalHeaderName reports whether name is an RFC 7230 token, as NATS clients require.
 func legalHeaderName(name string) bool {
 	if name == "" {
 		return false
@@ -143,7 +140,7 @@ func legalHeaderName(name string) bool {
 	return true
 }
 
-// field is the value of a header that may come once.
+// field is the value of a header that may have one value.
 type field struct {
 	value string
 	set   bool
@@ -159,8 +156,7 @@ func (f *field) add(name string, values []string) *Error {
 	return nil
 }
 
-// find returns a header whose name is given in any case. The same value may come
-// several times; different values are refused.
+// find returns a header by its name in any case. It refuses different values of one header.
 func find(h map[string][]string, name string) (f field, err *Error) {
 	for k, values := range h {
 		if len(k) != len(name) || !strings.EqualFold(k, name) {

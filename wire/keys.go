@@ -8,16 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// MaxKeyBytes is the length in bytes of the longest fairness, throttle or
-// circuit key.
+// MaxKeyBytes is the maximum length of a fairness, throttle or circuit key in bytes.
 const MaxKeyBytes = 256
 
-// allowedKey is what a key that a message brings may be.
+// allowedKey describes the keys that a message may have.
 const allowedKey = "allowed are 1 to 256 bytes of UTF-8 without control characters"
 
-// CheckKey returns nil if a message may bring key as a fairness, throttle or
-// circuit key: 1 to 256 bytes of UTF-8 without control characters. Messages from
-// before that rule may have others, see [ShowKey].
+// CheckKey returns nil if key is a legal fairness, throttle or circuit key of a new message:
+// 1 to 256 bytes of UTF-8 without control characters. Old messages may have other keys, see
+// [ShowKey].
 func CheckKey(key string) error {
 	if key == "" || len(key) > MaxKeyBytes || !plain(key) {
 		return fmt.Errorf("key %s: %s", quote(key), allowedKey)
@@ -35,10 +34,9 @@ func plain(s string) bool {
 	return true
 }
 
-// ShowKey returns the form in which replies, events and requests name a key: the
-// key itself, with \xNN for each byte that is not UTF-8 or belongs to a control
-// character, and for a backslash that would read as the beginning of that. Two
-// keys never have the same form. [NamedKey] is its opposite.
+// ShowKey returns the form of a key in replies, events and requests: \xNN replaces each byte
+// that is not UTF-8 or belongs to a control character, and a backslash that would begin such
+// an escape. Different keys have different forms. [NamedKey] is its inverse.
 func ShowKey(key string) string {
 	if plain(key) && !strings.Contains(key, `\x`) {
 		return key
@@ -46,8 +44,8 @@ func ShowKey(key string) string {
 	return escape(key, unicode.IsControl)
 }
 
-// ShowText returns text in the form of [ShowKey], but with its control characters:
-// it is what JSON can say, and no two texts have the same form.
+// ShowText is ShowKey for a text that may have control characters. JSON can represent the
+// form, and different texts have different forms.
 func ShowText(text string) string {
 	if utf8.ValidString(text) && !strings.Contains(text, `\x`) {
 		return text
@@ -55,8 +53,8 @@ func ShowText(text string) string {
 	return escape(text, func(rune) bool { return false })
 }
 
-// ShowHeaders returns headers with the values in the form of [ShowText]. It keeps h
-// if that is what they are.
+// ShowHeaders returns headers with the values in the form of [ShowText]; h itself if nothing
+// differs.
 func ShowHeaders(h map[string][]string) map[string][]string {
 	shown, same := make(map[string][]string, len(h)), true
 	for name, values := range h {
@@ -72,8 +70,8 @@ func ShowHeaders(h map[string][]string) map[string][]string {
 	return shown
 }
 
-// escape writes \xNN for each byte of s that is not UTF-8 or belongs to a character
-// that is left out, and for a backslash that would read as the beginning of that.
+// escape writes \xNN for each byte of s that is not UTF-8 or belongs to a rune for which left
+// is true, and for a backslash that would begin such an escape.
 func escape(s string, left func(rune) bool) string {
 	var b strings.Builder
 	for i := 0; i < len(s); {
@@ -90,8 +88,8 @@ func escape(s string, left func(rune) bool) string {
 	return b.String()
 }
 
-// NamedKey returns the key that a request names by text, the opposite of
-// [ShowKey] and [ShowText].
+// NamedKey returns the key for its form in a request. It is the inverse of [ShowKey] and
+// [ShowText].
 func NamedKey(text string) string {
 	if !strings.Contains(text, `\x`) {
 		return text
@@ -110,7 +108,7 @@ func NamedKey(text string) string {
 	return string(key)
 }
 
-// escaped returns the byte that s begins with in the form of [ShowKey].
+// escaped returns the byte of the escape that s begins with.
 func escaped(s string) (c byte, ok bool) {
 	if len(s) < len(`\xNN`) || s[:2] != `\x` {
 		return 0, false
@@ -119,8 +117,7 @@ func escaped(s string) (c byte, ok bool) {
 	return byte(n), err == nil
 }
 
-// CheckNamedKey returns nil if text may name a key in a request: UTF-8, which is
-// what JSON can say, for a key of 1 to 256 bytes.
+// CheckNamedKey returns nil if text is the form of a key of 1 to 256 bytes in a request.
 func CheckNamedKey(text string) error {
 	if key := NamedKey(text); key == "" || len(key) > MaxKeyBytes || !utf8.ValidString(text) {
 		return fmt.Errorf("key %s: allowed are 1 to %d bytes of UTF-8", quote(text), MaxKeyBytes)
@@ -128,7 +125,7 @@ func CheckNamedKey(text string) error {
 	return nil
 }
 
-// nameKey makes of the text in a request's field the key that it names.
+// nameKey replaces the text in a request's field by the key that it names.
 func nameKey(field string, text *string) *Error {
 	if CheckNamedKey(*text) != nil {
 		return badGateKey(field, *text)

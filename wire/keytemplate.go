@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// KeyTemplate makes a key of headers: of the settings fairness_header, throttle_headers and
-// circuit_header of a queue. The zero value makes none.
+// KeyTemplate makes a key from headers, as the settings fairness_header, throttle_headers and
+// circuit_header of a queue say. The zero value makes none.
 type KeyTemplate struct {
-	// literals[i] stands before the value of headers[i], and the last one behind all.
+	// literals[i] precedes the value of headers[i]; the last one follows all values.
 	literals []string
 	headers  []string
 }
 
-// MaxTemplateHeaders is how many headers a key may be made of.
+// MaxTemplateHeaders is the maximum number of headers in a template.
 const MaxTemplateHeaders = 8
 
-// ParseKeyTemplate reads a template: text with the names of headers in braces, such as
+// ParseKeyTemplate parses a template: text with the names of headers in braces, such as
 // tenant:{tenant}, or a bare name of a header, which is {name}. Empty text is no template.
 func ParseKeyTemplate(text string) (t KeyTemplate, err error) {
 	if text == "" {
@@ -56,10 +56,9 @@ func ParseKeyTemplate(text string) (t KeyTemplate, err error) {
 	return t, nil
 }
 
-// Key returns the key that headers make, with the first value of each; "": one of them is
-// missing or empty, so there is none.
+// Key returns the key from the first value of each header; "" if one is missing or empty.
 func (t *KeyTemplate) Key(headers map[string][]string) string {
-	if len(t.headers) == 1 && t.literals[0] == "" && t.literals[1] == "" { // as most are
+	if len(t.headers) == 1 && t.literals[0] == "" && t.literals[1] == "" { // the usual case
 		return firstValue(headers, t.headers[0])
 	}
 	if len(t.headers) == 0 {
@@ -85,7 +84,7 @@ func firstValue(headers map[string][]string, name string) string {
 	return ""
 }
 
-// Bare reports whether the key is the value of one header, and of which.
+// Bare returns the header if the key is just its value.
 func (t *KeyTemplate) Bare() (header string, ok bool) {
 	if len(t.headers) == 1 && t.literals[0] == "" && t.literals[1] == "" {
 		return t.headers[0], true
@@ -93,7 +92,7 @@ func (t *KeyTemplate) Bare() (header string, ok bool) {
 	return "", false
 }
 
-// Prefix is what all keys of the template begin with.
+// Prefix returns the common prefix of all keys of the template.
 func (t *KeyTemplate) Prefix() string {
 	if len(t.literals) == 0 {
 		return ""
@@ -101,10 +100,9 @@ func (t *KeyTemplate) Prefix() string {
 	return t.literals[0]
 }
 
-// Meant reports whether a limit is meant for keys of the template, by how they begin: key is
-// a throttle key, or with prefix what the keys of a limit begin with. The value of a header
-// can be anything, so a bare one can be any key; but a limit for all keys that begin with
-// text of its own is not meant for values.
+// Meant reports whether a limit may be intended for keys of the template, judged by their
+// prefix. key is a throttle key, or with prefix the common prefix of the limit's keys. A bare
+// header can make any key, but a limit with a prefix of its own is not intended for it.
 func (t *KeyTemplate) Meant(key string, prefix bool) bool {
 	own := t.Prefix()
 	switch {
@@ -118,10 +116,10 @@ func (t *KeyTemplate) Meant(key string, prefix bool) bool {
 	return strings.HasPrefix(own, key) || strings.HasPrefix(key, own)
 }
 
-// Same reports whether two templates make the same key of equal values.
+// Same reports whether two templates make the same key from equal values.
 func (t *KeyTemplate) Same(o *KeyTemplate) bool {
 	return len(t.headers) == 1 && len(o.headers) == 1 && t.literals[0] == o.literals[0] && t.literals[1] == o.literals[1]
 }
 
-// Headers are the names of the headers that the key is made of.
+// Headers returns the names of the headers in the template.
 func (t *KeyTemplate) Headers() []string { return t.headers }

@@ -9,20 +9,18 @@ import (
 )
 
 const (
-	// MaxQueueName is the length in bytes of the longest queue name. The name
-	// of a dead letter queue may have its suffix on top.
+	// MaxQueueName is the maximum length of a queue name in bytes, without the suffix of a
+	// dead letter queue.
 	MaxQueueName = 128
-	// MaxConsumerName is the length in bytes of the longest consumer name.
+	// MaxConsumerName is the maximum length of a consumer name in bytes.
 	MaxConsumerName = 64
-	// MaxConfigKey is the length in bytes of the longest runtime configuration
-	// key.
+	// MaxConfigKey is the maximum length of a runtime configuration key in bytes.
 	MaxConfigKey = 512
-	// MaxConfigValue is the length in bytes of the longest runtime
-	// configuration value.
+	// MaxConfigValue is the maximum length of a runtime configuration value in bytes.
 	MaxConfigValue = 64 << 10
 )
 
-// DLQSuffix ends the name of every dead letter queue, and of no other queue.
+// DLQSuffix is the suffix of the names of dead letter queues, and of no other queue.
 const DLQSuffix = ".dlq"
 
 // CheckQueueName returns nil if name may name a queue or a dead letter queue:
@@ -74,12 +72,12 @@ func IsDLQ(queue string) bool {
 // DLQ returns the name of the dead letter queue of queue.
 func DLQ(queue string) string { return queue + DLQSuffix }
 
-// DeadLetters returns the name of a dead letter queue that is given by its own name or by
-// that of its queue.
+// DeadLetters returns the name of the dead letter queue of queue, which may be a dead letter
+// queue itself.
 func DeadLetters(queue string) string { return DLQ(Source(queue)) }
 
-// Source returns the name of the queue whose dead letters dlq holds. A name
-// that is not a dead letter queue's is returned unchanged.
+// Source returns the name of the queue of a dead letter queue. It returns other names
+// unchanged.
 func Source(dlq string) string {
 	if !IsDLQ(dlq) {
 		return dlq
@@ -87,10 +85,10 @@ func Source(dlq string) string {
 	return dlq[:len(dlq)-len(DLQSuffix)]
 }
 
-// EventTail returns key if it is legal at the end of a subject, or "_" if it
-// is not: empty, longer than 512 bytes, with a part between dots that is empty
-// or a wildcard, or with anything but printable UTF-8 without spaces and '>'.
-// The body of an event names the key in any case.
+// EventTail returns key if it is legal at the end of a subject, or "_" if it is not: if it is
+// empty, longer than 512 bytes, has a part between dots that is empty or a wildcard, or has
+// anything but printable UTF-8 without spaces and '>'. The body of an event always names the
+// key.
 func EventTail(key string) string {
 	if len(key) > MaxConfigKey || !legalTail(key) {
 		return "_"
@@ -113,10 +111,9 @@ func nameChars(s string) bool {
 	})
 }
 
-// legalTail reports whether s is one or more literal subject tokens. It is
-// stricter than the server: '>' inside a token is literal there, but a trap for
-// everyone who writes permissions. '*' inside a token is what the keys of
-// prefix throttles end in.
+// legalTail reports whether s is one or more literal subject tokens. It is stricter than the
+// server, for which '>' inside a token is literal, because that is misleading in permissions.
+// Keys of prefix throttles end in '*'.
 func legalTail(s string) bool {
 	if !utf8.ValidString(s) {
 		return false
@@ -131,7 +128,7 @@ func legalTail(s string) bool {
 	})
 }
 
-// maxQuoted is how many bytes of a client's text an error description shows.
+// maxQuoted is how many bytes of a client's text an error shows.
 const maxQuoted = 80
 
 // quote quotes a client's text for an error description.
@@ -142,19 +139,18 @@ func quote(s string) string {
 	return strconv.QuoteToASCII(s)
 }
 
-// tame returns a value for an error description as it is, or quoted if it is a
-// client's text that is too long or not printable ASCII.
+// tame returns a value for an error description, quoted if it is too long or not printable
+// ASCII.
 func tame(s string) string {
 	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' || i > 4*maxQuoted+8 { // room for what quote has made
+		if s[i] < ' ' || s[i] > '~' || i > 4*maxQuoted+8 { // a quoted text may be longer
 			return quote(s)
 		}
 	}
 	return s
 }
 
-// cut returns at most limit bytes of s, ending before a rune that would be
-// broken.
+// cut returns at most limit bytes of s, without an incomplete rune at the end.
 func cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -164,7 +160,7 @@ func cut(s string, limit int) string {
 		end--
 	}
 	if !utf8.RuneStart(s[end]) {
-		end = limit // not UTF-8 at all: there is no boundary to respect
+		end = limit // not UTF-8: there is no boundary
 	}
 	return s[:end]
 }

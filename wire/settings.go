@@ -14,11 +14,11 @@ const (
 	DefaultVisibilityTimeoutMs = 30_000
 	DefaultDedupeWindowMs      = 120_000
 	DefaultQuantum             = 1
-	// DefaultMaxDeliveries holds for queues without on_failure, and for every
-	// failure that the hook did not decide itself.
+	// DefaultMaxDeliveries applies to queues without on_failure, and to failures that the
+	// hook did not decide.
 	DefaultMaxDeliveries = 20
-	// Failures about which nobody else says anything are retried after up to a
-	// second, then two, up to five minutes, with full jitter.
+	// By default a failure is retried after up to a second, then two, up to five minutes,
+	// with full jitter.
 	DefaultRetryInitialMs = 1000
 	DefaultRetryMaxMs     = 300_000
 	DefaultRetryJitter    = 1.0
@@ -35,22 +35,21 @@ const (
 	MaxLuaMemoryBytes = 1 << 30
 	// MaxQuantum is the largest quantum.
 	MaxQuantum = 1_000_000
-	// MaxThrottleHeaders is how many throttle headers a queue may have: as many
-	// as a message has throttle keys.
+	// MaxThrottleHeaders is the maximum number of throttle headers of a queue, and of throttle
+	// keys of a message.
 	MaxThrottleHeaders = 16
 	// MaxEnqueueBurst is the largest burst of an enqueue rate.
 	MaxEnqueueBurst = 1_000_000_000
 	// MaxPriority is the highest priority of a message.
 	MaxPriority = 9
-	// MinStarveAfterMs is the shortest time after which a flow starves: a second.
+	// MinStarveAfterMs is the smallest starve_after_ms other than 0.
 	MinStarveAfterMs = int64(1000)
 
 	// MaxPriorityAgeMs is the longest wait that counts as one priority: a week.
 	MaxPriorityAgeMs = int64(7 * 24 * time.Hour / time.Millisecond)
 	// MaxFailures is the largest number of failures that a limit may allow.
 	MaxFailures = 1_000_000
-	// MaxPolicyName is the length in bytes of the longest name of a retry
-	// policy.
+	// MaxPolicyName is the maximum length of the name of a retry policy in bytes.
 	MaxPolicyName = 64
 )
 
@@ -163,8 +162,7 @@ type QueueSettings struct {
 	FailureHoldMs     int64 `json:"failure_hold_ms" koanf:"failure_hold_ms" toml:"failure_hold_ms"`       // 0: until resumed
 }
 
-// DefaultQueueSettings returns the settings of a queue about which nothing is
-// said.
+// DefaultQueueSettings returns the default settings of a queue.
 func DefaultQueueSettings(name string) QueueSettings {
 	return QueueSettings{
 		Name:                name,
@@ -199,8 +197,7 @@ func (q QueueSettings) Clone() QueueSettings {
 	return q
 }
 
-// Equal reports whether q and o say the same. A list that is nil equals an
-// empty one.
+// Equal reports whether q and o are the same settings. A nil list equals an empty one.
 func (q QueueSettings) Equal(o QueueSettings) bool {
 	if !slices.Equal(q.ThrottleHeaders, o.ThrottleHeaders) {
 		return false
@@ -209,8 +206,7 @@ func (q QueueSettings) Equal(o QueueSettings) bool {
 	return reflect.DeepEqual(q, o)
 }
 
-// Differences says in words in which settings q, which are there, differ from those that
-// are asked for, in the order of the fields.
+// Differences describes the settings in which q differs from the requested ones.
 func (q QueueSettings) Differences(asked QueueSettings) []string {
 	var all []string
 	have, want := reflect.ValueOf(q), reflect.ValueOf(asked)
@@ -229,7 +225,7 @@ func (q QueueSettings) Differences(asked QueueSettings) []string {
 
 func isScript(name string) bool { return name == HookOnEnqueue || name == HookOnFailure }
 
-// settingText is the value of a setting in a sentence. Scripts are too long for one.
+// settingText formats the value of a setting for a sentence, without the text of a script.
 func settingText(name string, value any) string {
 	switch v := value.(type) {
 	case *int64:
@@ -250,10 +246,8 @@ func settingText(name string, value any) string {
 	return fmt.Sprint(value)
 }
 
-// Patch returns q with the fields that body names changed, strictly decoded
-// and validated; q stays as it is. The body of a queue-create patches
-// [DefaultQueueSettings], that of a queue-update the current settings. A name
-// in the body must be the queue's.
+// Patch returns q with the fields in body, strictly decoded and validated. It does not change
+// q. A name in the body must be the queue's.
 func (q QueueSettings) Patch(body []byte) (QueueSettings, *Error) {
 	p := q.Clone()
 	seen, err := decodeStrict(body, &p)

@@ -18,10 +18,9 @@ type SettingError struct {
 
 func (e *SettingError) Error() string { return e.Field + " is " + e.Value + ": " + e.Allowed }
 
-// Validate returns nil or a [*SettingError] for the first setting that is not
-// possible. Names of dead letter queues are refused, since their settings
-// follow from their queue's, and so are files that have not been resolved.
-// Whether the scripts compile is for package hooks to say.
+// Validate returns nil or a [*SettingError] for the first invalid setting. It refuses names of
+// dead letter queues, whose settings derive from their queue's, and unresolved files. It does
+// not compile scripts, see package hooks.
 func (q QueueSettings) Validate() error {
 	if err := q.checkNames(); err != nil {
 		return err
@@ -69,8 +68,7 @@ func (q QueueSettings) Validate() error {
 	return cmp.Or(q.checkDecider(), q.checkRetries(), q.checkEnqueueRates())
 }
 
-// checkDecider refuses headers beside on_enqueue, which decides alone: nobody would
-// look at them.
+// checkDecider refuses headers beside on_enqueue, because they would be ignored.
 func (q QueueSettings) checkDecider() error {
 	if q.OnEnqueue == "" {
 		return nil
@@ -191,8 +189,8 @@ const templateSettings = "allowed is a header's name that does not start with Fi
 
 const headerSettings = "allowed is a header's name that does not start with Fila- or Nats-"
 
-// legalHeaderSetting allows the empty name, which means none. Reserved headers
-// are not kept with the message, so a redrive would not find them.
+// legalHeaderSetting allows the empty name, which means none. Reserved headers are not stored
+// with the message, so a redrive would not find them.
 func legalHeaderSetting(name string) bool {
 	return name == "" || legalHeaderName(name) && !Reserved(name)
 }

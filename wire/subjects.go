@@ -17,8 +17,8 @@ const MaxPrefixLen = 64
 // micro service.
 const ServiceName = "fila"
 
-// GuardServiceName is the name of the micro service, and of the queue group, of filas that
-// answer a common guard prefix.
+// GuardServiceName is the name of the micro service and queue group of filas that share a
+// guard prefix.
 const GuardServiceName = "fila-guard"
 
 // Shard is the partition in the reply subjects of a fila without a cluster, see
@@ -53,16 +53,15 @@ func JobTail(op, queue string) string { return op + "." + queue }
 // Subjects builds and parses the subjects under one prefix. The zero value is
 // not usable; make one with [NewSubjects]. It is immutable and cheap to copy.
 //
-// Names are taken as they are: check them with [CheckQueueName] and
-// [CheckConsumerName] first.
+// It does not check names, see [CheckQueueName] and [CheckConsumerName].
 type Subjects struct {
 	prefix string
 	shard  string
 }
 
 // NewSubjects returns the subjects under prefix, which is one or more subject
-// tokens of printable ASCII without wildcards, 1 to 64 bytes, and does not lie
-// in a space that NATS keeps for itself ("$..." and "_INBOX").
+// tokens of printable ASCII without wildcards, 1 to 64 bytes, and not reserved by NATS
+// ("$..." and "_INBOX").
 func NewSubjects(prefix string) (Subjects, error) {
 	const allowed = "allowed are 1 to 64 bytes of printable ASCII without spaces, '*' and '>', " +
 		"with dots between non-empty parts, not starting with '$' or '_INBOX'"
@@ -77,9 +76,8 @@ func NewSubjects(prefix string) (Subjects, error) {
 // Prefix returns the prefix, "fila" by default.
 func (s Subjects) Prefix() string { return s.prefix }
 
-// OfShard returns the subjects whose reply subjects name a partition. It is the
-// partition and not the instance that they name. Who owns a queue takes acks whatever
-// they name: the queue may have been moved since.
+// OfShard returns the subjects whose ack subjects name a shard. The owner of a queue accepts
+// acks with any shard, because the queue may have moved.
 func (s Subjects) OfShard(number int) Subjects {
 	s.shard = strconv.Itoa(number)
 	return s
@@ -90,14 +88,14 @@ func (s Subjects) Enqueue(queue string) string {
 	return s.prefix + "." + KindEnqueue + "." + queue
 }
 
-// Consumer returns the subject on which one consumer of a queue registers and
-// fetches: who may publish to it is what permissions decide.
+// Consumer returns the subject on which one consumer of a queue registers and fetches.
+// Permissions decide who may publish to it.
 func (s Subjects) Consumer(name, queue string) string {
 	return s.prefix + "." + KindConsumer + "." + name + "." + queue
 }
 
-// Consume returns the subject on which a consumer of a queue registers whose name
-// is in the request alone: whoever may publish to it speaks for every name.
+// Consume returns the subject on which consumers of a queue register with their name in the
+// request: a client that may publish to it may use any name.
 func (s Subjects) Consume(queue string) string {
 	return s.prefix + "." + KindConsume + "." + queue
 }
@@ -149,10 +147,9 @@ func (s Subjects) Event(typ, tail string) string {
 	return s.prefix + "." + kindEvent + "." + typ + "." + EventTail(tail)
 }
 
-// CheckReplyPrefix returns an error unless prefix may be what reply subjects begin
-// with: 1 to 64 bytes of printable ASCII without spaces, '*' and '>', under which no
-// subject of fila's own lies. By answering on one of those fila would act, with its
-// own rights, for a client that may not (the confused deputy).
+// CheckReplyPrefix returns nil if prefix is a legal prefix of reply subjects: 1 to 64 bytes of
+// printable ASCII without spaces, '*' and '>', with no subject of fila under it. By replying on
+// its own subjects fila would act for a client that has no permission (confused deputy).
 func (s Subjects) CheckReplyPrefix(prefix string) error {
 	own := s.prefix + "."
 	switch {
@@ -180,8 +177,7 @@ func (s Subjects) NackOf(queue string) string {
 	return s.prefix + "." + kindNack + ".*.*." + queue
 }
 
-// ConsumerWildcard returns the subscription for requests of consumers that their
-// subject names.
+// ConsumerWildcard returns the subscription for [Subjects.Consumer] of all queues.
 func (s Subjects) ConsumerWildcard() string { return s.prefix + "." + KindConsumer + ".>" }
 
 // ConsumeWildcard returns the subscription for registrations with any queue.
@@ -199,19 +195,19 @@ func (s Subjects) Guard(verb, tail string) string {
 	return s.prefix + "." + kindGuard + "." + verb + "." + tail
 }
 
-// ParseGuard takes the tail out of the subject of a verb of the guard.
+// ParseGuard returns the tail of the subject of a verb of the guard.
 func (s Subjects) ParseGuard(verb, subject string) (tail string, ok bool) {
 	return s.ParseTail(kindGuard+"."+verb, subject)
 }
 
-// PermitDone returns the subject, under the common prefix of a guard, on which the fila
-// that numbers its permits so hears of calls that another one was told of.
+// PermitDone returns the subject, under a shared guard prefix, on which the fila that issued a
+// permit receives outcomes that clients sent to another fila.
 func (s Subjects) PermitDone(issuer uint64) string {
 	return s.prefix + "." + kindNode + ".done." + strconv.FormatUint(issuer, 16)
 }
 
-// Meets reports whether a guard under the prefix of common, which several filas answer,
-// would use subjects of a fila whose prefix is that of s.
+// Meets reports whether a shared guard under the prefix of common would use subjects of a fila
+// with the prefix of s.
 func (s Subjects) Meets(common Subjects) bool {
 	own := s.prefix + "."
 	for _, kind := range []string{kindGuard, kindNode} {
@@ -223,7 +219,7 @@ func (s Subjects) Meets(common Subjects) bool {
 	return false
 }
 
-// NodeAsk returns the subject on which a fila that starts asks who is there.
+// NodeAsk returns the subject on which a starting fila looks for others.
 func (s Subjects) NodeAsk() string { return s.prefix + "." + kindNode + ".ask" }
 
 // NodeAnswer returns the subject of the answers to one incarnation of a fila.
@@ -231,11 +227,10 @@ func (s Subjects) NodeAnswer(incarnation string) string {
 	return s.prefix + "." + kindNode + ".answer." + incarnation
 }
 
-// NodeAnnounce returns the subject on which a fila tells others that it is there.
+// NodeAnnounce returns the subject on which a fila announces itself.
 func (s Subjects) NodeAnnounce() string { return s.prefix + "." + kindNode + ".announce" }
 
-// NodeWildcard returns the subscription for what filas ask and announce; answers go
-// past it.
+// NodeWildcard returns the subscription for NodeAsk and NodeAnnounce.
 func (s Subjects) NodeWildcard() string { return s.prefix + "." + kindNode + ".*" }
 
 // AdminWildcards returns the subscriptions for one verb: with a wildcard as its tail, without
@@ -252,8 +247,8 @@ func (s Subjects) AdminWildcards(verb AnyVerb) []string {
 	}
 }
 
-// ParseToken takes the token and the queue out of an ack or nack subject, whichever
-// shard it names. Neither is checked further: the [Signer] decides about the pair.
+// ParseToken returns the unchecked token and queue of an ack or nack subject; the [Signer]
+// checks the pair.
 func (s Subjects) ParseToken(subject string) (token, queue string, ok bool) {
 	tail, ok := s.ParseTail(kindAck, subject)
 	if !ok {
@@ -267,8 +262,8 @@ func (s Subjects) ParseToken(subject string) (token, queue string, ok bool) {
 	return token, queue, true
 }
 
-// ParseTail returns what follows the kind ([KindEnqueue], [KindConsume],
-// [KindFetch]) in subject, that is the queue name, unchecked.
+// ParseTail returns the part of a subject after the kind ([KindEnqueue], [KindConsume],
+// [KindFetch]): the unchecked queue name.
 func (s Subjects) ParseTail(kind, subject string) (tail string, ok bool) {
 	rest, ok := strings.CutPrefix(subject, s.prefix)
 	if !ok || rest == "" || rest[0] != '.' {
@@ -281,8 +276,7 @@ func (s Subjects) ParseTail(kind, subject string) (tail string, ok bool) {
 	return rest[1:], true
 }
 
-// ParseConsumer takes the name of a consumer and that of the queue, both
-// unchecked, out of [Subjects.Consumer].
+// ParseConsumer returns the unchecked consumer and queue of [Subjects.Consumer].
 func (s Subjects) ParseConsumer(subject string) (name, queue string, ok bool) {
 	tail, _ := s.ParseTail(KindConsumer, subject)
 	name, queue, _ = strings.Cut(tail, ".")
@@ -292,8 +286,7 @@ func (s Subjects) ParseConsumer(subject string) (name, queue string, ok bool) {
 	return name, queue, true
 }
 
-// ParseAdmin takes an admin subject apart. The tail is empty if the subject
-// ends with the verb; whether the verb exists and wants a tail is not checked.
+// ParseAdmin returns the unchecked verb and tail of an admin subject. The tail may be empty.
 func (s Subjects) ParseAdmin(subject string) (verb, tail string, ok bool) {
 	rest, ok := s.ParseTail(kindAdmin, subject)
 	if !ok {

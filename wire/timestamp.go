@@ -2,11 +2,10 @@ package wire
 
 import "time"
 
-// Timestamp writes t (Unix nanoseconds) as fila shows times to people and
-// clients: RFC 3339 in UTC with nanoseconds.
+// Timestamp formats t (Unix nanoseconds) as RFC 3339 in UTC with nanoseconds.
 func Timestamp(t int64) string { return string(AppendTimestamp(nil, t)) }
 
-// AppendTimestamp appends what Timestamp returns to b.
+// AppendTimestamp appends Timestamp(t) to b.
 func AppendTimestamp(b []byte, t int64) []byte {
 	return time.Unix(0, t).UTC().AppendFormat(b, time.RFC3339Nano)
 }

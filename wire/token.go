@@ -35,8 +35,7 @@ const (
 	SignerKeyLen = 32
 )
 
-// ErrBadToken is returned for a token that no [Signer] with this key made for
-// this queue, whatever is wrong with it.
+// ErrBadToken is returned for a token that no [Signer] with this key made for this queue.
 var ErrBadToken = errors.New("wire: malformed or forged token")
 
 // Strict refuses trailing bits that are not zero: otherwise four tokens would
@@ -56,8 +55,8 @@ type Signer struct {
 	pool sync.Pool // of *macState
 }
 
-// macState is an HMAC with the room it works in; everything that is passed to
-// the hash lives here, because what goes through an interface escapes.
+// macState is an HMAC with its buffers. They are here because arguments of an interface's
+// methods escape to the heap.
 type macState struct {
 	mac hash.Hash
 	in  []byte
@@ -93,8 +92,8 @@ func (s *Signer) Append(dst []byte, queue string, t Token) []byte {
 	return tokenText.AppendEncode(dst, raw[:])
 }
 
-// Parse returns what [Signer.Append] was given, or [ErrBadToken]. The MAC is
-// compared in constant time. It does not allocate.
+// Parse is the inverse of [Signer.Append]; it returns [ErrBadToken] for an invalid token. It
+// compares the MAC in constant time and does not allocate.
 func (s *Signer) Parse(token, queue string) (Token, error) {
 	if len(token) != TokenLen {
 		return Token{}, ErrBadToken
@@ -119,7 +118,7 @@ func (s *Signer) Parse(token, queue string) (Token, error) {
 	}, nil
 }
 
-// LeaseOf returns the lease in a token, which may be forged: it says whom to ask about it.
+// LeaseOf returns the lease in a token without checking it. It only tells which fila to ask.
 func LeaseOf(token string) (uint64, error) {
 	raw, err := tokenText.DecodeString(token)
 	if err != nil || len(raw) != tokenRaw {
@@ -128,7 +127,7 @@ func LeaseOf(token string) (uint64, error) {
 	return binary.BigEndian.Uint64(raw[12:20]), nil
 }
 
-// sign returns a state whose sum is the MAC; the caller puts it back.
+// sign returns a state whose sum is the MAC. The caller returns it to the pool.
 func (s *Signer) sign(body []byte, queue string) *macState {
 	m := s.pool.Get().(*macState)
 	m.in = append(m.in[:0], tokenTag...)
@@ -140,8 +139,8 @@ func (s *Signer) sign(body []byte, queue string) *macState {
 	return m
 }
 
-// Sum is a MAC of parts, each of which counts with its length, for what is sent under a
-// tag: no sum of one tag is one of another, or a token's.
+// Sum returns a MAC of parts and their lengths under a tag. The sum of one tag is never valid
+// for another tag, or as a token.
 func (s *Signer) Sum(tag string, parts ...[]byte) []byte {
 	mac := hmac.New(sha256.New, s.key[:])
 	mac.Write([]byte("fila.sum.1"))

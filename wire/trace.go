@@ -1,18 +1,17 @@
 package wire
 
-// HeaderTraceParent is the header by which a producer hands on its trace (W3C Trace
-// Context). It is read in any case, and delivered as it came.
+// HeaderTraceParent is the header of a producer's trace (W3C Trace Context). Its name may be in
+// any case, and it is delivered unchanged.
 const HeaderTraceParent = "traceparent"
 
-// TraceParent is the span that a message, or a request, was sent under. The zero value is
-// none.
+// TraceParent is the span in which a message or request was sent. The zero value is none.
 type TraceParent struct {
 	Trace   [16]byte
 	Span    [8]byte
 	Sampled bool
 }
 
-// Of version 00, which a later one begins with:
+// Later versions begin like version 00:
 //
 //	00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
 const (
@@ -21,8 +20,7 @@ const (
 	sampledFlag              = 1
 )
 
-// Sampled reports whether headers have a traceparent whose sampled flag is set, and
-// returns it.
+// Sampled returns the traceparent in headers if its sampled flag is set.
 func Sampled(h map[string][]string) (TraceParent, bool) {
 	v := traceParent(h)
 	if len(v) < traceParentLen || !sampledDigit(v[flagsAt+1]) {
@@ -31,9 +29,8 @@ func Sampled(h map[string][]string) (TraceParent, bool) {
 	return ParseTraceParent(v)
 }
 
-// SampledIn is Sampled for headers as [EncodeHeaders] leaves them. It looks at the length
-// of each name and at one byte of a traceparent without the flag, and allocates nothing:
-// it is asked about each message. Headers that are broken have none.
+// SampledIn is Sampled for the stored form of headers; malformed headers have none. It is
+// called for every message, so it is fast and does not allocate.
 func SampledIn(headers []byte) (TraceParent, bool) {
 	var found []byte
 	for at := 0; at < len(headers); {
@@ -59,7 +56,7 @@ func SampledIn(headers []byte) (TraceParent, bool) {
 	return ParseTraceParent(string(found))
 }
 
-// shortField is fieldAt, and quick for what is shorter than 128 bytes.
+// shortField is fieldAt, faster for fields shorter than 128 bytes.
 func shortField(b []byte, at int) (from, to int, ok bool) {
 	if at < len(b) && b[at] < 0x80 {
 		from, to = at+1, at+1+int(b[at])
@@ -86,8 +83,7 @@ func isTraceParent[T string | []byte](name T) bool {
 	return true
 }
 
-// traceParent is the value of the header; empty if there is none, or several, of which
-// nobody could say which one counts.
+// traceParent returns the value of the header; empty if there is none or more than one.
 func traceParent(h map[string][]string) (found string) {
 	for name, values := range h {
 		if isTraceParent(name) {
@@ -100,12 +96,12 @@ func traceParent(h map[string][]string) (found string) {
 	return found
 }
 
-// TraceParentOf reads the traceparent of headers, sampled or not.
+// TraceParentOf returns the traceparent in headers, sampled or not.
 func TraceParentOf(h map[string][]string) (p TraceParent, ok bool) {
 	return ParseTraceParent(traceParent(h))
 }
 
-// HasTraceParent reports whether headers have a traceparent, whatever is in it.
+// HasTraceParent reports whether headers have a traceparent, valid or not.
 func HasTraceParent(h map[string][]string) bool {
 	for name := range h {
 		if isTraceParent(name) {
@@ -115,7 +111,7 @@ func HasTraceParent(h map[string][]string) bool {
 	return false
 }
 
-// ParseTraceParent reads a traceparent; ok is false if it is none that means anything.
+// ParseTraceParent parses a traceparent; ok is false if it is invalid.
 func ParseTraceParent(v string) (p TraceParent, ok bool) {
 	if len(v) < traceParentLen || v[2] != '-' || v[spanAt-1] != '-' || v[flagsAt-1] != '-' {
 		return TraceParent{}, false
@@ -149,7 +145,7 @@ func hexByte(text string) (b byte, ok bool) {
 	return high<<4 | low, high != notHex && low != notHex
 }
 
-// notHex has the bit of the sampled flag not set.
+// notHex is no digit. Its bit of the sampled flag is not set.
 const notHex = 0xf0
 
 // hexDigit is the value of a digit, in lower case as the header has it, or notHex.

@@ -27,7 +27,7 @@ func (oneNode) Move(_ context.Context, r wire.ClusterMoveRequest) (wire.ClusterM
 
 // The verbs of a cluster ask it, and what they order is in the audit log.
 func TestClusterVerbs(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		for verb, body := range map[wire.AnyVerb]string{
 			wire.VerbClusterStatus: ``, wire.VerbClusterDrain: `{"node":"a"}`, wire.VerbClusterMove: `{"shard":1,"node":"a"}`,
 		} {

@@ -1,13 +1,11 @@
-// Package admin answers requests of operators: verbs that make, change and explain
-// queues, gates and settings.
+// Package admin carries out the verbs of the admin protocol.
 //
-// [Admin.Verbs] is the table of all of them. Each [Verb] says what its subject ends
-// in, and its Do decodes a request, refuses what cannot be done, has it done, and
-// encodes the reply. What it is done by lies elsewhere: packages shard (queues) and
-// control (settings, gates, pauses). Only what reads and changes nothing is here:
-// queue-list, queue-inspect, explain and peek, which put into words what views of
-// package queue say, and store-backup.
+// [Admin.Verbs] is the table of all of them: each [Verb] decodes a request, carries it out
+// and encodes the reply. Packages shard (queues, jobs, schedules) and control (settings,
+// gates, pauses) make the changes. This package has the verbs that only read, such as
+// queue-list, explain and peek, and store-backup. In a cluster it carries out a request at the
+// owner of its queue, or at all nodes.
 //
-// Nobody waits for an answer here with a queue's lock held: a view is taken in
-// pieces that are small, and gates and the store are asked afterwards.
+// No request holds a queue while it reads it: it takes small views one after the other, and
+// asks gates and the store afterwards.
 package admin

@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// explainWalk is how many messages a queue counts in front of another one.
+	// explainWalk is how many messages ahead of another one a queue counts.
 	explainWalk = 100_000
-	// explainGates is how many gates an explanation of a queue or key names.
+	// explainGates is how many gates the explanation of a queue or key names.
 	explainGates = 20
 )
 
-// explain answers why something waits.
+// explain says why a message, a fairness key or a queue waits.
 func (a *Admin) explain(req wire.ExplainRequest) (any, *wire.Error) {
 	if req.Kind == "message" {
 		return a.explainMessage(req)
@@ -56,9 +56,8 @@ func (a *Admin) explain(req wire.ExplainRequest) (any, *wire.Error) {
 	return a.gates.queue(q.Name(), &v), nil
 }
 
-// weightBy says who has set the weight of a fairness key, of a queue with these settings.
-// Messages are kept without the origin of their weight, so the settings of today say
-// where the latest one is from.
+// weightBy returns the origin of the weight of a fairness key. Messages are stored without
+// the origin of their weight, so it follows from the present settings of the queue.
 func weightBy(v *inspect.KeyView, s wire.QueueSettings) string {
 	standard := v.Weight == thousand
 	switch {
@@ -74,7 +73,7 @@ func weightBy(v *inspect.KeyView, s wire.QueueSettings) string {
 	return wire.SetByMessage
 }
 
-// explainMessage explains a message, or says that there is none.
+// explainMessage explains a message, also one that does not exist.
 func (a *Admin) explainMessage(req wire.ExplainRequest) (any, *wire.Error) {
 	at, err := a.message(req.Queue, req.ID)
 	switch {
@@ -95,8 +94,8 @@ type located struct {
 	v *inspect.MessageView
 }
 
-// message looks for a message in a queue and its dead letter queue, or in all queues;
-// nil: it is not there.
+// message finds a message in a queue and its dead letter queue, or in all queues; nil: it
+// does not exist.
 func (a *Admin) message(name, id string) (*located, *wire.Error) {
 	queues := a.shards.Queues()
 	if name != "" {
@@ -120,7 +119,7 @@ func (a *Admin) message(name, id string) (*located, *wire.Error) {
 	return nil, nil
 }
 
-// explained puts what is known of a message into words.
+// explained explains a message.
 func (a *Admin) explained(at *located) wire.ExplainMessage {
 	dead := ""
 	if at.q.IsDLQ() {
@@ -131,7 +130,7 @@ func (a *Admin) explained(at *located) wire.ExplainMessage {
 	return e
 }
 
-// find looks for a message by its id, in pieces; nil: q does not have it.
+// find finds a message by its id, reading the queue in pieces; nil: q does not have it.
 func (a *Admin) find(q *shard.Queue, id store.ID) *inspect.MessageView {
 	var v *inspect.MessageView
 	var from uint64
@@ -145,7 +144,7 @@ func (a *Admin) find(q *shard.Queue, id store.ID) *inspect.MessageView {
 	}
 }
 
-// whyDead says why a message is in a dead letter queue, empty if it is no more.
+// whyDead says why a message is a dead letter, empty if it does not exist any more.
 func whyDead(from store.Store, ref store.Ref) (reason string) {
 	err := from.Dead([]store.Ref{ref}, func(_ int, d *store.Dead) {
 		if d == nil {
@@ -172,7 +171,7 @@ var messageStates = map[inspect.MessageState]string{
 	inspect.StateMoving:  wire.StatePending,
 }
 
-// stateText is the state of a message of a queue.
+// stateText returns the state of a message as replies have it.
 func stateText(name string, v *inspect.MessageView) string {
 	if wire.IsDLQ(name) && v.State != inspect.StateLeased {
 		return wire.StateDead
@@ -180,8 +179,8 @@ func stateText(name string, v *inspect.MessageView) string {
 	return messageStates[v.State]
 }
 
-// message explains a message of a queue. dead says why it is a dead letter, empty
-// for others.
+// message explains a message of a queue. dead is the reason of a dead letter, empty for other
+// messages.
 func (g *gateStates) message(name string, v *inspect.MessageView, dead string) wire.ExplainMessage {
 	e := wire.ExplainMessage{
 		ID: uuid.UUID(v.ID).String(), State: stateText(name, v), Queue: name, Key: wire.ShowKey(v.Key),
@@ -212,7 +211,7 @@ func (g *gateStates) message(name string, v *inspect.MessageView, dead string) w
 	return e
 }
 
-// waiting says what a message waits for that nobody works on.
+// waiting explains what a message waits for that is not in flight.
 func (g *gateStates) waiting(e *wire.ExplainMessage, v *inspect.MessageView) {
 	switch {
 	case v.State == inspect.StateDelayed:
@@ -232,7 +231,7 @@ func (g *gateStates) waiting(e *wire.ExplainMessage, v *inspect.MessageView) {
 	}
 }
 
-// blocked says what holds a message back.
+// blocked explains what blocks a message.
 func (g *gateStates) blocked(e *wire.ExplainMessage, v *inspect.MessageView) {
 	st := g.state(v.At, v.By, e.Queue, v.Key)
 	e.BlockedBy = &st
@@ -253,7 +252,7 @@ func (g *gateStates) blocked(e *wire.ExplainMessage, v *inspect.MessageView) {
 	e.Estimate = estimate(v, g.now())
 }
 
-// pauseText says what is paused, in a sentence.
+// pauseText says in a sentence what is paused.
 func pauseText(at gates.Place, name, key string) string {
 	if at.Queue {
 		return "Queue " + name + " is paused" + untilText(at.Until) + "."
@@ -261,8 +260,8 @@ func pauseText(at gates.Place, name, key string) string {
 	return "Key " + quoteKey(key) + " is paused" + untilText(at.Until) + "."
 }
 
-// estimate says when a blocked message may go, if nothing changes: the time that
-// the gate needs for what is in front of it, at its flow's share.
+// estimate returns when a blocked message may go if nothing changes: the time that the gate
+// needs for the messages ahead at the flow's share.
 func estimate(v *inspect.MessageView, now int64) string {
 	at := max(opens(v.At, now), now)
 	if at == math.MaxInt64 {
@@ -282,7 +281,7 @@ func estimate(v *inspect.MessageView, now int64) string {
 	return wire.Timestamp(at)
 }
 
-// queue says what a queue waits for.
+// queue explains what a queue waits for.
 func (g *gateStates) queue(name string, v *inspect.StateView) wire.ExplainQueue {
 	e := wire.ExplainQueue{
 		Queue: name, Pending: v.Pending - v.Stats.Blocked, Parked: v.Stats.Blocked, Delayed: v.Delayed, InFlight: v.InFlight, Moving: v.Moving,
@@ -311,8 +310,8 @@ func (g *gateStates) queue(name string, v *inspect.StateView) wire.ExplainQueue 
 	return e
 }
 
-// parkedText says how many messages are held back, and by what most of them; empty if
-// none is.
+// parkedText says how many messages are blocked, and which gate blocks most; empty if none
+// are.
 func parkedText(parked int64, by []wire.BlockedCount) string {
 	if parked == 0 || len(by) == 0 {
 		return ""
@@ -339,7 +338,7 @@ func movingText(n int64) string {
 	return plural(n, "message") + are(n) + "with a job."
 }
 
-// verb is what so many do.
+// verb returns the form of a verb for n things.
 func verb(n int64, many string) string {
 	if n == 1 {
 		return many + "s"
@@ -354,7 +353,7 @@ func are(n int64) string {
 	return " are "
 }
 
-// key says how a fairness key of a queue stands.
+// key explains the flow of a fairness key.
 func (g *gateStates) key(name, key string, v *inspect.KeyView) wire.ExplainKey {
 	e := wire.ExplainKey{
 		Queue: name, Key: wire.ShowKey(key), Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed, Moving: v.Moving,
@@ -393,8 +392,7 @@ func (g *gateStates) key(name, key string, v *inspect.KeyView) wire.ExplainKey {
 	return e
 }
 
-// counts asks the gates of places of a queue how they stand, the one that holds most
-// first.
+// counts returns the state of blocking gates, the one with the most messages first.
 func (g *gateStates) counts(name string, blocked []inspect.BlockedView) []wire.BlockedCount {
 	slices.SortStableFunc(blocked, func(a, b inspect.BlockedView) int { return cmp.Compare(b.Messages, a.Messages) })
 	list := []wire.BlockedCount{}
@@ -408,10 +406,10 @@ func (g *gateStates) counts(name string, blocked []inspect.BlockedView) []wire.B
 	return list
 }
 
-// quoteKey puts a key into a sentence.
+// quoteKey quotes a key for a sentence.
 func quoteKey(key string) string { return `"` + wire.ShowKey(key) + `"` }
 
-// plural counts things in words.
+// plural prints a number of things.
 func plural(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing

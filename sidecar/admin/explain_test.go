@@ -481,7 +481,7 @@ func TestExplainKey(t *testing.T) {
 
 // Weights say whether they come from an operator, the hook, the header or nobody.
 func TestWeightsSayWhoSetThem(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		by := func(key string) string {
 			var e wire.ExplainKey
 			h.must(wire.VerbExplain, "", `{"kind":"key","queue":"orders","key":"`+key+`"}`, &e)
@@ -502,7 +502,7 @@ func TestWeightsSayWhoSetThem(t *testing.T) {
 	})
 }
 
-func (h *house) explain(body string) (e wire.ExplainMessage) {
+func (h *rig) explain(body string) (e wire.ExplainMessage) {
 	h.t.Helper()
 	h.must(wire.VerbExplain, "", body, &e)
 	return e
@@ -510,7 +510,7 @@ func (h *house) explain(body string) (e wire.ExplainMessage) {
 
 // TestExplainFindsMessages in all queues and in pieces, dead letters among them.
 func TestExplainFindsMessages(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.piece = 3
 		h.must(wire.VerbQueueCreate, "orders", `{"circuit_header":"dest"}`, nil)
 		h.must(wire.VerbQueueCreate, "accounts", ``, nil)

@@ -17,20 +17,19 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// thousand is one in weights, costs and limits, which are kept in thousandths.
+// thousand is the number one in thousandths, the unit of weights, costs and limits.
 const thousand = 1000
 
 // gateStates describes gates in words.
 type gateStates struct {
 	now func() int64 // Unix ns
-	// limits returns the limits of a throttle key and who has set them; empty:
-	// nobody.
+	// limits returns the limits of a throttle key and their origin, "" if there are none.
 	limits func(key string) (l wire.ThrottleLimits, setBy string)
-	// circuit describes the circuit of a key. It reports false if there is none.
+	// circuit returns the circuit of a key. It returns false if there is none.
 	circuit func(key string) (wire.CircuitInfo, bool)
 }
 
-// all are the gates of a message.
+// all returns the gates of a message.
 func (g *gateStates) all(v *inspect.MessageView) []wire.GateState {
 	var states []wire.GateState
 	for _, t := range v.Throttles {
@@ -61,7 +60,7 @@ func (g *gateStates) circuitState(c gates.Circuit) wire.GateState {
 	}
 	i, ok := g.circuit(c.Key())
 	if !ok {
-		return st // its last message has gone meanwhile
+		return st // it was dropped meanwhile with its last message
 	}
 	st.Limits = fmt.Sprintf("opens after %s in a row for %s", plural(int64(i.Threshold), "failure"), time.Duration(i.CooldownMs)*time.Millisecond)
 	st.InUse, st.SetBy = i.State, i.Source
@@ -78,13 +77,13 @@ func pauseState(gate string, until int64) wire.GateState {
 	return wire.GateState{Kind: gates.ByPause.String(), Gate: gate, OpensAt: opensAt(until, 0)}
 }
 
-// state is the gate of a place where by holds messages of a key of a queue back.
+// state returns the gate at which messages of a key of a queue are blocked.
 func (g *gateStates) state(at gates.Place, by gates.BlockKind, name, key string) wire.GateState {
 	switch {
 	case at.Throttle != nil:
 		st := g.throttleState(at.Throttle)
 		if st.Open {
-			st.Kind = by.String() // it has opened since, or others come first
+			st.Kind = by.String() // it has opened since, or other messages go first
 		}
 		return st
 	case at.Circuit != nil:
@@ -97,8 +96,7 @@ func (g *gateStates) state(at gates.Place, by gates.BlockKind, name, key string)
 	return wire.GateState{Kind: by.String(), Gate: "key:" + wire.ShowKey(key), SetBy: "ordering of queue " + name}
 }
 
-// opens is when the gate of a place may admit a message, math.MaxInt64 if no time
-// is known.
+// opens returns when a gate may admit a message, math.MaxInt64 if that is unknown.
 func opens(at gates.Place, now int64) int64 {
 	switch {
 	case at.Throttle != nil:
@@ -112,7 +110,7 @@ func opens(at gates.Place, now int64) int64 {
 	return math.MaxInt64
 }
 
-// throttleShow describes a throttle key, with all that waits because of it.
+// throttleShow returns a throttle key with the messages that it blocks.
 func (a *Admin) throttleShow(req wire.GateKeyRequest) (wire.ThrottleInfo, *wire.Error) {
 	info, err := a.control.ThrottleShow(req)
 	if err == nil {
@@ -121,7 +119,7 @@ func (a *Admin) throttleShow(req wire.GateKeyRequest) (wire.ThrottleInfo, *wire.
 	return info, err
 }
 
-// circuitShow describes a circuit, with all that waits because of it.
+// circuitShow returns a circuit with the messages that it blocks.
 func (a *Admin) circuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
 	info, err := a.control.CircuitShow(req)
 	if err == nil {
@@ -137,7 +135,7 @@ func (a *Admin) circuitOpen(by control.Actor, req wire.CircuitOpenRequest) (wire
 	return a.keepCircuit(by, req.Key, change, func() (wire.CircuitInfo, *wire.Error) { return a.control.CircuitOpen(by, req) })
 }
 
-// changeCircuit returns the verb that makes a change of one circuit.
+// changeCircuit returns the function of a verb that changes one circuit.
 func (a *Admin) changeCircuit(change func(control.Actor, wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error)) func(control.Actor, wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
 	return func(by control.Actor, req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
 		return a.keepCircuit(by, req.Key, wire.Empty{}, func() (wire.CircuitInfo, *wire.Error) { return change(by, req) })
@@ -160,9 +158,9 @@ func (a *Admin) keepCircuit(by control.Actor, key string, req any, change func()
 	return after, err
 }
 
-// waiting counts the queues, and their messages, that wait at a throttle key or, if that is
-// empty, at a circuit, and names those where most do. A gate itself knows of those alone that
-// have tried: without a consumer with credit a queue tries nothing.
+// waiting counts the queues and messages that wait at a throttle key or, if that is empty, at
+// a circuit, and returns the queues with the most messages. It asks the queues, because a queue
+// without a consumer with credit does not join the wait list of a gate.
 func (a *Admin) waiting(throttleKey, circuitKey string) (queues int, messages int64, most []wire.WaitingQueue) {
 	for _, q := range a.shards.Queues() {
 		w := wire.WaitingQueue{Queue: q.Name()}
@@ -176,7 +174,7 @@ func (a *Admin) waiting(throttleKey, circuitKey string) (queues int, messages in
 	return len(most), messages, mostWaiting(most)
 }
 
-// mostWaiting are those of the queues where most messages wait, sorted.
+// mostWaiting returns the queues with the most messages, sorted.
 func mostWaiting(list []wire.WaitingQueue) []wire.WaitingQueue {
 	slices.SortFunc(list, func(a, b wire.WaitingQueue) int {
 		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Queue, b.Queue))
@@ -184,8 +182,8 @@ func mostWaiting(list []wire.WaitingQueue) []wire.WaitingQueue {
 	return list[:min(len(list), wire.MaxWaitingQueues)]
 }
 
-// interval is how many nanoseconds a throttle key needs for a message of that cost
-// in the long run, 0 if that is not known.
+// interval returns how many nanoseconds a throttle key needs on average for a message of that
+// cost, 0 if unknown.
 func interval(t *throttle.Gate, cost, now int64) float64 {
 	l := t.Info(now).Limits
 	var rate, window float64
@@ -198,7 +196,7 @@ func interval(t *throttle.Gate, cost, now int64) float64 {
 	return max(rate, window)
 }
 
-// gateText names a gate for a sentence.
+// gateText describes a gate for a sentence.
 func gateText(st *wire.GateState) string {
 	var b strings.Builder
 	switch st.Kind {
@@ -226,7 +224,7 @@ func gateText(st *wire.GateState) string {
 	return b.String()
 }
 
-// useText says how much of its limits a gate has used.
+// useText says how much of its limits a gate uses.
 func useText(i *throttle.Info) string {
 	var parts []string
 	if i.Limits.Rate != (throttle.Rate{}) {
@@ -247,7 +245,7 @@ func thousandths(n int64) string {
 	return strconv.FormatFloat(float64(n)/thousand, 'f', -1, 64)
 }
 
-// opensAt is a time as text, empty if it is over or only a hand brings it.
+// opensAt formats a time, empty if it has passed or only an operator opens the gate.
 func opensAt(at, now int64) string {
 	if at <= now || at == queue.Forever {
 		return ""
@@ -255,7 +253,7 @@ func opensAt(at, now int64) string {
 	return wire.Timestamp(at)
 }
 
-// untilText is the end of a pause, to follow "is paused".
+// untilText formats the end of a pause after "is paused".
 func untilText(until int64) string {
 	if until == queue.Forever {
 		return " until it is resumed"
@@ -263,7 +261,7 @@ func untilText(until int64) string {
 	return " until " + wire.Timestamp(until)
 }
 
-// pausedText is the end of a pause as replies have it, empty if there is none.
+// pausedText formats the end of a pause for a reply, empty if there is no pause.
 func pausedText(until int64) string {
 	switch until {
 	case 0:

@@ -43,7 +43,7 @@ func TestAMoveInAHistory(t *testing.T) {
 func TestHistoriesAreAskedForAtOnce(t *testing.T) {
 	s := &pastStore{}
 	p := peeking{queue: "orders.dlq", store: s}
-	past := p.past([]inspect.MessageView{{Seq: 1}, {Seq: 2}, {Seq: 4}})
+	past := p.histories([]inspect.MessageView{{Seq: 1}, {Seq: 2}, {Seq: 4}})
 	require.Equal(t, 1, s.asked)
 	require.Len(t, past, 3)
 	for _, i := range []int{0, 2} {
@@ -56,6 +56,6 @@ func TestHistoriesAreAskedForAtOnce(t *testing.T) {
 	require.Nil(t, readHistory(s, store.Ref{Seq: 3}))
 
 	p.queue = "orders"
-	require.Equal(t, make([][]wire.AttemptInfo, 2), p.past(make([]inspect.MessageView, 2)))
+	require.Equal(t, make([][]wire.AttemptInfo, 2), p.histories(make([]inspect.MessageView, 2)))
 	require.Equal(t, 2, s.asked)
 }

@@ -43,7 +43,7 @@ func (a *Admin) jobCreate(by control.Actor, req wire.JobCreateRequest) (info wir
 
 func (a *Admin) jobShow(req wire.JobRequest) (wire.JobInfo, *wire.Error) { return a.shards.Job(req.ID) }
 
-// changeJob returns the verb that makes a change of one job.
+// changeJob returns the function of a verb that changes one job.
 func (a *Admin) changeJob(change func(id string) (wire.JobInfo, *wire.Error)) func(control.Actor, wire.JobRequest) (wire.JobInfo, *wire.Error) {
 	return func(by control.Actor, req wire.JobRequest) (wire.JobInfo, *wire.Error) {
 		object := "job:" + req.ID

@@ -13,7 +13,7 @@ import (
 // A request by subject becomes one that says everything in its body, which is what the owner
 // of the queue gets, of whatever version it is: the same job as without the subject.
 func TestAJobBySubjectIsTheSameInItsBody(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		for tail, body := range map[string]string{
 			"redrive.orders":           `{"filter":{"all":true},"order":"death","limit":5}`,
 			"delay.orders.eu":          `{"filter":{"keys":["a"],"enqueued_after":"1h"},"run_at":"10m","rate":7,"reason":"why"}`,
@@ -37,7 +37,7 @@ func TestAJobBySubjectIsTheSameInItsBody(t *testing.T) {
 // TestTheNameOfAFetchIsAFilter: what fila shows as the consumer of a message, the inbox of a
 // fetch, finds it in a peek and in a job.
 func TestTheNameOfAFetchIsAFilter(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
 		h.enqueue("orders", "1", nil)
 		id := h.enqueue("orders", "2", nil)

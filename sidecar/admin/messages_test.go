@@ -20,7 +20,7 @@ const nowhere = "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"
 func about(id string) string { return `{"id":"` + id + `"}` }
 
 // answer acks the delivery m of a queue, or whatever a says.
-func (h *house) answer(name string, m *nats.Msg, a wire.Ack) {
+func (h *rig) answer(name string, m *nats.Msg, a wire.Ack) {
 	h.t.Helper()
 	token, _, ok := h.shards.Subjects.ParseToken(m.Reply)
 	require.True(h.t, ok)
@@ -32,7 +32,7 @@ func (h *house) answer(name string, m *nats.Msg, a wire.Ack) {
 
 // TestMessagesAreShown in whatever queue they are, as they are.
 func TestMessagesAreShown(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "other", `{}`, nil)
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["gate"]}`, nil)
 		h.must(wire.VerbThrottleSet, "slow", `{"concurrency":1}`, nil)
@@ -73,7 +73,7 @@ func TestMessagesAreShown(t *testing.T) {
 
 // TestAFetchIsAConsumer: peek shows its inbox as the consumer, and finds messages by it.
 func TestAFetchIsAConsumer(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
 		id := h.enqueue("orders", "1", nil)
 		h.enqueue("orders", "2", nil)
@@ -94,7 +94,7 @@ func TestAFetchIsAConsumer(t *testing.T) {
 // TestMessagesHaveAHistory, which message-show, explain and a peek of dead letters tell,
 // and which a redrive does not end.
 func TestMessagesHaveAHistory(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"throttle_headers":["gate"],"retry_initial_ms":1000,"retry_max_ms":1000,"retry_jitter":0}`, nil)
 		h.must(wire.VerbThrottleSet, "slow", `{"concurrency":1}`, nil)
 		h.must(wire.VerbPause, "", `{"kind":"throttle","name":"slow"}`, nil)
@@ -143,7 +143,7 @@ func TestMessagesHaveAHistory(t *testing.T) {
 
 // TestMessagesAreDeleted where they wait, and not under the hands of a consumer.
 func TestMessagesAreDeleted(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
 		first, second := h.enqueue("orders", "1", nil), h.enqueue("orders", "2", nil)
 		h.consume("orders", 1)
@@ -168,7 +168,7 @@ func TestMessagesAreDeleted(t *testing.T) {
 
 // TestMessagesRunNow: what waits for its time, or for a retry, is ready.
 func TestMessagesRunNow(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"retry_initial_ms":3600000,"retry_max_ms":3600000,"retry_jitter":0}`, nil)
 		id := h.enqueue("orders", "1", nats.Header{wire.HeaderDelay: {"1h"}})
 		var reply wire.MessageReply
@@ -190,7 +190,7 @@ func TestMessagesRunNow(t *testing.T) {
 // TestPurgeEmptiesAQueue of what is there when it begins, page by page, and its dead
 // letters apart from it.
 func TestPurgeEmptiesAQueue(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
 		h.enqueue("orders", "dead", nil)
 		h.consume("orders", 1)
@@ -224,7 +224,7 @@ func TestPurgeEmptiesAQueue(t *testing.T) {
 
 // TestKeysThatNobodyKnowsAreNotExplained, and those that something is set for are.
 func TestKeysThatNobodyKnowsAreNotExplained(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
 		ask := func(key string) *wire.Error {
 			return h.ask(wire.VerbExplain, "", `{"kind":"key","queue":"orders","key":"`+key+`"}`, nil)
@@ -245,7 +245,7 @@ func TestKeysThatNobodyKnowsAreNotExplained(t *testing.T) {
 // TestAuditNamesWhoDidWhat: every verb that changes something is in the log, once, with
 // who asked for it; one that changes nothing is not.
 func TestAuditNamesWhoDidWhat(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		twice := func(verb wire.AnyVerb, tail, body string) { // the second time there is nothing to do
 			h.must(verb, tail, body, nil)
 			h.must(verb, tail, body, nil)
@@ -290,7 +290,7 @@ func TestAuditNamesWhoDidWhat(t *testing.T) {
 // A request that changed messages before it failed is in the audit log, and its error says
 // how many it changed.
 func TestAFailedRequestIsAuditedIfItChangedMessages(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", ``, nil)
 		for _, n := range []int64{0, 5} {
 			err := h.auditMessages(control.Actor{By: "queue-purge", Client: "tester"}, h.shards.Queue("orders"), n, wire.QueuePurgeReply{Purged: n}, wire.OutcomeUnknown())

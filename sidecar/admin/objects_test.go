@@ -16,7 +16,7 @@ import (
 // A redrive that waits for another job of its queue holds up no other redrive, and no other
 // change of its queue.
 func TestAWaitingRedriveHoldsUpNothing(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		for _, name := range []string{"orders", "mails"} {
 			h.must(wire.VerbQueueCreate, name, ``, nil)
 			h.consume(name, 1)
@@ -49,7 +49,7 @@ func TestAWaitingRedriveHoldsUpNothing(t *testing.T) {
 // audit log has them in the order in which they were made.
 func TestChangesOfOneObjectAreOrdered(t *testing.T) {
 	const n = 20
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", ``, nil)
 		var wg sync.WaitGroup
 		for i := 1; i <= n; i++ {

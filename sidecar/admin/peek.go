@@ -14,13 +14,11 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// peekPieces is how many pieces one request may look through: about a million
-// messages. Whoever wants more asks again.
+// peekPieces is how many pieces of a queue one request reads: about a million messages.
 const peekPieces = 64
 
-// peek shows messages as they are. It asks the queue in pieces, and reads the
-// payloads outside of it, so that the queue goes on in between; nothing that it
-// does changes anything.
+// peek returns messages without leasing them. It reads the queue in pieces, and the payloads
+// afterwards, so that the queue keeps working meanwhile.
 func (a *Admin) peek(q *shard.Queue, req wire.PeekRequest) (reply wire.PeekReply, _ *wire.Error) {
 	p := peeking{
 		Admin: a, queue: q.Name(), id: q.ID(), store: q.Store(), req: req, room: int(a.shards.Conn.MaxPayload()) / 2,
@@ -54,7 +52,7 @@ func (a *Admin) deadGroups(q *shard.Queue, req wire.DeadGroupsRequest) (wire.Dea
 	return q.Groups(req.Limit)
 }
 
-// filter returns the filter of a request, checked; without one it means all.
+// filter returns the resolved filter of a request; nil selects all messages.
 func (a *Admin) filter(asked *wire.Filter) (wire.Filter, *wire.Error) {
 	if asked == nil {
 		return wire.Filter{All: true}, nil
@@ -63,7 +61,7 @@ func (a *Admin) filter(asked *wire.Filter) (wire.Filter, *wire.Error) {
 	return f, f.Resolve(time.Unix(0, a.shards.Now()))
 }
 
-// peeking is one request on its way.
+// peeking is the state of one request.
 type peeking struct {
 	*Admin
 	queue string
@@ -71,23 +69,23 @@ type peeking struct {
 	store store.Store
 	req   wire.PeekRequest
 	reply wire.PeekReply
-	room  int // bytes of the reply that are left
+	room  int // remaining bytes of the reply
 	asked map[blockedBy]*wire.GateState
 }
 
-// blockedBy is what holds a message back. Messages with the same one need to ask
-// it only once.
+// blockedBy is the cause that blocks a message. Its state is read once for all messages with
+// the same cause.
 type blockedBy struct {
 	inspect.WaitReason
-	key string // unless the place is a gate, which has a name and holds many keys
+	key string // "" for a gate, which blocks many keys
 }
 
-// take adds the messages of a piece to the reply. It reports whether to look at
-// more, from next on.
+// take adds the messages of a piece to the reply, and reports whether to read more, from next
+// on.
 func (p *peeking) take(found []inspect.MessageView, next uint64) (more bool) {
-	past := p.past(found)
+	histories := p.histories(found)
 	for i := range found {
-		if !p.add(&found[i], past[i]) {
+		if !p.add(&found[i], histories[i]) {
 			p.reply.Next = found[i].Seq
 			return false
 		}
@@ -96,8 +94,8 @@ func (p *peeking) take(found []inspect.MessageView, next uint64) (more bool) {
 	return next != 0 && len(p.reply.Messages) < p.req.Limit
 }
 
-// past is the history of each message of a piece; of dead letters alone.
-func (p *peeking) past(found []inspect.MessageView) [][]wire.AttemptInfo {
+// histories returns the history of each message of a piece of a dead letter queue.
+func (p *peeking) histories(found []inspect.MessageView) [][]wire.AttemptInfo {
 	if !wire.IsDLQ(p.queue) {
 		return make([][]wire.AttemptInfo, len(found))
 	}
@@ -110,9 +108,9 @@ func (p *peeking) past(found []inspect.MessageView) [][]wire.AttemptInfo {
 
 // add completes a message and adds it to the reply, unless it is gone. It reports
 // false if there is no room for it.
-func (p *peeking) add(v *inspect.MessageView, past []wire.AttemptInfo) bool {
+func (p *peeking) add(v *inspect.MessageView, history []wire.AttemptInfo) bool {
 	m := p.peeked(v)
-	m.History = past
+	m.History = history
 	if !p.read(v.Seq, &m) {
 		return true
 	}
@@ -125,7 +123,7 @@ func (p *peeking) add(v *inspect.MessageView, past []wire.AttemptInfo) bool {
 	return true
 }
 
-// peeked is what the machine knows of a message.
+// peeked returns a message without what only the store has.
 func (p *peeking) peeked(v *inspect.MessageView) wire.PeekedMessage {
 	m := wire.PeekedMessage{
 		ID: uuid.UUID(v.ID).String(), Key: wire.ShowKey(v.Key), State: stateText(p.queue, v),
@@ -142,7 +140,7 @@ func (p *peeking) peeked(v *inspect.MessageView) wire.PeekedMessage {
 	case inspect.StateFailing:
 		m.WaitsFor = wire.WaitsForVerdict
 	case inspect.StatePending:
-		if !wire.IsDLQ(p.queue) { // what is dead waits for a redrive
+		if !wire.IsDLQ(p.queue) { // a dead letter waits for a redrive
 			m.WaitsFor = waitsFor(v.By)
 		}
 	default:
@@ -150,7 +148,7 @@ func (p *peeking) peeked(v *inspect.MessageView) wire.PeekedMessage {
 	return m
 }
 
-// waitsFor is what a message waits for that nothing holds back.
+// waitsFor returns what a pending message waits for.
 func waitsFor(by gates.BlockKind) string {
 	switch by {
 	case gates.ByNoConsumer:
@@ -162,8 +160,8 @@ func waitsFor(by gates.BlockKind) string {
 	}
 }
 
-// read fills in what the store has of a message. It reports false if the message is
-// not on disk: it was finished meanwhile, or is not there yet.
+// read adds the part of a message in the store. It returns false if the message is not on
+// disk, because it was finished meanwhile or is not committed yet.
 func (p *peeking) read(seq uint64, m *wire.PeekedMessage) bool {
 	refs := []store.Ref{{Queue: p.id, Seq: seq}}
 	err := p.store.Read(refs, func(_ int, headers, payload []byte) {
@@ -196,7 +194,7 @@ func (p *peeking) read(seq uint64, m *wire.PeekedMessage) bool {
 	return true
 }
 
-// blockedBy asks what holds a message back how it stands; nil: nothing does.
+// blockedBy returns the gate or pause that blocks a message; nil: none.
 func (p *peeking) blockedBy(v *inspect.MessageView) *wire.GateState {
 	if v.State != inspect.StateBlocked && v.State != inspect.StateOrdered {
 		return nil

@@ -226,7 +226,7 @@ func TestPeekAsksAGateOnce(t *testing.T) {
 	require.Nil(t, p.blockedBy(&inspect.MessageView{State: inspect.StatePending}))
 }
 
-func (h *house) peek(name, body string) wire.PeekReply {
+func (h *rig) peek(name, body string) wire.PeekReply {
 	h.t.Helper()
 	var reply wire.PeekReply
 	h.must(wire.VerbPeek, name, body, &reply)
@@ -235,7 +235,7 @@ func (h *house) peek(name, body string) wire.PeekReply {
 }
 
 // summary is what queue-inspect says in one line.
-func (h *house) summary(name string) wire.QueueSummary {
+func (h *rig) summary(name string) wire.QueueSummary {
 	h.t.Helper()
 	var info wire.QueueInfo
 	h.must(wire.VerbQueueInspect, name, ``, &info)
@@ -245,7 +245,7 @@ func (h *house) summary(name string) wire.QueueSummary {
 
 // TestPeekChangesNothing: what it shows stays where it is.
 func TestPeekChangesNothing(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["api"],"max_deliveries":1}`, nil)
 		h.must(wire.VerbThrottleSet, "stripe", `{"rate":"1/3600","burst":1}`, nil)
 		require.Empty(t, h.peek("orders", "").Messages)
@@ -297,7 +297,7 @@ func TestPeekChangesNothing(t *testing.T) {
 
 // TestPeekFilters shows only what a filter means, and refuses what it cannot mean.
 func TestPeekFilters(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["api"]}`, nil)
 		h.must(wire.VerbThrottleSet, "stripe", `{"rate":"1/3600","burst":1}`, nil)
 		h.must(wire.VerbPause, "", `{"kind":"throttle","name":"stripe"}`, nil)
@@ -333,7 +333,7 @@ func TestPeekFilters(t *testing.T) {
 
 // TestDeadGroups: a verb for dead letter queues.
 func TestDeadGroups(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"max_deliveries":1}`, nil)
 		h.consume("orders", 1)
 		id := h.enqueue("orders", "1", nil)
@@ -367,7 +367,7 @@ func heldBy(reply wire.PeekReply, id string) string {
 
 // TestPeekInTheOrderOfAKey names the order as what holds a message back.
 func TestPeekInTheOrderOfAKey(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"ordering":"key"}`, nil)
 		h.consume("orders", 10)
 		h.enqueue("orders", "1", nil)
@@ -383,7 +383,7 @@ func TestPeekInTheOrderOfAKey(t *testing.T) {
 // TestPeekPages finds every message once, whatever a reply and a look at the queue
 // have room for.
 func TestPeekPages(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
 		var want []string
 		for i := range 25 {
@@ -435,7 +435,7 @@ func TestPeekPages(t *testing.T) {
 
 // TestPeekGoesOnlySoFar in one request, and says where to go on.
 func TestPeekGoesOnlySoFar(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
 		for range peekPieces {
 			h.enqueue("orders", "x", nil)

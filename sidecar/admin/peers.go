@@ -14,26 +14,26 @@ import (
 
 // Peers are the nodes of a cluster. Ask may be called from any goroutine.
 type Peers interface {
-	// Ask has the node that owns a shard carry out a request of a client with the tail of
-	// its subject, by [Admin.Here], and waits until ctx ends. It returns the reply as it
-	// is, and the shards of that node. A refusal by it is a *wire.Error; after any other
-	// error but the end of ctx nobody has got the request.
+	// Ask sends a request of a client to the owner of a shard, which carries it out by
+	// [Admin.Here], and waits for the reply until ctx ends. It returns the unchanged reply
+	// and the shards of that node. A refusal is a *wire.Error. After another error, except
+	// the end of ctx, no node received the request.
 	Ask(ctx context.Context, shard int, verb, client, tail string, body []byte) (reply []byte, shards []int, err error)
-	// AskNode is Ask for a node, whatever it owns.
+	// AskNode is Ask for a node by name.
 	AskNode(ctx context.Context, node, verb, client, tail string, body []byte) (reply []byte, err error)
 }
 
 const (
-	// forwardTimeout is for verbs that take their time, such as a redrive.
+	// forwardTimeout is long because some verbs wait, such as a redrive.
 	forwardTimeout = time.Minute
-	// askTimeout is for one of the nodes that all are asked, gatherTimeout for all of
-	// them.
+	// askTimeout bounds the wait for one node of a request to all nodes, gatherTimeout for
+	// all of them.
 	askTimeout    = 2 * time.Second
 	gatherTimeout = 5 * time.Second
 )
 
-// Here carries out a request that another node has sent to this one, and returns which
-// shards the reply is about.
+// Here carries out a request from another node at this node, and returns the shards of this
+// node.
 func (a *Admin) Here(verb, client, tail string, body []byte) (reply []byte, shards []int, err *wire.Error) {
 	if verb == shard.TransferVerb {
 		reply, err = a.shards.Receive(body)
@@ -48,8 +48,7 @@ func (a *Admin) Here(verb, client, tail string, body []byte) (reply []byte, shar
 	return reply, shards, err
 }
 
-// anywhere carries out a request where it belongs: at the owner of the queue that it is
-// about, at all nodes, or here.
+// anywhere carries out a request at the owner of its queue, at all nodes, or here.
 func (v Verb) anywhere(r request) ([]byte, *wire.Error) {
 	name := ""
 	if v.about != nil {
@@ -66,7 +65,7 @@ func (v Verb) anywhere(r request) ([]byte, *wire.Error) {
 	return v.here(r)
 }
 
-// forward has the owner of a shard carry out a request about a queue of it.
+// forward sends a request about a queue to the owner of the queue's shard.
 func (a *Admin) forward(shard int, queue string, r request) ([]byte, *wire.Error) {
 	ctx, cancel := context.WithTimeout(context.Background(), forwardTimeout)
 	defer cancel()
@@ -84,9 +83,8 @@ func (a *Admin) forward(shard int, queue string, r request) ([]byte, *wire.Error
 	return nil, wire.NoOwner(queue)
 }
 
-// everywhere has all nodes carry out a request, this one first, and calls each with
-// their answers while it returns true. It returns the shards that nobody has answered
-// for.
+// everywhere carries out a request at all nodes, this node first, and calls each with their
+// replies while it returns true. It returns the shards that did not answer.
 func (v Verb) everywhere(r request, each func(reply []byte, err *wire.Error) bool) (missing []int) {
 	ctx, cancel := context.WithTimeout(context.Background(), gatherTimeout)
 	defer cancel()
@@ -118,7 +116,8 @@ func (a *Admin) ask(ctx context.Context, shard int, r request) ([]byte, []int, e
 	return a.peers.Ask(ctx, shard, r.verb, r.client, r.tail, r.body)
 }
 
-// find asks all nodes until one knows. unknown tells the answers of those that do not.
+// find asks all nodes until one knows the object. unknown recognises the replies of nodes
+// that do not know it.
 func find(unknown func(reply []byte, err *wire.Error) bool) func(Verb, request) ([]byte, *wire.Error) {
 	return func(v Verb, r request) (reply []byte, werr *wire.Error) {
 		first, found := true, false
@@ -141,14 +140,14 @@ func noMessage(_ []byte, err *wire.Error) bool {
 	return err != nil && err.ErrCode == wire.CodeMessageNotFound
 }
 
-// unexplained tells the explanation of a message that no queue has.
+// unexplained recognises the explanation of a message that no queue has.
 func unexplained(reply []byte, err *wire.Error) bool {
 	var e wire.ExplainMessage
 	return err == nil && json.Unmarshal(reply, &e) == nil && e.State == wire.StateUnknown
 }
 
-// sum asks all nodes how a gate stands, and adds up what waits at it. The gate itself
-// stands as it does at the first node that knows it.
+// sum asks all nodes for a gate, and adds up what it blocks. The state is from the first node
+// that knows the gate.
 func sum[Info any](notFound int, waiting func(*Info) (queues *int, messages *int64, most *[]wire.WaitingQueue)) func(Verb, request) ([]byte, *wire.Error) {
 	return func(v Verb, r request) ([]byte, *wire.Error) {
 		var total *Info
@@ -156,12 +155,12 @@ func sum[Info any](notFound int, waiting func(*Info) (queues *int, messages *int
 		v.everywhere(r, func(reply []byte, err *wire.Error) bool {
 			info := new(Info)
 			if err == nil && json.Unmarshal(reply, info) != nil {
-				return true // a newer node says it in another way
+				return true // of a newer node in another form
 			}
 			switch {
 			case err != nil && err.ErrCode != notFound:
 				refused = err
-				return total != nil // others ask as well, and are told the same
+				return total != nil // the other nodes would refuse it as well
 			case err != nil:
 				refused = cmp.Or(refused, err)
 			case total == nil:
@@ -227,7 +226,7 @@ func merge[Item any](pages []page[Item], limit int, compare func(a, b Item) int,
 	return all, next
 }
 
-// gather has all shards carry out a request and calls each with every reply. It returns the
+// gather carries out a request at all shards and calls each with every reply. It returns the
 // shards that did not answer.
 func gather[Reply any](v Verb, r request, each func(Reply)) (missing []int, err *wire.Error) {
 	missing = v.everywhere(r, func(data []byte, refused *wire.Error) bool {
@@ -246,8 +245,8 @@ func gather[Reply any](v Verb, r request, each func(Reply)) (missing []int, err 
 // failure is why a node did not carry out a request.
 type failure struct{ node, why string }
 
-// gatherNodes has all nodes of a cluster carry out a request, this node first, and calls
-// each with every reply. It returns the nodes that failed. A refusal by this node is the
+// gatherNodes carries out a request at all nodes of a cluster, this node first, and calls each
+// with every reply. It returns the nodes that failed. A refusal by this node is the
 // refusal of the request.
 func gatherNodes[Reply any](v Verb, r request, each func(node string, reply Reply)) (failed []failure, err *wire.Error) {
 	data, err := v.here(r)
@@ -325,7 +324,7 @@ func pageOfQueues(v Verb, r request, req wire.QueueListRequest) (all wire.QueueL
 	return all, err
 }
 
-// reloadAll has all nodes reload, each its own file, this node first: a mistake in its file
+// reloadAll makes all nodes reload, each its own file, this node first: a mistake in its file
 // is likely in the others as well.
 func reloadAll(v Verb, r request) ([]byte, *wire.Error) {
 	if v.a.cluster == nil {

@@ -76,7 +76,7 @@ func (o *otherNodes) AskNode(_ context.Context, node, verb, _, _ string, body []
 
 // Permits are listed and ended at all nodes, and the audit log says who has ended how many.
 func TestPermitVerbs(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		here := &heldPermits{issuer: 2, numbers: []uint64{1, 2, 3}}
 		h.permits = here
 		list := func() (ids []string, missing []string) {

@@ -197,7 +197,7 @@ func (a *Admin) Queues(req wire.QueueListRequest) (list wire.QueueList, err *wir
 	return list, err
 }
 
-// Gauges reads all queues for a scrape of the metrics.
+// Gauges returns all queues for a scrape of the metrics.
 func (a *Admin) Gauges() []telemetry.Gauges {
 	queues := a.shards.Queues()
 	all := make([]telemetry.Gauges, 0, len(queues))
@@ -217,7 +217,7 @@ func (a *Admin) Gauges() []telemetry.Gauges {
 	return all
 }
 
-// noisy says which flows of a queue disturb which.
+// noisy returns the noisy and the waiting flows of a queue.
 func (a *Admin) noisy(q *shard.Queue, req wire.NoisyRequest) (wire.NoisyReply, *wire.Error) {
 	var v inspect.NoiseView
 	if !q.View(func(m *queue.Queue, side queue.Role, now int64) { v = m.Inspect(side).Noise(req.Limit, now) }) {
@@ -248,7 +248,7 @@ func waitingFlows(flows []inspect.WaitingFlow) []wire.WaitingFlow {
 	return list
 }
 
-// part is how much of all n is.
+// part returns n as a part of all, 0 to 1.
 func part(n, all int64) float64 {
 	if all <= 0 {
 		return 0
@@ -256,7 +256,7 @@ func part(n, all int64) float64 {
 	return float64(n) / float64(all)
 }
 
-// summary is a queue in one line.
+// summary returns a queue in one line.
 func (a *Admin) summary(q *shard.Queue, n *inspect.Stats) wire.QueueSummary {
 	s := wire.QueueSummary{
 		Name: q.Name(), Pending: n.Pending, Parked: n.Blocked, Delayed: n.Delayed, InFlight: n.InFlight, Moving: n.Moving,
@@ -272,7 +272,7 @@ func (a *Admin) summary(q *shard.Queue, n *inspect.Stats) wire.QueueSummary {
 	return s
 }
 
-// queueInspect is everything about a queue, with its top flows.
+// queueInspect returns everything about a queue, with its top flows.
 func (a *Admin) queueInspect(q *shard.Queue, req wire.QueueInspectRequest) (wire.QueueInfo, *wire.Error) {
 	settings := q.Settings()
 	info := wire.QueueInfo{

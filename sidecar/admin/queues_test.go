@@ -21,7 +21,7 @@ import (
 // TestQueueVerbs make, change, list and delete queues.
 // With detail a list has what was counted of each queue, and who is noisy in it.
 func TestQueueListDetail(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
 		for range 3 {
 			h.enqueue("orders", "payload", nil)
@@ -36,7 +36,7 @@ func TestQueueListDetail(t *testing.T) {
 }
 
 func TestQueueVerbs(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		var made, again, changed wire.QueueSettings
 		h.must(wire.VerbQueueCreate, "orders", `{"quantum":3}`, &made)
 		want := wire.DefaultQueueSettings("orders")
@@ -75,7 +75,7 @@ func TestQueueVerbs(t *testing.T) {
 // TestQueueInspect says all of a queue: counts, consumers, the flows with most
 // pending, settings, hooks and counters.
 func TestQueueInspect(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"quantum":2,"on_enqueue":
 			"function on_enqueue(msg) return { fairness_key = msg.headers['tenant'], weight = 3 } end"}`, nil)
 		for _, tenant := range []string{"a", "b", "b", "b", "c", "c"} {
@@ -124,7 +124,7 @@ func TestQueueInspect(t *testing.T) {
 
 // TestScheduleVerbs: what is done about a schedule is audited, what changes nothing is not.
 func TestScheduleVerbs(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", ``, nil)
 		var s wire.ScheduleInfo
 		h.must(wire.VerbScheduleAdd, "orders", `{"name":"tick","schedule":"@every 1m","payload":"eA=="}`, &s)
@@ -168,7 +168,7 @@ func TestScheduleVerbs(t *testing.T) {
 // A noisy flow and those that wait beside it are named as people write keys, with their
 // parts of the whole.
 func TestNoisyVerb(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","visibility_timeout_ms":600000}`, nil)
 		h.consume("orders", 31)
 		for range 40 {
@@ -201,7 +201,7 @@ func TestNoisyVerb(t *testing.T) {
 
 // TestRedriveVerb says how many dead letters went back, also by an event.
 func TestRedriveVerb(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", ``, nil)
 		var reply wire.RedriveReply
 		h.must(wire.VerbRedrive, "orders.dlq", ``, &reply)
@@ -233,7 +233,7 @@ func TestRedriveVerb(t *testing.T) {
 }
 
 // told are the events of a type so far.
-func (h *house) told(typ string) []wire.Event {
+func (h *rig) told(typ string) []wire.Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var events []wire.Event
@@ -247,7 +247,7 @@ func (h *house) told(typ string) []wire.Event {
 
 // TestHookResetVerb closes the circuits of hooks.
 func TestHookResetVerb(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"on_enqueue":"function on_enqueue(msg) error('no') end"}`, nil)
 		for range 3 {
 			h.enqueue("orders", "x", nil)
@@ -267,7 +267,7 @@ func TestHookResetVerb(t *testing.T) {
 // TestQueueOfTheFile can be changed, and a warning says that it will not last.
 func TestQueueOfTheFile(t *testing.T) {
 	declare := func(c *config.Config) { c.Queues = []wire.QueueSettings{wire.DefaultQueueSettings("orders")} }
-	inHouse(t, declare, func(t *testing.T, h *house) {
+	withAdmin(t, declare, func(t *testing.T, h *rig) {
 		log, text := newLog()
 		h.log = log
 		h.must(wire.VerbQueueCreate, "accounts", ``, nil)
@@ -299,7 +299,7 @@ func TestRetryPolicyOfAQueue(t *testing.T) {
 		*c = file
 		c.Reload = func() (config.Config, error) { return config.Default(), nil }
 	}
-	inHouse(t, reread, func(t *testing.T, h *house) {
+	withAdmin(t, reread, func(t *testing.T, h *rig) {
 		refused := func(verb wire.AnyVerb, name, body string) {
 			t.Helper()
 			werr := h.ask(verb, name, body, nil)
@@ -324,7 +324,7 @@ func TestRetryPolicyOfAQueue(t *testing.T) {
 // TestRepliesFit into a message: lists stop before it is full, and tell that there
 // is more.
 func TestRepliesFit(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.most.Store(16_384)
 		const consumers, values = 300, 100
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
@@ -378,7 +378,7 @@ func TestRepliesFit(t *testing.T) {
 }
 
 // fits carries out a verb whose reply must fit into a message.
-func (h *house) fits(verb wire.AnyVerb, tail, body string, into any) {
+func (h *rig) fits(verb wire.AnyVerb, tail, body string, into any) {
 	h.t.Helper()
 	data, werr := h.verbs[verb].Do("", tail, []byte(body))
 	require.Nil(h.t, werr, verb)

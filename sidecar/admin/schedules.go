@@ -16,7 +16,7 @@ func scheduleShow(q *shard.Queue, req wire.ScheduleRequest) (wire.ScheduleInfo, 
 	return q.Schedule(req.Name)
 }
 
-// changeSchedule returns the verb that makes a change of one schedule.
+// changeSchedule returns the function of a verb that changes one schedule.
 func (a *Admin) changeSchedule(change func(*shard.Queue, string) (wire.ScheduleInfo, *wire.Error)) func(control.Actor, *shard.Queue, wire.ScheduleRequest) (wire.ScheduleInfo, *wire.Error) {
 	return func(by control.Actor, q *shard.Queue, req wire.ScheduleRequest) (wire.ScheduleInfo, *wire.Error) {
 		return a.keepSchedule(by, q, req.Name, func() (wire.ScheduleInfo, *wire.Error) { return change(q, req.Name) })

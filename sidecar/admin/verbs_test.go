@@ -76,7 +76,7 @@ func TestTheClientUsesEveryVerb(t *testing.T) {
 // TestVerbsRefuse what they cannot do and what they cannot read, in which they are
 // strict, before anything has changed.
 func TestVerbsRefuse(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"on_failure":"function on_failure(msg) return {} end"}`, nil)
 		h.must(wire.VerbThrottleSet, "k", `{"rate":1}`, nil)
 		state := func() (all [6]any) {
@@ -153,7 +153,7 @@ func TestVerbsRefuse(t *testing.T) {
 // TestVerbsKnowTheirQueues: each refuses bad names, queues that are not there and
 // those of the other kind.
 func TestVerbsKnowTheirQueues(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", ``, nil)
 		refused := func(v Verb, tail string) int {
 			if werr := h.ask(v.AnyVerb, tail, ``, nil); werr != nil {
@@ -188,7 +188,7 @@ func TestVerbsKnowTheirQueues(t *testing.T) {
 // replies say it so that it can be said again.
 func TestKeysFromBeforeAreShownAndNamedEscaped(t *testing.T) {
 	const shown, key = `a\xff`, "a\xff"
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", "{}", nil)
 		var circuit wire.CircuitInfo
 		h.must(wire.VerbCircuitOpen, shown, "", &circuit)

@@ -15,7 +15,7 @@ import (
 
 // whys is what everybody who is asked says of a queue with one message that waits, and
 // of that message: the state, the gate that holds it back and its kind.
-func (h *house) whys(name, id, key string) []string {
+func (h *rig) whys(name, id, key string) []string {
 	h.t.Helper()
 	gate := func(st *wire.GateState) string {
 		if st == nil {
@@ -60,7 +60,7 @@ func (h *house) whys(name, id, key string) []string {
 // name the same cause, whether a consumer is there or not, and the next one when it is
 // taken away: a pause, a gate, a consumer.
 func TestEverybodySaysWhyItWaits(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["api"],"circuit_header":"dest"}`, nil)
 		id := h.enqueue("orders", "x", nats.Header{"tenant": {"acme"}, "api": {"stripe"}, "dest": {"bank"}})
 		says := func(by string, kinds string) []string {
@@ -99,7 +99,7 @@ func TestEverybodySaysWhyItWaits(t *testing.T) {
 // TestOpenGatesAreNotBlamed: when a rate is back, what had to wait for it is ready, and
 // waits for room of the consumers.
 func TestOpenGatesAreNotBlamed(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"throttle_headers":["api"]}`, nil)
 		h.must(wire.VerbThrottleSet, "stripe", `{"rate":"1/60","burst":1}`, nil)
 		h.consume("orders", 2)
@@ -128,7 +128,7 @@ func TestOpenGatesAreNotBlamed(t *testing.T) {
 // TestAllThatWaitAtAGateCount, in throttle-show and circuit-show, whether or not a
 // consumer is there and anything has tried.
 func TestAllThatWaitAtAGateCount(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		for _, name := range []string{"orders", "bills"} {
 			h.must(wire.VerbQueueCreate, name, `{"throttle_headers":["api"],"circuit_header":"dest"}`, nil)
 			for range 3 {
@@ -167,7 +167,7 @@ func TestAllThatWaitAtAGateCount(t *testing.T) {
 
 // TestPeekSaysWhatAReadyMessageWaitsFor: a consumer, room at one, or its turn.
 func TestPeekSaysWhatAReadyMessageWaitsFor(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", ``, nil)
 		h.enqueue("orders", "x", nil)
 		waits := func() (all []string) {

@@ -28,9 +28,9 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// house is an Admin with all that it works on, without NATS: what is published is
-// kept. It lives in a synctest bubble.
-type house struct {
+// rig is an Admin with everything that it needs, except NATS: it records what is published.
+// It lives in a synctest bubble.
+type rig struct {
 	*Admin
 	t     *testing.T
 	verbs map[wire.AnyVerb]Verb
@@ -43,7 +43,7 @@ type house struct {
 }
 
 // Publish implements shard.Conn.
-func (h *house) Publish(subject string, data []byte) error {
+func (h *rig) Publish(subject string, data []byte) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.replies[subject] = data
@@ -51,7 +51,7 @@ func (h *house) Publish(subject string, data []byte) error {
 }
 
 // PublishMsg implements shard.Conn.
-func (h *house) PublishMsg(m *nats.Msg) error {
+func (h *rig) PublishMsg(m *nats.Msg) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.published = append(h.published, m)
@@ -59,10 +59,10 @@ func (h *house) PublishMsg(m *nats.Msg) error {
 }
 
 // MaxPayload implements shard.Conn.
-func (h *house) MaxPayload() int64 { return cmp.Or(h.most.Load(), 1<<20) }
+func (h *rig) MaxPayload() int64 { return cmp.Or(h.most.Load(), 1<<20) }
 
-// event is what the rooms publish events with.
-func (h *house) event(typ, _ string, e wire.Event) {
+// event records an event.
+func (h *rig) event(typ, _ string, e wire.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e.Type = typ
@@ -70,7 +70,7 @@ func (h *house) event(typ, _ string, e wire.Event) {
 }
 
 // replied takes the reply to a subject.
-func (h *house) replied(subject string) []byte {
+func (h *rig) replied(subject string) []byte {
 	h.t.Helper()
 	time.Sleep(time.Second) // what is written waits for others that may come
 	h.mu.Lock()
@@ -81,22 +81,22 @@ func (h *house) replied(subject string) []byte {
 	return data
 }
 
-// openDoors lets everything in at once.
-type openDoors struct{}
+// openFront attaches every queue at once.
+type openFront struct{}
 
-func (openDoors) Attach(*shard.Queue) error { return nil }
-func (openDoors) Flush() error              { return nil }
-func (openDoors) Detach(...*shard.Queue) <-chan struct{} {
+func (openFront) Attach(*shard.Queue) error { return nil }
+func (openFront) Flush() error              { return nil }
+func (openFront) Detach(...*shard.Queue) <-chan struct{} {
 	done := make(chan struct{})
 	close(done)
 	return done
 }
 
-// inHouse runs fn with an Admin whose queues work.
-func inHouse(t *testing.T, change func(*config.Config), fn func(t *testing.T, h *house)) {
+// withAdmin runs fn with an Admin whose queues work.
+func withAdmin(t *testing.T, change func(*config.Config), fn func(t *testing.T, h *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		h := &house{t: t, verbs: make(map[wire.AnyVerb]Verb), replies: make(map[string][]byte)}
+		h := &rig{t: t, verbs: make(map[wire.AnyVerb]Verb), replies: make(map[string][]byte)}
 		cfg := config.Default()
 		if change != nil {
 			change(&cfg)
@@ -116,7 +116,7 @@ func inHouse(t *testing.T, change func(*config.Config), fn func(t *testing.T, h 
 			Log: log, Now: clock, KV: control.StoreKV(st.Submit), Event: event, Queues: &queues, Circuits: circuits, MaxPayload: h.MaxPayload,
 		}, snap)
 		queues.Set = shard.NewSet(shard.Options{
-			Log: log, Now: clock, Conn: h, Front: openDoors{}, Control: ctl, Circuits: circuits, Metrics: telemetry.New(),
+			Log: log, Now: clock, Conn: h, Front: openFront{}, Control: ctl, Circuits: circuits, Metrics: telemetry.New(),
 			Subjects: subjects, Signer: signer, Event: event, MaxUncommittedBytes: math.MaxInt64, Pacing: queue.DefaultPacing,
 			Hooks: shard.HookDefaults{
 				Limits: hooks.Limits{Timeout: time.Second, MemoryBytes: 1 << 20}, Breaker: breaker.Config{Threshold: 3, Cooldown: time.Hour},
@@ -152,7 +152,7 @@ func newLog() (*slog.Logger, *bytes.Buffer) {
 }
 
 // ask carries out a verb.
-func (h *house) ask(verb wire.AnyVerb, tail, body string, into any) *wire.Error {
+func (h *rig) ask(verb wire.AnyVerb, tail, body string, into any) *wire.Error {
 	h.t.Helper()
 	v, ok := h.verbs[verb]
 	require.True(h.t, ok, verb)
@@ -164,13 +164,13 @@ func (h *house) ask(verb wire.AnyVerb, tail, body string, into any) *wire.Error 
 	return werr
 }
 
-func (h *house) must(verb wire.AnyVerb, tail, body string, into any) {
+func (h *rig) must(verb wire.AnyVerb, tail, body string, into any) {
 	h.t.Helper()
 	require.Nil(h.t, h.ask(verb, tail, body, into), "%s %s", verb, tail)
 }
 
 // enqueue has a message accepted and returns its id.
-func (h *house) enqueue(name, payload string, headers nats.Header) string {
+func (h *rig) enqueue(name, payload string, headers nats.Header) string {
 	h.t.Helper()
 	m := &nats.Msg{Subject: "fila.enqueue." + name, Reply: "confirm", Header: headers, Data: []byte(payload), Sub: &nats.Subscription{}}
 	require.Nil(h.t, h.shards.Queue(name).Accept(m))
@@ -180,7 +180,7 @@ func (h *house) enqueue(name, payload string, headers nats.Header) string {
 }
 
 // consume registers a consumer, or with no credit takes it away.
-func (h *house) consume(name string, credit int) {
+func (h *rig) consume(name string, credit int) {
 	h.t.Helper()
 	var c queue.Change = queue.Leave{Consumer: "w"}
 	if credit > 0 {
@@ -191,7 +191,7 @@ func (h *house) consume(name string, credit int) {
 }
 
 // one returns the only message that was delivered since the last call.
-func (h *house) one() *nats.Msg {
+func (h *rig) one() *nats.Msg {
 	h.t.Helper()
 	synctest.Wait()
 	h.mu.Lock()
@@ -203,7 +203,7 @@ func (h *house) one() *nats.Msg {
 }
 
 // ack answers a delivery.
-func (h *house) ack(m *nats.Msg, payload string) {
+func (h *rig) ack(m *nats.Msg, payload string) {
 	h.t.Helper()
 	text, name, ok := h.shards.Subjects.ParseToken(m.Reply)
 	require.True(h.t, ok)
