@@ -10,9 +10,9 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// A batch is its sections, each at most once and in the order of their numbers, and a
-// 0 behind them. A section is its number, u8, how many items it has, uvarint and at
-// least 1, and these:
+// A batch consists of sections, each at most once and in the order of their numbers, and
+// a 0. A section is its number, u8, the number of its items, uvarint and at least 1, and the
+// items:
 //
 //	 1  Add              message with headers and payload, strings
 //	 2  Move             ref of the source; message
@@ -27,8 +27,8 @@ import (
 //	10  PutConfig        key and value, strings
 //	11  DeleteConfig     key, string
 //	12  History          ref; record, string
-//	13  State            as many as in section 3, of the lease of each: delivered at; what
-//	                     held the message before, string. Left out if all are empty
+//	13  State            one item for each of section 3, about its lease: delivered at;
+//	                     what blocked the message before, string. Left out if all are empty
 //
 // Times are varints, other numbers uvarints. A ref is queue and sequence number. A
 // message:
@@ -61,7 +61,7 @@ const (
 	priorityShift = 4 // the upper four bits are the priority
 )
 
-// appendBatches appends the body of a commit.
+// appendBatches appends the body of a commit record.
 func appendBatches(dst []byte, batches []*store.Batch) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(batches)))
 	for _, b := range batches {
@@ -166,7 +166,8 @@ func putState(dst []byte, st *store.State) []byte {
 	return putString(dst, st.LastError)
 }
 
-// decodeBatches reads the body of a commit. Headers, payloads and settings refer to it.
+// decodeBatches decodes the body of a commit record. Headers, payloads and settings are
+// slices of it.
 func decodeBatches(body []byte) ([]*store.Batch, error) {
 	r := reader{b: body}
 	n := r.count()
@@ -180,7 +181,7 @@ func decodeBatches(body []byte) ([]*store.Batch, error) {
 	return out, r.done()
 }
 
-// reader takes bytes apart. After an error it returns zeros.
+// reader decodes bytes. After an error it returns zeros.
 type reader struct {
 	b   []byte
 	err error
@@ -193,7 +194,7 @@ func (r *reader) fail(err error) {
 	r.b = nil
 }
 
-// done is nil if everything was read, and nothing is left.
+// done returns the first error, or an error if bytes are left.
 func (r *reader) done() error {
 	if r.err == nil && len(r.b) > 0 {
 		return errTrailing
@@ -247,8 +248,7 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-// skip goes behind a varint of n bytes. One that is cut short or too long has none, and
-// is 0.
+// skip skips a varint of n bytes. n is 0 or less if it is cut short or too long.
 func (r *reader) skip(n int) {
 	if n <= 0 {
 		r.fail(errShort)
@@ -257,7 +257,7 @@ func (r *reader) skip(n int) {
 	r.b = r.b[n:]
 }
 
-// count reads how many items follow: each takes a byte at least.
+// count reads the number of items that follow. Each takes at least a byte.
 func (r *reader) count() int {
 	n := r.uvarint()
 	if n > uint64(len(r.b)) {
@@ -355,8 +355,8 @@ func (r *reader) batch() *store.Batch {
 	return b
 }
 
-// items reads the items of a section. It makes room for some at once, and for more
-// when it has read these: a number that is wrong costs nothing.
+// items reads the items of a section. It allocates for a few items first, so that a wrong
+// number costs nothing.
 func items[T any](r *reader, dst *[]T, read func(*T)) {
 	n := r.count()
 	if r.err == nil && n == 0 {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// bootID names the time since the machine has started, "" if nobody knows it.
+// bootID returns the id of the current boot of the machine, "" if it is unknown.
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

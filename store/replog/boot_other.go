@@ -2,5 +2,5 @@
 
 package replog
 
-// bootID is like the one of Linux: here nobody knows it.
+// bootID returns "": the id is unknown.
 func bootID() string { return "" }

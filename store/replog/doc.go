@@ -1,30 +1,28 @@
 // Package replog replicates the commit log of a store through a JetStream stream: one
-// node owns it and writes, others follow.
+// node owns the log and writes it, other nodes follow.
 //
-// A [Replica] is one node's copy: a file that follows the log. [Replica.Promote] makes
-// its node the owner and returns the [Store], a store.Store whose commits are
-// confirmed once the stream has them. What is in the stream is lease, fence and data
-// in one:
+// A [Replica] is the copy of one node: a file that follows the log. [Replica.Promote]
+// makes its node the owner and returns the [Store], a store.Store that confirms commits
+// when the stream has them. The stream is lease, fence and data at the same time:
 //
-//   - A record counts if it opens a higher epoch, or is the next one of the epoch
-//     that is open (rules.go). Owner, follower and restart read by the same rule, and
-//     model_test.go explores it.
-//   - An owner confirms a record when it lies in the log with no higher epoch before
-//     it. After an answer that is lost or wrong, only the log says whether it does. A
-//     higher epoch ends the owner: store.ErrFenced.
-//   - A new owner serves what lies before its epoch record, all of it. So what was
-//     confirmed is in the state of every later owner, and nothing is confirmed by two.
+//   - A record counts if it opens a higher epoch, or is the next record of the open
+//     epoch (rules.go). Owner, follower and restart use the same rule, and model_test.go
+//     explores it.
+//   - An owner confirms a record when it is in the log without a higher epoch before it.
+//     After a lost or wrong answer, the owner reads the log to find out. A higher epoch
+//     ends the ownership: store.ErrFenced.
+//   - A new owner applies everything before its epoch record. So every later owner has
+//     what was confirmed, and no two owners confirm the same record.
 //
-// How far a file has applied the log is written in the transaction of what it has
-// applied. A crash at any moment is a replay from there.
+// A file applies a part of the log and its new position in one transaction. After a crash
+// at any moment it continues from there.
 //
-// What to know before using it:
+// Caveats:
 //
-//   - The stream decides by its order alone; no clock is compared between nodes.
-//     [Store.Owns] is monotonic time on one of them.
-//   - A log that is full confirms nothing and takes nobody's ownership away.
-//     [Store.Full] says so early, while there is room for what finishes messages.
-//   - Copies are made of whole commits: no delay, lease or id that a store keeps is
-//     different on a follower, except that each applies the clock of its own machine
-//     to what has expired.
+//   - Only the order of the stream decides; nodes never compare clocks. [Store.Owns] uses
+//     the monotonic time of one node.
+//   - A full log confirms nothing, and no other node can take it over. [Store.Full]
+//     reports it early, while there is space for records that finish messages.
+//   - Copies consist of whole commits: delays, leases and ids are equal on all followers,
+//     except that each uses the clock of its machine to expire them.
 package replog

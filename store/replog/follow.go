@@ -10,10 +10,10 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// errPromoted ends following: the epoch record of this node has come.
+// errPromoted ends following: the epoch record of this node has arrived.
 var errPromoted = errors.New("promoted")
 
-// run follows, owns, and follows again.
+// run follows, serves as the owner, and follows again.
 func (r *Replica) run() {
 	defer func() {
 		if err := r.closeFile(); err != nil {
@@ -63,7 +63,7 @@ func (r *Replica) run() {
 	}
 }
 
-// rest waits before another attempt: longer if only others can help.
+// rest waits before another attempt, longer after an error that does not pass by itself.
 func (r *Replica) rest(err error) {
 	wait := lastRetry
 	for _, lasting := range []error{ErrGone, ErrForeign, ErrReplicas, ErrShorter, ErrGap, ErrUnknown, ErrBroken} {
@@ -79,7 +79,7 @@ func (r *Replica) rest(err error) {
 	}
 }
 
-// follow applies what comes until that fails, or the node is promoted.
+// follow applies records until that fails, or the node is promoted.
 func (r *Replica) follow() error {
 	in := newIntake()
 	defer in.close()
@@ -91,7 +91,7 @@ func (r *Replica) follow() error {
 	defer in.close() // before stop, which waits for put
 	check := time.NewTicker(r.o.Check)
 	defer check.Stop()
-	due := time.NewTimer(0) // for the records that have come
+	due := time.NewTimer(0) // for received records
 	defer due.Stop()
 	var applied time.Time
 	for {
@@ -115,12 +115,12 @@ func (r *Replica) follow() error {
 	}
 }
 
-// applyEvery is how often a follower applies what has come. Of a message that is finished
-// so soon, nothing is written.
+// applyEvery is the interval at which a follower applies received records. A message that
+// finishes within it is never written.
 const applyEvery = 50 * time.Millisecond
 
-// applyIn is how long what has come waits: not at all when it comes seldom, or when the
-// node waits for its epoch record.
+// applyIn returns how long received records wait: 0 if they arrive seldom, or if the node
+// waits for its epoch record.
 func (r *Replica) applyIn(applied time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +130,7 @@ func (r *Replica) applyIn(applied time.Time) time.Duration {
 	return max(applyEvery-r.o.Now().Sub(applied), 0)
 }
 
-// check looks whether the stream is still there, and how far ahead it is.
+// check checks that the stream exists, and updates the lag.
 func (r *Replica) check() error {
 	if err := r.unsynced.sync(r.o.Now()); err != nil {
 		r.bolt.Fail(err)
@@ -143,7 +143,7 @@ func (r *Replica) check() error {
 	case errors.Is(err, ErrGone):
 		return err
 	case err != nil:
-		return nil //nolint:nilerr // it is away, which shows by silence
+		return nil //nolint:nilerr // no answer, which shows by silence
 	case !st.created.Equal(r.created):
 		return fmt.Errorf("%w: it was made anew at %v", ErrGone, st.created)
 	case st.last < r.safe.seq:
@@ -154,8 +154,8 @@ func (r *Replica) check() error {
 }
 
 const (
-	groupBytes   = 8 << 20 // of records that one transaction applies, about
-	writtenEvery = 1024    // records after which the file gets its position, whatever they are
+	groupBytes   = 8 << 20 // approximate bytes of records that one transaction applies
+	writtenEvery = 1024    // records after which the file writes its position in any case
 )
 
 // take applies records.
@@ -175,7 +175,7 @@ func (r *Replica) take(entries []entry) error {
 	for i := range entries {
 		e := &entries[i]
 		if e.seq <= r.seq {
-			continue // it has come before
+			continue // it came twice
 		}
 		batches, mine, err := r.read(e)
 		if err == nil {
@@ -190,7 +190,7 @@ func (r *Replica) take(entries []entry) error {
 		if mine != nil || i == len(entries)-1 {
 			r.change(func(s *Seen) {
 				s.Seq, s.At, s.Lag = r.seq, e.at, e.behind
-				if r.at.ended { // whoever takes over has to know the sequence, too
+				if r.at.ended { // a successor must know the sequence, too
 					s.Ended, s.To = true, r.to
 				}
 				if r.seq >= r.stuck {
@@ -211,8 +211,8 @@ func (r *Replica) take(entries []entry) error {
 	return nil
 }
 
-// read judges a record and returns what is to be applied. mine is the attempt to
-// promote whose epoch it opens.
+// read judges a record and returns the batches to apply. mine is the promotion attempt of this
+// node whose epoch it opens.
 func (r *Replica) read(e *entry) (batches []*store.Batch, mine *attempt, err error) {
 	if e.seq != r.seq+1 {
 		return nil, nil, fmt.Errorf("%w: record %d follows %d", ErrGap, e.seq, r.seq)
@@ -269,7 +269,7 @@ func (r *Replica) read(e *entry) (batches []*store.Batch, mine *attempt, err err
 	return batches, mine, nil
 }
 
-// begun notes a new epoch, and whether this node has asked for it.
+// begun notes a new epoch and returns the attempt of this node that started it, if any.
 func (r *Replica) begun(epoch uint64, b beginning) *attempt {
 	var mine *attempt
 	r.change(func(s *Seen) {
@@ -281,7 +281,7 @@ func (r *Replica) begun(epoch uint64, b beginning) *attempt {
 	return mine
 }
 
-// intake holds what a follower has received and not yet applied: so many bytes, or one
+// intake has the received records that are not applied yet: intakeBytes at most, or one
 // record.
 type intake struct {
 	some chan struct{} // has an element when there are entries
@@ -301,7 +301,7 @@ func newIntake() *intake {
 	return in
 }
 
-// put waits for room.
+// put adds an entry. It waits while the intake is full.
 func (in *intake) put(e entry) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -2,20 +2,18 @@ package replog
 
 import "github.com/filaq/fila/store"
 
-// Format is what this program writes and reads. A follower stops at a record that it
-// does not know, so an owner writes the lowest format of all nodes that are there; see
+// Format is the newest format that this program writes and reads. A follower stops at an
+// unknown record, so an owner writes the lowest format of all present nodes; see
 // [Store.SetFormat].
 //
-//	1  sections 1 to 11, bodies as they are
-//	2  histories (12), when and after what leases were given (13), priorities of
-//	   messages, bodies that are packed
+//	1  sections 1 to 11, bodies not packed
+//	2  histories (12), details of leases (13), priorities of messages, packed bodies
 //
-// What a node of format 1 does not know is left out, of the owner's own file too: all
-// copies are equal. No node that knows less had it before, so nothing is taken away that
-// was there when the upgrade began.
+// With format 1 the owner leaves out the data of format 2, also in its own file, so that
+// all copies are equal. A node of format 1 had no such data, so an upgrade loses none.
 const Format = 2
 
-// plain takes out of a batch what format 1 does not have.
+// plain removes the data of a batch that format 1 does not have.
 func plain(b *store.Batch) {
 	b.History = nil
 	for i := range b.Add {
@@ -29,11 +27,11 @@ func plain(b *store.Batch) {
 	}
 }
 
-// SetFormat has the store write a format of [Format] and below. Batches that wait to be
-// logged stay as they are.
+// SetFormat sets the format to write, at most [Format]. It does not affect submitted
+// batches.
 func (s *Store) SetFormat(format int) { s.w.format.Store(int32(format)) }
 
-// Format is which one it writes.
+// Format returns the format that the store writes.
 func (s *Store) Format() int { return int(s.w.format.Load()) }
 
 // Submit implements store.Store.

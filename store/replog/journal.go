@@ -11,24 +11,24 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// journal is a stream as a log is written and read. Its methods may be called from any
-// goroutine, and end with their context.
+// journal is the interface to the stream of a log. Its methods are safe for concurrent use
+// and end with their context.
 type journal interface {
-	// append writes a record behind a sequence, and returns its own. errMoved and
-	// errRefused say that it was not written; after any other error it may have been.
+	// append writes a record behind a sequence and returns its own. errMoved and
+	// errRefused mean that it was not written; after other errors it may have been.
 	append(ctx context.Context, record []byte, behind uint64) (seq uint64, err error)
-	// state asks the leader of the stream.
+	// state returns the state of the stream, from its leader.
 	state(ctx context.Context) (state, error)
 	// get reads a record.
 	get(ctx context.Context, seq uint64) ([]byte, error)
-	// follow calls fn with the records from a sequence on, in order, until stop is
-	// called or ended says why there is nothing more. A record may come twice.
+	// follow calls fn with the records from a sequence on, in order, until stop is called
+	// or ended returns an error. A record may come twice.
 	follow(ctx context.Context, from uint64, fn func(entry)) (stop func(), ended <-chan error, err error)
 	// purge removes the records below a sequence.
 	purge(ctx context.Context, below uint64) error
 }
 
-// entry is a record as it comes in.
+// entry is a received record.
 type entry struct {
 	seq    uint64
 	record []byte
@@ -36,10 +36,10 @@ type entry struct {
 	at     time.Time
 }
 
-// state is how a stream stands.
+// state is the state of a stream.
 type state struct {
 	first, last uint64
-	bytes, most int64 // in it, and how many it takes; most 0: any number
+	bytes, most int64 // size and limit; most 0: no limit
 	created     time.Time
 }
 
@@ -48,8 +48,8 @@ var (
 	errRefused = errors.New("the stream takes no record")
 )
 
-// streamOf and subjectOf name what lies in JetStream. The name of a cluster is letters,
-// digits, "-" and "_".
+// streamOf and subjectOf return names in JetStream. The name of a cluster consists of
+// letters, digits, "-" and "_".
 func streamOf(cluster string, shard int) string {
 	return "FILA_" + cluster + "_LOG_" + strconv.Itoa(shard)
 }
@@ -80,7 +80,7 @@ func (j *streamJournal) metadata() map[string]string {
 	return map[string]string{metaCluster: j.o.Cluster, metaIncarnation: j.o.Incarnation, metaShard: strconv.Itoa(j.o.Shard)}
 }
 
-// open finds the stream, or makes it, and refuses one that is not what a log lies in.
+// open finds or creates the stream, and refuses one that is not suitable for a log.
 func (j *streamJournal) open(ctx context.Context, create bool) (state, error) {
 	s, err := j.o.JS.Stream(ctx, j.name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && create {
@@ -102,11 +102,11 @@ func (j *streamJournal) open(ctx context.Context, create bool) (state, error) {
 	return stateOf(info), j.check(&info.Config)
 }
 
-// errBeingMade is of what another node is making: it has been seen, and a server that is
-// asked later may not know it yet.
+// errBeingMade means that another node is creating the stream or bucket: it was seen, but
+// another server may not know it yet.
 var errBeingMade = errors.New("it is being made")
 
-// beingMade marks that something is not found which somebody has made.
+// beingMade marks a not-found error of something that another node created.
 func beingMade(err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) {
 		return fmt.Errorf("%w: %w", errBeingMade, err)
@@ -114,7 +114,7 @@ func beingMade(err error) error {
 	return err
 }
 
-// create makes the stream, whose first record has a sequence, 0 for the usual one.
+// create creates the stream. first is the sequence of its first record, 0 for 1.
 func (j *streamJournal) create(ctx context.Context, first uint64) (jetstream.Stream, error) {
 	return j.o.JS.CreateStream(ctx, jetstream.StreamConfig{
 		Name: j.name, Subjects: []string{j.subject}, Description: "commit log of a shard of fila; only fila may write here",
@@ -123,7 +123,7 @@ func (j *streamJournal) create(ctx context.Context, first uint64) (jetstream.Str
 	})
 }
 
-// check refuses a stream that is not ours, or loses or changes records by itself.
+// check refuses a stream of another owner, and one that drops or changes records.
 func (j *streamJournal) check(c *jetstream.StreamConfig) error {
 	for key, want := range j.metadata() {
 		if got := c.Metadata[key]; got != want {
@@ -210,9 +210,9 @@ func (j *streamJournal) get(ctx context.Context, seq uint64) ([]byte, error) {
 }
 
 const (
-	followBytes = 32 << 20 // so much a follower asks for at once
-	// followBeat is how often the server says that there is nothing. After two without
-	// it the follower asks elsewhere; records of an owner's beats come more often.
+	followBytes = 32 << 20 // bytes that a follower requests at once
+	// followBeat is the interval of heartbeats of the server while there are no records.
+	// After two missing ones the follower asks another server.
 	followBeat = time.Second
 )
 
@@ -229,7 +229,7 @@ func (j *streamJournal) follow(ctx context.Context, from uint64, fn func(entry))
 		at := j.o.Now()
 		md, err := m.Metadata()
 		if err != nil {
-			return // it is no message of a stream
+			return // not a message of a stream
 		}
 		fn(entry{seq: md.Sequence.Stream, record: m.Data(), behind: md.NumPending, at: at})
 	}, jetstream.PullMaxBytes(followBytes), jetstream.PullHeartbeat(followBeat), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {

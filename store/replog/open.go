@@ -11,14 +11,13 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// opener makes or checks the stream. A journal of tests has none.
+// opener creates or checks the stream. Journals of tests do not implement it.
 type opener interface {
 	open(ctx context.Context, create bool) (state, error)
 }
 
-// open opens the file and compares it with the stream. A file that is to be made is
-// made when the stream is there: a snapshot that it must begin with is older than the
-// stream (see Seed).
+// open opens the file and compares it with the stream. It creates a new file after the stream,
+// because the first snapshot of a seed is older than the stream (see Seed).
 func (r *Replica) open(ctx context.Context) error {
 	found := whole
 	if r.bolt == nil {
@@ -29,7 +28,7 @@ func (r *Replica) open(ctx context.Context) error {
 	}
 	st, err := r.openStream(ctx, found == missing)
 	if err == nil && found == suspect {
-		err = r.giveUpFile(ctx, st)
+		err = r.checkSuspect(ctx, st)
 	}
 	if err == nil && found != whole {
 		err = r.makeFile(ctx, st)
@@ -38,7 +37,7 @@ func (r *Replica) open(ctx context.Context) error {
 		return err
 	}
 	if err = r.compare(ctx, &st); errors.Is(err, ErrGap) {
-		if err = r.jump(ctx, err); err == nil {
+		if err = r.continueFromSnapshot(ctx, err); err == nil {
 			err = r.compare(ctx, &st)
 		}
 	}
@@ -46,7 +45,7 @@ func (r *Replica) open(ctx context.Context) error {
 		return err
 	}
 	r.created = st.created
-	r.o.Create = false // a stream that is missing from here on is lost
+	r.o.Create = false // from here on a missing stream is lost
 	r.seq, r.at, r.parts = r.safe.seq, r.safe.at, nil
 	r.change(func(s *Seen) {
 		s.Epoch, s.Ended, s.Seq, s.At, s.Lag = r.at.epoch, r.at.ended, r.seq, r.o.Now(), st.last-r.seq
@@ -57,16 +56,16 @@ func (r *Replica) open(ctx context.Context) error {
 	return nil
 }
 
-// errUnfinished is of a file that was made, and has not become a replica.
+// errUnfinished is the error for a file that was created and did not become a replica.
 var errUnfinished = errors.New("it has no position")
 
-// condition is what a replica finds of its file.
+// condition is the condition of the file of a replica.
 type condition byte
 
 const (
-	whole   condition = iota // it is open
-	missing                  // it is not there, or was put aside because it is corrupt
-	suspect                  // parts of it may be missing, see torn
+	whole   condition = iota // open
+	missing                  // absent, or moved aside because it is corrupt
+	suspect                  // parts may be missing, see torn
 )
 
 // findFile opens the file if it is whole.
@@ -82,15 +81,15 @@ func (r *Replica) findFile() (condition, error) {
 	case errors.Is(err, errUnfinished):
 		return missing, errors.Join(r.closeFile(), os.Remove(r.o.Path))
 	case errors.Is(err, store.ErrCorrupt):
-		return missing, r.putAside(err)
+		return missing, r.moveAside(err)
 	}
 	return whole, err
 }
 
-// giveUpFile says whether another file may take the place of one that is suspect. How far
-// that had come can be read, as a rule, and then the log must not be shorter: copies may
-// be all that is left of what it lacks.
-func (r *Replica) giveUpFile(ctx context.Context, st state) error {
+// checkSuspect returns an error if a suspect file must not be replaced. Its position can
+// usually be read. Then the log must not be shorter, because the copies may have the only
+// rest of the lost records.
+func (r *Replica) checkSuspect(ctx context.Context, st state) error {
 	raw, err := positionOf(r.o.Path, r.o.Store)
 	switch {
 	case errors.Is(err, store.ErrLocked):
@@ -118,16 +117,16 @@ func positionOf(path string, o store.Options) ([]byte, error) {
 	return raw, errors.Join(err, f.Close())
 }
 
-// putAside moves a file away that is corrupt, and not open.
-func (r *Replica) putAside(cause error) error {
+// moveAside renames a corrupt file, which is not open.
+func (r *Replica) moveAside(cause error) error {
 	aside := r.o.Path + ".corrupt"
 	r.o.Log.Error("replog: the file is corrupt and put aside; it is made again from snapshot and log",
 		"shard", r.o.Shard, "file", r.o.Path, "aside", aside, "error", cause)
 	return os.Rename(r.o.Path, aside)
 }
 
-// makeFile makes a replica that begins with the newest snapshot, or with nothing. A file
-// that is suspect stays until there is another one.
+// makeFile creates a replica from the newest snapshot, or an empty one. A suspect file remains
+// until there is another one.
 func (r *Replica) makeFile(ctx context.Context, st state) error {
 	nothing := position{incarnation: r.o.Incarnation, shard: r.o.Shard}
 	done, err := r.restore(ctx, nil)
@@ -147,8 +146,8 @@ func (r *Replica) makeFile(ctx context.Context, st state) error {
 	return r.bolt.Apply(nil, r.safe.append(nil))
 }
 
-// jump lets the file go on with a snapshot behind the gap.
-func (r *Replica) jump(ctx context.Context, gap error) error {
+// continueFromSnapshot replaces the file by a snapshot behind the gap.
+func (r *Replica) continueFromSnapshot(ctx context.Context, gap error) error {
 	have := r.safe
 	if err := r.closeFile(); err != nil {
 		return err
@@ -163,7 +162,7 @@ func (r *Replica) jump(ctx context.Context, gap error) error {
 	return nil
 }
 
-// setFile notes which file is open.
+// setFile sets the open file.
 func (r *Replica) setFile(bolt *store.Bolt) {
 	r.bolt = bolt
 	r.mu.Lock()
@@ -171,8 +170,8 @@ func (r *Replica) setFile(bolt *store.Bolt) {
 	r.mu.file = bolt
 }
 
-// openFile opens the file and reads how far it is. After an error it is not open, unless
-// that is errUnfinished.
+// openFile opens the file and reads its position. After an error the file is closed, except
+// for errUnfinished.
 func (r *Replica) openFile() error {
 	bolt, err := store.Open(r.o.Path, r.o.Store)
 	if err != nil {
@@ -185,7 +184,7 @@ func (r *Replica) openFile() error {
 	return err
 }
 
-// opened leaves the note of a file that was opened, and reads how far it is.
+// opened writes the note of an opened file, and reads its position.
 func (r *Replica) opened(bolt *store.Bolt) (err error) {
 	if r.o.boot != "" {
 		if r.unsynced, err = openUnsynced(r.o.Path, r.o.boot, r.o.Now()); err != nil {
@@ -204,7 +203,7 @@ func (r *Replica) opened(bolt *store.Bolt) (err error) {
 	return r.takePosition(raw)
 }
 
-// takePosition notes how far the file is.
+// takePosition sets the position of the file.
 func (r *Replica) takePosition(raw []byte) (err error) {
 	if r.safe, err = decodePosition(raw); err != nil {
 		return fmt.Errorf("replog: %s: position: %w", r.o.Path, err)
@@ -223,7 +222,7 @@ func (r *Replica) openStream(ctx context.Context, fresh bool) (state, error) {
 	return r.j.state(ctx)
 }
 
-// compare refuses a log that does not go on where the file is.
+// compare refuses a log that does not continue at the position of the file.
 func (r *Replica) compare(ctx context.Context, st *state) error {
 	at := r.safe.seq
 	if err := r.reach(ctx, st, at); err != nil {
@@ -248,8 +247,8 @@ func (r *Replica) compare(ctx context.Context, st *state) error {
 	return nil
 }
 
-// reach waits for a stream that ends before record at. After an outage of its servers a
-// leader may tell how long it is before it has applied all that was acked.
+// reach waits while the stream ends before record at. After an outage a new leader may report
+// the length before it has applied all acked records.
 func (r *Replica) reach(ctx context.Context, st *state, at uint64) (err error) {
 	for until := time.Now().Add(r.o.Settle); st.last < at && time.Now().Before(until); {
 		t := time.NewTimer(min(r.o.Settle, lastRetry))
@@ -275,19 +274,19 @@ func (r *Replica) closeFile() error {
 	return errors.Join(bolt.Close(), r.endUnsynced())
 }
 
-// endUnsynced brings the file to the disk, which has been closed.
+// endUnsynced syncs a closed file and removes its note.
 func (r *Replica) endUnsynced() error {
 	u := r.unsynced
 	r.unsynced = nil
 	return u.close()
 }
 
-// heal puts the file aside if it is corrupt. It is not open.
+// heal moves the file, which is not open, aside if it is corrupt.
 func (r *Replica) heal(err error) {
 	if !errors.Is(err, store.ErrCorrupt) {
 		return
 	}
-	if err := r.putAside(err); err != nil {
+	if err := r.moveAside(err); err != nil {
 		r.o.Log.Error("replog: a corrupt file cannot be put aside", "file", r.o.Path, "error", err)
 	}
 }

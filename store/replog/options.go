@@ -12,52 +12,51 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// Options say which log a [Replica] follows.
+// Options configure a [Replica].
 type Options struct {
 	JS  jetstream.JetStream
 	Log *slog.Logger // default: none
 
 	Cluster     string // its name: letters, digits, "-" and "_"
-	Incarnation string // made with the cluster: another one is another cluster
+	Incarnation string // created with the cluster: another one is another cluster
 	Shard       int
-	Node        string // what this node is called in epoch records
+	Node        string // name of this node in epoch records
 
-	// Path is the file of the replica, and Store what it is opened with.
+	// Path is the file of the replica, and Store the options to open it.
 	Path  string
 	Store store.Options
 
-	// Create makes the stream if there is none, and no file either.
-	// It is for whoever makes a cluster: of one that exists, a stream that is missing
-	// is lost.
+	// Create creates the stream if there is neither a stream nor a file. It is for the
+	// creation of a cluster: in an existing cluster a missing stream is lost.
 	Create   bool
-	Replicas int   // of the stream, and how many one that exists must have; default 3
-	MaxBytes int64 // of a stream that is made; 0: any number
+	Replicas int   // of a new stream, and the minimum of an existing one; default 3
+	MaxBytes int64 // of a new stream; 0: no limit
 
-	// Snapshots is where replicas begin when their file is lost or the log has been cut;
-	// see OpenSnapshots. An owner makes one when the log behind the newest is longer
-	// than 256 MiB and what lives, or takes a third of what the stream may hold. Without
-	// it the log is never cut.
+	// Snapshots is the object store for snapshots, from which replicas start when their
+	// file is lost or the log was cut; see OpenSnapshots. An owner makes one when the log
+	// behind the newest is longer than 256 MiB and the live messages, or takes a third of
+	// the limit of the stream. Without it the log is never cut.
 	Snapshots jetstream.ObjectStore
 
-	Beat       time.Duration // an idle owner writes so often; default 500 ms
-	AckTimeout time.Duration // a record without an answer is looked for in the log; default 2 s
+	Beat       time.Duration // interval of writes of an idle owner; default 500 ms
+	AckTimeout time.Duration // wait for an answer before reading the log; default 2 s
 	Linger     time.Duration // how long Close of a Store waits for the stream; default 5 s
-	Check      time.Duration // how often the stream is looked at; default 5 s
-	Settle     time.Duration // how long a stream that ends before the file is looked at again; default 15 s
+	Check      time.Duration // interval of checks of the stream; default 5 s
+	Settle     time.Duration // how long to wait for a stream that is shorter than the file; default 15 s
 
-	// OnAppend is called for each record that an owner has written, when the log has it:
-	// its bytes, and how long that took. It must not block. May be nil.
+	// OnAppend is called for each record of an owner when the log has it, with its bytes
+	// and the duration. It must not block. May be nil.
 	OnAppend func(bytes int, took time.Duration)
 
-	// Now is a clock that is monotonic. Default time.Now.
+	// Now is a monotonic clock. Default time.Now.
 	Now func() time.Time
 
-	recordBytes   int    // a record is no longer
-	truncateBytes int64  // so much log there may be behind a snapshot
-	boot          string // of the machine; "": not known, and the file is synced at each commit
+	recordBytes   int    // maximum size of a record
+	truncateBytes int64  // see truncateBytes
+	boot          string // of the machine; "": not known, so the file is synced at each commit
 }
 
-// headroom is what of the largest message that NATS takes is left to its headers.
+// headroom is the part of the largest NATS message that is left for headers.
 const headroom = 64 << 10
 
 func (o *Options) defaults() {

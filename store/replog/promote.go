@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// attempt is a promotion under way.
+// attempt is a running promotion.
 type attempt struct {
 	token string
 	sent  time.Time
-	taken bool // its epoch record has come; guarded by the replica
+	taken bool // its epoch record has arrived; under Replica.mu
 	done  chan promoted
 }
 
@@ -21,7 +21,7 @@ type promoted struct {
 	err   error
 }
 
-// dropAttempt ends an attempt whose epoch record has come, and could not be applied.
+// dropAttempt ends an attempt whose epoch record arrived and could not be applied.
 func (r *Replica) dropAttempt(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,10 +31,9 @@ func (r *Replica) dropAttempt(err error) {
 	}
 }
 
-// Promote makes this node the owner of the shard, if the log still stands where the
-// caller has seen it: ErrLost, if not. Everything before the new epoch is applied when
-// it returns. An error that is not ErrLost leaves open whether the epoch has begun;
-// the log shows it in time.
+// Promote makes this node the owner of the shard if the log is still as seen, and returns
+// ErrLost otherwise. When it returns, everything before the new epoch is applied. After
+// other errors it is unknown whether the epoch started; the log shows it in time.
 func (r *Replica) Promote(ctx context.Context, seen Seen) (*Store, error) {
 	a := &attempt{token: rand.Text(), sent: r.o.Now(), done: make(chan promoted, 1)}
 	if err := r.try(a); err != nil {
@@ -45,16 +44,16 @@ func (r *Replica) Promote(ctx context.Context, seen Seen) (*Store, error) {
 	again := time.NewTimer(0)
 	defer again.Stop()
 	wait := firstRetry
-	var unsure error // the last append that may have been done: then another one is refused
+	var unsure error // error of an append that may have succeeded: then another one is refused
 	for {
-		now, changed := r.look()
+		now, changed := r.seenAndChanged()
 		if now.Epoch > seen.Epoch || now.Seq > seen.Seq {
-			return r.giveUp(a, ErrLost) // something else lies where the record would
+			return r.giveUp(a, ErrLost) // another record took the place
 		}
 		select {
 		case <-again.C:
 			switch err := r.begin(ctx, record, seen.Seq); {
-			case err == nil, errors.Is(err, errMoved) && unsure != nil: // it comes, or what was faster
+			case err == nil, errors.Is(err, errMoved) && unsure != nil: // the record arrives, or one that was faster
 			case errors.Is(err, errMoved):
 				return r.giveUp(a, ErrLost)
 			case errors.Is(err, errRefused):
@@ -75,7 +74,7 @@ func (r *Replica) Promote(ctx context.Context, seen Seen) (*Store, error) {
 	}
 }
 
-// begin appends a record behind a sequence, once.
+// begin appends a record behind a sequence once.
 func (r *Replica) begin(ctx context.Context, record []byte, behind uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, r.o.AckTimeout)
 	defer cancel()
@@ -83,7 +82,7 @@ func (r *Replica) begin(ctx context.Context, record []byte, behind uint64) error
 	return err
 }
 
-// try notes an attempt to promote.
+// try registers a promotion attempt.
 func (r *Replica) try(a *attempt) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,7 +96,7 @@ func (r *Replica) try(a *attempt) error {
 	return nil
 }
 
-// giveUp ends an attempt with an error, unless it has won meanwhile.
+// giveUp ends an attempt with an error, unless it won meanwhile.
 func (r *Replica) giveUp(a *attempt, err error) (*Store, error) {
 	r.mu.Lock()
 	if taken := a.taken; !taken {
@@ -110,7 +109,7 @@ func (r *Replica) giveUp(a *attempt, err error) (*Store, error) {
 	return p.store, p.err
 }
 
-// own hands the file to a store, and waits until that is closed.
+// own gives the file to a store and waits until the store is closed.
 func (r *Replica) own() {
 	s := r.newStore()
 	r.mu.Lock()
@@ -120,7 +119,7 @@ func (r *Replica) own() {
 	r.mu.Unlock()
 	a.done <- promoted{store: s}
 	if closed {
-		_ = s.Close() // it has done nothing yet
+		_ = s.Close() // no batch was submitted
 	}
 	<-s.ended
 	r.setFile(nil) // the store has closed it
@@ -130,7 +129,7 @@ func (r *Replica) own() {
 	r.heal(s.corrupt())
 }
 
-// released is told that a store is closed. What is in the file shows when it is open
+// released notes that a store was closed. The position of the file is read when it is opened
 // again.
 func (r *Replica) released(s *Store) {
 	r.mu.Lock()

@@ -12,25 +12,24 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// A record is one message of the stream.
+// A record is one message of the stream:
 //
 //	 0       "FL"
 //	 2  u8   version
-//	 3  u8   kind; the highest bit: the commit goes on in the next record; the one below:
-//	         its body is packed
+//	 3  u8   kind; highest bit: the commit continues in the next record; second highest
+//	         bit: its body is packed
 //	 4  u32  CRC32-C of bytes 0..3 and 8..
 //	 8  u64  epoch
 //	16  u64  n, within the epoch
 //	24       body
 //
-// Integers are little endian. The body
+// Integers are little endian. The body by kind:
 //
-//	of an epoch is what the new owner is called, and bytes of chance that tell two
-//	attempts of one node apart, both strings
-//	of a commit is the number of its batches, uvarint, and these (see batch.go), and if it
-//	is packed a block of S2 with that; of one that takes several records, a part
-//	of a beat is empty
-//	of a resignation is who is to follow, string, perhaps empty
+//	epoch        name of the new owner, and a random token of the attempt, strings
+//	commit       the number of batches, uvarint, and the batches (see batch.go); packed:
+//	             a block of S2 with that; of a commit with several records: a part
+//	beat         empty
+//	resignation  the node that should take over, string, may be empty
 //
 // A string is its length as a uvarint and its bytes.
 const (
@@ -76,7 +75,7 @@ func encode(h head, body []byte) []byte {
 	return record
 }
 
-// decode takes a record apart. The body refers to it.
+// decode decodes a record. The body is a slice of it.
 func decode(record []byte) (h head, body []byte, err error) {
 	switch {
 	case len(record) < recordHead || record[0] != 'F' || record[1] != 'L':
@@ -92,13 +91,13 @@ func decode(record []byte) (h head, body []byte, err error) {
 }
 
 const (
-	// packFrom is how long a body has to be to be packed.
+	// packFrom is the minimum length of a body to pack.
 	packFrom = 4 << 10
-	// maxUnpacked is more than a commit can have.
+	// maxUnpacked is more than the bytes of any commit.
 	maxUnpacked = 2 * store.MaxBatchBytes
 )
 
-// pack appends a body to dst, packed, unless that makes it hardly shorter.
+// pack appends a packed body to dst. ok is false if that saves too little.
 func pack(dst, body []byte) (packed []byte, ok bool) {
 	n := s2.MaxEncodedLen(len(body))
 	if len(body) < packFrom || n < 0 {
@@ -142,7 +141,7 @@ func decodeResign(body []byte) (to string, err error) {
 	return to, r.done()
 }
 
-// position is how far a file has applied a log. It lies in the file (store.Position):
+// position is how far a file applied a log. It is in the file (store.Bolt.Position):
 //
 //	 0  u8   version
 //	 1  u64  sequence in the stream

@@ -9,9 +9,9 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// Replica is one node's copy of a shard. It follows the log until its node is promoted,
-// and again when the [Store] of that time has been closed. Its methods may be called
-// from any goroutine.
+// Replica is the copy of a shard at one node. It follows the log until its node is promoted,
+// and again after the [Store] of the promotion was closed. Its methods are safe for
+// concurrent use.
 type Replica struct {
 	o      Options
 	j      journal
@@ -20,47 +20,47 @@ type Replica struct {
 	done   sync.WaitGroup
 
 	// Owned by run.
-	bolt      *store.Bolt // nil: it is to be opened
-	unsynced  *unsynced   // of the file that is open; nil: it is synced at each commit
+	bolt      *store.Bolt // nil: not open
+	unsynced  *unsynced   // of the open file; nil: it is synced at each commit
 	created   time.Time   // of the stream
-	seq       uint64      // of the log up to here everything is applied, or in parts
+	seq       uint64      // all records of the log up to here are applied, or in parts
 	at        mark
-	safe      position // of the last record that counted and ended a commit, or was none
-	to        string   // whom the owner asked to follow it, when it resigned last
-	parts     []byte   // of a commit that goes on
-	unwritten int      // records since the file has had its position
-	stuck     uint64   // where following has failed, beyond that it can go on; 0: nowhere since it was promoted
+	safe      position // of the last counted record that left no commit incomplete
+	to        string   // successor named by the last resignation
+	parts     []byte   // of an incomplete commit
+	unwritten int      // records since the file wrote its position
+	stuck     uint64   // record at which following failed; 0: none since the promotion
 
 	ended        chan struct{} // see Ended
 	snapshotting sync.Mutex    // held while a snapshot is made
 
 	mu struct {
 		sync.Mutex
-		file    *store.Bolt // bolt, for others; nil: it is not open
+		file    *store.Bolt // bolt, for other goroutines; nil: not open
 		newest  *Snapshot   // nil: not known
 		seen    Seen
 		changed chan struct{} // closed when seen changes, or try
-		try     *attempt      // nil: nobody promotes
-		store   *Store        // nil: the node is no owner
+		try     *attempt      // nil: no promotion is running
+		store   *Store        // nil: the node is not the owner
 		closed  bool
 	}
 }
 
-// Seen is what a replica knows of its log.
+// Seen is the knowledge of a replica about its log.
 type Seen struct {
 	Epoch uint64
 	Owner string    // of the epoch
-	To    string    // whom the owner asked to follow it, when it resigned; see Ended
-	Ended bool      // the owner has resigned
-	Seq   uint64    // of the newest record; everything up to it is applied
-	At    time.Time // the newest record came, or following began
+	To    string    // successor named by a resigned owner; see Ended
+	Ended bool      // the owner resigned
+	Seq   uint64    // of the newest record; all records up to it are applied
+	At    time.Time // when the newest record arrived, or following started
 	Lag   uint64    // records of the stream that are not applied
-	Err   error     // why the replica cannot follow; it goes on trying
+	Err   error     // why the replica cannot follow; it keeps trying
 }
 
-// Open opens or makes the file of a replica, looks at the stream, and follows it.
-// What does not fit together is an error that says what is wrong: [ErrGone],
-// [ErrForeign], [ErrReplicas], [ErrShorter], [ErrGap], or one of store.Open.
+// Open opens or creates the file of a replica, checks the stream, and follows it. The errors
+// are [ErrGone], [ErrForeign], [ErrReplicas], [ErrShorter], [ErrGap], and those of
+// store.Open.
 func Open(ctx context.Context, o Options) (*Replica, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -90,7 +90,7 @@ func (r *Replica) start(ctx context.Context) error {
 	return nil
 }
 
-// Close ends following, and the store if there is one.
+// Close stops following and closes the store, if there is one.
 func (r *Replica) Close() error {
 	r.mu.Lock()
 	r.mu.closed = true
@@ -105,23 +105,23 @@ func (r *Replica) Close() error {
 	return err
 }
 
-// Seen returns what is known of the log.
+// Seen returns the knowledge about the log.
 func (r *Replica) Seen() Seen {
-	seen, _ := r.look()
+	seen, _ := r.seenAndChanged()
 	return seen
 }
 
-// Ended has an element when an owner has resigned since the last one was taken, as Seen
-// says it. It is for one listener.
+// Ended has an element if an owner resigned since the last element was received. It is for
+// one listener.
 func (r *Replica) Ended() <-chan struct{} { return r.ended }
 
-// LogState is how the log of a shard stands, as its owner knows it.
+// LogState is the state of the log of a shard, known to its owner.
 type LogState struct {
-	Bytes, MaxBytes int64     // MaxBytes 0: any number
-	SnapshotAt      time.Time // of the newest; zero: there is none, or it is not known
+	Bytes, MaxBytes int64     // MaxBytes 0: no limit
+	SnapshotAt      time.Time // of the newest snapshot; zero: none, or not known
 }
 
-// LogState reports false while the node is no owner. It does not block.
+// LogState returns the state, and false while the node is not the owner. It does not block.
 func (r *Replica) LogState() (LogState, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,8 +136,8 @@ func (r *Replica) LogState() (LogState, bool) {
 	return st, true
 }
 
-// look returns what is known, and what is closed when more is.
-func (r *Replica) look() (Seen, <-chan struct{}) {
+// seenAndChanged returns the knowledge and a channel that is closed when it changes.
+func (r *Replica) seenAndChanged() (Seen, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	seen := r.mu.seen
@@ -147,7 +147,7 @@ func (r *Replica) look() (Seen, <-chan struct{}) {
 	return seen, r.mu.changed
 }
 
-// change changes what is known.
+// change changes the knowledge.
 func (r *Replica) change(fn func(*Seen)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,7 +156,7 @@ func (r *Replica) change(fn func(*Seen)) {
 	r.mu.changed = make(chan struct{})
 }
 
-// isClosed says whether Close has been called.
+// isClosed reports whether Close was called.
 func (r *Replica) isClosed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,46 +1,46 @@
 package replog
 
-// kind is what a record is.
+// kind is the kind of a record.
 type kind byte
 
 const (
-	kindEpoch  kind = 1 // a new owner begins
+	kindEpoch  kind = 1 // a new owner starts
 	kindCommit kind = 2 // batches, or a part of them
-	kindBeat   kind = 3 // the owner is alive and has nothing to say
-	kindResign kind = 4 // the owner ends; nothing of its epoch counts behind it
+	kindBeat   kind = 3 // the owner is alive and has no commit
+	kindResign kind = 4 // the owner ends; no later record of its epoch counts
 )
 
-// head is what decides whether a record counts.
+// head is the part of a record that decides whether it counts.
 type head struct {
 	kind   kind
-	more   bool // the commit goes on in the next record
-	packed bool // the body of the commit is
+	more   bool // the commit continues in the next record
+	packed bool // the body of the commit is packed
 	epoch  uint64
 	n      uint64 // within the epoch; the epoch record is 1
 }
 
-// mark is where a reader of a log stands: at the record that counted last.
+// mark is the position of a reader in a log: the last record that counted.
 type mark struct {
 	epoch, n uint64
-	more     bool // the commit goes on
-	ended    bool // the owner has resigned
+	more     bool // the commit continues
+	ended    bool // the owner resigned
 }
 
-// verdict is what a record is to a reader.
+// verdict is the result of judging a record.
 type verdict byte
 
 const (
-	stale   verdict = iota // of an owner whose time is over: readers pass over it
-	opens                  // an epoch begins; a commit that is not complete is dropped
-	counts                 // it is the next one of the epoch
-	unknown                // it would count, and its kind is not known
-	broken                 // records before it are missing, or it makes no sense there
+	stale   verdict = iota // of an earlier owner: readers skip it
+	opens                  // opens an epoch; an incomplete commit is dropped
+	counts                 // the next record of the epoch
+	unknown                // would count, but its kind is unknown
+	broken                 // records before it are missing, or it is invalid there
 )
 
 // next judges the next record of the log. The mark changes if it opens or counts.
 //
-// Only these rules say what is in the log. The stream itself may accept a record of an
-// owner that is none any more: one that it sent before it learned so.
+// Only these rules decide what is in the log. The stream may accept a record of a former
+// owner, which it sent before it learned of the new owner.
 func (m mark) next(h head) (mark, verdict) {
 	switch {
 	case h.epoch > m.epoch && h.kind == kindEpoch && h.n == 1 && !h.more && !h.packed:
@@ -50,8 +50,8 @@ func (m mark) next(h head) (mark, verdict) {
 	case h.epoch < m.epoch, h.n <= m.n:
 		return m, stale
 	case m.ended, h.n > m.n+1:
-		// An owner sends a record when the one before it lies in the log, and none
-		// after it has resigned.
+		// An owner sends a record when the previous one is in the log, and none after it
+		// resigned.
 		return m, broken
 	}
 	switch {
@@ -63,15 +63,15 @@ func (m mark) next(h head) (mark, verdict) {
 	return mark{epoch: m.epoch, n: h.n, more: h.more, ended: h.kind == kindResign}, counts
 }
 
-// finding is what the writer of a record whose fate it does not know learns from one
-// that lies in the log behind what it knows.
+// finding is what a writer learns about a record in flight from a record that it reads in
+// the log.
 type finding byte
 
 const (
-	passed  finding = iota // a stale one: the writer goes on behind it
+	passed  finding = iota // a stale record: the writer continues behind it
 	own                    // its record is in the log
-	fenced                 // another owner has begun
-	foreign                // somebody else writes in its epoch
+	fenced                 // another owner started
+	foreign                // another process writes in its epoch
 )
 
 // find judges a record of the log for the writer of record n of an epoch.
@@ -87,6 +87,6 @@ func find(h head, epoch, n uint64) finding {
 	return foreign
 }
 
-// confirmed says whether the answer of the stream alone confirms a record: it lies
-// directly behind the last one that its writer knows.
+// confirmed reports whether the answer of the stream alone confirms a record: it is directly
+// behind the last known record.
 func confirmed(known, at uint64) bool { return at == known+1 }

@@ -20,30 +20,31 @@ import (
 	"github.com/filaq/fila/store/storefile"
 )
 
-// Snapshots of all shards of a cluster lie in one object store. A shard has two names
-// there, <shard>/0 and <shard>/1, and a new one takes the place of the older: so the
-// newest is always whole, and nothing piles up. The log is purged up to the older one,
-// so that both are good to begin with.
+// The snapshots of all shards of a cluster are in one object store. A shard has two names
+// there, <shard>/0 and <shard>/1, and a new snapshot replaces the older one. So the newest
+// is always complete, and there are never more than two. The log is purged up to the older
+// one, so that a replica can start from both.
 //
-// A snapshot is a compacted copy of a replica's file. How far it is is in its metadata
+// A snapshot is a compacted copy of the file of a replica. Its position is in the metadata
 // and, as in every replica, in the file.
 
-// Snapshot is a copy of a shard that a replica can begin with.
+// Snapshot is a copy of a shard from which a replica can start.
 type Snapshot struct {
-	Seq   uint64    // of the log, up to which it goes
+	Seq   uint64    // of the last applied record of the log
 	Bytes int64     // of the file
 	At    time.Time // by the server's clock
 	name  string
 }
 
-// truncateBytes is how much log there may be behind the newest snapshot, at least.
+// truncateBytes is the minimum length of the log behind the newest snapshot before the next
+// one.
 const truncateBytes = 256 << 20
 
-// due says whether it is time for a snapshot: the log behind the newest one, which
-// goes up to a sequence, is longer than what lives. A stream that takes so many bytes
-// has to hold two such stretches, and a third while a snapshot is made. How long a stretch
-// is follows from its records, as if all were alike; where some are much larger, a stream
-// that is two thirds full has its snapshot, and then another one that lets it be cut.
+// due reports whether a snapshot is due: the log behind the newest snapshot is longer than the
+// live messages. A stream with a limit must hold two such stretches, and a third while a
+// snapshot is made. The length of a stretch is estimated from the number of its records. If
+// some records are much larger, a snapshot is due when the stream is two thirds full, and
+// then another one, which allows to cut the log.
 func due(st state, newest uint64, live, least int64) bool {
 	if st.last <= newest || st.last < st.first {
 		return false
@@ -61,8 +62,8 @@ func due(st state, newest uint64, live, least int64) bool {
 // snapshotsOf names the object store of a cluster.
 func snapshotsOf(cluster string) string { return "FILA_" + cluster + "_SNAP" }
 
-// OpenSnapshots finds the object store of a cluster's snapshots, or makes it with so
-// many replicas. It refuses one of another cluster.
+// OpenSnapshots opens the object store for the snapshots of a cluster, or creates it with the
+// given number of replicas. It refuses one of another cluster.
 func OpenSnapshots(ctx context.Context, js jetstream.JetStream, cluster, incarnation string, replicas int) (jetstream.ObjectStore, error) {
 	bucket := snapshotsOf(cluster)
 	want := map[string]string{metaCluster: cluster, metaIncarnation: incarnation}
@@ -93,7 +94,7 @@ func OpenSnapshots(ctx context.Context, js jetstream.JetStream, cluster, incarna
 	return obs, nil
 }
 
-// Key of the metadata of a snapshot; its incarnation is there, too.
+// metaSeq is a key of the metadata of a snapshot, besides metaIncarnation.
 const metaSeq = "fila_seq"
 
 // list returns the snapshots of a shard, the newest first.
@@ -120,8 +121,8 @@ func (o *Options) list(ctx context.Context) ([]Snapshot, error) {
 
 func (o *Options) slot(n int) string { return fmt.Sprintf("%d/%d", o.Shard, n) }
 
-// free is the name that the next snapshot gets: one that nobody has, or that of the
-// older.
+// free returns the name for the next snapshot: an unused one, or that of the older
+// snapshot.
 func (o *Options) free(have []Snapshot) string {
 	for slot := range 2 {
 		name := o.slot(slot)
@@ -148,12 +149,12 @@ func (o *Options) upload(ctx context.Context, path, name string, seq uint64) (Sn
 	return Snapshot{Seq: seq, Bytes: int64(info.Size), At: info.ModTime, name: name}, nil
 }
 
-// paceBytes is how much of a snapshot is on its way at a time. The client library sends
-// 500 MB before it waits for the first answer, which it keeps in memory, and a server
-// refuses what it has not written when that is more than 128 MB.
+// paceBytes is how much of a snapshot is in flight. The client library sends 500 MB, which it
+// keeps in memory, before it waits for the first answer. A server refuses data when more
+// than 128 MB are not written yet.
 const paceBytes = 8 << 20
 
-// paced is a file that is read no faster than pace returns.
+// paced is a reader that calls pace after each paceBytes.
 type paced struct {
 	r    io.Reader
 	pace func() error // called after each paceBytes
@@ -173,8 +174,8 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// pace returns when the object store has what was sent to it before: the stream behind it
-// has one order. It leaves one message there, which is no part of an object.
+// pace returns when the object store has the data that was sent before, because its stream has
+// one order. It leaves one message there, which is not part of an object.
 func (o *Options) pace(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, paceTimeout)
 	defer cancel()
@@ -185,10 +186,10 @@ func (o *Options) pace(ctx context.Context) error {
 	return err
 }
 
-// paceTimeout is how long some megabytes may take that everybody else waits for, too.
+// paceTimeout bounds the time of paceBytes.
 const paceTimeout = time.Minute
 
-// Snapshots returns what there is of the shard, the newest first.
+// Snapshots returns the snapshots of the shard, the newest first.
 func (r *Replica) Snapshots(ctx context.Context) ([]Snapshot, error) {
 	if r.o.Snapshots == nil {
 		return nil, nil
@@ -196,9 +197,9 @@ func (r *Replica) Snapshots(ctx context.Context) ([]Snapshot, error) {
 	return r.o.list(ctx)
 }
 
-// Snapshot puts a compacted copy of the replica into the object store, and purges the
-// log up to the snapshot before it. An owner does so by itself, see [Options]. One at a
-// time; the file needs as much room again, twice.
+// Snapshot puts a compacted copy of the replica into the object store, and purges the log up
+// to the previous snapshot. An owner calls it by itself, see [Options]. One call runs at a
+// time. It needs twice the space of the file on disk.
 func (r *Replica) Snapshot(ctx context.Context) (Snapshot, error) {
 	r.snapshotting.Lock()
 	defer r.snapshotting.Unlock()
@@ -229,14 +230,14 @@ func (r *Replica) Snapshot(ctx context.Context) (Snapshot, error) {
 	if len(have) == 0 {
 		return made, nil
 	}
-	// The newer of those before is the older one now.
+	// The newest of the earlier snapshots is the older one now.
 	if err := r.j.purge(ctx, have[0].Seq+1); err != nil {
 		return made, fmt.Errorf("replog: the log of shard %d is not cut: %w", r.o.Shard, err)
 	}
 	return made, nil
 }
 
-// copyTo makes a compacted copy of the file, and returns how far it is.
+// copyTo makes a compacted copy of the file and returns its position.
 func (r *Replica) copyTo(ctx context.Context, path string) (position, error) {
 	if err := remove(path); err != nil {
 		return position{}, err
@@ -253,7 +254,7 @@ func (r *Replica) copyTo(ctx context.Context, path string) (position, error) {
 	return compacted(path, r.o.Store)
 }
 
-// compacted makes a copy small and returns its position.
+// compacted compacts a copy and returns its position.
 func compacted(path string, o store.Options) (position, error) {
 	if _, err := store.CompactFile(path, "", o); err != nil {
 		return position{}, err
@@ -265,8 +266,8 @@ func compacted(path string, o store.Options) (position, error) {
 	return decodePosition(raw)
 }
 
-// restore puts the newest snapshot in the place of the file that can be read and is newer
-// than what the file has applied. The file is not open.
+// restore replaces the file, which is not open, by the newest readable snapshot, if that is
+// newer than the position of the file.
 func (r *Replica) restore(ctx context.Context, have *position) (done bool, err error) {
 	if r.o.Snapshots == nil {
 		return false, nil
@@ -296,8 +297,8 @@ func (r *Replica) restore(ctx context.Context, have *position) (done bool, err e
 	return false, failed
 }
 
-// Times that a download may take: some for the requests before it, and a second for so
-// many bytes. Without a deadline JetStream gives it five seconds, however long it is.
+// A download may take downloadTimeout plus a second per downloadRate bytes. Without a deadline
+// JetStream allows five seconds, whatever its size.
 const (
 	downloadTimeout = 30 * time.Second
 	downloadRate    = 1 << 20
@@ -325,20 +326,20 @@ func (r *Replica) download(ctx context.Context, s Snapshot, path string) error {
 	}()
 	select {
 	case err = <-copied:
-	case <-ctx.Done(): // a read ends with its deadline, and not when its context is cancelled
+	case <-ctx.Done(): // a read ends with its deadline, not with its context
 		err = ctx.Err()
 	}
 	return err
 }
 
-// seedSeq is how far the snapshot of a seed goes. The log begins behind it, as one that
-// was cut: so no replica can begin with nothing.
+// seedSeq is the position of the snapshot of a seed. The log starts behind it, like a log that
+// was cut, so no replica can start without the snapshot.
 const seedSeq = 1
 
-// Seed makes a file, the store of a node without a cluster or a replica of another
-// incarnation, the beginning of a log that does not exist yet: its first snapshot. The
-// file is only read; nobody may serve it. Replicas begin with it once the stream has been
-// made, which Seed does in the end. After an error [Discard] takes away what it has made.
+// Seed makes the first snapshot of a new log from a file: the store of a node without a
+// cluster, or a replica of another incarnation. It only reads the file, which no process may
+// serve. At the end it creates the stream; then replicas start from the snapshot. After an
+// error [Discard] removes what Seed created.
 func Seed(ctx context.Context, o Options, path string) error {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -399,7 +400,7 @@ func (o *Options) seed(ctx context.Context, path, tmp string) error {
 	return err
 }
 
-// remove removes a file that may not be there.
+// remove removes a file if it exists.
 func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

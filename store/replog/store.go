@@ -11,28 +11,27 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// Store is the shard of its owner: a store.Store whose batches are done when the log
-// has them. Once another node has begun an epoch it fails with store.ErrFenced. Whoever
-// got it from Promote closes it, also when it has failed: then the replica follows
-// again.
+// Store is the store of the owner: a store.Store whose batches are done when the log has
+// them. When another node starts an epoch, it fails with store.ErrFenced. The caller of
+// Promote must close it, also after a failure. Then the replica follows again.
 type Store struct {
 	*store.Bolt
 	r      *Replica
 	w      *writer
-	cancel context.CancelCauseFunc // gives up on the stream
+	cancel context.CancelCauseFunc // abandons requests to the stream
 
-	beating sync.WaitGroup // of beats, looks and cut
-	stop    chan struct{}  // ends beats and looks
+	beating sync.WaitGroup // of beatLoop, checkLoop and cut
+	stop    chan struct{}  // ends beatLoop and checkLoop
 	closing sync.Once
 	cutting atomic.Bool // a snapshot is being made
-	full    bool        // what was said last about the room in the log; of looks
+	full    bool        // as logged last; of checkLoop
 	spoiled atomic.Pointer[error]
 	ended   chan struct{} // closed when the file is closed
 }
 
 var _ store.Store = (*Store)(nil)
 
-// newStore makes the owner's store: the log has been read up to its epoch record.
+// newStore returns the store of the owner. The log was read up to its epoch record.
 func (r *Replica) newStore() *Store {
 	s := &Store{Bolt: r.bolt, r: r, stop: make(chan struct{}), ended: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(r.ctx)
@@ -42,43 +41,42 @@ func (r *Replica) newStore() *Store {
 	r.mu.Unlock()
 	s.w = newWriter(ctx, &r.o, r.j, r.at.epoch, r.seq, sent, state{created: r.created})
 	s.Bolt.SetLog(s.w)
-	s.beating.Go(s.beats)
-	s.beating.Go(s.looks)
+	s.beating.Go(s.beatLoop)
+	s.beating.Go(s.checkLoop)
 	return s
 }
 
-// Epoch returns the number of this time of ownership.
+// Epoch returns the epoch of this ownership.
 func (s *Store) Epoch() uint64 { return s.w.epoch }
 
-// Owns says whether a record that lies in the log was sent at most d ago, by monotonic
-// time. A node that waits for longer than d of silence before it begins an epoch has
-// not begun one yet.
+// Owns reports whether a record in the log was sent at most d ago, by monotonic time. A node
+// that waits for more than d of silence before it starts an epoch has not started one yet.
 func (s *Store) Owns(d time.Duration) bool { return s.Err() == nil && s.w.silence() <= d }
 
-// Full says that the log is nearly full: new messages have to be refused before they
-// are batches, so that there is room for what finishes messages. A batch that the stream
-// has no room for waits, and all that come after it.
+// Full reports that the log is nearly full. Then the caller must refuse new messages before
+// they become batches, so that there is space for records that finish messages. A batch
+// that does not fit into the stream waits, and all batches after it.
 func (s *Store) Full() bool { return s.w.room.full() }
 
-// Discard has the file put aside when the store is closed, because it is corrupt: the
-// replica begins anew, with snapshot and log.
+// Discard marks the file as corrupt. When the store is closed, the file is moved aside and
+// the replica starts again from snapshot and log.
 func (s *Store) Discard(cause error) { s.spoiled.CompareAndSwap(nil, &cause) }
 
-// Resign ends the ownership in favour of another node, or of any with "". What was
-// submitted before should be done: later batches fail with store.ErrFenced. After an
-// error whether it is in the log is not known, and the store fails all the same. The
-// store remains to be closed.
+// Resign ends the ownership in favour of another node, or of any node with "". Earlier
+// batches should be done; later batches fail with store.ErrFenced. After an error it is
+// unknown whether the resignation is in the log, but the store fails in any case. The
+// caller must still close the store.
 func (s *Store) Resign(ctx context.Context, to string) error {
 	stop := context.AfterFunc(ctx, func() { s.cancel(ctx.Err()) })
 	defer stop()
-	if err := s.w.say(kindResign, putString(nil, to)); err != nil {
+	if err := s.w.writeControl(kindResign, putString(nil, to)); err != nil {
 		s.Fail(err)
 		return fmt.Errorf("replog: resigning: %w", err)
 	}
 	return nil
 }
 
-// Close implements store.Store. It waits for the stream, but not for ever.
+// Close implements store.Store. It waits for the stream for Options.Linger at most.
 func (s *Store) Close() error {
 	var err error
 	s.closing.Do(func() {
@@ -94,15 +92,16 @@ func (s *Store) Close() error {
 	return err
 }
 
-// beats lets others know that the owner lives. Nothing else may keep it from that.
-func (s *Store) beats() {
+// beatLoop writes beats, which show that the owner is alive. It must do nothing else that
+// can block.
+func (s *Store) beatLoop() {
 	beat := time.NewTimer(s.r.o.Beat)
 	defer beat.Stop()
 	for {
 		select {
 		case <-beat.C:
 			if s.w.silence() >= s.r.o.Beat {
-				if err := s.w.say(kindBeat, nil); err != nil {
+				if err := s.w.writeControl(kindBeat, nil); err != nil {
 					s.failBeat(err)
 					return
 				}
@@ -116,8 +115,8 @@ func (s *Store) beats() {
 	}
 }
 
-// looks looks at the stream at times, which may not answer.
-func (s *Store) looks() {
+// checkLoop checks the stream at intervals. The stream may not answer.
+func (s *Store) checkLoop() {
 	check := time.NewTicker(s.r.o.Check)
 	defer check.Stop()
 	for {
@@ -136,7 +135,7 @@ func (s *Store) looks() {
 	}
 }
 
-// failBeat ends the store, unless that is what has ended the beat.
+// failBeat fails the store, unless its end ended the beat.
 func (s *Store) failBeat(err error) {
 	select {
 	case <-s.stop:
@@ -145,8 +144,8 @@ func (s *Store) failBeat(err error) {
 	}
 }
 
-// measure learns how full the stream is, and has it cut. What is written later is
-// added.
+// measure reads the size of the stream and starts a snapshot if it is due. The writer adds
+// later records to the size.
 func (s *Store) measure() {
 	ctx, cancel := context.WithTimeout(s.w.ctx, s.r.o.AckTimeout)
 	defer cancel()
@@ -155,7 +154,7 @@ func (s *Store) measure() {
 		return
 	}
 	s.w.room.set(st)
-	s.sayFull()
+	s.logFull()
 	if s.r.o.Snapshots == nil {
 		return
 	}
@@ -166,8 +165,8 @@ func (s *Store) measure() {
 	s.beating.Go(s.cut)
 }
 
-// sayFull tells when messages begin to be refused, and when that is over.
-func (s *Store) sayFull() {
+// logFull logs when the log becomes full, and when it is not full any more.
+func (s *Store) logFull() {
 	full, room := s.Full(), &s.w.room
 	if full == s.full {
 		return
@@ -182,8 +181,7 @@ func (s *Store) sayFull() {
 		"bytes", room.used.Load(), "max_bytes", room.most.Load())
 }
 
-// corrupt is why the file of a store that is closed has to be put aside; nil: it need
-// not be.
+// corrupt returns why the file of a closed store must be moved aside, or nil.
 func (s *Store) corrupt() error {
 	if cause := s.spoiled.Load(); cause != nil {
 		return *cause
@@ -194,7 +192,7 @@ func (s *Store) corrupt() error {
 	return nil
 }
 
-// cut makes a snapshot, so that the log gets shorter.
+// cut makes a snapshot, which shortens the log.
 func (s *Store) cut() {
 	defer s.cutting.Store(false)
 	s.advance()
@@ -209,15 +207,15 @@ func (s *Store) cut() {
 	}
 }
 
-// advance has the file know how far the log is. Beats are not in it, and of an owner that
-// commits nothing they are all that is to be cut. A log that takes nothing is not waited
-// for.
+// advance makes the file write the position of the log. Beats do not change it, and the log
+// of an owner without commits consists of beats. It does not wait for a log that accepts no
+// records.
 func (s *Store) advance() {
 	ctx, cancel := context.WithTimeout(s.w.ctx, s.r.o.AckTimeout)
 	defer cancel()
 	for range 2 { // the second is logged when the file has the first
 		done := make(chan struct{})
-		// What writes nothing is not logged, so it deletes what is not there.
+		// A batch without changes is not logged, so this one deletes an absent key.
 		s.Submit(&store.Batch{DeleteConfig: []string{"\x00advance"}, Done: func(error) { close(done) }})
 		select {
 		case <-done:
@@ -227,10 +225,10 @@ func (s *Store) advance() {
 	}
 }
 
-// cutAgain is how long a snapshot that failed is not tried again.
+// cutAgain is the wait after a failed snapshot.
 const cutAgain = time.Minute
 
-// newest is how far the newest snapshot goes, 0 if there is none.
+// newest returns the sequence of the newest snapshot, 0 if there is none.
 func (r *Replica) newest(ctx context.Context) (uint64, error) {
 	r.mu.Lock()
 	known := r.mu.newest

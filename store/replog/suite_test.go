@@ -124,7 +124,7 @@ func deadline(t testing.TB) context.Context {
 // Await waits until the replica has seen a sequence, or ctx ends.
 func (r *Replica) Await(ctx context.Context, seq uint64) error {
 	for {
-		seen, changed := r.look()
+		seen, changed := r.seenAndChanged()
 		if seen.Seq >= seq {
 			return nil
 		}

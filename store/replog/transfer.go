@@ -14,15 +14,15 @@ import (
 	"github.com/filaq/fila/store/storefile"
 )
 
-// Copy is how far the file of a replica is that nobody has open.
+// Copy is the position of the file of a replica.
 type Copy struct {
 	Incarnation string
 	Shard       int
-	Epoch, N    uint64 // of the record that was applied last, and its number in the epoch
-	Seq         uint64 // of it in the stream
+	Epoch, N    uint64 // of the last applied record, and its number in the epoch
+	Seq         uint64 // of the record in the stream
 }
 
-// CopyOf reads how far a file is; ok is false if it is no replica.
+// CopyOf reads the position of a file; ok is false if it is no replica.
 func CopyOf(f *storefile.File) (c Copy, ok bool, err error) {
 	raw, err := f.Position()
 	if err != nil || raw == nil {
@@ -32,14 +32,14 @@ func CopyOf(f *storefile.File) (c Copy, ok bool, err error) {
 	return Copy{p.incarnation, p.shard, p.at.epoch, p.at.n, p.seq}, err == nil, err
 }
 
-// Compare orders copies of one shard of one incarnation: the more advanced is larger. A
-// later epoch wins, since its owner had all that was confirmed before it.
+// Compare orders copies of one shard of one incarnation by progress. A later epoch is larger,
+// since its owner had everything that was confirmed before.
 func (c Copy) Compare(d Copy) int {
 	return cmp.Or(cmp.Compare(c.Epoch, d.Epoch), cmp.Compare(c.N, d.N), cmp.Compare(c.Seq, d.Seq))
 }
 
-// Discard deletes the logs of a cluster and its snapshots, if they are of one of the
-// incarnations, and touches nothing if one of them is not. What is not there is no error.
+// Discard deletes the logs and snapshots of a cluster if all of them are of one of the
+// incarnations, and nothing otherwise. Absent ones are no error.
 func Discard(ctx context.Context, js jetstream.JetStream, cluster string, shards int, incarnations ...string) error {
 	snapshots := "OBJ_" + snapshotsOf(cluster)
 	names := []string{snapshots}
@@ -69,7 +69,7 @@ func Discard(ctx context.Context, js jetstream.JetStream, cluster string, shards
 	return nil
 }
 
-// DiscardLog deletes the log that the options name, if it is there and theirs.
+// DiscardLog deletes the log of the options, if it exists and belongs to their cluster.
 func DiscardLog(ctx context.Context, o Options) error {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -83,8 +83,8 @@ func DiscardLog(ctx context.Context, o Options) error {
 	return o.JS.DeleteStream(ctx, streamOf(o.Cluster, o.Shard))
 }
 
-// Busy reports whether JetStream may do later what it has not done: it may have no leader
-// just now, or not all of its servers yet.
+// Busy reports whether a retry of a request to JetStream may succeed: it may have no leader at
+// the moment, or not all servers yet.
 func Busy(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, errBeingMade) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||

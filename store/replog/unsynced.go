@@ -12,30 +12,30 @@ import (
 	"github.com/filaq/fila/store/storefile"
 )
 
-// The file of a replica is not synced at each commit: the log is what is durable. What
-// fila has written survives the end of fila, since the system has it, and not that of the
-// machine, which leaves any mixture of old and new pages. So a note beside a file that is
-// open, or was when fila died, says which boot of the machine may have what is not on the
-// disk. Under another boot the file is not read any more, and made again of snapshot and
-// log. Where the system has no name for its boots, files are synced at each commit.
+// The file of a replica is not synced at each commit, because the log is durable. Written data
+// survives the end of fila, since the system has it, but not a crash of the machine, which
+// leaves any mixture of old and new pages. So an open file has a note with the boot of the
+// machine. The note remains if fila dies. Under another boot the file is not used any more,
+// and replaced from snapshot and log. If the system has no boot id, files are synced at
+// each commit.
 
-// unsynced is a file that is open and has a note.
+// unsynced is an open file with a note.
 type unsynced struct {
 	note   string
-	file   *os.File // opened before anything was written: its sync fails for each write that has
+	file   *os.File // opened before the first write, so its sync reports every failed write
 	synced time.Time
 	failed bool
 }
 
-// syncEvery is how often a file is synced all the same, so that a disk that fails shows.
+// syncEvery is the interval of syncs, so that a failing disk is noticed.
 const syncEvery = time.Minute
 
-// spoiled is the note of a file whose sync has failed: no boot has that name.
+// spoiled is the note of a file whose sync failed. It matches no boot.
 const spoiled = "a sync has failed"
 
 func noteOf(path string) string { return path + ".unsynced" }
 
-// torn says whether parts of a file may be missing.
+// torn reports whether parts of a file may be missing.
 func torn(path, boot string) (bool, error) {
 	note, err := os.ReadFile(noteOf(path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -44,9 +44,9 @@ func torn(path, boot string) (bool, error) {
 	return err == nil && strings.TrimSpace(string(note)) != boot, err
 }
 
-// openUnsynced leaves the note of a file to which nothing has been written yet. What it
-// returns with an error is to be closed, too. A note that is there is written again: nobody
-// knows whether it is on the disk.
+// openUnsynced writes the note of a file before the first write to the file. The caller must
+// close the result also after an error. An existing note is written again, because it may
+// not be on the disk.
 func openUnsynced(path, boot string, now time.Time) (*unsynced, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -56,8 +56,8 @@ func openUnsynced(path, boot string, now time.Time) (*unsynced, error) {
 	return u, u.write(boot)
 }
 
-// write writes the note. When it returns, the note outlives the machine. One that says the
-// same already goes on saying it meanwhile.
+// write writes the note durably. An existing note with the same text remains valid
+// meanwhile.
 func (u *unsynced) write(text string) error {
 	f, err := os.OpenFile(u.note, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -70,8 +70,8 @@ func (u *unsynced) write(text string) error {
 	return storefile.SyncDir(filepath.Dir(u.note))
 }
 
-// sync brings the file to the disk, if that was not done lately. After an error what is
-// in the file is not to be trusted.
+// sync syncs the file, unless it did so within syncEvery. After an error the content of the
+// file cannot be trusted.
 func (u *unsynced) sync(now time.Time) error {
 	if u == nil || now.Sub(u.synced) < syncEvery {
 		return nil
@@ -88,7 +88,7 @@ func (u *unsynced) syncNow() error {
 	return nil
 }
 
-// close takes the note away when the file is on the disk. Nobody writes to it any more.
+// close syncs the file and removes the note. There must be no more writes to the file.
 func (u *unsynced) close() error {
 	if u == nil {
 		return nil

@@ -12,41 +12,41 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// writer writes an epoch. It is the store.Log of the owner.
+// writer writes the records of an epoch. It is the store.Log of the owner.
 //
-// One record is in flight at a time, and the next one is sent when it lies in the log.
-// So n counts the records of the epoch without a gap, and everything up to last is
-// known: it is ours, or stale.
+// One record is in flight at a time. The next one is sent when it is in the log. So n counts
+// the records of the epoch without a gap, and all records up to last are known: they are
+// ours, or stale.
 type writer struct {
 	o       *Options
 	j       journal
-	ctx     context.Context // its end gives up on a record in flight
+	ctx     context.Context // its end abandons a record in flight
 	epoch   uint64
 	created time.Time // of the stream
 
 	mu   sync.Mutex // held while a record is in flight
 	n    uint64     // of the last record
-	last uint64     // its sequence, or that of a stale record behind it
-	err  error      // why nothing is written any more
+	last uint64     // sequence of the last record, or of a stale record behind it
+	err  error      // why writing ended
 	buf  []byte     // the record in flight
-	body []byte     // of a commit, not packed or longer than a record
+	body []byte     // of a commit that is not packed or longer than a record
 
-	complained time.Time // when it was logged last that a record does not come into the log
+	warned time.Time // time of the last warning
 
 	start     time.Time
-	acked     atomic.Int64  // when the newest record that lies in the log was sent, since start
-	lastKnown atomic.Uint64 // last, for others
+	acked     atomic.Int64  // when the newest record in the log was sent, since start
+	lastKnown atomic.Uint64 // last, for other goroutines
 	format    atomic.Int32  // see Format
 	room      room
 }
 
-// room is how full the stream is.
+// room is the size and the limit of the stream.
 type room struct {
 	used, most atomic.Int64 // most 0: any number
 }
 
-// fullPercent is how full the stream is when no more messages should be taken: the rest
-// is for what finishes messages.
+// fullPercent is how full the stream is when fila starts to refuse messages. The rest is for
+// records that finish messages.
 const fullPercent = 90
 
 func (r *room) full() bool {
@@ -59,14 +59,14 @@ func (r *room) set(st state) {
 	r.most.Store(st.most)
 }
 
-// Times between attempts while the stream takes nothing or does not answer.
+// Times between attempts while the stream refuses records or does not answer.
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 500 * time.Millisecond
 )
 
-// newWriter goes on behind the epoch record, which lies at a sequence and was sent at
-// a time.
+// newWriter returns a writer that continues behind the epoch record with sequence last,
+// which was sent at a time.
 func newWriter(ctx context.Context, o *Options, j journal, epoch, last uint64, sent time.Time, st state) *writer {
 	w := &writer{o: o, j: j, ctx: ctx, epoch: epoch, n: 1, last: last, created: st.created, start: sent, buf: make([]byte, recordHead), body: make([]byte, recordHead)}
 	w.lastKnown.Store(last)
@@ -103,7 +103,7 @@ func (w *writer) Append(batches []*store.Batch) ([]byte, error) {
 	return p.append(nil), nil
 }
 
-// split writes the commit that lies in buf as several records. mu is held.
+// split writes the commit in buf as several records. mu is held.
 func (w *writer) split(h head) error {
 	w.buf, w.body = w.body, w.buf
 	for rest := w.body[recordHead:]; len(rest) > 0; {
@@ -118,10 +118,10 @@ func (w *writer) split(h head) error {
 	return nil
 }
 
-// bufKept is how much room for records stays between commits.
+// bufKept is the capacity that a buffer keeps between commits.
 const bufKept = 4 << 20
 
-// trim returns what of a buffer stays between commits.
+// trim returns the buffer to keep between commits.
 func (w *writer) trim(buf []byte) []byte {
 	if cap(buf) > max(bufKept, 2*w.o.recordBytes) {
 		return make([]byte, recordHead)
@@ -129,9 +129,9 @@ func (w *writer) trim(buf []byte) []byte {
 	return buf[:recordHead]
 }
 
-// say writes a record that is no commit. It waits for the one in flight, unless there
-// is none to wait for: a commit is as good as a beat.
-func (w *writer) say(k kind, body []byte) error {
+// writeControl writes a record that is no commit. It waits for the record in flight, but a
+// beat is skipped then.
+func (w *writer) writeControl(k kind, body []byte) error {
 	if k != kindBeat {
 		w.mu.Lock()
 	} else if !w.mu.TryLock() {
@@ -141,14 +141,13 @@ func (w *writer) say(k kind, body []byte) error {
 	w.buf = append(w.buf[:recordHead], body...)
 	err := w.write(head{kind: k})
 	if k == kindResign && w.err == nil {
-		// Whether or not it is known to lie in the log.
+		// Whether or not the record is in the log.
 		w.err = fmt.Errorf("%w: this node has resigned", store.ErrFenced)
 	}
 	return err
 }
 
-// write writes the record that lies in buf, and returns when it is in the log. mu is
-// held.
+// write writes the record in buf and returns when it is in the log. mu is held.
 func (w *writer) write(h head) error {
 	if w.err != nil {
 		return w.err
@@ -168,10 +167,10 @@ func (w *writer) write(h head) error {
 	return nil
 }
 
-// perMessage is what a stream needs beside a record, about.
+// perMessage is the approximate overhead of a record in a stream.
 const perMessage = 150
 
-// persist sends a record until it lies in the log, or never will.
+// persist sends a record until it is in the log, or cannot get there any more.
 func (w *writer) persist(record []byte, h head) error {
 	first := w.o.Now()
 	wait := time.Duration(0)
@@ -194,7 +193,7 @@ func (w *writer) persist(record []byte, h head) error {
 			return rerr
 		}
 		if wait > 0 || !errors.Is(err, errMoved) {
-			w.complain("replog: a record is not in the log, trying again", err)
+			w.warnSeldom("replog: a record is not in the log, trying again", err)
 		}
 		if wait, err = w.pause(wait); err != nil {
 			return err
@@ -202,17 +201,17 @@ func (w *writer) persist(record []byte, h head) error {
 	}
 }
 
-// complain logs what keeps a record from the log, now and then. mu is held.
-func (w *writer) complain(what string, err error) {
-	if now := w.o.Now(); w.complained.IsZero() || now.Sub(w.complained) >= complainEvery {
-		w.complained = now
+// warnSeldom logs why a record is not in the log, at intervals. mu is held.
+func (w *writer) warnSeldom(what string, err error) {
+	if now := w.o.Now(); w.warned.IsZero() || now.Sub(w.warned) >= warnEvery {
+		w.warned = now
 		w.o.Log.Warn(what, "shard", w.o.Shard, "error", err)
 	}
 }
 
-const complainEvery = 10 * time.Second
+const warnEvery = 10 * time.Second
 
-// pause waits before another attempt, and longer before the next one.
+// pause waits before another attempt, and returns a longer wait for the next one.
 func (w *writer) pause(wait time.Duration) (time.Duration, error) {
 	t := time.NewTimer(wait)
 	defer t.Stop()
@@ -224,24 +223,23 @@ func (w *writer) pause(wait time.Duration) (time.Duration, error) {
 	}
 }
 
-// resolve reads the log behind what is known, until it can be read, and looks for a
-// record. Without one that is its, and without an error, it is not in the log: as far
-// as last.
+// resolve looks for a record in the log behind last, and retries until the log can be read.
+// If it finds none and returns no error, the record is not in the log up to last.
 func (w *writer) resolve(record []byte, h head) (found bool, err error) {
 	wait := time.Duration(0)
 	for {
-		found, err = w.look(record, h)
+		found, err = w.findRecord(record, h)
 		if found || err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, ErrGone) || errors.Is(err, ErrBroken) {
 			return found, err
 		}
-		w.complain("replog: the log cannot be read, trying again", err)
+		w.warnSeldom("replog: the log cannot be read, trying again", err)
 		if wait, err = w.pause(wait); err != nil {
 			return false, err
 		}
 	}
 }
 
-func (w *writer) look(record []byte, h head) (found bool, err error) {
+func (w *writer) findRecord(record []byte, h head) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(w.ctx, w.o.AckTimeout)
 	defer cancel()
 	st, err := w.j.state(ctx)
@@ -253,7 +251,7 @@ func (w *writer) look(record []byte, h head) (found bool, err error) {
 	}
 	w.room.set(st)
 	if st.first > w.last+1 {
-		// Only an owner behind us can have made a snapshot of what we do not know.
+		// Only a later owner can have made a snapshot of records that we do not know.
 		return false, fmt.Errorf("%w: the log begins at %d already", store.ErrFenced, st.first)
 	}
 	for w.last < st.last {
@@ -283,13 +281,12 @@ func (w *writer) look(record []byte, h head) (found bool, err error) {
 	return false, nil
 }
 
-// progress returns when the newest record that lies in the log was sent, and its
-// sequence.
+// progress returns when the newest record in the log was sent, and its sequence.
 func (w *writer) progress() (time.Time, uint64) {
 	return w.start.Add(time.Duration(w.acked.Load())), w.lastKnown.Load()
 }
 
-// silence is how long ago the newest record that lies in the log was sent.
+// silence returns the time since the newest record in the log was sent.
 func (w *writer) silence() time.Duration {
 	return w.o.Now().Sub(w.start) - time.Duration(w.acked.Load())
 }
