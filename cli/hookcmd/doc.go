@@ -1,3 +1,3 @@
-// Package hookcmd is fila hook: check and run try Lua scripts without a server,
-// reset closes the circuit of the hooks of a queue.
+// Package hookcmd is fila hook: check and run test Lua scripts without a server, and reset
+// closes the circuit of the hooks of a queue.
 package hookcmd

@@ -26,14 +26,14 @@ import (
 
 // Exit codes of `fila hook check` and `fila hook run`.
 const (
-	exitHookError = 1 // the script raised an error, returned no table or a key that is refused
+	exitHookError = 1 // the script failed, or the server would refuse one of its keys
 	exitHookLoad  = 2 // the script is refused
-	exitHookLimit = 3 // the time or memory limit stopped it
+	exitHookLimit = 3 // the time or memory limit stopped the script
 )
 
 // Commands returns fila hook.
 func Commands(env *command.Env) []*cobra.Command {
-	group := &cobra.Command{Use: "hook", Short: "Check and try Lua hooks, and close their circuits"}
+	group := &cobra.Command{Use: "hook", Short: "Check and test Lua hooks, and close their circuits"}
 	return []*cobra.Command{command.Group(group, newHookCheckCommand(), newHookRunCommand(), newHookResetCommand(env))}
 }
 
@@ -46,7 +46,7 @@ type hookCheck struct {
 	Error    string        `json:"error,omitempty"`
 	Line     int           `json:"line,omitempty"`
 	Column   int           `json:"column,omitempty"`
-	// Runs has what each hook makes of the sample, unless there was --no-run.
+	// Runs are the outcomes of the hooks on the sample, unless --no-run is set.
 	Runs map[hooks.Kind]*hookOutcome `json:"runs,omitempty"`
 }
 
@@ -65,7 +65,7 @@ func newHookCheckCommand() *cobra.Command {
 	var f checkFlags
 	c := &cobra.Command{
 		Use:   "check FILE...",
-		Short: "Load scripts, run their hooks on a sample and say what they return",
+		Short: "Load scripts, run their hooks on a sample and print the results",
 		Long: `Load each script as the server does, within the load limits, list its hooks and
 warn. Then run each hook once on the sample message of fila hook run and print what
 it returns. Without --header the sample has no headers.
@@ -123,7 +123,7 @@ func checkHook(file, text string, f checkFlags, log io.Writer) (hookCheck, error
 	r.Runs = map[hooks.Kind]*hookOutcome{}
 	for _, kind := range r.Hooks {
 		o := sample.run(s, kind, hooks.Limits{}, 1, log)
-		for range 2 { // a busy machine is no fault of the script
+		for range 2 { // the machine may be busy
 			if o.Outcome == string(hooks.CauseTimeout) {
 				o = sample.run(s, kind, hooks.Limits{}, 1, log)
 			}
@@ -133,7 +133,7 @@ func checkHook(file, text string, f checkFlags, log io.Writer) (hookCheck, error
 	return r, nil
 }
 
-// checkExit is the worst of what was found, with its exit code.
+// checkExit returns the worst problem with its exit code.
 func checkExit(checks []hookCheck) error {
 	var refused, stopped, failed int64
 	for _, c := range checks {
@@ -188,10 +188,10 @@ func (r *hookCheck) String() string {
 	return b.String()
 }
 
-// indent indents the lines behind the first one.
+// indent indents all lines but the first.
 func indent(text string) string { return strings.ReplaceAll(text, "\n", "\n  ") }
 
-// show writes what a script came to: JSON on one line, or text.
+// show writes the result of a script: JSON on one line, or text.
 func show(w io.Writer, result fmt.Stringer, asJSON bool) error {
 	if asJSON {
 		return terminal.PrintJSONLine(w, result)
@@ -244,7 +244,7 @@ for a key, 2 the script does not load, 3 the time or memory limit stopped it.`,
 	headerFlag(c, &f.headers)
 	fl.StringArrayVar(&f.config, "config", nil, "runtime configuration for fila.get as key=value; may be repeated")
 	fl.IntVar(&f.payloadSize, "payload-size", 0, "msg.payload_size in bytes")
-	fl.Uint32Var(&f.message.Attempts, "attempts", 1, "msg.attempts, with the attempt that failed")
+	fl.Uint32Var(&f.message.Attempts, "attempts", 1, "msg.attempts, including the failed attempt")
 	fl.Var(&f.requestedDelay, "requested-delay", "msg.requested_delay_ms, the delay that the nack asks for")
 	fl.StringVar(&f.message.Error, "error", "", "msg.error")
 	fl.StringVar(&f.message.ErrorCode, "error-code", "", "msg.error_code")
@@ -262,7 +262,7 @@ for a key, 2 the script does not load, 3 the time or memory limit stopped it.`,
 func headerFlag(c *cobra.Command, headers *[]string) {
 	c.Flags().StringArrayVarP(headers, "header", "H", nil, "header `name=value`; may be repeated")
 	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		if name == "headers" { // what it was called first
+		if name == "headers" { // the former name
 			name = "header"
 		}
 		return pflag.NormalizedName(name)
@@ -304,14 +304,14 @@ func runHook(name, text string, f hookRunFlags, log io.Writer) (*hookOutcome, er
 	return sample.run(script, kind, f.limits, f.repeat, log), nil
 }
 
-// sample is a made-up message and the runtime configuration around it.
+// sample is an example message with a runtime configuration.
 type sample struct {
 	message     hooks.FailureInput
 	payloadSize int
 	config      map[string]string
 }
 
-// newSample is the message that `fila hook run` has without other flags.
+// newSample returns the message of `fila hook run` without other flags.
 func newSample(headers, config []string) (*sample, error) {
 	s := &sample{message: hooks.FailureInput{Attempts: 1, ID: "m1", Queue: "orders", Headers: make(map[string][]string, len(headers))}}
 	for _, text := range headers {
@@ -326,7 +326,7 @@ func newSample(headers, config []string) (*sample, error) {
 	return s, err
 }
 
-// run runs a hook so often in one VM and returns the worst outcome.
+// run runs a hook repeatedly in one VM and returns the worst outcome.
 func (s *sample) run(script *hooks.Script, kind hooks.Kind, limits hooks.Limits, repeat int, log io.Writer) *hookOutcome {
 	r := hooks.NewTester(hooks.TesterOptions{
 		Kind: kind, Script: script, Limits: limits,
@@ -348,7 +348,7 @@ func (s *sample) run(script *hooks.Script, kind hooks.Kind, limits hooks.Limits,
 	return worst
 }
 
-// decided are the fields of a decision, in the order in which they are shown.
+// decided are the fields of a decision in the order of the output.
 var decided = []string{"fairness_key", "weight", "cost", "throttle_keys", "circuit_key", "priority", "action", "delay_ms"}
 
 // each calls fn for each field of the decision.
@@ -365,11 +365,11 @@ func (o *hookOutcome) each(fn func(name string, value any)) {
 
 // returned is the table that the hook returned, as text.
 func (o *hookOutcome) returned() string {
-	text, _ := json.Marshal(o.Decision["returned"]) // hooks has made JSON of it, infinite numbers included
+	text, _ := json.Marshal(o.Decision["returned"]) // it is plain data
 	return string(text)
 }
 
-// warnings says what the decision had to correct.
+// warnings describes the corrected fields.
 func (o *hookOutcome) warnings() string {
 	text := fmt.Sprintf("%d (fields that were corrected: compare with what was returned)", o.Warnings)
 	if len(o.Notes) > 0 {
@@ -421,7 +421,7 @@ type hookOutcome struct {
 	AllocatedBytes int64          `json:"allocated_bytes"`
 	ElapsedUs      int64          `json:"elapsed_us"`
 	Warnings       int64          `json:"warnings"`
-	Notes          []string       `json:"notes,omitempty"` // keys that do not count, and why
+	Notes          []string       `json:"notes,omitempty"` // ignored keys, and why
 
 	text string // the error with its place and line, for people
 }
@@ -472,7 +472,7 @@ func enqueueOutcome(r hooks.Result) *hookOutcome {
 	return o
 }
 
-// checkKeys says what the server refuses a message for: keys that nobody could name.
+// checkKeys finds keys for which the server would refuse the message.
 func (o *hookOutcome) checkKeys(d *hooks.EnqueueDecision) {
 	check := func(kind, key string) {
 		if o.Outcome == "ok" && key != "" && wire.CheckKey(key) != nil {
@@ -487,7 +487,7 @@ func (o *hookOutcome) checkKeys(d *hooks.EnqueueDecision) {
 	check("circuit", d.CircuitKey)
 }
 
-// checkLengths notes keys that do not count since they are too long, or empty.
+// checkLengths notes keys that are ignored because they are too long or empty.
 func (o *hookOutcome) checkLengths(field string, returned any) {
 	switch v := returned.(type) {
 	case string:
@@ -504,7 +504,7 @@ func (o *hookOutcome) checkLengths(field string, returned any) {
 	}
 }
 
-// shown is a value for JSON, whose texts are UTF-8: others are written as keys are.
+// shown returns a value for JSON. Texts that are not UTF-8 are written like keys.
 func shown(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -525,8 +525,8 @@ func shown(v any) any {
 	return v
 }
 
-// failureOutcome shows the delay of the nack where a retry has none of its own, as it
-// counts then.
+// failureOutcome shows the delay of the nack if a retry has no delay, since it applies
+// then.
 func failureOutcome(r hooks.Result, m *hooks.FailureInput) *hookOutcome {
 	delay := r.Failure.Delay
 	if r.Failure.Action == hooks.Retry && !r.Failure.HasDelay {
@@ -569,7 +569,7 @@ func (o *hookOutcome) exit() error {
 // logTo prints what a script logs.
 func logTo(w io.Writer) func(slog.Level, string) {
 	return func(_ slog.Level, line string) {
-		_, _ = fmt.Fprintf(w, "log: %s\n", line) // the decision follows; a closed terminal shows there
+		_, _ = fmt.Fprintf(w, "log: %s\n", line) // writing the decision reports a closed terminal
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// backupWait is how long a backup may take where --timeout says nothing.
+// backupWait bounds the time of a backup without --timeout.
 const backupWait = time.Hour
 
 func newStoreBackupCommand(env *command.Env) *cobra.Command {
@@ -50,7 +50,7 @@ is an hour here.`,
 		},
 	}
 	cmd.Flags().StringVar(&dir, "data-dir", "", "data `directory` of a fila that does not run")
-	cmd.Flags().StringVar(&to, "to", "", "the new `file`; it must not be there yet")
+	cmd.Flags().StringVar(&to, "to", "", "the new `file`; it must not exist")
 	return cmd
 }
 

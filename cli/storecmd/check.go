@@ -15,16 +15,16 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// problemsListed bounds what a JSON report holds in memory.
+// problemsListed bounds the problems in a JSON report.
 const problemsListed = 10_000
 
 // checkReport is the JSON of fila store check. Sizes are bytes.
 type checkReport struct {
 	File          string    `json:"file"`
 	OK            bool      `json:"ok"`
-	Problems      []problem `json:"problems"` // the first of them
+	Problems      []problem `json:"problems"` // the first problemsListed
 	ProblemsTotal int64     `json:"problems_total"`
-	Structure     bool      `json:"structure_ok"` // false: nothing in the pages could be looked at
+	Structure     bool      `json:"structure_ok"` // false: the pages are broken, and their content was not checked
 	TornMeta      bool      `json:"torn_meta"`
 	FileBytes     int64     `json:"file_bytes"`
 	Pages         int64     `json:"pages"`
@@ -41,18 +41,18 @@ type checkReport struct {
 	Config        int64     `json:"config_entries"`
 }
 
-// problem is something that is wrong in a store, and where.
+// problem is a problem in a store, and its place.
 type problem struct {
 	Part    string `json:"part"`
 	Segment uint64 `json:"segment,omitempty"`
-	Offset  *int64 `json:"offset,omitempty"` // within the segment, or, of a page, the file
+	Offset  *int64 `json:"offset,omitempty"` // within the segment, or, for a page, the file
 	Reason  string `json:"reason"`
 }
 
 func newStoreCheckCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check PATH",
-		Short: "Read everything in a store and say what is wrong",
+		Short: "Read everything in a store and report what is wrong",
 		Long: `Read everything in a store, payloads included, and print what is wrong and where.
 PATH is a data directory, fila.db or backup that no fila has open. Nothing
 changes. The exit code is 1 if anything is wrong, and 9 if only the last commit may
@@ -122,7 +122,7 @@ func (p problem) String() string {
 
 func (r *checkReport) text() string {
 	if !r.Structure {
-		return "the pages of the file are broken, so what is in them was not looked at\n"
+		return "the pages of the file are broken, so their content was not checked\n"
 	}
 	text := fmt.Sprintf("%s: %s, %s in %s, %s, %s, %s\n", r.File, terminal.Plural(int64(r.Queues), "queue"), terminal.Plural(r.Messages, "message"),
 		terminal.Plural(r.Segments, "segment"), terminal.Plural(r.States, "state"), terminal.Plural(r.DedupeIDs, "dedupe id"), terminal.Size(r.FileBytes))
@@ -135,9 +135,8 @@ func (r *checkReport) text() string {
 	return text
 }
 
-// queueProblems finds what the store itself knows nothing of, but a start
-// refuses: settings that cannot be read, and queues without their dead letter
-// queues.
+// queueProblems finds problems that the store does not know and that prevent a start:
+// settings that cannot be read, and queues without dead letter queues.
 func queueProblems(queues []store.QueueRecord) []problem {
 	var all []problem
 	add := func(name, format string, args ...any) {
@@ -185,7 +184,7 @@ type storeReport struct {
 	Segments       int64         `json:"segments"`
 	Messages       int64         `json:"messages"`
 	Bytes          int64         `json:"bytes"`
-	StoredMessages int64         `json:"stored_messages"` // finished ones included
+	StoredMessages int64         `json:"stored_messages"` // including finished ones
 	StoredBytes    int64         `json:"stored_bytes"`
 	States         int64         `json:"states"`
 	DedupeIDs      int64         `json:"dedupe_ids"`
@@ -209,7 +208,7 @@ type queueReport struct {
 func newStoreStatsCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stats PATH",
-		Short: "Show how large a store is, and what is in it",
+		Short: "Show the size and contents of a store",
 		Long: `Show the size and contents of a store. PATH is a data directory, fila.db or backup
 that no fila has open. For a running fila use "fila queue list" and its metrics.`,
 		Example: `  fila store stats /var/lib/fila

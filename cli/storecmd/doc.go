@@ -1,6 +1,6 @@
-// Package storecmd is fila store: it checks, measures, compacts, backs up,
-// exports and imports the file of a store. All but a backup work without fila.
+// Package storecmd is fila store: it checks, measures, compacts, backs up, exports and
+// imports the file of a store. Only backup needs a running fila.
 //
-// An export is JSON lines, whose types and version are in lines.go; an importer
-// makes a whole store of them or leaves nothing behind.
+// An export is JSON lines (lines.go). An import makes a complete store from them, or
+// none.
 package storecmd

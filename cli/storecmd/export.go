@@ -44,7 +44,7 @@ error says so, and the exit code is 9.`,
 		},
 	}
 	cmd.Flags().StringVar(&to, "to", "", "write and sync a new `file` (default standard output)")
-	cmd.Flags().BoolVar(&e.all, "all", false, "with fila's own state and the key of the ack tokens")
+	cmd.Flags().BoolVar(&e.all, "all", false, "include fila's own state and the key of the ack tokens")
 	cmd.Flags().BoolVar(&e.skip, "skip-broken", false, "leave out what cannot be read")
 	return cmd
 }
@@ -86,7 +86,7 @@ func (e *exporter) run(file, to string, stdout io.Writer) (err error) {
 	return doubt
 }
 
-// writeFile leaves either a whole new file, synced, or none.
+// writeFile writes a complete, synced new file, or none.
 func (e *exporter) writeFile(f *storefile.File, to string) error {
 	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -146,7 +146,7 @@ func (e *exporter) line(v any) error {
 	return e.enc.Encode(v)
 }
 
-// keySchedule begins the keys of schedules, which belong to their queues as messages do.
+// keySchedule is the prefix of the keys of schedules, which are exported with their queues.
 const keySchedule = "\x00schedule/"
 
 // head writes everything but messages and dedupe ids.

@@ -132,7 +132,7 @@ func TestStoreImportRefuses(t *testing.T) {
 		{"bad base64", replaced(7, `"/wA="`, `"/w"`), "line 7: "},
 		{"bad UTF-8", replaced(6, "acme", "\xff"), "line 6: "},
 		{"reserved header", replaced(6, `"tenant":["acme"]`, `"Fila-Id":["acme"]`), "line 6: headers: a name"},
-		{"unknown queue", replaced(6, `"queue":"orders"`, `"queue":"bills"`), `line 6: queue "bills" did not come before`},
+		{"unknown queue", replaced(6, `"queue":"orders"`, `"queue":"bills"`), `line 6: there is no line for queue "bills" before it`},
 		{"bad queue name", replaced(2, `"name":"orders"`, `"name":"a b"`), "line 2: queue name"},
 		{"queue twice", replaced(3, `"name":"orders.dlq"`, `"name":"orders"`), "line 3: queue orders is there twice"},
 		{"bad settings", replaced(2, `"settings":{`, `"settings":{"name":1,`), "line 2: settings: "},

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	importRecords = 4096    // messages in one batch, about
-	importBytes   = 4 << 20 // of them
+	importRecords = 4096    // records of a batch
+	importBytes   = 4 << 20 // bytes of a batch, approximately
 	importLine    = 1 << 30 // bytes of the longest line
 )
 
@@ -79,7 +79,7 @@ type importer struct {
 	report importReport
 	opts   store.Options
 	b      *store.Builder
-	line   int64 // the number of the latest line
+	line   int64 // number of the current line
 	ended  bool
 
 	queues  map[string]store.QueueID
@@ -91,7 +91,7 @@ type importer struct {
 	size  int
 }
 
-// importStore makes a store in dir, or leaves everything as it was.
+// importStore makes a store in dir, or changes nothing.
 func importStore(dir string, in io.Reader, o store.Options) (importReport, error) {
 	im := &importer{opts: o, queues: make(map[string]store.QueueID), seen: make(map[string]bool), batch: &store.Batch{}}
 	cfg := config.Config{DataDir: dir}
@@ -115,7 +115,7 @@ func importStore(dir string, in io.Reader, o store.Options) (importReport, error
 	}
 	switch {
 	case errors.Is(err, store.ErrLocked):
-		err = command.Exit(command.ExitRefused, fmt.Errorf("another import into %s is under way", dir))
+		err = command.Exit(command.ExitRefused, fmt.Errorf("another import into %s is running", dir))
 	case errors.Is(err, fs.ErrExist):
 		err = command.Exit(command.ExitConflict, err)
 	}
@@ -147,7 +147,7 @@ func (im *importer) run(in io.Reader) error {
 	return nil
 }
 
-// wrong says which line is wrong.
+// wrong adds the number of the line to an error.
 func (im *importer) wrong(err error) error { return fmt.Errorf("line %d: %w", im.line, err) }
 
 // take reads one line.
@@ -184,7 +184,7 @@ func lineType(b []byte) (string, error) {
 	return head.Type, err
 }
 
-// placedError is about another line than the latest one.
+// placedError is an error with the number of its line.
 type placedError struct {
 	line int64
 	err  error
@@ -194,7 +194,7 @@ func (e *placedError) Error() string { return fmt.Sprintf("line %d: %v", e.line,
 
 func (e *placedError) Unwrap() error { return e.err }
 
-// decoded gives a line to take as what it should be.
+// decoded decodes a line and passes it to take.
 func decoded[T any](b []byte, take func(line T) error) error {
 	var line T
 	if refused := wire.DecodeStrict(b, &line); refused != nil {
@@ -225,7 +225,7 @@ func (im *importer) takeAs(kind string, b []byte) error {
 
 func (im *importer) end(l endLine) error {
 	if l.Lines != im.line-1 {
-		return fmt.Errorf("%s should come before it: the export is not whole", terminal.Plural(l.Lines, "line"))
+		return fmt.Errorf("%s should come before it: the export is not complete", terminal.Plural(l.Lines, "line"))
 	}
 	im.ended = true
 	return nil
@@ -272,10 +272,10 @@ func (im *importer) known(name string) (store.QueueID, error) {
 	if q := im.queues[name]; q != 0 {
 		return q, nil
 	}
-	return 0, fmt.Errorf("queue %q did not come before", terminal.Clean(name))
+	return 0, fmt.Errorf("there is no line for queue %q before it", terminal.Clean(name))
 }
 
-// once refuses what is there twice.
+// once refuses duplicates.
 func (im *importer) once(what string) error {
 	if im.seen[what] {
 		return fmt.Errorf("%s is there twice", terminal.Clean(what))
@@ -324,7 +324,7 @@ func (im *importer) message(l messageLine) error {
 	if err != nil {
 		return err
 	}
-	// A queue counts on from its highest number.
+	// A queue continues after its highest number.
 	if m.Seq > store.MaxSeq/2 {
 		return fmt.Errorf("seq %d: allowed is up to %d", m.Seq, uint64(store.MaxSeq/2))
 	}
@@ -363,7 +363,7 @@ func (im *importer) dedupe(l dedupeLine) error {
 	return im.more(0)
 }
 
-// more counts what the batch has got, and writes it when it is large enough.
+// more counts a record of the batch, and writes the batch when it is large enough.
 func (im *importer) more(bytes int) error {
 	im.size += bytes
 	n := len(im.batch.Add) + len(im.batch.Dedupe) + len(im.batch.PutConfig) + len(im.batch.PutConsumers)
@@ -373,8 +373,8 @@ func (im *importer) more(bytes int) error {
 	return im.flush()
 }
 
-// flush writes the batch. Lines were checked one by one, so it is refused only
-// for what they have to do with each other.
+// flush writes the batch. Each line was checked, so the store refuses only contradictions
+// between lines.
 func (im *importer) flush() error {
 	batch, lines := im.batch, im.lines
 	im.batch, im.lines, im.size = &store.Batch{}, nil, 0
@@ -385,7 +385,7 @@ func (im *importer) flush() error {
 	if rest := im.b.Add(&store.Batch{PutQueues: batch.PutQueues}); rest != nil {
 		return &placedError{im.line, rest}
 	}
-	for i := range batch.Add { // which one was it?
+	for i := range batch.Add { // find the line
 		one := im.b.Add(&store.Batch{Add: batch.Add[i : i+1]})
 		if errors.Is(one, store.ErrDuplicate) {
 			m := &batch.Add[i]

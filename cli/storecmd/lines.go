@@ -19,11 +19,10 @@ import (
 // exportVersion is the version of the lines below.
 const exportVersion = 1
 
-// An export is JSON, one object a line, each with its type. The header comes
-// first and the end last; a queue comes before what names it. Times are RFC
-// 3339 in UTC to the nanosecond, and a missing one means none. Everything is
-// kept as it is stored, so that exporting what was imported gives the same
-// lines.
+// An export has one JSON object per line, each with its type. The header is first and the
+// end last; a queue is before the lines that name it. Times are RFC 3339 in UTC with
+// nanoseconds; an absent time means none. Values are as stored, so that an export of an
+// import has the same lines.
 type (
 	headerLine struct {
 		Type    string `json:"type"`
@@ -69,7 +68,7 @@ type (
 		State         *stateLine          `json:"state,omitempty"`
 		History       [][]byte            `json:"history,omitempty"` // as stored, the oldest record first
 		Headers       map[string][]string `json:"headers,omitempty"`
-		HeadersBase64 []byte              `json:"headers_base64,omitempty"` // as stored, where JSON cannot say them
+		HeadersBase64 []byte              `json:"headers_base64,omitempty"` // as stored, if JSON cannot represent them
 		Payload       rawText             `json:"payload"`
 	}
 	deadLine struct {
@@ -91,7 +90,7 @@ type (
 		Consumer rawText `json:"consumer,omitempty"`
 		Deadline stamp   `json:"deadline,omitempty"`
 		Began    stamp   `json:"delivered_at,omitempty"`
-		Held     []byte  `json:"held,omitempty"` // as stored: what held the message before
+		Held     []byte  `json:"held,omitempty"` // as stored: what blocked the message before
 	}
 	dedupeLine struct {
 		Type     string  `json:"type"`
@@ -119,8 +118,8 @@ const (
 	exportFormat = "fila-export"
 )
 
-// rawText is a string that may hold any bytes: JSON text where it is UTF-8, and
-// {"base64":"..."} otherwise.
+// rawText is a string of any bytes: JSON text if it is UTF-8, and {"base64":"..."}
+// otherwise.
 type rawText string
 
 type base64Text struct {
@@ -236,7 +235,7 @@ func newMessageLine(queue string, m *store.Message, st *store.State, history [][
 	return l
 }
 
-// plainHeaders returns stored headers as JSON can say them, or nil.
+// plainHeaders returns stored headers if JSON can represent them, or nil.
 func plainHeaders(stored []byte) map[string][]string {
 	h, err := wire.DecodeHeaders(stored)
 	if err != nil || !bytes.Equal(wire.EncodeHeaders(nil, h), stored) {
@@ -250,7 +249,7 @@ func plainHeaders(stored []byte) map[string][]string {
 	return h
 }
 
-// message is the opposite of newMessageLine.
+// message is the inverse of newMessageLine.
 func (l *messageLine) message(queue store.QueueID) (store.Message, *store.State, error) {
 	ref := store.Ref{Queue: queue, Seq: l.Seq}
 	m := store.Message{

@@ -27,8 +27,7 @@ commands need a store that no fila has open.`,
 		newStoreBackupCommand(env), newStoreExportCommand(env), newStoreImportCommand(env))}
 }
 
-// storeFile returns the file that an argument names: itself, or the one in the
-// data directory.
+// storeFile returns the file of an argument, which is a file or a data directory.
 func storeFile(path string) string {
 	if fi, err := os.Stat(path); err == nil && fi.IsDir() {
 		cfg := config.Config{DataDir: path}
@@ -37,12 +36,12 @@ func storeFile(path string) string {
 	return path
 }
 
-// storeOptions are those of every command on files.
+// storeOptions are the options of the commands on files.
 func storeOptions(env *command.Env) store.Options {
 	return store.Options{Now: func() int64 { return env.Now().UnixNano() }}
 }
 
-// storeError words what is in the way of working on a file.
+// storeError explains an error about a file.
 func storeError(file string, err error) error {
 	switch {
 	case err == nil:
@@ -61,8 +60,8 @@ func storeError(file string, err error) error {
 	return err
 }
 
-// lastCommit returns the error of a command that has done its work on a store with a
-// damaged meta page.
+// lastCommit returns the error of a successful command on a store with a damaged meta
+// page.
 func lastCommit(file string, torn bool) error {
 	if !torn {
 		return nil
@@ -79,14 +78,14 @@ func newStoreCompactCommand(env *command.Env) *cobra.Command {
 	var keep string
 	cmd := &cobra.Command{
 		Use:   "compact PATH",
-		Short: "Rewrite the store, as small as it can be",
-		Long: `Write the store anew, as small as possible, and replace the old file. PATH is a data
+		Short: "Rewrite the store as small as possible",
+		Long: `Write the store again, as small as possible, and replace the old file. PATH is a data
 directory or a fila.db that no fila has open. A running fila reuses the space of
-finished messages; compact a file that a large backlog has left behind.
+finished messages; compact a file after a large backlog.
 
-The new file is written beside the old one, synced, read again and compared, and
-replaces it in one rename, so an interruption leaves one whole file. The disk needs
-space for both. A broken store is refused.`,
+The new file is written beside the old one, synced, read again and compared. One
+rename replaces the old file, so an interruption leaves one complete file. The disk
+needs space for both. A broken store is refused.`,
 		Example: `  fila store compact /var/lib/fila
   fila store compact /var/lib/fila --keep /var/lib/fila/before.db`,
 		RunE: func(cmd *cobra.Command, args []string) error {
