@@ -52,8 +52,8 @@ func seqs(c *storetest.Content) []uint64 {
 	return out
 }
 
-// TestBackupWhileCommitting holds a backup in the middle. Commits go on, and the
-// backup has what was there when it began.
+// TestBackupWhileCommitting stops a backup in the middle. Commits continue, and the
+// backup has the content of its start.
 func TestBackupWhileCommitting(t *testing.T) {
 	s, gate := gated(t)
 	before := dumpOf(t, s)
@@ -95,7 +95,7 @@ func TestBackupWhileCommitting(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrClosed)
 }
 
-// failingWriter takes n bytes and then fails.
+// failingWriter accepts n bytes and then fails.
 type failingWriter struct {
 	io.Writer
 	n int
@@ -113,8 +113,8 @@ func (w *failingWriter) Write(b []byte) (int, error) {
 	return w.Writer.Write(b)
 }
 
-// TestBackupFails lets the disk fill up at every page: nothing is left of the
-// backup, and the store is as good as before.
+// TestBackupFails fills the disk at every page. Nothing of the backup remains, and the
+// store works as before.
 func TestBackupFails(t *testing.T) {
 	room := 0
 	o := store.Options{NoSync: true}.Small().Dense().WithWriter(func(w io.Writer) io.Writer { return &failingWriter{w, room} })
@@ -145,7 +145,7 @@ func TestBackupFails(t *testing.T) {
 	require.Len(t, dump(t, file).Messages, 3)
 }
 
-// TestBackupStops with its context, and does not hold up a close.
+// TestBackupStops: a backup ends with its context and does not delay a close.
 func TestBackupStops(t *testing.T) {
 	for name, stop := range map[string]func(s *store.Bolt, gate *gateWriter, cancel func()){
 		"context": func(_ *store.Bolt, gate *gateWriter, cancel func()) { cancel(); close(gate.open) },

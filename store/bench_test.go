@@ -56,9 +56,8 @@ func (l *loader) fill(b testing.TB, n int) {
 	}
 }
 
-// BenchmarkCommit inserts and finishes in every commit, one operation being one
-// message: in the order of arrival with nothing else there, and in random order
-// over a backlog.
+// BenchmarkCommit inserts and finishes messages in every commit; one operation is one
+// message. Messages finish in the order of arrival, or in random order over a backlog.
 func BenchmarkCommit(b *testing.B) {
 	for _, mode := range []struct {
 		name    string
@@ -108,8 +107,8 @@ func benchCommit(b *testing.B, backlog, size int) {
 	b.ReportMetric(float64(st.Segments), "segments")
 }
 
-// BenchmarkSubmit keeps 1024 batches of one message in flight, so that the group
-// commit finds its own size.
+// BenchmarkSubmit keeps 1024 batches of one message in flight, so that the store
+// decides the size of its commits.
 func BenchmarkSubmit(b *testing.B) {
 	s := open(b, b.TempDir(), store.Options{})
 	defer s.Close()
@@ -159,8 +158,8 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen opens and recovers, one operation being the whole of it. It also
-// reports what the location index takes per message.
+// BenchmarkOpen opens and recovers a store in one operation. It also reports the memory
+// of the location index per message.
 func BenchmarkOpen(b *testing.B) {
 	for _, c := range []struct{ n, histories int }{{100_000, 0}, {1_000_000, 0}, {1_000_000, 1_000_000}} {
 		n := c.n

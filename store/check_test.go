@@ -21,7 +21,7 @@ import (
 	"github.com/filaq/fila/store/storetest"
 )
 
-// check returns what is wrong with a file, as texts.
+// check returns the problems of a file as texts.
 func check(t require.TestingT, file string) (storefile.Checked, []string) {
 	var found []string
 	sum, err := store.CheckFile(file, store.Options{}, func(e *store.CorruptError) {
@@ -97,7 +97,7 @@ func TestCheckFileRefuses(t *testing.T) {
 	refused(store.ErrVersion)
 }
 
-// Two may read a file, but nobody can serve it then.
+// Two processes may read a file, but none can serve it then.
 func TestFileIsShared(t *testing.T) {
 	s := open(t, t.TempDir(), store.Options{NoSync: true})
 	require.NoError(t, s.Close())
@@ -111,8 +111,8 @@ func TestFileIsShared(t *testing.T) {
 	require.NoError(t, open(t, filepath.Dir(s.Path()), store.Options{}).Close())
 }
 
-// TestCheckFileFindsAll breaks one thing after the other; what was broken before
-// is still found then.
+// TestCheckFileFindsAll damages a file step by step. Each check still finds the earlier
+// damage.
 func TestCheckFileFindsAll(t *testing.T) {
 	var more []store.Batch
 	for seq := uint64(10); seq < 16; seq++ {
@@ -175,8 +175,8 @@ func TestCheckFileFindsAll(t *testing.T) {
 	}
 }
 
-// copySegment makes a second segment, 890+seq, of the one whose only message
-// seq is, after fn has changed it.
+// copySegment copies the segment whose only message is seq to segment 890+seq, after fn
+// changed it.
 func copySegment(tx *bbolt.Tx, seq uint64, fn func(index, value []byte)) error {
 	segments := tx.Bucket([]byte("segments"))
 	var index, value []byte
@@ -203,7 +203,7 @@ func copySegment(tx *bbolt.Tx, seq uint64, fn func(index, value []byte)) error {
 	return errors.Join(b.Put([]byte("i"), index), b.Put([]byte("v"), value))
 }
 
-// TestCheckFileTally notices a segment that has gone without a trace.
+// TestCheckFileTally: a check notices a missing segment.
 func TestCheckFileTally(t *testing.T) {
 	file := goldenFile(t, store.Options{NoSync: true})
 	edit(t, file, func(tx *bbolt.Tx) error {
@@ -216,7 +216,7 @@ func TestCheckFileTally(t *testing.T) {
 	require.Contains(t, found[0], "is corrupt: tally: found 2 segments, ")
 }
 
-// TestCheckFilePages breaks several pages; all are found in one run.
+// TestCheckFilePages damages several pages. One run finds all of them.
 func TestCheckFilePages(t *testing.T) {
 	_, file := variety(t, store.Options{NoSync: true}.Small().Dense())
 	image, err := os.ReadFile(file)
@@ -241,8 +241,8 @@ func TestCheckFilePages(t *testing.T) {
 	require.Contains(t, found[0], "cut short")
 }
 
-// TestCheckFileFlips flips bytes all over a file. If the check finds nothing,
-// the file opens and everything in it is right.
+// TestCheckFileFlips flips bytes across a file. If the check finds nothing, the file
+// opens and its content is right.
 func TestCheckFileFlips(t *testing.T) {
 	o := store.Options{NoSync: true}.Small().Dense()
 	_, file := variety(t, o)
@@ -280,8 +280,8 @@ func TestCheckFileFlips(t *testing.T) {
 	require.Positive(t, clean)
 }
 
-// TestFaultsAreToldInOneWay: who opens a file names its faults as a check does.
-func TestFaultsAreToldInOneWay(t *testing.T) {
+// TestOpenReportsLikeCheck: opening a file names a fault in the same words as a check.
+func TestOpenReportsLikeCheck(t *testing.T) {
 	segment := func(tx *bbolt.Tx) *bbolt.Bucket {
 		b := tx.Bucket([]byte("segments"))
 		k, _ := b.Cursor().First()

@@ -28,8 +28,8 @@ type clockedStore struct {
 	*store.Bolt
 }
 
-// newClockedStore has, at noon, a message with a delay, one with a not-before time, one
-// that waits for its retry, and one with a lease, each for an hour.
+// newClockedStore returns a store with messages from noon, each for an hour: with a
+// delay, with a not-before time, waiting for a retry, and leased.
 func newClockedStore(t *testing.T) *clockedStore {
 	t.Helper()
 	c := &clockedStore{t: t, now: noon}
@@ -94,8 +94,8 @@ func (c *clockedStore) remain(from uint64, want, notBefore int64) {
 	}
 }
 
-// TestClockSetBack: delays, retries and leases keep what remains of them, and
-// not-before times are as they were given.
+// TestClockSetBack: delays, retries and leases keep their remaining time; not-before
+// times do not change.
 func TestClockSetBack(t *testing.T) {
 	const passed = hour / 4
 	t.Run("AfterStop", func(t *testing.T) {
@@ -172,8 +172,8 @@ func TestClockSetBack(t *testing.T) {
 	})
 }
 
-// TestClockSetBackUnderTools: who reads the file while nobody serves it says the same
-// times, and a compaction keeps what they mean.
+// TestClockSetBackUnderTools: a reader of the file sees the same times, and a
+// compaction preserves them.
 func TestClockSetBackUnderTools(t *testing.T) {
 	c := newClockedStore(t)
 	c.reopen(noon, noon-day)
@@ -211,8 +211,8 @@ func TestClockSetBackUnderTools(t *testing.T) {
 	c.remain(5, hour, hour-day)
 }
 
-// TestClockOfBefore: a file without a clock is one of before; no time in it moves.
-func TestClockOfBefore(t *testing.T) {
+// TestFileWithoutClock: in a file of an earlier version without a clock no time moves.
+func TestFileWithoutClock(t *testing.T) {
 	c := newClockedStore(t)
 	require.NoError(t, c.Bolt.Close())
 	edit := func(fn func(meta *bbolt.Bucket) error) {

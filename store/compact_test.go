@@ -31,8 +31,8 @@ func submit(s Store, b *Batch) error {
 	return <-done
 }
 
-// TestSpaceIsBounded turns a backlog over many times in random order: what is
-// stored stays within the ratio, and the file stops growing.
+// TestSpaceIsBounded replaces a backlog many times in random order. The stored size
+// stays within the ratio, and the file stops growing.
 func TestSpaceIsBounded(t *testing.T) {
 	s := openTest(t, Options{NoSync: true, CompactMinBytes: 1 << 16, ReadCacheBytes: -1})
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -69,8 +69,8 @@ func TestSpaceIsBounded(t *testing.T) {
 	require.Less(t, float64(st.CarriedTotal), 0.5*float64(seq))
 }
 
-// TestSmallSegmentsMerge commits messages one by one: they end up in segments of
-// decent size, each carried a few times at most.
+// TestSmallSegmentsMerge commits messages one by one. They end up in large segments,
+// and each is carried a few times at most.
 func TestSmallSegmentsMerge(t *testing.T) {
 	s := openTest(t, Options{NoSync: true})
 	const n = 3000
@@ -87,8 +87,8 @@ func TestSmallSegmentsMerge(t *testing.T) {
 	require.Equal(t, 3, seen)
 }
 
-// TestNeverWritten finishes messages in the commit that adds them: nothing of
-// them reaches the file, not even a commit.
+// TestNeverWritten finishes messages in the commit that adds them. The file gets
+// nothing of them, not even a commit.
 func TestNeverWritten(t *testing.T) {
 	s := openTest(t, Options{})
 	before := s.Stats()
@@ -101,8 +101,8 @@ func TestNeverWritten(t *testing.T) {
 	require.Equal(t, before, after)
 }
 
-// TestReadAfterCompaction looks a message up, moves everything about, and reads
-// it then.
+// TestReadAfterCompaction looks up a message, moves everything, and then reads the
+// message.
 func TestReadAfterCompaction(t *testing.T) {
 	s := openTest(t, Options{NoSync: true, ReadCacheBytes: -1}.Small())
 	add := func(seq uint64) {
@@ -130,7 +130,7 @@ func TestReadAfterCompaction(t *testing.T) {
 	require.ErrorIs(t, r.message(1, decode), ErrNotFound)
 }
 
-// TestCacheBudget keeps the cache within its budget and in use.
+// TestCacheBudget: the cache stays within its budget and is used.
 func TestCacheBudget(t *testing.T) {
 	const budget = 64 << 10
 	s := openTest(t, Options{NoSync: true, ReadCacheBytes: budget})
@@ -156,9 +156,9 @@ func TestCacheBudget(t *testing.T) {
 	require.NoError(t, s.Read([]Ref{{Queue: 1, Seq: 5000}}, func(_ int, _, p []byte) { require.Len(t, p, 2*budget) }))
 }
 
-// TestCacheOfShortLives: segments that are gone before the budget is used up leave
-// nothing behind in the cache.
-func TestCacheOfShortLives(t *testing.T) {
+// TestCacheOfShortLivedSegments: segments that are deleted before the budget is used up
+// leave nothing in the cache.
+func TestCacheOfShortLivedSegments(t *testing.T) {
 	s := openTest(t, Options{NoSync: true})
 	add := func(seq uint64) {
 		require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{Queue: 1, Seq: seq}, Payload: []byte{1}}}}))
@@ -179,8 +179,7 @@ func TestCacheOfShortLives(t *testing.T) {
 	require.NoError(t, s.Read([]Ref{{Queue: 1, Seq: 1}}, func(_ int, _, p []byte) { require.Equal(t, []byte{1}, p) }))
 }
 
-// TestDedupeExpires deletes expired values a few at a time and never one that
-// has not expired.
+// TestDedupeExpires: expired values are deleted a few at a time, and no others.
 func TestDedupeExpires(t *testing.T) {
 	clock := int64(1e18)
 	s := openTest(t, Options{NoSync: true, Now: func() int64 { return clock }})
@@ -216,7 +215,8 @@ func TestOnCommit(t *testing.T) {
 	require.Equal(t, 1, got[1].Batches)
 }
 
-// TestCommitBytes cuts a group commit at the limit, but takes a batch above it.
+// TestCommitBytes: the limit bounds a group commit, but a single larger batch is
+// committed.
 func TestCommitBytes(t *testing.T) {
 	var m mailbox
 	m.init()
@@ -234,7 +234,7 @@ func TestCommitBytes(t *testing.T) {
 	require.False(t, m.put(big(1)))
 }
 
-// TestCommitBytesOfMoves: what is moved is written again, and counts.
+// TestCommitBytesOfMoves: moved messages are written again, so they count.
 func TestCommitBytesOfMoves(t *testing.T) {
 	const n = 8
 	var most int
@@ -257,8 +257,8 @@ func TestCommitBytesOfMoves(t *testing.T) {
 	require.LessOrEqual(t, most, 2)
 }
 
-// TestCommitBytesOfHistories: a history is written again with each record, and counts, when a
-// commit is filled and when it is learned what it has cost.
+// TestCommitBytesOfHistories: a history is written again with each record, so it counts
+// for the size of a commit and for the estimate of its cost.
 func TestCommitBytesOfHistories(t *testing.T) {
 	const n, records = 8, 128
 	var most int
@@ -302,8 +302,8 @@ func TestCommitBytesOfHistories(t *testing.T) {
 	s.plan.writes = nil
 }
 
-// TestMovedSegmentsAreNotCached, if much is moved at a time; what came in the same commit is,
-// and all of it can be read, also when the next commits have used the room of the last ones.
+// TestMovedSegmentsAreNotCached: many moved messages are not cached, unlike the new
+// ones of the same commit. All can be read after the next commits reused the memory.
 func TestMovedSegmentsAreNotCached(t *testing.T) {
 	for size, cold := range map[int]bool{10 << 10: false, 100 << 10: true} {
 		s := openTest(t, Options{NoSync: true})
@@ -337,8 +337,9 @@ func TestMovedSegmentsAreNotCached(t *testing.T) {
 	}
 }
 
-// TestHistoryOfANumberThatIsUsedAgain in the commit that ends its first message.
-func TestHistoryOfANumberThatIsUsedAgain(t *testing.T) {
+// TestHistoryOfReusedNumber: a number is used again in the commit that finishes its
+// first message.
+func TestHistoryOfReusedNumber(t *testing.T) {
 	s := openTest(t, Options{NoSync: true})
 	record := func(ref Ref, text string) Attempt { return Attempt{Ref: ref, Record: []byte(text)} }
 	one := Ref{Queue: 1, Seq: 1}
@@ -366,8 +367,8 @@ func TestHistoryOfANumberThatIsUsedAgain(t *testing.T) {
 	require.Equal(t, []string{"new,newer", "", "old,moved"}, got)
 }
 
-// TestQueuesTakeTurns: what one has to write does not hold up another one, and stays in
-// order.
+// TestQueuesTakeTurns: a queue with many changes does not delay another one, and its
+// batches stay in order.
 func TestQueuesTakeTurns(t *testing.T) {
 	var m mailbox
 	m.init()
@@ -406,8 +407,8 @@ func TestQueuesTakeTurns(t *testing.T) {
 	require.Empty(t, m.queues)
 }
 
-// A batch learns whether it had to wait for others, but not that it had to for its own
-// queue.
+// TestWaited: a batch learns whether it waited for a commit of other queues, but not of
+// its own queue.
 func TestWaited(t *testing.T) {
 	var s Bolt
 	s.box.init()
@@ -430,7 +431,8 @@ func TestWaited(t *testing.T) {
 	require.False(t, waited(2))
 }
 
-// A commit that is about no queue, but the configuration say, is one of others, too.
+// TestWaitedForNoQueue: a commit without a queue, for example of the configuration,
+// counts as one of another queue.
 func TestWaitedForNoQueue(t *testing.T) {
 	var s Bolt
 	s.box.init()
@@ -441,8 +443,8 @@ func TestWaitedForNoQueue(t *testing.T) {
 	require.True(t, b.Waited)
 }
 
-// What has been committed is not kept for the sake of the lines that it stood in.
-func TestMailboxLetsGo(t *testing.T) {
+// TestMailboxFreesBatches: committed batches can be garbage-collected.
+func TestMailboxFreesBatches(t *testing.T) {
 	var m mailbox
 	m.init()
 	var gone []weak.Pointer[Batch]
@@ -459,7 +461,7 @@ func TestMailboxLetsGo(t *testing.T) {
 	runtime.KeepAlive(&m)
 }
 
-// A single stall of the disk does not let commits grow.
+// TestPaceAfterStall: a single stall of the disk does not let commits grow.
 func TestPaceAfterStall(t *testing.T) {
 	p := newPace()
 	before := p.limit(64 << 20)
@@ -467,7 +469,7 @@ func TestPaceAfterStall(t *testing.T) {
 	require.InEpsilon(t, before, p.limit(64<<20), .05)
 }
 
-// TestPace bounds commits by the time that they are expected to take.
+// TestPace: the expected time bounds commits.
 func TestPace(t *testing.T) {
 	const most = 64 << 20
 	for _, tc := range []struct {

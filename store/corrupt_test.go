@@ -14,8 +14,8 @@ import (
 	"github.com/filaq/fila/store/storetest"
 )
 
-// variety makes a store, closed and in a directory of its own, whose tree has
-// branches, overflow pages, inline buckets, bitmaps, states, histories and dedupe ids.
+// variety makes a closed store in a new directory. Its tree has branches, overflow
+// pages, inline buckets, bitmaps, states, histories and dedupe ids.
 func variety(t *testing.T, o store.Options) (dir, file string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -48,10 +48,10 @@ func variety(t *testing.T, o store.Options) (dir, file string) {
 	return dir, s.Path()
 }
 
-// TestFlippedBytes flips single bytes all over a file. Whatever comes of it is
-// either the right data or an error that names the file, and what is read beside
-// a broken record is right. (bbolt lays pages out differently each time, so the
-// offset of a failure means something only with the file of that run.)
+// TestFlippedBytes flips single bytes across a file. The result is the right data or an
+// error that names the file, and records beside a broken one are right. (bbolt lays out
+// pages differently in each run, so the offset of a failure needs the file of that
+// run.)
 func TestFlippedBytes(t *testing.T) {
 	o := store.Options{NoSync: true}.Small().Dense()
 	_, file := variety(t, o)
@@ -120,7 +120,7 @@ func poke(t *testing.T, file string, at int, b byte) {
 	require.NoError(t, errors.Join(err, f.Close()))
 }
 
-// salvage reads what can be read. It returns nil if the file does not open.
+// salvage reads everything that can be read. It returns nil if the file does not open.
 func salvage(t *testing.T, file string, o store.Options) ([]storetest.Stored, error) {
 	t.Helper()
 	s, err := store.Open(file, o)
@@ -164,9 +164,9 @@ func salvage(t *testing.T, file string, o store.Options) ([]storetest.Stored, er
 	return out, first
 }
 
-// TestBrokenPayload breaks one payload. Its neighbours in the segment can be
-// read, compaction leaves the segment alone, and moving the message is refused
-// without harm to others.
+// TestBrokenPayload breaks one payload. Its neighbours in the segment can be read,
+// compaction ignores the segment, and a move of the message is refused without
+// affecting others.
 func TestBrokenPayload(t *testing.T) {
 	dir := t.TempDir()
 	o := store.Options{NoSync: true}.Small()
@@ -216,8 +216,8 @@ func TestBrokenPayload(t *testing.T) {
 	require.ErrorIs(t, s.Read([]store.Ref{{Queue: 1, Seq: 3}}, nil), store.ErrNotFound)
 }
 
-// TestBrokenIndex breaks the header index of one message while the store is open.
-// Its neighbours and its payload can be read.
+// TestBrokenIndex breaks the header index of one message of an open store. Its
+// neighbours and its payload can be read.
 func TestBrokenIndex(t *testing.T) {
 	s := open(t, t.TempDir(), store.Options{NoSync: true}.Small())
 	defer func() { require.NoError(t, s.Close()) }()

@@ -18,8 +18,8 @@ import (
 	"github.com/filaq/fila/store/storetest"
 )
 
-// witness knows what a caller of the store knows: what was handed in, and what
-// was confirmed.
+// witness knows what a caller of the store knows: the submitted and the confirmed
+// batches.
 type witness struct {
 	mu        sync.Mutex
 	submitted map[uint64]bool
@@ -110,8 +110,8 @@ func set(m map[uint64]bool, keys []uint64) {
 	}
 }
 
-// TestCrash takes copies of the file while it is in use, as a crash would leave
-// it, and opens them: between commits, and in the middle of one.
+// TestCrash copies the file while it is used, as a crash would leave it, between
+// commits and in the middle of one, and opens the copies.
 func TestCrash(t *testing.T) {
 	rounds, copies := 3, 8
 	if testing.Short() {
@@ -147,7 +147,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// waitCommits returns when n more commits have been made.
+// waitCommits waits for n more commits.
 func waitCommits(s *store.Bolt, n int64) {
 	for end := s.Stats().Commits + n; s.Stats().Commits < end; {
 		// The load on the store wakes the committer; this only looks.
@@ -155,9 +155,9 @@ func waitCommits(s *store.Bolt, n int64) {
 	}
 }
 
-// copyTorn copies the file while commits go on, the meta pages first. It says
-// false if a commit ended meanwhile: then the pages that the meta pages refer to
-// may have been used again, which no crash can do.
+// copyTorn copies the file during commits, the meta pages first. It returns false if a
+// commit ended meanwhile: then the pages of the copied meta pages may have been reused,
+// which cannot happen in a crash.
 func copyTorn(t *testing.T, s *store.Bolt, to string) bool {
 	start := s.Stats().Commits
 	in, err := os.Open(s.Path())
@@ -169,7 +169,7 @@ func copyTorn(t *testing.T, s *store.Bolt, to string) bool {
 	return s.Stats().Commits == start
 }
 
-// TestFailedCommit fills the disk, so to speak.
+// TestFailedCommit limits the size of the file, like a full disk.
 func TestFailedCommit(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, store.Options{})
@@ -205,8 +205,8 @@ func TestFailedCommit(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestFileCutWhileOpen takes the file away under the store's feet: touching the
-// mapping is a fault then, which must end in an error and not in a crash.
+// TestFileCutWhileOpen truncates the file of an open store. An access to the mapping is
+// a fault, which must become an error and not a crash.
 func TestFileCutWhileOpen(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a mapped file cannot be cut there")

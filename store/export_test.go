@@ -36,7 +36,7 @@ func (s *Bolt) Freeze(fn func()) {
 // Format is the format version of the file.
 func Format(s *Bolt) uint32 { return s.format }
 
-// PutVersion makes a file one of another version.
+// PutVersion changes the version of a file.
 func PutVersion(tx *bbolt.Tx, v uint32) error {
 	return storefile.PutSealed(tx.Bucket(storefile.BucketMeta), storefile.KeyFormat, le.AppendUint32(nil, v))
 }
@@ -57,7 +57,7 @@ func (o Options) WithWriter(fn func(io.Writer) io.Writer) Options {
 	return o
 }
 
-// PutSealed and PutState write into a bucket as the store does.
+// PutSealed, PutState, PutQueue and PutConsumer write into a bucket like the store.
 func PutSealed(b *bbolt.Bucket, key, value []byte) error { return storefile.PutSealed(b, key, value) }
 
 func PutState(tx *bbolt.Tx, st *State) error {
@@ -72,7 +72,7 @@ func PutConsumer(tx *bbolt.Tx, c *ConsumerRecord) error {
 	return storefile.PutSealed(tx.Bucket(storefile.BucketConsumers), storefile.ConsumerKey(c), storefile.AppendConsumer(nil, c))
 }
 
-// SetBlockID gives a storefile.Block another id.
+// SetBlockID changes the id of a block.
 func SetBlockID(b []byte, id uint64) {
 	le.PutUint64(b[8:], id)
 	le.PutUint32(b[16:], crc32.Checksum(b[:16], crc32.MakeTable(crc32.Castagnoli)))

@@ -29,7 +29,7 @@ const (
 	metaTx    = 16 + 48 // of a meta page: its transaction
 )
 
-// image is the file after a confirmed commit, and what must be in it.
+// image is the file after a confirmed commit, with its content.
 type image struct {
 	file    []byte
 	want    *storetest.Content
@@ -45,7 +45,7 @@ type outage struct {
 	torn bool // one meta page is damaged
 }
 
-// pair is two images in a row.
+// pair is two consecutive images.
 type pair struct {
 	t        *testing.T
 	rng      *rand.Rand
@@ -54,11 +54,11 @@ type pair struct {
 	meta     int   // the meta page that it wrote
 }
 
-// TestPowerFailure cuts the power in the middle of commits. A commit makes the
-// file larger if it must and syncs that, writes data pages and syncs them, and
-// then one meta page (TestOrderOfWrites in sidecar/e2e sees it do so). Until the
-// meta page is whole the file must be what it was before, whatever is in the
-// other pages; and fila goes on from there.
+// TestPowerFailure cuts the power during commits. A commit extends the file if
+// necessary and syncs it, writes data pages and syncs them, and then writes one meta
+// page (TestOrderOfWrites in sidecar/e2e checks that). Until the meta page is complete,
+// the file must have its earlier content, whatever is in the other pages, and fila must
+// be able to continue.
 func TestPowerFailure(t *testing.T) {
 	seeds, commits := *flagSeeds, 36
 	if testing.Short() {
@@ -135,7 +135,7 @@ func makeImages(t *testing.T, opts store.Options, seed uint64, commits int) []im
 	return images
 }
 
-// faultHistory makes batches with something of everything.
+// faultHistory makes batches with all kinds of changes.
 type faultHistory struct {
 	rng  *rand.Rand
 	seq  uint64
@@ -203,7 +203,7 @@ func newPair(t *testing.T, a, b image, rng *rand.Rand) *pair {
 	return p
 }
 
-// page returns a page of a file; beyond the end there are zeros.
+// page returns a page of a file, with zeros beyond the end.
 func page(file []byte, id int) []byte {
 	if (id+1)*faultPage > len(file) {
 		return make([]byte, faultPage)
@@ -298,7 +298,7 @@ func (p *pair) tornMeta() outage {
 	return o
 }
 
-// faultFile is where the states are tried out.
+// faultFile is the file for the states.
 type faultFile struct {
 	t     *testing.T
 	path  string

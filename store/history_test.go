@@ -15,7 +15,7 @@ import (
 	"github.com/filaq/fila/store/storetest"
 )
 
-// machine drives a store and the model through the same random history.
+// machine applies one random history to a store and to the model.
 type machine struct {
 	t     *testing.T
 	opts  store.Options

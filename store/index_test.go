@@ -60,8 +60,8 @@ func TestSeqIndex(t *testing.T) {
 	})
 }
 
-// TestSeqIndexMemory holds the index to its size per message, and to letting go
-// of what has passed, also when a few stay for long.
+// TestSeqIndexMemory checks the size per message, and that the index frees memory even
+// if a few messages remain.
 func TestSeqIndexMemory(t *testing.T) {
 	var x seqIndex
 	const n = 1_000_000
@@ -87,8 +87,9 @@ func TestSeqIndexMemory(t *testing.T) {
 	require.EqualValues(t, 12<<chunkBits, reflect.TypeFor[seqChunk]().Size(), "a size that the allocator has")
 }
 
-// TestPlanLetsGo of the room of a huge commit, and keeps that of usual ones.
-func TestPlanLetsGo(t *testing.T) {
+// TestPlanFreesMemory: a plan frees the memory of a huge commit, and keeps that of
+// usual ones.
+func TestPlanFreesMemory(t *testing.T) {
 	var p plan
 	p.adds = append(p.adds, make([]added, 100)...)
 	p.reset()

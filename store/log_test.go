@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/store/storetest"
 )
 
-// fakeLog counts what it takes.
+// fakeLog counts its batches.
 type fakeLog struct {
 	err     error
 	appends int
@@ -53,8 +53,8 @@ func TestConformanceWithALog(t *testing.T) {
 	})
 }
 
-// What the log has is done, and read before it is in the file; the batch belongs to
-// its submitter again.
+// TestDoneComesWithTheLog: a batch is done when the log has it, and can be read before
+// it is in the file. The submitter may then reuse the batch.
 func TestDoneComesWithTheLog(t *testing.T) {
 	done, read := make(chan error, 1), make(chan struct{})
 	opts := store.Options{NoSync: true}.WithStep(func(name string) error {
@@ -96,8 +96,8 @@ func TestDoneComesWithTheLog(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// A crash after the log and before the file loses nothing that is done: what lies
-// behind the position is applied again.
+// TestCrashBetweenLogAndFile: after a crash between log and file nothing is lost that
+// was done, because the batches behind the position are applied again.
 func TestCrashBetweenLogAndFile(t *testing.T) {
 	dir := t.TempDir()
 	crash := errors.New("power")
@@ -136,7 +136,7 @@ func TestRefusedIsNotLogged(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-func TestTheLogEndsTheStore(t *testing.T) {
+func TestFailedAppendFailsTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, store.Options{NoSync: true})
 	require.NoError(t, storetest.Do(s, withQueue()))
@@ -153,7 +153,7 @@ func TestTheLogEndsTheStore(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-func TestFailEndsTheStore(t *testing.T) {
+func TestFailFailsTheStore(t *testing.T) {
 	s := open(t, t.TempDir(), store.Options{NoSync: true})
 	s.Fail(store.ErrFenced)
 	<-s.Failed()
@@ -161,9 +161,9 @@ func TestFailEndsTheStore(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// A replica that would refuse what its log says is no replica any more; nothing of
-// the transaction is in the file.
-func TestApplyOfWhatIsRefusedEndsTheStore(t *testing.T) {
+// TestApplyOfRefusedBatchFailsTheStore: a store that refuses a batch of its log has
+// diverged. Nothing of the transaction is in the file.
+func TestApplyOfRefusedBatchFailsTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, store.Options{NoSync: true})
 	require.NoError(t, s.Apply([]*store.Batch{withQueue(), adds(1, "one")}, []byte("a")))
@@ -180,9 +180,9 @@ func TestApplyOfWhatIsRefusedEndsTheStore(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// The numbers of messages that are finished are given again after a takeover. What
-// several owners have committed, one after the other, is applied in one transaction.
-func TestApplyOfANumberThatComesAgain(t *testing.T) {
+// TestApplyOfReusedNumber: after a takeover the numbers of finished messages are used
+// again. One transaction applies the batches of several owners.
+func TestApplyOfReusedNumber(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, store.Options{NoSync: true})
 	ref := store.Ref{Queue: 1, Seq: 1}

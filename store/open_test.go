@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/*.db anew")
 
-// golden fills a store with one of everything, for good.
+// golden fills a store with a record of each kind.
 func golden(t *testing.T, s store.Store) {
 	t.Helper()
 	m := func(q store.QueueID, seq uint64) store.Message {
@@ -56,7 +56,7 @@ func golden(t *testing.T, s store.Store) {
 	}))
 }
 
-// goldenFile makes a closed store with one of everything and then more.
+// goldenFile makes a closed store with records of each kind.
 func goldenFile(t *testing.T, o store.Options, more ...store.Batch) string {
 	t.Helper()
 	s := open(t, t.TempDir(), o)
@@ -82,7 +82,7 @@ func goldenPast(t *testing.T, s store.Store) {
 	}))
 }
 
-// TestGolden opens files that earlier programs wrote.
+// TestGolden opens files of earlier versions.
 func TestGolden(t *testing.T) {
 	for name, fill := range map[string]func(*testing.T, store.Store){"v1.db": golden, "v2.db": goldenPast} {
 		file := filepath.Join("testdata", name)
@@ -105,8 +105,9 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestOpenTellsWhenLocked: between the lock and the check of what is in the file.
-func TestOpenTellsWhenLocked(t *testing.T) {
+// TestLockedIsCalled: Open calls Locked after it has the lock and before it checks the
+// file.
+func TestLockedIsCalled(t *testing.T) {
 	dir := t.TempDir()
 	calls := 0
 	var no error
@@ -132,8 +133,8 @@ func TestOpenTellsWhenLocked(t *testing.T) {
 	require.Equal(t, 4, calls)
 }
 
-// TestOtherFiles: what is no store is refused, by who would serve it and by who
-// would only look. A store that was truncated must not become a new one.
+// TestOtherFiles: a file that is no store is refused for serving and for reading. A
+// truncated store must not become a new one.
 func TestOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "x.db")
@@ -171,7 +172,7 @@ func TestOtherFiles(t *testing.T) {
 	require.Error(t, err)
 }
 
-// edit changes a file through bbolt, with bbolt's own defaults.
+// edit changes a file with the defaults of bbolt.
 func edit(t *testing.T, file string, fn func(tx *bbolt.Tx) error) {
 	t.Helper()
 	db, err := bbolt.Open(file, 0o600, nil)
@@ -179,8 +180,8 @@ func edit(t *testing.T, file string, fn func(tx *bbolt.Tx) error) {
 	require.NoError(t, errors.Join(db.Update(fn), db.Close()))
 }
 
-// TestFormatVersion: a file of version 1 stays one that an older program can open, until
-// there is something in it that such a program would not understand.
+// TestFormatVersion: a file of version 1 keeps its version until it has a record that
+// an older program does not understand.
 func TestFormatVersion(t *testing.T) {
 	file := goldenFile(t, store.Options{})
 	version := func() (v uint32) {
@@ -224,8 +225,8 @@ func TestOpenOtherVersion(t *testing.T) {
 	require.Equal(t, store.VersionError{File: s.Path(), Found: 3, Want: storefile.Version}, *ve)
 }
 
-// TestOpenAfterTools opens a file that bbolt has written with other options: it
-// has a list of free pages then.
+// TestOpenAfterTools opens a file that bbolt wrote with other options, so that it has a
+// list of free pages.
 func TestOpenAfterTools(t *testing.T) {
 	file := goldenFile(t, store.Options{})
 	edit(t, file, func(tx *bbolt.Tx) error { return nil })
@@ -256,8 +257,7 @@ func TestOpenTruncated(t *testing.T) {
 	}
 }
 
-// TestPriorityNeedsTheNewFormat: a program that does not know it must not guess what its
-// bits mean.
+// TestPriorityNeedsTheNewFormat: an older program must refuse a file with priorities.
 func TestPriorityNeedsTheNewFormat(t *testing.T) {
 	s := open(t, t.TempDir(), store.Options{})
 	require.NoError(t, storetest.Do(s, &store.Batch{PutQueues: []store.QueueRecord{{ID: 1, Name: "q"}}}))

@@ -142,8 +142,8 @@ func big(t *testing.T) string {
 	return goldenFile(t, store.Options{NoSync: true}, more...)
 }
 
-// TestCompactFileFails lets each step fail: the store is there, whole, and the
-// next compaction succeeds.
+// TestCompactFileFails fails at each step. The store is complete, and the next
+// compaction succeeds.
 func TestCompactFileFails(t *testing.T) {
 	for _, at := range steps {
 		file := big(t)
@@ -200,8 +200,8 @@ func TestCompactFileKilled(t *testing.T) {
 	}
 }
 
-// TestOpenWaitsForCompaction opens a store while it is compacted. What it gets is
-// the new file, not the old one that has lost its name.
+// TestOpenWaitsForCompaction opens a store during a compaction. It gets the new file,
+// not the old one that lost its name.
 func TestOpenWaitsForCompaction(t *testing.T) {
 	file := big(t)
 	opened := make(chan *store.Bolt, 1)
@@ -266,8 +266,8 @@ func TestBuild(t *testing.T) {
 	require.Equal(t, "somebody was faster", string(text))
 }
 
-// TestFileMessages visits everything in the order of the file, and beside what
-// is broken.
+// TestFileMessages visits all messages in the order of the file, and those beside a
+// broken one.
 func TestFileMessages(t *testing.T) {
 	_, file := variety(t, store.Options{NoSync: true}.Small())
 	want := dump(t, file)

@@ -68,7 +68,7 @@ func TestPartOfALongCommitThenANewEpochIsDropped(t *testing.T) {
 	})
 }
 
-// The file is as it was before the commit, and the log has it.
+// The log has the commit, and the file does not.
 func TestCrashBetweenPubAckAndLocalCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeStream()
@@ -122,7 +122,7 @@ func TestTwoCandidatesAtOnce(t *testing.T) {
 	})
 }
 
-// A promotion whose answer is lost shows in the log; one whose record is lost does
+// A promotion whose answer is lost appears in the log. One whose record is lost does
 // not, and may be repeated.
 func TestPromotionInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -142,9 +142,9 @@ func TestPromotionInDoubt(t *testing.T) {
 	})
 }
 
-// A promotion goes on until it is known: while the log has no leader, records are lost,
-// and a node that gave up, or waited for what never comes, would leave the shard without
-// an owner.
+// A promotion continues until its outcome is known. While the log has no leader,
+// records are lost. A node that gave up, or waited for a lost record, would leave the
+// shard without an owner.
 func TestPromotionIsTriedAgain(t *testing.T) {
 	for name, fates := range map[string][]fate{
 		"lost": {lost, lost}, "unanswered": {mute}, "lost and unanswered": {lost, mute}, "refused": {lost, refused},
@@ -167,7 +167,7 @@ func TestPromotionIsTriedAgain(t *testing.T) {
 	}
 }
 
-// While a candidate tries, the owner may be heard again.
+// While a candidate tries, the owner may come back.
 func TestPromotionEndsWhenTheOwnerIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeStream()
@@ -186,7 +186,7 @@ func TestPromotionEndsWhenTheOwnerIsBack(t *testing.T) {
 	})
 }
 
-// Whether or not it learns how the stream stands, an idle owner beats.
+// An idle owner writes beats even if the state of the stream is unknown.
 func TestBeatsWaitForNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, newFakeStream(), t.TempDir(), "a")
@@ -240,8 +240,8 @@ func TestIdleStaleOwnerIsFenced(t *testing.T) {
 	})
 }
 
-// The stream accepts a record of an owner whose time is over: nobody confirms it, all
-// pass over it, and the new owner goes on.
+// The stream accepts a record of a former owner. No node confirms it, all skip it, and
+// the new owner continues.
 func TestStalePipelinedRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeStream()
@@ -267,8 +267,8 @@ func TestStalePipelinedRecord(t *testing.T) {
 	})
 }
 
-// A log that is nearly full says so while there is room for what finishes messages; one
-// that is full confirms nothing, and nobody is fenced.
+// A nearly full log reports it while there is space for records that finish messages. A
+// full log confirms nothing, and no owner is fenced.
 func TestLogFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeStream()
@@ -337,8 +337,8 @@ func TestLogThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// A leader that was just elected may not have applied yet what was acked: the log is looked
-// at again before it is called shorter.
+// A new leader may not have applied all acked records yet, so the log is read again
+// before it counts as shorter.
 func TestLogThatIsShorterForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, dir := newFakeStream(), t.TempDir()
@@ -364,7 +364,7 @@ func TestLogThatIsShorterForAWhile(t *testing.T) {
 	})
 }
 
-// What a follower does not understand stops it: it does not guess.
+// A follower stops at an unknown record.
 func TestUnknownKindStopsAFollower(t *testing.T) {
 	for name, record := range map[string][]byte{
 		"kind":    encode(head{kind: 99, epoch: 1, n: 3}, nil),
@@ -424,7 +424,7 @@ func TestBrokenRecordStopsAFollower(t *testing.T) {
 	}
 }
 
-// A file that is lost is made again from the log.
+// A lost file is rebuilt from the log.
 func TestLocalFileLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeStream()
@@ -460,8 +460,8 @@ func TestResign(t *testing.T) {
 	})
 }
 
-// Who is to take over learns at once that the owner has resigned and how far the log
-// goes: a promotion over less would be lost, and tried again half a second later.
+// The successor learns at once that the owner resigned, and the end of the log. A
+// promotion with an older end would fail, and would be repeated half a second later.
 func TestResignationIsSeenWhenItIsApplied(t *testing.T) {
 	f := newFakeStream()
 	a := newNode(t, f, t.TempDir(), "a")
@@ -493,8 +493,8 @@ func TestResignationIsSeenWhenItIsApplied(t *testing.T) {
 	require.Len(t, b.Ended(), 1)
 }
 
-// Between the last record of an owner and the promotion of the next one lies one request:
-// nobody serves the shard meanwhile.
+// Between the last record of an owner and the promotion of the next one is one request,
+// during which no node serves the shard.
 func TestPromotionIsOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeStream()
@@ -534,7 +534,7 @@ func TestResignInDoubt(t *testing.T) {
 	})
 }
 
-// An idle owner shows that it lives, and followers know when.
+// An idle owner shows that it is alive, and followers know when.
 func TestBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeStream()
@@ -557,8 +557,8 @@ func TestBeats(t *testing.T) {
 	})
 }
 
-// Close does not wait for ever for a stream that is away; what was submitted is in
-// doubt then.
+// Close does not wait forever for an absent stream. Then the outcome of submitted
+// batches is unknown.
 func TestCloseWithoutTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeStream()

@@ -68,8 +68,8 @@ func connectTo(t *testing.T, servers []*server.Server) jetstream.JetStream {
 	return js
 }
 
-// The server that leads the stream dies in the middle of commits: the same owner goes
-// on in the same epoch, and nothing that was confirmed is lost or there twice.
+// The server that leads the stream dies during commits. The owner continues in the same
+// epoch, and no confirmed batch is lost or duplicated.
 func TestLogLeaderDies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("an election takes seconds")

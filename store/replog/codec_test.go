@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// everything has each field of a batch set.
+// everything returns a batch with all fields set.
 func everything() *store.Batch {
 	ref := store.Ref{Queue: 7, Seq: 1 << 40}
 	full := store.Message{
@@ -63,8 +63,7 @@ func prioritised() *store.Batch {
 	}}
 }
 
-// Records and positions of version 1 stay readable: what is in a log and in files
-// was written by another version.
+// Records and positions of version 1 remain readable, because logs and files have them.
 func TestGolden(t *testing.T) {
 	batches := []*store.Batch{everything(), {Finish: []store.Ref{{Queue: 1, Seq: 1}}}, {}}
 	for name, b := range map[string][]byte{
@@ -132,7 +131,7 @@ func TestGolden(t *testing.T) {
 	require.Equal(t, position{seq: 77, at: mark{epoch: 3, n: 5, ended: true}, incarnation: "inc", shard: 300}, p)
 }
 
-// A body is packed if that is worth it.
+// A body is packed if that saves enough.
 func TestPack(t *testing.T) {
 	for name, c := range map[string]struct {
 		body string
@@ -158,14 +157,14 @@ func TestPack(t *testing.T) {
 	require.ErrorContains(t, err, "bytes are packed in it")
 }
 
-// noise is a text that no packer makes shorter.
+// noise returns a text that cannot be compressed.
 func noise(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(b) // it never fails
 	return string(b)
 }
 
-// Every bit of a record counts.
+// Every flipped bit of a record is noticed.
 func TestDamageShows(t *testing.T) {
 	record := encode(head{kind: kindCommit, epoch: 3, n: 2}, appendBatches(nil, []*store.Batch{everything()}))
 	for i := range record {
@@ -202,8 +201,8 @@ func TestPositionOfANewerVersion(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnknown)
 }
 
-// What can be read is written and read as the same again, and nothing makes the
-// decoder panic or take memory without end.
+// A readable record encodes to the same bytes again, and no input makes the decoder
+// panic or allocate without bound.
 func FuzzRecord(f *testing.F) {
 	for _, name := range []string{"epoch", "commit", "history", "part", "beat", "resign", "packed", "position"} {
 		b, err := os.ReadFile(filepath.Join("testdata", name+".v1"))

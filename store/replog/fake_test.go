@@ -15,7 +15,7 @@ import (
 	"github.com/filaq/fila/store/storetest"
 )
 
-// fakeStream is a stream in memory. Each node has an end of its own.
+// fakeStream is a stream in memory. Each node has its own end.
 type fakeStream struct {
 	mu      sync.Mutex
 	first   uint64
@@ -84,7 +84,7 @@ func (f *fakeStream) commits(t *testing.T) (n int) {
 	return n
 }
 
-// fate is what happens to a record on its way.
+// fate is the fate of a record in flight.
 type fate int
 
 const (
@@ -94,7 +94,7 @@ const (
 	refused
 )
 
-// end is a node's way to the stream.
+// end is the connection of a node to the stream.
 type end struct {
 	f *fakeStream
 

@@ -11,8 +11,8 @@ import (
 	"github.com/filaq/fila/store/storetest"
 )
 
-// While a node is there that reads the first format alone, nothing else gets into the
-// log, and all copies lack the same; what comes later is written in whole.
+// While a node reads only the first format, the log has no data of the second one, and
+// all copies lack it equally. Later data is complete.
 func TestAnOwnerWritesWhatAllNodesRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeStream()
@@ -79,7 +79,7 @@ func TestAnOwnerWritesWhatAllNodesRead(t *testing.T) {
 	})
 }
 
-// priorities is the sum of those of all messages.
+// priorities returns the sum of the priorities of all messages.
 func priorities(t *testing.T, s store.Store) (sum int) {
 	t.Helper()
 	_, err := s.Recover(store.Visitor{Message: func(m *store.Message, _ int, _ *store.State) error {

@@ -26,7 +26,7 @@ type rules struct {
 
 var theRules = rules{next: mark.next, find: find, confirmed: confirmed}
 
-// modelRecord is a record. Two are equal if their bytes are.
+// modelRecord is a record. Two records are equal if their bytes are.
 type modelRecord struct {
 	kind     kind
 	more     bool
@@ -47,8 +47,8 @@ const (
 	owner
 )
 
-// modelNode is what a node knows. What it has applied is what the rules make of the log
-// up to pos or, as an owner, up to last.
+// modelNode is the knowledge of a node. It has applied the log, by the rules, up to pos
+// or, as an owner, up to last.
 type modelNode struct {
 	role     role
 	pos      uint8
@@ -86,7 +86,7 @@ type modelState struct {
 	resigned  bool
 }
 
-// explorer looks at every state that can be reached.
+// explorer visits every reachable state.
 type explorer struct {
 	rules
 	tries, corners uint8
@@ -403,8 +403,8 @@ func (x *explorer) written(s modelState, i int, seq uint8) {
 	x.reach(s)
 }
 
-// Nothing that can happen loses what was confirmed, has two owners of one epoch, lets
-// an owner know something else than the log says, or stops a reader.
+// No order of events loses a confirmed record, allows two owners of one epoch, lets the
+// knowledge of an owner differ from the log, or stops a reader.
 func TestModel(t *testing.T) {
 	explorers := map[string]*explorer{
 		"promotions":        {tries: 2},
@@ -426,7 +426,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// Rules that are wrong are found out.
+// The model detects wrong rules.
 func TestModelFindsWhatIsWrong(t *testing.T) {
 	for name, broken := range map[string]func(*rules){
 		"any answer confirms": func(r *rules) { r.confirmed = func(_, _ uint64) bool { return true } },

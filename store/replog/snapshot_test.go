@@ -47,8 +47,8 @@ func seqs(t *testing.T, r *Replica) (out []uint64) {
 	return out
 }
 
-// Two snapshots are kept, and the log behind the older one: JetStream alone is enough
-// to begin again, and a replica that was away too long jumps over the gap.
+// Two snapshots and the log behind the older one are kept. They are enough to start
+// again, and a replica that was away for long skips the gap.
 func TestSnapshotsAndTruncation(t *testing.T) {
 	js := jetStream(t)
 	dir := t.TempDir()
@@ -118,8 +118,8 @@ func (s slow) Get(ctx context.Context, name string, opts ...jetstream.GetObjectO
 	return s.ObjectStore.Get(ctx, name, opts...)
 }
 
-// Of a snapshot that is spoilt the older one takes the place, for a file that is made
-// and for one that has a gap, also while the replica runs.
+// If the newest snapshot is damaged, the older one is used, for a new file and for a
+// file with a gap, also while the replica runs.
 func TestSpoiltSnapshot(t *testing.T) {
 	js := jetStream(t)
 	dir := t.TempDir()
@@ -208,7 +208,7 @@ func TestADownloadEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// A follower makes snapshots as well; without news there is none.
+// A follower can make snapshots, too. Without new records it makes none.
 func TestSnapshotOfAFollower(t *testing.T) {
 	js := jetStream(t)
 	dir := t.TempDir()
@@ -240,7 +240,7 @@ func TestOwnerCutsTheLog(t *testing.T) {
 	require.NotEmpty(t, seqs(t, a))
 }
 
-// An owner that nobody gives anything to writes beats all the same: they are cut, too.
+// An owner without commits writes beats, which are cut, too.
 func TestIdleOwnerCutsTheLog(t *testing.T) {
 	js := jetStream(t)
 	o := withSnapshots(t, js, t.TempDir(), "a")
@@ -288,7 +288,7 @@ func TestSnapshotIsDue(t *testing.T) {
 	}
 }
 
-// A file that is corrupt is put aside, and made again.
+// A corrupt file is moved aside and rebuilt.
 func TestCorruptFileIsMadeAgain(t *testing.T) {
 	js := jetStream(t)
 	dir := t.TempDir()
@@ -346,7 +346,8 @@ func (made) CreateStream(context.Context, jetstream.StreamConfig) (jetstream.Str
 	return nil, jetstream.ErrStreamNameAlreadyInUse
 }
 
-// Nodes that begin together make the same: what one of them has made is waited for.
+// Nodes that start together create the same stream and bucket. A node waits for those
+// that another node created.
 func TestWhatAnotherNodeMakesIsWaitedFor(t *testing.T) {
 	js := made{jetStream(t)}
 	_, err := OpenSnapshots(t.Context(), js, "test", "inc", 1)
@@ -363,10 +364,8 @@ func TestWhatAnotherNodeMakesIsWaitedFor(t *testing.T) {
 	require.False(t, Busy(err), err)
 }
 
-// The store of a node without a cluster, and a replica of another incarnation, can be
-// what a log begins with.
-// A snapshot may be larger than what a server takes before it has written it: it is sent
-// in pieces, each of which is waited for, and what that leaves behind is no object.
+// A snapshot may be larger than the data that a server accepts before it has written
+// it. It is sent in parts with a wait for each, and no object remains of that.
 func TestALargeSnapshotIsPaced(t *testing.T) {
 	const most = 2 * paceBytes
 	js := jetStream(t, func(o *server.Options) { o.StreamMaxBufferedSize = most })
@@ -443,8 +442,8 @@ func TestSeed(t *testing.T) {
 	require.Equal(t, []string{"k"}, keys(contentOf(t, promote(t, r))))
 }
 
-// An owner's file whose machines find it corrupt is put aside when the store is closed,
-// and made again.
+// If the machines find the file of an owner corrupt, it is moved aside when the store
+// is closed, and rebuilt.
 func TestCorruptFileOfAnOwnerIsMadeAgain(t *testing.T) {
 	js := jetStream(t)
 	o := withSnapshots(t, js, t.TempDir(), "a")
@@ -467,7 +466,7 @@ func TestCorruptFileOfAnOwnerIsMadeAgain(t *testing.T) {
 	require.Equal(t, before, contentOf(t, promote(t, a)))
 }
 
-// What is of a former incarnation is discarded, and nothing of anybody else.
+// Streams of a former incarnation are deleted, and no others.
 func TestDiscard(t *testing.T) {
 	js := jetStream(t)
 	o := withSnapshots(t, js, t.TempDir(), "a")
@@ -501,8 +500,8 @@ func TestDiscard(t *testing.T) {
 	require.ErrorIs(t, err, jetstream.ErrBucketNotFound)
 }
 
-// TestLogFullOfLargeRecords behind many small ones is cut although little more is written
-// than beats.
+// A log with large records behind many small ones is cut, although almost only beats
+// are written.
 func TestLogFullOfLargeRecords(t *testing.T) {
 	js := jetStream(t)
 	o := withSnapshots(t, js, t.TempDir(), "a")

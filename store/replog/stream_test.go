@@ -77,7 +77,7 @@ func TestStreamThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// A follower misses the server that serves it soon.
+// A follower soon notices that its server is gone.
 func TestFollowersAskForHeartbeats(t *testing.T) {
 	js := jetStream(t)
 	asked, err := js.Conn().SubscribeSync("$JS.API.CONSUMER.MSG.NEXT.>")
@@ -92,8 +92,8 @@ func TestFollowersAskForHeartbeats(t *testing.T) {
 	require.Equal(t, followBeat, request.Heartbeat)
 }
 
-// A stream that vanishes, or is made anew, ends the owner and stops the followers. No
-// file is taken to belong to the new one.
+// A stream that vanishes, or is created again, ends the owner and stops the followers.
+// No file is assigned to the new stream.
 func TestStreamGone(t *testing.T) {
 	for name, anew := range map[string]bool{"gone": false, "made anew": true} {
 		t.Run(name, func(t *testing.T) {
@@ -128,8 +128,8 @@ func TestStreamGone(t *testing.T) {
 	}
 }
 
-// Nor does a replica that has lost its file, too, take an empty log for the one that it
-// has made.
+// A replica that lost its file, too, does not accept an empty log instead of the lost
+// one.
 func TestStreamAndFileGone(t *testing.T) {
 	js := jetStream(t)
 	o := options(js, t.TempDir(), "a")
@@ -190,7 +190,7 @@ func TestRealLogFull(t *testing.T) {
 	require.True(t, s.Owns(time.Minute))
 }
 
-// A candidate is told that it is for room that its epoch is not in the log.
+// A candidate learns that its epoch is not in the log because the log is full.
 func TestNoRoomForAnEpoch(t *testing.T) {
 	js := jetStream(t)
 	o := options(js, t.TempDir(), "a")
@@ -213,8 +213,8 @@ func TestNoRoomForAnEpoch(t *testing.T) {
 	require.ErrorIs(t, err, ErrFull)
 }
 
-// Whatever is committed, whoever owns, however the followers cut it into transactions:
-// all copies hold the same, and so does one made from the log alone.
+// Whatever is committed by any owner, and however followers group it into transactions:
+// all copies are equal, and so is one that is made from the log alone.
 func TestReplicasAreEqual(t *testing.T) {
 	js := jetStream(t)
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -51,7 +51,7 @@ func written(t *testing.T) (f *fakeStream, dir string, want *storetest.Content, 
 	return f, dir, contentOf(t, s), secretOf(t, a)
 }
 
-// What fila has written outlives fila, and needs no log.
+// Written data survives the end of fila and needs no log.
 func TestFileOutlivesFila(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, dir, want, secret := written(t)
@@ -70,8 +70,8 @@ func TestFileOutlivesFila(t *testing.T) {
 	})
 }
 
-// What the machine may have lost in parts is made again: of the log, or not at all if that
-// begins too late.
+// A file that the machine may have lost in part is rebuilt from the log, or refused if
+// the log starts too late.
 func TestFileOfAMachineThatFailedIsMadeAgain(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, path string){
 		"as it was": func(*testing.T, string) {},
@@ -114,7 +114,7 @@ func TestFileOfAMachineThatFailedIsMadeAgain(t *testing.T) {
 	})
 }
 
-// A log that lacks what such a file had is refused all the same, and the file stays.
+// A log that lacks records of such a file is refused, and the file remains.
 func TestLogThatHasLostMoreThanTheFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, dir, want, _ := written(t)
@@ -136,7 +136,7 @@ func TestLogThatHasLostMoreThanTheFile(t *testing.T) {
 	})
 }
 
-// A file that cannot be synced is not read again.
+// A file that cannot be synced is not used again.
 func TestDiskThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeStream()
@@ -158,7 +158,7 @@ func TestDiskThatFails(t *testing.T) {
 	})
 }
 
-// Where nobody knows which boot it is, files are synced at each commit, and have no note.
+// Without a boot id, files are synced at each commit and have no note.
 func TestMachineWithoutBoots(t *testing.T) {
 	o := Options{Path: filepath.Join(t.TempDir(), "a.db")}
 	o.defaults()
@@ -166,7 +166,8 @@ func TestMachineWithoutBoots(t *testing.T) {
 	require.Equal(t, o.boot != "", o.Store.NoSync)
 }
 
-// A file whose note cannot be written is not used, and opened once it can.
+// A file whose note cannot be written is not used, and is opened when the note can be
+// written.
 func TestFileWithoutANote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeStream()
@@ -189,7 +190,7 @@ func TestFileWithoutANote(t *testing.T) {
 	})
 }
 
-// A note that is there counts when it is on the disk.
+// An existing note is valid when it is on the disk.
 func TestNoteOfBeforeIsBroughtToTheDisk(t *testing.T) {
 	boot := bootID()
 	if boot == "" {

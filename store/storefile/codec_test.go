@@ -115,8 +115,8 @@ func TestDedupeStep(t *testing.T) {
 	}
 }
 
-// fuzzed runs a decoder on b as it is, and with its checksum put right, so that
-// the fuzzer gets past it.
+// fuzzed runs a decoder on b, and on b with a corrected checksum, so that the fuzzer
+// gets past the checksum.
 func fuzzed(b []byte, decode func(b []byte)) {
 	decode(b)
 	if len(b) >= 4 {

@@ -1,5 +1,4 @@
-// Package storetest holds what every implementation of store.Store is tested
-// with: the conformance suite [Run], an in-memory [Model] that passes it and
-// serves as the truth for random histories, and [Dump], which reads everything
-// out of a store so that two can be compared.
+// Package storetest tests implementations of store.Store. It has the conformance suite
+// [Run], an in-memory [Model] that passes it and is the reference for random histories,
+// and [Dump], which reads the content of a store for comparison.
 package storetest

@@ -8,7 +8,7 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// Content is everything that a store holds.
+// Content is the content of a store.
 type Content struct {
 	Queues    []store.QueueRecord
 	Consumers []store.ConsumerRecord
@@ -43,8 +43,8 @@ func Keep(m *store.Message, st *store.State, history [][]byte) Stored {
 	return x
 }
 
-// Dump reads everything from a store that has just been opened. The dedupe ids
-// are told apart by queue and id.
+// Dump reads everything from a store that was just opened. It identifies dedupe ids by
+// queue and id.
 func Dump(s store.Store) (*Content, error) {
 	snap, err := s.Snapshot()
 	if err != nil {
@@ -103,8 +103,7 @@ func Dump(s store.Store) (*Content, error) {
 	return c, nil
 }
 
-// Normalise makes contents comparable that mean the same: empty slices become
-// nil ones.
+// Normalise makes equivalent contents equal: empty slices become nil.
 func (c *Content) Normalise() *Content {
 	for i := range c.Messages {
 		m := &c.Messages[i]

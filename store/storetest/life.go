@@ -67,9 +67,9 @@ func testClose(e *env) {
 	require.Len(e, e.refs(), 500)
 }
 
-// testConcurrentReaders reads while messages come, finish and are carried about:
-// a reader sees the right bytes or ErrNotFound, and never ErrNotFound for what
-// lives throughout.
+// testConcurrentReaders reads while messages are added, finished and carried. A reader
+// sees the right bytes or ErrNotFound, and never ErrNotFound for a message that lives
+// throughout.
 func testConcurrentReaders(e *env) {
 	e.queue(1)
 	const n, keep = 3000, 10 // every tenth message stays

@@ -14,12 +14,12 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// Model is a store in memory. It keeps nothing but maps and applies batches one
-// by one: slow, simple, and meant to be obviously right.
+// Model is a store in memory. It has only maps and applies batches one by one: slow,
+// simple and obviously right.
 type Model struct {
-	// Join is that of [store.Options]. It is set before anything else is done.
+	// Join is [store.Options.Join]. Set it before any use.
 	Join func(last, next []byte) []byte
-	// Keep is likewise.
+	// Keep is [store.Options.Keep]. Set it before any use.
 	Keep func(record []byte) bool
 
 	now func() int64
@@ -35,7 +35,7 @@ type Model struct {
 
 var _ store.Store = (*Model)(nil)
 
-// modelData is what survives a close.
+// modelData is the data that survives a close.
 type modelData struct {
 	open      bool
 	queues    map[store.QueueID]store.QueueRecord
@@ -72,7 +72,7 @@ func (d *modelData) clone() *modelData {
 
 var disks sync.Map // directory -> *modelData
 
-// OpenModel opens the model that "lies" in dir; now may be nil.
+// OpenModel opens the model of dir; now may be nil.
 func OpenModel(dir string, now func() int64) (*Model, error) {
 	if now == nil {
 		now = func() int64 { return time.Now().UnixNano() }
@@ -122,7 +122,7 @@ func (d *modelData) openAt(now int64) {
 }
 
 // NewModel returns an empty model for tests that commit by themselves: it has no
-// goroutine, batches go to Apply instead of Submit, and it is not closed.
+// goroutine, Apply replaces Submit, and it need not be closed.
 func NewModel(now func() int64) *Model {
 	return &Model{now: now, data: newModelData(now())}
 }

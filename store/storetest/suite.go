@@ -8,11 +8,10 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// Opener opens the store in dir, making it if there is none.
+// Opener opens the store in dir and creates it if there is none.
 type Opener func(t testing.TB, dir string) store.Store
 
-// Run checks that an implementation keeps the contract of store.Store. Each
-// part gets a directory of its own.
+// Run checks the contract of store.Store. Each part gets a new directory.
 func Run(t *testing.T, open Opener) {
 	parts := []struct {
 		name string
@@ -128,7 +127,7 @@ func message(q store.QueueID, seq uint64) store.Message {
 	}
 }
 
-// Payload is a payload that only this message has.
+// Payload returns a payload that no other message has.
 func Payload(q store.QueueID, seq uint64) []byte {
 	b := make([]byte, 20+(seq*31+uint64(q)*7)%100)
 	x := seq*2654435761 + uint64(q)
