@@ -70,10 +70,9 @@ var notYet = map[string]int{
 	"docs":        140,
 	"drr":         79,
 	"fingerprint": 16,
-	"hooks":       8,
 	"ordered":     4,
 	"sidecar":     2111,
-	"store":       143,
+	"store":       12,
 	"throttle":    198,
 	"wire":        81,
 }

@@ -131,7 +131,7 @@ func TestBackupFails(t *testing.T) {
 		require.Empty(t, names(t, dir))
 	}
 	require.Positive(t, room)
-	// What a killed process left is in nobody's way, and what has the name is not touched.
+	// The file of a killed process does not matter, and an existing file is not touched.
 	require.NoError(t, os.WriteFile(file+"2.part", []byte("half"), 0o600))
 	_, err := s.BackupTo(t.Context(), file+"2")
 	require.NoError(t, err)

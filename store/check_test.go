@@ -203,8 +203,8 @@ func copySegment(tx *bbolt.Tx, seq uint64, fn func(index, value []byte)) error {
 	return errors.Join(b.Put([]byte("i"), index), b.Put([]byte("v"), value))
 }
 
-// TestCheckFileTally: a check notices a missing segment.
-func TestCheckFileTally(t *testing.T) {
+// TestCheckFileCounts: a check notices a missing segment.
+func TestCheckFileCounts(t *testing.T) {
 	file := goldenFile(t, store.Options{NoSync: true})
 	edit(t, file, func(tx *bbolt.Tx) error {
 		c := tx.Bucket([]byte("dedupe")).Cursor()

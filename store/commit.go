@@ -142,7 +142,7 @@ func (m *mailbox) busyWithOthers(id QueueID) bool {
 	return at != nothing && at != int64(id)
 }
 
-// enqueue adds batches to those of their queues.
+// enqueue adds batches to their queues.
 func (m *mailbox) enqueue(batches []*Batch) {
 	for _, b := range batches {
 		l := m.queues[b.Queue]

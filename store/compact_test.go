@@ -423,7 +423,7 @@ func TestWaited(t *testing.T) {
 	require.True(t, waited(2))
 	require.True(t, waited(0))
 	s.box.take(1, addedBytes)
-	require.True(t, waited(1), "that of all three is under way")
+	require.True(t, waited(1), "the commit of all three is running")
 	require.True(t, waited(2))
 	s.box.take(1, addedBytes)
 	s.box.endCommit()

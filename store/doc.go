@@ -19,7 +19,7 @@
 //
 // Caveats:
 //
-//   - A failed commit is final. What reached the disk is unknown after a failed sync, so
+//   - A failed commit is final. After a failed sync it is unknown what reached the disk, so
 //     the store stops, [Store.Failed] is closed, and only a new Open shows the outcome.
 //   - The file never shrinks while it is served. Space is reused: expect up to about 2.6
 //     times the live bytes if messages finish in random order. [CompactFile] shrinks

@@ -87,8 +87,8 @@ func TestSeqIndexMemory(t *testing.T) {
 	require.EqualValues(t, 12<<chunkBits, reflect.TypeFor[seqChunk]().Size(), "a size that the allocator has")
 }
 
-// TestPlanFreesMemory: a plan frees the memory of a huge commit, and keeps that of
-// usual ones.
+// TestPlanFreesMemory: a plan frees the memory of a huge commit, and keeps the memory of
+// usual commits.
 func TestPlanFreesMemory(t *testing.T) {
 	var p plan
 	p.adds = append(p.adds, make([]added, 100)...)

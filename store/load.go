@@ -31,7 +31,7 @@ func (s *Bolt) load() error {
 			return err
 		}
 		s.count.dedupes = int64(tx.Bucket(storefile.BucketDedupe).Stats().KeyN)
-		return errors.Join(s.loadSegments(tx), s.loadStates(tx), s.loadHistories(tx), s.compareTally(tx))
+		return errors.Join(s.loadSegments(tx), s.loadStates(tx), s.loadHistories(tx), s.compareCounts(tx))
 	})
 }
 
@@ -170,13 +170,13 @@ func (s *Bolt) loadMarks(b *bbolt.Bucket, what string, bit uint32, count *int64)
 	})
 }
 
-// compareTally notices missing parts of the tree.
-func (s *Bolt) compareTally(tx *bbolt.Tx) error {
-	want, err := s.path.ReadTally(tx)
+// compareCounts notices missing parts of the tree.
+func (s *Bolt) compareCounts(tx *bbolt.Tx) error {
+	want, err := s.path.ReadCounts(tx)
 	if err != nil {
 		return err
 	}
-	got := s.tally()
+	got := s.counts()
 	got.Commits = want.Commits
 	if s.loaded.CorruptN > 0 { // known to be incomplete
 		got.Records, got.Finished = want.Records, want.Finished
@@ -185,8 +185,8 @@ func (s *Bolt) compareTally(tx *bbolt.Tx) error {
 	return s.path.CorruptMeta("tally", got.Differs(want))
 }
 
-func (s *Bolt) tally() storefile.Tally {
-	return storefile.Tally{
+func (s *Bolt) counts() storefile.Counts {
+	return storefile.Counts{
 		Segments: uint64(s.segs.n), Records: uint64(s.segs.records), Finished: uint64(s.segs.finished),
 		States: uint64(s.count.states), Dedupes: uint64(s.count.dedupes), Commits: uint64(s.count.commits),
 		Histories: uint64(s.count.history),

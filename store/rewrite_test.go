@@ -258,12 +258,12 @@ func TestBuild(t *testing.T) {
 	require.Equal(t, []string{"new.db"}, names(t, dir))
 	b, err = store.Build(other, make([]byte, 32), store.Options{})
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(other, []byte("somebody was faster"), 0o600))
+	require.NoError(t, os.WriteFile(other, []byte("another process was faster"), 0o600))
 	require.ErrorIs(t, b.Finish(), os.ErrExist)
 	require.Equal(t, []string{"new.db", "other.db"}, names(t, dir))
 	text, err := os.ReadFile(other)
 	require.NoError(t, err)
-	require.Equal(t, "somebody was faster", string(text))
+	require.Equal(t, "another process was faster", string(text))
 }
 
 // TestFileMessages visits all messages in the order of the file, and those beside a

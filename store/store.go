@@ -23,7 +23,7 @@ type (
 )
 
 // Move moves a message to another queue: To is added with the headers and the payload
-// of From (those of To are ignored), and From is finished.
+// of From (headers and payload in To are ignored), and From is finished.
 type Move struct {
 	From Ref
 	To   Message

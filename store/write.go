@@ -116,7 +116,7 @@ func (s *Bolt) growth(size int64) int {
 // write writes the plan in the transaction.
 func (s *Bolt) write(tx *bbolt.Tx) error {
 	s.layout()
-	next := s.tally()
+	next := s.counts()
 	if err := s.writeSegments(tx, &next); err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (s *Bolt) write(tx *bbolt.Tx) error {
 	}
 	next.Dedupes, next.Histories = uint64(s.count.dedupes), uint64(s.count.history)
 	next.Commits++
-	return storefile.PutSealed(tx.Bucket(storefile.BucketMeta), storefile.KeyTally, storefile.AppendTally(nil, next))
+	return storefile.PutSealed(tx.Bucket(storefile.BucketMeta), storefile.KeyCounts, storefile.AppendCounts(nil, next))
 }
 
 // writeClock is part of every commit.
@@ -230,7 +230,7 @@ func (p *plan) grab(n int) []byte {
 	return p.arena[at : at : at+n]
 }
 
-func (s *Bolt) writeSegments(tx *bbolt.Tx, next *storefile.Tally) error {
+func (s *Bolt) writeSegments(tx *bbolt.Tx, next *storefile.Counts) error {
 	p := &s.plan
 	parent := tx.Bucket(storefile.BucketSegments)
 	parent.FillPercent = 0.9 // ids only grow
@@ -292,7 +292,7 @@ func (s *Bolt) appendEntry(dst []byte, a *added) []byte {
 }
 
 // writeFinished writes the changed bitmaps and deletes segments without a live message.
-func (s *Bolt) writeFinished(tx *bbolt.Tx, next *storefile.Tally) error {
+func (s *Bolt) writeFinished(tx *bbolt.Tx, next *storefile.Counts) error {
 	p := &s.plan
 	segments, bitmaps := tx.Bucket(storefile.BucketSegments), tx.Bucket(storefile.BucketBitmaps)
 	bitmaps.FillPercent = 0.9

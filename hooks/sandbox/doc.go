@@ -14,7 +14,7 @@
 //     fewer.
 //   - Allocation. The syntax tree is rewritten (rewriter) so that everything
 //     that allocates calls a helper that charges first, and metered builtins
-//     replace those of gopher-lua. The budget counts allocated bytes, not live
+//     replace the builtins of gopher-lua. The budget counts allocated bytes, not live
 //     ones, so a run costs the same on every machine.
 //   - A kill is final: pcall cannot catch it, and the VM drops its Lua state.
 //   - Isolation. The rewritten assignments know which tables and variables

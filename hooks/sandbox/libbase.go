@@ -10,7 +10,7 @@ import (
 	"github.com/filaq/fila/hooks/sandbox/source"
 )
 
-// The builtins of this file and its siblings replace those of gopher-lua. Each
+// The builtins of this file and its siblings replace the builtins of gopher-lua. Each
 // charges its allocations before it makes them, and its work.
 
 func baseAssert(L *lua.LState) int {

@@ -254,7 +254,7 @@ func inRange(c, lo, hi byte) bool { return c >= lo && c <= hi }
 func isAlpha(c byte) bool { return inRange(c|32, 'a', 'z') }
 func isDigit(c byte) bool { return inRange(c, '0', '9') }
 
-// inClass reports whether c belongs to the class letter cl (as in %a).
+// inClass reports whether c belongs to class cl (a for %a).
 func inClass(c, cl byte) bool {
 	var in bool
 	switch cl | 32 {

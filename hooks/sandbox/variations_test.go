@@ -2,7 +2,7 @@ package sandbox
 
 import "strings"
 
-// variations are hostile scripts that vary those of the corpus. body is the body of
+// variations are hostile scripts besides the corpus. body is the body of
 // on_enqueue, unless it defines the function.
 var variations = []struct{ name, body string }{
 	// time, in single instructions

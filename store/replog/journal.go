@@ -147,7 +147,7 @@ func (j *streamJournal) check(c *jetstream.StreamConfig) error {
 		return fmt.Errorf("%w: stream %s has %s", ErrForeign, j.name, wrong)
 	}
 	if c.Replicas < j.o.Replicas {
-		return fmt.Errorf("%w: stream %s has %d, %d are asked for", ErrReplicas, j.name, c.Replicas, j.o.Replicas)
+		return fmt.Errorf("%w: stream %s has %d, at least %d are required", ErrReplicas, j.name, c.Replicas, j.o.Replicas)
 	}
 	return nil
 }

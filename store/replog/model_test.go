@@ -12,7 +12,7 @@ import (
 // commits, the epochs of two promotions (three with -model.deep) and a resignation, in every order. Records
 // arrive at any time or never, answers are lost, nodes crash at any moment and with or
 // without their file, what is read of the log may be old, and the stream accepts some
-// records although their expectation is wrong. The rules are those of rules.go.
+// records although their expectation is wrong. The rules are in rules.go.
 
 var deep = flag.Bool("model.deep", false, "explore more promotions and corners: a minute, and a gigabyte")
 
@@ -369,7 +369,7 @@ func (x *explorer) look(s modelState, i int, end uint8) {
 			return
 		case own:
 			if r != n.record {
-				x.violated(&s, "record %d is not that of node %d", n.last+1, i)
+				x.violated(&s, "record %d was not written by node %d", n.last+1, i)
 			}
 			x.written(s, i, n.last+1)
 			return

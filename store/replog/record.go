@@ -27,7 +27,7 @@ import (
 //
 //	epoch        name of the new owner, and a random token of the attempt, strings
 //	commit       the number of batches, uvarint, and the batches (see batch.go); packed:
-//	             a block of S2 with that; of a commit with several records: a part
+//	             all of it in a block of S2; with several records per commit: a part
 //	beat         empty
 //	resignation  the node that should take over, string, may be empty
 //

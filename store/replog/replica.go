@@ -59,7 +59,7 @@ type Seen struct {
 }
 
 // Open opens or creates the file of a replica, checks the stream, and follows it. The errors
-// are [ErrGone], [ErrForeign], [ErrReplicas], [ErrShorter], [ErrGap], and those of
+// are [ErrGone], [ErrForeign], [ErrReplicas], [ErrShorter], [ErrGap], and the errors of
 // store.Open.
 func Open(ctx context.Context, o Options) (*Replica, error) {
 	o, err := o.withDefaults()

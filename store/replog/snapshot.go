@@ -89,7 +89,7 @@ func OpenSnapshots(ctx context.Context, js jetstream.JetStream, cluster, incarna
 		}
 	}
 	if status.Replicas() < replicas {
-		return nil, fmt.Errorf("%w: object store %s has %d, %d are asked for", ErrReplicas, bucket, status.Replicas(), replicas)
+		return nil, fmt.Errorf("%w: object store %s has %d, at least %d are required", ErrReplicas, bucket, status.Replicas(), replicas)
 	}
 	return obs, nil
 }
@@ -121,7 +121,7 @@ func (o *Options) list(ctx context.Context) ([]Snapshot, error) {
 
 func (o *Options) slot(n int) string { return fmt.Sprintf("%d/%d", o.Shard, n) }
 
-// free returns the name for the next snapshot: an unused one, or that of the older
+// free returns the name for the next snapshot: an unused name, or the name of the older
 // snapshot.
 func (o *Options) free(have []Snapshot) string {
 	for slot := range 2 {

@@ -53,7 +53,7 @@ func jetStream(t testing.TB, change ...func(*server.Options)) jetstream.JetStrea
 	return js
 }
 
-// options are those of a replica in a directory.
+// options returns the options of a replica in a directory.
 func options(js jetstream.JetStream, dir, node string) Options {
 	return Options{
 		JS: js, Cluster: "test", Incarnation: "inc", Shard: 3, Node: node, Path: filepath.Join(dir, node+".db"),

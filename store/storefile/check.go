@@ -62,7 +62,7 @@ func Check(path string, o Options, found func(*CorruptError)) (Checked, error) {
 		}
 		return nil
 	})
-	for _, part := range []func() error{c.meta, c.segments, c.bitmaps, c.states, c.histories, c.dedupe, c.consumers, c.config, c.tally} {
+	for _, part := range []func() error{c.meta, c.segments, c.bitmaps, c.states, c.histories, c.dedupe, c.consumers, c.config, c.compareCounts} {
 		if err != nil {
 			break
 		}
@@ -162,10 +162,10 @@ func (c *checker) meta() error {
 	for _, part := range []struct {
 		key  []byte
 		size int
-	}{{KeyFormat, 4}, {keySecret, 32}, {keyCreated, 8}, {KeyNextQueue, 4}, {KeyTally, 0}} {
+	}{{KeyFormat, 4}, {keySecret, 32}, {keyCreated, 8}, {KeyNextQueue, 4}, {KeyCounts, 0}} {
 		v, err := Unseal(part.key, bucket.Get(part.key))
-		if string(part.key) == string(KeyTally) {
-			_, err = decodeTally(part.key, bucket.Get(part.key))
+		if string(part.key) == string(KeyCounts) {
+			_, err = decodeCounts(part.key, bucket.Get(part.key))
 		} else if err == nil && len(v) != part.size {
 			err = fmt.Errorf("%d bytes instead of %d", len(v), part.size)
 		}
@@ -344,14 +344,14 @@ func (c *checker) config() error {
 	})
 }
 
-// tally compares the counts with the counts of the last commit. If there are other
+// compareCounts compares the counts with the counts of the last commit. If there are other
 // problems, a difference says nothing new.
-func (c *checker) tally() error {
-	want, err := c.path.ReadTally(c.tx)
+func (c *checker) compareCounts() error {
+	want, err := c.path.ReadCounts(c.tx)
 	if err != nil || c.sum.Problems > 0 {
 		return nil //nolint:nilerr // meta reported it
 	}
-	got := Tally{
+	got := Counts{
 		Segments: uint64(c.sum.Segments), Records: uint64(c.sum.Records), Finished: uint64(c.sum.Finished),
 		States: uint64(c.sum.States), Dedupes: uint64(c.tx.Bucket(BucketDedupe).Stats().KeyN), Commits: want.Commits,
 		Histories: uint64(c.sum.Histories),

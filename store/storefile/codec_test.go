@@ -253,8 +253,8 @@ func FuzzBlock(f *testing.F) {
 func FuzzSmallRecords(f *testing.F) {
 	f.Add(AppendQueue(nil, &QueueRecord{Name: "q", Settings: []byte("{}")}))
 	f.Add(AppendConsumer(nil, &ConsumerRecord{MaxInFlight: 1, ExpiresAt: 2, Reg: 3}))
-	f.Add(AppendTally(nil, Tally{1, 2, 3, 4, 5, 6, 0}))
-	f.Add(AppendTally(nil, Tally{1, 2, 3, 4, 5, 6, 7}))
+	f.Add(AppendCounts(nil, Counts{1, 2, 3, 4, 5, 6, 0}))
+	f.Add(AppendCounts(nil, Counts{1, 2, 3, 4, 5, 6, 7}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if q, err := decodeQueue([]byte("1234"), Seal(nil, []byte("1234"), b)); err == nil {
 			require.Equal(t, b, AppendQueue(nil, &q))
@@ -262,8 +262,8 @@ func FuzzSmallRecords(f *testing.F) {
 		if c, err := decodeConsumer([]byte("12345"), Seal(nil, []byte("12345"), b)); err == nil {
 			require.Equal(t, b, AppendConsumer(nil, &c))
 		}
-		if x, err := decodeTally(KeyTally, Seal(nil, KeyTally, b)); err == nil {
-			require.Equal(t, b, AppendTally(nil, x))
+		if x, err := decodeCounts(KeyCounts, Seal(nil, KeyCounts, b)); err == nil {
+			require.Equal(t, b, AppendCounts(nil, x))
 		}
 		_, _ = decodeQueue(b, b)
 		_, _ = decodeConsumer(b, b)

@@ -51,7 +51,7 @@ var (
 
 	KeyFormat    = []byte("format")
 	KeyNextQueue = []byte("next_queue")
-	KeyTally     = []byte("tally")
+	KeyCounts    = []byte("tally")
 	KeyClock     = []byte("clock")
 	KeyPosition  = []byte("position")
 	KeyIndex     = []byte("i")
@@ -85,7 +85,7 @@ func Initialise(tx *bbolt.Tx, secret []byte, created int64) error {
 		PutSealed(meta, keySecret, secret),
 		PutSealed(meta, keyCreated, le.AppendUint64(nil, uint64(cmp.Or(created, time.Now().UnixNano())))),
 		PutSealed(meta, KeyNextQueue, le.AppendUint32(nil, 1)),
-		PutSealed(meta, KeyTally, AppendTally(nil, Tally{})),
+		PutSealed(meta, KeyCounts, AppendCounts(nil, Counts{})),
 	)
 }
 
@@ -155,9 +155,9 @@ func readRecords[T any](p Path, b *bbolt.Bucket, part string, decode func(k, v [
 	})
 }
 
-// ReadTally returns the tally of the last commit.
-func (p Path) ReadTally(tx *bbolt.Tx) (Tally, error) {
-	t, err := decodeTally(KeyTally, tx.Bucket(BucketMeta).Get(KeyTally))
+// ReadCounts returns the counts of the last commit.
+func (p Path) ReadCounts(tx *bbolt.Tx) (Counts, error) {
+	t, err := decodeCounts(KeyCounts, tx.Bucket(BucketMeta).Get(KeyCounts))
 	return t, p.CorruptMeta("tally", err)
 }
 

@@ -54,7 +54,7 @@ func (w *walker) next() (*segmentView, error) {
 	return w.f.path.viewSegment(k, segments.Bucket(k), w.tx.Bucket(BucketBitmaps).Get(k))
 }
 
-// viewSegment opens a segment. b is nil if the key is not that of a bucket.
+// viewSegment opens a segment. b is nil if the key has no bucket.
 func (p Path) viewSegment(k []byte, b *bbolt.Bucket, bits []byte) (*segmentView, error) {
 	if len(k) != 8 || b == nil {
 		return nil, p.CorruptMeta("segment "+hex.EncodeToString(k), errors.New("bad key"))

@@ -66,7 +66,7 @@ func (f *File) Stats() (Stats, error) {
 		}
 	}
 	err = f.view("read", func(tx *bbolt.Tx) error {
-		t, err := f.path.ReadTally(tx)
+		t, err := f.path.ReadCounts(tx)
 		if err != nil {
 			return err
 		}

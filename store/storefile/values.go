@@ -301,7 +301,7 @@ func decodeConsumer(key, value []byte) (ConsumerRecord, error) {
 	return c, r.done()
 }
 
-// Tally is a sealed value with the counts of the other buckets. Every commit rewrites
+// Counts is a sealed value with the counts of the other buckets. Every commit rewrites
 // it (at no cost: it lies in the root page), and opening compares it, which detects a
 // missing part of the tree.
 //
@@ -312,11 +312,11 @@ func decodeConsumer(key, value []byte) (ConsumerRecord, error) {
 //	32  u64  dedupe values
 //	40  u64  commits
 //	48  u64  histories, if there are any
-type Tally struct {
+type Counts struct {
 	Segments, Records, Finished, States, Dedupes, Commits, Histories uint64
 }
 
-func AppendTally(dst []byte, t Tally) []byte {
+func AppendCounts(dst []byte, t Counts) []byte {
 	for _, v := range []uint64{t.Segments, t.Records, t.Finished, t.States, t.Dedupes, t.Commits} {
 		dst = le.AppendUint64(dst, v)
 	}
@@ -326,9 +326,9 @@ func AppendTally(dst []byte, t Tally) []byte {
 	return dst
 }
 
-func decodeTally(key, value []byte) (Tally, error) {
+func decodeCounts(key, value []byte) (Counts, error) {
 	r := unsealed(key, value)
-	t := Tally{r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), 0}
+	t := Counts{r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), 0}
 	if len(r.b) > 0 {
 		if t.Histories = r.u64(); r.err == nil && t.Histories == 0 {
 			return t, errTrailing
@@ -337,14 +337,14 @@ func decodeTally(key, value []byte) (Tally, error) {
 	return t, r.done()
 }
 
-// Differs returns an error unless the tally is that of the last commit.
-func (t Tally) Differs(want Tally) error {
+// Differs returns an error unless the counts are equal to the counts of the last commit.
+func (t Counts) Differs(want Counts) error {
 	if t == want {
 		return nil
 	}
 	return fmt.Errorf("found %s where the last commit counted %s", t, want)
 }
 
-func (t Tally) String() string {
+func (t Counts) String() string {
 	return fmt.Sprintf("%d segments, %d records, %d finished, %d states, %d histories, %d dedupe values", t.Segments, t.Records, t.Finished, t.States, t.Histories, t.Dedupes)
 }

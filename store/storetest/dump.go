@@ -81,7 +81,7 @@ func Dump(s store.Store) (*Content, error) {
 	}
 	err = s.Dead(refs, func(i int, d *store.Dead) {
 		if !reflect.DeepEqual(d, c.Messages[i].Dead) {
-			c.Messages[i].Dead = d // whoever compares will see
+			c.Messages[i].Dead = d // a comparison shows it
 		}
 	})
 	if err != nil {

@@ -92,7 +92,7 @@ func testDeleteQueue(e *env) {
 			PutConsumers: []store.ConsumerRecord{{Queue: 1, Name: "c"}, {Queue: 2, Name: "c"}},
 		})
 	}
-	// What comes in the same batch goes with the queue.
+	// Messages of the same batch are deleted with the queue.
 	e.must(store.Batch{Add: []store.Message{message(1, 30)}, DeleteQueues: []store.QueueID{1, 9}})
 	require.ErrorIs(e, e.s.Read([]store.Ref{ref(1, 1)}, nil), store.ErrNotFound)
 	require.ErrorIs(e, e.do(store.Batch{Add: []store.Message{message(1, 31)}}), store.ErrNoQueue)

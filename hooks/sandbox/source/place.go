@@ -7,7 +7,7 @@ import (
 )
 
 // gopher-lua reports the line of an error and rarely its column. Most messages name
-// a word of the line. If the word occurs once, its column is that of the error.
+// a word of the line. If the word occurs once, the error is at its column.
 
 // word is a token of a line of Lua.
 type word struct {

@@ -375,7 +375,7 @@ func (w *rewriter) mark(id *ast.IdentExpr, pos ast.PositionHolder) []ast.Stmt {
 //
 // The box itself is never written, so the copies agree.
 
-// boxes declares boxes of the same names for those of the new locals that need one.
+// boxes declares boxes of the same names for the new locals that need one.
 func (w *rewriter) boxes(pos ast.PositionHolder, names ...*string) []ast.Stmt {
 	var out []ast.Stmt
 	for _, name := range names {
