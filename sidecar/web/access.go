@@ -22,10 +22,10 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 )
 
-// Role is what somebody may do.
+// Role is what a principal may do.
 type Role uint8
 
-// The roles. Each may do what those before it may.
+// The roles, from least to most rights.
 const (
 	Nobody Role = iota
 	Viewer
@@ -36,11 +36,11 @@ var roleNames = [...]string{"nobody", "viewer", "operator"}
 
 func (r Role) String() string { return roleNames[r] }
 
-// who is somebody who asks for something.
-type who struct {
+// principal is the sender of a request.
+type principal struct {
 	Role  Role
 	Name  string // for the audit log
-	Login bool   // by a cookie, which can be given back
+	Login bool   // logged in by a cookie, so that a logout is possible
 }
 
 const (
@@ -51,9 +51,9 @@ const (
 	session    = 12 * time.Hour
 )
 
-// access decides who somebody is.
+// access authenticates requests.
 type access struct {
-	open     bool // who comes over the loopback is an operator
+	open     bool // every loopback client is an operator
 	now      func() time.Time
 	cfg      config.HTTPConfig
 	proxies  []netip.Prefix
@@ -63,7 +63,7 @@ type access struct {
 	log      *slog.Logger
 }
 
-// CheckConfig reads what the pages need at a start, and says what is wrong with it.
+// CheckConfig reads the files that the pages need and returns what is wrong with them.
 func CheckConfig(cfg config.HTTPConfig) error {
 	_, err := newAccess(cfg, time.Now, slog.New(slog.DiscardHandler))
 	return err
@@ -105,29 +105,29 @@ func readToken(key, file string) (string, error) {
 	return token, nil
 }
 
-// possible reports whether anybody can be let in.
+// possible reports whether any request can be allowed.
 func (a *access) possible() bool {
 	return a.open || a.tokens[Viewer] != "" || a.tokens[Operator] != "" || a.cfg.UserHeader != ""
 }
 
-// refusal is why a request is not looked at any further.
+// refusal is the reason to refuse a request.
 type refusal struct {
 	status int
 	text   string
 }
 
-// whose says who asks. A refusal is for good; nil with [Nobody] means that a login may
-// help.
-func (a *access) whose(r *http.Request) (who, *refusal) {
+// whose authenticates a request. A refusal is final; a nil refusal with [Nobody] means that
+// a login may help.
+func (a *access) whose(r *http.Request) (principal, *refusal) {
 	if err := a.checkHost(r); err != nil {
-		return who{}, err
+		return principal{}, err
 	}
 	peer, behind := a.peer(r)
 	switch {
 	case a.open:
 		return a.local(r, peer)
 	case !a.possible():
-		return who{}, &refusal{http.StatusForbidden, "These pages are shut: http.addr is no loopback address, or a proxy is configured, and nothing says who may see them. Set http.viewer_token or http.operator_token (files), or http.trusted_proxies with http.user_header."}
+		return principal{}, &refusal{http.StatusForbidden, "These pages are shut: http.addr is no loopback address, or a proxy is configured, and nothing says who may see them. Set http.viewer_token or http.operator_token (files), or http.trusted_proxies with http.user_header."}
 	}
 	if behind && a.cfg.UserHeader != "" {
 		if user := r.Header.Get(a.cfg.UserHeader); user != "" {
@@ -139,15 +139,15 @@ func (a *access) whose(r *http.Request) (who, *refusal) {
 	}
 	if cookie, err := r.Cookie(cookieName); err == nil {
 		if role := a.readSession(cookie.Value); role != Nobody {
-			return who{Role: role, Name: "web " + role.String(), Login: true}, nil
+			return principal{Role: role, Name: "web " + role.String(), Login: true}, nil
 		}
 	}
-	return who{}, nil
+	return principal{}, nil
 }
 
-// byProxy returns what shows that r came through a proxy, "" if nothing does. A proxy that
-// adds none of these headers, speaks HTTP/1.1 and names fila as the host cannot be told from
-// a browser on this host.
+// byProxy returns the evidence that r came through a proxy, or "". A proxy that adds none
+// of these headers, speaks HTTP/1.1 and names fila as the host looks like a browser on this
+// host.
 func byProxy(r *http.Request) string {
 	for name := range r.Header {
 		if strings.HasPrefix(name, "X-Forwarded") || strings.HasPrefix(name, "X-Original-") || strings.HasPrefix(name, "X-Envoy-") ||
@@ -156,7 +156,7 @@ func byProxy(r *http.Request) string {
 		}
 	}
 	if !r.ProtoAtLeast(1, 1) {
-		return r.Proto // no browser speaks it, and nginx does unless it is told otherwise
+		return r.Proto // browsers do not use it, nginx does by default
 	}
 	return ""
 }
@@ -168,48 +168,48 @@ var proxyHeaders = [...]string{
 	"X-Proxyuser-Ip", "X-Real-Ip", "X-Remote-User", "X-Scheme",
 }
 
-// local takes anybody who comes over the loopback for an operator, unless the request came
-// through a proxy that the configuration does not name.
-func (a *access) local(r *http.Request, peer netip.Addr) (who, *refusal) {
+// local treats every loopback client as an operator, unless the request came through a
+// proxy that the configuration does not name.
+func (a *access) local(r *http.Request, peer netip.Addr) (principal, *refusal) {
 	if by := byProxy(r); by != "" {
-		return who{}, &refusal{http.StatusForbidden, "This request has come through a proxy (" + by + "), and nothing says who may. Set http.trusted_proxies with http.user_header, or http.viewer_token and http.operator_token (files)."}
+		return principal{}, &refusal{http.StatusForbidden, "This request has come through a proxy (" + by + "), and nothing says who may. Set http.trusted_proxies with http.user_header, or http.viewer_token and http.operator_token (files)."}
 	}
 	if !peer.IsLoopback() {
-		return who{}, &refusal{http.StatusForbidden, "Only this host may see these pages: there is no token."}
+		return principal{}, &refusal{http.StatusForbidden, "Only this host may see these pages: there is no token."}
 	}
-	return who{Role: Operator, Name: "web"}, nil
+	return principal{Role: Operator, Name: "web"}, nil
 }
 
-// named is somebody whom a trusted proxy names.
-func (a *access) named(r *http.Request, user string) (who, *refusal) {
+// named returns the principal that a trusted proxy names.
+func (a *access) named(r *http.Request, user string) (principal, *refusal) {
 	if len(user) > maxUser || !utf8.ValidString(user) || strings.ContainsFunc(user, unicode.IsControl) {
-		return who{}, &refusal{http.StatusForbidden, "The proxy names a user whose name is no text of at most 128 bytes."}
+		return principal{}, &refusal{http.StatusForbidden, "The proxy names a user whose name is no text of at most 128 bytes."}
 	}
-	w := who{Role: Viewer, Name: "web " + user}
+	w := principal{Role: Viewer, Name: "web " + user}
 	switch role := r.Header.Get(a.cfg.RoleHeader); {
 	case a.cfg.RoleHeader == "" || role == Viewer.String():
 	case role == Operator.String():
 		w.Role = Operator
 	default:
-		return who{}, &refusal{http.StatusForbidden, fmt.Sprintf("The proxy gives %s the role %q: allowed are viewer and operator.", user, role)}
+		return principal{}, &refusal{http.StatusForbidden, fmt.Sprintf("The proxy gives %s the role %q: allowed are viewer and operator.", user, role)}
 	}
 	return w, nil
 }
 
-func (a *access) bearer(r *http.Request, token string) (who, *refusal) {
+func (a *access) bearer(r *http.Request, token string) (principal, *refusal) {
 	role, late := a.login(r, token)
 	switch {
 	case late != nil:
-		return who{}, late
+		return principal{}, late
 	case role == Nobody:
-		return who{}, &refusal{http.StatusUnauthorized, "There is no such token."}
+		return principal{}, &refusal{http.StatusUnauthorized, "There is no such token."}
 	}
-	return who{Role: role, Name: "web " + role.String()}, nil
+	return principal{Role: role, Name: "web " + role.String()}, nil
 }
 
 // login returns the role of a token. A right token always counts, however many wrong ones
-// there were: the limit on wrong tokens must not shut anybody out who has a right one, and
-// tokens are too long to be guessed. A comparison costs one hash of at most maxToken bytes.
+// there were: the limit on wrong tokens must not lock out its holder, and tokens are too
+// long to guess. A comparison costs one hash of at most maxToken bytes.
 func (a *access) login(r *http.Request, token string) (Role, *refusal) {
 	if len(token) <= maxToken {
 		given := sha256.Sum256([]byte(token))
@@ -229,8 +229,8 @@ func (a *access) login(r *http.Request, token string) (Role, *refusal) {
 	return Nobody, nil
 }
 
-// A session is "role.end.mac": it needs no memory here, holds at every node that has the
-// same token, and ends with the token.
+// A session is "role.end.mac". It needs no state, is valid at every node with the same
+// token, and ends with the token.
 
 func (a *access) newSession(role Role) string {
 	text := role.String() + "." + strconv.FormatInt(a.now().Add(session).Unix(), 10)
@@ -256,7 +256,7 @@ func (a *access) readSession(value string) Role {
 	return role
 }
 
-// cookie holds a session, or with an empty value ends it.
+// cookie returns the cookie of a session; an empty value ends the session.
 func (a *access) cookie(r *http.Request, value string) *http.Cookie {
 	c := &http.Cookie{
 		Name: cookieName, Value: value, Path: a.cfg.BasePath + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
@@ -274,8 +274,8 @@ func (a *access) encrypted(r *http.Request) bool {
 	return r.TLS != nil || behind && r.Header.Get("X-Forwarded-Proto") == "https"
 }
 
-// peer is the address of who asks: of those that a request has come through, the last one
-// that is no trusted proxy. behind reports whether it came through one.
+// peer returns the client address: the last address of the request's path that is no
+// trusted proxy. behind reports whether the request came through a proxy.
 func (a *access) peer(r *http.Request) (addr netip.Addr, behind bool) {
 	addr = address(r.RemoteAddr)
 	if !a.trusts(addr) {
@@ -294,17 +294,17 @@ func (a *access) peer(r *http.Request) (addr netip.Addr, behind bool) {
 	return addr, true
 }
 
-// person tells those who ask apart as well as can be: by name and address.
+// person identifies a principal as well as possible: by name and address.
 func (a *access) person(q *ask) string {
 	peer, _ := a.peer(q.r)
-	return q.who.Name + " " + neighbourhood(peer).String()
+	return q.principal.Name + " " + neighbourhood(peer).String()
 }
 
 func (a *access) trusts(addr netip.Addr) bool {
 	return slices.ContainsFunc(a.proxies, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// address reads an address with or without a port, the zero one if it is none.
+// address parses an address with or without a port; the zero value if it is invalid.
 func address(text string) netip.Addr {
 	if both, err := netip.ParseAddrPort(text); err == nil {
 		return both.Addr().Unmap().WithZone("")
@@ -313,8 +313,8 @@ func address(text string) netip.Addr {
 	return addr.Unmap().WithZone("")
 }
 
-// checkHost keeps out pages of others whose name has come to mean this host (DNS
-// rebinding): a browser would send them what it sends us, and let them read the answers.
+// checkHost prevents DNS rebinding: another site's name may resolve to this host, and a
+// browser would let its pages read our answers.
 func (a *access) checkHost(r *http.Request) *refusal {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -326,15 +326,15 @@ func (a *access) checkHost(r *http.Request) *refusal {
 	case host == "localhost" || err == nil && (!a.open || addr.Unmap().IsLoopback()):
 		return nil
 	case len(a.cfg.Hosts) == 0 && !a.open:
-		return nil // what lets somebody in is not sent to another name
+		return nil // credentials are not sent to another name
 	case slices.ContainsFunc(a.cfg.Hosts, func(allowed string) bool { return strings.EqualFold(allowed, host) }):
 		return nil
 	}
 	return &refusal{http.StatusMisdirectedRequest, fmt.Sprintf("These pages are not known as %q. Ask for them as localhost or by the address in http.addr, or name it in http.hosts.", host)}
 }
 
-// failures counts wrong tokens: each address may have maxFailures in a minute, and all of
-// them together maxAllFailures. It remembers no more addresses than that.
+// failures counts wrong tokens: at most maxFailures per minute and address, and
+// maxAllFailures in all. It remembers no more addresses than that.
 type failures struct {
 	sync.Mutex
 	minute int64
@@ -368,12 +368,12 @@ func (f *failures) turn(now time.Time) {
 	}
 }
 
-// neighbourhood is what one owner has of addresses.
+// neighbourhood is the network that one owner usually has.
 func neighbourhood(addr netip.Addr) netip.Prefix {
 	bits := 32
 	if addr.Is6() {
 		bits = 64
 	}
-	p, _ := addr.Prefix(bits) // the zero one if there is no address
+	p, _ := addr.Prefix(bits) // zero without an address
 	return p
 }

@@ -11,20 +11,20 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// action is something that a form does: a row of the table. Only an [Operator] may.
+// action is one form action: a row of the table. It needs an [Operator].
 type action struct {
-	name string // of the path, after /do/
-	// asks is a question for those who have not confirmed, nil for what needs none. Beside
-	// it stands what the action does, for the button.
+	name string // last part of the path, after /do/
+	// asks returns the question for a confirmation, nil for none. label is the text of its
+	// button.
 	asks  func(url.Values) string
 	label string
 	typed string // the field whose value has to be typed to confirm; "": none
-	// do has it done by verbs, and says in a sentence what was done.
+	// do calls verbs and returns a sentence about the result.
 	do func(a *ask, form url.Values) (note string, err error)
-	// show and data are of one that changes nothing: a template, and what it shows.
+	// show and data belong to an action that changes nothing: a template and its data.
 	show string
 	data func(a *ask, form url.Values) (any, error)
-	back func(url.Values) string // the page to go on with, after the base path; nil: that of the form
+	back func(url.Values) string // the next page, after the base path; nil: the page in the form
 }
 
 // actions is the table of actions.
@@ -100,10 +100,10 @@ var actions = []action{
 	{name: "try-hook", show: "tried", data: tryHook},
 }
 
-// maxForm is more than any message has.
+// maxForm is more than the largest message.
 const maxForm = 8 << 20 // bytes
 
-// act carries out an action, or asks whether it is meant.
+// act executes an action, or asks for confirmation.
 func (w *Web) act(a *ask, act *action) {
 	a.r.Body = http.MaxBytesReader(a.rw, a.r.Body, maxForm)
 	if err := a.r.ParseForm(); err != nil {
@@ -137,7 +137,7 @@ func (w *Web) act(a *ask, act *action) {
 	http.Redirect(a.rw, a.r, to, http.StatusSeeOther)
 }
 
-// shows answers a form with a page.
+// shows replies to a form with a page.
 func (w *Web) shows(a *ask, act *action, form url.Values) {
 	data, err := act.data(a, form)
 	if err != nil {
@@ -147,7 +147,7 @@ func (w *Web) shows(a *ask, act *action, form url.Values) {
 	w.render(a, http.StatusOK, act.show, &view{Title: titleOf(&page{}, data), Data: data})
 }
 
-// question is what a page that asks shows.
+// question is the data of a confirmation page.
 type question struct {
 	Text, Action, Label, Typed, Mistake, Back string
 	Fields                                    []field
@@ -181,7 +181,7 @@ func (w *Web) confirm(a *ask, act *action, mistake string) {
 	w.render(a, status, "confirm", &view{Title: "Are you sure?", Data: q})
 }
 
-// duration reads how long something is to last, 0 for no end.
+// duration parses a duration; 0 for no end.
 func duration(form url.Values, name string) (int64, error) {
 	text := form.Get(name)
 	if text == "" {
@@ -194,7 +194,7 @@ func duration(form url.Values, name string) (int64, error) {
 	return d.Milliseconds(), nil
 }
 
-// pauseOf reads what a form pauses.
+// pauseOf parses the object that a form pauses.
 func pauseOf(form url.Values) (wire.PauseRequest, string, error) {
 	req := wire.PauseRequest{Kind: form.Get("kind"), Queue: form.Get("queue"), Name: form.Get("name")}
 	var err error

@@ -15,7 +15,7 @@ type configurationData struct {
 	MoreLink  string // address of the next page of entries
 	Log       wire.ConfigLog
 	OlderLink string // address of older changes
-	Older     bool   // these are not the newest
+	Older     bool   // not the newest page
 }
 
 func configuration(a *ask) (any, error) {
@@ -35,12 +35,12 @@ func configuration(a *ask) (any, error) {
 	return d, nil
 }
 
-// configKey is a key as the tail of a subject: what a form has is text.
+// configKey returns a key as the tail of a subject.
 func configKey(form url.Values) string { return strings.TrimSpace(form.Get("key")) }
 
 func setConfig(a *ask, form url.Values) (string, error) {
 	req := wire.ConfigSetRequest{Value: form.Get("value")}
-	if was, known := form["was"]; known && len(was) == 1 { // somebody else may have changed it meanwhile
+	if was, known := form["was"]; known && len(was) == 1 { // another change may have come in between
 		req.IfValue = &was[0]
 	}
 	return fmt.Sprintf("%s is set.", configKey(form)), a.verb(wire.VerbConfigSet, configKey(form), req, nil)

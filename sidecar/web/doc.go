@@ -1,17 +1,17 @@
-// Package web has the pages of fila: what people look at in a browser.
+// Package web has the pages of fila for browsers.
 //
 // [Web] is an [http.Handler]. A page is a row of a table (pages.go): its path, its
-// template, the function that gets its data, and who may see it. An action is a row of
-// another (actions.go): a form, and the admin verb that it becomes. Whatever a page shows
-// or does goes through [Options.Do], which is the table of verbs of package admin with the
-// name of who asks: a page can do nothing that the protocol cannot, in a cluster neither.
+// template, the function that gets its data, and the role that it needs. An action is a
+// row of another table (actions.go): a form and its admin verb. Every page and action goes
+// through [Options.Do], the verbs of package admin with the name of the principal. So a page
+// can do nothing that the protocol cannot, and it works in a cluster too.
 //
-// The server makes the HTML; a page works without script. With script, the part of a page
-// that changes comes again once a second over server-sent events: live.go makes it once for
-// all who look at the same, and history.go keeps what is needed for lines over time.
+// The server renders the HTML, and a page works without script. With script, the live part
+// of a page is sent again once a second as a server-sent event: live.go renders it once for
+// all viewers of the same part, and history.go keeps the points for charts.
 //
-// access.go decides who somebody is, before anything else is looked at. What producers have
-// sent is text: html/template escapes it, looks.go shows characters that turn its direction
-// as their code points, and the content security policy forbids scripts and styles but those
-// of assets/.
+// access.go authenticates each request first. Payloads, headers and keys of messages are
+// untrusted text: html/template escapes it, looks.go shows characters that turn its direction
+// as code points, and the content security policy allows only the scripts and styles of
+// assets/.
 package web

@@ -10,14 +10,14 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// editData is a message in a form.
+// editData is the form of a message.
 type editData struct {
 	wire.MessageInfo
 	Headers string // a line each: "name: value"
 	Several bool   // a header has several values
 	Payload string
 	Binary  bool // Payload is base64
-	Cut     bool // not all of it is here, so it stays as it is
+	Cut     bool // the payload is incomplete, so it stays as it is
 	Turns   bool // a field has characters that turn the direction of text
 }
 
@@ -32,7 +32,7 @@ func edit(a *ask) (any, error) {
 	return d, nil
 }
 
-// editable reads a message whose headers are all here.
+// editable returns a message with all of its headers.
 func (a *ask) editable(queue, id string, d *editData) error {
 	if err := a.verb(wire.VerbMessageShow, "", showRequest(queue, id, wire.MaxPeekPayload), &d.MessageInfo); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (a *ask) editable(queue, id string, d *editData) error {
 	return nil
 }
 
-// editMessage makes a job that changes what differs from the message as it is.
+// editMessage creates a job for the differences between form and message.
 func editMessage(a *ask, form url.Values) (string, error) {
 	var d editData
 	queue, id := form.Get("queue"), form.Get("id")
@@ -97,8 +97,8 @@ func editMessage(a *ask, form url.Values) (string, error) {
 	return a.createJob(req, form)
 }
 
-// changed is the payload that a form has, in base64; nil: it is that of the message. A
-// browser sends every end of a line as CR LF.
+// changed returns the payload of a form in base64; nil if the message already has it.
+// Browsers send line ends as CR LF.
 func changed(d *editData, text string) (*string, error) {
 	if d.Binary {
 		data, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), ""))
@@ -122,7 +122,7 @@ func changed(d *editData, text string) (*string, error) {
 	return &text, nil
 }
 
-// headerLines reads headers, a line each.
+// headerLines parses headers, one per line.
 func headerLines(text string) (map[string]string, error) {
 	headers := make(map[string]string)
 	for line := range strings.SplitSeq(strings.ReplaceAll(text, "\r\n", "\n"), "\n") {

@@ -10,18 +10,18 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// eventLog has the newest events. It hears them from the first time on that somebody has
-// looked, until nobody has looked for a while.
+// eventLog keeps the newest events. It subscribes at the first view and unsubscribes when
+// nobody has viewed it for a while.
 type eventLog struct {
 	mu struct {
 		sync.Mutex
 		heard  []wire.Event // the oldest first
-		missed int          // that had no room
-		since  time.Time    // when it began to hear
-		asked  time.Time    // when somebody looked last
-		stop   func()       // nil: it does not hear
-		// refused is why NATS lets no events come, and turn counts the times that it began
-		// to hear, as a refusal may come late.
+		missed int          // dropped for lack of space
+		since  time.Time    // start of the subscription
+		asked  time.Time    // time of the last view
+		stop   func()       // nil: not subscribed
+		// refused is the refusal of NATS, and turn counts subscriptions, since a refusal
+		// may come late.
 		refused error
 		turn    int
 		closed  bool
@@ -31,13 +31,13 @@ type eventLog struct {
 const (
 	maxEvents  = 1000
 	eventsIdle = 15 * time.Minute
-	// eventsAgain is when it is tried again to hear events that NATS has refused.
+	// eventsAgain is the time between subscriptions that NATS refuses.
 	eventsAgain = 10 * time.Second
-	// refusalTime is how long a refusal may take.
+	// refusalTime is how long a refusal may take to arrive.
 	refusalTime = 3 * time.Second
 )
 
-// listen begins to hear, unless it does.
+// listen subscribes unless it has subscribed.
 func (l *eventLog) listen(w *Web) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,7 +56,7 @@ func (l *eventLog) listen(w *Web) error {
 	return nil
 }
 
-// refuse keeps why nothing is heard any more. It is tried again for who looks.
+// refuse stores a refusal. The next view subscribes again.
 func (l *eventLog) refuse(turn int, err error) {
 	l.mu.Lock()
 	if turn != l.mu.turn || l.mu.stop == nil {
@@ -72,7 +72,7 @@ func (l *eventLog) refuse(turn int, err error) {
 func (l *eventLog) hear(data []byte) {
 	var e wire.Event
 	if json.Unmarshal(data, &e) != nil {
-		return // a newer node says it in another way, or it is none of fila's
+		return // a newer format, or no event of fila
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +84,7 @@ func (l *eventLog) hear(data []byte) {
 	l.mu.heard = append(l.mu.heard, e)
 }
 
-// rest stops hearing where nobody has looked for long, or at once.
+// rest unsubscribes after a time without views, or at once.
 func (l *eventLog) rest(atOnce bool) {
 	l.mu.Lock()
 	stop := l.mu.stop
@@ -101,15 +101,15 @@ func (l *eventLog) rest(atOnce bool) {
 	}
 }
 
-// eventsData is what the page of events shows.
+// eventsData is the data of the page of events.
 type eventsData struct {
 	Find   string
 	Paused bool
 	Since  string
 	Events []eventRow // the newest first
 	Missed int
-	Here   string // this page, going on or paused
-	// Refused is why NATS lets none come, Needs the subject that it refuses.
+	Here   string // address of this page, live or paused
+	// Refused is the refusal of NATS, Needs the refused subject.
 	Refused, Needs string
 }
 
@@ -163,5 +163,5 @@ func (r *eventRow) has(text string) bool {
 	})
 }
 
-// Still is for pages: one that is paused does not move.
+// Still reports that the page is paused and has no live part.
 func (d eventsData) Still() bool { return d.Paused }

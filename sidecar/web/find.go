@@ -6,22 +6,22 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// findData is what has been found: a message by its id, queues by a part of their names,
-// and queues in which a fairness key has messages.
+// findData are the results: a message by its id, queues by a part of their names, and
+// queues in which a fairness key has messages.
 type findData struct {
 	Text    string
 	Message *wire.MessageInfo
 	Queues  []string
 	More    int // queues that are not shown
 	Keys    []wire.ExplainKey
-	Asked   int // queues that were asked for the key
+	Asked   int // queues searched for the key
 	Of      int
 }
 
-// Bounds of what is looked for.
+// Bounds of a search.
 const (
 	maxFoundQueues = 50
-	maxKeyQueues   = 200 // that are asked for a key, those with most messages
+	maxKeyQueues   = 200 // queues that are searched for a key, the ones with the most messages
 )
 
 func find(a *ask) (any, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// gatesData is what the page of all gates shows: a part of each list, by key.
+// gatesData is the data of the page of all gates: one page of each list, by key.
 type gatesData struct {
 	Prefix    string
 	NotClosed bool
@@ -21,15 +21,15 @@ type gatesData struct {
 	Pauses    cursor[wire.PauseInfo]
 }
 
-// cursor is a part of a list that goes on by cursor.
+// cursor is one page of a list with a cursor.
 type cursor[T any] struct {
 	Rows  []T
 	Total int
-	First string // address of the beginning; "": this is it
-	Next  string // address of what follows; "": nothing does
+	First string // address of the first page; "": this is it
+	Next  string // address of the next page; "": none
 }
 
-// cursorOf makes the addresses of a list whose cursor is a value of the query.
+// cursorOf returns the addresses of a list whose cursor is a query value.
 func cursorOf[T any](a *ask, name string, rows []T, total int, next string) cursor[T] {
 	c := cursor[T]{Rows: rows, Total: total}
 	at := func(value string) string {
@@ -71,14 +71,14 @@ func gatesPage(a *ask) (any, error) {
 	return d, nil
 }
 
-// throttleData is what the page of a throttle key shows.
+// throttleData is the data of the page of a throttle key.
 type throttleData struct {
 	wire.ThrottleInfo
-	Guard *wire.GuardStatus // nil: a prefix has no calls
-	In    map[string]string // its limits as fields of the form have them
+	Guard *wire.GuardStatus // nil for a prefix, which has no calls
+	In    map[string]string // limits as form fields
 }
 
-// Gate is its name as filters have it.
+// Gate is the name of the gate in filters.
 func (d throttleData) Gate() string { return "throttle:" + d.Key }
 
 // Title is the key.
@@ -110,13 +110,13 @@ func throttlePage(a *ask) (any, error) {
 	return d, err
 }
 
-// circuitData is what the page of a circuit shows.
+// circuitData is the data of the page of a circuit.
 type circuitData struct {
 	wire.CircuitInfo
 	Guard *wire.GuardStatus
 }
 
-// Gate is its name as filters have it.
+// Gate is the name of the gate in filters.
 func (d circuitData) Gate() string { return "circuit:" + d.Key }
 
 // Title is the key.
@@ -133,7 +133,7 @@ func circuitPage(a *ask) (any, error) {
 	return d, err
 }
 
-// guardOf asks what the guard would say of a call with a key. It takes nothing.
+// guardOf returns the guard's state of a key. It takes nothing.
 func guardOf(a *ask, text string) (*wire.GuardStatus, error) {
 	if text == "" || text[len(text)-1] == '*' {
 		return nil, nil
@@ -151,7 +151,8 @@ func guardOf(a *ask, text string) (*wire.GuardStatus, error) {
 	return &status, json.Unmarshal(data, &status)
 }
 
-// throttleOf reads limits from a form. An empty field takes its limit away, unless the form says to keep it.
+// throttleOf parses limits from a form. An empty field removes its limit, unless the form
+// has keep.
 func throttleOf(form url.Values, now wire.ThrottleLimits) (req wire.ThrottleSetRequest, err error) {
 	whole := func(name string) *int64 {
 		text := form.Get(name)
@@ -200,7 +201,7 @@ func throttleSet(a *ask, form url.Values) (string, error) {
 		return "", err
 	}
 	if !wire.SetForKey(now.Source) {
-		now.ThrottleLimits = wire.ThrottleLimits{} // they are those of a prefix, and are not taken away here
+		now.ThrottleLimits = wire.ThrottleLimits{} // limits of a prefix cannot be removed here
 	}
 	req, err := throttleOf(form, now.ThrottleLimits)
 	if err != nil {
@@ -214,10 +215,10 @@ func throttleSet(a *ask, form url.Values) (string, error) {
 	return note, a.verb(wire.VerbThrottleSet, tail, req, nil)
 }
 
-// backToGates is where to go on from a gate that may be none any more.
+// backToGates is the next page after a gate may have gone.
 func backToGates(url.Values) string { return "/gates" }
 
-// aboutGate is an action that has a verb without fields carried out on a gate.
+// aboutGate returns an action that calls a verb without fields for a gate.
 func aboutGate(verb wire.AnyVerb, note string) func(*ask, url.Values) (string, error) {
 	return func(a *ask, form url.Values) (string, error) {
 		tail, key := wire.KeyTail(form.Get("key"))

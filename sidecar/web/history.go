@@ -9,16 +9,15 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// history has the last sample of all queues, and an hour of each in which something has ever
-// been, in a ring of points that are ten seconds apart. Queues beyond the first maxHistories
-// have none.
+// history has the last sample of all queues, and an hour of points, ten seconds apart, of
+// each queue that ever had messages. Queues beyond maxHistories have none.
 type history struct {
 	mu struct {
 		sync.Mutex
 		at    time.Time
 		took  time.Duration // by the last sample
 		last  *snapshot     // nil: there was none
-		err   error         // why the last one failed
+		err   error         // error of the last sample
 		rings map[string]*ring
 		total *ring
 	}
@@ -29,28 +28,28 @@ const (
 	historyStep   = 10 * time.Second
 	historyPoints = 360 // an hour
 	maxHistories  = 4000
-	maxQueues     = 20_000 // that are looked at
-	// freshFor is how old the last sample may be for a page; where a sample takes long, as
-	// old as it is between two samples that nobody waits for.
+	maxQueues     = 20_000 // sampled
+	// freshFor is how old the last sample may be for a page; if a sample takes long, twice
+	// as long as that.
 	freshFor, freshFactor, staleFor = 2 * time.Second, 100, 2 * historyStep
 )
 
-// snapshot is all queues at a time. Pages share it: nobody changes what is in it.
+// snapshot has all queues at one time. Pages share it, so it is immutable.
 type snapshot struct {
 	queues          []wire.QueueSummary // by name
-	missing         []int               // shards that nobody serves
+	missing         []int               // shards without an owner
 	depth, inFlight int64               // of all queues
 	dead            map[string]int64    // depth of dead letter queues that are not empty
 	deadDepth       int64               // of all of them
 
 	mu struct {
 		sync.Mutex
-		orders map[string][]*wire.QueueSummary // by what they are sorted by, once somebody has asked
+		orders map[string][]*wire.QueueSummary // by sort column, filled on demand
 	}
 }
 
-// sorted returns the queues by one of their figures, the largest first, or by name. The list
-// is read-only.
+// sorted returns the queues by one of their figures, the largest first, or by name. The
+// list is read-only.
 func (s *snapshot) sorted(by string) []*wire.QueueSummary {
 	value := figures[by]
 	if by == "dead" {
@@ -78,7 +77,7 @@ func (s *snapshot) sorted(by string) []*wire.QueueSummary {
 	return list
 }
 
-// pick returns those of the queues that a page is about, sorted.
+// pick returns the sorted queues for which want is true.
 func (s *snapshot) pick(by string, ok func(*wire.QueueSummary) bool) (list []*wire.QueueSummary) {
 	for _, q := range s.sorted(by) {
 		if ok(q) {
@@ -88,7 +87,7 @@ func (s *snapshot) pick(by string, ok func(*wire.QueueSummary) bool) (list []*wi
 	return list
 }
 
-// figures are what queues can be sorted by.
+// figures are the columns that sort queues.
 var figures = map[string]func(*wire.QueueSummary) int64{
 	"depth":     depthOf,
 	"in_flight": func(q *wire.QueueSummary) int64 { return q.InFlight },
@@ -98,32 +97,32 @@ var figures = map[string]func(*wire.QueueSummary) int64{
 	"consumers": func(q *wire.QueueSummary) int64 { return int64(q.Consumers) },
 }
 
-// point is how a queue stood at a time, and what happened per second before it.
+// point is the state of a queue at one time, with the rates before it.
 type point struct {
-	at                                 int64 // Unix seconds; 0: nothing is known
+	at                                 int64 // Unix seconds; 0: no data
 	Depth, InFlight                    float32
 	Enqueued, Delivered, Acked, Failed float32 // per second
-	WaitMedian, WaitHigh               float32 // seconds that messages waited, half of them and 99 of 100; 0: none was delivered
+	WaitMedian, WaitHigh               float32 // p50 and p99 wait in seconds; 0: no deliveries
 	OldestAge                          float32 // seconds
 }
 
 // ring is the points of a queue.
 type ring struct {
 	points []point // up to historyPoints
-	next   int     // where the next one goes once there are so many
-	// base is what was counted at the last point, last what was counted last.
+	next   int     // index of the next point once the ring is full
+	// base has the counters at the last point, last the latest ones.
 	base, last counted
-	rate       point // between the last two samples
+	rate       point // rates between the last two samples
 	seen       time.Time
 }
 
-// counted is the counters of a queue at a time.
+// counted has the counters of a queue at one time.
 type counted struct {
 	at time.Time
 	wire.QueueDetail
 }
 
-// recent returns up to n points, the newest, the oldest of them first.
+// recent returns the newest n points, oldest first.
 func (r *ring) recent(n int) []point {
 	n = min(n, len(r.points))
 	list := make([]point, n)
@@ -159,8 +158,8 @@ func (r *ring) add(now time.Time, depth, inFlight, oldest int64, d *wire.QueueDe
 	}
 }
 
-// until is what has happened per second between two counts. A counter that has become less
-// counts from 0: its owner was started anew.
+// until returns the rates between two counts. A counter that has decreased counts from 0,
+// since its owner has restarted.
 func (c *counted) until(now *counted) (p point) {
 	if c.at.IsZero() || !now.at.After(c.at) {
 		return p
@@ -178,8 +177,8 @@ func (c *counted) until(now *counted) (p point) {
 	return p
 }
 
-// waits is for how long half of the messages that were delivered between two counts
-// waited, and 99 of 100, in seconds: the upper end of the range that it falls in.
+// waits returns the p50 and p99 wait of the messages delivered between two counts, in
+// seconds: the upper end of the bucket.
 func waits(before, after []int64) (median, high float32) {
 	if len(after) != len(wire.WaitBounds)+1 {
 		return 0, 0
@@ -208,7 +207,7 @@ func waits(before, after []int64) (median, high float32) {
 	return at(0.5), at(0.99)
 }
 
-// sample asks for all queues and adds to the history.
+// sample reads all queues and adds a sample to the history.
 func (h *history) sample(w *Web) {
 	h.sampling.Lock()
 	defer h.sampling.Unlock()
@@ -245,7 +244,7 @@ func (h *history) sample(w *Web) {
 	h.keep(now)
 }
 
-// keep adds the sample to the rings, and forgets those of queues that are gone.
+// keep adds the sample to the rings, and removes the rings of deleted queues.
 func (h *history) keep(now time.Time) {
 	if h.mu.rings == nil {
 		h.mu.rings, h.mu.total = make(map[string]*ring), new(ring)
@@ -286,7 +285,7 @@ func (h *history) keep(now time.Time) {
 
 func depthOf(q *wire.QueueSummary) int64 { return q.Pending + q.Delayed + q.InFlight + q.Moving }
 
-// fresh returns the last sample, or a new one unless that is new enough.
+// fresh returns the last sample if it is fresh, or a new one.
 func (h *history) fresh(w *Web) (*snapshot, error) {
 	h.mu.Lock()
 	old := h.mu.last == nil || time.Since(h.mu.at) > min(max(freshFor, freshFactor*h.mu.took), staleFor)
@@ -299,7 +298,7 @@ func (h *history) fresh(w *Web) (*snapshot, error) {
 	return h.mu.last, h.mu.err
 }
 
-// rest is how long there has to be nothing after what took so long.
+// rest is the pause after a sample that took this long.
 func (h *history) rest(took time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -309,13 +308,13 @@ func (h *history) rest(took time.Duration) time.Duration {
 	return restFactor * took
 }
 
-// line is what is known of a queue over time.
+// line is the history of a queue.
 type line struct {
 	Now  point
 	Past []point
 }
 
-// of returns the last n points of a queue, of all of them for "".
+// of returns the last n points of a queue, or of the sum of all for "".
 func (h *history) of(queue string, n int) line {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -329,7 +328,7 @@ func (h *history) of(queue string, n int) line {
 	return line{Now: r.rate, Past: r.recent(n)}
 }
 
-// asOf is when the last sample was.
+// asOf is the time of the last sample.
 func (h *history) asOf() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

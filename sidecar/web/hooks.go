@@ -14,7 +14,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// hooksData is the queues with hooks, of a part of all queues.
+// hooksData are the queues with hooks among one page of queues.
 type hooksData struct {
 	Queues []hookedQueue
 	Pager  pager
@@ -25,7 +25,7 @@ type hookedQueue struct {
 	Hooks []wire.HookInfo
 }
 
-// hooksPerPage is how many queues are asked for their hooks for one page.
+// hooksPerPage is how many queues one page reads hooks of.
 const hooksPerPage = 200
 
 func hookList(a *ask) (any, error) {
@@ -51,7 +51,7 @@ func hookList(a *ask) (any, error) {
 	return d, nil
 }
 
-// hookData is the hooks of one queue.
+// hookData has the hooks of one queue.
 type hookData struct {
 	Queue  string
 	Hooks  []hookSource
@@ -87,17 +87,17 @@ func hookPage(a *ask) (any, error) {
 	return d, nil
 }
 
-// sample is a script and a message that is made up, as the fields of a form.
+// sample is a script and a made-up message, as form fields.
 type sample struct {
 	Queue, Hook, Script, Headers, Size, Attempts, Error, ErrorCode string
 }
 
-// tried is what a script does with a sample. It runs in the sandbox of all hooks and within
-// their limits, and nothing comes of it: no queue and no message is touched.
+// tried is the result of a script for a sample. The script runs in the sandbox of hooks
+// with their limits, and changes nothing.
 type tried struct {
 	sample
 	Loads    bool
-	Mistake  string // why it does not load, or has failed
+	Mistake  string // load or run error
 	Line     int
 	Defines  []hooks.Kind
 	Warnings []hooks.Warning
@@ -106,15 +106,15 @@ type tried struct {
 	Returned string
 	Said     []string // its log
 	Elapsed  time.Duration
-	Units    int64 // of work
-	Bytes    int64 // that it has allocated
-	Fixed    int64 // fields that took their defaults
+	Units    int64 // units of work
+	Bytes    int64 // allocated bytes
+	Fixed    int64 // fields with defaults
 }
 
 // Title is the title of the page.
 func (*tried) Title() string { return "A hook on a sample" }
 
-// Bounds of a script that is tried.
+// Bounds of a tried script.
 const (
 	maxScript = 256 << 10
 	maxSaid   = 100
@@ -169,7 +169,7 @@ func (t *tried) run(a *ask, kind hooks.Kind, in *hooks.FailureInput, size int) {
 	t.Loads, t.Defines, t.Warnings = true, script.Defines(), script.Warnings()
 	r := hooks.NewTester(hooks.TesterOptions{
 		Kind: kind, Script: script,
-		Get: func(key string) (string, bool) { // as the hook would: what is set now
+		Get: func(key string) (string, bool) { // the present value, as for the hook
 			var e wire.ConfigEntry
 			err := a.verb(wire.VerbConfigGet, wire.ShowKey(key), nil, &e)
 			return e.Value, err == nil

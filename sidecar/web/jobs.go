@@ -11,13 +11,13 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// jobOp is what a job can do to messages of a queue.
+// jobOp is an operation of jobs on the messages of a queue.
 type jobOp struct {
 	Op, Title string
 	Destroys  bool
 }
 
-// jobOps are what jobs can do to messages of a queue, but for edits, which are about one.
+// jobOps are all operations except edit, which is for one message.
 func jobOps(queue string) []jobOp {
 	if wire.IsDLQ(queue) {
 		return []jobOp{{wire.JobRedrive, "Redrive", false}, {wire.JobMove, "Move", false}, {wire.JobDelete, "Delete", true}}
@@ -31,7 +31,7 @@ func jobOps(queue string) []jobOp {
 	}
 }
 
-// newJobData is a job that is about to be made, with what it would do.
+// newJobData is the form of a new job with its dry run.
 type newJobData struct {
 	Op     jobOp
 	Queue  string
@@ -46,13 +46,13 @@ type newJobData struct {
 // Title is the title of the page.
 func (d *newJobData) Title() string { return d.Op.Title + ": " + d.Queue }
 
-// Value returns what was given for a field.
+// Value returns the value of a form field.
 func (d *newJobData) Value(name string) string { return d.Form.Get(name) }
 
-// Missing says what the job needs beside its messages.
+// Missing returns the fields that the job needs besides its messages.
 func (d *newJobData) Missing() bool { return d.Dry == nil }
 
-// newJob shows what a job would do, and asks whether it is meant.
+// newJob shows the effect of a job and asks for confirmation.
 func newJob(a *ask) (any, error) {
 	form := a.r.URL.Query()
 	req, filter, err := jobRequest(form)
@@ -74,7 +74,7 @@ func newJob(a *ask) (any, error) {
 	return d, a.verb(wire.VerbJobCreate, "", req, d.Dry)
 }
 
-// messagesPath is the page of the messages that a filter means.
+// messagesPath is the page of the messages that a filter selects.
 func messagesPath(base, queue string, f filterForm) string {
 	path := "/queues/" + url.PathEscape(queue) + "/messages"
 	if wire.IsDLQ(queue) {
@@ -87,8 +87,7 @@ func messagesPath(base, queue string, f filterForm) string {
 	return href(base, path, query...)
 }
 
-// jobRequest reads a job from a form: messages that are ticked, or all that its filter
-// means.
+// jobRequest reads a job from a form: the selected messages, or all messages of its filter.
 func jobRequest(form url.Values) (wire.JobCreateRequest, filterForm, error) {
 	f, filter, err := readFilter(form)
 	if err != nil {
@@ -139,7 +138,7 @@ func jobRequest(form url.Values) (wire.JobCreateRequest, filterForm, error) {
 	return req, f, nil
 }
 
-// count reads a number of messages, 0 for none.
+// count parses a number of messages, 0 for none.
 func count(form url.Values, name string) (int64, error) {
 	text := form.Get(name)
 	if text == "" {
@@ -152,7 +151,7 @@ func count(form url.Values, name string) (int64, error) {
 	return n, nil
 }
 
-// startJob makes the job that newJob has asked about.
+// startJob creates the job after the confirmation of newJob.
 func startJob(a *ask, form url.Values) (string, error) {
 	req, _, err := jobRequest(form)
 	if err != nil {
@@ -161,10 +160,10 @@ func startJob(a *ask, form url.Values) (string, error) {
 	return a.createJob(req, form)
 }
 
-// createdJob is the field of a form that has the id of the job that it has made.
+// createdJob is the form field with the id of the created job.
 const createdJob = "created"
 
-// createJob makes a job and has the browser go on with its page.
+// createJob creates a job and redirects to its page.
 func (a *ask) createJob(req wire.JobCreateRequest, form url.Values) (string, error) {
 	var job wire.JobInfo
 	if err := a.verb(wire.VerbJobCreate, "", req, &job); err != nil {
@@ -176,7 +175,7 @@ func (a *ask) createJob(req wire.JobCreateRequest, form url.Values) (string, err
 
 func backToJob(form url.Values) string { return "/jobs/" + url.PathEscape(form.Get(createdJob)) }
 
-// aboutJob makes an action that is about one job.
+// aboutJob returns an action for one job.
 func aboutJob(verb wire.AnyVerb, done string) func(*ask, url.Values) (string, error) {
 	return func(a *ask, form url.Values) (string, error) {
 		var job wire.JobInfo
@@ -194,7 +193,7 @@ type jobData struct{ wire.JobInfo }
 // Title is the title of the page.
 func (d *jobData) Title() string { return "Job " + d.ID }
 
-// Most is how many messages the job is about, as far as that is known; 0: it is not.
+// Most is how many messages the job selects; 0: not known yet.
 func (d *jobData) Most() int64 {
 	switch {
 	case d.Limit > 0:
@@ -205,7 +204,7 @@ func (d *jobData) Most() int64 {
 	return int64(len(d.Filter.IDs))
 }
 
-// LeftInAll is how many messages were left as they are.
+// LeftInAll is how many messages were skipped.
 func (d *jobData) LeftInAll() (n int64) {
 	for _, one := range d.Left {
 		n += one
@@ -213,7 +212,7 @@ func (d *jobData) LeftInAll() (n int64) {
 	return n
 }
 
-// leftText says why messages were left as they are.
+// leftText says why messages were skipped.
 func leftText(why string) string {
 	text := map[string]string{
 		wire.LeftGone: "they were finished meanwhile", wire.LeftInFlight: "a consumer works on them", wire.LeftMoving: "they are on their way to another queue",

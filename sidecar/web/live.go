@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// live makes the parts of pages that change, once for all who look at the same: one
-// goroutine takes a sample of fila, at 1 Hz while somebody looks and every ten seconds
-// otherwise, and then makes each part that is looked at. It rests at least twenty times as
-// long as it works, so that it needs no more than a twentieth of a core. While nobody serves
-// some shard it has only waited for one, and goes on: there is much to see then.
+// live renders the live parts of pages, once for all viewers of the same part. One
+// goroutine takes a sample of fila, once a second while there are viewers and every ten
+// seconds otherwise, and then renders each viewed part. It rests at least twenty times as
+// long as it works, so it needs at most a twentieth of a core. If a shard without an owner
+// made it wait, it goes on at once, since there is much to see then.
 type live struct {
 	web  *Web
 	wake chan struct{} // somebody has come to look
@@ -29,7 +29,7 @@ type live struct {
 	}
 }
 
-// scene is the part of a page that changes, with those who look at it.
+// scene is the live part of a page with its viewers.
 type scene struct {
 	page    *page
 	ask     *ask // of the first of them; all others have asked for the same with the same role
@@ -37,11 +37,10 @@ type scene struct {
 	viewers map[*viewer]bool
 }
 
-// viewer is somebody who looks at a scene. frames has room for one: who is slow gets the
-// newest.
+// viewer is one viewer of a scene. frames holds one frame: a slow viewer gets the newest.
 type viewer struct{ frames chan []byte }
 
-// Bounds of what is live, and its pace.
+// Bounds and pace of live parts.
 const (
 	maxViewers  = 1000
 	maxScenes   = 100
@@ -49,7 +48,7 @@ const (
 	pace        = time.Second
 	idlePace    = historyStep
 	restFactor  = 20
-	// frameTimeout is how long a browser may take for a frame.
+	// frameTimeout is how long sending a frame may take.
 	frameTimeout = 10 * time.Second
 )
 
@@ -90,7 +89,7 @@ func (l *live) run() {
 			l.web.events.rest(false)
 		}
 		rest := l.web.history.rest(time.Since(began))
-		// Whoever comes while nobody looked need not wait for the slow pace.
+		// The first viewer does not wait for the slow pace.
 		for long := max(idlePace, rest); ; {
 			if l.watched() {
 				long = max(pace, rest)
@@ -115,7 +114,7 @@ func (l *live) watched() bool {
 	return l.mu.viewers > 0
 }
 
-// frame makes all scenes and hands them to who looks at them.
+// frame renders all scenes and hands them to their viewers.
 func (l *live) frame() {
 	l.mu.Lock()
 	scenes := make([]*scene, 0, len(l.mu.scenes))
@@ -137,16 +136,16 @@ func (l *live) frame() {
 	}
 }
 
-// show is called under the lock of live.
+// show needs the lock of live.
 func (v *viewer) show(frame []byte) {
 	select {
-	case <-v.frames: // it has not been fetched, and is old now
+	case <-v.frames: // an older frame that was not sent yet
 	default:
 	}
 	v.frames <- frame
 }
 
-// frame is the changing part of a page as an event of a stream.
+// frame returns the live part of a page as a server-sent event.
 func (w *Web) frame(a *ask, p *page) []byte {
 	v := &view{Title: p.title}
 	w.fill(a, v)
@@ -166,12 +165,11 @@ func (w *Web) frame(a *ask, p *page) []byte {
 	return append(frame, "\n\n"...)
 }
 
-// look adds a viewer of a page. Viewers share a scene if their page, role and the part of
-// the query that the page uses are the same. v is nil if there are too many: then refused
-// says of what.
+// look adds a viewer of a page. Viewers share a scene if page, role and used query are the
+// same. v is nil if there are too many; then refused names the limit.
 func (l *live) look(a *ask, p *page) (v *viewer, leave func(), refused string) {
 	shown := p.used(a.r.URL)
-	key := a.who.Role.String() + " " + shown.RequestURI()
+	key := a.principal.Role.String() + " " + shown.RequestURI()
 	person := l.web.access.person(a)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,10 +181,10 @@ func (l *live) look(a *ask, p *page) (v *viewer, leave func(), refused string) {
 		return nil, nil, "Too many people look at too many pages; this one does not move."
 	}
 	if s == nil {
-		// Later frames answer no request of their own.
+		// Later frames have no request.
 		r := a.r.Clone(l.ctx)
 		r.URL = shown
-		s = &scene{page: p, ask: &ask{web: a.web, who: who{Role: a.who.Role, Name: "web"}, r: r}, viewers: make(map[*viewer]bool)}
+		s = &scene{page: p, ask: &ask{web: a.web, principal: principal{Role: a.principal.Role, Name: "web"}, r: r}, viewers: make(map[*viewer]bool)}
 		l.mu.scenes[key] = s
 	}
 	v = &viewer{frames: make(chan []byte, 1)}
@@ -212,10 +210,10 @@ func (l *live) look(a *ask, p *page) (v *viewer, leave func(), refused string) {
 	}, ""
 }
 
-// serve sends the frames of a page until the browser goes.
+// serve sends the frames of a page until the browser disconnects.
 func (l *live) serve(a *ask, p *page) {
 	rc := http.NewResponseController(a.rw)
-	if err := rc.SetReadDeadline(time.Time{}); err != nil { // it was that of the request
+	if err := rc.SetReadDeadline(time.Time{}); err != nil { // replaces the deadline of the request
 		l.web.Log.Debug("a stream has a deadline", "error", err)
 	}
 	v, leave, refused := l.look(a, p)
@@ -225,7 +223,7 @@ func (l *live) serve(a *ask, p *page) {
 	}
 	defer leave()
 	a.rw.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-	a.rw.Header().Set("X-Accel-Buffering", "no") // a proxy is to pass on what comes
+	a.rw.Header().Set("X-Accel-Buffering", "no") // tells proxies not to buffer
 	send := func(data []byte) bool {
 		if err := rc.SetWriteDeadline(time.Now().Add(frameTimeout)); err != nil {
 			return false
@@ -248,7 +246,7 @@ func (l *live) serve(a *ask, p *page) {
 		case <-l.ctx.Done():
 			return
 		case data = <-v.frames:
-		case <-alive.C: // a connection that is dead is found by writing
+		case <-alive.C: // writing detects a dead connection
 			data = []byte(": \n\n")
 		}
 		if !send(data) {

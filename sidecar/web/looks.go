@@ -24,10 +24,10 @@ import (
 //go:embed templates
 var templates embed.FS
 
-// looks has the templates: layout.html has all pages in common, and each other file of
-// templates/ is a page with "main" and, if it changes while it is looked at, "live". A page
-// is parsed when it is first asked for: the trees of all of them are megabytes of small
-// objects, which each collection would walk in servers whose pages nobody opens.
+// looks has the templates: layout.html is common to all pages, and each other file of
+// templates/ is a page with "main" and, if it has a live part, "live". A page is parsed at
+// its first use: the trees of all pages are megabytes of small objects, which every garbage
+// collection would walk even if no page is used.
 type looks struct {
 	byName map[string]func() (*template.Template, error)
 }
@@ -76,16 +76,14 @@ func (l looks) part(out io.Writer, name, part string, v *view) error {
 	return err
 }
 
-// turners are the characters by which a text turns its direction, and that of what stands
-// around it, without being seen.
+// turners are invisible characters that change the direction of text.
 const turners = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
-// turned finds each of them, and before it what a form sends back as it is: values, and
-// what is in a textarea. A quote within a text is escaped.
+// turned matches each of them, and values and textareas, which a form sends back unchanged.
+// Quotes within a text are escaped.
 var turned = regexp.MustCompile(`(?s)<textarea.*?</textarea>| value="[^"]*"|[` + turners + `]`)
 
-// unturned has a page show turners as their code points, such as ⟨U+202E⟩, so that what is
-// read is what is there. In fields of forms they stay as they are.
+// unturned shows turners as code points, such as ⟨U+202E⟩, except in form fields.
 func unturned(page []byte) []byte {
 	if !turns(page) {
 		return page
@@ -98,8 +96,8 @@ func unturned(page []byte) []byte {
 	})
 }
 
-// turns reports whether a text has turners. It looks first for how they begin in UTF-8,
-// since a page hardly ever has that.
+// turns reports whether a text has turners. It first searches for their first UTF-8 bytes,
+// which are rare.
 func turns(text []byte) bool {
 	for _, begin := range []string{"\u061c", "\xe2\x80", "\xe2\x81"} {
 		if bytes.Contains(text, []byte(begin)) {
@@ -109,12 +107,12 @@ func turns(text []byte) bool {
 	return false
 }
 
-// funcs are what templates call. All texts that they return are escaped afterwards.
+// funcs are the functions of templates. Templates escape their results.
 func funcs(base string) template.FuncMap {
 	return template.FuncMap{
-		// href is the address of a page: its path, and pairs of its query.
+		// href returns the address of a page from its path and query pairs.
 		"href": func(path string, query ...string) string { return href(base, path, query...) },
-		// segment is a name within a path.
+		// segment escapes a name for a path.
 		"segment": url.PathEscape,
 		"asset":   func(name string) string { return assetPath(base, name) },
 		"num":     grouped,
@@ -126,7 +124,7 @@ func funcs(base string) template.FuncMap {
 		"bytes":   bytesText,
 		"percent": func(part float64) string { return strconv.FormatFloat(part*100, 'f', 1, 64) + " %" },
 		"spark":   spark,
-		// hundred is a part of 100, for lengths in an svg.
+		// hundred returns a percentage, for lengths in an svg.
 		"hundred":  func(part float64) string { return strconv.FormatFloat(min(max(part, 0), 1)*100, 'f', 2, 64) },
 		"gatePath": func(gate string) string { return gatePath(base, gate) },
 		"add":      func(a, b int64) int64 { return a + b },
@@ -142,7 +140,7 @@ func funcs(base string) template.FuncMap {
 	}
 }
 
-// gatePath is the page of a gate that explanations name, "" if it has none.
+// gatePath returns the path of a gate's page, or "".
 func gatePath(base, gate string) string {
 	kind, key, _ := strings.Cut(gate, ":")
 	switch kind {
@@ -154,7 +152,7 @@ func gatePath(base, gate string) string {
 	return ""
 }
 
-// dict makes a map of pairs, for templates with several arguments.
+// dict returns a map of pairs, for templates with several arguments.
 func dict(pairs ...any) (map[string]any, error) {
 	if len(pairs)%2 != 0 {
 		return nil, fmt.Errorf("dict has a name without a value")
@@ -170,8 +168,7 @@ func dict(pairs ...any) (map[string]any, error) {
 	return m, nil
 }
 
-// grouped writes a whole number, or the one that n points to, exactly, in groups of three
-// digits.
+// grouped prints an integer, or the one that n points to, in groups of three digits.
 func grouped(n any) string {
 	if v := reflect.ValueOf(n); v.Kind() == reflect.Pointer {
 		n = v.Elem().Interface()
@@ -187,7 +184,7 @@ func grouped(n any) string {
 	return sign + text
 }
 
-// howMany writes so many of a thing, whose plural has an s.
+// howMany prints a number with a noun whose plural ends in s.
 func howMany(n any, thing string) string {
 	text := grouped(n)
 	if text != "1" {
@@ -196,7 +193,7 @@ func howMany(n any, thing string) string {
 	return text + " " + thing
 }
 
-// rateText writes what happens in a second.
+// rateText prints a rate per second.
 func rateText(r float32) string {
 	switch {
 	case r == 0:
@@ -207,7 +204,7 @@ func rateText(r float32) string {
 	return grouped(int64(math.Round(float64(r))))
 }
 
-// span writes how long something takes, in one unit or two.
+// span prints a duration in one or two units.
 func span(d time.Duration) string {
 	switch {
 	case d <= 0:
@@ -238,7 +235,7 @@ func bytesText(n int64) string {
 	return strconv.FormatFloat(v, 'f', 1, 64) + " " + units[unit:unit+1] + "iB"
 }
 
-// short cuts a text that is too long for a cell; the whole of it belongs into the title.
+// short cuts a text that is too long for a cell; put the whole text in the title.
 func short(n int, text string) string {
 	runes := []rune(text)
 	if len(runes) <= n {
@@ -247,10 +244,10 @@ func short(n int, text string) string {
 	return string(runes[:n-1]) + "…"
 }
 
-// sparkPoints is how many points of the past a small line has: ten minutes.
+// sparkPoints is the number of points of a sparkline: ten minutes.
 const sparkPoints = 60
 
-// spark is the points of a small line, for an svg of 120 by 24; "": there are too few.
+// spark returns the points of a sparkline for an svg of 120 by 24; "" if there are too few.
 func spark(l line, what string) string {
 	past := l.Past
 	past = past[max(len(past)-sparkPoints, 0):]
@@ -272,7 +269,7 @@ func spark(l line, what string) string {
 	return strings.TrimSpace(b.String())
 }
 
-// get returns one of the figures of a point.
+// get returns a figure of a point.
 func (p *point) get(what string) float32 {
 	switch what {
 	case "enqueued":
@@ -297,7 +294,7 @@ func (p *point) get(what string) float32 {
 	return 0
 }
 
-// assetPath is the address of one of assets/, which changes with what is in it.
+// assetPath returns the address of an asset, which changes with its content.
 func assetPath(base, name string) string {
 	data, err := fs.ReadFile(assets, "assets/"+name)
 	if err != nil {

@@ -16,16 +16,16 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// messagesData is messages of a queue, those that a filter means, or of a dead letter queue
-// with the groups of their errors.
+// messagesData has the filtered messages of a queue, or of a dead letter queue with its
+// error groups.
 type messagesData struct {
 	Queue    string
-	Source   string // the queue of dead letters, "" if they are none
+	Source   string // the queue whose dead letters these are, or ""
 	Filter   filterForm
 	Messages []wire.PeekedMessage
-	After    bool   // this is not the beginning
-	First    string // the address of the beginning
-	Next     string // of what follows, "" at the end
+	After    bool   // not the first page
+	First    string // address of the first page
+	Next     string // address of the next page, "" at the end
 	Groups   *wire.DeadGroups
 	Jobs     []wire.JobInfo
 	Ops      []jobOp
@@ -46,18 +46,18 @@ const (
 	shownHeaders = 4 << 10 // bytes
 )
 
-// filterForm is a filter as the fields of a form.
+// filterForm is a filter as form fields.
 type filterForm struct {
 	State, Key, Header, AttemptsMin, EnqueuedAfter, EnqueuedBefore, Consumer, Gate string
 	Reason, ErrorCode, ErrorContains, ErrorGroup, DiedAfter, DiedBefore            string
 
-	Named   bool     // it names something
-	Mistake string   // why it is none
-	Fields  []field  // what it names
-	Reasons []string // that there are
+	Named   bool     // it is not empty
+	Mistake string   // why it is invalid
+	Fields  []field  // its non-empty fields
+	Reasons []string // all reasons
 }
 
-// readFilter reads a filter. It names everything if nothing is given.
+// readFilter parses a filter. An empty one selects everything.
 func readFilter(q url.Values) (filterForm, wire.Filter, error) {
 	f := filterForm{Reasons: wire.Reasons()}
 	for _, one := range []struct {
@@ -108,10 +108,10 @@ func readFilter(q url.Values) (filterForm, wire.Filter, error) {
 	return f, filter, nil
 }
 
-// messages shows messages of a queue.
+// messages serves the messages of a queue.
 func messages(a *ask) (any, error) { return listMessages(a, a.r.PathValue("queue")) }
 
-// dead shows dead letters of the queue in the path.
+// dead serves the dead letters of the queue in the path.
 func dead(a *ask) (any, error) {
 	name := a.r.PathValue("queue")
 	d, err := listMessages(a, name+wire.DLQSuffix)
@@ -147,7 +147,7 @@ func listMessages(a *ask, queue string) (*messagesData, error) {
 	case err == nil:
 	case refusedWith(err, wire.CodeQueueNotFound):
 		return nil, err
-	case errors.As(err, &refused) && refused.Code != 400: // it is not about the filter
+	case errors.As(err, &refused) && refused.Code != 400: // not about the filter
 		return nil, err
 	default:
 		d.Filter.Mistake = err.Error()
@@ -163,8 +163,8 @@ func listMessages(a *ask, queue string) (*messagesData, error) {
 	return d, nil
 }
 
-// peek fills a page with messages. What a filter means may be far apart: it goes on until
-// there is a page, or has looked for long enough.
+// peek fills a page with messages. Matching messages may be far apart: it reads on until
+// the page is full or the time is up.
 func (d *messagesData) peek(a *ask, req wire.PeekRequest) error {
 	for range maxPeeks {
 		var reply wire.PeekReply
@@ -187,10 +187,10 @@ func (d *messagesData) peek(a *ask, req wire.PeekRequest) error {
 	return nil
 }
 
-// maxPeeks is how many pieces of a queue are looked at for one page.
+// maxPeeks is how many peeks one page takes at most.
 const maxPeeks = 20
 
-// deadListData is all dead letter queues that have messages.
+// deadListData has all dead letter queues with messages.
 type deadListData struct {
 	Queues []queueRow
 	Pager  pager
@@ -215,31 +215,31 @@ func deadList(a *ask) (any, error) {
 	return &d, nil
 }
 
-// Source is the queue whose dead letters are in a queue.
+// Source returns the queue whose dead letters a queue holds.
 func (r *queueRow) Source() string { return wire.Source(r.Name) }
 
 // messageData is one message.
 type messageData struct {
 	wire.MessageInfo
-	Source  string // the queue of a dead letter
+	Source  string // the original queue of a dead letter
 	Headers []field
-	Asked   bool   // its payload is asked for
+	Asked   bool   // the payload is shown
 	Text    string // of the payload
-	Binary  bool   // it is no text: Text has its bytes in base64
+	Binary  bool   // the payload is no text: Text has it in base64
 	Trace   string // id of its trace
-	TraceAt string // where a browser finds that; empty: nowhere
+	TraceAt string // address of the trace; empty: none
 }
 
 // Title is the title of the page.
 func (d *messageData) Title() string { return "Message " + d.ID }
 
-// showRequest asks for a message with its headers, and at most so much of its payload.
+// showRequest requests a message with its headers and at most n bytes of payload.
 func showRequest(queue, id string, payload int) wire.MessageShowRequest {
 	return wire.MessageShowRequest{MessageRequest: wire.MessageRequest{Queue: queue, ID: id}, PayloadBytes: max(payload, shownHeaders)}
 }
 
 func message(a *ask) (any, error) {
-	d := &messageData{Asked: a.query("payload") == "show" && a.who.Role >= Operator}
+	d := &messageData{Asked: a.query("payload") == "show" && a.principal.Role >= Operator}
 	payload := 0
 	if d.Asked {
 		payload = wire.MaxPeekPayload
@@ -255,7 +255,7 @@ func message(a *ask) (any, error) {
 		if strings.EqualFold(h.Name, "traceparent") {
 			if p, ok := wire.ParseTraceParent(h.Value); ok {
 				d.Trace = hex.EncodeToString(p.Trace[:])
-				if p.Sampled { // others are nowhere
+				if p.Sampled { // others are not stored
 					d.TraceAt = a.web.HTTP.Trace(d.Trace)
 				}
 			}
@@ -265,16 +265,16 @@ func message(a *ask) (any, error) {
 	return d, nil
 }
 
-// payloadText is what there is of a payload: a text, or base64.
+// payloadText returns the payload as text, or in base64.
 func payloadText(m *wire.PeekedMessage) (text string, binary bool) {
 	if m.Payload != nil {
 		return *m.Payload, false
 	}
-	data, _ := json.Marshal(m.PayloadBase64) // of bytes it never fails
+	data, _ := json.Marshal(m.PayloadBase64) // cannot fail for bytes
 	return strings.Trim(string(data), `"`), true
 }
 
-// headersOf are the headers of a message in the order of their names, each value alone.
+// headersOf returns the headers of a message by name, one row per value.
 func headersOf(m *wire.PeekedMessage) (list []field) {
 	for name, values := range m.Headers {
 		for _, value := range values {
@@ -287,7 +287,7 @@ func headersOf(m *wire.PeekedMessage) (list []field) {
 	return list
 }
 
-// ended says how an attempt has ended.
+// ended describes the end of an attempt.
 func ended(h *wire.AttemptInfo) string {
 	switch h.Outcome {
 	case wire.AttemptNack:
@@ -311,7 +311,7 @@ func ended(h *wire.AttemptInfo) string {
 	return h.Outcome
 }
 
-// then says what became of a message after an attempt, and who has decided it.
+// then describes what happened to a message after an attempt, and who decided it.
 func then(h *wire.AttemptInfo) string {
 	by := h.DecidedBy
 	if h.Rule != "" {
@@ -360,7 +360,7 @@ func messageOf(form url.Values) wire.MessageRequest {
 
 func backToMessages(form url.Values) string { return messagesPath("", form.Get("queue"), filterForm{}) }
 
-// jsonText is what requests have, for those who want to send one.
+// jsonText returns a value as JSON, as in requests.
 func jsonText(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -369,7 +369,7 @@ func jsonText(v any) string {
 	return string(text)
 }
 
-// spanMs writes milliseconds.
+// spanMs prints milliseconds.
 func spanMs(ms int64) string { return span(time.Duration(ms) * time.Millisecond) }
 
 // piece is a part of a sentence: a text, or a time.
@@ -377,8 +377,7 @@ type piece struct{ Text, Time string }
 
 var timeInSentence = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 
-// pieces takes a sentence apart, so that the times in it can be shown in the zone of who
-// looks.
+// pieces splits a sentence, so that its times can be shown in the viewer's zone.
 func pieces(sentence string) (list []piece) {
 	at := 0
 	for _, found := range timeInSentence.FindAllStringIndex(sentence, -1) {

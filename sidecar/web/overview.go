@@ -12,7 +12,7 @@ import (
 // perPage is how many rows a list has on a page.
 const perPage = 50
 
-// overviewData is what the first page shows.
+// overviewData is the data of the first page.
 type overviewData struct {
 	Find, Sort string
 	Queues     []queueRow
@@ -26,7 +26,7 @@ type overviewData struct {
 	AsOf       string
 	Noise      []noise
 	MoreNoise  int
-	Deserted   []string // queues with messages that are ready, and nobody who consumes
+	Deserted   []string // queues with ready messages and without consumers
 	MoreDesert int
 	Dead       int64
 	Circuits   []wire.CircuitInfo
@@ -43,12 +43,12 @@ type queueRow struct {
 	Line  line
 }
 
-// Well reports whether nothing is known that needs somebody.
+// Well reports whether there are no known problems.
 func (d overviewData) Well() bool {
 	return d.Node.Ready && !d.Node.DiskLow && len(d.Missing)+len(d.Noise)+len(d.Deserted)+len(d.Circuits)+len(d.Pauses) == 0
 }
 
-// noise is a queue in which some flows keep others waiting.
+// noise is a queue with noisy or starved flows.
 type noise struct {
 	Queue string
 	wire.NoisyReply
@@ -56,13 +56,13 @@ type noise struct {
 
 const (
 	maxNoise   = 5 // queues whose flows are named
-	maxWaiting = 3 // flows of each that wait, and that starve
+	maxWaiting = 3 // waiting flows of each queue, and starved ones
 	maxPauses  = 10
-	// maxDeserted is how many queues that nobody consumes from are named.
+	// maxDeserted is how many queues without consumers are named.
 	maxDeserted = 10
-	// maxCircuits is how many circuits that are not closed are named.
+	// maxCircuits is how many open circuits are named.
 	maxCircuits = 10
-	// starved is how long a quiet flow may wait beside noisy ones before it is worth a line.
+	// starved is the wait of a quiet flow beside noisy ones from which on it is shown.
 	starved = 1000 // ms
 )
 
@@ -77,7 +77,7 @@ func overview(a *ask) (any, error) {
 		Node: a.web.Here(), Missing: s.missing, AsOf: h.asOf(),
 	}
 	find := strings.ToLower(d.Find)
-	rows, pager := paged(a, s.pick(d.Sort, func(q *wire.QueueSummary) bool { // dead letters are a column of their queue
+	rows, pager := paged(a, s.pick(d.Sort, func(q *wire.QueueSummary) bool { // dead letters are a column
 		return !wire.IsDLQ(q.Name) && strings.Contains(strings.ToLower(q.Name), find)
 	}))
 	d.Queues, d.Pager = h.rows(rows), pager
@@ -119,7 +119,7 @@ func overview(a *ask) (any, error) {
 	return d, nil
 }
 
-// noise asks who is noisy in the queues where others have waited longest.
+// noise returns the noisy flows of the queues where others have waited longest.
 func (d *overviewData) noise(a *ask, noisy []wire.QueueSummary) error {
 	slices.SortStableFunc(noisy, func(a, b wire.QueueSummary) int {
 		return cmp.Or(cmp.Compare(b.Detail.StarvedFlows, a.Detail.StarvedFlows), cmp.Compare(b.Detail.QuietOldestAgeMs, a.Detail.QuietOldestAgeMs))
@@ -142,8 +142,7 @@ func (d *overviewData) noise(a *ask, noisy []wire.QueueSummary) error {
 	return nil
 }
 
-// unpaused leaves out keys that are paused: while no consumer has room nobody has tried
-// whether they might go, but what keeps them is the pause.
+// unpaused removes paused keys: the pause blocks them, not other flows.
 func (n *noise) unpaused(a *ask) error {
 	paused, err := keyPauses(a, n.Queue)
 	if err != nil || len(paused) == 0 {
@@ -156,7 +155,7 @@ func (n *noise) unpaused(a *ask) error {
 	return nil
 }
 
-// rows are queues as a table has them.
+// rows are the rows of the table of queues.
 func (h *history) rows(queues []*wire.QueueSummary) []queueRow {
 	rows := make([]queueRow, len(queues))
 	for i, q := range queues {
@@ -165,18 +164,18 @@ func (h *history) rows(queues []*wire.QueueSummary) []queueRow {
 	return rows
 }
 
-// pager says which part of a list a page shows, and where the others are.
+// pager is the position of a page in a list, with links to the pages before and after.
 type pager struct {
 	From, To, Total int    // from 1
 	Before, Next    string // addresses; "": there is none
 }
 
-// paged takes the part of rows that the query asks for by page, from 1.
+// paged returns the rows of the page in the query, from 1.
 func paged[T any](a *ask, rows []T) ([]T, pager) { return pagedBy(a, rows, perPage) }
 
-// pagedBy takes a part of so many rows.
+// pagedBy is paged with a page size.
 func pagedBy[T any](a *ask, rows []T, perPage int) ([]T, pager) {
-	number, _ := strconv.Atoi(a.query("page")) // what is no number is the first page
+	number, _ := strconv.Atoi(a.query("page")) // an invalid number means the first page
 	last := max((len(rows)+perPage-1)/perPage, 1)
 	number = min(max(number, 1), last)
 	from := (number - 1) * perPage
@@ -196,14 +195,13 @@ func pagedBy[T any](a *ask, rows []T, perPage int) ([]T, pager) {
 	return rows[from:to], p
 }
 
-// path is the path of the page that somebody looks at, also where only its changing part
-// is made.
+// path is the path of the viewed page, also when only its live part is rendered.
 func (a *ask) path() string {
 	base := a.web.base
 	return base + strings.TrimPrefix(strings.TrimPrefix(a.r.URL.Path, base), "/live")
 }
 
-// here is path with the query.
+// here is the path with the query.
 func (a *ask) here() string {
 	if q := a.r.URL.RawQuery; q != "" {
 		return a.path() + "?" + q

@@ -13,16 +13,16 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// page is a page: a row of the table.
+// page is one page: a row of the table.
 type page struct {
 	path  string // after the base path, as http.ServeMux has it
 	name  string // of its template in templates/, without .html
-	title string // data with a method Title say it better
+	title string // data with a method Title override it
 	nav   bool   // in the navigation
 	only  func(*Web) bool
-	live  bool     // its template "live" comes again while it is looked at
-	query []string // of a live page: the values of the query that its data use
-	role  Role     // who may see it; the least is [Viewer]
+	live  bool     // its template "live" is sent again while the page is open
+	query []string // query values that the data of a live page use
+	role  Role     // role that it needs, at least [Viewer]
 	data  func(*ask) (any, error)
 }
 
@@ -50,8 +50,7 @@ var pages = []page{
 	{path: "/events", name: "events", title: "Events", nav: true, live: true, query: []string{"find", "paused"}, data: eventsPage},
 }
 
-// used returns the URL with the part of its query that the page uses, in one form for all
-// who ask for the same.
+// used returns the URL with the query values that the page uses, in canonical form.
 func (p *page) used(u *url.URL) *url.URL {
 	asked, kept := u.Query(), url.Values{}
 	for _, name := range p.query {
@@ -64,21 +63,21 @@ func (p *page) used(u *url.URL) *url.URL {
 	return &short
 }
 
-// ask is what somebody wants to see or do.
+// ask is one request.
 type ask struct {
-	web *Web
-	who who
-	rw  http.ResponseWriter // not for data of pages that are live
-	r   *http.Request
+	web       *Web
+	principal principal
+	rw        http.ResponseWriter // not to be used by data of live pages
+	r         *http.Request
 }
 
 // query returns a value of the query, "" if there is none.
 func (a *ask) query(name string) string { return a.r.URL.Query().Get(name) }
 
-// verb carries out an admin verb. It encodes the request, and decodes the reply into reply
-// unless that is nil. A refusal is a *wire.Error.
+// verb calls an admin verb. It encodes the request and, unless reply is nil, decodes the
+// reply. A refusal is a *wire.Error.
 func (a *ask) verb(verb wire.AnyVerb, tail string, request, reply any) error {
-	return a.web.verb(a.who.Name, verb, tail, request, reply)
+	return a.web.verb(a.principal.Name, verb, tail, request, reply)
 }
 
 func (w *Web) verb(client string, verb wire.AnyVerb, tail string, request, reply any) error {
@@ -99,14 +98,14 @@ func (w *Web) verb(client string, verb wire.AnyVerb, tail string, request, reply
 	return json.Unmarshal(data, reply)
 }
 
-// view is what templates get.
+// view is the data of templates.
 type view struct {
 	Title     string
-	Who       who
+	Principal principal
 	Version   string
 	Nav       []navItem
-	Note      string // what has just been done
-	Live      string // where the part that changes comes from; "": nowhere
+	Note      string // result of the last action
+	Live      string // address of the live part; "": none
 	Here      string // path and query of this page
 	Now       time.Time
 	Clustered bool
@@ -114,14 +113,14 @@ type view struct {
 }
 
 // Operator is for templates.
-func (v *view) Operator() bool { return v.Who.Role >= Operator }
+func (v *view) Operator() bool { return v.Principal.Role >= Operator }
 
 type navItem struct {
 	Title, Path string
 	Here        bool
 }
 
-// page answers with a page.
+// page replies with a page.
 func (w *Web) page(a *ask, p *page) {
 	data, err := p.data(a)
 	if err != nil {
@@ -142,23 +141,23 @@ func titleOf(p *page, data any) string {
 	return p.title
 }
 
-// fill adds what all pages have.
+// fill adds the fields that all pages have.
 func (w *Web) fill(a *ask, v *view) {
-	v.Who, v.Version, v.Now, v.Clustered = a.who, w.Version, time.Now(), w.Clustered
+	v.Principal, v.Version, v.Now, v.Clustered = a.principal, w.Version, time.Now(), w.Clustered
 	v.Here = a.here()
-	if a.who.Role == Nobody {
+	if a.principal.Role == Nobody {
 		return
 	}
 	for i := range pages {
 		p := &pages[i]
-		if p.nav && a.who.Role >= p.role && (p.only == nil || p.only(w)) {
+		if p.nav && a.principal.Role >= p.role && (p.only == nil || p.only(w)) {
 			path := w.base + p.path
 			v.Nav = append(v.Nav, navItem{Title: p.title, Path: path, Here: a.path() == path})
 		}
 	}
 }
 
-// render answers with the page of a template.
+// render replies with the page of a template.
 func (w *Web) render(a *ask, status int, name string, v *view) {
 	w.fill(a, v)
 	v.Note = w.takeNote(a)
@@ -170,11 +169,11 @@ func (w *Web) render(a *ask, status int, name string, v *view) {
 	}
 	a.rw.Header().Set("Content-Type", "text/html; charset=utf-8")
 	a.rw.WriteHeader(status)
-	_, _ = a.rw.Write(out.Bytes()) // the browser has gone: nobody to tell
+	_, _ = a.rw.Write(out.Bytes()) // fails only if the browser is gone
 }
 
-// A note says on the next page what has been done on the last one. It travels as a cookie,
-// which no other site can set.
+// A note shows the result of an action on the next page. It travels as a cookie, which no
+// other site can set.
 const (
 	noteName = "fila_note"
 	maxNote  = 1000 // bytes
@@ -190,7 +189,7 @@ func (w *Web) setNote(a *ask, text string) {
 
 func (w *Web) takeNote(a *ask) string {
 	cookie, err := a.r.Cookie(noteName)
-	if err != nil || a.who.Role == Nobody {
+	if err != nil || a.principal.Role == Nobody {
 		return ""
 	}
 	http.SetCookie(a.rw, &http.Cookie{Name: noteName, Path: w.base + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: -1})
@@ -201,7 +200,7 @@ func (w *Web) takeNote(a *ask) string {
 	return string(text)
 }
 
-// href is the address of a page, with what stands in its path and pairs of its query.
+// href returns the address of a page from path arguments and query pairs.
 func href(base, path string, query ...string) string {
 	var values []string
 	for i := 0; i+1 < len(query); i += 2 {
@@ -215,7 +214,7 @@ func href(base, path string, query ...string) string {
 	return base + path
 }
 
-// refusedWith reports whether err is a refusal with a number of wire.
+// refusedWith reports whether err is a refusal with this error number.
 func refusedWith(err error, code int) bool {
 	var refused *wire.Error
 	return errors.As(err, &refused) && refused.ErrCode == code

@@ -11,14 +11,14 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// queueData is what the page of a queue shows.
+// queueData is the data of the page of a queue.
 type queueData struct {
 	wire.QueueInfo
 	Why      wire.ExplainQueue
 	Noise    wire.NoisyReply
 	Source   string // of a dead letter queue
 	Flows    []flowRow
-	Active   int // fairness keys with messages that are ready
+	Active   int // fairness keys with ready messages
 	Line     line
 	Settings []setting
 	Counted  []counter
@@ -36,7 +36,7 @@ func (d queueData) IsDLQ() bool { return d.Source != "" }
 type flowRow struct {
 	wire.FlowInfo
 	Noisy bool
-	Wait  int64 // ms since its first message became ready; 0: not among those that have waited longest
+	Wait  int64 // ms since its first message became ready; 0: not among the longest waits
 }
 
 type setting struct{ Name, Value string }
@@ -46,7 +46,7 @@ type counter struct {
 	N    int64
 }
 
-// shownFlows is how many flows, and of those that wait how many, a page has.
+// shownFlows is how many flows a page has, and how many waiting ones.
 const shownFlows = 20
 
 func queuePage(a *ask) (any, error) {
@@ -90,8 +90,7 @@ func queuePage(a *ask) (any, error) {
 	return d, err
 }
 
-// settingsOf lists settings that are not empty, as requests have them. Scripts have a page
-// of their own.
+// settingsOf lists non-empty settings as in requests. Scripts have a page of their own.
 func settingsOf(s wire.QueueSettings) ([]setting, error) {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -115,11 +114,10 @@ func settingsOf(s wire.QueueSettings) ([]setting, error) {
 	return list, nil
 }
 
-// shownPauses is how many pauses of fairness keys a page looks through.
+// shownPauses is how many pauses a page reads.
 const shownPauses = wire.MaxListLimit
 
-// keyPauses lists pauses of fairness keys of a queue, as far as the first shownPauses have
-// them.
+// keyPauses lists pauses of fairness keys of a queue among the first shownPauses.
 func keyPauses(a *ask, queue string) ([]wire.PauseInfo, error) {
 	var all wire.PauseList
 	if err := a.verb(wire.VerbPauseList, "", wire.ListRequest{Limit: shownPauses}, &all); err != nil {
@@ -128,13 +126,13 @@ func keyPauses(a *ask, queue string) ([]wire.PauseInfo, error) {
 	return slices.DeleteFunc(all.Pauses, func(p wire.PauseInfo) bool { return p.Kind != wire.PauseKey || p.Queue != queue }), nil
 }
 
-// chart is what the script draws, and what stands there without it.
+// chart has the data of a chart, and its text without script.
 type chart struct {
 	JSON string
 	Rows int
 }
 
-// chartOf is a chart of pairs of figures of points and their names.
+// chartOf returns a chart of figures with their names.
 func chartOf(l line, pairs ...string) chart {
 	data := struct {
 		Names []string    `json:"names"`
@@ -154,13 +152,13 @@ func chartOf(l line, pairs ...string) chart {
 		}
 	}
 	text, err := json.Marshal(data)
-	if err != nil { // there are numbers and names alone
+	if err != nil { // impossible: it has only numbers and names
 		return chart{}
 	}
 	return chart{JSON: string(text), Rows: len(l.Past)}
 }
 
-// setWeight overrides the weight of a fairness key, or lets its messages say it again.
+// setWeight sets the weight of a fairness key, or removes the override.
 func setWeight(a *ask, form url.Values) (string, error) {
 	queue, key, weight := form.Get("queue"), form.Get("key"), form.Get("weight")
 	name := "weight:" + queue + ":" + key
@@ -170,7 +168,7 @@ func setWeight(a *ask, form url.Values) (string, error) {
 	return fmt.Sprintf("%s has the weight %s in %s now.", key, weight, queue), a.verb(wire.VerbConfigSet, name, wire.ConfigSetRequest{Value: weight}, nil)
 }
 
-// resetHooks closes the circuits of the hooks of a queue.
+// resetHooks closes the circuits of a queue's hooks.
 func resetHooks(a *ask, form url.Values) (string, error) {
 	queue := form.Get("queue")
 	return "The hooks of " + queue + " are run again.", a.verb(wire.VerbHookReset, queue, wire.HookResetRequest{Hook: form.Get("hook")}, nil)

@@ -26,7 +26,7 @@ func schedules(a *ask) (any, error) {
 	return d, nil
 }
 
-// addSchedule makes a schedule, or replaces the one of its name.
+// addSchedule adds or replaces a schedule.
 func addSchedule(a *ask, form url.Values) (string, error) {
 	req := wire.ScheduleAddRequest{
 		Name: strings.TrimSpace(form.Get("name")), Schedule: strings.TrimSpace(form.Get("schedule")), TimeZone: strings.TrimSpace(form.Get("zone")),
@@ -56,7 +56,7 @@ func addSchedule(a *ask, form url.Values) (string, error) {
 	return fmt.Sprintf(note, reply.Name, reply.Queue), nil
 }
 
-// aboutSchedule makes an action that is about one schedule.
+// aboutSchedule returns an action for one schedule.
 func aboutSchedule(verb wire.AnyVerb, done string) func(*ask, url.Values) (string, error) {
 	return func(a *ask, form url.Values) (string, error) {
 		queue, name := form.Get("queue"), form.Get("name")

@@ -85,7 +85,7 @@ func TestPagesOfHostileNames(t *testing.T) {
 		require.Equal(t, http.StatusOK, rec.Code, "%s: %s", target, rec.Body)
 		req := request(http.MethodGet, "/live"+target, nil)
 		req.SetPathValue("queue", "orders")
-		frame := string(r.frame(&ask{web: r.Web, who: who{Role: Operator, Name: "web"}, r: req}, p))
+		frame := string(r.frame(&ask{web: r.Web, principal: principal{Role: Operator, Name: "web"}, r: req}, p))
 		for _, body := range []string{rec.Body.String(), frame} {
 			require.NotContains(t, body, "<img", target)
 			require.NotContains(t, body, "<script>", target)

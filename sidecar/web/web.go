@@ -17,8 +17,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// assets are scripts, styles and licences. What is not ours is as its makers have released
-// it: assets_test.go has where from, and the checksums.
+// assets are scripts, styles and licences. Third-party files are unmodified releases.
 //
 //go:embed assets
 var assets embed.FS
@@ -28,30 +27,29 @@ type Options struct {
 	Log     *slog.Logger
 	HTTP    config.HTTPConfig
 	Version string
-	// Serving returns why verbs cannot be carried out yet, or any more; nil: they can.
+	// Serving returns why verbs are not available; nil: they are.
 	Serving func() error
-	// Do carries out an admin verb for a client, with the tail of its subject, and returns
-	// the reply, JSON. It is called from any goroutine, while Serving returns nil.
+	// Do calls an admin verb for a client, with the tail of its subject, and returns the
+	// JSON reply. It is called from any goroutine while Serving returns nil.
 	Do func(verb, client, tail string, body []byte) ([]byte, *wire.Error)
-	// Queues is the verb queue-list, likewise, without its encoding. What it returns nobody
-	// changes.
+	// Queues is queue-list without encoding. Its result is immutable.
 	Queues func(wire.QueueListRequest) (wire.QueueList, *wire.Error)
-	// Guard carries out a verb of the guard that takes nothing, likewise.
+	// Guard is Do for read-only verbs of the guard.
 	Guard func(verb, tail string, body []byte) ([]byte, *wire.Error)
-	// Here returns what this node alone knows of itself. It is called as Do is.
+	// Here returns the state of this node.
 	Here func() Node
-	// Events calls each with every event of fila, JSON, until stop is called, or refused,
-	// with the reason, when NATS lets nothing more come. Neither must be held up.
+	// Events calls each with every event (JSON) until stop is called, or refused with the
+	// reason when NATS ends the subscription. Both must return fast.
 	Events func(each func(event []byte), refused func(error)) (stop func(), err error)
-	// Needs is the subject that Events needs, for those whom NATS refuses it.
+	// Needs is the subject that Events subscribes to.
 	Needs string
-	// Clustered says that this fila is a node of a cluster.
+	// Clustered means that this fila is a node of a cluster.
 	Clustered bool
 }
 
-// Node is how one fila stands.
+// Node is the state of one fila.
 type Node struct {
-	State     string // as /readyz says it
+	State     string // as in /readyz
 	Ready     bool
 	DiskKnown bool
 	DiskLow   bool
@@ -60,10 +58,10 @@ type Node struct {
 	Store     int64 // bytes of its files
 }
 
-// Web has the pages. Make it with [New]; it is an [http.Handler].
+// Web serves the pages. It is an [http.Handler].
 type Web struct {
 	Options
-	base    string // what paths begin with, without a slash at the end
+	base    string // prefix of all paths, without a final slash
 	access  *access
 	handler http.Handler
 	looks   looks
@@ -74,11 +72,11 @@ type Web struct {
 	mu struct {
 		sync.Mutex
 		stopped bool
-		running sync.WaitGroup // requests that have begun
+		running sync.WaitGroup // requests under way
 	}
 }
 
-// New reads the tokens and makes the pages; nothing runs before [Web.Start].
+// New reads the tokens and returns the pages. Nothing runs before [Web.Start].
 func New(o Options) (*Web, error) {
 	o.Log = o.Log.With("component", "web")
 	access, err := newAccess(o.HTTP, time.Now, o.Log)
@@ -94,15 +92,15 @@ func New(o Options) (*Web, error) {
 	return w, nil
 }
 
-// Start begins to keep the history. Nobody who may not look needs one.
+// Start starts the history, if any request can be allowed.
 func (w *Web) Start() {
 	if w.access.possible() {
 		w.live.start()
 	}
 }
 
-// Stop ends what is live, and waits until nothing is carried out any more, or ctx ends.
-// Requests that come later are refused.
+// Stop ends live streams and waits for requests under way, or until ctx ends. Later
+// requests are refused.
 func (w *Web) Stop(ctx context.Context) {
 	w.mu.Lock()
 	w.mu.stopped = true
@@ -120,7 +118,7 @@ func (w *Web) Stop(ctx context.Context) {
 	}
 }
 
-// begin counts a request, unless the pages have been stopped.
+// begin counts a request. It reports false after Stop.
 func (w *Web) begin() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +129,7 @@ func (w *Web) begin() bool {
 	return true
 }
 
-// policy lets a page load what is ours, and nothing else.
+// policy lets a page load only our own files.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // ServeHTTP implements [http.Handler].
@@ -152,14 +150,14 @@ func (w *Web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.handler.ServeHTTP(rw, r)
 }
 
-// route is what is at a path.
+// route is one path and its handler.
 type route struct {
-	pattern string // a method and a path after the base path, as [http.ServeMux] has them
+	pattern string // method and path after the base path, as in [http.ServeMux]
 	serve   http.HandlerFunc
 }
 
-// Routes returns the patterns of all pages, of the parts of them that change, and of what
-// forms do, without the base path. The tests in a browser hold that each was asked for.
+// Routes returns the patterns of all pages, live parts and form actions, without the base
+// path. The browser tests check that each was requested.
 func Routes() []string {
 	var list []string
 	for _, r := range new(Web).table() {
@@ -168,7 +166,7 @@ func Routes() []string {
 	return list
 }
 
-// table is what is at which path.
+// table returns all routes.
 func (w *Web) table() []route {
 	list := []route{{"GET /assets/{file}", w.asset}, {"GET /login", w.loginPage}, {"POST /login", w.login}, {"POST /logout", w.logout}}
 	for i := range pages {
@@ -201,20 +199,20 @@ func (w *Web) routes() http.Handler {
 	return mux
 }
 
-// let has a page answer those who may see it.
+// let serves a page to principals with a role.
 func (w *Web) let(role Role, next func(*ask)) http.HandlerFunc {
 	role = max(role, Viewer)
 	return func(rw http.ResponseWriter, r *http.Request) {
-		somebody, refused := w.access.whose(r)
-		a := &ask{web: w, who: somebody, rw: rw, r: r}
+		asker, refused := w.access.whose(r)
+		a := &ask{web: w, principal: asker, rw: rw, r: r}
 		switch {
 		case refused != nil:
 			w.fail(a, refused.status, refused.text)
-		case somebody.Role == Nobody && r.Method == http.MethodGet:
+		case asker.Role == Nobody && r.Method == http.MethodGet:
 			http.Redirect(rw, r, w.base+"/login?to="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
-		case somebody.Role == Nobody:
+		case asker.Role == Nobody:
 			w.fail(a, http.StatusUnauthorized, "You are not logged in, or not any more.")
-		case somebody.Role < role:
+		case asker.Role < role:
 			w.fail(a, http.StatusForbidden, "Only operators may do that.")
 		default:
 			if err := w.Serving(); err != nil {
@@ -226,14 +224,14 @@ func (w *Web) let(role Role, next func(*ask)) http.HandlerFunc {
 	}
 }
 
-// Guarded lets those who may look pass, without a page for others: it is for metrics.
+// Guarded lets viewers pass and refuses others without a page. It is for metrics.
 func (w *Web) Guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		somebody, refused := w.access.whose(r)
+		asker, refused := w.access.whose(r)
 		switch {
 		case refused != nil:
 			http.Error(rw, refused.text, refused.status)
-		case somebody.Role == Nobody:
+		case asker.Role == Nobody:
 			rw.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(rw, "A token is missing: Authorization: Bearer TOKEN", http.StatusUnauthorized)
 		default:
@@ -256,19 +254,19 @@ func (w *Web) asset(rw http.ResponseWriter, r *http.Request) {
 		kind = "text/plain"
 	}
 	rw.Header().Set("Content-Type", kind+"; charset=utf-8")
-	// They change with the binary alone, and pages name them with its checksum.
+	// Assets change only with the binary, and pages name them with a checksum.
 	rw.Header().Set("Cache-Control", "public, max-age=86400, immutable")
-	_, _ = rw.Write(data) // the browser has gone: nobody to tell
+	_, _ = rw.Write(data) // fails only if the browser is gone
 }
 
 func (w *Web) loginPage(rw http.ResponseWriter, r *http.Request) {
 	a := &ask{web: w, rw: rw, r: r}
-	somebody, refused := w.access.whose(r)
+	asker, refused := w.access.whose(r)
 	if refused != nil {
 		w.fail(a, refused.status, refused.text)
 		return
 	}
-	a.who = somebody
+	a.principal = asker
 	w.showLogin(a, http.StatusOK, "", r.URL.Query().Get("to"))
 }
 
@@ -276,7 +274,7 @@ func (w *Web) showLogin(a *ask, status int, mistake, to string) {
 	w.render(a, status, "login", &view{Title: "Log in", Data: map[string]string{"Mistake": mistake, "To": w.local(to)}})
 }
 
-// login takes a token for a session.
+// login exchanges a token for a session.
 func (w *Web) login(rw http.ResponseWriter, r *http.Request) {
 	a := &ask{web: w, rw: rw, r: r}
 	if refused := w.access.checkHost(r); refused != nil {
@@ -302,8 +300,8 @@ func (w *Web) logout(rw http.ResponseWriter, r *http.Request) {
 	http.Redirect(rw, r, w.base+"/login", http.StatusSeeOther)
 }
 
-// local is a path of ours to go back to, the first page if it is none. A path with dot
-// segments, also encoded ones, may lead out of base: browsers resolve them.
+// local returns a local path to go back to, or the first page. A path with dot segments,
+// even encoded ones, may lead out of base, since browsers resolve them.
 func (w *Web) local(to string) string {
 	u, err := url.Parse(to)
 	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(u.Path, w.base+"/") || hasDotSegment(u.Path) ||
@@ -322,12 +320,12 @@ func hasDotSegment(path string) bool {
 	return false
 }
 
-// fail answers with a page that says what is wrong.
+// fail replies with an error page.
 func (w *Web) fail(a *ask, status int, text string) {
 	w.render(a, status, "error", &view{Title: fmt.Sprintf("%d %s", status, http.StatusText(status)), Data: text})
 }
 
-// failed answers with a page that says what err is.
+// failed replies with an error page for err.
 func (w *Web) failed(a *ask, err error) {
 	var refused *wire.Error
 	switch {

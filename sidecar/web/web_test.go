@@ -212,7 +212,7 @@ func TestLiveIsBounded(t *testing.T) {
 	look := func(person int, query string) string {
 		req := request(http.MethodGet, "/live/?"+query, nil)
 		req.RemoteAddr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(person >> 8), byte(person)}), 1234).String()
-		v, leave, refused := r.live.look(&ask{web: r.Web, who: who{Role: Viewer}, r: req}, p)
+		v, leave, refused := r.live.look(&ask{web: r.Web, principal: principal{Role: Viewer}, r: req}, p)
 		require.Equal(t, v == nil, refused != "")
 		if v != nil {
 			leaves = append(leaves, leave)
