@@ -10,53 +10,52 @@ import (
 	"github.com/filaq/fila/breaker"
 )
 
-// Causes of openings, and of what ends them.
+// Causes of openings and closings.
 const (
 	CauseFailures    = "failures"
 	CauseRetryAfter  = "retry_after"
 	CauseByHand      = "by hand"
 	CauseMaxFailures = "max_failures"
-	CauseTime        = "time"    // of the opening is over
-	CauseProbes      = "success" // of probes
+	CauseTime        = "time"    // the opening is over
+	CauseProbes      = "success" // probes have succeeded
 )
 
-// Circuit is the record of a circuit. The zero Circuit is closed and has failed
-// nothing; no record means the same.
+// Circuit is the record of a circuit. The zero Circuit is closed without failures, and equal to no
+// record.
 //
 // Maps of a Circuit are never changed: [Circuit.Apply] makes new ones.
 type Circuit struct {
-	breaker.Frozen                   // Probes in it is the sum of Permits
-	Permits        map[string]int    // for probes, by the instance that holds them
+	breaker.Frozen                   // its Probes is the sum of Permits
+	Permits        map[string]int    // permits for probes, by holding instance
 	Seen           map[string]uint64 // number of the last batch, by instance
 	Cause          string            // of the opening; empty: closed
-	OpenedBy       string            // instance that has opened it; empty: closed
-	Client         string            // that had it do so by hand, as far as it is known
-	Turn           uint64            // counts what is worth telling: transitions, and openings that were changed by hand
-	TurnRev        uint64            // revision of the record with the last turn; 0: of this one
-	TurnAt         int64             // when that was
+	OpenedBy       string            // instance that opened it; empty: closed
+	Client         string            // that asked for it, if opened by hand and known
+	Turn           uint64            // number of reported changes: transitions, and openings changed by hand
+	TurnRev        uint64            // revision of the record with the last of them; 0: this one
+	TurnAt         int64             // its time
 	TurnBy         string            // instance that made it
-	Why            string            // cause of the last turn
-	ChangedAt      int64             // of the last change of state, or of the time until which it is open
+	Why            string            // its cause
+	ChangedAt      int64             // last change of the state or of the end of the opening
 	By             string            // instance that made it
 	Terms          Terms[breaker.Config]
 }
 
-// Version is the version of the records that are written.
+// Version is the version of written records.
 const Version = 1
 
-// ErrVersion is returned for a record that a newer fila has written, which must not be
-// overwritten.
+// ErrVersion is returned for a record of a newer fila, which must not be overwritten.
 var ErrVersion = errors.New("the record has a version that this fila does not know")
 
-// Bounds of a record that is read.
+// Limits of decoded records.
 const (
 	maxRecordBytes = 64 << 10
 	maxInstance    = 256 // bytes
 	maxClient      = 1024
 )
 
-// encoded is a Circuit in the bucket, as JSON. All times are Unix nanoseconds,
-// math.MaxInt64 is "until closed by hand".
+// encoded is the JSON form of a Circuit. Times are Unix nanoseconds; math.MaxInt64 means until closed
+// by hand.
 //
 //	{"v":1, "state":"open", "gen":3, "failures":5, "opened_at":..., "since":...,
 //	 "open_until":..., "cooling":true, "cause":"failures", "opened_by":"a/Q7", "seen":{"a/Q7":4},
@@ -88,10 +87,10 @@ type encoded struct {
 	By         string            `json:"by,omitempty"`
 	Limits     []int64           `json:"limits,omitempty"` // threshold, cooldown (ns), half-open calls and successes
 	LimitsBy   string            `json:"limits_by,omitempty"`
-	LimitsAt   int64             `json:"limits_at,omitempty"` // missing in records of before: 0
+	LimitsAt   int64             `json:"limits_at,omitempty"` // missing in older records: 0
 }
 
-// Encode returns the record's form in the bucket.
+// Encode encodes the record.
 func (c *Circuit) Encode() []byte {
 	l := &c.Terms.Limits
 	data, err := json.Marshal(encoded{
@@ -109,8 +108,8 @@ func (c *Circuit) Encode() []byte {
 	return data
 }
 
-// Decode is the opposite of Encode. It refuses what Encode does not write, and a newer
-// version with [ErrVersion]; fields that it does not know are ignored.
+// Decode is the inverse of Encode. It refuses invalid records, and newer versions with [ErrVersion]; it
+// ignores unknown fields.
 func Decode(data []byte) (Circuit, error) {
 	if len(data) > maxRecordBytes {
 		return Circuit{}, fmt.Errorf("a record of %d bytes", len(data))
@@ -168,16 +167,14 @@ func Decode(data []byte) (Circuit, error) {
 	return c, nil
 }
 
-// Older reports whether the record goes by limits that are older than others of an
-// instance, which were set at a time.
+// Older reports whether the record's limits predate those that instance by set at time set.
 func (c *Circuit) Older(by string, limits breaker.Config, set int64) bool {
 	own := Terms[breaker.Config]{normal(limits), set, by}
 	return c.Terms.By != "" && own.Newer(&c.Terms)
 }
 
-// Idle is what a sweep may delete: a circuit that is closed, or would be when somebody
-// looks at it at time now, and has no failures in mind. Its record is to be old enough
-// that nobody has a batch on the way to it.
+// Idle reports whether a sweep may delete the record: the circuit is closed, or would be at time now,
+// and has no failures. The record has to be so old that no batch for it is on its way.
 func (c *Circuit) Idle(now int64) bool {
 	m := breaker.Thaw(breaker.Config{}, c.Frozen)
 	m.Settle(now)

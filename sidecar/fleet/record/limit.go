@@ -12,53 +12,51 @@ import (
 	"github.com/filaq/fila/throttle"
 )
 
-// Times of what is leased. A chunk of tokens, or of slots in a window, may be used for
-// ChunkLife from before the swap was sent that took it, by the clock of its holder.
-// ClockSpread is how much the fleet's clocks may differ among each other: together they
-// are the 200 ms by which the bound of a shared rate is wider than that of a local one.
+// Times of leases. Leased tokens or slots may be used for ChunkLife from before the swap that took them
+// was sent, by the holder's clock. ClockSpread is how much clocks may differ. Together they are the
+// 200 ms by which the bound of a shared rate is wider than that of a local one.
 const (
 	ChunkLife   = 150 * time.Millisecond
 	ClockSpread = 50 * time.Millisecond
-	// ChunkTime is how much of a rate a chunk has, divided by those who ask.
+	// ChunkTime is how much of a rate is leased at once, divided among those who ask.
 	ChunkTime = 100 * time.Millisecond
-	// GiveBackAfter is the age at which the rest of a chunk is given back.
+	// GiveBackAfter is the age at which the rest of a lease is given back.
 	GiveBackAfter = 100 * time.Millisecond
-	// askLife is how long an instance counts as one that asks.
+	// askLife is how long an instance counts as asking.
 	askLife = time.Second
-	// windowParts is how many parts of a window a record tells apart.
+	// windowParts is the resolution of a window in a record.
 	windowParts = 128
 	maxSlots    = 4096 // of a record that is read
 )
 
-// Limit is the record of a throttle key. The zero Limit, and no record, say that nobody
-// uses the key and that nothing of its limits is used.
+// Limit is the record of a throttle key. The zero Limit has no users and nothing in use, and is equal
+// to no record.
 //
 // Maps and slices of a Limit are never changed: [Limit.Apply] makes new ones.
 type Limit struct {
-	// Owner uses the key alone, by limits of its own: Level is of the moment at which
-	// it took over, until it hands over what it has come to. Empty: all Users take
-	// what they need from the record.
+	// Owner is the only user, which applies its limits itself: Level is the state when it took
+	// over, until it hands over. Empty: all Users lease from the record.
 	Owner string
 	Users map[string]User
 	Level
 	Terms Terms[throttle.Limits]
 }
 
-// Terms are limits, and whose they are. Those that were set last are in force for all.
+// Terms are limits and who set them. The limits that were set last are in force for all.
 type Terms[L comparable] struct {
 	Limits L
-	At     int64  // they were set, by the fleet's clock; 0: not known
-	By     string // instance that has set them; empty: nobody has said anything
+	At     int64  // when they were set, by the fleet's clock; 0: not known
+	By     string // instance that set them; empty: none
 }
 
-// Newer reports whether other limits than l were set after it. An instance of a cluster
-// may learn when limits were set before it learns which: it corrects what it has said.
+// Newer reports whether limits other than l were set after it. A node of a cluster may learn when limits
+// were set before it learns the limits; then it corrects what it has written.
 func (t *Terms[L]) Newer(l *Terms[L]) bool {
 	return t.Limits != l.Limits && (l.By == "" || t.At > l.At || t.At == l.At && t.By == l.By)
 }
 
-// meet makes own terms those of a record if they are newer. It reports whether that has
-// changed the limits in force.
+// meet adopts the limits of a record if they are newer. It reports whether that has changed the limits
+// in force.
 func (t *Terms[L]) meet(own Terms[L]) (changed bool) {
 	changed = own.Newer(t)
 	if changed || own.Limits == t.Limits && own.At > t.At {
@@ -67,89 +65,86 @@ func (t *Terms[L]) meet(own Terms[L]) (changed bool) {
 	return changed
 }
 
-// User is what a record has of an instance.
+// User is an instance in a record.
 type User struct {
 	Seen    uint64 // number of its last write
-	Asks    int64  // until when it counts as one that asks for anything
-	Wants   int64  // the same for chunks, which it could use: it has places in flight for them
-	Given   int64  // how many tokens more it has had than the one that had the least
-	Leased  int64  // the same of slots
-	Permits int64  // to have messages in flight
+	Asks    int64  // it counts as asking for anything until then
+	Wants   int64  // it counts as asking for leases that it can use until then
+	Given   int64  // tokens leased beyond the user with the fewest
+	Leased  int64  // the same for slots
+	Permits int64  // for messages in flight
 }
 
-// Level is what is used of limits. The zero Level is nothing.
+// Level is how much of the limits is in use. The zero Level is nothing.
 type Level struct {
-	Used   bool   // the rest says something
+	Used   bool   // the other fields are valid
 	Tokens int64  // in the bucket at time At, in thousandths; negative: debt
-	At     int64  // of Tokens; never goes back
-	Rest   int64  // of the time up to At, what has not brought a thousandth yet (ns)
-	Slots  []Slot // of the window that are leased, oldest first
+	At     int64  // time of Tokens; never goes back
+	Rest   int64  // time before At that has not brought a thousandth yet (ns)
+	Slots  []Slot // leased slots in the window, oldest first
 }
 
-// Slot is entries of a window that were leased up to a time, none before the Slot
-// before.
+// Slot is a number of window slots leased up to a time, and after the Slot before.
 type Slot struct {
 	At int64 `json:"at"`
 	N  int64 `json:"n"`
 }
 
-// Ask is what an instance says and wants in one write.
+// Ask is what an instance reports and requests in one write.
 type Ask struct {
 	By     string
 	Number uint64
-	// Leave ends the use: nothing is held any more, and nothing in flight.
+	// Leave ends the use: nothing is leased or in flight any more.
 	Leave bool
-	// Own is what the owner has come to; it hands over.
+	// Own is the level that the owner hands over.
 	Own *Level
-	// Back is tokens of a chunk that could be used still, less what messages have cost
-	// beyond what was taken for them, and slots that were not used, each with the time at
-	// which they were leased.
+	// Back is leased tokens that could still be used, less what messages have cost beyond what
+	// was taken for them; BackSlots are unused slots with the times when they were leased.
 	Back      int64
 	BackSlots []Slot
-	// Cost is that of a message that waits for tokens, in thousandths, or 0.
+	// Cost is the cost of a message that waits for tokens, in thousandths, or 0.
 	Cost int64
-	// Tokens, Slots say whether a chunk is wanted.
+	// Tokens and Slots request a lease.
 	Tokens, Slots bool
-	// Waits says that something is wanted, whether or not it is asked for now.
+	// Waits means that something is needed, whether or not it is requested now.
 	Waits bool
-	// Hold is how many permits are kept, at least as many as messages are in flight;
-	// More how many are wanted besides.
+	// Hold is how many permits to keep, at least the number of messages in flight; More is how
+	// many more are requested.
 	Hold, More int64
 }
 
 // Grant is what an instance gets by a write.
 type Grant struct {
-	Own     *Level // it has become the owner of that
+	Own     *Level // it has become the owner, at this level
 	Tokens  int64
 	Slots   Slot
-	Permits int64         // in all
-	Again   time.Duration // ask again then; 0: nothing that time brings was refused
+	Permits int64         // in total
+	Again   time.Duration // when to ask again; 0: time does not bring what was refused
 }
 
-// Reading is a time of the fleet's clock as an instance knows it: Now, which is off by Err
-// at most. Half of ClockSpread is allowed for everywhere, so a greater error alone counts.
+// Reading is a time of the fleet's clock as an instance knows it: Now, with the maximum error Err. Half
+// of ClockSpread is allowed for everywhere, so only a larger error counts.
 type Reading struct{ Now, Err int64 }
 
-// beyond is the error that nothing else allows for.
+// beyond returns the error that nothing else allows for.
 func (r Reading) beyond() int64 { return max(0, r.Err-int64(ClockSpread/2)) }
 
-// Latest is the latest time that it can be: slots count from there on.
+// Latest returns the latest possible time: slots count from then.
 func (r Reading) Latest() int64 { return r.Now + r.beyond() }
 
-// Earliest is the earliest time that it can be: slots leave a window by it.
+// Earliest returns the earliest possible time: slots leave a window by it.
 func (r Reading) Earliest() int64 { return r.Now - r.beyond() }
 
-// LimitEnv is what the rule of a Limit has to know besides.
+// LimitEnv is the environment of the rule of a Limit.
 type LimitEnv struct {
 	Reading
-	Since  int64 // ns since the record was written, as far as that is sure
+	Since  int64 // minimum time since the record was written (ns)
 	Live   func(instance string) bool
-	Limits throttle.Limits // in force; of the instance, where they are newer than the record's
-	Set    int64           // when they were, by the fleet's clock; 0: not known
+	Limits throttle.Limits // of the instance, in force if newer than the record's
+	Set    int64           // when they were set, by the fleet's clock; 0: not known
 }
 
-// terms makes the newest limits those of the record and of env. It reports whether that
-// has changed the record.
+// terms adopts the limits of env if they are newer. It reports whether that has changed the record.
 func (l *Limit) terms(by string, env *LimitEnv) (changed bool) {
 	if env.Limits != (throttle.Limits{}) {
 		changed = l.Terms.meet(Terms[throttle.Limits]{env.Limits, env.Set, by})
@@ -158,8 +153,8 @@ func (l *Limit) terms(by string, env *LimitEnv) (changed bool) {
 	return changed
 }
 
-// Apply returns the record after what an instance asks for, what it gets, and whether
-// that is another record.
+// Apply returns the record after a request of an instance, what the instance gets, and whether the
+// record has changed.
 func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
 	next = *l
 	next.Users = maps.Clone(l.Users)
@@ -177,7 +172,7 @@ func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
 	back := counted(a.BackSlots, env)
 	charge := func() {
 		if a.Back < 0 {
-			next.Level.settle(env) // what is owed is taken of what is there now
+			next.Level.settle(env) // debts are taken from the current tokens
 		}
 		next.Level.Return(a.Back, back...)
 	}
@@ -203,7 +198,7 @@ func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
 		return next, Grant{Permits: a.Hold, Again: askLife}, !known || changed || l.Users[a.By].Permits != a.Hold
 	}
 	charge()
-	me.Given = max(0, me.Given-a.Back) // who gives back has not had it
+	me.Given = max(0, me.Given-a.Back) // tokens given back do not count as given
 	for _, b := range a.BackSlots {
 		me.Leased = max(0, me.Leased-b.N)
 	}
@@ -221,13 +216,13 @@ func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
 	return next, g, changed || !known || got || asks || g.Permits != l.Users[a.By].Permits
 }
 
-// counted is those of slots whose entry is still in the record for certain. Without it
-// they would be taken out of what was leased later.
+// counted returns the slots that the record certainly still counts. Others would be taken out of later
+// leases.
 func counted(slots []Slot, env LimitEnv) []Slot {
 	return slices.DeleteFunc(slices.Clone(slots), func(s Slot) bool { return env.Latest()-s.At >= env.Limits.Window })
 }
 
-// spent is a level of which nothing is left: what the owner of it has used is not known.
+// spent returns a used-up level: what a dead owner has used is not known.
 func spent(env LimitEnv) Level {
 	v := Level{Used: true, At: env.Now}
 	if env.Limits.Limit > 0 {
@@ -236,8 +231,7 @@ func spent(env LimitEnv) Level {
 	return v
 }
 
-// ask gives what is wanted, as far as there is. It reports whether it has to be written
-// that somebody asks.
+// ask grants what is available. It reports whether the record has to say that somebody asks.
 func (l *Limit) ask(a *Ask, g *Grant, env LimitEnv) (news bool) {
 	me := l.Users[a.By]
 	held := int64(0)
@@ -283,10 +277,10 @@ func (l *Limit) ask(a *Ask, g *Grant, env LimitEnv) (news bool) {
 	return news
 }
 
-// chunks gives tokens and slots, or neither if one of them is wanted and not there: what
-// cannot be used is for others.
+// chunks leases tokens and slots, or neither if one of them is requested and not available, since others
+// could use them.
 func (l *Limit) chunks(a *Ask, g *Grant, env LimitEnv) {
-	askers := int64(0) // and a.By among them
+	askers := int64(0) // including a.By
 	for _, u := range l.Users {
 		if u.Wants > env.Now {
 			askers++
@@ -310,8 +304,8 @@ func (l *Limit) chunks(a *Ask, g *Grant, env LimitEnv) {
 	}
 }
 
-// left is how much by leaves for those who want chunks and have had less by more than
-// one: as much as they are behind.
+// left returns how much by leaves to users who want leases and are behind by more than one: as much as
+// they are behind.
 func (l *Limit) left(by string, want, now int64, had func(*User) *int64) (n int64) {
 	me := l.Users[by]
 	for _, u := range l.Users {
@@ -322,11 +316,11 @@ func (l *Limit) left(by string, want, now int64, had func(*User) *int64) (n int6
 	return n
 }
 
-// tokens is how many an asker gets: what the rate brings in ChunkTime or, where much has
-// gathered, half of that, divided by those who ask. So a slow rate with a large burst
-// costs a swap for a part of the burst, not for a message; the bound does not depend on
-// the size of chunks (see the package's comment). Less than ChunkTime brings is not
-// given: it would cost a swap each. Whoever is ahead leaves for those who are behind.
+// tokens returns how many tokens an asker gets: what the rate brings in ChunkTime or, if much has
+// accumulated, half of that, divided by the askers. So a slow rate with a large burst costs one swap for
+// a part of the burst, not for each message; the bound does not depend on the size of leases (see the
+// package documentation). Less than ChunkTime brings is not granted, since each would cost a swap. A
+// user who is ahead leaves tokens for those who are behind.
 func (l *Limit) tokens(a *Ask, g *Grant, askers int64, env LimitEnv) int64 {
 	rate, burst := env.Limits.Rate, env.Limits.Full()
 	least := rate.Gives(int64(ChunkTime)) / askers
@@ -334,7 +328,7 @@ func (l *Limit) tokens(a *Ask, g *Grant, askers int64, env LimitEnv) int64 {
 	want := max(fair, a.Cost)
 	need := min(max(a.Cost, least, 1), burst)
 	left := l.left(a.By, want, env.Now, func(u *User) *int64 { return &u.Given })
-	avail := l.Tokens - min(left, burst-need) // a full bucket is for whoever asks
+	avail := l.Tokens - min(left, burst-need) // a full bucket is available to anyone
 	if avail < need {
 		g.wait(rate.Takes(need - avail))
 		return 0
@@ -345,10 +339,9 @@ func (l *Limit) tokens(a *Ask, g *Grant, askers int64, env LimitEnv) int64 {
 	return min(want, avail)
 }
 
-// slots is how many slots of the window an asker gets: half of what an equal share of
-// the free ones is, so that many can go at once and something is left for who comes
-// next. Whoever is ahead leaves for those who are behind, unless the window is empty: that
-// is for whoever asks.
+// slots returns how many slots an asker gets: half of its equal share of the free ones, so that many can
+// go at once and some are left for the next. A user who is ahead leaves slots for those who are behind,
+// unless the window is empty.
 func (l *Limit) slots(a *Ask, g *Grant, askers int64, env LimitEnv) int64 {
 	free := env.Limits.Limit
 	for _, s := range l.Slots {
@@ -366,7 +359,7 @@ func (l *Limit) slots(a *Ask, g *Grant, askers int64, env LimitEnv) int64 {
 	return 0
 }
 
-// lease has so many slots of the window counted from now on.
+// lease counts n slots of the window from now on.
 func (l *Limit) lease(g *Grant, n int64, env LimitEnv) {
 	g.Slots = Slot{env.Latest(), n}
 	if last := len(l.Slots); last > 0 {
@@ -375,8 +368,8 @@ func (l *Limit) lease(g *Grant, n int64, env LimitEnv) {
 	l.Slots = compact(append(slices.Clip(l.Slots), g.Slots), env.Limits.Window/windowParts)
 }
 
-// compact joins slots of the same part of a window into the latest of them. Parts have
-// fixed bounds, so that a slot moves by less than one part however often it is joined.
+// compact merges slots of the same part of a window into the latest of them. Parts have fixed bounds, so
+// a slot moves by less than one part however often it is merged.
 func compact(slots []Slot, part int64) []Slot {
 	part = max(1, part)
 	var out []Slot
@@ -390,7 +383,7 @@ func compact(slots []Slot, part int64) []Slot {
 	return out
 }
 
-// wait notes when it is time to ask again.
+// wait sets when to ask again at the latest.
 func (g *Grant) wait(ns int64) {
 	d := min(max(time.Duration(ns), time.Millisecond), askLife/4)
 	if g.Again == 0 || d < g.Again {
@@ -398,8 +391,8 @@ func (g *Grant) wait(ns int64) {
 	}
 }
 
-// even keeps who has had what relative to who wants more and has had the least, and within
-// bounds: nobody has to make up for long.
+// even keeps the counts of users relative to the asker with the fewest, and bounded: nobody has to make
+// up for long.
 func (l *Limit) even(now, most int64, had func(*User) *int64) {
 	least := int64(-1)
 	for _, u := range l.Users {
@@ -414,18 +407,17 @@ func (l *Limit) even(now, most int64, had func(*User) *int64) {
 	}
 }
 
-// Return takes back what has not been used: tokens, fewer than none if more has been
-// used, and slots by when they were leased.
+// Return takes back unused tokens (negative if more have been used) and slots, by when they were leased.
 func (v *Level) Return(tokens int64, slots ...Slot) {
 	if v.Used {
-		v.Tokens = max(v.Tokens+tokens, -throttle.MaxBurst) // settle cuts it at the burst
+		v.Tokens = max(v.Tokens+tokens, -throttle.MaxBurst) // settle limits it to the burst
 	}
 	if len(slots) == 0 {
 		return
 	}
 	v.Slots = slices.Clone(v.Slots)
 	for _, b := range slots {
-		// The first that does not end before is the one that it was joined with.
+		// The first slot that is not earlier is the one that it was merged into.
 		if i := slices.IndexFunc(v.Slots, func(s Slot) bool { return s.At >= b.At }); i >= 0 {
 			v.Slots[i].N = max(0, v.Slots[i].N-b.N)
 		}
@@ -433,8 +425,8 @@ func (v *Level) Return(tokens int64, slots ...Slot) {
 	v.Slots = slices.DeleteFunc(v.Slots, func(s Slot) bool { return s.N == 0 })
 }
 
-// InWindow returns how many slots are used or leased, and how long (ns) from now on it takes
-// until the first and until the last of them have left the window for certain.
+// InWindow returns how many slots are used or leased, and how long (ns) it takes until the first and
+// until the last of them have certainly left the window.
 func (v *Level) InWindow(at Reading, window int64) (n, first, last int64) {
 	for i, s := range v.Slots {
 		n += s.N
@@ -446,9 +438,8 @@ func (v *Level) InWindow(at Reading, window int64) (n, first, last int64) {
 	return n, first, last
 }
 
-// settle brings the level up to now. The time that has gone by is the fleet's, but never
-// more than has passed here since the record came, and a little: a clock that is wrong
-// gives nothing away.
+// settle brings the level up to now by the fleet's clock, but by no more time than has passed here since
+// the record came, plus a little: a wrong clock gives nothing away.
 func (v *Level) settle(env LimitEnv) {
 	burst := env.Limits.Full()
 	if !v.Used {
@@ -474,8 +465,7 @@ func (v *Level) settle(env LimitEnv) {
 	}
 }
 
-// Idle reports whether a record says nothing that no record says: nobody uses it, and
-// nothing of its limits is used any more.
+// Idle reports whether a record is equal to none: nobody uses it, and nothing is in use any more.
 func (l *Limit) Idle(at Reading, live func(string) bool) bool {
 	for name := range l.Users {
 		if live(name) {
@@ -490,10 +480,10 @@ func (l *Limit) Idle(at Reading, live func(string) bool) bool {
 	return v.Tokens >= full && len(v.Slots) == 0
 }
 
-// Lost reports whether the owner is not alive, so that nobody knows what it has used.
+// Lost reports whether the owner is dead, so that its use is not known.
 func (l *Limit) Lost(live func(string) bool) bool { return l.Owner != "" && !live(l.Owner) }
 
-// encodedLimit is a Limit in the bucket, as JSON.
+// encodedLimit is the JSON form of a Limit.
 //
 //	{"v":1, "owner":"a/Q7", "users":{"a/Q7":{"seen":4,"asks":...,"given":5000,"permits":2}},
 //	 "used":true, "tokens":12000, "at":..., "slots":[{"at":...,"n":3}],
@@ -507,8 +497,7 @@ type encodedLimit struct {
 	At     int64                  `json:"at,omitempty"`
 	Rest   int64                  `json:"rest,omitempty"`
 	Slots  []Slot                 `json:"slots,omitempty"`
-	// Limits are the cost and the time of the rate, burst, limit, window (ns) and
-	// concurrency.
+	// Limits are cost and time of the rate, burst, limit, window (ns) and concurrency.
 	Limits   []int64 `json:"limits,omitempty"`
 	LimitsAt int64   `json:"limits_at,omitempty"`
 	LimitsBy string  `json:"limits_by,omitempty"`
@@ -523,7 +512,7 @@ type encodedUser struct {
 	Permits int64  `json:"permits,omitempty"`
 }
 
-// Encode returns the record's form in the bucket.
+// Encode encodes the record.
 func (l *Limit) Encode() []byte {
 	e := encodedLimit{V: Version, Owner: l.Owner, Used: l.Used, Tokens: l.Tokens, At: l.At, Rest: l.Rest, Slots: l.Slots}
 	e.Users = make(map[string]encodedUser, len(l.Users))
@@ -541,8 +530,8 @@ func (l *Limit) Encode() []byte {
 	return data
 }
 
-// DecodeLimit is the opposite of Encode. It refuses what Encode does not write, and a
-// newer version with [ErrVersion]; fields that it does not know are ignored.
+// DecodeLimit is the inverse of Encode. It refuses invalid records, and newer versions with
+// [ErrVersion]; it ignores unknown fields.
 func DecodeLimit(data []byte) (Limit, error) {
 	if len(data) > maxRecordBytes {
 		return Limit{}, fmt.Errorf("a record of %d bytes", len(data))

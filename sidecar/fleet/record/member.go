@@ -2,37 +2,36 @@ package record
 
 import "github.com/filaq/fila/throttle"
 
-// Member is one instance's side of a [Limit]: the newest record that it has seen, and
-// what is on the way to it. What it has been granted lies elsewhere, where it is used.
-// It is not safe for concurrent use. Make it with [NewMember].
+// Member is one instance's side of a [Limit]: the newest record that it has seen, and what is on the way
+// to it. Granted leases are kept where they are used. It is not safe for concurrent use. Use
+// [NewMember].
 type Member struct {
 	me   string
 	rec  Limit
 	rev  uint64
-	came int64 // when rec came or, if that is known, was written; by the clock of this host
+	came int64 // when rec arrived or, if known, was written, by this host's clock
 
 	number  uint64
 	sent    *sentAsk
-	own     *Level // is handed over, until the record has it
-	returns []Rest // are given back, until the record has them
+	own     *Level // to hand over, until the record has it
+	returns []Rest // to give back, until the record has them
 }
 
 type sentAsk struct {
 	Ask
 	grant Grant
-	at    int64 // of this host
+	at    int64 // by this host's clock
 }
 
-// Rest is what was not used of a chunk, or what messages have cost less.
+// Rest is the unused part of a lease, or what messages have cost less.
 type Rest struct {
-	Tokens int64 // negative: they have cost more
+	Tokens int64 // negative: messages have cost more
 	Slots  Slot
-	Until  int64 // it could be used, by the clock of this host
+	Until  int64 // end of the lease, by this host's clock
 }
 
-// Back is how many of the tokens may be given back at time now. Once the chunk has ended
-// they have begun to flow in again, since the bucket was less full for them: what may have
-// come of that is not there twice.
+// Back returns how many tokens may be given back now. After the end of the lease, the bucket has begun to
+// refill in their place; what may have come of that must not exist twice.
 func (r Rest) Back(now int64, rate throttle.Rate) int64 {
 	if r.Tokens <= 0 || r.Until > now {
 		return r.Tokens
@@ -40,18 +39,17 @@ func (r Rest) Back(now int64, rate throttle.Rate) int64 {
 	return max(0, r.Tokens-rate.Gives(now-r.Until+int64(ChunkLife+ClockSpread))-1)
 }
 
-// Landed is a grant that lies in the record.
+// Landed is a grant that is in the record.
 type Landed struct {
 	Grant
-	At int64 // it was asked for, by the clock of this host
+	At int64 // when it was requested, by this host's clock
 }
 
-// NewMember returns the Member of an instance that has seen no record yet.
+// NewMember returns the Member of an instance that has seen no record.
 func NewMember(me string) *Member { return &Member{me: me} }
 
-// Learn takes the record at a revision, the zero Limit where there is none, at time now
-// of this host. It returns what that has brought of what was asked for, if anything. A
-// record that is older than what is known is ignored.
+// Learn takes in the record at a revision, the zero Limit if there is none, at time now of this host. It
+// returns a grant that it has brought, if any. It ignores older records.
 func (m *Member) Learn(now int64, rev uint64, rec Limit) (l Landed, landed bool) {
 	if rev <= m.rev {
 		return Landed{}, false
@@ -65,10 +63,9 @@ func (m *Member) Learn(now int64, rev uint64, rec Limit) (l Landed, landed bool)
 	return Landed{s.grant, s.at}, true
 }
 
-// Join begins anew with the record that is there: nothing is on its way, and what was
-// granted before is gone, but for permits of messages that are in flight. An owner that
-// was about to hand over, and has not, still has to.
-// age is how long ago the record was written, as far as that is sure.
+// Join starts again with the existing record: nothing is on its way, and earlier grants are gone, except
+// permits of messages in flight. An owner that was about to hand over still has to. age is the minimum
+// age of the record.
 func (m *Member) Join(now, age int64, rev uint64, rec Limit) {
 	own := m.own
 	if rec.Owner != m.me {
@@ -77,14 +74,14 @@ func (m *Member) Join(now, age int64, rev uint64, rec Limit) {
 	*m = Member{me: m.me, number: max(m.number, rec.Users[m.me].Seen), rec: rec, rev: rev, came: now - max(0, age), own: own}
 }
 
-// Known reports whether the record knows this instance as a user.
+// Known reports whether the record has this instance as a user.
 func (m *Member) Known() bool {
 	_, ok := m.rec.Users[m.me]
 	return ok
 }
 
-// Sole reports whether this instance uses the key alone, by limits of its own, and
-// pressed whether it has to hand over, since there are others who live.
+// Sole reports whether this instance is the owner, and pressed whether it has to hand over, since other
+// live instances use the key.
 func (m *Member) Sole(live func(string) bool) (sole, pressed bool) {
 	if m.rec.Owner != m.me {
 		return false, false
@@ -95,11 +92,11 @@ func (m *Member) Sole(live func(string) bool) (sole, pressed bool) {
 	return true, pressed
 }
 
-// HandOver notes what the owner has come to. From now on it admits nothing by itself.
+// HandOver records the owner's level for the next write. The owner admits nothing more by itself.
 func (m *Member) HandOver(own Level) { m.own = &own }
 
-// Regain returns what an owner has that does not know that it is one: the write by which
-// it took over was not heard of, or that by which it wanted to hand over was not done.
+// Regain returns the level of an owner that does not know that it is one: the answer of the write by
+// which it took over was lost, or the write by which it wanted to hand over was not done.
 func (m *Member) Regain() Level {
 	own := m.rec.Level
 	if m.own != nil {
@@ -109,14 +106,13 @@ func (m *Member) Regain() Level {
 	return own
 }
 
-// GiveBack notes what has not been used, and cannot be used any more.
+// GiveBack records unused parts of leases, which must not be used any more.
 func (m *Member) GiveBack(rests ...Rest) { m.returns = append(m.returns, rests...) }
 
-// Swap returns the record to be written over a revision, if it is another one, and what
-// will be granted by it or, if nothing is to be written, when to ask again. The caller
-// tells its fate by Learn: when it asks again without that, it was refused. fleet is the
-// time of the fleet's clock; limits are those of this instance, and set when they were
-// set, by that clock.
+// Swap returns the record to write over a revision, if it has changed, and what it grants; otherwise g
+// says when to ask again. The caller reports success by Learn; another Swap without it means that the
+// write was refused. fleet is the time of the fleet's clock; limits are those of this instance, and set
+// is when they were set, by that clock.
 func (m *Member) Swap(now int64, fleet Reading, a Ask, live func(string) bool, limits throttle.Limits, set int64) (next Limit, over uint64, g Grant, ok bool) {
 	m.number++
 	a.By, a.Number, a.Own = m.me, m.number, m.own
@@ -135,19 +131,17 @@ func (m *Member) Swap(now int64, fleet Reading, a Ask, live func(string) bool, l
 	return next, m.rev, g, ok
 }
 
-// Record returns the newest record that is known, and its revision.
+// Record returns the newest known record and its revision.
 func (m *Member) Record() (Limit, uint64) { return m.rec, m.rev }
 
-// Level returns what of these limits is used and leased now, as far as it is known. ok is
-// false if only the owner knows.
+// Level returns the known use of these limits; ok is false if only the owner knows it.
 func (m *Member) Level(now int64, fleet Reading, limits throttle.Limits) (v Level, ok bool) {
 	v = m.rec.Level
 	v.settle(LimitEnv{Reading: fleet, Since: max(0, now-m.came), Limits: limits})
 	return v, m.rec.Owner == ""
 }
 
-// InForce returns the limits that count: those of the record or, if they are newer,
-// those of this instance.
+// InForce returns the limits in force: those of the record, or of this instance if newer.
 func (m *Member) InForce(limits throttle.Limits, set int64) (inForce throttle.Limits, by string) {
 	if own := (Terms[throttle.Limits]{limits, set, m.me}); !own.Newer(&m.rec.Terms) && m.rec.Terms.By != "" {
 		return m.rec.Terms.Limits, m.rec.Terms.By
@@ -155,8 +149,7 @@ func (m *Member) InForce(limits throttle.Limits, set int64) (inForce throttle.Li
 	return limits, m.me
 }
 
-// Parts is how many instances use the key, as far as was known last, this one among
-// them.
+// Parts returns how many instances use the key, as last known, including this one.
 func (m *Member) Parts() int64 {
 	n := int64(len(m.rec.Users))
 	if !m.Known() {
@@ -165,8 +158,8 @@ func (m *Member) Parts() int64 {
 	return n
 }
 
-// Hungry reports whether another instance asks that has less than its share of permits:
-// who has its share or more leaves the next ones to it.
+// Hungry reports whether another instance asks that has less than its share of permits: those with their
+// share or more leave the next ones to it.
 func (m *Member) Hungry(fleet int64, limits throttle.Limits) bool {
 	fair := m.Fair(fleet, limits)
 	for name, u := range m.rec.Users {
@@ -177,8 +170,8 @@ func (m *Member) Hungry(fleet int64, limits throttle.Limits) bool {
 	return false
 }
 
-// Fair is how many permits this instance may have while others ask: an equal share of
-// those who have some or ask for some.
+// Fair returns how many permits this instance may have while others ask: an equal share among those that
+// have or request some.
 func (m *Member) Fair(fleet int64, limits throttle.Limits) int64 {
 	n := int64(1)
 	for name, u := range m.rec.Users {

@@ -10,65 +10,64 @@ import (
 )
 
 const (
-	// UnusedFor is how long a permit may be unused before it is given back: callers of the
-	// guard that go by whole seconds come back for it.
+	// UnusedFor is how long a permit may be unused before it is given back: guard callers that
+	// retry in whole seconds come back for it.
 	UnusedFor = 2 * time.Second
-	// askAgain is after how long one that wants a permit looks whether those who hold
-	// them are still alive.
+	// askAgain is how often an instance that wants a permit checks whether the holders are still
+	// alive.
 	askAgain = time.Second
-	// aloneGen begins the generations that a Replica makes on its own, which no record
-	// has.
+	// aloneGen is the first generation that a Replica begins while alone, higher than those of
+	// records.
 	aloneGen = uint64(1) << 63
 )
 
-// News is a turn of a circuit, or of a Replica that is alone.
+// News is a reported change of a circuit, or of a Replica that is alone.
 type News struct {
 	breaker.Change        // At is when it became known here
-	Cause          string // of the turn
+	Cause          string // of the change
 	Until          int64  // of an opening
-	Version        uint64 // revision of the record; 0: there is none, or the instance is alone
+	Version        uint64 // revision of the record; 0: none, or the instance is alone
 	ChangedAt      int64
 	By             string // instance that made it
 }
 
-// Replica is one instance's side of a shared circuit. It decides from what it knows,
-// and says what is to be written. It is not safe for concurrent use. Make it with
-// [NewReplica].
+// Replica is one instance's side of a shared circuit. It decides from what it knows, and returns what to
+// write. It is not safe for concurrent use. Use [NewReplica].
 type Replica struct {
 	me   string
-	set  Terms[breaker.Config] // limits that were set here
-	cfg  breaker.Config        // in force: those, or the record's if they are newer
+	set  Terms[breaker.Config] // limits set here
+	cfg  breaker.Config        // limits in force: set, or the record's if they are newer
 	late bool                  // the record has older limits than set
-	rec  Circuit               // the newest that is known
+	rec  Circuit               // the newest known
 	rev  uint64                // its revision; 0: there is none
-	view breaker.Machine       // of rec, or, while alone, one's own
+	view breaker.Machine       // of rec or, while alone, of this instance
 
 	number uint64 // of sent
-	sent   []Step // a batch whose fate is not known, if any
-	open   []Step // what came since
+	sent   []Step // batch whose fate is not known, if any
+	open   []Step // steps after it
 
-	suspect bool  // with sent and open a closed one would be open: nothing is let through
-	busy    int   // probes under way here
-	asking  bool  // somebody has looked for a permit in vain
-	unused  int64 // since when there are permits that nobody uses
+	suspect bool  // sent and open would open a closed circuit: nothing is let through
+	busy    int   // running probes of this instance
+	asking  bool  // a permit is wanted
+	unused  int64 // since when there are unused permits
 
 	alone   bool
-	parted  [2]uint64     // generations of rec and of view when that began
-	differs bool          // view has come to another state than rec
-	back    bool          // the bucket is there again, view is on its way to it
+	parted  [2]uint64     // generations of rec and of view when the instance became alone
+	differs bool          // view has changed to another state than rec
+	back    bool          // the bucket can be reached again, and view is on its way to it
 	changed int64         // when view changed while alone
-	cause   string        // of the opening of view while alone; of its end, if it is closed
-	before  breaker.State // of before a restart, unless something has changed since; Closed: none
-	opener  string        // instance that has opened it, if it is known
-	client  string        // that had it do so by hand
-	turn    uint64        // that was told last
-	ownGen  uint64        // the next generation that is one's own
+	cause   string        // of the opening of view while alone, or of its end
+	before  breaker.State // before a restart, unless something has changed since; Closed: none
+	opener  string        // instance that opened it, if known
+	client  string        // that asked for it, if opened by hand
+	turn    uint64        // last reported change
+	ownGen  uint64        // next own generation
 	news    []News
-	stirred bool // it may admit more, or at another time, than before
+	stirred bool // it may admit more than before, or at another time
 }
 
-// NewReplica returns the Replica of an instance that begins at time now with a record,
-// of which there are no news: the zero Circuit and revision if there is none.
+// NewReplica returns the Replica of an instance that begins at time now with a record, which is no news:
+// the zero Circuit and revision if there is none.
 func NewReplica(me string, c breaker.Config, now int64, rev uint64, rec Circuit) *Replica {
 	r := &Replica{me: me, set: Terms[breaker.Config]{Limits: normal(c), By: me}, ownGen: aloneGen, rec: rec, rev: rev, turn: rec.Turn, number: rec.Seen[me], unused: now}
 	r.weigh()
@@ -77,8 +76,8 @@ func NewReplica(me string, c breaker.Config, now int64, rev uint64, rec Circuit)
 	return r
 }
 
-// SetConfig changes the limits that are set here, and when they were, by the fleet's
-// clock (0: not known). Those in force are the newest that are known.
+// SetConfig sets the limits of this instance, and when they were set, by the fleet's clock (0: not
+// known). The newest known limits are in force.
 func (r *Replica) SetConfig(c breaker.Config, at int64) {
 	own := Terms[breaker.Config]{normal(c), at, r.me}
 	if own == r.set {
@@ -90,7 +89,7 @@ func (r *Replica) SetConfig(c breaker.Config, at int64) {
 	r.judge()
 }
 
-// Terms returns the limits in force, and those that are set here if they are others.
+// Terms returns the limits in force, and those of this instance if they differ.
 func (r *Replica) Terms() (inForce Terms[breaker.Config], own *breaker.Config) {
 	if r.cfg == r.set.Limits {
 		return r.set, nil
@@ -99,7 +98,7 @@ func (r *Replica) Terms() (inForce Terms[breaker.Config], own *breaker.Config) {
 	return r.rec.Terms, &limits
 }
 
-// weigh finds the limits in force.
+// weigh determines the limits in force.
 func (r *Replica) weigh() {
 	r.late = r.rec.Older(r.me, r.set.Limits, r.set.At)
 	if r.cfg = r.rec.Terms.Limits; r.late || r.rec.Terms.By == "" {
@@ -107,17 +106,17 @@ func (r *Replica) weigh() {
 	}
 }
 
-// env is what rules know of this instance.
+// env returns the environment for the rules.
 func (r *Replica) env(now int64, live func(string) bool) Env {
 	return Env{Now: now, Rev: r.rev, Live: live, Config: r.set.Limits, Set: r.set.At}
 }
 
-// behind reports whether the record is to be told of newer limits.
+// behind reports whether newer limits have to be written to the record.
 func (r *Replica) behind() bool { return r.late && !r.alone }
 
-// Admits says how many calls could go at time now: math.MaxInt64 when closed. If it is
-// 0, at is when to ask again; math.MaxInt64 is when told. Unless it is only a look, a
-// permit is asked for where one is needed.
+// Admits returns how many calls may go now: math.MaxInt64 when closed. If it is 0, at is when to ask
+// again; math.MaxInt64 means when News reports a change. Unless look is set, it requests a permit if one
+// is needed.
 func (r *Replica) Admits(now int64, look bool) (n, at int64) {
 	r.settle(now)
 	switch {
@@ -137,7 +136,7 @@ func (r *Replica) Admits(now int64, look bool) (n, at int64) {
 	return 0, math.MaxInt64
 }
 
-// Allow asks for one call; 0 is no. A Pass must be given to Done.
+// Allow requests one call; 0 means no. A Pass must be given to Done.
 func (r *Replica) Allow(now int64) breaker.Pass {
 	if r.alone {
 		r.settle(now)
@@ -155,8 +154,8 @@ func (r *Replica) Allow(now int64) breaker.Pass {
 	return breaker.Pass(r.view.Gen())
 }
 
-// Done takes a pass back, with how the call ended. It reports whether that counts, as
-// far as it is known here.
+// Done returns a pass with the outcome of the call. It reports whether the outcome counts, as far as
+// known here.
 func (r *Replica) Done(now int64, p breaker.Pass, o breaker.Outcome) (counted bool) {
 	r.settle(now)
 	p = r.translate(p)
@@ -172,7 +171,7 @@ func (r *Replica) Done(now int64, p breaker.Pass, o breaker.Outcome) (counted bo
 			return true
 		}
 		if o == breaker.Success && r.view.Info(now).ConsecutiveFailures == 0 && !r.Pending() {
-			return true // as it is mostly
+			return true // the common case
 		}
 		r.open = Merge(r.open, Step{Kind: Outcomes, Gen: uint64(p), Run: run(o)})
 		r.judge()
@@ -202,9 +201,8 @@ func (r *Replica) doneAlone(now int64, p breaker.Pass, o breaker.Outcome) bool {
 	return counted
 }
 
-// Do does what somebody has asked for at time now, whatever the calls say: a step of
-// kind RetryAfter, Open, Reset or Release. It counts when the record has it,
-// or at once if there is none to be had.
+// Do performs an operation: a step of kind RetryAfter, Open, Reset or Release. It counts when the record
+// has it, or at once while alone.
 func (r *Replica) Do(now int64, s Step) {
 	r.settle(now)
 	if !r.alone {
@@ -232,8 +230,8 @@ func (r *Replica) Do(now int64, s Step) {
 	}
 }
 
-// Learn takes the record at a revision, the zero Circuit where there is none. One that
-// is older than what is known is ignored, unless the bucket is another one than before.
+// Learn takes in the record at a revision, the zero Circuit if there is none. It ignores older records,
+// unless the bucket is another one than before.
 func (r *Replica) Learn(now int64, rev uint64, rec Circuit, another bool) {
 	if rev <= r.rev && !another {
 		return
@@ -248,20 +246,20 @@ func (r *Replica) Learn(now int64, rev uint64, rec Circuit, another bool) {
 	}
 	r.number = max(r.number, rec.Seen[r.me])
 	if r.alone && !(r.back && (!r.differs || rec.ChangedAt >= r.changed)) {
-		return // its own state is newer, and on its way
+		return // the own state is newer, and on its way
 	}
 	joined := r.alone
 	if joined {
 		r.join()
 	} else if another && r.view.Gen() != max(rec.Gen, 1) {
-		r.busy = 0 // passes of another generation
+		r.busy = 0 // passes of an earlier generation
 	}
 	r.prune()
 	r.view = breaker.Thaw(r.cfg, rec.Frozen)
 	lapsed := r.view.Settle(now).Turned()
 	r.judge()
 	if joined {
-		r.giveBack() // others may be about to take them, as those of one that is not alive
+		r.giveBack() // others may be taking them, as those of a dead instance
 	}
 	switch {
 	case r.free() > 0:
@@ -269,23 +267,23 @@ func (r *Replica) Learn(now int64, rev uint64, rec Circuit, another bool) {
 	case !r.probing(now):
 		r.asking = false
 	}
-	// Whoever waits for probes of an instance that was alone has to ask for permits now.
+	// Callers that waited for probes of an instance that was alone have to request permits now.
 	r.stirred = r.stirred || joined || r.view.State() != was || r.view.OpenUntil() != before || r.free() > 0
 	known := joined && r.before != breaker.Closed && r.view.State() == r.before
 	r.before = breaker.Closed
 	if known || joined && r.rec.By == r.me && r.view.State() == was {
-		r.turn = r.rec.Turn // it has been told before a restart, or when this instance was alone
+		r.turn = r.rec.Turn // it was reported before a restart, or while this instance was alone
 		return
 	}
 	r.compare(was, now, lapsed)
 }
 
-// probing reports whether calls need permits at time now.
+// probing reports whether calls need permits now.
 func (r *Replica) probing(now int64) bool {
 	return r.view.State() == breaker.HalfOpen || r.view.State() == breaker.Open && now >= r.view.OpenUntil()
 }
 
-// compare tells what has turned since the record that was known before.
+// compare reports the changes since the record that was known before.
 func (r *Replica) compare(was breaker.State, now int64, lapsed bool) {
 	n := News{
 		Change:  breaker.Change{Old: was, New: r.view.State(), ConsecutiveFailures: r.view.Info(now).ConsecutiveFailures, At: now},
@@ -295,16 +293,16 @@ func (r *Replica) compare(was breaker.State, now int64, lapsed bool) {
 	r.turn = r.rec.Turn
 	switch {
 	case (lapsed || !turned) && was == n.New:
-		return // it has been open and closed again, or was known to be closed
+		return // it was open and is closed again, or was known to be closed
 	case lapsed:
 		n.Cause, n.ChangedAt = CauseTime, r.rec.OpenUntil
 	case !turned && r.rec.Turn == 0:
-		n.Cause = CauseTime // the record has been forgotten
-	case !turned: // alone it was something else
+		n.Cause = CauseTime // the record has been deleted
+	case !turned: // alone it was in another state
 	case was == n.New && was == breaker.Closed:
 		return
 	case was == n.New && r.rec.Why != CauseByHand && r.rec.Why != CauseMaxFailures:
-		n.Old = breaker.HalfOpen // what was between them has been missed
+		n.Old = breaker.HalfOpen // the states between them were missed
 		if n.New == breaker.HalfOpen {
 			n.Old = breaker.Open
 		}
@@ -312,7 +310,7 @@ func (r *Replica) compare(was breaker.State, now int64, lapsed bool) {
 	r.news = append(r.news, n)
 }
 
-// Away says that the bucket cannot be reached. From now on the instance is alone.
+// Away means that the bucket cannot be reached. From now on the instance is alone.
 func (r *Replica) Away(now int64) {
 	r.settle(now)
 	r.back = false
@@ -320,7 +318,7 @@ func (r *Replica) Away(now int64) {
 		return
 	}
 	was := r.view.State()
-	// What is on its way has happened, as far as this instance is concerned.
+	// Steps on their way count, as far as this instance is concerned.
 	steps := slices.Concat(r.sent, r.open)
 	steps = slices.DeleteFunc(steps, func(s Step) bool { return s.Kind == Want })
 	everybody := func(string) bool { return true }
@@ -344,19 +342,19 @@ func (r *Replica) Away(now int64) {
 	if r.differs {
 		r.changed = max(r.changed+1, now)
 		r.open = nil
-		r.parted[1] = 0 // passes of before are of another state
+		r.parted[1] = 0 // earlier passes are of another state
 		if m.State() != was {
 			r.tell(breaker.Change{Old: was, New: m.State(), ConsecutiveFailures: f.Failures, At: now}, next.Why, now)
 		}
 	}
 }
 
-// Back says that the bucket can be reached again, and what the record is there.
+// Back means that the bucket can be reached again, with this record.
 func (r *Replica) Back(now int64, rev uint64, rec Circuit) {
 	r.settle(now)
 	r.back = true
 	if r.alone && !r.differs && rev == 0 && r.rev != 0 && r.view.State() != breaker.Closed {
-		// The bucket is another one: it gets what was known of the record.
+		// It is another bucket, which gets what was known of the record.
 		r.differs, r.changed, r.parted[1] = true, max(r.rec.ChangedAt, 1), 0
 	}
 	if r.alone && r.differs {
@@ -369,19 +367,18 @@ func (r *Replica) Back(now int64, rev uint64, rec Circuit) {
 	r.Learn(now, rev, rec, true)
 }
 
-// worthless reports whether the own state, newer as it may be, says nothing that the
-// record does not say.
+// worthless reports whether the own state, even if newer, adds nothing to the record.
 func (r *Replica) worthless(now int64, rec *Circuit) bool {
 	m := breaker.Thaw(r.cfg, rec.Frozen)
 	m.Settle(now)
 	own := r.view.State()
-	if own == breaker.HalfOpen { // a record that is open will be, when its time comes
+	if own == breaker.HalfOpen { // an open record will be half-open at its time
 		return m.State() != breaker.Closed
 	}
 	return own == m.State() && (own == breaker.Closed || r.cause == CauseFailures)
 }
 
-// adopt puts the own state on its way, instead of what led to it.
+// adopt replaces the steps on their way by the own state.
 func (r *Replica) adopt() {
 	r.open = []Step{{Kind: Adopt, At: r.changed, Cause: r.cause, Client: r.client, State: r.view.Save()}}
 }
@@ -393,14 +390,13 @@ func (r *Replica) join() {
 	case r.differs:
 		r.sent, r.open = nil, nil
 	case r.view.State() == breaker.HalfOpen && r.rec.Gen == r.parted[0]:
-		r.busy = r.view.Info(0).Probes // otherwise they are of a generation that is over
+		r.busy = r.view.Info(0).Probes // other probes are of an earlier generation
 	}
 	r.alone, r.back, r.differs = false, false, false
 }
 
-// Swap returns the record to be written over a revision, if there is anything to be
-// written. The caller tells its fate by Learn. again is after how long to ask again,
-// although nothing has happened; 0: not.
+// Swap returns the record to write over a revision, if there is anything to write. The caller reports
+// success by Learn. again is when to call Swap again in any case; 0: never.
 func (r *Replica) Swap(now int64, live func(string) bool) (next Circuit, over uint64, again time.Duration, ok bool) {
 	r.settle(now)
 	if r.alone && !r.back {
@@ -434,7 +430,7 @@ func (r *Replica) Swap(now int64, live func(string) bool) (next Circuit, over ui
 			return next, r.rev, again, true
 		}
 		r.sent = nil
-		if r.alone { // what is to be adopted is out of date
+		if r.alone { // the state to adopt is out of date
 			r.changed = 0
 			r.Learn(now, r.rev, r.rec, true)
 		}
@@ -445,23 +441,23 @@ func (r *Replica) Swap(now int64, live func(string) bool) (next Circuit, over ui
 	}
 }
 
-// Pending reports whether something is on its way to the record, its newest limits among
-// that, or a permit is wanted.
+// Pending reports whether there is something to write to the record, including newer limits, or a permit
+// is wanted.
 func (r *Replica) Pending() bool {
 	return len(r.sent) > 0 || len(r.open) > 0 || r.asking || r.behind()
 }
 
-// Settled reports whether all that was done here counts.
+// Settled reports whether everything that was done here counts.
 func (r *Replica) Settled() bool { return r.alone && !r.back || len(r.sent) == 0 && len(r.open) == 0 }
 
-// Alone reports whether the instance goes by what it knows itself.
+// Alone reports whether the instance acts without the record.
 func (r *Replica) Alone() bool { return r.alone }
 
-// Machine is the circuit as it is seen here, not to be changed.
+// Machine returns the circuit as seen here. It must not be changed.
 func (r *Replica) Machine() *breaker.Machine { return &r.view }
 
-// Restore gives an instance that is alone and has done nothing what it knew before a
-// restart. Any record is newer.
+// Restore sets the state of an instance that is alone and has done nothing to that before a restart. Any
+// record is newer.
 func (r *Replica) Restore(now int64, s breaker.Saved, cause, client string) {
 	if s.State == breaker.Closed {
 		return
@@ -472,21 +468,21 @@ func (r *Replica) Restore(now int64, s breaker.Saved, cause, client string) {
 	r.before = s.State
 }
 
-// Record returns the newest record that is known, and its revision.
+// Record returns the newest known record and its revision.
 func (r *Replica) Record() (Circuit, uint64) { return r.rec, r.rev }
 
-// Version is the revision of the record with the last turn: the same at all instances,
-// whichever records they have seen. 0: there is none.
+// Version returns the revision of the record with the last reported change, the same at all instances; 0:
+// there is none.
 func (r *Replica) Version() uint64 { return cmp.Or(r.rec.TurnRev, r.rev) }
 
-// Cause of the opening, as it is seen here.
+// Cause returns the cause of the opening, as seen here.
 func (r *Replica) Cause() string {
 	cause, _, _ := r.Opening()
 	return cause
 }
 
-// Opening says why it is open or half-open, as it is seen here: the cause, the instance
-// that has opened it, and the client that had it do so by hand, if it is known.
+// Opening returns why the circuit is not closed, as seen here: the cause, the instance that opened it,
+// and the client that asked for it, if by hand and known.
 func (r *Replica) Opening() (cause, by, client string) {
 	switch {
 	case r.view.State() == breaker.Closed:
@@ -497,7 +493,7 @@ func (r *Replica) Opening() (cause, by, client string) {
 	return r.rec.Cause, r.rec.OpenedBy, r.rec.Client
 }
 
-// Failures in a row, with those that are on their way.
+// Failures returns the consecutive failures, including those on their way.
 func (r *Replica) Failures(now int64) int {
 	failures := r.view.Info(now).ConsecutiveFailures
 	if !r.alone && r.view.State() == breaker.Closed {
@@ -506,7 +502,7 @@ func (r *Replica) Failures(now int64) int {
 	return failures
 }
 
-// Busy is how many probes are under way here.
+// Busy returns the number of running probes of this instance.
 func (r *Replica) Busy() int {
 	if r.alone {
 		return r.view.Info(0).Probes
@@ -514,8 +510,7 @@ func (r *Replica) Busy() int {
 	return r.busy
 }
 
-// News returns what has turned since the last call, in order, and whether those who
-// wait should look.
+// News returns the changes since the last call, in order, and whether waiters should check again.
 func (r *Replica) News() (news []News, stirred bool) {
 	news, stirred = r.news, r.stirred
 	r.news, r.stirred = nil, false
@@ -537,7 +532,7 @@ func (r *Replica) settle(now int64) {
 	r.news = append(r.news, News{Change: change, Cause: CauseTime, Version: r.Version(), ChangedAt: until, By: r.rec.TurnBy})
 }
 
-// turned notes a transition of view while alone.
+// turned reports a transition of view while alone.
 func (r *Replica) turned(change breaker.Change, cause string, now int64) {
 	if !change.Turned() {
 		return
@@ -552,10 +547,10 @@ func (r *Replica) turned(change breaker.Change, cause string, now int64) {
 	r.tell(change, cause, now)
 }
 
-// moved notes that view has come to another state of its own.
+// moved records that view has changed to a state of its own.
 func (r *Replica) moved(now int64) {
 	r.differs, r.changed, r.stirred, r.before = true, max(r.changed+1, now), true, breaker.Closed
-	r.parted[1] = 0 // passes of before count no more
+	r.parted[1] = 0 // earlier passes count no more
 	r.ownGen = max(r.ownGen, r.view.Gen()+1)
 	r.open = nil
 	if r.back {
@@ -563,19 +558,19 @@ func (r *Replica) moved(now int64) {
 	}
 }
 
-// tell notes news of an instance that is alone.
+// tell adds news while alone.
 func (r *Replica) tell(change breaker.Change, cause string, now int64) {
 	r.news = append(r.news, News{Change: change, Cause: cause, Until: r.view.OpenUntil(), ChangedAt: now, By: r.me})
 }
 
-// own returns a generation that no pass has.
+// own returns a generation without passes.
 func (r *Replica) own() uint64 {
-	r.ownGen += 1 << 20 // more transitions than there are in one outage
+	r.ownGen += 1 << 20 // more transitions than one outage has
 	return r.ownGen
 }
 
-// translate gives a pass of the state in which the instance was parted, or came back,
-// the generation that this state has now.
+// translate gives a pass of the state before being alone, or before coming back, the generation that this
+// state has now.
 func (r *Replica) translate(p breaker.Pass) breaker.Pass {
 	switch {
 	case r.parted[1] == 0:
@@ -587,7 +582,7 @@ func (r *Replica) translate(p breaker.Pass) breaker.Pass {
 	return p
 }
 
-// free is how many permits nobody here uses.
+// free returns how many permits are unused.
 func (r *Replica) free() int {
 	if r.rec.State != breaker.HalfOpen || r.alone {
 		return 0
@@ -603,14 +598,14 @@ func (r *Replica) free() int {
 	return max(0, n)
 }
 
-// giveBack puts the return of permits that nobody here uses on its way.
+// giveBack returns unused permits with the next write.
 func (r *Replica) giveBack() {
 	for range r.free() {
 		r.open = append(r.open, Step{Kind: Probe, Gen: r.rec.Gen, Outcome: breaker.Neutral})
 	}
 }
 
-// row sums up the outcomes that are on their way.
+// row summarises the outcomes on their way.
 func (r *Replica) row() (row Run) {
 	for _, steps := range [][]Step{r.sent, r.open} {
 		for i := range steps {
@@ -622,7 +617,7 @@ func (r *Replica) row() (row Run) {
 	return row
 }
 
-// judge sees whether what is on its way would open it.
+// judge checks whether the steps on their way would open the circuit.
 func (r *Replica) judge() {
 	r.suspect = false
 	if r.alone || r.view.State() != breaker.Closed || len(r.sent)+len(r.open) == 0 {
@@ -633,12 +628,12 @@ func (r *Replica) judge() {
 	r.suspect = most >= r.view.Config().Threshold || slices.ContainsFunc(r.sent, opens) || slices.ContainsFunc(r.open, opens)
 }
 
-// prune drops what is on its way to a state that is over.
+// prune drops steps for an earlier state.
 func (r *Replica) prune() {
 	kept := r.open[:0]
 	for _, s := range r.open {
 		if s.Kind != Outcomes && s.Kind != Probe || s.Gen == max(r.rec.Gen, 1) || s.Gen == r.rec.Gen+1 {
-			kept = append(kept, s) // the second one: an opening that has ended by time
+			kept = append(kept, s) // an opening that has ended by time
 		}
 	}
 	r.open = kept

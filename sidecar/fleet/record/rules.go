@@ -7,49 +7,46 @@ import (
 	"github.com/filaq/fila/breaker"
 )
 
-// Batch is what one instance puts into a record at once. Number begins with 1 and
-// counts its batches for that record.
+// Batch is what one instance writes to a record at once. Number counts the batches of the instance for
+// this record, from 1.
 type Batch struct {
 	By     string
 	Number uint64
 	Steps  []Step
 }
 
-// Env is what a rule has to know besides.
+// Env is the environment of a rule.
 type Env struct {
-	Now  int64  // of the fleet's clock
-	Rev  uint64 // of the record
+	Now  int64  // by the fleet's clock
+	Rev  uint64 // revision of the record
 	Live func(instance string) bool
 
 	breaker.Config       // limits of the instance
 	Set            int64 // when they were set, by the fleet's clock; 0: not known
 }
 
-// normal returns limits as a machine has them, with its defaults.
+// normal returns limits with the defaults of a machine.
 func normal(c breaker.Config) breaker.Config {
 	m := breaker.NewMachine(c)
 	return m.Config()
 }
 
 const (
-	// lateAfter is how much later than what an operator has done a record may have
-	// changed without making it out of date: clocks agree no better, and one who acts on
-	// what he has just seen means it.
+	// lateAfter is how much later than an operation by hand a record may have changed without
+	// outdating it: clocks agree no better, and an operator reacts to what is shown.
 	lateAfter = int64(time.Second)
-	// maxSeen is how many batches a record remembers; beyond it those of instances that
-	// are not alive are forgotten.
+	// maxSeen is how many instances a record remembers; beyond it, dead ones are forgotten.
 	maxSeen = 32
 )
 
-// Apply returns the record after a batch that is not in it yet, and whether that is
-// another one. It judges by the newest limits, of the record or of the instance. A batch
-// without steps says that those of the instance are newer.
+// Apply returns the record after a batch that is not in it yet, and whether it has changed. It applies
+// the newest limits, of the record or the instance. A batch without steps only brings newer limits.
 func (c *Circuit) Apply(b Batch, env Env) (after Circuit, changed bool) {
 	next := c.clone()
 	own := Terms[breaker.Config]{normal(env.Config), env.Set, b.By}
 	changed = next.Terms.meet(own) && c.Terms.By != ""
 	if own.Limits == next.Terms.Limits && own.At == next.Terms.At {
-		next.Terms.By = b.By // of those who say the same, the one that is sure to live
+		next.Terms.By = b.By // of those with equal limits, one that is certainly alive
 	}
 	m := breaker.Thaw(next.Terms.Limits, c.Frozen)
 	for holder, n := range c.Permits {
@@ -60,7 +57,7 @@ func (c *Circuit) Apply(b Batch, env Env) (after Circuit, changed bool) {
 	}
 	if m.Settle(env.Now).Turned() {
 		next.Cause, next.OpenedBy, next.Client = "", "", ""
-		next.Turn++ // those who have not seen it end are told
+		next.Turn++ // for instances that have not seen its end
 		next.TurnAt, next.Why = c.OpenUntil, CauseTime
 	}
 	for i := range b.Steps {
@@ -85,12 +82,12 @@ func (c *Circuit) Apply(b Batch, env Env) (after Circuit, changed bool) {
 	return next, true
 }
 
-// step does one step of an instance, and reports whether it changed anything.
+// step applies one step of an instance and reports whether it has changed anything.
 func (c *Circuit) step(m *breaker.Machine, s *Step, by string, now int64) (changed bool) {
 	before, held := m.Freeze(), c.Permits[by]
 	var change breaker.Change
 	var cause string
-	told := false // although there is no transition
+	told := false // report a change without a transition
 	switch s.Kind {
 	case Outcomes:
 		change, cause = outcomes(m, s, now), CauseFailures
@@ -112,8 +109,8 @@ func (c *Circuit) step(m *breaker.Machine, s *Step, by string, now int64) (chang
 			return false
 		}
 		change, cause = turned, CauseTime
-		if m.State() == breaker.HalfOpen { // it may have been an opening that ends closed
-			defer func() { c.hold(by, held+1) }() // after a transition has taken those of before
+		if m.State() == breaker.HalfOpen { // not if the opening ended closed
+			defer func() { c.hold(by, held+1) }() // after a transition has removed older permits
 		}
 	case RetryAfter:
 		change, cause = m.RetryAfter(now, s.Until), CauseRetryAfter
@@ -147,7 +144,7 @@ func (c *Circuit) step(m *breaker.Machine, s *Step, by string, now int64) (chang
 	return after != before || told || s.Kind == Probe
 }
 
-// outcomes counts the outcomes of calls, until they open the circuit.
+// outcomes applies the outcomes of calls, until they open the circuit.
 func outcomes(m *breaker.Machine, s *Step, now int64) (change breaker.Change) {
 	pass := breaker.Pass(s.Gen)
 	done := func(o breaker.Outcome, n int) {
@@ -168,8 +165,7 @@ func outcomes(m *breaker.Machine, s *Step, now int64) (change breaker.Change) {
 	return change
 }
 
-// byHand does what somebody has decided, whatever the calls say. told says that it
-// is worth telling although the state is the same.
+// byHand applies an operation by hand. told means that it is reported although the state is the same.
 func (c *Circuit) byHand(m *breaker.Machine, s *Step, now int64) (change breaker.Change, cause string, told bool) {
 	cause = CauseByHand
 	switch s.Kind {

@@ -2,52 +2,52 @@ package record
 
 import "github.com/filaq/fila/breaker"
 
-// Kind says what a [Step] is.
+// Kind is the kind of a [Step].
 type Kind uint8
 
 // The kinds of steps.
 const (
-	// Outcomes of calls while the circuit was closed: Gen and Run.
+	// Outcomes are outcomes of calls while the circuit was closed: Gen and Run.
 	Outcomes Kind = iota + 1
-	// Probe has ended with Outcome: Gen. breaker.Neutral gives a permit back.
+	// Probe is a finished probe: Gen and Outcome. breaker.Neutral gives its permit back.
 	Probe
-	// Want asks for a permit.
+	// Want requests a permit.
 	Want
-	// RetryAfter: the destination wants to be left alone until Until.
+	// RetryAfter means that the destination asks for no calls until Until.
 	RetryAfter
-	// Open by hand, or for too many failures, until Until; After follows.
+	// Open is an opening by hand, or by too many failures, until Until; then After.
 	Open
-	// Reset closes by hand and forgets failures.
+	// Reset closes by hand and clears failures.
 	Reset
 	// Release ends an Open before its time.
 	Release
-	// Adopt: what an instance that was alone has come to.
+	// Adopt is the state of an instance that was alone.
 	Adopt
 )
 
-// Step is something that happened at an instance. Its Kind says which fields count.
+// Step is something that happened at an instance. Kind determines which fields count.
 type Step struct {
 	Kind    Kind
 	Gen     uint64          // of the pass
 	Run     Run             // of Outcomes
 	Outcome breaker.Outcome // of Probe
-	At      int64           // of what was done by hand: when; of Adopt: of its last change
+	At      int64           // time of an operation by hand; for Adopt: of its last change
 	Until   int64
 	After   breaker.State
-	Cause   string // of Open and Adopt
-	Client  string // of the same: who did it by hand
+	Cause   string // for Open and Adopt
+	Client  string // for Open and Adopt by hand
 	State   breaker.Saved
 }
 
-// Run sums up a row of failures and successes, as far as it matters to a circuit that
-// counts failures in a row: Lead of them before the first success, if Reset is set, the
-// longest row Most between successes, and Tail after the last.
+// Run summarises a sequence of outcomes for a circuit that counts consecutive failures: Lead failures
+// before the first success, if Reset is set, at most Most in a row between successes, and Tail after the
+// last.
 type Run struct {
 	Lead, Most, Tail int
 	Reset            bool
 }
 
-// run is one outcome.
+// run returns the Run of one outcome.
 func run(o breaker.Outcome) Run {
 	if o == breaker.Success {
 		return Run{Reset: true}
@@ -55,7 +55,7 @@ func run(o breaker.Outcome) Run {
 	return Run{Lead: 1}
 }
 
-// then is what r and, after it, n are together.
+// then returns r followed by n.
 func (r Run) then(n Run) Run {
 	switch {
 	case !n.Reset && !r.Reset:
@@ -71,8 +71,8 @@ func (r Run) then(n Run) Run {
 	return r
 }
 
-// after returns how many failures in a row there are after r, which begins with so many,
-// and the most of them on the way.
+// after returns the consecutive failures after r, given those before it, and the highest count on the
+// way.
 func (r Run) after(failures int) (now, most int) {
 	if !r.Reset {
 		return failures + r.Lead, failures + r.Lead
@@ -80,7 +80,7 @@ func (r Run) after(failures int) (now, most int) {
 	return r.Tail, max(failures+r.Lead, r.Most, r.Tail)
 }
 
-// Merge adds next to steps, as a part of the last of them where the outcome is the same.
+// Merge appends next to steps, merging it into the last one where the outcome is the same.
 func Merge(steps []Step, next Step) []Step {
 	if len(steps) > 0 {
 		last := &steps[len(steps)-1]
