@@ -32,6 +32,6 @@ func Thaw(c Config, f Frozen) Machine {
 // Gen is the generation of the present state, whose passes count.
 func (m *Machine) Gen() uint64 { return m.gen }
 
-// GiveUp takes back n probes whose outcome nobody will tell any more. They are
-// under way no longer, and say nothing.
+// GiveUp returns n probes whose outcome will never be reported. They are no longer
+// under way, and count as neutral.
 func (m *Machine) GiveUp(n int) { m.probes = max(0, m.probes-n) }

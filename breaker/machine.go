@@ -8,8 +8,8 @@ import (
 // Pass is the right to make one call. The zero Pass is none.
 type Pass uint64
 
-// Machine is a circuit breaker. It is not safe for concurrent use: its callers
-// have a mutex of their own. Make it with [NewMachine].
+// Machine is a circuit breaker. It is not safe for concurrent use: the caller
+// has a mutex. Make it with [NewMachine].
 type Machine struct {
 	cfg       Config
 	state     State
@@ -30,10 +30,10 @@ func NewMachine(c Config) Machine {
 	return Machine{cfg: c.withDefaults(), gen: 1, after: HalfOpen}
 }
 
-// Allow asks for one call at time now. The Pass is zero if it is refused;
-// otherwise the caller must hand it to Done exactly once. The first call after
-// the time of an opening is over makes a transition: to half-open, of which it
-// is the first probe, or to closed.
+// Allow requests a permission for one call at time now. The Pass is zero if the call is
+// refused; otherwise the caller returns it to Done exactly once. The first call after
+// the end of an opening makes a transition: to half-open, as its first probe, or to
+// closed.
 func (m *Machine) Allow(now int64) (Pass, Change) {
 	switch m.state {
 	case Closed:
@@ -56,8 +56,8 @@ func (m *Machine) Allow(now int64) (Pass, Change) {
 	return Pass(m.gen), Change{}
 }
 
-// Done reports at time now how the call of p ended. counted is false if p is of
-// an earlier state, or zero: then nothing changes.
+// Done returns p at time now with the outcome of its call. counted is false if p
+// belongs to an earlier state, or is zero: then nothing changes.
 func (m *Machine) Done(now int64, p Pass, o Outcome) (c Change, counted bool) {
 	if uint64(p) != m.gen {
 		return Change{}, false
@@ -96,9 +96,9 @@ func (m *Machine) probeDone(now int64, o Outcome) (Change, bool) {
 	return Change{}, true
 }
 
-// Admits says how many calls Allow would grant at time now: math.MaxInt64 when
-// closed. If it is 0, at is when it may be more: a time in Unix nanoseconds, or
-// math.MaxInt64 if only an outcome or a hand changes it.
+// Admits returns how many calls Allow would admit at time now: math.MaxInt64 when
+// closed. If it is 0, at is when that may change: a time in Unix nanoseconds, or
+// math.MaxInt64 if only an outcome or an operator changes it.
 func (m *Machine) Admits(now int64) (n, at int64) {
 	switch m.state {
 	case Closed:
@@ -123,7 +123,7 @@ func (m *Machine) Admits(now int64) (n, at int64) {
 // calls under way do not count any more. math.MaxInt64 means until Close, Reset
 // or Release. When the time is over it becomes what after says, Closed or
 // HalfOpen, but only a closed one may become closed again: one that was
-// half-open, or open for its failures, has yet to prove itself. If it was open
+// half-open, or open for its failures, is probed first. If it was open
 // already, only the time changes and there is no transition.
 func (m *Machine) Open(now, until int64, after State) Change {
 	if m.state == HalfOpen || m.state == Open && m.after == HalfOpen {
@@ -156,8 +156,8 @@ func (m *Machine) RetryAfter(now, until int64) Change {
 	return m.turn(Open, now)
 }
 
-// Release ends an opening at time now before its time. What has to prove itself
-// becomes half-open, anything else closed.
+// Release ends an opening early, at time now. A breaker that is to be probed becomes
+// half-open, any other closed.
 func (m *Machine) Release(now int64) Change {
 	if m.state != Open {
 		return Change{}
@@ -176,9 +176,9 @@ func (m *Machine) Reset(now int64) Change {
 	return m.turn(Closed, now)
 }
 
-// Settle makes the transition to closed of an opening whose time is over at now
-// and which ends so. Allow does it too; this is for who asks for no call.
-func (m *Machine) Settle(now int64) Change {
+// Advance closes the breaker if its opening is over at now and ends in closed. Allow does
+// it too; Advance is for callers that request no call.
+func (m *Machine) Advance(now int64) Change {
 	if m.state == Open && m.after == Closed && now >= m.openUntil {
 		return m.turn(Closed, now)
 	}
@@ -224,7 +224,7 @@ func (m *Machine) Info(now int64) Info {
 	return i
 }
 
-// turn moves to state s.
+// turn moves to state s and starts a new generation.
 func (m *Machine) turn(s State, now int64) Change {
 	c := Change{Old: m.state, New: s, ConsecutiveFailures: m.failures, At: now}
 	m.state = s

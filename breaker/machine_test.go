@@ -190,7 +190,7 @@ func TestHowOpeningsByHandEnd(t *testing.T) {
 					require.Equal(t, Change{Open, tc.want, m.failures, 2 * sec}, m.Release(2*sec))
 					require.False(t, m.Release(2*sec).Turned())
 				} else {
-					require.Equal(t, tc.want == Closed, m.Settle(20*sec).Turned())
+					require.Equal(t, tc.want == Closed, m.Advance(20*sec).Turned())
 				}
 				n, _ := m.Admits(20 * sec)
 				if tc.want == Closed {
@@ -228,7 +228,7 @@ func TestRestore(t *testing.T) {
 	t.Run("open", func(t *testing.T) {
 		r := restore(opened(t, sec, Config{}), 5*sec)
 		require.Equal(t, Info{State: Open, ConsecutiveFailures: 3, OpenUntil: 11 * sec}, r.Info(5*sec))
-		require.False(t, r.Settle(11*sec).Turned())
+		require.False(t, r.Advance(11*sec).Turned())
 		r.SetConfig(Config{Cooldown: 3 * time.Second})
 		require.Equal(t, 4*sec, r.OpenUntil(), "it still comes from the cooldown")
 	})
@@ -253,7 +253,7 @@ func TestRestore(t *testing.T) {
 		m.RetryAfter(0, 5*sec)
 		r := restore(&m, sec)
 		require.Equal(t, 5*sec, r.OpenUntil())
-		require.True(t, r.Settle(5*sec).Turned())
+		require.True(t, r.Advance(5*sec).Turned())
 	})
 	t.Run("the clock was set back", func(t *testing.T) {
 		m := opened(t, 1000*sec, Config{})
@@ -376,7 +376,7 @@ func TestMachineModel(t *testing.T) {
 				if m.state == Open && m.after == Closed && now-m.since >= m.wait {
 					m.turn(Closed)
 				}
-				same(was, real.Settle(now))
+				same(was, real.Advance(now))
 			},
 			"config": func(t *rapid.T) {
 				old := m.cfg.Cooldown

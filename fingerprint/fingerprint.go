@@ -9,7 +9,7 @@ import (
 // MaxText is how many bytes of a text count.
 const MaxText = 1024
 
-// What stands in a normalised text for what differs each time.
+// The placeholders of varying parts in a normalised text.
 const (
 	number = "#"
 	id     = "<id>"

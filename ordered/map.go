@@ -34,7 +34,7 @@ type Cursor struct{ block, place int }
 // Page is a part of a [Map].
 type Page struct {
 	Keys  []string // in order
-	Total int      // keys with the prefix that was asked for
+	Total int      // keys with the requested prefix
 	Next  string   // the last of Keys if more follow it, otherwise empty
 }
 
@@ -112,7 +112,7 @@ func (m *Map[V]) join(b int) {
 }
 
 // Next returns the entry at c and moves c to the one after it, from the last to the
-// first. What comes or goes between two calls may be passed over once, or met twice.
+// first. An entry that is added or removed between two calls may be skipped once, or met twice.
 // ok is false if there is none at all.
 func (m *Map[V]) Next(c *Cursor) (key string, value V, ok bool) {
 	if m.n == 0 {

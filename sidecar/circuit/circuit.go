@@ -397,7 +397,7 @@ func (c *Circuit) lapse(now int64) {
 		c.admits(now, true)
 		return
 	}
-	if change := c.mu.m.Settle(now); change.Turned() {
+	if change := c.mu.m.Advance(now); change.Turned() {
 		c.recordTransition(change, causeTime)
 	}
 }

@@ -177,7 +177,7 @@ func (c *Circuit) Older(by string, limits breaker.Config, set int64) bool {
 // and has no failures. The record has to be so old that no batch for it is on its way.
 func (c *Circuit) Idle(now int64) bool {
 	m := breaker.Thaw(breaker.Config{}, c.Frozen)
-	m.Settle(now)
+	m.Advance(now)
 	return m.State() == breaker.Closed && m.Info(now).ConsecutiveFailures == 0
 }
 

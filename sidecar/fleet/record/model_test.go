@@ -302,7 +302,7 @@ func (w *world) rest(t *journey) {
 		require.Empty(t, f.r.open)
 		require.Equal(t, w.rev, f.r.rev)
 		view := breaker.Thaw(modelConfig, w.rec.Frozen)
-		view.Settle(w.now)
+		view.Advance(w.now)
 		require.Equal(t, view.Freeze(), f.r.view.Freeze())
 	}
 	if w.clean && w.outages == 0 && w.rec.Gen <= 1 && w.rec.State == breaker.Closed {

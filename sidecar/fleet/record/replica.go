@@ -72,7 +72,7 @@ func NewReplica(me string, c breaker.Config, now int64, rev uint64, rec Circuit)
 	r := &Replica{me: me, set: Terms[breaker.Config]{Limits: normal(c), By: me}, ownGen: aloneGen, rec: rec, rev: rev, turn: rec.Turn, number: rec.Seen[me], unused: now}
 	r.weigh()
 	r.view = breaker.Thaw(r.cfg, rec.Frozen)
-	r.view.Settle(now)
+	r.view.Advance(now)
 	return r
 }
 
@@ -256,7 +256,7 @@ func (r *Replica) Learn(now int64, rev uint64, rec Circuit, another bool) {
 	}
 	r.prune()
 	r.view = breaker.Thaw(r.cfg, rec.Frozen)
-	lapsed := r.view.Settle(now).Turned()
+	lapsed := r.view.Advance(now).Turned()
 	r.judge()
 	if joined {
 		r.giveBack() // others may be taking them, as those of a dead instance
@@ -324,7 +324,7 @@ func (r *Replica) Away(now int64) {
 	everybody := func(string) bool { return true }
 	next, _ := r.rec.Apply(Batch{r.me, r.number + 1, steps}, r.env(now, everybody))
 	m := breaker.Thaw(r.cfg, next.Frozen)
-	m.Settle(now)
+	m.Advance(now)
 	f := m.Freeze()
 	r.parted = [2]uint64{r.view.Gen(), r.own()}
 	r.differs = f.Gen != r.view.Gen()
@@ -370,7 +370,7 @@ func (r *Replica) Back(now int64, rev uint64, rec Circuit) {
 // worthless reports whether the own state, even if newer, adds nothing to the record.
 func (r *Replica) worthless(now int64, rec *Circuit) bool {
 	m := breaker.Thaw(r.cfg, rec.Frozen)
-	m.Settle(now)
+	m.Advance(now)
 	own := r.view.State()
 	if own == breaker.HalfOpen { // an open record will be half-open at its time
 		return m.State() != breaker.Closed
@@ -520,7 +520,7 @@ func (r *Replica) News() (news []News, stirred bool) {
 // settle closes an opening that has ended by time.
 func (r *Replica) settle(now int64) {
 	until := r.view.OpenUntil()
-	change := r.view.Settle(now)
+	change := r.view.Advance(now)
 	if !change.Turned() {
 		return
 	}

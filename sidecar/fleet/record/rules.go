@@ -55,7 +55,7 @@ func (c *Circuit) Apply(b Batch, env Env) (after Circuit, changed bool) {
 			m.GiveUp(n)
 		}
 	}
-	if m.Settle(env.Now).Turned() {
+	if m.Advance(env.Now).Turned() {
 		next.Cause, next.OpenedBy, next.Client = "", "", ""
 		next.Turn++ // for instances that have not seen its end
 		next.TurnAt, next.Why = c.OpenUntil, CauseTime

@@ -19,7 +19,7 @@ const (
 	spareChunks = 16
 )
 
-// directory is where the chunks of so many sequences are.
+// directory finds the chunks of a range of sequences.
 type directory[V any] struct {
 	chunks [dirChunks]*[chunkSize]V // nil: without values
 	used   [dirChunks]uint16        // bit i of used[c]: chunks[c][i] is a value

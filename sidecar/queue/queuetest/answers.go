@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// ask notes that somebody waits for an answer and returns where.
+// ask records an expected answer and returns its subject.
 func (s *Sim) ask(a ask) string {
 	s.asked++
 	subject := fmt.Sprint("ask.", s.asked)
@@ -28,7 +28,7 @@ func (s *Sim) nodeOf(d *queue.Delivery) *node {
 	return m.node
 }
 
-// answer says something about a delivery, current or not.
+// answer answers a delivery, current or not.
 func (s *Sim) answer() {
 	if len(s.open) == 0 {
 		return
@@ -69,7 +69,7 @@ func (s *Sim) drawDone() wire.Ack {
 	return a
 }
 
-// answerMany answers all that is open in one step of each machine.
+// answerMany answers all open deliveries in one step of each machine.
 func (s *Sim) answerMany() {
 	kind := pick(s, []wire.AckKind{wire.AckDone, wire.AckDone, wire.AckNoResponders, wire.AckNack})
 	open := s.open
@@ -106,7 +106,7 @@ func (s *Sim) say(d *queue.Delivery, a wire.Ack) {
 	n.later(func() { n.heard(d.Role, d.Token, a, reply) })
 }
 
-// wrongToken answers under a token that is not, or no longer, good: nothing happens.
+// wrongToken answers with a token that is not, or no longer, valid: nothing happens.
 func (s *Sim) wrongToken() {
 	s.Run()
 	n, side := s.anyNode(), s.anySide()
@@ -189,7 +189,7 @@ func (s *Sim) judge(n *node, i int, v queue.Verdict) {
 	})
 }
 
-// answerForTheVanished has the server answer what nobody receives.
+// answerForTheVanished answers as the server does for deliveries that nobody receives.
 func (s *Sim) answerForTheVanished() {
 	s.open = slices.DeleteFunc(s.open, func(d queue.Delivery) bool {
 		n := s.nodeOf(&d)
@@ -205,7 +205,7 @@ func (s *Sim) answerForTheVanished() {
 	})
 }
 
-// correct does to the model what an ack does that says what a message has cost.
+// correct applies to the model an ack with the cost of a message.
 func (n *node) correct(f *flight, cost int64) {
 	n.sides[f.m.side].fair.correct(f.m.key, cost-f.m.cost)
 	if f.went != nil {
@@ -213,7 +213,7 @@ func (n *node) correct(f *flight, cost int64) {
 	}
 }
 
-// heard does to the model what an answer does to a machine.
+// heard applies an answer to the model.
 func (n *node) heard(side queue.Role, token wire.Token, a wire.Ack, reply string) {
 	f := n.current(side, token)
 	q := n.s.asks[reply]

@@ -13,9 +13,9 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// bucket is what filas share records in, on the time of a simulation: writes land late,
+// bucket holds the records that filas share, on the time of a simulation: writes land late,
 // their answers come late or never, watches bring what was written late, in order, and
-// may leave out what was overwritten since. All chance is of one random source.
+// may leave out what was overwritten since. One random source decides.
 type bucket struct {
 	now     int64 // of the server
 	rnd     *rand.Rand
@@ -48,7 +48,7 @@ func (b *bucket) after(d int64, do func()) {
 	b.plans = slices.Insert(b.plans, i, plan{at, do})
 }
 
-// run does what is due.
+// run runs the plans that are due.
 func (b *bucket) run() {
 	for len(b.plans) > 0 && b.plans[0].at <= b.now {
 		p := b.plans[0]
@@ -57,7 +57,7 @@ func (b *bucket) run() {
 	}
 }
 
-// put writes an entry, of which all watches will bring something.
+// put writes an entry, which all watches will see.
 func (b *bucket) put(id string, value []byte) uint64 {
 	b.rev++
 	e := fleet.Entry{Key: id, Value: value, Rev: b.rev, At: time.Unix(0, b.now)}
@@ -79,7 +79,7 @@ func (b *bucket) swap(id string, value []byte, over uint64) uint64 {
 	return b.put(id, value)
 }
 
-// clear makes the bucket anew.
+// clear deletes and recreates the bucket.
 func (b *bucket) clear() {
 	b.made++
 	b.rev, b.entries = 0, make(map[string]fleet.Entry)
@@ -120,7 +120,7 @@ type link struct {
 	strangers map[string]time.Time // as in fleet.Sync
 }
 
-// linkKey is what is under way for one key.
+// linkKey is the state of one key.
 type linkKey struct {
 	again   bool
 	waiting bool   // for a record newer than over
@@ -168,7 +168,7 @@ func (l *link) Register(_ string, k fleet.Kind) {
 	l.entries, l.keys, l.tries = make(map[string]fleet.Entry), make(map[string]*linkKey), 0
 }
 
-// goodbye lets others have at once what the process holds that is about to end.
+// goodbye releases at once what the ending process holds.
 func (l *link) goodbye() {
 	if l.joined && !l.down {
 		l.b.put(beatPrefix+l.Me(), nil)
@@ -294,7 +294,7 @@ func (l *link) beat(session int) {
 	})
 }
 
-// cut lets nothing pass any more; the fila notices that after a while.
+// cut breaks the connection; the fila notices that after a while.
 func (l *link) cut() {
 	l.down = true
 	session := l.session
@@ -316,7 +316,7 @@ func (l *link) bringAll() {
 	}
 }
 
-// bring has the watch bring the next entry.
+// bring delivers the next entry of the watch.
 func (l *link) bring() {
 	if l.down || !l.joined || len(l.inbox) == 0 {
 		return
@@ -345,7 +345,7 @@ func (l *link) bring() {
 	}
 }
 
-// Touch has a key looked at in a moment.
+// Touch requests a recheck of a key.
 func (l *link) Touch(_, key string) {
 	if !l.joined {
 		return
@@ -370,7 +370,7 @@ func (l *link) start(key string, st *linkKey) {
 	l.b.after(0, func() { l.swap(session, key, st) })
 }
 
-// swap writes what there is to be written for a key.
+// swap writes the pending change of a key.
 func (l *link) swap(session int, key string, st *linkKey) {
 	if session != l.session {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// after holds what a step has said to the model.
+// after compares the effects of a step with the model.
 func (s *Sim) after(r *Rig, out *queue.Effects) {
 	n := s.byRig[r]
 	if s.Trace != nil {
@@ -104,7 +104,7 @@ func (n *node) checkNotes(out *queue.Effects) {
 	}
 }
 
-// checkStarved looks at what is said of a key that starves, or no longer does.
+// checkStarved checks a note about a key that starves, or no longer does.
 func (n *node) checkStarved(note *queue.Note) {
 	side, key := n.sides[note.Role], note.Key
 	require.NotEqual(n.T, note.Began, side.starves[key], "%s: told twice", key)
@@ -114,7 +114,7 @@ func (n *node) checkStarved(note *queue.Note) {
 	}
 }
 
-// checkCommit looks at what is to be written.
+// checkCommit checks a commit before it is written.
 func (n *node) checkCommit(c *queue.Commit) {
 	require.Len(n.T, c.Confirm, len(c.Add))
 	bytes := int64(0)
@@ -158,7 +158,7 @@ func (n *node) checkCommit(c *queue.Commit) {
 	}
 }
 
-// checkEdits looks at a message that is written anew by a job: in one batch with its end at
+// checkEdits checks a message that a job has edited: in one batch with its end at
 // its old place, and with its history.
 func (n *node) checkEdits(c *queue.Commit, i int, m *message) {
 	a := &c.Add[i]
@@ -222,7 +222,7 @@ func (n *node) checkClaimed(out *queue.Effects) {
 	}
 }
 
-// checkHandled looks at the answer to what an operator has asked for.
+// checkHandled checks the answer to an operator.
 func (n *node) checkHandled(out *queue.Effects) {
 	want, got := n.want.handled, out.Handled
 	require.Equal(n.T, want != nil, got != nil)
@@ -269,7 +269,7 @@ func (s *Sim) handledIsSafe(c *queue.Commit) {
 	}
 }
 
-// done is told the outcome of a commit.
+// done applies the outcome of a commit to the model.
 func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
 	if err == nil {
 		s.handledIsSafe(c)
@@ -328,7 +328,7 @@ func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
 	s.expectLater(n, c)
 }
 
-// expectLater looks at the notes that go out with a commit.
+// expectLater checks the notes of a commit.
 func (s *Sim) expectLater(n *node, c *queue.Commit) {
 	var dead []store.ID
 	for i := range c.Move {
@@ -344,7 +344,7 @@ func (s *Sim) expectLater(n *node, c *queue.Commit) {
 	require.Equal(s.T, dead, told, "dead letters of %s are told of", n.Name)
 }
 
-// answered holds an answer to what it says.
+// answered checks an answer.
 func (s *Sim) answered(r *Rig, a Answer) {
 	if a.Subject == "" || !slices.Contains(s.nodes, s.byRig[r]) {
 		return
@@ -392,7 +392,7 @@ func (s *Sim) answered(r *Rig, a Answer) {
 	}
 }
 
-// checkSafe holds a message to what has been confirmed about it: an enqueue is on disk,
+// checkSafe checks what has been confirmed about a message: an enqueue is on disk,
 // or finished; a finished one is not on disk.
 func (s *Sim) checkSafe(m *message) {
 	switch live := s.Disk.Live[m.id]; {
@@ -405,7 +405,7 @@ func (s *Sim) checkSafe(m *message) {
 	}
 }
 
-// check looks at everything at rest.
+// check checks all machines between steps.
 func (s *Sim) check() {
 	for _, m := range s.all {
 		s.checkSafe(m)
@@ -422,7 +422,7 @@ func (s *Sim) check() {
 	s.checkStuck()
 }
 
-// checkViews compares what a machine shows with the model.
+// checkViews compares the views of a machine with the model.
 func (n *node) checkViews(side queue.Role) {
 	t, now, model := n.T, n.Now, n.sides[side]
 	byID := make(map[store.ID]*inspect.MessageView)
@@ -546,7 +546,7 @@ func (n *node) checkKeys(side queue.Role, byKey map[string]int64, m *inspect.Sta
 	require.Equal(n.T, m.Moving, away)
 }
 
-// checkAccounts compares what the owner counts with the model.
+// checkAccounts compares the counters of the owner with the model.
 func (n *node) checkAccounts() {
 	t := n.T
 	var depth, bytes [queue.Roles]int64
@@ -611,8 +611,8 @@ func (n *node) keyOf(m *message) string {
 	return m.key
 }
 
-// checkGates compares gates and circuits with the model: what is in flight is what is
-// leased.
+// checkGates compares gates and circuits with the model: messages in flight are the
+// leased ones.
 func (s *Sim) checkGates() {
 	for i := range throttleKeys {
 		key := throttleKey(i)
@@ -634,9 +634,9 @@ func (s *Sim) checkGates() {
 	}
 }
 
-// checkStuck looks whether a message waits although nothing holds it back. The gates
+// checkStuck checks that no message waits that nothing blocks. The gates
 // are asked whether they would admit the most expensive message that waits at them:
-// it may be the one whose turn it is.
+// it may be the next one.
 func (s *Sim) checkStuck() {
 	if !s.exact {
 		return
@@ -669,7 +669,7 @@ func (n *node) short() string {
 	return text[:min(len(text), 3000)]
 }
 
-// gateText is how the throttle keys of m stand.
+// gateText describes the throttle keys of m.
 func (s *Sim) gateText(m *message) (text string) {
 	for _, k := range m.keys {
 		text += fmt.Sprintf("%+v\n", s.Fleet.gate(k))

@@ -61,8 +61,8 @@ func (s *Sim) fetch() {
 	})
 }
 
-// vanish takes a consumer away without a word: the server says that nobody receives
-// what is sent to it.
+// vanish removes a consumer without a Leave: the server answers that nobody receives
+// its deliveries.
 func (s *Sim) vanish() {
 	n, side := s.anyNode(), s.anySide()
 	clients := sortedClients(n.sides[side].clients)
@@ -77,7 +77,7 @@ func (s *Sim) vanish() {
 	s.vanished[fmt.Sprint(n.Name, side, subject)] = true
 }
 
-// unreachable is told that nobody received a delivery.
+// unreachable handles a delivery that nobody received.
 func (n *node) unreachable(side queue.Role, f *flight) {
 	c := n.sides[side].clients[f.consumer]
 	switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/filaq/fila/store/storetest"
 )
 
-// Disk is a store in memory that commits only when it is told to, so that a test
+// Disk is a store in memory that commits only when the test says so: the test
 // sees every state between a change and its being on disk.
 type Disk struct {
 	*storetest.Model
@@ -42,7 +42,7 @@ func newDisk(now func() int64) *Disk {
 	}
 }
 
-// Submit hands in a batch that is no machine's.
+// Submit submits a batch that belongs to no machine.
 func (d *Disk) Submit(b *store.Batch) { d.submit(submitted{batch: b}) }
 
 func (d *Disk) submit(s submitted) {
@@ -59,7 +59,7 @@ func (d *Disk) Waiting() []*store.Batch {
 	return all
 }
 
-// write applies the next batch, without telling anybody.
+// write applies the next batch and reports it to nobody.
 func (d *Disk) write() (submitted, error) {
 	next := 0
 	if d.Turn != nil {

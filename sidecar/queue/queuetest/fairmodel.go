@@ -8,14 +8,14 @@ import (
 // eligible as long as they have messages.
 var plainKeys = [3]string{"p", "q", "r"}
 
-// fairModel holds the deliveries of a side to the bound of deficit round robin: for two
+// fairModel checks the deliveries of a role against the bound of deficit round robin: for two
 // flows that stay backlogged over an interval with unchanged weights,
 //
 //	|S_i/w_i - S_j/w_j| <= quantum + (C+D_i)/w_i + (C+D_j)/w_j
 //
 // with S the cost served, as far as it is known, C the largest cost that was expected, and
-// D the most that a flow has owed at once: no more than what acks have said beyond that since it
-// was served last, since who owes is not served. It keeps the smallest and the largest
+// D the most that a flow has owed at once: at most what acks have added since it
+// was served last, since a flow with a debt is not served. It keeps the smallest and the largest
 // value of S_i*w_j - S_j*w_i since both have been backlogged, which holds for all
 // intervals at once.
 type fairModel struct {
@@ -73,7 +73,7 @@ func (f *fairModel) weigh(key string, weight int64) {
 	}
 }
 
-// spoil takes a flow out until it is empty.
+// spoil ignores a flow until it is empty.
 func (f *fairModel) spoil(key string) {
 	if i := plainKey(key); i >= 0 {
 		f.flows[i].spoilt = true
@@ -104,8 +104,8 @@ func (f *fairModel) correct(key string, delta int64) {
 	}
 }
 
-// backlog says how many messages of a plain flow could be delivered, and how many it
-// has at all.
+// backlog counts the messages of a plain flow that could be delivered, and all that it
+// has.
 func (f *fairModel) backlog(i, ready, all int) {
 	fl := &f.flows[i]
 	if all == 0 {

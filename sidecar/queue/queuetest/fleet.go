@@ -40,7 +40,7 @@ type Fleet struct {
 	Steps    int
 
 	// Before and After are called around each step, Done when a batch is on disk or
-	// refused, and before its machine is told, Answered with each answer.
+	// refused, and before its machine learns of it, Answered with each answer.
 	Before   func(r *Rig)
 	After    func(r *Rig, out *queue.Effects)
 	Done     func(r *Rig, c *queue.Commit, err error)
@@ -128,7 +128,7 @@ func (f *Fleet) Run() {
 	}
 }
 
-// Pass lets time go by and makes the steps that it brings; with a negative d the
+// Pass advances the time and makes the steps that follow; with a negative d the
 // clock is set back.
 func (f *Fleet) Pass(d time.Duration) {
 	f.T.Helper()
@@ -137,7 +137,7 @@ func (f *Fleet) Pass(d time.Duration) {
 	f.Run()
 }
 
-// Next is how long it is until a machine wants to be stepped.
+// Next is the time until the next step of a machine is due.
 func (f *Fleet) Next() time.Duration {
 	next := int64(queue.Forever)
 	for _, r := range f.Rigs {
@@ -146,7 +146,7 @@ func (f *Fleet) Next() time.Duration {
 	return time.Duration(next - f.mono)
 }
 
-// CommitN puts up to n of the batches that wait on disk and says how many that were.
+// CommitN writes up to n of the waiting batches and returns how many it wrote.
 func (f *Fleet) CommitN(n int) int {
 	n = min(n, len(f.Disk.waiting))
 	for range n {
@@ -162,15 +162,15 @@ func (f *Fleet) CommitN(n int) int {
 	return n
 }
 
-// CommitAll puts everything on disk that waits for it.
+// CommitAll writes all waiting batches.
 func (f *Fleet) CommitAll() {
 	for f.CommitN(len(f.Disk.waiting)) > 0 {
 		continue
 	}
 }
 
-// Commit puts everything on disk and makes the steps that follow, also what the
-// pacing holds back.
+// Commit writes everything and makes the steps that follow, also changes that the
+// pacing keeps back.
 func (f *Fleet) Commit() {
 	f.T.Helper()
 	f.Run()
@@ -260,7 +260,7 @@ func (f *Fleet) Limit(key string, l throttle.Limits) {
 	wake(wakes)
 }
 
-// PauseThrottle shuts a throttle key until a time; 0 resumes it.
+// PauseThrottle pauses a throttle key until a time; 0 resumes it.
 func (f *Fleet) PauseThrottle(key string, until int64) { wake(f.Gates.Pause(key, until, f.Now, nil)) }
 
 // Breaker sets the limits of all circuits.
@@ -281,7 +281,7 @@ func (f *Fleet) PauseCircuit(key string, until int64) {
 // InFlight is how many messages are in flight at a throttle key.
 func (f *Fleet) InFlight(key string) int64 { return f.gate(key).InFlight }
 
-// Held is what a reservation holds of a throttle key.
+// Held is how much a reservation holds of a throttle key.
 func (f *Fleet) Held(key string) int64 { return f.gate(key).Reserved }
 
 func (f *Fleet) gate(key string) throttle.Info {
@@ -292,7 +292,7 @@ func (f *Fleet) gate(key string) throttle.Info {
 	return g.Info(f.Now)
 }
 
-// wake tells machines that it is their turn at a gate.
+// wake notifies the machines that are next at a gate.
 func wake(waits []*throttle.Wait) {
 	for _, w := range waits {
 		w.Owner.(gates.Owner).GateOpened(w.Gate())

@@ -11,8 +11,8 @@ import (
 	"github.com/filaq/fila/throttle"
 )
 
-// gateModel is a throttle key as the documentation tells it: it keeps every delivery,
-// and holds each new one to the limits by looking at all that went before. It knows
+// gateModel is a throttle key by its documentation: it keeps every delivery,
+// and checks each new one against all that went before. It knows
 // nothing of how package throttle does it.
 type gateModel struct {
 	limits          throttle.Limits
@@ -28,7 +28,7 @@ type passage struct {
 	undone   bool  // nobody received it
 }
 
-// limit changes limits. What has been used stays used as far as it was counted.
+// limit changes limits. Use that was counted stays counted.
 func (g *gateModel) limit(l throttle.Limits) {
 	old := g.limits
 	if l.Rate != old.Rate || burstOf(l) != burstOf(old) {
@@ -49,8 +49,8 @@ func burstOf(l throttle.Limits) int64 {
 	return max(1000, n.Div(n, big.NewInt(l.Rate.Per)).Int64())
 }
 
-// crash is what a crash does: a bucket begins empty, whatever debt a message had left
-// it in that cost more than the burst, or than was taken for it.
+// crash models a crash: a bucket begins empty, without the debt that a message had left
+// that cost more than the burst, or more than estimated.
 func (g *gateModel) crash() {
 	for _, p := range g.bucket {
 		if p.cost > min(p.taken, burstOf(g.limits)) {
@@ -60,7 +60,7 @@ func (g *gateModel) crash() {
 	}
 }
 
-// pass models a delivery and holds it to the limits.
+// pass models a delivery and checks it against the limits.
 func (g *gateModel) pass(t T, what string, p *passage) {
 	g.inFlight++
 	if c := g.limits.Concurrency; c != 0 && g.inFlight > c {
@@ -83,8 +83,8 @@ func (g *gateModel) pass(t T, what string, p *passage) {
 	}
 }
 
-// checkRate holds all intervals that end with p to max(burst, largest cost) + rate * t, with
-// the costs that are known when p goes: a bucket that owes something lets nothing go.
+// checkRate checks all intervals that end with p against max(burst, largest cost) + rate * t, with
+// the costs that are known then: a bucket with a debt admits nothing.
 func (g *gateModel) checkRate(t T, what string, p *passage) {
 	r := g.limits.Rate
 	var sum, largest int64
@@ -102,7 +102,7 @@ func (g *gateModel) checkRate(t T, what string, p *passage) {
 	}
 }
 
-// circuitModel is a circuit as the documentation tells it.
+// circuitModel is a circuit by its documentation.
 type circuitModel struct {
 	cfg       breaker.Config
 	state     breaker.State
@@ -204,7 +204,7 @@ func (c *circuitModel) done(now int64, pass int, o breaker.Outcome) {
 	}
 }
 
-// retryAfter shuts it as its destination asks for.
+// retryAfter opens it as its destination asks.
 func (c *circuitModel) retryAfter(now, until int64) {
 	if c.lapse(now); until <= now {
 		return
@@ -218,7 +218,7 @@ func (c *circuitModel) retryAfter(now, until int64) {
 	c.turn(breaker.Open)
 }
 
-// open shuts it by hand until a time.
+// open opens it by hand until a time.
 func (c *circuitModel) open(now, until int64) {
 	c.lapse(now)
 	if c.state != breaker.Open {

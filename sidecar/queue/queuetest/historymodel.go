@@ -11,7 +11,7 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// historyModel is what the model knows of the history of a message.
+// historyModel models the history of a message.
 type historyModel struct {
 	last     history.AttemptRecord   // the attempt that has ended last, until it is decided about
 	expected []history.AttemptRecord // of which no record has been seen yet
@@ -21,14 +21,14 @@ type historyModel struct {
 
 func (b *historyModel) expect(p history.AttemptRecord) { b.expected = append(b.expected, p) }
 
-// ended is what has to be recorded of a flight that ends now.
+// ended is the expected record of a flight that ends now.
 func (n *node) ended(f *flight, outcome string, number uint32) history.AttemptRecord {
 	return history.AttemptRecord{
 		Outcome: outcome, Number: number, Dead: f.m.side == queue.Dead, At: f.at, Took: max(0, n.Now-f.at), Consumer: f.consumer,
 	}
 }
 
-// checkHistories holds the records of a commit to what has happened: each once, and in
+// checkHistories compares the records of a commit with the model: each once, and in
 // order.
 func (n *node) checkHistories(c *queue.Commit) {
 	for _, a := range c.History {
@@ -52,7 +52,7 @@ func (n *node) checkHistories(c *queue.Commit) {
 	}
 }
 
-// historyIsSafe is told the outcome of a commit: what it recorded is on disk, or has not
+// historyIsSafe applies the outcome of a commit: its records are on disk, or have not
 // happened.
 func (s *Sim) historyIsSafe(c *queue.Commit, err error) {
 	for _, a := range c.History {
@@ -71,8 +71,8 @@ func (s *Sim) historyIsSafe(c *queue.Commit, err error) {
 	}
 }
 
-// checkHistory holds the history of a message on disk to the model: it is that of some
-// moment, not before what is known to be safe, or has all that there is. It returns how
+// checkHistory compares the history of a message on disk with the model: it is that of some
+// earlier time, with all records known to be safe. It returns how
 // many records have come to be on disk.
 func (s *Sim) checkHistory(m *message, ref store.Ref, all bool) int {
 	var got [][]byte
@@ -88,8 +88,8 @@ func (s *Sim) checkHistory(m *message, ref store.Ref, all bool) int {
 	return at
 }
 
-// bounded is what is left of a history: the first record and, of the others, the newest,
-// and of those in front of them the last redrive. The bytes of those in a simulation are never too many. Deliveries in a row that reached
+// bounded cuts a history as the store does: the first record and, of the others, the newest,
+// and the last redrive before them. (Simulated histories never exceed the bytes.) Deliveries in a row that reached
 // nobody are one record.
 func bounded(all [][]byte) [][]byte {
 	var records [][]byte

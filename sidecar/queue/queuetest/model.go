@@ -14,7 +14,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// place is where a message is, as the model knows it.
+// place is where a message is.
 type place uint8
 
 const (
@@ -23,12 +23,12 @@ const (
 	leased               // with a consumer
 	judged               // its last attempt is being judged
 	moving               // to the other side, or by a job to the end of its own, in a commit that is not done
-	claimed               // for a job
+	claimed              // for a job
 	stuck                // it could not be moved: it is on disk only
 	gone                 // finished, or lost
 )
 
-// message is what the model knows of a message.
+// message models a message.
 type message struct {
 	id       store.ID
 	node     *node
@@ -71,7 +71,7 @@ type message struct {
 	past      historyModel
 }
 
-// hurry is that the delay before an attempt was ended by hand.
+// hurry is set if the delay before an attempt was ended by hand.
 type hurry struct {
 	attempts uint32
 	at       int64 // 0: it was not
@@ -82,24 +82,24 @@ func (m *message) String() string {
 		m.n, m.node.sideName(m.side), m.seq, m.key, m.keys, m.circuit, m.cost, m.priority, m.attempts+1)
 }
 
-// here reports whether the machine has it, and not on its way out.
+// here reports whether the machine has it, and is not moving it out.
 func (m *message) here() bool { return m.place == waiting || m.place == leased || m.place == judged }
 
-// going is what a message becomes that a job puts to the end of its side.
+// going describes a message that a job moves to the end of its role.
 type going struct {
 	queue.Moved
 	counted *keyCount // where it has been counted already
 }
 
-// placed reports whether the machine has a place for it on its side.
+// placed reports whether it has a slot in its role.
 func (m *message) placed() bool { return m.here() || m.place == claimed || m.settles() }
 
-// settles reports whether a job moves it, which has its place until that is done.
+// settles reports whether a job moves it; it keeps its slot until that is done.
 func (m *message) settles() bool {
 	return m.place == moving && (m.side == queue.Dead || m.going != nil)
 }
 
-// isReady reports whether it could be delivered as far as its time is concerned.
+// isReady reports whether its time has come.
 func (m *message) isReady() bool { return m.place == waiting && m.ready == 0 }
 
 // flight is a lease.
@@ -129,7 +129,7 @@ type client struct {
 	noWait   bool
 }
 
-// ask is somebody who waits for an answer.
+// ask is an expected answer.
 type ask struct {
 	kind    askKind
 	node    *node
@@ -152,7 +152,7 @@ const (
 	askData
 )
 
-// node is a machine of a simulation with its model.
+// node is a machine with its model.
 type node struct {
 	*Rig
 	s           *Sim
@@ -171,7 +171,7 @@ type node struct {
 	reordered   bool                     // the settings of the order have changed
 }
 
-// roleModel is what the model knows of a side beside its messages.
+// roleModel models a role apart from its messages.
 type roleModel struct {
 	seq       uint64
 	paused    int64
@@ -184,7 +184,7 @@ type roleModel struct {
 	starves   map[string]bool  // keys of which the machine has said so
 }
 
-// expectation is what a step has to say.
+// expectation holds the expected effects of a step.
 type expectation struct {
 	tally   [queue.Roles]queue.Counters
 	judge   map[store.ID]queue.Failure
@@ -233,10 +233,10 @@ func (n *node) visibility() int64 { return n.settings.VisibilityTimeoutMs * 1e6 
 
 func (n *node) ordered() bool { return n.settings.Ordering == wire.OrderingKey }
 
-// later has fn change the model when the machine makes its next step.
+// later runs fn on the model when the machine makes its next step.
 func (n *node) later(fn func()) { n.pre = append(n.pre, fn) }
 
-// tell posts a change with what it does to the model.
+// tell posts a change, and fn, which applies it to the model.
 func (n *node) tell(s queue.Role, c queue.Change, fn func()) {
 	n.Tell(s, c)
 	n.later(fn)
@@ -255,7 +255,7 @@ func (n *node) expect() {
 	n.expire()
 }
 
-// expire ends what has an end.
+// expire ends leases, delays, TTLs and registrations that are due.
 func (n *node) expire() {
 	now := n.Now
 	for _, side := range n.sides {
@@ -316,7 +316,7 @@ func (n *node) inFlight(s queue.Role, consumer string) int {
 	return k
 }
 
-// credit is how many more messages a client may have.
+// credit is how many more messages a client may receive.
 func (n *node) credit(s queue.Role, c *client) int {
 	switch {
 	case c.away != 0:
@@ -332,7 +332,7 @@ func (n *node) lose(s queue.Role, c *client, why string) {
 	n.want.notes = append(n.want.notes, fmt.Sprint("lost ", s, " ", c.name, " ", why, " ", n.inFlight(s, c.name)))
 }
 
-// current returns the flight that a token speaks for, or nil.
+// current returns the flight that a token names, or nil.
 func (n *node) current(s queue.Role, t wire.Token) *flight {
 	f := n.s.flights[t.Lease]
 	if f == nil || f.m.node != n || f.m.side != s || f.m.seq != t.Seq || f.attempt != t.Attempt || f.m.place != leased || f.m.flight != f {
@@ -341,7 +341,7 @@ func (n *node) current(s queue.Role, t wire.Token) *flight {
 	return f
 }
 
-// land ends a flight: what it holds of throttle keys and credit is given back.
+// land ends a flight and returns its throttle keys and credit.
 func (n *node) land(f *flight, undo bool) {
 	m := f.m
 	m.flight = nil
@@ -431,7 +431,7 @@ func (n *node) fail(f *flight, outcome string, why queue.Failure, retryAfter int
 	n.conclude(m, "", delay, by)
 }
 
-// conclude retries or buries a message whose attempt has failed.
+// conclude retries or dead-letters a message whose attempt has failed.
 func (n *node) conclude(m *message, reason string, delay int64, by string) {
 	m.failed = true
 	p := m.past.last
@@ -459,7 +459,7 @@ func (n *node) conclude(m *message, reason string, delay int64, by string) {
 	}
 }
 
-// bury makes a dead letter of a message of Main.
+// bury dead-letters a message of Main.
 func (n *node) bury(m *message, reason string) {
 	n.drop(m)
 	m.place = moving
@@ -509,7 +509,7 @@ func (n *node) countFailure(key string) {
 	}
 }
 
-// arrive puts a message to a side. It has no gates on Dead.
+// arrive adds a message to a role. It has no gates in Dead.
 func (n *node) arrive(m *message, s queue.Role, seq uint64) {
 	n.s.arrivals++
 	m.side, m.place, m.seq, m.n = s, waiting, seq, n.s.arrivals
@@ -531,7 +531,7 @@ func (m *message) setLane() {
 	m.lane = m.key + "|" + strings.Join(m.keys, ",") + "|" + m.circuit
 }
 
-// deliver holds a delivery to what has been promised, and models it.
+// deliver checks a delivery against all guarantees, and models it.
 func (n *node) deliver(d *queue.Delivery) {
 	t, now := n.T, n.Now
 	m := n.s.byID[d.ID]
@@ -603,7 +603,7 @@ func (n *node) deliver(d *queue.Delivery) {
 	}
 }
 
-// checkOrder holds m, which is delivered, to the order of its lane and of its key.
+// checkOrder checks m, which is delivered, against the order of its lane and of its key.
 func (n *node) checkOrder(m *message, fail func(string, ...any)) {
 	strict := n.ordered() && m.side == queue.Main
 	for _, o := range n.s.all {
@@ -619,7 +619,7 @@ func (n *node) checkOrder(m *message, fail func(string, ...any)) {
 		if strict && n.settings.OnBlocked != wire.OnBlockedSkip && o.seq < m.seq && !o.exempt && (o.ready == 0 || n.s.exact) {
 			fail("an older message of the key waits", o)
 		}
-		// Of those that nobody received, several may change places.
+		// Messages that nobody received may change places.
 		if o.n < m.n && o.ready == 0 && o.lane == m.lane && !o.failed && !m.failed && !m.own &&
 			(o.back == 0 || m.back == 0) && o.back < 2 && m.back < 2 && !o.exempt {
 			if why := n.overtakes(m, o); why != "" {
@@ -632,8 +632,8 @@ func (n *node) checkOrder(m *message, fail func(string, ...any)) {
 	}
 }
 
-// passes reports whether message o, which is younger than m, has to go before it. It leaves
-// aside what waits from another time than its enqueue.
+// passes reports whether message o, which is younger than m, has to go before it. It ignores
+// messages that wait from another time than their enqueue.
 func (n *node) passes(o, m *message) bool {
 	set := &n.settings
 	for _, m := range []*message{o, m} {
@@ -647,8 +647,8 @@ func (n *node) passes(o, m *message) bool {
 	return o.enqueued-m.enqueued < int64(o.priority-m.priority)*set.PriorityAgeMs*1e6-n.apart()
 }
 
-// apart is by how much the time from which a message waits can differ from that of its
-// enqueue, in nanoseconds: of messages of one instant each has one of its own.
+// apart bounds the difference (ns) between the time from which a message waits and its
+// enqueue: messages of the same instant have different stamps.
 func (n *node) apart() int64 { return int64(len(n.s.all)) }
 
 // overtakes says why message m, which is younger than o, must not go before it; empty: its
@@ -667,7 +667,7 @@ func (n *node) overtakes(m, o *message) string {
 	return ""
 }
 
-// checkFair holds m, which is delivered, to the bound of deficit round robin.
+// checkFair checks m, which is delivered, against the bound of deficit round robin.
 func (n *node) checkFair(m *message) {
 	f := &n.sides[m.side].fair
 	if n.ordered() && m.side == queue.Main || !n.s.exact { // a key may still be paused
@@ -684,7 +684,7 @@ func (n *node) checkFair(m *message) {
 	}
 }
 
-// countPlain tells the model of fairness what waits, and returns how many messages of
+// countPlain updates the model of fairness, and returns how many messages of
 // each plain key could be delivered.
 func (n *node) countPlain(s queue.Role) (ready [len(plainKeys)]int) {
 	var all [len(plainKeys)]int

@@ -97,7 +97,7 @@ func (s *Sim) changeLimit() {
 	s.setLimit(key, l)
 }
 
-// pause holds something for a while, or until it is resumed.
+// pause pauses something for a while, or until it is resumed.
 func (s *Sim) pause() {
 	until := int64(queue.Forever)
 	if !s.chance(4) {
@@ -178,13 +178,13 @@ func (s *Sim) setSettings(n *node, set queue.Settings) {
 	})
 }
 
-// switchDispatch is a connection that is lost, or found again.
+// switchDispatch models a connection that is lost, or comes back.
 func (s *Sim) switchDispatch() {
 	n, on := s.anyNode(), !s.chance(3)
 	n.tell(queue.Main, queue.Dispatch{On: on}, func() { n.dispatching = on })
 }
 
-// job goes one step on with a job about dead letters: pick, or move, remove or put back.
+// job makes one step of a job about dead letters: claim, or move, remove or unclaim.
 func (s *Sim) job() {
 	n := s.anyNode()
 	if len(n.picks) == 0 || s.chance(3) {
@@ -218,10 +218,10 @@ func (s *Sim) job() {
 	})
 }
 
-// liveJob is a piece of a job about messages that are not dead: those of them that wait are
+// liveJob is a batch of a job about messages of Main: those that wait are
 // canceled, made ready, or go to the end of their queue with another time, another key and
-// gates, or another content. As jobs do it, nothing else happens between the pick and what
-// becomes of the claimed.
+// gates, or another content. As in jobs, nothing else happens between the claim and its
+// completion.
 func (s *Sim) liveJob() {
 	s.Run()
 	n := s.anyNode()
@@ -250,8 +250,8 @@ func (s *Sim) liveJob() {
 	s.completeLive(n, op, letters)
 }
 
-// editable reports whether all that there is of a message is on disk, as it has to be for
-// an edit.
+// editable reports whether everything about a message is on disk, which an
+// edit needs.
 func (s *Sim) editable(m *message) bool {
 	b := &m.past
 	return len(b.expected) == 0 && b.kept == len(b.records) && len(bounded(b.records)) < store.MaxHistory && s.Disk.ids[m.ref()] == m.id
@@ -259,7 +259,7 @@ func (s *Sim) editable(m *message) bool {
 
 func (m *message) ref() store.Ref { return store.Ref{Queue: m.node.IDs[m.side], Seq: m.seq} }
 
-// completeLive says what becomes of messages that were claimed.
+// completeLive completes claimed messages.
 func (s *Sim) completeLive(n *node, op string, letters []queue.ClaimedMessage) {
 	c := queue.Complete{Ticket: n, Put: []store.Entry{{Key: "job", Value: "so far"}}}
 	var then []func()
@@ -301,7 +301,7 @@ func (s *Sim) completeLive(n *node, op string, letters []queue.ClaimedMessage) {
 	})
 }
 
-// changed is a message as a job makes it anew.
+// changed is a message after an edit.
 func (s *Sim) changed(n *node, m *message, op string, l *queue.ClaimedMessage) queue.Moved {
 	g := queue.Moved{From: l.Seq, Message: l.Message, Size: l.Size}
 	to := &g.Message
@@ -333,7 +333,7 @@ func (s *Sim) changed(n *node, m *message, op string, l *queue.ClaimedMessage) q
 	return g
 }
 
-// lands puts a message to the end of its side, where a job has moved it.
+// lands adds a message to the end of its role, where a job has moved it.
 func (n *node) lands(m *message) {
 	to := &m.going.Message
 	n.drop(m)
@@ -356,7 +356,7 @@ const (
 	isRemoved
 )
 
-// byHand is what an operator asks for, with what the model expects of it.
+// byHand is a request of an operator, with its expected result.
 type byHand struct {
 	queue.Handled
 	m        *message // nil: it is a purge
@@ -366,7 +366,7 @@ type byHand struct {
 	removed  []*message
 }
 
-// purge removes a part of what waits on a side.
+// purge removes some of the waiting messages of a role.
 func (s *Sim) purge() {
 	n, side := s.anyNode(), s.anySide()
 	h := &byHand{}
@@ -425,7 +425,7 @@ func (s *Sim) runNow() {
 	})
 }
 
-// byHand posts what an operator asks for. There is one answer in a step.
+// byHand posts a request of an operator. A step has one answer.
 func (n *node) byHand(side queue.Role, c queue.Change, h *byHand, fn func()) {
 	if n.handling {
 		return
@@ -472,7 +472,7 @@ func (n *node) remove(h *byHand, from []*message) {
 	}
 }
 
-// decide has letters go back to their queue, be removed, or stay.
+// decide redrives, removes or unclaims dead letters.
 func (s *Sim) decide(n *node, letters []queue.ClaimedMessage, of func() fate) {
 	c := queue.Complete{Ticket: n, Put: []store.Entry{{Key: "job", Value: "so far"}}}
 	var going, staying, removed []*message
@@ -522,7 +522,7 @@ func (s *Sim) decide(n *node, letters []queue.ClaimedMessage, of func() fate) {
 	})
 }
 
-// refuseMoves has the disk refuse what is moved, since it cannot be read, or take it
+// refuseMoves makes the disk refuse moves, as if the record could not be read, or accept them
 // again.
 func (s *Sim) refuseMoves() {
 	if s.Disk.Refuse != nil || !s.chance(3) {
@@ -595,7 +595,7 @@ func (n *node) weighed(side queue.Role, key string, weight uint32) {
 	model.fair.weigh(key, int64(model.latest[key]))
 }
 
-// stays puts a message back that was claimed: to the head, also of older ones that were not
+// stays unclaims a message: it goes to the head, also of older ones that were not
 // claimed, unless it waits for its time.
 func (n *node) stays(m *message) {
 	m.place = waiting
@@ -607,7 +607,7 @@ func (n *node) stays(m *message) {
 	n.sides[m.side].fair.putBack(m.key, m.cost)
 }
 
-// claimed expects those of the named messages that wait.
+// claimed expects the named messages that wait to be claimed.
 func (n *node) claimed(side queue.Role, p queue.Claim) {
 	n.picking, n.want.pick = false, true
 	for _, named := range p.Messages {

@@ -81,7 +81,7 @@ func (s *Sim) accept(m *message, in *queue.Message) {
 	})
 }
 
-// scheduledKey is under which key the owner keeps that a message was made.
+// scheduledKey is the key of the entry that a scheduled message was made.
 func scheduledKey(id store.ID) string { return fmt.Sprintf("scheduled/%x", id) }
 
 // duplicate is a message whose dedupe id is known.

@@ -20,7 +20,7 @@ import (
 )
 
 // restart ends the process, in order or by a crash, and starts the next one. A crash
-// may come when a part of what was submitted is on disk and nobody has been told.
+// may come when a part of the submitted batches is on disk and not reported.
 func (s *Sim) restart() {
 	down := pick(s, []int64{0, 1e6, 1e9, 20e9})
 	if s.back && s.chance(3) {
@@ -76,7 +76,7 @@ func (s *Sim) count(p place) (n int) {
 	return n
 }
 
-// reopen begins the model of a machine anew.
+// reopen resets the model of a machine.
 func (n *node) reopen() {
 	n.finishing, n.dispatching, n.picking, n.picks, n.handling = false, false, false, nil, false
 	n.pre = nil
@@ -92,7 +92,7 @@ func (n *node) reopen() {
 	}
 }
 
-// keptOfSchedules are the messages of schedules of which it is on disk that they were made.
+// keptOfSchedules are the messages of schedules whose entry is on disk.
 func (s *Sim) keptOfSchedules() map[store.ID]bool {
 	snap, err := s.Disk.Snapshot()
 	require.NoError(s.T, err)
@@ -109,7 +109,7 @@ func (s *Sim) keptOfSchedules() map[store.ID]bool {
 	return kept
 }
 
-// readDisk makes the model what the disk says, and holds that to what was confirmed.
+// readDisk sets the model to the contents of the disk, and checks what was confirmed.
 func (s *Sim) readDisk(crash bool) {
 	messages, states, _ := s.Disk.Stored()
 	kept := s.keptOfSchedules()
@@ -184,7 +184,7 @@ func (s *Sim) readDisk(crash bool) {
 	}
 }
 
-// recovered puts a message where the disk says that it is.
+// recovered places a message by its record on disk.
 func (n *node) recovered(m *message, side queue.Role, msg *store.Message, state *store.State) {
 	s := n.s
 	m.key, m.keys, m.circuit, m.weight = msg.Key, slices.Clone(msg.ThrottleKeys), msg.CircuitKey, msg.Weight
@@ -227,7 +227,7 @@ func (n *node) recovered(m *message, side queue.Role, msg *store.Message, state 
 	}
 }
 
-// circuitRecord is what is stored of a circuit.
+// circuitRecord is the stored state of a circuit.
 type circuitRecord struct {
 	Cause      string `json:"cause"`
 	HalfOpen   bool   `json:"half_open"`
@@ -236,7 +236,7 @@ type circuitRecord struct {
 	ThenClosed bool   `json:"then_closed"`
 }
 
-// readCircuits makes the models of circuits what the disk says. An orderly stop keeps
+// readCircuits sets the models of circuits to the contents of the disk. An orderly stop keeps
 // what is open.
 func (s *Sim) readCircuits(crash bool) {
 	open := make(map[string]int64)
@@ -267,7 +267,7 @@ func (s *Sim) readCircuits(crash bool) {
 	}
 }
 
-// holdAgain brings back what operators hold.
+// holdAgain restores the pauses of operators.
 func (s *Sim) holdAgain() {
 	for _, key := range slices.Sorted(maps.Keys(s.gates)) {
 		if until := s.gates[key].paused; until > s.Now {
@@ -420,7 +420,7 @@ func (s *Sim) left() string {
 	return b.String()
 }
 
-// empty looks whether anything is left of what there was.
+// empty checks that nothing is left.
 func (s *Sim) empty() {
 	s.check()
 	require.Empty(s.T, s.asks, "somebody was not answered")

@@ -13,7 +13,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Rig is one machine of a fleet with what it has been told and has said.
+// Rig is one machine of a fleet with its inputs and effects.
 type Rig struct {
 	*Fleet
 	Name     string
@@ -38,7 +38,7 @@ type Rig struct {
 	wakeAt int64 // of Fleet.mono
 }
 
-// Answer is what somebody got who waited at Subject.
+// Answer is an answer published to Subject.
 type Answer struct {
 	Subject string
 	queue.Reply
@@ -79,7 +79,7 @@ func (r *Rig) CircuitOpened(c gates.Circuit) {
 	r.Post(queue.Input{Kind: queue.CircuitOpened, Circuit: c})
 }
 
-// Post has the next step handle an input.
+// Post adds an input for the next step.
 func (r *Rig) Post(in queue.Input) { r.inputs = append(r.inputs, in) }
 
 // Tell posts a change.
@@ -87,7 +87,7 @@ func (r *Rig) Tell(s queue.Role, c queue.Change) {
 	r.Post(queue.Input{Kind: queue.Changed, Role: s, Change: c})
 }
 
-// Do tells a change and makes the steps that follow.
+// Do posts a change and makes the steps that follow.
 func (r *Rig) Do(s queue.Role, c queue.Change) {
 	r.T.Helper()
 	r.Tell(s, c)
@@ -122,7 +122,7 @@ func (r *Rig) Finish(deleted bool) {
 	r.wakeAt = queue.Forever
 }
 
-// carryOut does what a step has left to do.
+// carryOut carries out the effects of a step.
 func (r *Rig) carryOut() {
 	out := &r.out
 	r.After(r, out)
@@ -184,7 +184,7 @@ func (r *Rig) answer(reply queue.Reply) {
 	}
 }
 
-// done does what an owner does when a commit is done.
+// done handles a finished commit as an owner does.
 func (r *Rig) done(c *queue.Commit, err error) {
 	r.Fleet.Done(r, c, err)
 	r.Uncommitted -= c.Bytes
@@ -226,7 +226,7 @@ func (r *Rig) Accept(m *queue.Message) {
 	r.Post(queue.Input{Kind: queue.Enqueue, Message: m})
 }
 
-// Keep posts what is kept with a message, which it counts as Accept does.
+// Keep posts entries with a message, which it counts as Accept does.
 func (r *Rig) Keep(k queue.WriteEntries) {
 	r.Depth[queue.Main]++
 	r.Bytes[queue.Main] += k.Message.Size

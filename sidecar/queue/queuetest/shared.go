@@ -20,15 +20,15 @@ import (
 // SharedSim is several fleets, each the machines of one fila with a clock of its own,
 // that share their circuits in a simulated bucket, let loose from a seed. Destinations
 // break and recover, filas crash, operators act, and the bucket is slow, loses answers,
-// is cut off and made anew. What is held to:
+// is cut off and recreated. It checks:
 //
 //   - Of one generation of a half-open circuit there are never more probes under way
 //     than half_open_max_calls, over all filas that can reach the bucket; nor permits
 //     in the record.
-//   - Each fila tells each turn once, in their order, and all tell the same of it. One
-//     that has gone by itself, or has seen an opening end by time, may tell again of
-//     the turn that holds.
-//   - When the trouble is over every message goes, and all filas see the same: no
+//   - Each fila reports each turn once, in order, and all report the same. A fila
+//     that was cut off, or has seen an opening end by time, may report again
+//     the turn in force.
+//   - When the faults are over every message is delivered, and all filas agree: no
 //     circuit is stuck.
 type SharedSim struct {
 	T     T
@@ -129,7 +129,7 @@ func (s *SharedSim) trace(format string, args ...any) {
 	s.Trace(fmt.Sprintf("%v ", time.Duration(s.bucket.now-Start)) + fmt.Sprintf(format, args...))
 }
 
-// after looks at what a step has delivered.
+// after checks the deliveries of a step.
 func (f *fila) after(r *Rig, out *queue.Effects) {
 	for i := range out.Publish {
 		d := &out.Publish[i]
@@ -151,7 +151,7 @@ func (f *fila) after(r *Rig, out *queue.Effects) {
 	r.Sent = nil
 }
 
-// tell is told of an event.
+// tell checks an event.
 func (f *fila) tell(key string, e wire.Event) {
 	s, d := f.s, e.Data
 	s.Seen.Told++
@@ -162,8 +162,8 @@ func (f *fila) tell(key string, e wire.Event) {
 	case !f.link.present():
 		return
 	case version == 0 || d["cause"] == record.CauseTime && d["new"] == breaker.Closed.String():
-		// By itself, or by time alone: the turn that holds may be news again, when it is
-		// back, or when it hears that the opening was made longer.
+		// Cut off, or by time alone: it may report the turn in force again when it is
+		// back, or when it learns that the opening was made longer.
 		f.told[id] = max(f.told[id], 1) - 1
 		return
 	}
@@ -180,7 +180,7 @@ func (f *fila) tell(key string, e wire.Event) {
 	}
 }
 
-// goOn lets time go by, with all that it brings.
+// goOn advances the time.
 func (s *SharedSim) goOn(d int64) {
 	s.T.Helper()
 	for end := s.bucket.now + d; ; {
@@ -205,7 +205,7 @@ func (s *SharedSim) goOn(d int64) {
 	}
 }
 
-// settle does what is due now, until nothing is.
+// settle runs everything that is due now.
 func (s *SharedSim) settle() {
 	s.T.Helper()
 	for again := true; again; {
@@ -219,7 +219,7 @@ func (s *SharedSim) settle() {
 	}
 }
 
-// check holds probes and permits to the budget.
+// check compares probes and permits with the budget.
 func (s *SharedSim) check() {
 	s.T.Helper()
 	type generation struct {
@@ -273,7 +273,7 @@ var sharedActions = []action[*SharedSim]{
 	}},
 }
 
-// Play lets so many things happen, and checks everything after each.
+// Play makes n random actions, and checks everything after each.
 func (s *SharedSim) Play(steps int) {
 	s.T.Helper()
 	for range steps {
@@ -294,7 +294,7 @@ func (s *SharedSim) enqueue() {
 	}
 }
 
-// answer answers some of what is at consumers, as their destinations do.
+// answer answers some of the deliveries, as their destinations do.
 func (s *SharedSim) answer() {
 	f := s.anyFila()
 	for range 1 + s.rnd.IntN(3) {
@@ -320,7 +320,7 @@ func (s *SharedSim) respond(f *fila, i int, asksForTime bool) {
 	fl.rig.Post(queue.Input{Kind: queue.Acked, Role: fl.Role, Token: fl.Token, Ack: a})
 }
 
-// operate does what an operator may do at any fila.
+// operate makes a random request of an operator at some fila.
 func (s *SharedSim) operate() {
 	f, key := s.anyFila(), s.anyKey()
 	until := int64(math.MaxInt64)
@@ -361,7 +361,7 @@ func (s *SharedSim) restart() {
 	f.link.retry()
 }
 
-// Drain ends all trouble: whatever waits has to go, and all have to see the same then.
+// Drain ends all faults: every message has to be delivered, and all filas have to agree.
 func (s *SharedSim) Drain() {
 	s.T.Helper()
 	s.trace("the trouble is over")
@@ -410,7 +410,7 @@ func (s *SharedSim) Drain() {
 	}
 }
 
-// stands is what all filas know of the circuits.
+// stands describes what all filas know of the circuits.
 func (s *SharedSim) stands() string {
 	var b strings.Builder
 	for _, key := range sharedKeys {

@@ -12,8 +12,8 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// Sim is a fleet that is let loose from a seed, with a model about it that is kept
-// slowly and simply: whatever a machine does is held to it. Producers, consumers that
+// Sim is a random history of a fleet from a seed, with a model that is kept
+// slowly and simply: everything that a machine does is compared with it. Producers, consumers that
 // answer, fail, freeze, vanish and come back, operators, the clock and the disk are
 // all drawn from one random source, and nothing else decides anything.
 type Sim struct {
@@ -211,7 +211,7 @@ var actions = []action[*Sim]{
 	{1, (*Sim).replaceQueue},
 }
 
-// Play lets so many things happen, and checks everything after each.
+// Play makes n random actions, and checks everything after each.
 func (s *Sim) Play(steps int) {
 	s.T.Helper()
 	for range steps {

@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/throttle"
 )
 
-// TakeCausesAway holds the machines to what they say of up to so many messages that
+// TakeCausesAway checks what the machines report about up to n messages that
 // wait. At rest a message that waits names a cause, and the cause is true: it holds
 // the message back, and nothing that comes before it in the order of inspect.WaitReason does
 // (checkWhy, for all messages). And it is enough: as the causes that are named are
@@ -92,7 +92,7 @@ func (s *Sim) takeAway(m *message, w inspect.WaitReason) {
 	}
 }
 
-// waiting is how many messages wait.
+// waiting counts the messages that wait.
 func (s *Sim) waiting() (n int) {
 	for _, m := range s.all {
 		if m.isReady() {
@@ -102,7 +102,7 @@ func (s *Sim) waiting() (n int) {
 	return n
 }
 
-// checkWhy holds what a machine names as the cause for which m waits to the model: it
+// checkWhy compares the reason that a machine gives for m to wait with the model: it
 // holds m back, and nothing before it in the order of inspect.WaitReason does.
 func (n *node) checkWhy(m *message, w inspect.WaitReason) {
 	s := n.s
