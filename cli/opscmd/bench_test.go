@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -30,6 +31,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(actAsFila) != "" {
 		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
+	clusterPatience = 5 * time.Minute
 	os.Exit(m.Run())
 }
 
@@ -89,8 +91,8 @@ func TestBenchInternalCommands(t *testing.T) {
 	clitest.Complains(t, program.Run(t, "{", "bench", "load"), command.ExitFailed, "the load's instructions")
 }
 
-// A run of everything with a handful of messages: all processes start, all
-// systems work, and nothing is left behind.
+// Every measurement with few messages: all processes start, all systems work, and no file is
+// left.
 func TestBenchSmoke(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts many processes")
@@ -126,7 +128,7 @@ func TestBenchSmoke(t *testing.T) {
 	requireXML(t, chart)
 }
 
-// The cluster's processes start, know each other, and all of them end.
+// The processes of a cluster start, find each other, and end.
 func TestBenchCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts many processes")
@@ -155,8 +157,7 @@ func requireXML(t *testing.T, file string) {
 	require.True(t, errors.Is(err, io.EOF), err)
 }
 
-// A soak of a second: every message is accounted for, and the intervals are in
-// the report and in the chart.
+// A soak of a second accounts for every message, and its report and chart have the intervals.
 func TestBenchSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")

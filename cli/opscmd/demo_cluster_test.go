@@ -53,7 +53,7 @@ func TestDemoClusterWords(t *testing.T) {
 	require.Contains(t, r.words(), "4499 of them delivered (2 more than once, as it may be): 1 lost.")
 }
 
-// What is lost is counted by message: others that came in its place do not hide it.
+// Losses are counted by message: duplicates do not hide them.
 func TestDemoClusterCountsWhatIsLost(t *testing.T) {
 	d := newClusterPlay(newDemoScreen(&command.Env{}, &clitest.Buffer{}))
 	q := d.mu.queues[1]
@@ -63,7 +63,7 @@ func TestDemoClusterCountsWhatIsLost(t *testing.T) {
 	require.Equal(t, "3 confirmed, 2 delivered, 1 lost", r.count())
 }
 
-// Each queue is alone in its shard: FNV-1a of the name, as docs/cluster.md has it.
+// Each queue is in its own shard: FNV-1a of the name, see docs/cluster.md.
 func TestDemoClusterQueues(t *testing.T) {
 	for shard, queue := range clusterQueues {
 		h := fnv.New32a()
@@ -73,8 +73,8 @@ func TestDemoClusterQueues(t *testing.T) {
 	require.Len(t, clusterNodes, len(clusterQueues))
 }
 
-// The demo as it runs, with less load: one that is killed loses nothing, and another one
-// takes over.
+// With less load than the real demo: after the kill another node takes over, and no confirmed
+// message is lost.
 func TestDemoCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs six processes")
@@ -112,7 +112,7 @@ func TestDemoCluster(t *testing.T) {
 	require.Empty(t, leftBehind(t, dir))
 
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(time.Second, cancel) // while the cluster is made
+	time.AfterFunc(time.Second, cancel) // while the cluster starts
 	r := program.RunEnv(t, ctx, &command.Env{}, "", "demo", "--cluster", "--duration", "1h")
 	require.Equal(t, command.ExitFailed, r.Code)
 	require.Equal(t, "fila: interrupted\n", r.Err)

@@ -14,8 +14,8 @@ import (
 	"github.com/filaq/fila/client"
 )
 
-// The invoices die of three causes, and a mended release does away with one of them. How
-// people sort out all of it is docs/workbench.md, whose test runs the command.
+// Invoices fail with three errors, and a fixed release ends one of them. docs/workbench.md
+// shows how to sort them out; its test runs the command.
 func TestIncident(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a server")
@@ -40,11 +40,11 @@ func TestIncident(t *testing.T) {
 		"422 currency <text> is not known":                             2,
 	}, found)
 
-	for _, value := range []string{"soon", "3"} { // the first is no release
+	for _, value := range []string{"soon", "3"} { // the first version is not a release
 		_, err = server.c.ConfigSet(ctx, incidentRelease, value, nil)
 		require.NoError(t, err)
 	}
-	// Nobody waits until the workers have looked, so none of these dies again.
+	// The workers have taken the new release, so none of these fails again.
 	_, err = server.c.JobCreate(ctx, client.JobCreateRequest{
 		Queue: "invoices.dlq", Op: "redrive", Filter: &client.Filter{ErrorCode: "500"},
 	})

@@ -39,7 +39,7 @@ func TestDemoSharedWords(t *testing.T) {
 		"All that it takes is [shared] enabled = true in the configuration of both.", sharedOutcome().words())
 }
 
-// What happens comes above the table, which is drawn over itself.
+// Messages go above the table, which is drawn again below them.
 func TestDemoScreenKeepsLines(t *testing.T) {
 	var out bytes.Buffer
 	s := &demoScreen{env: &command.Env{}, out: &out, live: true}
@@ -52,8 +52,8 @@ func TestDemoScreenKeepsLines(t *testing.T) {
 		strings.NewReplacer(terminal.EraseLine+"\n", "|", "\x1b", "^").Replace(out.String()))
 }
 
-// The demo as it runs, in a fifth of its time: the second fila holds back what the first
-// one has seen fail, no probe more than allowed tries, and all goes again.
+// In a fifth of the time of the real demo: the second fila is blocked by failures at the first,
+// the probes stay within the limit, and everything is delivered.
 func TestDemoShared(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs two servers")
@@ -94,7 +94,7 @@ func TestDemoShared(t *testing.T) {
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(time.Second, cancel) // somewhere on the way
+	time.AfterFunc(time.Second, cancel) // at some point
 	r = program.RunEnv(t, ctx, &command.Env{}, "", "demo", "--shared", "--duration", "1h")
 	require.Equal(t, command.ExitFailed, r.Code)
 	require.Equal(t, "fila: interrupted\n", r.Err)

@@ -47,7 +47,7 @@ func TestDemoTable(t *testing.T) {
 	require.Contains(t, r.Runs[1].lines(terminal.Style{})[3], "9.5 ms       20 ms")
 }
 
-// The picture in the README is a run of today's demo.
+// The picture in the README is from the current demo.
 func TestDemoPicture(t *testing.T) {
 	picture, err := os.ReadFile("../../docs/demo.svg")
 	require.NoError(t, err)
@@ -121,8 +121,7 @@ func leftBehind(t *testing.T, dir string) []string {
 	return left
 }
 
-// A demo of a second: everything works, and nothing is left behind. How the
-// waits come out is the machine's affair.
+// A demo of a second works and leaves no file. The wait times depend on the machine.
 func TestDemo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a server")
@@ -153,7 +152,7 @@ func TestDemo(t *testing.T) {
 	require.NotContains(t, r.Out, "\x1b")
 
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(300*time.Millisecond, cancel) // somewhere on the way
+	time.AfterFunc(300*time.Millisecond, cancel) // at some point
 	r = program.RunEnv(t, ctx, &command.Env{}, "", "demo", "--duration", "1h")
 	require.Equal(t, command.ExitFailed, r.Code)
 	require.Equal(t, "fila: interrupted\n", r.Err)
