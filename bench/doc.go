@@ -1,17 +1,15 @@
-// Package bench is `fila bench`: it measures fila side by side with JetStream
-// and with bare NATS, on one machine and in one run.
+// Package bench is `fila bench`: it measures fila, JetStream and bare NATS side by side, on one
+// machine and in one run.
 //
-// [Run] starts everything it needs as processes of its own: the server under
-// test (`fila serve`, or a [system.RunNode] process with JetStream or with bare
-// hops) and a load process ([load.Run]) that is producer and consumer at once, so
-// that latencies are taken with one clock. Every measurement gets fresh servers in
-// a fresh directory. The servers take turns within each round, and ratios are made
-// of figures of the same round: what else the machine does hits all of them.
+// [Run] starts processes: the server under test (`fila serve`, or a [system.RunNode] process
+// with JetStream or with bare hops) and a load process ([load.Run]) that is producer and
+// consumer at once, so that one clock measures latencies. Every measurement has new servers in
+// a new directory. In each round the servers take turns, and ratios compare figures of the same
+// round, so that other load on the machine affects all of them.
 //
-// All systems get the same messages from the same code over the same number of
-// connections. What is measured is in workloads.go and lanes.go; what differs
-// between systems is in package system, how a load runs in package load, what with
-// in package measure. A soak (soak.go) is a workload whose figures are reported
-// interval by interval, and each of whose messages is accounted for. The result is
-// a [report.Report].
+// All systems get the same messages from the same code over the same number of connections.
+// workloads.go and lanes.go say what is measured, package system has the differences between
+// systems, package load runs a load, and package measure has the tools. A soak (soak.go) is a
+// workload with figures for each interval that accounts for every message. The result is a
+// [report.Report].
 package bench

@@ -39,7 +39,7 @@ func (o *Options) selected() []*workload {
 	return list
 }
 
-// What workloads have in common.
+// Shared columns, bases and goals of workloads.
 var (
 	lifeGoals = []report.Goal{
 		{Text: "fila / hops", Metric: "rate", To: system.Hops, Fits: "1,024 in flight", AtLeast: 0.8},

@@ -86,13 +86,13 @@ func (e *engine) count() counts {
 // countAll also reads the usage of the processes.
 func (e *engine) countAll() counts {
 	c := e.count()
-	read := func(who string, pid int) measure.Usage {
+	read := func(process string, pid int) measure.Usage {
 		if pid == 0 {
 			return measure.Usage{}
 		}
 		u, err := measure.ReadUsage(pid)
 		if err != nil {
-			e.note("no CPU and memory of the "+who, err)
+			e.note("no CPU and memory of the "+process, err)
 		}
 		return u
 	}

@@ -115,8 +115,8 @@ func (p *producer) run() {
 func (p *producer) message() *nats.Msg {
 	s := p.c.e.spec
 	m := nats.NewMsg(p.c.e.target.Subject())
-	const letters = "abcdefghijklmnopqrstuvwxyz"
-	m.Data = bytes.Repeat([]byte(letters), s.Payload/len(letters)+1)[:s.Payload]
+	const text = "abcdefghijklmnopqrstuvwxyz"
+	m.Data = bytes.Repeat([]byte(text), s.Payload/len(text)+1)[:s.Payload]
 	if s.Keys > 0 {
 		m.Header[KeyHeader] = []string{""}
 	}

@@ -19,7 +19,7 @@ const (
 	panelTitle   = 24 // above a plot
 	panelHeight  = panelTitle + plotHeight + 22
 	timeAxis     = 36 // below the last plot
-	legendWidth  = 6  // approximate width of a letter
+	legendWidth  = 6  // approximate width of a character
 	gridLines    = 3  // approximate number
 	timeAxisMost = 10
 )

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,7 +30,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv(actAsFila) != "" {
 		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
-	clusterPatience = 5 * time.Minute
 	os.Exit(m.Run())
 }
 

@@ -80,6 +80,8 @@ func TestDemoCluster(t *testing.T) {
 		t.Skip("runs six processes")
 	}
 	clitest.Isolate(t)
+	defer func(patience time.Duration) { clusterPatience = patience }(clusterPatience)
+	clusterPatience = 5 * time.Minute
 	t.Setenv("TEST_ACT_AS_FILA", "1") // for the nodes; see TestMain
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)

@@ -77,7 +77,7 @@ func TestAcksSayWhatMessagesHaveCost(t *testing.T) {
 		require.Equal(t, 409, c.answerMsg(msg).Code, "it counts once")
 		require.InDelta(t, step.left, c.throttle(gate).Tokens, 0.1, "%+v", step)
 	}
-	c.enqueue(queue, "it waits until the debt is paid")
+	c.enqueue(queue, "it waits until the bucket is positive again")
 	c.parked(queue, 1)
 	k.leave()
 	c.call("fila.admin.throttle-clear."+gate, nil, nil)

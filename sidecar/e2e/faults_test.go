@@ -284,7 +284,7 @@ func TestNothingIsConfirmedByABrokenDisk(t *testing.T) {
 					unknowns++
 				}
 			}
-			require.Positive(t, unknowns, "producers are told that the outcome is unknown")
+			require.Positive(t, unknowns, "no producer got an unknown outcome")
 
 			k.unsubscribe()
 			p.Restart(t)
@@ -493,8 +493,8 @@ func (p *proc) wroteALot(t testing.TB) bool {
 	return slices.ContainsFunc(p.calls(t), func(c call) bool { return c.size >= 64<<10 })
 }
 
-// TestOrderOfWrites checks the order of system calls under load. What a power failure can leave
-// follows from it (TestPowerFailure in store).
+// TestOrderOfWrites checks the order of system calls under load. The state after a power
+// failure follows from it (TestPowerFailure in store).
 func TestOrderOfWrites(t *testing.T) {
 	needStrace(t)
 	t.Parallel()

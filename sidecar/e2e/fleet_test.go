@@ -215,7 +215,7 @@ func TestFleetOpensEachCircuitOnce(t *testing.T) {
 		for i, o := range all {
 			require.Equal(t, all[0].version, o.version, key)
 			require.Equal(t, all[0].by, o.by, key)
-			require.False(t, slices.ContainsFunc(all[:i], func(p opening) bool { return p.fila == o.fila }), "%s was told twice", key)
+			require.False(t, slices.ContainsFunc(all[:i], func(p opening) bool { return p.fila == o.fila }), "%s was announced twice", key)
 		}
 	}
 }

@@ -116,7 +116,7 @@ func TestCheckersOfGatesFindWhatIsTooMuch(t *testing.T) {
 	require.NoError(t, checkRate(late, 10, 2), "the gate may have been asked later")
 	require.Error(t, checkRate(at(0, 500, 500, 500, 500), 2, 3), "a full bucket holds no more than its burst")
 	require.NoError(t, checkRate([]flight{{cost: 5}, {cost: 1, start: 1e9, seen: 1e9}}, 1, 2))
-	require.Error(t, checkRate([]flight{{cost: 5}, {cost: 1, start: 9e8, seen: 9e8}}, 1, 2), "the debt is paid first")
+	require.Error(t, checkRate([]flight{{cost: 5}, {cost: 1, start: 9e8, seen: 9e8}}, 1, 2), "the bucket is negative first")
 	require.NoError(t, checkWindow(at(0, 0, 500, 500, 1000), 4, time.Second))
 	require.Error(t, checkWindow(at(0, 0, 500, 500, 999), 4, time.Second))
 	require.NoError(t, checkConcurrency(at(0, 50, 100, 150), 2))

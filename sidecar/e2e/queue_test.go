@@ -38,7 +38,7 @@ func TestQueueDelete(t *testing.T) {
 		Deleted int64 `json:"deleted"`
 	}
 	c.call("fila.admin.queue-delete."+queue, m{"force": true}, &reply)
-	require.EqualValues(t, 4, reply.Deleted, "those of the DLQ included")
+	require.EqualValues(t, 4, reply.Deleted, "including the DLQ")
 	require.Equal(t, queue, nextEvent(t, deleted).Queue)
 	c.lost(404, held, "")
 	c.refused(404, "fila.admin.queue-inspect."+queue, nil)

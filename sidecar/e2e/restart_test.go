@@ -104,7 +104,7 @@ func TestEverythingSurvivesARestart(t *testing.T) {
 		require.Equal(t, "kept", value.Value)
 		c.refused(404, "fila.admin.config-get.deleted", nil)
 		require.Equal(t, enqueued{ID: done.ID, Queue: "q", Duplicate: true}, c.enqueue("q", "again", "Nats-Msg-Id", "done"),
-			"dedupe ids survive, also those of finished messages")
+			"dedupe ids survive, also of finished messages")
 		require.Equal(t, enqueued{ID: ids[3], Queue: "q", Duplicate: true}, c.enqueue("q", "again", "Nats-Msg-Id", "m3"))
 
 		var got []string

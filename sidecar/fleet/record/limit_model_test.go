@@ -610,7 +610,7 @@ func TestLimitsAreUsed(t *testing.T) {
 			}
 			t.Log(count, sum)
 			require.GreaterOrEqual(t, sum, tc.want*9/10)
-			require.GreaterOrEqual(t, least, tc.want/4*7/10, "somebody starves: %v", count)
+			require.GreaterOrEqual(t, least, tc.want/4*7/10, "an instance starves: %v", count)
 		})
 	}
 }

@@ -244,7 +244,7 @@ func (w *world) check(t *journey) {
 			busy += f.r.busy
 		}
 		for turn, n := range w.opened[i] {
-			require.Equal(t, 1, n, "turn %d was told twice", turn)
+			require.Equal(t, 1, n, "turn %d was announced twice", turn)
 		}
 	}
 	if w.outages == 0 {

@@ -374,7 +374,7 @@ func TestBackWithCallsThatWait(t *testing.T) {
 	require.NotZero(t, r.Allow(now))
 	r.Away(now)
 	require.NotZero(t, r.Allow(now))
-	require.Zero(t, r.Allow(now), "somebody waits")
+	require.Zero(t, r.Allow(now), "a call waits")
 	r.News()
 	r.Back(now, b.rev, b.rec)
 	_, stirred := r.News()

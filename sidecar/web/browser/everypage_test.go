@@ -18,7 +18,7 @@ import (
 
 // names are the names and texts of one set of objects.
 type names struct {
-	queue, consumer, schedule, job     string // only letters, digits, - and _
+	queue, consumer, schedule, job     string // only a-z, digits, - and _
 	noisy, quiet, gate, circuit, value string
 	failure, payload                   string
 }

@@ -139,11 +139,11 @@ func (f *fila) load(queue string) {
 		next := time.NewTicker(10 * time.Millisecond)
 		defer next.Stop()
 		for i := 0; ; i++ {
-			who := "acme"
+			name := "acme"
 			if i%10 == 0 {
-				who = "globex"
+				name = "globex"
 			}
-			if _, err := f.c.Publish(ctx, queue, []byte(strconv.Itoa(i)), tenant(who)); errors.Is(err, context.Canceled) {
+			if _, err := f.c.Publish(ctx, queue, []byte(strconv.Itoa(i)), tenant(name)); errors.Is(err, context.Canceled) {
 				return
 			}
 			select {
@@ -160,10 +160,10 @@ func (f *fila) load(queue string) {
 }
 
 // kill publishes messages that become dead letters at their first attempt.
-func (f *fila) kill(queue string, n int, who, code, text string) {
+func (f *fila) kill(queue string, n int, name, code, text string) {
 	f.t.Helper()
 	for i := range n {
-		f.publish(queue, fmt.Sprintf(`{"order": %d}`, i), tenant(who), client.Header("Die-Code", code), client.Header("Die-Of", text))
+		f.publish(queue, fmt.Sprintf(`{"order": %d}`, i), tenant(name), client.Header("Die-Code", code), client.Header("Die-Of", text))
 	}
 }
 

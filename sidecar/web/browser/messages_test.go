@@ -45,7 +45,7 @@ func TestMessage(t *testing.T) {
 	b.shows(".sentence", "waits")
 	b.shows("main", "0af7651916cd43dd8448eb211c80319c")
 	b.shows("main", "gold")
-	require.NotContains(t, b.text("main"), "amount", "a payload is hidden until it is asked for")
+	require.NotContains(t, b.text("main"), "amount", "a payload is hidden until the user shows it")
 	b.follow("Show the payload")
 	b.shows("#payload-text", `{"amount": 12}`)
 
