@@ -64,17 +64,15 @@ var beforeLetter = []string{"dead", "first", "small", "capital", "case", "by", "
 // only go down; a tree without a row has none.
 var notYet = map[string]int{
 	"breaker":     2,
-	"cli":         67,
-	"client":      39,
-	"docs":        118,
-	"drr":         79,
+	"cli":         66,
+	"client":      18,
+	"docs":        82,
+	"drr":         69,
 	"fingerprint": 16,
-	"hooks":       6,
 	"ordered":     4,
-	"sidecar":     800,
-	"store":       12,
-	"throttle":    198,
-	"wire":        47,
+	"sidecar":     688,
+	"store":       9,
+	"wire":        20,
 }
 
 // TestGivenUpWords finds given-up words in Go files and pages.

@@ -16,12 +16,12 @@ import (
 const roleEnv = "FILA_E2E_ROLE"
 
 var (
-	flagBin     = flag.String("fila.bin", "", "fila binary to test; empty builds it")
-	flagKills   = flag.Int("fila.kills", 1, "rounds of the tests that kill fila and restart NATS")
-	flagKind    = flag.String("fila.trouble", "", "only rounds of TestClusterOutlivesTrouble whose name has this text")
+	flagBin      = flag.String("fila.bin", "", "fila binary to test; empty builds it")
+	flagKills    = flag.Int("fila.kills", 1, "rounds of the tests that kill fila and restart NATS")
+	flagKind     = flag.String("fila.trouble", "", "only rounds of TestClusterOutlivesTrouble whose name has this text")
 	flagMessages = flag.Int("fila.messages", 3000, "messages of the tests of jobs that kill fila or print figures")
-	flagMeasure = flag.Bool("fila.measure", false, "run what prints figures")
-	flagSeed    = flag.Uint64("fila.seed", 0, "seed of the crash test; 0 takes a new one")
+	flagMeasure  = flag.Bool("fila.measure", false, "run what prints figures")
+	flagSeed     = flag.Uint64("fila.seed", 0, "seed of the crash test; 0 takes a new one")
 )
 
 // binary is the path of the fila binary under test. TestMain sets it.
