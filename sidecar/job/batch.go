@@ -155,10 +155,8 @@ func reserve(to Queue, n int) (first uint64, werr *wire.Error) {
 	return answer.Handled.Next, nil
 }
 
-// count counts the messages in their queue, before they are on disk there.
-func (a *arrivals) count() { a.addDepth(1) }
-
-func (a *arrivals) addDepth(sign int64) {
+// count counts the messages in their queue, before they are on disk there (1), or out (-1).
+func (a *arrivals) count(sign int64) {
 	for i := range a.messages {
 		a.to.AddDepth(sign, sign*a.messages[i].Size)
 	}
@@ -173,7 +171,7 @@ func (a *arrivals) accept() {
 
 // refuse takes the messages out of all counts: they are not on disk.
 func (a *arrivals) refuse() {
-	a.addDepth(-1)
+	a.count(-1)
 	for i := range a.messages {
 		uncountKey(&a.messages[i])
 	}
@@ -426,7 +424,7 @@ func (w *worker) completeClaimed(b *batch, c *queue.Claimed, index []int, first 
 	b.uncountKeys()
 	if other {
 		out.To, b.arrivals = b.target.Name(), arrivals{b.target, out.Move}
-		b.arrivals.count()
+		b.arrivals.count(1)
 	}
 	next.leave(wire.LeftUnreadable, b.leftUnread)
 	next.Done += int64(len(c.Messages) - len(out.Unclaim))

@@ -20,9 +20,9 @@ const maxTried = 100_000
 // trial is a dry run: it offers messages to the target, which takes none.
 type trial struct {
 	worker
-	full           *wire.Error      // why no more messages fit
-	left           map[string]int64 // messages by why the job would leave them
-	tried, untried int64            // untried messages count as eligible
+	full           *wire.Error // why no more messages fit
+	left           progress    // Left: the messages that the job would leave
+	tried, untried int64       // untried messages count as eligible
 }
 
 // dryRun says what a job would do, or only how many messages match.
@@ -46,7 +46,13 @@ func (js *Jobs) dryRun(q Queue, req wire.JobCreateRequest) (wire.JobInfo, *wire.
 			return info, werr
 		}
 		info.Matched += int64(len(found))
-		eligible := slices.DeleteFunc(found, func(v inspect.MessageView) bool { return t.leaves(leftBy(req.Op, v.State), 1) })
+		eligible := slices.DeleteFunc(found, func(v inspect.MessageView) bool {
+			why := leftBy(req.Op, v.State)
+			if why != "" {
+				t.left.leave(why, 1)
+			}
+			return why != ""
+		})
 		if req.DryRun && (req.Limit == 0 || info.Eligible < req.Limit) {
 			if eligible, werr = t.offer(eligible); werr != nil {
 				return info, werr
@@ -60,7 +66,7 @@ func (js *Jobs) dryRun(q Queue, req wire.JobCreateRequest) (wire.JobInfo, *wire.
 			})
 		}
 	}
-	info.Left = t.left
+	info.Left = t.left.Left
 	if req.Limit > 0 {
 		info.Eligible = min(info.Eligible, req.Limit)
 	}
@@ -90,18 +96,6 @@ func (t *trial) close() {
 	}
 }
 
-// leaves counts n messages that the job would leave. It reports false without a reason.
-func (t *trial) leaves(why string, n int64) bool {
-	if why == "" || n == 0 {
-		return false
-	}
-	if t.left == nil {
-		t.left = make(map[string]int64)
-	}
-	t.left[why] += n
-	return true
-}
-
 // offer returns the messages that the job would change. From the first one on for which
 // there is no room it returns none.
 func (t *trial) offer(list []inspect.MessageView) ([]inspect.MessageView, *wire.Error) {
@@ -129,9 +123,9 @@ func (t *trial) offer(list []inspect.MessageView) ([]inspect.MessageView, *wire.
 		for i, o := range b.outcomes {
 			switch {
 			case o == outcomeUnreadable && errors.Is(b.readErr, store.ErrNotFound):
-				t.leaves(wire.LeftGone, 1)
+				t.left.leave(wire.LeftGone, 1)
 			case o != outcomeTaken:
-				t.leaves(leftReasons[o], 1)
+				t.left.leave(leftReasons[o], 1)
 			default:
 				if t.admission.stay && t.Key != "" {
 					t.admission.ReleaseKey(part[i].Key)

@@ -114,28 +114,23 @@ func (js *Jobs) receive(req *request, contents []content) (receipt, *wire.Error)
 
 // accept stores the messages that there is room for, with the receipt.
 func (js *Jobs) accept(req *request, contents []content, r *receipt) error {
-	if len(req.Entries) > 0 {
-		to, werr := js.Find(req.Queue)
-		switch {
-		case werr != nil:
-			r.Refused = werr
-		case js.Plain():
-			r.Refused = wire.NotTaken(req.Queue, "a node of an older version is in the cluster, which would lose the histories of the messages")
-		default:
-			return js.acceptIn(to, req, contents, r)
+	var to Queue
+	var target Target
+	switch {
+	case len(req.Entries) == 0:
+	case js.Plain():
+		r.Refused = wire.NotTaken(req.Queue, "a node of an older version is in the cluster, which would lose the histories of the messages")
+	default:
+		if to, r.Refused = js.Find(req.Queue); r.Refused == nil {
+			target, r.Refused = to.Admit(false)
 		}
 	}
-	return js.Commit(&store.Batch{PutConfig: []store.Entry{r.entry(req.Job)}})
-}
-
-func (js *Jobs) acceptIn(to Queue, req *request, contents []content, r *receipt) error {
-	target, werr := to.Admit(false)
-	if werr != nil {
-		r.Refused = werr
+	if target == nil {
 		return js.Commit(&store.Batch{PutConfig: []store.Entry{r.entry(req.Job)}})
 	}
-	a := arrivals{to, admitRequest(&admission{spec: &spec{JobCreateRequest: wire.JobCreateRequest{Op: wire.JobMove}}, Target: target, queue: to.ID()}, req, contents, r)}
-	a.count()
+	move := &spec{JobCreateRequest: wire.JobCreateRequest{Op: wire.JobMove}}
+	a := arrivals{to, admitRequest(&admission{spec: move, Target: target, queue: to.ID()}, req, contents, r)}
+	a.count(1)
 	first, werr := reserve(to, len(a.messages))
 	if werr != nil {
 		a.refuse()
