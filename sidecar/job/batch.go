@@ -17,8 +17,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// batch is some messages with which a job does something in one commit, or which it parks
-// in one for a transfer.
+// batch is messages that a job changes in one commit, or parks in one commit for a transfer.
 type batch struct {
 	*spec
 	before     progress // of the job
@@ -27,13 +26,13 @@ type batch struct {
 	transferNo uint64
 
 	// Read when it is prepared.
-	filterLate bool // the filter is asked when the messages are claimed
+	filterLate bool // the filter is evaluated when the messages are claimed
 	remote     bool // it goes to another shard
 	shard      int
 	offers     []offer                      // of the candidates; nil: not read yet
 	groups     map[uint64]*deadletter.Group // of dead letters that go elsewhere, by sequence
 
-	// The decisions of the target, by candidate; nil: no messages are rewritten.
+	// Decisions of the target, by candidate; nil: the op rewrites no messages.
 	outcomes []outcome
 	moves    []queue.Moved
 	target   Queue
@@ -46,10 +45,10 @@ type batch struct {
 	stored       bool      // next is on disk
 	transfer     *transfer // instead: it is on disk, and open
 	readErr      error     // why messages could not be read
-	leftUnread   int64     // of them, those that are still there
+	leftUnread   int64     // messages that cannot be read and are still there
 	keyRefused   *wire.Error
 	unreadable   *wire.Error
-	step, commit time.Duration // what the queue and the disk took
+	step, commit time.Duration // time that the queue and the disk took
 }
 
 // offer is a message that is offered to a queue.
@@ -78,7 +77,8 @@ type admission struct {
 	keyRefused *wire.Error // why a message was not taken because of its keys
 }
 
-// decide makes m of an offer that is taken, except what only the source knows of it.
+// decide decides about an offer. If the queue takes it, decide fills in m, except what only
+// the source knows.
 func (a *admission) decide(o *offer, m *queue.Moved) outcome {
 	if !o.readable {
 		return outcomeUnreadable
@@ -198,8 +198,7 @@ func buffer[T any](b *[]T, n int) []T {
 	return *b
 }
 
-// complete does with the messages of a batch what the job is about. It returns why the job
-// cannot go on.
+// complete carries out a batch. It returns why the job cannot go on.
 func (w *worker) complete(b *batch) *wire.Error {
 	unlock, werr := w.queue.Lock()
 	if werr != nil {
@@ -230,8 +229,8 @@ func (w *worker) complete(b *batch) *wire.Error {
 	return nil
 }
 
-// claim claims the message of an edit before it is read, and waits until what has happened
-// to it is on disk: the edit writes its history anew, and no attempt may end meanwhile.
+// claim claims the message of an edit before it is read, and waits until its attempts so far
+// are on disk: the edit rewrites its history, so no attempt may end meanwhile.
 func (w *worker) claim(b *batch) (*queue.Claimed, *wire.Error) {
 	c := queue.Claim{}
 	for i := range b.candidates {
@@ -244,7 +243,7 @@ func (w *worker) claim(b *batch) (*queue.Claimed, *wire.Error) {
 	return answer.Claimed, w.barrier()
 }
 
-// barrier waits until all that the queue has handed to the store is on disk.
+// barrier waits until all changes of the queue so far are on disk.
 func (w *worker) barrier() *wire.Error {
 	done := make(chan error, 1)
 	if _, ok := w.queue.Change(queue.WriteEntries{Ticket: done}); !ok {
@@ -253,7 +252,7 @@ func (w *worker) barrier() *wire.Error {
 	return w.wait(done)
 }
 
-// unclaim has messages wait again that were claimed and not completed.
+// unclaim returns claimed messages to their places.
 func (w *worker) unclaim(c *queue.Claimed) {
 	if c == nil {
 		return
@@ -265,7 +264,7 @@ func (w *worker) unclaim(c *queue.Claimed) {
 	w.queue.Change(queue.Complete{Unclaim: seqs})
 }
 
-// findTarget returns the queue that the job moves messages to, or changes them in.
+// findTarget returns the queue that gets the messages: for changes, their own queue.
 func (w *worker) findTarget() (Queue, *wire.Error) {
 	switch w.Op {
 	case wire.JobRedrive:
@@ -352,7 +351,7 @@ func (w *worker) commitBatch(b *batch, claimed **queue.Claimed) *wire.Error {
 	return w.committed(b, err)
 }
 
-// errLost is the outcome of a commit that nobody waits for any more.
+// errLost is the error of a commit if the shard stops waiting for its store.
 var errLost = errors.New("the outcome is not known")
 
 // commit claims messages, has fn complete them and waits for the disk. It reports false if
@@ -377,7 +376,7 @@ func (w *worker) commit(b *batch, c queue.Claim, fn func(*queue.Claimed) queue.C
 	return true, err
 }
 
-// completeClaimed says what becomes of claimed messages, and what is stored of the job then.
+// completeClaimed returns the completion of claimed messages, with the progress of the job.
 func (w *worker) completeClaimed(b *batch, c *queue.Claimed, index []int, first uint64, other bool) (out queue.Complete) {
 	next := b.before.clone()
 	next.At, next.Matched = b.last, next.Matched+int64(len(b.candidates))
@@ -435,7 +434,7 @@ func (w *worker) completeClaimed(b *batch, c *queue.Claimed, index []int, first 
 	return out
 }
 
-// fill adds to a message that moves what its queue knows of it.
+// fill copies what the source queue knows of a message to its moved record.
 func (b *batch) fill(moved *queue.Moved, c *queue.ClaimedMessage) {
 	moved.From = c.Seq
 	m, was := &moved.Message, &c.Message
@@ -621,8 +620,8 @@ func (w *worker) readOffers(b *batch) *wire.Error {
 // maxReusedHeaders is up to how many headers a map is used again.
 const maxReusedHeaders = 32
 
-// readRecords reads what an edit carries over to the new record of its message. Without
-// why it is dead, or its history, the message counts as unreadable.
+// readRecords reads the reason of death and the history, which an edit copies to the new
+// record. If they cannot be read, the message counts as unreadable.
 func (w *worker) readRecords(refs []store.Ref, offers []offer) error {
 	err := w.queue.Store().Dead(refs, func(i int, dead *store.Dead) { offers[i].dead = dead })
 	if err == nil {
@@ -678,7 +677,7 @@ func (w *worker) refs(candidates []candidate) []store.Ref {
 	return refs
 }
 
-// broken returns err unless it is about single messages only, which are gone or unreadable.
+// broken returns err unless it is only about single messages that are gone or unreadable.
 func broken(err error) error {
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt) {
 		return nil

@@ -1,9 +1,8 @@
 // Package job changes many messages of a queue: it redrives, moves, deletes, delays,
 // reprioritises or edits them.
 //
-// A job takes the messages that its filter matches in batches. The store has, in one
-// commit, what a batch does and how far the job is then; so whoever opens the store next
-// continues there.
+// A job takes the messages that match its filter in batches. One commit has the changes of
+// a batch and the progress of the job, so the next owner of the store continues there.
 //
 //	spec      what the store has of a job
 //	plan      pure: which messages come next, how many, how fast, which are left and why

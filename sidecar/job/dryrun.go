@@ -13,8 +13,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// maxTried is how many messages a dry run offers to the target, so that it ends within
-// seconds: each is read, and on_enqueue of the target runs for it.
+// maxTried bounds how many messages a dry run offers to the target, so that it ends within
+// seconds: it reads each, and runs on_enqueue of the target for it.
 const maxTried = 100_000
 
 // trial is a dry run: it offers messages to the target, which takes none.
@@ -25,7 +25,7 @@ type trial struct {
 	tried, untried int64       // untried messages count as eligible
 }
 
-// dryRun says what a job would do, or only how many messages match.
+// dryRun returns what a job would do, or for a request with IfCount how many messages match.
 func (js *Jobs) dryRun(q Queue, req wire.JobCreateRequest) (wire.JobInfo, *wire.Error) {
 	info := wire.JobInfo{JobCreateRequest: req, State: wire.JobWaiting}
 	info.Payload = nil
@@ -137,7 +137,7 @@ func (t *trial) offer(list []inspect.MessageView) ([]inspect.MessageView, *wire.
 	return kept, nil
 }
 
-// why says what would stop the job before its limit, or what the trial leaves open.
+// why returns what would stop the job before its limit, or what the trial has not tried.
 func (t *trial) why(belowLimit bool) string {
 	switch {
 	case t.full != nil && belowLimit:

@@ -287,19 +287,19 @@ type Job struct {
 	*spec
 	jobs    *Jobs
 	queue   Queue
-	machine machine // of whoever has claimed the job
+	machine machine // used by the goroutine that has claimed the job
 	worker  worker  // likewise
 
 	mu struct {
 		sync.Mutex
 		snapshot
-		claimed bool          // somebody drives the machine
-		stop    string        // what others want the job to be; empty: nothing else
+		claimed bool          // a goroutine drives the machine
+		stop    string        // the state that a verb waits for; empty: none does
 		changed chan struct{} // closed when something of this has changed
 	}
 }
 
-// snapshot is what everybody may know of a machine.
+// snapshot is a copy of the state of a machine for readers.
 type snapshot struct {
 	progress
 	running                bool
@@ -352,9 +352,9 @@ func (j *Job) wanted() string {
 	return j.mu.stop
 }
 
-// claim makes the caller the one who drives the machine, until release. Otherwise somebody
-// else does, who is to stop then, unless state is empty; changed is closed with the next
-// change.
+// claim gives the machine to the caller until release. If another goroutine has it, claim
+// asks that one to bring the job to state, unless state is empty; changed is closed with the
+// next change.
 func (j *Job) claim(state string) (changed <-chan struct{}, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -394,13 +394,13 @@ func (j *Job) run() bool {
 	return j.machine.stuck == nil
 }
 
-// Pause has the job do nothing until it is resumed. What it has done is on disk then.
+// Pause stops the job until it is resumed. All that it has done is on disk then.
 func (j *Job) Pause() *wire.Error { return j.become(wire.JobPaused) }
 
-// Cancel ends the job. What it has done stays done.
+// Cancel ends the job. Its changes so far stay.
 func (j *Job) Cancel() *wire.Error { return j.become(wire.JobCanceled) }
 
-// become stops the job, by whoever drives it if somebody does.
+// become stops the job, or has the goroutine that drives it stop it.
 func (j *Job) become(state string) *wire.Error {
 	for {
 		changed, free := j.claim(state)

@@ -18,8 +18,8 @@ const (
 	retryUncommitted = 100 * time.Millisecond
 )
 
-// machine decides what a job does next. Its owner steps it with what has happened, carries
-// out the operation that it asks for, and steps it with the result.
+// machine decides what a job does next. Its owner steps it with inputs, carries out the
+// operation that the step returns, and steps it with the result.
 //
 // Invariants: there is one operation at a time; progress and transfer are what is on disk;
 // while a transfer is open, nothing else is done with messages.
@@ -29,7 +29,7 @@ type machine struct {
 	transfer transfer
 
 	running bool   // it takes messages
-	stop    string // what somebody wants it to be: JobPaused or JobCanceled; empty: nothing else
+	stop    string // the state that a verb wants: JobPaused or JobCanceled; empty: none
 	ending  *ending
 	plan    plan
 	match   inspect.Match // of the filter
@@ -40,7 +40,7 @@ type machine struct {
 	giveUpAt  int64         // Unix ns: when to stop sending it again; 0: it has not been sent
 	retryAt   int64         // Unix ns
 	retry     time.Duration // before the next time
-	unclear   bool          // whether the end of the transfer is on disk is known to the next owner only
+	unclear   bool          // a commit of the end of the transfer has failed: only the next owner knows its outcome
 
 	refused *wire.Error // why it has paused itself, or left messages that could go later
 	failed  *wire.Error // why it left messages that cannot be read
@@ -57,14 +57,14 @@ type ending struct {
 	newSince   *int64
 }
 
-// effects are what a step asks its owner for. Without Do and At the job is idle.
+// effects are the results of a step. Without Do and At the job is idle.
 type effects struct {
 	Do  operation   // its result is an input of the next step
 	At  int64       // Unix ns: when to step again if nothing else happens
 	Err *wire.Error // why a verb had no effect
 }
 
-// input is something that has happened.
+// input is an event or the result of an operation.
 type input interface{ apply(m *machine) }
 
 // step handles inputs and decides what is next.
@@ -177,8 +177,8 @@ func (m *machine) finish(state, why string) {
 	m.ending = &ending{state: state, why: why}
 }
 
-// end carries the change of state on: first the messages are counted that have come since
-// the job was made, then it is written.
+// end continues the change of state: it first counts the messages since the job was created,
+// then writes the state.
 func (m *machine) end() {
 	e, next := m.ending, m.at.clone()
 	next.State, next.Why = e.state, e.why
@@ -192,10 +192,10 @@ func (m *machine) end() {
 	m.out.Do = writeProgress{next}
 }
 
-// run has the job take messages, if it waits for that. Its owner knows what the filter means.
+// run starts a waiting job. Its owner has compiled the filter.
 type run struct {
 	match inspect.Match
-	werr  *wire.Error // the filter means nothing for this queue
+	werr  *wire.Error // why the filter does not apply to the queue
 }
 
 func (in run) apply(m *machine) {
@@ -213,7 +213,7 @@ func (in run) apply(m *machine) {
 	}
 }
 
-// stop has the job be paused or canceled.
+// stop pauses or cancels the job.
 type stop struct{ state string }
 
 func (in stop) apply(m *machine) {
@@ -225,7 +225,7 @@ func (in stop) apply(m *machine) {
 	}
 }
 
-// resume has a paused job wait for its turn.
+// resume makes a paused job wait for its turn.
 type resume struct{}
 
 func (resume) apply(m *machine) {
@@ -313,7 +313,7 @@ func (in completed) apply(m *machine) {
 	}
 }
 
-// answered is what has come of sending the open transfer: a receipt, or why there is none.
+// answered is the result of sending the open transfer: a receipt, or why there is none.
 type answered struct {
 	receipt *receipt
 	werr    *wire.Error
@@ -356,7 +356,7 @@ func (in transferEnded) apply(m *machine) {
 	}
 }
 
-// counted is how many messages have come since the job was made; nil: that is not known.
+// counted has the number of messages since the job was created; nil: unknown.
 type counted struct{ n *int64 }
 
 func (in counted) apply(m *machine) { m.ending.counted, m.ending.newSince = true, in.n }

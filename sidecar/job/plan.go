@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxSelected is how many of its next messages a job knows. In the order of arrival
+	// maxSelected bounds how many of its next messages a job selects. In the order of arrival
 	// each selection scans the whole queue: memory is bounded, and scans are repeated.
 	maxSelected = 65_536
 	maxSorted   = 512 // of them are sorted at a time: sorting all takes tens of milliseconds
@@ -29,9 +29,9 @@ const (
 	maxGrowth      = 16
 	targetStep     = 5 * time.Millisecond
 	targetCommit   = 4 * time.Millisecond
-	// defaultRate is how many messages a second a job without a rate takes. After each batch
-	// and each step of a scan it rests as long as that took, at most maxRest, so that others
-	// get the disk and the processors.
+	// defaultRate (messages a second) applies to jobs without a rate. After each batch and each
+	// step of a scan a job rests as long as that took, at most maxRest, so that others get the
+	// disk and the processors.
 	defaultRate = 40_000
 	maxRest     = 20 * time.Millisecond
 )

@@ -18,16 +18,15 @@ import (
 const TransferVerb = "job-parcel"
 
 const (
-	// maxClockSkew is how old the first request of a job may be, or ahead of the clock. A
-	// receipt is kept for longer, so no request comes after its receipt has been deleted.
+	// maxClockSkew bounds the age of the first request of a job, in both directions. A receipt
+	// is kept for longer, so no request is accepted after its receipt has been deleted.
 	maxClockSkew = 24 * time.Hour
-	// receiptKeptFor is how long a receipt is kept after its job has ended, at least.
+	// receiptKeptFor is the least time that a receipt is kept after its job has ended.
 	receiptKeptFor = KeptFor
 	requestTimeout = 10 * time.Second
 )
 
-// incoming is what a shard knows of a job of another one. Its requests are handled one at a
-// time.
+// incoming is a job of another shard that sends requests. They are handled one at a time.
 type incoming struct {
 	sync.Mutex
 	receipt // on disk; No 0: there is none

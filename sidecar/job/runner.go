@@ -50,7 +50,7 @@ type Queue interface {
 	Redrives() *deadletter.Redrives
 }
 
-// Answer is what a machine answers to a change.
+// Answer is the answer of a machine to a change.
 type Answer struct {
 	Claimed *queue.Claimed
 	Handled *queue.Handled
@@ -58,9 +58,9 @@ type Answer struct {
 
 // Finder finds messages of a queue by a filter.
 type Finder interface {
-	// Match is what the machine knows of the filter. It may be changed.
+	// Match is the part of the filter that the machine can evaluate. The caller may change it.
 	Match() *inspect.Match
-	// ReadsStore reports whether the filter asks for more than that.
+	// ReadsStore reports whether the filter needs the store as well.
 	ReadsStore() bool
 	// Matches reads which of some messages that the machine has found match.
 	Matches(found []inspect.MessageView) ([]bool, *wire.Error)
@@ -111,16 +111,15 @@ type Options struct {
 	Lost  <-chan struct{}
 }
 
-// maxTransfer is how many messages a transfer has at most.
+// maxTransfer bounds the messages of a transfer.
 const maxTransfer = 512
 
-// operation is something that a machine asks for. It blocks, and its result is an input.
+// operation is what a machine needs done next. It blocks, and returns the next input.
 type operation interface {
 	perform(w *worker) input
 }
 
-// worker carries out the operations of one job. It keeps nothing that a machine would need
-// to know.
+// worker carries out the operations of one job. All state that decides is in the machine.
 type worker struct {
 	*Options
 	*spec
@@ -132,8 +131,7 @@ type worker struct {
 	buffers
 }
 
-// over reports whether the shard has ended, or the queue: whoever continues with the job
-// knows how far it is.
+// over reports whether the shard or the queue has ended. The job stays as it is on disk.
 func (w *worker) over() bool { return w.Ended.Err() != nil || w.queue.Deleted() }
 
 // run begins a run of the job.
@@ -168,7 +166,7 @@ func (w *worker) refuseTransfers() *wire.Error {
 	return nil
 }
 
-// room is how many bytes of messages a request may have.
+// room returns how many bytes of messages fit into a request.
 func (w *worker) room() int { return int(w.MaxPayload()) - requestOverhead }
 
 // wait waits for a commit.
@@ -337,7 +335,7 @@ func (op sendTransfer) perform(w *worker) input {
 	case errors.Is(err, errForged):
 		why = "its answer cannot be believed: " + err.Error()
 	}
-	in.werr = wire.NotTaken(w.To, why+"; messages that are on their way there are held until it answers")
+	in.werr = wire.NotTaken(w.To, why+"; messages on their way there are not delivered until it answers")
 	return in
 }
 
@@ -456,12 +454,12 @@ func (w *worker) trace(at *progress) {
 	w.Tracer.Record(s)
 }
 
-// drive steps the machine of a job, with that first, and carries out what it asks for until
-// it is idle. It returns why a verb had no effect. Its caller has claimed the job.
+// drive steps the machine of a job, beginning with an input, and carries out operations until
+// the job is idle. It returns why a verb had no effect. Its caller has claimed the job.
 func (j *Job) drive(first input) *wire.Error {
 	w := &j.worker
 	defer w.endRun()
-	wanted := "" // as far as the machine knows
+	wanted := "" // the last stop that the machine was given
 	for in := []input{first}; ; {
 		if w.over() {
 			return w.queue.Gone()

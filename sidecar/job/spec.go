@@ -26,10 +26,10 @@ const (
 	keyReceipt  = "\x00moved/"
 )
 
-// KeptFor is how long jobs that have ended are listed.
+// KeptFor is the time that ended jobs are listed.
 const KeptFor = deadletter.KeptFor
 
-// spec says what a job does. It never changes.
+// spec is the definition of a job. It never changes.
 type spec struct {
 	wire.JobCreateRequest
 	ID        string `json:"job"`
@@ -74,7 +74,7 @@ func (s *spec) runAt() int64 {
 	return at.UnixNano()
 }
 
-// progress is how far a job is.
+// progress is the state of a job, and what it has done.
 type progress struct {
 	State    string           `json:"state"` // JobWaiting, JobPaused, JobDone or JobCanceled
 	Why      string           `json:"why,omitempty"`
@@ -119,7 +119,7 @@ func byArrival(a, b position) int {
 
 func bySeq(a, b position) int { return cmp.Compare(a.Seq, b.Seq) }
 
-// stored is what the store has of one job.
+// stored is one job in the store.
 type stored struct {
 	spec     *spec
 	progress progress

@@ -17,7 +17,7 @@ import (
 // with its receipt, which has an outcome for each, and answers from the receipt what comes
 // later with the same number. Only a receipt ends a transfer: in one commit with the
 // progress of the job, the source finishes the messages that the target has, and unparks
-// the others. So whoever continues with the job, or with either shard, gets the same result.
+// the others. So the next owner of the job, or of either shard, gets the same result.
 
 // transfer is the last one of a job, as its store has it.
 type transfer struct {
@@ -53,7 +53,7 @@ func (t *transfer) parked() (list []entry) {
 	return list
 }
 
-// receipt is what a target has done with the newest transfer of a job.
+// receipt records what a target has done with the newest transfer of a job.
 type receipt struct {
 	No       uint64      `json:"no"`
 	Outcomes string      `json:"said,omitempty"`    // an outcome for each message; missing ones are outcomeNoRoom
@@ -66,7 +66,7 @@ func (r *receipt) entry(job string) store.Entry {
 	return store.Entry{Key: keyReceipt + job, Value: encode(r)}
 }
 
-// outcome is what a target decides about a message that it is offered.
+// outcome is the decision of a target about an offered message.
 type outcome byte
 
 // The outcomes, as they are in receipts.
@@ -132,7 +132,7 @@ func (t *transfer) end(before *progress, r *receipt) (next progress, moved, kept
 	return next, moved, kept
 }
 
-// content is what the store has of a message.
+// content is a message as it is stored.
 type content struct {
 	readable bool // otherwise the rest is empty
 	headers  []byte
@@ -147,7 +147,7 @@ const (
 	recordOverhead  = 6
 )
 
-// size is how much of a request the message takes.
+// size returns how many bytes of a request the message takes.
 func (c *content) size() int {
 	n := entryOverhead + len(c.headers) + len(c.payload)
 	for _, r := range c.history {
@@ -179,8 +179,8 @@ func shortenAll(contents []content, room int) {
 	}
 }
 
-// request is what one shard sends to another: the messages of a transfer, none to recall
-// it, or the question whether a job is open.
+// request goes from one shard to another: messages of a transfer, no messages to recall it,
+// or the question whether a job is open.
 type request struct {
 	Shard   int         `json:"shard"` // the target
 	From    int         `json:"from"`

@@ -22,17 +22,17 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// What package job has of its own.
+// Constants of package job.
 const (
 	batchSize = 160
 	maxSorted = 512
 	keptFor   = job.KeptFor
 )
 
-// everything is the filter that means all messages.
+// everything returns a filter that matches all messages.
 func everything() *wire.Filter { return &wire.Filter{All: true} }
 
-// begin makes a job of a checked request.
+// begin creates a job.
 func (r *rig) begin(req wire.JobCreateRequest) wire.JobInfo {
 	r.t.Helper()
 	info, werr := r.Queue(req.Queue).CreateJob(r.checked(req))
@@ -40,7 +40,7 @@ func (r *rig) begin(req wire.JobCreateRequest) wire.JobInfo {
 	return info
 }
 
-// checked is a request as it comes from a client.
+// checked returns a request as if it came from a client.
 func (r *rig) checked(req wire.JobCreateRequest) wire.JobCreateRequest {
 	r.t.Helper()
 	parsed, werr := wire.ParseJobCreate([]byte(asJSON(req)), time.Unix(0, r.Now()))
@@ -48,7 +48,7 @@ func (r *rig) checked(req wire.JobCreateRequest) wire.JobCreateRequest {
 	return parsed
 }
 
-// over waits until a job does nothing any more.
+// over waits until a job has ended or is paused.
 func (r *rig) over(id string) wire.JobInfo {
 	r.t.Helper()
 	for range 1000 {
@@ -63,7 +63,7 @@ func (r *rig) over(id string) wire.JobInfo {
 	return wire.JobInfo{}
 }
 
-// run makes a job and waits until it is done.
+// run creates a job and waits until it is done.
 func (r *rig) run(req wire.JobCreateRequest) wire.JobInfo {
 	r.t.Helper()
 	info := r.over(r.begin(req).ID)
@@ -71,7 +71,7 @@ func (r *rig) run(req wire.JobCreateRequest) wire.JobInfo {
 	return info
 }
 
-// another makes a queue beside orders.
+// another creates a queue beside orders.
 func (r *rig) another(name string, change func(*wire.QueueSettings)) *Queue {
 	r.t.Helper()
 	settings := wire.DefaultQueueSettings(name)
@@ -93,7 +93,7 @@ func asJSON(v any) string {
 	return string(text)
 }
 
-// first is the first message of a queue.
+// first returns the first message of a queue.
 func (r *rig) first(q *Queue) (v inspect.MessageView) {
 	r.t.Helper()
 	q.View(func(m *queue.Queue, side queue.Role, now int64) {
@@ -104,7 +104,7 @@ func (r *rig) first(q *Queue) (v inspect.MessageView) {
 	return v
 }
 
-// bodies takes all that a queue delivers and acks it.
+// bodies acks all messages of a queue and returns their bodies.
 func (r *rig) bodies(q *Queue) (all []string) {
 	r.t.Helper()
 	r.consume(q, "reader", 10_000)
@@ -118,8 +118,8 @@ func (r *rig) bodies(q *Queue) (all []string) {
 	return all
 }
 
-// TestAJobRedrivesWhatIsMeant, and what dies again or comes later is none of its business.
-func TestAJobRedrivesWhatIsMeant(t *testing.T) {
+// TestAJobRedrivesMatchingMessages and no later ones.
+func TestAJobRedrivesMatchingMessages(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.FairnessHeader = "tenant" })
 		r.bury(q, 10, byTenant)
@@ -152,7 +152,7 @@ func TestAJobRedrivesWhatIsMeant(t *testing.T) {
 	})
 }
 
-// TestOrdersOfJobs: that of arrival is that of the first enqueue, whatever died first.
+// TestOrdersOfJobs: arrival is the order of the first enqueue, death the order of dead letters.
 func TestOrdersOfJobs(t *testing.T) {
 	for order, want := range map[string][]string{wire.OrderArrival: {"0", "1"}, wire.OrderDeath: {"2", "1"}} {
 		t.Run(order, func(t *testing.T) {
@@ -178,8 +178,8 @@ func TestOrdersOfJobs(t *testing.T) {
 	}
 }
 
-// TestOpsOnWhatWaits does each of them, and what is with a consumer is left.
-func TestOpsOnWhatWaits(t *testing.T) {
+// TestOpsOnWaitingMessages leave messages that are in flight.
+func TestOpsOnWaitingMessages(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.FairnessHeader = "tenant" })
 		r.consume(q, "w", 1)
@@ -191,10 +191,10 @@ func TestOpsOnWhatWaits(t *testing.T) {
 		done := r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobDelay, Filter: &wire.Filter{Keys: []string{"a"}}, RunAt: "1h"})
 		require.EqualValues(t, 3, done.Done)
 		require.Equal(t, map[string]int64{wire.LeftInFlight: 1}, done.Left)
-		require.Zero(t, *done.NewSince, "what it has moved itself is not new")
+		require.Zero(t, *done.NewSince, "messages that the job itself moved are not new")
 		done = r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobRunNow, Filter: &wire.Filter{Keys: []string{"a", "b"}}, Limit: 1})
 		require.EqualValues(t, 1, done.Done)
-		require.Equal(t, map[string]int64{wire.LeftInFlight: 1, wire.LeftNotDelayed: 1}, done.Left, "those in front of it")
+		require.Equal(t, map[string]int64{wire.LeftInFlight: 1, wire.LeftNotDelayed: 1}, done.Left, "messages in front of the first delayed one")
 		done = r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobReprioritise, Filter: &wire.Filter{Keys: []string{"b"}}, Key: "c", Weight: 7})
 		require.EqualValues(t, 3, done.Done)
 		q.View(func(m *queue.Queue, side queue.Role, now int64) {
@@ -234,9 +234,8 @@ func TestOpsOnWhatWaits(t *testing.T) {
 	})
 }
 
-// TestDelayedByAJob, a message waits, also over a restart, and keeps its attempts and its
-// TTL.
-func TestDelayedByAJob(t *testing.T) {
+// TestAJobDelaysAMessage, also over a restart. It keeps its attempts and its TTL.
+func TestAJobDelaysAMessage(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		require.Nil(t, r.enqueue("x", "", nat(wire.HeaderTTL, "3h")))
@@ -259,8 +258,8 @@ func TestDelayedByAJob(t *testing.T) {
 	})
 }
 
-// TestMovesToAnotherQueue of the shard are in both queues' figures, and the other queue
-// decides by its own settings about keys.
+// TestMovesToAnotherQueue of the shard count in both queues, and the target decides about
+// keys.
 func TestMovesToAnotherQueue(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -303,9 +302,9 @@ func TestMovesToAnotherQueue(t *testing.T) {
 	})
 }
 
-// TestADryRunSaysWhatTheRunDoes: how many messages, why others are left, and what ends it;
-// and it takes nothing itself.
-func TestADryRunSaysWhatTheRunDoes(t *testing.T) {
+// TestADryRunPredictsTheRun: how many messages change, why others are left, and what stops
+// the job.
+func TestADryRunPredictsTheRun(t *testing.T) {
 	perKey := func(n int64) func(*wire.QueueSettings) {
 		return func(s *wire.QueueSettings) { s.FairnessHeader, s.MaxPendingPerKey = "tenant", n }
 	}
@@ -320,7 +319,7 @@ func TestADryRunSaysWhatTheRunDoes(t *testing.T) {
 	}{
 		"a key that gets full":         {from: perKey(10), req: wire.JobCreateRequest{Op: wire.JobReprioritise, Key: "vip"}, done: 10, left: map[string]int64{wire.LeftKeyFull: 2}},
 		"a key that is full":           {from: perKey(6), req: wire.JobCreateRequest{Op: wire.JobReprioritise, Key: "a"}, left: map[string]int64{wire.LeftKeyFull: 12}},
-		"a key with room for a piece":  {from: perKey(20), req: wire.JobCreateRequest{Op: wire.JobReprioritise, Key: "a"}, done: 12},
+		"a key with room for a batch":  {from: perKey(20), req: wire.JobCreateRequest{Op: wire.JobReprioritise, Key: "a"}, done: 12},
 		"another weight takes nothing": {from: perKey(6), req: wire.JobCreateRequest{Op: wire.JobReprioritise, Weight: 2}, done: 12},
 		"keys of the target":           {to: perKey(2), req: wire.JobCreateRequest{Op: wire.JobMove, To: "slow"}, done: 4, left: map[string]int64{wire.LeftKeyFull: 8}},
 		"a target that gets full":      {to: func(s *wire.QueueSettings) { s.MaxDepth = 7 }, req: wire.JobCreateRequest{Op: wire.JobMove, To: "slow"}, done: 7, stops: true},
@@ -352,7 +351,7 @@ func TestADryRunSaysWhatTheRunDoes(t *testing.T) {
 				}
 				dry := c.req
 				dry.DryRun = true
-				said, werr := r.Queue(c.req.Queue).CreateJob(r.checked(dry))
+				dryRun, werr := r.Queue(c.req.Queue).CreateJob(r.checked(dry))
 				ran := r.over(r.begin(c.req).ID)
 				require.Equal(t, c.done, ran.Done, "%+v", ran)
 				require.Equal(t, c.left, ran.Left)
@@ -362,34 +361,33 @@ func TestADryRunSaysWhatTheRunDoes(t *testing.T) {
 					require.Equal(t, ran.Why, werr.Description)
 					return
 				}
-				require.Equal(t, ran.Done, said.Eligible)
-				require.Equal(t, ran.Left, said.Left)
-				require.Equal(t, ran.Why, said.Why)
-				require.Len(t, said.Samples, int(min(ran.Done, wire.JobSamples)))
+				require.Equal(t, ran.Done, dryRun.Eligible)
+				require.Equal(t, ran.Left, dryRun.Left)
+				require.Equal(t, ran.Why, dryRun.Why)
+				require.Len(t, dryRun.Samples, int(min(ran.Done, wire.JobSamples)))
 			})
 		})
 	}
 }
 
-// A dry run asks the hook of the target, and what the hook does then is no failure of the
-// queue's hook.
-func TestADryRunIsNoRunOfTheHook(t *testing.T) {
+// TestADryRunHasItsOwnHook: a failure of on_enqueue in a dry run does not count for the queue.
+func TestADryRunHasItsOwnHook(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) {
 			s.OnEnqueue = `function on_enqueue(msg) if msg.headers["Tenant"] == "bad" then error("no") end return {fairness_key = "k"} end`
 		})
 		r.bury(q, 12, func(int) nats.Header { return nats.Header{"Tenant": {"bad"}} })
 		before := q.Hooks()
-		said, werr := r.Queue("orders.dlq").CreateJob(r.checked(wire.JobCreateRequest{
+		dryRun, werr := r.Queue("orders.dlq").CreateJob(r.checked(wire.JobCreateRequest{
 			Queue: "orders.dlq", Op: wire.JobRedrive, Filter: everything(), DryRun: true,
 		}))
 		require.Nil(t, werr)
-		require.EqualValues(t, 12, said.Eligible, "they would go with the defaults")
+		require.EqualValues(t, 12, dryRun.Eligible, "they would go with the defaults")
 		require.Equal(t, before, q.Hooks())
 	})
 }
 
-// TestAMoveToAQueueThatIsDeletedMeanwhile leaves the messages where they were.
+// TestAMoveToAQueueThatIsDeletedMeanwhile leaves the messages in their queue.
 func TestAMoveToAQueueThatIsDeletedMeanwhile(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -411,8 +409,7 @@ func TestAMoveToAQueueThatIsDeletedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestAnEdit replaces headers and payload of a dead letter, which stays one until it is
-// redriven.
+// TestAnEdit replaces headers and payload of a dead letter, which stays a dead letter.
 func TestAnEdit(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -442,7 +439,7 @@ func TestAnEdit(t *testing.T) {
 	})
 }
 
-// TestAnEditOfABrokenMessage leaves it as it is: it would not know any more why it is dead.
+// TestAnEditOfABrokenMessage leaves it: otherwise it would lose why it is dead.
 func TestAnEditOfABrokenMessage(t *testing.T) {
 	for name, bad := range map[string]badPlaces{"headers": {garbled: 1}, "record": {dead: errCorrupt}} {
 		t.Run(name, func(t *testing.T) {
@@ -464,8 +461,8 @@ func TestAnEditOfABrokenMessage(t *testing.T) {
 	}
 }
 
-// TestAJobIsPausedAndGoesOn, also in another process, and does nothing twice.
-func TestAJobIsPausedAndGoesOn(t *testing.T) {
+// TestAJobIsPausedAndResumed, also after restarts, and does nothing twice.
+func TestAJobIsPausedAndResumed(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		r.bury(q, 50, plain)
@@ -519,7 +516,7 @@ func TestAJobIsPausedAndGoesOn(t *testing.T) {
 	})
 }
 
-// TestJobsOfADeletedQueue are forgotten, on disk, too.
+// TestJobsOfADeletedQueue are deleted, also on disk.
 func TestJobsOfADeletedQueue(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -537,7 +534,7 @@ func TestJobsOfADeletedQueue(t *testing.T) {
 	})
 }
 
-// TestOneMessageThatCannotBeMoved does not hold up a job, nor the others of its piece.
+// TestOneMessageThatCannotBeMoved does not keep the others of its batch from moving.
 func TestOneMessageThatCannotBeMoved(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -558,7 +555,7 @@ func TestOneMessageThatCannotBeMoved(t *testing.T) {
 	})
 }
 
-// TestAJobThatIsTooLarge for the store is refused, and the shard goes on.
+// TestAJobThatIsTooLarge for the store is refused and does not fail the shard.
 func TestAJobThatIsTooLarge(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -578,7 +575,7 @@ func TestAJobThatIsTooLarge(t *testing.T) {
 	})
 }
 
-// TestAJobWhoseProgressCannotBeRead does nothing: it would begin anew.
+// TestAJobWhoseProgressCannotBeRead does not run: it would start from the beginning.
 func TestAJobWhoseProgressCannotBeRead(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -600,7 +597,7 @@ func TestAJobWhoseProgressCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestAnEditOfADeadLetterOfAFullQueue takes no room that it had not before.
+// TestAnEditOfADeadLetterOfAFullQueue needs no room in the queue.
 func TestAnEditOfADeadLetterOfAFullQueue(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.MaxDepth = 2 })
@@ -610,12 +607,12 @@ func TestAnEditOfADeadLetterOfAFullQueue(t *testing.T) {
 			Queue: "orders.dlq", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}}, SetHeaders: map[string]string{"Currency": "EUR"},
 		})
 		require.EqualValues(t, 1, info.Done)
-		require.Zero(t, *info.NewSince, "what it has edited is not new")
+		require.Zero(t, *info.NewSince, "the edited message is not new")
 	})
 }
 
-// TestWhatIsFinishedBesideAJob is gone, and nothing is broken.
-func TestWhatIsFinishedBesideAJob(t *testing.T) {
+// TestAMessageThatIsAckedDuringAJob counts as gone.
+func TestAMessageThatIsAckedDuringAJob(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		for i := range 5 {
@@ -634,8 +631,8 @@ func TestWhatIsFinishedBesideAJob(t *testing.T) {
 	})
 }
 
-// TestAttemptsOfWhatWaits go on in its queue, and begin anew in another.
-func TestAttemptsOfWhatWaits(t *testing.T) {
+// TestAttemptsOfMovedMessages continue in their queue and start again in another.
+func TestAttemptsOfMovedMessages(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		r.another("slow", nil)
@@ -658,9 +655,9 @@ func TestAttemptsOfWhatWaits(t *testing.T) {
 	})
 }
 
-// TestWhatComesAfterARestartIsNoneOfAJob: though the last of the messages that were there
-// when it was made are done, and nothing of their sequences is left.
-func TestWhatComesAfterARestartIsNoneOfAJob(t *testing.T) {
+// TestMessagesAfterARestartAreNotPartOfAJob, although no message with the last sequences of
+// the job is left.
+func TestMessagesAfterARestartAreNotPartOfAJob(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		r.another("slow", nil)
@@ -687,8 +684,7 @@ func TestWhatComesAfterARestartIsNoneOfAJob(t *testing.T) {
 	})
 }
 
-// TestAnAttemptDuringAnEdit: whatever ends while an edit is under way is part of the
-// history of its message.
+// TestAnAttemptDuringAnEdit is part of the history of the edited message.
 func TestAnAttemptDuringAnEdit(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.VisibilityTimeoutMs = 2 * time.Hour.Milliseconds() })
@@ -728,7 +724,7 @@ func TestAnAttemptDuringAnEdit(t *testing.T) {
 	})
 }
 
-// TestAnEditThatDoesNothing leaves its message where it was.
+// TestAnEditThatDoesNothing leaves its message in place.
 func TestAnEditThatDoesNothing(t *testing.T) {
 	for name, tc := range map[string]struct {
 		bad   badPlaces
@@ -758,8 +754,8 @@ func TestAnEditThatDoesNothing(t *testing.T) {
 	}
 }
 
-// TestMovesAreRecordedAsMoves: the history of a message tells a move to another queue from a
-// redrive, and a message that has not failed gets no history by it.
+// TestMovesAreRecordedAsMoves: histories distinguish moves from redrives, and a message that
+// has not failed gets no history.
 func TestMovesAreRecordedAsMoves(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -796,7 +792,7 @@ func TestMovesAreRecordedAsMoves(t *testing.T) {
 	})
 }
 
-// TestAMoveIsNoRedrive: dead letters that were only moved did not come back.
+// TestAMoveIsNoRedrive: dead letters that were moved do not count as redriven.
 func TestAMoveIsNoRedrive(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -817,7 +813,7 @@ func TestAMoveIsNoRedrive(t *testing.T) {
 	})
 }
 
-// records are how the records of the first message of a queue say that it went.
+// records returns the outcomes in the history of the first message of a queue.
 func (r *rig) records(q *Queue) (all []string) {
 	r.t.Helper()
 	at := store.Ref{Queue: q.id, Seq: r.first(q).Seq}
@@ -834,8 +830,8 @@ func (r *rig) records(q *Queue) (all []string) {
 	return all
 }
 
-// TestPiecesAreFull but for the last one, however the selection is handed out.
-func TestPiecesAreFull(t *testing.T) {
+// TestBatchesAreFull except the last one.
+func TestBatchesAreFull(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.create(nil)
 		const n = 3*maxSorted + 7
@@ -843,23 +839,23 @@ func TestPiecesAreFull(t *testing.T) {
 			require.Nil(t, r.enqueue("x", fmt.Sprint(i), nil))
 		}
 		synctest.Wait()
-		var pieces []int
+		var batches []int
 		r.store.refuse(func(b *store.Batch) error {
 			if len(b.Finish) > 0 {
-				pieces = append(pieces, len(b.Finish))
+				batches = append(batches, len(b.Finish))
 			}
 			return nil
 		})
 		require.EqualValues(t, n, r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobCancel, Filter: everything()}).Done)
-		for _, of := range pieces[:len(pieces)-1] {
+		for _, of := range batches[:len(batches)-1] {
 			require.Equal(t, batchSize, of)
 		}
-		require.Len(t, pieces, (n+batchSize-1)/batchSize)
+		require.Len(t, batches, (n+batchSize-1)/batchSize)
 	})
 }
 
-// TestAFilterByTheLastError of messages that are alive is asked when they are picked: one
-// that fails otherwise while the job rests is not meant any more.
+// TestAFilterByTheLastError of live messages is evaluated when they are claimed: a message
+// that fails with another error while the job rests does not match any more.
 func TestAFilterByTheLastError(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)

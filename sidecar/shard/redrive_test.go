@@ -14,7 +14,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// bury makes n dead letters, which have the bodies 0 to n-1 and these headers.
+// bury makes n dead letters with the bodies 0 to n-1 and these headers.
 func (r *rig) bury(q *Queue, n int, headers func(i int) nats.Header) {
 	r.t.Helper()
 	r.consume(q, "undertaker", n)
@@ -68,9 +68,9 @@ func TestRedrive(t *testing.T) {
 	})
 }
 
-// TestHeadersWereTakenBefore: what is redriven, or stays in its queue, is not refused for
-// a header that meant nothing when it came; what goes to another queue is.
-func TestHeadersWereTakenBefore(t *testing.T) {
+// TestBadHeadersThatWereAccepted refuse a message that goes to another queue, but not one
+// that is redriven or stays in its queue.
+func TestBadHeadersThatWereAccepted(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		to := r.another("other", func(s *wire.QueueSettings) { s.PriorityHeader = "urgency" })
@@ -86,7 +86,7 @@ func TestHeadersWereTakenBefore(t *testing.T) {
 	})
 }
 
-// TestRedriveStopsWhereTheQueueIsFull, and what does not fit stays where it was.
+// TestRedriveStopsWhereTheQueueIsFull: the other messages stay dead letters.
 func TestRedriveStopsWhereTheQueueIsFull(t *testing.T) {
 	for name, limit := range map[string]func(*wire.QueueSettings){
 		"depth": func(s *wire.QueueSettings) { s.MaxDepth = 2 },
@@ -113,7 +113,7 @@ func TestRedriveStopsWhereTheQueueIsFull(t *testing.T) {
 	}
 }
 
-// TestRedriveSkipsKeysThatAreFull: others go.
+// TestRedriveSkipsKeysThatAreFull and moves messages of other keys.
 func TestRedriveSkipsKeysThatAreFull(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.FairnessHeader, s.MaxPendingPerKey = "tenant", 2 })
@@ -127,8 +127,8 @@ func TestRedriveSkipsKeysThatAreFull(t *testing.T) {
 	})
 }
 
-// TestRedriveOfWhatCannotBeMoved: it stays, can be delivered, and is told.
-func TestRedriveOfWhatCannotBeMoved(t *testing.T) {
+// TestRedriveOfMessagesThatCannotBeMoved: they stay, can be delivered, and the reply says so.
+func TestRedriveOfMessagesThatCannotBeMoved(t *testing.T) {
 	for name, err := range map[string]error{"corrupt": errCorrupt, "gone": store.ErrNotFound} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(r *rig) {
@@ -155,8 +155,8 @@ func TestRedriveOfWhatCannotBeMoved(t *testing.T) {
 	}
 }
 
-// TestRedriveOfWhatCannotBeRead: it stays.
-func TestRedriveOfWhatCannotBeRead(t *testing.T) {
+// TestRedriveOfAnUnreadableMessage leaves it.
+func TestRedriveOfAnUnreadableMessage(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		r.bury(q, 3, plain)
@@ -169,7 +169,7 @@ func TestRedriveOfWhatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestRedriveAtTheEnd is answered.
+// TestRedriveAtTheEnd of the queue is answered.
 func TestRedriveAtTheEnd(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -179,8 +179,7 @@ func TestRedriveAtTheEnd(t *testing.T) {
 	})
 }
 
-// TestAPurgeOrRedriveThatFailsHalfWay says how many messages were done, which are those that
-// are on disk.
+// TestAPurgeOrRedriveThatFailsHalfWay returns how many messages were done: those on disk.
 func TestAPurgeOrRedriveThatFailsHalfWay(t *testing.T) {
 	after := func(r *rig, good int) {
 		batches := 0

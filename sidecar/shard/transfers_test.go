@@ -22,8 +22,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// pair is two shards, each of which can die and come back, and what is between them. The
-// queue orders is in shard 0, the queue first in shard 1.
+// pair is two shards, each of which can die and come back, and the link between them. Queue
+// orders is in shard 0, queue first in shard 1.
 type pair struct {
 	*rig
 	disks  [2]string
@@ -36,7 +36,7 @@ type pair struct {
 	}
 }
 
-// pairOf runs fn on a pair whose link is a good one.
+// pairOf runs fn on a pair with a good link.
 func pairOf(t *testing.T, fn func(p *pair)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -77,7 +77,7 @@ func pairOf(t *testing.T, fn func(p *pair)) {
 	})
 }
 
-// good is a link that loses nothing.
+// good is a link without loss.
 func (p *pair) good(_ context.Context, _ int, body []byte) ([]byte, error) {
 	answer, werr := p.Receive(body)
 	if werr != nil {
@@ -92,7 +92,7 @@ func (p *pair) linked(by func(ctx context.Context, shard int, body []byte) ([]by
 	p.mu.link = by
 }
 
-// sent is what was sent last.
+// sent returns the last request.
 func (p *pair) sent() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +103,7 @@ var errNobody = errors.New("nobody is there")
 
 func nobody(context.Context, int, []byte) ([]byte, error) { return nil, errNobody }
 
-// open takes in a shard with what its disk has.
+// open adds a shard, recovered from its disk.
 func (p *pair) open(number int) {
 	p.t.Helper()
 	model, err := storetest.OpenModel(p.disks[number], p.Now)
@@ -118,7 +118,7 @@ func (p *pair) open(number int) {
 	require.NoError(p.t, p.Add(sh))
 }
 
-// takeOver has a shard die, unless it has, and come back with what it has written.
+// takeOver kills a shard, unless it is dead, and recovers it from its disk.
 func (p *pair) takeOver(number int) {
 	p.t.Helper()
 	p.stores[number].die(0, false)
@@ -127,7 +127,7 @@ func (p *pair) takeOver(number int) {
 	p.open(number)
 }
 
-// mortalStore writes some more batches, and then none.
+// mortalStore writes a number of batches, and then none.
 type mortalStore struct {
 	store.Store
 	failed    chan struct{}
@@ -140,8 +140,8 @@ type mortalStore struct {
 	}
 }
 
-// die has the store fail after so many batches. The next one may land: it is written, and
-// nobody is told.
+// die makes the store fail after a number of batches. If the next one lands, it is written,
+// but reported as failed.
 func (s *mortalStore) die(after int, lands bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +197,7 @@ func (p *pair) put(name, prefix string, n int) {
 	synctest.Wait()
 }
 
-// purge removes all that waits.
+// purge removes all waiting messages.
 func (p *pair) purge(q *Queue) int64 {
 	p.t.Helper()
 	n, next, _, werr := q.Purge(0, 0)
@@ -206,7 +206,7 @@ func (p *pair) purge(q *Queue) int64 {
 	return n
 }
 
-// kept are the bodies of the messages on a disk.
+// kept returns the bodies of the messages on a disk.
 func (p *pair) kept(number int) (bodies []string) {
 	p.t.Helper()
 	st := p.stores[number]
@@ -224,8 +224,8 @@ func moveAll(from, to string) wire.JobCreateRequest {
 	return wire.JobCreateRequest{Queue: from, Op: wire.JobMove, To: to, Filter: everything()}
 }
 
-// TestAMoveToAnotherShard takes along all that a move within one does: ids, times,
-// headers, attempts that are history, TTLs and delays; the new queue decides about keys.
+// TestAMoveToAnotherShard keeps what a move within a shard keeps: ids, times, headers,
+// histories, TTLs and delays. The target decides about keys.
 func TestAMoveToAnotherShard(t *testing.T) {
 	pairOf(t, func(p *pair) {
 		from, to := p.Queue("orders"), p.Queue("first")
@@ -283,9 +283,9 @@ func TestAMoveToAnotherShard(t *testing.T) {
 	})
 }
 
-// TestAnAttemptBeforeAParcelIsHeld is part of the history that goes with the message, also
-// where the parcel was full before.
-func TestAnAttemptBeforeAParcelIsHeld(t *testing.T) {
+// TestAnAttemptBeforeTheParking is part of the history that goes with the message, also if
+// the transfer was full before.
+func TestAnAttemptBeforeTheParking(t *testing.T) {
 	const full, requestOverhead, entryOverhead = 4 << 10, 1 << 10, 256
 	for name, body := range map[string]int{"with room": 1, "full": full - entryOverhead - 340 - 70} {
 		t.Run(name, func(t *testing.T) {
@@ -328,7 +328,7 @@ func TestAnAttemptBeforeAParcelIsHeld(t *testing.T) {
 	}
 }
 
-// past is the history of a message.
+// past returns the history of a message.
 func (p *pair) past(q *Queue, id string) (records []string) {
 	p.t.Helper()
 	parsed, ok := wire.ParseID(id)
@@ -351,8 +351,8 @@ func (p *pair) past(q *Queue, id string) (records []string) {
 	return records
 }
 
-// TestDeadLettersMoveToAnotherShard: their histories say that they were moved, which is no
-// redrive: their group counts none.
+// TestDeadLettersMoveToAnotherShard: their histories have the move, and their group counts
+// no redrive.
 func TestDeadLettersMoveToAnotherShard(t *testing.T) {
 	pairOf(t, func(p *pair) {
 		q := p.Queue("orders")
@@ -373,10 +373,10 @@ func TestDeadLettersMoveToAnotherShard(t *testing.T) {
 	})
 }
 
-// TestAParcelIsHeld while nobody answers for it: nobody is delivered what is in it, no
-// purge takes it, and a restart changes nothing of that. The job says so and pauses.
-// Canceled, it takes back what is not there.
-func TestAParcelIsHeld(t *testing.T) {
+// TestMessagesStayParked while nobody answers for their transfer: they are not delivered and
+// not purged, also after a restart, and the job pauses and says why. A canceled job takes
+// back the messages that the target does not have.
+func TestMessagesStayParked(t *testing.T) {
 	for name, tc := range map[string]struct {
 		link func(p *pair) func(context.Context, int, []byte) ([]byte, error)
 		why  string
@@ -448,7 +448,7 @@ func TestAParcelIsHeld(t *testing.T) {
 				require.Zero(t, p.Queue("first").Depth())
 				p.takeOver(0) // what has come back is so on disk
 				require.Len(t, p.rig.bodies(p.Queue("orders")), 11)
-				// The parcel itself comes late, and is not taken.
+				// The transfer itself comes late, and is not accepted.
 				p.mu.Lock()
 				sent := slices.Clone(p.mu.sent)
 				p.mu.Unlock()
@@ -461,8 +461,8 @@ func TestAParcelIsHeld(t *testing.T) {
 	}
 }
 
-// TestTheOtherShardIsFull: what there was room for is there, the rest waits here, and the
-// job pauses and says why.
+// TestTheOtherShardIsFull: it takes the messages that it has room for, the others wait at the
+// source, and the job pauses and says why.
 func TestTheOtherShardIsFull(t *testing.T) {
 	pairOf(t, func(p *pair) {
 		limit := func(n int64) {
@@ -496,8 +496,7 @@ func TestTheOtherShardIsFull(t *testing.T) {
 	})
 }
 
-// TestTheOtherQueueIsGone: before a parcel is made the job says so; one that is on its way
-// comes back.
+// TestTheOtherQueueIsGone: the job pauses and says so, and messages on their way come back.
 func TestTheOtherQueueIsGone(t *testing.T) {
 	pairOf(t, func(p *pair) {
 		p.put("orders", "x", 3)
@@ -521,7 +520,7 @@ func TestTheOtherQueueIsGone(t *testing.T) {
 	})
 }
 
-// TestKeysOfTheOtherShard that are full leave their messages here, and others go.
+// TestKeysOfTheOtherShard that are full keep their messages at the source; others go.
 func TestKeysOfTheOtherShard(t *testing.T) {
 	pairOf(t, func(p *pair) {
 		_, werr := p.Queue("first").Update(func(s wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
@@ -538,8 +537,8 @@ func TestKeysOfTheOtherShard(t *testing.T) {
 	})
 }
 
-// TestLargeMessagesGoToAnotherShard: parcels are cut by bytes, and the largest message goes
-// without some of its history.
+// TestLargeMessagesGoToAnotherShard: transfers are bounded by bytes, and the largest message
+// goes without some of its history.
 func TestLargeMessagesGoToAnotherShard(t *testing.T) {
 	pairOf(t, func(p *pair) {
 		most := int(p.conn.max) - wire.HeaderRoom
@@ -587,9 +586,9 @@ func TestLargeMessagesGoToAnotherShard(t *testing.T) {
 	})
 }
 
-// TestParcelsAreOfTheCluster: nothing that was changed, forged or is too old is taken, and
-// what was sent once is taken once.
-func TestParcelsAreOfTheCluster(t *testing.T) {
+// TestRequestsAreSigned: a changed or truncated request is refused, and a repeated one is
+// accepted once.
+func TestRequestsAreSigned(t *testing.T) {
 	pairOf(t, func(p *pair) {
 		p.put("orders", "x", 3)
 		p.run(moveAll("orders", "first"))
@@ -611,9 +610,8 @@ func TestParcelsAreOfTheCluster(t *testing.T) {
 	})
 }
 
-// TestReceiptsAreForgotten when their jobs have ended, and not before, and never within
-// seven days.
-func TestReceiptsAreForgotten(t *testing.T) {
+// TestReceiptsAreDeleted when their jobs have ended, but not within seven days.
+func TestReceiptsAreDeleted(t *testing.T) {
 	pairOf(t, func(p *pair) {
 		receipts := func() (n int) {
 			synctest.Wait()
@@ -651,7 +649,7 @@ func TestReceiptsAreForgotten(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		p.takeOver(1)
 		another()
-		require.Equal(t, 3, receipts(), "that of the job that is over has gone")
+		require.Equal(t, 3, receipts(), "the receipt of the job that has ended is deleted")
 		depth := p.Queue("first").Depth()
 		_, werr = p.Receive(old)
 		require.NotNil(t, werr, "nobody sends it so late but who has recorded it")
@@ -663,7 +661,7 @@ func TestReceiptsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestNoMoveBesideAnOlderNode, which would lose histories.
+// TestNoMoveBesideAnOlderNode: it would lose histories.
 func TestNoMoveBesideAnOlderNode(t *testing.T) {
 	for _, number := range []int{0, 1} {
 		pairOf(t, func(p *pair) {
@@ -683,13 +681,12 @@ func TestNoMoveBesideAnOlderNode(t *testing.T) {
 	}
 }
 
-// TestMessagesAreInOnePlace whatever happens: shards die after any commit, with it or
-// without, requests and answers are lost, come twice and late, jobs are paused and
-// canceled, and each shard sends the other one messages at the same time.
+// TestMessagesAreInOnePlace whatever happens to both shards, with goroutines and real
+// retries. The simulator of package job tries many more histories.
 func TestMessagesAreInOnePlace(t *testing.T) {
-	rounds := 60
+	rounds := 20
 	if testing.Short() {
-		rounds = 10
+		rounds = 5
 	}
 	for seed := range rounds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -707,7 +704,7 @@ func (p *pair) trouble(rng *rand.Rand) {
 		return rng.IntN(n)
 	}
 	const n = 40
-	p.conn.max = 16 << 10 // some messages for each parcel
+	p.conn.max = 16 << 10 // some messages in each transfer
 	pad := strings.Repeat("x", 200+chance(2000)) + " "
 	p.put("orders", pad+"o", n)
 	p.put("first", pad+"f", n)
@@ -799,8 +796,8 @@ func (p *pair) trouble(rng *rand.Rand) {
 	}
 }
 
-// TestNoneIsDeliveredTwice by a link that loses answers, while both queues are consumed.
-func TestNoneIsDeliveredTwice(t *testing.T) {
+// TestNoMessageIsDeliveredTwice if the link loses answers while both queues are consumed.
+func TestNoMessageIsDeliveredTwice(t *testing.T) {
 	pairOf(t, func(p *pair) {
 		p.conn.max = 16 << 10
 		const n = 200
