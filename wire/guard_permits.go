@@ -137,30 +137,6 @@ func checkPermitID(field, id string) *Error {
 	return nil
 }
 
-// MergePermits merges the pages of several nodes. The merged page ends where the first of
-// them ends, unless that was the last one, so it may be shorter than limit.
-func MergePermits(pages []GuardPermitList, limit int) GuardPermitList {
-	all := GuardPermitList{Permits: []GuardPermit{}}
-	for _, page := range pages {
-		all.Total += page.Total
-		all.Permits = append(all.Permits, page.Permits...)
-		all.Keys, all.Callers = append(all.Keys, page.Keys...), append(all.Callers, page.Callers...)
-		if page.Next != "" && (all.Next == "" || page.Next < all.Next) {
-			all.Next = page.Next
-		}
-	}
-	slices.SortFunc(all.Permits, func(a, b GuardPermit) int { return cmp.Compare(a.ID, b.ID) })
-	if all.Next != "" {
-		all.Permits = slices.DeleteFunc(all.Permits, func(p GuardPermit) bool { return p.ID > all.Next })
-	}
-	if len(all.Permits) > limit {
-		all.Permits = all.Permits[:limit]
-		all.Next = all.Permits[limit-1].ID
-	}
-	all.Keys, all.Callers = MostPermits(all.Keys), MostPermits(all.Callers)
-	return all
-}
-
 // MostPermits sums the permits of equal keys or callers, and returns the largest.
 func MostPermits(holders []GuardHolder) []GuardHolder {
 	sum := make(map[GuardHolder]int)

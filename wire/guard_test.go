@@ -163,47 +163,9 @@ func TestPermitIDs(t *testing.T) {
 	}
 }
 
-// Pages of several nodes are one list: each permit is on exactly one page.
-func TestMergedPermits(t *testing.T) {
-	nodes := [][]GuardPermit{{}, {}, {}}
-	for issuer := range uint64(3) {
-		for number := range 5 * issuer {
-			nodes[issuer] = append(nodes[issuer], GuardPermit{ID: PermitID(issuer, number)})
-		}
-	}
-	for limit := 1; limit < 20; limit++ {
-		var all []GuardPermit
-		for after := ""; ; {
-			var pages []GuardPermitList
-			for _, permits := range nodes {
-				var page GuardPermitList
-				for _, p := range permits {
-					if p.ID > after && len(page.Permits) == limit {
-						page.Next = page.Permits[limit-1].ID
-						break
-					}
-					if p.ID > after {
-						page.Permits = append(page.Permits, p)
-					}
-				}
-				pages = append(pages, page)
-			}
-			page := MergePermits(pages, limit)
-			all = append(all, page.Permits...)
-			if after = page.Next; after == "" {
-				break
-			}
-		}
-		require.Equal(t, append(append([]GuardPermit{}, nodes[1]...), nodes[2]...), all, limit)
-	}
-	merged := MergePermits([]GuardPermitList{
-		{Total: 3, Keys: []GuardHolder{{Key: "a", Permits: 2}, {Key: "b", Permits: 1}}, Callers: []GuardHolder{{Permits: 3}}},
-		{Total: 4, Keys: []GuardHolder{{Key: "b", Permits: 4}}, Callers: []GuardHolder{{User: "x", Permits: 1}, {Caller: "x", Permits: 3}}},
-	}, 1)
-	require.Equal(t, GuardPermitList{
-		Permits: []GuardPermit{}, Total: 7, Keys: []GuardHolder{{Key: "b", Permits: 5}, {Key: "a", Permits: 2}},
-		Callers: []GuardHolder{{Permits: 3}, {Caller: "x", Permits: 3}, {User: "x", Permits: 1}},
-	}, merged)
+func TestMostPermits(t *testing.T) {
+	require.Equal(t, []GuardHolder{{Key: "b", Permits: 5}, {User: "x", Permits: 3}, {Key: "a", Permits: 2}},
+		MostPermits([]GuardHolder{{Key: "a", Permits: 2}, {Key: "b", Permits: 1}, {User: "x", Permits: 3}, {Key: "b", Permits: 4}}))
 }
 
 // A page that is too long for a message says where the next one begins.

@@ -69,7 +69,6 @@ func TestSubjectsBuild(t *testing.T) {
 	}
 }
 
-// What has no tail would never hear a request with one, and the other way round.
 func TestJobsAreServedWithAndWithoutATail(t *testing.T) {
 	s, err := NewSubjects("fila")
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// slowStore is a store whose backups end when they are told to.
+// slowStore is a store whose backups end when the test says so.
 type slowStore struct {
 	store.Store
 	begun chan struct{}

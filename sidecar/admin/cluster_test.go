@@ -9,7 +9,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// oneNode is a cluster of which one node is known.
+// oneNode is a cluster with one node.
 type oneNode struct{}
 
 func (oneNode) Status() wire.ClusterStatus { return wire.ClusterStatus{Name: "prod", Node: "a"} }
@@ -25,7 +25,7 @@ func (oneNode) Move(_ context.Context, r wire.ClusterMoveRequest) (wire.ClusterM
 	return wire.ClusterMoveReply{Shard: *r.Shard, From: "b", To: r.Node}, nil
 }
 
-// The verbs of a cluster ask it, and what they order is in the audit log.
+// The cluster carries out its verbs, and the audit log has the drains and moves.
 func TestClusterVerbs(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		for verb, body := range map[wire.AnyVerb]string{

@@ -10,8 +10,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// A request by subject becomes one that says everything in its body, which is what the owner
-// of the queue gets, of whatever version it is: the same job as without the subject.
+// The owner of a queue gets a request with op and queue in its body, whatever its version: the
+// same job as by the subject.
 func TestAJobBySubjectIsTheSameInItsBody(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		for tail, body := range map[string]string{
@@ -34,9 +34,9 @@ func TestAJobBySubjectIsTheSameInItsBody(t *testing.T) {
 	})
 }
 
-// TestTheNameOfAFetchIsAFilter: what fila shows as the consumer of a message, the inbox of a
-// fetch, finds it in a peek and in a job.
-func TestTheNameOfAFetchIsAFilter(t *testing.T) {
+// TestTheInboxOfAFetchIsAFilter: a filter by the consumer that fila shows, the inbox of a fetch,
+// selects its messages in a peek and in a job.
+func TestTheInboxOfAFetchIsAFilter(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
 		h.enqueue("orders", "1", nil)

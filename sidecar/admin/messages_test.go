@@ -242,9 +242,9 @@ func TestKeysThatNobodyKnowsAreNotExplained(t *testing.T) {
 	})
 }
 
-// TestAuditNamesWhoDidWhat: every verb that changes something is in the log, once, with
-// who asked for it; one that changes nothing is not.
-func TestAuditNamesWhoDidWhat(t *testing.T) {
+// TestAuditNamesActorAndChange: every change by a verb is in the audit log once, with the
+// client. A verb that changes nothing is not.
+func TestAuditNamesActorAndChange(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		twice := func(verb wire.AnyVerb, tail, body string) { // the second time there is nothing to do
 			h.must(verb, tail, body, nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// heldPermits are permits of a guard by their numbers.
+// heldPermits is a guard with permits.
 type heldPermits struct {
 	issuer  uint64
 	numbers []uint64
@@ -43,7 +43,7 @@ func (p *heldPermits) EndPermits(r wire.GuardEndRequest) (ended int64) {
 	return int64(len(p.numbers))
 }
 
-// otherNodes are nodes of a cluster with permits; those that have none do not answer.
+// otherNodes are nodes of a cluster; those without heldPermits do not answer.
 type otherNodes struct {
 	oneNode
 	nodes map[string]*heldPermits
@@ -74,7 +74,7 @@ func (o *otherNodes) AskNode(_ context.Context, node, verb, _, _ string, body []
 	return json.Marshal(wire.GuardEndReply{GuardEndRequest: r, Ended: p.EndPermits(r)})
 }
 
-// Permits are listed and ended at all nodes, and the audit log says who has ended how many.
+// Permits are listed and ended at all nodes, and the audit log has the client and the number.
 func TestPermitVerbs(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		here := &heldPermits{issuer: 2, numbers: []uint64{1, 2, 3}}
