@@ -80,8 +80,7 @@ func (q jobQueue) Change(changes ...queue.Change) (job.Answer, bool) {
 	for i := range changes {
 		in[i] = q.changed(changes[i])
 	}
-	said, ok := q.run.do(in...)
-	return job.Answer{Claimed: said.picked, Handled: said.handled}, ok
+	return q.run.do(in...)
 }
 
 func (q jobQueue) ClaimAndComplete(c queue.Claim, fn func(c *queue.Claimed, last uint64) queue.Complete) bool {
@@ -91,8 +90,8 @@ func (q jobQueue) ClaimAndComplete(c queue.Claim, fn func(c *queue.Claimed, last
 	if r.ended {
 		return false
 	}
-	said := r.step(append(r.mail.take(r.spare), q.changed(c)))
-	r.step([]queue.Input{q.changed(fn(said.picked, r.machine.LastSeq(q.side)))})
+	answer := r.step(append(r.mail.take(r.spare), q.changed(c)))
+	r.step([]queue.Input{q.changed(fn(answer.Claimed, r.machine.LastSeq(q.side)))})
 	return true
 }
 

@@ -30,15 +30,15 @@ func (q *Queue) Purge(from, last uint64) (removed int64, next, until uint64, wer
 	var commits []int64 // messages that each commit removes
 	next = from
 	for range purgeChunks {
-		said, ok := q.run.do(q.changed(queue.Purge{From: next, Last: last, Max: purgeChunk, Ticket: done}))
+		answer, ok := q.run.do(q.changed(queue.Purge{From: next, Last: last, Max: purgeChunk, Ticket: done}))
 		if !ok {
 			werr = q.Gone()
 			break
 		}
-		if said.handled.Done > 0 {
-			commits = append(commits, said.handled.Done)
+		if answer.Handled.Done > 0 {
+			commits = append(commits, answer.Handled.Done)
 		}
-		if next = said.handled.Next; next == 0 {
+		if next = answer.Handled.Next; next == 0 {
 			break
 		}
 	}
@@ -69,16 +69,16 @@ func (q *Queue) handle(c queue.Change, done <-chan error) (queue.Handled, *wire.
 	main := q.main()
 	main.admin.Lock() // no job has claimed the message any more
 	defer main.admin.Unlock()
-	said, ok := q.run.do(q.changed(c))
+	answer, ok := q.run.do(q.changed(c))
 	if !ok {
 		return queue.Handled{}, q.Gone()
 	}
-	if said.handled.Done > 0 {
+	if answer.Handled.Done > 0 {
 		if err := <-done; err != nil {
 			return queue.Handled{}, commitError(err)
 		}
 	}
-	return *said.handled, nil
+	return *answer.Handled, nil
 }
 
 // main returns the queue itself, also for its dead letter queue.

@@ -66,7 +66,7 @@ func hookText(kind hooks.Kind, s *wire.QueueSettings) string {
 type policy struct {
 	settings wire.QueueSettings
 	keys     keyTemplates
-	hooks    map[hooks.Kind]*guard
+	hooks    map[hooks.Kind]*queueHook
 	broken   []wire.HookInfo // stored hooks that fail to load
 }
 
@@ -95,7 +95,7 @@ func newKeyTemplates(s *wire.QueueSettings) (k keyTemplates) {
 // newPolicy compiles the settings of a queue. Hooks with the script and limits of old keep
 // their breaker; old may be nil.
 func (s *Shard) newPolicy(settings wire.QueueSettings, old *policy) (*policy, *wire.Error) {
-	p := &policy{settings: settings, keys: newKeyTemplates(&settings), hooks: make(map[hooks.Kind]*guard)}
+	p := &policy{settings: settings, keys: newKeyTemplates(&settings), hooks: make(map[hooks.Kind]*queueHook)}
 	for _, kind := range hookKinds {
 		if err := s.loadHook(p, kind, old); err != nil {
 			return nil, wire.HookLoad(settings.Name, string(kind), brief(err))
@@ -117,7 +117,7 @@ func brief(err error) string {
 // instance after an upgrade, does not stop the queue: messages get the safe defaults, and the
 // log and inspect say why.
 func (s *Shard) recoveredPolicy(settings wire.QueueSettings) *policy {
-	p := &policy{settings: settings, keys: newKeyTemplates(&settings), hooks: make(map[hooks.Kind]*guard)}
+	p := &policy{settings: settings, keys: newKeyTemplates(&settings), hooks: make(map[hooks.Kind]*queueHook)}
 	for _, kind := range hookKinds {
 		if err := s.loadHook(p, kind, nil); err != nil {
 			s.Log.Error("a stored hook does not load; messages go on with the safe defaults until it is replaced",
@@ -141,7 +141,7 @@ func (s *Shard) loadHook(p *policy, kind hooks.Kind, old *policy) error {
 	if script == nil || err != nil {
 		return err
 	}
-	p.hooks[kind] = &guard{
+	p.hooks[kind] = &queueHook{
 		metrics: s.Metrics.Queue(settings.Name).Hook(string(kind)),
 		hook: hooks.NewRunner(hooks.RunnerOptions{
 			Kind: kind, Queue: settings.Name, Script: script, Limits: s.Hooks.limits(settings), Breaker: s.Hooks.breaker(settings),
@@ -167,7 +167,7 @@ func (s *Shard) forTrial(p *policy) (trial *policy, over func(), err error) {
 		Kind: hooks.OnEnqueue, Queue: p.settings.Name, Script: script, Limits: s.Hooks.limits(p.settings),
 		Breaker: s.Hooks.breaker(p.settings), Get: s.Control.Get, Now: s.Now,
 	})
-	trial.hooks = map[hooks.Kind]*guard{hooks.OnEnqueue: {hook: hook}}
+	trial.hooks = map[hooks.Kind]*queueHook{hooks.OnEnqueue: {hook: hook}}
 	return trial, hook.Close, nil
 }
 
@@ -208,8 +208,8 @@ func (p *policy) describe() []wire.HookInfo {
 	return append(list, p.broken...)
 }
 
-// guard serialises the runs of a hook and keeps its metrics.
-type guard struct {
+// queueHook serialises the runs of a hook and keeps its metrics.
+type queueHook struct {
 	mu   sync.Mutex // held during a run
 	hook *hooks.Runner
 
@@ -220,13 +220,13 @@ type guard struct {
 	}
 }
 
-func (g *guard) enqueue(in *hooks.EnqueueInput) hooks.EnqueueDecision {
+func (g *queueHook) enqueue(in *hooks.EnqueueInput) hooks.EnqueueDecision {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.hook.OnEnqueue(in)
 }
 
-func (g *guard) failure(in *hooks.FailureInput) hooks.FailureDecision {
+func (g *queueHook) failure(in *hooks.FailureInput) hooks.FailureDecision {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.hook.OnFailure(in)
@@ -234,7 +234,7 @@ func (g *guard) failure(in *hooks.FailureInput) hooks.FailureDecision {
 
 // count adds to the metrics what the hook has counted since the last call. It is called before
 // a scrape, not after each run.
-func (g *guard) count() {
+func (g *queueHook) count() {
 	now, c := g.hook.Stats(), &g.counted
 	c.Lock()
 	defer c.Unlock()
@@ -242,7 +242,7 @@ func (g *guard) count() {
 	c.Stats = now
 }
 
-func (g *guard) close() {
+func (g *queueHook) close() {
 	g.count()
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/sidecar/job"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/sidecar/rules"
@@ -139,19 +140,12 @@ func (r *runner) view(fn func(m *queue.Queue)) bool {
 	return !r.ended
 }
 
-// said is the answer of a step to its maker: to a Claim, and to a Purge, Remove, RunNow or
-// Reserve.
-type said struct {
-	picked  *queue.Claimed
-	handled *queue.Handled
-}
-
 // do makes a step for all mail and then for in.
-func (r *runner) do(in ...queue.Input) (answer said, ok bool) {
+func (r *runner) do(in ...queue.Input) (answer job.Answer, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
-		return said{}, false
+		return job.Answer{}, false
 	}
 	return r.step(append(r.mail.take(r.spare), in...)), true
 }
@@ -205,7 +199,7 @@ func (r *runner) tryStep() bool {
 }
 
 // step steps the machine and carries out its effects. Its caller holds mu.
-func (r *runner) step(in []queue.Input) said {
+func (r *runner) step(in []queue.Input) job.Answer {
 	if now := r.shard.Control.Rules(); now != r.rules || r.renew {
 		r.rules, r.renew = now, false
 		s := r.settings()
@@ -215,7 +209,7 @@ func (r *runner) step(in []queue.Input) said {
 	now := r.shard.Now()
 	next := r.machine.Step(now, in, &r.effects)
 	r.spare = recycle(in)
-	answer := said{r.effects.Claimed, r.effects.Handled}
+	answer := job.Answer{Claimed: r.effects.Claimed, Handled: r.effects.Handled}
 	r.carryOut()
 	if next < r.armed {
 		// A timer that is set too early is left alone: an occasional early step costs less than
