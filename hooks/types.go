@@ -7,12 +7,15 @@ import (
 	"github.com/filaq/fila/hooks/sandbox"
 )
 
-// The sandbox's types in the API of this package.
 type (
-	Limits    = sandbox.Limits    // of one run
-	LoadError = sandbox.LoadError // the reason why a script is refused
-	RunError  = sandbox.RunError  // the reason why a run failed
-	Warning   = sandbox.Warning   // a hint about a script that works
+	// Limits bound one run.
+	Limits = sandbox.Limits
+	// LoadError is the reason why a script is refused.
+	LoadError = sandbox.LoadError
+	// RunError is the reason why a run failed.
+	RunError = sandbox.RunError
+	// Warning is a hint about a script that works.
+	Warning = sandbox.Warning
 )
 
 // Defaults of Limits.

@@ -38,10 +38,11 @@ var (
 	ErrCorrupt = storefile.ErrCorrupt
 )
 
-// Errors about files.
 type (
-	VersionError = storefile.VersionError // of a format that this program does not know
-	CorruptError = storefile.CorruptError // names a place in the file that cannot be trusted
+	// VersionError is about a file of a format that this program does not know.
+	VersionError = storefile.VersionError
+	// CorruptError names a place in the file that cannot be trusted.
+	CorruptError = storefile.CorruptError
 )
 
 const corruptListed = 100

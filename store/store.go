@@ -6,8 +6,8 @@ import (
 	"github.com/filaq/fila/store/storefile"
 )
 
-// The records of a store, see package storefile.
 type (
+	// ID is a message id. It and the next types are described in package storefile.
 	ID             = storefile.ID
 	QueueID        = storefile.QueueID
 	Ref            = storefile.Ref

@@ -14,8 +14,11 @@ import (
 //	16  u32  length of headers
 //	20  u32  length of payload
 //	24       headers, payload
+
+// RecordHeader is the size of a record without headers and payload.
 const RecordHeader = 24
 
+// AppendRecord encodes a record.
 func AppendRecord(dst []byte, ref Ref, headers, payload []byte) []byte {
 	at := len(dst)
 	dst = le.AppendUint32(dst, 0)
@@ -35,6 +38,7 @@ type Record struct {
 	Headers, Payload []byte
 }
 
+// DecodeRecord decodes a record. Its slices refer to b.
 func DecodeRecord(b []byte) (Record, error) {
 	if err := verify(b, RecordHeader); err != nil {
 		return Record{}, err
@@ -78,6 +82,7 @@ const (
 	priorityShift = 4
 )
 
+// EntrySize returns the size of the encoded entry of a message.
 func EntrySize(m *Message) int {
 	n := entryFixed + sizeString(m.Key) + sizeUvarint(len(m.ThrottleKeys)) + sizeString(m.CircuitKey)
 	for _, k := range m.ThrottleKeys {
@@ -89,6 +94,7 @@ func EntrySize(m *Message) int {
 	return n
 }
 
+// AppendEntry encodes the entry of a message whose headers and payload have these sizes.
 func AppendEntry(dst []byte, m *Message, headers, payload int) []byte {
 	at := len(dst)
 	dst = le.AppendUint32(dst, 0)
@@ -202,8 +208,10 @@ type Interner struct {
 
 const internMax = 1 << 16
 
+// NewInterner returns an interner for the strings of a whole file.
 func NewInterner() *Interner { return NewInternerOf(internMax) }
 
+// NewInternerOf returns an interner that keeps at most most strings, and lists.
 func NewInternerOf(most int) *Interner {
 	return &Interner{strs: make(map[string]string), lists: make(map[string][]string), most: most}
 }

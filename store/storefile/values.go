@@ -10,12 +10,16 @@ import (
 //
 //	0  u32 big endian  queue
 //	4  u64 big endian  seq
+
+// RefKeySize is the size of an encoded key.
 const RefKeySize = 12
 
+// AppendRefKey encodes the key of a state or a history.
 func AppendRefKey(dst []byte, ref Ref) []byte {
 	return be.AppendUint64(be.AppendUint32(dst, uint32(ref.Queue)), ref.Seq)
 }
 
+// DecodeRefKey decodes the key of a state or a history.
 func DecodeRefKey(b []byte) (Ref, error) {
 	if len(b) != 12 {
 		return Ref{}, errors.New("bad key")
@@ -32,6 +36,8 @@ func DecodeRefKey(b []byte) (Ref, error) {
 //	28       consumer, last error, strings
 //	         of a lease that has them: delivered at, i64; what blocked the message
 //	         before, string
+
+// AppendState encodes a state, with its times in steady time.
 func AppendState(dst []byte, st *State) []byte {
 	dst = le.AppendUint32(dst, st.Attempts)
 	dst = le.AppendUint64(dst, uint64(st.ReadyAt))
@@ -49,6 +55,7 @@ func AppendState(dst []byte, st *State) []byte {
 // before.
 func (l *Lease) HasHistory() bool { return l.DeliveredAt != 0 || l.Held != "" }
 
+// StateSize returns the size of an encoded state.
 func StateSize(st *State) int {
 	n := 28 + sizeString(st.Lease.Consumer) + sizeString(st.LastError)
 	if st.Lease.HasHistory() {
@@ -166,6 +173,8 @@ func (p Path) DecodeState(key, value []byte, st *State, in *Interner, c *Clock) 
 //
 //	0  u32  n, number of records
 //	4       bit i of byte i/8, counted from the lowest, for record i
+
+// AppendBitmap encodes a bitmap of n records.
 func AppendBitmap(dst []byte, n int, words []uint64) []byte {
 	dst = le.AppendUint32(dst, uint32(n))
 	for i := range (n + 7) / 8 {
@@ -174,6 +183,7 @@ func AppendBitmap(dst []byte, n int, words []uint64) []byte {
 	return dst
 }
 
+// DecodeBitmap decodes a sealed bitmap of n records.
 func DecodeBitmap(key, value []byte, n int) ([]uint64, error) {
 	b, err := Unseal(key, value)
 	if err != nil {
@@ -209,10 +219,12 @@ const (
 	dedupeStep  = int64(10e9)
 )
 
+// AppendDedupeKey encodes the key of a dedupe value.
 func AppendDedupeKey(dst []byte, step int64, stamp uint64) []byte {
 	return be.AppendUint64(be.AppendUint64(dst, uint64(step)), stamp)
 }
 
+// DecodeDedupeKey decodes the key of a dedupe value.
 func DecodeDedupeKey(b []byte) (step int64, stamp uint64, err error) {
 	if len(b) != 16 {
 		return 0, 0, errors.New("bad key")
@@ -237,6 +249,7 @@ func DedupeStepOf(until int64) int64 {
 	return (max(until, 0) + dedupeStep - 1) / dedupeStep * dedupeStep
 }
 
+// AppendDedupe encodes a dedupe id.
 func AppendDedupe(dst []byte, d *Dedupe) []byte {
 	at := len(dst)
 	dst = le.AppendUint32(dst, 0)
@@ -260,8 +273,11 @@ func decodeDedupe(b []byte) (Dedupe, error) {
 
 // A queue is a sealed value under its id (u32 big endian): name, string, and
 // settings to the end.
+
+// QueueKey returns the key of a queue.
 func QueueKey(id QueueID) []byte { return be.AppendUint32(nil, uint32(id)) }
 
+// AppendQueue encodes a queue.
 func AppendQueue(dst []byte, q *QueueRecord) []byte {
 	return append(appendString(dst, q.Name), q.Settings...)
 }
@@ -281,8 +297,11 @@ func decodeQueue(key, value []byte) (QueueRecord, error) {
 //	 0  u32  most in flight
 //	 4  i64  expires at
 //	12  u64  reg
+
+// ConsumerKey returns the key of a consumer.
 func ConsumerKey(c *ConsumerRecord) []byte { return append(QueueKey(c.Queue), c.Name...) }
 
+// AppendConsumer encodes a consumer.
 func AppendConsumer(dst []byte, c *ConsumerRecord) []byte {
 	dst = le.AppendUint32(dst, c.MaxInFlight)
 	dst = le.AppendUint64(dst, uint64(c.ExpiresAt))
@@ -316,6 +335,7 @@ type Counts struct {
 	Segments, Records, Finished, States, Dedupes, Commits, Histories uint64
 }
 
+// AppendCounts encodes counts.
 func AppendCounts(dst []byte, t Counts) []byte {
 	for _, v := range []uint64{t.Segments, t.Records, t.Finished, t.States, t.Dedupes, t.Commits} {
 		dst = le.AppendUint64(dst, v)
