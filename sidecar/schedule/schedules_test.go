@@ -41,7 +41,10 @@ func TestTheSchedulesOfAShardAreBounded(t *testing.T) {
 		Log: slog.New(slog.DiscardHandler), Ended: context.Background(),
 		Event: func(string, string, wire.Event) {}, Silent: func() bool { return false },
 		Admit: func(int64) *wire.Error { return nil },
-		Await: func(done <-chan error) *wire.Error { <-done; return nil },
+		Await: func(done <-chan error) *wire.Error {
+			require.NoError(t, <-done)
+			return nil
+		},
 	})
 	s := r.NewSchedules(fakeQueue{}, fakeMetrics{}, Limits{})
 	add := func(name, payload string) *wire.Error {
