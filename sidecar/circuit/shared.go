@@ -99,6 +99,14 @@ func (c *Circuit) admits(now int64, look bool) (n, at int64) {
 // absorb handles changes of the replica and requests a swap if it has something to write. Its caller
 // holds mu.
 func (c *Circuit) absorb() {
+	c.takeNews()
+	if c.mu.share.r.Pending() {
+		c.r.opt.Fleet.Touch(letter, c.key)
+	}
+}
+
+// takeNews handles changes of the replica. Its caller holds mu.
+func (c *Circuit) takeNews() {
 	sh := c.mu.share
 	news, stirred := sh.r.News()
 	for i := range news {
@@ -123,9 +131,6 @@ func (c *Circuit) absorb() {
 	if sh.r.Settled() {
 		answer(sh.settled, nil)
 		sh.settled = nil
-	}
-	if sh.r.Pending() {
-		c.r.opt.Fleet.Touch(letter, c.key)
 	}
 }
 
@@ -189,13 +194,14 @@ func (k Records) Swap(key string) (value []byte, over uint64, again time.Duratio
 	next, over, again, ok := sh.r.Swap(f.Now(), f.Live)
 	if ok {
 		value = next.Encode()
-	} else if over = 0; sh.r.Settled() {
-		answer(sh.settled, nil)
-		sh.settled = nil
+	} else {
+		over = 0
+		c.takeNews() // steps that change nothing are dropped
 	}
 	conflict := c.conflict()
 	c.mu.Unlock()
 	k.r.report(key, conflict)
+	c.Announce()
 	return value, over, again, ok
 }
 

@@ -617,15 +617,22 @@ func (r *Replica) row() (row Run) {
 	return row
 }
 
-// judge checks whether the steps on their way would open the circuit.
+// judge checks whether the steps on their way would open the circuit. If they would have and do
+// not any more, waiters should check again.
 func (r *Replica) judge() {
-	r.suspect = false
+	was := r.suspect
+	r.suspect = r.opening()
+	r.stirred = r.stirred || was && !r.suspect
+}
+
+// opening reports whether the steps on their way would open the circuit.
+func (r *Replica) opening() bool {
 	if r.alone || r.view.State() != breaker.Closed || len(r.sent)+len(r.open) == 0 {
-		return
+		return false
 	}
 	_, most := r.row().after(r.view.Freeze().Failures)
 	opens := func(s Step) bool { return s.Kind == RetryAfter || s.Kind == Open }
-	r.suspect = most >= r.view.Config().Threshold || slices.ContainsFunc(r.sent, opens) || slices.ContainsFunc(r.open, opens)
+	return most >= r.view.Config().Threshold || slices.ContainsFunc(r.sent, opens) || slices.ContainsFunc(r.open, opens)
 }
 
 // prune drops steps for an earlier state.

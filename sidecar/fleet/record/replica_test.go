@@ -383,6 +383,24 @@ func TestBackWithCallsThatWait(t *testing.T) {
 	require.True(t, r.Pending(), "a permit is wanted")
 }
 
+// Failures on their way block calls. If a record of another instance makes them void, although the
+// circuit was and is closed, waiters check again.
+func TestFailuresThatCountNoMoreWakeWaiters(t *testing.T) {
+	b := &bucket{t: t}
+	a, other := b.replica("a"), b.replica("b")
+	fail(t, a, second, 2)
+	admits(t, a, second, 0, math.MaxInt64)
+	a.News()
+	other.Do(second, Step{Kind: Open, At: second, Until: 3 * second, After: breaker.HalfOpen, Cause: CauseByHand})
+	require.True(t, b.swap(other, second))
+	other.Do(second, Step{Kind: Reset, At: second})
+	require.True(t, b.swap(other, second))
+	a.Learn(second, b.rev, b.rec, false)
+	_, stirred := a.News()
+	require.True(t, stirred)
+	admits(t, a, second, math.MaxInt64, 0)
+}
+
 // A state from before a restart is not announced again, another state is.
 func TestToldBeforeARestart(t *testing.T) {
 	b := &bucket{t: t}
