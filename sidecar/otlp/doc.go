@@ -1,9 +1,8 @@
-// Package otlp tells an OpenTelemetry collector what fila does: spans, which the rooms
-// give to an [Exporter] when they are over, and all metrics of the registry, by OTLP over
-// HTTP or gRPC. Nothing of it runs unless otel.endpoint is set.
+// Package otlp sends telemetry to an OpenTelemetry collector by OTLP over HTTP or gRPC: spans,
+// which other packages give to an [Exporter] when they end, and all metrics of the registry. It
+// runs only if otel.endpoint is set.
 //
-// Spans go through the SDK of OpenTelemetry, which gathers them and lets go of those that
-// are too many for the collector. The way to the collector is fila's own, on net/http for
-// both protocols: the exporters that come with the SDK bring gRPC along, also for HTTP
-// (docs/adr/0029).
+// The OpenTelemetry SDK batches spans and drops those that exceed its queue. The transport is
+// fila's own, on net/http for both protocols, because the SDK's exporters depend on gRPC even
+// for HTTP (docs/adr/0029).
 package otlp

@@ -21,26 +21,26 @@ import (
 	"github.com/filaq/fila/sidecar/telemetry"
 )
 
-// Options of an [Exporter].
+// Options configures an [Exporter].
 type Options struct {
 	Log      *slog.Logger
 	Endpoint string // URL of the collector: scheme, host, port and, for HTTP, a path
 	Protocol string // HTTP or GRPC
 	Header   http.Header
-	CA       string // file with certificates (PEM); empty: those of the system
+	CA       string // PEM file with certificates; empty uses the system's
 	Version  string // of fila
-	Instance string // which fila this is
+	Instance string // identifies this fila
 
 	Spans bool
-	// Every is how often metrics are sent; 0: they are not.
+	// Every is the interval of metrics; 0 sends none.
 	Every time.Duration
-	// Gather reads them. It is called from a goroutine of the exporter.
+	// Gather reads the metrics. A goroutine of the exporter calls it.
 	Gather func() ([]*dto.MetricFamily, error)
-	// Exported counts requests to the collector, by what they are about (traces or
-	// metrics) and whether it has taken them.
+	// Exported counts requests to the collector by signal (traces or metrics) and by whether
+	// the collector accepted them.
 	Exported func(signal string, ok bool)
 
-	transport http.RoundTripper // of a test, in place of a network
+	transport http.RoundTripper // for tests
 }
 
 // Exporter sends spans and metrics to a collector. Its methods may be called from any
@@ -49,23 +49,23 @@ type Exporter struct {
 	opt      Options
 	sender   *sender
 	resource *resource.Resource
-	provider *sdktrace.TracerProvider // nil: no spans
+	provider *sdktrace.TracerProvider // nil without spans
 	tracer   trace.Tracer
 	began    time.Time
 
 	stopping chan struct{}      // closed by Stop
-	done     chan struct{}      // closed when no metrics are sent any more; nil: none are
-	life     context.Context    // of requests
+	done     chan struct{}      // closed when the last metrics are sent; nil without metrics
+	life     context.Context    // lifetime of requests
 	giveUp   context.CancelFunc // ends it
 }
 
-// scope is what the spans and metrics say that they come from.
+// scope is the instrumentation scope of spans and metrics.
 const scope = "github.com/filaq/fila"
 
-// maxSpans is how many spans wait for the collector; what comes beyond is let go.
+// maxSpans bounds the spans that wait for the collector; further spans are dropped.
 const maxSpans = 8192
 
-// Start begins to export.
+// Start starts the export.
 func Start(o Options) (*Exporter, error) {
 	stopping := make(chan struct{})
 	s, err := newSender(&o, stopping)
@@ -74,7 +74,7 @@ func Start(o Options) (*Exporter, error) {
 	}
 	e := &Exporter{opt: o, sender: s, stopping: stopping, began: time.Now()}
 	e.life, e.giveUp = context.WithCancel(context.Background())
-	// What the environment says (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) wins.
+	// Environment variables (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) take precedence.
 	e.resource, err = resource.New(context.Background(), resource.WithAttributes(
 		attribute.String("service.name", "fila"), attribute.String("service.version", o.Version), attribute.String("service.instance.id", o.Instance),
 	), resource.WithFromEnv())
@@ -99,13 +99,13 @@ func Start(o Options) (*Exporter, error) {
 	return e, nil
 }
 
-// Stop sends what there is to be sent, for as long as ctx lets it, and ends. A collector
-// that cannot be reached is not tried again.
+// Stop sends the remaining telemetry until ctx ends, then stops. It does not retry an
+// unreachable collector.
 func (e *Exporter) Stop(ctx context.Context) {
 	close(e.stopping)
 	defer e.giveUp()
 	defer context.AfterFunc(ctx, e.giveUp)()
-	if e.provider != nil { // its own limit would leave its goroutine behind
+	if e.provider != nil { // the provider's own timeout would leave its goroutine running
 		if err := e.provider.Shutdown(context.Background()); err != nil {
 			e.opt.Log.Warn("spans could not be sent to the collector before the end", "error", err)
 		}
@@ -116,7 +116,7 @@ func (e *Exporter) Stop(ctx context.Context) {
 	e.sender.close()
 }
 
-// Record takes a span of a trace that is sampled, or that it begins.
+// Record sends a span if its trace is sampled or if the span begins a trace.
 func (e *Exporter) Record(s *telemetry.Span) {
 	ctx := context.Background()
 	if s.Parent.Sampled {
@@ -139,7 +139,7 @@ func (e *Exporter) Record(s *telemetry.Span) {
 	span.End(trace.WithTimestamp(time.Unix(0, s.End)))
 }
 
-// attributes are those of a span by their names in OpenTelemetry.
+// attributes returns the attributes of a span with their OpenTelemetry names.
 func attributes(attrs []slog.Attr) []attribute.KeyValue {
 	list := make([]attribute.KeyValue, 0, len(attrs))
 	for _, a := range attrs {
@@ -166,23 +166,23 @@ func attributes(attrs []slog.Attr) []attribute.KeyValue {
 	return list
 }
 
-// spanClient is an [Exporter] as the SDK's exporter of spans wants it.
+// spanClient adapts an [Exporter] to the SDK's interface for exporters.
 type spanClient Exporter
 
-// Start does nothing: the connection is made by the first request.
+// Start does nothing: the first request connects.
 func (c *spanClient) Start(context.Context) error { return nil }
 
 // Stop does nothing: the exporter may still send metrics.
 func (c *spanClient) Stop(context.Context) error { return nil }
 
-// UploadTraces sends spans. What cannot be sent is lost, and told here.
+// UploadTraces sends spans. Spans that cannot be sent are lost; export logs the error.
 func (c *spanClient) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
-	// The request has the fields of TracesData, whose package needs no gRPC.
+	// TracesData has the fields of the request, and its package does not depend on gRPC.
 	(*Exporter)(c).export(ctx, traces, &tracepb.TracesData{ResourceSpans: spans})
 	return nil
 }
 
-// export sends a request and says how that went.
+// export sends a request, counts it and logs an error.
 func (e *Exporter) export(ctx context.Context, what signal, request proto.Message) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -197,7 +197,7 @@ func (e *Exporter) export(ctx context.Context, what signal, request proto.Messag
 	}
 }
 
-// resourcepb is what the metrics say about this fila.
+// resourcepb returns the resource of the metrics, which identifies this fila.
 func (e *Exporter) resourcepb() *resourcepb.Resource {
 	r := &resourcepb.Resource{}
 	for _, kv := range e.resource.Attributes() {

@@ -38,7 +38,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// counts are what an exporter has told of its requests.
+// counts are the requests that an exporter has counted.
 type counts struct {
 	sync.Mutex
 	n map[string]int
@@ -142,7 +142,7 @@ func TestTheEnvironmentNamesTheService(t *testing.T) {
 	require.Equal(t, "1.2.3", r["service.version"])
 }
 
-// What a collector cannot take now is sent again; what it does not want is lost, and told.
+// The exporter retries temporary refusals; spans refused for good are lost, with a log line.
 func TestRefusals(t *testing.T) {
 	c := otlptest.New(t)
 	o, sent, log := options(c.URL+"/", HTTP)
@@ -195,8 +195,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// The end waits for a collector no longer than it is told to, whatever that does, and not at
-// all for one that is not there, however long it has been away.
+// Stop waits for a slow collector no longer than its context permits, and not at all for an
+// unreachable one.
 func TestStopIsShort(t *testing.T) {
 	silent := func(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
@@ -301,7 +301,7 @@ func startGRPC(t *testing.T) (*grpcCollector, string) {
 	return c, "http://" + l.Addr().String()
 }
 
-// What fila says by gRPC is what the gRPC of Google understands.
+// An independent gRPC implementation understands the exporter's gRPC.
 func TestSpansAndMetricsByGRPC(t *testing.T) {
 	c, endpoint := startGRPC(t)
 	o, sent, log := options(endpoint, GRPC)

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// sendMetrics sends all metrics from time to time, and once more at the end.
+// sendMetrics sends all metrics at intervals, and once more at the end.
 func (e *Exporter) sendMetrics() {
 	defer close(e.done)
 	every := time.NewTicker(e.opt.Every)
@@ -24,15 +24,15 @@ func (e *Exporter) sendMetrics() {
 			last = true
 		}
 		families, err := e.opt.Gather()
-		if err != nil { // what there is of them is good
+		if err != nil { // the families that could be read are valid
 			e.opt.Log.Warn("some metrics cannot be read", "error", err)
 		}
 		e.export(context.Background(), metrics, e.request(families, time.Now()))
 	}
 }
 
-// request is what metrics are sent in. It has the fields of the request of the metrics
-// service, whose package needs gRPC.
+// request returns the message that carries metrics. MetricsData has the same fields as the
+// request of the metrics service, whose package depends on gRPC.
 func (e *Exporter) request(families []*dto.MetricFamily, now time.Time) *metricspb.MetricsData {
 	m := translator{began: uint64(e.began.UnixNano()), now: uint64(now.UnixNano())}
 	all := make([]*metricspb.Metric, 0, len(families))
@@ -49,11 +49,11 @@ func (e *Exporter) request(families []*dto.MetricFamily, now time.Time) *metrics
 	}}}
 }
 
-// translator makes metrics of OpenTelemetry of those of Prometheus, names and labels
+// translator converts Prometheus metrics to OpenTelemetry metrics. Names and labels stay
 // unchanged.
 type translator struct{ began, now uint64 } // Unix ns
 
-// metric returns nil for a kind that fila does not have.
+// metric returns nil for kinds of metrics that fila does not have.
 func (t *translator) metric(f *dto.MetricFamily) *metricspb.Metric {
 	m := &metricspb.Metric{Name: f.GetName(), Description: f.GetHelp()}
 	const cumulative = metricspb.AggregationTemporality_AGGREGATION_TEMPORALITY_CUMULATIVE
@@ -89,7 +89,7 @@ func (t *translator) metric(f *dto.MetricFamily) *metricspb.Metric {
 	return m
 }
 
-// since is from when on something is counted.
+// since returns the start time of a cumulative value.
 func (t *translator) since(created *timestamppb.Timestamp) uint64 {
 	if created == nil {
 		return t.began
@@ -104,8 +104,7 @@ func (t *translator) number(m *dto.Metric, value float64, since uint64) *metrics
 	}
 }
 
-// histogram has the counts of each bucket by itself, where Prometheus has those of all up
-// to a bound.
+// histogram converts cumulative Prometheus buckets to separate OpenTelemetry buckets.
 func (t *translator) histogram(m *dto.Metric) *metricspb.HistogramDataPoint {
 	h := m.GetHistogram()
 	sum := h.GetSampleSum()
@@ -141,7 +140,7 @@ func (t *translator) summary(m *dto.Metric) *metricspb.SummaryDataPoint {
 	return p
 }
 
-// exemplar has the ids of the trace where they belong, and other labels beside.
+// exemplar moves the ids of the trace to their fields and keeps the other labels as attributes.
 func exemplar(x *dto.Exemplar) *metricspb.Exemplar {
 	if x == nil {
 		return nil

@@ -17,17 +17,17 @@ import (
 	"time"
 )
 
-// Protocols of [Options].
+// Protocols for [Options].
 const (
 	HTTP = "http/protobuf"
 	GRPC = "grpc"
 )
 
-// signal is a kind of what is sent.
+// signal is a kind of telemetry.
 type signal struct {
 	name    string
-	path    string // of HTTP, below the endpoint
-	service string // of gRPC
+	path    string // HTTP path below the endpoint
+	service string // gRPC service
 }
 
 var (
@@ -35,14 +35,14 @@ var (
 	metrics = signal{"metrics", "v1/metrics", "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"}
 )
 
-// sender brings requests of OTLP to a collector. It may be used by several goroutines.
+// sender sends OTLP requests to a collector. It is safe for concurrent use.
 type sender struct {
 	client *http.Client
 	base   *url.URL
 	grpc   bool
 	header http.Header
 
-	stopping <-chan struct{} // closed: what has no answer is not tried again
+	stopping <-chan struct{} // when closed, failed requests are not retried
 }
 
 func newSender(o *Options, stopping <-chan struct{}) (*sender, error) {
@@ -88,13 +88,13 @@ func newSender(o *Options, stopping <-chan struct{}) (*sender, error) {
 func (s *sender) close() { s.client.CloseIdleConnections() }
 
 const (
-	sendFor    = 10 * time.Second // tries of one request
+	sendFor    = 10 * time.Second // maximum time for all tries of one request
 	firstPause = 250 * time.Millisecond
 	mostPause  = 4 * time.Second
 )
 
-// send sends a request, again and again while that makes sense, until ctx or its time is
-// over.
+// send sends a request and retries it as long as a retry can help, until ctx ends or sendFor
+// has passed.
 func (s *sender) send(ctx context.Context, what signal, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, sendFor)
 	defer cancel()
@@ -106,7 +106,7 @@ func (s *sender) send(ctx context.Context, what signal, body []byte) error {
 		}
 		wait, stopping := pause, s.stopping
 		if refused != nil {
-			wait, stopping = max(wait, refused.after), nil // it is there
+			wait, stopping = max(wait, refused.after), nil // the collector is reachable, so the retry is worth the wait
 		}
 		select {
 		case <-stopping:
@@ -123,11 +123,11 @@ func (s *sender) send(ctx context.Context, what signal, body []byte) error {
 	}
 }
 
-// refusal is the answer of a collector that does not take a request.
+// refusal is an error answer of a collector.
 type refusal struct {
 	text  string
-	again bool          // it may take it later
-	after time.Duration // not before
+	again bool          // a retry may succeed
+	after time.Duration // earliest retry
 }
 
 func (r *refusal) Error() string { return r.text }
@@ -136,7 +136,7 @@ func (s *sender) try(ctx context.Context, what signal, body []byte) error {
 	at := s.base.JoinPath(what.path)
 	if s.grpc {
 		at = &url.URL{Scheme: s.base.Scheme, Host: s.base.Host, Path: what.service}
-		// One message: not compressed, its length, itself.
+		// One gRPC message: a flag for no compression, its length, its bytes.
 		body = append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, at.String(), bytes.NewReader(body))
@@ -148,7 +148,7 @@ func (s *sender) try(ctx context.Context, what signal, body []byte) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it has been read
+	defer resp.Body.Close() //nolint:errcheck // the body has been read
 	const most = 64 << 10
 	text, err := io.ReadAll(io.LimitReader(resp.Body, most))
 	if err != nil {
@@ -179,11 +179,11 @@ func httpStatus(resp *http.Response, text []byte) error {
 	return r
 }
 
-// grpcAgain are the codes of gRPC after which a request may be sent again: cancelled,
-// deadline exceeded, aborted, out of range, unavailable, data loss.
+// grpcAgain are the gRPC codes that permit a retry: cancelled, deadline exceeded, aborted, out
+// of range, unavailable, data loss.
 var grpcAgain = []string{"1", "4", "10", "11", "14", "15"}
 
-// grpcStatus reads the status behind the answer, or before it where there is none.
+// grpcStatus reads the status from the trailer, or from the header if there is no trailer.
 func grpcStatus(resp *http.Response) error {
 	status, message := resp.Trailer.Get("Grpc-Status"), resp.Trailer.Get("Grpc-Message")
 	if status == "" {

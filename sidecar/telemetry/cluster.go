@@ -7,26 +7,26 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Cluster is what a node of a cluster knows at the moment of a scrape.
+// Cluster is the cluster as one node sees it when it is scraped.
 type Cluster struct {
 	Shards []ClusterShard
 
-	Takeovers, Planned int64 // shards that this node has begun to own: after a failure, or a handover
-	Fenced             int64 // times that one that it owned fell silent
-	Handovers          int64 // of shards by this node
+	Takeovers, Planned int64 // shards that this node began to own, after a failure or by a handover
+	Fenced             int64 // times that a shard of this node was fenced
+	Handovers          int64 // handovers by this node
 	HandoverTime       time.Duration
 }
 
-// ClusterShard is a shard as a node has it.
+// ClusterShard is a shard as one node sees it.
 type ClusterShard struct {
 	Shard    int
-	Owner    bool // this node is
+	Owner    bool // this node owns the shard
 	Epoch    uint64
-	Last     uint64 // record of the log
-	Lag      uint64 // records that the node has not applied
+	Last     uint64 // sequence of the last known record of the log
+	Lag      uint64 // records that this node has not applied
 	Behind   time.Duration
-	LogBytes int64         // known to the owner alone
-	Snapshot time.Duration // age of the newest; 0: there is none, or it is not known
+	LogBytes int64         // only the owner knows it
+	Snapshot time.Duration // age of the newest snapshot; 0 if there is none or it is unknown
 }
 
 const labelShard = "shard"
@@ -36,9 +36,9 @@ func shardDesc(name, help string) *prometheus.Desc {
 }
 
 var shardSpecs = []struct {
-	desc  *prometheus.Desc
-	value func(*ClusterShard) float64
-	told  func(*ClusterShard) bool // nil: always
+	desc     *prometheus.Desc
+	value    func(*ClusterShard) float64
+	exported func(*ClusterShard) bool // whether to export the value; nil is always
 }{
 	{desc: shardDesc("owner", "1 while this node owns the shard, otherwise 0."), value: func(s *ClusterShard) float64 { return boolean(s.Owner) }},
 	{desc: shardDesc("epoch", "Epoch of the shard: its number of owners so far."), value: func(s *ClusterShard) float64 { return float64(s.Epoch) }},
@@ -47,11 +47,11 @@ var shardSpecs = []struct {
 	{desc: shardDesc("lag_seconds", "Time that this node's copy is behind; 0 for the owner."), value: func(s *ClusterShard) float64 { return s.Behind.Seconds() }},
 	{
 		desc:  shardDesc("log_bytes", "Bytes of the shard's log, reported by its owner."),
-		value: func(s *ClusterShard) float64 { return float64(s.LogBytes) }, told: func(s *ClusterShard) bool { return s.Owner },
+		value: func(s *ClusterShard) float64 { return float64(s.LogBytes) }, exported: func(s *ClusterShard) bool { return s.Owner },
 	},
 	{
 		desc:  shardDesc("snapshot_age_seconds", "Age of the newest snapshot of the shard, reported by its owner if there is one."),
-		value: func(s *ClusterShard) float64 { return s.Snapshot.Seconds() }, told: func(s *ClusterShard) bool { return s.Owner && s.Snapshot > 0 },
+		value: func(s *ClusterShard) float64 { return s.Snapshot.Seconds() }, exported: func(s *ClusterShard) bool { return s.Owner && s.Snapshot > 0 },
 	},
 }
 
@@ -78,7 +78,7 @@ func (read clusterCollector) Collect(ch chan<- prometheus.Metric) {
 	for i := range c.Shards {
 		s := &c.Shards[i]
 		for _, spec := range shardSpecs {
-			if spec.told == nil || spec.told(s) {
+			if spec.exported == nil || spec.exported(s) {
 				ch <- prometheus.MustNewConstMetric(spec.desc, prometheus.GaugeValue, spec.value(s), strconv.Itoa(s.Shard))
 			}
 		}
@@ -93,9 +93,9 @@ func (read clusterCollector) Collect(ch chan<- prometheus.Metric) {
 	count(handoverTimeDesc, c.HandoverTime.Seconds())
 }
 
-// SetCluster names, once, the function that says how a cluster stands, under the rules
-// of SetGauges. It returns what counts a record that an owner has written: its bytes, and
-// how long it was until the log had it.
+// SetCluster sets the function that reads the state of the cluster. The rules of SetGauges
+// apply. The returned function counts a record that the owner wrote: its size, and the time
+// until the log acked it.
 func (m *Metrics) SetCluster(read func() Cluster) (wrote func(bytes int, took time.Duration)) {
 	size := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "fila_cluster_record_bytes", Help: "Bytes of the records that this node wrote to logs, beats included.",

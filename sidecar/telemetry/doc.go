@@ -1,14 +1,12 @@
-// Package telemetry is what is for those who watch fila: [Metrics], a registry of
-// Prometheus of its own, and [HTTP], the listener that serves them beside health
-// checks and profiles. [LimitLog] makes a log that clients cannot flood. It knows
-// nothing of messages.
+// Package telemetry has the tools to observe fila: [Metrics] is its own Prometheus registry,
+// and [HTTP] is the listener that serves metrics, health checks and profiles. [LimitLog] makes
+// a log that clients cannot flood. The package knows nothing of messages.
 //
-// Counting costs an atomic addition and no look-up: whoever counts for a queue
-// keeps its [Queue]. What others count or know at any moment is read at a scrape
-// ([Metrics.SetGauges], [Metrics.SetSync]). Labels name queues, hooks, severities
-// and error codes, and circuits as far as the configuration names them: never
-// fairness keys, consumers or anything else that producers choose freely.
-// docs/metrics.md lists every name.
+// Counting costs an atomic addition without a lookup, because callers keep the [Queue] that
+// they count in. Values that other packages keep are read at a scrape ([Metrics.SetGauges],
+// [Metrics.SetSync]). Labels name queues, hooks, severities and error codes, and the circuits
+// that the configuration names, but never values that producers choose freely, such as fairness
+// keys. docs/metrics.md lists every metric.
 //
 // Everything is safe for concurrent use.
 package telemetry

@@ -5,17 +5,17 @@ import (
 	"log/slog"
 )
 
-// AttrEvent is the attribute of a log of JSON that says which event a line is about, as the
-// semantic conventions of OpenTelemetry have it. The text of a line is for people and may
-// change; the name stays.
+// AttrEvent is the attribute of JSON logs that names the event of a line, as in the
+// OpenTelemetry semantic conventions. The text of a line is for people and may change; the name
+// is stable.
 const AttrEvent = "event.name"
 
-// eventNotice is the event of lines that say in words of their own what somebody may want
-// to mend, such as warnings about the configuration.
+// eventNotice is the event of lines with free text that call for action, such as warnings about
+// the configuration.
 const eventNotice = "fila.notice"
 
-// Events are the names of the events, by the texts of the lines. docs/log.md lists them.
-// Lines at level debug have none.
+// Events maps the texts of log lines to event names. docs/log.md lists them. Lines at level
+// debug have none.
 var Events = map[string]string{
 	"fila is ready":                                 "fila.process.ready",
 	"stopping; once more stops at once":             "fila.process.stopping",
@@ -191,7 +191,7 @@ var Events = map[string]string{
 	"a login with a wrong token":                                                             "fila.web.login_failed",
 }
 
-// EventLog returns a handler that says in each line which event it is about.
+// EventLog returns a handler that adds the event name to each line.
 func EventLog(next slog.Handler) slog.Handler { return eventLog{next} }
 
 type eventLog struct{ slog.Handler }

@@ -12,19 +12,19 @@ import (
 
 // Failure is a failed attempt at a message, or a failed call of the guard.
 type Failure struct {
-	Queue    string // empty: a call of the guard
+	Queue    string // empty for a call of the guard
 	ID       string // of the message
 	Key      string // fairness key of the message, or first key of the call
 	Caller   string // of the call
-	Attempts uint32 // this one included
+	Attempts uint32 // including this one
 	Error    string
 	Code     string
-	Severity string // by the rules; empty: medium
-	Rule     string // that fits; empty: none
+	Severity string // set by the error rules; empty is medium
+	Rule     string // matching error rule; empty if none matches
 }
 
-// Failures reports failures that the error rules decide about: in the log, and the severe
-// ones as events. Its methods may be called from any goroutine.
+// Failures logs the failures that the error rules classify, and publishes the severe ones as
+// events. Its methods may be called from any goroutine.
 type Failures struct {
 	now   func() int64 // Unix ns
 	event func(typ, tail string, e wire.Event)
@@ -33,19 +33,19 @@ type Failures struct {
 	lines map[failureKind]failureLine // at most one for each rule and severity of a queue
 }
 
-// failureKind is what the lines about failures are limited by.
+// failureKind is the unit that limits log lines.
 type failureKind struct{ queue, severity, rule string }
 
-// failureLine is the last line about a kind of failures.
+// failureLine records the last log line about a kind of failures.
 type failureLine struct {
 	at         int64 // Unix ns
-	suppressed int   // failures since then, without a line
+	suppressed int   // failures since then that were not logged
 }
 
-// failureLineEvery is how long (ns) after a line about a kind of failures there is no other.
+// failureLineEvery is the minimum time (ns) between two lines about one kind of failures.
 const failureLineEvery = int64(10e9)
 
-// failureEvents has the events by severity.
+// failureEvents maps severities to events.
 var failureEvents = map[string]string{rules.Critical: wire.EventFailureCritical, rules.High: wire.EventFailureHigh}
 
 // NewFailures returns a Failures that has reported nothing.
@@ -53,8 +53,8 @@ func NewFailures(now func() int64, event func(typ, tail string, e wire.Event)) *
 	return &Failures{now: now, event: event}
 }
 
-// Report writes a line about the failure, unless one about its kind was written a moment
-// ago, and publishes an event if it is severe. It limits the lines itself: log is [Unlimited].
+// Report logs the failure unless a line about its kind is recent, and publishes an event if it
+// is severe. It limits the lines itself, so log must be [Unlimited].
 func (r *Failures) Report(log *slog.Logger, f *Failure) {
 	r.logFailure(log, f)
 	typ, severe := failureEvents[f.Severity]
@@ -90,8 +90,8 @@ func (r *Failures) logFailure(log *slog.Logger, f *Failure) {
 	log.Log(context.Background(), level, "attempt failed", append([]any{"queue", f.Queue, "id", f.ID, "key", f.Key}, attrs...)...)
 }
 
-// takeLine reports whether a line about a kind of failures is due, and how many of them have
-// had none since the last line.
+// takeLine reports whether a line about a kind of failures is due, and how many failures were
+// not logged since the last line.
 func (r *Failures) takeLine(kind failureKind) (suppressed int, due bool) {
 	now := r.now()
 	r.mu.Lock()

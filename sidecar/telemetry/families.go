@@ -20,19 +20,19 @@ import (
 type spec struct {
 	name, help string
 	kind       dto.MetricType
-	label      string // beside the queue; empty: none
+	label      string // in addition to the queue; empty for none
 }
 
-// maxNamedQueues is how many queues are told by their names. It bounds what a scrape costs,
-// and the series that Prometheus keeps.
+// maxNamedQueues is how many queues are exported by name. It bounds the cost of a scrape and
+// the number of series in Prometheus.
 const maxNamedQueues = 2000
 
-// nameOfOthers stands for all queues that are not named, of which the sums are told. No
-// queue can be called so.
+// nameOfOthers labels the sums over all queues that are not exported by name. It is not a valid
+// queue name.
 const nameOfOthers = "(others)"
 
-// nameOfGuard stands for the guard where failures are counted by queue. No queue can be
-// called so.
+// nameOfGuard labels the guard where failures are counted by queue. It is not a valid queue
+// name.
 const nameOfGuard = "(guard)"
 
 func sideOf(name string) queue.Role {
@@ -42,22 +42,22 @@ func sideOf(name string) queue.Role {
 	return queue.Main
 }
 
-// scrape puts together what is told of queues. It makes the families itself: a registry
-// has an object for each series, moved or not, and a scrape makes several more of each.
+// scrape builds the metric families of queues. It does so without a registry, which would keep
+// an object for each series, used or not, and make several more of each at a scrape.
 //
-// A series is told from the moment on when it is not zero, at its first scrape for gauges,
-// and then for good, zero or not. Only the depth is told of each queue that is no dead
-// letter queue, so that one sees that there is the queue.
+// A series is exported from the first time that it is not zero (for gauges, at a scrape), and
+// then for good. Only the depth is exported from the start, for each queue except dead letter
+// queues, so that every queue is visible.
 type scrape struct {
 	families map[string]*dto.MetricFamily
-	pairs    map[[2]string]*dto.LabelPair // second labels
+	pairs    map[[2]string]*dto.LabelPair // pairs of second labels, shared by series
 }
 
-// subject is whose series are told.
+// subject is the owner of exported series.
 type subject struct {
 	label   *dto.LabelPair
 	created *timestamppb.Timestamp
-	traced  *Queue // whose exemplars are told; nil: none are
+	traced  *Queue // source of exemplars; nil for none
 }
 
 func (q *Queue) subject() *subject { return &subject{pair(labelQueue, q.name), q.created, q} }
@@ -76,7 +76,7 @@ func (m *Metrics) ofQueues(gauges func() []Gauges) []*dto.MetricFamily {
 	return slices.Collect(maps.Values(s.families))
 }
 
-// counters tells what has been counted.
+// counters exports the counters.
 func (m *Metrics) counters(s *scrape) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,16 +84,16 @@ func (m *Metrics) counters(s *scrape) {
 	for side, q := range m.others {
 		q.addTo(&sums[side])
 	}
-	tell := func(q *Queue) {
+	export := func(q *Queue) {
 		var f figures
 		q.addTo(&f)
 		s.figures(q.subject(), &f)
 	}
-	tell(m.none)
-	tell(m.guard)
+	export(m.none)
+	export(m.guard)
 	for _, name := range slices.Sorted(maps.Keys(m.mu.queues)) {
 		if q := m.mu.queues[name]; q.named {
-			tell(q)
+			export(q)
 		} else {
 			q.addTo(&sums[sideOf(name)])
 		}
@@ -103,8 +103,8 @@ func (m *Metrics) counters(s *scrape) {
 	}
 }
 
-// gauges tells how queues stand. What the sums of all others count goes on when one of those
-// is deleted, from what its last scrape told.
+// gauges exports the gauges. The cumulative sums over the other queues keep the last totals of
+// deleted ones.
 func (m *Metrics) gauges(s *scrape, all []Gauges) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,7 +119,7 @@ func (m *Metrics) gauges(s *scrape, all []Gauges) {
 		switch {
 		case g.Counters.named:
 			s.gauges(g)
-		case m.mu.queues[g.Queue] == g.Counters: // it was not deleted meanwhile
+		case m.mu.queues[g.Queue] == g.Counters: // not deleted since g was read
 			others = true
 			sums[sideOf(g.Queue)].add(g)
 			g.Counters.totals = g.Totals
@@ -132,7 +132,7 @@ func (m *Metrics) gauges(s *scrape, all []Gauges) {
 	}
 }
 
-// figures tells what has been counted of a queue.
+// figures exports the counters of a queue.
 func (s *scrape) figures(of *subject, f *figures) {
 	for i, n := range f.counts {
 		if n != 0 {
@@ -147,46 +147,46 @@ func (s *scrape) figures(of *subject, f *figures) {
 	}
 }
 
-// gauges tells how a queue stands.
+// gauges exports the gauges of a queue.
 func (s *scrape) gauges(g *Gauges) {
-	told := uint64(0)
+	exported := uint64(0)
 	if sideOf(g.Queue) == queue.Main {
-		told = 1 << depthGauge
+		exported = 1 << depthGauge
 	}
 	set := func(bit int, v float64) {
 		if v != 0 {
-			told |= 1 << bit
+			exported |= 1 << bit
 		}
 	}
 	for i := range gaugeSpecs {
 		set(i, gaugeSpecs[i].value(g))
 	}
 	for kind, n := range g.BlockedBy {
-		set(parkedBit+kind, float64(n))
+		set(blockedBit+kind, float64(n))
 	}
 	for _, h := range g.Hooks {
 		set(hookBit+slices.Index(hookKinds, h.Hook), stateValues[h.State])
 	}
-	told |= g.Counters.told.Or(told)
+	exported |= g.Counters.exported.Or(exported)
 
 	of := g.Counters.subject()
-	tell := func(spec *spec, bit int, value string, v float64) {
-		if told&(1<<bit) != 0 {
+	export := func(spec *spec, bit int, value string, v float64) {
+		if exported&(1<<bit) != 0 {
 			s.number(spec, of, value, v)
 		}
 	}
 	for i := range gaugeSpecs {
-		tell(&gaugeSpecs[i].spec, i, "", gaugeSpecs[i].value(g))
+		export(&gaugeSpecs[i].spec, i, "", gaugeSpecs[i].value(g))
 	}
 	for kind := gates.ByNothing + 1; kind < gates.BlockKinds; kind++ {
-		tell(&parkedSpec, parkedBit+int(kind), kind.String(), float64(g.BlockedBy[kind]))
+		export(&parkedSpec, blockedBit+int(kind), kind.String(), float64(g.BlockedBy[kind]))
 		if v := g.Totals.Blocked[kind]; v != 0 {
 			s.number(&blockedSpec, of, kind.String(), v)
 		}
 	}
 	for _, h := range g.Hooks {
 		if v, ok := stateValues[h.State]; ok {
-			tell(&hookCircuitSpec, hookBit+slices.Index(hookKinds, h.Hook), h.Hook, v)
+			export(&hookCircuitSpec, hookBit+slices.Index(hookKinds, h.Hook), h.Hook, v)
 		}
 	}
 	for o := range inspect.Outcomes {
@@ -202,7 +202,7 @@ func (s *scrape) gauges(g *Gauges) {
 	}
 }
 
-// number tells a counter or a gauge. What belongs to it is allocated in one piece.
+// number exports a counter or a gauge, with one allocation for all its parts.
 func (s *scrape) number(spec *spec, of *subject, value string, v float64) {
 	if spec.kind == dto.MetricType_GAUGE {
 		x := &struct {
@@ -227,7 +227,8 @@ func (s *scrape) number(spec *spec, of *subject, value string, v float64) {
 	s.add(spec, of, value, &x.metric, x.labels[:0])
 }
 
-// histogram tells one; count has one more than bounds, for what lies beyond.
+// histogram exports a histogram; count has one more element than bounds, for values above all
+// bounds.
 func (s *scrape) histogram(spec *spec, of *subject, value string, bounds []float64, count []uint64, sum float64, exemplars map[int]*dto.Exemplar) {
 	buckets := make([]struct {
 		bucket dto.Bucket
@@ -246,7 +247,7 @@ func (s *scrape) histogram(spec *spec, of *subject, value string, bounds []float
 		case exemplars[i] != nil:
 			b.bucket.UpperBound = &infinite
 		default:
-			continue // the one beyond all bounds needs not be said
+			continue // the bucket above all bounds is implied
 		}
 		h.Bucket = append(h.Bucket, &b.bucket)
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/filaq/fila/sidecar/queue/inspect"
 )
 
-// Gauges is the state of one queue at the moment of a scrape.
+// Gauges is the state of one queue when it is scraped.
 type Gauges struct {
 	Queue     string
 	Depth     int64 // all messages: pending, delayed and in flight
 	Bytes     int64 // payloads and headers of all messages
 	Schedules int
-	NextRun   int64 // Unix ns; when the first of the schedules runs next, 0: none does
+	NextRun   int64 // Unix ns of the next run of a schedule; 0 if there is none
 	inspect.Stats
 	Noise  inspect.NoiseView
 	Totals inspect.Cumulative
@@ -26,10 +26,10 @@ type Gauges struct {
 	Counters *Queue
 }
 
-// HookState is how the circuit of a hook stands.
+// HookState is the state of a hook's circuit.
 type HookState struct {
 	Hook  string
-	State string // closed, half-open or open; others are not told
+	State string // closed, half-open or open; other values are not exported
 }
 
 // add adds another queue. States of hooks have no sum.
@@ -71,7 +71,7 @@ func addTotals(t, o *inspect.Cumulative) {
 	}
 }
 
-// gaugeSpecs lists the gauges of a queue that have no other label.
+// gaugeSpecs lists the gauges whose only label is the queue.
 var gaugeSpecs = []struct {
 	spec
 	value func(*Gauges) float64
@@ -117,13 +117,13 @@ func gauge(name, help string, label ...string) spec {
 	return spec{"fila_" + name, help, dto.MetricType_GAUGE, strings.Join(label, "")}
 }
 
-// Bits of Queue.told: those of gaugeSpecs, of kinds of gates and of hooks, in that order.
+// Bits of Queue.exported: gauges of gaugeSpecs, then kinds of gates, then hooks.
 var (
-	parkedBit = len(gaugeSpecs)
-	hookBit   = parkedBit + int(gates.BlockKinds)
+	blockedBit = len(gaugeSpecs)
+	hookBit    = blockedBit + int(gates.BlockKinds)
 )
 
-// attemptBounds are those of inspect.AttemptBounds in seconds.
+// attemptBounds is inspect.AttemptBounds in seconds.
 var attemptBounds = func() (list []float64) {
 	for _, b := range inspect.AttemptBounds {
 		list = append(list, float64(b)/1e9)
@@ -131,11 +131,11 @@ var attemptBounds = func() (list []float64) {
 	return list
 }()
 
-// Node is the state of what all queues share at the moment of a scrape.
+// Node is the state that all queues share when it is scraped.
 type Node struct {
 	Connected  bool // to NATS
 	StoreBytes int64
-	Permits    int // of the guard, live
+	Permits    int // live permits of the guard
 }
 
 var (
@@ -159,7 +159,7 @@ func (read nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(permitsDesc, prometheus.GaugeValue, float64(n.Permits))
 }
 
-// boolean is how Prometheus has it.
+// boolean returns 1 or 0, as Prometheus represents a boolean.
 func boolean(b bool) float64 {
 	if b {
 		return 1
@@ -167,7 +167,8 @@ func boolean(b bool) float64 {
 	return 0
 }
 
-// Limit is a limit of [limits] that bounds what producers and consumers name.
+// Limit is the use of one of the configured limits on names that producers and consumers
+// choose.
 type Limit struct {
 	Name      string
 	Used, Max int64
@@ -197,7 +198,7 @@ var (
 	diskLowDesc  = prometheus.NewDesc("fila_disk_low", "1 while fila refuses messages because the disk is nearly full, otherwise 0.", nil, nil)
 )
 
-// diskCollector reads how full the disk is; nothing is told where nobody knows.
+// diskCollector reads how full the disk is. It exports nothing if the space is unknown.
 type diskCollector func() (free int64, low, known bool)
 
 func (diskCollector) Describe(ch chan<- *prometheus.Desc) {
@@ -214,12 +215,12 @@ func (read diskCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(diskLowDesc, prometheus.GaugeValue, boolean(low))
 }
 
-// Shared is the state of what filas share at the moment of a scrape.
+// Shared is the state of the bucket that several filas share when it is scraped.
 type Shared struct {
-	Degraded                 bool // this fila goes by itself
+	Degraded                 bool // the bucket is unreachable and this fila decides alone
 	Written, Refused, Failed int64
-	Age                      float64 // seconds since the own beat has come back last
-	Instances                int     // whose beats come
+	Age                      float64 // seconds since the watch last returned a beat of this fila
+	Instances                int     // live filas
 }
 
 var (
@@ -229,7 +230,6 @@ var (
 	instancesDesc = prometheus.NewDesc("fila_shared_instances", "Live filas that share the bucket.", nil, nil)
 )
 
-// sharedCollector reads the state of what filas share.
 type sharedCollector func() Shared
 
 func (sharedCollector) Describe(ch chan<- *prometheus.Desc) {
@@ -249,27 +249,27 @@ func (read sharedCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(instancesDesc, prometheus.GaugeValue, float64(s.Instances))
 }
 
-// Circuits is how the circuits stand at the moment of a scrape.
+// Circuits is the state of all circuits when it is scraped.
 type Circuits struct {
-	States []CircuitState // of those that may be named
+	States []CircuitState // of the circuits that may be named
 	Turns  []CircuitTurn
 
-	Open, HalfOpen int           // of all
-	Longest        time.Duration // for which one of these has not been closed
+	Open, HalfOpen int           // counts of all circuits
+	Longest        time.Duration // longest time that one of them has not been closed
 }
 
 // CircuitState is the state of one circuit.
 type CircuitState struct {
-	Key   string // as people read it
+	Key   string // in the form shown to users
 	State string
 	Held  int64 // messages that began to wait, and calls that were refused
 	Turns []CircuitTurn
 }
 
-// stateValues are the states of circuits, the worst the highest.
+// stateValues are the values of circuit states; a worse state has a higher value.
 var stateValues = map[string]float64{"closed": 0, "half-open": 1, "open": 2}
 
-// CircuitTurn is how many transitions there have been between two states.
+// CircuitTurn counts the transitions between two states.
 type CircuitTurn struct {
 	From, To string
 	N        int64

@@ -19,7 +19,7 @@ const (
 	httpIdleTimeout = 2 * time.Minute
 )
 
-// HTTP is the listener of health checks, metrics, pages and, when enabled, profiles.
+// HTTP is the listener of health checks, metrics, pages and, if enabled, profiles.
 type HTTP struct {
 	addr      string
 	cert, key string
@@ -28,19 +28,19 @@ type HTTP struct {
 	done      chan struct{} // closed when the serving goroutine has ended; nil before Start
 }
 
-// HTTPOptions of an [HTTP].
+// HTTPOptions configures an [HTTP].
 type HTTPOptions struct {
 	Log      *slog.Logger
-	Addr     string // host:port, port 0 takes any free one
+	Addr     string // host:port; port 0 picks a free port
 	Metrics  *Metrics
 	Profiles bool // serve /debug/pprof
-	// Ready returns the state, or why there is none. It is called once per request, from
-	// any goroutine, and must not block.
+	// Ready returns the state, or the reason why fila is not ready. Each request calls it, from
+	// any goroutine; it must not block.
 	Ready func() (state string, err error)
-	Pages http.Handler // of all other paths; nil: there are none
-	// Guard decides who may see metrics and profiles; nil: whoever asks.
+	Pages http.Handler // serves all other paths; nil for none
+	// Guard decides who may read metrics and profiles; nil allows everyone.
 	Guard     func(http.Handler) http.Handler
-	Cert, Key string // PEM files of HTTPS, "": HTTP
+	Cert, Key string // PEM files for HTTPS; empty for HTTP
 }
 
 // NewHTTP prepares the listener.
@@ -88,14 +88,14 @@ func NewHTTP(o HTTPOptions) *HTTP {
 			ReadHeaderTimeout: httpReadTimeout,
 			ReadTimeout:       httpReadTimeout,
 			IdleTimeout:       httpIdleTimeout,
-			// No WriteTimeout: a profile takes as long as it was asked for.
+			// No WriteTimeout: a profile takes as long as the request says.
 			MaxHeaderBytes: 16 << 10,
 			ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		},
 	}
 }
 
-// Start listens and serves, and returns the bound address. It is called once.
+// Start listens and serves, and returns the bound address. Call it once.
 func (h *HTTP) Start() (string, error) {
 	if h.cert != "" {
 		pair, err := tls.LoadX509KeyPair(h.cert, h.key)
@@ -130,7 +130,7 @@ func listenHTTP(addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// TryListen says why [HTTP.Start] could not listen on addr now; nil: it could.
+// TryListen returns the error that [HTTP.Start] would have for addr now, or nil.
 func TryListen(addr string) error {
 	l, err := listenHTTP(addr)
 	if err != nil {
@@ -139,20 +139,19 @@ func TryListen(addr string) error {
 	return l.Close()
 }
 
-// Stop ends the listener: running requests may finish until ctx ends, then they
-// are cut off. It returns when nothing runs any more; without Start it does
-// nothing.
+// Stop stops the listener. Running requests may finish until ctx ends; then Stop closes their
+// connections. It returns when nothing runs any more. Without Start it does nothing.
 func (h *HTTP) Stop(ctx context.Context) {
 	if h.done == nil {
 		return
 	}
 	if err := h.srv.Shutdown(ctx); err != nil {
-		_ = h.srv.Close() // its only error would be the listener's, which Shutdown has closed
+		_ = h.srv.Close() // the only possible error is from the listener, which Shutdown has closed
 	}
 	<-h.done
 }
 
-// notAllowed keeps other methods from falling through to the pages.
+// notAllowed keeps requests with other methods from reaching the pages.
 func notAllowed(allowed string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Allow", allowed)
@@ -164,24 +163,24 @@ func answer(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	_, _ = io.WriteString(w, fmt.Sprintln(text)) // the client has gone: nobody to tell
+	_, _ = io.WriteString(w, fmt.Sprintln(text)) // fails only if the client has gone
 }
 
-// ListenError is the one line that a start fails with when who cannot listen on
-// addr, with what can be done about it. err is kept for errors.Is.
-func ListenError(who, addr string, err error, remedy string) error {
+// ListenError returns the one-line error of a component that cannot listen on addr, with a
+// remedy. err stays available to errors.Is.
+func ListenError(component, addr string, err error, remedy string) error {
 	why := err.Error()
 	var sys syscall.Errno
 	if errors.As(err, &sys) {
-		why = sys.Error() // without "listen tcp ADDRESS: bind:", which the line says already
+		why = sys.Error() // the line already says "listen tcp ADDRESS: bind:"
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
 		why = "another process has this port"
 	}
-	return &listenError{text: fmt.Sprintf("%s cannot listen on %s: %s; %s", who, addr, why, remedy), cause: err}
+	return &listenError{text: fmt.Sprintf("%s cannot listen on %s: %s; %s", component, addr, why, remedy), cause: err}
 }
 
-// listenError has a text for people and the cause for errors.Is.
+// listenError has a text for users and the cause for errors.Is.
 type listenError struct {
 	text  string
 	cause error

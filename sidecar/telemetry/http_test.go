@@ -137,7 +137,7 @@ func TestHTTPStop(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// What the registry does not count itself is brought up to date for each scrape.
+// A function set by SetSync updates counters before each scrape.
 func TestHTTPSync(t *testing.T) {
 	m := New()
 	m.SetSync(func() { m.Queue("orders").Hook("on_enqueue").Add(2, 0, 0, 0) })

@@ -9,29 +9,29 @@ import (
 )
 
 const (
-	// Lines of one cause go through at once up to lineBurst, and then one in lineEvery.
+	// Each cause may write lineBurst lines at once, and then one per lineEvery.
 	lineBurst = 20
 	lineEvery = 10e9 // nanoseconds
 
-	// More causes than maxCauses at a time share one limit for each level.
+	// Above maxCauses, all further causes of one level share a limit.
 	maxCauses = 1000
 )
 
-// causeAttrs are the attributes that make a line one of another cause. Clients cannot
-// make up their values.
+// causeAttrs are the attributes whose values belong to the cause of a line. Clients cannot
+// invent their values.
 var causeAttrs = []string{"component", "queue", "change"}
 
-// LimitLog returns a log that clients cannot flood: of one cause, which is a level, a
-// message and the values of a few attributes, 20 lines at once and then one in ten
-// seconds. The next line tells in suppressed how many were not written. Lines at level
-// debug are not limited. now is in Unix nanoseconds.
+// LimitLog returns a log that clients cannot flood. A cause is a level, a message and the
+// values of a few attributes; each may write 20 lines at once and then one every ten seconds.
+// The next line reports the number of omitted lines as "suppressed". Lines at level debug are
+// not limited. now returns Unix nanoseconds.
 func LimitLog(log *slog.Logger, now func() int64) *slog.Logger {
 	limits := &lineLimits{now: now}
 	limits.mu.byCause = make(map[cause]*lineLimit)
 	return slog.New(&limitedLog{next: log.Handler(), limits: limits})
 }
 
-// Unlimited returns log as it was before [LimitLog], for those who limit themselves.
+// Unlimited returns the log below [LimitLog], for callers that limit their lines themselves.
 func Unlimited(log *slog.Logger) *slog.Logger {
 	if h, ok := log.Handler().(*limitedLog); ok {
 		return slog.New(h.next)
@@ -42,7 +42,7 @@ func Unlimited(log *slog.Logger) *slog.Logger {
 // limitedLog is the handler of [LimitLog].
 type limitedLog struct {
 	next   slog.Handler
-	attrs  string // of the cause, as far as With has said them
+	attrs  string // causal attributes added by With
 	limits *lineLimits
 }
 
@@ -83,7 +83,7 @@ func (h *limitedLog) WithGroup(name string) slog.Handler {
 	return &limitedLog{next: h.next.WithGroup(name), attrs: h.attrs, limits: h.limits}
 }
 
-// causeOf is what an attribute adds to the text of a cause.
+// causeOf returns what an attribute adds to the text of a cause.
 func causeOf(a slog.Attr) string {
 	if !slices.Contains(causeAttrs, a.Key) {
 		return ""
@@ -91,14 +91,14 @@ func causeOf(a slog.Attr) string {
 	return "\x00" + a.Value.String()
 }
 
-// cause is why a line is written. An empty text stands for all that have no limit of
-// their own.
+// cause is the unit that limits lines. An empty text is the shared cause of all that have no
+// limit of their own.
 type cause struct {
 	level slog.Level
 	text  string
 }
 
-// lineLimits has the limits of causes that have written lines lately.
+// lineLimits holds the limits of recent causes.
 type lineLimits struct {
 	now func() int64
 
@@ -111,11 +111,11 @@ type lineLimits struct {
 // lineLimit is a token bucket.
 type lineLimit struct {
 	left       int
-	at         int64 // when left was what it is
-	suppressed int   // lines since the last one that was written
+	at         int64 // time at which left was computed
+	suppressed int   // lines omitted since the last line
 }
 
-// allow reports whether a line may be written, and how many were not before it.
+// allow reports whether a line may be written, and how many lines were omitted before it.
 func (l *lineLimits) allow(c cause) (suppressed int, ok bool) {
 	now := l.now()
 	l.mu.Lock()
@@ -134,12 +134,12 @@ func (l *lineLimits) allow(c cause) (suppressed int, ok bool) {
 	return suppressed, true
 }
 
-// add gives a cause a limit. It needs mu.
+// add creates the limit of a cause. The caller holds mu.
 func (l *lineLimits) add(c cause, now int64) *lineLimit {
 	if len(l.mu.byCause) >= maxCauses {
 		for old, b := range l.mu.byCause {
 			if b.refill(now); b.left == lineBurst && b.suppressed == 0 {
-				delete(l.mu.byCause, old) // a new one would be the same
+				delete(l.mu.byCause, old) // a new limit would be the same
 			}
 		}
 	}
@@ -154,7 +154,7 @@ func (l *lineLimits) add(c cause, now int64) *lineLimit {
 	return b
 }
 
-// refill adds what time has brought. A clock that was set back brings nothing.
+// refill adds the tokens for the elapsed time. It adds nothing if the clock was set back.
 func (b *lineLimit) refill(now int64) {
 	n := (now - b.at) / lineEvery
 	switch {

@@ -18,18 +18,18 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Metrics is everything under /metrics: what is counted and read of queues, histograms
-// of the store, gauges, and the collectors of the Go runtime and the process.
+// Metrics holds everything under /metrics: counters and gauges of queues, histograms of the
+// store, and the collectors of the Go runtime and the process.
 type Metrics struct {
-	registry *prometheus.Registry // of all that is not of queues
-	none     *Queue               // what belongs to no queue that exists
-	guard    *Queue               // failures of the guard's calls
-	others   [queue.Roles]*Queue  // queues that were not named and are deleted
+	registry *prometheus.Registry // metrics that do not belong to queues
+	none     *Queue               // requests that name no existing queue
+	guard    *Queue               // failed calls of the guard
+	others   [queue.Roles]*Queue  // deleted queues that were not exported by name
 
 	guardChecks, guardEnded, guardCapped, clientsCut *prometheus.CounterVec
 
-	exceeded map[string]prometheus.Counter        // by limit; written by New only
-	limits   [gates.BlockKinds]prometheus.Counter // of those that are gates; nil: it is none
+	exceeded map[string]prometheus.Counter        // by limit; written only by New
+	limits   [gates.BlockKinds]prometheus.Counter // those of exceeded that are gates; nil for other kinds
 
 	commitDuration prometheus.Histogram
 	commitBatch    prometheus.Histogram
@@ -38,8 +38,8 @@ type Metrics struct {
 	mu struct {
 		sync.Mutex
 		queues map[string]*Queue
-		named  int                     // queues that are told by name, without their dead letter queues
-		fits   func(queue string) bool // whether a queue may be named; nil: each may
+		named  int                     // queues exported by name, not counting their dead letter queues
+		fits   func(queue string) bool // whether a queue may be exported by name; nil allows all
 		sync   func()
 		gauges func() []Gauges
 	}
@@ -59,7 +59,7 @@ const (
 	limitMaxFailuresPerKey = "max_failures_per_key"
 )
 
-// New returns metrics in which nothing has been counted.
+// New returns metrics in which all counters are 0.
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.guardChecks = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -72,7 +72,7 @@ func New() *Metrics {
 		Name: "fila_guard_capped_total", Help: "Requests to the guard refused by a limit on their number, by its key of limits: max_guard_permits, max_guard_key_permits, max_guard_caller_permits, max_throttle_keys or max_circuits.",
 	}, []string{labelLimit})
 	for _, limit := range []string{"max_guard_permits", "max_guard_key_permits", "max_guard_caller_permits", "max_throttle_keys", "max_circuits"} {
-		m.guardCapped.WithLabelValues(limit) // from 0 on
+		m.guardCapped.WithLabelValues(limit) // exports 0 before the first event
 	}
 	m.clientsCut = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fila_nats_clients_cut_total", Help: "Clients that the embedded NATS server cut off, by reason: pending (nats.embedded.max_pending bytes unread), deadline (nothing read for nats.embedded.write_deadline_ms), or connections (more than nats.embedded.max_connections_per_user of one user).",
@@ -107,7 +107,7 @@ func New() *Metrics {
 		Buckets: prometheus.ExponentialBuckets(1, 2, 15), // 1 to 16,384
 	})
 	for _, outcome := range []string{"allowed", "circuit", "rate", "window", "concurrency", "reserved", "turn", "paused", wire.GateLate} {
-		m.guardChecks.WithLabelValues(outcome) // from 0 on
+		m.guardChecks.WithLabelValues(outcome) // exports 0 before the first event
 	}
 	for _, outcome := range []string{"ok", "error", "expired", "operator"} {
 		m.guardEnded.WithLabelValues(outcome)
@@ -125,13 +125,12 @@ func New() *Metrics {
 	return m
 }
 
-// Handler serves what Gather reads.
+// Handler serves the result of Gather.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.InstrumentMetricHandler(m.registry, promhttp.HandlerFor(m, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 }
 
-// Gather reads all metrics, sorted by name, after bringing up to date what is counted
-// elsewhere.
+// Gather updates the counters that other packages keep, then reads all metrics, sorted by name.
 func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 	m.mu.Lock()
 	update, gauges := m.mu.sync, m.mu.gauges
@@ -145,8 +144,8 @@ func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 	return families, err
 }
 
-// SetExports begins, once, to count requests to a collector of OpenTelemetry. It returns
-// what counts one, by what it is about and whether the collector has taken it.
+// SetExports starts to count requests to an OpenTelemetry collector. The returned function
+// counts one request by signal and by whether the collector accepted it. Call it once.
 func (m *Metrics) SetExports() (exported func(signal string, ok bool)) {
 	exports := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fila_otel_exports_total", Help: "Requests to the OpenTelemetry collector, by signal (traces or metrics) and result: sent, or lost if the collector did not accept them.",
@@ -154,7 +153,7 @@ func (m *Metrics) SetExports() (exported func(signal string, ok bool)) {
 	m.registry.MustRegister(exports)
 	for _, signal := range []string{"traces", "metrics"} {
 		for _, result := range []string{"sent", "lost"} {
-			exports.WithLabelValues(signal, result) // from 0 on
+			exports.WithLabelValues(signal, result) // exports 0 before the first request
 		}
 	}
 	return func(signal string, ok bool) {
@@ -166,31 +165,30 @@ func (m *Metrics) SetExports() (exported func(signal string, ok bool)) {
 	}
 }
 
-// SetSync names a function that is called before each scrape, from any
-// goroutine, to bring counters up to date.
+// SetSync sets a function that updates counters before each scrape. Any goroutine may call it.
 func (m *Metrics) SetSync(update func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mu.sync = update
 }
 
-// SetGauges names, once, the function that reads the gauges of all queues. It is
-// called at each scrape, from any goroutine, and must return soon.
+// SetGauges sets the function that reads the gauges of all queues. Each scrape calls it, from
+// any goroutine, so it must return quickly. Call SetGauges once.
 func (m *Metrics) SetGauges(read func() []Gauges) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mu.gauges = read
 }
 
-// NameQueues has queues be told by their names that fit, as many as there is room for, and
-// their dead letter queues with them. It is called before there are queues.
+// NameQueues exports queues by name if fits allows it, up to maxNamedQueues, together with
+// their dead letter queues. Call it before any queue exists.
 func (m *Metrics) NameQueues(fits func(queue string) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mu.fits = fits
 }
 
-// SetBuild says, once, which build of fila this is.
+// SetBuild sets the build information. Call it once.
 func (m *Metrics) SetBuild(version string) {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "fila_build_info", Help: "Always 1; the labels name the build of fila.",
@@ -200,30 +198,27 @@ func (m *Metrics) SetBuild(version string) {
 	m.registry.MustRegister(info)
 }
 
-// SetReady names, once, the function that says whether /readyz says yes, under the rules
-// of SetGauges.
+// SetReady sets the function that returns the state of /readyz. The rules of SetGauges apply.
 func (m *Metrics) SetReady(ready func() bool) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "fila_ready", Help: "1 while /readyz answers 200, otherwise 0.",
 	}, func() float64 { return boolean(ready()) }))
 }
 
-// SetNode names, once, the function that reads the state of what all queues share,
-// under the rules of SetGauges.
+// SetNode sets the function that reads the state shared by all queues. The rules of SetGauges
+// apply.
 func (m *Metrics) SetNode(read func() Node) { m.registry.MustRegister(nodeCollector(read)) }
 
-// SetLimits names, once, the function that says how full the limits are, under the
-// rules of SetGauges.
+// SetLimits sets the function that reads the use of limits. The rules of SetGauges apply.
 func (m *Metrics) SetLimits(read func() []Limit) { m.registry.MustRegister(limitCollector(read)) }
 
-// SetDisk names, once, the function that says how full the disk of the store is, under
-// the rules of SetGauges.
+// SetDisk sets the function that reads how full the store's disk is. The rules of SetGauges
+// apply.
 func (m *Metrics) SetDisk(read func() (free int64, low, known bool)) {
 	m.registry.MustRegister(diskCollector(read))
 }
 
-// SetStuck names, once, the function that counts what is stuck of queues, under the rules of
-// SetGauges.
+// SetStuck sets the function that counts stuck messages by queue. The rules of SetGauges apply.
 func (m *Metrics) SetStuck(read func() int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "fila_stuck_queues",
@@ -231,12 +226,12 @@ func (m *Metrics) SetStuck(read func() int) {
 	}, func() float64 { return float64(read()) }))
 }
 
-// SetShared names, once, the function that reads the state of what filas share, under
-// the rules of SetGauges.
+// SetShared sets the function that reads the state of the shared bucket. The rules of SetGauges
+// apply.
 func (m *Metrics) SetShared(read func() Shared) { m.registry.MustRegister(sharedCollector(read)) }
 
-// Queue returns the counters of a queue, the same ones for every call until Drop.
-// It takes a lock: call it once per queue and keep the result.
+// Queue returns the counters of a queue, the same object until Drop. It takes a lock: call it
+// once per queue and keep the result.
 func (m *Metrics) Queue(name string) *Queue {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -251,18 +246,17 @@ func (m *Metrics) Queue(name string) *Queue {
 	return q
 }
 
-// names reports whether a new queue is told by its name, for as long as it is there. It
-// needs mu.
+// names reports whether a new queue is exported by name, which holds until it is deleted. The
+// caller holds mu.
 func (m *Metrics) names(name string) bool {
 	source := wire.Source(name)
-	if q := m.mu.queues[source]; q != nil { // name is its dead letter queue
+	if q := m.mu.queues[source]; q != nil { // name is the dead letter queue of source
 		return q.named
 	}
 	return m.mu.named < maxNamedQueues && (m.mu.fits == nil || m.mu.fits(source))
 }
 
-// Drop removes a deleted queue. Whoever still holds its [Queue] counts into the
-// void.
+// Drop removes a deleted queue. Later counts in its [Queue] are lost.
 func (m *Metrics) Drop(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -270,7 +264,7 @@ func (m *Metrics) Drop(name string) {
 	switch {
 	case !ok:
 		return
-	case !q.named: // what is told of all that are not named does not go back
+	case !q.named: // keeps the sums of the other queues from decreasing
 		m.others[sideOf(name)].absorb(q)
 	case !wire.IsDLQ(name):
 		m.mu.named--
@@ -278,12 +272,12 @@ func (m *Metrics) Drop(name string) {
 	delete(m.mu.queues, name)
 }
 
-// Refused counts a refusal that belongs to no queue that exists. The name that
-// was asked for is not a label: whoever invents names must not fill the registry.
+// Refused counts a refused request that names no existing queue. The name is not a label, so
+// that clients cannot fill the registry with invented names.
 func (m *Metrics) Refused(errCode int) { m.none.Refused(errCode) }
 
-// GuardChecked counts a call that the guard was asked for, by the kind of gate that
-// refused it; "" is allowed.
+// GuardChecked counts a check of the guard by the kind of gate that refused the call; "" means
+// allowed.
 func (m *Metrics) GuardChecked(gate string) {
 	m.guardChecks.WithLabelValues(cmp.Or(gate, "allowed")).Inc()
 	if limit := m.exceeded[gate]; limit != nil {
@@ -291,8 +285,8 @@ func (m *Metrics) GuardChecked(gate string) {
 	}
 }
 
-// GuardTook counts a check of the guard by the time in which it was decided (ns).
-// One that is part of a trace is an exemplar.
+// GuardTook records the time (ns) that a check of the guard took. A sampled trace becomes an
+// exemplar.
 func (m *Metrics) GuardTook(ns int64, p wire.TraceParent) {
 	if !p.Sampled {
 		m.guardCheck.Observe(float64(ns) / 1e9)
@@ -304,25 +298,24 @@ func (m *Metrics) GuardTook(ns int64, p wire.TraceParent) {
 // GuardEnded counts n permits of the guard by how they ended.
 func (m *Metrics) GuardEnded(how string, n int64) { m.guardEnded.WithLabelValues(how).Add(float64(n)) }
 
-// GuardCapped counts a request to the guard that a key of limits refused.
+// GuardCapped counts a guard request refused because it exceeds a limit on keys.
 func (m *Metrics) GuardCapped(limit string) { m.guardCapped.WithLabelValues(limit).Inc() }
 
 // GuardFailed counts a failed call of the guard by its severity; "" is medium.
 func (m *Metrics) GuardFailed(severity string) { m.guard.Failure(severity) }
 
-// ClientCut counts a client that the embedded NATS server has cut off.
+// ClientCut counts a client that the embedded NATS server disconnected.
 func (m *Metrics) ClientCut(reason string) { m.clientsCut.WithLabelValues(reason).Inc() }
 
-// CircuitHeld counts a circuit that too many failures have opened.
+// CircuitHeld counts a circuit that opened after too many failures.
 func (m *Metrics) CircuitHeld() { m.exceeded[limitMaxFailures].Inc() }
 
-// SetCircuits names, once, the function that reads how circuits stand, under the rules
-// of SetGauges.
+// SetCircuits sets the function that reads the state of circuits. The rules of SetGauges apply.
 func (m *Metrics) SetCircuits(read func() Circuits) { m.registry.MustRegister(circuitCollector(read)) }
 
-// ThrottleHeld says how often a throttle key has held something back.
+// ThrottleHeld counts how often a throttle key blocked messages or calls.
 type ThrottleHeld struct {
-	Key       string // as people read it
+	Key       string // in the form shown to users
 	BlockedBy string
 	N         int64
 }
@@ -337,14 +330,14 @@ func (read throttleCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// SetThrottles names, once, the function that reads what throttle keys with limits of
-// their own have held back, under the rules of SetGauges.
+// SetThrottles sets the function that reads the counts of throttle keys with limits of their
+// own. The rules of SetGauges apply.
 func (m *Metrics) SetThrottles(read func() []ThrottleHeld) {
 	m.registry.MustRegister(throttleCollector(read))
 }
 
-// Commit counts a group commit of the store: how long it took, fsync included,
-// and how many batches shared it.
+// Commit records a group commit of the store: its duration including fsync, and the number of
+// batches in it.
 func (m *Metrics) Commit(took time.Duration, batches int) {
 	m.commitDuration.Observe(took.Seconds())
 	m.commitBatch.Observe(float64(batches))

@@ -210,12 +210,12 @@ func TestMetricsCount(t *testing.T) {
 		{"fila_commit_duration_seconds", nil, 1},
 	} {
 		value, ok := sample(got[want.name], want.labels...)
-		require.Equal(t, want.value != 0, ok, "%s %v is told once it has moved", want.name, want.labels)
+		require.Equal(t, want.value != 0, ok, "%s %v is exported once it has moved", want.name, want.labels)
 		require.Equal(t, want.value, value, "%s %v", want.name, want.labels)
 	}
 }
 
-// Each figure of a tally has its counter, and so has each of the intake.
+// Each field of queue.Counters has a counter, and so does each count of the intake.
 func TestSnapshot(t *testing.T) {
 	m := New()
 	q := m.Queue("orders")
@@ -258,7 +258,7 @@ func TestMetricsDrop(t *testing.T) {
 	q.Refused(10429)
 	m.Queue("other")
 	m.Drop("orders")
-	q.Enqueued() // a handle that somebody still holds
+	q.Enqueued() // a counter handle kept after the deletion
 	for name, f := range gather(t, m) {
 		for _, s := range f.GetMetric() {
 			for _, l := range s.GetLabel() {
@@ -296,8 +296,8 @@ func TestMetricsGauges(t *testing.T) {
 	}
 }
 
-// What a machine has counted is a histogram for each outcome that there has been, and a
-// counter for each kind of gate; a hook that does not load has no circuit.
+// The state machine's cumulative counts become a histogram for each outcome that occurred, and
+// a counter for each kind of gate. A hook that does not load has no circuit.
 func TestMetricsOfTotals(t *testing.T) {
 	w := httptest.NewRecorder()
 	fullMetrics().Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -320,7 +320,7 @@ func TestMetricsOfTotals(t *testing.T) {
 	}
 }
 
-// The node tells of itself from the moment that it is asked, and of its build always.
+// The node is exported once SetNode is called, the build always.
 func TestMetricsOfTheNode(t *testing.T) {
 	m := New()
 	m.SetBuild("v1.2.3")
@@ -340,7 +340,7 @@ func TestMetricsOfTheNode(t *testing.T) {
 	}
 }
 
-// Who asks for OpenMetrics gets it.
+// A client that asks for OpenMetrics gets it.
 func TestOpenMetrics(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 	r.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
@@ -383,8 +383,8 @@ func TestExemplarsOfAttempts(t *testing.T) {
 	require.Equal(t, [][]string{{"ack", "0.005", "02", "0.002"}, {"ack", "1.0", "03", "1.0"}, {"ack", "+Inf", "04", "7000.0"}}, got)
 }
 
-// What never moved is not told; what has moved is told for good, and the depth of each
-// queue, but for its dead letter queue.
+// A series is exported from its first change on and then for good. The depth of each queue
+// except dead letter queues is always exported.
 func TestSeriesThatNeverMovedAreLeftOut(t *testing.T) {
 	m := New()
 	now := []Gauges{{Queue: "orders", Counters: m.Queue("orders")}, {Queue: "orders.dlq", Counters: m.Queue("orders.dlq")}}
@@ -418,7 +418,7 @@ func TestSeriesThatNeverMovedAreLeftOut(t *testing.T) {
 	require.Equal(t, []string{`fila_queue_depth{queue="orders"} 0`}, ofQueues(m), "a queue made anew has not moved")
 }
 
-// ofQueues are the lines about queues, without those of buckets.
+// ofQueues returns the lines about queues, except buckets.
 func ofQueues(m *Metrics) (lines []string) {
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -430,8 +430,8 @@ func ofQueues(m *Metrics) (lines []string) {
 	return lines
 }
 
-// Queues that no setting names are told together, and what is counted of them does not go
-// back when one is deleted.
+// Queues that are not exported by name are summed up, and the sums do not decrease when one is
+// deleted.
 func TestQueuesThatAreNotNamed(t *testing.T) {
 	m := New()
 	m.NameQueues(func(name string) bool { return name == "orders" })
@@ -487,7 +487,7 @@ func TestQueuesThatAreNotNamed(t *testing.T) {
 	m.Drop("a.dlq")
 	m.Drop("orders")
 	m.Queue("a").Enqueued()
-	// The scrape had asked for the gauges of a before it was deleted.
+	// The scrape read the gauges of a before its deletion.
 	require.Equal(t, []string{
 		`fila_attempt_duration_seconds_sum{outcome="ack",queue="(others)"} 2`,
 		`fila_attempt_duration_seconds_count{outcome="ack",queue="(others)"} 4`,
@@ -512,8 +512,8 @@ func TestQueuesThatAreNotNamed(t *testing.T) {
 	}, others())
 }
 
-// The series of queues are bounded, however many there are: only so many are named, until
-// one is deleted.
+// The number of series is bounded for any number of queues: only maxNamedQueues are named at a
+// time.
 func TestNamedQueuesAreBounded(t *testing.T) {
 	m := New()
 	name := func(i int) string { return "queue-" + strconv.Itoa(i) }

@@ -20,8 +20,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// counter is a counter that has no label but the queue: an index into counterSpecs and
-// into counted.
+// counter is a counter whose only label is the queue. It is an index into counterSpecs and
+// counted.
 type counter int
 
 const (
@@ -38,11 +38,11 @@ const (
 	hookWarnings
 	scheduleRuns
 	scheduleMissed
-	queueCounters // the number of them
+	queueCounters // the number of counters
 )
 
-// counterSpecs lists the counters, those with the queue as their only label in the
-// order of [counter]; docs/metrics.md repeats the help texts.
+// counterSpecs lists the counters. Counters whose only label is the queue come first, in the
+// order of [counter]. docs/metrics.md repeats the help texts.
 var counterSpecs = []spec{
 	{"fila_enqueued_total", "Messages accepted.", dto.MetricType_COUNTER, ""},
 	{"fila_duplicates_total", "Enqueues that got the id of an earlier message with the same Nats-Msg-Id.", dto.MetricType_COUNTER, ""},
@@ -66,7 +66,7 @@ var counterSpecs = []spec{
 	{"fila_refused_total", "Requests refused, by err_code (docs/errors.md). The queue is empty if the request named none that exists.", dto.MetricType_COUNTER, labelCode},
 }
 
-// Those with a second label, in counterSpecs.
+// Indexes into counterSpecs of counters with a second label.
 const (
 	deadSpec = int(queueCounters) + iota
 	failuresSpec
@@ -77,14 +77,13 @@ const (
 	refusedSpec
 )
 
-// latencySpec is the histogram of deliveries, and latencyBuckets are those that the
-// protocol tells of as well.
+// latencySpec is the histogram of deliveries. The protocol reports the same buckets.
 var (
 	latencySpec    = spec{"fila_delivery_latency_seconds", "Time until a message's delivery, from its enqueue, or from when it became due or came to its queue by a redrive, move or as a dead letter.", dto.MetricType_HISTOGRAM, ""}
 	latencyBuckets = wire.WaitBounds
 )
 
-// otherReason is that of a dead letter for a reason that is not one of those.
+// otherReason counts dead letters with any reason that is not in wire.Reasons.
 const otherReason = "other"
 
 var (
@@ -94,12 +93,12 @@ var (
 
 // series is a counter of one queue: a metric with a value of its second label.
 type series struct {
-	spec  int // in counterSpecs
+	spec  int // index into counterSpecs
 	value string
 }
 
-// counted are the series of a queue whose labels are known beforehand, all but refusals,
-// and where those of a metric with two labels begin.
+// counted lists the series of a queue whose labels are known beforehand, which are all except
+// refusals. The other variables are the positions where the metrics with two labels begin.
 var counted, deadAt, failuresAt, heldAt, hooksAt = func() (all []series, dead, failures, held, hooks int) {
 	for i := range int(queueCounters) {
 		all = append(all, series{i, ""})
@@ -124,28 +123,28 @@ var counted, deadAt, failuresAt, heldAt, hooksAt = func() (all []series, dead, f
 	return all, dead, failures, held, hooks
 }()
 
-// Queue holds the counters of one queue. What was never counted costs next to nothing.
+// Queue holds the counters of one queue. Series that were never counted cost next to nothing.
 type Queue struct {
-	metrics *Metrics
-	name    string
-	named   bool // it is told by its name
-	created *timestamppb.Timestamp
-	counts  []atomic.Int64     // as counted
-	told    atomic.Uint64      // the gauges that have been told, see gaugeBit
-	hooks   [2]Hook            // as hookKinds
-	totals  inspect.Cumulative // of one that is not named, at its last scrape; under Metrics.mu
+	metrics  *Metrics
+	name     string
+	named    bool // exported by name
+	created  *timestamppb.Timestamp
+	counts   []atomic.Int64     // indexes as in counted
+	exported atomic.Uint64      // gauges exported so far; see gaugeSpecs for the bits
+	hooks    [2]Hook            // indexes as in hookKinds
+	totals   inspect.Cumulative // totals at the last scrape if not named; guarded by Metrics.mu
 
 	mu struct {
 		sync.Mutex
-		refused map[int]int64 // by err_code; nil: nothing was
+		refused map[int]int64 // by err_code; nil if empty
 		latency histogram
-		traced  map[tracedIn]*dto.Exemplar // the last one of each bucket; nil: there was none
+		traced  map[tracedIn]*dto.Exemplar // the last exemplar of each bucket; nil if empty
 	}
 }
 
-// histogram counts by latencyBuckets. Its zero value has counted nothing.
+// histogram counts by latencyBuckets. The zero value is empty.
 type histogram struct {
-	count []uint64 // the last is what lies beyond all bounds
+	count []uint64 // the last element counts values above all bounds
 	sum   float64
 }
 
@@ -162,10 +161,9 @@ func (h *histogram) add(o *histogram) {
 	h.sum += o.sum
 }
 
-// tracedIn is where an exemplar belongs: the bucket of deliveries, or of attempts that
-// ended in one way.
+// tracedIn is the place of an exemplar: a bucket of deliveries or of attempts with one outcome.
 type tracedIn struct {
-	outcome inspect.Outcome // ofDelivery: it is a delivery
+	outcome inspect.Outcome // ofDelivery for deliveries
 	bucket  int
 }
 
@@ -179,14 +177,14 @@ func newQueue(m *Metrics, name string, named bool) *Queue {
 	return q
 }
 
-// figures are what was counted of a queue, or of several together.
+// figures are the counters of one queue or the sums over several.
 type figures struct {
 	counts  []int64
 	refused map[int]int64
 	latency histogram
 }
 
-// addTo adds what the queue has counted.
+// addTo adds the counters of the queue to f.
 func (q *Queue) addTo(f *figures) {
 	if f.counts == nil {
 		f.counts = make([]int64, len(counted))
@@ -205,7 +203,7 @@ func (q *Queue) addTo(f *figures) {
 	f.latency.add(&q.mu.latency)
 }
 
-// absorb counts what another queue has counted. Its caller holds Metrics.mu.
+// absorb adds the counters of another queue. The caller holds Metrics.mu.
 func (q *Queue) absorb(o *Queue) {
 	addTotals(&q.totals, &o.totals)
 	var f figures
@@ -224,7 +222,7 @@ func (q *Queue) absorb(o *Queue) {
 	q.mu.latency.add(&f.latency)
 }
 
-// Add counts what a step of the queue has done.
+// Add adds the counters of one step of the queue.
 func (q *Queue) Add(t queue.Counters) {
 	for i, n := range [queueCounters]int64{
 		delivered: t.Delivered, acked: t.Acked, nacked: t.Nacked, expired: t.Expired,
@@ -251,20 +249,20 @@ func (q *Queue) Add(t queue.Counters) {
 // Scheduled counts a run of a schedule.
 func (q *Queue) Scheduled() { q.counts[scheduleRuns].Add(1) }
 
-// Missed counts runs of a schedule that are left out.
+// Missed counts omitted runs of a schedule.
 func (q *Queue) Missed(n int) { q.counts[scheduleMissed].Add(int64(n)) }
 
-// KeyHeld counts a fairness key that has had too many failures.
+// KeyHeld counts a fairness key that was paused after too many failures.
 func (q *Queue) KeyHeld() { q.metrics.exceeded[limitMaxFailuresPerKey].Inc() }
 
-// Enqueued counts a message that was accepted.
+// Enqueued counts an accepted message.
 func (q *Queue) Enqueued() { q.counts[enqueued].Add(1) }
 
-// Duplicate counts an enqueue that was answered with the id of an earlier message.
+// Duplicate counts an enqueue that got the id of an earlier message.
 func (q *Queue) Duplicate() { q.counts[duplicates].Add(1) }
 
-// Latency counts a delivery by the time since the message's enqueue, or since it
-// became due. One that is part of a trace is an exemplar.
+// Latency records the time from a message's enqueue, or from when it became due, to its
+// delivery. A sampled trace becomes an exemplar.
 func (q *Queue) Latency(seconds float64, p wire.TraceParent) {
 	bucket := sort.SearchFloat64s(latencyBuckets, seconds)
 	q.mu.Lock()
@@ -278,8 +276,8 @@ func (q *Queue) Latency(seconds float64, p wire.TraceParent) {
 	q.trace(tracedIn{ofDelivery, bucket}, seconds, p)
 }
 
-// Attempt takes an attempt that has ended as an exemplar, if it is part of a trace. The
-// machine has counted it.
+// Attempt makes a finished attempt an exemplar if its trace is sampled. The state machine has
+// already counted the attempt.
 func (q *Queue) Attempt(o inspect.Outcome, took int64, p wire.TraceParent) {
 	if !p.Sampled {
 		return
@@ -293,7 +291,7 @@ func (q *Queue) Attempt(o inspect.Outcome, took int64, p wire.TraceParent) {
 	q.trace(at, float64(took)/1e9, p)
 }
 
-// trace keeps what is part of a trace as an exemplar. It needs mu.
+// trace keeps the exemplar of a sampled trace. The caller holds mu.
 func (q *Queue) trace(at tracedIn, value float64, p wire.TraceParent) {
 	if !p.Sampled {
 		return
@@ -309,12 +307,12 @@ func (q *Queue) trace(at tracedIn, value float64, p wire.TraceParent) {
 	q.mu.traced[at] = x
 }
 
-// exemplarOf is what an exemplar says of a trace.
+// exemplarOf returns the labels of an exemplar.
 func exemplarOf(p wire.TraceParent) prometheus.Labels {
 	return prometheus.Labels{"trace_id": hex.EncodeToString(p.Trace[:]), "span_id": hex.EncodeToString(p.Span[:])}
 }
 
-// exemplars are those of deliveries, or of attempts that ended in one way, by bucket.
+// exemplars returns the exemplars of deliveries, or of attempts with one outcome, by bucket.
 func (q *Queue) exemplars(o inspect.Outcome) (all map[int]*dto.Exemplar) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -329,7 +327,7 @@ func (q *Queue) exemplars(o inspect.Outcome) (all map[int]*dto.Exemplar) {
 	return all
 }
 
-// failures counts those of one severity; "" is medium.
+// failures returns the counter of one severity; "" is medium.
 func (q *Queue) failures(severity string) *atomic.Int64 {
 	if severity == "" {
 		severity = rules.Medium
@@ -337,12 +335,10 @@ func (q *Queue) failures(severity string) *atomic.Int64 {
 	return &q.counts[failuresAt+slices.Index(rules.Severities, severity)]
 }
 
-// Failure counts a failed attempt by the severity that a rule gave it; "" is
-// medium.
+// Failure counts a failed attempt by the severity that an error rule set; "" is medium.
 func (q *Queue) Failure(severity string) { q.failures(severity).Add(1) }
 
-// DeadLettered counts a message that has become a dead letter, by one of the reasons of
-// package wire.
+// DeadLettered counts a message moved to the dead letter queue, by a reason of package wire.
 func (q *Queue) DeadLettered(reason string) {
 	i := slices.Index(reasons, reason)
 	if i < 0 {
@@ -351,7 +347,7 @@ func (q *Queue) DeadLettered(reason string) {
 	q.counts[deadAt+i].Add(1)
 }
 
-// Refused counts a refusal of this queue by its err_code.
+// Refused counts a refused request of this queue by its err_code.
 func (q *Queue) Refused(errCode int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -361,7 +357,7 @@ func (q *Queue) Refused(errCode int) {
 	q.mu.refused[errCode]++
 }
 
-// sum is what some series have counted together.
+// sum returns the sum of some series.
 func (q *Queue) sum(at, n int) (sum int64) {
 	for i := range n {
 		sum += q.counts[at+i].Load()
@@ -369,8 +365,7 @@ func (q *Queue) sum(at, n int) (sum int64) {
 	return sum
 }
 
-// Snapshot returns what has been counted of messages, without the prefix and
-// suffix of the metrics' names.
+// Snapshot returns the counters of messages, by metric name without prefix and suffix.
 func (q *Queue) Snapshot() map[string]int64 {
 	values := make(map[string]int64, hookWarnings+1)
 	add := func(s *spec, n int64) { values[strings.TrimSuffix(strings.TrimPrefix(s.name, "fila_"), "_total")] = n }
@@ -381,7 +376,7 @@ func (q *Queue) Snapshot() map[string]int64 {
 	return values
 }
 
-// Detail returns what has been counted, for lists of queues.
+// Detail returns the counters for lists of queues.
 func (q *Queue) Detail() wire.QueueDetail {
 	d := wire.QueueDetail{
 		Enqueued: q.counts[enqueued].Load(), Delivered: q.counts[delivered].Load(), Acked: q.counts[acked].Load(),
@@ -396,18 +391,17 @@ func (q *Queue) Detail() wire.QueueDetail {
 	return d
 }
 
-// Hook returns the counters of one of the queue's hooks, on_enqueue or
-// on_failure.
+// Hook returns the counters of one of the queue's hooks, on_enqueue or on_failure.
 func (q *Queue) Hook(kind string) *Hook { return &q.hooks[slices.Index(hookKinds, kind)] }
 
 // Hook holds the counters of one hook of one queue.
 type Hook struct {
 	queue *Queue
-	at    int // the first of its series; the others are len(hookKinds) apart
+	at    int // index of its first series; the others follow at distances of len(hookKinds)
 }
 
-// Add counts runs of the hook, failed ones included; failures among them;
-// messages that met its open circuit; and fields of results that it corrected.
+// Add counts runs of the hook (including failures), failed runs, messages that met its open
+// circuit, and corrected fields of results.
 func (h *Hook) Add(runs, failures, bypassed, warnings int64) {
 	for i, n := range [...]int64{runs, failures, bypassed} {
 		h.queue.counts[h.at+i*len(hookKinds)].Add(n)

@@ -8,49 +8,49 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Tracer takes spans that are over. Its methods may be called from any goroutine and do
-// not block.
+// Tracer receives finished spans. Its methods may be called from any goroutine and do not
+// block.
 type Tracer interface {
 	Record(s *Span)
 }
 
-// Span is something that took time, as part of a trace. Its attributes have the keys of
-// log lines, which [AttrName] translates.
+// Span is a timed operation in a trace. Its attributes have the keys of log lines, which
+// [AttrName] translates.
 type Span struct {
 	Name       string
 	Kind       SpanKind
-	Parent     wire.TraceParent // the zero value: it begins a trace
+	Parent     wire.TraceParent // the zero value begins a trace
 	Start, End int64            // Unix ns
 	Attrs      []slog.Attr
 	Events     []SpanEvent
-	Error      string // empty: it went well
+	Error      string // empty on success
 }
 
-// SpanEvent is something that happened meanwhile.
+// SpanEvent is an event during a span.
 type SpanEvent struct {
 	Name  string
 	At    int64 // Unix ns
 	Attrs []slog.Attr
 }
 
-// SpanKind says which end of a conversation a span is.
+// SpanKind tells whether a span answers a request.
 type SpanKind uint8
 
 // Kinds of spans.
 const (
-	SpanInternal SpanKind = iota // what fila does by itself
-	SpanServer                   // a request is answered
+	SpanInternal SpanKind = iota // work that fila starts itself
+	SpanServer                   // the answer to a request
 )
 
-// Attributes that every span about messages has.
+// Attributes of every span about messages.
 const (
 	AttrSystem    = "messaging.system"
 	AttrOperation = "messaging.operation.name"
 	System        = "fila" // value of AttrSystem
 )
 
-// attrNames are the names of attributes for which the semantic conventions of
-// OpenTelemetry have one. All others are of fila's own.
+// attrNames maps attributes to their names in the OpenTelemetry semantic conventions. All other
+// attributes are specific to fila.
 var attrNames = map[string]string{
 	"queue":      "messaging.destination.name",
 	"id":         "messaging.message.id",
@@ -61,8 +61,8 @@ var attrNames = map[string]string{
 	"span_id":    "span_id",
 }
 
-// AttrName is the name of an attribute, in OpenTelemetry and in a log of JSON, that has a
-// key in the code and in a log of text.
+// AttrName returns the name that an attribute has in OpenTelemetry and in JSON logs, given its
+// key in the code and in text logs.
 func AttrName(key string) string {
 	if name := attrNames[key]; name != "" {
 		return name
@@ -73,7 +73,7 @@ func AttrName(key string) string {
 	return "fila." + key
 }
 
-// LogAttr gives an attribute of a log its name in OpenTelemetry. It is for
+// LogAttr gives an attribute of a log line its OpenTelemetry name. It is meant for
 // [slog.HandlerOptions].
 func LogAttr(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey || a.Key == slog.MessageKey) {
@@ -83,8 +83,8 @@ func LogAttr(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// TraceAttrs are the attributes of a log line about what is part of a trace; none if it
-// is part of none.
+// TraceAttrs returns the attributes of a log line that belongs to a trace, or nil without a
+// trace.
 func TraceAttrs(p wire.TraceParent) []any {
 	if !p.Sampled {
 		return nil

@@ -22,7 +22,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// A log of JSON has the names of OpenTelemetry, and those of slog for what each line has.
+// JSON logs have the names of OpenTelemetry, and slog's own names for the fields of every line.
 func TestLogOfJSON(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{ReplaceAttr: LogAttr}))

@@ -1,5 +1,4 @@
-// Package otlptest is a collector of OpenTelemetry for tests: it keeps what it gets by
-// OTLP over HTTP.
+// Package otlptest is an OpenTelemetry collector for tests. It stores what it receives by OTLP.
 package otlptest
 
 import (
@@ -17,26 +16,26 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Collector keeps what it gets. Its methods may be called from any goroutine.
+// Collector stores what it receives. Its methods may be called from any goroutine.
 type Collector struct {
 	URL string
 
 	mu struct {
 		sync.Mutex
-		refusals []Refusal // of the next requests
+		refusals []Refusal // answers to the next requests
 		requests []*http.Request
 		spans    []*tracepb.ResourceSpans
 		metrics  []*metricspb.ResourceMetrics
 	}
 }
 
-// Refusal is an answer to a request that is not taken.
+// Refusal is an error answer to a request.
 type Refusal struct {
 	Status     int
 	RetryAfter int // seconds
 }
 
-// New starts a collector that ends with the test.
+// New starts a collector that stops at the end of the test.
 func New(t testing.TB) *Collector {
 	c := &Collector{}
 	s := httptest.NewServer(c)
@@ -45,14 +44,14 @@ func New(t testing.TB) *Collector {
 	return c
 }
 
-// Refuse has the next requests refused.
+// Refuse makes the collector refuse the next requests.
 func (c *Collector) Refuse(refusals ...Refusal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.refusals = append(c.mu.refusals, refusals...)
 }
 
-// ServeHTTP takes a request.
+// ServeHTTP stores a request.
 func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -94,21 +93,21 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-// Requests are all that have come.
+// Requests returns all requests so far.
 func (c *Collector) Requests() []*http.Request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]*http.Request(nil), c.mu.requests...)
 }
 
-// Spans are all that have come, by their names.
+// Spans returns the names of all spans so far.
 func (c *Collector) Spans() map[string][]*tracepb.Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return SpansOf(c.mu.spans)
 }
 
-// SpansOf are spans by their names.
+// SpansOf returns all spans so far by name.
 func SpansOf(all []*tracepb.ResourceSpans) map[string][]*tracepb.Span {
 	spans := make(map[string][]*tracepb.Span)
 	for _, rs := range all {
@@ -121,7 +120,7 @@ func SpansOf(all []*tracepb.ResourceSpans) map[string][]*tracepb.Span {
 	return spans
 }
 
-// Metrics are those that have come last, by name.
+// Metrics returns the latest metrics by name.
 func (c *Collector) Metrics() map[string]*metricspb.Metric {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +135,7 @@ func (c *Collector) Metrics() map[string]*metricspb.Metric {
 	return metrics
 }
 
-// Resource is what the latest metrics and spans say that they are about.
+// Resource returns the attributes of the resource of the latest metrics and spans.
 func (c *Collector) Resource() map[string]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +149,7 @@ func (c *Collector) Resource() map[string]string {
 	return all
 }
 
-// Attrs are attributes as text.
+// Attrs returns attributes as text.
 func Attrs(list []*commonpb.KeyValue) map[string]string {
 	all := make(map[string]string)
 	add(all, list)
@@ -176,5 +175,5 @@ func add(all map[string]string, list []*commonpb.KeyValue) {
 	}
 }
 
-// Hex is an id of a trace or span as a traceparent has it.
+// Hex returns the id of a trace or span as in a traceparent.
 func Hex(id []byte) string { return hex.EncodeToString(id) }
