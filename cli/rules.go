@@ -18,17 +18,17 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// shownDelays is how many retries `fila rules test` looks ahead.
+// shownDelays is the number of retries that `fila rules test` shows.
 const shownDelays = 6
 
-// newRulesCommand makes fila rules, which reads the configuration file as fila serve
-// does: what it shows is so after the next start or reload.
+// newRulesCommand makes fila rules, which reads the configuration file as fila serve does: its
+// output applies after the next start or reload.
 func newRulesCommand(a *app) *cobra.Command {
 	group := &cobra.Command{Use: "rules", Short: "Show and try the error rules and retry policies of the configuration file"}
 	return command.Group(group, newRulesListCommand(a), newRulesTestCommand(a))
 }
 
-// rulesFile adds the flag that names the file, and returns what reads it.
+// rulesFile adds the flag that names the file, and returns a function that reads it.
 func rulesFile(cmd *cobra.Command) func() (*config.Loaded, error) {
 	path := cmd.Flags().String("config", "", "configuration `file` (default as fila serve)")
 	return func() (*config.Loaded, error) {
@@ -135,19 +135,19 @@ func (l *ruleList) String() string {
 
 // failureTest is what `fila rules test --json` prints.
 type failureTest struct {
-	Rule         string       `json:"rule"` // "": none fits
+	Rule         string       `json:"rule"` // empty if none matches
 	Description  string       `json:"description"`
 	Severity     string       `json:"severity"`
-	Policy       string       `json:"retry_policy"` // "": the default backoff of the queue
+	Policy       string       `json:"retry_policy"` // empty: the default backoff of the queue
 	MessageFault bool         `json:"message_fault"`
 	Retry        bool         `json:"retry"` // of the first failure
 	Delays       []delayRange `json:"delays"`
-	Ends         bool         `json:"ends"` // with a dead letter, after those delays
+	Ends         bool         `json:"ends"` // ends with a dead letter after those delays
 
-	named string // the policy in words
+	named string // description of the policy
 }
 
-// delayRange is between what chance puts a delay.
+// delayRange is the range of a delay with jitter.
 type delayRange struct {
 	MinMs float64 `json:"min_ms"`
 	MaxMs float64 `json:"max_ms"`
@@ -219,7 +219,7 @@ func testFailure(c *config.Loaded, queue, code, text string) (*failureTest, erro
 	return test, nil
 }
 
-// roundMs makes milliseconds of nanoseconds.
+// roundMs converts nanoseconds to milliseconds, rounded.
 func roundMs(ns int64) float64 {
 	return float64(time.Duration(ns).Round(time.Millisecond).Milliseconds())
 }

@@ -119,7 +119,7 @@ func (p *Phase) check() error {
 	case p.SampleMs != 0 && p.Name != "":
 		return errors.New("figures of intervals have no phase in their names")
 	case p.NackEvery != 0 && !p.Follow:
-		return errors.New("who nacks must follow the messages")
+		return errors.New("a phase with nacks must follow the messages")
 	case p.Count <= 0 && (p.Mode == ModeFill || p.DurationMs <= 0 && p.MaxBytes <= 0):
 		return errors.New("it would not end: neither a count nor a duration")
 	}

@@ -59,8 +59,8 @@ func nodesTable(env *command.Env, st client.ClusterStatus) string {
 	return t.String()
 }
 
-// silentMs is how long a node may be silent without a word about it: nodes tell of
-// themselves every second.
+// silentMs is how long a node may be silent before the list says so: nodes send a beat every
+// second.
 const silentMs = 3000
 
 func shardsTable(env *command.Env, st client.ClusterStatus) string {

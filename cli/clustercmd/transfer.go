@@ -23,7 +23,7 @@ import (
 	"github.com/filaq/fila/store/replog"
 )
 
-// configured is a command that goes by the configuration of a node, which does not run.
+// configured is a command that uses the configuration of a node that does not run.
 type configured struct {
 	env  *command.Env
 	path string // of --config
@@ -48,7 +48,7 @@ func (c *configured) load(cmd *cobra.Command) (config.Config, *slog.Logger, erro
 	return cfg.Config, log, nil
 }
 
-// with calls fn with a cluster whose nodes do not run, until the first signal to end.
+// with calls fn with a cluster whose nodes do not run; the first signal ends its context.
 func (c *configured) with(cmd *cobra.Command, dir string, fn func(ctx context.Context, o transfer.Options, cfg config.Config) error) error {
 	cfg, log, err := c.load(cmd)
 	if err != nil {
@@ -119,8 +119,7 @@ JetStream runs in embedded servers, run "fila cluster nats" at the other nodes.`
 	})
 }
 
-// storeFile returns the file that an argument names: itself, or the one in the data
-// directory.
+// storeFile returns the file of an argument, which is a file or a data directory.
 func storeFile(path string) string {
 	if fi, err := os.Stat(path); err == nil && fi.IsDir() {
 		cfg := config.Config{DataDir: path}
@@ -217,7 +216,7 @@ type rebuilt struct {
 	Aside []string `json:"aside"` // directories
 }
 
-// agree shows what a rebuild takes, and asks.
+// agree shows what a rebuild uses, and asks for confirmation.
 func agree(cmd *cobra.Command, name string, p *transfer.Plan, yes bool) error {
 	t := terminal.NewTable("SHARD", "EPOCH", "LAST", "QUEUES", "MESSAGES", "FROM")
 	for _, c := range p.Copies {

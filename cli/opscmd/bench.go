@@ -70,7 +70,7 @@ the end, and needs an operator's permissions.`,
 	command.Allow(cmd, "system", system.Names()...)
 	flags.IntVar(&f.Rounds, "rounds", 0, "number of rounds (default 5, with --quick 1; one for a soak)")
 	flags.Var(&f.duration, "duration", "how long each measurement lasts (default 3s, a soak 30m)")
-	flags.Lookup("duration").DefValue = "" // the text has them
+	flags.Lookup("duration").DefValue = "" // the text has the defaults
 	flags.Int64Var(&f.Count, "count", 0, "messages of each measurement, instead of --duration (with --quick 1000)")
 	flags.Int64Var(&f.Backlog, "backlog", 0, "`messages` in workloads with a backlog (default 1000000, with --quick 10000)")
 	flags.IntVar(&f.Payload, "size", 1024, "`bytes` of a message, unless the workload says otherwise")
@@ -139,11 +139,11 @@ func runBench(env *command.Env, cmd *cobra.Command, f *benchFlags) error {
 	return nil
 }
 
-// complete checks the flags and adds what they do not say.
+// complete checks the flags and sets the defaults.
 func (f *benchFlags) complete(env *command.Env, cmd *cobra.Command) (err error) {
 	flags := cmd.Flags()
 	f.Duration, f.Version, f.Progress = f.duration.Duration(), command.ReadBuildInfo().Version, cmd.ErrOrStderr()
-	// 0 is the default inside, but nobody means that who writes it.
+	// 0 means the default inside, but never what a user means.
 	for name, zero := range map[string]bool{
 		"rounds": f.Rounds == 0, "duration": f.duration == 0, "count": f.Count == 0, "backlog": f.Backlog == 0, "size": f.Payload == 0,
 	} {
@@ -177,7 +177,7 @@ func (f *benchFlags) complete(env *command.Env, cmd *cobra.Command) (err error) 
 	return nil
 }
 
-// benchTarget is the running fila, after it has answered once.
+// benchTarget returns the running fila, after it has answered once.
 func benchTarget(env *command.Env) (*system.Access, error) {
 	where, err := env.Conn.Settle()
 	if err != nil {
@@ -197,7 +197,7 @@ func benchTarget(env *command.Env) (*system.Access, error) {
 	}, nil
 }
 
-// benchProcess is a part of fila bench that runs as a process of its own.
+// benchProcess is a part of fila bench that runs as a separate process.
 func benchProcess(use, short string, run func(ctx context.Context, cmd *cobra.Command, args []string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Hidden: true, Args: command.Args(strings.Fields(use)[1:]...),

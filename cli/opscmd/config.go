@@ -133,7 +133,7 @@ changes.`,
 	return cmd
 }
 
-// asked says which verb, or what else, has made a change, and who asked for it.
+// asked returns the cause of a change, such as a verb, and the requester.
 func asked(e client.ConfigLogEntry) string {
 	if e.Client == "" {
 		return e.By
@@ -141,8 +141,7 @@ func asked(e client.ConfigLogEntry) string {
 	return e.By + " (" + e.Client + ")"
 }
 
-// changed prints what an entry of the audit log has changed something to; of a job what it
-// does and for what reason.
+// changed returns the new value of an audit entry; for a job, its action and reason.
 func changed(e client.ConfigLogEntry) string {
 	if strings.HasPrefix(e.Key, "job:") && e.New != nil {
 		if words := jobWords(*e.New); words != "" {
@@ -152,7 +151,7 @@ func changed(e client.ConfigLogEntry) string {
 	return change(e.New)
 }
 
-// jobWords is a job in a few words. The log has the beginning of its JSON, which may end
+// jobWords describes a job briefly. The log has the beginning of its JSON, which may be cut
 // anywhere.
 func jobWords(text string) string {
 	said := map[string]string{}
@@ -181,8 +180,8 @@ func jobWords(text string) string {
 	return words
 }
 
-// change prints a value of the audit log; what does not exist is a dash, so
-// that the empty value must be something else.
+// change prints a value of the audit log. A dash means that there is none, so the empty value
+// needs another text.
 func change(value *string) string {
 	switch {
 	case value == nil:
@@ -193,6 +192,5 @@ func change(value *string) string {
 	return terminal.Fit(*value, changeWidth)
 }
 
-// changeWidth is how many columns of a value are shown: those of queues are all of
-// their settings.
+// changeWidth is the maximum width of a shown value: the value of a queue has all its settings.
 const changeWidth = 60

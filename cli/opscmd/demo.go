@@ -22,16 +22,16 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 )
 
-// What the demo is about: a provider that takes so many calls a second, and
-// tenants who together want about twice as much of it.
+// The demo of fair shares: a provider with a rate limit, and tenants that together want about
+// twice as much.
 const (
-	demoRate    = 200 // calls a second that the provider takes
+	demoRate    = 200 // calls a second that the provider accepts
 	demoQuiet   = 4   // messages a second of a quiet tenant
 	demoNoisy   = 100 * demoQuiet
 	demoWorkers = 3
-	demoEach    = 4 // messages that a worker handles at once
+	demoEach    = 4 // concurrent messages of a worker
 	demoCall    = 5 * time.Millisecond
-	demoGrace   = 5 * time.Second // for fila's last replies
+	demoGrace   = 5 * time.Second // time for fila's last replies
 )
 
 // demoHook is the on_enqueue hook of a queue of the demo.
@@ -113,7 +113,7 @@ The command leaves nothing behind, even after an interrupt.`, demoWorkers, demoR
 	return cmd
 }
 
-// demoPlay is one of the demos, with a directory of its own.
+// demoPlay is one of the demos, with its own directory.
 type demoPlay func(ctx context.Context, env *command.Env, cmd *cobra.Command, dir string, duration time.Duration) error
 
 func demo(env *command.Env, cmd *cobra.Command, duration time.Duration, play demoPlay) (err error) {
@@ -160,7 +160,7 @@ func fairDemo(ctx context.Context, env *command.Env, cmd *cobra.Command, dir str
 	return show.result(report, report.Result)
 }
 
-// demoMoment is something that happened.
+// demoMoment is a reported event of a demo.
 type demoMoment struct {
 	Seconds float64 `json:"seconds"`
 	Text    string  `json:"text"`
@@ -169,14 +169,14 @@ type demoMoment struct {
 // demoServer is the sidecar of a demo with a connection to it.
 type demoServer struct {
 	url   string
-	http  string // the address of its pages, if it has some
+	http  string // address of its pages; empty without pages
 	nc    *nats.Conn
 	c     *client.Client
 	stop  context.CancelFunc
 	ended chan error
 }
 
-// demoConfig is a sidecar with its data in dir, alone on ports that are free.
+// demoConfig returns the configuration of a sidecar with its data in dir and free ports.
 func demoConfig(dir string) config.Config {
 	cfg := config.Default()
 	cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.Embedded.Port, cfg.DrainTimeoutMs = dir, "", -1, 0
@@ -190,7 +190,7 @@ func startDemo(ctx context.Context, cfg config.Config, errOut io.Writer) (*demoS
 	if err != nil {
 		return nil, err
 	}
-	// What runs against it is stopped first, so it must not end by itself.
+	// Clients stop first, so the sidecar must not stop by itself.
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d := &demoServer{stop: cancel, ended: make(chan error, 1)}
 	go func() { d.ended <- server.Run(runCtx) }()
@@ -210,7 +210,7 @@ func startDemo(ctx context.Context, cfg config.Config, errOut io.Writer) (*demoS
 	return d, nil
 }
 
-// end stops the sidecar and waits until it has let go of its directory.
+// end stops the sidecar and waits until it has released its directory.
 func (d *demoServer) end() error {
 	if d.nc != nil {
 		d.nc.Close()
@@ -219,8 +219,8 @@ func (d *demoServer) end() error {
 	return <-d.ended
 }
 
-// play makes the queue of a run, has it used for so long, and deletes it with
-// what waits there still.
+// play creates the queue of a run, uses it for the run's duration, and deletes it with its
+// remaining messages.
 func (d *demoServer) play(ctx context.Context, run demoRun, length time.Duration, show *demoScreen) (demoResult, error) {
 	settings := client.DefaultQueueSettings(run.queue)
 	settings.OnEnqueue = run.hook
@@ -240,7 +240,7 @@ func (d *demoServer) play(ctx context.Context, run demoRun, length time.Duration
 	return load.result(), err
 }
 
-// stopped is what an interrupt has made of an error.
+// stopped replaces the error that an interrupt causes.
 func stopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return command.ErrInterrupted
@@ -248,8 +248,8 @@ func stopped(ctx context.Context, err error) error {
 	return err
 }
 
-// demoScreen shows how a demo goes on: live on a terminal, otherwise what is final, and
-// with --json everything at the end.
+// demoScreen shows the progress of a demo: live on a terminal, otherwise only final lines, and
+// with --json one value at the end.
 type demoScreen struct {
 	env   *command.Env
 	out   io.Writer
@@ -265,7 +265,7 @@ func newDemoScreen(env *command.Env, out io.Writer) *demoScreen {
 	return &demoScreen{env: env, out: out, paint: terminal.StyleFor(out), live: terminal.IsTerminal(out) && !env.JSON}
 }
 
-// write ignores errors: what cannot be shown does not change what happens.
+// write ignores errors: a failed output does not change the demo.
 func (s *demoScreen) write(text string) {
 	if !s.env.JSON {
 		_, _ = io.WriteString(s.out, text)
@@ -280,10 +280,10 @@ Look inside meanwhile: fila top -s %s
 `, demoNoisy, demoQuiet, demoWorkers, demoRate, url))
 }
 
-// update draws the table of a run over the one before.
+// update draws the table of a run over the previous one.
 func (s *demoScreen) update(r demoResult, last bool) { s.draw(r.lines(s.paint), last) }
 
-// draw draws a table over the one before; after the last one everything comes below.
+// draw draws a table over the previous one. After the last one, output continues below.
 func (s *demoScreen) draw(lines []string, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,7 +295,7 @@ func (s *demoScreen) draw(lines []string, last bool) {
 	}
 }
 
-// line prints a line that stays, above the table, which is drawn again.
+// line prints a permanent line above the table and redraws the table.
 func (s *demoScreen) line(text string, table func() []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,8 +306,7 @@ func (s *demoScreen) line(text string, table func() []string) {
 	}
 }
 
-// redraw draws lines that stay and a table over the table that is there. Its caller
-// holds mu.
+// redraw draws permanent lines and a table over the present table. The caller holds mu.
 func (s *demoScreen) redraw(stay, table []string) {
 	var b strings.Builder
 	if s.mu.drawn > 0 {
@@ -324,7 +323,7 @@ func (s *demoScreen) redraw(stay, table []string) {
 	s.write(b.String())
 }
 
-// result is what has come of it, in figures for programs or in words.
+// result prints the result, as JSON or in words.
 func (s *demoScreen) result(figures any, words string) error {
 	if s.env.JSON {
 		return terminal.PrintJSON(s.out, figures)

@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	clusterDuration   = 15_000 // ms of load, unless --duration says otherwise
+	clusterDuration   = 15_000 // ms of load without --duration
 	clusterRate       = 100    // messages a second of each queue
 	clusterVisibility = 2 * time.Second
-	clusterAnswer     = time.Second // a confirmation that takes longer is asked for again
+	clusterAnswer     = time.Second // an unconfirmed message is sent again after this time
 )
 
 // clusterPatience bounds each wait for the cluster. A loaded machine that runs the tests may
 // need more.
 var clusterPatience = time.Minute
 
-// clusterQueues are the queues of the demo, in the order of the shards that their names
-// fall into, one in each.
+// clusterQueues are the queues of the demo. Their names fall into one shard each, in this
+// order.
 var clusterQueues = []string{"mails", "jobs", "orders"}
 
-// clusterDemo runs the demo of a cluster: three nodes, one of which is killed under load.
+// clusterDemo runs the demo of a cluster: it kills one of three nodes under load.
 func clusterDemo(ctx context.Context, env *command.Env, cmd *cobra.Command, dir string, duration time.Duration) error {
 	show := newDemoScreen(env, cmd.OutOrStdout())
 	show.write(fmt.Sprintf(`Three nodes form a cluster, each with a NATS server inside.
@@ -61,7 +61,7 @@ of one of them is killed.
 	return show.result(report, report.Result)
 }
 
-// clusterPlay is the load of the demo and what becomes of it.
+// clusterPlay is the load of the demo and its effects.
 type clusterPlay struct {
 	show   *demoScreen
 	nodes  []*demoNode
@@ -69,14 +69,14 @@ type clusterPlay struct {
 	js     jetstream.JetStream
 	c      *client.Client
 	begin  time.Time
-	sent   time.Time // since when there is load
-	victim string    // the node that is killed
+	sent   time.Time // start of the load
+	victim string    // the node to kill
 
 	mu struct {
 		sync.Mutex
 		queues []*clusterQueue
 		told   []demoMoment
-		killed time.Time // zero: not yet
+		killed time.Time // zero before the kill
 		err    error
 	}
 }
@@ -85,20 +85,20 @@ type clusterPlay struct {
 type clusterQueue struct {
 	Queue       string `json:"queue"`
 	Shard       int    `json:"shard"`
-	OwnerBefore string `json:"owner_before"` // the kill
+	OwnerBefore string `json:"owner_before"` // before the kill
 	LogBefore   string `json:"log_leader_before"`
-	Owner       string `json:"owner"` // empty: nobody serves it now
+	Owner       string `json:"owner"` // empty without an owner
 	Epoch       uint64 `json:"epoch"`
 	Sent        int    `json:"sent"`
 	Confirmed   int    `json:"confirmed"`
-	Delivered   int    `json:"delivered"` // of what was sent, each counted once
+	Delivered   int    `json:"delivered"` // unique messages
 	Again       int    `json:"delivered_again"`
-	SilentMs    int64  `json:"silent_ms"` // the longest time without a confirmation after the kill
+	SilentMs    int64  `json:"silent_ms"` // longest time without a confirmation after the kill
 
 	confirmed map[int]bool
 	delivered map[int]bool
-	last      time.Time // of the newest confirmation
-	back      bool      // one has come of what was sent after the kill
+	last      time.Time // time of the latest confirmation
+	back      bool      // a message sent after the kill was confirmed
 }
 
 // clusterReport is what fila demo --cluster --json prints.
@@ -107,9 +107,9 @@ type clusterReport struct {
 	Queues    []clusterQueue `json:"queues"`
 	Moments   []demoMoment   `json:"moments"`
 	Confirmed int            `json:"confirmed"`
-	Delivered int            `json:"delivered"` // of what was confirmed
+	Delivered int            `json:"delivered"` // of confirmed messages
 	Lost      int            `json:"lost"`      // confirmed and not delivered
-	Result    string         `json:"result"`    // in words
+	Result    string         `json:"result"`    // summary in words
 }
 
 func newClusterPlay(show *demoScreen) *clusterPlay {
@@ -120,10 +120,10 @@ func newClusterPlay(show *demoScreen) *clusterPlay {
 	return d
 }
 
-// connect connects to any node, and to another one when that is gone.
+// connect connects to any node, and reconnects to another one.
 func (d *clusterPlay) connect(urls []string) (err error) {
 	d.nc, err = nats.Connect(strings.Join(urls, ","), nats.Name("fila demo"), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // what is not confirmed is sent again
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // unconfirmed messages are sent again
 	if err != nil {
 		return fmt.Errorf("connect to the cluster: %w", err)
 	}
@@ -136,7 +136,7 @@ func (d *clusterPlay) connect(urls []string) (err error) {
 	return err
 }
 
-// play lets everything happen, in order: each step waits for the one before.
+// play runs the demo step by step; each step waits for the previous one.
 func (d *clusterPlay) play(ctx context.Context, length time.Duration) (err error) {
 	if err := d.until(ctx, "the queues", func() bool {
 		return d.look(ctx) == nil && d.all(func(q *clusterQueue) bool { return q.Owner != "" }) && d.declared(ctx)
@@ -185,7 +185,7 @@ func (d *clusterPlay) play(ctx context.Context, length time.Duration) (err error
 	}); err != nil {
 		return err
 	}
-	// What is lost would not come later either, but what is late does.
+	// Lost messages would not arrive later, but late ones do.
 	if err := d.await(ctx, func() bool { return d.all(func(q *clusterQueue) bool { return q.Delivered == q.Sent }) }, clusterPatience); err != nil && !errors.Is(err, errLate) {
 		return err
 	}
@@ -196,7 +196,7 @@ func (d *clusterPlay) play(ctx context.Context, length time.Duration) (err error
 
 var errLate = errors.New("it did not come")
 
-// until waits for a condition; one with a name must hold within some time.
+// until waits for a condition; a condition with a name must hold within a time limit.
 func (d *clusterPlay) until(ctx context.Context, name string, holds func() bool) error {
 	patience := clusterPatience
 	if name == "" {
@@ -209,7 +209,7 @@ func (d *clusterPlay) until(ctx context.Context, name string, holds func() bool)
 	return err
 }
 
-// await waits for a condition, and shows how it stands meanwhile.
+// await waits for a condition and shows progress meanwhile.
 func (d *clusterPlay) await(ctx context.Context, holds func() bool, patience time.Duration) error {
 	late := time.NewTimer(patience)
 	defer late.Stop()
@@ -231,7 +231,7 @@ func (d *clusterPlay) await(ctx context.Context, holds func() bool, patience tim
 	return nil
 }
 
-// look asks who owns what.
+// look requests the owners of all shards.
 func (d *clusterPlay) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterAnswer)
 	defer cancel()
@@ -250,7 +250,7 @@ func (d *clusterPlay) look(ctx context.Context) error {
 	return nil
 }
 
-// declared reports whether the queues of the configuration are there.
+// declared reports whether the queues of the configuration exist.
 func (d *clusterPlay) declared(ctx context.Context) bool {
 	for _, queue := range clusterQueues {
 		ctx, cancel := context.WithTimeout(ctx, clusterAnswer)
@@ -263,15 +263,15 @@ func (d *clusterPlay) declared(ctx context.Context) bool {
 	return true
 }
 
-// all reports whether something holds for all queues.
+// all reports whether a condition holds for all queues.
 func (d *clusterPlay) all(holds func(q *clusterQueue) bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return !slices.ContainsFunc(d.mu.queues, func(q *clusterQueue) bool { return !holds(q) })
 }
 
-// spread moves each shard to a node of its own, and reports whether all are there: left
-// to themselves they get there, too, with more time between the moves.
+// spread moves each shard to its own node, and reports whether all are there. The cluster would
+// do so itself, with more time between the moves.
 func (d *clusterPlay) spread(ctx context.Context) bool {
 	if d.look(ctx) != nil {
 		return false
@@ -286,13 +286,13 @@ func (d *clusterPlay) spread(ctx context.Context) bool {
 	d.mu.Unlock()
 	for _, i := range away {
 		ctx, cancel := context.WithTimeout(ctx, clusterAnswer)
-		_, _ = d.c.ClusterMove(ctx, i, clusterNodes[i]) // it is asked again, until it is there
+		_, _ = d.c.ClusterMove(ctx, i, clusterNodes[i]) // until repeats a failed request
 		cancel()
 	}
 	return len(away) == 0
 }
 
-// owners says who owns what.
+// owners returns the owner of each shard.
 func (d *clusterPlay) owners() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -331,7 +331,7 @@ func (d *clusterPlay) kill(ctx context.Context) error {
 	return nil
 }
 
-// consume has all queues worked on; stop ends that, also after an error.
+// consume consumes all queues; stop ends that, also after an error.
 func (d *clusterPlay) consume(ctx context.Context) (stop func(), err error) {
 	var all []*client.Consumer
 	stop = func() {
@@ -339,7 +339,7 @@ func (d *clusterPlay) consume(ctx context.Context) (stop func(), err error) {
 		defer cancel()
 		var stopping sync.WaitGroup
 		for _, c := range all {
-			stopping.Go(func() { _ = c.Stop(ended) }) // the cluster goes, too
+			stopping.Go(func() { _ = c.Stop(ended) }) // the cluster stops as well
 		}
 		stopping.Wait()
 	}
@@ -353,7 +353,7 @@ func (d *clusterPlay) consume(ctx context.Context) (stop func(), err error) {
 	return stop, nil
 }
 
-// got notes a delivery.
+// got records a delivery.
 func (d *clusterPlay) got(i int, m *client.Message) error {
 	var n int
 	if _, err := fmt.Sscan(string(m.Data), &n); err != nil {
@@ -371,8 +371,8 @@ func (d *clusterPlay) got(i int, m *client.Message) error {
 	return nil
 }
 
-// send publishes as many messages as are due at each moment, until enough is over. Each
-// is tried again until it is confirmed, or ctx ends.
+// send publishes all messages that are due at each tick, until enough is over. It retries each
+// message until its confirmation or the end of ctx.
 func (d *clusterPlay) send(enough, ctx context.Context, i int) {
 	begin := time.Now()
 	for n := 0; ; n++ {
@@ -401,7 +401,7 @@ func (d *clusterPlay) send(enough, ctx context.Context, i int) {
 	}
 }
 
-// confirmed waits for the confirmation of a message, and notes it.
+// confirmed waits for the confirmation of a message and records it.
 func (d *clusterPlay) confirmed(ctx context.Context, i, n int, sent time.Time, f *client.PublishFuture) {
 	if _, err := f.Wait(ctx); err != nil {
 		if ctx.Err() == nil {
@@ -429,7 +429,7 @@ func (d *clusterPlay) confirmed(ctx context.Context, i, n int, sent time.Time, f
 	}
 }
 
-// say tells what has happened.
+// say prints an event of the demo.
 func (d *clusterPlay) say(format string, args ...any) {
 	d.mu.Lock()
 	at := demoMoment{time.Since(d.begin).Seconds(), fmt.Sprintf(format, args...)}
@@ -438,7 +438,7 @@ func (d *clusterPlay) say(format string, args ...any) {
 	d.show.line(fmt.Sprintf("%5.1f s  %s", at.Seconds, at.Text), d.lines)
 }
 
-// failed keeps the first error, and returns it.
+// failed keeps the first error and returns it.
 func (d *clusterPlay) failed(err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -448,7 +448,7 @@ func (d *clusterPlay) failed(err error) error {
 	return d.mu.err
 }
 
-// report is how it stands.
+// report returns the present state.
 func (d *clusterPlay) report() clusterReport {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -466,7 +466,7 @@ func (d *clusterPlay) report() clusterReport {
 	return r
 }
 
-// lines is the table, always as many lines.
+// lines returns the table, which always has the same number of lines.
 func (d *clusterPlay) lines() []string { return d.report().lines(d.show.paint) }
 
 func (r clusterReport) lines(paint terminal.Style) []string {
@@ -485,12 +485,12 @@ func (r clusterReport) lines(paint terminal.Style) []string {
 	return append(lines, "")
 }
 
-// count is what has become of the messages.
+// count updates the counts of messages.
 func (r clusterReport) count() string {
 	return fmt.Sprintf("%d confirmed, %d delivered, %d lost", r.Confirmed, r.Delivered, r.Lost)
 }
 
-// words is the result in a paragraph, from the figures alone.
+// words returns a summary computed from the figures alone.
 func (r clusterReport) words() string {
 	text := fmt.Sprintf("Node %s was killed, and its NATS server with it.", r.Killed)
 	again := 0

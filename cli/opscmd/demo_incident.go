@@ -15,16 +15,16 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// What the demo of an incident is about: workers whose new release sends no invoice.
+// The demo of an incident: a new release of the workers fails to send invoices.
 const (
 	incidentQueue    = "invoices"
 	incidentMessages = 40_000
-	incidentRelease  = "release" // the key of the runtime configuration that workers follow
-	incidentBad      = 2         // the release that the workers have; later ones are mended
+	incidentRelease  = "release" // key of the runtime configuration that names the release of the workers
+	incidentBad      = 2         // release with the bug; later releases are fixed
 	incidentLook     = 100 * time.Millisecond
 )
 
-// incidentReady is what fila demo --incident --json prints when there is something to do.
+// incidentReady is what fila demo --incident --json prints when the incident has happened.
 type incidentReady struct {
 	NATS        string `json:"nats"`
 	Pages       string `json:"pages"`
@@ -32,8 +32,7 @@ type incidentReady struct {
 	DeadLetters int64  `json:"dead_letters"`
 }
 
-// incidentDemo has an incident happen, and leaves what there is to do about it to who
-// looks at it, until an interrupt.
+// incidentDemo creates the incident and leaves its handling to the user, until an interrupt.
 func incidentDemo(ctx context.Context, env *command.Env, cmd *cobra.Command, dir string, _ time.Duration) (err error) {
 	cfg := demoConfig(dir)
 	cfg.HTTP.Addr = "127.0.0.1:0"
@@ -61,7 +60,7 @@ func incidentDemo(ctx context.Context, env *command.Env, cmd *cobra.Command, dir
 	return nil
 }
 
-// ready says what there is to do, and where.
+// ready prints the next steps and the addresses.
 func (s *demoScreen) ready(r incidentReady) error {
 	if s.env.JSON {
 		return terminal.PrintJSON(s.out, r)
@@ -75,7 +74,7 @@ or in another terminal:
   export NATS_URL=%s
   fila dead groups %s
 
-The workers go on. This deploys a release of them that is mended:
+The workers go on. This deploys a fixed release:
 
   fila config set %s %d
 
@@ -84,11 +83,11 @@ An interrupt ends it, and nothing is left behind.
 	return err
 }
 
-// incident is the workers, and what they do with an invoice.
+// incident is the workers of the demo.
 type incident struct {
 	c        *client.Client
 	release  atomic.Int64
-	happened atomic.Bool // nothing but what is redriven comes any more
+	happened atomic.Bool // from now on only redriven messages arrive
 	workers  []*client.Consumer
 }
 
@@ -98,8 +97,7 @@ func newIncident(c *client.Client) *incident {
 	return i
 }
 
-// happen has count invoices enqueued, and returns when the workers have made dead letters
-// of them all.
+// happen enqueues count invoices and returns when all of them are dead letters.
 func (i *incident) happen(ctx context.Context, count int) error {
 	settings := client.DefaultQueueSettings(incidentQueue)
 	deliveries := int64(2)
@@ -142,8 +140,8 @@ func (i *incident) happen(ctx context.Context, count int) error {
 	return err
 }
 
-// incidentInvoice is for whom invoice n is, and in which currency: initech has shut its
-// mailbox, and one invoice in a thousand has a currency that nobody knows.
+// incidentInvoice returns the customer and currency of invoice n: initech has closed its
+// mailbox, and one invoice in a thousand has an unknown currency.
 func incidentInvoice(n int) (tenant, currency string) {
 	currency = "EUR"
 	if n%1000 == 7 {
@@ -152,10 +150,10 @@ func incidentInvoice(n int) (tenant, currency string) {
 	return [...]string{"initech", "acme", "acme", "acme", "globex"}[n%5], currency
 }
 
-// mended reports whether the workers are of a release that has the template. They ask for
-// what is deployed where it matters, so that what is redriven right after the command that
-// deploys a release meets that release.
-func (i *incident) mended(ctx context.Context) bool {
+// fixed reports whether the workers have a release with the template. It reads the deployed
+// release where it matters, so that messages redriven right after a deployment meet the new
+// release.
+func (i *incident) fixed(ctx context.Context) bool {
 	if i.release.Load() > incidentBad || !i.happened.Load() {
 		return i.release.Load() > incidentBad
 	}
@@ -163,27 +161,27 @@ func (i *incident) mended(ctx context.Context) bool {
 	return ok && release > incidentBad
 }
 
-// deployed asks which release is.
+// deployed returns the deployed release.
 func (i *incident) deployed(ctx context.Context) (release int64, ok bool) {
 	entry, err := i.c.ConfigGet(ctx, incidentRelease)
 	release, bad := strconv.ParseInt(entry.Value, 10, 64)
-	return release, err == nil && bad == nil // it may have been deleted, or be no number
+	return release, err == nil && bad == nil // the value may be deleted or not a number
 }
 
-// work sends an invoice, or says why not.
+// work sends an invoice, or returns the error.
 func (i *incident) work(ctx context.Context, m *client.Message) error {
 	switch currency := m.Header.Get("currency"); {
 	case m.Key == "initech":
 		return m.Nack(client.NackOptions{Code: "550", Error: "mailbox billing@initech.example is unavailable"})
 	case currency != "EUR":
 		return m.Nack(client.NackOptions{Code: "422", Error: fmt.Sprintf("currency %q is not known", currency)})
-	case !i.mended(ctx):
+	case !i.fixed(ctx):
 		return m.Nack(client.NackOptions{Code: "500", Error: fmt.Sprintf(`template invoice.html:17: no field "vat" in invoice %s`, m.ID)})
 	}
 	return m.Ack()
 }
 
-// died waits until there are so many dead letters.
+// died waits until there are count dead letters.
 func (i *incident) died(ctx context.Context, count int64) error {
 	for {
 		info, err := i.c.QueueInspect(ctx, incidentQueue+wire.DLQSuffix, 0)
@@ -198,7 +196,7 @@ func (i *incident) died(ctx context.Context, count int64) error {
 	}
 }
 
-// follow has the workers be of the release that is deployed, until ctx ends.
+// follow updates the release of the workers until ctx ends.
 func (i *incident) follow(ctx context.Context, deployed func(release int64)) {
 	for {
 		select {
@@ -215,11 +213,11 @@ func (i *incident) follow(ctx context.Context, deployed func(release int64)) {
 	}
 }
 
-// stop ends the workers.
+// stop stops the workers.
 func (i *incident) stop() {
 	for _, w := range i.workers {
 		ctx, cancel := context.WithTimeout(context.Background(), demoGrace)
-		_ = w.Stop(ctx) // what they hold comes again, and is gone with the rest
+		_ = w.Stop(ctx) // their messages go with the queue
 		cancel()
 	}
 }

@@ -12,14 +12,13 @@ import (
 	"github.com/filaq/fila/client"
 )
 
-// demoTenants in the order of the table, with how many messages they send a
-// second.
+// demoTenants are the tenants, in the order of the table, with their messages per second.
 var demoTenants = []struct {
 	name string
 	rate int
 }{{"noisy", demoNoisy}, {"quiet-1", demoQuiet}, {"quiet-2", demoQuiet}, {"quiet-3", demoQuiet}}
 
-// demoLoad is the tenants, the workers and the provider of a run.
+// demoLoad is the tenants, workers and provider of a run.
 type demoLoad struct {
 	c     *client.Client
 	spec  demoRun
@@ -32,14 +31,14 @@ type demoLoad struct {
 		calls   int
 		refused int // by the provider
 		tokens  float64
-		last    time.Time // when tokens was counted
+		last    time.Time // time at which tokens was computed
 		err     error
 	}
 }
 
 type demoTenant struct {
 	sent  int
-	waits []time.Duration // of what has been handled
+	waits []time.Duration // of handled messages
 }
 
 func newDemoLoad(c *client.Client, spec demoRun) *demoLoad {
@@ -51,7 +50,7 @@ func newDemoLoad(c *client.Client, spec demoRun) *demoLoad {
 	return l
 }
 
-// run has tenants send and workers work until the time is over or ctx ends.
+// run sends and handles messages until the time is over or ctx ends.
 func (l *demoLoad) run(ctx context.Context, length time.Duration, show *demoScreen) error {
 	var workers []*client.Consumer
 	defer func() {
@@ -105,8 +104,8 @@ func (l *demoLoad) fail(err error) {
 	}
 }
 
-// send publishes as many messages as are due at each moment: where the machine
-// is slow, they come in bursts, but not fewer.
+// send publishes all messages that are due at each tick. On a slow machine they come in bursts,
+// but not fewer.
 func (l *demoLoad) send(ctx context.Context, tenant string, rate int) {
 	for n := 0; ; n++ {
 		due := l.begin.Add(time.Duration(n) * time.Second / time.Duration(rate))
@@ -134,7 +133,7 @@ var errProviderBusy = errors.New("the provider is busy")
 // work calls the provider for a message.
 func (l *demoLoad) work(ctx context.Context, m *client.Message) error {
 	if !l.call(m) {
-		return errProviderBusy // fila tries it again
+		return errProviderBusy // fila retries it
 	}
 	select {
 	case <-time.After(demoCall):
@@ -143,8 +142,8 @@ func (l *demoLoad) work(ctx context.Context, m *client.Message) error {
 	return nil
 }
 
-// call is the provider: it takes demoRate calls a second, and somewhat more for
-// a moment, since calls that left evenly need not arrive so.
+// call is the provider: it accepts demoRate calls a second and short bursts, since evenly sent
+// calls may arrive unevenly.
 func (l *demoLoad) call(m *client.Message) bool {
 	const burst = demoRate / 4
 	now := time.Now()
@@ -157,7 +156,7 @@ func (l *demoLoad) call(m *client.Message) bool {
 	}
 	l.mu.last = now
 	if l.mu.elapsed != 0 {
-		return true // the time is over: what comes now does not count
+		return true // after the end calls do not count
 	}
 	if l.mu.tokens < 1 {
 		l.mu.refused++
@@ -171,7 +170,7 @@ func (l *demoLoad) call(m *client.Message) bool {
 	return true
 }
 
-// result is how it stands.
+// result returns the present state.
 func (l *demoLoad) result() demoResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,8 +198,7 @@ func (l *demoLoad) result() demoResult {
 	return r
 }
 
-// quantile returns the smallest of the sorted values, in milliseconds, that is
-// not below the part q of them; 0 if there are none.
+// quantile returns the q-quantile of sorted values in milliseconds, 0 without values.
 func quantile(sorted []time.Duration, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -212,34 +210,34 @@ func quantile(sorted []time.Duration, q float64) float64 {
 
 // demoReport is what fila demo --json prints.
 type demoReport struct {
-	Provider int          `json:"provider_rate"` // calls a second that it takes
+	Provider int          `json:"provider_rate"` // calls a second that it accepts
 	Runs     []demoResult `json:"runs"`
-	Result   string       `json:"result"` // in words
+	Result   string       `json:"result"` // summary in words
 }
 
 // demoResult is one run.
 type demoResult struct {
 	Name    string        `json:"name"` // fifo or fair
 	Seconds float64       `json:"seconds"`
-	Calls   int           `json:"calls"`   // that the provider has taken
-	Refused int           `json:"refused"` // that it has not
+	Calls   int           `json:"calls"`   // accepted by the provider
+	Refused int           `json:"refused"` // refused by the provider
 	Tenants []demoFigures `json:"tenants"`
 	title   string
 }
 
-// demoFigures is a tenant in a run. Waits are from the enqueue to the call, of
-// the messages that were handled.
+// demoFigures are the figures of a tenant in a run. Waits are from the enqueue to the call, for
+// handled messages.
 type demoFigures struct {
 	Tenant    string  `json:"tenant"`
 	Sent      int     `json:"sent"`
 	Done      int     `json:"done"`
 	Waiting   int     `json:"waiting"`
-	Share     float64 `json:"share"` // of what was handled, 0 to 1
+	Share     float64 `json:"share"` // of handled messages, 0 to 1
 	WaitP50Ms float64 `json:"wait_p50_ms"`
 	WaitP99Ms float64 `json:"wait_p99_ms"`
 }
 
-// lines is the table of a run, always as many lines.
+// lines returns the table of a run, which always has the same number of lines.
 func (r demoResult) lines(paint terminal.Style) []string {
 	lines := []string{
 		paint.Bold(r.title),
@@ -267,8 +265,8 @@ func waitText(ms float64, done int) string {
 	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
-// quiet is what the quiet tenants have in common: the middle of their waits, the
-// worst of them, and how much of theirs was handled.
+// quiet returns the median wait and the longest wait of the quiet tenants, and the handled
+// share of their messages.
 func (r demoResult) quiet() (p50, p99 float64, done, sent int) {
 	var middles []float64
 	for _, t := range r.Tenants[1:] {
@@ -284,7 +282,7 @@ func (r demoResult) quiet() (p50, p99 float64, done, sent int) {
 	return p50, p99, done, sent
 }
 
-// words is the result in a paragraph, from the figures alone.
+// words returns a summary computed from the figures alone.
 func (r demoReport) words() string {
 	fifo, fair := r.Runs[0], r.Runs[1]
 	p50, p99, done, sent := fifo.quiet()

@@ -17,24 +17,23 @@ import (
 	"github.com/filaq/fila/bench"
 )
 
-// Processes of the demo of a cluster: three times `fila serve`, whose NATS servers form
-// one cluster.
+// Processes of the cluster demo: three times `fila serve`, whose NATS servers form one cluster.
 const (
-	nodesPatience = time.Minute // until a cluster is there
-	nodeTail      = 5           // last lines of a node that are kept
+	nodesPatience = time.Minute // time for the cluster to form
+	nodeTail      = 5           // last lines of output to keep of a node
 )
 
 // clusterNodes are the names of the nodes.
 var clusterNodes = []string{"a", "b", "c"}
 
-// demoNode is a process of the cluster.
+// demoNode is a node's process.
 type demoNode struct {
 	name  string
 	cmd   *exec.Cmd
-	ready chan string   // gets the URL of its NATS server
+	ready chan string   // receives the URL of its NATS server
 	ended chan struct{} // closed when it has ended
-	tail  []string      // what it printed last; read after ended
-	dead  atomic.Bool   // it was killed
+	tail  []string      // last lines of output; read after ended
+	dead  atomic.Bool   // the demo killed it
 }
 
 // startNodes starts all nodes with their data in dir, and waits until they serve. After an
@@ -77,7 +76,7 @@ func startNodes(ctx context.Context, dir string, queues []string) (nodes []*demo
 	return nodes, urls, nil
 }
 
-// nodeConfig is the configuration file of a node. There are as many shards as queues.
+// nodeConfig returns the configuration file of a node. There are as many shards as queues.
 func nodeConfig(i int, routes, queues []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `data_dir = "data"
@@ -122,14 +121,14 @@ func startNode(exe, dir, name, config string) (*demoNode, error) {
 		return nil, fmt.Errorf("start node %s: %w", name, err)
 	}
 	go func() {
-		_ = n.cmd.Wait() // what it said tells why
+		_ = n.cmd.Wait() // its output says why it ended
 		_ = write.Close()
 	}()
 	go n.listen(read)
 	return n, nil
 }
 
-// listen reads what the node prints until it has ended.
+// listen reads the output of the node until it ends.
 func (n *demoNode) listen(read io.Reader) {
 	defer close(n.ended)
 	for lines := bufio.NewReader(read); ; {
@@ -150,7 +149,7 @@ func (n *demoNode) listen(read io.Reader) {
 // kill ends the node as a crash would, and returns when it is gone.
 func (n *demoNode) kill() {
 	n.dead.Store(true)
-	_ = n.cmd.Process.Kill() // it may have ended by itself
+	_ = n.cmd.Process.Kill() // the process may have ended already
 	<-n.ended
 }
 
@@ -160,7 +159,7 @@ func killNodes(nodes []*demoNode) {
 	}
 }
 
-// fell returns an error if a node has ended that was not killed.
+// fell returns an error if a node ended without being killed.
 func fell(nodes []*demoNode) error {
 	for _, n := range nodes {
 		select {

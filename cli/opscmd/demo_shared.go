@@ -21,27 +21,25 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// What the demo of shared circuits is about: a vendor that two filas call, and that
-// fails for a while.
+// The demo of shared circuits: two filas call a vendor that fails for a while.
 const (
 	sharedVendor    = "vendor" // its circuit key, and the header that names it
 	sharedQueue     = "calls"
 	sharedThreshold = 5
 	sharedProbes    = 3 // half_open_max_calls
-	sharedWorkers   = 2 // calls at a time of each fila: both together could make one more than may probe
+	sharedWorkers   = 2 // concurrent calls of each fila; together one more than the probes
 	sharedPatience  = 30 * time.Second
 )
 
-// sharedFilas are the filas of the demo, the one with the NATS server first, with how
-// many messages they get a second: the second one so few that the first finds out that
-// the vendor is down.
+// sharedFilas are the filas of the demo with their messages per second. The first one has the
+// NATS server. The second one sends so few messages that the first one detects the failure.
 var sharedFilas = []struct {
 	name string // also its subject prefix
 	rate int
 }{{"east", 20}, {"west", 2}}
 
-// sharedConfig is the configuration of fila i; url is where the first one has its NATS
-// server.
+// sharedConfig returns the configuration of fila i; url is the address of the NATS server of
+// the first one.
 func sharedConfig(dir, url string, i int, cooldown time.Duration) config.Config {
 	name := sharedFilas[i].name
 	cfg := demoConfig(filepath.Join(dir, name))
@@ -52,13 +50,13 @@ func sharedConfig(dir, url string, i int, cooldown time.Duration) config.Config 
 	return cfg
 }
 
-// sharedDemo runs the demo of shared circuits: the vendor works for a quarter of the
-// time, then it fails until the circuit has been open for 3/10; the probes take 1/10;
-// what has waited goes in the rest.
+// sharedDemo runs the demo of shared circuits. The vendor works for a quarter of the time, then
+// fails until the circuit has been open for 3/10; the probes take 1/10; the rest is for the
+// blocked messages.
 func sharedDemo(ctx context.Context, env *command.Env, cmd *cobra.Command, dir string, duration time.Duration) (err error) {
 	var servers []*demoServer
 	defer func() {
-		for _, s := range slices.Backward(servers) { // the NATS server goes last
+		for _, s := range slices.Backward(servers) { // the NATS server is last
 			if ended := s.end(); err == nil {
 				err = ended
 			}
@@ -89,11 +87,11 @@ Look inside meanwhile:
 	return show.result(report, report.Result)
 }
 
-// sharedPlay is the vendor and what the filas make of it.
+// sharedPlay is the vendor and the state of the filas.
 type sharedPlay struct {
 	show   *demoScreen
 	begin  time.Time
-	moved  chan struct{} // has room for one: something has changed that the play may wait for
+	moved  chan struct{} // capacity 1; signals a change to until
 	answer chan struct{} // closed when the vendor answers probes
 
 	mu struct {
@@ -105,26 +103,26 @@ type sharedPlay struct {
 	}
 }
 
-// vendorState is what the vendor does with a call.
+// vendorState is how the vendor answers calls.
 type vendorState int
 
 const (
 	vendorWorks vendorState = iota
 	vendorFails
-	vendorTried // it is well again, and takes its time for the answers to those that try
+	vendorTried // works again, but delays the answers to probes
 )
 
-// sharedFila is what has come of one fila.
+// sharedFila is the result of one fila.
 type sharedFila struct {
 	Name      string `json:"name"`
 	Sent      int    `json:"sent"`
 	Done      int    `json:"done"`
-	Failed    int    `json:"failed"` // calls, before it held back
+	Failed    int    `json:"failed"` // calls before the circuit opened
 	WhileOpen int    `json:"while_open"`
 	Probes    int    `json:"probes"`
-	HeldBack  int    `json:"held_back"` // messages, when the last probe had come
+	HeldBack  int    `json:"held_back"` // blocked messages when the last probe arrived
 	Waiting   int    `json:"waiting"`
-	Circuit   string `json:"circuit"`             // its state, as the fila has told
+	Circuit   string `json:"circuit"`             // state according to the fila's events
 	OpenedBy  string `json:"opened_by,omitempty"` // instance
 }
 
@@ -133,7 +131,7 @@ type sharedReport struct {
 	ProbesAllowed int          `json:"probes_allowed"`
 	Filas         []sharedFila `json:"filas"`
 	Moments       []demoMoment `json:"moments"`
-	Result        string       `json:"result"` // in words
+	Result        string       `json:"result"` // summary in words
 }
 
 func newSharedPlay(show *demoScreen) *sharedPlay {
@@ -144,7 +142,7 @@ func newSharedPlay(show *demoScreen) *sharedPlay {
 	return d
 }
 
-// play lets everything happen, in order: each step waits for the one before.
+// play runs the demo step by step; each step waits for the previous one.
 func (d *sharedPlay) play(ctx context.Context, servers []*demoServer, length time.Duration) error {
 	d.begin = time.Now()
 	ctx, cancel := context.WithCancel(ctx)
@@ -175,7 +173,7 @@ func (d *sharedPlay) play(ctx context.Context, servers []*demoServer, length tim
 	if err := d.until(ctx, "the probes", func() bool { return d.probes() >= sharedProbes }); err != nil {
 		return err
 	}
-	// One more would come now.
+	// Time for one probe too many to arrive.
 	if err := d.until(ctx, "", d.passed(time.Since(d.begin)+length/10)); err != nil {
 		return err
 	}
@@ -196,8 +194,8 @@ func (d *sharedPlay) play(ctx context.Context, servers []*demoServer, length tim
 	return nil
 }
 
-// until waits for a condition and shows how it stands meanwhile. A condition with a name
-// must hold within some time, others are a matter of time alone.
+// until waits for a condition and shows progress meanwhile. A condition with a name must hold
+// within a time limit; the others depend on time only.
 func (d *sharedPlay) until(ctx context.Context, name string, holds func() bool) error {
 	var late <-chan time.Time
 	if name != "" {
@@ -224,12 +222,12 @@ func (d *sharedPlay) until(ctx context.Context, name string, holds func() bool) 
 	return nil
 }
 
-// passed is the condition that so much time has passed since the beginning.
+// passed is the condition that a time has passed since the start.
 func (d *sharedPlay) passed(t time.Duration) func() bool {
 	return func() bool { return time.Since(d.begin) >= t }
 }
 
-// all is the condition that all filas have told a state of the circuit.
+// all is the condition that all filas have reported a state of the circuit.
 func (d *sharedPlay) all(state string) func() bool {
 	return func() bool {
 		d.mu.Lock()
@@ -248,8 +246,8 @@ func (d *sharedPlay) probes() int {
 	return n
 }
 
-// waiting counts what waits that was sent before the circuit closed: new messages come
-// all the time, but few are under way.
+// waiting counts the waiting messages that were sent before the circuit closed. Newer messages
+// arrive all the time, but few are under way.
 func (d *sharedPlay) waiting() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -260,8 +258,8 @@ func (d *sharedPlay) waiting() int {
 	return n
 }
 
-// start has a fila tell of its circuit and hand out its messages; stop ends that, also
-// after an error.
+// start subscribes to the circuit events of a fila and consumes its messages; stop ends both,
+// also after an error.
 func (d *sharedPlay) start(ctx context.Context, i int, s *demoServer) (stop func(), err error) {
 	stop = func() {}
 	subjects, err := wire.NewSubjects(s.c.Prefix())
@@ -288,7 +286,7 @@ func (d *sharedPlay) start(ctx context.Context, i int, s *demoServer) (stop func
 	}, nil
 }
 
-// changed takes an event of a fila.
+// changed handles an event of a fila.
 func (d *sharedPlay) changed(i int, data []byte) {
 	var e struct {
 		Data struct {
@@ -313,7 +311,7 @@ func (d *sharedPlay) changed(i int, data []byte) {
 	d.say(text)
 }
 
-// say tells what has happened.
+// say prints an event of the demo.
 func (d *sharedPlay) say(text string) {
 	d.mu.Lock()
 	at := demoMoment{time.Since(d.begin).Seconds(), text}
@@ -330,7 +328,7 @@ func (d *sharedPlay) wake() {
 	}
 }
 
-// failed keeps the first error, and returns it.
+// failed keeps the first error and returns it.
 func (d *sharedPlay) failed(err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -340,7 +338,7 @@ func (d *sharedPlay) failed(err error) error {
 	return d.mu.err
 }
 
-// vendor changes what the vendor does.
+// vendor changes the state of the vendor.
 func (d *sharedPlay) vendor(state vendorState, text string) {
 	d.mu.Lock()
 	d.mu.vendor = state
@@ -348,7 +346,7 @@ func (d *sharedPlay) vendor(state vendorState, text string) {
 	d.say(text)
 }
 
-// held notes how many messages are held back.
+// held records the number of blocked messages.
 func (d *sharedPlay) held() {
 	var probes []string
 	d.mu.Lock()
@@ -362,7 +360,7 @@ func (d *sharedPlay) held() {
 	d.say(fmt.Sprintf("%s: %s; %d messages wait", terminal.Plural(int64(all), "probe"), strings.Join(probes, ", "), held))
 }
 
-// send publishes as many messages as are due at each moment.
+// send publishes all messages that are due at each tick.
 func (d *sharedPlay) send(ctx context.Context, i int, c *client.Client) {
 	for n := 0; ; n++ {
 		due := d.begin.Add(time.Duration(n) * time.Second / time.Duration(sharedFilas[i].rate))
@@ -395,7 +393,7 @@ func (d *sharedPlay) call(ctx context.Context, i int) error {
 	case state == vendorTried:
 		f.Probes++
 	case state == vendorFails && f.Circuit == "open":
-		f.WhileOpen++ // it was on its way when the circuit opened
+		f.WhileOpen++ // it was under way when the circuit opened
 	case state == vendorFails:
 		f.Failed++
 	}
@@ -415,7 +413,7 @@ func (d *sharedPlay) call(ctx context.Context, i int) error {
 		return ctx.Err()
 	}
 	if state == vendorFails {
-		return errVendorDown // fila tries it again
+		return errVendorDown // fila retries it
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -423,7 +421,7 @@ func (d *sharedPlay) call(ctx context.Context, i int) error {
 	return nil
 }
 
-// report is how it stands.
+// report returns the present state.
 func (d *sharedPlay) report() sharedReport {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -435,7 +433,7 @@ func (d *sharedPlay) report() sharedReport {
 	return r
 }
 
-// lines is the table, always as many lines.
+// lines returns the table, which always has the same number of lines.
 func (d *sharedPlay) lines() []string { return d.report().lines(d.show.paint) }
 
 func (r sharedReport) lines(paint terminal.Style) []string {
@@ -453,7 +451,7 @@ func (r sharedReport) lines(paint terminal.Style) []string {
 	return append(lines, "")
 }
 
-// words is the result in a paragraph, from the figures alone.
+// words returns a summary computed from the figures alone.
 func (r sharedReport) words() string {
 	first, second := r.Filas[0], r.Filas[1]
 	text := fmt.Sprintf("%s had seen the vendor fail %d times and %s %d times when %s opened the circuit, for both: %s held its messages back, too.",

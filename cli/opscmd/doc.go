@@ -1,7 +1,6 @@
-// Package opscmd is the commands of those who run fila, or try it: fila top and
-// watch, config and reload, demo and bench, man and version.
+// Package opscmd has the commands to operate and try fila: fila top and watch, config and
+// reload, demo and bench, man and version.
 //
-// top draws a topFrame of two samples of the queues; a demo is a sidecar of its
-// own with tenants, workers and a provider (demoLoad), and what came of it
-// (demoReport).
+// top draws a topFrame from two samples of the queues. A demo is its own sidecar with tenants,
+// workers and a provider (demoLoad); demoReport is its result.
 package opscmd

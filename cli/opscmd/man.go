@@ -40,7 +40,7 @@ fila.1, fila-publish.1 and so on. They have the text of --help.`,
 	}
 }
 
-// commandTree is a command with all below it that are not hidden.
+// commandTree returns a command and all visible commands below it.
 func commandTree(cmd *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{cmd}
 	for _, sub := range shown(cmd) {
@@ -49,15 +49,15 @@ func commandTree(cmd *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// shown are the commands below one that have a page.
+// shown returns the commands below one that have a page.
 func shown(cmd *cobra.Command) []*cobra.Command {
 	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(sub *cobra.Command) bool { return sub.Hidden || sub.Name() == "help" || command.IsTopic(sub) })
 }
 
 func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// manPage is a manual page as man(7) wants it. It has no date, so that the same
-// source makes the same pages.
+// manPage returns a manual page in man(7) format. It has no date, so that the same source makes
+// the same pages.
 func manPage(cmd *cobra.Command, version string) string {
 	var b strings.Builder
 	section := func(title string) { fmt.Fprintf(&b, ".SH %s\n", title) }
@@ -123,7 +123,7 @@ func roffFlags(b *strings.Builder, flags *pflag.FlagSet) {
 	})
 }
 
-// roffText writes paragraphs; what is indented stays as it is.
+// roffText writes paragraphs; indented text stays as it is.
 func roffText(b *strings.Builder, text string) {
 	for paragraph := range strings.SplitSeq(text, "\n\n") {
 		if strings.HasPrefix(paragraph, " ") {
@@ -142,8 +142,8 @@ func roffLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// roff escapes a line: backslashes, hyphens, which are to stay what they are
-// when they are copied, and a dot or quote at the beginning.
+// roff escapes a line: backslashes, hyphens (so that they can be copied), and a dot or quote at
+// the beginning.
 func roff(line string) string {
 	line = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", "\\`", "^", `\(ha`, "~", `\(ti`).Replace(line)
 	if strings.HasPrefix(line, ".") {

@@ -16,11 +16,11 @@ import (
 	"github.com/filaq/fila/client"
 )
 
-// Bounds of what a frame of fila top asks for.
+// Bounds on what a frame of fila top requests.
 const (
-	topQueues  = 200 // queues, those with the most messages first
+	topQueues  = 200 // the queues with the most messages
 	topFlows   = 5
-	topBlocked = 10 // queues whose gates are asked for
+	topBlocked = 10 // queues whose gates are requested
 )
 
 type topFlags struct {
@@ -77,7 +77,7 @@ object on a line. Without a terminal the command prints one table after the othe
 	return cmd
 }
 
-// topView is what fila top keeps between frames.
+// topView is the state of fila top between frames.
 type topView struct {
 	env    *command.Env
 	flags  topFlags
@@ -87,9 +87,9 @@ type topView struct {
 	frames int
 }
 
-// run shows frame after frame; live ones are drawn over each other and obey keys.
+// run shows frames; on a terminal it redraws them and obeys keys.
 func (v *topView) run(ctx context.Context, in io.Reader, out io.Writer, live bool) (err error) {
-	if v.before, err = takeSample(ctx, v.s, v.flags); err != nil { // before the screen is taken
+	if v.before, err = takeSample(ctx, v.s, v.flags); err != nil { // before the screen changes
 		return err
 	}
 	var keys <-chan rune
@@ -103,7 +103,7 @@ func (v *topView) run(ctx context.Context, in io.Reader, out io.Writer, live boo
 		if _, err := io.WriteString(out, terminal.EnterView); err != nil {
 			return err
 		}
-		defer func() { _, _ = io.WriteString(out, terminal.LeaveView) }() // nobody to tell
+		defer func() { _, _ = io.WriteString(out, terminal.LeaveView) }() // an error here has no remedy
 		v.screen.live = true
 		v.screen.take(v.before.frame(nil))
 		if err := v.screen.draw(out); err != nil {
@@ -116,16 +116,16 @@ func (v *topView) run(ctx context.Context, in io.Reader, out io.Writer, live boo
 	return err
 }
 
-// looked is a sample, or why there is none.
-type looked struct {
+// sampled is a sample or the error of taking it.
+type sampled struct {
 	*sample
 	err error
 }
 
-// look takes a sample after every interval until ctx ends. Nobody waits for fila that
-// way who presses a key.
-func (v *topView) look(ctx context.Context) <-chan looked {
-	samples := make(chan looked)
+// poll takes a sample after every interval until ctx ends. It runs beside the keys, so that a
+// key never waits for fila.
+func (v *topView) poll(ctx context.Context) <-chan sampled {
+	samples := make(chan sampled)
 	go func() {
 		defer close(samples)
 		ticker := time.NewTicker(v.flags.interval.Duration())
@@ -140,7 +140,7 @@ func (v *topView) look(ctx context.Context) <-chan looked {
 			select {
 			case <-ctx.Done():
 				return
-			case samples <- looked{now, err}:
+			case samples <- sampled{now, err}:
 			}
 		}
 	}()
@@ -149,11 +149,11 @@ func (v *topView) look(ctx context.Context) <-chan looked {
 
 // follow shows a frame after every interval, until ctx or a key ends it.
 func (v *topView) follow(ctx context.Context, out io.Writer, live bool, keys <-chan rune) error {
-	looking, stop := context.WithCancel(ctx)
-	samples := v.look(looking)
+	polling, stop := context.WithCancel(ctx)
+	samples := v.poll(polling)
 	defer func() {
 		stop()
-		for range samples { // until it has ended
+		for range samples { // drain until the sender has ended
 		}
 	}()
 	for {
@@ -162,7 +162,7 @@ func (v *topView) follow(ctx context.Context, out io.Writer, live bool, keys <-c
 			return ctx.Err()
 		case key, ok := <-keys:
 			if !ok {
-				keys = nil // the terminal is gone, or has no more to say
+				keys = nil // the terminal is gone or closed
 			} else if v.screen.press(key) {
 				return nil
 			}
@@ -172,7 +172,7 @@ func (v *topView) follow(ctx context.Context, out io.Writer, live bool, keys <-c
 				return ctx.Err()
 			case now.err != nil && !live:
 				return now.err
-			case now.err != nil: // fila or NATS may be back soon
+			case now.err != nil: // fila or NATS may return soon
 				v.screen.problem = "fila does not answer: " + terminal.OneLine(v.s.Explain(now.err).Error())
 			default:
 				frame := now.frame(v.before)
@@ -193,7 +193,7 @@ func (v *topView) follow(ctx context.Context, out io.Writer, live bool, keys <-c
 	}
 }
 
-// print writes a frame after the one before.
+// print writes one frame after the previous one.
 func (v *topView) print(out io.Writer, f topFrame) error {
 	if v.env.JSON {
 		f.Queues = v.screen.visible(f.Queues)
@@ -207,7 +207,7 @@ func (v *topView) print(out io.Writer, f topFrame) error {
 	return err
 }
 
-// sample is one look at the queues.
+// sample is the state of the queues at one time.
 type sample struct {
 	at      time.Time
 	server  string
@@ -223,7 +223,7 @@ func takeSample(ctx context.Context, s *command.Session, f topFlags) (*sample, e
 		return nil, err
 	}
 	for _, q := range queues {
-		if q.DLQ == "" && messages(q) == 0 { // nothing to look at, and there are many
+		if q.DLQ == "" && messages(q) == 0 { // skip empty queues: there may be many
 			now.queues = append(now.queues, client.QueueInfo{QueueSummary: q})
 			continue
 		}
@@ -231,7 +231,7 @@ func takeSample(ctx context.Context, s *command.Session, f topFlags) (*sample, e
 		info, err := s.QueueInspect(ctx, name, topFlows)
 		var refused *client.Error
 		if errors.As(err, &refused) && refused.Code == 404 && f.queue == "" {
-			continue // deleted meanwhile
+			continue // deleted since the list
 		}
 		if err != nil {
 			return nil, err
@@ -247,7 +247,7 @@ func takeSample(ctx context.Context, s *command.Session, f topFlags) (*sample, e
 	return now, nil
 }
 
-// topQueuesOf are the queues to look at.
+// topQueuesOf returns the queues to request in detail.
 func topQueuesOf(ctx context.Context, s *command.Session, now *sample, f topFlags) ([]client.QueueSummary, error) {
 	if f.queue != "" {
 		now.total = 1
@@ -264,19 +264,19 @@ func topQueuesOf(ctx context.Context, s *command.Session, now *sample, f topFlag
 	return queues[:min(len(queues), topQueues)], err
 }
 
-// messages are the unfinished ones of a queue.
+// messages returns the number of unfinished messages of a queue.
 func messages(q client.QueueSummary) int64 { return q.Pending + q.Delayed + q.InFlight + q.Moving }
 
 // topFrame is what fila top shows, and prints with --json.
 type topFrame struct {
 	Time    string     `json:"time"`
 	Server  string     `json:"server"`
-	Total   int        `json:"total"` // queues that there are
+	Total   int        `json:"total"` // number of all queues
 	Seconds float64    `json:"seconds"`
 	Queues  []topQueue `json:"queues"`
 }
 
-// topQueue is a queue in a frame. Rates are per second; -1 is not known yet.
+// topQueue is a queue in a frame. Rates are per second; -1 means unknown.
 type topQueue struct {
 	Name        string                `json:"name"`
 	Ready       int64                 `json:"ready"`
@@ -297,15 +297,15 @@ type topQueue struct {
 	Starved     int                   `json:"starved_flows"`
 }
 
-// messages are the unfinished ones.
+// messages returns the number of unfinished messages.
 func (q *topQueue) messages() int64 { return q.Ready + q.Parked + q.Delayed + q.InFlight + q.Moving }
 
-// idle reports whether there is nothing to see.
+// idle reports whether the queue has no messages and no traffic.
 func (q *topQueue) idle() bool {
 	return q.messages() == 0 && q.In <= 0 && q.Out <= 0 && q.Acked <= 0 && q.Failed <= 0
 }
 
-// frame compares two looks; before may be nil.
+// frame compares two samples; before may be nil.
 func (s *sample) frame(before *sample) topFrame {
 	f := topFrame{Time: s.at.UTC().Format(time.RFC3339), Server: s.server, Total: s.total, Queues: []topQueue{}}
 	counters := map[string]map[string]int64{}
@@ -321,7 +321,7 @@ func (s *sample) frame(before *sample) topFrame {
 		rate := func(names ...string) float64 {
 			was, ok := counters[q.Name]
 			switch {
-			case q.Counters == nil: // nobody has looked, as nothing was there
+			case q.Counters == nil: // not requested, because it was empty
 				return 0
 			case !ok || f.Seconds <= 0:
 				return -1
@@ -330,7 +330,7 @@ func (s *sample) frame(before *sample) topFrame {
 			for _, name := range names {
 				n += q.Counters[name] - was[name]
 			}
-			return max(float64(n), 0) / f.Seconds // less than before: fila was restarted
+			return max(float64(n), 0) / f.Seconds // a lower count means that fila restarted
 		}
 		f.Queues = append(f.Queues, topQueue{
 			Name: q.Name, Ready: q.Pending - q.Parked, Parked: q.Parked, Delayed: q.Delayed, InFlight: q.InFlight, Moving: q.Moving,

@@ -13,13 +13,13 @@ import (
 	"github.com/filaq/fila/cli/terminal"
 )
 
-// topSort is an order of queues; those that are equal follow their names.
+// topSort is an order of queues; equal ones are sorted by name.
 type topSort struct {
 	name    string
 	compare func(a, b *topQueue) int
 }
 
-// most is the order in which those with the most stand first.
+// most orders by descending value.
 func most[T cmp.Ordered](name string, of func(q *topQueue) T) topSort {
 	return topSort{name, func(a, b *topQueue) int { return cmp.Compare(of(b), of(a)) }}
 }
@@ -46,13 +46,13 @@ func topSortNames() []string {
 	return names
 }
 
-// topColumn is a column after the name of a queue. Where not all have room, those with the
-// lowest rank go first.
+// topColumn is a column after the name of a queue. If there is no space for all, columns with
+// the lowest rank are left out.
 type topColumn struct {
 	title string // as wide as the column
 	rank  int
 	text  func(q *topQueue) string
-	paint func(p terminal.Style, q *topQueue, text string) string // nil: as it is
+	paint func(p terminal.Style, q *topQueue, text string) string // colours the text; nil leaves it
 }
 
 func countColumn(title string, rank int, of func(q *topQueue) float64) topColumn {
@@ -87,19 +87,19 @@ var topColumns = func() []topColumn {
 	}
 }()
 
-// Bounds of how a frame is laid out, in columns.
+// Bounds of the layout, in columns.
 const (
-	topNarrowest = 40 // what is drawn on a terminal that is narrower still
-	topName      = 24 // a longer name is cut before a column is left out
-	topSpark     = 8  // the shortest line of bars that says something
-	topHistory   = 60 // how many intervals the bars show at most
+	topNarrowest = 40 // smallest layout width
+	topName      = 24 // longer names are cut before a column is left out
+	topSpark     = 8  // shortest useful sparkline
+	topHistory   = 60 // maximum intervals of the sparklines
 )
 
-// topLayout says what has room in a line.
+// topLayout is the layout of a line.
 type topLayout struct {
 	width, name int
 	columns     []topColumn
-	spark       int // 0: no bars
+	spark       int // 0 for none
 }
 
 func layOut(width int, queues []topQueue) topLayout {
@@ -120,7 +120,7 @@ func layOut(width int, queues []topQueue) topLayout {
 	return l
 }
 
-// rest is what the columns leave for the name and the bars.
+// rest returns the columns left for the name and the sparkline.
 func (l *topLayout) rest() int {
 	rest := l.width
 	for _, c := range l.columns {
@@ -129,30 +129,30 @@ func (l *topLayout) rest() int {
 	return rest
 }
 
-// topScreen draws frames as keys want them. Only the goroutine of topView uses it.
+// topScreen draws frames and handles keys. Only the goroutine of topView uses it.
 type topScreen struct {
 	env      *command.Env
 	paint    terminal.Style
 	interval time.Duration
-	live     bool // it has keys
+	live     bool // keys are available
 
 	sort    int // in topSorts
 	filter  string
-	all     bool // idle queues, too
-	brief   bool // nothing below the queues
+	all     bool // show idle queues, too
+	brief   bool // show no details below queues
 	typing  bool // keys go to the filter
 	help    bool
 	paused  bool
 	problem string // why there is no new frame
 
-	topPicture            // what is shown
-	next       topPicture // the newest, which is another one while the picture stands still
+	topPicture            // the shown picture
+	next       topPicture // the latest picture, different while the display is frozen
 }
 
 // topPicture is a frame and the rates of the intervals before it.
 type topPicture struct {
 	frame   topFrame
-	history map[string][]float64 // acked, by queue
+	history map[string][]float64 // acked messages by queue
 	totals  [3][]float64         // in, acked and failed, of all queues
 }
 
@@ -162,7 +162,7 @@ func newTopScreen(env *command.Env, f topFlags, order int, paint terminal.Style)
 	}
 }
 
-// take remembers the rates of a frame, and shows it unless the picture stands still.
+// take records the rates of a frame, and shows it unless the display is frozen.
 func (t *topScreen) take(f topFrame) {
 	var in, acked, failed float64
 	history := make(map[string][]float64, len(f.Queues))
@@ -171,7 +171,7 @@ func (t *topScreen) take(f topFrame) {
 		history[q.Name] = remember(t.next.history[q.Name], q.Acked)
 		in, acked, failed = in+max(q.In, 0), acked+max(q.Acked, 0), failed+max(q.Failed, 0)
 	}
-	t.next.frame, t.next.history = f, history // without the queues that are gone
+	t.next.frame, t.next.history = f, history // drops deleted queues
 	if f.Seconds > 0 {
 		for i, total := range []float64{in, acked, failed} {
 			t.next.totals[i] = remember(t.next.totals[i], total)
@@ -182,17 +182,17 @@ func (t *topScreen) take(f topFrame) {
 	}
 }
 
-// hasHistory reports whether bars say more than the figures beside them.
+// hasHistory reports whether there are enough values for sparklines.
 func (p *topPicture) hasHistory() bool { return len(p.totals[0]) > 1 }
 
-// remember returns the last values with one more. Those before, of which a picture may
-// hold some, stay.
+// remember returns the last values and a new one. It copies, because a shown picture may use
+// the old ones.
 func remember(values []float64, v float64) []float64 {
 	values = append(values, v)
 	return values[max(len(values)-topHistory, 0):]
 }
 
-// press does what a key is for, and reports whether it ends all.
+// press handles a key, and reports whether it ends fila top.
 func (t *topScreen) press(key rune) (end bool) {
 	switch {
 	case key == terminal.KeyInterrupt:
@@ -201,7 +201,7 @@ func (t *topScreen) press(key rune) (end bool) {
 		t.typeFilter(key)
 		return false
 	case t.help:
-		t.help = false // any key
+		t.help = false // any key closes the help
 		return false
 	}
 	switch key {
@@ -236,15 +236,15 @@ func (t *topScreen) typeFilter(key rune) {
 	case key == terminal.KeyEscape:
 		t.typing, t.filter = false, ""
 	case key == terminal.KeyBackspace:
-		if letters := []rune(t.filter); len(letters) > 0 {
-			t.filter = string(letters[:len(letters)-1])
+		if text := []rune(t.filter); len(text) > 0 {
+			t.filter = string(text[:len(text)-1])
 		}
 	case unicode.IsPrint(key):
 		t.filter += string(key)
 	}
 }
 
-// visible are the queues that are shown, in their order.
+// visible returns the shown queues in their order.
 func (t *topScreen) visible(queues []topQueue) []topQueue {
 	shown := []topQueue{}
 	for _, q := range queues {
@@ -258,13 +258,13 @@ func (t *topScreen) visible(queues []topQueue) []topQueue {
 	return shown
 }
 
-// draw draws the frame over the one before.
+// draw draws the frame over the previous one.
 func (t *topScreen) draw(out io.Writer) error {
 	width, height := terminal.ScreenSize(out)
 	return terminal.Draw(out, t.lines(width), height)
 }
 
-// lines draws the frame in width columns.
+// lines returns the frame in width columns.
 func (t *topScreen) lines(width int) []string {
 	queues := t.visible(t.frame.Queues)
 	l := layOut(width, queues)
@@ -297,7 +297,7 @@ func (t *topScreen) title(l *topLayout, shown int) string {
 	return t.paint.Bold(terminal.Fit(terminal.Clean(text+"  fila at "+t.frame.Server), l.width))
 }
 
-// total is a line with the rates of all queues.
+// total returns a line with the rates of all queues.
 func (t *topScreen) total(l *topLayout) string {
 	const each = len("acked 12.3k ")
 	spark := min((l.width-3*each-4)/3, topHistory/2)
@@ -315,7 +315,7 @@ func (t *topScreen) total(l *topLayout) string {
 	return terminal.Fit(strings.TrimRight(strings.Join(parts, "  "), " "), l.width)
 }
 
-// status says what keys have done and may do.
+// status returns the line with the state and the keys.
 func (t *topScreen) status(l *topLayout) []string {
 	var lines []string
 	if t.problem != "" {
@@ -384,7 +384,7 @@ func (t *topScreen) nothing(l *topLayout) string {
 	return terminal.Fit("(nothing to see; --all shows idle queues, too)", l.width)
 }
 
-// queue draws a queue with what stands below it.
+// queue returns the lines of a queue and its details.
 func (t *topScreen) queue(l *topLayout, q *topQueue) []string {
 	cells := []string{t.paint.Bold(terminal.Pad(terminal.Fit(terminal.Clean(q.Name), l.name), l.name))}
 	for _, c := range l.columns {
@@ -408,7 +408,7 @@ func (t *topScreen) queue(l *topLayout, q *topQueue) []string {
 	return lines
 }
 
-// details are what stands below a queue.
+// details returns the lines below a queue.
 func (t *topScreen) details(q *topQueue) (lines []string) {
 	detail := func(label string, parts ...string) {
 		lines = append(lines, fmt.Sprintf("%-11s", label)+strings.Join(parts, ", "))
@@ -450,7 +450,7 @@ func (t *topScreen) details(q *topQueue) (lines []string) {
 	return lines
 }
 
-// coarse is an age in eight columns at most.
+// coarse formats an age in eight columns at most.
 func coarse(ms int64) string {
 	switch {
 	case ms <= 0:

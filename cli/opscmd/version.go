@@ -6,7 +6,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 )
 
-// Commands returns the commands of those who run fila, or try it.
+// Commands returns the commands to operate and try fila.
 func Commands(env *command.Env) []*cobra.Command {
 	return []*cobra.Command{newConfigCommand(env), newReloadCommand(env), newTopCommand(env), newNoisyCommand(env), newWatchCommand(env), newDemoCommand(env), newBenchCommand(env), newManCommand(env), newVersionCommand(env)}
 }

@@ -113,11 +113,11 @@ type watcher struct {
 	printed int
 }
 
-// print prints an event if it is asked for, and reports whether more are.
+// print prints an event if the flags select it, and reports whether to continue.
 func (w *watcher) print(data []byte) (more bool, err error) {
 	var e wire.Event
 	if err := json.Unmarshal(data, &e); err != nil {
-		return true, nil // not fila's: anybody may publish there
+		return true, nil // not from fila: the subject is open to others
 	}
 	if len(w.flags.types) > 0 && !slices.Contains(w.flags.types, e.Type) || w.flags.queue != "" && e.Queue != w.flags.queue {
 		return true, nil
@@ -149,7 +149,7 @@ func (w *watcher) line(e wire.Event) string {
 	return w.paint.Dim(terminal.Clean(at)) + "  " + typ + "  " + terminal.Clean(sentence(w.env, e))
 }
 
-// sentence puts an event into words.
+// sentence describes an event.
 func sentence(env *command.Env, e wire.Event) string {
 	d := eventData(e.Data)
 	switch e.Type {
@@ -297,7 +297,7 @@ func untilText(env *command.Env, until string) string {
 	return ", until " + env.When(until)
 }
 
-// eventData reads the data of an event, of which anything may be missing.
+// eventData reads the data of an event; any field may be missing.
 type eventData map[string]any
 
 func (d eventData) text(name string) string {
@@ -319,7 +319,7 @@ func (d eventData) text(name string) string {
 	}
 }
 
-// between is a text with others before and after it, or nothing.
+// between returns a field between two texts, or nothing without the field.
 func (d eventData) between(before, name, after string) string {
 	if text := d.text(name); text != "" {
 		return before + text + after

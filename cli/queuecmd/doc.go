@@ -1,3 +1,3 @@
-// Package queuecmd is fila queue: it creates, changes, shows and deletes queues.
-// The flags of settings are in flags.go; only those that were given are sent.
+// Package queuecmd is fila queue: it creates, changes, shows and deletes queues. flags.go has
+// the flags of settings; a command sends only the given ones.
 package queuecmd

@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 )
 
-// kind says what the value of a setting is, and so how its flag is read.
+// kind is the type of a setting, which determines how its flag is parsed.
 type kind int
 
 const (
@@ -25,8 +25,8 @@ const (
 	list
 )
 
-// setting is a setting of a queue and its flag. Where key is empty it is the
-// flag's name, with underscores.
+// setting is a setting of a queue and its flag. An empty key means the flag's name with
+// underscores.
 type setting struct {
 	flag     string
 	kind     kind
@@ -77,8 +77,7 @@ func settings() []setting {
 	}
 }
 
-// addSettings adds the flags of all settings. The function that it returns has
-// the settings that were given.
+// addSettings adds the flags of all settings. The returned function returns the given ones.
 func addSettings(cmd *cobra.Command) func() (client.QueueChanges, error) {
 	fs, values, keys := cmd.Flags(), map[string]func() (any, error){}, map[string]string{}
 	all := settings()
@@ -103,7 +102,7 @@ func addSettings(cmd *cobra.Command) func() (client.QueueChanges, error) {
 			headers := fs.StringArray(s.flag, nil, s.usage)
 			values[s.flag] = func() (any, error) {
 				if len(*headers) == 1 && (*headers)[0] == "" {
-					return []string{}, nil // "" removes them all
+					return []string{}, nil // "" removes all
 				}
 				return *headers, nil
 			}
@@ -133,8 +132,8 @@ func addSettings(cmd *cobra.Command) func() (client.QueueChanges, error) {
 	}
 }
 
-// maxScript bounds what is read as a script from standard input; the limit on
-// scripts themselves is lower and is the hook compiler's to enforce.
+// maxScript bounds a script from standard input. The hook compiler enforces the lower limit on
+// scripts.
 const maxScript = 1 << 20
 
 func readText(in io.Reader, kind kind, value string) (string, error) {

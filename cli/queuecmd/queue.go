@@ -141,7 +141,7 @@ func purge(ctx context.Context, s *command.Session, queue string, force bool) (r
 }
 
 func newQueueListCommand(env *command.Env) *cobra.Command {
-	var partly error // the list is not whole
+	var partly error // the list lacks entries
 	list := command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueList, error) {
 		queues, err := s.QueueList(ctx)
 		partly, err = s.NotWhole(len(queues), err)
@@ -182,7 +182,7 @@ func showQueues(list client.QueueList, args []string) string {
 	return t.Or("no queues; make one with `fila queue create NAME`")
 }
 
-// pattern is what the names of the queues in a list match.
+// pattern returns the pattern for the names of the listed queues.
 func pattern(args []string) string {
 	if len(args) == 0 {
 		return "*"
@@ -257,8 +257,7 @@ func showQueue(info client.QueueInfo, _ []string) string {
 	return terminal.Sections(facts.String(), consumers.Or(""), flows.Or(""), hooks.Or(""), counters.Or(""))
 }
 
-// settingRows shows the settings that are not said elsewhere; those that are 0
-// or empty are not shown.
+// settingRows shows the settings that no other row shows, except those that are 0 or empty.
 func settingRows(t *terminal.Table, s client.QueueSettings) {
 	t.Row("visibility timeout", wire.FormatMs(s.VisibilityTimeoutMs))
 	t.Row("max deliveries", maxDeliveries(s))
@@ -311,8 +310,8 @@ func maxDeliveries(s client.QueueSettings) string {
 	return strconv.FormatInt(*s.MaxDeliveries, 10)
 }
 
-// retries says what becomes of a failure that neither the nack, nor on_failure, nor an
-// error rule decides.
+// retries describes the retries of a failure without a decision by nack, on_failure or error
+// rule.
 func retries(s client.QueueSettings) string {
 	switch {
 	case s.RetryPolicy != "":
@@ -362,7 +361,7 @@ func lines(script string) string {
 	return terminal.Plural(int64(strings.Count(strings.TrimRight(script, "\n"), "\n")+1), "line") + " of Lua"
 }
 
-// showSettings shows what has become of a queue that was made or changed.
+// showSettings shows the settings of a queue after its creation or change.
 func showSettings(r client.QueueReply, done string) string {
 	t := terminal.NewTable("queue", cmp.Or(terminal.Clean(r.Name), "?")+" "+done)
 	t.Row("quantum", r.Quantum)
@@ -370,7 +369,7 @@ func showSettings(r client.QueueReply, done string) string {
 	return t.String() + warnings(r.Warnings)
 }
 
-// warnings are those of a reply, a line each.
+// warnings returns the warnings of a reply, one per line.
 func warnings(all []string) (text string) {
 	for _, warning := range all {
 		text += "warning: " + terminal.Clean(warning) + "\n"

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Keys that are no characters to be shown.
+// Control characters.
 const (
 	KeyInterrupt = '\x03'
 	KeyBackspace = '\x7f'
@@ -16,9 +16,9 @@ const (
 	KeyEscape    = '\x1b'
 )
 
-// Keys returns what is typed on the terminal in, each key as it is pressed, and what
-// gives the terminal back. Until then an interrupt is a key, too. What is no terminal
-// has no keys. The channel is closed when in has ended.
+// Keys returns the keys pressed on a terminal and a function that restores the terminal. Until
+// then an interrupt is a key, too. The channel is nil if in is no terminal, and closed when in
+// ends.
 func Keys(in io.Reader) (keys <-chan rune, restore func(), err error) {
 	file, ok := in.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
@@ -30,11 +30,11 @@ func Keys(in io.Reader) (keys <-chan rune, restore func(), err error) {
 	}
 	pressed := make(chan rune)
 	go readKeys(file, pressed)
-	return pressed, func() { _ = term.Restore(int(file.Fd()), before) }, nil // nobody to tell
+	return pressed, func() { _ = term.Restore(int(file.Fd()), before) }, nil // an error here has no remedy
 }
 
-// readKeys sends what in yields until it ends. Nothing interrupts a read of a terminal,
-// so it may outlive who listens.
+// readKeys sends the keys of in until it ends. A read of a terminal cannot be interrupted, so
+// it may outlive the receiver.
 func readKeys(in io.Reader, keys chan<- rune) {
 	defer close(keys)
 	chunk := make([]byte, 256)
@@ -49,8 +49,8 @@ func readKeys(in io.Reader, keys chan<- rune) {
 	}
 }
 
-// pressedKeys are the keys of what a terminal sent at once. Arrows and the like, which are
-// an escape and more, mean nothing here.
+// pressedKeys returns the keys in one read of a terminal. It ignores escape sequences, such as
+// arrows.
 func pressedKeys(sent []byte) (keys []rune) {
 	if len(sent) > 1 && sent[0] == KeyEscape {
 		return nil

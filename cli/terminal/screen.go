@@ -9,17 +9,17 @@ import (
 	"golang.org/x/term"
 )
 
-// IsTerminal reports whether somebody looks at w.
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// Style colours text, or leaves it as it is. The zero value leaves it.
+// Style colours text. The zero value leaves text unchanged.
 type Style struct{ On bool }
 
-// StyleFor says whether output on w may have colours: only on a terminal that
-// knows them, and not against the user's will (https://no-color.org).
+// StyleFor returns the style for output on w: colours only on a terminal that supports them,
+// and not if the user turned them off (https://no-color.org).
 func StyleFor(w io.Writer) Style {
 	return Style{IsTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
@@ -46,17 +46,17 @@ func (s Style) Green(text string) string { return s.paint("32", text) }
 // Yellow returns the text in yellow.
 func (s Style) Yellow(text string) string { return s.paint("33", text) }
 
-// Escape sequences for a view that is drawn again and again.
+// Escape sequences of a screen that is redrawn.
 const (
-	EnterView = "\x1b[?1049h\x1b[?25l" // another screen, no cursor
+	EnterView = "\x1b[?1049h\x1b[?25l" // alternate screen, no cursor
 	LeaveView = "\x1b[?25h\x1b[?1049l"
 	homeView  = "\x1b[H"
 	EraseLine = "\x1b[K"
 	eraseRest = "\x1b[J"
 )
 
-// ScreenSize returns columns and lines of the terminal that w is: those of
-// COLUMNS and LINES, or else what the terminal says, or else 80 by 24.
+// ScreenSize returns the columns and lines of terminal w: from COLUMNS and LINES, else from the
+// terminal, else 80 by 24.
 func ScreenSize(w io.Writer) (width, height int) {
 	width, height = 80, 24
 	if file, ok := w.(*os.File); ok {
@@ -75,7 +75,7 @@ func ScreenSize(w io.Writer) (width, height int) {
 	return width, height
 }
 
-// Draw writes lines over what was drawn before, as many as fit.
+// Draw draws as many lines as fit over the previous ones.
 func Draw(w io.Writer, lines []string, height int) error {
 	var b strings.Builder
 	b.WriteString(homeView)
@@ -94,8 +94,8 @@ func Draw(w io.Writer, lines []string, height int) error {
 	return err
 }
 
-// IsTerminalInput reports whether in is a terminal, or anything else that is a
-// character device and so has no data for us.
+// IsTerminalInput reports whether in is a terminal or another character device, which has no
+// data for a command.
 func IsTerminalInput(in io.Reader) bool {
 	file, ok := in.(*os.File)
 	if !ok {

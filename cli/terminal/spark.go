@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// bars are the levels of a sparkline, the lowest for nothing.
+// bars are the levels of a sparkline; the lowest means 0.
 var bars = []rune("▁▂▃▄▅▆▇█")
 
-// Sparkline draws the last values as bars, one column each, in width columns with the
-// newest at the right. The highest bar is the largest of them, the lowest is 0 and
-// nothing else; negative values are not known and stay empty.
+// Sparkline draws the last width values as bars, one column each, the newest at the right. The
+// highest bar is the largest value and the lowest is 0. Negative values are unknown and stay
+// empty.
 func Sparkline(values []float64, width int) string {
 	values = values[max(len(values)-max(width, 0), 0):]
 	top := 0.0

@@ -28,10 +28,10 @@ func PrintJSONLine(w io.Writer, v any) error {
 // Table collects rows and prints them in aligned columns.
 type Table struct{ rows [][]string }
 
-// NewTable returns a table with a header, or with a first row like the others.
+// NewTable returns a table with the given header, or without one.
 func NewTable(header ...string) *Table { return &Table{rows: [][]string{header}} }
 
-// Row adds a row; the text of its cells is made clean.
+// Row adds a row and cleans the text of its cells.
 func (t *Table) Row(cells ...any) {
 	texts := make([]string, len(cells))
 	for i, cell := range cells {
@@ -40,7 +40,7 @@ func (t *Table) Row(cells ...any) {
 	t.rows = append(t.rows, texts)
 }
 
-// Fact adds a row of a name and a text, unless the text is empty.
+// Fact adds a row with a name and a text, unless the text is empty.
 func (t *Table) Fact(name, text string) {
 	if text != "" {
 		t.Row(name, text)
@@ -77,7 +77,7 @@ func (t *Table) Or(none string) string {
 	return Line(none)
 }
 
-// Line returns text as a line, and no text as nothing.
+// Line returns text with a newline, or empty text unchanged.
 func Line(text string) string {
 	if text == "" {
 		return ""
@@ -85,20 +85,19 @@ func Line(text string) string {
 	return text + "\n"
 }
 
-// Sections joins parts of an output with empty lines between them. Empty parts
-// are left out.
+// Sections joins the parts of an output with empty lines and skips empty parts.
 func Sections(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "\n")
 }
 
-// columns measures text. Characters whose width depends on the locale count as
-// narrow, as terminals draw them unless they are told otherwise.
+// columns measures text. Characters whose width depends on the locale count as narrow, which is
+// the default of terminals.
 var columns = &runewidth.Condition{StrictEmojiNeutral: true}
 
-// Width is how many columns plain text takes.
+// Width returns the number of columns of plain text.
 func Width(text string) int { return columns.StringWidth(text) }
 
-// Fit cuts plain text to width columns; what was cut ends in a tilde.
+// Fit cuts plain text to width columns and marks a cut with a tilde.
 func Fit(text string, width int) string {
 	if width <= 0 {
 		return ""

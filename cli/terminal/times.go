@@ -8,7 +8,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Clock says what time it is; nil is the real one, and tests put their own. Its
+// Clock returns the present time; nil is the system's clock, and tests set their own. Its
 // methods print times with their distance from now.
 type Clock func() time.Time
 
@@ -20,8 +20,7 @@ func (c Clock) Now() time.Time {
 	return time.Now()
 }
 
-// When prints a time of a reply with its distance from now, as people ask for
-// both. What is not a time is printed as it is.
+// When prints a time of a reply with its distance from now. It prints other text unchanged.
 func (c Clock) When(stamp string) string {
 	t, err := time.Parse(time.RFC3339, stamp)
 	if err != nil {
@@ -32,12 +31,12 @@ func (c Clock) When(stamp string) string {
 
 var stampInText = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 
-// Stamps prints the times in a sentence of fila as when does.
+// Stamps rewrites the times in a sentence as When does.
 func (c Clock) Stamps(sentence string) string {
 	return stampInText.ReplaceAllStringFunc(sentence, c.When)
 }
 
-// Age prints how old something is, of its time.
+// Age prints the time since stamp.
 func (c Clock) Age(stamp string) string {
 	t, err := time.Parse(time.RFC3339, stamp)
 	if err != nil {
@@ -84,8 +83,7 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }
 
-// Age prints milliseconds as how old the oldest of some things is; 0 is that there
-// is none.
+// Age prints the age in milliseconds of the oldest of some objects; 0 means that there is none.
 func Age(ms int64) string {
 	if ms <= 0 {
 		return "-"
@@ -104,8 +102,7 @@ func ParseMs(s string) (int64, error) {
 	return d.Milliseconds(), err
 }
 
-// parseDuration refuses bare numbers but 0: some take them for seconds, others for
-// milliseconds.
+// parseDuration refuses bare numbers except 0, because their unit would be a guess.
 func parseDuration(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err == nil && d >= 0 {
@@ -118,8 +115,8 @@ func parseDuration(s string) (time.Duration, error) {
 	return 0, fmt.Errorf("%q: %s", s, allowed)
 }
 
-// asMilliseconds is how a number of milliseconds is written as a duration: fields of the
-// protocol and of config.toml have them, so that is likely what is meant.
+// asMilliseconds suggests how to write a bare number of milliseconds. The fields of the
+// protocol and of config.toml are in milliseconds, so that is likely what the user means.
 func asMilliseconds(number string) string {
 	text := number + "ms"
 	if d, err := time.ParseDuration(text); err == nil && d >= time.Second && d%time.Millisecond == 0 {
@@ -130,7 +127,7 @@ func asMilliseconds(number string) string {
 
 var bareNumber = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
 
-// Duration is a flag whose value is a duration of any fineness.
+// Duration is a flag whose value is a duration of any precision.
 type Duration time.Duration
 
 // Set implements pflag.Value.
@@ -162,11 +159,11 @@ func (v *Millis) Set(s string) error {
 	return nil
 }
 
-// String implements pflag.Value. What it prints, Set reads.
+// String implements pflag.Value. Set accepts the result.
 func (v *Millis) String() string { return wire.FormatMs(int64(*v)) }
 
 // Type implements pflag.Value; it is the placeholder in help texts.
 func (v *Millis) Type() string { return "duration" }
 
-// Duration returns it as Go has it.
+// Duration converts the value.
 func (v *Millis) Duration() time.Duration { return time.Duration(*v) * time.Millisecond }

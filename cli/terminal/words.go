@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// Clean makes foreign text safe for a terminal line: fairness keys and error
-// texts may hold anything.
+// Clean makes text from elsewhere, such as fairness keys and error texts, safe for a line of a
+// terminal.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -37,7 +37,7 @@ func Size(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", v, units[unit])
 }
 
-// OrDash prints what is empty as a dash.
+// OrDash returns a dash for empty text.
 func OrDash(s string) string {
 	if s == "" {
 		return "-"
@@ -87,8 +87,8 @@ func Grouped(n int64) string {
 // Number prints a weight or deficit without needless digits.
 func Number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// Wrap breaks text at spaces into lines of at most width columns, of which the
-// first has some taken already.
+// Wrap breaks text at spaces into lines of at most width columns. The first line already has
+// taken columns.
 func Wrap(text string, taken, width int) string {
 	var b strings.Builder
 	column := taken
