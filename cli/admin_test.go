@@ -59,7 +59,7 @@ func TestPlainOutputs(t *testing.T) {
 	}
 }
 
-// Whatever takes a queue says which one may have been meant.
+// Every argument that is a queue has suggestions for misspelled names.
 func TestUnknownQueue(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.queue-list", wire.QueueList{Total: 3, Queues: []wire.QueueSummary{{Name: "mail"}, {Name: "orders"}, {Name: "orders.dlq"}}})
@@ -141,7 +141,7 @@ func TestListsByPrefix(t *testing.T) {
 	program.Mistakes(t, map[string]string{"queue list --subject-prefix a..b": "--subject-prefix: "})
 }
 
-// The flags of every command are told once; every page says where.
+// The help topic flags lists the common flags once; every page refers to it.
 func TestHelpHasGlobalFlagsOnce(t *testing.T) {
 	topic := clitest.OK(t, program.Run(t, "", "help", "flags")).Out
 	globals := root().PersistentFlags()
@@ -278,7 +278,7 @@ func TestBareDurations(t *testing.T) {
 	program.Mistakes(t, map[string]string{"queue list": "NATS_TIMEOUT = \"5\" has no unit: write 5ms or 5s"})
 }
 
-// What NATS permissions refuse ends a command at once, with a code of its own.
+// A NATS permission error ends a command at once, with its own exit code.
 func TestPermissionsAreKnownAtOnce(t *testing.T) {
 	clitest.Isolate(t)
 	srv := clitest.StartNATS(t, func(o *server.Options) {
@@ -379,7 +379,7 @@ func TestLogin(t *testing.T) {
 	require.Contains(t, r.Err, "no fila listens", "logged in")
 }
 
-// TestARedriveThatTakesLong is a job that goes on when the command does not wait any more.
+// TestARedriveThatTakesLong shows that the job continues after the command stops waiting.
 func TestARedriveThatTakesLong(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Handle("fila.admin.redrive.orders.dlq", func(*nats.Msg) any { return nil })
@@ -387,8 +387,8 @@ func TestARedriveThatTakesLong(t *testing.T) {
 	clitest.Complains(t, r, command.ExitFailed, "a redrive is a job and goes on: `fila job list --queue orders` shows it")
 }
 
-// TestProblemsAsJSON are one line on standard error, with the fields of an error reply, and
-// nothing is on standard output. The exit codes are the same.
+// TestProblemsAsJSON expects problems on one line of standard error, with the fields of an
+// error reply, an empty standard output, and the usual exit codes.
 func TestProblemsAsJSON(t *testing.T) {
 	f := clitest.StartFake(t)
 	full := &wire.Error{Code: 429, ErrCode: wire.CodeBacklogMessages, Description: `queue "orders" is full`, RetryAfter: 1500 * time.Millisecond}

@@ -13,8 +13,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// completions returns what may follow a command line, whose last word is cut
-// off where it ends.
+// completions returns the completions of a command line whose last word is incomplete.
 func completions(t *testing.T, line ...string) (words []string, directive string) {
 	t.Helper()
 	r := clitest.OK(t, program.Run(t, "", append([]string{"__complete"}, line...)...))
@@ -164,7 +163,7 @@ func TestCompletionOfFiles(t *testing.T) {
 	require.Equal(t, onlyThese, directive)
 }
 
-// Where nobody answers there is nothing, soon, and not a word.
+// Without an answer there are quickly no words, and no message.
 func TestCompletionWithoutFila(t *testing.T) {
 	f := clitest.StartFake(t)
 	words, _ := completions(t, "queue", "inspect", "")

@@ -7,9 +7,9 @@
 // standard error that starts with "fila: ". The exit codes are in package command
 // and in docs/cli.md.
 //
-// Here are the root and fila serve; the other commands are in the packages below,
-// by what they are about, and share the packages command and terminal.
+// This package has the root command and fila serve. The packages below have the other commands,
+// grouped by topic, and share the packages command and terminal.
 //
-// What fila serve is told by its flags is one of the sources of package config,
-// which puts the configuration together.
+// The flags of fila serve are one of the sources from which package config builds the
+// configuration.
 package cli

@@ -10,21 +10,20 @@ import (
 	"sync/atomic"
 )
 
-// How far the heap may grow between two collections. A sidecar has little on its
-// heap and makes much garbage, so the usual rule (collect when it has doubled)
-// collects all the time: with four times as much room the same work takes less of
-// the processor. With a large backlog the same rule would waste memory by the
-// gigabyte, and what is on its way at the moment of a collection would count five
-// times, so the room is bounded.
+// Bounds of the heap's growth between two collections. A sidecar has a small live heap and
+// makes much garbage. At the default (collect when the heap has doubled) it would collect all
+// the time; with a growth of 400 % the same work takes less CPU. With a large backlog that
+// would waste gigabytes, and messages in transit during a collection would count five times, so
+// the growth is bounded in bytes.
 const (
-	gcPercent    = 400      // of what is alive, at most
-	gcLeast      = 25       // and at least
-	gcRoom       = 40 << 20 // bytes
-	memoryOfHost = 0.9      // of a container's limit: the limit of the Go runtime
+	gcPercent    = 400      // maximum, in percent of the live heap
+	gcLeast      = 25       // minimum, in percent of the live heap
+	gcRoom       = 40 << 20 // maximum growth in bytes
+	memoryOfHost = 0.9      // share of a container's memory limit that is the limit of the Go runtime
 )
 
-// tuneMemory sets up garbage collection for a server. GOGC and GOMEMLIMIT in the
-// environment are left alone. It returns a function that ends it.
+// tuneMemory sets up garbage collection for a server, unless GOGC and GOMEMLIMIT are set. It
+// returns a function that ends it.
 func tuneMemory(environ func(string) string) (stop func()) {
 	if environ("GOMEMLIMIT") == "" {
 		if limit, ok := containerMemory(os.ReadFile); ok {
@@ -42,8 +41,8 @@ func tuneMemory(environ func(string) string) (stop func()) {
 	}
 }
 
-// gcTuner sets the GC percentage anew after each collection, of which it learns by
-// the finalizer of an object that nobody refers to.
+// gcTuner adjusts the GC percentage after each collection. The finalizer of an unreachable
+// object tells it about collections.
 type gcTuner struct {
 	before, percent int
 	stopped         atomic.Bool
@@ -67,15 +66,14 @@ func (t *gcTuner) tune() {
 		return
 	}
 	percent := gcPercentFor(sample[0].Value.Uint64())
-	// Each change stops the world for a moment: small ones are not worth it.
+	// Each change stops the world briefly, so small changes are skipped.
 	if d := percent - t.percent; d > t.percent/8 || d < -t.percent/8 {
 		t.percent = percent
 		debug.SetGCPercent(percent)
 	}
 }
 
-// gcPercentFor is how much of what is alive may be added before the next
-// collection.
+// gcPercentFor returns the growth in percent until the next collection.
 func gcPercentFor(alive uint64) int {
 	if alive == 0 {
 		return gcPercent
@@ -83,8 +81,7 @@ func gcPercentFor(alive uint64) int {
 	return int(min(max(gcRoom*100/alive, gcLeast), gcPercent))
 }
 
-// containerMemory reads the limit of a container's memory (cgroup v2), if it has
-// one.
+// containerMemory returns the memory limit of the container (cgroup v2), if there is one.
 func containerMemory(read func(string) ([]byte, error)) (int64, bool) {
 	text, err := read("/sys/fs/cgroup/memory.max")
 	if err != nil {

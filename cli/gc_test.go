@@ -18,7 +18,7 @@ func TestGCPercent(t *testing.T) {
 	}
 }
 
-// TestTuneMemory: the environment has the last word, and what was set is put back.
+// TestTuneMemory: environment variables take precedence, and the end restores the settings.
 func TestTuneMemory(t *testing.T) {
 	was := debug.SetGCPercent(100)
 	defer debug.SetGCPercent(was)

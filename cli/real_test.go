@@ -46,7 +46,7 @@ func must(t *testing.T, in string, args ...string) string {
 	return clitest.OK(t, program.Run(t, in, args...)).Out
 }
 
-// The commands work with a real fila, together.
+// The commands work together with a real fila.
 func TestCommandsWithARealFila(t *testing.T) {
 	startReal(t)
 	watched := make(chan string)
@@ -99,7 +99,7 @@ func TestCommandsWithARealFila(t *testing.T) {
 	require.Contains(t, event, "queue last was created")
 }
 
-// A queue that is full is waited for.
+// publish waits for a full queue.
 func TestPublishWaitsForARealQueue(t *testing.T) {
 	startReal(t)
 	must(t, "", "queue", "create", "orders", "--max-depth", "5")

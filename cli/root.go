@@ -22,8 +22,8 @@ type app struct {
 	newServer serverFactory
 }
 
-// Main runs the fila command with the arguments after its name and returns the
-// exit code. It prints a problem as one line on errOut.
+// Main runs the fila command with the arguments after its name and returns the exit code. It
+// prints a problem as one line on errOut.
 func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	return run(context.Background(), &app{&command.Env{}, newSidecar}, args, in, out, errOut)
 }
@@ -32,7 +32,7 @@ func run(ctx context.Context, a *app, args []string, in io.Reader, out, errOut i
 	return command.Run(ctx, a.Env, newRootCommand(a), args, in, out, errOut)
 }
 
-// commands are all commands of fila.
+// commands returns all commands of fila.
 func (a *app) commands() []*cobra.Command {
 	all := []*cobra.Command{newServeCommand(a), newRulesCommand(a)}
 	for _, group := range []func(*command.Env) []*cobra.Command{

@@ -71,7 +71,7 @@ spread  as max_deliveries  1s           2           4s       0.5
 	require.Equal(t, "no error rules\n\nno retry policies\n", clitest.OK(t, program.Run(t, "", "rules", "list", "--config", empty)).Out)
 }
 
-// TestRulesTest says what the judge of a running fila would say.
+// TestRulesTest gives the same result as a running fila.
 func TestRulesTest(t *testing.T) {
 	file := clitest.WriteFile(t, "fila.toml", rulesConfig)
 	for name, tc := range map[string]struct {

@@ -21,12 +21,12 @@ import (
 	"github.com/filaq/fila/sidecar/telemetry"
 )
 
-// runner is the part of sidecar.Server that serve needs.
+// runner is the part of sidecar.Server that serve uses.
 type runner interface {
 	Run(ctx context.Context) error // until ctx ends, gracefully
 	Kill()                         // stops at once
 	Reload() error                 // reads the rules of the file again; changes nothing if it fails
-	Check() error                  // reads the files that the configuration names; starts nothing
+	Check() error                  // reads the files of the configuration without starting anything
 }
 
 type serverFactory func(cfg config.Config, log *slog.Logger, version string) (runner, error)
@@ -35,8 +35,7 @@ func newSidecar(cfg config.Config, log *slog.Logger, version string) (runner, er
 	return sidecar.New(cfg, log, version)
 }
 
-// serveKeys says which configuration key a flag of fila serve sets, beside those of
-// command.NATSKeys.
+// serveKeys maps flags of fila serve to configuration keys, in addition to command.NATSKeys.
 var serveKeys = map[string]string{
 	"data-dir":       "data_dir",
 	"drain-timeout":  "drain_timeout_ms",
@@ -111,7 +110,7 @@ func (a *app) serve(cmd *cobra.Command, path string, check bool) error {
 	if flags.Changed("config") && path == "" {
 		return command.UsageError("--config is empty: name a file")
 	}
-	// From here on, since a SIGHUP that nobody waits for would end the process.
+	// From here on, because an unhandled SIGHUP would end the process.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
@@ -153,7 +152,8 @@ type configCheck struct {
 	Warnings []string `json:"warnings"`
 }
 
-// checkConfig says whether fila would start with a configuration, as far as files can tell.
+// checkConfig checks whether fila would start with a configuration, as far as files can show
+// it.
 func (a *app) checkConfig(cmd *cobra.Command, cfg *config.Loaded) error {
 	server, err := a.newServer(cfg.Config, slog.New(slog.DiscardHandler), command.ReadBuildInfo().Version)
 	if err == nil {
@@ -177,8 +177,8 @@ func (a *app) checkConfig(cmd *cobra.Command, cfg *config.Loaded) error {
 	})
 }
 
-// serveSettings are what the flags that were given set. --json makes the log JSON
-// unless --log-format says otherwise.
+// serveSettings returns the settings of the given flags. --json makes the log JSON unless
+// --log-format is given.
 func serveSettings(flags *pflag.FlagSet, json bool) []config.Setting {
 	var given []config.Setting
 	if json {
@@ -188,8 +188,8 @@ func serveSettings(flags *pflag.FlagSet, json bool) []config.Setting {
 	return append(given, command.Settings(flags, command.NATSKeys)...)
 }
 
-// reloadOnSignals calls reload for every signal until the function that it
-// returns is called. A reload that fails is logged, and changes nothing.
+// reloadOnSignals calls reload for every SIGHUP until the returned function is called. It logs
+// a failed reload, which changes nothing.
 func reloadOnSignals(signals <-chan os.Signal, log *slog.Logger, reload func() error) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -212,8 +212,8 @@ func reloadOnSignals(signals <-chan os.Signal, log *slog.Logger, reload func() e
 	}
 }
 
-// stopOnSignals returns a context that ends with the first SIGINT or SIGTERM;
-// the second calls kill.
+// stopOnSignals returns a context that ends with the first SIGINT or SIGTERM; the second signal
+// calls kill.
 func stopOnSignals(parent context.Context, log *slog.Logger, kill func()) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)
@@ -248,7 +248,7 @@ func stopOnSignals(parent context.Context, log *slog.Logger, kill func()) (conte
 func newLogger(cfg config.LogConfig, w io.Writer) *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(cfg.Level)); err != nil {
-		level = slog.LevelInfo // Validate has refused it already
+		level = slog.LevelInfo // Validate has refused unknown levels already
 	}
 	options := &slog.HandlerOptions{Level: level}
 	if cfg.Format == "json" {

@@ -17,7 +17,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 )
 
-// fakeServer records how it was started and ends as fila serve asks it to.
+// fakeServer records how it was started and stops when fila serve says so.
 type fakeServer struct {
 	cfg     config.Config
 	version string
@@ -52,7 +52,7 @@ func (s *fakeServer) Reload() error {
 	return err
 }
 
-// serve runs fila serve with this server, and act when it runs.
+// serve runs fila serve with this server, and calls act while it runs.
 func (s *fakeServer) serve(t *testing.T, ctx context.Context, act func(), args ...string) clitest.Result {
 	t.Helper()
 	s.running, s.killed = make(chan struct{}), make(chan struct{})
@@ -101,7 +101,7 @@ func TestEveryServeFlagSetsItsKey(t *testing.T) {
 	require.Empty(t, serveSettings(serveFlags(t), false), "a flag that was not given changes nothing")
 }
 
-// --json is about the log, too, which --log-format is more exact about.
+// --json also selects the log format, unless --log-format is given.
 func TestServeLogFormat(t *testing.T) {
 	for want, args := range map[string][]string{"text": {"--log-format", "text"}, "json": nil} {
 		loaded, err := config.Load(config.Sources{
@@ -112,7 +112,7 @@ func TestServeLogFormat(t *testing.T) {
 	}
 }
 
-// inEmptyDir keeps ./config.toml of the package out of the test.
+// inEmptyDir keeps the package's ./config.toml out of the test.
 func inEmptyDir(t *testing.T) {
 	t.Helper()
 	clitest.Isolate(t)
@@ -144,7 +144,7 @@ func TestServeSignals(t *testing.T) {
 	clitest.Complains(t, s.serve(t, t.Context(), func() { sendSelf(syscall.SIGINT) }), command.ExitFailed, "fila: killed\n")
 }
 
-// SIGHUP reloads, again and again, and ends nothing.
+// Each SIGHUP reloads, and the process continues.
 func TestServeReloads(t *testing.T) {
 	inEmptyDir(t)
 	require.NoError(t, os.WriteFile("config.toml", []byte("data_dir = \"d\""), 0o600))
@@ -189,7 +189,7 @@ func TestServeMistakes(t *testing.T) {
 	require.Equal(t, clitest.Ended(command.ExitUsage, "", "fila: queue q, on_enqueue:; unexpected symbol\n"), r)
 }
 
-// TestServeCheck reads files as a start would, and makes nothing.
+// TestServeCheck reads files as a start would, and creates nothing.
 func TestServeCheck(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -1,4 +1,3 @@
-// Package clitest runs commands in tests: [Program] runs a command line of a
-// group of commands, and [StartFake] starts a NATS server with a fila that
-// answers as the test tells it.
+// Package clitest runs commands in tests: [Program] runs a command line of a group of commands,
+// and [StartFake] starts a NATS server with a fila whose answers the test sets.
 package clitest

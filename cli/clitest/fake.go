@@ -22,7 +22,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Result is what a run of a command left behind.
+// Result is the result of a run of a command.
 type Result struct {
 	Code     int
 	Out, Err string
@@ -31,7 +31,7 @@ type Result struct {
 // Ended is a Result.
 func Ended(code int, out, errOut string) Result { return Result{code, out, errOut} }
 
-// Program is the commands that a test runs.
+// Program is the commands under test.
 type Program func(*command.Env) []*cobra.Command
 
 // Run runs a command line with in as standard input.
@@ -40,7 +40,7 @@ func (p Program) Run(t *testing.T, in string, args ...string) Result {
 	return p.RunEnv(t, t.Context(), &command.Env{}, in, args...)
 }
 
-// RunAt runs a command line whose clock stands at noon.
+// RunAt runs a command line whose clock shows noon.
 func (p Program) RunAt(t *testing.T, args ...string) Result {
 	t.Helper()
 	return p.RunEnv(t, t.Context(), &command.Env{Clock: Noon}, "", args...)
@@ -54,8 +54,8 @@ func (p Program) RunEnv(t *testing.T, ctx context.Context, env *command.Env, in 
 	return Result{code, out.String(), errOut.String()}
 }
 
-// Mistakes runs command lines that are wrong, and requires that each is refused
-// on one line that has its text, with nothing on standard output.
+// Mistakes runs invalid command lines, and requires that each fails with one line that contains
+// its text and without standard output.
 func (p Program) Mistakes(t *testing.T, lines map[string]string) {
 	t.Helper()
 	for line, want := range lines {
@@ -68,14 +68,14 @@ func (p Program) Mistakes(t *testing.T, lines map[string]string) {
 	}
 }
 
-// Running is a command line that runs.
+// Running is a running command line.
 type Running struct {
 	Out, Err Buffer
-	Stop     context.CancelFunc // as the first signal does
-	Code     chan int           // has the exit code at the end
+	Stop     context.CancelFunc // acts as the first signal
+	Code     chan int           // receives the exit code
 }
 
-// Start starts a command line that goes on until it is stopped.
+// Start starts a command line that runs until it is stopped.
 func (p Program) Start(t *testing.T, in io.Reader, args ...string) *Running {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -92,22 +92,21 @@ func OK(t *testing.T, r Result) Result {
 	return r
 }
 
-// Complains requires that a command line ended with a code, and complained about
-// what is so.
+// Complains requires that a command line ended with a code and a message.
 func Complains(t *testing.T, r Result, code int, what string) {
 	t.Helper()
 	require.Equal(t, code, r.Code, r.Err)
 	require.Contains(t, r.Err, what)
 }
 
-// JSON is the output of a command line that succeeded, decoded.
+// JSON decodes the output of a successful command line.
 func JSON[T any](t *testing.T, r Result) (v T) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(OK(t, r).Out), &v), r.Out)
 	return v
 }
 
-// Exec runs a command line with streams of its own.
+// Exec runs a command line with the given streams.
 func (p Program) Exec(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	env := &command.Env{}
 	return command.Run(ctx, env, env.Root(p(env)...), args, in, out, errOut)
@@ -134,7 +133,7 @@ func (b *Buffer) String() string {
 	return b.buf.String()
 }
 
-// Isolate keeps the settings of whoever runs the tests out of them.
+// Isolate hides the user's settings from tests.
 func Isolate(t *testing.T) (configHome string) {
 	t.Helper()
 	for _, name := range command.Variables() {
@@ -145,7 +144,7 @@ func Isolate(t *testing.T) (configHome string) {
 	return dir
 }
 
-// StartNATS starts a NATS server that ends with the test; change may be nil.
+// StartNATS starts a NATS server that stops with the test; change may be nil.
 func StartNATS(t *testing.T, change func(*server.Options)) *server.Server {
 	t.Helper()
 	opts := &server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true}
@@ -163,7 +162,7 @@ func StartNATS(t *testing.T, change func(*server.Options)) *server.Server {
 	return srv
 }
 
-// Fake answers requests as a test tells it. NATS_URL points at its server.
+// Fake is a fila with answers that a test sets. NATS_URL is its server's address.
 type Fake struct {
 	T        *testing.T
 	NC       *nats.Conn
@@ -172,7 +171,7 @@ type Fake struct {
 	handlers map[string]*nats.Subscription // by subject
 }
 
-// StartFake starts a fila that knows no answer yet.
+// StartFake starts a fila without answers.
 func StartFake(t *testing.T) *Fake {
 	t.Helper()
 	Isolate(t)
@@ -186,8 +185,8 @@ func StartFake(t *testing.T) *Fake {
 	return &Fake{T: t, NC: nc, Got: make(chan *nats.Msg, 1000), Subjects: subj, handlers: map[string]*nats.Subscription{}}
 }
 
-// Handle answers a subject with what fn returns: an error, bytes, a value as JSON,
-// or nil, which is no answer. What was said of the subject before holds no longer.
+// Handle answers a subject with the result of fn: an error, bytes, a value as JSON, or nil for
+// no answer. It replaces the previous handler.
 func (f *Fake) Handle(subject string, fn func(msg *nats.Msg) any) {
 	f.T.Helper()
 	if before := f.handlers[subject]; before != nil {
@@ -220,13 +219,13 @@ func (f *Fake) Handle(subject string, fn func(msg *nats.Msg) any) {
 	require.NoError(f.T, f.NC.Flush())
 }
 
-// Answer replies to a subject always with the same.
+// Answer always sends the same reply on a subject.
 func (f *Fake) Answer(subject string, v any) {
 	f.Handle(subject, func(*nats.Msg) any { return v })
 }
 
-// Shows answers a subject with a reply, and requires that a command line shows it
-// in these lines at noon, and all of it with --json.
+// Shows answers a subject with a reply, and requires that a command line shows it as these
+// lines at noon, and completely with --json.
 func Shows[T any](f *Fake, p Program, line, subject string, reply T, lines ...string) {
 	f.T.Helper()
 	f.Answer(subject, reply)
@@ -250,7 +249,7 @@ func (f *Fake) Next() *nats.Msg {
 // Lines joins the lines of an expected output.
 func Lines(lines ...string) string { return strings.Join(lines, "\n") + "\n" }
 
-// WriteFile writes a file into a directory of its own and returns its path.
+// WriteFile writes a file in a new directory and returns its path.
 func WriteFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Terminal opens a terminal: what is written to ours is typed, and what is drawn is read there.
+// Terminal opens a terminal: the test types by writing to ours and reads the screen from it.
 func Terminal(t *testing.T) (ours, theirs *os.File) {
 	t.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Skipf("there are no terminals: %v", err)
 	}
-	t.Cleanup(func() { _ = ours.Close() }) // which ends who reads
+	t.Cleanup(func() { _ = ours.Close() }) // ends the reader
 	require.NoError(t, unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
 	require.NoError(t, err)

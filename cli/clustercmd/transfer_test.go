@@ -38,7 +38,7 @@ allow_r1 = true
 	return file
 }
 
-// single makes the store of a single fila with two queues and three messages.
+// single creates the store of a standalone fila with two queues and three messages.
 func single(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

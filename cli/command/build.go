@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 )
 
-// BuildInfo is what `fila version --json` prints.
+// BuildInfo is the output of `fila version --json`.
 type BuildInfo struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -29,7 +29,7 @@ func (b BuildInfo) String() string {
 	return fmt.Sprintf("%s %s %s\n", line, b.Go, b.Platform)
 }
 
-// ReadBuildInfo returns what the binary knows of itself.
+// ReadBuildInfo returns the build information in the binary.
 func ReadBuildInfo() BuildInfo {
 	info := BuildInfo{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	build, ok := debug.ReadBuildInfo()

@@ -22,12 +22,11 @@ import (
 type Env struct {
 	Conn    Connection
 	JSON    bool
-	started bool // a command began to run: later errors are not about usage
+	started bool // a command has started: later errors are not about usage
 	terminal.Clock
 }
 
-// Root returns the command fila with commands below it, and the flags that all of
-// them have.
+// Root returns the command fila with the given subcommands and the common flags.
 func (env *Env) Root(commands ...*cobra.Command) *cobra.Command {
 	root := Group(&cobra.Command{
 		Use:              "fila",
@@ -47,9 +46,8 @@ func (env *Env) Root(commands ...*cobra.Command) *cobra.Command {
 	return root
 }
 
-// Run runs a root command with the arguments after its name and returns the exit
-// code. It prints a problem on errOut: as one line of text, or with --json as one line of
-// JSON.
+// Run runs a root command with the arguments after its name and returns the exit code. It
+// prints a problem on errOut, as a line of text or, with --json, of JSON.
 func Run(ctx context.Context, env *Env, root *cobra.Command, args []string, in io.Reader, out, errOut io.Writer) int {
 	if len(args) > 0 && slices.Contains([]string{cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, args[0]) {
 		env.completeByName(root)
@@ -77,9 +75,9 @@ func Run(ctx context.Context, env *Env, root *cobra.Command, args []string, in i
 	return code
 }
 
-// Group adds subcommands to a command that does nothing else, and makes it refuse
-// anything else. cobra would show the help and report success. The subcommands take
-// the arguments that their Use names, where they do not say it otherwise.
+// Group adds subcommands to a command without an action of its own, and makes it refuse other
+// arguments, where cobra would print the help and report success. It also checks the number of
+// arguments of subcommands by their Use, unless they have their own check.
 func Group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	for _, sub := range commands {
 		if sub.Args == nil {
@@ -102,8 +100,7 @@ func Group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// KeyGroup is a Group of commands whose first argument is a key, or the beginning
-// of some.
+// KeyGroup is a Group of commands whose first argument is a key or the beginning of keys.
 func (env *Env) KeyGroup(cmd *cobra.Command, keys Lookup, commands ...*cobra.Command) *cobra.Command {
 	for _, sub := range commands {
 		sub.ValidArgsFunction = env.Complete(keys)
@@ -117,7 +114,7 @@ func (env *Env) KeyGroup(cmd *cobra.Command, keys Lookup, commands ...*cobra.Com
 // keyPrefix is the argument of a list of keys.
 const keyPrefix = "[KEY-PREFIX]"
 
-// prefixFlag makes --prefix say the same as the argument of a list of keys.
+// prefixFlag adds --prefix as an alternative to the argument of a list of keys.
 func prefixFlag(cmd *cobra.Command) {
 	prefix := cmd.Flags().String("prefix", "", "only keys that begin with this `text`")
 	CompleteFlag(cmd, "prefix", func(cmd *cobra.Command, _ []string, text string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -138,11 +135,11 @@ func prefixFlag(cmd *cobra.Command) {
 	}
 }
 
-// argumentNames are the names of the arguments of a command.
+// argumentNames returns the argument names of a command.
 func argumentNames(cmd *cobra.Command) []string { return strings.Fields(cmd.Use)[1:] }
 
-// Args checks the number of arguments by their names; those in brackets
-// may be left out, and one that ends in "...]" may be repeated.
+// Args checks the number of arguments by their names: names in brackets are optional, and a
+// name that ends in "...]" may repeat.
 func Args(names ...string) cobra.PositionalArgs {
 	required, repeats := 0, len(names) > 0 && strings.HasSuffix(names[len(names)-1], "...]")
 	for _, name := range names {
@@ -161,8 +158,8 @@ func Args(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// Ask returns what runs a command that asks fila and shows the reply. --timeout is
-// for all of it, connection and pages included.
+// Ask returns a function that connects, calls fila and shows the reply. --timeout bounds all of
+// it, including the connection and all pages.
 func Ask[T any](env *Env, ask func(ctx context.Context, s *Session, args []string) (T, error), show func(reply T, args []string) string) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		begin := time.Now()
@@ -191,9 +188,8 @@ func (env *Env) Show(cmd *cobra.Command, result any, text func() string) error {
 	return err
 }
 
-// Stay runs fn with a connection that is made again whenever it is lost, and a
-// context that ends with the first signal to end. After restore a signal ends the
-// process.
+// Stay runs fn with a reconnecting connection and a context that ends with the first signal.
+// After restore a signal ends the process.
 func (env *Env) Stay(cmd *cobra.Command, fn func(ctx context.Context, restore func(), s *Session) error, options ...nats.Option) error {
 	ctx, restore := UntilSignal(cmd)
 	defer restore()
@@ -206,8 +202,8 @@ func (env *Env) Stay(cmd *cobra.Command, fn func(ctx context.Context, restore fu
 	return fn(ctx, restore, s)
 }
 
-// UntilSignal returns a context that ends with the first signal to end. After
-// restore a signal ends the process.
+// UntilSignal returns a context that ends with the first signal. After restore a signal ends
+// the process.
 func UntilSignal(cmd *cobra.Command) (ctx context.Context, restore func()) {
 	return signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 }

@@ -17,16 +17,15 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// completeWait is how long the completion of a word waits for fila.
+// completeWait bounds the time of a completion.
 const completeWait = time.Second
 
-// Lookup returns what may stand in one place of a command line, after args. It
-// may return more than begins with prefix. A word may have an explanation ([Described]).
+// Lookup returns the possible words at one place of a command line, given the arguments before
+// it. It may return words without the prefix. A word may have an explanation ([Described]).
 type Lookup func(ctx context.Context, s *Session, args []string, prefix string) ([]string, error)
 
-// Complete completes arguments, each by the lookup of its place. Where fila does
-// not answer in time, there is nothing to choose from, and no message either: it
-// would stand in the middle of what somebody types.
+// Complete completes arguments, each with the lookup of its place. If fila does not answer in
+// time, it returns no words and no message, which would disturb the user's input.
 func (env *Env) Complete(places ...Lookup) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) >= len(places) {
@@ -39,7 +38,7 @@ func (env *Env) Complete(places ...Lookup) cobra.CompletionFunc {
 		select {
 		case names := <-found:
 			return choose(names, prefix), cobra.ShellCompDirectiveNoFileComp
-		case <-ctx.Done(): // several servers, and the first do not answer
+		case <-ctx.Done(): // with several servers, the first may not answer
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 	}
@@ -58,13 +57,12 @@ func (env *Env) look(ctx context.Context, find Lookup, args []string, prefix str
 	return names
 }
 
-// Described is a word with what a shell shows beside it.
+// Described is a word with an explanation that shells show.
 func Described(word, about string) string {
 	return cobra.CompletionWithDesc(word, terminal.Fit(terminal.Clean(about), 60))
 }
 
-// choose returns the names that begin with prefix. Those that a command line
-// cannot hold on one line are left out.
+// choose returns the names that begin with prefix, except names that do not fit on one line.
 func choose(names []string, prefix string) []string {
 	names = slices.DeleteFunc(names, func(name string) bool {
 		word, _, _ := strings.Cut(name, "\t")
@@ -74,12 +72,12 @@ func choose(names []string, prefix string) []string {
 	return slices.Compact(names)
 }
 
-// Words completes with words that need no fila.
+// Words completes fixed words.
 func Words(all []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return choose(slices.Clone(all), prefix), cobra.ShellCompDirectiveNoFileComp
 }
 
-// NamesOf is the lookup of a list that the client gets.
+// NamesOf makes a lookup of a list that the client returns.
 func NamesOf[T any](list func(c *client.Client, ctx context.Context, prefix string) ([]T, error), name func(T) string) Lookup {
 	return func(ctx context.Context, s *Session, _ []string, prefix string) ([]string, error) {
 		all, err := list(s.Client, ctx, prefix)
@@ -91,13 +89,13 @@ func NamesOf[T any](list func(c *client.Client, ctx context.Context, prefix stri
 	}
 }
 
-// QueueNames are the queues, dead letter queues included.
+// QueueNames completes queues, including dead letter queues.
 var QueueNames = NamesOf(func(c *client.Client, ctx context.Context, _ string) ([]client.QueueSummary, error) {
 	return c.QueueList(ctx)
 }, func(q client.QueueSummary) string { return q.Name })
 
-// FairnessKeys are those of the queue that is the first argument, as many as
-// fila tells.
+// FairnessKeys completes the keys of the queue in the first argument, as far as fila lists
+// them.
 func FairnessKeys(ctx context.Context, s *Session, args []string, _ string) ([]string, error) {
 	info, err := s.QueueInspect(ctx, args[0], 1000)
 	var keys []string
@@ -107,12 +105,12 @@ func FairnessKeys(ctx context.Context, s *Session, args []string, _ string) ([]s
 	return oneWord(keys), err
 }
 
-// oneWord leaves out names with a tab, behind which a shell would see an explanation.
+// oneWord drops names with a tab, which separates a word from its explanation.
 func oneWord(names []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return strings.Contains(name, "\t") })
 }
 
-// consumers are those that the queue that is the first argument has registered.
+// consumers completes the consumers of the queue in the first argument.
 func consumers(ctx context.Context, s *Session, args []string, _ string) ([]string, error) {
 	info, err := s.QueueInspect(ctx, args[0], 0)
 	var names []string
@@ -122,7 +120,7 @@ func consumers(ctx context.Context, s *Session, args []string, _ string) ([]stri
 	return oneWord(names), err
 }
 
-// gates are all throttle and circuit keys, with their kinds.
+// gates completes throttle and circuit keys, with their kinds.
 func gates(ctx context.Context, s *Session, _ []string, prefix string) ([]string, error) {
 	kind, key, _ := strings.Cut(prefix, ":")
 	var names []string
@@ -147,8 +145,8 @@ func gates(ctx context.Context, s *Session, _ []string, prefix string) ([]string
 	return oneWord(names), nil
 }
 
-// ErrorGroups are the groups of the dead letters of the queue that is the first argument,
-// each with its error.
+// ErrorGroups completes the groups of dead letters of the queue in the first argument, with
+// their errors.
 func ErrorGroups(ctx context.Context, s *Session, args []string, _ string) ([]string, error) {
 	all, err := s.DeadGroups(ctx, wire.DeadLetters(args[0]), wire.MaxDeadGroups)
 	var names []string
@@ -159,7 +157,7 @@ func ErrorGroups(ctx context.Context, s *Session, args []string, _ string) ([]st
 	return names, err
 }
 
-// errorCodes are the codes of these groups.
+// errorCodes completes the codes of these groups.
 func errorCodes(ctx context.Context, s *Session, args []string, _ string) ([]string, error) {
 	all, err := s.DeadGroups(ctx, wire.DeadLetters(args[0]), wire.MaxDeadGroups)
 	var codes []string
@@ -171,8 +169,8 @@ func errorCodes(ctx context.Context, s *Session, args []string, _ string) ([]str
 	return oneWord(codes), err
 }
 
-// OfQueue completes a flag with what a lookup finds of the queue that is the first
-// argument. queue says which that is; nil: the argument itself.
+// OfQueue completes a flag with a lookup for a queue. queue returns the queue of the arguments;
+// nil means the first argument.
 func (env *Env) OfQueue(find Lookup, queue func(args []string) string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) == 0 {
@@ -186,22 +184,21 @@ func (env *Env) OfQueue(find Lookup, queue func(args []string) string) cobra.Com
 	}
 }
 
-// The shell completes names of files.
+// The shell completes file names.
 var (
 	files = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 	dirs  = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
 )
 
-// CompleteFlag completes the values of a flag. The flag must exist, and have no
-// other completion.
+// CompleteFlag completes the values of a flag. The flag must exist and have no other
+// completion.
 func CompleteFlag(cmd *cobra.Command, flag string, fn cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, fn); err != nil {
-		panic(err) // a mistake in this program
+		panic(err) // a bug in this program
 	}
 }
 
-// Allow completes a flag with what it may be. Of a flag that takes a list, each
-// part is completed.
+// Allow completes a flag with fixed values. In a flag with a list, it completes each part.
 func Allow(cmd *cobra.Command, flag string, values ...string) {
 	list := cmd.Flag(flag).Value.Type() == "stringSlice"
 	CompleteFlag(cmd, flag, func(_ *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -217,8 +214,8 @@ func Allow(cmd *cobra.Command, flag string, values ...string) {
 	})
 }
 
-// completeByName completes the first argument and the flags of a command and all
-// below it, where their placeholders say what they take.
+// completeByName completes the first argument and the flags of a command and its subcommands
+// according to their placeholders.
 func (env *Env) completeByName(cmd *cobra.Command) {
 	if names := argumentNames(cmd); len(names) > 0 && cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = env.completionOf(names[0])
@@ -248,7 +245,7 @@ func (env *Env) completionOf(placeholder string) cobra.CompletionFunc {
 	return nil
 }
 
-// completeContexts completes the names of contexts of the nats CLI.
+// completeContexts completes contexts of the nats CLI.
 func completeContexts(_ *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return choose(config.NATSContexts(), prefix), cobra.ShellCompDirectiveNoFileComp
 }

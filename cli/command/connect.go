@@ -20,23 +20,22 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// DefaultServer is where fila serve listens by default.
+// DefaultServer is the default address of fila serve.
 const DefaultServer = "nats://127.0.0.1:4222"
 
-// Connection holds the flags that say where NATS is. They have the names and
-// variables of the nats CLI.
+// Connection holds the flags for the connection to NATS. They have the names and variables of
+// the nats CLI.
 type Connection struct {
-	Login           config.NATSContext // what the flags say
+	Login           config.NATSContext // values of the flags
 	context, Prefix string
 	timeout         terminal.Millis
 	flags           *pflag.FlagSet
 }
 
-// TimeoutVariable stands in for --timeout.
+// TimeoutVariable is the environment variable for --timeout.
 const TimeoutVariable = "NATS_TIMEOUT"
 
-// connectionFlag is a flag of text and the environment variable that stands in
-// for it.
+// connectionFlag is a text flag and its environment variable.
 type connectionFlag struct {
 	name, short, variable string
 	value                 *string
@@ -59,7 +58,7 @@ func (c *Connection) texts() []connectionFlag {
 	}
 }
 
-// Variables are the environment variables that stand in for flags.
+// Variables are the environment variables of flags.
 func Variables() []string {
 	names := []string{TimeoutVariable}
 	for _, flag := range new(Connection).texts() {
@@ -78,16 +77,16 @@ func (c *Connection) addFlags(fs *pflag.FlagSet) {
 	fs.Var(&c.timeout, "timeout", "wait for NATS and the reply, all pages of a list together [NATS_TIMEOUT]")
 }
 
-// Settled is where to connect and how, after flags, variables and contexts.
+// Settled is the connection's configuration after flags, variables and contexts.
 type Settled struct {
 	config.NATSContext
 	Timeout time.Duration
 }
 
-// Settle merges context < environment < flags. The way to log in is one thing:
-// if flags or variables name one, the context's is dropped.
+// Settle merges settings; flags take precedence over the environment, and both over the
+// context. Credentials are not mixed: any in flags or variables replace all of the context's.
 func (c *Connection) Settle() (*Settled, error) {
-	given := *c // the flags stay as they are
+	given := *c // keeps the flags unchanged
 	for _, flag := range given.texts() {
 		*flag.value = cmp.Or(*flag.value, os.Getenv(flag.variable))
 	}
@@ -100,7 +99,7 @@ func (c *Connection) Settle() (*Settled, error) {
 		return nil, UsageError("--timeout 0s: allowed is 1ms and more")
 	}
 	own := given.Login
-	if own.User != "" && own.Password == "" { // as the nats CLI reads it
+	if own.User != "" && own.Password == "" { // as in the nats CLI
 		own.User, own.Token = "", cmp.Or(own.Token, own.User)
 	}
 	base, err := contextFor(given.context)
@@ -110,7 +109,7 @@ func (c *Connection) Settle() (*Settled, error) {
 	return &Settled{overlay(*base, own), given.timeout.Duration()}, nil
 }
 
-// contextFor reads the context that was named, or else the selected one.
+// contextFor reads the named context, or else the selected one.
 func contextFor(name string) (*config.NATSContext, error) {
 	if name == "" {
 		var err error
@@ -135,7 +134,7 @@ func overlay(base, own config.NATSContext) config.NATSContext {
 	return base
 }
 
-// options turns the settings into options of nats.go.
+// options converts the settings to options of nats.go.
 func (s *Settled) options() ([]nats.Option, error) {
 	opts := []nats.Option{nats.Name(connectionName()), nats.Timeout(s.Timeout)}
 	var logins []nats.Option
@@ -182,10 +181,10 @@ type Session struct {
 	*client.Client
 	Server  string // for messages, without passwords
 	Timeout time.Duration
-	named   []string // the queues that the command line names
+	named   []string // queues in the command line
 }
 
-// Open connects. The error says what to do when nobody is there.
+// Open connects. Its error says what to do if no server answers.
 func (c *Connection) Open(more ...nats.Option) (*Session, error) {
 	where, err := c.Settle()
 	if err != nil {
@@ -196,7 +195,7 @@ func (c *Connection) Open(more ...nats.Option) (*Session, error) {
 		return nil, Exit(ExitUsage, err)
 	}
 	s := &Session{Server: redactURLs(where.URL), Timeout: where.Timeout}
-	// The library would print what the server says on the side.
+	// Without a handler, the library would print errors of the server.
 	opts = append(opts, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	nc, err := nats.Connect(where.URL, append(opts, more...)...)
 	if err != nil {
@@ -216,22 +215,21 @@ func (c *Connection) Open(more ...nats.Option) (*Session, error) {
 // Close closes the connection.
 func (s *Session) Close() { s.Conn().Close() }
 
-// Flush waits until the server has everything that was sent, and returns the
-// refusal if it let something not in.
+// Flush waits until the server has processed everything that was sent, and returns a permission
+// error if the server refused something.
 func (s *Session) Flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	if err := s.Conn().FlushWithContext(ctx); err != nil {
 		return err
 	}
-	if said := s.Conn().LastError(); errors.Is(said, nats.ErrPermissionViolation) {
-		return s.Explain(said)
+	if last := s.Conn().LastError(); errors.Is(last, nats.ErrPermissionViolation) {
+		return s.Explain(last)
 	}
 	return nil
 }
 
-// Explain gives an error of the client the exit code of its kind, and adds
-// what the user can do about it.
+// Explain adds an exit code and a remedy to an error of the client.
 func (s *Session) Explain(err error) error {
 	var refused *client.Error
 	switch {
@@ -248,15 +246,15 @@ func (s *Session) Explain(err error) error {
 		return Exit(ExitConnect, fmt.Errorf(
 			"no fila listens at %s under the prefix %q: is `fila serve` running and connected to this NATS server?", s.Server, s.Prefix()))
 	case errors.Is(err, client.ErrNoReply):
-		if said := s.Conn().LastError(); said != nil {
-			return fmt.Errorf("%w; NATS said: %w", err, said)
+		if last := s.Conn().LastError(); last != nil {
+			return fmt.Errorf("%w; NATS said: %w", err, last)
 		}
 	}
 	return err
 }
 
-// ExplainFor is explain for requests on a subject that exists per queue: if
-// nobody listens there, the queue may be what is missing.
+// ExplainFor is Explain for requests on a queue's own subject: without a responder, the queue
+// may not exist.
 func (s *Session) ExplainFor(ctx context.Context, queue string, err error) error {
 	if errors.Is(err, client.ErrNoFila) {
 		if _, inspectErr := s.QueueInspect(ctx, queue, 0); inspectErr != nil {
@@ -297,7 +295,7 @@ func redactURLs(list string) string {
 	return strings.Join(parts, ",")
 }
 
-// Hint adds to a refusal with this number what to do about it.
+// Hint adds a remedy to a refusal with this number.
 func Hint(err error, errCode int, text string) error {
 	var refused *client.Error
 	if !errors.As(err, &refused) || refused.ErrCode != errCode {
@@ -308,7 +306,7 @@ func Hint(err error, errCode int, text string) error {
 	return &with
 }
 
-// connectionName is the name that NATS, and the audit log of fila, have for a command.
+// connectionName returns the connection's name in NATS and in the audit log.
 func connectionName() string {
 	host, _ := os.Hostname()
 	if u, err := user.Current(); err == nil {
@@ -317,8 +315,8 @@ func connectionName() string {
 	return "fila cli @" + host
 }
 
-// NotWhole says of a list of n entries that some of it is away, which is told after the
-// list, or that there is none.
+// NotWhole returns an error as partly, to print after the list, if n entries are shown and the
+// rest is unavailable; otherwise it returns it as failed.
 func (s *Session) NotWhole(n int, err error) (partly, failed error) {
 	if refused := (*client.Error)(nil); n > 0 && errors.As(err, &refused) && refused.ErrCode == wire.CodeNoOwner {
 		return fmt.Errorf("the list is not whole: %w", s.Explain(err)), nil

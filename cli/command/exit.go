@@ -6,22 +6,22 @@ import (
 	"io/fs"
 )
 
-// Exit codes of the fila command. The hook commands have their own meaning of
-// 1, 2 and 3 (see `fila hook run --help`).
+// Exit codes of the fila command. The hook commands define 1, 2 and 3 differently (see `fila
+// hook run --help`).
 const (
 	ExitOK       = 0 // done
-	ExitFailed   = 1 // anything that has no code of its own
+	ExitFailed   = 1 // any other failure
 	ExitUsage    = 2 // wrong arguments, flags or configuration
 	ExitNotFound = 4 // no such queue, key or message (404)
-	ExitConflict = 5 // it exists already, is not empty, or the lease is lost (409)
-	ExitRefused  = 6 // refused for now: backlog full or draining (429, 503)
-	ExitConnect  = 7 // no NATS server, or no fila behind it
+	ExitConflict = 5 // already exists, not empty, or lease lost (409)
+	ExitRefused  = 6 // refused temporarily: backlog full or draining (429, 503)
+	ExitConnect  = 7 // no NATS server, or no fila connected to it
 	ExitDenied   = 8 // NATS permissions do not allow it
 	ExitInDoubt  = 9 // done, but the store's last commit may be missing
 )
 
-// ExitError is an error with the exit code that main returns for it. Commands
-// return it when the code is not plain failure.
+// ExitError is an error with the exit code for main. Commands return it for errors other than
+// plain failures.
 type ExitError struct {
 	Code int
 	Err  error
@@ -33,7 +33,7 @@ func (e *ExitError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// Exit gives an error an exit code.
+// Exit adds an exit code to an error.
 func Exit(code int, err error) error { return &ExitError{code, err} }
 
 // UsageError reports a wrong argument, flag or configuration.
@@ -41,7 +41,7 @@ func UsageError(format string, args ...any) error {
 	return Exit(ExitUsage, fmt.Errorf(format, args...))
 }
 
-// ExitCode returns the exit code for an error that a command returned.
+// ExitCode returns the exit code of a command's error.
 func ExitCode(err error) int {
 	if err == nil {
 		return ExitOK
@@ -53,11 +53,10 @@ func ExitCode(err error) int {
 	return ExitFailed
 }
 
-// ErrInterrupted is returned when a signal ended the work before it was done.
+// ErrInterrupted is returned when a signal ends unfinished work.
 var ErrInterrupted = errors.New("interrupted")
 
-// PathReason strips operation and path from a file error: the caller names the
-// path already.
+// PathReason removes operation and path from a file error whose path the caller prints itself.
 func PathReason(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {

@@ -10,7 +10,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// FilterFlags are the flags by which all commands say which messages they mean.
+// FilterFlags are the flags with which all commands select messages.
 type FilterFlags struct {
 	cmd     *cobra.Command
 	names   []string
@@ -19,8 +19,8 @@ type FilterFlags struct {
 	wire.Filter
 }
 
-// FilterFlags adds them to a command whose first argument is a queue. queue says which
-// queue the arguments mean, for completion; nil: the first argument.
+// FilterFlags adds the flags to a command. queue returns the queue of the arguments, for
+// completion; nil means the first argument.
 func (env *Env) FilterFlags(cmd *cobra.Command, queue func(args []string) string) *FilterFlags {
 	f, flags := &FilterFlags{cmd: cmd}, cmd.Flags()
 	text := func(to *string, name, usage string) {
@@ -58,8 +58,8 @@ func (env *Env) FilterFlags(cmd *cobra.Command, queue func(args []string) string
 	return f
 }
 
-// Named returns the filter that the flags say, checked, nil if there are none. Times that
-// are durations stay so: it is fila that knows what time it is.
+// Named returns the checked filter of the flags, or nil without flags. Durations are not
+// converted to times: only fila's clock counts.
 func (f *FilterFlags) Named() (*wire.Filter, error) {
 	var named string
 	for _, name := range f.names {
@@ -68,7 +68,7 @@ func (f *FilterFlags) Named() (*wire.Filter, error) {
 			continue
 		}
 		named = name
-		if flag.Value.String() == flag.DefValue { // which is the empty one of its type
+		if flag.Value.String() == flag.DefValue { // the default is the empty value of the type
 			return nil, UsageError("--%s: what is named must have a value", name)
 		}
 	}
@@ -96,7 +96,7 @@ func (f *FilterFlags) Named() (*wire.Filter, error) {
 	return &filter, nil
 }
 
-// refused names the flag, rather than the field of the filter, that is wrong.
+// refused replaces the filter's field name in an error by the flag's name.
 func (f *FilterFlags) refused(asJSON bool, refused *wire.Error) error {
 	if asJSON {
 		return UsageError("--filter: %s", refused.Description)

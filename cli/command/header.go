@@ -2,9 +2,8 @@ package command
 
 import "strings"
 
-// ParseHeader reads a header as a flag gives it, name=value or name:value, whichever
-// sign comes first: neither may be in a name. Spaces after a colon are no part of
-// the value.
+// ParseHeader parses a header flag, name=value or name:value. The first = or : separates, since
+// names cannot have either. Spaces after a colon do not belong to the value.
 func ParseHeader(flag, text string) (name, value string, err error) {
 	if i := strings.IndexAny(text, "=:"); i > 0 {
 		name, value = text[:i], text[i+1:]

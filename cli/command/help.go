@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// flagsTopic is the help topic with the flags that every command has. Pages name it
-// instead of repeating them.
+// flagsTopic is the help topic with the common flags. Help texts refer to it instead of
+// repeating them.
 func flagsTopic(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "flags",
@@ -17,7 +17,7 @@ func flagsTopic(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// usage writes the part of a command's help that follows its description.
+// usage writes the part of a command's help after its description.
 func usage(cmd *cobra.Command) error {
 	var b strings.Builder
 	b.WriteString("Usage:\n")
@@ -44,7 +44,7 @@ func usage(cmd *cobra.Command) error {
 	return err
 }
 
-// commands writes what is below a command.
+// commands lists the subcommands of a command.
 func commands(b *strings.Builder, cmd *cobra.Command) {
 	if !cmd.HasAvailableSubCommands() {
 		return
@@ -57,5 +57,5 @@ func commands(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// IsTopic reports whether a command is nothing but a page of help.
+// IsTopic reports whether a command is only a help text.
 func IsTopic(cmd *cobra.Command) bool { return cmd.IsAdditionalHelpTopicCommand() }

@@ -8,8 +8,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Timeline has a line for each record of the history of a message; it is empty if there
-// is none.
+// Timeline has a line for each record of a message's history; it is empty without history.
 func (env *Env) Timeline(history []wire.AttemptInfo) string {
 	if len(history) == 0 {
 		return ""
@@ -53,7 +52,7 @@ func failureText(a *wire.AttemptInfo) string {
 	return strings.TrimSpace("[" + a.ErrorCode + "] " + a.Error)
 }
 
-// then is what was decided, and by whom, or when the last of several was.
+// then describes the decision after an attempt, or the time of the last of several attempts.
 func (env *Env) then(a *wire.AttemptInfo) string {
 	if a.Times > 1 {
 		return "the last " + env.When(a.LastAt)
@@ -78,7 +77,7 @@ func (env *Env) then(a *wire.AttemptInfo) string {
 	return text + " (" + by + ")"
 }
 
-// before is for how long it waited to be delivered, and for which gates.
+// before describes how long the message waited for the delivery, and for which gates.
 func before(a *wire.AttemptInfo) string {
 	if a.WaitedMs == 0 {
 		return ""

@@ -7,15 +7,15 @@ import (
 	"iter"
 )
 
-// ErrLineTooLong is yielded by Lines for a line of more bytes than it may have.
+// ErrLineTooLong is the error of Lines for a line over the maximum.
 var ErrLineTooLong = errors.New("the line is too long")
 
-// Lines yields the lines of in with their ends, or the error that ended reading. A
-// line stays as it is until the next one is asked for.
+// Lines yields the lines of in with their ends, or the error that ended reading. A line is
+// valid until the next iteration.
 func Lines(in io.Reader, most int) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		reader := bufio.NewReaderSize(in, 1<<20)
-		var long []byte // what there is of a line that the reader's buffer cannot hold
+		var long []byte // the start of a line longer than the reader's buffer
 		for {
 			line, err := reader.ReadSlice('\n')
 			full := errors.Is(err, bufio.ErrBufferFull)

@@ -12,11 +12,11 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// mostMeant is how many queues may have been meant at most.
+// mostMeant bounds the suggestions.
 const mostMeant = 3
 
-// queuesNamed are the queues that a command line names, where the placeholders of its
-// arguments and flags say that these are queues.
+// queuesNamed returns the queues in a command line, found by the placeholders of arguments and
+// flags.
 func queuesNamed(cmd *cobra.Command) (names []string) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if placeholder, _ := pflag.UnquoteUsage(f); placeholder == "queue" {
@@ -35,15 +35,15 @@ func queuesNamed(cmd *cobra.Command) (names []string) {
 	return names
 }
 
-// hintQueue says which queues may have been meant by one that does not exist.
+// hintQueue suggests names for a queue that does not exist.
 func (s *Session) hintQueue(refused *client.Error) *client.Error {
 	with := *refused
 	with.Description += ": " + s.meant() + "`fila queue list` shows those that there are"
 	return &with
 }
 
-// meant asks for the queues that have nearly the name of one that was named; empty: there
-// are none, or fila does not tell.
+// meant requests the queues with a name similar to the given one; empty if there are none or
+// fila does not answer.
 func (s *Session) meant() string {
 	ctx, cancel := context.WithTimeout(context.Background(), completeWait)
 	defer cancel()
@@ -65,8 +65,8 @@ func (s *Session) meant() string {
 	return "did you mean " + strings.Join(names, " or ") + "? "
 }
 
-// near returns the names that may have been meant by one: those that differ from it in the
-// fewest letters, if these are few, or else those of which it is the beginning.
+// near returns suggestions for a name: the names with the smallest small edit distance, or else
+// the names that begin with it.
 func near(name string, all []string) []string {
 	if slices.Contains(all, name) {
 		return nil
@@ -92,8 +92,8 @@ func near(name string, all []string) []string {
 	return names[:min(len(names), mostMeant)]
 }
 
-// distance is how many letters have to be put in, taken out, changed or swapped with their
-// neighbour to make b of a, no letter twice.
+// distance is the edit distance of a and b, in bytes: insertions, deletions, changes, and swaps
+// of neighbours.
 func distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {

@@ -15,21 +15,20 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Complain writes a problem as one line, but for a quotation at its end, whose lines
-// are indented: a mark in it is under its place. Where standard error is broken,
-// nobody can be told.
+// Complain writes a problem as one line. A quotation at its end follows on indented lines, so
+// that a mark stays below its place. It ignores a failed write, which it cannot report.
 func Complain(w io.Writer, text string) {
 	const indented = "\n    "
-	said, quoted, found := strings.Cut(text, indented)
-	line := "fila: " + terminal.OneLine(said) + "\n"
+	first, quoted, found := strings.Cut(text, indented)
+	line := "fila: " + terminal.OneLine(first) + "\n"
 	if found {
 		line += "    " + quoted + "\n"
 	}
 	_, _ = io.WriteString(w, line)
 }
 
-// problem is an error as --json prints it. Its fields are those of an error reply of the
-// protocol; a problem that fila did not report has a description alone.
+// problem is an error in the output of --json, with the fields of an error reply of the
+// protocol. A problem that fila did not report has only a description.
 type problem struct {
 	Code         int    `json:"code,omitempty"`
 	ErrCode      int    `json:"err_code,omitempty"`
@@ -38,7 +37,7 @@ type problem struct {
 	RetryAfterMs int64  `json:"retry_after_ms,omitempty"`
 }
 
-// complainJSON writes the error err, whose text for people is text, as one line of JSON.
+// complainJSON writes err as one line of JSON; text is its text for people.
 func complainJSON(w io.Writer, err error, text string) {
 	p := problem{Description: text}
 	var r *refusal
@@ -53,8 +52,8 @@ func complainJSON(w io.Writer, err error, text string) {
 	_ = terminal.PrintJSONLine(w, map[string]problem{"error": p})
 }
 
-// asksForJSON reports whether a command line has --json, for one that has a mistake and was
-// not read to its end.
+// asksForJSON reports whether a command line has --json. It is for command lines whose parsing
+// failed.
 func asksForJSON(args []string) bool {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
@@ -62,10 +61,10 @@ func asksForJSON(args []string) bool {
 	return slices.Contains(args, "--json")
 }
 
-// refusal is an error reply of fila, worded for people.
+// refusal is an error reply of fila with a text for people.
 type refusal struct{ reply client.Error }
 
-// Error has the number of the error, for the docs.
+// Error includes the number of the error, for a search in the docs.
 func (r *refusal) Error() string {
 	text := r.reply.Description
 	if r.reply.RetryAfter > 0 {
@@ -77,8 +76,8 @@ func (r *refusal) Error() string {
 	return text
 }
 
-// badFlag is what is wrong with a command line. pflag says it of a number in the words of
-// strconv, and of other values in words that name value and flag twice.
+// badFlag rewords an error of pflag, which quotes strconv for numbers, and repeats value and
+// flag for other types.
 func badFlag(err error) string {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {

@@ -6,11 +6,11 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 )
 
-// ConfigFiles are tried in this order where no file is named.
+// ConfigFiles are the default configuration files, in this order.
 var ConfigFiles = []string{"config.toml", "/etc/fila/config.toml"}
 
-// NATSKeys says which configuration key a flag sets with which other commands find NATS,
-// for those that go by the configuration of fila serve.
+// NATSKeys maps the flags that connect to NATS to configuration keys, for commands that use the
+// configuration of fila serve.
 var NATSKeys = map[string]string{
 	"server":   "nats.url",
 	"context":  "nats.context",
@@ -24,7 +24,7 @@ var NATSKeys = map[string]string{
 	"tlskey":   "nats.tls.key",
 }
 
-// Settings are what the flags that were given set of the configuration.
+// Settings returns the configuration that the given flags set.
 func Settings(flags *pflag.FlagSet, keys map[string]string) (given []config.Setting) {
 	flags.Visit(func(f *pflag.Flag) {
 		if key, ok := keys[f.Name]; ok {

@@ -79,8 +79,7 @@ until the circuit is closed by hand. Deliveries under way continue.`,
 	return cmd
 }
 
-// circuitCommand makes a command about one circuit that shows how it stands
-// afterwards.
+// circuitCommand makes a command that changes a circuit and shows the result.
 func circuitCommand(env *command.Env, name, short, long string, call func(c *client.Client, ctx context.Context, key string) (client.CircuitInfo, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:     name + " KEY",
@@ -128,7 +127,7 @@ func showCircuit(env *command.Env, c client.CircuitInfo) string {
 	return t.String()
 }
 
-// probesBy says who of a fleet has how many probes.
+// probesBy returns the probes of each fila.
 func probesBy(c *client.CircuitInfo) string {
 	var by []string
 	for _, instance := range slices.Sorted(maps.Keys(c.ProbesBy)) {
@@ -137,20 +136,19 @@ func probesBy(c *client.CircuitInfo) string {
 	return strings.Join(by, ", ")
 }
 
-// openedBy says who has opened a circuit: the fila, and who had it do so by hand. A
-// local one has been opened by the fila that is asked.
+// openedBy returns the operator who opened a circuit, if any, and the fila. A local circuit has
+// no name of a fila.
 func openedBy(c *client.CircuitInfo) string {
 	var by []string
-	for _, who := range []string{c.OpenedByClient, c.OpenedBy} {
-		if who != "" {
-			by = append(by, terminal.Clean(who))
+	for _, name := range []string{c.OpenedByClient, c.OpenedBy} {
+		if name != "" {
+			by = append(by, terminal.Clean(name))
 		}
 	}
 	return strings.Join(by, " at ")
 }
 
-// changedText says which fila has made the last change of a shared circuit, when, and
-// the version of that.
+// changedText describes the last change of a shared circuit: fila, time and version.
 func changedText(c *client.CircuitInfo, when func(string) string) string {
 	if c.ChangedAt == "" {
 		return ""
@@ -158,7 +156,7 @@ func changedText(c *client.CircuitInfo, when func(string) string) string {
 	return fmt.Sprintf("%s by %s, version %d", when(c.ChangedAt), terminal.Clean(c.By), c.Version)
 }
 
-// sharedState says whether other filas know what this one knows of a circuit.
+// sharedState describes whether other filas know the state of this circuit.
 func sharedState(c *client.CircuitInfo) string {
 	switch {
 	case c.Degraded:
@@ -169,7 +167,7 @@ func sharedState(c *client.CircuitInfo) string {
 	return "local"
 }
 
-// maxFailures says how many failures open a circuit, in a row or not, and for how
+// maxFailures describes how many failures open a circuit, in a row or in a time, and for how
 // long.
 func maxFailures(c *client.CircuitInfo) string {
 	if c.MaxFailures == 0 {
@@ -182,8 +180,8 @@ func maxFailures(c *client.CircuitInfo) string {
 	return fmt.Sprintf("%d in %s, then open %s", c.MaxFailures, wire.FormatMs(c.FailureWindowMs), hold)
 }
 
-// circuitState says what a state means: who has not heard of circuit breakers
-// takes an open one for one that lets messages through.
+// circuitState describes a state, because readers who do not know circuit breakers take "open"
+// for passable.
 func circuitState(state string) string {
 	switch state {
 	case "closed":

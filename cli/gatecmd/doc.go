@@ -1,4 +1,4 @@
-// Package gatecmd is the commands about what lets messages pass: fila throttle,
-// circuit, pause and resume, explain, which says what a message waits for, and guard, for
-// calls that are no messages.
+// Package gatecmd has the commands about flow control: fila throttle, circuit, pause and
+// resume; explain, which shows what a message waits for; and guard, for calls that are not
+// messages.
 package gatecmd

@@ -75,13 +75,13 @@ func newExplainQueueCommand(env *command.Env) *cobra.Command {
 
 func showMessage(env *command.Env, m client.ExplainedMessage) string {
 	if m.State == wire.StateUnknown {
-		return "" // the error says it
+		return "" // the error explains it
 	}
 	t := terminal.NewTable("message", terminal.Clean(m.ID))
 	t.Row("queue", terminal.OrDash(m.Queue))
 	t.Fact("fairness key", m.Key)
 	t.Row("state", m.State)
-	if m.Attempt != 0 && m.State != wire.StateDead { // of which the sentence says how many there were
+	if m.Attempt != 0 && m.State != wire.StateDead { // the sentence has the attempts of dead letters
 		t.Row("attempt", m.Attempt)
 	}
 	times := func(name, stamp string) {
@@ -110,7 +110,7 @@ func showMessage(env *command.Env, m client.ExplainedMessage) string {
 	return terminal.Sections(explanation(env, m.Reason, t, gates), env.Timeline(m.History))
 }
 
-// backlog is a table whose first rows say what there is of a key or a queue.
+// backlog returns a table whose first rows count the messages of a key or queue.
 func backlog(kind, name, queue string, ready, parked, delayed, inFlight any) *terminal.Table {
 	t := terminal.NewTable(kind, terminal.Clean(name))
 	t.Fact("queue", queue)
@@ -121,13 +121,13 @@ func backlog(kind, name, queue string, ready, parked, delayed, inFlight any) *te
 	return t
 }
 
-// shareText is what a flow gets of the deliveries.
+// shareText describes a flow's share of deliveries.
 func shareText(k *client.ExplainedKey) string {
 	share := fmt.Sprintf("%.1f%%", k.Share*100)
 	switch {
 	case k.Active:
 		return share + " of the weights of the active flows"
-	case k.Share == 0: // it has no messages
+	case k.Share == 0: // no messages
 		return "-"
 	case k.Parked > 0:
 		return "none while it is blocked, then " + share
@@ -174,8 +174,7 @@ func blockedTable(env *command.Env, gates []client.BlockedCount) *terminal.Table
 	return t
 }
 
-// gateVerdict says what a gate does. "open" would be misunderstood: an open
-// circuit is a shut gate.
+// gateVerdict describes the effect of a gate without the word open: an open circuit blocks.
 func gateVerdict(g client.GateState) string {
 	switch {
 	case g.Open:
@@ -193,7 +192,7 @@ func gateName(g client.GateState) string {
 	return g.Gate + " (" + g.Kind + "; " + g.Limits + ")"
 }
 
-// explanation is the sentence first, then facts, then gates.
+// explanation joins the sentence, the facts and the gates.
 func explanation(env *command.Env, reason string, facts, gates *terminal.Table) string {
 	return terminal.Sections(terminal.Line(terminal.Clean(env.Stamps(reason))), facts.String(), gates.Or(""))
 }

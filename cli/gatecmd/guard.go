@@ -69,18 +69,18 @@ what refuses the call (exit code 6).`,
 	return cmd
 }
 
-// toldError is how a call failed, as flags tell it.
-type toldError struct {
+// failedCall describes a failed call by flags.
+type failedCall struct {
 	text, code string
 	retryAfter time.Duration
 }
 
-func (e *toldError) Error() string             { return e.text }
-func (e *toldError) ErrorCode() string         { return e.code }
-func (e *toldError) RetryAfter() time.Duration { return e.retryAfter }
+func (e *failedCall) Error() string             { return e.text }
+func (e *failedCall) ErrorCode() string         { return e.code }
+func (e *failedCall) RetryAfter() time.Duration { return e.retryAfter }
 
 func newGuardDoneCommand(env *command.Env) *cobra.Command {
-	var told toldError
+	var told failedCall
 	var failed bool
 	var caller string
 	var retryAfter terminal.Millis
@@ -98,7 +98,7 @@ first key of the check. A call counts once, however often it is reported.`,
 			call.Keys = args[:1]
 			var err error
 			told.retryAfter = time.Duration(retryAfter) * time.Millisecond
-			if failed || told != (toldError{}) {
+			if failed || told != (failedCall{}) {
 				err = &told
 			}
 			return s.Guard(client.GuardCaller(caller)).Permit(args[1], call).Done(ctx, err)
@@ -113,7 +113,7 @@ first key of the check. A call counts once, however often it is reported.`,
 }
 
 func newGuardJudgeCommand(env *command.Env) *cobra.Command {
-	var told toldError
+	var told failedCall
 	var call client.GuardCall
 	cmd := &cobra.Command{
 		Use:   "judge KEY",
@@ -123,7 +123,7 @@ to call again, and when. Nothing counts. KEY is the destination.`,
 		Example:           `  fila guard judge vendor:stripe --error-code 503 --error "upstream is down"`,
 		ValidArgsFunction: env.Complete(circuitKeys),
 		PreRunE: func(*cobra.Command, []string) error {
-			if told == (toldError{}) {
+			if told == (failedCall{}) {
 				return command.UsageError("which error? Say --error-code, --error or both")
 			}
 			return nil
@@ -139,8 +139,8 @@ to call again, and when. Nothing counts. KEY is the destination.`,
 	return cmd
 }
 
-// addErrorFlags adds what error rules look at.
-func addErrorFlags(cmd *cobra.Command, told *toldError, call *client.GuardCall) {
+// addErrorFlags adds flags for the fields that error rules match.
+func addErrorFlags(cmd *cobra.Command, told *failedCall, call *client.GuardCall) {
 	f := cmd.Flags()
 	f.StringVar(&told.code, "error-code", "", "error `code`, for error rules")
 	f.StringVar(&told.text, "error", "", "error `text`, for error rules")
@@ -184,7 +184,7 @@ func showGuardAnswer(env *command.Env, a *client.GuardAnswer) string {
 	return t.String()
 }
 
-// limitText is a limit in words: "3 of 10 left in 1m, all in 12s".
+// limitText describes a limit: "3 of 10 left in 1m, all in 12s".
 func limitText(l *client.GuardLimit) string {
 	text := fmt.Sprintf("%d of %d left", l.Remaining, l.Limit)
 	if l.WindowMs > 0 {
@@ -209,7 +209,7 @@ func showVerdict(v *client.GuardVerdict) string {
 	return verdictTable(t, v)
 }
 
-// verdictTable adds what the rules make of an error.
+// verdictTable adds the result of the error rules.
 func verdictTable(t *terminal.Table, v *client.GuardVerdict) string {
 	t.Row("rule", cmp.Or(terminal.Clean(strings.TrimSpace(v.Rule+"  "+v.Description)), "none"))
 	retry := "no"

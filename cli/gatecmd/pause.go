@@ -15,10 +15,10 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// pausable is a kind of thing that can be paused, as a subcommand.
+// pausable is a kind of object that can be paused, as a subcommand.
 type pausable struct {
 	kind, use, what, where, name string
-	names                        command.Lookup // of what can be paused
+	names                        command.Lookup // completes objects that can be paused
 }
 
 var pausables = []pausable{
@@ -57,7 +57,7 @@ shows the pauses.`,
 	return cmd
 }
 
-// request names what to pause. The queue of a key is its first argument or
+// request names the object to pause. The queue of a key is the first argument or --queue.
 // --queue.
 func (p pausable) request(args []string, queue string) client.PauseRequest {
 	r := client.PauseRequest{Kind: p.kind, Name: args[len(args)-1]}
@@ -129,7 +129,7 @@ func newPauseOneCommand(env *command.Env, p pausable) *cobra.Command {
 	})
 	cmd.Flags().StringVar(&until, "until", "", "when it ends: an RFC 3339 `time`, or local time as 2030-01-02 07:00 or 07:00")
 	cmd.Flags().Var(&forMs, "for", "how long (default until it is resumed)")
-	cmd.Flag("for").DefValue = "" // the text has it
+	cmd.Flag("for").DefValue = "" // the text has the default
 	return cmd
 }
 
@@ -165,7 +165,7 @@ func newResumeOneCommand(env *command.Env, p pausable) *cobra.Command {
 	return cmd
 }
 
-// paused are the names of the kind that are paused now.
+// paused completes the paused objects of the kind.
 func (p pausable) paused(ctx context.Context, s *command.Session, args []string, _ string) ([]string, error) {
 	pauses, err := s.Pauses(ctx)
 	var names []string
@@ -202,8 +202,8 @@ func newPauseListCommand(env *command.Env) *cobra.Command {
 	}
 }
 
-// parseUntil reads a time to come: RFC 3339, or local time with or without its
-// date. Without the date it is the next such time.
+// parseUntil parses a future time: RFC 3339, or local time with or without a date. Without a
+// date it is the next such time.
 func parseUntil(s string, now time.Time) (time.Time, error) {
 	if clock, err := time.Parse("15:04", s); err == nil {
 		t := time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), 0, 0, now.Location())

@@ -14,7 +14,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// permitFlags say which permits are meant.
+// permitFlags select permits.
 type permitFlags struct {
 	cmd          *cobra.Command
 	caller, user string
@@ -85,7 +85,7 @@ func showPermits(env *command.Env, list *client.GuardPermitList) string {
 	return text + missingNodes(list.Missing)
 }
 
-// holderName is who asks, for people.
+// holderName names the caller for people.
 func holderName(user, caller string) string {
 	if user == "" || caller == "" {
 		return cmp.Or(user, caller, "-")

@@ -17,7 +17,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Commands returns the commands about what lets messages pass.
+// Commands returns the commands about flow control.
 func Commands(env *command.Env) []*cobra.Command {
 	return []*cobra.Command{newThrottleCommand(env), newCircuitCommand(env), newPauseCommand(env), newResumeCommand(env), newExplainCommand(env), newGuardCommand(env)}
 }
@@ -38,7 +38,7 @@ itself.`,
 	}, throttleKeys, newThrottleSetCommand(env), newThrottleClearCommand(env), newThrottleShowCommand(env), newThrottleListCommand(env))
 }
 
-// limits are the names of what can be limited.
+// limits are the names of the limits.
 var limits = []string{"rate", "burst", "concurrency", "limit", "window"}
 
 // throttleFlags are the flags of fila throttle set.
@@ -66,7 +66,7 @@ func (f *throttleFlags) add(fs *pflag.FlagSet) {
 	}
 }
 
-// change returns the request that the flags ask for.
+// change builds the request from the flags.
 func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (client.ThrottleChange, error) {
 	change := client.ThrottleChange{Key: key, ForMs: int64(f.forMs), ThrottleLimits: client.ThrottleLimits{
 		Rate:        given(fs, "rate", client.Rate(f.rate)),
@@ -95,7 +95,7 @@ func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (client.ThrottleCh
 	return change, nil
 }
 
-// given returns the value of a flag, nil if it was not given.
+// given returns the value of a flag, or nil if it was not given.
 func given[T any](fs *pflag.FlagSet, flag string, value T) *T {
 	if !fs.Changed(flag) {
 		return nil
@@ -103,14 +103,14 @@ func given[T any](fs *pflag.FlagSet, flag string, value T) *T {
 	return &value
 }
 
-// expected returns what the --if flags ask for, nil if there are none.
+// expected returns the values of the --if flags, or nil without them.
 func (f *throttleFlags) expected(fs *pflag.FlagSet) (*client.ThrottleLimits, error) {
 	var l client.ThrottleLimits
 	whole := func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
 	number := func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
 	for _, limit := range []struct {
 		name string
-		none string // how the protocol says that there is none
+		none string // protocol value for no limit
 		set  func(text string) error
 	}{
 		{"rate", "", func(text string) error {
@@ -180,8 +180,7 @@ restores the limits of its keys.`,
 	return cmd
 }
 
-// throttleCommand makes a command about one throttle key that shows how it stands
-// afterwards.
+// throttleCommand makes a command that changes a throttle key and shows the result.
 func throttleCommand(env *command.Env, name, short, long string, aliases []string, call func(c *client.Client, ctx context.Context, key string) (client.ThrottleInfo, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:     name + " KEY",
@@ -247,15 +246,15 @@ func newThrottleListCommand(env *command.Env) *cobra.Command {
 	}
 }
 
-// isPrefix reports whether a throttle key stands for all that begin alike. It
-// has no gate of its own.
+// isPrefix reports whether a throttle key stands for all keys with a prefix. Such a key has no
+// gate of its own.
 func isPrefix(key string) bool { return strings.HasSuffix(key, "*") }
 
-// neverUsed is said of limits that no message or call has been under since fila started:
-// its key may be another one than the one that is meant.
+// neverUsed is the hint about limits that have not applied to any message or call since fila
+// started: the key may be misspelled.
 const neverUsed = "never used"
 
-// gateNow says whether a throttle admits messages, and what holds them if not.
+// gateNow describes whether a throttle admits messages, or what blocks them.
 func gateNow(i client.ThrottleInfo) string {
 	if i.Unused {
 		return neverUsed
@@ -303,7 +302,7 @@ func showThrottle(env *command.Env, i client.ThrottleInfo) string {
 	return t.String()
 }
 
-// showShared says how filas share a throttle key.
+// showShared describes how filas share a throttle key.
 func showShared(env *command.Env, t *terminal.Table, i client.ThrottleInfo) {
 	s := i.Shared
 	switch {
@@ -337,7 +336,7 @@ func showShared(env *command.Env, t *terminal.Table, i client.ThrottleInfo) {
 	}
 }
 
-// waitingText is how many queues wait, and their messages where they are known.
+// waitingText returns the number of waiting queues, and of their messages if known.
 func waitingText(queues int, messages int64) string {
 	if messages == 0 {
 		return strconv.Itoa(queues)

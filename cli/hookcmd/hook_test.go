@@ -15,7 +15,7 @@ import (
 
 var program = clitest.Program(Commands)
 
-// hookCommand runs `fila hook ...` on scripts in a directory of their own.
+// hookCommand runs `fila hook ...` on scripts in a new directory.
 func hookCommand(t *testing.T, scripts map[string]string, args ...string) (code int, out, errOut string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -118,7 +118,7 @@ func TestHookRunTable(t *testing.T) {
 	require.Contains(t, errOut, "\n      local x = msg.nothing.at_all\n                            ^\n")
 }
 
-// Headers are given as anywhere else, and by the name that the flag had first.
+// Headers have the syntax of other commands; the former flag name works.
 func TestHookRunHeaders(t *testing.T) {
 	for _, header := range [][]string{{"-H", "tenant=a:b"}, {"-H", "tenant:a:b"}, {"--header", "tenant: a:b"}, {"--headers", "tenant=a:b"}} {
 		code, out, errOut := hookCommand(t, map[string]string{"s.lua": fairHook}, append([]string{"run", "s.lua"}, header...)...)
@@ -148,7 +148,7 @@ func TestHookRunMistakes(t *testing.T) {
 	require.Contains(t, errOut, "cannot read the script")
 }
 
-// Keys that do not count are named.
+// The output names ignored keys.
 func TestHookRunNotes(t *testing.T) {
 	const script = `function on_enqueue(m) return { fairness_key = ("x"):rep(257), throttle_keys = { "a", "", ("y"):rep(300) }, circuit_key = ("z"):rep(256) } end`
 	code, out, errOut := hookCommand(t, map[string]string{"s.lua": script}, "run", "s.lua", "--json")
@@ -166,7 +166,7 @@ func TestHookRunNotes(t *testing.T) {
 	require.Contains(t, out, "fairness_key is longer than 256 bytes and does not count")
 }
 
-// TestHookCheckRuns: check runs what it has loaded, once.
+// TestHookCheckRuns: check runs each loaded hook once.
 func TestHookCheckRuns(t *testing.T) {
 	scripts := map[string]string{
 		"both.lua":   fairHook + "\n" + retryHook,

@@ -20,11 +20,11 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// stopGrace is how long an interrupted consume waits for fila's last replies.
+// stopGrace is how long an interrupted consume waits for the last replies.
 const stopGrace = 5 * time.Second
 
-// takeover is how long it tries to register while nobody owns the queue, or whoever owns
-// it does not answer: longer than an election of the log's servers and a campaign.
+// takeover is how long consume tries to register while the queue has no owner or its owner does
+// not answer. It is longer than an election of the log's servers and of the owner.
 const takeover = 30 * time.Second
 
 type consumeFlags struct {
@@ -50,7 +50,7 @@ queue.
 
 --exec runs a shell command for each message, with the payload on standard input and
 each header in a variable: tenant is FILA_HEADER_TENANT, Fila-Attempt is
-FILA_HEADER_FILA_ATTEMPT (an underscore for all but letters and digits). Exit code 0
+FILA_HEADER_FILA_ATTEMPT (all but A to Z and 0 to 9 become underscores). Exit code 0
 acks. Any other nacks with the last line of standard error and the code exit-N (or
 signal-N), for on_failure and the error rules. The lease is extended while the
 command runs; if it is lost, the command gets SIGTERM, and SIGKILL five seconds
@@ -107,7 +107,7 @@ func (f *consumeFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// consumption takes messages, has each handled, and counts.
+// consumption receives messages, handles and counts them.
 type consumption struct {
 	env      *command.Env
 	flags    consumeFlags
@@ -124,7 +124,7 @@ type consumption struct {
 	mu struct {
 		sync.Mutex
 		answered int // about to be acked or nacked
-		handled  int // to the end, whatever that was
+		handled  int // handled with any result
 		running  int
 		stopping bool
 		err      error
@@ -142,7 +142,7 @@ func newConsumption(env *command.Env, cmd *cobra.Command, f consumeFlags) *consu
 func (c *consumption) consume(ctx context.Context, restoreSignals func(), s *command.Session, queue string) error {
 	credit := c.flags.maxInFlight
 	switch {
-	case c.flags.count > 0 && c.flags.noAck: // nothing earns credit back
+	case c.flags.count > 0 && c.flags.noAck: // without acks no credit returns
 		credit = c.flags.count
 	case c.flags.count > 0:
 		credit = min(credit, c.flags.count)
@@ -173,8 +173,8 @@ func (c *consumption) consume(ctx context.Context, restoreSignals func(), s *com
 	return errors.Join(reason, c.stop(s))
 }
 
-// wait returns when enough messages have been handled, none came for too long,
-// one could not be printed, or ctx ended.
+// wait returns when enough messages have been handled, the idle time has passed, an output
+// failed, or ctx ended.
 func (c *consumption) wait(ctx context.Context) error {
 	var idle <-chan time.Time
 	for {
@@ -202,8 +202,8 @@ func (c *consumption) wait(ctx context.Context) error {
 	}
 }
 
-// stop leaves the queue and waits for what runs. Printing does not take long, so
-// that ends by itself; commands are ended by a second signal.
+// stop leaves the queue and waits for running handlers. Printing ends by itself soon; a second
+// signal ends commands.
 func (c *consumption) stop(s *command.Session) error {
 	c.mu.Lock()
 	c.mu.stopping = true
@@ -222,7 +222,7 @@ func (c *consumption) stop(s *command.Session) error {
 	if ctx.Err() == nil || c.flags.command == "" {
 		return err
 	}
-	c.running.Wait() // they have been told to end
+	c.running.Wait() // the commands have got their signal
 	flushCtx, stop := context.WithTimeout(context.Background(), stopGrace)
 	defer stop()
 	return errors.Join(errors.New("stopped while commands were running; their messages come again"), s.Flush(flushCtx))
@@ -234,7 +234,7 @@ func (c *consumption) state() (handled, running int, err error) {
 	return c.mu.handled, c.mu.running, c.mu.err
 }
 
-// begin reports whether a message is to be handled, and why not.
+// begin counts a message as running, or returns why it must not be handled.
 func (c *consumption) begin() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +242,7 @@ func (c *consumption) begin() error {
 	case c.mu.err != nil:
 		return c.mu.err
 	case c.flags.count > 0 && c.mu.handled+c.mu.running >= c.flags.count:
-		return errors.New("one more than was asked for")
+		return errors.New("one more than --count")
 	case c.mu.stopping && c.flags.command != "":
 		return errors.New("consumer stopped")
 	}
@@ -251,8 +251,8 @@ func (c *consumption) begin() error {
 	return nil
 }
 
-// handle prints a message or runs a command for it, and then settles it. An ack
-// that fails is a notice: the message has been handled.
+// handle prints a message or runs a command for it, and then acks or nacks it. A failed ack is
+// only a notice, because the message has been handled.
 func (c *consumption) handle(ctx context.Context, m *client.Message) error {
 	select {
 	case <-c.ready:
@@ -260,25 +260,24 @@ func (c *consumption) handle(ctx context.Context, m *client.Message) error {
 		return ctx.Err()
 	}
 	if err := c.begin(); err != nil {
-		// The delay keeps it from on_failure, which would have nothing to judge.
+		// A nack with a delay skips on_failure, which has no failure to judge here.
 		return m.Nack(client.NackOptions{Error: err.Error(), Delay: time.Millisecond})
 	}
 	defer c.running.Done()
 	if c.flags.command != "" {
 		nack := c.run(ctx, m)
-		c.settle(ctx, m, nack, nil)
+		c.ackOrNack(ctx, m, nack, nil)
 		return nil
 	}
 	err := c.print(m)
-	c.settle(ctx, m, nil, err)
-	return err // before which a message that was not printed must not be acked
+	c.ackOrNack(ctx, m, nil, err)
+	return err // the client must not ack a message that was not printed
 }
 
-// settle ends a message: acked, nacked, or left to the client if there is an
-// error.
-func (c *consumption) settle(ctx context.Context, m *client.Message, nack *client.NackOptions, failed error) {
+// ackOrNack acks or nacks a message; after an error it leaves that to the client.
+func (c *consumption) ackOrNack(ctx context.Context, m *client.Message, nack *client.NackOptions, failed error) {
 	if failed == nil {
-		ctx = context.WithoutCancel(ctx) // it has been handled, whatever comes now
+		ctx = context.WithoutCancel(ctx) // the message has been handled, so cancellation must not stop its ack
 		if err := c.limitCredit(ctx); err != nil {
 			c.notice(err)
 		}
@@ -290,7 +289,7 @@ func (c *consumption) settle(ctx context.Context, m *client.Message, nack *clien
 			err = m.AckSync(ctx)
 		}
 		var refused *client.Error
-		if err != nil && !errors.As(err, &refused) { // of those OnError tells
+		if err != nil && !errors.As(err, &refused) { // OnError reports refusals
 			c.notice(fmt.Errorf("message %s: %w", m.ID, err))
 		}
 	}
@@ -303,14 +302,14 @@ func (c *consumption) settle(ctx context.Context, m *client.Message, nack *clien
 	c.mu.Unlock()
 	select {
 	case c.progress <- struct{}{}:
-	default: // the waiter has not looked yet; it will see both
+	default: // the waiter has a pending signal and will see both
 	}
 }
 
 func (c *consumption) notice(err error) { command.Complain(c.notices, err.Error()) }
 
-// limitCredit tells fila, before the answer that would earn another message, how
-// many are still wanted, so that --count takes not one too many.
+// limitCredit reduces the credit before an ack would earn another message, so that --count does
+// not take too many.
 func (c *consumption) limitCredit(ctx context.Context) error {
 	if c.flags.count == 0 {
 		return nil
@@ -325,12 +324,12 @@ func (c *consumption) limitCredit(ctx context.Context) error {
 	case wanted == 0:
 		return c.consumer.Leave(ctx)
 	case c.flags.noAck || wanted >= c.flags.maxInFlight:
-		return nil // messages held count against the credit as it is
+		return nil // messages in flight count against the credit anyway
 	}
 	return c.consumer.SetMaxInFlight(ctx, wanted)
 }
 
-// lockedWriter lets several goroutines write.
+// lockedWriter is a writer for several goroutines.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -342,9 +341,8 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// printedMessage is a message as `fila consume --json` prints it. A payload
-// that is not UTF-8 is in payload_base64; headers are in the form of
-// [wire.ShowText].
+// printedMessage is the output of `fila consume --json` for a message. A payload that is not
+// UTF-8 is in payload_base64; headers are in the form of [wire.ShowText].
 type printedMessage struct {
 	ID            string              `json:"id"`
 	Queue         string              `json:"queue"`
@@ -375,8 +373,8 @@ func (c *consumption) print(m *client.Message) error {
 	return terminal.PrintJSONLine(c.out, line)
 }
 
-// head is what -v prints before the payload: what fila says of the message, the
-// producer's headers, and those of a dead letter.
+// head returns the lines that -v prints before the payload: fila's data about the message, the
+// producer's headers, and the headers of a dead letter.
 func (c *consumption) head(m *client.Message) string {
 	if !c.flags.verbose {
 		return ""
@@ -384,11 +382,11 @@ func (c *consumption) head(m *client.Message) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  key %s, attempt %d, enqueued %s\n",
 		c.paint.Bold(terminal.Clean(m.ID)), terminal.Clean(wire.ShowKey(m.Key)), m.Attempt, c.env.When(m.EnqueuedAt.Format(time.RFC3339Nano)))
-	writeHeaders(&b, c.paint, wire.ShowHeaders(m.Header), saidAlready...)
+	writeHeaders(&b, c.paint, wire.ShowHeaders(m.Header), shownInHead...)
 	b.WriteString("\n")
 	return b.String()
 }
 
-// saidAlready are the headers that a head says in its first line, or that say
-// nothing to who reads it.
-var saidAlready = []string{"Fila-Id", "Fila-Queue", "Fila-Key", "Fila-Attempt", "Fila-Enqueued-At", "Fila-Deadline"}
+// shownInHead are the headers that are in the first line of the head or have no use for a
+// reader.
+var shownInHead = []string{"Fila-Id", "Fila-Queue", "Fila-Key", "Fila-Attempt", "Fila-Enqueued-At", "Fila-Deadline"}

@@ -19,11 +19,11 @@ import (
 	"github.com/filaq/fila/client"
 )
 
-// killAfter is how long a command that was told to end may take, and how long
-// what it has started may keep its output open after it.
+// killAfter is how long a terminated command may take to end, and how long its children may
+// keep its output open afterwards.
 const killAfter = 5 * time.Second
 
-// run runs the command for a message. It returns nil if that is to be acked.
+// run runs the command for a message. It returns nil if the message is to be acked.
 func (c *consumption) run(ctx context.Context, m *client.Message) *client.NackOptions {
 	cmd := shellCommand(ctx, c.flags.command)
 	tail := &tailWriter{w: c.notices}
@@ -32,7 +32,7 @@ func (c *consumption) run(ctx context.Context, m *client.Message) *client.NackOp
 	cmd.WaitDelay = killAfter
 	err := cmd.Run()
 	if cmd.ProcessState != nil && cmd.ProcessState.Success() && ctx.Err() == nil {
-		return nil // even if something that it started still has its output
+		return nil // nil even if a child still has the command's output open
 	}
 	nack := &client.NackOptions{Error: tail.last()}
 	var ended *exec.ExitError
@@ -59,9 +59,8 @@ func exitText(p *os.ProcessState) string {
 	return fmt.Sprintf("exit-%d", p.ExitCode())
 }
 
-// headerVariables makes variables of headers. Several values are separated by
-// commas, and so are those of headers whose names differ only in what variables
-// cannot have.
+// headerVariables converts headers to environment variables. It joins several values with
+// commas, also the values of headers whose names become equal as variables.
 func headerVariables(h map[string][]string) []string {
 	values := map[string][]string{}
 	for _, name := range slices.Sorted(maps.Keys(h)) {
@@ -70,7 +69,7 @@ func headerVariables(h map[string][]string) []string {
 	}
 	var env []string
 	for _, variable := range slices.Sorted(maps.Keys(values)) {
-		// No variable can hold a NUL.
+		// A variable cannot hold a NUL.
 		env = append(env, variable+"="+strings.ReplaceAll(strings.Join(values[variable], ", "), "\x00", ""))
 	}
 	return env
@@ -84,15 +83,15 @@ func variableRune(r rune) rune {
 	return '_'
 }
 
-// tailWriter passes on what is written and remembers the end of it.
+// tailWriter passes its input on and remembers the end of it.
 type tailWriter struct {
 	w  io.Writer
 	mu sync.Mutex
-	// kept is the end of what was written: at least maxTail bytes of it.
+	// the last bytes, at most twice maxTail
 	kept []byte
 }
 
-// maxTail is more than what fila keeps of an error.
+// maxTail is more than fila keeps of an error.
 const maxTail = 4 << 10
 
 func (t *tailWriter) Write(p []byte) (int, error) {
@@ -105,7 +104,7 @@ func (t *tailWriter) Write(p []byte) (int, error) {
 	return t.w.Write(p)
 }
 
-// last is the last line that is not empty.
+// last returns the last line that is not empty.
 func (t *tailWriter) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,8 +7,7 @@ import (
 	"os/exec"
 )
 
-// shellCommand is a command for the shell of the system. When ctx ends, it is
-// killed.
+// shellCommand returns a command for the system's shell. The end of ctx kills it.
 func shellCommand(ctx context.Context, command string) *exec.Cmd {
 	return exec.CommandContext(ctx, "cmd", "/C", command)
 }

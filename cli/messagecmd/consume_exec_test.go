@@ -58,8 +58,7 @@ func TestConsumeExecNacks(t *testing.T) {
 	}
 }
 
-// A command that leaves something behind with its output still open does not
-// hold the consumer up for ever, and has succeeded.
+// A command succeeds and does not block the consumer even if its child keeps the output open.
 func TestConsumeExecOfADaemon(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a process to be given up")
@@ -77,7 +76,7 @@ func TestConsumeExecOfADaemon(t *testing.T) {
 	require.NoError(t, syscall.Kill(child, syscall.SIGKILL))
 }
 
-// After an interrupt what runs is finished, and nothing more is begun.
+// After an interrupt running commands finish and no new ones start.
 func TestConsumeExecFinishesWhatRuns(t *testing.T) {
 	f := clitest.StartFake(t)
 	q := startQueue(f, 5)
@@ -119,7 +118,7 @@ func TestConsumeVerbose(t *testing.T) {
 		"id-1  key acme, attempt 1, enqueued 2026-01-02T03:04:05Z (8h56m ago)", "tenant: acme?", "", "message 1"), ""), r)
 }
 
-// What consume prints as JSON, publish reads back.
+// publish --jsonl reads the output of consume --json.
 func TestConsumeJSONIsReadBack(t *testing.T) {
 	f := clitest.StartFake(t)
 	q := startQueue(f, 1)

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// shellCommand is a command in a process group of its own: an interrupt from the
-// terminal is for fila, and when ctx ends, all of the group are told to end.
+// shellCommand returns a command in its own process group, so that an interrupt from the
+// terminal reaches only fila. When ctx ends, the whole group gets a SIGTERM.
 func shellCommand(ctx context.Context, command string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", command)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

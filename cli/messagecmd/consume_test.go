@@ -50,11 +50,11 @@ func TestPublishDuplicate(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.enqueue.orders", wire.EnqueueReply{ID: "id-1", Queue: "orders", Duplicate: true})
 	r := program.Run(t, "", "publish", "orders", "x")
-	require.Equal(t, clitest.Ended(command.ExitOK, "id-1\n", "fila: a duplicate; the id is that of the first message\n"), r)
+	require.Equal(t, clitest.Ended(command.ExitOK, "id-1\n", "fila: a duplicate; the id belongs to the first message\n"), r)
 }
 
-// Nobody listens on the subject of a queue that does not exist, so the answer
-// to an inspect tells whether the queue or fila is missing.
+// The subject of a queue that does not exist has no responder, so an inspect request finds out
+// whether the queue or fila is missing.
 func TestPublishToNoQueue(t *testing.T) {
 	f := clitest.StartFake(t)
 	clitest.Complains(t, program.Run(t, "", "publish", "orders", "x"), command.ExitConnect, "no fila listens")
@@ -62,7 +62,7 @@ func TestPublishToNoQueue(t *testing.T) {
 	clitest.Complains(t, program.Run(t, "", "publish", "orders", "x"), command.ExitNotFound, "no such queue")
 }
 
-// fakeQueue hands out messages within the credit of one consumer, as fila does.
+// fakeQueue delivers messages within the credit of one consumer, as fila does.
 type fakeQueue struct {
 	f  *clitest.Fake
 	mu sync.Mutex
@@ -75,8 +75,8 @@ type fakeQueue struct {
 	headers      nats.Header // of the producer
 }
 
-// taken is what has become of a queue's messages: how many were sent, acked, acked
-// without asking for a confirmation, nacked, and how often the consumer has left.
+// taken counts the messages of a queue: sent, acked, acked without a confirmation, nacked; and
+// how often the consumer has left.
 type taken struct{ sent, acked, unasked, nacked, left int }
 
 func (q *fakeQueue) taken() taken {

@@ -67,12 +67,12 @@ func showGroups(env *command.Env, reply client.DeadGroups) string {
 		rest = fmt.Sprintf("%s more; see --limit\n", terminal.Plural(int64(more), "group"))
 	}
 	if reply.Other > 0 {
-		rest += fmt.Sprintf("%s of no group: there are more than are told apart\n", terminal.Plural(reply.Other, "message"))
+		rest += fmt.Sprintf("%s of no group: more groups than are counted separately\n", terminal.Plural(reply.Other, "message"))
 	}
 	return terminal.Sections(t.String(), rest)
 }
 
-// age is how long ago something was; a group without messages has no times.
+// age prints how long ago a time was; a group without messages has no times.
 func age(env *command.Env, stamp string) string {
 	if stamp == "" {
 		return "-"
@@ -82,7 +82,7 @@ func age(env *command.Env, stamp string) string {
 
 func groupError(g *client.DeadGroup) string { return strings.Join(strings.Fields(g.Error), " ") }
 
-// keyCounts are the keys that most messages of a group have.
+// keyCounts describes the keys with the most messages of a group.
 func keyCounts(g *client.DeadGroup) string {
 	var parts []string
 	for _, k := range g.Keys {
@@ -136,7 +136,7 @@ Exit code 4: there is no such group.`,
 	return cmd
 }
 
-// deadGroup is a group with one of its messages.
+// deadGroup is a group and one of its messages.
 type deadGroup struct {
 	Group  client.DeadGroup    `json:"group"`
 	Sample *wire.PeekedMessage `json:"sample,omitempty"`

@@ -1,7 +1,7 @@
-// Package messagecmd is the commands that move messages, or look at them: fila
-// publish, consume, peek, message, dead and redrive.
+// Package messagecmd has the commands that move or show messages: fila publish, consume, peek,
+// message, dead, redrive, job and schedule.
 //
-// publish takes its messages from a source and sends many of them through a
-// pipeline, which waits for their confirmations in order. consume is a
-// consumption: it prints each message or runs a command for it, and counts.
+// publish reads messages from a source and sends many of them through a pipeline, which waits
+// for their confirmations in order. consume is a consumption: it prints each message or runs a
+// command for it, and counts.
 package messagecmd

@@ -40,7 +40,7 @@ and its dead letters. fila keeps jobs for seven days after their end.`,
 
 const exampleJob = "01981c2e-9a30-7b12-8f00-6c1d2e3f4a5b"
 
-// jobFlags are those of job create.
+// jobFlags are the flags of job create.
 type jobFlags struct {
 	wire.JobCreateRequest
 	only    *command.FilterFlags
@@ -115,7 +115,7 @@ terminal delete and cancel print this first, and ask, unless --yes is given.`,
 	return cmd
 }
 
-// jobQueue is the queue that the arguments QUEUE and OP mean.
+// jobQueue returns the queue that the arguments QUEUE and OP select from.
 func jobQueue(args []string) string {
 	if len(args) > 1 && args[1] == wire.JobRedrive {
 		return wire.DeadLetters(args[0])
@@ -123,7 +123,7 @@ func jobQueue(args []string) string {
 	return args[0]
 }
 
-// complete makes the request of the flags.
+// complete builds the request from the flags.
 func (f *jobFlags) complete(cmd *cobra.Command, args []string) error {
 	f.JobCreateRequest.Queue, f.Op = jobQueue(args), args[1]
 	filter, err := f.only.Named()
@@ -162,7 +162,7 @@ func (f *jobFlags) complete(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// create begins the job, after a question if it removes messages.
+// create starts the job. It asks for confirmation if the job removes messages.
 func (f *jobFlags) create(ctx context.Context, env *command.Env, cmd *cobra.Command, s *command.Session) (client.JobInfo, error) {
 	if (f.Op == wire.JobDelete || f.Op == wire.JobCancel) && !f.yes && !f.DryRun && terminal.IsTerminalInput(cmd.InOrStdin()) && terminal.IsTerminal(cmd.ErrOrStderr()) {
 		dry := f.JobCreateRequest
@@ -172,7 +172,7 @@ func (f *jobFlags) create(ctx context.Context, env *command.Env, cmd *cobra.Comm
 			return j, err
 		}
 		if j.Eligible == 0 {
-			return j, nil // there is nothing to ask
+			return j, nil // nothing to confirm
 		}
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s\n%s: remove %s for good? [y/N] ", showJob(env, &j), f.JobCreateRequest.Queue, terminal.Plural(j.Eligible, "message"))
 		answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
@@ -193,20 +193,20 @@ func (f *jobFlags) create(ctx context.Context, env *command.Env, cmd *cobra.Comm
 	return j, err
 }
 
-// jobInterval is how often a job is looked at that is waited for.
+// jobInterval is the interval of status requests while a command waits for a job.
 const jobInterval = 100 * time.Millisecond
 
 func anyJob(*client.JobInfo) bool { return false }
 
 func notPaused(j *client.JobInfo) bool { return j.State != wire.JobPaused }
 
-// jobIDs are the jobs of all queues, each with what it does, but for those that leaveOut
-// names: the command can do nothing about them.
+// jobIDs completes the ids of jobs of all queues, with their actions, except jobs in a state of
+// leaveOut, for which the command has no effect.
 func jobIDs(leaveOut func(*client.JobInfo) bool) command.Lookup {
 	return func(ctx context.Context, s *command.Session, _ []string, _ string) ([]string, error) {
 		all, err := s.JobList(ctx, "")
 		if len(all) > 0 {
-			err = nil // some shards of a cluster are away, and here are the jobs of the others
+			err = nil // some shards of a cluster are unavailable, but here are the jobs of the others
 		}
 		var ids []string
 		for i := range all {
@@ -218,8 +218,8 @@ func jobIDs(leaveOut func(*client.JobInfo) bool) command.Lookup {
 	}
 }
 
-// newJobOneCommand is a command about one job. Completion leaves jobs out for which it does
-// nothing.
+// newJobOneCommand makes a command about one job. Completion leaves out the jobs on which it
+// has no effect.
 func newJobOneCommand(env *command.Env, verb, short string, leaveOut func(*client.JobInfo) bool, do func(*client.Client, context.Context, string) (client.JobInfo, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:               verb + " ID",
@@ -234,7 +234,7 @@ func newJobOneCommand(env *command.Env, verb, short string, leaveOut func(*clien
 
 func newJobListCommand(env *command.Env) *cobra.Command {
 	var queue string
-	var partly error // the list is not whole
+	var partly error // the list lacks entries
 	list := command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (wire.JobList, error) {
 		jobs, err := s.JobList(ctx, queue)
 		partly, err = s.NotWhole(len(jobs), err)
@@ -261,7 +261,7 @@ func newJobListCommand(env *command.Env) *cobra.Command {
 	return cmd
 }
 
-// showJob is a job, or what one would do.
+// showJob shows a job, or the plan of one.
 func showJob(env *command.Env, j *client.JobInfo) string {
 	if j.ID == "" {
 		t := terminal.NewTable("would "+j.Op, j.Queue)
@@ -302,7 +302,7 @@ func showJob(env *command.Env, j *client.JobInfo) string {
 	return t.String()
 }
 
-// leftRows says why messages were left as they are.
+// leftRows shows why messages were left unchanged.
 func leftRows(t *terminal.Table, j *client.JobInfo) {
 	for _, why := range slices.Sorted(maps.Keys(j.Left)) {
 		t.Row("left, "+strings.ReplaceAll(why, "_", " "), j.Left[why])

@@ -13,8 +13,9 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestDeleteAsks: on a terminal a job that removes messages is a dry run first, and begins
-// after a yes, if it is about as many then; --yes and --dry-run ask nothing.
+// TestDeleteAsks: on a terminal, a job that removes messages does a dry run first and starts
+// after a yes, if the number of messages is about the same then. --yes and --dry-run ask
+// nothing.
 func TestDeleteAsks(t *testing.T) {
 	dead := int64(3)
 	f := clitest.StartFake(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// aJob is one that has paused itself.
+// aJob is a job that paused itself.
 func aJob() wire.JobInfo {
 	since := int64(4)
 	return wire.JobInfo{
@@ -102,7 +102,8 @@ func TestJobsByID(t *testing.T) {
 	)
 }
 
-// TestListsThatAreNotWhole are printed as far as they go, and then it is said what is away.
+// TestListsThatAreNotWhole: lists show the available entries, then report that some are
+// unavailable.
 func TestListsThatAreNotWhole(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.job-list", wire.JobList{Jobs: []wire.JobInfo{{ID: "j", State: wire.JobDone}}, Missing: []int{2}})

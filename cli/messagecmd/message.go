@@ -22,7 +22,7 @@ func newMessageCommand(env *command.Env) *cobra.Command {
 
 const exampleID = "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"
 
-// aboutMessage adds what the commands about one message have in common.
+// aboutMessage adds the arguments and completion of commands about one message.
 func aboutMessage(cmd *cobra.Command) (queue *string) {
 	return cmd.Flags().String("queue", "", "only in this `queue` and its dead letters")
 }

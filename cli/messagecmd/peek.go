@@ -19,7 +19,7 @@ import (
 
 type peekFlags struct {
 	only    *command.FilterFlags
-	filter  *wire.Filter // that it says; nil: none
+	filter  *wire.Filter // filter of the flags; nil without flags
 	limit   int
 	verbose bool
 	bytes   int
@@ -46,8 +46,7 @@ Payloads are cut to fit the line; -v prints headers and payloads, up to
 	return cmd
 }
 
-// addTo has a command peek. Its first argument is a queue with suffix, which need not be
-// said.
+// addTo adds a command peek. Its first argument is a queue; the suffix may be omitted.
 func (f *peekFlags) addTo(env *command.Env, cmd *cobra.Command, suffix string) {
 	queue := func(args []string) string { return strings.TrimSuffix(args[0], suffix) + suffix }
 	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
@@ -76,7 +75,7 @@ func (f *peekFlags) addTo(env *command.Env, cmd *cobra.Command, suffix string) {
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print headers and payloads")
 }
 
-// peek asks page by page until it has enough.
+// peek reads pages until it has enough messages.
 func peek(ctx context.Context, s *command.Session, queue string, f peekFlags) (wire.PeekReply, error) {
 	all := wire.PeekReply{Queue: queue, Messages: []wire.PeekedMessage{}}
 	for {
@@ -115,8 +114,8 @@ func showPeeked(env *command.Env, paint terminal.Style, reply wire.PeekReply, f 
 	return terminal.Sections(parts...)
 }
 
-// peekedTable has a line for each message. Of dead letters it says how many attempts
-// there were and for how long they have been dead.
+// peekedTable has a line for each message. For dead letters it shows the number of attempts and
+// the time since their death.
 func peekedTable(env *command.Env, reply wire.PeekReply) string {
 	header := []string{"ID", "KEY", "STATE", "ATTEMPT", "AGE", "WAITS FOR", "PAYLOAD"}
 	dead := wire.IsDLQ(reply.Queue)
@@ -130,7 +129,7 @@ func peekedTable(env *command.Env, reply wire.PeekReply) string {
 		switch {
 		case !dead:
 			t.Row(m.ID, m.Key, m.State, m.Attempt, env.Age(m.EnqueuedAt), waits, payload)
-		case m.Dead == nil || m.Dead.At == "": // it cannot be read
+		case m.Dead == nil || m.Dead.At == "": // unreadable
 			t.Row(m.ID, m.Key, m.State, "-", env.Age(m.EnqueuedAt), "-", waits, payload)
 		default:
 			t.Row(m.ID, m.Key, m.State, m.Dead.Attempts, env.Age(m.EnqueuedAt), env.Age(m.Dead.At), waits, payload)
@@ -139,7 +138,7 @@ func peekedTable(env *command.Env, reply wire.PeekReply) string {
 	return t.String()
 }
 
-// waitsFor says what a message waits for, in a few words.
+// waitsFor describes briefly what a message waits for.
 func waitsFor(env *command.Env, m *wire.PeekedMessage) string {
 	switch {
 	case m.State == wire.StateLeased:
@@ -179,7 +178,7 @@ func deadText(d *wire.DeadInfo) string {
 	return text
 }
 
-// payloadLine is the payload on one line.
+// payloadLine formats the payload on one line.
 func payloadLine(m *wire.PeekedMessage) string {
 	switch {
 	case m.Unreadable != "":
@@ -197,7 +196,7 @@ func payloadBytes(m *wire.PeekedMessage) []byte {
 	return m.PayloadBase64
 }
 
-// printable reports whether text can go to a terminal, over several lines.
+// printable reports whether a terminal can show the text, over several lines.
 func printable(text string) bool {
 	for _, r := range text {
 		if !unicode.IsPrint(r) && r != '\n' && r != '\t' && r != '\r' {
@@ -229,7 +228,7 @@ func longPeeked(env *command.Env, paint terminal.Style, m *wire.PeekedMessage) s
 	return b.String()
 }
 
-// content is the headers and the payload of a message.
+// content formats the headers and the payload of a message.
 func content(paint terminal.Style, m *wire.PeekedMessage) string {
 	var b strings.Builder
 	writeHeaders(&b, paint, m.Headers)
@@ -247,7 +246,7 @@ func content(paint terminal.Style, m *wire.PeekedMessage) string {
 	return b.String()
 }
 
-// writeHeaders writes a line for each value of the headers but those left out.
+// writeHeaders writes a line for each header value, except omitted headers.
 func writeHeaders(b *strings.Builder, paint terminal.Style, headers map[string][]string, without ...string) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		if slices.Contains(without, name) {

@@ -51,7 +51,7 @@ func TestPeek(t *testing.T) {
 	), r.Out)
 }
 
-// Of dead letters the attempts are told that they had, and for how long they are dead.
+// For dead letters peek shows the attempts and the time since their death.
 func TestPeekDeadLetters(t *testing.T) {
 	f := clitest.StartFake(t)
 	text := "x"
@@ -93,7 +93,7 @@ func TestPeekPages(t *testing.T) {
 	require.Contains(t, r.Out, "\nthere are more; see --limit\n")
 }
 
-// TestPeekFilters: each flag is a field of the filter.
+// TestPeekFilters checks that each flag sets its field of the filter.
 func TestPeekFilters(t *testing.T) {
 	f := clitest.StartFake(t)
 	var got string

@@ -16,13 +16,12 @@ import (
 	"github.com/filaq/fila/client"
 )
 
-// Commands returns the commands that move messages, or look at them.
+// Commands returns the commands that move or show messages.
 func Commands(env *command.Env) []*cobra.Command {
 	return []*cobra.Command{newPublishCommand(env), newConsumeCommand(env), newPeekCommand(env), newMessageCommand(env), newDeadCommand(env), newRedriveCommand(env), newJobCommand(env), newScheduleCommand(env)}
 }
 
-// publishRetry is for how long a message is tried again that fila refuses for
-// now.
+// publishRetry is how long a temporarily refused message is retried.
 const publishRetry = time.Hour
 
 type publishFlags struct {
@@ -119,7 +118,7 @@ func publish(env *command.Env, cmd *cobra.Command, f *publishFlags, queue string
 	if err != nil {
 		return err
 	}
-	defer in.Close() //nolint:errcheck // it was only read
+	defer in.Close() //nolint:errcheck // only reads
 	var messages source
 	if f.lines || f.jsonl {
 		messages = common.perLine(in, f.jsonl)
@@ -156,7 +155,7 @@ func publishOne(ctx context.Context, env *command.Env, cmd *cobra.Command, s *co
 		return nil
 	}
 	if receipt.Duplicate && !env.JSON {
-		command.Complain(cmd.ErrOrStderr(), "a duplicate; the id is that of the first message")
+		command.Complain(cmd.ErrOrStderr(), "a duplicate; the id belongs to the first message")
 	}
 	return env.Show(cmd, receipt, func() string {
 		if receipt.Schedule != "" {
@@ -166,13 +165,13 @@ func publishOne(ctx context.Context, env *command.Env, cmd *cobra.Command, s *co
 	})
 }
 
-// refusedForNow reports whether it makes sense to come again.
+// refusedForNow reports whether a retry makes sense.
 func refusedForNow(err error) bool {
 	var refused *client.Error
 	return errors.As(err, &refused) && (refused.Code == 429 || refused.Code == 503)
 }
 
-// input opens what the messages come from.
+// input opens the source of messages.
 func (f *publishFlags) input(in io.Reader, text []string) (io.ReadCloser, error) {
 	switch {
 	case len(text) > 0 && text[0] != "-":

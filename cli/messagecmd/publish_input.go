@@ -18,20 +18,20 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// maxPayload is more than any NATS server takes.
+// maxPayload is more than any NATS server accepts.
 const maxPayload = 64 << 20
 
-// outgoing is a message to be published.
+// outgoing is a message to publish.
 type outgoing struct {
-	n       int64 // its number, of the line if there are lines; 0 if it is the only one
+	n       int64 // number of the message, or of its line; 0 for a single message
 	payload []byte
 	options []client.PublishOption
 }
 
-// source yields messages, and at most one error, after which there are none.
+// source yields messages, or an error that ends it.
 type source = iter.Seq2[outgoing, error]
 
-// template is what all messages of a command have in common.
+// template is the common part of all messages of a command.
 type template struct {
 	payload  []byte
 	headers  []header
@@ -41,7 +41,7 @@ type template struct {
 
 type header struct{ name, value string }
 
-// message reads the flags that say how a message looks.
+// message builds a message from the flags.
 func (f *publishFlags) message(cmd *cobra.Command) (*template, error) {
 	t := &template{dedupeID: f.dedupeID}
 	for _, text := range f.headers {
@@ -79,7 +79,7 @@ func (t *template) outgoing(n int64, payload []byte) outgoing {
 	return m
 }
 
-// times is the same message so many times.
+// times yields the same message n times.
 func (t *template) times(count int64) source {
 	return func(yield func(outgoing, error) bool) {
 		for n := range count {
@@ -90,8 +90,8 @@ func (t *template) times(count int64) source {
 	}
 }
 
-// perLine is a message for every line, without the end of the line. Lines of JSON
-// describe their messages; empty ones are skipped.
+// perLine yields a message for every line, without the line's end. Lines of JSON describe
+// messages; empty lines are skipped.
 func (t *template) perLine(in io.Reader, describes bool) source {
 	return func(yield func(outgoing, error) bool) {
 		var n int64
@@ -120,8 +120,8 @@ func (t *template) perLine(in io.Reader, describes bool) source {
 	}
 }
 
-// describedMessage is a line of --jsonl. The fields from ID on are those of
-// fila consume --json that mean nothing here.
+// describedMessage is a line of --jsonl. The fields from ID on appear in the output of fila
+// consume --json and are ignored here.
 type describedMessage struct {
 	Payload       json.RawMessage            `json:"payload"`
 	PayloadBase64 []byte                     `json:"payload_base64"`
@@ -200,8 +200,8 @@ func (d *describedMessage) payload() ([]byte, error) {
 	return d.Payload, nil
 }
 
-// headers takes one value or a list of them for each name, in the form of
-// [wire.ShowText]. Those that fila adds to a delivery are left out.
+// headers accepts one value or a list for each name, in the form of [wire.ShowText]. It skips
+// headers that fila adds to deliveries.
 func (d *describedMessage) headers() ([]header, error) {
 	var all []header
 	for name, raw := range d.Headers {

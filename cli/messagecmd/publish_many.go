@@ -17,22 +17,22 @@ import (
 	"github.com/filaq/fila/client"
 )
 
-// windowBytes bounds the payloads that wait for their confirmation.
+// windowBytes bounds the unconfirmed payloads.
 const windowBytes = 64 << 20
 
-// pipeline publishes many messages and waits for their confirmations in order.
-// All of it runs on one goroutine.
+// pipeline publishes many messages and waits for their confirmations in order. It runs on one
+// goroutine.
 type pipeline struct {
 	env     *command.Env
 	s       *command.Session
-	c       *client.Client // with the window
+	c       *client.Client // with a window
 	f       *publishFlags
 	queue   string
 	out     io.Writer
 	bar     *progressBar
 	begin   time.Time
 	waiting []waitingReceipt // in the order of sending
-	bytes   int              // of their payloads
+	bytes   int              // sum of payloads
 
 	sent      int64
 	confirmed int64
@@ -40,7 +40,7 @@ type pipeline struct {
 }
 
 type waitingReceipt struct {
-	n      int64 // the number of the message
+	n      int64 // number of the message
 	size   int
 	future *client.PublishFuture
 }
@@ -59,9 +59,9 @@ func newPipeline(env *command.Env, cmd *cobra.Command, s *command.Session, f *pu
 	return p, err
 }
 
-// run publishes until there is no more, one fails, or ctx ends, then waits for
-// what is on its way and says what has become of it all. After that has begun a
-// second interrupt ends the process.
+// run publishes until the source ends, a message fails, or ctx ends. Then it waits for the
+// unconfirmed messages and reports the result. During that wait a second interrupt ends the
+// process.
 func (p *pipeline) run(ctx context.Context, restoreSignals func(), from source) error {
 	p.begin = time.Now()
 	failed := p.sendAll(ctx, from)
@@ -103,14 +103,14 @@ func (p *pipeline) sendAll(ctx context.Context, from source) error {
 	}
 }
 
-// input is what a source has yielded.
+// input is one result of a source.
 type input struct {
 	outgoing
 	err error
 }
 
-// ahead reads on a goroutine of its own, since nothing interrupts a read, and closes
-// the channel after the last. After ended it stops as soon as the read returns.
+// ahead reads on a separate goroutine, since a read cannot be interrupted, and closes the
+// channel after the last message. Once ended is closed it stops after the current read.
 func ahead(from source, ended <-chan struct{}) <-chan *input {
 	messages := make(chan *input)
 	go func() {
@@ -126,7 +126,7 @@ func ahead(from source, ended <-chan struct{}) <-chan *input {
 	return messages
 }
 
-// wait waits for what comes from ready. What is confirmed meanwhile is noticed.
+// wait waits for a value of ready and handles confirmations meanwhile.
 func wait[T any](ctx context.Context, p *pipeline, ready <-chan T) (v T, err error) {
 	for {
 		if ctx.Err() != nil {
@@ -137,15 +137,15 @@ func wait[T any](ctx context.Context, p *pipeline, ready <-chan T) (v T, err err
 			return v, nil
 		case <-ctx.Done():
 		case <-p.oldest():
-			if err := p.settle(); err != nil {
+			if err := p.confirm(); err != nil {
 				return v, err
 			}
 		}
 	}
 }
 
-// oldest is closed when the fate of the oldest message is known; nil if none
-// waits.
+// oldest returns a channel that is closed when the oldest message is confirmed or refused; nil
+// without one.
 func (p *pipeline) oldest() <-chan struct{} {
 	if len(p.waiting) == 0 {
 		return nil
@@ -153,7 +153,7 @@ func (p *pipeline) oldest() <-chan struct{} {
 	return p.waiting[0].future.Done()
 }
 
-// pace waits until the next message may go.
+// pace waits until the next message is due.
 func (p *pipeline) pace(ctx context.Context) error {
 	if p.f.rate == 0 {
 		return nil
@@ -165,7 +165,7 @@ func (p *pipeline) pace(ctx context.Context) error {
 	return err
 }
 
-// send sends a message when the window has room.
+// send sends a message when the window has space.
 func (p *pipeline) send(ctx context.Context, m outgoing) error {
 	if p.f.noConfirm {
 		if err := p.s.Send(p.queue, m.payload, m.options...); err != nil {
@@ -186,14 +186,14 @@ func (p *pipeline) send(ctx context.Context, m outgoing) error {
 				return err
 			}
 		}
-		if err := p.settle(); err != nil {
+		if err := p.confirm(); err != nil {
 			return err
 		}
 	}
 	return p.start(ctx, m)
 }
 
-// await waits for the oldest message.
+// await waits for the result of the oldest message.
 func (p *pipeline) await(ctx context.Context) error {
 	select {
 	case <-p.oldest():
@@ -203,9 +203,8 @@ func (p *pipeline) await(ctx context.Context) error {
 	}
 }
 
-// start sends a message. The first must pass before others are sent, and before
-// anything is tried again where nobody listens: that is so for a queue that does
-// not exist, and looks like a fila that is just being restarted.
+// start sends a message. The first one must succeed before others follow and before retries
+// without a responder: a queue that does not exist looks like a fila that restarts.
 func (p *pipeline) start(ctx context.Context, m outgoing) error {
 	first := p.sent == 0
 	patient := append(slices.Clone(m.options), client.RetryFor(publishRetry))
@@ -236,8 +235,8 @@ func (p *pipeline) start(ctx context.Context, m outgoing) error {
 	return nil
 }
 
-// settle takes what has become of the oldest message, which is known.
-func (p *pipeline) settle() error {
+// confirm records the result of the oldest message, which is available.
+func (p *pipeline) confirm() error {
 	n, err := p.take()
 	if err != nil {
 		return p.failure(n, err)
@@ -261,21 +260,21 @@ func (p *pipeline) take() (n int64, err error) {
 	return oldest.n, err
 }
 
-// drain waits for all that is on its way.
+// drain waits for all unconfirmed messages.
 func (p *pipeline) drain(ctx context.Context) error {
 	for len(p.waiting) > 0 {
 		if err := p.await(ctx); err != nil {
 			return err
 		}
-		if err := p.settle(); err != nil {
+		if err := p.confirm(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// giveUp waits for what is left after a failure no longer than for a reply; what
-// is being tried again is not sent any more.
+// giveUp waits for the remaining messages after a failure, but no longer than for one reply. It
+// stops retries.
 func (p *pipeline) giveUp() {
 	ctx, cancel := context.WithTimeout(context.Background(), p.s.Timeout)
 	defer cancel()
@@ -283,7 +282,7 @@ func (p *pipeline) giveUp() {
 		if p.await(ctx) != nil {
 			p.c.Close()
 		}
-		_, _ = p.take() // the first failure is the one that is told
+		_, _ = p.take() // only the first failure is reported
 	}
 	p.c.Close()
 }
@@ -304,7 +303,7 @@ func (p *pipeline) done() int64 {
 	return p.confirmed
 }
 
-// publishSummary is what --json prints about many messages.
+// publishSummary is the output of --json for many messages.
 type publishSummary struct {
 	Queue      string  `json:"queue"`
 	Sent       int64   `json:"sent"`
@@ -347,16 +346,15 @@ func (p *pipeline) summary(failed error) error {
 	return err
 }
 
-// progressBar shows how far it has come, on one line of a terminal. A nil one
-// shows nothing.
+// progressBar shows the progress on one line of a terminal. A nil one shows nothing.
 type progressBar struct {
 	w     io.Writer
-	total int64 // 0: not known
+	total int64 // 0 if unknown
 	last  time.Duration
 	drawn bool
 }
 
-// barEvery is how often the bar is drawn at most.
+// barEvery is the minimum time between two drawings of the bar.
 const barEvery = 100 * time.Millisecond
 
 func (b *progressBar) draw(done int64, elapsed time.Duration) {
@@ -364,7 +362,7 @@ func (b *progressBar) draw(done int64, elapsed time.Duration) {
 		return
 	}
 	b.last, b.drawn = elapsed, true
-	_, _ = fmt.Fprint(b.w, "\r"+b.text(done, elapsed)+terminal.EraseLine) // nobody to tell
+	_, _ = fmt.Fprint(b.w, "\r"+b.text(done, elapsed)+terminal.EraseLine) // a failed write of the bar does not matter
 }
 
 func (b *progressBar) text(done int64, elapsed time.Duration) string {
@@ -381,7 +379,7 @@ func (b *progressBar) text(done int64, elapsed time.Duration) string {
 	return text
 }
 
-// end takes the bar away.
+// end removes the bar.
 func (b *progressBar) end() {
 	if b != nil && b.drawn {
 		_, _ = fmt.Fprint(b.w, "\r"+terminal.EraseLine)

@@ -20,7 +20,7 @@ import (
 
 var program = clitest.Program(Commands)
 
-// intake confirms enqueues as they come, or as a test says.
+// intake confirms enqueues at once or as a test decides.
 func intake(f *clitest.Fake, refuse func(n int64, msg *nats.Msg) *wire.Error) *atomic.Int64 {
 	var n atomic.Int64
 	f.Handle("fila.enqueue.orders", func(msg *nats.Msg) any {
@@ -36,7 +36,7 @@ func takeAll(int64, *nats.Msg) *wire.Error { return nil }
 
 const summaryLine = `^%s published to orders in \S+ \(\S+/s\)%s\n$`
 
-// A header is name=value, or name:value as curl has it.
+// A header is name=value, or name:value as in curl.
 func TestPublishHeaders(t *testing.T) {
 	f := clitest.StartFake(t)
 	intake(f, takeAll)
@@ -187,7 +187,7 @@ func TestPublishManyUnconfirmed(t *testing.T) {
 	}
 }
 
-// An interrupt ends it, even while it waits for input or for its turn.
+// An interrupt ends it, even while it waits for input or for the rate limit.
 func TestPublishInterrupted(t *testing.T) {
 	f := clitest.StartFake(t)
 	intake(f, takeAll)

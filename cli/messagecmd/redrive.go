@@ -42,7 +42,7 @@ A redrive is a job ("fila job"). The command prints its id and waits up to
 			return reply, err
 		}, func(reply client.RedriveReply, args []string) string {
 			text := fmt.Sprintf("%s redriven from %s", terminal.Plural(reply.Redriven, "message"), wire.DeadLetters(args[0]))
-			if reply.Job != "" { // an older fila does not say it
+			if reply.Job != "" { // older versions of fila do not send it
 				text += ", job " + reply.Job
 			}
 			return text + "\n"
@@ -52,7 +52,7 @@ A redrive is a job ("fila job"). The command prints its id and waits up to
 	return cmd
 }
 
-// deadLetterQueues are the queues that can be redriven.
+// deadLetterQueues completes the queues that can be redriven.
 func deadLetterQueues(ctx context.Context, s *command.Session, args []string, prefix string) ([]string, error) {
 	names, err := command.QueueNames(ctx, s, args, prefix)
 	return slices.DeleteFunc(names, func(name string) bool { return !wire.IsDLQ(name) }), err

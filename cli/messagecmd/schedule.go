@@ -35,7 +35,7 @@ one message, even after a kill or a takeover.`,
 		newScheduleOneCommand(env, "resume", "Resume a paused schedule, from now on", (*client.Client).ScheduleResume))
 }
 
-// scheduleFlags are those of schedule add.
+// scheduleFlags are the flags of schedule add.
 type scheduleFlags struct {
 	zone, missed, file string
 	ttl                terminal.Millis
@@ -97,7 +97,7 @@ run more than a minute late.`,
 	return cmd
 }
 
-// request makes the request of the flags.
+// request builds the request from the flags.
 func (f *scheduleFlags) request(in io.Reader, args []string) (client.ScheduleAddRequest, error) {
 	req := client.ScheduleAddRequest{Name: args[1], Schedule: args[2], TimeZone: f.zone, Missed: f.missed, TTLMs: int64(f.ttl)}
 	for _, text := range f.headers {
@@ -131,8 +131,7 @@ func (f *scheduleFlags) request(in io.Reader, args []string) (client.ScheduleAdd
 	return req, nil
 }
 
-// scheduleNames are the schedules of the queue that is the first argument, each with when
-// it runs.
+// scheduleNames completes the schedules of the queue in the first argument, with their times.
 func scheduleNames(ctx context.Context, s *command.Session, args []string, _ string) ([]string, error) {
 	all, err := s.ScheduleList(ctx, wire.Source(args[0]))
 	var names []string
@@ -142,7 +141,7 @@ func scheduleNames(ctx context.Context, s *command.Session, args []string, _ str
 	return names, err
 }
 
-// newScheduleOneCommand is a command about one schedule.
+// newScheduleOneCommand makes a command about one schedule.
 func newScheduleOneCommand(env *command.Env, verb, short string, do func(*client.Client, context.Context, string, string) (client.ScheduleInfo, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:               verb + " QUEUE NAME",
@@ -187,7 +186,7 @@ them first, and asks, unless --yes is given.`,
 
 func newScheduleListCommand(env *command.Env) *cobra.Command {
 	var queue string
-	var partly error // the list is not whole
+	var partly error // the list lacks entries
 	cmd := &cobra.Command{
 		Use:     "list",
 		Args:    command.Args(),
@@ -220,10 +219,10 @@ func newScheduleListCommand(env *command.Env) *cobra.Command {
 	return cmd
 }
 
-// nextRun is a run to come, by the clock of the schedule.
+// nextRun formats the next run in the schedule's time zone.
 func nextRun(env *command.Env, stamp string) string { return stamp + " (" + env.Soon(stamp) + ")" }
 
-// scheduleState is how a schedule stands, in a word.
+// scheduleState describes the state of a schedule in a word.
 func scheduleState(s *client.ScheduleInfo) string {
 	if s.Why != "" {
 		return "late"

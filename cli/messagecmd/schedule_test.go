@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// aSchedule is one that runs at night.
+// aSchedule is a schedule that runs at night.
 func aSchedule() wire.ScheduleInfo {
 	return wire.ScheduleInfo{
 		Queue: "orders", Name: "nightly", Schedule: "0 30 2 * * *", TimeZone: "Europe/Berlin", Missed: wire.MissedOne, TTLMs: 60_000,

@@ -39,7 +39,7 @@ func TestDemoSharedWords(t *testing.T) {
 		"All that it takes is [shared] enabled = true in the configuration of both.", sharedOutcome().words())
 }
 
-// Messages go above the table, which is drawn again below them.
+// Messages are above the table, which is redrawn below them.
 func TestDemoScreenKeepsLines(t *testing.T) {
 	var out bytes.Buffer
 	s := &demoScreen{env: &command.Env{}, out: &out, live: true}

@@ -13,8 +13,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 )
 
-// The terminal is as it was when fila top ends, whatever ends it, and keys work meanwhile
-// without being echoed.
+// fila top restores the terminal however it ends; meanwhile keys work without an echo.
 func TestTopOnATerminal(t *testing.T) {
 	f := clitest.StartFake(t)
 	scripted(f)

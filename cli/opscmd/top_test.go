@@ -20,7 +20,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// busy is a queue at work, n seconds after the start.
+// busy is a queue with traffic, n seconds after the start.
 func busy(name string, n int64) client.QueueInfo {
 	return client.QueueInfo{
 		QueueSummary: wire.QueueSummary{Name: name, Pending: 12_345, Parked: 300, Delayed: 7, InFlight: 64, OldestAgeMs: 12_345, DLQ: name + ".dlq"},
@@ -43,7 +43,7 @@ func frameAt(n int64) *sample {
 	}
 }
 
-// testScreen has seen a minute of frames of which the last is two seconds after the start.
+// testScreen has a minute of frames; the last one is two seconds after the start.
 func testScreen() *topScreen {
 	env := &command.Env{Clock: func() time.Time { return time.Date(2026, 1, 2, 12, 0, 2, 0, time.UTC) }}
 	t := newTopScreen(env, topFlags{interval: 2000}, 0, terminal.Style{})
@@ -77,8 +77,7 @@ func TestTopFrames(t *testing.T) {
 	}
 }
 
-// Whatever there is to tell, no line is longer than the terminal is wide, and what matters
-// most stays.
+// No line is ever longer than the terminal is wide, and the most important columns stay.
 func TestTopFits(t *testing.T) {
 	s := testScreen()
 	s.live, s.all, s.filter, s.problem, s.paused, s.typing = true, true, "", strings.Repeat("long ", 50), true, true
@@ -122,7 +121,7 @@ func TestTopUnknownRates(t *testing.T) {
 	require.Contains(t, strings.Join(s.lines(80), "\n"), "(no queues)")
 }
 
-// typed presses keys one after the other, and reports whether the last one ended all.
+// typed presses keys one after the other, and reports whether the last one ended fila top.
 func (t *topScreen) typed(keys string) (end bool) {
 	for _, key := range keys {
 		end = t.press(key)
@@ -130,7 +129,7 @@ func (t *topScreen) typed(keys string) (end bool) {
 	return end
 }
 
-// shows are the queues that a screen shows, in their order.
+// shows returns the queues on a screen, in their order.
 func (t *topScreen) shows() string {
 	var names []string
 	for _, q := range t.visible(t.frame.Queues) {
@@ -219,7 +218,7 @@ func TestTopKeys(t *testing.T) {
 	require.Contains(t, status(s), "orders")
 }
 
-// TestTopLive presses keys while a terminal is drawn on, and looks at the screen.
+// TestTopLive presses keys while fila top draws, and reads the screen.
 func TestTopLive(t *testing.T) {
 	f := clitest.StartFake(t)
 	scripted(f)
@@ -262,7 +261,7 @@ func TestTopLive(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// scripted answers as a fila whose queue is at work.
+// scripted answers as a fila whose queue has traffic.
 func scripted(f *clitest.Fake) {
 	var mu sync.Mutex
 	n := int64(0)

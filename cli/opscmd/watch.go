@@ -167,7 +167,7 @@ func sentence(env *command.Env, e wire.Event) string {
 			by = " by queue " + e.Queue
 		}
 		return fmt.Sprintf("a message without reply subject was refused%s: %s [err_code %s]%s",
-			by, d.text("description"), d.text("err_code"), d.between("; before it ", "not_reported", " more that were not told"))
+			by, d.text("description"), d.text("err_code"), d.between("; before it ", "not_reported", " more that were not reported"))
 	case wire.EventDeadLettered:
 		return fmt.Sprintf("message %s of queue %s is dead (%s) after attempts: %s%s",
 			d.text("id"), e.Queue, d.text("reason"), d.text("attempts"), d.between("; last error: ", "error", ""))
@@ -284,7 +284,7 @@ func pauseSentence(env *command.Env, e wire.Event, d eventData) string {
 	case wire.EventResumed:
 		return what + " goes on (" + d.text("by") + ")"
 	case wire.EventHeld:
-		failures := cmp.Or(d.between("so many failures: ", "failures", ""), "too many failures")
+		failures := cmp.Or(d.between("", "failures", " failures"), "too many failures")
 		return what + " is held after " + failures + untilText(env, d.text("until"))
 	}
 	return what + " is paused (" + d.text("by") + ")" + untilText(env, d.text("until"))

@@ -33,7 +33,7 @@ func TestEventSentences(t *testing.T) {
 		{`{"type":"config-changed","key":"a","data":{"value":null,"previous":"2"}}`, "a was deleted; it was 2"},
 		{
 			`{"type":"refused","queue":"orders","data":{"code":429,"err_code":10429,"description":"full","not_reported":3}}`,
-			"a message without reply subject was refused by queue orders: full [err_code 10429]; before it 3 more that were not told",
+			"a message without reply subject was refused by queue orders: full [err_code 10429]; before it 3 more that were not reported",
 		},
 		{
 			`{"type":"dead-lettered","queue":"orders","data":{"id":"x","reason":"max_deliveries","error":"no\u001b[2J money","attempts":5}}`,
@@ -66,7 +66,7 @@ func TestEventSentences(t *testing.T) {
 			"key acme of queue orders is paused (operator), until 2026-01-02T13:00:00Z (in 1h)",
 		},
 		{`{"type":"resumed","key":"stripe","data":{"kind":"throttle","by":"time"}}`, "throttle stripe goes on (time)"},
-		{`{"type":"held","key":"stripe","data":{"kind":"circuit","failures":3,"until":"closed"}}`, "circuit stripe is held after so many failures: 3, until closed"},
+		{`{"type":"held","key":"stripe","data":{"kind":"circuit","failures":3,"until":"closed"}}`, "circuit stripe is held after 3 failures, until closed"},
 		{`{"type":"held","queue":"orders","key":"acme","data":{"kind":"key","by":"max_failures"}}`, "key acme of queue orders is held after too many failures"},
 		{
 			`{"type":"failure-critical","queue":"orders","key":"acme","data":{"id":"x","error":"boom","error_code":"E1","rule":"r","attempts":2}}`,
@@ -130,7 +130,7 @@ func TestEventSentences(t *testing.T) {
 	}
 }
 
-// TestWatchKnowsAllEvents: one that is not listed could not be asked for.
+// TestWatchKnowsAllEvents: only listed events can be selected.
 func TestWatchKnowsAllEvents(t *testing.T) {
 	files, err := filepath.Glob("../../wire/*.go")
 	require.NoError(t, err)
@@ -201,8 +201,7 @@ func TestWatchSaysWhenItMayNot(t *testing.T) {
 	require.Contains(t, strings.ToLower(r.Err), "permissions violation")
 }
 
-// guests is one user, guest with the password guest, who may not subscribe to a
-// subject.
+// guests returns the user guest, with password guest, who may not subscribe to one subject.
 func guests(denied string) []*server.User {
 	return []*server.User{{Username: "guest", Password: "guest", Permissions: &server.Permissions{
 		Subscribe: &server.SubjectPermission{Deny: []string{denied}},

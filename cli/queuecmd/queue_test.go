@@ -47,7 +47,7 @@ func TestQueueCreateSendsSettings(t *testing.T) {
 	require.Equal(t, wire.DefaultQueueSettings("orders"), got)
 }
 
-// TestQueueListOfPartOfACluster shows what there is, and says that it is not all.
+// TestQueueListOfPartOfACluster shows the available queues, and reports that some are missing.
 func TestQueueListOfPartOfACluster(t *testing.T) {
 	f := clitest.StartFake(t)
 	list := wire.QueueList{Total: 1, Queues: []wire.QueueSummary{{Name: "orders", Pending: 3}}, Missing: []int{2, 5}}
@@ -84,7 +84,7 @@ func TestQueueUpdateSendsOnlyChanges(t *testing.T) {
 	require.Equal(t, clitest.Ended(command.ExitUsage, "", "fila: nothing to change: give the flag of at least one setting\n"), r)
 }
 
-// A queue that is there says in what it is another one.
+// The error about an existing queue names the settings that differ.
 func TestQueueCreateNamesDifferences(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.queue-create.orders", wire.QueueExists("orders", []string{"quantum is 1, not 7", "on_enqueue is another script"}))
@@ -93,7 +93,7 @@ func TestQueueCreateNamesDifferences(t *testing.T) {
 		program.Run(t, "", "queue", "create", "orders"))
 }
 
-// The flag is named where the protocol only has a field.
+// The error names the flag, not the field of the protocol.
 func TestQueueDeleteNamesForce(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.queue-delete.orders", wire.QueueNotEmpty("orders", 1))
@@ -192,7 +192,7 @@ func TestQueueInspect(t *testing.T) {
 	require.Equal(t, info, clitest.JSON[wire.QueueInfo](t, program.Run(t, "", "queue", "inspect", "orders", "--json")))
 }
 
-// Nothing is purged without --force; with it, all pages are.
+// Without --force nothing is purged; with it all pages are.
 func TestQueuePurge(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.queue-inspect.orders", wire.QueueInfo{QueueSummary: wire.QueueSummary{Pending: 2, Delayed: 1, InFlight: 4}})

@@ -45,7 +45,7 @@ const exported = `{"type":"header","format":"fila-export","version":1}
 {"type":"end","lines":9}
 `
 
-// TestStoreExport is the golden text of version 1.
+// TestStoreExport compares with the golden text of version 1.
 func TestStoreExport(t *testing.T) {
 	dir := t.TempDir()
 	file := aStore(t, dir)
@@ -91,7 +91,7 @@ func snapshotOf(t require.TestingT, file string) store.Snapshot {
 	return snap
 }
 
-// TestStoreImportRefuses names the line, and leaves nothing behind.
+// TestStoreImportRefuses: an error names the line, and nothing is left behind.
 func TestStoreImportRefuses(t *testing.T) {
 	src := t.TempDir()
 	aStore(t, src)
@@ -147,7 +147,7 @@ func TestStoreImportRefuses(t *testing.T) {
 		require.ErrorContains(t, err, tc.want, tc.name)
 		require.NoDirExists(t, dir, tc.name)
 	}
-	// In a directory that was there nothing of it stays, either.
+	// An existing directory also stays empty.
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "fila.db.import"), []byte("killed"), 0o600))
 	require.Error(t, importTo(t, dir, without(3)))
@@ -160,7 +160,7 @@ func TestStoreImportRefuses(t *testing.T) {
 	require.Equal(t, command.ExitFailed, r.Code)
 }
 
-// TestStoreExportBroken leaves out what is broken only if it is told to.
+// TestStoreExportBroken omits broken records only with --skip-broken.
 func TestStoreExportBroken(t *testing.T) {
 	dir := t.TempDir()
 	file := aStore(t, dir)
@@ -184,7 +184,7 @@ func TestStoreExportBroken(t *testing.T) {
 	require.Contains(t, string(text), `"seq":9`)
 }
 
-// TestStoreRoundTrip exports whatever a store may hold.
+// TestStoreRoundTrip exports all kinds of content of a store.
 func TestStoreRoundTrip(t *testing.T) {
 	str := rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z:*]{0,9}`), rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 9), func(b []byte) string { return string(b) }))
 	when := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64(), rapid.SampledFrom([]int64{1, -1, math.MaxInt64, math.MinInt64, storeTime.UnixNano()}))
@@ -260,7 +260,7 @@ func contents(t require.TestingT, dir string) *storetest.Content {
 	return c.Normalise()
 }
 
-// TestStoreImportInParts crosses the borders of batches, with a long line.
+// TestStoreImportInParts crosses the limits of batches, with a long line.
 func TestStoreImportInParts(t *testing.T) {
 	dir := t.TempDir()
 	makeStore(t, dir, func(b *store.Batch) {

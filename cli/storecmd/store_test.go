@@ -23,7 +23,7 @@ var program = clitest.Program(Commands)
 
 var storeTime = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 
-// makeStore fills a store as a fila would, and with what fill adds to it.
+// makeStore fills a store as a fila would, and then calls fill.
 func makeStore(t testing.TB, dir string, fill func(b *store.Batch)) (file string) {
 	t.Helper()
 	file = filepath.Join(dir, "fila.db")
@@ -44,7 +44,7 @@ func makeStore(t testing.TB, dir string, fill func(b *store.Batch)) (file string
 	return file
 }
 
-// aStore has one of everything.
+// aStore has one record of each kind.
 func aStore(t *testing.T, dir string) string {
 	return makeStore(t, dir, func(b *store.Batch) {
 		at := storeTime.UnixNano()
@@ -83,7 +83,7 @@ func TestStoreCheck(t *testing.T) {
 	require.EqualValues(t, 3, report.Messages)
 	require.Empty(t, report.Problems)
 
-	// A payload is broken, and so is a state.
+	// A payload and a state are broken.
 	image, err := os.ReadFile(file)
 	require.NoError(t, err)
 	for _, text := range []string{`{"n":1}`, "too late"} {
@@ -105,7 +105,7 @@ func TestStoreCheck(t *testing.T) {
 	require.EqualValues(t, 1, report.Problems[0].Segment)
 	require.NotNil(t, report.Problems[0].Offset)
 
-	// Without the structure there is nothing to look at.
+	// Without the structure nothing can be checked.
 	require.NoError(t, os.Truncate(file, 20_000))
 	r = program.Run(t, "", "store", "check", file)
 	require.Equal(t, command.ExitFailed, r.Code)
@@ -190,8 +190,8 @@ func TestStoreCompact(t *testing.T) {
 	require.Equal(t, before, program.RunEnv(t, t.Context(), storeApp(), "", "store", "export", dir, "--all"))
 }
 
-// TestALastCommitMayBeMissing damages the newer meta page of a store after its last commit:
-// what is there is sound, and each command says that the commit may be missing.
+// TestALastCommitMayBeMissing damages the newer meta page of a store after its last commit: the
+// older state is sound, and each command reports that the commit may be missing.
 func TestALastCommitMayBeMissing(t *testing.T) {
 	dir := t.TempDir()
 	file := aStore(t, dir)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Columns stand below each other whatever the width of what is in them.
+// Columns are aligned for cells of any width.
 func TestTableOfWideText(t *testing.T) {
 	table := NewTable("QUEUE", "PENDING", "SIZE")
 	table.Row("orders", 1, "5 B")

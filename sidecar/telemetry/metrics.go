@@ -29,7 +29,7 @@ type Metrics struct {
 	guardChecks, guardEnded, guardCapped, clientsCut *prometheus.CounterVec
 
 	exceeded map[string]prometheus.Counter        // by limit; written only by New
-	limits   [gates.BlockKinds]prometheus.Counter // those of exceeded that are gates; nil for other kinds
+	limits   [gates.BlockKinds]prometheus.Counter // the entries of exceeded that are gates; nil for other kinds
 
 	commitDuration prometheus.Histogram
 	commitBatch    prometheus.Histogram
