@@ -34,7 +34,7 @@ func (env *Env) Complete(places ...Lookup) cobra.CompletionFunc {
 		ctx, cancel := context.WithTimeout(context.Background(), completeWait)
 		defer cancel()
 		found := make(chan []string, 1)
-		go func() { found <- env.look(ctx, places[len(args)], args, prefix) }()
+		go func() { found <- env.lookUp(ctx, places[len(args)], args, prefix) }()
 		select {
 		case names := <-found:
 			return choose(names, prefix), cobra.ShellCompDirectiveNoFileComp
@@ -44,7 +44,7 @@ func (env *Env) Complete(places ...Lookup) cobra.CompletionFunc {
 	}
 }
 
-func (env *Env) look(ctx context.Context, find Lookup, args []string, prefix string) []string {
+func (env *Env) lookUp(ctx context.Context, find Lookup, args []string, prefix string) []string {
 	s, err := env.Conn.Open(nats.Timeout(completeWait))
 	if err != nil {
 		return nil

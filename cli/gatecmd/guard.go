@@ -80,7 +80,7 @@ func (e *failedCall) ErrorCode() string         { return e.code }
 func (e *failedCall) RetryAfter() time.Duration { return e.retryAfter }
 
 func newGuardDoneCommand(env *command.Env) *cobra.Command {
-	var told failedCall
+	var failure failedCall
 	var failed bool
 	var caller string
 	var retryAfter terminal.Millis
@@ -89,7 +89,7 @@ func newGuardDoneCommand(env *command.Env) *cobra.Command {
 		Use:   "done KEY PERMIT",
 		Short: "Report how a call went",
 		Long: `Report how a call went; without flags it succeeded. The command shows what the error
-rules say of a failure: its severity, whether to call again, and when. KEY is the
+rules decide about a failure: its severity, whether to call again, and when. KEY is the
 first key of the check. A call counts once, however often it is reported.`,
 		Example: `  fila guard done vendor:stripe $permit
   fila guard done vendor:stripe $permit --error-code 503 --error "upstream is down"`,
@@ -97,9 +97,9 @@ first key of the check. A call counts once, however often it is reported.`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.GuardVerdict, error) {
 			call.Keys = args[:1]
 			var err error
-			told.retryAfter = time.Duration(retryAfter) * time.Millisecond
-			if failed || told != (failedCall{}) {
-				err = &told
+			failure.retryAfter = time.Duration(retryAfter) * time.Millisecond
+			if failed || failure != (failedCall{}) {
+				err = &failure
 			}
 			return s.Guard(client.GuardCaller(caller)).Permit(args[1], call).Done(ctx, err)
 		}, func(v client.GuardVerdict, _ []string) string { return showVerdict(&v) }),
@@ -108,42 +108,42 @@ first key of the check. A call counts once, however often it is reported.`,
 	f.StringVar(&caller, "caller", "", "`name` that the check gave")
 	f.BoolVar(&failed, "failed", false, "the call failed; implied by the flags with details")
 	f.Var(&retryAfter, "retry-after", "pause that the destination asks for")
-	addErrorFlags(cmd, &told, &call)
+	addErrorFlags(cmd, &failure, &call)
 	return cmd
 }
 
 func newGuardJudgeCommand(env *command.Env) *cobra.Command {
-	var told failedCall
+	var failure failedCall
 	var call client.GuardCall
 	cmd := &cobra.Command{
 		Use:   "judge KEY",
 		Short: "Show what the error rules make of an error, without a call",
-		Long: `Show what the error rules of the running fila say of an error: its severity, whether
+		Long: `Show what the error rules of the running fila decide about an error: its severity, whether
 to call again, and when. Nothing counts. KEY is the destination.`,
 		Example:           `  fila guard judge vendor:stripe --error-code 503 --error "upstream is down"`,
 		ValidArgsFunction: env.Complete(circuitKeys),
 		PreRunE: func(*cobra.Command, []string) error {
-			if told == (failedCall{}) {
+			if failure == (failedCall{}) {
 				return command.UsageError("which error? Say --error-code, --error or both")
 			}
 			return nil
 		},
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.GuardVerdict, error) {
 			call.Keys = args[:1]
-			return s.Guard().Judge(ctx, call, &told)
+			return s.Guard().Judge(ctx, call, &failure)
 		}, func(v client.GuardVerdict, _ []string) string {
 			return verdictTable(terminal.NewTable("severity", v.Severity), &v)
 		}),
 	}
-	addErrorFlags(cmd, &told, &call)
+	addErrorFlags(cmd, &failure, &call)
 	return cmd
 }
 
 // addErrorFlags adds flags for the fields that error rules match.
-func addErrorFlags(cmd *cobra.Command, told *failedCall, call *client.GuardCall) {
+func addErrorFlags(cmd *cobra.Command, failure *failedCall, call *client.GuardCall) {
 	f := cmd.Flags()
-	f.StringVar(&told.code, "error-code", "", "error `code`, for error rules")
-	f.StringVar(&told.text, "error", "", "error `text`, for error rules")
+	f.StringVar(&failure.code, "error-code", "", "error `code`, for error rules")
+	f.StringVar(&failure.text, "error", "", "error `text`, for error rules")
 	f.IntVar(&call.Attempt, "attempt", 1, "how many calls were made for this work")
 	f.StringVar(&call.RetryPolicy, "retry-policy", "", "`name` of the retry policy if no rule has one")
 }
@@ -199,7 +199,7 @@ func limitText(l *client.GuardLimit) string {
 func showVerdict(v *client.GuardVerdict) string {
 	counted := "yes"
 	if v.Duplicate {
-		counted = "no: it had been told before"
+		counted = "no: it was reported before"
 	}
 	t := terminal.NewTable("counted", counted)
 	if v.Severity == "" {

@@ -43,7 +43,7 @@ func TestGuardDone(t *testing.T) {
 	require.Equal(t, "counted   yes\nseverity  high\nrule      down  the vendor is down\nretry     in 2s, 3 left\n", r.Out)
 	require.JSONEq(t, `{"permit":"P","outcome":"error","error_code":"503","error":"x","retry_after_ms":60000,"attempt":2,"caller":"me"}`, string(f.Next().Data))
 	f.Answer("fila.guard.done.v", wire.GuardVerdict{Duplicate: true})
-	require.Equal(t, "counted  no: it had been told before\n", clitest.OK(t, program.RunAt(t, "guard", "done", "v", "P")).Out)
+	require.Equal(t, "counted  no: it was reported before\n", clitest.OK(t, program.RunAt(t, "guard", "done", "v", "P")).Out)
 	require.JSONEq(t, `{"permit":"P","outcome":"ok","attempt":1}`, string(f.Next().Data))
 	clitest.OK(t, program.RunAt(t, "guard", "done", "v", "P", "--failed"))
 	require.JSONEq(t, `{"permit":"P","outcome":"error","attempt":1}`, string(f.Next().Data))

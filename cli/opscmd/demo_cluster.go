@@ -74,10 +74,10 @@ type clusterPlay struct {
 
 	mu struct {
 		sync.Mutex
-		queues []*clusterQueue
-		told   []demoMoment
-		killed time.Time // zero before the kill
-		err    error
+		queues  []*clusterQueue
+		moments []demoMoment
+		killed  time.Time // zero before the kill
+		err     error
 	}
 }
 
@@ -139,7 +139,7 @@ func (d *clusterPlay) connect(urls []string) (err error) {
 // play runs the demo step by step; each step waits for the previous one.
 func (d *clusterPlay) play(ctx context.Context, length time.Duration) (err error) {
 	if err := d.until(ctx, "the queues", func() bool {
-		return d.look(ctx) == nil && d.all(func(q *clusterQueue) bool { return q.Owner != "" }) && d.declared(ctx)
+		return d.readOwners(ctx) == nil && d.all(func(q *clusterQueue) bool { return q.Owner != "" }) && d.declared(ctx)
 	}); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (d *clusterPlay) play(ctx context.Context, length time.Duration) (err error
 		return err
 	}
 	if err := d.until(ctx, "new owners and confirmations", func() bool {
-		return d.look(ctx) == nil && d.all(func(q *clusterQueue) bool { return q.back && q.Owner != "" && q.Owner != d.victim })
+		return d.readOwners(ctx) == nil && d.all(func(q *clusterQueue) bool { return q.back && q.Owner != "" && q.Owner != d.victim })
 	}); err != nil {
 		return err
 	}
@@ -231,8 +231,8 @@ func (d *clusterPlay) await(ctx context.Context, holds func() bool, patience tim
 	return nil
 }
 
-// look requests the owners of all shards.
-func (d *clusterPlay) look(ctx context.Context) error {
+// readOwners requests the owners of all shards.
+func (d *clusterPlay) readOwners(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterAnswer)
 	defer cancel()
 	st, err := d.c.ClusterStatus(ctx)
@@ -273,7 +273,7 @@ func (d *clusterPlay) all(holds func(q *clusterQueue) bool) bool {
 // spread moves each shard to its own node, and reports whether all are there. The cluster would
 // do so itself, with more time between the moves.
 func (d *clusterPlay) spread(ctx context.Context) bool {
-	if d.look(ctx) != nil {
+	if d.readOwners(ctx) != nil {
 		return false
 	}
 	d.mu.Lock()
@@ -433,7 +433,7 @@ func (d *clusterPlay) confirmed(ctx context.Context, i, n int, sent time.Time, f
 func (d *clusterPlay) say(format string, args ...any) {
 	d.mu.Lock()
 	at := demoMoment{time.Since(d.begin).Seconds(), fmt.Sprintf(format, args...)}
-	d.mu.told = append(d.mu.told, at)
+	d.mu.moments = append(d.mu.moments, at)
 	d.mu.Unlock()
 	d.show.line(fmt.Sprintf("%5.1f s  %s", at.Seconds, at.Text), d.lines)
 }
@@ -452,7 +452,7 @@ func (d *clusterPlay) failed(err error) error {
 func (d *clusterPlay) report() clusterReport {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := clusterReport{Killed: d.victim, Moments: slices.Clone(d.mu.told)}
+	r := clusterReport{Killed: d.victim, Moments: slices.Clone(d.mu.moments)}
 	for _, q := range d.mu.queues {
 		r.Queues = append(r.Queues, *q)
 		for n := range q.confirmed {

@@ -96,10 +96,10 @@ type sharedPlay struct {
 
 	mu struct {
 		sync.Mutex
-		vendor vendorState
-		filas  []*sharedFila
-		told   []demoMoment
-		err    error
+		vendor  vendorState
+		filas   []*sharedFila
+		moments []demoMoment
+		err     error
 	}
 }
 
@@ -315,7 +315,7 @@ func (d *sharedPlay) changed(i int, data []byte) {
 func (d *sharedPlay) say(text string) {
 	d.mu.Lock()
 	at := demoMoment{time.Since(d.begin).Seconds(), text}
-	d.mu.told = append(d.mu.told, at)
+	d.mu.moments = append(d.mu.moments, at)
 	d.mu.Unlock()
 	d.show.line(fmt.Sprintf("%5.1f s  %s", at.Seconds, text), d.lines)
 	d.wake()
@@ -425,7 +425,7 @@ func (d *sharedPlay) call(ctx context.Context, i int) error {
 func (d *sharedPlay) report() sharedReport {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := sharedReport{ProbesAllowed: sharedProbes, Moments: slices.Clone(d.mu.told)}
+	r := sharedReport{ProbesAllowed: sharedProbes, Moments: slices.Clone(d.mu.moments)}
 	for _, f := range d.mu.filas {
 		f.Waiting = max(0, f.Sent-f.Done)
 		r.Filas = append(r.Filas, *f)

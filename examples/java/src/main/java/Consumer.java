@@ -56,7 +56,7 @@ public final class Consumer {
       } catch (InterruptedException e) {
         return;
       }
-      Runtime.getRuntime().halt(0); // else the exit code would be that of the signal
+      Runtime.getRuntime().halt(0); // otherwise the signal would set the exit code
     }));
 
     Options options = new Options.Builder()
