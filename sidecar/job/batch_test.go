@@ -156,3 +156,65 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	require.NoError(t, js.recoverReceipts([]store.Entry{{Key: "color", Value: "blue"}}))
 	require.Error(t, js.recoverReceipts([]store.Entry{{Key: keyReceipt + "x", Value: "{"}}), "without it something could be taken twice")
 }
+
+// A deletion that is tried and given up while a job runs interrupts the job between two batches: what
+// is on disk counts, and the next run goes on from there.
+func TestARunThatIsInterruptedKeepsWhatIsOnDisk(t *testing.T) {
+	w := newWorld(t, 0)
+	w.now = time.Now().UnixNano()
+	q := w.queue(0)
+	const n = 2*batchSize + 1
+	for range n {
+		q.put("k", "")
+	}
+	j, werr := w.shards[0].jobs.create(q, moveRequest(queueName(1)), false)
+	require.Nil(t, werr)
+	w.shards[0].stored = func() { q.deleted = w.queue(1).depth > 0 }
+	require.True(t, j.run())
+	require.False(t, j.machine.running)
+	moved := w.queue(1).depth
+	require.Equal(t, moved, j.shown().Done)
+	require.Less(t, moved, int64(n))
+	require.Positive(t, moved)
+
+	w.shards[0].stored, q.deleted = nil, false
+	require.Nil(t, j.Pause(), "a verb finds the machine idle")
+	require.Nil(t, j.drive(resume{}))
+	w.drive(j, j.worker.run())
+	require.Equal(t, wire.JobDone, j.machine.at.State)
+	require.Equal(t, int64(n), j.machine.at.Done)
+	require.Equal(t, int64(n), w.queue(1).depth)
+}
+
+// A job that has ended keeps nothing of the messages that it has selected.
+func TestARunFreesItsSelection(t *testing.T) {
+	w := newWorld(t, 0)
+	q := w.queue(0)
+	for range 2 * batchSize {
+		q.put("k", "")
+	}
+	j, werr := w.shards[0].jobs.create(q, moveRequest(queueName(1)), false)
+	require.Nil(t, werr)
+	w.drive(j, j.worker.run())
+	require.Equal(t, wire.JobDone, j.machine.at.State)
+	require.Equal(t, plan{}, j.machine.plan)
+	require.Nil(t, j.machine.ahead)
+}
+
+// A job shows a state before its event is out.
+func TestEventsComeAfterTheStateIsShown(t *testing.T) {
+	w := newWorld(t, 0)
+	w.now = time.Now().UnixNano()
+	q := w.queue(0)
+	q.put("k", "")
+	j, werr := w.shards[0].jobs.create(q, moveRequest(queueName(1)), false)
+	require.Nil(t, werr)
+	events := map[string]string{}
+	w.event = func(typ string, _ map[string]any) { events[typ] = j.shown().State }
+	require.Nil(t, j.Pause())
+	require.Nil(t, j.drive(resume{}))
+	require.True(t, j.run())
+	require.Equal(t, map[string]string{
+		wire.EventJobPaused: wire.JobPaused, wire.EventJobResumed: wire.JobWaiting, wire.EventJobDone: wire.JobDone,
+	}, events)
+}

@@ -136,6 +136,16 @@ func (js *Jobs) runNext(j *Job) {
 	})
 }
 
+// Wake runs the waiting jobs of a queue.
+func (js *Jobs) Wake(source string) {
+	for _, j := range js.All() {
+		if j.source() == source {
+			js.runNext(j)
+			return
+		}
+	}
+}
+
 // next returns the next job of a queue; nil: there is none. Its caller holds the lock.
 func (js *Jobs) next(source string) (next *Job) {
 	for _, j := range js.mu.byID {

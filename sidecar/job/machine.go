@@ -59,9 +59,10 @@ type ending struct {
 
 // effects are the results of a step. Without Do and At the job is idle.
 type effects struct {
-	Do  operation   // its result is an input of the next step
-	At  int64       // Unix ns: when to step again if nothing else happens
-	Err *wire.Error // why a verb had no effect
+	Announce *progress   // a state that is on disk now: publish it
+	Do       operation   // its result is an input of the next step
+	At       int64       // Unix ns: when to step again if nothing else happens
+	Err      *wire.Error // why a verb had no effect
 }
 
 // input is an event or the result of an operation.
@@ -368,10 +369,17 @@ type written struct {
 }
 
 func (in written) apply(m *machine) {
-	m.ending, m.running, m.stop = nil, false, ""
+	m.interrupt()
 	if m.out.Err = in.werr; in.werr != nil {
 		m.stuck = in.werr
 		return
 	}
-	m.at = in.at
+	m.at, m.out.Announce = in.at, &in.at
+}
+
+// interrupt ends a run, or a change of state that is not on disk, and frees what the run has
+// selected. Progress and transfer stay as they are on disk.
+func (m *machine) interrupt() {
+	m.ending, m.running, m.stop = nil, false, ""
+	m.plan, m.match, m.ahead = plan{}, inspect.Match{}, nil
 }

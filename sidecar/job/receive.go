@@ -120,8 +120,11 @@ func (js *Jobs) accept(req *request, contents []content, r *receipt) error {
 	case js.Plain():
 		r.Refused = wire.NotTaken(req.Queue, "a node of an older version is in the cluster, which would lose the histories of the messages")
 	default:
-		if to, r.Refused = js.Find(req.Queue); r.Refused == nil {
+		switch to, r.Refused = js.Find(req.Queue); {
+		case r.Refused == nil:
 			target, r.Refused = to.Admit(false)
+		case r.Refused.ErrCode == wire.CodeNoOwner:
+			r.Refused = wire.QueueNotFound(req.Queue) // it was deleted here, and is in another shard now
 		}
 	}
 	if target == nil {

@@ -282,6 +282,7 @@ func (op completeBatch) perform(w *worker) input {
 			return in
 		}
 	}
+	b.shard, b.remote = w.route() // the target may have moved while the job rested
 	in.began = w.Now()
 	switch {
 	case len(b.candidates) == 0:
@@ -393,30 +394,30 @@ func (countNew) perform(w *worker) input {
 	return counted{&n}
 }
 
-// writeProgress writes a new state of the job and publishes it.
+// writeProgress writes a new state of the job.
 type writeProgress struct{ at progress }
+
+func (op writeProgress) perform(w *worker) input {
+	return written{at: op.at, werr: w.write(&op.at, false)}
+}
 
 var stateEvents = map[string]string{
 	wire.JobWaiting: wire.EventJobResumed, wire.JobPaused: wire.EventJobPaused,
 	wire.JobDone: wire.EventJobDone, wire.JobCanceled: wire.EventJobCanceled,
 }
 
-func (op writeProgress) perform(w *worker) input {
-	in := written{at: op.at, werr: w.write(&op.at, false)}
-	if in.werr != nil {
-		return in
+// announce publishes a state that is on disk.
+func (w *worker) announce(at *progress) {
+	w.event(stateEvents[at.State], at)
+	if at.State != wire.JobWaiting {
+		w.Log.Info("job "+at.State, "job", w.ID, "op", w.Op, "queue", w.queue.Name(), "done", at.Done, "why", at.Why)
 	}
-	w.event(stateEvents[op.at.State], &op.at)
-	if op.at.State != wire.JobWaiting {
-		w.Log.Info("job "+op.at.State, "job", w.ID, "op", w.Op, "queue", w.queue.Name(), "done", op.at.Done, "why", op.at.Why)
-	}
-	if op.at.ended() {
-		w.trace(&op.at)
-		if w.Op == wire.JobRedrive && op.at.Done > 0 {
-			w.Event(wire.EventRedriven, wire.Source(w.queue.Name()), map[string]any{"redriven": op.at.Done, "job": w.ID})
+	if at.ended() {
+		w.trace(at)
+		if w.Op == wire.JobRedrive && at.Done > 0 {
+			w.Event(wire.EventRedriven, wire.Source(w.queue.Name()), map[string]any{"redriven": at.Done, "job": w.ID})
 		}
 	}
-	return in
 }
 
 // event publishes news of the job.
@@ -459,17 +460,25 @@ func (w *worker) trace(at *progress) {
 func (j *Job) drive(first input) *wire.Error {
 	w := &j.worker
 	defer w.endRun()
+	if w.over() {
+		return w.queue.Gone()
+	}
 	wanted := "" // the last stop that the machine was given
 	for in := []input{first}; ; {
-		if w.over() {
-			return w.queue.Gone()
-		}
 		if state := j.wanted(); state != wanted {
 			in, wanted = append(in, stop{state}), state
 		}
 		var fx effects
 		j.machine.step(w.Now(), in, &fx)
 		changed := j.publish()
+		if fx.Announce != nil {
+			w.announce(fx.Announce)
+		}
+		if (fx.Do != nil || fx.At != 0) && w.over() {
+			j.machine.interrupt()
+			j.publish()
+			return w.queue.Gone()
+		}
 		in = in[:0]
 		switch {
 		case fx.Do != nil:

@@ -25,6 +25,7 @@ import (
 // world is two shards with two queues each, without goroutines: whatever happens, happens
 // in the order of the calls. Queues 0 and 1 are in shard 0.
 type world struct {
+	event  func(typ string, data map[string]any) // nil: events are dropped
 	t      testing.TB
 	rng    *rand.Rand
 	now    int64
@@ -49,8 +50,9 @@ type testShard struct {
 	jobs    *Jobs
 	active  map[string]*activeJob // by queue
 	end     context.CancelFunc
-	commits int  // that succeed; -1: all
-	lands   bool // the commit after them does, but nobody gets to know it
+	commits int    // that succeed; -1: all
+	stored  func() // after each commit; nil: nothing
+	lands   bool   // the commit after them does, but nobody gets to know it
 	failed  bool
 }
 
@@ -62,6 +64,7 @@ type testQueue struct {
 	id       store.QueueID
 	depth    int64
 	bytes    int64
+	deleted  bool // as while a deletion is tried
 	redrives deadletter.Redrives
 }
 
@@ -137,7 +140,12 @@ func (w *world) open(number int) {
 			return w.receive(body)
 		},
 		Plain: func() bool { return false }, Commit: s.apply, Submit: func(b *store.Batch) { _ = s.apply(b) },
-		Event: func(string, string, map[string]any) {}, Ended: ctx, Lost: make(chan struct{}),
+		Event: func(typ, _ string, data map[string]any) {
+			if w.event != nil {
+				w.event(typ, data)
+			}
+		},
+		Ended: ctx, Lost: make(chan struct{}),
 	})
 	recovery := make(map[store.QueueID]*queue.Recovery)
 	for n := 2 * number; n < 2*number+2; n++ {
@@ -212,7 +220,11 @@ func (s *testShard) apply(b *store.Batch) error {
 		return store.ErrFenced
 	}
 	s.commits = max(s.commits-1, -1)
-	return s.store.Apply(b)
+	err := s.store.Apply(b)
+	if s.stored != nil {
+		s.stored()
+	}
+	return err
 }
 
 // step steps the machine and commits what it hands out.
@@ -280,7 +292,7 @@ func (q *testQueue) ID() store.QueueID              { return q.id }
 func (q *testQueue) IsDLQ() bool                    { return q.role == queue.Dead }
 func (q *testQueue) Source() Queue                  { return q.roles[queue.Main] }
 func (q *testQueue) Store() store.Store             { return q.shard.store }
-func (q *testQueue) Deleted() bool                  { return false }
+func (q *testQueue) Deleted() bool                  { return q.deleted }
 func (q *testQueue) Gone() *wire.Error              { return wire.NoOwner(q.name) }
 func (q *testQueue) Lock() (func(), *wire.Error)    { return func() {}, nil }
 func (q *testQueue) Redrives() *deadletter.Redrives { return &q.redrives }

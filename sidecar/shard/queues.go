@@ -253,6 +253,7 @@ func (q *Queue) Delete(force bool) (int64, *wire.Error) {
 	q.deleted.Store(true)
 	if n := q.messages(); n > 0 && !force {
 		q.deleted.Store(false)
+		s.jobs.Wake(q.name) // a job may have seen the queue as deleted
 		return 0, wire.QueueNotEmpty(q.name, n)
 	}
 	q.dlq.deleted.Store(true)
