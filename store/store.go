@@ -6,20 +6,32 @@ import (
 	"github.com/filaq/fila/store/storefile"
 )
 
+// The types of stored records. Package storefile describes them and their encoding.
 type (
-	// ID is a message id. It and the next types are described in package storefile.
-	ID             = storefile.ID
-	QueueID        = storefile.QueueID
-	Ref            = storefile.Ref
-	Message        = storefile.Message
-	Dead           = storefile.Dead
-	Lease          = storefile.Lease
-	State          = storefile.State
-	Dedupe         = storefile.Dedupe
-	QueueRecord    = storefile.QueueRecord
+	// ID is a message id.
+	ID = storefile.ID
+	// QueueID identifies a queue in the store.
+	QueueID = storefile.QueueID
+	// Ref identifies a message: its queue and its sequence there.
+	Ref = storefile.Ref
+	// Message is a message.
+	Message = storefile.Message
+	// Dead is what a dead letter has beside its message.
+	Dead = storefile.Dead
+	// Lease is a delivery that has no outcome yet.
+	Lease = storefile.Lease
+	// State is the delivery state of a message.
+	State = storefile.State
+	// Dedupe is a remembered Nats-Msg-Id.
+	Dedupe = storefile.Dedupe
+	// QueueRecord is a queue.
+	QueueRecord = storefile.QueueRecord
+	// ConsumerRecord is a registered consumer.
 	ConsumerRecord = storefile.ConsumerRecord
-	Entry          = storefile.Entry
-	Snapshot       = storefile.Snapshot
+	// Entry is a key of the configuration with its value.
+	Entry = storefile.Entry
+	// Snapshot is everything in a store except payloads.
+	Snapshot = storefile.Snapshot
 )
 
 // Move moves a message to another queue: To is added with the headers and the payload
