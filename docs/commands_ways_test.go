@@ -110,8 +110,6 @@ var ways = []way{
 	{page: cliPage, command: "fila top", skip: "draws on a terminal until it is interrupted; cli/opscmd/top_test.go draws it"},
 	{page: cliPage, command: "fila watch", before: "(while sleep 0.2; do fila queue create watched; " + deadLetter + "; fila queue delete watched; done) >/dev/null 2>&1 & provoke=$!", instead: "first_line fila watch", after: "kill $provoke"},
 
-	{page: "README.md", command: "fila queue list", before: untilDead},
-
 	{page: runbookPage, command: "systemctl ", skip: "needs systemd"},
 	{page: runbookPage, command: "journalctl ", skip: "needs systemd"},
 	{page: runbookPage, command: "curl ", skip: "the port differs here; sidecar/e2e asks it"},
