@@ -63,12 +63,11 @@ reload" does.
 
 The configuration comes from defaults, a file (--config, ./config.toml or
 /etc/fila/config.toml), FILA_* variables (FILA_NATS__URL is nats.url) and flags,
-later ones winning. Without nats.url fila runs a NATS server on 127.0.0.1:4222. It
-ignores NATS_* variables and the selected context of the nats CLI.
+later ones winning. Without nats.url fila runs a NATS server on 127.0.0.1:4222.
 
---check reads the configuration and the files that it names (hooks, tokens,
-certificates, credentials), and prints whether fila would start. "fila reload
---dry-run" shows what a file would change in a running fila.`,
+--check reads the configuration and the files that it names, and prints whether fila
+would start. "fila reload --dry-run" shows what a file would change in a running
+fila.`,
 		Example: `  fila serve
   fila serve --config /etc/fila/config.toml
   fila serve --config /etc/fila/config.toml --check

@@ -20,10 +20,10 @@ func Commands(env *command.Env) []*cobra.Command {
 	return []*cobra.Command{command.Group(&cobra.Command{
 		Use:   "cluster",
 		Short: "Show a cluster, move its shards, and convert to and from a single fila",
-		Long: `The queues of a cluster are in shards. One node, the owner, serves each shard; all
-others follow it, and one takes over when it dies. These commands ask any node. Only
-import, export, rebuild and nats need a cluster whose nodes do not run, and read the
-configuration of one node.`,
+		Long: `One node, the owner, serves each shard of a cluster; all others follow it, and one
+takes over when it dies. These commands ask any node. Only import, export, rebuild
+and nats need a cluster whose nodes do not run, and read the configuration of one
+node.`,
 	}, newStatusCommand(env), newDrainCommand(env), newMoveCommand(env),
 		newImportCommand(env), newExportCommand(env), newRebuildCommand(env), newNATSCommand(env))}
 }
@@ -116,9 +116,8 @@ func newDrainCommand(env *command.Env) *cobra.Command {
 		Use:   "drain NODE",
 		Short: "Move all shards of a node to other nodes",
 		Long: `Make a node hand over its shards, one after the other, to nodes whose copies are
-less than a second behind. It stays a standby and gets no shards until it is
-restarted, or until --cancel. A node that is stopped hands over its shards by
-itself.`,
+less than a second behind. It gets no shards until it is restarted, or until
+--cancel. A stopping node hands over its shards by itself.`,
 		Example: `  fila cluster drain fila-2
   fila cluster drain fila-2 --cancel`,
 		ValidArgsFunction: env.Complete(nodeNames),

@@ -21,10 +21,10 @@ func newCircuitCommand(env *command.Env) *cobra.Command {
 		Aliases: []string{"circuits"},
 		Short:   "Show, open and close the circuits of destinations",
 		Long: `A message gets its circuit key, the destination that its consumer calls, from
-on_enqueue or the circuit header. Too many failures in a row, or a "retry after" of
-the destination, open the circuit: its messages wait in their queues without losing
-attempts until the cooldown is over. Then fila delivers a few as probes, and their
-success closes the circuit.`,
+on_enqueue or the circuit header. Failures in a row, or a "retry after" of the
+destination, open the circuit: its messages wait without losing attempts until the
+cooldown is over. Then fila delivers a few as probes, and their success closes the
+circuit.`,
 	}, circuitKeys, newCircuitListCommand(env), newCircuitShowCommand(env), newCircuitOpenCommand(env),
 		circuitCommand(env, "close", "Close a circuit now", `Close a circuit now: its messages go, and failures in a row count from 0. Failures for
 max_failures still count.`, (*client.Client).CircuitClose),
@@ -68,8 +68,8 @@ func newCircuitShowCommand(env *command.Env) *cobra.Command {
 
 func newCircuitOpenCommand(env *command.Env) *cobra.Command {
 	var forMs terminal.Millis
-	cmd := circuitCommand(env, "open", "Open a circuit by hand", `Open a circuit by hand: fila delivers none of its messages for the time of --for, or
-until the circuit is closed by hand. Deliveries under way continue.`,
+	cmd := circuitCommand(env, "open", "Open a circuit by hand", `Open a circuit by hand: fila delivers none of its messages meanwhile. Deliveries
+under way continue.`,
 		func(c *client.Client, ctx context.Context, key string) (client.CircuitInfo, error) {
 			return c.CircuitOpen(ctx, key, int64(forMs))
 		})

@@ -20,9 +20,9 @@ func newGuardCommand(env *command.Env) *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use:   "guard",
 		Short: "Use limits and circuits for calls that are no messages",
-		Long: `The guard applies limits and circuits to calls that are no messages. A caller asks
-before the call, gets a permit, and reports afterwards how the call went. The first
-key names the destination, whose circuit decides; the limits of all keys count.`,
+		Long: `The guard applies limits and circuits to calls that are no messages: a caller asks
+before the call, gets a permit, and reports how the call went. The first key names
+the destination, whose circuit decides; the limits of all keys count.`,
 	}, newGuardCheckCommand(env), newGuardDoneCommand(env), newGuardJudgeCommand(env), newGuardStateCommand(env), newGuardPermitsCommand(env), newGuardEndCommand(env))
 }
 

@@ -27,11 +27,10 @@ func newThrottleCommand(env *command.Env) *cobra.Command {
 		Use:     "throttle",
 		Aliases: []string{"throttles"},
 		Short:   "Limit rate and concurrency by throttle key",
-		Long: `A message gets its throttle keys, such as tenant or vendor, from on_enqueue or from
-the headers that throttle_headers names. It waits until all its keys admit it;
-messages with other keys pass. A key has up to three limits: a rate with a burst, a
-number of messages in flight, and a number in any window of time. Changes act at
-once.
+		Long: `A message gets its throttle keys, such as tenant or vendor, from on_enqueue or
+throttle_headers. It waits until all its keys admit it; messages with other keys
+pass. A key has up to three limits: a rate with a burst, a number of messages in
+flight, and a number in any window of time. Changes act at once.
 
 A key that ends in * is a prefix: each key that begins with it has these limits for
 itself.`,

@@ -66,9 +66,9 @@ func newHookCheckCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Load scripts, run their hooks on a sample and print the results",
-		Long: `Load each script as the server does, within the load limits, list its hooks and
-warn. Then run each hook once on the sample message of fila hook run and print what
-it returns. Without --header the sample has no headers.
+		Long: `Load each script as the server does, list its hooks and warn. Then run each hook
+once on the sample message of fila hook run, which has no headers without --header,
+and print what it returns.
 
 Exit status: 0 all is well, 1 a hook failed or its message would be refused, 2 a
 script does not load, 3 the time or memory limit stopped a hook.`,
@@ -578,8 +578,7 @@ func newHookResetCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset QUEUE",
 		Short: "Close the circuit of a queue's hooks",
-		Long: `Close the circuit of a queue's hooks, so that they run again now. It opens after
-several failures in a row, and messages bypass the hook until the cooldown is over.`,
+		Long: `Close the circuit of a queue's hooks, so that they run again now.`,
 		Example: `  fila hook reset orders
   fila hook reset orders --hook on_failure`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookResetReply, error) {

@@ -27,9 +27,8 @@ func newJobCommand(env *command.Env) *cobra.Command {
 		Aliases: []string{"jobs"},
 		Short:   "Redrive, move, delete or change many messages",
 		Long: `A job redrives, moves, deletes or changes all messages of a queue that match a
-filter. It works in small steps and stores its progress with each: after a kill or a
-takeover it continues, and does nothing twice. One job runs at a time for a queue
-and its dead letters. fila keeps jobs for seven days after their end.`,
+filter. After a kill or a takeover it continues, and does nothing twice. One job
+runs at a time for a queue and its dead letters.`,
 	},
 		newJobCreateCommand(env), newJobListCommand(env),
 		newJobOneCommand(env, "show", "Show a job and its progress", anyJob, (*client.Client).JobShow),

@@ -55,11 +55,11 @@ header values \xNN is a byte, and \x5c a backslash before an x. dedupe_id, delay
 ttl are as the flags; other fields are ignored, so the output of fila consume --json
 can be published. Flags are for all messages, and a line's header replaces a flag's.
 
-Many messages are sent without waiting for each confirmation. The last line counts
-them. The first refused message ends the command, and the error has its line number.
-If fila refuses for now (429, 503), the command waits as told, up to an hour, and
-retries, unless --no-retry is given; a single message is not retried. After an
-interrupt it sends no more and waits for confirmations.`,
+Of many messages the last line has the count. The first refused one ends the
+command, and the error has its line number. If fila refuses for now (429, 503), the
+command waits as told, up to an hour, and retries, unless --no-retry is given; a
+single message is not retried. After an interrupt it sends no more and waits for
+confirmations.`,
 		Example: `  fila publish orders '{"id":1}' -H tenant=acme
   fila publish orders --delay 10m --dedupe-id order-1 < order.json
   fila publish orders --file order.json --count 1000 --rate 50

@@ -20,8 +20,7 @@ func newRedriveCommand(env *command.Env) *cobra.Command {
 		Use:   "redrive QUEUE",
 		Short: "Move dead letters back to their queue",
 		Long: `Move dead letters of a queue back to it, oldest first. They pass on_enqueue again,
-keep their id and start with attempt 1. Messages that a consumer of the dead letter
-queue holds are skipped. QUEUE is the queue or its dead letter queue.
+keep their id and start with attempt 1. QUEUE is the queue or its dead letter queue.
 
 A redrive is a job ("fila job"). The command prints its id and waits up to
 --timeout; the job continues without it.`,

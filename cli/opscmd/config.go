@@ -19,8 +19,7 @@ func newConfigCommand(env *command.Env) *cobra.Command {
 		Use:   "config",
 		Short: "Read and change the runtime configuration",
 		Long: `The runtime configuration is a persistent map of strings that hooks read with
-fila.get(key). Changes act at once. docs/configuration.md describes the
-configuration that fila serve starts with.`,
+fila.get(key). Changes act at once.`,
 	}, configKeys, newConfigSetCommand(env), newConfigGetCommand(env), newConfigListCommand(env),
 		newConfigDeleteCommand(env), newConfigLogCommand(env))
 }

@@ -58,11 +58,11 @@ func newDemoCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See what fila is for, in 20 seconds",
-		Long: fmt.Sprintf(`Start a fila on a free port of 127.0.0.1, with a temporary directory. A noisy tenant
-sends 100 times as much as each of three quiet ones, together about twice what the
-provider of %d workers accepts: %d calls a second, which a throttle keeps. First all
-tenants share one flow, then each has a fair share, by one line of Lua. A table
-shows how long each tenant's messages wait.
+		Long: fmt.Sprintf(`Start a temporary fila on a free port of 127.0.0.1. A noisy tenant sends 100 times as
+much as each of three quiet ones, together about twice what the provider of %d
+workers accepts: %d calls a second, which a throttle keeps. First all tenants share
+one flow, then each has a fair share, by one line of Lua. A table shows how long each
+tenant's messages wait.
 
 --shared starts two filas that share the circuit of a vendor that breaks: the second
 one blocks its messages when the first has seen it fail, exactly %d probes go, and

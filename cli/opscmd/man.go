@@ -18,8 +18,8 @@ func newManCommand(*command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "man DIR",
 		Short: "Write the manual pages into a directory",
-		Long: `Write a manual page for every command into a directory, which is created if missing:
-fila.1, fila-publish.1 and so on. They have the text of --help.`,
+		Long: `Write the help of every command as a manual page, such as fila-publish.1, into a
+directory, which is created if missing.`,
 		Example: `  fila man /usr/local/share/man/man1
   fila man man && man -l man/fila-publish.1`,
 		RunE: func(cmd *cobra.Command, args []string) error {

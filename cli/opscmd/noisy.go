@@ -20,9 +20,9 @@ func newNoisyCommand(env *command.Env) *cobra.Command {
 		Long: `Show which flows of a queue keep its consumers busy, and which others have waited
 longest.
 
-A flow is noisy if another flow has a ready message and it has more than a tenth,
-and at least 30, of the messages in flight; or more than a tenth of the consumers'
-time in the last one to two minutes (BUSY), for at least 30 messages.
+A flow is noisy if another flow has a ready message, and it has at least 30 messages
+and more than a tenth of those in flight, or of the consumers' time in the last one
+to two minutes (BUSY).
 
 WAIT is the time since a flow's first message became ready; flows whose messages are
 all blocked are left out. A flow STARVES if it could send but was not delivered from

@@ -31,9 +31,8 @@ func newQueueCreateCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create QUEUE",
 		Short: "Create a queue and its dead letter queue",
-		Long: `Create a queue and its dead letter queue QUEUE.dlq; then producers can publish to
-it. Creating it again with the same settings does nothing; with others it is a
-conflict (exit code 5).`,
+		Long: `Create a queue and its dead letter queue QUEUE.dlq. Creating it again with the same
+settings does nothing; with others it is a conflict (exit code 5).`,
 		Example: `  fila queue create orders --fairness-header tenant
   fila queue create orders --on-enqueue orders.lua --on-failure retry.lua \
       --visibility-timeout 30s --max-deliveries 20`,
@@ -110,9 +109,8 @@ func newQueuePurgeCommand(env *command.Env) *cobra.Command {
 		Use:   "purge QUEUE",
 		Short: "Remove the messages that wait in a queue",
 		Long: `Remove the messages that wait in a queue or dead letter queue when the command
-begins: ready, blocked, delayed and retrying ones. Messages in flight continue. fila
-remembers dedupe ids as after an ack. Without --force the command only counts the
-messages (exit code 5).`,
+begins: ready, blocked, delayed and retrying ones. Messages in flight continue.
+Without --force the command only counts the messages (exit code 5).`,
 		Example: `  fila queue purge orders --force
   fila queue purge orders.dlq --force --timeout 1m`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueuePurgeReply, error) {

@@ -54,9 +54,8 @@ func newStoreCheckCommand(env *command.Env) *cobra.Command {
 		Use:   "check PATH",
 		Short: "Read everything in a store and report what is wrong",
 		Long: `Read everything in a store, payloads included, and print what is wrong and where.
-PATH is a data directory, fila.db or backup that no fila has open. Nothing
-changes. The exit code is 1 if anything is wrong, and 9 if only the last commit may
-be missing.`,
+PATH is a data directory, fila.db or backup. The exit code is 1 if anything is
+wrong, and 9 if only the last commit may be missing.`,
 		Example: `  fila store check /var/lib/fila
   fila store check backup.db --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -209,8 +208,7 @@ func newStoreStatsCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stats PATH",
 		Short: "Show the size and contents of a store",
-		Long: `Show the size and contents of a store. PATH is a data directory, fila.db or backup
-that no fila has open. For a running fila use "fila queue list" and its metrics.`,
+		Long: `Show the size and contents of a store. PATH is a data directory, fila.db or backup.`,
 		Example: `  fila store stats /var/lib/fila
   fila store stats backup.db --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -25,8 +25,8 @@ func newStoreExportCommand(env *command.Env) *cobra.Command {
 		Short: "Print a store as JSON lines",
 		Long: `Print a store as JSON lines, for "fila store import" and other programs: queues,
 runtime configuration, consumers, messages with headers and payload, attempts,
-leases, reasons of dead letters, and dedupe ids. PATH is a data directory,
-fila.db or backup that no fila has open.
+leases, reasons of dead letters, and dedupe ids. PATH is a data directory, fila.db
+or backup.
 
 --all adds fila's own state (pauses, overrides, open circuits, the audit log) and
 the key of the ack tokens, so that deliveries under way can be acked to the imported

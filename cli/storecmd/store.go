@@ -79,9 +79,8 @@ func newStoreCompactCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compact PATH",
 		Short: "Rewrite the store as small as possible",
-		Long: `Write the store again, as small as possible, and replace the old file. PATH is a data
-directory or a fila.db that no fila has open. A running fila reuses the space of
-finished messages; compact a file after a large backlog.
+		Long: `Write the store again, as small as possible, after a large backlog; a running fila
+only reuses the space of finished messages. PATH is a data directory or a fila.db.
 
 The new file is written beside the old one, synced, read again and compared. One
 rename replaces the old file, so an interruption leaves one complete file. The disk
