@@ -578,7 +578,7 @@ func newHookResetCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset QUEUE",
 		Short: "Close the circuit of a queue's hooks",
-		Long: `Close the circuit of a queue's hooks, so that they run again now.`,
+		Long:  `Close the circuit of a queue's hooks, so that they run again now.`,
 		Example: `  fila hook reset orders
   fila hook reset orders --hook on_failure`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookResetReply, error) {

@@ -208,7 +208,7 @@ func newStoreStatsCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stats PATH",
 		Short: "Show the size and contents of a store",
-		Long: `Show the size and contents of a store. PATH is a data directory, fila.db or backup.`,
+		Long:  `Show the size and contents of a store. PATH is a data directory, fila.db or backup.`,
 		Example: `  fila store stats /var/lib/fila
   fila store stats backup.db --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
