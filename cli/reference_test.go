@@ -125,6 +125,9 @@ func writeCommand(b *strings.Builder, cmd *cobra.Command, group string, common [
 	if !cmd.HasAvailableSubCommands() {
 		title = strings.TrimSuffix(cmd.UseLine(), " [flags]")
 	}
+	if from, to := strings.Index(text, "The systems:\n"), strings.Index(text, "The workloads:\n"); cmd.Name() == "bench" && from >= 0 && to > from {
+		text = text[:from] + "[Benchmarks](benchmarks.md#systems) explains the systems.\n\n" + text[to:]
+	}
 	text = strings.ReplaceAll("\n"+text, "\n  ", "\n    ") // a table in columns is a block of code
 	fmt.Fprintf(b, "\n## %s\n%s\n", title, text)
 	if cmd.HasAvailableSubCommands() {

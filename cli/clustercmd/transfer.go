@@ -30,7 +30,7 @@ type configured struct {
 }
 
 func (c *configured) addTo(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringVar(&c.path, "config", "", "a node's configuration `file` (default ./config.toml or /etc/fila/config.toml)")
+	cmd.Flags().StringVar(&c.path, "config", "", "a node's configuration `file` (default as fila serve)")
 	return cmd
 }
 

@@ -58,7 +58,7 @@ func (f *throttleFlags) add(fs *pflag.FlagSet) {
 	fs.Var(&f.window, "window", "the window of --limit")
 	fs.StringSliceVar(&f.unset, "unset", nil, "remove this `limit`: rate, burst, concurrency, limit, window; may be repeated")
 	fs.Var(&f.forMs, "for", "an override that ends by itself; 0 is a lasting change")
-	const only = "exit code 5 unless the present %s is this `value`, or none"
+	const only = "exit code 5 unless %s is this `value` now, or none"
 	f.expect = map[string]*string{}
 	for _, limit := range limits {
 		f.expect[limit] = fs.String("if-"+limit, "", fmt.Sprintf(only, limit))

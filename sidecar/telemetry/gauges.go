@@ -85,8 +85,8 @@ var gaugeSpecs = []struct {
 	{gauge("queue_oldest_age_seconds", "Age of the oldest message in the queue; 0 if it is empty."), func(g *Gauges) float64 { return float64(g.OldestAge) / 1e9 }},
 	{gauge("queue_consumers", "Registered consumers and waiting fetches."), func(g *Gauges) float64 { return float64(g.Consumers) }},
 	{gauge("queue_flows", "Fairness keys with pending messages."), func(g *Gauges) float64 { return float64(g.Flows) }},
-	{gauge("noisy_flows", "Fairness keys with at least 30 messages and more than a tenth of the messages in flight, or of the consumers' time in the last one to two minutes, while a message of another key is ready."), func(g *Gauges) float64 { return float64(len(g.Noise.Noisy)) }},
-	{gauge("starved_flows", "Fairness keys that could send but were not delivered from for starve_after_ms while others were; 0 if that is not set."), func(g *Gauges) float64 { return float64(g.Noise.Starving) }},
+	{gauge("noisy_flows", "Fairness keys that keep the consumers busy while a message of another key is ready, as fila noisy shows them."), func(g *Gauges) float64 { return float64(len(g.Noise.Noisy)) }},
+	{gauge("starved_flows", "Fairness keys that starve by the queue's starve_after_ms; 0 if that is not set."), func(g *Gauges) float64 { return float64(g.Noise.Starving) }},
 	{gauge("quiet_pending", "Ready messages of fairness keys that are not noisy."), func(g *Gauges) float64 { return float64(g.Noise.QuietPending) }},
 	{gauge("quiet_oldest_age_seconds", "Longest time that the first message of a fairness key that is not noisy has been ready."), func(g *Gauges) float64 { return float64(g.Noise.QuietOldest) / 1e9 }},
 }
@@ -276,13 +276,13 @@ type CircuitTurn struct {
 }
 
 var (
-	circuitStateDesc  = prometheus.NewDesc("fila_circuit_state", "State of a circuit: 0 closed, 1 half-open, 2 open. For circuits that the configuration names and, of those that http.metrics_circuits matches, the 100 with the latest failure or transition.", []string{"circuit"}, nil)
+	circuitStateDesc  = prometheus.NewDesc("fila_circuit_state", "State of a circuit: 0 closed, 1 half-open, 2 open.", []string{"circuit"}, nil)
 	circuitsDesc      = prometheus.NewDesc("fila_circuits", "Circuits that are not closed, by state: open or half-open. A circuit whose time is over counts as half-open, but without traffic for at most a quarter of an hour.", []string{"state"}, nil)
 	circuitUnwellDesc = prometheus.NewDesc("fila_circuit_longest_open_seconds", "Longest time that one of these circuits has not been closed, failed probes included; 0 if all are closed.", nil, nil)
 	circuitTurnsDesc  = prometheus.NewDesc("fila_circuit_transitions_total", "Transitions of all circuits that this fila saw, by the states before and after.", []string{"from", "to"}, nil)
 	keyTurnsDesc      = prometheus.NewDesc("fila_circuit_key_transitions_total", "Transitions of the circuits that fila_circuit_state names.", []string{"circuit", "from", "to"}, nil)
 	circuitHeldDesc   = prometheus.NewDesc("fila_circuit_rejections_total", "Times that a circuit that fila_circuit_state names blocked: messages that began to wait for it, and calls that the guard refused.", []string{"circuit"}, nil)
-	throttleHeldDesc  = prometheus.NewDesc("fila_throttle_rejections_total", "Times that a throttle key with limits of its own blocked, by cause: rate, window, concurrency, reserved, turn or paused. Counts messages that began to wait for it, and calls that the guard refused; for the first 1,000 such keys by name.", []string{"throttle", "blocked_by"}, nil)
+	throttleHeldDesc  = prometheus.NewDesc("fila_throttle_rejections_total", "Times that a throttle key blocked, by cause: rate, window, concurrency, reserved, turn or paused. Counts messages that began to wait for it, and calls that the guard refused; for the first 1,000 such keys by name.", []string{"throttle", "blocked_by"}, nil)
 )
 
 type circuitCollector func() Circuits
