@@ -176,11 +176,11 @@ its nodes' data directories. No node may run. Name the data directories of all
 nodes, or copies that this host can read; without any, the command uses the
 configuration's.
 
-For each shard the command takes the most advanced copy, and logs that still exist.
-Newer records are lost. It shows what it takes, and asks. The cluster becomes
-another incarnation: the nodes' files are put aside, and a node that was not named
-does not start until you put aside the directory shards of its data directory. After
-an interruption run the command again with the same directories.`,
+For each shard the command takes the most advanced copy, and logs that still exist;
+newer records are lost. It shows what it takes, and asks. The nodes' files are put
+aside, and a node that was not named does not start until you put aside the
+directory shards of its data directory. After an interruption run the command again
+with the same directories.`,
 		Example: `  fila cluster rebuild /var/lib/fila /mnt/b/fila /mnt/c/fila`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.with(cmd, "rebuild", func(ctx context.Context, o transfer.Options, cfg config.Config) error {

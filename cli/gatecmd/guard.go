@@ -89,8 +89,8 @@ func newGuardDoneCommand(env *command.Env) *cobra.Command {
 		Use:   "done KEY PERMIT",
 		Short: "Report how a call went",
 		Long: `Report how a call went; without flags it succeeded. The command shows what the error
-rules decide about a failure: its severity, whether to call again, and when. KEY is the
-first key of the check. A call counts once, however often it is reported.`,
+rules decide about a failure: its severity, whether to call again, and when. KEY is
+the first key of the check.`,
 		Example: `  fila guard done vendor:stripe $permit
   fila guard done vendor:stripe $permit --error-code 503 --error "upstream is down"`,
 		ValidArgsFunction: env.Complete(circuitKeys),

@@ -49,10 +49,9 @@ headers, with --json as one JSON object. After an interrupt the command leaves t
 queue.
 
 --exec runs a shell command for each message, with the payload on standard input and
-each header in a variable: tenant is FILA_HEADER_TENANT, Fila-Attempt is
-FILA_HEADER_FILA_ATTEMPT (all but A to Z and 0 to 9 become underscores). Exit code 0
-acks. Any other nacks with the last line of standard error and the code exit-N (or
-signal-N), for on_failure and the error rules. The lease is extended while the
+each header in a variable: Fila-Attempt is FILA_HEADER_FILA_ATTEMPT (all but A to Z
+and 0 to 9 become underscores). Exit code 0 acks; any other nacks with the last line
+of standard error and the code exit-N (or signal-N). The lease is extended while the
 command runs; if it is lost, the command gets SIGTERM, and SIGKILL five seconds
 later. After an interrupt fila consume waits for running commands; a second
 interrupt ends them, and their messages come again.`,

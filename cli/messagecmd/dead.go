@@ -32,8 +32,8 @@ func newDeadGroupsCommand(env *command.Env) *cobra.Command {
 		Use:   "groups QUEUE",
 		Short: "Group the dead letters of a queue by their errors",
 		Long: `Group the dead letters of a queue by their errors, the largest group first: errors
-with the same code and text, apart from numbers, ids, quoted parts and paths, for
-which the group's text has placeholders. --error-group takes the name of a group.
+with the same code and text, apart from numbers, ids, quoted parts and paths.
+--error-group takes the name of a group.
 
 LEFT is how many messages of the group were redriven; fila forgets it after a week.
 CAME BACK is how many of the present dead letters had been redriven before.`,

@@ -32,9 +32,8 @@ func newMessageShowCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show a message and what it waits for",
-		Long: `Show a message without taking it: what it waits for, what happened at each attempt,
-its headers and payload. If it was acked or removed, or never was, the exit code is
-4.`,
+		Long: `Show what a message waits for, what happened at each attempt, its headers and
+payload. If it was acked or removed, or never was, the exit code is 4.`,
 		Example: "  fila message show " + exampleID + "\n  fila message show " + exampleID + " --queue orders --json",
 		PreRunE: func(*cobra.Command, []string) error {
 			if bytes < 0 || bytes > wire.MaxPeekPayload {

@@ -31,11 +31,10 @@ func newPeekCommand(env *command.Env) *cobra.Command {
 		Use:   "peek QUEUE",
 		Short: "Show messages of a queue without taking them",
 		Long: `Show messages of a queue or a dead letter queue without leasing them, in the order
-of arrival, each with its state: pending, parked (blocked by which gate), delayed
-(until when), leased (to whom) or dead (why, after how many attempts, how long ago).
+of arrival, each with its state: pending, parked (by which gate), delayed (until
+when), leased (to whom) or dead (why, after how many attempts, how long ago).
 
-Payloads are cut to fit the line; -v prints headers and payloads, up to
---payload-bytes, and base64 if it is not text.`,
+-v prints headers and payloads, up to --payload-bytes, and base64 if it is not text.`,
 		Example: `  fila peek orders
   fila peek orders --key acme --limit 100
   fila peek orders --state parked --gate throttle:stripe

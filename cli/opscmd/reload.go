@@ -17,10 +17,9 @@ func newReloadCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reload",
 		Short: "Make fila read its configuration file again",
-		Long: `Make the running fila read its configuration file again and apply its error rules,
-retry policies, throttles, circuits and queues, all or nothing, as SIGHUP does. The
-command names changes that need a restart. In a cluster all nodes reload, each its
-own file; SIGHUP reloads one node.`,
+		Long: `Make the running fila read its configuration file again, as SIGHUP does, and name
+changes that need a restart. If anything is wrong, nothing changes. In a cluster all
+nodes reload, each its own file; SIGHUP reloads one node.`,
 		Example: `  fila reload --dry-run
   fila reload
   fila reload --json`,

@@ -40,11 +40,10 @@ func newTopCommand(env *command.Env) *cobra.Command {
 queue its largest flows, the gates that block messages, and the consumers' messages
 in flight. Rates are per second over the last interval: IN counts accepted messages,
 OUT deliveries, ACKED finished messages, FAIL nacks and expired leases. Columns that
-do not fit are left out; a wide terminal shows the rates as bars.
+do not fit are left out.
 
 Keys: s and S sort by the next or previous column, f filters by name, a shows idle
-queues, d hides the lines below the queues, p or space pauses, ? is help, q or an
-interrupt ends.
+queues, d hides the lines below, p or space pauses, ? is help, q ends.
 
 --once prints one table after one interval; with --json each interval is a JSON
 object on a line. Without a terminal the command prints one table after the other.`,

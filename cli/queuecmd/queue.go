@@ -153,8 +153,7 @@ func newQueueListCommand(env *command.Env) *cobra.Command {
 		Use:     "list [PATTERN]",
 		Aliases: []string{"ls"},
 		Short:   "List all queues, or those whose names match a pattern",
-		Long: `List all queues, or those whose names match a quoted pattern: * is any characters, ?
-is one, [a-z] one of these.`,
+		Long:    `List all queues, or those whose names match a quoted pattern of *, ? and [a-z].`,
 		Example: `  fila queue list
   fila queue list 'orders-*'
   fila queue list '*.dlq' --json`,

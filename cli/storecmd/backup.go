@@ -26,7 +26,7 @@ func newStoreBackupCommand(env *command.Env) *cobra.Command {
 		Short: "Copy the store, also while fila runs",
 		Long: `Copy the store. Without flags the running fila writes a consistent copy into the
 directory backups of its data directory, and prints its path when it is on disk.
-With --data-dir and --to the command copies the files of a fila that does not run.
+With --data-dir and --to the command copies the store of a fila that does not run.
 
 To restore a backup, put it into an empty data directory as fila.db. It holds the
 messages and the key of the ack tokens; its mode is 0600. The default of --timeout

@@ -29,8 +29,7 @@ leases, reasons of dead letters, and dedupe ids. PATH is a data directory, fila.
 or backup.
 
 --all adds fila's own state (pauses, overrides, open circuits, the audit log) and
-the key of the ack tokens, so that deliveries under way can be acked to the imported
-store. Guard such an export like a key.
+the key of the ack tokens. Guard such an export like a key.
 
 An unreadable entry ends the export; --skip-broken leaves it out, names it on
 standard error, and the exit code is 1. If the last commit may be missing, standard

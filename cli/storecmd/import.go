@@ -30,8 +30,8 @@ func newStoreImportCommand(env *command.Env) *cobra.Command {
 		Use:   "import DIR",
 		Short: "Make a store from an export",
 		Long: `Make a store from an export, in a data directory without one, which is created if
-missing. It appears when it is complete; if a line is wrong, the command names it
-and leaves nothing behind. Run it as fila's user.
+missing. If a line is wrong, the command names it and leaves nothing behind. Run it
+as fila's user.
 
 The store has the export's ids, order, attempts, delays, leases, reasons, keys,
 weights and dedupe ids. Without the key of an "export --all", fila refuses acks of
