@@ -12,7 +12,7 @@ type FailureWindow struct {
 	last   int64 // the latest time
 }
 
-// Set changes the limit, 0 being none, and the window (ns). What has been counted
+// Set changes the limit, 0 being none, and the window (ns). Counts so far
 // stays, as far as it still matters.
 func (w *FailureWindow) Set(limit, window, now int64) {
 	if int(limit) == w.limit && window == w.window {

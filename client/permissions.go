@@ -26,7 +26,7 @@ type PermissionError struct {
 // Error says what is not allowed.
 func (e *PermissionError) Error() string {
 	if e.Subscribe {
-		return fmt.Sprintf("NATS permissions do not allow to subscribe to %s, so nothing was asked", e.Subject)
+		return fmt.Sprintf("NATS permissions do not allow to subscribe to %s, so no request was sent", e.Subject)
 	}
 	return fmt.Sprintf("NATS permissions do not allow to publish to %s, so nothing was done", e.Subject)
 }

@@ -172,7 +172,7 @@ const (
 	AttemptMoved        = wire.AttemptMoved
 )
 
-// What decided about a message after a failed attempt.
+// Deciders about a message after a failed attempt.
 const (
 	DecidedByHook     = wire.DecidedByHook
 	DecidedByConsumer = wire.DecidedByConsumer

@@ -7,7 +7,7 @@ import "github.com/stretchr/testify/require"
 //	|S_i/w_i - S_j/w_j| <= quantum + C_i/w_i + C_j/w_j
 //
 // over every interval in which both stay backlogged and keep their weights, with what
-// has been corrected counted as served, and every C_i larger by what flow i has owed at
+// has been corrected counted as served, and every C_i larger by what flow i has carried at
 // once: no more than what was corrected upwards since it was served last, since who owes
 // is not served. It
 // sees only what goes in and comes out, and who yields: a flow that does may fall

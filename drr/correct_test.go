@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// owed is what a flow owes; 0: nothing, or it is idle.
-func owed(s *Scheduler, f Flow) int64 {
+// carried is what a flow owes; 0: nothing, or it is idle.
+func carried(s *Scheduler, f Flow) int64 {
 	if fl := s.flows.get(flowID(f)); fl != nil && fl.head != 0 {
-		return s.debt(flowID(f), fl)
+		return s.carriedBy(flowID(f), fl)
 	}
 	return 0
 }
@@ -20,9 +20,9 @@ func TestCorrect(t *testing.T) {
 		t.Run(fmt.Sprintf("delta=%d", delta), func(t *testing.T) {
 			inEachPlace(t, func(t *testing.T, s *Scheduler, before Info, head int64) {
 				s.Correct(0, delta)
-				require.Equal(t, max(0, delta-before.Deficit), owed(s, 0))
+				require.Equal(t, max(0, delta-before.Deficit), carried(s, 0))
 				requireServed(t, s, before.Weight, before.Deficit-delta, head)
-				require.Zero(t, owed(s, 0), "who owes is not served")
+				require.Zero(t, carried(s, 0), "who owes is not served")
 			})
 		})
 	}
@@ -59,8 +59,8 @@ func TestCorrectOfAnIdleFlowDoesNothing(t *testing.T) {
 	s.Correct(5, 3*one)
 	require.Equal(t, int64(3*one), s.Leave(5))
 	s.Correct(5, one)
-	require.Zero(t, owed(s, 5))
-	require.Zero(t, owed(s, 1<<20))
+	require.Zero(t, carried(s, 5))
+	require.Zero(t, carried(s, 1<<20))
 	s.Join(5, one, one)
 	in, _ := s.Flow(5)
 	require.Equal(t, Info{Weight: one, Turns: 1}, in)
@@ -74,10 +74,10 @@ func TestADebtOutlivesItsTurn(t *testing.T) {
 	for range 8 {
 		require.Equal(t, Flow(0), serve(t, s, one))
 	}
-	s.Correct(0, 5*one) // 2 of the turn are left, 3 are owed
-	require.Equal(t, 3*one, int(owed(s, 0)))
+	s.Correct(0, 5*one) // 2 of the turn are left, 3 are carried
+	require.Equal(t, 3*one, int(carried(s, 0)))
 	s.SetWeight(0, one)
-	require.Equal(t, 5*one, int(owed(s, 0)), "nothing of the turn is left")
+	require.Equal(t, 5*one, int(carried(s, 0)), "nothing of the turn is left")
 	for range 6 {
 		require.Equal(t, Flow(1), serve(t, s, one))
 		checkInvariants(t, s)
@@ -94,7 +94,7 @@ func TestEndTurnPaysDebts(t *testing.T) {
 	s.Correct(0, 2*one)
 	s.EndTurn()
 	checkInvariants(t, s)
-	require.Zero(t, owed(s, 0))
+	require.Zero(t, carried(s, 0))
 	in, _ := s.Flow(0)
 	require.Zero(t, in.Deficit)
 }
@@ -107,11 +107,11 @@ func TestAVeryLargeDebt(t *testing.T) {
 		s.Correct(0, MaxCost)
 	}
 	checkInvariants(t, s)
-	require.Equal(t, int64(5*MaxCost), owed(s, 0))
+	require.Equal(t, int64(5*MaxCost), carried(s, 0))
 	s.Join(1, one, MaxCost)
 	require.Equal(t, Flow(1), serve(t, s, MaxCost))
 	checkInvariants(t, s)
 	s.Leave(1)
 	require.Equal(t, Flow(0), serve(t, s, one), "nobody waits for what it owes")
-	require.Zero(t, owed(s, 0))
+	require.Zero(t, carried(s, 0))
 }

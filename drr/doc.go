@@ -42,7 +42,7 @@
 //
 //	|S_i/w_i - S_j/w_j| <= quantum + (C_i+D_i+R_i)/w_i + (C_j+D_j+R_j)/w_j
 //
-// with D_i the most that flow i has owed, and R_i the most that was returned to it and
+// with D_i the most that flow i has carried, and R_i the most that was returned to it and
 // not yet spent. Both are bounded by the corrections of flow i since it was last served,
 // which concern messages in flight at one time.
 //
@@ -57,7 +57,7 @@
 //
 // A head that costs more than a turn needs k turns. Its flow is filed k rounds
 // ahead and not touched until then, so that the work does not depend on k; the
-// result is exactly that of the ring above, visited step by step.
+// result is exactly the same as of the ring above, visited step by step.
 //
 // # Units
 //

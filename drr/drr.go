@@ -10,7 +10,7 @@ type Flow uint32
 // Info describes an active flow.
 type Info struct {
 	Weight  int64 // thousandths
-	Deficit int64 // thousandths of cost that the flow may spend now, or has saved up while it waits; negative: debt
+	Deficit int64 // thousandths of cost that the flow may spend now, or has saved up while it waits; negative: carried deficit
 	Turns   int64 // turns until it is served; 0 while it is in its turn
 }
 
@@ -31,10 +31,10 @@ type Scheduler struct {
 	flows flowSlab
 	ring  ring
 
-	// What follows belongs to rounds.go, where the invariants are.
+	// The fields below belong to rounds.go, which has the invariants.
 	round   uint64 // number of the current round; wraps around
 	current flowID // the flow in its turn, or none
-	owed    int64  // what the flow in its turn owes, thousandths
+	carried    int64  // deficit that the current flow carries, thousandths
 	now     list   // unfiled flows still to be visited in this round
 	next    list   // unfiled flows of the next round
 	due     flowID // root of the heap of filed flows still to be visited in this round
@@ -85,14 +85,14 @@ func (s *Scheduler) SetHead(f Flow, cost int64) {
 }
 
 // Leave makes an active flow idle without charging it: it can send nothing. Its deficit
-// is lost; what it owes (thousandths) is returned, and forgotten. It panics if the flow
+// is lost; the deficit that it carries (thousandths) is returned and dropped. It panics if the flow
 // is idle.
-func (s *Scheduler) Leave(f Flow) (owed int64) {
+func (s *Scheduler) Leave(f Flow) (carried int64) {
 	id := flowID(f)
 	fl := s.flows.find(id)
-	owed = s.debt(id, fl)
+	carried = s.carriedBy(id, fl)
 	s.leave(id, fl)
-	return owed
+	return carried
 }
 
 // Peek returns the flow that is served next, and reports false if all are idle. It
@@ -147,8 +147,8 @@ func (s *Scheduler) Correct(f Flow, delta int64) (active bool) {
 		return false
 	case delta == 0:
 	case id == s.current:
-		if s.owed = saturate(s.owed, delta); s.owed < 0 {
-			fl.deficit, s.owed = saturate(fl.deficit, -s.owed), 0
+		if s.carried = saturate(s.carried, delta); s.carried < 0 {
+			fl.deficit, s.carried = saturate(fl.deficit, -s.carried), 0
 		}
 	default:
 		s.catchUp(fl)
@@ -158,8 +158,8 @@ func (s *Scheduler) Correct(f Flow, delta int64) (active bool) {
 	return true
 }
 
-// debt is what an active flow owes.
-func (s *Scheduler) debt(id flowID, fl *flow) int64 {
+// carriedBy returns the deficit that an active flow carries (thousandths).
+func (s *Scheduler) carriedBy(id flowID, fl *flow) int64 {
 	switch {
 	case id == s.current:
 		return max(0, -s.left(fl))

@@ -129,7 +129,7 @@ func (l *Line) Cost(lane uint32) int64 {
 	}
 }
 
-// Add lets a lane wait behind the other lanes of flow f; cost is that of its first
+// Add lets a lane wait behind the other lanes of flow f; cost is the cost of its first
 // message. The weight counts at once for the flow. It panics if the lane waits
 // already.
 func (l *Line) Add(f Flow, weight int64, lane uint32, cost int64) {
@@ -340,7 +340,7 @@ func (l *Line) reweigh(i uint32, w uint32) {
 		return
 	}
 	if int64(l.now-fl.start) < 0 || fl.start == l.now && fl.frac != 0 {
-		l.reweighDebt(fl, w)
+		l.reweighAhead(fl, w)
 		l.retag(i)
 		return
 	}
@@ -364,9 +364,9 @@ func (l *Line) reweigh(i uint32, w uint32) {
 	l.retag(i)
 }
 
-// reweighDebt is reweigh for a flow whose start tag is after the virtual time: what it
+// reweighAhead is reweigh for a flow whose start tag is after the virtual time: what it
 // owes stays, in cost.
-func (l *Line) reweighDebt(fl *lineFlow, w uint32) {
+func (l *Line) reweighAhead(fl *lineFlow, w uint32) {
 	hi, lo := bits.Mul64(fl.start-l.now, uint64(fl.weight))
 	lo, carry := bits.Add64(lo, uint64(fl.frac), 0)
 	hi += carry

@@ -9,7 +9,7 @@ type model struct {
 	ring    []*modelFlow
 	pos     int        // the flow to visit next, or the one in its turn
 	turn    *modelFlow // nil between turns
-	owed    int64      // by the flow in its turn
+	carried    int64      // by the flow in its turn
 }
 
 type modelFlow struct {
@@ -121,8 +121,8 @@ func (m *model) peek() (Flow, modelItem, bool) {
 				m.pos = 0
 			}
 			m.turn = m.ring[m.pos]
-			m.owed = max(0, -m.turn.deficit)
-			m.turn.deficit += m.owed
+			m.carried = max(0, -m.turn.deficit)
+			m.turn.deficit += m.carried
 		}
 		f := m.turn
 		if it := f.items[0]; m.left(f) >= it.cost {
@@ -136,7 +136,7 @@ func (m *model) peek() (Flow, modelItem, bool) {
 
 // left is what the flow in its turn has left of it. What it sent beyond a turn that was
 // cut short is forgiven, what it owes is not.
-func (m *model) left(f *modelFlow) int64 { return max(0, f.deficit+f.weight*m.quantum) - m.owed }
+func (m *model) left(f *modelFlow) int64 { return max(0, f.deficit+f.weight*m.quantum) - m.carried }
 
 // correct charges a flow more or less for what has gone before.
 func (m *model) correct(id Flow, delta int64) {
@@ -146,9 +146,9 @@ func (m *model) correct(id Flow, delta int64) {
 	case f != m.turn:
 		f.deficit -= delta
 	default:
-		m.owed += delta
-		f.deficit += max(0, -m.owed)
-		m.owed = max(0, m.owed)
+		m.carried += delta
+		f.deficit += max(0, -m.carried)
+		m.carried = max(0, m.carried)
 	}
 }
 

@@ -39,13 +39,13 @@ package drr
 //      any other place goes to the heap or the wheel.
 //  I4  The deficit of a waiting flow is below a head that it has or has had
 //      since it joined, but for what was refunded or corrected, and below 0
-//      only by what was corrected: a debt. That of
+//      only by what was corrected: a carried deficit. The one of
 //      the current flow does not contain its turn, which is added when it is
 //      looked at: it is what it brought minus what it sent, and may be
 //      negative. A change of weight thus corrects the turn in progress, and no
 //      sequence of changes yields more than the largest of the turns. EndTurn
-//      leaves the turn out for good. What the current flow owes is kept apart,
-//      in s.owed: a debt is never forgiven, what was sent beyond a turn that
+//      leaves the turn out for good. The deficit that the current flow carries is kept apart,
+//      in s.carried: a carried deficit is never forgiven, what was sent beyond a turn that
 //      was cut short is.
 //  I5  An idle flow is in no structure and has no head; an active one has.
 //  I6  Rounds are compared by difference only; differences stay below 2^31
@@ -131,8 +131,8 @@ func (s *Scheduler) beginTurn() {
 	fl := s.flows.at(id)
 	s.unplace(id, fl)
 	fl.deficit += int64(fl.wait-1) * s.turn(fl)
-	s.owed = max(0, -fl.deficit)
-	fl.deficit += s.owed
+	s.carried = max(0, -fl.deficit)
+	fl.deficit += s.carried
 	s.ring.seen = fl.before
 	s.current = id
 }
@@ -156,7 +156,7 @@ func (s *Scheduler) reach() (flowID, *flow) {
 
 // left is what the current flow may spend in its turn still; negative: what it owes.
 // Beyond a turn that was cut short it may have sent too much, which is forgiven.
-func (s *Scheduler) left(fl *flow) int64 { return max(0, fl.deficit+s.turn(fl)) - s.owed }
+func (s *Scheduler) left(fl *flow) int64 { return max(0, fl.deficit+s.turn(fl)) - s.carried }
 
 // endTurn lets the current flow wait for its next turn, with what it keeps of
 // its deficit.

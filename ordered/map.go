@@ -12,7 +12,7 @@ const blockSize = 512
 
 // Map keeps values by key. The zero value is empty.
 type Map[V any] struct {
-	blocks []block[V] // in order, none empty; all keys of one are before those of the next
+	blocks []block[V] // in order, none empty; all keys of a block are before the keys of the next one
 	n      int
 }
 

@@ -337,7 +337,7 @@ func (s *Server) here() web.Node {
 	return n
 }
 
-// events passes on all events under the subject prefix, including those of other nodes.
+// events passes on all events under the subject prefix, including events of other nodes.
 func (s *Server) events(each func(event []byte), refused func(error)) (stop func(), err error) {
 	sub, err := s.endpoints.nc.SubscribeSync(s.subjects.EventWildcard())
 	if err != nil {

@@ -2,7 +2,7 @@ package wire
 
 import "slices"
 
-// What an explanation is about.
+// Subjects of an explanation.
 const (
 	ExplainKindMessage = "message"
 	ExplainKindKey     = "key"

@@ -76,7 +76,7 @@ type PeekedMessage struct {
 	Unreadable    string  `json:"unreadable,omitempty"` // why there are neither headers nor payload
 }
 
-// What a pending message waits for.
+// Reasons why a pending message waits.
 const (
 	WaitsForConsumer = "consumer" // none is registered
 	WaitsForCredit   = "credit"   // no consumer takes more messages
@@ -147,7 +147,7 @@ const (
 	AttemptMoved        = "moved"         // no attempt: a job moved it to another queue
 )
 
-// What decided about a message after a failed attempt.
+// Deciders about a message after a failed attempt.
 const (
 	DecidedByHook     = "hook"           // on_failure
 	DecidedByConsumer = "consumer"       // the delay of its nack, or its +TERM

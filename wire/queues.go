@@ -30,7 +30,7 @@ type QueueDeleteRequest struct {
 
 // QueueDeleteReply answers a [QueueDeleteRequest].
 type QueueDeleteReply struct {
-	Deleted  int64    `json:"deleted"` // messages, including those of the dead letter queue
+	Deleted  int64    `json:"deleted"` // messages, including messages of the dead letter queue
 	Warnings []string `json:"warnings,omitempty"`
 }
 

@@ -26,7 +26,7 @@ const (
 	HeaderScheduledAt = "Fila-Scheduled-At" // when it was due, RFC 3339
 )
 
-// What happens to missed runs, when fila was down or the queue took no messages.
+// Treatments of missed runs, when fila was down or the queue took no messages.
 const (
 	MissedSkip = "skip" // they are skipped, as is a run that is more than a minute late
 	MissedOne  = "one"  // the last missed run is made

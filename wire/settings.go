@@ -73,7 +73,7 @@ type QueueSettings struct {
 	OnFailure string `json:"on_failure" koanf:"on_failure" toml:"on_failure"`
 	// OnEnqueueFile and OnFailureFile name files instead. Only a configuration
 	// file may use them, whose reader replaces them by the texts; the sidecar opens
-	// no file that somebody names over NATS.
+	// no file that a client names over NATS.
 	OnEnqueueFile string `json:"on_enqueue_file,omitempty" koanf:"on_enqueue_file" toml:"on_enqueue_file,omitempty"`
 	OnFailureFile string `json:"on_failure_file,omitempty" koanf:"on_failure_file" toml:"on_failure_file,omitempty"`
 

@@ -67,7 +67,7 @@ func shortField(b []byte, at int) (from, to int, ok bool) {
 
 func sampledDigit(c byte) bool { return hexDigit(c)&sampledFlag != 0 }
 
-// isTraceParent reports whether a name is that of the header, in any case.
+// isTraceParent reports whether a name is the name of the header, in any case.
 func isTraceParent[T string | []byte](name T) bool {
 	if string(name) == HeaderTraceParent {
 		return true

@@ -16,7 +16,7 @@ func readHistory(from store.Store, ref store.Ref) []wire.AttemptInfo {
 	return histories(from, []store.Ref{ref})[0]
 }
 
-// histories is readHistory of several messages. They are asked for at once: a store may wait
+// histories is readHistory of several messages. It reads them at once: a store may wait
 // for a commit before it answers.
 func histories(from store.Store, refs []store.Ref) [][]wire.AttemptInfo {
 	all := make([][]wire.AttemptInfo, len(refs))

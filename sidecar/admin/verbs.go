@@ -185,7 +185,7 @@ func byTail(tail string, _ []byte) string { return tail }
 // byBody is Verb.about for verbs whose request may name a queue.
 func byBody(_ string, body []byte) string {
 	var named struct{ Queue string }
-	_ = json.Unmarshal(body, &named) // whoever carries it out refuses it
+	_ = json.Unmarshal(body, &named) // the node that executes it refuses it
 	return named.Queue
 }
 

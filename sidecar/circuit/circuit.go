@@ -45,7 +45,7 @@ type Circuit struct {
 		client    string          // that opened it by hand, if known
 		settings  Settings
 		failures  breaker.FailureWindow
-		undecided undecided
+		awaiting awaiting
 
 		// waiters are in the order of their arrival. Those woken in the present epoch know
 		// that a recheck is worth it; quiet means that all were. A recheck that finds the
@@ -64,9 +64,9 @@ type Circuit struct {
 	}
 }
 
-// undecided counts failed deliveries that are still being judged. gen is the generation of their
+// awaiting counts failed deliveries that are still being judged. gen is the generation of their
 // passes: after a transition none counts.
-type undecided struct {
+type awaiting struct {
 	gen uint64
 	n   int
 }
@@ -156,29 +156,29 @@ func (c *Circuit) Done(pass breaker.Pass, now int64, o breaker.Outcome) (pending
 	return c.resume(awaited) || pending
 }
 
-// Undecided records that the delivery of a pass has failed and is still being judged; Decided
+// AwaitVerdict records that the delivery of a pass has failed and is still being judged; Decided
 // returns the pass. Until then a closed circuit counts the failure towards its threshold, and a
 // half-open one admits no further probe, so that nothing goes that must not go if the failure
 // counts.
-func (c *Circuit) Undecided(pass breaker.Pass, _ int64) {
+func (c *Circuit) AwaitVerdict(pass breaker.Pass, _ int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	gen := c.machine().Gen()
 	if uint64(pass) != gen {
 		return // a pass of an earlier generation
 	}
-	if c.mu.undecided.gen != gen {
-		c.mu.undecided = undecided{gen: gen}
+	if c.mu.awaiting.gen != gen {
+		c.mu.awaiting = awaiting{gen: gen}
 	}
-	c.mu.undecided.n++
+	c.mu.awaiting.n++
 }
 
-// Decided is Done for a pass of Undecided.
+// Decided is Done for a pass of AwaitVerdict.
 func (c *Circuit) Decided(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	awaited := c.awaitsVerdicts()
-	if u := &c.mu.undecided; u.n > 0 && uint64(pass) == u.gen {
+	if u := &c.mu.awaiting; u.n > 0 && uint64(pass) == u.gen {
 		u.n--
 	}
 	pending = c.done(pass, now, o)
@@ -198,7 +198,7 @@ func (c *Circuit) resume(awaited bool) (pending bool) {
 // awaitsVerdicts reports whether nothing may be admitted until it is known whether failures count.
 // Its caller holds mu.
 func (c *Circuit) awaitsVerdicts() bool {
-	u := &c.mu.undecided
+	u := &c.mu.awaiting
 	if u.n == 0 {
 		return false
 	}

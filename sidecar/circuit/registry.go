@@ -61,8 +61,8 @@ type Conflict struct {
 
 // Fleet holds the records that filas share: a fleet.Sync, or a simulation of one.
 type Fleet interface {
-	// Register sets the Kind of a letter.
-	Register(letter string, k fleet.Kind)
+	// Register sets the Kind of a record prefix.
+	Register(kind string, k fleet.Kind)
 	// Me returns the id of this instance in records.
 	Me() string
 	// Now returns the fleet's clock (Unix ns), Offset how far it is ahead of this host's.
@@ -73,9 +73,9 @@ type Fleet interface {
 	// Away returns why records cannot be written and read now, or nil.
 	Away() error
 	// Find returns the newest known record of a key.
-	Find(letter, key string) (fleet.Entry, bool)
+	Find(kind, key string) (fleet.Entry, bool)
 	// Touch makes the fleet call Swap of a key soon. It only records that.
-	Touch(letter, key string)
+	Touch(kind, key string)
 }
 
 // maxIdle is about how many unused circuits are kept that could be closed.
@@ -124,7 +124,7 @@ func New(o Options) *Registry {
 	r.mu.byKey = make(map[string]*Circuit)
 	r.mu.conflicts = make(map[string]breaker.Config)
 	if o.Fleet != nil {
-		o.Fleet.Register(letter, Records{r})
+		o.Fleet.Register(recordKind, Records{r})
 	}
 	return r
 }
@@ -274,7 +274,7 @@ func (r *Registry) get(key string, now int64) *Circuit {
 	}
 	var e fleet.Entry
 	if r.opt.Fleet != nil {
-		e, _ = r.opt.Fleet.Find(letter, key)
+		e, _ = r.opt.Fleet.Find(recordKind, key)
 	}
 	return r.getWith(key, now, e)
 }
@@ -397,7 +397,7 @@ func (r *Registry) known(key string) *Circuit {
 	if c := r.lookup(key); c != nil || r.opt.Fleet == nil {
 		return c
 	}
-	e, _ := r.opt.Fleet.Find(letter, key)
+	e, _ := r.opt.Fleet.Find(recordKind, key)
 	return Records{r}.meet(key, e, true)
 }
 

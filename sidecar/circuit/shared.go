@@ -14,8 +14,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// letter is the letter of the records of circuits.
-const letter = "c"
+// recordKind is the recordKind of the records of circuits.
+const recordKind = "c"
 
 // share is the state of a shared circuit: a replica of its record instead of a machine. Its times
 // are of the fleet's clock, all others of this host's.
@@ -41,7 +41,7 @@ func (r *Registry) newShare(key string, s *Settings, now int64, e fleet.Entry) *
 	sh.byHand = sh.r.Cause() == causeByHand
 	sh.r.News()
 	if _, differs := sh.r.Terms(); differs != nil || sh.r.Pending() {
-		r.opt.Fleet.Touch(letter, key) // Swap reports the conflict or writes newer limits
+		r.opt.Fleet.Touch(recordKind, key) // Swap reports the conflict or writes newer limits
 	}
 	return sh
 }
@@ -101,7 +101,7 @@ func (c *Circuit) admits(now int64, look bool) (n, at int64) {
 func (c *Circuit) absorb() {
 	c.takeNews()
 	if c.mu.share.r.Pending() {
-		c.r.opt.Fleet.Touch(letter, c.key)
+		c.r.opt.Fleet.Touch(recordKind, c.key)
 	}
 }
 

@@ -7,19 +7,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGroupsAndKeysAreBounded: dead letters beyond the limits are counted, but in no group.
+// TestGroupsAndKeysAreBounded: dead dead beyond the limits are counted, but in no group.
 func TestGroupsAndKeysAreBounded(t *testing.T) {
 	var x Index
 	x.reset()
 	for i := range maxKeys + 5 {
-		l := letter{seq: uint64(i), group: x.groupNumber(key{"orders", "", fmt.Sprint(i)}), key: x.keyNumber(fmt.Sprint(i))}
+		l := deadLetter{seq: uint64(i), group: x.groupNumber(key{"orders", "", fmt.Sprint(i)}), key: x.keyNumber(fmt.Sprint(i))}
 		require.Equal(t, i >= maxGroups, l.group == 0)
 		require.Equal(t, i >= maxKeys, l.key == 0)
 		x.add(l)
-		x.letters = append(x.letters, l)
+		x.dead = append(x.dead, l)
 	}
 	require.EqualValues(t, maxKeys+5-maxGroups, x.stats[0].count)
-	for _, l := range x.letters {
+	for _, l := range x.dead {
 		x.remove(l)
 	}
 	require.Empty(t, x.groups.number)

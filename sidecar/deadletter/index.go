@@ -18,31 +18,31 @@ import (
 )
 
 const (
-	maxGroups = 1000   // groups of an index; dead letters beyond them are counted as other
+	maxGroups = 1000   // groups of an index; dead dead beyond them are counted as other
 	maxKeys   = 10_000 // fairness keys that an index counts
-	pageSize  = 4096   // dead letters that are listed at a time
+	pageSize  = 4096   // dead dead that are listed at a time
 	topKeys   = 5      // fairness keys that are listed for a group
 )
 
-// Index groups the dead letters of one queue by their error. The zero value is empty: the
+// Index groups the dead dead of one queue by their error. The zero value is empty: the
 // first List reads everything, and from then on the index takes 32 bytes a dead letter.
 //
 // Nobody notifies the index of changes. Each List compares the sequences that it knows with
-// those in the queue, and reads only new dead letters from the store.
+// those in the queue, and reads only new dead dead from the store.
 type Index struct {
 	mu      sync.Mutex
-	letters []letter         // by sequence
+	dead []deadLetter         // by sequence
 	groups  slots[key]       // number of each group in use
 	stats   []group          // by number
 	keys    slots[string]    // number of each fairness key in use
-	uses    []int64          // dead letters by the number of their fairness key
+	uses    []int64          // dead dead by the number of their fairness key
 	seqs    []uint64         // buffer: the sequences of a page
 	listed  []inspect.Listed // buffer: the new ones of these
 }
 
-// letter is a dead letter. It has no pointers, so the garbage collector does not scan
-// letters.
-type letter struct {
+// deadLetter is one dead letter. It has no pointers, so the garbage collector does not scan
+// dead.
+type deadLetter struct {
 	seq      uint64
 	died     int64
 	group    uint32 // 0: other
@@ -50,14 +50,14 @@ type letter struct {
 	cameBack bool   // it had been redriven before
 }
 
-// group counts the dead letters of a group.
+// group counts the dead dead of a group.
 type group struct {
 	id          string
 	count       int64
 	cameBack    int64
 	first, last int64
 	sample      uint64           // sequence of the newest
-	keys        map[uint32]int64 // dead letters by the number of their fairness key
+	keys        map[uint32]int64 // dead dead by the number of their fairness key
 }
 
 // slots gives values small numbers, from 1 on, while they are in use. 0 stands for all
@@ -98,7 +98,7 @@ func (s *slots[T]) release(n uint32) {
 }
 
 // List returns the largest groups of the dead letter queue q, up to limit, among them
-// groups whose dead letters have all been redriven. It logs dead letters that cannot be
+// groups whose dead dead have all been redriven. It logs dead dead that cannot be
 // read.
 func (x *Index) List(q Queue, redrives *Redrives, limit int, now int64, log *slog.Logger) (wire.DeadGroups, *wire.Error) {
 	x.mu.Lock()
@@ -110,7 +110,7 @@ func (x *Index) List(q Queue, redrives *Redrives, limit int, now int64, log *slo
 }
 
 func (x *Index) reset() {
-	x.letters = nil
+	x.dead = nil
 	x.groups, x.stats = newSlots[key](maxGroups), []group{{keys: make(map[uint32]int64)}}
 	x.keys, x.uses = newSlots[string](maxKeys), []int64{0}
 }
@@ -125,8 +125,8 @@ func (x *Index) refresh(q Queue, log *slog.Logger) (werr *wire.Error) {
 			x.reset() // it is half compared
 		}
 	}()
-	kept, before := x.letters[:0], x.letters
-	var added []letter
+	kept, before := x.dead[:0], x.dead
+	var added []deadLetter
 	texts := [2]normaliser{{}, {}}
 	for from, more := uint64(0), true; more; more = from != 0 {
 		ok := q.View(func(m *queue.Queue, role queue.Role, _ int64) {
@@ -157,24 +157,24 @@ func (x *Index) refresh(q Queue, log *slog.Logger) (werr *wire.Error) {
 			return werr
 		}
 	}
-	if len(added) == 0 && len(kept) == len(x.letters) {
+	if len(added) == 0 && len(kept) == len(x.dead) {
 		return nil
 	}
 	for _, l := range before {
 		x.remove(l)
 	}
-	x.letters = append(kept, added...)
-	bySeq := func(a, b letter) int { return cmp.Compare(a.seq, b.seq) }
-	if len(kept) > 0 && len(added) > 0 && !slices.IsSortedFunc(x.letters, bySeq) {
-		slices.SortFunc(x.letters, bySeq)
+	x.dead = append(kept, added...)
+	bySeq := func(a, b deadLetter) int { return cmp.Compare(a.seq, b.seq) }
+	if len(kept) > 0 && len(added) > 0 && !slices.IsSortedFunc(x.dead, bySeq) {
+		slices.SortFunc(x.dead, bySeq)
 	}
 	x.findSpans()
 	return nil
 }
 
-// read reads new dead letters, counts them and appends them to added. It reads two halves
+// read reads new dead dead, counts them and appends them to added. It reads two halves
 // at the same time, since normalising their errors takes long.
-func (x *Index) read(q Queue, unknown []inspect.Listed, added []letter, texts *[2]normaliser, log *slog.Logger) ([]letter, *wire.Error) {
+func (x *Index) read(q Queue, unknown []inspect.Listed, added []deadLetter, texts *[2]normaliser, log *slog.Logger) ([]deadLetter, *wire.Error) {
 	half := len(unknown) / 2
 	parts := [2][]inspect.Listed{unknown[:half], unknown[half:]}
 	var found [2][]stored
@@ -194,7 +194,7 @@ func (x *Index) read(q Queue, unknown []inspect.Listed, added []letter, texts *[
 		}
 		for j := range found[i] {
 			s := &found[i][j]
-			l := letter{seq: s.Seq, died: s.died, group: x.groupNumber(s.key), key: x.keyNumber(s.Key), cameBack: s.cameBack}
+			l := deadLetter{seq: s.Seq, died: s.died, group: x.groupNumber(s.key), key: x.keyNumber(s.Key), cameBack: s.cameBack}
 			x.add(l)
 			added = append(added, l)
 		}
@@ -259,7 +259,7 @@ func (x *Index) keyNumber(key string) uint32 {
 }
 
 // add counts a new dead letter.
-func (x *Index) add(l letter) {
+func (x *Index) add(l deadLetter) {
 	g := &x.stats[l.group]
 	g.count++
 	if l.cameBack {
@@ -270,7 +270,7 @@ func (x *Index) add(l letter) {
 }
 
 // remove counts a dead letter that is gone.
-func (x *Index) remove(l letter) {
+func (x *Index) remove(l deadLetter) {
 	g := &x.stats[l.group]
 	if l.cameBack {
 		g.cameBack--
@@ -291,8 +291,8 @@ func (x *Index) findSpans() {
 	for i := range x.stats {
 		x.stats[i].first, x.stats[i].last = 0, 0
 	}
-	for i := range x.letters {
-		l := &x.letters[i]
+	for i := range x.dead {
+		l := &x.dead[i]
 		g := &x.stats[l.group]
 		if g.first == 0 || l.died < g.first {
 			g.first = l.died
@@ -303,7 +303,7 @@ func (x *Index) findSpans() {
 	}
 }
 
-// listedGroup is a group to list; stats is nil if all its dead letters have been redriven.
+// listedGroup is a group to list; stats is nil if all its dead dead have been redriven.
 type listedGroup struct {
 	key
 	id    string
@@ -320,7 +320,7 @@ func (g *listedGroup) count() int64 {
 func (x *Index) reply(q Queue, left map[string]redriven, limit int) wire.DeadGroups {
 	found := x.largest(left)
 	r := wire.DeadGroups{
-		Queue: q.Name(), Messages: int64(len(x.letters)), Groups: []wire.DeadGroup{}, Other: x.stats[0].count, Total: len(found),
+		Queue: q.Name(), Messages: int64(len(x.dead)), Groups: []wire.DeadGroup{}, Other: x.stats[0].count, Total: len(found),
 	}
 	found = found[:min(len(found), limit)]
 	for i := range found {

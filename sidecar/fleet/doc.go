@@ -38,14 +38,14 @@
 //
 // # Adding a kind of record
 //
-// A kind needs a letter, a pure package for its record and rules, as record is for circuits, and a
+// A kind needs a kind, a pure package for its record and rules, as record is for circuits, and a
 // Kind that is registered by [Sync.Register] before Start:
 //
 //   - Swap returns the next record over the last learned revision, with all pending changes. It
 //     must not consume them, because the swap may be refused or lost. A write whose answer is lost
 //     may have been done, so what must not count twice needs a number in the record
 //     (record.Circuit.Seen).
-//   - Learn takes the current record, whoever wrote it, and ignores revisions that are not newer.
+//   - Learn takes the current record, by whichever instance, and ignores revisions that are not newer.
 //     It touches the key if there is more to write.
 //   - Permits, leases and shares in a record carry the instance ([Sync.Me]); those of instances
 //     that are not [Sync.Live] are free.

@@ -155,22 +155,22 @@ func (s *Sync) beat(ctx context.Context) (b beat) {
 func (s *Sync) join(ctx context.Context) {
 	s.mu.Lock()
 	of := make(map[string]map[string]Entry)
-	for letter := range s.kinds {
-		of[letter] = make(map[string]Entry)
+	for kind := range s.kinds {
+		of[kind] = make(map[string]Entry)
 	}
 	for key, e := range s.mu.entries {
-		if letter, name, ok := parseKey(key); ok && of[letter] != nil {
-			of[letter][name] = e
+		if kind, name, ok := parseKey(key); ok && of[kind] != nil {
+			of[kind][name] = e
 		}
 	}
 	s.mu.session, s.mu.why = ctx, nil
 	s.mu.Unlock()
-	for _, letter := range s.letters() {
-		s.kinds[letter].Join(of[letter])
+	for _, kind := range s.kindNames() {
+		s.kinds[kind].Join(of[kind])
 	}
 }
 
-func (s *Sync) letters() []string { return slices.Sorted(maps.Keys(s.kinds)) }
+func (s *Sync) kindNames() []string { return slices.Sorted(maps.Keys(s.kinds)) }
 
 // part ends writes and tells every Kind.
 func (s *Sync) part(why error) {
@@ -184,8 +184,8 @@ func (s *Sync) part(why error) {
 	clear(s.mu.states)
 	s.mu.Unlock()
 	s.swaps.Wait()
-	for _, letter := range s.letters() {
-		s.kinds[letter].Away()
+	for _, kind := range s.kindNames() {
+		s.kinds[kind].Away()
 	}
 }
 
@@ -282,8 +282,8 @@ func (s *Sync) learn(e Entry) {
 		s.mu.freshest = e.At
 	}
 	s.mu.Unlock()
-	letter, name, ok := parseKey(e.Key)
-	k := s.kinds[letter]
+	kind, name, ok := parseKey(e.Key)
+	k := s.kinds[kind]
 	if !ok || k == nil {
 		return
 	}
@@ -308,8 +308,8 @@ func (s *Sync) sweep(ctx context.Context) {
 	slices.SortFunc(old, func(a, b Entry) int { return strings.Compare(a.Key, b.Key) })
 	deleted := 0
 	for _, e := range old {
-		letter, name, ok := parseKey(e.Key)
-		if k := s.kinds[letter]; !ok || letter != beatPrefix && (k == nil || !k.Idle(name, e.Value)) {
+		kind, name, ok := parseKey(e.Key)
+		if k := s.kinds[kind]; !ok || kind != beatPrefix && (k == nil || !k.Idle(name, e.Value)) {
 			continue
 		}
 		one, cancel := context.WithTimeout(ctx, s.opt.Timeout)

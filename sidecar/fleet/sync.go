@@ -57,7 +57,7 @@ type Options struct {
 // maxSwaps limits concurrent swaps.
 const maxSwaps = 64
 
-// beatPrefix is the letter of heartbeats.
+// beatPrefix is the kind of heartbeats.
 const beatPrefix = "i"
 
 // Sync keeps the records of all kinds, see the package documentation. Its methods may be called
@@ -121,8 +121,8 @@ func New(o Options) *Sync {
 	return s
 }
 
-// Register sets the Kind of a letter, before Start.
-func (s *Sync) Register(letter string, k Kind) { s.kinds[letter] = k }
+// Register sets the Kind of a kind, before Start.
+func (s *Sync) Register(kind string, k Kind) { s.kinds[kind] = k }
 
 // Me returns the id of this instance in records: its name, a slash and a suffix that is unique to
 // this run.
@@ -183,7 +183,7 @@ func (s *Sync) Peers() []string {
 	defer s.mu.Unlock()
 	var all []string
 	for key, e := range s.mu.entries {
-		if letter, instance, ok := parseKey(key); ok && letter == beatPrefix && e.Value != nil && s.mu.freshest.Sub(e.At) <= s.opt.DeadAfter {
+		if kind, instance, ok := parseKey(key); ok && kind == beatPrefix && e.Value != nil && s.mu.freshest.Sub(e.At) <= s.opt.DeadAfter {
 			all = append(all, instance)
 		}
 	}
@@ -229,10 +229,10 @@ func (s *Sync) Kin(instance string) bool {
 }
 
 // Find returns the newest known record of a key, of any session.
-func (s *Sync) Find(letter, key string) (Entry, bool) {
+func (s *Sync) Find(kind, key string) (Entry, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.mu.entries[bucketKey(letter, key)]
+	e, ok := s.mu.entries[bucketKey(kind, key)]
 	return e, ok
 }
 
@@ -301,7 +301,7 @@ func (s *Sync) Stop() {
 }
 
 // Touch makes Sync call Swap of a key soon. It does nothing while there is no session.
-func (s *Sync) Touch(letter, key string) { s.touch(bucketKey(letter, key)) }
+func (s *Sync) Touch(kind, key string) { s.touch(bucketKey(kind, key)) }
 
 func (s *Sync) touch(id string) {
 	s.mu.Lock()
@@ -334,8 +334,8 @@ func (s *Sync) start(id string, st *keyState) {
 
 // swap writes a key until there is nothing to write or it has to wait.
 func (s *Sync) swap(ctx context.Context, id string, st *keyState) {
-	letter, name, _ := parseKey(id)
-	k := s.kinds[letter]
+	kind, name, _ := parseKey(id)
+	k := s.kinds[kind]
 	for {
 		value, over, again, ok := k.Swap(name)
 		if !ok {
@@ -437,12 +437,12 @@ func (s *Sync) fail(err error) {
 }
 
 // bucketKey encodes a key of a Kind, which may contain any bytes, for the bucket.
-func bucketKey(letter, key string) string {
-	return letter + "." + base64.RawURLEncoding.EncodeToString([]byte(key))
+func bucketKey(kind, key string) string {
+	return kind + "." + base64.RawURLEncoding.EncodeToString([]byte(key))
 }
 
-func parseKey(id string) (letter, key string, ok bool) {
-	letter, text, ok := strings.Cut(id, ".")
+func parseKey(id string) (kind, key string, ok bool) {
+	kind, text, ok := strings.Cut(id, ".")
 	raw, err := base64.RawURLEncoding.DecodeString(text)
-	return letter, string(raw), ok && err == nil
+	return kind, string(raw), ok && err == nil
 }

@@ -270,7 +270,7 @@ func (js *Jobs) Redrive(q Queue, count int64) (reply wire.RedriveReply, werr *wi
 	}
 }
 
-// Page returns a page of jobs, newest first: those of a queue and its dead letters, or all
+// Page returns a page of jobs, newest first: jobs of a queue and its dead letters, or all
 // if queue is empty, after the job with the id after. Total counts all pages.
 func Page(jobs []*Job, queue, after string, limit int, now int64) (list wire.JobList) {
 	since := now - int64(KeptFor)

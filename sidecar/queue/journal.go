@@ -41,7 +41,7 @@ type journal struct {
 	pacing      Pacing
 	open        *Commit // changes that the store does not have yet; nil: none
 	committing  int     // commits that the store has and that are not on disk
-	contended   bool    // the last commit on disk had waited for those of other queues
+	contended   bool    // the last commit on disk had waited for commits of other queues
 	working     int     // leased messages whose Add is in the open commit
 	ackTime     int64   // average time (ns) from ready to acked, see countAck
 	uncommitted window
@@ -501,7 +501,7 @@ func (w *window) put(seq uint64, m *Message) {
 	if len(w.items) == 0 {
 		w.base = seq
 	}
-	// A redrive takes sequences between those of enqueues.
+	// A redrive takes sequences between sequences of enqueues.
 	for seq > w.base+uint64(len(w.items)) {
 		w.items = append(w.items, nil)
 	}

@@ -248,15 +248,15 @@ func (q *side) onExpired(seq uint64, now int64) {
 	q.fail(seq, s, wire.AttemptExpired, Failure{Error: leaseExpired}, 0, now)
 }
 
-// undecided is the state of a message whose failure is being judged.
-type undecided struct {
+// judging is the state of a message whose failure is being judged.
+type judging struct {
 	record history.AttemptRecord
 	pass   breaker.Pass // permission of the circuit of its subqueue; 0: none
 	bytes  int64        // what the failure has in journal.failed
 }
 
 // fail ends the attempt of the leased message seq. retryAfter is how long (ns) the
-// destination wants to be left alone. What the delivery held is returned at once; only
+// destination wants to be left alone. The permits of the delivery are returned at once; only
 // the circuit waits for the verdict, if the failure is judged.
 func (q *side) fail(seq uint64, s *backlog.Slot, outcome string, f Failure, retryAfter, now int64) {
 	s.Attempts++
@@ -285,9 +285,9 @@ func (q *side) fail(seq uint64, s *backlog.Slot, outcome string, f Failure, retr
 	f.Fresh = q.uncommitted(seq)
 	s.State = backlog.Failing
 	if q.failing == nil {
-		q.failing = make(map[uint64]undecided)
+		q.failing = make(map[uint64]judging)
 	}
-	u := undecided{record: r, pass: pass, bytes: int64(len(f.Error)+len(f.Code)) + failedBytes}
+	u := judging{record: r, pass: pass, bytes: int64(len(f.Error)+len(f.Code)) + failedBytes}
 	q.failing[seq] = u
 	q.m.journal.failed += u.bytes
 	q.m.out.Judge = append(q.m.out.Judge, f)

@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// What jobs do to messages: Claim takes named messages out of their places, and Complete
+// Jobs change messages in two steps: Claim takes named messages out of their places, and Complete
 // says what becomes of them, in one commit with the record of the job. So the job knows
 // which messages it has before it writes anything, and its effects are on disk together
 // with its progress.
@@ -151,7 +151,7 @@ func (q *side) forgetMoving(seq uint64) {
 // know parked messages does not deliver them.
 var parkedLease = store.Lease{ID: 1, Consumer: "\x00job", Deadline: 7_258_118_400_000_000_000}
 
-// isParked reports whether a lease in the store is that of a parked message.
+// isParked reports whether a lease in the store belongs to a parked message.
 func isParked(l *store.Lease) bool { return l.Consumer == parkedLease.Consumer }
 
 // addMove adds the move of a message to a commit. A message that stays in this machine

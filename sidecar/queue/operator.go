@@ -6,7 +6,7 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// What operators do to messages: Purge, Remove and RunNow. Each hands the open commit to
+// Operators change messages: Purge, Remove and RunNow. Each hands the open commit to
 // the store and is a commit of its own. So it is on disk when its ticket comes back, and
 // not before the messages that it is about.
 

@@ -70,7 +70,7 @@ func (q *side) yieldIdle() {
 	}
 }
 
-// enqueueInOrder puts message seq, which is ready, to its place among those of its key.
+// enqueueInOrder puts message seq, which is ready, to its place among the messages of its key.
 // If it owns the key it hands it over.
 func (q *side) enqueueInOrder(seq uint64, s *backlog.Slot) {
 	o := q.KeyOrder(s.Flow)

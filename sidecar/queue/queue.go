@@ -116,7 +116,7 @@ func (m *Queue) Finish(now int64, gone bool, out *Effects) {
 	m.out = nil
 }
 
-// Open counts leases and undecided failures of both roles: what a shutdown waits for.
+// Open counts leases and judging failures of both roles: what a shutdown waits for.
 func (m *Queue) Open() int {
 	n := 0
 	for i := range m.sides {

@@ -64,7 +64,7 @@ func (r *Recovery) side(id store.QueueID) *side {
 	return &r.m.sides[Main]
 }
 
-// Message adds a stored message; size is that of headers and payload.
+// Message adds a stored message; size is the size of headers and payload.
 func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int64) {
 	r.m.begin(now, &r.effects)
 	q := r.side(m.Queue)
@@ -100,7 +100,7 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 		q.recoverOwner(m.Seq, s)
 		rest.leased = append(rest.leased, recoveredLease{m.Seq, st.Lease})
 	case st.Attempts == m.Attempts:
-		if !delayed(m) { // it was put back: its place is that of its sequence
+		if !delayed(m) { // it was put back: its sequence is its place
 			s.ReadyAt = readySince(m)
 		}
 		ready()

@@ -39,15 +39,15 @@ func (q *side) FlowChanged(f drr.Flow) {
 	case e.Active:
 		q.Sched.Join(f, q.Weight(f), cost)
 		e.Unserved = 0
-		if q.Debts.Len() > 0 {
-			q.Sched.Correct(f, q.Debts.Take(e.Name, q.Sched.Round()))
+		if q.Deficits.Len() > 0 {
+			q.Sched.Correct(f, q.Deficits.Take(e.Name, q.Sched.Round()))
 		}
 	case active:
 		q.monitor.EndStarving(e)
 		if deficit := q.Sched.Leave(f); deficit > 0 {
 			q.carry(f, deficit)
 		}
-		q.forgiveDebts()
+		q.dropDeficits()
 	}
 }
 
@@ -118,7 +118,7 @@ func (q *side) take(id gates.ID, s *backlog.Slot, now int64) {
 	cost := q.headCost(s.Flow)
 	q.Sched.Take(cost)
 	if e.Active = cost != 0; !e.Active {
-		q.forgiveDebts()
+		q.dropDeficits()
 	}
 	q.gates.EndProbe(probed)
 }
@@ -139,13 +139,13 @@ func (q *side) correct(s *backlog.Slot, delta int64) {
 
 // carry adds to the deficit of a flow that is not in the schedule.
 func (q *side) carry(f drr.Flow, deficit int64) {
-	q.Debts.Add(q.Name(f), deficit, q.Weight(f)*q.Sched.Quantum(), q.Sched.Round())
+	q.Deficits.Add(q.Name(f), deficit, q.Weight(f)*q.Sched.Quantum(), q.Sched.Round())
 }
 
-// forgiveDebts forgets all carried deficits if the schedule is empty.
-func (q *side) forgiveDebts() {
-	if q.Debts.Len() > 0 && q.Sched.Active() == 0 {
-		q.Debts = backlog.Debts{}
+// dropDeficits forgets all carried deficits if the schedule is empty.
+func (q *side) dropDeficits() {
+	if q.Deficits.Len() > 0 && q.Sched.Active() == 0 {
+		q.Deficits = backlog.Deficits{}
 	}
 }
 

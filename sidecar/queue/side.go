@@ -28,7 +28,7 @@ type side struct {
 	reader  *inspect.Reader
 	counted inspect.Cumulative
 	stamp   int64                // the last stamp given, see nextStamp; redelivered messages get one below 0
-	failing map[uint64]undecided // messages whose last attempt is being judged, by sequence
+	failing map[uint64]judging // messages whose last attempt is being judged, by sequence
 	noWait  []*backlog.Consumer  // fetches that end in this step
 	more    bool                 // the step left something to be done at once
 }

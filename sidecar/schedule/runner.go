@@ -21,7 +21,7 @@ const (
 	limitRetryAfter = 10 * time.Second
 	// retryInterval is how long a refused run waits at least.
 	retryInterval = time.Second
-	// clockInterval is how often the Runner reads the wall clock: somebody may set it, and
+	// clockInterval is how often the Runner reads the wall clock: an operator may set it, and
 	// it goes on while the machine sleeps.
 	clockInterval = 30 * time.Second
 )
@@ -77,7 +77,7 @@ func (h *dueHeap) Pop() any {
 	return sc
 }
 
-// wallClock is the time of day, Unix ns. Schedules follow it when somebody sets it, unlike
+// wallClock is the time of day, Unix ns. Schedules follow it when an operator sets it, unlike
 // leases and delays.
 func wallClock() int64 { return time.Now().UnixNano() }
 

@@ -9,7 +9,7 @@ import (
 // dedupe remembers the dedupe ids of a queue until their window has passed.
 type dedupe struct {
 	ids   map[string]dedupeEntry
-	queue []dedupeDue // in order of arrival, nearly that of expiry
+	queue []dedupeDue // in order of arrival, which is nearly the order of expiry
 	head  int
 	n     atomic.Int64 // len(ids), for readers without the lock of the intake
 }

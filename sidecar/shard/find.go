@@ -207,7 +207,7 @@ func (fd *Finder) diedSo(d *store.Dead) bool {
 }
 
 // failedSo reports whether the error of the last failed attempt in a history matches the
-// filter. Its error group is that of a dead letter with the same error.
+// filter. Its error group is the group of a dead letter with the same error.
 func (fd *Finder) failedSo(records [][]byte) bool {
 	for _, r := range slices.Backward(records) {
 		p, err := history.Read(r)

@@ -148,7 +148,7 @@ func (q *Queue) changed(c queue.Change) queue.Input {
 }
 
 // Accept accepts a message of a producer or refuses it. Its reply subject has been checked.
-// Accept is called by one goroutine at a time, that of the subscription m.Sub.
+// Accept is called by one goroutine at a time, the goroutine of the subscription m.Sub.
 func (q *Queue) Accept(m *nats.Msg) *wire.Error {
 	if q.IsDLQ() {
 		return wire.NotForDLQ("enqueue", q.name)

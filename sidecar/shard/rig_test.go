@@ -574,7 +574,7 @@ func (c *fakeCircuit) RetryAfter(int64, int64) bool     { return true }
 func (c *fakeCircuit) Wait(gates.Owner, int64) bool     { return false }
 func (c *fakeCircuit) Leave(gates.Owner)                {}
 
-func (c *fakeCircuit) Undecided(breaker.Pass, int64) {}
+func (c *fakeCircuit) AwaitVerdict(breaker.Pass, int64) {}
 
 func (c *fakeCircuit) Decided(pass breaker.Pass, now int64, o breaker.Outcome) bool {
 	return c.Done(pass, now, o)

@@ -116,7 +116,7 @@ func (q *Queue) addScheduleOf(m *nats.Msg, h *wire.ScheduleHeaders) *wire.Error 
 }
 
 // Schedules returns a page of the schedules by queue and name, after the cursor of the page
-// before: those of one queue, or of all queues if queue is empty. Total counts all pages.
+// before: the schedules of one queue, or of all queues if queue is empty. Total counts all pages.
 func (s *Set) Schedules(queue, after string, limit int) (list wire.ScheduleList) {
 	list.Schedules = []wire.ScheduleInfo{}
 	afterQueue, name, _ := strings.Cut(after, "/")

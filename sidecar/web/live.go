@@ -16,7 +16,7 @@ import (
 // made it wait, it goes on at once, since there is much to see then.
 type live struct {
 	web  *Web
-	wake chan struct{} // somebody has come to look
+	wake chan struct{} // a viewer has come
 	done chan struct{} // nil before start; closed when the goroutine has ended
 	ctx  context.Context
 	end  context.CancelFunc

@@ -121,7 +121,7 @@ func (m *Meta) say(ctx context.Context, was []byte, r record) error {
 	m.know(record{}) // the record is about to change
 	err := <-m.submit(ctx, []put{swap(clusterKey, was, r.encode())})
 	if errors.Is(err, control.ErrChanged) {
-		return m.unusable("somebody else makes or changes it at this moment")
+		return m.unusable("another process creates or changes it at this moment")
 	}
 	if err != nil {
 		return fmt.Errorf("cluster %s: %w", m.opt.Cluster, err)

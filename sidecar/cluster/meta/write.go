@@ -175,7 +175,7 @@ func (m *Meta) publish(ctx context.Context, puts []put) error {
 	}
 }
 
-// holds reports whether the known values are those of puts.
+// holds reports whether the known values equal the puts.
 func (m *Meta) holds(puts []put) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -221,7 +221,7 @@ func (p *Plan) lookAt(path string, shard int, best map[int]Copy) error {
 }
 
 // Rebuild makes the cluster again as another incarnation, from the copies. It moves the files of
-// surveyed nodes aside; other nodes refuse to use theirs until somebody does the same.
+// surveyed nodes aside; other nodes refuse to use theirs until an operator does the same.
 func (p *Plan) Rebuild(ctx context.Context) (moved Moved, aside []string, err error) {
 	o := &p.o
 	files := make([]string, len(p.Copies))

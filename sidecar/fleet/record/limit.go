@@ -14,7 +14,7 @@ import (
 
 // Times of leases. Leased tokens or slots may be used for ChunkLife from before the swap that took them
 // was sent, by the holder's clock. ClockSpread is how much clocks may differ. Together they are the
-// 200 ms by which the bound of a shared rate is wider than that of a local one.
+// 200 ms by which the bound of a shared rate is wider than the bound of a local one.
 const (
 	ChunkLife   = 150 * time.Millisecond
 	ClockSpread = 50 * time.Millisecond
@@ -231,7 +231,7 @@ func spent(env LimitEnv) Level {
 	return v
 }
 
-// ask grants what is available. It reports whether the record has to say that somebody asks.
+// ask grants what is available. It reports whether the record has to say that an instance asks.
 func (l *Limit) ask(a *Ask, g *Grant, env LimitEnv) (news bool) {
 	me := l.Users[a.By]
 	held := int64(0)

@@ -111,7 +111,7 @@ func (m *Member) GiveBack(rests ...Rest) { m.returns = append(m.returns, rests..
 
 // Swap returns the record to write over a revision, if it has changed, and what it grants; otherwise g
 // says when to ask again. The caller reports success by Learn; another Swap without it means that the
-// write was refused. fleet is the time of the fleet's clock; limits are those of this instance, and set
+// write was refused. fleet is the time of the fleet's clock; limits are the limits of this instance, and set
 // is when they were set, by that clock.
 func (m *Member) Swap(now int64, fleet Reading, a Ask, live func(string) bool, limits throttle.Limits, set int64) (next Limit, over uint64, g Grant, ok bool) {
 	m.number++
@@ -141,7 +141,7 @@ func (m *Member) Level(now int64, fleet Reading, limits throttle.Limits) (v Leve
 	return v, m.rec.Owner == ""
 }
 
-// InForce returns the limits in force: those of the record, or of this instance if newer.
+// InForce returns the limits in force: from the record, or from this instance if newer.
 func (m *Member) InForce(limits throttle.Limits, set int64) (inForce throttle.Limits, by string) {
 	if own := (Terms[throttle.Limits]{limits, set, m.me}); !own.Newer(&m.rec.Terms) && m.rec.Terms.By != "" {
 		return m.rec.Terms.Limits, m.rec.Terms.By

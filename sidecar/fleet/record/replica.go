@@ -16,7 +16,7 @@ const (
 	// askAgain is how often an instance that wants a permit checks whether the holders are still
 	// alive.
 	askAgain = time.Second
-	// aloneGen is the first generation that a Replica begins while alone, higher than those of
+	// aloneGen is the first generation that a Replica begins while alone, higher than the generations of
 	// records.
 	aloneGen = uint64(1) << 63
 )
@@ -89,7 +89,7 @@ func (r *Replica) SetConfig(c breaker.Config, at int64) {
 	r.judge()
 }
 
-// Terms returns the limits in force, and those of this instance if they differ.
+// Terms returns the limits in force, and the limits of this instance if they differ.
 func (r *Replica) Terms() (inForce Terms[breaker.Config], own *breaker.Config) {
 	if r.cfg == r.set.Limits {
 		return r.set, nil
@@ -259,7 +259,7 @@ func (r *Replica) Learn(now int64, rev uint64, rec Circuit, another bool) {
 	lapsed := r.view.Advance(now).Turned()
 	r.judge()
 	if joined {
-		r.giveBack() // others may be taking them, as those of a dead instance
+		r.giveBack() // others may be taking them, like the permits of a dead instance
 	}
 	switch {
 	case r.free() > 0:

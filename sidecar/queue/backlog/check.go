@@ -43,11 +43,11 @@ func (t *Tables) Check() (err error) {
 	if err == nil {
 		err = t.Consumers.check(leased)
 	}
-	for _, key := range t.Debts.order {
+	for _, key := range t.Deficits.order {
 		f, live := t.Keys.IDs[key]
-		check(!live || !t.Keys.Entries[f].Active || t.Debts.byKey[key].rest(t.Sched.Round()) == 0, "key %q is in the schedule and has a debt", key)
+		check(!live || !t.Keys.Entries[f].Active || t.Deficits.byKey[key].rest(t.Sched.Round()) == 0, "key %q is in the schedule and has a carried deficit", key)
 	}
-	check(len(t.Debts.byKey) == len(t.Debts.order) && (len(t.Debts.byKey) == 0 || t.Sched.Active() > 0), "%d debts", len(t.Debts.order))
+	check(len(t.Deficits.byKey) == len(t.Deficits.order) && (len(t.Deficits.byKey) == 0 || t.Sched.Active() > 0), "%d carried deficits", len(t.Deficits.order))
 	return err
 }
 
@@ -110,5 +110,5 @@ func hasTimer(timers *container.Timers, at int64, id uint64) bool {
 
 // Empty reports whether nothing is left of what there was.
 func (t *Tables) Empty() bool {
-	return t.Slots.Len()+t.Links.Len() == 0 && len(t.Arriving)+len(t.ends)+len(t.Keys.IDs)+len(t.Order.Keys)+t.Sched.Active()+t.Debts.Len() == 0
+	return t.Slots.Len()+t.Links.Len() == 0 && len(t.Arriving)+len(t.ends)+len(t.Keys.IDs)+len(t.Order.Keys)+t.Sched.Active()+t.Deficits.Len() == 0
 }

@@ -15,7 +15,7 @@ type Tables struct {
 	Links  container.Lists  // messages that wait: those of keys and subqueues by stamp, and ordered ones
 	Costly int64            // messages whose cost is not 1
 	Sched  *drr.Scheduler   // the flows that can send something
-	Debts  Debts            // carried deficits of the other flows
+	Deficits  Deficits            // carried deficits of the other flows
 	Delays container.Timers // delayed messages, by ReadyAt
 	TTLs   container.Timers // messages with a TTL, by the end of it
 

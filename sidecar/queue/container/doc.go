@@ -2,7 +2,7 @@
 // millions: a [Table] finds values by sequence, [Lists] are lists in the order of stamps,
 // [Timers] say what is due. They know nothing of what is kept in them.
 //
-// What they take is measured by what is in them now, not by what once was: it comes in
+// Their memory is bounded by what is in them now, not by what once was: it comes in
 // chunks, so that nothing is ever copied to grow, and goes with them, a bit at a time. In
 // a steady state nothing is allocated, and without pointers in the values of a Table the
 // garbage collector never walks it.

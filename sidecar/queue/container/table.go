@@ -26,7 +26,7 @@ type directory[V any] struct {
 	n      int                      // chunks
 }
 
-// Table holds a value for each of many sequences. What it takes is measured by the
+// Table holds a value for each of many sequences. Its memory is bounded by the
 // values that it has, not by the gaps between their sequences, which are dense as a
 // rule. The zero value is an empty table.
 type Table[V any] struct {

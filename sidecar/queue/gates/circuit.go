@@ -41,10 +41,10 @@ type Circuit interface {
 	Allow(now int64) (pass breaker.Pass, pending bool)
 	// Done returns a permission with the outcome of the delivery.
 	Done(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool)
-	// Undecided notes that the delivery failed and that the failure is being judged.
+	// AwaitVerdict notes that the delivery failed and that the failure is being judged.
 	// Until Decided returns the permission, the circuit admits nothing that it would
 	// not admit if the failure counted.
-	Undecided(pass breaker.Pass, now int64)
+	AwaitVerdict(pass breaker.Pass, now int64)
 	Decided(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool)
 	// RetryAfter opens the circuit until a time that the destination asked for.
 	RetryAfter(now, until int64) (pending bool)

@@ -23,7 +23,7 @@ const (
 	BlockKinds // the number of kinds that block
 )
 
-// What a message that nothing blocks may still wait for.
+// A message that nothing blocks may still wait for these.
 const (
 	ByNoConsumer = BlockKinds + iota
 	ByNoCredit

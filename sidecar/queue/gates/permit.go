@@ -142,7 +142,7 @@ func (g *Gates) Return(p *Permits, id ID, e Ending, now int64) (later breaker.Pa
 	case pass == 0:
 	case e.Later:
 		later = pass
-		sub.Circuit.Undecided(pass, now)
+		sub.Circuit.AwaitVerdict(pass, now)
 	default:
 		g.Out.Announce(sub.Circuit, sub.Circuit.Done(pass, now, e.Outcome))
 	}

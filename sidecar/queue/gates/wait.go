@@ -15,7 +15,7 @@ type WaitID uint32
 // end of a pause of their key. It shares what the gate admits among flows by weight
 // (drr.Line).
 //
-// A wait list is rechecked when time or somebody else may have opened its gate, and
+// A wait list is rechecked when time or another queue may have opened its gate, and
 // only then. As many subqueues as the gate admits then probe it: each becomes
 // eligible with its first message alone, which tries the gates when the schedule
 // reaches its flow. So the schedule decides between probes and all other messages.

@@ -5,7 +5,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Outcome is how an attempt that somebody received has ended.
+// Outcome is the end of an attempt that a consumer received.
 type Outcome uint8
 
 // The outcomes.
@@ -36,7 +36,7 @@ type Cumulative struct {
 	Blocked  [gates.BlockKinds]float64 // seconds that messages were blocked, of all together
 }
 
-// CountAttempt counts an attempt that took so many ns.
+// CountAttempt counts an attempt that took `took` ns.
 func (c *Cumulative) CountAttempt(o Outcome, took int64) {
 	a, i := &c.Attempts[o], 0
 	for i < len(AttemptBounds) && took > AttemptBounds[i] {

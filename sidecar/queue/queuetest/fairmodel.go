@@ -15,7 +15,7 @@ var plainKeys = [3]string{"p", "q", "r"}
 //
 // with S the cost served, as far as it is known, C the largest cost that was expected, and
 // D the most that a flow has owed at once: at most what acks have added since it
-// was served last, since a flow with a debt is not served. It keeps the smallest and the largest
+// was served last, since a flow with a carried deficit is not served. It keeps the smallest and the largest
 // value of S_i*w_j - S_j*w_i since both have been backlogged, which holds for all
 // intervals at once.
 type fairModel struct {

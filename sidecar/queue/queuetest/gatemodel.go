@@ -84,7 +84,7 @@ func (g *gateModel) pass(t T, what string, p *passage) {
 }
 
 // checkRate checks all intervals that end with p against max(burst, largest cost) + rate * t, with
-// the costs that are known then: a bucket with a debt admits nothing.
+// the costs that are known then: a bucket with a carried deficit admits nothing.
 func (g *gateModel) checkRate(t T, what string, p *passage) {
 	r := g.limits.Rate
 	var sum, largest int64
@@ -113,11 +113,11 @@ type circuitModel struct {
 	byHand    bool
 	probes    int
 	successes int
-	undecided int // failures of the state that are judged
+	judging int // failures of the state that are judged
 }
 
 func (c *circuitModel) turn(s breaker.State) {
-	c.state, c.probes, c.successes, c.undecided = s, 0, 0, 0
+	c.state, c.probes, c.successes, c.judging = s, 0, 0, 0
 	c.gen++
 }
 
@@ -144,13 +144,13 @@ func (c *circuitModel) allow(now int64) (pass int, ok bool) {
 	case breaker.Open:
 		return 0, false
 	case breaker.HalfOpen:
-		if c.probes >= c.cfg.HalfOpenMaxCalls || c.undecided > 0 {
+		if c.probes >= c.cfg.HalfOpenMaxCalls || c.judging > 0 {
 			return 0, false
 		}
 		c.probes++
 	case breaker.Closed:
 		// After Threshold failures in a row nothing goes, whether or not they are judged yet.
-		if c.failures+c.undecided >= c.cfg.Threshold {
+		if c.failures+c.judging >= c.cfg.Threshold {
 			return 0, false
 		}
 	}
@@ -167,14 +167,14 @@ func (c *circuitModel) admits(now int64) bool {
 // suspect notes a failure that is judged from now on.
 func (c *circuitModel) suspect(pass int) {
 	if pass == c.gen {
-		c.undecided++
+		c.judging++
 	}
 }
 
 // decided is done for one that was judged.
 func (c *circuitModel) decided(now int64, pass int, o breaker.Outcome) {
 	if pass == c.gen {
-		c.undecided--
+		c.judging--
 	}
 	c.done(now, pass, o)
 }

@@ -86,7 +86,7 @@ func parseZone(name string) (*time.Location, error) {
 	return loc, nil
 }
 
-// Zone is the time zone of a cron schedule; that of others is UTC.
+// Zone is the time zone of a cron schedule; other schedules are in UTC.
 func (s *Schedule) Zone() *time.Location {
 	if s.cron == nil {
 		return time.UTC

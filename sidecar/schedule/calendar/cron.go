@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// names are those of the cron schedules that have one.
+// names are the cron schedules that have a name.
 var names = map[string]string{
 	"@yearly":   "0 0 0 1 1 *",
 	"@annually": "0 0 0 1 1 *",
@@ -206,7 +206,7 @@ func changeWithin(t time.Time, within time.Duration, zone *time.Location) time.T
 	return end
 }
 
-// onWall is what a wall clock shows, so many seconds ahead of UTC, as if it showed UTC.
+// onWall is what a wall clock shows, `ahead` seconds ahead of UTC, as if it showed UTC.
 func onWall(t time.Time, offset int) time.Time {
 	return t.UTC().Add(time.Duration(offset) * time.Second)
 }

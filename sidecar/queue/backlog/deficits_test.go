@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Rounds that pass pay a debt back.
+// Rounds that pass pay a carried deficit back.
 func TestDebtsArePaidByRounds(t *testing.T) {
-	var d Debts
+	var d Deficits
 	const last = ^uint64(0) // rounds wrap around
 	require.Zero(t, d.Take("a", last))
 	d.Add("a", -500, 1000, last)
@@ -17,7 +17,7 @@ func TestDebtsArePaidByRounds(t *testing.T) {
 	d.Add("a", 5500, 1000, last)
 	d.Add("a", -500, 1000, last)
 	d.Add("a", 1000, 1000, 1) // two rounds later
-	require.Equal(t, debt{deficit: 4000, pays: 1000, round: 1}, d.byKey["a"])
+	require.Equal(t, carried{deficit: 4000, pays: 1000, round: 1}, d.byKey["a"])
 	require.Equal(t, int64(1000), d.byKey["a"].rest(4))
 	require.Zero(t, d.byKey["a"].rest(5))
 	require.Zero(t, d.byKey["a"].rest(500))
@@ -25,18 +25,18 @@ func TestDebtsArePaidByRounds(t *testing.T) {
 	require.Zero(t, d.Take("a", 4), "it has been taken")
 }
 
-// Paid debts are forgotten, and beyond maxDebts unpaid ones, too, so memory is bounded by
-// the number of keys with a debt.
+// Paid carried deficits are forgotten, and beyond maxDeficits unpaid ones, too, so memory is bounded by
+// the number of keys with a carried deficit.
 func TestDebtsAreForgotten(t *testing.T) {
-	var d Debts
+	var d Deficits
 	for i := range 10_000 {
 		d.Add(fmt.Sprint("key ", i), 10, 1, uint64(i))
 		require.LessOrEqual(t, d.Len(), 25)
 		require.Len(t, d.order, d.Len())
 	}
-	for i := range maxDebts + 100 {
+	for i := range maxDeficits + 100 {
 		d.Add(fmt.Sprint("large ", i), 1<<60, 1, 10_000)
 	}
-	require.LessOrEqual(t, d.Len(), maxDebts)
+	require.LessOrEqual(t, d.Len(), maxDeficits)
 	require.Len(t, d.order, d.Len())
 }

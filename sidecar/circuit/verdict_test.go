@@ -56,13 +56,13 @@ func TestUndecidedFailuresHoldBack(t *testing.T) {
 					passes = append(passes, allow())
 				}
 				for _, pass := range passes[:2] {
-					c.Undecided(pass, f.clock())
+					c.AwaitVerdict(pass, f.clock())
 				}
 				late := allow()
-				c.Undecided(passes[2], f.clock())
+				c.AwaitVerdict(passes[2], f.clock())
 				shut()
 				decide(passes[0], breaker.Neutral)
-				decide(allow(), breaker.Success) // without Undecided
+				decide(allow(), breaker.Success) // without AwaitVerdict
 				decide(passes[1], breaker.Failure)
 				decide(passes[2], breaker.Failure)
 				require.Equal(t, "closed", f.info(key).State, "a success came between")
@@ -71,10 +71,10 @@ func TestUndecidedFailuresHoldBack(t *testing.T) {
 					after(0)
 				}
 				require.Equal(t, "open", f.info(key).State)
-				c.Undecided(late, f.clock()) // of the earlier generation
+				c.AwaitVerdict(late, f.clock()) // of the earlier generation
 				after(60e9)
 				probe := allow()
-				c.Undecided(probe, f.clock())
+				c.AwaitVerdict(probe, f.clock())
 				shut()
 				decide(probe, breaker.Neutral)
 				decide(late, breaker.Failure)
@@ -90,7 +90,7 @@ func TestUndecidedFailuresHoldBack(t *testing.T) {
 }
 
 // TestCloseByHandCountsFromZero, shared or not: earlier failures do not count, whether decided,
-// undecided or of calls that are still running.
+// awaiting or of calls that are still running.
 func TestCloseByHandCountsFromZero(t *testing.T) {
 	for _, key := range []string{"shared", "own:x"} {
 		for _, forget := range []bool{false, true} {
@@ -126,7 +126,7 @@ func TestCloseByHandCountsFromZero(t *testing.T) {
 					for range 3 {
 						pass, _ := c.Allow(f.clock())
 						require.NotZero(t, pass)
-						c.Undecided(pass, f.clock())
+						c.AwaitVerdict(pass, f.clock())
 						passes = append(passes, pass)
 					}
 					o := f.owner("waits")
