@@ -34,7 +34,7 @@ func (x *testSite) makeQueues(n int) {
 func (x *testSite) deleteQueues(n int) {
 	x.t.Helper()
 	for i := range n {
-		_, werr := x.s.parts.shards.Queue(fmt.Sprintf("queue-%d", i)).Delete(true)
+		_, werr := x.s.parts.shards.Queue(fmt.Sprintf("queue-%d", i)).Delete("", true)
 		require.Nil(x.t, werr)
 	}
 }

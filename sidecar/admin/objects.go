@@ -11,8 +11,10 @@ type objects struct {
 }
 
 type object struct {
-	sync.Mutex
-	users int // that hold it or wait for it; guarded by objects.mu
+	// changing holds one element during a change. It is no mutex, since in a bubble of
+	// testing/synctest no time passes while a goroutine waits for one.
+	changing chan struct{}
+	users    int // that change it or wait for it; guarded by objects.mu
 }
 
 // lock waits until no other change of an object is under way.
@@ -23,14 +25,14 @@ func (o *objects) lock(name string) (unlock func()) {
 	}
 	at := o.held[name]
 	if at == nil {
-		at = new(object)
+		at = &object{changing: make(chan struct{}, 1)}
 		o.held[name] = at
 	}
 	at.users++
 	o.mu.Unlock()
-	at.Lock()
+	at.changing <- struct{}{}
 	return func() {
-		at.Unlock()
+		<-at.changing
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if at.users--; at.users == 0 {

@@ -89,3 +89,39 @@ func TestChangesOfOneObjectAreOrdered(t *testing.T) {
 		require.Empty(t, h.objects.held)
 	})
 }
+
+// Verbs that change one object wait for each other.
+func TestChangesWaitForTheirObject(t *testing.T) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
+		h.must(wire.VerbQueueCreate, "orders", ``, nil)
+		for object, tc := range map[string]struct {
+			verb       wire.AnyVerb
+			tail, body string
+		}{
+			"config:k":          {wire.VerbConfigSet, "k", `{"value":"1"}`},
+			"throttle:a":        {wire.VerbThrottleSet, "a", `{"rate":1}`},
+			"throttle:b":        {wire.VerbThrottleClear, "b", ``},
+			"circuit:c":         {wire.VerbCircuitOpen, "c", `{}`},
+			"circuit:d":         {wire.VerbPause, "", `{"kind":"circuit","name":"d"}`},
+			"circuit:e":         {wire.VerbResume, "", `{"kind":"circuit","name":"e"}`},
+			"key:orders:tenant": {wire.VerbPause, "", `{"kind":"key","queue":"orders","name":"tenant"}`},
+			"queue:orders":      {wire.VerbQueueUpdate, "orders", `{"max_depth":1}`},
+			"store":             {wire.VerbStoreBackup, "", ``},
+		} {
+			unlock := h.objects.lock(object)
+			done := false
+			go func() {
+				_, _ = h.verbs[tc.verb].Do("tester", tc.tail, []byte(tc.body))
+				done = true
+			}()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.False(t, done, object)
+			unlock()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.True(t, done, object)
+		}
+		require.Empty(t, h.objects.held)
+	})
+}

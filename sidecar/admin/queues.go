@@ -92,7 +92,7 @@ func (a *Admin) patch(old wire.QueueSettings, body []byte) (wire.QueueSettings, 
 
 func (a *Admin) queueDelete(by control.Actor, q *shard.Queue, req wire.QueueDeleteRequest) (reply wire.QueueDeleteReply, err *wire.Error) {
 	defer a.objects.lock("queue:" + q.Name())()
-	if reply.Deleted, err = q.Delete(req.Force); err != nil {
+	if reply.Deleted, err = q.Delete(by.Client, req.Force); err != nil {
 		return reply, err
 	}
 	if a.control.InFile(q.Name()) {
@@ -148,6 +148,16 @@ func (a *Admin) hookReset(by control.Actor, q *shard.Queue, req wire.HookResetRe
 }
 
 func (a *Admin) queueList(req wire.QueueListRequest) wire.QueueList {
+	for {
+		list := a.queuePage(req)
+		if len(list.Queues) > 0 || list.Next == "" {
+			return list
+		}
+		req.After, req.Offset = list.Next, 0 // its queues were deleted meanwhile: an empty page would look like the end
+	}
+}
+
+func (a *Admin) queuePage(req wire.QueueListRequest) wire.QueueList {
 	page, total, next := a.shards.QueuePage(req.After, req.Offset, req.Limit)
 	list := wire.QueueList{Total: total, Next: next, Queues: make([]wire.QueueSummary, 0, len(page))}
 	var details []wire.QueueDetail

@@ -28,7 +28,8 @@ func (a *Admin) keepSchedule(by control.Actor, q *shard.Queue, name string, chan
 	object := "schedule:" + q.Name() + "/" + name
 	defer a.objects.lock(object)()
 	info, err := change()
-	if err == nil && !info.Unchanged {
+	unknown := err != nil && err.ErrCode == wire.CodeOutcomeUnknown && info.Name != "" // it may be on disk
+	if err == nil && !info.Unchanged || unknown {
 		a.audit(by, object, info)
 	}
 	return info, err

@@ -59,6 +59,22 @@ func changes[Req, Reply any](v *wire.Verb[Req, Reply], do func(control.Actor, Re
 	return row(v, func(by control.Actor, _ string, req Req) (Reply, *wire.Error) { return do(by, req) })
 }
 
+// changesOne is changes for a verb whose changes of one object must not overlap.
+func changesOne[Req, Reply any](a *Admin, v *wire.Verb[Req, Reply], object func(*Req) string, do func(control.Actor, Req) (Reply, *wire.Error)) Verb {
+	return changes(v, func(by control.Actor, req Req) (Reply, *wire.Error) {
+		defer a.objects.lock(object(&req))()
+		return do(by, req)
+	})
+}
+
+// pauseObject names the object of a pause or resume.
+func pauseObject(req *wire.PauseRequest) string {
+	if req.Queue != "" {
+		return req.Kind + ":" + req.Queue + ":" + req.Name
+	}
+	return req.Kind + ":" + req.Name
+}
+
 // configKey is row for a verb about a key of the runtime configuration.
 func configKey[Req, Reply any](v *wire.Verb[Req, Reply], do func(by control.Actor, key string, req Req) (Reply, *wire.Error)) Verb {
 	return row(v, func(by control.Actor, tail string, req Req) (reply Reply, _ *wire.Error) {
@@ -144,18 +160,22 @@ func (a *Admin) rows() []Verb {
 		changesQueue(a, wire.VerbScheduleResume, a.changeSchedule((*shard.Queue).ResumeSchedule)),
 		reads(wire.VerbScheduleList, a.scheduleList).at(byBody, listSchedules),
 
-		configKey(wire.VerbConfigSet, c.ConfigSet),
+		configKey(wire.VerbConfigSet, func(by control.Actor, key string, req wire.ConfigSetRequest) (wire.ConfigSetReply, *wire.Error) {
+			defer a.objects.lock("config:" + key)()
+			return c.ConfigSet(by, key, req)
+		}),
 		configKey(wire.VerbConfigGet, func(_ control.Actor, key string, _ wire.Empty) (wire.ConfigEntry, *wire.Error) {
 			return c.ConfigGet(key)
 		}),
 		configKey(wire.VerbConfigDelete, func(by control.Actor, key string, _ wire.Empty) (wire.ConfigEntry, *wire.Error) {
+			defer a.objects.lock("config:" + key)()
 			return c.ConfigDelete(by, key)
 		}),
 		lists(wire.VerbConfigList, c.ConfigList),
 		reads(wire.VerbConfigLog, c.ConfigLog),
 
-		changes(wire.VerbThrottleSet, c.ThrottleSet),
-		changes(wire.VerbThrottleClear, c.ThrottleClear),
+		changesOne(a, wire.VerbThrottleSet, func(req *wire.ThrottleSetRequest) string { return "throttle:" + req.Key }, c.ThrottleSet),
+		changesOne(a, wire.VerbThrottleClear, func(req *wire.GateKeyRequest) string { return "throttle:" + req.Key }, c.ThrottleClear),
 		reads(wire.VerbThrottleShow, a.throttleShow).at(nil, sum(wire.CodeThrottleNotFound, throttleWaiting)),
 		lists(wire.VerbThrottleList, c.ThrottleList),
 		reads(wire.VerbCircuitShow, a.circuitShow).at(nil, sum(wire.CodeCircuitNotFound, circuitWaiting)),
@@ -163,15 +183,15 @@ func (a *Admin) rows() []Verb {
 		changes(wire.VerbCircuitClose, a.changeCircuit(c.CircuitClose)),
 		changes(wire.VerbCircuitReset, a.changeCircuit(c.CircuitReset)),
 		lists(wire.VerbCircuitList, c.CircuitList),
-		changes(wire.VerbPause, c.Pause),
-		changes(wire.VerbResume, c.Resume),
+		changesOne(a, wire.VerbPause, pauseObject, c.Pause),
+		changesOne(a, wire.VerbResume, pauseObject, c.Resume),
 		lists(wire.VerbPauseList, c.PauseList),
 
 		lists(wire.VerbGuardPermits, a.guardPermits).at(nil, listPermits),
 		changes(wire.VerbGuardEnd, a.guardEnd).at(nil, endPermits),
 
 		reads(wire.VerbReload, a.reload).at(nil, reloadAll).waiting(),
-		changes(wire.VerbStoreBackup, a.storeBackup).waiting(),
+		changesOne(a, wire.VerbStoreBackup, func(*wire.Empty) string { return "store" }, a.storeBackup).waiting(),
 
 		reads(wire.VerbClusterStatus, a.clusterStatus),
 		changes(wire.VerbClusterDrain, a.clusterDrain).waiting(),

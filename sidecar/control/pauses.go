@@ -245,10 +245,11 @@ func (c *Control) HoldKey(queue, key string, until int64) {
 	c.setPause(pauseID{wire.PauseKey, queue, key}, until, byMaxFailures, Actor{By: byMaxFailures})
 }
 
-// ForgetPauses ends the pauses of deleted queues and of their keys.
-func (c *Control) ForgetPauses(queues ...string) {
+// ForgetPauses ends the pauses of queues that a client, "" if unknown, has deleted, and of
+// their keys.
+func (c *Control) ForgetPauses(client string, queues ...string) {
 	gone := c.pausesOf(func(id pauseID) bool { return slices.ContainsFunc(queues, id.concerns) })
-	deleted := Actor{By: wire.VerbQueueDelete.Name}
+	deleted := Actor{By: wire.VerbQueueDelete.Name, Client: client}
 	ids := slices.SortedFunc(maps.Keys(gone), comparePauses)
 	if c.shared() { // each by itself: another node may have ended one of them
 		for _, id := range ids {

@@ -223,9 +223,12 @@ func TestForgetPauses(t *testing.T) {
 		} {
 			r.pause(body)
 		}
-		r.c.ForgetPauses("orders", "orders.dlq")
+		r.c.ForgetPauses("ann", "orders", "orders.dlq")
 		require.Len(t, r.pauses(), 2)
 		require.Equal(t, "queue-delete pause:queue:orders: until resumed -> none", r.trail()[5])
+		log, err := r.c.ConfigLog(wire.KeyListRequest{Prefix: "pause:queue:orders", Limit: 1})
+		require.Nil(t, err)
+		require.Equal(t, "ann", log.Entries[0].Client)
 
 		r.pause(`{"kind":"queue","name":"orders"}`)
 		r.commit(&store.Batch{DeleteQueues: []store.QueueID{1}})

@@ -330,7 +330,7 @@ func TestForceDeleteAnswersEverybody(t *testing.T) {
 			require.NoError(t, r.client.PublishRequest("fila.enqueue.orders", inbox, []byte("x")))
 		}
 		r.flush()
-		_, werr := q.Delete(true)
+		_, werr := q.Delete("", true)
 		require.Nil(t, werr)
 		for range n {
 			m := r.next(answers)

@@ -152,8 +152,12 @@ func serviceVersion(version string) string {
 	return "0.0.0"
 }
 
+// maxVerbs bounds how many requests of one verb run at a time. Others wait.
+const maxVerbs = 64
+
 // verb returns the handler of an admin verb.
 func (f *Front) verb(s *shard.Set, v Verb) func(micro.Request) {
+	slots := make(chan struct{}, maxVerbs)
 	return func(req micro.Request) {
 		_, tail, ok := f.Subjects.ParseAdmin(req.Subject())
 		if !ok {
@@ -173,7 +177,11 @@ func (f *Front) verb(s *shard.Set, v Verb) func(micro.Request) {
 			f.respond(req, reply)
 		}
 		if v.Waits || f.Exact { // in a cluster, another node may have to answer first
-			go answer(late{req, f.Conn})
+			go func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				answer(late{req, f.Conn})
+			}()
 			return
 		}
 		answer(req)

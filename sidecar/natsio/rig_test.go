@@ -226,4 +226,4 @@ func (plainControl) Rules() *rules.Rules                     { return nil }
 func (plainControl) Weights(string) map[string]uint32        { return nil }
 func (plainControl) Pauses(string) (int64, map[string]int64) { return 0, nil }
 func (plainControl) HoldKey(string, string, int64)           {}
-func (plainControl) ForgetPauses(...string)                  {}
+func (plainControl) ForgetPauses(string, ...string)          {}

@@ -70,7 +70,7 @@ func TestNearlyFullDiskRefusesMessagesAlone(t *testing.T) {
 		synctest.Wait()
 		require.Zero(t, q.Depth())
 		require.EqualValues(t, 1, q.DLQ().Depth())
-		_, werr = q.Delete(true)
+		_, werr = q.Delete("", true)
 		require.Nil(t, werr)
 		q = r.create(nil)
 

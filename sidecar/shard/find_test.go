@@ -149,7 +149,7 @@ func TestFindLooksNoFurther(t *testing.T) {
 		require.Len(t, views, 2)
 		_, err = q.Finder(wire.Filter{Reason: wire.ReasonTerm}, 0)
 		require.Equal(t, wire.CodeOnlyForDLQ, err.ErrCode)
-		_, err = q.Delete(true)
+		_, err = q.Delete("", true)
 		require.Nil(t, err)
 		_, _, err = fd.Find(0, 10, 10)
 		require.Equal(t, wire.CodeQueueNotFound, err.ErrCode)

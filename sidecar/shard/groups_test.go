@@ -205,7 +205,7 @@ func TestRedrivesAreKept(t *testing.T) {
 		require.Equal(t, []string{"boom #: 2 there, 1 left, 0 came back"}, told(next))
 		require.Len(t, next.keptOf("\x00redriven/"), 1)
 
-		_, werr = next.Queue("orders").Delete(true)
+		_, werr = next.Queue("orders").Delete("", true)
 		require.Nil(t, werr)
 		require.Empty(t, next.keptOf("\x00redriven/"))
 		next.create(nil)

@@ -293,7 +293,7 @@ func TestMovesToAnotherQueue(t *testing.T) {
 		require.Zero(t, to.Bytes())
 
 		require.Nil(t, r.enqueue("x", "", nil))
-		_, werr = to.Delete(true)
+		_, werr = to.Delete("", true)
 		require.Nil(t, werr)
 		gone := r.over(r.begin(wire.JobCreateRequest{Queue: "orders", Op: wire.JobMove, To: "slow", Filter: everything()}).ID)
 		require.Equal(t, wire.JobPaused, gone.State)
@@ -523,7 +523,7 @@ func TestJobsOfADeletedQueue(t *testing.T) {
 		r.bury(q, 20, plain)
 		job := r.begin(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: everything(), Rate: 1})
 		time.Sleep(3 * time.Second)
-		_, werr := q.Delete(true)
+		_, werr := q.Delete("", true)
 		require.Nil(t, werr)
 		_, werr = r.Job(job.ID)
 		require.Equal(t, wire.CodeJobNotFound, werr.ErrCode)

@@ -236,7 +236,8 @@ const detachTimeout = 10 * time.Second
 
 // Delete deletes a queue, not a dead letter queue, with its dead letter queue. It refuses
 // queues with messages unless force is set. It returns how many messages it has deleted.
-func (q *Queue) Delete(force bool) (int64, *wire.Error) {
+// client is named in the audit log.
+func (q *Queue) Delete(client string, force bool) (int64, *wire.Error) {
 	s := q.shard
 	s.admin.Lock()
 	defer s.admin.Unlock()
@@ -271,7 +272,7 @@ func (q *Queue) Delete(force bool) (int64, *wire.Error) {
 		return 0, commitError(err)
 	}
 	s.forgetPlace(q)
-	s.Control.ForgetPauses(q.name, q.dlq.name)
+	s.Control.ForgetPauses(client, q.name, q.dlq.name)
 	q.policy.Load().closeReplaced(nil)
 	s.Metrics.Drop(q.name)
 	s.Metrics.Drop(q.dlq.name)

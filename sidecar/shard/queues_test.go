@@ -242,7 +242,7 @@ func TestDelete(t *testing.T) {
 		q := r.create(func(s *wire.QueueSettings) { s.OnEnqueue = "function on_enqueue(msg) end" })
 		require.Nil(t, r.enqueue("one", "", nil))
 		synctest.Wait()
-		_, werr := q.Delete(false)
+		_, werr := q.Delete("", false)
 		require.Equal(t, wire.QueueNotEmpty("orders", 1), werr)
 		require.NotNil(t, r.Queue("orders"))
 
@@ -251,7 +251,7 @@ func TestDelete(t *testing.T) {
 		require.Equal(t, "one", string(leased.Data))
 		r.front.arriving = make(chan struct{}) // a message is on its way for too long
 		start := time.Now()
-		n, werr := q.Delete(true)
+		n, werr := q.Delete("", true)
 		require.Nil(t, werr)
 		require.EqualValues(t, 1, n)
 		require.Equal(t, detachTimeout, time.Since(start))
@@ -270,7 +270,7 @@ func TestDelete(t *testing.T) {
 		require.Empty(t, snap.Queues)
 
 		require.Equal(t, wire.QueueNotFound("orders"), q.Accept(&nats.Msg{Data: []byte("late")}))
-		_, werr = q.Delete(true)
+		_, werr = q.Delete("", true)
 		require.Equal(t, wire.QueueNotFound("orders"), werr)
 		_, werr = q.DLQ().Redrive(0)
 		require.Equal(t, wire.QueueNotFound("orders.dlq"), werr)
@@ -281,7 +281,7 @@ func TestDelete(t *testing.T) {
 		r.ack(leased, done, "old token")
 		require.Equal(t, wire.CodeLeaseLost, r.refused("old token").ErrCode, "it is not the lease of anything")
 		r.store.refuse(func(*store.Batch) error { return store.ErrTooBig })
-		_, werr = again.Delete(false)
+		_, werr = again.Delete("", false)
 		require.Equal(t, wire.OutcomeUnknown(), werr)
 		r.store.refuse(nil)
 	})
@@ -293,7 +293,7 @@ func TestAMessageThatComesDuringADeletion(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		q.depth.Add(1) // it has been counted and not posted
-		_, werr := q.Delete(false)
+		_, werr := q.Delete("", false)
 		require.Equal(t, wire.QueueNotEmpty("orders", 1), werr)
 		require.False(t, q.deleted.Load())
 		q.depth.Add(-1)
@@ -353,7 +353,7 @@ func TestLeasesAreNotNumberedAlike(t *testing.T) {
 			return q, r.one("w")
 		}
 		q, before := deliver()
-		_, werr := q.Delete(true)
+		_, werr := q.Delete("", true)
 		require.Nil(t, werr)
 		q, now := deliver()
 		r.ack(before, done, "late")

@@ -532,7 +532,7 @@ func (c *fakeControl) HoldKey(queue, key string, until int64) {
 	c.mu.held = append(c.mu.held, queue+"/"+key+"/"+wire.Timestamp(until))
 }
 
-func (c *fakeControl) ForgetPauses(queues ...string) {
+func (c *fakeControl) ForgetPauses(_ string, queues ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.forgotten = append(c.mu.forgotten, queues...)

@@ -313,7 +313,7 @@ func TestSchedulesEndWithTheirQueue(t *testing.T) {
 		q := r.create(nil)
 		r.plan("tick", "@every 1m", nil)
 		require.Equal(t, []string{"orders/tick", "orders/tick/at"}, r.kept())
-		_, werr := q.Delete(false)
+		_, werr := q.Delete("", false)
 		require.Nil(t, werr)
 		require.Empty(t, r.kept())
 		q = r.create(nil)

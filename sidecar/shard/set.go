@@ -55,8 +55,8 @@ type Control interface {
 	Pauses(queue string) (until int64, keys map[string]int64)
 	// HoldKey stores a pause that max_failures_per_key has begun.
 	HoldKey(queue, key string, until int64)
-	// ForgetPauses deletes the pauses of deleted queues and of their keys.
-	ForgetPauses(queues ...string)
+	// ForgetPauses deletes the pauses of queues that a client has deleted, and of their keys.
+	ForgetPauses(client string, queues ...string)
 }
 
 // Circuits are the circuits of the process.

@@ -296,7 +296,7 @@ func TestQueuesArePlaced(t *testing.T) {
 
 		q := r.Queue("mail")
 		at.fail(errors.New("no quorum"))
-		_, werr = q.Delete(false)
+		_, werr = q.Delete("", false)
 		require.Nil(t, werr)
 		_, werr = r.Create(wire.DefaultQueueSettings("mail"))
 		require.Equal(t, wire.CodeNoOwner, werr.ErrCode)
@@ -306,7 +306,7 @@ func TestQueuesArePlaced(t *testing.T) {
 		require.Nil(t, werr)
 		require.Greater(t, r.Queue("mail").ID(), q.ID())
 
-		_, werr = r.Queue("mail").Delete(false)
+		_, werr = r.Queue("mail").Delete("", false)
 		require.Nil(t, werr)
 		_, placed := at.Where("mail")
 		require.False(t, placed)
@@ -316,7 +316,7 @@ func TestQueuesArePlaced(t *testing.T) {
 		require.NoError(t, at.Drop(r.t.Context(), "mail", at.mu.ids["mail"]))
 		again, _, err := at.Place(r.t.Context(), "mail") // by another owner, while this one was frozen
 		require.NoError(t, err)
-		_, werr = r.Queue("mail").Delete(false)
+		_, werr = r.Queue("mail").Delete("", false)
 		require.Nil(t, werr)
 		require.Equal(t, again, at.mu.ids["mail"])
 	})
@@ -343,7 +343,7 @@ func TestAShardIsHandedOver(t *testing.T) {
 		r.none("w")
 		_, werr := r.Create(wire.DefaultQueueSettings("second"))
 		require.Equal(t, wire.CodeNoOwner, werr.ErrCode, "it would be in this shard")
-		_, werr = q.Delete(true)
+		_, werr = q.Delete("", true)
 		require.Equal(t, wire.CodeNoOwner, werr.ErrCode)
 		r.ack(leased[0], done, "")
 		require.Empty(t, removed)

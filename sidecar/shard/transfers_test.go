@@ -503,7 +503,7 @@ func TestTheOtherQueueIsGone(t *testing.T) {
 		p.linked(nobody)
 		info := p.over(p.begin(moveAll("orders", "first")).ID)
 		require.EqualValues(t, 3, info.UnderWay)
-		_, werr := p.Queue("first").Delete(false)
+		_, werr := p.Queue("first").Delete("", false)
 		require.Nil(t, werr)
 		p.linked(p.good)
 		_, werr = p.ResumeJob(info.ID)
