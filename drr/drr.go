@@ -34,7 +34,7 @@ type Scheduler struct {
 	// The fields below belong to rounds.go, which has the invariants.
 	round   uint64 // number of the current round; wraps around
 	current flowID // the flow in its turn, or none
-	carried    int64  // deficit that the current flow carries, thousandths
+	carried int64  // deficit that the current flow carries, thousandths
 	now     list   // unfiled flows still to be visited in this round
 	next    list   // unfiled flows of the next round
 	due     flowID // root of the heap of filed flows still to be visited in this round

@@ -9,7 +9,7 @@ type model struct {
 	ring    []*modelFlow
 	pos     int        // the flow to visit next, or the one in its turn
 	turn    *modelFlow // nil between turns
-	carried    int64      // by the flow in its turn
+	carried int64      // by the flow in its turn
 }
 
 type modelFlow struct {

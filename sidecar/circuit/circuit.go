@@ -39,12 +39,12 @@ type Circuit struct {
 
 	mu struct {
 		sync.Mutex
-		share     *share          // nil: the circuit is not shared
-		m         breaker.Machine // if it is not shared
-		cause     string          // of the opening of m; empty if closed
-		client    string          // that opened it by hand, if known
-		settings  Settings
-		failures  breaker.FailureWindow
+		share    *share          // nil: the circuit is not shared
+		m        breaker.Machine // if it is not shared
+		cause    string          // of the opening of m; empty if closed
+		client   string          // that opened it by hand, if known
+		settings Settings
+		failures breaker.FailureWindow
 		awaiting awaiting
 
 		// waiters are in the order of their arrival. Those woken in the present epoch know

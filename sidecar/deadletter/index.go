@@ -30,14 +30,14 @@ const (
 // Nobody notifies the index of changes. Each List compares the sequences that it knows with
 // those in the queue, and reads only new dead dead from the store.
 type Index struct {
-	mu      sync.Mutex
-	dead []deadLetter         // by sequence
-	groups  slots[key]       // number of each group in use
-	stats   []group          // by number
-	keys    slots[string]    // number of each fairness key in use
-	uses    []int64          // dead dead by the number of their fairness key
-	seqs    []uint64         // buffer: the sequences of a page
-	listed  []inspect.Listed // buffer: the new ones of these
+	mu     sync.Mutex
+	dead   []deadLetter     // by sequence
+	groups slots[key]       // number of each group in use
+	stats  []group          // by number
+	keys   slots[string]    // number of each fairness key in use
+	uses   []int64          // dead dead by the number of their fairness key
+	seqs   []uint64         // buffer: the sequences of a page
+	listed []inspect.Listed // buffer: the new ones of these
 }
 
 // deadLetter is one dead letter. It has no pointers, so the garbage collector does not scan

@@ -27,10 +27,10 @@ type side struct {
 	monitor inspect.Monitor
 	reader  *inspect.Reader
 	counted inspect.Cumulative
-	stamp   int64                // the last stamp given, see nextStamp; redelivered messages get one below 0
-	failing map[uint64]judging // messages whose last attempt is being judged, by sequence
-	noWait  []*backlog.Consumer  // fetches that end in this step
-	more    bool                 // the step left something to be done at once
+	stamp   int64               // the last stamp given, see nextStamp; redelivered messages get one below 0
+	failing map[uint64]judging  // messages whose last attempt is being judged, by sequence
+	noWait  []*backlog.Consumer // fetches that end in this step
+	more    bool                // the step left something to be done at once
 }
 
 // Bounds of the work of one kind in one step, so that a burst of one kind does not hold

@@ -10,14 +10,14 @@ import (
 
 // Tables are the tables of one role of a queue. Make them with Init.
 type Tables struct {
-	Slots  container.Table[Slot] // by sequence
-	Keys   Keys
-	Links  container.Lists  // messages that wait: those of keys and subqueues by stamp, and ordered ones
-	Costly int64            // messages whose cost is not 1
-	Sched  *drr.Scheduler   // the flows that can send something
-	Deficits  Deficits            // carried deficits of the other flows
-	Delays container.Timers // delayed messages, by ReadyAt
-	TTLs   container.Timers // messages with a TTL, by the end of it
+	Slots    container.Table[Slot] // by sequence
+	Keys     Keys
+	Links    container.Lists  // messages that wait: those of keys and subqueues by stamp, and ordered ones
+	Costly   int64            // messages whose cost is not 1
+	Sched    *drr.Scheduler   // the flows that can send something
+	Deficits Deficits         // carried deficits of the other flows
+	Delays   container.Timers // delayed messages, by ReadyAt
+	TTLs     container.Timers // messages with a TTL, by the end of it
 
 	Leases    Leases
 	Consumers Consumers

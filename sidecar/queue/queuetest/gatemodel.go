@@ -113,7 +113,7 @@ type circuitModel struct {
 	byHand    bool
 	probes    int
 	successes int
-	judging int // failures of the state that are judged
+	judging   int // failures of the state that are judged
 }
 
 func (c *circuitModel) turn(s breaker.State) {
