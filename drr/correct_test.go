@@ -86,7 +86,7 @@ func TestADebtOutlivesItsTurn(t *testing.T) {
 }
 
 // Who gives a turn up pays with it what it owes.
-func TestEndTurnPaysDebts(t *testing.T) {
+func TestEndTurnPaysDeficits(t *testing.T) {
 	s := New(1)
 	s.Join(0, 3*one, one)
 	s.Join(1, one, one)
@@ -100,7 +100,7 @@ func TestEndTurnPaysDebts(t *testing.T) {
 }
 
 // A debt that takes longer than a flow can be filed for is carried all the same.
-func TestAVeryLargeDebt(t *testing.T) {
+func TestAVeryLargeCarriedDeficit(t *testing.T) {
 	s := New(1)
 	s.Join(0, 1, one)
 	for range 5 {

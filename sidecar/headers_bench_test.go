@@ -19,7 +19,7 @@ func BenchmarkBesideLargeHeaders(b *testing.B) {
 	x := startSite(b, b.TempDir(), nil)
 	defer x.end()
 	x.must("fila.admin.queue-create.quiet", ``, nil)
-	x.must("fila.admin.queue-create.loud", ``, nil)
+	x.must("fila.admin.queue-create.noisy", ``, nil)
 	delivered := make(chan time.Time, 16)
 	_, err := x.nc.Subscribe("fila.deliver.w.quiet", func(m *nats.Msg) {
 		delivered <- time.Now()
@@ -35,24 +35,24 @@ func BenchmarkBesideLargeHeaders(b *testing.B) {
 		b.Cleanup(nc.Close)
 		return nc
 	}
-	quiet, loud := connect(), connect()
+	quiet, noisy := connect(), connect()
 	headers := nats.Header{}
 	for i := range 60_000 {
 		headers["h"+strconv.Itoa(i)] = []string{""}
 	}
 	const size = 590_000 // about the size of these headers
-	large := &nats.Msg{Subject: "fila.enqueue.loud", Header: headers}
-	plain := &nats.Msg{Subject: "fila.enqueue.loud", Data: bytes.Repeat([]byte{'x'}, size)}
+	large := &nats.Msg{Subject: "fila.enqueue.noisy", Header: headers}
+	plain := &nats.Msg{Subject: "fila.enqueue.noisy", Data: bytes.Repeat([]byte{'x'}, size)}
 
 	longest := func(burst *nats.Msg) time.Duration {
 		var load sync.WaitGroup
 		load.Go(func() {
 			for range 60 {
-				if err := loud.PublishMsg(burst); err != nil {
+				if err := noisy.PublishMsg(burst); err != nil {
 					b.Error(err)
 				}
 			}
-			if err := loud.Flush(); err != nil {
+			if err := noisy.Flush(); err != nil {
 				b.Error(err)
 			}
 		})

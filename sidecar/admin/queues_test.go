@@ -172,13 +172,13 @@ func TestNoisyVerb(t *testing.T) {
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","visibility_timeout_ms":600000}`, nil)
 		h.consume("orders", 31)
 		for range 40 {
-			h.enqueue("orders", "x", nats.Header{"tenant": {"loud"}})
+			h.enqueue("orders", "x", nats.Header{"tenant": {"noisy"}})
 		}
 		h.enqueue("orders", "x", nats.Header{"tenant": {"quiet"}})
 		time.Sleep(time.Second)
 		var reply wire.NoisyReply
 		h.must(wire.VerbNoisy, "orders", ``, &reply)
-		require.Equal(t, []wire.NoisyFlow{{Key: "loud", InFlight: 31, InFlightShare: 1, Pending: 9}}, reply.Noisy)
+		require.Equal(t, []wire.NoisyFlow{{Key: "noisy", InFlight: 31, InFlightShare: 1, Pending: 9}}, reply.Noisy)
 		require.EqualValues(t, 31, reply.InFlight)
 		require.EqualValues(t, 1, reply.QuietPending)
 		require.GreaterOrEqual(t, reply.QuietOldestAgeMs, int64(1000))

@@ -12,10 +12,10 @@ import (
 	"github.com/filaq/fila/sidecar/fleet/fleettest"
 )
 
-// TestUndecidedFailuresHoldBack: failures that are being judged count towards the threshold, for
+// TestFailuresBeingJudgedBlock: failures that are being judged count towards the threshold, for
 // shared circuits, too. A verdict opens the circuit or lets others go; those of an earlier generation
 // hold back nothing.
-func TestUndecidedFailuresHoldBack(t *testing.T) {
+func TestFailuresBeingJudgedBlock(t *testing.T) {
 	for _, key := range []string{"shared", "own:x"} {
 		t.Run(key, func(t *testing.T) {
 			crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {

@@ -87,7 +87,7 @@ func TestTTLOfAMessageTakenBack(t *testing.T) {
 	r.Commit()
 	require.Zero(t, r.Depth[queue.Main])
 	require.EqualValues(t, 1, r.Depth[queue.Dead])
-	require.EqualValues(t, 1, r.Tally[queue.Main].TTLExpired)
+	require.EqualValues(t, 1, r.Counters[queue.Main].TTLExpired)
 	check(r)
 }
 
@@ -130,7 +130,7 @@ func TestExpiredIsNotDelivered(t *testing.T) {
 	r.Now += 1e9
 	r.Consume(queue.Main, "w", n, 0)
 	require.Empty(t, r.Deliveries())
-	require.EqualValues(t, n, r.Tally[queue.Main].TTLExpired)
+	require.EqualValues(t, n, r.Counters[queue.Main].TTLExpired)
 	require.Zero(t, r.Depth[queue.Main])
 	check(r)
 }

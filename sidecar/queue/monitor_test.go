@@ -152,22 +152,22 @@ func TestNoisyFlowIsReported(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 40, 0)
 	for range 39 {
-		r.Enqueue("loud", nil)
+		r.Enqueue("noisy", nil)
 	}
 	r.Enqueue("quiet", nil)
 	r.Enqueue("quiet", nil)
-	loud := r.Deliveries()
-	require.Len(t, loud, 40)
+	noisy := r.Deliveries()
+	require.Len(t, noisy, 40)
 	r.Pass(10 * time.Second)
-	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "loud", Began: true, InFlight: 39, Flows: 1}}, news(r, queue.NoteNoisy))
-	r.Finished(loud...)
+	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "noisy", Began: true, InFlight: 39, Flows: 1}}, news(r, queue.NoteNoisy))
+	r.Finished(noisy...)
 	r.Leave(queue.Main, "w")
 	r.Pass(2 * time.Minute)
 	require.Empty(t, news(r, queue.NoteNoisy), "what consumers have worked counts")
 	for range 5 {
 		r.Pass(r.Next())
 	}
-	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "loud"}}, news(r, queue.NoteNoisy))
+	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "noisy"}}, news(r, queue.NoteNoisy))
 	sleep(r, 2*time.Minute) // until the last work is long ago
 	require.Equal(t, time.Hour, r.Next(), "nothing wakes the machine")
 }
@@ -186,7 +186,7 @@ func TestNoisyFlowIsReportedWithoutDeliveries(t *testing.T) {
 	r := newRig(t, func(s *queue.Settings) { s.VisibilityTimeoutMs = 3_600_000 })
 	r.Consume(queue.Main, "w", 30, 0)
 	for range 30 {
-		r.Enqueue("loud", nil)
+		r.Enqueue("noisy", nil)
 	}
 	require.Len(t, r.Deliveries(), 30)
 	r.Run()
@@ -196,7 +196,7 @@ func TestNoisyFlowIsReportedWithoutDeliveries(t *testing.T) {
 	r.Run()
 	require.Empty(t, news(r, queue.NoteNoisy))
 	sleep(r, 10*time.Second)
-	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "loud", Began: true, InFlight: 30, Flows: 1}}, news(r, queue.NoteNoisy))
+	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "noisy", Began: true, InFlight: 30, Flows: 1}}, news(r, queue.NoteNoisy))
 }
 
 // A flow that has worked a lot is told of when another waits, although nothing was delivered
@@ -204,16 +204,16 @@ func TestNoisyFlowIsReportedWithoutDeliveries(t *testing.T) {
 func TestNoisyByTimeIsReportedWithoutDeliveries(t *testing.T) {
 	r := newRig(t, func(s *queue.Settings) { s.VisibilityTimeoutMs = 3_600_000 })
 	r.Consume(queue.Main, "w", 1, 0)
-	work(r, "loud", 40, 300*time.Millisecond)
-	r.Enqueue("loud", nil)
+	work(r, "noisy", 40, 300*time.Millisecond)
+	r.Enqueue("noisy", nil)
 	r.One()
 	r.Pass(10 * time.Second)
 	r.Enqueue("quiet", nil)
 	r.Run()
 	require.Empty(t, news(r, queue.NoteNoisy))
 	sleep(r, 10*time.Second)
-	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "loud", Began: true, InFlight: 1, Flows: 1}}, news(r, queue.NoteNoisy))
+	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "noisy", Began: true, InFlight: 1, Flows: 1}}, news(r, queue.NoteNoisy))
 	sleep(r, 3*time.Minute)
-	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "loud"}}, news(r, queue.NoteNoisy))
+	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "noisy"}}, news(r, queue.NoteNoisy))
 	require.Greater(t, r.Next(), time.Minute, "nothing wakes the machine")
 }

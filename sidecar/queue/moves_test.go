@@ -84,7 +84,7 @@ func TestRedriveMovesDeadLettersBack(t *testing.T) {
 	r.Commit()
 	require.Equal(t, "ticket", told)
 	require.Equal(t, [queue.Roles]int64{1, 1}, r.Depth)
-	require.EqualValues(t, 1, r.Tally[queue.Main].Redriven)
+	require.EqualValues(t, 1, r.Counters[queue.Main].Redriven)
 	d := r.One()
 	require.Equal(t, id, d.ID)
 	require.Equal(t, "new", d.Key)
@@ -121,7 +121,7 @@ func TestARefusedRedriveMovesNothing(t *testing.T) {
 	r.Commit()
 	require.Equal(t, [queue.Roles]int64{0, 3}, r.Depth)
 	require.Empty(t, counts.n)
-	require.Zero(t, r.Tally[queue.Main].Redriven)
+	require.Zero(t, r.Counters[queue.Main].Redriven)
 	require.EqualValues(t, 3, r.M.Inspect(queue.Dead).Stats(r.Now).Pending)
 	check(r)
 	r.Disk.Refuse = nil

@@ -69,7 +69,7 @@ func TestNoisyInFlight(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 29, 0)
 	for range 40 {
-		r.Enqueue("loud", nil)
+		r.Enqueue("noisy", nil)
 	}
 	r.Step()
 	r.Enqueue("quiet", nil)
@@ -77,7 +77,7 @@ func TestNoisyInFlight(t *testing.T) {
 	require.Empty(t, r.M.Inspect(queue.Main).Noise(5, r.Now).Noisy, "29 are few")
 	r.Consume(queue.Main, "v", 1, 0)
 	v := r.M.Inspect(queue.Main).Noise(5, r.Now)
-	require.Equal(t, []inspect.NoisyFlow{{Key: "loud", InFlight: 30, Pending: 10}}, v.Noisy)
+	require.Equal(t, []inspect.NoisyFlow{{Key: "noisy", InFlight: 30, Pending: 10}}, v.Noisy)
 	require.EqualValues(t, 30, v.InFlight)
 	require.EqualValues(t, 1, v.QuietPending)
 	require.EqualValues(t, time.Second, v.QuietOldest)
@@ -88,7 +88,7 @@ func TestNoisyInFlight(t *testing.T) {
 	one := newRig(t, nil)
 	one.Consume(queue.Main, "w", 100, 0)
 	for range 40 {
-		one.Enqueue("loud", nil)
+		one.Enqueue("noisy", nil)
 	}
 	one.Step()
 	require.Empty(t, one.M.Inspect(queue.Main).Noise(5, one.Now).Noisy, "it disturbs nobody")
@@ -102,11 +102,11 @@ func TestNoisyByTime(t *testing.T) {
 	for i := range 20 {
 		work(r, fmt.Sprint("q", i), 1, 100*time.Millisecond)
 	}
-	work(r, "loud", 29, 100*time.Millisecond)
+	work(r, "noisy", 29, 100*time.Millisecond)
 	require.Empty(t, beside(r, 10).Noisy)
-	work(r, "loud", 1, 100*time.Millisecond)
+	work(r, "noisy", 1, 100*time.Millisecond)
 	v := beside(r, 10)
-	require.Equal(t, []inspect.NoisyFlow{{Key: "loud", Took: int64(3 * time.Second), Ended: 30}}, v.Noisy)
+	require.Equal(t, []inspect.NoisyFlow{{Key: "noisy", Took: int64(3 * time.Second), Ended: 30}}, v.Noisy)
 	require.EqualValues(t, 5*time.Second, v.Took)
 
 	r.Pass(time.Minute)
@@ -127,12 +127,12 @@ func TestNoisyAmongMany(t *testing.T) {
 	for i := range 2000 {
 		work(r, fmt.Sprint("tenant-", i), 1, time.Millisecond)
 		if i%4 == 0 {
-			work(r, "loud", 1, 2*time.Millisecond)
+			work(r, "noisy", 1, 2*time.Millisecond)
 			work(r, "louder", 1, 3*time.Millisecond)
 		}
 	}
 	v := beside(r, 10)
-	require.Equal(t, []string{"louder", "loud"}, noisyKeys(v))
+	require.Equal(t, []string{"louder", "noisy"}, noisyKeys(v))
 	require.InDelta(t, 1500e6, v.Noisy[0].Took, 50e6)
 	require.InDelta(t, 1000e6, v.Noisy[1].Took, 50e6)
 }

@@ -50,7 +50,7 @@ func TestPurgeRemovesWaitingMessages(t *testing.T) {
 	require.Equal(t, queue.Handled{}, *r.Handled)
 	r.Commit()
 	require.Equal(t, []any{1, 2}, told, "without messages there is no commit")
-	require.EqualValues(t, 5, r.Tally[queue.Main].Removed)
+	require.EqualValues(t, 5, r.Counters[queue.Main].Removed)
 	require.EqualValues(t, 3, r.Depth[queue.Main])
 	check(r)
 	for _, d := range held {
@@ -126,9 +126,9 @@ func TestRunNowEndsADelay(t *testing.T) {
 	check(r)
 }
 
-// TestDyingIsFound: a message that becomes a dead letter is at no moment nowhere, and stays
+// TestAMessageOnItsWayToTheDLQIsFound: a message that becomes a dead letter is at no moment nowhere, and stays
 // as it is until it is there.
-func TestDyingIsFound(t *testing.T) {
+func TestAMessageOnItsWayToTheDLQIsFound(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 2, 0)
 	ids := []store.ID{r.Enqueue("a", nil), r.Enqueue("b", nil)}

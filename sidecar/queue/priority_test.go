@@ -110,10 +110,10 @@ func TestReservedPriorities(t *testing.T) {
 func TestPriorityStopsAtItsTenant(t *testing.T) {
 	r := newRig(t, nil)
 	quiet := prioritised(r, "quiet", 0, 0, 0)
-	loud := prioritised(r, "loud", 9, 9, 9)
+	noisy := prioritised(r, "noisy", 9, 9, 9)
 	r.Consume(queue.Main, "w", 1, 0)
 	got := delivered(r)
-	require.Equal(t, []store.ID{quiet[0], loud[0], quiet[1], loud[1], quiet[2], loud[2]}, got)
+	require.Equal(t, []store.ID{quiet[0], noisy[0], quiet[1], noisy[1], quiet[2], noisy[2]}, got)
 }
 
 // TestPriorityAtAGate: who waits for a gate goes by priority, too, and a message without

@@ -253,7 +253,7 @@ func TestBlockedMessagesExpire(t *testing.T) {
 		r.Commit()
 		check(r)
 	}
-	require.EqualValues(t, 3, r.Tally[queue.Main].TTLExpired)
+	require.EqualValues(t, 3, r.Counters[queue.Main].TTLExpired)
 	r.Finished(d)
 	require.Equal(t, []store.ID{last}, queuetest.IDs(r.Deliveries()))
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Rounds that pass pay a carried deficit back.
-func TestDebtsArePaidByRounds(t *testing.T) {
+func TestDeficitsArePaidByRounds(t *testing.T) {
 	var d Deficits
 	const last = ^uint64(0) // rounds wrap around
 	require.Zero(t, d.Take("a", last))
@@ -27,7 +27,7 @@ func TestDebtsArePaidByRounds(t *testing.T) {
 
 // Paid carried deficits are forgotten, and beyond maxDeficits unpaid ones, too, so memory is bounded by
 // the number of keys with a carried deficit.
-func TestDebtsAreForgotten(t *testing.T) {
+func TestDeficitsAreForgotten(t *testing.T) {
 	var d Deficits
 	for i := range 10_000 {
 		d.Add(fmt.Sprint("key ", i), 10, 1, uint64(i))

@@ -231,7 +231,7 @@ func (n *node) heard(side queue.Role, token wire.Token, a wire.Ack, reply string
 	q.m, q.f = m, f
 	switch a.Kind {
 	case wire.AckDone:
-		n.tally(side).Acked++
+		n.counters(side).Acked++
 		q.kind = askFinish
 		if a.HasCost {
 			n.correct(f, int64(max(a.Cost, 1)))
@@ -242,7 +242,7 @@ func (n *node) heard(side queue.Role, token wire.Token, a wire.Ack, reply string
 		f.extended = append(f.extended, f.deadline)
 		q.kind, q.value = askProgress, int64(len(f.extended))
 	case wire.AckNack:
-		n.tally(side).Nacked++
+		n.counters(side).Nacked++
 		q.kind, q.value = askFail, int64(m.attempts)+1
 		n.fail(f, wire.AttemptNack, queue.Failure{
 			Error: a.Error, Code: a.ErrorCode, HasDelay: a.HasDelay, Delay: int64(a.Delay), Reply: reply,

@@ -49,12 +49,12 @@ func (s *Sim) after(r *Rig, out *queue.Effects) {
 		delete(n.want.judge, f.ID)
 	}
 	require.Empty(s.T, n.want.judge, "failures that are not judged")
-	tally := out.Counters
-	for side := range tally {
-		tally[side].Blocked = n.want.tally[side].Blocked // the model has messages, not subqueues
+	counters := out.Counters
+	for side := range counters {
+		counters[side].Blocked = n.want.counters[side].Blocked // the model has messages, not subqueues
 	}
-	if n.want.tally != tally {
-		require.Equal(s.T, n.want.tally, tally, "tally")
+	if n.want.counters != counters {
+		require.Equal(s.T, n.want.counters, counters, "counters")
 	}
 	n.checkRefusals(out)
 	n.checkClaimed(out)
@@ -300,13 +300,13 @@ func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
 				m.own, m.failed, m.exempt, m.least = false, false, false, 0
 				n.arrive(m, queue.Dead, mv.To.Seq)
 			case mv.To.Dead != nil:
-				t := n.tally(queue.Dead)
+				t := n.counters(queue.Dead)
 				t.Messages--
 				t.Bytes -= m.size
 				m.place = stuck
 				n.want.notes = append(n.want.notes, fmt.Sprintf("stuck %x", m.id))
 			case err == nil:
-				n.tally(queue.Main).Redriven++
+				n.counters(queue.Main).Redriven++
 				n.drop(m)
 				m.attempts, m.ready, m.back, m.hurried = 0, 0, 0, hurry{}
 				m.key, m.keys, m.weight = mv.To.Key, slices.Clone(mv.To.ThrottleKeys), mv.To.Weight
@@ -314,7 +314,7 @@ func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
 				m.redriven = true
 				n.arrive(m, queue.Main, mv.To.Seq)
 			default:
-				t := n.tally(queue.Main)
+				t := n.counters(queue.Main)
 				t.Messages--
 				t.Bytes -= m.size
 				m.going = nil

@@ -186,7 +186,7 @@ type roleModel struct {
 
 // expectation holds the expected effects of a step.
 type expectation struct {
-	tally   [queue.Roles]queue.Counters
+	counters   [queue.Roles]queue.Counters
 	judge   map[store.ID]queue.Failure
 	dead    map[store.ID]string
 	notes   []string
@@ -242,7 +242,7 @@ func (n *node) tell(s queue.Role, c queue.Change, fn func()) {
 	n.later(fn)
 }
 
-func (n *node) tally(s queue.Role) *queue.Counters { return &n.want.tally[s] }
+func (n *node) counters(s queue.Role) *queue.Counters { return &n.want.counters[s] }
 
 // expect begins a step.
 func (n *node) expect() {
@@ -276,7 +276,7 @@ func (n *node) expire() {
 			return cmp.Or(cmp.Compare(a.deadline, b.deadline), cmp.Compare(a.lease, b.lease))
 		})
 		for _, f := range over {
-			n.tally(s).Expired++
+			n.counters(s).Expired++
 			n.fail(f, wire.AttemptExpired, queue.Failure{Error: "lease expired"}, 0)
 		}
 		for _, m := range n.s.all {
@@ -376,7 +376,7 @@ func (n *node) complete(f *flight, o breaker.Outcome) {
 
 // drop takes a message out of the accounts of its side.
 func (n *node) drop(m *message) {
-	t := n.tally(m.side)
+	t := n.counters(m.side)
 	t.Messages--
 	t.Bytes -= m.size
 	m.place = gone
@@ -391,7 +391,7 @@ func (n *node) takeBack(f *flight) {
 	m.back++
 	m.own = m.own || f.went == nil // of an earlier process: it goes to the head of what was recovered
 	n.sides[m.side].fair.putBack(m.key, m.cost)
-	n.tally(m.side).TakenBack++
+	n.counters(m.side).TakenBack++
 }
 
 // fail ends an attempt.
@@ -422,7 +422,7 @@ func (n *node) fail(f *flight, outcome string, why queue.Failure, retryAfter int
 		return
 	}
 	if m.side == queue.Main { // dead letters have no severity
-		n.tally(m.side).Failed++
+		n.counters(m.side).Failed++
 	}
 	delay, by := int64(0), wire.DecidedByDefault
 	if why.HasDelay {
@@ -465,11 +465,11 @@ func (n *node) bury(m *message, reason string) {
 	m.place = moving
 	n.want.dead[m.id] = reason
 	n.sides[queue.Main].fair.reset(m.key)
-	t := n.tally(queue.Main)
+	t := n.counters(queue.Main)
 	if reason == wire.ReasonExpired {
 		t.TTLExpired++
 	}
-	d := n.tally(queue.Dead)
+	d := n.counters(queue.Dead)
 	d.Messages++
 	d.Bytes += m.size
 }
@@ -595,7 +595,7 @@ func (n *node) deliver(d *queue.Delivery) {
 	}
 	m.place, m.flight = leased, f
 	n.s.flights[f.lease] = f
-	n.tally(d.Role).Delivered++
+	n.counters(d.Role).Delivered++
 	if c.fetch {
 		if c.limit--; c.limit == 0 {
 			delete(side.clients, c.name)

@@ -272,7 +272,7 @@ func (s *Sim) completeLive(n *node, op string, letters []queue.ClaimedMessage) {
 		case op == wire.JobCancel:
 			c.Finish = append(c.Finish, l.Seq)
 			then = append(then, func() {
-				n.tally(queue.Main).Removed++
+				n.counters(queue.Main).Removed++
 				n.drop(m)
 			})
 		case op == wire.JobRunNow:
@@ -288,7 +288,7 @@ func (s *Sim) completeLive(n *node, op string, letters []queue.ClaimedMessage) {
 				m.place = moving
 				n.sides[queue.Main].seq++
 				m.going.Message.Seq = n.sides[queue.Main].seq
-				t := n.tally(queue.Main)
+				t := n.counters(queue.Main)
 				t.Messages++
 				t.Bytes += m.size
 			})
@@ -466,7 +466,7 @@ func (n *node) remove(h *byHand, from []*message) {
 		}
 		h.removed = append(h.removed, m)
 		h.Done++
-		n.tally(m.side).Removed++
+		n.counters(m.side).Removed++
 		n.sides[m.side].fair.reset(m.key)
 		n.drop(m)
 	}
@@ -508,14 +508,14 @@ func (s *Sim) decide(n *node, letters []queue.ClaimedMessage, of func() fate) {
 			n.stays(m)
 		}
 		for _, m := range removed {
-			n.tally(queue.Dead).Removed++
+			n.counters(queue.Dead).Removed++
 			n.drop(m)
 		}
 		for i, m := range going {
 			m.place = moving
 			n.sides[queue.Main].seq++
 			c.Move[i].Message.Ref = store.Ref{Queue: n.IDs[queue.Main], Seq: n.sides[queue.Main].seq}
-			t := n.tally(queue.Main)
+			t := n.counters(queue.Main)
 			t.Messages++
 			t.Bytes += m.size
 		}

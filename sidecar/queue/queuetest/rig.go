@@ -29,7 +29,7 @@ type Rig struct {
 	Picked  *queue.Claimed // the last
 	Handled *queue.Handled // the last
 
-	Tally       [queue.Roles]queue.Counters // all steps together
+	Counters       [queue.Roles]queue.Counters // all steps together
 	Depth       [queue.Roles]int64          // as the owner counts it
 	Bytes       [queue.Roles]int64
 	Uncommitted int64 // bytes that wait for the disk
@@ -131,7 +131,7 @@ func (r *Rig) carryOut() {
 		r.Disk.submit(submitted{rig: r, commit: c, batch: &c.Batch})
 	}
 	for i := range out.Counters {
-		add(&r.Tally[i], &out.Counters[i])
+		add(&r.Counters[i], &out.Counters[i])
 		r.Depth[i] += out.Counters[i].Messages
 		r.Bytes[i] += out.Counters[i].Bytes
 	}

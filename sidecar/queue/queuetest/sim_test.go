@@ -116,7 +116,7 @@ func TestEqualInputsGiveEqualEffects(t *testing.T) {
 			s.Play(4 * simSteps)
 			s.Drain()
 			for _, a := range s.nodes {
-				fmt.Fprintln(b, a.Tally)
+				fmt.Fprintln(b, a.Counters)
 			}
 		}
 		require.Greater(t, histories[0].Len(), 100_000)

@@ -57,7 +57,7 @@ func WriteEffects(w *bytes.Buffer, out *queue.Effects) {
 	for i := range out.Notes {
 		writeNote(w, &out.Notes[i])
 	}
-	fmt.Fprintf(w, "tally %+v written %d\n", out.Counters, out.Written)
+	fmt.Fprintf(w, "counters %+v written %d\n", out.Counters, out.Written)
 	if out.Claimed != nil {
 		fmt.Fprintf(w, "claimed %+v\n", *out.Claimed)
 	}
