@@ -186,15 +186,15 @@ type roleModel struct {
 
 // expectation holds the expected effects of a step.
 type expectation struct {
-	counters   [queue.Roles]queue.Counters
-	judge   map[store.ID]queue.Failure
-	dead    map[store.ID]string
-	notes   []string
-	held    []string
-	refused []string
-	letters []uint64
-	pick    bool
-	handled *byHand
+	counters [queue.Roles]queue.Counters
+	judge    map[store.ID]queue.Failure
+	dead     map[store.ID]string
+	notes    []string
+	held     []string
+	refused  []string
+	letters  []uint64
+	pick     bool
+	handled  *byHand
 }
 
 // failureModel counts the failures of a key.

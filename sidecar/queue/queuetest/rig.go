@@ -29,7 +29,7 @@ type Rig struct {
 	Picked  *queue.Claimed // the last
 	Handled *queue.Handled // the last
 
-	Counters       [queue.Roles]queue.Counters // all steps together
+	Counters    [queue.Roles]queue.Counters // all steps together
 	Depth       [queue.Roles]int64          // as the owner counts it
 	Bytes       [queue.Roles]int64
 	Uncommitted int64 // bytes that wait for the disk
