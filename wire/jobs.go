@@ -85,18 +85,6 @@ type JobCreateRequest struct {
 	IfCount *int64 `json:"if_count,omitempty"` // only if exactly this many messages match
 }
 
-// ParseJobCreate parses a request whose subject has no tail, and resolves its times.
-func ParseJobCreate(body []byte, now time.Time) (JobCreateRequest, *Error) {
-	r, err := VerbJobCreate.Parse("", body)
-	if err == nil {
-		err = r.Resolve(now)
-	}
-	if err != nil {
-		return JobCreateRequest{}, err
-	}
-	return r, nil
-}
-
 // prepare takes op and queue from the tail of the subject, a [JobTail], unless that is empty.
 func (r *JobCreateRequest) prepare(tail string) { r.Op, r.Queue, _ = strings.Cut(tail, ".") }
 

@@ -7,18 +7,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// parseJobCreate parses a request whose subject has no tail, and resolves its times.
+func parseJobCreate(body string, now time.Time) (JobCreateRequest, *Error) {
+	r, err := VerbJobCreate.Parse("", []byte(body))
+	if err == nil {
+		err = r.Resolve(now)
+	}
+	return r, err
+}
+
 func TestJobRequests(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	r, err := ParseJobCreate([]byte(`{"queue":"orders","op":"delay","filter":{"keys":["a"],"enqueued_after":"1h"},"run_at":"90m"}`), now)
+	r, err := parseJobCreate(`{"queue":"orders","op":"delay","filter":{"keys":["a"],"enqueued_after":"1h"},"run_at":"90m"}`, now)
 	require.Nil(t, err)
 	require.Equal(t, OrderArrival, r.Order)
 	require.Equal(t, "2026-01-02T04:34:05Z", r.RunAt)
 	require.Equal(t, "2026-01-02T02:04:05Z", r.Filter.EnqueuedAfter)
-	_, err = ParseJobCreate([]byte(`{"queue":"orders.dlq","op":"edit","filter":{"ids":["01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"]},"payload":"eA=="}`), now)
+	_, err = parseJobCreate(`{"queue":"orders.dlq","op":"edit","filter":{"ids":["01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"]},"payload":"eA=="}`, now)
 	require.Nil(t, err)
 
 	for _, queue := range []string{"orders", "orders.dlq"} { // only dead letters can be redriven
-		r, err = ParseJobCreate([]byte(`{"queue":"`+queue+`","op":"redrive","filter":{"reason":"term"}}`), now)
+		r, err = parseJobCreate(`{"queue":"`+queue+`","op":"redrive","filter":{"reason":"term"}}`, now)
 		require.Nil(t, err)
 		require.Equal(t, "orders.dlq", r.Queue)
 	}
@@ -51,7 +60,7 @@ func TestJobRequests(t *testing.T) {
 		`{"queue":"orders","op":"edit","filter":{"ids":["01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"]},"payload":"?"}`:                 "base64",
 		`{"queue":"orders","op":"edit","filter":{"ids":["01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"]},"set_headers":{"Fila-Id":"1"}}`: "Fila-Id",
 	} {
-		_, err := ParseJobCreate([]byte(body), now)
+		_, err := parseJobCreate(body, now)
 		require.NotNil(t, err, body)
 		require.Contains(t, err.Description, want, body)
 	}

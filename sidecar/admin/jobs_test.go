@@ -27,8 +27,9 @@ func TestAJobBySubjectIsTheSameInItsBody(t *testing.T) {
 			require.Nil(t, bySubject.Resolve(time.Now()), tail)
 			rewritten, err := h.jobOfSubject(tail, []byte(body))
 			require.Nil(t, err, tail)
-			again, err := wire.ParseJobCreate(rewritten, time.Now().Add(time.Minute))
+			again, err := wire.VerbJobCreate.Parse("", rewritten)
 			require.Nil(t, err, "%s", rewritten)
+			require.Nil(t, again.Resolve(time.Now().Add(time.Minute)), "%s", rewritten)
 			require.Equal(t, bySubject, again)
 		}
 	})

@@ -493,6 +493,29 @@ func TestDisconnectSendsWhatWasPublished(t *testing.T) {
 	})
 }
 
+// Requests of a verb that waits run side by side, up to a number, and hold up no other verb.
+func TestVerbsThatWaitAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		answers, err := r.client.SubscribeSync("_INBOX.waiting")
+		require.NoError(t, err)
+		const n = maxVerbs + 5
+		for range n {
+			require.NoError(t, r.client.PublishRequest("fila.admin.redrive.orders", "_INBOX.waiting", nil))
+		}
+		var list wire.QueueList
+		require.Nil(t, r.request("fila.admin.queue-list", "", &list))
+		require.Equal(t, 7, list.Total)
+		synctest.Wait()
+		require.EqualValues(t, maxVerbs, r.running.Load())
+		close(r.hanging)
+		for range n {
+			m, err := answers.NextMsgWithContext(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, `{}`, string(m.Data))
+		}
+	})
+}
+
 // TestACallThatWaitsHoldsUpNobody: requests behind a guard request that has to wait are answered
 // first, and it is still answered when requests stop.
 func TestACallThatWaitsHoldsUpNobody(t *testing.T) {

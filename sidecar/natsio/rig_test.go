@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,13 +30,15 @@ import (
 // rig is a Front with a shard, whose store is in memory, and an embedded server that does not
 // listen. It runs inside a synctest bubble.
 type rig struct {
-	t      *testing.T
-	srv    *Embedded
-	front  *Front
-	shards *shard.Set
-	client *nats.Conn
-	log    *logText
-	store  store.Store
+	running atomic.Int64  // requests of hang
+	hanging chan struct{} // ends them
+	t       *testing.T
+	srv     *Embedded
+	front   *Front
+	shards  *shard.Set
+	client  *nats.Conn
+	log     *logText
+	store   store.Store
 
 	mu    sync.Mutex
 	tails []string // arguments of the verb echo
@@ -59,7 +62,7 @@ func bubble(t *testing.T, fn func(t *testing.T, r *rig)) {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t}
+	r := &rig{t: t, hanging: make(chan struct{})}
 	var log *slog.Logger
 	log, r.log = newTestLog()
 	cfg := config.Default().NATS
@@ -98,10 +101,19 @@ func newRig(t *testing.T) *rig {
 	require.NoError(t, r.front.ServeRequests(r.shards, "v1.2.3", []Verb{
 		{AnyVerb: wire.VerbQueueList, Do: func(string, string, []byte) ([]byte, *wire.Error) { return []byte(`{"total":7}`), nil }},
 		{AnyVerb: wire.VerbQueueInspect, Do: r.echo},
+		{AnyVerb: wire.VerbRedrive, Waits: true, Do: r.hang},
 	}))
 	r.client, err = nats.Connect("", nats.InProcessServer(r.srv))
 	require.NoError(t, err)
 	return r
+}
+
+// hang is an admin verb that waits until the test closes hanging.
+func (r *rig) hang(string, string, []byte) ([]byte, *wire.Error) {
+	r.running.Add(1)
+	defer r.running.Add(-1)
+	<-r.hanging
+	return []byte(`{}`), nil
 }
 
 // echo is an admin verb.

@@ -43,8 +43,9 @@ func (r *rig) begin(req wire.JobCreateRequest) wire.JobInfo {
 // checked returns a request as if it came from a client.
 func (r *rig) checked(req wire.JobCreateRequest) wire.JobCreateRequest {
 	r.t.Helper()
-	parsed, werr := wire.ParseJobCreate([]byte(asJSON(req)), time.Unix(0, r.Now()))
+	parsed, werr := wire.VerbJobCreate.Parse("", []byte(asJSON(req)))
 	require.Nil(r.t, werr)
+	require.Nil(r.t, parsed.Resolve(time.Unix(0, r.Now())))
 	return parsed
 }
 
