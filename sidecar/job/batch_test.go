@@ -218,3 +218,24 @@ func TestEventsComeAfterTheStateIsShown(t *testing.T) {
 		wire.EventJobPaused: wire.JobPaused, wire.EventJobResumed: wire.JobWaiting, wire.EventJobDone: wire.JobDone,
 	}, events)
 }
+
+// A job that was left alone while its queue looked deleted runs when the deletion is given up.
+func TestWakeRunsJobsAfterADeletionIsGivenUp(t *testing.T) {
+	w := newWorld(t, 0)
+	w.now = time.Now().UnixNano()
+	q := w.queue(0)
+	q.put("k", "")
+	jobs := w.shards[0].jobs
+	jobs.Start()
+	q.deleted = true
+	j, werr := jobs.create(q, moveRequest(queueName(1)), false)
+	require.Nil(t, werr)
+	jobs.Wake(queueName(0))
+	jobs.work.Wait()
+	require.Equal(t, wire.JobWaiting, j.shown().State)
+
+	q.deleted = false
+	jobs.Wake(queueName(0))
+	jobs.work.Wait()
+	require.Equal(t, wire.JobDone, j.shown().State)
+}
