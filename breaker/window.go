@@ -12,8 +12,8 @@ type FailureWindow struct {
 	last   int64 // the latest time
 }
 
-// Set changes the limit, 0 being none, and the window (ns). Counts so far
-// stays, as far as it still matters.
+// Set changes the limit, 0 being none, and the window (ns). Failures
+// counted so far stay, as far as they still matter.
 func (w *FailureWindow) Set(limit, window, now int64) {
 	if int(limit) == w.limit && window == w.window {
 		return

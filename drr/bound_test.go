@@ -6,13 +6,12 @@ import "github.com/stretchr/testify/require"
 //
 //	|S_i/w_i - S_j/w_j| <= quantum + C_i/w_i + C_j/w_j
 //
-// over every interval in which both stay backlogged and keep their weights, with what
-// has been corrected counted as served, and every C_i larger by what flow i has carried at
-// once: no more than what was corrected upwards since it was served last, since who owes
-// is not served. It
-// sees only what goes in and comes out, and who yields: a flow that does may fall
-// behind the others by what it gave up, but never get ahead of them. C_i is the largest cost given to flow i,
-// which is stricter than the largest of all.
+// over every interval in which both stay backlogged and keep their weights. Corrections
+// count as service. C_i is the largest cost given to flow i, which is stricter than the
+// largest of all, plus the most that flow i has carried at once. That is no more than its
+// upward corrections since it was last served, since a flow that owes is not served. The
+// checker sees only what goes in and comes out, and which flow yields: a flow that yields
+// may fall behind the others by what it gave up, but never get ahead of them.
 //
 // All intervals at once: the largest difference over an interval is the range
 // of X(t) = S_i(t)*w_j - S_j(t)*w_i, so its least and greatest value are kept.

@@ -22,7 +22,7 @@ func TestCorrect(t *testing.T) {
 				s.Correct(0, delta)
 				require.Equal(t, max(0, delta-before.Deficit), carried(s, 0))
 				requireServed(t, s, before.Weight, before.Deficit-delta, head)
-				require.Zero(t, carried(s, 0), "who owes is not served")
+				require.Zero(t, carried(s, 0), "a flow that owes is not served")
 			})
 		})
 	}
@@ -66,8 +66,8 @@ func TestCorrectOfAnIdleFlowDoesNothing(t *testing.T) {
 	require.Equal(t, Info{Weight: one, Turns: 1}, in)
 }
 
-// What is sent beyond a turn that is cut short is forgiven, a debt is not.
-func TestADebtOutlivesItsTurn(t *testing.T) {
+// A charge beyond a turn that is cut short is forgiven, a carried deficit is not.
+func TestACarriedDeficitOutlivesItsTurn(t *testing.T) {
 	s := New(1)
 	s.Join(0, 10*one, one)
 	s.Join(1, one, one)
@@ -85,7 +85,7 @@ func TestADebtOutlivesItsTurn(t *testing.T) {
 	require.Equal(t, Flow(0), serve(t, s, one))
 }
 
-// Who gives a turn up pays with it what it owes.
+// A flow that gives up its turn pays its carried deficit with it.
 func TestEndTurnPaysDeficits(t *testing.T) {
 	s := New(1)
 	s.Join(0, 3*one, one)
@@ -99,7 +99,7 @@ func TestEndTurnPaysDeficits(t *testing.T) {
 	require.Zero(t, in.Deficit)
 }
 
-// A debt that takes longer than a flow can be filed for is carried all the same.
+// A flow carries its deficit even if paying it takes more rounds than a flow can be filed for.
 func TestAVeryLargeCarriedDeficit(t *testing.T) {
 	s := New(1)
 	s.Join(0, 1, one)

@@ -84,9 +84,9 @@ func (s *Scheduler) SetHead(f Flow, cost int64) {
 	}
 }
 
-// Leave makes an active flow idle without charging it: it can send nothing. Its deficit
-// is lost; the deficit that it carries (thousandths) is returned and dropped. It panics if the flow
-// is idle.
+// Leave makes an active flow idle without charging it: it can send nothing. The flow loses
+// its deficit. Leave returns and drops the deficit that it carries (thousandths). It panics
+// if the flow is idle.
 func (s *Scheduler) Leave(f Flow) (carried int64) {
 	id := flowID(f)
 	fl := s.flows.find(id)

@@ -6,10 +6,10 @@ package drr
 //
 // A flow that yields like this loses the turn. It keeps the deficit that it had before
 // the turn, plus refunds since, less all charges of the turn, and never less than 0
-// except for a carried deficit that the turn does not pay. So yielding does not save anything up:
-// the flow gets no more than if it had used every turn, and the bound of the package
-// comment holds against every flow that does not yield. If its head does not fit into
-// the turn any more, the turn is over anyway, and the rest is kept as always.
+// except for a carried deficit that the turn does not pay. So yielding does not save
+// anything up: the flow gets no more than if it had used every turn, and the bound of the
+// package comment holds against every flow that does not yield. If its head does not fit
+// into the turn any more, the turn is over anyway, and the rest is kept as always.
 func (s *Scheduler) EndTurn() {
 	if s.current == none {
 		return

@@ -91,7 +91,7 @@ func (r *rig) endTurn() {
 	}
 }
 
-// What a flow keeps when it yields.
+// A flow that yields keeps the deficit that it had before its turn.
 func TestEndTurnKeepsTheEarlierDeficit(t *testing.T) {
 	// Flow 0 has saved up 4.5 when its turn begins, and a turn adds 1.5.
 	begin := func(t *testing.T) *items {

@@ -5,10 +5,10 @@ import (
 	"math/bits"
 )
 
-// Line orders the lanes that wait for the same gate. A lane is a list of messages (a
-// number of the caller's, unique in the line); it belongs to a flow, and its first
-// message has a cost. Flows share what the gate admits by weight, the lanes of a flow
-// take turns.
+// Line orders the lanes that wait for the same gate. A lane is a list of messages; the
+// caller gives it a number that is unique in the line. It belongs to a flow, and its
+// first message has a cost. Flows share by weight what the gate admits, and the lanes of
+// a flow take turns.
 //
 // The zero value is an empty line. It takes 72 bytes, and 48 for a flow with one
 // lane, 20 for each further lane of it. A line of up to 16 lanes is searched; a
@@ -36,8 +36,8 @@ import (
 // has the same bound, but has to remember the tags of flows that have left. Here
 // they are forgotten, and flow numbers may be used again at once.)
 //
-// What [Line.Correct] adds to the cost taken, or takes off it, widens that as it does the
-// bound of Scheduler.
+// Corrections ([Line.Correct]) change the cost taken, and widen this bound as they widen
+// the bound of Scheduler.
 //
 // # Leaving and coming back
 //

@@ -134,8 +134,8 @@ func (m *model) peek() (Flow, modelItem, bool) {
 	}
 }
 
-// left is what the flow in its turn has left of it. What it sent beyond a turn that was
-// cut short is forgiven, what it owes is not.
+// left is what the flow in its turn may still spend. A charge beyond a turn that was cut
+// short is forgiven, a carried deficit is not.
 func (m *model) left(f *modelFlow) int64 { return max(0, f.deficit+f.weight*m.quantum) - m.carried }
 
 // correct charges a flow more or less for what has gone before.

@@ -39,14 +39,14 @@ package drr
 //      any other place goes to the heap or the wheel.
 //  I4  The deficit of a waiting flow is below a head that it has or has had
 //      since it joined, but for what was refunded or corrected, and below 0
-//      only by what was corrected: a carried deficit. The one of
-//      the current flow does not contain its turn, which is added when it is
-//      looked at: it is what it brought minus what it sent, and may be
-//      negative. A change of weight thus corrects the turn in progress, and no
-//      sequence of changes yields more than the largest of the turns. EndTurn
-//      leaves the turn out for good. The deficit that the current flow carries is kept apart,
-//      in s.carried: a carried deficit is never forgiven, what was sent beyond a turn that
-//      was cut short is.
+//      only by what was corrected: a carried deficit. The deficit of the
+//      current flow does not contain its turn, which left adds: it is what
+//      the flow brought minus what it sent, and may be negative. A change of
+//      weight thus corrects the turn in progress, and no sequence of changes
+//      yields more than the largest of the turns. EndTurn leaves the turn
+//      out for good. The deficit that the current flow carries is kept
+//      apart, in s.carried: it is never forgiven, while a charge beyond a
+//      turn that was cut short is.
 //  I5  An idle flow is in no structure and has no head; an active one has.
 //  I6  Rounds are compared by difference only; differences stay below 2^31
 //      (wait <= maxWait), so the 32 bits of flow.base suffice and the count

@@ -177,7 +177,7 @@ func (h *history) inFlight(key string) (n int64) {
 	return n
 }
 
-// correct ends a flight with the final cost of the message.
+// advance ends a flight with the final cost of the message.
 func (h *history) advance(f *flightRecord) {
 	cost := h.style.costs[h.c.pick(len(h.style.costs))] * int64(h.c.pick(3)) / 2
 	h.c.log("%d that went at %v has cost %d", f.cost, f.went.at, cost)
@@ -276,7 +276,7 @@ func (h *history) pause(key string) {
 	}
 }
 
-// rest leaves the gates idle for some time, so that they become dormant. Time, limits and
+// addIdle leaves the gates idle for some time, so that they become dormant. Time, limits and
 // pauses go on.
 func (h *history) addIdle() {
 	if h.reserve != nil {

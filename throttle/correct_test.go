@@ -37,7 +37,7 @@ func TestSettleChargesAndGivesBack(t *testing.T) {
 }
 
 // A surplus is refunded as far as the bucket has not been full since.
-func TestSettleGivesBackNoMoreThanTheBound(t *testing.T) {
+func TestCorrectionRefundsNoMoreThanTheBound(t *testing.T) {
 	g := newGates()
 	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
 	s := set(t, g, "k")
@@ -49,7 +49,7 @@ func TestSettleGivesBackNoMoreThanTheBound(t *testing.T) {
 }
 
 // Windows and concurrency count messages, not costs.
-func TestSettleLeavesWindowsAlone(t *testing.T) {
+func TestCorrectionLeavesWindowsAlone(t *testing.T) {
 	g := newGates()
 	limit(t, g, "k", Limits{Limit: 3, Window: sec, Concurrency: 5}, start)
 	s := set(t, g, "k")
@@ -60,7 +60,7 @@ func TestSettleLeavesWindowsAlone(t *testing.T) {
 }
 
 // A refund notifies the head of the waiters.
-func TestSettleTellsThoseWhoWait(t *testing.T) {
+func TestCorrectionNotifiesTheHead(t *testing.T) {
 	g := newGates()
 	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
 	s := set(t, g, "k")
@@ -72,7 +72,7 @@ func TestSettleTellsThoseWhoWait(t *testing.T) {
 
 // A message that was in flight before a restart pays its extra cost and gets no refund,
 // since the time of its Acquire is unknown.
-func TestSettleOfAnAdoptedMessage(t *testing.T) {
+func TestCorrectionOfAnAdoptedMessage(t *testing.T) {
 	g := newGates()
 	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
 	s := set(t, g, "k")
@@ -130,7 +130,7 @@ func TestCorrectionOfLeases(t *testing.T) {
 
 // A surplus is refunded to the leases or to the fleet, as far as its bucket has had room
 // since.
-func TestSettleGivesBackToTheFleet(t *testing.T) {
+func TestCorrectionRefundsTheFleet(t *testing.T) {
 	f := &lender{}
 	g, s := shared(t, f, Limits{Rate: PerSecond(10 * One), Burst: 10 * One})
 	lend := func(now int64) { g.AddLease("s:a", Lease{Tokens: 5 * One, Until: now + 150*msec}, 0, now, nil) }

@@ -108,7 +108,8 @@ func (r *Reservation) collect(v instant, last int64, owner any, wake *[]*Wait) (
 	return block
 }
 
-// Check returns what is still missing, turns left aside, and changes nothing.
+// Check returns what is still missing, whether or not the owner has the turn, and changes
+// nothing.
 func (r *Reservation) Check(now int64) (block Block, ok bool) {
 	s := r.set
 	s.lock()

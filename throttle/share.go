@@ -110,7 +110,7 @@ type Needs struct {
 
 // Needs returns the state and the demand of a shared gate. It repeats the demand as
 // long as queues wait, including leases that have ended since: waiters are notified
-// only when nothing is missing, so they do not ask themselves. ok is false if the key
+// only when nothing is missing, so they do not request it again. ok is false if the key
 // has no shared gate.
 func (g *Gates) Needs(key string, now int64) (n Needs, ok bool) {
 	gate, unlock := g.sharedGate(key)

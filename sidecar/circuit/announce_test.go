@@ -55,7 +55,7 @@ func TestNothingLeavesACircuitBeforeItIsAnnounced(t *testing.T) {
 	require.Equal(t, "closed -> open: retry_after", r.news())
 }
 
-// TestTheLineOfAnOpening has the number of failures, the threshold and the duration.
+// The log line of an opening has the number of failures, the threshold and the duration.
 func TestTheLineOfAnOpening(t *testing.T) {
 	r := newRig(t)
 	var log bytes.Buffer

@@ -185,8 +185,8 @@ func (c *Circuit) Decided(pass breaker.Pass, now int64, o breaker.Outcome) (pend
 	return c.resume(awaited) || pending
 }
 
-// resume wakes those who waited for verdicts if they need not any more; a success of another
-// delivery may be the reason. Its caller holds mu.
+// resume wakes the waiters if verdicts no longer hold them back (awaited: they did before). A success
+// of another delivery may be the reason. Its caller holds mu.
 func (c *Circuit) resume(awaited bool) (pending bool) {
 	if !awaited || c.awaitsVerdicts() {
 		return false

@@ -1,8 +1,8 @@
 // Package circuit holds the circuit breakers of a process by circuit key.
 //
 //   - [Registry] finds circuits, stores open ones, sets their limits, and implements what
-//     operators do with them. It is a queue.Circuits.
-//   - [Circuit] is shared by all queues whose messages name its key. It is a queue.Circuit.
+//     operators do with them. It is a gates.Circuits.
+//   - [Circuit] is shared by all queues whose messages name its key. It is a gates.Circuit.
 //   - [Settings] are the limits of a circuit.
 //
 // The methods that queues call (Allow, Done, RetryAfter, Wait, Drop) change memory only. Their

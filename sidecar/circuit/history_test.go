@@ -37,7 +37,7 @@ func (h *circuitHistory) follow(t *rapid.T) {
 	for _, name := range h.wakes() {
 		for _, w := range h.queues {
 			if w.owner.name == name {
-				require.True(t, w.waiting, "only who waits is told")
+				require.True(t, w.waiting, "only a waiting queue is woken")
 				w.told = true
 			}
 		}

@@ -320,7 +320,7 @@ func TestListingCircuits(t *testing.T) {
 	require.Zero(t, total)
 }
 
-// TestList of circuits that are not closed.
+// A list can be limited to circuits that are not closed.
 func TestListNotClosed(t *testing.T) {
 	r := newRig(t)
 	r.reg.Configure(standard, nil, nil)

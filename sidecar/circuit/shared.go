@@ -14,7 +14,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// recordKind is the recordKind of the records of circuits.
+// recordKind is the prefix of records of circuits in the bucket of a fleet.
 const recordKind = "c"
 
 // share is the state of a shared circuit: a replica of its record instead of a machine. Its times
@@ -296,8 +296,9 @@ func LimitsText(l breaker.Config) string {
 }
 
 // meet creates the circuit of a record that is not closed, or has older limits than this instance,
-// if the circuit is shared here. If quiet, it is not news. The caller gets a use of the circuit, as
-// from [Registry.lookup], because until the record is applied the circuit could be forgotten.
+// if the circuit is shared here. With quiet, its state is not reported as news. The caller gets a use
+// of the circuit, as from [Registry.lookup], because until the record is applied the circuit could be
+// forgotten.
 func (k Records) meet(key string, e fleet.Entry, quiet bool) *Circuit {
 	r := k.r
 	if e.Value == nil || !r.opt.Shares(key) {

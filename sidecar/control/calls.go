@@ -223,7 +223,7 @@ func (c *Control) lowerCalls(now int64) {
 	c.scheduleLowering(now, after)
 }
 
-// lowerKey adds to lower what a key needs less than it has on disk. done reports that
+// lowerKey adds a key to lower if its time on disk is later than needed. done reports that
 // the key needs no other check before a call ends. It needs mu.
 func (ks *calls) lowerKey(key string, now int64, lower *Batch) (done bool) {
 	k := ks.mu.keys[key]

@@ -333,8 +333,8 @@ func TestNodesKnowWhatOthersDo(t *testing.T) {
 	})
 }
 
-// An override or pause ends at each node at its time, and its end is stored and published
-// once.
+// Nodes agree on when limits were set, and a later change has a later time, whatever their
+// clocks say.
 func TestNodesKnowWhenLimitsWereSet(t *testing.T) {
 	clusterBubble(t, 2, func(t *testing.T, ns *nodes) {
 		a, b := ns.all[0], ns.all[1]
@@ -360,6 +360,8 @@ func TestNodesKnowWhenLimitsWereSet(t *testing.T) {
 	})
 }
 
+// An override or pause ends at each node at its time, and its end is stored and published
+// once.
 func TestNodesEndTogether(t *testing.T) {
 	clusterBubble(t, 3, func(t *testing.T, ns *nodes) {
 		ns.all[0].pause(`{"kind":"queue","name":"orders","for_ms":60000}`)

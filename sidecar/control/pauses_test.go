@@ -13,7 +13,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Each kind can be paused, with and without an end, across restarts.
+// Objects of each kind can be paused, with and without an end, across restarts.
 func TestPausesOfAllKinds(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")

@@ -154,7 +154,7 @@ func parseThousandths(s string, low, high int64) (int64, bool) {
 	return parseWhole(digits+decimals+"000"[len(decimals):], low, high)
 }
 
-// parseWhole parses a number of digits only. It returns 0 if text is no such number.
+// parseWhole parses a number from low to high that has only digits.
 func parseWhole(s string, low, high int64) (int64, bool) {
 	n, err := strconv.ParseUint(s, 10, 63)
 	if err != nil || int64(n) < low || int64(n) > high {

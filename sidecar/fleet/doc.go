@@ -38,8 +38,8 @@
 //
 // # Adding a kind of record
 //
-// A kind needs a kind, a pure package for its record and rules, as record is for circuits, and a
-// Kind that is registered by [Sync.Register] before Start:
+// A kind of record needs a prefix of its own, a pure package for its record and rules, as record is
+// for circuits, and a Kind that is registered by [Sync.Register] before Start:
 //
 //   - Swap returns the next record over the last learned revision, with all pending changes. It
 //     must not consume them, because the swap may be refused or lost. A write whose answer is lost

@@ -57,7 +57,7 @@ type Options struct {
 // maxSwaps limits concurrent swaps.
 const maxSwaps = 64
 
-// beatPrefix is the kind of heartbeats.
+// beatPrefix is the prefix of heartbeats in the bucket.
 const beatPrefix = "i"
 
 // Sync keeps the records of all kinds, see the package documentation. Its methods may be called
@@ -121,7 +121,7 @@ func New(o Options) *Sync {
 	return s
 }
 
-// Register sets the Kind of a kind, before Start.
+// Register sets the Kind of the records with a prefix, before Start.
 func (s *Sync) Register(kind string, k Kind) { s.kinds[kind] = k }
 
 // Me returns the id of this instance in records: its name, a slash and a suffix that is unique to

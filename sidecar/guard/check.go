@@ -46,7 +46,7 @@ type decision struct {
 	began   int64 // Unix ns
 	answers []wire.GuardAnswer
 	given   []*permit            // for the calls that are allowed, in their order
-	missing string               // a key of which a fleet has to lend what a call was refused for
+	missing string               // key of a refused call for which the fleet has to lease; empty: none
 	onDisk  []func() *wire.Error // what given has to wait for
 }
 

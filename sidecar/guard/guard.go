@@ -36,7 +36,7 @@ type Options struct {
 	// ExpiredFails reports whether the expiry of a permit with this first key is a failure
 	// for the circuit.
 	ExpiredFails func(key string) bool
-	Notify       func([]*throttle.Wait) // those whose turn it is at a gate
+	Notify       func([]*throttle.Wait) // waiters that have the turn at a gate
 	Metrics      Metrics
 	Signer       *wire.Signer
 	Caps         Caps

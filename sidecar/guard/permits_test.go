@@ -317,7 +317,7 @@ func (m meanwhile) Drop(c gates.Circuit, now int64, pending []gates.Circuit) []g
 }
 
 // A givenList has what was added and not removed, in order, and few empty lines.
-func TestLedger(t *testing.T) {
+func TestGivenList(t *testing.T) {
 	var l givenList
 	live := make(map[uint64]*permit)
 	var number uint64

@@ -26,12 +26,12 @@ func (g *Service) SharedState(key, caller string) wire.GuardStatus {
 	return g.state(key, origin{caller: caller}, true)
 }
 
-// state describes a key by its limits and its circuit or, with shared, by the shared ones of
-// them.
+// state describes a key by its limits and its circuit; with shared, only by those that filas
+// share.
 func (g *Service) state(key string, from origin, shared bool) wire.GuardStatus {
 	now := g.opt.Now()
 	st := wire.GuardStatus{Key: key, Answer: wire.GuardAnswer{Allowed: true}, Limits: []wire.GuardLimit{}}
-	full := g.room([]string{key}, from.holder(), nil, now) // before the look makes its gate
+	full := g.room([]string{key}, from.holder(), nil, now) // before stateOfLimits makes its gate
 	g.atTime(now, func() { st.Permits = g.mu.byKey[key] })
 	if !shared || g.opt.SharesLimits(key) {
 		g.stateOfLimits(&st, now)
@@ -105,7 +105,7 @@ func (g *Service) byThrottle(b throttle.Block, cost, now int64) (a wire.GuardAns
 	switch {
 	case at != throttle.Never:
 	case kind == throttle.ByTurn, kind == throttle.ByRate, kind == throttle.ByWindow:
-		// Leases of the last two end within busyRetryAfter.
+		// By rate or window, leases end within busyRetryAfter.
 		at = now + int64(turnRetryAfter)
 	case kind != throttle.ByPause:
 		at = now + int64(busyRetryAfter)

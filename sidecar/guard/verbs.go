@@ -161,8 +161,8 @@ func (g *Service) stateVerb(tail string, body []byte, from wire.GuardOrigin) (re
 	return reply, headers, err, nil
 }
 
-// stateReply describes a key, with shared by what filas share, and the verdict of the rules about
-// an error in the request.
+// stateReply describes a key, with shared only what filas share of it, and gives the verdict of the
+// rules about an error in the request.
 func (g *Service) stateReply(tail string, body []byte, user string, shared bool) ([]byte, map[string][]string, *wire.Error) {
 	r, err := wire.ParseGuardState(tail, body)
 	if err == nil {

@@ -254,8 +254,8 @@ func (l *Limits) giveBack(key string, mem *member, now, within int64) {
 	}
 }
 
-// correct adds uncharged costs of messages to the record. An owner that only the record
-// knows has not handed over yet: then it waits until it has.
+// correct adds uncharged costs of messages to the record. While the record has an owner, the
+// costs wait until it has handed over.
 func (l *Limits) correct(key string, mem *member, n *throttle.Needs) {
 	if rec, _ := mem.m.Record(); n.Uncharged && rec.Owner == "" {
 		mem.m.GiveBack(record.Rest{Tokens: -l.gates.TakeUncharged(key), Until: throttle.Never})

@@ -35,10 +35,10 @@ func jobOps(queue string) []jobOp {
 type newJobData struct {
 	Op     jobOp
 	Queue  string
-	Ticked int // messages that were named one by one; 0: the filter means them
+	Ticked int // messages that were selected one by one; 0: the filter selects them
 	Filter filterForm
 	IDs    []string
-	Dry    *wire.JobInfo // what it would do; nil: not all is said
+	Dry    *wire.JobInfo // what it would do; nil: a field is missing
 	Form   url.Values
 	Back   string
 }
@@ -49,7 +49,7 @@ func (d *newJobData) Title() string { return d.Op.Title + ": " + d.Queue }
 // Value returns the value of a form field.
 func (d *newJobData) Value(name string) string { return d.Form.Get(name) }
 
-// Missing returns the fields that the job needs besides its messages.
+// Missing reports whether the form lacks a field that the job needs besides its messages.
 func (d *newJobData) Missing() bool { return d.Dry == nil }
 
 // newJob shows the effect of a job and asks for confirmation.

@@ -240,7 +240,7 @@ func TestLiveIsBounded(t *testing.T) {
 	require.Empty(t, r.live.mu.of)
 	require.Zero(t, r.live.mu.viewers)
 
-	// Who is slow gets the newest frame.
+	// A slow viewer gets the newest frame.
 	v := &viewer{frames: make(chan []byte, 1)}
 	v.show([]byte("old"))
 	v.show([]byte("new"))

@@ -1,5 +1,5 @@
 // Package record has what filas share of a circuit and of the limits of a throttle key, as values and
-// rules: without network, clock or lock. Times are Unix nanoseconds of the fleet's clock and come in.
+// rules: without network, clock or lock. Times are arguments, in Unix nanoseconds of the fleet's clock.
 //
 //   - [Circuit] is the record of a circuit: a frozen breaker.Machine, the holders of permits for
 //     probes, and the last batch of each instance. Encode and Decode convert it for the bucket.
