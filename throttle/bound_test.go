@@ -178,7 +178,7 @@ func (h *history) inFlight(key string) (n int64) {
 }
 
 // advance ends a flight with the final cost of the message.
-func (h *history) advance(f *flightRecord) {
+func (h *history) correct(f *flightRecord) {
 	cost := h.style.costs[h.c.pick(len(h.style.costs))] * int64(h.c.pick(3)) / 2
 	h.c.log("%d that went at %v has cost %d", f.cost, f.went.at, cost)
 	if f.grant.state == granted || cost > f.cost {
@@ -212,7 +212,7 @@ func (h *history) step() {
 		if f := h.drop(); f != nil && h.c.pick(2) == 0 {
 			f.set.Release(&f.grant, h.now, nil)
 		} else if f != nil {
-			h.advance(f)
+			h.correct(f)
 		}
 	case 10:
 		if h.c.pick(3) == 0 {
@@ -239,7 +239,7 @@ func (h *history) step() {
 	case 14:
 		h.pause(one(h.c, h.keys))
 	case 15:
-		h.addIdle()
+		h.leaveIdle()
 	}
 	h.seePauses()
 }
@@ -276,9 +276,9 @@ func (h *history) pause(key string) {
 	}
 }
 
-// addIdle leaves the gates idle for some time, so that they become dormant. Time, limits and
+// leaveIdle leaves the gates idle for some time, so that they become dormant. Time, limits and
 // pauses go on.
-func (h *history) addIdle() {
+func (h *history) leaveIdle() {
 	if h.reserve != nil {
 		h.reserve.Cancel(h.now, nil)
 		h.reserve = nil

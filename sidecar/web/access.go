@@ -127,7 +127,7 @@ func (a *access) whose(r *http.Request) (principal, *refusal) {
 	case a.open:
 		return a.local(r, peer)
 	case !a.possible():
-		return principal{}, &refusal{http.StatusForbidden, "These pages are shut: http.addr is no loopback address, or a proxy is configured, and nothing says who may see them. Set http.viewer_token or http.operator_token (files), or http.trusted_proxies with http.user_header."}
+		return principal{}, &refusal{http.StatusForbidden, "These pages are shut: http.addr is no loopback address, or a proxy is configured, and no token or user header is configured. Set http.viewer_token or http.operator_token (files), or http.trusted_proxies with http.user_header."}
 	}
 	if behind && a.cfg.UserHeader != "" {
 		if user := r.Header.Get(a.cfg.UserHeader); user != "" {
@@ -172,7 +172,7 @@ var proxyHeaders = [...]string{
 // proxy that the configuration does not name.
 func (a *access) local(r *http.Request, peer netip.Addr) (principal, *refusal) {
 	if by := byProxy(r); by != "" {
-		return principal{}, &refusal{http.StatusForbidden, "This request has come through a proxy (" + by + "), and nothing says who may. Set http.trusted_proxies with http.user_header, or http.viewer_token and http.operator_token (files)."}
+		return principal{}, &refusal{http.StatusForbidden, "This request has come through a proxy (" + by + "), and fila does not know the roles of its users. Set http.trusted_proxies with http.user_header, or http.viewer_token and http.operator_token (files)."}
 	}
 	if !peer.IsLoopback() {
 		return principal{}, &refusal{http.StatusForbidden, "Only this host may see these pages: there is no token."}
