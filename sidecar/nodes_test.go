@@ -60,7 +60,7 @@ func (listed) Status() wire.ClusterStatus {
 	return wire.ClusterStatus{Nodes: []wire.ClusterNode{{Node: "node-0"}, {Node: "node-1"}, {Node: "node-2"}}}
 }
 
-// places is a Placement among two shards.
+// places is a Placement over two shards.
 type places struct {
 	mu   sync.Mutex
 	next store.QueueID

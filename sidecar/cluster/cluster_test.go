@@ -154,7 +154,7 @@ func TestAnOwnerThatCannotWrite(t *testing.T) {
 func (p *peer) state(shard int) ownership.State { return p.stateOf(p.Cluster.mu.local[shard]) }
 
 // Between the last record of an owner and the first of its successor nobody waits for a step.
-func TestAHandoverWaitsForNoTurn(t *testing.T) {
+func TestAHandoverWaitsForNoStep(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, r *rig) {
 		a := r.start("a")
 		r.until(3*time.Second, "served", r.served)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGroupsAndKeysAreBounded: dead dead beyond the limits are counted, but in no group.
+// TestGroupsAndKeysAreBounded: dead letters beyond the limits are counted, but in no group.
 func TestGroupsAndKeysAreBounded(t *testing.T) {
 	var x Index
 	x.reset()

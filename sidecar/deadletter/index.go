@@ -18,24 +18,24 @@ import (
 )
 
 const (
-	maxGroups = 1000   // groups of an index; dead dead beyond them are counted as other
+	maxGroups = 1000   // groups of an index; dead letters beyond them are counted as other
 	maxKeys   = 10_000 // fairness keys that an index counts
-	pageSize  = 4096   // dead dead that are listed at a time
+	pageSize  = 4096   // dead letters that are listed at a time
 	topKeys   = 5      // fairness keys that are listed for a group
 )
 
-// Index groups the dead dead of one queue by their error. The zero value is empty: the
+// Index groups the dead letters of one queue by their error. The zero value is empty: the
 // first List reads everything, and from then on the index takes 32 bytes a dead letter.
 //
 // Nobody notifies the index of changes. Each List compares the sequences that it knows with
-// those in the queue, and reads only new dead dead from the store.
+// those in the queue, and reads only new dead letters from the store.
 type Index struct {
 	mu     sync.Mutex
 	dead   []deadLetter     // by sequence
 	groups slots[key]       // number of each group in use
 	stats  []group          // by number
 	keys   slots[string]    // number of each fairness key in use
-	uses   []int64          // dead dead by the number of their fairness key
+	uses   []int64          // dead letters by the number of their fairness key
 	seqs   []uint64         // buffer: the sequences of a page
 	listed []inspect.Listed // buffer: the new ones of these
 }
@@ -50,14 +50,14 @@ type deadLetter struct {
 	cameBack bool   // it had been redriven before
 }
 
-// group counts the dead dead of a group.
+// group counts the dead letters of a group.
 type group struct {
 	id          string
 	count       int64
 	cameBack    int64
 	first, last int64
 	sample      uint64           // sequence of the newest
-	keys        map[uint32]int64 // dead dead by the number of their fairness key
+	keys        map[uint32]int64 // dead letters by the number of their fairness key
 }
 
 // slots gives values small numbers, from 1 on, while they are in use. 0 stands for all
@@ -98,7 +98,7 @@ func (s *slots[T]) release(n uint32) {
 }
 
 // List returns the largest groups of the dead letter queue q, up to limit, among them
-// groups whose dead dead have all been redriven. It logs dead dead that cannot be
+// groups whose dead letters have all been redriven. It logs dead letters that cannot be
 // read.
 func (x *Index) List(q Queue, redrives *Redrives, limit int, now int64, log *slog.Logger) (wire.DeadGroups, *wire.Error) {
 	x.mu.Lock()
@@ -172,7 +172,7 @@ func (x *Index) refresh(q Queue, log *slog.Logger) (werr *wire.Error) {
 	return nil
 }
 
-// read reads new dead dead, counts them and appends them to added. It reads two halves
+// read reads new dead letters, counts them and appends them to added. It reads two halves
 // at the same time, since normalising their errors takes long.
 func (x *Index) read(q Queue, unknown []inspect.Listed, added []deadLetter, texts *[2]normaliser, log *slog.Logger) ([]deadLetter, *wire.Error) {
 	half := len(unknown) / 2
@@ -303,7 +303,7 @@ func (x *Index) findSpans() {
 	}
 }
 
-// listedGroup is a group to list; stats is nil if all its dead dead have been redriven.
+// listedGroup is a group to list; stats is nil if all its dead letters have been redriven.
 type listedGroup struct {
 	key
 	id    string

@@ -10,6 +10,7 @@
 //	batch     what a batch does to messages of a queue
 //	transfer  messages on their way to another shard: their stored and their wire form
 //	receive   the target of transfers
+//	dryrun    what a job would do
 //	runner    carries out what machines decide: goroutines, reads, requests, retries
 //	jobs      the jobs of a shard, and the verbs about them
 //

@@ -290,7 +290,7 @@ func sum(m map[string]int64) (n int64) {
 	return n
 }
 
-// check holds the stores to what must be.
+// check checks the invariants of the stores.
 func (s *sim) check() {
 	found, deleted := make(map[store.ID]int), int64(0)
 	for _, sh := range s.shards {

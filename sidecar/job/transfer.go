@@ -28,7 +28,7 @@ type transfer struct {
 	Entries []entry  `json:"items,omitempty"` // none: it has ended
 }
 
-// entry is a message that a transfer has come by.
+// entry is a message that a transfer has visited.
 type entry struct {
 	Seq        uint64 `json:"s"`
 	EnqueuedAt int64  `json:"e"`
@@ -105,7 +105,7 @@ func (t *transfer) end(before *progress, r *receipt) (next progress, moved, kept
 			o = r.of(parked)
 			parked++
 		}
-		if o == outcomeNoRoom { // the job comes by again from here on
+		if o == outcomeNoRoom { // the job visits messages again from here on
 			next.At = t.Before
 			if i > 0 {
 				next.At = t.Entries[i-1].position()

@@ -78,8 +78,8 @@ func TestWireForms(t *testing.T) {
 	require.ErrorIs(t, err, errForged)
 }
 
-// TestTheEndOfATransfer: each message is moved, or kept and counted by why; the job comes by
-// again from the first message on for which there was no room.
+// TestTheEndOfATransfer: each message is moved, or kept and counted by the reason; the job
+// continues from the first message for which there was no room.
 func TestTheEndOfATransfer(t *testing.T) {
 	id := make([]byte, 16)
 	tr := &transfer{No: 1, Before: position{Seq: 1}, Last: position{Seq: 9}, Entries: []entry{

@@ -124,8 +124,8 @@ func (q *side) lease(seq uint64, s *backlog.Slot, p *gates.Permits, blocked []hi
 	})
 }
 
-// unlease ends the lease of s and returns its credit and its permits. It returns the
-// permission of the circuit if that is told later.
+// unlease ends the lease of s and gives back its credit and its permits. If the failure is
+// still to be judged, it returns the permission of the circuit, for ReturnJudged.
 func (q *side) unlease(s *backlog.Slot, e gates.Ending, now int64) (le backlog.Lease, pass breaker.Pass) {
 	le = q.Leases.Items[s.Ref]
 	if s.Open {

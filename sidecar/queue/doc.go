@@ -19,7 +19,7 @@
 //
 //	container  lists, ranks, tables, timers
 //	history    what happened to a message: attempt records, blocked intervals
-//	gates      throttle keys, circuits, paused keys: who passes, who waits where
+//	gates      throttle keys, circuits, paused keys: which messages pass, which wait where
 //	backlog    the tables: messages, keys and their schedule, leases, consumers, order
 //	inspect    reads them: figures, reasons, filters, noisy and starving keys
 //

@@ -13,7 +13,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// records is what the disk has of a message's past.
+// records returns the history of a message on disk.
 func records(r *rig, at store.Ref) (all []history.AttemptRecord) {
 	r.T.Helper()
 	require.NoError(r.T, r.Disk.History([]store.Ref{at}, func(_ int, records [][]byte) {
@@ -26,8 +26,7 @@ func records(r *rig, at store.Ref) (all []history.AttemptRecord) {
 	return all
 }
 
-// Nothing is written of the past of a message that is done at its first attempt, also
-// when its lease was on disk.
+// A message that is done at its first attempt has no history, even if its lease was on disk.
 func TestNoHistoryWithoutFailure(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 2, 0)

@@ -468,7 +468,7 @@ func (j *journal) behind() bool {
 	return j.failed > failedMost
 }
 
-// record adds a record to the history of a message.
+// addHistory adds a record to the history of a message.
 func (j *journal) addHistory(c *Commit, ref store.Ref, r *history.AttemptRecord) {
 	record := r.Append(nil)
 	n := int64(len(record))

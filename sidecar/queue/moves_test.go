@@ -12,8 +12,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// A pick takes those that wait of the messages that are named, and says about the others
-// why not.
+// A claim takes those of the named messages that wait, and counts the others by their
+// states.
 func TestClaimTakesWaitingMessages(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 20, 0)
@@ -187,7 +187,7 @@ func TestAMessageThatCannotBeDeadLettered(t *testing.T) {
 	}
 }
 
-// Dead letters have a note each, which goes out when they are on disk.
+// Each dead letter has a note, which is published when the dead letter is on disk.
 func TestDeadLettersAreNoted(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 20, 0)

@@ -70,8 +70,8 @@ func (q *side) yieldIdle() {
 	}
 }
 
-// enqueueInOrder puts message seq, which is ready, to its place among the messages of its key.
-// If it owns the key it hands it over.
+// enqueueInOrder puts message seq, which is ready, in its place among the messages of its key.
+// If it owns the key, it gives the key up.
 func (q *side) enqueueInOrder(seq uint64, s *backlog.Slot) {
 	o := q.KeyOrder(s.Flow)
 	o.Also = slices.DeleteFunc(o.Also, func(other uint64) bool { return other == seq })

@@ -70,8 +70,8 @@ func TestAWaitCountsAsPriority(t *testing.T) {
 	check(r)
 }
 
-// TestPriorityZeroIsNotStarved behind higher priorities: a stream of them that never ends holds
-// the lowest for nine ages at most.
+// TestPriorityZeroIsNotStarved behind higher priorities: an endless stream of them delays the
+// lowest by nine times priority_age_ms at most.
 func TestPriorityZeroIsNotStarved(t *testing.T) {
 	const age = 10 * time.Second
 	r := newRig(t, func(s *queue.Settings) { s.PriorityAgeMs = age.Milliseconds() })

@@ -116,7 +116,8 @@ func (m *Queue) Finish(now int64, gone bool, out *Effects) {
 	m.out = nil
 }
 
-// Open counts leases and judging failures of both roles: what a shutdown waits for.
+// Open counts the leases and the failures under judgement of both roles: a shutdown waits
+// for them.
 func (m *Queue) Open() int {
 	n := 0
 	for i := range m.sides {

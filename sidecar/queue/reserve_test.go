@@ -198,7 +198,7 @@ func TestAReservationEndsWhenAnotherMessageIsNext(t *testing.T) {
 	require.Equal(t, cheap, r.One().ID)
 }
 
-// So does a cheap one, which stands in line until the gate has a whole 1.
+// So does a cheap one, which stays in the wait list until the gate has a whole 1.
 func TestWhyWhileACheapMessageCollectsItsGates(t *testing.T) {
 	r := newRig(t, nil)
 	r.LimitNow("x", throttle.Limits{Rate: throttle.PerSecond(1000), Burst: 1000})

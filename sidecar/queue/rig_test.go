@@ -106,7 +106,7 @@ func pick(r *rig, last uint64, n int) *queue.Claimed {
 	return r.Picked
 }
 
-// stay puts picked letters back.
+// stay unclaims claimed dead letters.
 func stay(r *rig, letters []queue.ClaimedMessage) {
 	r.T.Helper()
 	r.Do(queue.Dead, queue.Complete{Unclaim: seqs(letters)})
@@ -120,13 +120,13 @@ func seqs(letters []queue.ClaimedMessage) []uint64 {
 	return all
 }
 
-// redrive moves picked letters back, with the key that they had and without gates.
+// redrive moves claimed dead letters back to their queue, with their key and without gates.
 func redrive(r *rig, letters []queue.ClaimedMessage) {
 	r.T.Helper()
 	r.Do(queue.Dead, queue.Complete{Move: moved(r, queue.Main, letters)})
 }
 
-// moved are letters that go to a side.
+// moved returns the moves of claimed messages to a role.
 func moved(r *rig, to queue.Role, letters []queue.ClaimedMessage) []queue.Moved {
 	var all []queue.Moved
 	for _, l := range letters {

@@ -189,8 +189,8 @@ func TestTopFlows(t *testing.T) {
 	require.False(t, r.M.Inspect(queue.Main).Key("z", r.Now).Known)
 }
 
-// A message that stands in line at one gate, and would be blocked at another one where
-// others come first, waits for its turn there.
+// A message that waits at one gate, and would be blocked at another gate where others come
+// first, waits for its turn at the other gate.
 func TestReasonInACoalescedWaitList(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 100, 0)
@@ -223,8 +223,8 @@ func TestReasonInACoalescedWaitList(t *testing.T) {
 	require.Equal(t, last, r.One().ID)
 }
 
-// A message that costs less than 1 and stands in line at a gate waits until that has a
-// whole 1: for its rate, not for its turn.
+// A message that costs less than 1 and is in the wait list of a gate waits until the gate
+// has a whole 1: for the rate, not for its turn.
 func TestReasonOfACheapMessageInAWaitList(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 100, 0)

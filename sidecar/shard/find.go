@@ -81,7 +81,7 @@ func statesOf(state string, dead bool) []inspect.MessageState {
 const findReads = 512
 
 // Find checks up to slots messages in the order of sequences, beginning with from, and returns
-// up to limit matches, as [queue.Queue.Select] does. next is the sequence to continue with, 0
+// up to limit matches, as [inspect.Reader.Select] does. next is the sequence to continue with, 0
 // at the end: there may be more even if none were found. A message that cannot be read does
 // not match a filter that needs the store.
 func (fd *Finder) Find(from uint64, limit, slots int) (found []inspect.MessageView, next uint64, werr *wire.Error) {

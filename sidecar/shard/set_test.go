@@ -20,7 +20,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// places is a Placement among a number of shards.
+// places is a Placement over a number of shards.
 type places struct {
 	shards int
 

@@ -60,7 +60,7 @@ func TestBegin(t *testing.T) {
 	require.Equal(t, b.Queues, node.Queues())
 	require.Equal(t, b.Entries, node.Entries())
 	for s := range 8 {
-		require.True(t, node.HasLog(s), "a log that is away is lost")
+		require.True(t, node.HasLog(s), "a missing log counts as lost")
 	}
 	place, err := node.Place(patiently(t), "new")
 	require.NoError(t, err)

@@ -25,8 +25,8 @@ func TestDeficitsArePaidByRounds(t *testing.T) {
 	require.Zero(t, d.Take("a", 4), "it has been taken")
 }
 
-// Paid carried deficits are forgotten, and beyond maxDeficits unpaid ones, too, so memory is bounded by
-// the number of keys with a carried deficit.
+// Deficits that are paid back are forgotten; beyond maxDeficits, others are forgotten, too.
+// So the number of keys with a carried deficit bounds the memory.
 func TestDeficitsAreForgotten(t *testing.T) {
 	var d Deficits
 	for i := range 10_000 {

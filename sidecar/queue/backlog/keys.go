@@ -24,7 +24,7 @@ type Key struct {
 	Active bool // in the schedule
 
 	Unserved uint8  // belongs to inspect.Monitor
-	WorkRow  uint16 // belongs to inspect.Work
+	WorkRow  uint16 // row of the key in inspect.work
 }
 
 func newKeys() Keys {

@@ -4,7 +4,7 @@
 // Messages of one flow with the same gates form a [Subqueue]: only its first message
 // tries, so a subqueue is blocked or not as a whole. A blocked subqueue waits in the
 // [WaitList] of one gate. When that gate may have opened, the wait list is rechecked
-// and lets as many subqueues probe as the gate admits. A delivery holds permits of its
+// and lets as many subqueues probe as the gate admits. What a delivery holds of its
 // gates are its [Permits].
 //
 // [Gates] holds all of this for one role of a queue. It does not know messages: it

@@ -5,7 +5,8 @@
 //
 // A [Reader] answers requests. Its methods are called between steps by the goroutine
 // that owns the queue; walks over lists are bounded, so that reading does not hold the
-// queue up. A [Monitor] and the [Meters] follow the queue from step to step.
+// queue up. A [Monitor] and the [Cumulative] counters follow the queue from step to
+// step.
 //
 //	view, select    figures, messages, keys, consumers; messages that match a filter
 //	reason, blocked why messages wait, decided in one place; sums of it

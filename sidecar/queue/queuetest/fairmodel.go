@@ -14,9 +14,9 @@ var plainKeys = [3]string{"p", "q", "r"}
 //	|S_i/w_i - S_j/w_j| <= quantum + (C+D_i)/w_i + (C+D_j)/w_j
 //
 // with S the cost served, as far as it is known, C the largest cost that was expected, and
-// D the most that a flow has owed at once: at most what acks have added since it
-// was served last, since a flow with a carried deficit is not served. It keeps the smallest and the largest
-// value of S_i*w_j - S_j*w_i since both have been backlogged, which holds for all
+// D the largest deficit of a flow: at most what acks have added since the flow was served
+// last, since a flow with a deficit is not served. The model keeps the smallest and the
+// largest value of S_i*w_j - S_j*w_i since both have been backlogged, which holds for all
 // intervals at once.
 type fairModel struct {
 	flows [len(plainKeys)]fairFlow
@@ -116,7 +116,7 @@ func (f *fairModel) backlog(i, ready, all int) {
 	}
 }
 
-// deliver models a delivery of a flow that had a backlog with it.
+// deliver models the delivery of a message that the backlog of its flow includes.
 func (f *fairModel) deliver(t T, what, key string, cost, quantum, largest int64) {
 	k := plainKey(key)
 	f.flows[k].served += cost

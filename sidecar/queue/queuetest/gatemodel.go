@@ -49,8 +49,8 @@ func burstOf(l throttle.Limits) int64 {
 	return max(1000, n.Div(n, big.NewInt(l.Rate.Per)).Int64())
 }
 
-// crash models a crash: a bucket begins empty, without the debt that a message had left
-// that cost more than the burst, or more than estimated.
+// crash models a crash: a bucket begins empty, and not below zero after a message that cost
+// more than the burst, or more than estimated.
 func (g *gateModel) crash() {
 	for _, p := range g.bucket {
 		if p.cost > min(p.taken, burstOf(g.limits)) {
@@ -83,8 +83,8 @@ func (g *gateModel) pass(t T, what string, p *passage) {
 	}
 }
 
-// checkRate checks all intervals that end with p against max(burst, largest cost) + rate * t, with
-// the costs that are known then: a bucket with a carried deficit admits nothing.
+// checkRate checks all intervals that end with p against max(burst, largest cost) + rate * t,
+// with the costs that are known then: a bucket below zero admits nothing.
 func (g *gateModel) checkRate(t T, what string, p *passage) {
 	r := g.limits.Rate
 	var sum, largest int64

@@ -164,7 +164,7 @@ type node struct {
 	pre         []func() // what the inputs of the next step do to the model
 	want        expectation
 	picks       [][]queue.ClaimedMessage // claimed, and not yet decided about
-	picking     bool                     // a pick is on its way
+	picking     bool                     // a claim is posted
 	handling    bool                     // so is a purge, or something about one message
 	finishing   bool                     // the next step is the last one
 	priorities  bool                     // messages have some

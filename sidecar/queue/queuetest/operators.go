@@ -189,7 +189,7 @@ func (s *Sim) job() {
 	n := s.anyNode()
 	if len(n.picks) == 0 || s.chance(3) {
 		if n.picking {
-			return // one pick at a time has an answer
+			return // one claim at a time has an answer
 		}
 		n.picking = true
 		var p queue.Claim

@@ -25,9 +25,9 @@ import (
 //   - Of one generation of a half-open circuit there are never more probes under way
 //     than half_open_max_calls, over all filas that can reach the bucket; nor permits
 //     in the record.
-//   - Each fila reports each turn once, in order, and all report the same. A fila
-//     that was cut off, or has seen an opening end by time, may report again
-//     the turn in force.
+//   - Each fila reports each change of state once, in order, and all report the same.
+//     A fila that was cut off, or has seen an opening end by time, may report the
+//     latest change again.
 //   - When the faults are over every message is delivered, and all filas agree: no
 //     circuit is stuck.
 type SharedSim struct {
@@ -162,12 +162,12 @@ func (f *fila) tell(key string, e wire.Event) {
 	case !f.link.present():
 		return
 	case version == 0 || d["cause"] == record.CauseTime && d["new"] == breaker.Closed.String():
-		// Cut off, or by time alone: it may report the turn in force again when it is
+		// Cut off, or by time alone: it may report the latest change again when it is
 		// back, or when it learns that the opening was made longer.
 		f.told[id] = max(f.told[id], 1) - 1
 		return
 	}
-	require.Greater(s.T, version, f.told[id], "%s tells a turn of %s that it has told before: %v", f.link.name, key, d)
+	require.Greater(s.T, version, f.told[id], "%s reports a change of %s that it has reported before: %v", f.link.name, key, d)
 	f.told[id] = version
 	id.version = version
 	first, ok := s.turns[id]
@@ -410,7 +410,7 @@ func (s *SharedSim) Drain() {
 	}
 }
 
-// stands describes what all filas know of the circuits.
+// stands returns what all filas know of the circuits.
 func (s *SharedSim) stands() string {
 	var b strings.Builder
 	for _, key := range sharedKeys {

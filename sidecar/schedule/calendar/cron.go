@@ -206,7 +206,7 @@ func changeWithin(t time.Time, within time.Duration, zone *time.Location) time.T
 	return end
 }
 
-// onWall is what a wall clock shows, `ahead` seconds ahead of UTC, as if it showed UTC.
+// onWall returns what a wall clock that is offset seconds ahead of UTC shows, as a time in UTC.
 func onWall(t time.Time, offset int) time.Time {
 	return t.UTC().Add(time.Duration(offset) * time.Second)
 }
