@@ -531,8 +531,8 @@ func (w *worker) park(b *batch) *wire.Error {
 	return nil
 }
 
-// fit adds to a transfer the messages that fit into one request: at least the first one
-// does, or never will.
+// fit adds to a transfer the messages that fit into one request. If the first one does not
+// fit, it never will, and the job leaves it.
 func (b *batch) fit(t *transfer, contents []content, room int) (claim queue.Claim, index []int, n int) {
 	for i := range contents {
 		c, has := &b.candidates[i], &contents[i]

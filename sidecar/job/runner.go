@@ -183,8 +183,8 @@ func (w *worker) wait(done <-chan error) *wire.Error {
 	}
 }
 
-// write writes the progress of the job, behind all that the queue has handed to the store;
-// first: and what it is about.
+// write writes the progress of the job, behind all that the queue has handed to the store.
+// With first it also writes the spec.
 func (w *worker) write(at *progress, first bool, more ...func(*queue.Complete)) *wire.Error {
 	done := make(chan error, 1)
 	if !w.queue.ClaimAndComplete(queue.Claim{}, func(_ *queue.Claimed, last uint64) queue.Complete {
@@ -363,7 +363,7 @@ func (op endTransfer) perform(w *worker) input {
 	return in
 }
 
-// maxNewScans is at how many pages of messages countNew looks.
+// maxNewScans bounds how many pages of messages countNew scans.
 const maxNewScans = 64
 
 // countNew counts the messages that match and have come since the job was made.

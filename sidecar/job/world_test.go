@@ -52,7 +52,7 @@ type testShard struct {
 	end     context.CancelFunc
 	commits int    // that succeed; -1: all
 	stored  func() // after each commit; nil: nothing
-	lands   bool   // the commit after them does, but nobody gets to know it
+	lands   bool   // the commit after them is written, but reported as failed
 	failed  bool
 }
 

@@ -21,7 +21,7 @@ const (
 	// eventsWait is how long events wait after a reconnect. Subscribers were disconnected as
 	// well, and most clients reconnect every two seconds.
 	eventsWait = 2500 * time.Millisecond
-	// eventsConfirmEvery is how often fila asks the server at most whether it has the events.
+	// eventsConfirmEvery is the least time between two checks that the server has the events.
 	eventsConfirmEvery = 100 * time.Millisecond
 	eventsPollEvery    = 50 * time.Millisecond
 )

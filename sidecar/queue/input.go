@@ -190,7 +190,7 @@ type Complete struct {
 	Finish      []uint64 // are removed
 	Ready       []uint64 // no longer wait for their time
 	Unclaim     []uint64 // wait again, each at its place
-	Park        []uint64 // may come to be on disk elsewhere before that is known here
+	Park        []uint64 // another queue may store them before this one learns of it
 	Transferred []uint64 // parked messages that are elsewhere: they are removed
 	Unpark      []uint64 // parked messages that wait again, each at its place
 	Put         []store.Entry

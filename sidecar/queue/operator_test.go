@@ -126,8 +126,8 @@ func TestRunNowEndsADelay(t *testing.T) {
 	check(r)
 }
 
-// TestAMessageOnItsWayToTheDLQIsFound: a message that becomes a dead letter is at no moment nowhere, and stays
-// as it is until it is there.
+// TestAMessageOnItsWayToTheDLQIsFound: a message that becomes a dead letter is found at any
+// moment. Operators cannot change it before it is in the DLQ.
 func TestAMessageOnItsWayToTheDLQIsFound(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 2, 0)

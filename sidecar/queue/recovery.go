@@ -14,13 +14,13 @@ import (
 // queues and sequences, then Done, then Consumer.
 type Recovery struct {
 	m       *Queue
-	effects Effects // ignored: the owner counts what comes
+	effects Effects // ignored: the owner counts stored messages itself
 	roles   [Roles]recovered
 }
 
-// recovered is what can be put in its place only when all messages are there.
+// recovered holds what can be put in its place only when all messages are there.
 type recovered struct {
-	late   container.Timers // messages whose time, or retry, has come, by that time
+	late   container.Timers // messages whose delay is over, by the end of the delay
 	leased []recoveredLease
 }
 
@@ -39,8 +39,8 @@ func (m *Queue) Recover() *Recovery {
 	return r
 }
 
-// later puts message seq, which was to be ready at a time, in its place: it waits on, or
-// comes behind the messages that were ready before.
+// later puts message seq, which was delayed, in its place: it waits on, or comes behind the
+// messages that were ready before it.
 func (r *recovered) later(q *side, seq uint64, s *backlog.Slot, now int64) {
 	if s.ReadyAt > now {
 		q.wait(seq, s, now)
@@ -112,8 +112,8 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 	}
 }
 
-// Used says that sequences up to last are not to be given out again: others go by which
-// messages existed when last was the last.
+// Used keeps the queue from giving out sequences up to last again: a job takes messages up
+// to the sequence that was the last when the job was created.
 func (r *Recovery) Used(id store.QueueID, last uint64) {
 	q := r.side(id)
 	q.seq = max(q.seq, last)

@@ -270,8 +270,8 @@ func (q *side) countFailure(f drr.Flow, now int64) {
 }
 
 // storeLeases writes the leases that have been open since a time or longer. A lease of
-// a message that the store does not have yet waits for the message: the store would
-// have to be told of both, for an ack that may be on its way.
+// a message that the store does not have yet waits for the message: otherwise both would
+// be written, although an ack may be on its way.
 func (q *side) storeLeases(since int64) {
 	for {
 		le := q.Leases.TakeUnstored(since)

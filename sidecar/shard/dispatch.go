@@ -37,8 +37,8 @@ const (
 // readBatch is how many payloads are read in one transaction.
 const readBatch = 128
 
-// publish publishes the deliveries of a step, after the deliveries of earlier steps. It is called during
-// the step.
+// publish publishes the deliveries of a step, after the deliveries of earlier steps. It is
+// called during the step.
 func (d *dispatcher) publish(work []queue.Delivery) {
 	if len(work) == 0 {
 		return

@@ -36,7 +36,7 @@ type Cumulative struct {
 	Blocked  [gates.BlockKinds]float64 // seconds that messages were blocked, of all together
 }
 
-// CountAttempt counts an attempt that took `took` ns.
+// CountAttempt counts an attempt and the time that it took (ns).
 func (c *Cumulative) CountAttempt(o Outcome, took int64) {
 	a, i := &c.Attempts[o], 0
 	for i < len(AttemptBounds) && took > AttemptBounds[i] {
@@ -46,9 +46,9 @@ func (c *Cumulative) CountAttempt(o Outcome, took int64) {
 	a.Took += float64(took) / 1e9
 }
 
-// AddBlocked adds a period in which the queue did not change. Messages count as blocked
-// as the queue found them last, which tries while consumers have credit; behind a
-// pause of the queue all messages do that are ready.
+// AddBlocked adds a period in which the queue did not change. A message counts as blocked
+// if the queue found it blocked when it last tried; the queue tries while consumers have
+// credit. While the whole queue is paused, all messages count that are ready.
 func (c *Cumulative) AddBlocked(r *Reader, from, to int64) {
 	pending := r.t.Links.Len()
 	if pending == 0 || to <= from {

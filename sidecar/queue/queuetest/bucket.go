@@ -14,8 +14,8 @@ import (
 )
 
 // bucket holds the records that filas share, on the time of a simulation: writes land late,
-// their answers come late or never, watches bring what was written late, in order, and
-// may leave out what was overwritten since. One random source decides.
+// their answers come late or never. Watches deliver entries late, in order, and may leave
+// out entries that were overwritten since. One random source decides.
 type bucket struct {
 	now     int64 // of the server
 	rnd     *rand.Rand

@@ -634,9 +634,9 @@ func (s *Sim) checkGates() {
 	}
 }
 
-// checkStuck checks that no message waits that nothing blocks. The gates
-// are asked whether they would admit the most expensive message that waits at them:
-// it may be the next one.
+// checkStuck checks that something blocks each message that waits. It asks the gates
+// whether they would admit the most expensive message that waits at them, which may be
+// the next one.
 func (s *Sim) checkStuck() {
 	if !s.exact {
 		return

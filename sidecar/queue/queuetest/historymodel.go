@@ -88,9 +88,9 @@ func (s *Sim) checkHistory(m *message, ref store.Ref, all bool) int {
 	return at
 }
 
-// bounded cuts a history as the store does: the first record and, of the others, the newest,
-// and the last redrive before them. (Simulated histories never exceed the bytes.) Deliveries in a row that reached
-// nobody are one record.
+// bounded cuts a history as the store does: the first record and, of the others, the
+// newest, and the last redrive before them. (Simulated histories never exceed the bytes.)
+// Deliveries in a row that reached nobody are one record.
 func bounded(all [][]byte) [][]byte {
 	var records [][]byte
 	for _, r := range all {
