@@ -46,8 +46,7 @@ func TestCompleteNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Every load that the catalogue makes can be run, has its own name, and can be
-// compared with what it is said to be compared with.
+// Every lane of the catalogue can run and has its own name, and its base is a lane, too.
 func TestCatalog(t *testing.T) {
 	for _, o := range []Options{{}, {Quick: true}, {Count: 7, Backlog: 100}, {Target: &system.Access{}}, {Workloads: []string{"soak"}}} {
 		require.NoError(t, o.Complete())

@@ -58,9 +58,9 @@ func (p place) keys(prefix string) wire.KeyListRequest {
 }
 
 // pages collects the pages that ask returns, all within the client's timeout unless ctx has
-// a deadline. Each entry that exists all the time is in the list once. An old fila, which
-// does not return next, is asked by offset: then a list that changes meanwhile may show an
-// entry twice or not at all.
+// a deadline. Each entry that exists all the time is in the list once. From an old fila, which
+// does not return next, pages asks for the next page by offset: then a list that changes
+// meanwhile may show an entry twice or not at all.
 func pages[T any](ctx context.Context, c *Client, ask func(ctx context.Context, from place) (page []T, total int, next string, err error)) ([]T, error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()

@@ -126,8 +126,8 @@ func TestGateLists(t *testing.T) {
 	require.Empty(t, pauses)
 }
 
-// Entries that are written while the log is read push the others to later
-// places; none comes twice.
+// New entries move the others to later places while the client reads the log; no entry is
+// returned twice.
 func TestConfigLogPages(t *testing.T) {
 	f, c := setup(t)
 	newest := 2500

@@ -134,7 +134,8 @@ func TestAdmin(t *testing.T) {
 	require.Equal(t, wire.CodeBackupFailed, refusal(t, err).ErrCode)
 }
 
-// A purge goes on until nothing is left, and says how much went, also when it fails.
+// A purge continues until nothing is left, and returns the number of removed messages, also with
+// an error.
 func TestPurgeGoesOn(t *testing.T) {
 	f, c := setup(t)
 	replies := map[string]any{
@@ -177,7 +178,7 @@ func TestListsReadAllPages(t *testing.T) {
 	require.Empty(t, entries)
 }
 
-// TestAListWithoutSomeShards is what there is, and an error.
+// TestAListWithoutSomeShards: the client returns the available entries and an error.
 func TestAListWithoutSomeShards(t *testing.T) {
 	f, c := setup(t)
 	f.handle("fila.admin.queue-list", func(msg *nats.Msg) {
@@ -189,7 +190,7 @@ func TestAListWithoutSomeShards(t *testing.T) {
 	require.ErrorContains(t, err, "[2]")
 }
 
-// TestListsGoOnByCursor, if fila says what is next: the list may change.
+// TestListsGoOnByCursor if fila returns one: the list may change between two pages.
 func TestListsGoOnByCursor(t *testing.T) {
 	f, c := setup(t)
 	page := func(msg *nats.Msg) (names []string, next string) {
@@ -202,7 +203,7 @@ func TestListsGoOnByCursor(t *testing.T) {
 		case "b":
 			return nil, "c" // all of this page are gone
 		case "c":
-			return []string{"d"}, "" // and somebody has come before it: the total is larger
+			return []string{"d"}, "" // a new entry comes before it: the total is larger
 		}
 		require.Fail(t, "asked after "+request.After)
 		return nil, ""
@@ -245,7 +246,7 @@ func TestListsGoOnByCursor(t *testing.T) {
 	require.Equal(t, []int{3, 3, 3}, []int{len(throttles), len(pauses), len(entries)})
 }
 
-// The client's timeout is that of a list as a whole, however many pages it has.
+// The timeout of the client applies to a list as a whole, however many pages it has.
 func TestTimeoutOfAList(t *testing.T) {
 	f, c := setup(t, WithTimeout(50*time.Millisecond))
 	pages := 0

@@ -14,7 +14,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// nextRequest is the next registration or leave, with the name of its subject.
+// nextRequest returns the next registration or leave, and the name in its subject.
 func (f *fakeFila) nextRequest() wire.ConsumeRequest {
 	f.t.Helper()
 	msg := next(f.t, f.requests)
@@ -32,8 +32,7 @@ func (k *Consumer) heldCount() int {
 
 func noWork(context.Context, *Message) error { return nil }
 
-// consume registers the consumer w1 of orders. The channel has what goes wrong
-// behind the scenes.
+// consume registers the consumer w1 of orders. The channel receives background errors.
 func consume(t *testing.T, c *Client, handler Handler, opts ...ConsumeOption) (*Consumer, <-chan error) {
 	t.Helper()
 	problems := make(chan error, 100)
@@ -55,8 +54,8 @@ func stopWithin(t *testing.T, k *Consumer, d time.Duration) error {
 	return k.Stop(ctx)
 }
 
-// TestConsumeDuringATakeover: a registration that nobody answers, or nobody may, is made again
-// until the deadline; without one, or where it cannot help, it fails.
+// TestConsumeDuringATakeover: a registration without an answer or without an owner is repeated
+// until the deadline. Without a deadline, or if a repetition cannot help, it fails.
 func TestConsumeDuringATakeover(t *testing.T) {
 	f, c := setup(t)
 	nobody := &wire.Error{Code: 503, ErrCode: wire.CodeNoOwner, Description: "nobody"}

@@ -13,8 +13,7 @@ import (
 	"github.com/filaq/fila/client"
 )
 
-// connect is what every program does first. Reconnecting for ever lets it
-// survive restarts.
+// connect is the first step of every program. Unlimited reconnects let it survive restarts.
 func connect() (*client.Client, func()) {
 	nc, err := nats.Connect(os.Getenv("NATS_URL"), nats.MaxReconnects(-1))
 	if err != nil {
@@ -120,7 +119,7 @@ func ExampleClient_Consume() {
 	// attempt 2: daily
 }
 
-// Fetch is for those who would rather ask than be sent messages.
+// Fetch is for programs that request messages instead of receiving them at any time.
 func ExampleClient_Fetch() {
 	fila, closeConn := connect()
 	defer closeConn()

@@ -38,7 +38,7 @@ func connect(t *testing.T, srv nats.InProcessConnProvider) *nats.Conn {
 	return nc
 }
 
-// fakeFila answers on the subjects of fila as a test tells it.
+// fakeFila answers on the subjects of fila; a test sets the answers.
 type fakeFila struct {
 	t        *testing.T
 	nc       *nats.Conn
@@ -51,7 +51,7 @@ type fakeFila struct {
 
 	mu struct {
 		sync.Mutex
-		silent int         // so many of these get no reply
+		silent int         // how many of the next of these requests get no reply
 		refuse *wire.Error // answer of the next ack requests and registrations
 	}
 }
@@ -94,7 +94,7 @@ func (f *fakeFila) startAcks() {
 	})
 }
 
-// stopAcks makes acks find nobody.
+// stopAcks leaves acks without a responder.
 func (f *fakeFila) stopAcks() {
 	require.NoError(f.t, f.ackSub.Unsubscribe())
 	require.NoError(f.t, f.nc.Flush())
@@ -107,7 +107,7 @@ func (f *fakeFila) handle(subject string, fn nats.MsgHandler) *nats.Subscription
 	return sub
 }
 
-// failingQueues are queues that do not take anything.
+// failingQueues are queues that refuse every message.
 func (f *fakeFila) failingQueues() {
 	f.handle("fila.enqueue.full", func(msg *nats.Msg) {
 		f.reply(msg, &wire.Error{Code: 429, ErrCode: wire.CodeBacklogMessages, Description: "full", RetryAfter: 1500 * time.Millisecond})
@@ -122,7 +122,7 @@ func (f *fakeFila) refuseWith(e *wire.Error) {
 	f.mu.refuse = e
 }
 
-// silence has so many requests get no reply.
+// silence leaves the next n requests without a reply.
 func (f *fakeFila) silence(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,7 +176,7 @@ func (f *fakeFila) deliver(consumer, id string) {
 	require.NoError(f.t, f.nc.PublishMsg(f.delivery(f.subjects.Deliver(consumer, "orders"), id, 1)))
 }
 
-// next waits for what a test expects to come.
+// next waits for the next value of a channel.
 func next(t *testing.T, from <-chan *nats.Msg) *nats.Msg {
 	t.Helper()
 	select {
@@ -195,14 +195,14 @@ func newClient(t *testing.T, srv nats.InProcessConnProvider, opts ...Option) *Cl
 	return c
 }
 
-// setup returns a fila of a NATS server and a client of it.
+// setup starts a NATS server with a fake fila, and returns the fila and a client.
 func setup(t *testing.T, opts ...Option) (*fakeFila, *Client) {
 	t.Helper()
 	srv := startNATS(t)
 	return startFake(t, srv), newClient(t, srv, opts...)
 }
 
-// refusal returns what err has to be.
+// refusal requires that err is a refusal and returns it.
 func refusal(t *testing.T, err error, msg ...any) *Error {
 	t.Helper()
 	var refused *Error

@@ -65,7 +65,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 type guardedBody struct {
 	io.ReadCloser
 	permit *Permit
-	ctx    context.Context //nolint:containedctx // that of the request, which the body outlives RoundTrip with
+	ctx    context.Context //nolint:containedctx // of the request: the body is read after RoundTrip
 	status error
 	once   sync.Once
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Acks go out again until fila has answered: it was away, then out of order.
+// The client repeats an ack until fila confirms it: first nobody listens, then fila refuses it.
 func TestAcksAreRepeated(t *testing.T) {
 	f, c := setup(t)
 	handled := make(chan struct{})
@@ -57,8 +57,8 @@ func TestRefusedAckIsReported(t *testing.T) {
 	require.NoError(t, stopWithin(t, k, patience))
 }
 
-// A handler whose lease is lost is told, and its ack is not sent; messages that
-// wait with a lost lease are not handled at all.
+// When a lease is lost, the context of its handler ends and its ack is not sent. Waiting
+// messages whose leases are lost are not handled.
 func TestLostLeaseCancelsTheHandler(t *testing.T) {
 	f, c := setup(t)
 	f.visibility.Store(30)
@@ -132,8 +132,8 @@ func TestConsumerOnAClosedConnection(t *testing.T) {
 	require.Empty(t, problems, "once each")
 }
 
-// After Stop, a message that is still held can be settled, without a Consumer
-// that sees to it.
+// After Stop a message that is still held can be settled, without a Consumer that repeats the
+// answer.
 func TestSettleAfterStop(t *testing.T) {
 	f, c := setup(t)
 	held := make(chan *Message, 3)
@@ -157,7 +157,7 @@ func TestSettleAfterStop(t *testing.T) {
 	}
 }
 
-// More than the first max in flight may come, and all leases are extended.
+// After SetMaxInFlight more messages arrive, and the consumer extends the leases of all.
 func TestRaisedMaxInFlight(t *testing.T) {
 	f, c := setup(t)
 	f.visibility.Store(90)

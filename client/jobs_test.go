@@ -10,8 +10,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// The subject of a job says its op and queue, for permissions. A fila that does not serve such
-// subjects is asked on the one without them.
+// The subject of a job names its op and queue, for permissions. If a fila does not serve such
+// subjects, the client sends the request on the subject without them.
 func TestJobsAreMadeBySubject(t *testing.T) {
 	srv := startNATS(t)
 	f, c := startFake(t, srv), newClient(t, srv)
@@ -46,8 +46,8 @@ func TestJobsAreMadeBySubject(t *testing.T) {
 	require.Empty(t, asked, "what cannot be a subject is not sent")
 }
 
-// A user who may redrive and nothing else hears that no fila is there, not that it may not
-// ask on the other subject.
+// If the user may only redrive and there is no fila, the error says that there is no fila, not
+// that the other subject is not permitted.
 func TestJobsOfAUserWhoMayOnlyRedrive(t *testing.T) {
 	c := restricted(t, []string{"fila.admin.job-create.redrive.>"}, []string{"_INBOX.>"})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

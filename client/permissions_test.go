@@ -13,8 +13,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// restricted returns a client who may do nothing but what is allowed, and whose
-// requests nobody ever answers.
+// restricted returns a client with only these permissions, whose requests get no answer.
 func restricted(t *testing.T, publish, subscribe []string) *Client {
 	t.Helper()
 	srv, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true, Users: []*server.User{{
@@ -34,7 +33,7 @@ func restricted(t *testing.T, publish, subscribe []string) *Client {
 	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.UserInfo("u", "p"))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
-	c, err := New(nc, WithTimeout(0)) // whoever waits for a timeout waits for ever
+	c, err := New(nc, WithTimeout(0)) // a wait for the timeout would never end
 	require.NoError(t, err)
 	return c
 }
@@ -72,7 +71,7 @@ func TestPublishingThatIsNotPermitted(t *testing.T) {
 	denied(t, err, false, "fila.enqueue.other")
 }
 
-// What is refused about one subject says nothing about the requests on others.
+// A refusal of one subject does not affect requests on others.
 func TestARefusalIsOfItsSubject(t *testing.T) {
 	c := restricted(t, []string{"fila.enqueue.mine", "_INBOX.>"}, []string{"_INBOX.>", "fila.enqueue.mine"})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -98,8 +97,8 @@ func TestARefusalIsOfItsSubject(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Without its inbox a client would have things done and never hear of it: it asks
-// for nothing then.
+// A client that may not subscribe to its inbox sends no request: fila would carry it out, and
+// the reply would be lost.
 func TestRepliesThatAreNotPermitted(t *testing.T) {
 	c := restricted(t, []string{">"}, []string{"fila.>"})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -132,7 +131,7 @@ func TestDeliveriesThatAreNotPermitted(t *testing.T) {
 	}
 }
 
-// An ack that NATS refuses is not sent again and again until the lease is over.
+// The client does not repeat an ack that NATS refuses.
 func TestAcksThatAreNotPermitted(t *testing.T) {
 	c := restricted(t, []string{"fila.consumer.w.q", "fila.deliver.w.q", "_INBOX.>"}, []string{">"})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -155,8 +154,8 @@ func TestAcksThatAreNotPermitted(t *testing.T) {
 	require.NoError(t, k.Stop(ctx))
 }
 
-// The error handler of the connection's owner hears of everything as before, and
-// several clients of a connection do not put it into a chain.
+// The error handler of the connection's owner receives all errors as before, and several clients
+// of a connection do not wrap it several times.
 func TestErrorHandlersAreKept(t *testing.T) {
 	c := restricted(t, []string{"x"}, []string{"_INBOX.>"})
 	told := make(chan error, 10)

@@ -142,8 +142,8 @@ func TestPublishAsyncFails(t *testing.T) {
 	require.Zero(t, c.PublishAsyncPending())
 }
 
-// TestPublishAsyncMissingReply: one reply that does not come holds up nobody else,
-// and whoever waits for completion waits for it.
+// TestPublishAsyncMissingReply: a missing reply does not delay other messages, but it delays
+// completion.
 func TestPublishAsyncMissingReply(t *testing.T) {
 	f, c := setup(t, WithTimeout(100*time.Millisecond))
 	f.handle("fila.enqueue.silent", func(*nats.Msg) {})
@@ -183,8 +183,8 @@ func bothWays(t *testing.T, c *Client, payload []byte) map[string]func(...Publis
 	}
 }
 
-// TestPublishRetries with a queue that is full at first, then there is no reply,
-// then it is stored.
+// TestPublishRetries with a queue that is full at first, then does not reply, and then stores
+// the message.
 func TestPublishRetries(t *testing.T) {
 	f, c := setup(t, WithTimeout(20*time.Millisecond))
 	var tries atomic.Int64
@@ -221,7 +221,7 @@ func TestPublishRetries(t *testing.T) {
 	require.Zero(t, c.PublishAsyncPending())
 }
 
-// brittle is a server to which one write fails when it is told so.
+// brittle is a server; a test can make one write to it fail.
 type brittle struct {
 	*server.Server
 	fail atomic.Bool
@@ -244,8 +244,8 @@ func (c *brittleConn) Write(data []byte) (int, error) {
 	return c.Conn.Write(data)
 }
 
-// TestPublishRetriesBrokenWrites: a publish that fills the buffer writes it, and
-// gets the error of a connection that has just been lost.
+// TestPublishRetriesBrokenWrites: a publish that fills the buffer writes it, and gets the error
+// of a connection that was just lost.
 func TestPublishRetriesBrokenWrites(t *testing.T) {
 	srv := startNATS(t)
 	f := startFake(t, srv)

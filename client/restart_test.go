@@ -40,8 +40,8 @@ func (h *history) onError(err error) {
 	h.problems = append(h.problems, err)
 }
 
-// TestRestarts kills fila and restarts NATS under a producer and a consumer: all
-// that is confirmed is handled, nothing is acked twice, and everybody is back.
+// TestRestarts kills fila and restarts NATS under a producer and a consumer: all confirmed
+// messages are handled, none is acked twice, and both clients reconnect.
 func TestRestarts(t *testing.T) {
 	t.Parallel()
 	n := listenNATS(t)
@@ -153,8 +153,8 @@ func TestLeaseIsExtended(t *testing.T) {
 	require.NoError(t, stopWithin(t, k, patience))
 }
 
-// A queue that is full refuses; RetryFor brings everything in as soon as there
-// is room. What one fetch has is not fetched again.
+// With RetryFor all messages get into a full queue as soon as there is space. A message of one
+// fetch is not fetched again.
 func TestFullQueue(t *testing.T) {
 	t.Parallel()
 	p := startFila(t, "", "[[queue]]\nname = \"orders\"\nmax_depth = 10\n")

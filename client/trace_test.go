@@ -102,8 +102,8 @@ func (f *fakeFila) deliverTraced(id string) {
 	require.NoError(f.t, f.nc.PublishMsg(msg))
 }
 
-// A handler has a span that is linked to that of the producer, or its child, and its
-// answer one below until it is confirmed.
+// The span of a handler is linked to the span of the producer, or is its child. The span of the
+// answer is a child of it and ends with the confirmation.
 func TestProcessSpans(t *testing.T) {
 	for _, inTrace := range []bool{false, true} {
 		r, provider := newTracer()
@@ -162,7 +162,7 @@ func TestProcessSpans(t *testing.T) {
 	}
 }
 
-// A handler that panics ends its span with that.
+// The span of a handler that panics ends with the panic as its error.
 func TestProcessSpanOfAPanic(t *testing.T) {
 	r, provider := newTracer()
 	f, c := setup(t, WithTracer(provider))
@@ -173,8 +173,8 @@ func TestProcessSpanOfAPanic(t *testing.T) {
 	require.NoError(t, stopWithin(t, k, patience))
 }
 
-// The answer of a message that nobody holds for its receiver has a span of its own, below
-// that of who waits for it.
+// The answer of a message without a Consumer has a span, a child of the span in the context of
+// the call.
 func TestSettleSpansOfFetched(t *testing.T) {
 	r, provider := newTracer()
 	f, c := setup(t, WithTracer(provider))
@@ -194,7 +194,7 @@ func TestSettleSpansOfFetched(t *testing.T) {
 	require.Contains(t, s.Attributes(), attribute.String("messaging.operation.type", "settle"))
 }
 
-// Calls of the guard hand the context of their caller on.
+// Requests to the guard carry the context of their caller.
 func TestTheGuardIsToldOfTheTrace(t *testing.T) {
 	_, provider := newTracer()
 	f, c := setup(t, WithTracer(provider))

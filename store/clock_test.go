@@ -59,7 +59,7 @@ func (c *clockedStore) add(from uint64) {
 	c.do(store.Batch{Add: []store.Message{delayed, notBefore, m(2), m(3)}, State: []store.State{retried, leased}})
 }
 
-// reopen stops the store in order at one time and opens it at another.
+// reopen closes the store at one time and opens it at another.
 func (c *clockedStore) reopen(stop, start int64) {
 	c.t.Helper()
 	c.now = stop
@@ -68,7 +68,7 @@ func (c *clockedStore) reopen(stop, start int64) {
 	c.Bolt = open(c.t, filepath.Dir(c.Path()), c.opts)
 }
 
-// crash opens at start what is on disk now.
+// crash opens a copy of the present file at start.
 func (c *clockedStore) crash(start int64) {
 	c.t.Helper()
 	dir := c.t.TempDir()
@@ -78,7 +78,7 @@ func (c *clockedStore) crash(start int64) {
 	c.Bolt = open(c.t, dir, c.opts)
 }
 
-// remain checks how long messages from, and those behind it, have to wait still.
+// remain checks how long messages from, from+1, from+2 and from+3 still have to wait.
 func (c *clockedStore) remain(from uint64, want, notBefore int64) {
 	c.t.Helper()
 	content := dumpOf(c.t, c)

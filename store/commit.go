@@ -78,7 +78,7 @@ const (
 	several         // the commit has batches of several queues, or of none
 )
 
-// line is the batches of one queue, oldest first; never empty while it has a turn.
+// batchQueue has the batches of one queue, oldest first. It is not empty while it is in turns.
 type batchQueue struct {
 	queue   QueueID
 	batches []*Batch

@@ -37,8 +37,8 @@ func (w *witness) snapshot() *witness {
 	}
 }
 
-// check compares a reopened copy with what was known before it was taken, and
-// with what had been handed in after.
+// check compares a reopened copy with the batches that were confirmed before the copy was made,
+// and with the batches that were submitted until after it.
 func (w *witness) check(t *testing.T, after *witness, file string, o store.Options) {
 	t.Helper()
 	s, err := store.Open(file, o)

@@ -310,7 +310,7 @@ func (f *faultFile) write(file []byte) {
 	require.NoError(f.t, os.WriteFile(f.path, file, 0o600))
 }
 
-// survives opens a state, looks at all of it, and goes on with it.
+// survives opens a state, checks its whole content, and continues with it.
 func (f *faultFile) survives(o outage) {
 	f.t.Helper()
 	f.write(o.file)
@@ -351,8 +351,8 @@ func (f *faultFile) holds(s *store.Bolt, want *storetest.Content) {
 	require.Equal(f.t, want, dumpOf(f.t, s), f.about)
 }
 
-// refusesCut takes away the end of the new file, which no crash does: what is
-// left must not pass for a store with less in it.
+// refusesCut removes the end of the new file, which no crash does: the rest must not pass for a
+// store with less in it.
 func (f *faultFile) refusesCut(p *pair) {
 	f.t.Helper()
 	meta := page(p.new.file, p.meta)
@@ -370,9 +370,9 @@ func (f *faultFile) refusesCut(p *pair) {
 	f.survives(outage{"the pages in use", p.new.file[:used], p.new.want, false})
 }
 
-// lies is the test of this test: a disk that confirms a sync and loses a page.
-// It returns how many such files were noticed, by an error as for any damage.
-// (Not all can be: an old page may fit where the new one is missing.)
+// lies tests this test with a disk that confirms a sync and loses a page. It returns how many
+// such files the store noticed, by an error as for any damage. (It cannot notice all: an old
+// page may fit in the place of the missing one.)
 func (f *faultFile) lies(p *pair) (noticed int) {
 	f.t.Helper()
 	for range 2 {
@@ -392,7 +392,7 @@ func (f *faultFile) lies(p *pair) (noticed int) {
 	return noticed
 }
 
-// keep saves a state that failed, since pages lie differently in every run.
+// keep saves a state that failed, because the layout of pages differs in every run.
 func (f *faultFile) keep(file []byte) {
 	if !f.t.Failed() {
 		return

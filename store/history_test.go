@@ -105,8 +105,8 @@ func (m *machine) commit(rt *rapid.T) {
 	m.both(rt, []store.Batch{{PutConfig: []store.Entry{{Key: "time", Value: fmt.Sprint(m.clock)}}}})
 }
 
-// down is the time between the end of one store and the start of the next one. The
-// model ends and starts as well.
+// down is the time between the end of one store and the start of the next one. The model stops
+// and starts as well.
 func (m *machine) down(rt *rapid.T) {
 	require.NoError(rt, m.model.Close())
 	if m.back {
@@ -130,7 +130,7 @@ func (m *machine) end(rt *rapid.T, name string) int64 {
 	return m.clock + rapid.Int64Range(-10e9, 1000e9).Draw(rt, name+" at")
 }
 
-// submit hands a few batches to both stores at once and compares the outcomes.
+// submit submits a few batches to both stores at once and compares the outcomes.
 func (m *machine) submit(rt *rapid.T) {
 	var batches []store.Batch
 	for range rapid.IntRange(1, 4).Draw(rt, "batches") {
@@ -295,7 +295,7 @@ func (m *machine) reopen(rt *rapid.T) {
 	require.Equal(rt, before.Commits, after.Commits)
 }
 
-// crash goes on with a copy of the file that was taken while it was in use.
+// crash continues with a copy of the file that was made while it was in use.
 func (m *machine) crash(rt *rapid.T) {
 	dir := m.newDir()
 	m.commit(rt) // what has passed since the last commit is not known after a crash

@@ -68,7 +68,7 @@ func goldenFile(t *testing.T, o store.Options, more ...store.Batch) string {
 	return s.Path()
 }
 
-// goldenPast adds what a file of version 2 has.
+// goldenPast adds records that only a file of version 2 has.
 func goldenPast(t *testing.T, s store.Store) {
 	t.Helper()
 	golden(t, s)

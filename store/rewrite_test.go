@@ -73,7 +73,7 @@ func TestCompactFile(t *testing.T) {
 	require.Equal(t, []string{"before.db", "fila.db"}, names(t, dir))
 }
 
-// compact is a step of TestHistories: a rewrite keeps whatever a history left.
+// compact is a step of TestHistories: a rewrite preserves the content that the history left.
 func (m *machine) compact(rt *rapid.T) {
 	file := m.real.Path()
 	require.NoError(rt, m.real.Close())
@@ -86,7 +86,7 @@ func (m *machine) compact(rt *rapid.T) {
 	m.compare(rt)
 }
 
-// backup is a step of TestHistories: it goes on with a backup.
+// backup is a step of TestHistories: it continues with a backup.
 func (m *machine) backup(rt *rapid.T) {
 	dir := m.newDir()
 	file := filepath.Join(dir, "fila.db")

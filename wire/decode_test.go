@@ -154,8 +154,8 @@ func FuzzDecodeStrict(f *testing.F) {
 				require.Nil(t, err, "what was skimmed only is no less strict")
 				require.ElementsMatch(t, scanned, seen)
 			}
-			// What the strict decoder takes, the standard one takes, and each
-			// field of it is one that the type has, once.
+			// The standard decoder accepts what the strict one accepts, and each
+			// field is a field of the type and occurs once.
 			var m map[string]json.RawMessage
 			if len(seen) > 0 {
 				require.NoError(t, json.Unmarshal(body, &m))

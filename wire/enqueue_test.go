@@ -196,7 +196,7 @@ func TestScheduleHeaders(t *testing.T) {
 	}
 }
 
-// What fila says of a run is kept with the message, and only that.
+// Of the reserved headers, only those that fila adds to the run of a schedule are stored.
 func TestHeadersOfARunAreKept(t *testing.T) {
 	h, err := DecodeHeaders(EncodeHeaders(nil, map[string][]string{HeaderScheduledBy: {"a"}, HeaderScheduledAt: {"b"}, HeaderID: {"c"}, "fila-schedule": {"d"}, "x": {"y"}}))
 	require.NoError(t, err)

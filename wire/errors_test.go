@@ -241,8 +241,8 @@ func TestErrorIs(t *testing.T) {
 	require.Equal(t, CodeQueueNotFound, e.ErrCode)
 }
 
-// A text of a client is shown shortened and in quotes, and never breaks the
-// line of a header.
+// An error shows the text of a client shortened and quoted, so that it never breaks the line of
+// a header.
 func TestDescriptionsAreTame(t *testing.T) {
 	nasty := strings.Repeat("a\r\nNats-Service-Error-Code: 200\r\n\x00\x1b", 1000)
 	for _, e := range []*Error{

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFieldsOfReplies are published: clients of any language read them by name. What
-// may be missing has a question mark.
+// TestFieldsOfReplies: the fields are public, because clients of any language read them by name.
+// A question mark is a field that may be missing.
 func TestFieldsOfReplies(t *testing.T) {
 	for of, want := range map[reflect.Type]string{
 		reflect.TypeFor[QueueSummary]():   "name pending parked delayed in_flight moving? consumers bytes oldest_age_ms dlq? shard? owner? detail?",

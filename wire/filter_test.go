@@ -11,7 +11,7 @@ import (
 
 var filterNow = time.Date(2030, 5, 6, 7, 8, 9, 10, time.UTC)
 
-// TestFilters that are taken, in the form in which they are kept.
+// TestFilters: accepted filters, in the form in which they are stored.
 func TestFilters(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"all":true}`:                       `{"all":true}`,
@@ -34,7 +34,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// TestFiltersRefused name the field that is wrong.
+// TestFiltersRefused: the error names the wrong field.
 func TestFiltersRefused(t *testing.T) {
 	for body, says := range map[string]string{
 		``:                            "filter is missing",
@@ -89,7 +89,7 @@ func TestFiltersRefused(t *testing.T) {
 	require.Contains(t, werr.Description, "allowed are 1 to 1000")
 }
 
-// TestFiltersFitTheirQueue: what no message there can be is a mistake.
+// TestFiltersFitTheirQueue: a filter that no message of the queue can match is refused.
 func TestFiltersFitTheirQueue(t *testing.T) {
 	for body, codes := range map[string][2]int{ // of orders, of orders.dlq
 		`{"all":true}`:                       {},

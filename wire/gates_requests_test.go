@@ -72,7 +72,7 @@ func TestPauseEnd(t *testing.T) {
 	}
 }
 
-// Whatever a client sends, the answer is a refusal or a request within bounds.
+// Any input is refused or is a request within bounds.
 func FuzzGateRequests(f *testing.F) {
 	for _, s := range []string{
 		`{"rate":10,"burst":20,"for_ms":600000}`, `{"key":"a b","unset":["rate"],"if":{"rate":"","limit":0}}`, `{"kind":"key","queue":"q","name":"k","for_ms":1}`,

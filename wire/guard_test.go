@@ -50,7 +50,7 @@ func TestGuardCheckRefused(t *testing.T) {
 	require.Nil(t, err)
 }
 
-// What is written by hand is what encoding/json writes.
+// AppendAllowed writes the same JSON as encoding/json.
 func TestGuardAnswerAllowed(t *testing.T) {
 	for _, probe := range []bool{false, true} {
 		a := GuardAnswer{Allowed: true, Permit: strings.Repeat("aZ_-", TokenLen/4), ExpiresAt: Timestamp(1e18), Probe: probe}
@@ -60,8 +60,8 @@ func TestGuardAnswerAllowed(t *testing.T) {
 	}
 }
 
-// Whatever comes: it is refused as a bad request, or within all bounds, and a repetition
-// of what was understood is understood the same.
+// Any input is refused as a bad request or is within all bounds. An accepted request, encoded
+// again, is accepted and equal.
 func FuzzGuardRequests(f *testing.F) {
 	permit := strings.Repeat("a", TokenLen)
 	for _, body := range []string{
@@ -168,7 +168,7 @@ func TestMostPermits(t *testing.T) {
 		MostPermits([]GuardHolder{{Key: "a", Permits: 2}, {Key: "b", Permits: 1}, {User: "x", Permits: 3}, {Key: "b", Permits: 4}}))
 }
 
-// A page that is too long for a message says where the next one begins.
+// A page that is cut to fit into a message says where the next one begins.
 func TestALongPageOfPermits(t *testing.T) {
 	list := GuardPermitList{Next: "x"}
 	for i := range 1000 {

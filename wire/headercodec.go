@@ -23,7 +23,7 @@ import (
 var ErrBadHeaders = errors.New("wire: malformed stored headers")
 
 // EncodeHeaders appends the stored form of h to dst. It leaves out reserved headers, except
-// those of a schedule's run, which [ParseEnqueueHeaders] refuses from producers, and headers
+// the headers of a schedule's run, which [ParseEnqueueHeaders] refuses from producers, and headers
 // without values. It does not allocate if dst is large enough and h has at most 16 names.
 func EncodeHeaders(dst []byte, h map[string][]string) []byte {
 	var room [16]string

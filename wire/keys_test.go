@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestKeysHaveOneForm: what is shown is printable, names the key, and is the key
-// itself where that can be.
+// TestKeysHaveOneForm: the form of a key is printable, names the key, and equals the key if
+// possible.
 func TestKeysHaveOneForm(t *testing.T) {
 	for key, form := range map[string]string{
 		"acme": "acme", "two words": "two words", "héllo": "héllo", `C:\temp`: `C:\temp`, `\xyz`: `\xyz`,
@@ -31,7 +31,7 @@ func TestKeysHaveOneForm(t *testing.T) {
 	})
 }
 
-// TestTextsHaveOneForm: as keys, but for their control characters.
+// TestTextsHaveOneForm like keys, but texts may have control characters.
 func TestTextsHaveOneForm(t *testing.T) {
 	for text, form := range map[string]string{
 		"": "", "héllo\tx": "héllo\tx", "a\xff\tb": "a\\xff\tb", `a\xff`: `a\x5cxff`, `C:\temp\xyz`: `C:\temp\xyz`, "日本"[:5]: `日\xe6\x9c`,
@@ -51,7 +51,7 @@ func TestTextsHaveOneForm(t *testing.T) {
 	require.Nil(t, ShowHeaders(nil))
 }
 
-// TestRequestsNameKeysAsTheyAreShown.
+// TestRequestsNameKeysAsTheyAreShown: requests accept keys in the form of replies.
 func TestRequestsNameKeysAsTheyAreShown(t *testing.T) {
 	const shown, key = `a\xff`, "a\xff"
 	for name, parse := range map[string]func() (string, *Error){

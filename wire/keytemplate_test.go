@@ -48,7 +48,7 @@ func TestKeyTemplates(t *testing.T) {
 	}
 }
 
-// TestTemplatesAndLimits says for which keys a template is meant.
+// TestTemplatesAndLimits: which limits may be intended for the keys of a template.
 func TestTemplatesAndLimits(t *testing.T) {
 	meant := func(text, limit string) bool {
 		template, err := ParseKeyTemplate(text)

@@ -18,8 +18,8 @@ func TestPage(t *testing.T) {
 	require.Equal(t, []int{2, 3}, Page(items, 1, math.MaxInt))
 }
 
-// TestACutPageSaysWhereItGoesOn: the next one comes after the last entry that is left,
-// not after the last one that there was.
+// TestACutPageSaysWhereItGoesOn: the next page begins after the last entry that was kept, not
+// after one that was cut.
 func TestACutPageSaysWhereItGoesOn(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	const last = "the last of the page"

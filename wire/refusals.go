@@ -27,7 +27,7 @@ const (
 	handoverTime = time.Second     // when to retry a request about a queue between two owners
 )
 
-// Requests, subjects and names. The errors are those of the checks of names, and of
+// Requests, subjects and names. The errors come from the checks of names, and from
 // [QueueSettings.Validate].
 var (
 	BadJSON          = because[string](CodeBadJSON, "bad JSON: %s")

@@ -17,8 +17,7 @@ func of[Req, Reply any](v *Verb[Req, Reply], tail string) func([]byte) (any, *Er
 	return func(body []byte) (any, *Error) { return v.Parse(tail, body) }
 }
 
-// parsers are those of all requests but queue-create and queue-update, see
-// TestPatch.
+// parsers are the parsers of all requests but queue-create and queue-update, see TestPatch.
 var parsers = map[string]func(body []byte) (any, *Error){
 	"consume":              untyped(ParseConsume),
 	"consumer":             untyped(func(body []byte) (ConsumerRequest, *Error) { return ParseConsumer("w", body) }),

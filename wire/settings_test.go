@@ -23,7 +23,7 @@ func TestDefaultQueueSettings(t *testing.T) {
 		"enqueue_rate_per_key":"","enqueue_burst_per_key":0,"enqueue_schedules":"","max_failures_per_key":0,"failure_window_ms":0,"failure_hold_ms":0}`, string(b))
 }
 
-// One name per setting, wherever it is written.
+// A setting has the same name everywhere.
 func TestQueueSettingsTags(t *testing.T) {
 	for f := range reflect.TypeFor[QueueSettings]().Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -237,7 +237,7 @@ func TestQueueSettingsEqual(t *testing.T) {
 	require.False(t, a.Equal(b))
 }
 
-// Each setting counts in Equal, and a clone has each.
+// Equal compares each setting, and a clone has each.
 func TestQueueSettingsEveryField(t *testing.T) {
 	for f := range reflect.TypeFor[QueueSettings]().Fields() {
 		q := DefaultQueueSettings("q")

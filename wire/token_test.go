@@ -86,7 +86,7 @@ func TestTokenRefused(t *testing.T) {
 	_, err = s.Parse(good, "")
 	require.ErrorIs(t, err, ErrBadToken)
 
-	// Every bit counts, those of the fields and those of the MAC.
+	// Every bit counts, in the fields and in the MAC.
 	for bit := range 8 * len(raw) {
 		forged := bytes.Clone(raw)
 		forged[bit/8] ^= 1 << (bit % 8)
@@ -104,8 +104,8 @@ func TestTokenRefused(t *testing.T) {
 	require.Equal(t, 1, accepted)
 }
 
-// A MAC over the fields and the queue run together must not let the end of one
-// pass for the start of the other.
+// Bytes of the fields and of the queue are kept apart under the MAC: the end of one cannot pass
+// for the start of the other.
 func TestTokenNoRunningTogether(t *testing.T) {
 	s := newTestSigner(t, 3)
 	a := s.Append(nil, "ab", Token{Seq: 1, Attempt: 1, Lease: 0x6161616161616161})

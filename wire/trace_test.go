@@ -65,15 +65,15 @@ func TestTraceParent(t *testing.T) {
 	}
 }
 
-// unsampled are headers as messages have them that nobody traces.
+// unsampled are typical headers of messages without a trace.
 var unsampled = map[string]header{
 	"flag": {"tenant": {"acme"}, "traceparent": {unsampledParent}},
 	"none": {"tenant": {"acme"}, "Content-Type": {"application/json"}},
 	"nil":  nil,
 }
 
-// A message that is not sampled costs next to nothing where traces are on: no allocation
-// here, and the time in BenchmarkUnsampled.
+// With tracing on, an unsampled message costs no allocation here; BenchmarkUnsampled has the
+// time.
 func TestUnsampledAllocatesNothing(t *testing.T) {
 	for what, h := range unsampled {
 		b := EncodeHeaders(nil, h)

@@ -14,7 +14,7 @@ const (
 	TailNewQueue         // the name of a queue that need not exist
 	TailQueue            // a queue or a dead letter queue
 	TailMainQueue        // a queue that is no dead letter queue
-	TailDeadLetters      // a dead letter queue, by its own name or by that of its queue
+	TailDeadLetters      // a dead letter queue, by its own name or the name of its queue
 	TailConfigKey        // a key of the runtime configuration
 	TailGateKey          // a throttle key or circuit key, see [KeyTail]
 	TailJob              // the op and the queue of a job, see [JobTail]; the subject may also have no tail
@@ -92,7 +92,7 @@ type Empty struct{}
 
 // Queues.
 var (
-	// The body of queue-create patches the default settings, that of queue-update the
+	// The body of queue-create patches the default settings, and the body of queue-update the
 	// settings in force, see [QueueSettings.Patch].
 	VerbQueueCreate  = verb(Verb[json.RawMessage, QueueReply]{Name: "queue-create", Tail: TailNewQueue})
 	VerbQueueUpdate  = verb(Verb[json.RawMessage, QueueReply]{Name: "queue-update", Tail: TailMainQueue})

@@ -65,8 +65,8 @@ func (s *Session) meant() string {
 	return "did you mean " + strings.Join(names, " or ") + "? "
 }
 
-// near returns suggestions for a name: the names with the smallest small edit distance, or else
-// the names that begin with it.
+// near returns suggestions for a name: the names with the smallest edit distance, if that is
+// small, or else the names that begin with it.
 func near(name string, all []string) []string {
 	if slices.Contains(all, name) {
 		return nil

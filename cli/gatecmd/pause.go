@@ -58,7 +58,6 @@ shows the pauses.`,
 }
 
 // request names the object to pause. The queue of a key is the first argument or --queue.
-// --queue.
 func (p pausable) request(args []string, queue string) client.PauseRequest {
 	r := client.PauseRequest{Kind: p.kind, Name: args[len(args)-1]}
 	if p.kind == client.PauseKey {

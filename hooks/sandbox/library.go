@@ -146,7 +146,7 @@ func push(L *lua.LState, vs ...lua.LValue) int {
 	return len(vs)
 }
 
-// ask calls a function of the script and returns its first result.
+// callScript calls a function of the script and returns its first result.
 func callScript(L *lua.LState, fn lua.LValue, args ...lua.LValue) lua.LValue {
 	L.Push(fn)
 	L.Call(push(L, args...), 1)

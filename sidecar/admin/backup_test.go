@@ -84,7 +84,7 @@ func TestBackupsOneAtATime(t *testing.T) {
 	require.NotEmpty(t, (<-done).reply)
 }
 
-// TestBackupOfAStoreThatCannotBeCopied is refused.
+// TestBackupOfAStoreThatCannotBeCopied: the backup is refused.
 func TestBackupOfAStoreThatCannotBeCopied(t *testing.T) {
 	model, err := storetest.OpenModel(t.TempDir(), func() int64 { return now })
 	require.NoError(t, err)
@@ -93,7 +93,7 @@ func TestBackupOfAStoreThatCannotBeCopied(t *testing.T) {
 	require.Equal(t, wire.CodeBackupFailed, werr.ErrCode)
 }
 
-// TestBackupOfAStoreInUse can be opened as a store, and nobody else may read it.
+// TestBackupOfAStoreInUse: the copy opens as a store, and only its owner may read it.
 func TestBackupOfAStoreInUse(t *testing.T) {
 	dir := t.TempDir()
 	st, err := store.Open(filepath.Join(dir, "fila.db"), store.Options{})

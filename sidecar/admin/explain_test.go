@@ -22,10 +22,10 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixNano()
 
 const second = int64(time.Second)
 
-// at is the time that many seconds after now, as text.
+// at returns the time that many seconds after now as text.
 func at(seconds int64) string { return wire.Timestamp(now + seconds*second) }
 
-// circuitOf is a circuit that admits n messages, or looks again at a time.
+// circuitOf returns a circuit that admits n messages, or may open again at a time.
 type circuitOf struct {
 	gates.Circuit
 	key   string
@@ -60,8 +60,7 @@ func newExplained(t *testing.T) *explained {
 	return x
 }
 
-// throttle makes the gate of a throttle key, of which so many messages of cost 1
-// have gone.
+// throttle returns the gate of a throttle key that has admitted used messages of cost 1.
 func (x *explained) throttle(key string, l throttle.Limits, used int) *throttle.Gate {
 	x.t.Helper()
 	_, err := x.registry.SetLimits(key, l, now, nil)
@@ -85,7 +84,7 @@ const idText = "01980000-0000-0000-0000-000000000001"
 // place is where a message is blocked.
 type place func(x *explained, v *inspect.MessageView)
 
-// atThrottle is a throttle key of which so many messages have gone.
+// atThrottle is a throttle key that has admitted used messages.
 func atThrottle(by gates.BlockKind, l throttle.Limits, used int) place {
 	return func(x *explained, v *inspect.MessageView) {
 		v.State, v.By, v.At = inspect.StateBlocked, by, gates.Place{Throttle: x.throttle("stripe", l, used)}
@@ -98,7 +97,7 @@ func atRate(x *explained, v *inspect.MessageView) {
 	v.Throttles = []*throttle.Gate{v.At.Throttle}
 }
 
-// atCircuit is a circuit that looks again at a time.
+// atCircuit is a circuit that may open again at a time.
 func atCircuit(i wire.CircuitInfo, at int64) place {
 	return func(x *explained, v *inspect.MessageView) {
 		x.circuits["api"] = i
@@ -125,7 +124,7 @@ func atQueuePause(until int64) place {
 	}
 }
 
-// TestExplainMessage puts what a queue knows of a message into words.
+// TestExplainMessage explains messages in each state.
 func TestExplainMessage(t *testing.T) {
 	for name, tc := range map[string]struct {
 		queue string // orders unless set
@@ -347,7 +346,7 @@ var handGate = wire.GateState{
 	Kind: "circuit", Gate: "circuit:api", Limits: "opens after 5 failures in a row for 1.5s", SetBy: "file", InUse: "open (by hand)",
 }
 
-// TestExplainAllGates of a message, open ones as well.
+// TestExplainAllGates: an explanation has all gates of a message, open ones included.
 func TestExplainAllGates(t *testing.T) {
 	x := newExplained(t)
 	free := x.throttle("free", throttle.Limits{}, 0)
@@ -366,7 +365,7 @@ func TestExplainAllGates(t *testing.T) {
 	}, x.all(&v))
 }
 
-// TestExplainQueue puts what a queue waits for into words.
+// TestExplainQueue explains what queues wait for.
 func TestExplainQueue(t *testing.T) {
 	busy := inspect.Stats{Pending: 10, Blocked: 4, Delayed: 3, InFlight: 2, Consumers: 1}
 	for name, tc := range map[string]struct {
@@ -418,7 +417,7 @@ func TestExplainQueue(t *testing.T) {
 	}
 }
 
-// TestExplainBlockedCounts names the gates that hold most, the largest first.
+// TestExplainBlockedCounts names the gates that block the most messages, the largest first.
 func TestExplainBlockedCounts(t *testing.T) {
 	x := newExplained(t)
 	g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 1)
@@ -437,7 +436,7 @@ func TestExplainBlockedCounts(t *testing.T) {
 	require.Len(t, x.counts("", make([]inspect.BlockedView, explainGates+1)), explainGates)
 }
 
-// TestExplainKey puts how a fairness key stands into words.
+// TestExplainKey explains fairness keys in each state.
 func TestExplainKey(t *testing.T) {
 	for name, tc := range map[string]struct {
 		view   inspect.KeyView
@@ -479,7 +478,7 @@ func TestExplainKey(t *testing.T) {
 	}
 }
 
-// Weights say whether they come from an operator, the hook, the header or nobody.
+// The reply says whether a weight comes from an operator, the hook, the header or nobody.
 func TestWeightsSayWhoSetThem(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		by := func(key string) string {
@@ -508,7 +507,7 @@ func (h *rig) explain(body string) (e wire.ExplainMessage) {
 	return e
 }
 
-// TestExplainFindsMessages in all queues and in pieces, dead letters among them.
+// TestExplainFindsMessages in all queues, dead letters included, and reads the queues in pieces.
 func TestExplainFindsMessages(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.piece = 3

@@ -32,14 +32,14 @@ func (s *pastStore) History(refs []store.Ref, fn func(i int, records [][]byte)) 
 	return err
 }
 
-// A record of a move says from which queue to which.
+// A record of a move has the source and the target queue.
 func TestAMoveInAHistory(t *testing.T) {
 	p := history.AttemptRecord{Outcome: wire.AttemptMoved, At: 1e18, From: "orders.dlq", To: "by-hand"}
 	require.Equal(t, wire.AttemptInfo{Outcome: "moved", At: "2001-09-09T01:46:40Z", From: "orders.dlq", To: "by-hand"}, attemptInfo(&p))
 }
 
-// TestHistoriesAreAskedForAtOnce, since each question may wait for a commit, and one that
-// is broken keeps no other from being told.
+// TestHistoriesAreAskedForAtOnce, since each request may wait for a commit. A broken history
+// does not affect the others.
 func TestHistoriesAreAskedForAtOnce(t *testing.T) {
 	s := &pastStore{}
 	p := peeking{queue: "orders.dlq", store: s}

@@ -19,7 +19,7 @@ const nowhere = "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"
 // about is a request about a message.
 func about(id string) string { return `{"id":"` + id + `"}` }
 
-// answer acks the delivery m of a queue, or whatever a says.
+// answer answers the delivery m of a queue with a.
 func (h *rig) answer(name string, m *nats.Msg, a wire.Ack) {
 	h.t.Helper()
 	token, _, ok := h.shards.Subjects.ParseToken(m.Reply)
@@ -30,7 +30,7 @@ func (h *rig) answer(name string, m *nats.Msg, a wire.Ack) {
 	time.Sleep(time.Second)
 }
 
-// TestMessagesAreShown in whatever queue they are, as they are.
+// TestMessagesAreShown shows messages of any queue, by their state.
 func TestMessagesAreShown(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "other", `{}`, nil)
@@ -91,8 +91,8 @@ func TestAFetchIsAConsumer(t *testing.T) {
 	})
 }
 
-// TestMessagesHaveAHistory, which message-show, explain and a peek of dead letters tell,
-// and which a redrive does not end.
+// TestMessagesHaveAHistory: message-show, explain and a peek of dead letters show the history,
+// and a redrive does not end it.
 func TestMessagesHaveAHistory(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"throttle_headers":["gate"],"retry_initial_ms":1000,"retry_max_ms":1000,"retry_jitter":0}`, nil)
@@ -141,7 +141,7 @@ func TestMessagesHaveAHistory(t *testing.T) {
 	})
 }
 
-// TestMessagesAreDeleted where they wait, and not under the hands of a consumer.
+// TestMessagesAreDeleted: waiting messages are deleted, messages in flight are not.
 func TestMessagesAreDeleted(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
@@ -166,7 +166,7 @@ func TestMessagesAreDeleted(t *testing.T) {
 	})
 }
 
-// TestMessagesRunNow: what waits for its time, or for a retry, is ready.
+// TestMessagesRunNow: a delayed or retrying message becomes ready.
 func TestMessagesRunNow(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"retry_initial_ms":3600000,"retry_max_ms":3600000,"retry_jitter":0}`, nil)
@@ -187,8 +187,8 @@ func TestMessagesRunNow(t *testing.T) {
 	})
 }
 
-// TestPurgeEmptiesAQueue of what is there when it begins, page by page, and its dead
-// letters apart from it.
+// TestPurgeEmptiesAQueue page by page of the messages that exist when it begins. Its dead
+// letters are purged separately.
 func TestPurgeEmptiesAQueue(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
@@ -222,7 +222,8 @@ func TestPurgeEmptiesAQueue(t *testing.T) {
 	})
 }
 
-// TestKeysThatNobodyKnowsAreNotExplained, and those that something is set for are.
+// TestKeysThatNobodyKnowsAreNotExplained: a key without messages is explained only if something
+// is set for it.
 func TestKeysThatNobodyKnowsAreNotExplained(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)

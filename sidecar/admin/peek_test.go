@@ -49,7 +49,7 @@ func newPeeking(t *testing.T, name string, st store.Store) (*peeking, *explained
 	return p, x
 }
 
-// TestPeekShowsEveryState as the queue knows it, with what holds a message back.
+// TestPeekShowsEveryState of messages, with what blocks them.
 func TestPeekShowsEveryState(t *testing.T) {
 	paused := wire.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(60)}
 	for name, tc := range map[string]struct {
@@ -128,8 +128,8 @@ func TestPeekShowsEveryState(t *testing.T) {
 	}
 }
 
-// TestPeekReadsWhatIsThere: what is not on disk, yet or any more, is left out; what
-// cannot be read is shown as that.
+// TestPeekReadsWhatIsThere: peek leaves out a message that is not on disk, and shows a corrupt
+// one as unreadable.
 func TestPeekReadsWhatIsThere(t *testing.T) {
 	ref := store.Ref{Queue: 1, Seq: 1}
 	p, _ := newPeeking(t, "orders", peekedStore(t, store.Message{Ref: ref, ID: id, Headers: []byte{0}, Payload: []byte("0123456789")}))
@@ -142,14 +142,15 @@ func TestPeekReadsWhatIsThere(t *testing.T) {
 	require.Equal(t, "0123", *p.reply.Messages[0].Payload)
 }
 
-// reasonsLost is a store whose header indexes have gone bad.
+// reasonsLost is a store whose header indexes are corrupt.
 type reasonsLost struct{ store.Store }
 
 func (reasonsLost) Dead([]store.Ref, func(int, *store.Dead)) error {
 	return &store.CorruptError{File: "fila.db", Part: "index", Segment: 7, Reason: "checksum does not match"}
 }
 
-// TestDeadLettersWithoutReason are shown and explained all the same.
+// TestDeadLettersWithoutReason: dead letters whose reason cannot be read are shown and
+// explained.
 func TestDeadLettersWithoutReason(t *testing.T) {
 	ref := store.Ref{Queue: 2, Seq: 1}
 	st := peekedStore(t, store.Message{Ref: ref, Payload: []byte("0123"), Dead: &store.Dead{Reason: "term"}})
@@ -166,7 +167,7 @@ func TestDeadLettersWithoutReason(t *testing.T) {
 	require.Contains(t, reason, "checksum does not match")
 }
 
-// TestWhyDead says where a dead letter comes from.
+// TestWhyDead: the reason of a dead letter names its source queue.
 func TestWhyDead(t *testing.T) {
 	dead := func(seq uint64, d *store.Dead) store.Message {
 		return store.Message{Ref: store.Ref{Queue: 2, Seq: seq}, Dead: d}
@@ -186,8 +187,8 @@ func TestWhyDead(t *testing.T) {
 	}
 }
 
-// TestPeekFitsIntoAReply: what does not comes with the next one, but one message
-// always does.
+// TestPeekFitsIntoAReply: messages that do not fit come with the next reply. A reply always has
+// at least one message.
 func TestPeekFitsIntoAReply(t *testing.T) {
 	const n = 4
 	var messages []store.Message
@@ -210,7 +211,7 @@ func TestPeekFitsIntoAReply(t *testing.T) {
 	require.EqualValues(t, 9, p.reply.Next)
 }
 
-// TestPeekAsksAGateOnce for all messages that it holds.
+// TestPeekAsksAGateOnce for all messages that it blocks.
 func TestPeekAsksAGateOnce(t *testing.T) {
 	p, x := newPeeking(t, "orders", nil)
 	g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 1)
@@ -243,7 +244,7 @@ func (h *rig) summary(name string) wire.QueueSummary {
 	return info.QueueSummary
 }
 
-// TestPeekChangesNothing: what it shows stays where it is.
+// TestPeekChangesNothing: messages stay in their places.
 func TestPeekChangesNothing(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["api"],"max_deliveries":1}`, nil)
@@ -295,7 +296,7 @@ func TestPeekChangesNothing(t *testing.T) {
 	})
 }
 
-// TestPeekFilters shows only what a filter means, and refuses what it cannot mean.
+// TestPeekFilters shows only messages that match a filter, and refuses invalid filters.
 func TestPeekFilters(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["api"]}`, nil)
@@ -331,7 +332,7 @@ func TestPeekFilters(t *testing.T) {
 	})
 }
 
-// TestDeadGroups: a verb for dead letter queues.
+// TestDeadGroups groups the dead letters of a queue. The request may name either queue.
 func TestDeadGroups(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"max_deliveries":1}`, nil)
@@ -365,7 +366,7 @@ func heldBy(reply wire.PeekReply, id string) string {
 	return ""
 }
 
-// TestPeekInTheOrderOfAKey names the order as what holds a message back.
+// TestPeekInTheOrderOfAKey names the order of the key as the cause that blocks a message.
 func TestPeekInTheOrderOfAKey(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"ordering":"key"}`, nil)
@@ -380,8 +381,7 @@ func TestPeekInTheOrderOfAKey(t *testing.T) {
 	})
 }
 
-// TestPeekPages finds every message once, whatever a reply and a look at the queue
-// have room for.
+// TestPeekPages returns every message once, for any size of replies and of pieces.
 func TestPeekPages(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
@@ -433,7 +433,8 @@ func TestPeekPages(t *testing.T) {
 	})
 }
 
-// TestPeekGoesOnlySoFar in one request, and says where to go on.
+// TestPeekGoesOnlySoFar: one request reads a bounded part of a queue, and the reply says where
+// to continue.
 func TestPeekGoesOnlySoFar(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)

@@ -203,8 +203,9 @@ type page[Item any] struct {
 }
 
 // merge merges pages of several nodes into one of up to limit items, and returns its next
-// cursor, "" at the end. It leaves out what comes after the end of a page with more. An item
-// may be on two pages, if its queue was handed over meanwhile.
+// cursor, "" at the end. If a node has more items, the items after the last one of its page wait
+// for the next page: others may come before them. An item may be on two pages, if its queue was
+// handed over meanwhile.
 func merge[Item any](pages []page[Item], limit int, compare func(a, b Item) int, cursor func(*Item) string) (all []Item, next string) {
 	all = []Item{}
 	var end *Item

@@ -18,8 +18,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestQueueVerbs make, change, list and delete queues.
-// With detail a list has what was counted of each queue, and who is noisy in it.
+// With detail a list has the counters and the noisy flows of each queue.
 func TestQueueListDetail(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
@@ -72,8 +71,8 @@ func TestQueueVerbs(t *testing.T) {
 	})
 }
 
-// TestQueueInspect says all of a queue: counts, consumers, the flows with most
-// pending, settings, hooks and counters.
+// TestQueueInspect: the reply has counts, consumers, the flows with most pending messages,
+// settings, hooks and counters.
 func TestQueueInspect(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"quantum":2,"on_enqueue":
@@ -122,7 +121,7 @@ func TestQueueInspect(t *testing.T) {
 	})
 }
 
-// TestScheduleVerbs: what is done about a schedule is audited, what changes nothing is not.
+// TestScheduleVerbs: changes of a schedule are audited, calls without effect are not.
 func TestScheduleVerbs(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", ``, nil)
@@ -165,8 +164,7 @@ func TestScheduleVerbs(t *testing.T) {
 	})
 }
 
-// A noisy flow and those that wait beside it are named as people write keys, with their
-// parts of the whole.
+// Noisy and waiting flows have their keys in the form of replies, and their shares.
 func TestNoisyVerb(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","visibility_timeout_ms":600000}`, nil)
@@ -199,7 +197,7 @@ func TestNoisyVerb(t *testing.T) {
 	})
 }
 
-// TestRedriveVerb says how many dead letters went back, also by an event.
+// TestRedriveVerb: the reply and an event count the redriven dead letters.
 func TestRedriveVerb(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", ``, nil)
@@ -232,7 +230,7 @@ func TestRedriveVerb(t *testing.T) {
 	})
 }
 
-// told are the events of a type so far.
+// told returns the events of a type so far.
 func (h *rig) told(typ string) []wire.Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -264,7 +262,8 @@ func TestHookResetVerb(t *testing.T) {
 	})
 }
 
-// TestQueueOfTheFile can be changed, and a warning says that it will not last.
+// TestQueueOfTheFile: a queue of the configuration file can be changed, and a warning says that
+// the change will not last.
 func TestQueueOfTheFile(t *testing.T) {
 	declare := func(c *config.Config) { c.Queues = []wire.QueueSettings{wire.DefaultQueueSettings("orders")} }
 	withAdmin(t, declare, func(t *testing.T, h *rig) {
@@ -290,8 +289,8 @@ func TestQueueOfTheFile(t *testing.T) {
 	})
 }
 
-// TestRetryPolicyOfAQueue: a queue names a policy of the file, or none, or the one that
-// it has.
+// TestRetryPolicyOfAQueue: a queue may have no policy, a policy of the file, or the one that it
+// has already.
 func TestRetryPolicyOfAQueue(t *testing.T) {
 	file := config.Default()
 	file.RetryPolicies = []rules.RetryPolicy{{Name: "slow", InitialDelayMs: 100}}
@@ -321,8 +320,7 @@ func TestRetryPolicyOfAQueue(t *testing.T) {
 	})
 }
 
-// TestRepliesFit into a message: lists stop before it is full, and tell that there
-// is more.
+// TestRepliesFit into a message: lists are cut, and the reply says that there is more.
 func TestRepliesFit(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.most.Store(16_384)

@@ -69,7 +69,7 @@ func (h *rig) event(typ, _ string, e wire.Event) {
 	h.events = append(h.events, e)
 }
 
-// replied takes the reply to a subject.
+// replied removes and returns the reply to a subject.
 func (h *rig) replied(subject string) []byte {
 	h.t.Helper()
 	time.Sleep(time.Second) // what is written waits for others that may come
@@ -169,7 +169,7 @@ func (h *rig) must(verb wire.AnyVerb, tail, body string, into any) {
 	require.Nil(h.t, h.ask(verb, tail, body, into), "%s %s", verb, tail)
 }
 
-// enqueue has a message accepted and returns its id.
+// enqueue accepts a message and returns its id.
 func (h *rig) enqueue(name, payload string, headers nats.Header) string {
 	h.t.Helper()
 	m := &nats.Msg{Subject: "fila.enqueue." + name, Reply: "confirm", Header: headers, Data: []byte(payload), Sub: &nats.Subscription{}}
@@ -179,7 +179,7 @@ func (h *rig) enqueue(name, payload string, headers nats.Header) string {
 	return reply.ID
 }
 
-// consume registers a consumer, or with no credit takes it away.
+// consume registers a consumer; without credit it ends the registration.
 func (h *rig) consume(name string, credit int) {
 	h.t.Helper()
 	var c queue.Change = queue.Leave{Consumer: "w"}

@@ -23,7 +23,7 @@ func TestEveryVerbHasOneRow(t *testing.T) {
 	require.ElementsMatch(t, wire.Verbs(), rows)
 }
 
-// TestVerbsAreDocumented in docs/protocol.md: exactly these, with their tails.
+// TestVerbsAreDocumented: docs/protocol.md has exactly the verbs of the table, with their tails.
 func TestVerbsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/protocol.md")
 	require.NoError(t, err)

@@ -13,8 +13,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// whys is what everybody who is asked says of a queue with one message that waits, and
-// of that message: the state, the gate that holds it back and its kind.
+// whys has what each reply says of a queue with one waiting message, and of this message: the
+// state, the gate that blocks it and its kind.
 func (h *rig) whys(name, id, key string) []string {
 	h.t.Helper()
 	gate := func(st *wire.GateState) string {
@@ -56,9 +56,9 @@ func (h *rig) whys(name, id, key string) []string {
 	}
 }
 
-// TestEverybodySaysWhyItWaits: explain, peek, queue-inspect (fila top) and the gauges
-// name the same cause, whether a consumer is there or not, and the next one when it is
-// taken away: a pause, a gate, a consumer.
+// TestEverybodySaysWhyItWaits: explain, peek, queue-inspect (fila top) and the gauges name the
+// same cause, with and without a consumer. When the cause (a pause, a gate, no consumer) is
+// removed, they name the next one.
 func TestEverybodySaysWhyItWaits(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["api"],"circuit_header":"dest"}`, nil)
@@ -96,8 +96,8 @@ func TestEverybodySaysWhyItWaits(t *testing.T) {
 	})
 }
 
-// TestOpenGatesAreNotBlamed: when a rate is back, what had to wait for it is ready, and
-// waits for room of the consumers.
+// TestOpenGatesAreNotBlamed: when a rate admits messages again, the ones that waited for it are
+// ready, and wait for credit of the consumers.
 func TestOpenGatesAreNotBlamed(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", `{"throttle_headers":["api"]}`, nil)
@@ -125,8 +125,8 @@ func TestOpenGatesAreNotBlamed(t *testing.T) {
 	})
 }
 
-// TestAllThatWaitAtAGateCount, in throttle-show and circuit-show, whether or not a
-// consumer is there and anything has tried.
+// TestAllThatWaitAtAGateCount: throttle-show and circuit-show count all waiting messages,
+// whether or not there is a consumer and a message has tried the gate.
 func TestAllThatWaitAtAGateCount(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		for _, name := range []string{"orders", "bills"} {
@@ -165,7 +165,7 @@ func TestAllThatWaitAtAGateCount(t *testing.T) {
 	})
 }
 
-// TestPeekSaysWhatAReadyMessageWaitsFor: a consumer, room at one, or its turn.
+// TestPeekSaysWhatAReadyMessageWaitsFor: a consumer, its credit, or the turn of the message.
 func TestPeekSaysWhatAReadyMessageWaitsFor(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(wire.VerbQueueCreate, "orders", ``, nil)
@@ -187,7 +187,7 @@ func TestPeekSaysWhatAReadyMessageWaitsFor(t *testing.T) {
 	require.Equal(t, wire.WaitsForTurn, waitsFor(gates.ByNothing))
 }
 
-// Of many queues that wait those are named where most messages do, of all nodes.
+// Of many waiting queues, the ones with the most waiting messages are named, over all nodes.
 func TestMostWaiting(t *testing.T) {
 	var list []wire.WaitingQueue
 	for i := range int64(2 * wire.MaxWaitingQueues) {

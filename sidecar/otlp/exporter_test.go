@@ -68,7 +68,7 @@ func options(endpoint, protocol string) (Options, *counts, *bytes.Buffer) {
 	}, c, log
 }
 
-// stop ends an exporter without a limit of time: what it has is sent.
+// stop stops an exporter without a time limit, so that it sends everything.
 func stop(e *Exporter) { e.Stop(context.Background()) }
 
 var parent = wire.TraceParent{Trace: [16]byte{1, 2, 3}, Span: [8]byte{4, 5}, Sampled: true}
@@ -85,7 +85,7 @@ func record(e *Exporter) {
 	e.Record(&telemetry.Span{Name: "job redrive orders", Kind: telemetry.SpanServer, Start: 1, End: 2})
 }
 
-// requireRecorded holds that what record does has arrived.
+// requireRecorded requires that the spans of record have arrived.
 func requireRecorded(t *testing.T, spans map[string][]*tracepb.Span) {
 	t.Helper()
 	require.Len(t, spans["wait orders"], 1)
@@ -172,7 +172,7 @@ func TestRefusals(t *testing.T) {
 	require.Contains(t, log.String(), "401")
 }
 
-// Nobody waits for a collector that is not there: neither who records, nor the end.
+// Without a collector neither Record nor Stop waits.
 func TestNoCollector(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and says nothing
 	require.NoError(t, err)
@@ -243,7 +243,7 @@ func TestStopIsShort(t *testing.T) {
 	}
 }
 
-// grpcCollector is a collector made of the gRPC of others.
+// grpcCollector is a collector on an independent implementation of gRPC.
 type grpcCollector struct {
 	sync.Mutex
 	fail    []error // of the next requests for traces
@@ -428,7 +428,7 @@ func TestHTTPS(t *testing.T) {
 	require.True(t, errors.Is(err, os.ErrNotExist), err)
 }
 
-// BenchmarkRecord is what a sampled message costs its queue, beside its collector.
+// BenchmarkRecord measures what a sampled message costs its queue, without the collector.
 func BenchmarkRecord(b *testing.B) {
 	c := otlptest.New(b)
 	o, _, _ := options(c.URL, HTTP)

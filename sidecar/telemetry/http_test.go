@@ -20,7 +20,7 @@ import (
 // TestMain fails when a test leaves a goroutine behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// httpGet fetches one page on a connection of its own.
+// httpGet fetches one page on its own connection.
 func httpGet(t *testing.T, method, url string) (status int, body string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
@@ -104,7 +104,7 @@ func TestHTTPTakenPort(t *testing.T) {
 	h.Stop(t.Context()) // nothing to stop
 }
 
-// A request that is being answered holds stop until the context ends.
+// Stop waits for a running request until the context ends.
 func TestHTTPStop(t *testing.T) {
 	asked, release := make(chan struct{}), make(chan struct{})
 	h := NewHTTP(HTTPOptions{Log: slog.New(slog.DiscardHandler), Addr: "127.0.0.1:0", Metrics: New(), Ready: func() (string, error) {

@@ -350,7 +350,7 @@ func TestOpenMetrics(t *testing.T) {
 	require.Contains(t, w.Body.String(), "# EOF\n")
 }
 
-// The attempt that was traced last is the exemplar of its bucket, for each outcome.
+// The last traced attempt is the exemplar of its bucket, for each outcome.
 func TestExemplarsOfAttempts(t *testing.T) {
 	m := New()
 	q := m.Queue("orders")
@@ -530,8 +530,8 @@ func TestNamedQueuesAreBounded(t *testing.T) {
 	require.False(t, m.Queue("newer").named)
 }
 
-// A scrape of 2,000 queues with their dead letter queues has a line for each that nothing
-// has happened to, and does not need much memory even if all are in use.
+// A scrape of 2,000 queues with their dead letter queues has one line for each unused queue, and
+// needs little memory even if all are in use.
 func TestScrapeOfManyQueues(t *testing.T) {
 	m := New()
 	var now []Gauges
@@ -566,7 +566,7 @@ func TestScrapeOfManyQueues(t *testing.T) {
 	require.Less(t, allocated, uint64(50_000_000))
 }
 
-// lineCounter is a reply of which only the lines are counted.
+// lineCounter is a reply that only counts lines.
 type lineCounter struct {
 	header http.Header
 	lines  int

@@ -42,12 +42,12 @@ func TestLogOfJSON(t *testing.T) {
 	require.Empty(t, TraceAttrs(wire.TraceParent{}))
 }
 
-// loggers are the methods that write a line, by the place of the message among their
-// arguments; keys and values follow.
+// loggers maps the methods that write a line to the index of the message among their arguments;
+// keys and values follow.
 var loggers = map[string]int{"Debug": 0, "Info": 0, "Warn": 0, "Error": 0, "Log": 2}
 
-// The log speaks one language: what is in a line has keys of one form, and a word that has
-// a name in OpenTelemetry has no synonym beside it. docs/operations.md tells the names.
+// The keys of log lines have one form, and no key is a synonym of one with an OpenTelemetry
+// name. docs/operations.md lists the names.
 func TestOneVocabulary(t *testing.T) {
 	synonyms := []string{"err", "message", "message_id", "msg_id", "queue_name", "destination", "consumer_name", "code", "trace", "span", "traceparent"}
 	form := regexp.MustCompile(`^[a-z][a-z_]*$`)
@@ -99,7 +99,7 @@ func TestOneVocabulary(t *testing.T) {
 	}
 }
 
-// isLog reports whether an expression is a log, by its name.
+// isLog reports whether an expression is a logger, judged by its name.
 func isLog(x ast.Expr) bool {
 	switch x := x.(type) {
 	case *ast.Ident:
@@ -114,8 +114,8 @@ func isLog(x ast.Expr) bool {
 	return false
 }
 
-// A line of a log of JSON names its event, in front of what it has itself; one at level debug
-// does not, and one in words of its own is a notice.
+// A line of a JSON log names its event. A line at level debug has none, and the event of a line
+// with free text is a notice.
 func TestEventLog(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(EventLog(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: LogAttr})))

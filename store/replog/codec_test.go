@@ -42,8 +42,8 @@ func everything() *store.Batch {
 	}
 }
 
-// remembering has what came after version 1 was first written: batches without it are
-// written as before, and a program that does not know it says so.
+// remembering returns a batch with data that came after version 1. Batches without such data are
+// written as before, and a program that does not know it reports an error.
 func remembering() *store.Batch {
 	ref := store.Ref{Queue: 7, Seq: 1 << 40}
 	return &store.Batch{
@@ -55,7 +55,7 @@ func remembering() *store.Batch {
 	}
 }
 
-// prioritised has messages with a priority, which is in bits that were 0 before.
+// prioritised returns a batch of messages with priorities, which are in bits that were 0 before.
 func prioritised() *store.Batch {
 	return &store.Batch{Add: []store.Message{
 		{Ref: store.Ref{Queue: 1, Seq: 2}, Weight: 1000, Cost: 1000, Key: "k", Priority: 9},

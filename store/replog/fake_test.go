@@ -29,7 +29,7 @@ func newFakeStream() *fakeStream {
 	return &fakeStream{first: 1, created: time.Now(), more: make(chan struct{})}
 }
 
-// force appends a record, whatever lies before it.
+// force appends a record without a check of the expected sequence.
 func (f *fakeStream) force(record []byte) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,8 +125,7 @@ func (e *end) next(fates ...fate) {
 	e.fates = fates
 }
 
-// pass waits while the end is cut, as far as ctx lets it: what was sent meanwhile is
-// lost.
+// pass waits until ctx ends while the end is cut: what is sent meanwhile is lost.
 func (e *end) pass(ctx context.Context) error {
 	e.mu.Lock()
 	cut := e.cut
@@ -138,7 +137,7 @@ func (e *end) pass(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// ask notes a request.
+// ask records a request.
 func (e *end) ask(what string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

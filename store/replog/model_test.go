@@ -16,7 +16,7 @@ import (
 
 var deep = flag.Bool("model.deep", false, "explore more promotions and corners: a minute, and a gigabyte")
 
-// rules are what is explored; broken ones must be found out.
+// rules are the rules to explore. The model must detect broken ones.
 type rules struct {
 	next      func(mark, head) (mark, verdict)
 	find      func(h head, epoch, n uint64) finding
@@ -384,7 +384,7 @@ func (x *explorer) look(s modelState, i int, end uint8) {
 	}
 }
 
-// written goes on when a record is known to lie in the log at a sequence.
+// written continues when a record is known to be in the log at a sequence.
 func (x *explorer) written(s modelState, i int, seq uint8) {
 	n := &s.nodes[i]
 	r := n.record

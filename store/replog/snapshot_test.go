@@ -107,8 +107,7 @@ func TestSnapshotsAndTruncation(t *testing.T) {
 	require.ErrorIs(t, err, ErrGap)
 }
 
-// slow is an object store that needs some of the time that a download has, more than one
-// request.
+// slow is an object store that refuses a download with less than half of downloadTimeout left.
 type slow struct{ jetstream.ObjectStore }
 
 func (s slow) Get(ctx context.Context, name string, opts ...jetstream.GetObjectOpt) (jetstream.ObjectResult, error) {
@@ -170,7 +169,7 @@ func TestSpoiltSnapshot(t *testing.T) {
 	require.ErrorIs(t, err, jetstream.ErrDigestMismatch)
 }
 
-// stuck is an object store whose objects bring nothing.
+// stuck is an object store whose objects never send data.
 type stuck struct {
 	jetstream.ObjectStore
 	begun  chan struct{}
@@ -326,8 +325,8 @@ func TestSnapshotsOfAnotherCluster(t *testing.T) {
 	require.ErrorIs(t, err, ErrReplicas)
 }
 
-// made is a JetStream in which another node makes everything first, and whose servers do
-// not know it yet.
+// made is a JetStream in which another node creates everything first, while the servers do not
+// know it yet.
 type made struct{ jetstream.JetStream }
 
 func (made) ObjectStore(context.Context, string) (jetstream.ObjectStore, error) {
@@ -442,8 +441,8 @@ func TestSeed(t *testing.T) {
 	require.Equal(t, []string{"k"}, keys(contentOf(t, promote(t, r))))
 }
 
-// If the machines find the file of an owner corrupt, it is moved aside when the store
-// is closed, and rebuilt.
+// If an owner finds its file corrupt, the file is moved aside when the store is closed, and
+// rebuilt.
 func TestCorruptFileOfAnOwnerIsMadeAgain(t *testing.T) {
 	js := jetStream(t)
 	o := withSnapshots(t, js, t.TempDir(), "a")

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"))
 }
 
-// jetStream runs a NATS server with JetStream that ends with the test.
+// jetStream runs a NATS server with JetStream until the end of the test.
 func jetStream(t testing.TB, change ...func(*server.Options)) jetstream.JetStream {
 	t.Helper()
 	o := &server.Options{DontListen: true, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir()}
@@ -114,7 +114,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// deadline ends a test that waits in vain.
+// deadline fails a test that waits too long.
 func deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)

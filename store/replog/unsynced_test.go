@@ -13,7 +13,7 @@ import (
 	"github.com/filaq/fila/store/storetest"
 )
 
-// died has what was left of a node that was open in a directory, in another one.
+// died copies the files of a running node to another directory, as a crash leaves them.
 func died(t *testing.T, dir, name string) string {
 	t.Helper()
 	left := t.TempDir()
@@ -30,7 +30,7 @@ func died(t *testing.T, dir, name string) string {
 	return left
 }
 
-// secretOf tells the file of a node from another one.
+// secretOf returns the secret of a file, which tells it from another file.
 func secretOf(t *testing.T, n *node) []byte {
 	t.Helper()
 	snap, err := n.bolt.Snapshot()

@@ -14,7 +14,7 @@ import (
 
 // writer writes the records of an epoch. It is the store.Log of the owner.
 //
-// One record is in flight at a time. The next one is sent when it is in the log. So n counts
+// One record is in flight at a time: the next one is sent when that is in the log. So n counts
 // the records of the epoch without a gap, and all records up to last are known: they are
 // ours, or stale.
 type writer struct {

@@ -59,7 +59,7 @@ func DecodeRecord(b []byte) (Record, error) {
 //	 8  u64  seq
 //	16       id, 16 bytes
 //	32  i64  enqueued at
-//	40  i64  not before; with flag 2 the end of a delay, steady time (see clock)
+//	40  i64  not before; with flag 2 the end of a delay, steady time (see Clock)
 //	48  i64  expires at
 //	56  u32  weight
 //	60  u32  cost

@@ -30,7 +30,7 @@ func DecodeRefKey(b []byte) (Ref, error) {
 // A state is a sealed value:
 //
 //	 0  u32  attempts
-//	 4  i64  ready at, steady time (see clock)
+//	 4  i64  ready at, steady time (see Clock)
 //	12  u64  lease id
 //	20  i64  lease deadline, steady time
 //	28       consumer, last error, strings
