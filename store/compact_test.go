@@ -65,7 +65,7 @@ func TestSpaceIsBounded(t *testing.T) {
 	require.Equal(t, int64(len(live)), st.Messages)
 	require.Less(t, float64(st.StoredMessages), 2.2*float64(st.Messages))
 	require.Less(t, float64(st.FileBytes), 4*float64(st.LiveBytes+recordWeight*st.Messages))
-	require.LessOrEqual(t, float64(st.FileBytes), 1.2*float64(half), "the file goes on growing")
+	require.LessOrEqual(t, float64(st.FileBytes), 1.2*float64(half), "the file keeps growing")
 	require.Less(t, float64(st.CarriedTotal), 0.5*float64(seq))
 }
 

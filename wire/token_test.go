@@ -154,7 +154,7 @@ func FuzzTokenParse(f *testing.F) {
 	f.Add(strings.Repeat("A", TokenLen), "", uint64(0), uint32(0), uint64(0))
 	f.Add(strings.Repeat("\n", TokenLen), "orders", uint64(1), uint32(2), uint64(3))
 	f.Fuzz(func(t *testing.T, text, queue string, seq uint64, attempt uint32, lease uint64) {
-		// Whatever is accepted is exactly what the signer makes: nothing else is.
+		// Parse accepts only what the signer makes.
 		if tok, err := s.Parse(text, queue); err == nil {
 			require.Equal(t, text, string(s.Append(nil, queue, tok)))
 		} else {

@@ -14,7 +14,7 @@ import (
 const relativeError = 0.001
 
 // Percentiles are exact or up to relativeError too high.
-func TestPercentilesAreThoseOfTheSortedValues(t *testing.T) {
+func TestPercentilesMatchSortedValues(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var parts [3]Latencies
 	var all []float64

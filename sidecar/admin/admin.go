@@ -36,7 +36,7 @@ type Admin struct {
 	backups *backups
 	objects objects
 	table   []Verb
-	piece   int // how many slots of a queue are read at a time, so that it goes on in between
+	piece   int // how many slots of a queue are read at a time, so that the queue works in between
 }
 
 // New returns an Admin. The queues need not be there yet.

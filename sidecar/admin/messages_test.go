@@ -137,7 +137,7 @@ func TestMessagesHaveAHistory(t *testing.T) {
 		require.Len(t, e.History, 4)
 		require.Equal(t, m.History, e.History[:2])
 		require.Equal(t, wire.AttemptRedriven, e.History[2].Outcome)
-		require.EqualValues(t, 1, e.History[3].Attempt, "they are counted anew")
+		require.EqualValues(t, 1, e.History[3].Attempt, "attempts count from 1 again")
 	})
 }
 

@@ -83,8 +83,8 @@ func (a *Admin) forward(shard int, queue string, r request) ([]byte, *wire.Error
 	return nil, wire.NoOwner(queue)
 }
 
-// everywhere carries out a request at all nodes, this node first, and calls each with their
-// replies while it returns true. It returns the shards that did not answer.
+// everywhere carries out a request at all nodes, this node first, and calls each with every reply
+// until that returns false. It returns the shards that did not answer.
 func (v Verb) everywhere(r request, each func(reply []byte, err *wire.Error) bool) (missing []int) {
 	ctx, cancel := context.WithTimeout(context.Background(), gatherTimeout)
 	defer cancel()
@@ -196,7 +196,7 @@ func (a *Admin) verb(name string) (Verb, bool) {
 	return a.table[i], true
 }
 
-// page is a part of a sorted list. If more is true, the list goes on after the last item.
+// page is a part of a sorted list. If more is true, the list continues after the last item.
 type page[Item any] struct {
 	items []Item
 	more  bool

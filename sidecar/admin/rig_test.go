@@ -72,7 +72,7 @@ func (h *rig) event(typ, _ string, e wire.Event) {
 // replied removes and returns the reply to a subject.
 func (h *rig) replied(subject string) []byte {
 	h.t.Helper()
-	time.Sleep(time.Second) // what is written waits for others that may come
+	time.Sleep(time.Second) // a commit may wait for more changes
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	data, ok := h.replies[subject]

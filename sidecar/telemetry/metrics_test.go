@@ -270,7 +270,7 @@ func TestMetricsDrop(t *testing.T) {
 
 	m.Queue("orders").Enqueued()
 	value, _ := sample(gather(t, m)["fila_enqueued_total"], "queue=orders")
-	require.Equal(t, 1., value, "a queue made anew counts from 0")
+	require.Equal(t, 1., value, "a queue that is created again counts from 0")
 }
 
 func TestMetricsGauges(t *testing.T) {
@@ -288,7 +288,7 @@ func TestMetricsGauges(t *testing.T) {
 		require.Equal(t, want, value, name)
 	}
 	parked := got["fila_queue_parked"]
-	require.Len(t, parked.GetMetric(), 2, "nothing is held back by nothing")
+	require.Len(t, parked.GetMetric(), 2, "only kinds of gates that block messages")
 	for kind, want := range map[string]float64{"rate": 9, "order": 10} {
 		value, ok := sample(parked, "blocked_by="+kind, "queue=orders")
 		require.True(t, ok, kind)
@@ -415,7 +415,7 @@ func TestSeriesThatNeverMovedAreLeftOut(t *testing.T) {
 	}, ofQueues(m))
 	m.Drop("orders")
 	now = []Gauges{{Queue: "orders", Counters: m.Queue("orders")}}
-	require.Equal(t, []string{`fila_queue_depth{queue="orders"} 0`}, ofQueues(m), "a queue made anew has not moved")
+	require.Equal(t, []string{`fila_queue_depth{queue="orders"} 0`}, ofQueues(m), "a queue that is created again has not moved")
 }
 
 // ofQueues returns the lines about queues, except buckets.
@@ -521,7 +521,7 @@ func TestNamedQueuesAreBounded(t *testing.T) {
 		require.Equal(t, i < maxNamedQueues, m.Queue(name(i)).named)
 		require.Equal(t, i < maxNamedQueues, m.Queue(name(i)+".dlq").named, "it goes with its queue")
 	}
-	for _, i := range []int{maxNamedQueues + 1, 7} { // of another one's end nobody gets a name
+	for _, i := range []int{maxNamedQueues + 1, 7} { // only the deletion of a named queue makes room for another name
 		m.Drop(name(i))
 		m.Drop(name(i) + ".dlq")
 		m.Drop(name(i))
