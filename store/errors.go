@@ -38,6 +38,14 @@ var (
 	ErrCorrupt = storefile.ErrCorrupt
 )
 
+// Fatal returns err unless it only says that single messages are gone or unreadable.
+func Fatal(err error) error {
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrCorrupt) {
+		return nil
+	}
+	return err
+}
+
 type (
 	// VersionError is about a file of a format that this program does not know.
 	VersionError = storefile.VersionError

@@ -49,7 +49,7 @@ func (e *Error) retry(after time.Duration) *Error {
 // After returns e for a request that changed messages before it failed.
 func (e *Error) After(messages int64) *Error {
 	after := *e
-	after.Description = HeaderValue(fmt.Sprintf("%s; %s had been done before", e.Description, count(messages, "message")))
+	after.Description = HeaderValue(fmt.Sprintf("%s; %s had been done before", e.Description, Plural(messages, "message")))
 	return &after
 }
 

@@ -129,11 +129,11 @@ func QueueExists(queue string, differences []string) *Error {
 
 // QueueNotEmpty refuses to delete a queue that has messages.
 func QueueNotEmpty(queue string, messages int64) *Error {
-	return newError(CodeQueueNotEmpty, "queue %s has %s, dead letters included, and force is not set", quote(queue), count(messages, "message"))
+	return newError(CodeQueueNotEmpty, "queue %s has %s, dead letters included, and force is not set", quote(queue), Plural(messages, "message"))
 }
 
-// count prints a number of things.
-func count(n int64, thing string) string {
+// Plural prints a number of things whose plural ends in s.
+func Plural(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
@@ -188,7 +188,7 @@ func MessageTooLarge(size, limit int64) *Error {
 
 // BacklogMessages refuses a message because of max_depth.
 func BacklogMessages(queue string, maxDepth int64, retryAfter time.Duration) *Error {
-	return newError(CodeBacklogMessages, "queue %s is full: max_depth is %s", quote(queue), count(maxDepth, "message")).retry(retryAfter)
+	return newError(CodeBacklogMessages, "queue %s is full: max_depth is %s", quote(queue), Plural(maxDepth, "message")).retry(retryAfter)
 }
 
 // BacklogBytes refuses a message because of max_bytes.
@@ -222,7 +222,7 @@ func EnqueueRate(queue, key string, rl RateLimit, retryAfter time.Duration) *Err
 // KeyPending refuses a message because of max_pending_per_key.
 func KeyPending(queue, key string, limit int64, retryAfter time.Duration) *Error {
 	return newError(CodeKeyPending, "fairness key %s of queue %s is full: max_pending_per_key is %s",
-		quote(key), quote(queue), count(limit, "message")).retry(retryAfter)
+		quote(key), quote(queue), Plural(limit, "message")).retry(retryAfter)
 }
 
 // BadAckHeader refuses the value of a nack header.

@@ -107,7 +107,7 @@ JetStream runs in embedded servers, run "fila cluster nats" at the other nodes.`
 		Example: `  fila cluster import /var/lib/fila --config /etc/fila/node-a.toml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.with(cmd, "import", func(ctx context.Context, o transfer.Options, _ config.Config) error {
-				r, err := transfer.Import(ctx, o, storeFile(args[0]))
+				r, err := transfer.Import(ctx, o, config.StoreFile(args[0]))
 				if err != nil {
 					return err
 				}
@@ -117,15 +117,6 @@ JetStream runs in embedded servers, run "fila cluster nats" at the other nodes.`
 			})
 		},
 	})
-}
-
-// storeFile returns the file of an argument, which is a file or a data directory.
-func storeFile(path string) string {
-	if fi, err := os.Stat(path); err == nil && fi.IsDir() {
-		cfg := config.Config{DataDir: path}
-		return cfg.StorePath()
-	}
-	return path
 }
 
 func newExportCommand(env *command.Env) *cobra.Command {

@@ -13,6 +13,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/store"
 )
 
@@ -41,12 +42,12 @@ is an hour here.`,
 			if dir == "" {
 				return backupOnline(env, cmd, args)
 			}
-			reply, torn, err := backupOffline(cmd.Context(), storeFile(dir), to)
+			reply, torn, err := backupOffline(cmd.Context(), config.StoreFile(dir), to)
 			if err != nil {
 				return err
 			}
 			err = env.Show(cmd, reply, func() string { return showBackup(reply, nil) })
-			return cmp.Or(err, lastCommit(storeFile(dir), torn))
+			return cmp.Or(err, lastCommit(config.StoreFile(dir), torn))
 		},
 	}
 	cmd.Flags().StringVar(&dir, "data-dir", "", "data `directory` of a fila that does not run")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storefile"
 	"github.com/filaq/fila/wire"
@@ -59,7 +60,7 @@ wrong, and 9 if only the last commit may be missing.`,
 		Example: `  fila store check /var/lib/fila
   fila store check backup.db --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return checkStore(env, cmd, storeFile(args[0]))
+			return checkStore(env, cmd, config.StoreFile(args[0]))
 		},
 	}
 }
@@ -212,7 +213,7 @@ func newStoreStatsCommand(env *command.Env) *cobra.Command {
 		Example: `  fila store stats /var/lib/fila
   fila store stats backup.db --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file := storeFile(args[0])
+			file := config.StoreFile(args[0])
 			f, err := store.OpenFile(file, storeOptions(env))
 			if err != nil {
 				return storeError(file, err)

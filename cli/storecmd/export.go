@@ -13,6 +13,7 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storefile"
 )
@@ -39,7 +40,7 @@ error says so, and the exit code is 9.`,
   fila store export /var/lib/fila | jq -c 'select(.type == "message" and .dead)'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e.errOut = cmd.ErrOrStderr()
-			return e.run(storeFile(args[0]), to, cmd.OutOrStdout())
+			return e.run(config.StoreFile(args[0]), to, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVar(&to, "to", "", "write and sync a new `file` (default standard output)")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/wire"
@@ -24,7 +25,7 @@ import (
 func exportOf(t require.TestingT, path string, all bool) string {
 	var out bytes.Buffer
 	e := &exporter{all: all, opts: store.Options{Now: storeTime.UnixNano}, errOut: os.Stderr}
-	require.NoError(t, e.run(storeFile(path), "", &out))
+	require.NoError(t, e.run(config.StoreFile(path), "", &out))
 	return out.String()
 }
 
@@ -300,7 +301,7 @@ func BenchmarkStorePort(b *testing.B) {
 	lines := exportOf(b, dir, false)
 	imported := 0
 	for name, port := range map[string]func() error{
-		"export": func() error { return new(exporter).run(storeFile(dir), "", io.Discard) },
+		"export": func() error { return new(exporter).run(config.StoreFile(dir), "", io.Discard) },
 		"import": func() error {
 			imported++
 			return importTo(b, filepath.Join(dir, fmt.Sprint(imported)), lines)

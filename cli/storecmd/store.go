@@ -27,15 +27,6 @@ commands need a store that no fila has open.`,
 		newStoreBackupCommand(env), newStoreExportCommand(env), newStoreImportCommand(env))}
 }
 
-// storeFile returns the file of an argument, which is a file or a data directory.
-func storeFile(path string) string {
-	if fi, err := os.Stat(path); err == nil && fi.IsDir() {
-		cfg := config.Config{DataDir: path}
-		return cfg.StorePath()
-	}
-	return path
-}
-
 // storeOptions are the options of the commands on files.
 func storeOptions(env *command.Env) store.Options {
 	return store.Options{Now: func() int64 { return env.Now().UnixNano() }}
@@ -88,7 +79,7 @@ needs space for both. A broken store is refused.`,
 		Example: `  fila store compact /var/lib/fila
   fila store compact /var/lib/fila --keep /var/lib/fila/before.db`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file := storeFile(args[0])
+			file := config.StoreFile(args[0])
 			r, err := store.CompactFile(file, keep, storeOptions(env))
 			if err != nil {
 				return storeError(file, err)

@@ -150,7 +150,7 @@ func whyDead(from store.Store, ref store.Ref) (reason string) {
 		if d == nil {
 			return
 		}
-		reason = fmt.Sprintf("It was dead-lettered from %s at %s after %s: %s.", d.SourceQueue, wire.Timestamp(d.At), plural(int64(d.Attempts), "attempt"), d.Reason)
+		reason = fmt.Sprintf("It was dead-lettered from %s at %s after %s: %s.", d.SourceQueue, wire.Timestamp(d.At), wire.Plural(int64(d.Attempts), "attempt"), d.Reason)
 		if d.Error != "" {
 			reason += " Last error: " + d.Error
 		}
@@ -245,7 +245,7 @@ func (g *gateStates) blocked(e *wire.ExplainMessage, v *inspect.MessageView) {
 		if v.Ahead == 1 {
 			first = ", held back by "
 		}
-		e.Reason = plural(v.Ahead, "message") + " of the same key and gates" + are(v.Ahead) + "in front of it" + first + gateText(&st) + "."
+		e.Reason = wire.Plural(v.Ahead, "message") + " of the same key and gates" + are(v.Ahead) + "in front of it" + first + gateText(&st) + "."
 	default:
 		e.Reason = "It is held back by " + gateText(&st) + "."
 	}
@@ -296,10 +296,10 @@ func (g *gateStates) queue(name string, v *inspect.StateView) wire.ExplainQueue 
 	case e.Pending+e.Parked+e.Delayed+e.InFlight == 0:
 		e.Reason = "The queue is empty."
 	case e.Pending > 0 && e.Consumers == 0:
-		e.Reason = sentences(parked, plural(e.Pending, "message")+are(e.Pending)+"ready, but no consumer is registered.")
+		e.Reason = sentences(parked, wire.Plural(e.Pending, "message")+are(e.Pending)+"ready, but no consumer is registered.")
 	case e.Pending > 0 && e.Credit == 0:
 		e.Reason = sentences(parked, fmt.Sprintf("%s%sready and %s for the consumers, which have %d in flight and no room for more.",
-			plural(e.Pending, "message"), are(e.Pending), verb(e.Pending, "wait"), e.InFlight))
+			wire.Plural(e.Pending, "message"), are(e.Pending), verb(e.Pending, "wait"), e.InFlight))
 	case parked != "":
 		e.Reason = parked
 	case e.Delayed > 0 && e.InFlight == 0 && e.Pending == 0:
@@ -318,9 +318,9 @@ func parkedText(parked int64, by []wire.BlockedCount) string {
 	}
 	top := &by[0]
 	if top.Messages == parked {
-		return fmt.Sprintf("%s%sheld back by %s.", plural(parked, "message"), are(parked), gateText(&top.GateState))
+		return fmt.Sprintf("%s%sheld back by %s.", wire.Plural(parked, "message"), are(parked), gateText(&top.GateState))
 	}
-	return fmt.Sprintf("%s%sheld back by gates, %d of them by %s.", plural(parked, "message"), are(parked), top.Messages, gateText(&top.GateState))
+	return fmt.Sprintf("%s%sheld back by gates, %d of them by %s.", wire.Plural(parked, "message"), are(parked), top.Messages, gateText(&top.GateState))
 }
 
 func sentences(all ...string) string {
@@ -335,7 +335,7 @@ func delayedText(n int64) string {
 }
 
 func movingText(n int64) string {
-	return plural(n, "message") + are(n) + "with a job."
+	return wire.Plural(n, "message") + are(n) + "with a job."
 }
 
 // verb returns the form of a verb for n things.
@@ -366,7 +366,7 @@ func (g *gateStates) key(name, key string, v *inspect.KeyView) wire.ExplainKey {
 		}
 	}
 	parked := parkedText(e.Parked, e.BlockedBy)
-	ready := plural(e.Pending, "message") + are(e.Pending) + "ready"
+	ready := wire.Plural(e.Pending, "message") + are(e.Pending) + "ready"
 	switch {
 	case v.QueuePaused != 0:
 		e.Reason = "The queue is paused" + untilText(v.QueuePaused) + "."
@@ -383,7 +383,7 @@ func (g *gateStates) key(name, key string, v *inspect.KeyView) wire.ExplainKey {
 	case parked != "":
 		e.Reason = parked
 	case e.InFlight > 0:
-		e.Reason = plural(e.InFlight, "message") + are(e.InFlight) + "with consumers."
+		e.Reason = wire.Plural(e.InFlight, "message") + are(e.InFlight) + "with consumers."
 	case e.Delayed == 0 && e.Moving > 0:
 		e.Reason = movingText(e.Moving)
 	default:
@@ -408,11 +408,3 @@ func (g *gateStates) counts(name string, blocked []inspect.BlockedView) []wire.B
 
 // quoteKey quotes a key for a sentence.
 func quoteKey(key string) string { return `"` + wire.ShowKey(key) + `"` }
-
-// plural prints a number of things.
-func plural(n int64, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}

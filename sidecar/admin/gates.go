@@ -62,13 +62,13 @@ func (g *gateStates) circuitState(c gates.Circuit) wire.GateState {
 	if !ok {
 		return st // it was dropped meanwhile with its last message
 	}
-	st.Limits = fmt.Sprintf("opens after %s in a row for %s", plural(int64(i.Threshold), "failure"), time.Duration(i.CooldownMs)*time.Millisecond)
+	st.Limits = fmt.Sprintf("opens after %s in a row for %s", wire.Plural(int64(i.Threshold), "failure"), time.Duration(i.CooldownMs)*time.Millisecond)
 	st.InUse, st.SetBy = i.State, i.Source
 	if i.Cause != "" {
 		st.InUse += " (" + i.Cause + ")"
 	}
 	if i.ConsecutiveFailures > 0 {
-		st.InUse += ", " + plural(int64(i.ConsecutiveFailures), "failure") + " in a row"
+		st.InUse += ", " + wire.Plural(int64(i.ConsecutiveFailures), "failure") + " in a row"
 	}
 	return st
 }

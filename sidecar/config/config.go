@@ -563,3 +563,11 @@ func (c *Config) JetStreamPath() string { return cmp.Or(c.NATS.Embedded.JetStrea
 
 // StorePath returns the path of the store's file.
 func (c *Config) StorePath() string { return filepath.Join(c.DataDir, "fila.db") }
+
+// StoreFile returns the file of a path, which is a store's file or a data directory.
+func StoreFile(path string) string {
+	if fi, err := os.Stat(path); err == nil && fi.IsDir() {
+		return (&Config{DataDir: path}).StorePath()
+	}
+	return path
+}

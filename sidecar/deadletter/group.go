@@ -1,8 +1,6 @@
 package deadletter
 
 import (
-	"errors"
-
 	"github.com/filaq/fila/fingerprint"
 	"github.com/filaq/fila/store"
 )
@@ -74,7 +72,7 @@ func (r Reader) Groups(st store.Store, id store.QueueID, seqs []uint64) (map[uin
 			found[seqs[i]] = r.groupOf(d)
 		}
 	})
-	return found, fatal(err)
+	return found, store.Fatal(err)
 }
 
 func (r Reader) groupOf(d *store.Dead) *Group {
@@ -87,12 +85,4 @@ func (r Reader) groupOf(d *store.Dead) *Group {
 		}
 	}
 	return g
-}
-
-// fatal returns err unless it only says that some records are missing or unreadable.
-func fatal(err error) error {
-	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt) {
-		return nil
-	}
-	return err
 }

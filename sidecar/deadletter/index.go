@@ -223,7 +223,7 @@ func readStored(q Queue, list []inspect.Listed, texts normaliser) ([]stored, err
 			found = append(found, stored{list[i], texts.keyOf(d), d.At, false})
 		}
 	})
-	if fatal(err) != nil {
+	if store.Fatal(err) != nil {
 		return nil, err
 	}
 	refs = refs[:0]

@@ -479,7 +479,7 @@ func (w *worker) committed(b *batch, err error) *wire.Error {
 	switch {
 	case errors.Is(err, store.ErrNoQueue) && b.target != nil:
 		return b.target.Gone()
-	case broken(err) != nil:
+	case store.Fatal(err) != nil:
 		return commitError(err)
 	case len(b.candidates) > 1:
 		return nil // they are tried one by one
@@ -608,7 +608,7 @@ func (w *worker) readOffers(b *batch) *wire.Error {
 	if err == nil && b.Op == wire.JobEdit {
 		err = w.readRecords(refs, offers)
 	}
-	if broken(err) != nil {
+	if store.Fatal(err) != nil {
 		return wire.Internal(err.Error())
 	} else if err != nil {
 		b.readErr = err
@@ -641,14 +641,14 @@ func (w *worker) readRecords(refs []store.Ref, offers []offer) error {
 // that are dead letters, it adds the move.
 func (w *worker) readContents(candidates []candidate) ([]content, *wire.Error) {
 	refs, contents := w.refs(candidates), make([]content, len(candidates))
-	err := broken(w.queue.Store().Read(refs, func(i int, headers, payload []byte) {
+	err := store.Fatal(w.queue.Store().Read(refs, func(i int, headers, payload []byte) {
 		if _, err := wire.DecodeHeaders(headers); err == nil {
 			contents[i] = content{readable: true, headers: bytes.Clone(headers), payload: bytes.Clone(payload)}
 		}
 	}))
 	hasHistory := make([]bool, len(candidates))
 	if err == nil {
-		err = broken(w.queue.Store().History(refs, func(i int, records [][]byte) {
+		err = store.Fatal(w.queue.Store().History(refs, func(i int, records [][]byte) {
 			hasHistory[i] = true
 			for _, r := range records {
 				contents[i].history = append(contents[i].history, bytes.Clone(r))
@@ -675,14 +675,6 @@ func (w *worker) refs(candidates []candidate) []store.Ref {
 		refs[i] = store.Ref{Queue: w.queue.ID(), Seq: candidates[i].Seq}
 	}
 	return refs
-}
-
-// broken returns err unless it is only about single messages that are gone or unreadable.
-func broken(err error) error {
-	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt) {
-		return nil
-	}
-	return err
 }
 
 // commitError is the answer to a change that may or may not be on disk.

@@ -243,7 +243,7 @@ func (m *testMachine) step(in ...queue.Input) (Answer, bool) {
 		c.Queue = m.roles[queue.Main].id
 		ticket := c.Ticket
 		err := m.shard.apply(&c.Batch)
-		if broken(err) == nil {
+		if store.Fatal(err) == nil {
 			m.mail = append(m.mail, queue.Input{Kind: queue.Committed, Commit: c, Err: err})
 		}
 		if done, ok := ticket.(chan error); ok {
