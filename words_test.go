@@ -63,14 +63,14 @@ var beforeLetter = []string{"dead", "first", "small", "capital", "case", "by", "
 // notYet are trees that still have given-up words, with the number that is left. A number may
 // only go down; a tree without a row has none.
 var notYet = map[string]int{
-	"client":      16,
-	"docs":        37,
-	"drr":         15,
+	"client":      1,
+	"docs":        28,
+	"drr":         8,
 	"fingerprint": 15,
 	"ordered":     1,
-	"sidecar":     202,
+	"sidecar":     192,
 	"store":       9,
-	"wire":        12,
+	"wire":        2,
 }
 
 // TestGivenUpWords finds given-up words in Go files and pages.
