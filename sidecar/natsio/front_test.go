@@ -272,6 +272,7 @@ func TestMicroService(t *testing.T) {
 		require.Equal(t, []string{
 			"queue-inspect " + r.front.Subjects.Admin("queue-inspect", ">"),
 			"queue-list " + r.front.Subjects.Admin("queue-list", ""),
+			"redrive " + r.front.Subjects.Admin("redrive", ">"),
 			"consumer " + r.front.Subjects.ConsumerWildcard(), "consume " + r.front.Subjects.ConsumeWildcard(), "fetch " + r.front.Subjects.FetchWildcard(),
 		}, names)
 	})
