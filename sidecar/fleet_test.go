@@ -332,7 +332,7 @@ func TestCommonGuardWithoutPermissions(t *testing.T) {
 	x.end()
 }
 
-// TestSharedWithoutPermissions: missing permissions are told apart from a bucket that is away.
+// TestSharedWithoutPermissions: fila reports missing permissions as such, not as an unreachable bucket.
 func TestSharedWithoutPermissions(t *testing.T) {
 	t.Parallel()
 	ns, err := server.NewServer(&server.Options{

@@ -39,8 +39,8 @@ func (x *testSite) deleteQueues(n int) {
 	}
 }
 
-// TestIdleQueueCostsLittle: with its dead letter queue it has two goroutines, the intake and the runner,
-// and little memory, including that of the embedded NATS server.
+// TestIdleQueueCostsLittle: an idle queue and its dead letter queue have two goroutines, the intake and
+// the runner. They take little memory, the embedded NATS server's share included.
 func TestIdleQueueCostsLittle(t *testing.T) {
 	bubble(t, func(t *testing.T, x *testSite) {
 		const queues = 200

@@ -128,7 +128,7 @@ type rig struct {
 	woken  []string
 }
 
-// standard are the initial limits of the rig, those of an empty configuration.
+// standard are the limits that a rig starts with: the limits of an empty configuration.
 var standard = Settings{
 	Breaker:       breaker.Config{Threshold: 10, Cooldown: 5 * time.Minute, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1},
 	FailureWindow: time.Minute,

@@ -13,8 +13,8 @@ import (
 )
 
 // TestFailuresBeingJudgedBlock: failures that are being judged count towards the threshold, for
-// shared circuits, too. A verdict opens the circuit or lets others go; those of an earlier generation
-// hold back nothing.
+// shared circuits, too. A verdict opens the circuit or lets other messages go. Failures of an earlier
+// generation block nothing.
 func TestFailuresBeingJudgedBlock(t *testing.T) {
 	for _, key := range []string{"shared", "own:x"} {
 		t.Run(key, func(t *testing.T) {

@@ -211,8 +211,8 @@ type reply struct {
 	Open bool `json:"open,omitempty"` // the job is
 }
 
-// What the MAC of a request and of a reply begins with. Its key is the secret of the
-// cluster, which no client has.
+// The MAC of a request covers macRequest and its bytes; the MAC of a reply covers macReply. So a
+// request never passes for a reply. The key is the secret of the cluster, which no client has.
 const (
 	macRequest = "fila.parcel.1"
 	macReply   = "fila.parcel.reply.1"

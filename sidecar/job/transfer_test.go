@@ -118,7 +118,8 @@ func TestHistoriesAreShortened(t *testing.T) {
 	require.Empty(t, c.history)
 }
 
-// What the first version with jobs that move messages between shards has stored and sent.
+// goldenEntries, goldenRequest and goldenReply are what the first version with jobs between shards
+// stored and sent.
 var goldenEntries = []store.Entry{
 	{Key: "\x00job/7/at", Value: `{"state":"paused","why":"full","started":1,"matched":4,"done":2,"left":{"gone":2},"at":{"seq":8,"enqueued":6,"id":[171,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]},"new_since":3}`},
 	{Key: "\x00job/7", Value: `{"queue":"a.dlq","op":"move","filter":{"all":true},"to":"b","job":"7","created":5,"last":9,"asked":true}`},

@@ -25,7 +25,7 @@ const (
 	answerTimeout = 2 * time.Second
 	// After the first node of a cluster, the others answer within this time.
 	nodesTimeout = 250 * time.Millisecond
-	// A fila that is stopping is asked again after this time.
+	// Ask a fila that is stopping again after this time.
 	askAgain = 250 * time.Millisecond
 	// A fila that is stopping takes up to this long after its drain to write and close.
 	closingTime = 10 * time.Second

@@ -542,8 +542,8 @@ func TestANodeThatEndsTakesNothing(t *testing.T) {
 	require.Less(t, w.until(3*time.Second, owner), 2*time.Second, "what it owned before it was started anew it takes up again")
 }
 
-// An owner that answers is not replaced by a candidate that has seen nothing, and neither if the
-// log goes on while it is asked.
+// An owner that answers is not replaced by a candidate that has seen nothing. It is not replaced
+// either if the log grows while the candidate asks it.
 func TestAnOwnerThatAnswersIsLeftAlone(t *testing.T) {
 	for _, tc := range []struct {
 		silent int64
