@@ -334,7 +334,7 @@ func (f *Front) register(q *shard.Queue, r *wire.ConsumeRequest, reply string) *
 	}
 	var change queue.Change = queue.Register{
 		Consumer: r.Consumer, Subject: subject, MaxInFlight: r.MaxInFlight, TTL: int64(r.TTL()),
-		Reply: reply, Answer: encode(false),
+		Confirm: queue.Confirmation{Subject: reply}, Answer: encode(false),
 	}
 	if !r.Leave {
 		if err := q.RoomFor(r.Consumer); err != nil {
@@ -342,7 +342,7 @@ func (f *Front) register(q *shard.Queue, r *wire.ConsumeRequest, reply string) *
 		}
 	}
 	if r.Leave {
-		change = queue.Leave{Consumer: r.Consumer, Reply: reply, Left: encode(true), NotThere: encode(false)}
+		change = queue.Leave{Consumer: r.Consumer, Confirm: queue.Confirmation{Subject: reply}, Left: encode(true), NotThere: encode(false)}
 	}
 	return tell(q, change)
 }

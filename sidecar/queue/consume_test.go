@@ -46,7 +46,7 @@ func TestConsumersAreAnswered(t *testing.T) {
 	require.Equal(t, 5, r.Notes[0].MaxInFlight)
 	r.Consume(queue.Main, "w", 6, 0)
 	require.Len(t, r.Notes, 1, "a renewal is no news")
-	leave := queue.Leave{Consumer: "w", Reply: "left", Left: []byte("yes"), NotThere: []byte("no")}
+	leave := queue.Leave{Consumer: "w", Confirm: queue.Confirmation{Subject: "left"}, Left: []byte("yes"), NotThere: []byte("no")}
 	r.Commit()
 	subjects(r)
 	r.Do(queue.Main, leave)

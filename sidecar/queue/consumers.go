@@ -27,7 +27,7 @@ func (r Register) apply(q *side) {
 	b.PutConsumers = append(b.PutConsumers, store.ConsumerRecord{
 		Queue: q.id, Name: c.Name, MaxInFlight: uint32(c.Limit), ExpiresAt: c.ExpiresAt, Reg: c.Reg,
 	})
-	q.answerWith(r.Reply, r.Answer)
+	q.answerWith(r.Confirm, r.Answer)
 	if joined {
 		q.note(Note{Kind: NoteJoined, Consumer: c.Name, MaxInFlight: c.Limit})
 	}
@@ -39,13 +39,13 @@ func (l Leave) apply(q *side) {
 		q.endConsumer(c)
 		answer = l.Left
 	}
-	q.answerWith(l.Reply, answer)
+	q.answerWith(l.Confirm, answer)
 }
 
 // answerWith is answer with data.
-func (q *side) answerWith(replyTo string, data []byte) {
-	if replyTo != "" {
-		q.m.journal.reply(q.m.now, Reply{Kind: ReplyData, Subject: replyTo, Data: data})
+func (q *side) answerWith(c Confirmation, data []byte) {
+	if c.Awaited() {
+		q.m.journal.reply(q.m.now, Reply{Kind: ReplyData, Confirmation: c, Data: data})
 	}
 }
 
@@ -117,7 +117,7 @@ const fetchRetryAfter = 10 * time.Second
 
 func (f Fetch) apply(q *side) {
 	if err := q.tooManyFetches(&f); err != nil {
-		q.m.out.Refuse = append(q.m.out.Refuse, Refusal{Role: q.role, Reply: f.Inbox, Err: err})
+		q.m.out.Refuse = append(q.m.out.Refuse, Refusal{Role: q.role, Confirm: Confirmation{f.Inbox}, Err: err})
 		return
 	}
 	q.Consumers.Regs++

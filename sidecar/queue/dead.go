@@ -12,7 +12,7 @@ import (
 // cause is why a message becomes a dead letter.
 type cause struct {
 	reason, err, code string
-	reply             string                 // subject that waits until it is on disk; empty: none
+	confirm           Confirmation
 	last              *history.AttemptRecord // the last attempt; nil: there was none
 }
 
@@ -44,8 +44,8 @@ func (q *side) deadLetter(seq uint64, s *backlog.Slot, why cause, now int64) {
 		to.Arriving = make(map[uint64]*backlog.Arrival)
 	}
 	to.Arriving[msg.Seq] = &c.dead[0]
-	if why.reply != "" {
-		c.Replies = append(c.Replies, Reply{Kind: ReplyDone, Subject: why.reply})
+	if why.confirm.Awaited() {
+		c.Replies = append(c.Replies, Reply{Kind: ReplyDone, Confirmation: why.confirm})
 	}
 	c.Notes = append(c.Notes, Note{Kind: NoteDeadLettered, Role: q.role, ID: msg.ID, Key: msg.Key, Dead: msg.Dead})
 	q.m.submit(c)

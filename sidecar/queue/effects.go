@@ -68,13 +68,22 @@ type Ended struct {
 // refuses them all, and returns the commit as an input of kind Committed.
 type Commit struct {
 	store.Batch
-	Confirm []string // Confirm[i]: subject of the confirmation of Add[i]; empty: none
+	Confirm []Confirmation // Confirm[i]: who waits for Add[i]
 	Replies []Reply
 	Notes   []Note // to publish if it succeeds
 	Bytes   int64  // of Add: they no longer wait for the disk when it is done
 	Ticket  any    // of a Complete, WriteEntries, Purge, Remove or RunNow
 	pending
 }
+
+// Confirmation says who waits until a request is on disk; the zero value: nobody does. The
+// machine only hands it back, in a commit, a reply or a refusal.
+type Confirmation struct {
+	Subject string // of the reply
+}
+
+// Awaited reports whether somebody waits.
+func (c Confirmation) Awaited() bool { return c.Subject != "" }
 
 // ReplyKind says what a [Reply] says.
 type ReplyKind uint8
@@ -87,12 +96,12 @@ const (
 	ReplyData                       // Data
 )
 
-// Reply is an answer to Subject, which may be empty.
+// Reply is the answer to a request.
 type Reply struct {
-	Kind    ReplyKind
-	Subject string
-	ID      store.ID
-	Data    []byte
+	Kind ReplyKind
+	Confirmation
+	ID   store.ID
+	Data []byte
 }
 
 // DeliveryKind says what a [Delivery] is.
@@ -126,9 +135,9 @@ type Delivery struct {
 
 // Refusal is an error reply, which is counted.
 type Refusal struct {
-	Role  Role
-	Reply string
-	Err   *wire.Error
+	Role    Role
+	Confirm Confirmation
+	Err     *wire.Error
 }
 
 // NoteKind says what a [Note] reports.

@@ -158,7 +158,7 @@ func checkJournal(t T, m *Queue) {
 			bytes += int64(q.Slots.Get(last).Size)
 			waiting++
 			require.True(t, open[c.Add[i].Seq], "%s, message %d: waits for the store", q.name, c.Add[i].Seq)
-			if c.Confirm[i] != "" {
+			if c.Confirm[i].Awaited() {
 				waited++
 			}
 		}

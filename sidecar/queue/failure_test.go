@@ -95,7 +95,7 @@ func TestFailures(t *testing.T) {
 			for _, f := range r.Judge {
 				require.Equal(t, queue.Failure{
 					Seq: 1, ID: id, Attempts: tc.attempts + 1, Key: "k", Error: tc.ack.Error, Code: tc.ack.ErrorCode,
-					HasDelay: tc.ack.HasDelay, Delay: int64(tc.ack.Delay), Reply: reply,
+					HasDelay: tc.ack.HasDelay, Delay: int64(tc.ack.Delay), Confirm: queue.Confirmation{Subject: reply},
 				}, f)
 				v := *tc.verdict
 				v.Failure = f
@@ -172,7 +172,7 @@ func TestALateVerdictChangesNothing(t *testing.T) {
 	}
 	judge(f, "")
 	d := r.One()
-	f.Reply = "late"
+	f.Confirm.Subject = "late"
 	judge(f, wire.ReasonCritical)
 	require.True(t, current(r, d))
 	r.Ack(d, nack, "")

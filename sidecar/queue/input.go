@@ -24,8 +24,8 @@ type Kind uint8
 // Kinds of inputs, with the fields that each has besides Role.
 const (
 	Enqueue       Kind = iota // Message: an accepted message, Main only
-	Duplicate                 // ID, Reply: a message whose dedupe id is known
-	Acked                     // Token, Ack, Reply: what came on a reply subject
+	Duplicate                 // ID, Confirm: a message whose dedupe id is known
+	Acked                     // Token, Ack, Confirm: what came on a reply subject
 	Undelivered               // Token: a delivery that could not be published
 	Committed                 // Commit, Err: the outcome of a commit
 	Judged                    // Verdict: the answer to a Failure
@@ -40,7 +40,7 @@ type Input struct {
 	Role    Role
 	Message *Message
 	ID      store.ID
-	Reply   string // subject for the answer; empty: none is expected
+	Confirm Confirmation
 	Token   wire.Token
 	Ack     wire.Ack
 	Commit  *Commit
@@ -60,9 +60,9 @@ type Message struct {
 	Size        int64               // bytes of headers and payload
 	DedupeID    string              // empty: none to remember
 	DedupeUntil int64               // Unix ns
-	Reply       string              // subject of the confirmation; empty: none
-	Counted     KeyCounts           // where it was counted by its fairness key; nil: nowhere
-	Watched     bool                // Effects.Ended reports its attempts
+	Confirm     Confirmation
+	Counted     KeyCounts // where it was counted by its fairness key; nil: nowhere
+	Watched     bool      // Effects.Ended reports its attempts
 }
 
 // Failure is a failed attempt that is to be judged, by error rules and on_failure. Its
@@ -76,9 +76,9 @@ type Failure struct {
 	Fresh    *Message // if it may not be on disk yet
 	Error    string
 	Code     string
-	HasDelay bool   // the nack has a Delay
-	Delay    int64  // ns
-	Reply    string // subject that waits for the outcome; empty: none
+	HasDelay bool         // the nack has a Delay
+	Delay    int64        // ns
+	Confirm  Confirmation // of the outcome
 }
 
 // Verdict says what becomes of a failed attempt.
@@ -99,21 +99,21 @@ func (v *Verdict) ByHook() bool { return v.DecidedBy == wire.DecidedByHook }
 // Change is a rare input. Its implementations are in this file.
 type Change interface{ apply(s *side) }
 
-// Register makes or renews the registration of a consumer. Answer is published to Reply
+// Register makes or renews the registration of a consumer. Answer confirms it
 // when it is on disk.
 type Register struct {
 	Consumer    string
 	Subject     string // where its deliveries go
 	MaxInFlight int
 	TTL         int64 // ns; 0: it does not expire
-	Reply       string
+	Confirm     Confirmation
 	Answer      []byte
 }
 
-// Leave ends a registration. Its leases continue. Left or NotThere is published to Reply.
+// Leave ends a registration. Its leases continue. Left or NotThere confirms it.
 type Leave struct {
 	Consumer       string
-	Reply          string
+	Confirm        Confirmation
 	Left, NotThere []byte
 }
 
@@ -219,12 +219,12 @@ type Accept struct{ Messages []Moved }
 
 // WriteEntries writes entries of the owner in one commit of its own with Ticket, behind
 // all changes so far. Message, if there is one, is enqueued by it: it is on disk with the
-// entries, or not at all. Answer is published to Reply when it is.
+// entries, or not at all. Answer confirms it.
 type WriteEntries struct {
 	Message *Message
 	Put     []store.Entry
 	Delete  []string
-	Reply   string
+	Confirm Confirmation
 	Answer  []byte
 	Ticket  any // handed back in Commit.Ticket
 }

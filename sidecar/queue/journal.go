@@ -90,7 +90,7 @@ const spareCommits = 8
 type pending struct {
 	dropped      int               // of Add: finished before they were submitted
 	first        int               // all before Add[first] are dropped
-	waited       int               // of Confirm: not empty
+	waited       int               // of Confirm: awaited
 	loaded       bool              // it has had Pacing.Load messages at once
 	since        int64             // when it got its first change besides Adds; 0: it has none
 	historyBytes int64             // of History
@@ -265,8 +265,8 @@ func (m *Queue) committed(c *Commit, err error) {
 func (c *Commit) drop(i int, size int64) {
 	c.Add[i].ID = store.ID{}
 	c.Add[i].Headers, c.Add[i].Payload = nil, nil
-	if c.Confirm[i] != "" {
-		c.Confirm[i] = ""
+	if c.Confirm[i].Awaited() {
+		c.Confirm[i] = Confirmation{}
 		c.waited--
 	}
 	c.Bytes -= size
@@ -315,10 +315,10 @@ func (c *Commit) empty() bool {
 }
 
 // withdraw takes message seq, which is finished, out of the open commit, if it is there:
-// then it is never written. It returns the subject of its confirmation.
-func (q *side) withdraw(seq uint64, s *backlog.Slot) (confirm string, found bool) {
+// then it is never written. It returns its confirmation.
+func (q *side) withdraw(seq uint64, s *backlog.Slot) (confirm Confirmation, found bool) {
 	if !s.Open {
-		return "", false
+		return confirm, false
 	}
 	j := &q.m.journal
 	c := j.open
@@ -439,7 +439,7 @@ func (m *Queue) keepWorking(now int64) (rest *Commit, working int) {
 		rest.Add = append(rest.Add, *msg)
 		rest.Confirm = append(rest.Confirm, c.Confirm[i])
 		rest.Bytes += int64(len(msg.Headers) + len(msg.Payload))
-		if c.Confirm[i] != "" {
+		if c.Confirm[i].Awaited() {
 			rest.waited++
 		}
 		working++

@@ -27,8 +27,8 @@ func (q *side) enqueue(in *Message, now int64) {
 		c = j.get()
 	}
 	c.Add = append(c.Add, *m)
-	c.Confirm = append(c.Confirm, in.Reply)
-	if in.Reply != "" {
+	c.Confirm = append(c.Confirm, in.Confirm)
+	if in.Confirm.Awaited() {
 		c.waited++
 	}
 	s.Open = true
@@ -104,7 +104,7 @@ func (q *side) onAck(in *Input, now int64) {
 	s := q.leased(in.Token)
 	if s == nil {
 		if in.Ack.Kind != wire.AckNoResponders {
-			q.m.out.Refuse = append(q.m.out.Refuse, Refusal{Role: q.role, Reply: in.Reply, Err: wire.LeaseLost()})
+			q.m.out.Refuse = append(q.m.out.Refuse, Refusal{Role: q.role, Confirm: in.Confirm, Err: wire.LeaseLost()})
 		}
 		return
 	}
@@ -119,18 +119,18 @@ func (q *side) onAck(in *Input, now int64) {
 			e.Delta = int64(max(in.Ack.Cost, leastCost)) - int64(s.Cost)
 			q.correct(s, e.Delta)
 		}
-		q.complete(seq, s, in.Reply, e, now)
+		q.complete(seq, s, in.Confirm, e, now)
 	case wire.AckProgress:
 		q.Leases.Extend(s.Ref, now+q.visibility(), now)
-		if in.Reply != "" {
+		if in.Confirm.Awaited() {
 			q.storeLease(&q.Leases.Items[s.Ref])
-			q.answer(in.Reply)
+			q.answer(in.Confirm)
 		}
 	case wire.AckNack:
 		q.count().Nacked++
 		q.countAttempt(s, inspect.OutcomeNack, now)
 		q.fail(seq, s, wire.AttemptNack, Failure{
-			Error: in.Ack.Error, Code: in.Ack.ErrorCode, Reply: in.Reply,
+			Error: in.Ack.Error, Code: in.Ack.ErrorCode, Confirm: in.Confirm,
 			HasDelay: in.Ack.HasDelay, Delay: int64(in.Ack.Delay),
 		}, int64(in.Ack.RetryAfter), now)
 	case wire.AckTerm:
@@ -150,13 +150,13 @@ func (q *side) onAck(in *Input, now int64) {
 func (q *side) onTerm(seq uint64, s *backlog.Slot, in *Input, now int64) {
 	q.countAttempt(s, inspect.OutcomeTerm, now)
 	if q.isDead() {
-		q.complete(seq, s, in.Reply, neutral, now)
+		q.complete(seq, s, in.Confirm, neutral, now)
 		return
 	}
 	s.Attempts++
 	r := q.record(s, &q.Leases.Items[s.Ref], s.Attempts, wire.AttemptTerm, now)
 	r.Error, r.Code, r.DecidedBy, r.Reason = in.Ack.Error, in.Ack.ErrorCode, wire.DecidedByConsumer, wire.ReasonTerm
-	q.deadLetter(seq, s, cause{reason: r.Reason, err: r.Error, code: r.Code, reply: in.Reply, last: &r}, now)
+	q.deadLetter(seq, s, cause{reason: r.Reason, err: r.Error, code: r.Code, confirm: in.Confirm, last: &r}, now)
 }
 
 // countAttempt counts the attempt of the leased message s, which ends now. Its begin is
@@ -192,29 +192,29 @@ func (q *side) storeRecord(seq uint64, r *history.AttemptRecord) {
 }
 
 // complete removes message seq, which is done.
-func (q *side) complete(seq uint64, s *backlog.Slot, replyTo string, e gates.Ending, now int64) {
+func (q *side) complete(seq uint64, s *backlog.Slot, acked Confirmation, e gates.Ending, now int64) {
 	var in *Message
 	if s.Open {
 		in = q.uncommitted(seq)
 	}
-	confirm, withdrawn := q.withdraw(seq, s)
+	stored, withdrawn := q.withdraw(seq, s)
 	switch {
 	case withdrawn && in.DedupeID == "":
 		// Nothing of it can come back, so nobody has to wait for the disk.
-		if confirm != "" {
-			q.publish(Reply{Kind: ReplyEnqueued, Subject: confirm, ID: s.ID})
+		if stored.Awaited() {
+			q.publish(Reply{Kind: ReplyEnqueued, Confirmation: stored, ID: s.ID})
 		}
-		if replyTo != "" {
-			q.publish(Reply{Kind: ReplyDone, Subject: replyTo})
+		if acked.Awaited() {
+			q.publish(Reply{Kind: ReplyDone, Confirmation: acked})
 		}
 	case withdrawn:
 		// Its dedupe id has to be on disk.
-		q.m.journal.reply(now, Reply{Kind: ReplyEnqueued, Subject: confirm, ID: s.ID})
-		q.answer(replyTo)
+		q.m.journal.reply(now, Reply{Kind: ReplyEnqueued, Confirmation: stored, ID: s.ID})
+		q.answer(acked)
 	default:
 		c := q.m.journal.change(now)
 		c.Finish = append(c.Finish, q.ref(seq))
-		q.answer(replyTo)
+		q.answer(acked)
 	}
 	q.forget(seq, s, e, now)
 }
@@ -232,11 +232,10 @@ var (
 	undelivered = gates.Ending{Outcome: breaker.Neutral, Undo: true}
 )
 
-// answer confirms to replyTo, unless it is empty, when the changes of this step are on
-// disk.
-func (q *side) answer(replyTo string) {
-	if replyTo != "" {
-		q.m.journal.reply(q.m.now, Reply{Kind: ReplyDone, Subject: replyTo})
+// answer confirms when the changes of this step are on disk.
+func (q *side) answer(c Confirmation) {
+	if c.Awaited() {
+		q.m.journal.reply(q.m.now, Reply{Kind: ReplyDone, Confirmation: c})
 	}
 }
 
@@ -297,7 +296,7 @@ func (q *side) fail(seq uint64, s *backlog.Slot, outcome string, f Failure, retr
 func (q *side) onVerdict(v *Verdict, now int64) {
 	u, ok := q.failing[v.Seq]
 	if !ok || u.record.Number != v.Attempts {
-		q.answer(v.Reply)
+		q.answer(v.Confirm)
 		return
 	}
 	delete(q.failing, v.Seq)
@@ -322,14 +321,14 @@ func (q *side) conclude(s *backlog.Slot, v *Verdict, r *history.AttemptRecord, n
 		r.Reason = v.Reason
 	}
 	if r.Reason != "" {
-		q.deadLetter(v.Seq, s, cause{reason: r.Reason, err: v.Error, code: v.Code, reply: v.Reply, last: r}, now)
+		q.deadLetter(v.Seq, s, cause{reason: r.Reason, err: v.Error, code: v.Code, confirm: v.Confirm, last: r}, now)
 		return
 	}
 	r.Delay = v.Delay
 	q.storeRecord(v.Seq, r)
 	s.ReadyAt = now + v.Delay
 	q.storeState(v.Seq, s, v.Error)
-	q.answer(v.Reply)
+	q.answer(v.Confirm)
 	q.wait(v.Seq, s, now)
 }
 

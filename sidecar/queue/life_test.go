@@ -206,7 +206,7 @@ func TestDuplicateIsAnsweredWithTheFirst(t *testing.T) {
 	m.DedupeID, m.DedupeUntil = "once", r.Now+1e9
 	id := m.ID
 	r.Accept(m)
-	r.Post(queue.Input{Kind: queue.Duplicate, ID: id, Reply: "second"})
+	r.Post(queue.Input{Kind: queue.Duplicate, ID: id, Confirm: queue.Confirmation{Subject: "second"}})
 	r.Run()
 	require.Empty(t, r.Answers)
 	r.Commit()

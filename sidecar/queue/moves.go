@@ -167,7 +167,7 @@ func (q *side) addMove(b *Commit, g *Moved) {
 		b.Move = append(b.Move, store.Move{From: q.ref(g.From), To: g.Message})
 		return
 	}
-	b.Add, b.Confirm = append(b.Add, g.Message), append(b.Confirm, "")
+	b.Add, b.Confirm = append(b.Add, g.Message), append(b.Confirm, Confirmation{})
 	b.Finish = append(b.Finish, q.ref(g.From))
 	for _, record := range g.History {
 		b.History = append(b.History, store.Attempt{Ref: g.Message.Ref, Record: record})
@@ -254,8 +254,8 @@ func (c WriteEntries) apply(q *side) {
 	}
 	b := j.change(q.m.now)
 	b.PutConfig, b.DeleteConfig, b.Ticket = c.Put, c.Delete, c.Ticket
-	if c.Reply != "" {
-		j.reply(q.m.now, Reply{Kind: ReplyData, Subject: c.Reply, Data: c.Answer})
+	if c.Confirm.Awaited() {
+		j.reply(q.m.now, Reply{Kind: ReplyData, Confirmation: c.Confirm, Data: c.Answer})
 	}
 	q.m.flush()
 }

@@ -88,7 +88,7 @@ func (q *side) handle(in *Input) {
 	case Enqueue:
 		q.enqueue(in.Message, now)
 	case Duplicate:
-		q.m.journal.reply(now, Reply{Kind: ReplyDuplicate, Subject: in.Reply, ID: in.ID})
+		q.m.journal.reply(now, Reply{Kind: ReplyDuplicate, Confirmation: in.Confirm, ID: in.ID})
 	case Acked:
 		q.onAck(in, now)
 	case Undelivered:

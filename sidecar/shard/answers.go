@@ -24,7 +24,7 @@ const (
 // publish sends a reply, unless the shard is silent. Errors are only logged: the client times
 // out and asks again.
 func (s *Shard) publish(subject string, data []byte) {
-	if subject == "" || s.silent() {
+	if s.silent() {
 		return
 	}
 	if err := s.Conn.Publish(subject, data); err != nil {
@@ -40,11 +40,10 @@ func (s *Shard) send(m *nats.Msg) error {
 	return s.Conn.PublishMsg(m)
 }
 
-// replyError answers a request with an error, unless the shard is silent or there is no reply
-// subject.
-func (s *Shard) replyError(subject string, e *wire.Error) {
+// refuse answers a request with an error, unless the shard is silent.
+func (s *Shard) refuse(c queue.Confirmation, e *wire.Error) {
 	if !s.silent() {
-		s.set.replyError(subject, e)
+		s.set.replyError(c.Subject, e)
 	}
 }
 
@@ -66,14 +65,12 @@ func (s *Set) Refuse(reply string, e *wire.Error) {
 
 // answer publishes a reply of the machine.
 func (r *runner) answer(a *queue.Reply) {
+	if !a.Awaited() {
+		return
+	}
 	data := a.Data
-	switch a.Kind {
-	case queue.ReplyEnqueued, queue.ReplyDuplicate:
-		if a.Subject == "" {
-			return
-		}
+	if a.Kind == queue.ReplyEnqueued || a.Kind == queue.ReplyDuplicate {
 		data = enqueueReply(r.sides[queue.Main].name, a.ID, a.Kind == queue.ReplyDuplicate)
-	case queue.ReplyDone, queue.ReplyData:
 	}
 	r.shard.publish(a.Subject, data)
 }
@@ -124,10 +121,8 @@ func (r *runner) committed(c *queue.Commit, err error) {
 
 // confirm sends all answers that waited for a commit, which is on disk.
 func (r *runner) confirm(c *queue.Commit) {
-	for i, subject := range c.Confirm {
-		if subject != "" {
-			r.shard.publish(subject, enqueueReply(r.sides[queue.Main].name, c.Add[i].ID, false))
-		}
+	for i, confirm := range c.Confirm {
+		r.answer(&queue.Reply{Kind: queue.ReplyEnqueued, Confirmation: confirm, ID: c.Add[i].ID})
 	}
 	for i := range c.Replies {
 		r.answer(&c.Replies[i])
@@ -153,10 +148,10 @@ func (r *runner) refuseCommit(c *queue.Commit, err error) (final bool) {
 		}
 	}
 	for i := range c.Replies {
-		r.shard.replyError(c.Replies[i].Subject, answer)
+		r.shard.refuse(c.Replies[i].Confirmation, answer)
 	}
-	for _, subject := range c.Confirm {
-		r.shard.replyError(subject, answer)
+	for _, confirm := range c.Confirm {
+		r.shard.refuse(confirm, answer)
 	}
 	return final
 }

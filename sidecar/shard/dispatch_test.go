@@ -139,7 +139,7 @@ func TestReasonsAreReadForDeadLettersAlone(t *testing.T) {
 			{Role: queue.Dead, Subject: "gone", Token: wire.Token{Seq: 99}},
 			{Role: queue.Dead, Subject: "dead", Token: wire.Token{Seq: 1}},
 			{Role: queue.Dead, Subject: "unknown", Token: wire.Token{Seq: 2}},
-			{Kind: queue.DeliverReply, Reply: queue.Reply{Kind: queue.ReplyDuplicate, Subject: "producer"}},
+			{Kind: queue.DeliverReply, Reply: queue.Reply{Kind: queue.ReplyDuplicate, Confirmation: queue.Confirmation{Subject: "producer"}}},
 		})
 		synctest.Wait()
 		require.Equal(t, "3", r.one("dead").Header.Get(wire.HeaderDeadAttempts))

@@ -36,13 +36,14 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 	if limit := s.Conn.MaxPayload() - wire.HeaderRoom; int64(m.Size()) > limit && wireSize(m) > limit {
 		return wire.MessageTooLarge(wireSize(m), limit)
 	}
+	confirm := queue.Confirmation{Subject: m.Reply}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if opts.DedupeID != "" {
 		in.seen.sweep(now)
 		if id, ok := in.seen.find(opts.DedupeID, now); ok {
 			q.metrics.Duplicate()
-			if m.Reply != "" && !q.run.post(queue.Input{Kind: queue.Duplicate, ID: id, Reply: m.Reply}, m.Sub) {
+			if confirm.Awaited() && !q.run.post(queue.Input{Kind: queue.Duplicate, ID: id, Confirm: confirm}, m.Sub) {
 				return q.Gone()
 			}
 			return nil
@@ -52,7 +53,7 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 	if werr != nil {
 		return werr
 	}
-	msg.HeaderMap, msg.Reply = deliverable(m.Header), m.Reply
+	msg.HeaderMap, msg.Confirm = deliverable(m.Header), confirm
 	return in.hand(q, msg, func() bool { return q.run.post(queue.Input{Kind: queue.Enqueue, Message: msg}, m.Sub) })
 }
 

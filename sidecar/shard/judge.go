@@ -34,7 +34,7 @@ func (j *judge) run() {
 	for work := j.failures.take(nil); len(work) > 0; work = j.failures.take(recycle(work)) {
 		for i := range work {
 			if f := &work[i]; !j.decide(f) {
-				j.r.shard.replyError(f.Reply, j.r.sides[f.Role].Gone())
+				j.r.shard.refuse(f.Confirm, j.r.sides[f.Role].Gone())
 			}
 		}
 	}

@@ -86,7 +86,7 @@ func TestVerdicts(t *testing.T) {
 					s.OnFailure, s.RetryPolicy, s.RetryInitialMs, s.RetryJitter = tc.hook, tc.policy, 1000, 0
 				})
 				f := queue.Failure{
-					Seq: 1, ID: store.ID{1}, Attempts: 1, Key: "k", Error: "boom", Code: tc.code, Reply: "reply",
+					Seq: 1, ID: store.ID{1}, Attempts: 1, Key: "k", Error: "boom", Code: tc.code, Confirm: queue.Confirmation{Subject: "reply"},
 					HasDelay: tc.delay >= 0, Delay: int64(max(tc.delay, 0)), Fresh: &queue.Message{},
 				}
 				got := q.run.judge.judge(&f)
@@ -333,7 +333,7 @@ func TestFailuresWithoutAVerdictAtTheEnd(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.OnFailure = "function on_failure(msg) end" })
 		q.run.end()
-		q.run.judge.post([]queue.Failure{{Reply: "nack"}})
+		q.run.judge.post([]queue.Failure{{Confirm: queue.Confirmation{Subject: "nack"}}})
 		require.Equal(t, wire.CodeDraining, r.refused("nack").ErrCode)
 	})
 }

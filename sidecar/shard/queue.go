@@ -159,7 +159,7 @@ func (q *Queue) Accept(m *nats.Msg) *wire.Error {
 // Ack handles the ack of a delivery, which came by a subscription. The queue's own refusals
 // go to reply.
 func (q *Queue) Ack(token wire.Token, ack wire.Ack, reply string, by *nats.Subscription) *wire.Error {
-	if !q.run.post(queue.Input{Kind: queue.Acked, Role: q.side, Token: token, Ack: ack, Reply: reply}, by) {
+	if !q.run.post(queue.Input{Kind: queue.Acked, Role: q.side, Token: token, Ack: ack, Confirm: queue.Confirmation{Subject: reply}}, by) {
 		return q.Gone()
 	}
 	return nil
@@ -176,7 +176,7 @@ func (q *Queue) Refuse(reply string, e *wire.Error) {
 		q.shard.set.refusals.event(q.shard.set, q.name, e)
 		return
 	}
-	q.shard.replyError(reply, e)
+	q.shard.refuse(queue.Confirmation{Subject: reply}, e)
 }
 
 // Groups returns the largest groups of dead letters of q, a dead letter queue, up to limit.

@@ -109,25 +109,24 @@ func (r *runner) finish() {
 
 // refuse answers an input that came after the end.
 func (r *runner) refuse(in *queue.Input) {
-	q := r.sides[in.Role]
-	reply := in.Reply
+	q, confirm := r.sides[in.Role], in.Confirm
 	switch in.Kind {
 	case queue.Enqueue:
 		q.uncount(in.Message)
-		reply = in.Message.Reply
+		confirm = in.Message.Confirm
 	case queue.Judged:
-		reply = in.Verdict.Reply
+		confirm = in.Verdict.Confirm
 	case queue.Changed:
 		switch c := in.Change.(type) {
 		case queue.Register:
-			reply = c.Reply
+			confirm = c.Confirm
 		case queue.Leave:
-			reply = c.Reply
+			confirm = c.Confirm
 		case queue.Fetch:
-			reply = c.Inbox
+			confirm.Subject = c.Inbox
 		}
 	}
-	r.shard.replyError(reply, q.Gone())
+	r.shard.refuse(confirm, q.Gone())
 }
 
 // view calls fn between two steps. It reports false if the machine has ended.
@@ -254,7 +253,7 @@ func (r *runner) carryOut() {
 	}
 	for i := range fx.Refuse {
 		refusal := &fx.Refuse[i]
-		r.sides[refusal.Role].Refuse(refusal.Reply, refusal.Err)
+		r.sides[refusal.Role].Refuse(refusal.Confirm.Subject, refusal.Err)
 	}
 	for i := range fx.Notes {
 		r.note(&fx.Notes[i])

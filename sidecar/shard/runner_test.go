@@ -352,17 +352,18 @@ func TestInputsAfterTheEnd(t *testing.T) {
 		q.run.mu.Unlock()
 		ended.Wait()
 		require.NotEmpty(t, r.id("early"), "what had come is taken")
-		m := &queue.Message{Size: 7, Reply: "m"}
+		to := func(subject string) queue.Confirmation { return queue.Confirmation{Subject: subject} }
+		m := &queue.Message{Size: 7, Confirm: to("m")}
 		q.depth.Add(1)
 		q.bytes.Add(7)
 		r.uncommitted.Add(7)
 		for _, in := range []queue.Input{
 			{Kind: queue.Enqueue, Message: m},
-			{Kind: queue.Duplicate, Reply: "duplicate"},
-			{Kind: queue.Acked, Reply: "ack"},
-			{Kind: queue.Judged, Verdict: &queue.Verdict{Failure: queue.Failure{Reply: "verdict"}}},
-			{Kind: queue.Changed, Change: queue.Register{Reply: "register"}},
-			{Kind: queue.Changed, Change: queue.Leave{Reply: "leave"}},
+			{Kind: queue.Duplicate, Confirm: to("duplicate")},
+			{Kind: queue.Acked, Confirm: to("ack")},
+			{Kind: queue.Judged, Verdict: &queue.Verdict{Failure: queue.Failure{Confirm: to("verdict")}}},
+			{Kind: queue.Changed, Change: queue.Register{Confirm: to("register")}},
+			{Kind: queue.Changed, Change: queue.Leave{Confirm: to("leave")}},
 			{Kind: queue.Changed, Change: queue.Fetch{Inbox: "fetch"}},
 			{Kind: queue.Changed, Change: queue.PauseQueue{}},
 			{Kind: queue.Committed},

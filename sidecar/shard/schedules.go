@@ -82,7 +82,7 @@ func (e enqueuer) WriteEntries(w schedule.Write) *wire.Error {
 }
 
 func writeEntries(w schedule.Write) queue.WriteEntries {
-	e := queue.WriteEntries{Put: w.Put, Delete: w.Delete, Reply: w.Reply, Answer: w.Answer}
+	e := queue.WriteEntries{Put: w.Put, Delete: w.Delete, Confirm: queue.Confirmation{Subject: w.Reply}, Answer: w.Answer}
 	if w.Done != nil {
 		e.Ticket = w.Done
 	}

@@ -200,7 +200,7 @@ func TestAFencedShardIsSilent(t *testing.T) {
 
 		r.ack(leased, done, "acked")
 		held.release()
-		require.True(t, q.Tell(queue.Register{Consumer: "w2", Subject: "w2", MaxInFlight: 1, Reply: "registered"}))
+		require.True(t, q.Tell(queue.Register{Consumer: "w2", Subject: "w2", MaxInFlight: 1, Confirm: queue.Confirmation{Subject: "registered"}}))
 		require.True(t, q.Tell(queue.Fetch{Inbox: "fetched", Batch: 1, Expires: 1}))
 		q.Refuse("refused", wire.TokenRefused())
 		q.Refuse("", wire.TokenRefused())

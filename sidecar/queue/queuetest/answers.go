@@ -102,7 +102,7 @@ func (s *Sim) say(d *queue.Delivery, a wire.Ack) {
 	if a.Kind != wire.AckNoResponders && !s.chance(4) {
 		reply = s.ask(q)
 	}
-	n.Post(queue.Input{Kind: queue.Acked, Role: d.Role, Token: d.Token, Ack: a, Reply: reply})
+	n.Post(queue.Input{Kind: queue.Acked, Role: d.Role, Token: d.Token, Ack: a, Confirm: queue.Confirmation{Subject: reply}})
 	n.later(func() { n.heard(d.Role, d.Token, a, reply) })
 }
 
@@ -141,7 +141,7 @@ func (s *Sim) wrongToken() {
 		n.later(func() {})
 	} else {
 		reply := s.ask(ask{node: n})
-		n.Post(queue.Input{Kind: queue.Acked, Role: side, Token: token, Ack: a, Reply: reply})
+		n.Post(queue.Input{Kind: queue.Acked, Role: side, Token: token, Ack: a, Confirm: queue.Confirmation{Subject: reply}})
 		n.later(func() { n.heard(side, token, a, reply) })
 	}
 	n.Step()
@@ -245,7 +245,7 @@ func (n *node) heard(side queue.Role, token wire.Token, a wire.Ack, reply string
 		n.counters(side).Nacked++
 		q.kind, q.value = askFail, int64(m.attempts)+1
 		n.fail(f, wire.AttemptNack, queue.Failure{
-			Error: a.Error, Code: a.ErrorCode, HasDelay: a.HasDelay, Delay: int64(a.Delay), Reply: reply,
+			Error: a.Error, Code: a.ErrorCode, HasDelay: a.HasDelay, Delay: int64(a.Delay), Confirm: queue.Confirmation{Subject: reply},
 		}, int64(a.RetryAfter))
 	case wire.AckTerm:
 		if side == queue.Dead {

@@ -196,7 +196,7 @@ func (n *node) checkRefusals(out *queue.Effects) {
 	var refused []string
 	for _, r := range out.Refuse {
 		require.Equal(n.T, wire.LeaseLost(), r.Err)
-		refused = append(refused, r.Reply)
+		refused = append(refused, r.Confirm.Subject)
 	}
 	if !slices.Equal(n.want.refused, refused) {
 		require.Equal(n.T, n.want.refused, refused, "refusals")
@@ -362,7 +362,7 @@ func (s *Sim) answered(r *Rig, a Answer) {
 	}
 	switch q.kind {
 	case askEnqueue, askDuplicate:
-		want := queue.Reply{Kind: queue.ReplyEnqueued, Subject: a.Subject, ID: q.m.id}
+		want := queue.Reply{Kind: queue.ReplyEnqueued, Confirmation: queue.Confirmation{Subject: a.Subject}, ID: q.m.id}
 		if q.kind == askDuplicate {
 			want.Kind = queue.ReplyDuplicate
 		}

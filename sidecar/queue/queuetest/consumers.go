@@ -16,7 +16,7 @@ func (s *Sim) register(n *node, side queue.Role, name string, credit int, ttl in
 	delete(s.vanished, fmt.Sprint(n.Name, side, subject))
 	c := queue.Register{Consumer: name, Subject: subject, MaxInFlight: credit, TTL: ttl}
 	if !s.chance(4) {
-		c.Reply, c.Answer = s.ask(ask{kind: askData, node: n, data: "hello"}), []byte("hello")
+		c.Confirm.Subject, c.Answer = s.ask(ask{kind: askData, node: n, data: "hello"}), []byte("hello")
 	}
 	n.tell(side, c, func() {
 		s.arrivals++
@@ -35,7 +35,7 @@ func (s *Sim) leave() {
 	n, side, name := s.anyNode(), s.anySide(), pick(s, []string{"w1", "w2"})
 	q := ask{kind: askData, node: n}
 	reply := s.ask(q)
-	n.tell(side, queue.Leave{Consumer: name, Reply: reply, Left: []byte("left"), NotThere: []byte("not there")}, func() {
+	n.tell(side, queue.Leave{Consumer: name, Confirm: queue.Confirmation{Subject: reply}, Left: []byte("left"), NotThere: []byte("not there")}, func() {
 		answer := "not there"
 		if n.sides[side].clients[name] != nil {
 			answer = "left"

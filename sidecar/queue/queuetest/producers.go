@@ -64,7 +64,7 @@ func (s *Sim) accept(m *message, in *queue.Message) {
 		m.scheduled = true
 		m.node.Keep(queue.WriteEntries{Message: in, Put: []store.Entry{{Key: scheduledKey(m.id), Value: "made"}}})
 	case !s.chance(8):
-		in.Reply = s.ask(ask{kind: askEnqueue, node: m.node, m: m})
+		in.Confirm.Subject = s.ask(ask{kind: askEnqueue, node: m.node, m: m})
 		fallthrough
 	default:
 		m.node.Accept(in)
@@ -94,6 +94,6 @@ func (s *Sim) duplicate() {
 		return
 	}
 	reply := s.ask(ask{kind: askDuplicate, node: m.node, m: m})
-	m.node.Post(queue.Input{Kind: queue.Duplicate, ID: m.id, Reply: reply})
+	m.node.Post(queue.Input{Kind: queue.Duplicate, ID: m.id, Confirm: queue.Confirmation{Subject: reply}})
 	m.node.later(func() {})
 }

@@ -147,7 +147,7 @@ func (r *Rig) carryOut() {
 	r.Notes = append(r.Notes, out.Notes...)
 	r.Ended = append(r.Ended, out.Ended...)
 	for _, no := range out.Refuse {
-		r.Answered(r, Answer{Subject: no.Reply, Err: no.Err})
+		r.Answered(r, Answer{Subject: no.Confirm.Subject, Err: no.Err})
 	}
 	if out.Claimed != nil {
 		r.Picked = out.Claimed
@@ -189,8 +189,8 @@ func (r *Rig) done(c *queue.Commit, err error) {
 	r.Fleet.Done(r, c, err)
 	r.Uncommitted -= c.Bytes
 	if err == nil {
-		for i, subject := range c.Confirm {
-			r.answer(queue.Reply{Kind: queue.ReplyEnqueued, Subject: subject, ID: c.Add[i].ID})
+		for i, confirm := range c.Confirm {
+			r.answer(queue.Reply{Kind: queue.ReplyEnqueued, Confirmation: confirm, ID: c.Add[i].ID})
 		}
 		for _, reply := range c.Replies {
 			r.answer(reply)
@@ -208,7 +208,7 @@ func (r *Rig) done(c *queue.Commit, err error) {
 
 // Message is one as the intake makes it: of 10 bytes, weight 1 and cost 1.
 func (r *Rig) Message(key string, change func(*store.Message)) *queue.Message {
-	m := &queue.Message{Size: 10, Reply: "reply", Message: store.Message{
+	m := &queue.Message{Size: 10, Confirm: queue.Confirmation{Subject: "reply"}, Message: store.Message{
 		Ref: store.Ref{Queue: r.IDs[queue.Main]}, ID: r.NewID(), EnqueuedAt: r.Now,
 		Weight: 1000, Cost: 1000, Key: key, Payload: []byte("0123456789"),
 	}}
@@ -256,7 +256,7 @@ func (r *Rig) Gated(key string, throttleKeys ...string) store.ID {
 func (r *Rig) Consume(s queue.Role, name string, credit int, ttl time.Duration) {
 	r.T.Helper()
 	r.Do(s, queue.Register{
-		Consumer: name, Subject: "deliver." + name, MaxInFlight: credit, TTL: int64(ttl), Reply: "reply", Answer: []byte("{}"),
+		Consumer: name, Subject: "deliver." + name, MaxInFlight: credit, TTL: int64(ttl), Confirm: queue.Confirmation{Subject: "reply"}, Answer: []byte("{}"),
 	})
 }
 
@@ -275,7 +275,7 @@ func (r *Rig) Fetch(s queue.Role, inbox string, batch int, expires time.Duration
 // Ack answers a delivery.
 func (r *Rig) Ack(d queue.Delivery, a wire.Ack, reply string) {
 	r.T.Helper()
-	r.Post(queue.Input{Kind: queue.Acked, Role: d.Role, Token: d.Token, Ack: a, Reply: reply})
+	r.Post(queue.Input{Kind: queue.Acked, Role: d.Role, Token: d.Token, Ack: a, Confirm: queue.Confirmation{Subject: reply}})
 	r.Run()
 }
 

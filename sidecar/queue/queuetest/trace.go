@@ -11,7 +11,7 @@ import (
 // equal effects are written byte for byte the same, whatever addresses they have.
 func WriteEffects(w *bytes.Buffer, out *queue.Effects) {
 	for _, c := range out.Commits {
-		fmt.Fprintf(w, "commit bytes=%d confirm=%q ticket=%v\n", c.Bytes, c.Confirm, c.Ticket != nil)
+		fmt.Fprintf(w, "commit bytes=%d confirm=%v ticket=%v\n", c.Bytes, c.Confirm, c.Ticket != nil)
 		for i := range c.Add {
 			fmt.Fprintf(w, "  add %+v\n", c.Add[i])
 		}
@@ -52,7 +52,7 @@ func WriteEffects(w *bytes.Buffer, out *queue.Effects) {
 		fmt.Fprintf(w, "circuit %s\n", c.Key())
 	}
 	for _, r := range out.Refuse {
-		fmt.Fprintf(w, "refuse %d %s %v\n", r.Role, r.Reply, r.Err)
+		fmt.Fprintf(w, "refuse %d %s %v\n", r.Role, r.Confirm, r.Err)
 	}
 	for i := range out.Notes {
 		writeNote(w, &out.Notes[i])
