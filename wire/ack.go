@@ -107,7 +107,7 @@ func ParseAck(payload []byte, h map[string][]string) (Ack, *Error) {
 		return fillFromHeaders(a, hasRetryAfter, h)
 	}
 	shown := payload[:min(len(payload), 2*maxQuoted)] // the payload may have megabytes
-	return Ack{}, BadAckPayload(quote(string(shown)) +
+	return Ack{}, BadAckPayload(Quote(string(shown)) +
 		" is not one of empty, +ACK, +OK, +NXT, +WPI, -NAK and +TERM")
 }
 
@@ -132,7 +132,7 @@ func parseStatus(payload []byte, h map[string][]string) (Ack, bool, *Error) {
 	case !status.set:
 		return Ack{}, false, nil
 	case status.value != StatusNoResponders:
-		return Ack{}, false, BadAckStatus("Status " + quote(status.value) + " is not understood on an ack")
+		return Ack{}, false, BadAckStatus("Status " + Quote(status.value) + " is not understood on an ack")
 	case len(payload) > 0:
 		return Ack{}, false, BadAckStatus("Status 503 says that nobody received the delivery, but there is a payload")
 	}
@@ -158,7 +158,7 @@ func parseAckCost(arg string, h map[string][]string) (Ack, *Error) {
 		Cost *float64 `json:"cost"`
 	}
 	if arg[0] != '{' {
-		return Ack{}, BadAckPayload("+ACK " + quote(arg) + ": allowed is a JSON object with cost")
+		return Ack{}, BadAckPayload("+ACK " + Quote(arg) + ": allowed is a JSON object with cost")
 	}
 	if err := DecodeStrict([]byte(arg), &body); err != nil {
 		return Ack{}, BadAckPayload("+ACK: " + err.Description)
@@ -225,7 +225,7 @@ func parseNak(arg string) (a Ack, hasRetryAfter bool, refusal *Error) {
 	if arg[0] != '{' {
 		d, ok := delayText(arg)
 		if !ok {
-			return Ack{}, false, BadAckPayload("-NAK " + quote(arg) + ": " + delayAllowed + ", or a JSON object")
+			return Ack{}, false, BadAckPayload("-NAK " + Quote(arg) + ": " + delayAllowed + ", or a JSON object")
 		}
 		a.Delay, a.HasDelay = d, true
 		return a, false, nil
@@ -237,7 +237,7 @@ func parseNak(arg string) (a Ack, hasRetryAfter bool, refusal *Error) {
 	if body.Delay != nil {
 		d, ok := delayJSON(string(*body.Delay))
 		if !ok {
-			return Ack{}, false, BadAckPayload("-NAK: delay " + quote(string(*body.Delay)) + ": " + delayAllowed + ", or nanoseconds")
+			return Ack{}, false, BadAckPayload("-NAK: delay " + Quote(string(*body.Delay)) + ": " + delayAllowed + ", or nanoseconds")
 		}
 		a.Delay, a.HasDelay = d, true
 	}
@@ -320,5 +320,5 @@ func fillFromHeaders(a Ack, hasRetryAfter bool, h map[string][]string) (Ack, *Er
 
 // clean returns a client's text as valid UTF-8 of at most limit bytes.
 func clean(s string, limit int) string {
-	return cut(strings.ToValidUTF8(cut(s, limit), "\uFFFD"), limit)
+	return Cut(strings.ToValidUTF8(Cut(s, limit), "\uFFFD"), limit)
 }

@@ -26,7 +26,7 @@ type ConsumeRequest struct {
 
 // ParseConsume decodes and checks a [ConsumeRequest].
 func ParseConsume(body []byte) (ConsumeRequest, *Error) {
-	return parse(body, ConsumeRequest{MaxInFlight: DefaultMaxInFlight}, (*ConsumeRequest).check)
+	return Decode(body, ConsumeRequest{MaxInFlight: DefaultMaxInFlight}, (*ConsumeRequest).check)
 }
 
 func (r *ConsumeRequest) check() *Error {
@@ -34,8 +34,8 @@ func (r *ConsumeRequest) check() *Error {
 		return BadConsumerName(err)
 	}
 	return cmp.Or(
-		inRange("max_in_flight", r.MaxInFlight, 1, MaxInFlightLimit),
-		inRange("ttl_ms", r.TTLMs, 0, MaxRegistrationMs),
+		InRange("max_in_flight", r.MaxInFlight, 1, MaxInFlightLimit),
+		InRange("ttl_ms", r.TTLMs, 0, MaxRegistrationMs),
 	)
 }
 
@@ -53,10 +53,10 @@ func ParseConsumer(name string, body []byte) (ConsumerRequest, *Error) {
 	}
 	r := ConsumerRequest{ConsumeRequest: ConsumeRequest{Consumer: name, MaxInFlight: DefaultMaxInFlight}}
 	plain := r.ConsumeRequest
-	return parse(body, r, func(r *ConsumerRequest) *Error {
+	return Decode(body, r, func(r *ConsumerRequest) *Error {
 		switch {
 		case r.Consumer != name:
-			return BadField("consumer", quote(r.Consumer), "the subject says "+name)
+			return BadField("consumer", Quote(r.Consumer), "the subject says "+name)
 		case r.Fetch != nil && r.ConsumeRequest != plain:
 			return BadField("fetch", string(r.Fetch), "it goes with none of max_in_flight, ttl_ms and leave")
 		}
@@ -75,10 +75,10 @@ type FetchRequest struct {
 
 // ParseFetch decodes and checks a [FetchRequest].
 func ParseFetch(body []byte) (FetchRequest, *Error) {
-	return parse(body, FetchRequest{Batch: 1}, func(r *FetchRequest) *Error {
+	return Decode(body, FetchRequest{Batch: 1}, func(r *FetchRequest) *Error {
 		return cmp.Or(
-			inRange("batch", r.Batch, 1, MaxBatch),
-			inRange("expires_ms", r.ExpiresMs, 0, MaxExpiresMs),
+			InRange("batch", r.Batch, 1, MaxBatch),
+			InRange("expires_ms", r.ExpiresMs, 0, MaxExpiresMs),
 		)
 	})
 }

@@ -32,7 +32,7 @@ type DeadGroupsRequest struct {
 	Limit int `json:"limit"` // 1 to 1000, default 100
 }
 
-func (r *DeadGroupsRequest) check() *Error { return inRange("limit", r.Limit, 1, MaxDeadGroups) }
+func (r *DeadGroupsRequest) check() *Error { return InRange("limit", r.Limit, 1, MaxDeadGroups) }
 
 // DeadGroups answers a [DeadGroupsRequest].
 type DeadGroups struct {

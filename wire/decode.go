@@ -22,13 +22,13 @@ import (
 // Fields that the body does not name keep their values. Do not decode into a struct that
 // shares slices or pointers with one in use; for settings see [QueueSettings.Patch].
 func DecodeStrict(body []byte, into any) *Error {
-	_, err := decodeStrict(body, into)
+	_, err := DecodeNamed(body, into)
 	return err
 }
 
 // parse decodes a request into r, which has the defaults, and checks it. A refused request is
 // the zero value.
-func parse[R any](body []byte, r R, check func(*R) *Error) (R, *Error) {
+func Decode[R any](body []byte, r R, check func(*R) *Error) (R, *Error) {
 	err := DecodeStrict(body, &r)
 	if err == nil {
 		err = check(&r)
@@ -39,8 +39,8 @@ func parse[R any](body []byte, r R, check func(*R) *Error) (R, *Error) {
 	return r, nil
 }
 
-// decodeStrict also returns the names of the fields in the body.
-func decodeStrict(body []byte, into any) ([]string, *Error) {
+// DecodeNamed also returns the names of the fields in the body.
+func DecodeNamed(body []byte, into any) ([]string, *Error) {
 	body = bytes.TrimSpace(body)
 	if len(body) == 0 {
 		return nil, nil
@@ -254,4 +254,12 @@ func jsonKind(t reflect.Type) string {
 		return "a number"
 	}
 	return "a whole number of 64 bits"
+}
+
+// InRange refuses a number of a request that is out of its range.
+func InRange[T int | int64](name string, value, lo, hi T) *Error {
+	if value >= lo && value <= hi {
+		return nil
+	}
+	return BadField(name, fmt.Sprint(value), fmt.Sprintf("allowed are %d to %d", lo, hi))
 }

@@ -52,7 +52,7 @@ func ParseEnqueueHeaders(h map[string][]string, now int64) (EnqueueOptions, *Err
 	switch {
 	case f.delay.set && f.notBefore.set:
 		err = DelayAndNotBefore()
-	case f.msgID.set && (o.DedupeID == "" || len(o.DedupeID) > MaxDedupeID || !plain(o.DedupeID)):
+	case f.msgID.set && (o.DedupeID == "" || len(o.DedupeID) > MaxDedupeID || !Plain(o.DedupeID)):
 		err = BadMsgID(o.DedupeID)
 	case f.delay.set:
 		o.NotBefore, err = parseDelay(f.delay.value, now)
@@ -79,7 +79,7 @@ func collect(h map[string][]string) (enqueueFields, *Error) {
 	var f enqueueFields
 	for k, values := range h {
 		if !Reserved(k) {
-			if !legalHeaderName(k) {
+			if !LegalHeaderName(k) {
 				return enqueueFields{}, BadHeaderName(k)
 			}
 			continue

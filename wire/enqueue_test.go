@@ -162,9 +162,9 @@ func TestScheduleHeaders(t *testing.T) {
 	}
 	o, err := ParseEnqueueHeaders(all, 0)
 	require.Nil(t, err)
-	require.Equal(t, EnqueueOptions{Schedule: &ScheduleHeaders{Target: "orders", ScheduleAddRequest: ScheduleAddRequest{
-		Name: "nightly", Schedule: "0 30 2 * * *", TimeZone: "Europe/Berlin", Missed: MissedAll, TTLMs: 300_000,
-	}}}, o)
+	require.Equal(t, EnqueueOptions{Schedule: &ScheduleHeaders{
+		Name: "nightly", Schedule: "0 30 2 * * *", TimeZone: "Europe/Berlin", Missed: MissedAll, Target: "orders", TTLMs: 300_000,
+	}}, o)
 	o, err = ParseEnqueueHeaders(without(HeaderScheduleMissed), 0)
 	require.Nil(t, err)
 	require.Equal(t, MissedOne, o.Schedule.Missed)

@@ -105,17 +105,17 @@ func (r *ExplainRequest) check() *Error {
 	r.Key = NamedKey(named)
 	switch {
 	case !slices.Contains([]string{ExplainKindMessage, ExplainKindKey, ExplainKindQueue}, r.Kind):
-		return BadField("kind", quote(r.Kind), "allowed are message, key and queue")
+		return BadField("kind", Quote(r.Kind), "allowed are message, key and queue")
 	case message && r.ID == "":
 		return BadField("id", "", "the id of the message is expected")
 	case message && r.Key != "":
-		return BadField("key", quote(r.Key), "a message is named by its id")
+		return BadField("key", Quote(r.Key), "a message is named by its id")
 	case r.Kind == ExplainKindKey && CheckNamedKey(named) != nil:
-		return badGateKey("key", named)
+		return BadKey("key", named)
 	case r.Kind == ExplainKindQueue && r.Key != "":
-		return BadField("key", quote(r.Key), "ask for kind key to have a fairness key explained")
+		return BadField("key", Quote(r.Key), "ask for kind key to have a fairness key explained")
 	case !message && r.ID != "":
-		return BadField("id", quote(r.ID), "ask for kind message to have a message explained")
+		return BadField("id", Quote(r.ID), "ask for kind message to have a message explained")
 	case message && r.Queue == "":
 		return nil // all queues are searched
 	}

@@ -72,7 +72,7 @@ func (f *Filter) UnmarshalJSON(body []byte) error {
 func (f *Filter) decode(body []byte) (err *Error) {
 	type fields Filter // without UnmarshalJSON
 	var plain fields
-	if plain.named, err = decodeStrict(body, &plain); err != nil {
+	if plain.named, err = DecodeNamed(body, &plain); err != nil {
 		return err
 	}
 	*f = Filter(plain)
@@ -141,7 +141,7 @@ func inOrder(what, after, before string) *Error {
 	if err != nil || wrong != nil || from.Before(until) { // a missing time does not parse
 		return nil
 	}
-	return BadField(what+"_before", quote(before), "it is not later than "+what+"_after, and no message is between them")
+	return BadField(what+"_before", Quote(before), "it is not later than "+what+"_after, and no message is between them")
 }
 
 func (f *Filter) checkState(name string) *Error {
@@ -149,41 +149,41 @@ func (f *Filter) checkState(name string) *Error {
 	case StatePending, StateParked, StateDelayed, StateLeased, StateDead:
 		return nil
 	}
-	return BadField(name, quote(f.State), "allowed are pending, parked, delayed, leased and dead")
+	return BadField(name, Quote(f.State), "allowed are pending, parked, delayed, leased and dead")
 }
 
 func (f *Filter) checkKeys(name string) *Error {
 	for _, key := range f.Keys {
 		if CheckNamedKey(key) != nil {
-			return badGateKey(name, key)
+			return BadKey(name, key)
 		}
 	}
-	return inRange(name, len(f.Keys), 1, MaxFilterKeys)
+	return InRange(name, len(f.Keys), 1, MaxFilterKeys)
 }
 
 func (f *Filter) checkIDs(name string) *Error {
 	for _, id := range f.IDs {
 		if _, ok := ParseID(id); !ok {
-			return BadField(name, quote(id), "ids of messages are expected, UUIDs")
+			return BadField(name, Quote(id), "ids of messages are expected, UUIDs")
 		}
 	}
-	return inRange(name, len(f.IDs), 1, MaxFilterIDs)
+	return InRange(name, len(f.IDs), 1, MaxFilterIDs)
 }
 
 func (f *Filter) checkHeader(name string) *Error {
 	for header := range f.Header {
-		if !legalHeaderName(header) || Reserved(header) {
-			return BadField(name, quote(header), "a name of a header is expected that deliveries have and fila does not add")
+		if !LegalHeaderName(header) || Reserved(header) {
+			return BadField(name, Quote(header), "a name of a header is expected that deliveries have and fila does not add")
 		}
 	}
-	return inRange(name, len(f.Header), 1, MaxFilterHeaders)
+	return InRange(name, len(f.Header), 1, MaxFilterHeaders)
 }
 
 // checkConsumer accepts what peek and explain show: the name of a consumer, or the inbox of a
 // fetch, which may be any subject.
 func (f *Filter) checkConsumer(name string) *Error {
 	if len(f.Consumer) > maxInbox || strings.ContainsFunc(f.Consumer, unicode.IsSpace) {
-		return BadField(name, quote(f.Consumer), "the name of a consumer is expected, or the inbox of a fetch")
+		return BadField(name, Quote(f.Consumer), "the name of a consumer is expected, or the inbox of a fetch")
 	}
 	return nil
 }
@@ -193,21 +193,21 @@ const maxInbox = 4096
 
 func (f *Filter) checkGate(name string) *Error {
 	if kind, key, _ := strings.Cut(f.Gate, ":"); kind != PauseThrottle && kind != PauseCircuit || CheckNamedKey(key) != nil {
-		return BadField(name, quote(f.Gate), "allowed are throttle:KEY and circuit:KEY")
+		return BadField(name, Quote(f.Gate), "allowed are throttle:KEY and circuit:KEY")
 	}
 	return nil
 }
 
 func (f *Filter) checkReason(name string) *Error {
 	if !slices.Contains(Reasons(), f.Reason) {
-		return BadField(name, quote(f.Reason), "allowed are "+strings.Join(Reasons(), ", "))
+		return BadField(name, Quote(f.Reason), "allowed are "+strings.Join(Reasons(), ", "))
 	}
 	return nil
 }
 
 func (f *Filter) checkGroup(name string) *Error {
 	if n, err := hex.DecodeString(f.ErrorGroup); err != nil || len(n) != 8 || f.ErrorGroup != strings.ToLower(f.ErrorGroup) {
-		return BadField(name, quote(f.ErrorGroup), "a group as dead-groups names it is expected")
+		return BadField(name, Quote(f.ErrorGroup), "a group as dead-groups names it is expected")
 	}
 	return nil
 }
@@ -218,7 +218,7 @@ func atMost(text string, most int) func(string) *Error {
 		if len(text) <= most {
 			return nil
 		}
-		return BadField(name, quote(text), "allowed are at most "+strconv.Itoa(most)+" bytes")
+		return BadField(name, Quote(text), "allowed are at most "+strconv.Itoa(most)+" bytes")
 	}
 }
 
@@ -230,7 +230,7 @@ func resolve(text *string, now time.Time) func(string) *Error {
 			at, err = now.Add(-ago), nil
 		}
 		if err != nil || at.Year() < 1970 || at.Year() > 2261 { // what 64 bits of nanoseconds hold
-			return BadField(name, quote(*text), noUnit(*text)+"allowed are a time such as 2030-01-02T15:04:05Z and a Go duration such as 90m, which is so long ago")
+			return BadField(name, Quote(*text), noUnit(*text)+"allowed are a time such as 2030-01-02T15:04:05Z and a Go duration such as 90m, which is so long ago")
 		}
 		*text = Timestamp(at.UnixNano())
 		return nil
@@ -325,32 +325,4 @@ func (f *Filter) Gates() (throttle, circuit string) {
 		return "", NamedKey(key)
 	}
 	return "", ""
-}
-
-// ParseID parses a UUID with hyphens.
-func ParseID(text string) (id [16]byte, ok bool) {
-	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
-		return id, false
-	}
-	n, err := hex.Decode(id[:], []byte(text[:8]+text[9:13]+text[14:18]+text[19:23]+text[24:]))
-	return id, err == nil && n == len(id)
-}
-
-// HasHeader reports whether headers in their stored form have a name, in any case, with a
-// value. It ignores everything after malformed bytes.
-func HasHeader(encoded []byte, name, value string) bool {
-	for at := 0; at < len(encoded); {
-		from, to, ok := fieldAt(encoded, at)
-		if !ok {
-			return false
-		}
-		same := to-from == len(name) && strings.EqualFold(string(encoded[from:to]), name)
-		if from, at, ok = fieldAt(encoded, to); !ok {
-			return false
-		}
-		if same && string(encoded[from:at]) == value {
-			return true
-		}
-	}
-	return false
 }

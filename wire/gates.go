@@ -33,19 +33,11 @@ func resolveKey(tail string, key *string) *Error {
 			return BadField("key", "", "name it at the end of the subject, or as key in the body if the subject ends in _")
 		}
 	case *key != "" && *key != tail:
-		return BadField("key", quote(*key), "the subject names "+quote(tail))
+		return BadField("key", Quote(*key), "the subject names "+Quote(tail))
 	default:
 		*key = tail
 	}
-	return nameKey("key", key)
-}
-
-func badGateKey(field, key string) *Error {
-	value := ""
-	if key != "" {
-		value = quote(key)
-	}
-	return BadField(field, value, "allowed are 1 to 256 bytes of UTF-8")
+	return NameKey("key", key)
 }
 
 // ThrottleLimits are the limits of a throttle key. A nil field is not set.
@@ -86,20 +78,6 @@ func (l ThrottleLimits) Text() string {
 		return "none"
 	}
 	return strings.Join(parts, ", ")
-}
-
-// FormatMs prints milliseconds as a duration without zero units: 5m, not 5m0s.
-func FormatMs(ms int64) string {
-	d := time.Duration(ms) * time.Millisecond
-	switch {
-	case d == 0:
-		return "0s"
-	case d%time.Hour == 0:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	case d%time.Minute == 0 && d < time.Hour:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	}
-	return d.String()
 }
 
 // ThrottleSetRequest sets limits of a throttle key or, if it ends in '*', of every key with
@@ -290,7 +268,7 @@ func (r *GateKeyRequest) bind(tail string) *Error     { return resolveKey(tail, 
 func (r *ThrottleSetRequest) bind(tail string) *Error { return resolveKey(tail, &r.Key) }
 func (r *CircuitOpenRequest) bind(tail string) *Error { return resolveKey(tail, &r.Key) }
 
-func (r *CircuitOpenRequest) check() *Error { return inRange("for_ms", r.ForMs, 0, MaxSettingMs) }
+func (r *CircuitOpenRequest) check() *Error { return InRange("for_ms", r.ForMs, 0, MaxSettingMs) }
 
 // check does not know the limits in force, so it accepts a burst without a rate.
 func (r *ThrottleSetRequest) check() *Error {
@@ -301,7 +279,7 @@ func (r *ThrottleSetRequest) check() *Error {
 	for i, name := range r.Unset {
 		switch {
 		case !slices.Contains(limitNames, name):
-			return BadThrottle("unset names " + quote(name) + ": allowed are rate, burst, concurrency, limit, window_ms")
+			return BadThrottle("unset names " + Quote(name) + ": allowed are rate, burst, concurrency, limit, window_ms")
 		case slices.Contains(set, name):
 			return BadThrottle(name + " is given and in unset, too: only one is allowed")
 		case slices.Contains(r.Unset[:i], name):
@@ -316,7 +294,7 @@ func (r *ThrottleSetRequest) check() *Error {
 			return err
 		}
 	}
-	return inRange("for_ms", r.ForMs, 0, MaxSettingMs)
+	return InRange("for_ms", r.ForMs, 0, MaxSettingMs)
 }
 
 // Names returns the names of the limits that are not nil, in the order of the
@@ -340,7 +318,7 @@ func (l ThrottleLimits) Validate() *Error { return l.check(false) }
 func (l ThrottleLimits) check(none bool) *Error {
 	if l.Rate != nil && !(none && *l.Rate == "") {
 		if err := l.Rate.Check(); err != nil {
-			return BadThrottle("rate is " + quote(string(*l.Rate)) + ": " + err.Error())
+			return BadThrottle("rate is " + Quote(string(*l.Rate)) + ": " + err.Error())
 		}
 	}
 	if b := l.Burst; b != nil && !(none && *b == 0) && !(*b >= 1 && *b <= MaxGateValue) {
@@ -404,7 +382,7 @@ func (r *PauseRequest) checkResume() *Error {
 	case err != nil:
 		return err
 	case r.Until != "":
-		return BadField("until", quote(r.Until), "only a pause has a time")
+		return BadField("until", Quote(r.Until), "only a pause has a time")
 	case r.ForMs != 0:
 		return BadField("for_ms", strconv.FormatInt(r.ForMs, 10), "only a pause has a time")
 	}
@@ -419,21 +397,21 @@ func (r *PauseRequest) check() *Error {
 	}
 	switch {
 	case !slices.Contains([]string{PauseQueue, PauseKey, PauseThrottle, PauseCircuit}, r.Kind):
-		return BadField("kind", quote(r.Kind), "allowed are queue, key, throttle and circuit")
+		return BadField("kind", Quote(r.Kind), "allowed are queue, key, throttle and circuit")
 	case r.Kind == PauseQueue && CheckQueueName(r.Name) != nil:
-		return BadField("name", quote(r.Name), "allowed is the name of a queue")
+		return BadField("name", Quote(r.Name), "allowed is the name of a queue")
 	case r.Kind != PauseQueue && CheckNamedKey(named) != nil:
-		return badGateKey("name", named)
+		return BadKey("name", named)
 	case r.Kind == PauseKey && CheckQueueName(r.Queue) != nil:
-		return BadField("queue", quote(r.Queue), "a fairness key needs the name of its queue")
+		return BadField("queue", Quote(r.Queue), "a fairness key needs the name of its queue")
 	case r.Kind != PauseKey && r.Queue != "":
-		return BadField("queue", quote(r.Queue), "only a fairness key has one; the name of what to pause is name")
+		return BadField("queue", Quote(r.Queue), "only a fairness key has one; the name of what to pause is name")
 	}
-	if err := inRange("for_ms", r.ForMs, 0, MaxSettingMs); err != nil || r.Until == "" {
+	if err := InRange("for_ms", r.ForMs, 0, MaxSettingMs); err != nil || r.Until == "" {
 		return err
 	}
 	if r.ForMs != 0 {
-		return BadField("until", quote(r.Until), "not together with for_ms")
+		return BadField("until", Quote(r.Until), "not together with for_ms")
 	}
 	if _, ok := parseUntil(r.Until); !ok {
 		return badUntil(r.Until)
@@ -458,7 +436,7 @@ func (r PauseRequest) End(now int64) (int64, *Error) {
 }
 
 func badUntil(value string) *Error {
-	return BadField("until", quote(value), "allowed is a future time as RFC 3339, such as 2030-01-02T15:04:05Z, within 365 days")
+	return BadField("until", Quote(value), "allowed is a future time as RFC 3339, such as 2030-01-02T15:04:05Z, within 365 days")
 }
 
 // parseUntil accepts times that fit Unix nanoseconds and are not before 1970.

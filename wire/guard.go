@@ -50,7 +50,7 @@ type GuardCheckRequest struct {
 
 // ParseGuardCheck decodes and checks a [GuardCheckRequest], and sets its keys.
 func ParseGuardCheck(tail string, body []byte) (GuardCheckRequest, *Error) {
-	return parse(body, GuardCheckRequest{}, func(r *GuardCheckRequest) *Error {
+	return Decode(body, GuardCheckRequest{}, func(r *GuardCheckRequest) *Error {
 		if err := checkCaller(r.Caller); err != nil {
 			return err
 		}
@@ -65,7 +65,8 @@ func ParseGuardCheck(tail string, body []byte) (GuardCheckRequest, *Error) {
 		}
 		for i := range r.Checks {
 			if err := r.Checks[i].complete(tail); err != nil {
-				return newError(err.ErrCode, "checks[%d]: %s", i, err.Description)
+				err.Description = fmt.Sprintf("checks[%d]: %s", i, err.Description)
+				return err
 			}
 		}
 		return nil
@@ -115,9 +116,9 @@ func (a *GuardAsk) complete(tail string) *Error {
 	for i, key := range a.With {
 		switch {
 		case CheckKey(key) != nil:
-			return BadField("with", quote(key), allowedKey)
+			return BadField("with", Quote(key), AllowedKey)
 		case key == a.Key || slices.Contains(a.With[:i], key):
-			return BadField("with", quote(key), "it is named already")
+			return BadField("with", Quote(key), "it is named already")
 		}
 	}
 	a.Cost = cmp.Or(a.Cost, 1)
@@ -125,7 +126,7 @@ func (a *GuardAsk) complete(tail string) *Error {
 		return BadField("cost", strconv.FormatFloat(a.Cost, 'g', -1, 64), fmt.Sprintf("allowed are 0.001 to %d", MaxGuardCost))
 	}
 	a.TTLMs = cmp.Or(a.TTLMs, DefaultPermitMs)
-	return inRange("ttl_ms", a.TTLMs, 1, MaxPermitMs)
+	return InRange("ttl_ms", a.TTLMs, 1, MaxPermitMs)
 }
 
 // firstKey sets and checks the first key of a request.
@@ -134,7 +135,7 @@ func firstKey(tail string, key *string) *Error {
 		return err
 	}
 	if CheckKey(*key) != nil {
-		return BadField("key", quote(*key), allowedKey)
+		return BadField("key", Quote(*key), AllowedKey)
 	}
 	return nil
 }
@@ -146,8 +147,8 @@ func (a *GuardAsk) Keys() []string { return append([]string{a.Key}, a.With...) }
 func (a *GuardAsk) Thousandths() int64 { return int64(math.Round(a.Cost * 1000)) }
 
 func checkCaller(caller string) *Error {
-	if len(caller) > MaxGuardCallerBytes || !plain(caller) {
-		return BadField("caller", quote(caller), fmt.Sprintf("allowed are up to %d bytes of UTF-8 without control characters", MaxGuardCallerBytes))
+	if len(caller) > MaxGuardCallerBytes || !Plain(caller) {
+		return BadField("caller", Quote(caller), fmt.Sprintf("allowed are up to %d bytes of UTF-8 without control characters", MaxGuardCallerBytes))
 	}
 	return nil
 }
@@ -247,19 +248,19 @@ type GuardDoneRequest struct {
 
 // ParseGuardDone decodes and checks a [GuardDoneRequest], and sets its key.
 func ParseGuardDone(tail string, body []byte) (GuardDoneRequest, *Error) {
-	return parse(body, GuardDoneRequest{Attempt: 1}, func(r *GuardDoneRequest) *Error {
+	return Decode(body, GuardDoneRequest{Attempt: 1}, func(r *GuardDoneRequest) *Error {
 		if err := cmp.Or(firstKey(tail, &r.Key), checkCaller(r.Caller)); err != nil {
 			return err
 		}
 		switch {
 		case len(r.Permit) != TokenLen:
-			return BadField("permit", quote(r.Permit), "the permit of the check is expected")
+			return BadField("permit", Quote(r.Permit), "the permit of the check is expected")
 		case r.Outcome != GuardOK && r.Outcome != GuardError:
-			return BadField("outcome", quote(r.Outcome), "allowed are ok and error")
+			return BadField("outcome", Quote(r.Outcome), "allowed are ok and error")
 		case r.Outcome == GuardOK && (r.ErrorCode != "" || r.Error != "" || r.RetryAfterMs != 0):
-			return BadField("outcome", quote(r.Outcome), "error_code, error and retry_after_ms go with error")
+			return BadField("outcome", Quote(r.Outcome), "error_code, error and retry_after_ms go with error")
 		}
-		return cmp.Or(checkFailure(r.ErrorCode, &r.Error, r.Attempt), inRange("retry_after_ms", r.RetryAfterMs, 0, MaxSettingMs))
+		return cmp.Or(checkFailure(r.ErrorCode, &r.Error, r.Attempt), InRange("retry_after_ms", r.RetryAfterMs, 0, MaxSettingMs))
 	})
 }
 
@@ -289,7 +290,7 @@ type GuardStateRequest struct {
 
 // ParseGuardState decodes and checks a [GuardStateRequest], and sets its key.
 func ParseGuardState(tail string, body []byte) (GuardStateRequest, *Error) {
-	return parse(body, GuardStateRequest{Attempt: 1}, func(r *GuardStateRequest) *Error {
+	return Decode(body, GuardStateRequest{Attempt: 1}, func(r *GuardStateRequest) *Error {
 		if err := cmp.Or(resolveKey(tail, &r.Key), checkCaller(r.Caller)); err != nil {
 			return err
 		}
@@ -312,7 +313,7 @@ func (r *GuardStateRequest) Failure() *GuardDoneRequest {
 func checkFailure(code string, text *string, attempt uint32) *Error {
 	switch {
 	case len(code) > maxGuardCodeBytes:
-		return BadField("error_code", quote(code), "allowed are up to "+strconv.Itoa(maxGuardCodeBytes)+" bytes")
+		return BadField("error_code", Quote(code), "allowed are up to "+strconv.Itoa(maxGuardCodeBytes)+" bytes")
 	case attempt < 1:
 		return BadField("attempt", "0", "allowed is 1 and more")
 	}

@@ -23,7 +23,7 @@ type PermitFilter struct {
 
 func (f *PermitFilter) check() *Error {
 	if f.Key != "" {
-		if err := nameKey("key", &f.Key); err != nil {
+		if err := NameKey("key", &f.Key); err != nil {
 			return err
 		}
 	}
@@ -46,7 +46,7 @@ func (r *GuardPermitsRequest) check() *Error {
 			return err
 		}
 	}
-	return cmp.Or(r.PermitFilter.check(), inRange("limit", r.Limit, 1, MaxListLimit))
+	return cmp.Or(r.PermitFilter.check(), InRange("limit", r.Limit, 1, MaxListLimit))
 }
 
 // GuardPermit is a permit in use. Operators name it by its id, but a done needs the permit
@@ -132,7 +132,7 @@ func ParsePermitID(id string) (issuer, number uint64, ok bool) {
 
 func checkPermitID(field, id string) *Error {
 	if _, _, ok := ParsePermitID(id); !ok {
-		return BadField(field, quote(id), "the id of a permit is expected, as guard-permits has it")
+		return BadField(field, Quote(id), "the id of a permit is expected, as guard-permits has it")
 	}
 	return nil
 }

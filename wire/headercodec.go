@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // The stored form of a message's headers, version 1: one record per value,
@@ -109,4 +110,23 @@ func fieldAt(b []byte, at int) (from, to int, ok bool) {
 		return 0, 0, false
 	}
 	return from, from + int(n), true
+}
+
+// HasHeader reports whether headers in their stored form have a name, in any case, with a
+// value. It ignores everything after malformed bytes.
+func HasHeader(encoded []byte, name, value string) bool {
+	for at := 0; at < len(encoded); {
+		from, to, ok := fieldAt(encoded, at)
+		if !ok {
+			return false
+		}
+		same := to-from == len(name) && strings.EqualFold(string(encoded[from:to]), name)
+		if from, at, ok = fieldAt(encoded, to); !ok {
+			return false
+		}
+		if same && string(encoded[from:at]) == value {
+			return true
+		}
+	}
+	return false
 }

@@ -127,8 +127,8 @@ func HeaderValue(text string) string {
 	return strings.NewReplacer("\r", " ", "\n", " ").Replace(text)
 }
 
-// legalHeaderName reports whether name is an RFC 7230 token, as NATS clients require.
-func legalHeaderName(name string) bool {
+// LegalHeaderName reports whether name is an RFC 7230 token, as NATS clients require.
+func LegalHeaderName(name string) bool {
 	if name == "" {
 		return false
 	}

@@ -95,9 +95,9 @@ func (r *JobCreateRequest) bind(tail string) *Error {
 	switch {
 	case tail == "":
 	case r.Op != op:
-		return BadField("op", quoted(r.Op), "the subject says "+quote(op))
+		return BadField("op", quoted(r.Op), "the subject says "+Quote(op))
 	case r.Queue != queue && (op != JobRedrive || DeadLetters(r.Queue) != DeadLetters(queue)):
-		return BadField("queue", quoted(r.Queue), "the subject says "+quote(queue))
+		return BadField("queue", quoted(r.Queue), "the subject says "+Quote(queue))
 	}
 	return nil
 }
@@ -134,24 +134,24 @@ func (r *JobCreateRequest) check() *Error {
 	}
 	switch {
 	case r.Order != OrderArrival && r.Order != OrderDeath:
-		return BadField("order", quote(r.Order), "allowed are arrival and death")
+		return BadField("order", Quote(r.Order), "allowed are arrival and death")
 	case r.IfCount != nil && *r.IfCount < 0:
 		return BadField("if_count", strconv.FormatInt(*r.IfCount, 10), "allowed are 0 and more")
 	case r.Limit < 0:
 		return BadField("limit", strconv.FormatInt(r.Limit, 10), "allowed are 0 (all) and more")
 	}
 	return cmp.Or(
-		inRange("rate", r.Rate, 0, MaxJobRate),
-		inRange("bytes of reason", len(r.Reason), 0, MaxJobReason),
+		InRange("rate", r.Rate, 0, MaxJobRate),
+		InRange("bytes of reason", len(r.Reason), 0, MaxJobReason),
 	)
 }
 
-// quoted is quote for [BadField], to which an empty value is a missing one.
+// quoted is Quote for [BadField], to which an empty value is a missing one.
 func quoted(value string) string {
 	if value == "" {
 		return ""
 	}
-	return quote(value)
+	return Quote(value)
 }
 
 // checkOp checks the fields that belong to one op.
@@ -170,7 +170,7 @@ func (r *JobCreateRequest) checkOp() *Error {
 		{"payload", r.Payload != nil, JobEdit},
 	} {
 		if f.named && f.of != r.Op {
-			return BadField(f.name, "of a job with op "+quote(r.Op), "it belongs to "+f.of)
+			return BadField(f.name, "of a job with op "+Quote(r.Op), "it belongs to "+f.of)
 		}
 	}
 	switch r.Op {
@@ -193,7 +193,7 @@ func (r *JobCreateRequest) checkTarget() *Error {
 	case IsDLQ(r.To):
 		return NotForDLQ("a move", r.To)
 	case r.To == Source(r.Queue):
-		return BadField("to", quote(r.To), "another queue is expected; dead letters go back by redrive")
+		return BadField("to", Quote(r.To), "another queue is expected; dead letters go back by redrive")
 	}
 	return nil
 }
@@ -219,7 +219,7 @@ func (r *JobCreateRequest) checkPriority() *Error {
 	case r.Key == "":
 		return nil
 	}
-	return nameKey("key", &r.Key)
+	return NameKey("key", &r.Key)
 }
 
 func (r *JobCreateRequest) checkEdit() *Error {
@@ -230,11 +230,11 @@ func (r *JobCreateRequest) checkEdit() *Error {
 		return BadField("set_headers", "", "headers to set or to remove, or a payload, are expected")
 	}
 	for name := range r.SetHeaders {
-		if !legalHeaderName(name) || Reserved(name) {
-			return BadField("set_headers", quote(name), "a name of a header is expected that deliveries have and fila does not add")
+		if !LegalHeaderName(name) || Reserved(name) {
+			return BadField("set_headers", Quote(name), "a name of a header is expected that deliveries have and fila does not add")
 		}
 		if strings.ContainsAny(r.SetHeaders[name], "\r\n") {
-			return BadField("set_headers", quote(name), "a value of one line is expected")
+			return BadField("set_headers", Quote(name), "a value of one line is expected")
 		}
 	}
 	if r.Payload != nil {
@@ -242,7 +242,7 @@ func (r *JobCreateRequest) checkEdit() *Error {
 			return BadField("payload", "that was sent", "base64 is expected")
 		}
 	}
-	return inRange("headers of an edit", len(r.SetHeaders)+len(r.RemoveHeaders), 0, MaxEditHeader)
+	return InRange("headers of an edit", len(r.SetHeaders)+len(r.RemoveHeaders), 0, MaxEditHeader)
 }
 
 // JobRequest names a job.
@@ -265,7 +265,7 @@ type JobListRequest struct {
 }
 
 func (r *JobListRequest) check() *Error {
-	return cmp.Or(checkOptionalQueue(r.Queue), inRange("limit", r.Limit, 1, MaxListLimit))
+	return cmp.Or(checkOptionalQueue(r.Queue), InRange("limit", r.Limit, 1, MaxListLimit))
 }
 
 // JobInfo is a job. It answers all verbs about one job. After a dry run it has no id.

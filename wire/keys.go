@@ -11,21 +11,21 @@ import (
 // MaxKeyBytes is the maximum length of a fairness, throttle or circuit key in bytes.
 const MaxKeyBytes = 256
 
-// allowedKey describes the keys that a message may have.
-const allowedKey = "allowed are 1 to 256 bytes of UTF-8 without control characters"
+// AllowedKey describes the keys that a message may have.
+const AllowedKey = "allowed are 1 to 256 bytes of UTF-8 without control characters"
 
 // CheckKey returns nil if key is a legal fairness, throttle or circuit key of a new message:
 // 1 to 256 bytes of UTF-8 without control characters. Old messages may have other keys, see
 // [ShowKey].
 func CheckKey(key string) error {
-	if key == "" || len(key) > MaxKeyBytes || !plain(key) {
-		return fmt.Errorf("key %s: %s", quote(key), allowedKey)
+	if key == "" || len(key) > MaxKeyBytes || !Plain(key) {
+		return fmt.Errorf("key %s: %s", Quote(key), AllowedKey)
 	}
 	return nil
 }
 
 // plain reports whether s is UTF-8 without control characters.
-func plain(s string) bool {
+func Plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' {
 			return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
@@ -38,7 +38,7 @@ func plain(s string) bool {
 // that is not UTF-8 or belongs to a control character, and a backslash that would begin such
 // an escape. Different keys have different forms. [NamedKey] is its inverse.
 func ShowKey(key string) string {
-	if plain(key) && !strings.Contains(key, `\x`) {
+	if Plain(key) && !strings.Contains(key, `\x`) {
 		return key
 	}
 	return escape(key, unicode.IsControl)
@@ -120,15 +120,15 @@ func escaped(s string) (c byte, ok bool) {
 // CheckNamedKey returns nil if text is the form of a key of 1 to 256 bytes in a request.
 func CheckNamedKey(text string) error {
 	if key := NamedKey(text); key == "" || len(key) > MaxKeyBytes || !utf8.ValidString(text) {
-		return fmt.Errorf("key %s: allowed are 1 to %d bytes of UTF-8", quote(text), MaxKeyBytes)
+		return fmt.Errorf("key %s: allowed are 1 to %d bytes of UTF-8", Quote(text), MaxKeyBytes)
 	}
 	return nil
 }
 
-// nameKey replaces the text in a request's field by the key that it names.
-func nameKey(field string, text *string) *Error {
+// NameKey replaces the text in a request's field by the key that it names.
+func NameKey(field string, text *string) *Error {
 	if CheckNamedKey(*text) != nil {
-		return badGateKey(field, *text)
+		return BadKey(field, *text)
 	}
 	*text = NamedKey(*text)
 	return nil

@@ -40,7 +40,7 @@ func ParseKeyTemplate(text string) (t KeyTemplate, err error) {
 		case !closed:
 			return KeyTemplate{}, errors.New("a { has no }")
 		case name == "" || !legalHeaderSetting(name):
-			return KeyTemplate{}, fmt.Errorf("%s is no header's name that does not start with Fila- or Nats-", quote(name))
+			return KeyTemplate{}, fmt.Errorf("%s is no header's name that does not start with Fila- or Nats-", Quote(name))
 		}
 		t.headers = append(t.headers, name)
 		rest = behind

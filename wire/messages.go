@@ -27,15 +27,15 @@ type PeekRequest struct {
 func (r *PeekRequest) check() *Error {
 	if r.Key != "" {
 		if r.Filter != nil {
-			return BadField("key", quote(r.Key), "it goes without a filter, which has keys")
+			return BadField("key", Quote(r.Key), "it goes without a filter, which has keys")
 		}
-		if err := nameKey("key", &r.Key); err != nil {
+		if err := NameKey("key", &r.Key); err != nil {
 			return err
 		}
 	}
 	return cmp.Or(
-		inRange("limit", r.Limit, 1, MaxPeekLimit),
-		inRange("payload_bytes", r.PayloadBytes, 0, MaxPeekPayload),
+		InRange("limit", r.Limit, 1, MaxPeekLimit),
+		InRange("payload_bytes", r.PayloadBytes, 0, MaxPeekPayload),
 	)
 }
 
@@ -112,7 +112,7 @@ type MessageShowRequest struct {
 }
 
 func (r *MessageShowRequest) check() *Error {
-	return cmp.Or(r.MessageRequest.check(), inRange("payload_bytes", r.PayloadBytes, 0, MaxPeekPayload))
+	return cmp.Or(r.MessageRequest.check(), InRange("payload_bytes", r.PayloadBytes, 0, MaxPeekPayload))
 }
 
 // MessageInfo answers a [MessageShowRequest] with what [PeekReply] and [ExplainMessage] say.
@@ -136,27 +136,6 @@ type DeadInfo struct {
 	At          string `json:"at"`
 	Attempts    uint32 `json:"attempts"`
 }
-
-// Outcomes of attempts, and other records of a message's history.
-const (
-	AttemptNack         = "nack"          // the consumer sent a nack
-	AttemptTerm         = "term"          // the consumer sent +TERM
-	AttemptExpired      = "expired"       // the lease ran out
-	AttemptNoResponders = "no_responders" // no consumer received the delivery: it does not count
-	AttemptRedriven     = "redriven"      // no attempt: a dead letter went back to its queue
-	AttemptMoved        = "moved"         // no attempt: a job moved it to another queue
-)
-
-// Deciders about a message after a failed attempt.
-const (
-	DecidedByHook     = "hook"           // on_failure
-	DecidedByConsumer = "consumer"       // the delay of its nack, or its +TERM
-	DecidedByRule     = "rule"           // an error rule
-	DecidedByPolicy   = "policy"         // the retry policy of the queue
-	DecidedByDefault  = "default"        // the backoff of the queue
-	DecidedByLimit    = "max_deliveries" // it overrules the others
-	DecidedByTTL      = "ttl"            // it overrules the others
-)
 
 // AttemptInfo is one record of a message's history, which is ordered oldest first. A history
 // keeps the first record and the newest ones, so attempt numbers may be missing. Times are

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -30,7 +31,7 @@ func CheckQueueName(name string) error {
 	source := Source(name)
 	if source == "" || len(source) > MaxQueueName || !nameParts(source) {
 		return fmt.Errorf("queue name %s: allowed are 1 to %d bytes of A-Za-z0-9_- with dots between non-empty parts",
-			quote(name), MaxQueueName)
+			Quote(name), MaxQueueName)
 	}
 	return nil
 }
@@ -38,18 +39,18 @@ func CheckQueueName(name string) error {
 // CheckConsumerName returns nil if name may name a consumer: 1 to 64 bytes of
 // A-Za-z0-9_-.
 func CheckConsumerName(name string) error {
-	return checkName("consumer name", name, MaxConsumerName)
+	return CheckName("consumer name", name, MaxConsumerName)
 }
 
 // CheckPolicyName returns nil if name may name a retry policy or an error rule:
 // 1 to 64 bytes of A-Za-z0-9_-.
 func CheckPolicyName(name string) error {
-	return checkName("name", name, MaxPolicyName)
+	return CheckName("name", name, MaxPolicyName)
 }
 
-func checkName(what, name string, limit int) error {
+func CheckName(what, name string, limit int) error {
 	if name == "" || len(name) > limit || !nameChars(name) {
-		return fmt.Errorf("%s %s: allowed are 1 to %d bytes of A-Za-z0-9_-", what, quote(name), limit)
+		return fmt.Errorf("%s %s: allowed are 1 to %d bytes of A-Za-z0-9_-", what, Quote(name), limit)
 	}
 	return nil
 }
@@ -59,7 +60,7 @@ func checkName(what, name string, limit int) error {
 func CheckConfigKey(key string) error {
 	if len(key) > MaxConfigKey || !legalTail(key) {
 		return fmt.Errorf("configuration key %s: allowed are 1 to %d bytes of printable UTF-8 "+
-			"without spaces and '>', with dots between non-empty parts, none of which is '*' alone", quote(key), MaxConfigKey)
+			"without spaces and '>', with dots between non-empty parts, none of which is '*' alone", Quote(key), MaxConfigKey)
 	}
 	return nil
 }
@@ -131,10 +132,10 @@ func legalTail(s string) bool {
 // maxQuoted is how many bytes of a client's text an error shows.
 const maxQuoted = 80
 
-// quote quotes a client's text for an error description.
-func quote(s string) string {
+// Quote quotes a client's text for an error description.
+func Quote(s string) string {
 	if len(s) > maxQuoted {
-		return strconv.QuoteToASCII(cut(s, maxQuoted)) + "..."
+		return strconv.QuoteToASCII(Cut(s, maxQuoted)) + "..."
 	}
 	return strconv.QuoteToASCII(s)
 }
@@ -144,14 +145,14 @@ func quote(s string) string {
 func tame(s string) string {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' || i > 4*maxQuoted+8 { // a quoted text may be longer
-			return quote(s)
+			return Quote(s)
 		}
 	}
 	return s
 }
 
 // cut returns at most limit bytes of s, without an incomplete rune at the end.
-func cut(s string, limit int) string {
+func Cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
@@ -163,4 +164,13 @@ func cut(s string, limit int) string {
 		end = limit // not UTF-8: there is no boundary
 	}
 	return s[:end]
+}
+
+// ParseID parses a UUID with hyphens.
+func ParseID(text string) (id [16]byte, ok bool) {
+	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
+		return id, false
+	}
+	n, err := hex.Decode(id[:], []byte(text[:8]+text[9:13]+text[14:18]+text[19:23]+text[24:]))
+	return id, err == nil && n == len(id)
 }

@@ -83,15 +83,15 @@ func TestEventTail(t *testing.T) {
 }
 
 func TestCut(t *testing.T) {
-	require.Equal(t, "abc", cut("abc", 3))
-	require.Equal(t, "ab", cut("abc", 2))
-	require.Equal(t, "a", cut("aé", 2))
-	require.Equal(t, "aé", cut("aéx", 3))
-	require.Equal(t, "", cut("€", 2))
-	require.Equal(t, "\x80\x80\x80\x80\x80", cut(strings.Repeat("\x80", 9), 5), "no rune starts anywhere")
+	require.Equal(t, "abc", Cut("abc", 3))
+	require.Equal(t, "ab", Cut("abc", 2))
+	require.Equal(t, "a", Cut("aé", 2))
+	require.Equal(t, "aé", Cut("aéx", 3))
+	require.Equal(t, "", Cut("€", 2))
+	require.Equal(t, "\x80\x80\x80\x80\x80", Cut(strings.Repeat("\x80", 9), 5), "no rune starts anywhere")
 	for limit := range 20 {
 		s := strings.Repeat("😀é", 8)
-		got := cut(s, limit)
+		got := Cut(s, limit)
 		require.True(t, utf8.ValidString(got))
 		require.LessOrEqual(t, len(got), limit)
 		require.Greater(t, len(got)+utf8.UTFMax, limit)

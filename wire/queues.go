@@ -64,7 +64,7 @@ func (r *QueuePurgeRequest) Cursor() (c PurgeCursor, ok bool) {
 
 func (r *QueuePurgeRequest) check() *Error {
 	if _, ok := r.Cursor(); !ok {
-		return BadField("after", quote(r.After), "allowed is next of the reply before")
+		return BadField("after", Quote(r.After), "allowed is next of the reply before")
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func checkPage(offset, limit int) *Error {
 	if offset < 0 {
 		return BadField("offset", strconv.Itoa(offset), "allowed are 0 and more")
 	}
-	return inRange("limit", limit, 1, MaxListLimit)
+	return InRange("limit", limit, 1, MaxListLimit)
 }
 
 // QueueListRequest asks for a page of queues, by name.
@@ -153,7 +153,7 @@ type QueueInspectRequest struct {
 	Flows int `json:"flows"` // how many flows to show, 0 to 1000, default 20
 }
 
-func (r *QueueInspectRequest) check() *Error { return inRange("flows", r.Flows, 0, MaxInspectFlows) }
+func (r *QueueInspectRequest) check() *Error { return InRange("flows", r.Flows, 0, MaxInspectFlows) }
 
 // QueueInfo answers a [QueueInspectRequest].
 type QueueInfo struct {
@@ -197,12 +197,6 @@ type FlowInfo struct {
 	BusyShare float64 `json:"busy_share"`
 }
 
-// Names of hooks in requests, replies and events.
-const (
-	HookOnEnqueue = "on_enqueue"
-	HookOnFailure = "on_failure"
-)
-
 // HookInfo is the state of a hook and its circuit. Counts are since the start
 // of the process.
 type HookInfo struct {
@@ -223,7 +217,7 @@ type HookResetRequest struct {
 
 func (r *HookResetRequest) check() *Error {
 	if r.Hook != "" && r.Hook != HookOnEnqueue && r.Hook != HookOnFailure {
-		return BadField("hook", quote(r.Hook), "allowed are on_enqueue, on_failure and nothing, which is both")
+		return BadField("hook", Quote(r.Hook), "allowed are on_enqueue, on_failure and nothing, which is both")
 	}
 	return nil
 }
@@ -239,7 +233,7 @@ type NoisyRequest struct {
 	Limit int `json:"limit"` // 0 to 1000, default 20
 }
 
-func (r *NoisyRequest) check() *Error { return inRange("limit", r.Limit, 0, MaxNoisyLimit) }
+func (r *NoisyRequest) check() *Error { return InRange("limit", r.Limit, 0, MaxNoisyLimit) }
 
 // NoisyReply answers a [NoisyRequest]. A flow is noisy if, while a message of another flow
 // is ready, it has more than a tenth of the messages in flight and at least 30 of them, or
@@ -284,11 +278,4 @@ func checkOptionalQueue(name string) *Error {
 		return BadQueueName(err)
 	}
 	return nil
-}
-
-func inRange[T int | int64](name string, value, lo, hi T) *Error {
-	if value >= lo && value <= hi {
-		return nil
-	}
-	return BadField(name, fmt.Sprint(value), fmt.Sprintf("allowed are %d to %d", lo, hi))
 }

@@ -30,15 +30,6 @@ func TestRateJSON(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, byte('"'), b[0], "always a string, so that nothing is rounded")
 	}
-	for text, kind := range map[string]string{`{}`: "object", `[1]`: "array", `true`: "bool", `false`: "bool"} {
-		_, err := VerbThrottleSet.Parse("k", []byte(`{"rate":`+text+`}`))
-		require.NotNil(t, err, text)
-		require.Equal(t, CodeBadJSON, err.ErrCode)
-		require.Contains(t, err.Description, "rate: a number per second, or one in quotes, is expected, got "+kind)
-		_, err = VerbThrottleSet.Parse("k", []byte(`{"limit":1,"if":{"rate":`+text+`}}`))
-		require.NotNil(t, err, text)
-		require.Contains(t, err.Description, "if.rate: a number per second")
-	}
 }
 
 func FuzzRate(f *testing.F) {

@@ -9,7 +9,7 @@ import (
 
 // about makes the constructor of an error about one thing, which the format quotes.
 func about(errCode int, format string) func(thing string) *Error {
-	return func(thing string) *Error { return newError(errCode, format, quote(thing)) }
+	return func(thing string) *Error { return newError(errCode, format, Quote(thing)) }
 }
 
 // because makes the constructor of an error whose detail is a text or another error.
@@ -85,10 +85,10 @@ var (
 // UnknownField refuses a field that the request does not have.
 func UnknownField(name string, allowed []string) *Error {
 	if len(allowed) == 0 {
-		return newError(CodeUnknownField, "unknown field %s: no fields are allowed", quote(name))
+		return newError(CodeUnknownField, "unknown field %s: no fields are allowed", Quote(name))
 	}
 
-	return newError(CodeUnknownField, "unknown field %s: allowed are %s", quote(name), strings.Join(allowed, ", "))
+	return newError(CodeUnknownField, "unknown field %s: allowed are %s", Quote(name), strings.Join(allowed, ", "))
 }
 
 // BadField refuses a field that is missing or out of range.
@@ -100,36 +100,45 @@ func BadField(name, value, allowed string) *Error {
 	return newError(CodeBadField, "%s is %s: %s", name, tame(value), allowed)
 }
 
+// BadKey refuses a key in a request.
+func BadKey(field, key string) *Error {
+	value := ""
+	if key != "" {
+		value = Quote(key)
+	}
+	return BadField(field, value, "allowed are 1 to 256 bytes of UTF-8")
+}
+
 // BadReplySubject refuses a request because of its reply subject.
 func BadReplySubject(reply, allowed string) *Error {
-	return newError(CodeBadReplySubject, "reply subject %s: %s", quote(reply), allowed)
+	return newError(CodeBadReplySubject, "reply subject %s: %s", Quote(reply), allowed)
 }
 
 // HookLoad refuses a queue whose hook does not load.
 func HookLoad(queue, hook, why string) *Error {
-	return newError(CodeHookLoad, "queue %s: %s: %s", quote(queue), hook, why)
+	return newError(CodeHookLoad, "queue %s: %s: %s", Quote(queue), hook, why)
 }
 
 // NotForDLQ refuses an operation on a dead letter queue.
 func NotForDLQ(operation, queue string) *Error {
-	return newError(CodeNotForDLQ, "%s is not possible on the dead letter queue %s", operation, quote(queue))
+	return newError(CodeNotForDLQ, "%s is not possible on the dead letter queue %s", operation, Quote(queue))
 }
 
 // OnlyForDLQ refuses an operation on a queue that is not a dead letter queue.
 func OnlyForDLQ(operation, queue string) *Error {
 	return newError(CodeOnlyForDLQ, "%s needs a dead letter queue, a name that ends in %s; got %s",
-		operation, DLQSuffix, quote(queue))
+		operation, DLQSuffix, Quote(queue))
 }
 
 // QueueExists refuses to create a queue that exists with other settings; differences
 // come from [QueueSettings.Differences].
 func QueueExists(queue string, differences []string) *Error {
-	return newError(CodeQueueExists, "queue %s exists with other settings: %s", quote(queue), strings.Join(differences, "; "))
+	return newError(CodeQueueExists, "queue %s exists with other settings: %s", Quote(queue), strings.Join(differences, "; "))
 }
 
 // QueueNotEmpty refuses to delete a queue that has messages.
 func QueueNotEmpty(queue string, messages int64) *Error {
-	return newError(CodeQueueNotEmpty, "queue %s has %s, dead letters included, and force is not set", quote(queue), Plural(messages, "message"))
+	return newError(CodeQueueNotEmpty, "queue %s has %s, dead letters included, and force is not set", Quote(queue), Plural(messages, "message"))
 }
 
 // Plural prints a number of things whose plural ends in s.
@@ -143,7 +152,7 @@ func Plural(n int64, thing string) string {
 // HeaderReserved refuses a header that consumers would not get; allowed names the reserved
 // headers that are accepted.
 func HeaderReserved(name, allowed string) *Error {
-	return newError(CodeHeaderReserved, "header %s: names that begin with Fila- or Nats-, and %s, are reserved; %s", quote(name), HeaderStatus, allowed)
+	return newError(CodeHeaderReserved, "header %s: names that begin with Fila- or Nats-, and %s, are reserved; %s", Quote(name), HeaderStatus, allowed)
 }
 
 // BadMsgID refuses the value of Nats-Msg-Id.
@@ -152,18 +161,18 @@ func BadMsgID(id string) *Error {
 		return newError(CodeBadMsgID, "%s has %d bytes: allowed are 1 to %d", HeaderMsgID, len(id), MaxDedupeID)
 	}
 
-	return newError(CodeBadMsgID, "%s %s: allowed is UTF-8 without control characters", HeaderMsgID, quote(id))
+	return newError(CodeBadMsgID, "%s %s: allowed is UTF-8 without control characters", HeaderMsgID, Quote(id))
 }
 
 // BadMessageKey refuses a message with an invalid key from a header or on_enqueue; which is
 // the kind of key.
 func BadMessageKey(which, key string) *Error {
-	return newError(CodeBadMessageKey, "%s key %s: %s", which, quote(key), allowedKey)
+	return newError(CodeBadMessageKey, "%s key %s: %s", which, Quote(key), AllowedKey)
 }
 
 // BadHeaderValue refuses the value of a header.
 func BadHeaderValue(name, value, allowed string) *Error {
-	return newError(CodeBadHeaderValue, "header %s %s: %s", name, quote(value), allowed)
+	return newError(CodeBadHeaderValue, "header %s %s: %s", name, Quote(value), allowed)
 }
 
 // HeaderRepeated refuses a header with different values.
@@ -188,12 +197,12 @@ func MessageTooLarge(size, limit int64) *Error {
 
 // BacklogMessages refuses a message because of max_depth.
 func BacklogMessages(queue string, maxDepth int64, retryAfter time.Duration) *Error {
-	return newError(CodeBacklogMessages, "queue %s is full: max_depth is %s", quote(queue), Plural(maxDepth, "message")).retry(retryAfter)
+	return newError(CodeBacklogMessages, "queue %s is full: max_depth is %s", Quote(queue), Plural(maxDepth, "message")).retry(retryAfter)
 }
 
 // BacklogBytes refuses a message because of max_bytes.
 func BacklogBytes(queue string, maxBytes int64, retryAfter time.Duration) *Error {
-	return newError(CodeBacklogBytes, "queue %s is full: max_bytes is %d", quote(queue), maxBytes).retry(retryAfter)
+	return newError(CodeBacklogBytes, "queue %s is full: max_bytes is %d", Quote(queue), maxBytes).retry(retryAfter)
 }
 
 // BacklogUncommitted refuses a message because too many messages wait for the disk.
@@ -209,9 +218,9 @@ func BacklogLog(shard int, retryAfter time.Duration) *Error {
 // EnqueueRate refuses a message because of enqueue_rate or, if key is not
 // empty, of the key's enqueue_rate_per_key.
 func EnqueueRate(queue, key string, rl RateLimit, retryAfter time.Duration) *Error {
-	what, setting := "queue "+quote(queue), "enqueue_rate"
+	what, setting := "queue "+Quote(queue), "enqueue_rate"
 	if key != "" {
-		what, setting = "fairness key "+quote(key)+" of "+what, "enqueue_rate_per_key"
+		what, setting = "fairness key "+Quote(key)+" of "+what, "enqueue_rate_per_key"
 	}
 
 	e := newError(CodeEnqueueRate, "%s takes no more now: %s is used up, at most %d at once", what, setting, rl.Limit).retry(retryAfter)
@@ -222,27 +231,27 @@ func EnqueueRate(queue, key string, rl RateLimit, retryAfter time.Duration) *Err
 // KeyPending refuses a message because of max_pending_per_key.
 func KeyPending(queue, key string, limit int64, retryAfter time.Duration) *Error {
 	return newError(CodeKeyPending, "fairness key %s of queue %s is full: max_pending_per_key is %s",
-		quote(key), quote(queue), Plural(limit, "message")).retry(retryAfter)
+		Quote(key), Quote(queue), Plural(limit, "message")).retry(retryAfter)
 }
 
 // BadAckHeader refuses the value of a nack header.
 func BadAckHeader(name, value, allowed string) *Error {
-	return newError(CodeBadAckHeader, "%s %s: %s", name, quote(value), allowed)
+	return newError(CodeBadAckHeader, "%s %s: %s", name, Quote(value), allowed)
 }
 
 // MessageNotFound answers for a message that is not in a queue, or in no queue if queue is
 // empty.
 func MessageNotFound(queue, id string) *Error {
 	if queue == "" {
-		return newError(CodeMessageNotFound, "no queue has a message %s: it is finished, or never was", quote(id))
+		return newError(CodeMessageNotFound, "no queue has a message %s: it is finished, or never was", Quote(id))
 	}
 
-	return newError(CodeMessageNotFound, "no such message %s in queue %s", quote(id), quote(queue))
+	return newError(CodeMessageNotFound, "no such message %s in queue %s", Quote(id), Quote(queue))
 }
 
 // MessageInFlight refuses to change a message in flight.
 func MessageInFlight(queue, id, why string) *Error {
-	return newError(CodeMessageInFlight, "message %s of queue %s does not wait: %s", quote(id), quote(queue), why)
+	return newError(CodeMessageInFlight, "message %s of queue %s does not wait: %s", Quote(id), Quote(queue), why)
 }
 
 // JobCount refuses a job whose if_count is not the number of matching messages.
@@ -260,71 +269,71 @@ func BadSchedule(why string) *Error { return newError(CodeBadSchedule, "bad sche
 
 // ScheduleNotFound answers for a schedule that a queue does not have.
 func ScheduleNotFound(queue, name string) *Error {
-	return newError(CodeScheduleNotFound, "queue %s has no schedule %s", quote(queue), quote(name))
+	return newError(CodeScheduleNotFound, "queue %s has no schedule %s", Quote(queue), Quote(name))
 }
 
 // JobEnded refuses to change a job that has ended.
 func JobEnded(id, state string) *Error {
-	return newError(CodeJobEnded, "job %s is %s", quote(id), state)
+	return newError(CodeJobEnded, "job %s is %s", Quote(id), state)
 }
 
 // KeyNotFound answers for a fairness key without messages and settings.
 func KeyNotFound(queue, key string) *Error {
-	return newError(CodeKeyNotFound, "queue %s has no messages of key %s, and nothing is set for it", quote(queue), quote(ShowKey(key)))
+	return newError(CodeKeyNotFound, "queue %s has no messages of key %s, and nothing is set for it", Quote(queue), Quote(ShowKey(key)))
 }
 
 // BadConfigValue refuses a value of the runtime configuration.
 func BadConfigValue(key, value, allowed string) *Error {
-	return newError(CodeBadConfigValue, "%s is %s: %s", quote(key), quote(value), allowed)
+	return newError(CodeBadConfigValue, "%s is %s: %s", Quote(key), Quote(value), allowed)
 }
 
 // ConfigMismatch refuses a change whose if_value does not match. current is nil if the key
 // is not set.
 func ConfigMismatch(key string, current *string) *Error {
 	if current == nil {
-		return newError(CodeConfigMismatch, "%s is not set, so it does not have the value of if_value", quote(key))
+		return newError(CodeConfigMismatch, "%s is not set, so it does not have the value of if_value", Quote(key))
 	}
 
-	return newError(CodeConfigMismatch, "%s is %s, which is not the value of if_value", quote(key), quote(*current))
+	return newError(CodeConfigMismatch, "%s is %s, which is not the value of if_value", Quote(key), Quote(*current))
 }
 
 // HookNotFound answers for a hook that the queue does not have.
 func HookNotFound(queue, hook string) *Error {
 	if hook == "" {
-		return newError(CodeHookNotFound, "queue %s has no hook", quote(queue))
+		return newError(CodeHookNotFound, "queue %s has no hook", Quote(queue))
 	}
 
-	return newError(CodeHookNotFound, "queue %s has no hook %s", quote(queue), quote(hook))
+	return newError(CodeHookNotFound, "queue %s has no hook %s", Quote(queue), Quote(hook))
 }
 
 // PauseNotFound refuses to resume something that is not paused. Only a fairness key has a
 // queue.
 func PauseNotFound(kind, queue, name string) *Error {
 	if queue != "" {
-		return newError(CodePauseNotFound, "%s %s of queue %s is not paused", kind, quote(name), quote(queue))
+		return newError(CodePauseNotFound, "%s %s of queue %s is not paused", kind, Quote(name), Quote(queue))
 	}
 
-	return newError(CodePauseNotFound, "%s %s is not paused", kind, quote(name))
+	return newError(CodePauseNotFound, "%s %s is not paused", kind, Quote(name))
 }
 
 // ThrottleMismatch refuses a change whose if does not match in field. current is the limit
 // that is set, "" if there is none.
 func ThrottleMismatch(key, field, current string) *Error {
 	if current == "" {
-		return newError(CodeThrottleMismatch, "%s of throttle key %s is not set, which is not what if expects", field, quote(key))
+		return newError(CodeThrottleMismatch, "%s of throttle key %s is not set, which is not what if expects", field, Quote(key))
 	}
 
-	return newError(CodeThrottleMismatch, "%s of throttle key %s is %s, which is not what if expects", field, quote(key), quote(current))
+	return newError(CodeThrottleMismatch, "%s of throttle key %s is %s, which is not what if expects", field, Quote(key), Quote(current))
 }
 
 // GuardPair refuses a further key of a guarded call.
 func GuardPair(key, with string) *Error {
-	return newError(CodeGuardPair, "key %s may not come with key %s: no [[guard]] table of the configuration allows it", quote(with), quote(key))
+	return newError(CodeGuardPair, "key %s may not come with key %s: no [[guard]] table of the configuration allows it", Quote(with), Quote(key))
 }
 
 // PermitAway answers for a permit of a fila that does not answer.
 func PermitAway(key string, retryAfter time.Duration) *Error {
-	return newError(CodePermitAway, "the fila that gave the permit for key %s does not answer: it has ended, or cannot be reached; the permit ends by itself", quote(key)).retry(retryAfter)
+	return newError(CodePermitAway, "the fila that gave the permit for key %s does not answer: it has ended, or cannot be reached; the permit ends by itself", Quote(key)).retry(retryAfter)
 }
 
 // LimitReached refuses another one of something; what is a plural.
@@ -346,12 +355,12 @@ func GuardReplyTooLarge(checks, size int, limit int64) *Error {
 
 // NoOwner answers for a queue that no node of the cluster serves at the moment.
 func NoOwner(queue string) *Error {
-	return newError(CodeNoOwner, "no node of the cluster serves queue %s at the moment", quote(queue)).retry(handoverTime)
+	return newError(CodeNoOwner, "no node of the cluster serves queue %s at the moment", Quote(queue)).retry(handoverTime)
 }
 
 // NotTaken refuses a transfer from another shard.
 func NotTaken(queue, why string) *Error {
-	return newError(CodeNoOwner, "the shard of queue %s takes no messages: %s", quote(queue), why).retry(handoverTime)
+	return newError(CodeNoOwner, "the shard of queue %s takes no messages: %s", Quote(queue), why).retry(handoverTime)
 }
 
 // ShardsMissing answers for something that may be in shards that no node serves.
@@ -371,5 +380,5 @@ func NoSuchShard(shard, shards int) *Error {
 
 // StandbyNotReady refuses to move a shard to a node that cannot take it over now.
 func StandbyNotReady(shard int, node string) *Error {
-	return newError(CodeStandbyNotReady, "node %s cannot take shard %d over now: its copy has to be less than a second behind, and the node neither drained nor stopping", quote(node), shard)
+	return newError(CodeStandbyNotReady, "node %s cannot take shard %d over now: its copy has to be less than a second behind, and the node neither drained nor stopping", Quote(node), shard)
 }

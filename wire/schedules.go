@@ -4,33 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
-)
-
-// Headers of an enqueue that makes or replaces a schedule, as in NATS's ADR-51. Only the
-// name differs: there the subject is the name.
-const (
-	HeaderSchedule       = "Nats-Schedule"           // @at, @every, @daily and others, or cron
-	HeaderScheduleTarget = "Nats-Schedule-Target"    // the queue, or the subject of its enqueues
-	HeaderScheduleZone   = "Nats-Schedule-Time-Zone" // of a cron schedule; UTC without it
-	HeaderScheduleTTL    = "Nats-Schedule-TTL"       // Nats-TTL of its messages
-	HeaderScheduleName   = "Fila-Schedule-Name"      // a schedule of the same name is replaced
-	HeaderScheduleMissed = "Fila-Schedule-Missed"    // skip, one or all
-)
-
-// Headers of a message that a schedule made. Consumers get them.
-const (
-	HeaderScheduledBy = "Fila-Schedule"     // the name of the schedule
-	HeaderScheduledAt = "Fila-Scheduled-At" // when it was due, RFC 3339
-)
-
-// Treatments of missed runs, when fila was down or the queue took no messages.
-const (
-	MissedSkip = "skip" // they are skipped, as is a run that is more than a minute late
-	MissedOne  = "one"  // the last missed run is made
-	MissedAll  = "all"  // all missed runs are made, up to the last 1,000
 )
 
 // States of a schedule.
@@ -62,7 +37,7 @@ type ScheduleAddRequest struct {
 
 // Check checks everything but Schedule and TimeZone, which package schedule parses.
 func (r *ScheduleAddRequest) Check() *Error {
-	if err := checkName("schedule name", r.Name, MaxScheduleName); err != nil {
+	if err := CheckName("schedule name", r.Name, MaxScheduleName); err != nil {
 		return BadSchedule(err.Error())
 	}
 	const most = int64(MaxDelay / time.Millisecond)
@@ -72,7 +47,7 @@ func (r *ScheduleAddRequest) Check() *Error {
 	case len(r.Schedule) > MaxScheduleText || len(r.TimeZone) > MaxScheduleText:
 		return BadSchedule("the schedule or its time zone has more than " + strconv.Itoa(MaxScheduleText) + " bytes")
 	case !slices.Contains([]string{MissedSkip, MissedOne, MissedAll}, r.Missed):
-		return BadSchedule("missed is " + quote(r.Missed) + ": allowed are skip, one and all")
+		return BadSchedule("missed is " + Quote(r.Missed) + ": allowed are skip, one and all")
 	case r.TTLMs != 0 && (r.TTLMs < 1000 || r.TTLMs > most):
 		return BadSchedule("ttl_ms is " + strconv.FormatInt(r.TTLMs, 10) + ": allowed are 0 (for ever) and 1000 to " + strconv.FormatInt(most, 10))
 	}
@@ -81,12 +56,12 @@ func (r *ScheduleAddRequest) Check() *Error {
 		switch {
 		case Reserved(name):
 			return HeaderReserved(name, "the messages of a schedule get none of them; how long they live is its ttl_ms")
-		case !legalHeaderName(name):
+		case !LegalHeaderName(name):
 			return BadHeaderName(name)
 		}
 		for _, v := range values {
 			if HeaderValue(v) != v || !utf8.ValidString(v) {
-				return BadSchedule("a value of header " + quote(name) + " is not one line of UTF-8")
+				return BadSchedule("a value of header " + Quote(name) + " is not one line of UTF-8")
 			}
 			size += len(name) + len(v)
 		}
@@ -110,7 +85,7 @@ type ScheduleListRequest struct {
 }
 
 func (r *ScheduleListRequest) check() *Error {
-	return cmp.Or(checkOptionalQueue(r.Queue), inRange("limit", r.Limit, 1, MaxListLimit))
+	return cmp.Or(checkOptionalQueue(r.Queue), InRange("limit", r.Limit, 1, MaxListLimit))
 }
 
 // ScheduleInfo is a schedule. It answers all verbs about one schedule.
@@ -153,63 +128,3 @@ type ScheduleList struct {
 
 // Cursor returns After of the page that begins after s.
 func (s *ScheduleInfo) Cursor() string { return s.Queue + "/" + s.Name }
-
-// scheduleFields are the headers of an enqueue that makes a schedule.
-type scheduleFields struct{ schedule, target, zone, ttl, name, missed field }
-
-// add takes a header if it is a schedule's.
-func (f *scheduleFields) add(name string, values []string) (known bool, err *Error) {
-	for _, h := range []struct {
-		name string
-		into *field
-	}{
-		{HeaderSchedule, &f.schedule},
-		{HeaderScheduleTarget, &f.target},
-		{HeaderScheduleZone, &f.zone},
-		{HeaderScheduleTTL, &f.ttl},
-		{HeaderScheduleName, &f.name},
-		{HeaderScheduleMissed, &f.missed},
-	} {
-		if strings.EqualFold(name, h.name) {
-			return true, h.into.add(h.name, values)
-		}
-	}
-	return false, nil
-}
-
-// parse makes a request of the headers. The request has no headers and no payload yet.
-func (f *scheduleFields) parse(of *enqueueFields) (*ScheduleHeaders, *Error) {
-	for _, other := range []struct {
-		name string
-		field
-	}{{HeaderMsgID, of.msgID}, {HeaderDelay, of.delay}, {HeaderNotBefore, of.notBefore}, {HeaderTTL, of.ttl}} {
-		if other.set {
-			return nil, BadSchedule("header " + other.name + " does not go with a schedule")
-		}
-	}
-	switch {
-	case !f.schedule.set:
-		return nil, BadSchedule("header " + HeaderSchedule + " is missing")
-	case !f.name.set:
-		return nil, BadSchedule("header " + HeaderScheduleName + " is missing: it names the schedule, and one of that name is replaced")
-	case !f.target.set:
-		return nil, BadSchedule("header " + HeaderScheduleTarget + " is missing: the queue of the enqueue is expected")
-	}
-	s := &ScheduleHeaders{Target: f.target.value}
-	s.Name, s.Schedule, s.TimeZone = f.name.value, f.schedule.value, f.zone.value
-	s.Missed = cmp.Or(f.missed.value, MissedOne)
-	if f.ttl.set {
-		ttl, err := parseTTL(f.ttl.value)
-		if err != nil {
-			return nil, err
-		}
-		s.TTLMs = int64(ttl / time.Millisecond)
-	}
-	return s, nil
-}
-
-// ScheduleHeaders are the unchecked headers of an enqueue that makes a schedule.
-type ScheduleHeaders struct {
-	ScheduleAddRequest        // without headers and payload
-	Target             string // must be the queue of the enqueue
-}

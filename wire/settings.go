@@ -62,6 +62,12 @@ const (
 	SchedulesRefuse = "refuse"
 )
 
+// Names of hooks in requests, replies and events.
+const (
+	HookOnEnqueue = "on_enqueue"
+	HookOnFailure = "on_failure"
+)
+
 // QueueSettings are the settings of a queue, under the same names in
 // config.toml, in requests, in the store and in replies. Times are in
 // milliseconds.
@@ -237,9 +243,9 @@ func settingText(name string, value any) string {
 		if isScript(name) {
 			return map[bool]string{true: "a script", false: "none"}[v != ""]
 		}
-		return quote(v)
+		return Quote(v)
 	case Rate:
-		return quote(string(v))
+		return Quote(string(v))
 	case []string:
 		return tame(fmt.Sprintf("%+q", v))
 	}
@@ -250,13 +256,13 @@ func settingText(name string, value any) string {
 // q. A name in the body must be the queue's.
 func (q QueueSettings) Patch(body []byte) (QueueSettings, *Error) {
 	p := q.Clone()
-	seen, err := decodeStrict(body, &p)
+	seen, err := DecodeNamed(body, &p)
 	if err != nil {
 		return QueueSettings{}, err
 	}
 	if p.Name != q.Name {
 		return QueueSettings{}, BadQueueSettings(&SettingError{
-			"name", quote(p.Name), "the subject names the queue " + quote(q.Name),
+			"name", Quote(p.Name), "the subject names the queue " + Quote(q.Name),
 		})
 	}
 	for _, name := range seen {

@@ -81,7 +81,7 @@ func (q QueueSettings) checkDecider() error {
 		{"priority_header", q.PriorityHeader},
 	} {
 		if c.value != "" {
-			return &SettingError{c.field, quote(c.value), "allowed is either " + c.field + " or on_enqueue, which decides alone and reads headers itself"}
+			return &SettingError{c.field, Quote(c.value), "allowed is either " + c.field + " or on_enqueue, which decides alone and reads headers itself"}
 		}
 	}
 	return nil
@@ -127,7 +127,7 @@ func (q QueueSettings) checkNames() error {
 		{"on_blocked", q.OnBlocked, q.OnBlocked == "" || q.Ordering != "", `it goes with ordering "key"`},
 	} {
 		if !c.ok {
-			return &SettingError{c.field, quote(c.value), c.allowed}
+			return &SettingError{c.field, Quote(c.value), c.allowed}
 		}
 	}
 	for _, c := range []struct{ field, value string }{{"fairness_header", q.FairnessHeader}, {"circuit_header", q.CircuitHeader}} {
@@ -150,7 +150,7 @@ func (q QueueSettings) checkThrottleHeaders() error {
 		case name == "":
 			return &SettingError{"throttle_headers", `""`, "a header's name must not be empty"}
 		case slices.ContainsFunc(q.ThrottleHeaders[:i], func(o string) bool { return strings.EqualFold(o, name) }):
-			return &SettingError{"throttle_headers", quote(name), "each header may be named once"}
+			return &SettingError{"throttle_headers", Quote(name), "each header may be named once"}
 		}
 	}
 	return nil
@@ -172,7 +172,7 @@ func (q QueueSettings) checkEnqueueRates() error {
 			continue
 		}
 		if err := r.rate.Check(); err != nil {
-			return &SettingError{r.field, quote(string(r.rate)), err.Error()}
+			return &SettingError{r.field, Quote(string(r.rate)), err.Error()}
 		}
 	}
 	return nil
@@ -180,7 +180,7 @@ func (q QueueSettings) checkEnqueueRates() error {
 
 func checkTemplate(field, text string) error {
 	if _, err := ParseKeyTemplate(text); err != nil {
-		return &SettingError{field, quote(text), err.Error() + "; " + templateSettings}
+		return &SettingError{field, Quote(text), err.Error() + "; " + templateSettings}
 	}
 	return nil
 }
@@ -192,5 +192,5 @@ const headerSettings = "allowed is a header's name that does not start with Fila
 // legalHeaderSetting allows the empty name, which means none. Reserved headers are not stored
 // with the message, so a redrive would not find them.
 func legalHeaderSetting(name string) bool {
-	return name == "" || legalHeaderName(name) && !Reserved(name)
+	return name == "" || LegalHeaderName(name) && !Reserved(name)
 }

@@ -68,7 +68,7 @@ func NewSubjects(prefix string) (Subjects, error) {
 	ok := len(prefix) <= MaxPrefixLen && legalTail(prefix) && !strings.ContainsFunc(prefix, notASCII) && !strings.Contains(prefix, "*") && prefix[0] != '$' &&
 		prefix != "_INBOX" && !strings.HasPrefix(prefix, "_INBOX.")
 	if !ok {
-		return Subjects{}, fmt.Errorf("subject prefix %s: %s", quote(prefix), allowed)
+		return Subjects{}, fmt.Errorf("subject prefix %s: %s", Quote(prefix), allowed)
 	}
 	return Subjects{prefix: prefix, shard: Shard}, nil
 }
@@ -154,9 +154,9 @@ func (s Subjects) CheckReplyPrefix(prefix string) error {
 	own := s.prefix + "."
 	switch {
 	case prefix == "" || len(prefix) > MaxPrefixLen || strings.ContainsFunc(prefix, func(r rune) bool { return r <= ' ' || r > '~' || r == '*' || r == '>' }):
-		return fmt.Errorf("reply prefix %s: allowed are 1 to %d bytes of printable ASCII without spaces, '*' and '>'", quote(prefix), MaxPrefixLen)
+		return fmt.Errorf("reply prefix %s: allowed are 1 to %d bytes of printable ASCII without spaces, '*' and '>'", Quote(prefix), MaxPrefixLen)
 	case strings.HasPrefix(prefix, own) || strings.HasPrefix(own, prefix):
-		return fmt.Errorf("reply prefix %s: fila's own subjects, which begin with %s, are not allowed", quote(prefix), own)
+		return fmt.Errorf("reply prefix %s: fila's own subjects, which begin with %s, are not allowed", Quote(prefix), own)
 	}
 	return nil
 }
@@ -232,20 +232,6 @@ func (s Subjects) NodeAnnounce() string { return s.prefix + "." + kindNode + ".a
 
 // NodeWildcard returns the subscription for NodeAsk and NodeAnnounce.
 func (s Subjects) NodeWildcard() string { return s.prefix + "." + kindNode + ".*" }
-
-// AdminWildcards returns the subscriptions for one verb: with a wildcard as its tail, without
-// a tail, or both.
-func (s Subjects) AdminWildcards(verb AnyVerb) []string {
-	bare, tailed := s.Admin(verb.String(), ""), s.Admin(verb.String(), ">")
-	switch verb.Kind() {
-	case TailNone:
-		return []string{bare}
-	case TailJob:
-		return []string{tailed, bare}
-	default:
-		return []string{tailed}
-	}
-}
 
 // ParseToken returns the unchecked token and queue of an ack or nack subject; the [Signer]
 // checks the pair.

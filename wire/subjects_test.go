@@ -58,8 +58,6 @@ func TestSubjectsBuild(t *testing.T) {
 		"fila.node.answer.X":                s.NodeAnswer("X"),
 		"fila.node.announce":                s.NodeAnnounce(),
 		"fila.node.*":                       s.NodeWildcard(),
-		"fila.admin.config-set.>":           s.AdminWildcards(VerbConfigSet)[0],
-		"fila.admin.config-list":            s.AdminWildcards(VerbConfigList)[0],
 		"eu.fila.enqueue.orders":            newTestSubjects(t, "eu.fila").Enqueue("orders"),
 		"fila.ack.12.TOK.a.b (appended)":    string(s.OfShard(12).AppendAck(nil, []byte("TOK"), "a.b")) + " (appended)",
 		"fila.ack.0.TOK.a.b (appended)":     string(s.AppendAck(nil, []byte("TOK"), "a.b")) + " (appended)",
@@ -67,12 +65,6 @@ func TestSubjectsBuild(t *testing.T) {
 	} {
 		require.Equal(t, want, got)
 	}
-}
-
-func TestJobsAreServedWithAndWithoutATail(t *testing.T) {
-	s, err := NewSubjects("fila")
-	require.NoError(t, err)
-	require.Equal(t, []string{"fila.admin.job-create.>", "fila.admin.job-create"}, s.AdminWildcards(VerbJobCreate))
 }
 
 func TestCheckReplyPrefix(t *testing.T) {

@@ -56,7 +56,7 @@ func (v *Verb[Req, Reply]) Parse(tail string, body []byte) (Req, *Error) {
 	if v.prepare != nil {
 		v.prepare(&r, tail)
 	}
-	seen, err := decodeStrict(body, &r)
+	seen, err := DecodeNamed(body, &r)
 	switch {
 	case err != nil:
 	case v.required != "" && !slices.Contains(seen, v.required):
@@ -200,3 +200,17 @@ var (
 	VerbClusterDrain  = verb(Verb[ClusterDrainRequest, ClusterDrainReply]{Name: "cluster-drain", check: (*ClusterDrainRequest).check})
 	VerbClusterMove   = verb(Verb[ClusterMoveRequest, ClusterMoveReply]{Name: "cluster-move", check: (*ClusterMoveRequest).check})
 )
+
+// Wildcards returns the subscriptions for one verb: with a wildcard as its tail, without a
+// tail, or both.
+func Wildcards(s Subjects, verb AnyVerb) []string {
+	bare, tailed := s.Admin(verb.String(), ""), s.Admin(verb.String(), ">")
+	switch verb.Kind() {
+	case TailNone:
+		return []string{bare}
+	case TailJob:
+		return []string{tailed, bare}
+	default:
+		return []string{tailed}
+	}
+}

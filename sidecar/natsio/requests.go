@@ -76,7 +76,7 @@ func (f *Front) ServeRequests(s *shard.Set, version string, verbs []Verb) error 
 	verbs = slices.SortedFunc(slices.Values(verbs), func(a, b Verb) int { return cmp.Compare(a.String(), b.String()) })
 	for _, v := range verbs {
 		name := v.String()
-		for _, subject := range f.Subjects.AdminWildcards(v) {
+		for _, subject := range wire.Wildcards(f.Subjects, v) {
 			if err := f.serve(service, s, name, subject, f.verb(s, v)); err != nil {
 				return err
 			}

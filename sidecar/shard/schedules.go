@@ -100,7 +100,7 @@ func (q *Queue) addScheduleOf(m *nats.Msg, h *wire.ScheduleHeaders) *wire.Error 
 		return wire.BadSchedule(wire.HeaderScheduleTarget + " names another queue: an enqueue can only schedule messages of its own queue, " +
 			q.name + "; others need the verb " + wire.VerbScheduleAdd.Name)
 	}
-	req := h.ScheduleAddRequest
+	req := wire.ScheduleAddRequest{Name: h.Name, Schedule: h.Schedule, TimeZone: h.TimeZone, Missed: h.Missed, TTLMs: h.TTLMs}
 	if len(m.Data) > 0 {
 		req.Payload = m.Data
 	}
