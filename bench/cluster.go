@@ -2,14 +2,13 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/filaq/fila/bench/load"
@@ -22,55 +21,37 @@ const clusterNodes = 3
 // cluster starts a cluster of fila processes with embedded NATS servers. It counts as one
 // server, whose process is the node that owns the only shard: CPU and memory are of that node
 // alone.
-func (r *runner) cluster(ctx context.Context, sys system.Name, dir string, ownGC bool) (*server, error) {
+func (r *runner) cluster(ctx context.Context, sys system.Name, dir string, ownGC bool) (*Server, error) {
 	begin := time.Now()
 	routes, err := FreeAddresses(clusterNodes)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", sys, err)
 	}
-	var cmds [clusterNodes]*exec.Cmd
+	cmds := make([]*exec.Cmd, clusterNodes)
 	for i := range cmds {
 		if cmds[i], err = r.node(ctx, sys, filepath.Join(dir, nodeName(i)), i, routes); err != nil {
 			return nil, fmt.Errorf("start %s: %w", sys, err)
 		}
 	}
-	var (
-		nodes [clusterNodes]*server
-		errs  [clusterNodes]error
-		ready sync.WaitGroup
-	)
-	for i, cmd := range cmds { // a node is ready when most nodes are
-		ready.Go(func() { nodes[i], errs[i] = r.ready(cmd, sys, ownGC) })
-	}
-	ready.Wait()
-	err = errors.Join(errs[:]...)
-	owner := 0
-	if err == nil {
-		owner, err = ownerOf(ctx, nodes[:])
-	}
+	nodes, err := StartServers(string(sys), ownGC, cmds...)
 	if err != nil {
-		for _, n := range nodes {
-			if n != nil {
-				n.kill()
-			}
-		}
-		return nil, fmt.Errorf("start %s: %w", sys, err)
+		return nil, err
 	}
+	owner, err := ownerOf(ctx, nodes)
 	srv := nodes[owner]
-	srv.took = time.Since(begin)
-	for i, n := range nodes {
-		if i != owner {
-			srv.others = append(srv.others, n.child)
-		}
+	srv.took, srv.others = time.Since(begin), slices.Delete(nodes, owner, owner+1)
+	if err != nil {
+		srv.kill()
+		return nil, fmt.Errorf("start %s: %w", sys, err)
 	}
 	return srv, nil
 }
 
 // ownerOf waits until the nodes know each other, and returns the owner of the shard.
-func ownerOf(ctx context.Context, nodes []*server) (int, error) {
+func ownerOf(ctx context.Context, nodes []*Server) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
-	name, err := system.OwnerOf(ctx, nodes[0].url, len(nodes))
+	name, err := system.OwnerOf(ctx, nodes[0].URL, len(nodes))
 	if err != nil {
 		return 0, err
 	}

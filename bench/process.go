@@ -36,8 +36,8 @@ type runner struct {
 	dir string // for data
 }
 
-// child is a process of a run.
-type child struct {
+// Process is a child process whose output is read by line.
+type Process struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has ended and its output is read
 	// The last lines for people, and the exit error; valid after ended.
@@ -45,68 +45,73 @@ type child struct {
 	err  error
 }
 
-// lastLines returns the last lines of a process that has ended.
-func (c *child) lastLines() string {
-	if len(c.tail) == 0 {
+// Ended returns a channel that is closed when the process has ended.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// LastLines returns the last lines of a process that has ended.
+func (p *Process) LastLines() string {
+	if len(p.tail) == 0 {
 		return "it printed nothing"
 	}
-	return strings.Join(c.tail, "; ")
+	return strings.Join(p.tail, "; ")
 }
 
 // start starts a process. line gets its output by line, and reports whether it used the line;
 // the others are for people.
-func (r *runner) start(cmd *exec.Cmd, ownGC bool, line func([]byte) bool) (*child, error) {
+func start(cmd *exec.Cmd, ownGC bool, line func([]byte) bool) (*Process, error) {
 	cmd.Env = environment(os.Environ(), ownGC)
-	DieWithParent(cmd)
+	dieWithParent(cmd)
 	read, write := io.Pipe()
 	cmd.Stdout, cmd.Stderr = write, write
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	c := &child{cmd: cmd, ended: make(chan struct{})}
+	p := &Process{cmd: cmd, ended: make(chan struct{})}
 	go func() {
-		c.err = cmd.Wait()
+		p.err = cmd.Wait()
 		_ = write.Close()
 	}()
 	go func() {
-		defer close(c.ended)
+		defer close(p.ended)
 		for lines := bufio.NewReader(read); ; {
 			text, err := lines.ReadBytes('\n')
 			if text = bytes.TrimSpace(text); len(text) > 0 && !line(text) {
-				c.tail = append(c.tail[max(len(c.tail)-tailLines+1, 0):], string(text))
+				p.tail = append(p.tail[max(len(p.tail)-tailLines+1, 0):], string(text))
 			}
 			if err != nil {
 				return
 			}
 		}
 	}()
-	return c, nil
+	return p, nil
 }
 
-// kill ends the process as a crash would, and returns when it is gone.
-func (c *child) kill() {
-	_ = c.cmd.Process.Kill() // it may have ended
-	<-c.ended
+// Kill ends the process as a crash would, and returns when it is gone.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.ended
 }
 
-// server is a server process that is ready.
-type server struct {
-	*child
-	others []*child // of a cluster
-	url    string
+// Server is a server process that is ready.
+type Server struct {
+	*Process
+	URL string // of its NATS server
+
+	ready  chan string
+	others []*Server     // of a cluster
 	took   time.Duration // from the start until it was ready
 }
 
 // kill kills all processes of the server.
-func (s *server) kill() {
-	for _, c := range s.others {
-		c.kill()
+func (s *Server) kill() {
+	for _, other := range s.others {
+		other.Kill()
 	}
-	s.child.kill()
+	s.Kill()
 }
 
 // server starts the server of a system on the data in dir.
-func (r *runner) server(ctx context.Context, sys system.Name, dir string, ownGC bool) (*server, error) {
+func (r *runner) server(ctx context.Context, sys system.Name, dir string, ownGC bool) (*Server, error) {
 	if sys.IsCluster() {
 		return r.cluster(ctx, sys, dir, ownGC)
 	}
@@ -124,35 +129,56 @@ func (r *runner) server(ctx context.Context, sys system.Name, dir string, ownGC 
 	}
 	cmd := exec.CommandContext(ctx, r.exe, args...)
 	cmd.Dir = dir
-	return r.ready(cmd, sys, ownGC)
+	servers, err := StartServers(string(sys), ownGC, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return servers[0], nil
 }
 
-// ready starts a server process and returns when it prints that it is ready.
-func (r *runner) ready(cmd *exec.Cmd, sys system.Name, ownGC bool) (*server, error) {
-	ready := make(chan string, 1)
-	begin := time.Now()
-	c, err := r.start(cmd, ownGC, func(line []byte) bool {
-		url, ok := readyURL(string(line))
-		if ok {
-			select {
-			case ready <- url:
-			default: // it has been reported before
+// StartServers starts server processes, which may wait for each other, and returns when all of
+// them have printed that they are ready. After an error none of them runs.
+func StartServers(name string, ownGC bool, cmds ...*exec.Cmd) (servers []*Server, err error) {
+	defer func() {
+		if err != nil {
+			for _, s := range servers {
+				s.Kill()
 			}
 		}
-		return ok
-	})
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", sys, err)
+	}()
+	begin := time.Now()
+	for _, cmd := range cmds {
+		s := &Server{ready: make(chan string, 1)}
+		if s.Process, err = start(cmd, ownGC, s.reportReady); err != nil {
+			return servers, fmt.Errorf("start %s: %w", name, err)
+		}
+		servers = append(servers, s)
 	}
-	select {
-	case url := <-ready:
-		return &server{child: c, url: url, took: time.Since(begin)}, nil
-	case <-c.ended:
-		return nil, fmt.Errorf("the %s server ended (%s): %s", sys, cmd.ProcessState, c.lastLines())
-	case <-time.After(readyWithin):
-		c.kill()
-		return nil, fmt.Errorf("the %s server is not ready after %s: %s", sys, readyWithin, c.lastLines())
+	late := time.After(readyWithin)
+	for i, s := range servers {
+		select {
+		case s.URL = <-s.ready:
+			s.took = time.Since(begin)
+		case <-s.ended:
+			return servers, fmt.Errorf("the %s server ended (%s): %s", name, cmds[i].ProcessState, s.LastLines())
+		case <-late:
+			s.Kill()
+			return servers, fmt.Errorf("the %s server is not ready after %s: %s", name, readyWithin, s.LastLines())
+		}
 	}
+	return servers, nil
+}
+
+// reportReady takes the server's ready line.
+func (s *Server) reportReady(line []byte) bool {
+	url, ok := readyURL(string(line))
+	if ok {
+		select {
+		case s.ready <- url:
+		default: // it has been reported before
+		}
+	}
+	return ok
 }
 
 // readyURL finds the NATS URL in a server's ready line.
@@ -191,7 +217,7 @@ func (r *runner) load(ctx context.Context, spec *load.Spec, point func(measure.S
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 20 * time.Second
 	var last *load.Result
-	c, err := r.start(cmd, false, func(line []byte) bool {
+	c, err := start(cmd, false, func(line []byte) bool {
 		var answer load.Result
 		if json.Unmarshal(line, &answer) != nil {
 			return false
@@ -211,9 +237,9 @@ func (r *runner) load(ctx context.Context, spec *load.Spec, point func(measure.S
 	case c.err != nil && ctx.Err() != nil:
 		return load.Result{}, ctx.Err()
 	case c.err != nil:
-		return load.Result{}, fmt.Errorf("the load process failed: %w: %s", c.err, c.lastLines())
+		return load.Result{}, fmt.Errorf("the load process failed: %w: %s", c.err, c.LastLines())
 	case last == nil:
-		return load.Result{}, fmt.Errorf("the load process printed no result: %s", c.lastLines())
+		return load.Result{}, fmt.Errorf("the load process printed no result: %s", c.LastLines())
 	case last.Error != "":
 		return *last, errors.New(strings.Join(append([]string{last.Error}, last.Notes...), "; "))
 	}

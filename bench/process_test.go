@@ -61,7 +61,7 @@ func TestServerProcess(t *testing.T) {
 	for _, sys := range []system.Name{system.Fila, system.Hops} {
 		srv, err := r.server(t.Context(), sys, t.TempDir(), true)
 		require.NoError(t, err)
-		require.Equal(t, "nats://127.0.0.1:1", srv.url)
+		require.Equal(t, "nats://127.0.0.1:1", srv.URL)
 		require.Positive(t, srv.took)
 		srv.kill()
 		require.NotNil(t, srv.cmd.ProcessState, "it is gone")

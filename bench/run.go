@@ -131,12 +131,12 @@ func (b *bench) measure(ctx context.Context, w *workload, l lane, point func(mea
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(spec.DataDir)) }()
 	sample = measure.Sample{}
-	begin := func(figure, memory string) (*server, error) {
+	begin := func(figure, memory string) (*Server, error) {
 		srv, err := b.runner.server(ctx, spec.System, spec.DataDir, l.ownGC)
 		if err != nil {
 			return nil, err
 		}
-		spec.Access.URL, spec.ServerPID = srv.url, srv.cmd.Process.Pid
+		spec.Access.URL, spec.ServerPID = srv.URL, srv.cmd.Process.Pid
 		sample[figure] = float64(srv.took.Microseconds()) / 1e3
 		if u, err := measure.ReadUsage(spec.ServerPID); err == nil && w.ownServer { // without it the column stays empty
 			u.MemoryInto(sample, memory)
@@ -151,7 +151,7 @@ func (b *bench) measure(ctx context.Context, w *workload, l lane, point func(mea
 	result, err := b.loads(ctx, l, &spec, point)
 	if err != nil {
 		srv.kill()
-		return nil, nil, fmt.Errorf("%w (the server said: %s)", err, srv.lastLines())
+		return nil, nil, fmt.Errorf("%w (the server said: %s)", err, srv.LastLines())
 	}
 	maps.Copy(sample, result.Sample)
 	perMessage(sample, spec.Payload)

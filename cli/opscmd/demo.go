@@ -1,8 +1,8 @@
 package opscmd
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,39 +22,30 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 )
 
-// The demo of fair shares: a provider with a rate limit, and tenants that together want about
-// twice as much.
 const (
-	demoRate    = 200 // calls a second that the provider accepts
-	demoQuiet   = 4   // messages a second of a quiet tenant
-	demoNoisy   = 100 * demoQuiet
-	demoWorkers = 3
-	demoEach    = 4 // concurrent messages of a worker
-	demoCall    = 5 * time.Millisecond
-	demoGrace   = 5 * time.Second // time for fila's last replies
+	demoCall  = 5 * time.Millisecond
+	demoGrace = 5 * time.Second // time for fila's last replies
 )
 
-// demoHook is the on_enqueue hook of a queue of the demo.
-func demoHook(fairnessKey string) string {
-	return `function on_enqueue(msg)
-  return { fairness_key = ` + fairnessKey + `, throttle_keys = { "provider" } }
-end`
+// demoPatience bounds each wait of a demo. A loaded machine that runs the tests may need more.
+var demoPatience = time.Minute
+
+// demo is one of the demos.
+type demo struct {
+	flag, usage string
+	length      terminal.Millis // without --duration; 0: the demo has none
+	play        func(ctx context.Context, s *demoStage, length time.Duration) error
 }
 
-// demoRun is one half of the demo.
-type demoRun struct {
-	queue string // also its name in the output
-	title string
-	hook  string
-}
-
-var demoRuns = []demoRun{
-	{"fifo", "One line for all (every message has the same fairness key)", demoHook(`"all"`)},
-	{"fair", "Fair between tenants (fairness_key = msg.headers.tenant)", demoHook(`msg.headers["tenant"]`)},
+var demos = []demo{
+	{"", "", 20_000, fairDemo},
+	{"shared", "two filas that share the circuit of a vendor that breaks", 20_000, sharedDemo},
+	{"cluster", "three nodes of a cluster, one of which is killed", clusterDuration, clusterDemo},
+	{"incident", "a bad release and its dead letters, for you to sort out", 0, incidentDemo},
 }
 
 func newDemoCommand(env *command.Env) *cobra.Command {
-	duration, shared, cluster, incident := terminal.Millis(20_000), false, false, false
+	duration, given := demos[0].length, make([]bool, len(demos))
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See what fila is for, in 20 seconds",
@@ -86,78 +77,69 @@ The command leaves nothing behind, even after an interrupt.`, demoWorkers, demoR
 			if duration < 200 || duration > 3_600_000 {
 				return command.UsageError("--duration %s: allowed are 200ms to 1h", duration.String())
 			}
-			if shared && cluster || shared && incident || cluster && incident {
-				return command.UsageError("--shared, --cluster and --incident are demos of their own: one of them is allowed")
-			}
-			play := fairDemo
-			switch {
-			case shared:
-				play = sharedDemo
-			case cluster:
-				play = clusterDemo
-				if !cmd.Flags().Changed("duration") {
-					duration = clusterDuration
+			chosen := demos[0]
+			for i, d := range demos {
+				switch {
+				case !given[i]:
+				case chosen.flag != "":
+					return command.UsageError("--shared, --cluster and --incident are demos of their own: one of them is allowed")
+				default:
+					chosen = d
 				}
-			case incident && cmd.Flags().Changed("duration"):
-				return command.UsageError("--incident has no --duration: it ends with an interrupt")
-			case incident:
-				play = incidentDemo
 			}
-			return demo(env, cmd, duration.Duration(), play)
+			switch timed := cmd.Flags().Changed("duration"); {
+			case timed && chosen.length == 0:
+				return command.UsageError("--%s has no --duration: it ends with an interrupt", chosen.flag)
+			case timed:
+				chosen.length = duration
+			}
+			return chosen.run(env, cmd)
 		},
 	}
-	cmd.Flags().BoolVar(&shared, "shared", false, "two filas that share the circuit of a vendor that breaks")
-	cmd.Flags().BoolVar(&cluster, "cluster", false, "three nodes of a cluster, one of which is killed")
-	cmd.Flags().BoolVar(&incident, "incident", false, "a bad release and its dead letters, for you to sort out")
+	for i, d := range demos[1:] {
+		cmd.Flags().BoolVar(&given[i+1], d.flag, false, d.usage)
+	}
 	cmd.Flags().Var(&duration, "duration", "length of the demo; with --cluster, of the load")
 	return cmd
 }
 
-// demoPlay is one of the demos, with its own directory.
-type demoPlay func(ctx context.Context, env *command.Env, cmd *cobra.Command, dir string, duration time.Duration) error
-
-func demo(env *command.Env, cmd *cobra.Command, duration time.Duration, play demoPlay) (err error) {
+// run plays the demo, and leaves nothing behind.
+func (d demo) run(env *command.Env, cmd *cobra.Command) error {
 	ctx, stop := command.UntilSignal(cmd)
 	defer stop()
 	dir, err := os.MkdirTemp("", "fila-demo-")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if gone := os.RemoveAll(dir); err == nil {
-			err = gone
-		}
-	}()
-	return play(ctx, env, cmd, dir, duration)
+	s := newDemoStage(env, cmd.OutOrStdout())
+	s.dir, s.errOut = dir, cmd.ErrOrStderr()
+	if err = d.play(ctx, s, d.length.Duration()); err != nil && ctx.Err() != nil {
+		err = command.ErrInterrupted
+	}
+	return cmp.Or(err, s.end(0), os.RemoveAll(dir))
 }
 
-// fairDemo runs the demo of fair shares.
-func fairDemo(ctx context.Context, env *command.Env, cmd *cobra.Command, dir string, duration time.Duration) (err error) {
-	server, err := startDemo(ctx, demoConfig(dir), cmd.ErrOrStderr())
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if ended := server.end(); err == nil {
-			err = ended
-		}
-	}()
+// demoStage is what the demos have in common: a directory, processes that end with the demo,
+// events, and a screen, which is live on a terminal, shows only final lines elsewhere, and with
+// --json one value at the end.
+type demoStage struct {
+	env    *command.Env
+	out    io.Writer
+	errOut io.Writer
+	dir    string
+	paint  terminal.Style
+	live   bool
+	begin  time.Time
+	table  func() []string // present table, always of the same number of lines
+	moved  chan struct{}   // capacity 1; signals a change to await
+	ends   []func() error  // in the order of the starts
 
-	show := newDemoScreen(env, cmd.OutOrStdout())
-	show.intro(server.url)
-	report := demoReport{Provider: demoRate}
-	for _, run := range demoRuns {
-		done, err := server.play(ctx, run, duration/time.Duration(len(demoRuns)), show)
-		if err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return command.ErrInterrupted
-		}
-		report.Runs = append(report.Runs, done)
+	mu struct {
+		sync.Mutex
+		drawn   int // lines of the table on the screen
+		moments []demoMoment
+		err     error
 	}
-	report.Result = report.words()
-	return show.result(report, report.Result)
 }
 
 // demoMoment is a reported event of a demo.
@@ -166,14 +148,31 @@ type demoMoment struct {
 	Text    string  `json:"text"`
 }
 
+func newDemoStage(env *command.Env, out io.Writer) *demoStage {
+	return &demoStage{
+		env: env, out: out, paint: terminal.StyleFor(out), live: terminal.IsTerminal(out) && !env.JSON, begin: time.Now(),
+		table: func() []string { return nil }, moved: make(chan struct{}, 1),
+	}
+}
+
+// atEnd calls fn when the demo is over, the latest one first.
+func (s *demoStage) atEnd(fn func() error) { s.ends = append(s.ends, fn) }
+
+// end ends everything but the first n things that the demo has started.
+func (s *demoStage) end(n int) (err error) {
+	for _, end := range slices.Backward(s.ends[n:]) {
+		err = cmp.Or(err, end())
+	}
+	s.ends = s.ends[:n]
+	return err
+}
+
 // demoServer is the sidecar of a demo with a connection to it.
 type demoServer struct {
-	url   string
-	http  string // address of its pages; empty without pages
-	nc    *nats.Conn
-	c     *client.Client
-	stop  context.CancelFunc
-	ended chan error
+	url  string
+	http string // address of its pages; empty without pages
+	nc   *nats.Conn
+	c    *client.Client
 }
 
 // demoConfig returns the configuration of a sidecar with its data in dir and free ports.
@@ -183,112 +182,160 @@ func demoConfig(dir string) config.Config {
 	return cfg
 }
 
-// startDemo starts a sidecar that runs until end.
-func startDemo(ctx context.Context, cfg config.Config, errOut io.Writer) (*demoServer, error) {
-	log := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelError}))
+// start starts a sidecar that runs until the demo is over.
+func (s *demoStage) start(ctx context.Context, cfg config.Config) (*demoServer, error) {
+	log := slog.New(slog.NewTextHandler(s.errOut, &slog.HandlerOptions{Level: slog.LevelError}))
 	server, err := sidecar.New(cfg, log, command.ReadBuildInfo().Version)
 	if err != nil {
 		return nil, err
 	}
 	// Clients stop first, so the sidecar must not stop by itself.
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	d := &demoServer{stop: cancel, ended: make(chan error, 1)}
-	go func() { d.ended <- server.Run(runCtx) }()
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(runCtx) }()
 	select {
 	case <-server.Ready():
-	case err := <-d.ended:
+	case err := <-ended:
 		cancel()
 		return nil, fmt.Errorf("start fila: %w", err)
 	}
-	d.url, d.http = server.ClientURL(), server.HTTPAddr()
-	if d.nc, err = nats.Connect(d.url, nats.Name("fila demo")); err == nil {
-		d.c, err = client.New(d.nc, client.WithPrefix(cfg.NATS.SubjectPrefix))
-	}
+	s.atEnd(func() error {
+		cancel()
+		return <-ended
+	})
+	d := &demoServer{url: server.ClientURL(), http: server.HTTPAddr()}
+	return d, s.connect(d, d.url, client.WithPrefix(cfg.NATS.SubjectPrefix))
+}
+
+// connect connects a client, which reconnects, until the demo is over.
+func (s *demoStage) connect(d *demoServer, urls string, options ...client.Option) (err error) {
+	d.nc, err = nats.Connect(urls, nats.Name("fila demo"), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // unconfirmed messages are sent again
 	if err != nil {
-		return nil, errors.Join(err, d.end())
+		return fmt.Errorf("connect to fila: %w", err)
 	}
-	return d, nil
-}
-
-// end stops the sidecar and waits until it has released its directory.
-func (d *demoServer) end() error {
-	if d.nc != nil {
+	s.atEnd(func() error {
 		d.nc.Close()
-	}
-	d.stop()
-	return <-d.ended
+		return nil
+	})
+	d.c, err = client.New(d.nc, options...)
+	return err
 }
 
-// play creates the queue of a run, uses it for the run's duration, and deletes it with its
-// remaining messages.
-func (d *demoServer) play(ctx context.Context, run demoRun, length time.Duration, show *demoScreen) (demoResult, error) {
-	settings := client.DefaultQueueSettings(run.queue)
-	settings.OnEnqueue = run.hook
-	if _, err := d.c.QueueCreate(ctx, settings); err != nil {
-		return demoResult{}, stopped(ctx, err)
-	}
-	rate, burst := client.Rate(fmt.Sprint(demoRate)), float64(demoRate/20)
-	limit := client.ThrottleChange{Key: "provider", ThrottleLimits: client.ThrottleLimits{Rate: &rate, Burst: &burst}}
-	if _, err := d.c.ThrottleSet(ctx, limit); err != nil {
-		return demoResult{}, stopped(ctx, err)
-	}
-	load := newDemoLoad(d.c, run)
-	if err := load.run(ctx, length, show); err != nil {
-		return demoResult{}, stopped(ctx, err)
-	}
-	_, err := d.c.QueueDelete(context.WithoutCancel(ctx), run.queue, true)
-	return load.result(), err
-}
-
-// stopped replaces the error that an interrupt causes.
-func stopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return command.ErrInterrupted
+// consume starts a consumer that stops with the demo.
+func (s *demoStage) consume(ctx context.Context, c *client.Client, queue string, handle client.Handler, options ...client.ConsumeOption) error {
+	consumer, err := c.Consume(ctx, queue, handle, options...)
+	if err == nil {
+		s.atEnd(func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), demoGrace)
+			defer cancel()
+			_ = consumer.Stop(ctx) // its messages go with the queue
+			return nil
+		})
 	}
 	return err
 }
 
-// demoScreen shows the progress of a demo: live on a terminal, otherwise only final lines, and
-// with --json one value at the end.
-type demoScreen struct {
-	env   *command.Env
-	out   io.Writer
-	paint terminal.Style
-	live  bool
-	mu    struct {
-		sync.Mutex
-		drawn int // lines of the table on the screen
+// send calls publish for each message that is due, until ctx ends. On a slow machine messages
+// come in bursts, but not fewer.
+func (s *demoStage) send(ctx context.Context, rate int, publish func(n int) error) {
+	begin := time.Now()
+	for n := 0; ; n++ {
+		select {
+		case <-time.After(time.Until(begin.Add(time.Duration(n) * time.Second / time.Duration(rate)))):
+		case <-ctx.Done():
+			return
+		}
+		if err := publish(n); err != nil {
+			if ctx.Err() == nil {
+				_ = s.failed(err)
+			}
+			return
+		}
 	}
 }
 
-func newDemoScreen(env *command.Env, out io.Writer) *demoScreen {
-	return &demoScreen{env: env, out: out, paint: terminal.StyleFor(out), live: terminal.IsTerminal(out) && !env.JSON}
+// failed keeps the first error and returns it.
+func (s *demoStage) failed(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.err = cmp.Or(s.mu.err, err)
+	return s.mu.err
+}
+
+// wake has await check its condition.
+func (s *demoStage) wake() {
+	select {
+	case s.moved <- struct{}{}:
+	default:
+	}
+}
+
+// await waits for a condition and shows progress meanwhile. It reports false if the condition
+// does not hold in time. It returns at once after an error of the demo or the end of ctx.
+func (s *demoStage) await(ctx context.Context, patience time.Duration, holds func() bool) (inTime bool) {
+	late := time.After(patience)
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for s.failed(ctx.Err()) == nil && !holds() {
+		select {
+		case <-ctx.Done():
+		case <-late:
+			return false
+		case <-s.moved:
+		case <-ticker.C:
+			s.draw(false)
+		}
+	}
+	return true
+}
+
+// until waits for a condition, which must hold within demoPatience. After an error until, pass
+// and say do nothing, so a script of them checks for an error at its end.
+func (s *demoStage) until(ctx context.Context, name string, holds func() bool) {
+	if !s.await(ctx, demoPatience, holds) {
+		_ = s.failed(fmt.Errorf("the demo waited %s for %s: this machine is too busy for it", demoPatience, name))
+	}
+}
+
+// pass waits until a time since begin has passed.
+func (s *demoStage) pass(ctx context.Context, begin time.Time, d time.Duration) {
+	s.await(ctx, d+time.Minute, func() bool { return time.Since(begin) >= d })
+}
+
+// say prints an event of the demo.
+func (s *demoStage) say(format string, args ...any) {
+	if s.failed(nil) != nil {
+		return
+	}
+	s.mu.Lock()
+	at := demoMoment{time.Since(s.begin).Seconds(), fmt.Sprintf(format, args...)}
+	s.mu.moments = append(s.mu.moments, at)
+	s.mu.Unlock()
+	s.line(fmt.Sprintf("%5.1f s  %s", at.Seconds, at.Text))
+	s.wake()
+}
+
+func (s *demoStage) moments() []demoMoment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.mu.moments)
 }
 
 // write ignores errors: a failed output does not change the demo.
-func (s *demoScreen) write(text string) {
+func (s *demoStage) write(format string, args ...any) {
 	if !s.env.JSON {
-		_, _ = io.WriteString(s.out, text)
+		_, _ = fmt.Fprintf(s.out, format, args...)
 	}
 }
 
-func (s *demoScreen) intro(url string) {
-	s.write(fmt.Sprintf(`A noisy tenant sends %d messages a second, three quiet ones %d each.
-%d workers call a provider that takes %d calls a second.
-Look inside meanwhile: fila top -s %s
-
-`, demoNoisy, demoQuiet, demoWorkers, demoRate, url))
-}
-
-// update draws the table of a run over the previous one.
-func (s *demoScreen) update(r demoResult, last bool) { s.draw(r.lines(s.paint), last) }
-
-// draw draws a table over the previous one. After the last one, output continues below.
-func (s *demoScreen) draw(lines []string, last bool) {
+// draw draws the table over the previous one. After the last one, output continues below.
+func (s *demoStage) draw(last bool) {
+	table := s.table()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.live || last {
-		s.redraw(nil, lines)
+		s.redraw(nil, table)
 	}
 	if last {
 		s.mu.drawn = 0
@@ -296,18 +343,19 @@ func (s *demoScreen) draw(lines []string, last bool) {
 }
 
 // line prints a permanent line above the table and redraws the table.
-func (s *demoScreen) line(text string, table func() []string) {
+func (s *demoStage) line(text string) {
+	table := s.table()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.live {
-		s.redraw([]string{text}, table())
+		s.redraw([]string{text}, table)
 	} else {
-		s.write(text + "\n")
+		s.write("%s\n", text)
 	}
 }
 
 // redraw draws permanent lines and a table over the present table. The caller holds mu.
-func (s *demoScreen) redraw(stay, table []string) {
+func (s *demoStage) redraw(stay, table []string) {
 	var b strings.Builder
 	if s.mu.drawn > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA", s.mu.drawn)
@@ -320,11 +368,11 @@ func (s *demoScreen) redraw(stay, table []string) {
 		b.WriteString("\n")
 	}
 	s.mu.drawn = len(table)
-	s.write(b.String())
+	s.write("%s", b.String())
 }
 
 // result prints the result, as JSON or in words.
-func (s *demoScreen) result(figures any, words string) error {
+func (s *demoStage) result(figures any, words string) error {
 	if s.env.JSON {
 		return terminal.PrintJSON(s.out, figures)
 	}

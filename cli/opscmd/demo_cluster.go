@@ -1,19 +1,17 @@
 package opscmd
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/spf13/cobra"
 
-	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/bench"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
 )
@@ -25,59 +23,45 @@ const (
 	clusterAnswer     = time.Second // an unconfirmed message is sent again after this time
 )
 
-// clusterPatience bounds each wait for the cluster. A loaded machine that runs the tests may
-// need more.
-var clusterPatience = time.Minute
-
 // clusterQueues are the queues of the demo. Their names fall into one shard each, in this
 // order.
 var clusterQueues = []string{"mails", "jobs", "orders"}
 
 // clusterDemo runs the demo of a cluster: it kills one of three nodes under load.
-func clusterDemo(ctx context.Context, env *command.Env, cmd *cobra.Command, dir string, duration time.Duration) error {
-	show := newDemoScreen(env, cmd.OutOrStdout())
-	show.write(fmt.Sprintf(`Three nodes form a cluster, each with a NATS server inside.
+func clusterDemo(ctx context.Context, s *demoStage, length time.Duration) error {
+	s.write(`Three nodes form a cluster, each with a NATS server inside.
 Three queues get %d messages a second each; then the owner
 of one of them is killed.
 
-`, clusterRate))
-	d := newClusterPlay(show)
+`, clusterRate)
+	d := newClusterPlay(s)
 	d.say("nodes %s start", strings.Join(clusterNodes, ", "))
-	nodes, urls, err := startNodes(ctx, dir, clusterQueues)
+	urls, err := d.startNodes(ctx)
 	if err != nil {
-		return stopped(ctx, err)
-	}
-	d.nodes = nodes
-	defer killNodes(nodes)
-	if err := d.connect(urls); err != nil {
 		return err
 	}
-	defer d.nc.Close()
-	if err := d.play(ctx, duration); err != nil {
-		return stopped(ctx, err)
+	if err := s.connect(&d.demoServer, strings.Join(urls, ","), client.WithTimeout(clusterAnswer)); err != nil {
+		return err
+	}
+	if err := d.play(ctx, length); err != nil {
+		return err
 	}
 	report := d.report()
 	report.Result = report.words()
-	return show.result(report, report.Result)
+	return s.result(report, report.Result)
 }
 
 // clusterPlay is the load of the demo and its effects.
 type clusterPlay struct {
-	show   *demoScreen
-	nodes  []*demoNode
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	c      *client.Client
-	begin  time.Time
-	sent   time.Time // start of the load
-	victim string    // the node to kill
+	*demoStage
+	demoServer // any node, and then another one
+	nodes      map[string]*bench.Server
 
 	mu struct {
 		sync.Mutex
-		queues  []*clusterQueue
-		moments []demoMoment
-		killed  time.Time // zero before the kill
-		err     error
+		queues []*clusterQueue
+		victim string    // the killed node
+		killed time.Time // zero before the kill
 	}
 }
 
@@ -112,122 +96,57 @@ type clusterReport struct {
 	Result    string         `json:"result"`    // summary in words
 }
 
-func newClusterPlay(show *demoScreen) *clusterPlay {
-	d := &clusterPlay{show: show, begin: time.Now()}
+func newClusterPlay(s *demoStage) *clusterPlay {
+	d := &clusterPlay{demoStage: s}
 	for shard, queue := range clusterQueues {
 		d.mu.queues = append(d.mu.queues, &clusterQueue{Queue: queue, Shard: shard, confirmed: map[int]bool{}, delivered: map[int]bool{}})
 	}
+	s.table = func() []string { return d.report().lines(s.paint) }
 	return d
 }
 
-// connect connects to any node, and reconnects to another one.
-func (d *clusterPlay) connect(urls []string) (err error) {
-	d.nc, err = nats.Connect(strings.Join(urls, ","), nats.Name("fila demo"), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // unconfirmed messages are sent again
-	if err != nil {
-		return fmt.Errorf("connect to the cluster: %w", err)
-	}
-	if d.js, err = jetstream.New(d.nc); err == nil {
-		d.c, err = client.New(d.nc, client.WithTimeout(clusterAnswer))
-	}
-	if err != nil {
-		d.nc.Close()
-	}
-	return err
-}
-
 // play runs the demo step by step; each step waits for the previous one.
-func (d *clusterPlay) play(ctx context.Context, length time.Duration) (err error) {
-	if err := d.until(ctx, "the queues", func() bool {
+func (d *clusterPlay) play(ctx context.Context, length time.Duration) error {
+	d.until(ctx, "the queues", func() bool {
 		return d.readOwners(ctx) == nil && d.all(func(q *clusterQueue) bool { return q.Owner != "" }) && d.declared(ctx)
-	}); err != nil {
-		return err
-	}
-	stop, err := d.consume(ctx)
-	defer stop()
-	if err != nil {
-		return err
-	}
-	d.sent = time.Now()
-	sendCtx, enough := context.WithCancel(ctx)
+	})
 	var sending sync.WaitGroup
 	defer sending.Wait()
+	sendCtx, enough := context.WithCancel(ctx)
 	defer enough()
-	for i := range clusterQueues {
-		sending.Go(func() { d.send(sendCtx, ctx, i) })
+	sent := time.Now()
+	for i, queue := range clusterQueues {
+		if err := d.consume(ctx, d.c, queue, func(_ context.Context, m *client.Message) error { return d.got(i, m) }, client.ConsumerName("worker")); err != nil {
+			return cmp.Or(d.failed(nil), err)
+		}
+		sending.Go(func() { d.sendTo(sendCtx, ctx, i) })
 	}
 	d.say("the cluster is there and gets messages")
-	if err := d.until(ctx, "the shards to be spread", func() bool { return d.spread(ctx) }); err != nil {
-		return err
-	}
+	d.until(ctx, "the shards to be spread", func() bool { return d.spread(ctx) })
 	d.say("%s", d.owners())
-	if err := d.until(ctx, "", func() bool { return time.Since(d.sent) >= length/3 }); err != nil {
-		return err
-	}
+	d.pass(ctx, sent, length/3)
 	if err := d.kill(ctx); err != nil {
 		return err
 	}
-	if err := d.until(ctx, "new owners and confirmations", func() bool {
-		return d.readOwners(ctx) == nil && d.all(func(q *clusterQueue) bool { return q.back && q.Owner != "" && q.Owner != d.victim })
-	}); err != nil {
-		return err
-	}
+	d.until(ctx, "new owners and confirmations", func() bool {
+		return d.readOwners(ctx) == nil && d.all(func(q *clusterQueue) bool { return q.back && q.Owner != "" && q.Owner != d.mu.victim })
+	})
 	d.say("%s", d.owners())
-	settled := time.Now()
-	if err := d.until(ctx, "", func() bool { return time.Since(d.sent) >= length && time.Since(settled) >= length/10 }); err != nil {
-		return err
-	}
+	d.pass(ctx, time.Now(), length/10)
+	d.pass(ctx, sent, length)
 	enough()
 	sending.Wait()
 	d.say("nothing more is sent")
-	if err := d.until(ctx, "the last confirmations", func() bool {
+	d.until(ctx, "the last confirmations", func() bool {
 		return d.all(func(q *clusterQueue) bool { return q.Confirmed == q.Sent })
-	}); err != nil {
-		return err
-	}
+	})
 	// Lost messages would not arrive later, but late ones do.
-	if err := d.await(ctx, func() bool { return d.all(func(q *clusterQueue) bool { return q.Delivered == q.Sent }) }, clusterPatience); err != nil && !errors.Is(err, errLate) {
+	d.await(ctx, demoPatience, func() bool { return d.all(func(q *clusterQueue) bool { return q.Delivered == q.Sent }) })
+	d.say("%s", d.report().count())
+	if err := d.failed(nil); err != nil {
 		return err
 	}
-	d.say("%s", d.report().count())
-	d.show.draw(d.lines(), true)
-	return nil
-}
-
-var errLate = errors.New("it did not come")
-
-// until waits for a condition; a condition with a name must hold within a time limit.
-func (d *clusterPlay) until(ctx context.Context, name string, holds func() bool) error {
-	patience := clusterPatience
-	if name == "" {
-		patience = 2 * time.Hour // longer than any demo
-	}
-	err := d.await(ctx, holds, patience)
-	if errors.Is(err, errLate) {
-		return fmt.Errorf("the demo waited %s for %s: this machine is too busy for it", clusterPatience, name)
-	}
-	return err
-}
-
-// await waits for a condition and shows progress meanwhile.
-func (d *clusterPlay) await(ctx context.Context, holds func() bool, patience time.Duration) error {
-	late := time.NewTimer(patience)
-	defer late.Stop()
-	ticker := time.NewTicker(100 * time.Millisecond)
-	defer ticker.Stop()
-	for !holds() {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-late.C:
-			return errLate
-		case <-ticker.C:
-			d.show.draw(d.lines(), false)
-		}
-		if err := errors.Join(d.failed(nil), fell(d.nodes)); err != nil {
-			return err
-		}
-	}
+	d.draw(true)
 	return nil
 }
 
@@ -305,9 +224,16 @@ func (d *clusterPlay) owners() string {
 
 // kill kills the owner of the first queue.
 func (d *clusterPlay) kill(ctx context.Context) error {
+	if err := d.failed(nil); err != nil {
+		return err
+	}
+	js, err := jetstream.New(d.nc)
+	if err != nil {
+		return err
+	}
 	leaders := make([]string, len(clusterQueues))
 	for i := range leaders {
-		stream, err := d.js.Stream(ctx, fmt.Sprintf("FILA_demo_LOG_%d", i))
+		stream, err := js.Stream(ctx, fmt.Sprintf("FILA_demo_LOG_%d", i))
 		if err != nil {
 			return fmt.Errorf("the log of shard %d: %w", i, err)
 		}
@@ -316,41 +242,21 @@ func (d *clusterPlay) kill(ctx context.Context) error {
 		}
 	}
 	d.mu.Lock()
-	d.victim = d.mu.queues[0].Owner
+	victim := d.mu.queues[0].Owner
 	for i, q := range d.mu.queues {
 		q.OwnerBefore, q.LogBefore = q.Owner, leaders[i]
 	}
-	d.mu.killed = time.Now()
+	d.mu.victim, d.mu.killed = victim, time.Now()
 	d.mu.Unlock()
-	for _, n := range d.nodes {
-		if n.name == d.victim {
-			n.kill()
-		}
-	}
-	d.say("SIGKILL to %s, with its NATS server", d.victim)
+	d.nodes[victim].Kill()
+	d.say("SIGKILL to %s, with its NATS server", victim)
 	return nil
 }
 
-// consume consumes all queues; stop ends that, also after an error.
-func (d *clusterPlay) consume(ctx context.Context) (stop func(), err error) {
-	var all []*client.Consumer
-	stop = func() {
-		ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), clusterAnswer)
-		defer cancel()
-		var stopping sync.WaitGroup
-		for _, c := range all {
-			stopping.Go(func() { _ = c.Stop(ended) }) // the cluster stops as well
-		}
-		stopping.Wait()
-	}
-	for i, queue := range clusterQueues {
-		c, err := d.c.Consume(ctx, queue, func(_ context.Context, m *client.Message) error { return d.got(i, m) }, client.ConsumerName("worker"))
-		if err != nil {
-			return stop, err
-		}
-		all = append(all, c)
-	}
-	return stop, nil
+func (d *clusterPlay) victim() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mu.victim
 }
 
 // got records a delivery.
@@ -371,34 +277,21 @@ func (d *clusterPlay) got(i int, m *client.Message) error {
 	return nil
 }
 
-// send publishes all messages that are due at each tick, until enough is over. It retries each
-// message until its confirmation or the end of ctx.
-func (d *clusterPlay) send(enough, ctx context.Context, i int) {
-	begin := time.Now()
-	for n := 0; ; n++ {
-		timer := time.NewTimer(time.Until(begin.Add(time.Duration(n) * time.Second / clusterRate)))
-		select {
-		case <-timer.C:
-		case <-enough.Done():
-			timer.Stop()
-			return
-		}
-		if enough.Err() != nil {
-			return
-		}
+// sendTo publishes until enough is over. It retries each message until its confirmation or the
+// end of ctx.
+func (d *clusterPlay) sendTo(enough, ctx context.Context, i int) {
+	d.send(enough, clusterRate, func(n int) error {
 		f, err := d.c.PublishAsync(ctx, clusterQueues[i], fmt.Append(nil, n),
-			client.DedupeID(fmt.Sprint(clusterQueues[i], "-", n)), client.RetryFor(clusterPatience))
+			client.DedupeID(fmt.Sprint(clusterQueues[i], "-", n)), client.RetryFor(demoPatience))
 		if err != nil {
-			if ctx.Err() == nil {
-				_ = d.failed(err)
-			}
-			return
+			return err
 		}
 		d.mu.Lock()
 		d.mu.queues[i].Sent++
 		d.mu.Unlock()
 		go d.confirmed(ctx, i, n, time.Now(), f)
-	}
+		return nil
+	})
 }
 
 // confirmed waits for the confirmation of a message and records it.
@@ -429,30 +322,12 @@ func (d *clusterPlay) confirmed(ctx context.Context, i, n int, sent time.Time, f
 	}
 }
 
-// say prints an event of the demo.
-func (d *clusterPlay) say(format string, args ...any) {
-	d.mu.Lock()
-	at := demoMoment{time.Since(d.begin).Seconds(), fmt.Sprintf(format, args...)}
-	d.mu.moments = append(d.mu.moments, at)
-	d.mu.Unlock()
-	d.show.line(fmt.Sprintf("%5.1f s  %s", at.Seconds, at.Text), d.lines)
-}
-
-// failed keeps the first error and returns it.
-func (d *clusterPlay) failed(err error) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.mu.err == nil {
-		d.mu.err = err
-	}
-	return d.mu.err
-}
-
 // report returns the present state.
 func (d *clusterPlay) report() clusterReport {
+	moments := d.moments()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := clusterReport{Killed: d.victim, Moments: slices.Clone(d.mu.moments)}
+	r := clusterReport{Killed: d.mu.victim, Moments: moments}
 	for _, q := range d.mu.queues {
 		r.Queues = append(r.Queues, *q)
 		for n := range q.confirmed {
@@ -465,9 +340,6 @@ func (d *clusterPlay) report() clusterReport {
 	r.Lost = r.Confirmed - r.Delivered
 	return r
 }
-
-// lines returns the table, which always has the same number of lines.
-func (d *clusterPlay) lines() []string { return d.report().lines(d.show.paint) }
 
 func (r clusterReport) lines(paint terminal.Style) []string {
 	lines := []string{"", paint.Dim(fmt.Sprintf("%-7s %5s %5s %7s %9s %9s %7s", "QUEUE", "OWNER", "EPOCH", "SENT", "CONFIRMED", "DELIVERED", "SILENT"))}

@@ -55,7 +55,7 @@ func TestDemoClusterWords(t *testing.T) {
 
 // Losses are counted by message: duplicates do not hide them.
 func TestDemoClusterCountsWhatIsLost(t *testing.T) {
-	d := newClusterPlay(newDemoScreen(&command.Env{}, &clitest.Buffer{}))
+	d := newClusterPlay(newDemoStage(&command.Env{}, &clitest.Buffer{}))
 	q := d.mu.queues[1]
 	q.confirmed, q.delivered = map[int]bool{1: true, 2: true, 3: true}, map[int]bool{1: true, 3: true, 4: true}
 	r := d.report()
@@ -80,8 +80,8 @@ func TestDemoCluster(t *testing.T) {
 		t.Skip("runs six processes")
 	}
 	clitest.Isolate(t)
-	defer func(patience time.Duration) { clusterPatience = patience }(clusterPatience)
-	clusterPatience = 5 * time.Minute
+	defer func(patience time.Duration) { demoPatience = patience }(demoPatience)
+	demoPatience = 5 * time.Minute
 	t.Setenv("TEST_ACT_AS_FILA", "1") // for the nodes; see TestMain
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)

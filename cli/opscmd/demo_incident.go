@@ -7,9 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/spf13/cobra"
-
-	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
@@ -33,35 +30,29 @@ type incidentReady struct {
 }
 
 // incidentDemo creates the incident and leaves its handling to the user, until an interrupt.
-func incidentDemo(ctx context.Context, env *command.Env, cmd *cobra.Command, dir string, _ time.Duration) (err error) {
-	cfg := demoConfig(dir)
+func incidentDemo(ctx context.Context, s *demoStage, _ time.Duration) error {
+	cfg := demoConfig(s.dir)
 	cfg.HTTP.Addr = "127.0.0.1:0"
-	server, err := startDemo(ctx, cfg, cmd.ErrOrStderr())
+	server, err := s.start(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if ended := server.end(); err == nil {
-			err = ended
-		}
-	}()
-	show := newDemoScreen(env, cmd.OutOrStdout())
-	show.write(fmt.Sprintf("%s invoices are to be sent, and release %d of the workers was deployed a moment ago ...\n\n",
-		terminal.Grouped(incidentMessages), incidentBad))
-	i := newIncident(server.c)
-	defer i.stop()
+	s.write("%s invoices are to be sent, and release %d of the workers was deployed a moment ago ...\n\n",
+		terminal.Grouped(incidentMessages), incidentBad)
+	i := newIncident(s, server.c)
 	if err := i.happen(ctx, incidentMessages); err != nil {
-		return stopped(ctx, err)
-	}
-	if err := show.ready(incidentReady{NATS: server.url, Pages: "http://" + server.http, Queue: incidentQueue, DeadLetters: incidentMessages}); err != nil {
 		return err
 	}
-	i.follow(ctx, func(release int64) { show.write(fmt.Sprintf("release %d of the workers is deployed\n", release)) })
+	ready := incidentReady{NATS: server.url, Pages: "http://" + server.http, Queue: incidentQueue, DeadLetters: incidentMessages}
+	if err := ready.show(s); err != nil {
+		return err
+	}
+	i.follow(ctx, func(release int64) { s.write("release %d of the workers is deployed\n", release) })
 	return nil
 }
 
-// ready prints the next steps and the addresses.
-func (s *demoScreen) ready(r incidentReady) error {
+// show prints the next steps and the addresses.
+func (r incidentReady) show(s *demoStage) error {
 	if s.env.JSON {
 		return terminal.PrintJSON(s.out, r)
 	}
@@ -85,14 +76,14 @@ An interrupt ends it, and nothing is left behind.
 
 // incident is the workers of the demo.
 type incident struct {
+	*demoStage
 	c        *client.Client
 	release  atomic.Int64
 	happened atomic.Bool // from now on only redriven messages arrive
-	workers  []*client.Consumer
 }
 
-func newIncident(c *client.Client) *incident {
-	i := &incident{c: c}
+func newIncident(s *demoStage, c *client.Client) *incident {
+	i := &incident{demoStage: s, c: c}
 	i.release.Store(incidentBad)
 	return i
 }
@@ -109,11 +100,9 @@ func (i *incident) happen(ctx context.Context, count int) error {
 		return err
 	}
 	for n := range demoWorkers {
-		w, err := i.c.Consume(ctx, incidentQueue, i.work, client.ConsumerName(fmt.Sprintf("worker-%d", n+1)), client.MaxInFlight(256))
-		if err != nil {
+		if err := i.consume(ctx, i.c, incidentQueue, i.work, client.ConsumerName(fmt.Sprintf("worker-%d", n+1)), client.MaxInFlight(256)); err != nil {
 			return err
 		}
-		i.workers = append(i.workers, w)
 	}
 	sent := make([]*client.PublishFuture, count)
 	for n := range sent {
@@ -126,12 +115,7 @@ func (i *incident) happen(ctx context.Context, count int) error {
 		sent[n] = future
 	}
 	for _, future := range sent {
-		select {
-		case <-future.Done():
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if _, err := future.Result(); err != nil {
+		if _, err := future.Wait(ctx); err != nil {
 			return err
 		}
 	}
@@ -188,11 +172,7 @@ func (i *incident) died(ctx context.Context, count int64) error {
 		if err != nil || info.Pending >= count {
 			return err
 		}
-		select {
-		case <-time.After(incidentLook):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		time.Sleep(incidentLook)
 	}
 }
 
@@ -210,14 +190,5 @@ func (i *incident) follow(ctx context.Context, deployed func(release int64)) {
 		}
 		i.release.Store(release)
 		deployed(release)
-	}
-}
-
-// stop stops the workers.
-func (i *incident) stop() {
-	for _, w := range i.workers {
-		ctx, cancel := context.WithTimeout(context.Background(), demoGrace)
-		_ = w.Stop(ctx) // their messages go with the queue
-		cancel()
 	}
 }

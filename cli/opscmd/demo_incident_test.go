@@ -21,11 +21,11 @@ func TestIncident(t *testing.T) {
 		t.Skip("runs a server")
 	}
 	ctx := t.Context()
-	server, err := startDemo(ctx, demoConfig(t.TempDir()), io.Discard)
+	s := newDemoStage(&command.Env{}, io.Discard)
+	defer func() { require.NoError(t, s.end(0)) }()
+	server, err := s.start(ctx, demoConfig(t.TempDir()))
 	require.NoError(t, err)
-	defer func() { require.NoError(t, server.end()) }()
-	i := newIncident(server.c)
-	defer i.stop()
+	i := newIncident(s, server.c)
 	require.NoError(t, i.happen(ctx, 1010))
 
 	groups, err := server.c.DeadGroups(ctx, "invoices.dlq", 10)
@@ -68,10 +68,10 @@ func TestIncident(t *testing.T) {
 func TestIncidentReady(t *testing.T) {
 	var out bytes.Buffer
 	ready := incidentReady{NATS: "nats://n:1", Pages: "http://h:2", Queue: "invoices", DeadLetters: 40_000}
-	require.NoError(t, newDemoScreen(&command.Env{JSON: true}, &out).ready(ready))
+	require.NoError(t, ready.show(newDemoStage(&command.Env{JSON: true}, &out)))
 	require.JSONEq(t, `{"nats":"nats://n:1","pages":"http://h:2","queue":"invoices","dead_letters":40000}`, out.String())
 	out.Reset()
-	require.NoError(t, newDemoScreen(&command.Env{}, &out).ready(ready))
+	require.NoError(t, ready.show(newDemoStage(&command.Env{}, &out)))
 	for _, text := range []string{"40,000 of them", "  http://h:2\n", "  export NATS_URL=nats://n:1\n", "fila config set release 3\n"} {
 		require.Contains(t, out.String(), text)
 	}

@@ -1,6 +1,7 @@
 package opscmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,14 +13,72 @@ import (
 	"github.com/filaq/fila/client"
 )
 
+// The demo of fair shares: a provider with a rate limit, and tenants that together want about
+// twice as much.
+const (
+	demoRate    = 200 // calls a second that the provider accepts
+	demoQuiet   = 4   // messages a second of a quiet tenant
+	demoNoisy   = 100 * demoQuiet
+	demoWorkers = 3
+	demoEach    = 4 // concurrent messages of a worker
+)
+
 // demoTenants are the tenants, in the order of the table, with their messages per second.
 var demoTenants = []struct {
 	name string
 	rate int
 }{{"noisy", demoNoisy}, {"quiet-1", demoQuiet}, {"quiet-2", demoQuiet}, {"quiet-3", demoQuiet}}
 
+// demoHook is the on_enqueue hook of a queue of the demo.
+func demoHook(fairnessKey string) string {
+	return `function on_enqueue(msg)
+  return { fairness_key = ` + fairnessKey + `, throttle_keys = { "provider" } }
+end`
+}
+
+// demoRun is one half of the demo.
+type demoRun struct {
+	queue string // also its name in the output
+	title string
+	hook  string
+}
+
+var demoRuns = []demoRun{
+	{"fifo", "One line for all (every message has the same fairness key)", demoHook(`"all"`)},
+	{"fair", "Fair between tenants (fairness_key = msg.headers.tenant)", demoHook(`msg.headers["tenant"]`)},
+}
+
+// fairDemo runs the demo of fair shares.
+func fairDemo(ctx context.Context, s *demoStage, length time.Duration) error {
+	server, err := s.start(ctx, demoConfig(s.dir))
+	if err != nil {
+		return err
+	}
+	s.write(`A noisy tenant sends %d messages a second, three quiet ones %d each.
+%d workers call a provider that takes %d calls a second.
+Look inside meanwhile: fila top -s %s
+
+`, demoNoisy, demoQuiet, demoWorkers, demoRate, server.url)
+	rate, burst := client.Rate(fmt.Sprint(demoRate)), float64(demoRate/20)
+	limit := client.ThrottleChange{Key: "provider", ThrottleLimits: client.ThrottleLimits{Rate: &rate, Burst: &burst}}
+	if _, err := server.c.ThrottleSet(ctx, limit); err != nil {
+		return err
+	}
+	report := demoReport{Provider: demoRate}
+	for _, run := range demoRuns {
+		load := newDemoLoad(s, server.c, run)
+		if err := load.run(ctx, length/time.Duration(len(demoRuns))); err != nil {
+			return err
+		}
+		report.Runs = append(report.Runs, load.result())
+	}
+	report.Result = report.words()
+	return s.result(report, report.Result)
+}
+
 // demoLoad is the tenants, workers and provider of a run.
 type demoLoad struct {
+	*demoStage
 	c     *client.Client
 	spec  demoRun
 	begin time.Time
@@ -32,7 +91,6 @@ type demoLoad struct {
 		refused int // by the provider
 		tokens  float64
 		last    time.Time // time at which tokens was computed
-		err     error
 	}
 }
 
@@ -41,91 +99,65 @@ type demoTenant struct {
 	waits []time.Duration // of handled messages
 }
 
-func newDemoLoad(c *client.Client, spec demoRun) *demoLoad {
-	l := &demoLoad{c: c, spec: spec}
+func newDemoLoad(s *demoStage, c *client.Client, spec demoRun) *demoLoad {
+	l := &demoLoad{demoStage: s, c: c, spec: spec}
 	l.mu.tenants = map[string]*demoTenant{}
 	for _, t := range demoTenants {
 		l.mu.tenants[t.name] = &demoTenant{}
 	}
+	s.table = func() []string { return l.result().lines(s.paint) }
 	return l
 }
 
-// run sends and handles messages until the time is over or ctx ends.
-func (l *demoLoad) run(ctx context.Context, length time.Duration, show *demoScreen) error {
-	var workers []*client.Consumer
-	defer func() {
-		for _, w := range workers {
-			stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), demoGrace)
-			if err := w.Stop(stopCtx); err != nil {
-				l.fail(err)
-			}
-			cancel()
-		}
-	}()
+// run creates the queue, sends and handles messages until the time is over or ctx ends, and
+// deletes the queue with its remaining messages.
+func (l *demoLoad) run(ctx context.Context, length time.Duration) error {
+	settings := client.DefaultQueueSettings(l.spec.queue)
+	settings.OnEnqueue = l.spec.hook
+	if _, err := l.c.QueueCreate(ctx, settings); err != nil {
+		return err
+	}
+	started := len(l.ends)
+	err := l.handle(ctx, length)
+	if err = cmp.Or(err, l.end(started)); err == nil {
+		_, err = l.c.QueueDelete(ctx, l.spec.queue, true)
+	}
+	return err
+}
+
+func (l *demoLoad) handle(ctx context.Context, length time.Duration) error {
 	for i := range demoWorkers {
-		w, err := l.c.Consume(ctx, l.spec.queue, l.work, client.ConsumerName(fmt.Sprintf("worker-%d", i+1)),
-			client.MaxInFlight(demoEach), client.Concurrency(demoEach))
-		if err != nil {
+		if err := l.consume(ctx, l.c, l.spec.queue, l.work, client.ConsumerName(fmt.Sprintf("worker-%d", i+1)),
+			client.MaxInFlight(demoEach), client.Concurrency(demoEach)); err != nil {
 			return err
 		}
-		workers = append(workers, w)
 	}
 	l.begin = time.Now()
-	ctx, cancel := context.WithTimeout(ctx, length)
-	defer cancel()
+	sending, enough := context.WithCancel(ctx)
 	var tenants sync.WaitGroup
 	for _, t := range demoTenants {
-		tenants.Go(func() { l.send(ctx, t.name, t.rate) })
+		tenants.Go(func() { l.sendAs(sending, t.name, t.rate) })
 	}
-	ticker := time.NewTicker(250 * time.Millisecond)
-	defer ticker.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-ticker.C:
-			show.update(l.result(), false)
-		}
-	}
+	l.pass(ctx, l.begin, length)
+	enough()
 	l.mu.Lock()
 	l.mu.elapsed = time.Since(l.begin)
 	l.mu.Unlock()
 	tenants.Wait()
-	show.update(l.result(), true)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mu.err
+	l.draw(true)
+	return l.failed(nil)
 }
 
-func (l *demoLoad) fail(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.err == nil {
-		l.mu.err = err
-	}
-}
-
-// send publishes all messages that are due at each tick. On a slow machine they come in bursts,
-// but not fewer.
-func (l *demoLoad) send(ctx context.Context, tenant string, rate int) {
-	for n := 0; ; n++ {
-		due := l.begin.Add(time.Duration(n) * time.Second / time.Duration(rate))
-		timer := time.NewTimer(time.Until(due))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		}
-		if _, err := l.c.PublishAsync(ctx, l.spec.queue, []byte(tenant), client.Header("tenant", tenant)); err != nil {
-			if ctx.Err() == nil {
-				l.fail(err)
-			}
-			return
-		}
+func (l *demoLoad) sendAs(ctx context.Context, tenant string, rate int) {
+	l.send(ctx, rate, func(int) error {
+		_, err := l.c.PublishAsync(ctx, l.spec.queue, []byte(tenant), client.Header("tenant", tenant))
 		l.mu.Lock()
-		l.mu.tenants[tenant].sent++
-		l.mu.Unlock()
-	}
+		defer l.mu.Unlock()
+		if err == nil {
+			l.mu.tenants[tenant].sent++
+		}
+		return err
+	})
 }
 
 var errProviderBusy = errors.New("the provider is busy")

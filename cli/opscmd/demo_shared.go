@@ -12,9 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/spf13/cobra"
 
-	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/sidecar/config"
@@ -28,7 +26,6 @@ const (
 	sharedThreshold = 5
 	sharedProbes    = 3 // half_open_max_calls
 	sharedWorkers   = 2 // concurrent calls of each fila; together one more than the probes
-	sharedPatience  = 30 * time.Second
 )
 
 // sharedFilas are the filas of the demo with their messages per second. The first one has the
@@ -53,53 +50,41 @@ func sharedConfig(dir, url string, i int, cooldown time.Duration) config.Config 
 // sharedDemo runs the demo of shared circuits. The vendor works for a quarter of the time, then
 // fails until the circuit has been open for 3/10; the probes take 1/10; the rest is for the
 // blocked messages.
-func sharedDemo(ctx context.Context, env *command.Env, cmd *cobra.Command, dir string, duration time.Duration) (err error) {
+func sharedDemo(ctx context.Context, s *demoStage, length time.Duration) error {
 	var servers []*demoServer
-	defer func() {
-		for _, s := range slices.Backward(servers) { // the NATS server is last
-			if ended := s.end(); err == nil {
-				err = ended
-			}
-		}
-	}()
 	url := ""
 	for i := range sharedFilas {
-		s, err := startDemo(ctx, sharedConfig(dir, url, i, 3*duration/10), cmd.ErrOrStderr())
+		server, err := s.start(ctx, sharedConfig(s.dir, url, i, 3*length/10))
 		if err != nil {
 			return err
 		}
-		servers = append(servers, s)
+		servers = append(servers, server)
 		url = servers[0].url
 	}
-	show := newDemoScreen(env, cmd.OutOrStdout())
-	show.write(fmt.Sprintf(`Two filas, each with its own queues and workers, call one vendor
+	s.write(`Two filas, each with its own queues and workers, call one vendor
 and share its circuit: %d failures open it, %d probes may try.
 Look inside meanwhile:
   fila circuit list -s %s --subject-prefix west
 
-`, sharedThreshold, sharedProbes, url))
-	d := newSharedPlay(show)
-	if err := d.play(ctx, servers, duration); err != nil {
-		return stopped(ctx, err)
+`, sharedThreshold, sharedProbes, url)
+	d := newSharedPlay(s)
+	if err := d.play(ctx, servers, length); err != nil {
+		return err
 	}
 	report := d.report()
 	report.Result = report.words()
-	return show.result(report, report.Result)
+	return s.result(report, report.Result)
 }
 
 // sharedPlay is the vendor and the state of the filas.
 type sharedPlay struct {
-	show   *demoScreen
-	begin  time.Time
-	moved  chan struct{} // capacity 1; signals a change to until
+	*demoStage
 	answer chan struct{} // closed when the vendor answers probes
 
 	mu struct {
 		sync.Mutex
-		vendor  vendorState
-		filas   []*sharedFila
-		moments []demoMoment
-		err     error
+		vendor vendorState
+		filas  []*sharedFila
 	}
 }
 
@@ -134,97 +119,52 @@ type sharedReport struct {
 	Result        string       `json:"result"` // summary in words
 }
 
-func newSharedPlay(show *demoScreen) *sharedPlay {
-	d := &sharedPlay{show: show, moved: make(chan struct{}, 1), answer: make(chan struct{})}
+func newSharedPlay(s *demoStage) *sharedPlay {
+	d := &sharedPlay{demoStage: s, answer: make(chan struct{})}
 	for _, f := range sharedFilas {
 		d.mu.filas = append(d.mu.filas, &sharedFila{Name: f.name, Circuit: "closed"})
 	}
+	s.table = func() []string { return d.report().lines(s.paint) }
 	return d
 }
 
 // play runs the demo step by step; each step waits for the previous one.
 func (d *sharedPlay) play(ctx context.Context, servers []*demoServer, length time.Duration) error {
 	d.begin = time.Now()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var sending sync.WaitGroup
 	defer sending.Wait()
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for i, s := range servers {
-		stop, err := d.start(ctx, i, s)
-		defer stop()
-		if err != nil {
+		if err := d.serve(ctx, i, s); err != nil {
 			return err
 		}
-		sending.Go(func() { d.send(ctx, i, s.c) })
+		sending.Go(func() { d.sendFrom(ctx, i, s.c) })
 	}
 	d.say("the vendor works")
-	if err := d.until(ctx, "", d.passed(length/4)); err != nil {
-		return err
-	}
+	d.pass(ctx, d.begin, length/4)
 	d.vendor(vendorFails, "the vendor fails")
-	if err := d.until(ctx, "the circuit to open at both", d.all("open")); err != nil {
-		return err
-	}
-	if err := d.until(ctx, "", d.passed(time.Since(d.begin)+length/10)); err != nil {
-		return err
-	}
+	d.until(ctx, "the circuit to open at both", d.all("open"))
+	d.pass(ctx, time.Now(), length/10)
 	d.vendor(vendorTried, "the vendor is well again, which nobody knows")
-	if err := d.until(ctx, "the probes", func() bool { return d.probes() >= sharedProbes }); err != nil {
-		return err
-	}
-	// Time for one probe too many to arrive.
-	if err := d.until(ctx, "", d.passed(time.Since(d.begin)+length/10)); err != nil {
-		return err
-	}
+	d.until(ctx, "the probes", func() bool { return d.sum(func(f *sharedFila) int { return f.Probes }) >= sharedProbes })
+	d.pass(ctx, time.Now(), length/10) // time for one probe too many to arrive
 	d.held()
 	d.vendor(vendorWorks, "the vendor answers them")
 	close(d.answer)
-	if err := d.until(ctx, "the circuit to close at both", d.all("closed")); err != nil {
-		return err
-	}
-	if err := d.until(ctx, "what has waited to go", func() bool { return d.waiting() == 0 }); err != nil {
-		return err
-	}
+	d.until(ctx, "the circuit to close at both", d.all("closed"))
+	// Messages that were sent before the circuit closed. Newer ones arrive all the time, but few
+	// are under way.
+	d.until(ctx, "what has waited to go", func() bool {
+		return d.sum(func(f *sharedFila) int { return max(0, f.Sent-f.Done-sharedWorkers) }) == 0
+	})
 	d.say("all that waited has gone")
-	if err := d.until(ctx, "", d.passed(length)); err != nil {
+	d.pass(ctx, d.begin, length)
+	if err := d.failed(nil); err != nil {
 		return err
 	}
-	d.show.draw(d.lines(), true)
+	d.draw(true)
 	return nil
-}
-
-// until waits for a condition and shows progress meanwhile. A condition with a name must hold
-// within a time limit; the others depend on time only.
-func (d *sharedPlay) until(ctx context.Context, name string, holds func() bool) error {
-	var late <-chan time.Time
-	if name != "" {
-		timer := time.NewTimer(sharedPatience)
-		defer timer.Stop()
-		late = timer.C
-	}
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for !holds() {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-late:
-			return fmt.Errorf("the demo waited %s for %s: this machine is too busy for it", sharedPatience, name)
-		case <-d.moved:
-		case <-ticker.C:
-			d.show.draw(d.lines(), false)
-		}
-		if err := d.failed(nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// passed is the condition that a time has passed since the start.
-func (d *sharedPlay) passed(t time.Duration) func() bool {
-	return func() bool { return time.Since(d.begin) >= t }
 }
 
 // all is the condition that all filas have reported a state of the circuit.
@@ -236,54 +176,32 @@ func (d *sharedPlay) all(state string) func() bool {
 	}
 }
 
-func (d *sharedPlay) probes() int {
+// sum adds a figure of all filas.
+func (d *sharedPlay) sum(figure func(f *sharedFila) int) (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n := 0
 	for _, f := range d.mu.filas {
-		n += f.Probes
+		n += figure(f)
 	}
 	return n
 }
 
-// waiting counts the waiting messages that were sent before the circuit closed. Newer messages
-// arrive all the time, but few are under way.
-func (d *sharedPlay) waiting() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n := 0
-	for _, f := range d.mu.filas {
-		n += max(0, f.Sent-f.Done-sharedWorkers)
-	}
-	return n
-}
-
-// start subscribes to the circuit events of a fila and consumes its messages; stop ends both,
-// also after an error.
-func (d *sharedPlay) start(ctx context.Context, i int, s *demoServer) (stop func(), err error) {
-	stop = func() {}
+// serve subscribes to the circuit events of a fila and consumes its messages.
+func (d *sharedPlay) serve(ctx context.Context, i int, s *demoServer) error {
 	subjects, err := wire.NewSubjects(s.c.Prefix())
 	if err != nil {
-		return stop, err
+		return err
 	}
 	if _, err := s.nc.Subscribe(subjects.Event(wire.EventCircuitChanged, sharedVendor), func(m *nats.Msg) { d.changed(i, m.Data) }); err != nil {
-		return stop, err
+		return err
 	}
 	settings := client.DefaultQueueSettings(sharedQueue)
 	settings.CircuitHeader, settings.RetryInitialMs, settings.RetryMaxMs = sharedVendor, 100, 100
 	if _, err := s.c.QueueCreate(ctx, settings); err != nil {
-		return stop, err
+		return err
 	}
-	workers, err := s.c.Consume(ctx, sharedQueue, func(ctx context.Context, _ *client.Message) error { return d.call(ctx, i) },
+	return d.consume(ctx, s.c, sharedQueue, func(ctx context.Context, _ *client.Message) error { return d.call(ctx, i) },
 		client.ConsumerName("workers"), client.MaxInFlight(sharedWorkers), client.Concurrency(sharedWorkers))
-	if err != nil {
-		return stop, err
-	}
-	return func() {
-		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), demoGrace)
-		defer cancel()
-		_ = workers.Stop(stopCtx) // the queue goes with its fila
-	}, nil
 }
 
 // changed handles an event of a fila.
@@ -308,34 +226,7 @@ func (d *sharedPlay) changed(i int, data []byte) {
 		text += fmt.Sprintf(" by %s, after %s of its own", e.Data.By, terminal.Plural(int64(f.Failed), "failure"))
 	}
 	d.mu.Unlock()
-	d.say(text)
-}
-
-// say prints an event of the demo.
-func (d *sharedPlay) say(text string) {
-	d.mu.Lock()
-	at := demoMoment{time.Since(d.begin).Seconds(), text}
-	d.mu.moments = append(d.mu.moments, at)
-	d.mu.Unlock()
-	d.show.line(fmt.Sprintf("%5.1f s  %s", at.Seconds, text), d.lines)
-	d.wake()
-}
-
-func (d *sharedPlay) wake() {
-	select {
-	case d.moved <- struct{}{}:
-	default:
-	}
-}
-
-// failed keeps the first error and returns it.
-func (d *sharedPlay) failed(err error) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.mu.err == nil {
-		d.mu.err = err
-	}
-	return d.mu.err
+	d.say("%s", text)
 }
 
 // vendor changes the state of the vendor.
@@ -343,7 +234,7 @@ func (d *sharedPlay) vendor(state vendorState, text string) {
 	d.mu.Lock()
 	d.mu.vendor = state
 	d.mu.Unlock()
-	d.say(text)
+	d.say("%s", text)
 }
 
 // held records the number of blocked messages.
@@ -357,30 +248,19 @@ func (d *sharedPlay) held() {
 		probes = append(probes, fmt.Sprintf("%s %d", f.Name, f.Probes))
 	}
 	d.mu.Unlock()
-	d.say(fmt.Sprintf("%s: %s; %d messages wait", terminal.Plural(int64(all), "probe"), strings.Join(probes, ", "), held))
+	d.say("%s: %s; %d messages wait", terminal.Plural(int64(all), "probe"), strings.Join(probes, ", "), held)
 }
 
-// send publishes all messages that are due at each tick.
-func (d *sharedPlay) send(ctx context.Context, i int, c *client.Client) {
-	for n := 0; ; n++ {
-		due := d.begin.Add(time.Duration(n) * time.Second / time.Duration(sharedFilas[i].rate))
-		timer := time.NewTimer(time.Until(due))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		}
-		if _, err := c.PublishAsync(ctx, sharedQueue, []byte("call"), client.Header(sharedVendor, sharedVendor)); err != nil {
-			if ctx.Err() == nil {
-				_ = d.failed(err)
-			}
-			return
-		}
+func (d *sharedPlay) sendFrom(ctx context.Context, i int, c *client.Client) {
+	d.send(ctx, sharedFilas[i].rate, func(int) error {
+		_, err := c.PublishAsync(ctx, sharedQueue, []byte("call"), client.Header(sharedVendor, sharedVendor))
 		d.mu.Lock()
-		d.mu.filas[i].Sent++
-		d.mu.Unlock()
-	}
+		defer d.mu.Unlock()
+		if err == nil {
+			d.mu.filas[i].Sent++
+		}
+		return err
+	})
 }
 
 var errVendorDown = errors.New("the vendor is down")
@@ -423,18 +303,15 @@ func (d *sharedPlay) call(ctx context.Context, i int) error {
 
 // report returns the present state.
 func (d *sharedPlay) report() sharedReport {
+	r := sharedReport{ProbesAllowed: sharedProbes, Moments: d.moments()}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := sharedReport{ProbesAllowed: sharedProbes, Moments: slices.Clone(d.mu.moments)}
 	for _, f := range d.mu.filas {
 		f.Waiting = max(0, f.Sent-f.Done)
 		r.Filas = append(r.Filas, *f)
 	}
 	return r
 }
-
-// lines returns the table, which always has the same number of lines.
-func (d *sharedPlay) lines() []string { return d.report().lines(d.show.paint) }
 
 func (r sharedReport) lines(paint terminal.Style) []string {
 	lines := []string{"", paint.Dim(fmt.Sprintf("%-6s %6s %6s %7s %7s %8s  %s", "FILA", "SENT", "DONE", "FAILED", "PROBES", "WAITING", "CIRCUIT"))}

@@ -1,7 +1,6 @@
 package opscmd
 
 import (
-	"bytes"
 	"context"
 	"slices"
 	"strings"
@@ -37,19 +36,6 @@ func TestDemoSharedWords(t *testing.T) {
 		"While it was open the vendor got 1 call. "+
 		"Then 3 probes tried, of 3 that are allowed to both together (east 1, west 2), while 161 and 14 messages waited; when they had gone well, all went. "+
 		"All that it takes is [shared] enabled = true in the configuration of both.", sharedOutcome().words())
-}
-
-// Messages are above the table, which is redrawn below them.
-func TestDemoScreenKeepsLines(t *testing.T) {
-	var out bytes.Buffer
-	s := &demoScreen{env: &command.Env{}, out: &out, live: true}
-	table := []string{"a", "b"}
-	s.draw(table, false)
-	s.line("the vendor fails", func() []string { return table })
-	s.draw(table, true)
-	s.line("after it", func() []string { return nil })
-	require.Equal(t, "a|b|^[2A"+"the vendor fails|a|b|^[2A"+"a|b|"+"after it|",
-		strings.NewReplacer(terminal.EraseLine+"\n", "|", "\x1b", "^").Replace(out.String()))
 }
 
 // In a fifth of the time of the real demo: the second fila is blocked by failures at the first,

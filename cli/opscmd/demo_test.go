@@ -88,15 +88,17 @@ func TestDemoQuantile(t *testing.T) {
 	require.InDelta(t, 1.0, quantile(waits[:1], 0.99), 0)
 }
 
+// A table is drawn over the one before, and events are above it.
 func TestDemoScreen(t *testing.T) {
 	var out bytes.Buffer
-	s := &demoScreen{env: &command.Env{}, out: &out, live: true}
-	r := demoOutcome().Runs[0]
-	s.update(r, false)
-	s.update(r, true)
-	s.update(r, false)
-	require.Equal(t, 1, strings.Count(out.String(), "\x1b[8A"), "the table of a run is drawn over itself, not over another's")
-	require.Equal(t, 3, strings.Count(out.String(), "One line"))
+	s := newDemoStage(&command.Env{}, &out)
+	s.live, s.table = true, func() []string { return []string{"a", "b"} }
+	s.draw(false)
+	s.line("the vendor fails")
+	s.draw(true)
+	s.line("after it")
+	require.Equal(t, "a|b|^[2A"+"the vendor fails|a|b|^[2A"+"a|b|"+"after it|a|b|",
+		strings.NewReplacer(terminal.EraseLine+"\n", "|", "\x1b", "^").Replace(out.String()))
 }
 
 func TestDemoResultFitsTheScreen(t *testing.T) {
@@ -104,7 +106,7 @@ func TestDemoResultFitsTheScreen(t *testing.T) {
 	for width, columns := range map[int]string{40: "40", 78: "200"} {
 		t.Setenv("COLUMNS", columns)
 		var out bytes.Buffer
-		require.NoError(t, newDemoScreen(&command.Env{}, &out).result(r, r.words()))
+		require.NoError(t, newDemoStage(&command.Env{}, &out).result(r, r.words()))
 		longest := 0
 		for line := range strings.Lines(out.String()) {
 			longest = max(longest, len(strings.TrimSuffix(line, "\n")))
