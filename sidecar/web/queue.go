@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -92,12 +93,14 @@ func queuePage(a *ask) (any, error) {
 
 // settingsOf lists non-empty settings as in requests. Scripts have a page of their own.
 func settingsOf(s wire.QueueSettings) ([]setting, error) {
-	data, err := json.Marshal(s)
-	if err != nil {
+	var data bytes.Buffer
+	enc := json.NewEncoder(&data)
+	enc.SetEscapeHTML(false) // the template escapes
+	if err := enc.Encode(s); err != nil {
 		return nil, err
 	}
 	var values map[string]json.RawMessage
-	if err := json.Unmarshal(data, &values); err != nil {
+	if err := json.Unmarshal(data.Bytes(), &values); err != nil {
 		return nil, err
 	}
 	var list []setting
@@ -108,8 +111,12 @@ func settingsOf(s wire.QueueSettings) ([]setting, error) {
 			continue
 		case name == wire.HookOnEnqueue || name == wire.HookOnFailure:
 			text = "a script"
+		case text[0] == '"':
+			if err := json.Unmarshal(values[name], &text); err != nil {
+				return nil, err
+			}
 		}
-		list = append(list, setting{name, strings.Trim(text, `"`)})
+		list = append(list, setting{name, text})
 	}
 	return list, nil
 }

@@ -350,3 +350,12 @@ func TestPagesWaitForNoLongSample(t *testing.T) {
 	require.Zero(t, samples(2*freshFor, time.Hour))
 	require.Equal(t, 1, samples(staleFor+time.Second, time.Hour))
 }
+
+// The page of a queue shows the texts of settings, not their JSON.
+func TestSettingsAreShownAsTheyAre(t *testing.T) {
+	list, err := settingsOf(wire.QueueSettings{Name: "q", FairnessHeader: `"{a}"<&{b}`, ThrottleHeaders: []string{"{a}&"}, Quantum: 2, OnFailure: "x"})
+	require.NoError(t, err)
+	require.Equal(t, []setting{
+		{"fairness_header", `"{a}"<&{b}`}, {"on_failure", "a script"}, {"quantum", "2"}, {"throttle_headers", `["{a}&"]`},
+	}, list)
+}
