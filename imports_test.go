@@ -57,7 +57,7 @@ var ownImports = map[string][]string{
 	"sidecar/guard":             {"sidecar/queue", "sidecar/queue/gates", "sidecar/config", "sidecar/rules", "sidecar/telemetry", "breaker", "throttle", "wire"},
 	"sidecar/control":           {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "ordered", "store", "throttle", "wire"},
 	"sidecar/shard":             {"sidecar/deadletter", "sidecar/job", "sidecar/queue", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/inspect", "sidecar/schedule", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
-	"sidecar/job":               {"sidecar/deadletter", "sidecar/queue", "sidecar/queue/history", "sidecar/queue/inspect", "sidecar/telemetry", "hooks", "store", "wire"},
+	"sidecar/job":               {"sidecar/deadletter", "sidecar/queue", "sidecar/queue/history", "sidecar/queue/inspect", "sidecar/telemetry", "store", "wire"},
 	"sidecar/deadletter":        {"fingerprint", "sidecar/queue", "sidecar/queue/history", "sidecar/queue/inspect", "store", "wire"},
 	"sidecar/circuit":           {"sidecar/fleet", "sidecar/fleet/record", "sidecar/queue", "sidecar/queue/gates", "breaker", "ordered", "store", "wire"},
 	"sidecar/limit":             {"sidecar/fleet", "sidecar/fleet/record", "throttle"},

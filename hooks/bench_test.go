@@ -46,7 +46,7 @@ func (p *plainHook) run(tb testing.TB, in *EnqueueInput) EnqueueDecision {
 	t := p.L.Get(-1).(*lua.LTable)
 	p.L.Pop(1)
 	d := DefaultEnqueueDecision()
-	d.FairnessKey = lua.LVAsString(t.RawGetString("fairness_key"))
+	d.Key = lua.LVAsString(t.RawGetString("fairness_key"))
 	d.Weight = uint32(1000 * lua.LVAsNumber(t.RawGetString("weight")))
 	for _, absent := range []string{"cost", "circuit_key", "priority"} {
 		if t.RawGetString(absent) != lua.LNil {

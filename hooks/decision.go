@@ -20,7 +20,7 @@ func runEnqueue(vm *sandbox.VM, in *EnqueueInput) (d EnqueueDecision, r fieldRea
 	err = vm.Run(in.fill, func(t sandbox.Table) string {
 		r.table = t
 		d = EnqueueDecision{
-			FairnessKey:  r.key("fairness_key", DefaultFairnessKey),
+			Key:          r.key("fairness_key", DefaultFairnessKey),
 			CircuitKey:   r.key("circuit_key", ""),
 			Weight:       r.thousandths("weight", 1, DefaultWeight),
 			Cost:         r.thousandths("cost", math.SmallestNonzeroFloat64, DefaultCost),

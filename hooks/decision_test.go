@@ -49,7 +49,7 @@ func TestDecisionFields(t *testing.T) {
 			decision := DefaultEnqueueDecision()
 			decision.CircuitKey, decision.ThrottleKeys, decision.Priority = want.circuit, want.throttles, want.priority
 			if want.key != "" {
-				decision.FairnessKey = want.key
+				decision.Key = want.key
 			}
 			if want.weight != 0 {
 				decision.Weight = want.weight

@@ -84,7 +84,7 @@ func effective(kind Kind, r Result) map[string]any {
 		return map[string]any{"action": r.Failure.Action.String(), "delay_ms": float64(r.Failure.Delay) / 1e6}
 	}
 	return map[string]any{
-		"fairness_key": r.Enqueue.FairnessKey, "weight": float64(r.Enqueue.Weight) / 1000,
+		"fairness_key": r.Enqueue.Key, "weight": float64(r.Enqueue.Weight) / 1000,
 		"cost": float64(r.Enqueue.Cost) / 1000, "throttle_keys": r.Enqueue.ThrottleKeys, "circuit_key": r.Enqueue.CircuitKey, "priority": r.Enqueue.Priority,
 	}
 }

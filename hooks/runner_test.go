@@ -60,7 +60,7 @@ func TestCircuitOfAHook(t *testing.T) {
 	def := DefaultEnqueueDecision()
 	require.Equal(t, def, r.OnEnqueue(tenant("bad")))
 	require.Equal(t, def, r.OnEnqueue(tenant("bad")))
-	require.Equal(t, "good", r.OnEnqueue(tenant("good")).FairnessKey, "not before the threshold")
+	require.Equal(t, "good", r.OnEnqueue(tenant("good")).Key, "not before the threshold")
 	require.Zero(t, r.Stats().ConsecutiveFailures, "a success resets the count")
 	for range 3 {
 		require.Equal(t, def, r.OnEnqueue(tenant("bad")))
@@ -88,8 +88,8 @@ func TestCircuitOfAHook(t *testing.T) {
 	require.Contains(t, r.log.String(), "suppressed=4")
 	r.now += int64(10 * time.Second)
 	require.Equal(t, "half-open", r.Stats().State)
-	require.Equal(t, "good", r.OnEnqueue(tenant("good")).FairnessKey, "the probe succeeds")
-	require.Equal(t, "good", r.OnEnqueue(tenant("good")).FairnessKey)
+	require.Equal(t, "good", r.OnEnqueue(tenant("good")).Key, "the probe succeeds")
+	require.Equal(t, "good", r.OnEnqueue(tenant("good")).Key)
 	var states []string
 	for _, c := range r.changes {
 		states = append(states, c.Old.String()+">"+c.New.String())
@@ -111,7 +111,7 @@ end`
 	r := newTestRunner(t, OnEnqueue, text, RunnerOptions{Limits: Limits{Timeout: time.Hour, Steps: 10_000}})
 	between := func() {
 		r.OnEnqueue(tenant("bad"))
-		require.Equal(t, "good", r.OnEnqueue(tenant("good")).FairnessKey)
+		require.Equal(t, "good", r.OnEnqueue(tenant("good")).Key)
 		r.now += int64(4 * time.Second)
 	}
 	for range 2 {
@@ -122,10 +122,10 @@ end`
 	r.OnEnqueue(tenant("loop"))
 	require.Equal(t, "open", r.Stats().State, "the third run within ten seconds")
 	require.Contains(t, r.log.String(), `reason="runs that used up the time limit" consecutive_failures=1`)
-	require.Equal(t, "default", r.OnEnqueue(tenant("good")).FairnessKey, "bypassed")
+	require.Equal(t, "default", r.OnEnqueue(tenant("good")).Key, "bypassed")
 
 	r.now += int64(10 * time.Second)
-	require.Equal(t, "good", r.OnEnqueue(tenant("good")).FairnessKey, "the probe")
+	require.Equal(t, "good", r.OnEnqueue(tenant("good")).Key, "the probe")
 	for range 10 {
 		require.Equal(t, "closed", r.Stats().State, "older runs do not count")
 		r.OnEnqueue(tenant("loop"))
@@ -143,7 +143,7 @@ func TestResetByHand(t *testing.T) {
 	require.Equal(t, "open", r.Stats().State)
 	r.Reset()
 	require.Equal(t, "closed", r.Stats().State)
-	require.Equal(t, "good", r.OnEnqueue(tenant("good")).FairnessKey)
+	require.Equal(t, "good", r.OnEnqueue(tenant("good")).Key)
 	r.Reset()
 	require.Len(t, r.changes, 2, "a reset of a closed circuit is no change")
 	r.SetBreaker(breaker.Config{Threshold: 2})
@@ -184,11 +184,11 @@ func TestFilaGetIsFresh(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newTestRunner(t, OnEnqueue, text, RunnerOptions{})
-			require.Equal(t, "none", r.OnEnqueue(tenant("a")).FairnessKey)
+			require.Equal(t, "none", r.OnEnqueue(tenant("a")).Key)
 			r.config["k"] = "v1"
-			require.Equal(t, "v1", r.OnEnqueue(tenant("a")).FairnessKey)
+			require.Equal(t, "v1", r.OnEnqueue(tenant("a")).Key)
 			r.config["k"] = "v2"
-			require.Equal(t, "v2", r.OnEnqueue(tenant("a")).FairnessKey)
+			require.Equal(t, "v2", r.OnEnqueue(tenant("a")).Key)
 		})
 	}
 }
@@ -232,10 +232,10 @@ func TestRateLimit(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	r := newTestRunner(t, OnEnqueue, typicalHook, RunnerOptions{})
-	require.Equal(t, "a", r.OnEnqueue(tenant("a")).FairnessKey)
+	require.Equal(t, "a", r.OnEnqueue(tenant("a")).Key)
 	r.Close()
 	r.Close()
-	require.Equal(t, "b", r.OnEnqueue(tenant("b")).FairnessKey)
+	require.Equal(t, "b", r.OnEnqueue(tenant("b")).Key)
 }
 
 // TestManyRunners runs many Runners of shared scripts at once, with good, failing,
@@ -260,8 +260,8 @@ func TestManyRunners(t *testing.T) {
 			})
 			wg.Go(func() {
 				for range 50 {
-					if d := r.OnEnqueue(tenant("t")); d.FairnessKey != want[i] {
-						t.Errorf("script %d: got %q, want %q", i, d.FairnessKey, want[i])
+					if d := r.OnEnqueue(tenant("t")); d.Key != want[i] {
+						t.Errorf("script %d: got %q, want %q", i, d.Key, want[i])
 						return
 					}
 				}

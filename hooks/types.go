@@ -113,9 +113,10 @@ func (in *EnqueueInput) fill(a *sandbox.Argument) {
 	a.SetMap("headers", in.Headers)
 }
 
-// EnqueueDecision is the decision of on_enqueue, within bounds.
+// EnqueueDecision is the decision of on_enqueue, within bounds. It has the fields of
+// store.Class, so that one converts to the other.
 type EnqueueDecision struct {
-	FairnessKey  string // 1..256 bytes
+	Key          string // fairness key, 1..256 bytes
 	Weight       uint32 // thousandths, 1000..1_000_000_000
 	Cost         uint32 // thousandths, 1..1_000_000_000
 	ThrottleKeys []string
@@ -126,7 +127,7 @@ type EnqueueDecision struct {
 // DefaultEnqueueDecision is the decision about a message whose hook failed, is
 // bypassed or does not exist.
 func DefaultEnqueueDecision() EnqueueDecision {
-	return EnqueueDecision{FairnessKey: DefaultFairnessKey, Weight: DefaultWeight, Cost: DefaultCost}
+	return EnqueueDecision{Key: DefaultFairnessKey, Weight: DefaultWeight, Cost: DefaultCost}
 }
 
 // FailureInput is the argument of on_failure.

@@ -39,8 +39,9 @@ func (l *loader) batch(n int) *store.Batch {
 	b := &store.Batch{Add: make([]store.Message, n)}
 	for i := range b.Add {
 		b.Add[i] = store.Message{
-			Ref: store.Ref{Queue: 1, Seq: l.next}, ID: store.ID{1}, EnqueuedAt: 1, Weight: 1000, Cost: 1000,
-			Key: l.keys[l.next%uint64(len(l.keys))], Headers: []byte("some: header"), Payload: l.payload,
+			Ref: store.Ref{Queue: 1, Seq: l.next}, ID: store.ID{1}, EnqueuedAt: 1,
+			Class:   store.Class{Weight: 1000, Cost: 1000, Key: l.keys[l.next%uint64(len(l.keys))]},
+			Headers: []byte("some: header"), Payload: l.payload,
 		}
 		l.next++
 	}

@@ -50,7 +50,7 @@ func (c *clockedStore) do(b store.Batch) {
 func (c *clockedStore) add(from uint64) {
 	c.t.Helper()
 	m := func(i uint64) store.Message {
-		return store.Message{Ref: store.Ref{Queue: 1, Seq: from + i}, EnqueuedAt: c.now, ExpiresAt: c.now + 9*hour, Key: "k"}
+		return store.Message{Ref: store.Ref{Queue: 1, Seq: from + i}, EnqueuedAt: c.now, ExpiresAt: c.now + 9*hour, Class: store.Class{Key: "k"}}
 	}
 	delayed, notBefore := m(0), m(1)
 	delayed.NotBefore, delayed.Delayed, notBefore.NotBefore = c.now+hour, true, c.now+hour

@@ -25,7 +25,7 @@ func variety(t *testing.T, o store.Options) (dir, file string) {
 	for seq := uint64(10); seq < 400; {
 		var b store.Batch
 		for range rng.IntN(12) {
-			m := store.Message{Ref: store.Ref{Queue: 1, Seq: seq}, Key: "k", Payload: storetest.Payload(1, seq)}
+			m := store.Message{Ref: store.Ref{Queue: 1, Seq: seq}, Class: store.Class{Key: "k"}, Payload: storetest.Payload(1, seq)}
 			if seq%17 == 0 {
 				m.Payload = bytes.Repeat(m.Payload, 100)
 			}

@@ -151,7 +151,7 @@ func (h *faultHistory) batch() (one, two *store.Batch) {
 	}
 	for range 1 + h.rng.IntN(12) {
 		h.seq++
-		m := store.Message{Ref: store.Ref{Queue: 1, Seq: h.seq}, Key: "k", EnqueuedAt: 5, Payload: storetest.Payload(1, h.seq)}
+		m := store.Message{Ref: store.Ref{Queue: 1, Seq: h.seq}, Class: store.Class{Key: "k"}, EnqueuedAt: 5, Payload: storetest.Payload(1, h.seq)}
 		if h.rng.IntN(6) == 0 {
 			m.Payload = bytes.Repeat(m.Payload, 200) // overflow pages
 		}
@@ -166,7 +166,7 @@ func (h *faultHistory) batch() (one, two *store.Batch) {
 		b.State = []store.State{{Ref: ref, Attempts: uint32(h.n), LastError: "no reason given"}}
 		if h.rng.IntN(4) == 0 {
 			seq := h.take()
-			b.Move = []store.Move{{From: store.Ref{Queue: 1, Seq: seq}, To: store.Message{Ref: store.Ref{Queue: 2, Seq: seq}, Key: "dead"}}}
+			b.Move = []store.Move{{From: store.Ref{Queue: 1, Seq: seq}, To: store.Message{Ref: store.Ref{Queue: 2, Seq: seq}, Class: store.Class{Key: "dead"}}}}
 		}
 	}
 	b.Dedupe = []store.Dedupe{{Queue: 1, DedupeID: fmt.Sprint("d", h.n), Until: 2e18}}

@@ -235,8 +235,9 @@ func (m *machine) message(rt *rapid.T) store.Message {
 	seq := m.nextSeq[q]
 	m.refs = append(m.refs, store.Ref{Queue: q, Seq: seq})
 	a := store.Message{
-		Ref: store.Ref{Queue: q, Seq: seq}, Key: rapid.SampledFrom([]string{"", "x", "tenant"}).Draw(rt, "key"),
-		Weight: 1000, Cost: 1, EnqueuedAt: m.clock, Payload: storetest.Payload(q, seq),
+		Ref:        store.Ref{Queue: q, Seq: seq},
+		Class:      store.Class{Key: rapid.SampledFrom([]string{"", "x", "tenant"}).Draw(rt, "key"), Weight: 1000, Cost: 1},
+		EnqueuedAt: m.clock, Payload: storetest.Payload(q, seq),
 		NotBefore: m.end(rt, "not before"), Delayed: rapid.Bool().Draw(rt, "delayed"),
 	}
 	if rapid.IntRange(0, 9).Draw(rt, "large") == 0 {

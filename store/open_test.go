@@ -26,9 +26,10 @@ func golden(t *testing.T, s store.Store) {
 	m := func(q store.QueueID, seq uint64) store.Message {
 		return store.Message{
 			Ref: store.Ref{Queue: q, Seq: seq}, ID: store.ID{1, 2, 3, 4: byte(seq)}, EnqueuedAt: 1_700_000_000_000_000_000,
-			NotBefore: 1_700_000_001_000_000_000, ExpiresAt: 1_800_000_000_000_000_000, Weight: 3000, Cost: 500,
-			Key: "tenant-1", ThrottleKeys: []string{"api", "db"}, CircuitKey: "stripe", Attempts: 2,
-			Headers: []byte("a: b"), Payload: storetest.Payload(q, seq),
+			NotBefore: 1_700_000_001_000_000_000, ExpiresAt: 1_800_000_000_000_000_000,
+			Class:    store.Class{Weight: 3000, Cost: 500, Key: "tenant-1", ThrottleKeys: []string{"api", "db"}, CircuitKey: "stripe"},
+			Attempts: 2,
+			Headers:  []byte("a: b"), Payload: storetest.Payload(q, seq),
 		}
 	}
 	dead := m(2, 1)
@@ -262,9 +263,9 @@ func TestPriorityNeedsTheNewFormat(t *testing.T) {
 	s := open(t, t.TempDir(), store.Options{})
 	require.NoError(t, storetest.Do(s, &store.Batch{PutQueues: []store.QueueRecord{{ID: 1, Name: "q"}}}))
 	for priority, want := range []uint32{1, storefile.Version} {
-		require.NoError(t, storetest.Do(s, &store.Batch{Add: []store.Message{{Ref: store.Ref{Queue: 1, Seq: uint64(priority) + 1}, Priority: uint8(priority)}}}))
+		require.NoError(t, storetest.Do(s, &store.Batch{Add: []store.Message{{Ref: store.Ref{Queue: 1, Seq: uint64(priority) + 1}, Class: store.Class{Priority: uint8(priority)}}}}))
 		require.Equal(t, want, store.Format(s))
 	}
-	require.ErrorIs(t, storetest.Do(s, &store.Batch{Add: []store.Message{{Ref: store.Ref{Queue: 1, Seq: 9}, Priority: 10}}}), store.ErrInvalid)
+	require.ErrorIs(t, storetest.Do(s, &store.Batch{Add: []store.Message{{Ref: store.Ref{Queue: 1, Seq: 9}, Class: store.Class{Priority: 10}}}}), store.ErrInvalid)
 	require.NoError(t, s.Close())
 }

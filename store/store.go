@@ -16,6 +16,8 @@ type (
 	Ref = storefile.Ref
 	// Message is a message.
 	Message = storefile.Message
+	// Class is what classifies a message.
+	Class = storefile.Class
 	// Dead is what a dead letter has beside its message.
 	Dead = storefile.Dead
 	// Lease is a delivery that has no outcome yet.

@@ -457,7 +457,7 @@ func enqueueOutcome(r hooks.Result) *hookOutcome {
 		throttle[i] = wire.ShowKey(key)
 	}
 	o := newHookOutcome(r, map[string]any{
-		"fairness_key": wire.ShowKey(r.Enqueue.FairnessKey), "weight": float64(r.Enqueue.Weight) / 1000,
+		"fairness_key": wire.ShowKey(r.Enqueue.Key), "weight": float64(r.Enqueue.Weight) / 1000,
 		"cost": float64(r.Enqueue.Cost) / 1000, "throttle_keys": throttle, "circuit_key": wire.ShowKey(r.Enqueue.CircuitKey),
 	})
 	if p := r.Enqueue.Priority; p > 0 {
@@ -480,7 +480,7 @@ func (o *hookOutcome) checkKeys(d *hooks.EnqueueDecision) {
 			o.text = "the server would refuse the message: " + o.Error
 		}
 	}
-	check("fairness", d.FairnessKey)
+	check("fairness", d.Key)
 	for _, key := range d.ThrottleKeys {
 		check("throttle", key)
 	}

@@ -195,10 +195,13 @@ func TestStoreRoundTrip(t *testing.T) {
 	message := func(rt *rapid.T, ref store.Ref) store.Message {
 		m := store.Message{
 			Ref: ref, ID: store.ID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(rt, "id")), EnqueuedAt: when.Draw(rt, "at"),
-			NotBefore: when.Draw(rt, "not before"), Delayed: rapid.Bool().Draw(rt, "delayed"), ExpiresAt: when.Draw(rt, "expires"), Weight: rapid.Uint32().Draw(rt, "weight"),
-			Cost: rapid.Uint32().Draw(rt, "cost"), Key: str.Draw(rt, "key"), CircuitKey: str.Draw(rt, "circuit"), Priority: rapid.Uint8Range(0, store.MaxPriority).Draw(rt, "priority"),
-			ThrottleKeys: rapid.SliceOfN(str, 0, 3).Draw(rt, "throttle"), Attempts: rapid.Uint32().Draw(rt, "attempts"),
-			Headers: headers.Draw(rt, "headers"), Payload: []byte(str.Draw(rt, "payload")),
+			NotBefore: when.Draw(rt, "not before"), Delayed: rapid.Bool().Draw(rt, "delayed"), ExpiresAt: when.Draw(rt, "expires"),
+			Class: store.Class{
+				Weight: rapid.Uint32().Draw(rt, "weight"), Cost: rapid.Uint32().Draw(rt, "cost"), Key: str.Draw(rt, "key"), CircuitKey: str.Draw(rt, "circuit"),
+				Priority: rapid.Uint8Range(0, store.MaxPriority).Draw(rt, "priority"), ThrottleKeys: rapid.SliceOfN(str, 0, 3).Draw(rt, "throttle"),
+			},
+			Attempts: rapid.Uint32().Draw(rt, "attempts"),
+			Headers:  headers.Draw(rt, "headers"), Payload: []byte(str.Draw(rt, "payload")),
 		}
 		if ref.Queue == 2 {
 			m.ExpiresAt = 0 // dead letters do not expire
@@ -294,7 +297,7 @@ func BenchmarkStorePort(b *testing.B) {
 		payload := []byte(strings.Repeat("0123456789abcde ", 64))
 		for seq := range uint64(n) {
 			batch.Add = append(batch.Add, store.Message{
-				Ref: store.Ref{Queue: 1, Seq: seq}, EnqueuedAt: 1e18, Weight: 1000, Cost: 1000, Key: "tenant", Payload: payload,
+				Ref: store.Ref{Queue: 1, Seq: seq}, EnqueuedAt: 1e18, Class: store.Class{Weight: 1000, Cost: 1000, Key: "tenant"}, Payload: payload,
 			})
 		}
 	})

@@ -254,7 +254,7 @@ func (l *messageLine) message(queue store.QueueID) (store.Message, *store.State,
 	ref := store.Ref{Queue: queue, Seq: l.Seq}
 	m := store.Message{
 		Ref: ref, ID: store.ID(l.ID), EnqueuedAt: int64(l.EnqueuedAt), NotBefore: int64(l.NotBefore), Delayed: l.Delayed, ExpiresAt: int64(l.ExpiresAt),
-		Key: string(l.Key), Weight: uint32(l.Weight), Cost: uint32(l.Cost), CircuitKey: string(l.CircuitKey), Priority: l.Priority,
+		Class:    store.Class{Key: string(l.Key), Weight: uint32(l.Weight), Cost: uint32(l.Cost), CircuitKey: string(l.CircuitKey), Priority: l.Priority},
 		Attempts: l.Attempts, Headers: l.HeadersBase64, Payload: []byte(l.Payload),
 	}
 	if len(l.Headers) > 0 {

@@ -51,12 +51,16 @@ func aStore(t *testing.T, dir string) string {
 		headers := wire.EncodeHeaders(nil, map[string][]string{"tenant": {"acme"}, "x": {"1", "<2>"}})
 		b.Add = []store.Message{
 			{
-				Ref: store.Ref{Queue: 1, Seq: 7}, ID: store.ID{1, 15: 2}, EnqueuedAt: at - 90e9, NotBefore: at, ExpiresAt: at + 1, Weight: 1500, Cost: 1000,
-				Key: "acme", ThrottleKeys: []string{"api", "tenant:*"}, CircuitKey: "stripe", Attempts: 1, Headers: headers, Payload: []byte(`{"n":1}`),
+				Ref: store.Ref{Queue: 1, Seq: 7}, ID: store.ID{1, 15: 2}, EnqueuedAt: at - 90e9, NotBefore: at, ExpiresAt: at + 1,
+				Class:    store.Class{Weight: 1500, Cost: 1000, Key: "acme", ThrottleKeys: []string{"api", "tenant:*"}, CircuitKey: "stripe"},
+				Attempts: 1, Headers: headers, Payload: []byte(`{"n":1}`),
 			},
-			{Ref: store.Ref{Queue: 1, Seq: 9}, EnqueuedAt: at, Weight: 1000, Cost: 1, Key: "\xff\x00", Headers: []byte("odd"), Payload: []byte{0xfe}},
 			{
-				Ref: store.Ref{Queue: 2, Seq: 1}, EnqueuedAt: at, Weight: 1000, Cost: 1000, Key: "default",
+				Ref: store.Ref{Queue: 1, Seq: 9}, EnqueuedAt: at,
+				Class: store.Class{Weight: 1000, Cost: 1, Key: "\xff\x00"}, Headers: []byte("odd"), Payload: []byte{0xfe},
+			},
+			{
+				Ref: store.Ref{Queue: 2, Seq: 1}, EnqueuedAt: at, Class: store.Class{Weight: 1000, Cost: 1000, Key: "default"},
 				Dead: &store.Dead{Reason: "max_deliveries", Error: "boom \xf0", ErrorCode: "E1", SourceQueue: "orders", At: at, Attempts: 20},
 			},
 		}
@@ -198,7 +202,7 @@ func TestALastCommitMayBeMissing(t *testing.T) {
 	want := clitest.OK(t, program.RunEnv(t, t.Context(), storeApp(), "", "store", "export", dir)).Out
 	s, err := store.Open(file, store.Options{NoSync: true, Now: storeTime.UnixNano})
 	require.NoError(t, err)
-	add := store.Message{Ref: store.Ref{Queue: 1, Seq: 11}, ID: store.ID{1, 15: 3}, Weight: 1000, Cost: 1000, Key: "k", Payload: []byte("confirmed")}
+	add := store.Message{Ref: store.Ref{Queue: 1, Seq: 11}, ID: store.ID{1, 15: 3}, Class: store.Class{Weight: 1000, Cost: 1000, Key: "k"}, Payload: []byte("confirmed")}
 	require.NoError(t, errors.Join(storetest.Do(s, &store.Batch{Add: []store.Message{add}}), s.Close()))
 	damageNewerMeta(t, file)
 

@@ -95,21 +95,18 @@ func (a *admission) decide(o *offer, m *queue.Moved) outcome {
 		}
 	}
 	acceptedBefore := a.Op == wire.JobRedrive || a.stay && a.Op != wire.JobEdit
-	d, werr := a.Classify(o.headers, o.payloadSize, acceptedBefore, &a.JobCreateRequest)
+	class, werr := a.Classify(o.headers, o.payloadSize, acceptedBefore, &a.JobCreateRequest)
 	if werr != nil {
 		a.keyRefused = werr
 		return outcomeBadKey
 	}
 	if !a.stay || a.Key != "" {
-		if m.Counted, werr = a.CountKey(d.FairnessKey); werr != nil { // others may fit
+		if m.Counted, werr = a.CountKey(class.Key); werr != nil { // others may fit
 			a.keyRefused = werr
 			return outcomeKeyFull
 		}
 	}
-	to := &m.Message
-	to.Ref = store.Ref{Queue: a.queue}
-	to.Key, to.Weight, to.Cost, to.ThrottleKeys, to.CircuitKey = d.FairnessKey, d.Weight, d.Cost, d.ThrottleKeys, d.CircuitKey
-	to.Priority = d.Priority
+	m.Message.Ref, m.Message.Class = store.Ref{Queue: a.queue}, class
 	a.count, a.bytes = a.count+1, a.bytes+m.Size
 	return outcomeTaken
 }

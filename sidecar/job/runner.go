@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/inspect"
@@ -74,7 +73,7 @@ type Target interface {
 	Room(messages, bytes, size int64) *wire.Error
 	// Classify gives a message its keys, weight, cost and priority, as the queue and the
 	// request say. Headers that were accepted before do not refuse it.
-	Classify(headers map[string][]string, payloadSize int, acceptedBefore bool, req *wire.JobCreateRequest) (hooks.EnqueueDecision, *wire.Error)
+	Classify(headers map[string][]string, payloadSize int, acceptedBefore bool, req *wire.JobCreateRequest) (store.Class, *wire.Error)
 	// CountKey counts one more message of a fairness key, or returns why it is full. The
 	// result takes it back; nil: nothing was counted.
 	CountKey(key string) (queue.KeyCounts, *wire.Error)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/gates"
@@ -278,7 +277,7 @@ func (q *testQueue) message(key, body string) queue.Input {
 	w.ids++
 	id := store.ID{byte(w.ids >> 8), byte(w.ids)}
 	m := &queue.Message{Message: store.Message{
-		Ref: store.Ref{Queue: q.id}, ID: id, EnqueuedAt: w.now, Key: key, Weight: 1000, Cost: 1000,
+		Ref: store.Ref{Queue: q.id}, ID: id, EnqueuedAt: w.now, Class: store.Class{Key: key, Weight: 1000, Cost: 1000},
 		Headers: wire.EncodeHeaders(nil, map[string][]string{"key": {key}}), Payload: []byte(body),
 	}, Counted: q.keys}
 	m.Size = int64(len(m.Headers) + len(m.Payload))
@@ -356,10 +355,10 @@ func (t testTarget) Room(messages, _, _ int64) *wire.Error {
 	return nil
 }
 
-func (t testTarget) Classify(headers map[string][]string, _ int, _ bool, req *wire.JobCreateRequest) (hooks.EnqueueDecision, *wire.Error) {
-	d := hooks.DefaultEnqueueDecision()
-	if d.FairnessKey = headers["key"][0]; req.Key != "" {
-		d.FairnessKey = req.Key
+func (t testTarget) Classify(headers map[string][]string, _ int, _ bool, req *wire.JobCreateRequest) (store.Class, *wire.Error) {
+	d := store.Class{Weight: 1000, Cost: 1000}
+	if d.Key = headers["key"][0]; req.Key != "" {
+		d.Key = req.Key
 	}
 	return d, nil
 }

@@ -131,7 +131,7 @@ func BenchmarkLoop(b *testing.B) {
 			}
 			n := 0
 			post := func() {
-				r.enqueue(store.Message{Weight: 1000, Cost: 1000, Key: keys[n%len(keys)]}, 10)
+				r.enqueue(store.Message{Class: store.Class{Weight: 1000, Cost: 1000, Key: keys[n%len(keys)]}}, 10)
 				n++
 			}
 			for range backlog {
@@ -175,7 +175,7 @@ func BenchmarkGatesTrickle(b *testing.B) {
 			}
 			messages := make([]store.Message, flows)
 			for i := range messages {
-				messages[i] = store.Message{ID: store.ID{1}, Key: fmt.Sprint("flow-", i), Weight: 1000, Cost: 1000}
+				messages[i] = store.Message{ID: store.ID{1}, Class: store.Class{Key: fmt.Sprint("flow-", i), Weight: 1000, Cost: 1000}}
 				if gates {
 					messages[i].ThrottleKeys = []string{fmt.Sprint("key-", i%keys)}
 				}
@@ -226,7 +226,7 @@ func BenchmarkBesideParked(b *testing.B) {
 			require.True(b, ok)
 			g.consume(100)
 			for i := range blocked {
-				g.enqueue(store.Message{ID: store.ID{1}, Key: fmt.Sprint("parked-", i%1000), Weight: 1000, Cost: 1000, ThrottleKeys: []string{"shut"}}, 0)
+				g.enqueue(store.Message{ID: store.ID{1}, Class: store.Class{Key: fmt.Sprint("parked-", i%1000), Weight: 1000, Cost: 1000, ThrottleKeys: []string{"shut"}}}, 0)
 				if i%1000 == 0 {
 					g.spin()
 				}
@@ -237,7 +237,7 @@ func BenchmarkBesideParked(b *testing.B) {
 			b.ResetTimer()
 			for g.delivered < b.N {
 				for i := range 100 {
-					g.enqueue(store.Message{ID: store.ID{1}, Key: tenants[i%len(tenants)], Weight: 1000, Cost: 1000}, 0)
+					g.enqueue(store.Message{ID: store.ID{1}, Class: store.Class{Key: tenants[i%len(tenants)], Weight: 1000, Cost: 1000}}, 0)
 				}
 				g.step(1e6)
 			}
@@ -254,7 +254,7 @@ func BenchmarkLanesOfAFlow(b *testing.B) {
 			g.consume(1_000_000)
 			g.Limit("c0", throttle.Limits{Concurrency: 1})
 			put := func(throttleKey string) {
-				g.enqueue(store.Message{ID: store.ID{1}, Key: "default", Weight: 1000, Cost: 1000, ThrottleKeys: []string{throttleKey}}, 10)
+				g.enqueue(store.Message{ID: store.ID{1}, Class: store.Class{Key: "default", Weight: 1000, Cost: 1000, ThrottleKeys: []string{throttleKey}}}, 10)
 			}
 			put("c0")
 			put("c0")
@@ -283,7 +283,7 @@ func BenchmarkTwoGatesThatTakeTurns(b *testing.B) {
 			g.Limit("y", perSecond(1))
 			g.consume(100)
 			for i := range n {
-				g.enqueue(store.Message{ID: store.ID{1}, Key: fmt.Sprint("f", i), Weight: 1000, Cost: 1000, ThrottleKeys: []string{"x", "y"}}, 10)
+				g.enqueue(store.Message{ID: store.ID{1}, Class: store.Class{Key: fmt.Sprint("f", i), Weight: 1000, Cost: 1000, ThrottleKeys: []string{"x", "y"}}}, 10)
 			}
 			g.spin()
 			b.ResetTimer()

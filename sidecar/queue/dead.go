@@ -25,9 +25,7 @@ func (q *side) deadLetter(seq uint64, s *backlog.Slot, why cause, now int64) {
 		Ref:        to.ref(to.nextSeq()),
 		ID:         s.ID,
 		EnqueuedAt: s.EnqueuedAt,
-		Key:        q.Name(s.Flow),
-		Weight:     uint32(q.Weight(s.Flow)),
-		Cost:       s.Cost,
+		Class:      q.Class(s),
 		Dead: &store.Dead{
 			Reason: why.reason, Error: why.err, ErrorCode: why.code,
 			SourceQueue: q.name, At: now, Attempts: s.Attempts,

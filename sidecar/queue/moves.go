@@ -55,10 +55,7 @@ func (c Claim) takes(s *backlog.Slot) bool {
 
 // claimed describes message seq, which waits.
 func (q *side) claimed(seq uint64, s *backlog.Slot, i int) ClaimedMessage {
-	m := store.Message{
-		ID: s.ID, EnqueuedAt: s.EnqueuedAt, Cost: s.Cost,
-		Key: q.Name(s.Flow), Weight: uint32(q.Weight(s.Flow)),
-	}
+	m := store.Message{ID: s.ID, EnqueuedAt: s.EnqueuedAt, Class: q.Class(s)}
 	if !q.isDead() { // a dead letter starts again
 		m.Attempts, m.ExpiresAt = s.Attempts, q.ExpiresAt(seq, s)
 		if s.State == backlog.Delayed {

@@ -83,7 +83,8 @@ func deadLetterStore(b *testing.B, n int) *rig {
 	payload, batch := make([]byte, 1024), &store.Batch{Queue: 2}
 	for i := range n {
 		m := store.Message{
-			Ref: store.Ref{Queue: 2, Seq: uint64(i + 1)}, EnqueuedAt: int64(i + 1), Key: fmt.Sprint("tenant-", i%1000), Weight: 1000, Cost: 1000,
+			Ref: store.Ref{Queue: 2, Seq: uint64(i + 1)}, EnqueuedAt: int64(i + 1),
+			Class:   store.Class{Key: fmt.Sprint("tenant-", i%1000), Weight: 1000, Cost: 1000},
 			Headers: wire.EncodeHeaders(nil, map[string][]string{"tenant": {fmt.Sprint(i % 1000)}, "kind": {"order"}}), Payload: payload,
 			Dead: &store.Dead{Reason: wire.ReasonMaxDeliveries, Error: fmt.Sprintf(causes[i%3], i), SourceQueue: "orders", At: int64(i + 2), Attempts: 20},
 		}

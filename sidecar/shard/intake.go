@@ -65,36 +65,31 @@ func (in *intake) take(q *Queue, header nats.Header, data []byte, opts *wire.Enq
 	if werr := q.room(p, 0, 0, size); werr != nil {
 		return nil, werr
 	}
-	d, werr := p.decide(q.name, header, len(data))
+	class, werr := p.classify(q.name, header, len(data))
 	if werr != nil {
 		return nil, werr
 	}
-	if werr := in.full(q, &d, opts.DedupeID, now); werr != nil {
+	if werr := in.full(q, &class, opts.DedupeID, now); werr != nil {
 		return nil, werr
 	}
-	counted, werr := q.countPending(&p.settings, d.FairnessKey)
+	counted, werr := q.countPending(&p.settings, class.Key)
 	if werr != nil {
 		return nil, werr
 	}
-	if werr := in.rates.admit(q, &p.settings, d.FairnessKey, now); werr != nil {
-		uncountKey(counted, d.FairnessKey)
+	if werr := in.rates.admit(q, &p.settings, class.Key, now); werr != nil {
+		uncountKey(counted, class.Key)
 		return nil, werr
 	}
 	msg := &queue.Message{
 		Message: store.Message{
-			Ref:          store.Ref{Queue: q.id},
-			ID:           newID(),
-			EnqueuedAt:   now,
-			NotBefore:    opts.NotBefore,
-			Delayed:      opts.Delayed,
-			Weight:       d.Weight,
-			Cost:         d.Cost,
-			Key:          d.FairnessKey,
-			ThrottleKeys: d.ThrottleKeys,
-			CircuitKey:   d.CircuitKey,
-			Priority:     d.Priority,
-			Headers:      headers,
-			Payload:      data,
+			Ref:        store.Ref{Queue: q.id},
+			ID:         newID(),
+			EnqueuedAt: now,
+			NotBefore:  opts.NotBefore,
+			Delayed:    opts.Delayed,
+			Class:      class,
+			Headers:    headers,
+			Payload:    data,
 		},
 		Size:    size,
 		Counted: counted,
@@ -132,13 +127,13 @@ func (in *intake) hand(q *Queue, msg *queue.Message, post func() bool) *wire.Err
 
 // full refuses a message that would create a key or dedupe id beyond the Caps. Nothing in use
 // is forgotten to make room.
-func (in *intake) full(q *Queue, d *hooks.EnqueueDecision, dedupeID string, now int64) *wire.Error {
+func (in *intake) full(q *Queue, c *store.Class, dedupeID string, now int64) *wire.Error {
 	s := q.shard
 	caps := &s.Caps
 	switch {
-	case caps.ThrottleKeys > 0 && len(d.ThrottleKeys) > 0 && s.Control.Gates().Full(d.ThrottleKeys, caps.ThrottleKeys, now):
+	case caps.ThrottleKeys > 0 && len(c.ThrottleKeys) > 0 && s.Control.Gates().Full(c.ThrottleKeys, caps.ThrottleKeys, now):
 		return wire.LimitReached("throttle keys (limits.max_throttle_keys)", caps.ThrottleKeys, capRetryAfter)
-	case caps.Circuits > 0 && d.CircuitKey != "" && s.Circuits.Full(d.CircuitKey, caps.Circuits):
+	case caps.Circuits > 0 && c.CircuitKey != "" && s.Circuits.Full(c.CircuitKey, caps.Circuits):
 		return wire.LimitReached("circuits (limits.max_circuits)", caps.Circuits, capRetryAfter)
 	case caps.DedupeIDs > 0 && dedupeID != "" && int64(len(in.seen.ids)) >= caps.DedupeIDs:
 		return wire.LimitReached("dedupe ids in queue "+q.name+" (limits.max_dedupe_ids)", caps.DedupeIDs, capRetryAfter)
@@ -184,50 +179,50 @@ func (q *Queue) fits(p *policy, messages, bytes, size int64) *wire.Error {
 	return nil
 }
 
-// decide returns the fairness key, weight and gates of a message, by on_enqueue or by the
-// headers that the settings name. An invalid value refuses the message; the decision next to
-// the error is then what remains without that value.
-func (p *policy) decide(queue string, headers map[string][]string, size int) (hooks.EnqueueDecision, *wire.Error) {
+// classify classifies a message by on_enqueue or by the headers that the settings name. An
+// invalid value refuses the message; the class next to the error is then what remains
+// without that value.
+func (p *policy) classify(queue string, headers map[string][]string, size int) (store.Class, *wire.Error) {
 	if g := p.hooks[hooks.OnEnqueue]; g != nil {
-		d := g.enqueue(&hooks.EnqueueInput{Headers: headers, PayloadSize: size, Queue: queue})
-		return d, checkKeys(&d)
+		c := store.Class(g.enqueue(&hooks.EnqueueInput{Headers: headers, PayloadSize: size, Queue: queue}))
+		return c, checkKeys(&c)
 	}
 	h := headerReader{headers: headers}
-	d := hooks.DefaultEnqueueDecision()
+	c := store.Class(hooks.DefaultEnqueueDecision())
 	s := &p.settings
 	if key := h.key("fairness", &p.keys.fairness); key != "" {
-		d.FairnessKey = key
+		c.Key = key
 	}
 	if weight := h.weight(s.WeightHeader); weight != 0 {
-		d.Weight = weight
+		c.Weight = weight
 	}
 	for i := range p.keys.throttles {
-		if key := h.key("throttle", &p.keys.throttles[i]); key != "" && !slices.Contains(d.ThrottleKeys, key) {
-			d.ThrottleKeys = append(d.ThrottleKeys, key)
+		if key := h.key("throttle", &p.keys.throttles[i]); key != "" && !slices.Contains(c.ThrottleKeys, key) {
+			c.ThrottleKeys = append(c.ThrottleKeys, key)
 		}
 	}
-	d.CircuitKey = h.key("circuit", &p.keys.circuit)
-	d.Priority = h.priority(s.PriorityHeader)
+	c.CircuitKey = h.key("circuit", &p.keys.circuit)
+	c.Priority = h.priority(s.PriorityHeader)
 	if h.werr == nil {
-		h.werr = checkKeys(&d)
+		h.werr = checkKeys(&c)
 	}
-	return d, h.werr
+	return c, h.werr
 }
 
 // checkKeys refuses keys that no request could name, whether a header or on_enqueue gave
 // them. It does not count as a failure of the hook: one producer could open the hook's
 // breaker for all others.
-func checkKeys(d *hooks.EnqueueDecision) *wire.Error {
-	if wire.CheckKey(d.FairnessKey) != nil {
-		return wire.BadMessageKey("fairness", d.FairnessKey)
+func checkKeys(c *store.Class) *wire.Error {
+	if wire.CheckKey(c.Key) != nil {
+		return wire.BadMessageKey("fairness", c.Key)
 	}
-	for _, key := range d.ThrottleKeys {
+	for _, key := range c.ThrottleKeys {
 		if wire.CheckKey(key) != nil {
 			return wire.BadMessageKey("throttle", key)
 		}
 	}
-	if d.CircuitKey != "" && wire.CheckKey(d.CircuitKey) != nil {
-		return wire.BadMessageKey("circuit", d.CircuitKey)
+	if c.CircuitKey != "" && wire.CheckKey(c.CircuitKey) != nil {
+		return wire.BadMessageKey("circuit", c.CircuitKey)
 	}
 	return nil
 }

@@ -227,20 +227,20 @@ func TestKeysByTemplates(t *testing.T) {
 	p := policyOf(wire.QueueSettings{
 		FairnessHeader: "{tenant}/{user}", ThrottleHeaders: []string{"tenant:{tenant}", "{vendor}", "plan:{plan}"}, CircuitHeader: "vendor:{vendor}",
 	})
-	d, werr := p.decide("orders", map[string][]string{"tenant": {"mailer", "other"}, "user": {"ann"}, "vendor": {"mailer"}, "plan": {""}}, 0)
+	d, werr := p.classify("orders", map[string][]string{"tenant": {"mailer", "other"}, "user": {"ann"}, "vendor": {"mailer"}, "plan": {""}}, 0)
 	require.Nil(t, werr)
-	require.Equal(t, "mailer/ann", d.FairnessKey)
+	require.Equal(t, "mailer/ann", d.Key)
 	require.Equal(t, []string{"tenant:mailer", "mailer"}, d.ThrottleKeys, "a tenant is no vendor of that name")
 	require.Equal(t, "vendor:mailer", d.CircuitKey)
-	d, werr = p.decide("orders", map[string][]string{"tenant": {"acme"}}, 0)
+	d, werr = p.classify("orders", map[string][]string{"tenant": {"acme"}}, 0)
 	require.Nil(t, werr)
-	require.Equal(t, "default", d.FairnessKey)
+	require.Equal(t, "default", d.Key)
 	require.Equal(t, []string{"tenant:acme"}, d.ThrottleKeys)
 	require.Empty(t, d.CircuitKey)
 	long := strings.Repeat("x", 250)
-	_, werr = p.decide("orders", map[string][]string{"tenant": {long}}, 0)
+	_, werr = p.classify("orders", map[string][]string{"tenant": {long}}, 0)
 	require.Equal(t, wire.BadMessageKey("throttle", "tenant:"+long), werr)
-	_, werr = p.decide("orders", map[string][]string{"tenant": {"a\x01"}}, 0)
+	_, werr = p.classify("orders", map[string][]string{"tenant": {"a\x01"}}, 0)
 	require.NotNil(t, werr)
 }
 
@@ -249,20 +249,20 @@ func TestPolicyWithoutLua(t *testing.T) {
 	p := policyOf(wire.QueueSettings{
 		FairnessHeader: "tenant", WeightHeader: "weight", ThrottleHeaders: []string{"a", "b", "c"}, CircuitHeader: "to", PriorityHeader: "urgency",
 	})
-	d, werr := p.decide("orders", map[string][]string{
+	d, werr := p.classify("orders", map[string][]string{
 		"tenant": {"acme", "other"}, "weight": {"2.5"}, "a": {"x"}, "b": {"x"}, "c": {strings.Repeat("y", 256)}, "to": {"stripe"}, "urgency": {"9"},
 	}, 0)
 	require.Nil(t, werr)
-	require.Equal(t, "acme", d.FairnessKey)
+	require.Equal(t, "acme", d.Key)
 	require.EqualValues(t, 2500, d.Weight)
 	require.EqualValues(t, 1000, d.Cost)
 	require.Equal(t, []string{"x", strings.Repeat("y", 256)}, d.ThrottleKeys, "once")
 	require.Equal(t, "stripe", d.CircuitKey)
 	require.EqualValues(t, 9, d.Priority)
 	for _, h := range []map[string][]string{nil, {"tenant": {""}, "weight": {""}, "urgency": {""}, "to": {""}, "a": {""}}} {
-		d, werr = p.decide("orders", h, 0)
+		d, werr = p.classify("orders", h, 0)
 		require.Nil(t, werr)
-		require.Equal(t, "default", d.FairnessKey)
+		require.Equal(t, "default", d.Key)
 		require.EqualValues(t, 1000, d.Weight)
 		require.Empty(t, d.ThrottleKeys)
 		require.Empty(t, d.CircuitKey)
@@ -301,9 +301,9 @@ func TestInvalidHeaders(t *testing.T) {
 		} {
 			h := map[string][]string{tt.header: {tt.value}}
 			require.Equal(t, tt.want, r.enqueue("x", "producer", h), "%s %s", tt.header, tt.value)
-			d, werr := policyOf(settings).decide("orders", h, 0)
+			d, werr := policyOf(settings).classify("orders", h, 0)
 			require.Equal(t, tt.want, werr)
-			require.Equal(t, hooks.DefaultEnqueueDecision(), d)
+			require.Equal(t, store.Class(hooks.DefaultEnqueueDecision()), d)
 		}
 		r.none("producer")
 		require.Zero(t, q.Depth())
@@ -355,7 +355,8 @@ func TestKeysFromBeforeStayValid(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		require.NoError(t, r.shard.commit(&store.Batch{Add: []store.Message{{
-			Ref: store.Ref{Queue: q.ID(), Seq: 1}, ID: newID(), Key: "a\xff", ThrottleKeys: []string{"b\xff"}, CircuitKey: "c\xff", Weight: 1000, Cost: 1000,
+			Ref: store.Ref{Queue: q.ID(), Seq: 1}, ID: newID(),
+			Class: store.Class{Key: "a\xff", ThrottleKeys: []string{"b\xff"}, CircuitKey: "c\xff", Weight: 1000, Cost: 1000},
 		}}}))
 		*r = *r.restart()
 		r.consume(r.Queue("orders"), "w", 1)

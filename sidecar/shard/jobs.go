@@ -141,20 +141,20 @@ func (t jobTarget) Room(messages, bytes, size int64) *wire.Error {
 	return t.queue.room(t.policy, messages, bytes, size)
 }
 
-func (t jobTarget) Classify(headers map[string][]string, payloadSize int, acceptedBefore bool, req *wire.JobCreateRequest) (hooks.EnqueueDecision, *wire.Error) {
-	d, werr := t.policy.decide(t.main.name, headers, payloadSize)
+func (t jobTarget) Classify(headers map[string][]string, payloadSize int, acceptedBefore bool, req *wire.JobCreateRequest) (store.Class, *wire.Error) {
+	c, werr := t.policy.classify(t.main.name, headers, payloadSize)
 	if acceptedBefore && t.policy.hooks[hooks.OnEnqueue] == nil {
 		werr = nil
 	}
 	if req.Weight != 0 {
-		d.Weight = uint32(req.Weight*thousandths + 0.5)
+		c.Weight = uint32(req.Weight*thousandths + 0.5)
 	}
 	if req.Key != "" {
-		if d.FairnessKey = wire.NamedKey(req.Key); werr == nil {
-			werr = checkKeys(&d)
+		if c.Key = wire.NamedKey(req.Key); werr == nil {
+			werr = checkKeys(&c)
 		}
 	}
-	return d, werr
+	return c, werr
 }
 
 func (t jobTarget) CountKey(key string) (queue.KeyCounts, *wire.Error) {

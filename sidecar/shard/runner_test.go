@@ -185,7 +185,7 @@ func TestStepsOfManyPosters(t *testing.T) {
 	for range posters {
 		posting.Go(func() {
 			for range each {
-				q.run.post(queue.Input{Kind: queue.Enqueue, Message: &queue.Message{Message: store.Message{Key: "k", ID: newID()}}}, by)
+				q.run.post(queue.Input{Kind: queue.Enqueue, Message: &queue.Message{Message: store.Message{Class: store.Class{Key: "k"}, ID: newID()}}}, by)
 			}
 		})
 	}

@@ -202,7 +202,7 @@ func (t *tried) decide(name string, value any) {
 }
 
 func (t *tried) enqueue(d *hooks.EnqueueDecision) {
-	t.decide("fairness_key", wire.ShowKey(d.FairnessKey))
+	t.decide("fairness_key", wire.ShowKey(d.Key))
 	t.decide("weight", float64(d.Weight)/1000)
 	t.decide("cost", float64(d.Cost)/1000)
 	for _, key := range d.ThrottleKeys {

@@ -20,8 +20,8 @@ var update = flag.Bool("update", false, "write the golden files")
 func everything() *store.Batch {
 	ref := store.Ref{Queue: 7, Seq: 1 << 40}
 	full := store.Message{
-		Ref: ref, ID: store.ID{1, 2, 15: 16}, EnqueuedAt: 1e18, NotBefore: 2e18, Delayed: true, ExpiresAt: -3, Weight: 1000, Cost: 1<<32 - 1,
-		Key: "tenant", ThrottleKeys: []string{"a", "", "ccc"}, CircuitKey: "stripe", Attempts: 9,
+		Ref: ref, ID: store.ID{1, 2, 15: 16}, EnqueuedAt: 1e18, NotBefore: 2e18, Delayed: true, ExpiresAt: -3, Attempts: 9,
+		Class:   store.Class{Weight: 1000, Cost: 1<<32 - 1, Key: "tenant", ThrottleKeys: []string{"a", "", "ccc"}, CircuitKey: "stripe"},
 		Dead:    &store.Dead{Reason: "max_deliveries", Error: "boom", ErrorCode: "E1", SourceQueue: "q", At: 5e17, Attempts: 20},
 		Headers: []byte("headers"), Payload: []byte("payload"),
 	}
@@ -58,8 +58,8 @@ func remembering() *store.Batch {
 // prioritised returns a batch of messages with priorities, which are in bits that were 0 before.
 func prioritised() *store.Batch {
 	return &store.Batch{Add: []store.Message{
-		{Ref: store.Ref{Queue: 1, Seq: 2}, Weight: 1000, Cost: 1000, Key: "k", Priority: 9},
-		{Ref: store.Ref{Queue: 1, Seq: 3}, Delayed: true, NotBefore: 5, Priority: 1},
+		{Ref: store.Ref{Queue: 1, Seq: 2}, Class: store.Class{Weight: 1000, Cost: 1000, Key: "k", Priority: 9}},
+		{Ref: store.Ref{Queue: 1, Seq: 3}, Delayed: true, NotBefore: 5, Class: store.Class{Priority: 1}},
 	}}
 }
 

@@ -24,10 +24,16 @@ func TestAnOwnerWritesWhatAllNodesRead(t *testing.T) {
 			long := []byte(strings.Repeat("payload ", packFrom))
 			lease := store.Lease{ID: 1, Consumer: "c", Deadline: 5, DeliveredAt: 3, Held: "held"}
 			return []*store.Batch{
-				{Add: []store.Message{{Ref: ref, ID: store.ID{byte(seq)}, Payload: long, Priority: 9}, {Ref: store.Ref{Queue: 1, Seq: seq + 1}, ID: store.ID{byte(seq + 1)}, Priority: 1}}},
+				{Add: []store.Message{{Ref: ref, ID: store.ID{byte(seq)}, Payload: long, Class: store.Class{Priority: 9}}, {
+					Ref: store.Ref{Queue: 1, Seq: seq + 1}, ID: store.ID{byte(seq + 1)},
+					Class: store.Class{Priority: 1},
+				}}},
 				{History: []store.Attempt{{Ref: ref, Record: []byte("attempt")}}},
 				{State: []store.State{{Ref: store.Ref{Queue: 1, Seq: seq + 1}, Attempts: 1, Lease: lease}}},
-				{Move: []store.Move{{From: ref, To: store.Message{Ref: dead, ID: store.ID{byte(seq)}, Priority: 9, Dead: &store.Dead{Reason: "r"}}}}, History: []store.Attempt{{Ref: dead, Record: []byte("last")}}},
+				{Move: []store.Move{{From: ref, To: store.Message{
+					Ref: dead, ID: store.ID{byte(seq)},
+					Class: store.Class{Priority: 9}, Dead: &store.Dead{Reason: "r"},
+				}}}, History: []store.Attempt{{Ref: dead, Record: []byte("last")}}},
 			}
 		}
 		s.SetFormat(1)

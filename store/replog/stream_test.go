@@ -280,7 +280,7 @@ func randomBatch(rng *rand.Rand, seq *uint64) *store.Batch {
 	}
 	if rng.IntN(3) == 0 {
 		*seq++
-		b.Move = []store.Move{{From: pick(1), To: store.Message{Ref: store.Ref{Queue: 2, Seq: *seq}, Key: "k"}}}
+		b.Move = []store.Move{{From: pick(1), To: store.Message{Ref: store.Ref{Queue: 2, Seq: *seq}, Class: store.Class{Key: "k"}}}}
 	}
 	if rng.IntN(4) == 0 {
 		b.Dedupe = []store.Dedupe{{Queue: 1, DedupeID: "d" + string(rune('a'+rng.IntN(26))), Until: time.Now().Add(time.Hour).UnixNano()}}

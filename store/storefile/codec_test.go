@@ -11,9 +11,10 @@ import (
 
 func fullMessage() Message {
 	return Message{
-		Ref: Ref{Queue: 7, Seq: 1 << 40}, ID: ID{1, 2, 3}, EnqueuedAt: -1, NotBefore: 2, Delayed: true, ExpiresAt: 3, Weight: 4, Cost: 5,
-		Key: "tenant", ThrottleKeys: []string{"a", "", strings.Repeat("k", 300)}, CircuitKey: "stripe", Priority: 9, Attempts: 6,
-		Dead: &Dead{Reason: "r", Error: "e", ErrorCode: "c", SourceQueue: "q", At: 8, Attempts: 9},
+		Ref: Ref{Queue: 7, Seq: 1 << 40}, ID: ID{1, 2, 3}, EnqueuedAt: -1, NotBefore: 2, Delayed: true, ExpiresAt: 3,
+		Class:    Class{Weight: 4, Cost: 5, Key: "tenant", ThrottleKeys: []string{"a", "", strings.Repeat("k", 300)}, CircuitKey: "stripe", Priority: 9},
+		Attempts: 6,
+		Dead:     &Dead{Reason: "r", Error: "e", ErrorCode: "c", SourceQueue: "q", At: 8, Attempts: 9},
 	}
 }
 
@@ -48,8 +49,8 @@ func TestEntryCodec(t *testing.T) {
 func TestInternedListsOfEqualBytes(t *testing.T) {
 	in := NewInterner()
 	var a, b Message
-	ma := Message{ThrottleKeys: []string{"\x01b"}}
-	mb := Message{ThrottleKeys: []string{"\x01b", ""}}
+	ma := Message{Class: Class{ThrottleKeys: []string{"\x01b"}}}
+	mb := Message{Class: Class{ThrottleKeys: []string{"\x01b", ""}}}
 	require.NoError(t, DecodeEntry(AppendEntry(nil, &ma, 0, 0), &a, in))
 	require.NoError(t, DecodeEntry(AppendEntry(nil, &mb, 0, 0), &b, in))
 	require.Equal(t, ma.ThrottleKeys, a.ThrottleKeys)

@@ -164,8 +164,7 @@ func DecodeEntry(b []byte, m *Message, in *Interner) error {
 		EnqueuedAt: int64(le.Uint64(b[32:])),
 		NotBefore:  int64(le.Uint64(b[40:])),
 		ExpiresAt:  int64(le.Uint64(b[48:])),
-		Weight:     le.Uint32(b[56:]),
-		Cost:       le.Uint32(b[60:]),
+		Class:      Class{Weight: le.Uint32(b[56:]), Cost: le.Uint32(b[60:])},
 		Attempts:   le.Uint32(b[64:]),
 	}
 	flags := b[76]

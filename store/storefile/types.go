@@ -30,21 +30,27 @@ const (
 // finished; the part that changes is its [State].
 type Message struct {
 	Ref
-	ID           ID
-	EnqueuedAt   int64 // Unix nanoseconds
-	NotBefore    int64 // Unix nanoseconds, 0 = at once
-	Delayed      bool  // NotBefore is the end of a delay, not a requested time of day
-	ExpiresAt    int64 // Unix nanoseconds, 0 = never
-	Weight       uint32
-	Cost         uint32
+	ID         ID
+	EnqueuedAt int64 // Unix nanoseconds
+	NotBefore  int64 // Unix nanoseconds, 0 = at once
+	ExpiresAt  int64 // Unix nanoseconds, 0 = never
+	Class
+	Delayed  bool // NotBefore is the end of a delay, not a requested time of day
+	Attempts uint32
+	Dead     *Dead  // set in a dead letter queue
+	Headers  []byte // opaque
+	Payload  []byte // opaque
+}
+
+// Class is what on_enqueue, headers or a job have decided about a message: the flow that
+// it belongs to, what it costs, and which gates it has to pass.
+type Class struct {
 	Key          string // fairness key
+	Weight       uint32 // of the flow, thousandths
+	Cost         uint32 // thousandths
 	ThrottleKeys []string
-	CircuitKey   string
-	Priority     uint8 // 0 to 9
-	Attempts     uint32
-	Dead         *Dead  // set in a dead letter queue
-	Headers      []byte // opaque
-	Payload      []byte // opaque
+	CircuitKey   string // empty: none
+	Priority     uint8  // 0 to MaxPriority
 }
 
 // Dead is why and from where a message came to its dead letter queue.

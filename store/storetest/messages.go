@@ -264,7 +264,7 @@ func testMove(e *env) {
 		Add:   []store.Message{message(1, 1), message(1, 2)},
 		State: []store.State{{Ref: ref(1, 1), Attempts: 4}},
 	})
-	to := store.Message{Ref: ref(2, 1), ID: store.ID{1, 1}, Key: "k", Dead: &store.Dead{Reason: "on_failure"}, Payload: []byte("ignored")}
+	to := store.Message{Ref: ref(2, 1), ID: store.ID{1, 1}, Class: store.Class{Key: "k"}, Dead: &store.Dead{Reason: "on_failure"}, Payload: []byte("ignored")}
 	e.must(store.Batch{
 		Move:  []store.Move{{From: ref(1, 1), To: to}},
 		State: []store.State{{Ref: ref(2, 1), Attempts: 9}},

@@ -167,6 +167,11 @@ func (t *Tables) Cost(link uint32) int64 {
 	return int64(t.Slots.Get(t.Links.Seq(link)).Cost)
 }
 
+// Class is what memory knows of the class of a message: all but its gates and priority.
+func (t *Tables) Class(s *Slot) store.Class {
+	return store.Class{Key: t.Name(s.Flow), Weight: uint32(t.Weight(s.Flow)), Cost: s.Cost}
+}
+
 // Subqueue returns the subqueue in whose list message s is or would be; 0: the plain
 // list of its key.
 func (t *Tables) Subqueue(s *Slot) gates.ID {

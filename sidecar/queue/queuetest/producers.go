@@ -31,8 +31,9 @@ func (s *Sim) enqueue() {
 		m := proto
 		m.id, m.enqueued, m.size = s.NewID(), s.Now, int64(s.rnd.IntN(30))
 		in := &queue.Message{Size: m.size, Message: store.Message{
-			Ref: store.Ref{Queue: n.IDs[queue.Main]}, ID: m.id, EnqueuedAt: s.Now, Weight: m.weight, Cost: uint32(m.cost),
-			Key: m.key, ThrottleKeys: slices.Clone(m.keys), CircuitKey: m.circuit, Priority: m.priority, Payload: make([]byte, m.size),
+			Ref: store.Ref{Queue: n.IDs[queue.Main]}, ID: m.id, EnqueuedAt: s.Now,
+			Class:   store.Class{Weight: m.weight, Cost: uint32(m.cost), Key: m.key, ThrottleKeys: slices.Clone(m.keys), CircuitKey: m.circuit, Priority: m.priority},
+			Payload: make([]byte, m.size),
 		}}
 		if s.chance(5) {
 			in.NotBefore = s.Now + s.rnd.Int64N(2e9)

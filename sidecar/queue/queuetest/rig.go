@@ -210,7 +210,7 @@ func (r *Rig) done(c *queue.Commit, err error) {
 func (r *Rig) Message(key string, change func(*store.Message)) *queue.Message {
 	m := &queue.Message{Size: 10, Confirm: queue.Confirmation{Subject: "reply"}, Message: store.Message{
 		Ref: store.Ref{Queue: r.IDs[queue.Main]}, ID: r.NewID(), EnqueuedAt: r.Now,
-		Weight: 1000, Cost: 1000, Key: key, Payload: []byte("0123456789"),
+		Class: store.Class{Weight: 1000, Cost: 1000, Key: key}, Payload: []byte("0123456789"),
 	}}
 	if change != nil {
 		change(&m.Message)
