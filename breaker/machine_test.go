@@ -75,226 +75,26 @@ func TestStateNames(t *testing.T) {
 		[]string{Closed.String(), Open.String(), HalfOpen.String(), State(9).String()})
 }
 
-func TestRetryAfter(t *testing.T) {
-	for name, tc := range map[string]struct {
-		make  func() *Machine
-		after State // what the end of it brings
-		until int64
-	}{
-		"closed": {func() *Machine { m := NewMachine(Config{}); return &m }, Closed, 5 * sec},
-		"open for its failures": {func() *Machine {
-			return opened(t, 0, Config{Cooldown: 2 * time.Second})
-		}, HalfOpen, 5 * sec},
-		"open for longer": {func() *Machine { return opened(t, 0, Config{}) }, HalfOpen, 10 * sec},
-		"half-open": {func() *Machine {
-			m := opened(t, 0, Config{Cooldown: 1})
-			_, c := m.Allow(1)
-			require.Equal(t, HalfOpen, c.New)
-			return m
-		}, HalfOpen, 5 * sec},
-		"paused": {func() *Machine {
-			m := NewMachine(Config{})
-			m.Open(0, 4*sec, Closed)
-			return &m
-		}, Closed, 5 * sec},
-		"opened by hand": {func() *Machine {
-			m := NewMachine(Config{})
-			m.Open(0, math.MaxInt64, HalfOpen)
-			return &m
-		}, HalfOpen, math.MaxInt64},
-		"asked before for less": {func() *Machine {
-			m := NewMachine(Config{})
-			m.RetryAfter(0, 3*sec)
-			return &m
-		}, Closed, 5 * sec},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := tc.make()
-			was := m.State()
-			c := m.RetryAfter(sec, 5*sec)
-			require.Equal(t, was != Open, c.Turned())
-			require.Equal(t, tc.until, m.OpenUntil())
-			m.RetryAfter(sec, 4*sec)
-			require.Equal(t, tc.until, m.OpenUntil(), "never shorter")
-			n, at := m.Admits(tc.until - 1)
-			require.Zero(t, n)
-			require.Equal(t, tc.until, at)
-			p, _ := m.Allow(tc.until - 1)
-			require.Zero(t, p)
-			if tc.until == math.MaxInt64 {
-				return
-			}
-			require.Equal(t, tc.after, m.Info(tc.until).State)
-			p, c = m.Allow(tc.until)
-			require.NotZero(t, p)
-			require.Equal(t, Change{Open, tc.after, m.failures, tc.until}, c)
-		})
-	}
+// An opening without an end stays one, whatever asks for a time, whatever the clock does,
+// and after a restart.
+func TestOpenUntilClosedByHand(t *testing.T) {
+	m := NewMachine(Config{})
+	m.Open(1000*sec, math.MaxInt64, HalfOpen)
+	m.RetryAfter(1001*sec, 1020*sec)
+	n, at := m.Admits(7 * sec)
+	require.Equal(t, []int64{0, math.MaxInt64}, []int64{n, at})
+	r := NewMachine(Config{})
+	r.Restore(5*sec, m.Save())
+	require.EqualValues(t, math.MaxInt64, r.OpenUntil())
+	require.Equal(t, Change{Open, HalfOpen, 0, 8 * sec}, m.Release(8*sec))
 }
 
-func TestRetryAfterKeepsTheFailures(t *testing.T) {
-	m := NewMachine(Config{Threshold: 2})
-	p, _ := m.Allow(0)
-	late, _ := m.Allow(0)
-	m.Done(0, p, Failure)
-	require.False(t, m.RetryAfter(sec, sec).Turned(), "a time that is over")
-	m.RetryAfter(0, sec)
-	_, counted := m.Done(0, late, Failure)
-	require.False(t, counted)
-	p, _ = m.Allow(sec)
-	c, _ := m.Done(sec, p, Failure)
-	require.Equal(t, Change{Closed, Open, 2, sec}, c)
-}
-
-func TestCooldownIsNotShorterThanRetryAfter(t *testing.T) {
-	m := opened(t, 0, Config{Cooldown: 10 * time.Second})
-	m.RetryAfter(sec, 5*sec)
-	require.Equal(t, 10*sec, m.OpenUntil())
-	m.SetConfig(Config{Cooldown: time.Second})
-	require.Equal(t, 5*sec, m.OpenUntil())
-	m.SetConfig(Config{Cooldown: 7 * time.Second})
-	require.Equal(t, 7*sec, m.OpenUntil())
-
-	m = opened(t, 0, Config{})
-	m.Open(0, 3*sec, Closed)
-	m.SetConfig(Config{Cooldown: time.Second})
-	require.Equal(t, 3*sec, m.OpenUntil(), "a cooldown does not end what was opened by hand")
-}
-
-func TestHowOpeningsByHandEnd(t *testing.T) {
-	halfOpen := func() *Machine {
-		m := opened(t, 0, Config{Cooldown: 1})
-		m.Allow(1)
-		return m
-	}
-	closed := func() *Machine { m := NewMachine(Config{}); return &m }
-	for name, tc := range map[string]struct {
-		make  func() *Machine
-		after State
-		want  State
-	}{
-		"a closed one, paused":     {closed, Closed, Closed},
-		"a closed one, opened":     {closed, HalfOpen, HalfOpen},
-		"an open one, paused":      {func() *Machine { return opened(t, 0, Config{}) }, Closed, HalfOpen},
-		"a half-open one, paused":  {halfOpen, Closed, HalfOpen},
-		"a half-open one, opened":  {halfOpen, HalfOpen, HalfOpen},
-		"one to be closed, opened": {func() *Machine { m := closed(); m.RetryAfter(0, sec); return m }, HalfOpen, HalfOpen},
-		"one to be closed, paused": {func() *Machine { m := closed(); m.RetryAfter(0, sec); return m }, Closed, Closed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for _, byHand := range []bool{false, true} {
-				m := tc.make()
-				m.Open(sec, 20*sec, tc.after)
-				require.Equal(t, 20*sec, m.OpenUntil())
-				if byHand {
-					require.Equal(t, Change{Open, tc.want, m.failures, 2 * sec}, m.Release(2*sec))
-					require.False(t, m.Release(2*sec).Turned())
-				} else {
-					require.Equal(t, tc.want == Closed, m.Advance(20*sec).Turned())
-				}
-				n, _ := m.Admits(20 * sec)
-				if tc.want == Closed {
-					require.EqualValues(t, math.MaxInt64, n)
-				} else {
-					require.EqualValues(t, 1, n)
-				}
-			}
-		})
-	}
-}
-
-func TestResetBeginsAnew(t *testing.T) {
-	m := opened(t, 0, Config{})
-	require.Equal(t, Change{Open, Closed, 0, sec}, m.Reset(sec))
-	p, _ := m.Allow(sec)
-	c, _ := m.Done(sec, p, Failure)
-	require.False(t, c.Turned())
-	require.Equal(t, 1, m.Info(sec).ConsecutiveFailures)
-
-	p, _ = m.Allow(sec)
-	require.False(t, m.Reset(sec).Turned(), "it is closed")
-	require.Zero(t, m.Info(sec).ConsecutiveFailures)
-	_, counted := m.Done(sec, p, Failure)
-	require.False(t, counted, "of a call that was under way")
-	require.Zero(t, m.Info(sec).ConsecutiveFailures)
-}
-
-func TestRestore(t *testing.T) {
-	restore := func(m *Machine, now int64) Machine {
-		n := NewMachine(m.Config())
-		n.Restore(now, m.Save())
-		return n
-	}
-	t.Run("open", func(t *testing.T) {
-		r := restore(opened(t, sec, Config{}), 5*sec)
-		require.Equal(t, Info{State: Open, ConsecutiveFailures: 3, OpenUntil: 11 * sec}, r.Info(5*sec))
-		require.False(t, r.Advance(11*sec).Turned())
-		r.SetConfig(Config{Cooldown: 3 * time.Second})
-		require.Equal(t, 4*sec, r.OpenUntil(), "it still comes from the cooldown")
-	})
-	t.Run("half-open", func(t *testing.T) {
-		m := opened(t, 0, Config{})
-		m.Allow(10 * sec)
-		r := restore(m, 11*sec)
-		require.Equal(t, HalfOpen, r.Info(11*sec).State)
-		p, c := r.Allow(11 * sec)
-		require.NotZero(t, p)
-		require.Equal(t, Change{Open, HalfOpen, 3, 11 * sec}, c)
-	})
-	t.Run("closed", func(t *testing.T) {
-		m := NewMachine(Config{})
-		p, _ := m.Allow(0)
-		m.Done(0, p, Failure)
-		r := restore(&m, 0)
-		require.Equal(t, Info{}, r.Info(0))
-	})
-	t.Run("retry after", func(t *testing.T) {
-		m := NewMachine(Config{})
-		m.RetryAfter(0, 5*sec)
-		r := restore(&m, sec)
-		require.Equal(t, 5*sec, r.OpenUntil())
-		require.True(t, r.Advance(5*sec).Turned())
-	})
-	t.Run("the clock was set back", func(t *testing.T) {
-		m := opened(t, 1000*sec, Config{})
-		m.RetryAfter(1002*sec, 1020*sec)
-		r := restore(m, 7*sec)
-		require.Equal(t, 25*sec, r.OpenUntil(), "18 s from now")
-		r = restore(opened(t, 1000*sec, Config{}), 7*sec)
-		require.Equal(t, 17*sec, r.OpenUntil())
-		m.Open(1003*sec, math.MaxInt64, HalfOpen)
-		r = restore(m, 7*sec)
-		require.EqualValues(t, math.MaxInt64, r.OpenUntil())
-	})
-	t.Run("nonsense", func(t *testing.T) {
-		r := NewMachine(Config{})
-		r.Restore(5, Saved{State: 77, Failures: -4, OpenUntil: math.MinInt64, After: 9})
-		n, _ := r.Admits(5)
-		require.EqualValues(t, 1, n)
-		require.Zero(t, r.Info(5).ConsecutiveFailures)
-	})
-}
-
-func TestAdmits(t *testing.T) {
-	m := opened(t, 0, Config{HalfOpenMaxCalls: 2, HalfOpenSuccesses: 9})
-	check := func(now, n, at int64) {
-		t.Helper()
-		gotN, gotAt := m.Admits(now)
-		require.Equal(t, []int64{n, at}, []int64{gotN, gotAt})
-	}
-	check(9*sec, 0, 10*sec)
-	check(10*sec, 2, 0)
-	require.Equal(t, Open, m.State(), "it was only a look")
-	p, _ := m.Allow(10 * sec)
-	check(10*sec, 1, 0)
-	m.Allow(10 * sec)
-	check(10*sec, 0, math.MaxInt64)
-	m.Done(10*sec, p, Neutral)
-	check(10*sec, 1, 0)
-	m.Reset(10 * sec)
-	check(10*sec, math.MaxInt64, 0)
-	m.Open(100*sec, 200*sec, Closed)
-	check(50*sec, 0, 150*sec) // the clock has been set back
+func TestRestoreOfNonsense(t *testing.T) {
+	r := NewMachine(Config{})
+	r.Restore(5, Saved{State: 77, Failures: -4, OpenUntil: math.MinInt64, After: 9})
+	n, _ := r.Admits(5)
+	require.EqualValues(t, 1, n)
+	require.Zero(t, r.Info(5).ConsecutiveFailures)
 }
 
 // TestMachineModel drives a Machine and the model through random histories.
@@ -401,23 +201,16 @@ func TestMachineModel(t *testing.T) {
 					m.rebase(now)
 				}
 			},
+			"freeze": func(*rapid.T) { real = Thaw(m.cfg, real.Freeze()) },
 			"": func(t *rapid.T) {
 				require.Equal(t, m.state, real.State())
-				i := real.Info(now)
-				require.Equal(t, m.row, i.ConsecutiveFailures)
-				if m.state == HalfOpen {
-					require.Equal(t, m.underWay, i.Probes)
-				}
-				copied, at := real, *m
-				n, _ := copied.Admits(now)
-				switch at.rebase(now); {
-				case at.state == Open && now-at.since < at.wait:
-					require.Zero(t, n)
-				case at.state == Closed || at.state == Open && at.after == Closed:
-					require.EqualValues(t, math.MaxInt64, n)
-				default:
-					require.EqualValues(t, max(at.cfg.HalfOpenMaxCalls-at.underWay, 0), n)
-				}
+				require.Equal(t, m.info(now), real.Info(now))
+				require.Equal(t, m.until(), real.OpenUntil())
+				copied, at := real, *m // Admits notes that the clock was set back
+				n, when := copied.Admits(now)
+				at.rebase(now)
+				wantN, wantAt := at.admits(now)
+				require.Equal(t, []int64{wantN, wantAt}, []int64{n, when})
 			},
 		})
 	})

@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"math"
 	"time"
 
 	"pgregory.net/rapid"
@@ -67,6 +68,36 @@ func (m *model) done(now int64, phase int, o Outcome) {
 			m.turn(Closed)
 		}
 	}
+}
+
+// until is when an opening ends; 0: it is not open.
+func (m *model) until() int64 {
+	if m.state != Open {
+		return 0
+	}
+	return m.since + m.wait
+}
+
+// info is what Machine.Info returns.
+func (m *model) info(now int64) Info {
+	i := Info{State: m.state, ConsecutiveFailures: m.row, OpenUntil: m.until(), Probes: m.underWay}
+	if m.state == Open && now >= m.until() {
+		i.State, i.OpenUntil = m.after, 0
+	}
+	return i
+}
+
+// admits is how many calls may pass at time now and, if none, when to ask again.
+func (m *model) admits(now int64) (n, at int64) {
+	switch {
+	case m.state == Open && now < m.until():
+		return 0, m.until()
+	case m.state == Closed || m.state == Open && m.after == Closed:
+		return math.MaxInt64, 0
+	case m.underWay >= m.cfg.HalfOpenMaxCalls:
+		return 0, math.MaxInt64
+	}
+	return int64(m.cfg.HalfOpenMaxCalls - m.underWay), 0
 }
 
 func (m *model) rebase(now int64) {
