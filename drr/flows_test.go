@@ -1,7 +1,6 @@
 package drr
 
 import (
-	"fmt"
 	"math"
 	"testing"
 
@@ -14,119 +13,6 @@ func serve(t require.TestingT, s *Scheduler, next int64) Flow {
 	require.True(t, ok)
 	s.Take(next)
 	return f
-}
-
-// places has a scheduler for each place where flow 0 may stand. Flow 1 is served
-// once a round; where flow 0 waits, flow 1 is in its turn and goes first.
-var places = []struct {
-	name  string
-	place place
-	begin func() *Scheduler
-}{
-	{"current", nowhere, func() *Scheduler {
-		s := New(1)
-		s.Join(0, 3*one, one)
-		s.Join(1, one, one)
-		s.Peek()
-		return s
-	}},
-	{"listed in this round", listed, func() *Scheduler {
-		s := New(1)
-		s.Join(1, one, one)
-		s.Join(0, one, one)
-		s.Peek()
-		return s
-	}},
-	{"listed in the next round", listed, func() *Scheduler {
-		s := New(1)
-		s.Join(1, one, one)
-		s.Peek()
-		s.Join(0, one, one)
-		return s
-	}},
-	{"heaped", heaped, func() *Scheduler {
-		s := New(1)
-		s.Join(1, one, one)
-		s.Join(0, one, 3*one)
-		for range 2 {
-			s.Peek()
-			s.Take(one)
-		}
-		s.Peek()
-		return s
-	}},
-	{"filed", filed, func() *Scheduler {
-		s := New(1)
-		s.Join(1, one, one)
-		s.Join(0, one, 70*one)
-		for range 5 {
-			s.Peek()
-			s.Take(one)
-		}
-		s.Peek()
-		return s
-	}},
-}
-
-// inEachPlace runs a test on flow 0, which costs head, wherever it may stand.
-func inEachPlace(t *testing.T, test func(t *testing.T, s *Scheduler, before Info, head int64)) {
-	for _, p := range places {
-		t.Run(p.name, func(t *testing.T) {
-			s := p.begin()
-			fl := s.flows.find(0)
-			require.Equal(t, p.place, fl.place)
-			require.Equal(t, p.place == nowhere, s.current == 0)
-			checkInvariants(t, s)
-			before, ok := s.Flow(0)
-			require.True(t, ok)
-			test(t, s, before, fl.head)
-		})
-	}
-}
-
-// requireServed holds flow 0 to what has been saved up of what its head costs, and
-// counts how often flow 1 goes before it.
-func requireServed(t *testing.T, s *Scheduler, weight, deficit, head int64) {
-	t.Helper()
-	checkInvariants(t, s)
-	in, ok := s.Flow(0)
-	require.True(t, ok)
-	need := max(0, head-deficit+weight-1) / weight // turns after this one, or those that it waits for
-	want := Info{Weight: weight, Deficit: deficit}
-	if s.current != 0 {
-		need = max(1, need)
-		want.Turns = need
-	}
-	require.Equal(t, want, in)
-	before := int64(0)
-	for f := serve(t, s, one); f != 0; f = serve(t, s, one) {
-		before++
-		checkInvariants(t, s)
-	}
-	require.Equal(t, need, before, "how often flow 1 goes first")
-	require.Equal(t, Flow(0), Flow(s.current), "it is charged in its turn")
-}
-
-func TestSetHead(t *testing.T) {
-	for _, head := range []int64{1, one, 2 * one, 3*one + 1, 69 * one, 300 * one} {
-		t.Run(fmt.Sprintf("head=%d", head), func(t *testing.T) {
-			inEachPlace(t, func(t *testing.T, s *Scheduler, before Info, _ int64) {
-				s.SetHead(0, head)
-				requireServed(t, s, before.Weight, before.Deficit, head)
-			})
-		})
-	}
-}
-
-func TestRefund(t *testing.T) {
-	for _, cost := range []int64{1, one, 2 * one, 68 * one, 300 * one} {
-		t.Run(fmt.Sprintf("cost=%d", cost), func(t *testing.T) {
-			inEachPlace(t, func(t *testing.T, s *Scheduler, before Info, head int64) {
-				s.Refund(0, cost)
-				requireServed(t, s, before.Weight, before.Deficit+cost, head)
-			})
-		})
-	}
 }
 
 // What comes back may be held back at once, behind others of its flow: then the flow

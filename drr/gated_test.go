@@ -2,7 +2,6 @@ package drr
 
 import (
 	"slices"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 )
@@ -91,88 +90,3 @@ func (r *rig) endTurn() {
 	}
 }
 
-// A flow that yields keeps the deficit that it had before its turn.
-func TestEndTurnKeepsTheEarlierDeficit(t *testing.T) {
-	// Flow 0 has saved up 4.5 when its turn begins, and a turn adds 1.5.
-	begin := func(t *testing.T) *items {
-		s := newItems(1)
-		s.Push(0, 1500, 1, 6*one)
-		fill(s, 0, 1500, one, 9)
-		fill(s, 1, one, one, 9)
-		for {
-			if it, _, _ := s.Peek(); it.Flow == 0 {
-				break
-			}
-			take(t, s)
-		}
-		in, _ := s.Flow(0)
-		require.Equal(t, int64(6000), in.Deficit)
-		return s
-	}
-	keeps := func(t *testing.T, s *items, want int64) {
-		s.EndTurn()
-		in, ok := s.Flow(0)
-		require.True(t, ok)
-		require.Equal(t, want, in.Deficit)
-		require.Equal(t, Flow(1), take(t, s).Flow)
-		s.check(t)
-	}
-	t.Run("unused", func(t *testing.T) { keeps(t, begin(t), 4500) })
-	t.Run("its head was removed", func(t *testing.T) {
-		s := begin(t)
-		_, h, _ := s.Peek()
-		s.Remove(h)
-		keeps(t, s, 4500)
-		for range 6 { // 4.5 and the turn
-			require.Equal(t, Flow(0), take(t, s).Flow)
-		}
-		require.Equal(t, Flow(1), take(t, s).Flow)
-	})
-	t.Run("used up in part", func(t *testing.T) {
-		s := begin(t)
-		_, h, _ := s.Peek()
-		s.Remove(h)
-		take(t, s)
-		keeps(t, s, 3500)
-	})
-	t.Run("used up", func(t *testing.T) {
-		s := begin(t)
-		take(t, s)
-		keeps(t, s, 0)
-	})
-	t.Run("the head does not fit", func(t *testing.T) {
-		s := begin(t)
-		s.PushFront(0, 1, 0, 10*one)
-		keeps(t, s, 6000)
-	})
-	t.Run("returned meanwhile", func(t *testing.T) {
-		s := begin(t)
-		s.Return(0, 1, 0, 2*one)
-		keeps(t, s, 6500)
-	})
-	t.Run("a turn cut short", func(t *testing.T) {
-		s := begin(t)
-		take(t, s)
-		s.SetWeight(0, 1)
-		keeps(t, s, 0)
-	})
-}
-
-// A flow that yields whenever it can, for ever, does not get behind what it needs
-// to go at last, and saves nothing up that it could send at once later.
-func TestYieldingIsNoWayToSaveUp(t *testing.T) {
-	s := newItems(1)
-	fill(s, 0, one, one, 100)
-	fill(s, 1, one, one, 100)
-	for range 50 {
-		it, _, _ := s.Peek()
-		if it.Flow == 0 {
-			s.EndTurn()
-		}
-		require.Equal(t, Flow(1), take(t, s).Flow)
-	}
-	for range 10 {
-		require.Equal(t, Flow(0), take(t, s).Flow)
-		require.Equal(t, Flow(1), take(t, s).Flow)
-	}
-}

@@ -38,20 +38,6 @@ func TestEmptyLine(t *testing.T) {
 	require.PanicsWithValue(t, "drr: the lane waits in another flow", func() { l.PutBack(1, one, 7, one) })
 }
 
-func TestLineShares3To1(t *testing.T) {
-	var l Line
-	l.Add(0, 3*one, 10, one)
-	l.Add(1, 1*one, 11, one)
-	var got [2]int
-	for i := range 4000 {
-		_, f := turn(t, &l, one)
-		got[f]++
-		if (i+1)%4 == 0 {
-			require.Equal(t, [2]int{(i + 1) / 4 * 3, (i + 1) / 4}, got)
-		}
-	}
-}
-
 // Who comes with one message at a time, and leaves whenever it has been served,
 // gets its share by weight and no more, however many do so.
 func TestLeavingAndComingBackGainsNothing(t *testing.T) {
