@@ -70,11 +70,10 @@ func content(t *testing.T, path string) (*storetest.Content, []byte) {
 	require.NoError(t, err)
 	snap, err := s.Snapshot()
 	require.NoError(t, err)
-	d, err := storetest.Dump(s)
-	require.NoError(t, err)
+	d := storetest.Dump(t, s)
 	require.NoError(t, s.Close())
 	d.Config = slices.DeleteFunc(d.Config, func(e store.Entry) bool { return e.Key[0] == 0 && slices.Contains([]byte("cg"), e.Key[1]) })
-	return d.Normalise(), snap.Secret
+	return d, snap.Secret
 }
 
 func (c *testCluster) stopAll() {

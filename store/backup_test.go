@@ -56,7 +56,7 @@ func seqs(c *storetest.Content) []uint64 {
 // backup has the content of its start.
 func TestBackupWhileCommitting(t *testing.T) {
 	s, gate := gated(t)
-	before := dumpOf(t, s)
+	before := storetest.Dump(t, s)
 	file := filepath.Join(t.TempDir(), "backup.db")
 	done := make(chan error, 1)
 	var size int64

@@ -36,15 +36,9 @@ func check(t require.TestingT, file string) (storefile.Checked, []string) {
 func dump(t require.TestingT, file string) *storetest.Content {
 	s, err := store.Open(file, store.Options{NoSync: true})
 	require.NoError(t, err)
-	c := dumpOf(t, s)
+	c := storetest.Dump(t, s)
 	require.NoError(t, s.Close())
 	return c
-}
-
-func dumpOf(t require.TestingT, s store.Store) *storetest.Content {
-	c, err := storetest.Dump(s)
-	require.NoError(t, err)
-	return c.Normalise()
 }
 
 func TestCheckFileSound(t *testing.T) {

@@ -81,7 +81,7 @@ func (c *clockedStore) crash(start int64) {
 // remain checks how long messages from, from+1, from+2 and from+3 still have to wait.
 func (c *clockedStore) remain(from uint64, want, notBefore int64) {
 	c.t.Helper()
-	content := dumpOf(c.t, c)
+	content := storetest.Dump(c.t, c)
 	at := content.Messages[from-1:]
 	require.Equal(c.t, from, at[0].Seq)
 	require.Equal(c.t, time.Duration(want), time.Duration(at[0].NotBefore-c.now), "delay")
@@ -165,7 +165,7 @@ func TestClockSetBack(t *testing.T) {
 			Move:      []store.Move{{From: store.Ref{Queue: 1, Seq: 4}, To: store.Message{Ref: store.Ref{Queue: 2, Seq: 1}, NotBefore: c.now + hour, Delayed: true}}},
 		})
 		c.reopen(c.now, c.now-day)
-		content := dumpOf(t, c)
+		content := storetest.Dump(t, c)
 		require.Equal(t, 2*hour, content.Messages[2].State.ReadyAt-c.now)
 		require.Equal(t, store.QueueID(2), content.Messages[3].Queue)
 		require.Equal(t, hour, content.Messages[3].NotBefore-c.now)

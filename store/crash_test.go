@@ -44,8 +44,7 @@ func (w *witness) check(t *testing.T, after *witness, file string, o store.Optio
 	s, err := store.Open(file, o)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
-	c, err := storetest.Dump(s)
-	require.NoError(t, err)
+	c := storetest.Dump(t, s)
 	found := make(map[uint64]bool)
 	for _, m := range c.Messages {
 		require.True(t, after.submitted[m.Seq], "message %d was never submitted", m.Seq)
@@ -199,8 +198,7 @@ func TestFailedCommit(t *testing.T) {
 	require.NoError(t, s.Close())
 
 	s = open(t, dir, store.Options{})
-	c, err := storetest.Dump(s)
-	require.NoError(t, err)
+	c := storetest.Dump(t, s)
 	require.Len(t, c.Messages, n+10)
 	require.NoError(t, s.Close())
 }

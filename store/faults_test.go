@@ -129,7 +129,7 @@ func makeImages(t *testing.T, opts store.Options, seed uint64, commits int) []im
 		require.Equal(t, before+1, s.Stats().Commits, "one commit between two images")
 		file, err := os.ReadFile(s.Path())
 		require.NoError(t, err)
-		images = append(images, image{file: file, want: dumpOf(t, model), carried: s.Stats().CarriedTotal})
+		images = append(images, image{file: file, want: storetest.Dump(t, model), carried: s.Stats().CarriedTotal})
 	}
 	require.NoError(t, errors.Join(s.Close(), model.Close()))
 	return images
@@ -348,7 +348,7 @@ func (f *faultFile) checks(torn bool) {
 
 func (f *faultFile) holds(s *store.Bolt, want *storetest.Content) {
 	f.t.Helper()
-	require.Equal(f.t, want, dumpOf(f.t, s), f.about)
+	require.Equal(f.t, want, storetest.Dump(f.t, s), f.about)
 }
 
 // refusesCut removes the end of the new file, which no crash does: the rest must not pass for a

@@ -308,7 +308,7 @@ func (m *machine) crash(rt *rapid.T) {
 }
 
 func (m *machine) compare(rt *rapid.T) {
-	require.Equal(rt, dumpOf(rt, m.model), dumpOf(rt, m.real))
+	require.Equal(rt, storetest.Dump(rt, m.model), storetest.Dump(rt, m.real))
 	st := m.real.Stats()
 	require.Equal(rt, m.model.Stats().LiveBytes, st.LiveBytes)
 	require.Equal(rt, m.model.Stats().States, st.States)

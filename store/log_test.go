@@ -38,13 +38,6 @@ func adds(seq uint64, payload string) *store.Batch {
 	}}}
 }
 
-func contentOf(t *testing.T, s store.Store) *storetest.Content {
-	t.Helper()
-	c, err := storetest.Dump(s)
-	require.NoError(t, err)
-	return c.Normalise()
-}
-
 func TestConformanceWithALog(t *testing.T) {
 	storetest.Run(t, func(t testing.TB, dir string) store.Store {
 		s := open(t, dir, store.Options{NoSync: true}.Small())
@@ -114,9 +107,9 @@ func TestCrashBetweenLogAndFile(t *testing.T) {
 	position, err := s.Position()
 	require.NoError(t, err)
 	require.Empty(t, position)
-	require.Empty(t, contentOf(t, s).Messages)
+	require.Empty(t, storetest.Dump(t, s).Messages)
 	require.NoError(t, s.Apply([]*store.Batch{adds(1, "one")}, []byte{1}))
-	require.Len(t, contentOf(t, s).Messages, 1)
+	require.Len(t, storetest.Dump(t, s).Messages, 1)
 	position, err = s.Position()
 	require.NoError(t, err)
 	require.Equal(t, []byte{1}, position)
@@ -132,7 +125,7 @@ func TestRefusedIsNotLogged(t *testing.T) {
 	require.ErrorIs(t, storetest.Do(s, adds(1, "again")), store.ErrDuplicate)
 	require.NoError(t, storetest.Do(s, &store.Batch{Finish: []store.Ref{{Queue: 1, Seq: 7}}}), "nothing to write, nothing to log")
 	require.Equal(t, []int{2, 2}, []int{log.appends, log.batches})
-	require.Len(t, contentOf(t, s).Messages, 1)
+	require.Len(t, storetest.Dump(t, s).Messages, 1)
 	require.NoError(t, s.Close())
 }
 
@@ -149,7 +142,7 @@ func TestFailedAppendFailsTheStore(t *testing.T) {
 	require.ErrorIs(t, s.Err(), store.ErrFenced, "the first cause counts")
 	require.NoError(t, s.Close())
 	s = open(t, dir, store.Options{NoSync: true})
-	require.Empty(t, contentOf(t, s).Messages)
+	require.Empty(t, storetest.Dump(t, s).Messages)
 	require.NoError(t, s.Close())
 }
 
@@ -173,7 +166,7 @@ func TestApplyOfRefusedBatchFailsTheStore(t *testing.T) {
 	require.NoError(t, s.Close())
 	require.ErrorIs(t, s.Apply(nil, []byte("c")), store.ErrClosed)
 	s = open(t, dir, store.Options{NoSync: true})
-	require.Len(t, contentOf(t, s).Messages, 1)
+	require.Len(t, storetest.Dump(t, s).Messages, 1)
 	position, err := s.Position()
 	require.NoError(t, err)
 	require.Equal(t, "a", string(position))
@@ -192,7 +185,7 @@ func TestApplyOfReusedNumber(t *testing.T) {
 	require.NoError(t, s.Apply([]*store.Batch{finished, adds(1, "other"), leased, finished}, []byte("b")))
 	require.NoError(t, s.Close())
 	s = open(t, dir, store.Options{NoSync: true}) // it would find a state that nobody has counted
-	require.Empty(t, contentOf(t, s).Messages)
+	require.Empty(t, storetest.Dump(t, s).Messages)
 	require.NoError(t, s.Close())
 }
 

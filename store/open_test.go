@@ -101,7 +101,7 @@ func TestGolden(t *testing.T) {
 		m, err := storetest.OpenModel(dir, nil)
 		require.NoError(t, err)
 		fill(t, m)
-		require.Equal(t, dumpOf(t, m), dump(t, old), name)
+		require.Equal(t, storetest.Dump(t, m), dump(t, old), name)
 		require.NoError(t, m.Close())
 	}
 }
@@ -232,8 +232,7 @@ func TestOpenAfterTools(t *testing.T) {
 	file := goldenFile(t, store.Options{})
 	edit(t, file, func(tx *bbolt.Tx) error { return nil })
 	s := open(t, filepath.Dir(file), store.Options{})
-	c, err := storetest.Dump(s)
-	require.NoError(t, err)
+	c := storetest.Dump(t, s)
 	require.Len(t, c.Messages, 3)
 	require.NoError(t, storetest.Do(s, &store.Batch{Finish: []store.Ref{{Queue: 1, Seq: 1}}}))
 	require.NoError(t, s.Close())

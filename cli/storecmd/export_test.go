@@ -259,9 +259,9 @@ func TestStoreRoundTrip(t *testing.T) {
 func contents(t require.TestingT, dir string) *storetest.Content {
 	s, err := store.Open(filepath.Join(dir, "fila.db"), store.Options{NoSync: true, Now: storeTime.UnixNano})
 	require.NoError(t, err)
-	c, err := storetest.Dump(s)
-	require.NoError(t, errors.Join(err, s.Close()))
-	return c.Normalise()
+	c := storetest.Dump(t, s)
+	require.NoError(t, s.Close())
+	return c
 }
 
 // TestStoreImportInParts crosses the limits of batches, with a long line.

@@ -293,16 +293,12 @@ func tryNodeOf(f *fakeStream, dir, name, boot string) (*node, error) {
 func (n *node) content(t *testing.T) *storetest.Content {
 	t.Helper()
 	caughtUp(t, n.Replica)
-	c, err := storetest.Dump(n.bolt)
-	require.NoError(t, err)
-	return c.Normalise()
+	return storetest.Dump(t, n.bolt)
 }
 
 func contentOf(t *testing.T, s store.Store) *storetest.Content {
 	t.Helper()
-	c, err := storetest.Dump(s)
-	require.NoError(t, err)
-	return c.Normalise()
+	return storetest.Dump(t, s)
 }
 
 // put writes a key of the configuration, long if it is to take several records.

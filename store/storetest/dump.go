@@ -3,7 +3,8 @@ package storetest
 import (
 	"bytes"
 	"fmt"
-	"reflect"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/store"
 )
@@ -43,13 +44,11 @@ func Keep(m *store.Message, st *store.State, history [][]byte) Stored {
 	return x
 }
 
-// Dump reads everything from a store that was just opened. It identifies dedupe ids by
-// queue and id.
-func Dump(s store.Store) (*Content, error) {
+// Dump reads everything from a store that was just opened, normalised. It identifies
+// dedupe ids by queue and id.
+func Dump(t require.TestingT, s store.Store) *Content {
 	snap, err := s.Snapshot()
-	if err != nil {
-		return nil, err
-	}
+	require.NoError(t, err)
 	c := &Content{
 		Queues: snap.Queues, Consumers: snap.Consumers, Config: snap.Config, NextQueue: snap.NextQueueID,
 		Dedupes: make(map[string]store.Dedupe),
@@ -68,39 +67,19 @@ func Dump(s store.Store) (*Content, error) {
 			return nil
 		},
 	})
-	if err != nil {
-		return nil, err
-	}
-	err = s.Read(refs, func(i int, headers, payload []byte) {
+	require.NoError(t, err)
+	require.NoError(t, s.Read(refs, func(i int, headers, payload []byte) {
 		c.Messages[i].Headers = bytes.Clone(headers)
 		c.Messages[i].Payload = bytes.Clone(payload)
-		sizes[i] -= len(headers) + len(payload)
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = s.Dead(refs, func(i int, d *store.Dead) {
-		if !reflect.DeepEqual(d, c.Messages[i].Dead) {
-			c.Messages[i].Dead = d // a comparison shows it
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = s.History(refs, func(i int, records [][]byte) {
+		require.Equal(t, sizes[i], len(headers)+len(payload), "size of %v", refs[i])
+	}))
+	require.NoError(t, s.Dead(refs, func(i int, d *store.Dead) { require.Equal(t, c.Messages[i].Dead, d, "%v", refs[i]) }))
+	require.NoError(t, s.History(refs, func(i int, records [][]byte) {
 		for _, r := range records {
 			c.Messages[i].History = append(c.Messages[i].History, bytes.Clone(r))
 		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	for i, n := range sizes {
-		if n != 0 {
-			return nil, fmt.Errorf("size of %v is %d off", refs[i], n)
-		}
-	}
-	return c, nil
+	}))
+	return c.Normalise()
 }
 
 // Normalise makes equivalent contents equal: empty slices become nil.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,7 +14,7 @@ import (
 )
 
 func testDoneOrder(e *env) {
-	e.queue(1)
+	e.must(queues(1).Batch)
 	const n = 2000
 	var mu sync.Mutex
 	var got []int
@@ -39,10 +40,11 @@ func testDoneOrder(e *env) {
 	for i := range n {
 		require.Equal(e, i, got[i])
 	}
+	require.Len(e, e.refs(), n-n/10, "what is refused does not affect the others")
 }
 
 func testClose(e *env) {
-	e.queue(1)
+	e.must(queues(1).Batch)
 	var ok atomic.Int64
 	for i := range 500 {
 		e.s.Submit(&store.Batch{Add: []store.Message{message(1, uint64(i+1))}, Done: func(err error) {
@@ -71,7 +73,7 @@ func testClose(e *env) {
 // sees the right bytes or ErrNotFound, and never ErrNotFound for a message that lives
 // throughout.
 func testConcurrentReaders(e *env) {
-	e.queue(1)
+	e.must(queues(1).Batch)
 	const n, keep = 3000, 10 // every tenth message stays
 	var committed, stop atomic.Int64
 	var wg sync.WaitGroup
@@ -143,28 +145,49 @@ func testConcurrentReaders(e *env) {
 	require.Len(e, e.refs(), n/keep+45)
 }
 
-func testStats(e *env) {
-	e.queue(1)
-	before := e.s.Stats()
-	var size int64
-	var b store.Batch
-	for seq := uint64(1); seq <= 10; seq++ {
-		m := message(1, seq)
-		b.Add = append(b.Add, m)
-		if seq > 4 {
-			size += int64(len(m.Headers) + len(m.Payload))
-		}
-	}
-	e.must(b)
-	e.must(store.Batch{Finish: []store.Ref{ref(1, 1), ref(1, 2), ref(1, 3), ref(1, 4)}})
-	check := func() {
-		st := e.s.Stats()
-		require.Equal(e, int64(6), st.Messages)
-		require.Equal(e, size, st.LiveBytes)
-		require.GreaterOrEqual(e, st.StoredMessages, st.Messages)
-		require.GreaterOrEqual(e, st.Commits, before.Commits+2)
-	}
-	check()
+func testEmpty(e *env) {
+	snap, err := e.s.Snapshot()
+	require.NoError(e, err)
+	require.Len(e, snap.Secret, 32)
+	require.NotEqual(e, make([]byte, 32), snap.Secret)
+	require.Equal(e, store.QueueID(1), snap.NextQueueID)
+	require.Empty(e, snap.Queues)
+	rs, err := e.s.Recover(store.Visitor{})
+	require.NoError(e, err)
+	require.Zero(e, rs.Messages)
+	e.must(store.Batch{})
 	e.reopen()
-	check()
+	again, err := e.s.Snapshot()
+	require.NoError(e, err)
+	require.Equal(e, snap.Secret, again.Secret)
+	require.Equal(e, snap.CreatedAt, again.CreatedAt)
+	require.NoError(e, e.s.Err())
+	select {
+	case <-e.s.Failed():
+		require.Fail(e, "failed")
+	default:
+	}
+}
+
+func testVisitorErrors(e *env) {
+	e.must(queues(1).Batch)
+	e.must(store.Batch{
+		Add:    messages(ref(1, 1), ref(1, 2)),
+		Dedupe: []store.Dedupe{{Queue: 1, DedupeID: "d", Until: time.Now().Add(time.Hour).UnixNano()}},
+	})
+	e.reopen()
+	stop := errors.New("stop")
+	n := 0
+	_, err := e.s.Recover(store.Visitor{Message: func(*store.Message, int, *store.State) error { n++; return stop }})
+	require.ErrorIs(e, err, stop)
+	require.Equal(e, 1, n)
+	_, err = e.s.Recover(store.Visitor{Dedupe: func(store.Dedupe) error { return stop }})
+	require.ErrorIs(e, err, stop)
+	var done, total int64
+	rs, err := e.s.Recover(store.Visitor{Progress: func(d, t int64) { done, total = d, t }})
+	require.NoError(e, err)
+	require.Equal(e, [2]int64{2, 2}, [2]int64{done, total})
+	require.Equal(e, int64(2), rs.Messages)
+	require.Equal(e, int64(1), rs.Dedupes)
+	require.Equal(e, e.s.Stats().LiveBytes, rs.Bytes)
 }
