@@ -89,4 +89,3 @@ func (r *rig) endTurn() {
 		r.bound.yielded(f)
 	}
 }
-

@@ -113,108 +113,88 @@ type Needs struct {
 // only when nothing is missing, so they do not request it again. ok is false if the key
 // has no shared gate.
 func (g *Gates) Needs(key string, now int64) (n Needs, ok bool) {
-	gate, unlock := g.sharedGate(key)
-	if gate == nil {
-		return Needs{}, false
-	}
-	defer unlock()
-	s := gate.mu.share
-	v, last := g.clock.tick(now)
-	s.expire(v)
-	if gate.mu.waiting.head != nil && gate.pause(last) == 0 {
-		gate.note(max(s.needs.Cost, One))
-	}
-	n, s.requested = s.needs, false
-	if gate.mu.waiting.head == nil {
-		s.needs = Needs{}
-	}
-	tokens, slots := s.sum()
-	n.Tokens = n.Tokens && tokens < max(n.Cost, s.size.Tokens/2, 1)
-	n.Slots = n.Slots && slots < max(s.size.Slots/2, 1)
-	n.Place = n.Place && gate.mu.inFlight >= s.permits
-	n.Limits, n.Owned, n.InFlight, n.Permits = s.own, s.by == owned, gate.mu.inFlight, s.permits
-	n.Leased, n.Crowded, n.Uncharged = s.leases[0] != (Lease{}), s.crowded, s.uncharged != 0
-	return n, true
+	ok = g.onShared(key, func(gate *Gate, s *share) {
+		v, last := g.clock.tick(now)
+		s.expire(v)
+		if gate.mu.waiting.head != nil && gate.pause(last) == 0 {
+			gate.note(max(s.needs.Cost, One))
+		}
+		n, s.requested = s.needs, false
+		if gate.mu.waiting.head == nil {
+			s.needs = Needs{}
+		}
+		tokens, slots := s.sum()
+		n.Tokens = n.Tokens && tokens < max(n.Cost, s.size.Tokens/2, 1)
+		n.Slots = n.Slots && slots < max(s.size.Slots/2, 1)
+		n.Place = n.Place && gate.mu.inFlight >= s.permits
+		n.Limits, n.Owned, n.InFlight, n.Permits = s.own, s.by == owned, gate.mu.inFlight, s.permits
+		n.Leased, n.Crowded, n.Uncharged = s.leases[0] != (Lease{}), s.crowded, s.uncharged != 0
+	})
+	return n, ok
 }
 
 // TakeUncharged returns and clears the cost of messages beyond the leases of a gate,
 // in thousandths; negative: a refund. The fleet must charge it.
 func (g *Gates) TakeUncharged(key string) (uncharged int64) {
-	gate, unlock := g.sharedGate(key)
-	if gate == nil {
-		return 0
-	}
-	defer unlock()
-	s := gate.mu.share
-	uncharged, s.uncharged = s.uncharged, 0
+	g.onShared(key, func(_ *Gate, s *share) { uncharged, s.uncharged = s.uncharged, 0 })
 	return uncharged
 }
 
 // Level reports the tokens in the fleet's bucket of a gate, in thousandths.
 func (g *Gates) Level(key string, tokens, now int64) {
-	gate, unlock := g.sharedGate(key)
-	if gate == nil {
-		return
-	}
-	defer unlock()
-	s := gate.mu.share
-	if s.by != leased || gate.mu.limits.Rate == (Rate{}) {
-		return
-	}
-	v, _ := g.clock.tick(now)
-	r := &s.room
-	if r.known {
-		r.advance(gate.mu.limits, v)
-	}
-	r.lows.note(v, r.now) // 0 at first: no refund for earlier grants
-	r.known, r.now, r.at = true, max(0, gate.mu.limits.burst()-tokens), v
+	g.onShared(key, func(gate *Gate, s *share) {
+		if s.by != leased || gate.mu.limits.Rate == (Rate{}) {
+			return
+		}
+		v, _ := g.clock.tick(now)
+		r := &s.room
+		if r.known {
+			r.advance(gate.mu.limits, v)
+		}
+		r.lows.note(v, r.now) // 0 at first: no refund for earlier grants
+		r.known, r.now, r.at = true, max(0, gate.mu.limits.burst()-tokens), v
+	})
 }
 
 // Shared returns the limits that were set here for a shared gate, and whether this
 // process applies them alone. ok is false if the key has no shared gate.
 func (g *Gates) Shared(key string) (own Limits, alone, ok bool) {
-	gate, unlock := g.sharedGate(key)
-	if gate == nil {
-		return Limits{}, false, false
-	}
-	defer unlock()
-	return gate.mu.share.own, gate.mu.share.by == owned, true
+	ok = g.onShared(key, func(_ *Gate, s *share) { own, alone = s.own, s.by == owned })
+	return own, alone, ok
 }
 
-// sharedGate returns the gate of a key, locked, if it is shared.
-func (g *Gates) sharedGate(key string) (gate *Gate, unlock func()) {
+// onShared calls fn with the gate of a key, locked, and reports true, if it is shared.
+func (g *Gates) onShared(key string, fn func(*Gate, *share)) bool {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	gate = g.mu.gates.all[key]
+	gate := g.mu.gates.all[key]
 	if gate == nil {
-		return nil, nil
+		g.mu.Unlock()
+		return false
 	}
 	gate.mu.Lock()
+	defer gate.mu.Unlock()
+	g.mu.Unlock()
 	if gate.mu.share == nil {
-		gate.mu.Unlock()
-		return nil, nil
+		return false
 	}
-	return gate, gate.mu.Unlock
+	fn(gate, gate.mu.share)
+	return true
 }
 
 // ReturnLeases removes and returns the leases of a gate that end within a time (ns),
 // and the rest of leases that have ended. Their Until is on the clock of now.
 func (g *Gates) ReturnLeases(key string, now, within int64) (rests []Lease) {
-	gate, unlock := g.sharedGate(key)
-	if gate == nil {
-		return nil
-	}
-	defer unlock()
-	s := gate.mu.share
-	v, _ := g.clock.tick(now)
-	for s.leases[0] != (Lease{}) && int64(s.ends[0]-v) <= within {
-		s.drop(v)
-	}
-	for _, c := range s.ended {
-		c.Until = now + int64(c.end-v)
-		rests = append(rests, c.Lease)
-	}
-	s.ended = nil
+	g.onShared(key, func(_ *Gate, s *share) {
+		v, _ := g.clock.tick(now)
+		for s.leases[0] != (Lease{}) && int64(s.ends[0]-v) <= within {
+			s.drop(v)
+		}
+		for _, c := range s.ended {
+			c.Until = now + int64(c.end-v)
+			rests = append(rests, c.Lease)
+		}
+		s.ended = nil
+	})
 	return rests
 }
 
@@ -222,82 +202,71 @@ func (g *Gates) ReturnLeases(key string, now, within int64) (rests []Lease) {
 // returns how many are left. With crowded, further permits go as messages leave
 // flight, and the gate calls Request each time.
 func (g *Gates) Lower(key string, permits int64, crowded bool) (left int64) {
-	gate, unlock := g.sharedGate(key)
-	if gate == nil {
-		return 0
-	}
-	defer unlock()
-	s := gate.mu.share
-	s.permits, s.crowded, s.fair = max(gate.mu.inFlight, min(s.permits, permits)), crowded, permits
-	return s.permits
+	g.onShared(key, func(gate *Gate, s *share) {
+		s.permits, s.crowded, s.fair = max(gate.mu.inFlight, min(s.permits, permits)), crowded, permits
+		left = s.permits
+	})
+	return left
 }
 
 // AddLease gives a gate a lease, and a number of permits in all. It appends the
 // waiters to notify to wake (see Wait.Pass).
 func (g *Gates) AddLease(key string, c Lease, permits, now int64, wake []*Wait) []*Wait {
-	gate, unlock := g.sharedGate(key)
-	if gate == nil {
-		return wake
-	}
-	defer unlock()
-	s := gate.mu.share
-	if s.by != leased {
-		return wake
-	}
-	v, last := g.clock.tick(now)
-	s.expire(v)
-	s.permits = max(gate.mu.inFlight, permits)
-	if paid := min(c.Tokens, s.uncharged); paid > 0 {
-		c.Tokens, s.uncharged = c.Tokens-paid, s.uncharged-paid
-	}
-	if c.Until <= last {
-		s.keep(c, v-instant(last-c.Until))
-	} else if c.Tokens > 0 || c.Slots > 0 {
-		if s.leases[1] != (Lease{}) {
-			s.drop(v)
+	g.onShared(key, func(gate *Gate, s *share) {
+		if s.by != leased {
+			return
 		}
-		i := 0
-		if s.leases[0] != (Lease{}) {
-			i = 1
+		v, last := g.clock.tick(now)
+		s.expire(v)
+		s.permits = max(gate.mu.inFlight, permits)
+		if paid := min(c.Tokens, s.uncharged); paid > 0 {
+			c.Tokens, s.uncharged = c.Tokens-paid, s.uncharged-paid
 		}
-		s.leases[i], s.ends[i], s.size = c, v+instant(c.Until-last), c
-	}
-	return gate.notifyIfEarlier(v, last, wake)
+		if c.Until <= last {
+			s.keep(c, v-instant(last-c.Until))
+		} else if c.Tokens > 0 || c.Slots > 0 {
+			if s.leases[1] != (Lease{}) {
+				s.drop(v)
+			}
+			i := 0
+			if s.leases[0] != (Lease{}) {
+				i = 1
+			}
+			s.leases[i], s.ends[i], s.size = c, v+instant(c.Until-last), c
+		}
+		wake = gate.notifyIfEarlier(v, last, wake)
+	})
+	return wake
 }
 
 // HandOver ends the time in which this process applied the limits alone. From now on
 // the gate admits only with leases of the fleet. ok is false if this process did not
 // apply them alone.
 func (g *Gates) HandOver(key string, now int64) (state State, inFlight int64, ok bool) {
-	gate, unlock := g.sharedGate(key)
-	if gate == nil {
-		return State{}, 0, false
-	}
-	defer unlock()
-	if gate.mu.share.by != owned {
-		return State{}, 0, false
-	}
-	state, _ = gate.state(now)
-	gate.borrow(now, 0)
-	return state, gate.mu.inFlight, true
+	g.onShared(key, func(gate *Gate, s *share) {
+		if ok = s.by == owned; ok {
+			state, _ = gate.state(now)
+			gate.borrow(now, 0)
+			inFlight = gate.mu.inFlight
+		}
+	})
+	return state, inFlight, ok
 }
 
 // Borrow makes a gate depend on leases, of which it has none at first, and gives it
 // permits for the messages in flight. It returns their number.
 func (g *Gates) Borrow(key string, now int64) (inFlight int64) {
-	gate, unlock := g.sharedGate(key)
-	if gate == nil {
-		return 0
-	}
-	defer unlock()
-	uncharged := gate.mu.share.uncharged
-	if b := gate.mu.bucket; b != nil && gate.mu.share.by != leased {
-		v, _ := g.clock.tick(now)
-		b.advance(v, gate.mu.reserved)
-		uncharged = max(0, -b.tokens) // only this process knows of it
-	}
-	gate.borrow(now, uncharged)
-	return gate.mu.inFlight
+	g.onShared(key, func(gate *Gate, s *share) {
+		uncharged := s.uncharged
+		if b := gate.mu.bucket; b != nil && s.by != leased {
+			v, _ := g.clock.tick(now)
+			b.advance(v, gate.mu.reserved)
+			uncharged = max(0, -b.tokens) // only this process knows of it
+		}
+		gate.borrow(now, uncharged)
+		inFlight = gate.mu.inFlight
+	})
+	return inFlight
 }
 
 // borrow needs g.mu.
@@ -319,40 +288,36 @@ func (g *Gate) renew(l Limits, v instant) {
 // Adopt applies limits to a shared gate that another process of the fleet has set, or
 // its own limits again. It appends the waiters to notify to wake (see Wait.Pass).
 func (g *Gates) Adopt(key string, l Limits, now int64, wake []*Wait) []*Wait {
-	gate, unlock := g.sharedGate(key)
-	if gate == nil {
-		return wake
-	}
-	defer unlock()
-	if l == gate.mu.limits {
-		return wake
-	}
-	v, _ := g.clock.tick(now)
-	gate.setLimits(l, v, false)
-	return gate.mu.waiting.notifyHead(wake)
+	g.onShared(key, func(gate *Gate, _ *share) {
+		if l == gate.mu.limits {
+			return
+		}
+		v, _ := g.clock.tick(now)
+		gate.setLimits(l, v, false)
+		wake = gate.mu.waiting.notifyHead(wake)
+	})
+	return wake
 }
 
 // Own makes this process apply the limits of a gate alone, beginning with a state, or
 // with the present one if state is nil. It appends the waiters to notify to wake (see
 // Wait.Pass).
 func (g *Gates) Own(key string, state *State, now int64, wake []*Wait) []*Wait {
-	gate, unlock := g.sharedGate(key)
-	if gate == nil {
-		return wake
-	}
-	defer unlock()
-	v, last := g.clock.tick(now)
-	if state != nil {
-		gate.renew(gate.mu.limits, v)
-		gate.fill(state, v, last)
-	}
-	if b, uncharged := gate.mu.bucket, gate.mu.share.uncharged; b != nil && uncharged != 0 {
-		b.advance(v, gate.mu.reserved)
-		b.charge(uncharged, gate.mu.reserved)
-		b.advance(v, gate.mu.reserved)
-	}
-	*gate.mu.share = share{by: owned, own: gate.mu.share.own, used: gate.mu.share.used}
-	return gate.notifyIfEarlier(v, last, wake)
+	g.onShared(key, func(gate *Gate, s *share) {
+		v, last := g.clock.tick(now)
+		if state != nil {
+			gate.renew(gate.mu.limits, v)
+			gate.fill(state, v, last)
+		}
+		if b, uncharged := gate.mu.bucket, s.uncharged; b != nil && uncharged != 0 {
+			b.advance(v, gate.mu.reserved)
+			b.charge(uncharged, gate.mu.reserved)
+			b.advance(v, gate.mu.reserved)
+		}
+		*s = share{by: owned, own: s.own, used: s.used}
+		wake = gate.notifyIfEarlier(v, last, wake)
+	})
+	return wake
 }
 
 // Part makes a gate apply one of `parts` parts of its rate while the fleet cannot be
@@ -360,27 +325,24 @@ func (g *Gates) Own(key string, state *State, now int64, wake []*Wait) []*Wait {
 // does not change a gate whose limits this process applies alone, or that has such a
 // part already.
 func (g *Gates) Part(key string, parts, now int64, wake []*Wait) []*Wait {
-	gate, unlock := g.sharedGate(key)
-	if gate == nil {
-		return wake
-	}
-	defer unlock()
-	s := gate.mu.share
-	if parts = max(1, parts); s.by == owned || s.by == parted && s.parts == parts {
-		return wake
-	}
-	v, last := g.clock.tick(now)
-	s.by, s.parts, s.crowded = parted, parts, false
-	for i := range s.leases {
-		s.leases[i].Tokens = 0
-	}
-	gate.mu.bucket = nil
-	gate.setParts(s.part(gate.mu.limits), v, v, false)
-	if b := gate.mu.bucket; b != nil {
-		b.tokens = -max(0, s.uncharged)
-	}
-	s.uncharged, s.room = 0, room{}
-	return gate.notifyIfEarlier(v, last, wake)
+	g.onShared(key, func(gate *Gate, s *share) {
+		if parts = max(1, parts); s.by == owned || s.by == parted && s.parts == parts {
+			return
+		}
+		v, last := g.clock.tick(now)
+		s.by, s.parts, s.crowded = parted, parts, false
+		for i := range s.leases {
+			s.leases[i].Tokens = 0
+		}
+		gate.mu.bucket = nil
+		gate.setParts(s.part(gate.mu.limits), v, v, false)
+		if b := gate.mu.bucket; b != nil {
+			b.tokens = -max(0, s.uncharged)
+		}
+		s.uncharged, s.room = 0, room{}
+		wake = gate.notifyIfEarlier(v, last, wake)
+	})
+	return wake
 }
 
 // part returns the limits that bucket and window apply.
