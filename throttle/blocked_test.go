@@ -11,15 +11,9 @@ import (
 // the first keys only.
 func TestBlockedCounts(t *testing.T) {
 	g := New(Start{}, 0)
-	set := func(key string, l Limits) {
-		_, err := g.SetLimits(key, l, 0, nil)
-		require.NoError(t, err)
-	}
-	_, err := g.SetPrefix("tenant:", Limits{Concurrency: 1}, 0, nil)
-	require.NoError(t, err)
-	set("b", Limits{Concurrency: 1})
-	s, err := g.Set([]string{"b", "tenant:acme", "none"}, 0)
-	require.NoError(t, err)
+	prefix(t, g, "tenant:", Limits{Concurrency: 1}, 0)
+	limit(t, g, "b", Limits{Concurrency: 1}, 0)
+	s := set(t, g, "b", "tenant:acme", "none")
 	require.Empty(t, g.BlockedCounts(10))
 	for _, gate := range s.Gates() {
 		gate.CountBlocked(ByInFlight)
@@ -33,12 +27,11 @@ func TestBlockedCounts(t *testing.T) {
 	require.Equal(t, b, g.BlockedCounts(10))
 	for i := range 3 {
 		key := fmt.Sprint("a", i)
-		set(key, Limits{Concurrency: 1})
+		limit(t, g, key, Limits{Concurrency: 1}, 0)
 		g.CountBlocked(key, "window")
 	}
 	require.Equal(t, []BlockedCount{{"a0", ByWindow, 1}, {"a1", ByWindow, 1}}, g.BlockedCounts(2))
 	require.Len(t, g.BlockedCounts(4), 6)
-	set("b", Limits{})
+	limit(t, g, "b", Limits{}, 0)
 	require.Len(t, g.BlockedCounts(4), 3)
-	g.Close(s, 0)
 }

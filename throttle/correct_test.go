@@ -9,10 +9,15 @@ import (
 // tokensOf returns the tokens of the only gate of a set.
 func tokensOf(s *Set, now int64) int64 { return s.Gates()[0].Info(now).Tokens }
 
-func TestSettleChargesAndGivesBack(t *testing.T) {
+// bucketOfTen is the set of a gate whose full bucket has ten, and one more a second.
+func bucketOfTen(t *testing.T) *Set {
 	g := newGates()
 	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
-	s := set(t, g, "k")
+	return set(t, g, "k")
+}
+
+func TestSettleChargesAndGivesBack(t *testing.T) {
+	s := bucketOfTen(t)
 	acquire := func(now, cost int64) Grant {
 		grant, block, ok := s.Acquire(now, cost, nil)
 		require.True(t, ok, "%+v", block)
@@ -38,9 +43,7 @@ func TestSettleChargesAndGivesBack(t *testing.T) {
 
 // A surplus is refunded as far as the bucket has not been full since.
 func TestCorrectionRefundsNoMoreThanTheBound(t *testing.T) {
-	g := newGates()
-	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
-	s := set(t, g, "k")
+	s := bucketOfTen(t)
 	grant, _, _ := s.Acquire(start, 8*One, nil)
 	_, _, ok := s.Acquire(start+20*sec, 5*One, nil) // it was full again
 	require.True(t, ok)
@@ -61,9 +64,7 @@ func TestCorrectionLeavesWindowsAlone(t *testing.T) {
 
 // A refund notifies the head of the waiters.
 func TestCorrectionNotifiesTheHead(t *testing.T) {
-	g := newGates()
-	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
-	s := set(t, g, "k")
+	s := bucketOfTen(t)
 	grant, _, _ := s.Acquire(start, 10*One, nil)
 	w := NewWait(s.Gates()[0], "q")
 	require.Positive(t, w.Join(start, One))
@@ -73,9 +74,7 @@ func TestCorrectionNotifiesTheHead(t *testing.T) {
 // A message that was in flight before a restart pays its extra cost and gets no refund,
 // since the time of its Acquire is unknown.
 func TestCorrectionOfAnAdoptedMessage(t *testing.T) {
-	g := newGates()
-	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
-	s := set(t, g, "k")
+	s := bucketOfTen(t)
 	more, less := s.Adopt(), s.Adopt()
 	s.ReleaseCorrected(&more, 4*One, start, nil)
 	s.ReleaseCorrected(&less, -4*One, start, nil)
@@ -192,8 +191,7 @@ func TestADebtFollowsItsGate(t *testing.T) {
 	require.Equal(t, int64(One), g.TakeUncharged("s:a"), "5 have been paid by its part of the rate")
 	g, s = owing()
 	g.Close(s, 0)
-	other, err := g.Set([]string{"b"}, 100*second)
-	require.NoError(t, err)
+	other := setAt(t, g, 100*second, "b")
 	g.Close(other, 100*second)
 	require.Equal(t, int64(6*One), g.TakeUncharged("s:a"), "it is not forgotten while it owes")
 }

@@ -22,8 +22,7 @@ func prefix(t require.TestingT, g *Gates, key string, l Limits, now int64) {
 func use(t testing.TB, g *Gates, key string, messages int, now int64) {
 	t.Helper()
 	for i := range int64(messages) {
-		s, err := g.Set([]string{key}, now+i)
-		require.NoError(t, err)
+		s := setAt(t, g, now+i, key)
 		grant, _, ok := s.Acquire(now+i, One, nil)
 		require.True(t, ok)
 		s.Release(&grant, now+i, nil)

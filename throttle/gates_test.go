@@ -36,8 +36,7 @@ func TestSetsAreShared(t *testing.T) {
 
 func TestForgetting(t *testing.T) {
 	g := newGates()
-	_, err := g.SetPrefix("tenant:", Limits{Rate: PerSecond(One), Limit: 5, Window: 10 * sec}, start, nil)
-	require.NoError(t, err)
+	prefix(t, g, "tenant:", Limits{Rate: PerSecond(One), Limit: 5, Window: 10 * sec}, start)
 	limit(t, g, "own", Limits{Limit: 1, Window: sec}, start)
 	a, b, own := set(t, g, "tenant:a"), set(t, g, "tenant:a", "free"), set(t, g, "own")
 	grant, _, _ := a.Acquire(start, One, nil)
@@ -73,12 +72,10 @@ func TestForgetting(t *testing.T) {
 // Keys that come and go leave nothing behind, without an extra sweep.
 func TestMemoryOfManyKeys(t *testing.T) {
 	g := newGates()
-	_, err := g.SetPrefix("", Limits{Rate: PerSecond(One)}, start, nil)
-	require.NoError(t, err)
+	prefix(t, g, "", Limits{Rate: PerSecond(One)}, start)
 	for i := range int64(10_000) {
 		now := start + i*sec/100 // a bucket is full again after 100 of them
-		s, err := g.Set([]string{fmt.Sprint(i)}, now)
-		require.NoError(t, err)
+		s := setAt(t, g, now, fmt.Sprint(i))
 		grant, _, ok := s.Acquire(now, One, nil)
 		require.True(t, ok)
 		s.Release(&grant, now, nil)
@@ -107,10 +104,7 @@ func TestPrefixes(t *testing.T) {
 	g := newGates()
 	s := set(t, g, "tenant:a:x")
 	rate := func(n int64) Limits { return Limits{Rate: PerSecond(n * One)} }
-	put := func(prefix string, l Limits) {
-		_, err := g.SetPrefix(prefix, l, start, nil)
-		require.NoError(t, err)
-	}
+	put := func(key string, l Limits) { prefix(t, g, key, l, start) }
 	put("tenant:", rate(1))
 	put("tenant:a", rate(2))
 	put("other:", rate(3))
@@ -176,8 +170,7 @@ func TestRestore(t *testing.T) {
 	own := Limits{Rate: PerSecond(One), Burst: 5 * One, Limit: 3, Window: 100 * sec}
 	put := func(g *Gates, now int64) {
 		limit(t, g, "own", own, now)
-		_, err := g.SetPrefix("p:", Limits{Rate: PerSecond(One)}, now, nil)
-		require.NoError(t, err)
+		prefix(t, g, "p:", Limits{Rate: PerSecond(One)}, now)
 	}
 	put(old, start)
 	limit(t, old, "gone", Limits{Limit: 1, Window: sec}, start)

@@ -25,7 +25,12 @@ func limit(t testing.TB, g *Gates, key string, l Limits, now int64) []*Wait {
 
 func set(t testing.TB, g *Gates, keys ...string) *Set {
 	t.Helper()
-	s, err := g.Set(keys, g.clock.mu.last)
+	return setAt(t, g, g.clock.mu.last, keys...)
+}
+
+func setAt(t testing.TB, g *Gates, now int64, keys ...string) *Set {
+	t.Helper()
+	s, err := g.Set(keys, now)
 	require.NoError(t, err)
 	return s
 }

@@ -96,8 +96,7 @@ func TestExtremes(t *testing.T) {
 		require.NoError(t, l.Validate(), "%+v", l)
 		g := New(Start{}, math.MinInt64)
 		limit(t, g, "k", l, math.MinInt64)
-		s, err := g.Set([]string{"k"}, math.MinInt64)
-		require.NoError(t, err)
+		s := setAt(t, g, math.MinInt64, "k")
 		for _, now := range []int64{math.MinInt64, -1, 0, math.MaxInt64, math.MinInt64, start, math.MaxInt64, 0} {
 			for range 3 {
 				_, block, ok := s.Acquire(now, MaxCost, nil)
@@ -131,49 +130,6 @@ func TestNoDrift(t *testing.T) {
 	b.advance(9_000_000_000_000, 0)
 	require.Equal(t, int64(3_000_000), b.tokens)
 	require.Zero(t, b.frac)
-}
-
-func TestLimitsChange(t *testing.T) {
-	g := newGates()
-	s := set(t, g, "k")
-	try := func(now, cost int64) bool {
-		_, _, ok := s.Acquire(now, cost, nil)
-		return ok
-	}
-	var grants []Grant
-	for range 3 { // counted although nothing limits them
-		grant, _, ok := s.Acquire(start, One, nil)
-		require.True(t, ok)
-		grants = append(grants, grant)
-	}
-	limit(t, g, "k", Limits{Concurrency: 2}, start)
-	require.False(t, try(start, One))
-	s.Release(&grants[0], start, nil)
-	require.False(t, try(start, One), "two are in flight still")
-	s.Release(&grants[1], start, nil)
-	require.True(t, try(start, One))
-	limit(t, g, "k", Limits{Rate: PerSecond(10 * One)}, start)
-	require.True(t, try(start, 10*One), "a new bucket is full")
-	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start+sec)
-	require.True(t, try(start+sec, 10*One), "what came in at the old rate stays")
-	limit(t, g, "k", Limits{Rate: PerSecond(100 * One), Burst: 10 * One}, start+sec)
-	require.False(t, try(start+sec+sec/100, 2*One))
-	require.True(t, try(start+sec+sec/50, 2*One), "the new rate counts from now on")
-	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 3 * One}, start+3*sec)
-	require.Equal(t, int64(3*One), s.Gates()[0].Info(start+3*sec).Tokens, "a smaller burst spills")
-	limit(t, g, "k", Limits{Limit: 3, Window: sec}, start+3*sec)
-	for range 3 {
-		require.True(t, try(start+3*sec, One))
-	}
-	limit(t, g, "k", Limits{Limit: 2, Window: 10 * sec}, start+3*sec)
-	_, block, ok := s.Acquire(start+4*sec, One, nil)
-	require.False(t, ok)
-	require.Equal(t, start+13*sec, block.At)
-	limit(t, g, "k", Limits{Limit: 4, Window: 10 * sec}, start+4*sec)
-	require.True(t, try(start+4*sec, One))
-	require.False(t, try(start+4*sec, One))
-	limit(t, g, "k", Limits{}, start+4*sec)
-	require.True(t, try(start+4*sec, MaxCost))
 }
 
 func TestUndo(t *testing.T) {
