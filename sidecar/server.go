@@ -27,6 +27,7 @@ import (
 	"github.com/filaq/fila/sidecar/limit"
 	"github.com/filaq/fila/sidecar/natsio"
 	"github.com/filaq/fila/sidecar/otlp"
+	"github.com/filaq/fila/sidecar/policy"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/sidecar/telemetry"
@@ -126,8 +127,8 @@ func New(cfg config.Config, log *slog.Logger, version string) (*Server, error) {
 	return s, nil
 }
 
-func hookDefaults(lua *config.LuaConfig) shard.HookDefaults {
-	return shard.HookDefaults{
+func hookDefaults(lua *config.LuaConfig) policy.Defaults {
+	return policy.Defaults{
 		Limits: hooks.Limits{
 			Timeout: time.Duration(lua.DefaultTimeoutMs) * time.Millisecond, MemoryBytes: lua.DefaultMemoryLimitBytes,
 		},

@@ -36,7 +36,7 @@ func (a *Admin) peek(q *shard.Queue, req wire.PeekRequest) (reply wire.PeekReply
 		return reply, err
 	}
 	for range peekPieces {
-		found, next, err := finder.Find(p.reply.Next, req.Limit-len(p.reply.Messages), a.piece)
+		found, next, err := finder.Find(p.reply.Next, req.Limit-len(p.reply.Messages), a.piece, nil)
 		if err != nil {
 			return reply, err
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/filaq/fila/sidecar/circuit"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/control"
+	"github.com/filaq/fila/sidecar/policy"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/sidecar/telemetry"
@@ -118,7 +119,7 @@ func withAdmin(t *testing.T, change func(*config.Config), fn func(t *testing.T, 
 		queues.Set = shard.NewSet(shard.Options{
 			Log: log, Now: clock, Conn: h, Front: openFront{}, Control: ctl, Circuits: circuits, Metrics: telemetry.New(),
 			Subjects: subjects, Signer: signer, Event: event, MaxUncommittedBytes: math.MaxInt64, Pacing: queue.DefaultPacing,
-			Hooks: shard.HookDefaults{
+			Hooks: policy.Defaults{
 				Limits: hooks.Limits{Timeout: time.Second, MemoryBytes: 1 << 20}, Breaker: breaker.Config{Threshold: 3, Cooldown: time.Hour},
 			},
 		})

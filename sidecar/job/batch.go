@@ -95,7 +95,7 @@ func (a *admission) decide(o *offer, m *queue.Moved) outcome {
 		}
 	}
 	acceptedBefore := a.Op == wire.JobRedrive || a.stay && a.Op != wire.JobEdit
-	class, werr := a.Classify(o.headers, o.payloadSize, acceptedBefore, &a.JobCreateRequest)
+	class, werr := a.Reclassify(o.headers, o.payloadSize, acceptedBefore, &a.JobCreateRequest)
 	if werr != nil {
 		a.keyRefused = werr
 		return outcomeBadKey

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/sidecar/deadletter"
+	"github.com/filaq/fila/sidecar/finder"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/telemetry"
@@ -17,30 +18,22 @@ import (
 // Queue is a queue or dead letter queue as jobs need it. Its methods may be called from any
 // goroutine.
 type Queue interface {
-	Name() string
-	ID() store.QueueID
-	IsDLQ() bool
+	finder.Queue
 	// Source is the queue of a dead letter queue.
 	Source() Queue
-	// Store has the messages. Jobs only read from it.
-	Store() store.Store
 	// Deleted reports whether the queue has been deleted.
 	Deleted() bool
-	// Gone is the error for requests to a queue that has ended.
-	Gone() *wire.Error
 	// Lock keeps other operators away from the queue and its dead letters until unlock, or
 	// returns why that is no use: it has been deleted.
 	Lock() (unlock func(), werr *wire.Error)
-	// View calls fn between two steps of the machine. Like the next two, it reports false
-	// if the machine has ended.
-	View(fn func(m *queue.Queue, role queue.Role, now int64)) bool
-	// Change has the machine take changes in one step, after all that was posted before.
+	// Change has the machine take changes in one step, after all that was posted before. Like
+	// View and ClaimAndComplete, it reports false if the machine has ended.
 	Change(changes ...queue.Change) (Answer, bool)
 	// ClaimAndComplete claims messages in one step, and completes them in the next one as
 	// fn says. Nothing happens in between. last is the last sequence of the queue.
 	ClaimAndComplete(c queue.Claim, fn func(c *queue.Claimed, last uint64) queue.Complete) bool
 	// Finder finds messages with sequences up to last by a filter; 0: all.
-	Finder(f wire.Filter, last uint64) (Finder, *wire.Error)
+	Finder(f wire.Filter, last uint64) (*finder.Finder, *wire.Error)
 	// Admit returns what the queue decides about messages now. A dry run takes nothing.
 	Admit(dry bool) (Target, *wire.Error)
 	// AddDepth counts messages and their bytes in, or out.
@@ -55,25 +48,13 @@ type Answer struct {
 	Handled *queue.Handled
 }
 
-// Finder finds messages of a queue by a filter.
-type Finder interface {
-	// Match is the part of the filter that the machine can evaluate. The caller may change it.
-	Match() *inspect.Match
-	// ReadsStore reports whether the filter needs the store as well.
-	ReadsStore() bool
-	// Matches reads which of some messages that the machine has found match.
-	Matches(found []inspect.MessageView) ([]bool, *wire.Error)
-	// Find returns messages from a sequence on, in list, and where to continue; 0: the end.
-	Find(from uint64, limit, slots int, list []inspect.MessageView) (found []inspect.MessageView, next uint64, werr *wire.Error)
-}
-
 // Target decides about messages that come to a queue.
 type Target interface {
 	// Room returns why a message of that size does not fit, after others of the same batch.
 	Room(messages, bytes, size int64) *wire.Error
-	// Classify gives a message its keys, weight, cost and priority, as the queue and the
+	// Reclassify gives a message its keys, weight, cost and priority, as the queue and the
 	// request say. Headers that were accepted before do not refuse it.
-	Classify(headers map[string][]string, payloadSize int, acceptedBefore bool, req *wire.JobCreateRequest) (store.Class, *wire.Error)
+	Reclassify(headers map[string][]string, payloadSize int, acceptedBefore bool, req *wire.JobCreateRequest) (store.Class, *wire.Error)
 	// CountKey counts one more message of a fairness key, or returns why it is full. The
 	// result takes it back; nil: nothing was counted.
 	CountKey(key string) (queue.KeyCounts, *wire.Error)
@@ -123,7 +104,7 @@ type worker struct {
 	*Options
 	*spec
 	queue     Queue
-	finder    Finder            // of a run
+	finder    *finder.Finder    // of a run
 	groups    deadletter.Reader // likewise
 	dry       bool
 	admission *admission // of the batch; of all in a dry run
@@ -135,12 +116,12 @@ func (w *worker) over() bool { return w.Ended.Err() != nil || w.queue.Deleted() 
 
 // run begins a run of the job.
 func (w *worker) run() run {
-	finder, werr := w.queue.Finder(*w.Filter, w.Last)
+	fd, werr := w.queue.Finder(*w.Filter, w.Last)
 	if werr != nil {
 		return run{werr: werr}
 	}
-	w.finder, w.groups = finder, deadletter.NewReader()
-	return run{match: *finder.Match()}
+	w.finder, w.groups = fd, deadletter.NewReader()
+	return run{match: fd.Match}
 }
 
 // endRun frees what a run has used.
@@ -372,17 +353,17 @@ func (countNew) perform(w *worker) input {
 	if w.Op == wire.JobEdit { // it names a message by its id, and the edited one has the same
 		return counted{new(int64)}
 	}
-	finder, werr := w.queue.Finder(*w.Filter, 0)
+	fd, werr := w.queue.Finder(*w.Filter, 0)
 	if werr != nil {
 		return counted{}
 	}
-	if m := finder.Match(); !w.queue.IsDLQ() {
-		m.Since = max(m.Since, w.CreatedAt+1) // what the job itself has moved is older
+	if !w.queue.IsDLQ() {
+		fd.Match.Since = max(fd.Match.Since, w.CreatedAt+1) // what the job itself has moved is older
 	}
 	n, from := int64(0), w.Last+1
 	var found []inspect.MessageView
 	for range maxNewScans {
-		if found, from, werr = finder.Find(from, scanMessages, scanMessages, found); werr != nil {
+		if found, from, werr = fd.Find(from, scanMessages, scanMessages, found); werr != nil {
 			return counted{}
 		}
 		n += int64(len(found))

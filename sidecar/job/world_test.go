@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/deadletter"
+	"github.com/filaq/fila/sidecar/finder"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/sidecar/queue/history"
-	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/throttle"
@@ -321,24 +321,8 @@ func (q *testQueue) ClaimAndComplete(c queue.Claim, fn func(*queue.Claimed, uint
 	return ok
 }
 
-func (q *testQueue) Finder(_ wire.Filter, last uint64) (Finder, *wire.Error) {
-	return &testFinder{q, inspect.Match{Last: last}}, nil
-}
-
-// testFinder finds all messages.
-type testFinder struct {
-	q     *testQueue
-	match inspect.Match
-}
-
-func (f *testFinder) Match() *inspect.Match { return &f.match }
-func (f *testFinder) ReadsStore() bool      { return false }
-
-func (f *testFinder) Matches([]inspect.MessageView) ([]bool, *wire.Error) { panic("it reads nothing") }
-
-func (f *testFinder) Find(from uint64, limit, slots int, list []inspect.MessageView) (found []inspect.MessageView, next uint64, werr *wire.Error) {
-	found, next = f.q.machine.Inspect(f.q.role).Select(&f.match, from, limit, slots, list[:0], f.q.shard.now)
-	return found, next, nil
+func (q *testQueue) Finder(f wire.Filter, last uint64) (*finder.Finder, *wire.Error) {
+	return finder.New(q, f, last, q.shard.jobs.Log)
 }
 
 func (q *testQueue) Admit(bool) (Target, *wire.Error) { return testTarget{q}, nil }
@@ -355,7 +339,7 @@ func (t testTarget) Room(messages, _, _ int64) *wire.Error {
 	return nil
 }
 
-func (t testTarget) Classify(headers map[string][]string, _ int, _ bool, req *wire.JobCreateRequest) (store.Class, *wire.Error) {
+func (t testTarget) Reclassify(headers map[string][]string, _ int, _ bool, req *wire.JobCreateRequest) (store.Class, *wire.Error) {
 	d := store.Class{Weight: 1000, Cost: 1000}
 	if d.Key = headers["key"][0]; req.Key != "" {
 		d.Key = req.Key

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -171,6 +173,11 @@ func (s *Shard) event(typ, tail string, e wire.Event) {
 	}
 }
 
+// logAbout returns the logger for a line about a message, with its trace if it has one.
+func (s *Shard) logAbout(id store.ID) *slog.Logger {
+	return s.Log.With(telemetry.TraceAttrs(s.set.traces.Parent(id))...)
+}
+
 // note publishes what the machine reports.
 func (r *runner) note(n *queue.Note) {
 	s, name := r.shard, r.sides[n.Role].name
@@ -185,7 +192,7 @@ func (r *runner) note(n *queue.Note) {
 		r.sides[n.Role].metrics.DeadLettered(n.Dead.Reason)
 		s.logAbout(n.ID).Warn("message dead-lettered", "queue", name, "id", formatID(n.ID), "key", wire.ShowKey(n.Key),
 			"reason", n.Dead.Reason, "error_code", n.Dead.ErrorCode, "error", n.Dead.Error, "attempts", n.Dead.Attempts)
-		s.set.traces.deadLettered(n, name, s.Now())
+		s.set.traces.DeadLettered(n, name, s.Now())
 		event(wire.EventDeadLettered, map[string]any{
 			"id": formatID(n.ID), "reason": n.Dead.Reason, "error": n.Dead.Error, "attempts": n.Dead.Attempts,
 		})

@@ -143,7 +143,7 @@ func BenchmarkDeadLetters(b *testing.B) {
 				found := 0
 				for from, more := uint64(0), true; more; more = from != 0 {
 					var views []inspect.MessageView
-					views, from, err = fd.Find(from, 4096, 4096)
+					views, from, err = fd.Find(from, 4096, 4096, views)
 					require.Nil(b, err)
 					found += len(views)
 				}

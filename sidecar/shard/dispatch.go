@@ -173,7 +173,7 @@ func (d *dispatcher) publishOne(i int, w *queue.Delivery, m *nats.Msg) {
 	case err != nil:
 		d.undeliverable(w, err)
 	case parent.Sampled:
-		s.set.traces.waited(w, parent, d.r.sides[w.Role].name, s.number)
+		s.set.traces.Waited(w, parent, d.r.sides[w.Role].name, s.number)
 	}
 }
 

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"fmt"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -10,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
 
@@ -149,5 +152,28 @@ func TestReasonsAreReadForDeadLettersAlone(t *testing.T) {
 		r.none("gone")
 		require.Contains(t, string(r.one("producer").Data), `"duplicate":true`)
 		require.NotContains(t, r.log.String(), "level=ERROR")
+	})
+}
+
+// noSpans is a tracer that drops spans.
+type noSpans struct{}
+
+func (noSpans) Record(*telemetry.Span) {}
+
+// TestKeysLeftOutAreTraced: the log line about a message with too many throttle keys has its id
+// and its trace.
+func TestKeysLeftOutAreTraced(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.traces = telemetry.NewMessages(noSpans{})
+		q := r.create(nil)
+		const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+		m := &queue.Message{Message: store.Message{ID: newID(), Class: store.Class{Key: "k"}, Headers: wire.EncodeHeaders(nil, nat("traceparent", trace))}}
+		for i := range throttle.MaxKeys + 1 {
+			m.ThrottleKeys = append(m.ThrottleKeys, fmt.Sprint("vendor-", i))
+		}
+		r.traces.Enqueued(m, false)
+		require.True(t, q.run.post(queue.Input{Kind: queue.Enqueue, Message: m}, nil))
+		synctest.Wait()
+		require.Contains(t, r.log.String(), `msg="throttle keys of a message are left out" trace_id=0af7651916cd43dd8448eb211c80319c span_id=b7ad6b7169203331 queue=orders id=`+formatID(m.ID))
 	})
 }

@@ -22,7 +22,7 @@ func (r *rig) found(q *Queue, body string, slots int) (at []uint64) {
 	fd, err := q.Finder(f, 0)
 	require.Nil(r.t, err, body)
 	for from := uint64(0); ; {
-		views, next, err := fd.Find(from, 2, slots)
+		views, next, err := fd.Find(from, 2, slots, nil)
 		require.Nil(r.t, err)
 		require.LessOrEqual(r.t, len(views), 2)
 		for _, v := range views {
@@ -143,7 +143,7 @@ func TestFindLooksNoFurther(t *testing.T) {
 		time.Sleep(time.Second)
 		fd, err := q.Finder(wire.Filter{Header: map[string]string{"tenant": "a"}}, 3)
 		require.Nil(t, err)
-		views, next, err := fd.Find(2, 10, 10)
+		views, next, err := fd.Find(2, 10, 10, nil)
 		require.Nil(t, err)
 		require.Zero(t, next)
 		require.Len(t, views, 2)
@@ -151,7 +151,7 @@ func TestFindLooksNoFurther(t *testing.T) {
 		require.Equal(t, wire.CodeOnlyForDLQ, err.ErrCode)
 		_, err = q.Delete("", true)
 		require.Nil(t, err)
-		_, _, err = fd.Find(0, 10, 10)
+		_, _, err = fd.Find(0, 10, 10, nil)
 		require.Equal(t, wire.CodeQueueNotFound, err.ErrCode)
 	})
 }

@@ -1,13 +1,11 @@
 package shard
 
 import (
-	"slices"
-	"strconv"
-
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/sidecar/policy"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -65,18 +63,18 @@ func (in *intake) take(q *Queue, header nats.Header, data []byte, opts *wire.Enq
 	if werr := q.room(p, 0, 0, size); werr != nil {
 		return nil, werr
 	}
-	class, werr := p.classify(q.name, header, len(data))
+	class, werr := p.Classify(header, len(data))
 	if werr != nil {
 		return nil, werr
 	}
 	if werr := in.full(q, &class, opts.DedupeID, now); werr != nil {
 		return nil, werr
 	}
-	counted, werr := q.countPending(&p.settings, class.Key)
+	counted, werr := q.countPending(&p.Settings, class.Key)
 	if werr != nil {
 		return nil, werr
 	}
-	if werr := in.rates.admit(q, &p.settings, class.Key, now); werr != nil {
+	if werr := in.rates.admit(q, &p.Settings, class.Key, now); werr != nil {
 		uncountKey(counted, class.Key)
 		return nil, werr
 	}
@@ -97,7 +95,7 @@ func (in *intake) take(q *Queue, header nats.Header, data []byte, opts *wire.Enq
 	if opts.TTL > 0 {
 		msg.ExpiresAt = now + int64(opts.TTL)
 	}
-	if window := p.settings.DedupeWindowMs * 1e6; opts.DedupeID != "" && window > 0 {
+	if window := p.Settings.DedupeWindowMs * 1e6; opts.DedupeID != "" && window > 0 {
 		msg.DedupeID, msg.DedupeUntil = opts.DedupeID, now+window
 	}
 	return msg, nil
@@ -106,7 +104,7 @@ func (in *intake) take(q *Queue, header nats.Header, data []byte, opts *wire.Enq
 // hand counts a message and passes it to the machine by post, which reports false if the
 // machine has ended.
 func (in *intake) hand(q *Queue, msg *queue.Message, post func() bool) *wire.Error {
-	q.shard.set.traces.enqueued(msg, q.policy.Load())
+	q.shard.set.traces.Enqueued(msg, q.policy.Load().Has(hooks.OnEnqueue))
 	id, key, dedupeID, until := msg.ID, msg.Key, msg.DedupeID, msg.DedupeUntil // after post, msg belongs to the machine
 	q.depth.Add(1)
 	q.bytes.Add(msg.Size)
@@ -150,7 +148,7 @@ func (q *Queue) uncount(m *queue.Message) {
 
 // room refuses a message of a size that would exceed a limit of the node, the shard or the
 // queue. messages and bytes are on their way and not counted yet.
-func (q *Queue) room(p *policy, messages, bytes, size int64) *wire.Error {
+func (q *Queue) room(p *policy.Policy, messages, bytes, size int64) *wire.Error {
 	s := q.shard
 	waiting, disk := s.set.uncommitted.Load(), s.set.Disk()
 	switch {
@@ -168,8 +166,8 @@ func (q *Queue) room(p *policy, messages, bytes, size int64) *wire.Error {
 
 // fits refuses a message of a size that would exceed a limit of the queue, besides messages
 // and bytes that are not counted yet.
-func (q *Queue) fits(p *policy, messages, bytes, size int64) *wire.Error {
-	limits := &p.settings
+func (q *Queue) fits(p *policy.Policy, messages, bytes, size int64) *wire.Error {
+	limits := &p.Settings
 	switch {
 	case limits.MaxDepth > 0 && q.depth.Load()+messages >= limits.MaxDepth:
 		return wire.BacklogMessages(q.name, limits.MaxDepth, fullRetryAfter)
@@ -177,119 +175,6 @@ func (q *Queue) fits(p *policy, messages, bytes, size int64) *wire.Error {
 		return wire.BacklogBytes(q.name, limits.MaxBytes, fullRetryAfter)
 	}
 	return nil
-}
-
-// classify classifies a message by on_enqueue or by the headers that the settings name. An
-// invalid value refuses the message; the class next to the error is then what remains
-// without that value.
-func (p *policy) classify(queue string, headers map[string][]string, size int) (store.Class, *wire.Error) {
-	if g := p.hooks[hooks.OnEnqueue]; g != nil {
-		c := store.Class(g.enqueue(&hooks.EnqueueInput{Headers: headers, PayloadSize: size, Queue: queue}))
-		return c, checkKeys(&c)
-	}
-	h := headerReader{headers: headers}
-	c := store.Class(hooks.DefaultEnqueueDecision())
-	s := &p.settings
-	if key := h.key("fairness", &p.keys.fairness); key != "" {
-		c.Key = key
-	}
-	if weight := h.weight(s.WeightHeader); weight != 0 {
-		c.Weight = weight
-	}
-	for i := range p.keys.throttles {
-		if key := h.key("throttle", &p.keys.throttles[i]); key != "" && !slices.Contains(c.ThrottleKeys, key) {
-			c.ThrottleKeys = append(c.ThrottleKeys, key)
-		}
-	}
-	c.CircuitKey = h.key("circuit", &p.keys.circuit)
-	c.Priority = h.priority(s.PriorityHeader)
-	if h.werr == nil {
-		h.werr = checkKeys(&c)
-	}
-	return c, h.werr
-}
-
-// checkKeys refuses keys that no request could name, whether a header or on_enqueue gave
-// them. It does not count as a failure of the hook: one producer could open the hook's
-// breaker for all others.
-func checkKeys(c *store.Class) *wire.Error {
-	if wire.CheckKey(c.Key) != nil {
-		return wire.BadMessageKey("fairness", c.Key)
-	}
-	for _, key := range c.ThrottleKeys {
-		if wire.CheckKey(key) != nil {
-			return wire.BadMessageKey("throttle", key)
-		}
-	}
-	if c.CircuitKey != "" && wire.CheckKey(c.CircuitKey) != nil {
-		return wire.BadMessageKey("circuit", c.CircuitKey)
-	}
-	return nil
-}
-
-// thousandths is the unit of weights and costs.
-const thousandths = 1000
-
-// headerReader reads the headers that the settings of a queue name. Empty values count as
-// absent; invalid ones set werr.
-type headerReader struct {
-	headers map[string][]string
-	werr    *wire.Error // of the first invalid value
-}
-
-// bad records an invalid value.
-func (h *headerReader) bad(werr *wire.Error) {
-	if h.werr == nil {
-		h.werr = werr
-	}
-}
-
-// key reads a key of allowed length; checkKeys checks the rest.
-func (h *headerReader) key(which string, template *wire.KeyTemplate) string {
-	key := template.Key(h.headers)
-	if len(key) > hooks.MaxKeyBytes {
-		h.bad(wire.BadMessageKey(which, key))
-		return ""
-	}
-	return key
-}
-
-// weight reads a weight from 1 to 1,000,000 and returns it in thousandths, 0 if there is none.
-func (h *headerReader) weight(name string) uint32 {
-	text := first(h.headers, name)
-	if text == "" {
-		return 0
-	}
-	w, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(w >= 1 && w <= hooks.MaxThousandths/thousandths) {
-		h.bad(wire.BadHeaderValue(name, text, "allowed is a weight from 1 to 1,000,000"))
-		return 0
-	}
-	return uint32(w*thousandths + 0.5)
-}
-
-// priority reads a priority from 0 to 9.
-func (h *headerReader) priority(name string) uint8 {
-	text := first(h.headers, name)
-	switch {
-	case text == "":
-		return 0
-	case len(text) > 1 || text[0] < '0' || text[0] > '0'+store.MaxPriority:
-		h.bad(wire.BadHeaderValue(name, text, "allowed is a priority from 0 to 9"))
-		return 0
-	}
-	return text[0] - '0'
-}
-
-// first returns the first value of a header, empty if there is none or name is empty.
-func first(headers map[string][]string, name string) string {
-	if name == "" {
-		return ""
-	}
-	if v := headers[name]; len(v) > 0 {
-		return v[0]
-	}
-	return ""
 }
 
 // wireSize returns the size that NATS compares with max_payload.

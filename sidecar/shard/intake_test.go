@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/sidecar/policy"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -219,57 +220,6 @@ func TestReservedHeadersAreTakenOut(t *testing.T) {
 	})
 }
 
-// policyOf returns a policy without hooks.
-func policyOf(s wire.QueueSettings) *policy { return &policy{settings: s, keys: newKeyTemplates(&s)} }
-
-// TestKeysByTemplates: keys come from several headers; there is none if one is missing.
-func TestKeysByTemplates(t *testing.T) {
-	p := policyOf(wire.QueueSettings{
-		FairnessHeader: "{tenant}/{user}", ThrottleHeaders: []string{"tenant:{tenant}", "{vendor}", "plan:{plan}"}, CircuitHeader: "vendor:{vendor}",
-	})
-	d, werr := p.classify("orders", map[string][]string{"tenant": {"mailer", "other"}, "user": {"ann"}, "vendor": {"mailer"}, "plan": {""}}, 0)
-	require.Nil(t, werr)
-	require.Equal(t, "mailer/ann", d.Key)
-	require.Equal(t, []string{"tenant:mailer", "mailer"}, d.ThrottleKeys, "a tenant is no vendor of that name")
-	require.Equal(t, "vendor:mailer", d.CircuitKey)
-	d, werr = p.classify("orders", map[string][]string{"tenant": {"acme"}}, 0)
-	require.Nil(t, werr)
-	require.Equal(t, "default", d.Key)
-	require.Equal(t, []string{"tenant:acme"}, d.ThrottleKeys)
-	require.Empty(t, d.CircuitKey)
-	long := strings.Repeat("x", 250)
-	_, werr = p.classify("orders", map[string][]string{"tenant": {long}}, 0)
-	require.Equal(t, wire.BadMessageKey("throttle", "tenant:"+long), werr)
-	_, werr = p.classify("orders", map[string][]string{"tenant": {"a\x01"}}, 0)
-	require.NotNil(t, werr)
-}
-
-// TestPolicyWithoutLua reads key, weight, gates and priority from headers.
-func TestPolicyWithoutLua(t *testing.T) {
-	p := policyOf(wire.QueueSettings{
-		FairnessHeader: "tenant", WeightHeader: "weight", ThrottleHeaders: []string{"a", "b", "c"}, CircuitHeader: "to", PriorityHeader: "urgency",
-	})
-	d, werr := p.classify("orders", map[string][]string{
-		"tenant": {"acme", "other"}, "weight": {"2.5"}, "a": {"x"}, "b": {"x"}, "c": {strings.Repeat("y", 256)}, "to": {"stripe"}, "urgency": {"9"},
-	}, 0)
-	require.Nil(t, werr)
-	require.Equal(t, "acme", d.Key)
-	require.EqualValues(t, 2500, d.Weight)
-	require.EqualValues(t, 1000, d.Cost)
-	require.Equal(t, []string{"x", strings.Repeat("y", 256)}, d.ThrottleKeys, "once")
-	require.Equal(t, "stripe", d.CircuitKey)
-	require.EqualValues(t, 9, d.Priority)
-	for _, h := range []map[string][]string{nil, {"tenant": {""}, "weight": {""}, "urgency": {""}, "to": {""}, "a": {""}}} {
-		d, werr = p.classify("orders", h, 0)
-		require.Nil(t, werr)
-		require.Equal(t, "default", d.Key)
-		require.EqualValues(t, 1000, d.Weight)
-		require.Empty(t, d.ThrottleKeys)
-		require.Empty(t, d.CircuitKey)
-		require.Zero(t, d.Priority)
-	}
-}
-
 // TestInvalidHeaders: a message with an invalid header is refused, and the decision next to
 // the error is that of a message without it.
 func TestInvalidHeaders(t *testing.T) {
@@ -301,7 +251,7 @@ func TestInvalidHeaders(t *testing.T) {
 		} {
 			h := map[string][]string{tt.header: {tt.value}}
 			require.Equal(t, tt.want, r.enqueue("x", "producer", h), "%s %s", tt.header, tt.value)
-			d, werr := policyOf(settings).classify("orders", h, 0)
+			d, werr := policy.WithoutHooks(settings).Classify(h, 0)
 			require.Equal(t, tt.want, werr)
 			require.Equal(t, store.Class(hooks.DefaultEnqueueDecision()), d)
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/job"
+	"github.com/filaq/fila/sidecar/policy"
 	"github.com/filaq/fila/sidecar/queue"
-	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -100,65 +100,32 @@ func (q jobQueue) AddDepth(messages, bytes int64) {
 	q.bytes.Add(bytes)
 }
 
-func (q jobQueue) Finder(f wire.Filter, last uint64) (job.Finder, *wire.Error) {
-	fd, werr := q.Queue.Finder(f, last)
-	return jobFinder{fd}, werr
-}
-
-// jobFinder is a finder as jobs need it.
-type jobFinder struct{ *Finder }
-
-func (f jobFinder) Match() *inspect.Match { return &f.match }
-func (f jobFinder) ReadsStore() bool      { return f.reads() }
-
-func (f jobFinder) Matches(found []inspect.MessageView) ([]bool, *wire.Error) { return f.meant(found) }
-
-func (f jobFinder) Find(from uint64, limit, slots int, list []inspect.MessageView) ([]inspect.MessageView, uint64, *wire.Error) {
-	return f.find(from, limit, slots, list)
-}
-
 func (q jobQueue) Admit(dry bool) (job.Target, *wire.Error) {
 	to := q.main() // whose policy decides about dead letters, too
-	t := jobTarget{queue: q.Queue, main: to, policy: to.policy.Load()}
+	t := jobTarget{queue: q.Queue, main: to, Policy: to.policy.Load()}
 	if !dry {
 		return t, nil
 	}
-	p, over, err := q.shard.forTrial(t.policy)
+	p, over, err := q.shard.policies.Trial(t.Policy)
 	if err != nil {
-		return nil, wire.HookLoad(to.name, string(hooks.OnEnqueue), brief(err))
+		return nil, wire.HookLoad(to.name, string(hooks.OnEnqueue), policy.Brief(err))
 	}
-	t.policy = p
+	t.Policy = p
 	return &dryTarget{jobTarget: t, keys: make(map[string]int64), close: over}, nil
 }
 
 // jobTarget is a queue that decides about messages of jobs.
 type jobTarget struct {
 	queue, main *Queue
-	policy      *policy
+	*policy.Policy
 }
 
 func (t jobTarget) Room(messages, bytes, size int64) *wire.Error {
-	return t.queue.room(t.policy, messages, bytes, size)
-}
-
-func (t jobTarget) Classify(headers map[string][]string, payloadSize int, acceptedBefore bool, req *wire.JobCreateRequest) (store.Class, *wire.Error) {
-	c, werr := t.policy.classify(t.main.name, headers, payloadSize)
-	if acceptedBefore && t.policy.hooks[hooks.OnEnqueue] == nil {
-		werr = nil
-	}
-	if req.Weight != 0 {
-		c.Weight = uint32(req.Weight*thousandths + 0.5)
-	}
-	if req.Key != "" {
-		if c.Key = wire.NamedKey(req.Key); werr == nil {
-			werr = checkKeys(&c)
-		}
-	}
-	return c, werr
+	return t.queue.room(t.Policy, messages, bytes, size)
 }
 
 func (t jobTarget) CountKey(key string) (queue.KeyCounts, *wire.Error) {
-	return t.main.countPending(&t.policy.settings, key)
+	return t.main.countPending(&t.Settings, key)
 }
 
 func (t jobTarget) ReleaseKey(string) {}
@@ -175,13 +142,13 @@ type dryTarget struct {
 func (t *dryTarget) Room(messages, bytes, size int64) *wire.Error {
 	werr := t.jobTarget.Room(messages, bytes, size)
 	if werr != nil && werr.ErrCode == wire.CodeBacklogUncommitted {
-		return t.queue.fits(t.policy, messages, bytes, size)
+		return t.queue.fits(t.Policy, messages, bytes, size)
 	}
 	return werr
 }
 
 func (t *dryTarget) CountKey(key string) (queue.KeyCounts, *wire.Error) {
-	counts, limit := t.main.perKey.Load(), t.policy.settings.MaxPendingPerKey
+	counts, limit := t.main.perKey.Load(), t.Settings.MaxPendingPerKey
 	if counts == nil || limit <= 0 {
 		return nil, nil
 	}

@@ -47,7 +47,7 @@ func (j *judge) decide(f *queue.Failure) bool {
 		return false
 	}
 	v := j.judge(f)
-	j.r.shard.set.traces.failed(v, j.r.shard.Now())
+	j.r.shard.set.traces.Failed(v, j.r.shard.Now())
 	return j.r.mail.post(queue.Input{Kind: queue.Judged, Role: f.Role, Verdict: v})
 }
 
@@ -67,16 +67,13 @@ func (j *judge) decide(f *queue.Failure) bool {
 func (j *judge) judge(f *queue.Failure) *queue.Verdict {
 	q := j.r.sides[f.Role]
 	p := q.policy.Load()
-	ruled := j.r.shard.Control.Rules().Judge(q.name, p.settings.RetryPolicy, f.Code, f.Error, f.Attempts, rand.Float64)
+	ruled := j.r.shard.Control.Rules().Judge(q.name, p.Settings.RetryPolicy, f.Code, f.Error, f.Attempts, rand.Float64)
 	q.metrics.Failure(ruled.Severity)
 	v := &queue.Verdict{Failure: *f, Outcome: breaker.Failure, Rule: ruled.Rule}
 	if ruled.MessageFault {
 		v.Outcome = breaker.Neutral
 	}
-	var hook hooks.FailureDecision
-	if g := p.hooks[hooks.OnFailure]; g != nil {
-		hook = g.failure(j.input(f))
-	}
+	hook := p.OnFailure(func() *hooks.FailureInput { return j.input(f) })
 	switch {
 	case hook.Decided:
 		v.DecidedBy = wire.DecidedByHook
@@ -98,7 +95,7 @@ func (j *judge) judge(f *queue.Failure) *queue.Verdict {
 			v.DecidedBy = wire.DecidedByPolicy
 		case ruled.Policy == "" && v.Reason == "":
 			v.DecidedBy = wire.DecidedByDefault
-			v.Delay = rules.Backoff(&p.settings, f.Attempts, rand.Float64)
+			v.Delay = rules.Backoff(&p.Settings, f.Attempts, rand.Float64)
 		}
 	}
 	return v

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/breaker"
-	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/store"
@@ -343,7 +342,6 @@ func TestASlowHookDelaysOnlyItsFailures(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.OnFailure = "function on_failure(msg) end" })
 		r.consume(q, "w", 2)
-		q.policy.Load().hooks[hooks.OnFailure].mu.Lock() // a slow run
 		require.Nil(t, r.enqueue("one", "", nil))
 		m := r.one("w")
 		q.run.judge.failures.mu.Lock()
@@ -358,11 +356,10 @@ func TestASlowHookDelaysOnlyItsFailures(t *testing.T) {
 		open := 0
 		q.View(func(m *queue.Queue, _ queue.Role, _ int64) { open = m.Open() })
 		require.Equal(t, 1, open, "the shutdown waits for it")
-		q.policy.Load().hooks[hooks.OnFailure].mu.Unlock()
 		q.run.stopped.Go(q.run.judge.run)
 		require.Equal(t, "one", string(r.one("w").Data))
 		synctest.Wait()
-		require.Equal(t, int64(1), q.policy.Load().hooks[hooks.OnFailure].hook.Stats().Runs)
+		require.EqualValues(t, 1, q.Hooks()[0].Runs)
 	})
 }
 
@@ -411,17 +408,4 @@ func TestHooks(t *testing.T) {
 		require.True(t, q.ResetHooks(""))
 		require.Equal(t, "closed", q.Hooks()[0].State)
 	})
-}
-
-// TestHookLimits come from the queue or the defaults; one message at a time probes a hook.
-func TestHookLimits(t *testing.T) {
-	d := HookDefaults{
-		Limits: hooks.Limits{Timeout: time.Second, MemoryBytes: 1 << 20}, Breaker: breaker.Config{Threshold: 3, Cooldown: time.Minute, HalfOpenMaxCalls: 1},
-	}
-	require.Equal(t, d.Limits, d.limits(wire.QueueSettings{}))
-	require.Equal(t, hooks.Limits{Timeout: 5 * time.Millisecond, MemoryBytes: 2048},
-		d.limits(wire.QueueSettings{LuaTimeoutMs: 5, LuaMemoryLimitBytes: 2048}))
-	require.Equal(t, breaker.Config{Threshold: 3, Cooldown: time.Minute, HalfOpenMaxCalls: 1}, d.breaker(wire.QueueSettings{}))
-	require.Equal(t, breaker.Config{Threshold: 7, Cooldown: time.Millisecond, HalfOpenMaxCalls: 1},
-		d.breaker(wire.QueueSettings{LuaCircuitBreakerThreshold: 7, LuaCircuitBreakerCooldownMs: 1}))
 }

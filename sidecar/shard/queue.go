@@ -8,6 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/sidecar/deadletter"
+	"github.com/filaq/fila/sidecar/finder"
+	"github.com/filaq/fila/sidecar/policy"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/schedule"
 	"github.com/filaq/fila/sidecar/telemetry"
@@ -26,7 +28,7 @@ type Queue struct {
 	dlq    *Queue // nil in a dead letter queue
 	source *Queue // the queue of this dead letter queue; nil in others
 
-	policy  atomic.Pointer[policy]
+	policy  atomic.Pointer[policy.Policy]
 	metrics *telemetry.Queue
 	detail  atomic.Pointer[knownDetail] // nil: not computed yet
 	depth   atomic.Int64                // messages that are accepted and not finished
@@ -67,7 +69,7 @@ func (q *Queue) DLQ() *Queue { return q.dlq }
 func (q *Queue) Source() *Queue { return q.source }
 
 // Settings returns the settings of the queue.
-func (q *Queue) Settings() wire.QueueSettings { return q.policy.Load().settings }
+func (q *Queue) Settings() wire.QueueSettings { return q.policy.Load().Settings }
 
 // Depth returns how many messages are accepted and not finished.
 func (q *Queue) Depth() int64 { return q.depth.Load() }
@@ -116,6 +118,11 @@ func (q *Queue) Gone() *wire.Error {
 // View reports false if the queue has ended.
 func (q *Queue) View(fn func(m *queue.Queue, side queue.Role, now int64)) bool {
 	return q.run.view(func(m *queue.Queue) { fn(m, q.side, q.shard.Now()) })
+}
+
+// Finder returns a Finder for a checked filter, see [finder.New].
+func (q *Queue) Finder(f wire.Filter, last uint64) (*finder.Finder, *wire.Error) {
+	return finder.New(q, f, last, q.shard.Log)
 }
 
 // RoomFor refuses to register a consumer beyond the limit.
@@ -185,18 +192,8 @@ func (q *Queue) Groups(limit int) (wire.DeadGroups, *wire.Error) {
 }
 
 // Hooks describes the hooks of the queue, on_enqueue first, then those that failed to load.
-func (q *Queue) Hooks() []wire.HookInfo { return q.policy.Load().describe() }
+func (q *Queue) Hooks() []wire.HookInfo { return q.policy.Load().Describe() }
 
 // ResetHooks closes the breaker of a hook, or of both if hook is empty. It reports whether
 // there is such a hook.
-func (q *Queue) ResetHooks(hook string) bool {
-	found := false
-	p := q.policy.Load()
-	for _, kind := range hookKinds {
-		if g := p.hooks[kind]; g != nil && (hook == "" || hook == string(kind)) {
-			g.hook.Reset()
-			found = true
-		}
-	}
-	return found
-}
+func (q *Queue) ResetHooks(hook string) bool { return q.policy.Load().Reset(hook) }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/filaq/fila/sidecar/policy"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -38,14 +39,14 @@ func records(ids [queue.Roles]store.QueueID, settings wire.QueueSettings) ([]sto
 }
 
 // newQueue returns a queue with its dead letter queue and their machine.
-func (s *Shard) newQueue(ids [queue.Roles]store.QueueID, p *policy) *Queue {
-	name := p.settings.Name
+func (s *Shard) newQueue(ids [queue.Roles]store.QueueID, p *policy.Policy) *Queue {
+	name := p.Settings.Name
 	q := &Queue{shard: s, side: queue.Main, id: ids[queue.Main], name: name, metrics: s.Metrics.Queue(name)}
 	dead := wire.DLQ(name)
 	q.dlq = &Queue{shard: s, side: queue.Dead, id: ids[queue.Dead], name: dead, metrics: s.Metrics.Queue(dead), source: q}
 	q.Schedules, q.dlq.Schedules = s.newSchedules(q), s.newSchedules(q.dlq)
 	q.policy.Store(p)
-	q.dlq.policy.Store(&policy{settings: dlqSettings(p.settings)})
+	q.dlq.policy.Store(policy.WithoutHooks(dlqSettings(p.Settings)))
 	r := newRunner(s)
 	q.run, q.dlq.run = r, r
 	r.sides = [queue.Roles]*Queue{q, q.dlq}
@@ -109,7 +110,7 @@ func (s *Shard) create(settings wire.QueueSettings) (wire.QueueSettings, *wire.E
 		}
 		return settings, wire.QueueExists(settings.Name, have.Differences(settings))
 	}
-	p, werr := s.newPolicy(settings, nil)
+	p, werr := s.policies.New(settings, nil)
 	if werr != nil {
 		s.Metrics.Drop(settings.Name) // a hook that was loaded has created some
 		return settings, werr
@@ -204,28 +205,28 @@ func (q *Queue) Update(patch func(wire.QueueSettings) (wire.QueueSettings, *wire
 		return wire.QueueSettings{}, wire.QueueNotFound(q.name)
 	}
 	old := q.policy.Load()
-	settings, werr := patch(old.settings)
+	settings, werr := patch(old.Settings)
 	if werr != nil {
-		return old.settings, werr
+		return old.Settings, werr
 	}
-	if settings.Equal(old.settings) && len(old.broken) == 0 {
+	if settings.Equal(old.Settings) && old.Intact() {
 		return settings, nil
 	}
-	p, werr := s.newPolicy(settings, old)
+	p, werr := s.policies.New(settings, old)
 	if werr != nil {
-		return old.settings, werr
+		return old.Settings, werr
 	}
 	recs, err := records([queue.Roles]store.QueueID{q.id, q.dlq.id}, settings)
 	if err != nil {
-		return old.settings, wire.Internal(err.Error())
+		return old.Settings, wire.Internal(err.Error())
 	}
 	if err := s.commit(&store.Batch{PutQueues: recs}); err != nil {
-		return old.settings, commitError(err)
+		return old.Settings, commitError(err)
 	}
 	q.policy.Store(p)
-	q.dlq.policy.Store(&policy{settings: dlqSettings(settings)})
+	q.dlq.policy.Store(policy.WithoutHooks(dlqSettings(settings)))
 	q.run.renewSettings()
-	old.closeReplaced(p)
+	old.CloseReplaced(p)
 	s.event(wire.EventQueueUpdated, q.name, wire.Event{Queue: q.name})
 	s.Log.Info("queue updated", "queue", q.name)
 	return settings, nil
@@ -273,7 +274,7 @@ func (q *Queue) Delete(client string, force bool) (int64, *wire.Error) {
 	}
 	s.forgetPlace(q)
 	s.Control.ForgetPauses(client, q.name, q.dlq.name)
-	q.policy.Load().closeReplaced(nil)
+	q.policy.Load().CloseReplaced(nil)
 	s.Metrics.Drop(q.name)
 	s.Metrics.Drop(q.dlq.name)
 	s.event(wire.EventQueueDeleted, q.name, wire.Event{Queue: q.name, Data: map[string]any{"messages": deleted}})

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -179,19 +178,16 @@ func TestUpdatesHoldWhenTheyAreAnswered(t *testing.T) {
 func TestUpdate(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) {
-			s.OnEnqueue = "function on_enqueue(msg) end"
+			s.OnEnqueue = "function on_enqueue(msg) return {} end"
 			s.OnFailure = "function on_failure(msg) end"
 		})
-		old := q.policy.Load()
+		require.Nil(t, r.enqueue("x", "", nil))
 		r.update(q, func(s *wire.QueueSettings) { s.OnFailure, s.VisibilityTimeoutMs = "", 1000 })
-		p := q.policy.Load()
-		require.Same(t, old.hooks[hooks.OnEnqueue], p.hooks[hooks.OnEnqueue], "with its circuit")
-		require.Nil(t, p.hooks[hooks.OnFailure])
+		require.Equal(t, []wire.HookInfo{{Hook: wire.HookOnEnqueue, State: "closed", Runs: 1}}, q.Hooks(), "the same hook, with its circuit")
 		require.EqualValues(t, 1000, q.DLQ().Settings().VisibilityTimeoutMs)
 		require.Len(t, r.news(wire.EventQueueUpdated), 1)
 		r.update(q, func(s *wire.QueueSettings) { s.LuaTimeoutMs = 5 })
-		require.NotSame(t, old.hooks[hooks.OnEnqueue], q.policy.Load().hooks[hooks.OnEnqueue])
-		require.Equal(t, []wire.HookInfo{{Hook: wire.HookOnEnqueue, State: "closed"}}, q.Hooks())
+		require.Equal(t, []wire.HookInfo{{Hook: wire.HookOnEnqueue, State: "closed"}}, q.Hooks(), "another one")
 		require.Len(t, r.news(wire.EventQueueUpdated), 1)
 
 		before := r.store.submitted()

@@ -82,7 +82,7 @@ func (s *Shard) recoverQueues(recs []store.QueueRecord) (map[store.QueueID]recov
 		if !ok {
 			return nil, fmt.Errorf("queue %s has no dead letter queue in the store", rec.Name)
 		}
-		q := s.newQueue([queue.Roles]store.QueueID{rec.ID, dead}, s.recoveredPolicy(settings))
+		q := s.newQueue([queue.Roles]store.QueueID{rec.ID, dead}, s.policies.Recovered(settings))
 		from := q.run.machine.Recover()
 		byID[rec.ID], byID[dead] = recovering{q, from}, recovering{q.dlq, from}
 	}

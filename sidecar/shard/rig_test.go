@@ -21,6 +21,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/sidecar/policy"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/sidecar/rules"
@@ -118,7 +119,7 @@ func openRigAt(t testing.TB, disk string, behind time.Duration) *rig {
 		Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Now: now, Conn: r.conn, Front: r.front, Control: r.control, Circuits: r.circuit, Metrics: telemetry.New(),
 		Subjects: subjects, Signer: signer, MaxUncommittedBytes: 256 << 20,
-		Hooks: HookDefaults{
+		Hooks: policy.Defaults{
 			Limits:  hooks.Limits{Timeout: time.Second, MemoryBytes: 1 << 20},
 			Breaker: breaker.Config{Threshold: 3, Cooldown: 10 * time.Second},
 		},

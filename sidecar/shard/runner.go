@@ -164,10 +164,10 @@ func (r *runner) settings() queue.Settings {
 	q := r.sides[queue.Main]
 	p := q.policy.Load()
 	s := queue.Settings{
-		QueueSettings: p.settings,
-		Judge:         p.hooks[hooks.OnFailure] != nil || p.settings.RetryPolicy != "" || p.settings.RetryInitialMs > 0 || r.rules.HasErrorRules(),
+		QueueSettings: p.Settings,
+		Judge:         p.Has(hooks.OnFailure) || p.Settings.RetryPolicy != "" || p.Settings.RetryInitialMs > 0 || r.rules.HasErrorRules(),
 	}
-	if p.settings.MaxPendingPerKey > 0 {
+	if p.Settings.MaxPendingPerKey > 0 {
 		counts := q.perKey.Load()
 		if counts == nil {
 			counts = newKeyCounts()
@@ -232,7 +232,7 @@ func (r *runner) carryOut() {
 	r.sides[queue.Main].count(&fx.Counters[queue.Main])
 	for i := range fx.Ended {
 		e := &fx.Ended[i]
-		r.sides[e.Role].metrics.Attempt(e.Outcome, e.Took, s.set.traces.parent(e.ID))
+		r.sides[e.Role].metrics.Attempt(e.Outcome, e.Took, s.set.traces.Parent(e.ID))
 	}
 	for _, c := range fx.Commits {
 		c.Queue = r.sides[queue.Main].id

@@ -93,7 +93,7 @@ func writeEntries(w schedule.Write) queue.WriteEntries {
 // this queue: the producer may not be allowed to enqueue to others. It does not wait for
 // the disk.
 func (q *Queue) addScheduleOf(m *nats.Msg, h *wire.ScheduleHeaders) *wire.Error {
-	if q.policy.Load().settings.EnqueueSchedules == wire.SchedulesRefuse {
+	if q.policy.Load().Settings.EnqueueSchedules == wire.SchedulesRefuse {
 		return wire.BadSchedule("queue " + q.name + " takes no schedules by enqueues (enqueue_schedules); they need the verb " + wire.VerbScheduleAdd.Name)
 	}
 	if h.Target != q.name && h.Target != m.Subject {

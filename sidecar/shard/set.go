@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/filaq/fila/sidecar/policy"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/sidecar/rules"
@@ -107,7 +108,7 @@ type Options struct {
 	// MinFreeBytes is the free space below which messages are refused. 0: never;
 	// AutoMinFree: by the size of the disk.
 	MinFreeBytes int64
-	Hooks        HookDefaults
+	Hooks        policy.Defaults
 	Pacing       queue.Pacing
 	Killed       <-chan struct{} // closed when fila stops without waiting
 	// Placement maps queues to shards. nil: there is one shard, which assigns ids itself.
@@ -140,7 +141,7 @@ type Set struct {
 	Options
 
 	queues   registry
-	traces   *traces // nil: there is no tracer
+	traces   *telemetry.Messages // nil: there is no tracer
 	refusals refusals
 
 	uncommitted atomic.Int64 // bytes of messages that wait for a commit
@@ -163,7 +164,7 @@ type Set struct {
 
 // NewSet returns a set without shards.
 func NewSet(o Options) *Set {
-	s := &Set{Options: o, traces: newTraces(o.Tracer), failed: make(chan *Shard, 1)}
+	s := &Set{Options: o, traces: telemetry.NewMessages(o.Tracer), failed: make(chan *Shard, 1)}
 	if s.Space == nil {
 		s.Space = noSpace
 	}
@@ -349,9 +350,16 @@ func bothRoles(queues []*Queue) []*Queue {
 // forget releases hooks and metrics of queues that go on elsewhere.
 func forget(queues []*Queue) {
 	for _, q := range queues {
-		q.policy.Load().closeReplaced(nil)
+		q.policy.Load().CloseReplaced(nil)
 		q.shard.Metrics.Drop(q.name)
 		q.shard.Metrics.Drop(q.dlq.name)
+	}
+}
+
+// CountHooks brings the metrics of all hooks up to date.
+func (s *Set) CountHooks() {
+	for _, q := range s.queues.main() {
+		q.policy.Load().CountHooks()
 	}
 }
 

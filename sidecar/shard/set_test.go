@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/policy"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storetest"
@@ -241,7 +242,7 @@ func TestAShardThatMayNotOwnItsQueues(t *testing.T) {
 		second.Owns = func() bool { return !lost.Load() }
 		q := r.Queue("first")
 		r.consume(q, "w", 1)
-		idle := second.newQueue([queue.Roles]store.QueueID{98, 99}, &policy{settings: wire.DefaultQueueSettings("idle")})
+		idle := second.newQueue([queue.Roles]store.QueueID{98, 99}, policy.WithoutHooks(wire.DefaultQueueSettings("idle")))
 		r.queues.update(func(m map[string]*Queue) { m["idle"] = idle }) // it is not started: its mail stays
 		second.Fence(false)
 		lost.Store(true)

@@ -13,7 +13,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/job"
+	"github.com/filaq/fila/sidecar/policy"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/schedule"
 	"github.com/filaq/fila/store"
@@ -43,6 +45,7 @@ type Shard struct {
 	nextQueue store.QueueID // under admin
 
 	recovered  []*Queue // without dead letter queues; empty once the set has them
+	policies   policy.Options
 	jobs       *job.Jobs
 	schedules  *schedule.Runner
 	failure    atomic.Pointer[error]
@@ -62,9 +65,19 @@ type Shard struct {
 func (s *Set) New(number int, st store.Store) *Shard {
 	sh := &Shard{Options: &s.Options, set: s, number: number, store: st, subjects: s.Subjects.OfShard(number), lost: make(chan struct{})}
 	sh.ended, sh.end = context.WithCancel(context.Background())
+	sh.policies = policy.Options{
+		Defaults: s.Hooks, Log: s.Log, Now: s.Now, Metrics: s.Metrics, Get: s.Control.Get, OnChange: sh.hookCircuitChanged,
+	}
 	sh.schedules = sh.newScheduleRunner()
 	sh.jobs = sh.newJobs()
 	return sh
+}
+
+func (s *Shard) hookCircuitChanged(ch hooks.CircuitChange) {
+	s.event(wire.EventHookCircuitChanged, ch.Queue, wire.Event{Queue: ch.Queue, Data: map[string]any{
+		"hook": ch.Hook, "old": ch.Old.String(), "new": ch.New.String(),
+		"consecutive_failures": ch.ConsecutiveFailures, "at": wire.Timestamp(ch.At),
+	}})
 }
 
 // Number returns the number of the shard.

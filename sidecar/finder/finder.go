@@ -1,7 +1,11 @@
-package shard
+// Package finder finds the messages of one queue that match a filter. It first asks the
+// machine, in pieces of bounded size, and then reads from the store what the machine does not
+// know.
+package finder
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -13,44 +17,51 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Finder finds the messages of one queue that match a filter. It first asks the machine, in
-// pieces of bounded size, and then reads from the store what the machine does not know.
+// Queue is the queue or dead letter queue that a [Finder] reads.
+type Queue interface {
+	deadletter.Queue
+	IsDLQ() bool
+}
+
+// Finder finds messages by one filter.
 type Finder struct {
-	q       *Queue
-	match   inspect.Match
+	// Match is the part of the filter that the machine evaluates.
+	Match   inspect.Match
+	q       Queue
+	log     *slog.Logger
 	f       wire.Filter
 	headers map[string]string // values by name; nil: the filter names no header
 	died    struct{ since, before int64 }
 }
 
-// Finder returns a Finder for a checked filter. It finds no messages after the sequence last,
+// New returns a Finder for a checked filter. It finds no messages after the sequence last,
 // unless last is 0.
-func (q *Queue) Finder(f wire.Filter, last uint64) (*Finder, *wire.Error) {
-	if err := f.For(q.name); err != nil {
+func New(q Queue, f wire.Filter, last uint64, log *slog.Logger) (*Finder, *wire.Error) {
+	if err := f.For(q.Name()); err != nil {
 		return nil, err
 	}
-	fd := &Finder{q: q, f: f, match: inspect.Match{
+	fd := &Finder{q: q, log: log, f: f, Match: inspect.Match{
 		States: statesOf(f.State, q.IsDLQ()), AttemptsMin: f.AttemptsMin, Consumer: f.Consumer, Last: last,
 	}}
 	if q.IsDLQ() {
-		fd.match.AttemptsMin = 0 // the attempts before the message died are in the store
+		fd.Match.AttemptsMin = 0 // the attempts before the message died are in the store
 	} else if fd.asksError() {
-		fd.match.AttemptsMin = max(fd.match.AttemptsMin, 1) // others have no error
+		fd.Match.AttemptsMin = max(fd.Match.AttemptsMin, 1) // others have no error
 	}
 	for _, key := range f.Keys {
-		fd.match.Keys = append(fd.match.Keys, wire.NamedKey(key))
+		fd.Match.Keys = append(fd.Match.Keys, wire.NamedKey(key))
 	}
 	if len(f.IDs) > 0 {
-		fd.match.IDs = make(map[store.ID]bool, len(f.IDs))
+		fd.Match.IDs = make(map[store.ID]bool, len(f.IDs))
 		for _, text := range f.IDs {
 			if id, ok := wire.ParseID(text); ok {
-				fd.match.IDs[id] = true
+				fd.Match.IDs[id] = true
 			}
 		}
 	}
-	fd.match.Since, fd.match.Before = f.Enqueued()
+	fd.Match.Since, fd.Match.Before = f.Enqueued()
 	fd.died.since, fd.died.before = f.Died()
-	fd.match.Throttle, fd.match.Circuit = f.Gates()
+	fd.Match.Throttle, fd.Match.Circuit = f.Gates()
 	if len(f.Header) > 0 {
 		fd.headers = make(map[string]string, len(f.Header))
 		for name, value := range f.Header {
@@ -81,33 +92,28 @@ func statesOf(state string, dead bool) []inspect.MessageState {
 const findReads = 512
 
 // Find checks up to slots messages in the order of sequences, beginning with from, and returns
-// up to limit matches, as [inspect.Reader.Select] does. next is the sequence to continue with, 0
-// at the end: there may be more even if none were found. A message that cannot be read does
-// not match a filter that needs the store.
-func (fd *Finder) Find(from uint64, limit, slots int) (found []inspect.MessageView, next uint64, werr *wire.Error) {
-	return fd.find(from, limit, slots, nil)
-}
-
-// find is Find with a buffer to reuse.
-func (fd *Finder) find(from uint64, limit, slots int, list []inspect.MessageView) (found []inspect.MessageView, next uint64, werr *wire.Error) {
+// up to limit matches in list, a buffer to reuse, as [inspect.Reader.Select] does. next is the
+// sequence to continue with, 0 at the end: there may be more even if none were found. A message
+// that cannot be read does not match a filter that needs the store.
+func (fd *Finder) Find(from uint64, limit, slots int, list []inspect.MessageView) (found []inspect.MessageView, next uint64, werr *wire.Error) {
 	may := limit
-	if fd.reads() {
+	if fd.ReadsStore() {
 		may = slots // most may not match
 	}
 	ok := fd.q.View(func(m *queue.Queue, side queue.Role, now int64) {
-		found, next = m.Inspect(side).Select(&fd.match, from, may, slots, list[:0], now)
+		found, next = m.Inspect(side).Select(&fd.Match, from, may, slots, list[:0], now)
 	})
 	if !ok {
 		return nil, 0, fd.q.Gone()
 	}
-	if !fd.reads() {
+	if !fd.ReadsStore() {
 		return found, next, nil
 	}
 	candidates, n := found, 0
 	for len(candidates) > 0 {
 		piece := candidates[:min(findReads, len(candidates))]
 		candidates = candidates[len(piece):]
-		meant, err := fd.meant(piece)
+		meant, err := fd.Matches(piece)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -125,8 +131,8 @@ func (fd *Finder) find(from uint64, limit, slots int, list []inspect.MessageView
 	return found[:n], next, nil
 }
 
-// reads reports whether the filter needs the store.
-func (fd *Finder) reads() bool { return fd.headers != nil || fd.asksDead() || fd.asksError() }
+// ReadsStore reports whether the filter needs the store.
+func (fd *Finder) ReadsStore() bool { return fd.headers != nil || fd.asksDead() || fd.asksError() }
 
 func (fd *Finder) asksDead() bool {
 	f := &fd.f
@@ -135,12 +141,12 @@ func (fd *Finder) asksDead() bool {
 
 func (fd *Finder) asksError() bool { return fd.f.ErrorCode+fd.f.ErrorContains+fd.f.ErrorGroup != "" }
 
-// meant reads from the store which of these messages match.
-func (fd *Finder) meant(piece []inspect.MessageView) ([]bool, *wire.Error) {
+// Matches reads from the store which of these messages match.
+func (fd *Finder) Matches(piece []inspect.MessageView) ([]bool, *wire.Error) {
 	meant := make([]bool, len(piece))
 	refs := make([]store.Ref, len(piece))
 	for i := range piece {
-		refs[i] = store.Ref{Queue: fd.q.id, Seq: piece[i].Seq}
+		refs[i] = store.Ref{Queue: fd.q.ID(), Seq: piece[i].Seq}
 	}
 	at := make([]int, len(piece)) // positions of refs in piece
 	for i := range at {
@@ -181,7 +187,7 @@ func (fd *Finder) unread(err error) *wire.Error {
 	case err == nil, errors.Is(err, store.ErrNotFound):
 		return nil
 	case errors.As(err, &broken):
-		fd.q.shard.Log.Error("a message cannot be read, and is not found by what is in it", "queue", fd.q.name, "error", err)
+		fd.log.Error("a message cannot be read, and is not found by what is in it", "queue", fd.q.Name(), "error", err)
 		return nil
 	}
 	return wire.Internal(err.Error())
@@ -215,7 +221,7 @@ func (fd *Finder) failedSo(records [][]byte) bool {
 			return false
 		}
 		if p.Outcome == wire.AttemptNack || p.Outcome == wire.AttemptExpired {
-			return fd.erred(&store.Dead{SourceQueue: fd.q.name, Error: p.Error, ErrorCode: p.Code})
+			return fd.erred(&store.Dead{SourceQueue: fd.q.Name(), Error: p.Error, ErrorCode: p.Code})
 		}
 	}
 	return false

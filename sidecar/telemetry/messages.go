@@ -1,13 +1,13 @@
-package shard
+package telemetry
 
 import (
 	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/filaq/fila/hooks"
+	"github.com/google/uuid"
+
 	"github.com/filaq/fila/sidecar/queue"
-	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -16,10 +16,10 @@ import (
 // has no events.
 const maxTracks = 16_384
 
-// traces records spans of the messages whose producers trace them. It belongs to a set; nil if
-// there is no tracer.
-type traces struct {
-	tracer telemetry.Tracer
+// Messages records spans of the messages whose producers trace them. Its methods may be called
+// from any goroutine; those of nil do nothing.
+type Messages struct {
+	tracer Tracer
 
 	mu struct {
 		sync.Mutex
@@ -32,21 +32,22 @@ type traces struct {
 // track is what a span needs to know of a message that waits or is leased.
 type track struct {
 	parent wire.TraceParent
-	since  int64                 // Unix ns: when it began to wait; 0: not known
-	events []telemetry.SpanEvent // decisions since then
+	since  int64       // Unix ns: when it began to wait; 0: not known
+	events []SpanEvent // decisions since then
 }
 
-func newTraces(t telemetry.Tracer) *traces {
+// NewMessages returns nil if there is no tracer.
+func NewMessages(t Tracer) *Messages {
 	if t == nil {
 		return nil
 	}
-	ts := &traces{tracer: t}
+	ts := &Messages{tracer: t}
 	ts.mu.byID = make(map[store.ID]*track)
 	return ts
 }
 
 // of returns the track of a message. It creates one if parent is sampled. Its caller holds mu.
-func (ts *traces) of(id store.ID, parent wire.TraceParent) *track {
+func (ts *Messages) of(id store.ID, parent wire.TraceParent) *track {
 	t := ts.mu.byID[id]
 	if t != nil || !parent.Sampled {
 		return t
@@ -63,8 +64,8 @@ func (ts *traces) of(id store.ID, parent wire.TraceParent) *track {
 	return t
 }
 
-// enqueued records an accepted message and what on_enqueue or its headers decided.
-func (ts *traces) enqueued(m *queue.Message, p *policy) {
+// Enqueued records an accepted message and what on_enqueue (byHook) or its headers decided.
+func (ts *Messages) Enqueued(m *queue.Message, byHook bool) {
 	if ts == nil {
 		return
 	}
@@ -74,8 +75,8 @@ func (ts *traces) enqueued(m *queue.Message, p *policy) {
 	}
 	m.Watched = true
 	by := "headers"
-	if p.hooks[hooks.OnEnqueue] != nil {
-		by = string(hooks.OnEnqueue)
+	if byHook {
+		by = "on_enqueue"
 	}
 	attrs := []slog.Attr{
 		slog.String("decided_by", by), slog.String("key", m.Key), slog.Float64("weight", float64(m.Weight)/1000),
@@ -94,11 +95,11 @@ func (ts *traces) enqueued(m *queue.Message, p *policy) {
 	defer ts.mu.Unlock()
 	t := ts.of(m.ID, parent)
 	t.since = m.EnqueuedAt
-	t.events = append(t.events[:0], telemetry.SpanEvent{Name: "enqueued", At: m.EnqueuedAt, Attrs: attrs})
+	t.events = append(t.events[:0], SpanEvent{Name: "enqueued", At: m.EnqueuedAt, Attrs: attrs})
 }
 
-// failed records the verdict about a failed attempt.
-func (ts *traces) failed(v *queue.Verdict, now int64) {
+// Failed records the verdict about a failed attempt.
+func (ts *Messages) Failed(v *queue.Verdict, now int64) {
 	if ts == nil {
 		return
 	}
@@ -115,11 +116,11 @@ func (ts *traces) failed(v *queue.Verdict, now int64) {
 		}
 	}
 	t.since = now
-	t.events = []telemetry.SpanEvent{{Name: "attempt failed", At: now, Attrs: attrs}}
+	t.events = []SpanEvent{{Name: "attempt failed", At: now, Attrs: attrs}}
 }
 
-// parent returns the trace of a message, zero if it has none or its track is gone.
-func (ts *traces) parent(id store.ID) (p wire.TraceParent) {
+// Parent returns the trace of a message, zero if it has none or its track is gone.
+func (ts *Messages) Parent(id store.ID) (p wire.TraceParent) {
 	if ts == nil {
 		return p
 	}
@@ -131,13 +132,9 @@ func (ts *traces) parent(id store.ID) (p wire.TraceParent) {
 	return p
 }
 
-// logAbout returns the logger for a line about a message, with its trace if it has one.
-func (s *Shard) logAbout(id store.ID) *slog.Logger {
-	return s.Log.With(telemetry.TraceAttrs(s.set.traces.parent(id))...)
-}
-
-// waited records the span of a message from when it began to wait until its delivery.
-func (ts *traces) waited(w *queue.Delivery, parent wire.TraceParent, name string, shard int) {
+// Waited records the span of a message from when it began to wait until its delivery. There
+// is a tracer.
+func (ts *Messages) Waited(w *queue.Delivery, parent wire.TraceParent, name string, shard int) {
 	ts.mu.Lock()
 	t := ts.of(w.ID, parent)
 	since, events := t.since, t.events
@@ -148,25 +145,25 @@ func (ts *traces) waited(w *queue.Delivery, parent wire.TraceParent, name string
 	}
 	for i := range w.Blocked {
 		h := &w.Blocked[i]
-		events = append(events, telemetry.SpanEvent{Name: "held by " + h.Gate(), At: max(h.From, since), Attrs: []slog.Attr{
+		events = append(events, SpanEvent{Name: "held by " + h.Gate(), At: max(h.From, since), Attrs: []slog.Attr{
 			slog.String("gate", h.Gate()), slog.String("blocked_by", h.Kind), slog.Duration("held", time.Duration(h.For)),
 		}})
 	}
-	ts.tracer.Record(&telemetry.Span{
+	ts.tracer.Record(&Span{
 		Name: "wait " + name, Parent: parent, Start: since, End: w.At, Events: events,
 		Attrs: append(messageAttrs("wait", name, w.ID), slog.Int("attempt", int(w.Token.Attempt)), slog.String("key", w.Key), slog.Int("shard", shard)),
 	})
 }
 
-// deadLettered records that a message moved to the dead letter queue, and why.
-func (ts *traces) deadLettered(n *queue.Note, name string, now int64) {
+// DeadLettered records that a message moved to the dead letter queue, and why.
+func (ts *Messages) DeadLettered(n *queue.Note, name string, now int64) {
 	if ts == nil {
 		return
 	}
 	ts.mu.Lock()
 	t := ts.mu.byID[n.ID]
 	var parent wire.TraceParent
-	var events []telemetry.SpanEvent
+	var events []SpanEvent
 	if t != nil {
 		parent, events = t.parent, t.events
 		t.since, t.events = 0, nil
@@ -175,7 +172,7 @@ func (ts *traces) deadLettered(n *queue.Note, name string, now int64) {
 	if t == nil {
 		return
 	}
-	ts.tracer.Record(&telemetry.Span{
+	ts.tracer.Record(&Span{
 		Name: "dead_letter " + name, Parent: parent, Start: now, End: now, Events: events, Error: n.Dead.Reason,
 		Attrs: append(messageAttrs("dead_letter", name, n.ID), slog.String("reason", n.Dead.Reason), slog.Int("attempts", int(n.Dead.Attempts)),
 			slog.String("error", n.Dead.Error), slog.String("error_code", n.Dead.ErrorCode)),
@@ -184,7 +181,7 @@ func (ts *traces) deadLettered(n *queue.Note, name string, now int64) {
 
 func messageAttrs(operation, queue string, id store.ID) []slog.Attr {
 	return []slog.Attr{
-		slog.String(telemetry.AttrSystem, telemetry.System), slog.String(telemetry.AttrOperation, operation),
-		slog.String("queue", queue), slog.String("id", formatID(id)),
+		slog.String(AttrSystem, System), slog.String(AttrOperation, operation),
+		slog.String("queue", queue), slog.String("id", uuid.UUID(id).String()),
 	}
 }
