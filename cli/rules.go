@@ -43,33 +43,11 @@ func rulesFile(cmd *cobra.Command) func() (*config.Loaded, error) {
 	}
 }
 
-// ruleList is what `fila rules list --json` prints.
+// ruleList is what `fila rules list --json` prints: the rules and policies with their defaults.
 type ruleList struct {
-	File     string         `json:"file"`
-	Rules    []listedRule   `json:"error_rules"`
-	Policies []listedPolicy `json:"retry_policies"`
-}
-
-type listedRule struct {
-	Name         string `json:"name"`
-	Description  string `json:"description"`
-	Queue        string `json:"queue"`
-	Code         string `json:"code"`
-	Pattern      string `json:"pattern"`
-	Severity     string `json:"severity"`
-	RetryPolicy  string `json:"retry_policy"`
-	Retry        *bool  `json:"retry"`
-	MessageFault bool   `json:"message_fault"`
-}
-
-type listedPolicy struct {
-	Name           string  `json:"name"`
-	Retry          bool    `json:"retry"`
-	MaxRetries     int64   `json:"max_retries"`
-	InitialDelayMs int64   `json:"initial_delay_ms"`
-	MaxDelayMs     int64   `json:"max_delay_ms"`
-	Multiplier     float64 `json:"multiplier"`
-	Jitter         float64 `json:"jitter"`
+	File     string              `json:"file"`
+	Rules    []rules.ErrorRule   `json:"error_rules"`
+	Policies []rules.RetryPolicy `json:"retry_policies"`
 }
 
 func newRulesListCommand(a *app) *cobra.Command {
@@ -92,16 +70,15 @@ func newRulesListCommand(a *app) *cobra.Command {
 }
 
 func listRules(c *config.Loaded) *ruleList {
-	list := &ruleList{File: c.File, Rules: []listedRule{}, Policies: []listedPolicy{}}
+	list := &ruleList{File: c.File, Rules: []rules.ErrorRule{}, Policies: []rules.RetryPolicy{}}
 	for _, r := range c.ErrorRules {
-		list.Rules = append(list.Rules, listedRule{
-			r.Name, r.Description, r.Queue, r.Code, r.Pattern, cmp.Or(r.Severity, rules.Medium), r.RetryPolicy, r.Retry, r.MessageFault,
-		})
+		r.Severity = cmp.Or(r.Severity, rules.Medium)
+		list.Rules = append(list.Rules, r)
 	}
 	for _, p := range c.RetryPolicies {
-		list.Policies = append(list.Policies, listedPolicy{
-			p.Name, p.Retry == nil || *p.Retry, p.MaxRetries, p.InitialDelayMs, cmp.Or(p.MaxDelayMs, wire.MaxSettingMs), cmp.Or(p.Multiplier, 2), p.Jitter,
-		})
+		p.Retry = new(p.Retry == nil || *p.Retry)
+		p.MaxDelayMs, p.Multiplier = cmp.Or(p.MaxDelayMs, wire.MaxSettingMs), cmp.Or(p.Multiplier, 2)
+		list.Policies = append(list.Policies, p)
 	}
 	return list
 }
@@ -123,7 +100,7 @@ func (l *ruleList) String() string {
 	for _, l := range l.Policies {
 		retries := "as max_deliveries"
 		switch {
-		case !l.Retry:
+		case !*l.Retry:
 			retries = "none"
 		case l.MaxRetries > 0:
 			retries = fmt.Sprint(l.MaxRetries)

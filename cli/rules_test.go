@@ -7,6 +7,7 @@ import (
 
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/sidecar/rules"
 )
 
 const rulesConfig = `
@@ -65,7 +66,7 @@ spread  as max_deliveries  1s           2           4s       0.5
 	list := clitest.JSON[ruleList](t, program.Run(t, "", "rules", "ls", "--config", file, "--json"))
 	require.Equal(t, file, list.File)
 	require.Len(t, list.Rules, 3)
-	require.Equal(t, listedPolicy{"spread", true, 0, 1000, 4000, 2, 0.5}, list.Policies[1])
+	require.Equal(t, rules.RetryPolicy{Name: "spread", Retry: new(true), InitialDelayMs: 1000, MaxDelayMs: 4000, Multiplier: 2, Jitter: 0.5}, list.Policies[1])
 
 	empty := clitest.WriteFile(t, "empty.toml", "")
 	require.Equal(t, "no error rules\n\nno retry policies\n", clitest.OK(t, program.Run(t, "", "rules", "list", "--config", empty)).Out)
