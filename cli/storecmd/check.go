@@ -25,21 +25,8 @@ type checkReport struct {
 	OK            bool      `json:"ok"`
 	Problems      []problem `json:"problems"` // the first problemsListed
 	ProblemsTotal int64     `json:"problems_total"`
-	Structure     bool      `json:"structure_ok"` // false: the pages are broken, and their content was not checked
-	TornMeta      bool      `json:"torn_meta"`
-	FileBytes     int64     `json:"file_bytes"`
-	Pages         int64     `json:"pages"`
-	PagesUsed     int64     `json:"pages_used"`
-	Queues        int       `json:"queues"`
-	Segments      int64     `json:"segments"`
-	Records       int64     `json:"records"`
-	Finished      int64     `json:"finished"`
-	Messages      int64     `json:"messages"`
-	Bytes         int64     `json:"bytes"`
-	States        int64     `json:"states"`
-	DedupeIDs     int64     `json:"dedupe_ids"`
-	Consumers     int64     `json:"consumers"`
-	Config        int64     `json:"config_entries"`
+	storefile.Checked
+	Queues int `json:"queues"`
 }
 
 // problem is a problem in a store, and its place.
@@ -93,10 +80,7 @@ func checkStore(env *command.Env, cmd *cobra.Command, file string) error {
 	for _, p := range queueProblems(sum.Queues) {
 		found(p)
 	}
-	r.OK, r.Structure, r.TornMeta = r.ProblemsTotal == 0 && !sum.TornMeta, sum.Structure, sum.TornMeta
-	r.FileBytes, r.Pages, r.PagesUsed, r.Queues = sum.FileBytes, sum.Pages, sum.UsedPages, len(sum.Queues)
-	r.Segments, r.Records, r.Finished, r.Messages, r.Bytes = sum.Segments, sum.Records, sum.Finished, sum.Messages, sum.Bytes
-	r.States, r.DedupeIDs, r.Consumers, r.Config = sum.States, sum.DedupeIDs, sum.Consumers, sum.Config
+	r.OK, r.Checked, r.Queues = r.ProblemsTotal == 0 && !sum.TornMeta, sum, len(sum.Queues)
 	if writeErr == nil {
 		writeErr = env.Show(cmd, r, r.text)
 	}
@@ -173,36 +157,16 @@ func readSettings(data []byte) error {
 
 // storeReport is the JSON of fila store stats. Sizes are bytes.
 type storeReport struct {
-	File           string        `json:"file"`
-	FileBytes      int64         `json:"file_bytes"`
-	PageBytes      int64         `json:"page_bytes"`
-	Pages          int64         `json:"pages"`
-	PagesUsed      int64         `json:"pages_used"`
-	PagesFree      int64         `json:"pages_free"`
-	CreatedAt      time.Time     `json:"created_at"`
-	Commits        int64         `json:"commits"`
-	Segments       int64         `json:"segments"`
-	Messages       int64         `json:"messages"`
-	Bytes          int64         `json:"bytes"`
-	StoredMessages int64         `json:"stored_messages"` // including finished ones
-	StoredBytes    int64         `json:"stored_bytes"`
-	States         int64         `json:"states"`
-	DedupeIDs      int64         `json:"dedupe_ids"`
-	Consumers      int64         `json:"consumers"`
-	Config         int64         `json:"config_entries"`
-	Queues         []queueReport `json:"queues"`
+	File string `json:"file"`
+	storefile.Stats
+	PagesFree int64         `json:"pages_free"`
+	CreatedAt time.Time     `json:"created_at"`
+	Queues    []queueReport `json:"queues"`
 }
 
 type queueReport struct {
-	Name      string     `json:"name"`
-	Messages  int64      `json:"messages"`
-	Bytes     int64      `json:"bytes"`
-	Leased    int64      `json:"leased"`
-	Delayed   int64      `json:"delayed"`
-	Retried   int64      `json:"retried"`
-	DedupeIDs int64      `json:"dedupe_ids"`
-	Consumers int64      `json:"consumers"`
-	Oldest    *time.Time `json:"oldest,omitempty"`
+	storefile.QueueStats
+	Oldest *time.Time `json:"oldest,omitempty"`
 }
 
 func newStoreStatsCommand(env *command.Env) *cobra.Command {
@@ -229,20 +193,11 @@ func newStoreStatsCommand(env *command.Env) *cobra.Command {
 }
 
 func newStoreReport(file string, st storefile.Stats) storeReport {
-	r := storeReport{
-		File: file, FileBytes: st.FileBytes, PageBytes: st.PageBytes, Pages: st.Pages, PagesUsed: st.UsedPages,
-		PagesFree: st.Pages - st.UsedPages, CreatedAt: time.Unix(0, st.CreatedAt).UTC(), Commits: st.Commits,
-		Segments: st.Segments, Messages: st.Messages, Bytes: st.Bytes, StoredMessages: st.StoredMessages, StoredBytes: st.StoredBytes,
-		States: st.States, DedupeIDs: st.DedupeIDs, Consumers: st.Consumers, Config: st.Config, Queues: []queueReport{},
-	}
+	r := storeReport{File: file, Stats: st, PagesFree: st.Pages - st.UsedPages, CreatedAt: time.Unix(0, st.CreatedAt).UTC(), Queues: []queueReport{}}
 	for _, q := range st.Queues {
-		one := queueReport{
-			Name: q.Name, Messages: q.Messages, Bytes: q.Bytes, Leased: q.Leased, Delayed: q.Delayed, Retried: q.Retried,
-			DedupeIDs: q.DedupeIDs, Consumers: q.Consumers,
-		}
+		one := queueReport{QueueStats: q}
 		if q.Messages > 0 {
-			at := time.Unix(0, q.OldestAt).UTC()
-			one.Oldest = &at
+			one.Oldest = new(time.Unix(0, q.OldestAt).UTC())
 		}
 		r.Queues = append(r.Queues, one)
 	}

@@ -170,7 +170,7 @@ func TestStoreStats(t *testing.T) {
 	require.Contains(t, r.Out, "orders.dlq  1         0 B   0       0        0        0           0          -\n")
 
 	report := clitest.JSON[storeReport](t, program.RunEnv(t, t.Context(), storeApp(), "", "store", "stats", dir, "--json"))
-	require.EqualValues(t, report.Pages, report.PagesFree+report.PagesUsed)
+	require.EqualValues(t, report.Pages, report.PagesFree+report.UsedPages)
 	require.Positive(t, report.PagesFree)
 	require.Len(t, report.Queues, 2)
 	require.Equal(t, storeTime.Add(-90*time.Second), *report.Queues[0].Oldest)

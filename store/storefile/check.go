@@ -11,32 +11,32 @@ import (
 
 // Checked is the summary of a check.
 type Checked struct {
-	FileBytes int64
-	Pages     int64 // in use by the file, free ones included
-	UsedPages int64
+	FileBytes int64 `json:"file_bytes"`
+	Pages     int64 `json:"pages"` // in use by the file, free ones included
+	UsedPages int64 `json:"pages_used"`
 
-	Segments  int64
-	Records   int64 // in the segments, finished ones included
-	Finished  int64
-	Messages  int64 // live
-	Bytes     int64 // headers and payloads of live messages
-	States    int64
-	Histories int64
-	DedupeIDs int64 // expired ones included
-	Queues    []QueueRecord
-	Consumers int64
-	Config    int64
+	Segments  int64         `json:"segments"`
+	Records   int64         `json:"records"` // in the segments, finished ones included
+	Finished  int64         `json:"finished"`
+	Messages  int64         `json:"messages"` // live
+	Bytes     int64         `json:"bytes"`    // headers and payloads of live messages
+	States    int64         `json:"states"`
+	Histories int64         `json:"-"`
+	DedupeIDs int64         `json:"dedupe_ids"` // expired ones included
+	Queues    []QueueRecord `json:"-"`
+	Consumers int64         `json:"consumers"`
+	Config    int64         `json:"config_entries"`
 
 	// Problems is the number of problems. If Structure is false, the tree of pages
 	// is broken, and its content could not be checked.
-	Problems  int64
-	Structure bool
+	Problems  int64 `json:"-"`
+	Structure bool  `json:"structure_ok"`
 
 	// TornMeta means that one of the two meta pages is damaged, so that the last
 	// commit may be missing. The reason may be a commit that was cut off: then it
 	// was not confirmed. Or the page was damaged later: then the commit may have been
 	// confirmed. The next commit rewrites the page and removes the evidence.
-	TornMeta bool
+	TornMeta bool `json:"torn_meta"`
 }
 
 // Check reads the whole store at path, payloads included, and passes every problem

@@ -6,38 +6,38 @@ import (
 
 // Stats are the figures of a file that no process serves.
 type Stats struct {
-	FileBytes int64
-	Pages     int64 // of PageBytes each, free ones included
-	UsedPages int64
-	PageBytes int64
-	CreatedAt int64 // Unix nanoseconds
-	Commits   int64
+	FileBytes int64 `json:"file_bytes"`
+	Pages     int64 `json:"pages"` // of PageBytes each, free ones included
+	UsedPages int64 `json:"pages_used"`
+	PageBytes int64 `json:"page_bytes"`
+	CreatedAt int64 `json:"-"` // Unix nanoseconds
+	Commits   int64 `json:"commits"`
 
-	Segments       int64
-	Messages       int64 // live
-	Bytes          int64 // their headers and payloads
-	StoredMessages int64 // live ones, and finished ones not yet compacted away
-	StoredBytes    int64
-	States         int64
-	Histories      int64 // messages that have one
-	DedupeIDs      int64 // not expired
-	Consumers      int64
-	Config         int64
-	Queues         []QueueStats // by id
+	Segments       int64        `json:"segments"`
+	Messages       int64        `json:"messages"`        // live
+	Bytes          int64        `json:"bytes"`           // their headers and payloads
+	StoredMessages int64        `json:"stored_messages"` // live ones, and finished ones not yet compacted away
+	StoredBytes    int64        `json:"stored_bytes"`
+	States         int64        `json:"states"`
+	Histories      int64        `json:"-"`          // messages that have one
+	DedupeIDs      int64        `json:"dedupe_ids"` // not expired
+	Consumers      int64        `json:"consumers"`
+	Config         int64        `json:"config_entries"`
+	Queues         []QueueStats `json:"-"` // by id
 }
 
 // QueueStats are the figures of one queue in a file.
 type QueueStats struct {
-	ID        QueueID
-	Name      string
-	Messages  int64
-	Bytes     int64 // headers and payloads
-	Leased    int64
-	Delayed   int64 // waiting for a time in the future
-	Retried   int64 // with a finished attempt
-	OldestAt  int64 // Unix nanoseconds, the earliest enqueue; 0: there is no message
-	Consumers int64
-	DedupeIDs int64
+	ID        QueueID `json:"-"`
+	Name      string  `json:"name"`
+	Messages  int64   `json:"messages"`
+	Bytes     int64   `json:"bytes"` // headers and payloads
+	Leased    int64   `json:"leased"`
+	Delayed   int64   `json:"delayed"` // waiting for a time in the future
+	Retried   int64   `json:"retried"` // with a finished attempt
+	OldestAt  int64   `json:"-"`       // Unix nanoseconds, the earliest enqueue; 0: there is no message
+	Consumers int64   `json:"consumers"`
+	DedupeIDs int64   `json:"dedupe_ids"`
 }
 
 // Stats reads all header indexes and no payloads. It fails at the first record that
