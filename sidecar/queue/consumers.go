@@ -42,13 +42,6 @@ func (l Leave) apply(q *side) {
 	q.answerWith(l.Confirm, answer)
 }
 
-// answerWith is answer with data.
-func (q *side) answerWith(c Confirmation, data []byte) {
-	if c.Awaited() {
-		q.m.journal.reply(q.m.now, Reply{Kind: ReplyData, Confirmation: c, Data: data})
-	}
-}
-
 // endConsumer takes c out of service: it receives nothing more.
 func (q *side) endConsumer(c *backlog.Consumer) {
 	c.Gone = true
@@ -160,9 +153,4 @@ func (q *side) endNoWait(more bool) {
 func (q *side) endFetch(c *backlog.Consumer) {
 	q.Consumers.RemoveFetch(c)
 	q.endConsumer(c)
-}
-
-// publishStatus ends a fetch with a status behind the deliveries so far.
-func (q *side) publishStatus(c *backlog.Consumer, status string) {
-	q.m.out.Publish = append(q.m.out.Publish, Delivery{Kind: DeliverStatus, Role: q.role, Subject: c.Subject, Status: status})
 }

@@ -26,7 +26,8 @@
 // and this package changes them:
 //
 //	life, deliver, dead           what happens to a message
-//	schedule, order               which message is next; strict order per key
+//	schedule, order               where messages wait, which is next; strict order per key
+//	output                        where changes, answers, counters and notes go
 //	moves, operator, consumers    jobs, operators, consumers
 //	journal                       what is written to the disk, and when
 //	recovery                      from the store into the tables

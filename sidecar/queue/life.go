@@ -40,24 +40,6 @@ func (q *side) enqueue(in *Message, now int64) {
 	q.wait(m.Seq, s, now)
 }
 
-// addSlot makes the slot of message m, which is in no place yet. counted is where the
-// message was counted by its key.
-func (q *side) addSlot(m *store.Message, size int64, counted KeyCounts, now int64) *backlog.Slot {
-	s := q.Add(m, size)
-	q.reweigh(s.Flow)
-	if !q.Order.On {
-		s.Priority = m.Priority
-	}
-	var err error
-	if s.Sub, err = q.gates.Acquire(s.Flow, m.ThrottleKeys, m.CircuitKey, now); err != nil {
-		q.note(Note{Kind: NoteGates, ID: m.ID, Err: err}) // hooks and settings allow no more keys than a set does
-	}
-	if !q.isDead() && q.m.perKey != nil && q.m.perKey != counted {
-		q.m.perKey.Add(m.Key, 1)
-	}
-	return s
-}
-
 // readySince is when message m is ready for the first time in its role, by its record:
 // when its delay ends, when it became a dead letter, or when it was enqueued.
 func readySince(m *store.Message) int64 {
@@ -185,12 +167,6 @@ func (q *side) record(s *backlog.Slot, le *backlog.Lease, number uint32, outcome
 	return r
 }
 
-// storeRecord adds a record to the history of message seq.
-func (q *side) storeRecord(seq uint64, r *history.AttemptRecord) {
-	j := &q.m.journal
-	j.addHistory(j.change(q.m.now), q.ref(seq), r)
-}
-
 // complete removes message seq, which is done.
 func (q *side) complete(seq uint64, s *backlog.Slot, acked Confirmation, e gates.Ending, now int64) {
 	var in *Message
@@ -219,11 +195,6 @@ func (q *side) complete(seq uint64, s *backlog.Slot, acked Confirmation, e gates
 	q.forget(seq, s, e, now)
 }
 
-// publish answers at once, behind the deliveries so far.
-func (q *side) publish(r Reply) {
-	q.m.out.Publish = append(q.m.out.Publish, Delivery{Kind: DeliverReply, Role: q.role, Reply: r})
-}
-
 // How leases end: acked, without a statement about the destination, or without having
 // reached anybody.
 var (
@@ -231,13 +202,6 @@ var (
 	neutral     = gates.Ending{Outcome: breaker.Neutral}
 	undelivered = gates.Ending{Outcome: breaker.Neutral, Undo: true}
 )
-
-// answer confirms when the changes of this step are on disk.
-func (q *side) answer(c Confirmation) {
-	if c.Awaited() {
-		q.m.journal.reply(q.m.now, Reply{Kind: ReplyDone, Confirmation: c})
-	}
-}
 
 // onExpired ends the attempt of a message whose lease has expired.
 func (q *side) onExpired(seq uint64, now int64) {
@@ -338,47 +302,6 @@ func (q *side) exhausted(attempts uint32, byHook bool) bool {
 	return limit > 0 && int64(attempts) >= limit
 }
 
-// storeState writes the state of a message that is not leased.
-func (q *side) storeState(seq uint64, s *backlog.Slot, lastError string) {
-	s.Stored = true
-	c := q.m.journal.change(q.m.now)
-	c.State = append(c.State, store.State{Ref: q.ref(seq), Attempts: s.Attempts, ReadyAt: s.ReadyAt, LastError: lastError})
-}
-
-// wait makes message seq ready, at once or when s.ReadyAt has come.
-func (q *side) wait(seq uint64, s *backlog.Slot, now int64) {
-	if s.ReadyAt <= now {
-		q.ready(seq, s)
-		return
-	}
-	s.State = backlog.Delayed
-	q.Delays.Add(s.ReadyAt, seq)
-	if q.Order.Skip {
-		q.yield(s)
-	}
-}
-
-// ready lets message seq wait for its delivery, at the end of its flow or, in strict
-// order, at its place.
-func (q *side) ready(seq uint64, s *backlog.Slot) {
-	if q.Order.On && !q.MayOwn(seq, s) {
-		q.enqueueInOrder(seq, s)
-		return
-	}
-	q.schedule(seq, s)
-}
-
-// schedule puts message seq at the end of its flow.
-func (q *side) schedule(seq uint64, s *backlog.Slot) { q.insert(seq, s, q.nextStamp(s)) }
-
-// uncommitted returns message seq if it may not be on disk yet, or else nil.
-func (q *side) uncommitted(seq uint64) *Message {
-	if q.isDead() {
-		return nil
-	}
-	return q.m.journal.uncommitted.get(seq)
-}
-
 // forget removes what is known of message seq, wherever it is.
 func (q *side) forget(seq uint64, s *backlog.Slot, e gates.Ending, now int64) {
 	if s.State == backlog.Leased {
@@ -408,19 +331,4 @@ func (q *side) onTTL(seq uint64, now int64) {
 	if s := q.Slots.Get(seq); q.pull(s) {
 		q.deadLetter(seq, s, cause{reason: wire.ReasonExpired}, now)
 	}
-}
-
-// pull takes a message that waits out of its place, and reports whether it waited. A
-// delayed message keeps its state, which Remove needs.
-func (q *side) pull(s *backlog.Slot) bool {
-	switch s.State {
-	case backlog.Waiting:
-		q.remove(s)
-	case backlog.Ordered:
-		q.leaveOrder(s, q.Order.Keys[s.Flow])
-	case backlog.Delayed:
-	default:
-		return false
-	}
-	return true
 }

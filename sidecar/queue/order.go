@@ -9,7 +9,7 @@ import (
 )
 
 // setOrdering applies a change of the settings ordering and on_blocked.
-func (q *side) setOrdering(on, skip bool) {
+func (q *schedule) setOrdering(on, skip bool) {
 	begin := skip && !q.Order.Skip
 	q.Order.Skip = skip
 	switch {
@@ -36,7 +36,7 @@ func (q *side) setOrdering(on, skip bool) {
 	}
 }
 
-func (q *side) endOrdering() {
+func (q *schedule) endOrdering() {
 	q.Order.On = false
 	var free []uint64
 	for _, o := range q.Order.Keys {
@@ -52,12 +52,12 @@ func (q *side) endOrdering() {
 		s.Owns = false
 	}
 	for _, seq := range free {
-		q.schedule(seq, q.Slots.Get(seq))
+		q.scheduleLast(seq, q.Slots.Get(seq))
 	}
 }
 
 // yieldIdle makes messages that wait for a gate or for their retry give up their keys.
-func (q *side) yieldIdle() {
+func (q *schedule) yieldIdle() {
 	var idle []uint64
 	for _, o := range q.Order.Keys {
 		if s := q.Slots.Get(o.Owner); s != nil && (s.State == backlog.Delayed || q.isBlocked(s)) {
@@ -72,7 +72,7 @@ func (q *side) yieldIdle() {
 
 // enqueueInOrder puts message seq, which is ready, in its place among the messages of its key.
 // If it owns the key, it gives the key up.
-func (q *side) enqueueInOrder(seq uint64, s *backlog.Slot) {
+func (q *schedule) enqueueInOrder(seq uint64, s *backlog.Slot) {
 	o := q.KeyOrder(s.Flow)
 	o.Also = slices.DeleteFunc(o.Also, func(other uint64) bool { return other == seq })
 	s.State = backlog.Ordered
@@ -88,7 +88,7 @@ func (q *side) enqueueInOrder(seq uint64, s *backlog.Slot) {
 // admitNext puts the first message of a key without an owner into the schedule. With
 // on_blocked = "skip", a message that is blocked at once behind others of its subqueue
 // does not own the key.
-func (q *side) admitNext(f drr.Flow, o *backlog.KeyOrder) {
+func (q *schedule) admitNext(f drr.Flow, o *backlog.KeyOrder) {
 	for o.Owner == 0 {
 		if o.Waiting.Len() == 0 {
 			delete(q.Order.Keys, f)
@@ -97,7 +97,7 @@ func (q *side) admitNext(f drr.Flow, o *backlog.KeyOrder) {
 		seq := q.Links.Seq(o.Waiting.Head())
 		s := q.Slots.Get(seq)
 		q.leaveOrder(s, o)
-		q.schedule(seq, s)
+		q.scheduleLast(seq, s)
 		if !q.Order.Skip || !q.isBlocked(s) {
 			o.Give(seq, s)
 		}
@@ -105,13 +105,13 @@ func (q *side) admitNext(f drr.Flow, o *backlog.KeyOrder) {
 }
 
 // leaveOrder takes a message out of those that wait for their predecessors.
-func (q *side) leaveOrder(s *backlog.Slot, o *backlog.KeyOrder) {
+func (q *schedule) leaveOrder(s *backlog.Slot, o *backlog.KeyOrder) {
 	q.Links.Remove(&o.Waiting, s.Ref)
 	q.countOrdered(s, o, -1)
 	s.State = backlog.Moving
 }
 
-func (q *side) countOrdered(s *backlog.Slot, o *backlog.KeyOrder, n int32) {
+func (q *schedule) countOrdered(s *backlog.Slot, o *backlog.KeyOrder, n int32) {
 	q.Order.Waiting += int64(n)
 	if s.Sub != 0 {
 		q.gates.Subs.At(s.Sub).Ordered += n
@@ -121,7 +121,7 @@ func (q *side) countOrdered(s *backlog.Slot, o *backlog.KeyOrder, n int32) {
 }
 
 // yield ends the ownership of s of its key.
-func (q *side) yield(s *backlog.Slot) {
+func (q *schedule) yield(s *backlog.Slot) {
 	if !s.Owns {
 		return
 	}
@@ -142,7 +142,7 @@ func (q *side) yield(s *backlog.Slot) {
 // the order of its key is concerned; otherwise it takes the message out. A message that
 // does not own its key is probing a gate, or has been ready since before the queue was
 // ordered.
-func (q *side) inOrder(seq uint64, s *backlog.Slot) bool {
+func (q *schedule) inOrder(seq uint64, s *backlog.Slot) bool {
 	if s.Owns {
 		return true
 	}
@@ -171,7 +171,7 @@ func (q *side) inOrder(seq uint64, s *backlog.Slot) bool {
 // orderYounger puts the messages of a subqueue that are younger than message seq among
 // those that wait for their predecessors. That message has just gone there, and must
 // not be overtaken.
-func (q *side) orderYounger(id gates.ID, seq uint64) {
+func (q *schedule) orderYounger(id gates.ID, seq uint64) {
 	if id == 0 {
 		return
 	}
@@ -185,5 +185,27 @@ func (q *side) orderYounger(id gates.ID, seq uint64) {
 		s := q.Slots.Get(n)
 		q.remove(s)
 		q.enqueueInOrder(n, s)
+	}
+}
+
+// recoverOwner lets a message that was delivered before the restart own its fairness key.
+// A key has one such message, unless the queue was not ordered then, or the end of a
+// message was not on disk.
+func (q *schedule) recoverOwner(seq uint64, s *backlog.Slot) {
+	if !q.Order.On {
+		return
+	}
+	o := q.KeyOrder(s.Flow)
+	younger := o.Owner
+	if younger != 0 && q.Slots.Get(younger).State != backlog.Waiting {
+		o.Also = append(o.Also, seq)
+		return
+	}
+	o.Give(seq, s)
+	if younger != 0 {
+		y := q.Slots.Get(younger)
+		q.remove(y)
+		y.Owns = false
+		q.enqueueInOrder(younger, y)
 	}
 }

@@ -119,28 +119,6 @@ func (r *Recovery) Used(id store.QueueID, last uint64) {
 	q.seq = max(q.seq, last)
 }
 
-// recoverOwner lets a message that was delivered before the restart own its fairness key.
-// A key has one such message, unless the queue was not ordered then, or the end of a
-// message was not on disk.
-func (q *side) recoverOwner(seq uint64, s *backlog.Slot) {
-	if !q.Order.On {
-		return
-	}
-	o := q.KeyOrder(s.Flow)
-	younger := o.Owner
-	if younger != 0 && q.Slots.Get(younger).State != backlog.Waiting {
-		o.Also = append(o.Also, seq)
-		return
-	}
-	o.Give(seq, s)
-	if younger != 0 {
-		y := q.Slots.Get(younger)
-		q.remove(y)
-		y.Owns = false
-		q.enqueueInOrder(younger, y)
-	}
-}
-
 // Done files leases in the order of their deadlines, and the rest of the messages that
 // waited for a time.
 func (r *Recovery) Done(now int64) {

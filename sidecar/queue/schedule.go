@@ -4,7 +4,19 @@ import (
 	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/sidecar/queue/backlog"
 	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/sidecar/queue/inspect"
+	"github.com/filaq/fila/store"
 )
+
+// schedule decides where the messages of a role wait, and which of them is next. It is
+// the gates.Backlog of its gates.
+type schedule struct {
+	output
+	backlog.Tables
+	gates   gates.Gates
+	monitor inspect.Monitor
+	stamp   int64 // the last stamp given, see nextStamp; redelivered messages get one below 0
+}
 
 // leastCost is what a message counts as that has cost nothing, in thousandths: a flow
 // served for nothing would be served for ever while others wait.
@@ -12,15 +24,24 @@ const leastCost = 1
 
 // reweigh applies the present weight of a flow to the schedule and to the wait lists,
 // after a change that may have brought another one.
-func (q *side) reweigh(f drr.Flow) {
+func (q *schedule) reweigh(f drr.Flow) {
 	if weight, changed := q.Keys.Reweigh(f); changed {
 		q.Sched.SetWeight(f, weight)
 		q.gates.Reweigh(f, weight)
 	}
 }
 
+// pauseKey pauses a fairness key until a time; 0 resumes it. It affects the backlog of
+// the key at once.
+func (q *schedule) pauseKey(key string, until int64) {
+	q.Pauses.SetKey(key, until)
+	if f, ok := q.Keys.IDs[key]; ok {
+		q.gates.KeyChanged(f, until != 0)
+	}
+}
+
 // headCost is what the first message that a flow may send costs, 0 if there is none.
-func (q *side) headCost(f drr.Flow) int64 {
+func (q *schedule) headCost(f drr.Flow) int64 {
 	if _, link := q.gates.First(f); link != 0 {
 		return q.Cost(link)
 	}
@@ -29,7 +50,7 @@ func (q *side) headCost(f drr.Flow) int64 {
 
 // FlowChanged tells the schedule what a flow sends next. FlowChanged and
 // SubqueueBlocked are part of gates.Backlog.
-func (q *side) FlowChanged(f drr.Flow) {
+func (q *schedule) FlowChanged(f drr.Flow) {
 	e, cost := &q.Keys.Entries[f], q.headCost(f)
 	active := e.Active
 	e.Active = cost != 0
@@ -53,7 +74,7 @@ func (q *side) FlowChanged(f drr.Flow) {
 
 // SubqueueBlocked counts a subqueue that has been blocked, and with on_blocked = "skip"
 // makes its message give up its key.
-func (q *side) SubqueueBlocked(id gates.ID, f drr.Flow, kind gates.BlockKind, began bool) {
+func (q *schedule) SubqueueBlocked(id gates.ID, f drr.Flow, kind gates.BlockKind, began bool) {
 	if began {
 		q.count().Blocked[kind]++
 	}
@@ -67,12 +88,71 @@ func (q *side) SubqueueBlocked(id gates.ID, f drr.Flow, kind gates.BlockKind, be
 }
 
 // isBlocked reports whether a gate blocks message s.
-func (q *side) isBlocked(s *backlog.Slot) bool {
+func (q *schedule) isBlocked(s *backlog.Slot) bool {
 	return s.State == backlog.Waiting && q.gates.IsBlocked(q.Subqueue(s), s.Ref)
 }
 
+// addSlot makes the slot of message m, which is in no place yet. counted is where the
+// message was counted by its key.
+func (q *schedule) addSlot(m *store.Message, size int64, counted KeyCounts, now int64) *backlog.Slot {
+	s := q.Add(m, size)
+	q.reweigh(s.Flow)
+	if !q.Order.On {
+		s.Priority = m.Priority
+	}
+	var err error
+	if s.Sub, err = q.gates.Acquire(s.Flow, m.ThrottleKeys, m.CircuitKey, now); err != nil {
+		q.note(Note{Kind: NoteGates, ID: m.ID, Err: err}) // hooks and settings allow no more keys than a set does
+	}
+	if !q.isDead() && q.m.perKey != nil && q.m.perKey != counted {
+		q.m.perKey.Add(m.Key, 1)
+	}
+	return s
+}
+
+// wait makes message seq ready, at once or when s.ReadyAt has come.
+func (q *schedule) wait(seq uint64, s *backlog.Slot, now int64) {
+	if s.ReadyAt <= now {
+		q.ready(seq, s)
+		return
+	}
+	s.State = backlog.Delayed
+	q.Delays.Add(s.ReadyAt, seq)
+	if q.Order.Skip {
+		q.yield(s)
+	}
+}
+
+// ready lets message seq wait for its delivery, at the end of its flow or, in strict
+// order, at its place.
+func (q *schedule) ready(seq uint64, s *backlog.Slot) {
+	if q.Order.On && !q.MayOwn(seq, s) {
+		q.enqueueInOrder(seq, s)
+		return
+	}
+	q.scheduleLast(seq, s)
+}
+
+// scheduleLast puts message seq at the end of its flow.
+func (q *schedule) scheduleLast(seq uint64, s *backlog.Slot) { q.insert(seq, s, q.nextStamp(s)) }
+
+// pull takes a message that waits out of its place, and reports whether it waited. A
+// delayed message keeps its state, which Remove needs.
+func (q *schedule) pull(s *backlog.Slot) bool {
+	switch s.State {
+	case backlog.Waiting:
+		q.remove(s)
+	case backlog.Ordered:
+		q.leaveOrder(s, q.Order.Keys[s.Flow])
+	case backlog.Delayed:
+	default:
+		return false
+	}
+	return true
+}
+
 // insert puts message seq into the list where it waits, at the place of stamp.
-func (q *side) insert(seq uint64, s *backlog.Slot, stamp int64) {
+func (q *schedule) insert(seq uint64, s *backlog.Slot, stamp int64) {
 	s.State = backlog.Waiting
 	id := q.Subqueue(s)
 	if id == 0 {
@@ -90,7 +170,7 @@ func (q *side) insert(seq uint64, s *backlog.Slot, stamp int64) {
 }
 
 // remove takes message s out of the list where it waits, without charging its flow.
-func (q *side) remove(s *backlog.Slot) {
+func (q *schedule) remove(s *backlog.Slot) {
 	s.State = backlog.Moving
 	if id := q.Subqueue(s); id != 0 {
 		q.gates.Remove(id, s.Priority, s.Ref)
@@ -105,7 +185,7 @@ func (q *side) remove(s *backlog.Slot) {
 }
 
 // take takes s, the message that the schedule serves next, out for delivery.
-func (q *side) take(id gates.ID, s *backlog.Slot, now int64) {
+func (q *schedule) take(id gates.ID, s *backlog.Slot, now int64) {
 	e := &q.Keys.Entries[s.Flow]
 	var probed gates.WaitID
 	if id == 0 {
@@ -125,7 +205,7 @@ func (q *side) take(id gates.ID, s *backlog.Slot, now int64) {
 
 // correct charges the flow of message s for delta (thousandths) more, or less, than was
 // estimated: in the schedule, and where it waits for gates that the message passed.
-func (q *side) correct(s *backlog.Slot, delta int64) {
+func (q *schedule) correct(s *backlog.Slot, delta int64) {
 	if delta == 0 {
 		return
 	}
@@ -138,12 +218,12 @@ func (q *side) correct(s *backlog.Slot, delta int64) {
 }
 
 // carry adds to the deficit of a flow that is not in the schedule.
-func (q *side) carry(f drr.Flow, deficit int64) {
+func (q *schedule) carry(f drr.Flow, deficit int64) {
 	q.Deficits.Add(q.Name(f), deficit, q.Weight(f)*q.Sched.Quantum(), q.Sched.Round())
 }
 
 // dropDeficits forgets all carried deficits if the schedule is empty.
-func (q *side) dropDeficits() {
+func (q *schedule) dropDeficits() {
 	if q.Deficits.Len() > 0 && q.Sched.Active() == 0 {
 		q.Deficits = backlog.Deficits{}
 	}
@@ -165,7 +245,7 @@ func (q *side) dropDeficits() {
 const defaultPriorityAge = int64(60e9)
 
 // nextStamp is the place of a message that begins to wait.
-func (q *side) nextStamp(s *backlog.Slot) int64 {
+func (q *schedule) nextStamp(s *backlog.Slot) int64 {
 	q.stamp = max(q.stamp+1, min(s.ReadyAt, q.m.now))
 	if s.Priority == 0 {
 		return q.stamp

@@ -13,21 +13,11 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// side is one role of a machine: its tables, and the steps that change them. It is
-// the gates.Backlog of its gates.
+// side is one role of a machine: its schedule, and the steps that change it.
 type side struct {
-	m    *Queue
-	role Role
-	id   store.QueueID
-	name string
-	seq  uint64 // the last sequence given out
-
-	backlog.Tables
-	gates   gates.Gates
-	monitor inspect.Monitor
+	schedule
 	reader  *inspect.Reader
 	counted inspect.Cumulative
-	stamp   int64               // the last stamp given, see nextStamp; redelivered messages get one below 0
 	failing map[uint64]judging  // messages whose last attempt is being judged, by sequence
 	noWait  []*backlog.Consumer // fetches that end in this step
 	more    bool                // the step left something to be done at once
@@ -41,9 +31,9 @@ const (
 )
 
 func (q *side) init(m *Queue, role Role, id store.QueueID, name string) {
-	*q = side{m: m, role: role, id: id, name: name}
+	*q = side{schedule: schedule{output: output{m: m, role: role, id: id, name: name}}}
 	q.Tables.Init(m.settings.Quantum, m.now+restoreGrace)
-	q.gates.Init(q, &q.Links, &m.shared)
+	q.gates.Init(&q.schedule, &q.Links, &m.shared)
 	q.reader = q.monitor.Init(&q.Tables, &q.gates, func(e inspect.Event) {
 		n := Note{Kind: NoteNoisy, Key: e.Key, Began: e.Began, Flows: e.Flows, InFlight: e.InFlight, Waited: e.Waited}
 		if e.Starved {
@@ -52,24 +42,6 @@ func (q *side) init(m *Queue, role Role, id store.QueueID, name string) {
 		q.note(n)
 	})
 	q.applySettings()
-}
-
-// isDead reports whether the side is the dead letter queue.
-func (q *side) isDead() bool { return q.role == Dead }
-
-func (q *side) nextSeq() uint64 {
-	q.seq++
-	return q.seq
-}
-
-func (q *side) ref(seq uint64) store.Ref { return store.Ref{Queue: q.id, Seq: seq} }
-
-// count returns the counters of this step.
-func (q *side) count() *Counters { return &q.m.out.Counters[q.role] }
-
-func (q *side) note(n Note) {
-	n.Role = q.role
-	q.m.out.Notes = append(q.m.out.Notes, n)
 }
 
 // visibility is the visibility timeout in nanoseconds.
@@ -234,15 +206,6 @@ func (p PauseQueue) apply(q *side) {
 }
 
 func (p PauseKey) apply(q *side) { q.pauseKey(p.Key, p.Until) }
-
-// pauseKey pauses a fairness key until a time; 0 resumes it. It affects the backlog of
-// the key at once.
-func (q *side) pauseKey(key string, until int64) {
-	q.Pauses.SetKey(key, until)
-	if f, ok := q.Keys.IDs[key]; ok {
-		q.gates.KeyChanged(f, until != 0)
-	}
-}
 
 const defaultFailureWindowMs = 60_000
 
