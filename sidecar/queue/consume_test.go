@@ -34,28 +34,6 @@ func TestRegisterAfterLeaveInOneStep(t *testing.T) {
 	require.Empty(t, snap.Consumers)
 }
 
-// Answers to consumers come when they are on disk, and say whether there was one.
-func TestConsumersAreAnswered(t *testing.T) {
-	r := newRig(t, nil)
-	r.Consume(queue.Main, "w", 5, 0)
-	require.Empty(t, r.Answers)
-	r.Commit()
-	require.Equal(t, "{}", string(r.Answers[0].Data))
-	subjects(r)
-	require.Equal(t, queue.NoteJoined, r.Notes[0].Kind)
-	require.Equal(t, 5, r.Notes[0].MaxInFlight)
-	r.Consume(queue.Main, "w", 6, 0)
-	require.Len(t, r.Notes, 1, "a renewal is no news")
-	leave := queue.Leave{Consumer: "w", Confirm: queue.Confirmation{Subject: "left"}, Left: []byte("yes"), NotThere: []byte("no")}
-	r.Commit()
-	subjects(r)
-	r.Do(queue.Main, leave)
-	r.Do(queue.Main, leave)
-	require.Empty(t, r.Answers)
-	r.Commit()
-	require.Equal(t, []string{"yes", "no"}, []string{string(r.Answers[0].Data), string(r.Answers[1].Data)})
-}
-
 // A consumer that renews its registration for ever, and fetches that are filled long
 // before their end, leave nothing behind.
 func TestRenewalsTakeNoRoom(t *testing.T) {
@@ -82,62 +60,6 @@ func TestRenewalsTakeNoRoom(t *testing.T) {
 	r.Enqueue("k", nil) // an empty queue does not look at the time
 	r.Pass(2 * time.Hour)
 	require.Zero(t, queue.Expiring(r.M, queue.Main))
-}
-
-// A 503 under an old registration takes the message back and leaves the consumer that
-// has returned meanwhile alone.
-func TestLateNoRespondersFindsOnlyItsOwn(t *testing.T) {
-	r := newRig(t, nil)
-	r.Consume(queue.Main, "w", 1, 0)
-	r.Enqueue("k", nil)
-	r.Commit()
-	d := r.One()
-	r.Consume(queue.Main, "w", 1, 0)
-	r.Ack(d, nobody, "")
-	again := r.One()
-	require.Equal(t, d.ID, again.ID)
-	require.EqualValues(t, 1, again.Token.Attempt, "the attempt does not count")
-	require.Equal(t, 1, registered(r, queue.Main))
-	r.Ack(again, nobody, "")
-	require.Zero(t, registered(r, queue.Main))
-	lost := r.Notes[len(r.Notes)-1]
-	require.Equal(t, queue.Note{Kind: queue.NoteLost, Consumer: "w", Reason: "no responders"}, lost)
-	r.Commit()
-	check(r)
-}
-
-// A fetch is filled, or ends: at once, after its time, or with a 503.
-func TestFetch(t *testing.T) {
-	r := newRig(t, nil)
-	r.Fetch(queue.Main, "_INBOX.now", 1, 0)
-	_, status := r.Take()
-	require.Equal(t, map[string]string{"_INBOX.now": "404"}, status)
-
-	r.Fetch(queue.Main, "_INBOX.wait", 2, time.Second)
-	r.Enqueue("k", nil)
-	r.Commit()
-	require.Equal(t, "_INBOX.wait", r.One().Subject)
-	r.Pass(time.Second)
-	_, status = r.Take()
-	require.Equal(t, map[string]string{"_INBOX.wait": "408"}, status)
-
-	r.Enqueue("k", nil)
-	r.Enqueue("k", nil)
-	r.Commit()
-	r.Fetch(queue.Main, "_INBOX.full", 2, time.Second)
-	ds, status := r.Take()
-	require.Len(t, ds, 2)
-	require.Empty(t, status, "a batch that is filled has no status")
-
-	r.Fetch(queue.Main, "_INBOX.some", 2, 0)
-	r.Enqueue("k", nil)
-	r.Commit()
-	r.Fetch(queue.Main, "_INBOX.lost", 5, time.Hour)
-	lost := r.Deliveries()
-	require.Len(t, lost, 1)
-	r.Ack(lost[0], nobody, "")
-	require.Empty(t, r.M.Inspect(queue.Main).Consumers(), "a 503 ends a fetch")
-	check(r)
 }
 
 // One fetch more than may wait is refused, and takes no place; a fetch that has ended

@@ -37,8 +37,6 @@ const (
 	FailedMost       = failedMost
 	FailedBeside     = failedBesideOthers
 	LeaseExpired     = leaseExpired
-	RestoreGrace     = restoreGrace
-	AwayFor          = awayFor
 )
 
 // Leased reports whether a token names a lease in force.

@@ -183,17 +183,3 @@ func TestALateVerdictChangesNothing(t *testing.T) {
 	judge(r.Judge[1], wire.ReasonCritical)
 	require.Zero(t, r.Depth[queue.Main])
 }
-
-// What a failure gives back it gives back at once, whoever judges it and however long
-// that takes.
-func TestAFailureGivesItsCreditBackAtOnce(t *testing.T) {
-	r := newRig(t, func(s *queue.Settings) { s.Judge = true })
-	r.Consume(queue.Main, "w", 1, 0)
-	r.Gated("k")
-	second := r.Gated("k")
-	r.Ack(r.One(), nack, "")
-	require.Equal(t, second, r.One().ID)
-	require.Equal(t, 2, r.M.Open())
-	require.EqualValues(t, 1, r.M.Inspect(queue.Main).Stats(r.Now).Delayed)
-	check(r)
-}

@@ -2,14 +2,12 @@ package queue_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/queuetest"
 	"github.com/filaq/fila/store"
-	"github.com/filaq/fila/wire"
 )
 
 // A message is delivered at once, from memory, but its confirmation waits for the
@@ -42,55 +40,6 @@ func TestAnswersWaitForTheDisk(t *testing.T) {
 	require.Equal(t, []string{"ack"}, subjects(r))
 }
 
-// Whatever comes with a token that is not the current one changes nothing.
-func TestStaleTokens(t *testing.T) {
-	r := newRig(t, nil)
-	r.Consume(queue.Main, "w", 1, 0)
-	r.Enqueue("k", nil)
-	r.Commit()
-	first := r.One()
-	r.Pass(31 * time.Second)
-	second := r.One()
-	forged := second
-	forged.Token.Lease++
-	other := second
-	other.Token.Seq = 99
-	attempt := second
-	attempt.Token.Attempt++
-	dlq := second
-	dlq.Role = queue.Dead
-	for _, d := range []delivery{first, forged, other, attempt, dlq} {
-		for kind := wire.AckDone; kind <= wire.AckNoResponders; kind++ {
-			r.Ack(d, wire.Ack{Kind: kind}, "reply")
-			require.True(t, current(r, second))
-			require.Empty(t, r.Disk.Waiting()[1:], "nothing but the lost lease's state is written")
-		}
-		r.Post(queue.Input{Kind: queue.Undelivered, Role: d.Role, Token: d.Token})
-		r.Run()
-		require.True(t, current(r, second))
-	}
-	r.Ack(second, done, "")
-	require.Zero(t, r.Depth[queue.Main])
-}
-
-// The TTL passes while the message is leased, and then it turns out that nobody
-// received it.
-func TestTTLOfAMessageTakenBack(t *testing.T) {
-	r := newRig(t, nil)
-	r.Consume(queue.Main, "w", 1, 0)
-	r.Enqueue("k", func(m *store.Message) { m.ExpiresAt = r.Now + 1e9 })
-	r.Commit()
-	d := r.One()
-	r.Pass(2 * time.Second)
-	require.True(t, current(r, d), "a lease runs on when the TTL passes")
-	r.Ack(d, nobody, "")
-	r.Commit()
-	require.Zero(t, r.Depth[queue.Main])
-	require.EqualValues(t, 1, r.Depth[queue.Dead])
-	require.EqualValues(t, 1, r.Counters[queue.Main].TTLExpired)
-	check(r)
-}
-
 // A batch above what a store takes would be refused as a whole.
 func TestLargeStepsAreCut(t *testing.T) {
 	r := newRig(t, nil)
@@ -101,18 +50,6 @@ func TestLargeStepsAreCut(t *testing.T) {
 	}
 	r.Run()
 	require.Len(t, r.Disk.Waiting(), 2)
-}
-
-// Nothing goes out until it could be heard of.
-func TestOfflineNothingIsDelivered(t *testing.T) {
-	r := newRig(t, nil)
-	r.Do(queue.Main, queue.Dispatch{})
-	r.Consume(queue.Main, "w", 1, 0)
-	r.Enqueue("k", nil)
-	r.Commit()
-	require.Empty(t, r.Deliveries())
-	r.Do(queue.Main, queue.Dispatch{On: true})
-	r.One()
 }
 
 // What has expired is not delivered, even when more messages expire in one moment
@@ -182,85 +119,4 @@ func TestTakingBackDoesNotDependOnTheBacklog(t *testing.T) {
 	r.Run()
 	r.Do(queue.Main, queue.Dispatch{On: true})
 	require.Equal(t, queuetest.IDs(ds), queuetest.IDs(r.Deliveries()))
-}
-
-// A delivery that could not be published leaves its consumer alone.
-func TestUndeliveredIsDeliveredAgain(t *testing.T) {
-	r := newRig(t, nil)
-	r.Consume(queue.Main, "w", 1, 0)
-	r.Enqueue("k", nil)
-	d := r.One()
-	r.Post(queue.Input{Kind: queue.Undelivered, Token: d.Token})
-	r.Run()
-	again := r.One()
-	require.Equal(t, d.ID, again.ID)
-	require.EqualValues(t, 1, again.Token.Attempt)
-	require.NotEqual(t, d.Token.Lease, again.Token.Lease)
-	require.Equal(t, 1, registered(r, queue.Main))
-}
-
-// A duplicate is answered when its first message is on disk.
-func TestDuplicateIsAnsweredWithTheFirst(t *testing.T) {
-	r := newRig(t, nil)
-	m := r.Message("k", nil)
-	m.DedupeID, m.DedupeUntil = "once", r.Now+1e9
-	id := m.ID
-	r.Accept(m)
-	r.Post(queue.Input{Kind: queue.Duplicate, ID: id, Confirm: queue.Confirmation{Subject: "second"}})
-	r.Run()
-	require.Empty(t, r.Answers)
-	r.Commit()
-	require.Equal(t, []string{"reply", "second"}, []string{r.Answers[0].Subject, r.Answers[1].Subject})
-	require.Equal(t, queue.ReplyDuplicate, r.Answers[1].Kind)
-	require.Equal(t, id, r.Answers[1].ID)
-	_, _, dedupes := r.Disk.Stored()
-	require.Equal(t, 1, dedupes)
-}
-
-// The messages of each fairness key are counted, those that were counted already only
-// once, and a new counter gets what is there.
-func TestMessagesAreCountedByKey(t *testing.T) {
-	counts := newCounter()
-	r := newRig(t, func(s *queue.Settings) { s.PerKey = counts })
-	r.Consume(queue.Main, "w", 1, 0)
-	r.Gated("a")
-	r.Gated("a", "k")
-	m := r.Message("b", nil)
-	m.Counted = counts
-	counts.Add("b", 1)
-	r.Accept(m)
-	r.Commit()
-	require.Equal(t, map[string]int64{"a": 2, "b": 1}, counts.n)
-	r.Finished(r.One())
-	require.Equal(t, map[string]int64{"a": 1, "b": 1}, counts.n)
-
-	s := r.Settings
-	anew := newCounter()
-	s.PerKey = anew
-	r.Do(queue.Main, s)
-	require.Equal(t, map[string]int64{"a": 1, "b": 1}, anew.n)
-	kill(r, r.Deliveries()...)
-	kill(r, r.Deliveries()...)
-	require.Empty(t, anew.n)
-	require.EqualValues(t, 2, r.Depth[queue.Dead])
-	redrive(r, pick(r, 99, 99).Messages)
-	r.Commit()
-	require.Equal(t, map[string]int64{"a": 1, "b": 1}, anew.n)
-	require.Equal(t, map[string]int64{"a": 1, "b": 1}, counts.n, "nobody wants to know any more")
-
-	s.PerKey = nil
-	r.Do(queue.Main, s)
-	r.Finished(r.Deliveries()...)
-	require.Equal(t, map[string]int64{"a": 1, "b": 1}, anew.n)
-}
-
-// counter counts messages by key.
-type counter struct{ n map[string]int64 }
-
-func newCounter() *counter { return &counter{make(map[string]int64)} }
-
-func (c *counter) Add(key string, n int64) {
-	if c.n[key] += n; c.n[key] == 0 {
-		delete(c.n, key)
-	}
 }

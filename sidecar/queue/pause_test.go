@@ -17,47 +17,6 @@ func pauseKey(r *rig, key string, until int64) {
 	r.Do(queue.Main, queue.PauseKey{Key: key, Until: until})
 }
 
-func TestPauses(t *testing.T) {
-	r := newRig(t, nil)
-	r.Consume(queue.Main, "w", 100, 0)
-	pauseKey(r, "a", queue.Forever)
-	held := []store.ID{r.Gated("a"), r.Gated("a"), r.Gated("a", "k")}
-	require.Empty(t, r.Deliveries())
-	r.Gated("b")
-	require.Len(t, r.Deliveries(), 1)
-	pauseKey(r, "a", 0)
-	require.ElementsMatch(t, held, queuetest.IDs(r.Deliveries()))
-	pauseKey(r, "a", r.Now+1e9)
-	r.Gated("a")
-	require.Empty(t, r.Deliveries())
-	check(r)
-	r.Pass(time.Second)
-	require.Len(t, r.Deliveries(), 1)
-
-	r.Do(queue.Main, queue.PauseQueue{Until: r.Now + 2e9})
-	r.Gated("b")
-	r.Pass(time.Second)
-	require.Empty(t, r.Deliveries())
-	r.Pass(time.Second)
-	require.Len(t, r.Deliveries(), 1)
-	check(r)
-}
-
-// Both sides are paused each by itself.
-func TestPausesOfDeadLetters(t *testing.T) {
-	r := newRig(t, nil)
-	r.Consume(queue.Main, "w", 100, 0)
-	r.Consume(queue.Dead, "d", 100, 0)
-	r.Do(queue.Dead, queue.PauseQueue{Until: queue.Forever})
-	r.Gated("a")
-	kill(r, r.One())
-	require.Empty(t, r.Deliveries())
-	r.Gated("a")
-	require.Equal(t, queue.Main, r.One().Role)
-	r.Do(queue.Dead, queue.PauseQueue{})
-	require.Equal(t, queue.Dead, r.One().Role)
-}
-
 func TestASafetyPauseDoesNotEndAnOperatorsPauseSooner(t *testing.T) {
 	r := newRig(t, func(s *queue.Settings) {
 		s.MaxFailuresPerKey, s.FailureWindowMs, s.FailureHoldMs = 1, 60_000, 1000
@@ -74,27 +33,6 @@ func TestASafetyPauseDoesNotEndAnOperatorsPauseSooner(t *testing.T) {
 	r.Commit()
 	r.Pass(2 * time.Second)
 	require.Empty(t, r.Deliveries(), "the operator's pause has no end")
-}
-
-// Too many failures pause a key, and that is told.
-func TestASafetyPause(t *testing.T) {
-	r := newRig(t, func(s *queue.Settings) { s.MaxFailuresPerKey, s.FailureHoldMs = 1, 1000 })
-	r.Consume(queue.Main, "w", 100, 0)
-	r.Gated("a")
-	r.Gated("b")
-	for range 2 {
-		for _, d := range r.Deliveries() {
-			if d.Key == "a" {
-				r.Ack(d, nack, "")
-			}
-		}
-	}
-	require.Equal(t, queue.Note{Kind: queue.NoteKeyPaused, Key: "a", Until: r.Now + 1e9}, r.Notes[len(r.Notes)-1])
-	require.Empty(t, r.Deliveries())
-	r.Gated("b")
-	require.Equal(t, "b", r.One().Key)
-	r.Pass(time.Second)
-	require.Equal(t, "a", r.One().Key)
 }
 
 // A message without gates that nobody received and whose key is paused is counted by

@@ -7,58 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/queuetest"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
-
-func TestRateBlocksOnlyItsOwnMessages(t *testing.T) {
-	r := newRig(t, nil)
-	r.LimitNow("slow", perSecond(1))
-	r.Consume(queue.Main, "w", 100, 0)
-	var want []store.ID
-	for range 4 {
-		want = append(want, r.Gated("a", "slow"))
-	}
-	free := []store.ID{r.Gated("a"), r.Gated("b", "unlimited"), r.Gated("a")}
-	check(r)
-	require.ElementsMatch(t, append(free, want[0]), queuetest.IDs(r.Deliveries()), "the others do not wait, in the same flow or elsewhere")
-	for i := 1; i < 4; i++ {
-		r.Pass(999 * time.Millisecond)
-		require.Empty(t, r.Deliveries())
-		r.Pass(time.Millisecond)
-		require.Equal(t, []store.ID{want[i]}, queuetest.IDs(r.Deliveries()))
-		check(r)
-	}
-	v := r.M.Inspect(queue.Main).State(10, r.Now)
-	require.Empty(t, v.Blocked, "nothing waits any more")
-	require.Zero(t, v.Stats.Blocked)
-}
-
-func TestFlowsShareAGateByWeight(t *testing.T) {
-	r := newRig(t, nil)
-	r.LimitNow("vendor", throttle.Limits{Rate: throttle.PerSecond(10 * throttle.One), Burst: throttle.One})
-	r.Consume(queue.Main, "w", 1000, 0)
-	for range 400 {
-		for key, weight := range map[string]uint32{"gold": 3000, "silver": 1000} {
-			r.Enqueue(key, func(m *store.Message) { m.Weight, m.ThrottleKeys = weight, []string{"vendor"} })
-		}
-	}
-	r.Commit()
-	r.Finished(r.Deliveries()...)
-	got := make(map[string]int)
-	for range 400 {
-		r.Pass(100 * time.Millisecond)
-		d := r.One()
-		got[d.Key]++
-		r.Finished(d)
-		require.InDelta(t, 3*got["silver"], got["gold"], 4.0)
-	}
-	require.Equal(t, 400, got["gold"]+got["silver"])
-	check(r)
-}
 
 func TestNewWeightAppliesToBlockedMessages(t *testing.T) {
 	for _, how := range []string{"enqueue", "override"} {
@@ -90,91 +45,6 @@ func TestNewWeightAppliesToBlockedMessages(t *testing.T) {
 			require.InDelta(t, 3*got["silver"], got["gold"], 8, "%v", got)
 		})
 	}
-}
-
-func TestConcurrencyIsGivenBackHoweverALeaseEnds(t *testing.T) {
-	ends := map[string]func(r *rig, d delivery){
-		"ack":           func(r *rig, d delivery) { r.Finished(d) },
-		"nack":          func(r *rig, d delivery) { r.Ack(d, wire.Ack{Kind: wire.AckNack, HasDelay: true, Delay: time.Hour}, "") },
-		"term":          func(r *rig, d delivery) { r.Ack(d, term, "") },
-		"expiry":        func(r *rig, _ delivery) { r.Pass(31 * time.Second) },
-		"no responders": func(r *rig, d delivery) { r.Ack(d, nobody, ""); r.Consume(queue.Main, "w", 100, 0) },
-		"not published": func(r *rig, d delivery) {
-			r.Post(queue.Input{Kind: queue.Undelivered, Token: d.Token})
-			r.Run()
-		},
-	}
-	for name, end := range ends {
-		for _, judge := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, judge), func(t *testing.T) {
-				r := newRig(t, func(s *queue.Settings) { s.Judge = judge })
-				r.LimitNow("db", throttle.Limits{Concurrency: 1})
-				r.Consume(queue.Main, "w", 100, 0)
-				r.Gated("a", "db")
-				r.Gated("b", "db")
-				first := r.One()
-				require.Empty(t, r.Deliveries())
-				end(r, first)
-				r.Commit()
-				require.Len(t, r.Deliveries(), 1)
-				require.EqualValues(t, 1, r.InFlight("db"))
-				check(r)
-			})
-		}
-	}
-}
-
-func TestAMessageWithSeveralGatesTakesAllOrNone(t *testing.T) {
-	r := newRig(t, nil)
-	r.LimitNow("x", throttle.Limits{Concurrency: 1})
-	r.LimitNow("y", perSecond(1))
-	r.Consume(queue.Main, "w", 100, 0)
-	r.Gated("a", "y")      // takes the token
-	r.Gated("a", "x", "y") // waits for y, and takes no place at x
-	require.Len(t, r.Deliveries(), 1)
-	r.Gated("b", "x")
-	b := r.One()
-	r.Pass(time.Second)
-	require.Empty(t, r.Deliveries(), "x is taken now")
-	r.Gated("c", "y")
-	require.Len(t, r.Deliveries(), 1, "the token of y is not held by a message that waits for x")
-	r.Finished(b)
-	r.Pass(time.Second)
-	require.Len(t, r.Deliveries(), 1)
-	check(r)
-}
-
-func TestNewLimitsApplyToTheBacklog(t *testing.T) {
-	r := newRig(t, nil)
-	r.LimitNow("k", throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: int64(time.Hour)}, Burst: 1000})
-	r.Consume(queue.Main, "w", 100, 0)
-	for range 10 {
-		r.Gated("a", "k")
-	}
-	require.Len(t, r.Deliveries(), 1)
-	r.LimitNow("k", throttle.Limits{Concurrency: 5})
-	require.Len(t, r.Deliveries(), 4, "one is in flight already")
-	r.LimitNow("k", throttle.Limits{})
-	require.Len(t, r.Deliveries(), 5)
-	check(r)
-}
-
-func TestOrderInASubqueueIsKept(t *testing.T) {
-	r := newRig(t, nil)
-	r.LimitNow("k", throttle.Limits{Concurrency: 3})
-	r.Consume(queue.Main, "w", 100, 0)
-	var want, got []store.ID
-	for range 20 {
-		want = append(want, r.Gated("a", "k"))
-	}
-	for len(got) < len(want) {
-		ds := r.Deliveries()
-		require.NotEmpty(t, ds)
-		got = append(got, queuetest.IDs(ds)...)
-		r.Finished(ds...)
-		check(r)
-	}
-	require.Equal(t, want, got)
 }
 
 func TestUndeliveredMessageKeepsItsPlace(t *testing.T) {
@@ -235,29 +105,6 @@ func TestTheOrderOfThrottleKeysMakesNoSubqueue(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-func TestBlockedMessagesExpire(t *testing.T) {
-	r := newRig(t, nil)
-	r.LimitNow("k", throttle.Limits{Concurrency: 1})
-	r.Consume(queue.Main, "w", 100, 0)
-	r.Gated("a", "k")
-	d := r.One()
-	for i := range 3 {
-		r.Enqueue("a", func(m *store.Message) {
-			m.ThrottleKeys = []string{"k"}
-			m.ExpiresAt = r.Now + int64(i+1)*1e9
-		})
-	}
-	last := r.Gated("a", "k")
-	for range 3 {
-		r.Pass(time.Second)
-		r.Commit()
-		check(r)
-	}
-	require.EqualValues(t, 3, r.Counters[queue.Main].TTLExpired)
-	r.Finished(d)
-	require.Equal(t, []store.ID{last}, queuetest.IDs(r.Deliveries()))
-}
-
 func TestAnExpensiveHeadThatExpiresMakesWay(t *testing.T) {
 	r := newRig(t, nil)
 	r.LimitNow("k", throttle.Limits{Rate: throttle.PerSecond(throttle.One), Burst: 100 * throttle.One})
@@ -304,29 +151,10 @@ func TestAGateThatOpensForManyFlows(t *testing.T) {
 	check(r)
 }
 
-func TestGatesOverARestart(t *testing.T) {
-	r := newRig(t, nil)
-	r.Consume(queue.Main, "w", 2, 0)
-	r.LimitNow("db", throttle.Limits{Concurrency: 2})
-	for range 4 {
-		r.Gated("a", "db")
-	}
-	first := r.Deliveries()
-	require.Len(t, first, 2)
-	r.Restart(false, 0)
-	r.Run()
-	require.EqualValues(t, 2, r.InFlight("db"), "what is leased is in flight")
-	require.Empty(t, r.Deliveries())
-	r.Finished(first[0])
-	require.Len(t, r.Deliveries(), 1)
-	require.EqualValues(t, 2, r.InFlight("db"))
-	check(r)
-}
-
 // A deleted queue gives back what it holds of gates, also for what is being judged.
 func TestDeletedQueueReturnsItsGates(t *testing.T) {
 	f := queuetest.NewFleet(t)
-	f.Breaker(breakerConfig(1, time.Second))
+	f.Breaker(breaker.Config{Threshold: 1, Cooldown: time.Second, HalfOpenMaxCalls: 1, HalfOpenSuccesses: 1})
 	r := f.Create(queue.Settings{QueueSettings: wire.DefaultQueueSettings("a"), Judge: true})
 	other := f.Create(queue.Settings{QueueSettings: wire.DefaultQueueSettings("b")})
 	r.Limit("x", throttle.Limits{Concurrency: 2})
