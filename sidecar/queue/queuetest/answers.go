@@ -207,7 +207,7 @@ func (s *Sim) answerForTheVanished() {
 
 // correct applies to the model an ack with the cost of a message.
 func (n *node) correct(f *flight, cost int64) {
-	n.sides[f.m.side].fair.correct(f.m.key, cost-f.m.cost)
+	n.sides[f.m.side].fair.correct(f.m.Key, cost-int64(f.m.Cost))
 	if f.went != nil {
 		f.went.cost = cost
 	}

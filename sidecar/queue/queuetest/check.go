@@ -152,7 +152,7 @@ func (n *node) checkCommit(c *queue.Commit) {
 		require.Equal(n.T, reason, mv.To.Dead.Reason, "%s", m)
 		require.Equal(n.T, m.attempts, mv.To.Dead.Attempts)
 		require.Equal(n.T, store.Ref{Queue: n.IDs[queue.Main], Seq: m.seq}, mv.From)
-		require.Equal(n.T, m.key, mv.To.Key)
+		require.Equal(n.T, m.Key, mv.To.Key)
 		n.sides[queue.Dead].seq++
 		require.Equal(n.T, store.Ref{Queue: n.IDs[queue.Dead], Seq: n.sides[queue.Dead].seq}, mv.To.Ref)
 	}
@@ -214,7 +214,7 @@ func (n *node) checkClaimed(out *queue.Effects) {
 		m := n.s.byID[l.Message.ID]
 		require.Equal(n.T, m.seq, l.Seq)
 		require.Equal(n.T, m.size, l.Size)
-		require.Equal(n.T, m.key, l.Message.Key)
+		require.Equal(n.T, m.Key, l.Message.Key)
 	}
 	require.Equal(n.T, n.want.letters, letters, "dead letters that were claimed")
 	if len(letters) > 0 {
@@ -296,7 +296,7 @@ func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
 				n.lands(m)
 			case mv.To.Dead != nil && err == nil:
 				m.attempts, m.ready, m.expires, m.back, m.hurried = 0, 0, 0, 0, hurry{}
-				m.keys, m.circuit, m.weight = nil, "", mv.To.Weight
+				m.classify(mv.To.Class)
 				m.own, m.failed, m.exempt, m.least = false, false, false, 0
 				n.arrive(m, queue.Dead, mv.To.Seq)
 			case mv.To.Dead != nil:
@@ -309,7 +309,7 @@ func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
 				n.counters(queue.Main).Redriven++
 				n.drop(m)
 				m.attempts, m.ready, m.back, m.hurried = 0, 0, 0, hurry{}
-				m.key, m.keys, m.weight = mv.To.Key, slices.Clone(mv.To.ThrottleKeys), mv.To.Weight
+				m.classify(mv.To.Class)
 				m.own, m.failed, m.exempt, m.least = true, false, false, 0
 				m.redriven = true
 				n.arrive(m, queue.Main, mv.To.Seq)
@@ -437,7 +437,7 @@ func (n *node) checkViews(side queue.Role) {
 		if m.node != n || m.side != side || m.place == posted || m.place == stuck || m.place == moving && !m.settles() {
 			continue
 		}
-		byKey[m.key]++
+		byKey[m.Key]++
 		live++
 		if !m.here() {
 			away++
@@ -450,7 +450,7 @@ func (n *node) checkViews(side queue.Role) {
 			return
 		}
 		delete(byID, m.id)
-		ok := v.Seq == m.seq && v.Key == m.key && v.Attempt == m.attempts+1 && int64(v.Cost) == m.cost && v.ExpiresAt == m.expires
+		ok := v.Seq == m.seq && v.Key == m.Key && v.Attempt == m.attempts+1 && v.Cost == m.Cost && v.ExpiresAt == m.expires
 		switch m.place {
 		case leased:
 			flying++
@@ -608,7 +608,7 @@ func (n *node) keyOf(m *message) string {
 			}
 		}
 	}
-	return m.key
+	return m.Key
 }
 
 // checkGates compares gates and circuits with the model: messages in flight are the
@@ -650,10 +650,10 @@ func (s *Sim) checkStuck() {
 		for _, c := range model.clients {
 			credit += n.credit(m.side, c)
 		}
-		if credit == 0 || model.paused > s.Now || model.keys[m.key] > s.Now || !n.inTurn(m) {
+		if credit == 0 || model.paused > s.Now || model.keys[m.Key] > s.Now || !n.inTurn(m) {
 			continue
 		}
-		if m.circuit != "" && !s.circuit(m.circuit).admits(s.Now) {
+		if m.CircuitKey != "" && !s.circuit(m.CircuitKey).admits(s.Now) {
 			continue
 		}
 		if !s.admits(m) {
@@ -671,7 +671,7 @@ func (n *node) short() string {
 
 // gateText describes the throttle keys of m.
 func (s *Sim) gateText(m *message) (text string) {
-	for _, k := range m.keys {
+	for _, k := range m.ThrottleKeys {
 		text += fmt.Sprintf("%+v\n", s.Fleet.gate(k))
 	}
 	return text + fmt.Sprintf("at %d, the next step is in %s\n", s.Now-Start, s.Next())
@@ -680,13 +680,13 @@ func (s *Sim) gateText(m *message) (text string) {
 // admits reports whether all throttle keys of m would let it go, and everything else
 // that waits for them.
 func (s *Sim) admits(m *message) bool {
-	cost := max(m.cost, throttle.One) // gates are looked at when they admit a cost of 1
+	cost := max(int64(m.Cost), throttle.One) // gates are looked at when they admit a cost of 1
 	for _, o := range s.all {
-		if o.place == waiting && slices.ContainsFunc(o.keys, func(k string) bool { return slices.Contains(m.keys, k) }) {
-			cost = max(cost, o.cost)
+		if o.place == waiting && slices.ContainsFunc(o.ThrottleKeys, func(k string) bool { return slices.Contains(m.ThrottleKeys, k) }) {
+			cost = max(cost, int64(o.Cost))
 		}
 	}
-	set, err := s.Gates.Set(m.keys, s.Now)
+	set, err := s.Gates.Set(m.ThrottleKeys, s.Now)
 	require.NoError(s.T, err)
 	defer s.Gates.Close(set, s.Now)
 	_, ok := set.Check(s.Now, cost, nil)
@@ -699,7 +699,7 @@ func (n *node) inTurn(m *message) bool {
 		return true
 	}
 	for _, o := range n.s.all {
-		if o.node != n || o.side != m.side || o.key != m.key || o == m || !o.placed() {
+		if o.node != n || o.side != m.side || o.Key != m.Key || o == m || !o.placed() {
 			continue
 		}
 		switch {

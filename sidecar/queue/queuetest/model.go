@@ -30,22 +30,17 @@ const (
 
 // message models a message.
 type message struct {
-	id       store.ID
-	node     *node
-	side     queue.Role
-	place    place
-	key      string
-	keys     []string // throttle keys
-	circuit  string
-	lane     string // what it waits with: key and gates
-	size     int64
-	weight   uint32
-	cost     int64
-	priority uint8
-	dedupe   bool
-	counted  *keyCount // where the intake has counted its key
-	going    *going    // by a job, to the end of its side
-	enqueued int64
+	store.Class // ThrottleKeys are sorted
+	id          store.ID
+	node        *node
+	side        queue.Role
+	place       place
+	lane        string // what it waits with: key and gates
+	size        int64
+	dedupe      bool
+	counted     *keyCount // where the intake has counted its key
+	going       *going    // by a job, to the end of its side
+	enqueued    int64
 
 	n       int    // order of arrival on its side
 	seq     uint64 // of its side
@@ -79,7 +74,7 @@ type hurry struct {
 
 func (m *message) String() string {
 	return fmt.Sprintf("message %d of %s (sequence %d), key %q, gates %v, circuit %q, cost %d, priority %d, attempt %d",
-		m.n, m.node.sideName(m.side), m.seq, m.key, m.keys, m.circuit, m.cost, m.priority, m.attempts+1)
+		m.n, m.node.sideName(m.side), m.seq, m.Key, m.ThrottleKeys, m.CircuitKey, int64(m.Cost), m.Priority, m.attempts+1)
 }
 
 // here reports whether the machine has it, and is not moving it out.
@@ -345,7 +340,7 @@ func (n *node) current(s queue.Role, t wire.Token) *flight {
 func (n *node) land(f *flight, undo bool) {
 	m := f.m
 	m.flight = nil
-	for _, k := range m.keys {
+	for _, k := range m.ThrottleKeys {
 		n.s.gate(k).inFlight--
 	}
 	if undo && f.went != nil {
@@ -355,14 +350,14 @@ func (n *node) land(f *flight, undo bool) {
 
 func (n *node) circuitDone(m *message, pass int, o breaker.Outcome) {
 	if pass != 0 {
-		n.s.circuit(m.circuit).done(n.Now, pass, o)
+		n.s.circuit(m.CircuitKey).done(n.Now, pass, o)
 	}
 }
 
 // circuitDecided is circuitDone for a failure that was judged.
 func (n *node) circuitDecided(m *message, pass int, o breaker.Outcome) {
 	if pass != 0 {
-		n.s.circuit(m.circuit).decided(n.Now, pass, o)
+		n.s.circuit(m.CircuitKey).decided(n.Now, pass, o)
 	}
 }
 
@@ -390,7 +385,7 @@ func (n *node) takeBack(f *flight) {
 	m.place = waiting
 	m.back++
 	m.own = m.own || f.went == nil // of an earlier process: it goes to the head of what was recovered
-	n.sides[m.side].fair.putBack(m.key, m.cost)
+	n.sides[m.side].fair.putBack(m.Key, int64(m.Cost))
 	n.counters(m.side).TakenBack++
 }
 
@@ -404,20 +399,20 @@ func (n *node) fail(f *flight, outcome string, why queue.Failure, retryAfter int
 	n.land(f, false)
 	if judge {
 		if m.pass = f.pass; m.pass != 0 {
-			n.s.circuit(m.circuit).suspect(m.pass)
+			n.s.circuit(m.CircuitKey).suspect(m.pass)
 		}
 	} else if m.side == queue.Main {
 		n.circuitDone(m, f.pass, breaker.Failure)
 	}
-	if m.circuit != "" && retryAfter > 0 {
-		n.s.circuit(m.circuit).retryAfter(now, now+retryAfter)
+	if m.CircuitKey != "" && retryAfter > 0 {
+		n.s.circuit(m.CircuitKey).retryAfter(now, now+retryAfter)
 	}
 	if m.side == queue.Main {
-		n.countFailure(m.key)
+		n.countFailure(m.Key)
 	}
 	if judge {
 		m.place = judged
-		why.Role, why.Seq, why.ID, why.Attempts, why.Key = m.side, m.seq, m.id, m.attempts, m.key
+		why.Role, why.Seq, why.ID, why.Attempts, why.Key = m.side, m.seq, m.id, m.attempts, m.Key
 		n.want.judge[m.id] = why
 		return
 	}
@@ -464,7 +459,7 @@ func (n *node) bury(m *message, reason string) {
 	n.drop(m)
 	m.place = moving
 	n.want.dead[m.id] = reason
-	n.sides[queue.Main].fair.reset(m.key)
+	n.sides[queue.Main].fair.reset(m.Key)
 	t := n.counters(queue.Main)
 	if reason == wire.ReasonExpired {
 		t.TTLExpired++
@@ -515,20 +510,26 @@ func (n *node) arrive(m *message, s queue.Role, seq uint64) {
 	m.side, m.place, m.seq, m.n = s, waiting, seq, n.s.arrivals
 	n.s.refs[store.Ref{Queue: n.IDs[s], Seq: seq}] = m
 	if s == queue.Dead || n.ordered() {
-		m.priority = 0
+		m.Priority = 0
 	}
 	m.setLane()
-	if n.sides[s].keys[m.key] != 0 {
-		n.sides[s].fair.spoil(m.key)
+	if n.sides[s].keys[m.Key] != 0 {
+		n.sides[s].fair.spoil(m.Key)
 	}
-	n.sides[s].latest[m.key] = m.weight
-	if n.sides[s].overrides[m.key] == 0 {
-		n.sides[s].fair.weigh(m.key, int64(m.weight))
+	n.sides[s].latest[m.Key] = m.Weight
+	if n.sides[s].overrides[m.Key] == 0 {
+		n.sides[s].fair.weigh(m.Key, int64(m.Weight))
 	}
 }
 
+// classify gives m another class.
+func (m *message) classify(c store.Class) {
+	m.Class = c
+	m.ThrottleKeys = slices.Sorted(slices.Values(c.ThrottleKeys))
+}
+
 func (m *message) setLane() {
-	m.lane = m.key + "|" + strings.Join(m.keys, ",") + "|" + m.circuit
+	m.lane = m.Key + "|" + strings.Join(m.ThrottleKeys, ",") + "|" + m.CircuitKey
 }
 
 // deliver checks a delivery against all guarantees, and models it.
@@ -556,9 +557,9 @@ func (n *node) deliver(d *queue.Delivery) {
 		fail("delivered after its time")
 	case !n.dispatching || side.paused > now:
 		fail("delivered although the queue is held")
-	case side.keys[m.key] > now && n.s.exact:
+	case side.keys[m.Key] > now && n.s.exact:
 		fail("delivered although its key is paused")
-	case d.Token.Seq != m.seq || d.Token.Attempt != m.attempts+1 || d.Key != m.key || d.EnqueuedAt != m.enqueued:
+	case d.Token.Seq != m.seq || d.Token.Attempt != m.attempts+1 || d.Key != m.Key || d.EnqueuedAt != m.enqueued:
 		fail("another message than it was", d.Token, d.Key)
 	case d.Deadline != now+n.visibility():
 		fail("another deadline", d.Deadline-now)
@@ -579,17 +580,17 @@ func (n *node) deliver(d *queue.Delivery) {
 
 	f := &flight{
 		m: m, lease: d.Token.Lease, attempt: d.Token.Attempt, at: now, deadline: d.Deadline, consumer: c.name, reg: c.reg,
-		went: &passage{at: n.s.clock.at, cost: m.cost, taken: m.cost},
+		went: &passage{at: n.s.clock.at, cost: int64(m.Cost), taken: int64(m.Cost)},
 	}
-	for _, k := range m.keys {
+	for _, k := range m.ThrottleKeys {
 		if n.s.gate(k).paused > n.s.clock.last {
 			fail("delivered although a throttle key is paused", k)
 		}
 		n.s.gate(k).pass(t, m.String()+" at "+k, f.went)
 	}
-	if m.circuit != "" {
+	if m.CircuitKey != "" {
 		ok := false
-		if f.pass, ok = n.s.circuit(m.circuit).allow(now); !ok && n.s.exact {
+		if f.pass, ok = n.s.circuit(m.CircuitKey).allow(now); !ok && n.s.exact {
 			fail("delivered although the circuit is shut")
 		}
 	}
@@ -607,7 +608,7 @@ func (n *node) deliver(d *queue.Delivery) {
 func (n *node) checkOrder(m *message, fail func(string, ...any)) {
 	strict := n.ordered() && m.side == queue.Main
 	for _, o := range n.s.all {
-		if o.node != n || o.side != m.side || o.key != m.key || o == m || !o.here() {
+		if o.node != n || o.side != m.side || o.Key != m.Key || o == m || !o.here() {
 			continue
 		}
 		if strict && o.place != waiting {
@@ -641,10 +642,10 @@ func (n *node) passes(o, m *message) bool {
 			return false
 		}
 	}
-	if o.priority <= m.priority || n.reordered || n.s.back || n.ordered() {
+	if o.Priority <= m.Priority || n.reordered || n.s.back || n.ordered() {
 		return false
 	}
-	return o.enqueued-m.enqueued < int64(o.priority-m.priority)*set.PriorityAgeMs*1e6-n.apart()
+	return o.enqueued-m.enqueued < int64(o.Priority-m.Priority)*set.PriorityAgeMs*1e6-n.apart()
 }
 
 // apart bounds the difference (ns) between the time from which a message waits and its
@@ -655,13 +656,13 @@ func (n *node) apart() int64 { return int64(len(n.s.all)) }
 // priority lets it.
 func (n *node) overtakes(m, o *message) string {
 	set := &n.settings
-	reserved := func(m *message) bool { return set.PriorityReserved != 0 && int64(m.priority) >= set.PriorityReserved }
+	reserved := func(m *message) bool { return set.PriorityReserved != 0 && int64(m.Priority) >= set.PriorityReserved }
 	switch {
-	case m.priority <= o.priority:
+	case m.Priority <= o.Priority:
 		return "an older message of the same gates waits"
 	case n.reordered || n.s.back || m.redriven || o.redriven || reserved(m) && !reserved(o):
 		return ""
-	case m.enqueued-o.enqueued > int64(m.priority-o.priority)*set.PriorityAgeMs*1e6+n.apart():
+	case m.enqueued-o.enqueued > int64(m.Priority-o.Priority)*set.PriorityAgeMs*1e6+n.apart():
 		return "a message that has waited for so long that it counts more waits"
 	}
 	return ""
@@ -674,13 +675,13 @@ func (n *node) checkFair(m *message) {
 		f.resetAll()
 		return
 	}
-	if plainKey(m.key) < 0 {
+	if plainKey(m.Key) < 0 {
 		return
 	}
 	ready := n.countPlain(m.side)
-	f.deliver(n.T, m.String(), m.key, m.cost, n.settings.Quantum, n.s.largest)
-	if ready[plainKey(m.key)] == 1 {
-		f.reset(m.key) // its flow runs empty
+	f.deliver(n.T, m.String(), m.Key, int64(m.Cost), n.settings.Quantum, n.s.largest)
+	if ready[plainKey(m.Key)] == 1 {
+		f.reset(m.Key) // its flow runs empty
 	}
 }
 
@@ -689,7 +690,7 @@ func (n *node) checkFair(m *message) {
 func (n *node) countPlain(s queue.Role) (ready [len(plainKeys)]int) {
 	var all [len(plainKeys)]int
 	for _, m := range n.s.all {
-		i := plainKey(m.key)
+		i := plainKey(m.Key)
 		if i < 0 || m.node != n || m.side != s || !m.here() {
 			continue
 		}

@@ -261,41 +261,71 @@ func (m *message) ref() store.Ref { return store.Ref{Queue: m.node.IDs[m.side], 
 
 // completeLive completes claimed messages.
 func (s *Sim) completeLive(n *node, op string, letters []queue.ClaimedMessage) {
-	c := queue.Complete{Ticket: n, Put: []store.Entry{{Key: "job", Value: "so far"}}}
-	var then []func()
+	c := n.completion(queue.Main)
 	for _, l := range letters {
 		m := s.byID[l.Message.ID]
 		switch {
 		case s.chance(5):
-			c.Unclaim = append(c.Unclaim, l.Seq)
-			then = append(then, func() { n.stays(m) })
+			c.unclaim(m)
 		case op == wire.JobCancel:
-			c.Finish = append(c.Finish, l.Seq)
-			then = append(then, func() {
-				n.counters(queue.Main).Removed++
-				n.drop(m)
-			})
+			c.finish(m)
 		case op == wire.JobRunNow:
-			c.Ready = append(c.Ready, l.Seq)
-			then = append(then, func() { m.place, m.ready = waiting, 0 })
+			c.Ready = append(c.Ready, m.seq)
+			c.then = append(c.then, func() { m.place, m.ready = waiting, 0 })
 		default:
 			m.going = &going{Moved: s.changed(n, m, op, &l)}
 			if counts, ok := m.going.Counted.(*keyCount); ok {
 				m.going.counted = counts
 			}
-			c.Move = append(c.Move, m.going.Moved)
-			then = append(then, func() {
-				m.place = moving
-				n.sides[queue.Main].seq++
-				m.going.Message.Seq = n.sides[queue.Main].seq
-				t := n.counters(queue.Main)
-				t.Messages++
-				t.Bytes += m.size
-			})
+			c.move(m, m.going.Moved)
 		}
 	}
-	n.tell(queue.Main, c, func() {
-		for _, fn := range then {
+	c.post()
+}
+
+// completion is a Complete of a job, with what it does to the model.
+type completion struct {
+	queue.Complete
+	n    *node
+	side queue.Role // of the messages
+	then []func()
+}
+
+func (n *node) completion(side queue.Role) *completion {
+	return &completion{n: n, side: side, Complete: queue.Complete{Ticket: n, Put: []store.Entry{{Key: "job", Value: "so far"}}}}
+}
+
+func (c *completion) unclaim(m *message) {
+	c.Unclaim = append(c.Unclaim, m.seq)
+	c.then = append(c.then, func() { c.n.stays(m) })
+}
+
+func (c *completion) finish(m *message) {
+	c.Finish = append(c.Finish, m.seq)
+	c.then = append(c.then, func() {
+		c.n.counters(c.side).Removed++
+		c.n.drop(m)
+	})
+}
+
+// move moves m to the end of Main.
+func (c *completion) move(m *message, g queue.Moved) {
+	c.Move = append(c.Move, g)
+	c.then = append(c.then, func() {
+		m.place = moving
+		c.n.sides[queue.Main].seq++
+		if m.going != nil {
+			m.going.Message.Seq = c.n.sides[queue.Main].seq
+		}
+		t := c.n.counters(queue.Main)
+		t.Messages++
+		t.Bytes += m.size
+	})
+}
+
+func (c *completion) post() {
+	c.n.tell(c.side, c.Complete, func() {
+		for _, fn := range c.then {
 			fn()
 		}
 	})
@@ -306,7 +336,7 @@ func (s *Sim) changed(n *node, m *message, op string, l *queue.ClaimedMessage) q
 	g := queue.Moved{From: l.Seq, Message: l.Message, Size: l.Size}
 	to := &g.Message
 	to.Ref = store.Ref{Queue: n.IDs[queue.Main]}
-	to.ThrottleKeys, to.CircuitKey, to.Priority = slices.Clone(m.keys), m.circuit, m.priority
+	to.ThrottleKeys, to.CircuitKey, to.Priority = slices.Clone(m.ThrottleKeys), m.CircuitKey, m.Priority
 	switch op {
 	case wire.JobDelay:
 		to.NotBefore, to.Delayed = s.Now+s.rnd.Int64N(2e9), false
@@ -315,7 +345,7 @@ func (s *Sim) changed(n *node, m *message, op string, l *queue.ClaimedMessage) q
 		if n.priorities {
 			to.Priority = pick(s, []uint8{0, 5, 9})
 		}
-		if plainKey(m.key) < 0 {
+		if plainKey(m.Key) < 0 {
 			to.Key = pick(s, []string{"a", "b", "c"})
 			to.ThrottleKeys = []string{throttleKey(s.rnd.IntN(throttleKeys))}
 		}
@@ -338,8 +368,7 @@ func (n *node) lands(m *message) {
 	to := &m.going.Message
 	n.drop(m)
 	m.going = nil
-	m.key, m.keys, m.circuit, m.weight, m.priority = to.Key, slices.Clone(to.ThrottleKeys), to.CircuitKey, to.Weight, to.Priority
-	slices.Sort(m.keys)
+	m.classify(to.Class)
 	if m.ready = 0; to.NotBefore > n.Now {
 		m.ready = to.NotBefore
 	}
@@ -467,59 +496,36 @@ func (n *node) remove(h *byHand, from []*message) {
 		h.removed = append(h.removed, m)
 		h.Done++
 		n.counters(m.side).Removed++
-		n.sides[m.side].fair.reset(m.key)
+		n.sides[m.side].fair.reset(m.Key)
 		n.drop(m)
 	}
 }
 
 // decide redrives, removes or unclaims dead letters.
 func (s *Sim) decide(n *node, letters []queue.ClaimedMessage, of func() fate) {
-	c := queue.Complete{Ticket: n, Put: []store.Entry{{Key: "job", Value: "so far"}}}
-	var going, staying, removed []*message
+	c := n.completion(queue.Dead)
 	for _, l := range letters {
 		m := s.byID[l.Message.ID]
 		switch of() {
 		case stays:
-			c.Unclaim = append(c.Unclaim, l.Seq)
-			staying = append(staying, m)
-			continue
+			c.unclaim(m)
 		case isRemoved:
-			c.Finish = append(c.Finish, l.Seq)
-			removed = append(removed, m)
-			continue
+			c.finish(m)
 		case goesBack:
+			g := queue.Moved{From: l.Seq, Message: l.Message, Size: l.Size}
+			to := &g.Message
+			to.Ref = store.Ref{Queue: n.IDs[queue.Main]}
+			if to.Key = pick(s, []string{m.Key, "a"}); plainKey(to.Key) < 0 && s.chance(2) {
+				to.ThrottleKeys = []string{throttleKey(s.rnd.IntN(throttleKeys))}
+			}
+			if counts, ok := n.settings.PerKey.(*keyCount); ok {
+				counts.Add(to.Key, 1)
+				g.Counted, m.counted = counts, counts
+			}
+			c.move(m, g)
 		}
-		g := queue.Moved{From: l.Seq, Message: l.Message, Size: l.Size}
-		g.Message.Ref = store.Ref{Queue: n.IDs[queue.Main]}
-		to := message{key: pick(s, []string{m.key, "a"})}
-		if plainKey(to.key) < 0 && s.chance(2) {
-			to.keys = []string{throttleKey(s.rnd.IntN(throttleKeys))}
-		}
-		g.Message.Key, g.Message.ThrottleKeys = to.key, slices.Clone(to.keys)
-		if counts, ok := n.settings.PerKey.(*keyCount); ok {
-			counts.Add(to.key, 1)
-			g.Counted, m.counted = counts, counts
-		}
-		c.Move = append(c.Move, g)
-		going = append(going, m)
 	}
-	n.tell(queue.Dead, c, func() {
-		for _, m := range staying {
-			n.stays(m)
-		}
-		for _, m := range removed {
-			n.counters(queue.Dead).Removed++
-			n.drop(m)
-		}
-		for i, m := range going {
-			m.place = moving
-			n.sides[queue.Main].seq++
-			c.Move[i].Message.Ref = store.Ref{Queue: n.IDs[queue.Main], Seq: n.sides[queue.Main].seq}
-			t := n.counters(queue.Main)
-			t.Messages++
-			t.Bytes += m.size
-		}
-	})
+	c.post()
 }
 
 // refuseMoves makes the disk refuse moves, as if the record could not be read, or accept them
@@ -547,7 +553,7 @@ func (s *Sim) replaceQueue() {
 	s.Delete(n.Rig)
 	for _, m := range s.all {
 		if m.node == n {
-			for _, k := range m.keys {
+			for _, k := range m.ThrottleKeys {
 				if m.place == leased {
 					s.gate(k).inFlight--
 				}
@@ -604,7 +610,7 @@ func (n *node) stays(m *message) {
 	}
 	m.ready, m.own, m.hurried = 0, true, hurry{} // it is ready since now
 	m.back++
-	n.sides[m.side].fair.putBack(m.key, m.cost)
+	n.sides[m.side].fair.putBack(m.Key, int64(m.Cost))
 }
 
 // claimed expects the named messages that wait to be claimed.
@@ -617,7 +623,7 @@ func (n *node) claimed(side queue.Role, p queue.Claim) {
 			}
 			m.place = claimed
 			m.picks++
-			n.sides[side].fair.reset(m.key)
+			n.sides[side].fair.reset(m.Key)
 			n.want.letters = append(n.want.letters, m.seq)
 		}
 	}

@@ -2,7 +2,6 @@ package queuetest
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
@@ -11,29 +10,28 @@ import (
 func (s *Sim) enqueue() {
 	n := s.anyNode()
 	keys := []string{"a", "b", "c", plainKeys[0], plainKeys[1], plainKeys[2]}
-	proto := message{node: n, key: pick(s, keys), cost: 1000, weight: pick(s, []uint32{1000, 1000, 2500, 500})}
-	if plainKey(proto.key) < 0 {
+	proto := message{node: n, Class: store.Class{Key: pick(s, keys), Cost: 1000, Weight: pick(s, []uint32{1000, 1000, 2500, 500})}}
+	if plainKey(proto.Key) < 0 {
 		for _, i := range s.rnd.Perm(throttleKeys)[:s.rnd.IntN(4)] {
-			proto.keys = append(proto.keys, throttleKey(i))
+			proto.ThrottleKeys = append(proto.ThrottleKeys, throttleKey(i))
 		}
 		if s.chance(4) {
-			proto.circuit = pick(s, []string{"c0", "c1"})
+			proto.CircuitKey = pick(s, []string{"c0", "c1"})
 		}
 	}
 	if !s.plain {
-		proto.cost = pick(s, []int64{1, 500, 1000, 2000, 5000})
-		s.largest = max(s.largest, proto.cost)
+		proto.Cost = pick(s, []uint32{1, 500, 1000, 2000, 5000})
+		s.largest = max(s.largest, int64(proto.Cost))
 	}
 	if n.priorities {
-		proto.priority = pick(s, []uint8{0, 0, 1, 5, 9})
+		proto.Priority = pick(s, []uint8{0, 0, 1, 5, 9})
 	}
 	for range 1 + s.rnd.IntN(4) {
 		m := proto
+		m.classify(proto.Class)
 		m.id, m.enqueued, m.size = s.NewID(), s.Now, int64(s.rnd.IntN(30))
 		in := &queue.Message{Size: m.size, Message: store.Message{
-			Ref: store.Ref{Queue: n.IDs[queue.Main]}, ID: m.id, EnqueuedAt: s.Now,
-			Class:   store.Class{Weight: m.weight, Cost: uint32(m.cost), Key: m.key, ThrottleKeys: slices.Clone(m.keys), CircuitKey: m.circuit, Priority: m.priority},
-			Payload: make([]byte, m.size),
+			Ref: store.Ref{Queue: n.IDs[queue.Main]}, ID: m.id, EnqueuedAt: s.Now, Class: proto.Class, Payload: make([]byte, m.size),
 		}}
 		if s.chance(5) {
 			in.NotBefore = s.Now + s.rnd.Int64N(2e9)
@@ -49,10 +47,9 @@ func (s *Sim) enqueue() {
 			in.DedupeID, in.DedupeUntil, m.dedupe = fmt.Sprintf("dedupe-%x", m.id), s.Now+1e12, true
 		}
 		if counts, ok := n.settings.PerKey.(*keyCount); ok && s.chance(2) {
-			counts.Add(m.key, 1)
+			counts.Add(m.Key, 1)
 			in.Counted, m.counted = counts, counts
 		}
-		slices.Sort(m.keys)
 		s.accept(&m, in)
 	}
 }

@@ -187,10 +187,8 @@ func (s *Sim) readDisk(crash bool) {
 // recovered places a message by its record on disk.
 func (n *node) recovered(m *message, side queue.Role, msg *store.Message, state *store.State) {
 	s := n.s
-	m.key, m.keys, m.circuit, m.weight = msg.Key, slices.Clone(msg.ThrottleKeys), msg.CircuitKey, msg.Weight
-	m.priority = msg.Priority
+	m.classify(msg.Class)
 	m.redriven = m.redriven || m.side == queue.Dead && side == queue.Main
-	slices.Sort(m.keys)
 	m.attempts, m.expires, m.submitted, m.pass, m.back = max(state.Attempts, msg.Attempts), msg.ExpiresAt, true, 0, 0
 	if m.going != nil {
 		m.own, m.going = true, nil // it may have got to the end
@@ -199,7 +197,7 @@ func (n *node) recovered(m *message, side queue.Role, msg *store.Message, state 
 	if m.place == stuck || m.place == gone { // others of its key have gone meanwhile, or settings have changed
 		m.exempt = true
 		for _, o := range s.all {
-			o.exempt = o.exempt || o.node == n && o.key == m.key
+			o.exempt = o.exempt || o.node == n && o.Key == m.Key
 		}
 	}
 	n.sides[side].seq = max(n.sides[side].seq, msg.Seq)
@@ -213,7 +211,7 @@ func (n *node) recovered(m *message, side queue.Role, msg *store.Message, state 
 		require.Equal(s.T, f.attempt, m.attempts+1)
 		f.deadline, f.went, f.pass, f.reg = state.Lease.Deadline, nil, 0, 0
 		m.place, m.flight = leased, f
-		for _, k := range m.keys {
+		for _, k := range m.ThrottleKeys {
 			s.gate(k).inFlight++
 		}
 	case m.attempts > msg.Attempts:

@@ -69,11 +69,11 @@ func (s *Sim) takeAway(m *message, w inspect.WaitReason) {
 	case w.At.Queue:
 		s.pauseQueue(n, m.side, 0)
 	case w.At.Paused:
-		s.pauseKey(n, m.side, m.key, 0)
+		s.pauseKey(n, m.side, m.Key, 0)
 	case w.At.Circuit != nil:
-		require.False(s.T, s.circuit(m.circuit).admits(s.Now), "%s: its circuit is not shut", m)
-		s.pauseCircuit(m.circuit, queue.Forever)
-		s.pauseCircuit(m.circuit, 0)
+		require.False(s.T, s.circuit(m.CircuitKey).admits(s.Now), "%s: its circuit is not shut", m)
+		s.pauseCircuit(m.CircuitKey, queue.Forever)
+		s.pauseCircuit(m.CircuitKey, 0)
 	case w.By == gates.ByPause:
 		s.pauseThrottle(w.At.Throttle.Key(), 0)
 	case w.At.Throttle != nil:
@@ -115,26 +115,26 @@ func (n *node) checkWhy(m *message, w inspect.WaitReason) {
 		fail("a pause of the queue")
 	case w.At.Queue:
 		return
-	case w.At.Paused != (side.keys[m.key] > s.Now):
+	case w.At.Paused != (side.keys[m.Key] > s.Now):
 		fail("a pause of the key")
 	case w.At.Paused:
 		return
-	case (w.By == gates.ByCircuit) != (m.circuit != "" && !s.circuit(m.circuit).admits(s.Now)):
+	case (w.By == gates.ByCircuit) != (m.CircuitKey != "" && !s.circuit(m.CircuitKey).admits(s.Now)):
 		fail("the circuit")
 	case w.By == gates.ByCircuit:
-		if w.At.Circuit.Key() != m.circuit {
+		if w.At.Circuit.Key() != m.CircuitKey {
 			fail("the circuit of another message")
 		}
 		return
 	}
 	shut := s.shutGates(m)
 	if g := w.At.Throttle; g != nil && w.By != gates.ByTurn {
-		if !slices.Contains(m.keys, g.Key()) || shut[g.Key()] == mustBeOpen {
+		if !slices.Contains(m.ThrottleKeys, g.Key()) || shut[g.Key()] == mustBeOpen {
 			fail("a gate that does not hold it back")
 		}
 		return
 	}
-	for _, key := range m.keys {
+	for _, key := range m.ThrottleKeys {
 		if shut[key] == mustBeShut {
 			fail("a gate that is not named holds it back")
 		}
@@ -147,7 +147,7 @@ func (n *node) checkWhy(m *message, w inspect.WaitReason) {
 func (n *node) checkWhyInside(m *message, w inspect.WaitReason, fail func(string)) {
 	others, busy := 0, 0
 	for _, o := range n.s.all {
-		if o.node == n && o.side == m.side && o.key == m.key && o != m && o.placed() {
+		if o.node == n && o.side == m.side && o.Key == m.Key && o != m && o.placed() {
 			others++
 			if o.place != waiting && o.here() {
 				busy++
@@ -181,7 +181,7 @@ func (n *node) checkWhyInside(m *message, w inspect.WaitReason, fail func(string
 // othersAt reports whether any other message that waits has the throttle key.
 func (s *Sim) othersAt(key string, m *message) bool {
 	return slices.ContainsFunc(s.all, func(o *message) bool {
-		return o != m && o.isReady() && slices.Contains(o.keys, key)
+		return o != m && o.isReady() && slices.Contains(o.ThrottleKeys, key)
 	})
 }
 
@@ -197,10 +197,10 @@ const (
 // tries them is the first of those with the same gates, and the model does not know
 // which one that is: it says nothing where that matters.
 func (s *Sim) shutGates(m *message) map[string]gateVerdict {
-	least, most := m.cost, m.cost
+	least, most := int64(m.Cost), int64(m.Cost)
 	for _, o := range s.all {
 		if o.node == m.node && o.side == m.side && o.lane == m.lane && o.isReady() {
-			least, most = min(least, o.cost), max(most, o.cost)
+			least, most = min(least, int64(o.Cost)), max(most, int64(o.Cost))
 		}
 	}
 	if m.node.ordered() {
@@ -208,7 +208,7 @@ func (s *Sim) shutGates(m *message) map[string]gateVerdict {
 	}
 	most = max(most, throttle.One) // those in line try when the gate admits as much
 	verdicts := make(map[string]gateVerdict)
-	for _, key := range m.keys {
+	for _, key := range m.ThrottleKeys {
 		model := s.gate(key)
 		full := model.limits.Concurrency != 0 && model.inFlight >= model.limits.Concurrency
 		switch {
