@@ -2,6 +2,7 @@ package circuit
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -73,21 +74,16 @@ func (k *KeyState) EachTransition(say func(from, to breaker.State, n int64)) {
 func (r *Registry) States(others int, named func(key string) bool) []KeyState {
 	now := r.opt.Now()
 	r.mu.Lock()
-	perKey := r.mu.perKey
-	var own []string
+	perKey := r.mu.perKey // a map that does not change
 	var rest []*Circuit
-	for key := range perKey {
-		own = append(own, key)
-	}
 	for key, c := range r.mu.byKey {
 		if _, configured := perKey[key]; !configured && others > 0 && named(key) {
 			rest = append(rest, c)
 		}
 	}
 	r.mu.Unlock()
-	slices.Sort(own)
 	var all []KeyState
-	for _, key := range own {
+	for _, key := range slices.Sorted(maps.Keys(perKey)) {
 		k := KeyState{Key: wire.ShowKey(key), State: breaker.Closed}
 		if c := r.find(key); c != nil {
 			k, _ = c.keyState(now)

@@ -401,15 +401,18 @@ func (r *Registry) known(key string) *Circuit {
 	return Records{r}.meet(key, e, true)
 }
 
-// List describes a page of the known and configured circuits by key. It returns how many there are
-// in all, and the key after which the next page begins.
+// List describes a page of the known and configured circuits by key, or of the circuits that are
+// not closed. It returns how many there are in all, and the key after which the next page begins.
 func (r *Registry) List(req wire.CircuitListRequest) (infos []wire.CircuitInfo, total int, next string) {
-	if req.NotClosed {
-		return r.listNotClosed(&req.KeyListRequest)
+	var page ordered.Page
+	if after := wire.NamedKey(req.After); req.NotClosed {
+		found := r.notClosed(req.Prefix)
+		page = found.Page(req.Prefix, after, req.Offset, req.Limit)
+	} else {
+		r.mu.Lock()
+		page = r.mu.listed.Page(req.Prefix, after, req.Offset, req.Limit)
+		r.mu.Unlock()
 	}
-	r.mu.Lock()
-	page := r.mu.listed.Page(req.Prefix, wire.NamedKey(req.After), req.Offset, req.Limit)
-	r.mu.Unlock()
 	infos = []wire.CircuitInfo{}
 	for _, key := range page.Keys {
 		if i, ok := r.Info(key); ok {
@@ -419,32 +422,22 @@ func (r *Registry) List(req wire.CircuitListRequest) (infos []wire.CircuitInfo, 
 	return infos, page.Total, wire.ShowKey(page.Next)
 }
 
-// listNotClosed is List for the circuits that are open or half-open. It checks all circuits.
-func (r *Registry) listNotClosed(req *wire.KeyListRequest) (infos []wire.CircuitInfo, total int, next string) {
-	var found ordered.Set
+// notClosed returns the keys with a prefix of circuits that are open or half-open. It checks all
+// circuits.
+func (r *Registry) notClosed(prefix string) (found ordered.Set) {
 	now := r.opt.Now()
 	r.mu.Lock()
-	circuits := make([]*Circuit, 0, len(r.mu.byKey))
-	for _, c := range r.mu.byKey {
-		circuits = append(circuits, c)
-	}
+	circuits := slices.Collect(maps.Values(r.mu.byKey))
 	r.mu.Unlock()
 	for _, c := range circuits {
-		if !strings.HasPrefix(c.key, req.Prefix) {
+		if !strings.HasPrefix(c.key, prefix) {
 			continue
 		}
 		if state, _ := c.state(now); state != breaker.Closed {
 			found.Add(c.key)
 		}
 	}
-	page := found.Page(req.Prefix, wire.NamedKey(req.After), req.Offset, req.Limit)
-	infos = []wire.CircuitInfo{}
-	for _, key := range page.Keys {
-		if i, ok := r.Info(key); ok {
-			infos = append(infos, i)
-		}
-	}
-	return infos, page.Total, wire.ShowKey(page.Next)
+	return found
 }
 
 // Stop waits until everything is on disk. It is called when nothing changes any more, before the

@@ -52,7 +52,9 @@ func newFila(t *testing.T, b *fleettest.Bucket, name string, skew time.Duration)
 	return f
 }
 
-func (f *fila) begin(t *testing.T, name string) {
+// begin starts the process of a fila, after it has done something, like pauses that a
+// restart repeats.
+func (f *fila) begin(t *testing.T, name string, first ...func()) {
 	f.sync = fleet.New(fleet.Options{
 		Log: slog.New(slog.DiscardHandler), Bucket: f.end, Instance: name, Now: f.clock, Degraded: func(error) {},
 	})
@@ -73,6 +75,9 @@ func (f *fila) begin(t *testing.T, name string) {
 	})
 	f.reg.Configure(Settings{Breaker: breaker.Config{Threshold: 5, Cooldown: time.Minute, HalfOpenMaxCalls: 3}}, nil, nil)
 	f.reg.Restore(f.disk.stored())
+	for _, do := range first {
+		do()
+	}
 	require.NoError(t, f.sync.Start(t.Context()))
 }
 
@@ -280,26 +285,15 @@ func TestPauseOfBeforeARestart(t *testing.T) {
 		a.resumed = nil
 
 		a.end = a.end.Again()
-		a.sync = nil
-		f := &fila{rig: newRig(t), end: a.end}
-		f.disk = a.disk
-		f.sync = fleet.New(fleet.Options{Log: slog.New(slog.DiscardHandler), Bucket: f.end, Instance: "a", Now: f.clock, Degraded: func(error) {}})
-		f.reg = New(Options{
-			Log: slog.New(slog.DiscardHandler), Now: f.clock, Submit: f.disk.Submit,
-			Event: func(typ, key string, e wire.Event) { f.event(typ, key, e) },
-			Fleet: f.sync, Shares: func(string) bool { return true },
+		a.begin(t, "a", func() {
+			a.reg.Pause("kept", since, math.MaxInt64, "")
+			a.reg.Pause("resumed", since, math.MaxInt64, "")
 		})
-		f.reg.OnResumed(func(key string) { f.resumed = append(f.resumed, key) })
-		f.reg.Restore(f.disk.stored())
-		f.reg.Pause("kept", since, math.MaxInt64, "")
-		f.reg.Pause("resumed", since, math.MaxInt64, "")
-		require.NoError(t, f.sync.Start(t.Context()))
-		all[0] = f
 		synctest.Wait()
 		require.Equal(t, "open", b.info("kept").State)
 		require.NotEqual(t, "open", b.info("resumed").State)
-		require.NotEqual(t, "open", f.info("resumed").State)
-		require.Equal(t, []string{"resumed"}, f.resumed)
+		require.NotEqual(t, "open", a.info("resumed").State)
+		require.Equal(t, []string{"resumed"}, a.resumed)
 		require.Empty(t, b.news())
 	})
 }
