@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -233,45 +232,6 @@ func TestCheckFilePages(t *testing.T) {
 	require.False(t, sum.Structure)
 	require.Len(t, found, 1)
 	require.Contains(t, found[0], "cut short")
-}
-
-// TestCheckFileFlips flips bytes across a file. If the check finds nothing, the file
-// opens and its content is right.
-func TestCheckFileFlips(t *testing.T) {
-	o := store.Options{NoSync: true}.Small().Dense()
-	_, file := variety(t, o)
-	want := dump(t, file)
-	image, err := os.ReadFile(file)
-	require.NoError(t, err)
-	n := 1200
-	if testing.Short() {
-		n = 200
-	}
-	rng := rand.New(rand.NewPCG(7, 8))
-	var clean, bad int
-	for range n {
-		at := 2*4096 + rng.IntN(len(image)-2*4096)
-		if rng.IntN(2) == 0 {
-			at = at&^4095 + rng.IntN(128)
-		}
-		poke(t, file, at, image[at]^byte(1<<rng.IntN(8)))
-		found := 0
-		_, err := store.CheckFile(file, store.Options{}, func(*store.CorruptError) { found++ })
-		if err != nil { // the very mark of a store is broken
-			require.True(t, errors.Is(err, store.ErrNotStore) || errors.Is(err, store.ErrVersion), "offset %d: %v", at, err)
-			bad++
-		} else if found > 0 {
-			bad++
-		} else {
-			clean++
-			require.Equal(t, want, dump(t, file), "offset %d", at)
-			require.NoError(t, os.WriteFile(file, image, 0o600)) // opening may write
-		}
-		poke(t, file, at, image[at])
-	}
-	t.Logf("%d flips: %d found, %d harmless", n, bad, clean)
-	require.Positive(t, bad)
-	require.Positive(t, clean)
 }
 
 // TestOpenReportsLikeCheck: opening a file names a fault in the same words as a check.

@@ -31,6 +31,21 @@ func submit(s Store, b *Batch) error {
 	return <-done
 }
 
+// submitAll submits batches while no commit can end, so that they share the next ones.
+func submitAll(t *testing.T, s *Bolt, batches []*Batch) {
+	t.Helper()
+	done := make(chan error, len(batches))
+	s.Freeze(func() {
+		for _, b := range batches {
+			b.Done = func(err error) { done <- err }
+			s.Submit(b)
+		}
+	})
+	for range batches {
+		require.NoError(t, <-done)
+	}
+}
+
 // TestSpaceIsBounded replaces a backlog many times in random order. The stored size
 // stays within the ratio, and the file stops growing.
 func TestSpaceIsBounded(t *testing.T) {
@@ -243,17 +258,11 @@ func TestCommitBytesOfMoves(t *testing.T) {
 		require.NoError(t, submit(s, &Batch{Queue: 1, Add: []Message{{Ref: Ref{Queue: 1, Seq: seq}, Payload: make([]byte, 1<<20)}}}))
 	}
 	require.NoError(t, submit(s, &Batch{Queue: 1, PutQueues: []QueueRecord{{ID: 2, Name: "q.dlq"}}}))
-	done := make(chan error, n)
-	s.Freeze(func() {
-		for seq := range uint64(n) {
-			s.Submit(&Batch{
-				Queue: 1, Move: []Move{{From: Ref{Queue: 1, Seq: seq}, To: Message{Ref: Ref{Queue: 2, Seq: seq}}}}, Done: func(err error) { done <- err },
-			})
-		}
-	})
-	for range n {
-		require.NoError(t, <-done)
+	var moves []*Batch
+	for seq := range uint64(n) {
+		moves = append(moves, &Batch{Queue: 1, Move: []Move{{From: Ref{Queue: 1, Seq: seq}, To: Message{Ref: Ref{Queue: 2, Seq: seq}}}}})
 	}
+	submitAll(t, s, moves)
 	require.LessOrEqual(t, most, 2)
 }
 
@@ -268,22 +277,18 @@ func TestCommitBytesOfHistories(t *testing.T) {
 		add.Add = append(add.Add, Message{Ref: Ref{Queue: 1, Seq: seq}})
 	}
 	require.NoError(t, submit(s, &add))
-	failures := func(done func(error)) *Batch {
-		b := &Batch{Queue: 1, Done: done}
+	failures := func() *Batch {
+		b := &Batch{Queue: 1}
 		for seq := range uint64(records) {
 			b.History = append(b.History, Attempt{Ref: Ref{Queue: 1, Seq: seq}, Record: bytes.Repeat([]byte{'e'}, 1<<10)})
 		}
 		return b
 	}
-	done := make(chan error, n)
-	s.Freeze(func() {
-		for range n {
-			s.Submit(failures(func(err error) { done <- err }))
-		}
-	})
+	var all []*Batch
 	for range n {
-		require.NoError(t, <-done)
+		all = append(all, failures())
 	}
+	submitAll(t, s, all)
 	require.LessOrEqual(t, most, 2, "each batch may write 1 MiB")
 
 	var written int64
@@ -294,7 +299,7 @@ func TestCommitBytesOfHistories(t *testing.T) {
 		})
 	}))
 	require.Greater(t, written, int64(records*6<<10))
-	require.LessOrEqual(t, written, s.batchBytes(failures(nil))+records*64, "it is what it may be at most")
+	require.LessOrEqual(t, written, s.batchBytes(failures())+records*64, "it is what it may be at most")
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	s.plan.writes = []historyPut{{value: make([]byte, 1000)}, {value: make([]byte, 500)}}
@@ -344,22 +349,12 @@ func TestHistoryOfReusedNumber(t *testing.T) {
 	record := func(ref Ref, text string) Attempt { return Attempt{Ref: ref, Record: []byte(text)} }
 	one := Ref{Queue: 1, Seq: 1}
 	require.NoError(t, submit(s, &Batch{Queue: 1, Add: []Message{{Ref: one}, {Ref: Ref{Queue: 1, Seq: 2}}}, History: []Attempt{record(one, "old"), record(Ref{Queue: 1, Seq: 2}, "other")}}))
-	done := make(chan error, 4)
-	batches := []Batch{
-		{History: []Attempt{record(one, "older")}, Move: []Move{{From: one, To: Message{Ref: Ref{Queue: 1, Seq: 3}}}}},
-		{Add: []Message{{Ref: one}}, History: []Attempt{record(one, "gone")}},
-		{Finish: []Ref{one, {Queue: 1, Seq: 2}}},
-		{Add: []Message{{Ref: one}, {Ref: Ref{Queue: 1, Seq: 2}}}, History: []Attempt{record(one, "new"), record(Ref{Queue: 1, Seq: 3}, "moved"), record(one, "newer")}},
-	}
-	s.Freeze(func() {
-		for i := range batches {
-			batches[i].Queue, batches[i].Done = 1, func(err error) { done <- err }
-			s.Submit(&batches[i])
-		}
+	submitAll(t, s, []*Batch{
+		{Queue: 1, History: []Attempt{record(one, "older")}, Move: []Move{{From: one, To: Message{Ref: Ref{Queue: 1, Seq: 3}}}}},
+		{Queue: 1, Add: []Message{{Ref: one}}, History: []Attempt{record(one, "gone")}},
+		{Queue: 1, Finish: []Ref{one, {Queue: 1, Seq: 2}}},
+		{Queue: 1, Add: []Message{{Ref: one}, {Ref: Ref{Queue: 1, Seq: 2}}}, History: []Attempt{record(one, "new"), record(Ref{Queue: 1, Seq: 3}, "moved"), record(one, "newer")}},
 	})
-	for range batches {
-		require.NoError(t, <-done)
-	}
 	var got []string
 	require.NoError(t, s.History([]Ref{one, {Queue: 1, Seq: 2}, {Queue: 1, Seq: 3}}, func(_ int, records [][]byte) {
 		got = append(got, string(bytes.Join(records, []byte(","))))
@@ -429,18 +424,12 @@ func TestWaited(t *testing.T) {
 	s.box.endCommit()
 	require.False(t, waited(1))
 	require.False(t, waited(2))
-}
-
-// TestWaitedForNoQueue: a commit without a queue, for example of the configuration,
-// counts as one of another queue.
-func TestWaitedForNoQueue(t *testing.T) {
-	var s Bolt
-	s.box.init()
+	require.False(t, waited(0))
+	s.box.take(1, addedBytes)
+	s.box.endCommit()
 	s.Submit(&Batch{})
 	s.box.take(1, addedBytes)
-	b := &Batch{Queue: 1}
-	s.Submit(b)
-	require.True(t, b.Waited)
+	require.True(t, waited(1), "a commit without a queue, for example of the configuration, is one of others")
 }
 
 // TestMailboxFreesBatches: committed batches can be garbage-collected.

@@ -38,6 +38,13 @@ func adds(seq uint64, payload string) *store.Batch {
 	}}}
 }
 
+func positionOf(t *testing.T, s interface{ Position() ([]byte, error) }) string {
+	t.Helper()
+	position, err := s.Position()
+	require.NoError(t, err)
+	return string(position)
+}
+
 func TestConformanceWithALog(t *testing.T) {
 	storetest.Run(t, func(t testing.TB, dir string) store.Store {
 		s := open(t, dir, store.Options{NoSync: true}.Small())
@@ -76,16 +83,12 @@ func TestDoneComesWithTheLog(t *testing.T) {
 		require.Equal(t, []string{"two", "rtwo"}, got)
 	}
 	check()
-	position, err := s.Position()
-	require.NoError(t, err)
-	require.Empty(t, position, "the file is behind")
+	require.Empty(t, positionOf(t, s), "the file is behind")
 	close(read)
-	_, err = s.Snapshot() // waits for the file
+	_, err := s.Snapshot() // waits for the file
 	require.NoError(t, err)
 	check()
-	position, err = s.Position()
-	require.NoError(t, err)
-	require.Equal(t, []byte{1}, position)
+	require.Equal(t, "\x01", positionOf(t, s))
 	require.NoError(t, s.Close())
 }
 
@@ -104,15 +107,11 @@ func TestCrashBetweenLogAndFile(t *testing.T) {
 	require.NoError(t, s.Close())
 
 	s = open(t, dir, store.Options{NoSync: true})
-	position, err := s.Position()
-	require.NoError(t, err)
-	require.Empty(t, position)
+	require.Empty(t, positionOf(t, s))
 	require.Empty(t, storetest.Dump(t, s).Messages)
 	require.NoError(t, s.Apply([]*store.Batch{adds(1, "one")}, []byte{1}))
 	require.Len(t, storetest.Dump(t, s).Messages, 1)
-	position, err = s.Position()
-	require.NoError(t, err)
-	require.Equal(t, []byte{1}, position)
+	require.Equal(t, "\x01", positionOf(t, s))
 	require.NoError(t, s.Close())
 }
 
@@ -167,9 +166,7 @@ func TestApplyOfRefusedBatchFailsTheStore(t *testing.T) {
 	require.ErrorIs(t, s.Apply(nil, []byte("c")), store.ErrClosed)
 	s = open(t, dir, store.Options{NoSync: true})
 	require.Len(t, storetest.Dump(t, s).Messages, 1)
-	position, err := s.Position()
-	require.NoError(t, err)
-	require.Equal(t, "a", string(position))
+	require.Equal(t, "a", positionOf(t, s))
 	require.NoError(t, s.Close())
 }
 
@@ -203,9 +200,7 @@ func TestPositionIsPartOfTheFile(t *testing.T) {
 	for _, name := range []string{path, copied} {
 		f, err := store.OpenFile(name, store.Options{})
 		require.NoError(t, err)
-		position, err := f.Position()
-		require.NoError(t, err)
-		require.Equal(t, "here", string(position))
+		require.Equal(t, "here", positionOf(t, f))
 		require.NoError(t, f.Close())
 	}
 	db, err := bbolt.Open(path, 0o600, nil)
