@@ -57,27 +57,34 @@ func (p place) keys(prefix string) wire.KeyListRequest {
 	return wire.KeyListRequest{Prefix: prefix, After: p.after, Offset: p.offset, Limit: wire.MaxListLimit}
 }
 
-// pages collects the pages that ask returns, all within the client's timeout unless ctx has
-// a deadline. Each entry that exists all the time is in the list once. From an old fila, which
-// does not return next, pages asks for the next page by offset: then a list that changes
+// list collects the pages of a list, all within the client's timeout unless ctx has a
+// deadline. Each entry that exists all the time is in the list once. From an old fila, which
+// does not return next, list asks for the next page by offset: then a list that changes
 // meanwhile may show an entry twice or not at all.
-func pages[T any](ctx context.Context, c *Client, ask func(ctx context.Context, from place) (page []T, total int, next string, err error)) ([]T, error) {
+func list[Req, Reply, Item any](
+	ctx context.Context, c *Client, v *wire.Verb[Req, Reply], pageOf func(*Reply) wire.PageOf[Item], request func(from place) Req,
+) ([]Item, error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
-	all := []T{}
+	all := []Item{}
 	var from place
+	var missing []int
 	for {
-		page, total, next, err := ask(ctx, from)
+		reply, err := Call(ctx, c, v, "", request(from))
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, page...)
-		ended := len(page) == 0 || len(all) >= total || from.after != ""
-		if next == "" && ended {
-			return all, nil
+		page := pageOf(&reply)
+		all = append(all, *page.Items...)
+		if page.Missing != nil {
+			missing = append(missing, *page.Missing...)
 		}
-		from = place{after: next}
-		if next == "" {
+		ended := len(*page.Items) == 0 || len(all) >= *page.Total || from.after != ""
+		if *page.Next == "" && ended {
+			return all, notWhole(missing)
+		}
+		from = place{after: *page.Next}
+		if *page.Next == "" {
 			from.offset = len(all)
 		}
 	}
@@ -152,13 +159,9 @@ func (c *Client) QueueListPage(ctx context.Context, offset, limit int) (QueueLis
 // QueueList returns all queues. If no node of a cluster serves some of them, it returns the
 // others and an error.
 func (c *Client) QueueList(ctx context.Context) ([]QueueSummary, error) {
-	var missing []int
-	queues, err := pages(ctx, c, func(ctx context.Context, from place) ([]QueueSummary, int, string, error) {
-		page, err := Call(ctx, c, wire.VerbQueueList, "", wire.QueueListRequest{ListRequest: from.list()})
-		missing = append(missing, page.Missing...)
-		return page.Queues, page.Total, page.Next, err
+	return list(ctx, c, wire.VerbQueueList, (*QueueList).Page, func(from place) wire.QueueListRequest {
+		return wire.QueueListRequest{ListRequest: from.list()}
 	})
-	return queues, cmp.Or(err, notWhole(missing))
 }
 
 // QueueInspect describes a queue with its consumers, hooks and up to flows of
@@ -292,13 +295,9 @@ func (c *Client) JobCancel(ctx context.Context, id string) (JobInfo, error) {
 // newest first. It includes jobs that ended in the last seven days. If no node of a cluster
 // serves some of them, it returns the others and an error.
 func (c *Client) JobList(ctx context.Context, queue string) ([]JobInfo, error) {
-	var missing []int
-	jobs, err := pages(ctx, c, func(ctx context.Context, from place) ([]JobInfo, int, string, error) {
-		page, err := Call(ctx, c, wire.VerbJobList, "", wire.JobListRequest{Queue: queue, After: from.after, Limit: wire.MaxListLimit})
-		missing = append(missing, page.Missing...)
-		return page.Jobs, page.Total, page.Next, err
+	return list(ctx, c, wire.VerbJobList, (*wire.JobList).Page, func(from place) wire.JobListRequest {
+		return wire.JobListRequest{Queue: queue, After: from.after, Limit: wire.MaxListLimit}
 	})
-	return jobs, cmp.Or(err, notWhole(missing))
 }
 
 // ScheduleAdd makes a schedule of a queue, or replaces the one of the same name. Adding it
@@ -331,11 +330,7 @@ func (c *Client) ScheduleResume(ctx context.Context, queue, name string) (Schedu
 // ScheduleList returns the schedules of a queue, or of all queues if it is empty, by queue
 // and name. If no node of a cluster serves some of them, it returns the others and an error.
 func (c *Client) ScheduleList(ctx context.Context, queue string) ([]ScheduleInfo, error) {
-	var missing []int
-	schedules, err := pages(ctx, c, func(ctx context.Context, from place) ([]ScheduleInfo, int, string, error) {
-		page, err := Call(ctx, c, wire.VerbScheduleList, "", wire.ScheduleListRequest{Queue: queue, After: from.after, Limit: wire.MaxListLimit})
-		missing = append(missing, page.Missing...)
-		return page.Schedules, page.Total, page.Next, err
+	return list(ctx, c, wire.VerbScheduleList, (*wire.ScheduleList).Page, func(from place) wire.ScheduleListRequest {
+		return wire.ScheduleListRequest{Queue: queue, After: from.after, Limit: wire.MaxListLimit}
 	})
-	return schedules, cmp.Or(err, notWhole(missing))
 }

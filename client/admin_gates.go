@@ -25,10 +25,7 @@ func (c *Client) ConfigDelete(ctx context.Context, key string) (ConfigEntry, err
 
 // ConfigList returns all keys that start with prefix, in order.
 func (c *Client) ConfigList(ctx context.Context, prefix string) ([]ConfigEntry, error) {
-	return pages(ctx, c, func(ctx context.Context, from place) ([]ConfigEntry, int, string, error) {
-		page, err := Call(ctx, c, wire.VerbConfigList, "", from.keys(prefix))
-		return page.Entries, page.Total, page.Next, err
-	})
+	return list(ctx, c, wire.VerbConfigList, (*ConfigList).Page, func(from place) wire.KeyListRequest { return from.keys(prefix) })
 }
 
 // ConfigLog returns the newest changes of keys that start with prefix, newest
@@ -99,10 +96,7 @@ func (c *Client) ThrottleShow(ctx context.Context, key string) (ThrottleInfo, er
 // ThrottleList returns the throttle keys that start with prefix, in order:
 // those with limits, and those that messages name.
 func (c *Client) ThrottleList(ctx context.Context, prefix string) ([]ThrottleInfo, error) {
-	return pages(ctx, c, func(ctx context.Context, from place) ([]ThrottleInfo, int, string, error) {
-		page, err := Call(ctx, c, wire.VerbThrottleList, "", from.keys(prefix))
-		return page.Throttles, page.Total, page.Next, err
-	})
+	return list(ctx, c, wire.VerbThrottleList, (*ThrottleList).Page, func(from place) wire.KeyListRequest { return from.keys(prefix) })
 }
 
 // CircuitShow returns the state of a circuit.
@@ -129,9 +123,8 @@ func (c *Client) CircuitReset(ctx context.Context, key string) (CircuitInfo, err
 
 // CircuitList returns the circuits whose keys start with prefix, in order.
 func (c *Client) CircuitList(ctx context.Context, prefix string) ([]CircuitInfo, error) {
-	return pages(ctx, c, func(ctx context.Context, from place) ([]CircuitInfo, int, string, error) {
-		page, err := Call(ctx, c, wire.VerbCircuitList, "", wire.CircuitListRequest{KeyListRequest: from.keys(prefix)})
-		return page.Circuits, page.Total, page.Next, err
+	return list(ctx, c, wire.VerbCircuitList, (*CircuitList).Page, func(from place) wire.CircuitListRequest {
+		return wire.CircuitListRequest{KeyListRequest: from.keys(prefix)}
 	})
 }
 
@@ -159,10 +152,7 @@ func (c *Client) pause(ctx context.Context, v *wire.Verb[PauseRequest, PauseInfo
 
 // Pauses returns the pauses in force.
 func (c *Client) Pauses(ctx context.Context) ([]PauseInfo, error) {
-	return pages(ctx, c, func(ctx context.Context, from place) ([]PauseInfo, int, string, error) {
-		page, err := Call(ctx, c, wire.VerbPauseList, "", from.list())
-		return page.Pauses, page.Total, page.Next, err
-	})
+	return list(ctx, c, wire.VerbPauseList, (*PauseList).Page, place.list)
 }
 
 // GuardPermits returns a page of the permits of the guard that match a filter. The first

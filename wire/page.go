@@ -11,11 +11,20 @@ func Page[T any](items []T, offset, limit int) []T {
 	return items[:min(limit, len(items))]
 }
 
+// PageOf is a page of a list, as the replies of all list verbs have it.
+type PageOf[Item any] struct {
+	Items   *[]Item
+	Total   *int
+	Next    *string
+	Missing *[]int             // shards that did not answer; nil: the list has no such field
+	Cursor  func(*Item) string // after of the request for the page that begins behind an item
+}
+
 // Long is a reply with lists that may be cut. The totals of the reply tell the reader that
 // there is more.
 type Long interface {
-	// Shorten returns the reply with as many entries as fit into room bytes of JSON.
-	Shorten(room int) any
+	// Shorten keeps as many entries as fit into room bytes of JSON.
+	Shorten(room int)
 }
 
 // envelope bounds the bytes of JSON around the entries of a list reply: the total, and a
@@ -35,93 +44,95 @@ func shorten[T any](items []T, room int) ([]T, int) {
 	return items, room
 }
 
-// trim shortens items to room, but keeps at least one, because a client would take an empty
-// page for the end. It sets next if it removes items.
-func trim[T any](items *[]T, next *string, room int, cursor func(*T) string) {
-	some, _ := shorten(*items, room-envelope)
-	n := max(len(some), min(1, len(*items)))
-	if n < len(*items) {
-		*next = cursor(&(*items)[n-1])
-		*items = (*items)[:n]
+// trim shortens a page to room, but keeps at least one item, because a client would take an
+// empty page for the end. It sets Next if it removes items.
+func trim[Item any](p PageOf[Item], room int) {
+	some, _ := shorten(*p.Items, room-envelope)
+	n := max(len(some), min(1, len(*p.Items)))
+	if n < len(*p.Items) {
+		*p.Next = p.Cursor(&(*p.Items)[n-1])
+		*p.Items = (*p.Items)[:n]
 	}
 }
 
-// Shorten implements [Long].
-func (l QueueList) Shorten(room int) any {
-	trim(&l.Queues, &l.Next, room, func(q *QueueSummary) string { return q.Name })
-	return l
+// Page returns the page.
+func (l *QueueList) Page() PageOf[QueueSummary] {
+	return PageOf[QueueSummary]{&l.Queues, &l.Total, &l.Next, &l.Missing, func(q *QueueSummary) string { return q.Name }}
 }
 
-// Shorten implements [Long].
-func (l ConfigList) Shorten(room int) any {
-	trim(&l.Entries, &l.Next, room, func(e *ConfigEntry) string { return e.Key })
-	return l
+// Page returns the page.
+func (l *ConfigList) Page() PageOf[ConfigEntry] {
+	return PageOf[ConfigEntry]{&l.Entries, &l.Total, &l.Next, nil, func(e *ConfigEntry) string { return e.Key }}
 }
 
-// Shorten implements [Long].
-func (l ConfigLog) Shorten(room int) any {
-	trim(&l.Entries, &l.Next, room, func(e *ConfigLogEntry) string { return strconv.FormatUint(e.Seq, 10) })
-	return l
+// Page returns the page.
+func (l *ConfigLog) Page() PageOf[ConfigLogEntry] {
+	return PageOf[ConfigLogEntry]{&l.Entries, &l.Total, &l.Next, nil, func(e *ConfigLogEntry) string { return strconv.FormatUint(e.Seq, 10) }}
 }
 
-// Shorten implements [Long].
-func (l ThrottleList) Shorten(room int) any {
-	trim(&l.Throttles, &l.Next, room, func(t *ThrottleInfo) string { return t.Key })
-	return l
+// Page returns the page.
+func (l *ThrottleList) Page() PageOf[ThrottleInfo] {
+	return PageOf[ThrottleInfo]{&l.Throttles, &l.Total, &l.Next, nil, func(t *ThrottleInfo) string { return t.Key }}
 }
 
-// Shorten implements [Long].
-func (l CircuitList) Shorten(room int) any {
-	trim(&l.Circuits, &l.Next, room, func(c *CircuitInfo) string { return c.Key })
-	return l
+// Page returns the page.
+func (l *CircuitList) Page() PageOf[CircuitInfo] {
+	return PageOf[CircuitInfo]{&l.Circuits, &l.Total, &l.Next, nil, func(c *CircuitInfo) string { return c.Key }}
 }
 
-// Shorten implements [Long].
-func (l PauseList) Shorten(room int) any {
-	trim(&l.Pauses, &l.Next, room, func(p *PauseInfo) string { return p.Kind + "/" + p.Queue + "/" + p.Name })
-	return l
+// Page returns the page.
+func (l *PauseList) Page() PageOf[PauseInfo] {
+	return PageOf[PauseInfo]{&l.Pauses, &l.Total, &l.Next, nil, func(p *PauseInfo) string { return p.Kind + "/" + p.Queue + "/" + p.Name }}
 }
 
-// Shorten implements [Long].
-func (l JobList) Shorten(room int) any {
-	trim(&l.Jobs, &l.Next, room, func(j *JobInfo) string { return j.ID })
-	return l
+// Page returns the page.
+func (l *JobList) Page() PageOf[JobInfo] {
+	return PageOf[JobInfo]{&l.Jobs, &l.Total, &l.Next, &l.Missing, func(j *JobInfo) string { return j.ID }}
 }
 
-// Shorten implements [Long].
-func (l ScheduleList) Shorten(room int) any {
-	trim(&l.Schedules, &l.Next, room, (*ScheduleInfo).Cursor)
-	return l
+// Page returns the page.
+func (l *ScheduleList) Page() PageOf[ScheduleInfo] {
+	return PageOf[ScheduleInfo]{&l.Schedules, &l.Total, &l.Next, &l.Missing, (*ScheduleInfo).Cursor}
 }
 
+// Page returns the page.
+func (l *GuardPermitList) Page() PageOf[GuardPermit] {
+	return PageOf[GuardPermit]{&l.Permits, &l.Total, &l.Next, nil, func(p *GuardPermit) string { return p.ID }}
+}
+
+// Lists implement [Long].
+func (l *QueueList) Shorten(room int)    { trim(l.Page(), room) }
+func (l *ConfigList) Shorten(room int)   { trim(l.Page(), room) }
+func (l *ConfigLog) Shorten(room int)    { trim(l.Page(), room) }
+func (l *ThrottleList) Shorten(room int) { trim(l.Page(), room) }
+func (l *CircuitList) Shorten(room int)  { trim(l.Page(), room) }
+func (l *PauseList) Shorten(room int)    { trim(l.Page(), room) }
+func (l *JobList) Shorten(room int)      { trim(l.Page(), room) }
+func (l *ScheduleList) Shorten(room int) { trim(l.Page(), room) }
+
 // Shorten implements [Long].
-func (l GuardPermitList) Shorten(room int) any {
+func (l *GuardPermitList) Shorten(room int) {
 	const holder = 1 << 10 // a key of 256 bytes, all of them escaped
-	trim(&l.Permits, &l.Next, room-holder*(len(l.Keys)+len(l.Callers)), func(p *GuardPermit) string { return p.ID })
-	return l
+	trim(l.Page(), room-holder*(len(l.Keys)+len(l.Callers)))
 }
 
 // Shorten implements [Long].
-func (d DeadGroups) Shorten(room int) any {
-	d.Groups, _ = shorten(d.Groups, room-envelope)
-	return d
-}
+func (d *DeadGroups) Shorten(room int) { d.Groups, _ = shorten(d.Groups, room-envelope) }
 
 // Shorten implements [Long].
-func (r NoisyReply) Shorten(room int) any {
+func (r *NoisyReply) Shorten(room int) {
 	r.Noisy, room = shorten(r.Noisy, room-envelope) // there are fewer than twenty
 	r.Starved, room = shorten(r.Starved, room)
 	r.Waiting, _ = shorten(r.Waiting, room)
-	return r
 }
 
 // Shorten implements [Long]. The flows may take half of the room.
-func (q QueueInfo) Shorten(room int) any {
-	rest := q
+func (q *QueueInfo) Shorten(room int) {
+	rest := *q
 	rest.TopFlows, rest.ConsumerList = nil, nil
 	data, err := json.Marshal(rest)
 	if err != nil {
-		return q
+		return
 	}
 	room -= len(data) + envelope
 	flows, consumers := len(q.TopFlows), len(q.ConsumerList)
@@ -129,5 +140,4 @@ func (q QueueInfo) Shorten(room int) any {
 	q.TopFlows, left = shorten(q.TopFlows, room/2)
 	q.ConsumerList, _ = shorten(q.ConsumerList, room-room/2+left)
 	q.MoreFlows, q.MoreConsumers = flows-len(q.TopFlows), consumers-len(q.ConsumerList)
-	return q
 }

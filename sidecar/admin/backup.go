@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storefile"
 	"github.com/filaq/fila/wire"
@@ -44,17 +43,8 @@ func newBackups(log *slog.Logger, dir string, st store.Store) *backups {
 	return &backups{log: log, dir: dir, from: from, space: store.SpaceOf, now: time.Now}
 }
 
-// storeBackup records a backup because it holds payloads and the key of tokens.
-func (a *Admin) storeBackup(by control.Actor, _ wire.Empty) (wire.StoreBackupReply, *wire.Error) {
-	reply, err := a.backups.make()
-	if err == nil {
-		a.audit(by, "store", reply)
-	}
-	return reply, err
-}
-
 // make writes a backup and returns when it is on disk.
-func (b *backups) make() (reply wire.StoreBackupReply, werr *wire.Error) {
+func (b *backups) make(wire.Empty) (reply wire.StoreBackupReply, werr *wire.Error) {
 	if !b.busy.TryLock() {
 		return reply, wire.LimitReached("backups at the same time", 1, backupRetryAfter)
 	}

@@ -46,13 +46,13 @@ func TestBackupsOneAtATime(t *testing.T) {
 	done := make(chan outcome, 1)
 	start := func() {
 		go func() {
-			reply, err := b.make()
+			reply, err := b.make(wire.Empty{})
 			done <- outcome{reply, err}
 		}()
 		<-slow.begun
 	}
 	start()
-	_, werr := b.make()
+	_, werr := b.make(wire.Empty{})
 	require.Equal(t, wire.CodeLimitReached, werr.ErrCode)
 	require.Positive(t, werr.RetryAfter)
 	slow.end <- nil
@@ -75,7 +75,7 @@ func TestBackupsOneAtATime(t *testing.T) {
 	var free int64
 	b.space = func(string) (store.Space, bool) { return store.Space{Free: free}, true }
 	free = 176 << 20
-	_, werr = b.make()
+	_, werr = b.make(wire.Empty{})
 	require.Equal(t, wire.CodeBackupFailed, werr.ErrCode)
 	require.Contains(t, werr.Description, "has 176 MiB free")
 	free += 1<<20 + 1
@@ -89,7 +89,7 @@ func TestBackupOfAStoreThatCannotBeCopied(t *testing.T) {
 	model, err := storetest.OpenModel(t.TempDir(), func() int64 { return now })
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, model.Close()) })
-	_, werr := newBackups(slog.New(slog.DiscardHandler), t.TempDir(), model).make()
+	_, werr := newBackups(slog.New(slog.DiscardHandler), t.TempDir(), model).make(wire.Empty{})
 	require.Equal(t, wire.CodeBackupFailed, werr.ErrCode)
 }
 
@@ -105,7 +105,7 @@ func TestBackupOfAStoreInUse(t *testing.T) {
 		require.NoError(t, <-done)
 	}
 	put("kept")
-	reply, werr := newBackups(slog.New(slog.DiscardHandler), dir, st).make()
+	reply, werr := newBackups(slog.New(slog.DiscardHandler), dir, st).make(wire.Empty{})
 	require.Nil(t, werr)
 	put("too late")
 	require.Equal(t, filepath.Join(dir, "backups"), filepath.Dir(reply.Path))

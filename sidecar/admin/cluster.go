@@ -2,9 +2,7 @@ package admin
 
 import (
 	"context"
-	"strconv"
 
-	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/wire"
 )
 
@@ -23,28 +21,16 @@ func (a *Admin) clusterStatus(wire.Empty) (wire.ClusterStatus, *wire.Error) {
 	return a.cluster.Status(), nil
 }
 
-func (a *Admin) clusterDrain(by control.Actor, r wire.ClusterDrainRequest) (wire.ClusterDrainReply, *wire.Error) {
+func (a *Admin) clusterDrain(r wire.ClusterDrainRequest) (wire.ClusterDrainReply, *wire.Error) {
 	if a.cluster == nil {
 		return wire.ClusterDrainReply{}, wire.NoCluster()
 	}
-	object := "node:" + r.Node
-	defer a.objects.lock(object)()
-	reply, err := a.cluster.Drain(context.Background(), r)
-	if err == nil {
-		a.audit(by, object, reply)
-	}
-	return reply, err
+	return a.cluster.Drain(context.Background(), r)
 }
 
-func (a *Admin) clusterMove(by control.Actor, r wire.ClusterMoveRequest) (wire.ClusterMoveReply, *wire.Error) {
+func (a *Admin) clusterMove(r wire.ClusterMoveRequest) (wire.ClusterMoveReply, *wire.Error) {
 	if a.cluster == nil {
 		return wire.ClusterMoveReply{}, wire.NoCluster()
 	}
-	object := "shard:" + strconv.Itoa(*r.Shard)
-	defer a.objects.lock(object)()
-	reply, err := a.cluster.Move(context.Background(), r)
-	if err == nil {
-		a.audit(by, object, reply)
-	}
-	return reply, err
+	return a.cluster.Move(context.Background(), r)
 }

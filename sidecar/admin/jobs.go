@@ -43,19 +43,6 @@ func (a *Admin) jobCreate(by control.Actor, req wire.JobCreateRequest) (info wir
 
 func (a *Admin) jobShow(req wire.JobRequest) (wire.JobInfo, *wire.Error) { return a.shards.Job(req.ID) }
 
-// changeJob returns the function of a verb that changes one job.
-func (a *Admin) changeJob(change func(id string) (wire.JobInfo, *wire.Error)) func(control.Actor, wire.JobRequest) (wire.JobInfo, *wire.Error) {
-	return func(by control.Actor, req wire.JobRequest) (wire.JobInfo, *wire.Error) {
-		object := "job:" + req.ID
-		defer a.objects.lock(object)()
-		info, err := change(req.ID)
-		if err == nil {
-			a.audit(by, object, info)
-		}
-		return info, err
-	}
-}
-
 func (a *Admin) jobList(req wire.JobListRequest) (wire.JobList, *wire.Error) {
 	if req.Queue != "" {
 		if _, err := a.queue(req.Queue); err != nil {
@@ -68,21 +55,5 @@ func (a *Admin) jobList(req wire.JobListRequest) (wire.JobList, *wire.Error) {
 func noJob(_ []byte, err *wire.Error) bool { return err != nil && err.ErrCode == wire.CodeJobNotFound }
 
 // listJobs lists the jobs of all nodes, newest first.
-func listJobs(v Verb, r request) ([]byte, *wire.Error) {
-	req, err := wire.VerbJobList.Parse("", r.body)
-	if err != nil {
-		return nil, err
-	}
-	var all wire.JobList
-	var pages []page[wire.JobInfo]
-	all.Missing, err = gather(v, r, func(part wire.JobList) {
-		all.Total += part.Total
-		pages = append(pages, page[wire.JobInfo]{part.Jobs, part.Next != ""})
-	})
-	if err != nil {
-		return nil, err
-	}
-	all.Jobs, all.Next = merge(pages, req.Limit,
-		func(a, b wire.JobInfo) int { return cmp.Compare(b.ID, a.ID) }, func(j *wire.JobInfo) string { return j.ID })
-	return v.a.encode(all)
-}
+var listJobs = listAll(wire.VerbJobList, (*wire.JobList).Page, func(r wire.JobListRequest) int { return r.Limit },
+	func(a, b wire.JobInfo) int { return cmp.Compare(b.ID, a.ID) })

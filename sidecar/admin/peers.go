@@ -196,23 +196,17 @@ func (a *Admin) verb(name string) (Verb, bool) {
 	return a.table[i], true
 }
 
-// page is a part of a sorted list. If more is true, the list continues after the last item.
-type page[Item any] struct {
-	items []Item
-	more  bool
-}
-
-// merge merges pages of several nodes into one of up to limit items, and returns its next
-// cursor, "" at the end. If a node has more items, the items after the last one of its page wait
-// for the next page: others may come before them. An item may be on two pages, if its queue was
-// handed over meanwhile.
-func merge[Item any](pages []page[Item], limit int, compare func(a, b Item) int, cursor func(*Item) string) (all []Item, next string) {
-	all = []Item{}
+// merge merges pages of several nodes into one of up to limit items. If a node has more items,
+// the items after the last one of its page wait for the next page: others may come before them.
+// An item may be on two pages, if its queue was handed over meanwhile.
+func merge[Item any](into wire.PageOf[Item], pages []wire.PageOf[Item], limit int, compare func(a, b Item) int) {
+	all := []Item{}
 	var end *Item
 	for _, p := range pages {
-		all = append(all, p.items...)
-		if n := len(p.items); p.more && n > 0 && (end == nil || compare(p.items[n-1], *end) < 0) {
-			end = &p.items[n-1]
+		items := *p.Items
+		all = append(all, items...)
+		if n := len(items); *p.Next != "" && n > 0 && (end == nil || compare(items[n-1], *end) < 0) {
+			end = &items[n-1]
 		}
 	}
 	slices.SortFunc(all, compare)
@@ -222,9 +216,9 @@ func merge[Item any](pages []page[Item], limit int, compare func(a, b Item) int,
 	}
 	if cut := len(all) > limit; cut || end != nil {
 		all = all[:min(limit, len(all))]
-		next = cursor(&all[len(all)-1])
+		*into.Next = into.Cursor(&all[len(all)-1])
 	}
-	return all, next
+	*into.Items = all
 }
 
 // gather carries out a request at all shards and calls each with every reply. It returns the
@@ -307,7 +301,7 @@ func listQueues(v Verb, r request) ([]byte, *wire.Error) {
 		list.Total, list.Next, list.Missing = page.Total, page.Next, page.Missing
 		more = page.Next != ""
 	}
-	return v.a.encode(list)
+	return v.a.encode(&list)
 }
 
 // pageOfQueues merges the pages of all nodes. It may be shorter than requested.
@@ -315,14 +309,37 @@ func pageOfQueues(v Verb, r request, req wire.QueueListRequest) (all wire.QueueL
 	if r.body, err = v.a.encode(req); err != nil {
 		return all, err
 	}
-	var pages []page[wire.QueueSummary]
-	all.Missing, err = gather(v, r, func(part wire.QueueList) {
-		all.Total += part.Total
-		pages = append(pages, page[wire.QueueSummary]{part.Queues, part.Next != ""})
+	return gatherPage(v, r, (*wire.QueueList).Page, req.Limit, func(a, b wire.QueueSummary) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// gatherPage merges the pages of all shards.
+func gatherPage[Reply, Item any](v Verb, r request, pageOf func(*Reply) wire.PageOf[Item], limit int, compare func(a, b Item) int) (all Reply, err *wire.Error) {
+	whole := pageOf(&all)
+	var pages []wire.PageOf[Item]
+	*whole.Missing, err = gather(v, r, func(part Reply) {
+		page := pageOf(&part)
+		*whole.Total += *page.Total
+		pages = append(pages, page)
 	})
-	all.Queues, all.Next = merge(pages, req.Limit,
-		func(a, b wire.QueueSummary) int { return cmp.Compare(a.Name, b.Name) }, func(q *wire.QueueSummary) string { return q.Name })
+	merge(whole, pages, limit, compare)
 	return all, err
+}
+
+// listAll lists the items of all shards in their order.
+func listAll[Req, Reply, Item any](
+	verb *wire.Verb[Req, Reply], pageOf func(*Reply) wire.PageOf[Item], limit func(Req) int, compare func(a, b Item) int,
+) func(Verb, request) ([]byte, *wire.Error) {
+	return func(v Verb, r request) ([]byte, *wire.Error) {
+		req, err := verb.Parse("", r.body)
+		if err != nil {
+			return nil, err
+		}
+		all, err := gatherPage(v, r, pageOf, limit(req), compare)
+		if err != nil {
+			return nil, err
+		}
+		return v.a.encode(&all)
+	}
 }
 
 // reloadAll makes all nodes reload, each its own file, this node first: a mistake in its file

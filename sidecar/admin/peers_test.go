@@ -3,10 +3,13 @@ package admin
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/filaq/fila/wire"
 )
 
 // Merged pages of several nodes are one sorted list: each item is on exactly one page, also
@@ -24,7 +27,7 @@ func TestMergedPagesAreOneList(t *testing.T) {
 		slices.Sort(want)
 		want = slices.Compact(want)
 		for after, more := "", true; more; more = after != "" {
-			var pages []page[string]
+			var pages []wire.PageOf[string]
 			for _, items := range nodes {
 				from, found := slices.BinarySearch(items, after)
 				if found {
@@ -32,10 +35,12 @@ func TestMergedPagesAreOneList(t *testing.T) {
 				}
 				rest := items[from:]
 				n := min(len(rest), rapid.IntRange(1, limit).Draw(t, "length of a page"))
-				pages = append(pages, page[string]{rest[:n], n < len(rest)})
+				page, next := rest[:n], rest[n:]
+				pages = append(pages, wire.PageOf[string]{Items: &page, Next: new(strings.Join(next, ""))})
 			}
 			var merged []string
-			merged, after = merge(pages, limit, cmp.Compare[string], func(s *string) string { return *s })
+			after = ""
+			merge(wire.PageOf[string]{Items: &merged, Next: &after, Cursor: func(s *string) string { return *s }}, pages, limit, cmp.Compare[string])
 			require.LessOrEqual(t, len(merged), limit)
 			got = append(got, merged...)
 		}

@@ -41,20 +41,19 @@ func listPermits(v Verb, r request) ([]byte, *wire.Error) {
 		return nil, err
 	}
 	var all wire.GuardPermitList
-	var pages []page[wire.GuardPermit]
+	var pages []wire.PageOf[wire.GuardPermit]
 	failed, err := gatherNodes(v, r, func(_ string, part wire.GuardPermitList) {
 		all.Total += part.Total
 		all.Keys, all.Callers = append(all.Keys, part.Keys...), append(all.Callers, part.Callers...)
-		pages = append(pages, page[wire.GuardPermit]{part.Permits, part.Next != ""})
+		pages = append(pages, part.Page())
 	})
 	if err != nil {
 		return nil, err
 	}
 	all.Missing = nodes(failed)
 	all.Keys, all.Callers = wire.MostPermits(all.Keys), wire.MostPermits(all.Callers)
-	all.Permits, all.Next = merge(pages, req.Limit,
-		func(a, b wire.GuardPermit) int { return cmp.Compare(a.ID, b.ID) }, func(p *wire.GuardPermit) string { return p.ID })
-	return v.a.encode(all)
+	merge(all.Page(), pages, req.Limit, func(a, b wire.GuardPermit) int { return cmp.Compare(a.ID, b.ID) })
+	return v.a.encode(&all)
 }
 
 // nodes returns the names of the nodes that failed.

@@ -45,22 +45,7 @@ func (a *Admin) scheduleList(req wire.ScheduleListRequest) (l wire.ScheduleList,
 }
 
 // listSchedules lists the schedules of all nodes by queue and name.
-func listSchedules(v Verb, r request) ([]byte, *wire.Error) {
-	req, err := wire.VerbScheduleList.Parse("", r.body)
-	if err != nil {
-		return nil, err
-	}
-	var all wire.ScheduleList
-	var pages []page[wire.ScheduleInfo]
-	all.Missing, err = gather(v, r, func(part wire.ScheduleList) {
-		all.Total += part.Total
-		pages = append(pages, page[wire.ScheduleInfo]{part.Schedules, part.Next != ""})
-	})
-	if err != nil {
-		return nil, err
-	}
-	all.Schedules, all.Next = merge(pages, req.Limit, func(a, b wire.ScheduleInfo) int {
+var listSchedules = listAll(wire.VerbScheduleList, (*wire.ScheduleList).Page, func(r wire.ScheduleListRequest) int { return r.Limit },
+	func(a, b wire.ScheduleInfo) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Name, b.Name))
-	}, (*wire.ScheduleInfo).Cursor)
-	return v.a.encode(all)
-}
+	})

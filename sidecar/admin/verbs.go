@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/filaq/fila/sidecar/control"
@@ -40,7 +41,8 @@ func row[Req, Reply any](v *wire.Verb[Req, Reply], do func(by control.Actor, tai
 		if err != nil {
 			return nil, err
 		}
-		return do(by, tail, req)
+		reply, err := do(by, tail, req)
+		return &reply, err
 	}}
 }
 
@@ -65,6 +67,23 @@ func changesOne[Req, Reply any](a *Admin, v *wire.Verb[Req, Reply], object func(
 		defer a.objects.lock(object(&req))()
 		return do(by, req)
 	})
+}
+
+// changesAudited is changesOne for a change that the audit log shows by its reply.
+func changesAudited[Req, Reply any](a *Admin, v *wire.Verb[Req, Reply], object func(*Req) string, do func(Req) (Reply, *wire.Error)) Verb {
+	return changesOne(a, v, object, func(by control.Actor, req Req) (Reply, *wire.Error) {
+		reply, err := do(req)
+		if err == nil {
+			a.audit(by, object(&req), reply)
+		}
+		return reply, err
+	})
+}
+
+// changesJob is changesAudited for a verb about one job.
+func changesJob(a *Admin, v *wire.Verb[wire.JobRequest, wire.JobInfo], change func(id string) (wire.JobInfo, *wire.Error)) Verb {
+	return changesAudited(a, v, func(r *wire.JobRequest) string { return "job:" + r.ID },
+		func(r wire.JobRequest) (wire.JobInfo, *wire.Error) { return change(r.ID) }).at(nil, find(noJob))
 }
 
 // pauseObject names the object of a pause or resume.
@@ -149,9 +168,9 @@ func (a *Admin) rows() []Verb {
 		a.jobCreateVerb(),
 		reads(wire.VerbJobList, a.jobList).at(byBody, listJobs),
 		reads(wire.VerbJobShow, a.jobShow).at(nil, find(noJob)),
-		changes(wire.VerbJobPause, a.changeJob(a.shards.PauseJob)).at(nil, find(noJob)),
-		changes(wire.VerbJobResume, a.changeJob(a.shards.ResumeJob)).at(nil, find(noJob)),
-		changes(wire.VerbJobCancel, a.changeJob(a.shards.CancelJob)).at(nil, find(noJob)),
+		changesJob(a, wire.VerbJobPause, a.shards.PauseJob),
+		changesJob(a, wire.VerbJobResume, a.shards.ResumeJob),
+		changesJob(a, wire.VerbJobCancel, a.shards.CancelJob),
 
 		changesQueue(a, wire.VerbScheduleAdd, a.scheduleAdd),
 		readsQueue(a, wire.VerbScheduleShow, scheduleShow),
@@ -191,11 +210,12 @@ func (a *Admin) rows() []Verb {
 		changes(wire.VerbGuardEnd, a.guardEnd).at(nil, endPermits),
 
 		reads(wire.VerbReload, a.reload).at(nil, reloadAll).waiting(),
-		changesOne(a, wire.VerbStoreBackup, func(*wire.Empty) string { return "store" }, a.storeBackup).waiting(),
+		// A backup holds payloads and the key of tokens.
+		changesAudited(a, wire.VerbStoreBackup, func(*wire.Empty) string { return "store" }, a.backups.make).waiting(),
 
 		reads(wire.VerbClusterStatus, a.clusterStatus),
-		changes(wire.VerbClusterDrain, a.clusterDrain).waiting(),
-		changes(wire.VerbClusterMove, a.clusterMove).waiting(),
+		changesAudited(a, wire.VerbClusterDrain, func(r *wire.ClusterDrainRequest) string { return "node:" + r.Node }, a.clusterDrain).waiting(),
+		changesAudited(a, wire.VerbClusterMove, func(r *wire.ClusterMoveRequest) string { return "shard:" + strconv.Itoa(*r.Shard) }, a.clusterMove).waiting(),
 	}
 }
 
@@ -259,7 +279,8 @@ func (a *Admin) encode(reply any) ([]byte, *wire.Error) {
 			room -= peerHeaders
 		}
 		if int64(len(data)) > room {
-			data, err = json.Marshal(long.Shorten(int(room)))
+			long.Shorten(int(room))
+			data, err = json.Marshal(reply)
 		}
 	}
 	if err != nil {
