@@ -165,9 +165,7 @@ func TestListsReadAllPages(t *testing.T) {
 		}
 		f.reply(msg, list)
 	})
-	f.handle("fila.admin.config-list", func(msg *nats.Msg) { // it shrank meanwhile
-		f.reply(msg, ConfigList{Total: 3})
-	})
+	f.handle("fila.admin.config-list", func(msg *nats.Msg) { f.reply(msg, ConfigList{Total: 3}) }) // it shrank meanwhile
 	queues, err := c.QueueList(t.Context())
 	require.NoError(t, err)
 	require.Len(t, queues, 5)
@@ -216,14 +214,6 @@ func TestListsGoOnByCursor(t *testing.T) {
 		}
 		f.reply(msg, list)
 	})
-	f.handle("fila.admin.pause-list", func(msg *nats.Msg) {
-		names, next := page(msg)
-		list := PauseList{Total: 9, Next: next}
-		for _, name := range names {
-			list.Pauses = append(list.Pauses, PauseInfo{Name: name})
-		}
-		f.reply(msg, list)
-	})
 	f.handle("fila.admin.config-log", func(msg *nats.Msg) {
 		names, next := page(msg)
 		list := ConfigLog{Total: 9, Next: next}
@@ -234,16 +224,13 @@ func TestListsGoOnByCursor(t *testing.T) {
 	})
 	throttles, err := c.ThrottleList(t.Context(), "")
 	require.NoError(t, err)
-	pauses, err := c.Pauses(t.Context())
-	require.NoError(t, err)
 	entries, err := c.ConfigLog(t.Context(), "", 0)
 	require.NoError(t, err)
 	for i, want := range []string{"a", "b", "d"} {
 		require.Equal(t, want, throttles[i].Key)
-		require.Equal(t, want, pauses[i].Name)
 		require.Equal(t, want, entries[i].Key)
 	}
-	require.Equal(t, []int{3, 3, 3}, []int{len(throttles), len(pauses), len(entries)})
+	require.Equal(t, []int{3, 3}, []int{len(throttles), len(entries)})
 }
 
 // The timeout of the client applies to a list as a whole, however many pages it has.
@@ -316,7 +303,7 @@ func TestFetch(t *testing.T) {
 	}
 
 	script = func(_ wire.FetchRequest, reply string) {
-		f.reply(&nats.Msg{Reply: reply}, &wire.Error{Code: 404, ErrCode: wire.CodeQueueNotFound, Description: "no queue"})
+		f.reply(&nats.Msg{Reply: reply}, wire.QueueNotFound("orders"))
 	}
 	_, err = c.Fetch(t.Context(), "orders", 5, 0)
 	requireRefused(t, err, 404)
@@ -365,7 +352,6 @@ func TestAckPayloads(t *testing.T) {
 		require.NoError(t, m.Ack(), "it is not settled")
 		next(t, f.acks)
 	}
-	lost := &wire.Error{Code: 409, ErrCode: wire.CodeLeaseLost, Description: "lease lost"}
 	for want, settle := range map[string]func(m *Message) error{
 		"":      func(m *Message) error { return m.AckSync(t.Context()) },
 		"-NAK":  func(m *Message) error { return m.NackSync(t.Context(), NackOptions{}) },
@@ -381,7 +367,7 @@ func TestAckPayloads(t *testing.T) {
 		if want != "+WPI" {
 			require.ErrorIs(t, settle(m), ErrSettled)
 		}
-		f.refuseWith(lost)
+		f.refuseWith(wire.LeaseLost())
 		require.ErrorIs(t, settle(c.newMessage(f.delivery("x", "1", 1))), ErrLeaseLost)
 		next(t, f.acks)
 	}

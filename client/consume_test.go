@@ -58,10 +58,9 @@ func stopWithin(t *testing.T, k *Consumer, d time.Duration) error {
 // until the deadline. Without a deadline, or if a repetition cannot help, it fails.
 func TestConsumeDuringATakeover(t *testing.T) {
 	f, c := setup(t)
-	nobody := &wire.Error{Code: 503, ErrCode: wire.CodeNoOwner, Description: "nobody"}
 	for name, prepare := range map[string]func(){
 		"no reply": func() { f.silence(1) },
-		"nobody":   func() { f.refuseWith(nobody) },
+		"nobody":   func() { f.refuseWith(wire.NoOwner("orders")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			prepare()
@@ -87,7 +86,7 @@ func TestConsumeDuringATakeover(t *testing.T) {
 			}
 		})
 	}
-	f.refuseWith(&wire.Error{Code: 404, ErrCode: wire.CodeQueueNotFound, Description: "no such queue"})
+	f.refuseWith(wire.QueueNotFound("orders"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
 	_, err := c.Consume(ctx, "orders", noWork)
@@ -149,7 +148,7 @@ func TestConsumeGeneratesNames(t *testing.T) {
 
 func TestConsumeRefusedLeavesNothing(t *testing.T) {
 	f, c := setup(t)
-	f.refuseWith(&wire.Error{Code: 404, ErrCode: wire.CodeQueueNotFound, Description: "no queue"})
+	f.refuseWith(wire.QueueNotFound("orders"))
 	_, err := c.Consume(t.Context(), "orders", noWork)
 	requireRefused(t, err, 404)
 
@@ -172,8 +171,8 @@ func TestConsumerRenews(t *testing.T) {
 	for range 3 {
 		require.Equal(t, wire.ConsumeRequest{Consumer: "w1", MaxInFlight: 64, TTLMs: 300}, f.nextRequest())
 	}
-	f.refuseWith(&wire.Error{Code: 503, ErrCode: wire.CodeDraining, Description: "draining"})
-	require.ErrorContains(t, <-problems, "renew consumer w1 of orders: draining")
+	f.refuseWith(wire.Draining())
+	require.ErrorContains(t, <-problems, "renew consumer w1 of orders: fila is shutting down")
 	f.refuseWith(nil)
 	require.NoError(t, k.SetMaxInFlight(t.Context(), 7))
 	for f.nextRequest().MaxInFlight != 7 {

@@ -16,10 +16,10 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// startNATS runs a NATS server without a port.
-func startNATS(t *testing.T) *server.Server {
+// startNATS runs a NATS server without a port, for these users or for everybody.
+func startNATS(t *testing.T, users ...*server.User) *server.Server {
 	t.Helper()
-	srv, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true})
+	srv, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true, Users: users})
 	require.NoError(t, err)
 	srv.Start()
 	require.True(t, srv.ReadyForConnections(5*time.Second))

@@ -49,7 +49,7 @@ func (k *Consumer) sentTimes() (n int) {
 func TestRefusedAckIsReported(t *testing.T) {
 	f, c := setup(t)
 	k, problems := consume(t, c, noWork)
-	f.refuseWith(&wire.Error{Code: 409, ErrCode: wire.CodeLeaseLost, Description: "lease lost"})
+	f.refuseWith(wire.LeaseLost())
 	f.deliver("w1", "1")
 	require.ErrorIs(t, <-problems, ErrLeaseLost)
 	require.Zero(t, k.heldCount())
@@ -77,7 +77,7 @@ func TestLostLeaseCancelsTheHandler(t *testing.T) {
 	f.deliver("w1", "1")
 	f.deliver("w1", "2")
 	require.Equal(t, "+WPI", string(next(t, f.acks).Data))
-	f.refuseWith(&wire.Error{Code: 409, ErrCode: wire.CodeLeaseLost, Description: "lease lost"})
+	f.refuseWith(wire.LeaseLost())
 	require.ErrorIs(t, <-causes, ErrLeaseLost)
 	for range 2 {
 		require.ErrorIs(t, <-problems, ErrLeaseLost)
@@ -148,7 +148,7 @@ func TestSettleAfterStop(t *testing.T) {
 	require.NoError(t, stopWithin(t, k, patience))
 	require.NoError(t, first.AckSync(t.Context()))
 	require.NoError(t, second.Nack(NackOptions{Error: "late"}))
-	f.refuseWith(&wire.Error{Code: 503, ErrCode: wire.CodeDraining, Description: "draining"})
+	f.refuseWith(wire.Draining())
 	require.Error(t, third.AckSync(t.Context()))
 	f.refuseWith(nil)
 	require.NoError(t, third.AckSync(t.Context()), "can be asked again")

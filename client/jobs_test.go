@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -50,8 +49,7 @@ func TestJobsAreMadeBySubject(t *testing.T) {
 // that the other subject is not permitted.
 func TestJobsOfAUserWhoMayOnlyRedrive(t *testing.T) {
 	c := restricted(t, []string{"fila.admin.job-create.redrive.>"}, []string{"_INBOX.>"})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := patient(t)
 	job := JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: &Filter{All: true}}
 	_, err := c.JobCreate(ctx, job)
 	require.ErrorIs(t, err, ErrNoFila)

@@ -16,26 +16,23 @@ import (
 // restricted returns a client with only these permissions, whose requests get no answer.
 func restricted(t *testing.T, publish, subscribe []string) *Client {
 	t.Helper()
-	srv, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true, Users: []*server.User{{
-		Username: "u", Password: "p",
-		Permissions: &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: publish},
-			Subscribe: &server.SubjectPermission{Allow: subscribe},
-		},
-	}}})
-	require.NoError(t, err)
-	srv.Start()
-	require.True(t, srv.ReadyForConnections(patience))
-	t.Cleanup(func() {
-		srv.Shutdown()
-		srv.WaitForShutdown()
-	})
+	srv := startNATS(t, &server.User{Username: "u", Password: "p", Permissions: &server.Permissions{
+		Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: subscribe},
+	}})
 	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.UserInfo("u", "p"))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	c, err := New(nc, WithTimeout(0)) // a wait for the timeout would never end
 	require.NoError(t, err)
 	return c
+}
+
+// patient returns a context that turns a hang into a failure.
+func patient(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 func denied(t *testing.T, err error, subscribe bool, subject string) {
@@ -52,8 +49,7 @@ func denied(t *testing.T, err error, subscribe bool, subject string) {
 
 func TestPublishingThatIsNotPermitted(t *testing.T) {
 	c := restricted(t, []string{"fila.enqueue.mine"}, []string{"_INBOX.>", "fila.deliver.*.mine", "fila.deliver.*.other"})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := patient(t)
 
 	_, err := c.Publish(ctx, "other", nil, RetryFor(time.Hour), DedupeID("x"))
 	denied(t, err, false, "fila.enqueue.other")
@@ -62,7 +58,7 @@ func TestPublishingThatIsNotPermitted(t *testing.T) {
 	denied(t, err, false, "fila.admin.queue-inspect.other")
 	_, err = c.Fetch(ctx, "other", 1, time.Minute)
 	denied(t, err, false, "fila.fetch.other")
-	_, err = c.Consume(ctx, "other", func(context.Context, *Message) error { return nil }, ConsumerName("w"))
+	_, err = c.Consume(ctx, "other", noWork, ConsumerName("w"))
 	denied(t, err, false, "fila.consumer.w.other")
 
 	future, err := c.PublishAsync(ctx, "other", nil, RetryFor(time.Hour))
@@ -74,8 +70,7 @@ func TestPublishingThatIsNotPermitted(t *testing.T) {
 // A refusal of one subject does not affect requests on others.
 func TestARefusalIsOfItsSubject(t *testing.T) {
 	c := restricted(t, []string{"fila.enqueue.mine", "_INBOX.>"}, []string{"_INBOX.>", "fila.enqueue.mine"})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := patient(t)
 	asked := make(chan *nats.Msg, 2)
 	_, err := c.nc.Subscribe("fila.enqueue.mine", func(m *nats.Msg) { asked <- m })
 	require.NoError(t, err)
@@ -101,8 +96,7 @@ func TestARefusalIsOfItsSubject(t *testing.T) {
 // the reply would be lost.
 func TestRepliesThatAreNotPermitted(t *testing.T) {
 	c := restricted(t, []string{">"}, []string{"fila.>"})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := patient(t)
 	asked := make(chan *nats.Msg, 10)
 	_, err := c.nc.Subscribe("fila.>", func(m *nats.Msg) { asked <- m })
 	require.NoError(t, err)
@@ -123,10 +117,9 @@ func TestRepliesThatAreNotPermitted(t *testing.T) {
 
 func TestDeliveriesThatAreNotPermitted(t *testing.T) {
 	c := restricted(t, []string{">"}, []string{"_INBOX.>"})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := patient(t)
 	for range 2 {
-		_, err := c.Consume(ctx, "q", func(context.Context, *Message) error { return nil }, ConsumerName("w"))
+		_, err := c.Consume(ctx, "q", noWork, ConsumerName("w"))
 		denied(t, err, true, "fila.deliver.w.q")
 	}
 }
@@ -134,8 +127,7 @@ func TestDeliveriesThatAreNotPermitted(t *testing.T) {
 // The client does not repeat an ack that NATS refuses.
 func TestAcksThatAreNotPermitted(t *testing.T) {
 	c := restricted(t, []string{"fila.consumer.w.q", "fila.deliver.w.q", "_INBOX.>"}, []string{">"})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := patient(t)
 	_, err := c.nc.Subscribe("fila.consumer.w.q", func(m *nats.Msg) {
 		if err := m.Respond([]byte(`{"visibility_timeout_ms":600000}`)); err != nil {
 			t.Error(err)

@@ -237,8 +237,6 @@ type CircuitListRequest struct {
 	NotClosed bool `json:"not_closed,omitempty"` // only open and half-open circuits
 }
 
-func (r *CircuitListRequest) check() *Error { return r.KeyListRequest.check() }
-
 // CircuitList answers circuit-list.
 type CircuitList struct {
 	Total    int           `json:"total"`

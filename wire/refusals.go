@@ -256,12 +256,7 @@ func MessageInFlight(queue, id, why string) *Error {
 
 // JobCount refuses a job whose if_count is not the number of matching messages.
 func JobCount(asked, found int64) *Error {
-	messages := "messages"
-	if found == 1 {
-		messages = "message"
-	}
-
-	return newError(CodeJobCount, "the filter means %d %s, not %d: nothing was begun", found, messages, asked)
+	return newError(CodeJobCount, "the filter means %s, not %d: nothing was begun", Plural(found, "message"), asked)
 }
 
 // BadSchedule refuses a schedule.

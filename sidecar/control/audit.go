@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -125,7 +124,7 @@ func (a *audit) next(now int64) uint64 {
 const auditNodes = 1024
 
 // learn adds or removes the entries with these keys, as the store has them.
-func (a *audit) learn(keys []string, newest func(key string) (string, bool, bool), log *slog.Logger) {
+func (a *audit) learn(keys []string, newest newest, log *slog.Logger) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	bySeq := func(e wire.ConfigLogEntry, seq uint64) int { return cmp.Compare(e.Seq, seq) }
@@ -169,12 +168,7 @@ func auditValue(v *string) *string {
 	if v == nil || len(*v) <= maxAuditValue {
 		return v
 	}
-	end := maxAuditValue
-	for end > maxAuditValue-utf8.UTFMax && !utf8.RuneStart((*v)[end]) {
-		end--
-	}
-	s := fmt.Sprintf("%s... (%d bytes)", (*v)[:end], len(*v))
-	return &s
+	return new(fmt.Sprintf("%s... (%d bytes)", wire.Cut(*v, maxAuditValue), len(*v)))
 }
 
 // ConfigLog lists the audit log, newest first. After is the sequence of the last entry of

@@ -308,13 +308,8 @@ func (c *Control) restoreCalls(kept []store.Entry, now int64) {
 		if until <= now || again && had.Until >= until {
 			continue
 		}
-		p, ch := pause{Since: now, Until: until, By: byCalls}, change{key: id.audited()}
-		if again {
-			p.Since, ch.old = had.Since, had.audited()
-		}
-		ch.new = p.audited()
-		ps.mu.all[id] = p
-		ps.mu.listed.Add(id.cursor())
+		p := pause{Since: now, Until: until, By: byCalls}
+		ch := ps.replace(id, &p)
 		c.opening.Delete = slices.DeleteFunc(c.opening.Delete, func(state string) bool { return state == id.state() }) // an earlier one that is over
 		c.opening.putJSON(id.state(), p)
 		c.audit.record(&c.opening, now, Actor{By: byCalls}, ch)

@@ -60,11 +60,9 @@ func (c *Control) learnPause(id pauseID) {
 	case kept && !paused && p.Until <= c.opt.Now():
 		return // it has ended here, and that is about to be kept
 	case kept:
-		ps.mu.all[id] = p
-		ps.mu.listed.Add(id.cursor())
+		ps.put(id, p)
 	default:
-		delete(ps.mu.all, id)
-		ps.mu.listed.Remove(id.cursor())
+		ps.remove(id)
 	}
 	c.schedule.set(id.state(), p.Until)
 	if id.kind != wire.PauseCircuit {

@@ -62,10 +62,7 @@ func (c *Control) ConfigList(req wire.KeyListRequest) wire.ConfigList {
 func (c *Control) changeValue(by Actor, key string, value *string, check func(now *string) *wire.Error) (*string, *wire.Error) {
 	ch := change{key: key, new: value}
 	_, err := c.values.edit(func() (map[string]*string, *wire.Error) {
-		ch.old = nil
-		if text, ok := c.values.Get(key); ok {
-			ch.old = &text
-		}
+		ch.old = c.values.now(key)
 		return map[string]*string{key: value}, check(ch.old)
 	}, c.writeAs(by))
 	if err != nil {

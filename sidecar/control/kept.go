@@ -34,6 +34,9 @@ const (
 // isState reports whether a key is one of fila's own.
 func isState(key string) bool { return strings.HasPrefix(key, statePrefix) }
 
+// newest is [SharedKV.Newest].
+type newest func(key string) (value string, ok, settled bool)
+
 // KV stores entries by key. The latest write wins.
 type KV interface {
 	// Write makes changes durable, all of them or none, after the changes of earlier

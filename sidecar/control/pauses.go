@@ -113,8 +113,7 @@ func (c *Control) restorePauses(kept store.Snapshot, now int64) {
 			c.end(&c.opening, e.Key, p, Actor{By: byPauseEnded}, change{id.audited(), p.audited(), nil})
 			continue
 		}
-		ps.mu.all[id] = p
-		ps.mu.listed.Add(id.cursor())
+		ps.put(id, p)
 	}
 }
 
@@ -164,17 +163,12 @@ func (c *Control) setPause(id pauseID, until int64, by string, actor Actor) (pau
 		ps.mu.Unlock()
 		return had, nil // what an operator has paused for longer stays so
 	}
-	p, ch := pause{Since: now, Until: until, By: by, Client: actor.Client}, change{key: id.audited()}
-	if again {
-		p.Since, ch.old = had.Since, had.audited()
-	}
-	ch.new = p.audited()
-	changes := []change{ch}
+	p, changes := pause{Since: now, Until: until, By: by, Client: actor.Client}, []change(nil)
 	if again && had.Until == until && had.By == by {
-		p, changes = had, nil
+		p = had
+	} else {
+		changes = append(changes, ps.replace(id, &p))
 	}
-	ps.mu.all[id] = p
-	ps.mu.listed.Add(id.cursor())
 	var kept Batch
 	c.begin(&kept, id.state(), p, until, actor, changes...)
 	done := c.opt.KV.Write(kept)
@@ -186,6 +180,29 @@ func (c *Control) setPause(id pauseID, until int64, by string, actor Actor) (pau
 	}
 	c.pauseEvent(typ, by, p.info(id))
 	return p, done
+}
+
+// put adds a pause or changes it. It needs mu.
+func (ps *pauses) put(id pauseID, p pause) {
+	ps.mu.all[id] = p
+	ps.mu.listed.Add(id.cursor())
+}
+
+// remove removes a pause. It needs mu.
+func (ps *pauses) remove(id pauseID) {
+	delete(ps.mu.all, id)
+	ps.mu.listed.Remove(id.cursor())
+}
+
+// replace puts a pause, which began when an earlier one of the object did. It returns the change
+// for the audit log. It needs mu.
+func (ps *pauses) replace(id pauseID, p *pause) change {
+	ch := change{key: id.audited(), new: p.audited()}
+	if had, ok := ps.mu.all[id]; ok {
+		p.Since, ch.old = had.Since, had.audited()
+	}
+	ps.put(id, *p)
+	return ch
 }
 
 // endPauses ends the pauses among ids that end by a time, for a verb; by is for events.
@@ -200,8 +217,7 @@ func (c *Control) endPauses(by string, actor Actor, end int64, ids ...pauseID) (
 		if !ok || p.Until > end {
 			continue
 		}
-		delete(ps.mu.all, id)
-		ps.mu.listed.Remove(id.cursor())
+		ps.remove(id)
 		c.end(&kept, id.state(), p, actor, change{id.audited(), p.audited(), nil})
 		if by != byTime || id.kind != wire.PauseCircuit {
 			// A circuit ends by its own timer, and may have been opened for longer

@@ -21,7 +21,7 @@ func (c *Control) KeyWarnings(settings wire.QueueSettings) []string {
 // keyWarnings returns the warnings of all queues, with the declared settings in place of
 // the ones in force, and with the limits of a plan unless it is nil. In a cluster no node
 // knows all queues, so there are no warnings.
-func (c *Control) keyWarnings(p *plan, declared ...wire.QueueSettings) []string {
+func (c *Control) keyWarnings(p *applied, declared ...wire.QueueSettings) []string {
 	if c.opt.Node != "" {
 		return nil
 	}
@@ -32,7 +32,7 @@ func (c *Control) keyWarnings(p *plan, declared ...wire.QueueSettings) []string 
 	sorted := slices.SortedFunc(maps.Values(queues), func(a, b wire.QueueSettings) int { return cmp.Compare(a.Name, b.Name) })
 	limits := c.values.throttles()
 	if p != nil {
-		for _, t := range p.next.config.Throttles {
+		for _, t := range p.config.Throttles {
 			limits = append(limits, t.Key)
 		}
 	}

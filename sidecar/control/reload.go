@@ -14,19 +14,16 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// applied is a configuration in force. It is immutable.
+// applied is a configuration in force, or one that can be put in force. It is immutable.
 type applied struct {
 	config config.Config
 	rules  *rules.Rules
 	values map[string]*string // of the runtime configuration, as the tables say; nil: the table does not say it
 }
 
-// plan is a configuration that can be applied.
-type plan struct{ next applied }
-
 // plan finds everything that would keep a configuration from being applied. It changes
 // nothing.
-func (c *Control) plan(next config.Config) (*plan, error) {
+func (c *Control) plan(next config.Config) (*applied, error) {
 	if err := next.Validate(); err != nil {
 		return nil, err
 	}
@@ -39,12 +36,12 @@ func (c *Control) plan(next config.Config) (*plan, error) {
 }
 
 // newPlan makes a plan of a configuration whose values and queues have been checked.
-func newPlan(next config.Config) (*plan, error) {
+func newPlan(next config.Config) (*applied, error) {
 	compiled, err := rules.Compile(next.RetryPolicies, next.ErrorRules)
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{applied{next, compiled, make(map[string]*string)}}
+	p := &applied{next, compiled, make(map[string]*string)}
 	for i := range next.Throttles {
 		t := &next.Throttles[i]
 		l, err := t.Limits()
@@ -61,27 +58,27 @@ func newPlan(next config.Config) (*plan, error) {
 
 // declare adds the settings of a table, and marks the settings that it does not have as
 // unset. zeros are settings whose value is 0.
-func (p *plan) declare(kind, key string, table limits, zeros ...string) {
+func (p *applied) declare(kind, key string, table limits, zeros ...string) {
 	for s := range settingsOf(kind) {
 		text := s.show(&table)
 		if text == "" && slices.Contains(zeros, s.name) {
 			text = "0"
 		}
-		p.next.values[s.key(key)] = orNil(text)
+		p.values[s.key(key)] = orNil(text)
 	}
 }
 
 // putInForce applies all settings of a plan or none, and returns the changes of the
 // runtime configuration.
-func (c *Control) putInForce(p *plan) ([]change, *wire.Error) {
-	if err := c.noteDefaults(&p.next.config.CircuitDefaults); err != nil {
+func (c *Control) putInForce(p *applied) ([]change, *wire.Error) {
+	if err := c.noteDefaults(&p.config.CircuitDefaults); err != nil {
 		return nil, err
 	}
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) { return c.differing(p), nil }, c.writeAs(Actor{By: byFile}))
 	if err != nil {
 		return nil, err
 	}
-	c.applied.Store(&p.next)
+	c.applied.Store(p)
 	c.configureCircuits()
 	c.act(changes)
 	throttlesFirst(changes)
@@ -90,9 +87,9 @@ func (c *Control) putInForce(p *plan) ([]change, *wire.Error) {
 
 // differing returns the values of a plan that mean something else than the values in
 // force: 10.0 is the same as 10.
-func (c *Control) differing(p *plan) map[string]*string {
-	next := make(map[string]*string, len(p.next.values))
-	for key, value := range p.next.values {
+func (c *Control) differing(p *applied) map[string]*string {
+	next := make(map[string]*string, len(p.values))
+	for key, value := range p.values {
 		_, s := splitSetting(key)
 		if now, ok := c.values.Get(key); !ok || value == nil || !s.same(now, *value) {
 			next[key] = value
@@ -195,17 +192,17 @@ func (c *Control) DeclareQueues(ctx context.Context) error {
 
 // apply applies a plan and returns a line for each change. Its settings are one write,
 // before which nothing has changed; the queues follow one by one. It needs applying.
-func (c *Control) apply(ctx context.Context, p *plan) ([]string, *wire.Error) {
+func (c *Control) apply(ctx context.Context, p *applied) ([]string, *wire.Error) {
 	old := c.applied.Load()
 	changes, err := c.putInForce(p)
 	if err != nil {
 		return nil, err
 	}
-	lines := config.Diff(&old.config, &p.next.config)
+	lines := config.Diff(&old.config, &p.config)
 	for _, ch := range changes {
 		lines = append(lines, ch.line())
 	}
-	for _, settings := range p.next.config.Queues {
+	for _, settings := range p.config.Queues {
 		had, err := c.opt.Queues.Declare(ctx, settings)
 		if err != nil { // the store has failed, or NATS has gone meanwhile
 			c.opt.Log.Error("a reload was interrupted; reload again", "error", err, "changed", lines)
@@ -251,13 +248,13 @@ func (c *Control) ReloadDryRun() (wire.ReloadReply, *wire.Error) {
 	if werr != nil {
 		return wire.ReloadReply{}, werr
 	}
-	lines := config.Diff(&c.applied.Load().config, &p.next.config)
+	lines := config.Diff(&c.applied.Load().config, &p.config)
 	changes := c.values.changes(c.differing(p))
 	throttlesFirst(changes)
 	for _, ch := range changes {
 		lines = append(lines, ch.line())
 	}
-	for _, next := range p.next.config.Queues {
+	for _, next := range p.config.Queues {
 		lines = append(lines, config.QueueDiff(c.opt.Queues.Declared(next), next)...)
 	}
 	lines = append(lines, c.reloadWarnings(p)...)
@@ -265,7 +262,7 @@ func (c *Control) ReloadDryRun() (wire.ReloadReply, *wire.Error) {
 }
 
 // readPlan reads the configuration file and makes a plan of it.
-func (c *Control) readPlan() (*plan, *wire.Error) {
+func (c *Control) readPlan() (*applied, *wire.Error) {
 	read := c.running.Reload
 	if read == nil {
 		return nil, wire.ReloadFailed(errors.New("fila was started without a configuration file"))
@@ -283,20 +280,20 @@ func (c *Control) readPlan() (*plan, *wire.Error) {
 
 // reloadWarnings describes what a reload by this plan does not change, and what its rules
 // lack.
-func (c *Control) reloadWarnings(p *plan) []string {
+func (c *Control) reloadWarnings(p *applied) []string {
 	var lines []string
-	for _, key := range config.RestartKeys(&c.running, &p.next.config) {
+	for _, key := range config.RestartKeys(&c.running, &p.config) {
 		lines = append(lines, key+": differs, but needs a restart; not applied")
 	}
-	return slices.Concat(lines, c.lostPolicies(p), c.keyWarnings(p, p.next.config.Queues...))
+	return slices.Concat(lines, c.lostPolicies(p), c.keyWarnings(p, p.config.Queues...))
 }
 
 // lostPolicies returns a sentence for each queue whose retry_policy the plan does not have.
-func (c *Control) lostPolicies(p *plan) []string {
+func (c *Control) lostPolicies(p *applied) []string {
 	var lines []string
 	for _, q := range c.opt.Queues.Settings() {
-		declared := slices.IndexFunc(p.next.config.Queues, func(d wire.QueueSettings) bool { return d.Name == q.Name })
-		if declared < 0 && !p.next.rules.HasPolicy(q.RetryPolicy) {
+		declared := slices.IndexFunc(p.config.Queues, func(d wire.QueueSettings) bool { return d.Name == q.Name })
+		if declared < 0 && !p.rules.HasPolicy(q.RetryPolicy) {
 			lines = append(lines, fmt.Sprintf("queue %s: its retry_policy %s is not in the configuration file; what no error rule fits is retried after the default backoff of the queue", q.Name, q.RetryPolicy))
 		}
 	}

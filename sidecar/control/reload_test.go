@@ -273,7 +273,7 @@ func TestApplyIsOneWrite(t *testing.T) {
 		after := r.state()
 		require.NotEqual(t, before.stored, after.stored)
 		require.Equal(t, perSecond(99), after.throttle.Rate)
-		require.Same(t, p.next.rules, r.c.Rules())
+		require.Same(t, p.rules, r.c.Rules())
 		require.EqualValues(t, 99, r.circuit("new").CooldownMs)
 	})
 }

@@ -38,7 +38,7 @@ func (c *setTimes) put(key, text string) {
 }
 
 // learn takes over a time that another node of a cluster has recorded.
-func (c *setTimes) learn(state string, newest func(key string) (string, bool, bool)) {
+func (c *setTimes) learn(state string, newest newest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if text, ok, settled := newest(state); ok && settled {

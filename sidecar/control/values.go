@@ -63,6 +63,14 @@ func (v *values) Get(key string) (string, bool) {
 	return text, ok
 }
 
+// now returns the value of key, nil if it is not set.
+func (v *values) now(key string) *string {
+	if text, ok := v.Get(key); ok {
+		return &text
+	}
+	return nil
+}
+
 // limits returns the settings of a kind on top of base, for the keys with any such setting.
 func (v *values) limits(kind string, base limits) map[string]limits {
 	found := make(map[string]limits)
@@ -171,10 +179,7 @@ func (v *values) tryEdit(
 func (v *values) changes(next map[string]*string) []change {
 	var changes []change
 	for _, key := range slices.Sorted(maps.Keys(next)) {
-		ch := change{key: key, new: next[key]}
-		if text, ok := v.Get(key); ok {
-			ch.old = &text
-		}
+		ch := change{key: key, old: v.now(key), new: next[key]}
 		if !equalTexts(ch.old, ch.new) {
 			changes = append(changes, ch)
 		}
@@ -198,15 +203,12 @@ func (v *values) put(changes []change) {
 }
 
 // learn takes over the newest values under keys, and returns the changes.
-func (v *values) learn(keys []string, newest func(key string) (string, bool, bool)) []change {
+func (v *values) learn(keys []string, newest newest) []change {
 	v.editing <- struct{}{}
 	defer func() { <-v.editing }()
 	var changes []change
 	for _, key := range keys {
-		ch := change{key: key}
-		if text, ok := v.Get(key); ok {
-			ch.old = &text
-		}
+		ch := change{key: key, old: v.now(key)}
 		text, ok, settled := newest(key)
 		if ok {
 			ch.new = &text
