@@ -1,5 +1,10 @@
 package wire
 
+import (
+	"encoding/hex"
+	"strings"
+)
+
 // HeaderTraceParent is the header of a producer's trace (W3C Trace Context). Its name may be in
 // any case, and it is delivered unchanged.
 const HeaderTraceParent = "traceparent"
@@ -65,7 +70,10 @@ func shortField(b []byte, at int) (from, to int, ok bool) {
 	return fieldAt(b, at)
 }
 
-func sampledDigit(c byte) bool { return hexDigit(c)&sampledFlag != 0 }
+func sampledDigit(c byte) bool {
+	digit := strings.IndexByte("0123456789abcdef", c)
+	return digit >= 0 && digit&sampledFlag != 0
+}
 
 // isTraceParent reports whether a name is the name of the header, in any case.
 func isTraceParent[T string | []byte](name T) bool {
@@ -116,45 +124,22 @@ func ParseTraceParent(v string) (p TraceParent, ok bool) {
 	if len(v) < traceParentLen || v[2] != '-' || v[spanAt-1] != '-' || v[flagsAt-1] != '-' {
 		return TraceParent{}, false
 	}
-	version, okVersion := hexByte(v)
-	if !okVersion || version == 0xff || version == 0 && len(v) != traceParentLen || len(v) > traceParentLen && v[traceParentLen] != '-' {
-		return TraceParent{}, false
-	}
-	if !hexBytes(p.Trace[:], v[traceAt:]) || !hexBytes(p.Span[:], v[spanAt:]) {
-		return TraceParent{}, false
-	}
-	flags, ok := hexByte(v[flagsAt:])
-	if !ok || p.Trace == [16]byte{} || p.Span == [8]byte{} {
-		return TraceParent{}, false
-	}
-	p.Sampled = flags&sampledFlag != 0
-	return p, true
-}
-
-func hexBytes(dst []byte, text string) (ok bool) {
-	for i := range dst {
-		if dst[i], ok = hexByte(text[2*i:]); !ok {
-			return false
+	var version, flags [1]byte
+	for _, part := range [...]struct {
+		into []byte
+		at   int
+	}{{version[:], 0}, {p.Trace[:], traceAt}, {p.Span[:], spanAt}, {flags[:], flagsAt}} {
+		text := v[part.at : part.at+2*len(part.into)]
+		if _, err := hex.Decode(part.into, []byte(text)); err != nil || strings.ContainsAny(text, "ABCDEF") {
+			return TraceParent{}, false
 		}
 	}
-	return true
-}
-
-func hexByte(text string) (b byte, ok bool) {
-	high, low := hexDigit(text[0]), hexDigit(text[1])
-	return high<<4 | low, high != notHex && low != notHex
-}
-
-// notHex is no digit. Its bit of the sampled flag is not set.
-const notHex = 0xf0
-
-// hexDigit is the value of a digit, in lower case as the header has it, or notHex.
-func hexDigit(c byte) byte {
-	switch {
-	case c >= '0' && c <= '9':
-		return c - '0'
-	case c >= 'a' && c <= 'f':
-		return c - 'a' + 10
+	if version[0] == 0xff || version[0] == 0 && len(v) != traceParentLen || len(v) > traceParentLen && v[traceParentLen] != '-' {
+		return TraceParent{}, false
 	}
-	return notHex
+	if p.Trace == [16]byte{} || p.Span == [8]byte{} {
+		return TraceParent{}, false
+	}
+	p.Sampled = flags[0]&sampledFlag != 0
+	return p, true
 }
