@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -234,68 +233,6 @@ func TestParseRequestsRefused(t *testing.T) {
 		requireRefused(t, err, tc.code, tc.text, tc.parser+" "+tc.body)
 		require.Zero(t, got)
 	}
-}
-
-// Clients and the command line decode replies the same way.
-func TestRepliesRoundTrip(t *testing.T) {
-	prev := "5"
-	for _, tc := range []struct {
-		reply any
-		into  any
-		json  string
-	}{
-		{&EnqueueReply{ID: "i", Queue: "q"}, &EnqueueReply{}, `{"id":"i","queue":"q"}`},
-		{&EnqueueReply{ID: "i", Queue: "q", Duplicate: true}, &EnqueueReply{}, `{"id":"i","queue":"q","duplicate":true}`},
-		{&ConsumeReply{Deliver: "d", MaxInFlight: 64, VisibilityTimeoutMs: 30000}, &ConsumeReply{}, `{"deliver":"d","max_in_flight":64,"visibility_timeout_ms":30000}`},
-		{&QueueDeleteReply{Deleted: 3}, &QueueDeleteReply{}, `{"deleted":3}`},
-		{
-			&QueueList{Total: 1, Queues: []QueueSummary{{Name: "q", Pending: 1, Parked: 1, Delayed: 2, InFlight: 3, Consumers: 4, Bytes: 5, OldestAgeMs: 6, DLQ: "q.dlq"}}},
-			&QueueList{},
-			`{"total":1,"queues":[{"name":"q","pending":1,"parked":1,"delayed":2,"in_flight":3,"consumers":4,"bytes":5,"oldest_age_ms":6,"dlq":"q.dlq"}]}`,
-		},
-		{&ConfigSetReply{Key: "k", Value: "10", Previous: &prev}, &ConfigSetReply{}, `{"key":"k","value":"10","previous":"5"}`},
-		{&ConfigSetReply{Key: "k", Value: "10"}, &ConfigSetReply{}, `{"key":"k","value":"10","previous":null}`},
-		{&ConfigList{Total: 1, Entries: []ConfigEntry{{"k", "v"}}}, &ConfigList{}, `{"total":1,"entries":[{"key":"k","value":"v"}]}`},
-		{&RedriveReply{Redriven: 2, Job: "j"}, &RedriveReply{}, `{"redriven":2,"job":"j"}`},
-		{
-			&HookResetReply{Queue: "q", Hooks: []HookInfo{{Hook: HookOnEnqueue, State: "closed"}}},
-			&HookResetReply{},
-			`{"queue":"q","hooks":[{"hook":"on_enqueue","state":"closed","runs":0,"failures":0,"bypassed":0,"warnings":0,"consecutive_failures":0}]}`,
-		},
-		{
-			&Event{Type: EventConsumerLost, Time: "t", Queue: "q", Data: map[string]any{"consumer": "w"}},
-			&Event{},
-			`{"type":"consumer-lost","time":"t","queue":"q","data":{"consumer":"w"}}`,
-		},
-	} {
-		b, err := json.Marshal(tc.reply)
-		require.NoError(t, err)
-		require.JSONEq(t, tc.json, string(b))
-		require.Nil(t, DecodeStrict(b, tc.into), tc.json)
-		require.Equal(t, tc.reply, tc.into)
-	}
-}
-
-func TestQueueInfoJSON(t *testing.T) {
-	info := QueueInfo{
-		QueueSummary: QueueSummary{Name: "q", Consumers: 1},
-		Settings:     DefaultQueueSettings("q"),
-		Quantum:      1, Flows: 2,
-		ConsumerList: []ConsumerInfo{{Name: "w", MaxInFlight: 64, InFlight: 1, Credit: 63}},
-		TopFlows:     []FlowInfo{{Key: "a", Weight: 1.5, Deficit: 0.5, Pending: 3, Share: 0.6}},
-		Hooks:        []HookInfo{},
-		Counters:     map[string]int64{"enqueued": 4},
-	}
-	b, err := json.Marshal(info)
-	require.NoError(t, err)
-	var keys map[string]any
-	require.NoError(t, json.Unmarshal(b, &keys))
-	for _, k := range []string{"name", "pending", "parked", "delayed", "in_flight", "consumers", "bytes", "oldest_age_ms", "settings", "quantum", "flows", "consumer_list", "top_flows", "hooks", "counters"} {
-		require.Contains(t, keys, k)
-	}
-	var got QueueInfo
-	require.Nil(t, DecodeStrict(b, &got))
-	require.Equal(t, info, got)
 }
 
 func TestWildcards(t *testing.T) {

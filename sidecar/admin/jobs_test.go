@@ -53,6 +53,7 @@ func TestTheInboxOfAFetchIsAFilter(t *testing.T) {
 		h.must(wire.VerbPeek, "orders", `{"filter":{"consumer":"`+shown.Consumer+`"}}`, &p)
 		require.Len(t, p.Messages, 1)
 		require.Equal(t, id, p.Messages[0].ID)
+		require.Empty(t, h.peek("orders", `{"filter":{"consumer":"_INBOX.w.2"}}`).Messages)
 		var job wire.JobInfo
 		h.must(wire.VerbJobCreate, "cancel.orders", `{"filter":{"consumer":"`+p.Messages[0].Consumer+`"},"dry_run":true}`, &job)
 		require.EqualValues(t, []int64{1, 1}, []int64{job.Matched, job.Left[wire.LeftInFlight]})

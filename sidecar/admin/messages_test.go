@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/control"
-	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/wire"
 )
 
@@ -18,17 +17,6 @@ const nowhere = "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"
 
 // about is a request about a message.
 func about(id string) string { return `{"id":"` + id + `"}` }
-
-// answer answers the delivery m of a queue with a.
-func (h *rig) answer(name string, m *nats.Msg, a wire.Ack) {
-	h.t.Helper()
-	token, _, ok := h.shards.Subjects.ParseToken(m.Reply)
-	require.True(h.t, ok)
-	parsed, err := h.shards.Signer.Parse(token, name)
-	require.NoError(h.t, err)
-	require.Nil(h.t, h.shards.Queue(name).Ack(parsed, a, "", &nats.Subscription{}))
-	time.Sleep(time.Second)
-}
 
 // TestMessagesAreShown shows messages of any queue, by their state.
 func TestMessagesAreShown(t *testing.T) {
@@ -71,26 +59,6 @@ func TestMessagesAreShown(t *testing.T) {
 	})
 }
 
-// TestAFetchIsAConsumer: peek shows its inbox as the consumer, and finds messages by it.
-func TestAFetchIsAConsumer(t *testing.T) {
-	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
-		id := h.enqueue("orders", "1", nil)
-		h.enqueue("orders", "2", nil)
-		require.True(t, h.shards.Queue("orders").Tell(queue.Fetch{Inbox: "_INBOX.w.1", Batch: 1, Expires: 60e9}))
-		time.Sleep(time.Second)
-		var p wire.PeekReply
-		h.must(wire.VerbPeek, "orders", `{"filter":{"state":"leased"}}`, &p)
-		require.Len(t, p.Messages, 1)
-		require.Equal(t, "_INBOX.w.1", p.Messages[0].Consumer)
-		h.must(wire.VerbPeek, "orders", `{"filter":{"consumer":"_INBOX.w.1"}}`, &p)
-		require.Len(t, p.Messages, 1)
-		require.Equal(t, id, p.Messages[0].ID)
-		h.must(wire.VerbPeek, "orders", `{"filter":{"consumer":"_INBOX.w.2"}}`, &p)
-		require.Empty(t, p.Messages)
-	})
-}
-
 // TestMessagesHaveAHistory: message-show, explain and a peek of dead letters show the history,
 // and a redrive does not end it.
 func TestMessagesHaveAHistory(t *testing.T) {
@@ -102,7 +70,7 @@ func TestMessagesHaveAHistory(t *testing.T) {
 		h.consume("orders", 1)
 		time.Sleep(2 * time.Second)
 		h.must(wire.VerbResume, "", `{"kind":"throttle","name":"slow"}`, nil)
-		h.answer("orders", h.one(), wire.Ack{Kind: wire.AckNack, Error: "boom", ErrorCode: "E1"})
+		h.ack(h.one(), `-NAK {"error":"boom","code":"E1"}`)
 		var m wire.MessageInfo
 		h.must(wire.VerbMessageShow, "", about(id), &m)
 		require.Len(t, m.History, 1)
@@ -119,7 +87,7 @@ func TestMessagesHaveAHistory(t *testing.T) {
 			Outcome: wire.AttemptNack, Attempt: 1, Consumer: "w", Error: "boom", ErrorCode: "E1", DecidedBy: wire.DecidedByDefault, DelayMs: 1000,
 		}, first)
 
-		h.answer("orders", h.one(), wire.Ack{Kind: wire.AckTerm, Error: "bad"})
+		h.ack(h.one(), "+TERM bad")
 		h.must(wire.VerbMessageShow, "", about(id), &m)
 		require.Equal(t, "orders.dlq", m.Queue)
 		require.Len(t, m.History, 2)
@@ -132,7 +100,7 @@ func TestMessagesHaveAHistory(t *testing.T) {
 		require.Equal(t, m.History, p.Messages[0].History)
 
 		h.must(wire.VerbRedrive, "orders.dlq", `{}`, nil)
-		h.answer("orders", h.one(), wire.Ack{Kind: wire.AckNack})
+		h.ack(h.one(), "-NAK")
 		h.must(wire.VerbMessageShow, "", about(id), &e)
 		require.Len(t, e.History, 4)
 		require.Equal(t, m.History, e.History[:2])
@@ -159,7 +127,7 @@ func TestMessagesAreDeleted(t *testing.T) {
 		require.Equal(t, wire.MessageReply{ID: second, Queue: "orders", State: "pending", Done: true}, reply)
 		require.Equal(t, wire.CodeMessageNotFound, h.ask(wire.VerbMessageDelete, "", about(second), nil).ErrCode)
 
-		h.answer("orders", d, wire.Ack{Kind: wire.AckTerm})
+		h.ack(d, "+TERM")
 		h.must(wire.VerbMessageDelete, "", `{"id":"`+first+`","queue":"orders"}`, &reply)
 		require.Equal(t, wire.MessageReply{ID: first, Queue: "orders.dlq", State: "dead", Done: true}, reply)
 		require.Zero(t, h.shards.Queue("orders").Depth()+h.shards.Queue("orders.dlq").Depth())
@@ -177,7 +145,7 @@ func TestMessagesRunNow(t *testing.T) {
 		h.must(wire.VerbMessageRunNow, "", about(id), &reply)
 		require.Equal(t, wire.MessageReply{ID: id, Queue: "orders", State: "pending"}, reply)
 		h.consume("orders", 1)
-		h.answer("orders", h.one(), wire.Ack{Kind: wire.AckNack})
+		h.ack(h.one(), "-NAK")
 		var m wire.MessageInfo
 		h.must(wire.VerbMessageShow, "", about(id), &m)
 		require.Equal(t, "delayed", m.State)
@@ -194,7 +162,7 @@ func TestPurgeEmptiesAQueue(t *testing.T) {
 		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
 		h.enqueue("orders", "dead", nil)
 		h.consume("orders", 1)
-		h.answer("orders", h.one(), wire.Ack{Kind: wire.AckTerm})
+		h.ack(h.one(), "+TERM")
 		h.enqueue("orders", "leased", nil)
 		leased := h.one()
 		for i := range 5 {
@@ -210,7 +178,7 @@ func TestPurgeEmptiesAQueue(t *testing.T) {
 		require.EqualValues(t, 1, info.InFlight)
 		require.Zero(t, info.Pending+info.Delayed)
 		require.EqualValues(t, 5, info.Counters["removed"])
-		h.answer("orders", leased, wire.Ack{Kind: wire.AckDone})
+		h.ack(leased, "")
 
 		require.EqualValues(t, 1, h.shards.Queue("orders.dlq").Depth())
 		h.must(wire.VerbQueuePurge, "orders.dlq", ``, &reply)

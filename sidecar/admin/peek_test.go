@@ -84,6 +84,10 @@ func TestPeekShowsEveryState(t *testing.T) {
 			view: inspect.MessageView{State: inspect.StatePending, WaitReason: inspect.WaitReason{By: gates.ByNoConsumer}},
 			want: wire.PeekedMessage{State: "pending", WaitsFor: "consumer"},
 		},
+		"ready, without credit": {
+			view: inspect.MessageView{State: inspect.StatePending, WaitReason: inspect.WaitReason{By: gates.ByNoCredit}},
+			want: wire.PeekedMessage{State: "pending", WaitsFor: "credit"},
+		},
 		"in a paused queue": {
 			at:   atQueuePause(queue.Forever),
 			want: wire.PeekedMessage{State: "parked", BlockedBy: &wire.GateState{Kind: "paused", Gate: "queue:orders"}},

@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/wire"
 )
 
@@ -163,28 +162,6 @@ func TestAllThatWaitAtAGateCount(t *testing.T) {
 		require.EqualValues(t, 4, circuit.WaitingMessages)
 		require.Equal(t, both[:1], circuit.WaitingQueues)
 	})
-}
-
-// TestPeekSaysWhatAReadyMessageWaitsFor: a consumer, its credit, or the turn of the message.
-func TestPeekSaysWhatAReadyMessageWaitsFor(t *testing.T) {
-	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", ``, nil)
-		h.enqueue("orders", "x", nil)
-		waits := func() (all []string) {
-			for _, m := range h.peek("orders", "").Messages {
-				all = append(all, m.State+" "+m.WaitsFor)
-			}
-			return all
-		}
-		require.Equal(t, []string{"pending consumer"}, waits())
-		h.consume("orders", 1)
-		h.one()
-		h.enqueue("orders", "y", nil)
-		require.Equal(t, []string{"leased ", "pending credit"}, waits())
-		h.must(wire.VerbPause, "", `{"kind":"queue","name":"orders"}`, nil)
-		require.Equal(t, []string{"leased ", "parked "}, waits())
-	})
-	require.Equal(t, wire.WaitsForTurn, waitsFor(gates.ByNothing))
 }
 
 // Of many waiting queues, the ones with the most waiting messages are named, over all nodes.

@@ -278,7 +278,7 @@ func TestWhatIsKeptOfCalls(t *testing.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
 		var failure string
 		synctest.Test(t, func(t *testing.T) {
-			r := &rig{t: t, disk: fmt.Sprint(disk, "/", tests), events: &published{}, queues: &noted{settings: map[string]wire.QueueSettings{}}}
+			r := newRig(t, fmt.Sprint(disk, "/", tests))
 			r.open()
 			failure = (&callsModel{rig: r, rand: rand.New(rand.NewPCG(seed, 1))}).run()
 			r.close()

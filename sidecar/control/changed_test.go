@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math"
 	"slices"
@@ -16,10 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/filaq/fila/sidecar/circuit"
-	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/store"
-	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
@@ -218,20 +214,10 @@ func clusterBubble(t *testing.T, n int, fn func(t *testing.T, ns *nodes)) {
 // start starts node i, or another process of it.
 func (ns *nodes) start(i int, disk string) {
 	ns.t.Helper()
-	r := &rig{t: ns.t, disk: disk, cfg: config.Default(), events: &published{}, queues: &noted{settings: map[string]wire.QueueSettings{}}}
-	model, err := storetest.OpenModel(disk, now) // for circuits alone
-	require.NoError(ns.t, err)
-	r.st = model
-	_, err = r.st.Snapshot()
-	require.NoError(ns.t, err)
-	r.queues.news = map[string]int64{}
-	log := slog.New(slog.NewTextHandler(&r.log, nil))
-	r.circuits = circuit.New(circuit.Options{Log: log, Now: now, Event: r.events.event, Submit: r.st.Submit})
+	r := newRig(ns.t, disk)
+	r.openStore() // for circuits alone
 	e := ns.cloud.end()
-	r.c = New(Options{
-		Log: log, Now: now, Shared: e, Node: string(rune('a' + i)), Event: r.events.event, Queues: r.queues, Circuits: r.circuits,
-		MaxPayload: func() int64 { return 1 << 20 }, Share: func(*throttle.Gates) {},
-	}, e.kept())
+	r.begin(Options{Shared: e, Node: string(rune('a' + i)), Share: func(*throttle.Gates) {}}, e.kept())
 	_, werr := r.queues.Declare(context.Background(), wire.DefaultQueueSettings("orders"))
 	require.Nil(ns.t, werr)
 	e.run(r.c)

@@ -89,6 +89,8 @@ func keysOf(list wire.ThrottleList) (keys []string) {
 // Every list is the same in one page, by cursor and by offset.
 func TestListsByPage(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
+		require.Equal(t, `{"total":0,"pauses":[]}`, toJSON(t, r.c.PauseList(wire.ListRequest{Limit: 10})))
+		require.Equal(t, `{"total":0,"entries":[]}`, toJSON(t, r.c.ConfigList(wire.KeyListRequest{Limit: 10})))
 		r.create("orders")
 		r.busy("used:", 40)
 		for i := range 30 {

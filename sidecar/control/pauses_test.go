@@ -238,16 +238,3 @@ func TestForgetPauses(t *testing.T) {
 		require.Equal(t, "pause-ended pause:queue:orders: until resumed -> none", r.trail()[7])
 	})
 }
-
-func TestPauseListIsPaged(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		require.Equal(t, `{"total":0,"pauses":[]}`, toJSON(t, r.c.PauseList(wire.ListRequest{Limit: 10})))
-		for _, name := range []string{"c", "a", "b"} {
-			r.pause(`{"kind":"circuit","name":"` + name + `"}`)
-		}
-		list := r.c.PauseList(wire.ListRequest{Offset: 1, Limit: 1})
-		require.Equal(t, 3, list.Total)
-		require.Len(t, list.Pauses, 1)
-		require.Equal(t, "b", list.Pauses[0].Name)
-	})
-}

@@ -42,15 +42,16 @@ type rig struct {
 	c        *Control
 }
 
+func newRig(t *testing.T, disk string) *rig {
+	return &rig{t: t, disk: disk, cfg: config.Default(), events: &published{}, queues: &noted{settings: map[string]wire.QueueSettings{}}}
+}
+
 // bubble runs fn on a new rig.
 func bubble(t *testing.T, fn func(t *testing.T, r *rig)) {
 	t.Helper()
 	disk := t.TempDir() // a name that no other test has
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{
-			t: t, disk: disk, cfg: config.Default(), events: &published{},
-			queues: &noted{settings: map[string]wire.QueueSettings{}},
-		}
+		r := newRig(t, disk)
 		r.open()
 		defer func() { r.close() }()
 		fn(t, r)
@@ -65,22 +66,33 @@ func in(d time.Duration) string { return wire.Timestamp(now() + int64(d)) }
 // open starts a process.
 func (r *rig) open() {
 	r.t.Helper()
-	model, err := storetest.OpenModel(r.disk, now)
-	require.NoError(r.t, err)
-	r.st, r.kv = model, &keeper{KV: StoreKV(model.Submit)}
-	snap, err := r.st.Snapshot()
-	require.NoError(r.t, err)
-	log := slog.New(slog.NewTextHandler(&r.log, nil))
-	r.queues.news = map[string]int64{}
-	r.circuits = circuit.New(circuit.Options{Log: log, Now: now, Event: r.events.event, Submit: r.st.Submit})
-	r.circuits.Restore(snap.Config)
-	r.c = New(Options{
-		Log: log, Now: now, KV: r.kv, Event: r.events.event, Queues: r.queues, Circuits: r.circuits,
-		MaxPayload: func() int64 { return 1 << 20 }, Share: r.share,
-	}, snap)
+	snap := r.openStore()
+	r.kv = &keeper{KV: StoreKV(r.st.Submit)}
+	r.begin(Options{KV: r.kv, Share: r.share}, snap)
 	require.Empty(r.t, r.kv.writes, "the store wants to be recovered first")
 	require.NoError(r.t, r.c.Save())
 	require.NoError(r.t, r.c.Start(r.cfg))
+}
+
+func (r *rig) openStore() store.Snapshot {
+	r.t.Helper()
+	model, err := storetest.OpenModel(r.disk, now)
+	require.NoError(r.t, err)
+	r.st = model
+	snap, err := r.st.Snapshot()
+	require.NoError(r.t, err)
+	return snap
+}
+
+// begin makes the Control of a process, which finds what was kept.
+func (r *rig) begin(o Options, kept store.Snapshot) {
+	o.Log = slog.New(slog.NewTextHandler(&r.log, nil))
+	r.queues.news = map[string]int64{}
+	r.circuits = circuit.New(circuit.Options{Log: o.Log, Now: now, Event: r.events.event, Submit: r.st.Submit})
+	r.circuits.Restore(kept.Config)
+	o.Now, o.Event, o.Queues, o.Circuits = now, r.events.event, r.queues, r.circuits
+	o.MaxPayload = func() int64 { return 1 << 20 }
+	r.c = New(o, kept)
 }
 
 // close ends the process at once.

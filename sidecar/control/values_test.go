@@ -3,7 +3,6 @@ package control
 import (
 	"errors"
 	"log/slog"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -126,37 +125,5 @@ func TestConfigVerbs(t *testing.T) {
 		require.Equal(t, map[string]uint32{"acme": 2500}, r.c.Weights("orders"))
 		r.delete("weight:orders:acme")
 		require.Empty(t, r.queues.told())
-	})
-}
-
-func TestConfigList(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		for _, k := range strings.Fields("b:2 a b:1 b:3 c") {
-			r.put(k, "v"+k)
-		}
-		for _, tc := range []struct {
-			prefix        string
-			offset, limit int
-			want          string
-			total         int
-		}{
-			{"", 0, 100, "a b:1 b:2 b:3 c", 5},
-			{"b:", 0, 100, "b:1 b:2 b:3", 3},
-			{"b:", 1, 1, "b:2", 3},
-			{"b:", 2, 9, "b:3", 3},
-			{"b:", 3, 9, "", 3},
-			{"b:", 1000, 9, "", 3},
-			{"x", 0, 9, "", 0},
-		} {
-			list := r.c.ConfigList(wire.KeyListRequest{Prefix: tc.prefix, Offset: tc.offset, Limit: tc.limit})
-			var keys []string
-			for _, e := range list.Entries {
-				require.Equal(t, "v"+e.Key, e.Value)
-				keys = append(keys, e.Key)
-			}
-			require.Equal(t, tc.want, strings.Join(keys, " "))
-			require.Equal(t, tc.total, list.Total)
-			require.NotNil(t, list.Entries, "an empty list is [] in JSON")
-		}
 	})
 }
