@@ -1,6 +1,7 @@
 package job
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -126,6 +127,111 @@ func TestAnEditWaitsForRecords(t *testing.T) {
 	require.Len(t, claimed.Messages, 1)
 	require.Equal(t, 1, records())
 	j.worker.unclaim(claimed)
+}
+
+// TestWhatAnotherShardDoesNotTake waits at the source. If more cannot go for now, the job pauses,
+// says why, and goes on when it is resumed.
+func TestWhatAnotherShardDoesNotTake(t *testing.T) {
+	for name, c := range map[string]struct {
+		refuse func(w *world, on bool)
+		moved  int64
+		why    string // it pauses
+		left   map[string]int64
+	}{
+		"a full queue":              {func(w *world, on bool) { w.limits[2] = map[bool]testLimits{true: {depth: 4}}[on] }, 4, "max_depth", nil},
+		"full keys":                 {func(w *world, on bool) { w.limits[2] = testLimits{perKey: 2} }, 4, "", map[string]int64{wire.LeftKeyFull: 4}},
+		"a queue that is gone":      {func(w *world, on bool) { w.queue(2).deleted = on }, 0, "no such queue", nil},
+		"an older node there":       {func(w *world, on bool) { w.shards[1].plain = on }, 0, "older version", nil},
+		"an older node here":        {func(w *world, on bool) { w.shards[0].plain = on }, 0, "older version", nil},
+		"messages beyond a request": {func(w *world, on bool) { w.queue(0).put("k", strings.Repeat("x", testPayload)) }, 8, "", map[string]int64{wire.LeftRefused: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 0)
+			for i := range 8 {
+				w.queue(0).put([]string{"a", "b"}[i%2], strings.Repeat("x", testPayload/3))
+			}
+			c.refuse(w, true)
+			all := w.queue(0).depth
+			j, werr := w.shards[0].jobs.create(w.queue(0), moveRequest(queueName(2)), false)
+			require.Nil(t, werr)
+			w.drive(j, j.worker.run())
+			require.Equal(t, []any{c.moved, all - c.moved, c.left}, []any{w.queue(2).depth, w.queue(0).depth, j.machine.at.Left})
+			if c.why == "" {
+				require.Equal(t, wire.JobDone, j.machine.at.State)
+				return
+			}
+			require.Equal(t, []any{wire.JobPaused, false}, []any{j.machine.at.State, j.machine.transfer.open()})
+			require.Contains(t, j.machine.at.Why, c.why)
+			c.refuse(w, false)
+			w.drive(j, resume{})
+			w.drive(j, j.worker.run())
+			require.Equal(t, []any{wire.JobDone, all}, []any{j.machine.at.State, w.queue(2).depth})
+		})
+	}
+}
+
+// TestReceiptsAreDeleted when their jobs have ended, but not within seven days.
+func TestReceiptsAreDeleted(t *testing.T) {
+	w := newWorld(t, 0)
+	w.link = func(shard int, body []byte) ([]byte, error) {
+		answer, err := w.receive(body)
+		if shard == 1 {
+			w.shards[1].jobs.work.Wait() // until it has asked shard 0 about old receipts
+		}
+		return answer, err
+	}
+	move := func(want string) *Job {
+		t.Helper()
+		w.queue(0).put("k", "x")
+		j, werr := w.shards[0].jobs.create(w.queue(0), moveRequest(queueName(2)), false)
+		require.Nil(t, werr)
+		w.drive(j, j.worker.run())
+		require.Equal(t, want, j.machine.at.State)
+		j.publish()
+		return j
+	}
+	receipts := func() (n int) {
+		snap, err := w.stores[1].Snapshot()
+		require.NoError(t, err)
+		for _, e := range snap.Config {
+			if strings.HasPrefix(e.Key, keyReceipt) {
+				n++
+			}
+		}
+		return n
+	}
+	move(wire.JobDone)
+	old := w.sent[0]
+	w.limits[2].depth = w.queue(2).depth
+	open := move(wire.JobPaused)
+	w.limits[2].depth = 0
+	require.Equal(t, 2, receipts())
+	w.now += int64(KeptFor - time.Hour)
+	move(wire.JobDone)
+	require.Equal(t, 3, receipts())
+	w.now += int64(2 * time.Hour)
+	w.open(1)
+	move(wire.JobDone)
+	require.Equal(t, 3, receipts(), "the receipt of the job that has ended is deleted")
+	depth := w.queue(2).depth
+	_, err := w.receive(old)
+	require.Error(t, err, "nobody sends it so late but who has recorded it")
+	require.Equal(t, depth, w.queue(2).depth)
+	w.drive(open, resume{})
+	w.drive(open, open.worker.run())
+	require.Equal(t, wire.JobDone, open.machine.at.State)
+}
+
+// TestAJobWhoseProgressCannotBeRead does not run: it would start from the beginning.
+func TestAJobWhoseProgressCannotBeRead(t *testing.T) {
+	w := newWorld(t, 0)
+	j, werr := w.shards[0].jobs.create(w.queue(0), moveRequest(queueName(1)), false)
+	require.Nil(t, werr)
+	w.open(0)
+	require.NotNil(t, w.shards[0].jobs.Get(j.ID))
+	require.NoError(t, w.stores[0].Apply(&store.Batch{PutConfig: []store.Entry{{Key: keyPrefix + j.ID + keyProgress, Value: `{"state":"waiting","at":7}`}}}))
+	w.open(0)
+	require.Nil(t, w.shards[0].jobs.Get(j.ID))
 }
 
 // TestRequestsThatAreRefused: of shards that are elsewhere, of jobs that are too old to

@@ -3,6 +3,7 @@ package job
 import (
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -76,6 +77,14 @@ func TestWireForms(t *testing.T) {
 	require.ErrorIs(t, err, errForged)
 	_, _, err = unpackRequest(s, answer)
 	require.ErrorIs(t, err, errForged)
+	for i := range body { // a bit is another one, or the rest is cut off
+		bad := slices.Clone(body)
+		bad[i] ^= 1 << (i % 8)
+		for _, body := range [][]byte{bad, body[:i]} {
+			_, _, err = unpackRequest(s, body)
+			require.ErrorIs(t, err, errForged)
+		}
+	}
 }
 
 // TestTheEndOfATransfer: each message is moved, or kept and counted by the reason; the job

@@ -21,6 +21,9 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
+// testPayload is max_payload of NATS.
+const testPayload = 8 << 10
+
 // world is two shards with two queues each, without goroutines: whatever happens, happens
 // in the order of the calls. Queues 0 and 1 are in shard 0.
 type world struct {
@@ -51,6 +54,7 @@ type testShard struct {
 	end     context.CancelFunc
 	commits int    // that succeed; -1: all
 	stored  func() // after each commit; nil: nothing
+	plain   bool   // it leaves histories out
 	lands   bool   // the commit after them is written, but reported as failed
 	failed  bool
 }
@@ -123,22 +127,23 @@ func (w *world) open(number int) {
 	s.jobs = New(Options{
 		Shard: number, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: func() int64 { return w.now }, Signer: w.signer,
 		NewID:      func() string { w.ids++; return fmt.Sprintf("%08d", w.ids) },
-		MaxPayload: func() int64 { return 8 << 10 },
+		MaxPayload: func() int64 { return testPayload },
 		Find: func(name string) (Queue, *wire.Error) {
-			if q := s.queues[name]; q != nil {
+			if q := s.queues[name]; q != nil && !q.deleted {
 				return q, nil
 			}
 			return nil, wire.QueueNotFound(name)
 		},
 		Where: func(name string) (int, bool) { return int(name[1]-'0') / 2, true },
 		Send: func(_ context.Context, shard int, body []byte) ([]byte, error) {
+			require.LessOrEqual(w.t, len(body), testPayload)
 			w.sent = append(w.sent, body)
 			if w.link != nil {
 				return w.link(shard, body)
 			}
 			return w.receive(body)
 		},
-		Plain: func() bool { return false }, Commit: s.apply, Submit: func(b *store.Batch) { _ = s.apply(b) },
+		Plain: func() bool { return s.plain }, Commit: s.apply, Submit: func(b *store.Batch) { _ = s.apply(b) },
 		Event: func(typ, _ string, data map[string]any) {
 			if w.event != nil {
 				w.event(typ, data)

@@ -25,7 +25,6 @@ import (
 // Constants of package job.
 const (
 	batchSize = 160
-	maxSorted = 512
 	keptFor   = job.KeptFor
 )
 
@@ -576,28 +575,6 @@ func TestAJobThatIsTooLarge(t *testing.T) {
 	})
 }
 
-// TestAJobWhoseProgressCannotBeRead does not run: it would start from the beginning.
-func TestAJobWhoseProgressCannotBeRead(t *testing.T) {
-	bubble(t, func(r *rig) {
-		q := r.create(nil)
-		r.bury(q, 5, plain)
-		job := r.begin(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobDelete, Filter: everything(), Rate: 1})
-		_, werr := r.PauseJob(job.ID)
-		require.Nil(t, werr)
-		left := q.DLQ().Depth()
-		require.NotZero(t, left)
-		require.NoError(t, r.shard.commit(&store.Batch{PutConfig: []store.Entry{{Key: "\x00job/" + job.ID + "/at", Value: `{"state":"waiting","at":7}`}}}))
-		next := r.restart()
-		time.Sleep(time.Minute)
-		require.Contains(t, next.log.String(), "a job cannot be read")
-		_, werr = next.Job(job.ID)
-		require.NotNil(t, werr)
-		require.Equal(t, wire.CodeJobNotFound, werr.ErrCode)
-		require.Equal(t, left, next.Queue("orders").DLQ().Depth())
-		next.end()
-	})
-}
-
 // TestAnEditOfADeadLetterOfAFullQueue needs no room in the queue.
 func TestAnEditOfADeadLetterOfAFullQueue(t *testing.T) {
 	bubble(t, func(r *rig) {
@@ -629,30 +606,6 @@ func TestAMessageThatIsAckedDuringAJob(t *testing.T) {
 		require.EqualValues(t, 4, info.Done)
 		require.Equal(t, map[string]int64{wire.LeftGone: 1}, info.Left)
 		require.NotContains(t, r.log.String(), "cannot be read")
-	})
-}
-
-// TestAttemptsOfMovedMessages continue in their queue and start again in another.
-func TestAttemptsOfMovedMessages(t *testing.T) {
-	bubble(t, func(r *rig) {
-		q := r.create(nil)
-		r.another("slow", nil)
-		require.Nil(t, r.enqueue("x", "", nil))
-		r.consume(q, "w", 1)
-		r.ack(r.one("w"), wire.Ack{Kind: wire.AckNack}, "")
-		require.Equal(t, "2", r.one("w").Header.Get(wire.HeaderAttempt))
-		require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
-		time.Sleep(time.Minute) // its lease ends
-		require.EqualValues(t, 1, r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobReprioritise, Key: "other", Filter: everything()}).Done)
-		r.consume(q, "w", 1)
-		require.Equal(t, "3", r.one("w").Header.Get(wire.HeaderAttempt))
-		require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
-		time.Sleep(time.Minute)
-		require.EqualValues(t, 1, r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobMove, To: "slow", Filter: everything()}).Done)
-		next := r.restart()
-		next.consume(next.Queue("slow"), "w", 1)
-		require.Equal(t, "1", next.one("w").Header.Get(wire.HeaderAttempt))
-		next.end()
 	})
 }
 
@@ -793,27 +746,6 @@ func TestMovesAreRecordedAsMoves(t *testing.T) {
 	})
 }
 
-// TestAMoveIsNoRedrive: dead letters that were moved do not count as redriven.
-func TestAMoveIsNoRedrive(t *testing.T) {
-	bubble(t, func(r *rig) {
-		q := r.create(nil)
-		other := r.another("by-hand", nil)
-		r.bury(q, 2, plain)
-		r.run(moveAll("orders.dlq", "by-hand"))
-		groups, werr := q.DLQ().Groups(10)
-		require.Nil(t, werr)
-		require.Empty(t, groups.Groups, "a move counts as no redrive of a group")
-		r.consume(other, "v", 2)
-		for _, m := range r.conn.take("v") {
-			r.ack(m, wire.Ack{Kind: wire.AckTerm}, "")
-		}
-		time.Sleep(time.Second)
-		groups, werr = other.DLQ().Groups(10)
-		require.Nil(t, werr)
-		require.EqualValues(t, []int64{2, 0}, []int64{groups.Groups[0].Messages, groups.Groups[0].CameBack})
-	})
-}
-
 // records returns the outcomes in the history of the first message of a queue.
 func (r *rig) records(q *Queue) (all []string) {
 	r.t.Helper()
@@ -829,30 +761,6 @@ func (r *rig) records(q *Queue) (all []string) {
 		}
 	}))
 	return all
-}
-
-// TestBatchesAreFull except the last one.
-func TestBatchesAreFull(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.create(nil)
-		const n = 3*maxSorted + 7
-		for i := range n {
-			require.Nil(t, r.enqueue("x", fmt.Sprint(i), nil))
-		}
-		synctest.Wait()
-		var batches []int
-		r.store.refuse(func(b *store.Batch) error {
-			if len(b.Finish) > 0 {
-				batches = append(batches, len(b.Finish))
-			}
-			return nil
-		})
-		require.EqualValues(t, n, r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobCancel, Filter: everything()}).Done)
-		for _, of := range batches[:len(batches)-1] {
-			require.Equal(t, batchSize, of)
-		}
-		require.Len(t, batches, (n+batchSize-1)/batchSize)
-	})
 }
 
 // TestAFilterByTheLastError of live messages is evaluated when they are claimed: a message

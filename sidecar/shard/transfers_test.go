@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -22,12 +21,12 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// pair is two shards, each of which can die and come back, and the link between them. Queue
-// orders is in shard 0, queue first in shard 1.
+// pair is two shards, each of which can die and come back, and the link between them. The
+// simulator of package job has far more histories of such shards. Queue orders is in shard 0, queue first in shard 1.
 type pair struct {
 	*rig
 	disks  [2]string
-	stores [2]*mortalStore
+	stores [2]*heldStore
 
 	mu struct {
 		sync.Mutex
@@ -92,13 +91,6 @@ func (p *pair) linked(by func(ctx context.Context, shard int, body []byte) ([]by
 	p.mu.link = by
 }
 
-// sent returns the last request.
-func (p *pair) sent() []byte {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.mu.sent[len(p.mu.sent)-1]
-}
-
 var errNobody = errors.New("nobody is there")
 
 func nobody(context.Context, int, []byte) ([]byte, error) { return nil, errNobody }
@@ -108,8 +100,7 @@ func (p *pair) open(number int) {
 	p.t.Helper()
 	model, err := storetest.OpenModel(p.disks[number], p.Now)
 	require.NoError(p.t, err)
-	st := &mortalStore{Store: model, failed: make(chan struct{})}
-	st.mu.left = -1
+	st := &heldStore{Store: model, failed: make(chan struct{})}
 	p.stores[number] = st
 	sh := p.New(number, st)
 	snap, err := st.Snapshot()
@@ -118,72 +109,13 @@ func (p *pair) open(number int) {
 	require.NoError(p.t, p.Add(sh))
 }
 
-// takeOver kills a shard, unless it is dead, and recovers it from its disk.
+// takeOver kills a shard and recovers it from its disk.
 func (p *pair) takeOver(number int) {
 	p.t.Helper()
-	p.stores[number].die(0, false)
+	p.stores[number].refuse(func(*store.Batch) error { return store.ErrFenced })
 	p.Abandon(number)
 	require.NoError(p.t, p.stores[number].Close())
 	p.open(number)
-}
-
-// mortalStore writes a number of batches, and then none.
-type mortalStore struct {
-	store.Store
-	failed    chan struct{}
-	meanwhile func() // what happens when histories have just been read; nil: nothing
-
-	mu struct {
-		sync.Mutex
-		left  int // batches; -1: any number
-		lands bool
-	}
-}
-
-// die makes the store fail after a number of batches. If the next one lands, it is written,
-// but reported as failed.
-func (s *mortalStore) die(after int, lands bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.left != 0 {
-		s.mu.left, s.mu.lands = after, lands
-	}
-}
-
-func (s *mortalStore) dead() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.left == 0 && !s.mu.lands
-}
-
-func (s *mortalStore) Submit(b *store.Batch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.mu.left != 0:
-		s.mu.left = max(s.mu.left-1, -1)
-		s.Store.Submit(b)
-		return
-	case s.mu.lands:
-		s.mu.lands = false
-		c := *b
-		c.Done = func(error) { b.Done(store.ErrFenced) }
-		s.Store.Submit(&c)
-	default:
-		s.Store.Submit(&store.Batch{Done: func(error) {
-			if b.Done != nil {
-				b.Done(store.ErrFenced)
-			}
-		}})
-	}
-}
-
-func (s *mortalStore) History(refs []store.Ref, fn func(i int, records [][]byte)) error {
-	err := s.Store.History(refs, fn)
-	if s.meanwhile != nil {
-		s.meanwhile()
-	}
-	return err
 }
 
 // put enqueues messages whose bodies are a prefix and a number.
@@ -459,379 +391,4 @@ func TestMessagesStayParked(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestTheOtherShardIsFull: it takes the messages that it has room for, the others wait at the
-// source, and the job pauses and says why.
-func TestTheOtherShardIsFull(t *testing.T) {
-	pairOf(t, func(p *pair) {
-		limit := func(n int64) {
-			_, werr := p.Queue("first").Update(func(s wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
-				s.MaxDepth = n
-				return s, nil
-			})
-			require.Nil(t, werr)
-		}
-		limit(4)
-		p.put("orders", "x", 10)
-		info := p.over(p.begin(moveAll("orders", "first")).ID)
-		require.Equal(t, wire.JobPaused, info.State)
-		require.Contains(t, info.Why, "max_depth")
-		require.EqualValues(t, []int64{4, 4, 0}, []int64{info.Matched, info.Done, info.UnderWay})
-		require.EqualValues(t, []int64{6, 4}, []int64{p.Queue("orders").Depth(), p.Queue("first").Depth()})
-		require.EqualValues(t, 4, p.purge(p.Queue("first")))
-		p.takeOver(0)
-		_, werr := p.ResumeJob(info.ID)
-		require.Nil(t, werr)
-		info = p.over(info.ID)
-		require.EqualValues(t, 8, info.Done)
-		p.takeOver(1)
-		limit(0)
-		_, werr = p.ResumeJob(info.ID)
-		require.Nil(t, werr)
-		info = p.over(info.ID)
-		require.Equal(t, wire.JobDone, info.State)
-		require.EqualValues(t, []int64{10, 10}, []int64{info.Matched, info.Done})
-		require.Equal(t, []string{"x4", "x5", "x6", "x7", "x8", "x9"}, p.rig.bodies(p.Queue("first")))
-	})
-}
-
-// TestTheOtherQueueIsGone: the job pauses and says so, and messages on their way come back.
-func TestTheOtherQueueIsGone(t *testing.T) {
-	pairOf(t, func(p *pair) {
-		p.put("orders", "x", 3)
-		p.linked(nobody)
-		info := p.over(p.begin(moveAll("orders", "first")).ID)
-		require.EqualValues(t, 3, info.UnderWay)
-		_, werr := p.Queue("first").Delete("", false)
-		require.Nil(t, werr)
-		p.linked(p.good)
-		_, werr = p.ResumeJob(info.ID)
-		require.Nil(t, werr)
-		info = p.over(info.ID)
-		require.Equal(t, wire.JobPaused, info.State)
-		require.Contains(t, info.Why, "no such queue")
-		require.Zero(t, info.UnderWay)
-		_, werr = p.ResumeJob(info.ID)
-		require.Nil(t, werr)
-		info = p.over(info.ID)
-		require.Equal(t, wire.JobPaused, info.State)
-		require.Len(t, p.rig.bodies(p.Queue("orders")), 3)
-	})
-}
-
-// TestKeysOfTheOtherShard that are full keep their messages at the source; others go.
-func TestKeysOfTheOtherShard(t *testing.T) {
-	pairOf(t, func(p *pair) {
-		_, werr := p.Queue("first").Update(func(s wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
-			s.MaxPendingPerKey = 2
-			return s, nil
-		})
-		require.Nil(t, werr)
-		p.put("orders", "x", 8)
-		info := p.run(moveAll("orders", "first"))
-		require.EqualValues(t, []int64{8, 4}, []int64{info.Matched, info.Done})
-		require.Equal(t, map[string]int64{wire.LeftKeyFull: 4}, info.Left)
-		require.Equal(t, []string{"x4", "x5", "x6", "x7"}, p.rig.bodies(p.Queue("orders")))
-		require.Equal(t, []string{"x0", "x1", "x2", "x3"}, p.rig.bodies(p.Queue("first")))
-	})
-}
-
-// TestLargeMessagesGoToAnotherShard: transfers are bounded by bytes, and the largest message
-// goes without some of its history.
-func TestLargeMessagesGoToAnotherShard(t *testing.T) {
-	pairOf(t, func(p *pair) {
-		most := int(p.conn.max) - wire.HeaderRoom
-		sizes := []int{most, 10, most / 2, most / 2, most / 2, 10, most}
-		require.Nil(t, p.enqueue(strings.Repeat("x", sizes[0]), "", nil))
-		q := p.Queue("orders")
-		_, werr := q.Update(func(s wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
-			s.MaxDeliveries = new(int64(100))
-			return s, nil
-		})
-		require.Nil(t, werr)
-		p.consume(q, "w", 1)
-		for i := range 20 {
-			p.ack(p.one("w"), wire.Ack{Kind: wire.AckNack, Error: strings.Repeat(fmt.Sprint(i), 500)}, "")
-		}
-		first := p.one("w")
-		p.ack(first, wire.Ack{Kind: wire.AckNack, Error: "the last"}, "")
-		require.Len(t, p.one("w").Data, most)
-		require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
-		time.Sleep(time.Minute)
-		id := first.Header.Get(wire.HeaderID)
-		before := p.past(q, id)
-		for _, n := range sizes[1:] {
-			require.Nil(t, p.enqueue(strings.Repeat("x", n), "", nil))
-		}
-		p.linked(func(ctx context.Context, shard int, body []byte) ([]byte, error) {
-			require.LessOrEqual(t, int64(len(body)), p.conn.max)
-			return p.good(ctx, shard, body)
-		})
-		info := p.run(moveAll("orders", "first"))
-		require.EqualValues(t, len(sizes), info.Done)
-		after := p.past(p.Queue("first"), id)
-		require.Contains(t, after[len(after)-1], wire.AttemptMoved)
-		after = after[:len(after)-1]
-		require.Less(t, len(after), len(before))
-		require.Greater(t, len(after), 2)
-		require.Equal(t, before[0], after[0], "the first is kept")
-		require.Equal(t, before[len(before)-len(after)+1:], after[1:], "and the newest")
-
-		p.conn.max /= 2 // of the server
-		p.put("first", "small ", 1)
-		info = p.run(moveAll("first", "orders"))
-		require.EqualValues(t, 6, info.Done)
-		require.Equal(t, map[string]int64{wire.LeftRefused: 2}, info.Left)
-	})
-}
-
-// TestRequestsAreSigned: a changed or truncated request is refused, and a repeated one is
-// accepted once.
-func TestRequestsAreSigned(t *testing.T) {
-	pairOf(t, func(p *pair) {
-		p.put("orders", "x", 3)
-		p.run(moveAll("orders", "first"))
-		good := p.sent()
-		for i := range good { // whatever bit it is
-			bad := slices.Clone(good)
-			bad[i] ^= 1 << (i % 8)
-			_, werr := p.Receive(bad)
-			require.NotNil(t, werr)
-		}
-		for n := range good {
-			_, werr := p.Receive(good[:n])
-			require.NotNil(t, werr)
-		}
-		again, werr := p.Receive(good)
-		require.Nil(t, werr)
-		require.Contains(t, string(again), `"said":"ttt"`)
-		require.EqualValues(t, 3, p.Queue("first").Depth())
-	})
-}
-
-// TestReceiptsAreDeleted when their jobs have ended, but not within seven days.
-func TestReceiptsAreDeleted(t *testing.T) {
-	pairOf(t, func(p *pair) {
-		receipts := func() (n int) {
-			synctest.Wait()
-			snap, err := p.stores[1].Snapshot()
-			require.NoError(t, err)
-			for _, e := range snap.Config {
-				if strings.HasPrefix(e.Key, "\x00moved/") {
-					n++
-				}
-			}
-			return n
-		}
-		p.put("orders", "x", 1)
-		p.run(moveAll("orders", "first"))
-		old := p.sent()
-		p.put("orders", "x", 3)
-		open := moveAll("orders", "first")
-		open.Rate = 1
-		info := p.begin(open)
-		time.Sleep(1500 * time.Millisecond)
-		_, werr := p.PauseJob(info.ID)
-		require.Nil(t, werr)
-		require.Equal(t, 2, receipts())
-
-		time.Sleep(keptFor - time.Hour)
-		another := func() {
-			t.Helper()
-			p.put("orders", "y", 1)
-			req := moveAll("orders", "first")
-			req.Filter = &wire.Filter{EnqueuedAfter: "1s"}
-			p.run(req)
-		}
-		another()
-		require.Equal(t, 3, receipts())
-		time.Sleep(2 * time.Hour)
-		p.takeOver(1)
-		another()
-		require.Equal(t, 3, receipts(), "the receipt of the job that has ended is deleted")
-		depth := p.Queue("first").Depth()
-		_, werr = p.Receive(old)
-		require.NotNil(t, werr, "nobody sends it so late but who has recorded it")
-		require.Equal(t, depth, p.Queue("first").Depth())
-		_, werr = p.ResumeJob(info.ID)
-		require.Nil(t, werr)
-		require.Equal(t, wire.JobDone, p.over(info.ID).State)
-		require.Zero(t, p.Queue("orders").Depth())
-	})
-}
-
-// TestNoMoveBesideAnOlderNode: it would lose histories.
-func TestNoMoveBesideAnOlderNode(t *testing.T) {
-	for _, number := range []int{0, 1} {
-		pairOf(t, func(p *pair) {
-			p.put("orders", "x", 3)
-			old := true
-			p.Shard(number).Plain = func() bool { return old }
-			info := p.over(p.begin(moveAll("orders", "first")).ID)
-			require.Equal(t, wire.JobPaused, info.State)
-			require.Contains(t, info.Why, "older version")
-			require.Zero(t, info.UnderWay)
-			require.EqualValues(t, 3, p.Queue("orders").Depth())
-			old = false
-			_, werr := p.ResumeJob(info.ID)
-			require.Nil(t, werr)
-			require.EqualValues(t, 3, p.over(info.ID).Done)
-		})
-	}
-}
-
-// TestMessagesAreInOnePlace whatever happens to both shards, with goroutines and real
-// retries. The simulator of package job tries many more histories.
-func TestMessagesAreInOnePlace(t *testing.T) {
-	rounds := 20
-	if testing.Short() {
-		rounds = 5
-	}
-	for seed := range rounds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			pairOf(t, func(p *pair) { p.trouble(rand.New(rand.NewPCG(uint64(seed), 16))) })
-		})
-	}
-}
-
-func (p *pair) trouble(rng *rand.Rand) {
-	t := p.t
-	var lock sync.Mutex
-	chance := func(n int) int {
-		lock.Lock()
-		defer lock.Unlock()
-		return rng.IntN(n)
-	}
-	const n = 40
-	p.conn.max = 16 << 10 // some messages in each transfer
-	pad := strings.Repeat("x", 200+chance(2000)) + " "
-	p.put("orders", pad+"o", n)
-	p.put("first", pad+"f", n)
-	var late sync.WaitGroup
-	begun := make(chan struct{}) // a job that begins later would move what has come by the other
-	p.linked(func(ctx context.Context, shard int, body []byte) ([]byte, error) {
-		<-begun
-		time.Sleep(time.Duration(chance(20)) * time.Millisecond)
-		again := chance(4) == 0
-		if again { // a copy of it comes at some other time
-			after := time.Duration(chance(5000)) * time.Millisecond
-			late.Go(func() { time.Sleep(after); _, _ = p.good(ctx, shard, body) })
-		}
-		if chance(5) == 0 {
-			return nil, errNobody
-		}
-		answer, err := p.good(ctx, shard, body)
-		time.Sleep(time.Duration(chance(20)) * time.Millisecond)
-		if chance(5) == 0 {
-			return nil, errNobody
-		}
-		return answer, err
-	})
-	jobs := map[string]string{}
-	canceled := false
-	for from, to := range map[string]string{"orders": "first", "first": "orders"} {
-		jobs[from] = p.begin(moveAll(from, to)).ID
-	}
-	close(begun)
-	for range 3 + chance(8) {
-		number := chance(2)
-		p.stores[number].die(1+chance(6), chance(2) == 0)
-		time.Sleep(time.Duration(chance(400)) * time.Millisecond)
-		if id := jobs[[]string{"orders", "first"}[chance(2)]]; chance(3) == 0 {
-			_, _ = p.PauseJob(id)
-		} else if chance(8) == 0 {
-			_, _ = p.CancelJob(id)
-		}
-		if p.stores[number].dead() || chance(2) == 0 {
-			p.takeOver(number)
-		}
-	}
-	for number := range p.stores {
-		p.takeOver(number)
-	}
-	for _, id := range jobs {
-		for {
-			info := p.over(id)
-			if info.Ended() {
-				require.Zero(t, info.UnderWay)
-				canceled = canceled || info.State == wire.JobCanceled
-				break
-			}
-			_, werr := p.ResumeJob(id)
-			require.Nil(t, werr)
-		}
-	}
-	late.Wait()
-	p.linked(p.good)
-	check := func() {
-		t.Helper()
-		var all []string
-		for number := range p.stores {
-			for _, body := range p.kept(number) {
-				all = append(all, strings.TrimPrefix(body, pad))
-			}
-		}
-		slices.Sort(all)
-		var want []string
-		for i := range n {
-			want = append(want, fmt.Sprint("o", i), fmt.Sprint("f", i))
-		}
-		slices.Sort(want)
-		require.Equal(t, want, all)
-	}
-	check()
-	for number := range p.stores {
-		p.takeOver(number)
-	}
-	check()
-	for name, own := range map[string]string{"orders": "f", "first": "o"} {
-		got := p.rig.bodies(p.Queue(name))
-		for i := 0; i < len(got) && !canceled; i++ {
-			require.Equal(t, fmt.Sprint(own, i), strings.TrimPrefix(got[i], pad), "each key in its order")
-		}
-	}
-	for number := range p.stores {
-		require.Empty(t, p.kept(number), "all of them could be delivered")
-	}
-}
-
-// TestNoMessageIsDeliveredTwice if the link loses answers while both queues are consumed.
-func TestNoMessageIsDeliveredTwice(t *testing.T) {
-	pairOf(t, func(p *pair) {
-		p.conn.max = 16 << 10
-		const n = 200
-		p.put("orders", strings.Repeat("x", 500), n)
-		calls := 0
-		p.linked(func(ctx context.Context, shard int, body []byte) ([]byte, error) {
-			time.Sleep(10 * time.Millisecond)
-			answer, err := p.good(ctx, shard, body)
-			if calls++; calls%3 == 0 {
-				return nil, errNobody
-			}
-			return answer, err
-		})
-		p.consume(p.Queue("orders"), "here", 1)
-		p.consume(p.Queue("first"), "there", 1)
-		info := p.begin(moveAll("orders", "first"))
-		seen := make(map[string]int)
-		from := make(map[string]int)
-		for range 10 * n {
-			for _, w := range []string{"here", "there"} {
-				for _, m := range p.conn.take(w) {
-					seen[m.Header.Get(wire.HeaderID)]++
-					from[w]++
-					p.ack(m, done, "")
-				}
-			}
-			time.Sleep(time.Millisecond)
-		}
-		require.Equal(t, wire.JobDone, p.over(info.ID).State)
-		require.Len(t, seen, n)
-		for id, times := range seen {
-			require.Equal(t, 1, times, id)
-		}
-		require.NotZero(t, from["here"])
-		require.NotZero(t, from["there"])
-	})
 }
