@@ -100,6 +100,16 @@ func (c *costs) acked(d delivery) {
 	c.look()
 }
 
+// backlogged reports whether all flows still have something to send.
+func (c *costs) backlogged() bool {
+	for _, f := range c.flows {
+		if f.left == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // What has been served by weight is what acks say that it has cost, within the bound,
 // whether the schedule alone or one gate decides who goes.
 func TestCorrectedCostsKeepTheBound(t *testing.T) {

@@ -15,50 +15,6 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// fairFlow is a flow that is held back by one gate alone.
-type fairFlow struct {
-	key          string
-	weight       int64
-	left, served int64
-}
-
-// fairness holds deliveries to invariant 4 among flows that stay blocked by one
-// gate: over every interval |S_i/w_i - S_j/w_j| <= quantum + C/w_i + C/w_j.
-type fairness struct {
-	t       *testing.T
-	flows   map[string]*fairFlow
-	keys    []string
-	quantum int64
-	largest int64
-	span    map[[2]string][2]int64 // of S_i*w_j - S_j*w_i: the least and the greatest
-}
-
-func (f *fairness) deliver(key string, cost int64) {
-	fl := f.flows[key]
-	fl.served += cost
-	fl.left--
-	for i, a := range f.keys {
-		for _, b := range f.keys[i+1:] {
-			x, y := f.flows[a], f.flows[b]
-			s := f.span[[2]string{a, b}]
-			d := x.served*y.weight - y.served*x.weight
-			s[0], s[1] = min(s[0], d), max(s[1], d)
-			f.span[[2]string{a, b}] = s
-			require.LessOrEqual(f.t, s[1]-s[0], f.quantum*x.weight*y.weight+f.largest*(x.weight+y.weight), "%s and %s", a, b)
-		}
-	}
-}
-
-// backlogged reports whether all of them still have something to send.
-func (f *fairness) backlogged() bool {
-	for _, fl := range f.flows {
-		if fl.left == 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // Flows that one gate alone holds back share it as deficit round robin would, in
 // whatever way it admits one message after the other, and flows that it does not
 // hold back go on meanwhile.
@@ -109,26 +65,25 @@ func TestFlowsBehindOneGateKeepTheBound(t *testing.T) {
 				r := newRig(t, func(s *queue.Settings) { s.Quantum, s.VisibilityTimeoutMs = quantum, 1e9 })
 				r.Consume(queue.Main, "w", 50, 0)
 				gate.shut(r)
-				f := &fairness{
-					t: t, quantum: quantum, largest: 5000, flows: make(map[string]*fairFlow), span: make(map[[2]string][2]int64),
+				c := &costs{
+					t: t, quantum: quantum, large: 5000, flows: make(map[string]*costFlow),
+					messages: make(map[store.ID]costMessage), span: make(map[[2]string][2]int64),
 				}
-				costs := make(map[store.ID]int64)
 				put := func(key string) {
-					fl := f.flows[key]
-					cost := rnd.Int64N(f.largest) + 1
+					f, cost := c.flows[key], rnd.Int64N(c.large)+1
 					id := r.Enqueue(key, func(m *store.Message) {
-						m.Weight, m.Cost, m.ThrottleKeys, m.CircuitKey = uint32(fl.weight), uint32(cost), gate.keys, gate.circuit
+						m.Weight, m.Cost, m.ThrottleKeys, m.CircuitKey = uint32(f.weight), uint32(cost), gate.keys, gate.circuit
 					})
-					costs[id] = cost
-					fl.left++
+					c.messages[id] = costMessage{expected: cost, real: cost}
+					f.left++
 				}
 				for i, w := range []int64{1000, 2500, 500, 4000, 1000} {
 					key := fmt.Sprint("flow-", i)
-					f.flows[key] = &fairFlow{key: key, weight: w}
-					f.keys = append(f.keys, key)
+					c.flows[key] = &costFlow{weight: w}
+					c.keys = append(c.keys, key)
 				}
 				for range 30 {
-					for _, key := range f.keys {
+					for _, key := range c.keys {
 						put(key)
 					}
 				}
@@ -136,10 +91,10 @@ func TestFlowsBehindOneGateKeepTheBound(t *testing.T) {
 				// What went before all of them were blocked does not count.
 				ds := r.Deliveries()
 				for _, d := range ds {
-					f.flows[d.Key].left--
+					c.flows[d.Key].left--
 				}
 				gated, free, rounds := 0, 0, 0
-				for f.backlogged() {
+				for c.backlogged() {
 					if name != "rate" {
 						require.Len(t, ds, 1, "the gate admits one at a time")
 					}
@@ -160,7 +115,7 @@ func TestFlowsBehindOneGateKeepTheBound(t *testing.T) {
 							continue
 						}
 						gated++
-						f.deliver(d.Key, costs[d.ID])
+						c.delivered(d)
 						ds = append(ds, d)
 					}
 				}
