@@ -13,12 +13,16 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// paced returns a rig whose queue has a consumer and an empty commit.
+// paced returns a rig whose queue has an empty commit and, with some credit, a consumer.
 func paced(t *testing.T, credit int) *rig {
 	f := queuetest.NewFleet(t)
 	f.Pacing = queue.DefaultPacing
-	r := f.Create(queue.Settings{QueueSettings: wire.DefaultQueueSettings("orders")})
-	r.Consume(queue.Main, "w", credit, 0)
+	settings := queue.Settings{QueueSettings: wire.DefaultQueueSettings("orders")}
+	settings.MaxDeliveries = new(int64)
+	r := f.Create(settings)
+	if credit > 0 {
+		r.Consume(queue.Main, "w", credit, 0)
+	}
 	r.Commit()
 	r.Answers = nil
 	return r
@@ -226,12 +230,7 @@ func TestHistoriesFillACommit(t *testing.T) {
 		"large": {func(r *rig) { r.Consume(queue.Main, strings.Repeat("w", 64), 1, 0) }, long},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := queuetest.NewFleet(t)
-			f.Pacing = queue.DefaultPacing
-			settings := queue.Settings{QueueSettings: wire.DefaultQueueSettings("orders")}
-			settings.MaxDeliveries = new(int64)
-			r := f.Create(settings)
-			r.Commit()
+			r := paced(t, 0)
 			r.Enqueue("k", nil)
 			r.Commit()
 			r.Enqueue("other", nil) // under way from now on
@@ -267,10 +266,7 @@ func TestHistoriesFillACommit(t *testing.T) {
 // Messages of more than a piece go to the disk in pieces, so that others get their turn
 // between them: in order, with their dedupe ids, and with all else in the last one.
 func TestLargeCommitsAreDivided(t *testing.T) {
-	f := queuetest.NewFleet(t)
-	f.Pacing = queue.DefaultPacing
-	r := f.Create(queue.Settings{QueueSettings: wire.DefaultQueueSettings("orders")})
-	r.Commit()
+	r := paced(t, 0)
 	enqueue := func(id string) {
 		m := r.Message("k", func(m *store.Message) { m.Payload = make([]byte, queue.PieceBytes/2) })
 		m.Size = int64(len(m.Payload))
@@ -286,7 +282,7 @@ func TestLargeCommitsAreDivided(t *testing.T) {
 		enqueue(id)
 	}
 	require.Len(t, r.Disk.Waiting(), 1)
-	f.CommitN(1)
+	r.CommitN(1)
 	r.Run()
 	seen := r.Disk.Waiting()
 	require.Len(t, seen, 3)
@@ -314,10 +310,7 @@ func TestLargeCommitsAreDivided(t *testing.T) {
 // that is under way: the one after it would begin without it. Once they are done, it
 // does again, and one commit takes all of it.
 func TestAQueueBesideOthersHasSeveralCommitsUnderWay(t *testing.T) {
-	f := queuetest.NewFleet(t)
-	f.Pacing = queue.DefaultPacing
-	r := f.Create(queue.Settings{QueueSettings: wire.DefaultQueueSettings("orders")})
-	r.Commit()
+	r := paced(t, 0)
 	enqueue := func(n int) (underWay int) {
 		for range n {
 			r.Enqueue("k", nil)
@@ -326,7 +319,7 @@ func TestAQueueBesideOthersHasSeveralCommitsUnderWay(t *testing.T) {
 	}
 	commit := func(waited bool) (underWay int) {
 		r.Disk.Waiting()[0].Waited = waited
-		f.CommitN(1)
+		r.CommitN(1)
 		r.Run()
 		return len(r.Disk.Waiting())
 	}
