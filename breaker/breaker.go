@@ -95,8 +95,8 @@ func (c Change) Turned() bool { return c.Old != c.New }
 
 // Info is a view of a Machine at one moment.
 type Info struct {
-	// State at that moment. An open breaker whose time is over shows as what the
-	// next call will make of it, HalfOpen as a rule.
+	// State at that moment. An open breaker whose time is over shows the state that the next call
+	// will give it, as a rule HalfOpen.
 	State               State
 	ConsecutiveFailures int
 	// OpenUntil is when an open breaker lets the next probe through; 0 in the

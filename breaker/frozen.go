@@ -1,8 +1,8 @@
 package breaker
 
-// Saved is what has to be kept of a Machine for a restart: whether and until
-// when it is open. Calls under way are not part of it, nor are the failures of
-// a closed one, since it is the transitions that are worth a write.
+// Saved is the part of a Machine that survives a restart: whether and until when it is open. It has
+// neither the calls under way nor the failures of a closed one, since only transitions are worth a
+// write.
 //
 // The times are Unix nanoseconds.
 type Saved struct {
@@ -16,11 +16,11 @@ type Saved struct {
 	After     State // what follows an open one when its time is over, Closed or HalfOpen
 }
 
-// Frozen is all of a Machine but its limits, so that another one can go on as it
-// would have: unlike Saved, it has the generation, and the calls under way.
+// Frozen is a Machine without its limits, so that another Machine can continue it. Unlike Saved, it
+// has the generation and the calls under way.
 type Frozen struct {
 	Saved
-	Gen       uint64 // of the present state; passes of another do not count
+	Gen       uint64 // of the current state; a Pass of another one is stale
 	Probes    int    // under way; half-open only
 	Successes int    // of probes; half-open only
 }
@@ -41,7 +41,7 @@ func Thaw(c Config, f Frozen) Machine {
 	return Machine{cfg: c.withDefaults(), s: f}
 }
 
-// Gen is the generation of the present state, whose passes count.
+// Gen returns the generation of the current state. A Pass of another generation is stale.
 func (m *Machine) Gen() uint64 { return m.s.Gen }
 
 // GiveUp returns n probes whose outcome will never be reported. They are no longer

@@ -1,8 +1,8 @@
 package breaker
 
-// FailureWindow counts failures within a time, exactly: it keeps the times of
-// those that still count, its limit of them at most, 8 bytes each. The zero value
-// counts nothing. It is not safe for concurrent use.
+// FailureWindow counts failures within a time, exactly. It keeps the times of the failures that
+// still count, at most limit of them, 8 bytes each. The zero value counts nothing. It is not safe
+// for concurrent use.
 type FailureWindow struct {
 	limit  int   // 0: none
 	window int64 // ns
@@ -28,8 +28,8 @@ func (w *FailureWindow) Set(limit, window, now int64) {
 	w.limit, w.times, w.head, w.n = int(limit), times, 0, keep
 }
 
-// Add counts a failure at time now and reports whether that makes more than limit
-// of them in the window (now-window, now]. Then it begins anew.
+// Add counts a failure at time now and reports whether the window (now-window, now] has more than
+// limit failures. If it has, they are forgotten.
 func (w *FailureWindow) Add(now int64) bool {
 	if w.limit == 0 {
 		return false

@@ -202,8 +202,8 @@ func (c *Client) Peek(ctx context.Context, queue string, what PeekRequest) (Peek
 }
 
 // MessageShow returns a message, its headers, up to payloadBytes of its payload, and what it
-// waits for. It searches all queues if queue is empty, and a queue together with its dead
-// letter queue. A message that does not exist is a 404.
+// waits for. It searches all queues if queue is empty, otherwise this queue and its
+// dead letter queue. A message that does not exist is a 404.
 func (c *Client) MessageShow(ctx context.Context, queue, id string, payloadBytes int) (MessageInfo, error) {
 	what := wire.MessageShowRequest{MessageRequest: wire.MessageRequest{ID: id, Queue: queue}, PayloadBytes: payloadBytes}
 	return Call(ctx, c, wire.VerbMessageShow, "", what)

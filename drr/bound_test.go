@@ -16,12 +16,11 @@ import "github.com/stretchr/testify/require"
 // All intervals at once: the largest difference over an interval is the range
 // of X(t) = S_i(t)*w_j - S_j(t)*w_i, so its least and greatest value are kept.
 //
-// What is returned counts as served until it, or what its cost paid for, has
-// gone out again. That does not add up for a flow that loses an item after a
-// return, nor for one that gets something back in a turn in which its weight or
-// the quantum has changed (what it sent beyond a lowered turn is forgiven, so
-// getting that back is no credit): such a flow is not looked at any more until
-// it has run empty.
+// A returned cost counts as served until it has been spent again. This sum is wrong
+// for a flow that loses an item after a return, and for one that gets a return in a
+// turn in which its weight or the quantum has changed (what it sent beyond a lowered
+// turn is forgiven, so a return of it is no credit). Such a flow is left out until it
+// has run empty.
 type boundChecker struct {
 	t       require.TestingT
 	quantum int64
@@ -40,8 +39,8 @@ type served struct {
 	tainted         bool
 }
 
-// span is the range of X of a pair. Where one of the flows has yielded, the
-// range is looked at in one direction only: it got no more than its share.
+// span is the range of X of a pair. After one of the flows has yielded, only one end of the range
+// is checked: the flow got no more than its share.
 type span struct{ least, most int64 }
 
 func newBoundChecker(t require.TestingT, quantum int64) *boundChecker {
@@ -117,8 +116,8 @@ func (b *boundChecker) serve(f Flow, cost int64) {
 	b.look()
 }
 
-// correct notes that what f has sent costs more, or less, than was said. What is taken
-// off counts as served until it has gone out, like what is returned.
+// correct notes that a message that f has sent costs more, or less, than was reported. A refund
+// counts as served until it has been spent, as after a return.
 func (b *boundChecker) correct(f Flow, delta int64) {
 	fl := b.flows[f]
 	if fl == nil {
@@ -139,8 +138,8 @@ func (b *boundChecker) correct(f Flow, delta int64) {
 	b.look()
 }
 
-// yielded notes that f has given up a turn. From here on intervals begin anew as
-// far as f may fall behind; those in which it gets ahead go on.
+// yielded notes that f has given up a turn. Intervals in which f falls behind begin again here;
+// those in which it gets ahead continue.
 func (b *boundChecker) yielded(f Flow) {
 	b.look()
 	for p, s := range b.pairs {

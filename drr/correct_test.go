@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// carried is what a flow owes; 0: nothing, or it is idle.
+// carried returns the carried deficit of a flow: 0 if it has none or is idle.
 func carried(s *Scheduler, f Flow) int64 {
 	if fl := s.flows.get(flowID(f)); fl != nil && fl.head != 0 {
 		return s.carriedBy(flowID(f), fl)

@@ -15,8 +15,8 @@ func serve(t require.TestingT, s *Scheduler, next int64) Flow {
 	return f
 }
 
-// What comes back may be held back at once, behind others of its flow: then the flow
-// is idle, and what it was charged is lost like the rest of its deficit.
+// A returned message may be blocked at once, behind others of its flow: then the flow is idle, and
+// its charge is lost like the rest of its deficit.
 func TestRefundOfAnIdleFlowDoesNothing(t *testing.T) {
 	s := New(1)
 	s.Refund(5, one) // it has no record yet

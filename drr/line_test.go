@@ -38,8 +38,8 @@ func TestEmptyLine(t *testing.T) {
 	require.PanicsWithValue(t, "drr: the lane waits in another flow", func() { l.PutBack(1, one, 7, one) })
 }
 
-// Who comes with one message at a time, and leaves whenever it has been served,
-// gets its share by weight and no more, however many do so.
+// Flows that join with one message at a time, and leave after each delivery, get their share by
+// weight and no more, however many they are.
 func TestLeavingAndComingBackGainsNothing(t *testing.T) {
 	for name, tc := range map[string]struct{ stay, come, trickles, weight int64 }{
 		"a light one against a heavy one": {10 * one, one, 1, one},
@@ -74,7 +74,7 @@ func TestLeavingAndComingBackGainsNothing(t *testing.T) {
 				if f >= stays {
 					weight = tc.come
 				}
-				// What all of them got at that weight, give or take a message each.
+				// All flows of this weight got that much, give or take a message each.
 				want := 20_000 * weight / (stays*tc.stay + tc.trickles*tc.come)
 				require.InDelta(t, want, n, 2+float64(weight)/float64(tc.stay), "flow %d", f)
 			}
@@ -221,8 +221,8 @@ func TestLongLineAgainstModel(t *testing.T) {
 	}
 }
 
-// A flow with a large weight that waits for three costs has more to its credit than a tag
-// can say, once its weight is the smallest: it keeps what is possible, and owes nothing.
+// The weight of a waiting flow with much credit falls to the smallest. The flow keeps as much
+// credit as a tag can hold, and carries no deficit.
 func TestLineWeightFallsOfAFlowWithCredit(t *testing.T) {
 	var l Line
 	l.Add(1, MaxWeight, 1, MaxCost)

@@ -15,7 +15,7 @@ type model struct {
 type modelFlow struct {
 	id      Flow
 	weight  int64
-	deficit int64 // without the turn in progress; negative: debt
+	deficit int64 // without the turn in progress; negative: carried
 	items   []modelItem
 }
 
@@ -68,7 +68,7 @@ func (m *model) pushFront(id Flow, weight int64, it modelItem) {
 	m.join(id, weight, 0, it)
 }
 
-// insertBehind adds an item behind that of value after, and gives cost back.
+// insertBehind adds an item behind the item with value after, and refunds a cost.
 func (m *model) insertBehind(after uint64, it modelItem, back int64) {
 	for _, f := range m.ring {
 		for i := range f.items {
@@ -134,8 +134,8 @@ func (m *model) peek() (Flow, modelItem, bool) {
 	}
 }
 
-// left is what the flow in its turn may still spend. A charge beyond a turn that was cut
-// short is forgiven, a carried deficit is not.
+// left is what the flow in its turn may still spend. A charge beyond a turn that was cut short is
+// forgiven, a carried deficit is not.
 func (m *model) left(f *modelFlow) int64 { return max(0, f.deficit+f.weight*m.quantum) - m.carried }
 
 // correct charges a flow more or less for what has gone before.

@@ -154,8 +154,8 @@ func (s *Scheduler) reach() (flowID, *flow) {
 	}
 }
 
-// left is what the current flow may spend in its turn still; negative: what it owes.
-// Beyond a turn that was cut short it may have sent too much, which is forgiven.
+// left is what the current flow may still spend in its turn; negative: the deficit that it carries.
+// What it sent beyond a turn that was cut short is forgiven.
 func (s *Scheduler) left(fl *flow) int64 { return max(0, fl.deficit+s.turn(fl)) - s.carried }
 
 // endTurn lets the current flow wait for its next turn, with what it keeps of

@@ -44,8 +44,8 @@ func slotOf(level int, round uint64) int {
 	return level*slotsPer + int(round>>(level*slotBits))&(slotsPer-1)
 }
 
-// earliest returns a round after the current one, at or before that of the
-// first flow in the wheel and with no flow before it. The wheel is not empty.
+// earliest returns a round after the current one that is not later than the round of the first flow
+// in the wheel. The wheel is not empty.
 func (w *wheel) earliest(round uint64) uint64 {
 	for level, used := range w.used {
 		if used != 0 {

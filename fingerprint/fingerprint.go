@@ -17,9 +17,9 @@ const (
 	quoted = "<text>"
 )
 
-// Of names the error of a code with a text that has been normalised, of what has the name
-// source: 16 hexadecimal digits. Equal errors have equal names, and it takes 2^32 others
-// before two of them are expected to share one.
+// Of returns the name of an error: 16 hexadecimal digits, made of its source, its code and its
+// normalised text. Equal errors have equal names. Among 2^32 different errors two are expected
+// to share a name.
 func Of(source, code, normalised string) string {
 	text := make([]byte, 0, 256)
 	for _, part := range [...]string{source, code, normalised} {
@@ -29,7 +29,7 @@ func Of(source, code, normalised string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Normalise returns text with one sign for each of these:
+// Normalise returns text with one placeholder for each of these:
 //
 //	"..." '...' `...`                            <text>
 //	/a/b  C:\a  a/b/c  a/b.go:7  https://a/b     <path>
@@ -40,8 +40,8 @@ func Of(source, code, normalised string) string {
 // HTTP, status or code, as in "HTTP 404", "HTTP/1.1 503", "statusCode=503" and "code: 429".
 // Different statuses are different errors.
 //
-// A list of what has the same sign is one sign, and white space is one space. Words are
-// what is between white space and punctuation that does not belong to a number or a name.
+// A list of equal placeholders becomes one, and white space becomes one space. A word ends at
+// white space, or at punctuation that does not belong to a number or a name.
 func Normalise(text string) string {
 	if len(text) > MaxText {
 		text = text[:MaxText]
@@ -53,7 +53,7 @@ func Normalise(text string) string {
 	return strings.TrimSpace(string(n.out))
 }
 
-// normaliser is one Normalise.
+// normaliser is the state of one call of Normalise.
 type normaliser struct {
 	text string
 	at   int
@@ -62,7 +62,7 @@ type normaliser struct {
 	end  int    // of out after it
 }
 
-// step takes what is next in the text.
+// step copies or replaces the next part of the text.
 func (n *normaliser) step() {
 	c := n.text[n.at]
 	switch {
@@ -84,14 +84,14 @@ func (n *normaliser) step() {
 	}
 }
 
-// keep takes a byte as it is.
+// keep copies the next byte.
 func (n *normaliser) keep() {
 	n.out = append(n.out, n.text[n.at])
 	n.at++
 }
 
-// quoteEnd returns where what begins with a quote c ends; 0: it is none. A quote inside of a
-// word, as in "can't", neither begins nor ends anything.
+// quoteEnd returns the end of the quoted part that begins with quote c, or 0 if c begins none. A
+// quote inside a word, as in "can't", neither begins nor ends anything.
 func (n *normaliser) quoteEnd(c byte) int {
 	if n.at > 0 && isWord(n.text[n.at-1]) {
 		return 0
@@ -107,7 +107,7 @@ func (n *normaliser) quoteEnd(c byte) int {
 	return 0
 }
 
-// put writes a sign. One that follows the same sign as the next of a list is left out.
+// put writes a placeholder, unless it follows the same placeholder in a list.
 func (n *normaliser) put(sign string) {
 	if n.sign == sign && n.end > 0 && onlyBetween(n.out[n.end:]) {
 		n.out = n.out[:n.end]
@@ -117,7 +117,7 @@ func (n *normaliser) put(sign string) {
 	n.sign, n.end = sign, len(n.out)
 }
 
-// onlyBetween reports whether there is nothing but what is between the parts of a list.
+// onlyBetween reports whether out has only separators of a list.
 func onlyBetween(out []byte) bool {
 	for _, c := range out {
 		if c != ' ' && c != ',' && c != ';' && c != '|' {
@@ -127,7 +127,7 @@ func onlyBetween(out []byte) bool {
 	return true
 }
 
-// word takes a word, or a path.
+// word copies the next word, or replaces it by a placeholder if it is a path or an id.
 func (n *normaliser) word() {
 	end, has := n.at, byte(0)
 	for end < len(n.text) && classes[n.text[end]]&ends == 0 {
@@ -166,13 +166,13 @@ func (n *normaliser) word() {
 	n.parts(word, n.at-length)
 }
 
-// joins reports whether the sign at i of s belongs to the word around it.
+// joins reports whether the byte at i of s joins two parts of one word.
 func joins(s string, i int) bool {
 	return i > 0 && i+1 < len(s) && classes[s[i]]&(hyphen|sign|at) != 0 && isWord(s[i-1]) && isWord(s[i+1])
 }
 
-// parts takes a word at a place in the text that is no id as a whole: numbers, also with
-// what joins their parts, are signs, and a status stays.
+// parts copies a word that is no id as a whole. It replaces numbers, with the signs that join their
+// parts, by placeholders; a status stays. place is where the word begins in the text.
 func (n *normaliser) parts(word string, place int) {
 	for i := 0; i < len(word); {
 		end := i
@@ -181,7 +181,7 @@ func (n *normaliser) parts(word string, place int) {
 		}
 		part := word[i:end]
 		if !hasDigit(part) {
-			for ; end < len(word) && !isWord(word[end]); end++ { // what joins it to the next
+			for ; end < len(word) && !isWord(word[end]); end++ { // signs that join it to the next part
 			}
 			n.out = append(n.out, word[i:end]...)
 			i = end
@@ -206,7 +206,7 @@ func (n *normaliser) parts(word string, place int) {
 		}
 		if !hasDigit(name) && name != "" && len(name) < len(part) {
 			n.out = append(n.out, name...)
-			n.sign = "" // it is no next one of a list
+			n.sign = "" // it continues no list
 		}
 		n.put(number)
 		for i = end; i < len(word) && !isWord(word[i]); i++ {
@@ -215,13 +215,13 @@ func (n *normaliser) parts(word string, place int) {
 	}
 }
 
-// isStatus reports whether a word is a status as HTTP has them.
+// isStatus reports whether a word is an HTTP status.
 func isStatus(word string) bool {
 	return len(word) == 3 && word[0] >= '1' && word[0] <= '5' && strings.Trim(word, "0123456789") == ""
 }
 
-// announcesStatus reports whether a status may stand at a place of the text: nothing stands
-// before it, or HTTP, status or code with a few signs between.
+// announcesStatus reports whether the text before place announces a status: it is empty, or ends in
+// HTTP, status or code with a few signs behind.
 func (n *normaliser) announcesStatus(place int) bool {
 	if len(n.out) == 0 {
 		return true
@@ -268,8 +268,7 @@ func isPath(word string) bool {
 	return strings.IndexByte(word, '.') > 0
 }
 
-// Words of hash and more bytes that are hexadecimal are ids, and words of long and more
-// with digits.
+// Hexadecimal words of at least hash bytes are ids, and words with digits of at least long bytes.
 const (
 	hash = 8
 	long = 16
@@ -323,7 +322,7 @@ func hasDigit(s string) bool {
 	return false
 }
 
-// What a byte is.
+// Classes of bytes.
 const (
 	digit     = 1 << iota
 	hexLetter // a letter from a to f
@@ -332,7 +331,7 @@ const (
 	sign      // others that may join the parts of a word
 	slash     // / or \, which are signs as well
 	at        // @
-	ends      // no word goes on there
+	ends      // it ends a word
 )
 
 var classes = func() (of [256]byte) {

@@ -71,8 +71,7 @@ func (m *Map[V]) Put(key string, value V) {
 	if len(at.keys) < blockSize {
 		return
 	}
-	// Both halves are copied: what one had room for beyond its half would be wasted
-	// where keys come in order, so that nothing follows there.
+	// Copy both halves: the first one would keep room that is never used where keys come in order.
 	low, high := at.part(0, blockSize/2), at.part(blockSize/2, blockSize)
 	m.blocks[b] = low
 	m.blocks = slices.Insert(m.blocks, b+1, high)
@@ -92,8 +91,7 @@ func (m *Map[V]) Remove(key string) {
 	m.n--
 	at := &m.blocks[b]
 	at.keys, at.values = slices.Delete(at.keys, i, i+1), slices.Delete(at.values, i, i+1)
-	// A block with few keys goes into its neighbour: so they stay as full as not to
-	// waste memory.
+	// Merge a block with few keys into its neighbour, so that blocks do not waste memory.
 	switch n := len(at.keys); {
 	case n == 0:
 		m.blocks = slices.Delete(m.blocks, b, b+1)
@@ -146,9 +144,8 @@ func (m *Map[V]) From(prefix string) iter.Seq2[string, V] {
 	}
 }
 
-// Page returns up to limit keys that begin with prefix, from the first one after
-// the key after on, unless that is empty, and without the first offset of those.
-// The key after need not be there any more.
+// Page returns up to limit keys that begin with prefix. It begins after the key after, unless that
+// is empty, and leaves out the first offset keys. The key after need not exist any more.
 func (m *Map[V]) Page(prefix, after string, offset, limit int) Page {
 	low, high := m.rank(prefix), m.n
 	if end := afterPrefix(prefix); end != "" {
@@ -203,8 +200,8 @@ func (m *Map[V]) rank(key string) int {
 	return n
 }
 
-// afterPrefix is the first string after all those that begin with prefix; empty if
-// there is none.
+// afterPrefix returns the first string after all strings that begin with prefix; empty if there is
+// none.
 func afterPrefix(prefix string) string {
 	end := []byte(prefix)
 	for len(end) > 0 && end[len(end)-1] == 0xff {

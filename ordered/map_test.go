@@ -30,8 +30,8 @@ func model(sorted []string, prefix, after string, offset, limit int) Page {
 	return p
 }
 
-// Random keys come and go, and pages of all kinds are those of a sorted list. The
-// blocks stay as the comments say.
+// Random keys come and go; every page equals the page of a sorted list. Blocks keep the sizes that
+// their comments state.
 func TestSetAgainstAList(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	key := func() string {

@@ -96,8 +96,8 @@ func (t *trial) close() {
 	}
 }
 
-// offer returns the messages that the job would change. From the first one on for which
-// there is no room it returns none.
+// offer returns the messages that the job would change, up to the first one for which there is no
+// room.
 func (t *trial) offer(list []inspect.MessageView) ([]inspect.MessageView, *wire.Error) {
 	if _, remote := t.route(); remote || !t.rewrites() {
 		return list, nil

@@ -40,9 +40,8 @@ func New(o Options) *Jobs {
 	return js
 }
 
-// Recover takes in what the configuration of the store has of jobs and receipts. queue
-// finds the queue of a job, for which sequences up to last are not used again; nil: there
-// is none.
+// Recover reads jobs and receipts from the configuration in the store. queue returns the queue of a
+// job, which does not use sequences up to last again; nil: there is no such queue.
 func (js *Jobs) Recover(config []store.Entry, queue func(name string, last uint64) Queue) error {
 	jobs, broken := readStored(config)
 	for _, id := range broken {
@@ -194,8 +193,8 @@ func (js *Jobs) prune() (open int) {
 	return open
 }
 
-// Create makes a job of a request that has been checked, or after a dry run says what it
-// would do. The answer is on disk.
+// Create creates a job from a checked request, or returns what it would do if the request is a dry
+// run. A created job is on disk.
 func (js *Jobs) Create(q Queue, req wire.JobCreateRequest) (wire.JobInfo, *wire.Error) {
 	if req.DryRun || req.IfCount != nil {
 		info, werr := js.dryRun(q, req)
@@ -325,8 +324,8 @@ func newJob(o *Options, q Queue, s *stored) *Job {
 	return j
 }
 
-// source is the name of the queue that the job, or the dead letters that it is about,
-// belong to.
+// source is the name of the queue of the job; for a job about dead letters, the queue that they
+// died in.
 func (j *Job) source() string { return wire.Source(j.queue.Name()) }
 
 // notify wakes all who wait for a change of the job. Its caller holds the lock.
@@ -335,8 +334,7 @@ func (j *Job) notify() {
 	j.mu.changed = make(chan struct{})
 }
 
-// publish shows how the machine is. The channel that it returns is closed with the next
-// change.
+// publish publishes the state of the machine. The next change closes the channel that it returns.
 func (j *Job) publish() (changed <-chan struct{}) {
 	m := &j.machine
 	j.mu.Lock()

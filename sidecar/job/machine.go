@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// A transfer that nobody answers for is sent again after retryFirst, and after twice as
-	// long each time, up to retryMost. The job pauses itself after patience: longer than a
-	// takeover, or an election of NATS, takes.
+	// The job repeats a transfer without an answer after retryFirst, then after twice as long each
+	// time, up to retryMost. It pauses itself after patience, which is longer than a takeover or an
+	// election of NATS takes.
 	retryFirst = 50 * time.Millisecond
 	retryMost  = time.Second
 	patience   = time.Minute

@@ -123,8 +123,9 @@ func (p *plan) spend(n, rate, began int64) {
 	p.due = max(p.due, began+n*int64(time.Second)/cmp.Or(rate, defaultRate))
 }
 
-// adapt sets the size of the next batch by what one has taken the queue and the disk. A
-// slow commit makes no batch smaller than the first ones: then it is slow for other reasons.
+// adapt sets the size of the next batch by the time that the queue and the disk took for the last
+// one. A slow commit never makes batches smaller than the first ones: then it is slow for other
+// reasons.
 func (p *plan) adapt(step, commit time.Duration) {
 	if p.batches++; p.batches == 1 || p.batches <= sampledBatches && commit < p.fastest {
 		p.fastest = commit

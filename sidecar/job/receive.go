@@ -56,8 +56,8 @@ func (js *Jobs) recoverReceipts(config []store.Entry) error {
 }
 
 // Receive handles a request of another shard, which only a node of the cluster can have
-// signed. jobs finds the jobs of a shard that this node serves; nil: it does not. What the
-// answer says is on disk. After an error nothing is known of that.
+// signed. jobs returns the jobs of a shard that this node serves, nil for any other. The
+// outcomes in the answer are on disk; after an error they may be.
 func Receive(signer *wire.Signer, body []byte, jobs func(shard int) *Jobs) ([]byte, *wire.Error) {
 	req, contents, err := unpackRequest(signer, body)
 	if err != nil {

@@ -274,8 +274,7 @@ func (op completeBatch) perform(w *worker) input {
 	return in
 }
 
-// sendTransfer sends a transfer to its shard. With recall the shard is to take nothing that
-// it does not have.
+// sendTransfer sends a transfer to its shard. With recall the shard must accept nothing more of it.
 type sendTransfer struct {
 	transfer
 	recall bool

@@ -92,8 +92,8 @@ func (r *receipt) of(i int) outcome {
 	return outcomeNoRoom
 }
 
-// end returns the progress of the job after a transfer, which began at the progress before,
-// and the messages that the target has and does not have.
+// end returns the progress of the job after a transfer that began at progress before, and the
+// messages that the target has (moved) and does not have (kept).
 func (t *transfer) end(before *progress, r *receipt) (next progress, moved, kept []uint64) {
 	next = before.clone()
 	next.At = t.Last
@@ -166,8 +166,8 @@ func (c *content) shorten(room int) bool {
 	return c.size() <= room
 }
 
-// shortenAll makes messages fit into a request again that did when their histories were
-// shorter.
+// shortenAll shortens the histories of messages that fitted into a request while their histories
+// were shorter.
 func shortenAll(contents []content, room int) {
 	for i := range contents {
 		room -= contents[i].size()

@@ -152,7 +152,7 @@ func BenchmarkLoop(b *testing.B) {
 			}
 			b.StopTimer()
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
-			// What the last step delivered is leased, the rest is pending.
+			// The deliveries of the last step are leased, all other messages are pending.
 			require.EqualValues(b, r.depth.Load(), live(r.rig, queue.Main))
 		})
 	}
@@ -245,8 +245,8 @@ func BenchmarkBesideParked(b *testing.B) {
 	}
 }
 
-// BenchmarkLanesOfAFlow is a message that comes to a flow with so many subqueues, one
-// of them blocked.
+// BenchmarkLanesOfAFlow measures a message that comes to a flow with many subqueues, one of them
+// blocked.
 func BenchmarkLanesOfAFlow(b *testing.B) {
 	for _, n := range []int{1000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("lanes=%d", n), func(b *testing.B) {
@@ -273,8 +273,8 @@ func BenchmarkLanesOfAFlow(b *testing.B) {
 	}
 }
 
-// BenchmarkTwoGatesThatTakeTurns is a delivery from so many flows whose messages all
-// pass the same two gates, of which now the one is shut and now the other.
+// BenchmarkTwoGatesThatTakeTurns measures a delivery from many flows whose messages all pass the
+// same two gates, one of which is shut, in turns.
 func BenchmarkTwoGatesThatTakeTurns(b *testing.B) {
 	for _, n := range []int{1000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("flows=%d", n), func(b *testing.B) {

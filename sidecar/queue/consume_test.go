@@ -118,7 +118,7 @@ func TestFetchesAreBounded(t *testing.T) {
 	refused("m: too many waiting fetches of queue orders.dlq (limits.max_fetches): at most 1")
 }
 
-// Whoever waits is told when nothing can come.
+// A fetch is answered when nothing can come any more.
 func TestFetchEndsWithItsQueue(t *testing.T) {
 	r := newRig(t, nil)
 	r.Fetch(queue.Main, "_INBOX.wait", 2, time.Hour)

@@ -267,7 +267,7 @@ func TestRateIsChargedTheCorrectedCost(t *testing.T) {
 	require.Empty(t, r.Deliveries(), "50 are needed")
 	r.Pass(time.Second)
 	d := r.One()
-	r.Ack(ds[1], costing(150*throttle.One), "") // 100 are owed
+	r.Ack(ds[1], costing(150*throttle.One), "") // the flow carries 100
 	r.Ack(d, done, "")
 	r.Commit()
 	r.Pass(14 * time.Second)

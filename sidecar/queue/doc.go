@@ -1,5 +1,5 @@
-// Package queue is the state machine at the heart of fila: one queue and its dead
-// letter queue, from the enqueue of a message to its end.
+// Package queue is the state machine at the heart of fila: one queue and its dead letter
+// queue, from the enqueue of a message to its end.
 //
 // Its owner steps a [Queue] with inputs and the time:
 //
@@ -33,5 +33,5 @@
 //	recovery                      from the store into the tables
 //
 // Gates that several queues share come in through [Options]. They have locks of their
-// own, and what they tell others leaves with the effects.
+// own, and their notifications leave with the effects.
 package queue

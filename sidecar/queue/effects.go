@@ -82,7 +82,7 @@ type Confirmation struct {
 	Subject string // of the reply
 }
 
-// Awaited reports whether somebody waits.
+// Awaited reports whether a client waits for the confirmation.
 func (c Confirmation) Awaited() bool { return c.Subject != "" }
 
 // ReplyKind says what a [Reply] says.

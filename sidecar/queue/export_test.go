@@ -20,7 +20,7 @@ type T interface {
 	Helper()
 }
 
-// What a machine keeps of each message, and of each fairness key that has some.
+// Bytes that a machine keeps of each message, and of each fairness key that has messages.
 const (
 	SlotBytes = unsafe.Sizeof(backlog.Slot{})
 	KeyBytes  = unsafe.Sizeof(backlog.Key{})

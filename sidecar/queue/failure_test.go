@@ -13,7 +13,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// What becomes of a failed attempt, with a verdict and without.
+// TestFailures ends attempts with a failure, with a verdict and without.
 func TestFailures(t *testing.T) {
 	const script = "function on_failure(msg) end"
 	byHook := func(reason string, d time.Duration) *queue.Verdict {
@@ -127,7 +127,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// deadLettered checks the dead letter and what is told with it.
+// deadLettered checks the dead letter and its report.
 func deadLettered(t *testing.T, r *rig, id store.ID, reason string, ack wire.Ack, attempts uint32) {
 	t.Helper()
 	require.Zero(t, r.Depth[queue.Main])

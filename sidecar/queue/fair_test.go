@@ -88,7 +88,7 @@ func TestFlowsBehindOneGateKeepTheBound(t *testing.T) {
 					}
 				}
 				r.Commit()
-				// What went before all of them were blocked does not count.
+				// Deliveries before all flows were blocked do not count.
 				ds := r.Deliveries()
 				for _, d := range ds {
 					c.flows[d.Key].left--

@@ -28,8 +28,8 @@ func paced(t *testing.T, credit int) *rig {
 	return r
 }
 
-// What is acked in time is never written, however long the commit is open, and a
-// straggler is written when it is due.
+// A message that is acked in time is never written, however long the commit is open; a straggler is
+// written when it is due.
 func TestMessagesLingerByTheirOwnAge(t *testing.T) {
 	r := paced(t, 1000)
 	for range 100 {
@@ -193,7 +193,7 @@ func TestAckBeforeWriteIsNeverWritten(t *testing.T) {
 		second := r.One()
 		r.Ack(second, done, "ack")
 		check(r)
-		require.EqualValues(t, 10, r.Uncommitted, "that of the first one")
+		require.EqualValues(t, 10, r.Uncommitted, "the bytes of the first one")
 		if dedupe == "" {
 			require.Equal(t, []string{"reply", "ack"}, subjects(r), "nobody has to wait for the disk")
 		} else {

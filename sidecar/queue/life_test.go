@@ -100,8 +100,8 @@ func TestTakenBackKeepsItsPlace(t *testing.T) {
 	check(r)
 }
 
-// What nobody received is delivered in the same order, from in front of a backlog; with
-// a walk over it for each this would be twenty billion steps.
+// Deliveries that nobody received are delivered again in the same order, in front of a backlog. If
+// each walked over the backlog, this would take twenty billion steps.
 func TestTakingBackDoesNotDependOnTheBacklog(t *testing.T) {
 	const backlog, inFlight = 200_000, 100_000
 	r := newRig(t, nil)

@@ -14,8 +14,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Each attempt that somebody received is counted once, by how it ended and by how long it
-// took.
+// Each attempt that reached a consumer is counted once, by its outcome and duration.
 func TestTotalsOfAttempts(t *testing.T) {
 	r := newRig(t, func(s *queue.Settings) { s.VisibilityTimeoutMs = 60_000 })
 	r.Consume(queue.Main, "w", 8, 0)
@@ -50,7 +49,7 @@ func TestTotalsOfAttempts(t *testing.T) {
 	require.Zero(t, r.M.Cumulative(queue.Dead, r.Now))
 }
 
-// Who runs the machine hears of each attempt of a message that it watches, and of no other.
+// A step reports each attempt of a watched message, and of no other.
 func TestAttemptsOfWatchedMessages(t *testing.T) {
 	r := newRig(t, func(s *queue.Settings) { s.VisibilityTimeoutMs = 60_000 })
 	r.Consume(queue.Main, "w", 8, 0)
@@ -125,7 +124,7 @@ func TestTotalsOfBlockedTime(t *testing.T) {
 	require.Equal(t, now, blocked(), "nothing waits any more")
 }
 
-// What waits for the one before it of its key is held back by order.
+// Messages behind an unfinished one of their key are blocked by order.
 func TestTotalsOfOrderedTime(t *testing.T) {
 	r := newRig(t, func(s *queue.Settings) { s.Ordering = "key" })
 	r.Consume(queue.Main, "w", 8, 0)

@@ -69,13 +69,13 @@ func TestStarving(t *testing.T) {
 	require.Equal(t, []inspect.WaitingFlow{{Key: "dear", Pending: 1, Wait: v.Starved[0].Wait}}, v.Starved)
 	require.Empty(t, r.M.Inspect(queue.Main).Noise(0, r.Now).Starved)
 	serve(r, 2*time.Second)
-	require.Empty(t, news(r, queue.NoteStarved), "it was told")
+	require.Empty(t, news(r, queue.NoteStarved), "it was reported")
 	serve(r, 4*time.Second)
 	require.Equal(t, []queue.Note{{Kind: queue.NoteStarved, Key: "dear"}}, news(r, queue.NoteStarved))
 	require.Zero(t, r.M.Inspect(queue.Main).Noise(5, r.Now).Starving)
 }
 
-// What is served in turns does not starve, though its messages wait for long.
+// Flows that are served in turns do not starve, though their messages wait for long.
 func TestFairSharesDoNotStarve(t *testing.T) {
 	r := starve(t, 60, 3, "dear", "dear", "dear", "dear")
 	serve(r, 10*time.Second)
@@ -119,8 +119,7 @@ func TestStarvingEnds(t *testing.T) {
 	}
 }
 
-// Of many flows that starve twenty are told in a minute, of these the end as well, and all
-// are counted, whatever their number.
+// Of many starving flows twenty are reported in a minute, later also their ends. All are counted.
 func TestManyStarve(t *testing.T) {
 	const many = 5000 // more than a step looks at
 	keys := make([]string, many)
@@ -146,8 +145,8 @@ func TestManyStarve(t *testing.T) {
 	require.Zero(t, r.M.Inspect(queue.Main).Noise(5, r.Now).Starving)
 }
 
-// That a flow has become noisy is told once, and that it no longer is when it has not been
-// for a while, also where nothing else happens.
+// A flow that becomes noisy is reported once, and once more when it has not been noisy for a while,
+// also if nothing else happens.
 func TestNoisyFlowIsReported(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 40, 0)
@@ -180,8 +179,8 @@ func sleep(r *rig, d time.Duration) {
 	}
 }
 
-// A flow that holds all places while another waits is told of at the next look, though
-// nothing is delivered, acked or enqueued.
+// A flow that holds all places while another waits is reported at the next check, though nothing is
+// delivered, acked or enqueued.
 func TestNoisyFlowIsReportedWithoutDeliveries(t *testing.T) {
 	r := newRig(t, func(s *queue.Settings) { s.VisibilityTimeoutMs = 3_600_000 })
 	r.Consume(queue.Main, "w", 30, 0)
@@ -199,8 +198,8 @@ func TestNoisyFlowIsReportedWithoutDeliveries(t *testing.T) {
 	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "noisy", Began: true, InFlight: 30, Flows: 1}}, news(r, queue.NoteNoisy))
 }
 
-// A flow that has worked a lot is told of when another waits, although nothing was delivered
-// since a look that has found nobody waiting, and that ends when its work is long ago.
+// A flow that has worked a lot is reported when another one waits, although nothing was delivered
+// since a check that found nobody waiting. The report ends when its work is long ago.
 func TestNoisyByTimeIsReportedWithoutDeliveries(t *testing.T) {
 	r := newRig(t, func(s *queue.Settings) { s.VisibilityTimeoutMs = 3_600_000 })
 	r.Consume(queue.Main, "w", 1, 0)

@@ -12,8 +12,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// A claim takes those of the named messages that wait, and counts the others by their
-// states.
+// A claim takes the named messages that wait, and counts the others by their states.
 func TestClaimTakesWaitingMessages(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 20, 0)
@@ -42,7 +41,7 @@ func TestClaimTakesWaitingMessages(t *testing.T) {
 	check(r)
 }
 
-// Letters that stay wait again where they were.
+// Dead letters that stay wait again where they were.
 func TestUnclaimKeepsPlaces(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 20, 0)
@@ -51,10 +50,10 @@ func TestUnclaimKeepsPlaces(t *testing.T) {
 		want = append(want, r.Gated("k"))
 	}
 	kill(r, r.Deliveries()...)
-	letters := pick(r, 3, 100).Messages
-	require.Len(t, letters, 3)
+	claimed := pick(r, 3, 100).Messages
+	require.Len(t, claimed, 3)
 	require.EqualValues(t, 2, r.M.Inspect(queue.Dead).Stats(r.Now).Pending)
-	stay(r, letters)
+	stay(r, claimed)
 	r.Consume(queue.Dead, "d", 20, 0)
 	var got []store.ID
 	for _, d := range r.Deliveries() {
@@ -115,8 +114,8 @@ func TestDeadLettersAreNoted(t *testing.T) {
 	require.Equal(t, "orders", n.Dead.SourceQueue)
 }
 
-// What is held is neither delivered nor removed, also after a restart, and whatever ends
-// meanwhile. Released it waits where it was, and what was sent is gone.
+// A parked message is neither delivered nor removed, also after a restart, whatever ends meanwhile.
+// An unparked one waits in its old place; a transferred one is gone.
 func TestParkedMessages(t *testing.T) {
 	r := newRig(t, nil)
 	var ids []store.ID

@@ -137,8 +137,8 @@ func TestNoisyAmongMany(t *testing.T) {
 	require.InDelta(t, 1000e6, v.Noisy[1].Took, 50e6)
 }
 
-// What gates and pauses hold back does not wait for others, and what nobody received has
-// taken no time.
+// Messages that gates and pauses block do not wait for other flows. A delivery that nobody received
+// has taken no time.
 func TestQuietFlowsAreNotBlocked(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 1, 0)

@@ -80,8 +80,8 @@ func TestOthersKeepTheirAge(t *testing.T) {
 	kill(r, r.Deliveries()...)
 	r.Leave(queue.Main, "w")
 	ids := prioritised(r, "a", 0)
-	letters := pick(r, 99, 1).Messages
-	r.Do(queue.Dead, queue.Complete{Move: moved(r, queue.Main, letters)})
+	claimed := pick(r, 99, 1).Messages
+	r.Do(queue.Dead, queue.Complete{Move: moved(r, queue.Main, claimed)})
 	ids = append(ids, prioritised(r, "a", 9)...)
 	r.Pass(time.Hour)
 	r.Commit()

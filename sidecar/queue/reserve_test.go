@@ -142,8 +142,8 @@ func TestWhyWhileAMessageCollectsItsGates(t *testing.T) {
 	require.Equal(t, both, r.One().ID)
 }
 
-// What is collected is for the message that is next: one that comes back and costs
-// something else is not said to wait for what the other one needs.
+// A reservation is for the message that is next. If another one with another cost comes back and is
+// next, it is not reported to wait for what the first one needs.
 func TestAReservationEndsWhenAnotherMessageIsNext(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 100, 0)

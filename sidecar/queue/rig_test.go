@@ -107,29 +107,29 @@ func pick(r *rig, last uint64, n int) *queue.Claimed {
 }
 
 // stay unclaims claimed dead letters.
-func stay(r *rig, letters []queue.ClaimedMessage) {
+func stay(r *rig, claimed []queue.ClaimedMessage) {
 	r.T.Helper()
-	r.Do(queue.Dead, queue.Complete{Unclaim: seqs(letters)})
+	r.Do(queue.Dead, queue.Complete{Unclaim: seqs(claimed)})
 }
 
-func seqs(letters []queue.ClaimedMessage) []uint64 {
+func seqs(claimed []queue.ClaimedMessage) []uint64 {
 	var all []uint64
-	for _, l := range letters {
+	for _, l := range claimed {
 		all = append(all, l.Seq)
 	}
 	return all
 }
 
 // redrive moves claimed dead letters back to their queue, with their key and without gates.
-func redrive(r *rig, letters []queue.ClaimedMessage) {
+func redrive(r *rig, claimed []queue.ClaimedMessage) {
 	r.T.Helper()
-	r.Do(queue.Dead, queue.Complete{Move: moved(r, queue.Main, letters)})
+	r.Do(queue.Dead, queue.Complete{Move: moved(r, queue.Main, claimed)})
 }
 
 // moved returns the moves of claimed messages to a role.
-func moved(r *rig, to queue.Role, letters []queue.ClaimedMessage) []queue.Moved {
+func moved(r *rig, to queue.Role, claimed []queue.ClaimedMessage) []queue.Moved {
 	var all []queue.Moved
-	for _, l := range letters {
+	for _, l := range claimed {
 		l.Message.Queue = r.IDs[to]
 		all = append(all, queue.Moved{From: l.Seq, Message: l.Message, Size: l.Size})
 	}

@@ -181,8 +181,8 @@ func TestDeletedQueueReturnsItsGates(t *testing.T) {
 	require.Len(t, messages, 1)
 }
 
-// A message that has tried in vain after its machine left the round, for want of
-// consumers, is told when the gate opens.
+// A message that tried in vain after its machine left the wait list, for want of consumers, is
+// notified when the gate opens.
 func TestALateTryIsNotForgotten(t *testing.T) {
 	f := queuetest.NewFleet(t, wire.DefaultQueueSettings("a"), wire.DefaultQueueSettings("b"))
 	f.Limit("k", throttle.Limits{Concurrency: 1})

@@ -23,8 +23,8 @@ func waitingAt(r *rig, key string) int64 {
 	return n
 }
 
-// Of many gates those are named that hold most messages back, of equal ones the first by
-// name, however many are asked for.
+// The view names the gates that block most messages, gates with equal numbers by name, however many
+// are requested.
 func TestTheLargestGates(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 100, 0)
@@ -53,8 +53,8 @@ func TestTheLargestGates(t *testing.T) {
 	require.Zero(t, waitingAt(r, "gate-00"), "they wait for the end of the pause")
 }
 
-// What is shown of messages that wait at a gate: where, since when, behind how many,
-// and with which share of it.
+// Views of messages at a gate show where they wait, since when, behind how many, and their share of
+// the gate.
 func TestViewsOfBlockedMessages(t *testing.T) {
 	r := newRig(t, nil)
 	r.LimitNow("db", throttle.Limits{Concurrency: 1})
@@ -127,7 +127,7 @@ func TestViewsOfPauses(t *testing.T) {
 	require.Equal(t, "a", r.M.Inspect(queue.Main).State(5, r.Now).Blocked[0].Key)
 }
 
-// Messages are listed and found in pieces, those of one key if that is asked for.
+// Messages are listed and found in pieces, on request only the messages of one key.
 func TestSelectGoesOnWhereItStopped(t *testing.T) {
 	r := newRig(t, ordered(wire.OnBlockedWait))
 	var ids []store.ID
@@ -241,7 +241,7 @@ func TestReasonOfACheapMessageInAWaitList(t *testing.T) {
 	require.Equal(t, cheap, r.One().ID)
 }
 
-// What a queue does not use costs its messages nothing.
+// A setting that a queue does not use costs its messages nothing.
 func TestRecordsAreSmall(t *testing.T) {
 	require.LessOrEqual(t, int(queue.SlotBytes), 64)
 	require.LessOrEqual(t, int(queue.KeyBytes), 64)

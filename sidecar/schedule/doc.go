@@ -2,7 +2,7 @@
 //
 // [Schedules] are the schedules of one queue. A [Runner] makes the runs of all queues of a
 // shard: one goroutine takes the schedule that is due next and has the queue, an
-// [Enqueuer], enqueue its message. What is known of the schedule is written in the commit of
+// [Enqueuer], enqueue its message. The state of the schedule is written in the commit of
 // the message, so each run makes exactly one message, over restarts and moves to other
 // nodes. Package calendar computes when runs are due.
 //

@@ -151,9 +151,9 @@ func (sc *schedule) message(at int64) *Message {
 	}
 }
 
-// messageID is the id of the message of a run, a UUIDv7. It depends on the schedule and the
-// run only: a crash may lose the commit of a message that has been delivered, and then the
-// run is made again.
+// messageID returns the id of the message of a run, a UUIDv7. It depends only on the schedule and
+// the run: if a crash loses the commit of a message that has been delivered, the run is made again
+// with the same id.
 func (sc *schedule) messageID(at int64) (id store.ID) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d/%s/%d/%d", sc.owner.queue.ID(), sc.Name, sc.CreatedAt, at))
 	copy(id[:], sum[:])

@@ -28,8 +28,8 @@ func (d carried) rest(round uint64) int64 {
 	return 0
 }
 
-// Add adds a deficit, which may be negative, to that of a key. pays is what a round
-// pays back.
+// Add adds a deficit, which may be negative, to the deficit of a key. pays is what a round pays
+// back.
 func (d *Deficits) Add(key string, deficit, pays int64, round uint64) {
 	old, known := d.byKey[key]
 	if deficit += old.rest(round); deficit <= 0 && !known {

@@ -8,8 +8,8 @@
 // Invariants:
 //
 //  1. Every live message has exactly one [Slot], and its State says where else the
-//     message is: a waiting one is in the list of its subqueue or key, an ordered one
-//     in that of its key's order, a leased one in Leases, a delayed one in Delays.
+//     message is: a waiting one is in the list of its subqueue or key, an ordered one in
+//     the order of its key, a leased one in Leases, a delayed one in Delays.
 //  2. A message is in at most one of these places. Whatever takes it out of one puts
 //     it into another, or removes the slot, in the same step.
 package backlog

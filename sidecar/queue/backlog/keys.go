@@ -61,7 +61,7 @@ func (k *Keys) Release(f drr.Flow) {
 	k.free = append(k.free, f)
 }
 
-// Weight is the weight in force: the override, or that of the latest enqueue.
+// Weight is the weight in force: the override, or the weight of the latest enqueue.
 func (k *Keys) Weight(f drr.Flow) int64 {
 	e := &k.Entries[f]
 	if len(k.Overrides) > 0 {

@@ -12,7 +12,7 @@ import (
 type Tables struct {
 	Slots    container.Table[Slot] // by sequence
 	Keys     Keys
-	Links    container.Lists  // messages that wait: those of keys and subqueues by stamp, and ordered ones
+	Links    container.Lists  // messages that wait: in keys and subqueues by stamp, and ordered ones
 	Costly   int64            // messages whose cost is not 1
 	Sched    *drr.Scheduler   // the flows that can send something
 	Deficits Deficits         // carried deficits of the other flows
@@ -93,7 +93,7 @@ type Slot struct {
 	Ref        uint32   // waiting, ordered: its link; leased: index of the lease
 	State      State
 	Priority   uint8
-	Stored     bool // the store has a State of it that differs from that of a new message
+	Stored     bool // the store has a State of it that differs from the State of a new message
 	Open       bool // its Add is in the open commit
 	Owns       bool // it owns its fairness key, see KeyOrder
 	ttl        bool // it has a TTL, see Tables.ends

@@ -68,7 +68,7 @@ func TestLinksAreInOrderOfTheirStamps(t *testing.T) {
 	checkLinks(t, &x, &l)
 }
 
-// What comes back in order finds its place at once, however much has come back before.
+// Links that come back in order find their places at once, however many have come back before.
 func TestLinksThatComeBackInOrderAreNotWalkedOver(t *testing.T) {
 	x, l := Lists{}, List{}
 	for seq := range uint64(100) {

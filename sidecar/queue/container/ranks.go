@@ -84,8 +84,8 @@ func (x *Lists) earlier(a, b uint32) uint32 {
 	return a
 }
 
-// InsertRanked is Insert into the list of a rank. A stamp from 0 on that is below the
-// last one of a rank above 0 is raised to it.
+// InsertRanked inserts like Insert, into the list of a rank. In a rank above 0 it raises a stamp of
+// 0 or more to the stamp of the last link if it is smaller.
 func (x *Lists) InsertRanked(r *Ranks, rank uint8, seq uint64, stamp int64) uint32 {
 	if rank == 0 {
 		return x.Insert(&r.low, seq, stamp)

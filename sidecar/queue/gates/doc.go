@@ -4,8 +4,8 @@
 // Messages of one flow with the same gates form a [Subqueue]: only its first message
 // tries, so a subqueue is blocked or not as a whole. A blocked subqueue waits in the
 // [WaitList] of one gate. When that gate may have opened, the wait list is rechecked
-// and lets as many subqueues probe as the gate admits. What a delivery holds of its
-// gates are its [Permits].
+// and lets as many subqueues probe as the gate admits. [Permits] are all that a delivery
+// holds of its gates.
 //
 // [Gates] holds all of this for one role of a queue. It does not know messages: it
 // asks the [Backlog] for costs, weights and pauses, and tells it when the first

@@ -400,8 +400,8 @@ func (g *Gates) probe(id WaitID) {
 	}
 }
 
-// dropProbe ends the probe of a subqueue before it has tried: its message, that of
-// link, is no longer the first, or leaves.
+// dropProbe ends the probe of a subqueue before it has tried: the message at link is no longer the
+// first, or leaves.
 func (g *Gates) dropProbe(id ID, sub *Subqueue, link uint32) {
 	at, prepaid := sub.probe.at, sub.probe.prepaid
 	sub.probe = probe{}

@@ -75,10 +75,9 @@ const (
 	shortest = int64(1e6)
 )
 
-// Blocked returns what blocked a message that was ready since a time and is delivered
-// now, the longest interval first, or nil if nothing did for a millisecond or more.
-// own are the intervals of its subqueue, queue those of the pauses of the queue.
-// scratch is reused between calls.
+// Blocked returns what blocked a message that was ready since a time and is delivered now, the
+// longest interval first, or nil if nothing did for a millisecond or more. own are the intervals of
+// its subqueue, queue the pauses of the queue. scratch is reused between calls.
 func Blocked(own, queue Intervals, since, now int64, scratch *[]BlockedInterval) []BlockedInterval {
 	if len(own)+len(queue) == 0 || now-since < shortest {
 		return nil

@@ -264,8 +264,8 @@ func (e *evaluator) rest(h *blocked, unseen [gates.BlockKinds]int64, seen map[ga
 	}
 }
 
-// plain counts blocked messages without gates: those of paused keys, and those whose
-// key is taken. It returns how many of them wait for their predecessors.
+// plain counts blocked messages without gates: messages of paused keys, and messages whose key is
+// taken. It returns how many of them wait for their predecessors.
 func (e *evaluator) plain(h *blocked) (ordered int64) {
 	t := e.t
 	count := func(f drr.Flow) {

@@ -17,7 +17,7 @@ import (
 //  6. its turn: others have waited longer at a gate (ByTurn), or are before it in the
 //     schedule (ByNothing)
 //
-// Gates are asked at the time of the request. The queue itself only keeps what a
+// The gates are read at the time of the request. The queue itself only keeps what a
 // message found when it last tried, and while no consumer has credit none tries.
 type WaitReason struct {
 	By gates.BlockKind
@@ -58,9 +58,9 @@ func (r *Reader) evaluator(now int64) *evaluator {
 	return e
 }
 
-// reason is the one place that decides what messages wait for: the messages of a flow
-// in the list of sub, or in the plain list if it is nil. ordered means those of them
-// that wait for their predecessors.
+// reason is the one place that decides what messages wait for: the messages of a flow in the list
+// of sub, or in the plain list if it is nil. With ordered it decides for the ones that wait for
+// their predecessors.
 func (e *evaluator) reason(f drr.Flow, sub *gates.Subqueue, ordered bool) WaitReason {
 	if w := e.paused(f); w.By != gates.ByNothing {
 		return w

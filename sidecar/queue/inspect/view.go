@@ -321,9 +321,9 @@ func (r *Reader) State(most int, now int64) StateView {
 	return v
 }
 
-// WaitingAt counts the messages, and their flows, that wait at a throttle key or, if
-// that is empty, at a circuit. Its cost is at most that of Stats: it does not evaluate
-// messages that do not pass the gate.
+// WaitingAt counts the messages, and their flows, that wait at a throttle key or, if that is empty,
+// at a circuit. It costs at most as much as Stats: it does not evaluate messages that do not pass
+// the gate.
 func (r *Reader) WaitingAt(throttleKey, circuitKey string, now int64) (messages int64, flows int) {
 	if r.t.Links.Len() == 0 {
 		return 0, 0

@@ -47,8 +47,8 @@ func (w *work) add(e *backlog.Key, took, now int64) {
 	r.ended[0]++
 }
 
-// row is the number of the row of a key, from 1 on; 0: it has none, and its time was
-// taken off another.
+// row returns the number of the row of a key, from 1 on. It returns 0 if the key gets no row: then
+// took was subtracted from another row.
 func (w *work) row(key string, took int64) uint16 {
 	if w.rows == nil {
 		w.rows = make([]workRow, workSets*workWays)

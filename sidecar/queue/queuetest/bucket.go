@@ -108,7 +108,7 @@ type link struct {
 	made    int  // the bucket that it has joined
 	down    bool // nothing passes
 	slow    bool // everything takes long
-	mute    int  // so many answers will be lost
+	mute    int  // how many answers will be lost
 	tries   int  // to join, in vain
 
 	watches   bool
@@ -129,7 +129,7 @@ type linkKey struct {
 	timed   bool   // a timer runs
 }
 
-// What a fleet.Sync takes by default.
+// Defaults of a fleet.Sync.
 const (
 	linkBeat    = int64(2 * time.Second)
 	linkDead    = 10 * time.Second
@@ -156,8 +156,8 @@ func (l *link) delay() int64 {
 	return int64(100*time.Microsecond) + l.b.rnd.Int64N(int64(20*time.Millisecond))
 }
 
-// present reports whether the bucket is there that it has joined. It may not know yet
-// that it is not.
+// present reports whether the bucket that the link has joined still exists. The link may learn of
+// its end later.
 func (l *link) present() bool { return l.made == l.b.made }
 
 // Register begins a process.
@@ -325,7 +325,7 @@ func (l *link) bring() {
 	l.inbox = l.inbox[1:]
 	newer := func(n fleet.Entry) bool { return n.Key == e.Key }
 	if slices.ContainsFunc(l.inbox, newer) && l.b.rnd.IntN(2) == 0 {
-		l.bring() // that of the newer one is left
+		l.bring() // the newer entry is left
 		return
 	}
 	if old := l.entries[e.Key]; old.Rev > e.Rev || old.Rev == e.Rev && !old.At.IsZero() {

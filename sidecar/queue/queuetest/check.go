@@ -158,8 +158,8 @@ func (n *node) checkCommit(c *queue.Commit) {
 	}
 }
 
-// checkEdits checks a message that a job has edited: in one batch with its end at
-// its old place, and with its history.
+// checkEdits checks a message that a job has edited: the batch also removes its old record, and
+// keeps its history.
 func (n *node) checkEdits(c *queue.Commit, i int, m *message) {
 	a := &c.Add[i]
 	require.True(n.T, m.going.Edited, "%s is written twice", m)
@@ -208,16 +208,16 @@ func (n *node) checkClaimed(out *queue.Effects) {
 	if out.Claimed == nil {
 		return
 	}
-	var letters []uint64
+	var claimed []uint64
 	for _, l := range out.Claimed.Messages {
-		letters = append(letters, l.Seq)
+		claimed = append(claimed, l.Seq)
 		m := n.s.byID[l.Message.ID]
 		require.Equal(n.T, m.seq, l.Seq)
 		require.Equal(n.T, m.size, l.Size)
 		require.Equal(n.T, m.Key, l.Message.Key)
 	}
-	require.Equal(n.T, n.want.letters, letters, "dead letters that were claimed")
-	if len(letters) > 0 {
+	require.Equal(n.T, n.want.claimed, claimed, "dead letters that were claimed")
+	if len(claimed) > 0 {
 		n.picks = append(n.picks, out.Claimed.Messages)
 	}
 }
@@ -341,7 +341,7 @@ func (s *Sim) expectLater(n *node, c *queue.Commit) {
 		require.Equal(s.T, queue.NoteDeadLettered, note.Kind)
 		told = append(told, note.ID)
 	}
-	require.Equal(s.T, dead, told, "dead letters of %s are told of", n.Name)
+	require.Equal(s.T, dead, told, "dead letters of %s are reported", n.Name)
 }
 
 // answered checks an answer.
@@ -677,8 +677,8 @@ func (s *Sim) gateText(m *message) (text string) {
 	return text + fmt.Sprintf("at %d, the next step is in %s\n", s.Now-Start, s.Next())
 }
 
-// admits reports whether all throttle keys of m would let it go, and everything else
-// that waits for them.
+// admits reports whether all throttle keys of m would admit it, and so would everything else that
+// it waits for.
 func (s *Sim) admits(m *message) bool {
 	cost := max(int64(m.Cost), throttle.One) // gates are looked at when they admit a cost of 1
 	for _, o := range s.all {

@@ -104,8 +104,7 @@ func (f *fairModel) correct(key string, delta int64) {
 	}
 }
 
-// backlog counts the messages of a plain flow that could be delivered, and all that it
-// has.
+// backlog counts the messages of a plain flow that could be delivered, and all of its messages.
 func (f *fairModel) backlog(i, ready, all int) {
 	fl := &f.flows[i]
 	if all == 0 {

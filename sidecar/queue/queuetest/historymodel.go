@@ -52,8 +52,8 @@ func (n *node) checkHistories(c *queue.Commit) {
 	}
 }
 
-// historyIsSafe applies the outcome of a commit: its records are on disk, or have not
-// happened.
+// historyIsSafe applies the outcome of a commit: either its records are on disk, or they do not
+// count.
 func (s *Sim) historyIsSafe(c *queue.Commit, err error) {
 	for _, a := range c.History {
 		m := s.refs[a.Ref]
@@ -71,9 +71,9 @@ func (s *Sim) historyIsSafe(c *queue.Commit, err error) {
 	}
 }
 
-// checkHistory compares the history of a message on disk with the model: it is that of some
-// earlier time, with all records known to be safe. It returns how
-// many records have come to be on disk.
+// checkHistory compares the history of a message on disk with the model: it equals a recent history
+// of the message, with all records that are known to be on disk. It returns how many records are
+// newly on disk.
 func (s *Sim) checkHistory(m *message, ref store.Ref, all bool) int {
 	var got [][]byte
 	require.NoError(s.T, s.Disk.History([]store.Ref{ref}, func(_ int, records [][]byte) { got = records }))

@@ -187,7 +187,7 @@ type expectation struct {
 	notes    []string
 	held     []string
 	refused  []string
-	letters  []uint64
+	claimed  []uint64
 	pick     bool
 	handled  *byHand
 }
@@ -572,7 +572,7 @@ func (n *node) deliver(d *queue.Delivery) {
 	}
 	c := side.clients[strings.TrimPrefix(d.Subject, "deliver.")]
 	if c == nil || n.credit(d.Role, c) <= 0 {
-		fail("delivered to somebody without credit", d.Subject)
+		fail("delivered to a consumer without credit", d.Subject)
 		return
 	}
 	n.checkOrder(m, fail)

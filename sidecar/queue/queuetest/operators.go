@@ -193,7 +193,7 @@ func (s *Sim) job() {
 		}
 		n.picking = true
 		var p queue.Claim
-		for _, m := range s.all { // in the order in which they came, which is not that of their deaths
+		for _, m := range s.all { // in the order of their enqueues, in which they did not die
 			if m.node == n && m.side == queue.Dead && len(p.Messages) < 3 && !s.chance(3) {
 				p.Messages = append(p.Messages, queue.MessageRef{Seq: m.seq, ID: m.id})
 			}
@@ -204,13 +204,13 @@ func (s *Sim) job() {
 		n.tell(queue.Dead, p, func() { n.claimed(queue.Dead, p) })
 		return
 	}
-	letters := n.picks[0]
+	claimed := n.picks[0]
 	n.picks = n.picks[1:]
 	end := goesBack
 	if s.chance(4) {
 		end = isRemoved
 	}
-	s.decide(n, letters, func() fate {
+	s.decide(n, claimed, func() fate {
 		if s.chance(4) {
 			return stays
 		}
@@ -245,9 +245,9 @@ func (s *Sim) liveJob() {
 	if len(n.picks) == 0 {
 		return
 	}
-	letters := n.picks[0]
+	claimed := n.picks[0]
 	n.picks = nil
-	s.completeLive(n, op, letters)
+	s.completeLive(n, op, claimed)
 }
 
 // editable reports whether everything about a message is on disk, which an
@@ -528,7 +528,7 @@ func (s *Sim) decide(n *node, letters []queue.ClaimedMessage, of func() fate) {
 	c.post()
 }
 
-// refuseMoves makes the disk refuse moves, as if the record could not be read, or accept them
+// refuseMoves makes the disk refuse moves, as if it could not read the record, or accept them
 // again.
 func (s *Sim) refuseMoves() {
 	if s.Disk.Refuse != nil || !s.chance(3) {
@@ -601,7 +601,7 @@ func (n *node) weighed(side queue.Role, key string, weight uint32) {
 	model.fair.weigh(key, int64(model.latest[key]))
 }
 
-// stays unclaims a message: it goes to the head, also of older ones that were not
+// stays unclaims a message: it returns to the head of its flow, before older ones that were not
 // claimed, unless it waits for its time.
 func (n *node) stays(m *message) {
 	m.place = waiting

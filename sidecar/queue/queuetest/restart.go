@@ -19,8 +19,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// restart ends the process, in order or by a crash, and starts the next one. A crash
-// may come when a part of the submitted batches is on disk and not reported.
+// restart ends the process, by a clean stop or a crash, and starts the next one. At a crash a part
+// of the submitted batches may be on disk without having been reported.
 func (s *Sim) restart() {
 	down := pick(s, []int64{0, 1e6, 1e9, 20e9})
 	if s.back && s.chance(3) {
@@ -303,8 +303,8 @@ func (s *Sim) holdAgain() {
 	}
 }
 
-// Drain lets everything that can open open and everything end, by its timers alone:
-// then nothing is left anywhere.
+// Drain lets every gate open and every message finish, by timers alone, and checks that nothing is
+// left.
 func (s *Sim) Drain() {
 	s.T.Helper()
 	s.Disk.Refuse = nil
@@ -323,8 +323,8 @@ func (s *Sim) Drain() {
 		for side := range queue.Roles {
 			s.register(n, side, "last", 50, 0)
 		}
-		for _, letters := range n.picks {
-			s.decide(n, letters, func() fate { return stays })
+		for _, claimed := range n.picks {
+			s.decide(n, claimed, func() fate { return stays })
 		}
 		n.picks = nil
 	}
@@ -350,7 +350,7 @@ func (s *Sim) Drain() {
 		s.Commit()
 		s.check()
 		rounds++
-		require.LessOrEqual(s.T, rounds, most, "somebody polls: %s", s.left())
+		require.LessOrEqual(s.T, rounds, most, "a machine polls: %s", s.left())
 	}
 	for _, n := range s.nodes {
 		for side := range queue.Roles {
@@ -388,8 +388,7 @@ func (s *Sim) resumeAll() {
 	}
 }
 
-// endAll acks what is open and judges what has failed, and reports whether there was
-// anything.
+// endAll acks all leased messages and judges all failed ones. It reports whether there were any.
 func (s *Sim) endAll() bool {
 	open := s.open
 	s.open = nil
@@ -421,7 +420,7 @@ func (s *Sim) left() string {
 // empty checks that nothing is left.
 func (s *Sim) empty() {
 	s.check()
-	require.Empty(s.T, s.asks, "somebody was not answered")
+	require.Empty(s.T, s.asks, "a request was not answered")
 	for _, n := range s.nodes {
 		require.Equal(s.T, [queue.Roles]int64{}, n.Depth)
 		require.Equal(s.T, [queue.Roles]int64{}, n.Bytes)
@@ -441,7 +440,7 @@ func (s *Sim) empty() {
 		}
 	}
 	for i := range throttleKeys {
-		s.Gates.Look(throttleKey(i), s.Now) // forgets it, unless somebody needs it
+		s.Gates.Look(throttleKey(i), s.Now) // forgets it, unless a queue needs it
 	}
 	require.Equal(s.T, configured, s.Gates.Page("", "", 0, math.MaxInt).Keys)
 	for _, key := range configured {

@@ -41,7 +41,7 @@ type SharedSim struct {
 	filas  []*fila
 	broken map[string]bool           // destinations, by circuit key
 	keys   map[store.ID]string       // circuit keys of messages
-	turns  map[turnID]map[string]any // what was told of a turn first
+	turns  map[turnID]map[string]any // the first report of a turn
 }
 
 // SharedSeen counts what has happened in a SharedSim, so that a test sees that it was
@@ -162,8 +162,8 @@ func (f *fila) tell(key string, e wire.Event) {
 	case !f.link.present():
 		return
 	case version == 0 || d["cause"] == record.CauseTime && d["new"] == breaker.Closed.String():
-		// Cut off, or by time alone: it may report the latest change again when it is
-		// back, or when it learns that the opening was made longer.
+		// The fila was cut off, or saw the opening end by time: it may report the latest change
+		// again when it is back, or when it learns that the opening was made longer.
 		f.told[id] = max(f.told[id], 1) - 1
 		return
 	}

@@ -12,10 +12,9 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// Sim is a random history of a fleet from a seed, with a model that is kept
-// slowly and simply: everything that a machine does is compared with it. Producers, consumers that
-// answer, fail, freeze, vanish and come back, operators, the clock and the disk are
-// all drawn from one random source, and nothing else decides anything.
+// Sim is a random history of a fleet from a seed. It compares everything that a machine does with a
+// slow, simple model. One random source draws producers, consumers that answer, fail, freeze,
+// vanish and come back, operators, the clock and the disk; nothing else decides anything.
 type Sim struct {
 	*Fleet
 	// Inspect is called at rest with each machine, to look into it; loose is set when
@@ -145,7 +144,7 @@ func (s *Sim) showTime() {
 			m.ready = 0
 		}
 	}
-	// What is over is over for good, also if the clock is set back.
+	// Pauses that are over stay over, also if the clock is set back.
 	for _, g := range s.gates {
 		if g.paused <= s.clock.last {
 			g.paused = 0
@@ -256,8 +255,8 @@ func (s *Sim) goOn(d int64) {
 	s.Pass(time.Duration(d))
 }
 
-// toNextTimer goes to the time that a machine waits for, and reports whether there is
-// any.
+// toNextTimer sets the clock to the next time that a machine waits for. It reports whether there is
+// one.
 func (s *Sim) toNextTimer() bool {
 	s.Run()
 	next := s.Next()

@@ -7,8 +7,8 @@ import (
 	"github.com/filaq/fila/sidecar/queue"
 )
 
-// WriteEffects writes everything that a step has said, in one form for one meaning:
-// equal effects are written byte for byte the same, whatever addresses they have.
+// WriteEffects writes all effects of a step. Equal effects are written byte for byte the same,
+// whatever addresses they have.
 func WriteEffects(w *bytes.Buffer, out *queue.Effects) {
 	for _, c := range out.Commits {
 		fmt.Fprintf(w, "commit bytes=%d confirm=%v ticket=%v\n", c.Bytes, c.Confirm, c.Ticket != nil)

@@ -12,12 +12,11 @@ import (
 	"github.com/filaq/fila/throttle"
 )
 
-// TakeCausesAway checks what the machines report about up to n messages that
-// wait. At rest a message that waits names a cause, and the cause is true: it holds
-// the message back, and nothing that comes before it in the order of inspect.WaitReason does
-// (checkWhy, for all messages). And it is enough: as the causes that are named are
-// taken away, one after the other, none is named again, and the message goes after the
-// last. It returns how often each kind was named.
+// TakeCausesAway checks what the machines report about up to n waiting messages. At rest each of
+// them names a cause, and the cause is true: it blocks the message, and no cause before it in the
+// order of inspect.WaitReason does (checkWhy, for all messages). The causes are also complete: if
+// the test removes one named cause after the other, none is named again, and the message goes after
+// the last. TakeCausesAway returns how often each kind was named.
 func (s *Sim) TakeCausesAway(messages int) map[gates.BlockKind]int {
 	s.T.Helper()
 	named := make(map[gates.BlockKind]int)
@@ -102,8 +101,8 @@ func (s *Sim) waiting() (n int) {
 	return n
 }
 
-// checkWhy compares the reason that a machine gives for m to wait with the model: it
-// holds m back, and nothing before it in the order of inspect.WaitReason does.
+// checkWhy compares the reason that a machine reports for m with the model: it blocks m, and no
+// reason before it in the order of inspect.WaitReason does.
 func (n *node) checkWhy(m *message, w inspect.WaitReason) {
 	s := n.s
 	fail := func(what string) {
@@ -142,8 +141,7 @@ func (n *node) checkWhy(m *message, w inspect.WaitReason) {
 	n.checkWhyInside(m, w, fail)
 }
 
-// checkWhyInside is checkWhy for what is inside of the queue: neither a pause nor a
-// gate is named.
+// checkWhyInside is checkWhy for reasons inside the queue, which are neither pauses nor gates.
 func (n *node) checkWhyInside(m *message, w inspect.WaitReason, fail func(string)) {
 	others, busy := 0, 0
 	for _, o := range n.s.all {
@@ -193,9 +191,9 @@ const (
 	mustBeOpen
 )
 
-// shutGates says of the throttle keys of m whether they hold it back. The message that
-// tries them is the first of those with the same gates, and the model does not know
-// which one that is: it says nothing where that matters.
+// shutGates reports for each throttle key of m whether it blocks m. The first message with the same
+// gates tries them. Where it matters which one that is, shutGates reports nothing, since the model
+// does not know.
 func (s *Sim) shutGates(m *message) map[string]gateVerdict {
 	least, most := int64(m.Cost), int64(m.Cost)
 	for _, o := range s.all {

@@ -25,8 +25,8 @@ type Schedule struct {
 	cron  *cron
 }
 
-// Parse reads a schedule that is made at a time; @every counts from there. zone is the
-// name of a time zone, which only cron schedules have; empty: none.
+// Parse parses a schedule that is created at a time, from which @every counts. zone is the name of
+// a time zone, which only cron schedules have; empty: none.
 func Parse(text, zone string, made time.Time) (*Schedule, error) {
 	kind, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
 	rest = strings.TrimSpace(rest)
@@ -97,8 +97,8 @@ func (s *Schedule) Zone() *time.Location {
 // Once reports whether the schedule runs once.
 func (s *Schedule) Once() bool { return s.cron == nil && s.every == 0 }
 
-// Begin is the time after which the runs of a schedule come that is made at a time: then,
-// but for one that is to run once, and does even if that was before.
+// Begin returns the time after which the runs begin of a schedule that is created at a time. It is
+// this time, except for a schedule that runs once: its run may be earlier.
 func (s *Schedule) Begin(made time.Time) time.Time {
 	if s.Once() && !s.at.After(made) {
 		return s.at.Add(-time.Nanosecond)
@@ -106,7 +106,7 @@ func (s *Schedule) Begin(made time.Time) time.Time {
 	return made
 }
 
-// Next is the first run after a time, in UTC; false: there is none any more.
+// Next returns the first run after a time, in UTC, and false if there is none.
 func (s *Schedule) Next(after time.Time) (time.Time, bool) {
 	after = after.UTC()
 	switch {
@@ -119,15 +119,15 @@ func (s *Schedule) Next(after time.Time) (time.Time, bool) {
 	return s.at, s.at.After(after)
 }
 
-// Due returns the newest runs after a time until another, up to most of them, and how many
-// there are in all; it counts no more than [MaxCounted], and most is less.
+// Due returns the newest runs between two times, at most most of them, and how many there are in
+// all. It counts up to [MaxCounted]; most is less.
 func (s *Schedule) Due(after, until time.Time, most int) (newest []time.Time, all int) {
 	newest, all = s.between(after, until, most)
 	if all < MaxCounted {
 		return newest, all
 	}
-	// Those that were found are the oldest: the newest ones are few enough after some time
-	// between low and high.
+	// The runs found so far are the oldest. Search for a later start, low to high, from which only
+	// the newest runs are left.
 	for low, high := after, until; high.Sub(low) > time.Second; {
 		mid := low.Add(high.Sub(low) / 2)
 		found, n := s.between(mid, until, most)

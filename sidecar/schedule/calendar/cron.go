@@ -117,8 +117,8 @@ func (f *field) value(text string) (int, error) {
 // horizon is how far a run may be away: 29 February comes after eight years at most.
 const horizon = 9 * 366 * 24 * time.Hour
 
-// maxSteps bounds the search for a run: periods of the zone, and days and months. The days
-// of the horizon are 3,300, and its periods a few in each year.
+// maxSteps bounds the search for a run. Periods of the zone, days and months are steps. The horizon
+// has 3,300 days and a few periods a year.
 const maxSteps = 10_000
 
 var errNever = errors.New("it names no day that there is")
@@ -129,9 +129,9 @@ func (c *cron) next(after time.Time) (time.Time, bool) {
 	return at, ok
 }
 
-// search is next, and says how many steps it took. It goes from one period of the zone to
-// the next: within one, the wall clock is as far from UTC all the time. Each step gets
-// nearer to the horizon by at least a second, whatever the data of the zone say.
+// search is next, and also returns the number of its steps. It visits one period of the zone after
+// the other, in each of which the wall clock has the same offset from UTC. Each step gets nearer to
+// the horizon by at least a second, whatever the data of the zone are.
 func (c *cron) search(after time.Time) (at time.Time, steps int, ok bool) {
 	t := after.Truncate(time.Second).Add(time.Second)
 	limit := t.Add(horizon)
@@ -187,7 +187,7 @@ func periodAt(t time.Time, zone *time.Location, limit time.Time) period {
 	return p
 }
 
-// changeWithin is when a zone changes its offset within a time after t, or the end of that
+// changeWithin returns when a zone changes its offset within a time after t, or the end of that
 // time if it does not.
 func changeWithin(t time.Time, within time.Duration, zone *time.Location) time.Time {
 	offset := func(at time.Time) int { _, offset := at.In(zone).Zone(); return offset }
@@ -218,8 +218,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// first is the first time of c on a wall clock, from a time on and before another, and how
-// many days and months it looked at.
+// first returns the first time of c on a wall clock, from a time on and before another, and how
+// many days and months it tried.
 func (c *cron) first(from, before time.Time) (at time.Time, steps int, ok bool) {
 	for ; from.Before(before); steps++ {
 		year, month, day := from.Date()
@@ -238,7 +238,7 @@ func (c *cron) first(from, before time.Time) (at time.Time, steps int, ok bool) 
 	return time.Time{}, steps, false
 }
 
-// onDay reports whether c has times on a day: where both fields name some, those of either.
+// onDay reports whether c has times on a day. If both fields name days, one of them is enough.
 func (c *cron) onDay(day int, weekday time.Weekday) bool {
 	inMonth, inWeek := c.day&(1<<day) != 0, c.weekday&(1<<weekday) != 0
 	if c.anyDay || c.anyWeekday {

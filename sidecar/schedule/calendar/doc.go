@@ -7,14 +7,12 @@
 //	@hourly @daily @midnight @weekly @monthly @yearly @annually
 //
 // A cron schedule names times of a clock on the wall in its time zone, UTC if it has none.
-// What it does where that clock is changed is ours, as ADR-51 leaves it open:
+// ADR-51 leaves open what happens when that clock changes. Here:
 //
-//   - A time that is skipped runs at the moment of the change, once, however many of the
-//     times of the schedule are skipped.
-//   - A time that comes twice runs the first time.
-//   - An hour field with a * counts hours, and not times of day: such a schedule runs in
-//     both of the hours of that name, and in none that does not exist.
+//   - Times that are skipped make one run, at the moment of the change.
+//   - A time that comes twice makes a run the first time.
+//   - An hour field with a * counts hours, not times of day: such a schedule runs in both
+//     hours of the same name, and in no hour that is skipped.
 //
-// The time zones come with the program; those of the system are used where there are some,
-// as they may be newer.
+// The program contains the time zones. It prefers the system's zones, which may be newer.
 package calendar

@@ -43,8 +43,8 @@ func zonesOf(t *testing.T, dir fs.FS, each func(*time.Location)) (n int) {
 	return n
 }
 
-// sources are the data of zones that there are here: those of Go, which are in the binary,
-// end in 2007 and go on by rules; those of a system may have a table until 2037.
+// sources returns the zone data of this machine. The data of Go, which are in the binary, end
+// in 2007 and continue by rules; a system may have a table until 2037.
 func sources(t *testing.T) map[string]fs.FS {
 	t.Helper()
 	all := map[string]fs.FS{}
