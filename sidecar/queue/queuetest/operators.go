@@ -260,9 +260,9 @@ func (s *Sim) editable(m *message) bool {
 func (m *message) ref() store.Ref { return store.Ref{Queue: m.node.IDs[m.side], Seq: m.seq} }
 
 // completeLive completes claimed messages.
-func (s *Sim) completeLive(n *node, op string, letters []queue.ClaimedMessage) {
+func (s *Sim) completeLive(n *node, op string, claimed []queue.ClaimedMessage) {
 	c := n.completion(queue.Main)
-	for _, l := range letters {
+	for _, l := range claimed {
 		m := s.byID[l.Message.ID]
 		switch {
 		case s.chance(5):
@@ -502,9 +502,9 @@ func (n *node) remove(h *byHand, from []*message) {
 }
 
 // decide redrives, removes or unclaims dead letters.
-func (s *Sim) decide(n *node, letters []queue.ClaimedMessage, of func() fate) {
+func (s *Sim) decide(n *node, claimed []queue.ClaimedMessage, of func() fate) {
 	c := n.completion(queue.Dead)
-	for _, l := range letters {
+	for _, l := range claimed {
 		m := s.byID[l.Message.ID]
 		switch of() {
 		case stays:
@@ -624,7 +624,7 @@ func (n *node) claimed(side queue.Role, p queue.Claim) {
 			m.place = claimed
 			m.picks++
 			n.sides[side].fair.reset(m.Key)
-			n.want.letters = append(n.want.letters, m.seq)
+			n.want.claimed = append(n.want.claimed, m.seq)
 		}
 	}
 }
