@@ -44,8 +44,7 @@ func (s *Server) stopExporter() {
 	if s.endpoints.exporter == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lastExport)
+	ctx, cancel := context.WithTimeout(s.killed, lastExport)
 	defer cancel()
-	defer context.AfterFunc(s.killed, cancel)()
 	s.endpoints.exporter.Stop(ctx)
 }

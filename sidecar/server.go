@@ -252,118 +252,6 @@ func (s *Server) tryPorts() error {
 	return natsio.TryListen(s.cfg.EmbeddedServer())
 }
 
-// listen starts the HTTP listener as soon as the data directory is locked, so that health checks
-// work while a large file is read.
-func (s *Server) listen() (err error) {
-	d := &s.endpoints
-	if d.http != nil || s.cfg.HTTP.Addr == "" {
-		return nil
-	}
-	c := &s.cfg.HTTP
-	pages, err := web.New(web.Options{
-		Log: s.limited, HTTP: *c, Version: s.version, Serving: s.serving, Do: s.do, Queues: s.queues, Guard: s.askGuard, Here: s.here, Events: s.events, Needs: s.subjects.EventWildcard(), Clustered: s.cfg.Cluster.Enabled,
-	})
-	if err != nil {
-		return err
-	}
-	o := telemetry.HTTPOptions{
-		Log: s.limited, Addr: c.Addr, Profiles: c.Pprof, Metrics: s.metrics, Ready: s.readiness, Pages: pages, Cert: c.TLS.Cert, Key: c.TLS.Key,
-	}
-	if c.MetricsToken {
-		o.Guard = pages.Guarded
-	}
-	h := telemetry.NewHTTP(o)
-	if d.httpAddr, err = h.Start(); err != nil {
-		return err
-	}
-	d.http, d.web = h, pages
-	pages.Start()
-	return nil
-}
-
-// serving returns why verbs cannot be carried out for the pages, or nil.
-func (s *Server) serving() error {
-	switch {
-	case s.draining.Load():
-		return errors.New("it is stopping")
-	case !s.started.Load():
-		return errors.New("it is starting")
-	}
-	return nil
-}
-
-// do carries out a verb for the pages, like a request over NATS.
-func (s *Server) do(verb, client, tail string, body []byte) ([]byte, *wire.Error) {
-	for _, v := range s.parts.admin.Verbs() {
-		if v.String() == verb {
-			return v.Do(client, tail, body)
-		}
-	}
-	return nil, wire.BadSubject(verb)
-}
-
-// queues lists queues for the pages.
-func (s *Server) queues(req wire.QueueListRequest) (wire.QueueList, *wire.Error) {
-	return s.parts.admin.Queues(req)
-}
-
-// askGuard carries out a guard verb for the pages.
-func (s *Server) askGuard(verb, tail string, body []byte) ([]byte, *wire.Error) {
-	verbs := s.parts.guard.Verbs()
-	if s.cfg.Cluster.Enabled {
-		verbs = s.parts.guard.SharedVerbs()
-	}
-	do, ok := verbs[verb]
-	if !ok {
-		return nil, wire.BadSubject(verb)
-	}
-	reply, _, err, later := do(tail, body, wire.GuardOrigin{})
-	if later != nil {
-		reply, _, err = later()
-	}
-	return reply, err
-}
-
-// here returns the state of this node for the pages.
-func (s *Server) here() web.Node {
-	n := web.Node{Store: s.storage.bytes()}
-	var err error
-	if n.State, err = s.readiness(); err != nil {
-		n.State = err.Error()
-	}
-	n.Ready = err == nil
-	if d := s.parts.shards.Disk(); d != nil {
-		n.DiskKnown, n.DiskLow, n.DiskFree = true, d.Low, d.Free
-	}
-	return n
-}
-
-// events passes on all events under the subject prefix, including events of other nodes.
-func (s *Server) events(each func(event []byte), refused func(error)) (stop func(), err error) {
-	sub, err := s.endpoints.nc.SubscribeSync(s.subjects.EventWildcard())
-	if err != nil {
-		return nil, err
-	}
-	go func() {
-		for {
-			m, err := sub.NextMsg(time.Minute)
-			switch {
-			case err == nil:
-				each(m.Data)
-			case errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrSlowConsumer): // some events are lost
-			default: // for instance, it was unsubscribed
-				refused(err)
-				return
-			}
-		}
-	}()
-	return func() {
-		if err := sub.Unsubscribe(); err != nil {
-			s.log.Debug("unsubscribe from events", "error", err)
-		}
-	}, nil
-}
-
 // readCache converts the configured size, where 0 means none, for the store, where 0 means the
 // default.
 func readCache(bytes int64) int64 {
@@ -536,68 +424,6 @@ func (s *Server) build(snap store.Snapshot) error {
 	return nil
 }
 
-// caps returns the limits of names that clients create.
-func caps(l *config.LimitsConfig) shard.Caps {
-	return shard.Caps{
-		ThrottleKeys: l.MaxThrottleKeys, Circuits: l.MaxCircuits, RateKeys: l.MaxRateKeys, DedupeIDs: l.MaxDedupeIDs, Consumers: l.MaxConsumers,
-		Fetches: l.MaxFetches, ConsumerFetches: l.MaxConsumerFetches,
-		Schedules: l.MaxSchedules, EnqueuedSchedules: l.MaxEnqueuedSchedules,
-	}
-}
-
-// limits returns the caps and how much of each is in use.
-func (s *Server) limits() []telemetry.Limit {
-	most, used := caps(&s.cfg.Limits), s.parts.shards.Usage()
-	return []telemetry.Limit{
-		{Name: "max_throttle_keys", Used: used.ThrottleKeys, Max: most.ThrottleKeys},
-		{Name: "max_circuits", Used: used.Circuits, Max: most.Circuits},
-		{Name: "max_rate_keys", Used: used.RateKeys, Max: most.RateKeys},
-		{Name: "max_dedupe_ids", Used: used.DedupeIDs, Max: most.DedupeIDs},
-		{Name: "max_consumers", Used: used.Consumers, Max: most.Consumers},
-		{Name: "max_fetches", Used: used.Fetches, Max: most.Fetches},
-		{Name: "max_schedules", Used: used.Schedules, Max: most.Schedules},
-		{Name: "max_enqueued_schedules", Used: used.EnqueuedSchedules, Max: most.EnqueuedSchedules},
-		{Name: "max_guard_permits", Used: int64(s.parts.guard.Live()), Max: s.cfg.Limits.MaxGuardPermits},
-	}
-}
-
-// maxNamedCircuits is how many circuits metrics name besides the configured ones.
-const maxNamedCircuits = 100
-
-// circuitStates returns the states of circuits for metrics.
-func (s *Server) circuitStates() (c telemetry.Circuits) {
-	others := maxNamedCircuits
-	if len(s.cfg.HTTP.MetricsCircuits) == 0 {
-		others = 0
-	}
-	for _, one := range s.parts.circuits.States(others, s.cfg.HTTP.NamesCircuit) {
-		state := telemetry.CircuitState{Key: one.Key, State: one.State.String(), Held: one.Held}
-		one.EachTransition(func(from, to breaker.State, n int64) { state.Turns = append(state.Turns, circuitTurn(from, to, n)) })
-		c.States = append(c.States, state)
-	}
-	unwell := s.parts.circuits.Unwell()
-	c.Open, c.HalfOpen, c.Longest = unwell.Open, unwell.HalfOpen, unwell.Longest
-	s.parts.circuits.EachTransition(func(from, to breaker.State, n int64) {
-		c.Turns = append(c.Turns, circuitTurn(from, to, n))
-	})
-	return c
-}
-
-func circuitTurn(from, to breaker.State, n int64) telemetry.CircuitTurn {
-	return telemetry.CircuitTurn{From: from.String(), To: to.String(), N: n}
-}
-
-// maxNamedThrottles is how many throttle keys metrics name.
-const maxNamedThrottles = 1000
-
-// throttlesHeld returns how often throttle keys have blocked messages, for metrics.
-func (s *Server) throttlesHeld() (list []telemetry.ThrottleHeld) {
-	for _, h := range s.parts.control.Gates().BlockedCounts(maxNamedThrottles) {
-		list = append(list, telemetry.ThrottleHeld{Key: wire.ShowKey(h.Key), BlockedBy: h.Kind.String(), N: h.N})
-	}
-	return list
-}
-
 // setOffline also tells the queues, which then release what they hold for deliveries that cannot go
 // out.
 func (s *Server) setOffline(offline bool) {
@@ -630,21 +456,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err := r.control.Start(s.cfg); err != nil {
 		return err
 	}
-	s.metrics.SetGauges(r.admin.Gauges)
-	s.metrics.SetNode(func() telemetry.Node {
-		return telemetry.Node{Connected: s.endpoints.nc.IsConnected(), StoreBytes: s.storage.bytes(), Permits: r.guard.Live()}
-	})
-	s.metrics.SetDisk(func() (free int64, low, known bool) {
-		if d := r.shards.Disk(); d != nil {
-			return d.Free, d.Low, true
-		}
-		return 0, false, false
-	})
-	s.metrics.SetStuck(func() int { return len(r.shards.Stuck()) })
-	s.metrics.SetLimits(s.limits)
-	s.metrics.SetCircuits(s.circuitStates)
-	s.metrics.SetThrottles(s.throttlesHeld)
-	s.metrics.SetSync(r.shards.CountHooks)
+	s.connectMetrics()
 	r.shards.Start()
 	if err := s.connected(ctx); err != nil {
 		return err
@@ -721,21 +533,10 @@ func (s *Server) stop(graceful bool) {
 	s.log.Info("stopped")
 }
 
-// stopPages stops the pages, if they are running. It may be called again.
-func (s *Server) stopPages() {
-	if s.endpoints.web == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	s.endpoints.web.Stop(ctx)
-}
-
 // leave hands over what other nodes take over.
 func (s *Server) leave() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.cfg.DrainTimeoutMs)*time.Millisecond)
+	ctx, cancel := context.WithTimeout(s.killed, time.Duration(s.cfg.DrainTimeoutMs)*time.Millisecond)
 	defer cancel()
-	defer context.AfterFunc(s.killed, cancel)()
 	s.storage.leave(ctx)
 }
 
@@ -747,9 +548,8 @@ func (s *Server) drain(graceful bool) {
 	if !graceful {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.cfg.DrainTimeoutMs)*time.Millisecond)
+	ctx, cancel := context.WithTimeout(s.killed, time.Duration(s.cfg.DrainTimeoutMs)*time.Millisecond)
 	defer cancel()
-	defer context.AfterFunc(s.killed, cancel)()
 	s.log.Info("stopping: no new messages, waiting for leases", "drain_timeout_ms", s.cfg.DrainTimeoutMs)
 	select {
 	case <-r.front.Detach(r.shards.Queues()...):
