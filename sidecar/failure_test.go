@@ -1,7 +1,6 @@
 package sidecar
 
 import (
-	"net/http/httptest"
 	"os"
 	"testing"
 	"time"
@@ -70,9 +69,7 @@ func TestNearlyFullDisk(t *testing.T) {
 		state, err := x.s.readiness()
 		require.NoError(t, err)
 		require.Regexp(t, `^degraded: the disk is nearly full \(\d+ bytes are free, store.min_free_bytes is 1125899906842624\)`, state)
-		w := httptest.NewRecorder()
-		x.s.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-		require.Contains(t, w.Body.String(), "\nfila_disk_low 1\n")
+		require.Contains(t, scraped(x), "\nfila_disk_low 1\n")
 		ch, _ := x.consumer("w", "orders", `{"consumer":"w"}`)
 		require.Nil(t, x.ack(next(t, ch), "+ACK"))
 		x.end()

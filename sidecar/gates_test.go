@@ -2,8 +2,8 @@ package sidecar
 
 import (
 	"fmt"
-	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -54,18 +54,25 @@ func TestThrottlesAndPausesOverNATS(t *testing.T) {
 	})
 }
 
-// TestMetricsOfNamedGates: metrics name the blocked messages and guard calls of configured gates.
+// TestMetricsOfNamedGates: metrics name the blocked messages and guard calls of configured gates, and
+// count every limit that was exceeded.
 func TestMetricsOfNamedGates(t *testing.T) {
 	dir := t.TempDir()
 	inBubble(t, func(t *testing.T) {
 		x := startSite(t, dir, func(c *config.Config) {
 			c.Throttles = []config.ThrottleTable{{Key: "mail", Concurrency: 1}, {Key: "tenant:*", Concurrency: 1}}
-			c.Circuits = []config.CircuitTable{{Key: "stripe", CircuitLimits: config.CircuitLimits{Threshold: 1}}}
+			c.Circuits = []config.CircuitTable{
+				{Key: "stripe", CircuitLimits: config.CircuitLimits{Threshold: 1}},
+				{Key: "adyen", CircuitLimits: config.CircuitLimits{Threshold: 9, MaxFailures: 1}},
+			}
 		})
 		x.must("fila.admin.queue-create.orders", `{"throttle_headers":["t"],"circuit_header":"c"}`, nil)
-		messages, err := x.nc.SubscribeSync("fila.deliver.w.orders")
+		x.must("fila.admin.queue-create.keys", `{"max_failures_per_key":1}`, nil)
+		messages, err := x.nc.SubscribeSync("fila.deliver.w.*")
 		require.NoError(t, err)
-		x.must("fila.consume.orders", `{"consumer":"w","max_in_flight":10}`, nil)
+		for _, queue := range []string{"orders", "keys"} {
+			x.must("fila.consume."+queue, `{"consumer":"w","max_in_flight":10}`, nil)
+		}
 		for range 2 {
 			require.Nil(t, x.request("fila.enqueue.orders", "x", nats.Header{"t": {"mail"}}, nil))
 			require.Nil(t, x.request("fila.enqueue.orders", "x", nats.Header{"t": {"tenant:acme"}}, nil))
@@ -73,27 +80,30 @@ func TestMetricsOfNamedGates(t *testing.T) {
 		var answer wire.GuardAnswer
 		require.Nil(t, x.request("fila.guard.check.vendor", `{"with":["mail"]}`, nil, &answer))
 		require.Equal(t, "concurrency", answer.Gate)
-		require.Nil(t, x.request("fila.enqueue.orders", "x", nats.Header{"c": {"stripe"}}, nil))
-		for {
+		for _, fails := range []struct{ queue, circuit string }{{"orders", "stripe"}, {"orders", "adyen"}, {"orders", "adyen"}, {"keys", ""}, {"keys", ""}} {
+			require.Nil(t, x.request("fila.enqueue."+fails.queue, "fails", nats.Header{"c": {fails.circuit}}, nil))
 			m, err := messages.NextMsg(time.Minute)
-			require.NoError(t, err)
-			if m.Header.Get("c") != "" {
-				require.Nil(t, x.request(m.Reply, `-NAK {"error":"down"}`, nil, nil))
-				break
+			for ; err == nil && string(m.Data) != "fails"; m, err = messages.NextMsg(time.Minute) {
 			}
+			require.NoError(t, err)
+			require.Nil(t, x.request(m.Reply, `-NAK {"error":"down","delay":"1h"}`, nil, nil))
 		}
 		require.Nil(t, x.request("fila.guard.check.stripe", ``, nil, &answer))
 		require.Equal(t, "circuit", answer.Gate)
-		w := httptest.NewRecorder()
-		x.s.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		synctest.Wait()
+		metrics := scraped(x)
 		for _, line := range []string{
 			`fila_throttle_rejections_total{blocked_by="concurrency",throttle="mail"} 2`,
 			`fila_circuit_rejections_total{circuit="stripe"} 1`,
 			`fila_circuit_key_transitions_total{circuit="stripe",from="closed",to="open"} 1`,
+			`fila_held_total{blocked_by="concurrency",queue="orders"} 2`,
+			`fila_guard_checks_total{outcome="concurrency"} 1`, `fila_guard_checks_total{outcome="circuit"} 1`,
+			`fila_limits_exceeded_total{limit="concurrency"} 3`, `fila_limits_exceeded_total{limit="window"} 0`,
+			`fila_limits_exceeded_total{limit="max_failures"} 1`, `fila_limits_exceeded_total{limit="max_failures_per_key"} 1`,
 		} {
-			require.Contains(t, w.Body.String(), "\n"+line+"\n")
+			require.Contains(t, metrics, "\n"+line+"\n")
 		}
-		require.NotContains(t, w.Body.String(), "acme")
+		require.NotContains(t, metrics, "acme")
 		x.end()
 	})
 }
@@ -106,14 +116,9 @@ func TestMetricsOfLimits(t *testing.T) {
 			c.Limits.MaxThrottleKeys, c.Limits.MaxCircuits, c.Limits.MaxRateKeys, c.Limits.MaxDedupeIDs, c.Limits.MaxConsumers = 10, 20_000, 30, 40, 50
 			c.Limits.MaxFetches, c.Limits.MaxConsumerFetches = 3, 2
 		})
-		scrape := func() string {
-			w := httptest.NewRecorder()
-			x.s.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-			return w.Body.String()
-		}
 		used := func(throttle, circuits, rate, dedupe, consumers int) {
 			t.Helper()
-			got := scrape()
+			got := scraped(x)
 			for limit, n := range map[string]int{
 				"max_throttle_keys": throttle, "max_circuits": circuits, "max_rate_keys": rate, "max_dedupe_ids": dedupe, "max_consumers": consumers,
 			} {
@@ -122,7 +127,7 @@ func TestMetricsOfLimits(t *testing.T) {
 		}
 		used(0, 0, 0, 0, 0)
 		for limit, n := range map[string]int{"max_throttle_keys": 10, "max_circuits": 20_000, "max_rate_keys": 30, "max_dedupe_ids": 40, "max_consumers": 50} {
-			require.Contains(t, scrape(), fmt.Sprintf("\nfila_limit_max{limit=%q} %d\n", limit, n))
+			require.Contains(t, scraped(x), fmt.Sprintf("\nfila_limit_max{limit=%q} %d\n", limit, n))
 		}
 		x.must("fila.admin.queue-create.little", `{"enqueue_rate_per_key":"1"}`, nil)
 		x.must("fila.admin.queue-create.empty", "", nil)
@@ -148,8 +153,8 @@ func TestMetricsOfLimits(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "_INBOX.w.2", refusal.Subject)
 		require.Contains(t, wire.ParseError(refusal.Header, refusal.Data).Description, "limits.max_consumer_fetches")
-		require.Contains(t, scrape(), "\nfila_limit_used{limit=\"max_fetches\"} 2\n")
-		require.Contains(t, scrape(), "\nfila_limit_max{limit=\"max_fetches\"} 3\n")
+		require.Contains(t, scraped(x), "\nfila_limit_used{limit=\"max_fetches\"} 2\n")
+		require.Contains(t, scraped(x), "\nfila_limit_max{limit=\"max_fetches\"} 3\n")
 		x.end()
 	})
 }

@@ -104,7 +104,7 @@ func (k *churn) check(c *client) {
 	if k.mu.confirmed == 0 {
 		return
 	}
-	var value setting
+	var value struct{ Value string }
 	c.call("fila.admin.config-get."+churnKey, nil, &value)
 	n, err := strconv.Atoi(value.Value)
 	require.NoError(c.t, err)

@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"strconv"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 )
 
@@ -15,7 +13,7 @@ func TestCreditIsCounted(t *testing.T) {
 	c := shared(t).client(t)
 	queue := c.newQueue(nil)
 	const n, credit = 3000, 10
-	c.enqueueAll(backlog(queue, "x", 1, n))
+	c.enqueueAll(backlog(queue, n))
 	k := c.consume(queue, credit)
 	var held []delivery
 	for got := 0; got < n; {
@@ -42,7 +40,7 @@ func TestQueueGroupSharesAName(t *testing.T) {
 	a.register(4)
 	b.register(4)
 	require.Equal(t, 1, c.inspect(queue).Consumers)
-	c.enqueueAll(backlog(queue, "x", 1, 100))
+	c.enqueueAll(backlog(queue, 100))
 	for range 100 {
 		select {
 		case d := <-a.ch:
@@ -59,53 +57,9 @@ func TestQueueGroupSharesAName(t *testing.T) {
 	require.NotZero(t, b.received.Load())
 	// One of the two ends: the other gets all messages.
 	b.unsubscribe()
-	c.enqueueAll(backlog(queue, "x", 1, 10))
+	c.enqueueAll(backlog(queue, 10))
 	a.drain(10)
 	c.waitDepth(queue, 0)
-}
-
-// TestNoResponders: deliveries to a consumer that is gone go to another one at once and count
-// no attempt. The lease would last an hour.
-func TestNoResponders(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(m{"visibility_timeout_ms": 3_600_000})
-	lost := c.events("consumer-lost." + queue)
-	gone := c.consume(queue, 10)
-	gone.unsubscribe()
-	ids := c.enqueueAll(backlog(queue, "x", 1, 20))
-	here := c.consume(queue, 20)
-	var got []string
-	for _, d := range here.take(20) {
-		require.Equal(t, 1, d.attempt(t))
-		got = append(got, d.id())
-		c.accepted(d, "")
-	}
-	require.ElementsMatch(t, ids, got)
-	require.Equal(t, queue, nextEvent(t, lost).Queue)
-	require.Equal(t, 1, c.inspect(queue).Consumers, "the one that is gone was dropped")
-	require.Zero(t, c.depth(queue))
-	// The consumer may register again under its name.
-	back := c.subscribe(queue, gone.name)
-	here.leave()
-	back.register(1)
-	c.enqueue(queue, "again")
-	require.Equal(t, "again", string(back.next().Data))
-}
-
-// TestNoRespondersWhileOthersWork: the same with another registered consumer.
-func TestNoRespondersWhileOthersWork(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(m{"visibility_timeout_ms": 3_600_000})
-	here, gone := c.consume(queue, 50), c.consume(queue, 50)
-	gone.unsubscribe()
-	ids := c.enqueueAll(backlog(queue, "x", 1, 40))
-	var got []string
-	for _, d := range here.take(40) {
-		require.Equal(t, 1, d.attempt(t))
-		got = append(got, d.id())
-	}
-	require.ElementsMatch(t, ids, got)
-	require.Equal(t, 1, c.inspect(queue).Consumers)
 }
 
 // TestConsumerKilled: a consumer killed with SIGKILL sends nothing more.
@@ -114,7 +68,7 @@ func TestConsumerKilled(t *testing.T) {
 	c := p.client(t)
 	queue := c.newQueue(m{"visibility_timeout_ms": 1000})
 	child := startChild(t, p.URL, queue, unique(t), "5")
-	ids := c.enqueueAll(backlog(queue, "x", 1, 5))
+	ids := c.enqueueAll(backlog(queue, 5))
 	var took []string
 	for range 5 {
 		took = append(took, child.next(t))
@@ -146,7 +100,7 @@ func TestConsumerKilledBeforeDelivery(t *testing.T) {
 	child.next(t)
 	child.kill()
 	k := c.consume(queue, 10)
-	ids := c.enqueueAll(backlog(queue, "x", 1, 10))
+	ids := c.enqueueAll(backlog(queue, 10))
 	var got []string
 	for _, d := range k.take(10) {
 		require.Equal(t, 1, d.attempt(t))
@@ -154,32 +108,4 @@ func TestConsumerKilledBeforeDelivery(t *testing.T) {
 	}
 	require.ElementsMatch(t, ids, got)
 	require.EqualValues(t, 11, c.inspect(queue).InFlight, "what it had received waits for its lease")
-}
-
-// TestConsumeWithoutReplyActs: a registration without a reply subject takes effect.
-func TestConsumeWithoutReplyActs(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	k := c.subscribe(queue, unique(t))
-	require.NoError(t, c.nc.Publish("fila.consume."+queue, encode(t, m{"consumer": k.name, "max_in_flight": 1})))
-	c.enqueue(queue, "x")
-	k.next()
-	require.NoError(t, c.nc.Publish("fila.consume."+queue, encode(t, m{"consumer": k.name, "leave": true})))
-	eventually(t, func() bool { return c.inspect(queue).Consumers == 0 })
-}
-
-// TestDeliveriesNeedNoLibrary: an ack is a publish to the reply subject.
-func TestDeliveriesNeedNoLibrary(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	for i := range 3 {
-		c.enqueue(queue, strconv.Itoa(i))
-	}
-	k := c.consume(queue, 1)
-	for i := range 3 {
-		d := k.next()
-		require.Equal(t, strconv.Itoa(i), string(d.Data))
-		require.NoError(t, c.nc.PublishMsg(&nats.Msg{Subject: d.Reply, Data: []byte("+ACK")}))
-	}
-	c.waitDepth(queue, 0)
 }

@@ -197,17 +197,15 @@ func (c *client) lost(code int, d delivery, payload string) {
 
 // queueInfo is the part of queue-inspect that the tests use.
 type queueInfo struct {
-	Name        string           `json:"name"`
-	Pending     int64            `json:"pending"`
-	Delayed     int64            `json:"delayed"`
-	InFlight    int64            `json:"in_flight"`
-	Moving      int64            `json:"moving"`
-	Consumers   int              `json:"consumers"`
-	OldestAgeMs int64            `json:"oldest_age_ms"`
-	DLQ         string           `json:"dlq"`
-	Quantum     int64            `json:"quantum"`
-	Settings    m                `json:"settings"`
-	Counters    map[string]int64 `json:"counters"`
+	Name      string `json:"name"`
+	Pending   int64  `json:"pending"`
+	Parked    int64  `json:"parked"`
+	Delayed   int64  `json:"delayed"`
+	InFlight  int64  `json:"in_flight"`
+	Moving    int64  `json:"moving"`
+	Consumers int    `json:"consumers"`
+	DLQ       string `json:"dlq"`
+	Settings  m      `json:"settings"`
 }
 
 // inspect asks for the state of a queue.
@@ -253,20 +251,4 @@ func (c *client) waitDepth(queue string, n int64) {
 		require.NoError(c.t, json.Unmarshal(reply.Data, &info))
 		return info.depth() == n
 	}, "depth of %s must become %d: %s", queue, n, c.dump(queue))
-}
-
-// number reads a number of a JSON object.
-func number(t testing.TB, v any) float64 {
-	t.Helper()
-	f, ok := v.(float64)
-	require.True(t, ok, "%v is not a number", v)
-	return f
-}
-
-// object decodes a JSON object.
-func object(t testing.TB, data []byte) m {
-	t.Helper()
-	var out m
-	require.NoError(t, json.Unmarshal(data, &out), "%q", data)
-	return out
 }

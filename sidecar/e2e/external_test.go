@@ -3,63 +3,13 @@ package e2e
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nkeys"
 	"github.com/stretchr/testify/require"
 )
-
-// TestLogins: all ways to log in to an external NATS server work, also with a context of `nats
-// context save`, and the log has no secrets.
-func TestLogins(t *testing.T) {
-	t.Parallel()
-	pair, err := nkeys.CreateUser()
-	require.NoError(t, err)
-	public, err := pair.PublicKey()
-	require.NoError(t, err)
-	seed, err := pair.Seed()
-	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "user.nk")
-	require.NoError(t, os.WriteFile(file, seed, 0o600))
-	byKey, err := nats.NkeyOptionFromSeed(file)
-	require.NoError(t, err)
-	home := t.TempDir()
-	password := func(o *server.Options) { o.Username, o.Password = "fila", "s3cret" }
-	for name, tt := range map[string]struct {
-		server func(*server.Options)
-		fila   options // natsURL, unless it is in a context
-		client nats.Option
-	}{
-		"password": {password, options{nats: "user = \"fila\"\npassword = \"s3cret\""}, nats.UserInfo("fila", "s3cret")},
-		"token":    {func(o *server.Options) { o.Authorization = "s3cret" }, options{nats: `token = "s3cret"`}, nats.Token("s3cret")},
-		"nkey":     {func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: public}} }, options{nats: fmt.Sprintf("nkey = %q", file)}, byKey},
-		"context":  {password, options{nats: `context = "prod"`, env: []string{"XDG_CONFIG_HOME=" + home}}, nats.UserInfo("fila", "s3cret")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n := startNATS(t, tt.server)
-			if name == "context" {
-				require.NoError(t, os.MkdirAll(filepath.Join(home, "nats", "context"), 0o700))
-				require.NoError(t, os.WriteFile(filepath.Join(home, "nats", "context", "prod.json"),
-					fmt.Appendf(nil, `{"description":"","url":%q,"user":"fila","password":"s3cret"}`, n.URL), 0o600))
-			} else {
-				tt.fila.natsURL = n.URL
-			}
-			p := startFila(t, tt.fila)
-			require.Equal(t, n.URL, p.URL)
-			c := dial(t, n.URL, tt.client)
-			c.enqueue(c.newQueue(nil), "x")
-			require.NotContains(t, p.log.String(), "s3cret")
-			require.NotContains(t, p.log.String(), string(seed))
-			require.Zero(t, p.Stop(t))
-		})
-	}
-}
 
 // TestRegistrationsAreRestored: with an external NATS server a consumer does not notice a
 // restart of fila.
@@ -82,7 +32,7 @@ func TestRegistrationsAreRestored(t *testing.T) {
 		info := c.inspect(queue)
 		require.Equal(t, 1, info.Consumers)
 		require.EqualValues(t, 1, info.InFlight)
-		c.enqueueAll(backlog(queue, "x", 1, 5))
+		c.enqueueAll(backlog(queue, 5))
 		ds := k.take(2) // the unacked one counts against max_in_flight 3
 		k.none()
 		require.EqualValues(t, 3, c.inspect(queue).Pending)
@@ -134,32 +84,6 @@ func TestNATSRestartIsSurvived(t *testing.T) {
 	require.Zero(t, c.depth(queue))
 }
 
-// TestWrongPassword: fila ends with one line instead of trying forever.
-func TestWrongPassword(t *testing.T) {
-	t.Parallel()
-	n := startNATS(t, func(o *server.Options) { o.Username, o.Password = "fila", "s3cret" })
-	code, lines := startFails(t, options{natsURL: n.URL, nats: "user = \"fila\"\npassword = \"wr0ng\""})
-	require.NotZero(t, code)
-	require.NotEmpty(t, lines)
-	require.Regexp(t, "(?i)authorization", lines[len(lines)-1])
-	require.NotContains(t, strings.Join(lines, "\n"), "wr0ng")
-}
-
-// TestFilaStartsBeforeNATS: fila waits for the server and is not ready meanwhile.
-func TestFilaStartsBeforeNATS(t *testing.T) {
-	t.Parallel()
-	n := startNATS(t, nil)
-	n.stop()
-	p := newFila(t, options{natsURL: n.URL})
-	require.NoError(t, p.start())
-	eventually(t, func() bool { return p.hasExited() || strings.Contains(p.log.String(), n.URL) }, "it says what it waits for")
-	require.False(t, p.hasExited(), "%s", p.log)
-	n.start(t)
-	require.NoError(t, p.waitReady(), p.log)
-	c := dial(t, n.URL)
-	c.enqueue(c.newQueue(nil), "x")
-}
-
 // TestShutdownWithoutNATS: fila stops while it waits for its first connection, and after it has
 // lost its connection.
 func TestShutdownWithoutNATS(t *testing.T) {
@@ -183,4 +107,47 @@ func TestShutdownWithoutNATS(t *testing.T) {
 	p.Restart(t)
 	eventually(t, c.nc.IsConnected)
 	require.EqualValues(t, 1, c.depth(queue), "nothing was lost meanwhile")
+}
+
+// TestAFilaWaitsForItsPredecessor: in a rolling update the next fila starts while the last one
+// still drains.
+func TestAFilaWaitsForItsPredecessor(t *testing.T) {
+	t.Parallel()
+	n := startNATS(t, nil)
+	last := startFila(t, options{natsURL: n.URL, drainMs: 3_600_000})
+	c := dial(t, n.URL)
+	queue := c.newQueue(m{"visibility_timeout_ms": 3_600_000})
+	c.enqueue(queue, "x")
+	d := c.consume(queue, 1).next()
+	last.Signal(t, syscall.SIGTERM)
+	eventually(t, func() bool { return strings.Contains(last.log.String(), "waiting for leases") }, "it drains")
+	next := newFila(t, options{natsURL: n.URL})
+	require.NoError(t, next.start())
+	eventually(t, func() bool { return strings.Contains(next.log.String(), "waiting for its end") || next.hasExited() }, "it waits")
+	require.False(t, last.hasExited())
+	c.accepted(d, "") // the last one takes it
+	require.Zero(t, last.WaitExit(t))
+	require.NoError(t, next.waitReady())
+	c.newQueue(nil)
+}
+
+// TestOtherPrefix: all subjects use subject_prefix, and the default prefix is free for others.
+func TestOtherPrefix(t *testing.T) {
+	t.Parallel()
+	p := startFila(t, options{nats: `subject_prefix = "jobs.eu"`})
+	c := p.client(t)
+	c.call("jobs.eu.admin.queue-create.orders", m{}, nil)
+	msg := message("orders", "x")
+	msg.Subject = "jobs.eu.enqueue.orders"
+	require.Nil(t, errorOf(t, c.do(msg)))
+	inbox := nats.NewInbox()
+	sub, err := c.nc.SubscribeSync(inbox)
+	require.NoError(t, err)
+	require.NoError(t, c.nc.PublishRequest("jobs.eu.fetch.orders", inbox, nil))
+	d, err := sub.NextMsg(patience)
+	require.NoError(t, err)
+	require.Regexp(t, `^jobs\.eu\.ack\.0\.[A-Za-z0-9_-]+\.orders$`, d.Reply)
+	require.Nil(t, errorOf(t, c.do(&nats.Msg{Subject: d.Reply})))
+	_, err = c.nc.Request("fila.admin.queue-list", nil, patience)
+	require.ErrorIs(t, err, nats.ErrNoResponders)
 }

@@ -19,7 +19,7 @@ func TestFrozenConsumer(t *testing.T) {
 	freeze(t, child.cmd.Process)
 	sent := c.enqueue(queue, "x")
 	k := c.subscribe(queue, unique(t))
-	c.waitInFlight(queue, 1)
+	eventually(t, func() bool { return c.inspect(queue).InFlight == 1 })
 	k.register(5)
 	for { // the frozen one may get it more than once
 		d := k.next()

@@ -3,6 +3,7 @@ package e2e
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -37,17 +38,6 @@ func flightOf(t testing.TB, d delivery, visibility time.Duration) flight {
 		key: d.key(), id: d.id(), attempt: d.attempt(t), cost: 1,
 		start: deadline - int64(visibility), seen: d.at.UnixNano(), end: deadline,
 	}
-}
-
-// flightsOf returns the flights of deliveries in the order of their leases.
-func flightsOf(t testing.TB, ds []delivery, visibility time.Duration) []flight {
-	t.Helper()
-	out := make([]flight, len(ds))
-	for i, d := range ds {
-		out[i] = flightOf(t, d, visibility)
-	}
-	sortFlights(out)
-	return out
 }
 
 func sortFlights(fs []flight) {
@@ -124,30 +114,19 @@ func TestCheckersOfGatesFindWhatIsTooMuch(t *testing.T) {
 }
 
 // limits sets limits of a throttle key.
-func (c *client) limits(key string, limits m) throttleInfo {
+func (c *client) limits(key string, limits m) {
 	c.t.Helper()
-	var info throttleInfo
-	c.call("fila.admin.throttle-set."+key, limits, &info)
-	return info
+	c.call("fila.admin.throttle-set."+key, limits, nil)
 }
 
-// throttleInfo is the reply of throttle-show.
+// throttleInfo is the part of throttle-show that the tests use.
 type throttleInfo struct {
-	Key           string  `json:"key"`
-	Rate          string  `json:"rate"`
-	Burst         float64 `json:"burst"`
-	Concurrency   int64   `json:"concurrency"`
-	Limit         int64   `json:"limit"`
-	WindowMs      int64   `json:"window_ms"`
-	Source        string  `json:"source"`
-	OverrideUntil string  `json:"override_until"`
-	PausedUntil   string  `json:"paused_until"`
-	State         string  `json:"state"`
-	OpensAt       string  `json:"opens_at"`
-	Tokens        float64 `json:"tokens"`
-	InWindow      int64   `json:"in_window"`
-	InFlight      int64   `json:"in_flight"`
-	Waiting       int     `json:"waiting"`
+	Key      string  `json:"key"`
+	Rate     string  `json:"rate"`
+	State    string  `json:"state"`
+	Tokens   float64 `json:"tokens"`
+	InWindow int64   `json:"in_window"`
+	InFlight int64   `json:"in_flight"`
 }
 
 func (c *client) throttle(key string) throttleInfo {
@@ -158,19 +137,13 @@ func (c *client) throttle(key string) throttleInfo {
 	return info
 }
 
-// circuitInfo is the reply of circuit-show.
+// circuitInfo is the part of circuit-show that outlives a restart.
 type circuitInfo struct {
 	Key                 string `json:"key"`
 	State               string `json:"state"`
 	ConsecutiveFailures int    `json:"consecutive_failures"`
 	OpenUntil           string `json:"open_until"`
 	Cause               string `json:"cause"`
-	Probes              int    `json:"probes"`
-	Threshold           int    `json:"threshold"`
-	CooldownMs          int64  `json:"cooldown_ms"`
-	HalfOpenMaxCalls    int    `json:"half_open_max_calls"`
-	HalfOpenSuccesses   int    `json:"half_open_successes"`
-	Waiting             int    `json:"waiting"`
 }
 
 func (c *client) circuit(key string) circuitInfo {
@@ -179,78 +152,6 @@ func (c *client) circuit(key string) circuitInfo {
 	c.call("fila.admin.circuit-show."+key, nil, &info)
 	require.Equal(c.t, key, info.Key)
 	return info
-}
-
-// set sets keys of the runtime configuration, names and values in turn.
-func (c *client) set(pairs ...string) {
-	c.t.Helper()
-	for i := 0; i < len(pairs); i += 2 {
-		c.call("fila.admin.config-set."+pairs[i], m{"value": pairs[i+1]}, nil)
-	}
-}
-
-// gateState is a gate in an explanation.
-type gateState struct {
-	Kind     string `json:"kind"`
-	Gate     string `json:"gate"`
-	Open     bool   `json:"open"`
-	OpensAt  string `json:"opens_at"`
-	Limits   string `json:"limits"`
-	SetBy    string `json:"set_by"`
-	InUse    string `json:"in_use"`
-	Messages int64  `json:"messages"`
-	Flows    int    `json:"flows"`
-}
-
-// explained is the reply of explain about a message, a key or a queue.
-type explained struct {
-	ID           string      `json:"id"`
-	State        string      `json:"state"`
-	Queue        string      `json:"queue"`
-	Key          string      `json:"key"`
-	Attempt      int         `json:"attempt"`
-	ReadyAt      string      `json:"ready_at"`
-	Consumer     string      `json:"consumer"`
-	LeaseUntil   string      `json:"lease_until"`
-	Reason       string      `json:"reason"`
-	Gates        []gateState `json:"gates"`
-	BlockedBy    *gateState  `json:"blocked_by"`
-	BlockedSince string      `json:"blocked_since"`
-	Ahead        int64       `json:"ahead"`
-	Estimate     string      `json:"estimate"`
-}
-
-// explain explains a message.
-func (c *client) explain(id string) explained {
-	c.t.Helper()
-	var e explained
-	c.call("fila.admin.explain", m{"kind": "message", "id": id}, &e)
-	require.Equal(c.t, id, e.ID)
-	require.NotEmpty(c.t, e.Reason)
-	return e
-}
-
-// held is the reply of explain about a queue or one of its keys.
-type held struct {
-	Pending   int64       `json:"pending"`
-	Parked    int64       `json:"parked"`
-	Delayed   int64       `json:"delayed"`
-	InFlight  int64       `json:"in_flight"`
-	Consumers int         `json:"consumers"`
-	Credit    int         `json:"credit"`
-	Weight    float64     `json:"weight"`
-	WeightBy  string      `json:"weight_by"`
-	Paused    string      `json:"paused"`
-	BlockedBy []gateState `json:"blocked_by"`
-	Reason    string      `json:"reason"`
-}
-
-func (c *client) explainQueue(queue string) held {
-	c.t.Helper()
-	var h held
-	c.call("fila.admin.explain", m{"kind": "queue", "queue": queue}, &h)
-	require.NotEmpty(c.t, h.Reason)
-	return h
 }
 
 // gated returns n messages of a fairness key, with payloads from 0 and a throttle key, or none
@@ -272,32 +173,16 @@ func byHeaders(more m) m {
 		"fairness_header": "tenant", "weight_header": "weight",
 		"throttle_headers": []string{"gate", "gate2"}, "circuit_header": "dest",
 	}
-	for k, v := range more {
-		settings[k] = v
-	}
+	maps.Copy(settings, more)
 	return settings
 }
 
-// timeOf parses a time of a reply.
-func timeOf(t testing.TB, text string) time.Time {
-	t.Helper()
-	at, err := time.Parse(time.RFC3339Nano, text)
-	require.NoError(t, err)
-	return at
-}
-
-// parked waits until n messages of a queue are blocked.
-func (c *client) parked(queue string, n int64) held {
+// parked waits until n messages of a queue are blocked, and none is ready.
+func (c *client) parked(queue string, n int64) {
 	c.t.Helper()
-	var h held
-	eventually(c.t, func() bool { h = c.explainQueue(queue); return h.Parked == n && h.Pending == 0 },
+	eventually(c.t, func() bool { info := c.inspect(queue); return info.Parked == n && info.Pending == n },
 		"%d messages of %s must be parked", n, queue)
-	return h
 }
 
-func atoi(t testing.TB, text string) int {
-	t.Helper()
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err)
-	return n
-}
+// backlog returns n messages.
+func backlog(queue string, n int) []*nats.Msg { return gated(queue, "x", "", n) }

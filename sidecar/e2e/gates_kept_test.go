@@ -6,16 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// logged is an entry of the audit log.
-type logged struct {
-	Seq  uint64  `json:"seq"`
-	Time string  `json:"time"`
-	Key  string  `json:"key"`
-	Old  *string `json:"old"`
-	New  *string `json:"new"`
-	By   string  `json:"by"`
-}
-
 // TestGatesOverACleanStop: after a clean stop gates have their state, after a crash they start
 // used up.
 func TestGatesOverACleanStop(t *testing.T) {

@@ -14,42 +14,6 @@ import (
 // seldom is a rate that brings no token while a test runs.
 const seldom = "1/31536000"
 
-// TestRateBoundsEveryInterval: no interval of a run with several consumers exceeds the rate,
-// and all messages arrive.
-func TestRateBoundsEveryInterval(t *testing.T) {
-	c := shared(t).client(t)
-	queue, gate := c.newQueue(byHeaders(nil)), unique(t)
-	c.limits(gate, m{"rate": 40, "burst": 5})
-	w := c.newCrew(defaultVisibility)
-	w.join(queue, 3, 10, nil, nil)
-	c.enqueueAll(gated(queue, "a", gate, 35))
-	c.enqueueAll(gated(queue, "b", gate, 10))
-	w.await(45)
-	require.NoError(t, checkRate(w.all(), 40, 5))
-	c.waitDepth(queue, 0)
-}
-
-func TestWindowBoundsEveryWindow(t *testing.T) {
-	c := shared(t).client(t)
-	queue, gate := c.newQueue(byHeaders(nil)), unique(t)
-	const window = 400 * time.Millisecond
-	c.limits(gate, m{"limit": 4, "window_ms": window.Milliseconds()})
-	w := c.newCrew(defaultVisibility)
-	w.join(queue, 2, 10, nil, nil)
-	c.enqueueAll(gated(queue, "a", gate, 6))
-	w.await(5) // the next ones meet a half used window
-	c.enqueueAll(gated(queue, "b", gate, 9))
-	w.await(15)
-	require.NoError(t, checkWindow(w.all(), 4, window))
-
-	c.limits(gate, m{"limit": 3, "window_ms": 3_600_000})
-	c.enqueueAll(gated(queue, "c", gate, 20))
-	eventually(t, func() bool { return c.throttle(gate).State == "window" })
-	c.parked(queue, int64(35-w.count()))
-	require.GreaterOrEqual(t, c.throttle(gate).InWindow, int64(3))
-	require.LessOrEqual(t, w.count(), 18)
-}
-
 // TestConcurrencyUnderLoad: consumers ack, nack, and never answer.
 func TestConcurrencyUnderLoad(t *testing.T) {
 	c := shared(t).client(t)
@@ -116,4 +80,82 @@ func TestConcurrencyUnderLoad(t *testing.T) {
 	c.waitDepth(queue, 0)
 	require.Zero(t, c.throttle(both).InFlight)
 	require.Zero(t, c.throttle(one).InFlight)
+}
+
+// TestSharesBehindOneBucket: shares follow the weights, 3 to 1, over the whole run and at every
+// moment of it, and no interval exceeds the rate.
+func TestSharesBehindOneBucket(t *testing.T) {
+	c := shared(t).client(t)
+	queue, gate := c.newQueue(byHeaders(nil)), unique(t)
+	c.limits(gate, m{"rate": 60, "burst": 1})
+	var msgs []*nats.Msg
+	const n = 120
+	for tenant, weight := range map[string]string{"light": "1", "heavy": "3"} {
+		for _, msg := range gated(queue, tenant, gate, n) {
+			msg.Header.Set("weight", weight)
+			msgs = append(msgs, msg)
+		}
+	}
+	c.enqueueAll(msgs)
+	ds := c.consume(queue, 10).drain(n) // both have a backlog all the time
+	fs := make([]flight, n)
+	next := map[string]int{}
+	for i, d := range ds {
+		fs[i] = flightOf(t, d, defaultVisibility)
+		require.Equal(t, strconv.Itoa(next[d.key()]), string(d.Data), "order within %s", d.key())
+		next[d.key()]++
+	}
+	sortFlights(fs)
+	require.NoError(t, checkRate(fs, 60, 1))
+	heavy := 0
+	for i, f := range fs {
+		if f.key == "heavy" {
+			heavy++
+		}
+		require.InDelta(t, 0.75*float64(i+1), float64(heavy), 3, "after %d deliveries", i+1)
+	}
+}
+
+// TestStrictOrder: two consumers and retries. A key has one message in flight, and retries keep
+// their place.
+func TestStrictOrder(t *testing.T) {
+	c := shared(t).client(t)
+	queue := c.newQueue(m{"fairness_header": "tenant", "ordering": "key"})
+	const keys, n = 3, 10
+	var msgs []*nats.Msg
+	for key := range keys {
+		msgs = append(msgs, gated(queue, fmt.Sprint("k", key), "", n)...)
+	}
+	ks := []*consumer{c.consume(queue, 4), c.consume(queue, 4)}
+	c.enqueueAll(msgs)
+	next, held := map[string]int{}, map[string]delivery{}
+	take := func(d delivery) {
+		require.NotContains(t, held, d.key(), "two of a key in flight")
+		require.Equal(t, strconv.Itoa(next[d.key()]), string(d.Data), "order within %s", d.key())
+		held[d.key()] = d
+	}
+	left := keys * n
+	eventually(t, func() bool {
+		for range 5 { // as many as come at once
+			select {
+			case d := <-ks[0].ch:
+				take(d)
+			case d := <-ks[1].ch:
+				take(d)
+			case <-time.After(time.Millisecond):
+			}
+		}
+		for key, d := range held {
+			if next[key]%3 == 1 && d.attempt(t) == 1 {
+				c.accepted(d, "-NAK 20ms")
+				continue
+			}
+			next[key]++
+			left--
+			c.accepted(d, "")
+		}
+		clear(held)
+		return left == 0
+	}, "%s", c.dump(queue))
+	c.waitDepth(queue, 0)
 }

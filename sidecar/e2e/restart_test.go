@@ -70,7 +70,7 @@ func TestEverythingSurvivesARestart(t *testing.T) {
 	twice(t, func(t *testing.T, restart func(*testing.T, *proc)) {
 		p := startFila(t, options{})
 		c := p.client(t)
-		c.createQueue("q", m{"max_depth": 100, "fairness_header": "tenant", "weight_header": "weight"})
+		c.createQueue("q", m{"max_depth": 100, "fairness_header": "tenant", "weight_header": "weight", "max_pending_per_key": 5})
 		c.createQueue("gone", nil)
 		c.call("fila.admin.queue-delete.gone", nil, nil)
 		c.call("fila.admin.config-set.some:key", m{"value": "kept"}, nil)
@@ -99,13 +99,15 @@ func TestEverythingSurvivesARestart(t *testing.T) {
 		require.Zero(t, after.InFlight)
 		require.Equal(t, dlqBefore.Pending, dlqAfter.Pending)
 		c.refused(404, "fila.admin.queue-inspect.gone", nil)
-		var value setting
+		var value struct{ Value string }
 		c.call("fila.admin.config-get.some:key", nil, &value)
 		require.Equal(t, "kept", value.Value)
 		c.refused(404, "fila.admin.config-get.deleted", nil)
 		require.Equal(t, enqueued{ID: done.ID, Queue: "q", Duplicate: true}, c.enqueue("q", "again", "Nats-Msg-Id", "done"),
 			"dedupe ids survive, also of finished messages")
 		require.Equal(t, enqueued{ID: ids[3], Queue: "q", Duplicate: true}, c.enqueue("q", "again", "Nats-Msg-Id", "m3"))
+
+		c.refusedMsg(429, message("q", "x", "tenant", "t0")) // stored messages count
 
 		var got []string
 		for _, d := range c.consume("q", 1).drain(10) {
@@ -123,12 +125,38 @@ func TestEverythingSurvivesARestart(t *testing.T) {
 	})
 }
 
+// deadLetters puts n messages into the DLQ of a new queue. It returns the queue and the ids in
+// the order of the dead letters.
+func deadLetters(c *client, n int) (string, []string) {
+	c.t.Helper()
+	queue := c.newQueue(nil)
+	k := c.consume(queue, 1)
+	var ids []string
+	for range n {
+		ids = append(ids, c.enqueue(queue, "x").ID)
+		c.accepted(k.next(), "+TERM broken")
+	}
+	k.leave()
+	require.EqualValues(c.t, n, c.depth(queue+".dlq"))
+	return queue, ids
+}
+
+func (c *client) redrive(dlq string, body any) int {
+	c.t.Helper()
+	var reply struct {
+		Redriven *int `json:"redriven"`
+	}
+	c.call("fila.admin.redrive."+dlq, body, &reply)
+	require.NotNil(c.t, reply.Redriven)
+	return *reply.Redriven
+}
+
 // TestRedriveSurvivesAKill: a message is in one of the two queues, never in both.
 func TestRedriveSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	p := startFila(t, options{})
 	c := p.client(t)
-	queue, ids := deadLetters(c, 6, nil)
+	queue, ids := deadLetters(c, 6)
 	require.Equal(t, 4, c.redrive(queue+".dlq", m{"count": 4}))
 	p.Kill9(t)
 	p.Restart(t)

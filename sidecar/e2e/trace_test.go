@@ -1,11 +1,8 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net"
-	"net/http"
 	"net/url"
 	"os/exec"
 	"testing"
@@ -14,85 +11,21 @@ import (
 	"github.com/stretchr/testify/require"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	collectormetrics "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
-	collectortrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	goclient "github.com/filaq/fila/client"
 	"github.com/filaq/fila/sidecar/otlp/otlptest"
 )
 
-// byGRPC forwards gRPC exports to a collector over HTTP.
-type byGRPC struct {
-	collectortrace.UnimplementedTraceServiceServer
-	to string
-}
-
-func (g byGRPC) Export(_ context.Context, r *collectortrace.ExportTraceServiceRequest) (*collectortrace.ExportTraceServiceResponse, error) {
-	return &collectortrace.ExportTraceServiceResponse{}, handOn(g.to+"/v1/traces", r)
-}
-
-type metricsByGRPC struct {
-	collectormetrics.UnimplementedMetricsServiceServer
-	to string
-}
-
-func (g metricsByGRPC) Export(_ context.Context, r *collectormetrics.ExportMetricsServiceRequest) (*collectormetrics.ExportMetricsServiceResponse, error) {
-	return &collectormetrics.ExportMetricsServiceResponse{}, handOn(g.to+"/v1/metrics", r)
-}
-
-func handOn(url string, m proto.Message) error {
-	body, err := proto.Marshal(m)
-	if err != nil {
-		return err
-	}
-	reply, err := http.Post(url, "application/x-protobuf", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	return reply.Body.Close()
-}
-
-// startGRPC runs a gRPC receiver in front of a collector, and returns its endpoint.
-func startGRPC(t *testing.T, c *otlptest.Collector) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	s := grpc.NewServer()
-	collectortrace.RegisterTraceServiceServer(s, byGRPC{to: c.URL})
-	collectormetrics.RegisterMetricsServiceServer(s, metricsByGRPC{to: c.URL})
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
-	t.Cleanup(func() {
-		s.Stop()
-		require.NoError(t, <-served)
-	})
-	return "http://" + l.Addr().String()
-}
-
-// A producer in Python begins a trace, fila adds the wait of the message, and a consumer in Go
-// continues it: one trace, over either protocol.
+// TestATraceFromPythonToGo: a producer in Python begins a trace, fila adds the wait of the message, and
+// a consumer in Go continues it: one trace.
 func TestATraceFromPythonToGo(t *testing.T) {
 	t.Parallel()
-	for _, protocol := range []string{"http/protobuf", "grpc"} {
-		t.Run(protocol, func(t *testing.T) {
-			t.Parallel()
-			traceFromPythonToGo(t, protocol)
-		})
-	}
-}
-
-func traceFromPythonToGo(t *testing.T, protocol string) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("there is no python3")
 	}
 	collector := otlptest.New(t)
-	endpoint := collector.URL
-	if protocol == "grpc" {
-		endpoint = startGRPC(t, collector)
-	}
-	p := startFila(t, options{tail: fmt.Sprintf("[otel]\nendpoint = %q\nprotocol = %q\nmetrics_interval_ms = 500\n[[queue]]\nname = \"orders\"\n", endpoint, protocol)})
+	p := startFila(t, options{tail: fmt.Sprintf("[otel]\nendpoint = %q\nmetrics_interval_ms = 500\n[[queue]]\nname = \"orders\"\n", collector.URL)})
 	nc, err := nats.Connect(p.URL)
 	require.NoError(t, err)
 	defer nc.Close()
