@@ -72,7 +72,7 @@ func (c *testCluster) config(name, url string) config.Config {
 		c.dirs[name] = c.t.TempDir()
 	}
 	cfg := config.Default()
-	cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.URL = c.dirs[name], "", url
+	cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.URL, cfg.DrainTimeoutMs = c.dirs[name], "", url, 1000 // leases are kept
 	cfg.Cluster = config.ClusterConfig{Enabled: true, Name: "test", Node: name, Shards: 2, FailoverMs: 2500, Replicas: 1, AllowR1: true}
 	if c.change != nil {
 		c.change(&cfg)
@@ -136,10 +136,20 @@ func (l *logText) text() string {
 	return l.buf.String()
 }
 
-// kill ends a node like kill -9, as others see it: nothing of it is heard, and it learns nothing.
+// kill ends a node like kill -9, as others see it: nothing of it is heard, and it learns nothing. Its
+// connections are closed, so that its stop does not wait for timeouts.
 func (m *testMember) kill() {
 	m.gone = true
 	m.path.close()
+	select {
+	case <-m.s.Ready():
+		m.s.endpoints.nc.Close()
+		if n, ok := m.s.storage.(*clusterNode); ok {
+			n.conn.Close()
+			m.s.endpoints.shared.Close()
+		}
+	default: // it has not started
+	}
 	m.s.Kill()
 	m.stop()
 }

@@ -601,6 +601,7 @@ func TestFilasShareAConcurrencyLimit(t *testing.T) {
 			require.Nil(t, a.ack(m, ""))
 		}
 	}
+	require.Nil(t, a.ack(flying[0], ""))
 	a.end()
 	b.end()
 }

@@ -589,6 +589,7 @@ func TestTransferWithDocumentedPermissions(t *testing.T) {
 		tr, err := OpenTransfer(t.Context(), cfg, slog.New(slog.DiscardHandler), "transfer")
 		require.NoError(t, err)
 		defer tr.Close()
+		tr.Options.Listen = 100 * time.Millisecond // there are no nodes
 		return fn(t.Context(), tr.Options)
 	}
 	rebuild := func(ctx context.Context, o transfer.Options) error {
@@ -645,7 +646,8 @@ func TestClusterWithDocumentedPermissions(t *testing.T) {
 	operator, producer, worker := g.connect("operator"), g.connect("producer"), g.connect("worker-1")
 	g.request(operator, "fila.admin.queue-create.orders", "")
 	g.request(producer, "fila.enqueue.orders", "one")
-	g.request(worker, "fila.consumer.worker-1.orders", `{"fetch":{}}`)
+	work := func() { g.request(worker, g.request(worker, "fila.consumer.worker-1.orders", `{"fetch":{}}`).Reply, "+ACK") }
+	work()
 	for _, r := range x.s.storage.(*clusterNode).replicas {
 		_, err := r.Snapshot(t.Context())
 		require.NoError(t, err)
@@ -664,7 +666,7 @@ func TestClusterWithDocumentedPermissions(t *testing.T) {
 	owns(second, 8)
 	x.end()
 	g.request(producer, "fila.enqueue.orders", "two")
-	g.request(worker, "fila.consumer.worker-1.orders", `{"fetch":{}}`)
+	work()
 
 	for _, nc := range []*nats.Conn{operator, producer, worker} {
 		for _, subject := range []string{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,6 +45,9 @@ func (c *testCluster) transfer(fn func(ctx context.Context, o transfer.Options) 
 	tr, err := OpenTransfer(ctx, c.config("a", c.ns.ClientURL()), slog.New(slog.DiscardHandler), "transfer")
 	require.NoError(c.t, err)
 	defer tr.Close()
+	if !slices.ContainsFunc(slices.Collect(maps.Values(c.nodes)), func(m *testMember) bool { return !m.gone }) {
+		tr.Options.Listen = 100 * time.Millisecond // in vain
+	}
 	return fn(ctx, tr.Options)
 }
 

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -13,11 +14,12 @@ import (
 	"github.com/filaq/fila/sidecar/cluster/ownership"
 )
 
-// presentWait is how long Present listens; nodes announce themselves every second.
+// presentWait is how long Present listens by default; nodes announce themselves every second.
 const presentWait = 3 * time.Second
 
-// Present returns the sorted names of the nodes that announce themselves. Its caller is no node.
-func Present(ctx context.Context, conn *nats.Conn, name string) ([]string, error) {
+// Present returns the sorted names of the nodes that announce themselves while it listens; 0 takes the
+// default. Its caller is no node.
+func Present(ctx context.Context, conn *nats.Conn, name string, listen time.Duration) ([]string, error) {
 	s, err := newSubjects(name, "observer")
 	if err != nil {
 		return nil, err
@@ -44,7 +46,7 @@ func Present(ctx context.Context, conn *nats.Conn, name string) ([]string, error
 		return nil, err
 	}
 	select {
-	case <-time.After(presentWait):
+	case <-time.After(cmp.Or(listen, presentWait)):
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

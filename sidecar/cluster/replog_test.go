@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/replog"
 	"github.com/filaq/fila/store/storetest"
@@ -31,19 +31,14 @@ func (served) Drain(context.Context, int) error { return nil }
 // TestWithAStream has two nodes with real replicas of one stream: what the first confirms is there
 // after a handover to the second, and after its death at the first again.
 func TestWithAStream(t *testing.T) {
-	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir()})
-	require.NoError(t, err)
-	srv.Start()
-	require.True(t, srv.ReadyForConnections(10*time.Second))
-	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-
+	srv := natstest.Start(t, natstest.JetStream)
 	type fila struct {
 		*Cluster
 		served
 		replica *replog.Replica
 	}
 	start := func(name string) *fila {
-		nc, err := nats.Connect(srv.ClientURL())
+		nc, err := nats.Connect(srv.URL)
 		require.NoError(t, err)
 		t.Cleanup(nc.Close)
 		js, err := jetstream.New(nc)

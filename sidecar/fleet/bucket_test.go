@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -13,26 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/sidecar/fleet"
 )
-
-// startServer runs a NATS server until the test ends.
-func startServer(t *testing.T, opts *server.Options) *server.Server {
-	t.Helper()
-	opts.Host, opts.NoSigs, opts.NoLog = "127.0.0.1", true, true
-	if opts.Port == 0 {
-		opts.Port = -1
-	}
-	srv, err := server.NewServer(opts)
-	require.NoError(t, err)
-	srv.Start()
-	require.True(t, srv.ReadyForConnections(10*time.Second))
-	t.Cleanup(func() {
-		srv.Shutdown()
-		srv.WaitForShutdown()
-	})
-	return srv
-}
 
 func connect(t *testing.T, url string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
@@ -62,7 +44,8 @@ func next(t *testing.T, watch <-chan fleet.Entry) fleet.Entry {
 }
 
 func TestJetStreamIsABucket(t *testing.T) {
-	srv := startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	t.Parallel()
+	srv := natstest.Start(t, natstest.JetStream)
 	nc := connect(t, srv.ClientURL())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -136,7 +119,8 @@ func eventually(t *testing.T, what string, cond func() bool) {
 }
 
 func TestInstancesOnJetStream(t *testing.T) {
-	srv := startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	t.Parallel()
+	srv := natstest.Start(t, natstest.JetStream)
 	var nodes []*node
 	for i := range 4 {
 		nodes = append(nodes, real(t, srv.ClientURL(), string(rune('a'+i))))
@@ -160,25 +144,24 @@ func TestInstancesOnJetStream(t *testing.T) {
 
 // The server stops and comes back with its data on the same address.
 func TestServerComesBack(t *testing.T) {
-	opts := &server.Options{JetStream: true, StoreDir: t.TempDir()}
-	srv := startServer(t, opts)
-	opts.Port = srv.Addr().(*net.TCPAddr).Port
+	t.Parallel()
+	srv := natstest.Start(t, natstest.JetStream)
 	a, b := real(t, srv.ClientURL(), "a"), real(t, srv.ClientURL(), "b")
 	a.sums.add("k", 1)
 	eventually(t, "b knows", func() bool { return b.sums.total("k") == 1 })
-	srv.Shutdown()
-	srv.WaitForShutdown()
+	srv.Stop()
 	eventually(t, "away", func() bool { return a.Away() != nil && b.Away() != nil })
 	a.sums.add("k", 2)
 	b.sums.add("k", 4)
-	startServer(t, opts)
+	srv.Again()
 	eventually(t, "back", func() bool { return a.Away() == nil && b.Away() == nil })
 	eventually(t, "all is counted", func() bool { return a.sums.total("k") == 7 && b.sums.total("k") == 7 })
 }
 
 // The bucket is deleted while it is used.
 func TestBucketIsDeleted(t *testing.T) {
-	srv := startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	t.Parallel()
+	srv := natstest.Start(t, natstest.JetStream)
 	a, b := real(t, srv.ClientURL(), "a"), real(t, srv.ClientURL(), "b")
 	a.sums.add("k", 1)
 	eventually(t, "b knows", func() bool { return b.sums.total("k") == 1 })
@@ -193,7 +176,8 @@ func TestBucketIsDeleted(t *testing.T) {
 }
 
 func TestNoJetStream(t *testing.T) {
-	srv := startServer(t, &server.Options{})
+	t.Parallel()
+	srv := natstest.Start(t)
 	n := fleet.New(fleet.Options{
 		Log: slog.New(slog.DiscardHandler), Bucket: newBucket(t, connect(t, srv.ClientURL()), "GATES"), Instance: "a",
 		Now: func() int64 { return time.Now().UnixNano() }, Degraded: func(error) {},
@@ -208,11 +192,11 @@ func TestNoJetStream(t *testing.T) {
 func TestNoPermission(t *testing.T) {
 	for _, missing := range []string{"$JS.API.>", "$JS.API.STREAM.CREATE.>", "$JS.API.CONSUMER.CREATE.>", "$KV.>"} {
 		t.Run(missing, func(t *testing.T) {
-			srv := startServer(t, &server.Options{
-				JetStream: true, StoreDir: t.TempDir(),
-				Users: []*server.User{{Username: "u", Password: "p", Permissions: &server.Permissions{
+			t.Parallel()
+			srv := natstest.Start(t, natstest.JetStream, func(o *server.Options) {
+				o.Users = []*server.User{{Username: "u", Password: "p", Permissions: &server.Permissions{
 					Publish: &server.SubjectPermission{Deny: []string{missing}},
-				}}},
+				}}}
 			})
 			b := newBucket(t, connect(t, srv.ClientURL(), nats.UserInfo("u", "p")), "GATES")
 			n := fleet.New(fleet.Options{

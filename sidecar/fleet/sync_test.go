@@ -15,11 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/sidecar/fleet/fleettest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	natstest.MoreParallel(8)
+	goleak.VerifyTestMain(m)
+}
 
 // sums is a minimal Kind: its records are numbers to which instances add.
 type sums struct {

@@ -5,22 +5,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/throttle"
 )
 
 // Four instances in one process, with wrong clocks, share limits on a real server.
 func TestLimitsInJetStream(t *testing.T) {
-	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir()})
-	require.NoError(t, err)
-	srv.Start()
-	defer srv.WaitForShutdown()
-	defer srv.Shutdown()
-	require.True(t, srv.ReadyForConnections(10*time.Second))
+	t.Parallel()
+	srv := natstest.Start(t, natstest.JetStream)
 	for name, tc := range map[string]struct {
 		limits throttle.Limits
 		least  int // in 3 s
@@ -30,10 +26,11 @@ func TestLimitsInJetStream(t *testing.T) {
 		"concurrency": {places, 300},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newTrail(tc.limits)
 			var all []*instance
 			for _, skew := range []time.Duration{0, 5 * time.Second, -5 * time.Second, time.Second} {
-				nc, err := nats.Connect(srv.ClientURL())
+				nc, err := nats.Connect(srv.URL)
 				require.NoError(t, err)
 				defer nc.Close()
 				b, err := fleet.NewJetStream(nc, slog.New(slog.DiscardHandler), "G_"+name, 1)

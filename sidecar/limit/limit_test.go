@@ -17,13 +17,17 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/sidecar/fleet/fleettest"
 	"github.com/filaq/fila/sidecar/limit"
 	"github.com/filaq/fila/throttle"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	natstest.MoreParallel(4)
+	goleak.VerifyTestMain(m)
+}
 
 const key = "vendor:x"
 

@@ -5,8 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
-	"path/filepath"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,37 +20,26 @@ import (
 	"github.com/filaq/fila/sidecar/circuit"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/control"
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
 
-func startServer(t *testing.T, opts *server.Options) *server.Server {
-	t.Helper()
-	opts.Host, opts.NoSigs, opts.NoLog = "127.0.0.1", true, true
-	if opts.Port == 0 {
-		opts.Port = -1
-	}
-	srv, err := server.NewServer(opts)
-	require.NoError(t, err)
-	srv.Start()
-	require.True(t, srv.ReadyForConnections(20*time.Second))
-	t.Cleanup(func() { stopServer(srv) })
-	return srv
+func TestMain(m *testing.M) {
+	natstest.MoreParallel(16)
+	os.Exit(m.Run())
 }
 
-func stopServer(srv *server.Server) {
-	srv.Shutdown()
-	srv.WaitForShutdown()
+// alone runs a NATS server with JetStream for a test that runs beside others.
+func alone(t *testing.T) *natstest.Server {
+	t.Helper()
+	t.Parallel()
+	return natstest.Start(t, natstest.JetStream)
 }
 
-func alone(t *testing.T) *server.Server {
+func connect(t *testing.T, srv *natstest.Server, opts ...nats.Option) *nats.Conn {
 	t.Helper()
-	return startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
-}
-
-func connect(t *testing.T, srv *server.Server, opts ...nats.Option) *nats.Conn {
-	t.Helper()
-	nc, err := nats.Connect(srv.ClientURL(), append(opts, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectBufSize(-1),
+	nc, err := nats.Connect(srv.URL, append(opts, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectBufSize(-1),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
@@ -63,7 +51,7 @@ func options(nc *nats.Conn) Options {
 }
 
 // join returns a node with its own connection.
-func join(t *testing.T, srv *server.Server) *Meta {
+func join(t *testing.T, srv *natstest.Server) *Meta {
 	t.Helper()
 	m, err := Open(patiently(t), options(connect(t, srv)))
 	require.NoError(t, err)
@@ -277,9 +265,7 @@ func TestWritesHaveAnOrderAndAnySize(t *testing.T) {
 
 // An expired marker prevents neither a write of the key nor its absence.
 func TestForgottenMarks(t *testing.T) {
-	opts := &server.Options{JetStream: true, StoreDir: t.TempDir()}
-	srv := startServer(t, opts)
-	opts.Port = srv.Addr().(*net.TCPAddr).Port
+	srv := alone(t)
 	a, b := join(t, srv), join(t, srv)
 	require.NoError(t, <-a.Write(control.Batch{Put: []store.Entry{{Key: "k", Value: "1"}, {Key: "kept", Value: "1"}}}))
 	require.NoError(t, <-a.Write(control.Batch{Delete: []string{"k"}}))
@@ -299,8 +285,8 @@ func TestForgottenMarks(t *testing.T) {
 
 	require.NoError(t, s.Purge(t.Context(), jetstream.WithPurgeSubject(a.subject(id))))
 	require.NoError(t, <-a.Write(control.Batch{Put: []store.Entry{{Key: "later", Value: "1"}}}))
-	stopServer(srv)
-	startServer(t, opts)
+	srv.Stop()
+	srv.Again()
 	for _, m := range []*Meta{a, b} {
 		eventually(t, "it is gone", func() bool { _, ok, _ := m.Newest("k"); return !ok })
 		eventually(t, "the rest is there", func() bool { return len(m.Entries()) == 2 })
@@ -310,15 +296,13 @@ func TestForgottenMarks(t *testing.T) {
 
 // A write waits for a server that is away, until Close.
 func TestWritesWaitForTheServer(t *testing.T) {
-	opts := &server.Options{JetStream: true, StoreDir: t.TempDir()}
-	srv := startServer(t, opts)
-	opts.Port = srv.Addr().(*net.TCPAddr).Port
+	srv := alone(t)
 	a := join(t, srv)
-	stopServer(srv)
+	srv.Stop()
 	done := a.Write(control.Batch{Put: []store.Entry{{Key: "k", Value: "1"}}})
-	srv = startServer(t, opts)
+	srv.Again()
 	require.NoError(t, <-done)
-	stopServer(srv)
+	srv.Stop()
 	done = a.Write(control.Batch{Put: []store.Entry{{Key: "k", Value: "2"}}})
 	a.cancel()
 	require.Error(t, <-done)
@@ -327,6 +311,7 @@ func TestWritesWaitForTheServer(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		before func(t *testing.T, js jetstream.JetStream, m *Meta)
 		change func(*Options)
@@ -375,12 +360,16 @@ func TestOpenRefuses(t *testing.T) {
 		})
 	}
 	t.Run("no JetStream", func(t *testing.T) {
-		refuses(t, options(connect(t, startServer(t, &server.Options{}))), "has no JetStream for this account; enable it there")
+		t.Parallel()
+		refuses(t, options(connect(t, natstest.Start(t))), "has no JetStream for this account; enable it there")
 	})
 	t.Run("no permission", func(t *testing.T) {
-		srv := startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{{
-			Username: "u", Password: "p", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.>"}}},
-		}}})
+		t.Parallel()
+		srv := natstest.Start(t, natstest.JetStream, func(o *server.Options) {
+			o.Users = []*server.User{{
+				Username: "u", Password: "p", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.>"}}},
+			}}
+		})
 		refuses(t, options(connect(t, srv, nats.UserInfo("u", "p"))), "NATS refuses fila's user: ")
 	})
 }
@@ -411,26 +400,20 @@ func TestTheClusterIsMadeAnew(t *testing.T) {
 
 // Three servers, three nodes, three replicas; one server stops.
 func TestMetaOutlivesAServer(t *testing.T) {
+	t.Parallel()
 	var routes []string
 	var ports []int
-	var taken []net.Listener // so that no port is used twice
 	for range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		taken = append(taken, l)
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-		routes = append(routes, "nats-route://"+l.Addr().String())
+		ports = append(ports, natstest.FreePort())
+		routes = append(routes, fmt.Sprintf("nats-route://127.0.0.1:%d", ports[len(ports)-1]))
 	}
-	for _, l := range taken {
-		l.Close()
-	}
-	servers := make([]*server.Server, 3)
+	servers := make([]*natstest.Server, 3)
 	nodes := make([]*Meta, 3)
 	var all sync.WaitGroup
 	for i := range servers {
-		servers[i] = startServer(t, &server.Options{
-			ServerName: string(rune('a' + i)), JetStream: true, StoreDir: filepath.Join(t.TempDir(), "js"),
-			Routes: server.RoutesFromStr(strings.Join(routes, ",")), Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i]},
+		servers[i] = natstest.Start(t, natstest.JetStream, func(o *server.Options) {
+			o.ServerName, o.Routes = string(rune('a'+i)), server.RoutesFromStr(strings.Join(routes, ","))
+			o.Cluster = server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i]}
 		})
 		o := options(connect(t, servers[i]))
 		o.Replicas, o.AllowR1 = 3, false
@@ -453,11 +436,11 @@ func TestMetaOutlivesAServer(t *testing.T) {
 	require.NoError(t, err)
 	s, err := nodes[0].js.Stream(t.Context(), "KV_"+nodes[0].bucket)
 	require.NoError(t, err)
-	leader := slices.IndexFunc(servers, func(srv *server.Server) bool { return srv.Name() == s.CachedInfo().Cluster.Leader })
+	leader := slices.IndexFunc(servers, func(srv *natstest.Server) bool { return srv.Name() == s.CachedInfo().Cluster.Leader })
 	require.GreaterOrEqual(t, leader, 0)
 	left := nodes[(leader+1)%3]
 	eventually(t, "it is known", func() bool { q, ok := left.Where("orders"); return ok && q == p })
-	stopServer(servers[leader])
+	servers[leader].Stop()
 	require.NoError(t, <-left.Write(control.Batch{Put: []store.Entry{{Key: "a", Value: "1"}, {Key: "b", Value: "2"}}}), "it waits for the election")
 	other := nodes[(leader+2)%3]
 	eventually(t, "the third knows", func() bool { return len(other.Entries()) == 2 })

@@ -31,6 +31,9 @@ type Options struct {
 	AllowR1  bool
 	LogBytes int64
 
+	// Listen is how long to listen for nodes that still run; 0 is long enough.
+	Listen time.Duration
+
 	// Dir is a temporary directory, which is created and removed.
 	Dir string
 
@@ -80,7 +83,7 @@ func (o *Options) file(shard int) string { return filepath.Join(o.Dir, strconv.I
 
 // nobody returns an error if nodes run.
 func (o *Options) nobody(ctx context.Context) error {
-	nodes, err := cluster.Present(ctx, o.Conn, o.Cluster)
+	nodes, err := cluster.Present(ctx, o.Conn, o.Cluster, o.Listen)
 	if err == nil && len(nodes) > 0 {
 		err = fmt.Errorf("%w: stop all nodes of cluster %s first; those that are there: %s", ErrRuns, o.Cluster, strings.Join(nodes, ", "))
 	}

@@ -181,7 +181,9 @@ func (w *town) check(t require.TestingT) {
 		sum += s.cost
 		if l.Full() > 0 {
 			most := max(l.Full(), w.cost) + l.Rate.Gives(w.now-s.at+int64(ChunkLife)+w.spread)
-			require.LessOrEqual(t, sum, most, "tokens in %d ms", (w.now-s.at)/ms)
+			if sum > most { // a call of require for each entry would take most of the time
+				require.LessOrEqual(t, sum, most, "tokens in %d ms", (w.now-s.at)/ms)
+			}
 		}
 		if w.now-s.at < l.Window {
 			count++

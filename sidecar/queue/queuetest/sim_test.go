@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fresh ones.
 func TestSim(t *testing.T) {
 	t.Parallel()
-	overSeeds(t, 30, func(s *Sim) {
+	overSeeds(t, 20, func(s *Sim) {
 		if *trace {
 			s.Trace = func(r *Rig, out *queue.Effects) {
 				var b bytes.Buffer
@@ -49,7 +49,7 @@ func TestSim(t *testing.T) {
 func TestNamedIsWhatHoldsBack(t *testing.T) {
 	t.Parallel()
 	named := make(map[string]int)
-	overSeeds(t, 25, func(s *Sim) {
+	overSeeds(t, 15, func(s *Sim) {
 		for range 3 {
 			s.Play(simSteps / 3)
 			for by, n := range s.TakeCausesAway(3) {
@@ -105,27 +105,25 @@ func seeds(t *testing.T, few uint64, play func(t *testing.T, seed uint64)) {
 // TestEqualInputsGiveEqualEffects plays a long history twice: all steps are at the same
 // times, and say the same, byte for byte.
 func TestEqualInputsGiveEqualEffects(t *testing.T) {
-	for seed := uint64(1); seed <= 2; seed++ {
-		var histories [2]bytes.Buffer
-		for i := range histories {
-			s, b := NewSim(t, seed), &histories[i]
-			s.Trace = func(r *Rig, out *queue.Effects) {
-				fmt.Fprintf(b, "%s steps at %d\n", r.Name, s.Now)
-				WriteEffects(b, out)
-			}
-			s.Play(4 * simSteps)
-			s.Drain()
-			for _, a := range s.nodes {
-				fmt.Fprintln(b, a.Counters)
-			}
+	var histories [2]bytes.Buffer
+	for i := range histories {
+		s, b := NewSim(t, 1), &histories[i]
+		s.Trace = func(r *Rig, out *queue.Effects) {
+			fmt.Fprintf(b, "%s steps at %d\n", r.Name, s.Now)
+			WriteEffects(b, out)
 		}
-		require.Greater(t, histories[0].Len(), 100_000)
-		one, other := histories[0].Bytes(), histories[1].Bytes()
-		for i := range min(len(one), len(other)) {
-			if one[i] != other[i] {
-				require.Equal(t, string(one[max(0, i-500):i+500]), string(other[max(0, i-500):min(i+500, len(other))]), "seed %d", seed)
-			}
+		s.Play(4 * simSteps)
+		s.Drain()
+		for _, a := range s.nodes {
+			fmt.Fprintln(b, a.Counters)
 		}
-		require.Len(t, other, len(one))
 	}
+	require.Greater(t, histories[0].Len(), 100_000)
+	one, other := histories[0].Bytes(), histories[1].Bytes()
+	for i := range min(len(one), len(other)) {
+		if one[i] != other[i] {
+			require.Equal(t, string(one[max(0, i-500):i+500]), string(other[max(0, i-500):min(i+500, len(other))]))
+		}
+	}
+	require.Len(t, other, len(one))
 }
