@@ -83,6 +83,7 @@ var ownImports = map[string][]string{
 	"sidecar/queue/queuetest":   {"sidecar/queue", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/inspect", "sidecar/circuit", "sidecar/fleet", "sidecar/fleet/record", "breaker", "store", "store/storetest", "throttle", "wire"},
 	"sidecar/e2e":               {},
 	"sidecar/e2e/build":         {},
+	"sidecar/e2e/natstest":      {},
 	"sidecar/web/browser":       {},
 
 	"sidecar/cluster":           {"sidecar/cluster/ownership", "store", "store/replog", "wire"},
@@ -121,7 +122,7 @@ var moduleImports = map[string][]string{
 	},
 	"github.com/klauspost/compress":       {"store/replog"},
 	"github.com/nats-io/nkeys":            {"sidecar/natsio"},
-	"github.com/nats-io/nats-server/v2":   {"sidecar/natsio", "bench/system", "cli/clitest"},
+	"github.com/nats-io/nats-server/v2":   {"sidecar/natsio", "bench/system", "cli/clitest", "sidecar/e2e/natstest"},
 	"github.com/yuin/gopher-lua":          {"hooks/sandbox", "hooks/sandbox/source"},
 	"go.etcd.io/bbolt":                    {"store", "store/storefile"},
 	"golang.org/x/sys":                    {"store/storefile", "cli/clitest"},
@@ -142,7 +143,7 @@ var moduleImports = map[string][]string{
 	"github.com/knadh/koanf":              {"sidecar/config"},
 	"github.com/pelletier/go-toml/v2":     {"sidecar/config"},
 	"github.com/go-viper/mapstructure/v2": {"sidecar/config"},
-	"github.com/stretchr/testify":         {"store/storetest", "sidecar/queue/queuetest", "cli/clitest"}, // helpers for tests of other packages
+	"github.com/stretchr/testify":         {"store/storetest", "sidecar/queue/queuetest", "cli/clitest", "sidecar/e2e/natstest"}, // helpers for tests of other packages
 	"go.uber.org/goleak":                  {"store/storetest"},
 	"pgregory.net/rapid":                  {"sidecar/queue/queuetest"},
 }
