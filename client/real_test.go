@@ -1,20 +1,15 @@
 package client
 
 import (
-	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -25,10 +20,6 @@ import (
 // patience bounds single waits; it only turns a hang into a failure.
 const patience = 60 * time.Second
 
-// reapEnv makes the test binary the reaper of a fila: it waits for the end of
-// its standard input, that is of the test, and kills the process of this id.
-const reapEnv = "FILA_CLIENT_REAP"
-
 var (
 	flagBin = flag.String("fila.bin", "", "fila binary to test against; empty builds it")
 	// binary is the fila that tests run; empty with -short.
@@ -36,10 +27,6 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if pid := os.Getenv(reapEnv); pid != "" {
-		reap(pid)
-		return
-	}
 	flag.Parse()
 	stop, err := prepare()
 	if err != nil {
@@ -87,10 +74,10 @@ func buildFila(dir string) (string, error) {
 
 // proc is a fila process, or several in turn on the same data directory.
 type proc struct {
-	url    string // of its NATS
-	dir    string
-	cmd    *exec.Cmd
-	reaper io.Closer
+	url  string // of its NATS
+	dir  string
+	cmd  *exec.Cmd
+	wait func() // for the end of cmd
 }
 
 func newProc(dir, natsURL, queues string) (*proc, error) {
@@ -111,10 +98,7 @@ func (p *proc) start() error {
 	defer func() { _ = log.Close() }() // the process has its own
 	p.cmd = exec.Command(binary, "serve", "--config", filepath.Join(p.dir, "fila.toml"))
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if err := p.cmd.Start(); err != nil {
-		return err
-	}
-	if err := p.startReaper(); err != nil {
+	if p.wait, err = build.Start(p.cmd); err != nil {
 		return err
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -134,40 +118,14 @@ func (p *proc) start() error {
 	return fmt.Errorf("fila did not become ready:\n%s", text)
 }
 
-func (p *proc) startReaper() error {
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), reapEnv+"="+strconv.Itoa(p.cmd.Process.Pid))
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	p.reaper = closer(func() error { return errors.Join(stdin.Close(), cmd.Wait()) })
-	return cmd.Start()
-}
-
-type closer func() error
-
-func (c closer) Close() error { return c() }
-
-func reap(pid string) {
-	_, _ = io.Copy(io.Discard, os.Stdin)
-	if n, err := strconv.Atoi(pid); err == nil {
-		if process, err := os.FindProcess(n); err == nil {
-			_ = process.Kill()
-		}
-	}
-}
-
-// kill ends fila with SIGKILL. It is safe to repeat. The reaper goes first: the
-// process is not waited for yet, so that its id is still its own.
+// kill ends fila with SIGKILL. It is safe to repeat.
 func (p *proc) kill() {
-	if p.cmd == nil {
+	if p.wait == nil {
 		return
 	}
 	_ = p.cmd.Process.Kill()
-	_ = p.reaper.Close()
-	_ = p.cmd.Wait()
-	p.cmd = nil
+	p.wait()
+	p.wait = nil
 }
 
 // startFila runs fila on a NATS server until the end of the test.
@@ -187,37 +145,6 @@ func (p *proc) restart(t *testing.T) {
 	t.Helper()
 	p.kill()
 	require.NoError(t, p.start())
-}
-
-// natsServer listens on a port and can be restarted on it.
-type natsServer struct {
-	url  string
-	opts server.Options
-	s    *server.Server
-}
-
-func listenNATS(t *testing.T) *natsServer {
-	t.Helper()
-	n := &natsServer{opts: server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true}}
-	n.start(t)
-	n.url, n.opts.Port = n.s.ClientURL(), n.s.Addr().(*net.TCPAddr).Port
-	t.Cleanup(n.stop)
-	return n
-}
-
-func (n *natsServer) start(t *testing.T) {
-	t.Helper()
-	opts := n.opts
-	s, err := server.NewServer(&opts)
-	require.NoError(t, err)
-	s.Start()
-	require.True(t, s.ReadyForConnections(patience))
-	n.s = s
-}
-
-func (n *natsServer) stop() {
-	n.s.Shutdown()
-	n.s.WaitForShutdown()
 }
 
 // dial connects a client that reconnects for ever.

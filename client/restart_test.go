@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // history counts what handlers saw, by payload, and what was confirmed, by message
@@ -44,9 +46,9 @@ func (h *history) onError(err error) {
 // messages are handled, none is acked twice, and both clients reconnect.
 func TestRestarts(t *testing.T) {
 	t.Parallel()
-	n := listenNATS(t)
-	p := startFila(t, n.url, "[[queue]]\nname = \"orders\"\nvisibility_timeout_ms = 3000\n")
-	producer, consumer := dial(t, n.url, WithTimeout(time.Second)), dial(t, n.url, WithTimeout(30*time.Second))
+	n := natstest.Start(t)
+	p := startFila(t, n.URL, "[[queue]]\nname = \"orders\"\nvisibility_timeout_ms = 3000\n")
+	producer, consumer := dial(t, n.URL, WithTimeout(time.Second)), dial(t, n.URL, WithTimeout(30*time.Second))
 	h := newHistory()
 	k, err := consumer.Consume(t.Context(), "orders", h.handle, Concurrency(8), OnError(h.onError))
 	require.NoError(t, err)
@@ -85,8 +87,8 @@ func TestRestarts(t *testing.T) {
 		if round%2 == 0 {
 			p.restart(t)
 		} else {
-			n.stop()
-			n.start(t)
+			n.Stop()
+			n.Again()
 		}
 	}
 	ids := <-published
@@ -120,9 +122,9 @@ func repeated(counts map[string]int) (n int) {
 // while its handler runs. The timeout leaves a slow machine time to restart.
 func TestLeaseIsExtended(t *testing.T) {
 	t.Parallel()
-	n := listenNATS(t)
-	p := startFila(t, n.url, "[[queue]]\nname = \"orders\"\nvisibility_timeout_ms = 4000\n")
-	c := dial(t, n.url)
+	n := natstest.Start(t)
+	p := startFila(t, n.URL, "[[queue]]\nname = \"orders\"\nvisibility_timeout_ms = 4000\n")
+	c := dial(t, n.URL)
 	attempts := make(chan int, 100)
 	k, err := c.Consume(t.Context(), "orders", func(ctx context.Context, m *Message) error {
 		err := m.ExtendSync(ctx) // now the lease is on disk

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/e2e/build"
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // These tests run the commands of README, docs and examples as they are printed. Each page has
@@ -44,11 +44,7 @@ func TestMain(m *testing.M) {
 	if err := os.Chdir(".."); err != nil {
 		panic(err)
 	}
-	flag.Parse()
-	// Pages and clusters wait most of their time for leases and timeouts.
-	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		_ = flag.Set("test.parallel", strconv.Itoa(max(8, 4*runtime.GOMAXPROCS(0))))
-	}
+	natstest.MoreParallel(8)
 	os.Exit(run(m))
 }
 

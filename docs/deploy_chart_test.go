@@ -17,6 +17,8 @@ import (
 	"github.com/nats-io/nkeys"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 const chartDir = "deploy/helm/fila"
@@ -329,14 +331,11 @@ func TestChartLogsIn(t *testing.T) {
 	require.NoError(t, err)
 	public, err := user.PublicKey()
 	require.NoError(t, err)
-	nats, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, Nkeys: []*server.NkeyUser{{Nkey: public}}})
-	require.NoError(t, err)
-	nats.Start()
-	t.Cleanup(nats.Shutdown)
+	nats := natstest.Start(t, func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: public}} })
 	serve := func(s *shell, secret string) (out string, code int) {
 		objects := renderChart(t, func(values map[string]any) {
 			of := values["nats"].(map[string]any)
-			of["url"] = nats.ClientURL()
+			of["url"] = nats.URL
 			of[secret].(map[string]any)["secret"] = "login"
 		})
 		var export strings.Builder
@@ -351,7 +350,7 @@ func TestChartLogsIn(t *testing.T) {
 	s.write("seed", string(seed))
 	out, code := serve(s, "nkey")
 	require.Zero(t, code, out)
-	require.Contains(t, out, nats.ClientURL())
+	require.Contains(t, out, nats.URL)
 	for secret, key := range map[string]string{"creds": "nats.creds", "tls": "nats.tls.ca"} {
 		s := newShell(t)
 		out, code := serve(s, secret)

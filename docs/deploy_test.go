@@ -17,6 +17,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 func readText(t *testing.T, path string) string {
@@ -196,21 +198,20 @@ func TestComposeRuns(t *testing.T) {
 	options, err := server.ProcessConfigFile("deploy/compose/nats.conf")
 	require.NoError(t, err)
 	require.Len(t, options.Users, 6)
-	options.Host, options.Port, options.NoSigs, options.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
-	nats, err := server.NewServer(options)
-	require.NoError(t, err)
-	nats.Start()
-	t.Cleanup(nats.Shutdown)
+	nats := natstest.Start(t, func(o *server.Options) {
+		options.Host, options.Port, options.NoSigs, options.NoLog = o.Host, o.Port, true, true
+		*o = *options
+	})
 
 	s := newShell(t)
 	var export strings.Builder
 	for name, value := range at(compose, "services", "fila", "environment").(map[string]any) {
-		address := strings.ReplaceAll(expand(value.(string)), "nats://nats:4222", nats.ClientURL())
+		address := strings.ReplaceAll(expand(value.(string)), "nats://nats:4222", nats.URL)
 		export.WriteString("export " + name + "='" + address + "'\n")
 	}
 	out, code := s.run(export.String() + "fila_serve")
 	require.Zero(t, code, out)
-	require.Contains(t, out, nats.ClientURL())
+	require.Contains(t, out, nats.URL)
 
 	var health []string
 	for _, word := range at(compose, "services", "fila", "healthcheck", "test").([]any)[1:] {

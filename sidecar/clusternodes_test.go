@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/wire"
 )
 
@@ -30,7 +30,7 @@ const patience = time.Minute
 // and a client that does not know nodes.
 type testCluster struct {
 	*testSite // only its client
-	ns        *server.Server
+	ns        *natstest.Server
 	change    func(*config.Config)
 	dirs      map[string]string
 	nodes     map[string]*testMember
@@ -47,8 +47,8 @@ type testMember struct {
 // newTestCluster returns a cluster without nodes. Its configuration can be changed for all of them.
 func newTestCluster(t *testing.T, change func(*config.Config)) *testCluster {
 	t.Helper()
-	c := &testCluster{ns: startJetStream(t), change: change, dirs: make(map[string]string), nodes: make(map[string]*testMember)}
-	nc, err := nats.Connect(c.ns.ClientURL())
+	c := &testCluster{ns: natstest.Start(t, natstest.JetStream), change: change, dirs: make(map[string]string), nodes: make(map[string]*testMember)}
+	nc, err := nats.Connect(c.ns.URL)
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	c.testSite = &testSite{t: t, nc: nc}

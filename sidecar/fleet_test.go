@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,21 +16,10 @@ import (
 
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/wire"
 )
-
-// startJetStream runs a NATS server for filas that share circuits.
-func startJetStream(t *testing.T) *server.Server {
-	t.Helper()
-	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir()})
-	require.NoError(t, err)
-	ns.Start()
-	t.Cleanup(ns.WaitForShutdown)
-	t.Cleanup(ns.Shutdown)
-	require.True(t, ns.ReadyForConnections(patience))
-	return ns
-}
 
 // sharing is a fila that shares gates, with its own prefix.
 type sharing struct {
@@ -102,9 +90,9 @@ func (x *sharing) nextEvent() wire.Event {
 
 // TestFilasShareACircuit: failures at one fila block the other, whose probe closes the circuit for both.
 func TestFilasShareACircuit(t *testing.T) {
-	ns := startJetStream(t)
-	a := startSharing(t, ns.ClientURL(), "a", t.TempDir())
-	b := startSharing(t, ns.ClientURL(), "b", t.TempDir())
+	ns := natstest.Start(t, natstest.JetStream)
+	a := startSharing(t, ns.URL, "a", t.TempDir())
+	b := startSharing(t, ns.URL, "b", t.TempDir())
 	deliveries := make(chan *nats.Msg, 10)
 	for _, x := range []*sharing{a, b} {
 		_, err := x.nc.Subscribe(x.prefix+".deliver.w.orders", func(m *nats.Msg) { deliveries <- m })
@@ -136,10 +124,10 @@ func TestFilasShareACircuit(t *testing.T) {
 
 // TestByHandAtAnyFila: what an operator does at one fila can be undone at another, also over a restart.
 func TestByHandAtAnyFila(t *testing.T) {
-	ns := startJetStream(t)
+	ns := natstest.Start(t, natstest.JetStream)
 	dirs := []string{t.TempDir(), t.TempDir()}
-	a := startSharing(t, ns.ClientURL(), "a", dirs[0])
-	b := startSharing(t, ns.ClientURL(), "b", dirs[1])
+	a := startSharing(t, ns.URL, "a", dirs[0])
+	b := startSharing(t, ns.URL, "b", dirs[1])
 	a.must("a.admin.pause", `{"kind":"circuit","name":"stripe"}`, nil)
 	b.waitState("stripe", "open")
 	require.Equal(t, []any{"by hand", "host-a", true}, []any{b.info("stripe").Cause, b.info("stripe").By, b.info("stripe").Shared})
@@ -153,7 +141,7 @@ func TestByHandAtAnyFila(t *testing.T) {
 	b.must("b.admin.resume", `{"kind":"circuit","name":"stripe"}`, &resumed)
 	require.Equal(t, "fleet", resumed.By)
 	require.Eventually(t, func() bool { return b.info("stripe").State != "open" }, patience, time.Millisecond)
-	a = startSharing(t, ns.ClientURL(), "a", dirs[0])
+	a = startSharing(t, ns.URL, "a", dirs[0])
 	require.NotEqual(t, "open", a.info("stripe").State)
 	var pauses wire.PauseList
 	require.Eventually(t, func() bool { a.must("a.admin.pause-list", "", &pauses); return pauses.Total == 0 }, patience, time.Millisecond)
@@ -172,14 +160,9 @@ func TestByHandAtAnyFila(t *testing.T) {
 
 // TestSharedNeedsJetStream: the start fails with a line that says what is missing.
 func TestSharedNeedsJetStream(t *testing.T) {
-	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true})
-	require.NoError(t, err)
-	ns.Start()
-	defer ns.WaitForShutdown()
-	defer ns.Shutdown()
-	require.True(t, ns.ReadyForConnections(patience))
+	ns := natstest.Start(t)
 	cfg := config.Default()
-	cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.URL = t.TempDir(), "", ns.ClientURL()
+	cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.URL = t.TempDir(), "", ns.URL
 	cfg.Shared.Enabled = true
 	s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
 	require.NoError(t, err)
@@ -192,8 +175,8 @@ func TestSharedNeedsJetStream(t *testing.T) {
 // TestFilaGoesOnWithoutTheBucket, which is deleted for good: the fila reports it and delivers.
 func TestFilaGoesOnWithoutTheBucket(t *testing.T) {
 	t.Parallel()
-	ns := startJetStream(t)
-	a := startSharing(t, ns.ClientURL(), "a", t.TempDir())
+	ns := natstest.Start(t, natstest.JetStream)
+	a := startSharing(t, ns.URL, "a", t.TempDir())
 	told, err := a.nc.SubscribeSync("a.event.shared-degraded._")
 	require.NoError(t, err)
 	require.NoError(t, ns.DisableJetStream())
@@ -218,30 +201,18 @@ func TestFilaGoesOnWithoutTheBucket(t *testing.T) {
 // of the outage, before the event about its end.
 func TestDegradedIsToldAfterAnOutage(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	run := func(port int) *server.Server {
-		ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true, JetStream: true, StoreDir: dir})
-		require.NoError(t, err)
-		ns.Start()
-		t.Cleanup(ns.WaitForShutdown)
-		t.Cleanup(ns.Shutdown)
-		require.True(t, ns.ReadyForConnections(patience))
-		return ns
-	}
-	ns := run(-1)
-	a := startSharing(t, ns.ClientURL(), "a", t.TempDir())
-	listener, err := nats.Connect(ns.ClientURL(), nats.MaxReconnects(-1))
+	ns := natstest.Start(t, natstest.JetStream)
+	a := startSharing(t, ns.URL, "a", t.TempDir())
+	listener, err := nats.Connect(ns.URL, nats.MaxReconnects(-1))
 	require.NoError(t, err)
 	defer listener.Close()
 	told, err := listener.SubscribeSync("a.event.*._")
 	require.NoError(t, err)
 	require.NoError(t, listener.Flush())
-	port := ns.Addr().(*net.TCPAddr).Port
-	ns.Shutdown()
-	ns.WaitForShutdown()
+	ns.Stop()
 	require.Eventually(t, func() bool { return a.log.count("the bucket of shared circuits and limits cannot be reached") == 1 }, patience, time.Millisecond)
 	before := time.Now()
-	run(port)
+	ns.Again()
 	for i, typ := range []string{wire.EventSharedDegraded, wire.EventSharedRecovered} {
 		var e wire.Event
 		require.NoError(t, json.Unmarshal(nextOf(t, told).Data, &e))
@@ -335,20 +306,14 @@ func TestCommonGuardWithoutPermissions(t *testing.T) {
 // TestSharedWithoutPermissions: fila reports missing permissions as such, not as an unreachable bucket.
 func TestSharedWithoutPermissions(t *testing.T) {
 	t.Parallel()
-	ns, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(),
-		Users: []*server.User{{Username: "fila", Password: "secret", Permissions: &server.Permissions{
+	ns := natstest.Start(t, natstest.JetStream, func(o *server.Options) {
+		o.Users = []*server.User{{Username: "fila", Password: "secret", Permissions: &server.Permissions{
 			Publish: &server.SubjectPermission{Deny: []string{"$JS.>", "$KV.>"}},
-		}}},
+		}}}
 	})
-	require.NoError(t, err)
-	ns.Start()
-	defer ns.WaitForShutdown()
-	defer ns.Shutdown()
-	require.True(t, ns.ReadyForConnections(patience))
 	cfg := config.Default()
 	cfg.DataDir, cfg.HTTP.Addr = t.TempDir(), ""
-	cfg.NATS.URL, cfg.NATS.User, cfg.NATS.Password = ns.ClientURL(), "fila", "secret"
+	cfg.NATS.URL, cfg.NATS.User, cfg.NATS.Password = ns.URL, "fila", "secret"
 	cfg.Shared.Enabled = true
 	s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
 	require.NoError(t, err)
@@ -388,9 +353,9 @@ func permits(t *testing.T, key string, filas ...*sharing) map[string]*sharing {
 // TestOneGuardOfTwoFilas: checks and outcomes may go to either fila, and each call counts once, at the
 // fila that issued its permit.
 func TestOneGuardOfTwoFilas(t *testing.T) {
-	ns := startJetStream(t)
-	a := startSharing(t, ns.ClientURL(), "a", t.TempDir(), commonGuard)
-	b := startSharing(t, ns.ClientURL(), "acme.b", t.TempDir(), commonGuard)
+	ns := natstest.Start(t, natstest.JetStream)
+	a := startSharing(t, ns.URL, "a", t.TempDir(), commonGuard)
+	b := startSharing(t, ns.URL, "acme.b", t.TempDir(), commonGuard)
 	live := func() int { return a.s.parts.guard.Live() + b.s.parts.guard.Live() }
 	done := func(key, permit, more string) (v wire.GuardVerdict, werr *wire.Error) {
 		werr = a.request("acme.guard.done."+key, `{"caller":"me","permit":"`+permit+`",`+more+`}`, nil, &v)
@@ -460,7 +425,7 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 		`shared.guard_prefix = "a": it would use subjects of the fila host-a, whose nats.subject_prefix is "a"`: func(c *config.Config) { c.NATS.SubjectPrefix, c.Shared.GuardPrefix = "c", "a" },
 	} {
 		cfg := config.Default()
-		cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.URL, cfg.Shared.Enabled = t.TempDir(), "", ns.ClientURL(), true
+		cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.URL, cfg.Shared.Enabled = t.TempDir(), "", ns.URL, true
 		change(&cfg)
 		s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
 		require.NoError(t, err)
@@ -491,7 +456,7 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 // TestStateOfSharedLimits shows what all filas have used, at any fila, and nothing for a local key.
 func TestStateOfSharedLimits(t *testing.T) {
 	t.Parallel()
-	ns := startJetStream(t)
+	ns := natstest.Start(t, natstest.JetStream)
 	limited := func(c *config.Config) {
 		commonGuard(c)
 		c.Shared.Keys = []string{"throttle:tenant:*"}
@@ -500,8 +465,8 @@ func TestStateOfSharedLimits(t *testing.T) {
 			{Key: "local", Limit: 500, WindowMs: 3_600_000},
 		}
 	}
-	a := startSharing(t, ns.ClientURL(), "a", t.TempDir(), limited)
-	b := startSharing(t, ns.ClientURL(), "b", t.TempDir(), limited)
+	a := startSharing(t, ns.URL, "a", t.TempDir(), limited)
+	b := startSharing(t, ns.URL, "b", t.TempDir(), limited)
 	calls := 0
 	seen := make(map[uint64]bool)
 	require.Eventually(t, func() bool {
@@ -541,9 +506,9 @@ func TestStateOfSharedLimits(t *testing.T) {
 // TestAStopLeavesTheGuard: a stopping fila is not asked any more, and waits for calls that it allowed,
 // whose outcomes other filas forward.
 func TestAStopLeavesTheGuard(t *testing.T) {
-	ns := startJetStream(t)
-	a := startSharing(t, ns.ClientURL(), "a", t.TempDir(), commonGuard)
-	b := startSharing(t, ns.ClientURL(), "b", t.TempDir(), commonGuard, func(c *config.Config) { c.DrainTimeoutMs = 3_600_000 })
+	ns := natstest.Start(t, natstest.JetStream)
+	a := startSharing(t, ns.URL, "a", t.TempDir(), commonGuard)
+	b := startSharing(t, ns.URL, "b", t.TempDir(), commonGuard, func(c *config.Config) { c.DrainTimeoutMs = 3_600_000 })
 	given := permits(t, "v", a, b)
 	b.stop()
 	require.Eventually(t, func() bool { return b.log.count("waiting for leases") == 1 }, patience, time.Millisecond)
@@ -568,14 +533,14 @@ func TestAStopLeavesTheGuard(t *testing.T) {
 // TestFilasShareAConcurrencyLimit: two filas have two messages in flight together, and finish all.
 func TestFilasShareAConcurrencyLimit(t *testing.T) {
 	t.Parallel()
-	ns := startJetStream(t)
+	ns := natstest.Start(t, natstest.JetStream)
 	limited := func(c *config.Config) {
 		c.Shared.Keys = []string{"throttle:vendor:*"}
 		c.Throttles = []config.ThrottleTable{{Key: "vendor:*", Concurrency: 2}}
 		c.Queues[0].ThrottleHeaders = []string{"Gate"}
 	}
-	a := startSharing(t, ns.ClientURL(), "a", t.TempDir(), limited)
-	b := startSharing(t, ns.ClientURL(), "b", t.TempDir(), limited)
+	a := startSharing(t, ns.URL, "a", t.TempDir(), limited)
+	b := startSharing(t, ns.URL, "b", t.TempDir(), limited)
 	const each = 10
 	deliveries := make(chan *nats.Msg, 2*each)
 	for _, x := range []*sharing{a, b} {
@@ -609,11 +574,11 @@ func TestFilasShareAConcurrencyLimit(t *testing.T) {
 // TestRestartOfTheOnlyUserOfALimit: the stop leaves the used part in the bucket, so exactly the rest of
 // a daily window can be used afterwards.
 func TestRestartOfTheOnlyUserOfALimit(t *testing.T) {
-	ns := startJetStream(t)
+	ns := natstest.Start(t, natstest.JetStream)
 	dir := t.TempDir()
 	deliveries := make(chan *nats.Msg, 100)
 	start := func() *sharing {
-		x := startSharing(t, ns.ClientURL(), "a", dir, func(c *config.Config) {
+		x := startSharing(t, ns.URL, "a", dir, func(c *config.Config) {
 			c.Shared.Keys = []string{"throttle:*"}
 			c.Throttles = []config.ThrottleTable{{Key: "daily", Limit: 5, WindowMs: 24 * 3600 * 1000}}
 			c.Queues[0].ThrottleHeaders = []string{"Gate"}
@@ -659,15 +624,15 @@ func TestRestartOfTheOnlyUserOfALimit(t *testing.T) {
 // TestSharedCircuitLimitsThatDiffer: the limits of the file that was changed last are in force at both
 // filas, also after a restart of the other one, which reports that.
 func TestSharedCircuitLimitsThatDiffer(t *testing.T) {
-	ns := startJetStream(t)
+	ns := natstest.Start(t, natstest.JetStream)
 	threshold := func(n int64) func(*config.Config) {
 		return func(c *config.Config) {
 			c.CircuitDefaults.Threshold, c.CircuitDefaults.CooldownMs = n, 3_600_000
 		}
 	}
 	dir := t.TempDir()
-	a := startSharing(t, ns.ClientURL(), "a", dir, threshold(4))
-	b := startSharing(t, ns.ClientURL(), "b", t.TempDir(), threshold(6))
+	a := startSharing(t, ns.URL, "a", dir, threshold(4))
+	b := startSharing(t, ns.URL, "b", t.TempDir(), threshold(6))
 	conflicts := make(chan wire.Event, 10)
 	_, err := a.nc.Subscribe("a.event.shared-conflict.>", func(m *nats.Msg) {
 		var e wire.Event
@@ -691,11 +656,11 @@ func TestSharedCircuitLimitsThatDiffer(t *testing.T) {
 		require.Nil(t, b.info("stripe").Own)
 		if restarted == 0 {
 			a.end()
-			a = startSharing(t, ns.ClientURL(), "a", dir, threshold(4))
+			a = startSharing(t, ns.URL, "a", dir, threshold(4))
 		}
 	}
 	a.end()
-	a = startSharing(t, ns.ClientURL(), "a", dir, threshold(5))
+	a = startSharing(t, ns.URL, "a", dir, threshold(5))
 	require.Eventually(t, func() bool { return b.info("stripe").Threshold == 5 }, patience, time.Millisecond, "a file that was changed")
 	require.Nil(t, a.info("stripe").Own)
 	a.end()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/cluster/transfer"
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/wire"
 )
 
@@ -67,19 +68,16 @@ func startGuarded(t *testing.T, change func(permissions string) string, more ...
 		permissions = change(permissions)
 	}
 	conf := filepath.Join(t.TempDir(), "nats.conf")
-	require.NoError(t, os.WriteFile(conf, []byte("port: -1\nhost: 127.0.0.1\n"+permissions), 0o600))
-	opts, err := server.ProcessConfigFile(conf)
-	require.NoError(t, err)
-	opts.NoSigs, opts.NoLog = true, true
-	ns, err := server.NewServer(opts)
-	require.NoError(t, err)
-	ns.Start()
-	t.Cleanup(ns.WaitForShutdown)
-	t.Cleanup(ns.Shutdown)
-	require.True(t, ns.ReadyForConnections(patience))
-	g := &guarded{t: t, url: ns.ClientURL(), refused: make(chan string, 64)}
+	require.NoError(t, os.WriteFile(conf, []byte(permissions), 0o600))
+	ns := natstest.Start(t, func(o *server.Options) {
+		given, err := server.ProcessConfigFile(conf)
+		require.NoError(t, err)
+		given.Host, given.Port, given.NoSigs, given.NoLog = o.Host, o.Port, true, true
+		*o = *given
+	})
+	g := &guarded{t: t, url: ns.URL, refused: make(chan string, 64)}
 	return g, startSite(t, t.TempDir(), func(c *config.Config) {
-		c.NATS.URL, c.NATS.User, c.NATS.Password = ns.ClientURL(), "fila", "fila-secret"
+		c.NATS.URL, c.NATS.User, c.NATS.Password = ns.URL, "fila", "fila-secret"
 		for _, change := range more {
 			change(c)
 		}
@@ -646,7 +644,9 @@ func TestClusterWithDocumentedPermissions(t *testing.T) {
 	operator, producer, worker := g.connect("operator"), g.connect("producer"), g.connect("worker-1")
 	g.request(operator, "fila.admin.queue-create.orders", "")
 	g.request(producer, "fila.enqueue.orders", "one")
-	work := func() { g.request(worker, g.request(worker, "fila.consumer.worker-1.orders", `{"fetch":{}}`).Reply, "+ACK") }
+	work := func() {
+		g.request(worker, g.request(worker, "fila.consumer.worker-1.orders", `{"fetch":{}}`).Reply, "+ACK")
+	}
 	work()
 	for _, r := range x.s.storage.(*clusterNode).replicas {
 		_, err := r.Snapshot(t.Context())

@@ -42,7 +42,7 @@ func (c *testCluster) transfer(fn func(ctx context.Context, o transfer.Options) 
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*patience)
 	defer cancel()
-	tr, err := OpenTransfer(ctx, c.config("a", c.ns.ClientURL()), slog.New(slog.DiscardHandler), "transfer")
+	tr, err := OpenTransfer(ctx, c.config("a", c.ns.URL), slog.New(slog.DiscardHandler), "transfer")
 	require.NoError(c.t, err)
 	defer tr.Close()
 	if !slices.ContainsFunc(slices.Collect(maps.Values(c.nodes)), func(m *testMember) bool { return !m.gone }) {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/e2e/build"
 )
 
 // childConsumer is a helper process: a consumer that takes messages, prints one
@@ -56,16 +58,15 @@ func startChild(t testing.TB, url, queue, name, credit string) *childProcess {
 	k.cmd.Stderr = os.Stderr
 	out, err := k.cmd.StdoutPipe()
 	require.NoError(t, err)
-	require.NoError(t, k.cmd.Start())
-	children.add(k.cmd.Process.Pid)
+	wait, err := build.Start(k.cmd)
+	require.NoError(t, err)
 	go func() {
 		defer close(k.done)
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
 			k.lines <- lines.Text()
 		}
-		_ = k.cmd.Wait()
-		children.remove(k.cmd.Process.Pid)
+		wait()
 	}()
 	t.Cleanup(k.kill)
 	return k

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // TestFrozenOwner: the owner of a shard is frozen, and another node takes over. When the old
@@ -19,7 +20,7 @@ import (
 // becomes a standby.
 func TestFrozenOwner(t *testing.T) {
 	t.Parallel()
-	s := startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })
+	s := natstest.Start(t, natstest.JetStream)
 	procs := make(map[string]*proc)
 	for _, name := range []string{"a", "b"} {
 		procs[name] = startFila(t, options{natsURL: s.URL, drainMs: 5000, tail: fmt.Sprintf(

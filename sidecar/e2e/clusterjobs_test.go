@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // jobCluster is three nodes with two shards, and a queue in each.
@@ -25,7 +26,7 @@ type jobCluster struct {
 
 func startJobCluster(t *testing.T) *jobCluster {
 	t.Helper()
-	s := startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })
+	s := natstest.Start(t, natstest.JetStream)
 	c := &jobCluster{client: dial(t, s.URL), procs: make(map[string]*proc), queues: make([]string, 2)}
 	for _, name := range []string{"a", "b", "c"} {
 		c.procs[name] = startFila(t, options{natsURL: s.URL, drainMs: 5000, tail: fmt.Sprintf(

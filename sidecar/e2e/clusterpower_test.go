@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // TestAllServersAndNodesDieAtOnce: three filas with embedded servers, which form the NATS
@@ -18,7 +20,7 @@ func TestAllServersAndNodesDieAtOnce(t *testing.T) {
 	const nodes = 3
 	var routes, urls []string
 	for range nodes {
-		routes = append(routes, fmt.Sprintf("%q", fmt.Sprintf("127.0.0.1:%d", freePort())))
+		routes = append(routes, fmt.Sprintf("%q", fmt.Sprintf("127.0.0.1:%d", natstest.FreePort())))
 	}
 	var procs []*proc
 	for i, route := range routes {

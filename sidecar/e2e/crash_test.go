@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/store"
 )
 
@@ -190,7 +191,7 @@ func choices(t testing.TB) (uint64, *rand.Rand) {
 }
 
 // loadOn starts a fila with an external NATS server, and a load on both.
-func loadOn(t *testing.T, n *natsServer, seed uint64) (*proc, *client, *load) {
+func loadOn(t *testing.T, n *natstest.Server, seed uint64) (*proc, *client, *load) {
 	t.Helper()
 	start := time.Now().UnixNano()
 	p := startFila(t, options{natsURL: n.URL})
@@ -221,15 +222,15 @@ func (l *load) finish(p *proc, c *client) {
 func TestNATSRestartUnderLoad(t *testing.T) {
 	t.Parallel()
 	seed, rng := choices(t)
-	n := startNATS(t, nil)
+	n := natstest.Start(t)
 	p, c, l := loadOn(t, n, seed)
 	for range *flagKills {
 		awaitMoment(l, p, rng)
-		n.stop()
+		n.Stop()
 		l.phase.Load().cancel()
 		ph := l.newPhase()
 		eventually(t, func() bool { return p.readyz() == http.StatusServiceUnavailable })
-		n.start(t)
+		n.Again()
 		eventually(t, func() bool { return p.readyz() == http.StatusOK })
 		close(ph.ready)
 		require.Empty(t, l.h.check(false).problems)
@@ -244,14 +245,14 @@ func TestNATSRestartUnderLoad(t *testing.T) {
 func TestDisconnectsUnderLoad(t *testing.T) {
 	t.Parallel()
 	seed, rng := choices(t)
-	n := startNATS(t, func(o *server.Options) { o.MaxPending = 8 << 20 }) // more than the load has open
+	n := natstest.Start(t, func(o *server.Options) { o.MaxPending = 8 << 20 }) // more than the load has open
 	p, c, l := loadOn(t, n, seed)
 	for round := range *flagKills {
-		slow := n.s.NumSlowConsumers()
+		slow := n.NumSlowConsumers()
 		deaf := registerDeaf(t, c, n, l.queues[round%len(l.queues)], fmt.Sprint("deaf", round))
 		awaitMoment(l, p, rng)
-		eventually(t, func() bool { return n.s.NumSlowConsumers() > slow }, "the server must cut off %s", deaf.LocalAddr())
-		cut := n.disconnect(t, func(name string) bool {
+		eventually(t, func() bool { return n.NumSlowConsumers() > slow }, "the server must cut off %s", deaf.LocalAddr())
+		cut := disconnect(t, n, func(name string) bool {
 			if name == "fila" {
 				return round%2 == 0
 			}
@@ -260,21 +261,21 @@ func TestDisconnectsUnderLoad(t *testing.T) {
 		// A request on a lost connection would wait forever.
 		l.phase.Load().cancel()
 		ph := l.newPhase()
-		eventually(t, func() bool { return n.gone(t, cut) && p.readyz() == http.StatusOK && c.nc.IsConnected() })
+		eventually(t, func() bool { return gone(t, n, cut) && p.readyz() == http.StatusOK && c.nc.IsConnected() })
 		close(ph.ready)
 		require.Empty(t, l.h.check(false).problems, "after round %d", round)
 		_ = deaf.Close()
 	}
 	awaitMoment(l, p, rng)
 	l.finish(p, c)
-	t.Logf("the server has cut off %d slow consumers", n.s.NumSlowConsumers())
+	t.Logf("the server has cut off %d slow consumers", n.NumSlowConsumers())
 }
 
 // registerDeaf registers a consumer that never reads its connection. It also subscribes to
 // everything many times, so that the server soon has more data than the connection takes.
-func registerDeaf(t testing.TB, c *client, n *natsServer, queue, name string) net.Conn {
+func registerDeaf(t testing.TB, c *client, n *natstest.Server, queue, name string) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", n.s.Addr().String())
+	conn, err := net.Dial("tcp", n.Addr().String())
 	require.NoError(t, err)
 	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(4<<10))
 	text := fmt.Sprintf("CONNECT {\"verbose\":false,\"name\":%q}\r\nSUB fila.deliver.%s.%s 1\r\n", name, name, queue)
@@ -284,7 +285,7 @@ func registerDeaf(t testing.TB, c *client, n *natsServer, queue, name string) ne
 	_, err = conn.Write([]byte(text))
 	require.NoError(t, err)
 	eventually(t, func() bool {
-		subs, err := n.s.Subsz(&server.SubszOptions{Subscriptions: true, Test: "fila.deliver." + name + "." + queue})
+		subs, err := n.Subsz(&server.SubszOptions{Subscriptions: true, Test: "fila.deliver." + name + "." + queue})
 		return err == nil && subs.Total >= 1
 	})
 	body := encode(t, m{"consumer": name, "max_in_flight": 100})
@@ -297,12 +298,12 @@ func registerDeaf(t testing.TB, c *client, n *natsServer, queue, name string) ne
 
 // disconnect disconnects the clients whose names match which, and returns the ids of their
 // connections.
-func (n *natsServer) disconnect(t testing.TB, which func(name string) bool) (cut []uint64) {
+func disconnect(t testing.TB, n *natstest.Server, which func(name string) bool) (cut []uint64) {
 	t.Helper()
-	conns, err := n.s.Connz(&server.ConnzOptions{})
+	conns, err := n.Connz(&server.ConnzOptions{})
 	require.NoError(t, err)
 	for _, conn := range conns.Conns {
-		if which(conn.Name) && n.s.DisconnectClientByID(conn.Cid) == nil {
+		if which(conn.Name) && n.DisconnectClientByID(conn.Cid) == nil {
 			cut = append(cut, conn.Cid)
 		}
 	}
@@ -310,9 +311,9 @@ func (n *natsServer) disconnect(t testing.TB, which func(name string) bool) (cut
 }
 
 // gone reports whether all of these connections are closed and fila has a new one.
-func (n *natsServer) gone(t testing.TB, cut []uint64) bool {
+func gone(t testing.TB, n *natstest.Server, cut []uint64) bool {
 	t.Helper()
-	conns, err := n.s.Connz(&server.ConnzOptions{})
+	conns, err := n.Connz(&server.ConnzOptions{})
 	require.NoError(t, err)
 	fila := false
 	for _, conn := range conns.Conns {

@@ -9,7 +9,7 @@
 //
 // Most tests share one fila process and use different queues, see shared. Tests that stop,
 // kill, restart or misconfigure fila start their own, see startFila. The test that starts a
-// child kills it; if the test binary dies, a reaper process kills all children.
+// child kills it; if the test binary dies, build.Start kills it.
 //
 // Flags of `go test ./sidecar/e2e`:
 //

@@ -9,13 +9,15 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // TestRegistrationsAreRestored: with an external NATS server a consumer does not notice a
 // restart of fila.
 func TestRegistrationsAreRestored(t *testing.T) {
 	t.Parallel()
-	n := startNATS(t, nil)
+	n := natstest.Start(t)
 	p := startFila(t, options{natsURL: n.URL})
 	c := dial(t, n.URL)
 	queue := c.newQueue(m{"visibility_timeout_ms": 3_600_000})
@@ -63,16 +65,16 @@ func (k *consumer) drainAfter(held []delivery, n int) []delivery {
 // TestNATSRestartIsSurvived: fila, its queues and its registrations survive a restart of NATS.
 func TestNATSRestartIsSurvived(t *testing.T) {
 	t.Parallel()
-	n := startNATS(t, nil)
+	n := natstest.Start(t)
 	p := startFila(t, options{natsURL: n.URL})
 	c := dial(t, n.URL)
 	queue := c.newQueue(nil)
 	k := c.consume(queue, 10)
 	for round := range 3 {
-		n.stop()
+		n.Stop()
 		eventually(t, func() bool { return p.readyz() == http.StatusServiceUnavailable }, "not ready without NATS")
 		require.False(t, p.hasExited())
-		n.start(t)
+		n.Again()
 		eventually(t, func() bool { return p.readyz() == http.StatusOK })
 		eventually(t, func() bool { return c.nc.IsConnected() })
 		c.flush()
@@ -88,13 +90,13 @@ func TestNATSRestartIsSurvived(t *testing.T) {
 // lost its connection.
 func TestShutdownWithoutNATS(t *testing.T) {
 	t.Parallel()
-	n := startNATS(t, nil)
+	n := natstest.Start(t)
 	p := startFila(t, options{natsURL: n.URL})
 	c := dial(t, n.URL)
 	queue := c.newQueue(m{"visibility_timeout_ms": 3_600_000})
 	c.enqueue(queue, "x")
 	c.consume(queue, 1).next()
-	n.stop()
+	n.Stop()
 	eventually(t, func() bool { return p.readyz() == http.StatusServiceUnavailable })
 	p.Stop(t)
 	// Again, without ever getting a connection.
@@ -103,7 +105,7 @@ func TestShutdownWithoutNATS(t *testing.T) {
 	eventually(t, func() bool { return p.hasExited() || strings.Contains(p.log.String(), n.URL) })
 	require.False(t, p.hasExited(), "%s", p.log)
 	p.Stop(t)
-	n.start(t)
+	n.Again()
 	p.Restart(t)
 	eventually(t, c.nc.IsConnected)
 	require.EqualValues(t, 1, c.depth(queue), "nothing was lost meanwhile")
@@ -113,7 +115,7 @@ func TestShutdownWithoutNATS(t *testing.T) {
 // still drains.
 func TestAFilaWaitsForItsPredecessor(t *testing.T) {
 	t.Parallel()
-	n := startNATS(t, nil)
+	n := natstest.Start(t)
 	last := startFila(t, options{natsURL: n.URL, drainMs: 3_600_000})
 	c := dial(t, n.URL)
 	queue := c.newQueue(m{"visibility_timeout_ms": 3_600_000})

@@ -23,6 +23,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/store"
 )
 
@@ -239,7 +240,7 @@ func TestNothingIsConfirmedByABrokenDisk(t *testing.T) {
 	for _, f := range []fault{{call: "fdatasync", how: "error=EIO"}, {call: "pwrite64", how: "error=ENOSPC"}, {call: "pwrite64", how: "error=EIO"}} {
 		t.Run(f.call+" "+f.how, func(t *testing.T) {
 			t.Parallel()
-			n := startNATS(t, nil) // it outlives fila, and so do late replies
+			n := natstest.Start(t) // it outlives fila, and so do late replies
 			p := newFila(t, options{natsURL: n.URL})
 			p.Start(t, p.withFault(f)...)
 			c := dial(t, n.URL)

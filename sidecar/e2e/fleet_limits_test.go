@@ -8,9 +8,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // TestFleetLimitsHold: two filas use up a window of a day and a bucket that does not refill,
@@ -18,7 +19,7 @@ import (
 // than the limit are delivered.
 func TestFleetLimitsHold(t *testing.T) {
 	const limit = 60
-	s := startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })
+	s := natstest.Start(t, natstest.JetStream)
 	f := startFleetOn(t, 2, fleetOptions{nats: s.URL, queue: `throttle_headers = ["Gate"]`, shared: fmt.Sprintf(`keys = ["throttle:*"]
 [[throttle]]
 key = "window"

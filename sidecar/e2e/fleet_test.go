@@ -12,15 +12,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // fleet is several filas with their own prefixes and queues that share circuits in a bucket.
 type fleet struct {
 	t     testing.TB
-	nats  *natsServer // nil: an external one
 	nc    *nats.Conn
 	procs []*proc
 }
@@ -42,10 +42,7 @@ type fleetOptions struct {
 // startFleet starts n filas on one NATS server, with the limits of a [circuit_defaults] table.
 func startFleet(t *testing.T, n int, limits string) *fleet {
 	t.Helper()
-	s := startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })
-	f := startFleetOn(t, n, fleetOptions{nats: s.URL, limits: limits})
-	f.nats = s
-	return f
+	return startFleetOn(t, n, fleetOptions{nats: natstest.Start(t, natstest.JetStream).URL, limits: limits})
 }
 
 // startFleetOn starts n filas.

@@ -17,6 +17,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // gatesStream is the stream of the shared bucket.
@@ -401,7 +403,7 @@ func TestFleetOutlivesServers(t *testing.T) {
 // changes to another one.
 func TestFleetLeavesDeadServer(t *testing.T) {
 	t.Parallel()
-	n := startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir, o.Cluster.NoAdvertise = true, t.TempDir(), true })
+	n := natstest.Start(t, func(o *server.Options) { o.JetStream, o.Cluster.NoAdvertise = true, true })
 	ways := []*link{newLink(t, strings.TrimPrefix(n.URL, "nats://")), newLink(t, strings.TrimPrefix(n.URL, "nats://"))}
 	f := startFleetOn(t, 1, fleetOptions{nats: n.URL, url: func(int) string { return "nats://" + ways[0].Addr + ",nats://" + ways[1].Addr }})
 	dead := slices.IndexFunc(ways, func(l *link) bool {

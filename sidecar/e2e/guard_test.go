@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // TestCallsOverAKill: after SIGKILL the slot of a guarded call stays taken, for every key that
@@ -55,7 +56,7 @@ func TestCallsOverAKill(t *testing.T) {
 // continues and says which permits are unknown.
 func TestOneGuardOfTwoFilas(t *testing.T) {
 	t.Parallel()
-	ns := startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })
+	ns := natstest.Start(t, natstest.JetStream)
 	nc, err := nats.Connect(ns.URL)
 	require.NoError(t, err)
 	defer nc.Close()

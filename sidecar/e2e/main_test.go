@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"testing"
 
 	"github.com/filaq/fila/sidecar/e2e/build"
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // roleEnv makes the test binary act as a helper process instead of running tests.
@@ -30,11 +29,8 @@ var binary string
 func TestMain(m *testing.M) {
 	switch role := os.Getenv(roleEnv); role {
 	case "":
-		flag.Parse()
-		moreParallel()
+		natstest.MoreParallel(6)
 		os.Exit(runTests(m))
-	case "reaper":
-		reap()
 	case "consumer":
 		childConsumer()
 	case "nats":
@@ -42,15 +38,6 @@ func TestMain(m *testing.M) {
 	default:
 		fmt.Fprintf(os.Stderr, "unknown %s %q\n", roleEnv, role)
 		os.Exit(2)
-	}
-}
-
-// moreParallel runs more tests in parallel than there are cores, unless a flag sets the number:
-// most tests wait for leases and delays.
-func moreParallel() {
-	f := flag.Lookup("test.parallel")
-	if n := max(6, 2*runtime.GOMAXPROCS(0)); f.Value.String() == f.DefValue {
-		_ = flag.Set("test.parallel", strconv.Itoa(n))
 	}
 }
 
@@ -65,11 +52,6 @@ func runTests(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if err := children.start(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer children.stop()
 	code := m.Run()
 	if err := stopShared(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

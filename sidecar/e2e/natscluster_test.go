@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/e2e/build"
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // natsCluster is several NATS server processes with JetStream. They do not advertise each
@@ -44,11 +47,11 @@ func startCluster(t testing.TB, n int) *natsCluster {
 	dir := t.TempDir()
 	var routes []string
 	for range n {
-		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", freePort()))
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", natstest.FreePort()))
 	}
 	for i, route := range routes {
-		s := &natsNode{name: fmt.Sprint("n", i), addr: fmt.Sprintf("127.0.0.1:%d", freePort()), log: &logBuffer{}}
-		status := fmt.Sprintf("127.0.0.1:%d", freePort())
+		s := &natsNode{name: fmt.Sprint("n", i), addr: fmt.Sprintf("127.0.0.1:%d", natstest.FreePort()), log: &logBuffer{}}
+		status := fmt.Sprintf("127.0.0.1:%d", natstest.FreePort())
 		s.status, s.config = "http://"+status, filepath.Join(dir, s.name+".conf")
 		text := fmt.Sprintf("server_name: %s\nlisten: %q\nhttp: %q\njetstream { store_dir: %q }\ncluster { name: c, listen: %q, no_advertise: true, routes: [%s] }\n",
 			s.name, s.addr, status, filepath.Join(dir, s.name), strings.TrimPrefix(route, "nats://"), strings.Join(routes, ", "))
@@ -85,12 +88,10 @@ func (c *natsCluster) start(i int) {
 	s.cmd, s.exited = exec.Command(os.Args[0]), make(chan struct{})
 	s.cmd.Env = append(cleanEnv(), roleEnv+"=nats", natsConfigEnv+"="+s.config)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	require.NoError(c.t, s.cmd.Start())
-	pid := s.cmd.Process.Pid
-	children.add(pid)
+	wait, err := build.Start(s.cmd)
+	require.NoError(c.t, err)
 	go func() {
-		_ = s.cmd.Wait()
-		children.remove(pid)
+		wait()
 		close(s.exited)
 	}()
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -13,12 +11,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/e2e/build"
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // patience bounds each wait. It only turns a hang into a failure; nothing passes or fails by
@@ -83,7 +83,7 @@ func newProc(opts options) (*proc, error) {
 	p := &proc{opts: opts, log: &logBuffer{}, Dir: filepath.Join(opts.dir, "data"), config: filepath.Join(opts.dir, "fila.toml")}
 	natsPort, httpPort := -1, 0
 	if !opts.anyPort {
-		natsPort, httpPort = freePort(), freePort()
+		natsPort, httpPort = natstest.FreePort(), natstest.FreePort()
 	}
 	p.port = natsPort
 	drain := opts.drainMs
@@ -105,17 +105,16 @@ func (p *proc) start(under ...string) error {
 	p.cmd.Dir = p.opts.dir
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.WaitDelay = patience
-	if err := p.cmd.Start(); err != nil {
+	wait, err := build.Start(p.cmd)
+	if err != nil {
 		return fmt.Errorf("start fila: %w", err)
 	}
-	children.add(p.cmd.Process.Pid)
 	exited := make(chan struct{})
 	p.exited = exited
-	go func(cmd *exec.Cmd) {
-		_ = cmd.Wait() // the state has the outcome
-		children.remove(cmd.Process.Pid)
+	go func() {
+		wait()
 		close(exited)
-	}(p.cmd)
+	}()
 	return nil
 }
 
@@ -271,34 +270,6 @@ func cleanEnv() []string {
 		}
 	}
 	return env
-}
-
-var ports struct {
-	sync.Mutex
-	used map[int]bool
-}
-
-// freePort returns a free TCP port of 127.0.0.1 that this run has not used. It is below the
-// usual range of ephemeral ports, so no outgoing connection takes it while a process restarts.
-func freePort() int {
-	ports.Lock()
-	defer ports.Unlock()
-	if ports.used == nil {
-		ports.used = map[int]bool{}
-	}
-	for {
-		port := 12_000 + rand.IntN(20_000)
-		if ports.used[port] {
-			continue
-		}
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		_ = l.Close()
-		ports.used[port] = true
-		return port
-	}
 }
 
 // poll waits until cond holds, and reports whether it did within patience.

@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // TestStartsThatFail: fila says in one line what is wrong, apart from lines about successful earlier
@@ -21,7 +23,7 @@ func TestStartsThatFail(t *testing.T) {
 	c := running.client(t)
 	c.createQueue("q", nil)
 	k := c.consume("q", 10)
-	login := startNATS(t, func(o *server.Options) { o.Username, o.Password = "fila", "s3cret" })
+	login := natstest.Start(t, func(o *server.Options) { o.Username, o.Password = "fila", "s3cret" })
 	for name, tt := range map[string]struct {
 		opts  options
 		code  int

@@ -1,6 +1,6 @@
-// Package build builds fila for the tests that run it as a process. The packages of one
-// `go test ./...` share the binary: it lies in the user's cache directory, and the go command
-// links it again only after a change.
+// Package build builds fila for the tests that run it as a process, and starts processes. The
+// packages of one `go test ./...` share the binary: it lies in the user's cache directory, and the
+// go command links it again only after a change.
 package build
 
 import (
@@ -48,6 +48,31 @@ func Binary(dir string, race bool) (string, error) {
 		return own, nil
 	}
 	return own, copyFile(shared, own)
+}
+
+// Start starts a command that is killed when this process ends, also by a panic, a test timeout or
+// SIGKILL: a shell kills it when a pipe from this process closes. wait returns when the command has
+// ended; it must be called.
+func Start(cmd *exec.Cmd) (wait func(), err error) {
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	guard := exec.Command("sh", "-c", fmt.Sprintf("trap '' INT; cat >/dev/null; kill -KILL %d", cmd.Process.Pid))
+	pipe, err := guard.StdinPipe()
+	if err == nil {
+		err = guard.Start()
+	}
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, fmt.Errorf("start the guard of a process: %w", err)
+	}
+	return func() {
+		_ = cmd.Wait() // the state of the process has the outcome
+		_ = guard.Process.Kill()
+		_ = pipe.Close()
+		_ = guard.Wait()
+	}, nil
 }
 
 func copyFile(from, to string) error {
