@@ -75,6 +75,17 @@ func TestStateNames(t *testing.T) {
 		[]string{Closed.String(), Open.String(), HalfOpen.String(), State(9).String()})
 }
 
+// The model seldom draws what it takes to see that the latest of several times counts.
+func TestCooldownIsNotShorterThanRetryAfter(t *testing.T) {
+	m := opened(t, 0, Config{})
+	m.RetryAfter(sec, 5*sec)
+	m.RetryAfter(sec, 4*sec)
+	m.SetConfig(Config{Cooldown: time.Second})
+	require.Equal(t, 5*sec, m.OpenUntil())
+	m.SetConfig(Config{Cooldown: 7 * time.Second})
+	require.Equal(t, 7*sec, m.OpenUntil())
+}
+
 // An opening without an end stays one, whatever asks for a time, whatever the clock does,
 // and after a restart.
 func TestOpenUntilClosedByHand(t *testing.T) {
