@@ -100,7 +100,7 @@
 // # Locks
 //
 // Each gate has a mutex. Acquire locks the gates of its set in the order of the keys
-// and holds them together. Everything else locks one gate at a time. While a gate is
-// locked, only the clock's mutex may be taken. The registry's mutex comes before the
-// mutexes of gates.
+// and holds them together, so two calls never deadlock. Everything else locks one gate
+// at a time. While a gate is locked, only the clock's mutex may be taken. The
+// registry's mutex comes before the mutexes of gates.
 package throttle

@@ -44,7 +44,8 @@ func (r *Reservation) Acquire(now int64, owner any, wake []*Wait) (Grant, Block,
 		}
 		return Grant{}, block, wake
 	}
-	if block := r.collect(v, last, owner, &wake); block.Kind != Open {
+	if block := r.missing(v, last, owner, &wake); block.Kind != Open {
+		block.requestMissing(s.gates, r.cost)
 		return Grant{}, block, wake
 	}
 	for _, g := range s.gates {
@@ -78,18 +79,19 @@ func (r *Reservation) paused(last int64) (block Block) {
 	return block
 }
 
-// collect reserves the gates that admit the message and returns what blocks it
-// still. The gates are locked.
-func (r *Reservation) collect(v instant, last int64, owner any, wake *[]*Wait) (block Block) {
+// missing returns what blocks the message still. Unless wake is nil, it reserves the
+// gates that admit the message and returns the ones that do not any more. The gates are
+// locked.
+func (r *Reservation) missing(v instant, last int64, owner any, wake *[]*Wait) (block Block) {
 	var longest uint64
 	for i, g := range r.set.gates {
 		var kind Kind
 		var wait uint64
 		if r.collected&(1<<i) != 0 {
-			if kind, wait = g.ready(v); kind != Open {
+			if kind, wait = g.ready(v); kind != Open && wake != nil {
 				*wake = r.giveBack(i, g, v, last, *wake)
 			}
-		} else if kind, wait = g.admit(v, last, r.cost); kind == Open {
+		} else if kind, wait = g.admit(v, last, r.cost); kind == Open && wake != nil {
 			if head := g.mu.waiting.head; head != nil && owner != nil && head.Owner != owner {
 				kind, wait = ByTurn, forever
 			} else if g.mu.share == nil { // leases end, so they are taken last
@@ -102,9 +104,6 @@ func (r *Reservation) collect(v instant, last int64, owner any, wake *[]*Wait) (
 			block = Block{Gate: g, Kind: kind, At: later(last, wait)}
 		}
 	}
-	if block.Kind != Open {
-		block.requestMissing(r.set.gates, r.cost)
-	}
 	return block
 }
 
@@ -115,19 +114,8 @@ func (r *Reservation) Check(now int64) (block Block, ok bool) {
 	s.lock()
 	defer s.unlock()
 	v, last := r.gates.clock.tick(now)
-	if block = r.paused(last); block.Kind != Open {
-		return block, false
-	}
-	var longest uint64
-	for i, g := range s.gates {
-		kind, wait := g.ready(v)
-		if r.collected&(1<<i) == 0 {
-			kind, wait = g.admit(v, last, r.cost)
-		}
-		if kind != Open && wait >= longest {
-			longest = wait
-			block = Block{Gate: g, Kind: kind, At: later(last, wait)}
-		}
+	if block = r.paused(last); block.Kind == Open {
+		block = r.missing(v, last, nil, nil)
 	}
 	return block, block.Kind == Open
 }

@@ -4,11 +4,6 @@ package throttle
 // same keys share one Set, so two messages pass the same gates if and only if
 // their Sets are the same pointer. Gates.Set makes them. A nil Set has no gates
 // and admits everything.
-//
-// Locks: Acquire locks the gates of the set in the order of their keys and keeps
-// all of them locked while it checks and takes, so two calls never deadlock.
-// Everything else locks one gate at a time. While a gate is locked, only the
-// clock's mutex may be taken, never Gates.mu.
 type Set struct {
 	gates []*Gate
 	name  string // its key in Gates.sets

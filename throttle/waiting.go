@@ -84,31 +84,26 @@ func (w *Wait) Turn(now int64) (n, at int64) {
 // admits returns how many messages of cost 1 an open gate admits now. It needs
 // g.mu.
 func (g *Gate) admits() int64 {
-	n := int64(MaxConcurrency)
-	if s := g.mu.share; s != nil && s.by != owned {
-		tokens, slots := s.sum()
-		if b := g.mu.bucket; b != nil && s.by == parted {
-			tokens = b.tokens
-		}
-		if g.mu.bucket != nil {
-			n = min(n, max(1, tokens/One))
-		}
-		if g.mu.window != nil {
-			n = min(n, slots)
-		}
-		if g.mu.limits.Concurrency != 0 {
-			n = min(n, s.permits-g.mu.inFlight)
-		}
-		return n
+	n, s := int64(MaxConcurrency), g.mu.share
+	leases := s != nil && s.by != owned // it has them in the place of bucket and window
+	var tokens, slots int64
+	if leases {
+		tokens, slots = s.sum()
 	}
 	if b := g.mu.bucket; b != nil {
-		n = min(n, max(1, b.tokens/One))
+		if !leases || s.by == parted {
+			tokens = b.tokens
+		}
+		n = min(n, max(1, tokens/One))
 	}
 	if w := g.mu.window; w != nil {
-		n = min(n, w.limit-w.total-g.reservedEntries())
+		if !leases {
+			slots = w.limit - w.total - g.reservedEntries()
+		}
+		n = min(n, slots)
 	}
 	if c := g.mu.limits.Concurrency; c != 0 {
-		n = min(n, c-g.mu.inFlight)
+		n = min(n, g.places(c)-g.mu.inFlight)
 	}
 	return n
 }
