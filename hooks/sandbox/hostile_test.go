@@ -54,33 +54,6 @@ func attack(c corpusScript) (results []result, err error) {
 	return results, nil
 }
 
-// TestHostile runs every hostile script next to a healthy one. The script is
-// refused, stopped or harmless, never returns a result after a kill, and the
-// healthy script continues.
-func TestHostile(t *testing.T) {
-	healthy := newHealthy(t)
-	for i, c := range hostile(t) {
-		t.Run(c.name, func(t *testing.T) {
-			if raceDetector && i%4 != 0 {
-				t.Skip("one in four with the race detector")
-			}
-			results, err := attack(c)
-			if err != nil {
-				var le *LoadError
-				require.ErrorAs(t, err, &le)
-				require.NotEmpty(t, le.Message)
-			}
-			for _, res := range results {
-				require.NotEqual(t, "escaped", res.field("fairness_key"))
-				if res.Err != nil {
-					require.NotEmpty(t, res.Err.Message)
-				}
-			}
-			healthy(t)
-		})
-	}
-}
-
 // maxGrowth bounds how much a process may grow by a hostile script.
 const maxGrowth = 16 << 20
 
@@ -88,10 +61,10 @@ const maxGrowth = 16 << 20
 // script and the distance to the next ones.
 const hostileChild = "FILA_TEST_HOSTILE_CHILD"
 
-// TestHostileInSubprocess attacks other processes, with a hard limit on their
-// address space, and measures the peak of their memory. A process runs many
-// scripts; if it dies, another one continues behind the script that killed it.
-func TestHostileInSubprocess(t *testing.T) {
+// TestHostile runs every hostile script next to a healthy one, in other processes with
+// a hard limit on their address space, and measures the peak of their memory. A process
+// runs many scripts; if it dies, another one continues behind the script that killed it.
+func TestHostile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("attacks processes")
 	}
@@ -114,7 +87,7 @@ func TestHostileInSubprocess(t *testing.T) {
 		t.Run(strconv.Itoa(first), func(t *testing.T) {
 			t.Parallel()
 			for next := first; next < len(all); {
-				cmd := osexec.Command(os.Args[0], "-test.run=^TestHostileInSubprocess$", "-test.v")
+				cmd := osexec.Command(os.Args[0], "-test.run=^TestHostile$", "-test.v")
 				cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d", hostileChild, next, step))
 				out, err := cmd.CombinedOutput()
 				survived := strings.Count(string(out), "healthy after the attack")
@@ -130,6 +103,8 @@ func TestHostileInSubprocess(t *testing.T) {
 	}
 }
 
+// attackSelf runs scripts next to a healthy one. Each is refused, stopped or harmless,
+// never returns a result after a kill, and the healthy script continues.
 func attackSelf(t *testing.T, all []corpusScript, first, step int) {
 	healthy := newHealthy(t)
 	for i := first; i < len(all); i += step {
@@ -153,6 +128,15 @@ func attackSelf(t *testing.T, all []corpusScript, first, step int) {
 		}
 		if err != nil {
 			t.Log(err)
+			var le *LoadError
+			require.ErrorAs(t, err, &le)
+			require.NotEmpty(t, le.Message)
+		}
+		for _, res := range results {
+			require.NotEqual(t, "escaped", res.field("fairness_key"), c.name)
+			if res.Err != nil {
+				require.NotEmpty(t, res.Err.Message, c.name)
+			}
 		}
 		healthy(t)
 		t.Log("healthy after the attack")
