@@ -88,16 +88,19 @@ func (f *fila) use(key string) *Circuit { return f.reg.Use(key, f.clock()).(*Cir
 // call lets a message through and end with an outcome. It reports whether one could go.
 func (f *fila) call(c *Circuit, o breaker.Outcome) bool {
 	pass, pending := c.Allow(f.clock())
-	if pending {
-		c.Announce()
-	}
+	f.announceAny(c, pending)
 	if pass == 0 {
 		return false
 	}
-	if c.Done(pass, f.clock(), o) {
-		c.Announce()
-	}
+	f.announceAny(c, c.Done(pass, f.clock(), o))
 	return true
+}
+
+// failures lets n messages fail.
+func (f *fila) failures(c *Circuit, n int) {
+	for range n {
+		f.call(c, breaker.Failure)
+	}
 }
 
 func (f *fila) info(key string) wire.CircuitInfo {
@@ -147,9 +150,7 @@ func TestOneOpensForAll(t *testing.T) {
 			require.False(t, f.call(f.use("stripe"), breaker.Success))
 		}
 		// A circuit that is not shared stays local.
-		for range 5 {
-			all[0].call(all[0].use("own:x"), breaker.Failure)
-		}
+		all[0].failures(all[0].use("own:x"), 5)
 		synctest.Wait()
 		require.Equal(t, "open", all[0].info("own:x").State)
 		require.Equal(t, "unknown", all[1].info("own:x").State)
@@ -158,9 +159,7 @@ func TestOneOpensForAll(t *testing.T) {
 
 func TestProbesOfAFleet(t *testing.T) {
 	crew(t, 4, func(t *testing.T, b *fleettest.Bucket, all []*fila) {
-		for range 5 {
-			all[0].call(all[0].use("stripe"), breaker.Failure)
-		}
+		all[0].failures(all[0].use("stripe"), 5)
 		after(time.Minute)
 		// Sixteen queues want to probe, and check again when woken.
 		var mu sync.Mutex
@@ -171,9 +170,7 @@ func TestProbesOfAFleet(t *testing.T) {
 			c := f.use("stripe")
 			look := func(*owner, *Circuit) {
 				p, pending := c.Allow(f.clock())
-				if pending {
-					c.Announce()
-				}
+				f.announceAny(c, pending)
 				mu.Lock()
 				defer mu.Unlock()
 				if p != 0 {
@@ -302,9 +299,7 @@ func TestFailOpen(t *testing.T) {
 	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
 		a, b := all[0], all[1]
 		ca, cb := a.use("stripe"), b.use("stripe")
-		for range 3 {
-			a.call(ca, breaker.Failure)
-		}
+		a.failures(ca, 3)
 		synctest.Wait()
 		require.Equal(t, 3, b.info("stripe").ConsecutiveFailures)
 		a.end.Cut(true)
@@ -341,9 +336,7 @@ func TestFailOpen(t *testing.T) {
 func TestStartWithoutTheBucket(t *testing.T) {
 	crew(t, 1, func(t *testing.T, b *fleettest.Bucket, all []*fila) {
 		a := all[0]
-		for range 5 {
-			a.call(a.use("stripe"), breaker.Failure)
-		}
+		a.failures(a.use("stripe"), 5)
 		synctest.Wait()
 		a.sync.Stop()
 		a.end.Cut(true)
@@ -381,9 +374,7 @@ func TestMaxFailuresOfShared(t *testing.T) {
 		a.reg.Configure(Settings{
 			Breaker: breaker.Config{Threshold: 100}, MaxFailures: 2, FailureWindow: time.Minute, FailureHold: time.Hour,
 		}, nil, nil)
-		for range 3 {
-			a.call(a.use("stripe"), breaker.Failure)
-		}
+		a.failures(a.use("stripe"), 3)
 		synctest.Wait()
 		require.Equal(t, []any{"open", "max_failures"}, []any{b.info("stripe").State, b.info("stripe").Cause})
 		require.Equal(t, "held, closed -> open: max_failures", a.news())
@@ -476,9 +467,7 @@ func TestForeignRecord(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 		require.True(t, a.info("stripe").Degraded)
-		for range 5 {
-			a.call(c, breaker.Failure)
-		}
+		a.failures(c, 5)
 		after(time.Second)
 		require.Equal(t, "open", a.info("stripe").State)
 		require.Equal(t, foreign, b.Entries()[key].Value)
@@ -497,9 +486,7 @@ func TestNothingIsLeft(t *testing.T) {
 		for i := range 20 {
 			key := fmt.Sprint(i)
 			c := a.use(key)
-			for range 5 {
-				a.call(c, breaker.Failure)
-			}
+			a.failures(c, 5)
 			synctest.Wait()
 			require.Equal(t, "open", other.info(key).State)
 			_, saved, _ := a.reg.Close(key, true)
@@ -531,9 +518,7 @@ func TestWhoHasOpenedIt(t *testing.T) {
 		}
 		b.use("stripe")
 		b.use("own:x")
-		for range 5 {
-			a.call(a.use("stripe"), breaker.Failure)
-		}
+		a.failures(a.use("stripe"), 5)
 		opened(b, "stripe", "a", "")
 		after(time.Minute)
 		n, _ := b.use("stripe").Admits(b.clock()) // requests a permit
@@ -593,9 +578,7 @@ func TestTurnsAreToldOnce(t *testing.T) {
 			f := all[round]
 			lazy := all[(round+1)%3].end
 			lazy.Hold(true)
-			for range 5 {
-				f.call(f.use("stripe"), breaker.Failure)
-			}
+			f.failures(f.use("stripe"), 5)
 			after(time.Second)
 			// A write that is no transition.
 			f.use("stripe").RetryAfter(f.clock(), f.clock()+90*second)

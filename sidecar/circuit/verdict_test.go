@@ -25,9 +25,7 @@ func TestFailuresBeingJudgedBlock(t *testing.T) {
 					t.Helper()
 					for range 3 { // probes of shared circuits need a permit first
 						pass, pending := c.Allow(f.clock())
-						if pending {
-							c.Announce()
-						}
+						f.announceAny(c, pending)
 						if after(0); pass != 0 {
 							return pass
 						}
@@ -36,9 +34,7 @@ func TestFailuresBeingJudgedBlock(t *testing.T) {
 					return 0
 				}
 				decide := func(pass breaker.Pass, o breaker.Outcome) {
-					if c.Decided(pass, f.clock(), o) {
-						c.Announce()
-					}
+					f.announceAny(c, c.Decided(pass, f.clock(), o))
 					after(0)
 				}
 				shut := func() {
@@ -138,9 +134,7 @@ func TestCloseByHandCountsFromZero(t *testing.T) {
 					closeByHand()
 					require.Equal(t, []string{"waits"}, f.wakes())
 					for _, pass := range passes {
-						if c.Decided(pass, f.clock(), breaker.Failure) {
-							c.Announce()
-						}
+						f.announceAny(c, c.Decided(pass, f.clock(), breaker.Failure))
 						after(0)
 					}
 					require.Zero(t, f.info(key).ConsecutiveFailures)
