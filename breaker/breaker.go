@@ -1,6 +1,9 @@
 package breaker
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Defaults for the fields of a Config that are zero or negative.
 const (
@@ -28,17 +31,11 @@ type Config struct {
 
 // withDefaults fills in what c leaves out.
 func (c Config) withDefaults() Config {
-	setDefault(&c.Threshold, DefaultThreshold)
-	setDefault(&c.Cooldown, DefaultCooldown)
-	setDefault(&c.HalfOpenMaxCalls, DefaultHalfOpenMaxCalls)
-	setDefault(&c.HalfOpenSuccesses, DefaultHalfOpenSuccesses)
+	c.Threshold = cmp.Or(max(c.Threshold, 0), DefaultThreshold)
+	c.Cooldown = cmp.Or(max(c.Cooldown, 0), DefaultCooldown)
+	c.HalfOpenMaxCalls = cmp.Or(max(c.HalfOpenMaxCalls, 0), DefaultHalfOpenMaxCalls)
+	c.HalfOpenSuccesses = cmp.Or(max(c.HalfOpenSuccesses, 0), DefaultHalfOpenSuccesses)
 	return c
-}
-
-func setDefault[T int | time.Duration](limit *T, value T) {
-	if *limit <= 0 {
-		*limit = value
-	}
 }
 
 // State is what a Machine does with calls.

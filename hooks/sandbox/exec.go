@@ -37,16 +37,10 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	setDefault(&l.Timeout, DefaultTimeout)
-	setDefault(&l.MemoryBytes, DefaultMemoryBytes)
-	setDefault(&l.Steps, max(100*int64(l.Timeout), 1_000_000))
+	l.Timeout = cmp.Or(max(l.Timeout, 0), DefaultTimeout)
+	l.MemoryBytes = cmp.Or(max(l.MemoryBytes, 0), DefaultMemoryBytes)
+	l.Steps = cmp.Or(max(l.Steps, 0), max(100*int64(l.Timeout), 1_000_000))
 	return l
-}
-
-func setDefault[T ~int64](limit *T, value T) {
-	if *limit <= 0 {
-		*limit = value
-	}
 }
 
 // exec meters one run at a time. Its invariants:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math/bits"
 )
 
 var (
@@ -61,10 +62,7 @@ func BeginBlock(dst []byte, kind byte, id uint64, n int) []byte {
 	dst = le.AppendUint32(dst, uint32(n))
 	dst = le.AppendUint64(dst, id)
 	dst = le.AppendUint32(dst, checksum(dst[at:at+16]))
-	for range n {
-		dst = append(dst, 0, 0, 0, 0)
-	}
-	return dst
+	return append(dst, make([]byte, 4*n)...)
 }
 
 // EndItem notes that item i of the block b ends at the end of b.
@@ -239,10 +237,4 @@ func sizeBytes(b []byte) int { return sizeUvarint(len(b)) + len(b) }
 
 func sizeString(s string) int { return sizeUvarint(len(s)) + len(s) }
 
-func sizeUvarint(v int) int {
-	n := 1
-	for ; v >= 0x80; v >>= 7 {
-		n++
-	}
-	return n
-}
+func sizeUvarint(v int) int { return (bits.Len(uint(v)|1) + 6) / 7 }

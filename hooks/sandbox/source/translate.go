@@ -110,10 +110,6 @@ func (t *translator) place(at int) (line, column int) {
 	return 1 + t.line, at - strings.LastIndexByte(t.src[:at], '\n')
 }
 
-func (t *translator) refuse(op, instead string) error {
-	return t.refuseAt(t.i, fmt.Sprintf("hooks are Lua 5.1, which has no operator %s: use %s", op, instead))
-}
-
 func (t *translator) refuseAt(at int, msg string) error {
 	line, column := t.place(at)
 	return &Error{line, column, msg}
@@ -138,6 +134,19 @@ func (t *translator) long(skip, n int, what string) error {
 	return nil
 }
 
+// foreignOperators are operators of Lua 5.4 and of other languages.
+var foreignOperators = []struct{ operator, instead string }{
+	{"<<", "bit32.lshift(a, n)"},
+	{">>", "bit32.rshift(a, n)"},
+	{"&&", "and"},
+	{"||", "or"},
+	{"!=", "~="},
+	{"!", "not"},
+	{"&", "bit32.band(a, b)"},
+	{"|", "bit32.bor(a, b)"},
+	{"~", "bit32.bxor(a, b) or bit32.bnot(a), or ~= for 'not equal'"},
+}
+
 func (t *translator) step() error {
 	rest := t.src[t.i:]
 	c := rest[0]
@@ -159,25 +168,15 @@ func (t *translator) step() error {
 		t.replace(2, "/"+intDivName+"/")
 	case strings.HasPrefix(rest, "~="):
 		t.copy(2)
-	case strings.HasPrefix(rest, "<<"):
-		return t.refuse("<<", "bit32.lshift(a, n)")
-	case strings.HasPrefix(rest, ">>"):
-		return t.refuse(">>", "bit32.rshift(a, n)")
-	case strings.HasPrefix(rest, "&&"):
-		return t.refuse("&&", "and")
-	case strings.HasPrefix(rest, "||"):
-		return t.refuse("||", "or")
-	case strings.HasPrefix(rest, "!="):
-		return t.refuse("!=", "~=")
-	case c == '!':
-		return t.refuse("!", "not")
-	case c == '&':
-		return t.refuse("&", "bit32.band(a, b)")
-	case c == '|':
-		return t.refuse("|", "bit32.bor(a, b)")
-	case c == '~':
-		return t.refuse("~", "bit32.bxor(a, b) or bit32.bnot(a), or ~= for 'not equal'")
-	case c == '<' && t.inLocal && t.attribute(rest):
+	case strings.IndexByte("<>&|!~", c) >= 0:
+		for _, f := range foreignOperators {
+			if strings.HasPrefix(rest, f.operator) {
+				return t.refuseAt(t.i, fmt.Sprintf("hooks are Lua 5.1, which has no operator %s: use %s", f.operator, f.instead))
+			}
+		}
+		if c != '<' || !t.inLocal || !t.attribute(rest) {
+			t.copy(1)
+		}
 	case isWord(c):
 		n := 1
 		for n < len(rest) && isWord(rest[n]) {
