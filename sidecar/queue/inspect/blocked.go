@@ -101,22 +101,13 @@ func (h *blocked) total() (n int64) {
 	return n
 }
 
-// largest returns up to most of the places, at least one, the largest first. It may
-// reorder them.
-func (p *places) largest(most int) (list []BlockedView) {
-	if most >= len(p.list) {
-		slices.SortFunc(p.list, func(a, b BlockedView) int { return a.compare(&b) })
-		return p.list
+// largest returns up to most of the places, the largest first. It reorders them.
+func (p *places) largest(most int) []BlockedView {
+	t := top[BlockedView]{n: most, compare: func(a, b BlockedView) int { return a.compare(&b) }, list: p.list[:0]}
+	for _, b := range p.list { // t.list never overtakes it
+		t.add(b)
 	}
-	for i := range p.list {
-		b := &p.list[i]
-		if len(list) == most && list[most-1].compare(b) <= 0 {
-			continue
-		}
-		at, _ := slices.BinarySearchFunc(list, b, func(in BlockedView, b *BlockedView) int { return in.compare(b) })
-		list = slices.Insert(list[:min(len(list), most-1)], at, *b)
-	}
-	return list
+	return t.first()
 }
 
 // compare orders places in lists; below 0: b comes first.

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 
 	"github.com/filaq/fila/drr"
@@ -415,28 +414,20 @@ func (r *Reader) Registered(name string) (n int, known bool) {
 func (r *Reader) Fetches() int { return len(r.t.Consumers.Fetches) }
 
 // Flows returns the n flows with the most pending messages, among equal ones those
-// with the most weight. It visits every active flow once and keeps n of them in a heap.
+// with the most weight. It visits every active flow once.
 func (r *Reader) Flows(n int) []FlowView {
-	top := flowHeap{}
+	most := top[rankedFlow]{n: n, compare: rankedFlow.compare}
 	var weights int64
 	for f, info := range r.t.Sched.All() {
 		weights += info.Weight
-		ranked := rankedFlow{f, r.unblocked(f), info}
-		switch {
-		case len(top) < n:
-			heap.Push(&top, ranked)
-		case n > 0 && top[0].below(ranked):
-			top[0] = ranked
-			heap.Fix(&top, 0)
-		}
+		most.add(rankedFlow{f, r.unblocked(f), info})
 	}
-	list := make([]FlowView, len(top))
-	for i := len(top) - 1; i >= 0; i-- {
-		ranked := heap.Pop(&top).(rankedFlow)
-		list[i] = FlowView{
-			Key: r.t.Name(ranked.flow), Weight: ranked.info.Weight, Deficit: ranked.info.Deficit,
-			Pending: ranked.pending, Share: float64(ranked.info.Weight) / float64(weights),
-		}
+	list := []FlowView{}
+	for _, f := range most.first() {
+		list = append(list, FlowView{
+			Key: r.t.Name(f.flow), Weight: f.info.Weight, Deficit: f.info.Deficit,
+			Pending: f.pending, Share: float64(f.info.Weight) / float64(weights),
+		})
 	}
 	return list
 }
@@ -447,20 +438,26 @@ type rankedFlow struct {
 	info    drr.Info
 }
 
-func (r rankedFlow) below(o rankedFlow) bool {
-	return cmp.Or(cmp.Compare(r.pending, o.pending), cmp.Compare(r.info.Weight, o.info.Weight), cmp.Compare(o.flow, r.flow)) < 0
+func (r rankedFlow) compare(o rankedFlow) int {
+	return cmp.Or(cmp.Compare(o.pending, r.pending), cmp.Compare(o.info.Weight, r.info.Weight), cmp.Compare(r.flow, o.flow))
 }
 
-// flowHeap has the lowest flow on top.
-type flowHeap []rankedFlow
+// top keeps the first n of the values that it is given, in the order of compare. It holds
+// twice as many at most.
+type top[T any] struct {
+	n       int
+	compare func(a, b T) int
+	list    []T
+}
 
-func (h flowHeap) Len() int           { return len(h) }
-func (h flowHeap) Less(i, j int) bool { return h[i].below(h[j]) }
-func (h flowHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *flowHeap) Push(v any)        { *h = append(*h, v.(rankedFlow)) }
-func (h *flowHeap) Pop() any {
-	last := len(*h) - 1
-	v := (*h)[last]
-	*h = (*h)[:last]
-	return v
+func (t *top[T]) add(v T) {
+	if t.list = append(t.list, v); len(t.list) >= 2*t.n {
+		t.first()
+	}
+}
+
+func (t *top[T]) first() []T {
+	slices.SortFunc(t.list, t.compare)
+	t.list = t.list[:min(len(t.list), max(t.n, 0))]
+	return t.list
 }
