@@ -107,9 +107,6 @@ const (
 // Len returns the number of lanes that wait.
 func (l *Line) Len() int { return len(l.flows) + len(l.lanes) }
 
-// Flows returns the number of flows that wait.
-func (l *Line) Flows() int { return len(l.flows) }
-
 // Has tells whether a lane waits.
 func (l *Line) Has(lane uint32) bool {
 	_, _, ok := l.locate(lane)

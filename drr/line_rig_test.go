@@ -206,7 +206,7 @@ func (r *lineRig) left(f Flow) {
 func (r *lineRig) compare() {
 	checkLine(r.t, &r.l)
 	require.Equal(r.t, r.m.len(), r.l.Len())
-	require.Equal(r.t, len(r.m.flows), r.l.Flows())
+	require.Len(r.t, r.l.flows, len(r.m.flows))
 	now := new(big.Int).Mod(r.m.now, new(big.Int).Lsh(big.NewInt(1), 64))
 	require.Equal(r.t, now.Uint64(), r.l.now-r.base)
 	byFlow := map[Flow][]uint32{}

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/sidecar/queue/backlog"
 	"github.com/filaq/fila/sidecar/queue/container"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/wire"
 )
 
@@ -19,12 +19,6 @@ type T interface {
 	require.TestingT
 	Helper()
 }
-
-// Bytes that a machine keeps of each message, and of each fairness key that has messages.
-const (
-	SlotBytes = unsafe.Sizeof(backlog.Slot{})
-	KeyBytes  = unsafe.Sizeof(backlog.Key{})
-)
 
 // Bounds of the work of one step.
 const (
@@ -42,11 +36,15 @@ const (
 // Leased reports whether a token names a lease in force.
 func Leased(m *Queue, r Role, t wire.Token) bool { return m.sides[r].leased(t) != nil }
 
-// Reserving reports whether a message of Main collects its gates.
-func Reserving(m *Queue) bool { return m.sides[Main].gates.Reserving() }
-
-// Subqueues is the number of subqueues of Main.
-func Subqueues(m *Queue) int { return m.sides[Main].gates.Subs.Len() }
+// Subqueues is the number of subqueues with gates of Main.
+func Subqueues(m *Queue) (n int) {
+	for i := range m.sides[Main].gates.Subs.Items {
+		if sub := m.sides[Main].gates.Subs.At(gates.ID(i)); sub.Set != nil || sub.Circuit != nil {
+			n++
+		}
+	}
+	return n
+}
 
 // Expiring is the number of entries in the heap of ends of consumers.
 func Expiring(m *Queue, r Role) int { return len(slices.Collect(m.sides[r].Consumers.Expiring.All())) }

@@ -241,12 +241,6 @@ func TestReasonOfACheapMessageInAWaitList(t *testing.T) {
 	require.Equal(t, cheap, r.One().ID)
 }
 
-// A setting that a queue does not use costs its messages nothing.
-func TestRecordsAreSmall(t *testing.T) {
-	require.LessOrEqual(t, int(queue.SlotBytes), 64)
-	require.LessOrEqual(t, int(queue.KeyBytes), 64)
-}
-
 // A flow that is blocked, or has nothing ready, says which share it would get.
 func TestKeySaysTheShareOfABlockedFlow(t *testing.T) {
 	r := newRig(t, nil)

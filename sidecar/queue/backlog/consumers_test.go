@@ -1,7 +1,6 @@
 package backlog
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -97,21 +96,4 @@ func TestFetchSpendsItsCreditOnce(t *testing.T) {
 	require.Equal(t, 1, c.Credit())
 	c.Gone = true
 	require.Zero(t, c.Credit())
-}
-
-func TestRoundRobinIsEven(t *testing.T) {
-	set := newConsumers(0)
-	for i := range 3 {
-		c := set.Named(fmt.Sprint("w", i))
-		c.Gone, c.Limit = false, 1000
-		set.Update(c)
-	}
-	for range 300 {
-		c := set.Next()
-		c.InFlight++
-		set.Update(c)
-	}
-	for name, c := range set.ByName {
-		require.Equal(t, 100, c.InFlight, name)
-	}
 }

@@ -10,9 +10,10 @@ import (
 	"github.com/filaq/fila/drr"
 )
 
-// TestSlotSize: memory per pending message is what lets a backlog grow.
-func TestSlotSize(t *testing.T) {
+// TestRecordsAreSmall: memory per pending message is what lets a backlog grow.
+func TestRecordsAreSmall(t *testing.T) {
 	require.EqualValues(t, 64, reflect.TypeFor[Slot]().Size())
+	require.LessOrEqual(t, int(reflect.TypeFor[Key]().Size()), 64)
 }
 
 func TestKeysModel(t *testing.T) {

@@ -94,9 +94,6 @@ func (g *Gates) Init(b Backlog, links *container.Lists, shared *Shared) {
 // Busy reports whether wait lists are to be rechecked.
 func (g *Gates) Busy() bool { return len(g.rechecks) > 0 }
 
-// Reserving reports whether a message is collecting its gates.
-func (g *Gates) Reserving() bool { return g.reserving != 0 }
-
 // GateOpened says that a throttle key may admit more.
 func (g *Gates) GateOpened(gate *throttle.Gate) { g.recheckNow(g.Waits.byGate[gate]) }
 

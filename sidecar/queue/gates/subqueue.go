@@ -80,9 +80,6 @@ func newSubqueues() Subqueues {
 // At returns the subqueue of an id.
 func (t *Subqueues) At(id ID) *Subqueue { return &t.Items[id] }
 
-// Len is the number of subqueues with gates.
-func (t *Subqueues) Len() int { return len(t.ids) }
-
 // Of yields the subqueues of a flow. None may be added or removed meanwhile.
 func (t *Subqueues) Of(f drr.Flow) iter.Seq[*Subqueue] {
 	return func(yield func(*Subqueue) bool) {
@@ -213,15 +210,6 @@ func (g *Gates) MakeBare(f drr.Flow) ID {
 	flow.Plain, flow.Bare = container.Ranks{}, id
 	g.place(id)
 	return id
-}
-
-// Listed returns the subqueue in whose list a message of flow f and subqueue id is or
-// would be; 0: in Flow.Plain.
-func (g *Gates) Listed(f drr.Flow, id ID) ID {
-	if id != 0 {
-		return id
-	}
-	return g.backlog.Flow(f).Bare
 }
 
 // IsBlocked reports whether a message that waits in subqueue id is blocked.
