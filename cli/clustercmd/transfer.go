@@ -1,7 +1,6 @@
 package clustercmd
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -229,11 +228,7 @@ func agree(cmd *cobra.Command, name string, p *transfer.Plan, yes bool) error {
 	if !terminal.IsTerminalInput(cmd.InOrStdin()) {
 		return command.UsageError("nothing was done: --yes makes the cluster %s again of these", name)
 	}
-	if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "Make the cluster %s again of these? Logs that it has are deleted. [y/N] ", name); err != nil {
-		return err
-	}
-	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
-	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+	if !command.Agreed(cmd, fmt.Sprintf("Make the cluster %s again of these? Logs that it has are deleted.", name)) {
 		return errors.New("nothing was done")
 	}
 	return nil

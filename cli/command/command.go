@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -156,6 +158,38 @@ func Args(names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// Bound refuses a whole number as the value of a flag unless it is from lo to hi. allowed says
+// which are allowed; empty names both bounds.
+func Bound(cmd *cobra.Command, flag string, lo, hi int64, allowed string) {
+	if allowed == "" {
+		allowed = fmt.Sprintf("are %d to %d", lo, hi)
+	}
+	before := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		text := cmd.Flag(flag).Value.String()
+		if n, err := strconv.ParseInt(text, 10, 64); err != nil || n < lo || n > hi {
+			return UsageError("--%s %s: allowed %s", flag, text, allowed)
+		}
+		if before != nil {
+			return before(cmd, args)
+		}
+		return nil
+	}
+}
+
+// CanAsk reports whether a command can ask its user a question.
+func CanAsk(cmd *cobra.Command) bool {
+	return terminal.IsTerminalInput(cmd.InOrStdin()) && terminal.IsTerminal(cmd.ErrOrStderr())
+}
+
+// Agreed asks a question on standard error, and reports whether the answer is yes.
+func Agreed(cmd *cobra.Command, question string) bool {
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
+	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes"
 }
 
 // Ask returns a function that connects, calls fila and shows the reply. --timeout bounds all of

@@ -84,19 +84,14 @@ func showMessage(env *command.Env, m client.ExplainedMessage) string {
 	if m.Attempt != 0 && m.State != wire.StateDead { // the sentence has the attempts of dead letters
 		t.Row("attempt", m.Attempt)
 	}
-	times := func(name, stamp string) {
-		if stamp != "" {
-			t.Row(name, env.When(stamp))
-		}
-	}
-	times("enqueued", m.EnqueuedAt)
-	times("delayed until", m.ReadyAt)
+	t.Fact("enqueued", env.WhenSet(m.EnqueuedAt))
+	t.Fact("delayed until", env.WhenSet(m.ReadyAt))
 	t.Fact("consumer", m.Consumer)
-	times("leased until", m.LeaseUntil)
+	t.Fact("leased until", env.WhenSet(m.LeaseUntil))
 	if m.BlockedBy != nil {
 		t.Row("blocked by", gateName(*m.BlockedBy))
 	}
-	times("blocked since", m.BlockedSince)
+	t.Fact("blocked since", env.WhenSet(m.BlockedSince))
 	if m.State == wire.StatePending || m.State == wire.StateParked {
 		t.Row("before it", terminal.Plural(m.Ahead, "message"))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os/signal"
 	"strings"
 	"sync"
@@ -79,16 +80,14 @@ interrupt ends them, and their messages come again.`,
 	flags.StringVar(&f.command, "exec", "", "run this `command` for each message")
 	flags.IntVar(&f.concurrency, "concurrency", 1, "how many commands of --exec run at once")
 	flags.Var(&f.idle, "timeout", "end when no message comes for this time, with --count as a failure; 0 is never")
+	command.Bound(cmd, "count", 0, math.MaxInt, "is 0 (no end) and more")
+	command.Bound(cmd, "concurrency", 1, 1000, "")
 	return cmd
 }
 
 func (f *consumeFlags) check(cmd *cobra.Command) error {
 	flags := cmd.Flags()
 	switch {
-	case f.count < 0:
-		return command.UsageError("--count %d: allowed is 0 (no end) and more", f.count)
-	case f.concurrency < 1 || f.concurrency > 1000:
-		return command.UsageError("--concurrency %d: allowed are 1 to 1000", f.concurrency)
 	case flags.Changed("exec") && f.command == "":
 		return command.UsageError("--exec is empty: name a command")
 	case flags.Changed("concurrency") && f.command == "":

@@ -39,17 +39,12 @@ LEFT is how many messages of the group were redriven; fila forgets it after a we
 CAME BACK is how many of the present dead letters had been redriven before.`,
 		Example: `  fila dead groups orders
   fila dead groups orders --json | jq -r '.groups[0].group'`,
-		PreRunE: func(*cobra.Command, []string) error {
-			if limit < 1 || limit > wire.MaxDeadGroups {
-				return command.UsageError("--limit %d: allowed are 1 to %d", limit, wire.MaxDeadGroups)
-			}
-			return nil
-		},
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.DeadGroups, error) {
 			return s.DeadGroups(ctx, wire.DeadLetters(args[0]), limit)
 		}, func(reply client.DeadGroups, _ []string) string { return showGroups(env, reply) }),
 	}
 	cmd.Flags().IntVar(&limit, "limit", wire.DefaultDeadGroups, "show the largest groups, at most this many")
+	command.Bound(cmd, "limit", 1, wire.MaxDeadGroups, "")
 	return cmd
 }
 
@@ -60,7 +55,7 @@ func showGroups(env *command.Env, reply client.DeadGroups) string {
 	t := terminal.NewTable("GROUP", "MESSAGES", "FIRST", "LAST", "LEFT", "CAME BACK", "CODE", "ERROR", "KEYS")
 	for i := range reply.Groups {
 		g := &reply.Groups[i]
-		t.Row(g.Group, g.Messages, age(env, g.First), age(env, g.Last), g.Left, g.CameBack, terminal.OrDash(g.ErrorCode), terminal.Fit(groupError(g), 60), terminal.Fit(keyCounts(g), 40))
+		t.Row(g.Group, g.Messages, env.Age(g.First), env.Age(g.Last), g.Left, g.CameBack, terminal.OrDash(g.ErrorCode), terminal.Fit(groupError(g), 60), terminal.Fit(keyCounts(g), 40))
 	}
 	rest := ""
 	if more := reply.Total - len(reply.Groups); more > 0 {
@@ -70,14 +65,6 @@ func showGroups(env *command.Env, reply client.DeadGroups) string {
 		rest += fmt.Sprintf("%s of no group: more groups than are counted separately\n", terminal.Plural(reply.Other, "message"))
 	}
 	return terminal.Sections(t.String(), rest)
-}
-
-// age prints how long ago a time was; a group without messages has no times.
-func age(env *command.Env, stamp string) string {
-	if stamp == "" {
-		return "-"
-	}
-	return env.Age(stamp)
 }
 
 func groupError(g *client.DeadGroup) string { return strings.Join(strings.Fields(g.Error), " ") }
@@ -118,10 +105,8 @@ Exit code 4: there is no such group.`,
 	}, func(g deadGroup, _ []string) string {
 		t := terminal.NewTable("group", g.Group.Group)
 		t.Row("messages", g.Group.Messages)
-		if g.Group.First != "" {
-			t.Row("first died", env.When(g.Group.First))
-			t.Row("last died", env.When(g.Group.Last))
-		}
+		t.Fact("first died", env.WhenSet(g.Group.First))
+		t.Fact("last died", env.WhenSet(g.Group.Last))
 		t.Row("left", g.Group.Left)
 		t.Row("came back", g.Group.CameBack)
 		t.Fact("error code", g.Group.ErrorCode)

@@ -1,7 +1,6 @@
 package messagecmd
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/base64"
@@ -163,7 +162,7 @@ func (f *jobFlags) complete(cmd *cobra.Command, args []string) error {
 
 // create starts the job. It asks for confirmation if the job removes messages.
 func (f *jobFlags) create(ctx context.Context, env *command.Env, cmd *cobra.Command, s *command.Session) (client.JobInfo, error) {
-	if (f.Op == wire.JobDelete || f.Op == wire.JobCancel) && !f.yes && !f.DryRun && terminal.IsTerminalInput(cmd.InOrStdin()) && terminal.IsTerminal(cmd.ErrOrStderr()) {
+	if (f.Op == wire.JobDelete || f.Op == wire.JobCancel) && !f.yes && !f.DryRun && command.CanAsk(cmd) {
 		dry := f.JobCreateRequest
 		dry.DryRun = true
 		j, err := s.JobCreate(ctx, dry)
@@ -173,9 +172,7 @@ func (f *jobFlags) create(ctx context.Context, env *command.Env, cmd *cobra.Comm
 		if j.Eligible == 0 {
 			return j, nil // nothing to confirm
 		}
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s\n%s: remove %s for good? [y/N] ", showJob(env, &j), f.JobCreateRequest.Queue, terminal.Plural(j.Eligible, "message"))
-		answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
-		if !strings.EqualFold(strings.TrimSpace(answer), "y") {
+		if !command.Agreed(cmd, fmt.Sprintf("%s\n%s: remove %s for good?", showJob(env, &j), f.JobCreateRequest.Queue, terminal.Plural(j.Eligible, "message"))) {
 			return j, command.Exit(command.ExitConflict, errors.New("nothing was removed"))
 		}
 		f.IfCount = &j.Matched
@@ -293,11 +290,9 @@ func showJob(env *command.Env, j *client.JobInfo) string {
 	if j.NewSince != nil {
 		t.Row("new since", *j.NewSince)
 	}
-	for _, at := range []struct{ name, stamp string }{{"created", j.CreatedAt}, {"started", j.StartedAt}, {"ended", j.EndedAt}} {
-		if at.stamp != "" {
-			t.Row(at.name, env.When(at.stamp))
-		}
-	}
+	t.Fact("created", env.WhenSet(j.CreatedAt))
+	t.Fact("started", env.WhenSet(j.StartedAt))
+	t.Fact("ended", env.WhenSet(j.EndedAt))
 	return t.String()
 }
 

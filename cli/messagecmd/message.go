@@ -35,21 +35,15 @@ func newMessageShowCommand(env *command.Env) *cobra.Command {
 		Long: `Show what a message waits for, what happened at each attempt, its headers and
 payload. If it was acked or removed, or never was, the exit code is 4.`,
 		Example: "  fila message show " + exampleID + "\n  fila message show " + exampleID + " --queue orders --json",
-		PreRunE: func(*cobra.Command, []string) error {
-			if bytes < 0 || bytes > wire.MaxPeekPayload {
-				return command.UsageError("--payload-bytes %d: allowed are 0 to %d", bytes, wire.MaxPeekPayload)
-			}
-			return nil
-		},
 	}
 	queue := aboutMessage(cmd)
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.MessageInfo, error) {
-		m, err := s.MessageShow(ctx, *queue, args[0], bytes)
-		return m, err
+		return s.MessageShow(ctx, *queue, args[0], bytes)
 	}, func(m client.MessageInfo, _ []string) string {
 		return showInfo(env, terminal.StyleFor(cmd.OutOrStdout()), &m)
 	})
 	cmd.Flags().IntVar(&bytes, "payload-bytes", wire.DefaultPeekPayload, "cut payload and headers to this many bytes each, up to 65536")
+	command.Bound(cmd, "payload-bytes", 0, wire.MaxPeekPayload, "")
 	return cmd
 }
 
@@ -63,17 +57,12 @@ func showInfo(env *command.Env, paint terminal.Style, m *client.MessageInfo) str
 	}
 	t.Row("attempt", m.Attempt)
 	t.Row("cost", terminal.Number(m.Cost))
-	times := func(name, stamp string) {
-		if stamp != "" {
-			t.Row(name, env.When(stamp))
-		}
-	}
-	times("enqueued", m.EnqueuedAt)
-	times("delayed until", m.ReadyAt)
-	times("expires", m.ExpiresAt)
+	t.Fact("enqueued", env.WhenSet(m.EnqueuedAt))
+	t.Fact("delayed until", env.WhenSet(m.ReadyAt))
+	t.Fact("expires", env.WhenSet(m.ExpiresAt))
 	t.Fact("consumer", m.Consumer)
-	times("leased until", m.LeaseUntil)
-	times("blocked since", m.BlockedSince)
+	t.Fact("leased until", env.WhenSet(m.LeaseUntil))
+	t.Fact("blocked since", env.WhenSet(m.BlockedSince))
 	if m.State == wire.StatePending || m.State == wire.StateParked {
 		t.Row("before it", terminal.Plural(m.Ahead, "message"))
 	}
@@ -102,8 +91,7 @@ failure is being judged, is refused (exit code 5).`,
 	}
 	queue := aboutMessage(cmd)
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.MessageReply, error) {
-		m, err := s.MessageDelete(ctx, *queue, args[0])
-		return m, err
+		return s.MessageDelete(ctx, *queue, args[0])
 	}, func(m client.MessageReply, _ []string) string {
 		return fmt.Sprintf("message %s removed from %s, where it was %s\n", terminal.Clean(m.ID), m.Queue, m.State)
 	})
@@ -120,8 +108,7 @@ its key still apply. A message in flight is refused (exit code 5).`,
 	}
 	queue := aboutMessage(cmd)
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.MessageReply, error) {
-		m, err := s.MessageRunNow(ctx, *queue, args[0])
-		return m, err
+		return s.MessageRunNow(ctx, *queue, args[0])
 	}, func(m client.MessageReply, _ []string) string {
 		if !m.Done {
 			return fmt.Sprintf("message %s of %s has no delay to end; it is %s\n", terminal.Clean(m.ID), m.Queue, m.State)

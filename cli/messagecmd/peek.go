@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"unicode"
@@ -52,12 +53,7 @@ func (f *peekFlags) addTo(env *command.Env, cmd *cobra.Command, suffix string) {
 		if f.filter, err = f.only.Named(); err != nil {
 			return err
 		}
-		switch err := wire.CheckQueueName(queue(args)); {
-		case f.limit < 1:
-			return command.UsageError("--limit %d: allowed is 1 and more", f.limit)
-		case f.bytes < 0 || f.bytes > wire.MaxPeekPayload:
-			return command.UsageError("--payload-bytes %d: allowed are 0 to %d", f.bytes, wire.MaxPeekPayload)
-		case err != nil:
+		if err := wire.CheckQueueName(queue(args)); err != nil {
 			return command.UsageError("%w", err)
 		}
 		return nil
@@ -72,6 +68,8 @@ func (f *peekFlags) addTo(env *command.Env, cmd *cobra.Command, suffix string) {
 	flags.IntVar(&f.limit, "limit", wire.DefaultPeekLimit, "show at most this many")
 	flags.IntVar(&f.bytes, "payload-bytes", wire.DefaultPeekPayload, "cut payloads and headers to this many bytes each, up to 65536")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print headers and payloads")
+	command.Bound(cmd, "limit", 1, math.MaxInt, "is 1 and more")
+	command.Bound(cmd, "payload-bytes", 0, wire.MaxPeekPayload, "")
 }
 
 // peek reads pages until it has enough messages.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -81,6 +82,8 @@ confirmations.`,
 	flags.BoolVar(&f.noConfirm, "no-confirm", false, "do not wait for confirmations: no id, and no word of a refusal")
 	flags.BoolVar(&f.noRetry, "no-retry", false, "with many messages: fail if fila refuses for now, instead of waiting")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print neither id nor summary nor progress")
+	command.Bound(cmd, "count", 1, math.MaxInt64, "is 1 and more")
+	command.Bound(cmd, "window", 1, 65_536, "")
 	return cmd
 }
 
@@ -92,12 +95,8 @@ func (f *publishFlags) check(cmd *cobra.Command, text []string) error {
 		return command.UsageError("--lines and --jsonl: one of them is allowed")
 	case (f.lines || f.jsonl) && flags.Changed("count"):
 		return command.UsageError("--count repeats one message: not with --lines or --jsonl")
-	case f.count < 1:
-		return command.UsageError("--count %d: allowed is 1 and more", f.count)
 	case !(f.rate >= 0 && f.rate <= 1e9) || flags.Changed("rate") && f.rate == 0:
 		return command.UsageError("--rate %v: allowed is more than 0, up to 1000000000", f.rate)
-	case f.window < 1 || f.window > 65_536:
-		return command.UsageError("--window %d: allowed are 1 to 65536", f.window)
 	case flags.Changed("file") && len(text) > 0:
 		return command.UsageError("TEXT and --file: one of them is allowed")
 	case (f.lines || f.jsonl) && len(text) > 0 && text[0] != "-":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -27,12 +28,6 @@ A redrive is a job ("fila job"). The command prints its id and waits up to
 		Example: `  fila redrive orders.dlq
   fila redrive orders --count 10`,
 		ValidArgsFunction: env.Complete(deadLetterQueues),
-		PreRunE: func(*cobra.Command, []string) error {
-			if count < 0 {
-				return command.UsageError("--count %d: allowed is 0 (all) and more", count)
-			}
-			return nil
-		},
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.RedriveReply, error) {
 			reply, err := s.Redrive(ctx, wire.DeadLetters(args[0]), count)
 			if errors.Is(err, client.ErrNoReply) {
@@ -48,6 +43,7 @@ A redrive is a job ("fila job"). The command prints its id and waits up to
 		}),
 	}
 	cmd.Flags().Int64Var(&count, "count", 0, "move at most this many; 0 is all")
+	command.Bound(cmd, "count", 0, math.MaxInt64, "is 0 (all) and more")
 	return cmd
 }
 

@@ -1,7 +1,6 @@
 package messagecmd
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -165,14 +163,12 @@ them first, and asks, unless --yes is given.`,
 		Example: "  fila schedule delete orders nightly",
 	}
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ScheduleInfo, error) {
-		if !yes && terminal.IsTerminalInput(cmd.InOrStdin()) && terminal.IsTerminal(cmd.ErrOrStderr()) {
+		if !yes && command.CanAsk(cmd) {
 			i, err := s.ScheduleShow(ctx, wire.Source(args[0]), args[1])
 			if err != nil {
 				return i, err
 			}
-			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s\n%s: delete this schedule? [y/N] ", showSchedule(env, &i), i.Queue)
-			answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
-			if !strings.EqualFold(strings.TrimSpace(answer), "y") {
+			if !command.Agreed(cmd, fmt.Sprintf("%s\n%s: delete this schedule?", showSchedule(env, &i), i.Queue)) {
 				return i, command.Exit(command.ExitConflict, errors.New("nothing was deleted"))
 			}
 		}

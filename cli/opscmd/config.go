@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -108,12 +109,6 @@ the old and new values (up to 1 KiB with --json). fila keeps the newest 10,000
 changes.`,
 		Example: `  fila config log
   fila config log throttle:stripe --limit 0`,
-		PreRunE: func(*cobra.Command, []string) error {
-			if limit < 0 {
-				return command.UsageError("--limit %d: allowed is 0 (all) and more", limit)
-			}
-			return nil
-		},
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigLog, error) {
 			return s.ConfigLogPage(ctx, strings.Join(args, ""), limit)
 		}, func(log client.ConfigLog, _ []string) string {
@@ -129,6 +124,7 @@ changes.`,
 		}),
 	}
 	cmd.Flags().IntVar(&limit, "limit", 20, "show at most this many; 0 is all")
+	command.Bound(cmd, "limit", 0, math.MaxInt, "is 0 (all) and more")
 	return cmd
 }
 

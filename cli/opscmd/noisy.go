@@ -29,17 +29,12 @@ all blocked are left out. A flow STARVES if it could send but was not delivered 
 for the queue's starve_after_ms while others were.`,
 		Example: `  fila noisy orders
   fila noisy orders --json | jq -r '.noisy[].key'`,
-		PreRunE: func(*cobra.Command, []string) error {
-			if limit < 0 || limit > wire.MaxNoisyLimit {
-				return command.UsageError("--limit %d: allowed are 0 to %d", limit, wire.MaxNoisyLimit)
-			}
-			return nil
-		},
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.NoisyReply, error) {
 			return s.Noisy(ctx, args[0], limit)
 		}, showNoisy),
 	}
 	cmd.Flags().IntVar(&limit, "limit", wire.DefaultNoisyLimit, "show this many flows that have waited longest")
+	command.Bound(cmd, "limit", 0, wire.MaxNoisyLimit, "")
 	return cmd
 }
 
@@ -57,14 +52,7 @@ func showNoisy(reply client.NoisyReply, _ []string) string {
 	if reply.QuietPending > 0 {
 		quiet += ", the longest wait " + terminal.Age(reply.QuietOldestAgeMs)
 	}
-	sections := []string{head, quiet + "\n"}
-	if reply.StarvedFlows > 0 {
-		sections = append(sections, waits("STARVES", reply.Starved))
-	}
-	if len(reply.Waiting) > 0 {
-		sections = append(sections, waits("WAITS", reply.Waiting))
-	}
-	return terminal.Sections(sections...)
+	return terminal.Sections(head, quiet+"\n", waits("STARVES", reply.Starved), waits("WAITS", reply.Waiting))
 }
 
 func waits(title string, flows []client.WaitingFlow) string {
@@ -72,7 +60,7 @@ func waits(title string, flows []client.WaitingFlow) string {
 	for i := range flows {
 		t.Row(terminal.Clean(flows[i].Key), flows[i].Pending, terminal.Age(flows[i].WaitMs))
 	}
-	return t.String()
+	return t.Or("")
 }
 
 func withShare(n string, share float64) string { return fmt.Sprintf("%s (%.0f%%)", n, 100*share) }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -40,9 +41,6 @@ for later. docs/protocol.md explains the types; a wrong --type lists them.`,
 					return command.UsageError("--type %q: allowed are %s", typ, strings.Join(known, ", "))
 				}
 			}
-			if f.count < 0 {
-				return command.UsageError("--count %d: allowed is 0 (no end) and more", f.count)
-			}
 			return env.Stay(cmd, func(ctx context.Context, _ func(), s *command.Session) error {
 				w := watcher{env: env, flags: f, out: cmd.OutOrStdout(), paint: terminal.StyleFor(cmd.OutOrStdout())}
 				return w.watch(ctx, s, cmd.ErrOrStderr())
@@ -54,6 +52,7 @@ for later. docs/protocol.md explains the types; a wrong --type lists them.`,
 	command.Allow(cmd, "type", eventTypes()...)
 	flags.StringVar(&f.queue, "queue", "", "only events of this `queue`")
 	flags.IntVar(&f.count, "count", 0, "end after this many events; 0 is no end")
+	command.Bound(cmd, "count", 0, math.MaxInt, "is 0 (no end) and more")
 	return cmd
 }
 

@@ -29,6 +29,14 @@ func (c Clock) When(stamp string) string {
 	return t.UTC().Format(time.RFC3339) + " (" + c.distance(t) + ")"
 }
 
+// WhenSet is When, but prints nothing for an empty time.
+func (c Clock) WhenSet(stamp string) string {
+	if stamp == "" {
+		return ""
+	}
+	return c.When(stamp)
+}
+
 var stampInText = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 
 // Stamps rewrites the times in a sentence as When does.
