@@ -3,7 +3,6 @@ package bench
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"time"
 
@@ -25,12 +24,14 @@ func describe(version, dir string) (report.Environment, error) {
 	}
 	env.InMemory = memoryFS(dir)
 	var err error
-	env.SyncUs, err = syncTime(dir)
+	env.SyncUs, err = syncTime(dir, 4096, 31)
 	return env, err
 }
 
-func syncTime(dir string) (us float64, err error) {
-	f, err := os.Create(filepath.Join(dir, "sync"))
+// syncTime returns the median time in microseconds to write blocks and sync each of them, in a
+// directory.
+func syncTime(dir string, bytes, blocks int) (us float64, err error) {
+	f, err := os.CreateTemp(dir, "sync-")
 	if err != nil {
 		return 0, fmt.Errorf("data directory: %w", err)
 	}
@@ -38,14 +39,14 @@ func syncTime(dir string) (us float64, err error) {
 		_ = f.Close()
 		_ = os.Remove(f.Name())
 	}()
-	block := make([]byte, 4096)
+	block := make([]byte, bytes)
 	var times []float64
-	for range 31 {
+	for range blocks {
 		begin := time.Now()
-		if _, err := f.Write(block); err != nil {
-			return 0, fmt.Errorf("data directory: %w", err)
+		if _, err = f.Write(block); err == nil {
+			err = f.Sync()
 		}
-		if err := f.Sync(); err != nil {
+		if err != nil {
 			return 0, fmt.Errorf("data directory: %w", err)
 		}
 		times = append(times, float64(time.Since(begin).Nanoseconds())/1e3)

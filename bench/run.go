@@ -211,29 +211,12 @@ const (
 	syncRounds    = 15
 )
 
-// syncs measures the time to write and sync such a commit at the end of a file, and how many of
-// these times the confirmations of a sample took.
-func syncs(dir string, into measure.Sample) error {
-	f, err := os.CreateTemp(dir, "sync-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }() // it is removed with its directory
-	data := make([]byte, boundedCommit)
-	var took []float64
-	for range syncRounds {
-		begin := time.Now()
-		if _, err := f.Write(data); err != nil {
-			return err
-		}
-		if err := f.Sync(); err != nil {
-			return err
-		}
-		took = append(took, float64(time.Since(begin).Microseconds()))
-	}
-	into["commit_us"] = measure.Median(took)
+// syncs measures the time to write and sync such a commit, and how many of these times the
+// confirmations of a sample took.
+func syncs(dir string, into measure.Sample) (err error) {
+	into["commit_us"], err = syncTime(dir, boundedCommit, syncRounds)
 	into["confirm_p99_commits"] = into["confirm_p99_us"] / into["commit_us"]
-	return nil
+	return err
 }
 
 // cacheBytes is more than the default cache of payloads of any server.

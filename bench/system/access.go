@@ -29,17 +29,17 @@ type Access struct {
 // failed.
 func (a *Access) Connect(name string) (*nats.Conn, error) {
 	opts := []nats.Option{nats.Name("fila bench " + name), nats.NoReconnect(), nats.Timeout(10 * time.Second)}
-	given := func(value string, option func(string) nats.Option) {
+	given := func(value string, option nats.Option) {
 		if value != "" {
-			opts = append(opts, option(value))
+			opts = append(opts, option)
 		}
 	}
-	given(a.Creds, func(file string) nats.Option { return nats.UserCredentials(file) })
-	given(a.User, func(user string) nats.Option { return nats.UserInfo(user, a.Password) })
-	given(a.Token, nats.Token)
-	given(a.CA, func(file string) nats.Option { return nats.RootCAs(file) })
-	given(a.Cert, func(file string) nats.Option { return nats.ClientCert(file, a.Key) })
-	given(a.InboxPrefix, nats.CustomInboxPrefix)
+	given(a.Creds, nats.UserCredentials(a.Creds))
+	given(a.User, nats.UserInfo(a.User, a.Password))
+	given(a.Token, nats.Token(a.Token))
+	given(a.CA, nats.RootCAs(a.CA))
+	given(a.Cert, nats.ClientCert(a.Cert, a.Key))
+	given(a.InboxPrefix, nats.CustomInboxPrefix(a.InboxPrefix))
 	if a.NKey != "" {
 		seed, err := nats.NkeyOptionFromSeed(a.NKey)
 		if err != nil {

@@ -81,11 +81,7 @@ func Words(all []string, prefix string) ([]cobra.Completion, cobra.ShellCompDire
 func NamesOf[T any](list func(c *client.Client, ctx context.Context, prefix string) ([]T, error), name func(T) string) Lookup {
 	return func(ctx context.Context, s *Session, _ []string, prefix string) ([]string, error) {
 		all, err := list(s.Client, ctx, prefix)
-		names := make([]string, len(all))
-		for i := range all {
-			names[i] = name(all[i])
-		}
-		return oneWord(names), err
+		return words(all, name), err
 	}
 }
 
@@ -98,51 +94,44 @@ var QueueNames = NamesOf(func(c *client.Client, ctx context.Context, _ string) (
 // them.
 func FairnessKeys(ctx context.Context, s *Session, args []string, _ string) ([]string, error) {
 	info, err := s.QueueInspect(ctx, args[0], 1000)
-	var keys []string
-	for _, flow := range info.TopFlows {
-		keys = append(keys, flow.Key)
-	}
-	return oneWord(keys), err
+	return words(info.TopFlows, func(f client.FlowInfo) string { return f.Key }), err
 }
 
-// oneWord drops names with a tab, which separates a word from its explanation.
-func oneWord(names []string) []string {
-	return slices.DeleteFunc(names, func(name string) bool { return strings.Contains(name, "\t") })
+// words returns the names of things, except names with a tab, which separates a word from its
+// explanation.
+func words[T any](all []T, name func(T) string) (names []string) {
+	for _, one := range all {
+		if word := name(one); !strings.Contains(word, "\t") {
+			names = append(names, word)
+		}
+	}
+	return names
 }
 
 // consumers completes the consumers of the queue in the first argument.
 func consumers(ctx context.Context, s *Session, args []string, _ string) ([]string, error) {
 	info, err := s.QueueInspect(ctx, args[0], 0)
-	var names []string
-	for _, c := range info.ConsumerList {
-		names = append(names, c.Name)
-	}
-	return oneWord(names), err
+	return words(info.ConsumerList, func(c client.ConsumerInfo) string { return c.Name }), err
 }
 
 // gates completes throttle and circuit keys, with their kinds.
-func gates(ctx context.Context, s *Session, _ []string, prefix string) ([]string, error) {
+func gates(ctx context.Context, s *Session, _ []string, prefix string) (names []string, err error) {
 	kind, key, _ := strings.Cut(prefix, ":")
-	var names []string
 	if strings.HasPrefix(wire.PauseThrottle, kind) {
 		all, err := s.ThrottleList(ctx, key)
 		if err != nil {
 			return nil, err
 		}
-		for i := range all {
-			names = append(names, wire.PauseThrottle+":"+all[i].Key)
-		}
+		names = words(all, func(t client.ThrottleInfo) string { return wire.PauseThrottle + ":" + t.Key })
 	}
 	if strings.HasPrefix(wire.PauseCircuit, kind) {
 		all, err := s.CircuitList(ctx, key)
 		if err != nil {
 			return nil, err
 		}
-		for i := range all {
-			names = append(names, wire.PauseCircuit+":"+all[i].Key)
-		}
+		names = append(names, words(all, func(c client.CircuitInfo) string { return wire.PauseCircuit + ":" + c.Key })...)
 	}
-	return oneWord(names), nil
+	return names, nil
 }
 
 // ErrorGroups completes the groups of dead letters of the queue in the first argument, with
@@ -160,13 +149,8 @@ func ErrorGroups(ctx context.Context, s *Session, args []string, _ string) ([]st
 // errorCodes completes the codes of these groups.
 func errorCodes(ctx context.Context, s *Session, args []string, _ string) ([]string, error) {
 	all, err := s.DeadGroups(ctx, wire.DeadLetters(args[0]), wire.MaxDeadGroups)
-	var codes []string
-	for i := range all.Groups {
-		if code := all.Groups[i].ErrorCode; code != "" {
-			codes = append(codes, code)
-		}
-	}
-	return oneWord(codes), err
+	codes := words(all.Groups, func(g client.DeadGroup) string { return g.ErrorCode })
+	return slices.DeleteFunc(codes, func(code string) bool { return code == "" }), err
 }
 
 // OfQueue completes a flag with a lookup for a queue. queue returns the queue of the arguments;

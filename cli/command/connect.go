@@ -137,41 +137,32 @@ func overlay(base, own config.NATSContext) config.NATSContext {
 // options converts the settings to options of nats.go.
 func (s *Settled) options() ([]nats.Option, error) {
 	opts := []nats.Option{nats.Name(connectionName()), nats.Timeout(s.Timeout)}
-	var logins []nats.Option
-	if s.Creds != "" {
-		logins = append(logins, nats.UserCredentials(s.Creds))
+	given := func(value string, option nats.Option) (n int) {
+		if value == "" {
+			return 0
+		}
+		opts = append(opts, option)
+		return 1
 	}
+	logins := given(s.Creds, nats.UserCredentials(s.Creds)) + given(s.User, nats.UserInfo(s.User, s.Password)) + given(s.Token, nats.Token(s.Token))
 	if s.NKey != "" {
 		nkey, err := nats.NkeyOptionFromSeed(s.NKey)
 		if err != nil {
 			return nil, fmt.Errorf("nkey %s: %w", s.NKey, err)
 		}
-		logins = append(logins, nkey)
+		logins += given(s.NKey, nkey)
 	}
-	if s.User != "" {
-		logins = append(logins, nats.UserInfo(s.User, s.Password))
-	}
-	if s.Token != "" {
-		logins = append(logins, nats.Token(s.Token))
-	}
-	if len(logins) > 1 {
+	if logins > 1 {
 		return nil, errors.New("more than one way to log in is given: use one of creds, nkey, user and token")
 	}
-	opts = append(opts, logins...)
 	if (s.Cert == "") != (s.Key == "") {
 		return nil, errors.New("--tlscert and --tlskey go together")
 	}
-	if s.Cert != "" {
-		opts = append(opts, nats.ClientCert(s.Cert, s.Key))
-	}
-	if s.CA != "" {
-		opts = append(opts, nats.RootCAs(s.CA))
-	}
+	given(s.Cert, nats.ClientCert(s.Cert, s.Key))
+	given(s.CA, nats.RootCAs(s.CA))
+	given(s.InboxPrefix, nats.CustomInboxPrefix(s.InboxPrefix))
 	if s.TLSFirst {
 		opts = append(opts, nats.TLSHandshakeFirst())
-	}
-	if s.InboxPrefix != "" {
-		opts = append(opts, nats.CustomInboxPrefix(s.InboxPrefix))
 	}
 	return opts, nil
 }

@@ -103,52 +103,46 @@ func given[T any](fs *pflag.FlagSet, flag string, value T) *T {
 }
 
 // expected returns the values of the --if flags, or nil without them.
-func (f *throttleFlags) expected(fs *pflag.FlagSet) (*client.ThrottleLimits, error) {
-	var l client.ThrottleLimits
-	whole := func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
-	number := func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
-	for _, limit := range []struct {
-		name string
-		none string // protocol value for no limit
-		set  func(text string) error
-	}{
-		{"rate", "", func(text string) error {
-			l.Rate = new(client.Rate(text))
-			return nil
-		}},
-		{"burst", "0", parseInto(&l.Burst, number)},
-		{"concurrency", "0", parseInto(&l.Concurrency, whole)},
-		{"limit", "0", parseInto(&l.Limit, whole)},
-		{"window", "0", parseInto(&l.WindowMs, terminal.ParseMs)},
-	} {
-		if !fs.Changed("if-" + limit.name) {
+func (f *throttleFlags) expected(fs *pflag.FlagSet) (l *client.ThrottleLimits, err error) {
+	for _, name := range limits {
+		if !fs.Changed("if-" + name) {
 			continue
 		}
-		given := *f.expect[limit.name]
-		text := given
-		if text == "none" {
-			text = limit.none
+		if l == nil {
+			l = &client.ThrottleLimits{}
 		}
-		if err := limit.set(text); err != nil {
-			if limit.name == "window" && given != "" {
+		text := *f.expect[name]
+		number := text
+		if text == "none" { // 0 in the protocol, and empty for a rate
+			text, number = "", "0"
+		}
+		switch name {
+		case "rate":
+			l.Rate = new(client.Rate(text))
+		case "burst":
+			l.Burst, err = parsed(number, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
+		case "concurrency":
+			l.Concurrency, err = parsed(number, parseWhole)
+		case "limit":
+			l.Limit, err = parsed(number, parseWhole)
+		case "window":
+			if l.WindowMs, err = parsed(number, terminal.ParseMs); err != nil && number != "" {
 				return nil, command.UsageError("--if-window %w, or none", err)
 			}
-			return nil, command.UsageError("--if-%s %q: allowed is a value of the limit, or none", limit.name, given)
+		}
+		if err != nil {
+			return nil, command.UsageError("--if-%s %q: allowed is a value of the limit, or none", name, number)
 		}
 	}
-	if len(l.Names()) == 0 {
-		return nil, nil
-	}
-	return &l, nil
+	return l, nil
 }
 
-func parseInto[T any](into **T, parse func(string) (T, error)) func(string) error {
-	return func(text string) error {
-		value, err := parse(text)
-		*into = &value
-		return err
-	}
+func parsed[T any](text string, parse func(string) (T, error)) (*T, error) {
+	value, err := parse(text)
+	return &value, err
 }
+
+func parseWhole(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
 
 func newThrottleSetCommand(env *command.Env) *cobra.Command {
 	var f throttleFlags
