@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
 )
 
 // Env is what the commands of one invocation share.
@@ -211,6 +212,15 @@ func Ask[T any](env *Env, ask func(ctx context.Context, s *Session, args []strin
 		}
 		return env.Show(cmd, reply, func() string { return show(reply, args) })
 	}
+}
+
+// One gives a command, whose first argument names an object, its action: it calls fila and shows
+// the object of the reply.
+func One[T any](env *Env, cmd *cobra.Command, call func(c *client.Client, ctx context.Context, name string) (T, error), show func(T) string) *cobra.Command {
+	cmd.RunE = Ask(env, func(ctx context.Context, s *Session, args []string) (T, error) {
+		return call(s.Client, ctx, args[0])
+	}, func(reply T, _ []string) string { return show(reply) })
+	return cmd
 }
 
 // Show writes a result: as JSON with --json, otherwise as text.

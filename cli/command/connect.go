@@ -220,6 +220,16 @@ func (s *Session) Flush(ctx context.Context) error {
 	return nil
 }
 
+// remedies are what to do about refusals, by their numbers, if it does not depend on the command.
+var remedies = map[int]string{
+	wire.CodeQueueExists:      "`fila queue update` changes them",
+	wire.CodeQueueNotEmpty:    "--force deletes them, too",
+	wire.CodeThrottleNotFound: "`fila throttle list` shows those that are known",
+	wire.CodeCircuitNotFound:  "`fila circuit list` shows those that are known",
+	wire.CodePauseNotFound:    "`fila pause list` shows what is",
+	wire.CodeReloadFailed:     "correct the file and reload again; until then what was loaded before holds",
+}
+
 // Explain adds an exit code and a remedy to an error of the client.
 func (s *Session) Explain(err error) error {
 	var refused *client.Error
@@ -227,10 +237,13 @@ func (s *Session) Explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &refused):
+		with := *refused
 		if refused.ErrCode == wire.CodeQueueNotFound {
-			refused = s.hintQueue(refused)
+			with.Description += ": " + s.meant() + "`fila queue list` shows those that there are"
+		} else if remedy := remedies[refused.ErrCode]; remedy != "" {
+			with.Description += ": " + remedy
 		}
-		return Exit(codeOf(refused.Code), &refusal{*refused})
+		return Exit(codeOf(refused.Code), &refusal{with})
 	case errors.Is(err, nats.ErrPermissionViolation):
 		return Exit(ExitDenied, fmt.Errorf("%w; docs/security.md has the permissions of each role", err))
 	case errors.Is(err, client.ErrNoFila):

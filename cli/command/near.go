@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
 )
 
@@ -33,13 +32,6 @@ func queuesNamed(cmd *cobra.Command) (names []string) {
 		}
 	}
 	return names
-}
-
-// hintQueue suggests names for a queue that does not exist.
-func (s *Session) hintQueue(refused *client.Error) *client.Error {
-	with := *refused
-	with.Description += ": " + s.meant() + "`fila queue list` shows those that there are"
-	return &with
 }
 
 // meant requests the queues with a name similar to the given one; empty if there are none or

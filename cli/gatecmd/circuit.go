@@ -25,10 +25,23 @@ on_enqueue or the circuit header. Failures in a row, or a "retry after" of the
 destination, open the circuit: its messages wait without losing attempts until the
 cooldown is over. Then fila delivers a few as probes, and their success closes the
 circuit.`,
-	}, circuitKeys, newCircuitListCommand(env), newCircuitShowCommand(env), newCircuitOpenCommand(env),
-		circuitCommand(env, "close", "Close a circuit now", `Close a circuit now: its messages go, and failures in a row count from 0. Failures for
-max_failures still count.`, (*client.Client).CircuitClose),
-		circuitCommand(env, "reset", "Close a circuit and forget all its failures", `Close a circuit now and forget all its failures, including those for max_failures.`, (*client.Client).CircuitReset))
+	}, circuitKeys, newCircuitListCommand(env),
+		circuitCommand(env, &cobra.Command{
+			Use: "show KEY", Aliases: []string{"get"}, Short: "Show a circuit",
+			Example: `  fila circuit show stripe`,
+		}, (*client.Client).CircuitShow),
+		newCircuitOpenCommand(env),
+		circuitCommand(env, &cobra.Command{
+			Use: "close KEY", Short: "Close a circuit now",
+			Long: `Close a circuit now: its messages go, and failures in a row count from 0. Failures for
+max_failures still count.`,
+			Example: `  fila circuit close stripe`,
+		}, (*client.Client).CircuitClose),
+		circuitCommand(env, &cobra.Command{
+			Use: "reset KEY", Short: "Close a circuit and forget all its failures",
+			Long:    `Close a circuit now and forget all its failures, including those for max_failures.`,
+			Example: `  fila circuit reset stripe`,
+		}, (*client.Client).CircuitReset))
 }
 
 func newCircuitListCommand(env *command.Env) *cobra.Command {
@@ -60,37 +73,24 @@ func newCircuitListCommand(env *command.Env) *cobra.Command {
 	}
 }
 
-func newCircuitShowCommand(env *command.Env) *cobra.Command {
-	cmd := circuitCommand(env, "show", "Show a circuit", "", (*client.Client).CircuitShow)
-	cmd.Aliases = []string{"get"}
-	return cmd
-}
-
 func newCircuitOpenCommand(env *command.Env) *cobra.Command {
 	var forMs terminal.Millis
-	cmd := circuitCommand(env, "open", "Open a circuit by hand", `Open a circuit by hand: fila delivers none of its messages meanwhile. Deliveries
+	cmd := circuitCommand(env, &cobra.Command{
+		Use: "open KEY", Short: "Open a circuit by hand",
+		Long: `Open a circuit by hand: fila delivers none of its messages meanwhile. Deliveries
 under way continue.`,
-		func(c *client.Client, ctx context.Context, key string) (client.CircuitInfo, error) {
-			return c.CircuitOpen(ctx, key, int64(forMs))
-		})
-	cmd.Example = `  fila circuit open stripe --for 5m
-  fila circuit open stripe`
+		Example: `  fila circuit open stripe --for 5m
+  fila circuit open stripe`,
+	}, func(c *client.Client, ctx context.Context, key string) (client.CircuitInfo, error) {
+		return c.CircuitOpen(ctx, key, int64(forMs))
+	})
 	cmd.Flags().Var(&forMs, "for", "how long; 0 is until it is closed by hand")
 	return cmd
 }
 
-// circuitCommand makes a command that changes a circuit and shows the result.
-func circuitCommand(env *command.Env, name, short, long string, call func(c *client.Client, ctx context.Context, key string) (client.CircuitInfo, error)) *cobra.Command {
-	return &cobra.Command{
-		Use:     name + " KEY",
-		Short:   short,
-		Long:    long,
-		Example: "  fila circuit " + name + " stripe",
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.CircuitInfo, error) {
-			info, err := call(s.Client, ctx, args[0])
-			return info, command.Hint(err, wire.CodeCircuitNotFound, "`fila circuit list` shows those that are known")
-		}, func(c client.CircuitInfo, _ []string) string { return showCircuit(env, c) }),
-	}
+// circuitCommand makes a command that shows a circuit after a call.
+func circuitCommand(env *command.Env, cmd *cobra.Command, call func(c *client.Client, ctx context.Context, key string) (client.CircuitInfo, error)) *cobra.Command {
+	return command.One(env, cmd, call, func(c client.CircuitInfo) string { return showCircuit(env, c) })
 }
 
 func showCircuit(env *command.Env, c client.CircuitInfo) string {

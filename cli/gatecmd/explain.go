@@ -21,7 +21,11 @@ func newExplainCommand(env *command.Env) *cobra.Command {
 		Short: "Explain why a message, a fairness key or a queue waits",
 		Long: `Explain what a message, a fairness key or a queue waits for: first one sentence,
 then each gate, who set its limit and when it opens. Nothing changes.`,
-	}, newExplainMessageCommand(env), newExplainKeyCommand(env), newExplainQueueCommand(env))
+	}, newExplainMessageCommand(env), newExplainKeyCommand(env), command.One(env, &cobra.Command{
+		Use:     "queue QUEUE",
+		Short:   "Explain what a queue waits for",
+		Example: `  fila explain queue orders`,
+	}, (*client.Client).ExplainQueue, func(q client.ExplainedQueue) string { return showQueue(env, q) }))
 }
 
 func newExplainMessageCommand(env *command.Env) *cobra.Command {
@@ -59,17 +63,6 @@ func newExplainKeyCommand(env *command.Env) *cobra.Command {
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedKey, error) {
 			return s.ExplainKey(ctx, args[0], args[1])
 		}, func(k client.ExplainedKey, _ []string) string { return showKey(env, k) }),
-	}
-}
-
-func newExplainQueueCommand(env *command.Env) *cobra.Command {
-	return &cobra.Command{
-		Use:     "queue QUEUE",
-		Short:   "Explain what a queue waits for",
-		Example: `  fila explain queue orders`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedQueue, error) {
-			return s.ExplainQueue(ctx, args[0])
-		}, func(q client.ExplainedQueue, _ []string) string { return showQueue(env, q) }),
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
-	"github.com/filaq/fila/wire"
 )
 
 // pausable is a kind of object that can be paused, as a subcommand.
@@ -152,8 +151,7 @@ func newResumeOneCommand(env *command.Env, p pausable) *cobra.Command {
 	cmd.Short = "Resume " + p.what + p.where
 	cmd.Example = fmt.Sprintf("  fila resume %s %s", p.kind, p.name)
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.PauseInfo, error) {
-		info, err := s.Resume(ctx, p.request(args, queue))
-		return info, command.Hint(err, wire.CodePauseNotFound, "`fila pause list` shows what is")
+		return s.Resume(ctx, p.request(args, queue))
 	}, func(info client.PauseInfo, args []string) string {
 		since := ""
 		if info.Since != "" {

@@ -34,7 +34,20 @@ flight, and a number in any window of time. Changes act at once.
 
 A key that ends in * is a prefix: each key that begins with it has these limits for
 itself.`,
-	}, throttleKeys, newThrottleSetCommand(env), newThrottleClearCommand(env), newThrottleShowCommand(env), newThrottleListCommand(env))
+	}, throttleKeys, newThrottleSetCommand(env),
+		throttleCommand(env, &cobra.Command{
+			Use: "clear KEY", Aliases: []string{"delete", "rm"}, Short: "Remove all limits of a throttle key",
+			Long: `Remove all limits of a throttle key, also an override; its blocked messages can go. If a
+prefix covers the key, the limits of the prefix apply.`,
+			Example: `  fila throttle clear stripe
+  fila throttle clear 'tenant:*'`,
+		}, (*client.Client).ThrottleClear),
+		throttleCommand(env, &cobra.Command{
+			Use: "show KEY", Aliases: []string{"get"}, Short: "Show the limits of a throttle key and what is used of them",
+			Example: `  fila throttle show stripe
+  fila throttle show stripe --json`,
+		}, (*client.Client).ThrottleShow),
+		newThrottleListCommand(env))
 }
 
 // limits are the names of the limits.
@@ -147,7 +160,6 @@ func parseWhole(text string) (int64, error) { return strconv.ParseInt(text, 10, 
 func newThrottleSetCommand(env *command.Env) *cobra.Command {
 	var f throttleFlags
 	var change client.ThrottleChange
-	show := func(i client.ThrottleInfo, _ []string) string { return showThrottle(env, i) }
 	cmd := &cobra.Command{
 		Use:   "set KEY",
 		Short: "Set limits of a throttle key",
@@ -162,7 +174,7 @@ restores the limits of its keys.`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleInfo, error) {
 			info, err := s.ThrottleSet(ctx, change)
 			return info, command.Hint(err, wire.CodeThrottleMismatch, "see what is set with `fila throttle show "+args[0]+"`")
-		}, show),
+		}, func(i client.ThrottleInfo, _ []string) string { return showThrottle(env, i) }),
 	}
 	f.add(cmd.Flags())
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -173,34 +185,9 @@ restores the limits of its keys.`,
 	return cmd
 }
 
-// throttleCommand makes a command that changes a throttle key and shows the result.
-func throttleCommand(env *command.Env, name, short, long string, aliases []string, call func(c *client.Client, ctx context.Context, key string) (client.ThrottleInfo, error)) *cobra.Command {
-	return &cobra.Command{
-		Use:     name + " KEY",
-		Aliases: aliases,
-		Short:   short,
-		Long:    long,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleInfo, error) {
-			info, err := call(s.Client, ctx, args[0])
-			return info, command.Hint(err, wire.CodeThrottleNotFound, "`fila throttle list` shows those that are known")
-		}, func(i client.ThrottleInfo, _ []string) string { return showThrottle(env, i) }),
-	}
-}
-
-func newThrottleClearCommand(env *command.Env) *cobra.Command {
-	cmd := throttleCommand(env, "clear", "Remove all limits of a throttle key", `Remove all limits of a throttle key, also an override; its blocked messages can go. If a
-prefix covers the key, the limits of the prefix apply.`,
-		[]string{"delete", "rm"}, (*client.Client).ThrottleClear)
-	cmd.Example = `  fila throttle clear stripe
-  fila throttle clear 'tenant:*'`
-	return cmd
-}
-
-func newThrottleShowCommand(env *command.Env) *cobra.Command {
-	cmd := throttleCommand(env, "show", "Show the limits of a throttle key and what is used of them", "", []string{"get"}, (*client.Client).ThrottleShow)
-	cmd.Example = `  fila throttle show stripe
-  fila throttle show stripe --json`
-	return cmd
+// throttleCommand makes a command that shows a throttle key after a call.
+func throttleCommand(env *command.Env, cmd *cobra.Command, call func(c *client.Client, ctx context.Context, key string) (client.ThrottleInfo, error)) *cobra.Command {
+	return command.One(env, cmd, call, func(i client.ThrottleInfo) string { return showThrottle(env, i) })
 }
 
 func newThrottleListCommand(env *command.Env) *cobra.Command {

@@ -217,15 +217,12 @@ func jobIDs(leaveOut func(*client.JobInfo) bool) command.Lookup {
 // newJobOneCommand makes a command about one job. Completion leaves out the jobs on which it
 // has no effect.
 func newJobOneCommand(env *command.Env, verb, short string, leaveOut func(*client.JobInfo) bool, do func(*client.Client, context.Context, string) (client.JobInfo, error)) *cobra.Command {
-	return &cobra.Command{
+	return command.One(env, &cobra.Command{
 		Use:               verb + " ID",
 		Short:             short,
 		Example:           "  fila job " + verb + " " + exampleJob,
 		ValidArgsFunction: env.Complete(jobIDs(leaveOut)),
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.JobInfo, error) {
-			return do(s.Client, ctx, args[0])
-		}, func(j client.JobInfo, _ []string) string { return showJob(env, &j) }),
-	}
+	}, do, func(j client.JobInfo) string { return showJob(env, &j) })
 }
 
 func newJobListCommand(env *command.Env) *cobra.Command {

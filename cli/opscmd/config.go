@@ -21,8 +21,19 @@ func newConfigCommand(env *command.Env) *cobra.Command {
 		Short: "Read and change the runtime configuration",
 		Long: `The runtime configuration is a persistent map of strings that hooks read with
 fila.get(key). Changes act at once.`,
-	}, configKeys, newConfigSetCommand(env), newConfigGetCommand(env), newConfigListCommand(env),
-		newConfigDeleteCommand(env), newConfigLogCommand(env))
+	}, configKeys, newConfigSetCommand(env),
+		command.One(env, &cobra.Command{
+			Use: "get KEY", Short: "Print the value of a key",
+			Example: `  fila config get feature:new-router`,
+		}, (*client.Client).ConfigGet, func(entry client.ConfigEntry) string { return entry.Value + "\n" }),
+		newConfigListCommand(env),
+		command.One(env, &cobra.Command{
+			Use: "delete KEY", Aliases: []string{"rm"}, Short: "Delete a key",
+			Example: `  fila config delete feature:new-router`,
+		}, (*client.Client).ConfigDelete, func(entry client.ConfigEntry) string {
+			return fmt.Sprintf("%s deleted (was %s)\n", terminal.Clean(entry.Key), terminal.Clean(entry.Value))
+		}),
+		newConfigLogCommand(env))
 }
 
 func newConfigSetCommand(env *command.Env) *cobra.Command {
@@ -51,17 +62,6 @@ func newConfigSetCommand(env *command.Env) *cobra.Command {
 	return cmd
 }
 
-func newConfigGetCommand(env *command.Env) *cobra.Command {
-	return &cobra.Command{
-		Use:     "get KEY",
-		Short:   "Print the value of a key",
-		Example: `  fila config get feature:new-router`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigEntry, error) {
-			return s.ConfigGet(ctx, args[0])
-		}, func(entry client.ConfigEntry, _ []string) string { return entry.Value + "\n" }),
-	}
-}
-
 func newConfigListCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list [KEY-PREFIX]",
@@ -78,20 +78,6 @@ func newConfigListCommand(env *command.Env) *cobra.Command {
 				t.Row(entry.Key, entry.Value)
 			}
 			return t.Or("no keys")
-		}),
-	}
-}
-
-func newConfigDeleteCommand(env *command.Env) *cobra.Command {
-	return &cobra.Command{
-		Use:     "delete KEY",
-		Aliases: []string{"rm"},
-		Short:   "Delete a key",
-		Example: `  fila config delete feature:new-router`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigEntry, error) {
-			return s.ConfigDelete(ctx, args[0])
-		}, func(entry client.ConfigEntry, _ []string) string {
-			return fmt.Sprintf("%s deleted (was %s)\n", terminal.Clean(entry.Key), terminal.Clean(entry.Value))
 		}),
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
-	"github.com/filaq/fila/wire"
 )
 
 func newReloadCommand(env *command.Env) *cobra.Command {
@@ -24,12 +23,10 @@ nodes reload, each its own file; SIGHUP reloads one node.`,
   fila reload
   fila reload --json`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.ReloadReply, error) {
-			do := s.Reload
 			if dryRun {
-				do = s.ReloadDryRun
+				return s.ReloadDryRun(ctx)
 			}
-			reply, err := do(ctx)
-			return reply, command.Hint(err, wire.CodeReloadFailed, "correct the file and reload again; until then what was loaded before holds")
+			return s.Reload(ctx)
 		}, func(reply client.ReloadReply, _ []string) string {
 			var b strings.Builder
 			done, undone, same := "reloaded", "NOT reloaded", "reloaded, nothing has changed"

@@ -46,8 +46,7 @@ settings does nothing; with others it is a conflict (exit code 5).`,
 			if err != nil {
 				return reply, err
 			}
-			reply, err = s.QueueCreate(ctx, settings)
-			return reply, command.Hint(err, wire.CodeQueueExists, "`fila queue update` changes them")
+			return s.QueueCreate(ctx, settings)
 		}, func(r client.QueueReply, _ []string) string { return showSettings(r, "created") }),
 	}
 	given := addSettings(cmd)
@@ -93,8 +92,7 @@ func newQueueDeleteCommand(env *command.Env) *cobra.Command {
   fila queue delete orders --force`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueDeleteReply, error) {
 			reply, err := s.QueueDelete(ctx, args[0], force)
-			err = command.Hint(err, wire.CodeNotForDLQ, "`fila queue purge "+args[0]+"` removes the messages that are in it")
-			return reply, command.Hint(err, wire.CodeQueueNotEmpty, "--force deletes them, too")
+			return reply, command.Hint(err, wire.CodeNotForDLQ, "`fila queue purge "+args[0]+"` removes the messages that are in it")
 		}, func(reply client.QueueDeleteReply, args []string) string {
 			return fmt.Sprintf("queue %s deleted, %s with it\n%s", args[0], terminal.Plural(reply.Deleted, "message"), warnings(reply.Warnings))
 		}),
