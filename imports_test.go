@@ -72,7 +72,7 @@ var ownImports = map[string][]string{
 	"sidecar/telemetry":         {"sidecar/queue", "sidecar/queue/gates", "sidecar/queue/inspect", "sidecar/rules", "store", "wire"},
 	"sidecar/config":            {"sidecar/rules", "throttle", "wire"},
 	"sidecar/rules":             {"wire"},
-	"sidecar/schedule":          {"sidecar/schedule/calendar", "store", "wire"},
+	"sidecar/schedule":          {"sidecar/schedule/calendar", "sidecar/queue", "store", "wire"},
 	"sidecar/schedule/calendar": {},
 	"sidecar/queue":             {"sidecar/queue/inspect", "sidecar/queue/backlog", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/container", "breaker", "drr", "store", "throttle", "wire"},
 	"sidecar/queue/inspect":     {"sidecar/queue/backlog", "sidecar/queue/gates", "drr", "store", "throttle", "wire"},

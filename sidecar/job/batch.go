@@ -348,9 +348,6 @@ func (w *worker) commitBatch(b *batch, claimed **queue.Claimed) *wire.Error {
 	return w.committed(b, err)
 }
 
-// errLost is the error of a commit if the shard stops waiting for its store.
-var errLost = errors.New("the outcome is not known")
-
 // commit claims messages, has fn complete them and waits for the disk. It reports false if
 // the queue has ended.
 func (w *worker) commit(b *batch, c queue.Claim, fn func(*queue.Claimed) queue.Complete) (handed bool, err error) {
@@ -363,13 +360,9 @@ func (w *worker) commit(b *batch, c queue.Claim, fn func(*queue.Claimed) queue.C
 		return false, nil
 	}
 	b.step = time.Duration(w.Now() - began)
-	select {
-	case err = <-done:
-		b.commit = time.Duration(w.Now()-began) - b.step
-		w.queue.Change() // so that what the answer says is so
-	case <-w.Lost:
-		err = errLost
-	}
+	err = w.Wait(done)
+	b.commit = time.Duration(w.Now()-began) - b.step
+	w.queue.Change() // so that what the answer says is so
 	return true, err
 }
 
@@ -469,15 +462,12 @@ func (w *worker) committed(b *batch, err error) *wire.Error {
 		w.queue.Redrives().Commit(b.redriven)
 		return nil
 	}
-	if errors.Is(err, errLost) {
-		return commitError(err)
-	}
 	b.arrivals.refuse()
 	switch {
 	case errors.Is(err, store.ErrNoQueue) && b.target != nil:
 		return b.target.Gone()
 	case store.Fatal(err) != nil:
-		return commitError(err)
+		return queue.CommitError(err)
 	case len(b.candidates) > 1:
 		return nil // they are tried one by one
 	}
@@ -485,7 +475,7 @@ func (w *worker) committed(b *batch, err error) *wire.Error {
 	b.next.At = b.last
 	b.next.Matched++
 	b.next.leave(wire.LeftUnreadable, 1)
-	b.unreadable = commitError(err)
+	b.unreadable = queue.CommitError(err)
 	if werr := w.write(&b.next, false); werr != nil {
 		return werr
 	}
@@ -519,7 +509,7 @@ func (w *worker) park(b *batch) *wire.Error {
 	case !handed:
 		return w.queue.Gone()
 	case err != nil:
-		return commitError(err)
+		return queue.CommitError(err)
 	case len(t.parked()) > 0:
 		b.transfer = t
 	default:
@@ -672,12 +662,4 @@ func (w *worker) refs(candidates []candidate) []store.Ref {
 		refs[i] = store.Ref{Queue: w.queue.ID(), Seq: candidates[i].Seq}
 	}
 	return refs
-}
-
-// commitError is the answer to a change that may or may not be on disk.
-func commitError(err error) *wire.Error {
-	if errors.Is(err, store.ErrClosed) {
-		return wire.Draining()
-	}
-	return wire.OutcomeUnknown()
 }

@@ -105,7 +105,7 @@ func (js *Jobs) receive(req *request, contents []content) (receipt, *wire.Error)
 		err = js.Commit(&store.Batch{PutConfig: []store.Entry{next.entry(req.Job)}})
 	}
 	if err != nil {
-		return receipt{}, commitError(err)
+		return receipt{}, queue.CommitError(err)
 	}
 	in.receipt = next
 	return next, nil

@@ -86,9 +86,9 @@ type Options struct {
 	// Event publishes news of a queue.
 	Event  func(typ, queue string, data map[string]any)
 	Tracer telemetry.Tracer // nil: there is none
-	// Ended ends with the shard. When Lost is closed, nobody waits for its store any more.
-	Ended context.Context
-	Lost  <-chan struct{}
+	// Wait waits for the outcome of a commit, unless nobody waits for the store any more.
+	Wait  func(done <-chan error) error
+	Ended context.Context // ends with the shard
 }
 
 // maxTransfer bounds the messages of a transfer.
@@ -151,16 +151,9 @@ func (w *worker) room() int { return int(w.MaxPayload()) - requestOverhead }
 
 // wait waits for a commit.
 func (w *worker) wait(done <-chan error) *wire.Error {
-	select {
-	case err := <-done:
-		w.queue.Change() // so that what the answer says is so
-		if err != nil {
-			return commitError(err)
-		}
-		return nil
-	case <-w.Lost:
-		return wire.OutcomeUnknown()
-	}
+	err := w.Wait(done)
+	w.queue.Change() // so that what the answer says is so
+	return queue.CommitError(err)
 }
 
 // write writes the progress of the job, behind all that the queue has handed to the store.

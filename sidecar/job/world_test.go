@@ -149,7 +149,7 @@ func (w *world) open(number int) {
 				w.event(typ, data)
 			}
 		},
-		Ended: ctx, Lost: make(chan struct{}),
+		Ended: ctx, Wait: func(done <-chan error) error { return <-done },
 	})
 	recovery := make(map[store.QueueID]*queue.Recovery)
 	for n := 2 * number; n < 2*number+2; n++ {

@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"errors"
+
 	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/sidecar/queue/history"
 	"github.com/filaq/fila/sidecar/queue/inspect"
@@ -74,6 +76,18 @@ type Commit struct {
 	Bytes   int64  // of Add: they no longer wait for the disk when it is done
 	Ticket  any    // of a Complete, WriteEntries, Purge, Remove or RunNow
 	pending
+}
+
+// CommitError is the answer to a request whose commit has failed, nil if it has not. The
+// changes of a failed commit may be on disk.
+func CommitError(err error) *wire.Error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrClosed):
+		return wire.Draining()
+	}
+	return wire.OutcomeUnknown()
 }
 
 // Confirmation says who waits until a request is on disk; the zero value: nobody does. The

@@ -13,6 +13,7 @@ package schedule
 import (
 	"time"
 
+	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -27,9 +28,9 @@ type Enqueuer interface {
 	// EnqueueRun enqueues the message of a run and performs, in the same commit, the write
 	// that describe returns for the id of the message. If the queue remembers the dedupe
 	// id, it only performs the write, for the id of the earlier message.
-	EnqueueRun(m *Message, describe func(id store.ID) Write) *wire.Error
+	EnqueueRun(m *Message, describe func(id store.ID) queue.WriteEntries) *wire.Error
 	// WriteEntries performs w in a commit of its own, unless the queue has ended.
-	WriteEntries(w Write) *wire.Error
+	WriteEntries(w queue.WriteEntries) *wire.Error
 }
 
 // Message is the message of a run.
@@ -39,15 +40,6 @@ type Message struct {
 	TTL      time.Duration
 	Headers  map[string][]string // the Enqueuer may keep it; the values are shared
 	Payload  []byte
-}
-
-// Write is a change of the configuration in the store.
-type Write struct {
-	Put    []store.Entry
-	Delete []string
-	Reply  string // subject that Answer is published to, once the change is on disk
-	Answer []byte
-	Done   func(error) // called when the change is on disk or has failed; it does not block; may be nil
 }
 
 // Metrics count what schedules do.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -104,7 +105,7 @@ func (sc *schedule) makeRun(r dueRun, now int64) (werr *wire.Error) {
 		werr = s.queue.WriteEntries(sc.write(&next, r.next))
 	} else {
 		next.Runs++
-		werr = s.queue.EnqueueRun(sc.message(r.at), func(id store.ID) Write {
+		werr = s.queue.EnqueueRun(sc.message(r.at), func(id store.ID) queue.WriteEntries {
 			next.Recent = append(slices.Clone(next.Recent[max(0, len(next.Recent)-wire.ScheduleRuns+1):]), run{At: r.at, Made: now, ID: id})
 			return sc.write(&next, r.next)
 		})
@@ -130,11 +131,11 @@ func (sc *schedule) makeRun(r dueRun, now int64) (werr *wire.Error) {
 }
 
 // write stores the new state, or deletes the schedule if no run is to come.
-func (sc *schedule) write(st *state, next int64) Write {
+func (sc *schedule) write(st *state, next int64) queue.WriteEntries {
 	if next == 0 {
-		return Write{Delete: sc.keys()}
+		return queue.WriteEntries{Delete: sc.keys()}
 	}
-	return Write{Put: []store.Entry{sc.stateEntry(st)}}
+	return queue.WriteEntries{Put: []store.Entry{sc.stateEntry(st)}}
 }
 
 // message returns the message of the run that is due at a time.

@@ -37,8 +37,8 @@ type Options struct {
 	Silent func() bool
 	// Admit refuses a schedule of a size in bytes, or all of them for now.
 	Admit func(bytes int64) *wire.Error
-	// Await waits until a write is on disk.
-	Await func(done <-chan error) *wire.Error
+	// Await waits for the outcome of a write.
+	Await func(done <-chan error) error
 }
 
 // Runner makes the runs of the schedules of a shard in one goroutine, which it starts with

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -43,29 +44,29 @@ func (r *Runner) NewSchedules(queue Enqueuer, metrics Metrics, limits Limits) *S
 // AddSchedule adds a schedule, or replaces the one of that name. It waits for the disk.
 func (s *Schedules) AddSchedule(req wire.ScheduleAddRequest) (wire.ScheduleInfo, *wire.Error) {
 	done := make(chan error, 1)
-	info, werr := s.add(req, false, func(wire.ScheduleInfo) Write { return Write{} }, func(err error) { done <- err })
+	info, werr := s.add(req, false, func(wire.ScheduleInfo) (w queue.WriteEntries) { return w }, func(err error) { done <- err })
 	if werr == nil {
-		werr = s.runner.Await(done)
+		werr = queue.CommitError(s.runner.Await(done))
 	}
 	return info, werr
 }
 
-// AddScheduleByEnqueue adds a schedule that a producer has sent by an enqueue. The answer is
-// published to the subject reply when the schedule is on disk.
-func (s *Schedules) AddScheduleByEnqueue(req wire.ScheduleAddRequest, reply string) *wire.Error {
-	_, werr := s.add(req, true, func(i wire.ScheduleInfo) Write {
+// AddScheduleByEnqueue adds a schedule that a producer has sent by an enqueue, and confirms it
+// when it is on disk.
+func (s *Schedules) AddScheduleByEnqueue(req wire.ScheduleAddRequest, confirm queue.Confirmation) *wire.Error {
+	_, werr := s.add(req, true, func(i wire.ScheduleInfo) queue.WriteEntries {
 		r := wire.EnqueueReply{Queue: i.Queue, Schedule: i.Name, Replaced: i.Replaced, Unchanged: i.Unchanged}
 		if len(i.Next) > 0 {
 			r.Next = i.Next[0]
 		}
-		return Write{Reply: reply, Answer: []byte(encode(r))}
+		return queue.WriteEntries{Confirm: confirm, Answer: []byte(encode(r))}
 	}, func(error) {})
 	return werr
 }
 
 // add adds a schedule and hands it to the store in the write that begin returns. done is
 // called when it is on disk or has failed.
-func (s *Schedules) add(req wire.ScheduleAddRequest, byEnqueue bool, begin func(wire.ScheduleInfo) Write, done func(error)) (wire.ScheduleInfo, *wire.Error) {
+func (s *Schedules) add(req wire.ScheduleAddRequest, byEnqueue bool, begin func(wire.ScheduleInfo) queue.WriteEntries, done func(error)) (wire.ScheduleInfo, *wire.Error) {
 	if werr := req.Check(); werr != nil {
 		return wire.ScheduleInfo{}, werr
 	}
@@ -88,7 +89,7 @@ func (s *Schedules) add(req wire.ScheduleAddRequest, byEnqueue bool, begin func(
 
 // insert is the part of add under the lock. last is State.Last of the schedule that info
 // describes.
-func (s *Schedules) insert(sc *schedule, begin func(wire.ScheduleInfo) Write, done func(error)) (info wire.ScheduleInfo, last int64, werr *wire.Error) {
+func (s *Schedules) insert(sc *schedule, begin func(wire.ScheduleInfo) queue.WriteEntries, done func(error)) (info wire.ScheduleInfo, last int64, werr *wire.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.byName[sc.Name]
@@ -96,7 +97,7 @@ func (s *Schedules) insert(sc *schedule, begin func(wire.ScheduleInfo) Write, do
 		info = old.info()
 		info.Unchanged = true
 		w := begin(info)
-		w.Done = done
+		w.Ticket = done
 		return info, old.state.Last, s.queue.WriteEntries(w)
 	}
 	if werr := s.checkLimits(old, sc.ByEnqueue); werr != nil {
@@ -109,7 +110,7 @@ func (s *Schedules) insert(sc *schedule, begin func(wire.ScheduleInfo) Write, do
 	info.Replaced = old != nil
 	w := begin(info)
 	w.Put = []store.Entry{{Key: sc.key(), Value: encode(&sc.spec)}, sc.stateEntry(&sc.state)}
-	w.Done = func(err error) {
+	w.Ticket = func(err error) {
 		if err == nil {
 			typ := wire.EventScheduleCreated
 			if info.Replaced {
@@ -203,7 +204,7 @@ func (s *Schedules) Schedule(name string) (wire.ScheduleInfo, *wire.Error) {
 
 // change changes a schedule and waits for the disk. apply changes the state and returns
 // what to write; the schedule is removed if it deletes keys.
-func (s *Schedules) change(name, event string, apply func(*schedule) Write) (wire.ScheduleInfo, *wire.Error) {
+func (s *Schedules) change(name, event string, apply func(*schedule) queue.WriteEntries) (wire.ScheduleInfo, *wire.Error) {
 	s.mu.Lock()
 	sc := s.byName[name]
 	if sc == nil {
@@ -213,7 +214,7 @@ func (s *Schedules) change(name, event string, apply func(*schedule) Write) (wir
 	done := make(chan error, 1)
 	oldState, oldNext := sc.state, sc.nextAt
 	w := apply(sc)
-	w.Done = func(err error) { done <- err }
+	w.Ticket = done
 	werr := s.queue.WriteEntries(w)
 	switch {
 	case werr != nil:
@@ -228,7 +229,7 @@ func (s *Schedules) change(name, event string, apply func(*schedule) Write) (wir
 	info, last := sc.info(), sc.state.Last
 	s.mu.Unlock()
 	if werr == nil {
-		werr = s.runner.Await(done)
+		werr = queue.CommitError(s.runner.Await(done))
 	}
 	if werr != nil {
 		return wire.ScheduleInfo{}, werr
@@ -240,14 +241,14 @@ func (s *Schedules) change(name, event string, apply func(*schedule) Write) (wir
 
 // DeleteSchedule deletes a schedule and returns it as it was. Its messages stay.
 func (s *Schedules) DeleteSchedule(name string) (wire.ScheduleInfo, *wire.Error) {
-	return s.change(name, wire.EventScheduleDeleted, func(sc *schedule) Write { return Write{Delete: sc.keys()} })
+	return s.change(name, wire.EventScheduleDeleted, func(sc *schedule) queue.WriteEntries { return queue.WriteEntries{Delete: sc.keys()} })
 }
 
 // PauseSchedule stops the runs of a schedule until ResumeSchedule.
 func (s *Schedules) PauseSchedule(name string) (wire.ScheduleInfo, *wire.Error) {
-	return s.change(name, wire.EventSchedulePaused, func(sc *schedule) Write {
+	return s.change(name, wire.EventSchedulePaused, func(sc *schedule) queue.WriteEntries {
 		sc.state.Paused = true
-		return Write{Put: []store.Entry{sc.stateEntry(&sc.state)}}
+		return queue.WriteEntries{Put: []store.Entry{sc.stateEntry(&sc.state)}}
 	})
 }
 
@@ -261,12 +262,12 @@ func (s *Schedules) ResumeSchedule(name string) (wire.ScheduleInfo, *wire.Error)
 	if before != nil {
 		next = before.runAfter(now)
 	}
-	return s.change(name, wire.EventScheduleResumed, func(sc *schedule) Write {
+	return s.change(name, wire.EventScheduleResumed, func(sc *schedule) queue.WriteEntries {
 		if sc == before && sc.state.Paused && !sc.times.Once() {
 			sc.state.Last, sc.nextAt = now, next // Last may be in the future if the clock was wrong
 		}
 		sc.state.Paused = false
-		return Write{Put: []store.Entry{sc.stateEntry(&sc.state)}}
+		return queue.WriteEntries{Put: []store.Entry{sc.stateEntry(&sc.state)}}
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -18,13 +19,13 @@ func (fakeQueue) Name() string      { return "orders" }
 func (fakeQueue) ID() store.QueueID { return 1 }
 func (fakeQueue) Deleted() bool     { return false }
 
-func (q fakeQueue) EnqueueRun(m *Message, describe func(store.ID) Write) *wire.Error {
+func (q fakeQueue) EnqueueRun(m *Message, describe func(store.ID) queue.WriteEntries) *wire.Error {
 	return q.WriteEntries(describe(m.ID))
 }
 
-func (fakeQueue) WriteEntries(w Write) *wire.Error {
-	if w.Done != nil {
-		w.Done(nil)
+func (fakeQueue) WriteEntries(w queue.WriteEntries) *wire.Error {
+	if done, ok := w.Ticket.(func(error)); ok {
+		done(nil)
 	}
 	return nil
 }
@@ -41,10 +42,7 @@ func TestTheSchedulesOfAShardAreBounded(t *testing.T) {
 		Log: slog.New(slog.DiscardHandler), Ended: context.Background(),
 		Event: func(string, string, wire.Event) {}, Silent: func() bool { return false },
 		Admit: func(int64) *wire.Error { return nil },
-		Await: func(done <-chan error) *wire.Error {
-			require.NoError(t, <-done)
-			return nil
-		},
+		Await: func(done <-chan error) error { return <-done },
 	})
 	s := r.NewSchedules(fakeQueue{}, fakeMetrics{}, Limits{})
 	add := func(name, payload string) *wire.Error {

@@ -138,7 +138,7 @@ func (r *runner) confirm(c *queue.Commit) {
 // queue or one bad record fails this commit only; any other error fails the shard, and
 // refuseCommit reports that it is final.
 func (r *runner) refuseCommit(c *queue.Commit, err error) (final bool) {
-	answer := commitError(err)
+	answer := queue.CommitError(err)
 	switch {
 	case errors.Is(err, store.ErrNoQueue):
 		answer = r.sides[queue.Main].Gone()
@@ -156,14 +156,6 @@ func (r *runner) refuseCommit(c *queue.Commit, err error) (final bool) {
 		r.shard.refuse(confirm, answer)
 	}
 	return final
-}
-
-// commitError is the answer to a request whose change may or may not be on disk.
-func commitError(err error) *wire.Error {
-	if errors.Is(err, store.ErrClosed) {
-		return wire.Draining()
-	}
-	return wire.OutcomeUnknown()
 }
 
 // event publishes an event, unless the shard is silent.

@@ -15,7 +15,7 @@ import (
 // newJobs returns the jobs of the shard, see [job.Jobs].
 func (s *Shard) newJobs() *job.Jobs {
 	return job.New(job.Options{
-		Shard: s.number, Log: s.Log, Now: s.Now, Signer: s.Signer, Tracer: s.Tracer, Ended: s.ended, Lost: s.lost,
+		Shard: s.number, Log: s.Log, Now: s.Now, Signer: s.Signer, Tracer: s.Tracer, Ended: s.ended, Wait: s.wait,
 		NewID:      func() string { return formatID(newID()) },
 		MaxPayload: s.Conn.MaxPayload,
 		Commit:     s.commit,

@@ -43,8 +43,8 @@ func (q *Queue) Purge(from, last uint64) (removed int64, next, until uint64, wer
 		}
 	}
 	for _, n := range commits { // in the order of the commits
-		if err := <-done; err != nil {
-			werr = commitError(err)
+		if failed := queue.CommitError(<-done); failed != nil {
+			werr = failed
 		} else {
 			removed += n
 		}
@@ -74,8 +74,8 @@ func (q *Queue) handle(c queue.Change, done <-chan error) (queue.Handled, *wire.
 		return queue.Handled{}, q.Gone()
 	}
 	if answer.Handled.Done > 0 {
-		if err := <-done; err != nil {
-			return queue.Handled{}, commitError(err)
+		if werr := queue.CommitError(<-done); werr != nil {
+			return queue.Handled{}, werr
 		}
 	}
 	return *answer.Handled, nil

@@ -159,7 +159,7 @@ func (s *Shard) storeNew(settings wire.QueueSettings) (ids [queue.Roles]store.Qu
 		case err == nil:
 			return ids, nil
 		case s.Placement == nil || again || !errors.Is(err, store.ErrInvalid):
-			return ids, commitError(err)
+			return ids, queue.CommitError(err)
 		}
 	}
 }
@@ -221,7 +221,7 @@ func (q *Queue) Update(patch func(wire.QueueSettings) (wire.QueueSettings, *wire
 		return old.Settings, wire.Internal(err.Error())
 	}
 	if err := s.commit(&store.Batch{PutQueues: recs}); err != nil {
-		return old.Settings, commitError(err)
+		return old.Settings, queue.CommitError(err)
 	}
 	q.policy.Store(p)
 	q.dlq.policy.Store(policy.WithoutHooks(dlqSettings(settings)))
@@ -270,7 +270,7 @@ func (q *Queue) Delete(client string, force bool) (int64, *wire.Error) {
 	kept := append(s.jobs.Forget(q.name), q.RemoveSchedules()...)
 	kept = append(kept, q.dlq.redrives.Keys(q.name)...)
 	if err := s.commit(&store.Batch{Queue: q.id, DeleteConfig: kept, DeleteQueues: []store.QueueID{q.id, q.dlq.id}}); err != nil {
-		return 0, commitError(err)
+		return 0, queue.CommitError(err)
 	}
 	s.forgetPlace(q)
 	s.Control.ForgetPauses(client, q.name, q.dlq.name)
@@ -305,6 +305,11 @@ func (s *Shard) commit(b *store.Batch) error {
 	done := make(chan error, 1)
 	b.Done = func(err error) { done <- err }
 	s.store.Submit(b)
+	return s.wait(done)
+}
+
+// wait waits for the outcome of a commit.
+func (s *Shard) wait(done <-chan error) error {
 	select {
 	case err := <-done:
 		return err

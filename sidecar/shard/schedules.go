@@ -14,7 +14,7 @@ import (
 // newScheduleRunner returns what makes the runs of the schedules of the shard.
 func (s *Shard) newScheduleRunner() *schedule.Runner {
 	return schedule.NewRunner(schedule.Options{
-		Log: s.Log, Ended: s.ended, Event: s.event, Silent: s.silent, Await: s.await,
+		Log: s.Log, Ended: s.ended, Event: s.event, Silent: s.silent, Await: s.wait,
 		Admit: func(bytes int64) *wire.Error {
 			if disk := s.set.Disk(); disk != nil && disk.Low {
 				return wire.DiskLow(disk.Free, disk.MinFree, diskLowRetryAfter)
@@ -31,25 +31,12 @@ func (s *Shard) newSchedules(q *Queue) *schedule.Schedules {
 	return s.schedules.NewSchedules(enqueuer{q}, q.metrics, schedule.Limits{Schedules: s.Caps.Schedules, ByEnqueue: s.Caps.EnqueuedSchedules})
 }
 
-// await waits until a write is on disk.
-func (s *Shard) await(done <-chan error) *wire.Error {
-	select {
-	case err := <-done:
-		if err != nil {
-			return commitError(err)
-		}
-		return nil
-	case <-s.lost:
-		return wire.OutcomeUnknown()
-	}
-}
-
 // enqueuer is the [schedule.Enqueuer] of a queue.
 type enqueuer struct{ *Queue }
 
 func (e enqueuer) Deleted() bool { return e.deleted.Load() }
 
-func (e enqueuer) EnqueueRun(m *schedule.Message, describe func(store.ID) schedule.Write) *wire.Error {
+func (e enqueuer) EnqueueRun(m *schedule.Message, describe func(store.ID) queue.WriteEntries) *wire.Error {
 	q, in, now := e.Queue, &e.intake, e.shard.Now()
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -63,7 +50,7 @@ func (e enqueuer) EnqueueRun(m *schedule.Message, describe func(store.ID) schedu
 		return werr
 	}
 	msg.HeaderMap, msg.ID = m.Headers, m.ID
-	entries := writeEntries(describe(m.ID))
+	entries := describe(m.ID)
 	entries.Message = msg
 	return in.hand(q, msg, func() bool {
 		_, ok := q.run.do(q.changed(entries))
@@ -71,22 +58,14 @@ func (e enqueuer) EnqueueRun(m *schedule.Message, describe func(store.ID) schedu
 	})
 }
 
-func (e enqueuer) WriteEntries(w schedule.Write) *wire.Error {
+func (e enqueuer) WriteEntries(w queue.WriteEntries) *wire.Error {
 	if e.deleted.Load() {
 		return e.Gone()
 	}
-	if _, ok := e.run.do(e.changed(writeEntries(w))); !ok {
+	if _, ok := e.run.do(e.changed(w)); !ok {
 		return e.Gone()
 	}
 	return nil
-}
-
-func writeEntries(w schedule.Write) queue.WriteEntries {
-	e := queue.WriteEntries{Put: w.Put, Delete: w.Delete, Confirm: queue.Confirmation{Subject: w.Reply}, Answer: w.Answer}
-	if w.Done != nil {
-		e.Ticket = w.Done
-	}
-	return e
 }
 
 // addScheduleOf adds the schedule in a message that a producer has sent. It has to be for
@@ -112,7 +91,7 @@ func (q *Queue) addScheduleOf(m *nats.Msg, h *wire.ScheduleHeaders) *wire.Error 
 			req.Headers[name] = values
 		}
 	}
-	return q.AddScheduleByEnqueue(req, m.Reply)
+	return q.AddScheduleByEnqueue(req, queue.Confirmation{Subject: m.Reply})
 }
 
 // Schedules returns a page of the schedules by queue and name, after the cursor of the page

@@ -147,7 +147,7 @@ type Set struct {
 	uncommitted atomic.Int64 // bytes of messages that wait for a commit
 	draining    atomic.Bool
 	disk        alarm
-	dog         watchdog
+	stuck       atomic.Pointer[[]string] // of checkLocks
 
 	state struct {
 		sync.Mutex          // held until all machines know of the change

@@ -15,6 +15,9 @@ import (
 type watchedMutex struct {
 	sync.Mutex
 	holds atomic.Uint64
+	seen  uint64 // holds at the last check; used by checkLocks only, like checks
+	// checks is how many checks in a row have found the same critical section.
+	checks int
 }
 
 func (m *watchedMutex) Lock() {
@@ -35,6 +38,22 @@ func (m *watchedMutex) Unlock() {
 	m.Mutex.Unlock()
 }
 
+// stuckFor returns how many checks in a row, this one included, have found the same critical
+// section.
+func (m *watchedMutex) stuckFor() int {
+	holds := m.holds.Load()
+	switch {
+	case holds%2 == 0:
+		m.checks = 0
+	case holds == m.seen:
+		m.checks++
+	default:
+		m.checks = 1
+	}
+	m.seen = holds
+	return m.checks
+}
+
 const (
 	watchInterval = 2 * time.Second
 	// stuckAfter is how many checks in a row have to find the same critical section. Checks
@@ -42,28 +61,10 @@ const (
 	stuckAfter = 3
 )
 
-// watchdog watches the locks that all work of a queue needs: of its intake and its runner.
-type watchdog struct {
-	held  map[watched]hold // used by watchLocks only
-	stuck atomic.Pointer[[]string]
-}
-
-// watched is a lock of a queue.
-type watched struct {
-	q      *Queue
-	intake bool
-}
-
-// hold is how many checks in a row have found the same critical section.
-type hold struct {
-	number uint64
-	checks int
-}
-
 // Stuck returns a sentence for each queue that has been stuck for seconds, because a defect of
 // fila keeps its intake or its runner locked.
 func (s *Set) Stuck() []string {
-	if list := s.dog.stuck.Load(); list != nil {
+	if list := s.stuck.Load(); list != nil {
 		return *list
 	}
 	return nil
@@ -84,35 +85,23 @@ func (s *Set) watchLocks() {
 }
 
 func (s *Set) checkLocks() {
-	found := make(map[watched]hold)
 	var stuck []string
-	look := func(w watched, m *watchedMutex, what string) {
-		number := m.holds.Load()
-		if number%2 == 0 {
-			return
+	check := func(q *Queue, m *watchedMutex, what string) {
+		if m.stuckFor() >= stuckAfter {
+			stuck = append(stuck, fmt.Sprintf("queue %s is stuck: %s", q.name, what))
 		}
-		h := s.dog.held[w]
-		if h.number != number {
-			h = hold{number: number}
-		}
-		h.checks++
-		found[w] = h
-		if h.checks >= stuckAfter {
-			stuck = append(stuck, fmt.Sprintf("queue %s is stuck: %s", w.q.name, what))
-		}
-		if h.checks == stuckAfter {
-			s.Log.Error("a queue is stuck; restart fila, and report the defect with a profile of its goroutines", "queue", w.q.name, "what", what)
+		if m.checks == stuckAfter {
+			s.Log.Error("a queue is stuck; restart fila, and report the defect with a profile of its goroutines", "queue", q.name, "what", what)
 		}
 	}
 	for _, q := range s.queues.main() {
-		look(watched{q, true}, &q.intake.mu, "it takes no messages")
-		look(watched{q, false}, &q.run.mu, "it delivers no messages")
+		check(q, &q.intake.mu, "it takes no messages")
+		check(q, &q.run.mu, "it delivers no messages")
 	}
-	s.dog.held = found
 	if had := s.Stuck(); slices.Equal(had, stuck) {
 		return
 	} else if len(had) > 0 && len(stuck) == 0 {
 		s.Log.Info("no queue is stuck any more", "were", strings.Join(had, "; "))
 	}
-	s.dog.stuck.Store(&stuck)
+	s.stuck.Store(&stuck)
 }
