@@ -43,7 +43,7 @@ func (q *Queue) Purge(from, last uint64) (removed int64, next, until uint64, wer
 		}
 	}
 	for _, n := range commits { // in the order of the commits
-		if failed := queue.CommitError(<-done); failed != nil {
+		if failed := queue.CommitError(q.shard.wait(done)); failed != nil {
 			werr = failed
 		} else {
 			removed += n
@@ -74,7 +74,7 @@ func (q *Queue) handle(c queue.Change, done <-chan error) (queue.Handled, *wire.
 		return queue.Handled{}, q.Gone()
 	}
 	if answer.Handled.Done > 0 {
-		if werr := queue.CommitError(<-done); werr != nil {
+		if werr := queue.CommitError(q.shard.wait(done)); werr != nil {
 			return queue.Handled{}, werr
 		}
 	}

@@ -427,6 +427,24 @@ func TestAShardIsAbandoned(t *testing.T) {
 	})
 }
 
+// TestAPurgeEndsWithItsShard, although its store never answers.
+func TestAPurgeEndsWithItsShard(t *testing.T) {
+	twoShards(t, func(r *rig, _ *Shard, held *heldStore, _ *places) {
+		q := r.Queue("first")
+		require.Nil(t, q.Accept(message("first", "")))
+		time.Sleep(time.Second) // it is on disk
+		held.hold()
+		purged := make(chan *wire.Error)
+		go func() {
+			_, _, _, werr := q.Purge(0, 0)
+			purged <- werr
+		}()
+		synctest.Wait()
+		r.Abandon(1)
+		require.Equal(t, wire.OutcomeUnknown(), <-purged)
+	})
+}
+
 // message returns a message that a producer sends to a queue.
 func message(name, reply string) *nats.Msg {
 	return &nats.Msg{Subject: "fila.enqueue." + name, Reply: reply, Data: []byte("x"), Header: nats.Header{}}
