@@ -48,9 +48,7 @@ func (q *side) deadLetter(seq uint64, s *backlog.Slot, why cause, now int64) {
 	c.Notes = append(c.Notes, Note{Kind: NoteDeadLettered, Role: q.role, ID: msg.ID, Key: msg.Key, Dead: msg.Dead})
 	q.m.submit(c)
 
-	t := to.count()
-	t.Messages++
-	t.Bytes += int64(s.Size)
+	to.countMessage(1, int64(s.Size))
 	if why.reason == wire.ReasonExpired {
 		q.count().TTLExpired++
 	}
@@ -64,12 +62,10 @@ func (q *side) deadLettered(c *Commit, err error) {
 		a := &c.dead[i]
 		delete(to.Arriving, a.Message.Seq)
 		if err == nil {
-			to.arrive(&arrival{Arrival: *a}, q.m.now)
+			to.arrive(&a.Message, int64(a.Size), nil, q.m.now)
 			continue
 		}
-		t := to.count()
-		t.Messages--
-		t.Bytes -= int64(a.Size)
+		to.countMessage(-1, int64(a.Size))
 		if !errors.Is(err, store.ErrNoQueue) {
 			q.note(Note{Kind: NoteMoveFailed, ID: a.Message.ID, Seq: a.From, Err: err})
 		}

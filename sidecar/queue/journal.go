@@ -100,12 +100,6 @@ type pending struct {
 	from         Role              // that these moves leave
 }
 
-// arrival is a message that a move brings, and where it was counted by its key.
-type arrival struct {
-	backlog.Arrival
-	counted KeyCounts
-}
-
 // maxCommitBytes is the size at which a commit takes no more messages, far below the
 // limit of a store, which would refuse the whole commit.
 const maxCommitBytes = 64 << 20

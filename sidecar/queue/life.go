@@ -57,10 +57,9 @@ func readySince(m *store.Message) int64 {
 func delayed(m *store.Message) bool { return m.Delayed || m.NotBefore > m.EnqueuedAt }
 
 // arrive adds a message whose move to this role is on disk. It has been counted in
-// depth and bytes.
-func (q *side) arrive(a *arrival, now int64) {
-	m := &a.Message
-	s := q.addSlot(m, int64(a.Size), a.counted, now)
+// depth and bytes, and in counted by its key.
+func (q *side) arrive(m *store.Message, size int64, counted KeyCounts, now int64) {
+	s := q.addSlot(m, size, counted, now)
 	s.Attempts = m.Attempts
 	if m.Dead != nil && !delayed(m) { // ready, even if the clock was set back meanwhile
 		s.ReadyAt = m.Dead.At
@@ -308,9 +307,7 @@ func (q *side) forget(seq uint64, s *backlog.Slot, e gates.Ending, now int64) {
 		q.unlease(s, e, now)
 	}
 	q.yield(s)
-	t := q.count()
-	t.Messages--
-	t.Bytes -= int64(s.Size)
+	q.countMessage(-1, int64(s.Size))
 	flow, sub := s.Flow, s.Sub
 	q.Remove(seq, s)
 	if !q.isDead() {

@@ -156,9 +156,7 @@ func isParked(l *store.Lease) bool { return l.Consumer == parkedLease.Consumer }
 func (q *side) addMove(b *Commit, g *Moved) {
 	if to := q.m.sideOf(g.Message.Queue); to != nil {
 		g.Message.Ref = to.ref(to.nextSeq())
-		t := to.count()
-		t.Messages++
-		t.Bytes += g.Size
+		to.countMessage(1, g.Size)
 	}
 	if !g.Edited {
 		b.Move = append(b.Move, store.Move{From: q.ref(g.From), To: g.Message})
@@ -191,9 +189,7 @@ func (q *side) completed(c *Commit, err error) {
 			g := &moves[i]
 			stay[i] = g.From
 			if to := q.m.sideOf(g.Message.Queue); to != nil {
-				t := to.count()
-				t.Messages--
-				t.Bytes -= g.Size
+				to.countMessage(-1, g.Size)
 				if g.Counted != nil {
 					g.Counted.Add(g.Message.Key, -1)
 				}
@@ -212,12 +208,8 @@ func (q *side) completed(c *Commit, err error) {
 		if to != q {
 			to.count().Redriven++
 		}
-		to.arrive(g.arrival(), q.m.now)
+		to.arrive(&g.Message, g.Size, g.Counted, q.m.now)
 	}
-}
-
-func (g *Moved) arrival() *arrival {
-	return &arrival{Arrival: backlog.Arrival{Message: g.Message, Size: uint32(g.Size)}, counted: g.Counted}
 }
 
 // unclaimedStamp is where claimed messages return to: in front of all others, in the
@@ -264,6 +256,7 @@ func (c Reserve) apply(q *side) {
 
 func (c Accept) apply(q *side) {
 	for i := range c.Messages {
-		q.arrive(c.Messages[i].arrival(), q.m.now)
+		g := &c.Messages[i]
+		q.arrive(&g.Message, g.Size, g.Counted, q.m.now)
 	}
 }

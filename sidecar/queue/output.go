@@ -28,6 +28,13 @@ func (q *output) ref(seq uint64) store.Ref { return store.Ref{Queue: q.id, Seq: 
 // count returns the counters of this step.
 func (q *output) count() *Counters { return &q.m.out.Counters[q.role] }
 
+// countMessage counts a message of that size in depth and bytes; n is 1 or -1.
+func (q *output) countMessage(n, size int64) {
+	t := q.count()
+	t.Messages += n
+	t.Bytes += n * size
+}
+
 func (q *output) note(n Note) {
 	n.Role = q.role
 	q.m.out.Notes = append(q.m.out.Notes, n)

@@ -57,17 +57,10 @@ func (r *recovered) readyUntil(q *side, at int64) {
 	}
 }
 
-func (r *Recovery) side(id store.QueueID) *side {
-	if id == r.m.sides[Dead].id {
-		return &r.m.sides[Dead]
-	}
-	return &r.m.sides[Main]
-}
-
 // Message adds a stored message; size is the size of headers and payload.
 func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int64) {
 	r.m.begin(now, &r.effects)
-	q := r.side(m.Queue)
+	q := r.m.sideOf(m.Queue)
 	rest := &r.roles[q.role]
 	s := q.addSlot(m, int64(size), r.m.perKey, now)
 	s.ReadyAt = readySince(m)
@@ -115,7 +108,7 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 // Used keeps the queue from giving out sequences up to last again: a job takes messages up
 // to the sequence that was the last when the job was created.
 func (r *Recovery) Used(id store.QueueID, last uint64) {
-	q := r.side(id)
+	q := r.m.sideOf(id)
 	q.seq = max(q.seq, last)
 }
 
@@ -155,7 +148,7 @@ func (q *side) recoverLease(r recoveredLease) {
 
 // Consumer restores a registration, whose deliveries go to subject.
 func (r *Recovery) Consumer(rec store.ConsumerRecord, subject string) {
-	q := r.side(rec.Queue)
+	q := r.m.sideOf(rec.Queue)
 	c := q.Consumers.Named(rec.Name)
 	c.Gone, c.Restored = false, true
 	c.Reg, c.Limit, c.Subject = rec.Reg, int(rec.MaxInFlight), subject

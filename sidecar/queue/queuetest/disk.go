@@ -19,11 +19,10 @@ type Disk struct {
 	// is. nil: they are written in the order of submission.
 	Turn func(n int) int
 
-	Committed int              // batches
-	Live      map[store.ID]int // copies of a message that are on disk: one, or none
-	waiting   []submitted
-	ids       map[store.Ref]store.ID
-	dedupes   map[string]bool
+	Live    map[store.ID]int // copies of a message that are on disk: one, or none
+	waiting []submitted
+	ids     map[store.Ref]store.ID
+	dedupes map[string]bool
 }
 
 // submitted is a batch that waits for the disk.
@@ -77,7 +76,6 @@ func (d *Disk) write() (submitted, error) {
 	if err == nil {
 		d.note(s.batch)
 	}
-	d.Committed++
 	return s, err
 }
 

@@ -2,6 +2,8 @@ package queuetest
 
 import (
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
 )
 
 // plainKeys are the fairness keys whose messages have no gates: their flows stay
@@ -149,4 +151,41 @@ func (f *fairModel) deliver(t T, what, key string, cost, quantum, largest int64)
 			}
 		}
 	}
+}
+
+// checkFair checks m, which is delivered, against the bound of deficit round robin.
+func (n *node) checkFair(m *message) {
+	f := &n.sides[m.side].fair
+	if n.ordered() && m.side == queue.Main || !n.s.exact { // a key may still be paused
+		f.resetAll()
+		return
+	}
+	if plainKey(m.Key) < 0 {
+		return
+	}
+	ready := n.countPlain(m.side)
+	f.deliver(n.T, m.String(), m.Key, int64(m.Cost), n.settings.Quantum, n.s.largest)
+	if ready[plainKey(m.Key)] == 1 {
+		f.reset(m.Key) // its flow runs empty
+	}
+}
+
+// countPlain updates the model of fairness, and returns how many messages of
+// each plain key could be delivered.
+func (n *node) countPlain(s queue.Role) (ready [len(plainKeys)]int) {
+	var all [len(plainKeys)]int
+	for _, m := range n.s.all {
+		i := plainKey(m.Key)
+		if i < 0 || m.node != n || m.side != s || !m.here() {
+			continue
+		}
+		all[i]++
+		if m.isReady() {
+			ready[i]++
+		}
+	}
+	for i := range plainKeys {
+		n.sides[s].fair.backlog(i, ready[i], all[i])
+	}
+	return ready
 }
