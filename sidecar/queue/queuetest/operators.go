@@ -617,14 +617,13 @@ func (n *node) stays(m *message) {
 func (n *node) claimed(side queue.Role, p queue.Claim) {
 	n.picking, n.want.pick = false, true
 	for _, named := range p.Messages {
-		for _, m := range n.s.all {
-			if m.node != n || m.side != side || m.id != named.ID || m.seq != named.Seq || m.place != waiting || p.Delayed && m.ready == 0 {
-				continue
-			}
-			m.place = claimed
-			m.picks++
-			n.sides[side].fair.reset(m.Key)
-			n.want.claimed = append(n.want.claimed, m.seq)
+		m := n.s.byID[named.ID]
+		if m == nil || m.node != n || m.side != side || m.seq != named.Seq || m.place != waiting || p.Delayed && m.ready == 0 {
+			continue
 		}
+		m.place = claimed
+		m.picks++
+		n.sides[side].fair.reset(m.Key)
+		n.want.claimed = append(n.want.claimed, m.seq)
 	}
 }

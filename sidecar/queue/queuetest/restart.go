@@ -265,39 +265,41 @@ func (s *Sim) readCircuits(crash bool) {
 	}
 }
 
-// holdAgain restores the pauses of operators.
+// holdAgain restores the pauses and weights of operators.
 func (s *Sim) holdAgain() {
-	for _, key := range slices.Sorted(maps.Keys(s.gates)) {
-		if until := s.gates[key].paused; until > s.Now {
-			s.PauseThrottle(key, until)
-		} else {
-			s.gates[key].paused = 0
+	s.eachPause(func(until int64, pause func(until int64)) {
+		switch {
+		case until > s.Now:
+			pause(until)
+		case until != 0:
+			pause(0)
+		}
+	})
+	for _, n := range s.nodes {
+		for side := range queue.Roles {
+			model := n.sides[side]
+			for _, key := range slices.Sorted(maps.Keys(model.overrides)) {
+				weight := model.overrides[key]
+				n.tell(side, queue.Weigh{Key: key, Weight: weight}, func() { n.weighed(side, key, weight) })
+			}
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(s.pauses)) {
-		if until := s.pauses[key]; until > s.Now {
-			s.pauseCircuit(key, until)
-		} else {
-			delete(s.pauses, key)
-		}
+}
+
+// eachPause visits everything that may be paused, with the end of its pause; 0: it is not.
+func (s *Sim) eachPause(visit func(until int64, pause func(until int64))) {
+	for _, key := range slices.Sorted(maps.Keys(s.gates)) {
+		visit(s.gates[key].paused, func(until int64) { s.pauseThrottle(key, until) })
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.circuits)) {
+		visit(s.pauses[key], func(until int64) { s.pauseCircuit(key, until) })
 	}
 	for _, n := range s.nodes {
 		for side := range queue.Roles {
 			model := n.sides[side]
-			if until := model.paused; until > s.Now {
-				s.pauseQueue(n, side, until)
-			}
-			model.paused = 0
-			keys := model.keys
-			model.keys = make(map[string]int64)
-			for _, key := range slices.Sorted(maps.Keys(keys)) {
-				if keys[key] > s.Now {
-					s.pauseKey(n, side, key, keys[key])
-				}
-			}
-			for _, key := range slices.Sorted(maps.Keys(model.overrides)) {
-				weight := model.overrides[key]
-				n.tell(side, queue.Weigh{Key: key, Weight: weight}, func() { n.weighed(side, key, weight) })
+			visit(model.paused, func(until int64) { s.pauseQueue(n, side, until) })
+			for _, key := range slices.Sorted(maps.Keys(model.keys)) {
+				visit(model.keys[key], func(until int64) { s.pauseKey(n, side, key, until) })
 			}
 		}
 	}
@@ -371,22 +373,7 @@ func (s *Sim) Drain() {
 }
 
 // resumeAll ends all pauses.
-func (s *Sim) resumeAll() {
-	for _, key := range slices.Sorted(maps.Keys(s.gates)) {
-		s.pauseThrottle(key, 0)
-	}
-	for _, key := range slices.Sorted(maps.Keys(s.circuits)) {
-		s.pauseCircuit(key, 0)
-	}
-	for _, n := range s.nodes {
-		for side := range queue.Roles {
-			s.pauseQueue(n, side, 0)
-			for _, key := range slices.Sorted(maps.Keys(n.sides[side].keys)) {
-				s.pauseKey(n, side, key, 0)
-			}
-		}
-	}
-}
+func (s *Sim) resumeAll() { s.eachPause(func(_ int64, pause func(until int64)) { pause(0) }) }
 
 // endAll acks all leased messages and judges all failed ones. It reports whether there were any.
 func (s *Sim) endAll() bool {
