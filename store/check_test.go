@@ -104,6 +104,19 @@ func TestFileIsShared(t *testing.T) {
 	require.NoError(t, open(t, filepath.Dir(s.Path()), store.Options{}).Close())
 }
 
+// unknownState, lateQueue and spoiltConfig damage a file.
+func unknownState(tx *bbolt.Tx) error {
+	return store.PutState(tx, &store.State{Ref: store.Ref{Queue: 1, Seq: 99}})
+}
+
+func lateQueue(tx *bbolt.Tx) error {
+	return store.PutQueue(tx, &store.QueueRecord{ID: 99, Name: "late"})
+}
+
+func spoiltConfig(tx *bbolt.Tx) error {
+	return tx.Bucket([]byte("config")).Put([]byte("throttle:api:rate"), []byte("12345678"))
+}
+
 // TestCheckFileFindsAll damages a file step by step. Each check still finds the earlier
 // damage.
 func TestCheckFileFindsAll(t *testing.T) {
@@ -121,24 +134,18 @@ func TestCheckFileFindsAll(t *testing.T) {
 		want string
 		edit func(tx *bbolt.Tx) error
 	}{
-		{`state 000000010000000000000063: message 99 of queue 1 does not exist`, func(tx *bbolt.Tx) error {
-			return store.PutState(tx, &store.State{Ref: store.Ref{Queue: 1, Seq: 99}})
-		}},
+		{`state 000000010000000000000063: message 99 of queue 1 does not exist`, unknownState},
 		{`has the name "orders" of queue 1`, func(tx *bbolt.Tx) error {
 			return store.PutQueue(tx, &store.QueueRecord{ID: 3, Name: "orders"})
 		}},
-		{`queue 00000063: id 99, the next id is 4`, func(tx *bbolt.Tx) error {
-			return store.PutQueue(tx, &store.QueueRecord{ID: 99, Name: "late"})
-		}},
+		{`queue 00000063: id 99, the next id is 4`, lateQueue},
 		{`of queue 55, which does not exist`, func(tx *bbolt.Tx) error {
 			return store.PutConsumer(tx, &store.ConsumerRecord{Queue: 55, Name: "c"})
 		}},
 		{`belongs to no segment`, func(tx *bbolt.Tx) error {
-			return store.PutSealed(tx.Bucket([]byte("bitmaps")), binary.BigEndian.AppendUint64(nil, 777), []byte{1, 0, 0, 0, 0})
+			return storefile.PutSealed(tx.Bucket([]byte("bitmaps")), binary.BigEndian.AppendUint64(nil, 777), []byte{1, 0, 0, 0, 0})
 		}},
-		{`config "throttle:api:rate": checksum does not match`, func(tx *bbolt.Tx) error {
-			return tx.Bucket([]byte("config")).Put([]byte("throttle:api:rate"), []byte("12345678"))
-		}},
+		{`config "throttle:api:rate": checksum does not match`, spoiltConfig},
 		{`secret: checksum does not match`, func(tx *bbolt.Tx) error {
 			return tx.Bucket([]byte("meta")).Put([]byte("secret"), make([]byte, 36))
 		}},
@@ -242,16 +249,10 @@ func TestOpenReportsLikeCheck(t *testing.T) {
 		return b.Bucket(k)
 	}
 	for want, damage := range map[string]func(tx *bbolt.Tx) error{
-		`config "throttle:api:rate": checksum does not match`: func(tx *bbolt.Tx) error {
-			return tx.Bucket([]byte("config")).Put([]byte("throttle:api:rate"), []byte("12345678"))
-		},
-		`index of segment 1: cut short`: func(tx *bbolt.Tx) error { return segment(tx).Put([]byte("i"), []byte{1}) },
-		`message 99 of queue 1 does not exist`: func(tx *bbolt.Tx) error {
-			return store.PutState(tx, &store.State{Ref: store.Ref{Queue: 1, Seq: 99}})
-		},
-		`queue 00000063: id 99, the next id is 4`: func(tx *bbolt.Tx) error {
-			return store.PutQueue(tx, &store.QueueRecord{ID: 99, Name: "late"})
-		},
+		`config "throttle:api:rate": checksum does not match`: spoiltConfig,
+		`index of segment 1: cut short`:                       func(tx *bbolt.Tx) error { return segment(tx).Put([]byte("i"), []byte{1}) },
+		`message 99 of queue 1 does not exist`:                unknownState,
+		`queue 00000063: id 99, the next id is 4`:             lateQueue,
 		`message 9 of queue 88, which does not exist`: func(tx *bbolt.Tx) error {
 			return store.PutState(tx, &store.State{Ref: store.Ref{Queue: 88, Seq: 9}})
 		},

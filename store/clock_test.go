@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storefile"
 	"github.com/filaq/fila/store/storetest"
 )
 
@@ -229,7 +230,7 @@ func TestFileWithoutClock(t *testing.T) {
 	c.remain(1, hour+day, hour+day)
 	require.NoError(t, c.Bolt.Close())
 
-	edit(func(meta *bbolt.Bucket) error { return store.PutSealed(meta, []byte("clock"), []byte("short")) })
+	edit(func(meta *bbolt.Bucket) error { return storefile.PutSealed(meta, []byte("clock"), []byte("short")) })
 	_, err := store.Open(c.Path(), c.opts)
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.ErrorContains(t, err, "clock")

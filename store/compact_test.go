@@ -221,15 +221,6 @@ func TestDedupeExpires(t *testing.T) {
 	require.Equal(t, int64(1), rs.Dedupes)
 }
 
-func TestOnCommit(t *testing.T) {
-	var got []CommitStats
-	s := openTest(t, Options{NoSync: true, OnCommit: func(c CommitStats) { got = append(got, c) }})
-	require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{Queue: 1, Seq: 1}}}}))
-	require.Len(t, got, 2)
-	require.Positive(t, got[1].Duration)
-	require.Equal(t, 1, got[1].Batches)
-}
-
 // TestCommitBytes: the limit bounds a group commit, but a single larger batch is
 // committed.
 func TestCommitBytes(t *testing.T) {
@@ -252,8 +243,11 @@ func TestCommitBytes(t *testing.T) {
 // TestCommitBytesOfMoves: moved messages are written again, so they count.
 func TestCommitBytesOfMoves(t *testing.T) {
 	const n = 8
-	var most int
-	s := openTest(t, Options{NoSync: true, MaxCommitBytes: 2 << 20, OnCommit: func(c CommitStats) { most = max(most, c.Batches) }})
+	var most, commits int
+	s := openTest(t, Options{NoSync: true, MaxCommitBytes: 2 << 20, OnCommit: func(c CommitStats) {
+		most, commits = max(most, c.Batches), commits+1
+		require.Positive(t, c.Duration)
+	}})
 	for seq := range uint64(n) {
 		require.NoError(t, submit(s, &Batch{Queue: 1, Add: []Message{{Ref: Ref{Queue: 1, Seq: seq}, Payload: make([]byte, 1<<20)}}}))
 	}
@@ -262,6 +256,7 @@ func TestCommitBytesOfMoves(t *testing.T) {
 	for seq := range uint64(n) {
 		moves = append(moves, &Batch{Queue: 1, Move: []Move{{From: Ref{Queue: 1, Seq: seq}, To: Message{Ref: Ref{Queue: 2, Seq: seq}}}}})
 	}
+	require.Equal(t, n+2, commits)
 	submitAll(t, s, moves)
 	require.LessOrEqual(t, most, 2)
 }

@@ -33,9 +33,6 @@ func (s *Bolt) Freeze(fn func()) {
 	fn()
 }
 
-// Format is the format version of the file.
-func Format(s *Bolt) uint32 { return s.format }
-
 // PutVersion changes the version of a file.
 func PutVersion(tx *bbolt.Tx, v uint32) error {
 	return storefile.PutSealed(tx.Bucket(storefile.BucketMeta), storefile.KeyFormat, le.AppendUint32(nil, v))
@@ -57,9 +54,7 @@ func (o Options) WithWriter(fn func(io.Writer) io.Writer) Options {
 	return o
 }
 
-// PutSealed, PutState, PutQueue and PutConsumer write into a bucket like the store.
-func PutSealed(b *bbolt.Bucket, key, value []byte) error { return storefile.PutSealed(b, key, value) }
-
+// PutState, PutQueue and PutConsumer write into a bucket like the store.
 func PutState(tx *bbolt.Tx, st *State) error {
 	return storefile.PutSealed(tx.Bucket(storefile.BucketState), storefile.AppendRefKey(nil, st.Ref), storefile.AppendState(nil, st))
 }

@@ -366,6 +366,9 @@ func (f *faultFile) refusesCut(p *pair) {
 		}
 		require.ErrorContains(f.t, err, f.path, "%s, cut to %d bytes of %d", f.about, size, used)
 		require.True(f.t, errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrNotStore), "%s, cut to %d: %v", f.about, size, err)
+		if size >= used-faultPage {
+			require.ErrorContains(f.t, err, "cut short", f.about)
+		}
 	}
 	f.survives(outage{"the pages in use", p.new.file[:used], p.new.want, false})
 }

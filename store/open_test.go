@@ -173,7 +173,8 @@ func TestOtherFiles(t *testing.T) {
 	require.Error(t, err)
 }
 
-// edit changes a file with the defaults of bbolt.
+// edit changes a file like another tool, with the defaults of bbolt. The file has a list of
+// free pages then.
 func edit(t *testing.T, file string, fn func(tx *bbolt.Tx) error) {
 	t.Helper()
 	db, err := bbolt.Open(file, 0o600, nil)
@@ -210,6 +211,16 @@ func TestFormatVersion(t *testing.T) {
 	require.EqualValues(t, 2, version())
 	write(store.Batch{Finish: []store.Ref{ref}})
 	require.EqualValues(t, storefile.Version, version())
+
+	file = goldenFile(t, store.Options{})
+	for priority, want := range []uint32{1, storefile.Version} {
+		m := store.Message{Ref: store.Ref{Queue: 1, Seq: uint64(9 + priority)}, Class: store.Class{Priority: uint8(priority)}}
+		write(store.Batch{Add: []store.Message{m}})
+		require.Equal(t, want, version())
+	}
+	s := open(t, filepath.Dir(file), store.Options{})
+	require.ErrorIs(t, storetest.Do(s, &store.Batch{Add: []store.Message{{Ref: store.Ref{Queue: 1, Seq: 11}, Class: store.Class{Priority: 10}}}}), store.ErrInvalid)
+	require.NoError(t, s.Close())
 }
 
 func TestOpenOtherVersion(t *testing.T) {
@@ -224,47 +235,4 @@ func TestOpenOtherVersion(t *testing.T) {
 	var ve *store.VersionError
 	require.ErrorAs(t, err, &ve)
 	require.Equal(t, store.VersionError{File: s.Path(), Found: 3, Want: storefile.Version}, *ve)
-}
-
-// TestOpenAfterTools opens a file that bbolt wrote with other options, so that it has a
-// list of free pages.
-func TestOpenAfterTools(t *testing.T) {
-	file := goldenFile(t, store.Options{})
-	edit(t, file, func(tx *bbolt.Tx) error { return nil })
-	s := open(t, filepath.Dir(file), store.Options{})
-	c := storetest.Dump(t, s)
-	require.Len(t, c.Messages, 3)
-	require.NoError(t, storetest.Do(s, &store.Batch{Finish: []store.Ref{{Queue: 1, Seq: 1}}}))
-	require.NoError(t, s.Close())
-}
-
-func TestOpenTruncated(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, dir, store.Options{NoSync: true}.Dense())
-	newLoader(t, s).fill(t, 500)
-	require.NoError(t, s.Close())
-	fi, err := os.Stat(s.Path())
-	require.NoError(t, err)
-	for _, part := range []int64{1, 5, 9} {
-		cut := filepath.Join(t.TempDir(), "cut.db")
-		copyFile(t, s.Path(), cut)
-		require.NoError(t, os.Truncate(cut, fi.Size()*part/10))
-		_, err := store.Open(cut, store.Options{})
-		var ce *store.CorruptError
-		require.ErrorAs(t, err, &ce)
-		require.Equal(t, cut, ce.File)
-		require.ErrorContains(t, err, "cut short")
-	}
-}
-
-// TestPriorityNeedsTheNewFormat: an older program must refuse a file with priorities.
-func TestPriorityNeedsTheNewFormat(t *testing.T) {
-	s := open(t, t.TempDir(), store.Options{})
-	require.NoError(t, storetest.Do(s, &store.Batch{PutQueues: []store.QueueRecord{{ID: 1, Name: "q"}}}))
-	for priority, want := range []uint32{1, storefile.Version} {
-		require.NoError(t, storetest.Do(s, &store.Batch{Add: []store.Message{{Ref: store.Ref{Queue: 1, Seq: uint64(priority) + 1}, Class: store.Class{Priority: uint8(priority)}}}}))
-		require.Equal(t, want, store.Format(s))
-	}
-	require.ErrorIs(t, storetest.Do(s, &store.Batch{Add: []store.Message{{Ref: store.Ref{Queue: 1, Seq: 9}, Class: store.Class{Priority: 10}}}}), store.ErrInvalid)
-	require.NoError(t, s.Close())
 }

@@ -142,61 +142,54 @@ func big(t *testing.T) string {
 	return goldenFile(t, store.Options{NoSync: true}, more...)
 }
 
-// TestCompactFileFails fails at each step. The store is complete, and the next
-// compaction succeeds.
-func TestCompactFileFails(t *testing.T) {
-	for _, at := range steps {
-		file := big(t)
-		dir, want := filepath.Dir(file), dump(t, file)
-		boom := errors.New("boom")
-		o := store.Options{}.WithStep(func(name string) error {
-			if name == at {
-				return boom
+// TestCompactFileStops fails, or kills the process, at each step. The store is complete, and
+// the next compaction succeeds.
+func TestCompactFileStops(t *testing.T) {
+	boom := errors.New("boom")
+	at := func(step string, stop func() error) store.Options {
+		return store.Options{}.WithStep(func(name string) error {
+			if name == step {
+				return stop()
 			}
 			return nil
 		})
-		_, err := store.CompactFile(file, filepath.Join(dir, "kept"), o)
-		require.ErrorIs(t, err, boom, at)
-		require.NotContains(t, names(t, dir), "fila.db.compact", at)
-		require.Equal(t, want, dump(t, file), at)
-		_, err = store.CompactFile(file, filepath.Join(dir, "kept2"), store.Options{})
-		require.NoError(t, err)
-		require.Equal(t, want, dump(t, file), at)
 	}
-}
-
-// TestCompactFileKilled kills the process at each step.
-func TestCompactFileKilled(t *testing.T) {
 	if file := os.Getenv("STORE_TEST_COMPACT"); file != "" {
-		o := store.Options{}.WithStep(func(name string) error {
-			if name == os.Getenv("STORE_TEST_STEP") {
-				self, err := os.FindProcess(os.Getpid())
-				require.NoError(t, err)
-				return self.Kill()
-			}
-			return nil
-		})
-		_, err := store.CompactFile(file, file+".kept", o)
+		_, err := store.CompactFile(file, file+".kept", at(os.Getenv("STORE_TEST_STEP"), func() error {
+			self, err := os.FindProcess(os.Getpid())
+			require.NoError(t, err)
+			return self.Kill()
+		}))
 		require.NoError(t, err)
 		return
 	}
-	for _, at := range steps {
-		file := big(t)
-		dir, want := filepath.Dir(file), dump(t, file)
-		cmd := exec.Command(os.Args[0], "-test.run=^TestCompactFileKilled$", "-test.timeout=60s")
-		cmd.Env = append(os.Environ(), "STORE_TEST_COMPACT="+file, "STORE_TEST_STEP="+at)
+	fails := func(file, step string) {
+		_, err := store.CompactFile(file, file+".kept", at(step, func() error { return boom }))
+		require.ErrorIs(t, err, boom, step)
+		require.NotContains(t, names(t, filepath.Dir(file)), "fila.db.compact", step)
+	}
+	killed := func(file, step string) {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestCompactFileStops$", "-test.timeout=60s")
+		cmd.Env = append(os.Environ(), "STORE_TEST_COMPACT="+file, "STORE_TEST_STEP="+step)
 		out, err := cmd.CombinedOutput()
 		var exit *exec.ExitError
 		require.ErrorAs(t, err, &exit, "%s", out)
-		require.Equal(t, -1, exit.ExitCode(), "%s: it was not killed: %s", at, out)
-		_, found := check(t, file)
-		require.Empty(t, found, at)
-		require.Equal(t, want, dump(t, file), at)
-		require.Equal(t, at == "kept" || at == "renamed", slices.Contains(names(t, dir), "fila.db.kept"), at)
-		_, err = store.CompactFile(file, "", store.Options{})
-		require.NoError(t, err, at)
-		require.NotContains(t, names(t, dir), "fila.db.compact", at)
-		require.Equal(t, want, dump(t, file), at)
+		require.Equal(t, -1, exit.ExitCode(), "%s: it was not killed: %s", step, out)
+	}
+	for _, step := range steps {
+		for _, stop := range []func(file, step string){fails, killed} {
+			file := big(t)
+			dir, want := filepath.Dir(file), dump(t, file)
+			stop(file, step)
+			_, found := check(t, file)
+			require.Empty(t, found, step)
+			require.Equal(t, want, dump(t, file), step)
+			require.Equal(t, step == "kept" || step == "renamed", slices.Contains(names(t, dir), "fila.db.kept"), step)
+			_, err := store.CompactFile(file, "", store.Options{})
+			require.NoError(t, err, step)
+			require.NotContains(t, names(t, dir), "fila.db.compact", step)
+			require.Equal(t, want, dump(t, file), step)
+		}
 	}
 }
 
