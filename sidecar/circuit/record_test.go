@@ -192,8 +192,8 @@ func TestForgettingCircuits(t *testing.T) {
 	use("fine", func(c *Circuit) { r.succeed(c) })
 	require.Zero(t, live())
 
-	use("failed", func(c *Circuit) { r.fail(c, 9) })
-	use("failed", func(c *Circuit) { r.fail(c, 1) })
+	r.failed("failed", 9)
+	r.failed("failed", 1)
 	require.Equal(t, "closed -> open: failures", r.news(), "few messages can open it too")
 	require.Len(t, r.disk.stored(), 1)
 	r.pass(5 * time.Minute)
@@ -242,22 +242,16 @@ func TestUnusedCircuitsAreBounded(t *testing.T) {
 	r.reg.maxIdle = 10
 	used := r.use("used")
 	r.fail(used, 1)
-	for i := range 100 {
-		c := r.use("failed " + itoa(int64(i)))
-		r.fail(c, 1)
-		r.reg.giveBack(c)
-		c = r.use("open " + itoa(int64(i)))
-		r.fail(c, 10)
-		r.reg.giveBack(c)
+	for i := range int64(100) {
+		r.failed("failed "+itoa(i), 1)
+		r.failed("open "+itoa(i), 10)
 	}
 	require.LessOrEqual(t, len(r.reg.mu.byKey), 100+10+1+2, "what is shut must stay")
 	require.Len(t, r.disk.stored(), 100)
 	r.news()
 	r.pass(5 * time.Minute)
-	for i := range 100 {
-		c := r.use("failed " + itoa(int64(i)))
-		r.fail(c, 1)
-		r.reg.giveBack(c)
+	for i := range int64(100) {
+		r.failed("failed "+itoa(i), 1)
 	}
 	require.LessOrEqual(t, len(r.reg.mu.byKey), 10+1+2)
 	require.Contains(t, r.news(), "open -> closed: unused")
@@ -275,9 +269,7 @@ func TestFullOfCircuits(t *testing.T) {
 	r.reg.Configure(limits, nil, nil)
 	require.False(t, r.reg.Full("a", 1))
 	for _, key := range []string{"a", "b"} {
-		c := r.use(key)
-		r.fail(c, 1)
-		r.reg.giveBack(c)
+		r.failed(key, 1)
 	}
 	require.True(t, r.reg.Full("c", 2))
 	require.False(t, r.reg.Full("a", 2), "it is there already")
@@ -289,6 +281,8 @@ func TestFullOfCircuits(t *testing.T) {
 	require.False(t, r.reg.Full("c", 1))
 }
 
+// TestListingCircuits pages through all circuits, those of a prefix, and those that are not
+// closed.
 func TestListingCircuits(t *testing.T) {
 	r := newRig(t)
 	limits := standard
@@ -298,50 +292,38 @@ func TestListingCircuits(t *testing.T) {
 		r.use(key)
 	}
 	r.fail(r.use("b"), 7)
-	list := func(prefix string, offset, limit int) (keys []string, total int) {
-		infos, total, _ := r.reg.List(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: limit}})
+	for _, key := range []string{"pay:z", "d"} {
+		r.fail(r.use(key), standard.Breaker.Threshold)
+	}
+	list := func(req wire.KeyListRequest, notClosed bool) (keys []string, total int, next string) {
+		infos, total, next := r.reg.List(wire.CircuitListRequest{KeyListRequest: req, NotClosed: notClosed})
 		require.NotNil(t, infos)
 		for _, i := range infos {
 			keys = append(keys, i.Key+" "+i.State)
 		}
-		return keys, total
+		return keys, total, next
 	}
-	keys, total := list("", 0, 100)
-	require.Equal(t, []string{"a closed", "b open", "c closed", "pay:x closed", "pay:y closed"}, keys)
-	require.Equal(t, 5, total)
-	keys, total = list("", 1, 2)
-	require.Equal(t, []string{"b open", "c closed"}, keys)
-	require.Equal(t, 5, total)
-	keys, total = list("pay:", 1, 2)
-	require.Equal(t, []string{"pay:y closed"}, keys)
-	require.Equal(t, 2, total)
-	keys, total = list("z", 0, 2)
-	require.Empty(t, keys)
-	require.Zero(t, total)
-}
-
-// A list can be limited to circuits that are not closed.
-func TestListNotClosed(t *testing.T) {
-	r := newRig(t)
-	r.reg.Configure(standard, nil, nil)
-	r.use("b")
-	for _, key := range []string{"x", "c", "a"} {
-		r.fail(r.use(key), standard.Breaker.Threshold)
+	for _, tc := range []struct {
+		req       wire.KeyListRequest
+		notClosed bool
+		total     int
+		keys      []string
+	}{
+		{wire.KeyListRequest{Limit: 100}, false, 7, []string{"a closed", "b open", "c closed", "d open", "pay:x closed", "pay:y closed", "pay:z open"}},
+		{wire.KeyListRequest{Offset: 1, Limit: 2}, false, 7, []string{"b open", "c closed"}},
+		{wire.KeyListRequest{Prefix: "pay:", Offset: 1, Limit: 1}, false, 3, []string{"pay:y closed"}},
+		{wire.KeyListRequest{Prefix: "z", Limit: 2}, false, 0, nil},
+		{wire.KeyListRequest{Prefix: "pay:", Limit: 2}, true, 1, []string{"pay:z open"}},
+		{wire.KeyListRequest{Prefix: "c", Limit: 2}, true, 0, nil},
+	} {
+		keys, total, _ := list(tc.req, tc.notClosed)
+		require.Equal(t, tc.keys, keys, "%+v", tc)
+		require.Equal(t, tc.total, total, "%+v", tc)
 	}
-	keys := func(req wire.KeyListRequest) (list []string, total int, next string) {
-		infos, total, next := r.reg.List(wire.CircuitListRequest{KeyListRequest: req, NotClosed: true})
-		for _, i := range infos {
-			require.Equal(t, "open", i.State)
-			list = append(list, i.Key)
-		}
-		return list, total, next
-	}
-	list, total, next := keys(wire.KeyListRequest{Limit: 2})
-	require.Equal(t, []string{"a", "c"}, list)
+	keys, total, next := list(wire.KeyListRequest{Limit: 2}, true)
+	require.Equal(t, []string{"b open", "d open"}, keys)
 	require.Equal(t, 3, total)
-	list, _, next = keys(wire.KeyListRequest{Limit: 2, After: next})
-	require.Equal(t, []string{"x"}, list)
+	keys, _, next = list(wire.KeyListRequest{Limit: 2, After: next}, true)
+	require.Equal(t, []string{"pay:z open"}, keys)
 	require.Empty(t, next)
-	list, _, _ = keys(wire.KeyListRequest{Limit: 2, Prefix: "b"})
-	require.Empty(t, list)
 }

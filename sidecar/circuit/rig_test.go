@@ -222,6 +222,14 @@ func (r *rig) fail(c *Circuit, n int) {
 	}
 }
 
+// failed is a queue that uses a circuit for messages that fail.
+func (r *rig) failed(key string, n int) {
+	r.t.Helper()
+	c := r.use(key)
+	r.fail(c, n)
+	r.reg.giveBack(c)
+}
+
 func (r *rig) succeed(c *Circuit) {
 	r.t.Helper()
 	r.done(c, r.allow(c), breaker.Success)
