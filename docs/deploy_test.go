@@ -169,6 +169,24 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
+// expandEnvironment returns a function that replaces ${NAME:?...} by the values of env.example.
+func expandEnvironment(t *testing.T) func(text string) string {
+	t.Helper()
+	passwords := map[string]string{}
+	for line := range strings.Lines(readText(t, "deploy/compose/env.example")) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		require.True(t, ok, line)
+		passwords[name] = value
+	}
+	return func(text string) string {
+		return regexp.MustCompile(`\$\{(\w+):\?[^}]*\}`).ReplaceAllStringFunc(text, func(use string) string {
+			name := use[2:strings.Index(use, ":?")]
+			require.Contains(t, passwords, name)
+			return passwords[name]
+		})
+	}
+}
+
 // The compose file, as far as possible without Docker: NATS runs with its nats.conf, fila with
 // its environment, and the health check tells whether fila runs.
 func TestComposeRuns(t *testing.T) {
@@ -179,19 +197,7 @@ func TestComposeRuns(t *testing.T) {
 	require.Equal(t, []any{"data:/data"}, at(compose, "services", "fila", "volumes"))
 	require.Contains(t, at(compose, "volumes"), "data")
 
-	passwords := map[string]string{}
-	for line := range strings.Lines(readText(t, "deploy/compose/env.example")) {
-		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
-		require.True(t, ok, line)
-		passwords[name] = value
-	}
-	expand := func(text string) string {
-		return regexp.MustCompile(`\$\{(\w+):\?[^}]*\}`).ReplaceAllStringFunc(text, func(use string) string {
-			name := use[2:strings.Index(use, ":?")]
-			require.Contains(t, passwords, name)
-			return passwords[name]
-		})
-	}
+	expand := expandEnvironment(t)
 	for name, value := range at(compose, "services", "nats", "environment").(map[string]any) {
 		t.Setenv(name, expand(value.(string)))
 	}
@@ -228,12 +234,7 @@ func TestComposeClusterRuns(t *testing.T) {
 	t.Parallel()
 	needBinaries(t)
 	compose := readYAML(t, readText(t, "deploy/compose/cluster.yaml"))[0]
-	passwords := map[string]string{}
-	for line := range strings.Lines(readText(t, "deploy/compose/env.example")) {
-		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
-		require.True(t, ok, line)
-		passwords[name] = value
-	}
+	expand := expandEnvironment(t)
 	nodes := map[string]map[string]string{}
 	ports := map[any]bool{}
 	for host, service := range at(compose, "services").(map[string]any) {
@@ -248,11 +249,7 @@ func TestComposeClusterRuns(t *testing.T) {
 		require.Equal(t, []any{"CMD", "/fila", "cluster", "status", "--timeout", "4s"}, at(service, "healthcheck", "test"))
 		env := map[string]string{}
 		for name, value := range at(service, "environment").(map[string]any) {
-			env[name] = regexp.MustCompile(`\$\{(\w+):\?[^}]*\}`).ReplaceAllStringFunc(value.(string), func(use string) string {
-				name := use[2:strings.Index(use, ":?")]
-				require.Contains(t, passwords, name)
-				return passwords[name]
-			})
+			env[name] = expand(value.(string))
 		}
 		require.Equal(t, volume, env["FILA_CLUSTER__NODE"])
 		require.Equal(t, env["FILA_NATS__EMBEDDED__TOKEN"], env["NATS_TOKEN"], "its health check needs the token")

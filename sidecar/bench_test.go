@@ -2,7 +2,11 @@ package sidecar
 
 import (
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -36,50 +40,113 @@ func BenchmarkLifeGated(b *testing.B) {
 func noHeader() nats.Header { return nil }
 
 func benchmarkLife(b *testing.B, configure func(*config.Config), settings string, header func() nats.Header) {
-	const window = 1024
 	x := startSite(b, b.TempDir(), configure)
 	defer x.end()
-	x.must("fila.admin.queue-create.orders", settings, nil)
-	done := make(chan struct{})
-	acked := 0
-	_, err := x.nc.Subscribe("fila.deliver.w.orders", func(m *nats.Msg) {
-		if m.Respond(nil) == nil {
-			acked++
-		}
-		if acked == b.N {
-			close(done)
-		}
-	})
-	require.NoError(b, err)
-	x.must("fila.consume.orders", fmt.Sprintf(`{"consumer":"w","max_in_flight":%d}`, window), nil)
-	producer, err := nats.Connect("", nats.InProcessServer(x.s.endpoints.embedded))
-	require.NoError(b, err)
-	defer producer.Close()
-	free := make(chan struct{}, window)
-	inbox := nats.NewInbox()
-	refused := 0
-	_, err = producer.Subscribe(inbox, func(m *nats.Msg) {
-		if wire.ParseError(m.Header, m.Data) != nil {
-			refused++
-		}
-		<-free
-	})
-	require.NoError(b, err)
-	payload := make([]byte, 1024)
+	l := newLifeLine(b, x, "orders", settings)
 	b.SetBytes(1024)
 	b.ReportAllocs()
 	b.ResetTimer()
-	for range b.N {
-		free <- struct{}{}
-		if err := producer.PublishMsg(&nats.Msg{Subject: "fila.enqueue.orders", Reply: inbox, Header: header(), Data: payload}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	<-done
-	for range window {
-		free <- struct{}{} // the last confirmation has arrived
-	}
+	l.run(b.N, header)
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
-	require.Zero(b, refused)
+	require.Zero(b, l.refused.Load())
+}
+
+// lifeLine is a producer and a consumer of one queue, with at most lifeWindow unconfirmed enqueues and
+// as much credit.
+type lifeLine struct {
+	b        *testing.B
+	producer *nats.Conn
+	queue    string
+	inbox    string
+	free     chan struct{}
+	acked    chan struct{}
+	refused  atomic.Int64
+}
+
+const lifeWindow = 1024
+
+func newLifeLine(b *testing.B, x *testSite, queue, settings string) *lifeLine {
+	x.must("fila.admin.queue-create."+queue, settings, nil)
+	l := &lifeLine{b: b, queue: queue, inbox: nats.NewInbox(), free: make(chan struct{}, lifeWindow), acked: make(chan struct{}, 2*lifeWindow)}
+	_, err := x.nc.Subscribe("fila.deliver.w."+queue, func(m *nats.Msg) {
+		if m.Respond(nil) == nil {
+			l.acked <- struct{}{}
+		}
+	})
+	require.NoError(b, err)
+	x.must("fila.consume."+queue, fmt.Sprintf(`{"consumer":"w","max_in_flight":%d}`, lifeWindow), nil)
+	l.producer = x.connect(b)
+	_, err = l.producer.Subscribe(l.inbox, func(m *nats.Msg) {
+		if wire.ParseError(m.Header, m.Data) != nil {
+			l.refused.Add(1)
+		}
+		<-l.free
+	})
+	require.NoError(b, err)
+	return l
+}
+
+// connect connects to the embedded server without a socket.
+func (x *testSite) connect(b *testing.B) *nats.Conn {
+	nc, err := nats.Connect("", nats.InProcessServer(x.s.endpoints.embedded))
+	require.NoError(b, err)
+	b.Cleanup(nc.Close)
+	return nc
+}
+
+// run sends n messages of 1 KB, and returns how long it took until all are acked and confirmed.
+func (l *lifeLine) run(n int, header func() nats.Header) time.Duration {
+	start := time.Now()
+	var received sync.WaitGroup
+	received.Go(func() {
+		for range n {
+			<-l.acked
+		}
+	})
+	payload := make([]byte, 1024)
+	for range n {
+		l.free <- struct{}{}
+		m := &nats.Msg{Subject: "fila.enqueue." + l.queue, Reply: l.inbox, Header: header(), Data: payload}
+		if err := l.producer.PublishMsg(m); err != nil {
+			l.b.Fatal(err)
+		}
+	}
+	received.Wait()
+	for range lifeWindow {
+		l.free <- struct{}{} // the last confirmation has arrived
+	}
+	for range lifeWindow {
+		<-l.free
+	}
+	return time.Since(start)
+}
+
+// watchDeliveries creates a queue with a consumer that acks at once. latency publishes n messages of 1 KB,
+// 500 a second, and returns how long each took to its delivery, in order of size.
+func watchDeliveries(b *testing.B, x *testSite, queue, settings string) (latency func(n int) []time.Duration) {
+	x.must("fila.admin.queue-create."+queue, settings, nil)
+	delivered := make(chan time.Time, 16)
+	_, err := x.nc.Subscribe("fila.deliver.w."+queue, func(m *nats.Msg) {
+		delivered <- time.Now()
+		if err := m.Respond(nil); err != nil {
+			b.Error(err)
+		}
+	})
+	require.NoError(b, err)
+	x.must("fila.consume."+queue, `{"consumer":"w"}`, nil)
+	producer := x.connect(b)
+	return func(n int) []time.Duration {
+		all := make([]time.Duration, 0, n)
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for range n {
+			<-tick.C
+			start := time.Now()
+			require.NoError(b, producer.Publish("fila.enqueue."+queue, make([]byte, 1024)))
+			all = append(all, (<-delivered).Sub(start))
+		}
+		slices.Sort(all)
+		return all
+	}
 }

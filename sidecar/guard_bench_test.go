@@ -33,9 +33,7 @@ func startGuardBench(b *testing.B) *guardBench {
 			{Key: "tenant:*", Rate: "1000000"},
 		}
 	})
-	server, err := nats.Connect("", nats.InProcessServer(x.s.endpoints.embedded))
-	require.NoError(b, err)
-	b.Cleanup(server.Close)
+	server := x.connect(b)
 	service, err := micro.AddService(server, micro.Config{Name: "bare", Version: "1.0.0"})
 	require.NoError(b, err)
 	answer := []byte(`{"allowed":true,"permit":"` + strings.Repeat("a", wire.TokenLen) + `","expires_at":"2030-01-02T15:04:35.123456789Z"}`)

@@ -2,14 +2,12 @@ package sidecar
 
 import (
 	"bytes"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/stretchr/testify/require"
 )
 
 // BenchmarkBesideLargeHeaders measures the delivery latency of a queue with 500 messages a second while
@@ -18,24 +16,9 @@ import (
 func BenchmarkBesideLargeHeaders(b *testing.B) {
 	x := startSite(b, b.TempDir(), nil)
 	defer x.end()
-	x.must("fila.admin.queue-create.quiet", ``, nil)
+	latency := watchDeliveries(b, x, "quiet", ``)
 	x.must("fila.admin.queue-create.noisy", ``, nil)
-	delivered := make(chan time.Time, 16)
-	_, err := x.nc.Subscribe("fila.deliver.w.quiet", func(m *nats.Msg) {
-		delivered <- time.Now()
-		if err := m.Respond(nil); err != nil {
-			b.Error(err)
-		}
-	})
-	require.NoError(b, err)
-	x.must("fila.consume.quiet", `{"consumer":"w"}`, nil)
-	connect := func() *nats.Conn {
-		nc, err := nats.Connect("", nats.InProcessServer(x.s.endpoints.embedded))
-		require.NoError(b, err)
-		b.Cleanup(nc.Close)
-		return nc
-	}
-	quiet, noisy := connect(), connect()
+	noisy := x.connect(b)
 	headers := nats.Header{}
 	for i := range 60_000 {
 		headers["h"+strconv.Itoa(i)] = []string{""}
@@ -57,16 +40,7 @@ func BenchmarkBesideLargeHeaders(b *testing.B) {
 			}
 		})
 		defer load.Wait()
-		all := make([]time.Duration, 0, 1000)
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for range cap(all) {
-			<-tick.C
-			start := time.Now()
-			require.NoError(b, quiet.Publish("fila.enqueue.quiet", make([]byte, 1024)))
-			all = append(all, (<-delivered).Sub(start))
-		}
-		return slices.Max(all)
+		return latency(1000)[999]
 	}
 	for range b.N {
 		var beside, payload []time.Duration

@@ -25,16 +25,21 @@ func BenchmarkHookThroughput(b *testing.B) {
 	const turn, rounds = 20_000, 5
 	x := startSite(b, b.TempDir(), nil)
 	defer x.end()
-	plain := newLifeLine(b, x, "plain", map[string]any{"fairness_header": "tenant"})
-	hooked := newLifeLine(b, x, "hooked", map[string]any{"on_enqueue": typicalHook})
-	plain.run(turn) // warm-up
-	hooked.run(turn)
+	plain := newLifeLine(b, x, "plain", `{"fairness_header":"tenant"}`)
+	hooked := newLifeLine(b, x, "hooked", jsonOf(b, map[string]any{"on_enqueue": typicalHook}))
+	n := 0
+	header := func() nats.Header {
+		n++
+		return nats.Header{"tenant": {fmt.Sprint("tenant-", n%10)}, "plan": {"silver"}}
+	}
+	plain.run(turn, header) // warm-up
+	hooked.run(turn, header)
 	b.ResetTimer()
 	for range b.N {
 		var off, on []time.Duration
 		for range rounds {
-			off = append(off, plain.run(turn))
-			on = append(on, hooked.run(turn))
+			off = append(off, plain.run(turn, header))
+			on = append(on, hooked.run(turn, header))
 		}
 		b.ReportMetric(median(off).Seconds()/median(on).Seconds(), "ratio")
 		b.ReportMetric(turn/median(off).Seconds(), "msgs/s-off")
@@ -53,61 +58,6 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// lifeLine is a producer and a consumer of one queue.
-type lifeLine struct {
-	b        *testing.B
-	producer *nats.Conn
-	queue    string
-	inbox    string
-	free     chan struct{}
-	acked    chan struct{}
-}
-
-func newLifeLine(b *testing.B, x *testSite, queue string, settings map[string]any) *lifeLine {
-	const window = 1024
-	x.must("fila.admin.queue-create."+queue, jsonOf(b, settings), nil)
-	l := &lifeLine{b: b, queue: queue, free: make(chan struct{}, window), acked: make(chan struct{}, 2*window)}
-	_, err := x.nc.Subscribe("fila.deliver.w."+queue, func(m *nats.Msg) {
-		if m.Respond(nil) == nil {
-			l.acked <- struct{}{}
-		}
-	})
-	require.NoError(b, err)
-	x.must("fila.consume."+queue, fmt.Sprintf(`{"consumer":"w","max_in_flight":%d}`, window), nil)
-	l.producer, err = nats.Connect("", nats.InProcessServer(x.s.endpoints.embedded))
-	require.NoError(b, err)
-	b.Cleanup(l.producer.Close)
-	l.inbox = nats.NewInbox()
-	_, err = l.producer.Subscribe(l.inbox, func(*nats.Msg) { <-l.free })
-	require.NoError(b, err)
-	return l
-}
-
-// run sends n messages of 1 KB and returns when all are acked.
-func (l *lifeLine) run(n int) time.Duration {
-	start := time.Now()
-	var received sync.WaitGroup
-	received.Go(func() {
-		for range n {
-			<-l.acked
-		}
-	})
-	payload := make([]byte, 1024)
-	tenants := [10]nats.Header{}
-	for i := range tenants {
-		tenants[i] = nats.Header{"tenant": {fmt.Sprint("tenant-", i)}, "plan": {"silver"}}
-	}
-	for i := range n {
-		l.free <- struct{}{}
-		m := &nats.Msg{Subject: "fila.enqueue." + l.queue, Reply: l.inbox, Header: tenants[i%len(tenants)], Data: payload}
-		if err := l.producer.PublishMsg(m); err != nil {
-			l.b.Fatal(err)
-		}
-	}
-	received.Wait()
-	return time.Since(start)
-}
-
 // BenchmarkAmongHostileHooks measures the delivery latency of a healthy queue with a hook (500 messages
 // a second) beside 100 other queues with 5 messages a second each: first with the same hook, then with
 // hostile scripts of the corpus. It reports both p99 and their ratio.
@@ -115,19 +65,7 @@ func BenchmarkAmongHostileHooks(b *testing.B) {
 	const samples = 3000
 	x := startSite(b, b.TempDir(), nil)
 	defer x.end()
-	x.must("fila.admin.queue-create.healthy", jsonOf(b, map[string]any{"on_enqueue": typicalHook}), nil)
-	delivered := make(chan time.Time, 16)
-	_, err := x.nc.Subscribe("fila.deliver.w.healthy", func(m *nats.Msg) {
-		delivered <- time.Now()
-		if err := m.Respond(nil); err != nil {
-			b.Error(err)
-		}
-	})
-	require.NoError(b, err)
-	x.must("fila.consume.healthy", `{"consumer":"w"}`, nil)
-	producer, err := nats.Connect("", nats.InProcessServer(x.s.endpoints.embedded))
-	require.NoError(b, err)
-	defer producer.Close()
+	latency := watchDeliveries(b, x, "healthy", jsonOf(b, map[string]any{"on_enqueue": typicalHook}))
 	friendly := make([]string, 100)
 	for i := range friendly {
 		friendly[i] = fmt.Sprintf("friendly-%d", i)
@@ -154,19 +92,10 @@ func BenchmarkAmongHostileHooks(b *testing.B) {
 				}
 			}
 		})
-		all := make([]time.Duration, 0, samples)
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for range samples {
-			<-tick.C
-			start := time.Now()
-			require.NoError(b, producer.Publish("fila.enqueue.healthy", make([]byte, 1024)))
-			all = append(all, (<-delivered).Sub(start))
-		}
+		p99 := latency(samples)[samples*99/100]
 		close(stop)
 		load.Wait()
-		slices.Sort(all)
-		return all[samples*99/100]
+		return p99
 	}
 	b.ResetTimer()
 	for range b.N {

@@ -3,9 +3,7 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -21,19 +19,12 @@ import (
 func TestFrozenOwner(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, natstest.JetStream)
-	procs := make(map[string]*proc)
-	for _, name := range []string{"a", "b"} {
-		procs[name] = startFila(t, options{natsURL: s.URL, drainMs: 5000, tail: fmt.Sprintf(
-			"[cluster]\nenabled = true\nname = \"frozen\"\nnode = %q\nshards = 1\nreplicas = 1\nallow_r1 = true\n", name)})
-	}
+	procs := clusterNodes(t, s.URL, "shards = 1\nreplicas = 1\nallow_r1 = true", "a", "b")
 	c := dial(t, s.URL)
 	owner := func() (owner string) { // a frozen node gets requests and does not answer
 		eventually(t, func() bool {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			r, err := c.nc.RequestWithContext(ctx, "fila.admin.cluster-status", nil)
-			var st clusterState
-			if err != nil || json.Unmarshal(r.Data, &st) != nil || len(st.Shards) != 1 {
+			st, ok := c.clusterStatus()
+			if !ok || len(st.Shards) != 1 {
 				return false
 			}
 			sh := st.Shards[0]

@@ -154,10 +154,7 @@ func TestHandoverMeasure(t *testing.T) {
 	}
 	servers := startCluster(t, troubleNodes)
 	h := &handover{t: t, c: dial(t, servers.URL())}
-	for i := range troubleNodes {
-		startFila(t, options{natsURL: servers.URL(), tail: fmt.Sprintf(
-			"[cluster]\nenabled = true\nname = \"moves\"\nnode = %q\nshards = 1\n", nodeName(i))})
-	}
+	clusterNodes(t, servers.URL(), "shards = 1", nodeName(0), nodeName(1), nodeName(2))
 	h.settled()
 	h.c.createQueue("kept", m{"fairness_header": "tenant"})
 	h.c.createQueue("work", nil)

@@ -27,11 +27,8 @@ type jobCluster struct {
 func startJobCluster(t *testing.T) *jobCluster {
 	t.Helper()
 	s := natstest.Start(t, natstest.JetStream)
-	c := &jobCluster{client: dial(t, s.URL), procs: make(map[string]*proc), queues: make([]string, 2)}
-	for _, name := range []string{"a", "b", "c"} {
-		c.procs[name] = startFila(t, options{natsURL: s.URL, drainMs: 5000, tail: fmt.Sprintf(
-			"[cluster]\nenabled = true\nname = \"jobs\"\nnode = %q\nshards = 2\nreplicas = 1\nallow_r1 = true\n", name)})
-	}
+	procs := clusterNodes(t, s.URL, "shards = 2\nreplicas = 1\nallow_r1 = true", "a", "b", "c")
+	c := &jobCluster{client: dial(t, s.URL), procs: procs, queues: make([]string, 2)}
 	c.owned("a", "b")
 	for i := 0; slices.Contains(c.queues, ""); i++ {
 		name := fmt.Sprint("q", i)

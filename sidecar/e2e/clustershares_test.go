@@ -28,10 +28,7 @@ func TestShardsShareNodes(t *testing.T) {
 		t.Skip("-fila.measure runs it")
 	}
 	servers := startCluster(t, troubleNodes)
-	for i := range troubleNodes {
-		startFila(t, options{natsURL: servers.URL(), tail: fmt.Sprintf(
-			"[cluster]\nenabled = true\nname = \"shares\"\nnode = %q\nshards = %d\n", nodeName(i), shareShards)})
-	}
+	clusterNodes(t, servers.URL(), fmt.Sprint("shards = ", shareShards), nodeName(0), nodeName(1), nodeName(2))
 	c := dial(t, servers.URL())
 	eventually(t, func() bool { // each node has two or three shards
 		var st clusterState

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -84,6 +83,24 @@ type shardState struct {
 		BehindMs int64  `json:"behind_ms"`
 		Error    string `json:"error"`
 	} `json:"standbys"`
+}
+
+// clusterNodes starts nodes of a cluster on a NATS server, with further TOML for [cluster].
+func clusterNodes(t testing.TB, url, settings string, names ...string) map[string]*proc {
+	t.Helper()
+	procs := make(map[string]*proc)
+	for _, name := range names {
+		procs[name] = startFila(t, options{natsURL: url, drainMs: 5000, tail: fmt.Sprintf("[cluster]\nenabled = true\nname = \"test\"\nnode = %q\n%s\n", name, settings)})
+	}
+	return procs
+}
+
+// clusterStatus returns a node's view of the cluster; ok is false if no node answers.
+func (c *client) clusterStatus() (st clusterState, ok bool) {
+	c.t.Helper()
+	r, err := c.nc.Request("fila.admin.cluster-status", nil, 2*time.Second)
+	ok = err == nil && r.Header.Get("Nats-Service-Error") == "" && json.Unmarshal(r.Data, &st) == nil
+	return st, ok
 }
 
 // nodeName returns the name of fila i.
@@ -243,14 +260,7 @@ func (p *probe) since(at time.Time) bool {
 	return p.last.After(at)
 }
 
-// status returns a node's view of the cluster; ok is false if no node answers.
-func (c *troubledCluster) status() (st clusterState, ok bool) {
-	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Second)
-	defer cancel()
-	r, err := c.c.nc.RequestWithContext(ctx, "fila.admin.cluster-status", nil)
-	ok = err == nil && r.Header.Get("Nats-Service-Error") == "" && json.Unmarshal(r.Data, &st) == nil
-	return st, ok
-}
+func (c *troubledCluster) status() (st clusterState, ok bool) { return c.c.clusterStatus() }
 
 // well returns what is not in order yet, or "".
 func (c *troubledCluster) well() string {

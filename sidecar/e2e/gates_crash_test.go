@@ -18,7 +18,7 @@ type gateLoad struct {
 	t      *testing.T
 	c      *client
 	queues []string
-	done   chan struct{}
+	ctx    context.Context // ends the load
 	work   sync.WaitGroup
 
 	mu struct {
@@ -43,9 +43,9 @@ const (
 	crashBacklog    = 15 // backlog of a queue at which producers pause
 )
 
-func newGateLoad(t *testing.T, seed uint64, queues ...string) *gateLoad {
-	l := &gateLoad{t: t, queues: queues, done: make(chan struct{})}
-	l.mu.rng = rand.New(rand.NewPCG(seed, 0))
+func newGateLoad(t *testing.T, ctx context.Context, rng *rand.Rand, queues ...string) *gateLoad {
+	l := &gateLoad{t: t, queues: queues, ctx: ctx}
+	l.mu.rng = rng
 	l.mu.flights = map[string][]*crashFlight{}
 	l.mu.confirmed = map[string]string{}
 	l.mu.seen = map[string]bool{}
@@ -59,22 +59,9 @@ func (l *gateLoad) roll(n int) int {
 	return l.mu.rng.IntN(n)
 }
 
-// wait waits; it returns false at the end of the load.
-func (l *gateLoad) wait(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-l.done:
-		return false
-	}
-}
-
 // produce enqueues messages one by one while few are waiting.
 func (l *gateLoad) produce() {
-	defer l.work.Done()
-	for i := 0; l.wait(time.Duration(l.roll(6)) * time.Millisecond); i++ {
+	for i := 0; pause(l.ctx, time.Duration(l.roll(6))*time.Millisecond); i++ {
 		queue := l.queues[i%len(l.queues)]
 		l.mu.Lock()
 		full := l.mu.waiting[queue] >= crashBacklog
@@ -106,7 +93,7 @@ func (l *gateLoad) consume(queue string) *consumer {
 	l.work.Go(func() {
 		for {
 			select {
-			case <-l.done:
+			case <-l.ctx.Done():
 				return
 			case d := <-k.ch:
 				l.work.Go(func() { l.handle(queue, d) })
@@ -134,7 +121,7 @@ func (l *gateLoad) handle(queue string, d delivery) {
 	case roll < 6:
 		return // never answered
 	case roll < 25: // a long one, which may outlive the process
-		l.wait(15 * time.Millisecond)
+		pause(l.ctx, 15*time.Millisecond)
 		sent := time.Now().UnixNano()
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 		reply, err := l.c.nc.RequestWithContext(ctx, d.Reply, []byte("+WPI"))
@@ -144,9 +131,9 @@ func (l *gateLoad) handle(queue string, d delivery) {
 			f.kept, f.end = true, sent+int64(crashVisibility)
 			l.mu.Unlock()
 		}
-		l.wait(time.Duration(l.roll(600)) * time.Millisecond)
+		pause(l.ctx, time.Duration(l.roll(600))*time.Millisecond)
 	default:
-		l.wait(time.Duration(l.roll(15)) * time.Millisecond)
+		pause(l.ctx, time.Duration(l.roll(15))*time.Millisecond)
 	}
 	l.mu.Lock()
 	f.end = min(f.end, time.Now().UnixNano())
@@ -191,31 +178,21 @@ func TestCrashWithGates(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
-	seed := *flagSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("-fila.seed=%d -fila.kills=%d", seed, *flagKills)
+	_, rng := choices(t)
 	const (
 		rate, burst = 20, 4
 		limit       = 5
 		window      = 250 * time.Millisecond
 		places      = 3
 	)
-	opts := options{dir: t.TempDir()}
-	p, err := newProc(opts)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		p.kill()
-		p.checkLog(t)
-	})
-	l := newGateLoad(t, seed, "rate", "window", "places")
+	p := newFila(t, options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	l := newGateLoad(t, ctx, rng, "rate", "window", "places")
 	begin := func() {
 		l.mu.Lock()
 		l.mu.starts = append(l.mu.starts, time.Now().UnixNano())
 		l.mu.Unlock()
-		require.NoError(t, p.start())
-		require.NoError(t, p.waitReady(), p.log)
+		p.Start(t)
 	}
 	begin()
 	l.c = dial(t, p.URL, nats.ReconnectBufSize(-1))
@@ -226,15 +203,13 @@ func TestCrashWithGates(t *testing.T) {
 	admin.limits("rate", m{"rate": rate, "burst": burst})
 	admin.limits("window", m{"limit": limit, "window_ms": window.Milliseconds()})
 	admin.limits("places", m{"concurrency": places})
-	var stopProducing sync.Once
-	stop := func() { stopProducing.Do(func() { close(l.done) }); l.work.Wait() }
+	stop := func() { cancel(); l.work.Wait() }
 	t.Cleanup(stop)
 	for _, queue := range l.queues {
 		l.consume(queue)
 	}
-	l.work.Add(2)
-	go l.produce()
-	go l.produce()
+	l.work.Go(l.produce)
+	l.work.Go(l.produce)
 	delivered := func() int { l.mu.Lock(); defer l.mu.Unlock(); return len(l.mu.seen) }
 	for range *flagKills {
 		want := delivered() + 5 + l.roll(60)
