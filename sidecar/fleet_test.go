@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 	"testing"
@@ -66,6 +65,14 @@ func (x *sharing) info(key string) wire.CircuitInfo {
 	return i
 }
 
+// deliver registers a consumer.
+func (x *sharing) deliver(to chan *nats.Msg, credit int) {
+	x.t.Helper()
+	_, err := x.nc.Subscribe(x.prefix+".deliver.w.orders", func(m *nats.Msg) { to <- m })
+	require.NoError(x.t, err)
+	x.must(x.prefix+".consume.orders", fmt.Sprintf(`{"consumer":"w","max_in_flight":%d}`, credit), nil)
+}
+
 // waitGone waits until a circuit is closed or not known any more.
 func (x *sharing) waitGone(key string) {
 	x.t.Helper()
@@ -77,35 +84,21 @@ func (x *sharing) waitState(key, state string) {
 	require.Eventually(x.t, func() bool { return x.info(key).State == state }, patience, time.Millisecond, state)
 }
 
-func (x *sharing) nextEvent() wire.Event {
-	x.t.Helper()
-	select {
-	case e := <-x.events:
-		return e
-	case <-time.After(patience):
-		require.FailNow(x.t, "no event")
-		return wire.Event{}
-	}
-}
-
 // TestFilasShareACircuit: failures at one fila block the other, whose probe closes the circuit for both.
 func TestFilasShareACircuit(t *testing.T) {
 	ns := natstest.Start(t, natstest.JetStream)
 	a := startSharing(t, ns.URL, "a", t.TempDir())
 	b := startSharing(t, ns.URL, "b", t.TempDir())
 	deliveries := make(chan *nats.Msg, 10)
-	for _, x := range []*sharing{a, b} {
-		_, err := x.nc.Subscribe(x.prefix+".deliver.w.orders", func(m *nats.Msg) { deliveries <- m })
-		require.NoError(t, err)
-		x.must(x.prefix+".consume.orders", `{"consumer":"w","max_in_flight":1}`, nil)
-	}
+	a.deliver(deliveries, 1)
+	b.deliver(deliveries, 1)
 	stripe := nats.Header{"Vendor": {"stripe"}}
 	require.Nil(t, a.request("a.enqueue.orders", "one", stripe, nil))
 	for range 3 {
 		require.Nil(t, a.ack(<-deliveries, "-NAK"))
 	}
-	require.Equal(t, "open", a.nextEvent().Data["new"])
-	e := b.nextEvent()
+	require.Equal(t, "open", next(t, a.events).Data["new"])
+	e := next(t, b.events)
 	require.Equal(t, []any{"open", "failures", "host-a", true}, []any{e.Data["new"], e.Data["cause"], e.Data["by"], e.Data["shared"]})
 	require.Positive(t, e.Data["version"])
 	require.NotEmpty(t, e.Data["changed_at"])
@@ -161,12 +154,7 @@ func TestByHandAtAnyFila(t *testing.T) {
 // TestSharedNeedsJetStream: the start fails with a line that says what is missing.
 func TestSharedNeedsJetStream(t *testing.T) {
 	ns := natstest.Start(t)
-	cfg := config.Default()
-	cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.URL = t.TempDir(), "", ns.URL
-	cfg.Shared.Enabled = true
-	s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
-	require.NoError(t, err)
-	err = s.Run(t.Context())
+	err := failsToStart(t, func(c *config.Config) { c.NATS.URL, c.Shared.Enabled = ns.URL, true })
 	require.ErrorIs(t, err, fleet.ErrUnusable)
 	require.ErrorContains(t, err, "shared.enabled = true: shared gates need JetStream")
 	require.NotContains(t, err.Error(), "\n")
@@ -183,9 +171,7 @@ func TestFilaGoesOnWithoutTheBucket(t *testing.T) {
 	nextOf(t, told)
 	require.Equal(t, 1, a.log.count("the bucket of shared circuits and limits cannot be reached"))
 	deliveries := make(chan *nats.Msg, 10)
-	_, err = a.nc.Subscribe("a.deliver.w.orders", func(m *nats.Msg) { deliveries <- m })
-	require.NoError(t, err)
-	a.must("a.consume.orders", `{"consumer":"w","max_in_flight":1}`, nil)
+	a.deliver(deliveries, 1)
 	require.Nil(t, a.request("a.enqueue.orders", "one", nats.Header{"Vendor": {"stripe"}}, nil))
 	for range 3 {
 		require.Nil(t, a.ack(<-deliveries, "-NAK"))
@@ -227,11 +213,7 @@ func TestDegradedIsToldAfterAnOutage(t *testing.T) {
 // TestSharedWithDocumentedPermissions: fila's role is enough for shared circuits, other roles cannot
 // reach their records, and without fila's permissions the start fails.
 func TestSharedWithDocumentedPermissions(t *testing.T) {
-	withJetStream := func(permissions string) string {
-		return permissions + fmt.Sprintf("\njetstream { store_dir: %q }\n", t.TempDir())
-	}
-	share := func(c *config.Config) { c.Shared.Enabled = true }
-	g, x := startGuarded(t, withJetStream, share)
+	g, x := startGuarded(t, withJetStream(t), func(c *config.Config) { c.Shared.Enabled = true })
 	operator, producer := g.connect("operator"), g.connect("producer")
 	g.request(operator, "fila.admin.circuit-open.stripe", "{}")
 	g.request(operator, "fila.admin.circuit-reset.stripe", "{}")
@@ -249,9 +231,7 @@ func TestSharedWithDocumentedPermissions(t *testing.T) {
 // TestCommonGuardWithDocumentedPermissions: fila's role is enough for a common guard; a caller reaches
 // its key and nothing between filas.
 func TestCommonGuardWithDocumentedPermissions(t *testing.T) {
-	g, x := startGuarded(t, func(permissions string) string {
-		return permissions + fmt.Sprintf("\njetstream { store_dir: %q }\n", t.TempDir())
-	}, func(c *config.Config) { c.Shared.Enabled, c.Shared.GuardPrefix = true, "acme" })
+	g, x := startGuarded(t, withJetStream(t), func(c *config.Config) { c.Shared.Enabled, c.Shared.GuardPrefix = true, "acme" })
 	caller, fila := g.connect("caller"), g.connect("fila")
 	var a wire.GuardAnswer
 	require.NoError(t, json.Unmarshal(g.request(caller, "acme.guard.check.vendor:stripe", "").Data, &a))
@@ -292,7 +272,7 @@ func TestCommonGuardWithoutPermissions(t *testing.T) {
 	g, x := startGuarded(t, func(permissions string) string {
 		permissions = strings.ReplaceAll(strings.ReplaceAll(permissions, `"acme.node.>", "$SRV.>"`, `"$SRV.>"`), "\"acme.node.>\"\n", "")
 		require.NotContains(t, permissions, "acme.node")
-		return permissions + fmt.Sprintf("\njetstream { store_dir: %q }\n", t.TempDir())
+		return withJetStream(t)(permissions)
 	}, func(c *config.Config) { c.Shared.Enabled, c.Shared.GuardPrefix = true, "acme" })
 	require.Eventually(t, func() bool { return x.log.count("NATS refuses fila's user a subject that it needs") == 1 }, patience, time.Millisecond)
 	foreign := strings.Repeat("A", wire.TokenLen)
@@ -311,13 +291,9 @@ func TestSharedWithoutPermissions(t *testing.T) {
 			Publish: &server.SubjectPermission{Deny: []string{"$JS.>", "$KV.>"}},
 		}}}
 	})
-	cfg := config.Default()
-	cfg.DataDir, cfg.HTTP.Addr = t.TempDir(), ""
-	cfg.NATS.URL, cfg.NATS.User, cfg.NATS.Password = ns.URL, "fila", "secret"
-	cfg.Shared.Enabled = true
-	s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
-	require.NoError(t, err)
-	err = s.Run(t.Context())
+	err := failsToStart(t, func(c *config.Config) {
+		c.NATS.URL, c.NATS.User, c.NATS.Password, c.Shared.Enabled = ns.URL, "fila", "secret", true
+	})
 	require.ErrorIs(t, err, fleet.ErrUnusable)
 	require.True(t, strings.Contains(err.Error(), "docs/security.md"), err)
 }
@@ -424,12 +400,10 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 		`nats.subject_prefix = "acme": the fila host-a`:                                                         func(c *config.Config) { c.NATS.SubjectPrefix = "acme" },
 		`shared.guard_prefix = "a": it would use subjects of the fila host-a, whose nats.subject_prefix is "a"`: func(c *config.Config) { c.NATS.SubjectPrefix, c.Shared.GuardPrefix = "c", "a" },
 	} {
-		cfg := config.Default()
-		cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.URL, cfg.Shared.Enabled = t.TempDir(), "", ns.URL, true
-		change(&cfg)
-		s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
-		require.NoError(t, err)
-		require.ErrorContains(t, s.Run(t.Context()), want)
+		require.ErrorContains(t, failsToStart(t, func(c *config.Config) {
+			c.NATS.URL, c.Shared.Enabled = ns.URL, true
+			change(c)
+		}), want)
 	}
 
 	// A stopped fila is not asked any more, and its permits are unknown.
@@ -544,21 +518,14 @@ func TestFilasShareAConcurrencyLimit(t *testing.T) {
 	const each = 10
 	deliveries := make(chan *nats.Msg, 2*each)
 	for _, x := range []*sharing{a, b} {
-		_, err := x.nc.Subscribe(x.prefix+".deliver.w.orders", func(m *nats.Msg) { deliveries <- m })
-		require.NoError(t, err)
 		for range each {
 			require.Nil(t, x.request(x.prefix+".enqueue.orders", "one", nats.Header{"Gate": {"vendor:x"}}, nil))
 		}
-		x.must(x.prefix+".consume.orders", `{"consumer":"w","max_in_flight":10}`, nil)
+		x.deliver(deliveries, 10)
 	}
 	var flying []*nats.Msg
 	for range 2 * each {
-		select {
-		case m := <-deliveries:
-			flying = append(flying, m)
-		case <-time.After(patience):
-			require.FailNow(t, "no delivery", "%d in flight", len(flying))
-		}
+		flying = append(flying, next(t, deliveries))
 		require.LessOrEqual(t, len(flying)+len(deliveries), 2)
 		if len(flying) == 2 {
 			m := flying[0]
@@ -583,9 +550,7 @@ func TestRestartOfTheOnlyUserOfALimit(t *testing.T) {
 			c.Throttles = []config.ThrottleTable{{Key: "daily", Limit: 5, WindowMs: 24 * 3600 * 1000}}
 			c.Queues[0].ThrottleHeaders = []string{"Gate"}
 		})
-		_, err := x.nc.Subscribe("a.deliver.w.orders", func(m *nats.Msg) { deliveries <- m })
-		require.NoError(t, err)
-		x.must("a.consume.orders", `{"consumer":"w","max_in_flight":10}`, nil)
+		x.deliver(deliveries, 10)
 		return x
 	}
 	send := func(x *sharing, n int) {
@@ -595,12 +560,7 @@ func TestRestartOfTheOnlyUserOfALimit(t *testing.T) {
 	}
 	receive := func(x *sharing, n int) {
 		for range n {
-			select {
-			case m := <-deliveries:
-				require.Nil(t, x.ack(m, ""))
-			case <-time.After(patience):
-				require.FailNow(t, "no delivery")
-			}
+			require.Nil(t, x.ack(next(t, deliveries), ""))
 		}
 	}
 	x := start()

@@ -446,21 +446,17 @@ func TestQueuesOfTwoNodesAreListed(t *testing.T) {
 			return names, l
 		}
 		for node := range x.nodes {
-			for limit := 1; limit <= len(want)+1; limit++ {
-				var all []string
-				for at, more := "", true; more; {
-					names, l := list(node, wire.ListRequest{After: at, Limit: limit})
-					all = append(all, names...)
-					at, more = l.Next, l.Next != ""
-				}
-				require.Equal(t, want, all, limit)
-				for offset := range len(want) {
-					names, l := list(node, wire.ListRequest{Offset: offset, Limit: limit})
-					require.Equal(t, want[offset:min(offset+limit, len(want))], names)
-					require.Equal(t, offset+limit < len(want), l.Next != "")
-				}
+			var all []string
+			for at, more := "", true; more; {
+				names, l := list(node, wire.ListRequest{After: at, Limit: 5})
+				all = append(all, names...)
+				at, more = l.Next, l.Next != ""
 			}
-			names, l := list(node, wire.ListRequest{After: want[3], Offset: len(want), Limit: 1})
+			require.Equal(t, want, all)
+			names, l := list(node, wire.ListRequest{Offset: 7, Limit: 5})
+			require.Equal(t, want[7:12], names)
+			require.NotEmpty(t, l.Next)
+			names, l = list(node, wire.ListRequest{After: want[3], Offset: len(want), Limit: 1})
 			require.Empty(t, names)
 			require.Empty(t, l.Next)
 		}

@@ -140,16 +140,15 @@ func TestReload(t *testing.T) {
 	require.Equal(t, 400, x.request("fila.admin.reload", `{"force":true}`, nil, nil).Code)
 }
 
-// next waits for a message.
-func next(t *testing.T, ch <-chan *nats.Msg) *nats.Msg {
+// next waits for a message or an event.
+func next[T any](t *testing.T, ch <-chan T) (m T) {
 	t.Helper()
 	select {
-	case m := <-ch:
-		return m
+	case m = <-ch:
 	case <-time.After(time.Minute):
 		require.FailNow(t, "nothing has come")
-		return nil
 	}
+	return m
 }
 
 // changesOf returns the changes in the next event.

@@ -21,28 +21,29 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// permissionBlock is the nats-server configuration of docs/security.md.
-func permissionBlock(t *testing.T) string {
+// natsBlock returns the block of docs/security.md that begins with this line, without it.
+func natsBlock(t *testing.T, first string) string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/security.md")
 	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(page), "```nats\n")
-	require.True(t, ok, "docs/security.md has no nats block")
+	_, rest, ok := strings.Cut(string(page), "```nats\n"+first+"\n")
+	require.True(t, ok, "docs/security.md has no block that begins with %s", first)
 	block, _, ok := strings.Cut(rest, "```")
 	require.True(t, ok)
 	return block
 }
 
-// operators are the users of docs/security.md with fewer permissions than an operator.
-func operators(t *testing.T) string {
+// permissionBlock is the nats-server configuration of docs/security.md.
+func permissionBlock(t *testing.T) string {
 	t.Helper()
-	page, err := os.ReadFile("../docs/security.md")
-	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(page), "```nats\n{\n")
-	require.True(t, ok, "docs/security.md has no kinds of operators")
-	users, _, ok := strings.Cut(rest, "```")
-	require.True(t, ok)
-	return "{\n" + users
+	return "authorization {\n" + natsBlock(t, "authorization {")
+}
+
+// withOperators adds the users with fewer permissions than an operator.
+func withOperators(t *testing.T) func(permissions string) string {
+	return func(permissions string) string {
+		return strings.Replace(permissions, "  users = [\n", "  users = [\n{\n"+natsBlock(t, "{"), 1)
+	}
 }
 
 // setPasswords sets the variables in the permissions of docs/security.md.
@@ -82,6 +83,13 @@ func startGuarded(t *testing.T, change func(permissions string) string, more ...
 			change(c)
 		}
 	})
+}
+
+// withJetStream returns a change of permissions for startGuarded.
+func withJetStream(t *testing.T) func(permissions string) string {
+	return func(permissions string) string {
+		return permissions + fmt.Sprintf("\njetstream { store_dir: %q }\n", t.TempDir())
+	}
 }
 
 func (g *guarded) connect(user string) *nats.Conn {
@@ -200,12 +208,9 @@ func TestDocumentedPermissions(t *testing.T) {
 		g.cannotPublish(g.connect("fila"), "fila.guard.check.vendor:stripe", "", "")
 	})
 	t.Run("fila's user is enough for a second fila to be refused", func(t *testing.T) {
-		cfg := config.Default()
-		cfg.DataDir, cfg.HTTP.Addr = t.TempDir(), ""
-		cfg.NATS.URL, cfg.NATS.User, cfg.NATS.Password = g.url, "fila", "fila-secret"
-		second, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
-		require.NoError(t, err)
-		require.ErrorIs(t, second.Run(t.Context()), ErrAnotherFila)
+		require.ErrorIs(t, failsToStart(t, func(c *config.Config) {
+			c.NATS.URL, c.NATS.User, c.NATS.Password = g.url, "fila", "fila-secret"
+		}), ErrAnotherFila)
 	})
 	t.Run("a reply subject cannot make fila an accomplice", func(t *testing.T) {
 		require.NoError(t, producer.PublishRequest("fila.enqueue.orders", "fila.admin.queue-delete.orders", []byte(`{"force":true}`)))
@@ -221,9 +226,7 @@ func TestDocumentedPermissions(t *testing.T) {
 
 // TestKindsOfOperators: each operator of docs/security.md can send its verbs and no others.
 func TestKindsOfOperators(t *testing.T) {
-	g, x := startGuarded(t, func(permissions string) string {
-		return strings.Replace(permissions, "  users = [\n", "  users = [\n"+operators(t), 1)
-	})
+	g, x := startGuarded(t, withOperators(t))
 	defer x.end()
 	const look, operate, all = 1, 2, 3
 	least := map[string]int{
@@ -286,9 +289,7 @@ func TestKindsOfOperators(t *testing.T) {
 // TestOnCallRedrivesAndDeletesNothing: neither bodies nor bare subjects let the on-call user of
 // docs/security.md do more than its subjects allow.
 func TestOnCallRedrivesAndDeletesNothing(t *testing.T) {
-	g, x := startGuarded(t, func(permissions string) string {
-		return strings.Replace(permissions, "  users = [\n", "  users = [\n"+operators(t), 1)
-	})
+	g, x := startGuarded(t, withOperators(t))
 	defer x.end()
 	operator, onCall := g.connect("operator"), g.connect("on-call")
 	g.request(operator, "fila.admin.queue-create.orders", "")
@@ -537,13 +538,7 @@ func TestNoConsumerReachesAnother(t *testing.T) {
 // clusterPermissions adds the permissions of a cluster in docs/security.md to fila's user.
 func clusterPermissions(t *testing.T, permissions string) string {
 	t.Helper()
-	page, err := os.ReadFile("../docs/security.md")
-	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(page), "```nats\n# publish.allow\n")
-	require.True(t, ok)
-	block, _, ok := strings.Cut(rest, "```")
-	require.True(t, ok)
-	publish, subscribe, ok := strings.Cut(block, "# subscribe.allow\n")
+	publish, subscribe, ok := strings.Cut(natsBlock(t, "# publish.allow"), "# subscribe.allow\n")
 	require.True(t, ok)
 	const here, there = `"fila.deliver.>", "fila.event.>"`, `"fila.enqueue.>", "fila.ack.>", "fila.nack.>", "fila.admin.>", "fila.consumer.>", "fila.consume.>", "fila.fetch.>", "fila.guard.>", "fila.node.>"`
 	require.Equal(t, 1, strings.Count(permissions, here))
@@ -551,10 +546,7 @@ func clusterPermissions(t *testing.T, permissions string) string {
 	permissions = strings.Replace(permissions, here, publish+here, 1)
 	permissions = strings.Replace(permissions, there, subscribe+there, 1)
 
-	_, rest, ok = strings.Cut(rest, "```nats\n# publish.deny\n")
-	require.True(t, ok)
-	never, _, ok := strings.Cut(rest, "```")
-	require.True(t, ok)
+	never := natsBlock(t, "# publish.deny")
 	begin, end := strings.Index(permissions, "    {\n      # fila itself"), strings.Index(permissions, "    {\n      user: producer")
 	require.Positive(t, begin)
 	require.Greater(t, end, begin)
@@ -572,7 +564,7 @@ func TestTransferWithDocumentedPermissions(t *testing.T) {
 	t.Parallel()
 	var dir string
 	g, x := startGuarded(t, func(permissions string) string {
-		return clusterPermissions(t, permissions) + fmt.Sprintf("\njetstream { store_dir: %q }\n", t.TempDir())
+		return withJetStream(t)(clusterPermissions(t, permissions))
 	}, func(c *config.Config) { dir = c.DataDir })
 	g.request(g.connect("operator"), "fila.admin.queue-create.orders", "")
 	g.request(g.connect("producer"), "fila.enqueue.orders", "one")
@@ -634,7 +626,7 @@ func TestClusterWithDocumentedPermissions(t *testing.T) {
 		}
 	}
 	g, x := startGuarded(t, func(permissions string) string {
-		return clusterPermissions(t, permissions) + fmt.Sprintf("\njetstream { store_dir: %q }\n", t.TempDir())
+		return withJetStream(t)(clusterPermissions(t, permissions))
 	}, asNode("a"))
 	owns := func(x *testSite, shards int) {
 		t.Helper()

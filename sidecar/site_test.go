@@ -95,6 +95,17 @@ func startSite(t testing.TB, dir string, change func(*config.Config)) *testSite 
 	return x
 }
 
+// failsToStart returns why a server does not start.
+func failsToStart(t *testing.T, change func(*config.Config)) error {
+	t.Helper()
+	cfg := config.Default()
+	cfg.DataDir, cfg.HTTP.Addr = t.TempDir(), ""
+	change(&cfg)
+	s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
+	require.NoError(t, err)
+	return s.Run(t.Context())
+}
+
 // end stops everything in order and returns how long that took.
 func (x *testSite) end() time.Duration {
 	x.t.Helper()
