@@ -23,9 +23,7 @@ func Call[Req, Reply any](ctx context.Context, c *Client, v *wire.Verb[Req, Repl
 		err = badRequest(wire.CodeBadConfigKey, wire.CheckConfigKey(tail))
 	case wire.TailGateKey:
 		err = checkGateKey(tail)
-		if k, ok := any(&req).(interface{ NameKey(string) string }); ok {
-			tail = k.NameKey(tail)
-		}
+		tail = v.NameKey(&req, tail)
 	}
 	if err != nil {
 		return reply, err

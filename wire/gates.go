@@ -247,24 +247,9 @@ type CircuitList struct {
 // limitNames are the fields of [ThrottleLimits], in their order.
 var limitNames = []string{"rate", "burst", "concurrency", "limit", "window_ms"}
 
-// NameKey makes key the key of the request, and returns the tail of its subject.
-func (r *GateKeyRequest) NameKey(key string) (tail string) { tail, r.Key = KeyTail(key); return tail }
-
-// NameKey makes key the key of the request, and returns the tail of its subject.
-func (r *ThrottleSetRequest) NameKey(key string) (tail string) {
-	tail, r.Key = KeyTail(key)
-	return tail
-}
-
-// NameKey makes key the key of the request, and returns the tail of its subject.
-func (r *CircuitOpenRequest) NameKey(key string) (tail string) {
-	tail, r.Key = KeyTail(key)
-	return tail
-}
-
-func (r *GateKeyRequest) bind(tail string) *Error     { return resolveKey(tail, &r.Key) }
-func (r *ThrottleSetRequest) bind(tail string) *Error { return resolveKey(tail, &r.Key) }
-func (r *CircuitOpenRequest) bind(tail string) *Error { return resolveKey(tail, &r.Key) }
+func (r *GateKeyRequest) key() *string     { return &r.Key }
+func (r *ThrottleSetRequest) key() *string { return &r.Key }
+func (r *CircuitOpenRequest) key() *string { return &r.Key }
 
 func (r *CircuitOpenRequest) check() *Error { return InRange("for_ms", r.ForMs, 0, MaxSettingMs) }
 

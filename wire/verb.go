@@ -28,6 +28,7 @@ type Verb[Req, Reply any] struct {
 
 	defaults Req                              // the request that an empty body makes
 	required string                           // a field that the body must have; "": none
+	key      func(r *Req) *string             // the key that the tail names, see [KeyTail]; nil: it has no field for it
 	prepare  func(r *Req, tail string)        // sets what the tail names, before decoding; may be nil
 	bind     func(r *Req, tail string) *Error // puts the tail into the request; nil: it has no field for it
 	check    func(r *Req) *Error              // nil: whatever decodes is a request
@@ -62,6 +63,9 @@ func (v *Verb[Req, Reply]) Parse(tail string, body []byte) (Req, *Error) {
 	case v.required != "" && !slices.Contains(seen, v.required):
 		err = BadField(v.required, "", "a string is expected")
 	default:
+		if v.key != nil {
+			err = resolveKey(tail, v.key(&r))
+		}
 		if v.bind != nil {
 			err = v.bind(&r, tail)
 		}
@@ -73,6 +77,15 @@ func (v *Verb[Req, Reply]) Parse(tail string, body []byte) (Req, *Error) {
 		return *new(Req), err
 	}
 	return r, nil
+}
+
+// NameKey makes key the key of a request, and returns the tail of its subject.
+func (v *Verb[Req, Reply]) NameKey(r *Req, key string) (tail string) {
+	if v.key == nil {
+		return key
+	}
+	tail, *v.key(r) = KeyTail(key)
+	return tail
 }
 
 // verbs are all verbs, in the order of their declarations.
@@ -163,18 +176,18 @@ var (
 	VerbConfigLog    = verb(Verb[KeyListRequest, ConfigLog]{Name: "config-log", defaults: firstKeys, check: (*KeyListRequest).check})
 
 	VerbThrottleSet = verb(Verb[ThrottleSetRequest, ThrottleInfo]{
-		Name: "throttle-set", Tail: TailGateKey, bind: (*ThrottleSetRequest).bind, check: (*ThrottleSetRequest).check,
+		Name: "throttle-set", Tail: TailGateKey, key: (*ThrottleSetRequest).key, check: (*ThrottleSetRequest).check,
 	})
-	VerbThrottleClear = verb(Verb[GateKeyRequest, ThrottleInfo]{Name: "throttle-clear", Tail: TailGateKey, bind: (*GateKeyRequest).bind})
-	VerbThrottleShow  = verb(Verb[GateKeyRequest, ThrottleInfo]{Name: "throttle-show", Tail: TailGateKey, bind: (*GateKeyRequest).bind})
+	VerbThrottleClear = verb(Verb[GateKeyRequest, ThrottleInfo]{Name: "throttle-clear", Tail: TailGateKey, key: (*GateKeyRequest).key})
+	VerbThrottleShow  = verb(Verb[GateKeyRequest, ThrottleInfo]{Name: "throttle-show", Tail: TailGateKey, key: (*GateKeyRequest).key})
 	VerbThrottleList  = verb(Verb[KeyListRequest, ThrottleList]{Name: "throttle-list", defaults: firstKeys, check: (*KeyListRequest).check})
 
-	VerbCircuitShow = verb(Verb[GateKeyRequest, CircuitInfo]{Name: "circuit-show", Tail: TailGateKey, bind: (*GateKeyRequest).bind})
+	VerbCircuitShow = verb(Verb[GateKeyRequest, CircuitInfo]{Name: "circuit-show", Tail: TailGateKey, key: (*GateKeyRequest).key})
 	VerbCircuitOpen = verb(Verb[CircuitOpenRequest, CircuitInfo]{
-		Name: "circuit-open", Tail: TailGateKey, bind: (*CircuitOpenRequest).bind, check: (*CircuitOpenRequest).check,
+		Name: "circuit-open", Tail: TailGateKey, key: (*CircuitOpenRequest).key, check: (*CircuitOpenRequest).check,
 	})
-	VerbCircuitClose = verb(Verb[GateKeyRequest, CircuitInfo]{Name: "circuit-close", Tail: TailGateKey, bind: (*GateKeyRequest).bind})
-	VerbCircuitReset = verb(Verb[GateKeyRequest, CircuitInfo]{Name: "circuit-reset", Tail: TailGateKey, bind: (*GateKeyRequest).bind})
+	VerbCircuitClose = verb(Verb[GateKeyRequest, CircuitInfo]{Name: "circuit-close", Tail: TailGateKey, key: (*GateKeyRequest).key})
+	VerbCircuitReset = verb(Verb[GateKeyRequest, CircuitInfo]{Name: "circuit-reset", Tail: TailGateKey, key: (*GateKeyRequest).key})
 	VerbCircuitList  = verb(Verb[CircuitListRequest, CircuitList]{
 		Name: "circuit-list", defaults: CircuitListRequest{KeyListRequest: firstKeys}, check: (*CircuitListRequest).check,
 	})
