@@ -52,8 +52,6 @@ func (a *Admin) jobList(req wire.JobListRequest) (wire.JobList, *wire.Error) {
 	return a.shards.Jobs(req.Queue, req.After, req.Limit), nil
 }
 
-func noJob(_ []byte, err *wire.Error) bool { return err != nil && err.ErrCode == wire.CodeJobNotFound }
-
 // listJobs lists the jobs of all nodes, newest first.
 var listJobs = listAll(wire.VerbJobList, (*wire.JobList).Page, func(r wire.JobListRequest) int { return r.Limit },
 	func(a, b wire.JobInfo) int { return cmp.Compare(b.ID, a.ID) })

@@ -136,8 +136,9 @@ func find(unknown func(reply []byte, err *wire.Error) bool) func(Verb, request) 
 	}
 }
 
-func noMessage(_ []byte, err *wire.Error) bool {
-	return err != nil && err.ErrCode == wire.CodeMessageNotFound
+// refusedBy recognises refusals with a number.
+func refusedBy(errCode int) func([]byte, *wire.Error) bool {
+	return func(_ []byte, err *wire.Error) bool { return err != nil && err.ErrCode == errCode }
 }
 
 // unexplained recognises the explanation of a message that no queue has.

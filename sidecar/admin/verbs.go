@@ -83,7 +83,7 @@ func changesAudited[Req, Reply any](a *Admin, v *wire.Verb[Req, Reply], object f
 // changesJob is changesAudited for a verb about one job.
 func changesJob(a *Admin, v *wire.Verb[wire.JobRequest, wire.JobInfo], change func(id string) (wire.JobInfo, *wire.Error)) Verb {
 	return changesAudited(a, v, func(r *wire.JobRequest) string { return "job:" + r.ID },
-		func(r wire.JobRequest) (wire.JobInfo, *wire.Error) { return change(r.ID) }).at(nil, find(noJob))
+		func(r wire.JobRequest) (wire.JobInfo, *wire.Error) { return change(r.ID) }).at(nil, find(refusedBy(wire.CodeJobNotFound)))
 }
 
 // pauseObject names the object of a pause or resume.
@@ -159,15 +159,15 @@ func (a *Admin) rows() []Verb {
 
 		readsQueue(a, wire.VerbPeek, a.peek),
 		reads(wire.VerbExplain, a.explain).at(byBody, find(unexplained)),
-		reads(wire.VerbMessageShow, a.messageShow).at(byBody, find(noMessage)),
-		changes(wire.VerbMessageDelete, a.messageDelete).at(byBody, find(noMessage)),
-		changes(wire.VerbMessageRunNow, a.messageRunNow).at(byBody, find(noMessage)),
+		reads(wire.VerbMessageShow, a.messageShow).at(byBody, find(refusedBy(wire.CodeMessageNotFound))),
+		changes(wire.VerbMessageDelete, a.messageDelete).at(byBody, find(refusedBy(wire.CodeMessageNotFound))),
+		changes(wire.VerbMessageRunNow, a.messageRunNow).at(byBody, find(refusedBy(wire.CodeMessageNotFound))),
 		changesQueue(a, wire.VerbRedrive, a.redrive).waiting(),
 		readsQueue(a, wire.VerbDeadGroups, a.deadGroups),
 
 		a.jobCreateVerb(),
 		reads(wire.VerbJobList, a.jobList).at(byBody, listJobs),
-		reads(wire.VerbJobShow, a.jobShow).at(nil, find(noJob)),
+		reads(wire.VerbJobShow, a.jobShow).at(nil, find(refusedBy(wire.CodeJobNotFound))),
 		changesJob(a, wire.VerbJobPause, a.shards.PauseJob),
 		changesJob(a, wire.VerbJobResume, a.shards.ResumeJob),
 		changesJob(a, wire.VerbJobCancel, a.shards.CancelJob),
