@@ -110,32 +110,6 @@ func TestDeadLettersAreGrouped(t *testing.T) {
 	})
 }
 
-// TestGroupsThatComeAtOnce beyond the limit: the groups that are listed have their messages,
-// and the others are counted.
-func TestGroupsThatComeAtOnce(t *testing.T) {
-	const groups, beyond = 1000, 100
-	bubble(t, func(r *rig) {
-		q := r.create(func(s *wire.QueueSettings) { s.MaxDeliveries = new(int64(1)) })
-		r.consume(q, "w", groups+beyond)
-		for i := range groups + beyond {
-			require.Nil(t, r.enqueue(fmt.Sprint(i), "", nil))
-		}
-		synctest.Wait()
-		for i, m := range r.conn.take("w") {
-			r.ack(m, wire.Ack{Kind: wire.AckNack, ErrorCode: fmt.Sprint(i)}, "")
-		}
-		time.Sleep(time.Second)
-		all, err := q.DLQ().Groups(groups)
-		require.Nil(t, err)
-		require.EqualValues(t, beyond, all.Other)
-		require.Len(t, all.Groups, groups)
-		for _, g := range all.Groups[:20] {
-			require.EqualValues(t, 1, g.Messages)
-			require.Len(t, r.found(q.DLQ(), `{"ids":["`+g.Sample+`"],"error_group":"`+g.Group+`"}`, 1000), 1, "the sample is one of them")
-		}
-	})
-}
-
 // TestRedrivesAreKept with what they do, and histories say what came back, so both survive
 // restarts.
 func TestRedrivesAreKept(t *testing.T) {

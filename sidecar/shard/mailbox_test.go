@@ -44,15 +44,6 @@ func TestMailboxLosesNothing(t *testing.T) {
 	require.Empty(t, m.take(nil))
 }
 
-func TestMailboxClosedKeepsWhatCame(t *testing.T) {
-	m := newMailbox[int]()
-	require.True(t, m.post(1))
-	m.close()
-	require.False(t, m.post(2))
-	require.Equal(t, []int{1}, m.take(nil))
-	require.Empty(t, m.take(nil))
-}
-
 // TestRelayLosesNothing: there are many posters, and a goroutine that is started whenever there
 // is something to take. Everything arrives once, in the order of each poster, and only one
 // goroutine runs at a time.

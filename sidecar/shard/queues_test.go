@@ -3,8 +3,6 @@ package shard
 import (
 	"context"
 	"errors"
-	"net/http/httptest"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -358,37 +356,5 @@ func TestLeasesAreNotNumberedAlike(t *testing.T) {
 		r.ack(now, done, "consumer")
 		require.Empty(t, r.one("consumer").Data)
 		require.Zero(t, q.Depth())
-	})
-}
-
-// TestDeadLettersAreLogged with key and code, once, when they are on disk.
-func TestDeadLettersAreLogged(t *testing.T) {
-	bubble(t, func(r *rig) {
-		q := r.create(func(s *wire.QueueSettings) { s.FairnessHeader = "tenant" })
-		r.consume(q, "w", 3)
-		require.Nil(t, r.enqueue("one", "", nats.Header{"tenant": {"acme"}}))
-		m := r.one("w")
-		r.ack(m, wire.Ack{Kind: wire.AckTerm, Error: "no such account", ErrorCode: "422"}, "")
-		time.Sleep(time.Second)
-		require.Equal(t, 1, strings.Count(r.log.String(), "message dead-lettered"))
-		require.Contains(t, r.log.String(), `level=WARN msg="message dead-lettered" queue=orders id=`+m.Header.Get(wire.HeaderID)+
-			` key=acme reason=term error_code=422 error="no such account" attempts=1`+"\n")
-	})
-}
-
-func TestDeadLettersAreCountedByReason(t *testing.T) {
-	bubble(t, func(r *rig) {
-		q := r.create(func(s *wire.QueueSettings) { s.MaxDeliveries = new(int64); *s.MaxDeliveries = 1 })
-		r.consume(q, "w", 3)
-		for _, ack := range []wire.Ack{term, {Kind: wire.AckNack}, term} {
-			require.Nil(t, r.enqueue("one", "", nil))
-			r.ack(r.one("w"), ack, "")
-		}
-		time.Sleep(time.Second)
-		require.EqualValues(t, 3, q.Metrics().Snapshot()["dead_lettered"])
-		page := httptest.NewRecorder()
-		r.Metrics.Handler().ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
-		require.Contains(t, page.Body.String(), `fila_dead_lettered_total{queue="orders",reason="term"} 2`)
-		require.Contains(t, page.Body.String(), `fila_dead_lettered_total{queue="orders",reason="max_deliveries"} 1`)
 	})
 }

@@ -88,42 +88,13 @@ func TestBadHeadersThatWereAccepted(t *testing.T) {
 
 // TestRedriveStopsWhereTheQueueIsFull: the other messages stay dead letters.
 func TestRedriveStopsWhereTheQueueIsFull(t *testing.T) {
-	for name, limit := range map[string]func(*wire.QueueSettings){
-		"depth": func(s *wire.QueueSettings) { s.MaxDepth = 2 },
-		"bytes": func(s *wire.QueueSettings) { s.MaxBytes = 2 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
-				q := r.create(nil)
-				r.bury(q, 5, plain)
-				q.bytes.Add(-q.Bytes())
-				r.update(q, limit)
-				require.Nil(t, r.redrive(q, 0, 2))
-				require.Equal(t, 429, r.redrive(q, 0, 0).Code)
-				require.EqualValues(t, 3, q.DLQ().Depth())
-				r.consume(q.DLQ(), "operator", 10)
-				var order string
-				time.Sleep(time.Second)
-				for _, m := range r.conn.take("operator") {
-					order += string(m.Data)
-				}
-				require.Equal(t, "234", order)
-			})
-		})
-	}
-}
-
-// TestRedriveSkipsKeysThatAreFull and moves messages of other keys.
-func TestRedriveSkipsKeysThatAreFull(t *testing.T) {
 	bubble(t, func(r *rig) {
-		q := r.create(func(s *wire.QueueSettings) { s.FairnessHeader, s.MaxPendingPerKey = "tenant", 2 })
-		r.bury(q, 6, byTenant)
-		require.Nil(t, r.enqueue("x", "", nat("tenant", "a")))
-		require.Nil(t, r.redrive(q, 0, 3), "one of a, two of b")
-		require.Equal(t, map[string]int64{"a": 2, "b": 2}, q.perKey.Load().mu.n)
-		require.Equal(t, wire.CodeKeyPending, r.redrive(q, 0, 0).ErrCode)
-		require.EqualValues(t, 3, q.DLQ().Depth())
-		require.Equal(t, map[string]int64{"a": 2, "b": 2}, q.perKey.Load().mu.n)
+		q := r.create(nil)
+		r.bury(q, 5, plain)
+		r.update(q, func(s *wire.QueueSettings) { s.MaxDepth = 2 })
+		require.Nil(t, r.redrive(q, 0, 2))
+		require.Equal(t, 429, r.redrive(q, 0, 0).Code)
+		require.Equal(t, []string{"2", "3", "4"}, r.bodies(q.DLQ()))
 	})
 }
 

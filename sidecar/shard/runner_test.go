@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"errors"
 	"runtime"
 	"strconv"
 	"strings"
@@ -100,24 +99,6 @@ func TestAMessageOnItsWayToTheDLQIsAlwaysCounted(t *testing.T) {
 	close(ended)
 	looking.Wait()
 	require.Zero(t, missed.Load(), "a message was counted nowhere")
-}
-
-// TestWhatIsAckedAtOnceIsNeverWritten, and producer and consumer get their answers.
-func TestWhatIsAckedAtOnceIsNeverWritten(t *testing.T) {
-	bubble(t, func(r *rig) {
-		q := r.create(nil)
-		r.consume(q, "w", 1)
-		time.Sleep(time.Second)
-		before := r.store.submitted()
-		require.Nil(t, r.enqueue("one", "producer", nil))
-		m := r.one("w")
-		r.ack(m, done, "consumer")
-		require.Equal(t, m.Header.Get(wire.HeaderID), r.id("producer"))
-		require.Empty(t, r.one("consumer").Data)
-		time.Sleep(time.Second)
-		require.Equal(t, before, r.store.submitted())
-		require.Zero(t, r.uncommitted.Load())
-	})
 }
 
 // TestDeliveriesKeepTheirOrder: nothing of a key overtakes what came before, whichever
@@ -319,18 +300,6 @@ func TestAFailedCommitEndsTheShard(t *testing.T) {
 	}
 }
 
-// TestAStoreThatFailsOnItsOwn, without a commit of the shard, ends the shard as well.
-func TestAStoreThatFailsOnItsOwn(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.create(nil)
-		require.NoError(t, r.Err())
-		r.store.fail(errors.New("disk on fire"))
-		require.ErrorContains(t, r.Err(), "disk on fire")
-		require.Equal(t, wire.CodeStoreFailed, r.enqueue("x", "", nil).ErrCode)
-		<-r.Failed()
-	})
-}
-
 // TestCommitsAfterTheCloseAreNoFailure: fila is stopping.
 func TestCommitsAfterTheCloseAreNoFailure(t *testing.T) {
 	bubble(t, func(r *rig) {
@@ -404,6 +373,10 @@ func TestNotesOfTheMachine(t *testing.T) {
 			"id": m.Header.Get(wire.HeaderID), "reason": wire.ReasonTerm, "error": "bad", "attempts": uint32(2),
 		}, dead[0].Data)
 		require.EqualValues(t, 1, q.DLQ().Depth())
+		require.Equal(t, 1, strings.Count(r.log.String(), "message dead-lettered"))
+		require.Contains(t, r.log.String(), `level=WARN msg="message dead-lettered" queue=orders id=`+m.Header.Get(wire.HeaderID)+
+			` key=a reason=term error_code="" error=bad attempts=2`+"\n")
+		require.Contains(t, scrape(t, r), `fila_dead_lettered_total{queue="orders",reason="term"} 1`)
 
 		require.Nil(t, r.enqueue("two", "", nat("tenant", "a")))
 		r.ack(r.one("w"), nack, "")

@@ -166,6 +166,8 @@ func TestMissedRuns(t *testing.T) {
 		require.EqualValues(t, 63, r.schedule(wire.MissedAll).Runs)
 		require.Len(t, r.schedule(wire.MissedAll).Last, wire.ScheduleRuns)
 		require.EqualValues(t, 1, r.schedule("hourly").MissedN)
+		require.Contains(t, scrape(t, r), `fila_schedule_runs_total{queue="orders"} 65`)
+		require.Contains(t, scrape(t, r), `fila_schedule_missed_total{queue="orders"} 125`)
 		require.Equal(t, "2000-01-01T02:00:00Z", r.schedule("hourly").Next[0])
 
 		// All of them are the last thousand.
@@ -492,21 +494,6 @@ func TestAFencedShardRunsNoSchedule(t *testing.T) {
 	})
 }
 
-func TestMetricsOfSchedules(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.create(nil)
-		r.plan("tick", "@every 1m", nil)
-		time.Sleep(90 * time.Second)
-		r.end()
-		time.Sleep(5 * time.Minute)
-		r = newRig(r.t, r.disk)
-		defer r.end()
-		time.Sleep(time.Second)
-		require.Contains(t, scrape(t, r), `fila_schedule_runs_total{queue="orders"} 1`)
-		require.Contains(t, scrape(t, r), `fila_schedule_missed_total{queue="orders"} 4`)
-	})
-}
-
 // TestSchedulesOfAQueueAreBounded, those by enqueues separately; replacing one is no addition.
 func TestSchedulesOfAQueueAreBounded(t *testing.T) {
 	bubble(t, func(r *rig) {
@@ -568,20 +555,5 @@ func TestRunsKeepTheEnqueueRate(t *testing.T) {
 		r.made()
 		left, _ := r.Queue("orders").Scheduled()
 		require.Zero(t, left, "each has run once")
-	})
-}
-
-// TestAScheduleOfLeapDays has a rare run, whose search must not block enqueues.
-func TestAScheduleOfLeapDays(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.create(nil)
-		require.Nil(t, r.enqueue("x", "reply", nats.Header{
-			wire.HeaderSchedule: {"0 0 0 29 2 *"}, wire.HeaderScheduleTarget: {"orders"}, wire.HeaderScheduleName: {"leap"},
-			wire.HeaderScheduleZone: {"Europe/Berlin"},
-		}))
-		require.Len(t, r.schedule("leap").Next, wire.ScheduleNext)
-		require.Nil(t, r.enqueue("y", "", nil))
-		synctest.Wait()
-		require.Equal(t, 1, int(r.Queue("orders").depth.Load()), "enqueues go on")
 	})
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/filaq/fila/sidecar/policy"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
-	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/wire"
 )
 
@@ -85,49 +84,10 @@ func (p *places) fail(err error) {
 	p.mu.err = err
 }
 
-// twoShards returns a rig with the shards 0 and 1. The queue orders is in shard 0, the queue
-// first in shard 1.
+// twoShards runs fn on a pair. held is the store of its second shard.
 func twoShards(t *testing.T, fn func(r *rig, second *Shard, held *heldStore, at *places)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		r := openRig(t, newDisk())
-		at := newPlaces(2)
-		r.Placement = at
-		require.Zero(t, at.number("orders"))
-		require.Equal(t, 1, at.number("first"))
-		r.start()
-		require.NoError(t, r.Serve())
-		second, held := r.addSecond(secondDisk(r.disk))
-		for _, name := range []string{"orders", "first"} {
-			_, werr := r.Create(wire.DefaultQueueSettings(name))
-			require.Nil(t, werr)
-		}
-		fn(r, second, held, at)
-		held.release()
-		r.end()
-		require.NoError(t, held.Close())
-	})
-}
-
-// secondDisk is the disk of shard 1.
-func secondDisk(first string) string { return first + " second" }
-
-// addSecond adds shard 1, recovered from a disk.
-func (r *rig) addSecond(disk string) (*Shard, *heldStore) {
-	r.t.Helper()
-	model, err := storetest.OpenModel(disk, r.Now)
-	require.NoError(r.t, err)
-	held := &heldStore{Store: model, failed: make(chan struct{})}
-	r.t.Cleanup(func() { // in case the test fails
-		held.release()
-		_ = held.Close()
-	})
-	second := r.New(1, held)
-	snap, err := held.Snapshot()
-	require.NoError(r.t, err)
-	require.NoError(r.t, second.Recover(snap))
-	require.NoError(r.t, r.Add(second))
-	return second, held
+	pairOf(t, func(p *pair) { fn(p.rig, p.Shard(1), p.stores[1], p.Placement.(*places)) })
 }
 
 // TestQueuesOfSeveralShards: the set finds them all, each has its own store, and the reply
@@ -326,7 +286,7 @@ func TestQueuesArePlaced(t *testing.T) {
 // TestAShardIsHandedOver: it settles leases while it accepts messages, then writes
 // everything, leases included, and the next owner of the store has it all.
 func TestAShardIsHandedOver(t *testing.T) {
-	twoShards(t, func(r *rig, _ *Shard, held *heldStore, _ *places) {
+	pairOf(t, func(r *pair) {
 		q := r.Queue("first")
 		r.consume(q, "w", 2)
 		for range 2 {
@@ -363,14 +323,13 @@ func TestAShardIsHandedOver(t *testing.T) {
 		time.Sleep(time.Second)
 		r.id("producer")
 
-		require.NoError(t, held.Close())
-		_, held = r.addSecond(secondDisk(r.disk))
+		require.NoError(t, r.stores[1].Close())
+		r.open(1)
 		q = r.Queue("first")
 		require.EqualValues(t, 2, q.Depth())
 		r.ack(leased[1], done, "acked")
 		require.Nil(t, wire.ParseError(r.one("acked").Header, nil))
 		require.NoError(t, r.Remove(r.t.Context(), 1, 0))
-		require.NoError(t, held.Close())
 	})
 }
 

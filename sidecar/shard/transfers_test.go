@@ -40,6 +40,7 @@ func pairOf(t *testing.T, fn func(p *pair)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		p := &pair{rig: openRig(t, newDisk())}
+		require.NoError(t, p.store.Close())
 		p.disks = [2]string{p.disk + " 0", p.disk + " 1"}
 		p.Placement = newPlaces(2)
 		p.mu.link = p.good
@@ -53,14 +54,10 @@ func pairOf(t *testing.T, fn func(p *pair)) {
 		for i := range p.stores {
 			p.open(i)
 		}
+		p.shard, p.store = p.Shard(0), p.stores[0]
 		p.Start()
 		require.NoError(t, p.Serve())
-		t.Cleanup(func() {
-			p.End()
-			for i := range p.stores {
-				_ = p.stores[i].Close()
-			}
-		})
+		t.Cleanup(p.close)
 		for _, name := range []string{"orders", "first"} {
 			p.another(name, func(s *wire.QueueSettings) { s.FairnessHeader = "tenant" })
 		}
@@ -68,12 +65,18 @@ func pairOf(t *testing.T, fn func(p *pair)) {
 		fn(p)
 		synctest.Wait()
 		p.Drain()
-		p.End()
-		for i := range p.stores {
-			require.NoError(t, p.stores[i].Close())
-		}
-		require.NoError(t, p.store.Close())
+		p.close()
 	})
+}
+
+func (p *pair) close() {
+	for _, st := range p.stores {
+		st.release()
+	}
+	p.End()
+	for _, st := range p.stores {
+		require.NoError(p.t, st.Close())
+	}
 }
 
 // good is a link without loss.
