@@ -6,7 +6,8 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// output is who a role is, and where its changes, answers, counters and notes go.
+// output identifies a role, and adds its changes, answers, counters and notes to the effects
+// of the step and to the journal.
 type output struct {
 	m    *Queue
 	role Role

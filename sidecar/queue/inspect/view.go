@@ -448,10 +448,14 @@ type top[T any] struct {
 	n       int
 	compare func(a, b T) int
 	list    []T
+	full    bool // list begins with the first n of what came before the others, in order
 }
 
 func (t *top[T]) add(v T) {
-	if t.list = append(t.list, v); len(t.list) >= 2*t.n {
+	if t.full && (t.n <= 0 || t.compare(t.list[t.n-1], v) <= 0) {
+		return
+	}
+	if t.list = append(t.list, v); len(t.list)/2 >= t.n {
 		t.first()
 	}
 }
@@ -459,5 +463,6 @@ func (t *top[T]) add(v T) {
 func (t *top[T]) first() []T {
 	slices.SortFunc(t.list, t.compare)
 	t.list = t.list[:min(len(t.list), max(t.n, 0))]
+	t.full = len(t.list) >= t.n
 	return t.list
 }
