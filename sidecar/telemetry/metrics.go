@@ -62,33 +62,19 @@ const (
 // New returns metrics in which all counters are 0.
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
-	m.guardChecks = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "fila_guard_checks_total", Help: "Checks of the guard, by outcome: allowed, the kind of gate that refused, or late (nobody waits for the answer any more).",
-	}, []string{labelOutcome})
-	m.guardEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "fila_guard_ended_total", Help: "Permits of the guard that ended, by outcome: ok, error, expired (without a done), or operator.",
-	}, []string{labelOutcome})
-	m.guardCapped = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "fila_guard_capped_total", Help: "Requests to the guard refused by a limit on their number, by its key of limits: max_guard_permits, max_guard_key_permits, max_guard_caller_permits, max_throttle_keys or max_circuits.",
-	}, []string{labelLimit})
-	for _, limit := range []string{"max_guard_permits", "max_guard_key_permits", "max_guard_caller_permits", "max_throttle_keys", "max_circuits"} {
-		m.guardCapped.WithLabelValues(limit) // exports 0 before the first event
-	}
-	m.clientsCut = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "fila_nats_clients_cut_total", Help: "Clients that the embedded NATS server cut off, by reason: pending (nats.embedded.max_pending bytes unread), deadline (nothing read for nats.embedded.write_deadline_ms), or connections (more than nats.embedded.max_connections_per_user of one user).",
-	}, []string{labelReason})
-	for _, reason := range []string{"pending", "deadline", "connections"} {
-		m.clientsCut.WithLabelValues(reason)
-	}
-	m.registry.MustRegister(m.clientsCut)
-	exceeded := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "fila_limits_exceeded_total", Help: "Times that a limit was exceeded, by its name: rate, window or concurrency of throttle keys (messages had to wait, or the guard refused a call), max_failures of circuits, max_failures_per_key of queues.",
-	}, []string{labelLimit})
+	m.guardChecks = m.counterVec("guard_checks_total", "Checks of the guard, by outcome: allowed, the kind of gate that refused, or late (nobody waits for the answer any more).",
+		labelOutcome, "allowed", "circuit", "rate", "window", "concurrency", "reserved", "turn", "paused", wire.GateLate)
+	m.guardEnded = m.counterVec("guard_ended_total", "Permits of the guard that ended, by outcome: ok, error, expired (without a done), or operator.",
+		labelOutcome, "ok", "error", "expired", "operator")
+	m.guardCapped = m.counterVec("guard_capped_total", "Requests to the guard refused by a limit on their number, by its key of limits: max_guard_permits, max_guard_key_permits, max_guard_caller_permits, max_throttle_keys or max_circuits.",
+		labelLimit, "max_guard_permits", "max_guard_key_permits", "max_guard_caller_permits", "max_throttle_keys", "max_circuits")
+	m.clientsCut = m.counterVec("nats_clients_cut_total", "Clients that the embedded NATS server cut off, by reason: pending (nats.embedded.max_pending bytes unread), deadline (nothing read for nats.embedded.write_deadline_ms), or connections (more than nats.embedded.max_connections_per_user of one user).",
+		labelReason, "pending", "deadline", "connections")
+	exceeded := m.counterVec("limits_exceeded_total", "Times that a limit was exceeded, by its name: rate, window or concurrency of throttle keys (messages had to wait, or the guard refused a call), max_failures of circuits, max_failures_per_key of queues.", labelLimit)
 	m.exceeded = make(map[string]prometheus.Counter)
 	for _, limit := range []string{"rate", "window", "concurrency", limitMaxFailures, limitMaxFailuresPerKey} {
 		m.exceeded[limit] = exceeded.WithLabelValues(limit)
 	}
-	m.registry.MustRegister(exceeded)
 	m.mu.queues = make(map[string]*Queue)
 	for kind := gates.ByNothing + 1; kind < gates.BlockKinds; kind++ {
 		m.limits[kind] = m.exceeded[kind.String()]
@@ -96,33 +82,30 @@ func New() *Metrics {
 	m.none = newQueue(m, "", true)
 	m.guard = newQueue(m, nameOfGuard, true)
 	m.others = [queue.Roles]*Queue{newQueue(m, nameOfOthers, true), newQueue(m, wire.DLQ(nameOfOthers), true)}
-	m.commitDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "fila_commit_duration_seconds",
-		Help:    "Time of a group commit of the store, fsync included. A cluster has fila_cluster_append_duration_seconds instead.",
-		Buckets: prometheus.ExponentialBuckets(.0001, 2, 16), // 100 us to 3.3 s
-	})
-	m.commitBatch = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "fila_commit_batch_size",
-		Help:    "Batches of changes in one group commit.",
-		Buckets: prometheus.ExponentialBuckets(1, 2, 15), // 1 to 16,384
-	})
-	for _, outcome := range []string{"allowed", "circuit", "rate", "window", "concurrency", "reserved", "turn", "paused", wire.GateLate} {
-		m.guardChecks.WithLabelValues(outcome) // exports 0 before the first event
-	}
-	for _, outcome := range []string{"ok", "error", "expired", "operator"} {
-		m.guardEnded.WithLabelValues(outcome)
-	}
-	m.guardCheck = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "fila_guard_check_duration_seconds",
-		Help:    "Time to decide a check of the guard.",
-		Buckets: prometheus.ExponentialBuckets(.000_001, 4, 10), // 1 us to 262 ms
-	})
-	m.registry.MustRegister(
-		m.commitDuration, m.commitBatch, m.guardCheck, m.guardChecks, m.guardEnded, m.guardCapped,
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
+	m.commitDuration = m.histogram("commit_duration_seconds", "Time of a group commit of the store, fsync included. A cluster has fila_cluster_append_duration_seconds instead.",
+		.0001, 2, 16) // 100 us to 3.3 s
+	m.commitBatch = m.histogram("commit_batch_size", "Batches of changes in one group commit.", 1, 2, 15)               // 1 to 16,384
+	m.guardCheck = m.histogram("guard_check_duration_seconds", "Time to decide a check of the guard.", .000_001, 4, 10) // 1 us to 262 ms
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// counterVec registers a counter with one label, and exports 0 for these values of it before the
+// first event.
+func (m *Metrics) counterVec(name, help, label string, values ...string) *prometheus.CounterVec {
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fila_" + name, Help: help}, []string{label})
+	for _, value := range values {
+		vec.WithLabelValues(value)
+	}
+	m.registry.MustRegister(vec)
+	return vec
+}
+
+// histogram registers a histogram of n buckets, each factor times as wide as the one before.
+func (m *Metrics) histogram(name, help string, first, factor float64, n int) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "fila_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(first, factor, n)})
+	m.registry.MustRegister(h)
+	return h
 }
 
 // Handler serves the result of Gather.
@@ -197,38 +180,6 @@ func (m *Metrics) SetBuild(version string) {
 	info.Set(1)
 	m.registry.MustRegister(info)
 }
-
-// SetReady sets the function that returns the state of /readyz. The rules of SetGauges apply.
-func (m *Metrics) SetReady(ready func() bool) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "fila_ready", Help: "1 while /readyz answers 200, otherwise 0.",
-	}, func() float64 { return boolean(ready()) }))
-}
-
-// SetNode sets the function that reads the state shared by all queues. The rules of SetGauges
-// apply.
-func (m *Metrics) SetNode(read func() Node) { m.registry.MustRegister(nodeCollector(read)) }
-
-// SetLimits sets the function that reads the use of limits. The rules of SetGauges apply.
-func (m *Metrics) SetLimits(read func() []Limit) { m.registry.MustRegister(limitCollector(read)) }
-
-// SetDisk sets the function that reads how full the store's disk is. The rules of SetGauges
-// apply.
-func (m *Metrics) SetDisk(read func() (free int64, low, known bool)) {
-	m.registry.MustRegister(diskCollector(read))
-}
-
-// SetStuck sets the function that counts stuck messages by queue. The rules of SetGauges apply.
-func (m *Metrics) SetStuck(read func() int) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "fila_stuck_queues",
-		Help: "Queues with a lock held for four seconds or more, a defect of fila: they take or deliver no messages, and /readyz answers 503.",
-	}, func() float64 { return float64(read()) }))
-}
-
-// SetShared sets the function that reads the state of the shared bucket. The rules of SetGauges
-// apply.
-func (m *Metrics) SetShared(read func() Shared) { m.registry.MustRegister(sharedCollector(read)) }
 
 // Queue returns the counters of a queue, the same object until Drop. It takes a lock: call it
 // once per queue and keep the result.
@@ -309,32 +260,6 @@ func (m *Metrics) ClientCut(reason string) { m.clientsCut.WithLabelValues(reason
 
 // CircuitHeld counts a circuit that opened after too many failures.
 func (m *Metrics) CircuitHeld() { m.exceeded[limitMaxFailures].Inc() }
-
-// SetCircuits sets the function that reads the state of circuits. The rules of SetGauges apply.
-func (m *Metrics) SetCircuits(read func() Circuits) { m.registry.MustRegister(circuitCollector(read)) }
-
-// ThrottleHeld counts how often a throttle key blocked messages or calls.
-type ThrottleHeld struct {
-	Key       string // in the form shown to users
-	BlockedBy string
-	N         int64
-}
-
-type throttleCollector func() []ThrottleHeld
-
-func (throttleCollector) Describe(ch chan<- *prometheus.Desc) { ch <- throttleHeldDesc }
-
-func (read throttleCollector) Collect(ch chan<- prometheus.Metric) {
-	for _, h := range read() {
-		ch <- prometheus.MustNewConstMetric(throttleHeldDesc, prometheus.CounterValue, float64(h.N), h.Key, h.BlockedBy)
-	}
-}
-
-// SetThrottles sets the function that reads the counts of throttle keys with limits of their
-// own. The rules of SetGauges apply.
-func (m *Metrics) SetThrottles(read func() []ThrottleHeld) {
-	m.registry.MustRegister(throttleCollector(read))
-}
 
 // Commit records a group commit of the store: its duration including fsync, and the number of
 // batches in it.
