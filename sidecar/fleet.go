@@ -10,7 +10,6 @@ import (
 	"github.com/filaq/fila/sidecar/circuit"
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/fleet"
-	"github.com/filaq/fila/sidecar/guard"
 	"github.com/filaq/fila/sidecar/limit"
 	"github.com/filaq/fila/sidecar/natsio"
 	"github.com/filaq/fila/sidecar/telemetry"
@@ -225,13 +224,5 @@ func (s *Server) joinGuard() error {
 	if s.shared.GuardPrefix == "" {
 		return nil
 	}
-	return r.front.JoinGuard(r.shards, s.version, p.Common, guardVerbs(r.guard.SharedVerbs()))
-}
-
-func guardVerbs(verbs map[string]guard.Verb) map[string]natsio.GuardVerb {
-	all := make(map[string]natsio.GuardVerb, len(verbs))
-	for name, do := range verbs {
-		all[name] = natsio.GuardVerb(do)
-	}
-	return all
+	return r.front.JoinGuard(r.shards, s.version, p.Common, r.guard.SharedVerbs())
 }

@@ -73,11 +73,11 @@ func (s *Server) askGuard(verb, tail string, body []byte) ([]byte, *wire.Error) 
 	if !ok {
 		return nil, wire.BadSubject(verb)
 	}
-	reply, _, err, later := do(tail, body, wire.GuardOrigin{})
-	if later != nil {
-		reply, _, err = later()
+	reply := do(tail, body, wire.GuardOrigin{})
+	if reply.Later != nil {
+		reply = reply.Later()
 	}
-	return reply, err
+	return reply.Body, reply.Err
 }
 
 // here returns the state of this node for the pages.

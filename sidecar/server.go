@@ -484,7 +484,7 @@ func (s *Server) start(ctx context.Context) error {
 	if s.cfg.Cluster.Enabled { // any node may answer for a permit of another one
 		calls = r.guard.SharedVerbs()
 	}
-	if err := r.front.ServeGuard(r.shards, guardVerbs(calls)); err != nil {
+	if err := r.front.ServeGuard(r.shards, calls); err != nil {
 		return err
 	}
 	return s.joinGuard()

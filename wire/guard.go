@@ -83,6 +83,18 @@ type GuardOrigin struct {
 // Late reports whether the caller has stopped waiting.
 func (o *GuardOrigin) Late(now int64) bool { return o.Until != 0 && now >= o.Until }
 
+// GuardReply is the reply to a request to the guard.
+type GuardReply struct {
+	Body    []byte
+	Headers map[string][]string
+	Err     *Error            // replaces Body and Headers
+	Later   func() GuardReply // waits for the reply, in a goroutine of its own; nil: the reply is here
+}
+
+// GuardVerb carries out the requests of a guard verb. tail is the rest of the subject. It does
+// not block: a reply that takes time is Later.
+type GuardVerb func(tail string, body []byte, from GuardOrigin) GuardReply
+
 // GuardUntil returns how long the caller of a check waits for the reply (Unix ns), from the
 // headers; 0: unknown. The request was sent at time sent or later.
 func GuardUntil(get func(header string) string, sent int64) (until int64, err *Error) {

@@ -47,13 +47,13 @@ func BenchmarkGuard(b *testing.B) {
 	ask, done := []byte(`{"with":["tenant:acme"]}`), []byte(`{"permit":"`)
 	b.ReportAllocs()
 	for b.Loop() {
-		reply, _, werr, _ := g.checkVerb("vendor:stripe", ask, wire.GuardOrigin{})
-		if werr != nil {
-			b.Fatal(werr)
+		reply := g.checkVerb("vendor:stripe", ask, wire.GuardOrigin{})
+		if reply.Err != nil {
+			b.Fatal(reply.Err)
 		}
-		tell := append(done, reply[before:before+wire.TokenLen]...)
-		if _, _, werr, _ := g.doneVerb("vendor:stripe", append(tell, `","outcome":"ok"}`...), wire.GuardOrigin{}); werr != nil {
-			b.Fatal(werr)
+		tell := append(done, reply.Body[before:before+wire.TokenLen]...)
+		if reply := g.doneVerb("vendor:stripe", append(tell, `","outcome":"ok"}`...), wire.GuardOrigin{}); reply.Err != nil {
+			b.Fatal(reply.Err)
 		}
 	}
 }

@@ -240,10 +240,10 @@ func TestLateChecksGiveNoPermit(t *testing.T) {
 		r := newRig(t)
 		r.limit("v", throttle.Limits{Concurrency: 10})
 		before := r.State("v", "me")
-		check := func(body string, until time.Time) (string, Later) {
-			reply, _, err, later := r.checkVerb("v", []byte(body), wire.GuardOrigin{Until: until.UnixNano()})
-			require.Nil(t, err)
-			return string(reply), later
+		check := func(body string, until time.Time) (string, func() wire.GuardReply) {
+			reply := r.checkVerb("v", []byte(body), wire.GuardOrigin{Until: until.UnixNano()})
+			require.Nil(t, reply.Err)
+			return string(reply.Body), reply.Later
 		}
 		reply, _ := check("{}", time.Now())
 		require.JSONEq(t, `{"allowed":false,"gate":"late","key":"v","retry_after_ms":50}`, reply)
@@ -257,9 +257,9 @@ func TestLateChecksGiveNoPermit(t *testing.T) {
 			return func() *wire.Error { time.Sleep(2 * time.Second); return nil }
 		}
 		_, later := check("{}", time.Now().Add(time.Second))
-		slow, _, err := later()
-		require.Nil(t, err)
-		require.Contains(t, string(slow), `"gate":"late"`)
+		slow := later()
+		require.Nil(t, slow.Err)
+		require.Contains(t, string(slow.Body), `"gate":"late"`)
 		require.Equal(t, 1, r.Live(), "the first one alone")
 		require.EqualValues(t, 5, r.checked.Load())
 	})
@@ -290,13 +290,11 @@ func TestAnswersThatAreTooLong(t *testing.T) {
 		before := r.State("v", "me")
 		checks := []byte(`{"checks":[` + strings.Repeat(`{"key":"v"},`, 99) + `{"key":"v"}]}`)
 		r.payload = 4096
-		_, _, err, _ := r.checkVerb("_", checks, wire.GuardOrigin{})
-		require.ErrorContains(t, err, "ask for fewer")
+		require.ErrorContains(t, r.checkVerb("_", checks, wire.GuardOrigin{}).Err, "ask for fewer")
 		require.Equal(t, before, r.State("v", "me"))
 		require.Zero(t, r.checked.Load(), "nobody was allowed anything")
 		r.payload = 16 << 10
-		_, _, err, _ = r.checkVerb("_", checks, wire.GuardOrigin{})
-		require.Nil(t, err)
+		require.Nil(t, r.checkVerb("_", checks, wire.GuardOrigin{}).Err)
 		require.Equal(t, 100, r.Live())
 		require.EqualValues(t, 100, r.checked.Load())
 	})
@@ -485,16 +483,14 @@ func TestVerdicts(t *testing.T) {
 			`{"error":"x","retry_policy":"five"}`: `{"severity":"medium","retry":true,"delay_ms":100,"retries_left":5}`,
 			`{"error_code":"401"}`:                `{"severity":"critical","rule":"fatal","retry":false,"retries_left":0}`,
 		} {
-			reply, _, werr, _ := state("_", []byte(strings.Replace(body, "{", `{"key":"v",`, 1)), wire.GuardOrigin{})
-			require.Nil(t, werr)
-			require.Contains(t, string(reply), `"verdict":`+want)
+			reply := state("_", []byte(strings.Replace(body, "{", `{"key":"v",`, 1)), wire.GuardOrigin{})
+			require.Nil(t, reply.Err)
+			require.Contains(t, string(reply.Body), `"verdict":`+want)
 		}
-		_, _, werr, _ := state("v", []byte(`{"error":"x","retry_policy":"six"}`), wire.GuardOrigin{})
-		require.Contains(t, werr.Description, "five")
-		_, _, werr, _ = state("v", []byte(`{"attempt":2}`), wire.GuardOrigin{})
-		require.Contains(t, werr.Description, "go with error_code or error")
+		require.ErrorContains(t, state("v", []byte(`{"error":"x","retry_policy":"six"}`), wire.GuardOrigin{}).Err, "five")
+		require.ErrorContains(t, state("v", []byte(`{"attempt":2}`), wire.GuardOrigin{}).Err, "go with error_code or error")
 		require.Equal(t, 2, r.State("v", "me").Circuit.ConsecutiveFailures, "the fault of a call does not count against its destination")
-		_, werr = r.Done(&wire.GuardDoneRequest{Key: "v", Permit: r.allowed("v"), Caller: "me", Outcome: wire.GuardError, Attempt: 1, RetryPolicy: "six"})
+		_, werr := r.Done(&wire.GuardDoneRequest{Key: "v", Permit: r.allowed("v"), Caller: "me", Outcome: wire.GuardError, Attempt: 1, RetryPolicy: "six"})
 		require.Equal(t, wire.CodeBadField, werr.ErrCode)
 		require.Contains(t, werr.Description, "five")
 	})
@@ -538,17 +534,16 @@ func TestRefusalsAreAsDocumented(t *testing.T) {
 
 		// A circuit that only a hand closes says neither when nor how many.
 		r.circuits.Open("v", math.MaxInt64, "")
-		reply, headers, werr, later := r.checkVerb("v", nil, wire.GuardOrigin{})
-		require.Nil(t, werr)
-		require.Nil(t, later)
-		require.JSONEq(t, `{"allowed":false,"gate":"circuit","key":"v"}`, string(reply))
-		require.Empty(t, headers)
+		reply := r.checkVerb("v", nil, wire.GuardOrigin{})
+		require.Nil(t, reply.Err)
+		require.Nil(t, reply.Later)
+		require.JSONEq(t, `{"allowed":false,"gate":"circuit","key":"v"}`, string(reply.Body))
+		require.Empty(t, reply.Headers)
 		r.circuits.Open("v", now+int64(1500*time.Millisecond), "")
-		reply, headers, _, _ = r.checkVerb("v", nil, wire.GuardOrigin{})
-		require.JSONEq(t, `{"allowed":false,"gate":"circuit","key":"v","retry_after_ms":1500}`, string(reply))
-		require.Equal(t, map[string][]string{wire.HeaderRetryAfter: {"2"}, wire.HeaderRetryAfterMs: {"1500"}}, headers)
-		_, headers, _, _ = r.checkVerb("_", []byte(`{"checks":[{"key":"v"}]}`), wire.GuardOrigin{})
-		require.Empty(t, headers, "a list of answers has no headers")
+		reply = r.checkVerb("v", nil, wire.GuardOrigin{})
+		require.JSONEq(t, `{"allowed":false,"gate":"circuit","key":"v","retry_after_ms":1500}`, string(reply.Body))
+		require.Equal(t, map[string][]string{wire.HeaderRetryAfter: {"2"}, wire.HeaderRetryAfterMs: {"1500"}}, reply.Headers)
+		require.Empty(t, r.checkVerb("_", []byte(`{"checks":[{"key":"v"}]}`), wire.GuardOrigin{}).Headers, "a list of answers has no headers")
 	})
 }
 
@@ -695,13 +690,10 @@ func TestOnlyCallsThatNeedTheDiskWaitForIt(t *testing.T) {
 		ask := func(body string) (disk chan *wire.Error, answered chan *wire.Error) {
 			disk, answered = make(chan *wire.Error, 1), make(chan *wire.Error, 1)
 			r.keep = func([]string, int64) func() *wire.Error { return func() *wire.Error { return <-disk } }
-			_, _, err, later := r.checkVerb("_", []byte(body), wire.GuardOrigin{})
-			require.Nil(t, err)
-			require.NotNil(t, later)
-			go func() {
-				_, _, err := later()
-				answered <- err
-			}()
+			reply := r.checkVerb("_", []byte(body), wire.GuardOrigin{})
+			require.Nil(t, reply.Err)
+			require.NotNil(t, reply.Later)
+			go func() { answered <- reply.Later().Err }()
 			return disk, answered
 		}
 		const call, batch = `{"key":"v","ttl_ms":1000}`, `{"checks":[{"key":"w","ttl_ms":1},{"key":"v","ttl_ms":1000}]}`
@@ -764,48 +756,46 @@ func TestPermitsOfAnotherFila(t *testing.T) {
 			return reply, refused, nil
 		}
 		done := r.SharedVerbs()[wire.GuardDone]
-		tell := func(permit, caller string) Later {
-			reply, _, err, later := done(`v\x`, []byte(`{"permit":"`+permit+`","caller":"`+caller+`","outcome":"ok"}`), wire.GuardOrigin{})
-			require.Nil(t, reply)
-			require.Nil(t, err)
-			require.NotNil(t, later)
-			return later
+		end := func(permit, caller string) wire.GuardReply {
+			return done(`v\x`, []byte(`{"permit":"`+permit+`","caller":"`+caller+`","outcome":"ok"}`), wire.GuardOrigin{})
+		}
+		tell := func(permit, caller string) func() wire.GuardReply {
+			reply := end(permit, caller)
+			require.Nil(t, reply.Err)
+			require.NotNil(t, reply.Later)
+			return reply.Later
 		}
 		own, foreign := r.allowed(`v\x`), other.allowed(`v\x`)
-		reply, _, err, later := done(`v\x`, []byte(`{"permit":"`+own+`","caller":"me","outcome":"ok"}`), wire.GuardOrigin{})
-		require.Nil(t, err)
-		require.Nil(t, later)
-		require.JSONEq(t, `{"retry":false}`, string(reply))
-		_, _, err, _ = done("v", []byte(`{"permit":"`+strings.Repeat("=", wire.TokenLen)+`","outcome":"ok"}`), wire.GuardOrigin{})
-		require.ErrorIs(t, err, wire.PermitRefused(""))
+		reply := end(own, "me")
+		require.Nil(t, reply.Err)
+		require.Nil(t, reply.Later)
+		require.JSONEq(t, `{"retry":false}`, string(reply.Body))
+		require.ErrorIs(t, end(strings.Repeat("=", wire.TokenLen), "").Err, wire.PermitRefused(""))
 
-		outcome := func(later Later, failed error) (string, *wire.Error) {
+		outcome := func(later func() wire.GuardReply, failed error) wire.GuardReply {
 			go func() { answer <- failed }()
-			reply, _, err := later()
-			return string(reply), err
+			return later()
 		}
-		_, err = outcome(tell(foreign, "you"), nil)
-		require.ErrorIs(t, err, wire.PermitRefused(""))
-		_, err = outcome(tell(foreign, "me"), errors.New("nobody is there"))
-		require.ErrorIs(t, err, wire.PermitAway("", 0))
+		require.ErrorIs(t, outcome(tell(foreign, "you"), nil).Err, wire.PermitRefused(""))
+		require.ErrorIs(t, outcome(tell(foreign, "me"), errors.New("nobody is there")).Err, wire.PermitAway("", 0))
 		require.Equal(t, 1, other.Live())
 		for _, want := range []string{`{"retry":false}`, `{"duplicate":true,"retry":false}`} {
-			got, err := outcome(tell(foreign, "me"), nil)
-			require.Nil(t, err)
-			require.JSONEq(t, want, got)
+			got := outcome(tell(foreign, "me"), nil)
+			require.Nil(t, got.Err)
+			require.JSONEq(t, want, string(got.Body))
 		}
 		require.Zero(t, other.Live())
 		require.Equal(t, []uint64{other.Issuer(), other.Issuer(), other.Issuer(), other.Issuer()}, asked)
 
-		var waiting []Later
+		var waiting []func() wire.GuardReply
 		for range maxForwards {
 			waiting = append(waiting, tell(foreign, "me"))
 		}
-		_, _, err, later = done(`v\x`, []byte(`{"permit":"`+foreign+`","caller":"me","outcome":"ok"}`), wire.GuardOrigin{})
-		require.Nil(t, later)
-		require.ErrorContains(t, err, "at most 1000")
+		reply = end(foreign, "me")
+		require.Nil(t, reply.Later)
+		require.ErrorContains(t, reply.Err, "at most 1000")
 		for _, later := range waiting {
-			_, _ = outcome(later, nil)
+			outcome(later, nil)
 		}
 		tell(foreign, "me")
 	})

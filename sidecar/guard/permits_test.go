@@ -23,13 +23,13 @@ func (r *rig) askAs(user, caller, key string, with ...string) (permit string, er
 	r.t.Helper()
 	body, failed := json.Marshal(wire.GuardCheckRequest{Caller: caller, GuardAsk: wire.GuardAsk{With: with}})
 	require.NoError(r.t, failed)
-	reply, _, err, later := r.checkVerb(key, body, wire.GuardOrigin{User: user})
-	require.Nil(r.t, later)
-	if err != nil {
-		return "", err
+	reply := r.checkVerb(key, body, wire.GuardOrigin{User: user})
+	require.Nil(r.t, reply.Later)
+	if reply.Err != nil {
+		return "", reply.Err
 	}
 	var a wire.GuardAnswer
-	require.NoError(r.t, json.Unmarshal(reply, &a))
+	require.NoError(r.t, json.Unmarshal(reply.Body, &a))
 	require.True(r.t, a.Allowed)
 	return a.Permit, nil
 }
@@ -39,9 +39,9 @@ func (r *rig) stateAs(user, caller, key string) (st wire.GuardStatus) {
 	r.t.Helper()
 	body, failed := json.Marshal(wire.GuardStateRequest{Caller: caller})
 	require.NoError(r.t, failed)
-	reply, _, err, _ := r.stateVerb(key, body, wire.GuardOrigin{User: user})
-	require.Nil(r.t, err)
-	require.NoError(r.t, json.Unmarshal(reply, &st))
+	reply := r.Verbs()[wire.GuardState](key, body, wire.GuardOrigin{User: user})
+	require.Nil(r.t, reply.Err)
+	require.NoError(r.t, json.Unmarshal(reply.Body, &st))
 	return st
 }
 
@@ -269,12 +269,9 @@ func TestPermitsAreEnded(t *testing.T) {
 		disk := make(chan *wire.Error)
 		r.limit("z", throttle.Limits{Concurrency: 2})
 		r.keep = func([]string, int64) func() *wire.Error { return func() *wire.Error { return <-disk } }
-		_, _, _, later := r.checkVerb("z", nil, wire.GuardOrigin{})
+		reply := r.checkVerb("z", nil, wire.GuardOrigin{})
 		answered := make(chan *wire.Error)
-		go func() {
-			_, _, err := later()
-			answered <- err
-		}()
+		go func() { answered <- reply.Later().Err }()
 		require.Equal(t, int64(1), end(wire.PermitFilter{Key: "z"}))
 		disk <- nil
 		require.ErrorIs(t, <-answered, wire.PermitNotFound(""))

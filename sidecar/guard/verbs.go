@@ -6,61 +6,55 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Later waits for a reply. Call it in a goroutine of its own.
-type Later = func() (reply []byte, headers map[string][]string, err *wire.Error)
-
-// Verb executes a request and returns the reply with its headers. tail is the last part of its
-// subject. It does not block: if the reply takes time, it returns only later.
-type Verb func(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later)
-
 // Verbs are the verbs of the guard by name.
-func (g *Service) Verbs() map[string]Verb {
-	return map[string]Verb{wire.GuardCheck: g.checkVerb, wire.GuardDone: g.doneVerb, wire.GuardState: g.stateVerb}
+func (g *Service) Verbs() map[string]wire.GuardVerb {
+	return map[string]wire.GuardVerb{wire.GuardCheck: g.checkVerb, wire.GuardDone: g.doneVerb, wire.GuardState: g.stateVerb(false)}
 }
 
 // SharedVerbs are the verbs of a guard that several filas serve together, by name.
-func (g *Service) SharedVerbs() map[string]Verb {
-	return map[string]Verb{wire.GuardCheck: g.checkVerb, wire.GuardDone: g.sharedDone, wire.GuardState: g.sharedStateVerb}
+func (g *Service) SharedVerbs() map[string]wire.GuardVerb {
+	return map[string]wire.GuardVerb{wire.GuardCheck: g.checkVerb, wire.GuardDone: g.sharedDone, wire.GuardState: g.stateVerb(true)}
 }
 
-func (g *Service) checkVerb(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func refused(err *wire.Error) wire.GuardReply { return wire.GuardReply{Err: err} }
+
+func (g *Service) checkVerb(tail string, body []byte, from wire.GuardOrigin) wire.GuardReply {
 	r, err := wire.ParseGuardCheck(tail, body)
 	if err != nil {
-		return nil, nil, err, nil
+		return refused(err)
 	}
-	asks := r.Checks
-	if asks == nil {
+	asks, batch := r.Checks, r.Checks != nil
+	if !batch {
 		asks = []wire.GuardAsk{r.GuardAsk}
 	}
 	if from.Late(g.opt.Now()) {
-		reply, headers, err = g.refuseLate(asks, r.Checks != nil, &from)
-		return reply, headers, err, nil
+		return g.refuseLate(asks, batch, &from)
 	}
 	caller := origin{r.Caller, from.User}
 	d, err := g.decide(caller, asks)
-	switch {
-	case err != nil:
-		return nil, nil, err, nil
-	case d.missing != "":
-		return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) {
-			d, err := g.retryWithLeases(d, caller, asks)
-			if err != nil {
-				return nil, nil, err
-			}
-			return g.finish(d, asks, r.Checks != nil, &from)
-		}
-	case len(d.onDisk) > 0:
-		return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) { return g.finish(d, asks, r.Checks != nil, &from) }
+	if err != nil {
+		return refused(err)
 	}
-	reply, headers, err = g.finish(d, asks, r.Checks != nil, &from)
-	return reply, headers, err, nil
+	finish := func() wire.GuardReply {
+		if d.missing != "" {
+			var err *wire.Error
+			if d, err = g.retryWithLeases(d, caller, asks); err != nil {
+				return refused(err)
+			}
+		}
+		return g.finish(d, asks, batch, &from)
+	}
+	if d.missing != "" || len(d.onDisk) > 0 {
+		return wire.GuardReply{Later: finish}
+	}
+	return finish()
 }
 
 // finish returns the reply to a check once its permits may be sent. If it fails, the check has
 // no effect.
-func (g *Service) finish(d *decision, asks []wire.GuardAsk, batch bool, from *wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error) {
-	if err = g.awaitDisk(d); err != nil {
-		return nil, nil, err
+func (g *Service) finish(d *decision, asks []wire.GuardAsk, batch bool, from *wire.GuardOrigin) wire.GuardReply {
+	if err := g.awaitDisk(d); err != nil {
+		return refused(err)
 	}
 	if now := g.opt.Now(); len(d.given) > 0 && from.Late(now) {
 		g.cancel(d.given, now)
@@ -71,7 +65,7 @@ func (g *Service) finish(d *decision, asks []wire.GuardAsk, batch bool, from *wi
 
 // refuseLate is the reply to a check whose caller may have given up. It gives no permit, and says
 // that the caller may ask again.
-func (g *Service) refuseLate(asks []wire.GuardAsk, batch bool, from *wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error) {
+func (g *Service) refuseLate(asks []wire.GuardAsk, batch bool, from *wire.GuardOrigin) wire.GuardReply {
 	d := &decision{began: g.opt.Now(), answers: make([]wire.GuardAnswer, len(asks))}
 	for i := range asks {
 		d.answers[i] = wire.GuardAnswer{Gate: wire.GateLate, Key: asks[i].Key, RetryAfterMs: lateRetryAfter.Milliseconds()}
@@ -80,112 +74,104 @@ func (g *Service) refuseLate(asks []wire.GuardAsk, batch bool, from *wire.GuardO
 }
 
 // reply encodes a decision.
-func (g *Service) reply(d *decision, batch bool, from *wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error) {
+func (g *Service) reply(d *decision, batch bool, from *wire.GuardOrigin) (r wire.GuardReply) {
 	first := &d.answers[0]
 	switch {
 	case batch:
-		reply, _, err = encode(wire.GuardAnswers{Answers: d.answers}, nil, nil)
+		r = encode(wire.GuardAnswers{Answers: d.answers})
 	case first.Allowed:
-		reply = first.AppendAllowed(nil)
+		r.Body = first.AppendAllowed(nil)
 	default:
-		reply, headers, err = encode(first, first.Headers(), nil)
+		r = encode(first)
+		r.Headers = first.Headers()
 	}
-	if limit := g.opt.MaxPayload(); batch && int64(len(reply)) > limit {
-		err = wire.GuardReplyTooLarge(len(d.answers), len(reply), limit)
+	if limit := g.opt.MaxPayload(); batch && int64(len(r.Body)) > limit {
+		r = refused(wire.GuardReplyTooLarge(len(d.answers), len(r.Body), limit))
 	}
-	if err != nil {
+	if r.Err != nil {
 		g.cancel(d.given, g.opt.Now())
-		return nil, nil, err
+		return r
 	}
 	g.count(d, from.Trace)
-	return reply, headers, nil
+	return r
 }
 
-func (g *Service) doneVerb(tail string, body []byte, _ wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func (g *Service) doneVerb(tail string, body []byte, _ wire.GuardOrigin) wire.GuardReply {
 	r, err := wire.ParseGuardDone(tail, body)
 	if err != nil {
-		return nil, nil, err, nil
+		return refused(err)
 	}
 	v, err := g.Done(&r)
-	reply, headers, err = encode(v, nil, err)
-	return reply, headers, err, nil
+	if err != nil {
+		return refused(err)
+	}
+	return encode(v)
 }
 
 // sharedDone ends a permit of this fila, or forwards the request to the fila that gave it.
-func (g *Service) sharedDone(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func (g *Service) sharedDone(tail string, body []byte, from wire.GuardOrigin) wire.GuardReply {
 	r, err := wire.ParseGuardDone(tail, body)
 	if err != nil {
-		return nil, nil, err, nil
+		return refused(err)
 	}
 	issuer, bad := wire.LeaseOf(r.Permit)
 	switch {
 	case bad != nil:
-		return nil, nil, wire.PermitRefused(r.Key), nil
+		return refused(wire.PermitRefused(r.Key))
 	case issuer == g.run:
 		return g.doneVerb(tail, body, from)
 	}
 	key := r.Key
 	r.Key = wire.ShowKey(key)
-	passed, _, err := encode(r, nil, nil)
-	if err != nil {
-		return nil, nil, err, nil
+	passed := encode(r)
+	if passed.Err != nil {
+		return passed
 	}
 	select {
 	case g.forwards <- struct{}{}:
 	default:
-		return nil, nil, wire.LimitReached("calls on their way to the filas that gave their permits", maxForwards, capRetryAfter), nil
+		return refused(wire.LimitReached("calls on their way to the filas that gave their permits", maxForwards, capRetryAfter))
 	}
-	return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) {
+	return wire.GuardReply{Later: func() wire.GuardReply {
 		defer func() { <-g.forwards }()
-		reply, refused, failed := g.opt.Forward(issuer, passed)
+		reply, err, failed := g.opt.Forward(issuer, passed.Body)
 		if failed != nil {
-			refused = wire.PermitAway(key, capRetryAfter)
+			err = wire.PermitAway(key, capRetryAfter)
 		}
-		return reply, nil, refused
-	}
+		return wire.GuardReply{Body: reply, Err: err}
+	}}
 }
 
 // DoneForwarded ends a permit of this fila on behalf of another fila.
 func (g *Service) DoneForwarded(body []byte) ([]byte, *wire.Error) {
-	reply, _, err, _ := g.doneVerb(wire.KeyInBody, body, wire.GuardOrigin{})
-	return reply, err
+	r := g.doneVerb(wire.KeyInBody, body, wire.GuardOrigin{})
+	return r.Body, r.Err
 }
 
-func (g *Service) sharedStateVerb(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
-	reply, headers, err = g.stateReply(tail, body, from.User, true)
-	return reply, headers, err, nil
-}
-
-func (g *Service) stateVerb(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
-	reply, headers, err = g.stateReply(tail, body, from.User, false)
-	return reply, headers, err, nil
-}
-
-// stateReply describes a key, with shared only what filas share of it, and gives the verdict of the
+// stateVerb describes a key, with shared only what filas share of it, and gives the verdict of the
 // rules about an error in the request.
-func (g *Service) stateReply(tail string, body []byte, user string, shared bool) ([]byte, map[string][]string, *wire.Error) {
-	r, err := wire.ParseGuardState(tail, body)
-	if err == nil {
-		err = g.knownPolicy(r.RetryPolicy)
+func (g *Service) stateVerb(shared bool) wire.GuardVerb {
+	return func(tail string, body []byte, from wire.GuardOrigin) wire.GuardReply {
+		r, err := wire.ParseGuardState(tail, body)
+		if err == nil {
+			err = g.knownPolicy(r.RetryPolicy)
+		}
+		if err != nil {
+			return refused(err)
+		}
+		st := g.state(r.Key, origin{r.Caller, from.User}, shared)
+		if failure := r.Failure(); failure != nil {
+			verdict, _ := g.judge(failure)
+			st.Verdict = &verdict
+		}
+		return encode(st)
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	st := g.state(r.Key, origin{r.Caller, user}, shared)
-	if failure := r.Failure(); failure != nil {
-		verdict, _ := g.judge(failure)
-		st.Verdict = &verdict
-	}
-	return encode(st, nil, nil)
 }
 
-func encode(reply any, headers map[string][]string, err *wire.Error) ([]byte, map[string][]string, *wire.Error) {
+func encode(reply any) wire.GuardReply {
+	data, err := json.Marshal(reply)
 	if err != nil {
-		return nil, nil, err
+		return refused(wire.Internal(err.Error()))
 	}
-	data, failed := json.Marshal(reply)
-	if failed != nil {
-		return nil, nil, wire.Internal(failed.Error())
-	}
-	return data, headers, nil
+	return wire.GuardReply{Body: data}
 }

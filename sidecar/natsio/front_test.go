@@ -522,22 +522,21 @@ func TestVerbsThatWaitAreBounded(t *testing.T) {
 func TestACallThatWaitsHoldsUpNobody(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		hanging := make(chan struct{})
-		say := func(text string) ([]byte, map[string][]string, *wire.Error) {
+		say := func(text string) wire.GuardReply {
 			if text == "refused" {
-				return nil, nil, wire.PermitNotFound(text)
+				return wire.GuardReply{Err: wire.PermitNotFound(text)}
 			}
-			return []byte(strconv.Quote(text)), map[string][]string{"Test": {text}}, nil
+			return wire.GuardReply{Body: []byte(strconv.Quote(text)), Headers: map[string][]string{"Test": {text}}}
 		}
-		require.NoError(t, r.front.ServeGuard(r.shards, map[string]GuardVerb{
-			wire.GuardCheck: func(tail string, body []byte, _ wire.GuardOrigin) ([]byte, map[string][]string, *wire.Error, func() ([]byte, map[string][]string, *wire.Error)) {
+		require.NoError(t, r.front.ServeGuard(r.shards, map[string]wire.GuardVerb{
+			wire.GuardCheck: func(tail string, body []byte, _ wire.GuardOrigin) wire.GuardReply {
 				if string(body) == "wait" {
-					return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) {
+					return wire.GuardReply{Later: func() wire.GuardReply {
 						<-hanging
 						return say(tail)
-					}
+					}}
 				}
-				reply, headers, err := say(tail)
-				return reply, headers, err, nil
+				return say(tail)
 			},
 		}))
 		late, err := r.client.SubscribeSync("_INBOX.late")
@@ -573,9 +572,9 @@ func TestChecksAfterAStandstill(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var stood atomic.Int64
 		r.front.Now = func() int64 { return time.Now().UnixNano() + stood.Load() }
-		require.NoError(t, r.front.ServeGuard(r.shards, map[string]GuardVerb{
-			wire.GuardCheck: func(_ string, _ []byte, from wire.GuardOrigin) ([]byte, map[string][]string, *wire.Error, func() ([]byte, map[string][]string, *wire.Error)) {
-				return strconv.AppendBool(nil, from.Late(r.front.Now())), nil, nil, nil
+		require.NoError(t, r.front.ServeGuard(r.shards, map[string]wire.GuardVerb{
+			wire.GuardCheck: func(_ string, _ []byte, from wire.GuardOrigin) wire.GuardReply {
+				return wire.GuardReply{Body: strconv.AppendBool(nil, from.Late(r.front.Now()))}
 			},
 		}))
 		late := func(header, value string) string {

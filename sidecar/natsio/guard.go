@@ -12,19 +12,15 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// GuardVerb carries out a request of a guard verb. tail is the rest of the subject. If the reply
-// takes time, the verb returns only later, a function that waits for it.
-type GuardVerb func(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later func() ([]byte, map[string][]string, *wire.Error))
-
 // ServeGuard adds the guard verbs to the micro service of ServeRequests. They can be reached when
 // it returns.
-func (f *Front) ServeGuard(s *shard.Set, verbs map[string]GuardVerb) error {
+func (f *Front) ServeGuard(s *shard.Set, verbs map[string]wire.GuardVerb) error {
 	f.watchStandstills()
 	return f.serveGuard(f.service, s, f.Subjects, verbs, s.Draining)
 }
 
 // JoinGuard answers the guard verbs under a prefix that several filas serve as a queue group.
-func (f *Front) JoinGuard(s *shard.Set, version string, common wire.Subjects, verbs map[string]GuardVerb) error {
+func (f *Front) JoinGuard(s *shard.Set, version string, common wire.Subjects, verbs map[string]wire.GuardVerb) error {
 	service, err := micro.AddService(f.Conn, micro.Config{
 		Name: wire.GuardServiceName, Version: serviceVersion(version), QueueGroup: wire.GuardServiceName,
 		Description: "the guard of several filas",
@@ -65,7 +61,7 @@ func (f *Front) origin(verb string, req micro.Request) (from wire.GuardOrigin, e
 	return from, err
 }
 
-func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Subjects, verbs map[string]GuardVerb, draining func() bool) error {
+func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Subjects, verbs map[string]wire.GuardVerb, draining func() bool) error {
 	for _, name := range slices.Sorted(maps.Keys(verbs)) {
 		do := verbs[name]
 		handle := func(req micro.Request) {
@@ -97,38 +93,36 @@ func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Su
 
 // guarded carries out a request. Later requests do not wait for one that has to wait. traced ends
 // the span; it may be nil.
-func (f *Front) guarded(s *shard.Set, req micro.Request, tail string, from wire.GuardOrigin, do GuardVerb, traced func(reply []byte, err *wire.Error)) {
+func (f *Front) guarded(s *shard.Set, req micro.Request, tail string, from wire.GuardOrigin, do wire.GuardVerb, traced func(reply []byte, err *wire.Error)) {
 	f.calls.RLock()
-	reply, headers, err, later := do(tail, req.Data(), from)
-	if later == nil {
-		defer f.calls.RUnlock()
+	end := func(reply wire.GuardReply) wire.GuardReply {
 		if traced != nil {
-			traced(reply, err)
+			traced(reply.Body, reply.Err)
 		}
-		if err != nil {
-			s.Refuse("", err) // counts it
-			f.respondError(req, err)
+		return reply
+	}
+	reply := do(tail, req.Data(), from)
+	if reply.Later == nil {
+		defer f.calls.RUnlock()
+		if reply = end(reply); reply.Err != nil {
+			s.Refuse("", reply.Err) // counts it
+			f.respondError(req, reply.Err)
 			return
 		}
-		f.respond(req, reply, micro.WithHeaders(headers))
+		f.respond(req, reply.Body, micro.WithHeaders(reply.Headers))
 		return
 	}
 	to := req.Reply() // the service uses req after the handler has returned
 	go func() {
 		defer f.calls.RUnlock()
-		reply, headers, err := later()
-		if traced != nil {
-			traced(reply, err)
-		}
-		if err != nil {
-			s.Refuse(to, err)
-			return
-		}
-		if to == "" {
-			return
-		}
-		if err := f.Conn.PublishMsg(&nats.Msg{Subject: to, Header: headers, Data: reply}); err != nil {
-			f.Log.Debug("reply", "subject", to, "error", err)
+		reply := end(reply.Later())
+		switch {
+		case reply.Err != nil:
+			s.Refuse(to, reply.Err)
+		case to != "":
+			if err := f.Conn.PublishMsg(&nats.Msg{Subject: to, Header: reply.Headers, Data: reply.Body}); err != nil {
+				f.Log.Debug("reply", "subject", to, "error", err)
+			}
 		}
 	}()
 }
