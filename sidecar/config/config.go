@@ -12,7 +12,6 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -223,14 +222,10 @@ func (h *HTTPConfig) checkTraceURL() error {
 
 // NamesQueue reports whether the name of a queue, which is no dead letter queue, may be a
 // label.
-func (h *HTTPConfig) NamesQueue(name string) bool {
-	return slices.ContainsFunc(h.MetricsQueues, func(pattern string) bool { return covers(pattern, name) })
-}
+func (h *HTTPConfig) NamesQueue(name string) bool { return anyCovers(h.MetricsQueues, name) }
 
 // NamesCircuit reports whether the key of a circuit may be a label.
-func (h *HTTPConfig) NamesCircuit(key string) bool {
-	return slices.ContainsFunc(h.MetricsCircuits, func(pattern string) bool { return covers(pattern, key) })
-}
+func (h *HTTPConfig) NamesCircuit(key string) bool { return anyCovers(h.MetricsCircuits, key) }
 
 func (h *HTTPConfig) check() error {
 	for _, pattern := range h.MetricsCircuits {
@@ -251,10 +246,8 @@ func (h *HTTPConfig) check() error {
 	if b := h.BasePath; b != "" && (!basePath.MatchString(b) || path.Clean(b) != b) {
 		return fmt.Errorf("http.base_path = %q: allowed is a path such as /fila, without a slash at the end, of letters, digits, '.', '_', '~' and '-', or empty for none", b)
 	}
-	if _, err := h.Proxies(); err != nil {
-		return err
-	}
-	if err := h.checkTraceURL(); err != nil {
+	_, err := h.Proxies()
+	if err = cmp.Or(err, h.checkTraceURL()); err != nil {
 		return err
 	}
 	for _, header := range []struct{ key, name string }{{"user_header", h.UserHeader}, {"role_header", h.RoleHeader}} {
@@ -487,14 +480,7 @@ func (s *SharedConfig) SharesCircuit(key string) bool { return s.shares(circuitK
 func (s *SharedConfig) SharesThrottle(key string) bool { return s.shares(throttleKeys, key) }
 
 func (s *SharedConfig) shares(kind, key string) bool {
-	if !s.Enabled {
-		return false
-	}
-	return slices.ContainsFunc(s.Keys, func(pattern string) bool {
-		pattern, ok := strings.CutPrefix(pattern, kind)
-		prefix, many := strings.CutSuffix(pattern, "*")
-		return ok && (key == pattern || many && strings.HasPrefix(key, prefix))
-	})
+	return s.Enabled && anyCovers(s.Keys, kind+key)
 }
 
 func (s *SharedConfig) check() error {

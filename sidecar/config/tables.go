@@ -78,12 +78,12 @@ const (
 	ExpiredFailure = "failure"
 )
 
-func checkExpired(value string) error {
+func checkExpired(table, key, value string) error {
 	switch value {
 	case "", ExpiredNeutral, ExpiredFailure:
 		return nil
 	}
-	return fmt.Errorf(".expired = %q: allowed are %q and %q", value, ExpiredNeutral, ExpiredFailure)
+	return fmt.Errorf("%s[%s].expired = %q: allowed are %q and %q", table, key, value, ExpiredNeutral, ExpiredFailure)
 }
 
 // ExpiredFails reports whether a permit with this first key that ends without a done counts
@@ -109,13 +109,17 @@ func (t GuardTable) Pairs() bool { return t.With != nil || t.Expired == "" }
 
 // Allows reports whether the table lets a further key come with a first key.
 func (t *GuardTable) Allows(key, with string) bool {
-	return covers(t.Key, key) && slices.ContainsFunc(t.With, func(pattern string) bool { return covers(pattern, with) })
+	return covers(t.Key, key) && anyCovers(t.With, with)
 }
 
 // covers reports whether a key is what a table names, or begins with it.
 func covers(pattern, key string) bool {
 	prefix, many := strings.CutSuffix(pattern, "*")
 	return pattern == key || many && strings.HasPrefix(key, prefix)
+}
+
+func anyCovers(patterns []string, key string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return covers(pattern, key) })
 }
 
 // CircuitTable is one [[circuit]]: the limits of one circuit key. A limit that is

@@ -123,13 +123,9 @@ func (c *Config) checkClusterOfNodes() error {
 		within("cluster.shards", k.Shards, 1, maxShards),
 		within("cluster.failover_ms", k.FailoverMs, minFailoverMs, maxFailoverMs),
 		within("cluster.replicas", k.Replicas, 1, maxReplicas),
+		within("cluster.log_bytes", cmp.Or(k.LogBytes, minLogBytes), minLogBytes, 1<<50),
 	); err != nil {
 		return err
-	}
-	if k.LogBytes != 0 {
-		if err := within("cluster.log_bytes", k.LogBytes, minLogBytes, 1<<50); err != nil {
-			return err
-		}
 	}
 	switch {
 	case k.Replicas < safeReplicas && !k.AllowR1:
@@ -145,17 +141,8 @@ func (c *Config) checkClusterOfNodes() error {
 }
 
 func (n *NATSConfig) check() error {
-	if err := n.checkURL(); err != nil {
+	if err := cmp.Or(n.checkURL(), n.checkLogin(), n.checkPrefixes()); err != nil || n.URL != "" {
 		return err
-	}
-	if err := n.checkLogin(); err != nil {
-		return err
-	}
-	if err := n.checkPrefixes(); err != nil {
-		return err
-	}
-	if n.URL != "" {
-		return nil
 	}
 	return n.Embedded.check()
 }
@@ -173,10 +160,7 @@ func (n *NATSConfig) checkPrefixes() error {
 			return fmt.Errorf("nats.reply_prefixes: %w", err)
 		}
 	}
-	if err := within("nats.max_header_bytes", int64(n.MaxHeaderBytes), 1<<10, 1<<20); err != nil {
-		return err
-	}
-	return within("nats.max_headers", int64(n.MaxHeaders), 16, 10_000)
+	return cmp.Or(within("nats.max_header_bytes", int64(n.MaxHeaderBytes), 1<<10, 1<<20), within("nats.max_headers", int64(n.MaxHeaders), 16, 10_000))
 }
 
 func (n *NATSConfig) checkURL() error {
@@ -260,12 +244,7 @@ func (e *EmbeddedConfig) check() error {
 	case e.JetStreamSync != "" && !e.JetStream:
 		return fmt.Errorf("nats.embedded.jetstream_sync = %q: it needs nats.embedded.jetstream", e.JetStreamSync)
 	}
-	if e.JetStreamSync != "" {
-		if err := oneOf("nats.embedded.jetstream_sync", e.JetStreamSync, syncAlways, syncInterval); err != nil {
-			return err
-		}
-	}
-	return e.checkCluster()
+	return cmp.Or(oneOf("nats.embedded.jetstream_sync", cmp.Or(e.JetStreamSync, syncAlways), syncAlways, syncInterval), e.checkCluster())
 }
 
 // maxServerName is more than any host name has.
@@ -290,15 +269,11 @@ func (e *EmbeddedConfig) checkCluster() error {
 	case len(c.Routes) == 0:
 		return errors.New("nats.embedded.cluster.routes = []: allowed are host:port of the servers of the cluster, at least one")
 	}
-	if err := fixedAddress("nats.embedded.cluster.listen", c.Listen); err != nil {
-		return err
-	}
+	err := fixedAddress("nats.embedded.cluster.listen", c.Listen)
 	for _, route := range c.Routes {
-		if err := fixedAddress("nats.embedded.cluster.routes", route); err != nil {
-			return err
-		}
+		err = cmp.Or(err, fixedAddress("nats.embedded.cluster.routes", route))
 	}
-	return nil
+	return err
 }
 
 // plainName reports whether a name may be part of names of servers, streams and
@@ -348,48 +323,30 @@ func (c *Config) checkQueues() error {
 }
 
 func (c *Config) checkThrottles() error {
-	if err := checkCount("throttle", len(c.Throttles)); err != nil {
-		return err
-	}
-	seen := make(map[string]bool, len(c.Throttles))
-	for i := range c.Throttles {
-		t := &c.Throttles[i]
-		if err := checkGateKey("throttle", i, t.Key, seen); err != nil {
-			return err
-		}
+	return checkTables("throttle", c.Throttles, ThrottleTable.name, func(i int, t *ThrottleTable) error {
 		if star := strings.IndexByte(t.Key, '*'); star >= 0 && star != len(t.Key)-1 {
 			return fmt.Errorf("throttle[%d].key = %q: allowed is one '*', at the end", i, t.Key)
 		}
 		if _, err := t.Limits(); err != nil {
 			return fmt.Errorf("throttle[%s]%w", t.Key, err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func (c *Config) checkCircuits() error {
 	if err := c.CircuitDefaults.check(1); err != nil {
 		return fmt.Errorf("circuit_defaults.%w", err)
 	}
-	if err := checkCount("circuit", len(c.Circuits)); err != nil {
-		return err
-	}
-	seen := make(map[string]bool, len(c.Circuits))
-	for i, t := range c.Circuits {
-		if err := checkGateKey("circuit", i, t.Key, seen); err != nil {
-			return err
-		}
+	return checkTables("circuit", c.Circuits, CircuitTable.name, func(i int, t *CircuitTable) error {
 		if strings.Contains(t.Key, "*") {
 			return fmt.Errorf("circuit[%d].key = %q: allowed is a whole key; there are no prefixes of circuits", i, t.Key)
 		}
 		if err := t.check(0); err != nil {
 			return fmt.Errorf("circuit[%s].%w", t.Key, err)
 		}
-		if err := checkExpired(t.Expired); err != nil {
-			return fmt.Errorf("circuit[%s]%w", t.Key, err)
-		}
-	}
-	return nil
+		return checkExpired("circuit", t.Key, t.Expired)
+	})
 }
 
 // checkRules compiles them and checks the policies that queues name.
@@ -407,24 +364,14 @@ func (c *Config) checkRules() error {
 }
 
 func (c *Config) checkGuards() error {
-	if err := checkCount("guard", len(c.Guards)); err != nil {
-		return err
-	}
-	seen := make(map[string]bool, len(c.Guards))
-	for i, t := range c.Guards {
-		if err := checkGateKey("guard", i, t.Key, seen); err != nil {
-			return err
-		}
+	return checkTables("guard", c.Guards, GuardTable.name, func(_ int, t *GuardTable) error {
 		for _, key := range append([]string{t.Key}, t.With...) {
 			if err := checkPattern("guard["+t.Key+"]", key); err != nil {
 				return err
 			}
 		}
-		if err := checkExpired(t.Expired); err != nil {
-			return fmt.Errorf("guard[%s]%w", t.Key, err)
-		}
-	}
-	return nil
+		return checkExpired("guard", t.Key, t.Expired)
+	})
 }
 
 // checkPattern wants a key, or what keys begin with and a '*'.
@@ -438,22 +385,27 @@ func checkPattern(where, key string) error {
 	return nil
 }
 
-func checkCount(table string, n int) error {
-	if n > maxGateTables {
-		return fmt.Errorf("%s: %d tables: allowed are at most %d", table, n, maxGateTables)
+// checkTables checks the number and the keys of tables about gates, and each table.
+func checkTables[T any](table string, list []T, name func(T) string, check func(i int, t *T) error) error {
+	if len(list) > maxGateTables {
+		return fmt.Errorf("%s: %d tables: allowed are at most %d", table, len(list), maxGateTables)
+	}
+	seen := make(map[string]bool, len(list))
+	for i := range list {
+		switch key := name(list[i]); {
+		case len(key) > maxGateKey:
+			return fmt.Errorf("%s[%d].key has %d bytes: allowed are at most %d", table, i, len(key), maxGateKey)
+		case !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl):
+			return fmt.Errorf("%s[%d].key = %q: allowed is text without control characters", table, i, key)
+		}
+		if err := checkKey(table, "key", i, name(list[i]), seen); err != nil {
+			return err
+		}
+		if err := check(i, &list[i]); err != nil {
+			return err
+		}
 	}
 	return nil
-}
-
-// checkGateKey is checkKey for throttle and circuit keys.
-func checkGateKey(table string, i int, key string, seen map[string]bool) error {
-	switch {
-	case len(key) > maxGateKey:
-		return fmt.Errorf("%s[%d].key has %d bytes: allowed are at most %d", table, i, len(key), maxGateKey)
-	case !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl):
-		return fmt.Errorf("%s[%d].key = %q: allowed is text without control characters", table, i, key)
-	}
-	return checkKey(table, "key", i, key, seen)
 }
 
 // checkKey wants a key of table number i that is not in seen, and adds it.
