@@ -3,6 +3,7 @@ package web
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,7 +17,7 @@ type action struct {
 	name string // last part of the path, after /do/
 	// asks returns the question for a confirmation, nil for none. label is the text of its
 	// button.
-	asks  func(url.Values) string
+	asks  question
 	label string
 	typed string // the field whose value has to be typed to confirm; "": none
 	// do calls verbs and returns a sentence about the result.
@@ -25,6 +26,20 @@ type action struct {
 	show string
 	data func(a *ask, form url.Values) (any, error)
 	back func(url.Values) string // the next page, after the base path; nil: the page in the form
+}
+
+// question returns the text of a confirmation of a form.
+type question func(form url.Values) string
+
+// about returns a question with these fields of the form in its text.
+func about(text string, fields ...string) question {
+	return func(form url.Values) string {
+		values := make([]any, len(fields))
+		for i, name := range fields {
+			values[i] = form.Get(name)
+		}
+		return fmt.Sprintf(text, values...)
+	}
 }
 
 // actions is the table of actions.
@@ -37,9 +52,7 @@ var actions = []action{
 	{
 		name: "throttle-clear", label: "Remove the limits", do: aboutGate(wire.VerbThrottleClear, "%s has no limits of its own any more."),
 		back: backToGates,
-		asks: func(f url.Values) string {
-			return fmt.Sprintf("Remove all limits of %s, including an override? Messages that wait for it are delivered.", f.Get("key"))
-		},
+		asks: about("Remove all limits of %s, including an override? Messages that wait for it are delivered.", "key"),
 	},
 	{name: "circuit-open", do: circuitOpen},
 	{name: "circuit-close", do: aboutGate(wire.VerbCircuitClose, "The circuit %s is closed."), back: backToGates},
@@ -48,29 +61,23 @@ var actions = []action{
 		name: "cluster-drain", label: "Go on", do: clusterDrain,
 		asks: func(f url.Values) string {
 			if f.Get("cancel") != "" {
-				return fmt.Sprintf("Let %s take shards again?", f.Get("node"))
+				return about("Let %s take shards again?", "node")(f)
 			}
-			return fmt.Sprintf("Have %s give all of its shards away? Each is not served for a moment.", f.Get("node"))
+			return about("Have %s give all of its shards away? Each is not served for a moment.", "node")(f)
 		},
 	},
 	{
 		name: "cluster-move", label: "Move the shard", do: clusterMove,
-		asks: func(f url.Values) string {
-			return fmt.Sprintf("Move shard %s to %s? It is not served for a moment.", f.Get("shard"), f.Get("node"))
-		},
+		asks: about("Move shard %s to %s? It is not served for a moment.", "shard", "node"),
 	},
 	{
 		name: "purge", label: "Remove the messages", typed: "queue", do: purge,
-		asks: func(f url.Values) string {
-			return fmt.Sprintf("Remove all messages that wait in %s? Those that are with consumers stay. This cannot be undone.", f.Get("queue"))
-		},
+		asks: about("Remove all messages that wait in %s? Those that are with consumers stay. This cannot be undone.", "queue"),
 	},
 	{name: "run-now", do: runNow},
 	{
 		name: "cancel-message", label: "Remove the message", do: cancelMessage, back: backToMessages,
-		asks: func(f url.Values) string {
-			return fmt.Sprintf("Remove message %s? This cannot be undone.", f.Get("id"))
-		},
+		asks: about("Remove message %s? This cannot be undone.", "id"),
 	},
 	{name: "edit-message", do: editMessage, back: backToJob},
 	{name: "start-job", do: startJob, back: backToJob},
@@ -78,23 +85,19 @@ var actions = []action{
 	{name: "resume-job", do: aboutJob(wire.VerbJobResume, "resumed"), back: backToJob},
 	{
 		name: "cancel-job", label: "Cancel the rest", do: aboutJob(wire.VerbJobCancel, "canceled"), back: backToJob,
-		asks: func(f url.Values) string {
-			return fmt.Sprintf("Cancel what is left of job %s? What it has done stays done.", f.Get("id"))
-		},
+		asks: about("Cancel what is left of job %s? What it has done stays done.", "id"),
 	},
 	{name: "schedule-add", do: addSchedule},
 	{name: "schedule-pause", do: aboutSchedule(wire.VerbSchedulePause, "paused")},
 	{name: "schedule-resume", do: aboutSchedule(wire.VerbScheduleResume, "resumed")},
 	{
 		name: "schedule-delete", label: "Delete the schedule", do: aboutSchedule(wire.VerbScheduleDelete, "deleted"),
-		asks: func(f url.Values) string {
-			return fmt.Sprintf("Delete the schedule %s of %s? The messages that it has made stay.", f.Get("name"), f.Get("queue"))
-		},
+		asks: about("Delete the schedule %s of %s? The messages that it has made stay.", "name", "queue"),
 	},
 	{name: "set-config", do: setConfig},
 	{
 		name: "delete-config", label: "Delete the key", do: deleteConfig,
-		asks: func(f url.Values) string { return fmt.Sprintf("Delete the key %s of the configuration?", f.Get("key")) },
+		asks: about("Delete the key %s of the configuration?", "key"),
 	},
 	{name: "reload", do: reload},
 	{name: "try-hook", show: "tried", data: tryHook},
@@ -147,8 +150,8 @@ func (w *Web) shows(a *ask, act *action, form url.Values) {
 	w.render(a, http.StatusOK, act.show, &view{Title: titleOf(&page{}, data), Data: data})
 }
 
-// question is the data of a confirmation page.
-type question struct {
+// confirmation is the data of a confirmation page.
+type confirmation struct {
 	Text, Action, Label, Typed, Mistake, Back string
 	Fields                                    []field
 }
@@ -157,16 +160,11 @@ type field struct{ Name, Value string }
 
 func (w *Web) confirm(a *ask, act *action, mistake string) {
 	form := a.r.PostForm
-	q := question{Text: act.asks(form), Action: w.base + "/do/" + act.name, Label: act.label, Mistake: mistake, Back: w.local(form.Get("back"))}
+	q := confirmation{Text: act.asks(form), Action: w.base + "/do/" + act.name, Label: act.label, Mistake: mistake, Back: w.local(form.Get("back"))}
 	if act.typed != "" {
 		q.Typed = form.Get(act.typed)
 	}
-	names := make([]string, 0, len(form))
-	for name := range form {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(form)) {
 		if name == "confirm" || name == "typed" {
 			continue
 		}

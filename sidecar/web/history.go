@@ -99,11 +99,10 @@ var figures = map[string]func(*wire.QueueSummary) int64{
 
 // point is the state of a queue at one time, with the rates before it.
 type point struct {
-	at                                 int64 // Unix seconds; 0: no data
-	Depth, InFlight                    float32
-	Enqueued, Delivered, Acked, Failed float32 // per second
-	WaitMedian, WaitHigh               float32 // p50 and p99 wait in seconds; 0: no deliveries
-	OldestAge                          float32 // seconds
+	at                      int64 // Unix seconds; 0: no data
+	Depth                   float32
+	Enqueued, Acked, Failed float32 // per second
+	WaitMedian, WaitHigh    float32 // p50 and p99 wait in seconds; 0: no deliveries
 }
 
 // ring is the points of a queue.
@@ -141,9 +140,9 @@ func (r *ring) push(p point) {
 	r.next = (r.next + 1) % historyPoints
 }
 
-func (r *ring) add(now time.Time, depth, inFlight, oldest int64, d *wire.QueueDetail) {
+func (r *ring) add(now time.Time, depth int64, d *wire.QueueDetail) {
 	fill := func(p point) point {
-		p.at, p.Depth, p.InFlight, p.OldestAge = now.Unix(), float32(depth), float32(inFlight), float32(oldest)/1e3
+		p.at, p.Depth = now.Unix(), float32(depth)
 		return p
 	}
 	is := counted{now, *d}
@@ -171,8 +170,7 @@ func (c *counted) until(now *counted) (p point) {
 		}
 		return float32(float64(after-before) / seconds)
 	}
-	p.Enqueued, p.Delivered = rate(c.Enqueued, now.Enqueued), rate(c.Delivered, now.Delivered)
-	p.Acked, p.Failed = rate(c.Acked, now.Acked), rate(c.Failed, now.Failed)
+	p.Enqueued, p.Acked, p.Failed = rate(c.Enqueued, now.Enqueued), rate(c.Acked, now.Acked), rate(c.Failed, now.Failed)
 	p.WaitMedian, p.WaitHigh = waits(c.Waits, now.Waits)
 	return p
 }
@@ -249,7 +247,6 @@ func (h *history) keep(now time.Time) {
 	if h.mu.rings == nil {
 		h.mu.rings, h.mu.total = make(map[string]*ring), new(ring)
 	}
-	var oldest int64
 	sum := wire.QueueDetail{Waits: make([]int64, len(wire.WaitBounds)+1)}
 	for i := range h.mu.last.queues {
 		q := &h.mu.last.queues[i]
@@ -257,9 +254,7 @@ func (h *history) keep(now time.Time) {
 		if d == nil {
 			continue
 		}
-		oldest = max(oldest, q.OldestAgeMs)
 		sum.Enqueued += d.Enqueued
-		sum.Delivered += d.Delivered
 		sum.Acked += d.Acked
 		sum.Failed += d.Failed
 		for j := range min(len(d.Waits), len(sum.Waits)) {
@@ -273,9 +268,9 @@ func (h *history) keep(now time.Time) {
 			r = new(ring)
 			h.mu.rings[q.Name] = r
 		}
-		r.add(now, depthOf(q), q.InFlight, q.OldestAgeMs, d)
+		r.add(now, depthOf(q), d)
 	}
-	h.mu.total.add(now, h.mu.last.depth, h.mu.last.inFlight, oldest, &sum)
+	h.mu.total.add(now, h.mu.last.depth, &sum)
 	for name, r := range h.mu.rings {
 		if now.Sub(r.seen) > time.Hour {
 			delete(h.mu.rings, name)

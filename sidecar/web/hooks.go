@@ -99,7 +99,6 @@ type tried struct {
 	Loads    bool
 	Mistake  string // load or run error
 	Line     int
-	Defines  []hooks.Kind
 	Warnings []hooks.Warning
 	Ran      bool
 	Decision []field
@@ -166,7 +165,7 @@ func (t *tried) run(a *ask, kind hooks.Kind, in *hooks.FailureInput, size int) {
 		}
 		return
 	}
-	t.Loads, t.Defines, t.Warnings = true, script.Defines(), script.Warnings()
+	t.Loads, t.Warnings = true, script.Warnings()
 	r := hooks.NewTester(hooks.TesterOptions{
 		Kind: kind, Script: script,
 		Get: func(key string) (string, bool) { // the present value, as for the hook

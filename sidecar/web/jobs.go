@@ -204,14 +204,6 @@ func (d *jobData) Most() int64 {
 	return int64(len(d.Filter.IDs))
 }
 
-// LeftInAll is how many messages were skipped.
-func (d *jobData) LeftInAll() (n int64) {
-	for _, one := range d.Left {
-		n += one
-	}
-	return n
-}
-
 // leftText says why messages were skipped.
 func leftText(why string) string {
 	text := map[string]string{

@@ -118,16 +118,13 @@ func funcs(base string) template.FuncMap {
 		"num":     grouped,
 		"count":   howMany,
 		"rate":    rateText,
-		"ms":      func(ms int64) string { return span(time.Duration(ms) * time.Millisecond) },
-		"seconds": func(s float32) string { return span(time.Duration(float64(s) * float64(time.Second))) },
-		"msOf":    func(ms *int64) string { return span(time.Duration(*ms) * time.Millisecond) },
+		"ms":      spanMs,
 		"bytes":   bytesText,
 		"percent": func(part float64) string { return strconv.FormatFloat(part*100, 'f', 1, 64) + " %" },
 		"spark":   spark,
 		// hundred returns a percentage, for lengths in an svg.
 		"hundred":  func(part float64) string { return strconv.FormatFloat(min(max(part, 0), 1)*100, 'f', 2, 64) },
 		"gatePath": func(gate string) string { return gatePath(base, gate) },
-		"add":      func(a, b int64) int64 { return a + b },
 		"dict":     dict,
 		"short":    short,
 		"list":     func(all ...string) []string { return all },
@@ -254,44 +251,29 @@ func spark(l line, what string) string {
 	if len(past) < 2 {
 		return ""
 	}
-	top := float32(0)
+	figure, top := pointFigures[what], float32(0)
 	for i := range past {
-		top = max(top, past[i].get(what))
+		top = max(top, figure(&past[i]))
 	}
 	var b strings.Builder
 	for i := range past {
 		y := float32(23)
 		if top > 0 {
-			y = 23 - 22*past[i].get(what)/top
+			y = 23 - 22*figure(&past[i])/top
 		}
 		fmt.Fprintf(&b, "%.0f,%.1f ", 120-float64(len(past)-1-i)*120/(sparkPoints-1), y)
 	}
 	return strings.TrimSpace(b.String())
 }
 
-// get returns a figure of a point.
-func (p *point) get(what string) float32 {
-	switch what {
-	case "enqueued":
-		return p.Enqueued
-	case "delivered":
-		return p.Delivered
-	case "acked":
-		return p.Acked
-	case "failed":
-		return p.Failed
-	case "depth":
-		return p.Depth
-	case "in_flight":
-		return p.InFlight
-	case "median":
-		return p.WaitMedian
-	case "high":
-		return p.WaitHigh
-	case "age":
-		return p.OldestAge
-	}
-	return 0
+// pointFigures are the figures of a point, by the names that templates use.
+var pointFigures = map[string]func(*point) float32{
+	"enqueued": func(p *point) float32 { return p.Enqueued },
+	"acked":    func(p *point) float32 { return p.Acked },
+	"failed":   func(p *point) float32 { return p.Failed },
+	"depth":    func(p *point) float32 { return p.Depth },
+	"median":   func(p *point) float32 { return p.WaitMedian },
+	"high":     func(p *point) float32 { return p.WaitHigh },
 }
 
 // assetPath returns the address of an asset, which changes with its content.

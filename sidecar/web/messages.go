@@ -194,7 +194,6 @@ const maxPeeks = 20
 type deadListData struct {
 	Queues []queueRow
 	Pager  pager
-	Empty  int
 }
 
 func deadList(a *ask) (any, error) {
@@ -203,16 +202,8 @@ func deadList(a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var d deadListData
-	rows, pager := paged(a, s.pick("depth", func(q *wire.QueueSummary) bool {
-		dead := wire.IsDLQ(q.Name)
-		if dead && depthOf(q) == 0 {
-			d.Empty++
-		}
-		return dead && depthOf(q) > 0
-	}))
-	d.Queues, d.Pager = h.rows(rows), pager
-	return &d, nil
+	rows, pager := paged(a, s.pick("depth", func(q *wire.QueueSummary) bool { return wire.IsDLQ(q.Name) && depthOf(q) > 0 }))
+	return &deadListData{Queues: h.rows(rows), Pager: pager}, nil
 }
 
 // Source returns the queue whose dead letters a queue holds.

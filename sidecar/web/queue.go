@@ -21,7 +21,7 @@ type queueData struct {
 	Flows    []flowRow
 	Active   int // fairness keys with ready messages
 	Line     line
-	Settings []setting
+	Settings []field
 	Counted  []counter
 	Waits    chart
 	Rates    chart
@@ -39,8 +39,6 @@ type flowRow struct {
 	Noisy bool
 	Wait  int64 // ms since its first message became ready; 0: not among the longest waits
 }
-
-type setting struct{ Name, Value string }
 
 type counter struct {
 	Name string
@@ -92,7 +90,7 @@ func queuePage(a *ask) (any, error) {
 }
 
 // settingsOf lists non-empty settings as in requests. Scripts have a page of their own.
-func settingsOf(s wire.QueueSettings) ([]setting, error) {
+func settingsOf(s wire.QueueSettings) ([]field, error) {
 	var data bytes.Buffer
 	enc := json.NewEncoder(&data)
 	enc.SetEscapeHTML(false) // the template escapes
@@ -103,7 +101,7 @@ func settingsOf(s wire.QueueSettings) ([]setting, error) {
 	if err := json.Unmarshal(data.Bytes(), &values); err != nil {
 		return nil, err
 	}
-	var list []setting
+	var list []field
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		text := string(values[name])
 		switch {
@@ -116,7 +114,7 @@ func settingsOf(s wire.QueueSettings) ([]setting, error) {
 				return nil, err
 			}
 		}
-		list = append(list, setting{name, text})
+		list = append(list, field{name, text})
 	}
 	return list, nil
 }
@@ -155,7 +153,7 @@ func chartOf(l line, pairs ...string) chart {
 		p := &l.Past[i]
 		data.Rows[0] = append(data.Rows[0], float64(p.at))
 		for j := 0; j < len(pairs); j += 2 {
-			data.Rows[1+j/2] = append(data.Rows[1+j/2], float64(p.get(pairs[j])))
+			data.Rows[1+j/2] = append(data.Rows[1+j/2], float64(pointFigures[pairs[j]](p)))
 		}
 	}
 	text, err := json.Marshal(data)

@@ -54,7 +54,6 @@ type Node struct {
 	DiskKnown bool
 	DiskLow   bool
 	DiskFree  int64 // bytes
-	DiskTotal int64 // 0: not known
 	Store     int64 // bytes of its files
 }
 

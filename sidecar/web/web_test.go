@@ -255,7 +255,7 @@ func TestHistory(t *testing.T) {
 		d.Enqueued = int64(i) * 50
 		d.Waits = slices.Clone(d.Waits)
 		d.Waits[3] = int64(i) * 100
-		r.add(at.Add(time.Duration(i)*historyStep), int64(i), 0, 1500, &d)
+		r.add(at.Add(time.Duration(i)*historyStep), int64(i), &d)
 	}
 	points := r.recent(historyPoints)
 	require.Len(t, points, historyPoints, "an hour")
@@ -263,12 +263,11 @@ func TestHistory(t *testing.T) {
 		require.Equal(t, at.Add(time.Duration(historyPoints+1+i)*historyStep).Unix(), p.at)
 		require.EqualValues(t, 5, p.Enqueued)
 		require.EqualValues(t, historyPoints+1+i, p.Depth)
-		require.EqualValues(t, 1.5, p.OldestAge)
 		require.InEpsilon(t, wire.WaitBounds[3], p.WaitMedian, 1e-6)
 	}
 	// A queue whose node was started anew counts from 0.
 	d.Enqueued = 20
-	r.add(at.Add(time.Duration(2*historyPoints+1)*historyStep), 0, 0, 0, &d)
+	r.add(at.Add(time.Duration(2*historyPoints+1)*historyStep), 0, &d)
 	require.EqualValues(t, 2, r.recent(1)[0].Enqueued)
 }
 
@@ -355,7 +354,7 @@ func TestPagesWaitForNoLongSample(t *testing.T) {
 func TestSettingsAreShownAsTheyAre(t *testing.T) {
 	list, err := settingsOf(wire.QueueSettings{Name: "q", FairnessHeader: `"{a}"<&{b}`, ThrottleHeaders: []string{"{a}&"}, Quantum: 2, OnFailure: "x"})
 	require.NoError(t, err)
-	require.Equal(t, []setting{
+	require.Equal(t, []field{
 		{"fairness_header", `"{a}"<&{b}`}, {"on_failure", "a script"}, {"quantum", "2"}, {"throttle_headers", `["{a}&"]`},
 	}, list)
 }
