@@ -23,24 +23,6 @@ const (
 // maxWaiting is how many requests may wait for leases of the fleet.
 const maxWaiting = 1000
 
-// Check decides about calls, each by itself and in their order, and waits for the disk where
-// necessary. If one of them cannot be decided, none has an effect.
-func (g *Service) Check(caller string, asks ...wire.GuardAsk) ([]wire.GuardAnswer, *wire.Error) {
-	from := origin{caller: caller}
-	d, err := g.decide(from, asks)
-	if err == nil && d.missing != "" {
-		d, err = g.retryWithLeases(d, from, asks)
-	}
-	if err == nil {
-		err = g.awaitDisk(d)
-	}
-	if err != nil {
-		return nil, err
-	}
-	g.count(d, wire.TraceParent{})
-	return d.answers, nil
-}
-
 // decision is the result of one request.
 type decision struct {
 	began   int64 // Unix ns
@@ -50,7 +32,8 @@ type decision struct {
 	onDisk  []func() *wire.Error // what given has to wait for
 }
 
-// decide decides about calls. Their permits are live, but must not be sent before awaitDisk.
+// decide decides about calls, each by itself and in their order. If one of them cannot be
+// decided, none has an effect. Their permits are live, but must not be sent before awaitDisk.
 func (g *Service) decide(from origin, asks []wire.GuardAsk) (*decision, *wire.Error) {
 	d := &decision{began: g.opt.Now(), answers: make([]wire.GuardAnswer, len(asks))}
 	var err *wire.Error

@@ -135,6 +135,31 @@ func rate(t *testing.T, text string) throttle.Rate {
 
 func (r *rig) circuit(s circuit.Settings) { r.circuits.Configure(s, nil, nil) }
 
+// Check decides about calls, and waits for leases and the disk where necessary.
+func (r *rig) Check(caller string, asks ...wire.GuardAsk) ([]wire.GuardAnswer, *wire.Error) {
+	from := origin{caller: caller}
+	d, err := r.decide(from, asks)
+	if err == nil && d.missing != "" {
+		d, err = r.retryWithLeases(d, from, asks)
+	}
+	if err == nil {
+		err = r.awaitDisk(d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.count(d, wire.TraceParent{})
+	return d.answers, nil
+}
+
+func (r *rig) State(key, caller string) wire.GuardStatus {
+	return r.state(key, origin{caller: caller}, false)
+}
+
+func (r *rig) SharedState(key, caller string) wire.GuardStatus {
+	return r.state(key, origin{caller: caller}, true)
+}
+
 // ask checks a call with the defaults of a request.
 func (r *rig) ask(key string, with ...string) wire.GuardAnswer {
 	r.t.Helper()

@@ -16,18 +16,8 @@ const (
 	busyRetryAfter = 200 * time.Millisecond
 )
 
-// State describes a key for a caller, and takes nothing.
-func (g *Service) State(key, caller string) wire.GuardStatus {
-	return g.state(key, origin{caller: caller}, false)
-}
-
-// SharedState is State restricted to what filas share of the key.
-func (g *Service) SharedState(key, caller string) wire.GuardStatus {
-	return g.state(key, origin{caller: caller}, true)
-}
-
-// state describes a key by its limits and its circuit; with shared, only by those that filas
-// share.
+// state describes a key for a caller by its limits and its circuit; with shared, only by those
+// that filas share. It takes nothing.
 func (g *Service) state(key string, from origin, shared bool) wire.GuardStatus {
 	now := g.opt.Now()
 	st := wire.GuardStatus{Key: key, Answer: wire.GuardAnswer{Allowed: true}, Limits: []wire.GuardLimit{}}
