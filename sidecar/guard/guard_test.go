@@ -77,6 +77,12 @@ func (r *rig) GuardFailed(severity string) {
 
 func newRig(t *testing.T) *rig { return newSharedRig(t, nil) }
 
+// bubble runs fn on a rig in a bubble of its own.
+func bubble(t *testing.T, fn func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { fn(t, newRig(t)) })
+}
+
 // newSharedRig is newRig with shared circuits, unless f is nil.
 func newSharedRig(t *testing.T, f circuit.Fleet) *rig {
 	t.Helper()
@@ -184,8 +190,7 @@ func (r *rig) done(key, permit, outcome string) wire.GuardVerdict {
 }
 
 func TestAllKeysOrNone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.limit("vendor:a", throttle.Limits{Concurrency: 2})
 		r.limit("tenant:x", throttle.Limits{Limit: 1, Window: int64(time.Minute)})
 		r.allowed("vendor:a", "tenant:x")
@@ -207,8 +212,7 @@ func TestAllKeysOrNone(t *testing.T) {
 }
 
 func TestAPermitEndsByItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
 		r.limit("v", throttle.Limits{Concurrency: 1})
 		permit := r.allowed("v")
@@ -225,8 +229,7 @@ func TestAPermitEndsByItself(t *testing.T) {
 
 // A table can make an expired permit a failure.
 func TestAPermitThatEndsByItselfIsAFailureWhereATableSaysSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
 		r.tables = []config.GuardTable{{Key: "vendor:*", Expired: config.ExpiredFailure}}
 		r.fails = []config.CircuitTable{{Key: "hangs", Expired: config.ExpiredFailure}, {Key: "vendor:slow", Expired: config.ExpiredNeutral}}
@@ -244,8 +247,7 @@ func TestAPermitThatEndsByItselfIsAFailureWhereATableSaysSo(t *testing.T) {
 
 // An expired probe makes room for the next one.
 func TestAProbeThatEndsByItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
 		r.done("v", r.allowed("v"), wire.GuardError)
 		time.Sleep(time.Minute)
@@ -261,8 +263,7 @@ func TestAProbeThatEndsByItself(t *testing.T) {
 
 // A check that is handled too late gives no permit, even if it waited for the disk.
 func TestLateChecksGiveNoPermit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.limit("v", throttle.Limits{Concurrency: 10})
 		before := r.State("v", "me")
 		check := func(body string, until time.Time) (string, func() wire.GuardReply) {
@@ -292,8 +293,7 @@ func TestLateChecksGiveNoPermit(t *testing.T) {
 
 // The clock may stand still for a while, after it was set back.
 func TestAPermitEndsByALateClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		var back atomic.Int64
 		r.opt.Now = func() int64 { return time.Now().UnixNano() - back.Load() }
 		r.allowed("v")
@@ -309,8 +309,7 @@ func TestAPermitEndsByALateClock(t *testing.T) {
 
 // A permit whose reply cannot be sent is not given.
 func TestAnswersThatAreTooLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.limit("v", throttle.Limits{Concurrency: 100, Limit: 100, Window: int64(time.Minute)})
 		before := r.State("v", "me")
 		checks := []byte(`{"checks":[` + strings.Repeat(`{"key":"v"},`, 99) + `{"key":"v"}]}`)
@@ -326,8 +325,7 @@ func TestAnswersThatAreTooLong(t *testing.T) {
 }
 
 func TestDoneCountsOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 2, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
 		r.limit("v", throttle.Limits{Concurrency: 2})
 		first, second := r.allowed("v"), r.allowed("v")
@@ -349,8 +347,7 @@ func TestDoneCountsOnce(t *testing.T) {
 }
 
 func TestPermitsAreBoundToKeyAndCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		permit := r.allowed("v")
 		forged := []byte(permit)
 		forged[0] ^= 1
@@ -407,8 +404,7 @@ func TestProbesOfASharedCircuit(t *testing.T) {
 }
 
 func TestTheCircuitDecidesAndHears(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 2, Cooldown: time.Minute, HalfOpenMaxCalls: 2, HalfOpenSuccesses: 2}})
 		for range 2 {
 			r.done("v", r.allowed("v", "tenant:x"), wire.GuardError)
@@ -438,8 +434,7 @@ func (r *rig) circuitState(key string) string {
 
 // A circuit that an operator opened without an end has no retry time.
 func TestACircuitThatOnlyAHandCloses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.circuits.Open("v", math.MaxInt64, "")
 		require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: "v"}, r.ask("v"))
 		require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: "v"}, r.State("v", "me").Answer)
@@ -449,8 +444,7 @@ func TestACircuitThatOnlyAHandCloses(t *testing.T) {
 }
 
 func TestADestinationAsksForTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		permit := r.allowed("v")
 		_, err := r.Done(&wire.GuardDoneRequest{
 			Key: "v", Permit: permit, Caller: "me", Outcome: wire.GuardError, ErrorCode: "429", RetryAfterMs: 1500, Attempt: 1,
@@ -463,8 +457,7 @@ func TestADestinationAsksForTime(t *testing.T) {
 }
 
 func TestVerdicts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		var err error
 		r.rules, err = rules.Compile(
 			[]rules.RetryPolicy{{Name: "five", MaxRetries: 5, InitialDelayMs: 100, MaxDelayMs: 10_000}},
@@ -529,8 +522,7 @@ func TestRefusalsAreAsDocumented(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z]+)` \\| [^|]+ \\| ([^|]+) \\| (yes|no)[^|]* \\|$").FindAllStringSubmatch(string(page), -1) {
 		limited[row[1]] = append(limited[row[1]], row[3] == "yes")
 	}
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		now := time.Now().UnixNano()
 		r.limit("k", throttle.Limits{Rate: rate(t, "1"), Burst: throttle.One, Limit: 1, Window: int64(time.Minute), Concurrency: 1})
 		set, err := r.gates.Set([]string{"k"}, now)
@@ -574,8 +566,7 @@ func TestRefusalsAreAsDocumented(t *testing.T) {
 
 // Failures of calls are counted, logged and published like failures of messages.
 func TestFailuresAreReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1000, Cooldown: time.Minute, HalfOpenMaxCalls: 1, HalfOpenSuccesses: 1}})
 		var err error
 		r.rules, err = rules.Compile(nil, []rules.ErrorRule{
@@ -631,8 +622,7 @@ func TestFailuresAreReported(t *testing.T) {
 }
 
 func TestPairs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.tables = []config.GuardTable{{Key: "vendor:*", With: []string{"tenant:*", "all"}}, {Key: "vendor:a", With: []string{"special"}}}
 		r.allowed("vendor:a", "tenant:x", "all", "special")
 		r.allowed("anything")
@@ -645,8 +635,7 @@ func TestPairs(t *testing.T) {
 }
 
 func TestSeveralChecksAreOrNot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.limit("v", throttle.Limits{Concurrency: 2, Limit: 2, Window: int64(time.Minute), Rate: rate(t, "1"), Burst: 2 * throttle.One})
 		ask := wire.GuardAsk{Key: "v", Cost: 1, TTLMs: 1000}
 		answers, err := r.Check("", ask, ask, ask)
@@ -669,8 +658,7 @@ func TestSeveralChecksAreOrNot(t *testing.T) {
 // Only keys with a concurrency limit are stored. A call that cannot be stored is refused
 // and takes nothing.
 func TestCallsAreKeptBeforeTheyAreAllowed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
 		r.limit("v", throttle.Limits{Concurrency: 2, Limit: 2, Window: int64(time.Minute)})
 		r.limit("w", throttle.Limits{Limit: 2, Window: int64(time.Minute)})
@@ -706,8 +694,7 @@ func TestCallsAreKeptBeforeTheyAreAllowed(t *testing.T) {
 // Only a check that needs the disk waits for it. Until then its permit does not expire, and
 // it is cancelled if the disk fails or takes too long, or fila stops.
 func TestOnlyCallsThatNeedTheDiskWaitForIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.tables = []config.GuardTable{{Key: "*", Expired: config.ExpiredFailure}}
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
 		r.limit("v", throttle.Limits{Concurrency: 2, Limit: 100, Window: int64(time.Hour)})
@@ -767,8 +754,7 @@ func TestOnlyCallsThatNeedTheDiskWaitForIt(t *testing.T) {
 // A done for a permit of another fila is forwarded without holding up others, up to a
 // number at once.
 func TestPermitsOfAnotherFila(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		other := newRig(t)
 		answer := make(chan error)
 		var asked []uint64
@@ -827,8 +813,7 @@ func TestPermitsOfAnotherFila(t *testing.T) {
 }
 
 func TestCapsRefuse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.opt.Caps = Caps{Permits: 2, ThrottleKeys: 3, Circuits: 2}
 		ask := func(key string, with ...string) *wire.Error {
 			_, err := r.Check("", wire.GuardAsk{Key: key, With: with, Cost: 1, TTLMs: 1000})
@@ -850,8 +835,7 @@ func TestWindowsAreExact(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		const limit, window = 7, 1000 * time.Millisecond
 		r.limit("v", throttle.Limits{Limit: limit, Window: int64(window)})
 		var log []time.Time
@@ -889,8 +873,7 @@ func TestWindowsAreExact(t *testing.T) {
 
 // A waiting queue and guests that ask all the time take turns.
 func TestGuestsAndQueuesTakeTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.limit("v", throttle.Limits{Rate: rate(t, "10"), Burst: throttle.One})
 		now := func() int64 { return time.Now().UnixNano() }
 		set, err := r.gates.Set([]string{"v"}, now())
@@ -926,8 +909,7 @@ func TestNothingLeaks(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	rnd := rand.New(rand.NewPCG(seed, 2))
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 3, Cooldown: time.Second, HalfOpenMaxCalls: 2}})
 		keys := []string{"a", "b", "c", "d"}
 		for i, key := range keys {

@@ -48,8 +48,7 @@ func (r *rig) stateAs(user, caller, key string) (st wire.GuardStatus) {
 // A caller that never sends done takes no more than its cap, with one key or with many. The
 // refusal and the state of the key name the cap.
 func TestNobodyTakesAllPermits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.opt.Caps = Caps{Permits: 10, KeyPermits: 3, CallerPermits: 5}
 		refused := func(limit string, most int64, names, user, caller, key string) {
 			t.Helper()
@@ -132,8 +131,7 @@ func TestBatchesAreCapped(t *testing.T) {
 
 // Caps on throttle keys and circuits are in the state of a new key, not of a known one.
 func TestStateOfWhatWouldBeTooMuch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.opt.Caps = Caps{ThrottleKeys: 2, Circuits: 2}
 		r.allowed("a", "b")
 		require.True(t, r.State("b", "me").Answer.Allowed)
@@ -150,8 +148,7 @@ func TestStateOfWhatWouldBeTooMuch(t *testing.T) {
 // Done permits take no place under the caps, however many there are: the oldest are
 // forgotten first.
 func TestCallsThatAreDoneTakeNoRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.opt.Caps = Caps{Permits: 3, KeyPermits: 3, CallerPermits: 3}
 		var permits []string
 		for range 100 {
@@ -185,8 +182,7 @@ func (r *rig) pages(f wire.PermitFilter, size int) (all []wire.GuardPermit) {
 func caller(name string) *string { return &name }
 
 func TestPermitsAreListed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute}})
 		empty := r.Permits(wire.GuardPermitsRequest{Limit: 10})
 		require.Equal(t, wire.GuardPermitList{Permits: []wire.GuardPermit{}, Keys: []wire.GuardHolder{}, Callers: []wire.GuardHolder{}}, empty)
@@ -231,8 +227,7 @@ func TestPermitsAreListed(t *testing.T) {
 // When an operator ends permits, their places are free, the circuit gets no outcome, and a
 // later done finds no permit.
 func TestPermitsAreEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
 		r.limit("v", throttle.Limits{Concurrency: 2, Limit: 100, Window: int64(time.Hour)})
 		end := func(f wire.PermitFilter, ids ...string) int64 {
@@ -280,8 +275,7 @@ func TestPermitsAreEnded(t *testing.T) {
 
 // Thousands of permits are ended in pieces. Permits given meanwhile stay.
 func TestManyPermitsAreEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		const n = pageLines + endPiece + 1
 		for i := range 2 * n {
 			r.allowed([]string{"v", "w"}[i%2])
