@@ -17,10 +17,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/css"
+	"github.com/chromedp/cdproto/dom"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
@@ -146,6 +149,8 @@ func needBrowser(t *testing.T) context.Context {
 		opts := append(chromedp.DefaultExecAllocatorOptions[:],
 			chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, // the sandbox needs rights that containers lack
 			chromedp.Flag("lang", "en-US"),
+			// Each of them starts processes that no test needs.
+			chromedp.Flag("disable-features", "Translate,SpareRendererForSitePerProcess,ProactivelySwapBrowsingInstance,BackForwardCache"),
 		)
 		alloc, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 		ctx, end := chromedp.NewContext(alloc)
@@ -156,11 +161,11 @@ func needBrowser(t *testing.T) context.Context {
 	return chrome.ctx
 }
 
-// tab is a browser tab with its own cookies. It keeps the complaints of the browser until
-// [tab.quiet] reads them.
+// tab is a browser tab in one test. It keeps the complaints of the browser until [tab.quiet]
+// reads them.
 type tab struct {
+	*target
 	t    *testing.T
-	ctx  context.Context
 	base string // http://host:port
 
 	mu struct {
@@ -172,6 +177,17 @@ type tab struct {
 	}
 }
 
+// target is a tab of the browser with its own cookies. Tests use it one after the other, since
+// a new one costs a second of processor time.
+type target struct {
+	ctx context.Context
+	end context.CancelFunc
+	tab atomic.Pointer[tab] // hears the browser
+}
+
+// idle has the targets that no test uses.
+var idle = make(chan *target, 100)
+
 // listener reports policy violations, which the log of the browser does not have in every
 // version. It calls a binding, since the policy leaves a page no other way out.
 const listener = `document.addEventListener('securitypolicyviolation', e =>
@@ -180,19 +196,43 @@ const listener = `document.addEventListener('securitypolicyviolation', e =>
 // open opens a tab for pages at base. Complaints that are left at the end of the test fail it.
 func open(t *testing.T, base string) *tab {
 	t.Helper()
-	ctx, end := chromedp.NewContext(needBrowser(t), chromedp.WithNewBrowserContext())
-	t.Cleanup(end)
-	b := &tab{t: t, ctx: ctx, base: strings.TrimSuffix(base, "/")}
+	parent := needBrowser(t)
+	b := &tab{t: t, base: strings.TrimSuffix(base, "/")}
 	b.mu.refusals, b.mu.methods = map[int64]bool{}, map[network.RequestID]string{}
-	require.NoError(t, chromedp.Listen(ctx, b.listen))
+	select {
+	case b.target = <-idle:
+		b.tab.Store(b)
+	default:
+		b.newTarget(parent)
+	}
+	b.look(wide, "light")
+	t.Cleanup(func() {
+		if b.quiet(); t.Failed() { // the page may be in any state
+			b.end()
+			return
+		}
+		b.do(chromedp.Navigate("about:blank"))
+		ask(b, network.ClearBrowserCookies, cdp.Empty{})
+		b.scripts(true)
+		idle <- b.target
+	})
+	return b
+}
+
+func (b *tab) newTarget(parent context.Context) {
+	b.t.Helper()
+	o := new(target)
+	o.ctx, o.end = chromedp.NewContext(parent, chromedp.WithNewBrowserContext())
+	o.tab.Store(b)
+	b.target = o
+	require.NoError(b.t, chromedp.Listen(o.ctx, func(event any) { o.tab.Load().listen(event) }))
+	ask(b, css.Disable, cdp.Empty{}) // the tests read pages by scripts alone
+	ask(b, dom.Disable, cdp.Empty{})
 	ask(b, network.Enable, network.EnableParams{})
 	ask(b, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}) // tabs do not take the focus from each other
 	ask(b, runtime.AddBinding, runtime.AddBindingParams{Name: "complain"})
 	ask(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: listener})
 	ask(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Europe/Berlin"}) // pages show times in the viewer's time zone
-	b.look(wide, "light")
-	t.Cleanup(b.quiet)
-	return b
 }
 
 // listen collects the complaints of the browser.
@@ -328,17 +368,16 @@ func (b *tab) until(expression string) {
 	}
 }
 
-// wait calls ask until it returns true, at most for the patience.
+// wait calls ask until it returns true, at most for the patience. It asks less and less often, to
+// leave the processor to what it waits for.
 func wait(ctx context.Context, ask func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
-	for !ask() {
+	for pause := 5 * time.Millisecond; !ask(); pause = min(2*pause, 200*time.Millisecond) {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-again.C:
+		case <-time.After(pause):
 		}
 	}
 	return true
@@ -426,8 +465,9 @@ func (b *tab) choose(name, value string) {
 	if !strings.HasPrefix(name, "#") {
 		selector = fmt.Sprintf("main select[name=%s]", quote(name))
 	}
-	field := chromedp.CSS(selector)
-	b.do(chromedp.WaitVisible(field), chromedp.SetValue(field, value))
+	field := fmt.Sprintf("document.querySelector(%s)", quote(selector))
+	b.until(field + "?.checkVisibility()")
+	require.Equal(b.t, value, eval[string](b, fmt.Sprintf("(e => { e.value = %s; e.dispatchEvent(new Event('change', {bubbles: true})); return e.value })(%s)", quote(value), field)))
 }
 
 // press presses a key, such as kb.Tab.
@@ -439,7 +479,11 @@ func (b *tab) press(key string) {
 // look sets the width of the window and the preferred colour scheme, light or dark.
 func (b *tab) look(width int64, scheme string) {
 	b.t.Helper()
-	ask(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1, Mobile: width <= narrow})
+	height := int64(400) // less is drawn
+	if os.Getenv("SCREENSHOTS") != "" {
+		height = 800
+	}
+	ask(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width <= narrow})
 	ask(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
 	}})
@@ -568,6 +612,7 @@ func (b *tab) reachable() {
 		return stops.length
 	})()`
 	const here = `(() => {
+		document.body.removeAttribute('tabindex')
 		const e = document.activeElement, s = getComputedStyle(e)
 		return {
 			place: window.stops.indexOf(e), html: e.outerHTML.slice(0, 200),
@@ -579,8 +624,7 @@ func (b *tab) reachable() {
 	require.Positive(b.t, n, "there is nothing to reach")
 	last := -1
 	for range n {
-		b.press("\t")
-		eval[bool](b, "document.body.removeAttribute('tabindex') || true")
+		ask(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeRawKeyDown, Key: "Tab", Code: "Tab", WindowsVirtualKeyCode: 9})
 		at := eval[struct {
 			Place         int
 			HTML          string

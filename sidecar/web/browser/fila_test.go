@@ -136,7 +136,7 @@ func (f *fila) load(queue string) {
 	ctx, end := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
-		next := time.NewTicker(10 * time.Millisecond)
+		next := time.NewTicker(25 * time.Millisecond)
 		defer next.Stop()
 		for i := 0; ; i++ {
 			name := "acme"

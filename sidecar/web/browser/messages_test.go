@@ -309,11 +309,10 @@ func TestHostile(t *testing.T) {
 	b.visit("/messages/" + ids[0])
 	b.shows(".timeline", hostile[0])
 	b.unhurt()
-	for _, text := range hostile {
-		for _, path := range []string{"/find?text=", "/dead/orders?error_contains=", "/queues/orders/messages?key=", "/configuration?prefix="} {
-			b.expect(400)
-			b.visit(path + url.QueryEscape(text))
-			b.unhurt()
-		}
+	b.expect(400)
+	searches := []string{"/find?text=", "/dead/orders?error_contains=", "/queues/orders/messages?key=", "/configuration?prefix="}
+	for i, text := range hostile { // web.TestPagesOfHostileNames has all pages
+		b.visit(searches[i%len(searches)] + url.QueryEscape(text))
+		b.unhurt()
 	}
 }
