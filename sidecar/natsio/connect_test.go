@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // patienceForTests only turns a hang into a failure.
@@ -58,17 +59,6 @@ func connect(t *testing.T, cfg config.NATSConfig, log *slog.Logger, onDisconnect
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	return nc
-}
-
-// startServer starts an external server on a free port.
-func startServer(t *testing.T, opts *server.Options) *server.Server {
-	t.Helper()
-	opts.Host, opts.Port, opts.NoSigs, opts.NoLog = "127.0.0.1", -1, true, true
-	srv, err := server.NewServer(opts)
-	require.NoError(t, err)
-	srv.Start()
-	t.Cleanup(func() { stopTestServer(srv) })
-	return srv
 }
 
 // samePort returns the options of a server that replaces srv.
@@ -271,11 +261,11 @@ func TestConnectLogins(t *testing.T) {
 	seedFile := filepath.Join(dir, "user.nk")
 	require.NoError(t, os.WriteFile(seedFile, seed, 0o600))
 
-	srv := startServer(t, &server.Options{
-		Nkeys: []*server.NkeyUser{{Nkey: pub}},
-		Users: []*server.User{{Username: "ann", Password: "secret", Permissions: &server.Permissions{
+	srv := natstest.Start(t, func(o *server.Options) {
+		o.Nkeys = []*server.NkeyUser{{Nkey: pub}}
+		o.Users = []*server.User{{Username: "ann", Password: "secret", Permissions: &server.Permissions{
 			Publish: &server.SubjectPermission{Deny: []string{"fila.event.>", "_INBOX.>", "forbidden"}},
-		}}},
+		}}}
 	})
 
 	for name, login := range map[string]func(*config.NATSConfig){
@@ -344,12 +334,12 @@ func TestConnectTLS(t *testing.T) {
 	require.NoError(t, err)
 	pool := x509.NewCertPool()
 	pool.AddCert(pair.Leaf)
-	srv := startServer(t, &server.Options{
-		TLSVerify: true,
-		TLSConfig: &tls.Config{
+	srv := natstest.Start(t, func(o *server.Options) {
+		o.TLSVerify = true
+		o.TLSConfig = &tls.Config{
 			Certificates: []tls.Certificate{pair}, ClientCAs: pool,
 			ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
-		},
+		}
 	})
 
 	cfg := externalConfig("tls://" + srv.Addr().String())

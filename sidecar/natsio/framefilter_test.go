@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/wire"
 )
 
@@ -222,7 +223,7 @@ func TestHeadersAreBoundedOverTCPAndTLS(t *testing.T) {
 		t.Run(scheme, func(t *testing.T) {
 			own, err := serverTLS(&files)
 			require.NoError(t, err)
-			srv := startServer(t, &server.Options{TLSVerify: own != nil, TLSConfig: own})
+			srv := natstest.Start(t, func(o *server.Options) { o.TLSVerify, o.TLSConfig = own != nil, own })
 			cfg := externalConfig(scheme + "://" + srv.Addr().String())
 			cfg.TLS = files
 			nc := connect(t, cfg, quietly(), nil, nil)

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // TestCluster: on the pages of one of three nodes, shards are moved, and a node is drained and
@@ -16,7 +16,7 @@ import (
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	needBrowser(t)
-	ns := startNATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	ns := natstest.Start(t, natstest.JetStream)
 	member := func(name string) func(*config.Config) {
 		return func(cfg *config.Config) {
 			cfg.Throttles = nil

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -36,19 +35,6 @@ func run(t *testing.T, change ...func(*config.Config)) (*fila, *tab) {
 	b := open(t, f.base)
 	b.mu.counts = true
 	return f, b
-}
-
-// startNATS starts an external NATS server.
-func startNATS(t *testing.T, o *server.Options) *server.Server {
-	t.Helper()
-	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", -1, true, true
-	ns, err := server.NewServer(o)
-	require.NoError(t, err)
-	ns.Start()
-	t.Cleanup(ns.WaitForShutdown)
-	t.Cleanup(ns.Shutdown)
-	require.True(t, ns.ReadyForConnections(patience))
-	return ns
 }
 
 // start starts a fila that stops at the end of the test.

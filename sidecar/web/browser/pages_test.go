@@ -12,6 +12,7 @@ import (
 
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // TestOverview: queues under load, with figures that update themselves.
@@ -140,9 +141,11 @@ func TestEvents(t *testing.T) {
 func TestEventsAreRefused(t *testing.T) {
 	t.Parallel()
 	needBrowser(t)
-	ns := startNATS(t, &server.Options{Users: []*server.User{{
-		Username: "fila", Password: "secret", Permissions: &server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{"fila.event.>"}}},
-	}}})
+	ns := natstest.Start(t, func(o *server.Options) {
+		o.Users = []*server.User{{
+			Username: "fila", Password: "secret", Permissions: &server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{"fila.event.>"}}},
+		}}
+	})
 	_, b := run(t, func(cfg *config.Config) { cfg.NATS.URL = "nats://fila:secret@" + ns.Addr().String() })
 	b.visit("/events", "fila's NATS user needs permission to subscribe to fila.event.>", "Permissions Violation")
 	b.sound("events-refused")
