@@ -58,37 +58,39 @@ func validKey(v sandbox.Value) (key string, ok bool) {
 	return key, ok && len(key) > 0 && len(key) <= MaxKeyBytes
 }
 
-// thousandths converts a number of at least low to thousandths and clips it to the
-// upper bound. Other numbers, and other values, become def.
-func (r *fieldReader) thousandths(name string, low float64, def uint32) uint32 {
+// number reads a number of at least low and clips it to high. ok is false for other
+// numbers, NaN included, and for other values.
+func (r *fieldReader) number(name string, low, high float64) (f float64, ok bool) {
 	v := r.table.Field(name)
-	f, ok := v.Number()
+	f, ok = v.Number()
 	switch {
 	case v.IsNil():
-		return def
-	case !ok || !(f >= low): // NaN included
+		return 0, false
+	case !ok || !(f >= low):
 		r.warnings++
-		return def
-	case f > MaxThousandths/1000:
+		return 0, false
+	case f > high:
 		r.warnings++
-		return MaxThousandths
+		return high, true
+	}
+	return f, true
+}
+
+// thousandths reads a number in thousandths, by default def.
+func (r *fieldReader) thousandths(name string, low float64, def uint32) uint32 {
+	f, ok := r.number(name, low, MaxThousandths/1000)
+	if !ok {
+		return def
 	}
 	return max(uint32(math.Round(f*1000)), 1)
 }
 
 // priority reads a whole number from 0 to 9. A larger one becomes 9, other values 0.
 func (r *fieldReader) priority(name string) uint8 {
-	v := r.table.Field(name)
-	f, ok := v.Number()
-	switch {
-	case v.IsNil():
-		return 0
-	case !ok || !(f >= 0) || f != math.Trunc(f) && f < MaxPriority:
+	f, _ := r.number(name, 0, MaxPriority)
+	if f != math.Trunc(f) {
 		r.warnings++
 		return 0
-	case f > MaxPriority:
-		r.warnings++
-		return MaxPriority
 	}
 	return uint8(f)
 }
@@ -152,17 +154,6 @@ func (r *fieldReader) failureDecision() (d FailureDecision, want string) {
 
 // delay reads a number of milliseconds. ok is false if there is none.
 func (r *fieldReader) delay(name string) (delay time.Duration, ok bool) {
-	v := r.table.Field(name)
-	ms, isNumber := v.Number()
-	switch {
-	case v.IsNil():
-		return 0, false
-	case !isNumber || !(ms >= 0):
-		r.warnings++
-		return 0, false
-	case ms > float64(MaxDelay/time.Millisecond):
-		r.warnings++
-		return MaxDelay, true
-	}
-	return time.Duration(math.Round(ms * float64(time.Millisecond))), true
+	ms, ok := r.number(name, 0, float64(MaxDelay/time.Millisecond))
+	return time.Duration(math.Round(ms * float64(time.Millisecond))), ok
 }
