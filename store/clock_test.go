@@ -216,13 +216,7 @@ func TestClockSetBackUnderTools(t *testing.T) {
 func TestFileWithoutClock(t *testing.T) {
 	c := newClockedStore(t)
 	require.NoError(t, c.Bolt.Close())
-	edit := func(fn func(meta *bbolt.Bucket) error) {
-		db, err := bbolt.Open(c.Path(), 0o600, nil)
-		require.NoError(t, err)
-		require.NoError(t, db.Update(func(tx *bbolt.Tx) error { return fn(tx.Bucket([]byte("meta"))) }))
-		require.NoError(t, db.Close())
-	}
-	edit(func(meta *bbolt.Bucket) error { return meta.Delete([]byte("clock")) })
+	edit(t, c.Path(), func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Delete([]byte("clock")) })
 	_, found := check(t, c.Path())
 	require.Empty(t, found)
 	c.now = noon - day
@@ -230,7 +224,9 @@ func TestFileWithoutClock(t *testing.T) {
 	c.remain(1, hour+day, hour+day)
 	require.NoError(t, c.Bolt.Close())
 
-	edit(func(meta *bbolt.Bucket) error { return storefile.PutSealed(meta, []byte("clock"), []byte("short")) })
+	edit(t, c.Path(), func(tx *bbolt.Tx) error {
+		return storefile.PutSealed(tx.Bucket([]byte("meta")), []byte("clock"), []byte("short"))
+	})
 	_, err := store.Open(c.Path(), c.opts)
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.ErrorContains(t, err, "clock")

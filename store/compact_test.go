@@ -31,6 +31,12 @@ func submit(s Store, b *Batch) error {
 	return <-done
 }
 
+// add adds a message to queue 1.
+func add(t testing.TB, s Store, seq uint64, payload []byte) {
+	t.Helper()
+	require.NoError(t, submit(s, &Batch{Queue: 1, Add: []Message{{Ref: Ref{Queue: 1, Seq: seq}, Payload: payload}}}))
+}
+
 // submitAll submits batches while no commit can end, so that they share the next ones.
 func submitAll(t *testing.T, s *Bolt, batches []*Batch) {
 	t.Helper()
@@ -90,7 +96,7 @@ func TestSmallSegmentsMerge(t *testing.T) {
 	s := openTest(t, Options{NoSync: true})
 	const n = 3000
 	for seq := uint64(1); seq <= n; seq++ {
-		require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{Queue: 1, Seq: seq}, Payload: make([]byte, 200)}}}))
+		add(t, s, seq, make([]byte, 200))
 	}
 	st := s.Stats()
 	require.Equal(t, int64(n), st.Messages)
@@ -120,11 +126,8 @@ func TestNeverWritten(t *testing.T) {
 // message.
 func TestReadAfterCompaction(t *testing.T) {
 	s := openTest(t, Options{NoSync: true, ReadCacheBytes: -1}.Small())
-	add := func(seq uint64) {
-		require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{Queue: 1, Seq: seq}, Payload: []byte{byte(seq)}}}}))
-	}
-	add(1)
-	add(2)
+	add(t, s, 1, []byte{1})
+	add(t, s, 2, []byte{2})
 	refs := []Ref{{Queue: 1, Seq: 1}, {Queue: 1, Seq: 2}}
 	r := &reading{s: s, refs: refs}
 	defer r.endTx()
@@ -132,7 +135,7 @@ func TestReadAfterCompaction(t *testing.T) {
 	old := r.places[0].id
 	require.NoError(t, submit(s, &Batch{Finish: []Ref{{Queue: 1, Seq: 2}}}))
 	for seq := uint64(3); seq < 30; seq++ {
-		add(seq)
+		add(t, s, seq, []byte{byte(seq)})
 	}
 	var payload []byte
 	decode := func(value []byte, p place, ref Ref) (err error) {
@@ -167,7 +170,7 @@ func TestCacheBudget(t *testing.T) {
 	require.NoError(t, submit(s, &Batch{Finish: all}))
 	require.Zero(t, s.Stats().CachedBytes, "segments that are gone are still counted")
 	// More than the budget is not cached at all.
-	require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{Queue: 1, Seq: 5000}, Payload: make([]byte, 2*budget)}}}))
+	add(t, s, 5000, make([]byte, 2*budget))
 	require.NoError(t, s.Read([]Ref{{Queue: 1, Seq: 5000}}, func(_ int, _, p []byte) { require.Len(t, p, 2*budget) }))
 }
 
@@ -175,12 +178,9 @@ func TestCacheBudget(t *testing.T) {
 // leave nothing in the cache.
 func TestCacheOfShortLivedSegments(t *testing.T) {
 	s := openTest(t, Options{NoSync: true})
-	add := func(seq uint64) {
-		require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{Queue: 1, Seq: seq}, Payload: []byte{1}}}}))
-	}
-	add(1)
+	add(t, s, 1, []byte{1})
 	for seq := uint64(2); seq < 1000; seq++ {
-		add(seq)
+		add(t, s, seq, []byte{1})
 		require.NoError(t, submit(s, &Batch{Finish: []Ref{{Queue: 1, Seq: seq}}}))
 		require.Less(t, len(s.cache.fifo), 200)
 	}
@@ -249,7 +249,7 @@ func TestCommitBytesOfMoves(t *testing.T) {
 		require.Positive(t, c.Duration)
 	}})
 	for seq := range uint64(n) {
-		require.NoError(t, submit(s, &Batch{Queue: 1, Add: []Message{{Ref: Ref{Queue: 1, Seq: seq}, Payload: make([]byte, 1<<20)}}}))
+		add(t, s, seq, make([]byte, 1<<20))
 	}
 	require.NoError(t, submit(s, &Batch{Queue: 1, PutQueues: []QueueRecord{{ID: 2, Name: "q.dlq"}}}))
 	var moves []*Batch
@@ -311,7 +311,7 @@ func TestMovedSegmentsAreNotCached(t *testing.T) {
 		const n = 5
 		payload := func(seq uint64) []byte { return bytes.Repeat([]byte{byte(seq)}, size) }
 		for seq := range uint64(n) {
-			require.NoError(t, submit(s, &Batch{Queue: 1, Add: []Message{{Ref: Ref{Queue: 1, Seq: seq}, Payload: payload(seq)}}}))
+			add(t, s, seq, payload(seq))
 		}
 		for seq := range uint64(n) {
 			require.NoError(t, submit(s, &Batch{

@@ -203,10 +203,7 @@ func TestPositionIsPartOfTheFile(t *testing.T) {
 		require.Equal(t, "here", positionOf(t, f))
 		require.NoError(t, f.Close())
 	}
-	db, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
-	require.NoError(t, db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("position"), []byte("junk")) }))
-	require.NoError(t, db.Close())
+	edit(t, path, func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("position"), []byte("junk")) })
 	sum, err := store.CheckFile(path, store.Options{}, func(e *store.CorruptError) { require.Equal(t, "position", e.Part) })
 	require.NoError(t, err)
 	require.Equal(t, int64(1), sum.Problems)
