@@ -26,7 +26,7 @@ func DecodeStrict(body []byte, into any) *Error {
 	return err
 }
 
-// parse decodes a request into r, which has the defaults, and checks it. A refused request is
+// Decode decodes a request into r, which has the defaults, and checks it. A refused request is
 // the zero value.
 func Decode[R any](body []byte, r R, check func(*R) *Error) (R, *Error) {
 	err := DecodeStrict(body, &r)

@@ -24,7 +24,7 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// plain reports whether s is UTF-8 without control characters.
+// Plain reports whether s is UTF-8 without control characters.
 func Plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' {

@@ -48,6 +48,7 @@ func CheckPolicyName(name string) error {
 	return CheckName("name", name, MaxPolicyName)
 }
 
+// CheckName returns nil if name has 1 to limit bytes of A-Za-z0-9_-; what says what it names.
 func CheckName(what, name string, limit int) error {
 	if name == "" || len(name) > limit || !nameChars(name) {
 		return fmt.Errorf("%s %s: allowed are 1 to %d bytes of A-Za-z0-9_-", what, Quote(name), limit)
@@ -151,7 +152,7 @@ func tame(s string) string {
 	return s
 }
 
-// cut returns at most limit bytes of s, without an incomplete rune at the end.
+// Cut returns at most limit bytes of s, without an incomplete rune at the end.
 func Cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s

@@ -100,14 +100,28 @@ func (l *GuardPermitList) Page() PageOf[GuardPermit] {
 	return PageOf[GuardPermit]{&l.Permits, &l.Total, &l.Next, nil, func(p *GuardPermit) string { return p.ID }}
 }
 
-// Lists implement [Long].
-func (l *QueueList) Shorten(room int)    { trim(l.Page(), room) }
-func (l *ConfigList) Shorten(room int)   { trim(l.Page(), room) }
-func (l *ConfigLog) Shorten(room int)    { trim(l.Page(), room) }
+// Shorten implements [Long].
+func (l *QueueList) Shorten(room int) { trim(l.Page(), room) }
+
+// Shorten implements [Long].
+func (l *ConfigList) Shorten(room int) { trim(l.Page(), room) }
+
+// Shorten implements [Long].
+func (l *ConfigLog) Shorten(room int) { trim(l.Page(), room) }
+
+// Shorten implements [Long].
 func (l *ThrottleList) Shorten(room int) { trim(l.Page(), room) }
-func (l *CircuitList) Shorten(room int)  { trim(l.Page(), room) }
-func (l *PauseList) Shorten(room int)    { trim(l.Page(), room) }
-func (l *JobList) Shorten(room int)      { trim(l.Page(), room) }
+
+// Shorten implements [Long].
+func (l *CircuitList) Shorten(room int) { trim(l.Page(), room) }
+
+// Shorten implements [Long].
+func (l *PauseList) Shorten(room int) { trim(l.Page(), room) }
+
+// Shorten implements [Long].
+func (l *JobList) Shorten(room int) { trim(l.Page(), room) }
+
+// Shorten implements [Long].
 func (l *ScheduleList) Shorten(room int) { trim(l.Page(), room) }
 
 // Shorten implements [Long].
