@@ -19,19 +19,20 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func TestPlainOutputs(t *testing.T) {
 	f := clitest.StartFake(t)
 	was := "4"
-	f.Answer("fila.admin.queue-delete.orders", wire.QueueDeleteReply{Deleted: 1})
-	f.Answer("fila.admin.queue-delete.filed", wire.QueueDeleteReply{Warnings: []string{"it comes back"}})
-	f.Answer("fila.admin.redrive.orders.dlq", wire.RedriveReply{Redriven: 2, Job: "j-1"})
-	f.Answer("fila.admin.config-set.a", wire.ConfigSetReply{Key: "a", Value: "5", Previous: &was})
-	f.Answer("fila.admin.config-get.a", wire.ConfigEntry{Key: "a", Value: "line 1\nline 2"})
-	f.Answer("fila.admin.config-delete.a", wire.ConfigEntry{Key: "a", Value: "5"})
-	f.Answer("fila.admin.config-list", wire.ConfigList{Total: 1, Entries: []wire.ConfigEntry{{Key: "a", Value: "5"}}})
-	f.Answer("fila.admin.hook-reset.orders", wire.HookResetReply{Queue: "orders", Hooks: []wire.HookInfo{{Hook: "on_failure", State: "closed"}}})
+	f.Answer("fila.admin.queue-delete.orders", api.QueueDeleteReply{Deleted: 1})
+	f.Answer("fila.admin.queue-delete.filed", api.QueueDeleteReply{Warnings: []string{"it comes back"}})
+	f.Answer("fila.admin.redrive.orders.dlq", api.RedriveReply{Redriven: 2, Job: "j-1"})
+	f.Answer("fila.admin.config-set.a", api.ConfigSetReply{Key: "a", Value: "5", Previous: &was})
+	f.Answer("fila.admin.config-get.a", api.ConfigEntry{Key: "a", Value: "line 1\nline 2"})
+	f.Answer("fila.admin.config-delete.a", api.ConfigEntry{Key: "a", Value: "5"})
+	f.Answer("fila.admin.config-list", api.ConfigList{Total: 1, Entries: []api.ConfigEntry{{Key: "a", Value: "5"}}})
+	f.Answer("fila.admin.hook-reset.orders", api.HookResetReply{Queue: "orders", Hooks: []api.HookInfo{{Hook: "on_failure", State: "closed"}}})
 	for _, tc := range []struct {
 		args, out, body string
 	}{
@@ -62,7 +63,7 @@ func TestPlainOutputs(t *testing.T) {
 // Every argument that is a queue has suggestions for misspelled names.
 func TestUnknownQueue(t *testing.T) {
 	f := clitest.StartFake(t)
-	f.Answer("fila.admin.queue-list", wire.QueueList{Total: 3, Queues: []wire.QueueSummary{{Name: "mail"}, {Name: "orders"}, {Name: "orders.dlq"}}})
+	f.Answer("fila.admin.queue-list", api.QueueList{Total: 3, Queues: []api.QueueSummary{{Name: "mail"}, {Name: "orders"}, {Name: "orders.dlq"}}})
 	for _, subject := range []string{"fila.admin.*.ordres", "fila.admin.*.ordres.dlq", "fila.admin.explain", "fila.admin.pause", "fila.admin.resume", "fila.admin.message-show", "fila.admin.message-delete", "fila.admin.message-run-now", "fila.admin.job-create.redrive.*", "fila.admin.job-create.redrive.*.dlq", "fila.admin.job-list", "fila.admin.schedule-list"} {
 		f.Answer(subject, wire.QueueNotFound("ordres"))
 	}
@@ -112,7 +113,7 @@ func TestUnknownQueue(t *testing.T) {
 	visit(root())
 	require.GreaterOrEqual(t, seen, 17)
 
-	f.Answer("fila.admin.queue-list", wire.QueueList{Total: 1, Queues: []wire.QueueSummary{{Name: "mail"}}})
+	f.Answer("fila.admin.queue-list", api.QueueList{Total: 1, Queues: []api.QueueSummary{{Name: "mail"}}})
 	require.Equal(t, "fila: no such queue \"ordres\": `fila queue list` shows those that there are [err_code 10404]\n", program.Run(t, "", "peek", "ordres").Err)
 	f.Answer("fila.admin.queue-list", wire.Draining())
 	require.Equal(t, "fila: no such queue \"ordres\": `fila queue list` shows those that there are [err_code 10404]\n", program.Run(t, "", "peek", "ordres").Err)
@@ -121,22 +122,22 @@ func TestUnknownQueue(t *testing.T) {
 // A list of keys takes their beginning as an argument or as --prefix.
 func TestListsByPrefix(t *testing.T) {
 	f := clitest.StartFake(t)
-	f.Answer("fila.admin.config-list", wire.ConfigList{})
-	f.Answer("fila.admin.config-log", wire.ConfigLog{})
-	f.Answer("fila.admin.throttle-list", wire.ThrottleList{})
-	f.Answer("fila.admin.circuit-list", wire.CircuitList{})
+	f.Answer("fila.admin.config-list", api.ConfigList{})
+	f.Answer("fila.admin.config-log", api.ConfigLog{})
+	f.Answer("fila.admin.throttle-list", api.ThrottleList{})
+	f.Answer("fila.admin.circuit-list", api.CircuitList{})
 	require.Equal(t, "no keys\n", program.Run(t, "", "config", "list").Out)
 	f.Next()
 	for _, list := range []string{"config list", "config log", "throttle list", "circuit list"} {
 		for line, want := range map[string]string{list: "", list + " feature:": "feature:", list + " --prefix feature:": "feature:"} {
 			clitest.OK(t, program.Run(t, "", strings.Fields(line)...))
-			req, bad := wire.VerbConfigList.Parse("", f.Next().Data)
+			req, bad := api.VerbConfigList.Parse("", f.Next().Data)
 			require.Nil(t, bad)
 			require.Equal(t, want, req.Prefix, line)
 		}
 		program.Mistakes(t, map[string]string{list + " a --prefix b": "KEY-PREFIX and --prefix say the same: one of them is allowed"})
 	}
-	f.Answer("other.admin.queue-list", wire.QueueList{})
+	f.Answer("other.admin.queue-list", api.QueueList{})
 	clitest.OK(t, program.Run(t, "", "queue", "list", "--subject-prefix", "other"))
 	program.Mistakes(t, map[string]string{"queue list --subject-prefix a..b": "--subject-prefix: "})
 }
@@ -200,7 +201,7 @@ func TestNobodyAnswers(t *testing.T) {
 	page := 0 // of a list without end
 	f.Handle("fila.admin.throttle-list", func(*nats.Msg) any {
 		page++
-		return wire.ThrottleList{Total: 1 << 30, Next: strconv.Itoa(page), Throttles: []wire.ThrottleInfo{{Key: strconv.Itoa(page)}}}
+		return api.ThrottleList{Total: 1 << 30, Next: strconv.Itoa(page), Throttles: []api.ThrottleInfo{{Key: strconv.Itoa(page)}}}
 	})
 	clitest.Complains(t, program.Run(t, "", "throttle", "list", "--timeout", "50ms"), command.ExitFailed, "no reply in time")
 

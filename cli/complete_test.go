@@ -11,6 +11,7 @@ import (
 
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // completions returns the completions of a command line whose last word is incomplete.
@@ -30,23 +31,23 @@ const (
 
 func TestCompletionAsksFila(t *testing.T) {
 	f := clitest.StartFake(t)
-	f.Answer("fila.admin.queue-list", wire.QueueList{Total: 3, Queues: []wire.QueueSummary{{Name: "orders"}, {Name: "orders.dlq"}, {Name: "mail"}}})
-	f.Answer("fila.admin.queue-inspect.orders", wire.QueueInfo{TopFlows: []wire.FlowInfo{{Key: "acme"}, {Key: "two words"}, {Key: "two\nlines"}}})
-	f.Answer("fila.admin.throttle-list", wire.ThrottleList{Total: 2, Throttles: []wire.ThrottleInfo{{Key: "stripe"}, {Key: "tenant:*"}}})
-	f.Answer("fila.admin.circuit-list", wire.CircuitList{Total: 1, Circuits: []wire.CircuitInfo{{Key: "paypal"}}})
-	f.Answer("fila.admin.config-list", wire.ConfigList{Total: 1, Entries: []wire.ConfigEntry{{Key: "feature:x"}}})
-	f.Answer("fila.admin.pause-list", wire.PauseList{Total: 3, Pauses: []wire.PauseInfo{
+	f.Answer("fila.admin.queue-list", api.QueueList{Total: 3, Queues: []api.QueueSummary{{Name: "orders"}, {Name: "orders.dlq"}, {Name: "mail"}}})
+	f.Answer("fila.admin.queue-inspect.orders", api.QueueInfo{TopFlows: []api.FlowInfo{{Key: "acme"}, {Key: "two words"}, {Key: "two\nlines"}}})
+	f.Answer("fila.admin.throttle-list", api.ThrottleList{Total: 2, Throttles: []api.ThrottleInfo{{Key: "stripe"}, {Key: "tenant:*"}}})
+	f.Answer("fila.admin.circuit-list", api.CircuitList{Total: 1, Circuits: []api.CircuitInfo{{Key: "paypal"}}})
+	f.Answer("fila.admin.config-list", api.ConfigList{Total: 1, Entries: []api.ConfigEntry{{Key: "feature:x"}}})
+	f.Answer("fila.admin.pause-list", api.PauseList{Total: 3, Pauses: []api.PauseInfo{
 		{Kind: "queue", Name: "mail"}, {Kind: "key", Queue: "orders", Name: "held"}, {Kind: "key", Queue: "mail", Name: "other"}, {Kind: "throttle", Name: "slow"},
 	}})
-	f.Answer("fila.admin.queue-inspect.orders.dlq", wire.QueueInfo{TopFlows: []wire.FlowInfo{{Key: "died"}}, ConsumerList: []wire.ConsumerInfo{{Name: "undertaker"}}})
-	f.Answer("fila.admin.job-list", wire.JobList{Jobs: []wire.JobInfo{
-		{ID: "j1", JobCreateRequest: wire.JobCreateRequest{Op: "redrive", Queue: "orders.dlq"}, State: wire.JobRunning}, {ID: "j2", JobCreateRequest: wire.JobCreateRequest{Op: "move", Queue: "mail"}, State: wire.JobPaused}, {ID: "j3", JobCreateRequest: wire.JobCreateRequest{Op: "delete", Queue: "mail.dlq"}, State: wire.JobDone},
+	f.Answer("fila.admin.queue-inspect.orders.dlq", api.QueueInfo{TopFlows: []api.FlowInfo{{Key: "died"}}, ConsumerList: []api.ConsumerInfo{{Name: "undertaker"}}})
+	f.Answer("fila.admin.job-list", api.JobList{Jobs: []api.JobInfo{
+		{ID: "j1", JobCreateRequest: api.JobCreateRequest{Op: "redrive", Queue: "orders.dlq"}, State: api.JobRunning}, {ID: "j2", JobCreateRequest: api.JobCreateRequest{Op: "move", Queue: "mail"}, State: api.JobPaused}, {ID: "j3", JobCreateRequest: api.JobCreateRequest{Op: "delete", Queue: "mail.dlq"}, State: api.JobDone},
 	}, Missing: []int{1}})
-	f.Answer("fila.admin.dead-groups.orders.dlq", wire.DeadGroups{Groups: []wire.DeadGroup{
+	f.Answer("fila.admin.dead-groups.orders.dlq", api.DeadGroups{Groups: []api.DeadGroup{
 		{Group: "0123456789abcdef", ErrorCode: "402", Error: "no\nmoney", Messages: 2}, {Group: "fedcba9876543210", Error: "gone", Messages: 1},
 	}})
-	f.Answer("fila.admin.schedule-list", wire.ScheduleList{Schedules: []wire.ScheduleInfo{{Name: "nightly", Schedule: "@daily"}, {Name: "tick", Schedule: "@every 1m"}}})
-	f.Answer("fila.admin.cluster-status", wire.ClusterStatus{Nodes: []wire.ClusterNode{{Node: "fila-1"}, {Node: "fila-2"}}, Shards: []wire.ClusterShard{{Shard: 0}, {Shard: 1}}})
+	f.Answer("fila.admin.schedule-list", api.ScheduleList{Schedules: []api.ScheduleInfo{{Name: "nightly", Schedule: "@daily"}, {Name: "tick", Schedule: "@every 1m"}}})
+	f.Answer("fila.admin.cluster-status", api.ClusterStatus{Nodes: []api.ClusterNode{{Node: "fila-1"}, {Node: "fila-2"}}, Shards: []api.ClusterShard{{Shard: 0}, {Shard: 1}}})
 	for line, want := range map[string]string{
 		"cluster drain |":                           "fila-1 fila-2",
 		"cluster move |":                            "0 1",

@@ -14,7 +14,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/sidecar"
 	"github.com/filaq/fila/sidecar/config"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // startReal starts a sidecar in this process and points NATS_URL at it.
@@ -64,7 +64,7 @@ func TestCommandsWithARealFila(t *testing.T) {
 	must(t, "a\nb\n", "publish", "orders", "--lines", "-H", "tenant=held", "-H", "api=stripe")
 	must(t, "", "publish", "orders", "later", "-H", "tenant=later", "--delay", "1h")
 
-	var peeked wire.PeekReply
+	var peeked api.PeekReply
 	require.NoError(t, json.Unmarshal([]byte(must(t, "", "peek", "orders", "--limit", "1000", "--json")), &peeked))
 	require.Len(t, peeked.Messages, 303)
 	require.Contains(t, must(t, "", "peek", "orders", "--key", "later"), "  delayed  ")

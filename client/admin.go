@@ -10,18 +10,19 @@ import (
 	"strings"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Call makes a request of an admin verb and returns the reply. The tail is the queue or key
 // that the verb is about, "" if its subject names none. The methods of [Client] are shorter
 // for most verbs; those that return whole lists ask for page after page.
-func Call[Req, Reply any](ctx context.Context, c *Client, v *wire.Verb[Req, Reply], tail string, req Req) (reply Reply, err error) {
+func Call[Req, Reply any](ctx context.Context, c *Client, v *api.Verb[Req, Reply], tail string, req Req) (reply Reply, err error) {
 	switch v.Tail {
-	case wire.TailNewQueue, wire.TailQueue, wire.TailMainQueue, wire.TailDeadLetters:
+	case api.TailNewQueue, api.TailQueue, api.TailMainQueue, api.TailDeadLetters:
 		err = checkQueue(tail)
-	case wire.TailConfigKey:
+	case api.TailConfigKey:
 		err = badRequest(wire.CodeBadConfigKey, wire.CheckConfigKey(tail))
-	case wire.TailGateKey:
+	case api.TailGateKey:
 		err = checkGateKey(tail)
 		tail = v.NameKey(&req, tail)
 	}
@@ -29,7 +30,7 @@ func Call[Req, Reply any](ctx context.Context, c *Client, v *wire.Verb[Req, Repl
 		return reply, err
 	}
 	var body any = req
-	if _, empty := body.(wire.Empty); empty {
+	if _, empty := body.(api.Empty); empty {
 		body = nil
 	}
 	err = c.call(ctx, c.subjects.Admin(v.Name, tail), body, &reply)
@@ -47,12 +48,12 @@ type place struct {
 	offset int    // instead of it, if fila is too old to return next
 }
 
-func (p place) list() wire.ListRequest {
-	return wire.ListRequest{After: p.after, Offset: p.offset, Limit: wire.MaxListLimit}
+func (p place) list() api.ListRequest {
+	return api.ListRequest{After: p.after, Offset: p.offset, Limit: api.MaxListLimit}
 }
 
-func (p place) keys(prefix string) wire.KeyListRequest {
-	return wire.KeyListRequest{Prefix: prefix, After: p.after, Offset: p.offset, Limit: wire.MaxListLimit}
+func (p place) keys(prefix string) api.KeyListRequest {
+	return api.KeyListRequest{Prefix: prefix, After: p.after, Offset: p.offset, Limit: api.MaxListLimit}
 }
 
 // list collects the pages of a list, all within the client's timeout unless ctx has a
@@ -60,7 +61,7 @@ func (p place) keys(prefix string) wire.KeyListRequest {
 // does not return next, list asks for the next page by offset: then a list that changes
 // meanwhile may show an entry twice or not at all.
 func list[Req, Reply, Item any](
-	ctx context.Context, c *Client, v *wire.Verb[Req, Reply], pageOf func(*Reply) wire.PageOf[Item], request func(from place) Req,
+	ctx context.Context, c *Client, v *api.Verb[Req, Reply], pageOf func(*Reply) api.PageOf[Item], request func(from place) Req,
 ) ([]Item, error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
@@ -110,7 +111,7 @@ func (c *Client) QueueCreate(ctx context.Context, settings QueueSettings) (Queue
 	if err != nil {
 		return QueueReply{}, err
 	}
-	return Call(ctx, c, wire.VerbQueueCreate, settings.Name, body)
+	return Call(ctx, c, api.VerbQueueCreate, settings.Name, body)
 }
 
 // QueueUpdate changes settings of a queue and returns the full settings.
@@ -122,13 +123,13 @@ func (c *Client) QueueUpdate(ctx context.Context, queue string, changes QueueCha
 	if err != nil {
 		return QueueReply{}, err
 	}
-	return Call(ctx, c, wire.VerbQueueUpdate, queue, body)
+	return Call(ctx, c, api.VerbQueueUpdate, queue, body)
 }
 
 // QueueDelete deletes a queue and its dead letter queue. Without force it is a
 // conflict (409) if there are messages in them.
 func (c *Client) QueueDelete(ctx context.Context, queue string, force bool) (QueueDeleteReply, error) {
-	return Call(ctx, c, wire.VerbQueueDelete, queue, wire.QueueDeleteRequest{Force: force})
+	return Call(ctx, c, api.VerbQueueDelete, queue, api.QueueDeleteRequest{Force: force})
 }
 
 // QueuePurge removes the messages of a queue, or of a dead letter queue, that exist when it
@@ -138,9 +139,9 @@ func (c *Client) QueueDelete(ctx context.Context, queue string, force bool) (Que
 func (c *Client) QueuePurge(ctx context.Context, queue string) (removed int64, err error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
-	req := wire.QueuePurgeRequest{}
+	req := api.QueuePurgeRequest{}
 	for {
-		reply, err := Call(ctx, c, wire.VerbQueuePurge, queue, req)
+		reply, err := Call(ctx, c, api.VerbQueuePurge, queue, req)
 		removed += reply.Purged
 		if req.After = reply.Next; err != nil || reply.Next == "" {
 			return removed, err
@@ -151,79 +152,79 @@ func (c *Client) QueuePurge(ctx context.Context, queue string) (removed int64, e
 // QueueListPage returns up to limit queues from offset on, in the order of
 // their names. A limit of 0 is the server's default.
 func (c *Client) QueueListPage(ctx context.Context, offset, limit int) (QueueList, error) {
-	return Call(ctx, c, wire.VerbQueueList, "", wire.QueueListRequest{ListRequest: wire.ListRequest{Offset: offset, Limit: limit}})
+	return Call(ctx, c, api.VerbQueueList, "", api.QueueListRequest{ListRequest: api.ListRequest{Offset: offset, Limit: limit}})
 }
 
 // QueueList returns all queues. If no node of a cluster serves some of them, it returns the
 // others and an error.
 func (c *Client) QueueList(ctx context.Context) ([]QueueSummary, error) {
-	return list(ctx, c, wire.VerbQueueList, (*QueueList).Page, func(from place) wire.QueueListRequest {
-		return wire.QueueListRequest{ListRequest: from.list()}
+	return list(ctx, c, api.VerbQueueList, (*QueueList).Page, func(from place) api.QueueListRequest {
+		return api.QueueListRequest{ListRequest: from.list()}
 	})
 }
 
 // QueueInspect describes a queue with its consumers, hooks and up to flows of
 // the flows with the most pending messages (0 to 1000).
 func (c *Client) QueueInspect(ctx context.Context, queue string, flows int) (QueueInfo, error) {
-	return Call(ctx, c, wire.VerbQueueInspect, queue, wire.QueueInspectRequest{Flows: flows})
+	return Call(ctx, c, api.VerbQueueInspect, queue, api.QueueInspectRequest{Flows: flows})
 }
 
 // Noisy returns the flows of a queue that use much of its consumers' work, and up to limit
 // (0 to 1000) of the other flows that wait, longest wait first.
 func (c *Client) Noisy(ctx context.Context, queue string, limit int) (NoisyReply, error) {
-	return Call(ctx, c, wire.VerbNoisy, queue, wire.NoisyRequest{Limit: limit})
+	return Call(ctx, c, api.VerbNoisy, queue, api.NoisyRequest{Limit: limit})
 }
 
 // DeadGroups groups the messages of a dead letter queue by their errors, and returns up to
 // limit groups (1 to 1000), largest first.
 func (c *Client) DeadGroups(ctx context.Context, queue string, limit int) (DeadGroups, error) {
-	return Call(ctx, c, wire.VerbDeadGroups, queue, wire.DeadGroupsRequest{Limit: limit})
+	return Call(ctx, c, api.VerbDeadGroups, queue, api.DeadGroupsRequest{Limit: limit})
 }
 
 // HookReset closes the circuit of a queue's hook, on_enqueue or on_failure, or
 // of both if hook is empty.
 func (c *Client) HookReset(ctx context.Context, queue, hook string) (HookResetReply, error) {
-	return Call(ctx, c, wire.VerbHookReset, queue, wire.HookResetRequest{Hook: hook})
+	return Call(ctx, c, api.VerbHookReset, queue, api.HookResetRequest{Hook: hook})
 }
 
 // Redrive moves up to count messages (0: all) of a dead letter queue back to
 // its queue, oldest first, and returns how many. It skips leased ones.
 func (c *Client) Redrive(ctx context.Context, dlq string, count int64) (RedriveReply, error) {
-	return Call(ctx, c, wire.VerbRedrive, dlq, wire.RedriveRequest{Count: count})
+	return Call(ctx, c, api.VerbRedrive, dlq, api.RedriveRequest{Count: count})
 }
 
 // Peek returns a page of a queue's messages, all or those that match a filter, without
 // leasing them. The request for the next page must have the same fields except After. A
 // filter's time that is a duration then means a later time.
 func (c *Client) Peek(ctx context.Context, queue string, what PeekRequest) (PeekReply, error) {
-	return Call(ctx, c, wire.VerbPeek, queue, what)
+	return Call(ctx, c, api.VerbPeek, queue, what)
 }
 
 // MessageShow returns a message, its headers, up to payloadBytes of its payload, and what it
 // waits for. It searches all queues if queue is empty, otherwise this queue and its
 // dead letter queue. A message that does not exist is a 404.
 func (c *Client) MessageShow(ctx context.Context, queue, id string, payloadBytes int) (MessageInfo, error) {
-	what := wire.MessageShowRequest{MessageRequest: wire.MessageRequest{ID: id, Queue: queue}, PayloadBytes: payloadBytes}
-	return Call(ctx, c, wire.VerbMessageShow, "", what)
+	what := api.MessageShowRequest{MessageRequest: api.MessageRequest{ID: id, Queue: queue}, PayloadBytes: payloadBytes}
+	return Call(ctx, c, api.VerbMessageShow, "", what)
 }
 
 // MessageDelete removes a message, which it finds as MessageShow does. If it is in flight it
 // is a conflict (409).
 func (c *Client) MessageDelete(ctx context.Context, queue, id string) (MessageReply, error) {
-	return Call(ctx, c, wire.VerbMessageDelete, "", wire.MessageRequest{ID: id, Queue: queue})
+	return Call(ctx, c, api.VerbMessageDelete, "", api.MessageRequest{ID: id, Queue: queue})
 }
 
 // MessageRunNow ends the delay of a message, which it finds as MessageShow does. Pauses,
 // gates and the order of its key still block it. If it is in flight it is a conflict (409).
 func (c *Client) MessageRunNow(ctx context.Context, queue, id string) (MessageReply, error) {
-	return Call(ctx, c, wire.VerbMessageRunNow, "", wire.MessageRequest{ID: id, Queue: queue})
+	return Call(ctx, c, api.VerbMessageRunNow, "", api.MessageRequest{ID: id, Queue: queue})
 }
 
 // ExplainMessage says where a message is, which gates it has and what it waits for. It
 // searches all queues if queue is empty. The state of a message that does not exist is
 // "unknown".
 func (c *Client) ExplainMessage(ctx context.Context, queue, id string) (ExplainedMessage, error) {
-	return explain[ExplainedMessage](ctx, c, wire.ExplainRequest{Kind: wire.ExplainKindMessage, Queue: queue, ID: id})
+	return explain[ExplainedMessage](ctx, c, api.ExplainRequest{Kind: api.ExplainKindMessage, Queue: queue, ID: id})
 }
 
 // ExplainKey describes the flow of a fairness key of a queue and what blocks its messages.
@@ -231,17 +232,17 @@ func (c *Client) ExplainKey(ctx context.Context, queue, key string) (ExplainedKe
 	if err := checkGateKey(key); err != nil {
 		return ExplainedKey{}, err
 	}
-	return explain[ExplainedKey](ctx, c, wire.ExplainRequest{Kind: wire.ExplainKindKey, Queue: queue, Key: key})
+	return explain[ExplainedKey](ctx, c, api.ExplainRequest{Kind: api.ExplainKindKey, Queue: queue, Key: key})
 }
 
 // ExplainQueue says what a queue waits for.
 func (c *Client) ExplainQueue(ctx context.Context, queue string) (ExplainedQueue, error) {
-	return explain[ExplainedQueue](ctx, c, wire.ExplainRequest{Kind: wire.ExplainKindQueue, Queue: queue})
+	return explain[ExplainedQueue](ctx, c, api.ExplainRequest{Kind: api.ExplainKindQueue, Queue: queue})
 }
 
 // explain decodes the reply, whose type depends on the kind of the request.
-func explain[Reply any](ctx context.Context, c *Client, req wire.ExplainRequest) (reply Reply, err error) {
-	err = c.call(ctx, c.subjects.Admin(wire.VerbExplain.Name, ""), req, &reply)
+func explain[Reply any](ctx context.Context, c *Client, req api.ExplainRequest) (reply Reply, err error) {
+	err = c.call(ctx, c.subjects.Admin(api.VerbExplain.Name, ""), req, &reply)
 	return reply, err
 }
 
@@ -252,16 +253,16 @@ func (c *Client) JobCreate(ctx context.Context, job JobCreateRequest) (JobInfo, 
 	if err := checkQueue(job.Queue); err != nil {
 		return JobInfo{}, err
 	}
-	if !slices.Contains(wire.JobOps(), job.Op) {
-		return JobInfo{}, wire.BadField("op", strconv.Quote(job.Op), "allowed are "+strings.Join(wire.JobOps(), ", "))
+	if !slices.Contains(api.JobOps(), job.Op) {
+		return JobInfo{}, wire.BadField("op", strconv.Quote(job.Op), "allowed are "+strings.Join(api.JobOps(), ", "))
 	}
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
-	info, err := Call(ctx, c, wire.VerbJobCreate, wire.JobTail(job.Op, job.Queue), job)
+	info, err := Call(ctx, c, api.VerbJobCreate, wire.JobTail(job.Op, job.Queue), job)
 	if !errors.Is(err, ErrNoFila) {
 		return info, err
 	}
-	older, olderErr := Call(ctx, c, wire.VerbJobCreate, "", job)
+	older, olderErr := Call(ctx, c, api.VerbJobCreate, "", job)
 	var denied *PermissionError
 	if errors.Is(olderErr, ErrNoFila) || errors.As(olderErr, &denied) {
 		return info, err
@@ -271,30 +272,30 @@ func (c *Client) JobCreate(ctx context.Context, job JobCreateRequest) (JobInfo, 
 
 // JobShow returns a job.
 func (c *Client) JobShow(ctx context.Context, id string) (JobInfo, error) {
-	return Call(ctx, c, wire.VerbJobShow, "", wire.JobRequest{ID: id})
+	return Call(ctx, c, api.VerbJobShow, "", api.JobRequest{ID: id})
 }
 
 // JobPause pauses a job until JobResume. Its progress is then on disk.
 func (c *Client) JobPause(ctx context.Context, id string) (JobInfo, error) {
-	return Call(ctx, c, wire.VerbJobPause, "", wire.JobRequest{ID: id})
+	return Call(ctx, c, api.VerbJobPause, "", api.JobRequest{ID: id})
 }
 
 // JobResume continues a paused job.
 func (c *Client) JobResume(ctx context.Context, id string) (JobInfo, error) {
-	return Call(ctx, c, wire.VerbJobResume, "", wire.JobRequest{ID: id})
+	return Call(ctx, c, api.VerbJobResume, "", api.JobRequest{ID: id})
 }
 
 // JobCancel ends a job. Finished work is not undone.
 func (c *Client) JobCancel(ctx context.Context, id string) (JobInfo, error) {
-	return Call(ctx, c, wire.VerbJobCancel, "", wire.JobRequest{ID: id})
+	return Call(ctx, c, api.VerbJobCancel, "", api.JobRequest{ID: id})
 }
 
 // JobList returns the jobs of a queue and its dead letters, or of all queues if it is empty,
 // newest first. It includes jobs that ended in the last seven days. If no node of a cluster
 // serves some of them, it returns the others and an error.
 func (c *Client) JobList(ctx context.Context, queue string) ([]JobInfo, error) {
-	return list(ctx, c, wire.VerbJobList, (*wire.JobList).Page, func(from place) wire.JobListRequest {
-		return wire.JobListRequest{Queue: queue, After: from.after, Limit: wire.MaxListLimit}
+	return list(ctx, c, api.VerbJobList, (*api.JobList).Page, func(from place) api.JobListRequest {
+		return api.JobListRequest{Queue: queue, After: from.after, Limit: api.MaxListLimit}
 	})
 }
 
@@ -302,33 +303,33 @@ func (c *Client) JobList(ctx context.Context, queue string) ([]JobInfo, error) {
 // unchanged does nothing.
 func (c *Client) ScheduleAdd(ctx context.Context, queue string, s ScheduleAddRequest) (ScheduleInfo, error) {
 	s.Missed = cmp.Or(s.Missed, wire.MissedOne)
-	return Call(ctx, c, wire.VerbScheduleAdd, queue, s)
+	return Call(ctx, c, api.VerbScheduleAdd, queue, s)
 }
 
 // ScheduleShow returns a schedule of a queue, with its headers and payload.
 func (c *Client) ScheduleShow(ctx context.Context, queue, name string) (ScheduleInfo, error) {
-	return Call(ctx, c, wire.VerbScheduleShow, queue, wire.ScheduleRequest{Name: name})
+	return Call(ctx, c, api.VerbScheduleShow, queue, api.ScheduleRequest{Name: name})
 }
 
 // ScheduleDelete ends a schedule, and returns it as it was. Its messages stay.
 func (c *Client) ScheduleDelete(ctx context.Context, queue, name string) (ScheduleInfo, error) {
-	return Call(ctx, c, wire.VerbScheduleDelete, queue, wire.ScheduleRequest{Name: name})
+	return Call(ctx, c, api.VerbScheduleDelete, queue, api.ScheduleRequest{Name: name})
 }
 
 // SchedulePause stops the runs of a schedule until ScheduleResume.
 func (c *Client) SchedulePause(ctx context.Context, queue, name string) (ScheduleInfo, error) {
-	return Call(ctx, c, wire.VerbSchedulePause, queue, wire.ScheduleRequest{Name: name})
+	return Call(ctx, c, api.VerbSchedulePause, queue, api.ScheduleRequest{Name: name})
 }
 
 // ScheduleResume continues a paused schedule. Runs during the pause do not count as missed.
 func (c *Client) ScheduleResume(ctx context.Context, queue, name string) (ScheduleInfo, error) {
-	return Call(ctx, c, wire.VerbScheduleResume, queue, wire.ScheduleRequest{Name: name})
+	return Call(ctx, c, api.VerbScheduleResume, queue, api.ScheduleRequest{Name: name})
 }
 
 // ScheduleList returns the schedules of a queue, or of all queues if it is empty, by queue
 // and name. If no node of a cluster serves some of them, it returns the others and an error.
 func (c *Client) ScheduleList(ctx context.Context, queue string) ([]ScheduleInfo, error) {
-	return list(ctx, c, wire.VerbScheduleList, (*wire.ScheduleList).Page, func(from place) wire.ScheduleListRequest {
-		return wire.ScheduleListRequest{Queue: queue, After: from.after, Limit: wire.MaxListLimit}
+	return list(ctx, c, api.VerbScheduleList, (*api.ScheduleList).Page, func(from place) api.ScheduleListRequest {
+		return api.ScheduleListRequest{Queue: queue, After: from.after, Limit: api.MaxListLimit}
 	})
 }

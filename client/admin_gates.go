@@ -4,28 +4,28 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // ConfigSet sets a key of the runtime configuration. If ifValue is not nil, it
 // must be the present value; otherwise it is a conflict (409).
 func (c *Client) ConfigSet(ctx context.Context, key, value string, ifValue *string) (ConfigSetReply, error) {
-	return Call(ctx, c, wire.VerbConfigSet, key, wire.ConfigSetRequest{Value: value, IfValue: ifValue})
+	return Call(ctx, c, api.VerbConfigSet, key, api.ConfigSetRequest{Value: value, IfValue: ifValue})
 }
 
 // ConfigGet returns a key of the runtime configuration.
 func (c *Client) ConfigGet(ctx context.Context, key string) (ConfigEntry, error) {
-	return Call(ctx, c, wire.VerbConfigGet, key, wire.Empty{})
+	return Call(ctx, c, api.VerbConfigGet, key, api.Empty{})
 }
 
 // ConfigDelete deletes a key and returns its value.
 func (c *Client) ConfigDelete(ctx context.Context, key string) (ConfigEntry, error) {
-	return Call(ctx, c, wire.VerbConfigDelete, key, wire.Empty{})
+	return Call(ctx, c, api.VerbConfigDelete, key, api.Empty{})
 }
 
 // ConfigList returns all keys that start with prefix, in order.
 func (c *Client) ConfigList(ctx context.Context, prefix string) ([]ConfigEntry, error) {
-	return list(ctx, c, wire.VerbConfigList, (*ConfigList).Page, func(from place) wire.KeyListRequest { return from.keys(prefix) })
+	return list(ctx, c, api.VerbConfigList, (*ConfigList).Page, func(from place) api.KeyListRequest { return from.keys(prefix) })
 }
 
 // ConfigLog returns the newest changes of keys that start with prefix, newest
@@ -38,15 +38,15 @@ func (c *Client) ConfigLog(ctx context.Context, prefix string, limit int) ([]Con
 // ConfigLogPage is [Client.ConfigLog] with Total, the number of changes that fila keeps of
 // these keys.
 func (c *Client) ConfigLogPage(ctx context.Context, prefix string, limit int) (log ConfigLog, err error) {
-	size := wire.MaxListLimit
+	size := api.MaxListLimit
 	if limit > 0 {
 		size = min(size, limit)
 	}
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
 	entries := []ConfigLogEntry{}
-	for body := (wire.KeyListRequest{Prefix: prefix, Limit: size}); ; {
-		page, err := Call(ctx, c, wire.VerbConfigLog, "", body)
+	for body := (api.KeyListRequest{Prefix: prefix, Limit: size}); ; {
+		page, err := Call(ctx, c, api.VerbConfigLog, "", body)
 		if err != nil {
 			return log, err
 		}
@@ -79,52 +79,52 @@ func (c *Client) ConfigLogPage(ctx context.Context, prefix string, limit int) (l
 // own. With ForMs the change is an override that ends by itself. If change.If does not match
 // it is a conflict (409).
 func (c *Client) ThrottleSet(ctx context.Context, change ThrottleChange) (ThrottleInfo, error) {
-	return Call(ctx, c, wire.VerbThrottleSet, change.Key, change)
+	return Call(ctx, c, api.VerbThrottleSet, change.Key, change)
 }
 
 // ThrottleClear removes all limits of a throttle key, an override included, and returns the
 // key's new state. Messages that the limits blocked may go.
 func (c *Client) ThrottleClear(ctx context.Context, key string) (ThrottleInfo, error) {
-	return Call(ctx, c, wire.VerbThrottleClear, key, wire.GateKeyRequest{})
+	return Call(ctx, c, api.VerbThrottleClear, key, api.GateKeyRequest{})
 }
 
 // ThrottleShow returns the limits and the state of a throttle key.
 func (c *Client) ThrottleShow(ctx context.Context, key string) (ThrottleInfo, error) {
-	return Call(ctx, c, wire.VerbThrottleShow, key, wire.GateKeyRequest{})
+	return Call(ctx, c, api.VerbThrottleShow, key, api.GateKeyRequest{})
 }
 
 // ThrottleList returns the throttle keys that start with prefix, in order:
 // those with limits, and those that messages name.
 func (c *Client) ThrottleList(ctx context.Context, prefix string) ([]ThrottleInfo, error) {
-	return list(ctx, c, wire.VerbThrottleList, (*ThrottleList).Page, func(from place) wire.KeyListRequest { return from.keys(prefix) })
+	return list(ctx, c, api.VerbThrottleList, (*ThrottleList).Page, func(from place) api.KeyListRequest { return from.keys(prefix) })
 }
 
 // CircuitShow returns the state of a circuit.
 func (c *Client) CircuitShow(ctx context.Context, key string) (CircuitInfo, error) {
-	return Call(ctx, c, wire.VerbCircuitShow, key, wire.GateKeyRequest{})
+	return Call(ctx, c, api.VerbCircuitShow, key, api.GateKeyRequest{})
 }
 
 // CircuitOpen opens a circuit by hand for forMs milliseconds, or until it is
 // closed by hand if forMs is 0. Its messages stay where they are.
 func (c *Client) CircuitOpen(ctx context.Context, key string, forMs int64) (CircuitInfo, error) {
-	return Call(ctx, c, wire.VerbCircuitOpen, key, wire.CircuitOpenRequest{ForMs: forMs})
+	return Call(ctx, c, api.VerbCircuitOpen, key, api.CircuitOpenRequest{ForMs: forMs})
 }
 
 // CircuitClose closes a circuit now, and sets its failures in a row to 0.
 func (c *Client) CircuitClose(ctx context.Context, key string) (CircuitInfo, error) {
-	return Call(ctx, c, wire.VerbCircuitClose, key, wire.GateKeyRequest{})
+	return Call(ctx, c, api.VerbCircuitClose, key, api.GateKeyRequest{})
 }
 
 // CircuitReset closes a circuit now and forgets its failures, including those that
 // max_failures counts.
 func (c *Client) CircuitReset(ctx context.Context, key string) (CircuitInfo, error) {
-	return Call(ctx, c, wire.VerbCircuitReset, key, wire.GateKeyRequest{})
+	return Call(ctx, c, api.VerbCircuitReset, key, api.GateKeyRequest{})
 }
 
 // CircuitList returns the circuits whose keys start with prefix, in order.
 func (c *Client) CircuitList(ctx context.Context, prefix string) ([]CircuitInfo, error) {
-	return list(ctx, c, wire.VerbCircuitList, (*CircuitList).Page, func(from place) wire.CircuitListRequest {
-		return wire.CircuitListRequest{KeyListRequest: from.keys(prefix)}
+	return list(ctx, c, api.VerbCircuitList, (*CircuitList).Page, func(from place) api.CircuitListRequest {
+		return api.CircuitListRequest{KeyListRequest: from.keys(prefix)}
 	})
 }
 
@@ -133,16 +133,16 @@ func (c *Client) CircuitList(ctx context.Context, prefix string) ([]CircuitInfo,
 // deliveries in flight continue. Pauses survive restarts. A second pause replaces the end of
 // the first.
 func (c *Client) Pause(ctx context.Context, what PauseRequest) (PauseInfo, error) {
-	return c.pause(ctx, wire.VerbPause, what)
+	return c.pause(ctx, api.VerbPause, what)
 }
 
 // Resume ends a pause, also one by max_failures, and returns it. The request has no time.
 func (c *Client) Resume(ctx context.Context, what PauseRequest) (PauseInfo, error) {
-	return c.pause(ctx, wire.VerbResume, what)
+	return c.pause(ctx, api.VerbResume, what)
 }
 
-func (c *Client) pause(ctx context.Context, v *wire.Verb[PauseRequest, PauseInfo], what PauseRequest) (PauseInfo, error) {
-	if what.Kind != wire.PauseQueue {
+func (c *Client) pause(ctx context.Context, v *api.Verb[PauseRequest, PauseInfo], what PauseRequest) (PauseInfo, error) {
+	if what.Kind != api.PauseQueue {
 		if err := checkGateKey(what.Name); err != nil {
 			return PauseInfo{}, err
 		}
@@ -152,7 +152,7 @@ func (c *Client) pause(ctx context.Context, v *wire.Verb[PauseRequest, PauseInfo
 
 // Pauses returns the pauses in force.
 func (c *Client) Pauses(ctx context.Context) ([]PauseInfo, error) {
-	return list(ctx, c, wire.VerbPauseList, (*PauseList).Page, place.list)
+	return list(ctx, c, api.VerbPauseList, (*PauseList).Page, place.list)
 }
 
 // GuardPermits returns a page of the permits of the guard that match a filter. The first
@@ -161,8 +161,8 @@ func (c *Client) GuardPermits(ctx context.Context, what GuardPermitsRequest) (Gu
 	if err := checkPermitFilter(&what.PermitFilter); err != nil {
 		return GuardPermitList{}, err
 	}
-	what.Limit = cmp.Or(what.Limit, wire.DefaultListLimit)
-	return Call(ctx, c, wire.VerbGuardPermits, "", what)
+	what.Limit = cmp.Or(what.Limit, api.DefaultListLimit)
+	return Call(ctx, c, api.VerbGuardPermits, "", what)
 }
 
 // GuardEnd ends permits of the guard, by a filter or by their ids. It does not tell their
@@ -171,7 +171,7 @@ func (c *Client) GuardEnd(ctx context.Context, what GuardEndRequest) (GuardEndRe
 	if err := checkPermitFilter(&what.PermitFilter); err != nil {
 		return GuardEndReply{}, err
 	}
-	return Call(ctx, c, wire.VerbGuardEnd, "", what)
+	return Call(ctx, c, api.VerbGuardEnd, "", what)
 }
 
 // checkPermitFilter refuses a key that JSON would change on its way.
@@ -186,12 +186,12 @@ func checkPermitFilter(f *PermitFilter) error {
 // while it runs: the rules about failures, throttles, circuits and queues. It is
 // all or nothing. It returns the changes.
 func (c *Client) Reload(ctx context.Context) (ReloadReply, error) {
-	return Call(ctx, c, wire.VerbReload, "", wire.ReloadRequest{})
+	return Call(ctx, c, api.VerbReload, "", api.ReloadRequest{})
 }
 
 // ReloadDryRun returns what [Client.Reload] would change, and changes nothing.
 func (c *Client) ReloadDryRun(ctx context.Context) (ReloadReply, error) {
-	return Call(ctx, c, wire.VerbReload, "", wire.ReloadRequest{DryRun: true})
+	return Call(ctx, c, api.VerbReload, "", api.ReloadRequest{DryRun: true})
 }
 
 // StoreBackup makes fila write a copy of its store into the directory backups of
@@ -199,24 +199,24 @@ func (c *Client) ReloadDryRun(ctx context.Context) (ReloadReply, error) {
 // takes as long as the disk needs for the whole file: give ctx a deadline that
 // allows for it, as otherwise the client's timeout counts.
 func (c *Client) StoreBackup(ctx context.Context) (StoreBackupReply, error) {
-	return Call(ctx, c, wire.VerbStoreBackup, "", wire.Empty{})
+	return Call(ctx, c, api.VerbStoreBackup, "", api.Empty{})
 }
 
 // ClusterStatus returns the nodes and shards of the cluster, as the answering node knows
 // them. A fila that is not in a cluster refuses it.
 func (c *Client) ClusterStatus(ctx context.Context) (ClusterStatus, error) {
-	return Call(ctx, c, wire.VerbClusterStatus, "", wire.Empty{})
+	return Call(ctx, c, api.VerbClusterStatus, "", api.Empty{})
 }
 
 // ClusterDrain makes a node hand over all its shards and take none until it restarts; with
 // cancel it takes shards again. It returns as soon as the node knows.
 func (c *Client) ClusterDrain(ctx context.Context, node string, cancel bool) (ClusterDrainReply, error) {
-	return Call(ctx, c, wire.VerbClusterDrain, "", wire.ClusterDrainRequest{Node: node, Cancel: cancel})
+	return Call(ctx, c, api.VerbClusterDrain, "", api.ClusterDrainRequest{Node: node, Cancel: cancel})
 }
 
 // ClusterMove hands a shard over to a node, where it stays as long as the node is a member
 // of the cluster. It returns as soon as the move has begun. If the node's copy is a second or
 // more behind, it is a conflict (409).
 func (c *Client) ClusterMove(ctx context.Context, shard int, node string) (ClusterMoveReply, error) {
-	return Call(ctx, c, wire.VerbClusterMove, "", wire.ClusterMoveRequest{Shard: &shard, Node: node})
+	return Call(ctx, c, api.VerbClusterMove, "", api.ClusterMoveRequest{Shard: &shard, Node: node})
 }

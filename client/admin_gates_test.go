@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func TestAdminGates(t *testing.T) {
@@ -116,7 +117,7 @@ func TestConfigLogPages(t *testing.T) {
 	f, c := setup(t)
 	newest := 2500
 	f.handle("fila.admin.config-log", func(msg *nats.Msg) {
-		var request wire.KeyListRequest
+		var request api.KeyListRequest
 		require.NoError(t, json.Unmarshal(msg.Data, &request))
 		require.Equal(t, "throttle:", request.Prefix)
 		log := ConfigLog{Total: newest}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func TestNewRefusesAPrefix(t *testing.T) {
@@ -89,9 +90,9 @@ func TestAdmin(t *testing.T) {
 		{"delete", "fila.admin.queue-delete.orders", `{"force":true}`, QueueDeleteReply{Deleted: 7}, func() (any, error) {
 			return c.QueueDelete(t.Context(), "orders", true)
 		}},
-		{"purge", "fila.admin.queue-purge.orders", `{}`, wire.QueuePurgeReply{Purged: 3}, func() (any, error) {
+		{"purge", "fila.admin.queue-purge.orders", `{}`, api.QueuePurgeReply{Purged: 3}, func() (any, error) {
 			n, err := c.QueuePurge(t.Context(), "orders")
-			return wire.QueuePurgeReply{Purged: n}, err
+			return api.QueuePurgeReply{Purged: n}, err
 		}},
 		{"message show", "fila.admin.message-show", `{"id":"x","queue":"orders","payload_bytes":7}`, MessageInfo{Queue: "orders", Reason: "so"}, func() (any, error) {
 			return c.MessageShow(t.Context(), "orders", "x", 7)
@@ -139,9 +140,9 @@ func TestAdmin(t *testing.T) {
 func TestPurgeGoesOn(t *testing.T) {
 	f, c := setup(t)
 	replies := map[string]any{
-		`{}`:               wire.QueuePurgeReply{Purged: 5, Next: "6-20"},
-		`{"after":"6-20"}`: wire.QueuePurgeReply{Next: "9-20"},
-		`{"after":"9-20"}`: wire.QueuePurgeReply{Purged: 2},
+		`{}`:               api.QueuePurgeReply{Purged: 5, Next: "6-20"},
+		`{"after":"6-20"}`: api.QueuePurgeReply{Next: "9-20"},
+		`{"after":"9-20"}`: api.QueuePurgeReply{Purged: 2},
 	}
 	f.handle("fila.admin.queue-purge.orders", func(msg *nats.Msg) { f.reply(msg, replies[string(msg.Data)]) })
 	n, err := c.QueuePurge(t.Context(), "orders")
@@ -157,7 +158,7 @@ func TestListsReadAllPages(t *testing.T) {
 	f, c := setup(t)
 	all := []string{"a", "b", "c", "d", "e"}
 	f.handle("fila.admin.queue-list", func(msg *nats.Msg) {
-		var request wire.ListRequest
+		var request api.ListRequest
 		require.NoError(t, json.Unmarshal(msg.Data, &request))
 		list := QueueList{Total: len(all)}
 		for _, name := range all[request.Offset:min(request.Offset+2, len(all))] {
@@ -192,7 +193,7 @@ func TestAListWithoutSomeShards(t *testing.T) {
 func TestListsGoOnByCursor(t *testing.T) {
 	f, c := setup(t)
 	page := func(msg *nats.Msg) (names []string, next string) {
-		var request wire.KeyListRequest
+		var request api.KeyListRequest
 		require.NoError(t, json.Unmarshal(msg.Data, &request))
 		require.Zero(t, request.Offset)
 		switch request.After {

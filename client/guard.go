@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Guard checks calls to other services with fila and reports their outcomes, so that they
@@ -107,13 +108,13 @@ func (g *Guard) Check(ctx context.Context, call GuardCall) (*Permit, error) {
 	if len(call.Keys) == 0 {
 		return nil, badRequest(wire.CodeBadField, errors.New("a call needs at least one key"))
 	}
-	key, inBody := wire.KeyTail(call.Keys[0])
-	ask := wire.GuardCheckRequest{Caller: g.caller, GuardAsk: wire.GuardAsk{
+	key, inBody := api.KeyTail(call.Keys[0])
+	ask := api.GuardCheckRequest{Caller: g.caller, GuardAsk: api.GuardAsk{
 		Key: inBody, With: call.Keys[1:], Cost: call.Cost, TTLMs: (call.TTL + time.Millisecond - 1).Milliseconds(),
 	}}
 	for {
-		p := &Permit{g: g, call: call, ends: time.Now().Add(cmp.Or(call.TTL, wire.DefaultPermitMs*time.Millisecond))}
-		if err := g.c.call(ctx, g.c.subjects.Guard(wire.GuardCheck, key), ask, &p.GuardAnswer); err != nil {
+		p := &Permit{g: g, call: call, ends: time.Now().Add(cmp.Or(call.TTL, api.DefaultPermitMs*time.Millisecond))}
+		if err := g.c.call(ctx, g.c.subjects.Guard(api.GuardCheck, key), ask, &p.GuardAnswer); err != nil {
 			return nil, err
 		}
 		if p.Allowed {
@@ -141,13 +142,13 @@ func (g *Guard) Permit(id string, call GuardCall) *Permit {
 // "canceled" for errors of a context; and when to retry, if it has a method RetryAfter()
 // time.Duration.
 func (p *Permit) Done(ctx context.Context, err error) (GuardVerdict, error) {
-	key, inBody := wire.KeyTail(p.call.Keys[0])
-	done := wire.GuardDoneRequest{
-		Key: inBody, Permit: p.Permit, Caller: p.g.caller, Outcome: wire.GuardOK, Attempt: uint32(max(p.call.Attempt, 1)),
+	key, inBody := api.KeyTail(p.call.Keys[0])
+	done := api.GuardDoneRequest{
+		Key: inBody, Permit: p.Permit, Caller: p.g.caller, Outcome: api.GuardOK, Attempt: uint32(max(p.call.Attempt, 1)),
 		RetryPolicy: p.call.RetryPolicy,
 	}
 	if err != nil {
-		done.Outcome = wire.GuardError
+		done.Outcome = api.GuardError
 		done.Error = strings.ToValidUTF8(err.Error(), "\uFFFD")
 		done.ErrorCode = errorCode(err)
 		var asks interface{ RetryAfter() time.Duration }
@@ -156,7 +157,7 @@ func (p *Permit) Done(ctx context.Context, err error) (GuardVerdict, error) {
 		}
 	}
 	var verdict GuardVerdict
-	return verdict, p.g.c.call(ctx, p.g.c.subjects.Guard(wire.GuardDone, key), done, &verdict)
+	return verdict, p.g.c.call(ctx, p.g.c.subjects.Guard(api.GuardDone, key), done, &verdict)
 }
 
 func errorCode(err error) string {
@@ -218,21 +219,21 @@ func (p *Permit) report(ctx context.Context, err error) GuardVerdict {
 
 // State returns the state of a key for the caller of the guard.
 func (g *Guard) State(ctx context.Context, key string) (status GuardStatus, err error) {
-	tail, inBody := wire.KeyTail(key)
-	err = g.c.call(ctx, g.c.subjects.Guard(wire.GuardState, tail), wire.GuardStateRequest{Key: inBody, Caller: g.caller}, &status)
+	tail, inBody := api.KeyTail(key)
+	err = g.c.call(ctx, g.c.subjects.Guard(api.GuardState, tail), api.GuardStateRequest{Key: inBody, Caller: g.caller}, &status)
 	return status, err
 }
 
 // Judge returns the verdict of the rules about a failure, which must not be nil, as [Permit.Done]
 // would. The failure does not count.
 func (g *Guard) Judge(ctx context.Context, call GuardCall, failure error) (GuardVerdict, error) {
-	tail, inBody := wire.KeyTail(call.Keys[0])
-	ask := wire.GuardStateRequest{
+	tail, inBody := api.KeyTail(call.Keys[0])
+	ask := api.GuardStateRequest{
 		Key: inBody, ErrorCode: errorCode(failure), Error: strings.ToValidUTF8(failure.Error(), "\uFFFD"),
 		Attempt: uint32(max(call.Attempt, 1)), RetryPolicy: call.RetryPolicy,
 	}
 	var status GuardStatus
-	if err := g.c.call(ctx, g.c.subjects.Guard(wire.GuardState, tail), ask, &status); err != nil {
+	if err := g.c.call(ctx, g.c.subjects.Guard(api.GuardState, tail), ask, &status); err != nil {
 		return GuardVerdict{}, err
 	}
 	if status.Verdict == nil {

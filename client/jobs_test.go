@@ -6,7 +6,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // The subject of a job names its op and queue, for permissions. If a fila does not serve such
@@ -14,7 +14,7 @@ import (
 func TestJobsAreMadeBySubject(t *testing.T) {
 	srv := startNATS(t)
 	f, c := startFake(t, srv), newClient(t, srv)
-	job := JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: &Filter{All: true}}
+	job := JobCreateRequest{Queue: "orders.dlq", Op: api.JobRedrive, Filter: &Filter{All: true}}
 	_, err := c.JobCreate(t.Context(), job)
 	require.ErrorIs(t, err, ErrNoFila)
 	require.ErrorContains(t, err, "fila.admin.job-create.redrive.orders.dlq")
@@ -22,7 +22,7 @@ func TestJobsAreMadeBySubject(t *testing.T) {
 	asked := make(chan string, 9)
 	answer := func(m *nats.Msg) {
 		asked <- m.Subject
-		f.reply(m, wire.JobInfo{ID: "7", JobCreateRequest: job})
+		f.reply(m, api.JobInfo{ID: "7", JobCreateRequest: job})
 	}
 	older := f.handle("fila.admin.job-create", answer)
 	info, err := c.JobCreate(t.Context(), job)
@@ -36,7 +36,7 @@ func TestJobsAreMadeBySubject(t *testing.T) {
 	require.Equal(t, "fila.admin.job-create.redrive.orders.dlq", <-asked)
 	require.NoError(t, older.Unsubscribe())
 
-	for _, bad := range []JobCreateRequest{{Queue: "orders", Op: ""}, {Queue: "orders", Op: "*"}, {Queue: "a b", Op: wire.JobMove}, {Queue: ">", Op: wire.JobMove}} {
+	for _, bad := range []JobCreateRequest{{Queue: "orders", Op: ""}, {Queue: "orders", Op: "*"}, {Queue: "a b", Op: api.JobMove}, {Queue: ">", Op: api.JobMove}} {
 		_, err = c.JobCreate(t.Context(), bad)
 		var refused *Error
 		require.ErrorAs(t, err, &refused, "%+v", bad)
@@ -50,11 +50,11 @@ func TestJobsAreMadeBySubject(t *testing.T) {
 func TestJobsOfAUserWhoMayOnlyRedrive(t *testing.T) {
 	c := restricted(t, []string{"fila.admin.job-create.redrive.>"}, []string{"_INBOX.>"})
 	ctx := patient(t)
-	job := JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: &Filter{All: true}}
+	job := JobCreateRequest{Queue: "orders.dlq", Op: api.JobRedrive, Filter: &Filter{All: true}}
 	_, err := c.JobCreate(ctx, job)
 	require.ErrorIs(t, err, ErrNoFila)
 	require.ErrorContains(t, err, "fila.admin.job-create.redrive.orders.dlq")
-	job.Op = wire.JobDelete
+	job.Op = api.JobDelete
 	_, err = c.JobCreate(ctx, job)
 	denied(t, err, false, "fila.admin.job-create.delete.orders.dlq")
 }

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func newTracer() (*tracetest.SpanRecorder, *sdktrace.TracerProvider) {
@@ -201,7 +202,7 @@ func TestTheGuardIsToldOfTheTrace(t *testing.T) {
 	headers := make(chan nats.Header, 2)
 	f.handle("fila.guard.>", func(msg *nats.Msg) {
 		headers <- msg.Header
-		f.reply(msg, wire.GuardAnswer{Allowed: true, Permit: "p"})
+		f.reply(msg, api.GuardAnswer{Allowed: true, Permit: "p"})
 	})
 	ctx, span := provider.Tracer("").Start(t.Context(), "outer")
 	defer span.End()

@@ -1,6 +1,9 @@
 package client
 
-import "github.com/filaq/fila/wire"
+import (
+	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
+)
 
 // The types of the protocol, under the names of this package, so that callers
 // need not import wire.
@@ -12,64 +15,64 @@ type (
 	// QueueSettings are the settings of a queue, with the names of config.toml.
 	QueueSettings = wire.QueueSettings
 	// QueueReply is what QueueCreate and QueueUpdate return.
-	QueueReply = wire.QueueReply
+	QueueReply = api.QueueReply
 	// QueueSummary is a queue in a list.
-	QueueSummary = wire.QueueSummary
+	QueueSummary = api.QueueSummary
 	// QueueList is a page of queues.
-	QueueList = wire.QueueList
+	QueueList = api.QueueList
 	// QueueInfo describes a queue, its consumers, flows and hooks.
-	QueueInfo = wire.QueueInfo
+	QueueInfo = api.QueueInfo
 	// ConsumerInfo is a registered consumer.
-	ConsumerInfo = wire.ConsumerInfo
+	ConsumerInfo = api.ConsumerInfo
 	// FlowInfo is a flow with pending messages.
-	FlowInfo = wire.FlowInfo
+	FlowInfo = api.FlowInfo
 	// HookInfo is the state of a hook and its circuit.
-	HookInfo = wire.HookInfo
+	HookInfo = api.HookInfo
 	// ConfigEntry is a key of the runtime configuration.
-	ConfigEntry = wire.ConfigEntry
+	ConfigEntry = api.ConfigEntry
 	// ConfigList is a page of the runtime configuration.
-	ConfigList = wire.ConfigList
+	ConfigList = api.ConfigList
 	// ConfigSetReply has the previous value as well.
-	ConfigSetReply = wire.ConfigSetReply
+	ConfigSetReply = api.ConfigSetReply
 	// PeekRequest selects messages to show, and how much of each.
-	PeekRequest = wire.PeekRequest
+	PeekRequest = api.PeekRequest
 	// Filter selects messages.
-	Filter = wire.Filter
+	Filter = api.Filter
 	// NoisyReply has the noisy and the waiting flows of a queue.
-	NoisyReply = wire.NoisyReply
+	NoisyReply = api.NoisyReply
 	// WaitingFlow is a quiet flow that waits.
-	WaitingFlow = wire.WaitingFlow
+	WaitingFlow = api.WaitingFlow
 	// DeadGroups is the dead letters of a queue grouped by error.
-	DeadGroups = wire.DeadGroups
+	DeadGroups = api.DeadGroups
 	// DeadGroup is the dead letters with one error.
-	DeadGroup = wire.DeadGroup
+	DeadGroup = api.DeadGroup
 	// PeekReply is a page of messages. Next is where the next one begins, 0 if
 	// there is none.
-	PeekReply = wire.PeekReply
+	PeekReply = api.PeekReply
 	// MessageInfo is everything about a message.
-	MessageInfo = wire.MessageInfo
+	MessageInfo = api.MessageInfo
 	// MessageReply names the message that was deleted or made ready.
-	MessageReply = wire.MessageReply
+	MessageReply = api.MessageReply
 	// QueuePurgeReply counts the removed messages.
-	QueuePurgeReply = wire.QueuePurgeReply
+	QueuePurgeReply = api.QueuePurgeReply
 	// QueueDeleteReply counts the messages deleted with the queue.
-	QueueDeleteReply = wire.QueueDeleteReply
+	QueueDeleteReply = api.QueueDeleteReply
 	// JobCreateRequest describes a job to begin.
-	JobCreateRequest = wire.JobCreateRequest
+	JobCreateRequest = api.JobCreateRequest
 	// JobInfo is a job.
-	JobInfo = wire.JobInfo
+	JobInfo = api.JobInfo
 	// ScheduleAddRequest describes a schedule: what it enqueues, and when.
-	ScheduleAddRequest = wire.ScheduleAddRequest
+	ScheduleAddRequest = api.ScheduleAddRequest
 	// ScheduleInfo is a schedule of a queue.
-	ScheduleInfo = wire.ScheduleInfo
+	ScheduleInfo = api.ScheduleInfo
 	// ScheduleRun is a past run of a schedule.
-	ScheduleRun = wire.ScheduleRun
+	ScheduleRun = api.ScheduleRun
 	// RedriveReply counts the moved messages.
-	RedriveReply = wire.RedriveReply
+	RedriveReply = api.RedriveReply
 	// StoreBackupReply says where a backup of the store is.
-	StoreBackupReply = wire.StoreBackupReply
+	StoreBackupReply = api.StoreBackupReply
 	// HookResetReply has the hooks with closed circuits.
-	HookResetReply = wire.HookResetReply
+	HookResetReply = api.HookResetReply
 	// RateLimit is the state of the enqueue limit that refused a message.
 	RateLimit = wire.RateLimit
 )
@@ -77,27 +80,27 @@ type (
 // The types of the guard.
 type (
 	// GuardAnswer says whether a call is allowed, or what refuses it.
-	GuardAnswer = wire.GuardAnswer
+	GuardAnswer = api.GuardAnswer
 	// GuardLimit is the state of a limit.
-	GuardLimit = wire.GuardLimit
+	GuardLimit = api.GuardLimit
 	// GuardVerdict is the judgement of the rules about a failed call.
-	GuardVerdict = wire.GuardVerdict
+	GuardVerdict = api.GuardVerdict
 	// GuardStatus is the state of a key.
-	GuardStatus = wire.GuardStatus
+	GuardStatus = api.GuardStatus
 	// PermitFilter selects permits of the guard.
-	PermitFilter = wire.PermitFilter
+	PermitFilter = api.PermitFilter
 	// GuardPermitsRequest asks for permits of the guard.
-	GuardPermitsRequest = wire.GuardPermitsRequest
+	GuardPermitsRequest = api.GuardPermitsRequest
 	// GuardPermit is a permit in use.
-	GuardPermit = wire.GuardPermit
+	GuardPermit = api.GuardPermit
 	// GuardHolder is the number of permits of a key or a caller.
-	GuardHolder = wire.GuardHolder
+	GuardHolder = api.GuardHolder
 	// GuardPermitList is a page of permits.
-	GuardPermitList = wire.GuardPermitList
+	GuardPermitList = api.GuardPermitList
 	// GuardEndRequest ends permits of the guard.
-	GuardEndRequest = wire.GuardEndRequest
+	GuardEndRequest = api.GuardEndRequest
 	// GuardEndReply counts the ended permits.
-	GuardEndReply = wire.GuardEndReply
+	GuardEndReply = api.GuardEndReply
 )
 
 // The types of gates: throttles, circuits and pauses.
@@ -105,61 +108,61 @@ type (
 	// Rate is messages per second as text: "10", "0.5" or "1/3".
 	Rate = wire.Rate
 	// CircuitLimits decide when a circuit opens and closes.
-	CircuitLimits = wire.CircuitLimits
+	CircuitLimits = api.CircuitLimits
 	// ThrottleLimits are the limits of a throttle key.
-	ThrottleLimits = wire.ThrottleLimits
+	ThrottleLimits = api.ThrottleLimits
 	// ThrottleChange changes the limits of the throttle key that it names.
-	ThrottleChange = wire.ThrottleSetRequest
+	ThrottleChange = api.ThrottleSetRequest
 	// ThrottleInfo is a throttle key with its limits and state.
-	ThrottleInfo = wire.ThrottleInfo
+	ThrottleInfo = api.ThrottleInfo
 	// ThrottleList is a page of throttle keys.
-	ThrottleList = wire.ThrottleList
+	ThrottleList = api.ThrottleList
 	// CircuitInfo is a circuit around a destination.
-	CircuitInfo = wire.CircuitInfo
+	CircuitInfo = api.CircuitInfo
 	// CircuitList is a page of circuits.
-	CircuitList = wire.CircuitList
+	CircuitList = api.CircuitList
 	// PauseRequest names what to pause or to resume.
-	PauseRequest = wire.PauseRequest
+	PauseRequest = api.PauseRequest
 	// PauseInfo is a pause.
-	PauseInfo = wire.PauseInfo
+	PauseInfo = api.PauseInfo
 	// PauseList is a page of pauses.
-	PauseList = wire.PauseList
+	PauseList = api.PauseList
 	// ConfigLogEntry is a change in the audit log.
-	ConfigLogEntry = wire.ConfigLogEntry
+	ConfigLogEntry = api.ConfigLogEntry
 	// ConfigLog is a page of the audit log.
-	ConfigLog = wire.ConfigLog
+	ConfigLog = api.ConfigLog
 	// ReloadReply lists the changes of a reload.
-	ReloadReply = wire.ReloadReply
+	ReloadReply = api.ReloadReply
 	// ExplainedMessage says where a message is and what it waits for.
-	ExplainedMessage = wire.ExplainMessage
+	ExplainedMessage = api.ExplainMessage
 	// AttemptInfo is one record of the history of a message.
-	AttemptInfo = wire.AttemptInfo
+	AttemptInfo = api.AttemptInfo
 	// HeldInfo is how long a gate blocked a message.
-	HeldInfo = wire.HeldInfo
+	HeldInfo = api.HeldInfo
 	// ExplainedKey describes the flow of a fairness key.
-	ExplainedKey = wire.ExplainKey
+	ExplainedKey = api.ExplainKey
 	// ExplainedQueue says what a queue waits for.
-	ExplainedQueue = wire.ExplainQueue
+	ExplainedQueue = api.ExplainQueue
 	// GateState is a gate of a message and its state.
-	GateState = wire.GateState
+	GateState = api.GateState
 	// BlockedCount is a gate and how much it blocks.
-	BlockedCount = wire.BlockedCount
+	BlockedCount = api.BlockedCount
 )
 
 // The types of a cluster.
 type (
 	// ClusterStatus is the nodes and shards of a cluster.
-	ClusterStatus = wire.ClusterStatus
+	ClusterStatus = api.ClusterStatus
 	// ClusterNode is a node that was heard in the last ten seconds.
-	ClusterNode = wire.ClusterNode
+	ClusterNode = api.ClusterNode
 	// ClusterShard is a shard with its owner and its copies.
-	ClusterShard = wire.ClusterShard
+	ClusterShard = api.ClusterShard
 	// ClusterStandby is the copy of a shard at a node that does not own it.
-	ClusterStandby = wire.ClusterStandby
+	ClusterStandby = api.ClusterStandby
 	// ClusterDrainReply counts the shards that a node has to hand over.
-	ClusterDrainReply = wire.ClusterDrainReply
+	ClusterDrainReply = api.ClusterDrainReply
 	// ClusterMoveReply has the old and the new owner of a shard.
-	ClusterMoveReply = wire.ClusterMoveReply
+	ClusterMoveReply = api.ClusterMoveReply
 )
 
 // Outcomes of attempts, and other records of a message's history.
@@ -185,10 +188,10 @@ const (
 
 // Kinds of pauses.
 const (
-	PauseQueue    = wire.PauseQueue
-	PauseKey      = wire.PauseKey
-	PauseThrottle = wire.PauseThrottle
-	PauseCircuit  = wire.PauseCircuit
+	PauseQueue    = api.PauseQueue
+	PauseKey      = api.PauseKey
+	PauseThrottle = api.PauseThrottle
+	PauseCircuit  = api.PauseCircuit
 )
 
 // DefaultPrefix is the subject prefix if none is configured.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // settable is a key of a table in double brackets that can also be set at run time. Three tables test
@@ -221,7 +222,7 @@ func TestTheFileWins(t *testing.T) {
 	changed()
 	require.NoError(t, x.s.Reload())
 	check("reload")
-	var again wire.ReloadReply
+	var again api.ReloadReply
 	x.must("fila.admin.reload", "", &again)
 	require.Empty(t, again.Changes, "there is nothing that a second reload could do")
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // TestStoreBackupVerb makes a backup over NATS and starts from it.
@@ -18,11 +19,11 @@ func TestStoreBackupVerb(t *testing.T) {
 		x := startSite(t, dir, nil)
 		x.must("fila.admin.queue-create.orders", ``, nil)
 		first = x.enqueue("kept", nil)
-		var r wire.StoreBackupReply
+		var r api.StoreBackupReply
 		x.must("fila.admin.store-backup", ``, &r)
 		x.enqueue("too late", nil)
 		require.Equal(t, filepath.Join(dir, "backups"), filepath.Dir(r.Path))
-		var log wire.ConfigLog
+		var log api.ConfigLog
 		x.must("fila.admin.config-log", ``, &log)
 		e := log.Entries[0]
 		require.Equal(t, "store-backup store", e.By+" "+e.Key, "a copy holds payloads and the key of tokens")

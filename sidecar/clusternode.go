@@ -26,6 +26,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/replog"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // clusterNode is the storage of a cluster node, which has a replica of every shard and owns some.
@@ -429,13 +430,13 @@ func (m *clusterNode) Lose(number int, _ error) {
 // clusterVerbs carries out verbs about the cluster. They are not called before join.
 type clusterVerbs struct{ m *clusterNode }
 
-func (v clusterVerbs) Status() wire.ClusterStatus { return v.m.cluster.Status() }
+func (v clusterVerbs) Status() api.ClusterStatus { return v.m.cluster.Status() }
 
-func (v clusterVerbs) Drain(ctx context.Context, r wire.ClusterDrainRequest) (wire.ClusterDrainReply, *wire.Error) {
+func (v clusterVerbs) Drain(ctx context.Context, r api.ClusterDrainRequest) (api.ClusterDrainReply, *wire.Error) {
 	return v.m.cluster.Drain(ctx, r)
 }
 
-func (v clusterVerbs) Move(ctx context.Context, r wire.ClusterMoveRequest) (wire.ClusterMoveReply, *wire.Error) {
+func (v clusterVerbs) Move(ctx context.Context, r api.ClusterMoveRequest) (api.ClusterMoveReply, *wire.Error) {
 	return v.m.cluster.Move(ctx, r)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // put publishes until the message is confirmed.
@@ -30,9 +31,9 @@ func (c *testCluster) put(queue, body string, headers ...string) (r wire.Enqueue
 }
 
 // kept requests the state of a queue until its owner answers.
-func (c *testCluster) kept(queue string) wire.QueueSummary {
+func (c *testCluster) kept(queue string) api.QueueSummary {
 	c.t.Helper()
-	var info wire.QueueInfo
+	var info api.QueueInfo
 	c.insist("fila.admin.queue-inspect."+queue, "", nil, &info)
 	return info.QueueSummary
 }
@@ -93,7 +94,7 @@ func TestATakeover(t *testing.T) {
 	m := next(t, all[1].work)
 	require.Equal(t, "narrow", string(m.Data))
 	require.Nil(t, c.ack(m, ""))
-	var entry wire.ConfigEntry
+	var entry api.ConfigEntry
 	c.must("fila.admin.config-get.color", "", &entry)
 	require.Equal(t, "blue", entry.Value)
 	c.must("fila.admin.resume", `{"kind":"throttle","name":"shut"}`, nil)
@@ -499,9 +500,9 @@ func TestSchedulesOverATakeover(t *testing.T) {
 	c := startTestCluster(t, nil, "a", "b")
 	c.gather("a")
 	c.must("fila.admin.queue-create.orders", "", nil)
-	var made wire.ScheduleInfo
+	var made api.ScheduleInfo
 	c.must("fila.admin.schedule-add.orders", `{"name":"tick","schedule":"@every 1s","missed":"all"}`, &made)
-	show := func() (s wire.ScheduleInfo) {
+	show := func() (s api.ScheduleInfo) {
 		c.insist("fila.admin.schedule-show.orders", `{"name":"tick"}`, nil, &s)
 		return s
 	}
@@ -509,7 +510,7 @@ func TestSchedulesOverATakeover(t *testing.T) {
 	c.nodes["a"].kill()
 	before := show().Runs
 	c.eventually(func() bool { return show().Runs >= before+2 }, "runs at the second node")
-	var s wire.ScheduleInfo
+	var s api.ScheduleInfo
 	c.must("fila.admin.schedule-pause.orders", `{"name":"tick"}`, &s)
 	require.Zero(t, s.MissedN)
 	require.Equal(t, made.CreatedAt, s.CreatedAt)

@@ -21,6 +21,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // patience bounds single waits in real time. No test passes by being fast.
@@ -193,7 +194,7 @@ func (c *testCluster) alive() *testMember {
 }
 
 // status returns the status of a running node.
-func (c *testCluster) status() wire.ClusterStatus {
+func (c *testCluster) status() api.ClusterStatus {
 	c.t.Helper()
 	return c.alive().s.storage.(*clusterNode).cluster.Status()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // joinFleet opens the connection for shared records and returns their Sync, nil if nothing is shared.
@@ -39,10 +40,10 @@ func (s *Server) joinFleet(event func(typ, tail string, e wire.Event)) (*fleet.S
 			switch {
 			case why != nil && !degraded:
 				s.log.Warn("the bucket of shared circuits and limits cannot be reached; this fila goes by what it knows until it can", "bucket", s.shared.Bucket, "error", why)
-				event(wire.EventSharedDegraded, wire.KeyInBody, wire.Event{Data: map[string]any{"error": why.Error()}})
+				event(wire.EventSharedDegraded, api.KeyInBody, wire.Event{Data: map[string]any{"error": why.Error()}})
 			case why == nil && degraded:
 				s.log.Info("circuits and limits are shared again", "bucket", s.shared.Bucket)
-				event(wire.EventSharedRecovered, wire.KeyInBody, wire.Event{Data: map[string]any{}})
+				event(wire.EventSharedRecovered, api.KeyInBody, wire.Event{Data: map[string]any{}})
 			}
 			degraded = why != nil
 		},
@@ -62,7 +63,7 @@ func (s *Server) shareLimits(event func(typ, tail string, e wire.Event)) *limit.
 			s.limited.Warn("another fila has set limits of a shared throttle key later than this one; its limits are in force here, too",
 				"throttle", c.Key, "fila", c.By, "limits", control.WireLimits(c.InForce).Text(), "own", control.WireLimits(c.Own).Text())
 			event(wire.EventSharedConflict, c.Key, wire.Event{Key: c.Key, Data: map[string]any{
-				"kind": wire.PauseThrottle, "by": c.By, "changed_at": timestampOrNil(c.At), "limits": control.WireLimits(c.InForce).Text(), "own": control.WireLimits(c.Own).Text(),
+				"kind": api.PauseThrottle, "by": c.By, "changed_at": timestampOrNil(c.At), "limits": control.WireLimits(c.InForce).Text(), "own": control.WireLimits(c.Own).Text(),
 			}})
 		},
 	})
@@ -75,7 +76,7 @@ func (s *Server) reportCircuitConflict(event func(typ, tail string, e wire.Event
 		s.limited.Warn("another fila has set limits of a shared circuit later than this one; its limits are in force here, too",
 			"circuit", c.Key, "fila", c.By, "limits", limits, "own", own)
 		event(wire.EventSharedConflict, c.Key, wire.Event{Key: c.Key, Data: map[string]any{
-			"kind": wire.PauseCircuit, "by": c.By, "changed_at": timestampOrNil(c.At), "limits": limits, "own": own,
+			"kind": api.PauseCircuit, "by": c.By, "changed_at": timestampOrNil(c.At), "limits": limits, "own": own,
 		}})
 	}
 }
@@ -96,7 +97,7 @@ func (s *Server) sharing(key string) *control.Sharing {
 	if !ok {
 		return nil
 	}
-	shared := wire.ThrottleShared{Degraded: st.Away, Alone: st.Alone, Users: st.Users, By: st.By}
+	shared := api.ThrottleShared{Degraded: st.Away, Alone: st.Alone, Users: st.Users, By: st.By}
 	if st.By != "" && st.SetAt > 0 {
 		shared.ChangedAt = wire.Timestamp(st.SetAt)
 	}

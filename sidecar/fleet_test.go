@@ -18,6 +18,7 @@ import (
 	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // sharing is a fila that shares gates, with its own prefix.
@@ -55,9 +56,9 @@ func startSharing(t *testing.T, url, prefix, dir string, more ...func(*config.Co
 	return x
 }
 
-func (x *sharing) info(key string) wire.CircuitInfo {
+func (x *sharing) info(key string) api.CircuitInfo {
 	x.t.Helper()
-	var i wire.CircuitInfo
+	var i api.CircuitInfo
 	if werr := x.request(x.prefix+".admin.circuit-show."+key, "", nil, &i); werr != nil {
 		require.Equal(x.t, wire.CodeCircuitNotFound, werr.ErrCode)
 		i.State = "unknown"
@@ -124,23 +125,23 @@ func TestByHandAtAnyFila(t *testing.T) {
 	a.must("a.admin.pause", `{"kind":"circuit","name":"stripe"}`, nil)
 	b.waitState("stripe", "open")
 	require.Equal(t, []any{"by hand", "host-a", true}, []any{b.info("stripe").Cause, b.info("stripe").By, b.info("stripe").Shared})
-	var list wire.CircuitList
+	var list api.CircuitList
 	b.must("b.admin.circuit-list", "", &list)
 	require.Equal(t, 1, list.Total)
 
 	// a is away while b resumes; a does not restore its pause.
 	a.end()
-	var resumed wire.PauseInfo
+	var resumed api.PauseInfo
 	b.must("b.admin.resume", `{"kind":"circuit","name":"stripe"}`, &resumed)
 	require.Equal(t, "fleet", resumed.By)
 	require.Eventually(t, func() bool { return b.info("stripe").State != "open" }, patience, time.Millisecond)
 	a = startSharing(t, ns.URL, "a", dirs[0])
 	require.NotEqual(t, "open", a.info("stripe").State)
-	var pauses wire.PauseList
+	var pauses api.PauseList
 	require.Eventually(t, func() bool { a.must("a.admin.pause-list", "", &pauses); return pauses.Total == 0 }, patience, time.Millisecond)
 
 	// open, close and reset answer when they count everywhere.
-	var info wire.CircuitInfo
+	var info api.CircuitInfo
 	a.must("a.admin.circuit-open.paypal", `{"for_ms":60000}`, &info)
 	require.Equal(t, "open", info.State)
 	b.waitState("paypal", "open")
@@ -233,7 +234,7 @@ func TestSharedWithDocumentedPermissions(t *testing.T) {
 func TestCommonGuardWithDocumentedPermissions(t *testing.T) {
 	g, x := startGuarded(t, withJetStream(t), func(c *config.Config) { c.Shared.Enabled, c.Shared.GuardPrefix = true, "acme" })
 	caller, fila := g.connect("caller"), g.connect("fila")
-	var a wire.GuardAnswer
+	var a api.GuardAnswer
 	require.NoError(t, json.Unmarshal(g.request(caller, "acme.guard.check.vendor:stripe", "").Data, &a))
 	g.request(caller, "acme.guard.state.vendor:stripe", "")
 	issuer := "acme.node.done." + strconv.FormatUint(x.s.parts.guard.Issuer(), 16)
@@ -310,7 +311,7 @@ func permits(t *testing.T, key string, filas ...*sharing) map[string]*sharing {
 	}
 	given, seen := make(map[string]*sharing), make(map[*sharing]bool)
 	for range 1000 {
-		var a wire.GuardAnswer
+		var a api.GuardAnswer
 		filas[0].must("acme.guard.check."+key, `{"caller":"me","ttl_ms":600000}`, &a)
 		require.True(t, a.Allowed)
 		issuer, err := wire.LeaseOf(a.Permit)
@@ -333,7 +334,7 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 	a := startSharing(t, ns.URL, "a", t.TempDir(), commonGuard)
 	b := startSharing(t, ns.URL, "acme.b", t.TempDir(), commonGuard)
 	live := func() int { return a.s.parts.guard.Live() + b.s.parts.guard.Live() }
-	done := func(key, permit, more string) (v wire.GuardVerdict, werr *wire.Error) {
+	done := func(key, permit, more string) (v api.GuardVerdict, werr *wire.Error) {
 		werr = a.request("acme.guard.done."+key, `{"caller":"me","permit":"`+permit+`",`+more+`}`, nil, &v)
 		return v, werr
 	}
@@ -363,7 +364,7 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 	}
 
 	// Any key, errors, and rule decisions work.
-	var odd wire.GuardAnswer
+	var odd api.GuardAnswer
 	a.must("acme.guard.check._", `{"key":"a \\x5cx41","caller":"me"}`, &odd)
 	v, werr := done("_", odd.Permit, `"key":"a \\x5cx41","outcome":"error","error_code":"503","retry_after_ms":600000`)
 	require.Nil(t, werr)
@@ -379,19 +380,19 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 	}
 	a.waitState("v", "open")
 	require.Eventually(t, func() bool {
-		var i wire.CircuitInfo
+		var i api.CircuitInfo
 		return b.request("acme.b.admin.circuit-show.v", "", nil, &i) == nil && i.State == "open"
 	}, patience, time.Millisecond)
 	a.must("a.admin.circuit-open.v", `{"for_ms":3600000}`, nil)
 	b.waitState("v", "open")
 	for range 20 {
-		var st wire.GuardStatus
+		var st api.GuardStatus
 		a.must("acme.guard.state.v", "", &st)
 		require.Equal(t, "circuit", st.Answer.Gate)
 		require.Empty(t, st.Limits, "those of one fila alone")
 		require.True(t, st.Circuit.Shared)
 	}
-	var own wire.GuardStatus
+	var own api.GuardStatus
 	a.must("a.guard.state.v", "", &own)
 	require.NotEmpty(t, own.Limits)
 
@@ -444,7 +445,7 @@ func TestStateOfSharedLimits(t *testing.T) {
 	calls := 0
 	seen := make(map[uint64]bool)
 	require.Eventually(t, func() bool {
-		var answer wire.GuardAnswer
+		var answer api.GuardAnswer
 		a.must("acme.guard.check.tenant:x", `{"caller":"me","ttl_ms":600000}`, &answer)
 		if answer.Allowed {
 			issuer, err := wire.LeaseOf(answer.Permit)
@@ -457,7 +458,7 @@ func TestStateOfSharedLimits(t *testing.T) {
 	require.Len(t, seen, 2, "one of them is never asked")
 	require.Eventually(t, func() bool { // unused leases are given back
 		for range 20 {
-			var st wire.GuardStatus
+			var st api.GuardStatus
 			a.must("acme.guard.state.tenant:x", "", &st)
 			require.Len(t, st.Limits, 2)
 			window, places := st.Limits[0], st.Limits[1]
@@ -468,7 +469,7 @@ func TestStateOfSharedLimits(t *testing.T) {
 		}
 		return true
 	}, patience, 10*time.Millisecond)
-	var st wire.GuardStatus
+	var st api.GuardStatus
 	a.must("acme.guard.state.local", "", &st)
 	require.Empty(t, st.Limits)
 	a.s.Kill()
@@ -488,7 +489,7 @@ func TestAStopLeavesTheGuard(t *testing.T) {
 	require.Eventually(t, func() bool { return b.log.count("waiting for leases") == 1 }, patience, time.Millisecond)
 	require.NoError(t, b.s.endpoints.nc.Flush()) // it has left when the server knows
 	for range 100 {
-		var c wire.GuardAnswer
+		var c api.GuardAnswer
 		a.must("acme.guard.check.v", `{"caller":"me"}`, &c)
 		issuer, err := wire.LeaseOf(c.Permit)
 		require.NoError(t, err)
@@ -572,7 +573,7 @@ func TestRestartOfTheOnlyUserOfALimit(t *testing.T) {
 	receive(x, 2)
 	x.end()
 	x = start()
-	var i wire.ThrottleInfo
+	var i api.ThrottleInfo
 	require.Eventually(t, func() bool {
 		x.must("a.admin.throttle-show.daily", "", &i)
 		return i.WaitingMessages == 2 && i.State == "window"

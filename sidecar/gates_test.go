@@ -11,6 +11,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // TestThrottlesAndPausesOverNATS on a whole server: timers end pauses, and everything survives a restart.
@@ -20,7 +21,7 @@ func TestThrottlesAndPausesOverNATS(t *testing.T) {
 		x := startSite(t, dir, func(c *config.Config) { c.Throttles = []config.ThrottleTable{{Key: "declared", Rate: "3"}} })
 		full := func() {
 			t.Helper()
-			var info wire.ThrottleInfo
+			var info api.ThrottleInfo
 			x.must("fila.admin.throttle-show.declared", "", &info)
 			require.InDelta(t, 3, info.Tokens, 0, "a bucket that is empty after a crash")
 		}
@@ -35,7 +36,7 @@ func TestThrottlesAndPausesOverNATS(t *testing.T) {
 
 		x = startSite(t, dir, nil)
 		full()
-		var pauses wire.PauseList
+		var pauses api.PauseList
 		x.must("fila.admin.pause-list", "", &pauses)
 		require.Equal(t, 1, pauses.Total)
 		deliveries, _ = x.consumer("worker", "orders", `{"consumer":"worker"}`)
@@ -47,7 +48,7 @@ func TestThrottlesAndPausesOverNATS(t *testing.T) {
 		require.Nil(t, x.ack(m, ""))
 		x.must("fila.admin.pause-list", "", &pauses)
 		require.Zero(t, pauses.Total)
-		var log wire.ConfigLog
+		var log api.ConfigLog
 		x.must("fila.admin.config-log", `{"prefix":"throttle:declared"}`, &log)
 		require.Equal(t, "file", log.Entries[0].By)
 		x.end()
@@ -77,7 +78,7 @@ func TestMetricsOfNamedGates(t *testing.T) {
 			require.Nil(t, x.request("fila.enqueue.orders", "x", nats.Header{"t": {"mail"}}, nil))
 			require.Nil(t, x.request("fila.enqueue.orders", "x", nats.Header{"t": {"tenant:acme"}}, nil))
 		}
-		var answer wire.GuardAnswer
+		var answer api.GuardAnswer
 		require.Nil(t, x.request("fila.guard.check.vendor", `{"with":["mail"]}`, nil, &answer))
 		require.Equal(t, "concurrency", answer.Gate)
 		for _, fails := range []struct{ queue, circuit string }{{"orders", "stripe"}, {"orders", "adyen"}, {"orders", "adyen"}, {"keys", ""}, {"keys", ""}} {

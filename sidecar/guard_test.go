@@ -10,6 +10,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // TestCallsAndMessagesShareALimit: a message waits for the only slot while a call holds it.
@@ -21,14 +22,14 @@ func TestCallsAndMessagesShareALimit(t *testing.T) {
 			c.Queues = []wire.QueueSettings{wire.DefaultQueueSettings("orders")}
 			c.Queues[0].ThrottleHeaders = []string{"vendor"}
 		})
-		var call wire.GuardAnswer
+		var call api.GuardAnswer
 		x.must("fila.guard.check.stripe", `{"caller":"web"}`, &call)
 		require.True(t, call.Allowed)
 		deliveries, _ := x.consumer("w", "orders", `{"consumer":"w"}`)
 		x.enqueue("hello", nats.Header{"vendor": {"stripe"}})
 		x.none(deliveries)
 
-		var verdict wire.GuardVerdict
+		var verdict api.GuardVerdict
 		x.must("fila.guard.done.stripe", `{"caller":"web","permit":"`+call.Permit+`","outcome":"ok"}`, &verdict)
 		message := <-deliveries
 
@@ -39,12 +40,12 @@ func TestCallsAndMessagesShareALimit(t *testing.T) {
 		require.Equal(t, []string{"0"}, m.Header[wire.HeaderRateLimitRemaining])
 
 		require.Nil(t, x.ack(message, "+ACK"))
-		var many wire.GuardAnswers
+		var many api.GuardAnswers
 		x.must("fila.guard.check._", `{"checks":[{"key":"stripe"},{"key":"stripe"},{"key":"a key"}]}`, &many)
 		require.True(t, many.Answers[0].Allowed)
 		require.False(t, many.Answers[1].Allowed)
 		require.True(t, many.Answers[2].Allowed)
-		var st wire.GuardStatus
+		var st api.GuardStatus
 		x.must("fila.guard.state.stripe", "", &st)
 		require.Equal(t, 1, st.Permits)
 		require.Equal(t, "concurrency", st.Answer.Gate)
@@ -65,7 +66,7 @@ func TestAStopWaitsForCalls(t *testing.T) {
 	dir := t.TempDir()
 	inBubble(t, func(t *testing.T) {
 		x := startSite(t, dir, nil)
-		var call wire.GuardAnswer
+		var call api.GuardAnswer
 		x.must("fila.guard.check.v", "", &call)
 		x.stop()
 		time.Sleep(time.Second)
@@ -94,7 +95,7 @@ func TestCallsOverAnEnd(t *testing.T) {
 	}
 	inBubble(t, func(t *testing.T) {
 		x := startSite(t, dir, change)
-		var call wire.GuardAnswer
+		var call api.GuardAnswer
 		x.must("fila.guard.check.vendor:stripe", `{"ttl_ms":20000,"with":["tenant:acme"]}`, &call)
 		ends := time.Now().Add(20 * time.Second)
 		x.s.Kill()

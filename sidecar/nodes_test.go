@@ -27,6 +27,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // twoNodes are two nodes on one NATS server, without the code that decides who owns a shard. Shard 0 is
@@ -56,8 +57,8 @@ type testNode struct {
 // listed is the cluster as the two nodes see it, with a silent third node.
 type listed struct{ admin.Cluster }
 
-func (listed) Status() wire.ClusterStatus {
-	return wire.ClusterStatus{Nodes: []wire.ClusterNode{{Node: "node-0"}, {Node: "node-1"}, {Node: "node-2"}}}
+func (listed) Status() api.ClusterStatus {
+	return api.ClusterStatus{Nodes: []api.ClusterNode{{Node: "node-0"}, {Node: "node-1"}, {Node: "node-2"}}}
 }
 
 // places is a Placement over two shards.
@@ -222,7 +223,7 @@ func (x *twoNodes) leave(node, number int) {
 }
 
 // ask makes a node carry out a request.
-func (x *twoNodes) ask(node int, verb wire.AnyVerb, tail, body string) (string, *wire.Error) {
+func (x *twoNodes) ask(node int, verb api.AnyVerb, tail, body string) (string, *wire.Error) {
 	x.t.Helper()
 	for _, v := range x.nodes[node].admin.Verbs() {
 		if v.AnyVerb == verb {
@@ -235,7 +236,7 @@ func (x *twoNodes) ask(node int, verb wire.AnyVerb, tail, body string) (string, 
 }
 
 // says is ask for a request that is not refused.
-func (x *twoNodes) says(node int, verb wire.AnyVerb, tail, body string) string {
+func (x *twoNodes) says(node int, verb api.AnyVerb, tail, body string) string {
 	x.t.Helper()
 	reply, err := x.ask(node, verb, tail, body)
 	require.Nil(x.t, err, "%s.%s %s at node %d", verb, tail, body, node)
@@ -243,7 +244,7 @@ func (x *twoNodes) says(node int, verb wire.AnyVerb, tail, body string) string {
 }
 
 // both sends a request to both nodes and checks that their replies are equal.
-func (x *twoNodes) both(verb wire.AnyVerb, tail, body string) string {
+func (x *twoNodes) both(verb api.AnyVerb, tail, body string) string {
 	x.t.Helper()
 	one, oneErr := x.ask(0, verb, tail, body)
 	two, twoErr := x.ask(1, verb, tail, body)
@@ -329,54 +330,54 @@ func TestVerbsAtEitherNode(t *testing.T) {
 		ids := make(map[string]string)
 		for _, name := range []string{"orders", "first"} {
 			for node := range x.nodes { // the second call finds the queue
-				x.says(node, wire.VerbQueueCreate, name, `{"throttle_headers":["gate"]}`)
+				x.says(node, api.VerbQueueCreate, name, `{"throttle_headers":["gate"]}`)
 			}
 			var r wire.EnqueueReply
 			require.Nil(t, x.request("fila.enqueue."+name, "x", nats.Header{"gate": {"shut"}}, &r))
 			ids[name] = r.ID
 		}
 		for node := range x.nodes { // settings are shared by other means
-			x.says(node, wire.VerbPause, "", `{"kind":"throttle","name":"shut"}`)
+			x.says(node, api.VerbPause, "", `{"kind":"throttle","name":"shut"}`)
 		}
 		for name, id := range ids {
-			require.Contains(t, x.both(wire.VerbQueueInspect, name, ""), `"pending":1`)
-			require.Contains(t, x.both(wire.VerbPeek, name, ""), id)
-			require.Contains(t, x.both(wire.VerbExplain, "", `{"kind":"queue","queue":"`+name+`"}`), "held back by a pause of throttle:shut")
-			require.Contains(t, x.both(wire.VerbExplain, "", `{"kind":"message","id":"`+id+`"}`), `"queue":"`+name+`"`)
-			require.Contains(t, x.both(wire.VerbMessageShow, "", `{"id":"`+id+`"}`), `"queue":"`+name+`"`)
-			require.Contains(t, x.both(wire.VerbMessageShow, "", `{"id":"`+id+`","queue":"`+name+`"}`), id)
-			require.Contains(t, x.both(wire.VerbHookReset, name, `{"hook":"on_enqueue"}`), fmt.Sprint(wire.CodeHookNotFound))
-			require.Contains(t, x.both(wire.VerbQueueUpdate, name, `{"max_depth":-1}`), fmt.Sprint(wire.CodeBadQueueSettings))
+			require.Contains(t, x.both(api.VerbQueueInspect, name, ""), `"pending":1`)
+			require.Contains(t, x.both(api.VerbPeek, name, ""), id)
+			require.Contains(t, x.both(api.VerbExplain, "", `{"kind":"queue","queue":"`+name+`"}`), "held back by a pause of throttle:shut")
+			require.Contains(t, x.both(api.VerbExplain, "", `{"kind":"message","id":"`+id+`"}`), `"queue":"`+name+`"`)
+			require.Contains(t, x.both(api.VerbMessageShow, "", `{"id":"`+id+`"}`), `"queue":"`+name+`"`)
+			require.Contains(t, x.both(api.VerbMessageShow, "", `{"id":"`+id+`","queue":"`+name+`"}`), id)
+			require.Contains(t, x.both(api.VerbHookReset, name, `{"hook":"on_enqueue"}`), fmt.Sprint(wire.CodeHookNotFound))
+			require.Contains(t, x.both(api.VerbQueueUpdate, name, `{"max_depth":-1}`), fmt.Sprint(wire.CodeBadQueueSettings))
 			for node := range x.nodes { // each redrive is its own job
-				require.Contains(t, x.says(node, wire.VerbRedrive, name, ""), `"redriven":0`)
-				require.Contains(t, x.says(node, wire.VerbRedrive, name+".dlq", ""), `"redriven":0`)
+				require.Contains(t, x.says(node, api.VerbRedrive, name, ""), `"redriven":0`)
+				require.Contains(t, x.says(node, api.VerbRedrive, name+".dlq", ""), `"redriven":0`)
 			}
-			require.Contains(t, x.both(wire.VerbQueueCreate, name, ""), fmt.Sprint(wire.CodeQueueExists))
+			require.Contains(t, x.both(api.VerbQueueCreate, name, ""), fmt.Sprint(wire.CodeQueueExists))
 		}
 		for _, none := range []string{"none", "none.1", "none.2", "none.3"} {
-			require.Contains(t, x.both(wire.VerbQueueInspect, none, ""), fmt.Sprint(wire.CodeQueueNotFound))
-			require.Contains(t, x.both(wire.VerbQueueDelete, none, ""), fmt.Sprint(wire.CodeQueueNotFound))
+			require.Contains(t, x.both(api.VerbQueueInspect, none, ""), fmt.Sprint(wire.CodeQueueNotFound))
+			require.Contains(t, x.both(api.VerbQueueDelete, none, ""), fmt.Sprint(wire.CodeQueueNotFound))
 		}
 		unknown := `"id":"0198d1a0-0000-7000-8000-000000000000"}`
-		require.Contains(t, x.both(wire.VerbMessageShow, "", `{`+unknown), fmt.Sprint(wire.CodeMessageNotFound))
-		require.Contains(t, x.both(wire.VerbExplain, "", `{"kind":"message",`+unknown), `"state":"unknown"`)
-		require.Contains(t, x.both(wire.VerbMessageShow, "", `{"id":"x"}`), fmt.Sprint(wire.CodeBadField))
-		require.Contains(t, x.both(wire.VerbQueueInspect, "a b", ""), fmt.Sprint(wire.CodeBadQueueName))
-		require.Contains(t, x.both(wire.VerbMessageShow, "", `{`), fmt.Sprint(wire.CodeBadJSON))
+		require.Contains(t, x.both(api.VerbMessageShow, "", `{`+unknown), fmt.Sprint(wire.CodeMessageNotFound))
+		require.Contains(t, x.both(api.VerbExplain, "", `{"kind":"message",`+unknown), `"state":"unknown"`)
+		require.Contains(t, x.both(api.VerbMessageShow, "", `{"id":"x"}`), fmt.Sprint(wire.CodeBadField))
+		require.Contains(t, x.both(api.VerbQueueInspect, "a b", ""), fmt.Sprint(wire.CodeBadQueueName))
+		require.Contains(t, x.both(api.VerbMessageShow, "", `{`), fmt.Sprint(wire.CodeBadJSON))
 
-		require.Contains(t, x.both(wire.VerbThrottleShow, "shut", ""), `"waiting":2,"waiting_messages":2,"waiting_queues":[{"queue":"first","messages":1,"flows":1},{"queue":"orders","messages":1,"flows":1}]`)
-		require.Contains(t, x.both(wire.VerbThrottleShow, "nothing", ""), fmt.Sprint(wire.CodeThrottleNotFound))
-		require.Contains(t, x.both(wire.VerbCircuitShow, "nothing", ""), fmt.Sprint(wire.CodeCircuitNotFound))
+		require.Contains(t, x.both(api.VerbThrottleShow, "shut", ""), `"waiting":2,"waiting_messages":2,"waiting_queues":[{"queue":"first","messages":1,"flows":1},{"queue":"orders","messages":1,"flows":1}]`)
+		require.Contains(t, x.both(api.VerbThrottleShow, "nothing", ""), fmt.Sprint(wire.CodeThrottleNotFound))
+		require.Contains(t, x.both(api.VerbCircuitShow, "nothing", ""), fmt.Sprint(wire.CodeCircuitNotFound))
 
 		// Node 0 changes a queue of node 1, where the client is known.
-		x.says(0, wire.VerbQueueUpdate, "first", `{"max_depth":7}`)
+		x.says(0, api.VerbQueueUpdate, "first", `{"max_depth":7}`)
 		require.EqualValues(t, 7, x.nodes[1].set.Queue("first").Settings().MaxDepth)
-		require.Contains(t, x.says(1, wire.VerbConfigLog, "", ""), `"client":"alice"`)
-		require.Contains(t, x.says(0, wire.VerbMessageDelete, "", `{"id":"`+ids["first"]+`"}`), `"done":true`)
+		require.Contains(t, x.says(1, api.VerbConfigLog, "", ""), `"client":"alice"`)
+		require.Contains(t, x.says(0, api.VerbMessageDelete, "", `{"id":"`+ids["first"]+`"}`), `"done":true`)
 		require.Zero(t, x.nodes[1].set.Queue("first").Depth())
-		require.Contains(t, x.says(1, wire.VerbQueuePurge, "orders", ""), `"purged":1`)
-		require.Contains(t, x.says(0, wire.VerbPause, "", `{"kind":"queue","name":"first"}`), `"name":"first"`)
-		x.says(0, wire.VerbQueueDelete, "first", "")
+		require.Contains(t, x.says(1, api.VerbQueuePurge, "orders", ""), `"purged":1`)
+		require.Contains(t, x.says(0, api.VerbPause, "", `{"kind":"queue","name":"first"}`), `"name":"first"`)
+		x.says(0, api.VerbQueueDelete, "first", "")
 		require.Nil(t, x.nodes[1].set.Queue("first"))
 	})
 }
@@ -385,17 +386,17 @@ func TestVerbsAtEitherNode(t *testing.T) {
 func TestReloadReachesAllNodes(t *testing.T) {
 	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
 		for _, name := range []string{"orders", "first"} { // one per node
-			x.says(0, wire.VerbQueueCreate, name, "")
+			x.says(0, api.VerbQueueCreate, name, "")
 			settings := wire.DefaultQueueSettings(name)
 			settings.MaxDepth = 7
 			for _, m := range x.nodes {
 				m.file.Queues = append(m.file.Queues, settings)
 			}
 		}
-		var r wire.ReloadReply
+		var r api.ReloadReply
 		reload := func(node int) {
-			r = wire.ReloadReply{}
-			require.NoError(t, json.Unmarshal([]byte(x.says(node, wire.VerbReload, "", "")), &r))
+			r = api.ReloadReply{}
+			require.NoError(t, json.Unmarshal([]byte(x.says(node, api.VerbReload, "", "")), &r))
 		}
 		reload(1)
 		require.Equal(t, []string{"node-1", "node-0"}, r.Nodes)
@@ -410,14 +411,14 @@ func TestReloadReachesAllNodes(t *testing.T) {
 		require.Len(t, r.NotReloaded, 2)
 		require.Contains(t, r.NotReloaded[0], "node-1: ")
 		require.Contains(t, r.NotReloaded[0], "a mistake in line 3")
-		_, err := x.ask(1, wire.VerbReload, "", "")
+		_, err := x.ask(1, api.VerbReload, "", "")
 		require.Equal(t, wire.CodeReloadFailed, err.ErrCode)
 
 		for _, q := range []string{"orders", "first"} {
-			require.Contains(t, x.both(wire.VerbQueueInspect, q, ""), fmt.Sprintf(`"shard":%d,"owner":"node-%d"`, x.at.number(q), x.at.number(q)))
+			require.Contains(t, x.both(api.VerbQueueInspect, q, ""), fmt.Sprintf(`"shard":%d,"owner":"node-%d"`, x.at.number(q), x.at.number(q)))
 		}
-		require.Contains(t, x.both(wire.VerbQueueList, "", ""), `"shard":1,"owner":"node-1"`)
-		_, err = x.ask(0, wire.VerbStoreBackup, "", "")
+		require.Contains(t, x.both(api.VerbQueueList, "", ""), `"shard":1,"owner":"node-1"`)
+		_, err = x.ask(0, api.VerbStoreBackup, "", "")
 		require.Equal(t, wire.CodeBackupFailed, err.ErrCode)
 		require.Contains(t, err.Description, "a node of a cluster has no store of its own")
 	})
@@ -429,15 +430,15 @@ func TestQueuesOfTwoNodesAreListed(t *testing.T) {
 		var want []string
 		for i := range 12 {
 			name := fmt.Sprintf("q%02d", i)
-			x.says(0, wire.VerbQueueCreate, name, "")
+			x.says(0, api.VerbQueueCreate, name, "")
 			want = append(want, name, name+".dlq")
 		}
 		require.Len(t, x.nodes[0].set.Queues(), 12, "half of them")
-		list := func(node int, req wire.ListRequest) (names []string, l wire.QueueList) {
+		list := func(node int, req api.ListRequest) (names []string, l api.QueueList) {
 			t.Helper()
 			body, err := json.Marshal(req)
 			require.NoError(t, err)
-			require.NoError(t, json.Unmarshal([]byte(x.says(node, wire.VerbQueueList, "", string(body))), &l))
+			require.NoError(t, json.Unmarshal([]byte(x.says(node, api.VerbQueueList, "", string(body))), &l))
 			require.Equal(t, len(want), l.Total)
 			require.Empty(t, l.Missing)
 			for _, q := range l.Queues {
@@ -448,19 +449,19 @@ func TestQueuesOfTwoNodesAreListed(t *testing.T) {
 		for node := range x.nodes {
 			var all []string
 			for at, more := "", true; more; {
-				names, l := list(node, wire.ListRequest{After: at, Limit: 5})
+				names, l := list(node, api.ListRequest{After: at, Limit: 5})
 				all = append(all, names...)
 				at, more = l.Next, l.Next != ""
 			}
 			require.Equal(t, want, all)
-			names, l := list(node, wire.ListRequest{Offset: 7, Limit: 5})
+			names, l := list(node, api.ListRequest{Offset: 7, Limit: 5})
 			require.Equal(t, want[7:12], names)
 			require.NotEmpty(t, l.Next)
-			names, l = list(node, wire.ListRequest{After: want[3], Offset: len(want), Limit: 1})
+			names, l = list(node, api.ListRequest{After: want[3], Offset: len(want), Limit: 1})
 			require.Empty(t, names)
 			require.Empty(t, l.Next)
 		}
-		_, err := x.ask(0, wire.VerbQueueList, "", `{"limit":0}`)
+		_, err := x.ask(0, api.VerbQueueList, "", `{"limit":0}`)
 		require.Equal(t, wire.CodeBadField, err.ErrCode)
 	})
 }
@@ -472,13 +473,13 @@ func TestQueuesOfAFencedShardAreMissing(t *testing.T) {
 		x.leave(1, 1)
 		x.own(0, 1)
 		for _, name := range []string{"orders", "first"} {
-			x.says(0, wire.VerbQueueCreate, name, "")
+			x.says(0, api.VerbQueueCreate, name, "")
 		}
 		require.Equal(t, 1, x.at.number("first"))
 		x.nodes[0].set.Shard(1).Fence(true)
 		for node := range x.nodes {
-			var l wire.QueueList
-			require.NoError(t, json.Unmarshal([]byte(x.says(node, wire.VerbQueueList, "", "")), &l))
+			var l api.QueueList
+			require.NoError(t, json.Unmarshal([]byte(x.says(node, api.VerbQueueList, "", "")), &l))
 			require.Equal(t, 2, l.Total, node)
 			require.Equal(t, []int{1}, l.Missing, node)
 			require.Len(t, l.Queues, 2)
@@ -491,23 +492,23 @@ func TestQueuesOfAFencedShardAreMissing(t *testing.T) {
 func TestWithoutAnOwner(t *testing.T) {
 	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
 		for _, name := range []string{"orders", "first"} {
-			x.says(0, wire.VerbQueueCreate, name, "")
+			x.says(0, api.VerbQueueCreate, name, "")
 		}
 		var r wire.EnqueueReply
 		require.Nil(t, x.request("fila.enqueue.orders", "x", nil, &r))
 		x.leave(1, 1)
-		for _, verb := range []wire.AnyVerb{wire.VerbQueueInspect, wire.VerbQueueCreate, wire.VerbPeek} {
+		for _, verb := range []api.AnyVerb{api.VerbQueueInspect, api.VerbQueueCreate, api.VerbPeek} {
 			for node := range x.nodes {
 				_, err := x.ask(node, verb, "first", "")
 				require.Equal(t, wire.CodeNoOwner, err.ErrCode)
 				require.Equal(t, time.Second, err.RetryAfter)
 			}
 		}
-		require.Contains(t, x.says(0, wire.VerbQueueList, "", ""), `"missing_shards":[1]`)
-		require.Contains(t, x.both(wire.VerbMessageShow, "", `{"id":"`+r.ID+`"}`), `"queue":"orders"`)
-		require.Contains(t, x.both(wire.VerbMessageShow, "", `{"id":"0198d1a0-0000-7000-8000-000000000000"}`), fmt.Sprint(wire.CodeNoOwner))
-		require.Contains(t, x.says(1, wire.VerbPause, "", `{"kind":"queue","name":"first"}`), `"name":"first"`)
-		_, err := x.ask(1, wire.VerbPause, "", `{"kind":"queue","name":"none"}`)
+		require.Contains(t, x.says(0, api.VerbQueueList, "", ""), `"missing_shards":[1]`)
+		require.Contains(t, x.both(api.VerbMessageShow, "", `{"id":"`+r.ID+`"}`), `"queue":"orders"`)
+		require.Contains(t, x.both(api.VerbMessageShow, "", `{"id":"0198d1a0-0000-7000-8000-000000000000"}`), fmt.Sprint(wire.CodeNoOwner))
+		require.Contains(t, x.says(1, api.VerbPause, "", `{"kind":"queue","name":"first"}`), `"name":"first"`)
+		_, err := x.ask(1, api.VerbPause, "", `{"kind":"queue","name":"none"}`)
 		require.Equal(t, wire.CodeQueueNotFound, err.ErrCode)
 
 		// An owner that hangs.
@@ -515,9 +516,9 @@ func TestWithoutAnOwner(t *testing.T) {
 		require.NoError(t, failed)
 		x.flush()
 		begun := time.Now()
-		require.Contains(t, x.says(0, wire.VerbQueueList, "", ""), `"missing_shards":[1]`)
+		require.Contains(t, x.says(0, api.VerbQueueList, "", ""), `"missing_shards":[1]`)
 		require.Equal(t, 2*time.Second, time.Since(begun))
-		_, err = x.ask(0, wire.VerbQueuePurge, "first", "")
+		_, err = x.ask(0, api.VerbQueuePurge, "first", "")
 		require.Equal(t, wire.CodeOutcomeUnknown, err.ErrCode)
 	})
 }
@@ -525,14 +526,14 @@ func TestWithoutAnOwner(t *testing.T) {
 // TestAVerbComesTooLateToAShard that the node has just handed over.
 func TestAVerbComesTooLateToAShard(t *testing.T) {
 	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
-		x.says(0, wire.VerbQueueCreate, "first", "")
+		x.says(0, api.VerbQueueCreate, "first", "")
 		x.nodes[0].set.Shard(0).Fence(true)
-		_, err := x.ask(0, wire.VerbQueueCreate, "orders", "")
+		_, err := x.ask(0, api.VerbQueueCreate, "orders", "")
 		require.Equal(t, wire.CodeNoOwner, err.ErrCode)
 		require.NoError(t, x.nodes[1].set.Remove(t.Context(), 1, 0)) // it is still subscribed
-		_, err = x.ask(0, wire.VerbQueueInspect, "first", "")
+		_, err = x.ask(0, api.VerbQueueInspect, "first", "")
 		require.Equal(t, wire.CodeNoOwner, err.ErrCode)
-		_, err = x.ask(0, wire.VerbMessageShow, "", `{"id":"0198d1a0-0000-7000-8000-000000000000","queue":"first"}`)
+		_, err = x.ask(0, api.VerbMessageShow, "", `{"id":"0198d1a0-0000-7000-8000-000000000000","queue":"first"}`)
 		require.Equal(t, wire.CodeNoOwner, err.ErrCode)
 		_, _, err = x.nodes[0].admin.Here("of-a-newer-node", "alice", "", nil)
 		require.Equal(t, 400, err.Code)

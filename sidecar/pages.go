@@ -10,6 +10,7 @@ import (
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/sidecar/web"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // listen starts the HTTP listener as soon as the data directory is locked, so that health checks
@@ -20,7 +21,7 @@ func (s *Server) listen() (err error) {
 		return nil
 	}
 	c := &s.cfg.HTTP
-	queues := func(req wire.QueueListRequest) (wire.QueueList, *wire.Error) { return s.parts.admin.Queues(req) }
+	queues := func(req api.QueueListRequest) (api.QueueList, *wire.Error) { return s.parts.admin.Queues(req) }
 	pages, err := web.New(web.Options{
 		Log: s.limited, HTTP: *c, Version: s.version, Serving: s.serving, Do: s.do, Queues: queues, Guard: s.askGuard, Here: s.here, Events: s.events, Needs: s.subjects.EventWildcard(), Clustered: s.cfg.Cluster.Enabled,
 	})
@@ -73,7 +74,7 @@ func (s *Server) askGuard(verb, tail string, body []byte) ([]byte, *wire.Error) 
 	if !ok {
 		return nil, wire.BadSubject(verb)
 	}
-	reply := do(tail, body, wire.GuardOrigin{})
+	reply := do(tail, body, api.GuardOrigin{})
 	if reply.Later != nil {
 		reply = reply.Later()
 	}

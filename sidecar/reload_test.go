@@ -14,6 +14,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // fileSite is a site with a configuration file.
@@ -114,10 +115,10 @@ func TestReload(t *testing.T) {
 		"queue orders: visibility_timeout_ms 30000 -> 60000",
 		"queue mail: added",
 	}, changesOf(t, events))
-	var throttle wire.ThrottleInfo
+	var throttle api.ThrottleInfo
 	x.must("fila.admin.throttle-show.tenant:a", "", &throttle)
 	require.Equal(t, wire.Rate("20"), *throttle.Rate)
-	var circuit wire.CircuitInfo
+	var circuit api.CircuitInfo
 	x.must("fila.admin.circuit-show.stripe", "", &circuit)
 	require.Equal(t, 5, circuit.Threshold)
 	id = fail().Header.Get(wire.HeaderID)
@@ -134,9 +135,9 @@ func TestReload(t *testing.T) {
 	require.Nil(t, x.ack(m, ""))
 	x.must("fila.enqueue.mail", "x", nil)
 
-	var reply wire.ReloadReply
+	var reply api.ReloadReply
 	x.must("fila.admin.reload", "", &reply)
-	require.Equal(t, wire.ReloadReply{Changes: []string{}}, reply, "the same file again")
+	require.Equal(t, api.ReloadReply{Changes: []string{}}, reply, "the same file again")
 	require.Equal(t, 400, x.request("fila.admin.reload", `{"force":true}`, nil, nil).Code)
 }
 
@@ -165,7 +166,7 @@ func changesOf(t *testing.T, events *nats.Subscription) []any {
 func TestReloadIsRefused(t *testing.T) {
 	x := startWithFile(t, rulesBefore)
 	defer x.end()
-	now := func() (config wire.ConfigList, queues wire.QueueList) {
+	now := func() (config api.ConfigList, queues api.QueueList) {
 		x.must("fila.admin.config-list", "", &config)
 		x.must("fila.admin.queue-list", "", &queues)
 		return config, queues

@@ -12,6 +12,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // safetySite runs fn on a fila with examples/safety/safety.toml.
@@ -32,9 +33,9 @@ func safetySite(t *testing.T, fn func(t *testing.T, x *testSite)) {
 }
 
 // check requests a call and returns the headers of the answer as well.
-func (x *testSite) check(key string, with ...string) (a wire.GuardAnswer, headers nats.Header) {
+func (x *testSite) check(key string, with ...string) (a api.GuardAnswer, headers nats.Header) {
 	x.t.Helper()
-	body, err := json.Marshal(wire.GuardAsk{With: with})
+	body, err := json.Marshal(api.GuardAsk{With: with})
 	require.NoError(x.t, err)
 	m, err := x.nc.Request("fila.guard.check."+key, body, time.Minute)
 	require.NoError(x.t, err)
@@ -44,14 +45,14 @@ func (x *testSite) check(key string, with ...string) (a wire.GuardAnswer, header
 }
 
 // call makes an allowed call and ends it with an error code; "" means success.
-func (x *testSite) call(code string, attempt int, key string, with ...string) (v wire.GuardVerdict) {
+func (x *testSite) call(code string, attempt int, key string, with ...string) (v api.GuardVerdict) {
 	x.t.Helper()
 	a, _ := x.check(key, with...)
 	require.True(x.t, a.Allowed, "refused by %s of %s", a.Gate, a.Key)
 	return x.done(key, a.Permit, code, attempt)
 }
 
-func (x *testSite) done(key, permit, code string, attempt int) (v wire.GuardVerdict) {
+func (x *testSite) done(key, permit, code string, attempt int) (v api.GuardVerdict) {
 	x.t.Helper()
 	outcome := `"ok"`
 	if code != "" {
@@ -72,7 +73,7 @@ func TestSafetyWindows(t *testing.T) {
 			require.Equal(t, "window", a.Gate)
 			require.Equal(t, refuses, a.Key)
 			require.Equal(t, int64(60_000), a.RetryAfterMs)
-			require.Equal(t, &wire.GuardLimit{
+			require.Equal(t, &api.GuardLimit{
 				Key: refuses, Gate: "window", Limit: limit, Remaining: 0, WindowMs: 60_000,
 				ResetS: 60, ResetEpoch: time.Now().Unix() + 60,
 			}, a.Limit)
@@ -149,7 +150,7 @@ func TestSafetyCircuit(t *testing.T) {
 		const vendor = "vendor:stripe"
 		refused := func(ms int64) {
 			a, headers := x.check(vendor, "tenant:acme")
-			require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: vendor, RetryAfterMs: ms}, a)
+			require.Equal(t, api.GuardAnswer{Gate: "circuit", Key: vendor, RetryAfterMs: ms}, a)
 			require.Equal(t, strconv.FormatInt(ms, 10), headers[wire.HeaderRetryAfterMs][0])
 		}
 		fail := func(n int) {
@@ -180,7 +181,7 @@ func TestSafetyCircuit(t *testing.T) {
 		permits := probes()
 		x.done(vendor, permits[0], "", 1)
 		x.done(vendor, permits[1], "", 1)
-		var st wire.GuardStatus
+		var st api.GuardStatus
 		x.must("fila.guard.state."+vendor, "", &st)
 		require.Equal(t, "half-open", st.Circuit.State)
 		x.done(vendor, permits[2], "", 1)
@@ -205,7 +206,7 @@ func TestSafetyFailuresPerHour(t *testing.T) {
 		}
 		x.call("503", 1, "vendor:stripe")
 		a, _ := x.check("vendor:stripe")
-		require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: "vendor:stripe", RetryAfterMs: 15 * 60_000}, a)
+		require.Equal(t, api.GuardAnswer{Gate: "circuit", Key: "vendor:stripe", RetryAfterMs: 15 * 60_000}, a)
 		time.Sleep(15 * time.Minute)
 		x.call("", 1, "vendor:stripe")
 	})
@@ -237,7 +238,7 @@ func TestSafetyRetries(t *testing.T) {
 		require.NoError(t, json.Unmarshal(m.Data, &e))
 		require.Equal(t, "vendor:x", e.Key)
 		require.Empty(t, e.Queue)
-		require.Equal(t, wire.FailureOfCall, e.Data["kind"])
+		require.Equal(t, api.FailureOfCall, e.Data["kind"])
 		require.Equal(t, "credentials", e.Data["rule"])
 
 		deliveries, _ := x.consumer("w", "calls", `{"consumer":"w"}`)

@@ -19,6 +19,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // natsBlock returns the block of docs/security.md that begins with this line, without it.
@@ -183,7 +184,7 @@ func TestDocumentedPermissions(t *testing.T) {
 	})
 	t.Run("a caller of the guard is bound to its key", func(t *testing.T) {
 		caller := g.connect("caller")
-		var a wire.GuardAnswer
+		var a api.GuardAnswer
 		require.NoError(t, json.Unmarshal(g.request(caller, "fila.guard.check.vendor:stripe", "").Data, &a))
 		require.True(t, a.Allowed)
 		g.request(caller, "fila.guard.state.vendor:stripe", "")
@@ -249,14 +250,14 @@ func TestKindsOfOperators(t *testing.T) {
 	var subjects []string
 	for _, v := range x.s.parts.admin.Verbs() {
 		switch {
-		case v.AnyVerb == wire.VerbJobCreate:
+		case v.AnyVerb == api.VerbJobCreate:
 			subjects = append(subjects, v.String(), "job-create.delete.orders.dlq")
-			for _, op := range wire.JobOps() {
-				if op != wire.JobDelete {
+			for _, op := range api.JobOps() {
+				if op != api.JobDelete {
 					subjects = append(subjects, v.String()+"."+op+".orders")
 				}
 			}
-		case v.Kind() != wire.TailNone:
+		case v.Kind() != api.TailNone:
 			require.Contains(t, least, v.String())
 			least[v.String()+".nosuch"] = least[v.String()]
 			delete(least, v.String())
@@ -317,7 +318,7 @@ func TestOnCallRedrivesAndDeletesNothing(t *testing.T) {
 		_, werr := g.ask(onCall, subject, `{"filter":{"all":true}}`)
 		require.NotNil(t, werr, subject)
 	}
-	var job wire.JobInfo
+	var job api.JobInfo
 	require.NoError(t, json.Unmarshal(g.request(onCall, dead, `{"filter":{"all":true},"dry_run":true}`).Data, &job))
 	require.Equal(t, []any{"redrive", "orders.dlq", int64(1)}, []any{job.Op, job.Queue, job.Eligible})
 	require.NoError(t, json.Unmarshal(g.request(onCall, "fila.admin.job-create.redrive.orders", `{"queue":"orders.dlq","filter":{"all":true}}`).Data, &job))
@@ -400,11 +401,11 @@ func TestUsersOfTheGuard(t *testing.T) {
 	operator := g.connect("operator")
 	for user, known := range map[string]string{"told": "TOLD/told", "untold": ""} {
 		check(user)
-		var list wire.GuardPermitList
+		var list api.GuardPermitList
 		require.NoError(t, json.Unmarshal(g.request(operator, "fila.admin.guard-permits", "").Data, &list))
 		require.Len(t, list.Permits, 1)
 		require.Equal(t, []string{"web", known}, []string{list.Permits[0].Caller, list.Permits[0].User}, user)
-		var ended wire.GuardEndReply
+		var ended api.GuardEndReply
 		require.NoError(t, json.Unmarshal(g.request(operator, "fila.admin.guard-end", `{"key":"v"}`).Data, &ended))
 		require.EqualValues(t, 1, ended.Ended)
 	}
@@ -442,8 +443,8 @@ func TestNoConsumerReachesAnother(t *testing.T) {
 	producer, operator := g.connect("producer"), g.connect("operator")
 	victim, attacker := g.connect("worker-1"), g.connect("worker-2")
 	g.request(operator, "fila.admin.queue-create.orders", "")
-	held := func() wire.QueueInfo {
-		var info wire.QueueInfo
+	held := func() api.QueueInfo {
+		var info api.QueueInfo
 		require.NoError(t, json.Unmarshal(g.request(operator, "fila.admin.queue-inspect.orders", "").Data, &info))
 		return info
 	}
@@ -650,7 +651,7 @@ func TestClusterWithDocumentedPermissions(t *testing.T) {
 		asNode("b")(c)
 	})
 	owns(second, 1) // by a handover
-	var reloaded wire.ReloadReply
+	var reloaded api.ReloadReply
 	require.NoError(t, json.Unmarshal(g.request(operator, "fila.admin.reload", "").Data, &reloaded))
 	require.ElementsMatch(t, []string{"a", "b"}, reloaded.Nodes)
 	g.request(operator, "fila.admin.queue-inspect.orders", "")

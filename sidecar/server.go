@@ -34,6 +34,7 @@ import (
 	"github.com/filaq/fila/sidecar/web"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // ErrAnotherFila is returned when another fila serves the same subject prefix.
@@ -353,7 +354,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	if d.embedded != nil {
 		d.embedded.OnCut(func(c natsio.CutClient) {
 			s.metrics.ClientCut(c.Reason)
-			event(wire.EventClientCut, wire.KeyInBody, wire.Event{Data: map[string]any{
+			event(wire.EventClientCut, api.KeyInBody, wire.Event{Data: map[string]any{
 				"reason": c.Reason, "user": c.User, "client": c.Client, "address": c.Address,
 			}})
 		})

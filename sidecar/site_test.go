@@ -18,6 +18,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // testSite is a whole server with the real store and an embedded NATS server that does not listen, and a
@@ -208,9 +209,9 @@ func (x *testSite) none(ch <-chan *nats.Msg) {
 }
 
 // depth returns how many messages a queue has.
-func (x *testSite) depth(queue string) wire.QueueSummary {
+func (x *testSite) depth(queue string) api.QueueSummary {
 	x.t.Helper()
-	var info wire.QueueInfo
+	var info api.QueueInfo
 	x.must("fila.admin.queue-inspect."+queue, "", &info)
 	return info.QueueSummary
 }

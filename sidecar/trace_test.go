@@ -13,6 +13,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/otlp/otlptest"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 const (
@@ -48,7 +49,7 @@ func TestTheSpansOfAMessage(t *testing.T) {
 		c.Queues = []wire.QueueSettings{wire.DefaultQueueSettings("orders")}
 		c.Queues[0].OnEnqueue = `function on_enqueue(m) return {fairness_key = m.headers.tenant, weight = 2, throttle_keys = {"stripe"}} end`
 	})
-	var call wire.GuardAnswer
+	var call api.GuardAnswer
 	require.Nil(t, x.request("fila.guard.check.stripe", "", nats.Header{"Traceparent": {sampled}}, &call))
 	deliveries, _ := x.consumer("w", "orders", `{"consumer":"w"}`)
 	id := x.enqueue("hello", nats.Header{"tenant": {"acme"}, "TraceParent": {sampled}})

@@ -22,6 +22,7 @@ import (
 	"github.com/filaq/fila/store/replog"
 	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // single is the standalone node of a testCluster.
@@ -168,10 +169,10 @@ func TestFromASingleFilaToAClusterAndBack(t *testing.T) {
 		again := c.put(q, "delayed", wire.HeaderMsgID, "once")
 		require.True(t, again.Duplicate)
 		require.Equal(t, once[q], again.ID)
-		var schedule wire.ScheduleInfo
+		var schedule api.ScheduleInfo
 		c.insist("fila.admin.schedule-show."+q, `{"name":"nightly"}`, nil, &schedule)
 		require.Equal(t, "x", string(schedule.Payload))
-		require.Len(t, schedule.Next, wire.ScheduleNext)
+		require.Len(t, schedule.Next, api.ScheduleNext)
 	}
 	for _, q := range queues {
 		kept(q)
@@ -183,10 +184,10 @@ func TestFromASingleFilaToAClusterAndBack(t *testing.T) {
 		kept(q)
 	}
 	require.Nil(t, c.ack(leased["mails"], ""), "the token of before, after a takeover")
-	var entry wire.ConfigEntry
+	var entry api.ConfigEntry
 	c.insist("fila.admin.config-get.color", "", nil, &entry)
 	require.Equal(t, "blue", entry.Value)
-	var schedules wire.ScheduleList
+	var schedules api.ScheduleList
 	c.insist("fila.admin.schedule-list", `{}`, nil, &schedules)
 	require.Len(t, schedules.Schedules, len(queues), "of both shards")
 	c.insist("fila.admin.queue-create.later", "", nil, nil)
@@ -279,7 +280,7 @@ func TestAClusterIsRebuilt(t *testing.T) {
 	}
 	serve()
 	require.Nil(t, c.ack(leased[0], ""))
-	var entry wire.ConfigEntry
+	var entry api.ConfigEntry
 	c.must("fila.admin.config-get.color", "", &entry)
 	require.Equal(t, "blue", entry.Value)
 	c.stopAll()
@@ -309,25 +310,25 @@ func TestJobsGoOnInAClusterAndBack(t *testing.T) {
 	for range 6 {
 		c.put("orders", "x")
 	}
-	paused := func(body string) (info wire.JobInfo) {
+	paused := func(body string) (info api.JobInfo) {
 		c.must("fila.admin.job-create", body, &info)
 		c.must("fila.admin.job-pause", `{"id":"`+info.ID+`"}`, &info)
-		require.Equal(t, wire.JobPaused, info.State)
+		require.Equal(t, api.JobPaused, info.State)
 		return info
 	}
-	show := func(id string) (info wire.JobInfo) {
+	show := func(id string) (info api.JobInfo) {
 		c.insist("fila.admin.job-show", `{"id":"`+id+`"}`, nil, &info)
 		return info
 	}
-	over := func(id string) (info wire.JobInfo) {
+	over := func(id string) (info api.JobInfo) {
 		c.insist("fila.admin.job-resume", `{"id":"`+id+`"}`, nil, nil)
-		c.eventually(func() bool { info = show(id); return info.State == wire.JobDone }, "the job does not end")
+		c.eventually(func() bool { info = show(id); return info.State == api.JobDone }, "the job does not end")
 		return info
 	}
 	here := paused(`{"queue":"orders","op":"move","to":"mails","filter":{"all":true},"limit":2,"rate":1}`)
-	var ended wire.JobInfo
+	var ended api.JobInfo
 	c.must("fila.admin.job-create", `{"queue":"orders.dlq","op":"redrive","filter":{"all":true}}`, &ended)
-	c.eventually(func() bool { return show(ended.ID).State == wire.JobDone }, "the job does not end")
+	c.eventually(func() bool { return show(ended.ID).State == api.JobDone }, "the job does not end")
 	waiting := show(here.ID)
 	alone.leave()
 	delete(c.nodes, single)
@@ -342,7 +343,7 @@ func TestJobsGoOnInAClusterAndBack(t *testing.T) {
 	require.NoError(t, st.Close())
 	redriven := func() (left []int64) {
 		for _, q := range []string{"orders", "mails"} {
-			var all wire.DeadGroups
+			var all api.DeadGroups
 			c.insist("fila.admin.dead-groups."+q+".dlq", "", nil, &all)
 			require.Len(t, all.Groups, 1)
 			left = append(left, all.Groups[0].Left)
@@ -355,7 +356,7 @@ func TestJobsGoOnInAClusterAndBack(t *testing.T) {
 	c.settled()
 	require.Equal(t, []int64{1, 2}, redriven())
 	require.Equal(t, waiting, show(here.ID))
-	require.Equal(t, wire.JobDone, show(ended.ID).State)
+	require.Equal(t, api.JobDone, show(ended.ID).State)
 	info := over(here.ID)
 	require.EqualValues(t, 2, info.Done, "between two shards now")
 	require.EqualValues(t, []int64{4, 2}, []int64{c.kept("orders").Pending, c.kept("mails").Pending})

@@ -1,11 +1,12 @@
-// Package wire defines the protocol between fila and its clients: subjects, names,
-// headers, ack payloads, delivery tokens, error codes and the JSON of requests and
-// replies. The sidecar, the Go client and the command line share it.
+// Package wire defines what travels between fila and its clients: subjects, names,
+// headers, ack payloads, delivery tokens, events, the settings of queues and error codes.
+// The sidecar, the Go client and the command line share it. Package api, below it, has the
+// requests and replies of verbs.
 //
-//   - [Verb] describes a verb of the admin protocol; verb.go lists all of them.
 //   - [Subjects] builds and parses every subject under the prefix.
 //   - [CheckQueueName] and similar functions decide which names are legal.
 //   - [ParseEnqueueHeaders], [ParseAck] and [ParseNack] parse messages of clients.
+//   - [ParseConsume] and [ParseFetch] parse requests of consumers.
 //   - [EncodeHeaders] and [DecodeHeaders] are the stored form of a message's
 //     headers.
 //   - [Signer] makes and checks the tokens of deliveries.

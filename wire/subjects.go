@@ -46,7 +46,7 @@ const (
 	kindGuard   = "guard"
 )
 
-// JobTail is the tail of the subject of [VerbJobCreate]. Permissions distinguish ops and
+// JobTail is the tail of the subject of the verb job-create. Permissions distinguish ops and
 // queues by it.
 func JobTail(op, queue string) string { return op + "." + queue }
 
@@ -190,7 +190,7 @@ func (s Subjects) FetchWildcard() string { return s.prefix + "." + KindFetch + "
 func (s Subjects) EventWildcard() string { return s.prefix + "." + kindEvent + ".>" }
 
 // Guard returns the subject of a verb of the guard. The tail is the first key of the
-// call, or [KeyInBody]; see [KeyTail].
+// call, as package api makes it (KeyTail).
 func (s Subjects) Guard(verb, tail string) string {
 	return s.prefix + "." + kindGuard + "." + verb + "." + tail
 }

@@ -8,28 +8,29 @@ import (
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 var program = clitest.Program(Commands)
 
 func TestStatus(t *testing.T) {
 	f := clitest.StartFake(t)
-	st := wire.ClusterStatus{
+	st := api.ClusterStatus{
 		Name: "prod", Node: "a",
-		Nodes: []wire.ClusterNode{
+		Nodes: []api.ClusterNode{
 			{Node: "a", Version: "v1.2.0", Since: "2026-01-02T11:00:00Z", Shards: []int{0, 2}},
 			{Node: "b", Version: "v1.2.0", Since: "2026-01-02T11:30:00Z", Shards: []int{1}, Draining: true},
 			{Node: "c", Version: "v1.3.0", Since: "2026-01-02T11:59:00Z", Shards: []int{}, HeardMsAgo: 5000, Draining: true},
 			{Node: "d", Version: "v1.3.0", Since: "2026-01-02T11:59:00Z", Shards: []int{}, Leaving: true},
 		},
-		Shards: []wire.ClusterShard{
+		Shards: []api.ClusterShard{
 			{
 				Shard: 0, Owner: "a", Epoch: 3, Seq: 12_345, LogBytes: 5 << 20, SnapshotAt: "2026-01-02T11:50:00Z", PinnedTo: "a",
-				Standbys: []wire.ClusterStandby{{Node: "b", State: "following"}, {Node: "c", State: "following", Lag: 1200, BehindMs: 1500}},
+				Standbys: []api.ClusterStandby{{Node: "b", State: "following"}, {Node: "c", State: "following", Lag: 1200, BehindMs: 1500}},
 			},
-			{Shard: 1, Owner: "b", Epoch: 1, Seq: 9, Fenced: true, MovingTo: "a", Standbys: []wire.ClusterStandby{{Node: "a", Error: "a gap"}}},
-			{Shard: 2, Standbys: []wire.ClusterStandby{{Node: "a", State: "promoting"}}},
-			{Shard: 3, PinnedTo: "b", Standbys: []wire.ClusterStandby{}},
+			{Shard: 1, Owner: "b", Epoch: 1, Seq: 9, Fenced: true, MovingTo: "a", Standbys: []api.ClusterStandby{{Node: "a", Error: "a gap"}}},
+			{Shard: 2, Standbys: []api.ClusterStandby{{Node: "a", State: "promoting"}}},
+			{Shard: 3, PinnedTo: "b", Standbys: []api.ClusterStandby{}},
 		},
 	}
 	clitest.Shows(f, program, "cluster status", "fila.admin.cluster-status", st,
@@ -51,10 +52,10 @@ func TestStatus(t *testing.T) {
 
 func TestDrain(t *testing.T) {
 	f := clitest.StartFake(t)
-	clitest.Shows(f, program, "cluster drain b", "fila.admin.cluster-drain", wire.ClusterDrainReply{Node: "b", Draining: true, Shards: 3},
+	clitest.Shows(f, program, "cluster drain b", "fila.admin.cluster-drain", api.ClusterDrainReply{Node: "b", Draining: true, Shards: 3},
 		"node b hands over 3 shards; `fila cluster status` shows when it is done")
 	require.JSONEq(t, `{"node":"b"}`, string(f.Next().Data))
-	clitest.Shows(f, program, "cluster drain b --cancel", "fila.admin.cluster-drain", wire.ClusterDrainReply{Node: "b"},
+	clitest.Shows(f, program, "cluster drain b --cancel", "fila.admin.cluster-drain", api.ClusterDrainReply{Node: "b"},
 		"node b takes shards again")
 	f.Next() // the one with --json
 	require.JSONEq(t, `{"node":"b","cancel":true}`, string(f.Next().Data))
@@ -65,12 +66,12 @@ func TestDrain(t *testing.T) {
 
 func TestMove(t *testing.T) {
 	f := clitest.StartFake(t)
-	clitest.Shows(f, program, "cluster move 0 b", "fila.admin.cluster-move", wire.ClusterMoveReply{Shard: 0, From: "a", To: "b"},
+	clitest.Shows(f, program, "cluster move 0 b", "fila.admin.cluster-move", api.ClusterMoveReply{Shard: 0, From: "a", To: "b"},
 		"shard 0 goes from a to b; `fila cluster status` shows when it is there")
 	require.JSONEq(t, `{"shard":0,"node":"b"}`, string(f.Next().Data))
-	clitest.Shows(f, program, "cluster move 2 b", "fila.admin.cluster-move", wire.ClusterMoveReply{Shard: 2, From: "b", To: "b"},
+	clitest.Shows(f, program, "cluster move 2 b", "fila.admin.cluster-move", api.ClusterMoveReply{Shard: 2, From: "b", To: "b"},
 		"shard 2 is at b, and stays there")
-	clitest.Shows(f, program, "cluster move 2 b", "fila.admin.cluster-move", wire.ClusterMoveReply{Shard: 2, To: "b"},
+	clitest.Shows(f, program, "cluster move 2 b", "fila.admin.cluster-move", api.ClusterMoveReply{Shard: 2, To: "b"},
 		"shard 2 goes from nobody to b; `fila cluster status` shows when it is there")
 	f.Answer("fila.admin.cluster-move", wire.StandbyNotReady(2, "b"))
 	clitest.Complains(t, program.RunAt(t, "cluster", "move", "2", "b"), command.ExitConflict, `node "b" cannot take shard 2 over now`)

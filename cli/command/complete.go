@@ -15,6 +15,7 @@ import (
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // completeWait bounds the time of a completion.
@@ -117,19 +118,19 @@ func consumers(ctx context.Context, s *Session, args []string, _ string) ([]stri
 // gates completes throttle and circuit keys, with their kinds.
 func gates(ctx context.Context, s *Session, _ []string, prefix string) (names []string, err error) {
 	kind, key, _ := strings.Cut(prefix, ":")
-	if strings.HasPrefix(wire.PauseThrottle, kind) {
+	if strings.HasPrefix(api.PauseThrottle, kind) {
 		all, err := s.ThrottleList(ctx, key)
 		if err != nil {
 			return nil, err
 		}
-		names = words(all, func(t client.ThrottleInfo) string { return wire.PauseThrottle + ":" + t.Key })
+		names = words(all, func(t client.ThrottleInfo) string { return api.PauseThrottle + ":" + t.Key })
 	}
-	if strings.HasPrefix(wire.PauseCircuit, kind) {
+	if strings.HasPrefix(api.PauseCircuit, kind) {
 		all, err := s.CircuitList(ctx, key)
 		if err != nil {
 			return nil, err
 		}
-		names = append(names, words(all, func(c client.CircuitInfo) string { return wire.PauseCircuit + ":" + c.Key })...)
+		names = append(names, words(all, func(c client.CircuitInfo) string { return api.PauseCircuit + ":" + c.Key })...)
 	}
 	return names, nil
 }
@@ -137,7 +138,7 @@ func gates(ctx context.Context, s *Session, _ []string, prefix string) (names []
 // ErrorGroups completes the groups of dead letters of the queue in the first argument, with
 // their errors.
 func ErrorGroups(ctx context.Context, s *Session, args []string, _ string) ([]string, error) {
-	all, err := s.DeadGroups(ctx, wire.DeadLetters(args[0]), wire.MaxDeadGroups)
+	all, err := s.DeadGroups(ctx, wire.DeadLetters(args[0]), api.MaxDeadGroups)
 	var names []string
 	for i := range all.Groups {
 		g := &all.Groups[i]
@@ -148,7 +149,7 @@ func ErrorGroups(ctx context.Context, s *Session, args []string, _ string) ([]st
 
 // errorCodes completes the codes of these groups.
 func errorCodes(ctx context.Context, s *Session, args []string, _ string) ([]string, error) {
-	all, err := s.DeadGroups(ctx, wire.DeadLetters(args[0]), wire.MaxDeadGroups)
+	all, err := s.DeadGroups(ctx, wire.DeadLetters(args[0]), api.MaxDeadGroups)
 	codes := words(all.Groups, func(g client.DeadGroup) string { return g.ErrorCode })
 	return slices.DeleteFunc(codes, func(code string) bool { return code == "" }), err
 }

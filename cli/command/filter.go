@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // FilterFlags are the flags with which all commands select messages.
@@ -16,7 +17,7 @@ type FilterFlags struct {
 	names   []string
 	json    string
 	headers []string
-	wire.Filter
+	api.Filter
 }
 
 // FilterFlags adds the flags to a command. queue returns the queue of the arguments, for
@@ -32,7 +33,7 @@ func (env *Env) FilterFlags(cmd *cobra.Command, queue func(args []string) string
 		f.names = append(f.names, name)
 	}
 	text(&f.State, "state", "only messages in this `state`: pending, parked, delayed, leased or dead")
-	Allow(cmd, "state", wire.StatePending, wire.StateParked, wire.StateDelayed, wire.StateLeased, wire.StateDead)
+	Allow(cmd, "state", api.StatePending, api.StateParked, api.StateDelayed, api.StateLeased, api.StateDead)
 	texts(&f.Keys, "key", "only messages of this fairness `key`; may be repeated")
 	texts(&f.IDs, "id", "only the message with this `id`; may be repeated")
 	texts(&f.headers, "header", "only messages with this header, `name=value`; may be repeated (all must match)")
@@ -60,7 +61,7 @@ func (env *Env) FilterFlags(cmd *cobra.Command, queue func(args []string) string
 
 // Named returns the checked filter of the flags, or nil without flags. Durations are not
 // converted to times: only fila's clock counts.
-func (f *FilterFlags) Named() (*wire.Filter, error) {
+func (f *FilterFlags) Named() (*api.Filter, error) {
 	var named string
 	for _, name := range f.names {
 		flag := f.cmd.Flag(name)
@@ -86,10 +87,10 @@ func (f *FilterFlags) Named() (*wire.Filter, error) {
 			return nil, err
 		}
 	}
-	if _, err := wire.ParseFilter(body, time.Now()); err != nil {
+	if _, err := api.ParseFilter(body, time.Now()); err != nil {
 		return nil, f.refused(given, err)
 	}
-	var filter wire.Filter
+	var filter api.Filter
 	if err := json.Unmarshal(body, &filter); err != nil {
 		return nil, UsageError("--filter: %w", err)
 	}

@@ -6,10 +6,11 @@ import (
 
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Timeline has a line for each record of a message's history; it is empty without history.
-func (env *Env) Timeline(history []wire.AttemptInfo) string {
+func (env *Env) Timeline(history []api.AttemptInfo) string {
 	if len(history) == 0 {
 		return ""
 	}
@@ -31,7 +32,7 @@ func (env *Env) Timeline(history []wire.AttemptInfo) string {
 	return t.String()
 }
 
-func ended(a *wire.AttemptInfo) string {
+func ended(a *api.AttemptInfo) string {
 	text := strings.ReplaceAll(a.Outcome, "_", " ")
 	if a.From != "" && a.To != "" {
 		text += " from " + a.From + " to " + a.To
@@ -45,7 +46,7 @@ func ended(a *wire.AttemptInfo) string {
 	return text
 }
 
-func failureText(a *wire.AttemptInfo) string {
+func failureText(a *api.AttemptInfo) string {
 	if a.ErrorCode == "" {
 		return a.Error
 	}
@@ -53,7 +54,7 @@ func failureText(a *wire.AttemptInfo) string {
 }
 
 // then describes the decision after an attempt, or the time of the last of several attempts.
-func (env *Env) then(a *wire.AttemptInfo) string {
+func (env *Env) then(a *api.AttemptInfo) string {
 	if a.Times > 1 {
 		return "the last " + env.When(a.LastAt)
 	}
@@ -78,7 +79,7 @@ func (env *Env) then(a *wire.AttemptInfo) string {
 }
 
 // before describes how long the message waited for the delivery, and for which gates.
-func before(a *wire.AttemptInfo) string {
+func before(a *api.AttemptInfo) string {
 	if a.WaitedMs == 0 {
 		return ""
 	}

@@ -9,10 +9,11 @@ import (
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
-func openCircuit() wire.CircuitInfo {
-	return wire.CircuitInfo{
+func openCircuit() api.CircuitInfo {
+	return api.CircuitInfo{
 		Key: "stripe", State: "open", ConsecutiveFailures: 10, OpenUntil: "2026-01-02T12:05:00Z", Cause: "failures",
 		Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, Waiting: 2,
 		MaxFailures: 50, FailureWindowMs: 60_000, FailureHoldMs: 600_000,
@@ -76,7 +77,7 @@ func TestCircuitCommands(t *testing.T) {
 		if tc.out != nil {
 			require.Equal(t, clitest.Lines(tc.out...), r.Out, tc.args)
 		}
-		got := clitest.JSON[wire.CircuitInfo](t, program.RunAt(t, append(strings.Fields(tc.args), "--json")...))
+		got := clitest.JSON[api.CircuitInfo](t, program.RunAt(t, append(strings.Fields(tc.args), "--json")...))
 		require.Equal(t, "stripe", got.Key)
 		f.Next()
 	}
@@ -89,15 +90,15 @@ func TestCircuitList(t *testing.T) {
 	f := clitest.StartFake(t)
 	byHand := openCircuit()
 	byHand.Key, byHand.OpenUntil, byHand.Cause, byHand.OpenedByClient = "mail", "closed", "by hand", "bob"
-	of := wire.CircuitInfo{
+	of := api.CircuitInfo{
 		Key: "sms", State: "half-open", Probes: 3, Threshold: 5, Shared: true, By: "host-1",
 		ProbesBy: map[string]int{"host-2": 1, "host-1": 2}, ChangedAt: "2026-01-02T11:59:00Z",
 		Cause: "by hand", OpenedBy: "host-2", OpenedByClient: "alice", Version: 12,
-		Own:      &wire.CircuitLimits{Threshold: 3, CooldownMs: 60_000, HalfOpenMaxCalls: 1, HalfOpenSuccesses: 2},
+		Own:      &api.CircuitLimits{Threshold: 3, CooldownMs: 60_000, HalfOpenMaxCalls: 1, HalfOpenSuccesses: 2},
 		LimitsBy: "host-2", LimitsChangedAt: "2026-01-02T11:55:00Z",
 	}
-	degraded := wire.CircuitInfo{Key: "voice", State: "closed", Threshold: 5, Shared: true, Degraded: true}
-	list := wire.CircuitList{Total: 4, Circuits: []wire.CircuitInfo{byHand, openCircuit(), of, degraded}}
+	degraded := api.CircuitInfo{Key: "voice", State: "closed", Threshold: 5, Shared: true, Degraded: true}
+	list := api.CircuitList{Total: 4, Circuits: []api.CircuitInfo{byHand, openCircuit(), of, degraded}}
 	clitest.Shows(f, program, "circuit list", "fila.admin.circuit-list", list,
 		"CIRCUIT  STATE      UNTIL                 CAUSE     FAILURES IN A ROW  MAX FAILURES                 PROBES              QUEUES WAITING  SHARED                         OPENED BY        CHANGED",
 		"mail     open       until closed by hand  by hand   10 of 10           50 in 1m, then open for 10m  0                   2               local                          bob              -",
@@ -110,6 +111,6 @@ func TestCircuitList(t *testing.T) {
 	for _, line := range []string{"shared             shared", "probes by          host-1 2, host-2 1", "opened by          alice at host-2", "set here           opens at 3, cooldown 1m, 1 probe at once, 2 successes to close; fila host-2 has set others later 2026-01-02T11:55:00Z (5m ago)", "changed            2026-01-02T11:59:00Z (1m ago) by host-1, version 12"} {
 		require.Contains(t, shown, line)
 	}
-	f.Answer("fila.admin.circuit-list", wire.CircuitList{})
+	f.Answer("fila.admin.circuit-list", api.CircuitList{})
 	require.Contains(t, program.RunAt(t, "circuit", "ls").Out, "no circuits; messages get one by circuit_key")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func newExplainCommand(env *command.Env) *cobra.Command {
@@ -42,7 +42,7 @@ never was, the exit code is 4.`,
 			var unknown error
 			err := command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedMessage, error) {
 				m, err := s.ExplainMessage(ctx, queue, args[0])
-				if m.State == wire.StateUnknown {
+				if m.State == api.StateUnknown {
 					unknown = command.Exit(command.ExitNotFound, errors.New(terminal.Clean(m.Reason)))
 				}
 				return m, err
@@ -67,14 +67,14 @@ func newExplainKeyCommand(env *command.Env) *cobra.Command {
 }
 
 func showMessage(env *command.Env, m client.ExplainedMessage) string {
-	if m.State == wire.StateUnknown {
+	if m.State == api.StateUnknown {
 		return "" // the error explains it
 	}
 	t := terminal.NewTable("message", terminal.Clean(m.ID))
 	t.Row("queue", terminal.OrDash(m.Queue))
 	t.Fact("fairness key", m.Key)
 	t.Row("state", m.State)
-	if m.Attempt != 0 && m.State != wire.StateDead { // the sentence has the attempts of dead letters
+	if m.Attempt != 0 && m.State != api.StateDead { // the sentence has the attempts of dead letters
 		t.Row("attempt", m.Attempt)
 	}
 	t.Fact("enqueued", env.WhenSet(m.EnqueuedAt))
@@ -85,7 +85,7 @@ func showMessage(env *command.Env, m client.ExplainedMessage) string {
 		t.Row("blocked by", gateName(*m.BlockedBy))
 	}
 	t.Fact("blocked since", env.WhenSet(m.BlockedSince))
-	if m.State == wire.StatePending || m.State == wire.StateParked {
+	if m.State == api.StatePending || m.State == api.StateParked {
 		t.Row("before it", terminal.Plural(m.Ahead, "message"))
 	}
 	if m.Estimate != "" {

@@ -9,20 +9,21 @@ import (
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 const messageID = "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"
 
 func TestExplainMessage(t *testing.T) {
 	f := clitest.StartFake(t)
-	rate := wire.GateState{
+	rate := api.GateState{
 		Kind: "rate", Gate: "throttle:stripe", OpensAt: "2026-01-02T12:00:01.5Z", Limits: "rate 0.5/s, burst 1",
 		SetBy: "override until 2026-01-02T12:10:00.184427931Z", InUse: "0.2 tokens",
 	}
-	m := wire.ExplainMessage{
-		ID: messageID, State: wire.StateParked, Queue: "orders", Key: "acme", Attempt: 2,
+	m := api.ExplainMessage{
+		ID: messageID, State: api.StateParked, Queue: "orders", Key: "acme", Attempt: 2,
 		EnqueuedAt: "2026-01-02T11:30:00Z", Reason: "It waits for throttle key stripe: 0.2 of the 1 token that it takes are there.",
-		Gates:     []wire.GateState{rate, {Kind: "open", Gate: "circuit:stripe", Open: true, Limits: "threshold 10", SetBy: "default"}},
+		Gates:     []api.GateState{rate, {Kind: "open", Gate: "circuit:stripe", Open: true, Limits: "threshold 10", SetBy: "default"}},
 		BlockedBy: &rate, BlockedSince: "2026-01-02T11:58:30Z", Ahead: 1, Estimate: "2026-01-02T12:00:03.5Z",
 	}
 	clitest.Shows(f, program, "explain message "+messageID+" --queue orders", "fila.admin.explain", m,
@@ -51,14 +52,14 @@ func TestExplainMessage(t *testing.T) {
 
 func TestExplainMessageStates(t *testing.T) {
 	for _, tc := range []struct {
-		m    wire.ExplainMessage
+		m    api.ExplainMessage
 		code int
 		out  string
 		err  string
 	}{
 		{
-			wire.ExplainMessage{
-				ID: "x", State: wire.StateLeased, Queue: "orders", Attempt: 1, Consumer: "worker-1",
+			api.ExplainMessage{
+				ID: "x", State: api.StateLeased, Queue: "orders", Attempt: 1, Consumer: "worker-1",
 				LeaseUntil: "2026-01-02T12:00:30Z", Reason: "worker-1 has it.",
 			},
 			command.ExitOK,
@@ -66,17 +67,17 @@ func TestExplainMessageStates(t *testing.T) {
 				"consumer      worker-1", "leased until  2026-01-02T12:00:30Z (in 30s)"), "",
 		},
 		{
-			wire.ExplainMessage{ID: "x", State: wire.StateDelayed, Queue: "q", ReadyAt: "2026-01-02T12:01:00Z", Reason: "It is delayed\x1b[2J."},
+			api.ExplainMessage{ID: "x", State: api.StateDelayed, Queue: "q", ReadyAt: "2026-01-02T12:01:00Z", Reason: "It is delayed\x1b[2J."},
 			command.ExitOK,
 			clitest.Lines("It is delayed?[2J.", "", "message        x", "queue          q", "state          delayed", "delayed until  2026-01-02T12:01:00Z (in 1m)"), "",
 		},
 		{ // the attempt would be that at the dead letter queue
-			wire.ExplainMessage{ID: "x", State: wire.StateDead, Queue: "orders.dlq", Attempt: 1, Reason: "It was dead-lettered after 20 attempts."},
+			api.ExplainMessage{ID: "x", State: api.StateDead, Queue: "orders.dlq", Attempt: 1, Reason: "It was dead-lettered after 20 attempts."},
 			command.ExitOK,
 			clitest.Lines("It was dead-lettered after 20 attempts.", "", "message  x", "queue    orders.dlq", "state    dead"), "",
 		},
 		{
-			wire.ExplainMessage{ID: "x", State: wire.StateUnknown, Reason: "No queue has a message x."},
+			api.ExplainMessage{ID: "x", State: api.StateUnknown, Reason: "No queue has a message x."},
 			command.ExitNotFound,
 			"", "fila: No queue has a message x.\n",
 		},
@@ -92,11 +93,11 @@ func TestExplainMessageStates(t *testing.T) {
 
 func TestExplainKeyAndQueue(t *testing.T) {
 	f := clitest.StartFake(t)
-	blocked := []wire.BlockedCount{{
-		GateState: wire.GateState{Kind: "circuit", Gate: "circuit:stripe", OpensAt: "2026-01-02T12:05:00Z", Limits: "threshold 10", SetBy: "default", InUse: "open"},
+	blocked := []api.BlockedCount{{
+		GateState: api.GateState{Kind: "circuit", Gate: "circuit:stripe", OpensAt: "2026-01-02T12:05:00Z", Limits: "threshold 10", SetBy: "default", InUse: "open"},
 		Messages:  1200, Flows: 3,
 	}}
-	clitest.Shows(f, program, "explain key orders acme", "fila.admin.explain", wire.ExplainKey{
+	clitest.Shows(f, program, "explain key orders acme", "fila.admin.explain", api.ExplainKey{
 		Queue: "orders", Key: "acme", Pending: 1, Parked: 1200, InFlight: 2, Delayed: 3, Weight: 2.5, WeightBy: "operator", Deficit: 0.5, Active: true, Share: 0.25,
 		Paused: "until resumed", BlockedBy: blocked, Reason: "It is paused.",
 	},
@@ -117,7 +118,7 @@ func TestExplainKeyAndQueue(t *testing.T) {
 		"circuit:stripe  1200   3      blocks: circuit  in 5m  threshold 10  open    default",
 	)
 	require.JSONEq(t, `{"kind":"key","queue":"orders","key":"acme"}`, string(f.Next().Data))
-	for line, key := range map[string]wire.ExplainKey{
+	for line, key := range map[string]api.ExplainKey{
 		"share      none while it is blocked, then 25.0%\n":           {Parked: 2, Weight: 1, Share: 0.25},
 		"share      none while nothing of it is ready, then 100.0%\n": {Delayed: 2, Weight: 1, Share: 1},
 		"share      -\n": {Paused: "until resumed"},
@@ -128,7 +129,7 @@ func TestExplainKeyAndQueue(t *testing.T) {
 	}
 	f.Next()
 
-	clitest.Shows(f, program, "explain queue orders", "fila.admin.explain", wire.ExplainQueue{
+	clitest.Shows(f, program, "explain queue orders", "fila.admin.explain", api.ExplainQueue{
 		Queue: "orders", Pending: 5, Parked: 1200, Consumers: 2, Credit: 1, Paused: "2026-01-02T12:10:00Z", Reason: "The queue is paused until 2026-01-02T12:10:00.2Z.",
 	},
 		"The queue is paused until 2026-01-02T12:10:00Z (in 10m).",

@@ -14,6 +14,7 @@ import (
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func newGuardCommand(env *command.Env) *cobra.Command {
@@ -237,7 +238,7 @@ func showGuardStatus(env *command.Env, st *client.GuardStatus) string {
 		}
 		t.Row("a call now", text)
 	}
-	circuit := wire.CircuitInfo{State: "closed"}
+	circuit := api.CircuitInfo{State: "closed"}
 	if st.Circuit != nil {
 		circuit = *st.Circuit
 	}

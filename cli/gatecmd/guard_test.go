@@ -7,20 +7,20 @@ import (
 
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func TestGuardCheck(t *testing.T) {
 	f := clitest.StartFake(t)
-	f.Answer("fila.guard.check.vendor:x", wire.GuardAnswer{Allowed: true, Permit: "P", ExpiresAt: "2026-01-02T12:00:30Z", Probe: true})
+	f.Answer("fila.guard.check.vendor:x", api.GuardAnswer{Allowed: true, Permit: "P", ExpiresAt: "2026-01-02T12:00:30Z", Probe: true})
 	r := clitest.OK(t, program.RunAt(t, "guard", "check", "vendor:x", "tenant:a", "--caller", "me", "--cost", "2", "--ttl", "5s"))
 	require.Contains(t, r.Out, "permit  P\n")
 	require.Contains(t, r.Out, "half-open")
 	require.JSONEq(t, `{"with":["tenant:a"],"caller":"me","cost":2,"ttl_ms":5000}`, string(f.Next().Data))
 
-	refusal := wire.GuardAnswer{
+	refusal := api.GuardAnswer{
 		Gate: "window", Key: "tenant:a", RetryAfterMs: 1500,
-		Limit: &wire.GuardLimit{Key: "tenant:a", Gate: "window", Limit: 10, ResetS: 60, WindowMs: 60_000},
+		Limit: &api.GuardLimit{Key: "tenant:a", Gate: "window", Limit: 10, ResetS: 60, WindowMs: 60_000},
 	}
 	f.Answer("fila.guard.check._", refusal)
 	r = program.RunAt(t, "guard", "check", "two words")
@@ -36,13 +36,13 @@ func TestGuardCheck(t *testing.T) {
 func TestGuardDone(t *testing.T) {
 	f := clitest.StartFake(t)
 	left := int64(3)
-	f.Answer("fila.guard.done.v", wire.GuardVerdict{
+	f.Answer("fila.guard.done.v", api.GuardVerdict{
 		Severity: "high", Rule: "down", Description: "the vendor is down", Retry: true, DelayMs: 2000, RetriesLeft: &left,
 	})
 	r := clitest.OK(t, program.RunAt(t, "guard", "done", "v", "P", "--error-code", "503", "--error", "x", "--retry-after", "1m", "--attempt", "2", "--caller", "me"))
 	require.Equal(t, "counted   yes\nseverity  high\nrule      down  the vendor is down\nretry     in 2s, 3 left\n", r.Out)
 	require.JSONEq(t, `{"permit":"P","outcome":"error","error_code":"503","error":"x","retry_after_ms":60000,"attempt":2,"caller":"me"}`, string(f.Next().Data))
-	f.Answer("fila.guard.done.v", wire.GuardVerdict{Duplicate: true})
+	f.Answer("fila.guard.done.v", api.GuardVerdict{Duplicate: true})
 	require.Equal(t, "counted  no: it was reported before\n", clitest.OK(t, program.RunAt(t, "guard", "done", "v", "P")).Out)
 	require.JSONEq(t, `{"permit":"P","outcome":"ok","attempt":1}`, string(f.Next().Data))
 	clitest.OK(t, program.RunAt(t, "guard", "done", "v", "P", "--failed"))
@@ -52,20 +52,20 @@ func TestGuardDone(t *testing.T) {
 func TestGuardJudge(t *testing.T) {
 	f := clitest.StartFake(t)
 	left := int64(3)
-	f.Answer("fila.guard.state.v", wire.GuardStatus{Verdict: &wire.GuardVerdict{Severity: "high", Rule: "down", Retry: true, DelayMs: 2000, RetriesLeft: &left}})
+	f.Answer("fila.guard.state.v", api.GuardStatus{Verdict: &api.GuardVerdict{Severity: "high", Rule: "down", Retry: true, DelayMs: 2000, RetriesLeft: &left}})
 	r := clitest.OK(t, program.RunAt(t, "guard", "judge", "v", "--error-code", "503", "--attempt", "2"))
 	require.Equal(t, "severity  high\nrule      down\nretry     in 2s, 3 left\n", r.Out)
 	require.JSONEq(t, `{"error_code":"503","attempt":2}`, string(f.Next().Data))
-	f.Answer("fila.guard.state.v", wire.GuardStatus{})
+	f.Answer("fila.guard.state.v", api.GuardStatus{})
 	r = program.RunAt(t, "guard", "judge", "v", "--error", "x")
 	require.Contains(t, r.Err, "fila is older")
 }
 
 func TestGuardState(t *testing.T) {
 	f := clitest.StartFake(t)
-	f.Answer("fila.guard.state.v", wire.GuardStatus{
-		Key: "v", Answer: wire.GuardAnswer{Gate: "circuit", Key: "v", RetryAfterMs: 60_000}, Permits: 2,
-		Circuit: &wire.CircuitInfo{State: "open"}, Limits: []wire.GuardLimit{{Gate: "rate", Limit: 10, Remaining: 4, ResetS: 1}},
+	f.Answer("fila.guard.state.v", api.GuardStatus{
+		Key: "v", Answer: api.GuardAnswer{Gate: "circuit", Key: "v", RetryAfterMs: 60_000}, Permits: 2,
+		Circuit: &api.CircuitInfo{State: "open"}, Limits: []api.GuardLimit{{Gate: "rate", Limit: 10, Remaining: 4, ResetS: 1}},
 	})
 	require.Equal(t, `key              v
 a call now       refused by circuit, ask again in 1m

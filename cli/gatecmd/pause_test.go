@@ -11,12 +11,13 @@ import (
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func TestPauseAndResume(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Handle("fila.admin.pause", func(msg *nats.Msg) any {
-		r, err := wire.VerbPause.Parse("", msg.Data)
+		r, err := api.VerbPause.Parse("", msg.Data)
 		if err != nil {
 			return err
 		}
@@ -24,14 +25,14 @@ func TestPauseAndResume(t *testing.T) {
 		if r.ForMs > 0 {
 			until = "2026-01-02T12:10:00Z"
 		}
-		return wire.PauseInfo{Kind: r.Kind, Queue: r.Queue, Name: r.Name, Since: "2026-01-02T12:00:00Z", Until: until, By: "operator"}
+		return api.PauseInfo{Kind: r.Kind, Queue: r.Queue, Name: r.Name, Since: "2026-01-02T12:00:00Z", Until: until, By: "operator"}
 	})
 	f.Handle("fila.admin.resume", func(msg *nats.Msg) any {
-		r, err := wire.VerbResume.Parse("", msg.Data)
+		r, err := api.VerbResume.Parse("", msg.Data)
 		if err != nil {
 			return err
 		}
-		return wire.PauseInfo{Kind: r.Kind, Queue: r.Queue, Name: r.Name, Since: "2026-01-02T11:30:00Z", By: "max_failures"}
+		return api.PauseInfo{Kind: r.Kind, Queue: r.Queue, Name: r.Name, Since: "2026-01-02T11:30:00Z", By: "max_failures"}
 	})
 	for _, tc := range []struct {
 		args, body, out string
@@ -54,7 +55,7 @@ func TestPauseAndResume(t *testing.T) {
 		r := program.RunAt(t, strings.Fields(tc.args)...)
 		require.Equal(t, clitest.Ended(command.ExitOK, tc.out, ""), r, tc.args)
 		require.JSONEq(t, tc.body, string(f.Next().Data), tc.args)
-		clitest.JSON[wire.PauseInfo](t, program.RunAt(t, append(strings.Fields(tc.args), "--json")...))
+		clitest.JSON[api.PauseInfo](t, program.RunAt(t, append(strings.Fields(tc.args), "--json")...))
 		f.Next()
 	}
 
@@ -106,7 +107,7 @@ func TestParseUntil(t *testing.T) {
 
 func TestPauseList(t *testing.T) {
 	f := clitest.StartFake(t)
-	list := wire.PauseList{Total: 2, Pauses: []wire.PauseInfo{
+	list := api.PauseList{Total: 2, Pauses: []api.PauseInfo{
 		{Kind: "key", Queue: "orders", Name: "acme", Since: "2026-01-02T11:59:00Z", Until: "2026-01-02T12:01:00Z", By: "max_failures"},
 		{Kind: "queue", Name: "mail", Since: "2026-01-01T12:00:00Z", By: "operator"},
 	}}
@@ -115,5 +116,5 @@ func TestPauseList(t *testing.T) {
 		"key    acme  orders  2026-01-02T11:59:00Z (1m ago)   2026-01-02T12:01:00Z (in 1m)  max_failures",
 		"queue  mail  -       2026-01-01T12:00:00Z (24h ago)  until resumed                 operator",
 	)
-	clitest.Shows(f, program, "pause list", "fila.admin.pause-list", wire.PauseList{Pauses: []wire.PauseInfo{}}, "nothing is paused")
+	clitest.Shows(f, program, "pause list", "fila.admin.pause-list", api.PauseList{Pauses: []api.PauseInfo{}}, "nothing is paused")
 }

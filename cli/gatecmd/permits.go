@@ -11,7 +11,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // permitFlags select permits.
@@ -55,7 +55,7 @@ the permit.`,
 		}, func(list client.GuardPermitList, _ []string) string { return showPermits(env, &list) }),
 	}
 	flags.add(cmd)
-	cmd.Flags().IntVar(&ask.Limit, "limit", wire.DefaultListLimit, "list at most this many, 1 to 1000")
+	cmd.Flags().IntVar(&ask.Limit, "limit", api.DefaultListLimit, "list at most this many, 1 to 1000")
 	cmd.Flags().StringVar(&ask.After, "after", "", "continue after the permit with this `id`")
 	return cmd
 }

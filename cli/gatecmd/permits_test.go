@@ -7,20 +7,20 @@ import (
 
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func TestGuardPermits(t *testing.T) {
 	f := clitest.StartFake(t)
-	id := wire.PermitID(1, 2)
-	list := wire.GuardPermitList{
+	id := api.PermitID(1, 2)
+	list := api.GuardPermitList{
 		Total: 9, Next: id, Missing: []string{"c"},
-		Permits: []wire.GuardPermit{
-			{ID: wire.PermitID(1, 1), Key: "v", GivenAt: "2026-01-02T11:59:00Z", ExpiresAt: "2026-01-02T12:01:00Z"},
+		Permits: []api.GuardPermit{
+			{ID: api.PermitID(1, 1), Key: "v", GivenAt: "2026-01-02T11:59:00Z", ExpiresAt: "2026-01-02T12:01:00Z"},
 			{ID: id, Key: "v", With: []string{"tenant:a"}, Caller: "web", User: "A/bob", GivenAt: "2026-01-02T11:59:00Z", ExpiresAt: "2026-01-02T13:00:00Z"},
 		},
-		Keys:    []wire.GuardHolder{{Key: "v", Permits: 8}, {Key: "w", Permits: 1}},
-		Callers: []wire.GuardHolder{{User: "A/bob", Permits: 7}, {Permits: 2}},
+		Keys:    []api.GuardHolder{{Key: "v", Permits: 8}, {Key: "w", Permits: 1}},
+		Callers: []api.GuardHolder{{User: "A/bob", Permits: 7}, {Permits: 2}},
 	}
 	clitest.Shows(f, program, "guard permits", "fila.admin.guard-permits", list,
 		"ID                                 KEY         CALLER       GIVEN                          ENDS",
@@ -39,7 +39,7 @@ func TestGuardPermits(t *testing.T) {
 	)
 	require.JSONEq(t, `{"limit":100}`, string(f.Next().Data))
 	f.Next()
-	clitest.Shows(f, program, "guard permits v --user A/bob --limit 5 --after "+id, "fila.admin.guard-permits", wire.GuardPermitList{Permits: []wire.GuardPermit{}}, "no permits")
+	clitest.Shows(f, program, "guard permits v --user A/bob --limit 5 --after "+id, "fila.admin.guard-permits", api.GuardPermitList{Permits: []api.GuardPermit{}}, "no permits")
 	require.JSONEq(t, `{"key":"v","user":"A/bob","limit":5,"after":"`+id+`"}`, string(f.Next().Data))
 	f.Next()
 	clitest.OK(t, program.RunAt(t, "guard", "permits", "--caller", ""))
@@ -48,7 +48,7 @@ func TestGuardPermits(t *testing.T) {
 
 func TestGuardEnd(t *testing.T) {
 	f := clitest.StartFake(t)
-	f.Answer("fila.admin.guard-end", wire.GuardEndReply{Ended: 2, Missing: []string{"b"}})
+	f.Answer("fila.admin.guard-end", api.GuardEndReply{Ended: 2, Missing: []string{"b"}})
 	require.Equal(t, "2 permits ended\nnot answered: b\n", clitest.OK(t, program.RunAt(t, "guard", "end", "v", "--caller", "web", "--user", "A/bob")).Out)
 	require.JSONEq(t, `{"key":"v","caller":"web","user":"A/bob"}`, string(f.Next().Data))
 	clitest.OK(t, program.RunAt(t, "guard", "end", "--id", "x", "--id", "y"))

@@ -9,15 +9,16 @@ import (
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 var program = clitest.Program(Commands)
 
-func stripe() wire.ThrottleInfo {
+func stripe() api.ThrottleInfo {
 	rate, burst, slots, limit, window := wire.Rate("0.5"), 20.0, int64(5), int64(100), int64(60_000)
-	return wire.ThrottleInfo{
+	return api.ThrottleInfo{
 		Key:            "stripe",
-		ThrottleLimits: wire.ThrottleLimits{Rate: &rate, Burst: &burst, Concurrency: &slots, Limit: &limit, WindowMs: &window},
+		ThrottleLimits: api.ThrottleLimits{Rate: &rate, Burst: &burst, Concurrency: &slots, Limit: &limit, WindowMs: &window},
 		Source:         "override", OverrideUntil: "2026-01-02T12:10:00Z",
 		State: "rate", OpensAt: "2026-01-02T12:00:01.5Z", Tokens: 0.25, InWindow: 40, InFlight: 3, Waiting: 2,
 	}
@@ -87,7 +88,7 @@ func TestThrottleUsage(t *testing.T) {
 
 func TestThrottleShowAndClear(t *testing.T) {
 	f := clitest.StartFake(t)
-	cleared := wire.ThrottleInfo{Key: "stripe", Source: "none", State: "open"}
+	cleared := api.ThrottleInfo{Key: "stripe", Source: "none", State: "open"}
 	clitest.Shows(f, program, "throttle clear stripe", "fila.admin.throttle-clear.stripe", cleared,
 		"throttle        stripe",
 		"limits          none",
@@ -106,10 +107,10 @@ func TestThrottleShowAndClear(t *testing.T) {
 	require.JSONEq(t, `{"key":"two words"}`, string(f.Next().Data))
 	require.Contains(t, r.Out, "paused          until `fila resume throttle stripe`\n")
 	require.Contains(t, r.Out, "now             blocks: paused\n")
-	require.Equal(t, paused, clitest.JSON[wire.ThrottleInfo](t, program.RunAt(t, "throttle", "show", "two words", "--json")))
+	require.Equal(t, paused, clitest.JSON[api.ThrottleInfo](t, program.RunAt(t, "throttle", "show", "two words", "--json")))
 
 	rate := wire.Rate("10")
-	prefix := wire.ThrottleInfo{Key: "tenant:*", ThrottleLimits: wire.ThrottleLimits{Rate: &rate}, Source: "operator"} // it has no gate
+	prefix := api.ThrottleInfo{Key: "tenant:*", ThrottleLimits: api.ThrottleLimits{Rate: &rate}, Source: "operator"} // it has no gate
 	clitest.Shows(f, program, "throttle show tenant:*", "fila.admin.throttle-show.tenant:*", prefix, "throttle  tenant:*", "limits    rate 10/s", "set by    operator")
 
 	clitest.Complains(t, program.RunAt(t, "throttle", "show", strings.Repeat("k", wire.MaxKeyBytes+1)), command.ExitUsage, "allowed are 1 to 256 bytes of UTF-8")
@@ -122,9 +123,9 @@ func TestThrottleThatIsShared(t *testing.T) {
 	f := clitest.StartFake(t)
 	shared, four, one := stripe(), int64(4), int64(1)
 	shared.State, shared.OpensAt = "open", ""
-	shared.Shared = &wire.ThrottleShared{
+	shared.Shared = &api.ThrottleShared{
 		Users: map[string]int64{"us": 1, "eu": 4}, Tokens: 1.5, InWindow: 7,
-		Own: &wire.ThrottleLimits{Concurrency: &four}, By: "eu",
+		Own: &api.ThrottleLimits{Concurrency: &four}, By: "eu",
 	}
 	f.Answer("fila.admin.throttle-show.stripe", shared)
 	r := clitest.OK(t, program.RunAt(t, "throttle", "show", "stripe"))
@@ -134,7 +135,7 @@ func TestThrottleThatIsShared(t *testing.T) {
 	} {
 		require.Contains(t, r.Out, line)
 	}
-	for line, s := range map[string]*wire.ThrottleShared{
+	for line, s := range map[string]*api.ThrottleShared{
 		"shared          no other fila uses it\n":                   {Alone: true},
 		"shared          degraded: this fila goes by what it has\n": {Degraded: true},
 	} {
@@ -142,7 +143,7 @@ func TestThrottleThatIsShared(t *testing.T) {
 		f.Answer("fila.admin.throttle-show.stripe", shared)
 		require.Contains(t, clitest.OK(t, program.RunAt(t, "throttle", "show", "stripe")).Out, line)
 	}
-	list := wire.ThrottleList{Total: 1, Throttles: []wire.ThrottleInfo{{Key: "a", ThrottleLimits: wire.ThrottleLimits{Concurrency: &one}, Source: "operator", State: "open", Shared: &wire.ThrottleShared{}}}}
+	list := api.ThrottleList{Total: 1, Throttles: []api.ThrottleInfo{{Key: "a", ThrottleLimits: api.ThrottleLimits{Concurrency: &one}, Source: "operator", State: "open", Shared: &api.ThrottleShared{}}}}
 	f.Answer("fila.admin.throttle-list", list)
 	require.Contains(t, clitest.OK(t, program.RunAt(t, "throttle", "list")).Out, "operator, shared")
 }
@@ -150,10 +151,10 @@ func TestThrottleThatIsShared(t *testing.T) {
 func TestThrottleList(t *testing.T) {
 	f := clitest.StartFake(t)
 	ten := wire.Rate("10")
-	list := wire.ThrottleList{Total: 3, Throttles: []wire.ThrottleInfo{
+	list := api.ThrottleList{Total: 3, Throttles: []api.ThrottleInfo{
 		{Key: "a\x1b[31m", Source: "none", State: "open", InFlight: 1},
 		stripe(),
-		{Key: "tenant:*", ThrottleLimits: wire.ThrottleLimits{Rate: &ten}, Source: "operator", State: "open"},
+		{Key: "tenant:*", ThrottleLimits: api.ThrottleLimits{Rate: &ten}, Source: "operator", State: "open"},
 	}}
 	clitest.Shows(f, program, "throttle list s", "fila.admin.throttle-list", list,
 		"KEY       LIMITS                                              SET BY    NOW           OPENS    TOKENS  IN FLIGHT  QUEUES WAITING",
@@ -162,13 +163,13 @@ func TestThrottleList(t *testing.T) {
 		"tenant:*  rate 10/s                                           operator  -             -        -       -          -",
 	)
 	require.JSONEq(t, `{"prefix":"s","limit":1000}`, string(f.Next().Data))
-	clitest.Shows(f, program, "throttle list", "fila.admin.throttle-list", wire.ThrottleList{Throttles: []wire.ThrottleInfo{}},
+	clitest.Shows(f, program, "throttle list", "fila.admin.throttle-list", api.ThrottleList{Throttles: []api.ThrottleInfo{}},
 		"no throttle keys; limit one with `fila throttle set KEY --rate 10`")
 }
 
 func TestLimitsInWords(t *testing.T) {
 	rate, burst, n := wire.Rate("1/3"), 1.5, int64(1500)
-	for want, l := range map[string]wire.ThrottleLimits{
+	for want, l := range map[string]api.ThrottleLimits{
 		"none":                                 {},
 		"rate 1/3 per second":                  {Rate: &rate},
 		"burst 1.5 (no effect without a rate)": {Burst: &burst},

@@ -12,6 +12,7 @@ import (
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func newDeadCommand(env *command.Env) *cobra.Command {
@@ -43,8 +44,8 @@ CAME BACK is how many of the present dead letters had been redriven before.`,
 			return s.DeadGroups(ctx, wire.DeadLetters(args[0]), limit)
 		}, func(reply client.DeadGroups, _ []string) string { return showGroups(env, reply) }),
 	}
-	cmd.Flags().IntVar(&limit, "limit", wire.DefaultDeadGroups, "show the largest groups, at most this many")
-	command.Bound(cmd, "limit", 1, wire.MaxDeadGroups, "")
+	cmd.Flags().IntVar(&limit, "limit", api.DefaultDeadGroups, "show the largest groups, at most this many")
+	command.Bound(cmd, "limit", 1, api.MaxDeadGroups, "")
 	return cmd
 }
 
@@ -123,12 +124,12 @@ Exit code 4: there is no such group.`,
 
 // deadGroup is a group and one of its messages.
 type deadGroup struct {
-	Group  client.DeadGroup    `json:"group"`
-	Sample *wire.PeekedMessage `json:"sample,omitempty"`
+	Group  client.DeadGroup   `json:"group"`
+	Sample *api.PeekedMessage `json:"sample,omitempty"`
 }
 
 func askGroup(ctx context.Context, s *command.Session, queue, name string) (g deadGroup, err error) {
-	all, err := s.DeadGroups(ctx, queue, wire.MaxDeadGroups)
+	all, err := s.DeadGroups(ctx, queue, api.MaxDeadGroups)
 	if err != nil {
 		return g, err
 	}
@@ -140,7 +141,7 @@ func askGroup(ctx context.Context, s *command.Session, queue, name string) (g de
 		return g, nil
 	}
 	page, err := s.Peek(ctx, queue, client.PeekRequest{
-		Filter: &client.Filter{IDs: []string{g.Group.Sample}}, Limit: 1, PayloadBytes: wire.DefaultPeekPayload,
+		Filter: &client.Filter{IDs: []string{g.Group.Sample}}, Limit: 1, PayloadBytes: api.DefaultPeekPayload,
 	})
 	if len(page.Messages) > 0 {
 		g.Sample = &page.Messages[0]

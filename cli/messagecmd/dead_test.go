@@ -9,16 +9,16 @@ import (
 
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 const aGroup = "0123456789abcdef"
 
-func someGroups() wire.DeadGroups {
-	return wire.DeadGroups{Queue: "orders.dlq", Messages: 5, Total: 3, Other: 1, Groups: []wire.DeadGroup{
+func someGroups() api.DeadGroups {
+	return api.DeadGroups{Queue: "orders.dlq", Messages: 5, Total: 3, Other: 1, Groups: []api.DeadGroup{
 		{
 			Group: aGroup, SourceQueue: "orders", ErrorCode: "402", Error: "no\nmoney for #", Messages: 3, First: "2026-01-02T11:00:00Z", Last: "2026-01-02T11:59:00Z",
-			Left: 7, CameBack: 2, Keys: []wire.KeyCount{{Key: "acme", Messages: 2}, {Key: "b\x1b", Messages: 1}}, Sample: exampleID,
+			Left: 7, CameBack: 2, Keys: []api.KeyCount{{Key: "acme", Messages: 2}, {Key: "b\x1b", Messages: 1}}, Sample: exampleID,
 		},
 		{Group: "fedcba9876543210", SourceQueue: "orders", Error: "expired", Left: 9},
 	}}
@@ -33,18 +33,18 @@ func TestDeadGroups(t *testing.T) {
 		require.Regexp(t, `(?m)^fedcba9876543210 +0 +- +- +9 +0 +- +expired`, out)
 		require.Contains(t, out, "1 group more; see --limit\n1 message of no group: more groups than are counted separately\n")
 	}
-	require.Equal(t, someGroups(), clitest.JSON[wire.DeadGroups](t, program.Run(t, "", "dead", "groups", "orders", "--json")))
-	f.Answer("fila.admin.dead-groups.empty.dlq", wire.DeadGroups{Queue: "empty.dlq"})
+	require.Equal(t, someGroups(), clitest.JSON[api.DeadGroups](t, program.Run(t, "", "dead", "groups", "orders", "--json")))
+	f.Answer("fila.admin.dead-groups.empty.dlq", api.DeadGroups{Queue: "empty.dlq"})
 	require.Equal(t, "queue empty.dlq has no messages\n", program.Run(t, "", "dead", "groups", "empty").Out)
 }
 
 func TestDeadList(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Handle("fila.admin.peek.orders.dlq", func(msg *nats.Msg) any {
-		req, bad := wire.VerbPeek.Parse("", msg.Data)
+		req, bad := api.VerbPeek.Parse("", msg.Data)
 		require.Nil(t, bad)
 		require.Equal(t, aGroup, req.Filter.ErrorGroup)
-		return wire.PeekReply{Queue: "orders.dlq", Messages: peekedMessages()[4:]}
+		return api.PeekReply{Queue: "orders.dlq", Messages: peekedMessages()[4:]}
 	})
 	for _, name := range []string{"orders", "orders.dlq"} {
 		r := program.Run(t, "", "dead", "list", name, "--error-group", aGroup)
@@ -58,10 +58,10 @@ func TestDeadShow(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.dead-groups.orders.dlq", someGroups())
 	f.Handle("fila.admin.peek.orders.dlq", func(msg *nats.Msg) any {
-		req, bad := wire.VerbPeek.Parse("", msg.Data)
+		req, bad := api.VerbPeek.Parse("", msg.Data)
 		require.Nil(t, bad)
 		require.Equal(t, []string{exampleID}, req.Filter.IDs)
-		return wire.PeekReply{Queue: "orders.dlq", Messages: peekedMessages()[:1]}
+		return api.PeekReply{Queue: "orders.dlq", Messages: peekedMessages()[:1]}
 	})
 	r := program.Run(t, "", "dead", "show", "orders", aGroup)
 	require.Zero(t, r.Code, r.Err)

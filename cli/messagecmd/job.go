@@ -18,6 +18,7 @@ import (
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func newJobCommand(env *command.Env) *cobra.Command {
@@ -40,7 +41,7 @@ const exampleJob = "01981c2e-9a30-7b12-8f00-6c1d2e3f4a5b"
 
 // jobFlags are the flags of job create.
 type jobFlags struct {
-	wire.JobCreateRequest
+	api.JobCreateRequest
 	only    *command.FilterFlags
 	all     bool
 	set     []string
@@ -85,7 +86,7 @@ terminal delete and cancel print this first, and ask, unless --yes is given.`,
 	}
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) == 1 {
-			return command.Words(wire.JobOps(), prefix)
+			return command.Words(api.JobOps(), prefix)
 		}
 		return env.Complete(command.QueueNames)(cmd, args, prefix)
 	}
@@ -102,7 +103,7 @@ terminal delete and cancel print this first, and ask, unless --yes is given.`,
 	flags.StringArrayVar(&f.RemoveHeaders, "remove-header", nil, "of edit: remove this header; may be repeated")
 	flags.StringVar(&f.file, "payload-file", "", "of edit: `file` with the new payload")
 	flags.StringVar(&f.Order, "order", "", "first messages by arrival (default: order of enqueues) or death (order of dead letters)")
-	command.Allow(cmd, "order", wire.OrderArrival, wire.OrderDeath)
+	command.Allow(cmd, "order", api.OrderArrival, api.OrderDeath)
 	flags.Int64Var(&f.Rate, "rate", 0, "messages per second, at most; 0 is 40,000")
 	flags.Int64Var(&f.Limit, "limit", 0, "messages in all, at most; 0 is no limit")
 	flags.Int64Var(&f.ifCount, "if-count", 0, "exit code 5 unless exactly this many messages match")
@@ -115,7 +116,7 @@ terminal delete and cancel print this first, and ask, unless --yes is given.`,
 
 // jobQueue returns the queue that the arguments QUEUE and OP select from.
 func jobQueue(args []string) string {
-	if len(args) > 1 && args[1] == wire.JobRedrive {
+	if len(args) > 1 && args[1] == api.JobRedrive {
 		return wire.DeadLetters(args[0])
 	}
 	return args[0]
@@ -131,7 +132,7 @@ func (f *jobFlags) complete(cmd *cobra.Command, args []string) error {
 	case f.all && filter != nil:
 		return command.UsageError("--all selects all messages: leave out the other flags that select some")
 	case f.all:
-		filter = &wire.Filter{All: true}
+		filter = &api.Filter{All: true}
 	case filter == nil:
 		return command.UsageError("no message is selected: give a flag such as --key, --header or --error-code, or --all for all messages of the queue")
 	}
@@ -162,7 +163,7 @@ func (f *jobFlags) complete(cmd *cobra.Command, args []string) error {
 
 // create starts the job. It asks for confirmation if the job removes messages.
 func (f *jobFlags) create(ctx context.Context, env *command.Env, cmd *cobra.Command, s *command.Session) (client.JobInfo, error) {
-	if (f.Op == wire.JobDelete || f.Op == wire.JobCancel) && !f.yes && !f.DryRun && command.CanAsk(cmd) {
+	if (f.Op == api.JobDelete || f.Op == api.JobCancel) && !f.yes && !f.DryRun && command.CanAsk(cmd) {
 		dry := f.JobCreateRequest
 		dry.DryRun = true
 		j, err := s.JobCreate(ctx, dry)
@@ -178,7 +179,7 @@ func (f *jobFlags) create(ctx context.Context, env *command.Env, cmd *cobra.Comm
 		f.IfCount = &j.Matched
 	}
 	j, err := s.JobCreate(ctx, f.JobCreateRequest)
-	for f.wait && err == nil && j.ID != "" && !j.Ended() && j.State != wire.JobPaused {
+	for f.wait && err == nil && j.ID != "" && !j.Ended() && j.State != api.JobPaused {
 		select {
 		case <-time.After(jobInterval):
 		case <-ctx.Done():
@@ -194,7 +195,7 @@ const jobInterval = 100 * time.Millisecond
 
 func anyJob(*client.JobInfo) bool { return false }
 
-func notPaused(j *client.JobInfo) bool { return j.State != wire.JobPaused }
+func notPaused(j *client.JobInfo) bool { return j.State != api.JobPaused }
 
 // jobIDs completes the ids of jobs of all queues, with their actions, except jobs in a state of
 // leaveOut, for which the command has no effect.
@@ -228,14 +229,14 @@ func newJobOneCommand(env *command.Env, verb, short string, leaveOut func(*clien
 func newJobListCommand(env *command.Env) *cobra.Command {
 	var queue string
 	var partly error // the list lacks entries
-	list := command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (wire.JobList, error) {
+	list := command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (api.JobList, error) {
 		jobs, err := s.JobList(ctx, queue)
 		partly, err = s.NotWhole(len(jobs), err)
 		if jobs == nil {
 			jobs = []client.JobInfo{}
 		}
-		return wire.JobList{Total: len(jobs), Jobs: jobs}, err
-	}, func(list wire.JobList, _ []string) string {
+		return api.JobList{Total: len(jobs), Jobs: jobs}, err
+	}, func(list api.JobList, _ []string) string {
 		t := terminal.NewTable("JOB", "QUEUE", "OP", "STATE", "DONE", "MATCHED", "CREATED")
 		for _, j := range list.Jobs {
 			t.Row(j.ID, j.Queue, j.Op, j.State, j.Done, j.Matched, env.When(j.CreatedAt))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // TestDeleteAsks: on a terminal, a job that removes messages does a dry run first and starts
@@ -20,7 +20,7 @@ func TestDeleteAsks(t *testing.T) {
 	dead := int64(3)
 	f := clitest.StartFake(t)
 	f.Handle("fila.admin.job-create.delete.orders.dlq", func(m *nats.Msg) any {
-		j := wire.JobInfo{JobCreateRequest: wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobDelete}, State: wire.JobWaiting, Matched: dead, Eligible: dead}
+		j := api.JobInfo{JobCreateRequest: api.JobCreateRequest{Queue: "orders.dlq", Op: api.JobDelete}, State: api.JobWaiting, Matched: dead, Eligible: dead}
 		if !strings.Contains(string(m.Data), `"dry_run"`) {
 			j.ID = "j"
 		}

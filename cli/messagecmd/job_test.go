@@ -10,16 +10,17 @@ import (
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // aJob is a job that paused itself.
-func aJob() wire.JobInfo {
+func aJob() api.JobInfo {
 	since := int64(4)
-	return wire.JobInfo{
+	return api.JobInfo{
 		ID:               "7",
-		JobCreateRequest: wire.JobCreateRequest{Queue: "orders", Op: wire.JobMove, To: "slow", Reason: "asked for"},
-		State:            wire.JobPaused, Why: "the queue is full", Matched: 12, Done: 9,
-		Left: map[string]int64{wire.LeftInFlight: 2, wire.LeftGone: 1}, NewSince: &since, CreatedAt: "2026-01-02T11:59:30Z",
+		JobCreateRequest: api.JobCreateRequest{Queue: "orders", Op: api.JobMove, To: "slow", Reason: "asked for"},
+		State:            api.JobPaused, Why: "the queue is full", Matched: 12, Done: 9,
+		Left: map[string]int64{api.LeftInFlight: 2, api.LeftGone: 1}, NewSince: &since, CreatedAt: "2026-01-02T11:59:30Z",
 	}
 }
 
@@ -70,9 +71,9 @@ func TestJobCreate(t *testing.T) {
 
 func TestJobDryRun(t *testing.T) {
 	f := clitest.StartFake(t)
-	clitest.Shows(f, program, "job create orders.dlq delete --all --dry-run", "fila.admin.job-create.delete.orders.dlq", wire.JobInfo{
-		JobCreateRequest: wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobDelete}, Matched: 3, Eligible: 2,
-		Left: map[string]int64{wire.LeftInFlight: 1}, Samples: []wire.JobSample{{ID: "1", Key: "acme", State: "dead", EnqueuedAt: "2026-01-02T11:59:30Z"}},
+	clitest.Shows(f, program, "job create orders.dlq delete --all --dry-run", "fila.admin.job-create.delete.orders.dlq", api.JobInfo{
+		JobCreateRequest: api.JobCreateRequest{Queue: "orders.dlq", Op: api.JobDelete}, Matched: 3, Eligible: 2,
+		Left: map[string]int64{api.LeftInFlight: 1}, Samples: []api.JobSample{{ID: "1", Key: "acme", State: "dead", EnqueuedAt: "2026-01-02T11:59:30Z"}},
 	},
 		"would delete     orders.dlq",
 		"messages meant   3",
@@ -94,9 +95,9 @@ func TestJobsByID(t *testing.T) {
 		require.Contains(t, r.Out, "the queue is full")
 		require.JSONEq(t, `{"id":"7"}`, string(f.Next().Data))
 	}
-	f.Answer("fila.admin.job-cancel", wire.JobEnded("7", wire.JobDone))
+	f.Answer("fila.admin.job-cancel", wire.JobEnded("7", api.JobDone))
 	require.Equal(t, command.ExitConflict, program.Run(t, "", "job", "cancel", "7").Code)
-	clitest.Shows(f, program, "job list --queue orders", "fila.admin.job-list", wire.JobList{Total: 1, Jobs: []wire.JobInfo{aJob()}},
+	clitest.Shows(f, program, "job list --queue orders", "fila.admin.job-list", api.JobList{Total: 1, Jobs: []api.JobInfo{aJob()}},
 		"JOB  QUEUE   OP    STATE   DONE  MATCHED  CREATED",
 		"7    orders  move  paused  9     12       2026-01-02T11:59:30Z (30s ago)",
 	)
@@ -106,15 +107,15 @@ func TestJobsByID(t *testing.T) {
 // unavailable.
 func TestListsThatAreNotWhole(t *testing.T) {
 	f := clitest.StartFake(t)
-	f.Answer("fila.admin.job-list", wire.JobList{Jobs: []wire.JobInfo{{ID: "j", State: wire.JobDone}}, Missing: []int{2}})
-	f.Answer("fila.admin.schedule-list", wire.ScheduleList{Schedules: []wire.ScheduleInfo{{Name: "s"}}, Missing: []int{2}})
+	f.Answer("fila.admin.job-list", api.JobList{Jobs: []api.JobInfo{{ID: "j", State: api.JobDone}}, Missing: []int{2}})
+	f.Answer("fila.admin.schedule-list", api.ScheduleList{Schedules: []api.ScheduleInfo{{Name: "s"}}, Missing: []int{2}})
 	for _, verb := range []string{"job", "schedule"} {
 		r := program.RunAt(t, verb, "list")
 		require.NotZero(t, r.Code)
 		require.Contains(t, r.Out, "QUEUE")
 		require.Contains(t, r.Err, "the list is not whole: ")
 	}
-	f.Answer("fila.admin.job-list", wire.JobList{Missing: []int{2}})
+	f.Answer("fila.admin.job-list", api.JobList{Missing: []int{2}})
 	r := program.RunAt(t, "job", "list")
 	require.NotZero(t, r.Code)
 	require.Empty(t, r.Out)

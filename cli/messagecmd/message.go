@@ -9,7 +9,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func newMessageCommand(env *command.Env) *cobra.Command {
@@ -42,8 +42,8 @@ payload. If it was acked or removed, or never was, the exit code is 4.`,
 	}, func(m client.MessageInfo, _ []string) string {
 		return showInfo(env, terminal.StyleFor(cmd.OutOrStdout()), &m)
 	})
-	cmd.Flags().IntVar(&bytes, "payload-bytes", wire.DefaultPeekPayload, "cut payload and headers to this many bytes each, up to 65536")
-	command.Bound(cmd, "payload-bytes", 0, wire.MaxPeekPayload, "")
+	cmd.Flags().IntVar(&bytes, "payload-bytes", api.DefaultPeekPayload, "cut payload and headers to this many bytes each, up to 65536")
+	command.Bound(cmd, "payload-bytes", 0, api.MaxPeekPayload, "")
 	return cmd
 }
 
@@ -63,7 +63,7 @@ func showInfo(env *command.Env, paint terminal.Style, m *client.MessageInfo) str
 	t.Fact("consumer", m.Consumer)
 	t.Fact("leased until", env.WhenSet(m.LeaseUntil))
 	t.Fact("blocked since", env.WhenSet(m.BlockedSince))
-	if m.State == wire.StatePending || m.State == wire.StateParked {
+	if m.State == api.StatePending || m.State == api.StateParked {
 		t.Row("before it", terminal.Plural(m.Ahead, "message"))
 	}
 	if m.Estimate != "" {

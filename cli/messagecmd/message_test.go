@@ -9,20 +9,21 @@ import (
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func TestMessageShow(t *testing.T) {
 	f := clitest.StartFake(t)
-	m := wire.MessageInfo{
+	m := api.MessageInfo{
 		PeekedMessage: peekedMessages()[1], Queue: "orders", Cost: 2.5, Reason: "It is held back by throttle:stripe until 2026-01-02T12:00:01.5Z.",
-		Gates:        []wire.GateState{{Gate: "throttle:stripe", Kind: "rate"}, {Gate: "circuit:bank", Kind: "open", Open: true}},
+		Gates:        []api.GateState{{Gate: "throttle:stripe", Kind: "rate"}, {Gate: "circuit:bank", Kind: "open", Open: true}},
 		BlockedSince: "2026-01-02T11:59:40Z", Ahead: 1, Estimate: "2026-01-02T12:00:05Z",
 	}
-	m.History = []wire.AttemptInfo{
+	m.History = []api.AttemptInfo{
 		{Outcome: wire.AttemptNack, Attempt: 1, At: "2026-01-02T11:59:31Z", Consumer: "w", TookMs: 120, Error: "no\x1bmoney", ErrorCode: "402", DecidedBy: wire.DecidedByRule, Rule: "broke", DelayMs: 5000},
 		{
 			Outcome: wire.AttemptNoResponders, Attempt: 2, At: "2026-01-02T11:59:40Z", Consumer: "w2", WaitedMs: 3500,
-			Held: []wire.HeldInfo{{Kind: "rate", Gate: "throttle:stripe", Ms: 3000}, {Kind: "paused", Gate: "queue:orders", Ms: 400}},
+			Held: []api.HeldInfo{{Kind: "rate", Gate: "throttle:stripe", Ms: 3000}, {Kind: "paused", Gate: "queue:orders", Ms: 400}},
 		},
 		{Outcome: wire.AttemptExpired, Attempt: 2, Consumer: "w", Error: "lease expired", DecidedBy: wire.DecidedByLimit, Rule: "late", Reason: wire.ReasonMaxDeliveries},
 		{Outcome: wire.AttemptNoResponders, Attempt: 3, At: "2026-01-02T11:59:45Z", Times: 3, LastAt: "2026-01-02T11:59:48Z"},
@@ -61,12 +62,12 @@ func TestMessageShow(t *testing.T) {
 func TestMessageDeleteAndRunNow(t *testing.T) {
 	f := clitest.StartFake(t)
 	clitest.Shows(f, program, "message delete 1", "fila.admin.message-delete",
-		wire.MessageReply{ID: "1", Queue: "orders.dlq", State: "dead", Done: true}, "message 1 removed from orders.dlq, where it was dead")
+		api.MessageReply{ID: "1", Queue: "orders.dlq", State: "dead", Done: true}, "message 1 removed from orders.dlq, where it was dead")
 	require.JSONEq(t, `{"id":"1"}`, string(f.Next().Data))
 	clitest.Shows(f, program, "message run-now 1 --queue orders", "fila.admin.message-run-now",
-		wire.MessageReply{ID: "1", Queue: "orders", State: "delayed", Done: true}, "message 1 of orders is ready")
+		api.MessageReply{ID: "1", Queue: "orders", State: "delayed", Done: true}, "message 1 of orders is ready")
 	clitest.Shows(f, program, "message run-now 1", "fila.admin.message-run-now",
-		wire.MessageReply{ID: "1", Queue: "orders", State: "parked"}, "message 1 of orders has no delay to end; it is parked")
+		api.MessageReply{ID: "1", Queue: "orders", State: "parked"}, "message 1 of orders has no delay to end; it is parked")
 	f.Answer("fila.admin.message-delete", wire.MessageInFlight("orders", "1", "a consumer works on it"))
 	r := program.Run(t, "", "message", "delete", "1")
 	require.Equal(t, command.ExitConflict, r.Code)

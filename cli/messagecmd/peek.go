@@ -16,11 +16,12 @@ import (
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 type peekFlags struct {
 	only    *command.FilterFlags
-	filter  *wire.Filter // filter of the flags; nil without flags
+	filter  *api.Filter // filter of the flags; nil without flags
 	limit   int
 	verbose bool
 	bytes   int
@@ -58,26 +59,26 @@ func (f *peekFlags) addTo(env *command.Env, cmd *cobra.Command, suffix string) {
 		}
 		return nil
 	}
-	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (wire.PeekReply, error) {
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.PeekReply, error) {
 		return peek(ctx, s, queue(args), *f)
-	}, func(reply wire.PeekReply, _ []string) string {
+	}, func(reply api.PeekReply, _ []string) string {
 		return showPeeked(env, terminal.StyleFor(cmd.OutOrStdout()), reply, *f)
 	})
 	f.only = env.FilterFlags(cmd, queue)
 	flags := cmd.Flags()
-	flags.IntVar(&f.limit, "limit", wire.DefaultPeekLimit, "show at most this many")
-	flags.IntVar(&f.bytes, "payload-bytes", wire.DefaultPeekPayload, "cut payloads and headers to this many bytes each, up to 65536")
+	flags.IntVar(&f.limit, "limit", api.DefaultPeekLimit, "show at most this many")
+	flags.IntVar(&f.bytes, "payload-bytes", api.DefaultPeekPayload, "cut payloads and headers to this many bytes each, up to 65536")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print headers and payloads")
 	command.Bound(cmd, "limit", 1, math.MaxInt, "is 1 and more")
-	command.Bound(cmd, "payload-bytes", 0, wire.MaxPeekPayload, "")
+	command.Bound(cmd, "payload-bytes", 0, api.MaxPeekPayload, "")
 }
 
 // peek reads pages until it has enough messages.
-func peek(ctx context.Context, s *command.Session, queue string, f peekFlags) (wire.PeekReply, error) {
-	all := wire.PeekReply{Queue: queue, Messages: []wire.PeekedMessage{}}
+func peek(ctx context.Context, s *command.Session, queue string, f peekFlags) (api.PeekReply, error) {
+	all := api.PeekReply{Queue: queue, Messages: []api.PeekedMessage{}}
 	for {
 		page, err := s.Peek(ctx, queue, client.PeekRequest{
-			Filter: f.filter, Limit: min(f.limit-len(all.Messages), wire.MaxPeekLimit), After: all.Next, PayloadBytes: f.bytes,
+			Filter: f.filter, Limit: min(f.limit-len(all.Messages), api.MaxPeekLimit), After: all.Next, PayloadBytes: f.bytes,
 		})
 		if err != nil {
 			return all, err
@@ -89,7 +90,7 @@ func peek(ctx context.Context, s *command.Session, queue string, f peekFlags) (w
 	}
 }
 
-func showPeeked(env *command.Env, paint terminal.Style, reply wire.PeekReply, f peekFlags) string {
+func showPeeked(env *command.Env, paint terminal.Style, reply api.PeekReply, f peekFlags) string {
 	if len(reply.Messages) == 0 {
 		what := "queue " + reply.Queue + " has no messages"
 		if f.filter != nil {
@@ -113,7 +114,7 @@ func showPeeked(env *command.Env, paint terminal.Style, reply wire.PeekReply, f 
 
 // peekedTable has a line for each message. For dead letters it shows the number of attempts and
 // the time since their death.
-func peekedTable(env *command.Env, reply wire.PeekReply) string {
+func peekedTable(env *command.Env, reply api.PeekReply) string {
 	header := []string{"ID", "KEY", "STATE", "ATTEMPT", "AGE", "WAITS FOR", "PAYLOAD"}
 	dead := wire.IsDLQ(reply.Queue)
 	if dead {
@@ -136,9 +137,9 @@ func peekedTable(env *command.Env, reply wire.PeekReply) string {
 }
 
 // waitsFor describes briefly what a message waits for.
-func waitsFor(env *command.Env, m *wire.PeekedMessage) string {
+func waitsFor(env *command.Env, m *api.PeekedMessage) string {
 	switch {
-	case m.State == wire.StateLeased:
+	case m.State == api.StateLeased:
 		return "consumer " + m.Consumer + ", lease ends " + env.Soon(m.LeaseUntil)
 	case m.BlockedBy != nil:
 		text := m.BlockedBy.Gate + " (" + m.BlockedBy.Kind + ")"
@@ -146,25 +147,25 @@ func waitsFor(env *command.Env, m *wire.PeekedMessage) string {
 			text += ", opens " + env.Soon(m.BlockedBy.OpensAt)
 		}
 		return text
-	case m.State == wire.StateDelayed:
+	case m.State == api.StateDelayed:
 		return "its time, " + env.Soon(m.ReadyAt)
 	case m.Dead != nil:
 		return "a redrive: " + deadText(m.Dead)
 	}
 	switch m.WaitsFor {
-	case wire.WaitsForConsumer:
+	case api.WaitsForConsumer:
 		return "a consumer"
-	case wire.WaitsForCredit:
+	case api.WaitsForCredit:
 		return "room at a consumer"
-	case wire.WaitsForTurn:
+	case api.WaitsForTurn:
 		return "its turn"
-	case wire.WaitsForVerdict:
+	case api.WaitsForVerdict:
 		return "the verdict on its failure"
 	}
 	return ""
 }
 
-func deadText(d *wire.DeadInfo) string {
+func deadText(d *api.DeadInfo) string {
 	text := d.Reason
 	if d.ErrorCode != "" {
 		text += " [" + d.ErrorCode + "]"
@@ -176,7 +177,7 @@ func deadText(d *wire.DeadInfo) string {
 }
 
 // payloadLine formats the payload on one line.
-func payloadLine(m *wire.PeekedMessage) string {
+func payloadLine(m *api.PeekedMessage) string {
 	switch {
 	case m.Unreadable != "":
 		return "(unreadable: " + m.Unreadable + ")"
@@ -186,7 +187,7 @@ func payloadLine(m *wire.PeekedMessage) string {
 	return "base64:" + base64.StdEncoding.EncodeToString(payloadBytes(m))
 }
 
-func payloadBytes(m *wire.PeekedMessage) []byte {
+func payloadBytes(m *api.PeekedMessage) []byte {
 	if m.Payload != nil {
 		return []byte(*m.Payload)
 	}
@@ -203,7 +204,7 @@ func printable(text string) bool {
 	return true
 }
 
-func longPeeked(env *command.Env, paint terminal.Style, m *wire.PeekedMessage) string {
+func longPeeked(env *command.Env, paint terminal.Style, m *api.PeekedMessage) string {
 	var b strings.Builder
 	attempt, died := fmt.Sprintf("attempt %d", m.Attempt), ""
 	if m.Dead != nil && m.Dead.At != "" {
@@ -226,7 +227,7 @@ func longPeeked(env *command.Env, paint terminal.Style, m *wire.PeekedMessage) s
 }
 
 // content formats the headers and the payload of a message.
-func content(paint terminal.Style, m *wire.PeekedMessage) string {
+func content(paint terminal.Style, m *api.PeekedMessage) string {
 	var b strings.Builder
 	writeHeaders(&b, paint, m.Headers)
 	if m.HeadersCut {

@@ -11,26 +11,27 @@ import (
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
-func peekedMessages() []wire.PeekedMessage {
+func peekedMessages() []api.PeekedMessage {
 	text, lines, gate := `{"id": 1}`, strings.Repeat("long ", 20), "half\x1b[2J"
-	return []wire.PeekedMessage{
+	return []api.PeekedMessage{
 		{ID: "1", Key: "acme", State: "pending", WaitsFor: "consumer", Attempt: 1, Priority: 9, EnqueuedAt: "2026-01-02T11:59:00Z", Headers: map[string][]string{}, PayloadBytes: 9, Payload: &text},
 		{
 			ID: "2", Key: "a\x1bb", State: "parked", Attempt: 2, EnqueuedAt: "2026-01-02T11:59:30Z", PayloadBytes: 100, Payload: &lines,
-			BlockedBy: &wire.GateState{Kind: "rate", Gate: "throttle:stripe", OpensAt: "2026-01-02T12:00:01.5Z"},
+			BlockedBy: &api.GateState{Kind: "rate", Gate: "throttle:stripe", OpensAt: "2026-01-02T12:00:01.5Z"},
 			Headers:   map[string][]string{"tenant": {"acme"}, "a": {"1", "2"}}, HeadersCut: true, PayloadCut: true,
 		},
 		{ID: "3", Key: "k", State: "delayed", Attempt: 1, EnqueuedAt: "2026-01-02T11:59:59Z", ReadyAt: "2026-01-02T12:10:00Z", ExpiresAt: "2026-01-02T13:00:00Z", PayloadBase64: []byte("\xff\x00")},
 		{ID: "4", Key: "k", State: "leased", Attempt: 1, EnqueuedAt: "2026-01-02T11:59:59Z", Consumer: "w", LeaseUntil: "2026-01-02T12:00:20Z", Payload: &gate},
-		{ID: "5", Key: "k", State: "dead", Attempt: 1, EnqueuedAt: "2026-01-02T11:59:59Z", Unreadable: "broken", Dead: &wire.DeadInfo{Reason: "max_deliveries", Error: "no money", ErrorCode: "402"}},
+		{ID: "5", Key: "k", State: "dead", Attempt: 1, EnqueuedAt: "2026-01-02T11:59:59Z", Unreadable: "broken", Dead: &api.DeadInfo{Reason: "max_deliveries", Error: "no money", ErrorCode: "402"}},
 	}
 }
 
 func TestPeek(t *testing.T) {
 	f := clitest.StartFake(t)
-	clitest.Shows(f, program, "peek orders", "fila.admin.peek.orders", wire.PeekReply{Queue: "orders", Messages: peekedMessages()},
+	clitest.Shows(f, program, "peek orders", "fila.admin.peek.orders", api.PeekReply{Queue: "orders", Messages: peekedMessages()},
 		"ID  KEY   STATE    ATTEMPT  AGE  WAITS FOR                                  PAYLOAD",
 		`1   acme  pending  1        1m   a consumer                                 {"id": 1}`,
 		"2   a?b   parked   2        30s  throttle:stripe (rate), opens in 1.5s      "+strings.Repeat("long ", 11)+"long~",
@@ -55,13 +56,13 @@ func TestPeek(t *testing.T) {
 func TestPeekDeadLetters(t *testing.T) {
 	f := clitest.StartFake(t)
 	text := "x"
-	dead := wire.PeekedMessage{ID: "1", Key: "acme", State: "dead", Attempt: 1, EnqueuedAt: "2026-01-02T11:00:00Z", Payload: &text, Dead: &wire.DeadInfo{
+	dead := api.PeekedMessage{ID: "1", Key: "acme", State: "dead", Attempt: 1, EnqueuedAt: "2026-01-02T11:00:00Z", Payload: &text, Dead: &api.DeadInfo{
 		Reason: "max_deliveries", Error: "no money", At: "2026-01-02T11:58:30Z", Attempts: 20, SourceQueue: "orders",
 	}}
 	lost, taken := dead, dead
-	lost.ID, lost.Dead = "2", &wire.DeadInfo{Reason: "unknown", Error: "it cannot be read"}
+	lost.ID, lost.Dead = "2", &api.DeadInfo{Reason: "unknown", Error: "it cannot be read"}
 	taken.ID, taken.State, taken.Consumer, taken.LeaseUntil = "3", "leased", "w", "2026-01-02T12:00:20Z"
-	clitest.Shows(f, program, "peek orders.dlq", "fila.admin.peek.orders.dlq", wire.PeekReply{Queue: "orders.dlq", Messages: []wire.PeekedMessage{dead, lost, taken}},
+	clitest.Shows(f, program, "peek orders.dlq", "fila.admin.peek.orders.dlq", api.PeekReply{Queue: "orders.dlq", Messages: []api.PeekedMessage{dead, lost, taken}},
 		"ID  KEY   STATE   ATTEMPTS  AGE  DEAD FOR  WAITS FOR                              PAYLOAD",
 		"1   acme  dead    20        1h   1m30s     a redrive: max_deliveries: no money    x",
 		"2   acme  dead    -         1h   -         a redrive: unknown: it cannot be read  x",
@@ -73,20 +74,20 @@ func TestPeekDeadLetters(t *testing.T) {
 
 func TestPeekPages(t *testing.T) {
 	f := clitest.StartFake(t)
-	after := map[uint64]wire.PeekReply{
+	after := map[uint64]api.PeekReply{
 		0: {Messages: peekedMessages()[:2], Next: 7},
 		7: {Next: 9},
 		9: {Messages: peekedMessages()[2:4], Next: 12},
 	}
 	f.Handle("fila.admin.peek.orders", func(msg *nats.Msg) any {
-		req, bad := wire.VerbPeek.Parse("", msg.Data)
+		req, bad := api.VerbPeek.Parse("", msg.Data)
 		require.Nil(t, bad)
 		require.Equal(t, []string{"acme"}, req.Filter.Keys)
 		reply := after[req.After]
-		reply.Messages = append([]wire.PeekedMessage{}, reply.Messages[:min(len(reply.Messages), req.Limit)]...)
+		reply.Messages = append([]api.PeekedMessage{}, reply.Messages[:min(len(reply.Messages), req.Limit)]...)
 		return reply
 	})
-	reply := clitest.JSON[wire.PeekReply](t, program.Run(t, "", "peek", "orders", "--key", "acme", "--limit", "3", "--json"))
+	reply := clitest.JSON[api.PeekReply](t, program.Run(t, "", "peek", "orders", "--key", "acme", "--limit", "3", "--json"))
 	require.Len(t, reply.Messages, 3)
 	require.EqualValues(t, 12, reply.Next)
 	r := program.Run(t, "", "peek", "orders", "--key", "acme", "--limit", "3")
@@ -101,7 +102,7 @@ func TestPeekFilters(t *testing.T) {
 		var req struct{ Filter json.RawMessage }
 		require.NoError(t, json.Unmarshal(msg.Data, &req))
 		got = string(req.Filter)
-		return wire.PeekReply{Messages: []wire.PeekedMessage{}}
+		return api.PeekReply{Messages: []api.PeekedMessage{}}
 	})
 	const id = "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"
 	for flags, want := range map[string]string{
@@ -121,7 +122,7 @@ func TestPeekFilters(t *testing.T) {
 
 func TestPeekMistakes(t *testing.T) {
 	f := clitest.StartFake(t)
-	f.Answer("fila.admin.peek.orders", wire.PeekReply{Messages: []wire.PeekedMessage{}})
+	f.Answer("fila.admin.peek.orders", api.PeekReply{Messages: []api.PeekedMessage{}})
 	require.Equal(t, "queue orders has no messages that are so\n", program.Run(t, "", "peek", "orders", "--key", "a").Out)
 	f.Answer("fila.admin.peek.gone", wire.QueueNotFound("gone"))
 	clitest.Complains(t, program.Run(t, "", "peek", "gone"), command.ExitNotFound, "`fila queue list` shows those that there are")

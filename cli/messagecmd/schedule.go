@@ -16,6 +16,7 @@ import (
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func newScheduleCommand(env *command.Env) *cobra.Command {
@@ -189,14 +190,14 @@ func newScheduleListCommand(env *command.Env) *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List schedules by queue and name",
 		Example: "  fila schedule list\n  fila schedule list --queue orders --json",
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (wire.ScheduleList, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (api.ScheduleList, error) {
 			all, err := s.ScheduleList(ctx, wire.Source(queue))
 			partly, err = s.NotWhole(len(all), err)
 			if all == nil {
 				all = []client.ScheduleInfo{}
 			}
-			return wire.ScheduleList{Total: len(all), Schedules: all}, err
-		}, func(list wire.ScheduleList, _ []string) string {
+			return api.ScheduleList{Total: len(all), Schedules: all}, err
+		}, func(list api.ScheduleList, _ []string) string {
 			t := terminal.NewTable("QUEUE", "NAME", "SCHEDULE", "ZONE", "STATE", "NEXT", "RUNS", "MISSED")
 			for i := range list.Schedules {
 				s := &list.Schedules[i]

@@ -10,15 +10,16 @@ import (
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // aSchedule is a schedule that runs at night.
-func aSchedule() wire.ScheduleInfo {
-	return wire.ScheduleInfo{
+func aSchedule() api.ScheduleInfo {
+	return api.ScheduleInfo{
 		Queue: "orders", Name: "nightly", Schedule: "0 30 2 * * *", TimeZone: "Europe/Berlin", Missed: wire.MissedOne, TTLMs: 60_000,
-		State: wire.ScheduleActive, CreatedAt: "2026-01-02T11:59:30Z",
+		State: api.ScheduleActive, CreatedAt: "2026-01-02T11:59:30Z",
 		Next: []string{"2026-01-03T02:30:00+01:00", "2026-01-04T02:30:00+01:00"},
-		Last: []wire.ScheduleRun{{At: "2026-01-02T01:30:00Z", MadeAt: "2026-01-02T01:30:00.001Z", ID: "7"}},
+		Last: []api.ScheduleRun{{At: "2026-01-02T01:30:00Z", MadeAt: "2026-01-02T01:30:00.001Z", ID: "7"}},
 		Runs: 3, MissedN: 1, Bytes: 16, Headers: map[string][]string{"tenant": {"acme"}}, Payload: []byte(`{"a":1}`),
 	}
 }
@@ -70,7 +71,7 @@ func TestScheduleShow(t *testing.T) {
 
 func TestScheduleAdd(t *testing.T) {
 	f := clitest.StartFake(t)
-	add := func(answer wire.ScheduleInfo, want string, args ...string) string {
+	add := func(answer api.ScheduleInfo, want string, args ...string) string {
 		t.Helper()
 		f.Answer("fila.admin.schedule-add.orders", answer)
 		r := program.Run(t, "piped", append([]string{"schedule", "add", "orders"}, args...)...)
@@ -103,13 +104,13 @@ func TestScheduleAdd(t *testing.T) {
 
 func TestScheduleList(t *testing.T) {
 	f := clitest.StartFake(t)
-	paused := wire.ScheduleInfo{Queue: "orders", Name: "poll", Schedule: "@every 90s", State: wire.SchedulePaused}
-	clitest.Shows(f, program, "schedule list --queue orders", "fila.admin.schedule-list", wire.ScheduleList{Total: 2, Schedules: []wire.ScheduleInfo{aSchedule(), paused}},
+	paused := api.ScheduleInfo{Queue: "orders", Name: "poll", Schedule: "@every 90s", State: api.SchedulePaused}
+	clitest.Shows(f, program, "schedule list --queue orders", "fila.admin.schedule-list", api.ScheduleList{Total: 2, Schedules: []api.ScheduleInfo{aSchedule(), paused}},
 		"QUEUE   NAME     SCHEDULE      ZONE           STATE   NEXT                                   RUNS  MISSED",
 		"orders  nightly  0 30 2 * * *  Europe/Berlin  active  2026-01-03T02:30:00+01:00 (in 13h30m)  3     1",
 		"orders  poll     @every 90s    -              paused  -                                      0     0",
 	)
 	require.JSONEq(t, `{"queue":"orders","limit":1000}`, string(f.Next().Data))
 	f.Next()
-	clitest.Shows(f, program, "schedule list", "fila.admin.schedule-list", wire.ScheduleList{Schedules: []wire.ScheduleInfo{}}, "there are no schedules")
+	clitest.Shows(f, program, "schedule list", "fila.admin.schedule-list", api.ScheduleList{Schedules: []api.ScheduleInfo{}}, "there are no schedules")
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/opscmd"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // actAsFila makes the test binary behave as fila, for the processes that fila
@@ -61,7 +61,7 @@ func TestBenchOfARunningFilaThatIsNotThere(t *testing.T) {
 
 func TestBenchOfARunningFilaRefusesWhatItCannotDo(t *testing.T) {
 	f := clitest.StartFake(t)
-	f.Answer(f.Subjects.Admin(wire.VerbQueueList.Name, ""), wire.QueueList{})
+	f.Answer(f.Subjects.Admin(api.VerbQueueList.Name, ""), api.QueueList{})
 	for want, args := range map[string][]string{
 		`workload "recovery" needs a server of its own`: {"--workload", "recovery"},
 		`workload "soak" needs a server of its own`:     {"--workload", "soak"},

@@ -9,7 +9,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func newNoisyCommand(env *command.Env) *cobra.Command {
@@ -33,8 +33,8 @@ for the queue's starve_after_ms while others were.`,
 			return s.Noisy(ctx, args[0], limit)
 		}, showNoisy),
 	}
-	cmd.Flags().IntVar(&limit, "limit", wire.DefaultNoisyLimit, "show this many flows that have waited longest")
-	command.Bound(cmd, "limit", 0, wire.MaxNoisyLimit, "")
+	cmd.Flags().IntVar(&limit, "limit", api.DefaultNoisyLimit, "show this many flows that have waited longest")
+	command.Bound(cmd, "limit", 0, api.MaxNoisyLimit, "")
 	return cmd
 }
 

@@ -7,16 +7,16 @@ import (
 
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func TestNoisy(t *testing.T) {
 	f := clitest.StartFake(t)
-	reply := wire.NoisyReply{
+	reply := api.NoisyReply{
 		Queue: "orders", InFlight: 64, BusyMs: 90_000,
-		Noisy:        []wire.NoisyFlow{{Key: "acme\x1b[2J", InFlight: 60, InFlightShare: 0.9375, BusyMs: 81_000, BusyShare: 0.9, Ended: 812, Pending: 12_000}},
+		Noisy:        []api.NoisyFlow{{Key: "acme\x1b[2J", InFlight: 60, InFlightShare: 0.9375, BusyMs: 81_000, BusyShare: 0.9, Ended: 812, Pending: 12_000}},
 		QuietPending: 21, QuietOldestAgeMs: 12_345,
-		Waiting: []wire.WaitingFlow{{Key: "globex", Pending: 20, WaitMs: 12_345}, {Key: "initech", Pending: 1, WaitMs: 900}},
+		Waiting: []api.WaitingFlow{{Key: "globex", Pending: 20, WaitMs: 12_345}, {Key: "initech", Pending: 1, WaitMs: 900}},
 	}
 	clitest.Shows(f, program, "noisy orders --limit 2", "fila.admin.noisy.orders", reply,
 		"NOISY     IN FLIGHT  BUSY         ENDED  READY",
@@ -43,7 +43,7 @@ func TestNoisy(t *testing.T) {
 	)
 	require.NotNil(t, f.Next())
 	require.JSONEq(t, `{"limit":2}`, string(f.Next().Data))
-	clitest.Shows(f, program, "noisy orders", "fila.admin.noisy.orders", wire.NoisyReply{Queue: "orders"},
+	clitest.Shows(f, program, "noisy orders", "fila.admin.noisy.orders", api.NoisyReply{Queue: "orders"},
 		"no flow of queue orders is noisy", "", "0 messages of other flows ready")
 	clitest.Complains(t, program.RunAt(t, "noisy", "orders", "--limit", "-1"), command.ExitUsage, "--limit -1")
 }

@@ -18,27 +18,28 @@ import (
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // busy is a queue with traffic, n seconds after the start.
 func busy(name string, n int64) client.QueueInfo {
 	return client.QueueInfo{
-		QueueSummary: wire.QueueSummary{Name: name, Pending: 12_345, Parked: 300, Delayed: 7, InFlight: 64, OldestAgeMs: 12_345, DLQ: name + ".dlq"},
+		QueueSummary: api.QueueSummary{Name: name, Pending: 12_345, Parked: 300, Delayed: 7, InFlight: 64, OldestAgeMs: 12_345, DLQ: name + ".dlq"},
 		Counters:     map[string]int64{"enqueued": 850 * n, "redriven": 0, "delivered": 840 * n, "acked": 838 * n, "nacked": n, "expired": n},
 		Flows:        4,
-		TopFlows: []wire.FlowInfo{
+		TopFlows: []api.FlowInfo{
 			{Key: "noisy", Pending: 12_000, Share: 0.25}, {Key: "quiet\x1b[2J", Pending: 20, Share: 0.25}, {Key: strings.Repeat("long", 30), Pending: 1, Share: 0.25},
 		},
-		ConsumerList: []wire.ConsumerInfo{{Name: "w1", InFlight: 60, MaxInFlight: 64}, {Name: "", Fetch: true, InFlight: 4, MaxInFlight: 10}},
+		ConsumerList: []api.ConsumerInfo{{Name: "w1", InFlight: 60, MaxInFlight: 64}, {Name: "", Fetch: true, InFlight: 4, MaxInFlight: 10}},
 	}
 }
 
 func frameAt(n int64) *sample {
 	return &sample{
 		at: time.Date(2026, 1, 2, 12, 0, int(n), 0, time.UTC), server: "nats://127.0.0.1:4222", total: 3,
-		queues: []client.QueueInfo{{QueueSummary: wire.QueueSummary{Name: "idle", DLQ: "idle.dlq"}}, busy("orders", n)},
+		queues: []client.QueueInfo{{QueueSummary: api.QueueSummary{Name: "idle", DLQ: "idle.dlq"}}, busy("orders", n)},
 		blocked: map[string][]client.BlockedCount{"orders": {{
-			GateState: wire.GateState{Gate: "throttle:stripe", Kind: "rate", OpensAt: "2026-01-02T12:00:02.1Z", Limits: "rate 10 per second"}, Messages: 300,
+			GateState: api.GateState{Gate: "throttle:stripe", Kind: "rate", OpensAt: "2026-01-02T12:00:02.1Z", Limits: "rate 10 per second"}, Messages: 300,
 		}}},
 	}
 }
@@ -265,20 +266,20 @@ func TestTopLive(t *testing.T) {
 func scripted(f *clitest.Fake) {
 	var mu sync.Mutex
 	n := int64(0)
-	f.Answer("fila.admin.queue-list", wire.QueueList{Total: 5, Queues: []wire.QueueSummary{
+	f.Answer("fila.admin.queue-list", api.QueueList{Total: 5, Queues: []api.QueueSummary{
 		{Name: "empty.dlq"}, {Name: "idle", DLQ: "idle.dlq"}, {Name: "dead.dlq", Pending: 1}, busy("orders", 0).QueueSummary, {Name: "gone", DLQ: "gone.dlq"},
 	}})
-	f.Answer("fila.admin.queue-inspect.idle", client.QueueInfo{QueueSummary: wire.QueueSummary{Name: "idle", DLQ: "idle.dlq"}, Counters: map[string]int64{"acked": 7}})
+	f.Answer("fila.admin.queue-inspect.idle", client.QueueInfo{QueueSummary: api.QueueSummary{Name: "idle", DLQ: "idle.dlq"}, Counters: map[string]int64{"acked": 7}})
 	f.Answer("fila.admin.queue-inspect.gone", wire.QueueNotFound("gone"))
-	f.Answer("fila.admin.queue-inspect.dead.dlq", client.QueueInfo{QueueSummary: wire.QueueSummary{Name: "dead.dlq", Pending: 1}})
-	f.Answer("fila.admin.queue-inspect.orders.dlq", client.QueueInfo{QueueSummary: wire.QueueSummary{Name: "orders.dlq"}})
+	f.Answer("fila.admin.queue-inspect.dead.dlq", client.QueueInfo{QueueSummary: api.QueueSummary{Name: "dead.dlq", Pending: 1}})
+	f.Answer("fila.admin.queue-inspect.orders.dlq", client.QueueInfo{QueueSummary: api.QueueSummary{Name: "orders.dlq"}})
 	f.Handle("fila.admin.queue-inspect.orders", func(*nats.Msg) any {
 		mu.Lock()
 		defer mu.Unlock()
 		n++
 		return busy("orders", n)
 	})
-	f.Answer("fila.admin.explain", wire.ExplainQueue{Queue: "orders", BlockedBy: frameAt(0).blocked["orders"]})
+	f.Answer("fila.admin.explain", api.ExplainQueue{Queue: "orders", BlockedBy: frameAt(0).blocked["orders"]})
 }
 
 func TestTopOnce(t *testing.T) {

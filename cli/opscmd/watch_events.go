@@ -9,6 +9,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // knownEvent is an event that fila publishes, with its colour and its sentence.
@@ -125,7 +126,7 @@ func fieldsOf(env *command.Env, e wire.Event) eventData {
 	d := eventData{"queue": e.Queue, "key": e.Key, "what": "queue " + e.Queue}
 	maps.Copy(d, e.Data)
 	_, d["word"], _ = strings.Cut(e.Type, "-")
-	d["call"] = d["kind"] == wire.FailureOfCall
+	d["call"] = d["kind"] == api.FailureOfCall
 	if e.Key != "" || e.Queue == "" {
 		d["what"] = d.text("kind") + " " + e.Key
 		if e.Queue != "" {

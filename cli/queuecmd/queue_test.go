@@ -10,6 +10,7 @@ import (
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 var program = clitest.Program(Commands)
@@ -50,7 +51,7 @@ func TestQueueCreateSendsSettings(t *testing.T) {
 // TestQueueListOfPartOfACluster shows the available queues, and reports that some are missing.
 func TestQueueListOfPartOfACluster(t *testing.T) {
 	f := clitest.StartFake(t)
-	list := wire.QueueList{Total: 1, Queues: []wire.QueueSummary{{Name: "orders", Pending: 3}}, Missing: []int{2, 5}}
+	list := api.QueueList{Total: 1, Queues: []api.QueueSummary{{Name: "orders", Pending: 3}}, Missing: []int{2, 5}}
 	f.Answer("fila.admin.queue-list", list)
 	r := program.Run(t, "", "queue", "list")
 	require.NotEqual(t, command.ExitOK, r.Code)
@@ -60,7 +61,7 @@ func TestQueueListOfPartOfACluster(t *testing.T) {
 	f.Answer("fila.admin.queue-list", list)
 	require.Contains(t, clitest.OK(t, program.Run(t, "", "queue", "list")).Out, "orders  3")
 	shard := 4
-	f.Answer("fila.admin.queue-inspect.orders", wire.QueueInfo{QueueSummary: wire.QueueSummary{Name: "orders", Shard: &shard, Owner: "node-b"}})
+	f.Answer("fila.admin.queue-inspect.orders", api.QueueInfo{QueueSummary: api.QueueSummary{Name: "orders", Shard: &shard, Owner: "node-b"}})
 	require.Regexp(t, `shard +4, owned by node-b`, clitest.OK(t, program.Run(t, "", "queue", "inspect", "orders")).Out)
 }
 
@@ -104,7 +105,7 @@ func TestQueueDeleteNamesForce(t *testing.T) {
 
 func TestQueueList(t *testing.T) {
 	f := clitest.StartFake(t)
-	list := wire.QueueList{Total: 2, Queues: []wire.QueueSummary{
+	list := api.QueueList{Total: 2, Queues: []api.QueueSummary{
 		{Name: "orders", Pending: 1234, Parked: 34, Delayed: 5, InFlight: 7, Consumers: 2, Bytes: 1 << 20, OldestAgeMs: 90_000, DLQ: "orders.dlq"},
 		{Name: "orders.dlq"},
 	}}
@@ -117,12 +118,12 @@ func TestQueueList(t *testing.T) {
 
 func TestQueueListByPattern(t *testing.T) {
 	f := clitest.StartFake(t)
-	pages := map[string]wire.QueueList{ // the end of one is the beginning of the next
-		"":       {Total: 4, Queues: []wire.QueueSummary{{Name: "mail"}, {Name: "orders"}}, Next: "orders"},
-		"orders": {Total: 4, Queues: []wire.QueueSummary{{Name: "orders-1"}, {Name: "orders-22.dlq"}}},
+	pages := map[string]api.QueueList{ // the end of one is the beginning of the next
+		"":       {Total: 4, Queues: []api.QueueSummary{{Name: "mail"}, {Name: "orders"}}, Next: "orders"},
+		"orders": {Total: 4, Queues: []api.QueueSummary{{Name: "orders-1"}, {Name: "orders-22.dlq"}}},
 	}
 	f.Handle("fila.admin.queue-list", func(msg *nats.Msg) any {
-		req, bad := wire.VerbPauseList.Parse("", msg.Data)
+		req, bad := api.VerbPauseList.Parse("", msg.Data)
 		require.Nil(t, bad)
 		return pages[req.After]
 	})
@@ -130,7 +131,7 @@ func TestQueueListByPattern(t *testing.T) {
 		"*": {"mail", "orders", "orders-1", "orders-22.dlq"}, "orders": {"orders"}, "orders*": {"orders", "orders-1", "orders-22.dlq"},
 		"orders-?": {"orders-1"}, "*.dlq": {"orders-22.dlq"}, "[a-m]*": {"mail"}, "order": {},
 	} {
-		list := clitest.JSON[wire.QueueList](t, program.Run(t, "", "queue", "list", pattern, "--json"))
+		list := clitest.JSON[api.QueueList](t, program.Run(t, "", "queue", "list", pattern, "--json"))
 		names := []string{}
 		for _, q := range list.Queues {
 			names = append(names, q.Name)
@@ -144,12 +145,12 @@ func TestQueueListByPattern(t *testing.T) {
 
 func TestQueueInspect(t *testing.T) {
 	f := clitest.StartFake(t)
-	info := wire.QueueInfo{
-		QueueSummary: wire.QueueSummary{Name: "orders", Pending: 3, InFlight: 1, Consumers: 2, DLQ: "orders.dlq"},
+	info := api.QueueInfo{
+		QueueSummary: api.QueueSummary{Name: "orders", Pending: 3, InFlight: 1, Consumers: 2, DLQ: "orders.dlq"},
 		Settings:     wire.DefaultQueueSettings("orders"), Quantum: 1, Flows: 2,
-		ConsumerList: []wire.ConsumerInfo{{Name: "w1", MaxInFlight: 64, InFlight: 1, Credit: 63}, {Fetch: true, MaxInFlight: 5, Credit: 5}},
-		TopFlows:     []wire.FlowInfo{{Key: "acme\x1b[31m", Weight: 3, Deficit: 0.5, Pending: 2, Share: 0.75}},
-		Hooks:        []wire.HookInfo{{Hook: "on_enqueue", State: "open", Runs: 10, Failures: 3, ConsecutiveFailures: 3, LastError: "a\nb"}},
+		ConsumerList: []api.ConsumerInfo{{Name: "w1", MaxInFlight: 64, InFlight: 1, Credit: 63}, {Fetch: true, MaxInFlight: 5, Credit: 5}},
+		TopFlows:     []api.FlowInfo{{Key: "acme\x1b[31m", Weight: 3, Deficit: 0.5, Pending: 2, Share: 0.75}},
+		Hooks:        []api.HookInfo{{Hook: "on_enqueue", State: "open", Runs: 10, Failures: 3, ConsecutiveFailures: 3, LastError: "a\nb"}},
 		Counters:     map[string]int64{"enqueued": 10, "acked": 6},
 	}
 	f.Answer("fila.admin.queue-inspect.orders", info)
@@ -189,28 +190,28 @@ func TestQueueInspect(t *testing.T) {
 	}
 	info.Settings, info.Parked = wire.DefaultQueueSettings("orders"), 0
 
-	require.Equal(t, info, clitest.JSON[wire.QueueInfo](t, program.Run(t, "", "queue", "inspect", "orders", "--json")))
+	require.Equal(t, info, clitest.JSON[api.QueueInfo](t, program.Run(t, "", "queue", "inspect", "orders", "--json")))
 }
 
 // Without --force nothing is purged; with it all pages are.
 func TestQueuePurge(t *testing.T) {
 	f := clitest.StartFake(t)
-	f.Answer("fila.admin.queue-inspect.orders", wire.QueueInfo{QueueSummary: wire.QueueSummary{Pending: 2, Delayed: 1, InFlight: 4}})
+	f.Answer("fila.admin.queue-inspect.orders", api.QueueInfo{QueueSummary: api.QueueSummary{Pending: 2, Delayed: 1, InFlight: 4}})
 	r := program.Run(t, "", "queue", "purge", "orders")
 	require.Equal(t, clitest.Ended(command.ExitConflict, "", "fila: 3 messages in queue orders; --force removes what waits\n"), r)
-	f.Answer("fila.admin.queue-inspect.orders", wire.QueueInfo{})
+	f.Answer("fila.admin.queue-inspect.orders", api.QueueInfo{})
 	require.Equal(t, "0 messages removed from orders\n", clitest.OK(t, program.Run(t, "", "queue", "purge", "orders")).Out)
 
 	f.Handle("fila.admin.queue-purge.orders", func(msg *nats.Msg) any {
 		if string(msg.Data) == "{}" {
-			return wire.QueuePurgeReply{Purged: 3, Next: "4-9"}
+			return api.QueuePurgeReply{Purged: 3, Next: "4-9"}
 		}
-		return wire.QueuePurgeReply{Purged: 2}
+		return api.QueuePurgeReply{Purged: 2}
 	})
 	require.Equal(t, "5 messages removed from orders\n", clitest.OK(t, program.Run(t, "", "queue", "purge", "orders", "--force")).Out)
 	f.Handle("fila.admin.queue-purge.orders", func(msg *nats.Msg) any {
 		if string(msg.Data) == "{}" {
-			return wire.QueuePurgeReply{Purged: 3, Next: "4-9"}
+			return api.QueuePurgeReply{Purged: 3, Next: "4-9"}
 		}
 		return wire.Draining()
 	})

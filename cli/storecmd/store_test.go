@@ -17,6 +17,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 var program = clitest.Program(Commands)
@@ -268,7 +269,7 @@ func TestStoreBackup(t *testing.T) {
 
 func TestStoreBackupOnline(t *testing.T) {
 	f := clitest.StartFake(t)
-	made := wire.StoreBackupReply{Path: "/var/lib/fila/backups/x.db", Bytes: 2 << 20, DurationMs: 1500}
+	made := api.StoreBackupReply{Path: "/var/lib/fila/backups/x.db", Bytes: 2 << 20, DurationMs: 1500}
 	clitest.Shows(f, program, "store backup", "fila.admin.store-backup", made, "/var/lib/fila/backups/x.db: 2.0 MiB in 1.5s")
 	require.Empty(t, f.Next().Data)
 

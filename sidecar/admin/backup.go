@@ -13,6 +13,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storefile"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 const (
@@ -44,7 +45,7 @@ func newBackups(log *slog.Logger, dir string, st store.Store) *backups {
 }
 
 // make writes a backup and returns when it is on disk.
-func (b *backups) make(wire.Empty) (reply wire.StoreBackupReply, werr *wire.Error) {
+func (b *backups) make(api.Empty) (reply api.StoreBackupReply, werr *wire.Error) {
 	if !b.busy.TryLock() {
 		return reply, wire.LimitReached("backups at the same time", 1, backupRetryAfter)
 	}
@@ -60,7 +61,7 @@ func (b *backups) make(wire.Empty) (reply wire.StoreBackupReply, werr *wire.Erro
 	}
 	took := time.Since(begin)
 	b.log.Info("backup written", "file", path, "bytes", n, "took", took.Round(time.Millisecond))
-	return wire.StoreBackupReply{Path: path, Bytes: n, DurationMs: took.Milliseconds()}, nil
+	return api.StoreBackupReply{Path: path, Bytes: n, DurationMs: took.Milliseconds()}, nil
 }
 
 func (b *backups) write() (path string, n int64, err error) {

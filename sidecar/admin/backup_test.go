@@ -14,6 +14,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // slowStore is a store whose backups end when the test says so.
@@ -40,19 +41,19 @@ func TestBackupsOneAtATime(t *testing.T) {
 	b.now = func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 	b.space = func(string) (store.Space, bool) { return store.Space{}, false }
 	type outcome struct {
-		reply wire.StoreBackupReply
+		reply api.StoreBackupReply
 		err   *wire.Error
 	}
 	done := make(chan outcome, 1)
 	start := func() {
 		go func() {
-			reply, err := b.make(wire.Empty{})
+			reply, err := b.make(api.Empty{})
 			done <- outcome{reply, err}
 		}()
 		<-slow.begun
 	}
 	start()
-	_, werr := b.make(wire.Empty{})
+	_, werr := b.make(api.Empty{})
 	require.Equal(t, wire.CodeLimitReached, werr.ErrCode)
 	require.Positive(t, werr.RetryAfter)
 	slow.end <- nil
@@ -75,7 +76,7 @@ func TestBackupsOneAtATime(t *testing.T) {
 	var free int64
 	b.space = func(string) (store.Space, bool) { return store.Space{Free: free}, true }
 	free = 176 << 20
-	_, werr = b.make(wire.Empty{})
+	_, werr = b.make(api.Empty{})
 	require.Equal(t, wire.CodeBackupFailed, werr.ErrCode)
 	require.Contains(t, werr.Description, "has 176 MiB free")
 	free += 1<<20 + 1
@@ -89,7 +90,7 @@ func TestBackupOfAStoreThatCannotBeCopied(t *testing.T) {
 	model, err := storetest.OpenModel(t.TempDir(), func() int64 { return now })
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, model.Close()) })
-	_, werr := newBackups(slog.New(slog.DiscardHandler), t.TempDir(), model).make(wire.Empty{})
+	_, werr := newBackups(slog.New(slog.DiscardHandler), t.TempDir(), model).make(api.Empty{})
 	require.Equal(t, wire.CodeBackupFailed, werr.ErrCode)
 }
 
@@ -105,7 +106,7 @@ func TestBackupOfAStoreInUse(t *testing.T) {
 		require.NoError(t, <-done)
 	}
 	put("kept")
-	reply, werr := newBackups(slog.New(slog.DiscardHandler), dir, st).make(wire.Empty{})
+	reply, werr := newBackups(slog.New(slog.DiscardHandler), dir, st).make(api.Empty{})
 	require.Nil(t, werr)
 	put("too late")
 	require.Equal(t, filepath.Join(dir, "backups"), filepath.Dir(reply.Path))

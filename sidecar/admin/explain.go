@@ -17,6 +17,7 @@ import (
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 )
 
 // explain says why a message, a fairness key or a queue waits.
-func (a *Admin) explain(req wire.ExplainRequest) (any, *wire.Error) {
+func (a *Admin) explain(req api.ExplainRequest) (any, *wire.Error) {
 	if req.Kind == "message" {
 		return a.explainMessage(req)
 	}
@@ -62,26 +63,26 @@ func weightBy(v *inspect.KeyView, s wire.QueueSettings) string {
 	standard := v.Weight == thousand
 	switch {
 	case v.Overridden:
-		return wire.SetByOperator
+		return api.SetByOperator
 	case s.OnEnqueue != "":
-		return wire.SetByHook
+		return api.SetByHook
 	case standard:
-		return wire.SetByDefault
+		return api.SetByDefault
 	case s.WeightHeader != "":
-		return wire.SetByHeader
+		return api.SetByHeader
 	}
-	return wire.SetByMessage
+	return api.SetByMessage
 }
 
 // explainMessage explains a message, also one that does not exist.
-func (a *Admin) explainMessage(req wire.ExplainRequest) (any, *wire.Error) {
+func (a *Admin) explainMessage(req api.ExplainRequest) (any, *wire.Error) {
 	at, err := a.message(req.Queue, req.ID)
 	switch {
 	case err != nil:
 		return nil, err
 	case at == nil:
-		return wire.ExplainMessage{
-			ID: req.ID, State: wire.StateUnknown,
+		return api.ExplainMessage{
+			ID: req.ID, State: api.StateUnknown,
 			Reason: "No queue has this message: it was acked, or expired and was removed, or never confirmed.",
 		}, nil
 	}
@@ -120,7 +121,7 @@ func (a *Admin) message(name, id string) (*located, *wire.Error) {
 }
 
 // explained explains a message.
-func (a *Admin) explained(at *located) wire.ExplainMessage {
+func (a *Admin) explained(at *located) api.ExplainMessage {
 	dead := ""
 	if at.q.IsDLQ() {
 		dead = whyDead(at.q.Store(), store.Ref{Queue: at.q.ID(), Seq: at.v.Seq})
@@ -162,27 +163,27 @@ func whyDead(from store.Store, ref store.Ref) (reason string) {
 }
 
 var messageStates = map[inspect.MessageState]string{
-	inspect.StateDelayed: wire.StateDelayed,
-	inspect.StatePending: wire.StatePending,
-	inspect.StateBlocked: wire.StateParked,
-	inspect.StateOrdered: wire.StateParked,
-	inspect.StateLeased:  wire.StateLeased,
-	inspect.StateFailing: wire.StatePending,
-	inspect.StateMoving:  wire.StatePending,
+	inspect.StateDelayed: api.StateDelayed,
+	inspect.StatePending: api.StatePending,
+	inspect.StateBlocked: api.StateParked,
+	inspect.StateOrdered: api.StateParked,
+	inspect.StateLeased:  api.StateLeased,
+	inspect.StateFailing: api.StatePending,
+	inspect.StateMoving:  api.StatePending,
 }
 
 // stateText returns the state of a message as replies have it.
 func stateText(name string, v *inspect.MessageView) string {
 	if wire.IsDLQ(name) && v.State != inspect.StateLeased {
-		return wire.StateDead
+		return api.StateDead
 	}
 	return messageStates[v.State]
 }
 
 // message explains a message of a queue. dead is the reason of a dead letter, empty for other
 // messages.
-func (g *gateStates) message(name string, v *inspect.MessageView, dead string) wire.ExplainMessage {
-	e := wire.ExplainMessage{
+func (g *gateStates) message(name string, v *inspect.MessageView, dead string) api.ExplainMessage {
+	e := api.ExplainMessage{
 		ID: uuid.UUID(v.ID).String(), State: stateText(name, v), Queue: name, Key: wire.ShowKey(v.Key),
 		Attempt: v.Attempt, EnqueuedAt: wire.Timestamp(v.EnqueuedAt), Gates: g.all(v), Ahead: v.Ahead,
 	}
@@ -212,7 +213,7 @@ func (g *gateStates) message(name string, v *inspect.MessageView, dead string) w
 }
 
 // waiting explains what a message waits for that is not in flight.
-func (g *gateStates) waiting(e *wire.ExplainMessage, v *inspect.MessageView) {
+func (g *gateStates) waiting(e *api.ExplainMessage, v *inspect.MessageView) {
 	switch {
 	case v.State == inspect.StateDelayed:
 		e.Reason, e.Estimate = "It waits for its time, "+e.ReadyAt+".", e.ReadyAt
@@ -232,7 +233,7 @@ func (g *gateStates) waiting(e *wire.ExplainMessage, v *inspect.MessageView) {
 }
 
 // blocked explains what blocks a message.
-func (g *gateStates) blocked(e *wire.ExplainMessage, v *inspect.MessageView) {
+func (g *gateStates) blocked(e *api.ExplainMessage, v *inspect.MessageView) {
 	st := g.state(v.At, v.By, e.Queue, v.Key)
 	e.BlockedBy = &st
 	switch {
@@ -282,8 +283,8 @@ func estimate(v *inspect.MessageView, now int64) string {
 }
 
 // queue explains what a queue waits for.
-func (g *gateStates) queue(name string, v *inspect.StateView) wire.ExplainQueue {
-	e := wire.ExplainQueue{
+func (g *gateStates) queue(name string, v *inspect.StateView) api.ExplainQueue {
+	e := api.ExplainQueue{
 		Queue: name, Pending: v.Pending - v.Stats.Blocked, Parked: v.Stats.Blocked, Delayed: v.Delayed, InFlight: v.InFlight, Moving: v.Moving,
 		Consumers: v.Consumers, Credit: v.Credit, Paused: pausedText(v.Paused), BlockedBy: g.counts(name, v.Blocked),
 	}
@@ -312,7 +313,7 @@ func (g *gateStates) queue(name string, v *inspect.StateView) wire.ExplainQueue 
 
 // parkedText says how many messages are blocked, and which gate blocks most; empty if none
 // are.
-func parkedText(parked int64, by []wire.BlockedCount) string {
+func parkedText(parked int64, by []api.BlockedCount) string {
 	if parked == 0 || len(by) == 0 {
 		return ""
 	}
@@ -354,8 +355,8 @@ func are(n int64) string {
 }
 
 // key explains the flow of a fairness key.
-func (g *gateStates) key(name, key string, v *inspect.KeyView) wire.ExplainKey {
-	e := wire.ExplainKey{
+func (g *gateStates) key(name, key string, v *inspect.KeyView) api.ExplainKey {
+	e := api.ExplainKey{
 		Queue: name, Key: wire.ShowKey(key), Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed, Moving: v.Moving,
 		Weight: float64(v.Weight) / thousand, Deficit: float64(v.Deficit) / thousand, Active: v.Active, Share: v.Share,
 		Paused: pausedText(v.Paused), BlockedBy: g.counts(name, v.At),
@@ -393,15 +394,15 @@ func (g *gateStates) key(name, key string, v *inspect.KeyView) wire.ExplainKey {
 }
 
 // counts returns the state of blocking gates, the one with the most messages first.
-func (g *gateStates) counts(name string, blocked []inspect.BlockedView) []wire.BlockedCount {
+func (g *gateStates) counts(name string, blocked []inspect.BlockedView) []api.BlockedCount {
 	slices.SortStableFunc(blocked, func(a, b inspect.BlockedView) int { return cmp.Compare(b.Messages, a.Messages) })
-	list := []wire.BlockedCount{}
+	list := []api.BlockedCount{}
 	for _, b := range blocked[:min(len(blocked), explainGates)] {
 		st := g.state(b.At, b.By, name, b.Key)
 		if b.By == gates.ByOrder {
 			st.Gate = "queue:" + name
 		}
-		list = append(list, wire.BlockedCount{GateState: st, Messages: b.Messages, Flows: b.Flows})
+		list = append(list, api.BlockedCount{GateState: st, Messages: b.Messages, Flows: b.Flows})
 	}
 	return list
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // now is the time of every test here.
@@ -40,20 +41,20 @@ type explained struct {
 	gateStates
 	t        *testing.T
 	registry *throttle.Gates
-	circuits map[string]wire.CircuitInfo
+	circuits map[string]api.CircuitInfo
 }
 
 func newExplained(t *testing.T) *explained {
-	x := &explained{t: t, registry: throttle.New(throttle.Start{}, now), circuits: make(map[string]wire.CircuitInfo)}
+	x := &explained{t: t, registry: throttle.New(throttle.Start{}, now), circuits: make(map[string]api.CircuitInfo)}
 	x.now = func() int64 { return now }
-	x.limits = func(key string) (wire.ThrottleLimits, string) {
+	x.limits = func(key string) (api.ThrottleLimits, string) {
 		l := x.registry.Limits(key)
 		if l == (throttle.Limits{}) {
-			return wire.ThrottleLimits{}, ""
+			return api.ThrottleLimits{}, ""
 		}
 		return control.WireLimits(l), "operator"
 	}
-	x.circuit = func(key string) (wire.CircuitInfo, bool) {
+	x.circuit = func(key string) (api.CircuitInfo, bool) {
 		i, ok := x.circuits[key]
 		return i, ok
 	}
@@ -98,7 +99,7 @@ func atRate(x *explained, v *inspect.MessageView) {
 }
 
 // atCircuit is a circuit that may open again at a time.
-func atCircuit(i wire.CircuitInfo, at int64) place {
+func atCircuit(i api.CircuitInfo, at int64) place {
 	return func(x *explained, v *inspect.MessageView) {
 		x.circuits["api"] = i
 		c := circuitOf{key: "api", at: at}
@@ -108,7 +109,7 @@ func atCircuit(i wire.CircuitInfo, at int64) place {
 
 // atFailures is a circuit that failures have opened for 5 minutes.
 var atFailures = atCircuit(
-	wire.CircuitInfo{State: "open", Source: "operator", Cause: "failures", ConsecutiveFailures: 7, Threshold: 5, CooldownMs: 300_000}, now+300*second)
+	api.CircuitInfo{State: "open", Source: "operator", Cause: "failures", ConsecutiveFailures: 7, Threshold: 5, CooldownMs: 300_000}, now+300*second)
 
 // atPause is a pause of the message's key.
 func atPause(until int64) place {
@@ -131,62 +132,62 @@ func TestExplainMessage(t *testing.T) {
 		view  inspect.MessageView
 		at    place // nil: as view says
 		dead  string
-		want  wire.ExplainMessage // without ID, Queue, Key, Attempt and EnqueuedAt
+		want  api.ExplainMessage // without ID, Queue, Key, Attempt and EnqueuedAt
 	}{
 		"no consumer": {
 			view: inspect.MessageView{State: inspect.StatePending, WaitReason: inspect.WaitReason{By: gates.ByNoConsumer}},
-			want: wire.ExplainMessage{State: "pending", Reason: "It is ready, but no consumer is registered."},
+			want: api.ExplainMessage{State: "pending", Reason: "It is ready, but no consumer is registered."},
 		},
 		"no consumer has room": {
 			view: inspect.MessageView{State: inspect.StatePending, WaitReason: inspect.WaitReason{By: gates.ByNoCredit}},
-			want: wire.ExplainMessage{
+			want: api.ExplainMessage{
 				State: "pending", Reason: "It is ready and waits for the consumers, which have no room for another message.",
 			},
 		},
 		"ready": {
 			view: inspect.MessageView{State: inspect.StatePending},
-			want: wire.ExplainMessage{State: "pending", Reason: "It is ready and goes when the turn of its key comes."},
+			want: api.ExplainMessage{State: "pending", Reason: "It is ready and goes when the turn of its key comes."},
 		},
 		"delayed": {
 			view: inspect.MessageView{State: inspect.StateDelayed, ReadyAt: now + 60*second},
-			want: wire.ExplainMessage{
+			want: api.ExplainMessage{
 				State: "delayed", ReadyAt: at(60), Estimate: at(60), Reason: "It waits for its time, " + at(60) + ".",
 			},
 		},
 		"leased": {
 			view: inspect.MessageView{State: inspect.StateLeased, Consumer: "w", LeaseUntil: now + 30*second},
-			want: wire.ExplainMessage{
+			want: api.ExplainMessage{
 				State: "leased", Consumer: "w", LeaseUntil: at(30), Reason: "Consumer w works on it until " + at(30) + ".",
 			},
 		},
 		"failing": {
 			view: inspect.MessageView{State: inspect.StateFailing},
-			want: wire.ExplainMessage{State: "pending", Reason: "on_failure is deciding about its last attempt."},
+			want: api.ExplainMessage{State: "pending", Reason: "on_failure is deciding about its last attempt."},
 		},
 		"moving": {
 			view: inspect.MessageView{State: inspect.StateMoving},
-			want: wire.ExplainMessage{State: "pending", Reason: "It is on its way between two queues."},
+			want: api.ExplainMessage{State: "pending", Reason: "It is on its way between two queues."},
 		},
 		"behind its predecessors": {
 			view: inspect.MessageView{State: inspect.StateOrdered, WaitReason: inspect.WaitReason{By: gates.ByOrder}, Ahead: 2},
-			want: wire.ExplainMessage{
-				State: "parked", Ahead: 2, BlockedBy: &wire.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering of queue orders"},
+			want: api.ExplainMessage{
+				State: "parked", Ahead: 2, BlockedBy: &api.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering of queue orders"},
 				Reason: `Another message of key "acme" comes first, and the queue keeps the order of a key.`,
 			},
 		},
 		"first at a rate": {
 			at:   atRate,
 			view: inspect.MessageView{First: true, Cost: 1000, BlockedSince: now - second},
-			want: wire.ExplainMessage{
-				State: "parked", BlockedSince: at(-1), Estimate: at(10), Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
+			want: api.ExplainMessage{
+				State: "parked", BlockedSince: at(-1), Estimate: at(10), Gates: []api.GateState{rateGate}, BlockedBy: &rateGate,
 				Reason: "It is held back by throttle:stripe (rate), rate 0.1/s, burst 2 [operator]; it may open at " + at(10) + ".",
 			},
 		},
 		"third at a rate, with half of its deliveries": {
 			at:   atRate,
 			view: inspect.MessageView{Ahead: 2, Cost: 1000, Share: 0.5},
-			want: wire.ExplainMessage{
-				State: "parked", Ahead: 2, Estimate: at(10 + 2*10*2), Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
+			want: api.ExplainMessage{
+				State: "parked", Ahead: 2, Estimate: at(10 + 2*10*2), Gates: []api.GateState{rateGate}, BlockedBy: &rateGate,
 				Reason: "2 messages of the same key and gates are in front of it; the first of them is held back by " +
 					"throttle:stripe (rate), rate 0.1/s, burst 2 [operator]; it may open at " + at(10) + ".",
 			},
@@ -194,8 +195,8 @@ func TestExplainMessage(t *testing.T) {
 		"so far behind that nobody counts": {
 			at:   atRate,
 			view: inspect.MessageView{Ahead: explainWalk, Cost: 1000, Share: 1},
-			want: wire.ExplainMessage{
-				State: "parked", Ahead: explainWalk, Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
+			want: api.ExplainMessage{
+				State: "parked", Ahead: explainWalk, Gates: []api.GateState{rateGate}, BlockedBy: &rateGate,
 				Reason: "100000 messages of the same key and gates are in front of it; the first of them is held back by " +
 					"throttle:stripe (rate), rate 0.1/s, burst 2 [operator]; it may open at " + at(10) + ".",
 			},
@@ -203,9 +204,9 @@ func TestExplainMessage(t *testing.T) {
 		"second at a window": {
 			at:   atThrottle(gates.ByWindow, throttle.Limits{Limit: 2, Window: 60 * second}, 2),
 			view: inspect.MessageView{Ahead: 1, Cost: 1000, Share: 1},
-			want: wire.ExplainMessage{
+			want: api.ExplainMessage{
 				State: "parked", Ahead: 1, Estimate: at(60 + 30),
-				BlockedBy: &wire.GateState{
+				BlockedBy: &api.GateState{
 					Kind: "window", Gate: "throttle:stripe", OpensAt: at(60), Limits: "2 in any 1m", SetBy: "operator",
 					InUse: "2 in the window, 2 in flight",
 				},
@@ -216,9 +217,9 @@ func TestExplainMessage(t *testing.T) {
 		"at a concurrency": {
 			at:   atThrottle(gates.ByInFlight, throttle.Limits{Concurrency: 1}, 1),
 			view: inspect.MessageView{First: true},
-			want: wire.ExplainMessage{
+			want: api.ExplainMessage{
 				State: "parked", Reason: "It is held back by throttle:stripe (concurrency), concurrency 1 [operator].",
-				BlockedBy: &wire.GateState{
+				BlockedBy: &api.GateState{
 					Kind: "concurrency", Gate: "throttle:stripe", Limits: "concurrency 1", SetBy: "operator", InUse: "1 in flight",
 				},
 			},
@@ -226,10 +227,10 @@ func TestExplainMessage(t *testing.T) {
 		"at an open gate, since others come first": {
 			at:   atThrottle(gates.ByTurn, throttle.Limits{Concurrency: 1}, 0),
 			view: inspect.MessageView{First: true},
-			want: wire.ExplainMessage{
+			want: api.ExplainMessage{
 				State: "parked", Estimate: at(0),
 				Reason: "It is held back by throttle:stripe, where others have waited for longer, concurrency 1 [operator].",
-				BlockedBy: &wire.GateState{
+				BlockedBy: &api.GateState{
 					Kind: "turn", Gate: "throttle:stripe", Open: true, Limits: "concurrency 1", SetBy: "operator", InUse: "0 in flight",
 				},
 			},
@@ -237,10 +238,10 @@ func TestExplainMessage(t *testing.T) {
 		"at a gate that another message collects": {
 			at:   atThrottle(gates.ByReserved, throttle.Limits{Concurrency: 1}, 0),
 			view: inspect.MessageView{First: true},
-			want: wire.ExplainMessage{
+			want: api.ExplainMessage{
 				State: "parked", Estimate: at(0),
 				Reason: "It is held back by throttle:stripe, which another message is collecting, concurrency 1 [operator].",
-				BlockedBy: &wire.GateState{
+				BlockedBy: &api.GateState{
 					Kind: "reserved", Gate: "throttle:stripe", Open: true, Limits: "concurrency 1", SetBy: "operator", InUse: "0 in flight",
 				},
 			},
@@ -248,46 +249,46 @@ func TestExplainMessage(t *testing.T) {
 		"at an open circuit": {
 			at:   atFailures,
 			view: inspect.MessageView{First: true},
-			want: wire.ExplainMessage{
-				State: "parked", Estimate: at(300), Gates: []wire.GateState{circuitGate}, BlockedBy: &circuitGate,
+			want: api.ExplainMessage{
+				State: "parked", Estimate: at(300), Gates: []api.GateState{circuitGate}, BlockedBy: &circuitGate,
 				Reason: "It is held back by circuit:api (circuit), open (failures), 7 failures in a row, opens after 5 failures in a row for 5m0s [operator]; it may open at " + at(300) + ".",
 			},
 		},
 		"at a circuit that only a hand closes": {
-			at:   atCircuit(wire.CircuitInfo{State: "open", Source: "file", Cause: "by hand", Threshold: 5, CooldownMs: 1500}, queue.Forever),
+			at:   atCircuit(api.CircuitInfo{State: "open", Source: "file", Cause: "by hand", Threshold: 5, CooldownMs: 1500}, queue.Forever),
 			view: inspect.MessageView{First: true},
-			want: wire.ExplainMessage{
-				State: "parked", Gates: []wire.GateState{handGate}, BlockedBy: &handGate,
+			want: api.ExplainMessage{
+				State: "parked", Gates: []api.GateState{handGate}, BlockedBy: &handGate,
 				Reason: "It is held back by circuit:api (circuit), open (by hand), opens after 5 failures in a row for 1.5s [file].",
 			},
 		},
 		"its key is paused": {
 			at:   atPause(now + 60*second),
 			view: inspect.MessageView{First: true},
-			want: wire.ExplainMessage{
-				State: "parked", Estimate: at(60), BlockedBy: &wire.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(60)},
+			want: api.ExplainMessage{
+				State: "parked", Estimate: at(60), BlockedBy: &api.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(60)},
 				Reason: "It is held back by a pause of key:acme; it may open at " + at(60) + ".",
 			},
 		},
 		"its key is paused until it is resumed": {
 			at:   atPause(queue.Forever),
 			view: inspect.MessageView{First: true},
-			want: wire.ExplainMessage{
-				State: "parked", BlockedBy: &wire.GateState{Kind: "paused", Gate: "key:acme"},
+			want: api.ExplainMessage{
+				State: "parked", BlockedBy: &api.GateState{Kind: "paused", Gate: "key:acme"},
 				Reason: "It is held back by a pause of key:acme.",
 			},
 		},
 		"the queue is paused": {
 			at: atQueuePause(queue.Forever),
-			want: wire.ExplainMessage{
-				State: "parked", BlockedBy: &wire.GateState{Kind: "paused", Gate: "queue:orders"},
+			want: api.ExplainMessage{
+				State: "parked", BlockedBy: &api.GateState{Kind: "paused", Gate: "queue:orders"},
 				Reason: "Queue orders is paused until it is resumed.",
 			},
 		},
 		"the queue is paused for a while": {
 			at: atQueuePause(now + second),
-			want: wire.ExplainMessage{
-				State: "parked", Estimate: at(1), BlockedBy: &wire.GateState{Kind: "paused", Gate: "queue:orders", OpensAt: at(1)},
+			want: api.ExplainMessage{
+				State: "parked", Estimate: at(1), BlockedBy: &api.GateState{Kind: "paused", Gate: "queue:orders", OpensAt: at(1)},
 				Reason: "Queue orders is paused until " + at(1) + ".",
 			},
 		},
@@ -296,27 +297,27 @@ func TestExplainMessage(t *testing.T) {
 				State: inspect.StateDelayed, ReadyAt: now + 60*second,
 				WaitReason: inspect.WaitReason{By: gates.ByPause, At: gates.Place{Paused: true, Until: queue.Forever}},
 			},
-			want: wire.ExplainMessage{
-				State: "delayed", ReadyAt: at(60), Estimate: at(60), BlockedBy: &wire.GateState{Kind: "paused", Gate: "key:acme"},
+			want: api.ExplainMessage{
+				State: "delayed", ReadyAt: at(60), Estimate: at(60), BlockedBy: &api.GateState{Kind: "paused", Gate: "key:acme"},
 				Reason: `Key "acme" is paused until it is resumed. It waits for its time, ` + at(60) + ".",
 			},
 		},
 		"dead": {
 			queue: "orders.dlq", dead: "It was dead-lettered.",
 			view: inspect.MessageView{State: inspect.StatePending},
-			want: wire.ExplainMessage{State: "dead", Reason: "It was dead-lettered."},
+			want: api.ExplainMessage{State: "dead", Reason: "It was dead-lettered."},
 		},
 		"dead, and the reason is gone": {
 			queue: "orders.dlq",
 			view:  inspect.MessageView{State: inspect.StateDelayed, ReadyAt: now + second},
-			want: wire.ExplainMessage{
+			want: api.ExplainMessage{
 				State: "dead", ReadyAt: at(1), Estimate: at(1), Reason: "It waits for its time, " + at(1) + ".",
 			},
 		},
 		"dead, with a consumer": {
 			queue: "orders.dlq", dead: "It was dead-lettered.",
 			view: inspect.MessageView{State: inspect.StateLeased, Consumer: "w", LeaseUntil: now + second},
-			want: wire.ExplainMessage{State: "leased", Consumer: "w", LeaseUntil: at(1), Reason: "It was dead-lettered."},
+			want: api.ExplainMessage{State: "leased", Consumer: "w", LeaseUntil: at(1), Reason: "It was dead-lettered."},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -332,17 +333,17 @@ func TestExplainMessage(t *testing.T) {
 	}
 }
 
-var rateGate = wire.GateState{
+var rateGate = api.GateState{
 	Kind: "rate", Gate: "throttle:stripe", OpensAt: at(10), Limits: "rate 0.1/s, burst 2", SetBy: "operator",
 	InUse: "0 tokens, 2 in flight",
 }
 
-var circuitGate = wire.GateState{
+var circuitGate = api.GateState{
 	Kind: "circuit", Gate: "circuit:api", OpensAt: at(300), Limits: "opens after 5 failures in a row for 5m0s", SetBy: "operator",
 	InUse: "open (failures), 7 failures in a row",
 }
 
-var handGate = wire.GateState{
+var handGate = api.GateState{
 	Kind: "circuit", Gate: "circuit:api", Limits: "opens after 5 failures in a row for 1.5s", SetBy: "file", InUse: "open (by hand)",
 }
 
@@ -353,9 +354,9 @@ func TestExplainAllGates(t *testing.T) {
 	full := x.throttle("full", throttle.Limits{
 		Rate: throttle.PerSecond(1500), Burst: 10_500, Limit: 100, Window: 60 * second, Concurrency: 1,
 	}, 1)
-	x.circuits["api"] = wire.CircuitInfo{State: "closed", Threshold: 5, CooldownMs: 1000}
+	x.circuits["api"] = api.CircuitInfo{State: "closed", Threshold: 5, CooldownMs: 1000}
 	v := inspect.MessageView{Throttles: []*throttle.Gate{free, full}, Circuit: circuitOf{key: "api", n: queue.Forever}}
-	require.Equal(t, []wire.GateState{
+	require.Equal(t, []api.GateState{
 		{Kind: "open", Gate: "throttle:free", Open: true, Limits: "none", InUse: "0 in flight"},
 		{
 			Kind: "concurrency", Gate: "throttle:full", Limits: "rate 1.5/s, burst 10.5, concurrency 1, 100 in any 1m", SetBy: "operator",
@@ -407,7 +408,7 @@ func TestExplainQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newExplained(t).queue("orders", &tc.view)
 			m := tc.view.Stats
-			require.Equal(t, wire.ExplainQueue{
+			require.Equal(t, api.ExplainQueue{
 				Queue: "orders", Pending: m.Pending - m.Blocked, Parked: m.Blocked, Delayed: m.Delayed, InFlight: m.InFlight,
 				Consumers: m.Consumers, Credit: tc.view.Credit, Paused: tc.paused, BlockedBy: e.BlockedBy, Reason: tc.reason,
 			}, e)
@@ -421,13 +422,13 @@ func TestExplainQueue(t *testing.T) {
 func TestExplainBlockedCounts(t *testing.T) {
 	x := newExplained(t)
 	g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 1)
-	require.Equal(t, []wire.BlockedCount{
+	require.Equal(t, []api.BlockedCount{
 		{
-			GateState: wire.GateState{Kind: "concurrency", Gate: "throttle:stripe", Limits: "concurrency 1", SetBy: "operator", InUse: "1 in flight"},
+			GateState: api.GateState{Kind: "concurrency", Gate: "throttle:stripe", Limits: "concurrency 1", SetBy: "operator", InUse: "1 in flight"},
 			Messages:  7, Flows: 2,
 		},
-		{GateState: wire.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(1)}, Messages: 3, Flows: 1},
-		{GateState: wire.GateState{Kind: "order", Gate: "queue:orders", SetBy: "ordering of queue orders"}, Messages: 3, Flows: 3},
+		{GateState: api.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(1)}, Messages: 3, Flows: 1},
+		{GateState: api.GateState{Kind: "order", Gate: "queue:orders", SetBy: "ordering of queue orders"}, Messages: 3, Flows: 3},
 	}, x.counts("orders", []inspect.BlockedView{
 		{By: gates.ByPause, At: gates.Place{Paused: true, Until: now + second}, Key: "acme", Messages: 3, Flows: 1},
 		{By: gates.ByInFlight, At: gates.Place{Throttle: g}, Messages: 7, Flows: 2},
@@ -463,7 +464,7 @@ func TestExplainKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := tc.view
 			e := newExplained(t).key("orders", "acme", &v)
-			want := wire.ExplainKey{
+			want := api.ExplainKey{
 				Queue: "orders", Key: "acme", Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed,
 				Weight: float64(v.Weight) / 1000, Deficit: float64(v.Deficit) / 1000, Active: v.Active, Share: v.Share,
 				BlockedBy: e.BlockedBy, Reason: tc.reason,
@@ -482,28 +483,28 @@ func TestExplainKey(t *testing.T) {
 func TestWeightsSayWhoSetThem(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		by := func(key string) string {
-			var e wire.ExplainKey
-			h.must(wire.VerbExplain, "", `{"kind":"key","queue":"orders","key":"`+key+`"}`, &e)
+			var e api.ExplainKey
+			h.must(api.VerbExplain, "", `{"kind":"key","queue":"orders","key":"`+key+`"}`, &e)
 			return e.WeightBy
 		}
-		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","weight_header":"weight"}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"fairness_header":"tenant","weight_header":"weight"}`, nil)
 		h.enqueue("orders", "x", nats.Header{"tenant": {"a"}, "weight": {"3"}})
 		h.enqueue("orders", "x", nats.Header{"tenant": {"b"}})
 		require.Equal(t, "header", by("a"))
 		require.Equal(t, "default", by("b"))
-		h.must(wire.VerbConfigSet, "weight:orders:b", `{"value":"5"}`, nil)
+		h.must(api.VerbConfigSet, "weight:orders:b", `{"value":"5"}`, nil)
 		require.Equal(t, "operator", by("b"))
-		h.must(wire.VerbQueueUpdate, "orders", `{"weight_header":""}`, nil)
+		h.must(api.VerbQueueUpdate, "orders", `{"weight_header":""}`, nil)
 		require.Equal(t, "message", by("a"), "nothing of the queue could say it today")
-		h.must(wire.VerbQueueUpdate, "orders", `{"fairness_header":"","on_enqueue":"function on_enqueue(m) return {weight = 2} end"}`, nil)
+		h.must(api.VerbQueueUpdate, "orders", `{"fairness_header":"","on_enqueue":"function on_enqueue(m) return {weight = 2} end"}`, nil)
 		h.enqueue("orders", "x", nil)
 		require.Equal(t, "hook", by("default"))
 	})
 }
 
-func (h *rig) explain(body string) (e wire.ExplainMessage) {
+func (h *rig) explain(body string) (e api.ExplainMessage) {
 	h.t.Helper()
-	h.must(wire.VerbExplain, "", body, &e)
+	h.must(api.VerbExplain, "", body, &e)
 	return e
 }
 
@@ -511,8 +512,8 @@ func (h *rig) explain(body string) (e wire.ExplainMessage) {
 func TestExplainFindsMessages(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.piece = 3
-		h.must(wire.VerbQueueCreate, "orders", `{"circuit_header":"dest"}`, nil)
-		h.must(wire.VerbQueueCreate, "accounts", ``, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"circuit_header":"dest"}`, nil)
+		h.must(api.VerbQueueCreate, "accounts", ``, nil)
 		h.consume("orders", 1)
 		dead := h.enqueue("orders", "dies", nil)
 		h.ack(h.one(), "+TERM no use")
@@ -520,18 +521,18 @@ func TestExplainFindsMessages(t *testing.T) {
 		for range 10 {
 			h.enqueue("orders", "x", nil)
 		}
-		h.must(wire.VerbCircuitOpen, "api", ``, nil)
+		h.must(api.VerbCircuitOpen, "api", ``, nil)
 		last := h.enqueue("orders", "last", nats.Header{"dest": {"api"}})
 
 		e := h.explain(`{"kind":"message","id":"` + last + `"}`)
 		require.Equal(t, "orders parked", e.Queue+" "+e.State)
 		require.Equal(t, "circuit:api", e.BlockedBy.Gate)
-		require.Equal(t, []wire.GateState{{
+		require.Equal(t, []api.GateState{{
 			Kind: "circuit", Gate: "circuit:api", Limits: "opens after 10 failures in a row for 5m0s", InUse: "open (by hand)", SetBy: "default",
 		}}, e.Gates)
 		require.Equal(t, e, h.explain(`{"kind":"message","id":"`+last+`","queue":"orders"}`))
 		e = h.explain(`{"kind":"message","id":"` + last + `","queue":"accounts"}`)
-		require.Equal(t, wire.ExplainMessage{
+		require.Equal(t, api.ExplainMessage{
 			ID: last, State: "unknown", Reason: "No queue has this message: it was acked, or expired and was removed, or never confirmed.",
 		}, e)
 		for _, body := range []string{`{"kind":"message","id":"` + dead + `"}`, `{"kind":"message","id":"` + dead + `","queue":"orders"}`} {
@@ -540,11 +541,11 @@ func TestExplainFindsMessages(t *testing.T) {
 			require.Regexp(t, `^It was dead-lettered from orders at .* after 1 attempt: term\. Last error: no use$`, e.Reason)
 		}
 
-		var k wire.ExplainKey
-		h.must(wire.VerbExplain, "", `{"kind":"key","queue":"orders","key":"default"}`, &k)
+		var k api.ExplainKey
+		h.must(api.VerbExplain, "", `{"kind":"key","queue":"orders","key":"default"}`, &k)
 		require.Equal(t, "1 message is held back by circuit:api (circuit), open (by hand), opens after 10 failures in a row for 5m0s [default]. 10 messages are ready, but no consumer is registered.", k.Reason)
-		var q wire.ExplainQueue
-		h.must(wire.VerbExplain, "", `{"kind":"queue","queue":"orders"}`, &q)
+		var q api.ExplainQueue
+		h.must(api.VerbExplain, "", `{"kind":"queue","queue":"orders"}`, &q)
 		require.Equal(t, "1 message is held back by circuit:api (circuit), open (by hand), opens after 10 failures in a row for 5m0s [default]. 10 messages are ready, but no consumer is registered.", q.Reason)
 	})
 }

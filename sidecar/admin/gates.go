@@ -15,6 +15,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // thousand is the number one in thousandths, the unit of weights, costs and limits.
@@ -24,14 +25,14 @@ const thousand = 1000
 type gateStates struct {
 	now func() int64 // Unix ns
 	// limits returns the limits of a throttle key and their origin, "" if there are none.
-	limits func(key string) (l wire.ThrottleLimits, setBy string)
+	limits func(key string) (l api.ThrottleLimits, setBy string)
 	// circuit returns the circuit of a key. It returns false if there is none.
-	circuit func(key string) (wire.CircuitInfo, bool)
+	circuit func(key string) (api.CircuitInfo, bool)
 }
 
 // all returns the gates of a message.
-func (g *gateStates) all(v *inspect.MessageView) []wire.GateState {
-	var states []wire.GateState
+func (g *gateStates) all(v *inspect.MessageView) []api.GateState {
+	var states []api.GateState
 	for _, t := range v.Throttles {
 		states = append(states, g.throttleState(t))
 	}
@@ -41,20 +42,20 @@ func (g *gateStates) all(v *inspect.MessageView) []wire.GateState {
 	return states
 }
 
-func (g *gateStates) throttleState(t *throttle.Gate) wire.GateState {
+func (g *gateStates) throttleState(t *throttle.Gate) api.GateState {
 	now := g.now()
 	i := t.Info(now)
 	limits, setBy := g.limits(i.Key)
-	return wire.GateState{
+	return api.GateState{
 		Kind: gates.BlockOf(i.Kind).String(), Gate: "throttle:" + wire.ShowKey(i.Key), Open: i.Kind == throttle.Open,
 		OpensAt: opensAt(i.At, now), Limits: limits.Text(), SetBy: setBy, InUse: useText(&i),
 	}
 }
 
-func (g *gateStates) circuitState(c gates.Circuit) wire.GateState {
+func (g *gateStates) circuitState(c gates.Circuit) api.GateState {
 	now := g.now()
 	n, at := c.Peek(now)
-	st := wire.GateState{Kind: gates.ByCircuit.String(), Gate: "circuit:" + wire.ShowKey(c.Key()), Open: n > 0}
+	st := api.GateState{Kind: gates.ByCircuit.String(), Gate: "circuit:" + wire.ShowKey(c.Key()), Open: n > 0}
 	if n <= 0 {
 		st.OpensAt = opensAt(at, now)
 	}
@@ -73,12 +74,12 @@ func (g *gateStates) circuitState(c gates.Circuit) wire.GateState {
 	return st
 }
 
-func pauseState(gate string, until int64) wire.GateState {
-	return wire.GateState{Kind: gates.ByPause.String(), Gate: gate, OpensAt: opensAt(until, 0)}
+func pauseState(gate string, until int64) api.GateState {
+	return api.GateState{Kind: gates.ByPause.String(), Gate: gate, OpensAt: opensAt(until, 0)}
 }
 
 // state returns the gate at which messages of a key of a queue are blocked.
-func (g *gateStates) state(at gates.Place, by gates.BlockKind, name, key string) wire.GateState {
+func (g *gateStates) state(at gates.Place, by gates.BlockKind, name, key string) api.GateState {
 	switch {
 	case at.Throttle != nil:
 		st := g.throttleState(at.Throttle)
@@ -93,7 +94,7 @@ func (g *gateStates) state(at gates.Place, by gates.BlockKind, name, key string)
 	case at.Paused:
 		return pauseState("key:"+wire.ShowKey(key), at.Until)
 	}
-	return wire.GateState{Kind: by.String(), Gate: "key:" + wire.ShowKey(key), SetBy: "ordering of queue " + name}
+	return api.GateState{Kind: by.String(), Gate: "key:" + wire.ShowKey(key), SetBy: "ordering of queue " + name}
 }
 
 // opens returns when a gate may admit a message, math.MaxInt64 if that is unknown.
@@ -111,7 +112,7 @@ func opens(at gates.Place, now int64) int64 {
 }
 
 // throttleShow returns a throttle key with the messages that it blocks.
-func (a *Admin) throttleShow(req wire.GateKeyRequest) (wire.ThrottleInfo, *wire.Error) {
+func (a *Admin) throttleShow(req api.GateKeyRequest) (api.ThrottleInfo, *wire.Error) {
 	info, err := a.control.ThrottleShow(req)
 	if err == nil {
 		info.Waiting, info.WaitingMessages, info.WaitingQueues = a.waiting(req.Key, "")
@@ -120,7 +121,7 @@ func (a *Admin) throttleShow(req wire.GateKeyRequest) (wire.ThrottleInfo, *wire.
 }
 
 // circuitShow returns a circuit with the messages that it blocks.
-func (a *Admin) circuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
+func (a *Admin) circuitShow(req api.GateKeyRequest) (api.CircuitInfo, *wire.Error) {
 	info, err := a.control.CircuitShow(req)
 	if err == nil {
 		info.Waiting, info.WaitingMessages, info.WaitingQueues = a.waiting("", req.Key)
@@ -129,21 +130,21 @@ func (a *Admin) circuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Er
 }
 
 // circuitOpen opens a circuit by hand.
-func (a *Admin) circuitOpen(by control.Actor, req wire.CircuitOpenRequest) (wire.CircuitInfo, *wire.Error) {
+func (a *Admin) circuitOpen(by control.Actor, req api.CircuitOpenRequest) (api.CircuitInfo, *wire.Error) {
 	change := req
 	change.Key = ""
-	return a.keepCircuit(by, req.Key, change, func() (wire.CircuitInfo, *wire.Error) { return a.control.CircuitOpen(by, req) })
+	return a.keepCircuit(by, req.Key, change, func() (api.CircuitInfo, *wire.Error) { return a.control.CircuitOpen(by, req) })
 }
 
 // changeCircuit returns the function of a verb that changes one circuit.
-func (a *Admin) changeCircuit(change func(control.Actor, wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error)) func(control.Actor, wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
-	return func(by control.Actor, req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
-		return a.keepCircuit(by, req.Key, wire.Empty{}, func() (wire.CircuitInfo, *wire.Error) { return change(by, req) })
+func (a *Admin) changeCircuit(change func(control.Actor, api.GateKeyRequest) (api.CircuitInfo, *wire.Error)) func(control.Actor, api.GateKeyRequest) (api.CircuitInfo, *wire.Error) {
+	return func(by control.Actor, req api.GateKeyRequest) (api.CircuitInfo, *wire.Error) {
+		return a.keepCircuit(by, req.Key, api.Empty{}, func() (api.CircuitInfo, *wire.Error) { return change(by, req) })
 	}
 }
 
 // keepCircuit changes a circuit, and records the request if that changed its state.
-func (a *Admin) keepCircuit(by control.Actor, key string, req any, change func() (wire.CircuitInfo, *wire.Error)) (wire.CircuitInfo, *wire.Error) {
+func (a *Admin) keepCircuit(by control.Actor, key string, req any, change func() (api.CircuitInfo, *wire.Error)) (api.CircuitInfo, *wire.Error) {
 	object := "circuit:" + key
 	defer a.objects.lock(object)()
 	before, ok := a.gates.circuit(key)
@@ -161,9 +162,9 @@ func (a *Admin) keepCircuit(by control.Actor, key string, req any, change func()
 // waiting counts the queues and messages that wait at a throttle key or, if that is empty, at
 // a circuit, and returns the queues with the most messages. It asks the queues, because a queue
 // without a consumer with credit does not join the wait list of a gate.
-func (a *Admin) waiting(throttleKey, circuitKey string) (queues int, messages int64, most []wire.WaitingQueue) {
+func (a *Admin) waiting(throttleKey, circuitKey string) (queues int, messages int64, most []api.WaitingQueue) {
 	for _, q := range a.shards.Queues() {
-		w := wire.WaitingQueue{Queue: q.Name()}
+		w := api.WaitingQueue{Queue: q.Name()}
 		q.View(func(m *queue.Queue, side queue.Role, now int64) {
 			w.Messages, w.Flows = m.Inspect(side).WaitingAt(throttleKey, circuitKey, now)
 		})
@@ -175,11 +176,11 @@ func (a *Admin) waiting(throttleKey, circuitKey string) (queues int, messages in
 }
 
 // mostWaiting returns the queues with the most messages, sorted.
-func mostWaiting(list []wire.WaitingQueue) []wire.WaitingQueue {
-	slices.SortFunc(list, func(a, b wire.WaitingQueue) int {
+func mostWaiting(list []api.WaitingQueue) []api.WaitingQueue {
+	slices.SortFunc(list, func(a, b api.WaitingQueue) int {
 		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Queue, b.Queue))
 	})
-	return list[:min(len(list), wire.MaxWaitingQueues)]
+	return list[:min(len(list), api.MaxWaitingQueues)]
 }
 
 // interval returns how many nanoseconds a throttle key needs on average for a message of that
@@ -197,7 +198,7 @@ func interval(t *throttle.Gate, cost, now int64) float64 {
 }
 
 // gateText describes a gate for a sentence.
-func gateText(st *wire.GateState) string {
+func gateText(st *api.GateState) string {
 	var b strings.Builder
 	switch st.Kind {
 	case gates.ByPause.String():

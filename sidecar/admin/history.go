@@ -6,27 +6,28 @@ import (
 	"github.com/filaq/fila/sidecar/queue/history"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // unreadable is the outcome of a record that cannot be read.
 const unreadable = "unreadable"
 
 // readHistory reads what has happened to a message; nil: nothing, or it is not on disk.
-func readHistory(from store.Store, ref store.Ref) []wire.AttemptInfo {
+func readHistory(from store.Store, ref store.Ref) []api.AttemptInfo {
 	return histories(from, []store.Ref{ref})[0]
 }
 
 // histories is readHistory of several messages. It reads them at once: a store may wait
 // for a commit before it answers.
-func histories(from store.Store, refs []store.Ref) [][]wire.AttemptInfo {
-	all := make([][]wire.AttemptInfo, len(refs))
+func histories(from store.Store, refs []store.Ref) [][]api.AttemptInfo {
+	all := make([][]api.AttemptInfo, len(refs))
 	read := make([]bool, len(refs))
 	err := from.History(refs, func(i int, records [][]byte) {
 		read[i] = true
 		for _, b := range records {
 			p, err := history.Read(b)
 			if err != nil {
-				all[i] = append(all[i], wire.AttemptInfo{Outcome: unreadable, Error: err.Error()})
+				all[i] = append(all[i], api.AttemptInfo{Outcome: unreadable, Error: err.Error()})
 				continue
 			}
 			all[i] = append(all[i], attemptInfo(&p))
@@ -35,15 +36,15 @@ func histories(from store.Store, refs []store.Ref) [][]wire.AttemptInfo {
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		for i := range all {
 			if !read[i] {
-				all[i] = []wire.AttemptInfo{{Outcome: unreadable, Error: err.Error()}}
+				all[i] = []api.AttemptInfo{{Outcome: unreadable, Error: err.Error()}}
 			}
 		}
 	}
 	return all
 }
 
-func attemptInfo(p *history.AttemptRecord) wire.AttemptInfo {
-	a := wire.AttemptInfo{
+func attemptInfo(p *history.AttemptRecord) api.AttemptInfo {
+	a := api.AttemptInfo{
 		Outcome: p.Outcome, Attempt: p.Number, Dead: p.Dead, Consumer: p.Consumer, TookMs: p.Took / 1e6, Error: p.Error, ErrorCode: p.Code,
 		DecidedBy: p.DecidedBy, Rule: p.Rule, Reason: p.Reason, DelayMs: p.Delay / 1e6, WaitedMs: p.Waited / 1e6,
 	}
@@ -56,7 +57,7 @@ func attemptInfo(p *history.AttemptRecord) wire.AttemptInfo {
 	}
 	for i := range p.Blocked {
 		h := &p.Blocked[i]
-		a.Held = append(a.Held, wire.HeldInfo{Kind: h.Kind, Gate: h.Place + wire.ShowKey(h.Key), Ms: h.For / 1e6})
+		a.Held = append(a.Held, api.HeldInfo{Kind: h.Kind, Gate: h.Place + wire.ShowKey(h.Key), Ms: h.For / 1e6})
 	}
 	return a
 }

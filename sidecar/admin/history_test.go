@@ -9,6 +9,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // pastStore has a history of each message but 2, whose history is broken, and 3, which
@@ -35,7 +36,7 @@ func (s *pastStore) History(refs []store.Ref, fn func(i int, records [][]byte)) 
 // A record of a move has the source and the target queue.
 func TestAMoveInAHistory(t *testing.T) {
 	p := history.AttemptRecord{Outcome: wire.AttemptMoved, At: 1e18, From: "orders.dlq", To: "by-hand"}
-	require.Equal(t, wire.AttemptInfo{Outcome: "moved", At: "2001-09-09T01:46:40Z", From: "orders.dlq", To: "by-hand"}, attemptInfo(&p))
+	require.Equal(t, api.AttemptInfo{Outcome: "moved", At: "2001-09-09T01:46:40Z", From: "orders.dlq", To: "by-hand"}, attemptInfo(&p))
 }
 
 // TestHistoriesAreAskedForAtOnce, since each request may wait for a commit. A broken history
@@ -47,7 +48,7 @@ func TestHistoriesAreAskedForAtOnce(t *testing.T) {
 	require.Equal(t, 1, s.asked)
 	require.Len(t, past, 3)
 	for _, i := range []int{0, 2} {
-		require.Equal(t, wire.AttemptInfo{Outcome: wire.AttemptNack}, past[i][0])
+		require.Equal(t, api.AttemptInfo{Outcome: wire.AttemptNack}, past[i][0])
 		require.Equal(t, unreadable, past[i][1].Outcome, "a record of another version")
 	}
 	require.Len(t, past[1], 1)
@@ -56,6 +57,6 @@ func TestHistoriesAreAskedForAtOnce(t *testing.T) {
 	require.Nil(t, readHistory(s, store.Ref{Seq: 3}))
 
 	p.queue = "orders"
-	require.Equal(t, make([][]wire.AttemptInfo, 2), p.histories(make([]inspect.MessageView, 2)))
+	require.Equal(t, make([][]api.AttemptInfo, 2), p.histories(make([]inspect.MessageView, 2)))
 	require.Equal(t, 2, s.asked)
 }

@@ -5,10 +5,11 @@ import (
 
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func (a *Admin) jobCreateVerb() Verb {
-	v := changes(wire.VerbJobCreate, a.jobCreate).at(byBody, nil).waiting()
+	v := changes(api.VerbJobCreate, a.jobCreate).at(byBody, nil).waiting()
 	v.rewrite = a.jobOfSubject
 	return v
 }
@@ -17,7 +18,7 @@ func (a *Admin) jobCreateVerb() Verb {
 // absolute times. Another node, maybe of another version, then carries out exactly the
 // request that permissions were checked for.
 func (a *Admin) jobOfSubject(tail string, body []byte) ([]byte, *wire.Error) {
-	req, err := wire.VerbJobCreate.Parse(tail, body)
+	req, err := api.VerbJobCreate.Parse(tail, body)
 	if err == nil {
 		err = req.Resolve(a.now())
 	}
@@ -27,7 +28,7 @@ func (a *Admin) jobOfSubject(tail string, body []byte) ([]byte, *wire.Error) {
 	return a.encode(req)
 }
 
-func (a *Admin) jobCreate(by control.Actor, req wire.JobCreateRequest) (info wire.JobInfo, err *wire.Error) {
+func (a *Admin) jobCreate(by control.Actor, req api.JobCreateRequest) (info api.JobInfo, err *wire.Error) {
 	if err := req.Resolve(a.now()); err != nil {
 		return info, err
 	}
@@ -41,17 +42,17 @@ func (a *Admin) jobCreate(by control.Actor, req wire.JobCreateRequest) (info wir
 	return info, err
 }
 
-func (a *Admin) jobShow(req wire.JobRequest) (wire.JobInfo, *wire.Error) { return a.shards.Job(req.ID) }
+func (a *Admin) jobShow(req api.JobRequest) (api.JobInfo, *wire.Error) { return a.shards.Job(req.ID) }
 
-func (a *Admin) jobList(req wire.JobListRequest) (wire.JobList, *wire.Error) {
+func (a *Admin) jobList(req api.JobListRequest) (api.JobList, *wire.Error) {
 	if req.Queue != "" {
 		if _, err := a.queue(req.Queue); err != nil {
-			return wire.JobList{}, err
+			return api.JobList{}, err
 		}
 	}
 	return a.shards.Jobs(req.Queue, req.After, req.Limit), nil
 }
 
 // listJobs lists the jobs of all nodes, newest first.
-var listJobs = listAll(wire.VerbJobList, (*wire.JobList).Page, func(r wire.JobListRequest) int { return r.Limit },
-	func(a, b wire.JobInfo) int { return cmp.Compare(b.ID, a.ID) })
+var listJobs = listAll(api.VerbJobList, (*api.JobList).Page, func(r api.JobListRequest) int { return r.Limit },
+	func(a, b api.JobInfo) int { return cmp.Compare(b.ID, a.ID) })

@@ -9,6 +9,7 @@ import (
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // located finds a message, and refuses one that does not exist.
@@ -21,14 +22,14 @@ func (a *Admin) located(name, id string) (*located, *wire.Error) {
 }
 
 // messageShow shows a message as peek and explain do.
-func (a *Admin) messageShow(req wire.MessageShowRequest) (info wire.MessageInfo, err *wire.Error) {
+func (a *Admin) messageShow(req api.MessageShowRequest) (info api.MessageInfo, err *wire.Error) {
 	at, err := a.located(req.Queue, req.ID)
 	if err != nil {
 		return info, err
 	}
-	p := peeking{Admin: a, queue: at.q.Name(), id: at.q.ID(), store: at.q.Store(), req: wire.PeekRequest{PayloadBytes: req.PayloadBytes}}
+	p := peeking{Admin: a, queue: at.q.Name(), id: at.q.ID(), store: at.q.Store(), req: api.PeekRequest{PayloadBytes: req.PayloadBytes}}
 	e := a.explained(at)
-	info = wire.MessageInfo{
+	info = api.MessageInfo{
 		PeekedMessage: p.peeked(at.v), Queue: p.queue, Cost: float64(at.v.Cost) / thousand,
 		Reason: e.Reason, Gates: e.Gates, BlockedSince: e.BlockedSince, Ahead: e.Ahead, Estimate: e.Estimate,
 	}
@@ -43,35 +44,35 @@ func (a *Admin) messageShow(req wire.MessageShowRequest) (info wire.MessageInfo,
 }
 
 // messageDelete removes a message that is not in flight.
-func (a *Admin) messageDelete(by control.Actor, req wire.MessageRequest) (wire.MessageReply, *wire.Error) {
+func (a *Admin) messageDelete(by control.Actor, req api.MessageRequest) (api.MessageReply, *wire.Error) {
 	return a.changeMessage(by, req, (*shard.Queue).Remove)
 }
 
 // messageRunNow ends the delay of a message.
-func (a *Admin) messageRunNow(by control.Actor, req wire.MessageRequest) (wire.MessageReply, *wire.Error) {
+func (a *Admin) messageRunNow(by control.Actor, req api.MessageRequest) (api.MessageReply, *wire.Error) {
 	return a.changeMessage(by, req, (*shard.Queue).RunNow)
 }
 
 // changeMessage changes a message that is not in flight, and records that.
-func (a *Admin) changeMessage(by control.Actor, req wire.MessageRequest,
+func (a *Admin) changeMessage(by control.Actor, req api.MessageRequest,
 	do func(*shard.Queue, uint64, store.ID) (queue.Handled, *wire.Error),
-) (wire.MessageReply, *wire.Error) {
+) (api.MessageReply, *wire.Error) {
 	at, err := a.located(req.Queue, req.ID)
 	if err != nil {
-		return wire.MessageReply{}, err
+		return api.MessageReply{}, err
 	}
 	h, err := do(at.q, at.v.Seq, at.v.ID)
 	switch {
 	case err != nil:
-		return wire.MessageReply{}, err
+		return api.MessageReply{}, err
 	case !h.Found:
-		return wire.MessageReply{}, wire.MessageNotFound(req.Queue, req.ID)
+		return api.MessageReply{}, wire.MessageNotFound(req.Queue, req.ID)
 	}
 	at.v.State = h.State
 	if why := inFlight[h.State]; why != "" {
-		return wire.MessageReply{}, wire.MessageInFlight(at.q.Name(), req.ID, why)
+		return api.MessageReply{}, wire.MessageInFlight(at.q.Name(), req.ID, why)
 	}
-	reply := wire.MessageReply{ID: uuid.UUID(at.v.ID).String(), Queue: at.q.Name(), State: stateText(at.q.Name(), at.v), Done: h.Done > 0}
+	reply := api.MessageReply{ID: uuid.UUID(at.v.ID).String(), Queue: at.q.Name(), State: stateText(at.q.Name(), at.v), Done: h.Done > 0}
 	if reply.Done {
 		a.audit(by, "message:"+reply.ID, reply)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 const nowhere = "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"
@@ -21,13 +22,13 @@ func about(id string) string { return `{"id":"` + id + `"}` }
 // TestMessagesAreShown shows messages of any queue, by their state.
 func TestMessagesAreShown(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "other", `{}`, nil)
-		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["gate"]}`, nil)
-		h.must(wire.VerbThrottleSet, "slow", `{"concurrency":1}`, nil)
-		h.must(wire.VerbPause, "", `{"kind":"throttle","name":"slow"}`, nil)
+		h.must(api.VerbQueueCreate, "other", `{}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["gate"]}`, nil)
+		h.must(api.VerbThrottleSet, "slow", `{"concurrency":1}`, nil)
+		h.must(api.VerbPause, "", `{"kind":"throttle","name":"slow"}`, nil)
 		id := h.enqueue("orders", "hello world", nats.Header{"tenant": {"acme"}, "gate": {"slow"}, "x": {"y"}})
-		var m wire.MessageInfo
-		h.must(wire.VerbMessageShow, "", `{"id":"`+id+`","payload_bytes":64}`, &m)
+		var m api.MessageInfo
+		h.must(api.VerbMessageShow, "", `{"id":"`+id+`","payload_bytes":64}`, &m)
 		require.Equal(t, "orders", m.Queue)
 		require.Equal(t, id, m.ID)
 		require.Equal(t, "parked", m.State)
@@ -40,7 +41,7 @@ func TestMessagesAreShown(t *testing.T) {
 		require.EqualValues(t, 1, m.Cost)
 
 		late := h.enqueue("orders", "late", nats.Header{"tenant": {"acme"}, wire.HeaderDelay: {"1h"}})
-		h.must(wire.VerbMessageShow, "", `{"id":"`+late+`","queue":"orders"}`, &m)
+		h.must(api.VerbMessageShow, "", `{"id":"`+late+`","queue":"orders"}`, &m)
 		require.Equal(t, "delayed", m.State)
 		require.Contains(t, m.Reason, "It waits for its time")
 
@@ -49,13 +50,13 @@ func TestMessagesAreShown(t *testing.T) {
 			about("x"): wire.CodeBadField, `{}`: wire.CodeBadField, `{"id":"` + id + `","queue":"nosuch"}`: wire.CodeQueueNotFound,
 			`{"id":"` + id + `","queue":"a$b"}`: wire.CodeBadQueueName,
 		} {
-			for _, verb := range []wire.AnyVerb{wire.VerbMessageShow, wire.VerbMessageDelete, wire.VerbMessageRunNow} {
+			for _, verb := range []api.AnyVerb{api.VerbMessageShow, api.VerbMessageDelete, api.VerbMessageRunNow} {
 				werr := h.ask(verb, "", body, nil)
 				require.NotNil(t, werr, "%s %s", verb, body)
 				require.Equal(t, code, werr.ErrCode, "%s %s: %v", verb, body, werr)
 			}
 		}
-		require.Equal(t, wire.CodeBadField, h.ask(wire.VerbMessageShow, "", `{"id":"`+id+`","payload_bytes":-1}`, nil).ErrCode)
+		require.Equal(t, wire.CodeBadField, h.ask(api.VerbMessageShow, "", `{"id":"`+id+`","payload_bytes":-1}`, nil).ErrCode)
 	})
 }
 
@@ -63,16 +64,16 @@ func TestMessagesAreShown(t *testing.T) {
 // and a redrive does not end it.
 func TestMessagesHaveAHistory(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{"throttle_headers":["gate"],"retry_initial_ms":1000,"retry_max_ms":1000,"retry_jitter":0}`, nil)
-		h.must(wire.VerbThrottleSet, "slow", `{"concurrency":1}`, nil)
-		h.must(wire.VerbPause, "", `{"kind":"throttle","name":"slow"}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"throttle_headers":["gate"],"retry_initial_ms":1000,"retry_max_ms":1000,"retry_jitter":0}`, nil)
+		h.must(api.VerbThrottleSet, "slow", `{"concurrency":1}`, nil)
+		h.must(api.VerbPause, "", `{"kind":"throttle","name":"slow"}`, nil)
 		id := h.enqueue("orders", "1", nats.Header{"gate": {"slow"}})
 		h.consume("orders", 1)
 		time.Sleep(2 * time.Second)
-		h.must(wire.VerbResume, "", `{"kind":"throttle","name":"slow"}`, nil)
+		h.must(api.VerbResume, "", `{"kind":"throttle","name":"slow"}`, nil)
 		h.ack(h.one(), `-NAK {"error":"boom","code":"E1"}`)
-		var m wire.MessageInfo
-		h.must(wire.VerbMessageShow, "", about(id), &m)
+		var m api.MessageInfo
+		h.must(api.VerbMessageShow, "", about(id), &m)
 		require.Len(t, m.History, 1)
 		first := m.History[0]
 		at, err := time.Parse(time.RFC3339Nano, first.At)
@@ -83,25 +84,25 @@ func TestMessagesHaveAHistory(t *testing.T) {
 		require.Equal(t, "throttle:slow", first.Held[0].Gate)
 		require.InDelta(t, first.WaitedMs, first.Held[0].Ms, 1000)
 		first.At, first.WaitedMs, first.TookMs, first.Held = "", 0, 0, nil
-		require.Equal(t, wire.AttemptInfo{
+		require.Equal(t, api.AttemptInfo{
 			Outcome: wire.AttemptNack, Attempt: 1, Consumer: "w", Error: "boom", ErrorCode: "E1", DecidedBy: wire.DecidedByDefault, DelayMs: 1000,
 		}, first)
 
 		h.ack(h.one(), "+TERM bad")
-		h.must(wire.VerbMessageShow, "", about(id), &m)
+		h.must(api.VerbMessageShow, "", about(id), &m)
 		require.Equal(t, "orders.dlq", m.Queue)
 		require.Len(t, m.History, 2)
 		require.Equal(t, wire.ReasonTerm, m.History[1].Reason)
-		var e wire.ExplainMessage
-		h.must(wire.VerbExplain, "", `{"kind":"message","id":"`+id+`"}`, &e)
+		var e api.ExplainMessage
+		h.must(api.VerbExplain, "", `{"kind":"message","id":"`+id+`"}`, &e)
 		require.Equal(t, m.History, e.History)
-		var p wire.PeekReply
-		h.must(wire.VerbPeek, "orders.dlq", `{}`, &p)
+		var p api.PeekReply
+		h.must(api.VerbPeek, "orders.dlq", `{}`, &p)
 		require.Equal(t, m.History, p.Messages[0].History)
 
-		h.must(wire.VerbRedrive, "orders.dlq", `{}`, nil)
+		h.must(api.VerbRedrive, "orders.dlq", `{}`, nil)
 		h.ack(h.one(), "-NAK")
-		h.must(wire.VerbMessageShow, "", about(id), &e)
+		h.must(api.VerbMessageShow, "", about(id), &e)
 		require.Len(t, e.History, 4)
 		require.Equal(t, m.History, e.History[:2])
 		require.Equal(t, wire.AttemptRedriven, e.History[2].Outcome)
@@ -112,24 +113,24 @@ func TestMessagesHaveAHistory(t *testing.T) {
 // TestMessagesAreDeleted: waiting messages are deleted, messages in flight are not.
 func TestMessagesAreDeleted(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{}`, nil)
 		first, second := h.enqueue("orders", "1", nil), h.enqueue("orders", "2", nil)
 		h.consume("orders", 1)
 		d := h.one()
-		for _, verb := range []wire.AnyVerb{wire.VerbMessageDelete, wire.VerbMessageRunNow} {
+		for _, verb := range []api.AnyVerb{api.VerbMessageDelete, api.VerbMessageRunNow} {
 			werr := h.ask(verb, "", about(first), nil)
 			require.NotNil(t, werr)
 			require.Equal(t, wire.CodeMessageInFlight, werr.ErrCode)
 			require.Contains(t, werr.Description, "a consumer works on it")
 		}
-		var reply wire.MessageReply
-		h.must(wire.VerbMessageDelete, "", about(second), &reply)
-		require.Equal(t, wire.MessageReply{ID: second, Queue: "orders", State: "pending", Done: true}, reply)
-		require.Equal(t, wire.CodeMessageNotFound, h.ask(wire.VerbMessageDelete, "", about(second), nil).ErrCode)
+		var reply api.MessageReply
+		h.must(api.VerbMessageDelete, "", about(second), &reply)
+		require.Equal(t, api.MessageReply{ID: second, Queue: "orders", State: "pending", Done: true}, reply)
+		require.Equal(t, wire.CodeMessageNotFound, h.ask(api.VerbMessageDelete, "", about(second), nil).ErrCode)
 
 		h.ack(d, "+TERM")
-		h.must(wire.VerbMessageDelete, "", `{"id":"`+first+`","queue":"orders"}`, &reply)
-		require.Equal(t, wire.MessageReply{ID: first, Queue: "orders.dlq", State: "dead", Done: true}, reply)
+		h.must(api.VerbMessageDelete, "", `{"id":"`+first+`","queue":"orders"}`, &reply)
+		require.Equal(t, api.MessageReply{ID: first, Queue: "orders.dlq", State: "dead", Done: true}, reply)
 		require.Zero(t, h.shards.Queue("orders").Depth()+h.shards.Queue("orders.dlq").Depth())
 	})
 }
@@ -137,20 +138,20 @@ func TestMessagesAreDeleted(t *testing.T) {
 // TestMessagesRunNow: a delayed or retrying message becomes ready.
 func TestMessagesRunNow(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{"retry_initial_ms":3600000,"retry_max_ms":3600000,"retry_jitter":0}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"retry_initial_ms":3600000,"retry_max_ms":3600000,"retry_jitter":0}`, nil)
 		id := h.enqueue("orders", "1", nats.Header{wire.HeaderDelay: {"1h"}})
-		var reply wire.MessageReply
-		h.must(wire.VerbMessageRunNow, "", about(id), &reply)
-		require.Equal(t, wire.MessageReply{ID: id, Queue: "orders", State: "delayed", Done: true}, reply)
-		h.must(wire.VerbMessageRunNow, "", about(id), &reply)
-		require.Equal(t, wire.MessageReply{ID: id, Queue: "orders", State: "pending"}, reply)
+		var reply api.MessageReply
+		h.must(api.VerbMessageRunNow, "", about(id), &reply)
+		require.Equal(t, api.MessageReply{ID: id, Queue: "orders", State: "delayed", Done: true}, reply)
+		h.must(api.VerbMessageRunNow, "", about(id), &reply)
+		require.Equal(t, api.MessageReply{ID: id, Queue: "orders", State: "pending"}, reply)
 		h.consume("orders", 1)
 		h.ack(h.one(), "-NAK")
-		var m wire.MessageInfo
-		h.must(wire.VerbMessageShow, "", about(id), &m)
+		var m api.MessageInfo
+		h.must(api.VerbMessageShow, "", about(id), &m)
 		require.Equal(t, "delayed", m.State)
 		require.EqualValues(t, 2, m.Attempt)
-		h.must(wire.VerbMessageRunNow, "", about(id), &reply)
+		h.must(api.VerbMessageRunNow, "", about(id), &reply)
 		require.Equal(t, "2", h.one().Header.Get(wire.HeaderAttempt))
 	})
 }
@@ -159,7 +160,7 @@ func TestMessagesRunNow(t *testing.T) {
 // letters are purged separately.
 func TestPurgeEmptiesAQueue(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{}`, nil)
 		h.enqueue("orders", "dead", nil)
 		h.consume("orders", 1)
 		h.ack(h.one(), "+TERM")
@@ -168,24 +169,24 @@ func TestPurgeEmptiesAQueue(t *testing.T) {
 		for i := range 5 {
 			h.enqueue("orders", fmt.Sprint(i), nats.Header{wire.HeaderDelay: {fmt.Sprint(i, "h")}})
 		}
-		var reply wire.QueuePurgeReply
-		h.must(wire.VerbQueuePurge, "orders", `{"after":"6-6"}`, &reply)
-		require.Equal(t, wire.QueuePurgeReply{Purged: 1}, reply)
-		h.must(wire.VerbQueuePurge, "orders", ``, &reply)
-		require.Equal(t, wire.QueuePurgeReply{Purged: 4}, reply)
-		var info wire.QueueInfo
-		h.must(wire.VerbQueueInspect, "orders", ``, &info)
+		var reply api.QueuePurgeReply
+		h.must(api.VerbQueuePurge, "orders", `{"after":"6-6"}`, &reply)
+		require.Equal(t, api.QueuePurgeReply{Purged: 1}, reply)
+		h.must(api.VerbQueuePurge, "orders", ``, &reply)
+		require.Equal(t, api.QueuePurgeReply{Purged: 4}, reply)
+		var info api.QueueInfo
+		h.must(api.VerbQueueInspect, "orders", ``, &info)
 		require.EqualValues(t, 1, info.InFlight)
 		require.Zero(t, info.Pending+info.Delayed)
 		require.EqualValues(t, 5, info.Counters["removed"])
 		h.ack(leased, "")
 
 		require.EqualValues(t, 1, h.shards.Queue("orders.dlq").Depth())
-		h.must(wire.VerbQueuePurge, "orders.dlq", ``, &reply)
-		require.Equal(t, wire.QueuePurgeReply{Purged: 1}, reply)
+		h.must(api.VerbQueuePurge, "orders.dlq", ``, &reply)
+		require.Equal(t, api.QueuePurgeReply{Purged: 1}, reply)
 		require.Zero(t, h.shards.Queue("orders").Depth()+h.shards.Queue("orders.dlq").Depth())
 		for _, after := range []string{"x", "1", "1-", "-1", "1-2-3"} {
-			require.Equal(t, wire.CodeBadField, h.ask(wire.VerbQueuePurge, "orders", `{"after":"`+after+`"}`, nil).ErrCode, after)
+			require.Equal(t, wire.CodeBadField, h.ask(api.VerbQueuePurge, "orders", `{"after":"`+after+`"}`, nil).ErrCode, after)
 		}
 	})
 }
@@ -194,18 +195,18 @@ func TestPurgeEmptiesAQueue(t *testing.T) {
 // is set for it.
 func TestKeysThatNobodyKnowsAreNotExplained(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
 		ask := func(key string) *wire.Error {
-			return h.ask(wire.VerbExplain, "", `{"kind":"key","queue":"orders","key":"`+key+`"}`, nil)
+			return h.ask(api.VerbExplain, "", `{"kind":"key","queue":"orders","key":"`+key+`"}`, nil)
 		}
 		require.Equal(t, wire.CodeKeyNotFound, ask("acme").ErrCode)
-		h.must(wire.VerbPause, "", `{"kind":"queue","name":"orders"}`, nil)
+		h.must(api.VerbPause, "", `{"kind":"queue","name":"orders"}`, nil)
 		require.Equal(t, wire.CodeKeyNotFound, ask("acme").ErrCode)
 		h.enqueue("orders", "1", nats.Header{"tenant": {"acme"}})
 		require.Nil(t, ask("acme"))
-		h.must(wire.VerbPause, "", `{"kind":"key","queue":"orders","name":"paused"}`, nil)
+		h.must(api.VerbPause, "", `{"kind":"key","queue":"orders","name":"paused"}`, nil)
 		require.Nil(t, ask("paused"))
-		h.must(wire.VerbConfigSet, "weight:orders:heavy", `{"value":"2"}`, nil)
+		h.must(api.VerbConfigSet, "weight:orders:heavy", `{"value":"2"}`, nil)
 		require.Nil(t, ask("heavy"))
 		require.Equal(t, wire.CodeKeyNotFound, ask("nobody").ErrCode)
 	})
@@ -215,32 +216,32 @@ func TestKeysThatNobodyKnowsAreNotExplained(t *testing.T) {
 // client. A verb that changes nothing is not.
 func TestAuditNamesActorAndChange(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		twice := func(verb wire.AnyVerb, tail, body string) { // the second time there is nothing to do
+		twice := func(verb api.AnyVerb, tail, body string) { // the second time there is nothing to do
 			h.must(verb, tail, body, nil)
 			h.must(verb, tail, body, nil)
 		}
-		twice(wire.VerbQueueCreate, "orders", `{"on_enqueue":"function on_enqueue(msg) error('x') end"}`)
+		twice(api.VerbQueueCreate, "orders", `{"on_enqueue":"function on_enqueue(msg) error('x') end"}`)
 		id := h.enqueue("orders", "1", nats.Header{wire.HeaderDelay: {"1h"}})
-		twice(wire.VerbQueueUpdate, "orders", `{"max_depth":5}`)
-		twice(wire.VerbMessageRunNow, "", about("urn:uuid:"+strings.ToUpper(id)))
-		h.must(wire.VerbMessageDelete, "", about(id), nil)
+		twice(api.VerbQueueUpdate, "orders", `{"max_depth":5}`)
+		twice(api.VerbMessageRunNow, "", about("urn:uuid:"+strings.ToUpper(id)))
+		h.must(api.VerbMessageDelete, "", about(id), nil)
 		h.enqueue("orders", "2", nats.Header{wire.HeaderDelay: {"1h"}})
-		twice(wire.VerbQueuePurge, "orders", ``)
-		twice(wire.VerbHookReset, "orders", ``)
-		h.must(wire.VerbRedrive, "orders.dlq", ``, nil)
-		h.must(wire.VerbCircuitOpen, "stripe", `{"for_ms":5}`, nil)
-		h.must(wire.VerbCircuitClose, "_", `{"key":"stripe"}`, nil)
-		require.Equal(t, wire.CodeCircuitNotFound, h.ask(wire.VerbCircuitClose, "stripe", ``, nil).ErrCode)
-		twice(wire.VerbCircuitOpen, "adyen", ``)
-		twice(wire.VerbThrottleSet, "k", `{"concurrency":1}`)
-		twice(wire.VerbConfigSet, "weight:orders:acme", `{"value":"2"}`)
-		twice(wire.VerbPause, "", `{"kind":"queue","name":"orders"}`)
-		h.must(wire.VerbResume, "", `{"kind":"queue","name":"orders"}`, nil)
-		h.must(wire.VerbQueueInspect, "orders", ``, nil)
-		h.must(wire.VerbQueueDelete, "orders", ``, nil)
-		require.NotNil(t, h.ask(wire.VerbQueueDelete, "orders", ``, nil))
-		var log wire.ConfigLog
-		h.must(wire.VerbConfigLog, "", ``, &log)
+		twice(api.VerbQueuePurge, "orders", ``)
+		twice(api.VerbHookReset, "orders", ``)
+		h.must(api.VerbRedrive, "orders.dlq", ``, nil)
+		h.must(api.VerbCircuitOpen, "stripe", `{"for_ms":5}`, nil)
+		h.must(api.VerbCircuitClose, "_", `{"key":"stripe"}`, nil)
+		require.Equal(t, wire.CodeCircuitNotFound, h.ask(api.VerbCircuitClose, "stripe", ``, nil).ErrCode)
+		twice(api.VerbCircuitOpen, "adyen", ``)
+		twice(api.VerbThrottleSet, "k", `{"concurrency":1}`)
+		twice(api.VerbConfigSet, "weight:orders:acme", `{"value":"2"}`)
+		twice(api.VerbPause, "", `{"kind":"queue","name":"orders"}`)
+		h.must(api.VerbResume, "", `{"kind":"queue","name":"orders"}`, nil)
+		h.must(api.VerbQueueInspect, "orders", ``, nil)
+		h.must(api.VerbQueueDelete, "orders", ``, nil)
+		require.NotNil(t, h.ask(api.VerbQueueDelete, "orders", ``, nil))
+		var log api.ConfigLog
+		h.must(api.VerbConfigLog, "", ``, &log)
 		var got []string
 		for i := len(log.Entries) - 1; i >= 0; i-- {
 			e := log.Entries[i]
@@ -260,14 +261,14 @@ func TestAuditNamesActorAndChange(t *testing.T) {
 // how many it changed.
 func TestAFailedRequestIsAuditedIfItChangedMessages(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", ``, nil)
+		h.must(api.VerbQueueCreate, "orders", ``, nil)
 		for _, n := range []int64{0, 5} {
-			err := h.auditMessages(control.Actor{By: "queue-purge", Client: "tester"}, h.shards.Queue("orders"), n, wire.QueuePurgeReply{Purged: n}, wire.OutcomeUnknown())
+			err := h.auditMessages(control.Actor{By: "queue-purge", Client: "tester"}, h.shards.Queue("orders"), n, api.QueuePurgeReply{Purged: n}, wire.OutcomeUnknown())
 			require.ErrorIs(t, err, wire.OutcomeUnknown())
 			require.Equal(t, n > 0, strings.HasSuffix(err.Description, "; 5 messages had been done before"), err.Description)
 		}
-		var log wire.ConfigLog
-		h.must(wire.VerbConfigLog, "", ``, &log)
+		var log api.ConfigLog
+		h.must(api.VerbConfigLog, "", ``, &log)
 		require.Len(t, log.Entries, 2)
 		require.Equal(t, "queue-purge queue:orders tester", log.Entries[0].By+" "+log.Entries[0].Key+" "+log.Entries[0].Client)
 		require.Equal(t, `{"purged":5}`, *log.Entries[0].New)

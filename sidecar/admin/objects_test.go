@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // A redrive that waits for another job of its queue holds up no other redrive, and no other
@@ -18,27 +19,27 @@ import (
 func TestAWaitingRedriveHoldsUpNothing(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		for _, name := range []string{"orders", "mails"} {
-			h.must(wire.VerbQueueCreate, name, ``, nil)
+			h.must(api.VerbQueueCreate, name, ``, nil)
 			h.consume(name, 1)
 			for range 5 {
 				h.enqueue(name, "x", nil)
 				h.ack(h.one(), "+TERM")
 			}
 		}
-		var slow wire.JobInfo
-		h.must(wire.VerbJobCreate, "delete.orders.dlq", `{"filter":{"all":true},"rate":1}`, &slow)
+		var slow api.JobInfo
+		h.must(api.VerbJobCreate, "delete.orders.dlq", `{"filter":{"all":true},"rate":1}`, &slow)
 		done := make(chan *wire.Error, 1)
 		go func() {
-			_, err := h.verbs[wire.VerbRedrive].Do("tester", "orders", nil)
+			_, err := h.verbs[api.VerbRedrive].Do("tester", "orders", nil)
 			done <- err
 		}()
 		synctest.Wait()
 		require.Empty(t, done, "the redrive waits")
 
-		var reply wire.RedriveReply
-		h.must(wire.VerbRedrive, "mails", ``, &reply)
+		var reply api.RedriveReply
+		h.must(api.VerbRedrive, "mails", ``, &reply)
 		require.EqualValues(t, 5, reply.Redriven)
-		h.must(wire.VerbQueueUpdate, "orders", `{"max_depth":5}`, nil)
+		h.must(api.VerbQueueUpdate, "orders", `{"max_depth":5}`, nil)
 		require.Empty(t, done, "the redrive still waits")
 		time.Sleep(time.Minute)
 		require.Nil(t, <-done)
@@ -50,13 +51,13 @@ func TestAWaitingRedriveHoldsUpNothing(t *testing.T) {
 func TestChangesOfOneObjectAreOrdered(t *testing.T) {
 	const n = 20
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", ``, nil)
+		h.must(api.VerbQueueCreate, "orders", ``, nil)
 		var wg sync.WaitGroup
 		for i := 1; i <= n; i++ {
-			for verb, req := range map[wire.AnyVerb][2]string{
-				wire.VerbQueueUpdate: {"orders", fmt.Sprintf(`{"max_depth":%d}`, i)},
-				wire.VerbConfigSet:   {"k", fmt.Sprintf(`{"value":"%d"}`, i)},
-				wire.VerbCircuitOpen: {"stripe", fmt.Sprintf(`{"for_ms":%d}`, i*60_000)},
+			for verb, req := range map[api.AnyVerb][2]string{
+				api.VerbQueueUpdate: {"orders", fmt.Sprintf(`{"max_depth":%d}`, i)},
+				api.VerbConfigSet:   {"k", fmt.Sprintf(`{"value":"%d"}`, i)},
+				api.VerbCircuitOpen: {"stripe", fmt.Sprintf(`{"for_ms":%d}`, i*60_000)},
 			} {
 				wg.Go(func() {
 					_, err := h.verbs[verb].Do("tester", req[0], []byte(req[1]))
@@ -66,8 +67,8 @@ func TestChangesOfOneObjectAreOrdered(t *testing.T) {
 		}
 		wg.Wait()
 		newest := func(key string) string {
-			var log wire.ConfigLog
-			h.must(wire.VerbConfigLog, "", `{"limit":1000,"prefix":"`+key+`"}`, &log)
+			var log api.ConfigLog
+			h.must(api.VerbConfigLog, "", `{"limit":1000,"prefix":"`+key+`"}`, &log)
 			for i, e := range log.Entries {
 				if e.Old != nil {
 					require.Equal(t, *log.Entries[i+1].New, *e.Old)
@@ -75,15 +76,15 @@ func TestChangesOfOneObjectAreOrdered(t *testing.T) {
 			}
 			return *log.Entries[0].New
 		}
-		var q wire.QueueInfo
-		h.must(wire.VerbQueueInspect, "orders", ``, &q)
+		var q api.QueueInfo
+		h.must(api.VerbQueueInspect, "orders", ``, &q)
 		require.Equal(t, fmt.Sprintf(`{"max_depth":%d}`, q.Settings.MaxDepth), newest("queue:orders"))
-		var entry wire.ConfigEntry
-		h.must(wire.VerbConfigGet, "k", ``, &entry)
+		var entry api.ConfigEntry
+		h.must(api.VerbConfigGet, "k", ``, &entry)
 		require.Equal(t, entry.Value, newest("k"))
-		var circuit wire.CircuitInfo
-		h.must(wire.VerbCircuitShow, "stripe", ``, &circuit)
-		var opened wire.CircuitOpenRequest
+		var circuit api.CircuitInfo
+		h.must(api.VerbCircuitShow, "stripe", ``, &circuit)
+		var opened api.CircuitOpenRequest
 		require.NoError(t, json.Unmarshal([]byte(newest("circuit:stripe")), &opened))
 		require.Equal(t, wire.Timestamp(h.shards.Now()+opened.ForMs*1e6), circuit.OpenUntil)
 		require.Empty(t, h.objects.held)
@@ -93,20 +94,20 @@ func TestChangesOfOneObjectAreOrdered(t *testing.T) {
 // Verbs that change one object wait for each other.
 func TestChangesWaitForTheirObject(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", ``, nil)
+		h.must(api.VerbQueueCreate, "orders", ``, nil)
 		for object, tc := range map[string]struct {
-			verb       wire.AnyVerb
+			verb       api.AnyVerb
 			tail, body string
 		}{
-			"config:k":          {wire.VerbConfigSet, "k", `{"value":"1"}`},
-			"throttle:a":        {wire.VerbThrottleSet, "a", `{"rate":1}`},
-			"throttle:b":        {wire.VerbThrottleClear, "b", ``},
-			"circuit:c":         {wire.VerbCircuitOpen, "c", `{}`},
-			"circuit:d":         {wire.VerbPause, "", `{"kind":"circuit","name":"d"}`},
-			"circuit:e":         {wire.VerbResume, "", `{"kind":"circuit","name":"e"}`},
-			"key:orders:tenant": {wire.VerbPause, "", `{"kind":"key","queue":"orders","name":"tenant"}`},
-			"queue:orders":      {wire.VerbQueueUpdate, "orders", `{"max_depth":1}`},
-			"store":             {wire.VerbStoreBackup, "", ``},
+			"config:k":          {api.VerbConfigSet, "k", `{"value":"1"}`},
+			"throttle:a":        {api.VerbThrottleSet, "a", `{"rate":1}`},
+			"throttle:b":        {api.VerbThrottleClear, "b", ``},
+			"circuit:c":         {api.VerbCircuitOpen, "c", `{}`},
+			"circuit:d":         {api.VerbPause, "", `{"kind":"circuit","name":"d"}`},
+			"circuit:e":         {api.VerbResume, "", `{"kind":"circuit","name":"e"}`},
+			"key:orders:tenant": {api.VerbPause, "", `{"kind":"key","queue":"orders","name":"tenant"}`},
+			"queue:orders":      {api.VerbQueueUpdate, "orders", `{"max_depth":1}`},
+			"store":             {api.VerbStoreBackup, "", ``},
 		} {
 			unlock := h.objects.lock(object)
 			done := false

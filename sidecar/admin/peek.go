@@ -12,6 +12,7 @@ import (
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // peekPieces is how many pieces of a queue one request reads: about a million messages.
@@ -19,10 +20,10 @@ const peekPieces = 64
 
 // peek returns messages without leasing them. It reads the queue in pieces, and the payloads
 // afterwards, so that the queue keeps working meanwhile.
-func (a *Admin) peek(q *shard.Queue, req wire.PeekRequest) (reply wire.PeekReply, _ *wire.Error) {
+func (a *Admin) peek(q *shard.Queue, req api.PeekRequest) (reply api.PeekReply, _ *wire.Error) {
 	p := peeking{
 		Admin: a, queue: q.Name(), id: q.ID(), store: q.Store(), req: req, room: int(a.shards.Conn.MaxPayload()) / 2,
-		reply: wire.PeekReply{Queue: q.Name(), Messages: []wire.PeekedMessage{}, Next: req.After},
+		reply: api.PeekReply{Queue: q.Name(), Messages: []api.PeekedMessage{}, Next: req.After},
 	}
 	f, err := a.filter(req.Filter)
 	if err != nil {
@@ -48,14 +49,14 @@ func (a *Admin) peek(q *shard.Queue, req wire.PeekRequest) (reply wire.PeekReply
 }
 
 // deadGroups groups dead letters by their errors.
-func (a *Admin) deadGroups(q *shard.Queue, req wire.DeadGroupsRequest) (wire.DeadGroups, *wire.Error) {
+func (a *Admin) deadGroups(q *shard.Queue, req api.DeadGroupsRequest) (api.DeadGroups, *wire.Error) {
 	return q.Groups(req.Limit)
 }
 
 // filter returns the resolved filter of a request; nil selects all messages.
-func (a *Admin) filter(asked *wire.Filter) (wire.Filter, *wire.Error) {
+func (a *Admin) filter(asked *api.Filter) (api.Filter, *wire.Error) {
 	if asked == nil {
-		return wire.Filter{All: true}, nil
+		return api.Filter{All: true}, nil
 	}
 	f := *asked
 	return f, f.Resolve(time.Unix(0, a.shards.Now()))
@@ -67,10 +68,10 @@ type peeking struct {
 	queue string
 	id    store.QueueID
 	store store.Store
-	req   wire.PeekRequest
-	reply wire.PeekReply
+	req   api.PeekRequest
+	reply api.PeekReply
 	room  int // remaining bytes of the reply
-	asked map[blockedBy]*wire.GateState
+	asked map[blockedBy]*api.GateState
 }
 
 // blockedBy is the cause that blocks a message. Its state is read once for all messages with
@@ -95,9 +96,9 @@ func (p *peeking) take(found []inspect.MessageView, next uint64) (more bool) {
 }
 
 // histories returns the history of each message of a piece of a dead letter queue.
-func (p *peeking) histories(found []inspect.MessageView) [][]wire.AttemptInfo {
+func (p *peeking) histories(found []inspect.MessageView) [][]api.AttemptInfo {
 	if !wire.IsDLQ(p.queue) {
-		return make([][]wire.AttemptInfo, len(found))
+		return make([][]api.AttemptInfo, len(found))
 	}
 	refs := make([]store.Ref, len(found))
 	for i := range found {
@@ -108,7 +109,7 @@ func (p *peeking) histories(found []inspect.MessageView) [][]wire.AttemptInfo {
 
 // add completes a message and adds it to the reply, unless it is gone. It reports
 // false if there is no room for it.
-func (p *peeking) add(v *inspect.MessageView, history []wire.AttemptInfo) bool {
+func (p *peeking) add(v *inspect.MessageView, history []api.AttemptInfo) bool {
 	m := p.peeked(v)
 	m.History = history
 	if !p.read(v.Seq, &m) {
@@ -124,8 +125,8 @@ func (p *peeking) add(v *inspect.MessageView, history []wire.AttemptInfo) bool {
 }
 
 // peeked returns a message without what only the store has.
-func (p *peeking) peeked(v *inspect.MessageView) wire.PeekedMessage {
-	m := wire.PeekedMessage{
+func (p *peeking) peeked(v *inspect.MessageView) api.PeekedMessage {
+	m := api.PeekedMessage{
 		ID: uuid.UUID(v.ID).String(), Key: wire.ShowKey(v.Key), State: stateText(p.queue, v),
 		Attempt: v.Attempt, Priority: v.Priority, EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
 	}
@@ -138,7 +139,7 @@ func (p *peeking) peeked(v *inspect.MessageView) wire.PeekedMessage {
 	case inspect.StateLeased:
 		m.Consumer, m.LeaseUntil = v.Consumer, wire.Timestamp(v.LeaseUntil)
 	case inspect.StateFailing:
-		m.WaitsFor = wire.WaitsForVerdict
+		m.WaitsFor = api.WaitsForVerdict
 	case inspect.StatePending:
 		if !wire.IsDLQ(p.queue) { // a dead letter waits for a redrive
 			m.WaitsFor = waitsFor(v.By)
@@ -152,17 +153,17 @@ func (p *peeking) peeked(v *inspect.MessageView) wire.PeekedMessage {
 func waitsFor(by gates.BlockKind) string {
 	switch by {
 	case gates.ByNoConsumer:
-		return wire.WaitsForConsumer
+		return api.WaitsForConsumer
 	case gates.ByNoCredit:
-		return wire.WaitsForCredit
+		return api.WaitsForCredit
 	default:
-		return wire.WaitsForTurn
+		return api.WaitsForTurn
 	}
 }
 
 // read adds the part of a message in the store. It returns false if the message is not on
 // disk, because it was finished meanwhile or is not committed yet.
-func (p *peeking) read(seq uint64, m *wire.PeekedMessage) bool {
+func (p *peeking) read(seq uint64, m *api.PeekedMessage) bool {
 	refs := []store.Ref{{Queue: p.id, Seq: seq}}
 	err := p.store.Read(refs, func(_ int, headers, payload []byte) {
 		h, err := wire.DecodeHeaders(headers)
@@ -182,20 +183,20 @@ func (p *peeking) read(seq uint64, m *wire.PeekedMessage) bool {
 	}
 	err = p.store.Dead(refs, func(_ int, d *store.Dead) {
 		if d != nil {
-			m.Dead = &wire.DeadInfo{
+			m.Dead = &api.DeadInfo{
 				Reason: d.Reason, Error: d.Error, ErrorCode: d.ErrorCode,
 				SourceQueue: d.SourceQueue, At: wire.Timestamp(d.At), Attempts: d.Attempts,
 			}
 		}
 	})
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		m.Dead = &wire.DeadInfo{Reason: "unknown", Error: "it cannot be read: " + err.Error()}
+		m.Dead = &api.DeadInfo{Reason: "unknown", Error: "it cannot be read: " + err.Error()}
 	}
 	return true
 }
 
 // blockedBy returns the gate or pause that blocks a message; nil: none.
-func (p *peeking) blockedBy(v *inspect.MessageView) *wire.GateState {
+func (p *peeking) blockedBy(v *inspect.MessageView) *api.GateState {
 	if v.State != inspect.StateBlocked && v.State != inspect.StateOrdered {
 		return nil
 	}
@@ -208,7 +209,7 @@ func (p *peeking) blockedBy(v *inspect.MessageView) *wire.GateState {
 		now := p.gates.state(by.At, by.By, p.queue, v.Key)
 		st = &now
 		if p.asked == nil {
-			p.asked = make(map[blockedBy]*wire.GateState)
+			p.asked = make(map[blockedBy]*api.GateState)
 		}
 		p.asked[by] = st
 	}

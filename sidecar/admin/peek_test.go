@@ -18,6 +18,7 @@ import (
 	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // peekedStore is a store with one queue and its dead letters, ids 1 and 2, in which
@@ -41,7 +42,7 @@ func newPeeking(t *testing.T, name string, st store.Store) (*peeking, *explained
 	x := newExplained(t)
 	p := &peeking{
 		Admin: &Admin{log: slog.New(slog.DiscardHandler), gates: x.gateStates},
-		queue: name, id: 1, store: st, room: 1 << 20, req: wire.PeekRequest{Limit: 10, PayloadBytes: 4},
+		queue: name, id: 1, store: st, room: 1 << 20, req: api.PeekRequest{Limit: 10, PayloadBytes: 4},
 	}
 	if wire.IsDLQ(name) {
 		p.id = 2
@@ -51,57 +52,57 @@ func newPeeking(t *testing.T, name string, st store.Store) (*peeking, *explained
 
 // TestPeekShowsEveryState of messages, with what blocks them.
 func TestPeekShowsEveryState(t *testing.T) {
-	paused := wire.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(60)}
+	paused := api.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(60)}
 	for name, tc := range map[string]struct {
 		queue string // orders unless set
 		view  inspect.MessageView
-		at    place              // nil: as view says
-		want  wire.PeekedMessage // without what all of them have
+		at    place             // nil: as view says
+		want  api.PeekedMessage // without what all of them have
 	}{
 		"pending": {
 			view: inspect.MessageView{State: inspect.StatePending, ExpiresAt: now + 3600*second},
-			want: wire.PeekedMessage{State: "pending", ExpiresAt: at(3600), WaitsFor: "turn"},
+			want: api.PeekedMessage{State: "pending", ExpiresAt: at(3600), WaitsFor: "turn"},
 		},
 		"delayed": {
 			view: inspect.MessageView{State: inspect.StateDelayed, ReadyAt: now + 60*second},
-			want: wire.PeekedMessage{State: "delayed", ReadyAt: at(60)},
+			want: api.PeekedMessage{State: "delayed", ReadyAt: at(60)},
 		},
 		"leased": {
 			view: inspect.MessageView{State: inspect.StateLeased, Consumer: "w", LeaseUntil: now + 30*second},
-			want: wire.PeekedMessage{State: "leased", Consumer: "w", LeaseUntil: at(30)},
+			want: api.PeekedMessage{State: "leased", Consumer: "w", LeaseUntil: at(30)},
 		},
 		"failing": {
 			view: inspect.MessageView{State: inspect.StateFailing},
-			want: wire.PeekedMessage{State: "pending", WaitsFor: "verdict"},
+			want: api.PeekedMessage{State: "pending", WaitsFor: "verdict"},
 		},
-		"at a throttle": {at: atRate, want: wire.PeekedMessage{State: "parked", BlockedBy: &rateGate}},
-		"at a circuit":  {at: atFailures, want: wire.PeekedMessage{State: "parked", BlockedBy: &circuitGate}},
+		"at a throttle": {at: atRate, want: api.PeekedMessage{State: "parked", BlockedBy: &rateGate}},
+		"at a circuit":  {at: atFailures, want: api.PeekedMessage{State: "parked", BlockedBy: &circuitGate}},
 		"of a paused key": {
 			at:   atPause(now + 60*second),
-			want: wire.PeekedMessage{State: "parked", BlockedBy: &paused},
+			want: api.PeekedMessage{State: "parked", BlockedBy: &paused},
 		},
 		"ready, without a consumer": {
 			view: inspect.MessageView{State: inspect.StatePending, WaitReason: inspect.WaitReason{By: gates.ByNoConsumer}},
-			want: wire.PeekedMessage{State: "pending", WaitsFor: "consumer"},
+			want: api.PeekedMessage{State: "pending", WaitsFor: "consumer"},
 		},
 		"ready, without credit": {
 			view: inspect.MessageView{State: inspect.StatePending, WaitReason: inspect.WaitReason{By: gates.ByNoCredit}},
-			want: wire.PeekedMessage{State: "pending", WaitsFor: "credit"},
+			want: api.PeekedMessage{State: "pending", WaitsFor: "credit"},
 		},
 		"in a paused queue": {
 			at:   atQueuePause(queue.Forever),
-			want: wire.PeekedMessage{State: "parked", BlockedBy: &wire.GateState{Kind: "paused", Gate: "queue:orders"}},
+			want: api.PeekedMessage{State: "parked", BlockedBy: &api.GateState{Kind: "paused", Gate: "queue:orders"}},
 		},
 		"behind its predecessors": {
 			view: inspect.MessageView{State: inspect.StateOrdered, WaitReason: inspect.WaitReason{By: gates.ByOrder}},
-			want: wire.PeekedMessage{
-				State: "parked", BlockedBy: &wire.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering of queue orders"},
+			want: api.PeekedMessage{
+				State: "parked", BlockedBy: &api.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering of queue orders"},
 			},
 		},
 		"dead": {
 			queue: "orders.dlq",
 			view:  inspect.MessageView{State: inspect.StatePending},
-			want: wire.PeekedMessage{State: "dead", Dead: &wire.DeadInfo{
+			want: api.PeekedMessage{State: "dead", Dead: &api.DeadInfo{
 				Reason: "max_deliveries", Error: "no money", ErrorCode: "402", SourceQueue: "orders", At: at(-1), Attempts: 1,
 			}},
 		},
@@ -127,7 +128,7 @@ func TestPeekShowsEveryState(t *testing.T) {
 			want, start := tc.want, "hell"
 			want.ID, want.Key, want.Attempt, want.EnqueuedAt = idText, "acme", 2, at(-10)
 			want.Headers, want.Payload, want.PayloadBytes, want.PayloadCut = map[string][]string{"X": {"1", "2"}}, &start, 5, true
-			require.Equal(t, []wire.PeekedMessage{want}, p.reply.Messages)
+			require.Equal(t, []api.PeekedMessage{want}, p.reply.Messages)
 		})
 	}
 }
@@ -231,19 +232,19 @@ func TestPeekAsksAGateOnce(t *testing.T) {
 	require.Nil(t, p.blockedBy(&inspect.MessageView{State: inspect.StatePending}))
 }
 
-func (h *rig) peek(name, body string) wire.PeekReply {
+func (h *rig) peek(name, body string) api.PeekReply {
 	h.t.Helper()
-	var reply wire.PeekReply
-	h.must(wire.VerbPeek, name, body, &reply)
+	var reply api.PeekReply
+	h.must(api.VerbPeek, name, body, &reply)
 	require.Equal(h.t, name, reply.Queue)
 	return reply
 }
 
 // summary is what queue-inspect says in one line.
-func (h *rig) summary(name string) wire.QueueSummary {
+func (h *rig) summary(name string) api.QueueSummary {
 	h.t.Helper()
-	var info wire.QueueInfo
-	h.must(wire.VerbQueueInspect, name, ``, &info)
+	var info api.QueueInfo
+	h.must(api.VerbQueueInspect, name, ``, &info)
 	info.OldestAgeMs = 0 // time goes on
 	return info.QueueSummary
 }
@@ -251,8 +252,8 @@ func (h *rig) summary(name string) wire.QueueSummary {
 // TestPeekChangesNothing: messages stay in their places.
 func TestPeekChangesNothing(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["api"],"max_deliveries":1}`, nil)
-		h.must(wire.VerbThrottleSet, "stripe", `{"rate":"1/3600","burst":1}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["api"],"max_deliveries":1}`, nil)
+		h.must(api.VerbThrottleSet, "stripe", `{"rate":"1/3600","burst":1}`, nil)
 		require.Empty(t, h.peek("orders", "").Messages)
 
 		h.enqueue("orders", "dies", nats.Header{"tenant": {"d"}})
@@ -292,9 +293,9 @@ func TestPeekChangesNothing(t *testing.T) {
 		require.Empty(t, h.peek("orders", `{"key":"nobody"}`).Messages)
 		require.Equal(t, before, h.summary("orders"), "peeking counts nothing and takes nothing")
 
-		h.must(wire.VerbPause, "", `{"kind":"key","queue":"orders","name":"b"}`, nil)
+		h.must(api.VerbPause, "", `{"kind":"key","queue":"orders","name":"b"}`, nil)
 		require.Equal(t, "key:b paused", heldBy(h.peek("orders", `{"key":"b"}`), ready))
-		h.must(wire.VerbPause, "", `{"kind":"queue","name":"orders","for_ms":60000}`, nil)
+		h.must(api.VerbPause, "", `{"kind":"queue","name":"orders","for_ms":60000}`, nil)
 		require.Equal(t, "queue:orders paused", heldBy(h.peek("orders", ""), ready))
 		require.Equal(t, "queue:orders paused", heldBy(h.peek("orders", ""), held))
 	})
@@ -303,9 +304,9 @@ func TestPeekChangesNothing(t *testing.T) {
 // TestPeekFilters shows only messages that match a filter, and refuses invalid filters.
 func TestPeekFilters(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["api"]}`, nil)
-		h.must(wire.VerbThrottleSet, "stripe", `{"rate":"1/3600","burst":1}`, nil)
-		h.must(wire.VerbPause, "", `{"kind":"throttle","name":"stripe"}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["api"]}`, nil)
+		h.must(api.VerbThrottleSet, "stripe", `{"rate":"1/3600","burst":1}`, nil)
+		h.must(api.VerbPause, "", `{"kind":"throttle","name":"stripe"}`, nil)
 		h.enqueue("orders", "1", nats.Header{"tenant": {"a"}, "x": {"1"}})
 		second := h.enqueue("orders", "2", nats.Header{"tenant": {"b"}, "x": {"1"}})
 		time.Sleep(time.Hour)
@@ -329,7 +330,7 @@ func TestPeekFilters(t *testing.T) {
 			`{"filter":{}}`: wire.CodeBadField, `{"filter":{"state":"x"}}`: wire.CodeBadField, `{"filter":{"no":1}}`: wire.CodeUnknownField,
 			`{"filter":{"reason":"term"}}`: wire.CodeOnlyForDLQ, `{"filter":{"keys":["b"]},"key":"b"}`: wire.CodeBadField, `{"filter":[]}`: wire.CodeBadJSON,
 		} {
-			werr := h.ask(wire.VerbPeek, "orders", body, nil)
+			werr := h.ask(api.VerbPeek, "orders", body, nil)
 			require.NotNil(t, werr, body)
 			require.Equal(t, code, werr.ErrCode, "%s: %v", body, werr)
 		}
@@ -339,29 +340,29 @@ func TestPeekFilters(t *testing.T) {
 // TestDeadGroups groups the dead letters of a queue. The request may name either queue.
 func TestDeadGroups(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{"max_deliveries":1}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"max_deliveries":1}`, nil)
 		h.consume("orders", 1)
 		id := h.enqueue("orders", "1", nil)
 		h.ack(h.one(), `-NAK {"error":"no order 17","code":"404"}`)
-		var reply wire.DeadGroups
-		h.must(wire.VerbDeadGroups, "orders.dlq", `{}`, &reply)
+		var reply api.DeadGroups
+		h.must(api.VerbDeadGroups, "orders.dlq", `{}`, &reply)
 		require.Equal(t, "orders.dlq", reply.Queue)
 		require.Len(t, reply.Groups, 1)
-		var again wire.DeadGroups
-		h.must(wire.VerbDeadGroups, "orders", `{}`, &again)
+		var again api.DeadGroups
+		h.must(api.VerbDeadGroups, "orders", `{}`, &again)
 		require.Equal(t, reply, again, "the queue names its dead letters as well")
 		g := reply.Groups[0]
 		require.Equal(t, []any{"404", "no order #", int64(1), id}, []any{g.ErrorCode, g.Error, g.Messages, g.Sample})
-		require.Equal(t, []wire.KeyCount{{Key: "default", Messages: 1}}, g.Keys)
+		require.Equal(t, []api.KeyCount{{Key: "default", Messages: 1}}, g.Keys)
 		require.Equal(t, id, h.peek("orders.dlq", `{"filter":{"error_group":"`+g.Group+`"}}`).Messages[0].ID)
 		for body, code := range map[string]int{`{"limit":0}`: wire.CodeBadField, `{"limit":1001}`: wire.CodeBadField, `{"x":1}`: wire.CodeUnknownField} {
-			require.Equal(t, code, h.ask(wire.VerbDeadGroups, "orders.dlq", body, nil).ErrCode)
+			require.Equal(t, code, h.ask(api.VerbDeadGroups, "orders.dlq", body, nil).ErrCode)
 		}
 	})
 }
 
 // heldBy is the gate of a message in a reply.
-func heldBy(reply wire.PeekReply, id string) string {
+func heldBy(reply api.PeekReply, id string) string {
 	for _, m := range reply.Messages {
 		if m.ID == id && m.BlockedBy != nil {
 			return m.BlockedBy.Gate + " " + m.BlockedBy.Kind
@@ -373,7 +374,7 @@ func heldBy(reply wire.PeekReply, id string) string {
 // TestPeekInTheOrderOfAKey names the order of the key as the cause that blocks a message.
 func TestPeekInTheOrderOfAKey(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{"ordering":"key"}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"ordering":"key"}`, nil)
 		h.consume("orders", 10)
 		h.enqueue("orders", "1", nil)
 		m := h.one()
@@ -388,7 +389,7 @@ func TestPeekInTheOrderOfAKey(t *testing.T) {
 // TestPeekPages returns every message once, for any size of replies and of pieces.
 func TestPeekPages(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
 		var want []string
 		for i := range 25 {
 			want = append(want, h.enqueue("orders", fmt.Sprintf("message %d", i), nil))
@@ -441,7 +442,7 @@ func TestPeekPages(t *testing.T) {
 // to continue.
 func TestPeekGoesOnlySoFar(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
 		for range peekPieces {
 			h.enqueue("orders", "x", nil)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Peers are the nodes of a cluster. Ask may be called from any goroutine.
@@ -143,13 +144,13 @@ func refusedBy(errCode int) func([]byte, *wire.Error) bool {
 
 // unexplained recognises the explanation of a message that no queue has.
 func unexplained(reply []byte, err *wire.Error) bool {
-	var e wire.ExplainMessage
-	return err == nil && json.Unmarshal(reply, &e) == nil && e.State == wire.StateUnknown
+	var e api.ExplainMessage
+	return err == nil && json.Unmarshal(reply, &e) == nil && e.State == api.StateUnknown
 }
 
 // sum asks all nodes for a gate, and adds up what it blocks. The state is from the first node
 // that knows the gate.
-func sum[Info any](notFound int, waiting func(*Info) (queues *int, messages *int64, most *[]wire.WaitingQueue)) func(Verb, request) ([]byte, *wire.Error) {
+func sum[Info any](notFound int, waiting func(*Info) (queues *int, messages *int64, most *[]api.WaitingQueue)) func(Verb, request) ([]byte, *wire.Error) {
 	return func(v Verb, r request) ([]byte, *wire.Error) {
 		var total *Info
 		var refused *wire.Error
@@ -180,11 +181,11 @@ func sum[Info any](notFound int, waiting func(*Info) (queues *int, messages *int
 	}
 }
 
-func throttleWaiting(i *wire.ThrottleInfo) (*int, *int64, *[]wire.WaitingQueue) {
+func throttleWaiting(i *api.ThrottleInfo) (*int, *int64, *[]api.WaitingQueue) {
 	return &i.Waiting, &i.WaitingMessages, &i.WaitingQueues
 }
 
-func circuitWaiting(i *wire.CircuitInfo) (*int, *int64, *[]wire.WaitingQueue) {
+func circuitWaiting(i *api.CircuitInfo) (*int, *int64, *[]api.WaitingQueue) {
 	return &i.Waiting, &i.WaitingMessages, &i.WaitingQueues
 }
 
@@ -200,7 +201,7 @@ func (a *Admin) verb(name string) (Verb, bool) {
 // merge merges pages of several nodes into one of up to limit items. If a node has more items,
 // the items after the last one of its page wait for the next page: others may come before them.
 // An item may be on two pages, if its queue was handed over meanwhile.
-func merge[Item any](into wire.PageOf[Item], pages []wire.PageOf[Item], limit int, compare func(a, b Item) int) {
+func merge[Item any](into api.PageOf[Item], pages []api.PageOf[Item], limit int, compare func(a, b Item) int) {
 	all := []Item{}
 	var end *Item
 	for _, p := range pages {
@@ -285,14 +286,14 @@ func gatherNodes[Reply any](v Verb, r request, each func(node string, reply Repl
 
 // listQueues lists the queues of all nodes, by name.
 func listQueues(v Verb, r request) ([]byte, *wire.Error) {
-	req, err := wire.VerbQueueList.Parse("", r.body)
+	req, err := api.VerbQueueList.Parse("", r.body)
 	if err != nil {
 		return nil, err
 	}
-	list := wire.QueueList{Queues: []wire.QueueSummary{}, Next: req.After}
+	list := api.QueueList{Queues: []api.QueueSummary{}, Next: req.After}
 	for skip, more := req.Offset, true; more && len(list.Queues) < req.Limit; {
-		limit := min(skip+req.Limit-len(list.Queues), wire.MaxListLimit)
-		page, err := pageOfQueues(v, r, wire.QueueListRequest{ListRequest: wire.ListRequest{After: list.Next, Limit: limit}, Detail: req.Detail})
+		limit := min(skip+req.Limit-len(list.Queues), api.MaxListLimit)
+		page, err := pageOfQueues(v, r, api.QueueListRequest{ListRequest: api.ListRequest{After: list.Next, Limit: limit}, Detail: req.Detail})
 		if err != nil {
 			return nil, err
 		}
@@ -306,17 +307,17 @@ func listQueues(v Verb, r request) ([]byte, *wire.Error) {
 }
 
 // pageOfQueues merges the pages of all nodes. It may be shorter than requested.
-func pageOfQueues(v Verb, r request, req wire.QueueListRequest) (all wire.QueueList, err *wire.Error) {
+func pageOfQueues(v Verb, r request, req api.QueueListRequest) (all api.QueueList, err *wire.Error) {
 	if r.body, err = v.a.encode(req); err != nil {
 		return all, err
 	}
-	return gatherPage(v, r, (*wire.QueueList).Page, req.Limit, func(a, b wire.QueueSummary) int { return cmp.Compare(a.Name, b.Name) })
+	return gatherPage(v, r, (*api.QueueList).Page, req.Limit, func(a, b api.QueueSummary) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // gatherPage merges the pages of all shards.
-func gatherPage[Reply, Item any](v Verb, r request, pageOf func(*Reply) wire.PageOf[Item], limit int, compare func(a, b Item) int) (all Reply, err *wire.Error) {
+func gatherPage[Reply, Item any](v Verb, r request, pageOf func(*Reply) api.PageOf[Item], limit int, compare func(a, b Item) int) (all Reply, err *wire.Error) {
 	whole := pageOf(&all)
-	var pages []wire.PageOf[Item]
+	var pages []api.PageOf[Item]
 	*whole.Missing, err = gather(v, r, func(part Reply) {
 		page := pageOf(&part)
 		*whole.Total += *page.Total
@@ -328,7 +329,7 @@ func gatherPage[Reply, Item any](v Verb, r request, pageOf func(*Reply) wire.Pag
 
 // listAll lists the items of all shards in their order.
 func listAll[Req, Reply, Item any](
-	verb *wire.Verb[Req, Reply], pageOf func(*Reply) wire.PageOf[Item], limit func(Req) int, compare func(a, b Item) int,
+	verb *api.Verb[Req, Reply], pageOf func(*Reply) api.PageOf[Item], limit func(Req) int, compare func(a, b Item) int,
 ) func(Verb, request) ([]byte, *wire.Error) {
 	return func(v Verb, r request) ([]byte, *wire.Error) {
 		req, err := verb.Parse("", r.body)
@@ -349,8 +350,8 @@ func reloadAll(v Verb, r request) ([]byte, *wire.Error) {
 	if v.a.cluster == nil {
 		return v.here(r)
 	}
-	all := wire.ReloadReply{Changes: []string{}}
-	failed, err := gatherNodes(v, r, func(node string, reply wire.ReloadReply) {
+	all := api.ReloadReply{Changes: []string{}}
+	failed, err := gatherNodes(v, r, func(node string, reply api.ReloadReply) {
 		all.DryRun = reply.DryRun
 		all.Nodes = append(all.Nodes, node)
 		for _, line := range reply.Changes {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Merged pages of several nodes are one sorted list: each item is on exactly one page, also
@@ -27,7 +27,7 @@ func TestMergedPagesAreOneList(t *testing.T) {
 		slices.Sort(want)
 		want = slices.Compact(want)
 		for after, more := "", true; more; more = after != "" {
-			var pages []wire.PageOf[string]
+			var pages []api.PageOf[string]
 			for _, items := range nodes {
 				from, found := slices.BinarySearch(items, after)
 				if found {
@@ -36,11 +36,11 @@ func TestMergedPagesAreOneList(t *testing.T) {
 				rest := items[from:]
 				n := min(len(rest), rapid.IntRange(1, limit).Draw(t, "length of a page"))
 				page, next := rest[:n], rest[n:]
-				pages = append(pages, wire.PageOf[string]{Items: &page, Next: new(strings.Join(next, ""))})
+				pages = append(pages, api.PageOf[string]{Items: &page, Next: new(strings.Join(next, ""))})
 			}
 			var merged []string
 			after = ""
-			merge(wire.PageOf[string]{Items: &merged, Next: &after, Cursor: func(s *string) string { return *s }}, pages, limit, cmp.Compare[string])
+			merge(api.PageOf[string]{Items: &merged, Next: &after, Cursor: func(s *string) string { return *s }}, pages, limit, cmp.Compare[string])
 			require.LessOrEqual(t, len(merged), limit)
 			got = append(got, merged...)
 		}

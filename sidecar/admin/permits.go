@@ -5,23 +5,24 @@ import (
 
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Permits are the permits of the guard. Its methods may be called from any goroutine.
 type Permits interface {
-	Permits(r wire.GuardPermitsRequest) wire.GuardPermitList
-	EndPermits(r wire.GuardEndRequest) (ended int64)
+	Permits(r api.GuardPermitsRequest) api.GuardPermitList
+	EndPermits(r api.GuardEndRequest) (ended int64)
 }
 
-func (a *Admin) guardPermits(r wire.GuardPermitsRequest) wire.GuardPermitList {
+func (a *Admin) guardPermits(r api.GuardPermitsRequest) api.GuardPermitList {
 	return a.permits.Permits(r)
 }
 
 // auditedIDs is how many of the ended permits an entry of the audit log names.
 const auditedIDs = 10
 
-func (a *Admin) guardEnd(by control.Actor, r wire.GuardEndRequest) (wire.GuardEndReply, *wire.Error) {
-	reply := wire.GuardEndReply{GuardEndRequest: r, Ended: a.permits.EndPermits(r)}
+func (a *Admin) guardEnd(by control.Actor, r api.GuardEndRequest) (api.GuardEndReply, *wire.Error) {
+	reply := api.GuardEndReply{GuardEndRequest: r, Ended: a.permits.EndPermits(r)}
 	reply.Key = wire.ShowKey(r.Key)
 	if reply.Ended > 0 {
 		short, caller := reply, ""
@@ -36,13 +37,13 @@ func (a *Admin) guardEnd(by control.Actor, r wire.GuardEndRequest) (wire.GuardEn
 
 // listPermits lists the permits of all nodes, by id.
 func listPermits(v Verb, r request) ([]byte, *wire.Error) {
-	req, err := wire.VerbGuardPermits.Parse("", r.body)
+	req, err := api.VerbGuardPermits.Parse("", r.body)
 	if err != nil {
 		return nil, err
 	}
-	var all wire.GuardPermitList
-	var pages []wire.PageOf[wire.GuardPermit]
-	failed, err := gatherNodes(v, r, func(_ string, part wire.GuardPermitList) {
+	var all api.GuardPermitList
+	var pages []api.PageOf[api.GuardPermit]
+	failed, err := gatherNodes(v, r, func(_ string, part api.GuardPermitList) {
 		all.Total += part.Total
 		all.Keys, all.Callers = append(all.Keys, part.Keys...), append(all.Callers, part.Callers...)
 		pages = append(pages, part.Page())
@@ -51,8 +52,8 @@ func listPermits(v Verb, r request) ([]byte, *wire.Error) {
 		return nil, err
 	}
 	all.Missing = nodes(failed)
-	all.Keys, all.Callers = wire.MostPermits(all.Keys), wire.MostPermits(all.Callers)
-	merge(all.Page(), pages, req.Limit, func(a, b wire.GuardPermit) int { return cmp.Compare(a.ID, b.ID) })
+	all.Keys, all.Callers = api.MostPermits(all.Keys), api.MostPermits(all.Callers)
+	merge(all.Page(), pages, req.Limit, func(a, b api.GuardPermit) int { return cmp.Compare(a.ID, b.ID) })
 	return v.a.encode(&all)
 }
 
@@ -66,8 +67,8 @@ func nodes(failed []failure) (names []string) {
 
 // endPermits ends permits at all nodes. Each node records what it ended in its audit log.
 func endPermits(v Verb, r request) ([]byte, *wire.Error) {
-	var all wire.GuardEndReply
-	failed, err := gatherNodes(v, r, func(_ string, part wire.GuardEndReply) {
+	var all api.GuardEndReply
+	failed, err := gatherNodes(v, r, func(_ string, part api.GuardEndReply) {
 		part.Ended += all.Ended
 		all = part
 	})

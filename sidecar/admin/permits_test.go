@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // heldPermits is a guard with permits.
@@ -19,23 +20,23 @@ type heldPermits struct {
 	numbers []uint64
 }
 
-func (p *heldPermits) Permits(r wire.GuardPermitsRequest) wire.GuardPermitList {
-	list := wire.GuardPermitList{Permits: []wire.GuardPermit{}, Total: len(p.numbers)}
+func (p *heldPermits) Permits(r api.GuardPermitsRequest) api.GuardPermitList {
+	list := api.GuardPermitList{Permits: []api.GuardPermit{}, Total: len(p.numbers)}
 	for _, n := range p.numbers {
-		id := wire.PermitID(p.issuer, n)
+		id := api.PermitID(p.issuer, n)
 		switch {
 		case id <= r.After:
 		case len(list.Permits) == r.Limit:
 			list.Next = list.Permits[r.Limit-1].ID
 			return list
 		default:
-			list.Permits = append(list.Permits, wire.GuardPermit{ID: id, Key: "v"})
+			list.Permits = append(list.Permits, api.GuardPermit{ID: id, Key: "v"})
 		}
 	}
 	return list
 }
 
-func (p *heldPermits) EndPermits(r wire.GuardEndRequest) (ended int64) {
+func (p *heldPermits) EndPermits(r api.GuardEndRequest) (ended int64) {
 	if r.Key != "v" {
 		return 0
 	}
@@ -49,10 +50,10 @@ type otherNodes struct {
 	nodes map[string]*heldPermits
 }
 
-func (o *otherNodes) Status() wire.ClusterStatus {
+func (o *otherNodes) Status() api.ClusterStatus {
 	st := o.oneNode.Status()
 	for _, name := range []string{"a", "b", "c", "d"} {
-		st.Nodes = append(st.Nodes, wire.ClusterNode{Node: name})
+		st.Nodes = append(st.Nodes, api.ClusterNode{Node: name})
 	}
 	return st
 }
@@ -66,12 +67,12 @@ func (o *otherNodes) AskNode(_ context.Context, node, verb, _, _ string, body []
 	if p == nil {
 		return nil, errors.New("no answer")
 	}
-	if verb == wire.VerbGuardPermits.Name {
-		r, _ := wire.VerbGuardPermits.Parse("", body)
+	if verb == api.VerbGuardPermits.Name {
+		r, _ := api.VerbGuardPermits.Parse("", body)
 		return json.Marshal(p.Permits(r))
 	}
-	r, _ := wire.VerbGuardEnd.Parse("", body)
-	return json.Marshal(wire.GuardEndReply{GuardEndRequest: r, Ended: p.EndPermits(r)})
+	r, _ := api.VerbGuardEnd.Parse("", body)
+	return json.Marshal(api.GuardEndReply{GuardEndRequest: r, Ended: p.EndPermits(r)})
 }
 
 // Permits are listed and ended at all nodes, and the audit log has the client and the number.
@@ -81,8 +82,8 @@ func TestPermitVerbs(t *testing.T) {
 		h.permits = here
 		list := func() (ids []string, missing []string) {
 			for after, more := "", true; more; more = after != "" {
-				var page wire.GuardPermitList
-				h.must(wire.VerbGuardPermits, "", fmt.Sprintf(`{"limit":2,"after":%q}`, after), &page)
+				var page api.GuardPermitList
+				h.must(api.VerbGuardPermits, "", fmt.Sprintf(`{"limit":2,"after":%q}`, after), &page)
 				require.LessOrEqual(t, len(page.Permits), 2)
 				for _, p := range page.Permits {
 					ids = append(ids, p.ID)
@@ -94,7 +95,7 @@ func TestPermitVerbs(t *testing.T) {
 		ids, missing := list()
 		require.Len(t, ids, 3)
 		require.Empty(t, missing)
-		require.Equal(t, wire.CodeBadField, h.ask(wire.VerbGuardEnd, "", `{}`, nil).ErrCode)
+		require.Equal(t, wire.CodeBadField, h.ask(api.VerbGuardEnd, "", `{}`, nil).ErrCode)
 
 		others := &otherNodes{nodes: map[string]*heldPermits{"b": {issuer: 1, numbers: []uint64{5, 6, 7, 8, 9}}, "c": {issuer: 3}}}
 		h.cluster, h.peers, h.node = others, others, "a"
@@ -103,23 +104,23 @@ func TestPermitVerbs(t *testing.T) {
 		require.True(t, slices.IsSorted(ids))
 		require.Equal(t, []string{"d"}, missing)
 
-		var ended wire.GuardEndReply
-		h.must(wire.VerbGuardEnd, "", `{"key":"w"}`, &ended)
+		var ended api.GuardEndReply
+		h.must(api.VerbGuardEnd, "", `{"key":"w"}`, &ended)
 		require.Equal(t, []any{int64(0), "w", []string{"d"}}, []any{ended.Ended, ended.Key, ended.Missing})
 		long := `{"key":"v","ids":[`
 		for i := range 50 {
-			long += fmt.Sprintf("%q,", wire.PermitID(1, uint64(i)))
+			long += fmt.Sprintf("%q,", api.PermitID(1, uint64(i)))
 		}
-		h.must(wire.VerbGuardEnd, "", long[:len(long)-1]+`]}`, &ended)
+		h.must(api.VerbGuardEnd, "", long[:len(long)-1]+`]}`, &ended)
 		require.Equal(t, int64(8), ended.Ended)
 		require.Empty(t, here.numbers)
 
-		var log wire.ConfigLog
-		h.must(wire.VerbConfigLog, "", ``, &log)
+		var log api.ConfigLog
+		h.must(api.VerbConfigLog, "", ``, &log)
 		require.Len(t, log.Entries, 1, "what has ended nothing is not in it")
 		e := log.Entries[0]
 		require.Equal(t, []string{"guard:v", "guard-end", "tester"}, []string{e.Key, e.By, e.Client})
-		var done wire.GuardEndReply
+		var done api.GuardEndReply
 		require.NoError(t, json.Unmarshal([]byte(*e.New), &done))
 		require.Equal(t, int64(3), done.Ended)
 		require.Len(t, done.IDs, auditedIDs)

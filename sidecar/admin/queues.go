@@ -12,15 +12,16 @@ import (
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func (a *Admin) queueCreateVerb() Verb {
-	v := row(wire.VerbQueueCreate, a.queueCreate)
+	v := row(api.VerbQueueCreate, a.queueCreate)
 	v.about = byTail
 	return v
 }
 
-func (a *Admin) queueCreate(by control.Actor, name string, body json.RawMessage) (reply wire.QueueReply, _ *wire.Error) {
+func (a *Admin) queueCreate(by control.Actor, name string, body json.RawMessage) (reply api.QueueReply, _ *wire.Error) {
 	if err := wire.CheckQueueName(name); err != nil {
 		return reply, wire.BadQueueName(err)
 	}
@@ -42,7 +43,7 @@ func (a *Admin) queueCreate(by control.Actor, name string, body json.RawMessage)
 	return a.queueReply(settings), nil
 }
 
-func (a *Admin) queueUpdate(by control.Actor, q *shard.Queue, body json.RawMessage) (reply wire.QueueReply, _ *wire.Error) {
+func (a *Admin) queueUpdate(by control.Actor, q *shard.Queue, body json.RawMessage) (reply api.QueueReply, _ *wire.Error) {
 	if a.control.InFile(q.Name()) {
 		a.log.Warn("a queue of the configuration file is changed at run time; the file wins at the next start", "queue", q.Name())
 	}
@@ -67,8 +68,8 @@ func (a *Admin) auditSettings(by control.Actor, queue string, body json.RawMessa
 }
 
 // queueReply answers a change of settings, and logs its warnings.
-func (a *Admin) queueReply(settings wire.QueueSettings) wire.QueueReply {
-	reply := wire.QueueReply{QueueSettings: settings, Warnings: a.control.KeyWarnings(settings)}
+func (a *Admin) queueReply(settings wire.QueueSettings) api.QueueReply {
+	reply := api.QueueReply{QueueSettings: settings, Warnings: a.control.KeyWarnings(settings)}
 	for _, warning := range reply.Warnings {
 		a.log.Warn("the throttle keys of a queue are likely not what is meant", "queue", settings.Name, "warning", warning)
 	}
@@ -90,7 +91,7 @@ func (a *Admin) patch(old wire.QueueSettings, body []byte) (wire.QueueSettings, 
 	return settings, nil
 }
 
-func (a *Admin) queueDelete(by control.Actor, q *shard.Queue, req wire.QueueDeleteRequest) (reply wire.QueueDeleteReply, err *wire.Error) {
+func (a *Admin) queueDelete(by control.Actor, q *shard.Queue, req api.QueueDeleteRequest) (reply api.QueueDeleteReply, err *wire.Error) {
 	defer a.objects.lock("queue:" + q.Name())()
 	if reply.Deleted, err = q.Delete(by.Client, req.Force); err != nil {
 		return reply, err
@@ -103,18 +104,18 @@ func (a *Admin) queueDelete(by control.Actor, q *shard.Queue, req wire.QueueDele
 	return reply, nil
 }
 
-func (a *Admin) queuePurge(by control.Actor, q *shard.Queue, req wire.QueuePurgeRequest) (wire.QueuePurgeReply, *wire.Error) {
+func (a *Admin) queuePurge(by control.Actor, q *shard.Queue, req api.QueuePurgeRequest) (api.QueuePurgeReply, *wire.Error) {
 	at, _ := req.Cursor() // checked
 	n, next, last, err := q.Purge(at.From, at.Last)
-	reply := wire.QueuePurgeReply{Purged: n}
+	reply := api.QueuePurgeReply{Purged: n}
 	if next != 0 {
-		reply.Next = wire.PurgeCursor{From: next, Last: last}.String()
+		reply.Next = api.PurgeCursor{From: next, Last: last}.String()
 	}
 	return reply, a.auditMessages(by, q, n, reply, err)
 }
 
 // redrive waits for the job that it makes, so it must not hold the queue as an object.
-func (a *Admin) redrive(by control.Actor, dlq *shard.Queue, req wire.RedriveRequest) (wire.RedriveReply, *wire.Error) {
+func (a *Admin) redrive(by control.Actor, dlq *shard.Queue, req api.RedriveRequest) (api.RedriveReply, *wire.Error) {
 	reply, err := dlq.Redrive(req.Count)
 	return reply, a.auditMessages(by, dlq, reply.Redriven, reply, err)
 }
@@ -132,14 +133,14 @@ func (a *Admin) auditMessages(by control.Actor, q *shard.Queue, n int64, reply a
 	return nil
 }
 
-func (a *Admin) hookReset(by control.Actor, q *shard.Queue, req wire.HookResetRequest) (wire.HookResetReply, *wire.Error) {
+func (a *Admin) hookReset(by control.Actor, q *shard.Queue, req api.HookResetRequest) (api.HookResetReply, *wire.Error) {
 	defer a.objects.lock("queue:" + q.Name())()
 	before := q.Hooks()
 	if !q.ResetHooks(req.Hook) {
-		return wire.HookResetReply{}, wire.HookNotFound(q.Name(), req.Hook)
+		return api.HookResetReply{}, wire.HookNotFound(q.Name(), req.Hook)
 	}
-	reply := wire.HookResetReply{Queue: q.Name(), Hooks: q.Hooks()}
-	if !slices.EqualFunc(before, reply.Hooks, func(a, b wire.HookInfo) bool {
+	reply := api.HookResetReply{Queue: q.Name(), Hooks: q.Hooks()}
+	if !slices.EqualFunc(before, reply.Hooks, func(a, b api.HookInfo) bool {
 		return a.Hook == b.Hook && a.State == b.State && a.ConsecutiveFailures == b.ConsecutiveFailures
 	}) {
 		a.audit(by, "queue:"+q.Name(), req)
@@ -147,7 +148,7 @@ func (a *Admin) hookReset(by control.Actor, q *shard.Queue, req wire.HookResetRe
 	return reply, nil
 }
 
-func (a *Admin) queueList(req wire.QueueListRequest) wire.QueueList {
+func (a *Admin) queueList(req api.QueueListRequest) api.QueueList {
 	for {
 		list := a.queuePage(req)
 		if len(list.Queues) > 0 || list.Next == "" {
@@ -157,12 +158,12 @@ func (a *Admin) queueList(req wire.QueueListRequest) wire.QueueList {
 	}
 }
 
-func (a *Admin) queuePage(req wire.QueueListRequest) wire.QueueList {
+func (a *Admin) queuePage(req api.QueueListRequest) api.QueueList {
 	page, total, next := a.shards.QueuePage(req.After, req.Offset, req.Limit)
-	list := wire.QueueList{Total: total, Next: next, Queues: make([]wire.QueueSummary, 0, len(page))}
-	var details []wire.QueueDetail
+	list := api.QueueList{Total: total, Next: next, Queues: make([]api.QueueSummary, 0, len(page))}
+	var details []api.QueueDetail
 	if req.Detail {
-		details = make([]wire.QueueDetail, len(page))
+		details = make([]api.QueueDetail, len(page))
 	}
 	for i, q := range page {
 		var noise inspect.NoiseView
@@ -189,9 +190,9 @@ func (a *Admin) queuePage(req wire.QueueListRequest) wire.QueueList {
 	return list
 }
 
-// Queues is [wire.VerbQueueList] for the pages of this process, which ask once a second.
+// Queues is [api.VerbQueueList] for the pages of this process, which ask once a second.
 // Without a cluster it encodes nothing.
-func (a *Admin) Queues(req wire.QueueListRequest) (list wire.QueueList, err *wire.Error) {
+func (a *Admin) Queues(req api.QueueListRequest) (list api.QueueList, err *wire.Error) {
 	if a.peers == nil {
 		return a.queueList(req), nil
 	}
@@ -199,7 +200,7 @@ func (a *Admin) Queues(req wire.QueueListRequest) (list wire.QueueList, err *wir
 	if err != nil {
 		return list, err
 	}
-	v, _ := a.verb(wire.VerbQueueList.Name)
+	v, _ := a.verb(api.VerbQueueList.Name)
 	data, err := v.Do("web", "", body)
 	if err == nil {
 		err = decode(data, &list)
@@ -228,18 +229,18 @@ func (a *Admin) Gauges() []telemetry.Gauges {
 }
 
 // noisy returns the noisy and the waiting flows of a queue.
-func (a *Admin) noisy(q *shard.Queue, req wire.NoisyRequest) (wire.NoisyReply, *wire.Error) {
+func (a *Admin) noisy(q *shard.Queue, req api.NoisyRequest) (api.NoisyReply, *wire.Error) {
 	var v inspect.NoiseView
 	if !q.View(func(m *queue.Queue, side queue.Role, now int64) { v = m.Inspect(side).Noise(req.Limit, now) }) {
-		return wire.NoisyReply{}, q.Gone()
+		return api.NoisyReply{}, q.Gone()
 	}
-	reply := wire.NoisyReply{
-		Queue: q.Name(), InFlight: v.InFlight, BusyMs: v.Took / 1e6, Noisy: []wire.NoisyFlow{},
+	reply := api.NoisyReply{
+		Queue: q.Name(), InFlight: v.InFlight, BusyMs: v.Took / 1e6, Noisy: []api.NoisyFlow{},
 		QuietPending: v.QuietPending, QuietOldestAgeMs: v.QuietOldest / 1e6,
 	}
 	for i := range v.Noisy {
 		n := &v.Noisy[i]
-		reply.Noisy = append(reply.Noisy, wire.NoisyFlow{
+		reply.Noisy = append(reply.Noisy, api.NoisyFlow{
 			Key: wire.ShowKey(n.Key), InFlight: n.InFlight, InFlightShare: part(n.InFlight, v.InFlight),
 			BusyMs: n.Took / 1e6, BusyShare: part(n.Took, v.Took), Ended: n.Ended, Pending: n.Pending,
 		})
@@ -249,11 +250,11 @@ func (a *Admin) noisy(q *shard.Queue, req wire.NoisyRequest) (wire.NoisyReply, *
 	return reply, nil
 }
 
-func waitingFlows(flows []inspect.WaitingFlow) []wire.WaitingFlow {
-	list := []wire.WaitingFlow{}
+func waitingFlows(flows []inspect.WaitingFlow) []api.WaitingFlow {
+	list := []api.WaitingFlow{}
 	for i := range flows {
 		f := &flows[i]
-		list = append(list, wire.WaitingFlow{Key: wire.ShowKey(f.Key), Pending: f.Pending, WaitMs: f.Wait / 1e6})
+		list = append(list, api.WaitingFlow{Key: wire.ShowKey(f.Key), Pending: f.Pending, WaitMs: f.Wait / 1e6})
 	}
 	return list
 }
@@ -267,8 +268,8 @@ func part(n, all int64) float64 {
 }
 
 // summary returns a queue in one line.
-func (a *Admin) summary(q *shard.Queue, n *inspect.Stats) wire.QueueSummary {
-	s := wire.QueueSummary{
+func (a *Admin) summary(q *shard.Queue, n *inspect.Stats) api.QueueSummary {
+	s := api.QueueSummary{
 		Name: q.Name(), Pending: n.Pending, Parked: n.Blocked, Delayed: n.Delayed, InFlight: n.InFlight, Moving: n.Moving,
 		Consumers: n.Consumers, Bytes: q.Bytes(), OldestAgeMs: n.OldestAge / 1e6,
 	}
@@ -283,11 +284,11 @@ func (a *Admin) summary(q *shard.Queue, n *inspect.Stats) wire.QueueSummary {
 }
 
 // queueInspect returns everything about a queue, with its top flows.
-func (a *Admin) queueInspect(q *shard.Queue, req wire.QueueInspectRequest) (wire.QueueInfo, *wire.Error) {
+func (a *Admin) queueInspect(q *shard.Queue, req api.QueueInspectRequest) (api.QueueInfo, *wire.Error) {
 	settings := q.Settings()
-	info := wire.QueueInfo{
+	info := api.QueueInfo{
 		Settings: settings, Quantum: settings.Quantum, Hooks: q.Hooks(), Counters: q.Metrics().Snapshot(),
-		ConsumerList: []wire.ConsumerInfo{}, TopFlows: []wire.FlowInfo{},
+		ConsumerList: []api.ConsumerInfo{}, TopFlows: []api.FlowInfo{},
 	}
 	var consumers []inspect.ConsumerView
 	var flows []inspect.FlowView
@@ -311,7 +312,7 @@ func (a *Admin) queueInspect(q *shard.Queue, req wire.QueueInspectRequest) (wire
 		info.NoisyFlows = append(info.NoisyFlows, wire.ShowKey(noise.Noisy[i].Key))
 	}
 	for _, c := range consumers {
-		i := wire.ConsumerInfo{Name: c.Name, MaxInFlight: c.MaxInFlight, InFlight: c.InFlight, Credit: c.Credit, Fetch: c.Fetch}
+		i := api.ConsumerInfo{Name: c.Name, MaxInFlight: c.MaxInFlight, InFlight: c.InFlight, Credit: c.Credit, Fetch: c.Fetch}
 		if c.ExpiresAt != 0 {
 			i.ExpiresAt = wire.Timestamp(c.ExpiresAt)
 		}
@@ -319,7 +320,7 @@ func (a *Admin) queueInspect(q *shard.Queue, req wire.QueueInspectRequest) (wire
 	}
 	info.BusyMs = all.Took / 1e6
 	for i, f := range flows {
-		info.TopFlows = append(info.TopFlows, wire.FlowInfo{
+		info.TopFlows = append(info.TopFlows, api.FlowInfo{
 			Key: wire.ShowKey(f.Key), Weight: float64(f.Weight) / thousand, Deficit: float64(f.Deficit) / thousand, Pending: f.Pending, Share: f.Share,
 			InFlight: uses[i].InFlight, BusyShare: part(uses[i].Took, all.Took),
 		})

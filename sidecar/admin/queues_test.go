@@ -16,58 +16,59 @@ import (
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // With detail a list has the counters and the noisy flows of each queue.
 func TestQueueListDetail(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{}`, nil)
 		for range 3 {
 			h.enqueue("orders", "payload", nil)
 		}
-		var list wire.QueueList
-		h.must(wire.VerbQueueList, "", `{}`, &list)
+		var list api.QueueList
+		h.must(api.VerbQueueList, "", `{}`, &list)
 		require.Nil(t, list.Queues[0].Detail)
-		h.must(wire.VerbQueueList, "", `{"detail":true,"limit":1}`, &list)
+		h.must(api.VerbQueueList, "", `{"detail":true,"limit":1}`, &list)
 		require.EqualValues(t, 3, list.Queues[0].Detail.Enqueued)
-		require.Len(t, list.Queues[0].Detail.Waits, len(wire.WaitBounds)+1)
+		require.Len(t, list.Queues[0].Detail.Waits, len(api.WaitBounds)+1)
 	})
 }
 
 func TestQueueVerbs(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		var made, again, changed wire.QueueSettings
-		h.must(wire.VerbQueueCreate, "orders", `{"quantum":3}`, &made)
+		h.must(api.VerbQueueCreate, "orders", `{"quantum":3}`, &made)
 		want := wire.DefaultQueueSettings("orders")
 		want.Quantum = 3
 		require.Equal(t, want, made)
-		h.must(wire.VerbQueueCreate, "orders", `{"quantum":3}`, &again)
+		h.must(api.VerbQueueCreate, "orders", `{"quantum":3}`, &again)
 		require.Equal(t, want, again)
-		h.must(wire.VerbQueueUpdate, "orders", `{"max_depth":5}`, &changed)
+		h.must(api.VerbQueueUpdate, "orders", `{"max_depth":5}`, &changed)
 		want.MaxDepth = 5
 		require.Equal(t, want, changed)
 
-		h.must(wire.VerbQueueCreate, "accounts", ``, nil)
-		var list wire.QueueList
-		h.must(wire.VerbQueueList, "", `{"offset":1,"limit":2}`, &list)
-		require.Equal(t, wire.QueueList{
-			Total: 4, Queues: []wire.QueueSummary{{Name: "accounts.dlq"}, {Name: "orders", DLQ: "orders.dlq"}}, Next: "orders",
+		h.must(api.VerbQueueCreate, "accounts", ``, nil)
+		var list api.QueueList
+		h.must(api.VerbQueueList, "", `{"offset":1,"limit":2}`, &list)
+		require.Equal(t, api.QueueList{
+			Total: 4, Queues: []api.QueueSummary{{Name: "accounts.dlq"}, {Name: "orders", DLQ: "orders.dlq"}}, Next: "orders",
 		}, list)
-		list = wire.QueueList{}
-		h.must(wire.VerbQueueList, "", `{"after":"orders","limit":2}`, &list)
-		require.Equal(t, wire.QueueList{Total: 4, Queues: []wire.QueueSummary{{Name: "orders.dlq"}}}, list)
-		h.must(wire.VerbQueueList, "", `{"after":"b","limit":1}`, &list)
+		list = api.QueueList{}
+		h.must(api.VerbQueueList, "", `{"after":"orders","limit":2}`, &list)
+		require.Equal(t, api.QueueList{Total: 4, Queues: []api.QueueSummary{{Name: "orders.dlq"}}}, list)
+		h.must(api.VerbQueueList, "", `{"after":"b","limit":1}`, &list)
 		require.Equal(t, "orders", list.Next, "a queue that is gone is a place, too")
-		h.must(wire.VerbQueueList, "", `{"offset":4}`, &list)
+		h.must(api.VerbQueueList, "", `{"offset":4}`, &list)
 		require.Equal(t, 4, list.Total)
 		require.NotNil(t, list.Queues, "a list in JSON")
 
 		h.enqueue("orders", "x", nil)
-		require.Equal(t, wire.CodeQueueNotEmpty, h.ask(wire.VerbQueueDelete, "orders", ``, nil).ErrCode)
-		var deleted wire.QueueDeleteReply
-		h.must(wire.VerbQueueDelete, "orders", `{"force":true}`, &deleted)
+		require.Equal(t, wire.CodeQueueNotEmpty, h.ask(api.VerbQueueDelete, "orders", ``, nil).ErrCode)
+		var deleted api.QueueDeleteReply
+		h.must(api.VerbQueueDelete, "orders", `{"force":true}`, &deleted)
 		require.EqualValues(t, 1, deleted.Deleted)
-		require.Equal(t, wire.CodeQueueNotFound, h.ask(wire.VerbQueueDelete, "orders", ``, nil).ErrCode)
+		require.Equal(t, wire.CodeQueueNotFound, h.ask(api.VerbQueueDelete, "orders", ``, nil).ErrCode)
 	})
 }
 
@@ -75,21 +76,21 @@ func TestQueueVerbs(t *testing.T) {
 // settings, hooks and counters.
 func TestQueueInspect(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{"quantum":2,"on_enqueue":
+		h.must(api.VerbQueueCreate, "orders", `{"quantum":2,"on_enqueue":
 			"function on_enqueue(msg) return { fairness_key = msg.headers['tenant'], weight = 3 } end"}`, nil)
 		for _, tenant := range []string{"a", "b", "b", "b", "c", "c"} {
 			h.enqueue("orders", "0123456789", nats.Header{"tenant": {tenant}})
 		}
 		h.consume("orders", 1)
 		h.one()
-		var info wire.QueueInfo
-		h.must(wire.VerbQueueInspect, "orders", `{"flows":1}`, &info)
+		var info api.QueueInfo
+		h.must(api.VerbQueueInspect, "orders", `{"flows":1}`, &info)
 		require.Positive(t, info.OldestAgeMs)
-		require.Equal(t, wire.QueueSummary{
+		require.Equal(t, api.QueueSummary{
 			Name: "orders", DLQ: "orders.dlq", Pending: 5, InFlight: 1, Consumers: 1, Bytes: info.Bytes, OldestAgeMs: info.OldestAgeMs,
 		}, info.QueueSummary)
 		require.GreaterOrEqual(t, info.Bytes, int64(60))
-		require.Equal(t, []wire.ConsumerInfo{{Name: "w", MaxInFlight: 1, InFlight: 1}}, info.ConsumerList)
+		require.Equal(t, []api.ConsumerInfo{{Name: "w", MaxInFlight: 1, InFlight: 1}}, info.ConsumerList)
 		require.Equal(t, 2, info.Flows)
 		require.Len(t, info.TopFlows, 1)
 		require.Equal(t, "b", info.TopFlows[0].Key)
@@ -103,9 +104,9 @@ func TestQueueInspect(t *testing.T) {
 		require.EqualValues(t, 6, info.Counters["enqueued"])
 		require.EqualValues(t, 1, info.Counters["delivered"])
 
-		var dead wire.QueueInfo
-		h.must(wire.VerbQueueInspect, "orders.dlq", ``, &dead)
-		require.Equal(t, wire.QueueSummary{Name: "orders.dlq"}, dead.QueueSummary)
+		var dead api.QueueInfo
+		h.must(api.VerbQueueInspect, "orders.dlq", ``, &dead)
+		require.Equal(t, api.QueueSummary{Name: "orders.dlq"}, dead.QueueSummary)
 		require.NotNil(t, dead.ConsumerList, "a list in JSON")
 		require.NotNil(t, dead.TopFlows, "a list in JSON")
 
@@ -124,37 +125,37 @@ func TestQueueInspect(t *testing.T) {
 // TestScheduleVerbs: changes of a schedule are audited, calls without effect are not.
 func TestScheduleVerbs(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", ``, nil)
-		var s wire.ScheduleInfo
-		h.must(wire.VerbScheduleAdd, "orders", `{"name":"tick","schedule":"@every 1m","payload":"eA=="}`, &s)
+		h.must(api.VerbQueueCreate, "orders", ``, nil)
+		var s api.ScheduleInfo
+		h.must(api.VerbScheduleAdd, "orders", `{"name":"tick","schedule":"@every 1m","payload":"eA=="}`, &s)
 		require.Equal(t, []string{"2000-01-01T00:01:00Z"}, s.Next[:1])
-		h.must(wire.VerbScheduleAdd, "orders", `{"name":"tick","schedule":"@every 1m","payload":"eA=="}`, &s)
+		h.must(api.VerbScheduleAdd, "orders", `{"name":"tick","schedule":"@every 1m","payload":"eA=="}`, &s)
 		require.True(t, s.Unchanged)
-		h.must(wire.VerbSchedulePause, "orders", `{"name":"tick"}`, &s)
-		require.Equal(t, wire.SchedulePaused, s.State)
-		h.must(wire.VerbScheduleResume, "orders", `{"name":"tick"}`, nil)
-		h.must(wire.VerbScheduleShow, "orders", `{"name":"tick"}`, &s)
+		h.must(api.VerbSchedulePause, "orders", `{"name":"tick"}`, &s)
+		require.Equal(t, api.SchedulePaused, s.State)
+		h.must(api.VerbScheduleResume, "orders", `{"name":"tick"}`, nil)
+		h.must(api.VerbScheduleShow, "orders", `{"name":"tick"}`, &s)
 		require.Equal(t, "x", string(s.Payload))
 		time.Sleep(90 * time.Second)
-		var list wire.ScheduleList
-		h.must(wire.VerbScheduleList, "", `{"queue":"orders"}`, &list)
+		var list api.ScheduleList
+		h.must(api.VerbScheduleList, "", `{"queue":"orders"}`, &list)
 		require.Equal(t, 1, list.Total)
 		require.EqualValues(t, 1, list.Schedules[0].Runs)
 		require.Nil(t, list.Schedules[0].Payload)
-		h.must(wire.VerbScheduleList, "", `{"queue":"orders.dlq"}`, &list)
+		h.must(api.VerbScheduleList, "", `{"queue":"orders.dlq"}`, &list)
 		require.Len(t, list.Schedules, 1)
-		require.Equal(t, wire.CodeQueueNotFound, h.ask(wire.VerbScheduleList, "", `{"queue":"none"}`, nil).ErrCode)
-		require.Equal(t, wire.CodeScheduleNotFound, h.ask(wire.VerbScheduleShow, "orders", `{"name":"none"}`, nil).ErrCode)
-		require.Equal(t, wire.CodeBadSchedule, h.ask(wire.VerbScheduleAdd, "orders", `{"name":"x","schedule":"@never"}`, nil).ErrCode)
+		require.Equal(t, wire.CodeQueueNotFound, h.ask(api.VerbScheduleList, "", `{"queue":"none"}`, nil).ErrCode)
+		require.Equal(t, wire.CodeScheduleNotFound, h.ask(api.VerbScheduleShow, "orders", `{"name":"none"}`, nil).ErrCode)
+		require.Equal(t, wire.CodeBadSchedule, h.ask(api.VerbScheduleAdd, "orders", `{"name":"x","schedule":"@never"}`, nil).ErrCode)
 		gauges := h.Gauges()
 		require.Equal(t, 1, gauges[0].Schedules)
 		require.EqualValues(t, 2*60*1e9, gauges[0].NextRun-946_684_800*1e9)
-		h.must(wire.VerbScheduleDelete, "orders", `{"name":"tick"}`, nil)
-		h.must(wire.VerbScheduleList, "", ``, &list)
+		h.must(api.VerbScheduleDelete, "orders", `{"name":"tick"}`, nil)
+		h.must(api.VerbScheduleList, "", ``, &list)
 		require.NotNil(t, list.Schedules)
 		require.Empty(t, list.Schedules)
-		var log wire.ConfigLog
-		h.must(wire.VerbConfigLog, "", `{"prefix":"schedule:"}`, &log)
+		var log api.ConfigLog
+		h.must(api.VerbConfigLog, "", `{"prefix":"schedule:"}`, &log)
 		var verbs []string
 		for _, e := range log.Entries {
 			require.Equal(t, "schedule:orders/tick", e.Key)
@@ -167,29 +168,29 @@ func TestScheduleVerbs(t *testing.T) {
 // Noisy and waiting flows have their keys in the form of replies, and their shares.
 func TestNoisyVerb(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","visibility_timeout_ms":600000}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"fairness_header":"tenant","visibility_timeout_ms":600000}`, nil)
 		h.consume("orders", 31)
 		for range 40 {
 			h.enqueue("orders", "x", nats.Header{"tenant": {"noisy"}})
 		}
 		h.enqueue("orders", "x", nats.Header{"tenant": {"quiet"}})
 		time.Sleep(time.Second)
-		var reply wire.NoisyReply
-		h.must(wire.VerbNoisy, "orders", ``, &reply)
-		require.Equal(t, []wire.NoisyFlow{{Key: "noisy", InFlight: 31, InFlightShare: 1, Pending: 9}}, reply.Noisy)
+		var reply api.NoisyReply
+		h.must(api.VerbNoisy, "orders", ``, &reply)
+		require.Equal(t, []api.NoisyFlow{{Key: "noisy", InFlight: 31, InFlightShare: 1, Pending: 9}}, reply.Noisy)
 		require.EqualValues(t, 31, reply.InFlight)
 		require.EqualValues(t, 1, reply.QuietPending)
 		require.GreaterOrEqual(t, reply.QuietOldestAgeMs, int64(1000))
-		require.Equal(t, []wire.WaitingFlow{{Key: "quiet", Pending: 1, WaitMs: reply.QuietOldestAgeMs}}, reply.Waiting)
-		h.must(wire.VerbNoisy, "orders", `{"limit":0}`, &reply)
+		require.Equal(t, []api.WaitingFlow{{Key: "quiet", Pending: 1, WaitMs: reply.QuietOldestAgeMs}}, reply.Waiting)
+		h.must(api.VerbNoisy, "orders", `{"limit":0}`, &reply)
 		require.Empty(t, reply.Waiting)
-		var dead wire.NoisyReply
-		h.must(wire.VerbNoisy, "orders.dlq", ``, &dead)
+		var dead api.NoisyReply
+		h.must(api.VerbNoisy, "orders.dlq", ``, &dead)
 		require.NotNil(t, dead.Noisy, "a list in JSON")
 		require.NotNil(t, dead.Waiting, "a list in JSON")
 		require.NotNil(t, dead.Starved, "a list in JSON")
-		require.Equal(t, wire.CodeBadField, h.ask(wire.VerbNoisy, "orders", `{"limit":1001}`, nil).ErrCode)
-		require.Equal(t, wire.CodeQueueNotFound, h.ask(wire.VerbNoisy, "none", ``, nil).ErrCode)
+		require.Equal(t, wire.CodeBadField, h.ask(api.VerbNoisy, "orders", `{"limit":1001}`, nil).ErrCode)
+		require.Equal(t, wire.CodeQueueNotFound, h.ask(api.VerbNoisy, "none", ``, nil).ErrCode)
 
 		short := reply
 		short.Shorten(0)
@@ -201,27 +202,27 @@ func TestNoisyVerb(t *testing.T) {
 // TestRedriveVerb: the reply and an event count the redriven dead letters.
 func TestRedriveVerb(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", ``, nil)
-		var reply wire.RedriveReply
-		h.must(wire.VerbRedrive, "orders.dlq", ``, &reply)
+		h.must(api.VerbQueueCreate, "orders", ``, nil)
+		var reply api.RedriveReply
+		h.must(api.VerbRedrive, "orders.dlq", ``, &reply)
 		require.Zero(t, reply.Redriven)
 		require.Empty(t, h.told(wire.EventRedriven))
 		h.enqueue("orders", "x", nil)
 		h.consume("orders", 1)
 		h.ack(h.one(), "+TERM")
 		h.consume("orders", 0)
-		h.must(wire.VerbRedrive, "orders.dlq", `{"count":5}`, &reply)
+		h.must(api.VerbRedrive, "orders.dlq", `{"count":5}`, &reply)
 		require.EqualValues(t, 1, reply.Redriven)
-		var job wire.JobInfo
-		h.must(wire.VerbJobShow, "", `{"id":"`+reply.Job+`"}`, &job)
-		require.Equal(t, wire.JobRedrive, job.Op)
-		var jobs wire.JobList
-		h.must(wire.VerbJobList, "", `{"queue":"orders"}`, &jobs)
+		var job api.JobInfo
+		h.must(api.VerbJobShow, "", `{"id":"`+reply.Job+`"}`, &job)
+		require.Equal(t, api.JobRedrive, job.Op)
+		var jobs api.JobList
+		h.must(api.VerbJobList, "", `{"queue":"orders"}`, &jobs)
 		require.Equal(t, reply.Job, jobs.Jobs[0].ID)
-		h.must(wire.VerbJobList, "", `{"queue":"orders.dlq","limit":1}`, &jobs)
+		h.must(api.VerbJobList, "", `{"queue":"orders.dlq","limit":1}`, &jobs)
 		require.Equal(t, 2, jobs.Total, "of all pages")
 		require.Len(t, jobs.Jobs, 1)
-		require.Equal(t, wire.CodeQueueNotFound, h.ask(wire.VerbJobList, "", `{"queue":"none"}`, nil).ErrCode)
+		require.Equal(t, wire.CodeQueueNotFound, h.ask(api.VerbJobList, "", `{"queue":"none"}`, nil).ErrCode)
 		require.EqualValues(t, 1, job.Done)
 		require.EqualValues(t, 1, h.summary("orders").Pending)
 		told := h.told(wire.EventRedriven)
@@ -247,15 +248,15 @@ func (h *rig) told(typ string) []wire.Event {
 // TestHookResetVerb closes the circuits of hooks.
 func TestHookResetVerb(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{"on_enqueue":"function on_enqueue(msg) error('no') end"}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"on_enqueue":"function on_enqueue(msg) error('no') end"}`, nil)
 		for range 3 {
 			h.enqueue("orders", "x", nil)
 		}
-		var info wire.QueueInfo
-		h.must(wire.VerbQueueInspect, "orders", ``, &info)
+		var info api.QueueInfo
+		h.must(api.VerbQueueInspect, "orders", ``, &info)
 		require.Equal(t, "open", info.Hooks[0].State)
-		var reply wire.HookResetReply
-		h.must(wire.VerbHookReset, "orders", `{"hook":"on_enqueue"}`, &reply)
+		var reply api.HookResetReply
+		h.must(api.VerbHookReset, "orders", `{"hook":"on_enqueue"}`, &reply)
 		require.Equal(t, "orders", reply.Queue)
 		require.Len(t, reply.Hooks, 1)
 		require.Equal(t, "closed", reply.Hooks[0].State)
@@ -270,21 +271,21 @@ func TestQueueOfTheFile(t *testing.T) {
 	withAdmin(t, declare, func(t *testing.T, h *rig) {
 		log, text := newLog()
 		h.log = log
-		h.must(wire.VerbQueueCreate, "accounts", ``, nil)
-		h.must(wire.VerbQueueUpdate, "accounts", `{"quantum":7}`, nil)
+		h.must(api.VerbQueueCreate, "accounts", ``, nil)
+		h.must(api.VerbQueueUpdate, "accounts", `{"quantum":7}`, nil)
 		require.Empty(t, text.String())
-		h.must(wire.VerbQueueUpdate, "orders", `{"quantum":7}`, nil)
+		h.must(api.VerbQueueUpdate, "orders", `{"quantum":7}`, nil)
 		require.Contains(t, text.String(), "a queue of the configuration file is changed at run time")
 		h.enqueue("orders", "x", nil)
-		var deleted wire.QueueDeleteReply
-		require.Equal(t, wire.CodeQueueNotEmpty, h.ask(wire.VerbQueueDelete, "orders", ``, &deleted).ErrCode)
+		var deleted api.QueueDeleteReply
+		require.Equal(t, wire.CodeQueueNotEmpty, h.ask(api.VerbQueueDelete, "orders", ``, &deleted).ErrCode)
 		require.NotContains(t, text.String(), "is deleted")
-		h.must(wire.VerbQueueDelete, "orders", `{"force":true}`, &deleted)
+		h.must(api.VerbQueueDelete, "orders", `{"force":true}`, &deleted)
 		require.Equal(t, []string{"the configuration file has queue orders: the next reload or start makes it again, unless its table is removed"}, deleted.Warnings)
 		require.Contains(t, text.String(), "a queue of the configuration file is deleted; the next reload or start makes it again")
 		text.Reset()
-		deleted = wire.QueueDeleteReply{}
-		h.must(wire.VerbQueueDelete, "accounts", ``, &deleted)
+		deleted = api.QueueDeleteReply{}
+		h.must(api.VerbQueueDelete, "accounts", ``, &deleted)
 		require.Empty(t, deleted.Warnings)
 		require.NotContains(t, text.String(), "is deleted")
 	})
@@ -300,24 +301,24 @@ func TestRetryPolicyOfAQueue(t *testing.T) {
 		c.Reload = func() (config.Config, error) { return config.Default(), nil }
 	}
 	withAdmin(t, reread, func(t *testing.T, h *rig) {
-		refused := func(verb wire.AnyVerb, name, body string) {
+		refused := func(verb api.AnyVerb, name, body string) {
 			t.Helper()
 			werr := h.ask(verb, name, body, nil)
 			require.NotNil(t, werr)
 			require.Contains(t, werr.Error(), `retry_policy is "sloow": allowed is the name of a [[retry_policy]]`)
 		}
-		h.must(wire.VerbQueueCreate, "mail", `{"retry_policy":"slow"}`, nil)
-		refused(wire.VerbQueueCreate, "other", `{"retry_policy":"sloow"}`)
-		refused(wire.VerbQueueUpdate, "mail", `{"retry_policy":"sloow","max_depth":7}`)
+		h.must(api.VerbQueueCreate, "mail", `{"retry_policy":"slow"}`, nil)
+		refused(api.VerbQueueCreate, "other", `{"retry_policy":"sloow"}`)
+		refused(api.VerbQueueUpdate, "mail", `{"retry_policy":"sloow","max_depth":7}`)
 		now := h.shards.Queue("mail").Settings()
 		require.Equal(t, "slow", now.RetryPolicy)
 		require.Zero(t, now.MaxDepth)
 
 		// The file drops it: the queue keeps the name, and may be changed otherwise.
-		h.must(wire.VerbReload, "", ``, nil)
-		h.must(wire.VerbQueueUpdate, "mail", `{"max_depth":7}`, nil)
-		h.must(wire.VerbQueueUpdate, "mail", `{"retry_policy":""}`, nil)
-		refused(wire.VerbQueueUpdate, "mail", `{"retry_policy":"sloow"}`)
+		h.must(api.VerbReload, "", ``, nil)
+		h.must(api.VerbQueueUpdate, "mail", `{"max_depth":7}`, nil)
+		h.must(api.VerbQueueUpdate, "mail", `{"retry_policy":""}`, nil)
+		refused(api.VerbQueueUpdate, "mail", `{"retry_policy":"sloow"}`)
 	})
 }
 
@@ -326,11 +327,11 @@ func TestRepliesFit(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.most.Store(16_384)
 		const consumers, values = 300, 100
-		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
 		for i := range consumers {
 			h.enqueue("orders", "x", nats.Header{"tenant": {fmt.Sprint("tenant-", i)}})
 		}
-		h.must(wire.VerbPause, "", `{"kind":"queue","name":"orders"}`, nil)
+		h.must(api.VerbPause, "", `{"kind":"queue","name":"orders"}`, nil)
 		q := h.shards.Queue("orders")
 		for i := range consumers {
 			require.True(t, q.Tell(queue.Register{
@@ -338,25 +339,25 @@ func TestRepliesFit(t *testing.T) {
 			}))
 		}
 		for i := range values {
-			h.must(wire.VerbConfigSet, fmt.Sprintf("k%03d", i), `{"value":"`+strings.Repeat("v", 1000)+`"}`, nil)
-			h.must(wire.VerbThrottleSet, fmt.Sprintf("t%03d", i)+strings.Repeat("t", 200), `{"rate":"1"}`, nil)
-			h.must(wire.VerbPause, "", fmt.Sprintf(`{"kind":"key","queue":"orders","name":"%03d%s"}`, i, strings.Repeat("p", 200)), nil)
-			h.must(wire.VerbCircuitOpen, fmt.Sprintf("c%03d", i)+strings.Repeat("c", 200), ``, nil)
-			h.must(wire.VerbQueueCreate, fmt.Sprintf("q%03d", i)+strings.Repeat("q", 40), ``, nil)
+			h.must(api.VerbConfigSet, fmt.Sprintf("k%03d", i), `{"value":"`+strings.Repeat("v", 1000)+`"}`, nil)
+			h.must(api.VerbThrottleSet, fmt.Sprintf("t%03d", i)+strings.Repeat("t", 200), `{"rate":"1"}`, nil)
+			h.must(api.VerbPause, "", fmt.Sprintf(`{"kind":"key","queue":"orders","name":"%03d%s"}`, i, strings.Repeat("p", 200)), nil)
+			h.must(api.VerbCircuitOpen, fmt.Sprintf("c%03d", i)+strings.Repeat("c", 200), ``, nil)
+			h.must(api.VerbQueueCreate, fmt.Sprintf("q%03d", i)+strings.Repeat("q", 40), ``, nil)
 		}
-		var info wire.QueueInfo
-		h.fits(wire.VerbQueueInspect, "orders", `{"flows":1000}`, &info)
+		var info api.QueueInfo
+		h.fits(api.VerbQueueInspect, "orders", `{"flows":1000}`, &info)
 		require.NotEmpty(t, info.ConsumerList)
 		require.NotEmpty(t, info.TopFlows)
 		require.Equal(t, consumers, info.Consumers)
 		require.Equal(t, consumers, len(info.ConsumerList)+info.MoreConsumers)
 		require.Equal(t, consumers, len(info.TopFlows)+info.MoreFlows)
-		h.fits(wire.VerbQueueInspect, "orders", `{"flows":10}`, &info)
+		h.fits(api.VerbQueueInspect, "orders", `{"flows":10}`, &info)
 		require.Len(t, info.TopFlows, 10)
 
-		for verb, entries := range map[wire.AnyVerb]string{
-			wire.VerbConfigList: "entries", wire.VerbConfigLog: "entries", wire.VerbThrottleList: "throttles",
-			wire.VerbPauseList: "pauses", wire.VerbCircuitList: "circuits", wire.VerbQueueList: "queues",
+		for verb, entries := range map[api.AnyVerb]string{
+			api.VerbConfigList: "entries", api.VerbConfigLog: "entries", api.VerbThrottleList: "throttles",
+			api.VerbPauseList: "pauses", api.VerbCircuitList: "circuits", api.VerbQueueList: "queues",
 		} {
 			seen, total, pages := 0, 1, 0
 			for seen < total {
@@ -377,7 +378,7 @@ func TestRepliesFit(t *testing.T) {
 }
 
 // fits carries out a verb whose reply must fit into a message.
-func (h *rig) fits(verb wire.AnyVerb, tail, body string, into any) {
+func (h *rig) fits(verb api.AnyVerb, tail, body string, into any) {
 	h.t.Helper()
 	data, werr := h.verbs[verb].Do("", tail, []byte(body))
 	require.Nil(h.t, werr, verb)

@@ -27,6 +27,7 @@ import (
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // rig is an Admin with everything that it needs, except NATS: it records what is published.
@@ -34,7 +35,7 @@ import (
 type rig struct {
 	*Admin
 	t     *testing.T
-	verbs map[wire.AnyVerb]Verb
+	verbs map[api.AnyVerb]Verb
 	most  atomic.Int64 // bytes of a message; 0 is 1 MiB
 
 	mu        sync.Mutex // guards what follows
@@ -97,7 +98,7 @@ func (openFront) Detach(...*shard.Queue) <-chan struct{} {
 func withAdmin(t *testing.T, change func(*config.Config), fn func(t *testing.T, h *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		h := &rig{t: t, verbs: make(map[wire.AnyVerb]Verb), replies: make(map[string][]byte)}
+		h := &rig{t: t, verbs: make(map[api.AnyVerb]Verb), replies: make(map[string][]byte)}
 		cfg := config.Default()
 		if change != nil {
 			change(&cfg)
@@ -153,7 +154,7 @@ func newLog() (*slog.Logger, *bytes.Buffer) {
 }
 
 // ask carries out a verb.
-func (h *rig) ask(verb wire.AnyVerb, tail, body string, into any) *wire.Error {
+func (h *rig) ask(verb api.AnyVerb, tail, body string, into any) *wire.Error {
 	h.t.Helper()
 	v, ok := h.verbs[verb]
 	require.True(h.t, ok, verb)
@@ -165,7 +166,7 @@ func (h *rig) ask(verb wire.AnyVerb, tail, body string, into any) *wire.Error {
 	return werr
 }
 
-func (h *rig) must(verb wire.AnyVerb, tail, body string, into any) {
+func (h *rig) must(verb api.AnyVerb, tail, body string, into any) {
 	h.t.Helper()
 	require.Nil(h.t, h.ask(verb, tail, body, into), "%s %s", verb, tail)
 }

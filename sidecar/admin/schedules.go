@@ -6,25 +6,26 @@ import (
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
-func (a *Admin) scheduleAdd(by control.Actor, q *shard.Queue, req wire.ScheduleAddRequest) (wire.ScheduleInfo, *wire.Error) {
-	return a.keepSchedule(by, q, req.Name, func() (wire.ScheduleInfo, *wire.Error) { return q.AddSchedule(req) })
+func (a *Admin) scheduleAdd(by control.Actor, q *shard.Queue, req api.ScheduleAddRequest) (api.ScheduleInfo, *wire.Error) {
+	return a.keepSchedule(by, q, req.Name, func() (api.ScheduleInfo, *wire.Error) { return q.AddSchedule(req) })
 }
 
-func scheduleShow(q *shard.Queue, req wire.ScheduleRequest) (wire.ScheduleInfo, *wire.Error) {
+func scheduleShow(q *shard.Queue, req api.ScheduleRequest) (api.ScheduleInfo, *wire.Error) {
 	return q.Schedule(req.Name)
 }
 
 // changeSchedule returns the function of a verb that changes one schedule.
-func (a *Admin) changeSchedule(change func(*shard.Queue, string) (wire.ScheduleInfo, *wire.Error)) func(control.Actor, *shard.Queue, wire.ScheduleRequest) (wire.ScheduleInfo, *wire.Error) {
-	return func(by control.Actor, q *shard.Queue, req wire.ScheduleRequest) (wire.ScheduleInfo, *wire.Error) {
-		return a.keepSchedule(by, q, req.Name, func() (wire.ScheduleInfo, *wire.Error) { return change(q, req.Name) })
+func (a *Admin) changeSchedule(change func(*shard.Queue, string) (api.ScheduleInfo, *wire.Error)) func(control.Actor, *shard.Queue, api.ScheduleRequest) (api.ScheduleInfo, *wire.Error) {
+	return func(by control.Actor, q *shard.Queue, req api.ScheduleRequest) (api.ScheduleInfo, *wire.Error) {
+		return a.keepSchedule(by, q, req.Name, func() (api.ScheduleInfo, *wire.Error) { return change(q, req.Name) })
 	}
 }
 
 // keepSchedule makes a change of one schedule and records it.
-func (a *Admin) keepSchedule(by control.Actor, q *shard.Queue, name string, change func() (wire.ScheduleInfo, *wire.Error)) (wire.ScheduleInfo, *wire.Error) {
+func (a *Admin) keepSchedule(by control.Actor, q *shard.Queue, name string, change func() (api.ScheduleInfo, *wire.Error)) (api.ScheduleInfo, *wire.Error) {
 	object := "schedule:" + q.Name() + "/" + name
 	defer a.objects.lock(object)()
 	info, err := change()
@@ -35,7 +36,7 @@ func (a *Admin) keepSchedule(by control.Actor, q *shard.Queue, name string, chan
 	return info, err
 }
 
-func (a *Admin) scheduleList(req wire.ScheduleListRequest) (l wire.ScheduleList, err *wire.Error) {
+func (a *Admin) scheduleList(req api.ScheduleListRequest) (l api.ScheduleList, err *wire.Error) {
 	if req.Queue != "" {
 		if _, err := a.queue(req.Queue); err != nil {
 			return l, err
@@ -45,7 +46,7 @@ func (a *Admin) scheduleList(req wire.ScheduleListRequest) (l wire.ScheduleList,
 }
 
 // listSchedules lists the schedules of all nodes by queue and name.
-var listSchedules = listAll(wire.VerbScheduleList, (*wire.ScheduleList).Page, func(r wire.ScheduleListRequest) int { return r.Limit },
-	func(a, b wire.ScheduleInfo) int {
+var listSchedules = listAll(api.VerbScheduleList, (*api.ScheduleList).Page, func(r api.ScheduleListRequest) int { return r.Limit },
+	func(a, b api.ScheduleInfo) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Name, b.Name))
 	})

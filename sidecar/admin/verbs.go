@@ -9,12 +9,13 @@ import (
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Verb carries out the requests of one verb of the admin protocol. Requests run side by
 // side; changes of one object are ordered, see [objects].
 type Verb struct {
-	wire.AnyVerb
+	api.AnyVerb
 	// Waits reports whether a request may wait long for something other than a commit: for
 	// a job, a reload or other nodes.
 	Waits bool
@@ -35,7 +36,7 @@ type Verb struct {
 func (a *Admin) Verbs() []Verb { return a.table }
 
 // row returns the Verb that decodes the requests of v for do.
-func row[Req, Reply any](v *wire.Verb[Req, Reply], do func(by control.Actor, tail string, req Req) (Reply, *wire.Error)) Verb {
+func row[Req, Reply any](v *api.Verb[Req, Reply], do func(by control.Actor, tail string, req Req) (Reply, *wire.Error)) Verb {
 	return Verb{AnyVerb: v, do: func(by control.Actor, tail string, body []byte) (any, *wire.Error) {
 		req, err := v.Parse(tail, body)
 		if err != nil {
@@ -47,22 +48,22 @@ func row[Req, Reply any](v *wire.Verb[Req, Reply], do func(by control.Actor, tai
 }
 
 // reads is row for a verb that changes nothing and has no tail.
-func reads[Req, Reply any](v *wire.Verb[Req, Reply], do func(Req) (Reply, *wire.Error)) Verb {
+func reads[Req, Reply any](v *api.Verb[Req, Reply], do func(Req) (Reply, *wire.Error)) Verb {
 	return row(v, func(_ control.Actor, _ string, req Req) (Reply, *wire.Error) { return do(req) })
 }
 
 // lists is reads for a verb that is never refused.
-func lists[Req, Reply any](v *wire.Verb[Req, Reply], do func(Req) Reply) Verb {
+func lists[Req, Reply any](v *api.Verb[Req, Reply], do func(Req) Reply) Verb {
 	return row(v, func(_ control.Actor, _ string, req Req) (Reply, *wire.Error) { return do(req), nil })
 }
 
 // changes is row for a verb whose request names its object.
-func changes[Req, Reply any](v *wire.Verb[Req, Reply], do func(control.Actor, Req) (Reply, *wire.Error)) Verb {
+func changes[Req, Reply any](v *api.Verb[Req, Reply], do func(control.Actor, Req) (Reply, *wire.Error)) Verb {
 	return row(v, func(by control.Actor, _ string, req Req) (Reply, *wire.Error) { return do(by, req) })
 }
 
 // changesOne is changes for a verb whose changes of one object must not overlap.
-func changesOne[Req, Reply any](a *Admin, v *wire.Verb[Req, Reply], object func(*Req) string, do func(control.Actor, Req) (Reply, *wire.Error)) Verb {
+func changesOne[Req, Reply any](a *Admin, v *api.Verb[Req, Reply], object func(*Req) string, do func(control.Actor, Req) (Reply, *wire.Error)) Verb {
 	return changes(v, func(by control.Actor, req Req) (Reply, *wire.Error) {
 		defer a.objects.lock(object(&req))()
 		return do(by, req)
@@ -70,7 +71,7 @@ func changesOne[Req, Reply any](a *Admin, v *wire.Verb[Req, Reply], object func(
 }
 
 // changesAudited is changesOne for a change that the audit log shows by its reply.
-func changesAudited[Req, Reply any](a *Admin, v *wire.Verb[Req, Reply], object func(*Req) string, do func(Req) (Reply, *wire.Error)) Verb {
+func changesAudited[Req, Reply any](a *Admin, v *api.Verb[Req, Reply], object func(*Req) string, do func(Req) (Reply, *wire.Error)) Verb {
 	return changesOne(a, v, object, func(by control.Actor, req Req) (Reply, *wire.Error) {
 		reply, err := do(req)
 		if err == nil {
@@ -81,13 +82,13 @@ func changesAudited[Req, Reply any](a *Admin, v *wire.Verb[Req, Reply], object f
 }
 
 // changesJob is changesAudited for a verb about one job.
-func changesJob(a *Admin, v *wire.Verb[wire.JobRequest, wire.JobInfo], change func(id string) (wire.JobInfo, *wire.Error)) Verb {
-	return changesAudited(a, v, func(r *wire.JobRequest) string { return "job:" + r.ID },
-		func(r wire.JobRequest) (wire.JobInfo, *wire.Error) { return change(r.ID) }).at(nil, find(refusedBy(wire.CodeJobNotFound)))
+func changesJob(a *Admin, v *api.Verb[api.JobRequest, api.JobInfo], change func(id string) (api.JobInfo, *wire.Error)) Verb {
+	return changesAudited(a, v, func(r *api.JobRequest) string { return "job:" + r.ID },
+		func(r api.JobRequest) (api.JobInfo, *wire.Error) { return change(r.ID) }).at(nil, find(refusedBy(wire.CodeJobNotFound)))
 }
 
 // pauseObject names the object of a pause or resume.
-func pauseObject(req *wire.PauseRequest) string {
+func pauseObject(req *api.PauseRequest) string {
 	if req.Queue != "" {
 		return req.Kind + ":" + req.Queue + ":" + req.Name
 	}
@@ -95,7 +96,7 @@ func pauseObject(req *wire.PauseRequest) string {
 }
 
 // configKey is row for a verb about a key of the runtime configuration.
-func configKey[Req, Reply any](v *wire.Verb[Req, Reply], do func(by control.Actor, key string, req Req) (Reply, *wire.Error)) Verb {
+func configKey[Req, Reply any](v *api.Verb[Req, Reply], do func(by control.Actor, key string, req Req) (Reply, *wire.Error)) Verb {
 	return row(v, func(by control.Actor, tail string, req Req) (reply Reply, _ *wire.Error) {
 		if err := wire.CheckConfigKey(tail); err != nil {
 			return reply, wire.BadConfigKey(err)
@@ -105,13 +106,13 @@ func configKey[Req, Reply any](v *wire.Verb[Req, Reply], do func(by control.Acto
 }
 
 // changesQueue is row for a verb about an existing queue of the kind that its tail names.
-func changesQueue[Req, Reply any](a *Admin, v *wire.Verb[Req, Reply], do func(control.Actor, *shard.Queue, Req) (Reply, *wire.Error)) Verb {
+func changesQueue[Req, Reply any](a *Admin, v *api.Verb[Req, Reply], do func(control.Actor, *shard.Queue, Req) (Reply, *wire.Error)) Verb {
 	r := row(v, func(by control.Actor, tail string, req Req) (reply Reply, _ *wire.Error) {
 		q, err := a.queue(tail)
 		switch {
 		case err != nil:
 			return reply, err
-		case v.Tail == wire.TailMainQueue && q.IsDLQ():
+		case v.Tail == api.TailMainQueue && q.IsDLQ():
 			return reply, wire.NotForDLQ(v.Name, tail)
 		}
 		return do(by, q, req)
@@ -121,7 +122,7 @@ func changesQueue[Req, Reply any](a *Admin, v *wire.Verb[Req, Reply], do func(co
 }
 
 // readsQueue is changesQueue for a verb that changes nothing.
-func readsQueue[Req, Reply any](a *Admin, v *wire.Verb[Req, Reply], do func(*shard.Queue, Req) (Reply, *wire.Error)) Verb {
+func readsQueue[Req, Reply any](a *Admin, v *api.Verb[Req, Reply], do func(*shard.Queue, Req) (Reply, *wire.Error)) Verb {
 	return changesQueue(a, v, func(_ control.Actor, q *shard.Queue, req Req) (Reply, *wire.Error) { return do(q, req) })
 }
 
@@ -149,73 +150,73 @@ func (a *Admin) rows() []Verb {
 	c := a.control
 	return []Verb{
 		a.queueCreateVerb(),
-		changesQueue(a, wire.VerbQueueUpdate, a.queueUpdate),
-		changesQueue(a, wire.VerbQueueDelete, a.queueDelete).waiting(),
-		changesQueue(a, wire.VerbQueuePurge, a.queuePurge).waiting(),
-		readsQueue(a, wire.VerbQueueInspect, a.queueInspect),
-		readsQueue(a, wire.VerbNoisy, a.noisy),
-		lists(wire.VerbQueueList, a.queueList).at(nil, listQueues),
-		changesQueue(a, wire.VerbHookReset, a.hookReset),
+		changesQueue(a, api.VerbQueueUpdate, a.queueUpdate),
+		changesQueue(a, api.VerbQueueDelete, a.queueDelete).waiting(),
+		changesQueue(a, api.VerbQueuePurge, a.queuePurge).waiting(),
+		readsQueue(a, api.VerbQueueInspect, a.queueInspect),
+		readsQueue(a, api.VerbNoisy, a.noisy),
+		lists(api.VerbQueueList, a.queueList).at(nil, listQueues),
+		changesQueue(a, api.VerbHookReset, a.hookReset),
 
-		readsQueue(a, wire.VerbPeek, a.peek),
-		reads(wire.VerbExplain, a.explain).at(byBody, find(unexplained)),
-		reads(wire.VerbMessageShow, a.messageShow).at(byBody, find(refusedBy(wire.CodeMessageNotFound))),
-		changes(wire.VerbMessageDelete, a.messageDelete).at(byBody, find(refusedBy(wire.CodeMessageNotFound))),
-		changes(wire.VerbMessageRunNow, a.messageRunNow).at(byBody, find(refusedBy(wire.CodeMessageNotFound))),
-		changesQueue(a, wire.VerbRedrive, a.redrive).waiting(),
-		readsQueue(a, wire.VerbDeadGroups, a.deadGroups),
+		readsQueue(a, api.VerbPeek, a.peek),
+		reads(api.VerbExplain, a.explain).at(byBody, find(unexplained)),
+		reads(api.VerbMessageShow, a.messageShow).at(byBody, find(refusedBy(wire.CodeMessageNotFound))),
+		changes(api.VerbMessageDelete, a.messageDelete).at(byBody, find(refusedBy(wire.CodeMessageNotFound))),
+		changes(api.VerbMessageRunNow, a.messageRunNow).at(byBody, find(refusedBy(wire.CodeMessageNotFound))),
+		changesQueue(a, api.VerbRedrive, a.redrive).waiting(),
+		readsQueue(a, api.VerbDeadGroups, a.deadGroups),
 
 		a.jobCreateVerb(),
-		reads(wire.VerbJobList, a.jobList).at(byBody, listJobs),
-		reads(wire.VerbJobShow, a.jobShow).at(nil, find(refusedBy(wire.CodeJobNotFound))),
-		changesJob(a, wire.VerbJobPause, a.shards.PauseJob),
-		changesJob(a, wire.VerbJobResume, a.shards.ResumeJob),
-		changesJob(a, wire.VerbJobCancel, a.shards.CancelJob),
+		reads(api.VerbJobList, a.jobList).at(byBody, listJobs),
+		reads(api.VerbJobShow, a.jobShow).at(nil, find(refusedBy(wire.CodeJobNotFound))),
+		changesJob(a, api.VerbJobPause, a.shards.PauseJob),
+		changesJob(a, api.VerbJobResume, a.shards.ResumeJob),
+		changesJob(a, api.VerbJobCancel, a.shards.CancelJob),
 
-		changesQueue(a, wire.VerbScheduleAdd, a.scheduleAdd),
-		readsQueue(a, wire.VerbScheduleShow, scheduleShow),
-		changesQueue(a, wire.VerbScheduleDelete, a.changeSchedule((*shard.Queue).DeleteSchedule)),
-		changesQueue(a, wire.VerbSchedulePause, a.changeSchedule((*shard.Queue).PauseSchedule)),
-		changesQueue(a, wire.VerbScheduleResume, a.changeSchedule((*shard.Queue).ResumeSchedule)),
-		reads(wire.VerbScheduleList, a.scheduleList).at(byBody, listSchedules),
+		changesQueue(a, api.VerbScheduleAdd, a.scheduleAdd),
+		readsQueue(a, api.VerbScheduleShow, scheduleShow),
+		changesQueue(a, api.VerbScheduleDelete, a.changeSchedule((*shard.Queue).DeleteSchedule)),
+		changesQueue(a, api.VerbSchedulePause, a.changeSchedule((*shard.Queue).PauseSchedule)),
+		changesQueue(a, api.VerbScheduleResume, a.changeSchedule((*shard.Queue).ResumeSchedule)),
+		reads(api.VerbScheduleList, a.scheduleList).at(byBody, listSchedules),
 
-		configKey(wire.VerbConfigSet, func(by control.Actor, key string, req wire.ConfigSetRequest) (wire.ConfigSetReply, *wire.Error) {
+		configKey(api.VerbConfigSet, func(by control.Actor, key string, req api.ConfigSetRequest) (api.ConfigSetReply, *wire.Error) {
 			defer a.objects.lock("config:" + key)()
 			return c.ConfigSet(by, key, req)
 		}),
-		configKey(wire.VerbConfigGet, func(_ control.Actor, key string, _ wire.Empty) (wire.ConfigEntry, *wire.Error) {
+		configKey(api.VerbConfigGet, func(_ control.Actor, key string, _ api.Empty) (api.ConfigEntry, *wire.Error) {
 			return c.ConfigGet(key)
 		}),
-		configKey(wire.VerbConfigDelete, func(by control.Actor, key string, _ wire.Empty) (wire.ConfigEntry, *wire.Error) {
+		configKey(api.VerbConfigDelete, func(by control.Actor, key string, _ api.Empty) (api.ConfigEntry, *wire.Error) {
 			defer a.objects.lock("config:" + key)()
 			return c.ConfigDelete(by, key)
 		}),
-		lists(wire.VerbConfigList, c.ConfigList),
-		reads(wire.VerbConfigLog, c.ConfigLog),
+		lists(api.VerbConfigList, c.ConfigList),
+		reads(api.VerbConfigLog, c.ConfigLog),
 
-		changesOne(a, wire.VerbThrottleSet, func(req *wire.ThrottleSetRequest) string { return "throttle:" + req.Key }, c.ThrottleSet),
-		changesOne(a, wire.VerbThrottleClear, func(req *wire.GateKeyRequest) string { return "throttle:" + req.Key }, c.ThrottleClear),
-		reads(wire.VerbThrottleShow, a.throttleShow).at(nil, sum(wire.CodeThrottleNotFound, throttleWaiting)),
-		lists(wire.VerbThrottleList, c.ThrottleList),
-		reads(wire.VerbCircuitShow, a.circuitShow).at(nil, sum(wire.CodeCircuitNotFound, circuitWaiting)),
-		changes(wire.VerbCircuitOpen, a.circuitOpen),
-		changes(wire.VerbCircuitClose, a.changeCircuit(c.CircuitClose)),
-		changes(wire.VerbCircuitReset, a.changeCircuit(c.CircuitReset)),
-		lists(wire.VerbCircuitList, c.CircuitList),
-		changesOne(a, wire.VerbPause, pauseObject, c.Pause),
-		changesOne(a, wire.VerbResume, pauseObject, c.Resume),
-		lists(wire.VerbPauseList, c.PauseList),
+		changesOne(a, api.VerbThrottleSet, func(req *api.ThrottleSetRequest) string { return "throttle:" + req.Key }, c.ThrottleSet),
+		changesOne(a, api.VerbThrottleClear, func(req *api.GateKeyRequest) string { return "throttle:" + req.Key }, c.ThrottleClear),
+		reads(api.VerbThrottleShow, a.throttleShow).at(nil, sum(wire.CodeThrottleNotFound, throttleWaiting)),
+		lists(api.VerbThrottleList, c.ThrottleList),
+		reads(api.VerbCircuitShow, a.circuitShow).at(nil, sum(wire.CodeCircuitNotFound, circuitWaiting)),
+		changes(api.VerbCircuitOpen, a.circuitOpen),
+		changes(api.VerbCircuitClose, a.changeCircuit(c.CircuitClose)),
+		changes(api.VerbCircuitReset, a.changeCircuit(c.CircuitReset)),
+		lists(api.VerbCircuitList, c.CircuitList),
+		changesOne(a, api.VerbPause, pauseObject, c.Pause),
+		changesOne(a, api.VerbResume, pauseObject, c.Resume),
+		lists(api.VerbPauseList, c.PauseList),
 
-		lists(wire.VerbGuardPermits, a.guardPermits).at(nil, listPermits),
-		changes(wire.VerbGuardEnd, a.guardEnd).at(nil, endPermits),
+		lists(api.VerbGuardPermits, a.guardPermits).at(nil, listPermits),
+		changes(api.VerbGuardEnd, a.guardEnd).at(nil, endPermits),
 
-		reads(wire.VerbReload, a.reload).at(nil, reloadAll).waiting(),
+		reads(api.VerbReload, a.reload).at(nil, reloadAll).waiting(),
 		// A backup holds payloads and the key of tokens.
-		changesAudited(a, wire.VerbStoreBackup, func(*wire.Empty) string { return "store" }, a.backups.make).waiting(),
+		changesAudited(a, api.VerbStoreBackup, func(*api.Empty) string { return "store" }, a.backups.make).waiting(),
 
-		reads(wire.VerbClusterStatus, a.clusterStatus),
-		changesAudited(a, wire.VerbClusterDrain, func(r *wire.ClusterDrainRequest) string { return "node:" + r.Node }, a.clusterDrain).waiting(),
-		changesAudited(a, wire.VerbClusterMove, func(r *wire.ClusterMoveRequest) string { return "shard:" + strconv.Itoa(*r.Shard) }, a.clusterMove).waiting(),
+		reads(api.VerbClusterStatus, a.clusterStatus),
+		changesAudited(a, api.VerbClusterDrain, func(r *api.ClusterDrainRequest) string { return "node:" + r.Node }, a.clusterDrain).waiting(),
+		changesAudited(a, api.VerbClusterMove, func(r *api.ClusterMoveRequest) string { return "shard:" + strconv.Itoa(*r.Shard) }, a.clusterMove).waiting(),
 	}
 }
 
@@ -238,7 +239,7 @@ type request struct {
 // request returns a request of the verb. Its tail names a dead letter queue in full, because
 // nodes of older versions know no other name.
 func (v Verb) request(client, tail string, body []byte) request {
-	if v.Kind() == wire.TailDeadLetters {
+	if v.Kind() == api.TailDeadLetters {
 		tail = wire.DeadLetters(tail)
 	}
 	return request{v.String(), client, tail, body}
@@ -273,7 +274,7 @@ func (v Verb) here(r request) ([]byte, *wire.Error) {
 // encode returns a reply as JSON. A list that NATS would not carry is shortened.
 func (a *Admin) encode(reply any) ([]byte, *wire.Error) {
 	data, err := json.Marshal(reply)
-	if long, ok := reply.(wire.Long); ok && err == nil {
+	if long, ok := reply.(api.Long); ok && err == nil {
 		room := a.shards.Conn.MaxPayload()
 		if a.peers != nil {
 			room -= peerHeaders
@@ -310,7 +311,7 @@ func (a *Admin) queue(name string) (*shard.Queue, *wire.Error) {
 // now is the time of the queues.
 func (a *Admin) now() time.Time { return time.Unix(0, a.shards.Now()) }
 
-func (a *Admin) reload(req wire.ReloadRequest) (wire.ReloadReply, *wire.Error) {
+func (a *Admin) reload(req api.ReloadRequest) (api.ReloadReply, *wire.Error) {
 	if req.DryRun {
 		return a.control.ReloadDryRun()
 	}

@@ -10,17 +10,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // verbTable returns the table of an Admin that cannot carry anything out.
 func verbTable() []Verb { return new(Admin).newTable() }
 
 func TestEveryVerbHasOneRow(t *testing.T) {
-	var rows []wire.AnyVerb
+	var rows []api.AnyVerb
 	for _, v := range verbTable() {
 		rows = append(rows, v.AnyVerb)
 	}
-	require.ElementsMatch(t, wire.Verbs(), rows)
+	require.ElementsMatch(t, api.Verbs(), rows)
 }
 
 // TestVerbsAreDocumented: docs/protocol.md has exactly the verbs of the table, with their tails.
@@ -41,12 +42,12 @@ func TestVerbsAreDocumented(t *testing.T) {
 			}
 		}
 	}
-	tails := map[wire.Tail]string{
-		wire.TailNewQueue: ".<queue>", wire.TailQueue: ".<queue>", wire.TailMainQueue: ".<queue>", wire.TailDeadLetters: ".<queue>.dlq",
-		wire.TailConfigKey: ".<key>", wire.TailGateKey: ".<key>", wire.TailJob: ".<op>.<queue>",
+	tails := map[api.Tail]string{
+		api.TailNewQueue: ".<queue>", api.TailQueue: ".<queue>", api.TailMainQueue: ".<queue>", api.TailDeadLetters: ".<queue>.dlq",
+		api.TailConfigKey: ".<key>", api.TailGateKey: ".<key>", api.TailJob: ".<op>.<queue>",
 	}
 	var table []string
-	for _, v := range wire.Verbs() {
+	for _, v := range api.Verbs() {
 		table = append(table, v.String()+tails[v.Kind()])
 	}
 	require.ElementsMatch(t, table, documented)
@@ -64,8 +65,8 @@ func TestTheClientUsesEveryVerb(t *testing.T) {
 			code = append(code, data...)
 		}
 	}
-	for _, v := range wire.Verbs() {
-		name := "wire.Verb"
+	for _, v := range api.Verbs() {
+		name := "api.Verb"
 		for word := range strings.SplitSeq(v.String(), "-") {
 			name += strings.ToUpper(word[:1]) + word[1:]
 		}
@@ -77,11 +78,11 @@ func TestTheClientUsesEveryVerb(t *testing.T) {
 // do not parse.
 func TestVerbsRefuse(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{"on_failure":"function on_failure(msg) return {} end"}`, nil)
-		h.must(wire.VerbThrottleSet, "k", `{"rate":1}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"on_failure":"function on_failure(msg) return {} end"}`, nil)
+		h.must(api.VerbThrottleSet, "k", `{"rate":1}`, nil)
 		state := func() (all [6]any) {
-			for i, verb := range []wire.AnyVerb{
-				wire.VerbQueueList, wire.VerbConfigList, wire.VerbConfigLog, wire.VerbThrottleList, wire.VerbCircuitList, wire.VerbPauseList,
+			for i, verb := range []api.AnyVerb{
+				api.VerbQueueList, api.VerbConfigList, api.VerbConfigLog, api.VerbThrottleList, api.VerbCircuitList, api.VerbPauseList,
 			} {
 				h.must(verb, "", ``, &all[i])
 			}
@@ -89,42 +90,42 @@ func TestVerbsRefuse(t *testing.T) {
 		}
 		before := state()
 		for _, tc := range []struct {
-			verb       wire.AnyVerb
+			verb       api.AnyVerb
 			tail, body string
 			code       int
 			names      string // what the description must name
 		}{
-			{wire.VerbQueueCreate, "a$b", ``, wire.CodeBadQueueName, ""},
-			{wire.VerbQueueCreate, "orders.dlq", ``, wire.CodeReservedName, ""},
-			{wire.VerbQueueCreate, "new", `{`, wire.CodeBadJSON, ""},
-			{wire.VerbQueueCreate, "new", `{"retry_policy":"none"}`, wire.CodeBadQueueSettings, ""},
-			{wire.VerbQueueCreate, "new", `{"on_enqueue":"function"}`, wire.CodeHookLoad, ""},
-			{wire.VerbQueueCreate, "orders", `{"quantum":7}`, wire.CodeQueueExists, ""},
-			{wire.VerbQueueUpdate, "orders", `{"retry_policy":"none"}`, wire.CodeBadQueueSettings, ""},
-			{wire.VerbQueueUpdate, "orders", `{"max_depth":-1}`, wire.CodeBadQueueSettings, ""},
-			{wire.VerbQueueUpdate, "orders", `{"nothing":1}`, wire.CodeUnknownField, ""},
+			{api.VerbQueueCreate, "a$b", ``, wire.CodeBadQueueName, ""},
+			{api.VerbQueueCreate, "orders.dlq", ``, wire.CodeReservedName, ""},
+			{api.VerbQueueCreate, "new", `{`, wire.CodeBadJSON, ""},
+			{api.VerbQueueCreate, "new", `{"retry_policy":"none"}`, wire.CodeBadQueueSettings, ""},
+			{api.VerbQueueCreate, "new", `{"on_enqueue":"function"}`, wire.CodeHookLoad, ""},
+			{api.VerbQueueCreate, "orders", `{"quantum":7}`, wire.CodeQueueExists, ""},
+			{api.VerbQueueUpdate, "orders", `{"retry_policy":"none"}`, wire.CodeBadQueueSettings, ""},
+			{api.VerbQueueUpdate, "orders", `{"max_depth":-1}`, wire.CodeBadQueueSettings, ""},
+			{api.VerbQueueUpdate, "orders", `{"nothing":1}`, wire.CodeUnknownField, ""},
 
-			{wire.VerbHookReset, "orders", `{"hook":"on_enqueue"}`, wire.CodeHookNotFound, ""},
-			{wire.VerbExplain, "", `{"kind":"message","id":"x"}`, wire.CodeBadField, ""},
-			{wire.VerbExplain, "", `{"kind":"message","id":"x","queue":"new"}`, wire.CodeQueueNotFound, ""},
-			{wire.VerbExplain, "", `{"kind":"key","key":"a","queue":"new"}`, wire.CodeQueueNotFound, ""},
-			{wire.VerbExplain, "", `{"kind":"queue","queue":"a$b"}`, wire.CodeBadQueueName, ""},
-			{wire.VerbConfigSet, "a b", `{"value":"1"}`, wire.CodeBadConfigKey, ""},
-			{wire.VerbConfigSet, "a", ``, wire.CodeBadField, ""},
-			{wire.VerbConfigGet, "a b", ``, wire.CodeBadConfigKey, ""},
-			{wire.VerbConfigGet, "a", ``, wire.CodeConfigKeyNotFound, ""},
-			{wire.VerbConfigDelete, "a", `{"value":"1"}`, wire.CodeUnknownField, ""},
-			{wire.VerbThrottleSet, "stripe", `{"rate":"x"}`, wire.CodeBadThrottle, ""},
-			{wire.VerbThrottleShow, "_", `{"key":"two words"}`, wire.CodeThrottleNotFound, ""},
-			{wire.VerbThrottleClear, "k", `{"x":1}`, wire.CodeUnknownField, "x"},
-			{wire.VerbCircuitShow, "nobody", ``, wire.CodeCircuitNotFound, "nobody"},
-			{wire.VerbCircuitClose, "nobody", ``, wire.CodeCircuitNotFound, "nobody"},
-			{wire.VerbCircuitReset, "nobody", ``, wire.CodeCircuitNotFound, "nobody"},
-			{wire.VerbPause, "", `{"kind":"queue","name":"new"}`, wire.CodeQueueNotFound, ""},
-			{wire.VerbResume, "", `{"kind":"queue","name":"orders"}`, wire.CodePauseNotFound, ""},
-			{wire.VerbReload, "", ``, wire.CodeReloadFailed, ""},
-			{wire.VerbStoreBackup, "", `{"path":"/etc/passwd"}`, wire.CodeUnknownField, ""},
-			{wire.VerbStoreBackup, "", ``, wire.CodeBackupFailed, ""}, // this store cannot be copied
+			{api.VerbHookReset, "orders", `{"hook":"on_enqueue"}`, wire.CodeHookNotFound, ""},
+			{api.VerbExplain, "", `{"kind":"message","id":"x"}`, wire.CodeBadField, ""},
+			{api.VerbExplain, "", `{"kind":"message","id":"x","queue":"new"}`, wire.CodeQueueNotFound, ""},
+			{api.VerbExplain, "", `{"kind":"key","key":"a","queue":"new"}`, wire.CodeQueueNotFound, ""},
+			{api.VerbExplain, "", `{"kind":"queue","queue":"a$b"}`, wire.CodeBadQueueName, ""},
+			{api.VerbConfigSet, "a b", `{"value":"1"}`, wire.CodeBadConfigKey, ""},
+			{api.VerbConfigSet, "a", ``, wire.CodeBadField, ""},
+			{api.VerbConfigGet, "a b", ``, wire.CodeBadConfigKey, ""},
+			{api.VerbConfigGet, "a", ``, wire.CodeConfigKeyNotFound, ""},
+			{api.VerbConfigDelete, "a", `{"value":"1"}`, wire.CodeUnknownField, ""},
+			{api.VerbThrottleSet, "stripe", `{"rate":"x"}`, wire.CodeBadThrottle, ""},
+			{api.VerbThrottleShow, "_", `{"key":"two words"}`, wire.CodeThrottleNotFound, ""},
+			{api.VerbThrottleClear, "k", `{"x":1}`, wire.CodeUnknownField, "x"},
+			{api.VerbCircuitShow, "nobody", ``, wire.CodeCircuitNotFound, "nobody"},
+			{api.VerbCircuitClose, "nobody", ``, wire.CodeCircuitNotFound, "nobody"},
+			{api.VerbCircuitReset, "nobody", ``, wire.CodeCircuitNotFound, "nobody"},
+			{api.VerbPause, "", `{"kind":"queue","name":"new"}`, wire.CodeQueueNotFound, ""},
+			{api.VerbResume, "", `{"kind":"queue","name":"orders"}`, wire.CodePauseNotFound, ""},
+			{api.VerbReload, "", ``, wire.CodeReloadFailed, ""},
+			{api.VerbStoreBackup, "", `{"path":"/etc/passwd"}`, wire.CodeUnknownField, ""},
+			{api.VerbStoreBackup, "", ``, wire.CodeBackupFailed, ""}, // this store cannot be copied
 		} {
 			werr := h.ask(tc.verb, tc.tail, tc.body, nil)
 			require.NotNil(t, werr, tc)
@@ -139,7 +140,7 @@ func TestVerbsRefuse(t *testing.T) {
 // queues of the other kind.
 func TestVerbsKnowTheirQueues(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", ``, nil)
+		h.must(api.VerbQueueCreate, "orders", ``, nil)
 		refused := func(v Verb, tail string) int {
 			if werr := h.ask(v.AnyVerb, tail, ``, nil); werr != nil {
 				return werr.ErrCode
@@ -149,17 +150,17 @@ func TestVerbsKnowTheirQueues(t *testing.T) {
 		looked := 0
 		for _, v := range h.verbs {
 			switch v.Kind() {
-			case wire.TailQueue, wire.TailMainQueue, wire.TailDeadLetters:
+			case api.TailQueue, api.TailMainQueue, api.TailDeadLetters:
 			default:
 				continue
 			}
 			looked++
 			require.Equal(t, wire.CodeBadQueueName, refused(v, "a$b"), v.String())
 			require.Equal(t, wire.CodeQueueNotFound, refused(v, "nosuch"), v.String())
-			if v.Kind() == wire.TailMainQueue {
+			if v.Kind() == api.TailMainQueue {
 				require.Equal(t, wire.CodeNotForDLQ, refused(v, "orders.dlq"), v.String())
 			}
-			if v.Kind() == wire.TailDeadLetters {
+			if v.Kind() == api.TailDeadLetters {
 				require.Zero(t, refused(v, "orders"), v.String())
 				require.Zero(t, refused(v, "orders.dlq"), v.String())
 				require.Equal(t, "orders.dlq", v.request("", "orders", nil).tail, "a node of an older version knows no other name")
@@ -174,39 +175,39 @@ func TestVerbsKnowTheirQueues(t *testing.T) {
 func TestOldKeysAreShownAndNamedEscaped(t *testing.T) {
 	const shown, key = `a\xff`, "a\xff"
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", "{}", nil)
-		var circuit wire.CircuitInfo
-		h.must(wire.VerbCircuitOpen, shown, "", &circuit)
+		h.must(api.VerbQueueCreate, "orders", "{}", nil)
+		var circuit api.CircuitInfo
+		h.must(api.VerbCircuitOpen, shown, "", &circuit)
 		require.Equal(t, shown, circuit.Key)
 		_, known := h.gates.circuit(key)
 		require.True(t, known)
-		h.must(wire.VerbCircuitClose, shown, "", &circuit)
+		h.must(api.VerbCircuitClose, shown, "", &circuit)
 
-		var throttle wire.ThrottleInfo
-		h.must(wire.VerbThrottleSet, shown, `{"concurrency":1}`, &throttle)
+		var throttle api.ThrottleInfo
+		h.must(api.VerbThrottleSet, shown, `{"concurrency":1}`, &throttle)
 		require.Equal(t, shown, throttle.Key)
 		require.EqualValues(t, 1, h.control.Gates().Limits(key).Concurrency)
-		var throttles wire.ThrottleList
-		h.must(wire.VerbThrottleList, "", `{"prefix":"a\\xff"}`, &throttles)
+		var throttles api.ThrottleList
+		h.must(api.VerbThrottleList, "", `{"prefix":"a\\xff"}`, &throttles)
 		require.Len(t, throttles.Throttles, 1)
 		require.Equal(t, shown, throttles.Throttles[0].Key)
-		var log wire.ConfigLog
-		h.must(wire.VerbConfigLog, "", `{"prefix":"throttle:a\\xff"}`, &log)
+		var log api.ConfigLog
+		h.must(api.VerbConfigLog, "", `{"prefix":"throttle:a\\xff"}`, &log)
 		require.Equal(t, "throttle:"+shown+":concurrency", log.Entries[0].Key)
-		var config wire.ConfigList
-		h.must(wire.VerbConfigList, "", "", &config)
+		var config api.ConfigList
+		h.must(api.VerbConfigList, "", "", &config)
 		require.Equal(t, "throttle:"+shown+":concurrency", config.Entries[0].Key)
-		h.must(wire.VerbConfigDelete, "throttle:"+shown+":concurrency", "", nil)
+		h.must(api.VerbConfigDelete, "throttle:"+shown+":concurrency", "", nil)
 
-		var pause wire.PauseInfo
-		h.must(wire.VerbPause, "", `{"kind":"key","queue":"orders","name":"a\\xff"}`, &pause)
+		var pause api.PauseInfo
+		h.must(api.VerbPause, "", `{"kind":"key","queue":"orders","name":"a\\xff"}`, &pause)
 		require.Equal(t, shown, pause.Name)
 		_, paused := h.control.Pauses("orders")
 		require.Contains(t, paused, key)
-		var why wire.ExplainKey
-		h.must(wire.VerbExplain, "", `{"kind":"key","queue":"orders","key":"a\\xff"}`, &why)
+		var why api.ExplainKey
+		h.must(api.VerbExplain, "", `{"kind":"key","queue":"orders","key":"a\\xff"}`, &why)
 		require.Equal(t, shown, why.Key)
 		require.Equal(t, `Key "a\xff" is paused until it is resumed.`, why.Reason)
-		h.must(wire.VerbResume, "", `{"kind":"key","queue":"orders","name":"a\\xff"}`, &pause)
+		h.must(api.VerbResume, "", `{"kind":"key","queue":"orders","name":"a\\xff"}`, &pause)
 	})
 }

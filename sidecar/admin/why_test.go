@@ -9,20 +9,20 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // whys has what each reply says of a queue with one waiting message, and of this message: the
 // state, the gate that blocks it and its kind.
 func (h *rig) whys(name, id, key string) []string {
 	h.t.Helper()
-	gate := func(st *wire.GateState) string {
+	gate := func(st *api.GateState) string {
 		if st == nil {
 			return "nothing"
 		}
 		return st.Gate + " " + st.Kind
 	}
-	counted := func(pending, parked int64, by []wire.BlockedCount) string {
+	counted := func(pending, parked int64, by []api.BlockedCount) string {
 		switch {
 		case parked == 1 && pending == 0 && len(by) == 1 && by[0].Messages == 1:
 			return "parked by " + gate(&by[0].GateState)
@@ -32,10 +32,10 @@ func (h *rig) whys(name, id, key string) []string {
 		return fmt.Sprintf("%d pending, %d parked by %v", pending, parked, by)
 	}
 	e := h.explain(`{"kind":"message","id":"` + id + `"}`)
-	var k wire.ExplainKey
-	h.must(wire.VerbExplain, "", `{"kind":"key","queue":"`+name+`","key":"`+key+`"}`, &k)
-	var q wire.ExplainQueue
-	h.must(wire.VerbExplain, "", `{"kind":"queue","queue":"`+name+`"}`, &q)
+	var k api.ExplainKey
+	h.must(api.VerbExplain, "", `{"kind":"key","queue":"`+name+`","key":"`+key+`"}`, &k)
+	var q api.ExplainQueue
+	h.must(api.VerbExplain, "", `{"kind":"queue","queue":"`+name+`"}`, &q)
 	peeked := "not there"
 	for _, m := range h.peek(name, "").Messages {
 		if m.ID == id {
@@ -60,7 +60,7 @@ func (h *rig) whys(name, id, key string) []string {
 // removed, they name the next one.
 func TestEverybodySaysWhyItWaits(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["api"],"circuit_header":"dest"}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["api"],"circuit_header":"dest"}`, nil)
 		id := h.enqueue("orders", "x", nats.Header{"tenant": {"acme"}, "api": {"stripe"}, "dest": {"bank"}})
 		says := func(by string, kinds string) []string {
 			if by == "nothing" {
@@ -69,20 +69,20 @@ func TestEverybodySaysWhyItWaits(t *testing.T) {
 			by = "parked by " + by
 			return []string{by, by, by, by, "1 of 1 parked", "1 of 1 parked by " + kinds}
 		}
-		h.must(wire.VerbThrottleSet, "stripe", `{"rate":"1/3600","burst":1}`, nil)
-		h.must(wire.VerbPause, "", `{"kind":"throttle","name":"stripe"}`, nil)
-		h.must(wire.VerbCircuitOpen, "bank", ``, nil)
-		h.must(wire.VerbPause, "", `{"kind":"key","queue":"orders","name":"acme"}`, nil)
-		h.must(wire.VerbPause, "", `{"kind":"queue","name":"orders"}`, nil)
+		h.must(api.VerbThrottleSet, "stripe", `{"rate":"1/3600","burst":1}`, nil)
+		h.must(api.VerbPause, "", `{"kind":"throttle","name":"stripe"}`, nil)
+		h.must(api.VerbCircuitOpen, "bank", ``, nil)
+		h.must(api.VerbPause, "", `{"kind":"key","queue":"orders","name":"acme"}`, nil)
+		h.must(api.VerbPause, "", `{"kind":"queue","name":"orders"}`, nil)
 		for _, step := range []struct {
 			by, kinds  string
-			verb       wire.AnyVerb
+			verb       api.AnyVerb
 			tail, body string
 		}{
-			{"queue:orders paused", "[0 0 0 0 0 0 0 1 0]", wire.VerbResume, "", `{"kind":"queue","name":"orders"}`},
-			{"key:acme paused", "[0 0 0 0 0 0 0 1 0]", wire.VerbResume, "", `{"kind":"key","queue":"orders","name":"acme"}`},
-			{"circuit:bank circuit", "[0 0 0 0 0 0 1 0 0]", wire.VerbCircuitClose, "bank", ``},
-			{"throttle:stripe paused", "[0 0 0 0 0 0 0 1 0]", wire.VerbResume, "", `{"kind":"throttle","name":"stripe"}`},
+			{"queue:orders paused", "[0 0 0 0 0 0 0 1 0]", api.VerbResume, "", `{"kind":"queue","name":"orders"}`},
+			{"key:acme paused", "[0 0 0 0 0 0 0 1 0]", api.VerbResume, "", `{"kind":"key","queue":"orders","name":"acme"}`},
+			{"circuit:bank circuit", "[0 0 0 0 0 0 1 0 0]", api.VerbCircuitClose, "bank", ``},
+			{"throttle:stripe paused", "[0 0 0 0 0 0 0 1 0]", api.VerbResume, "", `{"kind":"throttle","name":"stripe"}`},
 		} {
 			require.Equal(t, says(step.by, step.kinds), h.whys("orders", id, "acme"))
 			h.must(step.verb, step.tail, step.body, nil)
@@ -99,8 +99,8 @@ func TestEverybodySaysWhyItWaits(t *testing.T) {
 // ready, and wait for credit of the consumers.
 func TestOpenGatesAreNotBlamed(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
-		h.must(wire.VerbQueueCreate, "orders", `{"throttle_headers":["api"]}`, nil)
-		h.must(wire.VerbThrottleSet, "stripe", `{"rate":"1/60","burst":1}`, nil)
+		h.must(api.VerbQueueCreate, "orders", `{"throttle_headers":["api"]}`, nil)
+		h.must(api.VerbThrottleSet, "stripe", `{"rate":"1/60","burst":1}`, nil)
 		h.consume("orders", 2)
 		var last string
 		for range 3 {
@@ -111,14 +111,14 @@ func TestOpenGatesAreNotBlamed(t *testing.T) {
 		require.Equal(t, "parked", e.State)
 		require.Contains(t, e.Reason, "throttle:stripe (rate)")
 		h.enqueue("orders", "takes the room", nil)
-		h.must(wire.VerbThrottleSet, "stripe", `{"rate":"1000","burst":1000}`, nil)
+		h.must(api.VerbThrottleSet, "stripe", `{"rate":"1000","burst":1000}`, nil)
 		time.Sleep(time.Second)
 		e = h.explain(`{"kind":"message","id":"` + last + `"}`)
 		require.Equal(t, "pending", e.State)
 		require.Nil(t, e.BlockedBy)
 		require.Equal(t, "It is ready and waits for the consumers, which have no room for another message.", e.Reason)
-		var q wire.ExplainQueue
-		h.must(wire.VerbExplain, "", `{"kind":"queue","queue":"orders"}`, &q)
+		var q api.ExplainQueue
+		h.must(api.VerbExplain, "", `{"kind":"queue","queue":"orders"}`, &q)
 		require.Zero(t, q.Parked)
 		require.Equal(t, "2 messages are ready and wait for the consumers, which have 2 in flight and no room for more.", q.Reason)
 	})
@@ -129,35 +129,35 @@ func TestOpenGatesAreNotBlamed(t *testing.T) {
 func TestAllThatWaitAtAGateCount(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		for _, name := range []string{"orders", "bills"} {
-			h.must(wire.VerbQueueCreate, name, `{"throttle_headers":["api"],"circuit_header":"dest"}`, nil)
+			h.must(api.VerbQueueCreate, name, `{"throttle_headers":["api"],"circuit_header":"dest"}`, nil)
 			for range 3 {
 				h.enqueue(name, "x", nats.Header{"api": {"stripe"}, "dest": {"bank"}})
 			}
 			h.enqueue(name, "x", nats.Header{"api": {"other"}})
 		}
 		h.enqueue("orders", "x", nats.Header{"api": {"stripe"}, "dest": {"bank"}})
-		waiting := func() (throttle wire.ThrottleInfo, circuit wire.CircuitInfo) {
-			h.must(wire.VerbThrottleShow, "stripe", "", &throttle)
-			h.must(wire.VerbCircuitShow, "bank", "", &circuit)
+		waiting := func() (throttle api.ThrottleInfo, circuit api.CircuitInfo) {
+			h.must(api.VerbThrottleShow, "stripe", "", &throttle)
+			h.must(api.VerbCircuitShow, "bank", "", &circuit)
 			require.Len(t, throttle.WaitingQueues, throttle.Waiting)
 			require.Len(t, circuit.WaitingQueues, circuit.Waiting)
 			return throttle, circuit
 		}
-		both := []wire.WaitingQueue{{Queue: "orders", Messages: 4, Flows: 1}, {Queue: "bills", Messages: 3, Flows: 1}}
+		both := []api.WaitingQueue{{Queue: "orders", Messages: 4, Flows: 1}, {Queue: "bills", Messages: 3, Flows: 1}}
 		throttle, circuit := waiting()
 		require.Zero(t, throttle.WaitingMessages+circuit.WaitingMessages, "they wait for a consumer")
 		require.Zero(t, throttle.Waiting+circuit.Waiting)
-		h.must(wire.VerbPause, "", `{"kind":"throttle","name":"stripe"}`, nil)
+		h.must(api.VerbPause, "", `{"kind":"throttle","name":"stripe"}`, nil)
 		throttle, circuit = waiting()
 		require.EqualValues(t, 7, throttle.WaitingMessages)
 		require.Equal(t, both, throttle.WaitingQueues)
 		require.Zero(t, circuit.Waiting)
-		h.must(wire.VerbCircuitOpen, "bank", ``, nil)
+		h.must(api.VerbCircuitOpen, "bank", ``, nil)
 		throttle, circuit = waiting()
 		require.Zero(t, throttle.Waiting, "the circuit comes first")
 		require.EqualValues(t, 7, circuit.WaitingMessages)
 		require.Equal(t, both, circuit.WaitingQueues)
-		h.must(wire.VerbPause, "", `{"kind":"queue","name":"bills"}`, nil)
+		h.must(api.VerbPause, "", `{"kind":"queue","name":"bills"}`, nil)
 		_, circuit = waiting()
 		require.EqualValues(t, 4, circuit.WaitingMessages)
 		require.Equal(t, both[:1], circuit.WaitingQueues)
@@ -166,12 +166,12 @@ func TestAllThatWaitAtAGateCount(t *testing.T) {
 
 // Of many waiting queues, the ones with the most waiting messages are named, over all nodes.
 func TestMostWaiting(t *testing.T) {
-	var list []wire.WaitingQueue
-	for i := range int64(2 * wire.MaxWaitingQueues) {
-		list = append(list, wire.WaitingQueue{Queue: strconv.FormatInt(i, 10), Messages: i / 2})
+	var list []api.WaitingQueue
+	for i := range int64(2 * api.MaxWaitingQueues) {
+		list = append(list, api.WaitingQueue{Queue: strconv.FormatInt(i, 10), Messages: i / 2})
 	}
 	most := mostWaiting(list)
-	require.Len(t, most, wire.MaxWaitingQueues)
-	require.Equal(t, []wire.WaitingQueue{{Queue: "98", Messages: 49}, {Queue: "99", Messages: 49}, {Queue: "96", Messages: 48}}, most[:3])
+	require.Len(t, most, api.MaxWaitingQueues)
+	require.Equal(t, []api.WaitingQueue{{Queue: "98", Messages: 49}, {Queue: "99", Messages: 49}, {Queue: "96", Messages: 48}}, most[:3])
 	require.Empty(t, mostWaiting(nil))
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Announce wakes waiters, publishes events and writes the record in the store, as far as changes
@@ -87,7 +88,7 @@ func (r *Registry) publish(key string, n *news) {
 		r.opt.Log.Warn("circuit held: too many failures", "circuit", key, "failures", n.failures,
 			"window_ms", window, "until", until)
 		r.opt.Event(wire.EventHeld, key, wire.Event{Key: key, Data: map[string]any{
-			"kind": wire.PauseCircuit, "cause": causeMaxFailures, "failures": n.failures,
+			"kind": api.PauseCircuit, "cause": causeMaxFailures, "failures": n.failures,
 			"window_ms": window, "until": until,
 		}})
 		return
@@ -125,7 +126,7 @@ func (r *Registry) publish(key string, n *news) {
 }
 
 // info describes the circuit.
-func (c *Circuit) info(now int64) wire.CircuitInfo {
+func (c *Circuit) info(now int64) api.CircuitInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := closedInfo(c.key, &c.mu.settings)
@@ -146,10 +147,10 @@ func (c *Circuit) info(now int64) wire.CircuitInfo {
 }
 
 // closedInfo describes a closed circuit.
-func closedInfo(key string, s *Settings) wire.CircuitInfo {
+func closedInfo(key string, s *Settings) api.CircuitInfo {
 	m := breaker.NewMachine(s.Breaker)
 	b := m.Config() // with its defaults
-	return wire.CircuitInfo{
+	return api.CircuitInfo{
 		Key: wire.ShowKey(key), State: breaker.Closed.String(),
 		Threshold: b.Threshold, CooldownMs: b.Cooldown.Milliseconds(),
 		HalfOpenMaxCalls: b.HalfOpenMaxCalls, HalfOpenSuccesses: b.HalfOpenSuccesses,

@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue/gates"
 )
 
-// Causes of openings and of closings, in events and in wire.CircuitInfo.
+// Causes of openings and of closings, in events and in api.CircuitInfo.
 const (
 	causeFailures    = record.CauseFailures
 	causeRetryAfter  = record.CauseRetryAfter

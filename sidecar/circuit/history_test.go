@@ -10,6 +10,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // waitingQueue is a queue with blocked messages: it checks when its timer is due or when it is woken.
@@ -199,7 +200,7 @@ func TestCircuitHistories(t *testing.T) {
 	})
 }
 
-func with(i wire.CircuitInfo, waiting int) wire.CircuitInfo {
+func with(i api.CircuitInfo, waiting int) api.CircuitInfo {
 	i.Waiting = waiting
 	return i
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // TestCircuitsTogether does everything at once from many goroutines, with a slow disk: never too many
@@ -77,7 +78,7 @@ func TestCircuitsTogether(t *testing.T) {
 					limits.Breaker.Threshold = 1 + rand.IntN(5)
 					r.reg.Configure(limits, map[string]Settings{keys[rand.IntN(len(keys))]: limits}, nil)
 				case 6:
-					r.reg.List(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Limit: 10}})
+					r.reg.List(api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Limit: 10}})
 				case 7:
 					if err := <-c.saved(); err != nil {
 						t.Error(err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/store"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func TestCircuitsSurviveARestart(t *testing.T) {
@@ -295,8 +295,8 @@ func TestListingCircuits(t *testing.T) {
 	for _, key := range []string{"pay:z", "d"} {
 		r.fail(r.use(key), standard.Breaker.Threshold)
 	}
-	list := func(req wire.KeyListRequest, notClosed bool) (keys []string, total int, next string) {
-		infos, total, next := r.reg.List(wire.CircuitListRequest{KeyListRequest: req, NotClosed: notClosed})
+	list := func(req api.KeyListRequest, notClosed bool) (keys []string, total int, next string) {
+		infos, total, next := r.reg.List(api.CircuitListRequest{KeyListRequest: req, NotClosed: notClosed})
 		require.NotNil(t, infos)
 		for _, i := range infos {
 			keys = append(keys, i.Key+" "+i.State)
@@ -304,26 +304,26 @@ func TestListingCircuits(t *testing.T) {
 		return keys, total, next
 	}
 	for _, tc := range []struct {
-		req       wire.KeyListRequest
+		req       api.KeyListRequest
 		notClosed bool
 		total     int
 		keys      []string
 	}{
-		{wire.KeyListRequest{Limit: 100}, false, 7, []string{"a closed", "b open", "c closed", "d open", "pay:x closed", "pay:y closed", "pay:z open"}},
-		{wire.KeyListRequest{Offset: 1, Limit: 2}, false, 7, []string{"b open", "c closed"}},
-		{wire.KeyListRequest{Prefix: "pay:", Offset: 1, Limit: 1}, false, 3, []string{"pay:y closed"}},
-		{wire.KeyListRequest{Prefix: "z", Limit: 2}, false, 0, nil},
-		{wire.KeyListRequest{Prefix: "pay:", Limit: 2}, true, 1, []string{"pay:z open"}},
-		{wire.KeyListRequest{Prefix: "c", Limit: 2}, true, 0, nil},
+		{api.KeyListRequest{Limit: 100}, false, 7, []string{"a closed", "b open", "c closed", "d open", "pay:x closed", "pay:y closed", "pay:z open"}},
+		{api.KeyListRequest{Offset: 1, Limit: 2}, false, 7, []string{"b open", "c closed"}},
+		{api.KeyListRequest{Prefix: "pay:", Offset: 1, Limit: 1}, false, 3, []string{"pay:y closed"}},
+		{api.KeyListRequest{Prefix: "z", Limit: 2}, false, 0, nil},
+		{api.KeyListRequest{Prefix: "pay:", Limit: 2}, true, 1, []string{"pay:z open"}},
+		{api.KeyListRequest{Prefix: "c", Limit: 2}, true, 0, nil},
 	} {
 		keys, total, _ := list(tc.req, tc.notClosed)
 		require.Equal(t, tc.keys, keys, "%+v", tc)
 		require.Equal(t, tc.total, total, "%+v", tc)
 	}
-	keys, total, next := list(wire.KeyListRequest{Limit: 2}, true)
+	keys, total, next := list(api.KeyListRequest{Limit: 2}, true)
 	require.Equal(t, []string{"b open", "d open"}, keys)
 	require.Equal(t, 3, total)
-	keys, _, next = list(wire.KeyListRequest{Limit: 2, After: next}, true)
+	keys, _, next = list(api.KeyListRequest{Limit: 2, After: next}, true)
 	require.Equal(t, []string{"pay:z open"}, keys)
 	require.Empty(t, next)
 }

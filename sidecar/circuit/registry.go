@@ -16,6 +16,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Settings are the limits of one circuit.
@@ -335,7 +336,7 @@ func (r *Registry) sweep(c *Circuit, now int64) (pending bool) {
 // Open opens a circuit by hand until a time, creating it if necessary; math.MaxInt64 means until it
 // is closed. Afterwards probes decide. client is the client that asks, empty if not known. saved gets
 // one value when the opening is on disk.
-func (r *Registry) Open(key string, until int64, client string) (i wire.CircuitInfo, saved <-chan error) {
+func (r *Registry) Open(key string, until int64, client string) (i api.CircuitInfo, saved <-chan error) {
 	now := r.opt.Now()
 	c := r.use(key, now)
 	defer r.giveBack(c)
@@ -346,7 +347,7 @@ func (r *Registry) Open(key string, until int64, client string) (i wire.CircuitI
 // Close closes a circuit, whatever has opened it, and clears its consecutive failures; with forget
 // also the failures that MaxFailures counts. saved is as in Open, nil if the circuit is not known and
 // so closed; ok is as in Info.
-func (r *Registry) Close(key string, forget bool) (i wire.CircuitInfo, saved <-chan error, ok bool) {
+func (r *Registry) Close(key string, forget bool) (i api.CircuitInfo, saved <-chan error, ok bool) {
 	c := r.known(key)
 	if c == nil {
 		i, ok = r.Info(key)
@@ -378,7 +379,7 @@ func (r *Registry) Resume(key string) {
 
 // Info describes the circuit of a key. ok is false if it is neither known, here or in the record of
 // a fleet, nor configured.
-func (r *Registry) Info(key string) (i wire.CircuitInfo, ok bool) {
+func (r *Registry) Info(key string) (i api.CircuitInfo, ok bool) {
 	if c := r.known(key); c != nil {
 		defer r.giveBack(c)
 		return c.info(r.opt.Now()), true
@@ -389,7 +390,7 @@ func (r *Registry) Info(key string) (i wire.CircuitInfo, ok bool) {
 	if configured {
 		return closedInfo(key, &s), true
 	}
-	return wire.CircuitInfo{}, false
+	return api.CircuitInfo{}, false
 }
 
 // known is use for a circuit that exists or is not closed in its shared record; nil for others.
@@ -403,7 +404,7 @@ func (r *Registry) known(key string) *Circuit {
 
 // List describes a page of the known and configured circuits by key, or of the circuits that are
 // not closed. It returns how many there are in all, and the key after which the next page begins.
-func (r *Registry) List(req wire.CircuitListRequest) (infos []wire.CircuitInfo, total int, next string) {
+func (r *Registry) List(req api.CircuitListRequest) (infos []api.CircuitInfo, total int, next string) {
 	var page ordered.Page
 	if after := wire.NamedKey(req.After); req.NotClosed {
 		found := r.notClosed(req.Prefix)
@@ -413,7 +414,7 @@ func (r *Registry) List(req wire.CircuitListRequest) (infos []wire.CircuitInfo, 
 		page = r.mu.listed.Page(req.Prefix, after, req.Offset, req.Limit)
 		r.mu.Unlock()
 	}
-	infos = []wire.CircuitInfo{}
+	infos = []api.CircuitInfo{}
 	for _, key := range page.Keys {
 		if i, ok := r.Info(key); ok {
 			infos = append(infos, i)

@@ -12,6 +12,7 @@ import (
 	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/sidecar/fleet/record"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // recordKind is the prefix of records of circuits in the bucket of a fleet.
@@ -385,7 +386,7 @@ func (r *Registry) Held(key string) bool {
 }
 
 // describe adds the state of a shared circuit to i. Its caller holds mu.
-func (c *Circuit) describe(i *wire.CircuitInfo, now int64) {
+func (c *Circuit) describe(i *api.CircuitInfo, now int64) {
 	sh := c.mu.share
 	rec, _ := sh.r.Record()
 	at := sh.r.Machine().Info(c.toFleet(now))
@@ -399,7 +400,7 @@ func (c *Circuit) describe(i *wire.CircuitInfo, now int64) {
 	l := terms.Limits
 	i.Threshold, i.CooldownMs, i.HalfOpenMaxCalls, i.HalfOpenSuccesses = l.Threshold, l.Cooldown.Milliseconds(), l.HalfOpenMaxCalls, l.HalfOpenSuccesses
 	if own != nil && !c.r.opt.Kin(terms.By) {
-		i.Own = &wire.CircuitLimits{
+		i.Own = &api.CircuitLimits{
 			Threshold: own.Threshold, CooldownMs: own.Cooldown.Milliseconds(),
 			HalfOpenMaxCalls: own.HalfOpenMaxCalls, HalfOpenSuccesses: own.HalfOpenSuccesses,
 		}

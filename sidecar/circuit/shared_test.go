@@ -16,6 +16,7 @@ import (
 	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/sidecar/fleet/fleettest"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // fila shares the circuits whose keys do not begin with "own:".
@@ -103,10 +104,10 @@ func (f *fila) failures(c *Circuit, n int) {
 	}
 }
 
-func (f *fila) info(key string) wire.CircuitInfo {
+func (f *fila) info(key string) api.CircuitInfo {
 	i, ok := f.reg.Info(key)
 	if !ok {
-		return wire.CircuitInfo{State: "unknown"}
+		return api.CircuitInfo{State: "unknown"}
 	}
 	return i
 }
@@ -407,7 +408,7 @@ func TestNewestLimitsAreInForce(t *testing.T) {
 				}
 				require.Nil(t, now.info("stripe").Own)
 				info := old.info("stripe")
-				require.Equal(t, &wire.CircuitLimits{Threshold: 3, CooldownMs: 60_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1}, info.Own)
+				require.Equal(t, &api.CircuitLimits{Threshold: 3, CooldownMs: 60_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1}, info.Own)
 				require.Equal(t, string(rune('a'+newest)), info.LimitsBy)
 				require.NotEmpty(t, info.LimitsChangedAt)
 				require.Empty(t, now.told())

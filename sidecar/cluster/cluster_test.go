@@ -10,6 +10,7 @@ import (
 	"github.com/filaq/fila/sidecar/cluster/ownership"
 	"github.com/filaq/fila/store/replog"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Candidates of a full log try ever more seldom. When it has room again, its owner goes on at once,
@@ -162,7 +163,7 @@ func TestAHandoverWaitsForNoStep(t *testing.T) {
 		r.pass(15 * time.Second)
 		for _, to := range []*peer{b, a, b, a} {
 			shard := 0
-			_, werr := a.Move(t.Context(), wire.ClusterMoveRequest{Shard: &shard, Node: to.name})
+			_, werr := a.Move(t.Context(), api.ClusterMoveRequest{Shard: &shard, Node: to.name})
 			require.Nil(t, werr)
 			r.until(5*time.Second, "moved", func() bool { return to.serves(0) })
 			require.Equal(t, r.logs[0].left, r.logs[0].begun)
@@ -305,17 +306,17 @@ func TestOrders(t *testing.T) {
 		b := r.start("b")
 		r.pass(30 * time.Second)
 
-		reply, err := b.Drain(t.Context(), wire.ClusterDrainRequest{Node: "a"})
+		reply, err := b.Drain(t.Context(), api.ClusterDrainRequest{Node: "a"})
 		require.Nil(t, err)
-		require.Equal(t, wire.ClusterDrainReply{Node: "a", Draining: true, Shards: 2}, reply)
+		require.Equal(t, api.ClusterDrainReply{Node: "a", Draining: true, Shards: 2}, reply)
 		r.until(5*time.Second, "drained", func() bool { return r.load()["b"] == 4 })
 		r.pass(30 * time.Second)
 		st := b.Status()
 		require.Equal(t, []any{"prod", "b", true, false}, []any{st.Name, st.Node, st.Nodes[0].Draining, st.Nodes[1].Draining})
 		require.Equal(t, []int{0, 1, 2, 3}, st.Nodes[1].Shards)
-		_, err = a.Move(t.Context(), wire.ClusterMoveRequest{Shard: new(int), Node: "a"})
+		_, err = a.Move(t.Context(), api.ClusterMoveRequest{Shard: new(int), Node: "a"})
 		require.Equal(t, wire.CodeStandbyNotReady, err.ErrCode, "it is drained")
-		_, err = b.Drain(t.Context(), wire.ClusterDrainRequest{Node: "a", Cancel: true})
+		_, err = b.Drain(t.Context(), api.ClusterDrainRequest{Node: "a", Cancel: true})
 		require.Nil(t, err)
 		r.until(20*time.Second, "its share", func() bool { return r.load()["a"] == 2 })
 		r.pass(5 * time.Second)
@@ -323,9 +324,9 @@ func TestOrders(t *testing.T) {
 		three := 3
 		owner := r.owner(three)
 		other := map[string]string{"a": "b", "b": "a"}[owner]
-		moved, err := a.Move(t.Context(), wire.ClusterMoveRequest{Shard: &three, Node: other})
+		moved, err := a.Move(t.Context(), api.ClusterMoveRequest{Shard: &three, Node: other})
 		require.Nil(t, err)
-		require.Equal(t, wire.ClusterMoveReply{Shard: 3, From: owner, To: other}, moved)
+		require.Equal(t, api.ClusterMoveReply{Shard: 3, From: owner, To: other}, moved)
 		r.until(2*time.Second, "moved", func() bool { return r.owner(three) == other })
 		r.pass(30 * time.Second)
 		require.Equal(t, other, r.owner(three), "it stays")
@@ -337,13 +338,13 @@ func TestOrders(t *testing.T) {
 			shard int
 			code  int
 		}{{"nobody", 0, wire.CodeNodeNotFound}, {"b", 4, wire.CodeBadField}} {
-			_, err := a.Move(t.Context(), wire.ClusterMoveRequest{Shard: &tc.shard, Node: tc.node})
+			_, err := a.Move(t.Context(), api.ClusterMoveRequest{Shard: &tc.shard, Node: tc.node})
 			require.Equal(t, tc.code, err.ErrCode)
 		}
-		_, err = a.Drain(t.Context(), wire.ClusterDrainRequest{Node: "nobody"})
+		_, err = a.Drain(t.Context(), api.ClusterDrainRequest{Node: "nobody"})
 		require.Equal(t, wire.CodeNodeNotFound, err.ErrCode)
 		b.kill()
-		_, err = a.Drain(t.Context(), wire.ClusterDrainRequest{Node: "b"})
+		_, err = a.Drain(t.Context(), api.ClusterDrainRequest{Node: "b"})
 		require.Equal(t, wire.CodeNodeSilent, err.ErrCode)
 	})
 }

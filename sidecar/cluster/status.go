@@ -10,24 +10,25 @@ import (
 
 	"github.com/filaq/fila/sidecar/cluster/ownership"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Status returns the state of the cluster as the nodes have announced it.
-func (c *Cluster) Status() wire.ClusterStatus {
+func (c *Cluster) Status() api.ClusterStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, m := c.now(), c.mu.members
-	st := wire.ClusterStatus{Name: c.Name, Node: c.Node, Nodes: []wire.ClusterNode{}, Shards: make([]wire.ClusterShard, c.Shards)}
+	st := api.ClusterStatus{Name: c.Name, Node: c.Node, Nodes: []api.ClusterNode{}, Shards: make([]api.ClusterShard, c.Shards)}
 	pins := m.Pins()
 	for shard := range st.Shards {
 		owner, news := m.Owner(now, shard)
-		st.Shards[shard] = wire.ClusterShard{
+		st.Shards[shard] = api.ClusterShard{
 			Shard: shard, Owner: owner, Epoch: news.Epoch, Seq: news.Seq, Fenced: news.Fenced, PinnedTo: pins[shard].Node,
-			LogBytes: news.LogBytes, SnapshotAt: timestamp(news.SnapshotMs), Standbys: []wire.ClusterStandby{},
+			LogBytes: news.LogBytes, SnapshotAt: timestamp(news.SnapshotMs), Standbys: []api.ClusterStandby{},
 		}
 	}
 	for _, o := range m.List() {
-		node := wire.ClusterNode{
+		node := api.ClusterNode{
 			Node: o.Node, Version: o.Version, Since: timestamp(o.SinceMs), HeardMsAgo: (now - o.Last) / int64(time.Millisecond),
 			Draining: o.Draining, Leaving: o.Leaving, Shards: []int{},
 		}
@@ -43,7 +44,7 @@ func (c *Cluster) Status() wire.ClusterStatus {
 				}
 				continue
 			}
-			of.Standbys = append(of.Standbys, wire.ClusterStandby{
+			of.Standbys = append(of.Standbys, api.ClusterStandby{
 				Node: o.Node, State: s.State, Seq: s.Seq, Lag: s.Lag, BehindMs: s.BehindMs, Error: s.Error,
 			})
 		}
@@ -86,12 +87,12 @@ func timestamp(ms int64) string {
 
 // Drain lets a node hand over all its shards and take none, or ends that. It returns when the
 // node has confirmed.
-func (c *Cluster) Drain(ctx context.Context, r wire.ClusterDrainRequest) (wire.ClusterDrainReply, *wire.Error) {
+func (c *Cluster) Drain(ctx context.Context, r api.ClusterDrainRequest) (api.ClusterDrainReply, *wire.Error) {
 	c.mu.Lock()
 	known := c.mu.members.Of(r.Node) != nil
 	c.mu.Unlock()
 	if !known {
-		return wire.ClusterDrainReply{}, wire.NodeNotFound(r.Node)
+		return api.ClusterDrainReply{}, wire.NodeNotFound(r.Node)
 	}
 	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
 	defer cancel()
@@ -102,34 +103,34 @@ func (c *Cluster) Drain(ctx context.Context, r wire.ClusterDrainRequest) (wire.C
 	}
 	switch {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded):
-		return wire.ClusterDrainReply{}, wire.NodeSilent(r.Node)
+		return api.ClusterDrainReply{}, wire.NodeSilent(r.Node)
 	case err != nil:
-		return wire.ClusterDrainReply{}, wire.Internal(err.Error())
+		return api.ClusterDrainReply{}, wire.Internal(err.Error())
 	}
-	return wire.ClusterDrainReply{Node: r.Node, Draining: !r.Cancel, Shards: reply.Shards}, nil
+	return api.ClusterDrainReply{Node: r.Node, Draining: !r.Cancel, Shards: reply.Shards}, nil
 }
 
 // Move moves a shard to a node and pins it there as long as the node is a member. It returns when
 // the owner will learn of it.
-func (c *Cluster) Move(_ context.Context, r wire.ClusterMoveRequest) (wire.ClusterMoveReply, *wire.Error) {
+func (c *Cluster) Move(_ context.Context, r api.ClusterMoveRequest) (api.ClusterMoveReply, *wire.Error) {
 	c.mu.Lock()
 	now, m := c.now(), c.mu.members
 	if *r.Shard >= c.Shards {
 		c.mu.Unlock()
-		return wire.ClusterMoveReply{}, wire.NoSuchShard(*r.Shard, c.Shards)
+		return api.ClusterMoveReply{}, wire.NoSuchShard(*r.Shard, c.Shards)
 	}
 	if m.Of(r.Node) == nil {
 		c.mu.Unlock()
-		return wire.ClusterMoveReply{}, wire.NodeNotFound(r.Node)
+		return api.ClusterMoveReply{}, wire.NodeNotFound(r.Node)
 	}
 	owner, _ := m.Owner(now, *r.Shard)
 	if owner != r.Node && !m.Ready(now, *r.Shard, r.Node) {
 		c.mu.Unlock()
-		return wire.ClusterMoveReply{}, wire.StandbyNotReady(*r.Shard, r.Node)
+		return api.ClusterMoveReply{}, wire.StandbyNotReady(*r.Shard, r.Node)
 	}
 	m.Pin(*r.Shard, m.NextPin(*r.Shard, r.Node))
 	c.mu.news = true
 	c.mu.Unlock()
 	c.nudge()
-	return wire.ClusterMoveReply{Shard: *r.Shard, From: owner, To: r.Node}, nil
+	return api.ClusterMoveReply{Shard: *r.Shard, From: owner, To: r.Node}, nil
 }

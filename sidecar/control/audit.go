@@ -15,6 +15,7 @@ import (
 
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Actor is who makes a change, as the audit log names it: a verb of the admin protocol with
@@ -46,8 +47,8 @@ type audit struct {
 
 	mu struct {
 		sync.Mutex
-		entries []wire.ConfigLogEntry // oldest first
-		last    uint64                // the latest sequence
+		entries []api.ConfigLogEntry // oldest first
+		last    uint64               // the latest sequence
 	}
 }
 
@@ -60,7 +61,7 @@ func (a *audit) restore(kept []store.Entry, log *slog.Logger) {
 		if !ok {
 			continue
 		}
-		var entry wire.ConfigLogEntry
+		var entry api.ConfigLogEntry
 		seq, err := strconv.ParseUint(digits, 10, 64)
 		if err == nil {
 			err = json.Unmarshal([]byte(e.Value), &entry)
@@ -89,7 +90,7 @@ func (a *audit) record(kept *Batch, now int64, by Actor, changes ...change) {
 	}
 	for _, c := range changes {
 		a.mu.last = a.next(now)
-		entries = append(entries, wire.ConfigLogEntry{
+		entries = append(entries, api.ConfigLogEntry{
 			Seq: a.mu.last, Time: wire.Timestamp(now), Key: wire.ShowKey(c.key), Old: auditValue(c.old), New: auditValue(c.new),
 			By: by.By, Client: by.Client,
 		})
@@ -127,14 +128,14 @@ const auditNodes = 1024
 func (a *audit) learn(keys []string, newest newest, log *slog.Logger) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	bySeq := func(e wire.ConfigLogEntry, seq uint64) int { return cmp.Compare(e.Seq, seq) }
+	bySeq := func(e api.ConfigLogEntry, seq uint64) int { return cmp.Compare(e.Seq, seq) }
 	for _, key := range keys {
 		value, kept, settled := newest(key)
 		if !settled {
 			continue
 		}
 		seq, err := strconv.ParseUint(strings.TrimPrefix(key, stateLog), 10, 64)
-		var e wire.ConfigLogEntry
+		var e api.ConfigLogEntry
 		if err == nil && kept {
 			err = json.Unmarshal([]byte(value), &e)
 		}
@@ -173,18 +174,18 @@ func auditValue(v *string) *string {
 
 // ConfigLog lists the audit log, newest first. After is the sequence of the last entry of
 // the previous page.
-func (c *Control) ConfigLog(req wire.KeyListRequest) (wire.ConfigLog, *wire.Error) {
+func (c *Control) ConfigLog(req api.KeyListRequest) (api.ConfigLog, *wire.Error) {
 	before := uint64(math.MaxUint64)
 	if req.After != "" {
 		var err error
 		if before, err = strconv.ParseUint(req.After, 10, 64); err != nil {
-			return wire.ConfigLog{}, wire.BadField("after", strconv.Quote(req.After), "allowed is next of the page before")
+			return api.ConfigLog{}, wire.BadField("after", strconv.Quote(req.After), "allowed is next of the page before")
 		}
 	}
 	a := &c.audit
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	list := wire.ConfigLog{Entries: []wire.ConfigLogEntry{}}
+	list := api.ConfigLog{Entries: []api.ConfigLogEntry{}}
 	skip := req.Offset
 	for _, e := range slices.Backward(a.mu.entries) { // maxAudit at most
 		if !strings.HasPrefix(e.Key, wire.ShowKey(req.Prefix)) {

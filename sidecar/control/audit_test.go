@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/store"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // The audit log is newest first, by prefix, in pages, and goes on after a restart.
@@ -27,16 +27,16 @@ func TestConfigLog(t *testing.T) {
 		r.restart(true, 0)
 		r.put("other", "")
 		for _, tc := range []struct {
-			req   wire.KeyListRequest
+			req   api.KeyListRequest
 			seqs  []uint64
 			total int
 		}{
-			{wire.KeyListRequest{Limit: 100}, []uint64{7, 6, 5, 4, 3, 2, 1}, 7},
-			{wire.KeyListRequest{Prefix: "limit:0", Limit: 100}, []uint64{6, 5, 3, 1}, 4},
-			{wire.KeyListRequest{Prefix: "limit", Offset: 1, Limit: 2}, []uint64{5, 4}, 6},
-			{wire.KeyListRequest{Offset: 6, Limit: 100}, []uint64{1}, 7},
-			{wire.KeyListRequest{Offset: 7, Limit: 100}, nil, 7},
-			{wire.KeyListRequest{Prefix: "none", Limit: 100}, nil, 0},
+			{api.KeyListRequest{Limit: 100}, []uint64{7, 6, 5, 4, 3, 2, 1}, 7},
+			{api.KeyListRequest{Prefix: "limit:0", Limit: 100}, []uint64{6, 5, 3, 1}, 4},
+			{api.KeyListRequest{Prefix: "limit", Offset: 1, Limit: 2}, []uint64{5, 4}, 6},
+			{api.KeyListRequest{Offset: 6, Limit: 100}, []uint64{1}, 7},
+			{api.KeyListRequest{Offset: 7, Limit: 100}, nil, 7},
+			{api.KeyListRequest{Prefix: "none", Limit: 100}, nil, 0},
 		} {
 			list, err := r.c.ConfigLog(tc.req)
 			require.Nil(t, err)
@@ -49,9 +49,9 @@ func TestConfigLog(t *testing.T) {
 			require.NotNil(t, list.Entries, "an empty list is [] in JSON")
 		}
 		four, none := "4", ""
-		newest, err := r.c.ConfigLog(wire.KeyListRequest{Limit: 2})
+		newest, err := r.c.ConfigLog(api.KeyListRequest{Limit: 2})
 		require.Nil(t, err)
-		require.Equal(t, []wire.ConfigLogEntry{
+		require.Equal(t, []api.ConfigLogEntry{
 			{Seq: 7, Time: in(0), Key: "other", New: &none, By: "config-set"},
 			{Seq: 6, Time: in(0), Key: "limit:0", Old: &four, By: "config-delete"},
 		}, newest.Entries)
@@ -81,7 +81,7 @@ func TestConfigLogIsBounded(t *testing.T) {
 	}
 	check := func(newest uint64) {
 		t.Helper()
-		list, err := c.ConfigLog(wire.KeyListRequest{Limit: maxAudit + 1})
+		list, err := c.ConfigLog(api.KeyListRequest{Limit: maxAudit + 1})
 		require.Nil(t, err)
 		require.Equal(t, maxAudit, list.Total)
 		require.Equal(t, newest, list.Entries[0].Seq)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // calls counts the guard's calls that are under way by throttle key, and stores until
@@ -54,7 +55,7 @@ type callsKept struct {
 }
 
 const (
-	// callClasses is one class more than the bits of wire.MaxPermitMs in seconds.
+	// callClasses is one class more than the bits of api.MaxPermitMs in seconds.
 	callClasses = 13
 
 	// The time on disk is ahead of the end of a permit by half of what the permit lives,
@@ -303,7 +304,7 @@ func (c *Control) restoreCalls(kept []store.Entry, now int64) {
 			c.opt.Log.Error("until when calls go on cannot be read and is ignored", "throttle", key, "error", err)
 			continue
 		}
-		id := pauseID{kind: wire.PauseThrottle, name: key}
+		id := pauseID{kind: api.PauseThrottle, name: key}
 		had, again := ps.mu.all[id]
 		if until <= now || again && had.Until >= until {
 			continue

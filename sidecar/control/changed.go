@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Changed applies changes that other nodes may have made under these keys: values of
@@ -65,7 +65,7 @@ func (c *Control) learnPause(id pauseID) {
 		ps.remove(id)
 	}
 	c.schedule.set(id.state(), p.Until)
-	if id.kind != wire.PauseCircuit {
+	if id.kind != api.PauseCircuit {
 		c.tellPaused(id, p.Until)
 	}
 }

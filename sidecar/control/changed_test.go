@@ -18,6 +18,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Latencies of the cloud.
@@ -415,7 +416,7 @@ func TestNodesEditTheSameKey(t *testing.T) {
 					text, _ := r.c.Get("n")
 					n, err := strconv.Atoi(text)
 					require.NoError(t, err)
-					_, werr := r.c.ConfigSet(verb(wire.VerbConfigSet), "n", wire.ConfigSetRequest{Value: strconv.Itoa(n + 1), IfValue: &text})
+					_, werr := r.c.ConfigSet(verb(api.VerbConfigSet), "n", api.ConfigSetRequest{Value: strconv.Itoa(n + 1), IfValue: &text})
 					if werr == nil {
 						done++
 						continue
@@ -491,7 +492,7 @@ func TestANodeThatCannotWrite(t *testing.T) {
 		refused(t, wire.CodeOutcomeUnknown, err)
 		_, err = a.tryResume(`{"kind":"queue","name":"orders"}`)
 		refused(t, wire.CodeOutcomeUnknown, err)
-		_, err = a.c.ConfigSet(verb(wire.VerbConfigSet), "k", wire.ConfigSetRequest{Value: "v"})
+		_, err = a.c.ConfigSet(verb(api.VerbConfigSet), "k", api.ConfigSetRequest{Value: "v"})
 		refused(t, wire.CodeOutcomeUnknown, err)
 		_, err = a.trySet("api", `{"rate":7,"for_ms":60000}`)
 		refused(t, wire.CodeOutcomeUnknown, err)

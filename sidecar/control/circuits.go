@@ -10,6 +10,7 @@ import (
 	"github.com/filaq/fila/sidecar/circuit"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // configureCircuits applies the limits of circuits: the runtime configuration, which
@@ -55,7 +56,7 @@ func circuitSettings(l *config.CircuitLimits) circuit.Settings {
 }
 
 // CircuitShow describes a circuit.
-func (c *Control) CircuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
+func (c *Control) CircuitShow(req api.GateKeyRequest) (api.CircuitInfo, *wire.Error) {
 	info, ok := c.CircuitInfo(req.Key)
 	if !ok {
 		return info, wire.CircuitNotFound(req.Key)
@@ -65,14 +66,14 @@ func (c *Control) CircuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.
 
 // CircuitInfo describes the circuit of a key, with the source of its limits. It reports
 // false if there is none.
-func (c *Control) CircuitInfo(key string) (info wire.CircuitInfo, ok bool) {
+func (c *Control) CircuitInfo(key string) (info api.CircuitInfo, ok bool) {
 	info, ok = c.opt.Circuits.Info(key)
 	return c.withSource(info), ok
 }
 
 // withSource adds the source of its limits to a circuit.
-func (c *Control) withSource(info wire.CircuitInfo) wire.CircuitInfo {
-	info.Source = cmp.Or(c.setBy(kindCircuit, wire.NamedKey(info.Key)), wire.SetByDefault)
+func (c *Control) withSource(info api.CircuitInfo) api.CircuitInfo {
+	info.Source = cmp.Or(c.setBy(kindCircuit, wire.NamedKey(info.Key)), api.SetByDefault)
 	if info.LimitsBy != "" {
 		info.Source = "fila " + info.LimitsBy
 	}
@@ -80,8 +81,8 @@ func (c *Control) withSource(info wire.CircuitInfo) wire.CircuitInfo {
 }
 
 // CircuitList lists circuits.
-func (c *Control) CircuitList(req wire.CircuitListRequest) wire.CircuitList {
-	var list wire.CircuitList
+func (c *Control) CircuitList(req api.CircuitListRequest) api.CircuitList {
+	var list api.CircuitList
 	list.Circuits, list.Total, list.Next = c.opt.Circuits.List(req)
 	for i := range list.Circuits {
 		list.Circuits[i] = c.withSource(list.Circuits[i])
@@ -91,7 +92,7 @@ func (c *Control) CircuitList(req wire.CircuitListRequest) wire.CircuitList {
 
 // CircuitOpen shuts a circuit, also one of which nothing is known yet. When its time
 // is over, probes decide.
-func (c *Control) CircuitOpen(by Actor, req wire.CircuitOpenRequest) (wire.CircuitInfo, *wire.Error) {
+func (c *Control) CircuitOpen(by Actor, req api.CircuitOpenRequest) (api.CircuitInfo, *wire.Error) {
 	until := int64(math.MaxInt64)
 	if req.ForMs > 0 {
 		until = c.opt.Now() + req.ForMs*int64(time.Millisecond)
@@ -103,7 +104,7 @@ func (c *Control) CircuitOpen(by Actor, req wire.CircuitOpenRequest) (wire.Circu
 
 // newest returns the state of a circuit after a change. At a shared circuit a change
 // applies only when it is written.
-func (c *Control) newest(info wire.CircuitInfo) wire.CircuitInfo {
+func (c *Control) newest(info api.CircuitInfo) api.CircuitInfo {
 	if now, ok := c.CircuitInfo(wire.NamedKey(info.Key)); ok {
 		return now
 	}
@@ -119,20 +120,20 @@ func (c *Control) CircuitResumed(key string) {
 	if c.shared() { // the other node has ended it for all
 		return
 	}
-	c.endPauses(byFleet, Actor{By: byFleet}, math.MaxInt64, pauseID{wire.PauseCircuit, "", key})
+	c.endPauses(byFleet, Actor{By: byFleet}, math.MaxInt64, pauseID{api.PauseCircuit, "", key})
 }
 
 // CircuitClose makes a circuit closed now, with no failures in a row.
-func (c *Control) CircuitClose(by Actor, req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
+func (c *Control) CircuitClose(by Actor, req api.GateKeyRequest) (api.CircuitInfo, *wire.Error) {
 	return c.closeCircuit(by, req.Key, false)
 }
 
 // CircuitReset is CircuitClose that also forgets the failures that max_failures counts.
-func (c *Control) CircuitReset(by Actor, req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
+func (c *Control) CircuitReset(by Actor, req api.GateKeyRequest) (api.CircuitInfo, *wire.Error) {
 	return c.closeCircuit(by, req.Key, true)
 }
 
-func (c *Control) closeCircuit(by Actor, key string, forget bool) (wire.CircuitInfo, *wire.Error) {
+func (c *Control) closeCircuit(by Actor, key string, forget bool) (api.CircuitInfo, *wire.Error) {
 	info, saved, ok := c.opt.Circuits.Close(key, forget)
 	if !ok {
 		return info, wire.CircuitNotFound(key)
@@ -141,7 +142,7 @@ func (c *Control) closeCircuit(by Actor, key string, forget bool) (wire.CircuitI
 		return c.withSource(info), nil
 	}
 	// A pause would shut it again at the next start.
-	_, forgotten := c.endPauses(byOperator, by, math.MaxInt64, pauseID{wire.PauseCircuit, "", key})
+	_, forgotten := c.endPauses(byOperator, by, math.MaxInt64, pauseID{api.PauseCircuit, "", key})
 	err := errors.Join(<-saved, <-forgotten)
 	return c.newest(info), outcome(err)
 }

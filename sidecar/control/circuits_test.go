@@ -11,6 +11,7 @@ import (
 	"github.com/filaq/fila/sidecar/circuit"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // fail makes deliveries to a circuit fail.
@@ -26,27 +27,27 @@ func (r *rig) fail(key string, n int) {
 	r.circuits.Drop(c, now(), nil)
 }
 
-func (r *rig) open1(tail, body string) wire.CircuitInfo {
+func (r *rig) open1(tail, body string) api.CircuitInfo {
 	r.t.Helper()
-	req, err := wire.VerbCircuitOpen.Parse(tail, []byte(body))
+	req, err := api.VerbCircuitOpen.Parse(tail, []byte(body))
 	require.Nil(r.t, err)
-	info, err := r.c.CircuitOpen(verb(wire.VerbCircuitOpen), req)
+	info, err := r.c.CircuitOpen(verb(api.VerbCircuitOpen), req)
 	require.Nil(r.t, err)
 	return info
 }
 
 func TestCircuitVerbs(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		done := func(info wire.CircuitInfo, err *wire.Error) wire.CircuitInfo {
+		done := func(info api.CircuitInfo, err *wire.Error) api.CircuitInfo {
 			t.Helper()
 			require.Nil(t, err)
 			return info
 		}
-		key := func(key string) wire.GateKeyRequest { return wire.GateKeyRequest{Key: key} }
+		key := func(key string) api.GateKeyRequest { return api.GateKeyRequest{Key: key} }
 		minute := in(time.Minute)
 
 		i := r.open1("stripe", "")
-		require.Equal(t, wire.CircuitInfo{
+		require.Equal(t, api.CircuitInfo{
 			Key: "stripe", State: "open", OpenUntil: "closed", Cause: "by hand",
 			Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, Source: "default", FailureWindowMs: 60_000,
 		}, i)
@@ -56,32 +57,32 @@ func TestCircuitVerbs(t *testing.T) {
 		require.Equal(t, minute, i.OpenUntil)
 		r.pass(time.Minute)
 		require.Equal(t, "half-open", r.circuit("stripe").State)
-		require.Equal(t, "closed", done(r.c.CircuitClose(verb(wire.VerbCircuitClose), key("stripe"))).State)
+		require.Equal(t, "closed", done(r.c.CircuitClose(verb(api.VerbCircuitClose), key("stripe"))).State)
 		require.Empty(t, r.stored("\x00circuit/"))
 
 		r.fail("a b", 10)
 		i = r.circuit("a b")
 		require.Equal(t, "open failures", i.State+" "+i.Cause)
-		i = done(r.c.CircuitClose(verb(wire.VerbCircuitClose), key("a b")))
-		require.Equal(t, wire.CircuitInfo{
+		i = done(r.c.CircuitClose(verb(api.VerbCircuitClose), key("a b")))
+		require.Equal(t, api.CircuitInfo{
 			Key: "a b", State: "closed",
 			Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, Source: "default", FailureWindowMs: 60_000,
 		}, i)
 		c := r.circuits.Use("a b", now())
 		c.RetryAfter(now(), now()+int64(time.Minute))
 		require.Equal(t, "open", r.circuit("a b").State)
-		require.Equal(t, "closed", done(r.c.CircuitReset(verb(wire.VerbCircuitReset), key("a b"))).State)
+		require.Equal(t, "closed", done(r.c.CircuitReset(verb(api.VerbCircuitReset), key("a b"))).State)
 		r.circuits.Drop(c, now(), nil)
 
 		r.put("circuit:set:threshold", "7")
-		for _, do := range []func(Actor, wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error){r.c.CircuitClose, r.c.CircuitReset} {
+		for _, do := range []func(Actor, api.GateKeyRequest) (api.CircuitInfo, *wire.Error){r.c.CircuitClose, r.c.CircuitReset} {
 			require.Equal(t, 7, done(do(Actor{}, key("set"))).Threshold, "it need not be in use")
 			_, err := do(Actor{}, key("nobody"))
 			refused(t, wire.CodeCircuitNotFound, err)
 		}
-		list := r.c.CircuitList(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Prefix: "s", Limit: 1}})
+		list := r.c.CircuitList(api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Prefix: "s", Limit: 1}})
 		require.Equal(t, "set", list.Circuits[0].Key)
-		require.Equal(t, `{"total":0,"circuits":[]}`, toJSON(t, r.c.CircuitList(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Prefix: "x", Limit: 10}})))
+		require.Equal(t, `{"total":0,"circuits":[]}`, toJSON(t, r.c.CircuitList(api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Prefix: "x", Limit: 10}})))
 	})
 }
 
@@ -90,16 +91,16 @@ func TestCircuitVerbsAndTheDisk(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.open1("before", "")
 		require.NoError(t, r.st.Close())
-		_, err := r.c.CircuitOpen(verb(wire.VerbCircuitOpen), wire.CircuitOpenRequest{Key: "x"})
+		_, err := r.c.CircuitOpen(verb(api.VerbCircuitOpen), api.CircuitOpenRequest{Key: "x"})
 		refused(t, wire.CodeDraining, err)
-		_, err = r.c.CircuitClose(verb(wire.VerbCircuitClose), wire.GateKeyRequest{Key: "before"})
+		_, err = r.c.CircuitClose(verb(api.VerbCircuitClose), api.GateKeyRequest{Key: "before"})
 		refused(t, wire.CodeDraining, err)
 	})
 	refused(t, wire.CodeOutcomeUnknown, outcome(errors.Join(nil, errDisk)))
 }
 
 func TestClosingAPausedCircuitEndsThePause(t *testing.T) {
-	for verb, end := range map[string]func(*Control, Actor, wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error){
+	for verb, end := range map[string]func(*Control, Actor, api.GateKeyRequest) (api.CircuitInfo, *wire.Error){
 		"circuit-close": (*Control).CircuitClose,
 		"circuit-reset": (*Control).CircuitReset,
 	} {
@@ -107,7 +108,7 @@ func TestClosingAPausedCircuitEndsThePause(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.create("orders")
 				r.pause(`{"kind":"circuit","name":"stripe"}`)
-				info, err := end(r.c, Actor{By: verb}, wire.GateKeyRequest{Key: "stripe"})
+				info, err := end(r.c, Actor{By: verb}, api.GateKeyRequest{Key: "stripe"})
 				require.Nil(t, err)
 				require.Equal(t, "closed", info.State)
 				require.Empty(t, r.pauses())

@@ -5,13 +5,14 @@ import (
 	"slices"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // ConfigSet sets a key of the runtime configuration. Like ConfigGet and ConfigDelete
 // it takes what has passed [wire.CheckConfigKey].
-func (c *Control) ConfigSet(by Actor, key string, req wire.ConfigSetRequest) (wire.ConfigSetReply, *wire.Error) {
+func (c *Control) ConfigSet(by Actor, key string, req api.ConfigSetRequest) (api.ConfigSetReply, *wire.Error) {
 	if err := checkMeaning(key, req.Value); err != nil {
-		return wire.ConfigSetReply{}, err
+		return api.ConfigSetReply{}, err
 	}
 	previous, err := c.changeValue(by, key, &req.Value, func(now *string) *wire.Error {
 		if req.IfValue != nil && (now == nil || *now != *req.IfValue) {
@@ -20,22 +21,22 @@ func (c *Control) ConfigSet(by Actor, key string, req wire.ConfigSetRequest) (wi
 		return nil
 	})
 	if err != nil {
-		return wire.ConfigSetReply{}, err
+		return api.ConfigSetReply{}, err
 	}
-	return wire.ConfigSetReply{Key: key, Value: req.Value, Previous: previous}, nil
+	return api.ConfigSetReply{Key: key, Value: req.Value, Previous: previous}, nil
 }
 
 // ConfigGet returns a key of the runtime configuration.
-func (c *Control) ConfigGet(key string) (wire.ConfigEntry, *wire.Error) {
+func (c *Control) ConfigGet(key string) (api.ConfigEntry, *wire.Error) {
 	text, ok := c.values.Get(key)
 	if !ok {
-		return wire.ConfigEntry{}, wire.ConfigKeyNotFound(key)
+		return api.ConfigEntry{}, wire.ConfigKeyNotFound(key)
 	}
-	return wire.ConfigEntry{Key: key, Value: text}, nil
+	return api.ConfigEntry{Key: key, Value: text}, nil
 }
 
 // ConfigDelete deletes a key of the runtime configuration and returns what it was.
-func (c *Control) ConfigDelete(by Actor, key string) (wire.ConfigEntry, *wire.Error) {
+func (c *Control) ConfigDelete(by Actor, key string) (api.ConfigEntry, *wire.Error) {
 	previous, err := c.changeValue(by, key, nil, func(now *string) *wire.Error {
 		if now == nil {
 			return wire.ConfigKeyNotFound(key)
@@ -43,13 +44,13 @@ func (c *Control) ConfigDelete(by Actor, key string) (wire.ConfigEntry, *wire.Er
 		return nil
 	})
 	if err != nil {
-		return wire.ConfigEntry{}, err
+		return api.ConfigEntry{}, err
 	}
-	return wire.ConfigEntry{Key: key, Value: *previous}, nil
+	return api.ConfigEntry{Key: key, Value: *previous}, nil
 }
 
 // ConfigList lists the runtime configuration.
-func (c *Control) ConfigList(req wire.KeyListRequest) wire.ConfigList {
+func (c *Control) ConfigList(req api.KeyListRequest) api.ConfigList {
 	list := c.values.list(req)
 	for i := range list.Entries {
 		list.Entries[i].Key = wire.ShowKey(list.Entries[i].Key)

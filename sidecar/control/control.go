@@ -16,6 +16,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Queues is the shard as Control needs it.
@@ -116,7 +117,7 @@ func (c *Control) Save() error {
 	defer c.pauses.mu.Unlock()
 	for id, p := range c.pauses.mu.all {
 		c.schedule.set(id.state(), p.Until)
-		if id.kind == wire.PauseThrottle || id.kind == wire.PauseCircuit { // queues read their own pauses
+		if id.kind == api.PauseThrottle || id.kind == api.PauseCircuit { // queues read their own pauses
 			c.tellPaused(id, p.Until)
 		}
 	}

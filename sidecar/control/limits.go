@@ -10,10 +10,11 @@ import (
 
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // limitTexts returns the limits of a request as texts by name. Zero becomes an empty text.
-func limitTexts(l wire.ThrottleLimits) map[string]string {
+func limitTexts(l api.ThrottleLimits) map[string]string {
 	texts := make(map[string]string)
 	if l.Rate != nil {
 		texts["rate"] = string(*l.Rate)
@@ -45,8 +46,8 @@ func checkLimits(texts map[string]string) *wire.Error {
 }
 
 // WireLimits returns limits in the form of the protocol.
-func WireLimits(l throttle.Limits) wire.ThrottleLimits {
-	return wire.ThrottleLimits{
+func WireLimits(l throttle.Limits) api.ThrottleLimits {
+	return api.ThrottleLimits{
 		Rate: orNil(wire.Rate(rateText(l.Rate))), Burst: orNil(float64(l.Burst) / throttle.One),
 		Concurrency: orNil(l.Concurrency), Limit: orNil(l.Limit), WindowMs: orNil(l.Window / int64(time.Millisecond)),
 	}
@@ -54,13 +55,13 @@ func WireLimits(l throttle.Limits) wire.ThrottleLimits {
 
 // Sharing describes how a fleet shares the limits of a throttle key.
 type Sharing struct {
-	wire.ThrottleShared
+	api.ThrottleShared
 	InForce throttle.Limits
 }
 
 // addSharing adds to info how the limits of a key are shared. If another fila has set them
 // later, its limits are in force.
-func (c *Control) addSharing(info *wire.ThrottleInfo, key string) {
+func (c *Control) addSharing(info *api.ThrottleInfo, key string) {
 	if c.opt.Sharing == nil {
 		return
 	}
@@ -98,7 +99,7 @@ func complete(l throttle.Limits) throttle.Limits {
 
 // checkEffect refuses a request that would set or leave a limit without effect. now has the
 // limits of the key after the request.
-func checkEffect(req wire.ThrottleSetRequest, now throttle.Limits) *wire.Error {
+func checkEffect(req api.ThrottleSetRequest, now throttle.Limits) *wire.Error {
 	noWindow, noRate := now.Window == 0, now.Rate == (throttle.Rate{})
 	switch {
 	case now.Limit != 0 && noWindow && slices.Contains(req.Unset, "window_ms"):

@@ -7,12 +7,13 @@ import (
 
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Limits come in a request and go out in a reply.
 func TestLimitsOfRequestsAndReplies(t *testing.T) {
 	rate, burst, n, window := wire.Rate("1/3"), 2.125, int64(7), int64(1500)
-	full := wire.ThrottleLimits{Rate: &rate, Burst: &burst, Concurrency: &n, Limit: &n, WindowMs: &window}
+	full := api.ThrottleLimits{Rate: &rate, Burst: &burst, Concurrency: &n, Limit: &n, WindowMs: &window}
 	texts := limitTexts(full)
 	require.Equal(t, map[string]string{"rate": "1/3", "burst": "2.125", "concurrency": "7", "limit": "7", "window_ms": "1500"}, texts)
 	require.Nil(t, checkLimits(texts))
@@ -22,14 +23,14 @@ func TestLimitsOfRequestsAndReplies(t *testing.T) {
 	require.Equal(t, full, WireLimits(limits))
 
 	none, zero, noBurst := wire.Rate(""), int64(0), 0.0
-	texts = limitTexts(wire.ThrottleLimits{Rate: &none, Burst: &noBurst, Concurrency: &zero, Limit: &zero, WindowMs: &zero})
+	texts = limitTexts(api.ThrottleLimits{Rate: &none, Burst: &noBurst, Concurrency: &zero, Limit: &zero, WindowMs: &zero})
 	require.Equal(t, map[string]string{"rate": "", "burst": "", "concurrency": "", "limit": "", "window_ms": ""}, texts)
 	require.Nil(t, checkLimits(texts))
 	require.Zero(t, (&override{Set: texts}).over(limits))
-	require.Empty(t, limitTexts(wire.ThrottleLimits{}))
-	require.Equal(t, wire.ThrottleLimits{}, WireLimits(throttle.Limits{}))
+	require.Empty(t, limitTexts(api.ThrottleLimits{}))
+	require.Equal(t, api.ThrottleLimits{}, WireLimits(throttle.Limits{}))
 	large := 1e9
-	require.Equal(t, "1000000000", limitTexts(wire.ThrottleLimits{Burst: &large})["burst"])
+	require.Equal(t, "1000000000", limitTexts(api.ThrottleLimits{Burst: &large})["burst"])
 	err := checkLimits(map[string]string{"burst": "1.0005"})
 	refused(t, wire.CodeBadThrottle, err)
 	require.Equal(t, `burst is "1.0005": allowed is a number of messages from 1 to 1000000000, with up to three digits after the point`, err.Description)
@@ -72,8 +73,8 @@ func TestLimitsAgreeWithTheWire(t *testing.T) {
 	} {
 		require.Equal(t, wire.Rate(text).Check() == nil, checkMeaning("throttle:k:rate", text) == nil, "rate %s", text)
 	}
-	for _, n := range []int64{-1, 1, 1000, wire.MaxGateValue, wire.MaxGateValue + 1, wire.MaxSettingMs, wire.MaxSettingMs + 1} {
-		for _, l := range []wire.ThrottleLimits{{Concurrency: &n}, {Limit: &n}, {WindowMs: &n}} {
+	for _, n := range []int64{-1, 1, 1000, api.MaxGateValue, api.MaxGateValue + 1, wire.MaxSettingMs, wire.MaxSettingMs + 1} {
+		for _, l := range []api.ThrottleLimits{{Concurrency: &n}, {Limit: &n}, {WindowMs: &n}} {
 			require.Equal(t, l.Validate() == nil, checkLimits(limitTexts(l)) == nil, "%+v %d", l, n)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // busy makes n throttle keys whose gates are needed, without messages.
@@ -34,7 +35,7 @@ func TestThrottleListLooksAtItsPageAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.busy("tenant:", n)
 		gates := r.c.Gates()
-		for name, req := range map[string]wire.KeyListRequest{
+		for name, req := range map[string]api.KeyListRequest{
 			"the first page": {Limit: 10},
 			"a prefix":       {Prefix: "tenant:01", Limit: 10},
 			"the middle":     {After: "tenant:01500", Limit: 10},
@@ -55,7 +56,7 @@ func TestThrottleListLooksAtItsPageAlone(t *testing.T) {
 		// All pages together read each gate once: the list is not quadratic.
 		before = gates.Visits()
 		keys := map[string]bool{}
-		for req := (wire.KeyListRequest{Prefix: "tenant:", Limit: 100}); ; {
+		for req := (api.KeyListRequest{Prefix: "tenant:", Limit: 100}); ; {
 			list := r.c.ThrottleList(req)
 			require.Equal(t, n+1, list.Total, "the prefix is one of them")
 			for _, i := range list.Throttles {
@@ -72,14 +73,14 @@ func TestThrottleListLooksAtItsPageAlone(t *testing.T) {
 		// Gates that are not needed any more are not listed, and an empty page is the
 		// end.
 		r.pass(2 * time.Minute)
-		list := r.c.ThrottleList(wire.KeyListRequest{Limit: 7})
+		list := r.c.ThrottleList(api.KeyListRequest{Limit: 7})
 		require.Equal(t, []string{"tenant:*"}, keysOf(list))
-		list = r.c.ThrottleList(wire.KeyListRequest{Prefix: "tenant:0", Limit: 7})
-		require.Equal(t, wire.ThrottleList{Throttles: []wire.ThrottleInfo{}}, list)
+		list = r.c.ThrottleList(api.KeyListRequest{Prefix: "tenant:0", Limit: 7})
+		require.Equal(t, api.ThrottleList{Throttles: []api.ThrottleInfo{}}, list)
 	})
 }
 
-func keysOf(list wire.ThrottleList) (keys []string) {
+func keysOf(list api.ThrottleList) (keys []string) {
 	for _, i := range list.Throttles {
 		keys = append(keys, i.Key)
 	}
@@ -89,8 +90,8 @@ func keysOf(list wire.ThrottleList) (keys []string) {
 // Every list is the same in one page, by cursor and by offset.
 func TestListsByPage(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		require.Equal(t, `{"total":0,"pauses":[]}`, toJSON(t, r.c.PauseList(wire.ListRequest{Limit: 10})))
-		require.Equal(t, `{"total":0,"entries":[]}`, toJSON(t, r.c.ConfigList(wire.KeyListRequest{Limit: 10})))
+		require.Equal(t, `{"total":0,"pauses":[]}`, toJSON(t, r.c.PauseList(api.ListRequest{Limit: 10})))
+		require.Equal(t, `{"total":0,"entries":[]}`, toJSON(t, r.c.ConfigList(api.KeyListRequest{Limit: 10})))
 		r.create("orders")
 		r.busy("used:", 40)
 		for i := range 30 {
@@ -108,11 +109,11 @@ func TestListsByPage(t *testing.T) {
 		}
 		for name, list := range map[string]func(prefix, after string, offset, limit int) listed{
 			"throttles": func(prefix, after string, offset, limit int) listed {
-				l := r.c.ThrottleList(wire.KeyListRequest{Prefix: prefix, After: after, Offset: offset, Limit: limit})
+				l := r.c.ThrottleList(api.KeyListRequest{Prefix: prefix, After: after, Offset: offset, Limit: limit})
 				return listed{keysOf(l), l.Total, l.Next}
 			},
 			"circuits": func(prefix, after string, offset, limit int) listed {
-				l := r.c.CircuitList(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Prefix: prefix, After: after, Offset: offset, Limit: limit}})
+				l := r.c.CircuitList(api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Prefix: prefix, After: after, Offset: offset, Limit: limit}})
 				x := listed{total: l.Total, next: l.Next}
 				for _, i := range l.Circuits {
 					x.items = append(x.items, i.Key)
@@ -120,7 +121,7 @@ func TestListsByPage(t *testing.T) {
 				return x
 			},
 			"runtime configuration": func(prefix, after string, offset, limit int) listed {
-				l := r.c.ConfigList(wire.KeyListRequest{Prefix: prefix, After: after, Offset: offset, Limit: limit})
+				l := r.c.ConfigList(api.KeyListRequest{Prefix: prefix, After: after, Offset: offset, Limit: limit})
 				x := listed{total: l.Total, next: l.Next}
 				for _, i := range l.Entries {
 					x.items = append(x.items, i.Key)
@@ -128,7 +129,7 @@ func TestListsByPage(t *testing.T) {
 				return x
 			},
 			"pauses": func(_, after string, offset, limit int) listed {
-				l := r.c.PauseList(wire.ListRequest{After: after, Offset: offset, Limit: limit})
+				l := r.c.PauseList(api.ListRequest{After: after, Offset: offset, Limit: limit})
 				x := listed{total: l.Total, next: l.Next}
 				for _, i := range l.Pauses {
 					x.items = append(x.items, i.Kind+" "+i.Queue+" "+i.Name)
@@ -136,7 +137,7 @@ func TestListsByPage(t *testing.T) {
 				return x
 			},
 			"audit log": func(prefix, after string, offset, limit int) listed {
-				l, err := r.c.ConfigLog(wire.KeyListRequest{Prefix: prefix, After: after, Offset: offset, Limit: limit})
+				l, err := r.c.ConfigLog(api.KeyListRequest{Prefix: prefix, After: after, Offset: offset, Limit: limit})
 				require.Nil(t, err)
 				x := listed{total: l.Total, next: l.Next}
 				for _, i := range l.Entries {
@@ -166,16 +167,16 @@ func TestListsByPage(t *testing.T) {
 			}
 			require.GreaterOrEqual(t, list("", "", 0, 1000).total, 60, name)
 		}
-		_, err := r.c.ConfigLog(wire.KeyListRequest{After: "yesterday", Limit: 1})
+		_, err := r.c.ConfigLog(api.KeyListRequest{After: "yesterday", Limit: 1})
 		refused(t, wire.CodeBadField, err)
 
 		// Removed entries are not listed.
-		before := r.c.ThrottleList(wire.KeyListRequest{Prefix: "set", Limit: 1}).Total
+		before := r.c.ThrottleList(api.KeyListRequest{Prefix: "set", Limit: 1}).Total
 		r.delete("throttle:set7:burst")
-		require.Equal(t, before-1, r.c.ThrottleList(wire.KeyListRequest{Prefix: "set", Limit: 1}).Total)
-		before = r.c.CircuitList(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Prefix: "set", Limit: 1}}).Total
+		require.Equal(t, before-1, r.c.ThrottleList(api.KeyListRequest{Prefix: "set", Limit: 1}).Total)
+		before = r.c.CircuitList(api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Prefix: "set", Limit: 1}}).Total
 		r.delete("circuit:set7:threshold")
-		require.Equal(t, before-1, r.c.CircuitList(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Prefix: "set", Limit: 1}}).Total)
+		require.Equal(t, before-1, r.c.CircuitList(api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Prefix: "set", Limit: 1}}).Total)
 		r.resume(`{"kind":"throttle","name":"paused/7"}`)
 		require.Len(t, r.pauses(), 59)
 	})

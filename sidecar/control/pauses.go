@@ -12,6 +12,7 @@ import (
 	"github.com/filaq/fila/ordered"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // pauses are the pauses of queues, fairness keys, throttles and circuits by operators
@@ -57,7 +58,7 @@ func parsePause(state string) (pauseID, bool) {
 
 // concerns reports whether a pause is about a queue or one of its keys.
 func (id pauseID) concerns(queue string) bool {
-	return id.kind == wire.PauseQueue && id.name == queue || id.kind == wire.PauseKey && id.queue == queue
+	return id.kind == api.PauseQueue && id.name == queue || id.kind == api.PauseKey && id.queue == queue
 }
 
 // audited returns the key in the audit log: pause:<kind>:<name>, or
@@ -78,8 +79,8 @@ func (p pause) audited() *string {
 	return &s
 }
 
-func (p pause) info(id pauseID) wire.PauseInfo {
-	i := wire.PauseInfo{Kind: id.kind, Queue: id.queue, Name: wire.ShowKey(id.name), Since: wire.Timestamp(p.Since), By: p.By}
+func (p pause) info(id pauseID) api.PauseInfo {
+	i := api.PauseInfo{Kind: id.kind, Queue: id.queue, Name: wire.ShowKey(id.name), Since: wire.Timestamp(p.Since), By: p.By}
 	if p.Until != math.MaxInt64 {
 		i.Until = wire.Timestamp(p.Until)
 	}
@@ -108,7 +109,7 @@ func (c *Control) restorePauses(kept store.Snapshot, now int64) {
 			c.opt.Log.Error("a stored pause cannot be read and is ignored", "pause", id.audited(), "error", err)
 			continue
 		}
-		gone := id.kind == wire.PauseQueue && !queues[id.name] || id.kind == wire.PauseKey && !queues[id.queue]
+		gone := id.kind == api.PauseQueue && !queues[id.name] || id.kind == api.PauseKey && !queues[id.queue]
 		if !c.shared() && (p.Until <= now || gone) {
 			c.end(&c.opening, e.Key, p, Actor{By: byPauseEnded}, change{id.audited(), p.audited(), nil})
 			continue
@@ -144,7 +145,7 @@ func (c *Control) pausesOf(wanted func(pauseID) bool) map[pauseID]pause {
 func (c *Control) Pauses(queue string) (until int64, keys map[string]int64) {
 	keys = make(map[string]int64)
 	for id, p := range c.pausesOf(func(id pauseID) bool { return id.concerns(queue) }) {
-		if id.kind == wire.PauseQueue {
+		if id.kind == api.PauseQueue {
 			until = p.Until
 		} else {
 			keys[id.name] = p.Until
@@ -207,11 +208,11 @@ func (ps *pauses) replace(id pauseID, p *pause) change {
 
 // endPauses ends the pauses among ids that end by a time, for a verb; by is for events.
 // It returns the pauses that it ended, and never blocks.
-func (c *Control) endPauses(by string, actor Actor, end int64, ids ...pauseID) ([]wire.PauseInfo, <-chan error) {
+func (c *Control) endPauses(by string, actor Actor, end int64, ids ...pauseID) ([]api.PauseInfo, <-chan error) {
 	ps := &c.pauses
 	ps.mu.Lock()
 	var kept Batch
-	var ended []wire.PauseInfo
+	var ended []api.PauseInfo
 	for _, id := range ids {
 		p, ok := ps.mu.all[id]
 		if !ok || p.Until > end {
@@ -219,7 +220,7 @@ func (c *Control) endPauses(by string, actor Actor, end int64, ids ...pauseID) (
 		}
 		ps.remove(id)
 		c.end(&kept, id.state(), p, actor, change{id.audited(), p.audited(), nil})
-		if by != byTime || id.kind != wire.PauseCircuit {
+		if by != byTime || id.kind != api.PauseCircuit {
 			// A circuit ends by its own timer, and may have been opened for longer
 			// since.
 			c.tellPaused(id, 0)
@@ -239,13 +240,13 @@ func (c *Control) endPauses(by string, actor Actor, end int64, ids ...pauseID) (
 // mu, so that the newest state is sent last.
 func (c *Control) tellPaused(id pauseID, until int64) {
 	switch id.kind {
-	case wire.PauseQueue:
+	case api.PauseQueue:
 		c.opt.Queues.PauseQueue(id.name, until)
-	case wire.PauseKey:
+	case api.PauseKey:
 		c.opt.Queues.PauseKey(id.queue, id.name, until)
-	case wire.PauseThrottle:
+	case api.PauseThrottle:
 		Tell(c.throttles.gates.Pause(id.name, until, c.opt.Now(), nil))
-	case wire.PauseCircuit:
+	case api.PauseCircuit:
 		if until == 0 {
 			c.opt.Circuits.Resume(id.name)
 		} else {
@@ -258,14 +259,14 @@ func (c *Control) tellPaused(id pauseID, until int64) {
 // HoldKey pauses a fairness key that has failed too often, until a time (Unix ns) or,
 // with math.MaxInt64, until a resume. It never blocks.
 func (c *Control) HoldKey(queue, key string, until int64) {
-	c.setPause(pauseID{wire.PauseKey, queue, key}, until, byMaxFailures, Actor{By: byMaxFailures})
+	c.setPause(pauseID{api.PauseKey, queue, key}, until, byMaxFailures, Actor{By: byMaxFailures})
 }
 
 // ForgetPauses ends the pauses of queues that a client, "" if unknown, has deleted, and of
 // their keys.
 func (c *Control) ForgetPauses(client string, queues ...string) {
 	gone := c.pausesOf(func(id pauseID) bool { return slices.ContainsFunc(queues, id.concerns) })
-	deleted := Actor{By: wire.VerbQueueDelete.Name, Client: client}
+	deleted := Actor{By: api.VerbQueueDelete.Name, Client: client}
 	ids := slices.SortedFunc(maps.Keys(gone), comparePauses)
 	if c.shared() { // each by itself: another node may have ended one of them
 		for _, id := range ids {
@@ -280,9 +281,9 @@ func comparePauses(a, b pauseID) int {
 	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.queue, b.queue), cmp.Compare(a.name, b.name))
 }
 
-func (c *Control) pauseEvent(typ, by string, i wire.PauseInfo) {
+func (c *Control) pauseEvent(typ, by string, i api.PauseInfo) {
 	e := wire.Event{Queue: i.Queue, Key: i.Name, Data: map[string]any{"kind": i.Kind, "by": by}}
-	if i.Kind == wire.PauseQueue {
+	if i.Kind == api.PauseQueue {
 		e.Queue, e.Key = i.Name, ""
 	}
 	if typ != wire.EventResumed && i.Until != "" {
@@ -292,17 +293,17 @@ func (c *Control) pauseEvent(typ, by string, i wire.PauseInfo) {
 }
 
 // checkPaused refuses objects that cannot be paused.
-func (c *Control) checkPaused(req *wire.PauseRequest) *wire.Error {
+func (c *Control) checkPaused(req *api.PauseRequest) *wire.Error {
 	queue := req.Queue
 	switch req.Kind {
-	case wire.PauseThrottle:
+	case api.PauseThrottle:
 		if _, ok := isPrefix(req.Name); ok {
 			return wire.BadField("name", req.Name, "allowed is a whole throttle key, not a prefix")
 		}
 		return nil
-	case wire.PauseCircuit:
+	case api.PauseCircuit:
 		return nil
-	case wire.PauseQueue:
+	case api.PauseQueue:
 		queue = req.Name
 	}
 	if !c.opt.Queues.Exists(queue) {
@@ -312,13 +313,13 @@ func (c *Control) checkPaused(req *wire.PauseRequest) *wire.Error {
 }
 
 // Pause begins a pause or gives one another end.
-func (c *Control) Pause(by Actor, req wire.PauseRequest) (wire.PauseInfo, *wire.Error) {
+func (c *Control) Pause(by Actor, req api.PauseRequest) (api.PauseInfo, *wire.Error) {
 	if err := c.checkPaused(&req); err != nil {
-		return wire.PauseInfo{}, err
+		return api.PauseInfo{}, err
 	}
 	until, err := req.End(c.opt.Now())
 	if err != nil {
-		return wire.PauseInfo{}, err
+		return api.PauseInfo{}, err
 	}
 	id := pauseID{req.Kind, req.Queue, req.Name}
 	p, done := c.setPause(id, until, byOperator, by)
@@ -326,39 +327,39 @@ func (c *Control) Pause(by Actor, req wire.PauseRequest) (wire.PauseInfo, *wire.
 }
 
 // Resume ends a pause.
-func (c *Control) Resume(by Actor, req wire.PauseRequest) (wire.PauseInfo, *wire.Error) {
+func (c *Control) Resume(by Actor, req api.PauseRequest) (api.PauseInfo, *wire.Error) {
 	ended, done := c.endPauses(byOperator, by, math.MaxInt64, pauseID{req.Kind, req.Queue, req.Name})
-	if len(ended) == 0 && req.Kind == wire.PauseCircuit && c.opt.Circuits.Held(req.Name) {
+	if len(ended) == 0 && req.Kind == api.PauseCircuit && c.opt.Circuits.Held(req.Name) {
 		return c.resumeElsewhere(by, req.Name)
 	}
 	if len(ended) == 0 {
 		if err := c.checkPaused(&req); err != nil {
-			return wire.PauseInfo{}, err
+			return api.PauseInfo{}, err
 		}
-		return wire.PauseInfo{}, wire.PauseNotFound(req.Kind, req.Queue, req.Name)
+		return api.PauseInfo{}, wire.PauseNotFound(req.Kind, req.Queue, req.Name)
 	}
 	return ended[0], outcome(<-done)
 }
 
 // resumeElsewhere ends a pause of a shared circuit that another fila has begun, which
 // hears of it.
-func (c *Control) resumeElsewhere(by Actor, key string) (wire.PauseInfo, *wire.Error) {
+func (c *Control) resumeElsewhere(by Actor, key string) (api.PauseInfo, *wire.Error) {
 	info, _ := c.opt.Circuits.Info(key)
 	had := "held by " + info.By
 	var kept Batch
-	c.audit.record(&kept, c.opt.Now(), by, change{pauseID{wire.PauseCircuit, "", key}.audited(), &had, nil})
+	c.audit.record(&kept, c.opt.Now(), by, change{pauseID{api.PauseCircuit, "", key}.audited(), &had, nil})
 	done := c.opt.KV.Write(kept)
 	c.opt.Circuits.Resume(key)
-	return wire.PauseInfo{Kind: wire.PauseCircuit, Name: wire.ShowKey(key), Since: info.ChangedAt, By: byFleet}, outcome(<-done)
+	return api.PauseInfo{Kind: api.PauseCircuit, Name: wire.ShowKey(key), Since: info.ChangedAt, By: byFleet}, outcome(<-done)
 }
 
 // PauseList lists pauses, by kind, queue and name.
-func (c *Control) PauseList(req wire.ListRequest) wire.PauseList {
+func (c *Control) PauseList(req api.ListRequest) api.PauseList {
 	ps := &c.pauses
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	page := ps.mu.listed.Page("", wire.NamedKey(req.After), req.Offset, req.Limit)
-	list := wire.PauseList{Total: page.Total, Next: wire.ShowKey(page.Next), Pauses: []wire.PauseInfo{}}
+	list := api.PauseList{Total: page.Total, Next: wire.ShowKey(page.Next), Pauses: []api.PauseInfo{}}
 	for _, cursor := range page.Keys {
 		id, _ := parsePause(statePause + cursor)
 		list.Pauses = append(list.Pauses, ps.mu.all[id].info(id))

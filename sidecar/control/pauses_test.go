@@ -11,6 +11,7 @@ import (
 
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Objects of each kind can be paused, with and without an end, across restarts.
@@ -18,7 +19,7 @@ func TestPausesOfAllKinds(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")
 		since, minute := in(0), now()+int64(time.Minute)
-		require.Equal(t, wire.PauseInfo{Kind: "queue", Name: "orders", Since: since, By: "operator"},
+		require.Equal(t, api.PauseInfo{Kind: "queue", Name: "orders", Since: since, By: "operator"},
 			r.pause(`{"kind":"queue","name":"orders"}`))
 		require.Equal(t, in(time.Minute), r.pause(`{"kind":"key","queue":"orders","name":"a/b","for_ms":60000}`).Until)
 		until := in(time.Hour)
@@ -191,7 +192,7 @@ func TestHoldKey(t *testing.T) {
 		minute := now() + int64(time.Minute)
 		r.c.HoldKey("orders", "k", minute)
 		require.Equal(t, map[string]int64{"orders/k": minute}, r.queues.told())
-		require.Equal(t, wire.PauseInfo{
+		require.Equal(t, api.PauseInfo{
 			Kind: "key", Queue: "orders", Name: "k", Since: in(0), Until: in(time.Minute), By: "max_failures",
 		}, r.pauses()[0])
 		e := r.events.take()[0]
@@ -226,7 +227,7 @@ func TestForgetPauses(t *testing.T) {
 		r.c.ForgetPauses("ann", "orders", "orders.dlq")
 		require.Len(t, r.pauses(), 2)
 		require.Equal(t, "queue-delete pause:queue:orders: until resumed -> none", r.trail()[5])
-		log, err := r.c.ConfigLog(wire.KeyListRequest{Prefix: "pause:queue:orders", Limit: 1})
+		log, err := r.c.ConfigLog(api.KeyListRequest{Prefix: "pause:queue:orders", Limit: 1})
 		require.Nil(t, err)
 		require.Equal(t, "ann", log.Entries[0].Client)
 

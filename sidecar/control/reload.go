@@ -12,6 +12,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // applied is a configuration in force, or one that can be put in force. It is immutable.
@@ -99,7 +100,7 @@ func (c *Control) differing(p *applied) map[string]*string {
 }
 
 // setBy returns the source of the settings in force of a throttle or circuit key:
-// wire.SetByFile if all of them are as in the key's table, wire.SetByOperator if any was
+// api.SetByFile if all of them are as in the key's table, api.SetByOperator if any was
 // set at run time, or "" if none is set.
 func (c *Control) setBy(kind, key string) string {
 	declared := c.applied.Load().values
@@ -111,9 +112,9 @@ func (c *Control) setBy(kind, key string) string {
 		switch {
 		case !ok && file == nil:
 		case ok && file != nil && s.same(now, *file):
-			by = wire.SetByFile
+			by = api.SetByFile
 		default:
-			return wire.SetByOperator
+			return api.SetByOperator
 		}
 	}
 	return by
@@ -215,16 +216,16 @@ func (c *Control) apply(ctx context.Context, p *applied) ([]string, *wire.Error)
 
 // Reload reads the configuration file again, plans and applies it, and tells what
 // has changed: in the log, by an event and in the reply.
-func (c *Control) Reload(ctx context.Context) (wire.ReloadReply, *wire.Error) {
+func (c *Control) Reload(ctx context.Context) (api.ReloadReply, *wire.Error) {
 	c.applying.Lock()
 	defer c.applying.Unlock()
 	p, werr := c.readPlan()
 	if werr != nil {
-		return wire.ReloadReply{}, werr
+		return api.ReloadReply{}, werr
 	}
 	changes, werr := c.apply(ctx, p)
 	if werr != nil {
-		return wire.ReloadReply{}, werr
+		return api.ReloadReply{}, werr
 	}
 	for _, line := range changes {
 		c.opt.Log.Info("reloaded", "change", line)
@@ -237,16 +238,16 @@ func (c *Control) Reload(ctx context.Context) (wire.ReloadReply, *wire.Error) {
 	changes = append(changes, warnings...)
 	room := c.opt.MaxPayload() / 2
 	c.opt.Event(wire.EventRulesReloaded, "", wire.Event{Data: map[string]any{"changes": fitting(changes, min(room, 8<<10))}})
-	return wire.ReloadReply{Changes: fitting(changes, room)}, nil
+	return api.ReloadReply{Changes: fitting(changes, room)}, nil
 }
 
 // ReloadDryRun returns what Reload would change, and changes nothing.
-func (c *Control) ReloadDryRun() (wire.ReloadReply, *wire.Error) {
+func (c *Control) ReloadDryRun() (api.ReloadReply, *wire.Error) {
 	c.applying.Lock()
 	defer c.applying.Unlock()
 	p, werr := c.readPlan()
 	if werr != nil {
-		return wire.ReloadReply{}, werr
+		return api.ReloadReply{}, werr
 	}
 	lines := config.Diff(&c.applied.Load().config, &p.config)
 	changes := c.values.changes(c.differing(p))
@@ -258,7 +259,7 @@ func (c *Control) ReloadDryRun() (wire.ReloadReply, *wire.Error) {
 		lines = append(lines, config.QueueDiff(c.opt.Queues.Declared(next), next)...)
 	}
 	lines = append(lines, c.reloadWarnings(p)...)
-	return wire.ReloadReply{DryRun: true, Changes: fitting(lines, c.opt.MaxPayload()/2)}, nil
+	return api.ReloadReply{DryRun: true, Changes: fitting(lines, c.opt.MaxPayload()/2)}, nil
 }
 
 // readPlan reads the configuration file and makes a plan of it.

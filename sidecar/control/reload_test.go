@@ -13,6 +13,7 @@ import (
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // withRules is a configuration file with something of everything.
@@ -138,9 +139,9 @@ func TestLimitsSayWhoSetThem(t *testing.T) {
 		file.Throttles = append(file.Throttles, config.ThrottleTable{Key: "mail", Rate: "10.0", Concurrency: 5})
 		r.started(&file)
 		circuitBy := func(key string) string {
-			info, err := r.c.CircuitShow(wire.GateKeyRequest{Key: key})
+			info, err := r.c.CircuitShow(api.GateKeyRequest{Key: key})
 			require.Nil(t, err)
-			for _, listed := range r.c.CircuitList(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Prefix: key, Limit: 1}}).Circuits {
+			for _, listed := range r.c.CircuitList(api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Prefix: key, Limit: 1}}).Circuits {
 				require.Equal(t, info.Source, listed.Source)
 			}
 			return info.Source
@@ -162,7 +163,7 @@ func TestLimitsSayWhoSetThem(t *testing.T) {
 		require.Equal(t, "operator", r.set("sms", `{"rate":1}`).Source)
 		r.set("tenant:*", `{"rate":1,"for_ms":1000}`)
 		require.Equal(t, "prefix tenant:*, override", r.show("tenant:a").Source)
-		_, err := r.c.ConfigSet(verb(wire.VerbConfigSet), "circuit:stripe:threshold", wire.ConfigSetRequest{Value: "4"})
+		_, err := r.c.ConfigSet(verb(api.VerbConfigSet), "circuit:stripe:threshold", api.ConfigSetRequest{Value: "4"})
 		require.Nil(t, err)
 		require.Equal(t, "operator", circuitBy("stripe"))
 
@@ -176,10 +177,10 @@ func TestLimitsSayWhoSetThem(t *testing.T) {
 // state is everything that a reload may change.
 type state struct {
 	applied  *applied
-	entries  []wire.ConfigEntry
+	entries  []api.ConfigEntry
 	stored   map[string]string
 	throttle throttle.Limits
-	circuits wire.CircuitList
+	circuits api.CircuitList
 	queues   []wire.QueueSettings
 }
 
@@ -187,7 +188,7 @@ func (r *rig) state() state {
 	r.t.Helper()
 	return state{
 		r.c.applied.Load(), r.c.values.all(""), r.stored(""), r.limits("tenant:a"),
-		r.c.CircuitList(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Limit: 100}}), r.queues.Settings(),
+		r.c.CircuitList(api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Limit: 100}}), r.queues.Settings(),
 	}
 }
 
@@ -407,7 +408,7 @@ func TestStartWithAFile(t *testing.T) {
 		file.Throttles[0].Rate = "1/3"
 		file.Circuits[0].MaxFailures = 0
 		r.started(&file)
-		require.Equal(t, []wire.ConfigEntry{
+		require.Equal(t, []api.ConfigEntry{
 			{Key: "circuit:paypal:threshold", Value: "9"}, {Key: "circuit:stripe:threshold", Value: "3"}, {Key: "throttle:tenant:*:rate", Value: "1/3"},
 		}, r.c.values.all(""))
 		require.Equal(t, 2, r.log.count(`the configuration file wins over what was changed at run time" change="circuit stripe: `))

@@ -24,6 +24,7 @@ import (
 	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // rig is a Control on a store in memory, with queues that record their calls, in a bubble of
@@ -153,7 +154,7 @@ func (r *rig) stored(prefix string) map[string]string {
 // trail is the audit log, oldest first: "by key: old -> new".
 func (r *rig) trail() []string {
 	r.t.Helper()
-	list, err := r.c.ConfigLog(wire.KeyListRequest{Limit: maxAudit})
+	list, err := r.c.ConfigLog(api.KeyListRequest{Limit: maxAudit})
 	require.Nil(r.t, err)
 	require.Len(r.t, list.Entries, list.Total)
 	lines := make([]string, list.Total)
@@ -190,33 +191,33 @@ func perSecond(n int64) throttle.Rate { return throttle.PerSecond(n * throttle.O
 
 // The helpers below take requests as JSON, decoded by package wire.
 
-func (r *rig) trySet(tail, body string) (wire.ThrottleInfo, *wire.Error) {
-	req, err := wire.VerbThrottleSet.Parse(tail, []byte(body))
+func (r *rig) trySet(tail, body string) (api.ThrottleInfo, *wire.Error) {
+	req, err := api.VerbThrottleSet.Parse(tail, []byte(body))
 	if err != nil {
-		return wire.ThrottleInfo{}, err
+		return api.ThrottleInfo{}, err
 	}
-	return r.c.ThrottleSet(verb(wire.VerbThrottleSet), req)
+	return r.c.ThrottleSet(verb(api.VerbThrottleSet), req)
 }
 
-func (r *rig) set(tail, body string) wire.ThrottleInfo {
+func (r *rig) set(tail, body string) api.ThrottleInfo {
 	r.t.Helper()
 	info, err := r.trySet(tail, body)
 	require.Nil(r.t, err, body)
 	return info
 }
 
-func (r *rig) show(key string) wire.ThrottleInfo {
+func (r *rig) show(key string) api.ThrottleInfo {
 	r.t.Helper()
-	info, err := r.c.ThrottleShow(wire.GateKeyRequest{Key: key})
+	info, err := r.c.ThrottleShow(api.GateKeyRequest{Key: key})
 	require.Nil(r.t, err, key)
 	return info
 }
 
-func (r *rig) tryClear(key string) (wire.ThrottleInfo, *wire.Error) {
-	return r.c.ThrottleClear(verb(wire.VerbThrottleClear), wire.GateKeyRequest{Key: key})
+func (r *rig) tryClear(key string) (api.ThrottleInfo, *wire.Error) {
+	return r.c.ThrottleClear(verb(api.VerbThrottleClear), api.GateKeyRequest{Key: key})
 }
 
-func (r *rig) clear(key string) wire.ThrottleInfo {
+func (r *rig) clear(key string) api.ThrottleInfo {
 	r.t.Helper()
 	info, err := r.tryClear(key)
 	require.Nil(r.t, err)
@@ -225,56 +226,56 @@ func (r *rig) clear(key string) wire.ThrottleInfo {
 
 func (r *rig) put(key, value string) {
 	r.t.Helper()
-	_, err := r.c.ConfigSet(verb(wire.VerbConfigSet), key, wire.ConfigSetRequest{Value: value})
+	_, err := r.c.ConfigSet(verb(api.VerbConfigSet), key, api.ConfigSetRequest{Value: value})
 	require.Nil(r.t, err, key)
 }
 
 func (r *rig) delete(key string) {
 	r.t.Helper()
-	_, err := r.c.ConfigDelete(verb(wire.VerbConfigDelete), key)
+	_, err := r.c.ConfigDelete(verb(api.VerbConfigDelete), key)
 	require.Nil(r.t, err, key)
 }
 
-func (r *rig) tryPause(body string) (wire.PauseInfo, *wire.Error) {
-	req, err := wire.VerbPause.Parse("", []byte(body))
+func (r *rig) tryPause(body string) (api.PauseInfo, *wire.Error) {
+	req, err := api.VerbPause.Parse("", []byte(body))
 	if err != nil {
-		return wire.PauseInfo{}, err
+		return api.PauseInfo{}, err
 	}
-	return r.c.Pause(verb(wire.VerbPause), req)
+	return r.c.Pause(verb(api.VerbPause), req)
 }
 
-func (r *rig) pause(body string) wire.PauseInfo {
+func (r *rig) pause(body string) api.PauseInfo {
 	r.t.Helper()
 	info, err := r.tryPause(body)
 	require.Nil(r.t, err, body)
 	return info
 }
 
-func (r *rig) tryResume(body string) (wire.PauseInfo, *wire.Error) {
-	req, err := wire.VerbResume.Parse("", []byte(body))
+func (r *rig) tryResume(body string) (api.PauseInfo, *wire.Error) {
+	req, err := api.VerbResume.Parse("", []byte(body))
 	if err != nil {
-		return wire.PauseInfo{}, err
+		return api.PauseInfo{}, err
 	}
-	return r.c.Resume(verb(wire.VerbResume), req)
+	return r.c.Resume(verb(api.VerbResume), req)
 }
 
-func (r *rig) resume(body string) wire.PauseInfo {
+func (r *rig) resume(body string) api.PauseInfo {
 	r.t.Helper()
 	info, err := r.tryResume(body)
 	require.Nil(r.t, err, body)
 	return info
 }
 
-func (r *rig) pauses() []wire.PauseInfo {
+func (r *rig) pauses() []api.PauseInfo {
 	r.t.Helper()
-	list := r.c.PauseList(wire.ListRequest{Limit: 100})
+	list := r.c.PauseList(api.ListRequest{Limit: 100})
 	require.Equal(r.t, list.Total, len(list.Pauses))
 	return list.Pauses
 }
 
-func (r *rig) circuit(key string) wire.CircuitInfo {
+func (r *rig) circuit(key string) api.CircuitInfo {
 	r.t.Helper()
-	info, err := r.c.CircuitShow(wire.GateKeyRequest{Key: key})
+	info, err := r.c.CircuitShow(api.GateKeyRequest{Key: key})
 	require.Nil(r.t, err)
 	return info
 }
@@ -477,4 +478,4 @@ func toJSON(t *testing.T, v any) string {
 var errDisk = errors.New("disk on fire")
 
 // verb is the actor of a verb that an unknown client requested.
-func verb(v wire.AnyVerb) Actor { return Actor{By: v.String()} }
+func verb(v api.AnyVerb) Actor { return Actor{By: v.String()} }

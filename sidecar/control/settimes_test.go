@@ -9,6 +9,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // A restart keeps the set times of limits, since it sets nothing.
@@ -39,7 +40,7 @@ func TestWhenLimitsWereSet(t *testing.T) {
 		require.Equal(t, ended, r.c.ThrottleSetAt("vendor:x"), "the end of an override")
 		r.restart(false, 0)
 		require.Equal(t, ended, r.c.ThrottleSetAt("vendor:x"))
-		_, err := r.c.ThrottleClear(verb(wire.VerbThrottleClear), wire.GateKeyRequest{Key: "vendor:x"})
+		_, err := r.c.ThrottleClear(verb(api.VerbThrottleClear), api.GateKeyRequest{Key: "vendor:x"})
 		require.Nil(t, err)
 		require.Equal(t, now(), r.c.ThrottleSetAt("vendor:x"), "the prefix counts again, from now on")
 		require.Equal(t, throttle.Limits{Concurrency: 5}, r.limits("vendor:x"))
@@ -47,7 +48,7 @@ func TestWhenLimitsWereSet(t *testing.T) {
 }
 
 func setThrottle(r *rig, key string, concurrency, forMs int64) *wire.Error {
-	_, err := r.c.ThrottleSet(verb(wire.VerbThrottleSet), wire.ThrottleSetRequest{Key: key, ForMs: forMs, ThrottleLimits: wire.ThrottleLimits{Concurrency: &concurrency}})
+	_, err := r.c.ThrottleSet(verb(api.VerbThrottleSet), api.ThrottleSetRequest{Key: key, ForMs: forMs, ThrottleLimits: api.ThrottleLimits{Concurrency: &concurrency}})
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // throttles computes the limits of throttle keys, from these sources in descending priority:
@@ -173,7 +174,7 @@ func Tell(waits []*throttle.Wait) {
 
 // setOverride sets limits for a time and replaces an earlier override. If compares with the
 // limits in force.
-func (c *Control) setOverride(by Actor, req wire.ThrottleSetRequest, o *override) *wire.Error {
+func (c *Control) setOverride(by Actor, req api.ThrottleSetRequest, o *override) *wire.Error {
 	t := &c.throttles
 	o.Until = c.opt.Now() + req.ForMs*int64(time.Millisecond)
 	t.mu.Lock()
@@ -222,7 +223,7 @@ func (c *Control) endOverride(key string, now int64) {
 // LimitsOf returns the limits of a throttle key and their source, for explanations:
 // "file", "operator" or "override until <time>", after "prefix <prefix>*" if a prefix
 // limits the key. setBy is empty if there are no limits.
-func (c *Control) LimitsOf(key string) (limits wire.ThrottleLimits, setBy string) {
+func (c *Control) LimitsOf(key string) (limits api.ThrottleLimits, setBy string) {
 	c.throttles.mu.Lock()
 	defer c.throttles.mu.Unlock()
 	s := c.limiting(key)
@@ -232,7 +233,7 @@ func (c *Control) LimitsOf(key string) (limits wire.ThrottleLimits, setBy string
 	}
 	limits, setBy = WireLimits(inForce), c.setBy(kindThrottle, s.key)
 	if s.override != nil {
-		setBy = wire.SetByOverride + " until " + wire.Timestamp(s.override.Until)
+		setBy = api.SetByOverride + " until " + wire.Timestamp(s.override.Until)
 	}
 	if s.key != key {
 		setBy = setByPrefix(s.key, setBy)
@@ -244,7 +245,7 @@ func (c *Control) LimitsOf(key string) (limits wire.ThrottleLimits, setBy string
 func setByPrefix(prefix, by string) string { return "prefix " + wire.ShowKey(prefix) + ", " + by }
 
 // expect compares the If of a request with the limits that are set.
-func expect(req wire.ThrottleSetRequest, now throttle.Limits) *wire.Error {
+func expect(req api.ThrottleSetRequest, now throttle.Limits) *wire.Error {
 	if req.If == nil {
 		return nil
 	}
@@ -274,7 +275,7 @@ func (c *Control) warnDeclared(kind, key string) {
 
 // ThrottleSet changes limits of a throttle key for good, or by an override for a
 // time: all of them as one change, or none.
-func (c *Control) ThrottleSet(by Actor, req wire.ThrottleSetRequest) (wire.ThrottleInfo, *wire.Error) {
+func (c *Control) ThrottleSet(by Actor, req api.ThrottleSetRequest) (api.ThrottleInfo, *wire.Error) {
 	texts := limitTexts(req.ThrottleLimits)
 	err := checkLimits(texts)
 	if err == nil && req.ForMs > 0 {
@@ -283,14 +284,14 @@ func (c *Control) ThrottleSet(by Actor, req wire.ThrottleSetRequest) (wire.Throt
 		err = c.setLimits(by, req, texts)
 	}
 	if err != nil {
-		return wire.ThrottleInfo{}, err
+		return api.ThrottleInfo{}, err
 	}
 	info, _ := c.throttleInfo(req.Key)
 	return info, nil
 }
 
 // setLimits changes the runtime configuration. If compares with it.
-func (c *Control) setLimits(by Actor, req wire.ThrottleSetRequest, texts map[string]string) *wire.Error {
+func (c *Control) setLimits(by Actor, req api.ThrottleSetRequest, texts map[string]string) *wire.Error {
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
 		next := make(map[string]*string)
 		for s := range settingsOf(kindThrottle) {
@@ -311,7 +312,7 @@ func (c *Control) setLimits(by Actor, req wire.ThrottleSetRequest, texts map[str
 }
 
 // ThrottleClear removes everything that is set for a throttle key itself.
-func (c *Control) ThrottleClear(by Actor, req wire.GateKeyRequest) (wire.ThrottleInfo, *wire.Error) {
+func (c *Control) ThrottleClear(by Actor, req api.GateKeyRequest) (api.ThrottleInfo, *wire.Error) {
 	var ended *override
 	t := &c.throttles
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
@@ -332,10 +333,10 @@ func (c *Control) ThrottleClear(by Actor, req wire.GateKeyRequest) (wire.Throttl
 		return c.opt.KV.Write(kept)
 	})
 	if err != nil {
-		return wire.ThrottleInfo{}, err
+		return api.ThrottleInfo{}, err
 	}
 	if len(changes) == 0 && ended == nil {
-		return wire.ThrottleInfo{}, wire.ThrottleNotFound(req.Key)
+		return api.ThrottleInfo{}, wire.ThrottleNotFound(req.Key)
 	}
 	t.mu.Lock()
 	if ended != nil && t.mu.overrides[req.Key] == ended { // unless there is another one already
@@ -353,7 +354,7 @@ func (c *Control) ThrottleClear(by Actor, req wire.GateKeyRequest) (wire.Throttl
 }
 
 // ThrottleShow describes a throttle key.
-func (c *Control) ThrottleShow(req wire.GateKeyRequest) (wire.ThrottleInfo, *wire.Error) {
+func (c *Control) ThrottleShow(req api.GateKeyRequest) (api.ThrottleInfo, *wire.Error) {
 	info, ok := c.throttleInfo(req.Key)
 	if !ok {
 		return info, wire.ThrottleNotFound(req.Key)
@@ -363,8 +364,8 @@ func (c *Control) ThrottleShow(req wire.GateKeyRequest) (wire.ThrottleInfo, *wir
 
 // ThrottleList lists the keys for which anything is set, and those that have a gate
 // at this moment. It looks at the gates of the page alone.
-func (c *Control) ThrottleList(req wire.KeyListRequest) wire.ThrottleList {
-	list := wire.ThrottleList{Throttles: []wire.ThrottleInfo{}}
+func (c *Control) ThrottleList(req api.KeyListRequest) api.ThrottleList {
+	list := api.ThrottleList{Throttles: []api.ThrottleInfo{}}
 	after := wire.NamedKey(req.After)
 	for {
 		page := c.throttles.gates.Page(req.Prefix, after, req.Offset, req.Limit)
@@ -387,16 +388,16 @@ func (c *Control) ThrottleList(req wire.KeyListRequest) wire.ThrottleList {
 
 // throttleInfo describes a throttle key. It reports false if the key has no settings, no
 // prefix with limits and no gate.
-func (c *Control) throttleInfo(key string) (wire.ThrottleInfo, bool) {
+func (c *Control) throttleInfo(key string) (api.ThrottleInfo, bool) {
 	state, gate, _ := c.throttles.gates.Look(key, c.opt.Now())
 	return c.describe(key, state, gate)
 }
 
 // describe is throttleInfo for a key whose gate, if there is one, has this state.
-func (c *Control) describe(key string, state throttle.Info, gate bool) (wire.ThrottleInfo, bool) {
+func (c *Control) describe(key string, state throttle.Info, gate bool) (api.ThrottleInfo, bool) {
 	info, known := c.throttleSource(key)
 	beginning, prefix := isPrefix(key)
-	info.Unused = c.opt.Node == "" && wire.SetForKey(info.Source) && !c.throttles.gates.Used(beginning, prefix)
+	info.Unused = c.opt.Node == "" && api.SetForKey(info.Source) && !c.throttles.gates.Used(beginning, prefix)
 	if prefix {
 		return info, known
 	}
@@ -413,7 +414,7 @@ func (c *Control) describe(key string, state throttle.Info, gate bool) (wire.Thr
 	if state.Kind != throttle.Open && state.At != throttle.Never {
 		info.OpensAt = wire.Timestamp(state.At)
 	}
-	if until := c.pausedUntil(pauseID{kind: wire.PauseThrottle, name: key}); until != 0 {
+	if until := c.pausedUntil(pauseID{kind: api.PauseThrottle, name: key}); until != 0 {
 		known = true
 		info.State, info.PausedUntil, info.OpensAt = "paused", "resumed", ""
 		if until != throttle.Never {
@@ -425,7 +426,7 @@ func (c *Control) describe(key string, state throttle.Info, gate bool) (wire.Thr
 }
 
 // throttleSource returns the limits of a key and their source.
-func (c *Control) throttleSource(key string) (info wire.ThrottleInfo, known bool) {
+func (c *Control) throttleSource(key string) (info api.ThrottleInfo, known bool) {
 	c.throttles.mu.Lock()
 	defer c.throttles.mu.Unlock()
 	own := c.own(key)
@@ -433,9 +434,9 @@ func (c *Control) throttleSource(key string) (info wire.ThrottleInfo, known bool
 	if _, ok := isPrefix(key); !ok {
 		from = c.limiting(key)
 	}
-	info = wire.ThrottleInfo{Key: wire.ShowKey(key), Source: c.setBy(kindThrottle, from.key), State: throttle.Open.String(), ThrottleLimits: WireLimits(from.inForce)}
+	info = api.ThrottleInfo{Key: wire.ShowKey(key), Source: c.setBy(kindThrottle, from.key), State: throttle.Open.String(), ThrottleLimits: WireLimits(from.inForce)}
 	if from.override != nil {
-		info.Source = wire.SetByOverride
+		info.Source = api.SetByOverride
 	}
 	if own.override != nil {
 		info.OverrideUntil = wire.Timestamp(own.override.Until)
@@ -443,8 +444,8 @@ func (c *Control) throttleSource(key string) (info wire.ThrottleInfo, known bool
 	if from.key != key {
 		info.Source = setByPrefix(from.key, info.Source)
 	}
-	info.Source = cmp.Or(info.Source, wire.SetByNobody)
-	return info, info.Source != wire.SetByNobody
+	info.Source = cmp.Or(info.Source, api.SetByNobody)
+	return info, info.Source != api.SetByNobody
 }
 
 // unused returns the state that a new gate of a key would have.

@@ -13,6 +13,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Limits that are set by configuration keys apply at once, to the backlog too. Incomplete
@@ -42,7 +43,7 @@ func TestConfigKeysAreLimits(t *testing.T) {
 		want.Rate, want.Burst = throttle.Rate{}, 0
 		require.Equal(t, want, r.limits("a:b"))
 
-		_, err := r.c.ConfigSet(verb(wire.VerbConfigSet), "throttle:a:rate", wire.ConfigSetRequest{Value: "1e3"}) // see TestMeaningsOfKeys
+		_, err := r.c.ConfigSet(verb(api.VerbConfigSet), "throttle:a:rate", api.ConfigSetRequest{Value: "1e3"}) // see TestMeaningsOfKeys
 		refused(t, wire.CodeBadConfigValue, err)
 		require.Zero(t, r.limits("a"))
 	})
@@ -156,7 +157,7 @@ func TestChangesToldInAnotherOrder(t *testing.T) {
 			for _, key := range []string{"throttle:k:rate", "throttle:p*:rate", "circuit:c:threshold", "weight:orders:k"} {
 				made, err := r.c.values.edit(func() (map[string]*string, *wire.Error) {
 					return map[string]*string{key: &value}, nil
-				}, r.c.writeAs(verb(wire.VerbConfigSet)))
+				}, r.c.writeAs(verb(api.VerbConfigSet)))
 				require.Nil(t, err)
 				changes = append(changes, made...)
 			}
@@ -242,7 +243,7 @@ func TestOldValuesHaveNoEffect(t *testing.T) {
 		require.Equal(t, 1, r.log.count("a stored override cannot be read"))
 		require.Equal(t, 1, r.log.count("a stored pause cannot be read"))
 		require.Equal(t, 1, r.log.count("an entry of the audit log cannot be read"))
-		list := r.c.ConfigList(wire.KeyListRequest{Limit: 100})
+		list := r.c.ConfigList(api.KeyListRequest{Limit: 100})
 		require.Equal(t, 7, list.Total, "fila's own entries are not shown")
 		for _, e := range list.Entries {
 			require.False(t, isState(e.Key))

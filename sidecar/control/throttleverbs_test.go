@@ -11,6 +11,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // throttle-set changes limits all at once or not at all.
@@ -154,7 +155,7 @@ func TestOrderOfMemoryAndDisk(t *testing.T) {
 			},
 			"value": {
 				func() *wire.Error {
-					_, err := r.c.ConfigSet(verb(wire.VerbConfigSet), "v", wire.ConfigSetRequest{Value: "1"})
+					_, err := r.c.ConfigSet(verb(api.VerbConfigSet), "v", api.ConfigSetRequest{Value: "1"})
 					return err
 				},
 				func() bool { _, ok := r.c.Get("v"); return !ok }, func() bool { _, ok := r.c.Get("v"); return ok },
@@ -324,11 +325,11 @@ func TestThrottleShowAndList(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		missing := func(key string) {
 			t.Helper()
-			_, err := r.c.ThrottleShow(wire.GateKeyRequest{Key: key})
+			_, err := r.c.ThrottleShow(api.GateKeyRequest{Key: key})
 			refused(t, wire.CodeThrottleNotFound, err)
 		}
 		list := func(prefix string, offset, limit int) (keys []string, total int) {
-			list := r.c.ThrottleList(wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: limit})
+			list := r.c.ThrottleList(api.KeyListRequest{Prefix: prefix, Offset: offset, Limit: limit})
 			require.NotNil(t, list.Throttles, "an empty list is [] in JSON")
 			for _, i := range list.Throttles {
 				keys = append(keys, i.Key+" "+i.Source+" "+i.State)

@@ -15,6 +15,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // values is the runtime configuration: texts that operators and the configuration file set and
@@ -109,20 +110,20 @@ func (v *values) throttle(key string) throttle.Limits {
 }
 
 // list returns a page of entries in the order of their keys.
-func (v *values) list(req wire.KeyListRequest) wire.ConfigList {
+func (v *values) list(req api.KeyListRequest) api.ConfigList {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	page := v.mu.keys.Page(req.Prefix, wire.NamedKey(req.After), req.Offset, req.Limit)
-	list := wire.ConfigList{Total: page.Total, Next: wire.ShowKey(page.Next), Entries: make([]wire.ConfigEntry, len(page.Keys))}
+	list := api.ConfigList{Total: page.Total, Next: wire.ShowKey(page.Next), Entries: make([]api.ConfigEntry, len(page.Keys))}
 	for i, key := range page.Keys {
-		list.Entries[i] = wire.ConfigEntry{Key: key, Value: v.mu.texts[key]}
+		list.Entries[i] = api.ConfigEntry{Key: key, Value: v.mu.texts[key]}
 	}
 	return list
 }
 
 // all returns the entries with a prefix in the order of their keys.
-func (v *values) all(prefix string) []wire.ConfigEntry {
-	return v.list(wire.KeyListRequest{Prefix: prefix, Limit: math.MaxInt}).Entries
+func (v *values) all(prefix string) []api.ConfigEntry {
+	return v.list(api.KeyListRequest{Prefix: prefix, Limit: math.MaxInt}).Entries
 }
 
 // edit sets the keys that decide returns, all or none of them; nil deletes a key. No other edit

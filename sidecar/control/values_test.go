@@ -9,6 +9,7 @@ import (
 
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func valuesOf(pairs ...string) *values {
@@ -76,7 +77,7 @@ func TestEditOfValues(t *testing.T) {
 	require.Equal(t, []string{"c"}, saved.Delete)
 	two, three := "2", "3"
 	require.Equal(t, []change{{"b", &two, &four}, {"c", &three, nil}, {"d", nil, &four}}, changes)
-	require.Equal(t, []wire.ConfigEntry{{Key: "a", Value: "1"}, {Key: "b", Value: "4"}, {Key: "d", Value: "4"}}, v.all(""))
+	require.Equal(t, []api.ConfigEntry{{Key: "a", Value: "1"}, {Key: "b", Value: "4"}, {Key: "d", Value: "4"}}, v.all(""))
 }
 
 func TestWeightsOfAQueue(t *testing.T) {
@@ -87,30 +88,30 @@ func TestWeightsOfAQueue(t *testing.T) {
 
 func TestConfigVerbs(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		set := func(key, value string, ifValue *string) (wire.ConfigSetReply, *wire.Error) {
-			return r.c.ConfigSet(verb(wire.VerbConfigSet), key, wire.ConfigSetRequest{Value: value, IfValue: ifValue})
+		set := func(key, value string, ifValue *string) (api.ConfigSetReply, *wire.Error) {
+			return r.c.ConfigSet(verb(api.VerbConfigSet), key, api.ConfigSetRequest{Value: value, IfValue: ifValue})
 		}
 		one, two := "1", "2"
 		_, err := set("k", "1", &one)
 		refused(t, wire.CodeConfigMismatch, err)
 		reply, err := set("k", "1", nil)
 		require.Nil(t, err)
-		require.Equal(t, wire.ConfigSetReply{Key: "k", Value: "1"}, reply)
+		require.Equal(t, api.ConfigSetReply{Key: "k", Value: "1"}, reply)
 		_, err = set("k", "3", &two)
 		refused(t, wire.CodeConfigMismatch, err)
 		reply, err = set("k", "2", &one)
 		require.Nil(t, err)
-		require.Equal(t, wire.ConfigSetReply{Key: "k", Value: "2", Previous: &one}, reply)
+		require.Equal(t, api.ConfigSetReply{Key: "k", Value: "2", Previous: &one}, reply)
 		entry, err := r.c.ConfigGet("k")
 		require.Nil(t, err)
-		require.Equal(t, wire.ConfigEntry{Key: "k", Value: "2"}, entry)
+		require.Equal(t, api.ConfigEntry{Key: "k", Value: "2"}, entry)
 		require.Equal(t, map[string]string{"k": "2"}, r.stored("k"))
-		entry, err = r.c.ConfigDelete(verb(wire.VerbConfigDelete), "k")
+		entry, err = r.c.ConfigDelete(verb(api.VerbConfigDelete), "k")
 		require.Nil(t, err)
-		require.Equal(t, wire.ConfigEntry{Key: "k", Value: "2"}, entry)
+		require.Equal(t, api.ConfigEntry{Key: "k", Value: "2"}, entry)
 		_, err = r.c.ConfigGet("k")
 		refused(t, wire.CodeConfigKeyNotFound, err)
-		_, err = r.c.ConfigDelete(verb(wire.VerbConfigDelete), "k")
+		_, err = r.c.ConfigDelete(verb(api.VerbConfigDelete), "k")
 		refused(t, wire.CodeConfigKeyNotFound, err)
 		var told []string
 		for _, e := range r.events.take() {

@@ -15,6 +15,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 const (
@@ -100,11 +101,11 @@ func (s *slots[T]) release(n uint32) {
 // List returns the largest groups of the dead letter queue q, up to limit, among them
 // groups whose dead letters have all been redriven. It logs dead letters that cannot be
 // read.
-func (x *Index) List(q Queue, redrives *Redrives, limit int, now int64, log *slog.Logger) (wire.DeadGroups, *wire.Error) {
+func (x *Index) List(q Queue, redrives *Redrives, limit int, now int64, log *slog.Logger) (api.DeadGroups, *wire.Error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if werr := x.refresh(q, log); werr != nil {
-		return wire.DeadGroups{}, werr
+		return api.DeadGroups{}, werr
 	}
 	return x.reply(q, redrives.recent(now), limit), nil
 }
@@ -317,10 +318,10 @@ func (g *listedGroup) count() int64 {
 	return g.stats.count
 }
 
-func (x *Index) reply(q Queue, left map[string]redriven, limit int) wire.DeadGroups {
+func (x *Index) reply(q Queue, left map[string]redriven, limit int) api.DeadGroups {
 	found := x.largest(left)
-	r := wire.DeadGroups{
-		Queue: q.Name(), Messages: int64(len(x.dead)), Groups: []wire.DeadGroup{}, Other: x.stats[0].count, Total: len(found),
+	r := api.DeadGroups{
+		Queue: q.Name(), Messages: int64(len(x.dead)), Groups: []api.DeadGroup{}, Other: x.stats[0].count, Total: len(found),
 	}
 	found = found[:min(len(found), limit)]
 	for i := range found {
@@ -357,10 +358,10 @@ func (x *Index) largest(left map[string]redriven) []listedGroup {
 	return found
 }
 
-func (x *Index) describe(g *listedGroup, left map[string]redriven) wire.DeadGroup {
-	d := wire.DeadGroup{
+func (x *Index) describe(g *listedGroup, left map[string]redriven) api.DeadGroup {
+	d := api.DeadGroup{
 		Group: g.id, SourceQueue: g.source, ErrorCode: g.code, Error: g.text,
-		Messages: g.count(), Left: left[g.id].Count, Keys: []wire.KeyCount{},
+		Messages: g.count(), Left: left[g.id].Count, Keys: []api.KeyCount{},
 	}
 	if g.stats == nil {
 		return d
@@ -369,10 +370,10 @@ func (x *Index) describe(g *listedGroup, left map[string]redriven) wire.DeadGrou
 	d.First, d.Last = wire.Timestamp(g.stats.first), wire.Timestamp(g.stats.last)
 	for n, count := range g.stats.keys {
 		if n != 0 {
-			d.Keys = append(d.Keys, wire.KeyCount{Key: x.keys.values[n], Messages: count})
+			d.Keys = append(d.Keys, api.KeyCount{Key: x.keys.values[n], Messages: count})
 		}
 	}
-	slices.SortFunc(d.Keys, func(a, b wire.KeyCount) int {
+	slices.SortFunc(d.Keys, func(a, b api.KeyCount) int {
 		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Key, b.Key))
 	})
 	d.Keys = slices.Clone(d.Keys[:min(len(d.Keys), topKeys)])

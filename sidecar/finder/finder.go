@@ -15,6 +15,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Queue is the queue or dead letter queue that a [Finder] reads.
@@ -29,14 +30,14 @@ type Finder struct {
 	Match   inspect.Match
 	q       Queue
 	log     *slog.Logger
-	f       wire.Filter
+	f       api.Filter
 	headers map[string]string // values by name; nil: the filter names no header
 	died    struct{ since, before int64 }
 }
 
 // New returns a Finder for a checked filter. It finds no messages after the sequence last,
 // unless last is 0.
-func New(q Queue, f wire.Filter, last uint64, log *slog.Logger) (*Finder, *wire.Error) {
+func New(q Queue, f api.Filter, last uint64, log *slog.Logger) (*Finder, *wire.Error) {
 	if err := f.For(q.Name()); err != nil {
 		return nil, err
 	}
@@ -74,15 +75,15 @@ func New(q Queue, f wire.Filter, last uint64, log *slog.Logger) (*Finder, *wire.
 // statesOf returns the states of a machine that make up a state of a filter.
 func statesOf(state string, dead bool) []inspect.MessageState {
 	switch state {
-	case wire.StatePending:
+	case api.StatePending:
 		return []inspect.MessageState{inspect.StatePending, inspect.StateFailing}
-	case wire.StateParked:
+	case api.StateParked:
 		return []inspect.MessageState{inspect.StateBlocked, inspect.StateOrdered}
-	case wire.StateDelayed:
+	case api.StateDelayed:
 		return []inspect.MessageState{inspect.StateDelayed}
-	case wire.StateLeased:
+	case api.StateLeased:
 		return []inspect.MessageState{inspect.StateLeased}
-	case wire.StateDead:
+	case api.StateDead:
 		return []inspect.MessageState{inspect.StateDelayed, inspect.StatePending, inspect.StateBlocked, inspect.StateOrdered, inspect.StateFailing}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // BenchmarkGuard is a check and its done, from the request bytes to the reply bytes, at two
@@ -47,12 +48,12 @@ func BenchmarkGuard(b *testing.B) {
 	ask, done := []byte(`{"with":["tenant:acme"]}`), []byte(`{"permit":"`)
 	b.ReportAllocs()
 	for b.Loop() {
-		reply := g.checkVerb("vendor:stripe", ask, wire.GuardOrigin{})
+		reply := g.checkVerb("vendor:stripe", ask, api.GuardOrigin{})
 		if reply.Err != nil {
 			b.Fatal(reply.Err)
 		}
 		tell := append(done, reply.Body[before:before+wire.TokenLen]...)
-		if reply := g.doneVerb("vendor:stripe", append(tell, `","outcome":"ok"}`...), wire.GuardOrigin{}); reply.Err != nil {
+		if reply := g.doneVerb("vendor:stripe", append(tell, `","outcome":"ok"}`...), api.GuardOrigin{}); reply.Err != nil {
 			b.Fatal(reply.Err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // A check waits for leases of the fleet for leaseWait, and its refusal then names
@@ -26,7 +27,7 @@ const maxWaiting = 1000
 // decision is the result of one request.
 type decision struct {
 	began   int64 // Unix ns
-	answers []wire.GuardAnswer
+	answers []api.GuardAnswer
 	given   []*permit            // for the calls that are allowed, in their order
 	missing string               // key of a refused call for which the fleet has to lease; empty: none
 	onDisk  []func() *wire.Error // what given has to wait for
@@ -34,8 +35,8 @@ type decision struct {
 
 // decide decides about calls, each by itself and in their order. If one of them cannot be
 // decided, none has an effect. Their permits are live, but must not be sent before awaitDisk.
-func (g *Service) decide(from origin, asks []wire.GuardAsk) (*decision, *wire.Error) {
-	d := &decision{began: g.opt.Now(), answers: make([]wire.GuardAnswer, len(asks))}
+func (g *Service) decide(from origin, asks []api.GuardAsk) (*decision, *wire.Error) {
+	d := &decision{began: g.opt.Now(), answers: make([]api.GuardAnswer, len(asks))}
 	var err *wire.Error
 	for i := range asks {
 		if err = g.check(&asks[i], from, d, &d.answers[i]); err != nil {
@@ -56,7 +57,7 @@ func (g *Service) decide(from origin, asks []wire.GuardAsk) (*decision, *wire.Er
 
 // retryWithLeases decides again as soon as the fleet has answered, until nothing is missing or
 // leaseWait is over.
-func (g *Service) retryWithLeases(d *decision, from origin, asks []wire.GuardAsk) (*decision, *wire.Error) {
+func (g *Service) retryWithLeases(d *decision, from origin, asks []api.GuardAsk) (*decision, *wire.Error) {
 	select {
 	case g.waiting <- struct{}{}:
 		defer func() { <-g.waiting }()
@@ -87,7 +88,7 @@ func (g *Service) retryWithLeases(d *decision, from origin, asks []wire.GuardAsk
 }
 
 // check decides about one call, and makes a permit if it is allowed.
-func (g *Service) check(ask *wire.GuardAsk, from origin, d *decision, a *wire.GuardAnswer) *wire.Error {
+func (g *Service) check(ask *api.GuardAsk, from origin, d *decision, a *api.GuardAnswer) *wire.Error {
 	if err := g.pairs(ask); err != nil {
 		return err
 	}
@@ -158,7 +159,7 @@ func (g *Service) count(d *decision, trace wire.TraceParent) {
 }
 
 // pairs refuses keys that no [[guard]] table allows together.
-func (g *Service) pairs(ask *wire.GuardAsk) *wire.Error {
+func (g *Service) pairs(ask *api.GuardAsk) *wire.Error {
 	tables := g.opt.Tables()
 	if !slices.ContainsFunc(tables, config.GuardTable.Pairs) {
 		return nil
@@ -194,7 +195,7 @@ func (g *Service) undo(h *resources, now int64) {
 
 // take takes everything that the call needs, or nothing and fills a with the refusal. missing is
 // the key for which the fleet has to lease.
-func (g *Service) take(ask *wire.GuardAsk, keys []string, now int64, a *wire.GuardAnswer) (h resources, missing string, failed *wire.Error) {
+func (g *Service) take(ask *api.GuardAsk, keys []string, now int64, a *api.GuardAnswer) (h resources, missing string, failed *wire.Error) {
 	set, err := g.opt.Gates.Set(keys, now)
 	if err != nil { // the request has fewer keys than Set allows
 		return resources{}, "", wire.Internal(err.Error())
@@ -207,7 +208,7 @@ func (g *Service) take(ask *wire.GuardAsk, keys []string, now int64, a *wire.Gua
 }
 
 // pass passes the circuit and the limits: all or none.
-func (g *Service) pass(h *resources, ask *wire.GuardAsk, now int64) (a wire.GuardAnswer, missing string) {
+func (g *Service) pass(h *resources, ask *api.GuardAsk, now int64) (a api.GuardAnswer, missing string) {
 	// Not Peek: a probe of a shared circuit has to be requested.
 	n, at := h.circuit.Admits(now)
 	if n <= 0 {
@@ -230,7 +231,7 @@ func (g *Service) pass(h *resources, ask *wire.GuardAsk, now int64) (a wire.Guar
 		return g.byCircuit(ask.Key, at, now), ""
 	}
 	h.permission = pass
-	return wire.GuardAnswer{Allowed: true, Probe: n < math.MaxInt64}, ""
+	return api.GuardAnswer{Allowed: true, Probe: n < math.MaxInt64}, ""
 }
 
 // keep makes the permits of a decision live, unless the guard has stopped.

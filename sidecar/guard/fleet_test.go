@@ -15,7 +15,7 @@ import (
 	"github.com/filaq/fila/sidecar/fleet/fleettest"
 	fleetlimit "github.com/filaq/fila/sidecar/limit"
 	"github.com/filaq/fila/throttle"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // share makes a fleet share the limits of a rig.
@@ -38,22 +38,22 @@ func (r *rig) share(b *fleettest.Bucket) (stop func()) {
 func TestCallsUnderSharedLimits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		limits  throttle.Limits
-		refused wire.GuardLimit
+		refused api.GuardLimit
 		retry   int64 // at least
 	}{
 		"window": {
 			throttle.Limits{Limit: 10, Window: int64(time.Hour)},
-			wire.GuardLimit{Key: "v", Gate: "window", Limit: 10, WindowMs: 3_600_000},
+			api.GuardLimit{Key: "v", Gate: "window", Limit: 10, WindowMs: 3_600_000},
 			3_500_000,
 		},
 		"rate": {
 			throttle.Limits{Rate: rate(t, "0.0001"), Burst: 10 * throttle.One},
-			wire.GuardLimit{Key: "v", Gate: "rate", Limit: 10},
+			api.GuardLimit{Key: "v", Gate: "rate", Limit: 10},
 			9_000_000,
 		},
 		"both": {
 			throttle.Limits{Rate: rate(t, "1000"), Burst: 10 * throttle.One, Limit: 10, Window: int64(time.Hour)},
-			wire.GuardLimit{Key: "v", Gate: "window", Limit: 10, WindowMs: 3_600_000},
+			api.GuardLimit{Key: "v", Gate: "window", Limit: 10, WindowMs: 3_600_000},
 			3_500_000,
 		},
 	} {
@@ -70,7 +70,7 @@ func TestCallsUnderSharedLimits(t *testing.T) {
 					for _, r := range rigs {
 						if a := r.ask("v"); a.Allowed {
 							allowed++
-							r.done("v", a.Permit, wire.GuardOK)
+							r.done("v", a.Permit, api.GuardOK)
 						}
 						time.Sleep(time.Second)
 					}
@@ -146,7 +146,7 @@ func TestStateOfAnOpenSharedCircuit(t *testing.T) {
 		a.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute}})
 		require.NoError(t, f.Start(t.Context()))
 		defer f.Stop()
-		a.done("v", a.allowed("v"), wire.GuardError)
+		a.done("v", a.allowed("v"), api.GuardError)
 		synctest.Wait()
 		var value []byte
 		for key, e := range b.Entries() {
@@ -157,7 +157,7 @@ func TestStateOfAnOpenSharedCircuit(t *testing.T) {
 		require.NotNil(t, value)
 
 		other := newSharedRig(t, openRecords{f, value})
-		for _, st := range []wire.GuardStatus{other.State("v", "me"), other.SharedState("v", "me")} {
+		for _, st := range []api.GuardStatus{other.State("v", "me"), other.SharedState("v", "me")} {
 			require.False(t, st.Answer.Allowed)
 			require.Equal(t, "circuit", st.Answer.Gate)
 			require.Equal(t, "open", st.Circuit.State)

@@ -16,6 +16,7 @@ import (
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Circuits are the circuits by key.
@@ -23,7 +24,7 @@ type Circuits interface {
 	Use(key string, now int64) gates.Circuit
 	Drop(c gates.Circuit, now int64, pending []gates.Circuit) []gates.Circuit
 	Full(key string, limit int64) bool
-	Info(key string) (wire.CircuitInfo, bool)
+	Info(key string) (api.CircuitInfo, bool)
 }
 
 // Options of a [Service].
@@ -142,7 +143,7 @@ type permit struct {
 	probe      bool
 	unanswered bool // it waits for the disk, so its caller has no reply: it does not expire
 	done       bool
-	verdict    wire.GuardVerdict // if it is done
+	verdict    api.GuardVerdict // if it is done
 }
 
 // due is when the permit ends or is forgotten by itself.
@@ -242,13 +243,13 @@ func (g *Service) giveBack(h *resources, o breaker.Outcome, retryAfter, now int6
 
 // Done ends a permit and returns the verdict of the rules about the outcome. Repeating it
 // returns the same verdict and counts nothing.
-func (g *Service) Done(r *wire.GuardDoneRequest) (wire.GuardVerdict, *wire.Error) {
+func (g *Service) Done(r *api.GuardDoneRequest) (api.GuardVerdict, *wire.Error) {
 	token, err := g.opt.Signer.Parse(r.Permit, signed(r.Key, r.Caller))
 	if err != nil {
-		return wire.GuardVerdict{}, wire.PermitRefused(r.Key)
+		return api.GuardVerdict{}, wire.PermitRefused(r.Key)
 	}
 	if err := g.knownPolicy(r.RetryPolicy); err != nil {
-		return wire.GuardVerdict{}, err
+		return api.GuardVerdict{}, err
 	}
 	verdict, outcome := g.judge(r)
 	now := g.opt.Now()
@@ -269,12 +270,12 @@ func (g *Service) Done(r *wire.GuardDoneRequest) (wire.GuardVerdict, *wire.Error
 		}
 	})
 	if refused != nil {
-		return wire.GuardVerdict{}, refused
+		return api.GuardVerdict{}, refused
 	}
 	if h.set != nil {
 		g.opt.Metrics.GuardEnded(r.Outcome, 1)
 		g.giveBack(&h, outcome, r.RetryAfterMs*int64(time.Millisecond), now)
-		if r.Outcome == wire.GuardError {
+		if r.Outcome == api.GuardError {
 			g.reportFailure(r, &verdict)
 		}
 	}
@@ -282,7 +283,7 @@ func (g *Service) Done(r *wire.GuardDoneRequest) (wire.GuardVerdict, *wire.Error
 }
 
 // reportFailure counts and reports a failure of a call like a failure of a message.
-func (g *Service) reportFailure(r *wire.GuardDoneRequest, v *wire.GuardVerdict) {
+func (g *Service) reportFailure(r *api.GuardDoneRequest, v *api.GuardVerdict) {
 	g.opt.Metrics.GuardFailed(v.Severity)
 	g.failures.Report(telemetry.Unlimited(g.opt.Log), &telemetry.Failure{
 		Key: r.Key, Caller: r.Caller, Attempts: r.Attempt, Error: r.Error, Code: r.ErrorCode, Severity: v.Severity, Rule: v.Rule,
@@ -297,12 +298,12 @@ func (g *Service) knownPolicy(name string) *wire.Error {
 }
 
 // judge returns the verdict of the rules about a call, and the outcome for its circuit.
-func (g *Service) judge(r *wire.GuardDoneRequest) (wire.GuardVerdict, breaker.Outcome) {
-	if r.Outcome == wire.GuardOK {
-		return wire.GuardVerdict{}, breaker.Success
+func (g *Service) judge(r *api.GuardDoneRequest) (api.GuardVerdict, breaker.Outcome) {
+	if r.Outcome == api.GuardOK {
+		return api.GuardVerdict{}, breaker.Success
 	}
 	ruled := g.opt.Rules().Judge("", r.RetryPolicy, r.ErrorCode, r.Error, r.Attempt, rand.Float64)
-	v := wire.GuardVerdict{Severity: ruled.Severity, Rule: ruled.Rule, Description: ruled.Description, Retry: ruled.Retry}
+	v := api.GuardVerdict{Severity: ruled.Severity, Rule: ruled.Rule, Description: ruled.Description, Retry: ruled.Retry}
 	if v.Severity == "" {
 		v.Severity = rules.Medium
 	}

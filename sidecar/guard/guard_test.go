@@ -27,6 +27,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // rig is a guard with gates and circuits of its own. Its clock is the clock of the bubble.
@@ -142,7 +143,7 @@ func rate(t *testing.T, text string) throttle.Rate {
 func (r *rig) circuit(s circuit.Settings) { r.circuits.Configure(s, nil, nil) }
 
 // Check decides about calls, and waits for leases and the disk where necessary.
-func (r *rig) Check(caller string, asks ...wire.GuardAsk) ([]wire.GuardAnswer, *wire.Error) {
+func (r *rig) Check(caller string, asks ...api.GuardAsk) ([]api.GuardAnswer, *wire.Error) {
 	from := origin{caller: caller}
 	d, err := r.decide(from, asks)
 	if err == nil && d.missing != "" {
@@ -158,18 +159,18 @@ func (r *rig) Check(caller string, asks ...wire.GuardAsk) ([]wire.GuardAnswer, *
 	return d.answers, nil
 }
 
-func (r *rig) State(key, caller string) wire.GuardStatus {
+func (r *rig) State(key, caller string) api.GuardStatus {
 	return r.state(key, origin{caller: caller}, false)
 }
 
-func (r *rig) SharedState(key, caller string) wire.GuardStatus {
+func (r *rig) SharedState(key, caller string) api.GuardStatus {
 	return r.state(key, origin{caller: caller}, true)
 }
 
 // ask checks a call with the defaults of a request.
-func (r *rig) ask(key string, with ...string) wire.GuardAnswer {
+func (r *rig) ask(key string, with ...string) api.GuardAnswer {
 	r.t.Helper()
-	a, err := r.Check("me", wire.GuardAsk{Key: key, With: with, Cost: 1, TTLMs: wire.DefaultPermitMs})
+	a, err := r.Check("me", api.GuardAsk{Key: key, With: with, Cost: 1, TTLMs: api.DefaultPermitMs})
 	require.Nil(r.t, err)
 	return a[0]
 }
@@ -182,9 +183,9 @@ func (r *rig) allowed(key string, with ...string) string {
 	return a.Permit
 }
 
-func (r *rig) done(key, permit, outcome string) wire.GuardVerdict {
+func (r *rig) done(key, permit, outcome string) api.GuardVerdict {
 	r.t.Helper()
-	v, err := r.Done(&wire.GuardDoneRequest{Key: key, Permit: permit, Caller: "me", Outcome: outcome, Attempt: 1})
+	v, err := r.Done(&api.GuardDoneRequest{Key: key, Permit: permit, Caller: "me", Outcome: outcome, Attempt: 1})
 	require.Nil(r.t, err)
 	return v
 }
@@ -199,7 +200,7 @@ func TestAllKeysOrNone(t *testing.T) {
 		require.Equal(t, "window", a.Gate)
 		require.Equal(t, "tenant:x", a.Key)
 		require.Equal(t, int64(60_000), a.RetryAfterMs)
-		require.Equal(t, &wire.GuardLimit{
+		require.Equal(t, &api.GuardLimit{
 			Key: "tenant:x", Gate: "window", Limit: 1, Remaining: 0, ResetS: 60, ResetEpoch: time.Now().Unix() + 60, WindowMs: 60_000,
 		}, a.Limit)
 		// Nothing was taken of the vendor for the call that was refused.
@@ -216,13 +217,13 @@ func TestAPermitEndsByItself(t *testing.T) {
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
 		r.limit("v", throttle.Limits{Concurrency: 1})
 		permit := r.allowed("v")
-		time.Sleep(wire.DefaultPermitMs * time.Millisecond)
+		time.Sleep(api.DefaultPermitMs * time.Millisecond)
 		synctest.Wait()
 		require.Zero(t, r.Live(), "nobody asked, but the time is over")
 		st := r.State("v", "me")
 		require.Equal(t, int64(1), st.Limits[0].Remaining, "its place is free")
 		require.Equal(t, "closed", r.circuitState("v"), "nobody knows whether the call was made")
-		_, err := r.Done(&wire.GuardDoneRequest{Key: "v", Permit: permit, Caller: "me", Outcome: wire.GuardOK, Attempt: 1})
+		_, err := r.Done(&api.GuardDoneRequest{Key: "v", Permit: permit, Caller: "me", Outcome: api.GuardOK, Attempt: 1})
 		require.ErrorIs(t, err, wire.PermitNotFound("v"))
 	})
 }
@@ -237,7 +238,7 @@ func TestAPermitThatEndsByItselfIsAFailureWhereATableSaysSo(t *testing.T) {
 		for key := range want {
 			r.allowed(key, "tenant:x") // such a table says nothing of further keys
 		}
-		time.Sleep(wire.DefaultPermitMs * time.Millisecond)
+		time.Sleep(api.DefaultPermitMs * time.Millisecond)
 		synctest.Wait()
 		for key, state := range want {
 			require.Equal(t, state, r.circuitState(key), key)
@@ -249,14 +250,14 @@ func TestAPermitThatEndsByItselfIsAFailureWhereATableSaysSo(t *testing.T) {
 func TestAProbeThatEndsByItself(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
-		r.done("v", r.allowed("v"), wire.GuardError)
+		r.done("v", r.allowed("v"), api.GuardError)
 		time.Sleep(time.Minute)
 		require.True(t, r.ask("v").Probe)
 		require.Equal(t, "circuit", r.ask("v").Gate)
-		time.Sleep(wire.DefaultPermitMs * time.Millisecond)
+		time.Sleep(api.DefaultPermitMs * time.Millisecond)
 		synctest.Wait()
 		require.Equal(t, "half-open", r.circuitState("v"))
-		r.done("v", r.allowed("v"), wire.GuardOK)
+		r.done("v", r.allowed("v"), api.GuardOK)
 		require.Equal(t, "closed", r.circuitState("v"))
 	})
 }
@@ -266,8 +267,8 @@ func TestLateChecksGiveNoPermit(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.limit("v", throttle.Limits{Concurrency: 10})
 		before := r.State("v", "me")
-		check := func(body string, until time.Time) (string, func() wire.GuardReply) {
-			reply := r.checkVerb("v", []byte(body), wire.GuardOrigin{Until: until.UnixNano()})
+		check := func(body string, until time.Time) (string, func() api.GuardReply) {
+			reply := r.checkVerb("v", []byte(body), api.GuardOrigin{Until: until.UnixNano()})
 			require.Nil(t, reply.Err)
 			return string(reply.Body), reply.Later
 		}
@@ -298,7 +299,7 @@ func TestAPermitEndsByALateClock(t *testing.T) {
 		r.opt.Now = func() int64 { return time.Now().UnixNano() - back.Load() }
 		r.allowed("v")
 		back.Store(int64(10 * time.Second))
-		time.Sleep(wire.DefaultPermitMs*time.Millisecond + 9*time.Second)
+		time.Sleep(api.DefaultPermitMs*time.Millisecond + 9*time.Second)
 		synctest.Wait()
 		require.Equal(t, 1, r.Live())
 		time.Sleep(time.Second)
@@ -314,11 +315,11 @@ func TestAnswersThatAreTooLong(t *testing.T) {
 		before := r.State("v", "me")
 		checks := []byte(`{"checks":[` + strings.Repeat(`{"key":"v"},`, 99) + `{"key":"v"}]}`)
 		r.payload = 4096
-		require.ErrorContains(t, r.checkVerb("_", checks, wire.GuardOrigin{}).Err, "ask for fewer")
+		require.ErrorContains(t, r.checkVerb("_", checks, api.GuardOrigin{}).Err, "ask for fewer")
 		require.Equal(t, before, r.State("v", "me"))
 		require.Zero(t, r.checked.Load(), "nobody was allowed anything")
 		r.payload = 16 << 10
-		require.Nil(t, r.checkVerb("_", checks, wire.GuardOrigin{}).Err)
+		require.Nil(t, r.checkVerb("_", checks, api.GuardOrigin{}).Err)
 		require.Equal(t, 100, r.Live())
 		require.EqualValues(t, 100, r.checked.Load())
 	})
@@ -329,19 +330,19 @@ func TestDoneCountsOnce(t *testing.T) {
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 2, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
 		r.limit("v", throttle.Limits{Concurrency: 2})
 		first, second := r.allowed("v"), r.allowed("v")
-		v := r.done("v", first, wire.GuardError)
+		v := r.done("v", first, api.GuardError)
 		require.False(t, v.Duplicate)
 		require.Equal(t, "medium", v.Severity)
-		again := r.done("v", first, wire.GuardOK)
+		again := r.done("v", first, api.GuardOK)
 		require.True(t, again.Duplicate)
 		again.Duplicate = false
 		require.Equal(t, v, again, "the first outcome stands")
 		require.Equal(t, int64(1), r.State("v", "me").Limits[0].Remaining, "one place is free, not two")
 		require.Equal(t, 1, r.State("v", "me").Circuit.ConsecutiveFailures)
-		r.done("v", second, wire.GuardError)
+		r.done("v", second, api.GuardError)
 		require.Equal(t, "open", r.State("v", "me").Circuit.State)
 		time.Sleep(time.Duration(doneLife))
-		_, err := r.Done(&wire.GuardDoneRequest{Key: "v", Permit: first, Caller: "me", Outcome: wire.GuardOK, Attempt: 1})
+		_, err := r.Done(&api.GuardDoneRequest{Key: "v", Permit: first, Caller: "me", Outcome: api.GuardOK, Attempt: 1})
 		require.ErrorIs(t, err, wire.PermitNotFound("v"))
 	})
 }
@@ -351,7 +352,7 @@ func TestPermitsAreBoundToKeyAndCaller(t *testing.T) {
 		permit := r.allowed("v")
 		forged := []byte(permit)
 		forged[0] ^= 1
-		for name, req := range map[string]wire.GuardDoneRequest{
+		for name, req := range map[string]api.GuardDoneRequest{
 			"another key":    {Key: "w", Permit: permit, Caller: "me"},
 			"another caller": {Key: "v", Permit: permit, Caller: "you"},
 			"no caller":      {Key: "v", Permit: permit},
@@ -362,7 +363,7 @@ func TestPermitsAreBoundToKeyAndCaller(t *testing.T) {
 		}
 		require.Equal(t, 1, r.Live())
 		other := newRig(t) // with the same secret, as after a start
-		_, err := other.Done(&wire.GuardDoneRequest{Key: "v", Permit: permit, Caller: "me", Outcome: wire.GuardOK, Attempt: 1})
+		_, err := other.Done(&api.GuardDoneRequest{Key: "v", Permit: permit, Caller: "me", Outcome: api.GuardOK, Attempt: 1})
 		require.ErrorIs(t, err, wire.PermitNotFound("v"))
 	})
 }
@@ -379,7 +380,7 @@ func TestProbesOfASharedCircuit(t *testing.T) {
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
 		require.NoError(t, f.Start(t.Context()))
 		for _, header := range []bool{false, true} {
-			r.done("v", r.allowed("v"), wire.GuardError)
+			r.done("v", r.allowed("v"), api.GuardError)
 			synctest.Wait()
 			require.Equal(t, "circuit", r.ask("v").Gate)
 			time.Sleep(time.Minute)
@@ -394,7 +395,7 @@ func TestProbesOfASharedCircuit(t *testing.T) {
 			require.True(t, a.Allowed, "after %s", wait)
 			require.True(t, a.Probe)
 			require.Equal(t, "circuit", r.ask("v").Gate, "one probe at a time")
-			r.done("v", a.Permit, wire.GuardOK)
+			r.done("v", a.Permit, api.GuardOK)
 			synctest.Wait()
 			require.Equal(t, "closed", r.circuitState("v"))
 		}
@@ -407,10 +408,10 @@ func TestTheCircuitDecidesAndHears(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 2, Cooldown: time.Minute, HalfOpenMaxCalls: 2, HalfOpenSuccesses: 2}})
 		for range 2 {
-			r.done("v", r.allowed("v", "tenant:x"), wire.GuardError)
+			r.done("v", r.allowed("v", "tenant:x"), api.GuardError)
 		}
 		a := r.ask("v")
-		require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: "v", RetryAfterMs: 60_000}, a)
+		require.Equal(t, api.GuardAnswer{Gate: "circuit", Key: "v", RetryAfterMs: 60_000}, a)
 		require.True(t, r.ask("other", "v").Allowed, "a further key has limits, no circuit")
 		time.Sleep(time.Minute)
 		one := r.ask("v")
@@ -418,8 +419,8 @@ func TestTheCircuitDecidesAndHears(t *testing.T) {
 		require.True(t, one.Probe)
 		two := r.allowed("v")
 		require.Equal(t, "circuit", r.ask("v").Gate, "both probes are under way")
-		r.done("v", one.Permit, wire.GuardOK)
-		r.done("v", two, wire.GuardOK)
+		r.done("v", one.Permit, api.GuardOK)
+		r.done("v", two, api.GuardOK)
 		require.Equal(t, "closed", r.circuitState("v"))
 		require.False(t, r.ask("v").Probe)
 	})
@@ -436,8 +437,8 @@ func (r *rig) circuitState(key string) string {
 func TestACircuitThatOnlyAHandCloses(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.circuits.Open("v", math.MaxInt64, "")
-		require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: "v"}, r.ask("v"))
-		require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: "v"}, r.State("v", "me").Answer)
+		require.Equal(t, api.GuardAnswer{Gate: "circuit", Key: "v"}, r.ask("v"))
+		require.Equal(t, api.GuardAnswer{Gate: "circuit", Key: "v"}, r.State("v", "me").Answer)
 		r.circuits.Close("v", false)
 		r.allowed("v")
 	})
@@ -446,11 +447,11 @@ func TestACircuitThatOnlyAHandCloses(t *testing.T) {
 func TestADestinationAsksForTime(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		permit := r.allowed("v")
-		_, err := r.Done(&wire.GuardDoneRequest{
-			Key: "v", Permit: permit, Caller: "me", Outcome: wire.GuardError, ErrorCode: "429", RetryAfterMs: 1500, Attempt: 1,
+		_, err := r.Done(&api.GuardDoneRequest{
+			Key: "v", Permit: permit, Caller: "me", Outcome: api.GuardError, ErrorCode: "429", RetryAfterMs: 1500, Attempt: 1,
 		})
 		require.Nil(t, err)
-		require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: "v", RetryAfterMs: 1500}, r.ask("v"))
+		require.Equal(t, api.GuardAnswer{Gate: "circuit", Key: "v", RetryAfterMs: 1500}, r.ask("v"))
 		time.Sleep(1500 * time.Millisecond)
 		r.allowed("v")
 	})
@@ -469,18 +470,18 @@ func TestVerdicts(t *testing.T) {
 		left := func(n int64) *int64 { return &n }
 		for _, c := range []struct {
 			name string
-			req  wire.GuardDoneRequest
-			want wire.GuardVerdict
+			req  api.GuardDoneRequest
+			want api.GuardVerdict
 		}{
-			{"ok", wire.GuardDoneRequest{Outcome: wire.GuardOK}, wire.GuardVerdict{}},
-			{"a rule", wire.GuardDoneRequest{ErrorCode: "404", Attempt: 2}, wire.GuardVerdict{
+			{"ok", api.GuardDoneRequest{Outcome: api.GuardOK}, api.GuardVerdict{}},
+			{"a rule", api.GuardDoneRequest{ErrorCode: "404", Attempt: 2}, api.GuardVerdict{
 				Severity: rules.Low, Rule: "gone", Description: "there is no such thing", Retry: true, DelayMs: 200, RetriesLeft: left(4),
 			}},
-			{"retries used up", wire.GuardDoneRequest{ErrorCode: "404", Attempt: 6}, wire.GuardVerdict{
+			{"retries used up", api.GuardDoneRequest{ErrorCode: "404", Attempt: 6}, api.GuardVerdict{
 				Severity: rules.Low, Rule: "gone", Description: "there is no such thing", RetriesLeft: left(0),
 			}},
-			{"never retried", wire.GuardDoneRequest{ErrorCode: "401", Attempt: 1}, wire.GuardVerdict{Severity: rules.Critical, Rule: "fatal", RetriesLeft: left(0)}},
-			{"the policy of the request", wire.GuardDoneRequest{ErrorCode: "500", Attempt: 5, RetryPolicy: "five"}, wire.GuardVerdict{
+			{"never retried", api.GuardDoneRequest{ErrorCode: "401", Attempt: 1}, api.GuardVerdict{Severity: rules.Critical, Rule: "fatal", RetriesLeft: left(0)}},
+			{"the policy of the request", api.GuardDoneRequest{ErrorCode: "500", Attempt: 5, RetryPolicy: "five"}, api.GuardVerdict{
 				Severity: rules.Medium, Retry: true, DelayMs: 1600, RetriesLeft: left(1),
 			}},
 		} {
@@ -488,27 +489,27 @@ func TestVerdicts(t *testing.T) {
 			req.Key, req.Caller = "v", "me"
 			req.Permit = r.allowed("v")
 			if req.Outcome == "" {
-				req.Outcome = wire.GuardError
+				req.Outcome = api.GuardError
 			}
 			v, werr := r.Done(&req)
 			require.Nil(t, werr, c.name)
 			require.Equal(t, c.want, v, c.name)
 		}
 		// The verdict about an error needs no call, and counts nothing.
-		state := r.Verbs()[wire.GuardState]
+		state := r.Verbs()[api.GuardState]
 		for body, want := range map[string]string{
 			`{"error_code":"404","attempt":2}`:    `{"severity":"low","rule":"gone","description":"there is no such thing","retry":true,"delay_ms":200,"retries_left":4}`,
 			`{"error":"x","retry_policy":"five"}`: `{"severity":"medium","retry":true,"delay_ms":100,"retries_left":5}`,
 			`{"error_code":"401"}`:                `{"severity":"critical","rule":"fatal","retry":false,"retries_left":0}`,
 		} {
-			reply := state("_", []byte(strings.Replace(body, "{", `{"key":"v",`, 1)), wire.GuardOrigin{})
+			reply := state("_", []byte(strings.Replace(body, "{", `{"key":"v",`, 1)), api.GuardOrigin{})
 			require.Nil(t, reply.Err)
 			require.Contains(t, string(reply.Body), `"verdict":`+want)
 		}
-		require.ErrorContains(t, state("v", []byte(`{"error":"x","retry_policy":"six"}`), wire.GuardOrigin{}).Err, "five")
-		require.ErrorContains(t, state("v", []byte(`{"attempt":2}`), wire.GuardOrigin{}).Err, "go with error_code or error")
+		require.ErrorContains(t, state("v", []byte(`{"error":"x","retry_policy":"six"}`), api.GuardOrigin{}).Err, "five")
+		require.ErrorContains(t, state("v", []byte(`{"attempt":2}`), api.GuardOrigin{}).Err, "go with error_code or error")
 		require.Equal(t, 2, r.State("v", "me").Circuit.ConsecutiveFailures, "the fault of a call does not count against its destination")
-		_, werr := r.Done(&wire.GuardDoneRequest{Key: "v", Permit: r.allowed("v"), Caller: "me", Outcome: wire.GuardError, Attempt: 1, RetryPolicy: "six"})
+		_, werr := r.Done(&api.GuardDoneRequest{Key: "v", Permit: r.allowed("v"), Caller: "me", Outcome: api.GuardError, Attempt: 1, RetryPolicy: "six"})
 		require.Equal(t, wire.CodeBadField, werr.ErrCode)
 		require.Contains(t, werr.Description, "five")
 	})
@@ -528,9 +529,9 @@ func TestRefusalsAreAsDocumented(t *testing.T) {
 		set, err := r.gates.Set([]string{"k"}, now)
 		require.NoError(t, err)
 		defer r.gates.Close(set, now)
-		said := map[string]wire.GuardAnswer{
+		said := map[string]api.GuardAnswer{
 			"circuit": r.byCircuit("k", now+int64(time.Second), now),
-			"late":    {Gate: wire.GateLate, Key: "k", RetryAfterMs: lateRetryAfter.Milliseconds()},
+			"late":    {Gate: api.GateLate, Key: "k", RetryAfterMs: lateRetryAfter.Milliseconds()},
 		}
 		for _, kind := range []throttle.Kind{throttle.ByRate, throttle.ByWindow, throttle.ByInFlight, throttle.ByTurn, throttle.ByReserved, throttle.ByPause} {
 			a, _ := r.byThrottle(throttle.Block{Gate: set.Gates()[0], Kind: kind, At: now + int64(time.Second)}, throttle.One, now)
@@ -551,16 +552,16 @@ func TestRefusalsAreAsDocumented(t *testing.T) {
 
 		// A circuit that only a hand closes says neither when nor how many.
 		r.circuits.Open("v", math.MaxInt64, "")
-		reply := r.checkVerb("v", nil, wire.GuardOrigin{})
+		reply := r.checkVerb("v", nil, api.GuardOrigin{})
 		require.Nil(t, reply.Err)
 		require.Nil(t, reply.Later)
 		require.JSONEq(t, `{"allowed":false,"gate":"circuit","key":"v"}`, string(reply.Body))
 		require.Empty(t, reply.Headers)
 		r.circuits.Open("v", now+int64(1500*time.Millisecond), "")
-		reply = r.checkVerb("v", nil, wire.GuardOrigin{})
+		reply = r.checkVerb("v", nil, api.GuardOrigin{})
 		require.JSONEq(t, `{"allowed":false,"gate":"circuit","key":"v","retry_after_ms":1500}`, string(reply.Body))
 		require.Equal(t, map[string][]string{wire.HeaderRetryAfter: {"2"}, wire.HeaderRetryAfterMs: {"1500"}}, reply.Headers)
-		require.Empty(t, r.checkVerb("_", []byte(`{"checks":[{"key":"v"}]}`), wire.GuardOrigin{}).Headers, "a list of answers has no headers")
+		require.Empty(t, r.checkVerb("_", []byte(`{"checks":[{"key":"v"}]}`), api.GuardOrigin{}).Headers, "a list of answers has no headers")
 	})
 }
 
@@ -579,14 +580,14 @@ func TestFailuresAreReported(t *testing.T) {
 		fail := func(code string) {
 			t.Helper()
 			permit = r.allowed("vendor:stripe", "tenant:acme")
-			_, err := r.Done(&wire.GuardDoneRequest{
-				Key: "vendor:stripe", Permit: permit, Caller: "me", Outcome: wire.GuardError, ErrorCode: code, Error: "no", Attempt: 2,
+			_, err := r.Done(&api.GuardDoneRequest{
+				Key: "vendor:stripe", Permit: permit, Caller: "me", Outcome: api.GuardError, ErrorCode: code, Error: "no", Attempt: 2,
 			})
 			require.Nil(t, err)
 		}
 		event := func(typ, code, rule string) wire.Event {
 			return wire.Event{Type: typ, Key: "vendor:stripe", Data: map[string]any{
-				"tail": "vendor:stripe", "kind": wire.FailureOfCall, "caller": "me", "error": "no", "error_code": code, "rule": rule, "attempts": uint32(2),
+				"tail": "vendor:stripe", "kind": api.FailureOfCall, "caller": "me", "error": "no", "error_code": code, "rule": rule, "attempts": uint32(2),
 			}}
 		}
 		for _, code := range []string{"401", "503", "429", "other"} {
@@ -599,11 +600,11 @@ func TestFailuresAreReported(t *testing.T) {
 		require.Contains(t, lines[0], `level=WARN msg="call failed" key=vendor:stripe caller=me attempts=2 error=no error_code=401 severity=critical rule=fatal suppressed=0`)
 		require.Contains(t, lines[2], "level=INFO")
 
-		v, werr := r.Done(&wire.GuardDoneRequest{Key: "vendor:stripe", Permit: permit, Caller: "me", Outcome: wire.GuardError, ErrorCode: "401", Attempt: 1})
+		v, werr := r.Done(&api.GuardDoneRequest{Key: "vendor:stripe", Permit: permit, Caller: "me", Outcome: api.GuardError, ErrorCode: "401", Attempt: 1})
 		require.Nil(t, werr)
 		require.True(t, v.Duplicate)
 		require.Len(t, r.failures, 4, "a repetition counts nowhere")
-		r.done("vendor:stripe", r.allowed("vendor:stripe"), wire.GuardOK)
+		r.done("vendor:stripe", r.allowed("vendor:stripe"), api.GuardOK)
 		require.Len(t, r.failures, 4, "a success is none")
 
 		// The log has one line of a kind in ten seconds for all callers; events and counts
@@ -627,7 +628,7 @@ func TestPairs(t *testing.T) {
 		r.allowed("vendor:a", "tenant:x", "all", "special")
 		r.allowed("anything")
 		for first, with := range map[string]string{"vendor:b": "special", "tenant:x": "vendor:a", "vendor:a": "workflow:1"} {
-			_, err := r.Check("", wire.GuardAsk{Key: first, With: []string{with}, Cost: 1, TTLMs: 1000})
+			_, err := r.Check("", api.GuardAsk{Key: first, With: []string{with}, Cost: 1, TTLMs: 1000})
 			require.ErrorIs(t, err, wire.GuardPair("", ""), first)
 			require.Contains(t, err.Description, with)
 		}
@@ -637,7 +638,7 @@ func TestPairs(t *testing.T) {
 func TestSeveralChecksAreOrNot(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.limit("v", throttle.Limits{Concurrency: 2, Limit: 2, Window: int64(time.Minute), Rate: rate(t, "1"), Burst: 2 * throttle.One})
-		ask := wire.GuardAsk{Key: "v", Cost: 1, TTLMs: 1000}
+		ask := api.GuardAsk{Key: "v", Cost: 1, TTLMs: 1000}
 		answers, err := r.Check("", ask, ask, ask)
 		require.Nil(t, err)
 		require.True(t, answers[0].Allowed && answers[1].Allowed)
@@ -668,9 +669,9 @@ func TestCallsAreKeptBeforeTheyAreAllowed(t *testing.T) {
 			kept, until = keys, end
 			return nil
 		}
-		r.done("v", r.allowed("v", "w", "x"), wire.GuardError)
+		r.done("v", r.allowed("v", "w", "x"), api.GuardError)
 		require.Equal(t, []string{"v"}, kept)
-		require.Equal(t, time.Now().UnixNano()+int64(wire.DefaultPermitMs*time.Millisecond), until)
+		require.Equal(t, time.Now().UnixNano()+int64(api.DefaultPermitMs*time.Millisecond), until)
 		kept = nil
 		r.allowed("w", "x")
 		require.Empty(t, kept)
@@ -678,14 +679,14 @@ func TestCallsAreKeptBeforeTheyAreAllowed(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.keep = func([]string, int64) func() *wire.Error { return wire.OutcomeUnknown }
 		before := r.State("v", "me")
-		answers, err := r.Check("me", wire.GuardAsk{Key: "v", With: []string{"w"}, Cost: 1, TTLMs: 1000})
+		answers, err := r.Check("me", api.GuardAsk{Key: "v", With: []string{"w"}, Cost: 1, TTLMs: 1000})
 		require.NotNil(t, err, answers)
 		require.ErrorIs(t, err, wire.OutcomeUnknown())
 		require.Equal(t, before, r.State("v", "me"), "the probe has come back, too")
 		require.Zero(t, r.Live())
 
 		r.Stop()
-		_, err = r.Check("me", wire.GuardAsk{Key: "y", With: []string{"w"}, Cost: 1, TTLMs: 1000})
+		_, err = r.Check("me", api.GuardAsk{Key: "y", With: []string{"w"}, Cost: 1, TTLMs: 1000})
 		require.ErrorIs(t, err, wire.Draining())
 		require.Equal(t, int64(2), r.State("w", "me").Limits[0].Remaining)
 	})
@@ -702,7 +703,7 @@ func TestOnlyCallsThatNeedTheDiskWaitForIt(t *testing.T) {
 		ask := func(body string) (disk chan *wire.Error, answered chan *wire.Error) {
 			disk, answered = make(chan *wire.Error, 1), make(chan *wire.Error, 1)
 			r.keep = func([]string, int64) func() *wire.Error { return func() *wire.Error { return <-disk } }
-			reply := r.checkVerb("_", []byte(body), wire.GuardOrigin{})
+			reply := r.checkVerb("_", []byte(body), api.GuardOrigin{})
 			require.Nil(t, reply.Err)
 			require.NotNil(t, reply.Later)
 			go func() { answered <- reply.Later().Err }()
@@ -766,11 +767,11 @@ func TestPermitsOfAnotherFila(t *testing.T) {
 			reply, refused := other.DoneForwarded(body)
 			return reply, refused, nil
 		}
-		done := r.SharedVerbs()[wire.GuardDone]
-		end := func(permit, caller string) wire.GuardReply {
-			return done(`v\x`, []byte(`{"permit":"`+permit+`","caller":"`+caller+`","outcome":"ok"}`), wire.GuardOrigin{})
+		done := r.SharedVerbs()[api.GuardDone]
+		end := func(permit, caller string) api.GuardReply {
+			return done(`v\x`, []byte(`{"permit":"`+permit+`","caller":"`+caller+`","outcome":"ok"}`), api.GuardOrigin{})
 		}
-		tell := func(permit, caller string) func() wire.GuardReply {
+		tell := func(permit, caller string) func() api.GuardReply {
 			reply := end(permit, caller)
 			require.Nil(t, reply.Err)
 			require.NotNil(t, reply.Later)
@@ -783,7 +784,7 @@ func TestPermitsOfAnotherFila(t *testing.T) {
 		require.JSONEq(t, `{"retry":false}`, string(reply.Body))
 		require.ErrorIs(t, end(strings.Repeat("=", wire.TokenLen), "").Err, wire.PermitRefused(""))
 
-		outcome := func(later func() wire.GuardReply, failed error) wire.GuardReply {
+		outcome := func(later func() api.GuardReply, failed error) api.GuardReply {
 			go func() { answer <- failed }()
 			return later()
 		}
@@ -798,7 +799,7 @@ func TestPermitsOfAnotherFila(t *testing.T) {
 		require.Zero(t, other.Live())
 		require.Equal(t, []uint64{other.Issuer(), other.Issuer(), other.Issuer(), other.Issuer()}, asked)
 
-		var waiting []func() wire.GuardReply
+		var waiting []func() api.GuardReply
 		for range maxForwards {
 			waiting = append(waiting, tell(foreign, "me"))
 		}
@@ -816,7 +817,7 @@ func TestCapsRefuse(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.opt.Caps = Caps{Permits: 2, ThrottleKeys: 3, Circuits: 2}
 		ask := func(key string, with ...string) *wire.Error {
-			_, err := r.Check("", wire.GuardAsk{Key: key, With: with, Cost: 1, TTLMs: 1000})
+			_, err := r.Check("", api.GuardAsk{Key: key, With: with, Cost: 1, TTLMs: 1000})
 			return err
 		}
 		require.Nil(t, ask("a"))
@@ -851,7 +852,7 @@ func TestWindowsAreExact(t *testing.T) {
 			a := r.ask("v")
 			require.Equal(t, live < limit, a.Allowed, a.Gate)
 			if a.Allowed {
-				r.done("v", a.Permit, wire.GuardOK)
+				r.done("v", a.Permit, api.GuardOK)
 				log = append(log, time.Now())
 				continue
 			}
@@ -864,7 +865,7 @@ func TestWindowsAreExact(t *testing.T) {
 				time.Sleep(time.Duration(a.RetryAfterMs)*time.Millisecond - 1)
 				require.False(t, r.ask("v").Allowed, "a nanosecond too early")
 				time.Sleep(time.Nanosecond)
-				r.done("v", r.allowed("v"), wire.GuardOK)
+				r.done("v", r.allowed("v"), api.GuardOK)
 				log = append(log[1:], time.Now())
 			}
 		}
@@ -932,7 +933,7 @@ func TestNothingLeaks(t *testing.T) {
 			live = kept
 			if len(live) > 0 && rnd.IntN(2) == 0 {
 				i := rnd.IntN(len(live))
-				r.done(live[i].key, live[i].permit, []string{wire.GuardOK, wire.GuardError}[rnd.IntN(2)])
+				r.done(live[i].key, live[i].permit, []string{api.GuardOK, api.GuardError}[rnd.IntN(2)])
 				live = append(live[:i], live[i+1:]...)
 			}
 			order := rnd.Perm(len(keys))
@@ -941,7 +942,7 @@ func TestNothingLeaks(t *testing.T) {
 				c.with = append(c.with, keys[k])
 			}
 			ttl := int64(1 + rnd.IntN(2000))
-			a, err := r.Check("me", wire.GuardAsk{Key: c.key, With: c.with, Cost: 1, TTLMs: ttl})
+			a, err := r.Check("me", api.GuardAsk{Key: c.key, With: c.with, Cost: 1, TTLMs: ttl})
 			require.Nil(t, err)
 			if a := a[0]; a.Allowed {
 				c.permit, c.ends = a.Permit, time.Now().Add(time.Duration(ttl)*time.Millisecond)

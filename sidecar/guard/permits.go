@@ -9,6 +9,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // origin is where a request comes from.
@@ -60,10 +61,10 @@ type reachedCap struct {
 func (c *reachedCap) refusal() *wire.Error { return wire.LimitReached(c.what, c.most, capRetryAfter) }
 
 // answer is the answer of state in place of the error of check.
-func (c *reachedCap) answer(key string) wire.GuardAnswer {
-	return wire.GuardAnswer{
+func (c *reachedCap) answer(key string) api.GuardAnswer {
+	return api.GuardAnswer{
 		Gate: c.name, Key: key, RetryAfterMs: capRetryAfter.Milliseconds(),
-		Limit: &wire.GuardLimit{Key: key, Gate: c.name, Limit: c.most},
+		Limit: &api.GuardLimit{Key: key, Gate: c.name, Limit: c.most},
 	}
 }
 
@@ -189,8 +190,8 @@ const (
 )
 
 // Permits lists the live permits.
-func (g *Service) Permits(r wire.GuardPermitsRequest) wire.GuardPermitList {
-	list := wire.GuardPermitList{Permits: []wire.GuardPermit{}}
+func (g *Service) Permits(r api.GuardPermitsRequest) api.GuardPermitList {
+	list := api.GuardPermitList{Permits: []api.GuardPermit{}}
 	var byKey map[string]int
 	var byHolder map[holder]int
 	g.atTime(g.opt.Now(), func() {
@@ -203,7 +204,7 @@ func (g *Service) Permits(r wire.GuardPermitsRequest) wire.GuardPermitList {
 		list.Keys, list.Callers = mostPermits(byKey, byHolder)
 	}
 	from := uint64(0)
-	if issuer, number, ok := wire.ParsePermitID(r.After); ok {
+	if issuer, number, ok := api.ParsePermitID(r.After); ok {
 		switch cmp.Compare(issuer, g.run) {
 		case 0:
 			from = number
@@ -243,24 +244,24 @@ func (g *Service) page(from uint64, each func(*permit) bool) (last uint64, more 
 }
 
 // mostPermits returns the keys and callers with the most permits.
-func mostPermits(byKey map[string]int, byHolder map[holder]int) (keys, callers []wire.GuardHolder) {
+func mostPermits(byKey map[string]int, byHolder map[holder]int) (keys, callers []api.GuardHolder) {
 	for key, n := range byKey {
-		keys = append(keys, wire.GuardHolder{Key: wire.ShowKey(key), Permits: n})
+		keys = append(keys, api.GuardHolder{Key: wire.ShowKey(key), Permits: n})
 	}
 	for by, n := range byHolder {
-		h := wire.GuardHolder{Caller: by.name, Permits: n}
+		h := api.GuardHolder{Caller: by.name, Permits: n}
 		if by.user {
 			h.Caller, h.User = "", by.name
 		}
 		callers = append(callers, h)
 	}
-	return wire.MostPermits(keys), wire.MostPermits(callers)
+	return api.MostPermits(keys), api.MostPermits(callers)
 }
 
 // describe describes a live permit for operators. It needs mu.
-func (g *Service) describe(p *permit) wire.GuardPermit {
-	d := wire.GuardPermit{
-		ID: wire.PermitID(g.run, p.number), Key: wire.ShowKey(p.key), Caller: p.caller, User: p.user,
+func (g *Service) describe(p *permit) api.GuardPermit {
+	d := api.GuardPermit{
+		ID: api.PermitID(g.run, p.number), Key: wire.ShowKey(p.key), Caller: p.caller, User: p.user,
 		GivenAt: wire.Timestamp(p.given), ExpiresAt: wire.Timestamp(p.until), Probe: p.probe,
 	}
 	for _, gate := range p.resources.set.Gates() {
@@ -272,20 +273,20 @@ func (g *Service) describe(p *permit) wire.GuardPermit {
 }
 
 // fits reports whether a filter selects a permit.
-func (p *permit) fits(f *wire.PermitFilter) bool {
+func (p *permit) fits(f *api.PermitFilter) bool {
 	return (f.Key == "" || p.key == f.Key) && (f.Caller == nil || p.caller == *f.Caller) && (f.User == "" || p.user == f.User)
 }
 
 // EndPermits ends live permits and returns what they hold. Their circuits get no outcome, since
 // the outcome of the calls is unknown.
-func (g *Service) EndPermits(r wire.GuardEndRequest) (ended int64) {
+func (g *Service) EndPermits(r api.GuardEndRequest) (ended int64) {
 	g.mu.Lock()
 	last := g.mu.number
 	g.mu.Unlock()
 	if len(r.IDs) > 0 {
 		var meant []uint64
 		for _, id := range r.IDs {
-			if issuer, number, ok := wire.ParsePermitID(id); ok && issuer == g.run {
+			if issuer, number, ok := api.ParsePermitID(id); ok && issuer == g.run {
 				meant = append(meant, number)
 			}
 		}
@@ -305,7 +306,7 @@ func (g *Service) EndPermits(r wire.GuardEndRequest) (ended int64) {
 }
 
 // endThese ends the live permits with these numbers that a filter selects.
-func (g *Service) endThese(numbers []uint64, f *wire.PermitFilter) (ended int64) {
+func (g *Service) endThese(numbers []uint64, f *api.PermitFilter) (ended int64) {
 	for piece := range slices.Chunk(numbers, endPiece) {
 		now := g.opt.Now()
 		var over []ending

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/throttle"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // With callers in many goroutines, some of which never send done, the concurrency limit
@@ -25,12 +25,12 @@ func TestManyCallers(t *testing.T) {
 		crew.Go(func() {
 			caller := fmt.Sprint(c)
 			for i := range 300 {
-				ttl := int64(wire.DefaultPermitMs)
+				ttl := int64(api.DefaultPermitMs)
 				forgets := i%100 == 99
 				if forgets {
 					ttl = 1
 				}
-				answers, err := r.Check(caller, wire.GuardAsk{Key: "v", With: []string{caller}, Cost: 1, TTLMs: ttl})
+				answers, err := r.Check(caller, api.GuardAsk{Key: "v", With: []string{caller}, Cost: 1, TTLMs: ttl})
 				if err != nil {
 					t.Error(err)
 					return
@@ -46,7 +46,7 @@ func TestManyCallers(t *testing.T) {
 					}
 					allowed.Add(1)
 					under.Add(-1)
-					v, err := r.Done(&wire.GuardDoneRequest{Key: "v", Permit: answers[0].Permit, Caller: caller, Outcome: wire.GuardOK, Attempt: 1})
+					v, err := r.Done(&api.GuardDoneRequest{Key: "v", Permit: answers[0].Permit, Caller: caller, Outcome: api.GuardOK, Attempt: 1})
 					if err != nil || v.Duplicate {
 						t.Error(v, err)
 					}

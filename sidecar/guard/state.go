@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/throttle"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Retry times of refusals whose end is unknown: until a queue passes the turn, until a call under
@@ -18,9 +18,9 @@ const (
 
 // state describes a key for a caller by its limits and its circuit; with shared, only by those
 // that filas share. It takes nothing.
-func (g *Service) state(key string, from origin, shared bool) wire.GuardStatus {
+func (g *Service) state(key string, from origin, shared bool) api.GuardStatus {
 	now := g.opt.Now()
-	st := wire.GuardStatus{Key: key, Answer: wire.GuardAnswer{Allowed: true}, Limits: []wire.GuardLimit{}}
+	st := api.GuardStatus{Key: key, Answer: api.GuardAnswer{Allowed: true}, Limits: []api.GuardLimit{}}
 	full := g.room([]string{key}, from.holder(), nil, now) // before stateOfLimits makes its gate
 	g.atTime(now, func() { st.Permits = g.mu.byKey[key] })
 	if !shared || g.opt.SharesLimits(key) {
@@ -42,7 +42,7 @@ func (g *Service) state(key string, from origin, shared bool) wire.GuardStatus {
 	return st
 }
 
-func (g *Service) stateOfLimits(st *wire.GuardStatus, now int64) {
+func (g *Service) stateOfLimits(st *api.GuardStatus, now int64) {
 	set, err := g.opt.Gates.Set([]string{st.Key}, now)
 	if err != nil { // impossible with one key
 		return
@@ -67,8 +67,8 @@ func (g *Service) stateOfLimits(st *wire.GuardStatus, now int64) {
 }
 
 // byCircuit is the refusal by a circuit that admits again at a time.
-func (g *Service) byCircuit(key string, at, now int64) wire.GuardAnswer {
-	a := wire.GuardAnswer{Gate: "circuit", Key: key}
+func (g *Service) byCircuit(key string, at, now int64) api.GuardAnswer {
+	a := api.GuardAnswer{Gate: "circuit", Key: key}
 	if at == math.MaxInt64 {
 		if info, _ := g.opt.Circuits.Info(key); info.OpenUntil == "closed" {
 			return a // only an operator closes it
@@ -81,7 +81,7 @@ func (g *Service) byCircuit(key string, at, now int64) wire.GuardAnswer {
 
 // byThrottle is the refusal by the gate of a throttle key. missing is the key if the fleet can
 // lease what the call needs.
-func (g *Service) byThrottle(b throttle.Block, cost, now int64) (a wire.GuardAnswer, missing string) {
+func (g *Service) byThrottle(b throttle.Block, cost, now int64) (a api.GuardAnswer, missing string) {
 	info, kind, at := b.Gate.Info(now), b.Kind, b.At
 	if g.opt.Fleet != nil && (kind == throttle.ByRate || kind == throttle.ByWindow || kind == throttle.ByInFlight) {
 		if k, t, ok := g.opt.Fleet.Outlook(&info, cost, now); ok {
@@ -91,7 +91,7 @@ func (g *Service) byThrottle(b throttle.Block, cost, now int64) (a wire.GuardAns
 			}
 		}
 	}
-	a = wire.GuardAnswer{Gate: kind.String(), Key: info.Key}
+	a = api.GuardAnswer{Gate: kind.String(), Key: info.Key}
 	switch {
 	case at != throttle.Never:
 	case kind == throttle.ByTurn, kind == throttle.ByRate, kind == throttle.ByWindow:
@@ -108,8 +108,8 @@ func (g *Service) byThrottle(b throttle.Block, cost, now int64) (a wire.GuardAns
 }
 
 // limit describes a limit of a gate; nil if it has none of that kind.
-func limit(i *throttle.Info, kind throttle.Kind, now int64) *wire.GuardLimit {
-	l := &wire.GuardLimit{Key: i.Key, Gate: kind.String()}
+func limit(i *throttle.Info, kind throttle.Kind, now int64) *api.GuardLimit {
+	l := &api.GuardLimit{Key: i.Key, Gate: kind.String()}
 	var reset int64
 	switch {
 	case kind == throttle.ByRate && i.Limits.Rate != (throttle.Rate{}):

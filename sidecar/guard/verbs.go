@@ -4,28 +4,29 @@ import (
 	"encoding/json"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Verbs are the verbs of the guard by name.
-func (g *Service) Verbs() map[string]wire.GuardVerb {
-	return map[string]wire.GuardVerb{wire.GuardCheck: g.checkVerb, wire.GuardDone: g.doneVerb, wire.GuardState: g.stateVerb(false)}
+func (g *Service) Verbs() map[string]api.GuardVerb {
+	return map[string]api.GuardVerb{api.GuardCheck: g.checkVerb, api.GuardDone: g.doneVerb, api.GuardState: g.stateVerb(false)}
 }
 
 // SharedVerbs are the verbs of a guard that several filas serve together, by name.
-func (g *Service) SharedVerbs() map[string]wire.GuardVerb {
-	return map[string]wire.GuardVerb{wire.GuardCheck: g.checkVerb, wire.GuardDone: g.sharedDone, wire.GuardState: g.stateVerb(true)}
+func (g *Service) SharedVerbs() map[string]api.GuardVerb {
+	return map[string]api.GuardVerb{api.GuardCheck: g.checkVerb, api.GuardDone: g.sharedDone, api.GuardState: g.stateVerb(true)}
 }
 
-func refused(err *wire.Error) wire.GuardReply { return wire.GuardReply{Err: err} }
+func refused(err *wire.Error) api.GuardReply { return api.GuardReply{Err: err} }
 
-func (g *Service) checkVerb(tail string, body []byte, from wire.GuardOrigin) wire.GuardReply {
-	r, err := wire.ParseGuardCheck(tail, body)
+func (g *Service) checkVerb(tail string, body []byte, from api.GuardOrigin) api.GuardReply {
+	r, err := api.ParseGuardCheck(tail, body)
 	if err != nil {
 		return refused(err)
 	}
 	asks, batch := r.Checks, r.Checks != nil
 	if !batch {
-		asks = []wire.GuardAsk{r.GuardAsk}
+		asks = []api.GuardAsk{r.GuardAsk}
 	}
 	if from.Late(g.opt.Now()) {
 		return g.refuseLate(asks, batch, &from)
@@ -35,7 +36,7 @@ func (g *Service) checkVerb(tail string, body []byte, from wire.GuardOrigin) wir
 	if err != nil {
 		return refused(err)
 	}
-	finish := func() wire.GuardReply {
+	finish := func() api.GuardReply {
 		if d.missing != "" {
 			var err *wire.Error
 			if d, err = g.retryWithLeases(d, caller, asks); err != nil {
@@ -45,14 +46,14 @@ func (g *Service) checkVerb(tail string, body []byte, from wire.GuardOrigin) wir
 		return g.finish(d, asks, batch, &from)
 	}
 	if d.missing != "" || len(d.onDisk) > 0 {
-		return wire.GuardReply{Later: finish}
+		return api.GuardReply{Later: finish}
 	}
 	return finish()
 }
 
 // finish returns the reply to a check once its permits may be sent. If it fails, the check has
 // no effect.
-func (g *Service) finish(d *decision, asks []wire.GuardAsk, batch bool, from *wire.GuardOrigin) wire.GuardReply {
+func (g *Service) finish(d *decision, asks []api.GuardAsk, batch bool, from *api.GuardOrigin) api.GuardReply {
 	if err := g.awaitDisk(d); err != nil {
 		return refused(err)
 	}
@@ -65,20 +66,20 @@ func (g *Service) finish(d *decision, asks []wire.GuardAsk, batch bool, from *wi
 
 // refuseLate is the reply to a check whose caller may have given up. It gives no permit, and says
 // that the caller may ask again.
-func (g *Service) refuseLate(asks []wire.GuardAsk, batch bool, from *wire.GuardOrigin) wire.GuardReply {
-	d := &decision{began: g.opt.Now(), answers: make([]wire.GuardAnswer, len(asks))}
+func (g *Service) refuseLate(asks []api.GuardAsk, batch bool, from *api.GuardOrigin) api.GuardReply {
+	d := &decision{began: g.opt.Now(), answers: make([]api.GuardAnswer, len(asks))}
 	for i := range asks {
-		d.answers[i] = wire.GuardAnswer{Gate: wire.GateLate, Key: asks[i].Key, RetryAfterMs: lateRetryAfter.Milliseconds()}
+		d.answers[i] = api.GuardAnswer{Gate: api.GateLate, Key: asks[i].Key, RetryAfterMs: lateRetryAfter.Milliseconds()}
 	}
 	return g.reply(d, batch, from)
 }
 
 // reply encodes a decision.
-func (g *Service) reply(d *decision, batch bool, from *wire.GuardOrigin) (r wire.GuardReply) {
+func (g *Service) reply(d *decision, batch bool, from *api.GuardOrigin) (r api.GuardReply) {
 	first := &d.answers[0]
 	switch {
 	case batch:
-		r = encode(wire.GuardAnswers{Answers: d.answers})
+		r = encode(api.GuardAnswers{Answers: d.answers})
 	case first.Allowed:
 		r.Body = first.AppendAllowed(nil)
 	default:
@@ -96,8 +97,8 @@ func (g *Service) reply(d *decision, batch bool, from *wire.GuardOrigin) (r wire
 	return r
 }
 
-func (g *Service) doneVerb(tail string, body []byte, _ wire.GuardOrigin) wire.GuardReply {
-	r, err := wire.ParseGuardDone(tail, body)
+func (g *Service) doneVerb(tail string, body []byte, _ api.GuardOrigin) api.GuardReply {
+	r, err := api.ParseGuardDone(tail, body)
 	if err != nil {
 		return refused(err)
 	}
@@ -109,8 +110,8 @@ func (g *Service) doneVerb(tail string, body []byte, _ wire.GuardOrigin) wire.Gu
 }
 
 // sharedDone ends a permit of this fila, or forwards the request to the fila that gave it.
-func (g *Service) sharedDone(tail string, body []byte, from wire.GuardOrigin) wire.GuardReply {
-	r, err := wire.ParseGuardDone(tail, body)
+func (g *Service) sharedDone(tail string, body []byte, from api.GuardOrigin) api.GuardReply {
+	r, err := api.ParseGuardDone(tail, body)
 	if err != nil {
 		return refused(err)
 	}
@@ -132,27 +133,27 @@ func (g *Service) sharedDone(tail string, body []byte, from wire.GuardOrigin) wi
 	default:
 		return refused(wire.LimitReached("calls on their way to the filas that gave their permits", maxForwards, capRetryAfter))
 	}
-	return wire.GuardReply{Later: func() wire.GuardReply {
+	return api.GuardReply{Later: func() api.GuardReply {
 		defer func() { <-g.forwards }()
 		reply, err, failed := g.opt.Forward(issuer, passed.Body)
 		if failed != nil {
 			err = wire.PermitAway(key, capRetryAfter)
 		}
-		return wire.GuardReply{Body: reply, Err: err}
+		return api.GuardReply{Body: reply, Err: err}
 	}}
 }
 
 // DoneForwarded ends a permit of this fila on behalf of another fila.
 func (g *Service) DoneForwarded(body []byte) ([]byte, *wire.Error) {
-	r := g.doneVerb(wire.KeyInBody, body, wire.GuardOrigin{})
+	r := g.doneVerb(api.KeyInBody, body, api.GuardOrigin{})
 	return r.Body, r.Err
 }
 
 // stateVerb describes a key, with shared only what filas share of it, and gives the verdict of the
 // rules about an error in the request.
-func (g *Service) stateVerb(shared bool) wire.GuardVerb {
-	return func(tail string, body []byte, from wire.GuardOrigin) wire.GuardReply {
-		r, err := wire.ParseGuardState(tail, body)
+func (g *Service) stateVerb(shared bool) api.GuardVerb {
+	return func(tail string, body []byte, from api.GuardOrigin) api.GuardReply {
+		r, err := api.ParseGuardState(tail, body)
 		if err == nil {
 			err = g.knownPolicy(r.RetryPolicy)
 		}
@@ -168,10 +169,10 @@ func (g *Service) stateVerb(shared bool) wire.GuardVerb {
 	}
 }
 
-func encode(reply any) wire.GuardReply {
+func encode(reply any) api.GuardReply {
 	data, err := json.Marshal(reply)
 	if err != nil {
 		return refused(wire.Internal(err.Error()))
 	}
-	return wire.GuardReply{Body: data}
+	return api.GuardReply{Body: data}
 }

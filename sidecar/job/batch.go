@@ -15,6 +15,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // batch is messages that a job changes in one commit, or parks in one commit for a transfer.
@@ -89,12 +90,12 @@ func (a *admission) decide(o *offer, m *queue.Moved) outcome {
 		}
 	}
 	*m = queue.Moved{Size: o.size}
-	if a.Op == wire.JobEdit {
+	if a.Op == api.JobEdit {
 		if a.edit(o, m); m.Size > a.maxSize {
 			return outcomeTooLarge
 		}
 	}
-	acceptedBefore := a.Op == wire.JobRedrive || a.stay && a.Op != wire.JobEdit
+	acceptedBefore := a.Op == api.JobRedrive || a.stay && a.Op != api.JobEdit
 	class, werr := a.Reclassify(o.headers, o.payloadSize, acceptedBefore, &a.JobCreateRequest)
 	if werr != nil {
 		a.keyRefused = werr
@@ -203,7 +204,7 @@ func (w *worker) complete(b *batch) *wire.Error {
 	}
 	defer unlock()
 	var claimed *queue.Claimed // by an edit, before it reads
-	if b.Op == wire.JobEdit {
+	if b.Op == api.JobEdit {
 		defer func() { w.unclaim(claimed) }()
 		if claimed, werr = w.claim(b); werr != nil {
 			return werr
@@ -264,9 +265,9 @@ func (w *worker) unclaim(c *queue.Claimed) {
 // findTarget returns the queue that gets the messages: for changes, their own queue.
 func (w *worker) findTarget() (Queue, *wire.Error) {
 	switch w.Op {
-	case wire.JobRedrive:
+	case api.JobRedrive:
 		return w.queue.Source(), nil
-	case wire.JobMove:
+	case api.JobMove:
 		return w.Find(w.To)
 	}
 	return w.queue, nil
@@ -318,7 +319,7 @@ func (w *worker) commitBatch(b *batch, claimed **queue.Claimed) *wire.Error {
 			return werr
 		}
 	}
-	claim := queue.Claim{Delayed: b.Op == wire.JobRunNow}
+	claim := queue.Claim{Delayed: b.Op == api.JobRunNow}
 	index := make([]int, 0, len(b.candidates)) // of the claimed messages, in candidates
 	for i := range b.candidates {
 		// An unreadable message is claimed too: the queue knows whether it is only gone.
@@ -375,7 +376,7 @@ func (w *worker) completeClaimed(b *batch, c *queue.Claimed, index []int, first 
 			next.leave(leftReasons[o], 1)
 		}
 	}
-	next.leave(wire.LeftGone, c.Gone)
+	next.leave(api.LeftGone, c.Gone)
 	for state, n := range c.Left {
 		next.leave(leftBy(b.Op, state), n)
 	}
@@ -386,10 +387,10 @@ func (w *worker) completeClaimed(b *batch, c *queue.Claimed, index []int, first 
 	for i := range c.Messages {
 		m := &c.Messages[i]
 		switch b.Op {
-		case wire.JobDelete, wire.JobCancel:
+		case api.JobDelete, api.JobCancel:
 			out.Finish = append(out.Finish, m.Seq)
 			continue
-		case wire.JobRunNow:
+		case api.JobRunNow:
 			out.Ready = append(out.Ready, m.Seq)
 			continue
 		}
@@ -415,7 +416,7 @@ func (w *worker) completeClaimed(b *batch, c *queue.Claimed, index []int, first 
 		out.To, b.arrivals = b.target.Name(), arrivals{b.target, out.Move}
 		b.arrivals.count(1)
 	}
-	next.leave(wire.LeftUnreadable, b.leftUnread)
+	next.leave(api.LeftUnreadable, b.leftUnread)
 	next.Done += int64(len(c.Messages) - len(out.Unclaim))
 	redrives := w.queue.Redrives()
 	b.next, b.redriven = next, redrives.Count(groups, w.Now())
@@ -430,16 +431,16 @@ func (b *batch) fill(moved *queue.Moved, c *queue.ClaimedMessage) {
 	m, was := &moved.Message, &c.Message
 	m.ID, m.EnqueuedAt = was.ID, was.EnqueuedAt
 	m.NotBefore, m.Delayed, m.ExpiresAt = was.NotBefore, was.Delayed, was.ExpiresAt
-	if b.Op != wire.JobMove && b.Op != wire.JobRedrive { // it stays in its queue, and keeps its attempts
+	if b.Op != api.JobMove && b.Op != api.JobRedrive { // it stays in its queue, and keeps its attempts
 		m.Attempts = was.Attempts
-		if b.Op != wire.JobReprioritise && b.Op != wire.JobEdit {
+		if b.Op != api.JobReprioritise && b.Op != api.JobEdit {
 			m.Key, m.Weight, m.Cost = was.Key, was.Weight, was.Cost
 		}
-		if b.Op == wire.JobReprioritise && b.Key == "" {
+		if b.Op == api.JobReprioritise && b.Key == "" {
 			m.Key = was.Key
 		}
 	}
-	if b.Op == wire.JobDelay {
+	if b.Op == api.JobDelay {
 		m.NotBefore, m.Delayed = b.runAt(), false
 	}
 }
@@ -474,7 +475,7 @@ func (w *worker) committed(b *batch, err error) *wire.Error {
 	b.next = b.before.clone()
 	b.next.At = b.last
 	b.next.Matched++
-	b.next.leave(wire.LeftUnreadable, 1)
+	b.next.leave(api.LeftUnreadable, 1)
 	b.unreadable = queue.CommitError(err)
 	if werr := w.write(&b.next, false); werr != nil {
 		return werr
@@ -526,9 +527,9 @@ func (b *batch) fit(t *transfer, contents []content, room int) (claim queue.Clai
 		e := entry{Seq: c.Seq, EnqueuedAt: c.EnqueuedAt, ID: c.ID[:]}
 		switch {
 		case !has.readable:
-			e.Why = wire.LeftUnreadable
+			e.Why = api.LeftUnreadable
 		case len(index) == 0 && !has.shorten(room):
-			e.Why = wire.LeftRefused // max_payload was larger when it came
+			e.Why = api.LeftRefused // max_payload was larger when it came
 		case has.size() > room:
 			return claim, index, i
 		default:
@@ -549,7 +550,7 @@ func (b *batch) parkClaimed(t *transfer, c *queue.Claimed, index []int) (out que
 	}
 	var left []string // why the others were not claimed; which is which does not matter
 	for range c.Gone {
-		left = append(left, wire.LeftGone)
+		left = append(left, api.LeftGone)
 	}
 	for _, state := range slices.Sorted(maps.Keys(c.Left)) {
 		left = append(left, slices.Repeat([]string{leftBy(b.Op, state)}, int(c.Left[state]))...)
@@ -588,11 +589,11 @@ func (w *worker) readOffers(b *batch) *wire.Error {
 		offers[i] = offer{readable: err == nil, headers: h, payloadSize: len(payload), size: int64(b.candidates[i].size)}
 		if err != nil {
 			b.readErr = err
-		} else if b.Op == wire.JobEdit {
+		} else if b.Op == api.JobEdit {
 			offers[i].payload = append([]byte{}, payload...)
 		}
 	})
-	if err == nil && b.Op == wire.JobEdit {
+	if err == nil && b.Op == api.JobEdit {
 		err = w.readRecords(refs, offers)
 	}
 	if store.Fatal(err) != nil {

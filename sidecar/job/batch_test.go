@@ -11,11 +11,12 @@ import (
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // moveRequest moves all messages of queue 0.
-func moveRequest(to string) wire.JobCreateRequest {
-	return wire.JobCreateRequest{Queue: queueName(0), Op: wire.JobMove, To: to, Filter: &wire.Filter{All: true}, Order: wire.OrderArrival}
+func moveRequest(to string) api.JobCreateRequest {
+	return api.JobCreateRequest{Queue: queueName(0), Op: api.JobMove, To: to, Filter: &api.Filter{All: true}, Order: api.OrderArrival}
 }
 
 // drive steps the machine of a job until it is idle, with a clock that does not wait.
@@ -121,7 +122,7 @@ func TestAnEditWaitsForRecords(t *testing.T) {
 		return n
 	}
 	require.Zero(t, records())
-	j := newJob(&w.shards[0].jobs.Options, q, &stored{spec: &spec{JobCreateRequest: wire.JobCreateRequest{Op: wire.JobEdit}}})
+	j := newJob(&w.shards[0].jobs.Options, q, &stored{spec: &spec{JobCreateRequest: api.JobCreateRequest{Op: api.JobEdit}}})
 	claimed, werr := j.worker.claim(&batch{spec: j.spec, candidates: []candidate{{position: position{Seq: 1, ID: id}}}})
 	require.Nil(t, werr)
 	require.Len(t, claimed.Messages, 1)
@@ -139,11 +140,11 @@ func TestWhatAnotherShardDoesNotTake(t *testing.T) {
 		left   map[string]int64
 	}{
 		"a full queue":              {func(w *world, on bool) { w.limits[2] = map[bool]testLimits{true: {depth: 4}}[on] }, 4, "max_depth", nil},
-		"full keys":                 {func(w *world, on bool) { w.limits[2] = testLimits{perKey: 2} }, 4, "", map[string]int64{wire.LeftKeyFull: 4}},
+		"full keys":                 {func(w *world, on bool) { w.limits[2] = testLimits{perKey: 2} }, 4, "", map[string]int64{api.LeftKeyFull: 4}},
 		"a queue that is gone":      {func(w *world, on bool) { w.queue(2).deleted = on }, 0, "no such queue", nil},
 		"an older node there":       {func(w *world, on bool) { w.shards[1].plain = on }, 0, "older version", nil},
 		"an older node here":        {func(w *world, on bool) { w.shards[0].plain = on }, 0, "older version", nil},
-		"messages beyond a request": {func(w *world, on bool) { w.queue(0).put("k", strings.Repeat("x", testPayload)) }, 8, "", map[string]int64{wire.LeftRefused: 1}},
+		"messages beyond a request": {func(w *world, on bool) { w.queue(0).put("k", strings.Repeat("x", testPayload)) }, 8, "", map[string]int64{api.LeftRefused: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 0)
@@ -157,15 +158,15 @@ func TestWhatAnotherShardDoesNotTake(t *testing.T) {
 			w.drive(j, j.worker.run())
 			require.Equal(t, []any{c.moved, all - c.moved, c.left}, []any{w.queue(2).depth, w.queue(0).depth, j.machine.at.Left})
 			if c.why == "" {
-				require.Equal(t, wire.JobDone, j.machine.at.State)
+				require.Equal(t, api.JobDone, j.machine.at.State)
 				return
 			}
-			require.Equal(t, []any{wire.JobPaused, false}, []any{j.machine.at.State, j.machine.transfer.open()})
+			require.Equal(t, []any{api.JobPaused, false}, []any{j.machine.at.State, j.machine.transfer.open()})
 			require.Contains(t, j.machine.at.Why, c.why)
 			c.refuse(w, false)
 			w.drive(j, resume{})
 			w.drive(j, j.worker.run())
-			require.Equal(t, []any{wire.JobDone, all}, []any{j.machine.at.State, w.queue(2).depth})
+			require.Equal(t, []any{api.JobDone, all}, []any{j.machine.at.State, w.queue(2).depth})
 		})
 	}
 }
@@ -200,18 +201,18 @@ func TestReceiptsAreDeleted(t *testing.T) {
 		}
 		return n
 	}
-	move(wire.JobDone)
+	move(api.JobDone)
 	old := w.sent[0]
 	w.limits[2].depth = w.queue(2).depth
-	open := move(wire.JobPaused)
+	open := move(api.JobPaused)
 	w.limits[2].depth = 0
 	require.Equal(t, 2, receipts())
 	w.now += int64(KeptFor - time.Hour)
-	move(wire.JobDone)
+	move(api.JobDone)
 	require.Equal(t, 3, receipts())
 	w.now += int64(2 * time.Hour)
 	w.open(1)
-	move(wire.JobDone)
+	move(api.JobDone)
 	require.Equal(t, 3, receipts(), "the receipt of the job that has ended is deleted")
 	depth := w.queue(2).depth
 	_, err := w.receive(old)
@@ -219,7 +220,7 @@ func TestReceiptsAreDeleted(t *testing.T) {
 	require.Equal(t, depth, w.queue(2).depth)
 	w.drive(open, resume{})
 	w.drive(open, open.worker.run())
-	require.Equal(t, wire.JobDone, open.machine.at.State)
+	require.Equal(t, api.JobDone, open.machine.at.State)
 }
 
 // TestAJobWhoseProgressCannotBeRead does not run: it would start from the beginning.
@@ -287,7 +288,7 @@ func TestARunThatIsInterruptedKeepsWhatIsOnDisk(t *testing.T) {
 	require.Nil(t, j.Pause(), "a verb finds the machine idle")
 	require.Nil(t, j.drive(resume{}))
 	w.drive(j, j.worker.run())
-	require.Equal(t, wire.JobDone, j.machine.at.State)
+	require.Equal(t, api.JobDone, j.machine.at.State)
 	require.Equal(t, int64(n), j.machine.at.Done)
 	require.Equal(t, int64(n), w.queue(1).depth)
 }
@@ -302,7 +303,7 @@ func TestARunFreesItsSelection(t *testing.T) {
 	j, werr := w.shards[0].jobs.create(q, moveRequest(queueName(1)), false)
 	require.Nil(t, werr)
 	w.drive(j, j.worker.run())
-	require.Equal(t, wire.JobDone, j.machine.at.State)
+	require.Equal(t, api.JobDone, j.machine.at.State)
 	require.Equal(t, plan{}, j.machine.plan)
 	require.Nil(t, j.machine.ahead)
 }
@@ -321,7 +322,7 @@ func TestEventsComeAfterTheStateIsShown(t *testing.T) {
 	require.Nil(t, j.drive(resume{}))
 	require.True(t, j.run())
 	require.Equal(t, map[string]string{
-		wire.EventJobPaused: wire.JobPaused, wire.EventJobResumed: wire.JobWaiting, wire.EventJobDone: wire.JobDone,
+		wire.EventJobPaused: api.JobPaused, wire.EventJobResumed: api.JobWaiting, wire.EventJobDone: api.JobDone,
 	}, events)
 }
 
@@ -338,10 +339,10 @@ func TestWakeRunsJobsAfterADeletionIsGivenUp(t *testing.T) {
 	require.Nil(t, werr)
 	jobs.Wake(queueName(0))
 	jobs.work.Wait()
-	require.Equal(t, wire.JobWaiting, j.shown().State)
+	require.Equal(t, api.JobWaiting, j.shown().State)
 
 	q.deleted = false
 	jobs.Wake(queueName(0))
 	jobs.work.Wait()
-	require.Equal(t, wire.JobDone, j.shown().State)
+	require.Equal(t, api.JobDone, j.shown().State)
 }

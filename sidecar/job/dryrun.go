@@ -11,6 +11,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // maxTried bounds how many messages a dry run offers to the target, so that it ends within
@@ -26,8 +27,8 @@ type trial struct {
 }
 
 // dryRun returns what a job would do, or for a request with IfCount how many messages match.
-func (js *Jobs) dryRun(q Queue, req wire.JobCreateRequest) (wire.JobInfo, *wire.Error) {
-	info := wire.JobInfo{JobCreateRequest: req, State: wire.JobWaiting}
+func (js *Jobs) dryRun(q Queue, req api.JobCreateRequest) (api.JobInfo, *wire.Error) {
+	info := api.JobInfo{JobCreateRequest: req, State: api.JobWaiting}
 	info.Payload = nil
 	var last uint64
 	q.View(func(m *queue.Queue, role queue.Role, _ int64) { last = m.LastSeq(role) })
@@ -59,9 +60,9 @@ func (js *Jobs) dryRun(q Queue, req wire.JobCreateRequest) (wire.JobInfo, *wire.
 			}
 		}
 		info.Eligible += int64(len(eligible))
-		for i := range eligible[:min(len(eligible), wire.JobSamples-len(info.Samples))] {
+		for i := range eligible[:min(len(eligible), api.JobSamples-len(info.Samples))] {
 			v := &eligible[i]
-			info.Samples = append(info.Samples, wire.JobSample{
+			info.Samples = append(info.Samples, api.JobSample{
 				ID: uuid.UUID(v.ID).String(), Key: wire.ShowKey(v.Key), State: stateName(q.IsDLQ(), v.State), EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
 			})
 		}
@@ -75,7 +76,7 @@ func (js *Jobs) dryRun(q Queue, req wire.JobCreateRequest) (wire.JobInfo, *wire.
 }
 
 // newTrial begins a trial, or returns why the job could not begin.
-func (js *Jobs) newTrial(q Queue, req wire.JobCreateRequest) (*trial, *wire.Error) {
+func (js *Jobs) newTrial(q Queue, req api.JobCreateRequest) (*trial, *wire.Error) {
 	t := &trial{worker: worker{Options: &js.Options, spec: &spec{JobCreateRequest: req}, queue: q, dry: true}}
 	if !req.DryRun || !t.rewrites() {
 		return t, nil
@@ -123,7 +124,7 @@ func (t *trial) offer(list []inspect.MessageView) ([]inspect.MessageView, *wire.
 		for i, o := range b.outcomes {
 			switch {
 			case o == outcomeUnreadable && errors.Is(b.readErr, store.ErrNotFound):
-				t.left.leave(wire.LeftGone, 1)
+				t.left.leave(api.LeftGone, 1)
 			case o != outcomeTaken:
 				t.left.leave(leftReasons[o], 1)
 			default:
@@ -152,11 +153,11 @@ func (t *trial) why(belowLimit bool) string {
 func stateName(dead bool, state inspect.MessageState) string {
 	switch {
 	case dead:
-		return wire.StateDead
+		return api.StateDead
 	case state == inspect.StateDelayed:
-		return wire.StateDelayed
+		return api.StateDelayed
 	case state == inspect.StateBlocked, state == inspect.StateOrdered:
-		return wire.StateParked
+		return api.StateParked
 	}
-	return wire.StatePending
+	return api.StatePending
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 const (
@@ -148,7 +149,7 @@ func (js *Jobs) Wake(source string) {
 // next returns the next job of a queue; nil: there is none. Its caller holds the lock.
 func (js *Jobs) next(source string) (next *Job) {
 	for _, j := range js.mu.byID {
-		if j.source() == source && (next == nil || j.ID < next.ID) && !j.queue.Deleted() && j.shown().State == wire.JobWaiting {
+		if j.source() == source && (next == nil || j.ID < next.ID) && !j.queue.Deleted() && j.shown().State == api.JobWaiting {
 			next = j
 		}
 	}
@@ -195,24 +196,24 @@ func (js *Jobs) prune() (open int) {
 
 // Create creates a job from a checked request, or returns what it would do if the request is a dry
 // run. A created job is on disk.
-func (js *Jobs) Create(q Queue, req wire.JobCreateRequest) (wire.JobInfo, *wire.Error) {
+func (js *Jobs) Create(q Queue, req api.JobCreateRequest) (api.JobInfo, *wire.Error) {
 	if req.DryRun || req.IfCount != nil {
 		info, werr := js.dryRun(q, req)
 		switch {
 		case werr != nil || req.DryRun:
 			return info, werr
 		case info.Matched != *req.IfCount:
-			return wire.JobInfo{}, wire.JobCount(*req.IfCount, info.Matched)
+			return api.JobInfo{}, wire.JobCount(*req.IfCount, info.Matched)
 		}
 	}
 	j, werr := js.create(q, req, false)
 	if werr != nil {
-		return wire.JobInfo{}, werr
+		return api.JobInfo{}, werr
 	}
 	return j.Info(), nil
 }
 
-func (js *Jobs) create(q Queue, req wire.JobCreateRequest, byRedrive bool) (*Job, *wire.Error) {
+func (js *Jobs) create(q Queue, req api.JobCreateRequest, byRedrive bool) (*Job, *wire.Error) {
 	unlock, werr := q.Lock() // the job is there, or the queue is deleted
 	if werr != nil {
 		return nil, werr
@@ -225,7 +226,7 @@ func (js *Jobs) create(q Queue, req wire.JobCreateRequest, byRedrive bool) (*Job
 	if n := s.storedSize(); n > store.MaxHeaderBytes {
 		return nil, wire.BadField("the job", fmt.Sprintf("%d bytes as it is kept", n), fmt.Sprintf("at most %d", store.MaxHeaderBytes))
 	}
-	j := newJob(&js.Options, q, &stored{spec: s, progress: progress{State: wire.JobWaiting}})
+	j := newJob(&js.Options, q, &stored{spec: s, progress: progress{State: api.JobWaiting}})
 	if werr := j.worker.write(&j.machine.at, true); werr != nil {
 		return nil, werr
 	}
@@ -239,9 +240,9 @@ func (js *Jobs) create(q Queue, req wire.JobCreateRequest, byRedrive bool) (*Job
 // that are there now, the oldest first. It is a job, and Redrive waits for it. Messages in
 // flight stay, and so do messages of a fairness key that is full. It stops where the queue
 // is full.
-func (js *Jobs) Redrive(q Queue, count int64) (reply wire.RedriveReply, werr *wire.Error) {
-	j, werr := js.create(q, wire.JobCreateRequest{
-		Queue: q.Name(), Op: wire.JobRedrive, Filter: &wire.Filter{All: true}, Order: wire.OrderArrival, Limit: count,
+func (js *Jobs) Redrive(q Queue, count int64) (reply api.RedriveReply, werr *wire.Error) {
+	j, werr := js.create(q, api.JobCreateRequest{
+		Queue: q.Name(), Op: api.JobRedrive, Filter: &api.Filter{All: true}, Order: api.OrderArrival, Limit: count,
 	}, true)
 	if werr != nil {
 		return reply, werr
@@ -255,7 +256,7 @@ func (js *Jobs) Redrive(q Queue, count int64) (reply wire.RedriveReply, werr *wi
 		switch {
 		case s.stuck != nil:
 			return reply, s.stuck
-		case !idle || !s.ended() && s.State != wire.JobPaused:
+		case !idle || !s.ended() && s.State != api.JobPaused:
 		case s.Done > 0:
 			return reply, s.failed
 		default:
@@ -271,13 +272,13 @@ func (js *Jobs) Redrive(q Queue, count int64) (reply wire.RedriveReply, werr *wi
 
 // Page returns a page of jobs, newest first: jobs of a queue and its dead letters, or all
 // if queue is empty, after the job with the id after. Total counts all pages.
-func Page(jobs []*Job, queue, after string, limit int, now int64) (list wire.JobList) {
+func Page(jobs []*Job, queue, after string, limit int, now int64) (list api.JobList) {
 	since := now - int64(KeptFor)
 	jobs = slices.DeleteFunc(jobs, func(j *Job) bool {
 		at := j.shown()
 		return queue != "" && j.source() != wire.Source(queue) || at.ended() && at.Ended < since
 	})
-	list = wire.JobList{Total: len(jobs), Jobs: []wire.JobInfo{}}
+	list = api.JobList{Total: len(jobs), Jobs: []api.JobInfo{}}
 	if after != "" {
 		jobs = slices.DeleteFunc(jobs, func(j *Job) bool { return j.ID >= after })
 	}
@@ -403,10 +404,10 @@ func (j *Job) run() bool {
 }
 
 // Pause stops the job until it is resumed. All that it has done is on disk then.
-func (j *Job) Pause() *wire.Error { return j.become(wire.JobPaused) }
+func (j *Job) Pause() *wire.Error { return j.become(api.JobPaused) }
 
 // Cancel ends the job. Its changes so far stay.
-func (j *Job) Cancel() *wire.Error { return j.become(wire.JobCanceled) }
+func (j *Job) Cancel() *wire.Error { return j.become(api.JobCanceled) }
 
 // become stops the job, or has the goroutine that drives it stop it.
 func (j *Job) become(state string) *wire.Error {
@@ -438,17 +439,17 @@ func (j *Job) Resume() *wire.Error {
 }
 
 // Info describes the job.
-func (j *Job) Info() wire.JobInfo {
+func (j *Job) Info() api.JobInfo {
 	j.mu.Lock()
 	s := j.mu.snapshot
 	j.mu.Unlock()
-	i := wire.JobInfo{
+	i := api.JobInfo{
 		ID: j.ID, JobCreateRequest: j.JobCreateRequest, State: s.State, Why: s.Why, CreatedAt: wire.Timestamp(j.CreatedAt),
 		Matched: s.Matched, Done: s.Done, Left: s.Left, NewSince: s.NewSince, UnderWay: int64(s.parked),
 	}
 	i.Payload = nil // it may be large
-	if s.running && s.State == wire.JobWaiting {
-		i.State = wire.JobRunning
+	if s.running && s.State == api.JobWaiting {
+		i.State = api.JobRunning
 	}
 	if s.Started != 0 {
 		i.StartedAt = wire.Timestamp(s.Started)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 const (
@@ -84,14 +85,14 @@ func (m *machine) decide() bool {
 	switch {
 	case m.ending != nil:
 		m.end()
-	case m.transfer.open() && (m.running || m.stop == wire.JobCanceled):
+	case m.transfer.open() && (m.running || m.stop == api.JobCanceled):
 		m.continueTransfer()
 	case m.stop != "":
 		m.finish(m.stop, "")
 	case !m.running:
 		return false
 	case m.Limit > 0 && m.at.Done >= m.Limit, m.plan.empty():
-		m.finish(wire.JobDone, "")
+		m.finish(api.JobDone, "")
 	default:
 		m.nextBatch()
 	}
@@ -140,7 +141,7 @@ func (m *machine) continueTransfer() {
 		if m.giveUpAt == 0 {
 			m.giveUpAt, m.retry = m.now+int64(patience), retryFirst
 		}
-		m.out.Do = sendTransfer{m.transfer, m.stop == wire.JobCanceled}
+		m.out.Do = sendTransfer{m.transfer, m.stop == api.JobCanceled}
 	}
 }
 
@@ -149,7 +150,7 @@ func (m *machine) abandonTransfer(werr *wire.Error) {
 	m.giveUpAt, m.retryAt = 0, 0
 	switch {
 	case m.running && m.stop != "":
-		m.finish(wire.JobPaused, "")
+		m.finish(api.JobPaused, "")
 	case m.running:
 		m.fail(werr)
 	default: // a verb has asked for it
@@ -164,16 +165,16 @@ func (m *machine) fail(werr *wire.Error) {
 		return
 	}
 	m.refused = werr
-	m.finish(wire.JobPaused, werr.Description)
+	m.finish(api.JobPaused, werr.Description)
 }
 
 // finish begins a change of state.
 func (m *machine) finish(state, why string) {
 	switch {
-	case state == wire.JobCanceled && m.transfer.open():
-		state = wire.JobPaused // the verb recalls the transfer
-	case state == wire.JobPaused && why != "" && m.ByRedrive:
-		state = wire.JobCanceled // nobody would resume it
+	case state == api.JobCanceled && m.transfer.open():
+		state = api.JobPaused // the verb recalls the transfer
+	case state == api.JobPaused && why != "" && m.ByRedrive:
+		state = api.JobCanceled // nobody would resume it
 	}
 	m.ending = &ending{state: state, why: why}
 }
@@ -200,7 +201,7 @@ type run struct {
 }
 
 func (in run) apply(m *machine) {
-	if m.at.State != wire.JobWaiting {
+	if m.at.State != api.JobWaiting {
 		return
 	}
 	m.running, m.stuck, m.match = true, nil, in.match
@@ -210,7 +211,7 @@ func (in run) apply(m *machine) {
 		m.at.Started = m.now
 	}
 	if in.werr != nil {
-		m.ending = &ending{state: wire.JobPaused, why: in.werr.Description}
+		m.ending = &ending{state: api.JobPaused, why: in.werr.Description}
 	}
 }
 
@@ -233,8 +234,8 @@ func (resume) apply(m *machine) {
 	switch {
 	case m.at.ended():
 		m.out.Err = wire.JobEnded(m.ID, m.at.State)
-	case m.at.State == wire.JobPaused:
-		m.ending = &ending{state: wire.JobWaiting}
+	case m.at.State == api.JobPaused:
+		m.ending = &ending{state: api.JobWaiting}
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/sidecar/queue/inspect"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 const (
@@ -61,7 +61,7 @@ func (p *plan) empty() bool { return len(p.next)+len(p.selected.list) == 0 && !p
 
 // newScan begins to look for the next messages, behind the position at.
 func (p *plan) newScan(match inspect.Match, order string, at position) {
-	p.scan = &scan{match: match, behind: at, inSeqOrder: order == wire.OrderDeath}
+	p.scan = &scan{match: match, behind: at, inSeqOrder: order == api.OrderDeath}
 	p.scan.chosen = selection{order: byArrival, list: p.selected.list[:0]}
 	if p.scan.inSeqOrder {
 		p.scan.from, p.scan.chosen.order = at.Seq+1, bySeq
@@ -224,14 +224,14 @@ func (s *selection) first(n int, out []candidate) []candidate {
 func leftBy(op string, state inspect.MessageState) string {
 	switch state {
 	case inspect.StateLeased, inspect.StateFailing:
-		return wire.LeftInFlight
+		return api.LeftInFlight
 	case inspect.StateMoving:
-		return wire.LeftMoving
+		return api.LeftMoving
 	case inspect.StateDelayed:
 		return ""
 	default:
-		if op == wire.JobRunNow {
-			return wire.LeftNotDelayed
+		if op == api.JobRunNow {
+			return api.LeftNotDelayed
 		}
 		return ""
 	}

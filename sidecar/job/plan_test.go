@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue/inspect"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // TestBatchesFitTheQueueAndTheDisk: they grow and shrink with what the last ones took.
@@ -83,7 +83,7 @@ func TestLargeMessagesGoInSmallBatches(t *testing.T) {
 // TestAScanGoesOnBehindTheLastMessage of the job, in both orders.
 func TestAScanGoesOnBehindTheLastMessage(t *testing.T) {
 	found := []inspect.Member{{Seq: 4, EnqueuedAt: 10}, {Seq: 5, EnqueuedAt: 20}, {Seq: 6, EnqueuedAt: 5}, {Seq: 7, EnqueuedAt: 30}}
-	for order, want := range map[string][]uint64{wire.OrderArrival: {5, 7}, wire.OrderDeath: {5, 6, 7}} {
+	for order, want := range map[string][]uint64{api.OrderArrival: {5, 7}, api.OrderDeath: {5, 6, 7}} {
 		p := plan{size: batchSize}
 		p.newScan(inspect.Match{}, order, position{Seq: 4, EnqueuedAt: 10})
 		p.scan.add(found, 0)

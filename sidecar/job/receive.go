@@ -11,6 +11,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // TransferVerb is the name under which nodes send each other requests for [Receive]. It is
@@ -130,7 +131,7 @@ func (js *Jobs) accept(req *request, contents []content, r *receipt) error {
 	if target == nil {
 		return js.Commit(&store.Batch{PutConfig: []store.Entry{r.entry(req.Job)}})
 	}
-	move := &spec{JobCreateRequest: wire.JobCreateRequest{Op: wire.JobMove}}
+	move := &spec{JobCreateRequest: api.JobCreateRequest{Op: api.JobMove}}
 	a := arrivals{to, admitRequest(&admission{spec: move, Target: target, queue: to.ID()}, req, contents, r)}
 	a.count(1)
 	first, werr := reserve(to, len(a.messages))

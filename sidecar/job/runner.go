@@ -13,6 +13,7 @@ import (
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Queue is a queue or dead letter queue as jobs need it. Its methods may be called from any
@@ -33,7 +34,7 @@ type Queue interface {
 	// fn says. Nothing happens in between. last is the last sequence of the queue.
 	ClaimAndComplete(c queue.Claim, fn func(c *queue.Claimed, last uint64) queue.Complete) bool
 	// Finder finds messages with sequences up to last by a filter; 0: all.
-	Finder(f wire.Filter, last uint64) (*finder.Finder, *wire.Error)
+	Finder(f api.Filter, last uint64) (*finder.Finder, *wire.Error)
 	// Admit returns what the queue decides about messages now. A dry run takes nothing.
 	Admit(dry bool) (Target, *wire.Error)
 	// AddDepth counts messages and their bytes in, or out.
@@ -54,7 +55,7 @@ type Target interface {
 	Room(messages, bytes, size int64) *wire.Error
 	// Reclassify gives a message its keys, weight, cost and priority, as the queue and the
 	// request say. Headers that were accepted before do not refuse it.
-	Reclassify(headers map[string][]string, payloadSize int, acceptedBefore bool, req *wire.JobCreateRequest) (store.Class, *wire.Error)
+	Reclassify(headers map[string][]string, payloadSize int, acceptedBefore bool, req *api.JobCreateRequest) (store.Class, *wire.Error)
 	// CountKey counts one more message of a fairness key, or returns why it is full. The
 	// result takes it back; nil: nothing was counted.
 	CountKey(key string) (queue.KeyCounts, *wire.Error)
@@ -131,7 +132,7 @@ func (w *worker) endRun() {
 
 // route finds the shard that messages go to, if it is another one.
 func (w *worker) route() (shard int, remote bool) {
-	if w.Op != wire.JobMove {
+	if w.Op != api.JobMove {
 		return 0, false
 	}
 	shard, known := w.Where(w.To)
@@ -205,7 +206,7 @@ func (op prepareBatch) perform(w *worker) input {
 	if in.werr = w.filter(b); in.werr != nil {
 		return in
 	}
-	if b.Op == wire.JobRedrive {
+	if b.Op == api.JobRedrive {
 		seqs := make([]uint64, len(b.candidates))
 		for i := range seqs {
 			seqs[i] = b.candidates[i].Seq
@@ -216,7 +217,7 @@ func (op prepareBatch) perform(w *worker) input {
 			return in
 		}
 	}
-	if b.rewrites() && b.Op != wire.JobEdit && !b.remote {
+	if b.rewrites() && b.Op != api.JobEdit && !b.remote {
 		in.werr = w.readOffers(b)
 	}
 	return in
@@ -342,7 +343,7 @@ const maxNewScans = 64
 type countNew struct{}
 
 func (countNew) perform(w *worker) input {
-	if w.Op == wire.JobEdit { // it names a message by its id, and the edited one has the same
+	if w.Op == api.JobEdit { // it names a message by its id, and the edited one has the same
 		return counted{new(int64)}
 	}
 	fd, werr := w.queue.Finder(*w.Filter, 0)
@@ -374,19 +375,19 @@ func (op writeProgress) perform(w *worker) input {
 }
 
 var stateEvents = map[string]string{
-	wire.JobWaiting: wire.EventJobResumed, wire.JobPaused: wire.EventJobPaused,
-	wire.JobDone: wire.EventJobDone, wire.JobCanceled: wire.EventJobCanceled,
+	api.JobWaiting: wire.EventJobResumed, api.JobPaused: wire.EventJobPaused,
+	api.JobDone: wire.EventJobDone, api.JobCanceled: wire.EventJobCanceled,
 }
 
 // announce publishes a state that is on disk.
 func (w *worker) announce(at *progress) {
 	w.event(stateEvents[at.State], at)
-	if at.State != wire.JobWaiting {
+	if at.State != api.JobWaiting {
 		w.Log.Info("job "+at.State, "job", w.ID, "op", w.Op, "queue", w.queue.Name(), "done", at.Done, "why", at.Why)
 	}
 	if at.ended() {
 		w.trace(at)
-		if w.Op == wire.JobRedrive && at.Done > 0 {
+		if w.Op == api.JobRedrive && at.Done > 0 {
 			w.Event(wire.EventRedriven, wire.Source(w.queue.Name()), map[string]any{"redriven": at.Done, "job": w.ID})
 		}
 	}

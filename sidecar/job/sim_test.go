@@ -16,6 +16,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 var (
@@ -136,7 +137,7 @@ func (s *sim) act() {
 		s.answer(q)
 	case 8:
 		if all := sh.jobs.All(); len(all) > 0 {
-			wish := []input{stop{wire.JobPaused}, resume{}, stop{wire.JobCanceled}}[min(s.rng.IntN(5), 2)]
+			wish := []input{stop{api.JobPaused}, resume{}, stop{api.JobCanceled}}[min(s.rng.IntN(5), 2)]
 			s.activate(sh, all[s.rng.IntN(len(all))], wish)
 		}
 	case 9:
@@ -158,29 +159,29 @@ func (s *sim) act() {
 
 // create makes a job about queue n.
 func (s *sim) create(n int) {
-	req := wire.JobCreateRequest{
-		Queue: queueName(n), Filter: &wire.Filter{All: true}, Order: []string{wire.OrderArrival, wire.OrderDeath}[s.rng.IntN(2)],
+	req := api.JobCreateRequest{
+		Queue: queueName(n), Filter: &api.Filter{All: true}, Order: []string{api.OrderArrival, api.OrderDeath}[s.rng.IntN(2)],
 		Limit: int64(s.rng.IntN(2) * (1 + s.rng.IntN(20))), Rate: int64(s.rng.IntN(2) * 100),
 	}
-	switch req.Op = []string{wire.JobMove, wire.JobMove, wire.JobMove, wire.JobDelay, wire.JobRunNow, wire.JobReprioritise, wire.JobCancel, wire.JobRedrive}[s.rng.IntN(8)]; req.Op {
-	case wire.JobMove:
+	switch req.Op = []string{api.JobMove, api.JobMove, api.JobMove, api.JobDelay, api.JobRunNow, api.JobReprioritise, api.JobCancel, api.JobRedrive}[s.rng.IntN(8)]; req.Op {
+	case api.JobMove:
 		req.To = queueName((n + 1 + s.rng.IntN(3)) % 4)
 		if s.chance(3) {
 			req.Queue = wire.DLQ(req.Queue)
 		}
-	case wire.JobDelay:
+	case api.JobDelay:
 		req.RunAt = time.Unix(0, s.now+int64(s.rng.IntN(1000))*1e6).UTC().Format(time.RFC3339)
-	case wire.JobReprioritise:
+	case api.JobReprioritise:
 		req.Key = "b"
-	case wire.JobCancel:
+	case api.JobCancel:
 		req.Limit = 2
-	case wire.JobRedrive:
+	case api.JobRedrive:
 		req.Queue = wire.DLQ(req.Queue)
 	}
 	sh := s.shards[n/2]
 	s.ids++ // so that a job that was not confirmed is known as well
 	id := fmt.Sprintf("%08d", s.ids+1)
-	s.deletes[id] = req.Op == wire.JobCancel
+	s.deletes[id] = req.Op == api.JobCancel
 	_, _ = sh.jobs.create(sh.queues[req.Queue], req, false)
 }
 
@@ -263,7 +264,7 @@ func (s *sim) finish() {
 			}
 			busy = s.work(sh) || busy
 			for _, j := range sh.jobs.All() {
-				if at := j.shown(); at.State == wire.JobPaused && sh.active[j.source()] == nil {
+				if at := j.shown(); at.State == api.JobPaused && sh.active[j.source()] == nil {
 					s.activate(sh, j, resume{})
 					busy = true
 				}
@@ -318,7 +319,7 @@ func (s *sim) check() {
 			}
 		}
 		for _, j := range sh.jobs.All() {
-			if s.deletes[j.ID] || j.Op == wire.JobCancel {
+			if s.deletes[j.ID] || j.Op == api.JobCancel {
 				deleted += j.shown().Done
 			}
 		}

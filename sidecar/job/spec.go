@@ -10,7 +10,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/store"
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // The store of a shard has jobs in its configuration, as JSON:
@@ -31,7 +31,7 @@ const KeptFor = deadletter.KeptFor
 
 // spec is the definition of a job. It never changes.
 type spec struct {
-	wire.JobCreateRequest
+	api.JobCreateRequest
 	ID        string `json:"job"`
 	CreatedAt int64  `json:"created"`        // Unix ns
 	Last      uint64 `json:"last"`           // the last sequence of its queue then; later messages are not part of the job
@@ -65,7 +65,7 @@ func (s *spec) keys() []string {
 // rewrites reports whether the op writes new records of messages. The others finish them,
 // or end their delay.
 func (s *spec) rewrites() bool {
-	return s.Op != wire.JobDelete && s.Op != wire.JobCancel && s.Op != wire.JobRunNow
+	return s.Op != api.JobDelete && s.Op != api.JobCancel && s.Op != api.JobRunNow
 }
 
 // runAt is when delayed messages are due, Unix ns.
@@ -103,7 +103,7 @@ func (p *progress) leave(why string, n int64) {
 	p.Left[why] += n
 }
 
-func (p *progress) ended() bool { return p.State == wire.JobDone || p.State == wire.JobCanceled }
+func (p *progress) ended() bool { return p.State == api.JobDone || p.State == api.JobCanceled }
 
 // position is where a message is in the order of a job.
 type position struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // A job moves messages to a queue of another shard by transfers, one at a time. A transfer
@@ -81,7 +82,7 @@ const (
 
 // leftReasons are the outcomes of messages that a job leaves as they are.
 var leftReasons = map[outcome]string{
-	outcomeKeyFull: wire.LeftKeyFull, outcomeBadKey: wire.LeftBadKey, outcomeUnreadable: wire.LeftUnreadable, outcomeTooLarge: wire.LeftRefused,
+	outcomeKeyFull: api.LeftKeyFull, outcomeBadKey: api.LeftBadKey, outcomeUnreadable: api.LeftUnreadable, outcomeTooLarge: api.LeftRefused,
 }
 
 // of returns the outcome of the i-th parked message.

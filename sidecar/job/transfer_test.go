@@ -10,6 +10,7 @@ import (
 
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func testSigner(t *testing.T, secret byte) *wire.Signer {
@@ -25,13 +26,13 @@ func testSigner(t *testing.T, secret byte) *wire.Signer {
 func TestStoredForms(t *testing.T) {
 	n := int64(3)
 	id := store.ID{0xab}
-	j := &spec{JobCreateRequest: wire.JobCreateRequest{Queue: "a.dlq", Op: wire.JobMove, To: "b", Filter: &wire.Filter{All: true}}, ID: "7", CreatedAt: 5, Last: 9, ByRedrive: true}
+	j := &spec{JobCreateRequest: api.JobCreateRequest{Queue: "a.dlq", Op: api.JobMove, To: "b", Filter: &api.Filter{All: true}}, ID: "7", CreatedAt: 5, Last: 9, ByRedrive: true}
 	at := &progress{
-		State: wire.JobPaused, Why: "full", Started: 1, Matched: 4, Done: 2, Left: map[string]int64{wire.LeftGone: 2},
+		State: api.JobPaused, Why: "full", Started: 1, Matched: 4, Done: 2, Left: map[string]int64{api.LeftGone: 2},
 		At: position{Seq: 8, EnqueuedAt: 6, ID: id}, NewSince: &n,
 	}
 	out := &transfer{No: 2, Shard: 1, Before: position{Seq: 1}, Last: position{Seq: 8}, Entries: []entry{
-		{Seq: 3, EnqueuedAt: 4, ID: id[:], NotBefore: 5, Delayed: true, ExpiresAt: 6}, {Seq: 8, EnqueuedAt: 4, ID: id[:], Why: wire.LeftGone},
+		{Seq: 3, EnqueuedAt: 4, ID: id[:], NotBefore: 5, Delayed: true, ExpiresAt: 6}, {Seq: 8, EnqueuedAt: 4, ID: id[:], Why: api.LeftGone},
 	}}
 	r := &receipt{No: 3, Outcomes: "tk-", Refused: wire.NoOwner("x"), From: 2, At: 5}
 	entries := append(j.entries(at, true), j.transferEntry(out), r.entry(j.ID))
@@ -92,7 +93,7 @@ func TestWireForms(t *testing.T) {
 func TestTheEndOfATransfer(t *testing.T) {
 	id := make([]byte, 16)
 	tr := &transfer{No: 1, Before: position{Seq: 1}, Last: position{Seq: 9}, Entries: []entry{
-		{Seq: 2, ID: id}, {Seq: 3, ID: id, Why: wire.LeftGone}, {Seq: 4, ID: id}, {Seq: 5, ID: id}, {Seq: 6, ID: id, Why: wire.LeftGone},
+		{Seq: 2, ID: id}, {Seq: 3, ID: id, Why: api.LeftGone}, {Seq: 4, ID: id}, {Seq: 5, ID: id}, {Seq: 6, ID: id, Why: api.LeftGone},
 	}}
 	for _, c := range []struct {
 		outcomes    string
@@ -101,10 +102,10 @@ func TestTheEndOfATransfer(t *testing.T) {
 		moved, kept []uint64
 		left        map[string]int64
 	}{
-		{"ttt", 9, 5, []uint64{2, 4, 5}, nil, map[string]int64{wire.LeftGone: 2}},
-		{"ktu", 9, 5, []uint64{4}, []uint64{2, 5}, map[string]int64{wire.LeftGone: 2, wire.LeftKeyFull: 1, wire.LeftUnreadable: 1}},
-		{"tt-", 4, 3, []uint64{2, 4}, []uint64{5}, map[string]int64{wire.LeftGone: 1}},
-		{"t", 3, 2, []uint64{2}, []uint64{4, 5}, map[string]int64{wire.LeftGone: 1}},
+		{"ttt", 9, 5, []uint64{2, 4, 5}, nil, map[string]int64{api.LeftGone: 2}},
+		{"ktu", 9, 5, []uint64{4}, []uint64{2, 5}, map[string]int64{api.LeftGone: 2, api.LeftKeyFull: 1, api.LeftUnreadable: 1}},
+		{"tt-", 4, 3, []uint64{2, 4}, []uint64{5}, map[string]int64{api.LeftGone: 1}},
+		{"t", 3, 2, []uint64{2}, []uint64{4, 5}, map[string]int64{api.LeftGone: 1}},
 		{"", 1, 0, nil, []uint64{2, 4, 5}, nil},
 	} {
 		next, moved, kept := tr.end(&progress{}, &receipt{Outcomes: c.outcomes})

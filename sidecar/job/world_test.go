@@ -19,6 +19,7 @@ import (
 	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // testPayload is max_payload of NATS.
@@ -326,7 +327,7 @@ func (q *testQueue) ClaimAndComplete(c queue.Claim, fn func(*queue.Claimed, uint
 	return ok
 }
 
-func (q *testQueue) Finder(f wire.Filter, last uint64) (*finder.Finder, *wire.Error) {
+func (q *testQueue) Finder(f api.Filter, last uint64) (*finder.Finder, *wire.Error) {
 	return finder.New(q, f, last, q.shard.jobs.Log)
 }
 
@@ -344,7 +345,7 @@ func (t testTarget) Room(messages, _, _ int64) *wire.Error {
 	return nil
 }
 
-func (t testTarget) Reclassify(headers map[string][]string, _ int, _ bool, req *wire.JobCreateRequest) (store.Class, *wire.Error) {
+func (t testTarget) Reclassify(headers map[string][]string, _ int, _ bool, req *api.JobCreateRequest) (store.Class, *wire.Error) {
 	d := store.Class{Weight: 1000, Cost: 1000}
 	if d.Key = headers["key"][0]; req.Key != "" {
 		d.Key = req.Key

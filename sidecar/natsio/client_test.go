@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // TestClientOf: the name that NATS reports comes before the name that a client gives itself; both
@@ -33,7 +34,7 @@ func TestUserOf(t *testing.T) {
 		"A/alice":  {wire.HeaderClient: {"cli"}, requestInfo: {`{"acc":"A","user":"alice","name":"app"}`}},
 		"/alice":   {requestInfo: {`{"user":"alice"}`}},
 		`A/a\x1b[`: {requestInfo: {"{\"acc\":\"A\",\"user\":\"a\\u001b[\"}"}},
-		"A/" + strings.Repeat("x", wire.MaxGuardUserBytes-2): {requestInfo: {`{"acc":"A","user":"` + strings.Repeat("x", 500) + `"}`}},
+		"A/" + strings.Repeat("x", api.MaxGuardUserBytes-2): {requestInfo: {`{"acc":"A","user":"` + strings.Repeat("x", 500) + `"}`}},
 	} {
 		require.Equal(t, want, userOf(h))
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func TestALifeOverNATS(t *testing.T) {
@@ -280,7 +281,7 @@ func TestMicroService(t *testing.T) {
 
 func TestVerbs(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		var list wire.QueueList
+		var list api.QueueList
 		r.must("fila.admin.queue-list", "", &list)
 		require.Equal(t, 7, list.Total)
 		var body map[string]string
@@ -503,7 +504,7 @@ func TestVerbsThatWaitAreBounded(t *testing.T) {
 		for range n {
 			require.NoError(t, r.client.PublishRequest("fila.admin.redrive.orders", "_INBOX.waiting", nil))
 		}
-		var list wire.QueueList
+		var list api.QueueList
 		require.Nil(t, r.request("fila.admin.queue-list", "", &list))
 		require.Equal(t, 7, list.Total)
 		synctest.Wait()
@@ -522,16 +523,16 @@ func TestVerbsThatWaitAreBounded(t *testing.T) {
 func TestACallThatWaitsHoldsUpNobody(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		hanging := make(chan struct{})
-		say := func(text string) wire.GuardReply {
+		say := func(text string) api.GuardReply {
 			if text == "refused" {
-				return wire.GuardReply{Err: wire.PermitNotFound(text)}
+				return api.GuardReply{Err: wire.PermitNotFound(text)}
 			}
-			return wire.GuardReply{Body: []byte(strconv.Quote(text)), Headers: map[string][]string{"Test": {text}}}
+			return api.GuardReply{Body: []byte(strconv.Quote(text)), Headers: map[string][]string{"Test": {text}}}
 		}
-		require.NoError(t, r.front.ServeGuard(r.shards, map[string]wire.GuardVerb{
-			wire.GuardCheck: func(tail string, body []byte, _ wire.GuardOrigin) wire.GuardReply {
+		require.NoError(t, r.front.ServeGuard(r.shards, map[string]api.GuardVerb{
+			api.GuardCheck: func(tail string, body []byte, _ api.GuardOrigin) api.GuardReply {
 				if string(body) == "wait" {
-					return wire.GuardReply{Later: func() wire.GuardReply {
+					return api.GuardReply{Later: func() api.GuardReply {
 						<-hanging
 						return say(tail)
 					}}
@@ -572,9 +573,9 @@ func TestChecksAfterAStandstill(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var stood atomic.Int64
 		r.front.Now = func() int64 { return time.Now().UnixNano() + stood.Load() }
-		require.NoError(t, r.front.ServeGuard(r.shards, map[string]wire.GuardVerb{
-			wire.GuardCheck: func(_ string, _ []byte, from wire.GuardOrigin) wire.GuardReply {
-				return wire.GuardReply{Body: strconv.AppendBool(nil, from.Late(r.front.Now()))}
+		require.NoError(t, r.front.ServeGuard(r.shards, map[string]api.GuardVerb{
+			api.GuardCheck: func(_ string, _ []byte, from api.GuardOrigin) api.GuardReply {
+				return api.GuardReply{Body: strconv.AppendBool(nil, from.Late(r.front.Now()))}
 			},
 		}))
 		late := func(header, value string) string {

@@ -10,17 +10,18 @@ import (
 
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // ServeGuard adds the guard verbs to the micro service of ServeRequests. They can be reached when
 // it returns.
-func (f *Front) ServeGuard(s *shard.Set, verbs map[string]wire.GuardVerb) error {
+func (f *Front) ServeGuard(s *shard.Set, verbs map[string]api.GuardVerb) error {
 	f.watchStandstills()
 	return f.serveGuard(f.service, s, f.Subjects, verbs, s.Draining)
 }
 
 // JoinGuard answers the guard verbs under a prefix that several filas serve as a queue group.
-func (f *Front) JoinGuard(s *shard.Set, version string, common wire.Subjects, verbs map[string]wire.GuardVerb) error {
+func (f *Front) JoinGuard(s *shard.Set, version string, common wire.Subjects, verbs map[string]api.GuardVerb) error {
 	service, err := micro.AddService(f.Conn, micro.Config{
 		Name: wire.GuardServiceName, Version: serviceVersion(version), QueueGroup: wire.GuardServiceName,
 		Description: "the guard of several filas",
@@ -45,23 +46,23 @@ func (f *Front) LeaveGuard() {
 }
 
 // origin returns what a guard request says besides its body.
-func (f *Front) origin(verb string, req micro.Request) (from wire.GuardOrigin, err *wire.Error) {
-	if verb == wire.GuardDone {
+func (f *Front) origin(verb string, req micro.Request) (from api.GuardOrigin, err *wire.Error) {
+	if verb == api.GuardDone {
 		return from, nil // the permit names the caller
 	}
 	from.User = userOf(req.Headers())
-	if verb != wire.GuardCheck {
+	if verb != api.GuardCheck {
 		return from, nil
 	}
 	now := f.now()
 	sent, sure := f.standstill.since(now)
-	if from.Until, err = wire.GuardUntil(req.Headers().Get, sent); err == nil && from.Until == 0 && !sure {
+	if from.Until, err = api.GuardUntil(req.Headers().Get, sent); err == nil && from.Until == 0 && !sure {
 		from.Until = sent // without a stated timeout it may be a short one
 	}
 	return from, err
 }
 
-func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Subjects, verbs map[string]wire.GuardVerb, draining func() bool) error {
+func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Subjects, verbs map[string]api.GuardVerb, draining func() bool) error {
 	for _, name := range slices.Sorted(maps.Keys(verbs)) {
 		do := verbs[name]
 		handle := func(req micro.Request) {
@@ -69,8 +70,8 @@ func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Su
 			switch {
 			case !ok:
 				f.respondError(req, wire.BadSubject(req.Subject()))
-			case req.Reply() == "" && name != wire.GuardDone: // nobody would receive the permit
-			case draining() && name == wire.GuardCheck:
+			case req.Reply() == "" && name != api.GuardDone: // nobody would receive the permit
+			case draining() && name == api.GuardCheck:
 				f.respondError(req, wire.Draining())
 			default:
 				from, err := f.origin(name, req)
@@ -93,9 +94,9 @@ func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Su
 
 // guarded carries out a request. Later requests do not wait for one that has to wait. traced ends
 // the span; it may be nil.
-func (f *Front) guarded(s *shard.Set, req micro.Request, tail string, from wire.GuardOrigin, do wire.GuardVerb, traced func(reply []byte, err *wire.Error)) {
+func (f *Front) guarded(s *shard.Set, req micro.Request, tail string, from api.GuardOrigin, do api.GuardVerb, traced func(reply []byte, err *wire.Error)) {
 	f.calls.RLock()
-	end := func(reply wire.GuardReply) wire.GuardReply {
+	end := func(reply api.GuardReply) api.GuardReply {
 		if traced != nil {
 			traced(reply.Body, reply.Err)
 		}

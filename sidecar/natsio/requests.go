@@ -15,11 +15,12 @@ import (
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Verb is an endpoint for the requests of an admin verb.
 type Verb struct {
-	wire.AnyVerb
+	api.AnyVerb
 	// Waits makes each request run in a goroutine of its own. Requests of other verbs run in
 	// the order in which they arrive, one at a time.
 	Waits bool
@@ -58,7 +59,7 @@ func userOf(h micro.Headers) string {
 		return ""
 	}
 	user := wire.ShowKey(info.Account + "/" + info.User)
-	return strings.ToValidUTF8(user[:min(len(user), wire.MaxGuardUserBytes)], "")
+	return strings.ToValidUTF8(user[:min(len(user), api.MaxGuardUserBytes)], "")
 }
 
 // ServeRequests starts the micro service. Its endpoints are the verbs and, unless Attach
@@ -76,7 +77,7 @@ func (f *Front) ServeRequests(s *shard.Set, version string, verbs []Verb) error 
 	verbs = slices.SortedFunc(slices.Values(verbs), func(a, b Verb) int { return cmp.Compare(a.String(), b.String()) })
 	for _, v := range verbs {
 		name := v.String()
-		for _, subject := range wire.Wildcards(f.Subjects, v) {
+		for _, subject := range api.Wildcards(f.Subjects, v) {
 			if err := f.serve(service, s, name, subject, f.verb(s, v)); err != nil {
 				return err
 			}

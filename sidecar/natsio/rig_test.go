@@ -25,6 +25,7 @@ import (
 	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // rig is a Front with a shard, whose store is in memory, and an embedded server that does not
@@ -99,9 +100,9 @@ func newRig(t *testing.T) *rig {
 	require.NoError(t, r.front.ServeAcks(r.shards))
 	require.NoError(t, r.shards.Serve())
 	require.NoError(t, r.front.ServeRequests(r.shards, "v1.2.3", []Verb{
-		{AnyVerb: wire.VerbQueueList, Do: func(string, string, []byte) ([]byte, *wire.Error) { return []byte(`{"total":7}`), nil }},
-		{AnyVerb: wire.VerbQueueInspect, Do: r.echo},
-		{AnyVerb: wire.VerbRedrive, Waits: true, Do: r.hang},
+		{AnyVerb: api.VerbQueueList, Do: func(string, string, []byte) ([]byte, *wire.Error) { return []byte(`{"total":7}`), nil }},
+		{AnyVerb: api.VerbQueueInspect, Do: r.echo},
+		{AnyVerb: api.VerbRedrive, Waits: true, Do: r.hang},
 	}))
 	r.client, err = nats.Connect("", nats.InProcessServer(r.srv))
 	require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // traced starts the span of a guard request. answered ends it; it is nil if the request is not
@@ -25,7 +26,7 @@ func (f *Front) traced(verb, key string, req micro.Request) (parent wire.TracePa
 		Name: "guard " + verb, Kind: telemetry.SpanServer, Parent: parent, Start: time.Now().UnixNano(),
 		Attrs: []slog.Attr{slog.String("verb", verb)},
 	}
-	if key != wire.KeyInBody {
+	if key != api.KeyInBody {
 		s.Attrs = append(s.Attrs, slog.String("key", wire.ShowKey(key)))
 	}
 	return parent, func(reply []byte, err *wire.Error) {
@@ -43,9 +44,9 @@ func (f *Front) traced(verb, key string, req micro.Request) (parent wire.TracePa
 // guardAttrs returns the span attributes of a guard reply.
 func guardAttrs(verb string, reply []byte) (attrs []slog.Attr) {
 	var a struct {
-		wire.GuardAnswer
-		Answers []wire.GuardAnswer `json:"answers"`
-		wire.GuardVerdict
+		api.GuardAnswer
+		Answers []api.GuardAnswer `json:"answers"`
+		api.GuardVerdict
 	}
 	if json.Unmarshal(reply, &a) != nil {
 		return nil
@@ -56,7 +57,7 @@ func guardAttrs(verb string, reply []byte) (attrs []slog.Attr) {
 		}
 	}
 	switch verb {
-	case wire.GuardCheck:
+	case api.GuardCheck:
 		if a.Answers != nil {
 			allowed := 0
 			for i := range a.Answers {
@@ -72,7 +73,7 @@ func guardAttrs(verb string, reply []byte) (attrs []slog.Attr) {
 		if a.RetryAfterMs > 0 {
 			attrs = append(attrs, slog.Duration("retry_after", time.Duration(a.RetryAfterMs)*time.Millisecond))
 		}
-	case wire.GuardDone:
+	case api.GuardDone:
 		text("severity", a.Severity)
 		text("rule", a.Rule)
 		if a.Severity != "" { // only failed calls have one

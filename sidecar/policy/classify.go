@@ -7,6 +7,7 @@ import (
 	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // keyTemplates compute the keys of messages in a queue without on_enqueue.
@@ -63,7 +64,7 @@ func (p *Policy) Classify(headers map[string][]string, size int) (store.Class, *
 
 // Reclassify classifies a message of a job, whose request may set key and weight. Headers that
 // were accepted before do not refuse it.
-func (p *Policy) Reclassify(headers map[string][]string, size int, acceptedBefore bool, req *wire.JobCreateRequest) (store.Class, *wire.Error) {
+func (p *Policy) Reclassify(headers map[string][]string, size int, acceptedBefore bool, req *api.JobCreateRequest) (store.Class, *wire.Error) {
 	c, werr := p.Classify(headers, size)
 	if acceptedBefore && !p.Has(hooks.OnEnqueue) {
 		werr = nil

@@ -14,6 +14,7 @@ import (
 	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Defaults are the limits of hooks whose queues set none.
@@ -70,7 +71,7 @@ type Policy struct {
 	Settings wire.QueueSettings
 	keys     keyTemplates
 	hooks    map[hooks.Kind]*queueHook
-	broken   []wire.HookInfo // stored hooks that fail to load
+	broken   []api.HookInfo // stored hooks that fail to load
 }
 
 // Options of policies with hooks.
@@ -120,7 +121,7 @@ func (o *Options) Recovered(settings wire.QueueSettings) *Policy {
 		if err := o.loadHook(p, kind, nil); err != nil {
 			o.Log.Error("a stored hook does not load; messages go on with the safe defaults until it is replaced",
 				"queue", settings.Name, "hook", string(kind), "error", err)
-			p.broken = append(p.broken, wire.HookInfo{Hook: string(kind), State: "not loaded", LastError: err.Error()})
+			p.broken = append(p.broken, api.HookInfo{Hook: string(kind), State: "not loaded", LastError: err.Error()})
 		}
 	}
 	return p
@@ -198,12 +199,12 @@ func (p *Policy) CloseReplaced(next *Policy) {
 }
 
 // Describe describes the hooks of a policy, on_enqueue first, then those that failed to load.
-func (p *Policy) Describe() []wire.HookInfo {
-	list := []wire.HookInfo{}
+func (p *Policy) Describe() []api.HookInfo {
+	list := []api.HookInfo{}
 	for _, kind := range hookKinds {
 		if g := p.hooks[kind]; g != nil {
 			s := g.hook.Stats()
-			list = append(list, wire.HookInfo{
+			list = append(list, api.HookInfo{
 				Hook: s.Hook, State: s.State, Runs: s.Runs, Failures: s.Failures, Bypassed: s.Bypassed,
 				Warnings: s.Warnings, ConsecutiveFailures: s.ConsecutiveFailures, LastError: s.LastError,
 			})

@@ -9,6 +9,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 const (
@@ -106,7 +107,7 @@ func (sc *schedule) makeRun(r dueRun, now int64) (werr *wire.Error) {
 	} else {
 		next.Runs++
 		werr = s.queue.EnqueueRun(sc.message(r.at), func(id store.ID) queue.WriteEntries {
-			next.Recent = append(slices.Clone(next.Recent[max(0, len(next.Recent)-wire.ScheduleRuns+1):]), run{At: r.at, Made: now, ID: id})
+			next.Recent = append(slices.Clone(next.Recent[max(0, len(next.Recent)-api.ScheduleRuns+1):]), run{At: r.at, Made: now, ID: id})
 			return sc.write(&next, r.next)
 		})
 	}

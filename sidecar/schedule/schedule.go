@@ -11,6 +11,7 @@ import (
 	"github.com/filaq/fila/sidecar/schedule/calendar"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // The configuration in the store of a shard has two entries for a schedule:
@@ -24,7 +25,7 @@ const (
 
 // spec is the part of a schedule that never changes.
 type spec struct {
-	wire.ScheduleAddRequest
+	api.ScheduleAddRequest
 	CreatedAt int64 `json:"created"` // Unix ns
 	ByEnqueue bool  `json:"by_enqueue,omitzero"`
 }
@@ -95,7 +96,7 @@ func encode(v any) string {
 }
 
 // matches reports whether req describes the schedule as it is.
-func (sc *schedule) matches(req *wire.ScheduleAddRequest) bool {
+func (sc *schedule) matches(req *api.ScheduleAddRequest) bool {
 	return encode(&sc.ScheduleAddRequest) == encode(req)
 }
 
@@ -120,34 +121,34 @@ func (sc *schedule) runAfter(last int64) int64 {
 
 // info describes the schedule with at most one run to come; addComingRuns adds the others.
 // Its caller holds the lock of owner.
-func (sc *schedule) info() wire.ScheduleInfo {
-	i := wire.ScheduleInfo{
+func (sc *schedule) info() api.ScheduleInfo {
+	i := api.ScheduleInfo{
 		Queue: sc.owner.queue.Name(), Name: sc.Name, Schedule: sc.Schedule, TimeZone: sc.TimeZone, Missed: sc.Missed, TTLMs: sc.TTLMs,
-		State: wire.ScheduleActive, CreatedAt: wire.Timestamp(sc.CreatedAt), ByEnqueue: sc.ByEnqueue,
-		Next: []string{}, Last: []wire.ScheduleRun{}, Runs: sc.state.Runs, MissedN: sc.state.Missed, Bytes: sc.bytes,
+		State: api.ScheduleActive, CreatedAt: wire.Timestamp(sc.CreatedAt), ByEnqueue: sc.ByEnqueue,
+		Next: []string{}, Last: []api.ScheduleRun{}, Runs: sc.state.Runs, MissedN: sc.state.Missed, Bytes: sc.bytes,
 	}
 	if sc.refused != nil {
 		i.Why = sc.refused.Description
 	}
 	if sc.state.Paused {
-		i.State = wire.SchedulePaused
+		i.State = api.SchedulePaused
 	} else if sc.nextAt != 0 {
 		i.Next = append(i.Next, sc.formatTime(time.Unix(0, sc.nextAt)))
 	}
 	for _, r := range slices.Backward(sc.state.Recent) {
-		i.Last = append(i.Last, wire.ScheduleRun{At: wire.Timestamp(r.At), MadeAt: wire.Timestamp(r.Made), ID: uuid.UUID(r.ID).String()})
+		i.Last = append(i.Last, api.ScheduleRun{At: wire.Timestamp(r.At), MadeAt: wire.Timestamp(r.Made), ID: uuid.UUID(r.ID).String()})
 	}
 	return i
 }
 
 // addComingRuns adds to i the runs after last, in the time zone of the schedule. It
 // searches a calendar: its caller holds no lock.
-func (sc *schedule) addComingRuns(i *wire.ScheduleInfo, last int64) {
-	if i.State != wire.ScheduleActive {
+func (sc *schedule) addComingRuns(i *api.ScheduleInfo, last int64) {
+	if i.State != api.ScheduleActive {
 		return
 	}
 	i.Next = []string{}
-	for t, ok := sc.times.Next(time.Unix(0, last)); ok && len(i.Next) < wire.ScheduleNext; t, ok = sc.times.Next(t) {
+	for t, ok := sc.times.Next(time.Unix(0, last)); ok && len(i.Next) < api.ScheduleNext; t, ok = sc.times.Next(t) {
 		i.Next = append(i.Next, sc.formatTime(t))
 	}
 }

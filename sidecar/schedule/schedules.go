@@ -10,6 +10,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Limits bound the schedules of a queue; 0: no limit.
@@ -42,9 +43,9 @@ func (r *Runner) NewSchedules(queue Enqueuer, metrics Metrics, limits Limits) *S
 }
 
 // AddSchedule adds a schedule, or replaces the one of that name. It waits for the disk.
-func (s *Schedules) AddSchedule(req wire.ScheduleAddRequest) (wire.ScheduleInfo, *wire.Error) {
+func (s *Schedules) AddSchedule(req api.ScheduleAddRequest) (api.ScheduleInfo, *wire.Error) {
 	done := make(chan error, 1)
-	info, werr := s.add(req, false, func(wire.ScheduleInfo) (w queue.WriteEntries) { return w }, func(err error) { done <- err })
+	info, werr := s.add(req, false, func(api.ScheduleInfo) (w queue.WriteEntries) { return w }, func(err error) { done <- err })
 	if werr == nil {
 		werr = queue.CommitError(s.runner.Await(done))
 	}
@@ -53,8 +54,8 @@ func (s *Schedules) AddSchedule(req wire.ScheduleAddRequest) (wire.ScheduleInfo,
 
 // AddScheduleByEnqueue adds a schedule that a producer has sent by an enqueue, and confirms it
 // when it is on disk.
-func (s *Schedules) AddScheduleByEnqueue(req wire.ScheduleAddRequest, confirm queue.Confirmation) *wire.Error {
-	_, werr := s.add(req, true, func(i wire.ScheduleInfo) queue.WriteEntries {
+func (s *Schedules) AddScheduleByEnqueue(req api.ScheduleAddRequest, confirm queue.Confirmation) *wire.Error {
+	_, werr := s.add(req, true, func(i api.ScheduleInfo) queue.WriteEntries {
 		r := wire.EnqueueReply{Queue: i.Queue, Schedule: i.Name, Replaced: i.Replaced, Unchanged: i.Unchanged}
 		if len(i.Next) > 0 {
 			r.Next = i.Next[0]
@@ -66,17 +67,17 @@ func (s *Schedules) AddScheduleByEnqueue(req wire.ScheduleAddRequest, confirm qu
 
 // add adds a schedule and hands it to the store in the write that begin returns. done is
 // called when it is on disk or has failed.
-func (s *Schedules) add(req wire.ScheduleAddRequest, byEnqueue bool, begin func(wire.ScheduleInfo) queue.WriteEntries, done func(error)) (wire.ScheduleInfo, *wire.Error) {
+func (s *Schedules) add(req api.ScheduleAddRequest, byEnqueue bool, begin func(api.ScheduleInfo) queue.WriteEntries, done func(error)) (api.ScheduleInfo, *wire.Error) {
 	if werr := req.Check(); werr != nil {
-		return wire.ScheduleInfo{}, werr
+		return api.ScheduleInfo{}, werr
 	}
 	now := wallClock()
 	sc, err := newSchedule(s, spec{ScheduleAddRequest: req, CreatedAt: now, ByEnqueue: byEnqueue})
 	if err != nil {
-		return wire.ScheduleInfo{}, wire.BadSchedule(err.Error())
+		return api.ScheduleInfo{}, wire.BadSchedule(err.Error())
 	}
 	if werr := s.runner.Admit(sc.bytes); werr != nil {
-		return wire.ScheduleInfo{}, werr
+		return api.ScheduleInfo{}, werr
 	}
 	sc.state.Last = sc.times.Begin(time.Unix(0, now)).UnixNano()
 	sc.nextAt = sc.runAfter(sc.state.Last)
@@ -89,7 +90,7 @@ func (s *Schedules) add(req wire.ScheduleAddRequest, byEnqueue bool, begin func(
 
 // insert is the part of add under the lock. last is State.Last of the schedule that info
 // describes.
-func (s *Schedules) insert(sc *schedule, begin func(wire.ScheduleInfo) queue.WriteEntries, done func(error)) (info wire.ScheduleInfo, last int64, werr *wire.Error) {
+func (s *Schedules) insert(sc *schedule, begin func(api.ScheduleInfo) queue.WriteEntries, done func(error)) (info api.ScheduleInfo, last int64, werr *wire.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.byName[sc.Name]
@@ -188,12 +189,12 @@ func (s *Schedules) RemoveSchedules() (keys []string) {
 }
 
 // Schedule describes a schedule.
-func (s *Schedules) Schedule(name string) (wire.ScheduleInfo, *wire.Error) {
+func (s *Schedules) Schedule(name string) (api.ScheduleInfo, *wire.Error) {
 	s.mu.Lock()
 	sc := s.byName[name]
 	if sc == nil {
 		s.mu.Unlock()
-		return wire.ScheduleInfo{}, wire.ScheduleNotFound(s.queue.Name(), name)
+		return api.ScheduleInfo{}, wire.ScheduleNotFound(s.queue.Name(), name)
 	}
 	info, last := sc.info(), sc.state.Last
 	s.mu.Unlock()
@@ -204,12 +205,12 @@ func (s *Schedules) Schedule(name string) (wire.ScheduleInfo, *wire.Error) {
 
 // change changes a schedule and waits for the disk. apply changes the state and returns
 // what to write; the schedule is removed if it deletes keys.
-func (s *Schedules) change(name, event string, apply func(*schedule) queue.WriteEntries) (wire.ScheduleInfo, *wire.Error) {
+func (s *Schedules) change(name, event string, apply func(*schedule) queue.WriteEntries) (api.ScheduleInfo, *wire.Error) {
 	s.mu.Lock()
 	sc := s.byName[name]
 	if sc == nil {
 		s.mu.Unlock()
-		return wire.ScheduleInfo{}, wire.ScheduleNotFound(s.queue.Name(), name)
+		return api.ScheduleInfo{}, wire.ScheduleNotFound(s.queue.Name(), name)
 	}
 	done := make(chan error, 1)
 	oldState, oldNext := sc.state, sc.nextAt
@@ -232,7 +233,7 @@ func (s *Schedules) change(name, event string, apply func(*schedule) queue.Write
 		werr = queue.CommitError(s.runner.Await(done))
 	}
 	if werr != nil {
-		return wire.ScheduleInfo{}, werr
+		return api.ScheduleInfo{}, werr
 	}
 	sc.addComingRuns(&info, last)
 	sc.event(event, nil)
@@ -240,12 +241,12 @@ func (s *Schedules) change(name, event string, apply func(*schedule) queue.Write
 }
 
 // DeleteSchedule deletes a schedule and returns it as it was. Its messages stay.
-func (s *Schedules) DeleteSchedule(name string) (wire.ScheduleInfo, *wire.Error) {
+func (s *Schedules) DeleteSchedule(name string) (api.ScheduleInfo, *wire.Error) {
 	return s.change(name, wire.EventScheduleDeleted, func(sc *schedule) queue.WriteEntries { return queue.WriteEntries{Delete: sc.keys()} })
 }
 
 // PauseSchedule stops the runs of a schedule until ResumeSchedule.
-func (s *Schedules) PauseSchedule(name string) (wire.ScheduleInfo, *wire.Error) {
+func (s *Schedules) PauseSchedule(name string) (api.ScheduleInfo, *wire.Error) {
 	return s.change(name, wire.EventSchedulePaused, func(sc *schedule) queue.WriteEntries {
 		sc.state.Paused = true
 		return queue.WriteEntries{Put: []store.Entry{sc.stateEntry(&sc.state)}}
@@ -254,7 +255,7 @@ func (s *Schedules) PauseSchedule(name string) (wire.ScheduleInfo, *wire.Error) 
 
 // ResumeSchedule lets a paused schedule run again. Runs during the pause do not count as
 // missed; a schedule that runs once, and was due meanwhile, runs now.
-func (s *Schedules) ResumeSchedule(name string) (wire.ScheduleInfo, *wire.Error) {
+func (s *Schedules) ResumeSchedule(name string) (api.ScheduleInfo, *wire.Error) {
 	s.mu.Lock()
 	before := s.byName[name]
 	s.mu.Unlock()
@@ -272,7 +273,7 @@ func (s *Schedules) ResumeSchedule(name string) (wire.ScheduleInfo, *wire.Error)
 }
 
 // ListSchedules describes up to limit schedules by name, after the name after.
-func (s *Schedules) ListSchedules(after string, limit int) (list []wire.ScheduleInfo) {
+func (s *Schedules) ListSchedules(after string, limit int) (list []api.ScheduleInfo) {
 	var found []*schedule
 	var last []int64
 	s.mu.Lock()

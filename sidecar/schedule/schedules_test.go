@@ -10,6 +10,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // fakeQueue stores everything at once.
@@ -46,7 +47,7 @@ func TestTheSchedulesOfAShardAreBounded(t *testing.T) {
 	})
 	s := r.NewSchedules(fakeQueue{}, fakeMetrics{}, Limits{})
 	add := func(name, payload string) *wire.Error {
-		_, werr := s.AddSchedule(wire.ScheduleAddRequest{Name: name, Schedule: "@daily", Missed: wire.MissedOne, Payload: []byte(payload)})
+		_, werr := s.AddSchedule(api.ScheduleAddRequest{Name: name, Schedule: "@daily", Missed: wire.MissedOne, Payload: []byte(payload)})
 		return werr
 	}
 	require.Nil(t, add("one", ""))

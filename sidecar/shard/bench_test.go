@@ -19,6 +19,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // lastDelivery is a Conn that keeps the last delivery to w.
@@ -130,7 +131,7 @@ func BenchmarkDeadLetters(b *testing.B) {
 			ask(b)
 		}
 	})
-	for name, f := range map[string]wire.Filter{
+	for name, f := range map[string]api.Filter{
 		"find/header": {Header: map[string]string{"tenant": "17"}},
 		"find/group":  {ErrorGroup: deadletter.GroupID(&store.Dead{SourceQueue: "orders", Error: "no such customer cust-1: the account was closed"})},
 		"find/key":    {Keys: []string{"tenant-17"}},

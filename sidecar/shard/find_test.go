@@ -11,13 +11,14 @@ import (
 	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // found returns the sequences of the messages that match a filter, checking slots messages at a
 // time.
 func (r *rig) found(q *Queue, body string, slots int) (at []uint64) {
 	r.t.Helper()
-	f, err := wire.ParseFilter([]byte(body), time.Now())
+	f, err := api.ParseFilter([]byte(body), time.Now())
 	require.Nil(r.t, err, body)
 	fd, err := q.Finder(f, 0)
 	require.Nil(r.t, err, body)
@@ -125,7 +126,7 @@ func TestMessagesAreFoundByTheirLastError(t *testing.T) {
 			}
 		}
 		r.consume(q, "w", 0)
-		j := r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobRunNow, Filter: &wire.Filter{ErrorCode: "402"}})
+		j := r.run(api.JobCreateRequest{Queue: "orders", Op: api.JobRunNow, Filter: &api.Filter{ErrorCode: "402"}})
 		require.EqualValues(t, 1, j.Done)
 		require.Equal(t, []uint64{2}, r.found(q, `{"error_code":"402","state":"pending"}`, 10), "it still has its last error")
 	})
@@ -141,13 +142,13 @@ func TestFindLooksNoFurther(t *testing.T) {
 			require.Nil(t, r.enqueue(fmt.Sprint(i), "", nat("tenant", "a")))
 		}
 		time.Sleep(time.Second)
-		fd, err := q.Finder(wire.Filter{Header: map[string]string{"tenant": "a"}}, 3)
+		fd, err := q.Finder(api.Filter{Header: map[string]string{"tenant": "a"}}, 3)
 		require.Nil(t, err)
 		views, next, err := fd.Find(2, 10, 10, nil)
 		require.Nil(t, err)
 		require.Zero(t, next)
 		require.Len(t, views, 2)
-		_, err = q.Finder(wire.Filter{Reason: wire.ReasonTerm}, 0)
+		_, err = q.Finder(api.Filter{Reason: wire.ReasonTerm}, 0)
 		require.Equal(t, wire.CodeOnlyForDLQ, err.ErrCode)
 		_, err = q.Delete("", true)
 		require.Nil(t, err)

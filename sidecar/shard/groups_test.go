@@ -12,6 +12,7 @@ import (
 	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // grouped returns the nonempty groups of the dead letters of q as lines, and how many dead
@@ -143,8 +144,8 @@ func TestRedrivesAreKept(t *testing.T) {
 		}
 		job := func(r *rig, op string, limit int64) {
 			t.Helper()
-			req := wire.JobCreateRequest{Queue: "orders.dlq", Op: op, Filter: &wire.Filter{All: true}, Limit: limit, Order: wire.OrderArrival}
-			if op == wire.JobMove {
+			req := api.JobCreateRequest{Queue: "orders.dlq", Op: op, Filter: &api.Filter{All: true}, Limit: limit, Order: api.OrderArrival}
+			if op == api.JobMove {
 				req.To = "by-hand"
 			}
 			j, werr := r.Queue("orders").DLQ().CreateJob(req)
@@ -152,9 +153,9 @@ func TestRedrivesAreKept(t *testing.T) {
 			time.Sleep(time.Second)
 			j, werr = r.Job(j.ID)
 			require.Nil(t, werr)
-			require.Equal(t, []any{wire.JobDone, limit}, []any{j.State, j.Done})
+			require.Equal(t, []any{api.JobDone, limit}, []any{j.State, j.Done})
 		}
-		job(r, wire.JobRedrive, 3) // before anybody has asked for groups
+		job(r, api.JobRedrive, 3) // before anybody has asked for groups
 		want := []string{"boom #: 7 there, 3 left, 0 came back"}
 		require.Equal(t, want, told(r))
 		next := r.restart()
@@ -164,9 +165,9 @@ func TestRedrivesAreKept(t *testing.T) {
 		require.Equal(t, want, told(next))
 		next = next.restart()
 		require.Equal(t, want, told(next))
-		job(next, wire.JobRedrive, 4)
-		job(next, wire.JobMove, 2)
-		job(next, wire.JobDelete, 1)
+		job(next, api.JobRedrive, 4)
+		job(next, api.JobMove, 2)
+		job(next, api.JobDelete, 1)
 		want = []string{"boom #: 3 there, 4 left, 0 came back", "bang: 0 there, 3 left, 0 came back"}
 		require.Equal(t, want, told(next), "what is moved or deleted does not count")
 		next = next.restart()
@@ -175,7 +176,7 @@ func TestRedrivesAreKept(t *testing.T) {
 		time.Sleep(deadletter.KeptFor)
 		require.Equal(t, []string{"boom #: 3 there, 0 left, 0 came back"}, told(next), "that was long ago")
 		require.Len(t, next.keptOf("\x00redriven/"), 2)
-		job(next, wire.JobRedrive, 1)
+		job(next, api.JobRedrive, 1)
 		require.Equal(t, []string{"boom #: 2 there, 1 left, 0 came back"}, told(next))
 		require.Len(t, next.keptOf("\x00redriven/"), 1)
 

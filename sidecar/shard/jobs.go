@@ -10,6 +10,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // newJobs returns the jobs of the shard, see [job.Jobs].
@@ -164,13 +165,13 @@ func (t *dryTarget) Close()                { t.close() }
 
 // CreateJob creates a job of a checked request, or returns what a dry run would do. The job
 // is on disk then.
-func (q *Queue) CreateJob(req wire.JobCreateRequest) (wire.JobInfo, *wire.Error) {
+func (q *Queue) CreateJob(req api.JobCreateRequest) (api.JobInfo, *wire.Error) {
 	return q.shard.jobs.Create(jobQueue{q}, req)
 }
 
 // Redrive moves up to count messages of q, a dead letter queue, back to their queue, 0: all.
 // It creates a job and waits for it, see [job.Jobs.Redrive].
-func (q *Queue) Redrive(count int64) (wire.RedriveReply, *wire.Error) {
+func (q *Queue) Redrive(count int64) (api.RedriveReply, *wire.Error) {
 	return q.shard.jobs.Redrive(jobQueue{q}, count)
 }
 
@@ -186,7 +187,7 @@ func (s *Set) Receive(body []byte) ([]byte, *wire.Error) {
 }
 
 // Jobs returns a page of jobs, see [job.Page].
-func (s *Set) Jobs(queue, after string, limit int) wire.JobList {
+func (s *Set) Jobs(queue, after string, limit int) api.JobList {
 	var all []*job.Job
 	for _, sh := range s.all() {
 		if !sh.silent() {
@@ -197,33 +198,33 @@ func (s *Set) Jobs(queue, after string, limit int) wire.JobList {
 }
 
 // Job describes a job.
-func (s *Set) Job(id string) (wire.JobInfo, *wire.Error) {
+func (s *Set) Job(id string) (api.JobInfo, *wire.Error) {
 	return s.onJob(id, func(*job.Job) *wire.Error { return nil })
 }
 
 // PauseJob pauses a job, see [job.Job.Pause].
-func (s *Set) PauseJob(id string) (wire.JobInfo, *wire.Error) { return s.onJob(id, (*job.Job).Pause) }
+func (s *Set) PauseJob(id string) (api.JobInfo, *wire.Error) { return s.onJob(id, (*job.Job).Pause) }
 
 // ResumeJob resumes a job, see [job.Job.Resume].
-func (s *Set) ResumeJob(id string) (wire.JobInfo, *wire.Error) { return s.onJob(id, (*job.Job).Resume) }
+func (s *Set) ResumeJob(id string) (api.JobInfo, *wire.Error) { return s.onJob(id, (*job.Job).Resume) }
 
 // CancelJob cancels a job, see [job.Job.Cancel].
-func (s *Set) CancelJob(id string) (wire.JobInfo, *wire.Error) { return s.onJob(id, (*job.Job).Cancel) }
+func (s *Set) CancelJob(id string) (api.JobInfo, *wire.Error) { return s.onJob(id, (*job.Job).Cancel) }
 
 // onJob calls fn for a job, and describes the job then.
-func (s *Set) onJob(id string, fn func(*job.Job) *wire.Error) (wire.JobInfo, *wire.Error) {
+func (s *Set) onJob(id string, fn func(*job.Job) *wire.Error) (api.JobInfo, *wire.Error) {
 	for _, sh := range s.all() {
 		if sh.silent() {
 			continue
 		}
 		if j := sh.jobs.Get(id); j != nil {
 			if werr := fn(j); werr != nil {
-				return wire.JobInfo{}, werr
+				return api.JobInfo{}, werr
 			}
 			return j.Info(), nil
 		}
 	}
-	return wire.JobInfo{}, wire.JobNotFound(id)
+	return api.JobInfo{}, wire.JobNotFound(id)
 }
 
 // TransferVerb is [job.TransferVerb].

@@ -20,6 +20,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Constants of package job.
@@ -29,10 +30,10 @@ const (
 )
 
 // everything returns a filter that matches all messages.
-func everything() *wire.Filter { return &wire.Filter{All: true} }
+func everything() *api.Filter { return &api.Filter{All: true} }
 
 // begin creates a job.
-func (r *rig) begin(req wire.JobCreateRequest) wire.JobInfo {
+func (r *rig) begin(req api.JobCreateRequest) api.JobInfo {
 	r.t.Helper()
 	info, werr := r.Queue(req.Queue).CreateJob(r.checked(req))
 	require.Nil(r.t, werr)
@@ -40,34 +41,34 @@ func (r *rig) begin(req wire.JobCreateRequest) wire.JobInfo {
 }
 
 // checked returns a request as if it came from a client.
-func (r *rig) checked(req wire.JobCreateRequest) wire.JobCreateRequest {
+func (r *rig) checked(req api.JobCreateRequest) api.JobCreateRequest {
 	r.t.Helper()
-	parsed, werr := wire.VerbJobCreate.Parse("", []byte(asJSON(req)))
+	parsed, werr := api.VerbJobCreate.Parse("", []byte(asJSON(req)))
 	require.Nil(r.t, werr)
 	require.Nil(r.t, parsed.Resolve(time.Unix(0, r.Now())))
 	return parsed
 }
 
 // over waits until a job has ended or is paused.
-func (r *rig) over(id string) wire.JobInfo {
+func (r *rig) over(id string) api.JobInfo {
 	r.t.Helper()
 	for range 1000 {
 		info, werr := r.Job(id)
 		require.Nil(r.t, werr)
-		if info.Ended() || info.State == wire.JobPaused {
+		if info.Ended() || info.State == api.JobPaused {
 			return info
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
 	require.Fail(r.t, "a job that does not end")
-	return wire.JobInfo{}
+	return api.JobInfo{}
 }
 
 // run creates a job and waits until it is done.
-func (r *rig) run(req wire.JobCreateRequest) wire.JobInfo {
+func (r *rig) run(req api.JobCreateRequest) api.JobInfo {
 	r.t.Helper()
 	info := r.over(r.begin(req).ID)
-	require.Equal(r.t, wire.JobDone, info.State, info.Why)
+	require.Equal(r.t, api.JobDone, info.State, info.Why)
 	return info
 }
 
@@ -123,7 +124,7 @@ func TestAJobRedrivesMatchingMessages(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.FairnessHeader = "tenant" })
 		r.bury(q, 10, byTenant)
-		dry := wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: &wire.Filter{Header: map[string]string{"Tenant": "a"}}, DryRun: true}
+		dry := api.JobCreateRequest{Queue: "orders.dlq", Op: api.JobRedrive, Filter: &api.Filter{Header: map[string]string{"Tenant": "a"}}, DryRun: true}
 		info, werr := q.DLQ().CreateJob(r.checked(dry))
 		require.Nil(t, werr)
 		require.EqualValues(t, []int64{5, 5}, []int64{info.Matched, info.Eligible})
@@ -154,7 +155,7 @@ func TestAJobRedrivesMatchingMessages(t *testing.T) {
 
 // TestOrdersOfJobs: arrival is the order of the first enqueue, death the order of dead letters.
 func TestOrdersOfJobs(t *testing.T) {
-	for order, want := range map[string][]string{wire.OrderArrival: {"0", "1"}, wire.OrderDeath: {"2", "1"}} {
+	for order, want := range map[string][]string{api.OrderArrival: {"0", "1"}, api.OrderDeath: {"2", "1"}} {
 		t.Run(order, func(t *testing.T) {
 			bubble(t, func(r *rig) {
 				q := r.create(nil)
@@ -170,7 +171,7 @@ func TestOrdersOfJobs(t *testing.T) {
 				}
 				require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
 				time.Sleep(time.Second)
-				done := r.run(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: everything(), Order: order, Limit: 2})
+				done := r.run(api.JobCreateRequest{Queue: "orders.dlq", Op: api.JobRedrive, Filter: everything(), Order: order, Limit: 2})
 				require.EqualValues(t, 2, done.Done)
 				require.Equal(t, want, r.bodies(q))
 			})
@@ -188,21 +189,21 @@ func TestOpsOnWaitingMessages(t *testing.T) {
 		}
 		held := r.one("w")
 		require.Equal(t, "0", string(held.Data))
-		done := r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobDelay, Filter: &wire.Filter{Keys: []string{"a"}}, RunAt: "1h"})
+		done := r.run(api.JobCreateRequest{Queue: "orders", Op: api.JobDelay, Filter: &api.Filter{Keys: []string{"a"}}, RunAt: "1h"})
 		require.EqualValues(t, 3, done.Done)
-		require.Equal(t, map[string]int64{wire.LeftInFlight: 1}, done.Left)
+		require.Equal(t, map[string]int64{api.LeftInFlight: 1}, done.Left)
 		require.Zero(t, *done.NewSince, "messages that the job itself moved are not new")
-		done = r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobRunNow, Filter: &wire.Filter{Keys: []string{"a", "b"}}, Limit: 1})
+		done = r.run(api.JobCreateRequest{Queue: "orders", Op: api.JobRunNow, Filter: &api.Filter{Keys: []string{"a", "b"}}, Limit: 1})
 		require.EqualValues(t, 1, done.Done)
-		require.Equal(t, map[string]int64{wire.LeftInFlight: 1, wire.LeftNotDelayed: 1}, done.Left, "messages in front of the first delayed one")
-		done = r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobReprioritise, Filter: &wire.Filter{Keys: []string{"b"}}, Key: "c", Weight: 7})
+		require.Equal(t, map[string]int64{api.LeftInFlight: 1, api.LeftNotDelayed: 1}, done.Left, "messages in front of the first delayed one")
+		done = r.run(api.JobCreateRequest{Queue: "orders", Op: api.JobReprioritise, Filter: &api.Filter{Keys: []string{"b"}}, Key: "c", Weight: 7})
 		require.EqualValues(t, 3, done.Done)
 		q.View(func(m *queue.Queue, side queue.Role, now int64) {
 			require.EqualValues(t, 7000, m.Inspect(side).Key("c", now).Weight)
 			require.False(t, m.Inspect(side).Key("b", now).Known)
 			require.EqualValues(t, 2, m.Inspect(side).Stats(now).Delayed)
 		})
-		done = r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobCancel, Filter: &wire.Filter{State: wire.StateDelayed}})
+		done = r.run(api.JobCreateRequest{Queue: "orders", Op: api.JobCancel, Filter: &api.Filter{State: api.StateDelayed}})
 		require.EqualValues(t, 2, done.Done)
 		require.EqualValues(t, 5, q.Depth())
 		r.ack(held, wire.Ack{Kind: wire.AckDone}, "")
@@ -224,7 +225,7 @@ func TestOpsOnWaitingMessages(t *testing.T) {
 		list := next.Jobs("orders", "", 10)
 		require.Len(t, list.Jobs, 4)
 		require.Equal(t, done.ID, list.Jobs[0].ID)
-		require.Equal(t, wire.JobDone, list.Jobs[0].State)
+		require.Equal(t, api.JobDone, list.Jobs[0].State)
 		first := next.Jobs("orders", "", 3)
 		require.Len(t, first.Jobs, 3)
 		second := next.Jobs("orders", first.Next, 3)
@@ -244,7 +245,7 @@ func TestAJobDelaysAMessage(t *testing.T) {
 		require.Equal(t, "2", r.one("w").Header.Get(wire.HeaderAttempt))
 		require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
 		time.Sleep(time.Minute) // its lease ends
-		require.EqualValues(t, 1, r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobDelay, Filter: everything(), RunAt: "1h"}).Done)
+		require.EqualValues(t, 1, r.run(api.JobCreateRequest{Queue: "orders", Op: api.JobDelay, Filter: everything(), RunAt: "1h"}).Done)
 		next := r.restart()
 		next.consume(next.Queue("orders"), "w", 1)
 		time.Sleep(58 * time.Minute)
@@ -268,12 +269,12 @@ func TestMovesToAnotherQueue(t *testing.T) {
 		for i := range 6 {
 			require.Nil(t, r.enqueue(fmt.Sprint(10+i), "", byTenant(i)))
 		}
-		require.EqualValues(t, 3, r.run(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobMove, To: "slow", Filter: everything()}).Done)
+		require.EqualValues(t, 3, r.run(api.JobCreateRequest{Queue: "orders.dlq", Op: api.JobMove, To: "slow", Filter: everything()}).Done)
 		require.Zero(t, q.DLQ().Depth())
 		require.Zero(t, q.DLQ().Bytes())
 
-		paused := r.over(r.begin(wire.JobCreateRequest{Queue: "orders", Op: wire.JobMove, To: "slow", Filter: everything()}).ID)
-		require.Equal(t, wire.JobPaused, paused.State)
+		paused := r.over(r.begin(api.JobCreateRequest{Queue: "orders", Op: api.JobMove, To: "slow", Filter: everything()}).ID)
+		require.Equal(t, api.JobPaused, paused.State)
 		require.Contains(t, paused.Why, "slow")
 		require.EqualValues(t, 4, paused.Done)
 		require.EqualValues(t, []int64{2, 7}, []int64{q.Depth(), to.Depth()})
@@ -295,8 +296,8 @@ func TestMovesToAnotherQueue(t *testing.T) {
 		require.Nil(t, r.enqueue("x", "", nil))
 		_, werr = to.Delete("", true)
 		require.Nil(t, werr)
-		gone := r.over(r.begin(wire.JobCreateRequest{Queue: "orders", Op: wire.JobMove, To: "slow", Filter: everything()}).ID)
-		require.Equal(t, wire.JobPaused, gone.State)
+		gone := r.over(r.begin(api.JobCreateRequest{Queue: "orders", Op: api.JobMove, To: "slow", Filter: everything()}).ID)
+		require.Equal(t, api.JobPaused, gone.State)
 		require.Contains(t, gone.Why, "slow")
 		require.EqualValues(t, 1, q.Depth())
 	})
@@ -312,22 +313,22 @@ func TestADryRunPredictsTheRun(t *testing.T) {
 	for name, c := range map[string]struct {
 		from, to   func(*wire.QueueSettings) // settings of orders and slow
 		dead       bool
-		req        wire.JobCreateRequest
+		req        api.JobCreateRequest
 		done       int64
 		left       map[string]int64
 		stops, one bool
 	}{
-		"a key that gets full":         {from: perKey(10), req: wire.JobCreateRequest{Op: wire.JobReprioritise, Key: "vip"}, done: 10, left: map[string]int64{wire.LeftKeyFull: 2}},
-		"a key that is full":           {from: perKey(6), req: wire.JobCreateRequest{Op: wire.JobReprioritise, Key: "a"}, left: map[string]int64{wire.LeftKeyFull: 12}},
-		"a key with room for a batch":  {from: perKey(20), req: wire.JobCreateRequest{Op: wire.JobReprioritise, Key: "a"}, done: 12},
-		"another weight takes nothing": {from: perKey(6), req: wire.JobCreateRequest{Op: wire.JobReprioritise, Weight: 2}, done: 12},
-		"keys of the target":           {to: perKey(2), req: wire.JobCreateRequest{Op: wire.JobMove, To: "slow"}, done: 4, left: map[string]int64{wire.LeftKeyFull: 8}},
-		"a target that gets full":      {to: func(s *wire.QueueSettings) { s.MaxDepth = 7 }, req: wire.JobCreateRequest{Op: wire.JobMove, To: "slow"}, done: 7, stops: true},
-		"bytes of the target":          {to: func(s *wire.QueueSettings) { s.MaxBytes = 100 }, req: wire.JobCreateRequest{Op: wire.JobMove, To: "slow"}, done: 10, stops: true},
-		"a limit in front of that":     {to: func(s *wire.QueueSettings) { s.MaxDepth = 7 }, req: wire.JobCreateRequest{Op: wire.JobMove, To: "slow", Limit: 7}, done: 7},
-		"a target that is not there":   {req: wire.JobCreateRequest{Op: wire.JobMove, To: "nowhere"}, stops: true},
-		"keys of dead letters":         {from: perKey(4), dead: true, req: wire.JobCreateRequest{Op: wire.JobRedrive}, done: 8, left: map[string]int64{wire.LeftKeyFull: 4}},
-		"an edit that gets too large":  {req: wire.JobCreateRequest{Op: wire.JobEdit, Payload: &large}, one: true, left: map[string]int64{wire.LeftRefused: 1}},
+		"a key that gets full":         {from: perKey(10), req: api.JobCreateRequest{Op: api.JobReprioritise, Key: "vip"}, done: 10, left: map[string]int64{api.LeftKeyFull: 2}},
+		"a key that is full":           {from: perKey(6), req: api.JobCreateRequest{Op: api.JobReprioritise, Key: "a"}, left: map[string]int64{api.LeftKeyFull: 12}},
+		"a key with room for a batch":  {from: perKey(20), req: api.JobCreateRequest{Op: api.JobReprioritise, Key: "a"}, done: 12},
+		"another weight takes nothing": {from: perKey(6), req: api.JobCreateRequest{Op: api.JobReprioritise, Weight: 2}, done: 12},
+		"keys of the target":           {to: perKey(2), req: api.JobCreateRequest{Op: api.JobMove, To: "slow"}, done: 4, left: map[string]int64{api.LeftKeyFull: 8}},
+		"a target that gets full":      {to: func(s *wire.QueueSettings) { s.MaxDepth = 7 }, req: api.JobCreateRequest{Op: api.JobMove, To: "slow"}, done: 7, stops: true},
+		"bytes of the target":          {to: func(s *wire.QueueSettings) { s.MaxBytes = 100 }, req: api.JobCreateRequest{Op: api.JobMove, To: "slow"}, done: 10, stops: true},
+		"a limit in front of that":     {to: func(s *wire.QueueSettings) { s.MaxDepth = 7 }, req: api.JobCreateRequest{Op: api.JobMove, To: "slow", Limit: 7}, done: 7},
+		"a target that is not there":   {req: api.JobCreateRequest{Op: api.JobMove, To: "nowhere"}, stops: true},
+		"keys of dead letters":         {from: perKey(4), dead: true, req: api.JobCreateRequest{Op: api.JobRedrive}, done: 8, left: map[string]int64{api.LeftKeyFull: 4}},
+		"an edit that gets too large":  {req: api.JobCreateRequest{Op: api.JobEdit, Payload: &large}, one: true, left: map[string]int64{api.LeftRefused: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(r *rig) {
@@ -347,7 +348,7 @@ func TestADryRunPredictsTheRun(t *testing.T) {
 				time.Sleep(time.Second)
 				if c.one {
 					r.conn.max = wire.HeaderRoom + int64(len(large))/2
-					c.req.Filter = &wire.Filter{IDs: []string{formatID(r.first(q).ID)}}
+					c.req.Filter = &api.Filter{IDs: []string{formatID(r.first(q).ID)}}
 				}
 				dry := c.req
 				dry.DryRun = true
@@ -355,7 +356,7 @@ func TestADryRunPredictsTheRun(t *testing.T) {
 				ran := r.over(r.begin(c.req).ID)
 				require.Equal(t, c.done, ran.Done, "%+v", ran)
 				require.Equal(t, c.left, ran.Left)
-				require.Equal(t, c.stops, ran.State == wire.JobPaused, ran.Why)
+				require.Equal(t, c.stops, ran.State == api.JobPaused, ran.Why)
 				if werr != nil {
 					require.True(t, c.stops)
 					require.Equal(t, ran.Why, werr.Description)
@@ -364,7 +365,7 @@ func TestADryRunPredictsTheRun(t *testing.T) {
 				require.Equal(t, ran.Done, dryRun.Eligible)
 				require.Equal(t, ran.Left, dryRun.Left)
 				require.Equal(t, ran.Why, dryRun.Why)
-				require.Len(t, dryRun.Samples, int(min(ran.Done, wire.JobSamples)))
+				require.Len(t, dryRun.Samples, int(min(ran.Done, api.JobSamples)))
 			})
 		})
 	}
@@ -378,8 +379,8 @@ func TestADryRunHasItsOwnHook(t *testing.T) {
 		})
 		r.bury(q, 12, func(int) nats.Header { return nats.Header{"Tenant": {"bad"}} })
 		before := q.Hooks()
-		dryRun, werr := r.Queue("orders.dlq").CreateJob(r.checked(wire.JobCreateRequest{
-			Queue: "orders.dlq", Op: wire.JobRedrive, Filter: everything(), DryRun: true,
+		dryRun, werr := r.Queue("orders.dlq").CreateJob(r.checked(api.JobCreateRequest{
+			Queue: "orders.dlq", Op: api.JobRedrive, Filter: everything(), DryRun: true,
 		}))
 		require.Nil(t, werr)
 		require.EqualValues(t, 12, dryRun.Eligible, "they would go with the defaults")
@@ -399,8 +400,8 @@ func TestAMoveToAQueueThatIsDeletedMeanwhile(t *testing.T) {
 			}
 			return nil
 		})
-		paused := r.over(r.begin(wire.JobCreateRequest{Queue: "orders", Op: wire.JobMove, To: "slow", Filter: everything()}).ID)
-		require.Equal(t, wire.JobPaused, paused.State)
+		paused := r.over(r.begin(api.JobCreateRequest{Queue: "orders", Op: api.JobMove, To: "slow", Filter: everything()}).ID)
+		require.Equal(t, api.JobPaused, paused.State)
 		require.Zero(t, to.Depth())
 		require.Zero(t, to.Bytes())
 		require.Empty(t, to.perKey.Load().mu.n)
@@ -416,15 +417,15 @@ func TestAnEdit(t *testing.T) {
 		r.bury(q, 2, func(int) nats.Header { return nats.Header{"currency": {"none"}, "old": {"1"}} })
 		id := formatID(r.first(q.DLQ()).ID)
 		payload := base64.StdEncoding.EncodeToString([]byte("mended"))
-		require.EqualValues(t, 1, r.run(wire.JobCreateRequest{
-			Queue: "orders.dlq", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}},
+		require.EqualValues(t, 1, r.run(api.JobCreateRequest{
+			Queue: "orders.dlq", Op: api.JobEdit, Filter: &api.Filter{IDs: []string{id}},
 			SetHeaders: map[string]string{"Currency": "EUR"}, RemoveHeaders: []string{"OLD"}, Payload: &payload,
 		}).Done)
 		require.EqualValues(t, 2, q.DLQ().Depth())
 		next := r.restart()
 		q = next.Queue("orders")
-		require.EqualValues(t, 1, next.run(wire.JobCreateRequest{
-			Queue: "orders.dlq", Op: wire.JobRedrive, Filter: &wire.Filter{IDs: []string{id}, Reason: wire.ReasonTerm},
+		require.EqualValues(t, 1, next.run(api.JobCreateRequest{
+			Queue: "orders.dlq", Op: api.JobRedrive, Filter: &api.Filter{IDs: []string{id}, Reason: wire.ReasonTerm},
 		}).Done)
 		next.consume(q, "w", 1)
 		m := next.one("w")
@@ -448,11 +449,11 @@ func TestAnEditOfABrokenMessage(t *testing.T) {
 				r.bury(q, 1, plain)
 				id := formatID(r.first(q.DLQ()).ID)
 				r.store.spoil(bad)
-				info := r.over(r.begin(wire.JobCreateRequest{
-					Queue: "orders.dlq", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}}, SetHeaders: map[string]string{"Currency": "EUR"},
+				info := r.over(r.begin(api.JobCreateRequest{
+					Queue: "orders.dlq", Op: api.JobEdit, Filter: &api.Filter{IDs: []string{id}}, SetHeaders: map[string]string{"Currency": "EUR"},
 				}).ID)
 				require.Zero(t, info.Done)
-				require.Equal(t, map[string]int64{wire.LeftUnreadable: 1}, info.Left)
+				require.Equal(t, map[string]int64{api.LeftUnreadable: 1}, info.Left)
 				r.store.spoil(badPlaces{})
 				ref := []store.Ref{{Queue: q.DLQ().ID(), Seq: 1}}
 				require.NoError(t, r.store.Dead(ref, func(_ int, d *store.Dead) { require.NotNil(t, d) }))
@@ -466,19 +467,19 @@ func TestAJobIsPausedAndResumed(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		r.bury(q, 50, plain)
-		job := r.begin(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: everything(), Rate: 10})
-		second := r.begin(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobDelete, Filter: everything()})
+		job := r.begin(api.JobCreateRequest{Queue: "orders.dlq", Op: api.JobRedrive, Filter: everything(), Rate: 10})
+		second := r.begin(api.JobCreateRequest{Queue: "orders.dlq", Op: api.JobDelete, Filter: everything()})
 		time.Sleep(1050 * time.Millisecond)
 		now, _ := r.Job(job.ID)
-		require.Equal(t, wire.JobRunning, now.State)
+		require.Equal(t, api.JobRunning, now.State)
 		require.InDelta(t, 11, now.Done, 1)
 		other, _ := r.Job(second.ID)
-		require.Equal(t, wire.JobWaiting, other.State, "one of a queue runs at a time")
+		require.Equal(t, api.JobWaiting, other.State, "one of a queue runs at a time")
 		_, werr := r.PauseJob(second.ID)
 		require.Nil(t, werr)
 		paused, werr := r.PauseJob(job.ID)
 		require.Nil(t, werr)
-		require.Equal(t, wire.JobPaused, paused.State)
+		require.Equal(t, api.JobPaused, paused.State)
 		time.Sleep(time.Minute)
 		require.Equal(t, paused.Done, q.Depth())
 
@@ -486,19 +487,19 @@ func TestAJobIsPausedAndResumed(t *testing.T) {
 		kept, werr := next.Job(job.ID)
 		require.Nil(t, werr)
 		require.Equal(t, paused.Done, kept.Done)
-		require.Equal(t, wire.JobPaused, kept.State)
+		require.Equal(t, api.JobPaused, kept.State)
 		_, werr = next.ResumeJob(job.ID)
 		require.Nil(t, werr)
 		time.Sleep(time.Second)
 		last := next.restart() // while it runs
 		done := last.over(job.ID)
-		require.Equal(t, wire.JobDone, done.State)
+		require.Equal(t, api.JobDone, done.State)
 		require.EqualValues(t, 50, done.Done)
 		require.Len(t, last.bodies(last.Queue("orders")), 50)
 
 		canceled, werr := last.CancelJob(second.ID)
 		require.Nil(t, werr)
-		require.Equal(t, wire.JobCanceled, canceled.State)
+		require.Equal(t, api.JobCanceled, canceled.State)
 		_, werr = last.CancelJob(second.ID)
 		require.Nil(t, werr)
 		_, werr = last.ResumeJob(second.ID)
@@ -509,7 +510,7 @@ func TestAJobIsPausedAndResumed(t *testing.T) {
 		list := last.Jobs("", "", 10)
 		require.Empty(t, list.Jobs)
 		require.Zero(t, list.Total)
-		last.begin(wire.JobCreateRequest{Queue: "orders", Op: wire.JobCancel, Filter: everything()})
+		last.begin(api.JobCreateRequest{Queue: "orders", Op: api.JobCancel, Filter: everything()})
 		_, werr = last.Job(job.ID)
 		require.Equal(t, wire.CodeJobNotFound, werr.ErrCode)
 		last.end()
@@ -521,7 +522,7 @@ func TestJobsOfADeletedQueue(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		r.bury(q, 20, plain)
-		job := r.begin(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: everything(), Rate: 1})
+		job := r.begin(api.JobCreateRequest{Queue: "orders.dlq", Op: api.JobRedrive, Filter: everything(), Rate: 1})
 		time.Sleep(3 * time.Second)
 		_, werr := q.Delete("", true)
 		require.Nil(t, werr)
@@ -547,9 +548,9 @@ func TestOneMessageThatCannotBeMoved(t *testing.T) {
 			}
 			return nil
 		})
-		done := r.run(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: everything()})
+		done := r.run(api.JobCreateRequest{Queue: "orders.dlq", Op: api.JobRedrive, Filter: everything()})
 		require.EqualValues(t, 4, done.Done)
-		require.Equal(t, map[string]int64{wire.LeftUnreadable: 1}, done.Left)
+		require.Equal(t, map[string]int64{api.LeftUnreadable: 1}, done.Left)
 		require.Equal(t, []string{"0", "1", "3", "4"}, r.bodies(q))
 		require.EqualValues(t, 1, q.DLQ().Depth())
 	})
@@ -562,8 +563,8 @@ func TestAJobThatIsTooLarge(t *testing.T) {
 		require.Nil(t, r.enqueue("x", "", nil))
 		synctest.Wait()
 		id := formatID(r.first(q).ID)
-		edit := wire.JobCreateRequest{
-			Queue: "orders", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}},
+		edit := api.JobCreateRequest{
+			Queue: "orders", Op: api.JobEdit, Filter: &api.Filter{IDs: []string{id}},
 			SetHeaders: map[string]string{"Page": strings.Repeat("<", store.MaxHeaderBytes/6)}, // of six bytes each in JSON
 		}
 		_, werr := q.CreateJob(edit)
@@ -581,8 +582,8 @@ func TestAnEditOfADeadLetterOfAFullQueue(t *testing.T) {
 		q := r.create(func(s *wire.QueueSettings) { s.MaxDepth = 2 })
 		r.bury(q, 2, plain)
 		id := formatID(r.first(q.DLQ()).ID)
-		info := r.run(wire.JobCreateRequest{
-			Queue: "orders.dlq", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}}, SetHeaders: map[string]string{"Currency": "EUR"},
+		info := r.run(api.JobCreateRequest{
+			Queue: "orders.dlq", Op: api.JobEdit, Filter: &api.Filter{IDs: []string{id}}, SetHeaders: map[string]string{"Currency": "EUR"},
 		})
 		require.EqualValues(t, 1, info.Done)
 		require.Zero(t, *info.NewSince, "the edited message is not new")
@@ -596,7 +597,7 @@ func TestAMessageThatIsAckedDuringAJob(t *testing.T) {
 		for i := range 5 {
 			require.Nil(t, r.enqueue(fmt.Sprint(i), "", nil))
 		}
-		job := r.begin(wire.JobCreateRequest{Queue: "orders", Op: wire.JobDelay, Filter: everything(), RunAt: "1h", Rate: 1})
+		job := r.begin(api.JobCreateRequest{Queue: "orders", Op: api.JobDelay, Filter: everything(), RunAt: "1h", Rate: 1})
 		time.Sleep(500 * time.Millisecond)
 		r.consume(q, "w", 1)
 		m := r.one("w")
@@ -604,7 +605,7 @@ func TestAMessageThatIsAckedDuringAJob(t *testing.T) {
 		r.ack(m, done, "")
 		info := r.over(job.ID)
 		require.EqualValues(t, 4, info.Done)
-		require.Equal(t, map[string]int64{wire.LeftGone: 1}, info.Left)
+		require.Equal(t, map[string]int64{api.LeftGone: 1}, info.Left)
 		require.NotContains(t, r.log.String(), "cannot be read")
 	})
 }
@@ -618,7 +619,7 @@ func TestMessagesAfterARestartAreNotPartOfAJob(t *testing.T) {
 		for i := range 5 {
 			require.Nil(t, r.enqueue(fmt.Sprint(i), "", nil))
 		}
-		info := r.begin(wire.JobCreateRequest{Queue: "orders", Op: wire.JobMove, To: "slow", Filter: everything(), Rate: 1})
+		info := r.begin(api.JobCreateRequest{Queue: "orders", Op: api.JobMove, To: "slow", Filter: everything(), Rate: 1})
 		_, werr := r.PauseJob(info.ID)
 		require.Nil(t, werr)
 		require.NotEmpty(t, r.bodies(q))
@@ -631,7 +632,7 @@ func TestMessagesAfterARestartAreNotPartOfAJob(t *testing.T) {
 		_, werr = next.ResumeJob(info.ID)
 		require.Nil(t, werr)
 		info = next.over(info.ID)
-		require.Equal(t, wire.JobDone, info.State)
+		require.Equal(t, api.JobDone, info.State)
 		require.LessOrEqual(t, info.Matched, int64(1))
 		require.EqualValues(t, 5, *info.NewSince)
 		require.EqualValues(t, 5, next.Queue("orders").Depth())
@@ -657,8 +658,8 @@ func TestAnAttemptDuringAnEdit(t *testing.T) {
 			read <- true
 			<-goOn
 		}
-		job := r.begin(wire.JobCreateRequest{
-			Queue: "orders", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}}, SetHeaders: map[string]string{"Currency": "EUR"},
+		job := r.begin(api.JobCreateRequest{
+			Queue: "orders", Op: api.JobEdit, Filter: &api.Filter{IDs: []string{id}}, SetHeaders: map[string]string{"Currency": "EUR"},
 		})
 		<-read
 		attempt()
@@ -685,8 +686,8 @@ func TestAnEditThatDoesNothing(t *testing.T) {
 		key   string
 		state string
 	}{
-		"it cannot be read": {badPlaces{dead: errors.New("the disk is away")}, "a", wire.JobPaused},
-		"its key is none":   {badPlaces{}, strings.Repeat("k", wire.MaxKeyBytes+1), wire.JobDone},
+		"it cannot be read": {badPlaces{dead: errors.New("the disk is away")}, "a", api.JobPaused},
+		"its key is none":   {badPlaces{}, strings.Repeat("k", wire.MaxKeyBytes+1), api.JobDone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(r *rig) {
@@ -694,8 +695,8 @@ func TestAnEditThatDoesNothing(t *testing.T) {
 				require.Nil(t, r.enqueue("x", "id", nil))
 				id := r.id("id")
 				r.store.spoil(tc.bad)
-				info := r.over(r.begin(wire.JobCreateRequest{
-					Queue: "orders", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}}, SetHeaders: map[string]string{"Tenant": tc.key},
+				info := r.over(r.begin(api.JobCreateRequest{
+					Queue: "orders", Op: api.JobEdit, Filter: &api.Filter{IDs: []string{id}}, SetHeaders: map[string]string{"Tenant": tc.key},
 				}).ID)
 				require.Equal(t, tc.state, info.State, info.Why)
 				require.Zero(t, info.Done)
@@ -715,7 +716,7 @@ func TestMovesAreRecordedAsMoves(t *testing.T) {
 		q := r.create(nil)
 		other := r.another("by-hand", nil)
 		r.bury(q, 1, plain)
-		r.run(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: everything()})
+		r.run(api.JobCreateRequest{Queue: "orders.dlq", Op: api.JobRedrive, Filter: everything()})
 		r.consume(q, "w", 1)
 		r.ack(r.one("w"), wire.Ack{Kind: wire.AckTerm, Error: "again"}, "")
 		time.Sleep(time.Second)
@@ -777,7 +778,7 @@ func TestAFilterByTheLastError(t *testing.T) {
 			require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
 		}
 		synctest.Wait()
-		job := r.begin(wire.JobCreateRequest{Queue: "orders", Op: wire.JobCancel, Filter: &wire.Filter{ErrorContains: "meant"}, Rate: 1})
+		job := r.begin(api.JobCreateRequest{Queue: "orders", Op: api.JobCancel, Filter: &api.Filter{ErrorContains: "meant"}, Rate: 1})
 		time.Sleep(600 * time.Millisecond) // the first has gone, and the job rests
 		require.EqualValues(t, 1, q.Depth())
 		r.consume(q, "w", 1)

@@ -16,6 +16,7 @@ import (
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // verdictRules has one rule, of the same name, for each of the codes that tests use.
@@ -383,7 +384,7 @@ func TestHooks(t *testing.T) {
 		}
 		list := q.Hooks()
 		require.Len(t, list, 2)
-		require.Equal(t, wire.HookInfo{
+		require.Equal(t, api.HookInfo{
 			Hook: wire.HookOnEnqueue, State: "open", Runs: 3, Failures: 2, Bypassed: 1, Warnings: 1, ConsecutiveFailures: 2, LastError: list[0].LastError,
 		}, list[0])
 		require.Contains(t, list[0].LastError, "empty")

@@ -15,6 +15,7 @@ import (
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Queue is a queue or a dead letter queue: one role of a machine. Its methods may be called
@@ -84,7 +85,7 @@ func (q *Queue) Metrics() *telemetry.Queue { return q.metrics }
 // another time (Unix ns).
 type knownDetail struct {
 	stepped, at int64
-	detail      wire.QueueDetail
+	detail      api.QueueDetail
 }
 
 // countedAfter is how long after a step all that follows from it is counted, such as the
@@ -94,7 +95,7 @@ const countedAfter = 5 * int64(time.Second)
 // Detail returns the counters of the queue for lists of queues. stepped and now are from
 // [Queue.View]. Counters change only after steps, so the detail of an idle queue is computed
 // once. Callers do not change Waits.
-func (q *Queue) Detail(stepped, now int64) wire.QueueDetail {
+func (q *Queue) Detail(stepped, now int64) api.QueueDetail {
 	if c := q.detail.Load(); c != nil && c.stepped == stepped && c.at > stepped+countedAfter {
 		return c.detail
 	}
@@ -121,7 +122,7 @@ func (q *Queue) View(fn func(m *queue.Queue, side queue.Role, now int64)) bool {
 }
 
 // Finder returns a Finder for a checked filter, see [finder.New].
-func (q *Queue) Finder(f wire.Filter, last uint64) (*finder.Finder, *wire.Error) {
+func (q *Queue) Finder(f api.Filter, last uint64) (*finder.Finder, *wire.Error) {
 	return finder.New(q, f, last, q.shard.Log)
 }
 
@@ -187,12 +188,12 @@ func (q *Queue) Refuse(reply string, e *wire.Error) {
 }
 
 // Groups returns the largest groups of dead letters of q, a dead letter queue, up to limit.
-func (q *Queue) Groups(limit int) (wire.DeadGroups, *wire.Error) {
+func (q *Queue) Groups(limit int) (api.DeadGroups, *wire.Error) {
 	return q.groups.List(q, &q.redrives, limit, q.shard.Now(), q.shard.Log)
 }
 
 // Hooks describes the hooks of the queue, on_enqueue first, then those that failed to load.
-func (q *Queue) Hooks() []wire.HookInfo { return q.policy.Load().Describe() }
+func (q *Queue) Hooks() []api.HookInfo { return q.policy.Load().Describe() }
 
 // ResetHooks closes the breaker of a hook, or of both if hook is empty. It reports whether
 // there is such a hook.

@@ -13,6 +13,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func TestCreate(t *testing.T) {
@@ -74,7 +75,7 @@ func TestCreate(t *testing.T) {
 func TestDetailOfAQueueThatRests(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
-		detail := func() (d wire.QueueDetail) {
+		detail := func() (d api.QueueDetail) {
 			synctest.Wait()
 			require.True(t, q.View(func(m *queue.Queue, _ queue.Role, now int64) { d = q.Detail(m.Stepped(), now) }))
 			return d
@@ -181,11 +182,11 @@ func TestUpdate(t *testing.T) {
 		})
 		require.Nil(t, r.enqueue("x", "", nil))
 		r.update(q, func(s *wire.QueueSettings) { s.OnFailure, s.VisibilityTimeoutMs = "", 1000 })
-		require.Equal(t, []wire.HookInfo{{Hook: wire.HookOnEnqueue, State: "closed", Runs: 1}}, q.Hooks(), "the same hook, with its circuit")
+		require.Equal(t, []api.HookInfo{{Hook: wire.HookOnEnqueue, State: "closed", Runs: 1}}, q.Hooks(), "the same hook, with its circuit")
 		require.EqualValues(t, 1000, q.DLQ().Settings().VisibilityTimeoutMs)
 		require.Len(t, r.news(wire.EventQueueUpdated), 1)
 		r.update(q, func(s *wire.QueueSettings) { s.LuaTimeoutMs = 5 })
-		require.Equal(t, []wire.HookInfo{{Hook: wire.HookOnEnqueue, State: "closed"}}, q.Hooks(), "another one")
+		require.Equal(t, []api.HookInfo{{Hook: wire.HookOnEnqueue, State: "closed"}}, q.Hooks(), "another one")
 		require.Len(t, r.news(wire.EventQueueUpdated), 1)
 
 		before := r.store.submitted()

@@ -12,6 +12,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // bury makes n dead letters with the bodies 0 to n-1 and these headers.
@@ -77,11 +78,11 @@ func TestBadHeadersThatWereAccepted(t *testing.T) {
 		r.bury(q, 4, func(int) nats.Header { return nat("urgency", "soon") })
 		r.update(q, func(s *wire.QueueSettings) { s.PriorityHeader = "urgency" })
 		require.Nil(t, r.redrive(q, 2, 2))
-		j := r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobReprioritise, Filter: everything(), Weight: 2})
+		j := r.run(api.JobCreateRequest{Queue: "orders", Op: api.JobReprioritise, Filter: everything(), Weight: 2})
 		require.EqualValues(t, 2, j.Done)
-		j = r.run(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobMove, To: "other", Filter: everything()})
+		j = r.run(api.JobCreateRequest{Queue: "orders.dlq", Op: api.JobMove, To: "other", Filter: everything()})
 		require.Zero(t, j.Done)
-		require.Equal(t, map[string]int64{wire.LeftBadKey: 2}, j.Left)
+		require.Equal(t, map[string]int64{api.LeftBadKey: 2}, j.Left)
 		require.Zero(t, to.Depth())
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/filaq/fila/sidecar/schedule"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // newScheduleRunner returns what makes the runs of the schedules of the shard.
@@ -73,13 +74,13 @@ func (e enqueuer) WriteEntries(w queue.WriteEntries) *wire.Error {
 // the disk.
 func (q *Queue) addScheduleOf(m *nats.Msg, h *wire.ScheduleHeaders) *wire.Error {
 	if q.policy.Load().Settings.EnqueueSchedules == wire.SchedulesRefuse {
-		return wire.BadSchedule("queue " + q.name + " takes no schedules by enqueues (enqueue_schedules); they need the verb " + wire.VerbScheduleAdd.Name)
+		return wire.BadSchedule("queue " + q.name + " takes no schedules by enqueues (enqueue_schedules); they need the verb " + api.VerbScheduleAdd.Name)
 	}
 	if h.Target != q.name && h.Target != m.Subject {
 		return wire.BadSchedule(wire.HeaderScheduleTarget + " names another queue: an enqueue can only schedule messages of its own queue, " +
-			q.name + "; others need the verb " + wire.VerbScheduleAdd.Name)
+			q.name + "; others need the verb " + api.VerbScheduleAdd.Name)
 	}
-	req := wire.ScheduleAddRequest{Name: h.Name, Schedule: h.Schedule, TimeZone: h.TimeZone, Missed: h.Missed, TTLMs: h.TTLMs}
+	req := api.ScheduleAddRequest{Name: h.Name, Schedule: h.Schedule, TimeZone: h.TimeZone, Missed: h.Missed, TTLMs: h.TTLMs}
 	if len(m.Data) > 0 {
 		req.Payload = m.Data
 	}
@@ -96,8 +97,8 @@ func (q *Queue) addScheduleOf(m *nats.Msg, h *wire.ScheduleHeaders) *wire.Error 
 
 // Schedules returns a page of the schedules by queue and name, after the cursor of the page
 // before: the schedules of one queue, or of all queues if queue is empty. Total counts all pages.
-func (s *Set) Schedules(queue, after string, limit int) (list wire.ScheduleList) {
-	list.Schedules = []wire.ScheduleInfo{}
+func (s *Set) Schedules(queue, after string, limit int) (list api.ScheduleList) {
+	list.Schedules = []api.ScheduleInfo{}
 	afterQueue, name, _ := strings.Cut(after, "/")
 	for _, q := range s.served() {
 		if q.IsDLQ() || queue != "" && q.name != queue {

@@ -15,6 +15,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 const scheduleKeys = "\x00schedule/"
@@ -22,9 +23,9 @@ const scheduleKeys = "\x00schedule/"
 // The clock of a bubble begins at 2000-01-01T00:00:00Z.
 
 // plan adds a schedule to orders.
-func (r *rig) plan(name, text string, change func(*wire.ScheduleAddRequest)) wire.ScheduleInfo {
+func (r *rig) plan(name, text string, change func(*api.ScheduleAddRequest)) api.ScheduleInfo {
 	r.t.Helper()
-	req := wire.ScheduleAddRequest{Name: name, Schedule: text, Missed: wire.MissedOne, Payload: []byte(name)}
+	req := api.ScheduleAddRequest{Name: name, Schedule: text, Missed: wire.MissedOne, Payload: []byte(name)}
 	if change != nil {
 		change(&req)
 	}
@@ -34,12 +35,12 @@ func (r *rig) plan(name, text string, change func(*wire.ScheduleAddRequest)) wir
 	return info
 }
 
-func missed(policy string) func(*wire.ScheduleAddRequest) {
-	return func(req *wire.ScheduleAddRequest) { req.Missed = policy }
+func missed(policy string) func(*api.ScheduleAddRequest) {
+	return func(req *api.ScheduleAddRequest) { req.Missed = policy }
 }
 
 // schedule describes a schedule of orders.
-func (r *rig) schedule(name string) wire.ScheduleInfo {
+func (r *rig) schedule(name string) api.ScheduleInfo {
 	r.t.Helper()
 	info, werr := r.Queue("orders").Schedule(name)
 	require.Nil(r.t, werr)
@@ -66,12 +67,12 @@ func TestSchedulesRun(t *testing.T) {
 		q := r.create(func(s *wire.QueueSettings) { s.FairnessHeader = "Tenant" })
 		time.Sleep(500 * time.Millisecond)
 		info := r.plan("often", "@every 10s", nil)
-		require.Equal(t, wire.ScheduleInfo{
-			Queue: "orders", Name: "often", Schedule: "@every 10s", Missed: wire.MissedOne, State: wire.ScheduleActive,
-			CreatedAt: "2000-01-01T00:00:00.5Z", Bytes: 5, Last: []wire.ScheduleRun{},
+		require.Equal(t, api.ScheduleInfo{
+			Queue: "orders", Name: "often", Schedule: "@every 10s", Missed: wire.MissedOne, State: api.ScheduleActive,
+			CreatedAt: "2000-01-01T00:00:00.5Z", Bytes: 5, Last: []api.ScheduleRun{},
 			Next: []string{"2000-01-01T00:00:10Z", "2000-01-01T00:00:20Z", "2000-01-01T00:00:30Z", "2000-01-01T00:00:40Z", "2000-01-01T00:00:50Z"},
 		}, info)
-		r.plan("daily", "0 30 9 * * *", func(req *wire.ScheduleAddRequest) {
+		r.plan("daily", "0 30 9 * * *", func(req *api.ScheduleAddRequest) {
 			req.TimeZone, req.TTLMs = "America/New_York", 60_000
 			req.Headers = map[string][]string{"Tenant": {"acme"}, "A": {"1", "2"}}
 		})
@@ -164,7 +165,7 @@ func TestMissedRuns(t *testing.T) {
 		require.EqualValues(t, 62, r.schedule(wire.MissedOne).MissedN)
 		require.Zero(t, r.schedule(wire.MissedAll).MissedN)
 		require.EqualValues(t, 63, r.schedule(wire.MissedAll).Runs)
-		require.Len(t, r.schedule(wire.MissedAll).Last, wire.ScheduleRuns)
+		require.Len(t, r.schedule(wire.MissedAll).Last, api.ScheduleRuns)
 		require.EqualValues(t, 1, r.schedule("hourly").MissedN)
 		require.Contains(t, scrape(t, r), `fila_schedule_runs_total{queue="orders"} 65`)
 		require.Contains(t, scrape(t, r), `fila_schedule_missed_total{queue="orders"} 125`)
@@ -286,7 +287,7 @@ func TestPausedSchedules(t *testing.T) {
 		for _, name := range []string{"tick", "once"} {
 			info, werr := q.PauseSchedule(name)
 			require.Nil(t, werr)
-			require.Equal(t, wire.SchedulePaused, info.State)
+			require.Equal(t, api.SchedulePaused, info.State)
 			require.Empty(t, info.Next)
 		}
 		time.Sleep(10 * time.Minute)
@@ -298,7 +299,7 @@ func TestPausedSchedules(t *testing.T) {
 		for _, name := range []string{"tick", "once"} {
 			info, werr := q.ResumeSchedule(name)
 			require.Nil(t, werr)
-			require.Equal(t, wire.ScheduleActive, info.State)
+			require.Equal(t, api.ScheduleActive, info.State)
 		}
 		time.Sleep(90 * time.Second)
 		require.Equal(t, []string{"once 2000-01-01T00:05:00", "tick 2000-01-01T00:21:00"}, r.made())
@@ -422,7 +423,7 @@ func TestListsOfSchedules(t *testing.T) {
 		for _, name := range []string{"a", "a-b"} {
 			q := r.another(name, nil)
 			for _, sc := range []string{"z", "x", "y"} {
-				_, werr := q.AddSchedule(wire.ScheduleAddRequest{Name: sc, Schedule: "@daily", Missed: wire.MissedOne})
+				_, werr := q.AddSchedule(api.ScheduleAddRequest{Name: sc, Schedule: "@daily", Missed: wire.MissedOne})
 				require.Nil(t, werr)
 			}
 		}
@@ -472,9 +473,9 @@ func TestBadSchedulesAreRefused(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		r.conn.max = wire.HeaderRoom + 1
-		_, werr := q.AddSchedule(wire.ScheduleAddRequest{Name: "two", Schedule: "@daily", Missed: wire.MissedOne, Payload: []byte("long")})
+		_, werr := q.AddSchedule(api.ScheduleAddRequest{Name: "two", Schedule: "@daily", Missed: wire.MissedOne, Payload: []byte("long")})
 		require.Equal(t, wire.CodeMessageTooLarge, werr.ErrCode)
-		_, werr = q.AddSchedule(wire.ScheduleAddRequest{Name: "two", Schedule: "* * *", Missed: wire.MissedOne})
+		_, werr = q.AddSchedule(api.ScheduleAddRequest{Name: "two", Schedule: "* * *", Missed: wire.MissedOne})
 		require.Equal(t, wire.CodeBadSchedule, werr.ErrCode)
 	})
 }
@@ -505,7 +506,7 @@ func TestSchedulesOfAQueueAreBounded(t *testing.T) {
 			})
 		}
 		add := func(name string) *wire.Error {
-			_, werr := q.AddSchedule(wire.ScheduleAddRequest{Name: name, Schedule: "@daily", Missed: wire.MissedOne})
+			_, werr := q.AddSchedule(api.ScheduleAddRequest{Name: name, Schedule: "@daily", Missed: wire.MissedOne})
 			return werr
 		}
 		refused := func(werr *wire.Error, limit string) {

@@ -20,6 +20,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Conn publishes to NATS. Its methods may be called from any goroutine.
@@ -227,7 +228,7 @@ func (s *Set) QueuePage(after string, offset, limit int) (page []*Queue, total i
 	if found {
 		from++
 	}
-	page = wire.Page(sorted[from:], offset, limit)
+	page = api.Page(sorted[from:], offset, limit)
 	if n := len(page); n > 0 && page[n-1] != sorted[len(sorted)-1] {
 		next = page[n-1].name
 	}

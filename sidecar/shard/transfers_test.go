@@ -19,6 +19,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // pair is two shards, each of which can die and come back, and the link between them. The
@@ -155,8 +156,8 @@ func (p *pair) kept(number int) (bodies []string) {
 	return bodies
 }
 
-func moveAll(from, to string) wire.JobCreateRequest {
-	return wire.JobCreateRequest{Queue: from, Op: wire.JobMove, To: to, Filter: everything()}
+func moveAll(from, to string) api.JobCreateRequest {
+	return api.JobCreateRequest{Queue: from, Op: api.JobMove, To: to, Filter: everything()}
 }
 
 // TestAMoveToAnotherShard keeps what a move within a shard keeps: ids, times, headers,
@@ -343,7 +344,7 @@ func TestMessagesStayParked(t *testing.T) {
 				require.Nil(t, p.enqueue("later", "", nats.Header{wire.HeaderDelay: {"1h"}}))
 				p.linked(tc.link(p))
 				info := p.over(p.begin(moveAll("orders", "first")).ID)
-				require.Equal(t, wire.JobPaused, info.State)
+				require.Equal(t, api.JobPaused, info.State)
 				require.Contains(t, info.Why, tc.why)
 				require.EqualValues(t, []int64{0, 0, 11}, []int64{info.Matched, info.Done, info.UnderWay})
 				held := func() {
@@ -372,7 +373,7 @@ func TestMessagesStayParked(t *testing.T) {
 				p.linked(p.good)
 				canceled, werr := p.CancelJob(info.ID)
 				require.Nil(t, werr)
-				require.Equal(t, wire.JobCanceled, canceled.State)
+				require.Equal(t, api.JobCanceled, canceled.State)
 				require.Zero(t, canceled.UnderWay)
 				if tc.took {
 					require.EqualValues(t, 11, canceled.Done)

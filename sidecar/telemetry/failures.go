@@ -8,6 +8,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Failure is a failed attempt at a message, or a failed call of the guard.
@@ -65,7 +66,7 @@ func (r *Failures) Report(log *slog.Logger, f *Failure) {
 	tail := f.Queue
 	if f.Queue == "" {
 		tail = f.Key
-		data["kind"], data["caller"] = wire.FailureOfCall, f.Caller
+		data["kind"], data["caller"] = api.FailureOfCall, f.Caller
 	} else {
 		data["id"] = f.ID
 	}

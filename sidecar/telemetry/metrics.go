@@ -16,6 +16,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Metrics holds everything under /metrics: counters and gauges of queues, histograms of the
@@ -63,7 +64,7 @@ const (
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.guardChecks = m.counterVec("guard_checks_total", "Checks of the guard, by outcome: allowed, the kind of gate that refused, or late (nobody waits for the answer any more).",
-		labelOutcome, "allowed", "circuit", "rate", "window", "concurrency", "reserved", "turn", "paused", wire.GateLate)
+		labelOutcome, "allowed", "circuit", "rate", "window", "concurrency", "reserved", "turn", "paused", api.GateLate)
 	m.guardEnded = m.counterVec("guard_ended_total", "Permits of the guard that ended, by outcome: ok, error, expired (without a done), or operator.",
 		labelOutcome, "ok", "error", "expired", "operator")
 	m.guardCapped = m.counterVec("guard_capped_total", "Requests to the guard refused by a limit on their number, by its key of limits: max_guard_permits, max_guard_key_permits, max_guard_caller_permits, max_throttle_keys or max_circuits.",

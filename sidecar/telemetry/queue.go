@@ -18,6 +18,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // counter is a counter whose only label is the queue. It is an index into counterSpecs and
@@ -80,7 +81,7 @@ const (
 // latencySpec is the histogram of deliveries. The protocol reports the same buckets.
 var (
 	latencySpec    = spec{"fila_delivery_latency_seconds", "Time until a message's delivery, from its enqueue, or from when it became due or came to its queue by a redrive, move or as a dead letter.", dto.MetricType_HISTOGRAM, ""}
-	latencyBuckets = wire.WaitBounds
+	latencyBuckets = api.WaitBounds
 )
 
 // otherReason counts dead letters with any reason that is not in wire.Reasons.
@@ -377,8 +378,8 @@ func (q *Queue) Snapshot() map[string]int64 {
 }
 
 // Detail returns the counters for lists of queues.
-func (q *Queue) Detail() wire.QueueDetail {
-	d := wire.QueueDetail{
+func (q *Queue) Detail() api.QueueDetail {
+	d := api.QueueDetail{
 		Enqueued: q.counts[enqueued].Load(), Delivered: q.counts[delivered].Load(), Acked: q.counts[acked].Load(),
 		Failed: q.sum(failuresAt, len(rules.Severities)), DeadLettered: q.sum(deadAt, len(reasons)),
 		Waits: make([]int64, len(latencyBuckets)+1),

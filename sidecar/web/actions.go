@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // action is one form action: a row of the table. It needs an [Operator].
@@ -50,13 +50,13 @@ var actions = []action{
 	{name: "hook-reset", do: resetHooks},
 	{name: "throttle-set", do: throttleSet},
 	{
-		name: "throttle-clear", label: "Remove the limits", do: aboutGate(wire.VerbThrottleClear, "%s has no limits of its own any more."),
+		name: "throttle-clear", label: "Remove the limits", do: aboutGate(api.VerbThrottleClear, "%s has no limits of its own any more."),
 		back: backToGates,
 		asks: about("Remove all limits of %s, including an override? Messages that wait for it are delivered.", "key"),
 	},
 	{name: "circuit-open", do: circuitOpen},
-	{name: "circuit-close", do: aboutGate(wire.VerbCircuitClose, "The circuit %s is closed."), back: backToGates},
-	{name: "circuit-reset", do: aboutGate(wire.VerbCircuitReset, "The circuit %s is closed, and all its failures are forgotten."), back: backToGates},
+	{name: "circuit-close", do: aboutGate(api.VerbCircuitClose, "The circuit %s is closed."), back: backToGates},
+	{name: "circuit-reset", do: aboutGate(api.VerbCircuitReset, "The circuit %s is closed, and all its failures are forgotten."), back: backToGates},
 	{
 		name: "cluster-drain", label: "Go on", do: clusterDrain,
 		asks: func(f url.Values) string {
@@ -81,17 +81,17 @@ var actions = []action{
 	},
 	{name: "edit-message", do: editMessage, back: backToJob},
 	{name: "start-job", do: startJob, back: backToJob},
-	{name: "pause-job", do: aboutJob(wire.VerbJobPause, "paused"), back: backToJob},
-	{name: "resume-job", do: aboutJob(wire.VerbJobResume, "resumed"), back: backToJob},
+	{name: "pause-job", do: aboutJob(api.VerbJobPause, "paused"), back: backToJob},
+	{name: "resume-job", do: aboutJob(api.VerbJobResume, "resumed"), back: backToJob},
 	{
-		name: "cancel-job", label: "Cancel the rest", do: aboutJob(wire.VerbJobCancel, "canceled"), back: backToJob,
+		name: "cancel-job", label: "Cancel the rest", do: aboutJob(api.VerbJobCancel, "canceled"), back: backToJob,
 		asks: about("Cancel what is left of job %s? What it has done stays done.", "id"),
 	},
 	{name: "schedule-add", do: addSchedule},
-	{name: "schedule-pause", do: aboutSchedule(wire.VerbSchedulePause, "paused")},
-	{name: "schedule-resume", do: aboutSchedule(wire.VerbScheduleResume, "resumed")},
+	{name: "schedule-pause", do: aboutSchedule(api.VerbSchedulePause, "paused")},
+	{name: "schedule-resume", do: aboutSchedule(api.VerbScheduleResume, "resumed")},
 	{
-		name: "schedule-delete", label: "Delete the schedule", do: aboutSchedule(wire.VerbScheduleDelete, "deleted"),
+		name: "schedule-delete", label: "Delete the schedule", do: aboutSchedule(api.VerbScheduleDelete, "deleted"),
 		asks: about("Delete the schedule %s of %s? The messages that it has made stay.", "name", "queue"),
 	},
 	{name: "set-config", do: setConfig},
@@ -193,8 +193,8 @@ func duration(form url.Values, name string) (int64, error) {
 }
 
 // pauseOf parses the object that a form pauses.
-func pauseOf(form url.Values) (wire.PauseRequest, string, error) {
-	req := wire.PauseRequest{Kind: form.Get("kind"), Queue: form.Get("queue"), Name: form.Get("name")}
+func pauseOf(form url.Values) (api.PauseRequest, string, error) {
+	req := api.PauseRequest{Kind: form.Get("kind"), Queue: form.Get("queue"), Name: form.Get("name")}
 	var err error
 	if req.ForMs, err = duration(form, "for"); err != nil {
 		return req, "", err
@@ -214,7 +214,7 @@ func pause(a *ask, form url.Values) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "Paused: " + what + ".", a.verb(wire.VerbPause, "", req, nil)
+	return "Paused: " + what + ".", a.verb(api.VerbPause, "", req, nil)
 }
 
 func resume(a *ask, form url.Values) (string, error) {
@@ -223,7 +223,7 @@ func resume(a *ask, form url.Values) (string, error) {
 		return "", err
 	}
 	req.ForMs = 0
-	return "Resumed: " + what + ".", a.verb(wire.VerbResume, "", req, nil)
+	return "Resumed: " + what + ".", a.verb(api.VerbResume, "", req, nil)
 }
 
 // purgeTime bounds how long a browser waits for a purge.
@@ -232,10 +232,10 @@ const purgeTime = 20 * time.Second
 func purge(a *ask, form url.Values) (string, error) {
 	queue := form.Get("queue")
 	end := time.Now().Add(purgeTime)
-	var req wire.QueuePurgeRequest
+	var req api.QueuePurgeRequest
 	for sum := int64(0); ; {
-		var reply wire.QueuePurgeReply
-		if err := a.verb(wire.VerbQueuePurge, queue, req, &reply); err != nil {
+		var reply api.QueuePurgeReply
+		if err := a.verb(api.VerbQueuePurge, queue, req, &reply); err != nil {
 			if sum > 0 {
 				return "", fmt.Errorf("%d messages of %s were removed, and then: %w", sum, queue, err)
 			}

@@ -5,22 +5,22 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func clusterPage(a *ask) (any, error) {
-	var status wire.ClusterStatus
-	err := a.verb(wire.VerbClusterStatus, "", nil, &status)
+	var status api.ClusterStatus
+	err := a.verb(api.VerbClusterStatus, "", nil, &status)
 	return status, err
 }
 
 func clusterDrain(a *ask, form url.Values) (string, error) {
-	req := wire.ClusterDrainRequest{Node: form.Get("node"), Cancel: form.Get("cancel") != ""}
+	req := api.ClusterDrainRequest{Node: form.Get("node"), Cancel: form.Get("cancel") != ""}
 	note := req.Node + " gives its shards away."
 	if req.Cancel {
 		note = req.Node + " takes shards again."
 	}
-	return note, a.verb(wire.VerbClusterDrain, "", req, nil)
+	return note, a.verb(api.VerbClusterDrain, "", req, nil)
 }
 
 func clusterMove(a *ask, form url.Values) (string, error) {
@@ -28,5 +28,5 @@ func clusterMove(a *ask, form url.Values) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%q is no shard: a whole number is expected", form.Get("shard"))
 	}
-	return fmt.Sprintf("Shard %d goes to %s.", shard, form.Get("node")), a.verb(wire.VerbClusterMove, "", wire.ClusterMoveRequest{Shard: &shard, Node: form.Get("node")}, nil)
+	return fmt.Sprintf("Shard %d goes to %s.", shard, form.Get("node")), a.verb(api.VerbClusterMove, "", api.ClusterMoveRequest{Shard: &shard, Node: form.Get("node")}, nil)
 }

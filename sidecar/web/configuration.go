@@ -5,25 +5,25 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // configurationData is the runtime configuration with its audit log.
 type configurationData struct {
 	Prefix    string
-	Entries   wire.ConfigList
+	Entries   api.ConfigList
 	MoreLink  string // address of the next page of entries
-	Log       wire.ConfigLog
+	Log       api.ConfigLog
 	OlderLink string // address of older changes
 	Older     bool   // not the newest page
 }
 
 func configuration(a *ask) (any, error) {
 	d := &configurationData{Prefix: a.query("prefix"), Older: a.query("before") != ""}
-	if err := a.verb(wire.VerbConfigList, "", wire.KeyListRequest{Prefix: d.Prefix, After: a.query("after"), Limit: perPage}, &d.Entries); err != nil {
+	if err := a.verb(api.VerbConfigList, "", api.KeyListRequest{Prefix: d.Prefix, After: a.query("after"), Limit: perPage}, &d.Entries); err != nil {
 		return nil, err
 	}
-	if err := a.verb(wire.VerbConfigLog, "", wire.KeyListRequest{Prefix: d.Prefix, After: a.query("before"), Limit: perPage}, &d.Log); err != nil {
+	if err := a.verb(api.VerbConfigLog, "", api.KeyListRequest{Prefix: d.Prefix, After: a.query("before"), Limit: perPage}, &d.Log); err != nil {
 		return nil, err
 	}
 	if d.Entries.Next != "" {
@@ -39,20 +39,20 @@ func configuration(a *ask) (any, error) {
 func configKey(form url.Values) string { return strings.TrimSpace(form.Get("key")) }
 
 func setConfig(a *ask, form url.Values) (string, error) {
-	req := wire.ConfigSetRequest{Value: form.Get("value")}
+	req := api.ConfigSetRequest{Value: form.Get("value")}
 	if was, known := form["was"]; known && len(was) == 1 { // another change may have come in between
 		req.IfValue = &was[0]
 	}
-	return fmt.Sprintf("%s is set.", configKey(form)), a.verb(wire.VerbConfigSet, configKey(form), req, nil)
+	return fmt.Sprintf("%s is set.", configKey(form)), a.verb(api.VerbConfigSet, configKey(form), req, nil)
 }
 
 func deleteConfig(a *ask, form url.Values) (string, error) {
-	return fmt.Sprintf("%s is deleted.", configKey(form)), a.verb(wire.VerbConfigDelete, configKey(form), nil, nil)
+	return fmt.Sprintf("%s is deleted.", configKey(form)), a.verb(api.VerbConfigDelete, configKey(form), nil, nil)
 }
 
 func reload(a *ask, _ url.Values) (string, error) {
-	var reply wire.ReloadReply
-	if err := a.verb(wire.VerbReload, "", nil, &reply); err != nil {
+	var reply api.ReloadReply
+	if err := a.verb(api.VerbReload, "", nil, &reply); err != nil {
 		return "", err
 	}
 	note := "The files were read again. Nothing has changed."

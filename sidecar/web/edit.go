@@ -8,11 +8,12 @@ import (
 	"strings"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // editData is the form of a message.
 type editData struct {
-	wire.MessageInfo
+	api.MessageInfo
 	Headers string // a line each: "name: value"
 	Several bool   // a header has several values
 	Payload string
@@ -34,7 +35,7 @@ func edit(a *ask) (any, error) {
 
 // editable returns a message with all of its headers.
 func (a *ask) editable(queue, id string, d *editData) error {
-	if err := a.verb(wire.VerbMessageShow, "", showRequest(queue, id, wire.MaxPeekPayload), &d.MessageInfo); err != nil {
+	if err := a.verb(api.VerbMessageShow, "", showRequest(queue, id, api.MaxPeekPayload), &d.MessageInfo); err != nil {
 		return err
 	}
 	if d.HeadersCut || d.Unreadable != "" {
@@ -64,7 +65,7 @@ func editMessage(a *ask, form url.Values) (string, error) {
 	if err := a.editable(queue, id, &d); err != nil {
 		return "", err
 	}
-	req := wire.JobCreateRequest{Queue: d.Queue, Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{d.ID}}, Reason: form.Get("reason")}
+	req := api.JobCreateRequest{Queue: d.Queue, Op: api.JobEdit, Filter: &api.Filter{IDs: []string{d.ID}}, Reason: form.Get("reason")}
 	was, err := headerLines(d.Headers)
 	if err != nil {
 		return "", err

@@ -4,16 +4,17 @@ import (
 	"strings"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // findData are the results: a message by its id, queues by a part of their names, and
 // queues in which a fairness key has messages.
 type findData struct {
 	Text    string
-	Message *wire.MessageInfo
+	Message *api.MessageInfo
 	Queues  []string
 	More    int // queues that are not shown
-	Keys    []wire.ExplainKey
+	Keys    []api.ExplainKey
 	Asked   int // queues searched for the key
 	Of      int
 }
@@ -30,8 +31,8 @@ func find(a *ask) (any, error) {
 		return d, nil
 	}
 	if _, ok := wire.ParseID(d.Text); ok {
-		var m wire.MessageInfo
-		switch err := a.verb(wire.VerbMessageShow, "", showRequest("", d.Text, 0), &m); {
+		var m api.MessageInfo
+		switch err := a.verb(api.VerbMessageShow, "", showRequest("", d.Text, 0), &m); {
 		case err == nil:
 			d.Message = &m
 		case !refusedWith(err, wire.CodeMessageNotFound):
@@ -55,12 +56,12 @@ func find(a *ask) (any, error) {
 	if wire.CheckNamedKey(d.Text) != nil {
 		return d, nil
 	}
-	full := s.pick("depth", func(q *wire.QueueSummary) bool { return depthOf(q) > 0 })
+	full := s.pick("depth", func(q *api.QueueSummary) bool { return depthOf(q) > 0 })
 	d.Of = len(full)
 	for _, q := range full[:min(len(full), maxKeyQueues)] {
-		var k wire.ExplainKey
+		var k api.ExplainKey
 		d.Asked++
-		err := a.verb(wire.VerbExplain, "", wire.ExplainRequest{Kind: "key", Queue: q.Name, Key: d.Text}, &k)
+		err := a.verb(api.VerbExplain, "", api.ExplainRequest{Kind: "key", Queue: q.Name, Key: d.Text}, &k)
 		switch {
 		case err == nil:
 			d.Keys = append(d.Keys, k)

@@ -10,15 +10,16 @@ import (
 	"time"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // gatesData is the data of the page of all gates: one page of each list, by key.
 type gatesData struct {
 	Prefix    string
 	NotClosed bool
-	Throttles cursor[wire.ThrottleInfo]
-	Circuits  cursor[wire.CircuitInfo]
-	Pauses    cursor[wire.PauseInfo]
+	Throttles cursor[api.ThrottleInfo]
+	Circuits  cursor[api.CircuitInfo]
+	Pauses    cursor[api.PauseInfo]
 }
 
 // cursor is one page of a list with a cursor.
@@ -51,18 +52,18 @@ func cursorOf[T any](a *ask, name string, rows []T, total int, next string) curs
 
 func gatesPage(a *ask) (any, error) {
 	d := gatesData{Prefix: a.query("prefix"), NotClosed: a.query("not_closed") != ""}
-	req := wire.KeyListRequest{Prefix: d.Prefix, Limit: perPage, After: a.query("throttle")}
-	var throttles wire.ThrottleList
-	if err := a.verb(wire.VerbThrottleList, "", req, &throttles); err != nil {
+	req := api.KeyListRequest{Prefix: d.Prefix, Limit: perPage, After: a.query("throttle")}
+	var throttles api.ThrottleList
+	if err := a.verb(api.VerbThrottleList, "", req, &throttles); err != nil {
 		return nil, err
 	}
 	req.After = a.query("circuit")
-	var circuits wire.CircuitList
-	if err := a.verb(wire.VerbCircuitList, "", wire.CircuitListRequest{KeyListRequest: req, NotClosed: d.NotClosed}, &circuits); err != nil {
+	var circuits api.CircuitList
+	if err := a.verb(api.VerbCircuitList, "", api.CircuitListRequest{KeyListRequest: req, NotClosed: d.NotClosed}, &circuits); err != nil {
 		return nil, err
 	}
-	var pauses wire.PauseList
-	if err := a.verb(wire.VerbPauseList, "", wire.ListRequest{Limit: perPage, After: a.query("pause")}, &pauses); err != nil {
+	var pauses api.PauseList
+	if err := a.verb(api.VerbPauseList, "", api.ListRequest{Limit: perPage, After: a.query("pause")}, &pauses); err != nil {
 		return nil, err
 	}
 	d.Throttles = cursorOf(a, "throttle", throttles.Throttles, throttles.Total, throttles.Next)
@@ -73,8 +74,8 @@ func gatesPage(a *ask) (any, error) {
 
 // throttleData is the data of the page of a throttle key.
 type throttleData struct {
-	wire.ThrottleInfo
-	Guard *wire.GuardStatus // nil for a prefix, which has no calls
+	api.ThrottleInfo
+	Guard *api.GuardStatus  // nil for a prefix, which has no calls
 	In    map[string]string // limits as form fields
 }
 
@@ -86,8 +87,8 @@ func (d throttleData) Title() string { return "Throttle " + d.Key }
 
 func throttlePage(a *ask) (any, error) {
 	var d throttleData
-	tail, key := wire.KeyTail(a.query("key"))
-	if err := a.verb(wire.VerbThrottleShow, tail, wire.GateKeyRequest{Key: key}, &d.ThrottleInfo); err != nil {
+	tail, key := api.KeyTail(a.query("key"))
+	if err := a.verb(api.VerbThrottleShow, tail, api.GateKeyRequest{Key: key}, &d.ThrottleInfo); err != nil {
 		return nil, err
 	}
 	var err error
@@ -112,8 +113,8 @@ func throttlePage(a *ask) (any, error) {
 
 // circuitData is the data of the page of a circuit.
 type circuitData struct {
-	wire.CircuitInfo
-	Guard *wire.GuardStatus
+	api.CircuitInfo
+	Guard *api.GuardStatus
 }
 
 // Gate is the name of the gate in filters.
@@ -124,8 +125,8 @@ func (d circuitData) Title() string { return "Circuit " + d.Key }
 
 func circuitPage(a *ask) (any, error) {
 	var d circuitData
-	tail, key := wire.KeyTail(a.query("key"))
-	if err := a.verb(wire.VerbCircuitShow, tail, wire.GateKeyRequest{Key: key}, &d.CircuitInfo); err != nil {
+	tail, key := api.KeyTail(a.query("key"))
+	if err := a.verb(api.VerbCircuitShow, tail, api.GateKeyRequest{Key: key}, &d.CircuitInfo); err != nil {
 		return nil, err
 	}
 	var err error
@@ -134,26 +135,26 @@ func circuitPage(a *ask) (any, error) {
 }
 
 // guardOf returns the guard's state of a key. It takes nothing.
-func guardOf(a *ask, text string) (*wire.GuardStatus, error) {
+func guardOf(a *ask, text string) (*api.GuardStatus, error) {
 	if text == "" || text[len(text)-1] == '*' {
 		return nil, nil
 	}
-	tail, key := wire.KeyTail(text)
-	body, err := json.Marshal(wire.GateKeyRequest{Key: key})
+	tail, key := api.KeyTail(text)
+	body, err := json.Marshal(api.GateKeyRequest{Key: key})
 	if err != nil {
 		return nil, err
 	}
-	data, refused := a.web.Guard(wire.GuardState, tail, body)
+	data, refused := a.web.Guard(api.GuardState, tail, body)
 	if refused != nil {
 		return nil, refused
 	}
-	var status wire.GuardStatus
+	var status api.GuardStatus
 	return &status, json.Unmarshal(data, &status)
 }
 
 // throttleOf parses limits from a form. An empty field removes its limit, unless the form
 // has keep.
-func throttleOf(form url.Values, now wire.ThrottleLimits) (req wire.ThrottleSetRequest, err error) {
+func throttleOf(form url.Values, now api.ThrottleLimits) (req api.ThrottleSetRequest, err error) {
 	whole := func(name string) *int64 {
 		text := form.Get(name)
 		if text == "" {
@@ -194,14 +195,14 @@ func throttleOf(form url.Values, now wire.ThrottleLimits) (req wire.ThrottleSetR
 }
 
 func throttleSet(a *ask, form url.Values) (string, error) {
-	tail, key := wire.KeyTail(form.Get("key"))
-	var now wire.ThrottleInfo
-	err := a.verb(wire.VerbThrottleShow, tail, wire.GateKeyRequest{Key: key}, &now)
+	tail, key := api.KeyTail(form.Get("key"))
+	var now api.ThrottleInfo
+	err := a.verb(api.VerbThrottleShow, tail, api.GateKeyRequest{Key: key}, &now)
 	if err != nil && !refusedWith(err, wire.CodeThrottleNotFound) {
 		return "", err
 	}
-	if !wire.SetForKey(now.Source) {
-		now.ThrottleLimits = wire.ThrottleLimits{} // limits of a prefix cannot be removed here
+	if !api.SetForKey(now.Source) {
+		now.ThrottleLimits = api.ThrottleLimits{} // limits of a prefix cannot be removed here
 	}
 	req, err := throttleOf(form, now.ThrottleLimits)
 	if err != nil {
@@ -212,23 +213,23 @@ func throttleSet(a *ask, form url.Values) (string, error) {
 	if req.ForMs > 0 {
 		note = fmt.Sprintf("The limits of %s are set for %s.", form.Get("key"), form.Get("for"))
 	}
-	return note, a.verb(wire.VerbThrottleSet, tail, req, nil)
+	return note, a.verb(api.VerbThrottleSet, tail, req, nil)
 }
 
 // backToGates is the next page after a gate may have gone.
 func backToGates(url.Values) string { return "/gates" }
 
 // aboutGate returns an action that calls a verb without fields for a gate.
-func aboutGate(verb wire.AnyVerb, note string) func(*ask, url.Values) (string, error) {
+func aboutGate(verb api.AnyVerb, note string) func(*ask, url.Values) (string, error) {
 	return func(a *ask, form url.Values) (string, error) {
-		tail, key := wire.KeyTail(form.Get("key"))
-		return fmt.Sprintf(note, form.Get("key")), a.verb(verb, tail, wire.GateKeyRequest{Key: key}, nil)
+		tail, key := api.KeyTail(form.Get("key"))
+		return fmt.Sprintf(note, form.Get("key")), a.verb(verb, tail, api.GateKeyRequest{Key: key}, nil)
 	}
 }
 
 func circuitOpen(a *ask, form url.Values) (string, error) {
-	tail, key := wire.KeyTail(form.Get("key"))
-	req := wire.CircuitOpenRequest{Key: key}
+	tail, key := api.KeyTail(form.Get("key"))
+	req := api.CircuitOpenRequest{Key: key}
 	var err error
 	if req.ForMs, err = duration(form, "for"); err != nil {
 		return "", err
@@ -237,5 +238,5 @@ func circuitOpen(a *ask, form url.Values) (string, error) {
 	if req.ForMs > 0 {
 		note = fmt.Sprintf("The circuit %s is open for %s.", form.Get("key"), form.Get("for"))
 	}
-	return note, a.verb(wire.VerbCircuitOpen, tail, req, nil)
+	return note, a.verb(api.VerbCircuitOpen, tail, req, nil)
 }

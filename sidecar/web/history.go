@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // history has the last sample of all queues, and an hour of points, ten seconds apart, of
@@ -36,24 +37,24 @@ const (
 
 // snapshot has all queues at one time. Pages share it, so it is immutable.
 type snapshot struct {
-	queues          []wire.QueueSummary // by name
-	missing         []int               // shards without an owner
-	depth, inFlight int64               // of all queues
-	dead            map[string]int64    // depth of dead letter queues that are not empty
-	deadDepth       int64               // of all of them
+	queues          []api.QueueSummary // by name
+	missing         []int              // shards without an owner
+	depth, inFlight int64              // of all queues
+	dead            map[string]int64   // depth of dead letter queues that are not empty
+	deadDepth       int64              // of all of them
 
 	mu struct {
 		sync.Mutex
-		orders map[string][]*wire.QueueSummary // by sort column, filled on demand
+		orders map[string][]*api.QueueSummary // by sort column, filled on demand
 	}
 }
 
 // sorted returns the queues by one of their figures, the largest first, or by name. The
 // list is read-only.
-func (s *snapshot) sorted(by string) []*wire.QueueSummary {
+func (s *snapshot) sorted(by string) []*api.QueueSummary {
 	value := figures[by]
 	if by == "dead" {
-		value = func(q *wire.QueueSummary) int64 { return s.dead[q.DLQ] }
+		value = func(q *api.QueueSummary) int64 { return s.dead[q.DLQ] }
 	}
 	if value == nil && by != "name" {
 		by, value = "depth", depthOf
@@ -63,22 +64,22 @@ func (s *snapshot) sorted(by string) []*wire.QueueSummary {
 	if list, ok := s.mu.orders[by]; ok {
 		return list
 	}
-	list := make([]*wire.QueueSummary, len(s.queues))
+	list := make([]*api.QueueSummary, len(s.queues))
 	for i := range list {
 		list[i] = &s.queues[i]
 	}
 	if value != nil {
-		slices.SortStableFunc(list, func(a, b *wire.QueueSummary) int { return cmp.Compare(value(b), value(a)) })
+		slices.SortStableFunc(list, func(a, b *api.QueueSummary) int { return cmp.Compare(value(b), value(a)) })
 	}
 	if s.mu.orders == nil {
-		s.mu.orders = make(map[string][]*wire.QueueSummary)
+		s.mu.orders = make(map[string][]*api.QueueSummary)
 	}
 	s.mu.orders[by] = list
 	return list
 }
 
 // pick returns the sorted queues for which want is true.
-func (s *snapshot) pick(by string, ok func(*wire.QueueSummary) bool) (list []*wire.QueueSummary) {
+func (s *snapshot) pick(by string, ok func(*api.QueueSummary) bool) (list []*api.QueueSummary) {
 	for _, q := range s.sorted(by) {
 		if ok(q) {
 			list = append(list, q)
@@ -88,13 +89,13 @@ func (s *snapshot) pick(by string, ok func(*wire.QueueSummary) bool) (list []*wi
 }
 
 // figures are the columns that sort queues.
-var figures = map[string]func(*wire.QueueSummary) int64{
+var figures = map[string]func(*api.QueueSummary) int64{
 	"depth":     depthOf,
-	"in_flight": func(q *wire.QueueSummary) int64 { return q.InFlight },
-	"parked":    func(q *wire.QueueSummary) int64 { return q.Parked },
-	"delayed":   func(q *wire.QueueSummary) int64 { return q.Delayed },
-	"age":       func(q *wire.QueueSummary) int64 { return q.OldestAgeMs },
-	"consumers": func(q *wire.QueueSummary) int64 { return int64(q.Consumers) },
+	"in_flight": func(q *api.QueueSummary) int64 { return q.InFlight },
+	"parked":    func(q *api.QueueSummary) int64 { return q.Parked },
+	"delayed":   func(q *api.QueueSummary) int64 { return q.Delayed },
+	"age":       func(q *api.QueueSummary) int64 { return q.OldestAgeMs },
+	"consumers": func(q *api.QueueSummary) int64 { return int64(q.Consumers) },
 }
 
 // point is the state of a queue at one time, with the rates before it.
@@ -118,7 +119,7 @@ type ring struct {
 // counted has the counters of a queue at one time.
 type counted struct {
 	at time.Time
-	wire.QueueDetail
+	api.QueueDetail
 }
 
 // recent returns the newest n points, oldest first.
@@ -140,7 +141,7 @@ func (r *ring) push(p point) {
 	r.next = (r.next + 1) % historyPoints
 }
 
-func (r *ring) add(now time.Time, depth int64, d *wire.QueueDetail) {
+func (r *ring) add(now time.Time, depth int64, d *api.QueueDetail) {
 	fill := func(p point) point {
 		p.at, p.Depth = now.Unix(), float32(depth)
 		return p
@@ -178,7 +179,7 @@ func (c *counted) until(now *counted) (p point) {
 // waits returns the p50 and p99 wait of the messages delivered between two counts, in
 // seconds: the upper end of the bucket.
 func waits(before, after []int64) (median, high float32) {
-	if len(after) != len(wire.WaitBounds)+1 {
+	if len(after) != len(api.WaitBounds)+1 {
 		return 0, 0
 	}
 	var room [32]int64
@@ -194,7 +195,7 @@ func waits(before, after []int64) (median, high float32) {
 		var sum int64
 		for i := range n {
 			if sum += n[i]; float64(sum) >= part*float64(all) {
-				return float32(wire.WaitBounds[min(i, len(wire.WaitBounds)-1)])
+				return float32(api.WaitBounds[min(i, len(api.WaitBounds)-1)])
 			}
 		}
 		return 0
@@ -211,7 +212,7 @@ func (h *history) sample(w *Web) {
 	defer h.sampling.Unlock()
 	began := time.Now()
 	s := &snapshot{dead: make(map[string]int64)}
-	req := wire.QueueListRequest{ListRequest: wire.ListRequest{Limit: wire.MaxListLimit}, Detail: true}
+	req := api.QueueListRequest{ListRequest: api.ListRequest{Limit: api.MaxListLimit}, Detail: true}
 	for len(s.queues) < maxQueues {
 		page, refused := w.Queues(req)
 		if refused != nil {
@@ -221,7 +222,7 @@ func (h *history) sample(w *Web) {
 			return
 		}
 		if s.queues == nil {
-			s.queues = make([]wire.QueueSummary, 0, page.Total)
+			s.queues = make([]api.QueueSummary, 0, page.Total)
 		}
 		s.queues, s.missing = append(s.queues, page.Queues...), page.Missing
 		if req.After = page.Next; req.After == "" {
@@ -247,7 +248,7 @@ func (h *history) keep(now time.Time) {
 	if h.mu.rings == nil {
 		h.mu.rings, h.mu.total = make(map[string]*ring), new(ring)
 	}
-	sum := wire.QueueDetail{Waits: make([]int64, len(wire.WaitBounds)+1)}
+	sum := api.QueueDetail{Waits: make([]int64, len(api.WaitBounds)+1)}
 	for i := range h.mu.last.queues {
 		q := &h.mu.last.queues[i]
 		d := q.Detail
@@ -278,7 +279,7 @@ func (h *history) keep(now time.Time) {
 	}
 }
 
-func depthOf(q *wire.QueueSummary) int64 { return q.Pending + q.Delayed + q.InFlight + q.Moving }
+func depthOf(q *api.QueueSummary) int64 { return q.Pending + q.Delayed + q.InFlight + q.Moving }
 
 // fresh returns the last sample if it is fresh, or a new one.
 func (h *history) fresh(w *Web) (*snapshot, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // hooksData are the queues with hooks among one page of queues.
@@ -22,7 +23,7 @@ type hooksData struct {
 
 type hookedQueue struct {
 	Name  string
-	Hooks []wire.HookInfo
+	Hooks []api.HookInfo
 }
 
 // hooksPerPage is how many queues one page reads hooks of.
@@ -34,12 +35,12 @@ func hookList(a *ask) (any, error) {
 		return nil, err
 	}
 	d := new(hooksData)
-	var queues []*wire.QueueSummary
-	queues, d.Pager = pagedBy(a, s.pick("name", func(q *wire.QueueSummary) bool { return !wire.IsDLQ(q.Name) }), hooksPerPage)
+	var queues []*api.QueueSummary
+	queues, d.Pager = pagedBy(a, s.pick("name", func(q *api.QueueSummary) bool { return !wire.IsDLQ(q.Name) }), hooksPerPage)
 	for _, q := range queues {
 		name := q.Name
-		var info wire.QueueInfo
-		err := a.verb(wire.VerbQueueInspect, name, wire.QueueInspectRequest{}, &info)
+		var info api.QueueInfo
+		err := a.verb(api.VerbQueueInspect, name, api.QueueInspectRequest{}, &info)
 		switch {
 		case refusedWith(err, wire.CodeQueueNotFound):
 		case err != nil:
@@ -59,7 +60,7 @@ type hookData struct {
 }
 
 type hookSource struct {
-	wire.HookInfo
+	api.HookInfo
 	Source string
 	Lines  []string
 }
@@ -69,8 +70,8 @@ func (d *hookData) Title() string { return "Hooks of " + d.Queue }
 
 func hookPage(a *ask) (any, error) {
 	d := &hookData{Queue: a.r.PathValue("queue")}
-	var info wire.QueueInfo
-	if err := a.verb(wire.VerbQueueInspect, d.Queue, wire.QueueInspectRequest{}, &info); err != nil {
+	var info api.QueueInfo
+	if err := a.verb(api.VerbQueueInspect, d.Queue, api.QueueInspectRequest{}, &info); err != nil {
 		return nil, err
 	}
 	for _, h := range info.Hooks {
@@ -169,8 +170,8 @@ func (t *tried) run(a *ask, kind hooks.Kind, in *hooks.FailureInput, size int) {
 	r := hooks.NewTester(hooks.TesterOptions{
 		Kind: kind, Script: script,
 		Get: func(key string) (string, bool) { // the present value, as for the hook
-			var e wire.ConfigEntry
-			err := a.verb(wire.VerbConfigGet, wire.ShowKey(key), nil, &e)
+			var e api.ConfigEntry
+			err := a.verb(api.VerbConfigGet, wire.ShowKey(key), nil, &e)
 			return e.Value, err == nil
 		},
 		Log: func(level slog.Level, line string) {

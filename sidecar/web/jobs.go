@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // jobOp is an operation of jobs on the messages of a queue.
@@ -20,14 +21,14 @@ type jobOp struct {
 // jobOps are all operations except edit, which is for one message.
 func jobOps(queue string) []jobOp {
 	if wire.IsDLQ(queue) {
-		return []jobOp{{wire.JobRedrive, "Redrive", false}, {wire.JobMove, "Move", false}, {wire.JobDelete, "Delete", true}}
+		return []jobOp{{api.JobRedrive, "Redrive", false}, {api.JobMove, "Move", false}, {api.JobDelete, "Delete", true}}
 	}
 	return []jobOp{
-		{wire.JobRunNow, "Run now", false},
-		{wire.JobDelay, "Delay", false},
-		{wire.JobReprioritise, "Another key or weight", false},
-		{wire.JobMove, "Move", false},
-		{wire.JobCancel, "Cancel", true},
+		{api.JobRunNow, "Run now", false},
+		{api.JobDelay, "Delay", false},
+		{api.JobReprioritise, "Another key or weight", false},
+		{api.JobMove, "Move", false},
+		{api.JobCancel, "Cancel", true},
 	}
 }
 
@@ -38,7 +39,7 @@ type newJobData struct {
 	Ticked int // messages that were selected one by one; 0: the filter selects them
 	Filter filterForm
 	IDs    []string
-	Dry    *wire.JobInfo // what it would do; nil: a field is missing
+	Dry    *api.JobInfo // what it would do; nil: a field is missing
 	Form   url.Values
 	Back   string
 }
@@ -66,12 +67,12 @@ func newJob(a *ask) (any, error) {
 		return nil, fmt.Errorf("a job cannot %s messages of %s", req.Op, req.Queue)
 	}
 	d.Op = ops[at]
-	if req.Op == wire.JobMove && req.To == "" || req.Op == wire.JobDelay && req.RunAt == "" || req.Op == wire.JobReprioritise && req.Key == "" && req.Weight == 0 {
+	if req.Op == api.JobMove && req.To == "" || req.Op == api.JobDelay && req.RunAt == "" || req.Op == api.JobReprioritise && req.Key == "" && req.Weight == 0 {
 		return d, nil
 	}
 	req.DryRun, req.IfCount = true, nil
-	d.Dry = new(wire.JobInfo)
-	return d, a.verb(wire.VerbJobCreate, "", req, d.Dry)
+	d.Dry = new(api.JobInfo)
+	return d, a.verb(api.VerbJobCreate, "", req, d.Dry)
 }
 
 // messagesPath is the page of the messages that a filter selects.
@@ -88,12 +89,12 @@ func messagesPath(base, queue string, f filterForm) string {
 }
 
 // jobRequest reads a job from a form: the selected messages, or all messages of its filter.
-func jobRequest(form url.Values) (wire.JobCreateRequest, filterForm, error) {
+func jobRequest(form url.Values) (api.JobCreateRequest, filterForm, error) {
 	f, filter, err := readFilter(form)
 	if err != nil {
-		return wire.JobCreateRequest{}, f, err
+		return api.JobCreateRequest{}, f, err
 	}
-	req := wire.JobCreateRequest{
+	req := api.JobCreateRequest{
 		Queue: form.Get("queue"), Op: form.Get("op"), Filter: &filter, To: strings.TrimSpace(form.Get("to")), RunAt: strings.TrimSpace(form.Get("run_at")),
 		Key: form.Get("new_key"), Order: form.Get("order"), Reason: strings.TrimSpace(form.Get("reason")),
 	}
@@ -102,18 +103,18 @@ func jobRequest(form url.Values) (wire.JobCreateRequest, filterForm, error) {
 		if len(form["id"]) == 0 {
 			return req, f, errors.New("no message is ticked")
 		}
-		*req.Filter = wire.Filter{IDs: form["id"]}
+		*req.Filter = api.Filter{IDs: form["id"]}
 	case "all":
 	default:
 		return req, f, errors.New("it is not said which messages are meant")
 	}
-	if req.Op != wire.JobMove {
+	if req.Op != api.JobMove {
 		req.To = ""
 	}
-	if req.Op != wire.JobDelay {
+	if req.Op != api.JobDelay {
 		req.RunAt = ""
 	}
-	if req.Op != wire.JobReprioritise {
+	if req.Op != api.JobReprioritise {
 		req.Key = ""
 	} else if text := form.Get("weight"); text != "" {
 		if req.Weight, err = strconv.ParseFloat(text, 64); err != nil {
@@ -164,9 +165,9 @@ func startJob(a *ask, form url.Values) (string, error) {
 const createdJob = "created"
 
 // createJob creates a job and redirects to its page.
-func (a *ask) createJob(req wire.JobCreateRequest, form url.Values) (string, error) {
-	var job wire.JobInfo
-	if err := a.verb(wire.VerbJobCreate, "", req, &job); err != nil {
+func (a *ask) createJob(req api.JobCreateRequest, form url.Values) (string, error) {
+	var job api.JobInfo
+	if err := a.verb(api.VerbJobCreate, "", req, &job); err != nil {
 		return "", err
 	}
 	form.Set(createdJob, job.ID)
@@ -176,10 +177,10 @@ func (a *ask) createJob(req wire.JobCreateRequest, form url.Values) (string, err
 func backToJob(form url.Values) string { return "/jobs/" + url.PathEscape(form.Get(createdJob)) }
 
 // aboutJob returns an action for one job.
-func aboutJob(verb wire.AnyVerb, done string) func(*ask, url.Values) (string, error) {
+func aboutJob(verb api.AnyVerb, done string) func(*ask, url.Values) (string, error) {
 	return func(a *ask, form url.Values) (string, error) {
-		var job wire.JobInfo
-		if err := a.verb(verb, "", wire.JobRequest{ID: form.Get("id")}, &job); err != nil {
+		var job api.JobInfo
+		if err := a.verb(verb, "", api.JobRequest{ID: form.Get("id")}, &job); err != nil {
 			return "", err
 		}
 		form.Set(createdJob, job.ID)
@@ -188,7 +189,7 @@ func aboutJob(verb wire.AnyVerb, done string) func(*ask, url.Values) (string, er
 }
 
 // jobData is one job.
-type jobData struct{ wire.JobInfo }
+type jobData struct{ api.JobInfo }
 
 // Title is the title of the page.
 func (d *jobData) Title() string { return "Job " + d.ID }
@@ -207,9 +208,9 @@ func (d *jobData) Most() int64 {
 // leftText says why messages were skipped.
 func leftText(why string) string {
 	text := map[string]string{
-		wire.LeftGone: "they were finished meanwhile", wire.LeftInFlight: "a consumer works on them", wire.LeftMoving: "they are on their way to another queue",
-		wire.LeftNotDelayed: "they wait for no time", wire.LeftKeyFull: "their key has as many messages as it may", wire.LeftBadKey: "on_enqueue or a header gives them a key, a weight or a priority that is none",
-		wire.LeftUnreadable: "they cannot be read", wire.LeftRefused: "the other queue takes no such message",
+		api.LeftGone: "they were finished meanwhile", api.LeftInFlight: "a consumer works on them", api.LeftMoving: "they are on their way to another queue",
+		api.LeftNotDelayed: "they wait for no time", api.LeftKeyFull: "their key has as many messages as it may", api.LeftBadKey: "on_enqueue or a header gives them a key, a weight or a priority that is none",
+		api.LeftUnreadable: "they cannot be read", api.LeftRefused: "the other queue takes no such message",
 	}[why]
 	if text == "" {
 		return why
@@ -219,19 +220,19 @@ func leftText(why string) string {
 
 func job(a *ask) (any, error) {
 	d := new(jobData)
-	return d, a.verb(wire.VerbJobShow, "", wire.JobRequest{ID: a.r.PathValue("id")}, &d.JobInfo)
+	return d, a.verb(api.VerbJobShow, "", api.JobRequest{ID: a.r.PathValue("id")}, &d.JobInfo)
 }
 
 // jobsData is a page of jobs.
 type jobsData struct {
 	Queue string
-	wire.JobList
+	api.JobList
 	Following string // address of the next page
 }
 
 func jobs(a *ask) (any, error) {
 	d := &jobsData{Queue: a.query("queue")}
-	if err := a.verb(wire.VerbJobList, "", wire.JobListRequest{Queue: d.Queue, After: a.query("after"), Limit: perPage}, &d.JobList); err != nil {
+	if err := a.verb(api.VerbJobList, "", api.JobListRequest{Queue: d.Queue, After: a.query("after"), Limit: perPage}, &d.JobList); err != nil {
 		return nil, err
 	}
 	if d.Next != "" {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // messagesData has the filtered messages of a queue, or of a dead letter queue with its
@@ -22,12 +23,12 @@ type messagesData struct {
 	Queue    string
 	Source   string // the queue whose dead letters these are, or ""
 	Filter   filterForm
-	Messages []wire.PeekedMessage
+	Messages []api.PeekedMessage
 	After    bool   // not the first page
 	First    string // address of the first page
 	Next     string // address of the next page, "" at the end
-	Groups   *wire.DeadGroups
-	Jobs     []wire.JobInfo
+	Groups   *api.DeadGroups
+	Jobs     []api.JobInfo
 	Ops      []jobOp
 }
 
@@ -58,7 +59,7 @@ type filterForm struct {
 }
 
 // readFilter parses a filter. An empty one selects everything.
-func readFilter(q url.Values) (filterForm, wire.Filter, error) {
+func readFilter(q url.Values) (filterForm, api.Filter, error) {
 	f := filterForm{Reasons: wire.Reasons()}
 	for _, one := range []struct {
 		name string
@@ -84,7 +85,7 @@ func readFilter(q url.Values) (filterForm, wire.Filter, error) {
 			f.Fields = append(f.Fields, field{one.name, *one.to})
 		}
 	}
-	filter := wire.Filter{
+	filter := api.Filter{
 		All: !f.Named, State: f.State, EnqueuedAfter: f.EnqueuedAfter, EnqueuedBefore: f.EnqueuedBefore, Consumer: f.Consumer, Gate: f.Gate,
 		Reason: f.Reason, ErrorCode: f.ErrorCode, ErrorContains: f.ErrorContains, ErrorGroup: f.ErrorGroup, DiedAfter: f.DiedAfter, DiedBefore: f.DiedBefore,
 	}
@@ -118,8 +119,8 @@ func dead(a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.Groups = new(wire.DeadGroups)
-	if err := a.verb(wire.VerbDeadGroups, d.Queue, wire.DeadGroupsRequest{Limit: maxGroups}, d.Groups); err != nil {
+	d.Groups = new(api.DeadGroups)
+	if err := a.verb(api.VerbDeadGroups, d.Queue, api.DeadGroupsRequest{Limit: maxGroups}, d.Groups); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -133,7 +134,7 @@ func listMessages(a *ask, queue string) (*messagesData, error) {
 	form, filter, err := readFilter(a.r.URL.Query())
 	d.Filter = form
 	if err == nil {
-		req := wire.PeekRequest{Filter: &filter, Limit: perPeek, PayloadBytes: 0}
+		req := api.PeekRequest{Filter: &filter, Limit: perPeek, PayloadBytes: 0}
 		if text := a.query("after"); text != "" {
 			if req.After, err = strconv.ParseUint(text, 10, 64); err != nil {
 				return nil, fmt.Errorf("%q is no place in a list", text)
@@ -155,8 +156,8 @@ func listMessages(a *ask, queue string) (*messagesData, error) {
 			d.Filter.Mistake = refused.Description
 		}
 	}
-	var jobs wire.JobList
-	if err := a.verb(wire.VerbJobList, "", wire.JobListRequest{Queue: queue, Limit: recentJobs}, &jobs); err != nil {
+	var jobs api.JobList
+	if err := a.verb(api.VerbJobList, "", api.JobListRequest{Queue: queue, Limit: recentJobs}, &jobs); err != nil {
 		return nil, err
 	}
 	d.Jobs = jobs.Jobs
@@ -165,10 +166,10 @@ func listMessages(a *ask, queue string) (*messagesData, error) {
 
 // peek fills a page with messages. Matching messages may be far apart: it reads on until
 // the page is full or the time is up.
-func (d *messagesData) peek(a *ask, req wire.PeekRequest) error {
+func (d *messagesData) peek(a *ask, req api.PeekRequest) error {
 	for range maxPeeks {
-		var reply wire.PeekReply
-		if err := a.verb(wire.VerbPeek, d.Queue, req, &reply); err != nil {
+		var reply api.PeekReply
+		if err := a.verb(api.VerbPeek, d.Queue, req, &reply); err != nil {
 			return err
 		}
 		d.Messages = append(d.Messages, reply.Messages...)
@@ -202,7 +203,7 @@ func deadList(a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, pager := paged(a, s.pick("depth", func(q *wire.QueueSummary) bool { return wire.IsDLQ(q.Name) && depthOf(q) > 0 }))
+	rows, pager := paged(a, s.pick("depth", func(q *api.QueueSummary) bool { return wire.IsDLQ(q.Name) && depthOf(q) > 0 }))
 	return &deadListData{Queues: h.rows(rows), Pager: pager}, nil
 }
 
@@ -211,7 +212,7 @@ func (r *queueRow) Source() string { return wire.Source(r.Name) }
 
 // messageData is one message.
 type messageData struct {
-	wire.MessageInfo
+	api.MessageInfo
 	Source  string // the original queue of a dead letter
 	Headers []field
 	Asked   bool   // the payload is shown
@@ -225,17 +226,17 @@ type messageData struct {
 func (d *messageData) Title() string { return "Message " + d.ID }
 
 // showRequest requests a message with its headers and at most n bytes of payload.
-func showRequest(queue, id string, payload int) wire.MessageShowRequest {
-	return wire.MessageShowRequest{MessageRequest: wire.MessageRequest{Queue: queue, ID: id}, PayloadBytes: max(payload, shownHeaders)}
+func showRequest(queue, id string, payload int) api.MessageShowRequest {
+	return api.MessageShowRequest{MessageRequest: api.MessageRequest{Queue: queue, ID: id}, PayloadBytes: max(payload, shownHeaders)}
 }
 
 func message(a *ask) (any, error) {
 	d := &messageData{Asked: a.query("payload") == "show" && a.principal.Role >= Operator}
 	payload := 0
 	if d.Asked {
-		payload = wire.MaxPeekPayload
+		payload = api.MaxPeekPayload
 	}
-	if err := a.verb(wire.VerbMessageShow, "", showRequest(a.query("queue"), a.r.PathValue("id"), payload), &d.MessageInfo); err != nil {
+	if err := a.verb(api.VerbMessageShow, "", showRequest(a.query("queue"), a.r.PathValue("id"), payload), &d.MessageInfo); err != nil {
 		return nil, err
 	}
 	if wire.IsDLQ(d.Queue) {
@@ -257,7 +258,7 @@ func message(a *ask) (any, error) {
 }
 
 // payloadText returns the payload as text, or in base64.
-func payloadText(m *wire.PeekedMessage) (text string, binary bool) {
+func payloadText(m *api.PeekedMessage) (text string, binary bool) {
 	if m.Payload != nil {
 		return *m.Payload, false
 	}
@@ -266,7 +267,7 @@ func payloadText(m *wire.PeekedMessage) (text string, binary bool) {
 }
 
 // headersOf returns the headers of a message by name, one row per value.
-func headersOf(m *wire.PeekedMessage) (list []field) {
+func headersOf(m *api.PeekedMessage) (list []field) {
 	for name, values := range m.Headers {
 		for _, value := range values {
 			list = append(list, field{name, value})
@@ -279,7 +280,7 @@ func headersOf(m *wire.PeekedMessage) (list []field) {
 }
 
 // ended describes the end of an attempt.
-func ended(h *wire.AttemptInfo) string {
+func ended(h *api.AttemptInfo) string {
 	switch h.Outcome {
 	case wire.AttemptNack:
 		return "failed after " + spanMs(max(h.TookMs, 1))
@@ -303,7 +304,7 @@ func ended(h *wire.AttemptInfo) string {
 }
 
 // then describes what happened to a message after an attempt, and who decided it.
-func then(h *wire.AttemptInfo) string {
+func then(h *api.AttemptInfo) string {
 	by := h.DecidedBy
 	if h.Rule != "" {
 		by += " " + h.Rule
@@ -325,8 +326,8 @@ func then(h *wire.AttemptInfo) string {
 
 // runNow ends the delay of a message.
 func runNow(a *ask, form url.Values) (string, error) {
-	var reply wire.MessageReply
-	if err := a.verb(wire.VerbMessageRunNow, "", messageOf(form), &reply); err != nil {
+	var reply api.MessageReply
+	if err := a.verb(api.VerbMessageRunNow, "", messageOf(form), &reply); err != nil {
 		return "", err
 	}
 	if !reply.Done {
@@ -337,16 +338,16 @@ func runNow(a *ask, form url.Values) (string, error) {
 
 // cancelMessage removes a message.
 func cancelMessage(a *ask, form url.Values) (string, error) {
-	var reply wire.MessageReply
-	if err := a.verb(wire.VerbMessageDelete, "", messageOf(form), &reply); err != nil {
+	var reply api.MessageReply
+	if err := a.verb(api.VerbMessageDelete, "", messageOf(form), &reply); err != nil {
 		return "", err
 	}
 	form.Set("queue", reply.Queue)
 	return fmt.Sprintf("Message %s was removed from %s.", reply.ID, reply.Queue), nil
 }
 
-func messageOf(form url.Values) wire.MessageRequest {
-	return wire.MessageRequest{ID: form.Get("id"), Queue: form.Get("queue")}
+func messageOf(form url.Values) api.MessageRequest {
+	return api.MessageRequest{ID: form.Get("id"), Queue: form.Get("queue")}
 }
 
 func backToMessages(form url.Values) string { return messagesPath("", form.Get("queue"), filterForm{}) }

@@ -12,15 +12,16 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 const someID = "0195e5a0-0000-7000-8000-000000000001"
 
 // someMessage is a message that waits.
-func someMessage(payload string) wire.MessageInfo {
-	m := wire.MessageInfo{Queue: "orders", Reason: "It waits for its time, 2030-01-02T15:04:05Z."}
-	m.ID, m.Key, m.State = someID, "acme", wire.StateDelayed
-	m.SetContent(map[string][]string{"Plan": {"gold"}, "Tenant": {"acme"}, "Twice": {"a", "b"}}, []byte(payload), wire.MaxPeekPayload)
+func someMessage(payload string) api.MessageInfo {
+	m := api.MessageInfo{Queue: "orders", Reason: "It waits for its time, 2030-01-02T15:04:05Z."}
+	m.ID, m.Key, m.State = someID, "acme", api.StateDelayed
+	m.SetContent(map[string][]string{"Plan": {"gold"}, "Tenant": {"acme"}, "Twice": {"a", "b"}}, []byte(payload), api.MaxPeekPayload)
 	return m
 }
 
@@ -42,8 +43,8 @@ func TestTheTraceOfAMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, func(cfg *config.HTTPConfig) { cfg.TraceURL = tc.url })
 			m := someMessage("x")
-			m.SetContent(map[string][]string{tc.header: {tc.value}}, nil, wire.MaxPeekPayload)
-			r.reply(wire.VerbMessageShow, m)
+			m.SetContent(map[string][]string{tc.header: {tc.value}}, nil, api.MaxPeekPayload)
+			r.reply(api.VerbMessageShow, m)
 			body := r.get("/messages/" + someID).Body.String()
 			if tc.shows == "" {
 				require.NotContains(t, body, "<dt>Trace</dt>")
@@ -58,7 +59,7 @@ func TestTheTraceOfAMessage(t *testing.T) {
 // A payload is seen by operators alone, when they ask.
 func TestPayloadsAreHidden(t *testing.T) {
 	r := newRig(t, func(cfg *config.HTTPConfig) { cfg.ViewerToken = tokenFile(t, "viewer-viewer-viewer") })
-	r.reply(wire.VerbMessageShow, someMessage("secret <b>payload</b>"))
+	r.reply(api.VerbMessageShow, someMessage("secret <b>payload</b>"))
 	req := request(http.MethodGet, "/messages/"+someID+"?payload=show", nil)
 	req.Header.Set("Authorization", "Bearer viewer-viewer-viewer")
 	rec := r.serve(req)
@@ -72,7 +73,7 @@ func TestPayloadsAreHidden(t *testing.T) {
 	}
 
 	r = newRig(t, nil)
-	r.reply(wire.VerbMessageShow, someMessage("secret <b>payload</b>"))
+	r.reply(api.VerbMessageShow, someMessage("secret <b>payload</b>"))
 	require.NotContains(t, r.get("/messages/"+someID).Body.String(), "secret")
 	body := r.get("/messages/" + someID + "?payload=show").Body.String()
 	require.Contains(t, body, "secret &lt;b&gt;payload&lt;/b&gt;")
@@ -87,7 +88,7 @@ func TestTurnersAreSeen(t *testing.T) {
 	m := someMessage(payload)
 	m.Key, m.Reason = "\u202egnp.exe", "It says \u2067."
 	m.PeekedMessage.Headers["Plan"] = []string{"\u2066gold"}
-	r.reply(wire.VerbMessageShow, m)
+	r.reply(api.VerbMessageShow, m)
 	body := r.get("/messages/" + someID + "?payload=show").Body.String()
 	for _, seen := range []string{
 		"a⟨U+061C⟩b⟨U+200E⟩c⟨U+200F⟩d⟨U+202A⟩e⟨U+202B⟩f⟨U+202C⟩g⟨U+202D⟩h⟨U+202E⟩i⟨U+2066⟩j⟨U+2067⟩k⟨U+2068⟩l⟨U+2069⟩m \u2014 \u05d0",
@@ -101,7 +102,7 @@ func TestTurnersAreSeen(t *testing.T) {
 	require.Contains(t, body, payload)
 	require.Contains(t, body, "Plan: \u2066gold")
 	require.Contains(t, body, warns)
-	r.reply(wire.VerbMessageShow, someMessage("\u2014 \u05d0"))
+	r.reply(api.VerbMessageShow, someMessage("\u2014 \u05d0"))
 	require.NotContains(t, r.get("/messages/"+someID+"/edit").Body.String(), warns)
 }
 
@@ -109,12 +110,12 @@ func TestTurnersAreSeen(t *testing.T) {
 func TestATimelineSaysHowOften(t *testing.T) {
 	r := newRig(t, nil)
 	m := someMessage("x")
-	m.History = []wire.AttemptInfo{
+	m.History = []api.AttemptInfo{
 		{Outcome: wire.AttemptNoResponders, Attempt: 1, At: "2030-01-02T15:04:05Z", Consumer: "w"},
 		{Outcome: wire.AttemptMoved, At: "2030-01-02T15:04:30Z", From: "orders.dlq", To: "by-hand"},
 		{Outcome: wire.AttemptNoResponders, Attempt: 2, At: "2030-01-02T15:05:05Z", Consumer: "w", Times: 3, LastAt: "2030-01-02T15:06:05Z"},
 	}
-	r.reply(wire.VerbMessageShow, m)
+	r.reply(api.VerbMessageShow, m)
 	body := r.get("/messages/" + someID).Body.String()
 	require.Contains(t, body, "Attempt 1: nobody received it</strong>")
 	require.Contains(t, body, "<strong>moved from orders.dlq to by-hand</strong>")
@@ -147,10 +148,10 @@ func TestEditsAreWhatDiffers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, nil)
-			r.reply(wire.VerbMessageShow, someMessage(tc.payload))
-			r.reply(wire.VerbJobCreate, wire.JobInfo{ID: "job-1"})
+			r.reply(api.VerbMessageShow, someMessage(tc.payload))
+			r.reply(api.VerbJobCreate, api.JobInfo{ID: "job-1"})
 			rec := r.post("/do/edit-message", append([]string{"queue", "orders", "id", someID}, tc.form...)...)
-			made := r.of(wire.VerbJobCreate)
+			made := r.of(api.VerbJobCreate)
 			if tc.want == "" {
 				require.Empty(t, made)
 				require.Equal(t, http.StatusBadRequest, rec.Code)
@@ -175,10 +176,10 @@ func TestEditsAreWhatDiffers(t *testing.T) {
 func TestFormsAreFilters(t *testing.T) {
 	_, f, err := readFilter(url.Values{})
 	require.NoError(t, err)
-	require.Equal(t, wire.Filter{All: true}, f)
+	require.Equal(t, api.Filter{All: true}, f)
 	form, f, err := readFilter(url.Values{"key": {" acme "}, "header": {"plan=a=b"}, "attempts_min": {"3"}, "dead_reason": {"expired"}, "state": {""}})
 	require.NoError(t, err)
-	require.Equal(t, wire.Filter{Keys: []string{"acme"}, Header: map[string]string{"plan": "a=b"}, AttemptsMin: 3, Reason: "expired"}, f)
+	require.Equal(t, api.Filter{Keys: []string{"acme"}, Header: map[string]string{"plan": "a=b"}, AttemptsMin: 3, Reason: "expired"}, f)
 	require.Equal(t, []field{{"key", "acme"}, {"header", "plan=a=b"}, {"attempts_min", "3"}, {"dead_reason", "expired"}}, form.Fields)
 	for _, bad := range []url.Values{{"header": {"plan"}}, {"attempts_min": {"0"}}, {"attempts_min": {"-1"}}} {
 		_, _, err := readFilter(bad)
@@ -186,7 +187,7 @@ func TestFormsAreFilters(t *testing.T) {
 	}
 
 	r := newRig(t, nil)
-	r.reply(wire.VerbJobCreate, wire.JobInfo{ID: "job-1"})
+	r.reply(api.VerbJobCreate, api.JobInfo{ID: "job-1"})
 	for _, form := range [][]string{
 		{"queue", "orders", "op", "cancel"},
 		{"queue", "orders", "op", "cancel", "which", "ticked"},
@@ -195,14 +196,14 @@ func TestFormsAreFilters(t *testing.T) {
 	} {
 		require.Equal(t, http.StatusBadRequest, r.post("/do/start-job", form...).Code, form)
 	}
-	require.Empty(t, r.of(wire.VerbJobCreate))
+	require.Empty(t, r.of(api.VerbJobCreate))
 	r.post("/do/start-job", "queue", "orders", "op", "cancel", "which", "all", "key", "acme", "rate", "5", "unless_changed", "yes", "count", "7", "to", "elsewhere", "reason", "why")
 	r.post("/do/start-job", "queue", "orders", "op", "cancel", "which", "ticked", "key", "acme", "id", someID)
-	var req wire.JobCreateRequest
-	made := r.of(wire.VerbJobCreate)
+	var req api.JobCreateRequest
+	made := r.of(api.VerbJobCreate)
 	require.NoError(t, json.Unmarshal([]byte(made[0].body), &req))
 	seven := int64(7)
-	require.Equal(t, wire.JobCreateRequest{Queue: "orders", Op: "cancel", Filter: req.Filter, Rate: 5, IfCount: &seven, Reason: "why"}, req)
+	require.Equal(t, api.JobCreateRequest{Queue: "orders", Op: "cancel", Filter: req.Filter, Rate: 5, IfCount: &seven, Reason: "why"}, req)
 	require.Equal(t, []string{"acme"}, req.Filter.Keys)
 	require.Contains(t, made[1].body, `"filter":{"ids":["`+someID+`"]}`, "those that are ticked, and no filter beside them")
 }
@@ -210,11 +211,11 @@ func TestFormsAreFilters(t *testing.T) {
 // A dry run is a page, which nobody makes anything by looking at.
 func TestLookingMakesNoJob(t *testing.T) {
 	r := newRig(t, nil)
-	r.reply(wire.VerbJobCreate, wire.JobInfo{Matched: 12345, Eligible: 12000, Left: map[string]int64{wire.LeftInFlight: 345}})
+	r.reply(api.VerbJobCreate, api.JobInfo{Matched: 12345, Eligible: 12000, Left: map[string]int64{api.LeftInFlight: 345}})
 	body := r.get("/jobs/new?queue=orders.dlq&op=redrive&which=all&error_code=503").Body.String()
 	require.Contains(t, body, "12,000 of 12,345 messages")
 	require.Contains(t, body, "345, since a consumer works on them")
-	for _, made := range r.of(wire.VerbJobCreate) {
+	for _, made := range r.of(api.VerbJobCreate) {
 		require.Contains(t, made.body, `"dry_run":true`)
 	}
 	require.Equal(t, http.StatusBadRequest, r.get("/jobs/new?queue=orders.dlq&op=cancel&which=all").Code)
@@ -224,11 +225,11 @@ func TestLookingMakesNoJob(t *testing.T) {
 // A refusal of a filter is said beside the filter, and others are pages of their own.
 func TestMistakesInAFilter(t *testing.T) {
 	r := newRig(t, nil)
-	r.reply(wire.VerbPeek, wire.BadField("state", "x", "allowed are some"))
+	r.reply(api.VerbPeek, wire.BadField("state", "x", "allowed are some"))
 	rec := r.get("/queues/orders/messages?state=x")
 	require.Equal(t, http.StatusOK, rec.Code)
 	require.Contains(t, rec.Body.String(), "allowed are some")
-	r.reply(wire.VerbPeek, wire.QueueNotFound("orders"))
+	r.reply(api.VerbPeek, wire.QueueNotFound("orders"))
 	require.Equal(t, http.StatusNotFound, r.get("/queues/orders/messages").Code)
 }
 
@@ -252,6 +253,6 @@ func TestATriedHookTouchesNothing(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, r.post("/do/try-hook", form(strings.Repeat(" ", maxScript+1))...).Code)
 	require.Equal(t, http.StatusBadRequest, r.post("/do/try-hook", "hook", "on_fire").Code)
 	for _, a := range r.asked {
-		require.Equal(t, wire.VerbQueueList.Name, a.verb)
+		require.Equal(t, api.VerbQueueList.Name, a.verb)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // perPage is how many rows a list has on a page.
@@ -29,15 +30,15 @@ type overviewData struct {
 	Deserted   []string // queues with ready messages and without consumers
 	MoreDesert int
 	Dead       int64
-	Circuits   []wire.CircuitInfo
+	Circuits   []api.CircuitInfo
 
 	MoreCircuits int
-	Pauses       []wire.PauseInfo
+	Pauses       []api.PauseInfo
 	MorePauses   int
 }
 
 type queueRow struct {
-	wire.QueueSummary
+	api.QueueSummary
 	Depth int64
 	Dead  int64 // messages of its dead letter queue
 	Line  line
@@ -51,7 +52,7 @@ func (d overviewData) Well() bool {
 // noise is a queue with noisy or starved flows.
 type noise struct {
 	Queue string
-	wire.NoisyReply
+	api.NoisyReply
 }
 
 const (
@@ -77,14 +78,14 @@ func overview(a *ask) (any, error) {
 		Node: a.web.Here(), Missing: s.missing, AsOf: h.asOf(),
 	}
 	find := strings.ToLower(d.Find)
-	rows, pager := paged(a, s.pick(d.Sort, func(q *wire.QueueSummary) bool { // dead letters are a column
+	rows, pager := paged(a, s.pick(d.Sort, func(q *api.QueueSummary) bool { // dead letters are a column
 		return !wire.IsDLQ(q.Name) && strings.Contains(strings.ToLower(q.Name), find)
 	}))
 	d.Queues, d.Pager = h.rows(rows), pager
 	for i := range d.Queues {
 		d.Queues[i].Dead = s.dead[d.Queues[i].DLQ]
 	}
-	var noisy []wire.QueueSummary
+	var noisy []api.QueueSummary
 	for i := range s.queues {
 		q := &s.queues[i]
 		if wire.IsDLQ(q.Name) {
@@ -106,13 +107,13 @@ func overview(a *ask) (any, error) {
 	if err := d.noise(a, noisy); err != nil {
 		return nil, err
 	}
-	var circuits wire.CircuitList
-	if err := a.verb(wire.VerbCircuitList, "", wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Limit: maxCircuits}, NotClosed: true}, &circuits); err != nil {
+	var circuits api.CircuitList
+	if err := a.verb(api.VerbCircuitList, "", api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Limit: maxCircuits}, NotClosed: true}, &circuits); err != nil {
 		return nil, err
 	}
 	d.Circuits, d.MoreCircuits = circuits.Circuits, circuits.Total-len(circuits.Circuits)
-	var pauses wire.PauseList
-	if err := a.verb(wire.VerbPauseList, "", wire.ListRequest{Limit: maxPauses}, &pauses); err != nil {
+	var pauses api.PauseList
+	if err := a.verb(api.VerbPauseList, "", api.ListRequest{Limit: maxPauses}, &pauses); err != nil {
 		return nil, err
 	}
 	d.Pauses, d.MorePauses = pauses.Pauses, pauses.Total-len(pauses.Pauses)
@@ -120,14 +121,14 @@ func overview(a *ask) (any, error) {
 }
 
 // noise returns the noisy flows of the queues where others have waited longest.
-func (d *overviewData) noise(a *ask, noisy []wire.QueueSummary) error {
-	slices.SortStableFunc(noisy, func(a, b wire.QueueSummary) int {
+func (d *overviewData) noise(a *ask, noisy []api.QueueSummary) error {
+	slices.SortStableFunc(noisy, func(a, b api.QueueSummary) int {
 		return cmp.Or(cmp.Compare(b.Detail.StarvedFlows, a.Detail.StarvedFlows), cmp.Compare(b.Detail.QuietOldestAgeMs, a.Detail.QuietOldestAgeMs))
 	})
 	d.MoreNoise = max(len(noisy)-maxNoise, 0)
 	for _, q := range noisy[:min(len(noisy), maxNoise)] {
 		n := noise{Queue: q.Name}
-		err := a.verb(wire.VerbNoisy, q.Name, wire.NoisyRequest{Limit: maxWaiting}, &n.NoisyReply)
+		err := a.verb(api.VerbNoisy, q.Name, api.NoisyRequest{Limit: maxWaiting}, &n.NoisyReply)
 		if err == nil {
 			err = n.unpaused(a)
 		}
@@ -148,15 +149,15 @@ func (n *noise) unpaused(a *ask) error {
 	if err != nil || len(paused) == 0 {
 		return err
 	}
-	is := func(f wire.WaitingFlow) bool {
-		return slices.ContainsFunc(paused, func(p wire.PauseInfo) bool { return p.Name == f.Key })
+	is := func(f api.WaitingFlow) bool {
+		return slices.ContainsFunc(paused, func(p api.PauseInfo) bool { return p.Name == f.Key })
 	}
 	n.Waiting, n.Starved = slices.DeleteFunc(n.Waiting, is), slices.DeleteFunc(n.Starved, is)
 	return nil
 }
 
 // rows are the rows of the table of queues.
-func (h *history) rows(queues []*wire.QueueSummary) []queueRow {
+func (h *history) rows(queues []*api.QueueSummary) []queueRow {
 	rows := make([]queueRow, len(queues))
 	for i, q := range queues {
 		rows[i] = queueRow{QueueSummary: *q, Depth: depthOf(q), Line: h.of(q.Name, sparkPoints)}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // page is one page: a row of the table.
@@ -76,11 +77,11 @@ func (a *ask) query(name string) string { return a.r.URL.Query().Get(name) }
 
 // verb calls an admin verb. It encodes the request and, unless reply is nil, decodes the
 // reply. A refusal is a *wire.Error.
-func (a *ask) verb(verb wire.AnyVerb, tail string, request, reply any) error {
+func (a *ask) verb(verb api.AnyVerb, tail string, request, reply any) error {
 	return a.web.verb(a.principal.Name, verb, tail, request, reply)
 }
 
-func (w *Web) verb(client string, verb wire.AnyVerb, tail string, request, reply any) error {
+func (w *Web) verb(client string, verb api.AnyVerb, tail string, request, reply any) error {
 	var body []byte
 	if request != nil {
 		var err error

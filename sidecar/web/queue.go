@@ -10,13 +10,14 @@ import (
 	"strings"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // queueData is the data of the page of a queue.
 type queueData struct {
-	wire.QueueInfo
-	Why      wire.ExplainQueue
-	Noise    wire.NoisyReply
+	api.QueueInfo
+	Why      api.ExplainQueue
+	Noise    api.NoisyReply
 	Source   string // of a dead letter queue
 	Flows    []flowRow
 	Active   int // fairness keys with ready messages
@@ -25,7 +26,7 @@ type queueData struct {
 	Counted  []counter
 	Waits    chart
 	Rates    chart
-	Paused   []wire.PauseInfo // of fairness keys of this queue
+	Paused   []api.PauseInfo // of fairness keys of this queue
 }
 
 // Title is the name of the queue.
@@ -35,7 +36,7 @@ func (d queueData) Title() string { return d.Name }
 func (d queueData) IsDLQ() bool { return d.Source != "" }
 
 type flowRow struct {
-	wire.FlowInfo
+	api.FlowInfo
 	Noisy bool
 	Wait  int64 // ms since its first message became ready; 0: not among the longest waits
 }
@@ -51,13 +52,13 @@ const shownFlows = 20
 func queuePage(a *ask) (any, error) {
 	name := a.r.PathValue("queue")
 	d := queueData{}
-	if err := a.verb(wire.VerbQueueInspect, name, wire.QueueInspectRequest{Flows: shownFlows}, &d.QueueInfo); err != nil {
+	if err := a.verb(api.VerbQueueInspect, name, api.QueueInspectRequest{Flows: shownFlows}, &d.QueueInfo); err != nil {
 		return nil, err
 	}
-	if err := a.verb(wire.VerbExplain, "", wire.ExplainRequest{Kind: "queue", Queue: name}, &d.Why); err != nil {
+	if err := a.verb(api.VerbExplain, "", api.ExplainRequest{Kind: "queue", Queue: name}, &d.Why); err != nil {
 		return nil, err
 	}
-	if err := a.verb(wire.VerbNoisy, name, wire.NoisyRequest{Limit: shownFlows}, &d.Noise); err != nil {
+	if err := a.verb(api.VerbNoisy, name, api.NoisyRequest{Limit: shownFlows}, &d.Noise); err != nil {
 		return nil, err
 	}
 	if _, err := a.web.history.fresh(a.web); err != nil {
@@ -72,7 +73,7 @@ func queuePage(a *ask) (any, error) {
 		wait[w.Key] = w.WaitMs
 	}
 	for _, f := range d.TopFlows {
-		noisy := slices.ContainsFunc(d.Noise.Noisy, func(n wire.NoisyFlow) bool { return n.Key == f.Key })
+		noisy := slices.ContainsFunc(d.Noise.Noisy, func(n api.NoisyFlow) bool { return n.Key == f.Key })
 		d.Flows = append(d.Flows, flowRow{FlowInfo: f, Noisy: noisy, Wait: wait[f.Key]})
 	}
 	var err error
@@ -120,15 +121,15 @@ func settingsOf(s wire.QueueSettings) ([]field, error) {
 }
 
 // shownPauses is how many pauses a page reads.
-const shownPauses = wire.MaxListLimit
+const shownPauses = api.MaxListLimit
 
 // keyPauses lists pauses of fairness keys of a queue among the first shownPauses.
-func keyPauses(a *ask, queue string) ([]wire.PauseInfo, error) {
-	var all wire.PauseList
-	if err := a.verb(wire.VerbPauseList, "", wire.ListRequest{Limit: shownPauses}, &all); err != nil {
+func keyPauses(a *ask, queue string) ([]api.PauseInfo, error) {
+	var all api.PauseList
+	if err := a.verb(api.VerbPauseList, "", api.ListRequest{Limit: shownPauses}, &all); err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(all.Pauses, func(p wire.PauseInfo) bool { return p.Kind != wire.PauseKey || p.Queue != queue }), nil
+	return slices.DeleteFunc(all.Pauses, func(p api.PauseInfo) bool { return p.Kind != api.PauseKey || p.Queue != queue }), nil
 }
 
 // chart has the data of a chart, and its text without script.
@@ -168,13 +169,13 @@ func setWeight(a *ask, form url.Values) (string, error) {
 	queue, key, weight := form.Get("queue"), form.Get("key"), form.Get("weight")
 	name := "weight:" + queue + ":" + key
 	if weight == "" {
-		return fmt.Sprintf("The messages of %s in %s say their weight again.", key, queue), a.verb(wire.VerbConfigDelete, name, nil, nil)
+		return fmt.Sprintf("The messages of %s in %s say their weight again.", key, queue), a.verb(api.VerbConfigDelete, name, nil, nil)
 	}
-	return fmt.Sprintf("%s has the weight %s in %s now.", key, weight, queue), a.verb(wire.VerbConfigSet, name, wire.ConfigSetRequest{Value: weight}, nil)
+	return fmt.Sprintf("%s has the weight %s in %s now.", key, weight, queue), a.verb(api.VerbConfigSet, name, api.ConfigSetRequest{Value: weight}, nil)
 }
 
 // resetHooks closes the circuits of a queue's hooks.
 func resetHooks(a *ask, form url.Values) (string, error) {
 	queue := form.Get("queue")
-	return "The hooks of " + queue + " are run again.", a.verb(wire.VerbHookReset, queue, wire.HookResetRequest{Hook: form.Get("hook")}, nil)
+	return "The hooks of " + queue + " are run again.", a.verb(api.VerbHookReset, queue, api.HookResetRequest{Hook: form.Get("hook")}, nil)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // rig is pages over verbs that a test answers.
@@ -42,7 +43,7 @@ func newRig(t *testing.T, change func(*config.HTTPConfig)) *rig {
 		change(&cfg)
 	}
 	r := &rig{t: t, replies: map[string]any{
-		wire.VerbQueueList.Name: wire.QueueList{Total: 1, Queues: []wire.QueueSummary{{Name: "orders", Pending: 1234, Detail: &wire.QueueDetail{}}}},
+		api.VerbQueueList.Name: api.QueueList{Total: 1, Queues: []api.QueueSummary{{Name: "orders", Pending: 1234, Detail: &api.QueueDetail{}}}},
 	}}
 	web, err := New(Options{
 		Log: slog.New(slog.DiscardHandler), HTTP: cfg, Version: "1.2.3", Do: r.do,
@@ -54,10 +55,10 @@ func newRig(t *testing.T, change func(*config.HTTPConfig)) *rig {
 			}
 			return nil
 		},
-		Queues: func(req wire.QueueListRequest) (list wire.QueueList, refused *wire.Error) {
+		Queues: func(req api.QueueListRequest) (list api.QueueList, refused *wire.Error) {
 			body, err := json.Marshal(req)
 			require.NoError(t, err)
-			data, refused := r.do(wire.VerbQueueList.Name, "web", "", body)
+			data, refused := r.do(api.VerbQueueList.Name, "web", "", body)
 			if refused == nil {
 				require.NoError(t, json.Unmarshal(data, &list))
 			}

@@ -5,19 +5,19 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // schedulesData is a page of schedules.
 type schedulesData struct {
 	Queue string
-	wire.ScheduleList
+	api.ScheduleList
 	Following string // address of the next page
 }
 
 func schedules(a *ask) (any, error) {
 	d := &schedulesData{Queue: a.query("queue")}
-	if err := a.verb(wire.VerbScheduleList, "", wire.ScheduleListRequest{Queue: d.Queue, After: a.query("after"), Limit: perPage}, &d.ScheduleList); err != nil {
+	if err := a.verb(api.VerbScheduleList, "", api.ScheduleListRequest{Queue: d.Queue, After: a.query("after"), Limit: perPage}, &d.ScheduleList); err != nil {
 		return nil, err
 	}
 	if d.Next != "" {
@@ -28,7 +28,7 @@ func schedules(a *ask) (any, error) {
 
 // addSchedule adds or replaces a schedule.
 func addSchedule(a *ask, form url.Values) (string, error) {
-	req := wire.ScheduleAddRequest{
+	req := api.ScheduleAddRequest{
 		Name: strings.TrimSpace(form.Get("name")), Schedule: strings.TrimSpace(form.Get("schedule")), TimeZone: strings.TrimSpace(form.Get("zone")),
 		Missed: form.Get("missed"), Payload: []byte(strings.ReplaceAll(form.Get("payload"), "\r\n", "\n")),
 	}
@@ -42,8 +42,8 @@ func addSchedule(a *ask, form url.Values) (string, error) {
 		}
 		req.Headers[name] = []string{value}
 	}
-	var reply wire.ScheduleInfo
-	if err := a.verb(wire.VerbScheduleAdd, strings.TrimSpace(form.Get("queue")), req, &reply); err != nil {
+	var reply api.ScheduleInfo
+	if err := a.verb(api.VerbScheduleAdd, strings.TrimSpace(form.Get("queue")), req, &reply); err != nil {
 		return "", err
 	}
 	note := "The schedule %s of %s was made."
@@ -57,9 +57,9 @@ func addSchedule(a *ask, form url.Values) (string, error) {
 }
 
 // aboutSchedule returns an action for one schedule.
-func aboutSchedule(verb wire.AnyVerb, done string) func(*ask, url.Values) (string, error) {
+func aboutSchedule(verb api.AnyVerb, done string) func(*ask, url.Values) (string, error) {
 	return func(a *ask, form url.Values) (string, error) {
 		queue, name := form.Get("queue"), form.Get("name")
-		return fmt.Sprintf("The schedule %s of %s was %s.", name, queue, done), a.verb(verb, queue, wire.ScheduleRequest{Name: name}, nil)
+		return fmt.Sprintf("The schedule %s of %s was %s.", name, queue, done), a.verb(verb, queue, api.ScheduleRequest{Name: name}, nil)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // hostile is a name that is markup where it is not escaped, and turns its direction where
@@ -23,39 +24,39 @@ func (r *rig) full() {
 	at := wire.Timestamp(time.Unix(1_000_000_000, 0).UnixNano())
 	rate, concurrency := wire.Rate("5"), int64(7)
 	shard := 3
-	summary := wire.QueueSummary{
+	summary := api.QueueSummary{
 		Name: hostile, Pending: 9_007_199_254_740_993, InFlight: 4, Consumers: 1, OldestAgeMs: 61_000, DLQ: hostile, Shard: &shard, Owner: hostile,
-		Detail: &wire.QueueDetail{Waits: make([]int64, len(wire.WaitBounds)+1), NoisyFlows: 1, QuietPending: 3, QuietOldestAgeMs: 5000},
+		Detail: &api.QueueDetail{Waits: make([]int64, len(api.WaitBounds)+1), NoisyFlows: 1, QuietPending: 3, QuietOldestAgeMs: 5000},
 	}
-	gate := wire.GateState{Kind: "rate", Gate: "throttle:" + hostile, Limits: hostile, SetBy: hostile, InUse: hostile, OpensAt: at}
-	throttle := wire.ThrottleInfo{
-		Key: hostile, ThrottleLimits: wire.ThrottleLimits{Rate: &rate, Concurrency: &concurrency}, Source: "operator", State: "rate", OpensAt: at,
-		OverrideUntil: at, PausedUntil: at, Waiting: 2, WaitingMessages: 9, WaitingQueues: []wire.WaitingQueue{{Queue: hostile, Messages: 9, Flows: 2}},
-		Shared: &wire.ThrottleShared{Users: map[string]int64{hostile: 2}, By: hostile},
+	gate := api.GateState{Kind: "rate", Gate: "throttle:" + hostile, Limits: hostile, SetBy: hostile, InUse: hostile, OpensAt: at}
+	throttle := api.ThrottleInfo{
+		Key: hostile, ThrottleLimits: api.ThrottleLimits{Rate: &rate, Concurrency: &concurrency}, Source: "operator", State: "rate", OpensAt: at,
+		OverrideUntil: at, PausedUntil: at, Waiting: 2, WaitingMessages: 9, WaitingQueues: []api.WaitingQueue{{Queue: hostile, Messages: 9, Flows: 2}},
+		Shared: &api.ThrottleShared{Users: map[string]int64{hostile: 2}, By: hostile},
 	}
-	circuit := wire.CircuitInfo{Key: hostile, State: "open", OpenUntil: at, Cause: hostile, OpenedByClient: hostile, Shared: true, OpenedBy: hostile, By: hostile, ChangedAt: at}
-	pauses := wire.PauseList{Total: 2, Pauses: []wire.PauseInfo{
+	circuit := api.CircuitInfo{Key: hostile, State: "open", OpenUntil: at, Cause: hostile, OpenedByClient: hostile, Shared: true, OpenedBy: hostile, By: hostile, ChangedAt: at}
+	pauses := api.PauseList{Total: 2, Pauses: []api.PauseInfo{
 		{Kind: "key", Queue: "orders", Name: hostile, Since: at, By: hostile}, {Kind: "queue", Name: hostile, Since: at, Until: at, By: "operator"},
 	}}
-	r.reply(wire.VerbQueueList, wire.QueueList{Total: 1, Queues: []wire.QueueSummary{summary}, Missing: []int{1, 2}})
-	r.reply(wire.VerbQueueInspect, wire.QueueInfo{
+	r.reply(api.VerbQueueList, api.QueueList{Total: 1, Queues: []api.QueueSummary{summary}, Missing: []int{1, 2}})
+	r.reply(api.VerbQueueInspect, api.QueueInfo{
 		QueueSummary: summary, Settings: wire.QueueSettings{FairnessHeader: hostile, OnEnqueue: hostile}, Flows: 1, Counters: map[string]int64{"acked": 3},
-		ConsumerList: []wire.ConsumerInfo{{Name: hostile, MaxInFlight: 8, ExpiresAt: at}}, TopFlows: []wire.FlowInfo{{Key: hostile, Weight: 1, Share: 1, BusyShare: 0.5}},
-		Hooks: []wire.HookInfo{{Hook: "on_enqueue", State: "open", LastError: hostile}},
+		ConsumerList: []api.ConsumerInfo{{Name: hostile, MaxInFlight: 8, ExpiresAt: at}}, TopFlows: []api.FlowInfo{{Key: hostile, Weight: 1, Share: 1, BusyShare: 0.5}},
+		Hooks: []api.HookInfo{{Hook: "on_enqueue", State: "open", LastError: hostile}},
 	})
-	r.reply(wire.VerbNoisy, wire.NoisyReply{
-		Queue: hostile, Noisy: []wire.NoisyFlow{{Key: hostile, BusyShare: 0.9}}, Waiting: []wire.WaitingFlow{{Key: hostile, Pending: 1, WaitMs: 5000}},
+	r.reply(api.VerbNoisy, api.NoisyReply{
+		Queue: hostile, Noisy: []api.NoisyFlow{{Key: hostile, BusyShare: 0.9}}, Waiting: []api.WaitingFlow{{Key: hostile, Pending: 1, WaitMs: 5000}},
 	})
-	r.reply(wire.VerbExplain, wire.ExplainQueue{Reason: hostile, BlockedBy: []wire.BlockedCount{{GateState: gate, Messages: 3, Flows: 1}}})
-	r.reply(wire.VerbThrottleList, wire.ThrottleList{Total: 1, Throttles: []wire.ThrottleInfo{throttle}, Next: hostile})
-	r.reply(wire.VerbThrottleShow, throttle)
-	r.reply(wire.VerbCircuitList, wire.CircuitList{Total: 1, Circuits: []wire.CircuitInfo{circuit}, Next: hostile})
-	r.reply(wire.VerbCircuitShow, circuit)
-	r.reply(wire.VerbPauseList, pauses)
-	r.reply("guard "+wire.GuardState, wire.GuardStatus{Key: hostile, Limits: []wire.GuardLimit{{Gate: hostile}}})
-	r.reply(wire.VerbClusterStatus, wire.ClusterStatus{
-		Name: hostile, Node: hostile, Nodes: []wire.ClusterNode{{Node: hostile, Version: hostile, Since: at}},
-		Shards: []wire.ClusterShard{{Owner: hostile, MovingTo: hostile, Standbys: []wire.ClusterStandby{{Node: hostile, State: hostile, Lag: 3, Error: hostile}}}},
+	r.reply(api.VerbExplain, api.ExplainQueue{Reason: hostile, BlockedBy: []api.BlockedCount{{GateState: gate, Messages: 3, Flows: 1}}})
+	r.reply(api.VerbThrottleList, api.ThrottleList{Total: 1, Throttles: []api.ThrottleInfo{throttle}, Next: hostile})
+	r.reply(api.VerbThrottleShow, throttle)
+	r.reply(api.VerbCircuitList, api.CircuitList{Total: 1, Circuits: []api.CircuitInfo{circuit}, Next: hostile})
+	r.reply(api.VerbCircuitShow, circuit)
+	r.reply(api.VerbPauseList, pauses)
+	r.reply("guard "+api.GuardState, api.GuardStatus{Key: hostile, Limits: []api.GuardLimit{{Gate: hostile}}})
+	r.reply(api.VerbClusterStatus, api.ClusterStatus{
+		Name: hostile, Node: hostile, Nodes: []api.ClusterNode{{Node: hostile, Version: hostile, Since: at}},
+		Shards: []api.ClusterShard{{Owner: hostile, MovingTo: hostile, Standbys: []api.ClusterStandby{{Node: hostile, State: hostile, Lag: 3, Error: hostile}}}},
 	})
 	r.events.hear([]byte(`{"type":"x","time":"` + at + `","queue":"q","key":"<script>","data":{"a":"<script>"}}`))
 }
@@ -99,10 +100,10 @@ func TestPagesOfHostileNames(t *testing.T) {
 // The page of a gate names the queues that wait, and says when these are not all.
 func TestWhoWaitsAtAGate(t *testing.T) {
 	r := newRig(t, nil)
-	r.reply("guard "+wire.GuardState, wire.GuardStatus{})
-	gate := wire.CircuitInfo{Key: "stripe", Waiting: 1, WaitingMessages: 9, WaitingQueues: []wire.WaitingQueue{{Queue: "orders", Messages: 9, Flows: 2}}}
+	r.reply("guard "+api.GuardState, api.GuardStatus{})
+	gate := api.CircuitInfo{Key: "stripe", Waiting: 1, WaitingMessages: 9, WaitingQueues: []api.WaitingQueue{{Queue: "orders", Messages: 9, Flows: 2}}}
 	page := func() string {
-		r.reply(wire.VerbCircuitShow, gate)
+		r.reply(api.VerbCircuitShow, gate)
 		return r.get("/gates/circuit?key=stripe").Body.String()
 	}
 	require.Contains(t, page(), `<a href="/queues/orders/messages?gate=circuit%3Astripe">`)
@@ -117,28 +118,28 @@ func TestWhoWaitsAtAGate(t *testing.T) {
 // of nothing is no share.
 func TestWhatANoisyKeyHas(t *testing.T) {
 	r := newRig(t, nil)
-	r.reply(wire.VerbQueueList, wire.QueueList{Total: 1, Queues: []wire.QueueSummary{{
-		Name: "reports", Consumers: 1, InFlight: 40, Detail: &wire.QueueDetail{NoisyFlows: 1, QuietPending: 5, QuietOldestAgeMs: starved},
+	r.reply(api.VerbQueueList, api.QueueList{Total: 1, Queues: []api.QueueSummary{{
+		Name: "reports", Consumers: 1, InFlight: 40, Detail: &api.QueueDetail{NoisyFlows: 1, QuietPending: 5, QuietOldestAgeMs: starved},
 	}}})
-	noisy := wire.NoisyReply{
-		InFlight: 40, Noisy: []wire.NoisyFlow{{Key: "acme", InFlight: 38, InFlightShare: 0.95}}, Waiting: []wire.WaitingFlow{{Key: "globex", Pending: 5, WaitMs: 2000}},
+	noisy := api.NoisyReply{
+		InFlight: 40, Noisy: []api.NoisyFlow{{Key: "acme", InFlight: 38, InFlightShare: 0.95}}, Waiting: []api.WaitingFlow{{Key: "globex", Pending: 5, WaitMs: 2000}},
 	}
 	said := func() string {
 		t.Helper()
-		r.reply(wire.VerbNoisy, noisy)
+		r.reply(api.VerbNoisy, noisy)
 		body := r.get("/").Body.String()
 		_, body, _ = strings.Cut(body, `class="warning"`)
 		body, _, _ = strings.Cut(body, "</p>")
 		return strings.Join(strings.Fields(regexp.MustCompile("<[^>]*>").ReplaceAllString(body, "")), " ")
 	}
 	require.Contains(t, said(), "acme has 38 of 40 messages in flight; meanwhile globex has waited for 2.0 s with 5 ready.")
-	noisy.Waiting = append(noisy.Waiting, wire.WaitingFlow{Key: "umbrella", Pending: 5, WaitMs: 3000})
+	noisy.Waiting = append(noisy.Waiting, api.WaitingFlow{Key: "umbrella", Pending: 5, WaitMs: 3000})
 	require.Contains(t, said(), "umbrella has waited")
-	r.reply(wire.VerbPauseList, wire.PauseList{Total: 1, Pauses: []wire.PauseInfo{{Kind: wire.PauseKey, Queue: "reports", Name: "umbrella"}}})
+	r.reply(api.VerbPauseList, api.PauseList{Total: 1, Pauses: []api.PauseInfo{{Kind: api.PauseKey, Queue: "reports", Name: "umbrella"}}})
 	require.NotContains(t, said(), "umbrella", "nobody but its pause keeps it")
 	noisy.BusyMs, noisy.Noisy[0].BusyShare = 1000, 0.904
 	require.Contains(t, said(), "acme has 38 of 40 messages in flight and 90.4 % of the recent working time of consumers; meanwhile")
-	noisy.Noisy, noisy.Waiting, noisy.Starved = nil, nil, []wire.WaitingFlow{{Key: "initech", Pending: 1, WaitMs: 60_000}}
+	noisy.Noisy, noisy.Waiting, noisy.Starved = nil, nil, []api.WaitingFlow{{Key: "initech", Pending: 1, WaitMs: 60_000}}
 	require.Contains(t, said(), "initech has waited for 60 s with 1 ready, and none of its messages was delivered while others were.")
 }
 
@@ -169,7 +170,7 @@ func TestPagesGoOnDuringATakeover(t *testing.T) {
 	r := newRig(t, nil)
 	r.history.sample(r.Web)
 	require.Equal(t, restFactor*time.Second, r.history.rest(time.Second))
-	r.reply(wire.VerbQueueList, wire.QueueList{Missing: []int{2}})
+	r.reply(api.VerbQueueList, api.QueueList{Missing: []int{2}})
 	r.history.sample(r.Web)
 	require.Zero(t, r.history.rest(2*time.Second))
 }
@@ -177,12 +178,12 @@ func TestPagesGoOnDuringATakeover(t *testing.T) {
 func TestLimitsOfAForm(t *testing.T) {
 	rate, window := wire.Rate("10"), int64(60_000)
 	r := newRig(t, nil)
-	r.reply(wire.VerbThrottleShow, wire.ThrottleInfo{Key: "stripe", Source: "operator", ThrottleLimits: wire.ThrottleLimits{Rate: &rate, WindowMs: &window}})
+	r.reply(api.VerbThrottleShow, api.ThrottleInfo{Key: "stripe", Source: "operator", ThrottleLimits: api.ThrottleLimits{Rate: &rate, WindowMs: &window}})
 	set := func(pairs ...string) string {
 		t.Helper()
 		rec := r.post("/do/throttle-set", append(pairs, "key", "stripe")...)
 		require.Equal(t, http.StatusSeeOther, rec.Code, rec.Body)
-		all := r.of(wire.VerbThrottleSet)
+		all := r.of(api.VerbThrottleSet)
 		return all[len(all)-1].tail + " " + all[len(all)-1].body
 	}
 	require.Equal(t, `stripe {"rate":"2","concurrency":5,"unset":["window_ms"],"for_ms":600000}`, set("rate", "2", "concurrency", "5", "for", "10m"))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // assets are scripts, styles and licences. Third-party files are unmodified releases.
@@ -33,7 +34,7 @@ type Options struct {
 	// JSON reply. It is called from any goroutine while Serving returns nil.
 	Do func(verb, client, tail string, body []byte) ([]byte, *wire.Error)
 	// Queues is queue-list without encoding. Its result is immutable.
-	Queues func(wire.QueueListRequest) (wire.QueueList, *wire.Error)
+	Queues func(api.QueueListRequest) (api.QueueList, *wire.Error)
 	// Guard is Do for read-only verbs of the guard.
 	Guard func(verb, tail string, body []byte) ([]byte, *wire.Error)
 	// Here returns the state of this node.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func TestPagesHaveThePolicy(t *testing.T) {
@@ -37,7 +38,7 @@ func TestPagesHaveThePolicy(t *testing.T) {
 // What the overview names is escaped, whoever has chosen it.
 func TestNamesAreText(t *testing.T) {
 	r := newRig(t, nil)
-	r.reply(wire.VerbCircuitList, wire.CircuitList{Circuits: []wire.CircuitInfo{{Key: `<script>alert(1)</script>"'`, State: "open"}}})
+	r.reply(api.VerbCircuitList, api.CircuitList{Circuits: []api.CircuitInfo{{Key: `<script>alert(1)</script>"'`, State: "open"}}})
 	body := r.get("/").Body.String()
 	require.NotContains(t, body, "<script>alert")
 	require.Contains(t, body, "&lt;script&gt;alert(1)&lt;/script&gt;&#34;&#39;")
@@ -51,7 +52,7 @@ func TestAFormOfAnotherSiteIsRefused(t *testing.T) {
 	req.Header.Del("Sec-Fetch-Site")
 	req.Header.Set("Origin", "http://evil.example")
 	require.Equal(t, http.StatusForbidden, r.serve(req).Code)
-	require.Empty(t, r.of(wire.VerbPause))
+	require.Empty(t, r.of(api.VerbPause))
 }
 
 func TestActionsAreVerbs(t *testing.T) {
@@ -59,7 +60,7 @@ func TestActionsAreVerbs(t *testing.T) {
 	rec := r.post("/do/pause", "kind", "queue", "name", "orders", "for", "90s", "back", "/?find=orders")
 	require.Equal(t, http.StatusSeeOther, rec.Code, rec.Body)
 	require.Equal(t, "/?find=orders", rec.Header().Get("Location"))
-	require.Equal(t, []asked{{wire.VerbPause.Name, "web", "", `{"kind":"queue","name":"orders","for_ms":90000}`}}, r.of(wire.VerbPause))
+	require.Equal(t, []asked{{api.VerbPause.Name, "web", "", `{"kind":"queue","name":"orders","for_ms":90000}`}}, r.of(api.VerbPause))
 
 	// The next page says so, once.
 	req := request(http.MethodGet, "/", nil)
@@ -73,8 +74,8 @@ func TestActionsAreVerbs(t *testing.T) {
 
 	require.Equal(t, http.StatusBadRequest, r.post("/do/pause", "kind", "queue", "name", "orders", "for", "soon").Code)
 	require.Equal(t, http.StatusBadRequest, r.post("/do/pause", "kind", "queue").Code)
-	require.Len(t, r.of(wire.VerbPause), 1)
-	r.reply(wire.VerbResume, wire.QueueNotFound("orders"))
+	require.Len(t, r.of(api.VerbPause), 1)
+	r.reply(api.VerbResume, wire.QueueNotFound("orders"))
 	rec = r.post("/do/resume", "kind", "queue", "name", "orders")
 	require.Equal(t, http.StatusNotFound, rec.Code)
 	require.Contains(t, rec.Body.String(), "orders")
@@ -88,12 +89,12 @@ func TestWhatDestroysAsks(t *testing.T) {
 	rec = r.post("/do/purge", "queue", "orders", "confirm", "yes", "typed", "order")
 	require.Equal(t, http.StatusUnprocessableEntity, rec.Code)
 	require.Contains(t, rec.Body.String(), "That is not orders")
-	require.Empty(t, r.of(wire.VerbQueuePurge))
-	r.reply(wire.VerbQueuePurge, wire.QueuePurgeReply{Purged: 3})
+	require.Empty(t, r.of(api.VerbQueuePurge))
+	r.reply(api.VerbQueuePurge, api.QueuePurgeReply{Purged: 3})
 	rec = r.post("/do/purge", "queue", "orders", "confirm", "yes", "typed", "orders", "back", "https://evil.example/")
 	require.Equal(t, http.StatusSeeOther, rec.Code, rec.Body)
 	require.Equal(t, "/", rec.Header().Get("Location"), "only pages of ours")
-	require.Len(t, r.of(wire.VerbQueuePurge), 1)
+	require.Len(t, r.of(api.VerbQueuePurge), 1)
 }
 
 func TestViewersOnlyLook(t *testing.T) {
@@ -192,7 +193,7 @@ func TestLivePages(t *testing.T) {
 	require.Len(t, r.live.mu.scenes, 1)
 	require.Equal(t, 2, r.live.mu.viewers)
 	r.live.mu.Unlock()
-	r.reply(wire.VerbQueueList, wire.QueueList{Total: 1, Queues: []wire.QueueSummary{{Name: "orders", Pending: 98_765_432_109_876_543, Detail: &wire.QueueDetail{}}}})
+	r.reply(api.VerbQueueList, api.QueueList{Total: 1, Queues: []api.QueueSummary{{Name: "orders", Pending: 98_765_432_109_876_543, Detail: &api.QueueDetail{}}}})
 	for _, next := range []func() string{one, two} {
 		for text := ""; !strings.Contains(text, "98,765,432,109,876,543"); {
 			text = next()
@@ -250,7 +251,7 @@ func TestLiveIsBounded(t *testing.T) {
 func TestHistory(t *testing.T) {
 	var r ring
 	at := time.Unix(1_000_000_000, 0)
-	d := wire.QueueDetail{Waits: make([]int64, len(wire.WaitBounds)+1)}
+	d := api.QueueDetail{Waits: make([]int64, len(api.WaitBounds)+1)}
 	for i := range 2*historyPoints + 1 {
 		d.Enqueued = int64(i) * 50
 		d.Waits = slices.Clone(d.Waits)
@@ -263,7 +264,7 @@ func TestHistory(t *testing.T) {
 		require.Equal(t, at.Add(time.Duration(historyPoints+1+i)*historyStep).Unix(), p.at)
 		require.EqualValues(t, 5, p.Enqueued)
 		require.EqualValues(t, historyPoints+1+i, p.Depth)
-		require.InEpsilon(t, wire.WaitBounds[3], p.WaitMedian, 1e-6)
+		require.InEpsilon(t, api.WaitBounds[3], p.WaitMedian, 1e-6)
 	}
 	// A queue whose node was started anew counts from 0.
 	d.Enqueued = 20
@@ -274,27 +275,27 @@ func TestHistory(t *testing.T) {
 // An hour is kept of queues in which something has been, and no longer than they are there.
 func TestHistoryOfIdleQueues(t *testing.T) {
 	r := newRig(t, nil)
-	detail := func(enqueued int64) *wire.QueueDetail { return &wire.QueueDetail{Enqueued: enqueued} }
-	list := func(queues ...wire.QueueSummary) {
-		r.reply(wire.VerbQueueList, wire.QueueList{Total: len(queues), Queues: queues})
+	detail := func(enqueued int64) *api.QueueDetail { return &api.QueueDetail{Enqueued: enqueued} }
+	list := func(queues ...api.QueueSummary) {
+		r.reply(api.VerbQueueList, api.QueueList{Total: len(queues), Queues: queues})
 		r.history.sample(r.Web)
 	}
-	list(wire.QueueSummary{Name: "idle", Detail: detail(0)}, wire.QueueSummary{Name: "done", Detail: detail(3)}, wire.QueueSummary{Name: "full", Pending: 1, Detail: detail(0)})
+	list(api.QueueSummary{Name: "idle", Detail: detail(0)}, api.QueueSummary{Name: "done", Detail: detail(3)}, api.QueueSummary{Name: "full", Pending: 1, Detail: detail(0)})
 	require.ElementsMatch(t, []string{"done", "full"}, slices.Collect(maps.Keys(r.history.mu.rings)))
 	require.Equal(t, line{}, r.history.of("idle", historyPoints))
-	list(wire.QueueSummary{Name: "full", Detail: detail(1)})
+	list(api.QueueSummary{Name: "full", Detail: detail(1)})
 	require.Contains(t, r.history.mu.rings, "done", "for an hour")
 	r.history.mu.rings["done"].seen = time.Now().Add(-2 * time.Hour)
-	list(wire.QueueSummary{Name: "full", Detail: detail(1)})
+	list(api.QueueSummary{Name: "full", Detail: detail(1)})
 	require.NotContains(t, r.history.mu.rings, "done")
 }
 
 // Queues are sorted once for all pages of a sample; equal ones are by name.
 func TestSortedQueues(t *testing.T) {
-	s := &snapshot{queues: []wire.QueueSummary{
+	s := &snapshot{queues: []api.QueueSummary{
 		{Name: "a", Pending: 1, InFlight: 1, Parked: 3, OldestAgeMs: 5}, {Name: "b", Pending: 3, Delayed: 2, Consumers: 4}, {Name: "c", Pending: 1, InFlight: 1, OldestAgeMs: 9},
 	}}
-	names := func(list []*wire.QueueSummary) (text string) {
+	names := func(list []*api.QueueSummary) (text string) {
 		for _, q := range list {
 			text += q.Name
 		}
@@ -307,15 +308,15 @@ func TestSortedQueues(t *testing.T) {
 		require.Equal(t, want, names(s.sorted(by)), by)
 	}
 	require.Len(t, s.mu.orders, 7, "what nobody can sort by is not kept")
-	require.Equal(t, "bc", names(s.pick("depth", func(q *wire.QueueSummary) bool { return q.Name != "a" })))
+	require.Equal(t, "bc", names(s.pick("depth", func(q *api.QueueSummary) bool { return q.Name != "a" })))
 }
 
 func TestWaits(t *testing.T) {
-	n := make([]int64, len(wire.WaitBounds)+1)
+	n := make([]int64, len(api.WaitBounds)+1)
 	n[0], n[5] = 98, 2
 	median, high := waits(nil, n)
-	require.InEpsilon(t, wire.WaitBounds[0], median, 1e-6)
-	require.InEpsilon(t, wire.WaitBounds[5], high, 1e-6)
+	require.InEpsilon(t, api.WaitBounds[0], median, 1e-6)
+	require.InEpsilon(t, api.WaitBounds[5], high, 1e-6)
 	median, high = waits(n, n)
 	require.Zero(t, median)
 	require.Zero(t, high)
@@ -339,9 +340,9 @@ func TestPagesWaitForNoLongSample(t *testing.T) {
 		r.history.mu.Lock()
 		r.history.mu.at, r.history.mu.took = time.Now().Add(-age), took
 		r.history.mu.Unlock()
-		before := len(r.of(wire.VerbQueueList))
+		before := len(r.of(api.VerbQueueList))
 		require.Equal(t, http.StatusOK, r.get("/").Code)
-		return len(r.of(wire.VerbQueueList)) - before
+		return len(r.of(api.VerbQueueList)) - before
 	}
 	require.Equal(t, 1, samples(-time.Hour, time.Millisecond), "there is none")
 	require.Zero(t, samples(-time.Hour, time.Millisecond), "it is from a moment ago")

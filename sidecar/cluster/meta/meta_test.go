@@ -23,6 +23,7 @@ import (
 	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func TestMain(m *testing.M) {
@@ -467,7 +468,7 @@ func TestControlsOfACluster(t *testing.T) {
 		t.Cleanup(c.Stop)
 		all = append(all, c)
 	}
-	_, werr := all[0].ConfigSet(control.Actor{By: "config-set"}, "n", wire.ConfigSetRequest{})
+	_, werr := all[0].ConfigSet(control.Actor{By: "config-set"}, "n", api.ConfigSetRequest{})
 	require.Nil(t, werr)
 	eventually(t, "both know it", func() bool { _, ok := all[1].Get("n"); return ok })
 	var racing sync.WaitGroup
@@ -475,7 +476,7 @@ func TestControlsOfACluster(t *testing.T) {
 		racing.Go(func() {
 			for n := 0; n < 20; {
 				now, _ := c.Get("n")
-				if _, err := c.ConfigSet(control.Actor{By: "config-set"}, "n", wire.ConfigSetRequest{Value: now + "x", IfValue: &now}); err == nil {
+				if _, err := c.ConfigSet(control.Actor{By: "config-set"}, "n", api.ConfigSetRequest{Value: now + "x", IfValue: &now}); err == nil {
 					n++
 				}
 			}
@@ -485,12 +486,12 @@ func TestControlsOfACluster(t *testing.T) {
 	for _, c := range all {
 		eventually(t, "no edit is lost", func() bool { text, _ := c.Get("n"); return text == strings.Repeat("x", 40) })
 	}
-	_, err := all[0].Pause(control.Actor{By: "pause"}, wire.PauseRequest{Kind: wire.PauseThrottle, Name: "api"})
+	_, err := all[0].Pause(control.Actor{By: "pause"}, api.PauseRequest{Kind: api.PauseThrottle, Name: "api"})
 	require.Nil(t, err)
-	eventually(t, "it is paused at both", func() bool { return all[1].PauseList(wire.ListRequest{Limit: 10}).Total == 1 })
-	_, err = all[1].Resume(control.Actor{By: "resume"}, wire.PauseRequest{Kind: wire.PauseThrottle, Name: "api"})
+	eventually(t, "it is paused at both", func() bool { return all[1].PauseList(api.ListRequest{Limit: 10}).Total == 1 })
+	_, err = all[1].Resume(control.Actor{By: "resume"}, api.PauseRequest{Kind: api.PauseThrottle, Name: "api"})
 	require.Nil(t, err)
-	eventually(t, "and resumed", func() bool { return all[0].PauseList(wire.ListRequest{Limit: 10}).Total == 0 })
+	eventually(t, "and resumed", func() bool { return all[0].PauseList(api.ListRequest{Limit: 10}).Total == 0 })
 }
 
 type noQueues struct{}

@@ -50,7 +50,7 @@ const (
 	PlaceQueue    = "queue:"
 )
 
-// Gate names the gate in the form of wire.GateState.
+// Gate names the gate in the form of api.GateState.
 func (b *BlockedInterval) Gate() string { return b.Place + b.Key }
 
 // Format of a record; integers are uvarints, times varints, a string is its length

@@ -10,7 +10,7 @@ import (
 )
 
 // Match says which messages are selected: those that fit every field. It is what a
-// queue knows of a wire.Filter.
+// queue knows of a api.Filter.
 type Match struct {
 	States      []MessageState    // one of these; none: any
 	Keys        []string          // one of these fairness keys; none: any

@@ -10,6 +10,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func (s *Sim) create() {
@@ -228,10 +229,10 @@ func (s *Sim) liveJob() {
 	if n.picking || len(n.picks) > 0 {
 		return
 	}
-	op := pick(s, []string{wire.JobCancel, wire.JobRunNow, wire.JobDelay, wire.JobReprioritise, wire.JobEdit})
-	p := queue.Claim{Delayed: op == wire.JobRunNow}
+	op := pick(s, []string{api.JobCancel, api.JobRunNow, api.JobDelay, api.JobReprioritise, api.JobEdit})
+	p := queue.Claim{Delayed: op == api.JobRunNow}
 	for _, m := range s.all {
-		if m.node != n || m.side != queue.Main || len(p.Messages) == 3 || s.chance(3) || op == wire.JobEdit && !s.editable(m) {
+		if m.node != n || m.side != queue.Main || len(p.Messages) == 3 || s.chance(3) || op == api.JobEdit && !s.editable(m) {
 			continue
 		}
 		p.Messages = append(p.Messages, queue.MessageRef{Seq: m.seq, ID: m.id})
@@ -267,9 +268,9 @@ func (s *Sim) completeLive(n *node, op string, claimed []queue.ClaimedMessage) {
 		switch {
 		case s.chance(5):
 			c.unclaim(m)
-		case op == wire.JobCancel:
+		case op == api.JobCancel:
 			c.finish(m)
-		case op == wire.JobRunNow:
+		case op == api.JobRunNow:
 			c.Ready = append(c.Ready, m.seq)
 			c.then = append(c.then, func() { m.place, m.ready = waiting, 0 })
 		default:
@@ -338,9 +339,9 @@ func (s *Sim) changed(n *node, m *message, op string, l *queue.ClaimedMessage) q
 	to.Ref = store.Ref{Queue: n.IDs[queue.Main]}
 	to.ThrottleKeys, to.CircuitKey, to.Priority = slices.Clone(m.ThrottleKeys), m.CircuitKey, m.Priority
 	switch op {
-	case wire.JobDelay:
+	case api.JobDelay:
 		to.NotBefore, to.Delayed = s.Now+s.rnd.Int64N(2e9), false
-	case wire.JobReprioritise:
+	case api.JobReprioritise:
 		to.Weight = pick(s, []uint32{1000, 2500})
 		if n.priorities {
 			to.Priority = pick(s, []uint8{0, 5, 9})
@@ -353,7 +354,7 @@ func (s *Sim) changed(n *node, m *message, op string, l *queue.ClaimedMessage) q
 			counts.Add(to.Key, 1)
 			g.Counted = counts
 		}
-	case wire.JobEdit:
+	case api.JobEdit:
 		to.Payload = make([]byte, m.size)
 		g.Edited = true
 		if err := s.Disk.History([]store.Ref{m.ref()}, func(_ int, records [][]byte) { g.History = slices.Clone(records) }); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // restart ends the process, by a clean stop or a crash, and starts the next one. At a crash a part
@@ -434,7 +435,7 @@ func (s *Sim) empty() {
 		i := s.Fleet.gate(key)
 		require.Zero(s.T, i.InFlight+i.Reserved+int64(i.Waiting), key)
 	}
-	infos, _, _ := s.Circuits.List(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Limit: 100}})
+	infos, _, _ := s.Circuits.List(api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Limit: 100}})
 	for _, i := range infos {
 		require.Zero(s.T, i.Waiting+i.Probes, i.Key)
 	}

@@ -1,4 +1,4 @@
-package wire
+package api
 
 import (
 	"cmp"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/filaq/fila/wire"
 )
 
 // MaxPermitIDs is how many permits a [GuardEndRequest] may name by their ids.
@@ -21,9 +23,9 @@ type PermitFilter struct {
 	User   string  `json:"user,omitempty"`   // the NATS user of the check, as account/user
 }
 
-func (f *PermitFilter) check() *Error {
+func (f *PermitFilter) check() *wire.Error {
 	if f.Key != "" {
-		if err := NameKey("key", &f.Key); err != nil {
+		if err := wire.NameKey("key", &f.Key); err != nil {
 			return err
 		}
 	}
@@ -40,13 +42,13 @@ type GuardPermitsRequest struct {
 	Limit int    `json:"limit"`           // 1 to 1000, default 100
 }
 
-func (r *GuardPermitsRequest) check() *Error {
+func (r *GuardPermitsRequest) check() *wire.Error {
 	if r.After != "" {
 		if err := checkPermitID("after", r.After); err != nil {
 			return err
 		}
 	}
-	return cmp.Or(r.PermitFilter.check(), InRange("limit", r.Limit, 1, MaxListLimit))
+	return cmp.Or(r.PermitFilter.check(), wire.InRange("limit", r.Limit, 1, MaxListLimit))
 }
 
 // GuardPermit is a permit in use. Operators name it by its id, but a done needs the permit
@@ -90,12 +92,12 @@ type GuardEndRequest struct {
 	IDs []string `json:"ids,omitempty"` // only these; at most 1000
 }
 
-func (r *GuardEndRequest) check() *Error {
+func (r *GuardEndRequest) check() *wire.Error {
 	switch {
 	case len(r.IDs) > MaxPermitIDs:
-		return BadField("ids", strconv.Itoa(len(r.IDs))+" of them", "allowed are up to "+strconv.Itoa(MaxPermitIDs))
+		return wire.BadField("ids", strconv.Itoa(len(r.IDs))+" of them", "allowed are up to "+strconv.Itoa(MaxPermitIDs))
 	case r.Key == "" && r.Caller == nil && r.User == "" && len(r.IDs) == 0:
-		return BadField("key", "", "say which permits are to end: by key, caller, user or ids")
+		return wire.BadField("key", "", "say which permits are to end: by key, caller, user or ids")
 	}
 	for _, id := range r.IDs {
 		if err := checkPermitID("ids", id); err != nil {
@@ -130,9 +132,9 @@ func ParsePermitID(id string) (issuer, number uint64, ok bool) {
 	return issuer, number, err == nil
 }
 
-func checkPermitID(field, id string) *Error {
+func checkPermitID(field, id string) *wire.Error {
 	if _, _, ok := ParsePermitID(id); !ok {
-		return BadField(field, Quote(id), "the id of a permit is expected, as guard-permits has it")
+		return wire.BadField(field, wire.Quote(id), "the id of a permit is expected, as guard-permits has it")
 	}
 	return nil
 }

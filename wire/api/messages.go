@@ -1,10 +1,12 @@
-package wire
+package api
 
 import (
 	"cmp"
 	"maps"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/filaq/fila/wire"
 )
 
 // Defaults and bounds of a [PeekRequest].
@@ -24,18 +26,18 @@ type PeekRequest struct {
 	PayloadBytes int     `json:"payload_bytes"`    // where to cut payloads, and headers: 0 to 65536, default 1024
 }
 
-func (r *PeekRequest) check() *Error {
+func (r *PeekRequest) check() *wire.Error {
 	if r.Key != "" {
 		if r.Filter != nil {
-			return BadField("key", Quote(r.Key), "it goes without a filter, which has keys")
+			return wire.BadField("key", wire.Quote(r.Key), "it goes without a filter, which has keys")
 		}
-		if err := NameKey("key", &r.Key); err != nil {
+		if err := wire.NameKey("key", &r.Key); err != nil {
 			return err
 		}
 	}
 	return cmp.Or(
-		InRange("limit", r.Limit, 1, MaxPeekLimit),
-		InRange("payload_bytes", r.PayloadBytes, 0, MaxPeekPayload),
+		wire.InRange("limit", r.Limit, 1, MaxPeekLimit),
+		wire.InRange("payload_bytes", r.PayloadBytes, 0, MaxPeekPayload),
 	)
 }
 
@@ -90,9 +92,9 @@ type MessageRequest struct {
 	Queue string `json:"queue,omitempty"` // its queue, also if it is dead; empty: any
 }
 
-func (r *MessageRequest) check() *Error {
+func (r *MessageRequest) check() *wire.Error {
 	if r.ID == "" {
-		return BadField("id", "", "the id of the message is expected")
+		return wire.BadField("id", "", "the id of the message is expected")
 	}
 	return checkOptionalQueue(r.Queue)
 }
@@ -111,8 +113,8 @@ type MessageShowRequest struct {
 	PayloadBytes int `json:"payload_bytes"` // as in [PeekRequest]
 }
 
-func (r *MessageShowRequest) check() *Error {
-	return cmp.Or(r.MessageRequest.check(), InRange("payload_bytes", r.PayloadBytes, 0, MaxPeekPayload))
+func (r *MessageShowRequest) check() *wire.Error {
+	return cmp.Or(r.MessageRequest.check(), wire.InRange("payload_bytes", r.PayloadBytes, 0, MaxPeekPayload))
 }
 
 // MessageInfo answers a [MessageShowRequest] with what [PeekReply] and [ExplainMessage] say.
@@ -210,7 +212,7 @@ func (m *PeekedMessage) setHeaders(h map[string][]string, limit int) {
 				m.HeadersCut = true
 				return
 			}
-			m.Headers[name] = append(m.Headers[name], ShowText(value))
+			m.Headers[name] = append(m.Headers[name], wire.ShowText(value))
 		}
 	}
 }

@@ -1,14 +1,16 @@
-package wire
+package api
 
 import (
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
 )
 
 // parseJobCreate parses a request whose subject has no tail, and resolves its times.
-func parseJobCreate(body string, now time.Time) (JobCreateRequest, *Error) {
+func parseJobCreate(body string, now time.Time) (JobCreateRequest, *wire.Error) {
 	r, err := VerbJobCreate.Parse("", []byte(body))
 	if err == nil {
 		err = r.Resolve(now)

@@ -1,4 +1,4 @@
-package wire
+package api
 
 import (
 	"cmp"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/filaq/fila/wire"
 )
 
 // Verbs of the guard, for callers that are not consumers: check before a call, done after it,
@@ -49,8 +51,8 @@ type GuardCheckRequest struct {
 }
 
 // ParseGuardCheck decodes and checks a [GuardCheckRequest], and sets its keys.
-func ParseGuardCheck(tail string, body []byte) (GuardCheckRequest, *Error) {
-	return Decode(body, GuardCheckRequest{}, func(r *GuardCheckRequest) *Error {
+func ParseGuardCheck(tail string, body []byte) (GuardCheckRequest, *wire.Error) {
+	return wire.Decode(body, GuardCheckRequest{}, func(r *GuardCheckRequest) *wire.Error {
 		if err := checkCaller(r.Caller); err != nil {
 			return err
 		}
@@ -59,9 +61,9 @@ func ParseGuardCheck(tail string, body []byte) (GuardCheckRequest, *Error) {
 		}
 		switch {
 		case len(r.Checks) == 0 || len(r.Checks) > MaxGuardChecks:
-			return BadField("checks", strconv.Itoa(len(r.Checks))+" of them", "allowed are 1 to "+strconv.Itoa(MaxGuardChecks))
+			return wire.BadField("checks", strconv.Itoa(len(r.Checks))+" of them", "allowed are 1 to "+strconv.Itoa(MaxGuardChecks))
 		case r.Key != "" || r.With != nil || r.Cost != 0 || r.TTLMs != 0:
-			return BadField("checks", "", "each of them has key, with, cost and ttl_ms of its own; beside it only caller is allowed")
+			return wire.BadField("checks", "", "each of them has key, with, cost and ttl_ms of its own; beside it only caller is allowed")
 		}
 		for i := range r.Checks {
 			if err := r.Checks[i].complete(tail); err != nil {
@@ -75,9 +77,9 @@ func ParseGuardCheck(tail string, body []byte) (GuardCheckRequest, *Error) {
 
 // GuardOrigin is the origin of a request to the guard.
 type GuardOrigin struct {
-	User  string      // the NATS user, as account/user; empty: unknown
-	Trace TraceParent // of the request, if it is sampled
-	Until int64       // how long its caller waits for the reply (Unix ns); 0: unknown
+	User  string           // the NATS user, as account/user; empty: unknown
+	Trace wire.TraceParent // of the request, if it is sampled
+	Until int64            // how long its caller waits for the reply (Unix ns); 0: unknown
 }
 
 // Late reports whether the caller has stopped waiting.
@@ -87,7 +89,7 @@ func (o *GuardOrigin) Late(now int64) bool { return o.Until != 0 && now >= o.Unt
 type GuardReply struct {
 	Body    []byte
 	Headers map[string][]string
-	Err     *Error            // replaces Body and Headers
+	Err     *wire.Error       // replaces Body and Headers
 	Later   func() GuardReply // waits for the reply, in a goroutine of its own; nil: the reply is here
 }
 
@@ -97,18 +99,18 @@ type GuardVerb func(tail string, body []byte, from GuardOrigin) GuardReply
 
 // GuardUntil returns how long the caller of a check waits for the reply (Unix ns), from the
 // headers; 0: unknown. The request was sent at time sent or later.
-func GuardUntil(get func(header string) string, sent int64) (until int64, err *Error) {
-	if text := get(HeaderTimeoutMs); text != "" {
+func GuardUntil(get func(header string) string, sent int64) (until int64, err *wire.Error) {
+	if text := get(wire.HeaderTimeoutMs); text != "" {
 		ms, bad := strconv.ParseInt(text, 10, 64)
-		if bad != nil || ms < 1 || ms > MaxSettingMs {
-			return 0, BadHeaderValue(HeaderTimeoutMs, text, "allowed are 1 to "+strconv.FormatInt(MaxSettingMs, 10)+" milliseconds")
+		if bad != nil || ms < 1 || ms > wire.MaxSettingMs {
+			return 0, wire.BadHeaderValue(wire.HeaderTimeoutMs, text, "allowed are 1 to "+strconv.FormatInt(wire.MaxSettingMs, 10)+" milliseconds")
 		}
 		until = sent + ms*int64(time.Millisecond)
 	}
-	if text := get(HeaderDeadline); text != "" {
+	if text := get(wire.HeaderDeadline); text != "" {
 		at, bad := time.Parse(time.RFC3339Nano, text)
 		if bad != nil || at.Year() < 1970 || at.Year() > 2200 {
-			return 0, BadHeaderValue(HeaderDeadline, text, "a time is expected, such as 2030-01-02T15:04:05.678Z")
+			return 0, wire.BadHeaderValue(wire.HeaderDeadline, text, "a time is expected, such as 2030-01-02T15:04:05.678Z")
 		}
 		if until == 0 || at.UnixNano() < until {
 			until = max(at.UnixNano(), 1)
@@ -118,36 +120,36 @@ func GuardUntil(get func(header string) string, sent int64) (until int64, err *E
 }
 
 // complete checks a call and sets its defaults.
-func (a *GuardAsk) complete(tail string) *Error {
+func (a *GuardAsk) complete(tail string) *wire.Error {
 	if err := firstKey(tail, &a.Key); err != nil {
 		return err
 	}
 	if len(a.With) >= MaxGuardKeys {
-		return BadField("with", strconv.Itoa(len(a.With))+" keys", "allowed are "+strconv.Itoa(MaxGuardKeys-1))
+		return wire.BadField("with", strconv.Itoa(len(a.With))+" keys", "allowed are "+strconv.Itoa(MaxGuardKeys-1))
 	}
 	for i, key := range a.With {
 		switch {
-		case CheckKey(key) != nil:
-			return BadField("with", Quote(key), AllowedKey)
+		case wire.CheckKey(key) != nil:
+			return wire.BadField("with", wire.Quote(key), wire.AllowedKey)
 		case key == a.Key || slices.Contains(a.With[:i], key):
-			return BadField("with", Quote(key), "it is named already")
+			return wire.BadField("with", wire.Quote(key), "it is named already")
 		}
 	}
 	a.Cost = cmp.Or(a.Cost, 1)
 	if !(a.Cost >= 0.001 && a.Cost <= MaxGuardCost) {
-		return BadField("cost", strconv.FormatFloat(a.Cost, 'g', -1, 64), fmt.Sprintf("allowed are 0.001 to %d", MaxGuardCost))
+		return wire.BadField("cost", strconv.FormatFloat(a.Cost, 'g', -1, 64), fmt.Sprintf("allowed are 0.001 to %d", MaxGuardCost))
 	}
 	a.TTLMs = cmp.Or(a.TTLMs, DefaultPermitMs)
-	return InRange("ttl_ms", a.TTLMs, 1, MaxPermitMs)
+	return wire.InRange("ttl_ms", a.TTLMs, 1, MaxPermitMs)
 }
 
 // firstKey sets and checks the first key of a request.
-func firstKey(tail string, key *string) *Error {
+func firstKey(tail string, key *string) *wire.Error {
 	if err := resolveKey(tail, key); err != nil {
 		return err
 	}
-	if CheckKey(*key) != nil {
-		return BadField("key", Quote(*key), AllowedKey)
+	if wire.CheckKey(*key) != nil {
+		return wire.BadField("key", wire.Quote(*key), wire.AllowedKey)
 	}
 	return nil
 }
@@ -158,9 +160,9 @@ func (a *GuardAsk) Keys() []string { return append([]string{a.Key}, a.With...) }
 // Thousandths returns the cost in thousandths, as gates count it.
 func (a *GuardAsk) Thousandths() int64 { return int64(math.Round(a.Cost * 1000)) }
 
-func checkCaller(caller string) *Error {
-	if len(caller) > MaxGuardCallerBytes || !Plain(caller) {
-		return BadField("caller", Quote(caller), fmt.Sprintf("allowed are up to %d bytes of UTF-8 without control characters", MaxGuardCallerBytes))
+func checkCaller(caller string) *wire.Error {
+	if len(caller) > MaxGuardCallerBytes || !wire.Plain(caller) {
+		return wire.BadField("caller", wire.Quote(caller), fmt.Sprintf("allowed are up to %d bytes of UTF-8 without control characters", MaxGuardCallerBytes))
 	}
 	return nil
 }
@@ -221,13 +223,13 @@ func (a *GuardAnswer) Headers() map[string][]string {
 	}
 	h := make(map[string][]string)
 	if ms := a.RetryAfterMs; ms > 0 {
-		h[HeaderRetryAfter] = []string{strconv.FormatInt((ms+999)/1000, 10)}
-		h[HeaderRetryAfterMs] = []string{strconv.FormatInt(ms, 10)}
+		h[wire.HeaderRetryAfter] = []string{strconv.FormatInt((ms+999)/1000, 10)}
+		h[wire.HeaderRetryAfterMs] = []string{strconv.FormatInt(ms, 10)}
 	}
 	if l := a.Limit; l != nil {
-		h[HeaderRateLimitLimit] = []string{strconv.FormatInt(l.Limit, 10)}
-		h[HeaderRateLimitRemaining] = []string{strconv.FormatInt(l.Remaining, 10)}
-		h[HeaderRateLimitReset] = []string{strconv.FormatInt(l.ResetS, 10)}
+		h[wire.HeaderRateLimitLimit] = []string{strconv.FormatInt(l.Limit, 10)}
+		h[wire.HeaderRateLimitRemaining] = []string{strconv.FormatInt(l.Remaining, 10)}
+		h[wire.HeaderRateLimitReset] = []string{strconv.FormatInt(l.ResetS, 10)}
 	}
 	return h
 }
@@ -259,20 +261,20 @@ type GuardDoneRequest struct {
 }
 
 // ParseGuardDone decodes and checks a [GuardDoneRequest], and sets its key.
-func ParseGuardDone(tail string, body []byte) (GuardDoneRequest, *Error) {
-	return Decode(body, GuardDoneRequest{Attempt: 1}, func(r *GuardDoneRequest) *Error {
+func ParseGuardDone(tail string, body []byte) (GuardDoneRequest, *wire.Error) {
+	return wire.Decode(body, GuardDoneRequest{Attempt: 1}, func(r *GuardDoneRequest) *wire.Error {
 		if err := cmp.Or(firstKey(tail, &r.Key), checkCaller(r.Caller)); err != nil {
 			return err
 		}
 		switch {
-		case len(r.Permit) != TokenLen:
-			return BadField("permit", Quote(r.Permit), "the permit of the check is expected")
+		case len(r.Permit) != wire.TokenLen:
+			return wire.BadField("permit", wire.Quote(r.Permit), "the permit of the check is expected")
 		case r.Outcome != GuardOK && r.Outcome != GuardError:
-			return BadField("outcome", Quote(r.Outcome), "allowed are ok and error")
+			return wire.BadField("outcome", wire.Quote(r.Outcome), "allowed are ok and error")
 		case r.Outcome == GuardOK && (r.ErrorCode != "" || r.Error != "" || r.RetryAfterMs != 0):
-			return BadField("outcome", Quote(r.Outcome), "error_code, error and retry_after_ms go with error")
+			return wire.BadField("outcome", wire.Quote(r.Outcome), "error_code, error and retry_after_ms go with error")
 		}
-		return cmp.Or(checkFailure(r.ErrorCode, &r.Error, r.Attempt), InRange("retry_after_ms", r.RetryAfterMs, 0, MaxSettingMs))
+		return cmp.Or(checkFailure(r.ErrorCode, &r.Error, r.Attempt), wire.InRange("retry_after_ms", r.RetryAfterMs, 0, wire.MaxSettingMs))
 	})
 }
 
@@ -301,13 +303,13 @@ type GuardStateRequest struct {
 }
 
 // ParseGuardState decodes and checks a [GuardStateRequest], and sets its key.
-func ParseGuardState(tail string, body []byte) (GuardStateRequest, *Error) {
-	return Decode(body, GuardStateRequest{Attempt: 1}, func(r *GuardStateRequest) *Error {
+func ParseGuardState(tail string, body []byte) (GuardStateRequest, *wire.Error) {
+	return wire.Decode(body, GuardStateRequest{Attempt: 1}, func(r *GuardStateRequest) *wire.Error {
 		if err := cmp.Or(resolveKey(tail, &r.Key), checkCaller(r.Caller)); err != nil {
 			return err
 		}
 		if r.ErrorCode == "" && r.Error == "" && (r.Attempt != 1 || r.RetryPolicy != "") {
-			return BadField("error_code", "", "attempt and retry_policy go with error_code or error")
+			return wire.BadField("error_code", "", "attempt and retry_policy go with error_code or error")
 		}
 		return checkFailure(r.ErrorCode, &r.Error, r.Attempt)
 	})
@@ -322,12 +324,12 @@ func (r *GuardStateRequest) Failure() *GuardDoneRequest {
 }
 
 // checkFailure checks an error and its attempt, and cuts a text that is too long.
-func checkFailure(code string, text *string, attempt uint32) *Error {
+func checkFailure(code string, text *string, attempt uint32) *wire.Error {
 	switch {
 	case len(code) > maxGuardCodeBytes:
-		return BadField("error_code", Quote(code), "allowed are up to "+strconv.Itoa(maxGuardCodeBytes)+" bytes")
+		return wire.BadField("error_code", wire.Quote(code), "allowed are up to "+strconv.Itoa(maxGuardCodeBytes)+" bytes")
 	case attempt < 1:
-		return BadField("attempt", "0", "allowed is 1 and more")
+		return wire.BadField("attempt", "0", "allowed is 1 and more")
 	}
 	*text = (*text)[:min(len(*text), maxGuardErrorBytes)]
 	return nil

@@ -1,4 +1,4 @@
-package wire
+package api
 
 import (
 	"cmp"
@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/filaq/fila/wire"
 )
 
 // Ops: what a job does to messages.
@@ -90,20 +92,20 @@ func (r *JobCreateRequest) prepare(tail string) { r.Op, r.Queue, _ = strings.Cut
 
 // bind refuses a body that names another op or queue than the subject: permissions go by the
 // subject, so the body must not overrule it.
-func (r *JobCreateRequest) bind(tail string) *Error {
+func (r *JobCreateRequest) bind(tail string) *wire.Error {
 	op, queue, _ := strings.Cut(tail, ".")
 	switch {
 	case tail == "":
 	case r.Op != op:
-		return BadField("op", quoted(r.Op), "the subject says "+Quote(op))
-	case r.Queue != queue && (op != JobRedrive || DeadLetters(r.Queue) != DeadLetters(queue)):
-		return BadField("queue", quoted(r.Queue), "the subject says "+Quote(queue))
+		return wire.BadField("op", quoted(r.Op), "the subject says "+wire.Quote(op))
+	case r.Queue != queue && (op != JobRedrive || wire.DeadLetters(r.Queue) != wire.DeadLetters(queue)):
+		return wire.BadField("queue", quoted(r.Queue), "the subject says "+wire.Quote(queue))
 	}
 	return nil
 }
 
 // Resolve checks the filter of a parsed request and makes its relative times absolute.
-func (r *JobCreateRequest) Resolve(now time.Time) *Error {
+func (r *JobCreateRequest) Resolve(now time.Time) *wire.Error {
 	if err := cmp.Or(r.Filter.Resolve(now), r.Filter.For(r.Queue)); err != nil || r.Op != JobDelay {
 		return err
 	}
@@ -111,38 +113,38 @@ func (r *JobCreateRequest) Resolve(now time.Time) *Error {
 }
 
 // check checks everything but the filter and the time, see [JobCreateRequest.Resolve].
-func (r *JobCreateRequest) check() *Error {
-	if err := CheckQueueName(r.Queue); err != nil {
-		return BadQueueName(err)
+func (r *JobCreateRequest) check() *wire.Error {
+	if err := wire.CheckQueueName(r.Queue); err != nil {
+		return wire.BadQueueName(err)
 	}
 	if r.Op == JobRedrive { // only dead letters can be redriven
-		r.Queue = DeadLetters(r.Queue)
+		r.Queue = wire.DeadLetters(r.Queue)
 	}
-	dead := IsDLQ(r.Queue)
+	dead := wire.IsDLQ(r.Queue)
 	switch {
 	case !slices.Contains(JobOps(), r.Op):
-		return BadField("op", quoted(r.Op), "allowed are "+strings.Join(JobOps(), ", "))
+		return wire.BadField("op", quoted(r.Op), "allowed are "+strings.Join(JobOps(), ", "))
 	case !dead && r.Op == JobDelete: // it may mean the messages that wait, and nothing brings back dead letters
-		return OnlyForDLQ("op delete removes dead letters, op cancel messages that wait: delete", r.Queue)
+		return wire.OnlyForDLQ("op delete removes dead letters, op cancel messages that wait: delete", r.Queue)
 	case dead && slices.Contains([]string{JobCancel, JobDelay, JobRunNow, JobReprioritise}, r.Op):
-		return NotForDLQ("a job with op "+r.Op, r.Queue)
+		return wire.NotForDLQ("a job with op "+r.Op, r.Queue)
 	case r.Filter == nil:
-		return BadField("filter", "", `what is meant has to be named; {"all":true} is everything`)
+		return wire.BadField("filter", "", `what is meant has to be named; {"all":true} is everything`)
 	}
 	if err := r.checkOp(); err != nil {
 		return err
 	}
 	switch {
 	case r.Order != OrderArrival && r.Order != OrderDeath:
-		return BadField("order", Quote(r.Order), "allowed are arrival and death")
+		return wire.BadField("order", wire.Quote(r.Order), "allowed are arrival and death")
 	case r.IfCount != nil && *r.IfCount < 0:
-		return BadField("if_count", strconv.FormatInt(*r.IfCount, 10), "allowed are 0 and more")
+		return wire.BadField("if_count", strconv.FormatInt(*r.IfCount, 10), "allowed are 0 and more")
 	case r.Limit < 0:
-		return BadField("limit", strconv.FormatInt(r.Limit, 10), "allowed are 0 (all) and more")
+		return wire.BadField("limit", strconv.FormatInt(r.Limit, 10), "allowed are 0 (all) and more")
 	}
 	return cmp.Or(
-		InRange("rate", r.Rate, 0, MaxJobRate),
-		InRange("bytes of reason", len(r.Reason), 0, MaxJobReason),
+		wire.InRange("rate", r.Rate, 0, MaxJobRate),
+		wire.InRange("bytes of reason", len(r.Reason), 0, MaxJobReason),
 	)
 }
 
@@ -151,11 +153,11 @@ func quoted(value string) string {
 	if value == "" {
 		return ""
 	}
-	return Quote(value)
+	return wire.Quote(value)
 }
 
 // checkOp checks the fields that belong to one op.
-func (r *JobCreateRequest) checkOp() *Error {
+func (r *JobCreateRequest) checkOp() *wire.Error {
 	for _, f := range []struct {
 		name  string
 		named bool
@@ -170,7 +172,7 @@ func (r *JobCreateRequest) checkOp() *Error {
 		{"payload", r.Payload != nil, JobEdit},
 	} {
 		if f.named && f.of != r.Op {
-			return BadField(f.name, "of a job with op "+Quote(r.Op), "it belongs to "+f.of)
+			return wire.BadField(f.name, "of a job with op "+wire.Quote(r.Op), "it belongs to "+f.of)
 		}
 	}
 	switch r.Op {
@@ -184,65 +186,65 @@ func (r *JobCreateRequest) checkOp() *Error {
 	return nil
 }
 
-func (r *JobCreateRequest) checkTarget() *Error {
+func (r *JobCreateRequest) checkTarget() *wire.Error {
 	switch {
 	case r.To == "":
-		return BadField("to", "", "a queue is expected")
-	case CheckQueueName(r.To) != nil:
-		return BadQueueName(CheckQueueName(r.To))
-	case IsDLQ(r.To):
-		return NotForDLQ("a move", r.To)
-	case r.To == Source(r.Queue):
-		return BadField("to", Quote(r.To), "another queue is expected; dead letters go back by redrive")
+		return wire.BadField("to", "", "a queue is expected")
+	case wire.CheckQueueName(r.To) != nil:
+		return wire.BadQueueName(wire.CheckQueueName(r.To))
+	case wire.IsDLQ(r.To):
+		return wire.NotForDLQ("a move", r.To)
+	case r.To == wire.Source(r.Queue):
+		return wire.BadField("to", wire.Quote(r.To), "another queue is expected; dead letters go back by redrive")
 	}
 	return nil
 }
 
-func (r *JobCreateRequest) resolveRunAt(now time.Time) *Error {
+func (r *JobCreateRequest) resolveRunAt(now time.Time) *wire.Error {
 	at, err := time.Parse(time.RFC3339, r.RunAt)
 	if after, wrong := time.ParseDuration(r.RunAt); wrong == nil && after >= 0 {
 		at, err = now.Add(after), nil
 	}
 	if err != nil || at.Year() < 1970 || at.Year() > 2261 { // what 64 bits of nanoseconds hold
-		return BadField("run_at", quoted(r.RunAt), noUnit(r.RunAt)+"allowed are a time such as 2030-01-02T15:04:05Z and a Go duration from now on such as 90m")
+		return wire.BadField("run_at", quoted(r.RunAt), noUnit(r.RunAt)+"allowed are a time such as 2030-01-02T15:04:05Z and a Go duration from now on such as 90m")
 	}
-	r.RunAt = Timestamp(at.UnixNano())
+	r.RunAt = wire.Timestamp(at.UnixNano())
 	return nil
 }
 
-func (r *JobCreateRequest) checkPriority() *Error {
+func (r *JobCreateRequest) checkPriority() *wire.Error {
 	switch {
 	case r.Key == "" && r.Weight == 0:
-		return BadField("key", "", "a fairness key or a weight is expected")
+		return wire.BadField("key", "", "a fairness key or a weight is expected")
 	case r.Weight != 0 && !(r.Weight >= 1 && r.Weight <= 1_000_000):
-		return BadField("weight", strconv.FormatFloat(r.Weight, 'g', -1, 64), "allowed are 1 to 1000000")
+		return wire.BadField("weight", strconv.FormatFloat(r.Weight, 'g', -1, 64), "allowed are 1 to 1000000")
 	case r.Key == "":
 		return nil
 	}
-	return NameKey("key", &r.Key)
+	return wire.NameKey("key", &r.Key)
 }
 
-func (r *JobCreateRequest) checkEdit() *Error {
+func (r *JobCreateRequest) checkEdit() *wire.Error {
 	if len(r.Filter.IDs) != 1 {
-		return BadField("ids", strconv.Itoa(len(r.Filter.IDs)), "an edit is of one message, and its filter names that by its id")
+		return wire.BadField("ids", strconv.Itoa(len(r.Filter.IDs)), "an edit is of one message, and its filter names that by its id")
 	}
 	if len(r.SetHeaders)+len(r.RemoveHeaders) == 0 && r.Payload == nil {
-		return BadField("set_headers", "", "headers to set or to remove, or a payload, are expected")
+		return wire.BadField("set_headers", "", "headers to set or to remove, or a payload, are expected")
 	}
 	for name := range r.SetHeaders {
-		if !LegalHeaderName(name) || Reserved(name) {
-			return BadField("set_headers", Quote(name), "a name of a header is expected that deliveries have and fila does not add")
+		if !wire.LegalHeaderName(name) || wire.Reserved(name) {
+			return wire.BadField("set_headers", wire.Quote(name), "a name of a header is expected that deliveries have and fila does not add")
 		}
 		if strings.ContainsAny(r.SetHeaders[name], "\r\n") {
-			return BadField("set_headers", Quote(name), "a value of one line is expected")
+			return wire.BadField("set_headers", wire.Quote(name), "a value of one line is expected")
 		}
 	}
 	if r.Payload != nil {
 		if _, err := base64.StdEncoding.DecodeString(*r.Payload); err != nil {
-			return BadField("payload", "that was sent", "base64 is expected")
+			return wire.BadField("payload", "that was sent", "base64 is expected")
 		}
 	}
-	return InRange("headers of an edit", len(r.SetHeaders)+len(r.RemoveHeaders), 0, MaxEditHeader)
+	return wire.InRange("headers of an edit", len(r.SetHeaders)+len(r.RemoveHeaders), 0, MaxEditHeader)
 }
 
 // JobRequest names a job.
@@ -250,9 +252,9 @@ type JobRequest struct {
 	ID string `json:"id"`
 }
 
-func (r *JobRequest) check() *Error {
-	if r.ID == "" || len(r.ID) > MaxKeyBytes {
-		return BadField("id", quoted(r.ID), "the id of a job is expected")
+func (r *JobRequest) check() *wire.Error {
+	if r.ID == "" || len(r.ID) > wire.MaxKeyBytes {
+		return wire.BadField("id", quoted(r.ID), "the id of a job is expected")
 	}
 	return nil
 }
@@ -264,8 +266,8 @@ type JobListRequest struct {
 	Limit int    `json:"limit"`           // 1 to 1000, default 100
 }
 
-func (r *JobListRequest) check() *Error {
-	return cmp.Or(checkOptionalQueue(r.Queue), InRange("limit", r.Limit, 1, MaxListLimit))
+func (r *JobListRequest) check() *wire.Error {
+	return cmp.Or(checkOptionalQueue(r.Queue), wire.InRange("limit", r.Limit, 1, MaxListLimit))
 }
 
 // JobInfo is a job. It answers all verbs about one job. After a dry run it has no id.

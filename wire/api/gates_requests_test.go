@@ -1,4 +1,4 @@
-package wire
+package api
 
 import (
 	"math"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
 )
 
 func TestKeyTail(t *testing.T) {
@@ -28,8 +30,8 @@ func TestKeyTail(t *testing.T) {
 	key := "a"
 	require.Nil(t, resolveKey("a", &key))
 	require.Equal(t, "a", key)
-	for _, bad := range [][2]string{{"a", "b"}, {"_", ""}, {"", ""}, {"_", strings.Repeat("k", MaxKeyBytes+1)}, {strings.Repeat("k", MaxKeyBytes+1), ""}} {
-		requireRefused(t, resolveKey(bad[0], &bad[1]), CodeBadField, "key is ", bad[0])
+	for _, bad := range [][2]string{{"a", "b"}, {"_", ""}, {"", ""}, {"_", strings.Repeat("k", wire.MaxKeyBytes+1)}, {strings.Repeat("k", wire.MaxKeyBytes+1), ""}} {
+		requireRefused(t, resolveKey(bad[0], &bad[1]), wire.CodeBadField, "key is ", bad[0])
 	}
 }
 
@@ -39,12 +41,12 @@ func TestParseThrottleSet(t *testing.T) {
 	require.Nil(t, err)
 	require.Equal(t, "two words", r.Key)
 	require.Equal(t, []string{"rate", "burst", "concurrency", "limit", "window_ms"}, r.Names())
-	require.Equal(t, Rate("1/3"), *r.Rate)
+	require.Equal(t, wire.Rate("1/3"), *r.Rate)
 	require.InDelta(t, 2.5, *r.Burst, 0)
 	require.EqualValues(t, 600_000, r.ForMs)
 	require.Equal(t, []string{"rate", "burst", "concurrency"}, r.If.Names())
 
-	rate := Rate("x")
+	rate := wire.Rate("x")
 	require.NotNil(t, ThrottleLimits{Rate: &rate}.Validate())
 	require.Nil(t, ThrottleLimits{}.Validate())
 }
@@ -57,7 +59,7 @@ func TestPauseEnd(t *testing.T) {
 	}{
 		{PauseRequest{}, math.MaxInt64},
 		{PauseRequest{ForMs: 1}, now + int64(time.Millisecond)},
-		{PauseRequest{ForMs: MaxSettingMs}, now + MaxSettingMs*int64(time.Millisecond)},
+		{PauseRequest{ForMs: wire.MaxSettingMs}, now + wire.MaxSettingMs*int64(time.Millisecond)},
 		{PauseRequest{Until: "2026-01-02T03:04:06Z"}, now + int64(time.Second)},
 		{PauseRequest{Until: "2026-01-02T04:04:05.5+01:00"}, now + int64(time.Second)/2},
 	} {
@@ -84,13 +86,13 @@ func FuzzGateRequests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, tail string, body []byte) {
 		if r, err := VerbThrottleSet.Parse(tail, body); err == nil {
 			require.NotEmpty(t, r.Key)
-			require.LessOrEqual(t, len(r.Key), MaxKeyBytes)
+			require.LessOrEqual(t, len(r.Key), wire.MaxKeyBytes)
 			require.NotZero(t, len(r.Names())+len(r.Unset))
 			require.Nil(t, r.Validate())
 		}
 		if r, err := VerbCircuitOpen.Parse(tail, body); err == nil {
 			require.NotEmpty(t, r.Key)
-			require.True(t, r.ForMs >= 0 && r.ForMs <= MaxSettingMs)
+			require.True(t, r.ForMs >= 0 && r.ForMs <= wire.MaxSettingMs)
 		}
 		if r, err := VerbPause.Parse("", body); err == nil {
 			until, err := r.End(0)
@@ -101,7 +103,7 @@ func FuzzGateRequests(f *testing.F) {
 		}
 		_, keyErr := VerbThrottleShow.Parse(tail, body)
 		_, listErr := VerbConfigList.Parse("", body)
-		for _, err := range []*Error{keyErr, listErr} {
+		for _, err := range []*wire.Error{keyErr, listErr} {
 			require.True(t, err == nil || err.Code == 400)
 		}
 	})

@@ -1,6 +1,10 @@
-package wire
+package api
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/filaq/fila/wire"
+)
 
 // ClusterStatus answers cluster-status: the nodes and shards as the answering node knows
 // them. Nodes publish their state once a second.
@@ -53,7 +57,7 @@ type ClusterDrainRequest struct {
 	Cancel bool   `json:"cancel,omitempty"`
 }
 
-func (r *ClusterDrainRequest) check() *Error { return checkNode(r.Node) }
+func (r *ClusterDrainRequest) check() *wire.Error { return checkNode(r.Node) }
 
 // ClusterDrainReply answers a [ClusterDrainRequest].
 type ClusterDrainReply struct {
@@ -68,12 +72,12 @@ type ClusterMoveRequest struct {
 	Node  string `json:"node"`
 }
 
-func (r *ClusterMoveRequest) check() *Error {
+func (r *ClusterMoveRequest) check() *wire.Error {
 	switch {
 	case r.Shard == nil:
-		return BadField("shard", "", "the number of a shard")
+		return wire.BadField("shard", "", "the number of a shard")
 	case *r.Shard < 0:
-		return BadField("shard", fmt.Sprint(*r.Shard), "the number of a shard")
+		return wire.BadField("shard", fmt.Sprint(*r.Shard), "the number of a shard")
 	}
 	return checkNode(r.Node)
 }
@@ -86,9 +90,9 @@ type ClusterMoveReply struct {
 	To    string `json:"to"`
 }
 
-func checkNode(node string) *Error {
-	if node == "" || len(node) > MaxConsumerName {
-		return BadField("node", quoted(node), "the name of a node of the cluster")
+func checkNode(node string) *wire.Error {
+	if node == "" || len(node) > wire.MaxConsumerName {
+		return wire.BadField("node", quoted(node), "the name of a node of the cluster")
 	}
 	return nil
 }

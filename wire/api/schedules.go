@@ -1,4 +1,4 @@
-package wire
+package api
 
 import (
 	"cmp"
@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"github.com/filaq/fila/wire"
 )
 
 // States of a schedule.
@@ -36,38 +38,38 @@ type ScheduleAddRequest struct {
 }
 
 // Check checks everything but Schedule and TimeZone, which package schedule parses.
-func (r *ScheduleAddRequest) Check() *Error {
-	if err := CheckName("schedule name", r.Name, MaxScheduleName); err != nil {
-		return BadSchedule(err.Error())
+func (r *ScheduleAddRequest) Check() *wire.Error {
+	if err := wire.CheckName("schedule name", r.Name, MaxScheduleName); err != nil {
+		return wire.BadSchedule(err.Error())
 	}
-	const most = int64(MaxDelay / time.Millisecond)
+	const most = int64(wire.MaxDelay / time.Millisecond)
 	switch {
 	case r.Schedule == "":
-		return BadSchedule("the schedule is missing, such as @every 90m")
+		return wire.BadSchedule("the schedule is missing, such as @every 90m")
 	case len(r.Schedule) > MaxScheduleText || len(r.TimeZone) > MaxScheduleText:
-		return BadSchedule("the schedule or its time zone has more than " + strconv.Itoa(MaxScheduleText) + " bytes")
-	case !slices.Contains([]string{MissedSkip, MissedOne, MissedAll}, r.Missed):
-		return BadSchedule("missed is " + Quote(r.Missed) + ": allowed are skip, one and all")
+		return wire.BadSchedule("the schedule or its time zone has more than " + strconv.Itoa(MaxScheduleText) + " bytes")
+	case !slices.Contains([]string{wire.MissedSkip, wire.MissedOne, wire.MissedAll}, r.Missed):
+		return wire.BadSchedule("missed is " + wire.Quote(r.Missed) + ": allowed are skip, one and all")
 	case r.TTLMs != 0 && (r.TTLMs < 1000 || r.TTLMs > most):
-		return BadSchedule("ttl_ms is " + strconv.FormatInt(r.TTLMs, 10) + ": allowed are 0 (for ever) and 1000 to " + strconv.FormatInt(most, 10))
+		return wire.BadSchedule("ttl_ms is " + strconv.FormatInt(r.TTLMs, 10) + ": allowed are 0 (for ever) and 1000 to " + strconv.FormatInt(most, 10))
 	}
 	size := len(r.Payload)
 	for name, values := range r.Headers {
 		switch {
-		case Reserved(name):
-			return HeaderReserved(name, "the messages of a schedule get none of them; how long they live is its ttl_ms")
-		case !LegalHeaderName(name):
-			return BadHeaderName(name)
+		case wire.Reserved(name):
+			return wire.HeaderReserved(name, "the messages of a schedule get none of them; how long they live is its ttl_ms")
+		case !wire.LegalHeaderName(name):
+			return wire.BadHeaderName(name)
 		}
 		for _, v := range values {
-			if HeaderValue(v) != v || !utf8.ValidString(v) {
-				return BadSchedule("a value of header " + Quote(name) + " is not one line of UTF-8")
+			if wire.HeaderValue(v) != v || !utf8.ValidString(v) {
+				return wire.BadSchedule("a value of header " + wire.Quote(name) + " is not one line of UTF-8")
 			}
 			size += len(name) + len(v)
 		}
 	}
 	if size > MaxScheduleBytes {
-		return MessageTooLarge(int64(size), MaxScheduleBytes)
+		return wire.MessageTooLarge(int64(size), MaxScheduleBytes)
 	}
 	return nil
 }
@@ -84,8 +86,8 @@ type ScheduleListRequest struct {
 	Limit int    `json:"limit"`           // 1 to 1000, default 100
 }
 
-func (r *ScheduleListRequest) check() *Error {
-	return cmp.Or(checkOptionalQueue(r.Queue), InRange("limit", r.Limit, 1, MaxListLimit))
+func (r *ScheduleListRequest) check() *wire.Error {
+	return cmp.Or(checkOptionalQueue(r.Queue), wire.InRange("limit", r.Limit, 1, MaxListLimit))
 }
 
 // ScheduleInfo is a schedule. It answers all verbs about one schedule.

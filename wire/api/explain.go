@@ -1,6 +1,10 @@
-package wire
+package api
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/filaq/fila/wire"
+)
 
 // Subjects of an explanation.
 const (
@@ -100,27 +104,27 @@ type BlockedCount struct {
 	Flows    int   `json:"flows"`
 }
 
-func (r *ExplainRequest) check() *Error {
+func (r *ExplainRequest) check() *wire.Error {
 	message, named := r.Kind == ExplainKindMessage, r.Key
-	r.Key = NamedKey(named)
+	r.Key = wire.NamedKey(named)
 	switch {
 	case !slices.Contains([]string{ExplainKindMessage, ExplainKindKey, ExplainKindQueue}, r.Kind):
-		return BadField("kind", Quote(r.Kind), "allowed are message, key and queue")
+		return wire.BadField("kind", wire.Quote(r.Kind), "allowed are message, key and queue")
 	case message && r.ID == "":
-		return BadField("id", "", "the id of the message is expected")
+		return wire.BadField("id", "", "the id of the message is expected")
 	case message && r.Key != "":
-		return BadField("key", Quote(r.Key), "a message is named by its id")
-	case r.Kind == ExplainKindKey && CheckNamedKey(named) != nil:
-		return BadKey("key", named)
+		return wire.BadField("key", wire.Quote(r.Key), "a message is named by its id")
+	case r.Kind == ExplainKindKey && wire.CheckNamedKey(named) != nil:
+		return wire.BadKey("key", named)
 	case r.Kind == ExplainKindQueue && r.Key != "":
-		return BadField("key", Quote(r.Key), "ask for kind key to have a fairness key explained")
+		return wire.BadField("key", wire.Quote(r.Key), "ask for kind key to have a fairness key explained")
 	case !message && r.ID != "":
-		return BadField("id", Quote(r.ID), "ask for kind message to have a message explained")
+		return wire.BadField("id", wire.Quote(r.ID), "ask for kind message to have a message explained")
 	case message && r.Queue == "":
 		return nil // all queues are searched
 	}
-	if err := CheckQueueName(r.Queue); err != nil {
-		return BadQueueName(err)
+	if err := wire.CheckQueueName(r.Queue); err != nil {
+		return wire.BadQueueName(err)
 	}
 	return nil
 }

@@ -1,10 +1,12 @@
-package wire
+package api
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
 )
 
 func TestClusterRequests(t *testing.T) {
@@ -28,5 +30,5 @@ func TestClusterRequests(t *testing.T) {
 	}
 	_, err = VerbClusterDrain.Parse("", nil)
 	require.Contains(t, err.Description, "node is missing")
-	require.Contains(t, NoSuchShard(8, 8).Description, "allowed is 0 to 7")
+	require.Contains(t, wire.NoSuchShard(8, 8).Description, "allowed is 0 to 7")
 }

@@ -1,4 +1,4 @@
-package wire
+package api
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
 )
 
 func TestGuardCheckRefused(t *testing.T) {
@@ -20,7 +22,7 @@ func TestGuardCheckRefused(t *testing.T) {
 	for name, c := range map[string]struct{ tail, body, field string }{
 		"no key":                 {"_", `{}`, "key"},
 		"two keys":               {"v", `{"key":"w"}`, "key"},
-		"a key too long":         {"_", `{"key":"` + strings.Repeat("k", MaxKeyBytes+1) + `"}`, "key"},
+		"a key too long":         {"_", `{"key":"` + strings.Repeat("k", wire.MaxKeyBytes+1) + `"}`, "key"},
 		"eight further keys":     {"v", `{"with":[` + keys(8) + `]}`, "with"},
 		"a key twice":            {"v", `{"with":["a","a"]}`, "with"},
 		"the first key again":    {"v", `{"with":["v"]}`, "with"},
@@ -53,7 +55,7 @@ func TestGuardCheckRefused(t *testing.T) {
 // AppendAllowed writes the same JSON as encoding/json.
 func TestGuardAnswerAllowed(t *testing.T) {
 	for _, probe := range []bool{false, true} {
-		a := GuardAnswer{Allowed: true, Permit: strings.Repeat("aZ_-", TokenLen/4), ExpiresAt: Timestamp(1e18), Probe: probe}
+		a := GuardAnswer{Allowed: true, Permit: strings.Repeat("aZ_-", wire.TokenLen/4), ExpiresAt: wire.Timestamp(1e18), Probe: probe}
 		want, err := json.Marshal(&a)
 		require.NoError(t, err)
 		require.Equal(t, string(want), string(a.AppendAllowed(nil)))
@@ -63,7 +65,7 @@ func TestGuardAnswerAllowed(t *testing.T) {
 // Any input is refused as a bad request or is within all bounds. An accepted request, encoded
 // again, is accepted and equal.
 func FuzzGuardRequests(f *testing.F) {
-	permit := strings.Repeat("a", TokenLen)
+	permit := strings.Repeat("a", wire.TokenLen)
 	for _, body := range []string{
 		"", `{"with":["tenant:acme"],"cost":0.5,"ttl_ms":1000,"caller":"web"}`, `{"key":"a key","with":[]}`,
 		`{"checks":[{"key":"a"},{"key":"b","with":["c"],"cost":1e6}]}`, `{"checks":null}`, `{"cost":1e-3}`, `{"cost":-0}`,
@@ -85,7 +87,7 @@ func FuzzGuardRequests(f *testing.F) {
 				keys := a.Keys()
 				require.LessOrEqual(t, len(keys), MaxGuardKeys)
 				for j, key := range keys {
-					require.NoError(t, CheckKey(key))
+					require.NoError(t, wire.CheckKey(key))
 					require.NotContains(t, keys[:j], key)
 				}
 				require.False(t, math.IsNaN(a.Cost))
@@ -109,8 +111,8 @@ func FuzzGuardRequests(f *testing.F) {
 			require.Equal(t, 400, err.Code)
 		}
 		if r, err := ParseGuardDone(tail, body); err == nil {
-			require.NoError(t, CheckKey(r.Key))
-			require.Len(t, r.Permit, TokenLen)
+			require.NoError(t, wire.CheckKey(r.Key))
+			require.Len(t, r.Permit, wire.TokenLen)
 			require.GreaterOrEqual(t, r.Attempt, uint32(1))
 			require.LessOrEqual(t, len(r.Error), maxGuardErrorBytes)
 			require.True(t, r.Outcome == GuardOK || r.Outcome == GuardError)

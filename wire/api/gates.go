@@ -1,4 +1,4 @@
-package wire
+package api
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/filaq/fila/wire"
 )
 
 // MaxGateValue is the largest burst, concurrency and window limit.
@@ -18,7 +20,7 @@ const KeyInBody = "_"
 // KeyTail returns the tail of the subject, and the key field of the body, of a request about
 // a key. A key that is not legal in a subject is in the body, and the tail is [KeyInBody].
 func KeyTail(key string) (tail, bodyKey string) {
-	if tail = EventTail(key); tail == KeyInBody {
+	if tail = wire.EventTail(key); tail == KeyInBody {
 		return KeyInBody, key
 	}
 	return tail, ""
@@ -26,27 +28,27 @@ func KeyTail(key string) (tail, bodyKey string) {
 
 // resolveKey sets the key field of a body, which is in the form of [ShowKey], to the key that
 // subject and body name. It is the inverse of [KeyTail].
-func resolveKey(tail string, key *string) *Error {
+func resolveKey(tail string, key *string) *wire.Error {
 	switch {
 	case tail == KeyInBody || tail == "":
 		if *key == "" {
-			return BadField("key", "", "name it at the end of the subject, or as key in the body if the subject ends in _")
+			return wire.BadField("key", "", "name it at the end of the subject, or as key in the body if the subject ends in _")
 		}
 	case *key != "" && *key != tail:
-		return BadField("key", Quote(*key), "the subject names "+Quote(tail))
+		return wire.BadField("key", wire.Quote(*key), "the subject names "+wire.Quote(tail))
 	default:
 		*key = tail
 	}
-	return NameKey("key", key)
+	return wire.NameKey("key", key)
 }
 
 // ThrottleLimits are the limits of a throttle key. A nil field is not set.
 type ThrottleLimits struct {
-	Rate        *Rate    `json:"rate,omitempty"`        // per second; token bucket
-	Burst       *float64 `json:"burst,omitempty"`       // size of the bucket in cost, from 1
-	Concurrency *int64   `json:"concurrency,omitempty"` // in flight at once, from 1
-	Limit       *int64   `json:"limit,omitempty"`       // messages in any window, from 1
-	WindowMs    *int64   `json:"window_ms,omitempty"`   // the window
+	Rate        *wire.Rate `json:"rate,omitempty"`        // per second; token bucket
+	Burst       *float64   `json:"burst,omitempty"`       // size of the bucket in cost, from 1
+	Concurrency *int64     `json:"concurrency,omitempty"` // in flight at once, from 1
+	Limit       *int64     `json:"limit,omitempty"`       // messages in any window, from 1
+	WindowMs    *int64     `json:"window_ms,omitempty"`   // the window
 }
 
 // Text returns the limits in words: "rate 10/s, burst 20, concurrency 3, 5 in any
@@ -68,11 +70,11 @@ func (l ThrottleLimits) Text() string {
 	}
 	switch {
 	case l.Limit != nil && l.WindowMs != nil:
-		parts = append(parts, fmt.Sprintf("%d in any %s", *l.Limit, FormatMs(*l.WindowMs)))
+		parts = append(parts, fmt.Sprintf("%d in any %s", *l.Limit, wire.FormatMs(*l.WindowMs)))
 	case l.Limit != nil:
 		parts = append(parts, fmt.Sprintf("limit %d (no effect without a window)", *l.Limit))
 	case l.WindowMs != nil:
-		parts = append(parts, "window "+FormatMs(*l.WindowMs)+" (no effect without a limit)")
+		parts = append(parts, "window "+wire.FormatMs(*l.WindowMs)+" (no effect without a limit)")
 	}
 	if len(parts) == 0 {
 		return "none"
@@ -251,10 +253,12 @@ func (r *GateKeyRequest) key() *string     { return &r.Key }
 func (r *ThrottleSetRequest) key() *string { return &r.Key }
 func (r *CircuitOpenRequest) key() *string { return &r.Key }
 
-func (r *CircuitOpenRequest) check() *Error { return InRange("for_ms", r.ForMs, 0, MaxSettingMs) }
+func (r *CircuitOpenRequest) check() *wire.Error {
+	return wire.InRange("for_ms", r.ForMs, 0, wire.MaxSettingMs)
+}
 
 // check does not know the limits in force, so it accepts a burst without a rate.
-func (r *ThrottleSetRequest) check() *Error {
+func (r *ThrottleSetRequest) check() *wire.Error {
 	if err := r.ThrottleLimits.check(false); err != nil {
 		return err
 	}
@@ -262,22 +266,22 @@ func (r *ThrottleSetRequest) check() *Error {
 	for i, name := range r.Unset {
 		switch {
 		case !slices.Contains(limitNames, name):
-			return BadThrottle("unset names " + Quote(name) + ": allowed are rate, burst, concurrency, limit, window_ms")
+			return wire.BadThrottle("unset names " + wire.Quote(name) + ": allowed are rate, burst, concurrency, limit, window_ms")
 		case slices.Contains(set, name):
-			return BadThrottle(name + " is given and in unset, too: only one is allowed")
+			return wire.BadThrottle(name + " is given and in unset, too: only one is allowed")
 		case slices.Contains(r.Unset[:i], name):
-			return BadThrottle("unset names " + name + " twice")
+			return wire.BadThrottle("unset names " + name + " twice")
 		}
 	}
 	if len(set)+len(r.Unset) == 0 {
-		return BadThrottle("nothing to set: give at least one of rate, burst, concurrency, limit, window_ms and unset")
+		return wire.BadThrottle("nothing to set: give at least one of rate, burst, concurrency, limit, window_ms and unset")
 	}
 	if r.If != nil {
 		if err := r.If.check(true); err != nil {
 			return err
 		}
 	}
-	return InRange("for_ms", r.ForMs, 0, MaxSettingMs)
+	return wire.InRange("for_ms", r.ForMs, 0, wire.MaxSettingMs)
 }
 
 // Names returns the names of the limits that are not nil, in the order of the
@@ -294,18 +298,18 @@ func (l ThrottleLimits) Names() []string {
 
 // Validate returns nil or the refusal of the first limit that is out of its range. A limit
 // that needs another one passes: the key may have it.
-func (l ThrottleLimits) Validate() *Error { return l.check(false) }
+func (l ThrottleLimits) Validate() *wire.Error { return l.check(false) }
 
 // check allows an empty rate and zeros only if none is true: in ThrottleSetRequest.If they
 // say that the limit is not set.
-func (l ThrottleLimits) check(none bool) *Error {
+func (l ThrottleLimits) check(none bool) *wire.Error {
 	if l.Rate != nil && !(none && *l.Rate == "") {
 		if err := l.Rate.Check(); err != nil {
-			return BadThrottle("rate is " + Quote(string(*l.Rate)) + ": " + err.Error())
+			return wire.BadThrottle("rate is " + wire.Quote(string(*l.Rate)) + ": " + err.Error())
 		}
 	}
 	if b := l.Burst; b != nil && !(none && *b == 0) && !(*b >= 1 && *b <= MaxGateValue) {
-		return BadThrottle("burst is " + strconv.FormatFloat(*b, 'g', -1, 64) + ": allowed are 1 to " + strconv.Itoa(MaxGateValue))
+		return wire.BadThrottle("burst is " + strconv.FormatFloat(*b, 'g', -1, 64) + ": allowed are 1 to " + strconv.Itoa(MaxGateValue))
 	}
 	for _, f := range []struct {
 		name  string
@@ -314,10 +318,10 @@ func (l ThrottleLimits) check(none bool) *Error {
 	}{
 		{"concurrency", l.Concurrency, MaxGateValue},
 		{"limit", l.Limit, MaxGateValue},
-		{"window_ms", l.WindowMs, MaxSettingMs},
+		{"window_ms", l.WindowMs, wire.MaxSettingMs},
 	} {
 		if v := f.value; v != nil && !(none && *v == 0) && (*v < 1 || *v > f.hi) {
-			return BadThrottle(fmt.Sprintf("%s is %d: allowed are 1 to %d", f.name, *v, f.hi))
+			return wire.BadThrottle(fmt.Sprintf("%s is %d: allowed are 1 to %d", f.name, *v, f.hi))
 		}
 	}
 	return nil
@@ -359,42 +363,42 @@ type PauseList struct {
 }
 
 // checkResume checks a request to resume, which has no time.
-func (r *PauseRequest) checkResume() *Error {
+func (r *PauseRequest) checkResume() *wire.Error {
 	err := r.check()
 	switch {
 	case err != nil:
 		return err
 	case r.Until != "":
-		return BadField("until", Quote(r.Until), "only a pause has a time")
+		return wire.BadField("until", wire.Quote(r.Until), "only a pause has a time")
 	case r.ForMs != 0:
-		return BadField("for_ms", strconv.FormatInt(r.ForMs, 10), "only a pause has a time")
+		return wire.BadField("for_ms", strconv.FormatInt(r.ForMs, 10), "only a pause has a time")
 	}
 	return nil
 }
 
 // check leaves it to [PauseRequest.End] whether Until is in the future.
-func (r *PauseRequest) check() *Error {
+func (r *PauseRequest) check() *wire.Error {
 	named := r.Name
 	if r.Kind != PauseQueue {
-		r.Name = NamedKey(named)
+		r.Name = wire.NamedKey(named)
 	}
 	switch {
 	case !slices.Contains([]string{PauseQueue, PauseKey, PauseThrottle, PauseCircuit}, r.Kind):
-		return BadField("kind", Quote(r.Kind), "allowed are queue, key, throttle and circuit")
-	case r.Kind == PauseQueue && CheckQueueName(r.Name) != nil:
-		return BadField("name", Quote(r.Name), "allowed is the name of a queue")
-	case r.Kind != PauseQueue && CheckNamedKey(named) != nil:
-		return BadKey("name", named)
-	case r.Kind == PauseKey && CheckQueueName(r.Queue) != nil:
-		return BadField("queue", Quote(r.Queue), "a fairness key needs the name of its queue")
+		return wire.BadField("kind", wire.Quote(r.Kind), "allowed are queue, key, throttle and circuit")
+	case r.Kind == PauseQueue && wire.CheckQueueName(r.Name) != nil:
+		return wire.BadField("name", wire.Quote(r.Name), "allowed is the name of a queue")
+	case r.Kind != PauseQueue && wire.CheckNamedKey(named) != nil:
+		return wire.BadKey("name", named)
+	case r.Kind == PauseKey && wire.CheckQueueName(r.Queue) != nil:
+		return wire.BadField("queue", wire.Quote(r.Queue), "a fairness key needs the name of its queue")
 	case r.Kind != PauseKey && r.Queue != "":
-		return BadField("queue", Quote(r.Queue), "only a fairness key has one; the name of what to pause is name")
+		return wire.BadField("queue", wire.Quote(r.Queue), "only a fairness key has one; the name of what to pause is name")
 	}
-	if err := InRange("for_ms", r.ForMs, 0, MaxSettingMs); err != nil || r.Until == "" {
+	if err := wire.InRange("for_ms", r.ForMs, 0, wire.MaxSettingMs); err != nil || r.Until == "" {
 		return err
 	}
 	if r.ForMs != 0 {
-		return BadField("until", Quote(r.Until), "not together with for_ms")
+		return wire.BadField("until", wire.Quote(r.Until), "not together with for_ms")
 	}
 	if _, ok := parseUntil(r.Until); !ok {
 		return badUntil(r.Until)
@@ -404,7 +408,7 @@ func (r *PauseRequest) check() *Error {
 
 // End returns when the pause ends, in Unix nanoseconds, or math.MaxInt64 if only resume ends
 // it. It refuses a time that is not after now, or more than 365 days away.
-func (r PauseRequest) End(now int64) (int64, *Error) {
+func (r PauseRequest) End(now int64) (int64, *wire.Error) {
 	switch {
 	case r.ForMs > 0:
 		return now + r.ForMs*int64(time.Millisecond), nil
@@ -412,14 +416,14 @@ func (r PauseRequest) End(now int64) (int64, *Error) {
 		return math.MaxInt64, nil
 	}
 	until, ok := parseUntil(r.Until)
-	if !ok || until <= now || until-now > MaxSettingMs*int64(time.Millisecond) {
+	if !ok || until <= now || until-now > wire.MaxSettingMs*int64(time.Millisecond) {
 		return 0, badUntil(r.Until)
 	}
 	return until, nil
 }
 
-func badUntil(value string) *Error {
-	return BadField("until", Quote(value), "allowed is a future time as RFC 3339, such as 2030-01-02T15:04:05Z, within 365 days")
+func badUntil(value string) *wire.Error {
+	return wire.BadField("until", wire.Quote(value), "allowed is a future time as RFC 3339, such as 2030-01-02T15:04:05Z, within 365 days")
 }
 
 // parseUntil accepts times that fit Unix nanoseconds and are not before 1970.

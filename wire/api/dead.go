@@ -1,6 +1,10 @@
-package wire
+package api
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/filaq/fila/wire"
+)
 
 // Bounds of a [DeadGroupsRequest].
 const (
@@ -13,9 +17,9 @@ type RedriveRequest struct {
 	Count int64 `json:"count,omitempty"` // 0: all
 }
 
-func (r *RedriveRequest) check() *Error {
+func (r *RedriveRequest) check() *wire.Error {
 	if r.Count < 0 {
-		return BadField("count", strconv.FormatInt(r.Count, 10), "allowed are 0 (all) and more")
+		return wire.BadField("count", strconv.FormatInt(r.Count, 10), "allowed are 0 (all) and more")
 	}
 	return nil
 }
@@ -32,7 +36,9 @@ type DeadGroupsRequest struct {
 	Limit int `json:"limit"` // 1 to 1000, default 100
 }
 
-func (r *DeadGroupsRequest) check() *Error { return InRange("limit", r.Limit, 1, MaxDeadGroups) }
+func (r *DeadGroupsRequest) check() *wire.Error {
+	return wire.InRange("limit", r.Limit, 1, MaxDeadGroups)
+}
 
 // DeadGroups answers a [DeadGroupsRequest].
 type DeadGroups struct {

@@ -1,4 +1,4 @@
-package wire
+package api
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
 )
 
 var filterNow = time.Date(2030, 5, 6, 7, 8, 9, 10, time.UTC)
@@ -95,19 +97,19 @@ func TestFiltersFitTheirQueue(t *testing.T) {
 		`{"all":true}`:                       {},
 		`{"state":"leased"}`:                 {},
 		`{"keys":["a"],"attempts_min":2}`:    {},
-		`{"state":"dead"}`:                   {CodeOnlyForDLQ, 0},
-		`{"died_after":"1h"}`:                {CodeOnlyForDLQ, 0},
-		`{"died_before":"1h"}`:               {CodeOnlyForDLQ, 0},
-		`{"reason":"term"}`:                  {CodeOnlyForDLQ, 0},
+		`{"state":"dead"}`:                   {wire.CodeOnlyForDLQ, 0},
+		`{"died_after":"1h"}`:                {wire.CodeOnlyForDLQ, 0},
+		`{"died_before":"1h"}`:               {wire.CodeOnlyForDLQ, 0},
+		`{"reason":"term"}`:                  {wire.CodeOnlyForDLQ, 0},
 		`{"error_code":"402"}`:               {0, 0},
 		`{"error_contains":"x"}`:             {0, 0},
 		`{"error_group":"0123456789abcdef"}`: {0, 0},
-		`{"state":"parked"}`:                 {0, CodeNotForDLQ},
-		`{"gate":"throttle:x"}`:              {0, CodeNotForDLQ},
+		`{"state":"parked"}`:                 {0, wire.CodeNotForDLQ},
+		`{"gate":"throttle:x"}`:              {0, wire.CodeNotForDLQ},
 	} {
 		f, err := ParseFilter([]byte(body), filterNow)
 		require.Nil(t, err, body)
-		for i, queue := range []string{"orders", "orders" + DLQSuffix} {
+		for i, queue := range []string{"orders", "orders" + wire.DLQSuffix} {
 			got := 0
 			if err := f.For(queue); err != nil {
 				got = err.ErrCode
@@ -118,7 +120,7 @@ func TestFiltersFitTheirQueue(t *testing.T) {
 }
 
 func TestHasHeader(t *testing.T) {
-	encoded := EncodeHeaders(nil, map[string][]string{"tenant": {"a", "b"}, "Tenant": {"c"}, "x": {""}})
+	encoded := wire.EncodeHeaders(nil, map[string][]string{"tenant": {"a", "b"}, "Tenant": {"c"}, "x": {""}})
 	for _, tc := range []struct {
 		name, value string
 		want        bool
@@ -131,10 +133,10 @@ func TestHasHeader(t *testing.T) {
 		{"x", "", true},
 		{"y", "", false},
 	} {
-		require.Equal(t, tc.want, HasHeader(encoded, tc.name, tc.value), "%s %s", tc.name, tc.value)
+		require.Equal(t, tc.want, wire.HasHeader(encoded, tc.name, tc.value), "%s %s", tc.name, tc.value)
 	}
-	require.False(t, HasHeader([]byte{0x05, 'a'}, "a", ""))
-	require.Zero(t, testing.AllocsPerRun(100, func() { HasHeader(encoded, "tenant", "none") }))
+	require.False(t, wire.HasHeader([]byte{0x05, 'a'}, "a", ""))
+	require.Zero(t, testing.AllocsPerRun(100, func() { wire.HasHeader(encoded, "tenant", "none") }))
 }
 
 func FuzzFilter(f *testing.F) {
@@ -160,10 +162,10 @@ func FuzzFilter(f *testing.F) {
 }
 
 func FuzzHasHeader(f *testing.F) {
-	f.Add(EncodeHeaders(nil, map[string][]string{"a": {"b"}}), "a", "b")
+	f.Add(wire.EncodeHeaders(nil, map[string][]string{"a": {"b"}}), "a", "b")
 	f.Fuzz(func(t *testing.T, encoded []byte, name, value string) {
-		found := HasHeader(encoded, name, value)
-		h, err := DecodeHeaders(encoded)
+		found := wire.HasHeader(encoded, name, value)
+		h, err := wire.DecodeHeaders(encoded)
 		if err != nil {
 			return
 		}

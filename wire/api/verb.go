@@ -1,8 +1,10 @@
-package wire
+package api
 
 import (
 	"encoding/json"
 	"slices"
+
+	"github.com/filaq/fila/wire"
 )
 
 // Tail says what the subject of an admin verb ends in.
@@ -26,12 +28,12 @@ type Verb[Req, Reply any] struct {
 	Name string
 	Tail Tail
 
-	defaults Req                              // the request that an empty body makes
-	required string                           // a field that the body must have; "": none
-	key      func(r *Req) *string             // the key that the tail names, see [KeyTail]; nil: it has no field for it
-	prepare  func(r *Req, tail string)        // sets what the tail names, before decoding; may be nil
-	bind     func(r *Req, tail string) *Error // puts the tail into the request; nil: it has no field for it
-	check    func(r *Req) *Error              // nil: whatever decodes is a request
+	defaults Req                                   // the request that an empty body makes
+	required string                                // a field that the body must have; "": none
+	key      func(r *Req) *string                  // the key that the tail names, see [KeyTail]; nil: it has no field for it
+	prepare  func(r *Req, tail string)             // sets what the tail names, before decoding; may be nil
+	bind     func(r *Req, tail string) *wire.Error // puts the tail into the request; nil: it has no field for it
+	check    func(r *Req) *wire.Error              // nil: whatever decodes is a request
 }
 
 // AnyVerb is a [Verb] of any request and reply.
@@ -48,7 +50,7 @@ func (v *Verb[Req, Reply]) Kind() Tail { return v.Tail }
 
 // Parse decodes and checks the body of a request with the tail of its subject. A refused
 // request is the zero value.
-func (v *Verb[Req, Reply]) Parse(tail string, body []byte) (Req, *Error) {
+func (v *Verb[Req, Reply]) Parse(tail string, body []byte) (Req, *wire.Error) {
 	r := v.defaults
 	if raw, ok := any(&r).(*json.RawMessage); ok { // the settings of a queue decode themselves
 		*raw = body
@@ -57,11 +59,11 @@ func (v *Verb[Req, Reply]) Parse(tail string, body []byte) (Req, *Error) {
 	if v.prepare != nil {
 		v.prepare(&r, tail)
 	}
-	seen, err := DecodeNamed(body, &r)
+	seen, err := wire.DecodeNamed(body, &r)
 	switch {
 	case err != nil:
 	case v.required != "" && !slices.Contains(seen, v.required):
-		err = BadField(v.required, "", "a string is expected")
+		err = wire.BadField(v.required, "", "a string is expected")
 	default:
 		if v.key != nil {
 			err = resolveKey(tail, v.key(&r))
@@ -155,7 +157,7 @@ var (
 	VerbJobCancel = verb(Verb[JobRequest, JobInfo]{Name: "job-cancel", check: (*JobRequest).check})
 
 	// The queue checks a new schedule, see [ScheduleAddRequest.Check].
-	VerbScheduleAdd    = verb(Verb[ScheduleAddRequest, ScheduleInfo]{Name: "schedule-add", Tail: TailMainQueue, defaults: ScheduleAddRequest{Missed: MissedOne}})
+	VerbScheduleAdd    = verb(Verb[ScheduleAddRequest, ScheduleInfo]{Name: "schedule-add", Tail: TailMainQueue, defaults: ScheduleAddRequest{Missed: wire.MissedOne}})
 	VerbScheduleShow   = verb(Verb[ScheduleRequest, ScheduleInfo]{Name: "schedule-show", Tail: TailMainQueue})
 	VerbScheduleDelete = verb(Verb[ScheduleRequest, ScheduleInfo]{Name: "schedule-delete", Tail: TailMainQueue})
 	VerbSchedulePause  = verb(Verb[ScheduleRequest, ScheduleInfo]{Name: "schedule-pause", Tail: TailMainQueue})
@@ -216,7 +218,7 @@ var (
 
 // Wildcards returns the subscriptions for one verb: with a wildcard as its tail, without a
 // tail, or both.
-func Wildcards(s Subjects, verb AnyVerb) []string {
+func Wildcards(s wire.Subjects, verb AnyVerb) []string {
 	bare, tailed := s.Admin(verb.String(), ""), s.Admin(verb.String(), ">")
 	switch verb.Kind() {
 	case TailNone:

@@ -1,9 +1,11 @@
-package wire
+package api
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/filaq/fila/wire"
 )
 
 // Bounds of requests about queues.
@@ -19,7 +21,7 @@ const (
 // QueueReply answers queue-create and queue-update: the settings of the queue, with
 // warnings about settings that probably do not do what is intended.
 type QueueReply struct {
-	QueueSettings
+	wire.QueueSettings
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -62,9 +64,9 @@ func (r *QueuePurgeRequest) Cursor() (c PurgeCursor, ok bool) {
 	return PurgeCursor{first, until}, true
 }
 
-func (r *QueuePurgeRequest) check() *Error {
+func (r *QueuePurgeRequest) check() *wire.Error {
 	if _, ok := r.Cursor(); !ok {
-		return BadField("after", Quote(r.After), "allowed is next of the reply before")
+		return wire.BadField("after", wire.Quote(r.After), "allowed is next of the reply before")
 	}
 	return nil
 }
@@ -78,13 +80,13 @@ type ListRequest struct {
 
 var firstPage = ListRequest{Limit: DefaultListLimit}
 
-func (r *ListRequest) check() *Error { return checkPage(r.Offset, r.Limit) }
+func (r *ListRequest) check() *wire.Error { return checkPage(r.Offset, r.Limit) }
 
-func checkPage(offset, limit int) *Error {
+func checkPage(offset, limit int) *wire.Error {
 	if offset < 0 {
-		return BadField("offset", strconv.Itoa(offset), "allowed are 0 and more")
+		return wire.BadField("offset", strconv.Itoa(offset), "allowed are 0 and more")
 	}
-	return InRange("limit", limit, 1, MaxListLimit)
+	return wire.InRange("limit", limit, 1, MaxListLimit)
 }
 
 // QueueListRequest asks for a page of queues, by name.
@@ -153,21 +155,23 @@ type QueueInspectRequest struct {
 	Flows int `json:"flows"` // how many flows to show, 0 to 1000, default 20
 }
 
-func (r *QueueInspectRequest) check() *Error { return InRange("flows", r.Flows, 0, MaxInspectFlows) }
+func (r *QueueInspectRequest) check() *wire.Error {
+	return wire.InRange("flows", r.Flows, 0, MaxInspectFlows)
+}
 
 // QueueInfo answers a [QueueInspectRequest].
 type QueueInfo struct {
 	QueueSummary
-	Settings     QueueSettings    `json:"settings"`
-	Quantum      int64            `json:"quantum"`
-	Flows        int              `json:"flows"`                 // all active ones
-	BusyMs       int64            `json:"busy_ms"`               // as in [NoisyReply]
-	NoisyFlows   []string         `json:"noisy_flows,omitempty"` // see [NoisyReply]
-	StarvedFlows int              `json:"starved_flows,omitempty"`
-	ConsumerList []ConsumerInfo   `json:"consumer_list"`
-	TopFlows     []FlowInfo       `json:"top_flows"` // with the most pending messages
-	Hooks        []HookInfo       `json:"hooks"`
-	Counters     map[string]int64 `json:"counters"` // since the start of the process
+	Settings     wire.QueueSettings `json:"settings"`
+	Quantum      int64              `json:"quantum"`
+	Flows        int                `json:"flows"`                 // all active ones
+	BusyMs       int64              `json:"busy_ms"`               // as in [NoisyReply]
+	NoisyFlows   []string           `json:"noisy_flows,omitempty"` // see [NoisyReply]
+	StarvedFlows int                `json:"starved_flows,omitempty"`
+	ConsumerList []ConsumerInfo     `json:"consumer_list"`
+	TopFlows     []FlowInfo         `json:"top_flows"` // with the most pending messages
+	Hooks        []HookInfo         `json:"hooks"`
+	Counters     map[string]int64   `json:"counters"` // since the start of the process
 
 	// How many of the requested flows, and of the consumers, did not fit into the reply.
 	MoreFlows     int `json:"more_flows,omitempty"`
@@ -215,9 +219,9 @@ type HookResetRequest struct {
 	Hook string `json:"hook,omitempty"` // on_enqueue or on_failure; empty: both
 }
 
-func (r *HookResetRequest) check() *Error {
-	if r.Hook != "" && r.Hook != HookOnEnqueue && r.Hook != HookOnFailure {
-		return BadField("hook", Quote(r.Hook), "allowed are on_enqueue, on_failure and nothing, which is both")
+func (r *HookResetRequest) check() *wire.Error {
+	if r.Hook != "" && r.Hook != wire.HookOnEnqueue && r.Hook != wire.HookOnFailure {
+		return wire.BadField("hook", wire.Quote(r.Hook), "allowed are on_enqueue, on_failure and nothing, which is both")
 	}
 	return nil
 }
@@ -233,7 +237,7 @@ type NoisyRequest struct {
 	Limit int `json:"limit"` // 0 to 1000, default 20
 }
 
-func (r *NoisyRequest) check() *Error { return InRange("limit", r.Limit, 0, MaxNoisyLimit) }
+func (r *NoisyRequest) check() *wire.Error { return wire.InRange("limit", r.Limit, 0, MaxNoisyLimit) }
 
 // NoisyReply answers a [NoisyRequest]. A flow is noisy if, while a message of another flow
 // is ready, it has more than a tenth of the messages in flight and at least 30 of them, or
@@ -270,12 +274,12 @@ type WaitingFlow struct {
 }
 
 // checkOptionalQueue checks a queue name that may be missing.
-func checkOptionalQueue(name string) *Error {
+func checkOptionalQueue(name string) *wire.Error {
 	if name == "" {
 		return nil
 	}
-	if err := CheckQueueName(name); err != nil {
-		return BadQueueName(err)
+	if err := wire.CheckQueueName(name); err != nil {
+		return wire.BadQueueName(err)
 	}
 	return nil
 }

@@ -1,6 +1,10 @@
-package wire
+package api
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/filaq/fila/wire"
+)
 
 // ConfigSetRequest sets a key of the runtime configuration.
 type ConfigSetRequest struct {
@@ -9,9 +13,9 @@ type ConfigSetRequest struct {
 	IfValue *string `json:"if_value,omitempty"`
 }
 
-func (r *ConfigSetRequest) bind(key string) *Error {
-	if len(r.Value) > MaxConfigValue {
-		return BadConfigValue(key, r.Value, "allowed are at most "+strconv.Itoa(MaxConfigValue)+" bytes")
+func (r *ConfigSetRequest) bind(key string) *wire.Error {
+	if len(r.Value) > wire.MaxConfigValue {
+		return wire.BadConfigValue(key, r.Value, "allowed are at most "+strconv.Itoa(wire.MaxConfigValue)+" bytes")
 	}
 	return nil
 }
@@ -41,8 +45,8 @@ type KeyListRequest struct {
 
 var firstKeys = KeyListRequest{Limit: DefaultListLimit}
 
-func (r *KeyListRequest) check() *Error {
-	r.Prefix = NamedKey(r.Prefix)
+func (r *KeyListRequest) check() *wire.Error {
+	r.Prefix = wire.NamedKey(r.Prefix)
 	return checkPage(r.Offset, r.Limit)
 }
 

@@ -1,4 +1,4 @@
-package wire
+package api
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/filaq/fila/wire"
 )
 
 // Bounds of a [Filter].
@@ -49,7 +51,7 @@ type Filter struct {
 }
 
 // ParseFilter decodes and resolves a filter.
-func ParseFilter(body []byte, now time.Time) (Filter, *Error) {
+func ParseFilter(body []byte, now time.Time) (Filter, *wire.Error) {
 	var f Filter
 	err := f.decode(body)
 	if err == nil {
@@ -69,10 +71,10 @@ func (f *Filter) UnmarshalJSON(body []byte) error {
 	return nil
 }
 
-func (f *Filter) decode(body []byte) (err *Error) {
+func (f *Filter) decode(body []byte) (err *wire.Error) {
 	type fields Filter // without UnmarshalJSON
 	var plain fields
-	if plain.named, err = DecodeNamed(body, &plain); err != nil {
+	if plain.named, err = wire.DecodeNamed(body, &plain); err != nil {
 		return err
 	}
 	*f = Filter(plain)
@@ -81,7 +83,7 @@ func (f *Filter) decode(body []byte) (err *Error) {
 
 // Resolve checks a decoded filter, and replaces each duration by the time that long before
 // now.
-func (f *Filter) Resolve(now time.Time) *Error {
+func (f *Filter) Resolve(now time.Time) *wire.Error {
 	err := f.check(f.named, now)
 	f.named = nil
 	return err
@@ -90,17 +92,17 @@ func (f *Filter) Resolve(now time.Time) *Error {
 // check checks a filter with the fields seen in its JSON, and makes its times absolute. It
 // refuses a field with an empty value, for instance of an unset variable, because it would
 // select more messages than intended.
-func (f *Filter) check(seen []string, now time.Time) *Error {
+func (f *Filter) check(seen []string, now time.Time) *wire.Error {
 	switch {
 	case len(seen) == 0 || len(seen) == 1 && seen[0] == "all" && !f.All:
-		return BadField("filter", "", `what is meant has to be named; {"all":true} is everything`)
+		return wire.BadField("filter", "", `what is meant has to be named; {"all":true} is everything`)
 	case f.All && len(seen) > 1:
-		return BadField("all", "true", "it goes with no other field of a filter")
+		return wire.BadField("all", "true", "it goes with no other field of a filter")
 	}
 	for _, c := range []struct {
 		name  string
 		named bool
-		check func(name string) *Error
+		check func(name string) *wire.Error
 	}{
 		{"state", f.State != "", f.checkState},
 		{"keys", len(f.Keys) > 0, f.checkKeys},
@@ -112,8 +114,8 @@ func (f *Filter) check(seen []string, now time.Time) *Error {
 		{"consumer", f.Consumer != "", f.checkConsumer},
 		{"gate", f.Gate != "", f.checkGate},
 		{"reason", f.Reason != "", f.checkReason},
-		{"error_code", f.ErrorCode != "", atMost(f.ErrorCode, MaxErrorCode)},
-		{"error_contains", f.ErrorContains != "", atMost(f.ErrorContains, MaxErrorText)},
+		{"error_code", f.ErrorCode != "", atMost(f.ErrorCode, wire.MaxErrorCode)},
+		{"error_contains", f.ErrorContains != "", atMost(f.ErrorContains, wire.MaxErrorText)},
 		{"error_group", f.ErrorGroup != "", f.checkGroup},
 		{"died_after", f.DiedAfter != "", resolve(&f.DiedAfter, now)},
 		{"died_before", f.DiedBefore != "", resolve(&f.DiedBefore, now)},
@@ -121,7 +123,7 @@ func (f *Filter) check(seen []string, now time.Time) *Error {
 		switch {
 		case !slices.Contains(seen, c.name):
 		case !c.named:
-			return BadField(c.name, "", "what a filter names must have a value")
+			return wire.BadField(c.name, "", "what a filter names must have a value")
 		case c.check != nil:
 			if err := c.check(c.name); err != nil {
 				return err
@@ -135,55 +137,55 @@ func (f *Filter) check(seen []string, now time.Time) *Error {
 }
 
 // inOrder refuses an empty range of two resolved times, each of which may be missing.
-func inOrder(what, after, before string) *Error {
+func inOrder(what, after, before string) *wire.Error {
 	from, err := time.Parse(time.RFC3339, after)
 	until, wrong := time.Parse(time.RFC3339, before)
 	if err != nil || wrong != nil || from.Before(until) { // a missing time does not parse
 		return nil
 	}
-	return BadField(what+"_before", Quote(before), "it is not later than "+what+"_after, and no message is between them")
+	return wire.BadField(what+"_before", wire.Quote(before), "it is not later than "+what+"_after, and no message is between them")
 }
 
-func (f *Filter) checkState(name string) *Error {
+func (f *Filter) checkState(name string) *wire.Error {
 	switch f.State {
 	case StatePending, StateParked, StateDelayed, StateLeased, StateDead:
 		return nil
 	}
-	return BadField(name, Quote(f.State), "allowed are pending, parked, delayed, leased and dead")
+	return wire.BadField(name, wire.Quote(f.State), "allowed are pending, parked, delayed, leased and dead")
 }
 
-func (f *Filter) checkKeys(name string) *Error {
+func (f *Filter) checkKeys(name string) *wire.Error {
 	for _, key := range f.Keys {
-		if CheckNamedKey(key) != nil {
-			return BadKey(name, key)
+		if wire.CheckNamedKey(key) != nil {
+			return wire.BadKey(name, key)
 		}
 	}
-	return InRange(name, len(f.Keys), 1, MaxFilterKeys)
+	return wire.InRange(name, len(f.Keys), 1, MaxFilterKeys)
 }
 
-func (f *Filter) checkIDs(name string) *Error {
+func (f *Filter) checkIDs(name string) *wire.Error {
 	for _, id := range f.IDs {
-		if _, ok := ParseID(id); !ok {
-			return BadField(name, Quote(id), "ids of messages are expected, UUIDs")
+		if _, ok := wire.ParseID(id); !ok {
+			return wire.BadField(name, wire.Quote(id), "ids of messages are expected, UUIDs")
 		}
 	}
-	return InRange(name, len(f.IDs), 1, MaxFilterIDs)
+	return wire.InRange(name, len(f.IDs), 1, MaxFilterIDs)
 }
 
-func (f *Filter) checkHeader(name string) *Error {
+func (f *Filter) checkHeader(name string) *wire.Error {
 	for header := range f.Header {
-		if !LegalHeaderName(header) || Reserved(header) {
-			return BadField(name, Quote(header), "a name of a header is expected that deliveries have and fila does not add")
+		if !wire.LegalHeaderName(header) || wire.Reserved(header) {
+			return wire.BadField(name, wire.Quote(header), "a name of a header is expected that deliveries have and fila does not add")
 		}
 	}
-	return InRange(name, len(f.Header), 1, MaxFilterHeaders)
+	return wire.InRange(name, len(f.Header), 1, MaxFilterHeaders)
 }
 
 // checkConsumer accepts what peek and explain show: the name of a consumer, or the inbox of a
 // fetch, which may be any subject.
-func (f *Filter) checkConsumer(name string) *Error {
+func (f *Filter) checkConsumer(name string) *wire.Error {
 	if len(f.Consumer) > maxInbox || strings.ContainsFunc(f.Consumer, unicode.IsSpace) {
-		return BadField(name, Quote(f.Consumer), "the name of a consumer is expected, or the inbox of a fetch")
+		return wire.BadField(name, wire.Quote(f.Consumer), "the name of a consumer is expected, or the inbox of a fetch")
 	}
 	return nil
 }
@@ -191,48 +193,48 @@ func (f *Filter) checkConsumer(name string) *Error {
 // maxInbox is the maximum length of a subject, a line of the NATS protocol.
 const maxInbox = 4096
 
-func (f *Filter) checkGate(name string) *Error {
-	if kind, key, _ := strings.Cut(f.Gate, ":"); kind != PauseThrottle && kind != PauseCircuit || CheckNamedKey(key) != nil {
-		return BadField(name, Quote(f.Gate), "allowed are throttle:KEY and circuit:KEY")
+func (f *Filter) checkGate(name string) *wire.Error {
+	if kind, key, _ := strings.Cut(f.Gate, ":"); kind != PauseThrottle && kind != PauseCircuit || wire.CheckNamedKey(key) != nil {
+		return wire.BadField(name, wire.Quote(f.Gate), "allowed are throttle:KEY and circuit:KEY")
 	}
 	return nil
 }
 
-func (f *Filter) checkReason(name string) *Error {
-	if !slices.Contains(Reasons(), f.Reason) {
-		return BadField(name, Quote(f.Reason), "allowed are "+strings.Join(Reasons(), ", "))
+func (f *Filter) checkReason(name string) *wire.Error {
+	if !slices.Contains(wire.Reasons(), f.Reason) {
+		return wire.BadField(name, wire.Quote(f.Reason), "allowed are "+strings.Join(wire.Reasons(), ", "))
 	}
 	return nil
 }
 
-func (f *Filter) checkGroup(name string) *Error {
+func (f *Filter) checkGroup(name string) *wire.Error {
 	if n, err := hex.DecodeString(f.ErrorGroup); err != nil || len(n) != 8 || f.ErrorGroup != strings.ToLower(f.ErrorGroup) {
-		return BadField(name, Quote(f.ErrorGroup), "a group as dead-groups names it is expected")
+		return wire.BadField(name, wire.Quote(f.ErrorGroup), "a group as dead-groups names it is expected")
 	}
 	return nil
 }
 
 // atMost checks the length of a text.
-func atMost(text string, most int) func(string) *Error {
-	return func(name string) *Error {
+func atMost(text string, most int) func(string) *wire.Error {
+	return func(name string) *wire.Error {
 		if len(text) <= most {
 			return nil
 		}
-		return BadField(name, Quote(text), "allowed are at most "+strconv.Itoa(most)+" bytes")
+		return wire.BadField(name, wire.Quote(text), "allowed are at most "+strconv.Itoa(most)+" bytes")
 	}
 }
 
 // resolve checks a time and makes it absolute.
-func resolve(text *string, now time.Time) func(string) *Error {
-	return func(name string) *Error {
+func resolve(text *string, now time.Time) func(string) *wire.Error {
+	return func(name string) *wire.Error {
 		at, err := time.Parse(time.RFC3339, *text)
 		if ago, wrong := time.ParseDuration(*text); wrong == nil && ago >= 0 {
 			at, err = now.Add(-ago), nil
 		}
 		if err != nil || at.Year() < 1970 || at.Year() > 2261 { // what 64 bits of nanoseconds hold
-			return BadField(name, Quote(*text), noUnit(*text)+"allowed are a time such as 2030-01-02T15:04:05Z and a Go duration such as 90m, which is so long ago")
+			return wire.BadField(name, wire.Quote(*text), noUnit(*text)+"allowed are a time such as 2030-01-02T15:04:05Z and a Go duration such as 90m, which is so long ago")
 		}
-		*text = Timestamp(at.UnixNano())
+		*text = wire.Timestamp(at.UnixNano())
 		return nil
 	}
 }
@@ -247,7 +249,7 @@ func noUnit(text string) string {
 
 // headersOnce refuses a filter that names a header twice, because a decoder takes the last.
 // The body has been decoded as a filter.
-func headersOnce(body []byte) *Error {
+func headersOnce(body []byte) *wire.Error {
 	if bytes.Count(body, []byte{'{'}) < 2 {
 		return nil
 	}
@@ -264,7 +266,7 @@ func headersOnce(body []byte) *Error {
 		tok, _ := dec.Token()
 		name := strings.ToLower(fmt.Sprint(tok))
 		if seen[name] {
-			return FieldRepeated("header " + name)
+			return wire.FieldRepeated("header " + name)
 		}
 		seen[name] = true
 		_, _ = dec.Token() // its value
@@ -274,8 +276,8 @@ func headersOnce(body []byte) *Error {
 
 // For refuses a filter for dead letters on an ordinary queue, and the reverse, because no
 // message can match it.
-func (f *Filter) For(queue string) *Error {
-	dead := IsDLQ(queue)
+func (f *Filter) For(queue string) *wire.Error {
+	dead := wire.IsDLQ(queue)
 	for _, field := range []struct {
 		name  string
 		named bool
@@ -290,9 +292,9 @@ func (f *Filter) For(queue string) *Error {
 	} {
 		switch {
 		case field.named && field.dead && !dead:
-			return OnlyForDLQ("a filter by "+field.name, queue)
+			return wire.OnlyForDLQ("a filter by "+field.name, queue)
 		case field.named && !field.dead && dead:
-			return NotForDLQ("a filter by "+field.name, queue)
+			return wire.NotForDLQ("a filter by "+field.name, queue)
 		}
 	}
 	return nil
@@ -320,9 +322,9 @@ func timeOf(text string) int64 {
 func (f *Filter) Gates() (throttle, circuit string) {
 	switch kind, key, _ := strings.Cut(f.Gate, ":"); kind {
 	case PauseThrottle:
-		return NamedKey(key), ""
+		return wire.NamedKey(key), ""
 	case PauseCircuit:
-		return "", NamedKey(key)
+		return "", wire.NamedKey(key)
 	}
 	return "", ""
 }
