@@ -52,7 +52,7 @@ func (q *side) deliver(now int64) (more bool) {
 		s := q.Slots.Get(seq)
 		if q.Expired(seq, s, now) {
 			q.remove(s)
-			q.deadLetter(seq, s, cause{reason: wire.ReasonExpired}, now)
+			q.deadLetter(seq, s, nil, Confirmation{}, now)
 			continue
 		}
 		var p *gates.Permits

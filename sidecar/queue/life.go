@@ -137,7 +137,7 @@ func (q *side) onTerm(seq uint64, s *backlog.Slot, in *Input, now int64) {
 	s.Attempts++
 	r := q.record(s, &q.Leases.Items[s.Ref], s.Attempts, wire.AttemptTerm, now)
 	r.Error, r.Code, r.DecidedBy, r.Reason = in.Ack.Error, in.Ack.ErrorCode, wire.DecidedByConsumer, wire.ReasonTerm
-	q.deadLetter(seq, s, cause{reason: r.Reason, err: r.Error, code: r.Code, confirm: in.Confirm, last: &r}, now)
+	q.deadLetter(seq, s, &r, in.Confirm, now)
 }
 
 // countAttempt counts the attempt of the leased message s, which ends now. Its begin is
@@ -284,7 +284,7 @@ func (q *side) conclude(s *backlog.Slot, v *Verdict, r *history.AttemptRecord, n
 		r.Reason = v.Reason
 	}
 	if r.Reason != "" {
-		q.deadLetter(v.Seq, s, cause{reason: r.Reason, err: v.Error, code: v.Code, confirm: v.Confirm, last: r}, now)
+		q.deadLetter(v.Seq, s, r, v.Confirm, now)
 		return
 	}
 	r.Delay = v.Delay
@@ -326,6 +326,6 @@ func (q *side) onDelayOver(seq uint64, _ int64) { q.ready(seq, q.Slots.Get(seq))
 // so does a hook that judges a failure.
 func (q *side) onTTL(seq uint64, now int64) {
 	if s := q.Slots.Get(seq); q.pull(s) {
-		q.deadLetter(seq, s, cause{reason: wire.ReasonExpired}, now)
+		q.deadLetter(seq, s, nil, Confirmation{}, now)
 	}
 }

@@ -81,7 +81,7 @@ func (c Complete) apply(q *side) {
 		q.addMove(b, &c.Move[i])
 	}
 	q.recordMoves(b, &c)
-	for _, seq := range c.Finish {
+	for _, seq := range slices.Concat(c.Finish, c.Transferred) {
 		b.Finish = append(b.Finish, q.ref(seq))
 		q.forgetMoving(seq)
 	}
@@ -97,10 +97,6 @@ func (c Complete) apply(q *side) {
 		s := q.Slots.Get(seq)
 		s.Stored = true
 		b.State = append(b.State, store.State{Ref: q.ref(seq), Attempts: s.Attempts, ReadyAt: q.claimedReadyAt(s), Lease: parkedLease})
-	}
-	for _, seq := range c.Transferred {
-		b.Finish = append(b.Finish, q.ref(seq))
-		q.forgetMoving(seq)
 	}
 	for _, seq := range c.Unpark {
 		s := q.Slots.Get(seq)
@@ -223,7 +219,7 @@ func (q *side) unclaim(seqs []uint64) {
 		delete(q.Moving, seq)
 		switch {
 		case q.Expired(seq, s, q.m.now): // its timer has fired already
-			q.deadLetter(seq, s, cause{reason: wire.ReasonExpired}, q.m.now)
+			q.deadLetter(seq, s, nil, Confirmation{}, q.m.now)
 		case !s.Claimed:
 			q.wait(seq, s, q.m.now)
 		case q.Order.On:
