@@ -135,7 +135,7 @@ func startTroubledCluster(t *testing.T, settings string) *troubledCluster {
 	// The clients leave a frozen server within seconds.
 	leave := []nats.Option{nats.PingInterval(time.Second), nats.Timeout(2 * time.Second)}
 	c.c = dial(t, c.nats.URL(), leave...)
-	c.l = newLoadWith(t, c.nats.URL(), seed, leave, "orders", "mails", "jobs", "calls", "reports")
+	c.l = newLoad(t, c.nats.URL(), seed, leave, "orders", "mails", "jobs", "calls", "reports")
 	c.l.limit, c.l.open, c.l.full = 3*time.Second, 300, true
 	c.l.h.started(time.Now().UnixNano())
 	c.settle("at the start")

@@ -26,7 +26,7 @@ func TestCrash(t *testing.T) {
 	p := newFila(t, options{})
 	// The load connects before there is a server, as real services do.
 	url := fmt.Sprintf("nats://127.0.0.1:%d", p.port)
-	l := newLoad(t, url, seed, "orders", "mails.eu", "reports")
+	l := newLoad(t, url, seed, nil, "orders", "mails.eu", "reports")
 	begin := func() {
 		l.h.started(time.Now().UnixNano())
 		require.NoError(t, p.start())
@@ -196,7 +196,7 @@ func loadOn(t *testing.T, n *natstest.Server, seed uint64) (*proc, *client, *loa
 	start := time.Now().UnixNano()
 	p := startFila(t, options{natsURL: n.URL})
 	c := dial(t, n.URL)
-	l := newLoad(t, n.URL, seed, "orders", "mails")
+	l := newLoad(t, n.URL, seed, nil, "orders", "mails")
 	l.h.started(start)
 	l.setup(c)
 	close(l.phase.Load().ready)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"syscall"
@@ -60,30 +59,6 @@ func (k *consumer) drainAfter(held []delivery, n int) []delivery {
 		k.c.accepted(out[i], "")
 	}
 	return out
-}
-
-// TestNATSRestartIsSurvived: fila, its queues and its registrations survive a restart of NATS.
-func TestNATSRestartIsSurvived(t *testing.T) {
-	t.Parallel()
-	n := natstest.Start(t)
-	p := startFila(t, options{natsURL: n.URL})
-	c := dial(t, n.URL)
-	queue := c.newQueue(nil)
-	k := c.consume(queue, 10)
-	for round := range 3 {
-		n.Stop()
-		eventually(t, func() bool { return p.readyz() == http.StatusServiceUnavailable }, "not ready without NATS")
-		require.False(t, p.hasExited())
-		n.Again()
-		eventually(t, func() bool { return p.readyz() == http.StatusOK })
-		eventually(t, func() bool { return c.nc.IsConnected() })
-		c.flush()
-		sent := c.enqueue(queue, fmt.Sprint(round))
-		d := k.next()
-		require.Equal(t, sent.ID, d.id())
-		c.accepted(d, "")
-	}
-	require.Zero(t, c.depth(queue))
 }
 
 // TestShutdownWithoutNATS: fila stops while it waits for its first connection, and after it has

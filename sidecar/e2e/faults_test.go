@@ -165,7 +165,7 @@ func TestDiskFails(t *testing.T) {
 		faults = faults[4:9]
 	}
 	p := newFila(t, options{})
-	l := newLoad(t, fmt.Sprintf("nats://127.0.0.1:%d", p.port), seed, "orders", "mails.eu")
+	l := newLoad(t, fmt.Sprintf("nats://127.0.0.1:%d", p.port), seed, nil, "orders", "mails.eu")
 	l.t = unknownAllowed{t}
 	begin := func(wrap []string) {
 		l.h.started(time.Now().UnixNano())

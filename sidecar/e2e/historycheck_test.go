@@ -27,15 +27,7 @@ func newScene(t *testing.T) *scene {
 
 // deliver records a delivery of a queue at a time.
 func (s *scene) deliver(queue string, attempt int, at int64) *seenLease {
-	return s.deliverAs("id", "payload", queue, attempt, at)
-}
-
-func (s *scene) deliverAs(id, payload, queue string, attempt int, at int64) *seenLease {
-	return s.deliverOf("k", id, payload, queue, attempt, at)
-}
-
-func (s *scene) deliverMore(key, id, queue string, attempt int, at int64) *seenLease {
-	return s.deliverOf(key, id, "payload", queue, attempt, at)
+	return s.deliverOf("k", "id", "payload", queue, attempt, at)
 }
 
 func (s *scene) deliverOf(key, id, payload, queue string, attempt int, at int64) *seenLease {
@@ -107,11 +99,11 @@ func TestHistoryAcceptsWhatIsRight(t *testing.T) {
 		"another id in a trouble": func(s *scene) {
 			s.h.troubledSince(5)
 			s.h.published("k2", "q", "t", "payload")
-			s.deliverMore("k2", "lost", "q", 1, 6)
+			s.deliverOf("k2", "lost", "payload", "q", 1, 6)
 			s.now = 20
 			s.h.confirmed("k2", "kept")
-			s.deliverMore("k2", "lost", "q", 2, 7) // the test sees it late
-			s.h.settle("kept", s.h.answering(s.deliverMore("k2", "kept", "q", 1, 22), "ack", 0, 23), accepted)
+			s.deliverOf("k2", "lost", "payload", "q", 2, 7) // the test sees it late
+			s.h.settle("kept", s.h.answering(s.deliverOf("k2", "kept", "payload", "q", 1, 22), "ack", 0, 23), accepted)
 			s.answer(s.deliver("q", 1, 24), "ack", 25, accepted)
 		},
 		"delay waited for": func(s *scene) {
@@ -153,8 +145,8 @@ func TestHistoryFindsWhatIsWrong(t *testing.T) {
 		"attempt not counted":  {func(s *scene) { s.deliver("q", 1, 10); s.answer(s.deliver("q", 1, 200), "ack", 210, accepted) }, "attempt 1 after attempt 1"},
 		"nack forgotten":       {func(s *scene) { s.nackForgotten() }, "confirmed nack"},
 		"delay not waited for": {func(s *scene) { s.delayed(s.deliver("q", 1, 10), "nack", 50, 20, accepted); s.deliver("q", 2, 60) }, "delay"},
-		"other payload":        {func(s *scene) { s.answer(s.deliverAs("id", "paylaod", "q", 1, 10), "ack", 20, accepted) }, "payload"},
-		"other id":             {func(s *scene) { s.deliverAs("id2", "payload", "q", 1, 10) }, "two ids"},
+		"other payload":        {func(s *scene) { s.answer(s.deliverOf("k", "id", "paylaod", "q", 1, 10), "ack", 20, accepted) }, "payload"},
+		"other id":             {func(s *scene) { s.deliverOf("k", "id2", "payload", "q", 1, 10) }, "two ids"},
 		"other queue":          {func(s *scene) { s.answer(s.deliver("r", 1, 10), "ack", 20, accepted) }, "sent to q"},
 		"same delivery twice":  {func(s *scene) { s.deliver("q", 1, 10); s.deliver("q", 1, 10) }, "delivered twice"},
 		"came back in a trouble": {func(s *scene) {
@@ -164,13 +156,13 @@ func TestHistoryFindsWhatIsWrong(t *testing.T) {
 		}, "CAME BACK"},
 		"two ids in a trouble": {func(s *scene) {
 			s.h.troubledSince(5)
-			s.deliverAs("id2", "payload", "q", 1, 10)
+			s.deliverOf("k", "id2", "payload", "q", 1, 10)
 		}, "two ids"},
 		"finished twice": {func(s *scene) {
 			s.h.troubledSince(5)
 			s.h.published("k2", "q", "t", "payload")
 			for at, id := range []string{"one", "two"} {
-				s.h.settle(id, s.h.answering(s.deliverMore("k2", id, "q", 1, int64(at+6)), "ack", 0, 20), accepted)
+				s.h.settle(id, s.h.answering(s.deliverOf("k2", id, "payload", "q", 1, int64(at+6)), "ack", 0, 20), accepted)
 			}
 		}, "two messages"},
 		"confirmed with two ids": {func(s *scene) { s.h.confirmed("k", "id2") }, "two ids"},

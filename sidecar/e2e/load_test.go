@@ -59,14 +59,8 @@ const (
 	loadCredit     = 24
 )
 
-// newLoad returns a load; the caller begins its phases.
-func newLoad(t testing.TB, url string, seed uint64, queues ...string) *load {
-	t.Helper()
-	return newLoadWith(t, url, seed, nil, queues...)
-}
-
-// newLoadWith is newLoad with further options of its connections.
-func newLoadWith(t testing.TB, url string, seed uint64, opts []nats.Option, queues ...string) *load {
+// newLoad returns a load, with further options of its connections; the caller begins its phases.
+func newLoad(t testing.TB, url string, seed uint64, opts []nats.Option, queues ...string) *load {
 	t.Helper()
 	l := &load{t: t, h: newHistory(int64(loadVisibility)), seed: seed, queues: queues, open: loadBacklog}
 	l.ctx, l.stop = context.WithCancel(context.Background())
