@@ -49,18 +49,20 @@ func TestAStartThatFails(t *testing.T) {
 		}, "settings of queue orders in the store: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := config.Default()
-			cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.Embedded.Port = t.TempDir(), "127.0.0.1:0", anyPort
-			st, err := store.Open(cfg.StorePath(), store.Options{})
-			require.NoError(t, err)
-			if tc.before != nil {
-				tc.before(t, st)
-			}
-			s, err := New(cfg, slog.New(slog.DiscardHandler), "0.0.0")
-			require.NoError(t, err)
-			require.ErrorContains(t, s.Run(t.Context()), tc.want)
+			var st *store.Bolt
+			var path string
+			require.ErrorContains(t, failsToStart(t, func(c *config.Config) {
+				c.HTTP.Addr, c.NATS.Embedded.Port = "127.0.0.1:0", anyPort
+				var err error
+				path = c.StorePath()
+				st, err = store.Open(path, store.Options{})
+				require.NoError(t, err)
+				if tc.before != nil {
+					tc.before(t, st)
+				}
+			}), tc.want)
 			require.NoError(t, st.Close())
-			st, err = store.Open(cfg.StorePath(), store.Options{})
+			st, err := store.Open(path, store.Options{})
 			require.NoError(t, err)
 			require.NoError(t, st.Close())
 		})
@@ -87,13 +89,11 @@ func TestABusyPortLeavesNoDataDirectory(t *testing.T) {
 		}, "the embedded NATS server, for other servers,"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := config.Default()
 			parent := t.TempDir()
-			cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.Embedded.Port = filepath.Join(parent, "var", "data"), "127.0.0.1:0", anyPort
-			tc.takes(&cfg)
-			s, err := New(cfg, slog.New(slog.DiscardHandler), "0.0.0")
-			require.NoError(t, err)
-			err = s.Run(t.Context())
+			err := failsToStart(t, func(c *config.Config) {
+				c.DataDir, c.HTTP.Addr, c.NATS.Embedded.Port = filepath.Join(parent, "var", "data"), "127.0.0.1:0", anyPort
+				tc.takes(c)
+			})
 			require.ErrorIs(t, err, syscall.EADDRINUSE)
 			require.ErrorContains(t, err, tc.want+" cannot listen on "+addr+": another process has this port; set ")
 			left, err := os.ReadDir(parent)
