@@ -146,9 +146,10 @@ func (f *Front) refuseDead(in <-chan *nats.Msg, closed <-chan nats.Status) {
 
 // queueInterests returns the subjects of a queue besides its enqueues.
 func (f *Front) queueInterests(q *shard.Queue) []interest {
+	own := func(string) *shard.Queue { return q }
 	return []interest{
-		{f.Subjects.AckOf(q.Name()), func(m *nats.Msg) { f.ackOf(q, wire.ParseAck, m) }},
-		{f.Subjects.NackOf(q.Name()), func(m *nats.Msg) { f.ackOf(q, wire.ParseNack, m) }},
+		{f.Subjects.AckOf(q.Name()), func(m *nats.Msg) { f.ack(own, q.Refuse, wire.ParseAck, m) }},
+		{f.Subjects.NackOf(q.Name()), func(m *nats.Msg) { f.ack(own, q.Refuse, wire.ParseNack, m) }},
 		{f.Subjects.Consumer("*", q.Name()), f.directRequest(q, f.Subjects.ParseConsumer, f.consumer)},
 		{f.Subjects.Consume(q.Name()), f.directRequest(q, f.nameless(wire.KindConsume), f.consume)},
 		{f.Subjects.Fetch(q.Name()), f.directRequest(q, f.nameless(wire.KindFetch), f.fetch)},
@@ -279,7 +280,7 @@ func (f *Front) ServeAcks(s *shard.Set) error {
 		{f.Subjects.AckWildcard(), wire.ParseAck},
 		{f.Subjects.NackWildcard(), wire.ParseNack},
 	} {
-		sub, err := f.subscribe(kind.subject, func(m *nats.Msg) { f.ack(s, kind.parse, m) })
+		sub, err := f.subscribe(kind.subject, func(m *nats.Msg) { f.ack(s.Queue, s.Refuse, kind.parse, m) })
 		if err != nil {
 			return fmt.Errorf("subscribe to %s: %w", kind.subject, err)
 		}
@@ -297,41 +298,24 @@ func (f *Front) StopAcks() {
 	}
 }
 
-// ack passes an ack or nack to the queue in its token.
-func (f *Front) ack(s *shard.Set, parse parseAck, m *nats.Msg) {
+// ack passes an ack or nack to the queue that find returns for the name in its token. refuse
+// answers if there is none.
+func (f *Front) ack(find func(name string) *shard.Queue, refuse func(reply string, err *wire.Error), parse parseAck, m *nats.Msg) {
 	token, name, ok := f.Subjects.ParseToken(m.Subject)
-	q := s.Queue(name)
-	if err := f.checkReply(m.Subject, m.Reply); err != nil {
-		if q == nil {
-			s.Refuse("", err)
-		} else {
-			q.Refuse("", err)
-		}
-		return
+	q := find(name)
+	if q != nil {
+		refuse = q.Refuse
 	}
-	switch {
+	switch err := f.checkReply(m.Subject, m.Reply); {
+	case err != nil:
+		refuse("", err)
 	case !ok:
-		s.Refuse(m.Reply, wire.BadSubject(m.Subject))
-		return
+		refuse(m.Reply, wire.BadSubject(m.Subject))
 	case q == nil:
-		s.Refuse(m.Reply, wire.QueueNotFound(name))
-		return
+		refuse(m.Reply, wire.QueueNotFound(name))
+	default:
+		f.passAck(q, token, parse, m)
 	}
-	f.passAck(q, token, parse, m)
-}
-
-// ackOf is ack for a subject that is subscribed per queue.
-func (f *Front) ackOf(q *shard.Queue, parse parseAck, m *nats.Msg) {
-	token, _, ok := f.Subjects.ParseToken(m.Subject)
-	if err := f.checkReply(m.Subject, m.Reply); err != nil {
-		q.Refuse("", err)
-		return
-	}
-	if !ok {
-		q.Refuse(m.Reply, wire.BadSubject(m.Subject))
-		return
-	}
-	f.passAck(q, token, parse, m)
 }
 
 // passAck checks the token of an ack or nack and passes it to the queue.
