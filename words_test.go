@@ -72,22 +72,9 @@ var allowed = []struct{ word, path, why string }{
 // beforeLetter are words after which a letter is a dead letter, or one of the alphabet.
 var beforeLetter = []string{"dead", "first", "small", "capital", "case", "by", "of", "is", "ascii", "lower", "upper", "latin", "drive"}
 
-// notYet are trees that still have given-up words, with the number that is left. A number may
-// only go down; a tree without a row has none.
-var notYet = map[string]int{
-	"client":      1,
-	"docs":        28,
-	"drr":         8,
-	"fingerprint": 15,
-	"ordered":     1,
-	"sidecar":     192,
-	"store":       9,
-	"wire":        2,
-}
-
 // TestGivenUpWords finds given-up words in Go files and pages.
 func TestGivenUpWords(t *testing.T) {
-	found := map[string][]string{}
+	var found []string
 	files := 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		name, ext := d.Name(), filepath.Ext(path)
@@ -104,35 +91,12 @@ func TestGivenUpWords(t *testing.T) {
 			return err
 		}
 		files++
-		path = filepath.ToSlash(path)
-		tree := treeOf(path)
-		found[tree] = append(found[tree], wordsOf(path, src)...)
+		found = append(found, wordsOf(filepath.ToSlash(path), src)...)
 		return nil
 	})
 	require.NoError(t, err)
 	require.Greater(t, files, 300, "the files are not found")
-	for tree, hits := range found {
-		switch left := notYet[tree]; {
-		case len(hits) > left:
-			t.Errorf("%s has %d given-up words, and may have %d; the last are\n%s",
-				tree, len(hits), left, strings.Join(hits[max(0, len(hits)-40):], "\n"))
-		case len(hits) < left:
-			t.Logf("%s has %d given-up words left: lower its number in notYet from %d", tree, len(hits), left)
-		}
-	}
-}
-
-// treeOf returns the longest directory of notYet that holds path, or else its first directory.
-func treeOf(path string) string {
-	for dir := path; dir != "."; dir = filepath.ToSlash(filepath.Dir(dir)) {
-		if _, ok := notYet[dir]; ok {
-			return dir
-		}
-	}
-	if dir, _, below := strings.Cut(path, "/"); below {
-		return dir
-	}
-	return "."
+	require.Empty(t, found, strings.Join(found, "\n"))
 }
 
 // wordsOf returns what is wrong with the words of a file, a line each.

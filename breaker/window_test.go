@@ -46,7 +46,7 @@ func TestFailureWindow(t *testing.T) {
 				if window < old || int64(len(times)) > limit {
 					times = kept(times, limit, now-window)
 				}
-				// A longer window does not bring back what was forgotten.
+				// A longer window does not bring back forgotten failures.
 				times = times[max(len(times)-w.n, 0):]
 			},
 			"clear": func(*rapid.T) {

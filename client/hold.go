@@ -242,7 +242,7 @@ func (k *Consumer) denied(err *PermissionError) {
 	}
 }
 
-// keepHeld sends what is due until ctx ends, after the last answer.
+// keepHeld sends due answers until ctx ends, after the last answer.
 func (k *Consumer) keepHeld(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -259,7 +259,7 @@ func (k *Consumer) keepHeld(ctx context.Context) {
 	}
 }
 
-// tend sends what is due, and returns when the next message is due, if there is any.
+// tend sends due answers, and returns when the next one is due, if there is any.
 func (k *Consumer) tend(now time.Time) (time.Duration, bool) {
 	wait := k.extendEvery()
 	var due, hopeless []*hold
@@ -306,7 +306,7 @@ func (k *Consumer) setVisibility(ms int64) {
 	k.wakeUp()
 }
 
-// resend makes all messages due: what was sent may have been lost with the connection.
+// resend makes all messages due: earlier answers may have been lost with the connection.
 func (k *Consumer) resend() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

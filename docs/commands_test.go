@@ -205,7 +205,7 @@ func runPage(t *testing.T, name, text string) {
 	require.Positive(t, ran)
 }
 
-// pipe matches what follows the first command of a shell line.
+// pipe matches the rest of a shell line after its first command.
 var pipe = regexp.MustCompile(`\s+(?:[>|#&]|&&)(?:\s.*)?$`)
 
 func runStep(t *testing.T, s *shell, b block, step step) {

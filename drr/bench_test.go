@@ -137,7 +137,7 @@ func BenchmarkJoinInOnePlace(b *testing.B) {
 	}
 }
 
-// BenchmarkHeldBack takes what is due out, uncharged, and puts it back.
+// BenchmarkHeldBack takes the due item out without a charge, and puts it back.
 func BenchmarkHeldBack(b *testing.B) {
 	const n = 100_000
 	s := newItems(1)

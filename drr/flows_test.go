@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serve serves what is next, and goes on with the same cost.
+// serve serves the next head, and continues with the same cost.
 func serve(t require.TestingT, s *Scheduler, next int64) Flow {
 	f, ok := s.Peek()
 	require.True(t, ok)

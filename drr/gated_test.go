@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// peek compares what is due, and returns its handle.
+// peek compares the due item, and returns its handle.
 func (r *rig) peek() (Item, Handle, bool) {
 	f, want, wantOK := r.m.peek()
 	got, h, ok := r.s.Peek()

@@ -138,7 +138,7 @@ func (m *model) peek() (Flow, modelItem, bool) {
 // forgiven, a carried deficit is not.
 func (m *model) left(f *modelFlow) int64 { return max(0, f.deficit+f.weight*m.quantum) - m.carried }
 
-// correct charges a flow more or less for what has gone before.
+// correct charges a flow more or less for earlier deliveries.
 func (m *model) correct(id Flow, delta int64) {
 	f := m.flow(id)
 	switch {

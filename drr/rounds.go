@@ -38,8 +38,8 @@ package drr
 //      place where the round is, which moves forward. A flow that must go to
 //      any other place goes to the heap or the wheel.
 //  I4  The deficit of a waiting flow is below a head that it has or has had
-//      since it joined, but for what was refunded or corrected, and below 0
-//      only by what was corrected: a carried deficit. The deficit of the
+//      since it joined, except for refunds and corrections, and below 0
+//      only by corrections: a carried deficit. The deficit of the
 //      current flow does not contain its turn, which left adds: it is what
 //      the flow brought minus what it sent, and may be negative. A change of
 //      weight thus corrects the turn in progress, and no sequence of changes
@@ -155,7 +155,7 @@ func (s *Scheduler) reach() (flowID, *flow) {
 }
 
 // left is what the current flow may still spend in its turn; negative: the deficit that it carries.
-// What it sent beyond a turn that was cut short is forgiven.
+// A charge beyond a turn that was cut short is forgiven.
 func (s *Scheduler) left(fl *flow) int64 { return max(0, fl.deficit+s.turn(fl)) - s.carried }
 
 // endTurn lets the current flow wait for its next turn, with what it keeps of

@@ -182,9 +182,9 @@ func TestFilaGoesOnWithoutTheBucket(t *testing.T) {
 	a.end()
 }
 
-// TestDegradedIsToldAfterAnOutage of NATS as a whole: the event arrives when NATS is back, with the time
-// of the outage, before the event about its end.
-func TestDegradedIsToldAfterAnOutage(t *testing.T) {
+// TestDegradedIsPublishedAfterAnOutage of NATS as a whole: the event arrives when NATS is back, with the
+// time of the outage, before the event about its end.
+func TestDegradedIsPublishedAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	ns := natstest.Start(t, natstest.JetStream)
 	a := startSharing(t, ns.URL, "a", t.TempDir())
@@ -265,7 +265,7 @@ func TestCommonGuardWithDocumentedPermissions(t *testing.T) {
 	require.Zero(t, x.log.count("NATS refuses"))
 }
 
-// TestCommonGuardWithoutPermissions: what is missing is in the log.
+// TestCommonGuardWithoutPermissions: the log names the missing permissions.
 func TestCommonGuardWithoutPermissions(t *testing.T) {
 	t.Parallel()
 	g, x := startGuarded(t, func(permissions string) string {
@@ -376,7 +376,7 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 		var st api.GuardStatus
 		a.must("acme.guard.state.v", "", &st)
 		require.Equal(t, "circuit", st.Answer.Gate)
-		require.Empty(t, st.Limits, "those of one fila alone")
+		require.Empty(t, st.Limits, "limits of one fila alone")
 		require.True(t, st.Circuit.Shared)
 	}
 	var own api.GuardStatus

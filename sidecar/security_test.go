@@ -393,7 +393,7 @@ func TestUsersOfTheGuard(t *testing.T) {
 	check := func(user string) {
 		m := nats.NewMsg("fila.guard.check.v")
 		m.Data = []byte(`{"caller":"web"}`)
-		m.Header = nats.Header{"Nats-Request-Info": {`{"acc":"FILA","user":"somebody"}`}}
+		m.Header = nats.Header{"Nats-Request-Info": {`{"acc":"FILA","user":"another"}`}}
 		reply, err := g.connect(user).RequestMsg(m, patience)
 		require.NoError(t, err)
 		require.Contains(t, string(reply.Data), `"allowed":true`)
@@ -484,7 +484,7 @@ func TestNoConsumerReachesAnother(t *testing.T) {
 		reply := nextOf(t, own).Reply
 		token, queue, ok := x.s.subjects.ParseToken(reply)
 		require.True(t, ok)
-		for i := range token { // no change of an own token gives that of another consumer
+		for i := range token { // no change of an own token gives another consumer's token
 			forged := []byte(token)
 			forged[i] = 'A'
 			if token[i] == 'A' {

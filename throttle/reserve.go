@@ -107,7 +107,7 @@ func (r *Reservation) missing(v instant, last int64, owner any, wake *[]*Wait) (
 	return block
 }
 
-// Check returns what is still missing, whether or not the owner has the turn, and changes
+// Check returns the missing gate, whether or not the owner has the turn, and changes
 // nothing.
 func (r *Reservation) Check(now int64) (block Block, ok bool) {
 	s := r.set

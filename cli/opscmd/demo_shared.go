@@ -153,7 +153,7 @@ func (d *sharedPlay) play(ctx context.Context, servers []*demoServer, length tim
 	d.vendor(vendorWorks, "the vendor answers them")
 	close(d.answer)
 	d.until(ctx, "the circuit to close at both", d.all("closed"))
-	// Messages that were sent before the circuit closed. Newer ones arrive all the time, but few
+	// Wait for messages from before the circuit closed. Newer ones arrive all the time, but few
 	// are under way.
 	d.until(ctx, "what has waited to go", func() bool {
 		return d.sum(func(f *sharedFila) int { return max(0, f.Sent-f.Done-sharedWorkers) }) == 0

@@ -39,9 +39,9 @@ func TestAMoveInAHistory(t *testing.T) {
 	require.Equal(t, api.AttemptInfo{Outcome: "moved", At: "2001-09-09T01:46:40Z", From: "orders.dlq", To: "by-hand"}, attemptInfo(&p))
 }
 
-// TestHistoriesAreAskedForAtOnce, since each request may wait for a commit. A broken history
-// does not affect the others.
-func TestHistoriesAreAskedForAtOnce(t *testing.T) {
+// TestHistoriesAreReadAtOnce requires one request for all histories, since each may wait for a
+// commit. A broken history does not affect the others.
+func TestHistoriesAreReadAtOnce(t *testing.T) {
 	s := &pastStore{}
 	p := peeking{queue: "orders.dlq", store: s}
 	past := p.histories([]inspect.MessageView{{Seq: 1}, {Seq: 2}, {Seq: 4}})

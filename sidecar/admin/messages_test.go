@@ -156,8 +156,8 @@ func TestMessagesRunNow(t *testing.T) {
 	})
 }
 
-// TestPurgeEmptiesAQueue page by page of the messages that exist when it begins. Its dead
-// letters are purged separately.
+// TestPurgeEmptiesAQueue purges page by page the messages that exist when it begins. Dead letters
+// are purged separately.
 func TestPurgeEmptiesAQueue(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(api.VerbQueueCreate, "orders", `{}`, nil)

@@ -21,8 +21,8 @@ type waitingQueue struct {
 	timer   int64
 }
 
-// circuitHistory drives one circuit, with queues that wait at it, through a random history. What
-// queues do is announced later.
+// circuitHistory drives one circuit, with queues that wait at it, through a random history. Changes
+// by queues are announced later.
 type circuitHistory struct {
 	*rig
 	c      *Circuit

@@ -40,7 +40,7 @@ func TestFailuresBeingJudgedBlock(t *testing.T) {
 				shut := func() {
 					t.Helper()
 					n, at := c.Peek(f.clock())
-					require.Equal(t, []int64{0, math.MaxInt64}, []int64{n, at}, "until it is told")
+					require.Equal(t, []int64{0, math.MaxInt64}, []int64{n, at}, "until the outcome is known")
 					pass, _ := c.Allow(f.clock())
 					require.Zero(t, pass)
 				}

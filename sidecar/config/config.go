@@ -220,7 +220,7 @@ func (h *HTTPConfig) checkTraceURL() error {
 	return nil
 }
 
-// NamesQueue reports whether the name of a queue, which is no dead letter queue, may be a
+// NamesQueue reports whether the name of a queue (not of a dead letter queue) may be a
 // label.
 func (h *HTTPConfig) NamesQueue(name string) bool { return anyCovers(h.MetricsQueues, name) }
 

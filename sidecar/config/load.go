@@ -146,7 +146,7 @@ func settingsOf(environ []string) (settings []Setting, warnings []string) {
 	return settings, warnings
 }
 
-// merge lets a setting win over what is there.
+// merge replaces a setting.
 func merge(k *koanf.Koanf, s Setting) error {
 	field, ok := configSchema.lookup(s.Key)
 	if !ok {

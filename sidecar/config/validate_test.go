@@ -35,7 +35,7 @@ func TestDefaultConfigHoldsTheSpecification(t *testing.T) {
 	require.Equal(t, "elsewhere", c.JetStreamPath())
 }
 
-// validateCase is a change of the defaults, and what is said of it.
+// validateCase is a change of the defaults and its error.
 type validateCase struct {
 	change func(*Config)
 	want   string // empty: allowed

@@ -58,7 +58,7 @@ const (
 	// callClasses is one class more than the bits of api.MaxPermitMs in seconds.
 	callClasses = 13
 
-	// The time on disk is ahead of the end of a permit by half of what the permit lives,
+	// The time on disk is ahead of the end of a permit by half of the permit's lifetime,
 	// within these bounds, so that it is written once in that time and not for each call.
 	callsAheadMin = time.Second
 	callsAheadMax = time.Minute

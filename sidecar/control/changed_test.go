@@ -374,7 +374,7 @@ func TestNodesEndTogether(t *testing.T) {
 	})
 }
 
-// A node that starts has the stored state, and ends what is over.
+// A starting node has the stored state, and ends pauses and overrides that are over.
 func TestANodeStartsLate(t *testing.T) {
 	clusterBubble(t, 1, func(t *testing.T, ns *nodes) {
 		a := ns.all[0]

@@ -85,7 +85,7 @@ func (r *rig) openStore() store.Snapshot {
 	return snap
 }
 
-// begin makes the Control of a process, which finds what was kept.
+// begin makes the Control of a process with the kept state.
 func (r *rig) begin(o Options, kept store.Snapshot) {
 	o.Log = slog.New(slog.NewTextHandler(&r.log, nil))
 	r.queues.news = map[string]int64{}

@@ -47,7 +47,7 @@
 //     (record.Circuit.Seen).
 //   - Learn takes the current record, by whichever instance, and ignores revisions that are not newer.
 //     It touches the key if there is more to write.
-//   - Permits, leases and shares in a record carry the instance ([Sync.Me]); those of instances
+//   - Permits, leases and shares in a record carry the instance ([Sync.Me]); the ones of instances
 //     that are not [Sync.Live] are free.
 //   - Bounds that depend on time use Sync.Read and must hold within its error. The Kind decides
 //     what holds between Away and Join.

@@ -206,7 +206,7 @@ func bubble(t *testing.T, count int, fn func(t *testing.T, b *fleettest.Bucket, 
 	})
 }
 
-// after lets time pass and waits for what is running.
+// after lets time pass and waits for running goroutines.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -69,7 +69,7 @@ type effects struct {
 // input is an event or the result of an operation.
 type input interface{ apply(m *machine) }
 
-// step handles inputs and decides what is next.
+// step handles inputs and decides about the next operation.
 func (m *machine) step(now int64, in []input, out *effects) {
 	m.now, m.out = now, out
 	for _, i := range in {

@@ -113,12 +113,12 @@ func (p *plan) passed(at position) {
 	}
 }
 
-// rest delays what is next by as long as the work since began has taken.
+// rest delays the next operation by as long as the work since began has taken.
 func (p *plan) rest(began, now int64) {
 	p.due = max(p.due, now+min(max(now-began, 0), int64(maxRest)))
 }
 
-// spend delays what is next by as long as n messages since began take at a rate.
+// spend delays the next operation by as long as n messages since began take at a rate.
 func (p *plan) spend(n, rate, began int64) {
 	p.due = max(p.due, began+n*int64(time.Second)/cmp.Or(rate, defaultRate))
 }

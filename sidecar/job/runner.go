@@ -39,7 +39,7 @@ type Queue interface {
 	Admit(dry bool) (Target, *wire.Error)
 	// AddDepth counts messages and their bytes in, or out.
 	AddDepth(messages, bytes int64)
-	// Redrives counts what goes back from a dead letter queue.
+	// Redrives counts messages that return from a dead letter queue.
 	Redrives() *deadletter.Redrives
 }
 
@@ -223,7 +223,7 @@ func (op prepareBatch) perform(w *worker) input {
 	return in
 }
 
-// filter leaves the candidates out that do not match what is stored of them.
+// filter leaves out the candidates whose stored contents do not match.
 func (w *worker) filter(b *batch) *wire.Error {
 	if !w.finder.ReadsStore() {
 		return nil

@@ -157,7 +157,7 @@ func WaitConnected(ctx context.Context, nc *nats.Conn) error {
 // closeTimeout bounds the last flush, which has no reason to wait.
 const closeTimeout = 5 * time.Second
 
-// Disconnect sends what has been published and closes the connection.
+// Disconnect sends buffered messages and closes the connection.
 func Disconnect(nc *nats.Conn, log *slog.Logger) {
 	if nc.Status() == nats.CONNECTED {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)

@@ -317,7 +317,7 @@ func TestConnectBadFiles(t *testing.T) {
 		"cert":  {func(c *config.NATSConfig) { c.TLS.Cert, c.TLS.Key = junk, junk }, "nats.tls.cert = "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := externalConfig("nats://127.0.0.1:1") // nobody is asked
+			cfg := externalConfig("nats://127.0.0.1:1") // no server is there
 			tc.set(&cfg)
 			_, err := Connect(cfg, nil, quietly(), nil, nil)
 			require.ErrorContains(t, err, tc.want)

@@ -1,4 +1,4 @@
-// Package natsio connects fila to NATS. It decodes what comes from there and passes it to
+// Package natsio connects fila to NATS. It decodes messages and passes them to
 // package shard or to the verbs of package admin.
 //
 //   - [Connect] makes the connection, [StartEmbedded] starts the embedded server.

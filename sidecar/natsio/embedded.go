@@ -119,7 +119,7 @@ func TryListen(cfg config.EmbeddedConfig) error {
 }
 
 // listener is an address on which the embedded server listens.
-type listener struct{ who, addr, remedy string }
+type listener struct{ name, addr, remedy string }
 
 func forClients(cfg config.EmbeddedConfig) listener {
 	return listener{
@@ -139,7 +139,7 @@ func forServers(cfg config.EmbeddedConfig) listener {
 func (a listener) try() error {
 	l, err := net.Listen("tcp", a.addr)
 	if err != nil {
-		return telemetry.ListenError(a.who, a.addr, err, a.remedy)
+		return telemetry.ListenError(a.name, a.addr, err, a.remedy)
 	}
 	return l.Close()
 }
@@ -262,7 +262,7 @@ func listenError(a listener, logged string) error {
 	if err := a.try(); err != nil {
 		return err
 	}
-	return fmt.Errorf("%s cannot listen on %s: %s", a.who, a.addr, logged)
+	return fmt.Errorf("%s cannot listen on %s: %s", a.name, a.addr, logged)
 }
 
 // natsLog is the logger of the embedded server. Notices become debug lines, and a fatal error

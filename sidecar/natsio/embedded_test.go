@@ -167,7 +167,7 @@ func TestEmbeddedServerTLS(t *testing.T) {
 			srv := startTestServer(t, cfg.Embedded)
 			require.True(t, strings.HasPrefix(srv.ClientURL(), "tls://"), srv.ClientURL())
 			otherCert, otherKey := writeCertificate(t, t.TempDir())
-			for who, login := range map[string][]nats.Option{
+			for client, login := range map[string][]nats.Option{
 				"with nothing":               nil,
 				"with another CA":            {nats.RootCAs(otherCert)},
 				"with the CA":                {nats.RootCAs(certFile)},
@@ -175,7 +175,7 @@ func TestEmbeddedServerTLS(t *testing.T) {
 				"with CA and certificate":    {nats.RootCAs(certFile), nats.ClientCert(certFile, keyFile)},
 			} {
 				nc, err := nats.Connect("nats://"+srv.Addr().String(), login...)
-				require.Equal(t, slices.Contains(tc.allowed, who), err == nil, "%s: %v", who, err)
+				require.Equal(t, slices.Contains(tc.allowed, client), err == nil, "%s: %v", client, err)
 				if err == nil {
 					nc.Close()
 				}

@@ -80,8 +80,8 @@ func (f *Front) catchUp(times int64, over <-chan struct{}) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), catchUpAtMost)
 	defer cancel()
-	// What the server has sent on this connection arrives before its answer to the flush. If the
-	// connection is lost, nothing more arrives.
+	// Everything that the server has sent on this connection arrives before its answer to the
+	// flush. If the connection is lost, nothing more arrives.
 	_ = f.Conn.FlushWithContext(ctx)
 	handled := make(chan struct{})
 	if f.Conn.Barrier(func() { close(handled) }) != nil {

@@ -66,7 +66,7 @@ func hookText(kind hooks.Kind, s *wire.QueueSettings) string {
 	return s.OnFailure
 }
 
-// Policy is the settings of a queue with what is derived from them. It is replaced as a whole.
+// Policy is the settings of a queue with data derived from them. It is replaced as a whole.
 type Policy struct {
 	Settings wire.QueueSettings
 	keys     keyTemplates

@@ -98,7 +98,7 @@ func (b *bench) spin() {
 	}
 }
 
-// ack answers what has been delivered, and says how much that was.
+// ack acks the deliveries, and returns their number.
 func (b *bench) ack() int {
 	n := len(b.sent)
 	for i := range b.sent {

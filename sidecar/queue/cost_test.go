@@ -110,8 +110,8 @@ func (c *costs) backlogged() bool {
 	return true
 }
 
-// What has been served by weight is what acks say that it has cost, within the bound,
-// whether the schedule alone or one gate decides who goes.
+// The cost served by weight is the cost that acks report, within the bound, whether only the
+// schedule decides or also one gate.
 func TestCorrectedCostsKeepTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &costs{

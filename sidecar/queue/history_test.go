@@ -82,7 +82,7 @@ func TestDeliveriesWaitForFailures(t *testing.T) {
 	}
 }
 
-// What held a message before its delivery is told by gate, the longest first.
+// A delivery has the blocked intervals of its message by gate, the longest first.
 func TestBlockedIntervalsOfAMessage(t *testing.T) {
 	r := newRig(t, nil)
 	r.LimitNow("slow", perSecond(1))
@@ -236,7 +236,7 @@ func TestAnAttemptOverACrash(t *testing.T) {
 	}, p)
 }
 
-// A delivery says what held its message, and since when.
+// A delivery says which gates blocked its message, and since when.
 func TestDeliveryHasBlockedIntervals(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 2, 0)

@@ -83,7 +83,7 @@ func TestLingerUnderLoad(t *testing.T) {
 	}
 }
 
-// The confirmation of what nobody is working on waits no longer than the disk needs.
+// The confirmation of a message at no consumer waits no longer than the disk needs.
 func TestPendingMessagesDoNotLinger(t *testing.T) {
 	load := queue.DefaultPacing.Load
 	r := paced(t, load)

@@ -80,7 +80,7 @@ func (q *side) leased(t wire.Token) *backlog.Slot {
 	return s
 }
 
-// onAck handles what came on a reply subject.
+// onAck handles a message on a reply subject.
 func (q *side) onAck(in *Input, now int64) {
 	s := q.leased(in.Token)
 	if s == nil {
@@ -301,7 +301,7 @@ func (q *side) exhausted(attempts uint32, byHook bool) bool {
 	return limit > 0 && int64(attempts) >= limit
 }
 
-// forget removes what is known of message seq, wherever it is.
+// forget removes message seq from all containers.
 func (q *side) forget(seq uint64, s *backlog.Slot, e gates.Ending, now int64) {
 	if s.State == backlog.Leased {
 		q.unlease(s, e, now)

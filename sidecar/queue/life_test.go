@@ -52,8 +52,8 @@ func TestLargeStepsAreCut(t *testing.T) {
 	require.Len(t, r.Disk.Waiting(), 2)
 }
 
-// What has expired is not delivered, even when more messages expire in one moment
-// than one step looks at, and no step does more than that.
+// Expired messages are not delivered, even when more of them expire at once than one step visits,
+// and no step visits more.
 func TestExpiredIsNotDelivered(t *testing.T) {
 	r := newRig(t, nil)
 	const n = queue.TimersPerStep + 100

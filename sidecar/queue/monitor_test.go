@@ -12,7 +12,7 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// news takes what has been noted of flows of that kind.
+// news takes the notes of a kind about flows.
 func news(r *rig, kind queue.NoteKind) (list []queue.Note) {
 	for _, n := range r.Notes {
 		if n.Kind == kind {

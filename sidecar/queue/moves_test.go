@@ -62,7 +62,7 @@ func TestUnclaimKeepsPlaces(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// A dead letter that the store cannot move is told of, and comes back at the next
+// A dead letter that the store cannot move is reported, and comes back at the next
 // start.
 func TestAMessageThatCannotBeDeadLettered(t *testing.T) {
 	for name, refused := range map[string]error{"corrupt": store.ErrCorrupt, "missing": store.ErrNotFound} {

@@ -22,7 +22,7 @@ func prioritised(r *rig, key string, priorities ...uint8) (ids []store.ID) {
 	return ids
 }
 
-// delivered takes what has been sent, and acks it until nothing comes any more.
+// delivered acks deliveries until no more come, and returns them.
 func delivered(r *rig) (ids []store.ID) {
 	r.T.Helper()
 	for len(r.Sent) > 0 {

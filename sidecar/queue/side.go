@@ -80,7 +80,7 @@ func (q *side) handle(in *Input) {
 	}
 }
 
-// advance ends what has ended by now, and delivers what can be delivered.
+// advance fires the timers that are due, and delivers as much as it can.
 func (q *side) advance(now int64) {
 	q.Consumers.EndAbsences(now)
 	more := q.expire(now)

@@ -151,7 +151,7 @@ func TestAGateThatOpensForManyFlows(t *testing.T) {
 	check(r)
 }
 
-// A deleted queue gives back what it holds of gates, also for what is being judged.
+// A deleted queue returns its permits, also of messages that are being judged.
 func TestDeletedQueueReturnsItsGates(t *testing.T) {
 	f := queuetest.NewFleet(t)
 	f.Breaker(breaker.Config{Threshold: 1, Cooldown: time.Second, HalfOpenMaxCalls: 1, HalfOpenSuccesses: 1})

@@ -6,8 +6,8 @@
 // the message, so each run makes exactly one message, over restarts and moves to other
 // nodes. Package calendar computes when runs are due.
 //
-// Locks are taken in this order: that of Schedules, that of the queue's intake, that of the
-// Runner. Nobody holds one while searching a calendar or waiting for the disk.
+// The order of locks is: Schedules, the queue's intake, the Runner. Nobody holds one while
+// searching a calendar or waiting for the disk.
 package schedule
 
 import (

@@ -74,7 +74,7 @@ func (sc *schedule) makeRuns() {
 	}
 	for _, r := range sc.dueRuns(last, now) {
 		s.mu.Lock()
-		// A pause, a resume or a delete has planned what comes next.
+		// A pause, a resume or a delete has planned the next run.
 		stop := sc.gone || sc.state.Paused || sc.state.Last != last
 		if !stop {
 			if werr := sc.makeRun(r, now); werr != nil {

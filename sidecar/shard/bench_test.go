@@ -64,7 +64,7 @@ func BenchmarkTurns(b *testing.B) {
 // deadLetterStore opens a rig on a disk with n dead letters of 1 KB, each with a history, of three
 // errors in different numbers and of 1000 tenants.
 func deadLetterStore(b *testing.B, n int) *rig {
-	path := filepath.Join(b.TempDir(), "letters")
+	path := filepath.Join(b.TempDir(), "dead")
 	db, err := store.Open(path, store.Options{})
 	require.NoError(b, err)
 	write := func(batch *store.Batch) {

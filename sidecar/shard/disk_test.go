@@ -24,7 +24,7 @@ func (d *fakeDisk) space() (store.Space, bool) {
 	return store.Space{Free: d.free.Load(), Total: 100 << 30}, !d.unknown.Load()
 }
 
-// onDisk runs fn on a rig that serves on a disk with so many free bytes.
+// onDisk runs fn on a rig that serves on a disk with free bytes free.
 func onDisk(t *testing.T, free, minFree int64, fn func(r *rig, d *fakeDisk)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestDiskIsCheckedAfterWriting(t *testing.T) {
 	})
 }
 
-// committed pretends that so many bytes of q have been committed.
+// committed pretends that a number of bytes of q has been committed.
 func (r *rig) committed(q *Queue, bytes int64) {
 	r.uncommitted.Add(bytes)
 	q.run.committed(&queue.Commit{Bytes: bytes}, nil)

@@ -15,8 +15,8 @@ import (
 	"github.com/filaq/fila/wire/api"
 )
 
-// grouped returns the nonempty groups of the dead letters of q as lines, and how many dead
-// letters of all groups were redriven and came back.
+// grouped returns the nonempty groups of the dead letters of q as lines, and how many messages of
+// all groups were redriven (left) and came back.
 func (r *rig) grouped(q *Queue) (lines []string, left, back int64) {
 	r.t.Helper()
 	all, err := q.DLQ().Groups(100)

@@ -220,8 +220,8 @@ func TestReservedHeadersAreTakenOut(t *testing.T) {
 	})
 }
 
-// TestInvalidHeaders: a message with an invalid header is refused, and the decision next to
-// the error is that of a message without it.
+// TestInvalidHeaders: a message with an invalid header is refused, and the decision next to the
+// error is the same as without the header.
 func TestInvalidHeaders(t *testing.T) {
 	weight, priority := "allowed is a weight from 1 to 1,000,000", "allowed is a priority from 0 to 9"
 	long := strings.Repeat("k", 257)

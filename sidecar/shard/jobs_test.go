@@ -576,8 +576,8 @@ func TestAJobThatIsTooLarge(t *testing.T) {
 	})
 }
 
-// TestAnEditOfADeadLetterOfAFullQueue needs no room in the queue.
-func TestAnEditOfADeadLetterOfAFullQueue(t *testing.T) {
+// TestAnEditOfDeadLettersOfAFullQueue needs no room in the queue.
+func TestAnEditOfDeadLettersOfAFullQueue(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.MaxDepth = 2 })
 		r.bury(q, 2, plain)

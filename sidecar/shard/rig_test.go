@@ -76,7 +76,7 @@ func newRig(t testing.TB, disk string) *rig {
 	return newRigAt(t, disk, 0)
 }
 
-// newRigAt starts a shard whose clock is behind that of the bubble.
+// newRigAt starts a shard whose clock is behind the clock of the bubble.
 func newRigAt(t testing.TB, disk string, behind time.Duration) *rig {
 	t.Helper()
 	r := openRigAt(t, disk, behind)

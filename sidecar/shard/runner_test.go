@@ -401,7 +401,7 @@ func TestFlowEvents(t *testing.T) {
 		})
 		r.consume(q, "w", 1)
 		for range 50 {
-			require.Nil(t, r.enqueue("x", "", nats.Header{"tenant": {"loud"}, "weight": {"1000"}}))
+			require.Nil(t, r.enqueue("x", "", nats.Header{"tenant": {"noisy"}, "weight": {"1000"}}))
 		}
 		for range 2 {
 			require.Nil(t, r.enqueue("x", "", nats.Header{"tenant": {"quiet"}, "weight": {"1"}}))
@@ -422,9 +422,9 @@ func TestFlowEvents(t *testing.T) {
 		noisy := r.news(wire.EventFlowNoisy)
 		require.Len(t, noisy, 1)
 		require.Equal(t, wire.Event{
-			Type: wire.EventFlowNoisy, Queue: "orders", Key: "loud", Data: map[string]any{"began": true, "noisy_flows": 1, "in_flight": 40},
+			Type: wire.EventFlowNoisy, Queue: "orders", Key: "noisy", Data: map[string]any{"began": true, "noisy_flows": 1, "in_flight": 40},
 		}, noisy[0])
-		r.ack(r.one("w"), done, "") // the last message of loud
+		r.ack(r.one("w"), done, "") // the last message of noisy
 		require.Equal(t, "quiet", r.one("w").Header.Get("tenant"))
 		starved = r.news(wire.EventFlowStarved)
 		require.Len(t, starved, 1)

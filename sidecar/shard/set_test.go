@@ -243,7 +243,7 @@ func TestAFencedStoreStaysFenced(t *testing.T) {
 // by a later queue that came first or by a deleted queue of that name.
 func TestQueuesArePlaced(t *testing.T) {
 	twoShards(t, func(r *rig, _ *Shard, _ *heldStore, at *places) {
-		early, number, err := at.Place(r.t.Context(), "early") // another node was asked first
+		early, number, err := at.Place(r.t.Context(), "early") // the first request went to another node
 		require.NoError(t, err)
 		require.Zero(t, number)
 		_, werr := r.Create(wire.DefaultQueueSettings("mail"))

@@ -30,7 +30,7 @@ func newLimitRig() *limitRig {
 	return r
 }
 
-// lines returns what was written since the last call.
+// lines returns the lines written since the last call.
 func (r *limitRig) lines() []string {
 	lines := strings.Split(r.out.String(), "\n")
 	r.out.Reset()

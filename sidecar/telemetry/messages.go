@@ -17,7 +17,7 @@ import (
 const maxTracks = 16_384
 
 // Messages records spans of the messages whose producers trace them. Its methods may be called
-// from any goroutine; those of nil do nothing.
+// from any goroutine; methods of nil do nothing.
 type Messages struct {
 	tracer Tracer
 

@@ -28,7 +28,7 @@ func withTokens(t *testing.T) func(*config.HTTPConfig) {
 	}
 }
 
-// Who may, by configuration and request.
+// Roles by configuration and request.
 func TestWhoMay(t *testing.T) {
 	tokens := withTokens(t)
 	proxy := func(c *config.HTTPConfig) {
@@ -85,7 +85,7 @@ func TestWhoMay(t *testing.T) {
 		"by a proxy":               {config: proxy, request: from("10.1.2.3:5", header("X-User", "ann", "X-Role", "operator")), role: Operator, user: "web ann"},
 		"no role by a proxy":       {config: proxy, request: from("10.1.2.3:5", header("X-User", "ann")), refused: 403},
 		"another role":             {config: proxy, request: from("10.1.2.3:5", header("X-User", "ann", "X-Role", "root")), refused: 403},
-		"somebody else's header":   {config: proxy, request: from("192.0.2.1:5", header("X-User", "ann", "X-Role", "operator"))},
+		"another person's header":  {config: proxy, request: from("192.0.2.1:5", header("X-User", "ann", "X-Role", "operator"))},
 		"nobody by a proxy":        {config: proxy, request: from("10.1.2.3:5")},
 		"this host is no proxy":    {config: proxy, request: header("X-User", "ann", "X-Role", "operator")},
 		"a name with a line break": {config: proxy, request: from("10.1.2.3:5", header("X-User", "a\x01b")), refused: 403},

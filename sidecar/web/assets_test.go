@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is in assets/ and not ours: the package and version of the npm registry, the file in
-// it, and its SHA-256.
+// Third-party files in assets/: the package and version of the npm registry, the file in it, and
+// its SHA-256.
 var vendored = map[string]struct{ from, sum string }{
 	"htmx.min.js":       {"htmx.org 4.0.1 dist/htmx.min.js", "a0abb04f2f45a1f89d1d4844023245537e5e6014c87b144553e0607b4cc32130"},
 	"hx-sse.min.js":     {"htmx.org 4.0.1 dist/ext/hx-sse.min.js", "18ef2761356ec1fe0bb6d92612315b37517a7c1e9856b661c5ae81fef239d103"},
@@ -60,7 +60,7 @@ func TestTemplatesHaveNothingInline(t *testing.T) {
 	}))
 }
 
-// TestEveryPageParses, since none is parsed before it is asked for.
+// TestEveryPageParses, since a page is parsed at its first request.
 func TestEveryPageParses(t *testing.T) {
 	l, err := newLooks("/fila")
 	require.NoError(t, err)

@@ -28,9 +28,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// What these benchmarks look at: a fila in this process with many queues, each with some
-// messages, and one queue with many fairness keys, each with a throttle key of its own that
-// holds its messages back.
+// These benchmarks read a fila in this process with many queues, each with some messages, and one
+// queue with many fairness keys, each with a throttle key of its own that blocks its messages.
 const (
 	loadQueues  = 2000
 	loadKeys    = 100_000
@@ -47,7 +46,7 @@ type site struct {
 	nc   *nats.Conn
 }
 
-// newSite starts a fila with so many queues, the first of which has so many fairness keys.
+// newSite starts a fila with a number of queues, the first of which has a number of fairness keys.
 func newSite(b *testing.B, queues, keys int) *site {
 	b.Helper()
 	cfg := config.Default()
@@ -107,7 +106,7 @@ func newSite(b *testing.B, queues, keys int) *site {
 	return x
 }
 
-// work keeps a queue busy with so many messages a second until stop is called.
+// work enqueues and acks perSecond messages a second until stop is called.
 func (x *site) work(queue string, perSecond int) (stop func()) {
 	ctx, end := context.WithCancel(context.Background())
 	var done sync.WaitGroup

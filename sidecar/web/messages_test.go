@@ -25,8 +25,8 @@ func someMessage(payload string) api.MessageInfo {
 	return m
 }
 
-// The page of a message leads to its trace where somebody has said where that is, and to no
-// trace that nobody has kept, nor to what only looks like one.
+// The page of a message links its trace if the configuration says where traces are and the trace
+// was recorded, and only if the header is a trace.
 func TestTheTraceOfAMessage(t *testing.T) {
 	const id = "0af7651916cd43dd8448eb211c80319c"
 	at := `<a href="https://traces.example.com/explore?q=%7B%22id%22:%22` + id + `%22%7D&amp;x=1" target="_blank" rel="noopener noreferrer">` + id + `</a>`
@@ -171,8 +171,8 @@ func TestEditsAreWhatDiffers(t *testing.T) {
 	}
 }
 
-// What a form says about messages is a filter that the protocol knows, and a form that
-// says nothing of which are meant does nothing.
+// A form about messages becomes a filter that the protocol knows; a form that selects no messages
+// does nothing.
 func TestFormsAreFilters(t *testing.T) {
 	_, f, err := readFilter(url.Values{})
 	require.NoError(t, err)

@@ -114,8 +114,7 @@ func TestWhoWaitsAtAGate(t *testing.T) {
 	require.Contains(t, page(), "No message waits here.")
 }
 
-// What a noisy key has is said in messages, and in time only where some has ended: nothing
-// of nothing is no share.
+// The share of a noisy key is in messages, and in time only if some deliveries have ended.
 func TestWhatANoisyKeyHas(t *testing.T) {
 	r := newRig(t, nil)
 	r.reply(api.VerbQueueList, api.QueueList{Total: 1, Queues: []api.QueueSummary{{
@@ -206,7 +205,7 @@ func TestEventsAreBounded(t *testing.T) {
 	require.NotContains(t, r.get("/events?paused=yes").Body.String(), "hx-sse:connect")
 	r.events.hear([]byte("no JSON"))
 	r.events.rest(false)
-	require.NotNil(t, r.events.mu.stop, "somebody has just looked")
+	require.NotNil(t, r.events.mu.stop, "a viewer was just there")
 	r.events.mu.asked = r.events.mu.asked.Add(-eventsIdle)
 	r.events.rest(false)
 	require.Nil(t, r.events.mu.stop)

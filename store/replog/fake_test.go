@@ -125,7 +125,7 @@ func (e *end) next(fates ...fate) {
 	e.fates = fates
 }
 
-// pass waits until ctx ends while the end is cut: what is sent meanwhile is lost.
+// pass waits until ctx ends while the end is cut: messages sent meanwhile are lost.
 func (e *end) pass(ctx context.Context) error {
 	e.mu.Lock()
 	cut := e.cut

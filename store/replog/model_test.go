@@ -149,7 +149,7 @@ func (x *explorer) fold(s *modelState, upTo uint8) (m mark, values uint8) {
 	return m, values
 }
 
-// check is what must hold in every state.
+// check checks the invariants of every state.
 func (x *explorer) check(s *modelState) {
 	_, all := x.fold(s, s.logged)
 	for v, epoch := range s.confirmed {

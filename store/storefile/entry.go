@@ -247,8 +247,8 @@ func (in *Interner) list(r *reader) []string {
 		return nil
 	}
 	raw := before[:len(before)-len(r.b)]
-	// Lists of different lengths may have the same bytes, but a cached list of n
-	// strings with these bytes is this one.
+	// The same bytes may encode lists of different lengths. A cached list of n
+	// strings with these bytes is equal to this one.
 	if l, ok := in.lists[string(raw)]; ok && len(l) == n {
 		return l
 	}

@@ -26,7 +26,7 @@ type Stored struct {
 	History [][]byte
 }
 
-// Keep copies what is good during a call only, headers and payload too.
+// Keep copies the data that is valid during a call only, headers and payload too.
 func Keep(m *store.Message, st *store.State, history [][]byte) Stored {
 	x := Stored{Message: *m}
 	x.Headers, x.Payload = bytes.Clone(m.Headers), bytes.Clone(m.Payload)

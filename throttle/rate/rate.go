@@ -20,7 +20,7 @@ const (
 	maxDecimals = 9 // digits after the point
 )
 
-// ErrSyntax says what is allowed. Parse returns it for every text that is no rate.
+// ErrSyntax names the allowed forms. Parse returns it for every text that is no rate.
 var ErrSyntax = errors.New("allowed is a number per second such as 10 or 0.5, or a fraction such as 1/3, from 1/31536000 to 1000000000")
 
 // Parse parses a decimal number with up to nine digits after the point ("10",

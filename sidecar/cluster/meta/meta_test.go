@@ -182,7 +182,7 @@ func TestEntries(t *testing.T) {
 	value, ok, settled := a.Newest(key)
 	require.Equal(t, []any{"1", true, true}, []any{value, ok, settled}, "who has written knows")
 	eventually(t, "b knows", func() bool { value, ok, _ := b.Newest(key); return ok && value == "1" })
-	eventually(t, "b is told", func() bool { mu.Lock(); defer mu.Unlock(); return told[key] && told["other"] })
+	eventually(t, "b learns it", func() bool { mu.Lock(); defer mu.Unlock(); return told[key] && told["other"] })
 	require.Equal(t, []store.Entry{{Key: key, Value: "1"}, {Key: "other"}}, b.Entries())
 
 	// A compare and swap, all or nothing.
@@ -275,7 +275,7 @@ func TestForgottenMarks(t *testing.T) {
 	id := idOf(controlPrefix, "k")
 	require.NoError(t, s.Purge(t.Context(), jetstream.WithPurgeSubject(a.subject(id))))
 	create := control.Batch{Put: []store.Entry{{Key: "k", Value: "2"}}, Was: []control.Was{{Key: "k"}}}
-	require.ErrorIs(t, <-a.Write(create), control.ErrChanged, "the mark is young: somebody has purged it by hand")
+	require.ErrorIs(t, <-a.Write(create), control.ErrChanged, "the mark is young: an operator has purged it")
 	a.mu.Lock()
 	e := a.mu.entries[id]
 	e.at = e.at.Add(-markTTL)

@@ -324,7 +324,7 @@ func (m *Machine) done(now int64, in Input, out []Action) []Action {
 	return out
 }
 
-// answered goes on after the owner was asked. The log may have moved meanwhile.
+// answered continues after the owner's answer. The log may have moved meanwhile.
 func (m *Machine) answered(now int64, in Input, out []Action) []Action {
 	m.state = Following
 	seen := in.Seen

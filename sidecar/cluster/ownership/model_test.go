@@ -127,7 +127,7 @@ func (n *node) delivers() bool {
 	return n.alive && n.frozen <= n.w.now && n.owns() && n.m.Started() && !n.m.Fenced() && n.m.State() >= Owning && n.m.State() < Losing
 }
 
-// follow reads what has arrived of the log.
+// follow reads the records of the log that have arrived.
 func (n *node) follow() {
 	if n.cut > n.w.now {
 		return

@@ -41,7 +41,7 @@ type Options struct {
 	Store store.Options
 }
 
-// Moved counts what was converted.
+// Moved counts converted records.
 type Moved struct {
 	Queues    int64 `json:"queues"`
 	Messages  int64 `json:"messages"`

@@ -13,7 +13,7 @@ import (
 // ErrGone is the error of a bucket that is cut off.
 var ErrGone = errors.New("the bucket is gone")
 
-// Bucket holds records in memory. Its clock is that of the host, ahead by Skew.
+// Bucket holds records in memory. Its clock is the host's, ahead by Skew.
 type Bucket struct {
 	Skew time.Duration
 

@@ -231,7 +231,7 @@ func spent(env LimitEnv) Level {
 	return v
 }
 
-// ask grants what is available. It reports whether the record has to say that an instance asks.
+// ask grants what is available. It reports whether the request has to be noted in the record.
 func (l *Limit) ask(a *Ask, g *Grant, env LimitEnv) (news bool) {
 	me := l.Users[a.By]
 	held := int64(0)

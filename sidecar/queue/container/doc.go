@@ -1,6 +1,6 @@
 // Package container has what the messages of a queue are kept in, made for backlogs of
 // millions: a [Table] finds values by sequence, [Lists] are lists in the order of stamps,
-// [Timers] say what is due. They know nothing of what is kept in them.
+// [Timers] return the due ones. They do not know what their values mean.
 //
 // Their memory is bounded by what is in them now, not by what once was: it comes in
 // chunks, so that nothing is ever copied to grow, and goes with them, a bit at a time. In

@@ -35,7 +35,7 @@ const (
 
 type linkChunk [linkChunkSize]link
 
-// linkState says what is free in a chunk. Chunks with free links are in a list.
+// linkState has the free links of a chunk. Chunks with free links are in a list.
 type linkState struct {
 	free  uint32 // first slot that was used and is free again
 	used  uint16

@@ -34,7 +34,7 @@ type Flow struct {
 	heap   uint32          // index into Gates.heaps of the eligible subqueues; 0: there are none
 }
 
-// Effects is what others have to do after a step.
+// Effects are tasks for others after a step.
 type Effects struct {
 	Wake     []*throttle.Wait // queues of other owners whose turn it is at a gate
 	Circuits []Circuit        // to Announce; a circuit may be named twice

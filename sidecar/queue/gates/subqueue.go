@@ -342,7 +342,7 @@ func (g *Gates) FirstBlocked(sub *Subqueue) uint32 {
 	return g.links.First(&sub.List)
 }
 
-// count adds n to the figures of what is blocked.
+// count adds n to the counts of blocked messages.
 func (g *Gates) count(sub *Subqueue, n int32) {
 	if n == 0 {
 		return

@@ -16,7 +16,7 @@ type blocked struct {
 	at     *oneGate // not nil: only what waits there is counted
 }
 
-// oneGate is a throttle or, if its key is empty, a circuit, with what waits there.
+// oneGate is a throttle or, if its key is empty, a circuit, with its waiters.
 type oneGate struct {
 	throttle, circuit string
 	messages          int64
@@ -130,7 +130,7 @@ func (b *BlockedView) name() (kind, key string) {
 	return "", b.Key
 }
 
-// all counts what is blocked in the queue. It evaluates readLines subqueues and keys at
+// all counts blocked messages of the queue. It evaluates readLines subqueues and keys at
 // most; the others count as the queue found them last.
 func (e *evaluator) all(h *blocked) {
 	t := e.t
@@ -182,7 +182,7 @@ func (e *evaluator) all(h *blocked) {
 	}
 }
 
-// flow counts what waits of a flow. Beyond readLines subqueues it counts them as the
+// flow counts waiting messages of a flow. Beyond readLines subqueues it counts them as the
 // queue found them last.
 func (e *evaluator) flow(f drr.Flow, v *KeyView) {
 	t := e.t
@@ -223,7 +223,7 @@ func (e *evaluator) flow(f drr.Flow, v *KeyView) {
 }
 
 // rest counts the subqueues that were not evaluated, by what blocked them last and
-// where. seen is what was counted at the wait lists already.
+// where. seen has the messages that were counted at the wait lists.
 func (e *evaluator) rest(h *blocked, unseen [gates.BlockKinds]int64, seen map[gates.WaitID]int64) {
 	for by, n := range unseen {
 		h.by[by] += n

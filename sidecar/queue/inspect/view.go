@@ -48,7 +48,7 @@ func StateOf(s *backlog.Slot) MessageState {
 	}
 }
 
-// MessageView is what is known of a message.
+// MessageView is the state of a message.
 type MessageView struct {
 	Seq        uint64
 	ID         store.ID
@@ -86,7 +86,7 @@ type Stats struct {
 	BlockedBy [gates.BlockKinds]int64
 }
 
-// BlockedView is a place with what waits there.
+// BlockedView is a place with its waiting messages.
 type BlockedView struct {
 	At       gates.Place
 	By       gates.BlockKind

@@ -14,7 +14,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// What must hold between steps, when nothing is left to do at the moment.
+// Checks between steps, when nothing is left to do at the moment.
 
 // checkSafe checks what has been confirmed about a message: an enqueue is on disk,
 // or finished; a finished one is not on disk.

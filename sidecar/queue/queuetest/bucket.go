@@ -36,7 +36,7 @@ func newBucket(rnd *rand.Rand) *bucket {
 	return &bucket{now: Start, rnd: rnd, made: 1, entries: make(map[string]fleet.Entry)}
 }
 
-// after plans something; what is planned for one time happens in the order of planning.
+// after plans an action; actions planned for one time happen in the order of planning.
 func (b *bucket) after(d int64, do func()) {
 	at := b.now + d
 	i, _ := slices.BinarySearchFunc(b.plans, at+1, func(p plan, at int64) int {

@@ -79,7 +79,7 @@ func (d *Disk) write() (submitted, error) {
 	return s, err
 }
 
-// note keeps what is on disk by id.
+// note indexes the contents of the disk by id.
 func (d *Disk) note(b *store.Batch) {
 	add := func(m *store.Message) {
 		d.ids[m.Ref] = m.ID

@@ -377,7 +377,7 @@ func (n *node) lands(m *message) {
 	n.arrive(m, queue.Main, to.Seq)
 }
 
-// fate is what becomes of a dead letter that was claimed.
+// fate is the end of a claimed dead letter.
 type fate uint8
 
 const (

@@ -61,7 +61,7 @@ func (s *Sim) takeCausesAway(m *message, named map[gates.BlockKind]int) {
 	}
 }
 
-// takeAway ends what holds m back.
+// takeAway removes the cause that blocks m.
 func (s *Sim) takeAway(m *message, w inspect.WaitReason) {
 	n := m.node
 	switch {

@@ -67,7 +67,7 @@ func TestNext(t *testing.T) {
 	require.Len(t, runs(t, "@at 2026-03-29T02:30:00Z", "", "2026-01-01T00:00:00Z", 2), 1, "it runs once")
 }
 
-// Both changes of the year in three zones: one of the north, one of the south, and one
+// The clock changes twice a year in three zones: one of the north, one of the south, and one
 // that is changed by half an hour.
 func TestTheClockOnTheWallIsChanged(t *testing.T) {
 	for _, c := range []struct {

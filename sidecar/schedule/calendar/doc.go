@@ -1,5 +1,5 @@
 // Package schedule says when schedules run: [Parse] makes a [Schedule] of a text in the
-// format of NATS's ADR-51, which says what comes next, and what has come since.
+// format of NATS's ADR-51, which returns its next run, and its runs since a time.
 //
 //	@at 2026-03-29T02:30:00+01:00   once
 //	@every 90m                      at a fixed interval, counted from when it was made
