@@ -29,7 +29,7 @@ type clockedStore struct {
 	*store.Bolt
 }
 
-// newClockedStore returns a store with messages from noon, each for an hour: with a
+// newClockedStore returns a store with messages of noon, whose times end at one: with a
 // delay, with a not-before time, waiting for a retry, and leased.
 func newClockedStore(t *testing.T) *clockedStore {
 	t.Helper()

@@ -281,7 +281,7 @@ func TestFullOfCircuits(t *testing.T) {
 	require.False(t, r.reg.Full("c", 1))
 }
 
-// TestListingCircuits pages through all circuits, those of a prefix, and those that are not
+// TestListingCircuits pages through all circuits, the circuits of a prefix, and all that are not
 // closed.
 func TestListingCircuits(t *testing.T) {
 	r := newRig(t)

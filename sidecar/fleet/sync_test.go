@@ -377,7 +377,7 @@ func TestWhoIsAlive(t *testing.T) {
 	})
 }
 
-// A clean stop is known at once, whatever is running and whatever it ends first: the watch, a
+// A clean stop is announced at once, whether it first ends the watch, a
 // heartbeat or the session.
 func TestStopIsTold(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, b *fleettest.Bucket, nodes []*node) {

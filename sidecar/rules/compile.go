@@ -17,12 +17,12 @@ import (
 // RetryPolicy is one [[retry_policy]]: when to retry a failed message.
 type RetryPolicy struct {
 	Name           string  `koanf:"name" json:"name"`
-	Retry          *bool   `koanf:"retry" json:"retry"`            // false: dead-letter after the first failure; nil is true
-	MaxRetries     int64   `koanf:"max_retries" json:"max_retries"`      // 0: as the queue's max_deliveries allows
+	Retry          *bool   `koanf:"retry" json:"retry"`                       // false: dead-letter after the first failure; nil is true
+	MaxRetries     int64   `koanf:"max_retries" json:"max_retries"`           // 0: as the queue's max_deliveries allows
 	InitialDelayMs int64   `koanf:"initial_delay_ms" json:"initial_delay_ms"` // before the first retry; 0: at once
-	MaxDelayMs     int64   `koanf:"max_delay_ms" json:"max_delay_ms"`     // that no delay exceeds; 0: a year
-	Multiplier     float64 `koanf:"multiplier" json:"multiplier"`       // of each delay to the one before, 1 to 1000; 0 is 2
-	Jitter         float64 `koanf:"jitter" json:"jitter"`           // random fraction of the delay, added or subtracted, 0 to 1
+	MaxDelayMs     int64   `koanf:"max_delay_ms" json:"max_delay_ms"`         // that no delay exceeds; 0: a year
+	Multiplier     float64 `koanf:"multiplier" json:"multiplier"`             // of each delay to the one before, 1 to 1000; 0 is 2
+	Jitter         float64 `koanf:"jitter" json:"jitter"`                     // random fraction of the delay, added or subtracted, 0 to 1
 }
 
 // DefaultRetryPolicy is a [[retry_policy]] with only a name.
@@ -34,13 +34,13 @@ func DefaultRetryPolicy(name string) RetryPolicy {
 // about them. The first matching rule counts.
 type ErrorRule struct {
 	Name         string `koanf:"name" json:"name"`
-	Description  string `koanf:"description" json:"description"`   // for people
-	Queue        string `koanf:"queue" json:"queue"`         // only failures in this queue; empty: in any
-	Code         string `koanf:"code" json:"code"`          // the error code, exactly; empty: any
-	Pattern      string `koanf:"pattern" json:"pattern"`       // regular expression (RE2) found in the error text; empty: any text
-	Severity     string `koanf:"severity" json:"severity"`      // low, medium, high or critical; empty is medium
-	RetryPolicy  string `koanf:"retry_policy" json:"retry_policy"`  // of these failures; empty: the queue's
-	Retry        *bool  `koanf:"retry" json:"retry"`         // false: dead-letter; nil: as the policy says
+	Description  string `koanf:"description" json:"description"`     // for people
+	Queue        string `koanf:"queue" json:"queue"`                 // only failures in this queue; empty: in any
+	Code         string `koanf:"code" json:"code"`                   // the error code, exactly; empty: any
+	Pattern      string `koanf:"pattern" json:"pattern"`             // regular expression (RE2) found in the error text; empty: any text
+	Severity     string `koanf:"severity" json:"severity"`           // low, medium, high or critical; empty is medium
+	RetryPolicy  string `koanf:"retry_policy" json:"retry_policy"`   // of these failures; empty: the queue's
+	Retry        *bool  `koanf:"retry" json:"retry"`                 // false: dead-letter; nil: as the policy says
 	MessageFault bool   `koanf:"message_fault" json:"message_fault"` // does not count against the circuit
 }
 
