@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/filaq/fila/sidecar/finder"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/sidecar/queue/inspect"
@@ -162,29 +163,11 @@ func whyDead(from store.Store, ref store.Ref) (reason string) {
 	return reason
 }
 
-var messageStates = map[inspect.MessageState]string{
-	inspect.StateDelayed: api.StateDelayed,
-	inspect.StatePending: api.StatePending,
-	inspect.StateBlocked: api.StateParked,
-	inspect.StateOrdered: api.StateParked,
-	inspect.StateLeased:  api.StateLeased,
-	inspect.StateFailing: api.StatePending,
-	inspect.StateMoving:  api.StatePending,
-}
-
-// stateText returns the state of a message as replies have it.
-func stateText(name string, v *inspect.MessageView) string {
-	if wire.IsDLQ(name) && v.State != inspect.StateLeased {
-		return api.StateDead
-	}
-	return messageStates[v.State]
-}
-
 // message explains a message of a queue. dead is the reason of a dead letter, empty for other
 // messages.
 func (g *gateStates) message(name string, v *inspect.MessageView, dead string) api.ExplainMessage {
 	e := api.ExplainMessage{
-		ID: uuid.UUID(v.ID).String(), State: stateText(name, v), Queue: name, Key: wire.ShowKey(v.Key),
+		ID: uuid.UUID(v.ID).String(), State: finder.StateName(v.State, wire.IsDLQ(name)), Queue: name, Key: wire.ShowKey(v.Key),
 		Attempt: v.Attempt, EnqueuedAt: wire.Timestamp(v.EnqueuedAt), Gates: g.all(v), Ahead: v.Ahead,
 	}
 	switch v.State {

@@ -4,6 +4,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/filaq/fila/sidecar/control"
+	"github.com/filaq/fila/sidecar/finder"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/shard"
@@ -72,7 +73,7 @@ func (a *Admin) changeMessage(by control.Actor, req api.MessageRequest,
 	if why := inFlight[h.State]; why != "" {
 		return api.MessageReply{}, wire.MessageInFlight(at.q.Name(), req.ID, why)
 	}
-	reply := api.MessageReply{ID: uuid.UUID(at.v.ID).String(), Queue: at.q.Name(), State: stateText(at.q.Name(), at.v), Done: h.Done > 0}
+	reply := api.MessageReply{ID: uuid.UUID(at.v.ID).String(), Queue: at.q.Name(), State: finder.StateName(at.v.State, at.q.IsDLQ()), Done: h.Done > 0}
 	if reply.Done {
 		a.audit(by, "message:"+reply.ID, reply)
 	}

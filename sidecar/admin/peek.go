@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/filaq/fila/sidecar/finder"
 	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/shard"
@@ -32,12 +33,12 @@ func (a *Admin) peek(q *shard.Queue, req api.PeekRequest) (reply api.PeekReply, 
 	if req.Key != "" {
 		f.Keys = []string{wire.ShowKey(req.Key)}
 	}
-	finder, err := q.Finder(f, 0)
+	fd, err := q.Finder(f, 0)
 	if err != nil {
 		return reply, err
 	}
 	for range peekPieces {
-		found, next, err := finder.Find(p.reply.Next, req.Limit-len(p.reply.Messages), a.piece, nil)
+		found, next, err := fd.Find(p.reply.Next, req.Limit-len(p.reply.Messages), a.piece, nil)
 		if err != nil {
 			return reply, err
 		}
@@ -127,7 +128,7 @@ func (p *peeking) add(v *inspect.MessageView, history []api.AttemptInfo) bool {
 // peeked returns a message without what only the store has.
 func (p *peeking) peeked(v *inspect.MessageView) api.PeekedMessage {
 	m := api.PeekedMessage{
-		ID: uuid.UUID(v.ID).String(), Key: wire.ShowKey(v.Key), State: stateText(p.queue, v),
+		ID: uuid.UUID(v.ID).String(), Key: wire.ShowKey(v.Key), State: finder.StateName(v.State, wire.IsDLQ(p.queue)),
 		Attempt: v.Attempt, Priority: v.Priority, EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
 	}
 	if v.ExpiresAt != 0 {

@@ -42,7 +42,7 @@ func New(q Queue, f api.Filter, last uint64, log *slog.Logger) (*Finder, *wire.E
 		return nil, err
 	}
 	fd := &Finder{q: q, log: log, f: f, Match: inspect.Match{
-		States: statesOf(f.State, q.IsDLQ()), AttemptsMin: f.AttemptsMin, Consumer: f.Consumer, Last: last,
+		States: statesOf(f.State), AttemptsMin: f.AttemptsMin, Consumer: f.Consumer, Last: last,
 	}}
 	if q.IsDLQ() {
 		fd.Match.AttemptsMin = 0 // the attempts before the message died are in the store
@@ -73,7 +73,7 @@ func New(q Queue, f api.Filter, last uint64, log *slog.Logger) (*Finder, *wire.E
 }
 
 // statesOf returns the states of a machine that make up a state of a filter.
-func statesOf(state string, dead bool) []inspect.MessageState {
+func statesOf(state string) []inspect.MessageState {
 	switch state {
 	case api.StatePending:
 		return []inspect.MessageState{inspect.StatePending, inspect.StateFailing}
@@ -87,6 +87,24 @@ func statesOf(state string, dead bool) []inspect.MessageState {
 		return []inspect.MessageState{inspect.StateDelayed, inspect.StatePending, inspect.StateBlocked, inspect.StateOrdered, inspect.StateFailing}
 	}
 	return nil
+}
+
+var stateNames = map[inspect.MessageState]string{
+	inspect.StateDelayed: api.StateDelayed,
+	inspect.StatePending: api.StatePending,
+	inspect.StateBlocked: api.StateParked,
+	inspect.StateOrdered: api.StateParked,
+	inspect.StateLeased:  api.StateLeased,
+	inspect.StateFailing: api.StatePending,
+	inspect.StateMoving:  api.StatePending,
+}
+
+// StateName returns the state of a message, in a dead letter queue or not, as clients see it.
+func StateName(state inspect.MessageState, dead bool) string {
+	if dead && state != inspect.StateLeased {
+		return api.StateDead
+	}
+	return stateNames[state]
 }
 
 // findReads is how many messages are read from the store at a time.
@@ -144,17 +162,12 @@ func (fd *Finder) asksError() bool { return fd.f.ErrorCode+fd.f.ErrorContains+fd
 
 // Matches reads from the store which of these messages match.
 func (fd *Finder) Matches(piece []inspect.MessageView) ([]bool, *wire.Error) {
-	meant := make([]bool, len(piece))
-	refs := make([]store.Ref, len(piece))
+	refs, meant := make([]store.Ref, len(piece)), make([]bool, len(piece))
 	for i := range piece {
-		refs[i] = store.Ref{Queue: fd.q.ID(), Seq: piece[i].Seq}
-	}
-	at := make([]int, len(piece)) // positions of refs in piece
-	for i := range at {
-		at[i] = i
+		refs[i], meant[i] = store.Ref{Queue: fd.q.ID(), Seq: piece[i].Seq}, true
 	}
 	if fd.asksDead() || fd.asksError() {
-		kept := refs[:0]
+		clear(meant)
 		var err error
 		if fd.q.IsDLQ() {
 			err = fd.q.Store().Dead(refs, func(i int, d *store.Dead) { meant[i] = d != nil && fd.diedSo(d) })
@@ -164,19 +177,19 @@ func (fd *Finder) Matches(piece []inspect.MessageView) ([]bool, *wire.Error) {
 		if err := fd.unread(err); err != nil {
 			return nil, err
 		}
-		at = at[:0]
-		for i, ref := range refs {
-			if meant[i] {
-				kept, at = append(kept, ref), append(at, i)
-			}
-		}
-		refs = kept
 	}
-	if fd.headers == nil || len(refs) == 0 {
+	if fd.headers == nil || !slices.Contains(meant, true) {
 		return meant, nil
 	}
+	rest := refs[:0]
+	var at []int // positions of rest in piece
+	for i, ref := range refs {
+		if meant[i] {
+			rest, at = append(rest, ref), append(at, i)
+		}
+	}
 	clear(meant)
-	err := fd.q.Store().Read(refs, func(i int, headers, _ []byte) { meant[at[i]] = fd.has(headers) })
+	err := fd.q.Store().Read(rest, func(i int, headers, _ []byte) { meant[at[i]] = fd.has(headers) })
 	return meant, fd.unread(err)
 }
 

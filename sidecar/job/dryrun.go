@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/filaq/fila/sidecar/finder"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
@@ -32,7 +33,7 @@ func (js *Jobs) dryRun(q Queue, req api.JobCreateRequest) (api.JobInfo, *wire.Er
 	info.Payload = nil
 	var last uint64
 	q.View(func(m *queue.Queue, role queue.Role, _ int64) { last = m.LastSeq(role) })
-	finder, werr := q.Finder(*req.Filter, last)
+	fd, werr := q.Finder(*req.Filter, last)
 	if werr != nil {
 		return info, werr
 	}
@@ -43,7 +44,7 @@ func (js *Jobs) dryRun(q Queue, req api.JobCreateRequest) (api.JobInfo, *wire.Er
 	defer t.close()
 	var found []inspect.MessageView
 	for from, more := uint64(0), true; more; more = from != 0 {
-		if found, from, werr = finder.Find(from, scanMessages, scanMessages, found); werr != nil {
+		if found, from, werr = fd.Find(from, scanMessages, scanMessages, found); werr != nil {
 			return info, werr
 		}
 		info.Matched += int64(len(found))
@@ -63,7 +64,7 @@ func (js *Jobs) dryRun(q Queue, req api.JobCreateRequest) (api.JobInfo, *wire.Er
 		for i := range eligible[:min(len(eligible), api.JobSamples-len(info.Samples))] {
 			v := &eligible[i]
 			info.Samples = append(info.Samples, api.JobSample{
-				ID: uuid.UUID(v.ID).String(), Key: wire.ShowKey(v.Key), State: stateName(q.IsDLQ(), v.State), EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
+				ID: uuid.UUID(v.ID).String(), Key: wire.ShowKey(v.Key), State: finder.StateName(v.State, q.IsDLQ()), EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
 			})
 		}
 	}
@@ -147,17 +148,4 @@ func (t *trial) why(belowLimit bool) string {
 		return fmt.Sprintf("the dry run has tried %d messages; it counts %d more as eligible, which the target may refuse", t.tried, t.untried)
 	}
 	return ""
-}
-
-// stateName is the state of a waiting message for people.
-func stateName(dead bool, state inspect.MessageState) string {
-	switch {
-	case dead:
-		return api.StateDead
-	case state == inspect.StateDelayed:
-		return api.StateDelayed
-	case state == inspect.StateBlocked, state == inspect.StateOrdered:
-		return api.StateParked
-	}
-	return api.StatePending
 }

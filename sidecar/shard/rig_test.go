@@ -161,14 +161,7 @@ func (r *rig) restart() *rig {
 // create creates the queue orders, which retries at once unless change says otherwise.
 func (r *rig) create(change func(*wire.QueueSettings)) *Queue {
 	r.t.Helper()
-	settings := wire.DefaultQueueSettings("orders")
-	settings.RetryInitialMs = 0
-	if change != nil {
-		change(&settings)
-	}
-	_, werr := r.Create(settings)
-	require.Nil(r.t, werr)
-	return r.Queue("orders")
+	return r.another("orders", change)
 }
 
 // enqueue sends a message whose confirmation goes to reply.
