@@ -2,6 +2,7 @@ package clitest
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"testing"
 
@@ -9,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Terminal opens a terminal: the test types by writing to ours and reads the screen from it.
-func Terminal(t *testing.T) (ours, theirs *os.File) {
+// Terminal opens a terminal: the test types by writing to ours, and sees what theirs was sent on
+// the screen.
+func Terminal(t *testing.T) (ours, theirs *os.File, screen *Buffer) {
 	t.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -24,5 +26,7 @@ func Terminal(t *testing.T) (ours, theirs *os.File) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = theirs.Close() })
 	require.NoError(t, unix.IoctlSetWinsize(int(theirs.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 30, Col: 72}))
-	return ours, theirs
+	screen = &Buffer{}
+	go func() { _, _ = io.Copy(screen, ours) }()
+	return ours, theirs, screen
 }

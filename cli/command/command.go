@@ -2,6 +2,7 @@ package command
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
 )
 
 // Env is what the commands of one invocation share.
@@ -212,6 +214,20 @@ func Ask[T any](env *Env, ask func(ctx context.Context, s *Session, args []strin
 		}
 		return env.Show(cmd, reply, func() string { return show(reply, args) })
 	}
+}
+
+// AskList is Ask for a list of a cluster: if a part of it is unavailable, it shows the rest, and
+// then fails.
+func AskList[T, R any](env *Env, list func(ctx context.Context, s *Session) ([]T, error), reply func(all []T, args []string) R, show func(reply R, args []string) string) func(*cobra.Command, []string) error {
+	var partly error
+	ask := Ask(env, func(ctx context.Context, s *Session, args []string) (R, error) {
+		all, err := list(ctx, s)
+		if refused := (*client.Error)(nil); len(all) > 0 && errors.As(err, &refused) && refused.ErrCode == wire.CodeNoOwner {
+			partly, err = fmt.Errorf("the list is not whole: %w", s.Explain(err)), nil
+		}
+		return reply(all, args), err
+	}, show)
+	return func(cmd *cobra.Command, args []string) error { return cmp.Or(ask(cmd, args), partly) }
 }
 
 // One gives a command, whose first argument names an object, its action: it calls fila and shows

@@ -318,12 +318,3 @@ func connectionName() string {
 	}
 	return "fila cli @" + host
 }
-
-// NotWhole returns an error as partly, to print after the list, if n entries are shown and the
-// rest is unavailable; otherwise it returns it as failed.
-func (s *Session) NotWhole(n int, err error) (partly, failed error) {
-	if refused := (*client.Error)(nil); n > 0 && errors.As(err, &refused) && refused.ErrCode == wire.CodeNoOwner {
-		return fmt.Errorf("the list is not whole: %w", s.Explain(err)), nil
-	}
-	return nil, err
-}

@@ -1,7 +1,6 @@
 package messagecmd
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -228,28 +227,23 @@ func newJobOneCommand(env *command.Env, verb, short string, leaveOut func(*clien
 
 func newJobListCommand(env *command.Env) *cobra.Command {
 	var queue string
-	var partly error // the list lacks entries
-	list := command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (api.JobList, error) {
-		jobs, err := s.JobList(ctx, queue)
-		partly, err = s.NotWhole(len(jobs), err)
-		if jobs == nil {
-			jobs = []client.JobInfo{}
-		}
-		return api.JobList{Total: len(jobs), Jobs: jobs}, err
-	}, func(list api.JobList, _ []string) string {
-		t := terminal.NewTable("JOB", "QUEUE", "OP", "STATE", "DONE", "MATCHED", "CREATED")
-		for _, j := range list.Jobs {
-			t.Row(j.ID, j.Queue, j.Op, j.State, j.Done, j.Matched, env.When(j.CreatedAt))
-		}
-		return t.Or("there are no jobs")
-	})
 	cmd := &cobra.Command{
 		Use:     "list",
 		Args:    command.Args(),
 		Aliases: []string{"ls"},
 		Short:   "List jobs, newest first",
 		Example: "  fila job list\n  fila job list --queue orders --json",
-		RunE:    func(cmd *cobra.Command, args []string) error { return cmp.Or(list(cmd, args), partly) },
+		RunE: command.AskList(env, func(ctx context.Context, s *command.Session) ([]client.JobInfo, error) {
+			return s.JobList(ctx, queue)
+		}, func(jobs []client.JobInfo, _ []string) api.JobList {
+			return api.JobList{Total: len(jobs), Jobs: append([]client.JobInfo{}, jobs...)}
+		}, func(list api.JobList, _ []string) string {
+			t := terminal.NewTable("JOB", "QUEUE", "OP", "STATE", "DONE", "MATCHED", "CREATED")
+			for _, j := range list.Jobs {
+				t.Row(j.ID, j.Queue, j.Op, j.State, j.Done, j.Matched, env.When(j.CreatedAt))
+			}
+			return t.Or("there are no jobs")
+		}),
 	}
 	cmd.Flags().StringVar(&queue, "queue", "", "only jobs of this `queue` and of its dead letters")
 	return cmd

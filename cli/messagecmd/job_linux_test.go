@@ -46,18 +46,8 @@ func TestDeleteAsks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dead = c.dead
-			ours, theirs := clitest.Terminal(t)
-			var screen, out clitest.Buffer
-			go func() {
-				chunk := make([]byte, 4096)
-				for {
-					n, err := ours.Read(chunk)
-					_, _ = screen.Write(chunk[:n])
-					if err != nil {
-						return
-					}
-				}
-			}()
+			ours, theirs, screen := clitest.Terminal(t)
+			var out clitest.Buffer
 			args := append(strings.Fields("job create orders.dlq delete --error-code 550"), strings.Fields(c.flag)...)
 			code := make(chan int, 1)
 			go func() { code <- program.Exec(t.Context(), args, theirs, &out, theirs) }()

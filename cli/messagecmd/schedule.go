@@ -1,7 +1,6 @@
 package messagecmd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -183,20 +182,16 @@ them first, and asks, unless --yes is given.`,
 
 func newScheduleListCommand(env *command.Env) *cobra.Command {
 	var queue string
-	var partly error // the list lacks entries
 	cmd := &cobra.Command{
 		Use:     "list",
 		Args:    command.Args(),
 		Aliases: []string{"ls"},
 		Short:   "List schedules by queue and name",
 		Example: "  fila schedule list\n  fila schedule list --queue orders --json",
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (api.ScheduleList, error) {
-			all, err := s.ScheduleList(ctx, wire.Source(queue))
-			partly, err = s.NotWhole(len(all), err)
-			if all == nil {
-				all = []client.ScheduleInfo{}
-			}
-			return api.ScheduleList{Total: len(all), Schedules: all}, err
+		RunE: command.AskList(env, func(ctx context.Context, s *command.Session) ([]client.ScheduleInfo, error) {
+			return s.ScheduleList(ctx, wire.Source(queue))
+		}, func(all []client.ScheduleInfo, _ []string) api.ScheduleList {
+			return api.ScheduleList{Total: len(all), Schedules: append([]client.ScheduleInfo{}, all...)}
 		}, func(list api.ScheduleList, _ []string) string {
 			t := terminal.NewTable("QUEUE", "NAME", "SCHEDULE", "ZONE", "STATE", "NEXT", "RUNS", "MISSED")
 			for i := range list.Schedules {
@@ -210,8 +205,6 @@ func newScheduleListCommand(env *command.Env) *cobra.Command {
 			return t.Or("there are no schedules")
 		}),
 	}
-	list := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return cmp.Or(list(cmd, args), partly) }
 	cmd.Flags().StringVar(&queue, "queue", "", "only schedules of this `queue`")
 	return cmd
 }

@@ -1,9 +1,7 @@
 package opscmd
 
 import (
-	"context"
 	"hash/fnv"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,15 +74,10 @@ func TestDemoClusterQueues(t *testing.T) {
 // With less load than the real demo: after the kill another node takes over, and no confirmed
 // message is lost.
 func TestDemoCluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs six processes")
-	}
-	clitest.Isolate(t)
+	demoDir(t)
 	defer func(patience time.Duration) { demoPatience = patience }(demoPatience)
 	demoPatience = 5 * time.Minute
 	t.Setenv("TEST_ACT_AS_FILA", "1") // for the nodes; see TestMain
-	dir := t.TempDir()
-	t.Setenv("TMPDIR", dir)
 	report := clitest.JSON[clusterReport](t, program.Run(t, "", "demo", "--cluster", "--duration", "2s", "--json"))
 	require.Equal(t, "a", report.Killed)
 	require.Len(t, report.Queues, 3)
@@ -102,26 +95,16 @@ func TestDemoCluster(t *testing.T) {
 	}
 	first := report.Queues[0]
 	require.GreaterOrEqual(t, first.SilentMs, int64(1500), "a takeover begins with a silence of its log")
-	at := func(text string) int {
-		return slices.IndexFunc(report.Moments, func(m demoMoment) bool { return strings.HasPrefix(m.Text, text) })
-	}
-	order := []int{at("nodes a, b, c start"), at("the cluster is there"), at("a owns mails, b owns jobs, c owns orders"), at("SIGKILL to a"), at("mails: confirmed again"), at("nothing more is sent")}
-	require.NotEqual(t, -1, order[0])
-	require.True(t, slices.IsSorted(order), "%v of %v", order, report.Moments)
+	inOrder(t, report.Moments, "nodes a, b, c start", "the cluster is there", "a owns mails, b owns jobs, c owns orders", "SIGKILL to a",
+		"mails: confirmed again", "nothing more is sent")
 	for _, m := range report.Moments {
 		require.LessOrEqual(t, len("  0.0 s  "+m.Text), 60, m.Text)
 	}
-	require.Empty(t, leftBehind(t, dir))
 
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(time.Second, cancel) // while the cluster starts
-	r := program.RunEnv(t, ctx, &command.Env{}, "", "demo", "--cluster", "--duration", "1h")
-	require.Equal(t, command.ExitFailed, r.Code)
-	require.Equal(t, "fila: interrupted\n", r.Err)
-	require.Contains(t, r.Out, "Three nodes form a cluster")
-	require.NotContains(t, r.Out, "\x1b")
-	for line := range strings.Lines(r.Out) {
+	out := interrupted(t, time.Second, "--cluster", "--duration", "1h") // while the cluster starts
+	require.Contains(t, out, "Three nodes form a cluster")
+	require.NotContains(t, out, "\x1b")
+	for line := range strings.Lines(out) {
 		require.LessOrEqual(t, len(line), 61, line)
 	}
-	require.Empty(t, leftBehind(t, dir))
 }

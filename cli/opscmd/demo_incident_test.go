@@ -78,18 +78,8 @@ func TestIncidentReady(t *testing.T) {
 }
 
 func TestIncidentCommand(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs a server")
-	}
-	clitest.Isolate(t)
-	dir := t.TempDir()
-	t.Setenv("TMPDIR", dir)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	r := program.RunEnv(t, ctx, &command.Env{}, "", "demo", "--incident")
-	require.Equal(t, command.ExitFailed, r.Code)
-	require.Equal(t, "fila: interrupted\n", r.Err)
-	require.Empty(t, leftBehind(t, dir))
+	demoDir(t)
+	interrupted(t, 0, "--incident")
 	clitest.Complains(t, program.Run(t, "", "demo", "--incident", "--duration", "1s"), command.ExitUsage, "--incident has no --duration")
 	for _, two := range [][]string{{"--incident", "--shared"}, {"--incident", "--cluster"}, {"--shared", "--cluster"}} {
 		clitest.Complains(t, program.Run(t, "", append([]string{"demo"}, two...)...), command.ExitUsage, "one of them is allowed")

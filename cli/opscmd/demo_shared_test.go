@@ -1,8 +1,6 @@
 package opscmd
 
 import (
-	"context"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/cli/clitest"
-	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 )
 
@@ -41,12 +38,7 @@ func TestDemoSharedWords(t *testing.T) {
 // In a fifth of the time of the real demo: the second fila is blocked by failures at the first,
 // the probes stay within the limit, and everything is delivered.
 func TestDemoShared(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs two servers")
-	}
-	clitest.Isolate(t)
-	dir := t.TempDir()
-	t.Setenv("TMPDIR", dir)
+	demoDir(t)
 	report := clitest.JSON[sharedReport](t, program.Run(t, "", "demo", "--shared", "--duration", "4s", "--json"))
 	require.Len(t, report.Filas, 2)
 	east, west := report.Filas[0], report.Filas[1]
@@ -60,15 +52,9 @@ func TestDemoShared(t *testing.T) {
 		require.Equal(t, "closed", f.Circuit, f.Name)
 		require.Greater(t, f.Done, f.Failed+f.WhileOpen+f.Probes, f.Name)
 	}
-	at := func(text string) int {
-		return slices.IndexFunc(report.Moments, func(m demoMoment) bool { return strings.HasPrefix(m.Text, text) })
-	}
 	for _, f := range []string{"east", "west"} {
-		order := []int{at("the vendor fails"), at(f + ": open"), at("3 probes"), at(f + ": closed"), at("all that waited")}
-		require.NotEqual(t, -1, order[0])
-		require.True(t, slices.IsSorted(order), "%s: %v of %v", f, order, report.Moments)
+		inOrder(t, report.Moments, "the vendor fails", f+": open", "3 probes", f+": closed", "all that waited")
 	}
-	require.Empty(t, leftBehind(t, dir))
 
 	r := clitest.OK(t, program.Run(t, "", "demo", "--shared", "--duration", "1s"))
 	require.Equal(t, 1, strings.Count(r.Out, "FILA "), "without a terminal the table comes once")
@@ -79,10 +65,5 @@ func TestDemoShared(t *testing.T) {
 		require.LessOrEqual(t, len(line), 79, line)
 	}
 
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(time.Second, cancel) // at some point
-	r = program.RunEnv(t, ctx, &command.Env{}, "", "demo", "--shared", "--duration", "1h")
-	require.Equal(t, command.ExitFailed, r.Code)
-	require.Equal(t, "fila: interrupted\n", r.Err)
-	require.Empty(t, leftBehind(t, dir))
+	interrupted(t, time.Second, "--shared", "--duration", "1h") // at some point
 }

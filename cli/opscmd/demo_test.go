@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,21 +117,47 @@ func TestDemoResultFitsTheScreen(t *testing.T) {
 	}
 }
 
-func leftBehind(t *testing.T, dir string) []string {
+// demoDir sets the directory of demos, which leave nothing behind.
+func demoDir(t *testing.T) (dir string) {
 	t.Helper()
-	left, err := filepath.Glob(filepath.Join(dir, "fila-demo-*"))
-	require.NoError(t, err)
-	return left
+	if testing.Short() {
+		t.Skip("runs servers")
+	}
+	clitest.Isolate(t)
+	dir = t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	t.Cleanup(func() {
+		left, err := filepath.Glob(filepath.Join(dir, "fila-demo-*"))
+		require.NoError(t, err)
+		require.Empty(t, left)
+	})
+	return dir
+}
+
+// interrupted interrupts a demo after a time, and returns its output.
+func interrupted(t *testing.T, after time.Duration, flags ...string) (out string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(after, cancel)
+	r := program.RunEnv(t, ctx, &command.Env{}, "", append([]string{"demo"}, flags...)...)
+	require.Equal(t, clitest.Ended(command.ExitFailed, r.Out, "fila: interrupted\n"), r)
+	return r.Out
+}
+
+// inOrder requires that moments begin with these texts, in this order.
+func inOrder(t *testing.T, moments []demoMoment, texts ...string) {
+	t.Helper()
+	rest := moments
+	for _, text := range texts {
+		i := slices.IndexFunc(rest, func(m demoMoment) bool { return strings.HasPrefix(m.Text, text) })
+		require.NotEqual(t, -1, i, "%s in %v", text, moments)
+		rest = rest[i+1:]
+	}
 }
 
 // A demo of a second works and leaves no file. The wait times depend on the machine.
 func TestDemo(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs a server")
-	}
-	clitest.Isolate(t)
-	dir := t.TempDir()
-	t.Setenv("TMPDIR", dir)
+	dir := demoDir(t)
 	report := clitest.JSON[demoReport](t, program.Run(t, "", "demo", "--duration", "1200ms", "--json"))
 	require.Len(t, report.Runs, 2)
 	for i, name := range []string{"fifo", "fair"} {
@@ -147,18 +174,12 @@ func TestDemo(t *testing.T) {
 		require.Equal(t, run.Calls, done)
 	}
 	require.Contains(t, report.Result, "one line of Lua")
-	require.Empty(t, leftBehind(t, dir))
 
 	r := clitest.OK(t, program.Run(t, "", "demo", "--duration", "400ms"))
 	require.Equal(t, 2, strings.Count(r.Out, "TENANT "), "without a terminal each table comes once")
 	require.NotContains(t, r.Out, "\x1b")
 
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(300*time.Millisecond, cancel) // at some point
-	r = program.RunEnv(t, ctx, &command.Env{}, "", "demo", "--duration", "1h")
-	require.Equal(t, command.ExitFailed, r.Code)
-	require.Equal(t, "fila: interrupted\n", r.Err)
-	require.Empty(t, leftBehind(t, dir))
+	interrupted(t, 300*time.Millisecond, "--duration", "1h") // at some point
 
 	require.Equal(t, command.ExitUsage, program.Run(t, "", "demo", "--duration", "1ms").Code)
 	t.Setenv("TMPDIR", filepath.Join(dir, "nosuch"))

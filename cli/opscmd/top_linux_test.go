@@ -19,20 +19,9 @@ func TestTopOnATerminal(t *testing.T) {
 	scripted(f)
 	for name, key := range map[string]string{"q": "q", "an interrupt": "\x03", "a signal": ""} {
 		t.Run(name, func(t *testing.T) {
-			ours, theirs := clitest.Terminal(t)
+			ours, theirs, screen := clitest.Terminal(t)
 			before, err := unix.IoctlGetTermios(int(theirs.Fd()), unix.TCGETS)
 			require.NoError(t, err)
-			var screen clitest.Buffer
-			go func() {
-				chunk := make([]byte, 4096)
-				for {
-					n, err := ours.Read(chunk)
-					_, _ = screen.Write(chunk[:n])
-					if err != nil {
-						return
-					}
-				}
-			}()
 			ctx, signal := context.WithCancel(t.Context())
 			defer signal()
 			var errOut clitest.Buffer

@@ -137,16 +137,6 @@ func purge(ctx context.Context, s *command.Session, queue string, force bool) (r
 }
 
 func newQueueListCommand(env *command.Env) *cobra.Command {
-	var partly error // the list lacks entries
-	list := command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueList, error) {
-		queues, err := s.QueueList(ctx)
-		partly, err = s.NotWhole(len(queues), err)
-		queues = slices.DeleteFunc(queues, func(q client.QueueSummary) bool {
-			fits, _ := path.Match(pattern(args), q.Name) // checked above
-			return !fits
-		})
-		return client.QueueList{Total: len(queues), Queues: queues}, err
-	}, showQueues)
 	return &cobra.Command{
 		Use:     "list [PATTERN]",
 		Aliases: []string{"ls"},
@@ -162,7 +152,15 @@ func newQueueListCommand(env *command.Env) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return cmp.Or(list(cmd, args), partly) },
+		RunE: command.AskList(env, func(ctx context.Context, s *command.Session) ([]client.QueueSummary, error) {
+			return s.QueueList(ctx)
+		}, func(queues []client.QueueSummary, args []string) client.QueueList {
+			queues = slices.DeleteFunc(queues, func(q client.QueueSummary) bool {
+				fits, _ := path.Match(pattern(args), q.Name) // checked above
+				return !fits
+			})
+			return client.QueueList{Total: len(queues), Queues: queues}
+		}, showQueues),
 	}
 }
 
