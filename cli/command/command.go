@@ -2,7 +2,6 @@ package command
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -209,25 +208,33 @@ func Ask[T any](env *Env, ask func(ctx context.Context, s *Session, args []strin
 		ctx, cancel := context.WithDeadline(cmd.Context(), begin.Add(s.Timeout))
 		defer cancel()
 		reply, err := ask(ctx, s, args)
-		if err != nil {
+		var later *laterError
+		if err != nil && !errors.As(err, &later) {
 			return s.Explain(err)
 		}
-		return env.Show(cmd, reply, func() string { return show(reply, args) })
+		if err := env.Show(cmd, reply, func() string { return show(reply, args) }); err != nil || later == nil {
+			return err
+		}
+		return later.error
 	}
 }
+
+// laterError is an error of Ask that does not keep it from showing the reply.
+type laterError struct{ error }
+
+// Later makes an error with which Ask fails after it has shown the reply.
+func Later(err error) error { return &laterError{err} }
 
 // AskList is Ask for a list of a cluster: if a part of it is unavailable, it shows the rest, and
 // then fails.
 func AskList[T, R any](env *Env, list func(ctx context.Context, s *Session) ([]T, error), reply func(all []T, args []string) R, show func(reply R, args []string) string) func(*cobra.Command, []string) error {
-	var partly error
-	ask := Ask(env, func(ctx context.Context, s *Session, args []string) (R, error) {
+	return Ask(env, func(ctx context.Context, s *Session, args []string) (R, error) {
 		all, err := list(ctx, s)
 		if refused := (*client.Error)(nil); len(all) > 0 && errors.As(err, &refused) && refused.ErrCode == wire.CodeNoOwner {
-			partly, err = fmt.Errorf("the list is not whole: %w", s.Explain(err)), nil
+			err = Later(fmt.Errorf("the list is not whole: %w", s.Explain(err)))
 		}
 		return reply(all, args), err
 	}, show)
-	return func(cmd *cobra.Command, args []string) error { return cmp.Or(ask(cmd, args), partly) }
 }
 
 // One gives a command, whose first argument names an object, its action: it calls fila and shows

@@ -1,7 +1,6 @@
 package gatecmd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,17 +37,13 @@ func newExplainMessageCommand(env *command.Env) *cobra.Command {
 never was, the exit code is 4.`,
 		Example: `  fila explain message 01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80
   fila explain message 01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80 --queue orders --json`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var unknown error
-			err := command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedMessage, error) {
-				m, err := s.ExplainMessage(ctx, queue, args[0])
-				if m.State == api.StateUnknown {
-					unknown = command.Exit(command.ExitNotFound, errors.New(terminal.Clean(m.Reason)))
-				}
-				return m, err
-			}, func(m client.ExplainedMessage, _ []string) string { return showMessage(env, m) })(cmd, args)
-			return cmp.Or(err, unknown)
-		},
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedMessage, error) {
+			m, err := s.ExplainMessage(ctx, queue, args[0])
+			if m.State == api.StateUnknown {
+				err = command.Later(command.Exit(command.ExitNotFound, errors.New(terminal.Clean(m.Reason))))
+			}
+			return m, err
+		}, func(m client.ExplainedMessage, _ []string) string { return showMessage(env, m) }),
 	}
 	cmd.Flags().StringVar(&queue, "queue", "", "look only in this `queue`")
 	return cmd

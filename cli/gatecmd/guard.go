@@ -40,28 +40,22 @@ what refuses the call (exit code 6).`,
 		Example: `  fila guard check vendor:stripe tenant:acme
   permit=$(fila guard check vendor:stripe --json | jq -r .permit)`,
 		ValidArgsFunction: env.Complete(circuitKeys, throttleKeys),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var refused *client.RefusedError
-			err := command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.GuardAnswer, error) {
-				call.Keys, call.TTL = args, time.Duration(ttl)*time.Millisecond
-				options := []client.GuardOption{client.GuardCaller(caller)}
-				if wait {
-					options = append(options, client.GuardWait())
-				}
-				permit, err := s.Guard(options...).Check(ctx, call)
-				if errors.As(err, &refused) {
-					return refused.GuardAnswer, nil
-				}
-				if err != nil {
-					return client.GuardAnswer{}, err
-				}
-				return permit.GuardAnswer, nil
-			}, func(a client.GuardAnswer, _ []string) string { return showGuardAnswer(env, &a) })(cmd, args)
-			if err == nil && refused != nil {
-				err = command.Exit(command.ExitRefused, errors.New(terminal.Clean(refused.Error())))
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.GuardAnswer, error) {
+			call.Keys, call.TTL = args, ttl.Duration()
+			options := []client.GuardOption{client.GuardCaller(caller)}
+			if wait {
+				options = append(options, client.GuardWait())
 			}
-			return err
-		},
+			permit, err := s.Guard(options...).Check(ctx, call)
+			var refused *client.RefusedError
+			switch {
+			case errors.As(err, &refused):
+				return refused.GuardAnswer, command.Later(command.Exit(command.ExitRefused, errors.New(terminal.Clean(refused.Error()))))
+			case err != nil:
+				return client.GuardAnswer{}, err
+			}
+			return permit.GuardAnswer, nil
+		}, func(a client.GuardAnswer, _ []string) string { return showGuardAnswer(env, &a) }),
 	}
 	cmd.Flags().StringVar(&caller, "caller", "", "`name` of the caller, which done must repeat")
 	cmd.Flags().Float64Var(&call.Cost, "cost", 0, "what the call costs at rates; 0 is 1")

@@ -22,9 +22,10 @@ func newMessageCommand(env *command.Env) *cobra.Command {
 
 const exampleID = "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"
 
-// aboutMessage adds the arguments and completion of commands about one message.
-func aboutMessage(cmd *cobra.Command) (queue *string) {
-	return cmd.Flags().String("queue", "", "only in this `queue` and its dead letters")
+// messageCommand makes a command about one message: it calls fila and shows the reply.
+func messageCommand[T any](env *command.Env, cmd *cobra.Command, call func(c *client.Client, ctx context.Context, queue, id string) (T, error), show func(m T) string) *cobra.Command {
+	queue := cmd.Flags().String("queue", "", "only in this `queue` and its dead letters")
+	return command.One(env, cmd, func(c *client.Client, ctx context.Context, id string) (T, error) { return call(c, ctx, *queue, id) }, show)
 }
 
 func newMessageShowCommand(env *command.Env) *cobra.Command {
@@ -36,12 +37,9 @@ func newMessageShowCommand(env *command.Env) *cobra.Command {
 payload. If it was acked or removed, or never was, the exit code is 4.`,
 		Example: "  fila message show " + exampleID + "\n  fila message show " + exampleID + " --queue orders --json",
 	}
-	queue := aboutMessage(cmd)
-	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.MessageInfo, error) {
-		return s.MessageShow(ctx, *queue, args[0], bytes)
-	}, func(m client.MessageInfo, _ []string) string {
-		return showInfo(env, terminal.StyleFor(cmd.OutOrStdout()), &m)
-	})
+	messageCommand(env, cmd, func(c *client.Client, ctx context.Context, queue, id string) (client.MessageInfo, error) {
+		return c.MessageShow(ctx, queue, id, bytes)
+	}, func(m client.MessageInfo) string { return showInfo(env, terminal.StyleFor(cmd.OutOrStdout()), &m) })
 	cmd.Flags().IntVar(&bytes, "payload-bytes", api.DefaultPeekPayload, "cut payload and headers to this many bytes each, up to 65536")
 	command.Bound(cmd, "payload-bytes", 0, api.MaxPeekPayload, "")
 	return cmd
@@ -81,39 +79,29 @@ func showInfo(env *command.Env, paint terminal.Style, m *client.MessageInfo) str
 }
 
 func newMessageDeleteCommand(env *command.Env) *cobra.Command {
-	cmd := &cobra.Command{
+	return messageCommand(env, &cobra.Command{
 		Use:     "delete ID",
 		Aliases: []string{"rm"},
 		Short:   "Remove a message that waits or is dead",
 		Long: `Remove a waiting message or a dead letter for good. A message in flight, or whose
 failure is being judged, is refused (exit code 5).`,
 		Example: "  fila message delete " + exampleID,
-	}
-	queue := aboutMessage(cmd)
-	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.MessageReply, error) {
-		return s.MessageDelete(ctx, *queue, args[0])
-	}, func(m client.MessageReply, _ []string) string {
+	}, (*client.Client).MessageDelete, func(m client.MessageReply) string {
 		return fmt.Sprintf("message %s removed from %s, where it was %s\n", terminal.Clean(m.ID), m.Queue, m.State)
 	})
-	return cmd
 }
 
 func newMessageRunNowCommand(env *command.Env) *cobra.Command {
-	cmd := &cobra.Command{
+	return messageCommand(env, &cobra.Command{
 		Use:   "run-now ID",
 		Short: "End the delay of a message",
 		Long: `End the delay of a message, or its wait for a retry. Pauses, gates and the order of
 its key still apply. A message in flight is refused (exit code 5).`,
 		Example: "  fila message run-now " + exampleID,
-	}
-	queue := aboutMessage(cmd)
-	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.MessageReply, error) {
-		return s.MessageRunNow(ctx, *queue, args[0])
-	}, func(m client.MessageReply, _ []string) string {
+	}, (*client.Client).MessageRunNow, func(m client.MessageReply) string {
 		if !m.Done {
 			return fmt.Sprintf("message %s of %s has no delay to end; it is %s\n", terminal.Clean(m.ID), m.Queue, m.State)
 		}
 		return fmt.Sprintf("message %s of %s is ready\n", terminal.Clean(m.ID), m.Queue)
 	})
-	return cmd
 }

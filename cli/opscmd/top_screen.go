@@ -59,33 +59,29 @@ func countColumn(title string, rank int, of func(q *topQueue) float64) topColumn
 	return topColumn{title, rank, func(q *topQueue) string { return terminal.Short(of(q)) }, nil}
 }
 
-var topColumns = func() []topColumn {
-	parked := countColumn("PARKED", 6, func(q *topQueue) float64 { return float64(q.Parked) })
-	parked.paint = func(p terminal.Style, q *topQueue, text string) string {
-		if q.Parked > 0 {
-			return p.Yellow(text)
+// alarmColumn is a countColumn with a colour unless the count is 0.
+func alarmColumn(title string, rank int, colour func(terminal.Style, string) string, of func(q *topQueue) float64) topColumn {
+	c := countColumn(title, rank, of)
+	c.paint = func(p terminal.Style, q *topQueue, text string) string {
+		if of(q) > 0 {
+			return colour(p, text)
 		}
 		return text
 	}
-	failed := countColumn(" FAIL", 5, func(q *topQueue) float64 { return q.Failed })
-	failed.paint = func(p terminal.Style, q *topQueue, text string) string {
-		if q.Failed > 0 {
-			return p.Red(text)
-		}
-		return text
-	}
-	return []topColumn{
-		countColumn(" READY", 9, func(q *topQueue) float64 { return float64(q.Ready) }),
-		parked,
-		countColumn(" DELAY", 1, func(q *topQueue) float64 { return float64(q.Delayed) }),
-		countColumn("FLIGHT", 4, func(q *topQueue) float64 { return float64(q.InFlight) }),
-		countColumn("   IN", 3, func(q *topQueue) float64 { return q.In }),
-		countColumn("  OUT", 2, func(q *topQueue) float64 { return q.Out }),
-		countColumn("ACKED", 8, func(q *topQueue) float64 { return q.Acked }),
-		failed,
-		{"  OLDEST", 7, func(q *topQueue) string { return coarse(q.OldestAgeMs) }, nil},
-	}
-}()
+	return c
+}
+
+var topColumns = []topColumn{
+	countColumn(" READY", 9, func(q *topQueue) float64 { return float64(q.Ready) }),
+	alarmColumn("PARKED", 6, terminal.Style.Yellow, func(q *topQueue) float64 { return float64(q.Parked) }),
+	countColumn(" DELAY", 1, func(q *topQueue) float64 { return float64(q.Delayed) }),
+	countColumn("FLIGHT", 4, func(q *topQueue) float64 { return float64(q.InFlight) }),
+	countColumn("   IN", 3, func(q *topQueue) float64 { return q.In }),
+	countColumn("  OUT", 2, func(q *topQueue) float64 { return q.Out }),
+	countColumn("ACKED", 8, func(q *topQueue) float64 { return q.Acked }),
+	alarmColumn(" FAIL", 5, terminal.Style.Red, func(q *topQueue) float64 { return q.Failed }),
+	{"  OLDEST", 7, func(q *topQueue) string { return coarse(q.OldestAgeMs) }, nil},
+}
 
 // Bounds of the layout, in columns.
 const (
