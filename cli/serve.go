@@ -187,26 +187,21 @@ func serveSettings(flags *pflag.FlagSet, json bool) []config.Setting {
 	return append(given, command.Settings(flags, command.NATSKeys)...)
 }
 
-// reloadOnSignals calls reload for every SIGHUP until the returned function is called. It logs
+// reloadOnSignals calls reload for every signal until the returned function is called. It logs
 // a failed reload, which changes nothing.
-func reloadOnSignals(signals <-chan os.Signal, log *slog.Logger, reload func() error) (stop func()) {
-	done, ended := make(chan struct{}), make(chan struct{})
+func reloadOnSignals(signals chan os.Signal, log *slog.Logger, reload func() error) (stop func()) {
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for {
-			select {
-			case s := <-signals:
-				log.Info("reloading the configuration file", "signal", s.String())
-				if err := reload(); err != nil {
-					log.Error("reload failed", "error", err)
-				}
-			case <-done:
-				return
+		for s := range signals {
+			log.Info("reloading the configuration file", "signal", s.String())
+			if err := reload(); err != nil {
+				log.Error("reload failed", "error", err)
 			}
 		}
 	}()
 	return func() {
-		close(done)
+		endSignals(signals)
 		<-ended
 	}
 }
@@ -217,31 +212,26 @@ func stopOnSignals(parent context.Context, log *slog.Logger, kill func()) (conte
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	done := make(chan struct{})
 	go func() {
-		for _, act := range []func(os.Signal){
-			func(s os.Signal) {
-				log.Info("stopping; once more stops at once", "signal", s.String())
-				cancel()
-			},
-			func(s os.Signal) {
-				log.Warn("stopping at once", "signal", s.String())
-				kill()
-			},
-		} {
-			select {
-			case s := <-signals:
-				act(s)
-			case <-done:
-				return
-			}
+		if s, ok := <-signals; ok {
+			log.Info("stopping; once more stops at once", "signal", s.String())
+			cancel()
+		}
+		if s, ok := <-signals; ok {
+			log.Warn("stopping at once", "signal", s.String())
+			kill()
 		}
 	}()
 	return ctx, func() {
-		signal.Stop(signals)
-		close(done)
+		endSignals(signals)
 		cancel()
 	}
+}
+
+// endSignals closes a channel of signals. After signal.Stop nobody sends on it.
+func endSignals(signals chan os.Signal) {
+	signal.Stop(signals)
+	close(signals)
 }
 
 func newLogger(cfg config.LogConfig, w io.Writer) *slog.Logger {
