@@ -211,7 +211,7 @@ const (
 	syncRounds    = 15
 )
 
-// syncs measures the time to write and sync such a commit, and how many of these times the
+// syncs measures the time to write and sync a bounded commit, and how many such times the
 // confirmations of a sample took.
 func syncs(dir string, into measure.Sample) (err error) {
 	into["commit_us"], err = syncTime(dir, boundedCommit, syncRounds)

@@ -160,7 +160,8 @@ func (f *jobFlags) complete(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// create starts the job. It asks for confirmation if the job removes messages.
+// create starts the job, and with --wait waits for its end or pause. It asks for confirmation if
+// the job removes messages.
 func (f *jobFlags) create(ctx context.Context, env *command.Env, cmd *cobra.Command, s *command.Session) (client.JobInfo, error) {
 	if (f.Op == api.JobDelete || f.Op == api.JobCancel) && !f.yes && !f.DryRun && command.CanAsk(cmd) {
 		dry := f.JobCreateRequest

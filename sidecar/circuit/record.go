@@ -114,8 +114,8 @@ func (c *Circuit) saved() <-chan error {
 	return done
 }
 
-// stored is saved for the disk only. The disk copy of a shared circuit is for a start without the
-// bucket.
+// stored is like saved, but writes to the disk only. The disk copy of a shared circuit is for a
+// start without the bucket.
 func (c *Circuit) stored() <-chan error {
 	done := make(chan error, 1)
 	c.mu.Lock()

@@ -356,7 +356,8 @@ func TestWhoIsAlive(t *testing.T) {
 		after(time.Minute)
 		require.True(t, a.Live(b.Me()))
 		require.True(t, a.Live(a.Me()))
-		// A clean stop is known at once, a death after a while.
+		// A clean stop is announced at once, whether it first ends the watch, a heartbeat or the
+		// session.
 		b.Stop()
 		c.end.Cut(true)
 		synctest.Wait()

@@ -606,8 +606,8 @@ func TestSlowRateWithALargeBurst(t *testing.T) {
 		l := throttle.Limits{Rate: throttle.PerSecond(throttle.One), Burst: 1000 * throttle.One}
 		b := fleettest.New()
 		r := newTrail(l)
-		// In a bucket that takes no time as many swaps could be done at one moment as
-		// the two come to, one after the other.
+		// Swaps take time: in a bucket without delay the two could do any number of swaps at one
+		// moment.
 		way := func() fleet.Bucket { return slow{b.Of(), 2 * time.Millisecond} }
 		a, c := start(t, way(), l, 0), start(t, way(), l, time.Second)
 		defer stop(a, c)

@@ -63,7 +63,7 @@ func TestNoFlowIsNoisyWithoutOthersWaiting(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "c"}, noisyKeys(r.M.Inspect(queue.Main).Noise(5, r.Now)))
 }
 
-// A flow with more than a tenth of what is in flight is noisy from 30 messages on, where
+// A flow with more than a tenth of the messages in flight is noisy from 30 messages on, where
 // it is not the only one; the others are quiet.
 func TestNoisyInFlight(t *testing.T) {
 	r := newRig(t, nil)

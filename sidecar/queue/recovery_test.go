@@ -91,8 +91,8 @@ func TestTakenBackIsNotLeasedAfterACrash(t *testing.T) {
 	check(r)
 }
 
-// TestRecoveryKeepsThePlaceOfDelayedMessages: by the time at which its delay ended, as if
-// nothing had happened.
+// TestRecoveryKeepsThePlaceOfDelayedMessages: a message waits from the end of its delay, as without
+// a restart.
 func TestRecoveryKeepsThePlaceOfDelayedMessages(t *testing.T) {
 	for _, restarts := range []int{0, 1, 2} {
 		r := newRig(t, nil)

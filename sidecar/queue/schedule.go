@@ -230,7 +230,7 @@ func (q *schedule) dropDeficits() {
 }
 
 // Priority with ageing. A message of priority p that has waited for t counts as one of
-// priority p + t/age. Both of two waiting messages grow alike, so which one counts more
+// priority p + t/age. The values of two waiting messages rise alike, so which one is higher
 // does not depend on the time: it is the one with the smaller
 //
 //	(time from which it waits) - p * age

@@ -316,11 +316,11 @@ func (l *Limit) left(by string, want, now int64, had func(*User) *int64) (n int6
 	return n
 }
 
-// tokens returns how many tokens an asker gets: what the rate brings in ChunkTime or, if much has
-// accumulated, half of that, divided by the askers. So a slow rate with a large burst costs one swap for
-// a part of the burst, not for each message; the bound does not depend on the size of leases (see the
-// package documentation). Less than ChunkTime brings is not granted, since each would cost a swap. A
-// user who is ahead leaves tokens for those who are behind.
+// tokens returns how many tokens an asker gets. Askers divide what the rate brings in ChunkTime or,
+// if much has accumulated, half of the tokens. So a slow rate with a large burst costs one swap for
+// a part of the burst, not for each message; the bound does not depend on the size of leases (see
+// the package documentation). A grant has at least what ChunkTime brings, since each costs a swap.
+// A user that is ahead leaves tokens for users that are behind.
 func (l *Limit) tokens(a *Ask, g *Grant, askers int64, env LimitEnv) int64 {
 	rate, burst := env.Limits.Rate, env.Limits.Full()
 	least := rate.Gives(int64(ChunkTime)) / askers

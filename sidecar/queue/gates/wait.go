@@ -198,8 +198,8 @@ func (g *Gates) recheckLater(id WaitID) {
 	}
 }
 
-// recheckNow is recheckLater for a wait list, if there is one, whatever was known of
-// when its gate opens.
+// recheckNow marks a wait list, if there is one, for a recheck in this step, even if its gate was
+// expected to open later.
 func (g *Gates) recheckNow(id WaitID) {
 	if id != 0 {
 		g.Waits.At(id).notBefore = 0
