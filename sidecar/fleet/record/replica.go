@@ -617,8 +617,8 @@ func (r *Replica) row() (row Run) {
 	return row
 }
 
-// judge checks whether the steps on their way would open the circuit. If they would have and do
-// not any more, waiters should check again.
+// judge checks whether the steps on their way would open the circuit. If they no longer would,
+// waiters should check again.
 func (r *Replica) judge() {
 	was := r.suspect
 	r.suspect = r.opening()
