@@ -22,7 +22,7 @@ func (e *SettingError) Error() string { return e.Field + " is " + e.Value + ": "
 // dead letter queues, whose settings derive from their queue's, and unresolved files. It does
 // not compile scripts, see package hooks.
 func (q QueueSettings) Validate() error {
-	if err := q.checkNames(); err != nil {
+	if err := q.checkTexts(); err != nil {
 		return err
 	}
 	maxDeliveries := int64(0)
@@ -100,7 +100,8 @@ func (q QueueSettings) checkRetries() error {
 	return nil
 }
 
-func (q QueueSettings) checkNames() error {
+// checkTexts checks the name and all settings that are texts, except rates.
+func (q QueueSettings) checkTexts() error {
 	const noFile = "only a configuration file or the command line may name a file; send the text as "
 	for _, c := range []struct {
 		field, value string

@@ -144,8 +144,8 @@ func heldBy(t *testing.T, spec *Spec) int64 {
 	return held.Messages
 }
 
-// A load with a share of the rate before, some of whose messages fail once; all messages are
-// accounted for.
+// A second load runs at a share of the first one's rate, and some of its messages fail once; all
+// messages are accounted for.
 func TestFollowedLifeOfJetStream(t *testing.T) {
 	url := startNode(t, system.JetStream)
 	dir := t.TempDir()

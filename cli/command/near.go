@@ -34,8 +34,8 @@ func queuesNamed(cmd *cobra.Command) (names []string) {
 	return names
 }
 
-// meant requests the queues with a name similar to the given one; empty if there are none or
-// fila does not answer.
+// meant returns the question whether a queue with a similar name is meant; empty if there is none
+// or fila does not answer.
 func (s *Session) meant() string {
 	ctx, cancel := context.WithTimeout(context.Background(), completeWait)
 	defer cancel()
