@@ -252,7 +252,7 @@ func TestTimeoutOfAList(t *testing.T) {
 func TestFetch(t *testing.T) {
 	f, c := setup(t, WithTimeout(100*time.Millisecond))
 	var script func(request wire.FetchRequest, reply string)
-	f.handle(f.subjects.FetchWildcard(), func(msg *nats.Msg) {
+	f.handle(f.subjects.Wildcard(wire.KindFetch), func(msg *nats.Msg) {
 		request, bad := wire.ParseFetch(msg.Data)
 		require.Nil(t, bad)
 		script(request, msg.Reply)

@@ -65,7 +65,7 @@ func startFake(t *testing.T, srv *server.Server) *fakeFila {
 		requests: make(chan *nats.Msg, 1000), acks: make(chan *nats.Msg, 1000),
 	}
 	f.visibility.Store(30_000)
-	f.handle(subjects.ConsumerWildcard(), func(msg *nats.Msg) {
+	f.handle(subjects.Wildcard(wire.KindConsumer), func(msg *nats.Msg) {
 		name, _, _ := subjects.ParseConsumer(msg.Subject)
 		request, bad := wire.ParseConsumer(name, msg.Data)
 		if request.Fetch != nil {
@@ -86,7 +86,7 @@ func startFake(t *testing.T, srv *server.Server) *fakeFila {
 }
 
 func (f *fakeFila) startAcks() {
-	f.ackSub = f.handle(f.subjects.AckWildcard(), func(msg *nats.Msg) {
+	f.ackSub = f.handle(f.subjects.Wildcard(wire.KindAck), func(msg *nats.Msg) {
 		f.acks <- msg
 		if msg.Reply != "" && !f.refused(msg) {
 			if err := msg.Respond(nil); !f.nc.IsClosed() { // the test may have ended

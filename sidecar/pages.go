@@ -23,7 +23,7 @@ func (s *Server) listen() (err error) {
 	c := &s.cfg.HTTP
 	queues := func(req api.QueueListRequest) (api.QueueList, *wire.Error) { return s.parts.admin.Queues(req) }
 	pages, err := web.New(web.Options{
-		Log: s.limited, HTTP: *c, Version: s.version, Serving: s.serving, Do: s.do, Queues: queues, Guard: s.askGuard, Here: s.here, Events: s.events, Needs: s.subjects.EventWildcard(), Clustered: s.cfg.Cluster.Enabled,
+		Log: s.limited, HTTP: *c, Version: s.version, Serving: s.serving, Do: s.do, Queues: queues, Guard: s.askGuard, Here: s.here, Events: s.events, Needs: s.subjects.Wildcard(wire.KindEvent), Clustered: s.cfg.Cluster.Enabled,
 	})
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (s *Server) here() web.Node {
 
 // events passes on all events under the subject prefix, including events of other nodes.
 func (s *Server) events(each func(event []byte), refused func(error)) (stop func(), err error) {
-	sub, err := s.endpoints.nc.SubscribeSync(s.subjects.EventWildcard())
+	sub, err := s.endpoints.nc.SubscribeSync(s.subjects.Wildcard(wire.KindEvent))
 	if err != nil {
 		return nil, err
 	}

@@ -32,16 +32,17 @@ const (
 	KindFetch   = "fetch"
 )
 
-// KindConsumer is the kind of subjects that name a consumer before the queue, see
-// [Subjects.ParseConsumer].
-const KindConsumer = "consumer"
+// Other kinds of subjects, for [Subjects.Wildcard].
+const (
+	KindConsumer = "consumer" // they name a consumer before the queue, see [Subjects.ParseConsumer]
+	KindAck      = "ack"
+	KindNack     = "nack"
+	KindEvent    = "event"
+)
 
 const (
 	kindDeliver = "deliver"
-	kindAck     = "ack"
-	kindNack    = "nack"
 	kindAdmin   = "admin"
-	kindEvent   = "event"
 	kindNode    = "node"
 	kindGuard   = "guard"
 )
@@ -112,19 +113,19 @@ func (s Subjects) Deliver(consumer, queue string) string {
 
 // Ack returns the reply subject of a delivery.
 func (s Subjects) Ack(token, queue string) string {
-	return s.prefix + "." + kindAck + "." + s.shard + "." + token + "." + queue
+	return s.prefix + "." + KindAck + "." + s.shard + "." + token + "." + queue
 }
 
 // Nack returns the subject on which the payload is an error text.
 func (s Subjects) Nack(token, queue string) string {
-	return s.prefix + "." + kindNack + "." + s.shard + "." + token + "." + queue
+	return s.prefix + "." + KindNack + "." + s.shard + "." + token + "." + queue
 }
 
 // AppendAck appends [Subjects.Ack] to dst. It allocates only if dst is too
 // small.
 func (s Subjects) AppendAck(dst, token []byte, queue string) []byte {
 	dst = append(dst, s.prefix...)
-	dst = append(dst, "."+kindAck+"."...)
+	dst = append(dst, "."+KindAck+"."...)
 	dst = append(dst, s.shard...)
 	dst = append(dst, '.')
 	dst = append(dst, token...)
@@ -144,7 +145,7 @@ func (s Subjects) Admin(verb, tail string) string {
 // Event returns the subject of an event of type typ about a queue or key. A
 // tail that is not legal there is replaced by "_", see [EventTail].
 func (s Subjects) Event(typ, tail string) string {
-	return s.prefix + "." + kindEvent + "." + typ + "." + EventTail(tail)
+	return s.prefix + "." + KindEvent + "." + typ + "." + EventTail(tail)
 }
 
 // CheckReplyPrefix returns nil if prefix is a legal prefix of reply subjects: 1 to 64 bytes of
@@ -161,33 +162,18 @@ func (s Subjects) CheckReplyPrefix(prefix string) error {
 	return nil
 }
 
-// AckWildcard returns the subscription for the acks of all queues.
-func (s Subjects) AckWildcard() string { return s.prefix + "." + kindAck + ".>" }
-
-// NackWildcard returns the subscription for the nacks of all queues.
-func (s Subjects) NackWildcard() string { return s.prefix + "." + kindNack + ".>" }
+// Wildcard returns the subscription for all subjects of a kind.
+func (s Subjects) Wildcard(kind string) string { return s.prefix + "." + kind + ".>" }
 
 // AckOf returns the subscription for the acks of one queue.
 func (s Subjects) AckOf(queue string) string {
-	return s.prefix + "." + kindAck + ".*.*." + queue
+	return s.prefix + "." + KindAck + ".*.*." + queue
 }
 
 // NackOf returns the subscription for the nacks of one queue.
 func (s Subjects) NackOf(queue string) string {
-	return s.prefix + "." + kindNack + ".*.*." + queue
+	return s.prefix + "." + KindNack + ".*.*." + queue
 }
-
-// ConsumerWildcard returns the subscription for [Subjects.Consumer] of all queues.
-func (s Subjects) ConsumerWildcard() string { return s.prefix + "." + KindConsumer + ".>" }
-
-// ConsumeWildcard returns the subscription for registrations with any queue.
-func (s Subjects) ConsumeWildcard() string { return s.prefix + "." + KindConsume + ".>" }
-
-// FetchWildcard returns the subscription for fetches from any queue.
-func (s Subjects) FetchWildcard() string { return s.prefix + "." + KindFetch + ".>" }
-
-// EventWildcard returns the subscription for all events.
-func (s Subjects) EventWildcard() string { return s.prefix + "." + kindEvent + ".>" }
 
 // Guard returns the subject of a verb of the guard. The tail is the first key of the
 // call, as package api makes it (KeyTail).
@@ -236,9 +222,9 @@ func (s Subjects) NodeWildcard() string { return s.prefix + "." + kindNode + ".*
 // ParseToken returns the unchecked token and queue of an ack or nack subject; the [Signer]
 // checks the pair.
 func (s Subjects) ParseToken(subject string) (token, queue string, ok bool) {
-	tail, ok := s.ParseTail(kindAck, subject)
+	tail, ok := s.ParseTail(KindAck, subject)
 	if !ok {
-		tail, _ = s.ParseTail(kindNack, subject)
+		tail, _ = s.ParseTail(KindNack, subject)
 	}
 	shard, tail, _ := strings.Cut(tail, ".")
 	token, queue, _ = strings.Cut(tail, ".")

@@ -61,7 +61,7 @@ func (w *watcher) watch(ctx context.Context, s *command.Session, errOut io.Write
 	if err != nil {
 		return err
 	}
-	sub, err := s.Conn().SubscribeSync(subjects.EventWildcard())
+	sub, err := s.Conn().SubscribeSync(subjects.Wildcard(wire.KindEvent))
 	if err != nil {
 		return err
 	}

@@ -277,8 +277,8 @@ func (f *Front) ServeAcks(s *shard.Set) error {
 		subject string
 		parse   parseAck
 	}{
-		{f.Subjects.AckWildcard(), wire.ParseAck},
-		{f.Subjects.NackWildcard(), wire.ParseNack},
+		{f.Subjects.Wildcard(wire.KindAck), wire.ParseAck},
+		{f.Subjects.Wildcard(wire.KindNack), wire.ParseNack},
 	} {
 		sub, err := f.subscribe(kind.subject, func(m *nats.Msg) { f.ack(s.Queue, s.Refuse, kind.parse, m) })
 		if err != nil {

@@ -274,7 +274,7 @@ func TestMicroService(t *testing.T) {
 			"queue-inspect " + r.front.Subjects.Admin("queue-inspect", ">"),
 			"queue-list " + r.front.Subjects.Admin("queue-list", ""),
 			"redrive " + r.front.Subjects.Admin("redrive", ">"),
-			"consumer " + r.front.Subjects.ConsumerWildcard(), "consume " + r.front.Subjects.ConsumeWildcard(), "fetch " + r.front.Subjects.FetchWildcard(),
+			"consumer " + r.front.Subjects.Wildcard(wire.KindConsumer), "consume " + r.front.Subjects.Wildcard(wire.KindConsume), "fetch " + r.front.Subjects.Wildcard(wire.KindFetch),
 		}, names)
 	})
 }

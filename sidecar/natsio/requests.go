@@ -92,9 +92,9 @@ func (f *Front) ServeRequests(s *shard.Set, version string, verbs []Verb) error 
 		parse         parseSubject
 		do            queueVerb
 	}{
-		{wire.KindConsumer, f.Subjects.ConsumerWildcard(), f.Subjects.ParseConsumer, f.consumer},
-		{wire.KindConsume, f.Subjects.ConsumeWildcard(), f.nameless(wire.KindConsume), f.consume},
-		{wire.KindFetch, f.Subjects.FetchWildcard(), f.nameless(wire.KindFetch), f.fetch},
+		{wire.KindConsumer, f.Subjects.Wildcard(wire.KindConsumer), f.Subjects.ParseConsumer, f.consumer},
+		{wire.KindConsume, f.Subjects.Wildcard(wire.KindConsume), f.nameless(wire.KindConsume), f.consume},
+		{wire.KindFetch, f.Subjects.Wildcard(wire.KindFetch), f.nameless(wire.KindFetch), f.fetch},
 	} {
 		if err := f.serve(service, s, e.kind, e.subject, f.queueRequest(s, e.parse, e.do)); err != nil {
 			return err
