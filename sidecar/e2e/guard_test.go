@@ -75,7 +75,8 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 		}
 	}
 	ask := func(subject, body string) (r reply) {
-		m, err := nc.Request(subject, []byte(body), patience)
+		// Without a timeout a fila that has just stood still assumes that its caller waits no more.
+		m, err := nc.RequestMsg(&nats.Msg{Subject: subject, Data: []byte(body), Header: nats.Header{"Fila-Timeout-Ms": {"60000"}}}, patience)
 		require.NoError(t, err, subject)
 		require.NoError(t, json.Unmarshal(m.Data, &r))
 		return r
