@@ -10,14 +10,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// turn takes the next message; the lane waits on with another of that cost.
-func turn(t require.TestingT, l *Line, cost int64) (uint32, Flow) {
-	lane, f, ok := l.Peek()
-	require.True(t, ok)
-	l.Take(cost, true)
-	return lane, f
-}
-
 func TestEmptyLine(t *testing.T) {
 	var l Line
 	_, _, ok := l.Peek()

@@ -120,12 +120,6 @@ func seqs(claimed []queue.ClaimedMessage) []uint64 {
 	return all
 }
 
-// redrive moves claimed dead letters back to their queue, with their key and without gates.
-func redrive(r *rig, claimed []queue.ClaimedMessage) {
-	r.T.Helper()
-	r.Do(queue.Dead, queue.Complete{Move: moved(r, queue.Main, claimed)})
-}
-
 // moved returns the moves of claimed messages to a role.
 func moved(r *rig, to queue.Role, claimed []queue.ClaimedMessage) []queue.Moved {
 	var all []queue.Moved
