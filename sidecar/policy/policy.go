@@ -272,8 +272,8 @@ func (p *Policy) CountHooks() {
 // Reset closes the breaker of a hook, or of both if hook is empty. It reports whether there is
 // such a hook.
 func (p *Policy) Reset(hook string) (found bool) {
-	for kind, g := range p.hooks {
-		if hook == "" || hook == string(kind) {
+	for _, kind := range hookKinds {
+		if g := p.hooks[kind]; g != nil && (hook == "" || hook == string(kind)) {
 			g.hook.Reset()
 			found = true
 		}

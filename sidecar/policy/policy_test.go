@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -78,4 +80,30 @@ func TestHookLimits(t *testing.T) {
 func TestPrioritiesHaveOneBound(t *testing.T) {
 	require.EqualValues(t, wire.MaxPriority, hooks.MaxPriority)
 	require.EqualValues(t, wire.MaxPriority, store.MaxPriority)
+}
+
+// TestResetInOrder: a reset of both hooks closes the circuit of on_enqueue first, as its events say.
+func TestResetInOrder(t *testing.T) {
+	var closed []string
+	o := Options{
+		Defaults: Defaults{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Hour}},
+		Log:      slog.New(slog.DiscardHandler), Now: func() int64 { return 1 }, Metrics: telemetry.New(),
+		OnChange: func(c hooks.CircuitChange) {
+			if c.New == breaker.Closed {
+				closed = append(closed, c.Hook)
+			}
+		},
+	}
+	p, werr := o.New(wire.QueueSettings{
+		Name: "orders", OnEnqueue: "function on_enqueue() error('') end", OnFailure: "function on_failure() error('') end",
+	}, nil)
+	require.Nil(t, werr)
+	defer p.CloseReplaced(nil)
+	for range 10 { // a map has another order each time
+		closed = nil
+		_, _ = p.Classify(nil, 0)
+		p.OnFailure(func() *hooks.FailureInput { return &hooks.FailureInput{} })
+		require.True(t, p.Reset(""))
+		require.Equal(t, []string{wire.HookOnEnqueue, wire.HookOnFailure}, closed)
+	}
 }
