@@ -36,7 +36,11 @@ func (g *Service) checkVerb(tail string, body []byte, from api.GuardOrigin) api.
 	if err != nil {
 		return refused(err)
 	}
-	finish := func() api.GuardReply {
+	if d.missing == "" && len(d.onDisk) == 0 {
+		return g.finish(d, asks, batch, &from)
+	}
+	return api.GuardReply{Later: func() api.GuardReply {
+		d := d
 		if d.missing != "" {
 			var err *wire.Error
 			if d, err = g.retryWithLeases(d, caller, asks); err != nil {
@@ -44,11 +48,7 @@ func (g *Service) checkVerb(tail string, body []byte, from api.GuardOrigin) api.
 			}
 		}
 		return g.finish(d, asks, batch, &from)
-	}
-	if d.missing != "" || len(d.onDisk) > 0 {
-		return api.GuardReply{Later: finish}
-	}
-	return finish()
+	}}
 }
 
 // finish returns the reply to a check once its permits may be sent. If it fails, the check has

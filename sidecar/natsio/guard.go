@@ -96,16 +96,13 @@ func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Su
 // the span; it may be nil.
 func (f *Front) guarded(s *shard.Set, req micro.Request, tail string, from api.GuardOrigin, do api.GuardVerb, traced func(reply []byte, err *wire.Error)) {
 	f.calls.RLock()
-	end := func(reply api.GuardReply) api.GuardReply {
-		if traced != nil {
-			traced(reply.Body, reply.Err)
-		}
-		return reply
-	}
 	reply := do(tail, req.Data(), from)
 	if reply.Later == nil {
 		defer f.calls.RUnlock()
-		if reply = end(reply); reply.Err != nil {
+		if traced != nil {
+			traced(reply.Body, reply.Err)
+		}
+		if reply.Err != nil {
 			s.Refuse("", reply.Err) // counts it
 			f.respondError(req, reply.Err)
 			return
@@ -116,7 +113,10 @@ func (f *Front) guarded(s *shard.Set, req micro.Request, tail string, from api.G
 	to := req.Reply() // the service uses req after the handler has returned
 	go func() {
 		defer f.calls.RUnlock()
-		reply := end(reply.Later())
+		reply := reply.Later()
+		if traced != nil {
+			traced(reply.Body, reply.Err)
+		}
 		switch {
 		case reply.Err != nil:
 			s.Refuse(to, reply.Err)
