@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"errors"
+
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -43,10 +45,14 @@ func (q *Queue) Purge(from, last uint64) (removed int64, next, until uint64, wer
 		}
 	}
 	for _, n := range commits { // in the order of the commits
-		if failed := queue.CommitError(q.shard.wait(done)); failed != nil {
-			werr = failed
-		} else {
+		err := q.shard.wait(done)
+		if err == nil {
 			removed += n
+			continue
+		}
+		werr = queue.CommitError(err)
+		if errors.Is(err, store.ErrFenced) {
+			break // the next outcome would not be that of the next commit
 		}
 	}
 	return removed, next, last, werr

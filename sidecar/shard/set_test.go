@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"math"
 	"sync"
@@ -402,6 +403,49 @@ func TestAPurgeEndsWithItsShard(t *testing.T) {
 		r.Abandon(1)
 		require.Equal(t, wire.OutcomeUnknown(), <-purged)
 	})
+}
+
+// halfStore answers the first of two purges, and gives its shard up with the second, which it
+// never answers.
+type halfStore struct {
+	store.Store
+	shard  *Shard
+	purges int
+}
+
+func (s *halfStore) Submit(b *store.Batch) {
+	if s.shard == nil || len(b.Finish) == 0 {
+		s.Store.Submit(b)
+		return
+	}
+	if s.purges++; s.purges == 1 {
+		b.Done(nil)
+		return
+	}
+	s.shard.releaseWaiters()
+}
+
+// TestAPurgeCountsWhatIsOnDisk when its shard ends between two commits.
+func TestAPurgeCountsWhatIsOnDisk(t *testing.T) {
+	for range 10 { // either is seen first: the outcome of the first commit, or the end of the shard
+		synctest.Test(t, func(t *testing.T) {
+			r := openRig(t, newDisk())
+			half := &halfStore{Store: r.store.Store}
+			r.store.Store = half
+			r.start()
+			require.NoError(t, r.Serve())
+			q := r.create(nil)
+			for i := range purgeChunk + 10 {
+				require.Nil(t, r.enqueue(fmt.Sprint(i), "", nil))
+			}
+			time.Sleep(time.Second)
+			half.shard = r.shard
+			removed, _, _, werr := q.Purge(0, 0)
+			require.Equal(t, wire.OutcomeUnknown(), werr)
+			require.Contains(t, []int64{0, purgeChunk}, removed, "not that of the second commit")
+			r.Abandon(0)
+		})
+	}
 }
 
 // message returns a message that a producer sends to a queue.
