@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,6 +47,7 @@ type testLimits struct{ depth, perKey int64 }
 
 // testShard is a shard as one of its owners has it.
 type testShard struct {
+	applying sync.Mutex // held by apply: receipts are deleted beside the work
 	*world
 	number  int
 	store   *storetest.Model
@@ -217,6 +219,8 @@ func (s *testShard) queue(id store.QueueID) *testQueue {
 
 // apply commits a batch, until the store fails.
 func (s *testShard) apply(b *store.Batch) error {
+	s.applying.Lock()
+	defer s.applying.Unlock()
 	if s.failed || s.commits == 0 {
 		if !s.failed && s.lands {
 			_ = s.store.Apply(b)
