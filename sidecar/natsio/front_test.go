@@ -127,6 +127,20 @@ func TestNamedConsumerOverNATS(t *testing.T) {
 	})
 }
 
+// TestConsumeWithoutReplyActs: registrations without a reply subject begin and end.
+func TestConsumeWithoutReplyActs(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.create("orders")
+		deliveries := r.listen("fila.deliver.w.orders")
+		require.NoError(t, r.client.Publish("fila.consume.orders", []byte(`{"consumer":"w"}`)))
+		r.must("fila.enqueue.orders", "goes", nil)
+		require.Nil(t, r.request(r.next(deliveries).Reply, "", nil))
+		require.NoError(t, r.client.Publish("fila.consume.orders", []byte(`{"consumer":"w","leave":true}`)))
+		r.must("fila.enqueue.orders", "stays", nil)
+		r.none(deliveries)
+	})
+}
+
 func TestNoRespondersGivesTheMessageToAnother(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")

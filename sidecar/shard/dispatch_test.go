@@ -69,7 +69,7 @@ func TestUndeliverable(t *testing.T) {
 	}
 }
 
-// TestDeadLettersSayWhy in their headers.
+// TestDeadLettersSayWhy in their headers. Line ends in the texts add no headers.
 func TestDeadLettersSayWhy(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -77,13 +77,13 @@ func TestDeadLettersSayWhy(t *testing.T) {
 		require.Nil(t, r.enqueue("one", "", nat("Own", "1")))
 		m := r.one("w")
 		at := r.Now()
-		r.ack(m, wire.Ack{Kind: wire.AckTerm, Error: "bad", ErrorCode: "E7"}, "")
+		r.ack(m, wire.Ack{Kind: wire.AckTerm, Error: "bad\r\nFila-Id: forged", ErrorCode: "E\n7"}, "")
 		r.consume(q.DLQ(), "operator", 1)
 		dead := r.one("operator")
 		require.Equal(t, "one", string(dead.Data))
 		for header, want := range map[string]string{
 			"Own": "1", wire.HeaderID: m.Header.Get(wire.HeaderID), wire.HeaderQueue: "orders.dlq", wire.HeaderAttempt: "1",
-			wire.HeaderDeadReason: wire.ReasonTerm, wire.HeaderDeadError: "bad", wire.HeaderDeadErrorCode: "E7",
+			wire.HeaderDeadReason: wire.ReasonTerm, wire.HeaderDeadError: "bad  Fila-Id: forged", wire.HeaderDeadErrorCode: "E 7",
 			wire.HeaderDeadAttempts: "1", wire.HeaderDeadAt: wire.Timestamp(at), wire.HeaderSourceQueue: "orders",
 		} {
 			require.Equal(t, want, dead.Header.Get(header), header)

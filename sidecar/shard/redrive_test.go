@@ -69,6 +69,26 @@ func TestRedrive(t *testing.T) {
 	})
 }
 
+// TestRedriveRunsOnEnqueueAgain: dead letters keep their key, and redriven messages get a new one.
+func TestRedriveRunsOnEnqueueAgain(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.control.values = map[string]string{"tenant": "first"}
+		q := r.create(func(s *wire.QueueSettings) {
+			s.OnEnqueue = `function on_enqueue(msg) return { fairness_key = fila.get("tenant") } end`
+		})
+		r.bury(q, 1, plain)
+		r.control.values = map[string]string{"tenant": "second"}
+		r.consume(q.DLQ(), "operator", 1)
+		dead := r.one("operator")
+		require.Equal(t, "first", dead.Header.Get(wire.HeaderKey))
+		require.True(t, q.DLQ().Tell(queue.Leave{Consumer: "operator"}))
+		r.ack(dead, nack, "")
+		require.Nil(t, r.redrive(q, 0, 1))
+		r.consume(q, "w", 1)
+		require.Equal(t, "second", r.one("w").Header.Get(wire.HeaderKey))
+	})
+}
+
 // TestBadHeadersThatWereAccepted refuse a message that goes to another queue, but not one
 // that is redriven or stays in its queue.
 func TestBadHeadersThatWereAccepted(t *testing.T) {

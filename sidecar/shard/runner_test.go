@@ -364,7 +364,7 @@ func TestNotesOfTheMachine(t *testing.T) {
 		require.Nil(t, r.enqueue("one", "", nat("tenant", "a")))
 		r.ack(r.one("w"), nack, "")
 		m := r.one("w")
-		r.ack(m, term, "consumer")
+		r.ack(m, wire.Ack{Kind: wire.AckTerm, Error: "bad", ErrorCode: "E7"}, "consumer")
 		require.Empty(t, r.one("consumer").Data)
 		dead := r.news(wire.EventDeadLettered)
 		require.Len(t, dead, 1)
@@ -375,8 +375,7 @@ func TestNotesOfTheMachine(t *testing.T) {
 		require.EqualValues(t, 1, q.DLQ().Depth())
 		require.Equal(t, 1, strings.Count(r.log.String(), "message dead-lettered"))
 		require.Contains(t, r.log.String(), `level=WARN msg="message dead-lettered" queue=orders id=`+m.Header.Get(wire.HeaderID)+
-			` key=a reason=term error_code="" error=bad attempts=2`+"\n")
-		require.Contains(t, scrape(t, r), `fila_dead_lettered_total{queue="orders",reason="term"} 1`)
+			` key=a reason=term error_code=E7 error=bad attempts=2`+"\n")
 
 		require.Nil(t, r.enqueue("two", "", nat("tenant", "a")))
 		r.ack(r.one("w"), nack, "")
@@ -390,6 +389,13 @@ func TestNotesOfTheMachine(t *testing.T) {
 		require.Len(t, lost, 1)
 		require.Equal(t, "w", lost[0].Data["consumer"])
 		require.Contains(t, r.log.String(), "consumer lost")
+
+		require.Nil(t, r.enqueue("three", "", nat(wire.HeaderTTL, "1")))
+		time.Sleep(2 * time.Second)
+		metrics := scrape(t, r)
+		for _, reason := range []string{wire.ReasonTerm, wire.ReasonExpired} {
+			require.Contains(t, metrics, `fila_dead_lettered_total{queue="orders",reason="`+reason+`"} 1`)
+		}
 	})
 }
 
