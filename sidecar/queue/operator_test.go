@@ -44,3 +44,29 @@ func TestAMessageOnItsWayToTheDLQIsFound(t *testing.T) {
 	check(r)
 	queue.CheckEmpty(t, r.M)
 }
+
+// TestAPurgeOfNothing is no commit: who purges in steps knows the commits by their order.
+func TestAPurgeOfNothing(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 1, 0)
+	for range 3 {
+		r.Enqueue("a", nil)
+	}
+	r.Commit()
+	r.One() // is leased, and stays
+	var told []any
+	r.Done = func(_ *rig, c *queue.Commit, err error) {
+		require.NoError(t, err)
+		if c.Ticket != nil {
+			told = append(told, c.Ticket)
+		}
+	}
+	last := r.M.LastSeq(queue.Main)
+	r.Do(queue.Main, queue.Purge{Last: last, Max: 1, Ticket: 1})
+	require.Equal(t, queue.Handled{Next: 2}, *r.Handled)
+	r.Do(queue.Main, queue.Purge{From: 2, Last: last, Max: 100, Ticket: 2})
+	require.Equal(t, queue.Handled{Done: 2}, *r.Handled)
+	r.Commit()
+	require.Equal(t, []any{2}, told)
+	check(r)
+}
