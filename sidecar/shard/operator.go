@@ -52,7 +52,7 @@ func (q *Queue) Purge(from, last uint64) (removed int64, next, until uint64, wer
 		}
 		werr = queue.CommitError(err)
 		if errors.Is(err, store.ErrFenced) {
-			break // the next outcome would not be that of the next commit
+			break // the next outcome would belong to another commit
 		}
 	}
 	return removed, next, last, werr

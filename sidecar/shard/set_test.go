@@ -442,7 +442,7 @@ func TestAPurgeCountsWhatIsOnDisk(t *testing.T) {
 			half.shard = r.shard
 			removed, _, _, werr := q.Purge(0, 0)
 			require.Equal(t, wire.OutcomeUnknown(), werr)
-			require.Contains(t, []int64{0, purgeChunk}, removed, "not that of the second commit")
+			require.Contains(t, []int64{0, purgeChunk}, removed, "the second commit has no part in it")
 			r.Abandon(0)
 		})
 	}
