@@ -220,3 +220,28 @@ func (c *Client) ClusterDrain(ctx context.Context, node string, cancel bool) (Cl
 func (c *Client) ClusterMove(ctx context.Context, shard int, node string) (ClusterMoveReply, error) {
 	return Call(ctx, c, api.VerbClusterMove, "", api.ClusterMoveRequest{Shard: &shard, Node: node})
 }
+
+// ClusterVerify reads the log of a shard, or of all shards if shard is negative, and compares
+// it with the copies of the nodes. It may take minutes.
+func (c *Client) ClusterVerify(ctx context.Context, shard int) (ClusterVerifyReply, error) {
+	var req api.ClusterVerifyRequest
+	if shard >= 0 {
+		req.Shard = &shard
+	}
+	return Call(ctx, c, api.VerbClusterVerify, "", req)
+}
+
+// ClusterRepair lets the log of a shard go on from the most advanced copy that can be asked,
+// and gives up the records that only other nodes have, which must be loss. With dryRun it
+// only returns what the log lacks. If the log lacks nothing, it is a conflict (409).
+func (c *Client) ClusterRepair(ctx context.Context, shard int, loss uint64, dryRun bool) (ClusterLoss, error) {
+	return Call(ctx, c, api.VerbClusterRepair, "", api.ClusterLossRequest{Shard: &shard, Loss: loss, DryRun: dryRun})
+}
+
+// ClusterAccept gives up the records that the log of a shard lacks and that no node which can
+// be asked has, which must be loss, so that a node without them can own the shard. With
+// dryRun it only returns what the log lacks. If a node has them, or the log lacks nothing, it
+// is a conflict (409).
+func (c *Client) ClusterAccept(ctx context.Context, shard int, loss uint64, dryRun bool) (ClusterLoss, error) {
+	return Call(ctx, c, api.VerbClusterAccept, "", api.ClusterLossRequest{Shard: &shard, Loss: loss, DryRun: dryRun})
+}

@@ -163,6 +163,10 @@ type (
 	ClusterDrainReply = api.ClusterDrainReply
 	// ClusterMoveReply has the old and the new owner of a shard.
 	ClusterMoveReply = api.ClusterMoveReply
+	// ClusterLoss is what the log of a shard lacks.
+	ClusterLoss = api.ClusterLoss
+	// ClusterVerifyReply is what the logs have, and which copies they agree with.
+	ClusterVerifyReply = api.ClusterVerifyReply
 )
 
 // Outcomes of attempts, and other records of a message's history.

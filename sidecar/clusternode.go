@@ -153,6 +153,7 @@ func (m *clusterNode) recover(ctx context.Context, _ store.Snapshot) error {
 			Path: m.file(number), Store: s.storeOptions(),
 			Create: !m.meta.HasLog(number), Replicas: int(c.Replicas), MaxBytes: c.LogBytes,
 			Snapshots: snapshots, OnAppend: wrote,
+			Verdict: func() (replog.Verdict, bool) { return cluster.VerdictOf(m.meta, number) },
 		})
 		if err != nil {
 			return fmt.Errorf("shard %d of cluster %s: %w", number, c.Name, s.lockedElsewhere(err))
@@ -210,7 +211,7 @@ func (m *clusterNode) join(ctx context.Context) (err error) {
 	m.cluster, err = cluster.New(cluster.Options{
 		Log: s.log, Conn: m.conn, Name: c.Name, Node: m.node, Version: s.version, Shards: len(replicas),
 		Failover: time.Duration(c.FailoverMs) * time.Millisecond, Serve: m, Replicas: replicas,
-		Event: natsio.Events(s.endpoints.nc, s.subjects, s.now, s.limited), Detail: m.detail,
+		Event: natsio.Events(s.endpoints.nc, s.subjects, s.now, s.limited), Detail: m.detail, Memory: m.meta,
 	})
 	if err != nil {
 		return err
@@ -265,6 +266,8 @@ func (m *clusterNode) health() (string, error) {
 			return "", fmt.Errorf("shard %d: its log does not ack what this node, its owner, writes: it neither delivers nor answers", number)
 		case seen.Err != nil:
 			return "", fmt.Errorf("shard %d: this node cannot follow its log: %w", number, seen.Err)
+		case m.logLost(number):
+			return "", fmt.Errorf("shard %d: its log lacks confirmed messages, and no node serves it until it is repaired", number)
 		case !m.hasCaughtUp(number, seen.Lag):
 			return "", fmt.Errorf("shard %d: this node's copy is still %d records behind its log", number, seen.Lag)
 		}
@@ -277,6 +280,12 @@ func (m *clusterNode) health() (string, error) {
 		return fmt.Sprintf("ready: owner of all %d shards", all), nil
 	}
 	return fmt.Sprintf("ready: owner of shards %s of %d, standby of the others", strings.Join(owned, ", "), all), nil
+}
+
+// logLost reports whether the log of a shard lacks confirmed messages.
+func (m *clusterNode) logLost(number int) bool {
+	c := m.joined.Load()
+	return c != nil && c.LogLost(number)
 }
 
 // near is how many records behind a copy counts as caught up; under load there always are some.
@@ -301,7 +310,7 @@ func (m *clusterNode) gauges() (all telemetry.Cluster) {
 	all.Takeovers, all.Planned, all.Fenced, all.Handovers, all.HandoverTime = n.Takeovers, n.Planned, n.Fenced, n.Handovers, n.HandoverTime
 	for _, s := range c.Local() {
 		shard := telemetry.ClusterShard{
-			Shard: s.Shard, Owner: s.Owns, Epoch: s.Epoch, Last: s.Seq, Lag: s.Lag, Behind: time.Duration(s.BehindMs) * time.Millisecond, LogBytes: s.LogBytes,
+			Shard: s.Shard, Owner: s.Owns, Lost: s.Lost, Epoch: s.Epoch, Last: s.Seq, Lag: s.Lag, Behind: time.Duration(s.BehindMs) * time.Millisecond, LogBytes: s.LogBytes,
 		}
 		if s.SnapshotMs > 0 {
 			shard.Snapshot = time.Since(time.UnixMilli(s.SnapshotMs))
@@ -439,6 +448,20 @@ func (v clusterVerbs) Drain(ctx context.Context, r api.ClusterDrainRequest) (api
 func (v clusterVerbs) Move(ctx context.Context, r api.ClusterMoveRequest) (api.ClusterMoveReply, *wire.Error) {
 	return v.m.cluster.Move(ctx, r)
 }
+
+func (v clusterVerbs) Verify(ctx context.Context, r api.ClusterVerifyRequest) (api.ClusterVerifyReply, *wire.Error) {
+	return v.m.cluster.Verify(ctx, r)
+}
+
+func (v clusterVerbs) Repair(ctx context.Context, r api.ClusterLossRequest) (api.ClusterLoss, *wire.Error) {
+	return v.m.cluster.Repair(ctx, r)
+}
+
+func (v clusterVerbs) Accept(ctx context.Context, r api.ClusterLossRequest) (api.ClusterLoss, *wire.Error) {
+	return v.m.cluster.Accept(ctx, r)
+}
+
+func (v clusterVerbs) LogLost(shard int) bool { return v.m.cluster.LogLost(shard) }
 
 // placement is the shard.Placement of a cluster.
 type placement struct{ meta *meta.Meta }

@@ -95,6 +95,8 @@ const (
 	CodeNodeNotFound    = 21404
 	CodeStandbyNotReady = 16409
 	CodeNodeSilent      = 15503
+	CodeLogLost         = 16503
+	CodeNotRepaired     = 19409
 
 	// The sidecar itself.
 	CodeLimitReached   = 13429
@@ -198,6 +200,8 @@ var catalog = []Entry{
 	entry(CodeNodeNotFound, "node_not_found", "The cluster heard no node of this name in the last ten seconds."),
 	entry(CodeStandbyNotReady, "standby_not_ready", "The node cannot take the shard now: its copy is a second or more behind, or it is drained or stopping."),
 	entry(CodeNodeSilent, "node_silent", "The cluster node does not answer; retry later."),
+	entry(CodeLogLost, "log_lost", "The log of the queue's shard lacks confirmed messages; no node serves it until an operator repairs the log."),
+	entry(CodeNotRepaired, "not_repaired", "The log of the shard lacks nothing, or something else than the request says, or it cannot be repaired now."),
 
 	entry(CodeLimitReached, "limit_reached", "A limit of this fila on the number of objects is reached; retry later or raise it."),
 	entry(CodeOutcomeUnknown, "outcome_unknown", "The commit failed, and it is unknown whether it reached the disk; retry with the same Nats-Msg-Id."),

@@ -29,6 +29,8 @@ const (
 	EventClientCut          = "client-cut"    // the embedded NATS server closed a client's connection
 	EventOwnerChanged       = "owner-changed" // tail: shard
 	EventFenced             = "fenced"        // tail: shard
+	EventLogLost            = "log-lost"      // tail: shard; its log lacks confirmed messages
+	EventLogDamaged         = "log-damaged"   // tail: shard; a replica of its log cannot be read, or differs
 	EventMemberJoined       = "member-joined" // tail: node
 	EventMemberLeft         = "member-left"
 	EventJobCreated         = "job-created" // tail of all job events: the job's queue

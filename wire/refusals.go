@@ -373,6 +373,16 @@ func NoSuchShard(shard, shards int) *Error {
 	return BadField("shard", fmt.Sprint(shard), fmt.Sprintf("allowed is 0 to %d", shards-1))
 }
 
+// LogLost answers for a queue whose log lacks confirmed messages.
+func LogLost(queue string) *Error {
+	return newError(CodeLogLost, "the log of the shard of queue %s lacks confirmed messages, and no node serves it until it is repaired", Quote(queue)).retry(handoverTime)
+}
+
+// NotRepaired refuses to repair the log of a shard, or to accept its loss.
+func NotRepaired(shard int, why string) *Error {
+	return newError(CodeNotRepaired, "shard %d: %s", shard, why)
+}
+
 // StandbyNotReady refuses to move a shard to a node that cannot take it over now.
 func StandbyNotReady(shard int, node string) *Error {
 	return newError(CodeStandbyNotReady, "node %s cannot take shard %d over now: its copy has to be less than a second behind, and the node neither drained nor stopping", Quote(node), shard)

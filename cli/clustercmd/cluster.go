@@ -24,7 +24,7 @@ func Commands(env *command.Env) []*cobra.Command {
 takes over when it dies. These commands ask any node. Only import, export, rebuild
 and nats need a cluster whose nodes do not run, and read the configuration of one
 node.`,
-	}, newStatusCommand(env), newDrainCommand(env), newMoveCommand(env),
+	}, newStatusCommand(env), newDrainCommand(env), newMoveCommand(env), newVerifyCommand(env), newRepairCommand(env), newAcceptCommand(env),
 		newImportCommand(env), newExportCommand(env), newRebuildCommand(env), newNATSCommand(env))}
 }
 
@@ -37,7 +37,7 @@ func newStatusCommand(env *command.Env) *cobra.Command {
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.ClusterStatus, error) {
 			return s.ClusterStatus(ctx)
 		}, func(st client.ClusterStatus, _ []string) string {
-			return terminal.Sections(nodesTable(env, st), shardsTable(env, st))
+			return terminal.Sections(nodesTable(env, st), shardsTable(env, st), lossesText(st))
 		}),
 	}
 }
@@ -144,12 +144,7 @@ the node leaves the cluster or the shard is moved again; the other shards are sp
 around it.`,
 		Example:           `  fila cluster move 3 fila-2`,
 		ValidArgsFunction: env.Complete(shardNumbers, nodeNames),
-		PreRunE: func(_ *cobra.Command, args []string) (err error) {
-			if shard, err = strconv.Atoi(args[0]); err != nil || shard < 0 {
-				return command.UsageError("SHARD %q: allowed is the number of a shard, as `fila cluster status` shows it", args[0])
-			}
-			return nil
-		},
+		PreRunE:           func(_ *cobra.Command, args []string) error { return parseShard(args[0], &shard) },
 	}
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ClusterMoveReply, error) {
 		return s.ClusterMove(ctx, shard, args[1])
@@ -160,6 +155,13 @@ around it.`,
 		return fmt.Sprintf("shard %d goes from %s to %s; `fila cluster status` shows when it is there\n", r.Shard, terminal.Clean(cmp.Or(r.From, "nobody")), terminal.Clean(r.To))
 	})
 	return cmd
+}
+
+func parseShard(arg string, shard *int) (err error) {
+	if *shard, err = strconv.Atoi(arg); err != nil || *shard < 0 {
+		return command.UsageError("SHARD %q: allowed is the number of a shard, as `fila cluster status` shows it", arg)
+	}
+	return nil
 }
 
 func nodeNames(ctx context.Context, s *command.Session, _ []string, _ string) (names []string, err error) {

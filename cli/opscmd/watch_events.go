@@ -60,6 +60,8 @@ var knownEvents = func() []knownEvent {
 		{wire.EventClientCut, red, "the embedded NATS server has cut off client {client} (user {user}) at {address}: {reason}"},
 		{wire.EventOwnerChanged, yellow, "shard {shard} <planned?was handed over to><!planned?was taken over by> node {owner}, epoch {epoch}<; before it: {previous}>"},
 		{wire.EventFenced, red, "node {node} cannot write the log of shard {shard} and neither delivers nor answers"},
+		{wire.EventLogLost, red, "the log of shard {shard} lacks confirmed messages: it ends at record {log_end}, and node {has} has record {seq}"},
+		{wire.EventLogDamaged, red, "a replica of the log of shard {shard} is damaged, as read by node {node}: {problem}"},
 		{wire.EventMemberJoined, green, "node {node} ({version}) has joined the cluster"},
 		{wire.EventMemberLeft, red, "node {node} has left the cluster"},
 		{wire.EventJobCreated, green, jobTurned},

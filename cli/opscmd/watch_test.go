@@ -101,6 +101,8 @@ func TestEventSentences(t *testing.T) {
 		{`{"type":"owner-changed","data":{"shard":3,"owner":"b","epoch":2,"previous":"a","planned":true}}`, "shard 3 was handed over to node b, epoch 2; before it: a"},
 		{`{"type":"owner-changed","data":{"shard":3,"owner":"b","epoch":2,"previous":"a","planned":false}}`, "shard 3 was taken over by node b, epoch 2; before it: a"},
 		{`{"type":"fenced","data":{"shard":3,"node":"a","epoch":2}}`, "node a cannot write the log of shard 3 and neither delivers nor answers"},
+		{`{"type":"log-lost","data":{"shard":3,"node":"a","has":"b","seq":120,"log_end":100}}`, "the log of shard 3 lacks confirmed messages: it ends at record 100, and node b has record 120"},
+		{`{"type":"log-damaged","data":{"shard":3,"node":"a","problem":"record 7: checksum does not match"}}`, "a replica of the log of shard 3 is damaged, as read by node a: record 7: checksum does not match"},
 		{`{"type":"member-joined","data":{"node":"b","version":"v1"}}`, "node b (v1) has joined the cluster"},
 		{`{"type":"member-left","data":{"node":"b","version":"v1"}}`, "node b has left the cluster"},
 		{`{"type":"job-created","queue":"a.dlq","data":{"job":"J","op":"redrive","matched":0,"done":0}}`, "job J (redrive) of queue a.dlq: created, 0 of 0 done"},

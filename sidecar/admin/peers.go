@@ -81,6 +81,9 @@ func (a *Admin) forward(shard int, queue string, r request) ([]byte, *wire.Error
 		return nil, wire.OutcomeUnknown()
 	}
 	a.log.Debug("a request finds no owner", "verb", r.verb, "queue", queue, "shard", shard, "error", err)
+	if a.cluster != nil && a.cluster.LogLost(shard) {
+		return nil, wire.LogLost(queue)
+	}
 	return nil, wire.NoOwner(queue)
 }
 

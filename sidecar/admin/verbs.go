@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 	"time"
 
 	"github.com/filaq/fila/sidecar/control"
@@ -86,6 +85,8 @@ func changesJob(a *Admin, v *api.Verb[api.JobRequest, api.JobInfo], change func(
 	return changesAudited(a, v, func(r *api.JobRequest) string { return "job:" + r.ID },
 		func(r api.JobRequest) (api.JobInfo, *wire.Error) { return change(r.ID) }).at(nil, find(refusedBy(wire.CodeJobNotFound)))
 }
+
+func lossObject(r *api.ClusterLossRequest) string { return shardObject(r.Shard) }
 
 // pauseObject names the object of a pause or resume.
 func pauseObject(req *api.PauseRequest) string {
@@ -216,7 +217,10 @@ func (a *Admin) rows() []Verb {
 
 		reads(api.VerbClusterStatus, a.clusterStatus),
 		changesAudited(a, api.VerbClusterDrain, func(r *api.ClusterDrainRequest) string { return "node:" + r.Node }, a.clusterDrain).waiting(),
-		changesAudited(a, api.VerbClusterMove, func(r *api.ClusterMoveRequest) string { return "shard:" + strconv.Itoa(*r.Shard) }, a.clusterMove).waiting(),
+		changesAudited(a, api.VerbClusterMove, func(r *api.ClusterMoveRequest) string { return shardObject(r.Shard) }, a.clusterMove).waiting(),
+		reads(api.VerbClusterVerify, a.clusterVerify).waiting(),
+		changesOne(a, api.VerbClusterRepair, lossObject, a.clusterRepair).waiting(),
+		changesOne(a, api.VerbClusterAccept, lossObject, a.clusterAccept).waiting(),
 	}
 }
 

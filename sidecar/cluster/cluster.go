@@ -41,6 +41,12 @@ type Replica interface {
 	// Promote makes this node the owner if nothing has come after seen, and returns when
 	// everything before is applied. Then the caller has to close the store.
 	Promote(ctx context.Context, seen Seen) (Store, error)
+	// SetFormat sets the format of records that all nodes read, at most replog.Format.
+	SetFormat(format int)
+	// Verify reads the log, see [replog.Replica.Verify].
+	Verify(ctx context.Context, copies []replog.Mark, rate int) (replog.Report, error)
+	// Repair lets the log go on from this copy, see [replog.Replica.Repair].
+	Repair(ctx context.Context, decide func(replog.Verdict) error) (replog.Mark, error)
 }
 
 // Store is the store of an owned shard, a [*replog.Store] for a replica of Replog.
@@ -50,8 +56,6 @@ type Store interface {
 	Owns(d time.Duration) bool
 	// Resign writes the last record of the epoch.
 	Resign(ctx context.Context, to string) error
-	// SetFormat sets the format of records that all nodes read, at most replog.Format.
-	SetFormat(format int)
 	// Failed is closed when the store has failed, with the error Err.
 	Failed() <-chan struct{}
 	Err() error
@@ -105,6 +109,7 @@ type Options struct {
 	Replicas []Replica // by shard
 	Event    func(typ, tail string, e wire.Event)
 	Detail   func(shard int) Detail // it does not block; may be nil
+	Memory   Memory                 // may be nil
 }
 
 // MinFailover is the shortest failover: a healthy owner writes every 500 ms and is fenced after
@@ -136,6 +141,7 @@ type localShard struct {
 	rank    int             // candidates that campaign before this node
 	hand    *ownership.Move // requested handover
 	leaving time.Time       // start of the handover; used by actions
+	lost    loss
 }
 
 // outcome is the outcome of an action.
@@ -171,7 +177,12 @@ type Cluster struct {
 		mover     *ownership.Mover
 		draining  bool
 		leaving   bool
-		checked   int64           // last check of members and balance
+		checked   int64                    // last check of members and balance
+		complete  bool                     // all nodes that were here have been heard, or waited for
+		kept      map[int]ownership.Commit // as Memory has them of this node
+		keptAt    int64                    // last look
+		wrote     int64                    // last time that it was stored
+		keeping   bool
 		format    int             // of records, read by all members
 		announced int64           // last announcement
 		news      bool            // announce at once
@@ -221,6 +232,7 @@ func (c *Cluster) Start(ctx context.Context) error {
 	}
 	for subject, handle := range map[string]nats.MsgHandler{
 		c.subjects.members(): c.onNews, c.subjects.ping(c.Node): c.onPing, c.subjects.order(c.Node): c.onOrder,
+		c.subjects.repair(c.Node): c.onRepair,
 	} {
 		sub, err := c.Conn.Subscribe(subject, handle)
 		if err != nil {
@@ -234,6 +246,7 @@ func (c *Cluster) Start(ctx context.Context) error {
 		return fmt.Errorf("flush to NATS: %w", err)
 	}
 	go c.run()
+	c.actions.Go(c.scrub)
 	for _, r := range c.Replicas {
 		c.actions.Go(func() { c.listen(r) })
 	}
@@ -414,6 +427,7 @@ func (c *Cluster) step(o *outcome) {
 		c.announce(false)
 	}
 	c.report(changes)
+	c.reportLosses()
 }
 
 // input returns the input of a machine. Its caller holds mu.
@@ -426,6 +440,7 @@ func (c *Cluster) input(now int64, p *localShard, done *ownership.Done) ownershi
 			At: int64(seen.At.Sub(c.began)), Err: seen.Err,
 		}
 		p.late = p.behind.Sample(now, seen.Seq+seen.Lag, seen.Seq, in.Seen.At)
+		in.Lacking = !c.mu.complete || c.lacks(p, seen)
 		return in
 	}
 	in.Owns = p.store.Owns(c.FenceAfter())
@@ -465,12 +480,13 @@ func (c *Cluster) checkMembers(now int64) []ownership.Change {
 		c.mu.format = format
 		c.Log.Info("the nodes of the cluster read another format of records than before", "format", format, "newest", replog.Format)
 	}
+	c.remember(now)
 	here := ownership.Here{Owned: make([]bool, c.Shards), Draining: c.mu.draining, Leaving: c.mu.leaving}
 	for _, p := range c.mu.local {
+		p.replica.SetFormat(c.mu.format)
+		c.checkLoss(now, p)
 		seen := p.machine.Over()
-		if p.store != nil {
-			p.store.SetFormat(c.mu.format)
-		} else {
+		if p.store == nil {
 			seen = ownership.Seen{Owner: p.replica.Seen().Owner}
 		}
 		p.rank = c.mu.members.Rank(now, p.number, seen.Owner)

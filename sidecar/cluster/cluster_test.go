@@ -180,7 +180,7 @@ func TestOwnersWriteTheLowestFormat(t *testing.T) {
 		format := func() (all []int32) {
 			a.set(func() {
 				for _, st := range a.runs {
-					all = append(all, st.format.Load())
+					all = append(all, st.f.format.Load())
 				}
 			})
 			return all
@@ -249,6 +249,7 @@ func TestSIGTERMHandsOver(t *testing.T) {
 		for _, l := range r.logs {
 			require.True(t, l.ended)
 		}
+		r.start("a")
 		r.start("b")
 		r.until(time.Second, "a log that was given away is taken at once", r.served)
 	})

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,6 +28,7 @@ type rig struct {
 	t      *testing.T
 	srv    *server.Server
 	logs   []*logOf
+	memory memory
 	nodes  map[string]*peer
 	mu     sync.Mutex
 	events []wire.Event
@@ -101,7 +104,7 @@ func (r *rig) start(name string) *peer {
 	}
 	p.Cluster, err = New(Options{
 		Log: slog.New(slog.DiscardHandler), Conn: nc, Name: "prod", Node: name, Version: "v1", Shards: len(r.logs),
-		Serve: site{p}, Replicas: replicas, Event: r.event,
+		Serve: site{p}, Replicas: replicas, Event: r.event, Memory: &r.memory,
 		Detail: func(int) Detail { return Detail{LogBytes: 42, SnapshotAt: time.Unix(1000, 0)} },
 	})
 	require.NoError(r.t, err)
@@ -269,14 +272,64 @@ func (r *rig) load() map[string]int {
 	return load
 }
 
-// fakeReplica is a replica of a logOf.
+// memory is the Memory of the nodes.
+type memory struct {
+	mu   sync.Mutex
+	kept map[string][]byte
+}
+
+func (m *memory) Keep(_ context.Context, key string, value []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.kept == nil {
+		m.kept = make(map[string][]byte)
+	}
+	m.kept[key] = value
+	return nil
+}
+
+func (m *memory) Kept(prefix string) map[string][]byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := maps.Clone(m.kept)
+	maps.DeleteFunc(all, func(key string, _ []byte) bool { return !strings.HasPrefix(key, prefix) })
+	return all
+}
+
+// fakeReplica is a replica of a logOf. All records are commits.
 type fakeReplica struct {
-	p     *peer
-	log   *logOf
-	shard int
-	began time.Time
-	last  Seen // before the cut
-	ended chan struct{}
+	Replica // nil: what the fake does not have
+	p       *peer
+	log     *logOf
+	shard   int
+	began   time.Time
+	last    Seen        // before the cut
+	has     replog.Mark // what its file has
+	format  atomic.Int32
+	ended   chan struct{}
+}
+
+func (f *fakeReplica) SetFormat(format int) { f.format.Store(int32(format)) }
+
+// forget makes a log forget its newest records.
+func (l *logOf) forget(records uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seq -= records
+}
+
+// Repair implements Replica: the log gets a new epoch, and all of the file.
+func (f *fakeReplica) Repair(_ context.Context, decide func(replog.Verdict) error) (replog.Mark, error) {
+	if !errors.Is(f.Seen().Err, replog.ErrShorter) {
+		return replog.Mark{}, replog.ErrNotLost
+	}
+	if err := decide(replog.Verdict{Copy: f.has, Seq: f.log.seq + 1}); err != nil {
+		return replog.Mark{}, err
+	}
+	f.log.mu.Lock()
+	defer f.log.mu.Unlock()
+	f.log.epoch, f.log.seq, f.log.owner, f.log.at = f.has.Epoch+1, f.log.seq+1, f.p.name, time.Now()
+	return f.has, nil
 }
 
 func (f *fakeReplica) Ended() <-chan struct{} { return f.ended }
@@ -302,6 +355,15 @@ func (f *fakeReplica) Seen() Seen {
 		at = f.began
 	}
 	seen := Seen{Epoch: l.epoch, Owner: l.owner, Ended: l.ended, To: l.to, Seq: l.seq - min(lag, l.seq), At: at, Lag: lag}
+	seen.N, seen.Data = seen.Seq, replog.Mark{Epoch: l.epoch, N: seen.Seq, Seq: seen.Seq}
+	if v, ok := VerdictOf(&f.p.r.memory, f.shard); ok && v.Covers(f.has) && l.epoch > v.Copy.Epoch {
+		f.has = replog.Mark{} // its file is made again
+	}
+	if f.has.Epoch <= l.epoch && f.has.N > l.seq {
+		seen.Err, seen.Data, seen.End = replog.ErrShorter, f.has, l.seq
+		return seen
+	}
+	f.has = seen.Data
 	if f.p.Cluster != nil && f.last.Seq != seen.Seq {
 		f.last = seen
 	}
@@ -328,6 +390,7 @@ func (f *fakeReplica) Promote(ctx context.Context, seen Seen) (Store, error) {
 	l.seq++
 	l.epoch, l.owner, l.ended, l.to, l.at = l.epoch+1, f.p.name, false, "", time.Now()
 	l.begun = l.at
+	f.has = replog.Mark{Epoch: l.epoch, N: l.seq, Seq: l.seq}
 	st := &fakeStore{f: f, epoch: l.epoch, acked: time.Now(), failed: make(chan struct{}), stop: make(chan struct{}), over: make(chan struct{})}
 	go st.beat()
 	return st, nil
@@ -337,7 +400,6 @@ func (f *fakeReplica) Promote(ctx context.Context, seen Seen) (Store, error) {
 type fakeStore struct {
 	f      *fakeReplica
 	epoch  uint64
-	format atomic.Int32
 	mu     sync.Mutex
 	acked  time.Time
 	err    error
@@ -347,7 +409,6 @@ type fakeStore struct {
 }
 
 func (s *fakeStore) Epoch() uint64           { return s.epoch }
-func (s *fakeStore) SetFormat(format int)    { s.format.Store(int32(format)) }
 func (s *fakeStore) Failed() <-chan struct{} { return s.failed }
 
 func (s *fakeStore) Owns(d time.Duration) bool {
@@ -370,7 +431,7 @@ func (s *fakeStore) beat() {
 			return
 		case <-time.After(500 * time.Millisecond):
 		}
-		if err := s.write(nil); errors.Is(err, store.ErrFenced) {
+		if err := s.write(nil); errors.Is(err, store.ErrFenced) || errors.Is(err, replog.ErrShorter) {
 			s.fail(err)
 			return
 		}
@@ -399,8 +460,12 @@ func (s *fakeStore) write(more func(*logOf)) error {
 	if l.epoch != s.epoch {
 		return fmt.Errorf("epoch %d: %w", l.epoch, store.ErrFenced)
 	}
+	if l.seq < s.f.has.Seq {
+		return replog.ErrShorter
+	}
 	l.seq++
 	l.at = time.Now()
+	s.f.has = replog.Mark{Epoch: l.epoch, N: l.seq, Seq: l.seq}
 	if more != nil {
 		more(l)
 	}

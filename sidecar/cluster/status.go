@@ -50,6 +50,11 @@ func (c *Cluster) Status() api.ClusterStatus {
 		}
 		st.Nodes = append(st.Nodes, node)
 	}
+	for shard := range st.Shards {
+		if l, lost := c.lossOf(now, shard); lost {
+			st.Shards[shard].Lost = &l
+		}
+	}
 	return st
 }
 

@@ -37,9 +37,10 @@ func newSubjects(cluster, node string) (subjects, error) {
 	return subjects{"fila_node." + cluster}, err
 }
 
-func (s subjects) members() string          { return s.prefix + ".member" }
-func (s subjects) ping(node string) string  { return s.prefix + ".ping." + node }
-func (s subjects) order(node string) string { return s.prefix + ".order." + node }
+func (s subjects) members() string           { return s.prefix + ".member" }
+func (s subjects) ping(node string) string   { return s.prefix + ".ping." + node }
+func (s subjects) order(node string) string  { return s.prefix + ".order." + node }
+func (s subjects) repair(node string) string { return s.prefix + ".repair." + node }
 
 // ping is the question to an owner about a shard.
 type ping struct {
@@ -147,7 +148,10 @@ func (c *Cluster) shardNews(p *localShard) ownership.ShardNews {
 	state := p.machine.State()
 	n := ownership.ShardNews{Shard: p.number, State: state.String(), Fenced: p.machine.Fenced()}
 	seen := p.replica.Seen()
-	n.Seq = seen.Seq + seen.Lag
+	n.Seq, n.Lost = seen.Seq+seen.Lag, p.lost.told
+	if seen.Data != (replog.Mark{}) {
+		n.Commit = (*ownership.Commit)(&seen.Data)
+	}
 	if p.store != nil {
 		n.Epoch, n.Owns = p.store.Epoch(), state == ownership.Owning || state == ownership.Draining
 		if c.Detail != nil {
@@ -161,7 +165,7 @@ func (c *Cluster) shardNews(p *localShard) ownership.ShardNews {
 	}
 	n.Epoch, n.Lag, n.BehindMs = seen.Epoch, seen.Lag, p.late/int64(time.Millisecond)
 	if seen.Err != nil {
-		n.Error = seen.Err.Error()
+		n.Error, n.LogEnd, n.Torn = seen.Err.Error(), seen.End, seen.Torn
 	}
 	return n
 }

@@ -16,6 +16,7 @@ const roleEnv = "FILA_E2E_ROLE"
 
 var (
 	flagBin      = flag.String("fila.bin", "", "fila binary to test; empty builds it")
+	flagOld      = flag.String("fila.old", "", "an older binary, for TestRollingUpgrade")
 	flagKills    = flag.Int("fila.kills", 1, "rounds of the tests that kill fila and restart NATS")
 	flagKind     = flag.String("fila.trouble", "", "only rounds of TestClusterOutlivesTrouble whose name has this text")
 	flagMessages = flag.Int("fila.messages", 3000, "messages of the tests of jobs that kill fila or print figures")

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -47,6 +48,7 @@ type proc struct {
 	Dir  string // the data directory
 
 	opts   options
+	bin    string // the binary, if it is not the one under test
 	port   int    // of the embedded NATS server; -1 if fila chooses
 	config string // path of config.toml
 	log    *logBuffer
@@ -99,7 +101,7 @@ func newProc(opts options) (*proc, error) {
 // not wait until it is ready.
 func (p *proc) start(under ...string) error {
 	p.log.reset()
-	args := slices.Concat(under, []string{binary, "serve", "--config", p.config}, p.opts.args)
+	args := slices.Concat(under, []string{cmp.Or(p.bin, binary), "serve", "--config", p.config}, p.opts.args)
 	p.cmd = exec.Command(args[0], args[1:]...)
 	p.cmd.Env = append(cleanEnv(), p.opts.env...)
 	p.cmd.Dir = p.opts.dir

@@ -19,6 +19,7 @@ type Cluster struct {
 type ClusterShard struct {
 	Shard    int
 	Owner    bool // this node owns the shard
+	Lost     bool // this node knows of commits that the log lacks
 	Epoch    uint64
 	Last     uint64 // sequence of the last known record of the log
 	Lag      uint64 // records that this node has not applied
@@ -37,6 +38,7 @@ var shardReadings = []struct {
 	value func(*ClusterShard) float64
 }{
 	{shardReading("owner", "1 while this node owns the shard, otherwise 0."), func(s *ClusterShard) float64 { return boolean(s.Owner) }},
+	{shardReading("log_lost", "1 while this node knows of confirmed messages that the shard's log lacks, otherwise 0."), func(s *ClusterShard) float64 { return boolean(s.Lost) }},
 	{shardReading("epoch", "Epoch of the shard: its number of owners so far."), func(s *ClusterShard) float64 { return float64(s.Epoch) }},
 	{shardReading("last_sequence", "Sequence of the last record of the shard's log that this node knows."), func(s *ClusterShard) float64 { return float64(s.Last) }},
 	{shardReading("lag_records", "Records of the log that this node's copy lacks; 0 for the owner."), func(s *ClusterShard) float64 { return float64(s.Lag) }},

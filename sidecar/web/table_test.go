@@ -56,7 +56,11 @@ func (r *rig) full() {
 	r.reply("guard "+api.GuardState, api.GuardStatus{Key: hostile, Limits: []api.GuardLimit{{Gate: hostile}}})
 	r.reply(api.VerbClusterStatus, api.ClusterStatus{
 		Name: hostile, Node: hostile, Nodes: []api.ClusterNode{{Node: hostile, Version: hostile, Since: at}},
-		Shards: []api.ClusterShard{{Owner: hostile, MovingTo: hostile, Standbys: []api.ClusterStandby{{Node: hostile, State: hostile, Lag: 3, Error: hostile}}}},
+		Shards: []api.ClusterShard{{
+			Lost: &api.ClusterLoss{Node: hostile, Reachable: hostile, Records: 20},
+		}, {
+			Lost: &api.ClusterLoss{Owner: hostile, Copies: []string{hostile}},
+		}, {Owner: hostile, MovingTo: hostile, Standbys: []api.ClusterStandby{{Node: hostile, State: hostile, Lag: 3, Error: hostile}}}},
 	})
 	r.events.hear([]byte(`{"type":"x","time":"` + at + `","queue":"q","key":"<script>","data":{"a":"<script>"}}`))
 }

@@ -67,7 +67,7 @@ func prioritised() *store.Batch {
 func TestGolden(t *testing.T) {
 	batches := []*store.Batch{everything(), {Finish: []store.Ref{{Queue: 1, Seq: 1}}}, {}}
 	for name, b := range map[string][]byte{
-		"epoch":    encode(head{kind: kindEpoch, epoch: 3, n: 1}, beginning{owner: "node-a", token: "ABC"}.append(nil)),
+		"epoch":    encode(head{kind: kindEpoch, epoch: 3, n: 1}, beginning{owner: "node-a", token: "ABC"}.append(nil, false)),
 		"commit":   encode(head{kind: kindCommit, epoch: 3, n: 2}, appendBatches(nil, batches)),
 		"history":  encode(head{kind: kindCommit, epoch: 3, n: 2}, appendBatches(nil, []*store.Batch{remembering()})),
 		"priority": encode(head{kind: kindCommit, epoch: 3, n: 2}, appendBatches(nil, []*store.Batch{prioritised()})),
@@ -93,7 +93,7 @@ func TestGolden(t *testing.T) {
 	}
 	h, body := read("epoch")
 	require.Equal(t, head{kind: kindEpoch, epoch: 3, n: 1}, h)
-	b, err := decodeBeginning(body)
+	b, err := decodeBeginning(body, false)
 	require.NoError(t, err)
 	require.Equal(t, beginning{owner: "node-a", token: "ABC"}, b)
 	_, body = read("commit")
@@ -128,7 +128,49 @@ func TestGolden(t *testing.T) {
 	require.NoError(t, err)
 	p, err := decodePosition(raw)
 	require.NoError(t, err)
-	require.Equal(t, position{seq: 77, at: mark{epoch: 3, n: 5, ended: true}, incarnation: "inc", shard: 300}, p)
+	require.Equal(t, position{seq: 77, at: mark{epoch: 3, n: 5, ended: true}, data: Mark{Epoch: 3, N: 5, Seq: 77}, incarnation: "inc", shard: 300}, p)
+}
+
+// Records and positions with a chain remain readable, too.
+func TestGoldenChains(t *testing.T) {
+	begins := beginning{owner: "node-a", token: "ABC", after: place{2, 700}, snapshot: "3/repair"}
+	heads := map[string]head{
+		"epoch":  {kind: kindEpoch, epoch: 3, n: 1, chained: true, before: 0x1122334455667788},
+		"commit": {kind: kindCommit, epoch: 3, n: 2, chained: true},
+	}
+	bodies := map[string][]byte{"epoch": begins.append(nil, true), "commit": appendBatches(nil, []*store.Batch{everything()})}
+	p := position{
+		seq: 77, at: mark{epoch: 3, n: 5, chain: 9, ended: true}, data: Mark{Epoch: 2, N: 4, Seq: 70, Chain: 8}, incarnation: "inc", shard: 300,
+	}
+	golden := map[string][]byte{"position": p.append(nil)}
+	for name, h := range heads {
+		golden[name] = encode(h, bodies[name])
+	}
+	for name, b := range golden {
+		path := filepath.Join("testdata", name+".v2")
+		if *update {
+			require.NoError(t, os.WriteFile(path, b, 0o644))
+		}
+		want, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, want, b, name)
+		if name == "position" {
+			got, err := decodePosition(want)
+			require.NoError(t, err)
+			require.Equal(t, p, got)
+			continue
+		}
+		h, body, err := decode(want)
+		require.NoError(t, err)
+		require.Equal(t, heads[name], h)
+		require.Equal(t, bodies[name], body)
+	}
+	got, err := decodeBeginning(bodies["epoch"], true)
+	require.NoError(t, err)
+	require.Equal(t, begins, got)
+	require.Equal(t, uint64(0xd33ecdb2f47847d3), chainOf(heads["commit"], golden["commit"]), "stored in files")
+	_, _, err = decode(golden["commit"][:plainHead+7])
+	require.Error(t, err)
 }
 
 // A body is packed if that saves enough.
@@ -196,7 +238,7 @@ func TestLeasesAreThoseOfTheStates(t *testing.T) {
 
 func TestPositionOfANewerVersion(t *testing.T) {
 	p := position{seq: 1}.append(nil)
-	p[0]++
+	p[0] += 2
 	_, err := decodePosition(p)
 	require.ErrorIs(t, err, ErrUnknown)
 }
@@ -221,10 +263,12 @@ func FuzzRecord(f *testing.F) {
 			require.NoError(t, err)
 			require.Equal(t, batches, again)
 		}
-		if x, err := decodeBeginning(b); err == nil {
-			again, err := decodeBeginning(x.append(nil))
-			require.NoError(t, err)
-			require.Equal(t, x, again)
+		for _, chained := range []bool{false, true} {
+			if x, err := decodeBeginning(b, chained); err == nil {
+				again, err := decodeBeginning(x.append(nil, chained), chained)
+				require.NoError(t, err)
+				require.Equal(t, x, again)
+			}
 		}
 		if p, err := decodePosition(b); err == nil && p.shard >= 0 {
 			again, err := decodePosition(p.append(nil))

@@ -92,6 +92,7 @@ const (
 	lost         // it does not come to the stream
 	mute         // it does, and the answer is lost
 	refused
+	nobody // the stream has no leader
 )
 
 // end is the connection of a node to the stream.
@@ -180,6 +181,8 @@ func (f *fakeStream) offer(record []byte, behind uint64, fate fate) (uint64, err
 		return 0, errMoved
 	case fate == refused:
 		return 0, errRefused
+	case fate == nobody:
+		return 0, errNobody
 	case f.most > 0 && f.bytes()+int64(len(record)+perMessage) > f.most:
 		return 0, errors.Join(errRefused, ErrFull)
 	}

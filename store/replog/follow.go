@@ -13,8 +13,9 @@ import (
 // errPromoted ends following: the epoch record of this node has arrived.
 var errPromoted = errors.New("promoted")
 
-// run follows, serves as the owner, and follows again.
-func (r *Replica) run() {
+// run follows, serves as the owner, and follows again. err is why the file cannot follow yet,
+// nil if it can.
+func (r *Replica) run(err error) {
 	defer func() {
 		if err := r.closeFile(); err != nil {
 			r.o.Log.Warn("replog: closing", "file", r.o.Path, "error", err)
@@ -22,50 +23,61 @@ func (r *Replica) run() {
 	}()
 	var said string
 	for r.ctx.Err() == nil {
-		err := r.follow()
-		if !errors.Is(err, errPromoted) {
-			r.dropAttempt(err)
+		for err != nil && r.ctx.Err() == nil {
+			if said != err.Error() && !errors.Is(err, errRepaired) {
+				said = err.Error()
+				r.o.Log.Error("replog: the replica does not follow", "shard", r.o.Shard, "error", err)
+			}
+			r.change(func(s *Seen) {
+				s.Err = err
+				r.tellFile(s)
+			})
+			r.rest(err)
+			err = r.open(r.ctx)
 		}
-		switch {
-		case r.ctx.Err() != nil:
+		if r.ctx.Err() != nil {
 			return
-		case errors.Is(err, errPromoted):
+		}
+		err = r.follow()
+		if errors.Is(err, errPromoted) {
 			if r.own(); r.isClosed() {
 				return
 			}
 			said, r.stuck = "", 0
-		default:
-			if said != err.Error() {
-				said = err.Error()
-				r.o.Log.Error("replog: the replica does not follow", "shard", r.o.Shard, "error", err)
-			}
-			r.change(func(s *Seen) { s.Err, r.stuck = err, r.seq+1 })
-			if r.bolt != nil && r.bolt.Err() != nil {
-				if err := r.closeFile(); err != nil {
-					r.o.Log.Warn("replog: closing", "file", r.o.Path, "error", err)
-				}
-				r.heal(err)
-			}
-			r.rest(err)
+			err = r.open(r.ctx)
+			continue
 		}
-		for r.ctx.Err() == nil {
-			err := r.open(r.ctx)
-			if err == nil {
-				break
+		r.dropAttempt(err)
+		r.stuck = r.seq + 1
+		if r.bolt != nil && r.bolt.Err() != nil {
+			if err := r.closeFile(); err != nil {
+				r.o.Log.Warn("replog: closing", "file", r.o.Path, "error", err)
 			}
-			if said != err.Error() {
-				said = err.Error()
-				r.o.Log.Error("replog: the replica cannot go on", "shard", r.o.Shard, "error", err)
-			}
-			r.change(func(s *Seen) { s.Err = err })
-			r.rest(err)
+			r.heal(err)
 		}
 	}
 }
 
-// rest waits before another attempt, longer after an error that does not pass by itself.
+// tellFile sets what the file has, which others must know if the log lacks it.
+func (r *Replica) tellFile(s *Seen) {
+	if r.safe.seq != 0 && r.mu.store == nil {
+		s.Data, s.End, s.Torn = r.safe.data, r.end, r.bolt == nil
+		s.Epoch = max(s.Epoch, r.safe.at.epoch)
+	}
+}
+
+// lacks reports whether the log lacks what a file has, or what comes behind it.
+func lacks(err error) bool {
+	return errors.Is(err, ErrShorter) || errors.Is(err, ErrGone) || errors.Is(err, ErrGap)
+}
+
+// rest waits before another attempt, longer after an error that does not pass by itself, and
+// repairs the log on request.
 func (r *Replica) rest(err error) {
 	wait := lastRetry
+	if errors.Is(err, errRepaired) {
+		wait = 0
+	}
 	for _, lasting := range []error{ErrGone, ErrForeign, ErrReplicas, ErrShorter, ErrGap, ErrUnknown, ErrBroken} {
 		if errors.Is(err, lasting) {
 			wait = max(wait, r.o.Check)
@@ -75,6 +87,9 @@ func (r *Replica) rest(err error) {
 	defer t.Stop()
 	select {
 	case <-t.C:
+	case ask := <-r.repairs:
+		mark, err := r.repair(ask)
+		ask.done <- repairedAt{mark, err}
 	case <-r.ctx.Done():
 	}
 }
@@ -147,6 +162,7 @@ func (r *Replica) check() error {
 	case !st.created.Equal(r.created):
 		return fmt.Errorf("%w: it was made anew at %v", ErrGone, st.created)
 	case st.last < r.safe.seq:
+		r.end = st.last
 		return fmt.Errorf("%w: shard %d: %d records are applied, the stream has %d", ErrShorter, r.o.Shard, r.safe.seq, st.last)
 	}
 	r.change(func(s *Seen) { s.Lag = max(st.last, r.seq) - r.seq })
@@ -190,6 +206,7 @@ func (r *Replica) take(entries []entry) error {
 		if mine != nil || i == len(entries)-1 {
 			r.change(func(s *Seen) {
 				s.Seq, s.At, s.Lag = r.seq, e.at, e.behind
+				s.N, s.Chain, s.Data = r.at.n, r.at.chain, r.safe.data
 				if r.at.ended { // a successor must know the sequence, too
 					s.Ended, s.To = true, r.to
 				}
@@ -232,11 +249,19 @@ func (r *Replica) read(e *entry) (batches []*store.Batch, mine *attempt, err err
 		r.o.Log.Info("replog: passing over a record of an earlier owner", "shard", r.o.Shard, "seq", e.seq, "epoch", h.epoch)
 		return nil, nil, nil
 	}
+	if !r.at.follows(h) {
+		return nil, nil, fmt.Errorf("%w: record %d, %d of epoch %d, comes after another record than was applied", ErrBroken, e.seq, h.n, h.epoch)
+	}
+	next.chain = chainOf(h, e.record)
 	var b beginning
 	switch h.kind {
 	case kindEpoch:
 		r.parts = nil
-		b, err = decodeBeginning(body)
+		if b, err = decodeBeginning(body, h.chained); err == nil {
+			if err := r.begins(e.seq, h, b); err != nil {
+				return nil, nil, err
+			}
+		}
 	case kindResign:
 		r.to, err = decodeResign(body)
 	case kindCommit:
@@ -262,11 +287,36 @@ func (r *Replica) read(e *entry) (batches []*store.Batch, mine *attempt, err err
 	r.unwritten++
 	if !next.more {
 		r.safe.seq, r.safe.at = e.seq, next
+		if h.kind == kindCommit {
+			r.safe.data = r.safe.mark()
+		}
 	}
 	if h.kind == kindEpoch {
 		mine = r.begun(next.epoch, b)
 	}
 	return batches, mine, nil
+}
+
+// errRepaired ends following: the log goes on behind records that it lacks, and a snapshot
+// has them.
+var errRepaired = errors.New("replog: the log was repaired")
+
+// begins checks that the owner of a new epoch has not applied more than the log has.
+func (r *Replica) begins(seq uint64, h head, b beginning) error {
+	if !h.chained {
+		return nil
+	}
+	switch has := b.after.compare(r.at.place()); {
+	case has > 0 && b.snapshot != "":
+		r.repaired = seq
+		return errRepaired
+	case has > 0:
+		return fmt.Errorf("%w: shard %d: the owner of epoch %d has applied record %d of epoch %d, which is not before record %d",
+			ErrShorter, r.o.Shard, h.epoch, b.after.n, b.after.epoch, seq)
+	case has == 0 && h.before != 0 && r.at.chain != 0 && h.before != r.at.chain:
+		return fmt.Errorf("%w: record %d begins epoch %d after another history than was applied", ErrBroken, seq, h.epoch)
+	}
+	return nil
 }
 
 // begun notes a new epoch and returns the attempt of this node that started it, if any.

@@ -4,14 +4,15 @@ import "github.com/filaq/fila/store"
 
 // Format is the newest format that this program writes and reads. A follower stops at an
 // unknown record, so an owner writes the lowest format of all present nodes; see
-// [Store.SetFormat].
+// [Replica.SetFormat].
 //
 //	1  sections 1 to 11, bodies not packed
 //	2  histories (12), details of leases (13), priorities of messages, packed bodies
+//	3  chains of records and positions
 //
 // With format 1 the owner leaves out the data of format 2, also in its own file, so that
 // all copies are equal. A node of format 1 had no such data, so an upgrade loses none.
-const Format = 2
+const Format = 3
 
 // plain removes the data of a batch that format 1 does not have.
 func plain(b *store.Batch) {
@@ -27,16 +28,19 @@ func plain(b *store.Batch) {
 	}
 }
 
+// chains is the first format with chains.
+const chains = 3
+
 // SetFormat sets the format to write, at most [Format]. It does not affect submitted
 // batches.
-func (s *Store) SetFormat(format int) { s.w.format.Store(int32(format)) }
+func (r *Replica) SetFormat(format int) { r.format.Store(int32(format)) }
 
 // Format returns the format that the store writes.
-func (s *Store) Format() int { return int(s.w.format.Load()) }
+func (s *Store) Format() int { return int(s.r.format.Load()) }
 
 // Submit implements store.Store.
 func (s *Store) Submit(b *store.Batch) {
-	if s.w.format.Load() < 2 {
+	if s.Format() < 2 {
 		plain(b)
 	}
 	s.Bolt.Submit(b)

@@ -36,7 +36,7 @@ func TestAnOwnerWritesWhatAllNodesRead(t *testing.T) {
 				}}}, History: []store.Attempt{{Ref: dead, Record: []byte("last")}}},
 			}
 		}
-		s.SetFormat(1)
+		a.SetFormat(1)
 		for _, batch := range rich(10) {
 			require.NoError(t, storetest.Do(s, batch))
 		}
@@ -71,7 +71,7 @@ func TestAnOwnerWritesWhatAllNodesRead(t *testing.T) {
 		require.Equal(t, contentOf(t, s), b.content(t), "the owner's file is no other")
 		require.Zero(t, priorities(t, s))
 
-		s.SetFormat(Format)
+		a.SetFormat(Format)
 		before := len(f.heads(t))
 		for _, batch := range rich(20) {
 			require.NoError(t, storetest.Do(s, batch))

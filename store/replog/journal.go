@@ -6,16 +6,18 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
 // journal is the interface to the stream of a log. Its methods are safe for concurrent use
 // and end with their context.
 type journal interface {
-	// append writes a record behind a sequence and returns its own. errMoved and
-	// errRefused mean that it was not written; after other errors it may have been.
+	// append writes a record behind a sequence and returns its own. errMoved, errRefused and
+	// errNobody mean that it was not written; after other errors it may have been.
 	append(ctx context.Context, record []byte, behind uint64) (seq uint64, err error)
 	// state returns the state of the stream, from its leader.
 	state(ctx context.Context) (state, error)
@@ -46,6 +48,7 @@ type state struct {
 var (
 	errMoved   = errors.New("the log has another end")
 	errRefused = errors.New("the stream takes no record")
+	errNobody  = errors.New("the stream has no leader")
 )
 
 // streamOf and subjectOf return names in JetStream. The name of a cluster consists of
@@ -70,6 +73,7 @@ type streamJournal struct {
 	o       *Options
 	name    string
 	subject string
+	stream  atomic.Pointer[jetstream.Stream] // for get, which needs nothing of it that changes
 }
 
 func (o *Options) journal() *streamJournal {
@@ -167,6 +171,8 @@ func (j *streamJournal) append(ctx context.Context, record []byte, behind uint64
 	switch {
 	case err == nil:
 		return ack.Sequence, nil
+	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
+		return 0, fmt.Errorf("%w: %w", errNobody, err)
 	case !errors.As(err, &refused):
 		return 0, err
 	case refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence,
@@ -198,11 +204,16 @@ func (j *streamJournal) state(ctx context.Context) (state, error) {
 
 // get implements [journal].
 func (j *streamJournal) get(ctx context.Context, seq uint64) ([]byte, error) {
-	s, err := j.o.JS.Stream(ctx, j.name)
-	if err != nil {
-		return nil, err
+	known := j.stream.Load()
+	if known == nil {
+		s, err := j.o.JS.Stream(ctx, j.name)
+		if err != nil {
+			return nil, err
+		}
+		known = &s
+		j.stream.Store(known)
 	}
-	m, err := s.GetMsg(ctx, seq)
+	m, err := (*known).GetMsg(ctx, seq)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"time"
 
 	"github.com/filaq/fila/store"
 )
@@ -36,9 +35,18 @@ func (r *Replica) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err = r.compare(ctx, &st); errors.Is(err, ErrGap) {
-		if err = r.continueFromSnapshot(ctx, err); err == nil {
-			err = r.compare(ctx, &st)
+	r.end = st.last
+	if err = r.compare(ctx, st); errors.Is(err, ErrShorter) && r.superseded(ctx, st) {
+		if err = r.dropFile(err); err == nil {
+			err = r.makeFile(ctx, st)
+		}
+		if err == nil {
+			err = r.compare(ctx, st)
+		}
+	}
+	if errors.Is(err, ErrGap) || err == nil && r.repaired > r.safe.seq {
+		if err = r.continueFromSnapshot(ctx, st, err); err == nil {
+			err = r.compare(ctx, st)
 		}
 	}
 	if err != nil {
@@ -49,7 +57,8 @@ func (r *Replica) open(ctx context.Context) error {
 	r.seq, r.at, r.parts = r.safe.seq, r.safe.at, nil
 	r.change(func(s *Seen) {
 		s.Epoch, s.Ended, s.Seq, s.At, s.Lag = r.at.epoch, r.at.ended, r.seq, r.o.Now(), st.last-r.seq
-		if r.stuck == 0 || st.last < r.stuck {
+		s.N, s.Chain, s.Data, s.Torn = r.at.n, r.at.chain, r.safe.data, false
+		if r.stuck == 0 || st.last < r.stuck || r.seq >= r.stuck {
 			s.Err = nil
 		}
 	})
@@ -98,7 +107,7 @@ func (r *Replica) checkSuspect(ctx context.Context, st state) error {
 		if err := r.takePosition(raw); err != nil {
 			return err
 		}
-		if err := r.compare(ctx, &st); err != nil && !errors.Is(err, ErrGap) {
+		if err := r.compare(ctx, st); err != nil && !errors.Is(err, ErrGap) {
 			return err
 		}
 	}
@@ -125,6 +134,15 @@ func (r *Replica) moveAside(cause error) error {
 	return os.Rename(r.o.Path, aside)
 }
 
+// dropFile closes and renames a file that is superseded. It may have the only copies of what
+// an operator has given up.
+func (r *Replica) dropFile(cause error) error {
+	aside := fmt.Sprintf("%s.lost-%d-%d", r.o.Path, r.safe.data.Epoch, r.safe.data.N)
+	r.o.Log.Warn("replog: the file has records that the log lacks, and is put aside: an operator has repaired the log, or accepted the loss; it is made again from snapshot and log",
+		"shard", r.o.Shard, "file", r.o.Path, "aside", aside, "error", cause)
+	return errors.Join(r.closeFile(), os.Rename(r.o.Path, aside))
+}
+
 // makeFile creates a replica from the newest snapshot, or an empty one. A suspect file remains
 // until there is another one.
 func (r *Replica) makeFile(ctx context.Context, st state) error {
@@ -132,7 +150,7 @@ func (r *Replica) makeFile(ctx context.Context, st state) error {
 	done, err := r.restore(ctx, nil)
 	if err == nil && !done {
 		r.safe = nothing
-		if err = r.compare(ctx, &st); err == nil {
+		if err = r.compare(ctx, st); err == nil {
 			err = remove(r.o.Path)
 		}
 	}
@@ -146,13 +164,17 @@ func (r *Replica) makeFile(ctx context.Context, st state) error {
 	return r.bolt.Apply(nil, r.safe.append(nil))
 }
 
-// continueFromSnapshot replaces the file by a snapshot behind the gap.
-func (r *Replica) continueFromSnapshot(ctx context.Context, gap error) error {
+// continueFromSnapshot replaces the file by a snapshot behind a gap of the log: its beginning
+// was cut, or it was repaired.
+func (r *Replica) continueFromSnapshot(ctx context.Context, st state, gap error) error {
 	have := r.safe
 	if err := r.closeFile(); err != nil {
 		return err
 	}
 	done, err := r.restore(ctx, &have)
+	if err == nil && !done || r.repaired != 0 {
+		done, err = r.restoreRepair(ctx, st, have)
+	}
 	if err = errors.Join(err, r.openFile()); err != nil {
 		return err
 	}
@@ -222,12 +244,19 @@ func (r *Replica) openStream(ctx context.Context, fresh bool) (state, error) {
 	return r.j.state(ctx)
 }
 
-// compare refuses a log that does not continue at the position of the file.
-func (r *Replica) compare(ctx context.Context, st *state) error {
-	at := r.safe.seq
-	if err := r.reach(ctx, st, at); err != nil {
-		return err
+// compare refuses a log that does not continue at the position of the file. A file whose
+// log lacks nothing but records without data goes back to its newest commit.
+func (r *Replica) compare(ctx context.Context, st state) error {
+	err := r.compareAt(ctx, st, r.safe.mark())
+	if data := r.safe.data; errors.Is(err, ErrShorter) && data.Seq < r.safe.seq && r.compareAt(ctx, st, data) == nil {
+		r.safe.seq, r.safe.at = data.Seq, mark{epoch: data.Epoch, n: data.N, chain: data.Chain}
+		return nil
 	}
+	return err
+}
+
+func (r *Replica) compareAt(ctx context.Context, st state, have Mark) error {
+	at := have.Seq
 	switch {
 	case st.last < at:
 		return fmt.Errorf("%w: shard %d: %s has applied %d records, the stream has %d", ErrShorter, r.o.Shard, r.o.Path, at, st.last)
@@ -241,26 +270,9 @@ func (r *Replica) compare(ctx context.Context, st *state) error {
 		return fmt.Errorf("replog: reading record %d: %w", at, err)
 	}
 	h, _, err := decode(data)
-	if err != nil || h.epoch != r.safe.at.epoch || h.n != r.safe.at.n {
+	chain := chainOf(h, data)
+	if err != nil || h.epoch != have.Epoch || h.n != have.N || chain != 0 && have.Chain != 0 && chain != have.Chain {
 		return fmt.Errorf("%w: shard %d: record %d is another one than %s has applied", ErrShorter, r.o.Shard, at, r.o.Path)
-	}
-	return nil
-}
-
-// reach waits while the stream ends before record at. After an outage a new leader may report
-// the length before it has applied all acked records.
-func (r *Replica) reach(ctx context.Context, st *state, at uint64) (err error) {
-	for until := time.Now().Add(r.o.Settle); st.last < at && time.Now().Before(until); {
-		t := time.NewTimer(min(r.o.Settle, lastRetry))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return ctx.Err()
-		}
-		if *st, err = r.j.state(ctx); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -42,7 +42,10 @@ type Options struct {
 	AckTimeout time.Duration // wait for an answer before reading the log; default 2 s
 	Linger     time.Duration // how long Close of a Store waits for the stream; default 5 s
 	Check      time.Duration // interval of checks of the stream; default 5 s
-	Settle     time.Duration // how long to wait for a stream that is shorter than the file; default 15 s
+	Settle     time.Duration // how long an owner waits for a stream that lacks acked records, as a new leader may for a moment; default 5 s
+
+	// Verdict returns the newest verdict about copies that the log lacks. May be nil.
+	Verdict func() (Verdict, bool)
 
 	// OnAppend is called for each record of an owner when the log has it, with its bytes
 	// and the duration. It must not block. May be nil.
@@ -70,7 +73,7 @@ func (o *Options) defaults() {
 	o.AckTimeout = cmp.Or(o.AckTimeout, 2*time.Second)
 	o.Linger = cmp.Or(o.Linger, 5*time.Second)
 	o.Check = cmp.Or(o.Check, 5*time.Second)
-	o.Settle = cmp.Or(o.Settle, 15*time.Second)
+	o.Settle = cmp.Or(o.Settle, 5*time.Second)
 	o.truncateBytes = cmp.Or(o.truncateBytes, truncateBytes)
 	o.boot = cmp.Or(o.boot, bootID())
 	o.Store.NoSync = o.Store.NoSync || o.boot != ""

@@ -39,8 +39,10 @@ func (r *Replica) Promote(ctx context.Context, seen Seen) (*Store, error) {
 	if err := r.try(a); err != nil {
 		return nil, err
 	}
-	h := head{kind: kindEpoch, epoch: seen.Epoch + 1, n: 1}
-	record := encode(h, beginning{owner: r.o.Node, token: a.token}.append(nil))
+	has := r.Seen() // as the caller saw it, or newer: then the attempt is lost
+	h := head{kind: kindEpoch, epoch: seen.Epoch + 1, n: 1, chained: r.format.Load() >= chains, before: has.Chain}
+	after := place{has.Epoch, has.N}
+	record := encode(h, beginning{owner: r.o.Node, token: a.token, after: after}.append(nil, h.chained))
 	again := time.NewTimer(0)
 	defer again.Stop()
 	wait := firstRetry
@@ -134,6 +136,6 @@ func (r *Replica) own() {
 func (r *Replica) released(s *Store) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.seen.At, _ = s.w.progress()
+	s.w.progress(&r.mu.seen)
 	r.mu.seen.Seq, r.mu.store = 0, nil
 }

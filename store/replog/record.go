@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"slices"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/s2"
 
 	"github.com/filaq/fila/store"
@@ -15,17 +16,20 @@ import (
 // A record is one message of the stream:
 //
 //	 0       "FL"
-//	 2  u8   version
+//	 2  u8   version: 1, or 2 with a chain
 //	 3  u8   kind; highest bit: the commit continues in the next record; second highest
 //	         bit: its body is packed
 //	 4  u32  CRC32-C of bytes 0..3 and 8..
 //	 8  u64  epoch
 //	16  u64  n, within the epoch
-//	24       body
+//	24  u64  with version 2: the chain of the record before, see [chainOf]; 0: not known
+//	         body
 //
 // Integers are little endian. The body by kind:
 //
-//	epoch        name of the new owner, and a random token of the attempt, strings
+//	epoch        name of the new owner, and a random token of the attempt, strings; with
+//	             version 2 the epoch and the n of the last record that the owner had
+//	             applied, uvarints, and the name of a snapshot, string, see [beginning]
 //	commit       the number of batches, uvarint, and the batches (see batch.go); packed:
 //	             all of it in a block of S2; with several records per commit: a part
 //	beat         empty
@@ -33,10 +37,14 @@ import (
 //
 // A string is its length as a uvarint and its bytes.
 const (
-	recordVersion = 1
-	recordHead    = 24
-	flagMore      = 0x80
-	flagPacked    = 0x40
+	plainVersion   = 1
+	chainedVersion = 2
+
+	plainHead   = 24
+	chainedHead = plainHead + 8
+	recordHead  = chainedHead // space for a head of any version before a body
+	flagMore    = 0x80
+	flagPacked  = 0x40
 )
 
 var (
@@ -49,8 +57,15 @@ var (
 	errTrailing = errors.New("has bytes behind its end")
 )
 
-// putHead writes the head of a record into its first bytes. The body is behind them.
-func putHead(record []byte, h head) {
+// putHead makes a record of a body with recordHead bytes before it, and returns it: a record
+// without a chain begins later.
+func putHead(buf []byte, h head) (record []byte) {
+	record = buf
+	version := byte(chainedVersion)
+	if !h.chained {
+		version = plainVersion
+		record = buf[chainedHead-plainHead:]
+	}
 	k := byte(h.kind)
 	if h.more {
 		k |= flagMore
@@ -58,10 +73,24 @@ func putHead(record []byte, h head) {
 	if h.packed {
 		k |= flagPacked
 	}
-	copy(record, []byte{'F', 'L', recordVersion, k})
+	copy(record, []byte{'F', 'L', version, k})
 	le.PutUint64(record[8:], h.epoch)
 	le.PutUint64(record[16:], h.n)
+	if h.chained {
+		le.PutUint64(record[plainHead:], h.before)
+	}
 	le.PutUint32(record[4:], recordSum(record))
+	return record
+}
+
+// chainOf returns the chain of a record that counts: a hash over its bytes, and so over the
+// chain of the record before. Equal chains mean equal histories. It is 0, not known, for a
+// record that has no chain of the record before.
+func chainOf(h head, record []byte) uint64 {
+	if !h.chained {
+		return 0
+	}
+	return max(xxhash.Sum64(record), 1)
 }
 
 func recordSum(record []byte) uint32 {
@@ -70,24 +99,29 @@ func recordSum(record []byte) uint32 {
 
 // encode makes a record.
 func encode(h head, body []byte) []byte {
-	record := append(make([]byte, recordHead, recordHead+len(body)), body...)
-	putHead(record, h)
-	return record
+	return putHead(append(make([]byte, recordHead, recordHead+len(body)), body...), h)
 }
 
 // decode decodes a record. The body is a slice of it.
 func decode(record []byte) (h head, body []byte, err error) {
 	switch {
-	case len(record) < recordHead || record[0] != 'F' || record[1] != 'L':
+	case len(record) < plainHead || record[0] != 'F' || record[1] != 'L':
 		return h, nil, errRecord
-	case record[2] != recordVersion:
-		return h, nil, fmt.Errorf("%w: version %d of records, this program knows %d", ErrUnknown, record[2], recordVersion)
+	case record[2] < plainVersion || record[2] > chainedVersion:
+		return h, nil, fmt.Errorf("%w: version %d of records, this program knows %d", ErrUnknown, record[2], chainedVersion)
 	case le.Uint32(record[4:]) != recordSum(record):
 		return h, nil, errChecksum
 	}
 	k := record[3]
 	h = head{kind: kind(k &^ (flagMore | flagPacked)), more: k&flagMore != 0, packed: k&flagPacked != 0, epoch: le.Uint64(record[8:]), n: le.Uint64(record[16:])}
-	return h, record[recordHead:], nil
+	body = record[plainHead:]
+	if h.chained = record[2] == chainedVersion; h.chained {
+		if len(body) < 8 {
+			return h, nil, errShort
+		}
+		h.before, body = le.Uint64(body), body[8:]
+	}
+	return h, body, nil
 }
 
 const (
@@ -123,15 +157,28 @@ func unpack(body []byte) ([]byte, error) {
 type beginning struct {
 	owner string
 	token string
+
+	// Only in records with a chain.
+	after    place  // the last record that the owner had applied
+	snapshot string // the log lacks records before this one, and this snapshot has them
 }
 
-func (b beginning) append(dst []byte) []byte {
-	return putString(putString(dst, b.owner), b.token)
+func (b beginning) append(dst []byte, chained bool) []byte {
+	dst = putString(putString(dst, b.owner), b.token)
+	if !chained {
+		return dst
+	}
+	dst = binary.AppendUvarint(binary.AppendUvarint(dst, b.after.epoch), b.after.n)
+	return putString(dst, b.snapshot)
 }
 
-func decodeBeginning(body []byte) (beginning, error) {
+func decodeBeginning(body []byte, chained bool) (beginning, error) {
 	r := reader{b: body}
 	b := beginning{owner: r.str(), token: r.str()}
+	if chained {
+		b.after = place{epoch: r.uvarint(), n: r.uvarint()}
+		b.snapshot = r.str()
+	}
 	return b, r.done()
 }
 
@@ -143,24 +190,31 @@ func decodeResign(body []byte) (to string, err error) {
 
 // position is how far a file applied a log. It is in the file (store.Bolt.Position):
 //
-//	 0  u8   version
+//	 0  u8   version: 1, or 2 with a chain
 //	 1  u64  sequence in the stream
 //	 9  u64  epoch
 //	17  u64  n
 //	25  u8   1: the owner has resigned
 //	26       incarnation of the cluster, string
 //	         shard, uvarint
+//	         with version 2: chain; sequence, epoch, n and chain of the newest commit; u64
+//
+// A position with a chain has version 2, so that a file that has seen no chain can be read
+// by an older fila.
 type position struct {
 	seq         uint64
 	at          mark // never in the middle of a commit
+	data        Mark // the newest commit, whose loss would be a loss of data
 	incarnation string
 	shard       int
 }
 
-const positionVersion = 1
-
 func (p position) append(dst []byte) []byte {
-	dst = append(dst, positionVersion)
+	version := byte(plainVersion)
+	if p.at.chain != 0 {
+		version = chainedVersion
+	}
+	dst = append(dst, version)
 	dst = le.AppendUint64(dst, p.seq)
 	dst = le.AppendUint64(dst, p.at.epoch)
 	dst = le.AppendUint64(dst, p.at.n)
@@ -169,18 +223,31 @@ func (p position) append(dst []byte) []byte {
 		ended = 1
 	}
 	dst = append(dst, ended)
-	dst = putString(dst, p.incarnation)
-	return binary.AppendUvarint(dst, uint64(p.shard))
+	dst = binary.AppendUvarint(putString(dst, p.incarnation), uint64(p.shard))
+	if version == chainedVersion {
+		for _, v := range []uint64{p.at.chain, p.data.Seq, p.data.Epoch, p.data.N, p.data.Chain} {
+			dst = le.AppendUint64(dst, v)
+		}
+	}
+	return dst
 }
 
 func decodePosition(b []byte) (position, error) {
 	r := reader{b: b}
-	if v := r.u8(); r.err == nil && v != positionVersion {
-		return position{}, fmt.Errorf("%w: version %d of positions, this program knows %d", ErrUnknown, v, positionVersion)
+	version := r.u8()
+	if r.err == nil && (version < plainVersion || version > chainedVersion) {
+		return position{}, fmt.Errorf("%w: version %d of positions, this program knows %d", ErrUnknown, version, chainedVersion)
 	}
 	p := position{seq: r.u64(), at: mark{epoch: r.u64(), n: r.u64()}}
 	p.at.ended = r.u8() == 1
 	p.incarnation = r.str()
 	p.shard = int(r.uvarint())
+	p.data = p.mark()
+	if version == chainedVersion {
+		if p.at.chain = r.u64(); r.err == nil && p.at.chain == 0 {
+			r.fail(errors.New("has no chain"))
+		}
+		p.data = Mark{Seq: r.u64(), Epoch: r.u64(), N: r.u64(), Chain: r.u64()}
+	}
 	return p, r.done()
 }

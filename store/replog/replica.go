@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/filaq/fila/store"
@@ -29,9 +30,13 @@ type Replica struct {
 	to        string   // successor named by the last resignation
 	parts     []byte   // of an incomplete commit
 	unwritten int      // records since the file wrote its position
+	end       uint64   // of the stream, when it was last compared with the file
 	stuck     uint64   // record at which following failed; 0: none since the promotion
+	repaired  uint64   // an epoch record before which the log lacks records; 0: none
 
+	format       atomic.Int32  // see Format
 	ended        chan struct{} // see Ended
+	repairs      chan repair   // for run, while it does not follow
 	snapshotting sync.Mutex    // held while a snapshot is made
 
 	mu struct {
@@ -53,14 +58,20 @@ type Seen struct {
 	To    string    // successor named by a resigned owner; see Ended
 	Ended bool      // the owner resigned
 	Seq   uint64    // of the newest record; all records up to it are applied
+	N     uint64    // of the newest record that counts, within the epoch
+	Chain uint64    // of that record; 0: not known
+	Data  Mark      // the newest commit that the file has or, of an owner, that is acked
 	At    time.Time // when the newest record arrived, or following started
 	Lag   uint64    // records of the stream that are not applied
+	End   uint64    // of the stream, if Err is [ErrShorter]
+	Torn  bool      // the machine has failed while the file was open: the log cannot be repaired from it
 	Err   error     // why the replica cannot follow; it keeps trying
 }
 
 // Open opens or creates the file of a replica, checks the stream, and follows it. The errors
-// are [ErrGone], [ErrForeign], [ErrReplicas], [ErrShorter], [ErrGap], and the errors of
-// store.Open.
+// are [ErrGone], [ErrForeign], [ErrReplicas], [ErrGap], and the errors of store.Open. A file
+// with records that the log lacks is no error, since its records may be the only copies: the
+// replica does not follow, and Seen().Err is [ErrShorter] or [ErrGone].
 func Open(ctx context.Context, o Options) (*Replica, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -75,18 +86,20 @@ func Open(ctx context.Context, o Options) (*Replica, error) {
 }
 
 func newReplica(o Options, j journal) *Replica {
-	r := &Replica{o: o, j: j, ended: make(chan struct{}, 1)}
+	r := &Replica{o: o, j: j, ended: make(chan struct{}, 1), repairs: make(chan repair)}
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
 	r.mu.changed = make(chan struct{})
+	r.format.Store(Format)
 	return r
 }
 
 func (r *Replica) start(ctx context.Context) error {
-	if err := r.open(ctx); err != nil {
+	err := r.open(ctx)
+	if err != nil && (r.safe.seq == 0 || !lacks(err)) {
 		r.cancel(ErrClosed)
 		return errors.Join(err, r.closeFile())
 	}
-	r.done.Go(r.run)
+	r.done.Go(func() { r.run(err) })
 	return nil
 }
 
@@ -142,7 +155,7 @@ func (r *Replica) seenAndChanged() (Seen, <-chan struct{}) {
 	defer r.mu.Unlock()
 	seen := r.mu.seen
 	if s := r.mu.store; s != nil {
-		seen.At, seen.Seq = s.w.progress()
+		s.w.progress(&seen)
 	}
 	return seen, r.mu.changed
 }

@@ -1,5 +1,7 @@
 package replog
 
+import "cmp"
+
 // kind is the kind of a record.
 type kind byte
 
@@ -15,15 +17,35 @@ type head struct {
 	kind   kind
 	more   bool // the commit continues in the next record
 	packed bool // the body of the commit is packed
-	epoch  uint64
-	n      uint64 // within the epoch; the epoch record is 1
+
+	epoch uint64
+	n     uint64 // within the epoch; the epoch record is 1
+
+	chained bool   // it has the chain of the record before
+	before  uint64 // that chain; 0: its owner did not know it
+}
+
+// place is the place of a record in the history of a log.
+type place struct{ epoch, n uint64 }
+
+func (p place) compare(q place) int {
+	return cmp.Or(cmp.Compare(p.epoch, q.epoch), cmp.Compare(p.n, q.n))
 }
 
 // mark is the position of a reader in a log: the last record that counted.
 type mark struct {
 	epoch, n uint64
-	more     bool // the commit continues
-	ended    bool // the owner resigned
+	chain    uint64 // of that record; 0: not known
+	more     bool   // the commit continues
+	ended    bool   // the owner resigned
+}
+
+func (m mark) place() place { return place{m.epoch, m.n} }
+
+// follows reports whether the record before a record that counts is the one of the mark.
+// An epoch record may come behind records that its owner had not read, see [mark.next].
+func (m mark) follows(h head) bool {
+	return h.kind == kindEpoch || h.before == 0 || m.chain == 0 || h.before == m.chain
 }
 
 // verdict is the result of judging a record.

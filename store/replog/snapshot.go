@@ -101,22 +101,28 @@ const metaSeq = "fila_seq"
 func (o *Options) list(ctx context.Context) ([]Snapshot, error) {
 	var all []Snapshot
 	for slot := range 2 {
-		name := o.slot(slot)
-		info, err := o.Snapshots.GetInfo(ctx, name)
-		if errors.Is(err, jetstream.ErrObjectNotFound) {
-			continue
+		switch s, err := o.stat(ctx, o.slot(slot)); {
+		case err == nil:
+			all = append(all, s)
+		case !errors.Is(err, jetstream.ErrObjectNotFound):
+			return nil, err
 		}
-		if err != nil {
-			return nil, fmt.Errorf("replog: snapshot %s: %w", name, err)
-		}
-		seq, err := strconv.ParseUint(info.Metadata[metaSeq], 10, 64)
-		if err != nil || info.Metadata[metaIncarnation] != o.Incarnation {
-			return nil, fmt.Errorf("%w: snapshot %s is of incarnation %q and goes up to %q", ErrForeign, name, info.Metadata[metaIncarnation], info.Metadata[metaSeq])
-		}
-		all = append(all, Snapshot{Seq: seq, Bytes: int64(info.Size), At: info.ModTime, name: name})
 	}
 	slices.SortFunc(all, func(a, b Snapshot) int { return cmp.Compare(b.Seq, a.Seq) })
 	return all, nil
+}
+
+// stat returns a snapshot of the object store.
+func (o *Options) stat(ctx context.Context, name string) (Snapshot, error) {
+	info, err := o.Snapshots.GetInfo(ctx, name)
+	if err != nil {
+		return Snapshot{}, fmt.Errorf("replog: snapshot %s: %w", name, err)
+	}
+	seq, err := strconv.ParseUint(info.Metadata[metaSeq], 10, 64)
+	if err != nil || info.Metadata[metaIncarnation] != o.Incarnation {
+		return Snapshot{}, fmt.Errorf("%w: snapshot %s is of incarnation %q and goes up to %q", ErrForeign, name, info.Metadata[metaIncarnation], info.Metadata[metaSeq])
+	}
+	return Snapshot{Seq: seq, Bytes: int64(info.Size), At: info.ModTime, name: name}, nil
 }
 
 func (o *Options) slot(n int) string { return fmt.Sprintf("%d/%d", o.Shard, n) }
@@ -234,7 +240,7 @@ func (r *Replica) Snapshot(ctx context.Context) (Snapshot, error) {
 	if err := r.j.purge(ctx, have[0].Seq+1); err != nil {
 		return made, fmt.Errorf("replog: the log of shard %d is not cut: %w", r.o.Shard, err)
 	}
-	return made, nil
+	return made, r.o.dropRepair(ctx, have[0].Seq)
 }
 
 // copyTo makes a compacted copy of the file and returns its position.
@@ -276,25 +282,37 @@ func (r *Replica) restore(ctx context.Context, have *position) (done bool, err e
 	if err != nil {
 		return false, err
 	}
-	tmp := r.o.Path + ".restore"
-	defer os.Remove(tmp) //nolint:errcheck // after a rename it is gone already
 	var failed error
 	for _, s := range all {
 		if have != nil && s.Seq <= have.seq {
 			break
 		}
-		r.o.Log.Info("replog: beginning with a snapshot", "shard", r.o.Shard, "seq", s.Seq, "bytes", s.Bytes)
-		if err := r.download(ctx, s, tmp); err != nil {
+		if err := r.adopt(ctx, s); err != nil {
 			r.o.Log.Warn("replog: a snapshot cannot be read", "shard", r.o.Shard, "seq", s.Seq, "error", err)
-			failed = errors.Join(failed, fmt.Errorf("replog: snapshot %s: %w", s.name, err))
+			failed = errors.Join(failed, err)
 			continue
 		}
-		if err := os.Rename(tmp, r.o.Path); err != nil {
-			return false, fmt.Errorf("replog: snapshot %s: %w", s.name, err)
-		}
-		return true, storefile.SyncDir(filepath.Dir(r.o.Path))
+		return true, nil
 	}
 	return false, failed
+}
+
+// adopt replaces the file, which is not open, by a snapshot.
+func (r *Replica) adopt(ctx context.Context, s Snapshot) error {
+	r.o.Log.Info("replog: beginning with a snapshot", "shard", r.o.Shard, "seq", s.Seq, "bytes", s.Bytes)
+	tmp := r.o.Path + ".restore"
+	defer os.Remove(tmp) //nolint:errcheck // after a rename it is gone already
+	err := r.download(ctx, s, tmp)
+	if err == nil {
+		err = os.Rename(tmp, r.o.Path)
+	}
+	if err == nil {
+		err = storefile.SyncDir(filepath.Dir(r.o.Path))
+	}
+	if err != nil {
+		return fmt.Errorf("replog: snapshot %s: %w", s.name, err)
+	}
+	return nil
 }
 
 // A download may take downloadTimeout plus a second per downloadRate bytes. Without a deadline
@@ -385,15 +403,7 @@ func (o *Options) seed(ctx context.Context, path, tmp string) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	s, err := store.Open(tmp, o.Store)
-	if err != nil {
-		return err
-	}
-	err = s.Apply(nil, position{seq: seedSeq, incarnation: o.Incarnation, shard: o.Shard}.append(nil))
-	if err = errors.Join(err, s.Close()); err != nil {
-		return err
-	}
-	if _, err := compacted(tmp, o.Store); err != nil {
+	if err := o.place(tmp, position{seq: seedSeq, incarnation: o.Incarnation, shard: o.Shard}); err != nil {
 		return err
 	}
 	_, err = o.upload(ctx, tmp, o.slot(0), seedSeq)

@@ -61,7 +61,7 @@ func TestSnapshotsAndTruncation(t *testing.T) {
 		for i := range n {
 			require.NoError(t, put(s, fmt.Sprint("key", i), strings.Repeat("v", 500)))
 		}
-		_, seq := s.w.progress()
+		seq := s.r.Seen().Seq
 		return seq
 	}
 	write(10)
@@ -140,7 +140,7 @@ func TestSpoiltSnapshot(t *testing.T) {
 		made = append(made, mustSnapshot(t, a))
 	}
 	require.NoError(t, put(s, "last", "v"))
-	_, last := s.w.progress()
+	last := s.r.Seen().Seq
 	running := openReplica(t, corrupt)
 	require.NoError(t, running.Await(t.Context(), last))
 
@@ -155,7 +155,7 @@ func TestSpoiltSnapshot(t *testing.T) {
 	fresh := openReplica(t, withSnapshots(t, js, t.TempDir(), "d"))
 	running.bolt.Fail(fmt.Errorf("%w: a page", store.ErrCorrupt))
 	require.NoError(t, put(s, "later", "v"))
-	_, last = s.w.progress()
+	last = s.r.Seen().Seq
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for _, r := range []*Replica{b, fresh, running} {
@@ -214,7 +214,7 @@ func TestSnapshotOfAFollower(t *testing.T) {
 	a, b := openReplica(t, withSnapshots(t, js, dir, "a")), openReplica(t, withSnapshots(t, js, dir, "b"))
 	s := promote(t, a)
 	require.NoError(t, put(s, "k", "v"))
-	_, seq := s.w.progress()
+	seq := s.r.Seen().Seq
 	require.NoError(t, b.Await(t.Context(), seq))
 	one := mustSnapshot(t, b)
 	require.Equal(t, one.name, mustSnapshot(t, b).name)
@@ -472,7 +472,7 @@ func TestDiscard(t *testing.T) {
 	r := openReplica(t, o)
 	s := promote(t, r)
 	require.NoError(t, put(s, "k", "v"))
-	_, seq := s.w.progress()
+	seq := s.r.Seen().Seq
 	_, err := r.Snapshot(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, r.Close())
@@ -482,10 +482,11 @@ func TestDiscard(t *testing.T) {
 	at, ok, err := CopyOf(f)
 	require.NoError(t, errors.Join(err, f.Close()))
 	require.True(t, ok)
-	require.Equal(t, Copy{o.Incarnation, o.Shard, 1, seq, seq}, at)
-	for _, behind := range []Copy{{Epoch: 0, N: 9, Seq: 99}, {Epoch: 1, N: seq - 1, Seq: 99}, {Epoch: 1, N: seq, Seq: seq - 1}} {
+	require.NotZero(t, at.Chain)
+	require.Equal(t, Copy{o.Incarnation, o.Shard, Mark{1, seq, seq, at.Chain}}, at)
+	for _, behind := range []Mark{{Epoch: 0, N: 9, Seq: 99}, {Epoch: 1, N: seq - 1, Seq: 99}, {Epoch: 1, N: seq, Seq: seq - 1}} {
 		require.Positive(t, at.Compare(behind))
-		require.Negative(t, behind.Compare(at))
+		require.Negative(t, behind.Compare(at.Mark))
 	}
 
 	shards := o.Shard + 2 // the last one has no log

@@ -39,7 +39,7 @@ func (r *Replica) newStore() *Store {
 	r.mu.Lock()
 	sent := r.mu.try.sent
 	r.mu.Unlock()
-	s.w = newWriter(ctx, &r.o, r.j, r.at.epoch, r.seq, sent, state{created: r.created})
+	s.w = r.newWriter(ctx, sent)
 	s.Bolt.SetLog(s.w)
 	s.beating.Go(s.beatLoop)
 	s.beating.Go(s.checkLoop)

@@ -18,9 +18,18 @@ import (
 type Copy struct {
 	Incarnation string
 	Shard       int
-	Epoch, N    uint64 // of the last applied record, and its number in the epoch
-	Seq         uint64 // of the record in the stream
+	Mark
 }
+
+// Mark is a record of a log.
+type Mark struct {
+	Epoch uint64
+	N     uint64 // within the epoch
+	Seq   uint64 // in the stream
+	Chain uint64 // hash over the record and all before; 0: not known
+}
+
+func (p position) mark() Mark { return Mark{p.at.epoch, p.at.n, p.seq, p.at.chain} }
 
 // CopyOf reads the position of a file; ok is false if it is no replica.
 func CopyOf(f *storefile.File) (c Copy, ok bool, err error) {
@@ -29,13 +38,13 @@ func CopyOf(f *storefile.File) (c Copy, ok bool, err error) {
 		return c, false, err
 	}
 	p, err := decodePosition(raw)
-	return Copy{p.incarnation, p.shard, p.at.epoch, p.at.n, p.seq}, err == nil, err
+	return Copy{p.incarnation, p.shard, p.mark()}, err == nil, err
 }
 
-// Compare orders copies of one shard of one incarnation by progress. A later epoch is larger,
-// since its owner had everything that was confirmed before.
-func (c Copy) Compare(d Copy) int {
-	return cmp.Or(cmp.Compare(c.Epoch, d.Epoch), cmp.Compare(c.N, d.N), cmp.Compare(c.Seq, d.Seq))
+// Compare orders records of one log by progress. A later epoch is larger, since its owner had
+// everything that was confirmed before.
+func (m Mark) Compare(o Mark) int {
+	return cmp.Or(cmp.Compare(m.Epoch, o.Epoch), cmp.Compare(m.N, o.N), cmp.Compare(m.Seq, o.Seq))
 }
 
 // Discard deletes the logs and snapshots of a cluster if all of them are of one of the

@@ -123,13 +123,16 @@ func TestLogThatHasLostMoreThanTheFile(t *testing.T) {
 		whole := f.records
 		f.records = whole[:2]
 		f.mu.Unlock()
-		_, err := tryNodeOf(f, left, "a", "another boot")
-		require.ErrorIs(t, err, ErrShorter)
+		again, err := tryNodeOf(f, left, "a", "another boot")
+		require.NoError(t, err)
+		synctest.Wait()
+		require.ErrorIs(t, again.Seen().Err, ErrShorter)
 		require.FileExists(t, filepath.Join(left, "a.db"))
+		require.NoError(t, again.Close())
 		f.mu.Lock()
 		f.records = whole
 		f.mu.Unlock()
-		again, err := tryNodeOf(f, left, "a", "another boot")
+		again, err = tryNodeOf(f, left, "a", "another boot")
 		require.NoError(t, err)
 		require.Equal(t, want, again.content(t))
 		require.NoError(t, again.Close())

@@ -24,20 +24,29 @@ type writer struct {
 	epoch   uint64
 	created time.Time // of the stream
 
-	mu   sync.Mutex // held while a record is in flight
-	n    uint64     // of the last record
-	last uint64     // sequence of the last record, or of a stale record behind it
-	err  error      // why writing ended
-	buf  []byte     // the record in flight
-	body []byte     // of a commit that is not packed or longer than a record
+	mu    sync.Mutex // held while a record is in flight
+	n     uint64     // of the last record
+	chain uint64     // of the last record; 0: not known
+	last  uint64     // sequence of the last record, or of a stale record behind it
+	err   error      // why writing ended
+	buf   []byte     // the record in flight
+	body  []byte     // of a commit that is not packed or longer than a record
 
 	warned time.Time // time of the last warning
 
-	start     time.Time
-	acked     atomic.Int64  // when the newest record in the log was sent, since start
-	lastKnown atomic.Uint64 // last, for other goroutines
-	format    atomic.Int32  // see Format
-	room      room
+	start  time.Time
+	acked  atomic.Int64  // when the newest record in the log was sent, since start
+	format *atomic.Int32 // see Format
+	room   room
+	known  known
+}
+
+// known is what other goroutines read of a writer.
+type known struct {
+	sync.Mutex
+	last uint64
+	n    uint64
+	data Mark // the newest commit in the log
 }
 
 // room is the size and the limit of the stream.
@@ -63,15 +72,19 @@ func (r *room) set(st state) {
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 500 * time.Millisecond
+
+	leaderRetry = 50 * time.Millisecond // while the stream has no leader
 )
 
-// newWriter returns a writer that continues behind the epoch record with sequence last,
-// which was sent at a time.
-func newWriter(ctx context.Context, o *Options, j journal, epoch, last uint64, sent time.Time, st state) *writer {
-	w := &writer{o: o, j: j, ctx: ctx, epoch: epoch, n: 1, last: last, created: st.created, start: sent, buf: make([]byte, recordHead), body: make([]byte, recordHead)}
-	w.lastKnown.Store(last)
-	w.format.Store(Format)
-	w.room.set(st)
+// newWriter returns a writer that continues behind the epoch record of a replica, which was
+// sent at a time.
+func (r *Replica) newWriter(ctx context.Context, sent time.Time) *writer {
+	w := &writer{
+		o: &r.o, j: r.j, ctx: ctx, epoch: r.at.epoch, n: r.at.n, chain: r.at.chain, last: r.seq, created: r.created, start: sent,
+		buf: make([]byte, recordHead), body: make([]byte, recordHead), format: &r.format,
+	}
+	w.known.last, w.known.n, w.known.data = w.last, w.n, r.safe.data
+	w.room.set(state{created: r.created})
 	return w
 }
 
@@ -99,7 +112,11 @@ func (w *writer) Append(batches []*store.Batch) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := position{seq: w.last, at: mark{epoch: w.epoch, n: w.n}, incarnation: w.o.Incarnation, shard: w.o.Shard}
+	p := position{seq: w.last, at: mark{epoch: w.epoch, n: w.n, chain: w.chain}, incarnation: w.o.Incarnation, shard: w.o.Shard}
+	p.data = p.mark()
+	w.known.Lock()
+	w.known.data = p.data
+	w.known.Unlock()
 	return p.append(nil), nil
 }
 
@@ -153,17 +170,20 @@ func (w *writer) write(h head) error {
 		return w.err
 	}
 	h.epoch, h.n = w.epoch, w.n+1
-	putHead(w.buf, h)
+	h.chained, h.before = w.format.Load() >= chains, w.chain
+	record := putHead(w.buf, h)
 	begin := w.o.Now()
-	if w.err = w.persist(w.buf, h); w.err != nil {
+	if w.err = w.persist(record, h); w.err != nil {
 		return w.err
 	}
 	if w.o.OnAppend != nil {
-		w.o.OnAppend(len(w.buf), w.o.Now().Sub(begin))
+		w.o.OnAppend(len(record), w.o.Now().Sub(begin))
 	}
-	w.n = h.n
-	w.lastKnown.Store(w.last)
-	w.room.used.Add(int64(len(w.buf) + perMessage))
+	w.n, w.chain = h.n, chainOf(h, record)
+	w.known.Lock()
+	w.known.last, w.known.n = w.last, w.n
+	w.known.Unlock()
+	w.room.used.Add(int64(len(record) + perMessage))
 	return nil
 }
 
@@ -183,6 +203,15 @@ func (w *writer) persist(record []byte, h head) error {
 			w.last = seq
 			w.acked.Store(int64(sent.Sub(w.start)))
 			return nil
+		}
+		if errors.Is(err, errNobody) {
+			// Sending is the fastest way to notice a new leader. If an earlier attempt was
+			// written after all, this one is refused.
+			w.warnSeldom("replog: a record is not in the log, trying again", err)
+			if _, err = w.pause(leaderRetry); err != nil {
+				return err
+			}
+			continue
 		}
 		found, rerr := w.resolve(record, h)
 		if found {
@@ -226,11 +255,14 @@ func (w *writer) pause(wait time.Duration) (time.Duration, error) {
 // resolve looks for a record in the log behind last, and retries until the log can be read.
 // If it finds none and returns no error, the record is not in the log up to last.
 func (w *writer) resolve(record []byte, h head) (found bool, err error) {
-	wait := time.Duration(0)
+	wait, begin := time.Duration(0), w.o.Now()
 	for {
 		found, err = w.findRecord(record, h)
 		if found || err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, ErrGone) || errors.Is(err, ErrBroken) {
 			return found, err
+		}
+		if errors.Is(err, ErrShorter) && w.o.Now().Sub(begin) >= w.o.Settle {
+			return false, err
 		}
 		w.warnSeldom("replog: the log cannot be read, trying again", err)
 		if wait, err = w.pause(wait); err != nil {
@@ -250,6 +282,9 @@ func (w *writer) findRecord(record []byte, h head) (found bool, err error) {
 		return false, fmt.Errorf("%w: it was made anew at %v", ErrGone, st.created)
 	}
 	w.room.set(st)
+	if st.last < w.last {
+		return false, fmt.Errorf("%w: shard %d: %d records are acked, the stream has %d", ErrShorter, w.o.Shard, w.last, st.last)
+	}
 	if st.first > w.last+1 {
 		// Only a later owner can have made a snapshot of records that we do not know.
 		return false, fmt.Errorf("%w: the log begins at %d already", store.ErrFenced, st.first)
@@ -281,9 +316,13 @@ func (w *writer) findRecord(record []byte, h head) (found bool, err error) {
 	return false, nil
 }
 
-// progress returns when the newest record in the log was sent, and its sequence.
-func (w *writer) progress() (time.Time, uint64) {
-	return w.start.Add(time.Duration(w.acked.Load())), w.lastKnown.Load()
+// progress sets what an owner knows: when the newest record in the log was sent, its place,
+// and the newest commit.
+func (w *writer) progress(seen *Seen) {
+	w.known.Lock()
+	defer w.known.Unlock()
+	seen.At = w.start.Add(time.Duration(w.acked.Load()))
+	seen.Seq, seen.N, seen.Data = w.known.last, w.known.n, w.known.data
 }
 
 // silence returns the time since the newest record in the log was sent.

@@ -37,6 +37,7 @@ type ClusterShard struct {
 	PinnedTo   string           `json:"pinned_to,omitempty"` // by cluster-move
 	LogBytes   int64            `json:"log_bytes"`
 	SnapshotAt string           `json:"snapshot_at,omitempty"` // RFC 3339: the newest snapshot
+	Lost       *ClusterLoss     `json:"log_lost,omitempty"`    // the log lacks confirmed messages
 	Standbys   []ClusterStandby `json:"standbys"`
 }
 
@@ -73,11 +74,8 @@ type ClusterMoveRequest struct {
 }
 
 func (r *ClusterMoveRequest) check() *wire.Error {
-	switch {
-	case r.Shard == nil:
-		return wire.BadField("shard", "", "the number of a shard")
-	case *r.Shard < 0:
-		return wire.BadField("shard", fmt.Sprint(*r.Shard), "the number of a shard")
+	if err := checkShard(r.Shard); err != nil {
+		return err
 	}
 	return checkNode(r.Node)
 }
@@ -88,6 +86,88 @@ type ClusterMoveReply struct {
 	Shard int    `json:"shard"`
 	From  string `json:"from"` // empty: no node owns it now
 	To    string `json:"to"`
+}
+
+// ClusterLoss is what the log of a shard lacks. No node serves the shard until its log is
+// repaired or the loss is accepted.
+type ClusterLoss struct {
+	Shard   int    `json:"shard"`
+	LogEnd  uint64 `json:"log_end"` // the newest record of the log
+	Node    string `json:"node"`    // that has, or had, the newest commit
+	Seq     uint64 `json:"seq"`     // of that commit
+	Records uint64 `json:"records"` // that the log lacks up to that commit
+
+	Owner  string   `json:"owner,omitempty"`  // the log goes on at this node without what copies have
+	Copies []string `json:"copies,omitempty"` // nodes that have, or know of, what the log lacks
+
+	// Of the nodes that can be asked, Reachable has the newest commit.
+	Reachable    string `json:"reachable,omitempty"`
+	ReachableSeq uint64 `json:"reachable_seq,omitempty"`
+	Unreachable  uint64 `json:"unreachable"` // records that no node which can be asked has
+}
+
+// ClusterLossRequest repairs the log of a shard from the most advanced copy that can be
+// asked, or accepts that its log lacks records. Loss is how many records it gives up, which
+// must be what [ClusterLoss] says is unreachable.
+type ClusterLossRequest struct {
+	Shard  *int   `json:"shard"`
+	Loss   uint64 `json:"loss,omitempty"`
+	DryRun bool   `json:"dry_run,omitempty"` // only say what it would do
+}
+
+func (r *ClusterLossRequest) check() *wire.Error { return checkShard(r.Shard) }
+
+// ClusterVerifyRequest compares the log of a shard, or of all, with the copies of the nodes.
+type ClusterVerifyRequest struct {
+	Shard *int `json:"shard,omitempty"` // left out: all
+}
+
+func (r *ClusterVerifyRequest) check() *wire.Error {
+	if r.Shard == nil {
+		return nil
+	}
+	return checkShard(r.Shard)
+}
+
+// ClusterVerifyReply answers a [ClusterVerifyRequest].
+type ClusterVerifyReply struct {
+	Node   string               `json:"node"` // that has read the logs
+	Shards []ClusterVerifyShard `json:"shards"`
+}
+
+// ClusterVerifyShard is the log of a shard, as it was read.
+type ClusterVerifyShard struct {
+	Shard   int                 `json:"shard"`
+	First   uint64              `json:"first"` // the oldest record
+	Last    uint64              `json:"last"`  // the newest that was read
+	Bytes   int64               `json:"bytes"`
+	Problem string              `json:"problem,omitempty"` // why a record does not continue the one before
+	Copies  []ClusterVerifyCopy `json:"copies"`
+}
+
+// ClusterVerifyCopy is the copy of a node.
+type ClusterVerifyCopy struct {
+	Node  string `json:"node"`
+	Seq   uint64 `json:"seq"` // its newest commit
+	State string `json:"state"`
+}
+
+// States of a [ClusterVerifyCopy].
+const (
+	CopyEqual     = "equal"     // the log has its newest commit, with the same history
+	CopyDifferent = "different" // the log has another record there, or none
+	CopyCut       = "cut"       // its newest commit is before the oldest record of the log
+	CopyUnproven  = "unproven"  // the log has its newest commit, without a chain: an older fila has written it
+)
+
+func checkShard(shard *int) *wire.Error {
+	switch {
+	case shard == nil:
+		return wire.BadField("shard", "", "the number of a shard")
+	case *shard < 0:
+		return wire.BadField("shard", fmt.Sprint(*shard), "the number of a shard")
+	}
+	return nil
 }
 
 func checkNode(node string) *wire.Error {

@@ -214,6 +214,9 @@ var (
 	VerbClusterStatus = verb(Verb[Empty, ClusterStatus]{Name: "cluster-status"})
 	VerbClusterDrain  = verb(Verb[ClusterDrainRequest, ClusterDrainReply]{Name: "cluster-drain", check: (*ClusterDrainRequest).check})
 	VerbClusterMove   = verb(Verb[ClusterMoveRequest, ClusterMoveReply]{Name: "cluster-move", check: (*ClusterMoveRequest).check})
+	VerbClusterVerify = verb(Verb[ClusterVerifyRequest, ClusterVerifyReply]{Name: "cluster-verify", check: (*ClusterVerifyRequest).check})
+	VerbClusterRepair = verb(Verb[ClusterLossRequest, ClusterLoss]{Name: "cluster-repair", check: (*ClusterLossRequest).check})
+	VerbClusterAccept = verb(Verb[ClusterLossRequest, ClusterLoss]{Name: "cluster-accept", check: (*ClusterLossRequest).check})
 )
 
 // Wildcards returns the subscriptions for one verb: with a wildcard as its tail, without a

@@ -85,9 +85,10 @@ type Meta struct {
 
 	mu struct {
 		sync.Mutex
-		entries map[string]entry // by key of the bucket, with markers of deletions
-		pending map[string]int   // running writes per key
-		news    map[string]bool  // keys of control that may have changed
+		entries map[string]entry  // by key of the bucket, with markers of deletions
+		memory  map[string][]byte // entries of Keep
+		pending map[string]int    // running writes per key
+		news    map[string]bool   // keys of control that may have changed
 		told    func(keys []string)
 		moved   chan struct{} // closed and replaced when an entry changes
 		writes  []write
@@ -138,7 +139,7 @@ func open(ctx context.Context, o Options, look bool) (*Meta, error) {
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.mu.entries, m.mu.pending, m.mu.news = make(map[string]entry), make(map[string]int), make(map[string]bool)
-	m.mu.moved = make(chan struct{})
+	m.mu.moved, m.mu.memory = make(chan struct{}), make(map[string][]byte)
 	if err := m.ready(ctx); err != nil {
 		m.cancel()
 		return nil, err

@@ -506,3 +506,21 @@ func (noQueues) Settings() []wire.QueueSettings                  { return nil }
 func (noQueues) Declare(context.Context, wire.QueueSettings) (*wire.QueueSettings, *wire.Error) {
 	return nil, nil
 }
+
+// The values that nodes keep together belong to one incarnation of the cluster, and all nodes have
+// them.
+func TestMemory(t *testing.T) {
+	srv := alone(t)
+	m, other := join(t, srv), join(t, srv)
+	require.NoError(t, m.Keep(t.Context(), "node.a", []byte("1")))
+	require.NoError(t, m.Keep(t.Context(), "node.b", []byte("2")))
+	require.NoError(t, m.Keep(t.Context(), "verdict.0", []byte("3")))
+	want := map[string][]byte{"node.a": []byte("1"), "node.b": []byte("2")}
+	require.Equal(t, want, m.Kept("node."))
+	eventually(t, "the other node has it", func() bool { return len(other.Kept("node.")) == 2 && len(other.Kept("")) == 3 })
+	require.Equal(t, want, other.Kept("node."))
+	m.mu.Lock()
+	m.what.Incarnation = "another"
+	m.mu.Unlock()
+	require.Empty(t, m.Kept(""))
+}

@@ -181,6 +181,7 @@ func (m *Meta) learn(e jetstream.KeyValueEntry) {
 // put sets an entry. Its caller holds mu.
 func (m *Meta) put(id string, e entry) {
 	m.mu.entries[id] = e
+	m.learnMemory(id, e.value)
 	m.noteNews(id)
 	close(m.mu.moved)
 	m.mu.moved = make(chan struct{})
@@ -209,6 +210,7 @@ func (m *Meta) forget(seen map[string]bool, highest uint64) {
 	for id, e := range m.mu.entries {
 		if !seen[id] && e.rev <= highest {
 			delete(m.mu.entries, id)
+			m.learnMemory(id, nil)
 			m.noteNews(id)
 		}
 	}

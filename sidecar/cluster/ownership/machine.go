@@ -123,6 +123,7 @@ type Input struct {
 	Seen    Seen
 	Rank    int   // how many candidates come before this one
 	Leaving bool  // this node stops and takes over nothing
+	Lacking bool  // another node has, or may have, commits that the log lacks
 	Done    *Done // outcome of the running action
 
 	// For an owner.
@@ -222,7 +223,7 @@ func (m *Machine) Step(now int64, in Input, out []Action) []Action {
 // follow campaigns if it is time to.
 func (m *Machine) follow(now int64, in Input, out []Action) []Action {
 	seen := in.Seen
-	if in.Leaving || seen.Err != nil || now < m.notBefore {
+	if in.Leaving || in.Lacking || seen.Err != nil || now < m.notBefore {
 		return out
 	}
 	chosen := seen.Resigned && seen.To == m.cfg.Node
@@ -328,7 +329,7 @@ func (m *Machine) done(now int64, in Input, out []Action) []Action {
 func (m *Machine) answered(now int64, in Input, out []Action) []Action {
 	m.state = Following
 	seen := in.Seen
-	if in.Leaving || seen.Err != nil || seen.Epoch != m.decided.Epoch || seen.Seq != m.decided.Seq {
+	if in.Leaving || in.Lacking || seen.Err != nil || seen.Epoch != m.decided.Epoch || seen.Seq != m.decided.Seq {
 		return out
 	}
 	tooLong := m.silence(now, seen) >= Patience+int64(in.Rank)*RankStep

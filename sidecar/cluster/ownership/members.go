@@ -34,6 +34,23 @@ type News struct {
 	Pins        map[int]Pin `json:"pins,omitempty"`
 }
 
+// Commit is a commit in the log of a shard.
+type Commit struct {
+	Epoch uint64 `json:"epoch"`
+	N     uint64 `json:"n"`               // of its last record, within the epoch
+	Seq   uint64 `json:"seq"`             // of that record in the stream
+	Chain uint64 `json:"chain,omitempty"` // hash over that record and all before; 0: not known
+}
+
+// After reports whether a log that ends with record n of an epoch lacks the commit.
+func (c Commit) After(epoch, n uint64) bool { return c.Epoch > epoch || c.Epoch == epoch && c.N > n }
+
+// Known is a commit that a node has in its file or, as an owner, was acked.
+type Known struct {
+	Commit
+	Node string `json:"node"`
+}
+
 // ShardNews is the state of a shard at a node.
 type ShardNews struct {
 	Shard      int    `json:"shard"`
@@ -47,6 +64,11 @@ type ShardNews struct {
 	Error      string `json:"error,omitempty"` // why the log cannot be followed
 	LogBytes   int64  `json:"log_bytes,omitempty"`
 	SnapshotMs int64  `json:"snapshot_ms,omitempty"` // Unix time of the newest snapshot
+
+	Commit *Commit `json:"commit,omitempty"`  // the newest that the node has; left out: not known
+	LogEnd uint64  `json:"log_end,omitempty"` // where the log ends, if the copy has more than the log
+	Lost   bool    `json:"lost,omitempty"`    // the log lacks commits that a node has
+	Torn   bool    `json:"torn,omitempty"`    // its file cannot be used
 }
 
 // Pin is an operator's order: the shard belongs to Node as long as that is a member. The pin with
@@ -82,11 +104,12 @@ type Members struct {
 	all     map[string]*Member
 	gone    map[string]bool // incarnations that went without a last announcement
 	pins    map[int]Pin
+	newest  map[int]Known // newest commits, of members and of nodes that were members
 }
 
 // NewMembers returns the members that a node knows at the start: none.
 func NewMembers(node, incarnation string) *Members {
-	return &Members{self: incarnation, node: node, all: map[string]*Member{}, gone: map[string]bool{}, pins: map[int]Pin{}}
+	return &Members{self: incarnation, node: node, all: map[string]*Member{}, gone: map[string]bool{}, pins: map[int]Pin{}, newest: map[int]Known{}}
 }
 
 // Hear handles an announcement. older reports that an older process runs under the name of this
@@ -121,7 +144,37 @@ func (m *Members) Hear(now int64, n News) (changes []Change, older bool) {
 	for shard, p := range n.Pins {
 		m.Pin(shard, p)
 	}
+	for _, s := range n.Shards {
+		if s.Commit != nil {
+			m.Know(s.Shard, Known{*s.Commit, n.Node})
+		}
+	}
 	return changes, false
+}
+
+// Know notes a commit of a shard that a node has.
+func (m *Members) Know(shard int, k Known) {
+	if have, ok := m.newest[shard]; !ok || k.After(have.Epoch, have.N) {
+		m.newest[shard] = k
+	}
+}
+
+// Newest returns the newest commit that any node is known to have, also one that is gone, and
+// false if there is none.
+func (m *Members) Newest(shard int) (Known, bool) {
+	k, ok := m.newest[shard]
+	return k, ok
+}
+
+// Best returns the newest commit of a shard in a usable file of a node that can be asked.
+func (m *Members) Best(now int64, shard int) (best Known, ok bool) {
+	for _, o := range m.List() {
+		s, has := o.of(shard)
+		if has && s.Commit != nil && !s.Torn && m.fresh(now, o) && (!ok || s.Commit.After(best.Epoch, best.N)) {
+			best, ok = Known{*s.Commit, o.Node}, true
+		}
+	}
+	return best, ok
 }
 
 // Tick removes members that have been silent for too long.
@@ -289,4 +342,39 @@ func (m *Members) before(a, b *Member, shard int) bool {
 func (n *News) behind(shard int) bool {
 	s, ok := n.of(shard)
 	return !ok || s.Error != "" || s.Lag > farLag
+}
+
+// First returns the first member by name whose last announcement is current.
+func (m *Members) First(now int64) string {
+	for _, o := range m.List() {
+		if m.fresh(now, o) {
+			return o.Node
+		}
+	}
+	return ""
+}
+
+// FirstOf reports whether this node, whose copy has a commit that the log lacks, has more than
+// every other member of the same history, or as much and comes first by name.
+func (m *Members) FirstOf(now int64, shard int, own Known) bool {
+	for _, o := range m.List() {
+		s, ok := o.of(shard)
+		if !ok || s.Commit == nil || o.Node == m.node || !m.fresh(now, o) || s.Commit.Epoch != own.Epoch {
+			continue
+		}
+		if s.Commit.N > own.N || s.Commit.N == own.N && o.Node < m.node {
+			return false
+		}
+	}
+	return true
+}
+
+// Lost returns the newest commit of the members that report a loss.
+func (m *Members) Lost(shard int) (newest Known) {
+	for _, o := range m.List() {
+		if s, ok := o.of(shard); ok && s.Lost && s.Commit != nil && s.Commit.After(newest.Epoch, newest.N) {
+			newest = Known{*s.Commit, o.Node}
+		}
+	}
+	return newest
 }

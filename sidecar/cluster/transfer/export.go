@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/filaq/fila/sidecar/cluster"
 	"github.com/filaq/fila/sidecar/cluster/meta"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/replog"
@@ -42,9 +43,12 @@ func Export(ctx context.Context, o Options, to string) (moved Moved, err error) 
 	if err != nil {
 		return moved, err
 	}
-	ends := make([]uint64, m.Shards())
+	ends := make([]replog.Seen, m.Shards())
 	for shard := range ends {
-		if ends[shard], err = o.read(ctx, js, snapshots, m.Incarnation(), shard); err != nil {
+		if ends[shard], err = o.read(ctx, js, snapshots, m.Incarnation(), shard); err == nil {
+			err = cluster.CheckLog(m, shard, ends[shard])
+		}
+		if err != nil {
 			return moved, fmt.Errorf("shard %d: %w", shard, err)
 		}
 	}
@@ -58,7 +62,7 @@ func Export(ctx context.Context, o Options, to string) (moved Moved, err error) 
 	}
 	for shard, end := range ends {
 		now, err := o.read(ctx, js, snapshots, m.Incarnation(), shard)
-		if err == nil && now != end {
+		if err == nil && now.Seq != end.Seq {
 			err = fmt.Errorf("%w: shard %d was written meanwhile", ErrRuns, shard)
 		}
 		if err != nil {
@@ -85,15 +89,15 @@ func (o *Options) snapshots(ctx context.Context, incarnation string) (jetstream.
 // look is how often a copy is checked for the end of its log.
 const look = 20 * time.Millisecond
 
-// read brings a copy of a shard up to the end of its log and returns that.
-func (o *Options) read(ctx context.Context, js jetstream.JetStream, snapshots jetstream.ObjectStore, incarnation string, shard int) (end uint64, err error) {
+// read brings a copy of a shard up to the end of its log and returns what it has seen.
+func (o *Options) read(ctx context.Context, js jetstream.JetStream, snapshots jetstream.ObjectStore, incarnation string, shard int) (end replog.Seen, err error) {
 	var r *replog.Replica
 	err = o.patiently(ctx, func() (err error) {
 		r, err = replog.Open(ctx, o.replica(js, snapshots, incarnation, shard, o.file(shard)))
 		return err
 	})
 	if err != nil {
-		return 0, err
+		return end, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	tick := time.NewTicker(look)
@@ -102,14 +106,14 @@ func (o *Options) read(ctx context.Context, js jetstream.JetStream, snapshots je
 		seen := r.Seen()
 		switch {
 		case seen.Err != nil && !replog.Busy(seen.Err):
-			return 0, seen.Err
+			return end, seen.Err
 		case seen.Err == nil && seen.Lag == 0:
-			return seen.Seq, nil
+			return seen, nil
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return end, ctx.Err()
 		}
 	}
 }

@@ -214,7 +214,7 @@ func (p *Plan) lookAt(path string, shard int, best map[int]Copy) error {
 		return pass("it is of another incarnation, " + at.Incarnation)
 	}
 	c.Epoch, c.Seq, c.Queues, c.Messages, c.at = at.Epoch, at.Seq, int64(len(sum.Queues)), sum.Messages, at
-	if have, ok := best[shard]; !ok || have.at.Compare(at) < 0 {
+	if have, ok := best[shard]; !ok || have.at.Compare(at.Mark) < 0 {
 		best[shard] = c
 	}
 	return nil

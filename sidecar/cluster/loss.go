@@ -1,0 +1,394 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/sidecar/cluster/ownership"
+	"github.com/filaq/fila/store/replog"
+	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
+)
+
+// A log that has lost commits must not get an owner that lacks them: they would be gone, though
+// another node has them in its file. So a node does not campaign while it knows of a commit that
+// the log lacks. It knows what members announce, and what owners have written into the memory of
+// the cluster. A node that starts waits for the other nodes first.
+
+// Memory is small data that the nodes of a cluster keep together.
+type Memory interface {
+	// Keep stores the value of a key.
+	Keep(ctx context.Context, key string, value []byte) error
+	// Kept returns the values of the keys with a prefix. It does not block.
+	Kept(prefix string) map[string][]byte
+}
+
+// Keys of the memory: what a node, as an owner, has of each shard; and the verdict of a shard.
+const (
+	nodeKey    = "node."
+	verdictKey = "verdict."
+)
+
+const (
+	// keepEvery is how often an owner stores its newest commits.
+	keepEvery = int64(5 * time.Second)
+	keepFor   = 10 * time.Second // the timeout of that
+	// waitForNodes is how long a node that starts waits for nodes that it knows.
+	waitForNodes = int64(10 * time.Second)
+	// goneFor is how long a node must have been away before nobody waits for it.
+	goneFor = 24 * time.Hour
+	// lostAfter is how long a log must have lacked commits before that is reported: a leader of
+	// NATS that has just been elected may not have applied all of its log.
+	lostAfter = int64(2 * time.Second)
+	// quietFor is how long nothing must have come from the log before a copy without commits of
+	// other nodes counts as complete.
+	quietFor = int64(3 * time.Second)
+	// repairTimeout bounds a repair, which uploads a copy of the shard.
+	repairTimeout = 30 * time.Minute
+)
+
+// loss is what this node knows of a log that lacks commits.
+type loss struct {
+	since int64 // 0: it lacks none
+	told  bool  // it has lasted for lostAfter
+	tell  *bool // a change to report: the log lacks commits, or no longer
+}
+
+// CheckLog returns an error if owners have stored that they had commits which a log lacks as far
+// as it was read, and no operator has given them up.
+func CheckLog(m Memory, shard int, seen Seen) error {
+	for key, value := range m.Kept(nodeKey) {
+		var of nodeMemory
+		if json.Unmarshal(value, &of) != nil {
+			continue
+		}
+		commit := of.Commits[shard]
+		v, ok := VerdictOf(m, shard)
+		if commit.After(seen.Epoch, seen.N) && !(ok && v.GivenUp && v.Covers(replog.Mark(commit))) {
+			return fmt.Errorf("%w: node %s had record %d, the log ends at %d; start the nodes and repair it (fila cluster repair)",
+				replog.ErrShorter, strings.TrimPrefix(key, nodeKey), commit.Seq, seen.Seq)
+		}
+	}
+	return nil
+}
+
+// lacks reports whether a node is known to have a commit that is not in the log as far as this
+// node has read it, and that no operator has given up. Its caller holds mu.
+func (c *Cluster) lacks(p *localShard, seen Seen) bool {
+	newest, ok := c.mu.members.Newest(p.number)
+	if !ok || !newest.After(seen.Epoch, seen.N) {
+		return false
+	}
+	v, ok := VerdictOf(c.Memory, p.number)
+	return !ok || !v.GivenUp || !v.Covers(replog.Mark(newest.Commit))
+}
+
+// checkLoss notes whether the log of a shard lacks commits. Its caller holds mu.
+func (c *Cluster) checkLoss(now int64, p *localShard) {
+	lost := false
+	if p.store == nil {
+		seen := p.replica.Seen()
+		lost = errors.Is(seen.Err, replog.ErrShorter) || errors.Is(seen.Err, replog.ErrGone) ||
+			seen.Err == nil && seen.Lag == 0 && now-int64(seen.At.Sub(c.began)) >= quietFor && c.lacks(p, seen)
+	}
+	switch l := &p.lost; {
+	case lost && l.since == 0:
+		l.since = now
+	case lost && !l.told && now-l.since >= lostAfter, !lost && l.told:
+		l.told, l.tell = lost, &lost
+		c.mu.news = true
+	case !lost:
+		l.since = 0
+	}
+	if !lost {
+		p.lost.since = 0
+	}
+}
+
+// reportLosses reports logs that lack commits, and those that do no longer.
+func (c *Cluster) reportLosses() {
+	for _, p := range c.mu.local {
+		c.mu.Lock()
+		tell := p.lost.tell
+		p.lost.tell = nil
+		now := c.now()
+		newest, _ := c.mu.members.Newest(p.number)
+		seen := p.replica.Seen()
+		tells := !c.mu.members.Fresh(now, newest.Node) && c.mu.members.First(now) == c.Node
+		if seen.Err != nil {
+			newest = ownership.Known{Commit: ownership.Commit(seen.Data), Node: c.Node}
+			tells = c.mu.members.FirstOf(now, p.number, newest)
+		}
+		c.mu.Unlock()
+		if tell == nil {
+			continue
+		}
+		log := c.Log.With("shard", p.number)
+		if !*tell {
+			log.Info("the log of the shard lacks nothing any more")
+			continue
+		}
+		log.Error("the log of the shard lacks commits that were confirmed; nobody takes the shard over until it is repaired (fila cluster repair)",
+			"newest_commit_at", newest.Node, "epoch", newest.Epoch, "n", newest.N, "seq", newest.Seq, "log_end", max(seen.End, seen.Seq))
+		if tells {
+			c.event(wire.EventLogLost, p.number, map[string]any{
+				"has": newest.Node, "epoch": newest.Epoch, "seq": newest.Seq, "log_end": max(seen.End, seen.Seq),
+			})
+		}
+	}
+}
+
+// nodeMemory is what the memory has of a node.
+type nodeMemory struct {
+	At      int64                    `json:"at"` // Unix time in ms: when the node was last there
+	Commits map[int]ownership.Commit `json:"commits,omitempty"`
+}
+
+// remember learns from the memory, and stores the newest commits of owned shards there. Its
+// caller holds mu.
+func (c *Cluster) remember(now int64) {
+	if c.Memory == nil {
+		c.mu.complete = true
+		return
+	}
+	all := c.Memory.Kept(nodeKey)
+	heard := true
+	for key, value := range all {
+		var of nodeMemory
+		node := strings.TrimPrefix(key, nodeKey)
+		if json.Unmarshal(value, &of) != nil {
+			continue
+		}
+		if node == c.Node && c.mu.kept == nil {
+			c.mu.kept = of.Commits // of an earlier process
+		}
+		for shard, commit := range of.Commits {
+			c.mu.members.Know(shard, ownership.Known{Commit: commit, Node: node})
+		}
+		gone := time.Since(time.UnixMilli(of.At)) > goneFor
+		heard = heard && (gone || node == c.Node || c.mu.members.Of(node) != nil)
+	}
+	if !c.mu.complete && (heard || now >= waitForNodes) {
+		c.mu.complete = true
+	}
+	if c.mu.keeping || now-c.mu.keptAt < keepEvery && c.mu.keptAt != 0 {
+		return
+	}
+	commits := maps.Clone(c.mu.kept)
+	if commits == nil {
+		commits = make(map[int]ownership.Commit)
+	}
+	for _, p := range c.mu.local {
+		if p.store == nil {
+			continue
+		}
+		if commit := ownership.Commit(p.replica.Seen().Data); commit != (ownership.Commit{}) {
+			commits[p.number] = commit
+		}
+	}
+	c.mu.keptAt = now
+	if c.mu.wrote != 0 && maps.Equal(commits, c.mu.kept) && now-c.mu.wrote < int64(goneFor)/4 {
+		return
+	}
+	c.mu.keeping = true
+	c.actions.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, keepFor)
+		defer cancel()
+		err := c.Memory.Keep(ctx, nodeKey+c.Node, encode(nodeMemory{time.Now().UnixMilli(), commits}))
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.mu.keeping = false; err == nil {
+			c.mu.kept, c.mu.wrote = commits, now
+		}
+	})
+}
+
+// VerdictOf returns the verdict about copies of a shard that have more than its log.
+func VerdictOf(m Memory, shard int) (v replog.Verdict, ok bool) {
+	if m == nil {
+		return v, false
+	}
+	key := verdictKey + strconv.Itoa(shard)
+	value, ok := m.Kept(key)[key]
+	return v, ok && json.Unmarshal(value, &v) == nil
+}
+
+// decide stores a verdict.
+func (c *Cluster) decide(ctx context.Context, shard int, v replog.Verdict) error {
+	if c.Memory == nil {
+		return errors.New("this node has no memory of its cluster")
+	}
+	return c.Memory.Keep(ctx, verdictKey+strconv.Itoa(shard), encode(v))
+}
+
+// Loss returns what the log of a shard lacks, as this node knows it.
+func (c *Cluster) Loss(shard int) (api.ClusterLoss, *wire.Error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if shard < 0 || shard >= c.Shards {
+		return api.ClusterLoss{}, wire.NoSuchShard(shard, c.Shards)
+	}
+	l, ok := c.lossOf(c.now(), shard)
+	if !ok {
+		return l, wire.NotRepaired(shard, "its log lacks nothing that a node is known to have")
+	}
+	return l, nil
+}
+
+// LogLost implements admin.Cluster.
+func (c *Cluster) LogLost(shard int) bool {
+	l, refused := c.Loss(shard)
+	return refused == nil && l.Owner == ""
+}
+
+// lossOf returns what the log of a shard lacks, and false if no node has reported that it lacks
+// anything. Its caller holds mu.
+func (c *Cluster) lossOf(now int64, shard int) (l api.ClusterLoss, lost bool) {
+	m := c.mu.members
+	newest, _ := m.Newest(shard)
+	best, _ := m.Best(now, shard)
+	l = api.ClusterLoss{Shard: shard, Node: newest.Node, Seq: newest.Seq, Reachable: best.Node, ReachableSeq: best.Seq}
+	for _, o := range m.List() {
+		for _, s := range o.Shards {
+			if s.Shard != shard || !m.Fresh(now, o.Node) {
+				continue
+			}
+			if s.Lost {
+				lost = true
+				l.Copies = append(l.Copies, o.Node)
+			}
+			switch {
+			case s.Owns:
+				l.Owner = o.Node
+			case s.Error == "":
+				l.LogEnd = max(l.LogEnd, s.Seq)
+			default:
+				l.LogEnd = max(l.LogEnd, s.LogEnd)
+			}
+		}
+	}
+	if l.Owner == "" {
+		l.Records = l.Seq - min(l.Seq, l.LogEnd)
+		l.Unreachable = l.Seq - min(l.Seq, max(l.ReachableSeq, l.LogEnd))
+	}
+	return l, lost
+}
+
+// Repair lets the log of a shard go on from the most advanced copy that can be reached. loss is
+// how many records the operator gives up, those that no reachable copy has.
+func (c *Cluster) Repair(ctx context.Context, r api.ClusterLossRequest) (api.ClusterLoss, *wire.Error) {
+	l, refused := c.Loss(*r.Shard)
+	switch {
+	case refused != nil:
+		return l, refused
+	case l.Owner != "":
+		return l, wire.NotRepaired(*r.Shard, fmt.Sprintf("the log goes on at node %s without what the copy of %s has; accept that to put the copy aside",
+			l.Owner, strings.Join(l.Copies, ", ")))
+	case l.ReachableSeq <= l.LogEnd:
+		return l, wire.NotRepaired(*r.Shard, fmt.Sprintf("no node that can be asked has more than the log; start node %s, or accept the loss", l.Node))
+	case r.DryRun:
+		return l, nil
+	case r.Loss != l.Unreachable:
+		return l, wire.NotRepaired(*r.Shard, fmt.Sprintf("no node that can be asked has %s, and the request gives up %d",
+			wire.Plural(int64(l.Unreachable), "record"), r.Loss))
+	}
+	c.mu.Lock()
+	newest, _ := c.mu.members.Newest(*r.Shard)
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
+	defer cancel()
+	var reply repairReply
+	m, err := c.Conn.RequestWithContext(ctx, c.subjects.repair(l.Reachable), encode(repairOrder{*r.Shard, newest.Commit}))
+	if err == nil {
+		err = json.Unmarshal(m.Data, &reply)
+	}
+	switch {
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded):
+		return l, wire.NodeSilent(l.Reachable)
+	case err != nil:
+		return l, wire.Internal(err.Error())
+	case reply.Error != "":
+		return l, wire.NotRepaired(*r.Shard, fmt.Sprintf("node %s: %s", l.Reachable, reply.Error))
+	}
+	return l, nil
+}
+
+// Accept gives up the records that the log of a shard lacks and that no reachable copy has.
+func (c *Cluster) Accept(ctx context.Context, r api.ClusterLossRequest) (api.ClusterLoss, *wire.Error) {
+	l, refused := c.Loss(*r.Shard)
+	switch {
+	case refused != nil:
+		return l, refused
+	case l.Owner == "" && l.ReachableSeq > l.LogEnd:
+		return l, wire.NotRepaired(*r.Shard, fmt.Sprintf("node %s has records that the log lacks: repair the log first", l.Reachable))
+	case r.DryRun:
+		return l, nil
+	case r.Loss != l.Unreachable:
+		return l, wire.NotRepaired(*r.Shard, fmt.Sprintf("no node that can be asked has %s, and the request gives up %d",
+			wire.Plural(int64(l.Unreachable), "record"), r.Loss))
+	}
+	c.mu.Lock()
+	newest, _ := c.mu.members.Newest(*r.Shard)
+	if l.Owner != "" {
+		newest = c.mu.members.Lost(*r.Shard)
+	}
+	c.mu.Unlock()
+	if err := c.decide(ctx, *r.Shard, replog.Verdict{Copy: replog.Mark(newest.Commit), GivenUp: true}); err != nil {
+		return l, wire.Internal(err.Error())
+	}
+	c.nudge()
+	return l, nil
+}
+
+// repairOrder asks a node to repair the log of a shard from its copy. Newest is the newest commit
+// that is known; what its own copy lacks of it is given up.
+type repairOrder struct {
+	Shard  int              `json:"shard"`
+	Newest ownership.Commit `json:"newest"`
+}
+
+type repairReply struct {
+	Error string `json:"error,omitempty"`
+}
+
+func (c *Cluster) onRepair(m *nats.Msg) {
+	var o repairOrder
+	if json.Unmarshal(m.Data, &o) != nil || o.Shard < 0 || o.Shard >= c.Shards {
+		return
+	}
+	c.actions.Go(func() {
+		var reply repairReply
+		if err := c.repair(o); err != nil {
+			reply.Error = err.Error()
+		}
+		c.respond(m, reply)
+	})
+}
+
+// repair repairs a log from the copy of this node.
+func (c *Cluster) repair(o repairOrder) error {
+	c.mu.Lock()
+	replica := c.mu.local[o.Shard].replica
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(c.ctx, repairTimeout)
+	defer cancel()
+	_, err := replica.Repair(ctx, func(v replog.Verdict) error {
+		if newest := replog.Mark(o.Newest); !v.Covers(newest) {
+			v.Copy = newest
+		}
+		if err := c.decide(ctx, o.Shard, v); err != nil {
+			return fmt.Errorf("the verdict cannot be stored: %w", err)
+		}
+		return nil
+	})
+	c.nudge()
+	return err
+}

@@ -1,0 +1,160 @@
+package cluster
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/cluster/ownership"
+	"github.com/filaq/fila/store/replog"
+	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
+)
+
+// lose lets the log of shard 0 lose its newest records while c is away, and brings c back. c has
+// less than the log then.
+func (r *rig) lose(records uint64) (c *peer) {
+	for _, n := range []string{"a", "b", "c"} {
+		r.start(n)
+	}
+	r.pass(30 * time.Second)
+	r.nodes["c"].kill()
+	r.until(5*time.Second, "served", r.served)
+	r.pass(30 * time.Second)
+	r.logs[0].forget(records)
+	return r.start("c")
+}
+
+func (r *rig) status() api.ClusterShard {
+	for _, p := range r.nodes {
+		return p.Status().Shards[0]
+	}
+	return api.ClusterShard{}
+}
+
+// A log that lacks confirmed commits gets no owner, although a node that was away meanwhile could
+// follow it. The owner stops, all nodes say so within ten seconds, and a repair brings everything
+// back.
+func TestALogThatLacksCommits(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, r *rig) {
+		r.lose(20)
+		epoch := r.logs[0].epoch
+		r.until(10*time.Second, "it says so", func() bool { return r.status().Lost != nil })
+		r.pass(2 * time.Minute)
+		require.Empty(t, r.owner(0))
+		require.Equal(t, epoch, r.logs[0].epoch)
+		require.Len(t, r.told(wire.EventLogLost), 1)
+		for _, p := range r.nodes {
+			l := p.Status().Shards[0].Lost
+			require.NotNil(t, l, p.name)
+			require.Equal(t, uint64(20), l.Records)
+			require.Equal(t, l.Seq, l.ReachableSeq)
+			require.True(t, p.LogLost(0))
+		}
+
+		c, shard := r.nodes["c"], 0
+		_, refused := c.Accept(t.Context(), api.ClusterLossRequest{Shard: &shard, Loss: 20})
+		require.NotNil(t, refused)
+		require.Contains(t, refused.Description, "repair the log first")
+		l, refused := c.Repair(t.Context(), api.ClusterLossRequest{Shard: &shard, DryRun: true})
+		require.Nil(t, refused)
+		require.Zero(t, l.Unreachable)
+		require.Equal(t, epoch, r.logs[0].epoch, "a dry run changes nothing")
+		_, refused = c.Repair(t.Context(), api.ClusterLossRequest{Shard: &shard, Loss: 1})
+		require.Equal(t, wire.CodeNotRepaired, refused.ErrCode)
+		_, refused = c.Repair(t.Context(), api.ClusterLossRequest{Shard: &shard})
+		require.Nil(t, refused)
+		r.until(10*time.Second, "served again", r.served)
+		r.pass(5 * time.Second)
+		require.Nil(t, r.status().Lost)
+		_, refused = c.Repair(t.Context(), api.ClusterLossRequest{Shard: &shard})
+		require.Equal(t, wire.CodeNotRepaired, refused.ErrCode)
+		none := 1
+		_, refused = c.Accept(t.Context(), api.ClusterLossRequest{Shard: &none})
+		require.Equal(t, wire.CodeBadField, refused.ErrCode)
+	})
+}
+
+// When all nodes are restarted, one that was away waits for those that know better, and the memory
+// of the cluster knows what nobody says any more.
+func TestARestartWithALogThatLacksCommits(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, r *rig) {
+		c := r.lose(20)
+		files := map[string]*fakeReplica{}
+		for _, p := range r.nodes {
+			files[p.name] = p.Replicas[0].(*fakeReplica)
+		}
+		for _, p := range []*peer{c, r.nodes["a"], r.nodes["b"]} {
+			p.kill()
+		}
+		r.start("c")
+		r.pass(8 * time.Second)
+		require.Empty(t, r.owner(0), "it waits for the others")
+		for _, n := range []string{"a", "b"} {
+			p := r.start(n)
+			p.Replicas[0].(*fakeReplica).has = files[n].has
+		}
+		r.pass(time.Minute)
+		require.Empty(t, r.owner(0))
+		require.NotNil(t, r.status().Lost)
+		for _, n := range []string{"a", "b", "c"} {
+			r.nodes[n].kill()
+		}
+
+		// Only c comes back: the memory has the newest commits of the last five seconds or so.
+		c = r.start("c")
+		r.pass(time.Minute)
+		require.Empty(t, r.owner(0))
+		l := r.status().Lost
+		require.NotNil(t, l)
+		require.Positive(t, l.Unreachable)
+		shard := 0
+		_, refused := c.Repair(t.Context(), api.ClusterLossRequest{Shard: &shard})
+		require.Contains(t, refused.Description, "no node that can be asked has more than the log")
+		_, refused = c.Accept(t.Context(), api.ClusterLossRequest{Shard: &shard})
+		require.Equal(t, wire.CodeNotRepaired, refused.ErrCode, "the loss must be named")
+		_, refused = c.Accept(t.Context(), api.ClusterLossRequest{Shard: &shard, Loss: l.Unreachable})
+		require.Nil(t, refused)
+		r.until(15*time.Second, "served", r.served)
+		a := r.start("a")
+		a.Replicas[0].(*fakeReplica).has = files["a"].has
+		r.pass(time.Minute)
+		require.NotEmpty(t, r.owner(0))
+		require.Len(t, r.told(wire.EventLogLost), 4, "once at each start, and of the copy that comes back")
+	})
+}
+
+// A node that starts waits for the nodes that it knows, but not forever.
+func TestANodeThatStartsWaitsForOthers(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, r *rig) {
+		for _, n := range []string{"a", "b"} {
+			r.start(n)
+		}
+		r.pass(20 * time.Second)
+		r.nodes["a"].kill()
+		r.nodes["b"].kill()
+		r.start("a")
+		took := r.until(15*time.Second, "served", r.served)
+		require.Greater(t, took, 9*time.Second)
+		r.nodes["a"].kill()
+		r.start("a")
+		r.start("b")
+		r.until(5*time.Second, "both are there", r.served)
+	})
+}
+
+// An export refuses a log that lacks what owners have stored, unless that was given up.
+func TestCheckLog(t *testing.T) {
+	var m memory
+	require.NoError(t, CheckLog(&m, 0, Seen{}))
+	require.NoError(t, m.Keep(t.Context(), nodeKey+"a", encode(nodeMemory{Commits: map[int]ownership.Commit{0: {Epoch: 2, N: 7, Seq: 9}}})))
+	require.NoError(t, CheckLog(&m, 0, Seen{Epoch: 2, N: 7}))
+	require.NoError(t, CheckLog(&m, 0, Seen{Epoch: 3, N: 1}))
+	require.NoError(t, CheckLog(&m, 1, Seen{}))
+	require.ErrorIs(t, CheckLog(&m, 0, Seen{Epoch: 2, N: 6}), replog.ErrShorter)
+	require.NoError(t, m.Keep(t.Context(), verdictKey+"0", encode(replog.Verdict{Copy: replog.Mark{Epoch: 2, N: 6}, GivenUp: true})))
+	require.ErrorIs(t, CheckLog(&m, 0, Seen{Epoch: 2, N: 5}), replog.ErrShorter, "less was given up")
+	require.NoError(t, m.Keep(t.Context(), verdictKey+"0", encode(replog.Verdict{Copy: replog.Mark{Epoch: 2, N: 7}, GivenUp: true})))
+	require.NoError(t, CheckLog(&m, 0, Seen{Epoch: 2, N: 5}))
+}

@@ -1,0 +1,335 @@
+package replog
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+// forget makes the stream forget its records behind a sequence, as servers do that come back
+// with old disks.
+func (f *fakeStream) forget(behind uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.records = f.records[:behind+1-f.first]
+}
+
+// An owner whose log lacks what was acked to it stops, keeps its file, and says what it has.
+func TestOwnerOfAShorterLogStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeStream()
+		a := newNode(t, f, t.TempDir(), "a")
+		s := promote(t, a.Replica)
+		require.NoError(t, put(s, "k", "v"))
+		require.NoError(t, put(s, "l", "w"))
+		want := contentOf(t, s)
+		newest := a.Seen().Data
+		f.forget(2)
+		<-s.Failed() // its next heartbeat is refused
+		require.ErrorIs(t, s.Err(), ErrShorter)
+		require.NoError(t, s.Close())
+		time.Sleep(time.Second)
+		require.ErrorIs(t, a.Seen().Err, ErrShorter)
+		require.Equal(t, newest, a.Seen().Data)
+		c, err := a.Repair(t.Context(), nil)
+		require.Error(t, err, "there are no snapshots")
+		require.Zero(t, c)
+		require.NoError(t, a.Close())
+		b := newNode(t, f, filepath.Dir(a.o.Path), "a")
+		synctest.Wait()
+		require.ErrorIs(t, b.Seen().Err, ErrShorter)
+		require.Equal(t, newest, b.Seen().Data, "also after a restart")
+		require.Equal(t, want, contentOf(t, b.bolt))
+	})
+}
+
+// A stream that is shorter for a moment ends nothing.
+func TestOwnerOfALogThatIsShorterForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeStream()
+		a := newNode(t, f, t.TempDir(), "a")
+		s := promote(t, a.Replica)
+		require.NoError(t, put(s, "k", "v"))
+		f.mu.Lock()
+		whole := f.records
+		f.mu.Unlock()
+		f.forget(1)
+		time.Sleep(4 * time.Second)
+		f.mu.Lock()
+		f.records = whole
+		f.mu.Unlock()
+		time.Sleep(time.Second)
+		require.NoError(t, s.Err())
+		require.NoError(t, put(s, "l", "w"))
+		require.NoError(t, s.Close())
+	})
+}
+
+// Records without data that a log lacks are no loss.
+func TestLogThatLacksHeartbeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, dir := newFakeStream(), t.TempDir()
+		a, b := newNode(t, f, t.TempDir(), "a"), newNode(t, f, dir, "b")
+		s := promote(t, a.Replica)
+		require.NoError(t, put(s, "k", "v"))
+		for range writtenEvery + 2 {
+			time.Sleep(time.Second)
+		}
+		require.NoError(t, s.Close())
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+		f.forget(3)
+		b = newNode(t, f, dir, "b")
+		s = promote(t, b.Replica)
+		require.Equal(t, uint64(2), s.Epoch())
+		require.NoError(t, s.Close())
+	})
+}
+
+// A copy whose last record has the same number as one of the log, and is another one, does not
+// follow.
+func TestAnotherRecordOfTheSameNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeStream()
+		a, b := newNode(t, f, t.TempDir(), "a"), newNode(t, f, t.TempDir(), "b")
+		s := promote(t, a.Replica)
+		require.NoError(t, put(s, "k", "v"))
+		require.NoError(t, s.Close())
+		b.content(t)
+		b.e.disconnect()
+		short := f.tail()
+		s = promote(t, a.Replica)
+		require.NoError(t, put(s, "l", "of a"))
+		require.NoError(t, s.Close())
+		dir := filepath.Dir(a.o.Path)
+		require.NoError(t, a.Close())
+		f.forget(short)
+		b.e.connect()
+		s = promote(t, b.Replica)
+		require.NoError(t, put(s, "l", "of b"))
+		again := newNode(t, f, dir, "a")
+		synctest.Wait()
+		require.ErrorIs(t, again.Seen().Err, ErrShorter)
+		require.NoError(t, s.Close())
+	})
+}
+
+// repairRig is a log in JetStream with three replicas; the log has lost records that two of them have.
+type repairRig struct {
+	js      jetstream.JetStream
+	dirs    map[string]string
+	verdict *Verdict
+}
+
+func (g *repairRig) open(t *testing.T, node string) *Replica {
+	t.Helper()
+	o := options(g.js, g.dirs[node], node)
+	obs, err := OpenSnapshots(t.Context(), g.js, o.Cluster, o.Incarnation, 1)
+	require.NoError(t, err)
+	o.Snapshots, o.Check, o.Settle, o.AckTimeout = obs, 20*time.Millisecond, 20*time.Millisecond, 200*time.Millisecond
+	o.Verdict = func() (Verdict, bool) {
+		if g.verdict == nil {
+			return Verdict{}, false
+		}
+		return *g.verdict, true
+	}
+	return openReplica(t, o)
+}
+
+// lose deletes the newest records of the stream.
+func (g *repairRig) lose(t *testing.T, from uint64) {
+	t.Helper()
+	// A stream cannot be cut at its end, so it is made again with the records that remain.
+	s, err := g.js.Stream(t.Context(), "FILA_test_LOG_3")
+	require.NoError(t, err)
+	var kept [][]byte
+	for seq := uint64(1); seq < from; seq++ {
+		m, err := s.GetMsg(t.Context(), seq)
+		require.NoError(t, err)
+		kept = append(kept, m.Data)
+	}
+	config := s.CachedInfo().Config
+	require.NoError(t, g.js.DeleteStream(t.Context(), config.Name))
+	_, err = g.js.CreateStream(t.Context(), config)
+	require.NoError(t, err)
+	for _, record := range kept {
+		_, err := g.js.Publish(t.Context(), config.Subjects[0], record)
+		require.NoError(t, err)
+	}
+}
+
+// setUp returns a rig in which a has most, b less, both more than the log, and c as much as the
+// log.
+func setUp(t *testing.T) (g *repairRig, most []string) {
+	g = &repairRig{js: jetStream(t), dirs: map[string]string{"a": t.TempDir(), "b": t.TempDir(), "c": t.TempDir()}}
+	a, b, c := g.open(t, "a"), g.open(t, "b"), g.open(t, "c")
+	s := promote(t, a)
+	write := func(from, to int) {
+		for i := from; i < to; i++ {
+			require.NoError(t, put(s, fmt.Sprintf("k%02d", i), "v"))
+		}
+	}
+	write(0, 10)
+	caughtUp(t, c)
+	require.NoError(t, c.Close())
+	cut := a.Seen().Seq + 1
+	write(10, 20)
+	caughtUp(t, b)
+	require.NoError(t, b.Close())
+	write(20, 30)
+	most = keys(contentOf(t, s))
+	require.NoError(t, s.Close())
+	require.NoError(t, a.Close())
+	g.lose(t, cut)
+	return g, most
+}
+
+func lacking(t *testing.T, all ...*Replica) {
+	t.Helper()
+	for _, r := range all {
+		require.Eventually(t, func() bool { return errors.Is(r.Seen().Err, ErrShorter) }, 10*time.Second, time.Millisecond)
+	}
+}
+
+// has waits until a replica follows and has applied everything of the owner.
+func has(t *testing.T, r *Replica, want []string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return r.Seen().Err == nil }, 10*time.Second, time.Millisecond, "%v", r.Seen().Err)
+	caughtUp(t, r)
+	require.Equal(t, want, keys(contentOf(t, r.mu.file)))
+}
+
+// A repair brings the records of the most advanced copy to all nodes: to one whose copy ends
+// where the log ends, to one whose copy has a part of them, and to a new one.
+func TestRepair(t *testing.T) {
+	g, most := setUp(t)
+	c := g.open(t, "c")
+	caughtUp(t, c)
+	a, b := g.open(t, "a"), g.open(t, "b")
+	lacking(t, a, b)
+	_, err := c.Repair(t.Context(), nil)
+	require.ErrorIs(t, err, ErrNotLost)
+	refused := errors.New("the verdict was not stored")
+	_, err = a.Repair(t.Context(), func(Verdict) error { return refused })
+	require.ErrorIs(t, err, refused)
+	lacking(t, a, b)
+	mark, err := a.Repair(t.Context(), func(v Verdict) error {
+		require.False(t, v.GivenUp)
+		g.verdict = &v
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, uint64(2), mark.Epoch)
+	for _, r := range []*Replica{a, b, c} {
+		has(t, r, most)
+	}
+	left, err := filepath.Glob(filepath.Join(g.dirs["b"], "*.lost-*"))
+	require.NoError(t, err)
+	require.Len(t, left, 1, "the copy is put aside")
+	s := promote(t, c)
+	require.Equal(t, uint64(3), s.Epoch())
+	require.NoError(t, put(s, "later", "v"))
+	most = keys(contentOf(t, s))
+	has(t, a, most)
+	has(t, b, most)
+	g.dirs["new"] = t.TempDir()
+	has(t, g.open(t, "new"), most)
+	_, err = a.Repair(t.Context(), nil)
+	require.ErrorIs(t, err, ErrNotLost)
+
+	// The log is cut behind the repair in time, and its snapshot goes.
+	for i := range 3 {
+		require.NoError(t, put(s, fmt.Sprintf("snapshot %d", i), "v"))
+		s.advance()
+		_, err := a.Snapshot(t.Context())
+		require.NoError(t, err)
+		caughtUp(t, a)
+	}
+	_, err = a.o.stat(t.Context(), a.o.repairName())
+	require.ErrorIs(t, err, jetstream.ErrObjectNotFound)
+	require.NoError(t, s.Close())
+}
+
+// A repair that ended between two steps is repeated.
+func TestRepairIsRepeated(t *testing.T) {
+	for _, node := range []string{"the same copy", "another copy"} {
+		t.Run(node, func(t *testing.T) {
+			g, most := setUp(t)
+			a, b := g.open(t, "a"), g.open(t, "b")
+			lacking(t, a, b)
+			died := errors.New("died")
+			_, err := a.Repair(t.Context(), func(v Verdict) error {
+				g.verdict = &v // as if the node died between the verdict and the record
+				return died
+			})
+			require.ErrorIs(t, err, died)
+			time.Sleep(100 * time.Millisecond)
+			lacking(t, a, b)
+			by, want := a, most
+			if node == "another copy" {
+				require.NoError(t, a.Close())
+				by, want = b, most[:20]
+			}
+			_, err = by.Repair(t.Context(), func(v Verdict) error {
+				g.verdict = &v
+				return nil
+			})
+			require.NoError(t, err)
+			has(t, b, want)
+			has(t, g.open(t, "c"), want)
+		})
+	}
+}
+
+// An accepted loss lets the nodes without the records go on; the others put their copies aside.
+func TestGivenUp(t *testing.T) {
+	g, most := setUp(t)
+	a, b, c := g.open(t, "a"), g.open(t, "b"), g.open(t, "c")
+	lacking(t, a, b)
+	g.verdict = &Verdict{Copy: a.Seen().Data, GivenUp: true}
+	time.Sleep(100 * time.Millisecond)
+	lacking(t, a, b) // until there is an owner
+	s := promote(t, c)
+	require.NoError(t, put(s, "later", "v"))
+	want := keys(contentOf(t, s))
+	require.Equal(t, append(append([]string{}, most[:10]...), "later"), want)
+	has(t, a, want)
+	has(t, b, want)
+	require.NoError(t, s.Close())
+}
+
+// Copies that the log goes on without cannot be put into it any more.
+func TestRepairOfABranch(t *testing.T) {
+	g, _ := setUp(t)
+	s := promote(t, g.open(t, "c"))
+	require.NoError(t, put(s, "later", "v"))
+	a := g.open(t, "a")
+	lacking(t, a)
+	_, err := a.Repair(t.Context(), nil)
+	require.ErrorIs(t, err, ErrBranched)
+	require.NoError(t, s.Close())
+}
+
+// A stream that was deleted is made again from the most advanced copy.
+func TestRepairOfADeletedStream(t *testing.T) {
+	g, most := setUp(t)
+	require.NoError(t, g.js.DeleteStream(t.Context(), "FILA_test_LOG_3"))
+	a, b := g.open(t, "a"), g.open(t, "b")
+	for _, r := range []*Replica{a, b} {
+		require.Eventually(t, func() bool { return errors.Is(r.Seen().Err, ErrGone) || errors.Is(r.Seen().Err, ErrShorter) }, 10*time.Second, time.Millisecond)
+	}
+	_, err := a.Repair(t.Context(), func(v Verdict) error {
+		g.verdict = &v
+		return nil
+	})
+	require.NoError(t, err)
+	has(t, a, most)
+	has(t, b, most)
+	has(t, g.open(t, "c"), most)
+}
