@@ -87,7 +87,7 @@ var ownImports = map[string][]string{
 	"sidecar/web/browser":       {},
 
 	"sidecar/cluster":           {"sidecar/cluster/ownership", "store", "store/replog", "wire", "wire/api"},
-	"sidecar/cluster/meta":      {"sidecar/control", "store", "wire"},
+	"sidecar/cluster/meta":      {"sidecar/cluster/ownership", "sidecar/control", "store", "wire"},
 	"sidecar/cluster/ownership": {},
 	"sidecar/cluster/transfer":  {"sidecar/cluster", "sidecar/cluster/meta", "store", "store/storefile", "store/replog", "wire"},
 

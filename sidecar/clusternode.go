@@ -92,7 +92,7 @@ func (m *clusterNode) kept(ctx context.Context) (snap store.Snapshot, err error)
 		return snap, err
 	}
 	m.meta, err = meta.Open(ctx, meta.Options{
-		Log: s.log, Conn: m.conn, Cluster: c.Name, Shards: int(c.Shards), Replicas: int(c.Replicas), AllowR1: c.AllowR1,
+		Log: s.log, Conn: m.conn, Cluster: c.Name, Shards: int(c.Shards), Replicas: int(c.Replicas), AllowR1: c.AllowR1, AllowNATS: c.AllowNATS,
 		SyncsAlways: s.endpoints.embedded != nil && inside.SyncsAlways(),
 	})
 	if err != nil {

@@ -25,7 +25,7 @@ type Transfer struct {
 func OpenTransfer(ctx context.Context, cfg config.Config, log *slog.Logger, dir string) (*Transfer, error) {
 	c := &cfg.Cluster
 	t := &Transfer{log: log, Options: transfer.Options{
-		Log: log, Cluster: c.Name, Shards: int(c.Shards), Replicas: int(c.Replicas), AllowR1: c.AllowR1, LogBytes: c.LogBytes,
+		Log: log, Cluster: c.Name, Shards: int(c.Shards), Replicas: int(c.Replicas), AllowR1: c.AllowR1, AllowNATS: c.AllowNATS, LogBytes: c.LogBytes,
 		Dir: filepath.Join(cfg.DataDir, dir), Store: store.Options{Join: history.Join, Keep: history.IsRedrive},
 	}}
 	if err := t.open(ctx, &cfg); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,6 +112,8 @@ const (
 	minLogBytes                  = 64 << 20
 )
 
+var natsVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+[-+.A-Za-z0-9]*$`)
+
 func (c *Config) checkClusterOfNodes() error {
 	k, e := &c.Cluster, &c.NATS.Embedded
 	if !plainName(k.Name) {
@@ -126,6 +129,11 @@ func (c *Config) checkClusterOfNodes() error {
 		within("cluster.log_bytes", cmp.Or(k.LogBytes, minLogBytes), minLogBytes, 1<<50),
 	); err != nil {
 		return err
+	}
+	for _, v := range k.AllowNATS {
+		if !natsVersion.MatchString(v) {
+			return fmt.Errorf("cluster.allow_nats has %q: allowed are versions of nats-server, such as 2.12.6", v)
+		}
 	}
 	switch {
 	case k.Replicas < safeReplicas && !k.AllowR1:

@@ -160,6 +160,8 @@ func TestClusterValidate(t *testing.T) {
 		"too many replicas":      {node(func(c *Config) { c.Cluster.Replicas = 6 }), "cluster.replicas = 6: allowed is 1 to 5"},
 		"no shards":              {node(func(c *Config) { c.Cluster.Shards = 0 }), "cluster.shards = 0: allowed is 1 to 256"},
 		"too many shards":        {node(func(c *Config) { c.Cluster.Shards = 257 }), "cluster.shards = 257"},
+		"old NATS":               {node(func(c *Config) { c.Cluster.AllowNATS = []string{"2.12.6", "2.14.0-RC.1"} }), ""},
+		"no version":             {node(func(c *Config) { c.Cluster.AllowNATS = []string{"2.12"} }), `cluster.allow_nats has "2.12": allowed are versions of nats-server, such as 2.12.6`},
 		"failover too soon":      {node(func(c *Config) { c.Cluster.FailoverMs = 2499 }), "cluster.failover_ms = 2499: allowed is 2500 to 60000"},
 		"name":                   {node(func(c *Config) { c.Cluster.Name = "a.b" }), `cluster.name = "a.b": allowed are letters, digits, _ and -`},
 		"node":                   {node(func(c *Config) { c.Cluster.Node = "a b" }), `cluster.node = "a b": allowed are letters, digits, _ and -, at most 128, or empty`},

@@ -123,7 +123,7 @@ func (j *streamJournal) create(ctx context.Context, first uint64) (jetstream.Str
 	return j.o.JS.CreateStream(ctx, jetstream.StreamConfig{
 		Name: j.name, Subjects: []string{j.subject}, Description: "commit log of a shard of fila; only fila may write here",
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, Storage: jetstream.FileStorage, FirstSeq: first,
-		MaxBytes: j.o.MaxBytes, Replicas: j.o.Replicas, AllowDirect: true, Metadata: j.metadata(),
+		MaxBytes: j.o.MaxBytes, Replicas: j.o.Replicas, AllowDirect: true, DenyDelete: true, Metadata: j.metadata(),
 	})
 }
 
@@ -144,6 +144,10 @@ func (j *streamJournal) check(c *jetstream.StreamConfig) error {
 		wrong = "its messages in memory"
 	case c.MaxAge != 0 || c.MaxMsgs > 0 || c.MaxMsgsPerSubject > 0 || c.MaxMsgSize > 0:
 		wrong = "a limit by age, number or size of messages"
+	case c.AllowRollup || c.AllowMsgTTL:
+		wrong = "messages that expire or remove others (allow_msg_ttl or allow_rollup_hdrs)"
+	case c.PersistMode != jetstream.DefaultPersistMode:
+		wrong = "acks before messages are written (persist_mode)"
 	case c.Mirror != nil || len(c.Sources) > 0 || c.SubjectTransform != nil || c.NoAck || c.Sealed:
 		wrong = "a source, a mirror, a transform, no acks or a seal"
 	}

@@ -91,6 +91,16 @@ func OpenSnapshots(ctx context.Context, js jetstream.JetStream, cluster, incarna
 	if status.Replicas() < replicas {
 		return nil, fmt.Errorf("%w: object store %s has %d, at least %d are required", ErrReplicas, bucket, status.Replicas(), replicas)
 	}
+	s, err := js.Stream(ctx, "OBJ_"+bucket)
+	if err != nil {
+		return nil, fmt.Errorf("replog: object store %s: %w", bucket, beingMade(err))
+	}
+	switch c := &s.CachedInfo().Config; {
+	case c.Storage != jetstream.FileStorage || c.PersistMode != jetstream.DefaultPersistMode:
+		return nil, fmt.Errorf("%w: object store %s has its objects in memory, or acks before they are written", ErrForeign, bucket)
+	case c.MaxAge != 0 || c.MaxMsgs > 0 || c.MaxMsgsPerSubject > 0 || c.Discard != jetstream.DiscardNew || c.Retention != jetstream.LimitsPolicy || c.AllowMsgTTL:
+		return nil, fmt.Errorf("%w: object store %s removes objects: by age, number, TTL or interest, or to take new ones", ErrForeign, bucket)
+	}
 	return obs, nil
 }
 

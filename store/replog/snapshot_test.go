@@ -325,6 +325,29 @@ func TestSnapshotsOfAnotherCluster(t *testing.T) {
 	require.ErrorIs(t, err, ErrReplicas)
 }
 
+func TestSnapshotsThatExpire(t *testing.T) {
+	for name, change := range map[string]func(*jetstream.StreamConfig){
+		"age":    func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
+		"number": func(c *jetstream.StreamConfig) { c.MaxMsgs = 10 },
+		"old":    func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld },
+		"TTL":    func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			js := jetStream(t)
+			_, err := OpenSnapshots(t.Context(), js, "test", "inc", 1)
+			require.NoError(t, err)
+			s, err := js.Stream(t.Context(), "OBJ_"+snapshotsOf("test"))
+			require.NoError(t, err)
+			c := s.CachedInfo().Config
+			change(&c)
+			_, err = js.UpdateStream(t.Context(), c)
+			require.NoError(t, err)
+			_, err = OpenSnapshots(t.Context(), js, "test", "inc", 1)
+			require.ErrorIs(t, err, ErrForeign)
+		})
+	}
+}
+
 // made is a JetStream in which another node creates everything first, while the servers do not
 // know it yet.
 type made struct{ jetstream.JetStream }

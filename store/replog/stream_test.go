@@ -36,6 +36,7 @@ func TestStreamIsMadeOnce(t *testing.T) {
 	require.Equal(t, int64(1<<20), c.MaxBytes)
 	require.Equal(t, jetstream.DiscardNew, c.Discard)
 	require.True(t, c.AllowDirect)
+	require.True(t, c.DenyDelete)
 	require.Equal(t, "inc", c.Metadata["fila_incarnation"])
 }
 
@@ -54,6 +55,9 @@ func TestStreamThatDoesNotFit(t *testing.T) {
 		"too few replicas":   {func(o *Options) { o.Replicas = 3 }, func(*jetstream.StreamConfig) {}, ErrReplicas},
 		"in memory":          {func(*Options) {}, func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, ErrForeign},
 		"limited in records": {func(*Options) {}, func(c *jetstream.StreamConfig) { c.MaxMsgs = 10 }, ErrForeign},
+		"rolls up":           {func(*Options) {}, func(c *jetstream.StreamConfig) { c.AllowRollup = true }, ErrForeign},
+		"expires messages":   {func(*Options) {}, func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true }, ErrForeign},
+		"acks too early":     {func(*Options) {}, func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode }, ErrForeign},
 	} {
 		t.Run(name, func(t *testing.T) {
 			js := jetStream(t)

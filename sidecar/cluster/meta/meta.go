@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/filaq/fila/sidecar/cluster/ownership"
 	"github.com/filaq/fila/wire"
 )
 
@@ -46,12 +47,13 @@ type Options struct {
 	Log  *slog.Logger
 	Conn *nats.Conn
 
-	Cluster     string // letters, digits, _ and -
-	Shards      int    // of a new cluster; an existing one must have as many
-	Replicas    int    // of a new bucket
-	AllowR1     bool   // fewer than three replicas are acceptable
-	Incarnation string // of the data of this node; empty: it has none
-	SyncsAlways bool   // the servers are known to sync before JetStream acks
+	Cluster     string   // letters, digits, _ and -
+	Shards      int      // of a new cluster; an existing one must have as many
+	Replicas    int      // of a new bucket
+	AllowR1     bool     // fewer than three replicas are acceptable
+	AllowNATS   []string // versions before ownership.MinVersion that are acceptable
+	Incarnation string   // of the data of this node; empty: it has none
+	SyncsAlways bool     // the servers are known to sync before JetStream acks
 }
 
 // record is the record of a cluster.
@@ -180,6 +182,10 @@ func (m *Meta) ready(ctx context.Context) error {
 func (m *Meta) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	if v := m.opt.Conn.ConnectedServerVersion(); v != "" && !ownership.VersionOK(v, m.opt.AllowNATS) {
+		return m.unusable("the NATS server %s (%s) has version %s, which can lose confirmed messages; upgrade it to %s or newer, or set cluster.allow_nats = [%q]",
+			m.opt.Conn.ConnectedServerName(), m.opt.Conn.ConnectedUrlRedacted(), v, ownership.MinVersion, v)
+	}
 	info, err := m.js.AccountInfo(ctx)
 	if err != nil {
 		return m.explain(err)
@@ -222,6 +228,10 @@ func (m *Meta) check(have jetstream.StreamConfig) error {
 		return m.unusable("the bucket %s is there, and was not made by a cluster of this name; give this one another cluster.name, or delete the bucket", m.bucket)
 	case !have.AllowAtomicPublish || !have.AllowMsgTTL || have.MaxMsgsPerSubject != 1:
 		return m.unusable("the stream of the bucket %s was changed: it needs allow_atomic, allow_msg_ttl and max_msgs_per_subject = 1", m.bucket)
+	case have.MaxAge != 0 || have.MaxMsgs > 0 || have.Discard != jetstream.DiscardNew || have.Retention != jetstream.LimitsPolicy:
+		return m.unusable("the stream of the bucket %s was changed: it removes entries, by age, number or interest, or to take new ones; it needs max_age = 0, max_msgs = -1, discard = new and retention = limits", m.bucket)
+	case have.Mirror != nil || len(have.Sources) > 0 || have.SubjectTransform != nil || have.NoAck || have.Sealed || have.PersistMode != jetstream.DefaultPersistMode:
+		return m.unusable("the stream of the bucket %s was changed: it has a mirror, a source, a transform, no acks, a seal, or acks before entries are written (persist_mode)", m.bucket)
 	case have.Replicas < safeReplicas && !m.opt.AllowR1:
 		return m.unusable("the bucket %s has %d replica(s), so a server that is lost takes the cluster with it; give its stream three, or set cluster.allow_r1 = true", m.bucket, have.Replicas)
 	case have.Storage != jetstream.FileStorage:

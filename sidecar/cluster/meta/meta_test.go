@@ -1,10 +1,12 @@
 package meta
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -336,6 +338,18 @@ func TestOpenRefuses(t *testing.T) {
 			_, err := js.UpdateStream(t.Context(), c)
 			require.NoError(t, err)
 		}, want: "the stream of the bucket FILA_test_META was changed: it needs allow_atomic"},
+		"forgets": {before: func(t *testing.T, js jetstream.JetStream, m *Meta) {
+			c := m.config("KV_" + m.bucket)
+			c.MaxAge = time.Hour
+			_, err := js.UpdateStream(t.Context(), c)
+			require.NoError(t, err)
+		}, want: "it removes entries, by age, number or interest"},
+		"sealed": {before: func(t *testing.T, js jetstream.JetStream, m *Meta) {
+			c := m.config("KV_" + m.bucket)
+			c.Sealed = true
+			_, err := js.UpdateStream(t.Context(), c)
+			require.NoError(t, err)
+		}, want: "a seal"},
 		"a newer fila": {before: func(t *testing.T, js jetstream.JetStream, m *Meta) {
 			text, err := json.Marshal(record{Format: 2})
 			require.NoError(t, err)
@@ -373,6 +387,37 @@ func TestOpenRefuses(t *testing.T) {
 		})
 		refuses(t, options(connect(t, srv, nats.UserInfo("u", "p"))), "NATS refuses fila's user: ")
 	})
+}
+
+// TestVersionThatLosesMessages is refused, unless it is allowed by name.
+func TestVersionThatLosesMessages(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	go func() { // a server that only answers pings
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = fmt.Fprint(conn, `INFO {"server_name":"old","version":"2.12.6","headers":true,"max_payload":1048576}`+"\r\n")
+		for lines := bufio.NewScanner(conn); lines.Scan(); {
+			if lines.Text() == "PING" {
+				_, _ = fmt.Fprint(conn, "PONG\r\n")
+			}
+		}
+	}()
+	nc, err := nats.Connect(l.Addr().String())
+	require.NoError(t, err)
+	defer nc.Close()
+	o := options(nc)
+	refuses(t, o, "has version 2.12.6, which can lose confirmed messages; upgrade it to 2.14.4 or newer, or set cluster.allow_nats = [\"2.12.6\"]")
+	o.AllowNATS = []string{"2.12.6"}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = Open(ctx, o)
+	require.ErrorIs(t, err, context.Canceled, "it asks JetStream")
 }
 
 func refuses(t *testing.T, o Options, want string) {

@@ -25,11 +25,12 @@ type Options struct {
 	Log  *slog.Logger
 	Conn *nats.Conn
 
-	Cluster  string
-	Shards   int
-	Replicas int
-	AllowR1  bool
-	LogBytes int64
+	Cluster   string
+	Shards    int
+	Replicas  int
+	AllowR1   bool
+	AllowNATS []string
+	LogBytes  int64
 
 	// Listen is how long to listen for nodes that still run; 0 is long enough.
 	Listen time.Duration
@@ -61,7 +62,7 @@ const (
 
 func (o *Options) meta() meta.Options {
 	return meta.Options{
-		Log: o.Log, Conn: o.Conn, Cluster: o.Cluster, Shards: o.Shards, Replicas: o.Replicas, AllowR1: o.AllowR1, SyncsAlways: true,
+		Log: o.Log, Conn: o.Conn, Cluster: o.Cluster, Shards: o.Shards, Replicas: o.Replicas, AllowR1: o.AllowR1, AllowNATS: o.AllowNATS, SyncsAlways: true,
 	}
 }
 
