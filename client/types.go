@@ -157,6 +157,8 @@ type (
 	ClusterNode = api.ClusterNode
 	// ClusterShard is a shard with its owner and its copies.
 	ClusterShard = api.ClusterShard
+	// ClusterServer is a NATS server that has replicas of the logs.
+	ClusterServer = api.ClusterServer
 	// ClusterStandby is the copy of a shard at a node that does not own it.
 	ClusterStandby = api.ClusterStandby
 	// ClusterDrainReply counts the shards that a node has to hand over.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/cluster"
 	"github.com/filaq/fila/sidecar/cluster/meta"
+	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/natsio"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/shard"
@@ -35,6 +36,7 @@ type clusterNode struct {
 	node string
 
 	conn     *nats.Conn // for logs and shared data
+	js       jetstream.JetStream
 	meta     *meta.Meta
 	peers    *natsio.Peers
 	replicas []*replog.Replica
@@ -84,7 +86,7 @@ func (m *clusterNode) open() error {
 
 // kept waits for JetStream and joins the cluster or makes it.
 func (m *clusterNode) kept(ctx context.Context) (snap store.Snapshot, err error) {
-	s, c, inside := m.s, &m.s.cfg.Cluster, m.s.cfg.EmbeddedServer()
+	s, c := m.s, &m.s.cfg.Cluster
 	if m.conn, err = natsio.ConnectFleet(s.cfg.NATS, s.endpoints.embedded, s.log); err != nil {
 		return snap, err
 	}
@@ -93,7 +95,6 @@ func (m *clusterNode) kept(ctx context.Context) (snap store.Snapshot, err error)
 	}
 	m.meta, err = meta.Open(ctx, meta.Options{
 		Log: s.log, Conn: m.conn, Cluster: c.Name, Shards: int(c.Shards), Replicas: int(c.Replicas), AllowR1: c.AllowR1, AllowNATS: c.AllowNATS,
-		SyncsAlways: s.endpoints.embedded != nil && inside.SyncsAlways(),
 	})
 	if err != nil {
 		return snap, err
@@ -140,6 +141,7 @@ func (m *clusterNode) recover(ctx context.Context, _ store.Snapshot) error {
 	if err != nil {
 		return fmt.Errorf("JetStream: %w", err)
 	}
+	m.js = js
 	m.meta.Watch(m.s.parts.control.Changed)
 	s, c := m.s, &m.s.cfg.Cluster
 	wrote := s.metrics.SetCluster(m.gauges)
@@ -212,6 +214,7 @@ func (m *clusterNode) join(ctx context.Context) (err error) {
 		Log: s.log, Conn: m.conn, Name: c.Name, Node: m.node, Version: s.version, Shards: len(replicas),
 		Failover: time.Duration(c.FailoverMs) * time.Millisecond, Serve: m, Replicas: replicas,
 		Event: natsio.Events(s.endpoints.nc, s.subjects, s.now, s.limited), Detail: m.detail, Memory: m.meta,
+		Evidence: m.evidence(),
 	})
 	if err != nil {
 		return err
@@ -227,6 +230,32 @@ func (m *clusterNode) join(ctx context.Context) (err error) {
 	go m.watch()
 	return nil
 }
+
+// evidence returns what this node looks at of the NATS servers.
+func (m *clusterNode) evidence() cluster.Evidence {
+	c := &m.s.cfg.Cluster
+	e := cluster.Evidence{Monitoring: c.Monitoring}
+	e.Require.Allowed = c.AllowNATS
+	e.Require.Version, e.Require.Sync = slices.Contains(c.Require, config.RequireVersion), slices.Contains(c.Require, config.RequireSync)
+	if m.s.endpoints.embedded != nil {
+		inside := m.s.cfg.EmbeddedServer()
+		e.Embedded = cluster.SyncText(inside.SyncsAlways(), natsSync)
+	}
+	e.Servers = func(ctx context.Context) (names []string, err error) {
+		for number := range m.replicas {
+			some, err := replog.Servers(ctx, m.js, c.Name, number)
+			if err != nil {
+				return nil, err
+			}
+			names = append(names, some...)
+		}
+		return names, nil
+	}
+	return e
+}
+
+// natsSync is the default interval of nats-server.
+const natsSync = 2 * time.Minute
 
 // lost fails the store of a shard whose queues have failed. The next owner, possibly this node,
 // starts from what is stored.
@@ -273,13 +302,19 @@ func (m *clusterNode) health() (string, error) {
 		}
 	}
 	all := len(m.replicas)
+	state := fmt.Sprintf("ready: owner of shards %s of %d, standby of the others", strings.Join(owned, ", "), all)
 	switch len(owned) {
 	case 0:
-		return fmt.Sprintf("ready: standby of all %d shards", all), nil
+		state = fmt.Sprintf("ready: standby of all %d shards", all)
 	case all:
-		return fmt.Sprintf("ready: owner of all %d shards", all), nil
+		state = fmt.Sprintf("ready: owner of all %d shards", all)
 	}
-	return fmt.Sprintf("ready: owner of shards %s of %d, standby of the others", strings.Join(owned, ", "), all), nil
+	if c := m.joined.Load(); c != nil {
+		if lacking := c.Degraded(); len(lacking) > 0 {
+			state += "\ndegraded: " + strings.Join(lacking, "; ") // a node serves without a proof
+		}
+	}
+	return state, nil
 }
 
 // logLost reports whether the log of a shard lacks confirmed messages.
@@ -306,6 +341,7 @@ func (m *clusterNode) gauges() (all telemetry.Cluster) {
 	if c == nil {
 		return all
 	}
+	all.ServersOK, all.ServersDegraded = c.CountServers()
 	n := c.Counts()
 	all.Takeovers, all.Planned, all.Fenced, all.Handovers, all.HandoverTime = n.Takeovers, n.Planned, n.Fenced, n.Handovers, n.HandoverTime
 	for _, s := range c.Local() {

@@ -14,6 +14,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // startAlone starts the only node of a cluster and waits until it owns all shards.
@@ -74,14 +75,33 @@ func TestReadinessOfAClusterNode(t *testing.T) {
 	x.end()
 }
 
-// TestWarningOfServersThatMayNotSync: external servers, and an embedded one configured not to sync.
-func TestWarningOfServersThatMayNotSync(t *testing.T) {
+// TestEvidenceOfServers: an embedded server syncs, or is configured not to.
+func TestEvidenceOfServers(t *testing.T) {
 	t.Parallel()
 	const text = "fila cannot see whether the NATS servers sync"
-	x, _ := startAlone(t)
-	require.Zero(t, x.log.count(text), "the default of a node")
-	x, _ = startAlone(t, func(c *config.Config) { c.NATS.Embedded.JetStreamSync = "interval" })
-	require.Equal(t, 1, x.log.count(text))
+	seen := func(m *clusterNode) (servers []api.ClusterServer) {
+		require.Eventually(t, func() bool {
+			servers = m.cluster.Status().Servers
+			return len(servers) == 1 && servers[0].Sync != ""
+		}, time.Minute, 10*time.Millisecond)
+		return servers
+	}
+	x, m := startAlone(t, func(c *config.Config) { c.Cluster.Require = []string{"version", "sync"} })
+	s := seen(m)[0]
+	require.Equal(t, api.ClusterServer{Server: "a", Version: s.Version, Sync: "always", SeenBy: []string{"a"}}, s)
+	require.NotContains(t, readyz(x), "degraded")
+	require.Contains(t, scraped(x), `fila_cluster_servers{state="ok"} 1`)
+	require.Zero(t, x.log.count(text))
+
+	x, m = startAlone(t, func(c *config.Config) {
+		c.NATS.Embedded.JetStreamSync, c.Cluster.Require = "interval", []string{"version", "sync"}
+	})
+	require.Equal(t, []string{"sync 2m0s"}, seen(m)[0].Missing)
+	require.Equal(t, "ready: owner of all 2 shards\ndegraded: NATS server a: sync 2m0s", readyz(x))
+	require.Contains(t, scraped(x), `fila_cluster_servers{state="degraded"} 1`)
+	require.Eventually(t, func() bool {
+		return x.log.count(text) == 1 && x.log.count("NATS servers do not show what cluster.require asks for") == 1
+	}, time.Minute, 10*time.Millisecond)
 }
 
 // TestShardThatFailsComesBack, although only its queues have failed and not its store.

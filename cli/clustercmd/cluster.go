@@ -37,7 +37,7 @@ func newStatusCommand(env *command.Env) *cobra.Command {
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.ClusterStatus, error) {
 			return s.ClusterStatus(ctx)
 		}, func(st client.ClusterStatus, _ []string) string {
-			return terminal.Sections(nodesTable(env, st), shardsTable(env, st), lossesText(st))
+			return terminal.Sections(nodesTable(env, st), shardsTable(env, st), serversTable(st), lossesText(st))
 		}),
 	}
 }
@@ -67,6 +67,21 @@ func shardsTable(env *command.Env, st client.ClusterStatus) string {
 	t := terminal.NewTable("SHARD", "OWNER", "EPOCH", "LAST", "LOG", "SNAPSHOT", "STANDBYS")
 	for _, s := range st.Shards {
 		t.Row(s.Shard, owner(s), s.Epoch, s.Seq, terminal.Size(s.LogBytes), terminal.OrDash(env.Soon(s.SnapshotAt)), standbys(s.Standbys))
+	}
+	return t.String()
+}
+
+func serversTable(st client.ClusterStatus) string {
+	if len(st.Servers) == 0 {
+		return ""
+	}
+	t := terminal.NewTable("NATS SERVER", "VERSION", "SYNC", "SEEN BY", "STATE")
+	for _, s := range st.Servers {
+		state := "ok"
+		if len(s.Missing) > 0 {
+			state = "degraded: " + strings.Join(s.Missing, ", ")
+		}
+		t.Row(s.Server, cmp.Or(s.Version, "not seen"), cmp.Or(s.Sync, "not seen"), terminal.OrDash(strings.Join(s.SeenBy, " ")), state)
 	}
 	return t.String()
 }

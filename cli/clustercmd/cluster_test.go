@@ -32,6 +32,10 @@ func TestStatus(t *testing.T) {
 			{Shard: 2, Standbys: []api.ClusterStandby{{Node: "a", State: "promoting"}}},
 			{Shard: 3, PinnedTo: "b", Standbys: []api.ClusterStandby{}},
 		},
+		Servers: []api.ClusterServer{
+			{Server: "n1", Version: "2.15.2", Sync: "always", SeenBy: []string{"a", "b"}},
+			{Server: "n2", SeenBy: []string{}, Missing: []string{"version not seen", "sync not seen"}},
+		},
 	}
 	clitest.Shows(f, program, "cluster status", "fila.admin.cluster-status", st,
 		"NODE  VERSION  SINCE                           OWNS  STATE",
@@ -45,6 +49,10 @@ func TestStatus(t *testing.T) {
 		"1      b, cannot write -> a  1      9      0 B      -         a: a gap",
 		"2      nobody                0      0      0 B      -         a promoting",
 		"3      nobody                0      0      0 B      -         -",
+		"",
+		"NATS SERVER  VERSION   SYNC      SEEN BY  STATE",
+		"n1           2.15.2    always    a b      ok",
+		"n2           not seen  not seen  -        degraded: version not seen, sync not seen",
 	)
 	f.Answer("fila.admin.cluster-status", wire.NoCluster())
 	clitest.Complains(t, program.RunAt(t, "cluster", "status"), command.ExitUsage, "this fila is not in a cluster")

@@ -110,6 +110,7 @@ type Options struct {
 	Event    func(typ, tail string, e wire.Event)
 	Detail   func(shard int) Detail // it does not block; may be nil
 	Memory   Memory                 // may be nil
+	Evidence Evidence
 }
 
 // MinFailover is the shortest failover: a healthy owner writes every 500 ms and is fenced after
@@ -187,6 +188,9 @@ type Cluster struct {
 		announced int64           // last announcement
 		news      bool            // announce at once
 		moving    *ownership.Move // announced move
+		servers   []string        // NATS servers with replicas of the logs; nil: not known yet
+		sightings []ownership.Sighting
+		lookedAt  int64 // when they were made
 	}
 }
 
@@ -247,6 +251,9 @@ func (c *Cluster) Start(ctx context.Context) error {
 	}
 	go c.run()
 	c.actions.Go(c.scrub)
+	if c.Evidence.Servers != nil {
+		c.actions.Go(c.observe)
+	}
 	for _, r := range c.Replicas {
 		c.actions.Go(func() { c.listen(r) })
 	}

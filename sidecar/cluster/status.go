@@ -55,6 +55,11 @@ func (c *Cluster) Status() api.ClusterStatus {
 			st.Shards[shard].Lost = &l
 		}
 	}
+	for _, s := range c.judge() {
+		st.Servers = append(st.Servers, api.ClusterServer{
+			Server: s.Name, Version: s.Version, Sync: s.Sync, SeenBy: append([]string{}, s.Nodes...), Missing: s.Missing,
+		})
+	}
 	return st
 }
 

@@ -133,6 +133,7 @@ func (c *Cluster) announce(left bool) {
 	news := ownership.News{
 		Node: c.Node, Incarnation: c.self, Version: c.Version, Format: replog.Format, SinceMs: c.began.UnixMilli(), UpMs: time.Since(c.began).Milliseconds(),
 		Draining: c.mu.draining, Leaving: c.mu.leaving, Left: left, Moving: c.mu.moving, Pins: c.mu.members.Pins(),
+		Servers: c.sighted(),
 	}
 	for _, p := range c.mu.local {
 		news.Shards = append(news.Shards, c.shardNews(p))

@@ -416,8 +416,16 @@ type ClusterConfig struct {
 	AllowR1    bool   `koanf:"allow_r1"`    // replicas may be less than 3
 	LogBytes   int64  `koanf:"log_bytes"`   // of the log of a shard, when it is made; 0: any number
 	// AllowNATS are versions of NATS servers that will do, although they can lose what is confirmed.
-	AllowNATS []string `koanf:"allow_nats"`
+	AllowNATS  []string `koanf:"allow_nats"`
+	Require    []string `koanf:"require"`    // what nodes must have seen of NATS servers: version, sync
+	Monitoring []string `koanf:"monitoring"` // URLs of the monitoring of NATS servers
 }
+
+// Values of [ClusterConfig.Require].
+const (
+	RequireVersion = "version"
+	RequireSync    = "sync"
+)
 
 // NodeName returns the name of this node: cluster.node, or the host name as far as it may
 // be part of subjects.
@@ -541,7 +549,7 @@ func Default() Config {
 			MaxGuardKeyPermits: 100_000, MaxGuardCallerPermits: 50_000,
 		},
 		Shared:          SharedConfig{Bucket: "FILA_GATES", Replicas: 1, Keys: []string{"circuit:*"}},
-		Cluster:         ClusterConfig{Name: "fila", Shards: 8, FailoverMs: 2500, Replicas: 3, AllowNATS: []string{}},
+		Cluster:         ClusterConfig{Name: "fila", Shards: 8, FailoverMs: 2500, Replicas: 3, AllowNATS: []string{}, Require: []string{RequireVersion}, Monitoring: []string{}},
 		CircuitDefaults: CircuitLimits{Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, FailureWindowMs: 60_000},
 	}
 }

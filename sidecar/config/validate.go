@@ -135,6 +135,17 @@ func (c *Config) checkClusterOfNodes() error {
 			return fmt.Errorf("cluster.allow_nats has %q: allowed are versions of nats-server, such as 2.12.6", v)
 		}
 	}
+	for _, r := range k.Require {
+		if err := oneOf("cluster.require", r, RequireVersion, RequireSync); err != nil {
+			return err
+		}
+	}
+	for i, text := range k.Monitoring {
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+			return fmt.Errorf("cluster.monitoring: entry %d is not the URL of a NATS server's monitoring, such as http://nats-1:8222", i+1) // it may have a password
+		}
+	}
 	switch {
 	case k.Replicas < safeReplicas && !k.AllowR1:
 		return fmt.Errorf("cluster.replicas = %d: what is confirmed does not outlive the loss of a server with less than %d; set cluster.allow_r1 = true if that will do", k.Replicas, safeReplicas)

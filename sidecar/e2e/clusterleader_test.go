@@ -33,7 +33,7 @@ func TestLeaderOfALogDies(t *testing.T) {
 					return
 				case <-time.After(2 * time.Millisecond):
 				}
-				reply, err := r.c.nc.RequestMsg(message(queue, "m"), 20*time.Second)
+				reply, err := r.c.nc.RequestMsg(message(queue, "m"), 250*time.Millisecond)
 				if err != nil || errorOf(t, reply) != nil {
 					continue
 				}

@@ -8,6 +8,8 @@ import (
 // Cluster is the cluster as one node sees it when it is scraped.
 type Cluster struct {
 	Shards []ClusterShard
+	// NATS servers of the logs, by whether they show what cluster.require asks for.
+	ServersOK, ServersDegraded int
 
 	Takeovers, Planned int64 // shards that this node began to own, after a failure or by a handover
 	Fenced             int64 // times that a shard of this node was fenced
@@ -48,6 +50,7 @@ var shardReadings = []struct {
 var (
 	logBytesMetric     = shardReading("log_bytes", "Bytes of the shard's log, reported by its owner.")
 	snapshotAgeMetric  = shardReading("snapshot_age_seconds", "Age of the newest snapshot of the shard, reported by its owner if there is one.")
+	serversMetric      = gaugeReading("cluster_servers", "NATS servers with replicas of the logs, by state: ok, or degraded if one does not show what cluster.require asks for.", "state")
 	takeoversMetric    = counterReading("cluster_takeovers_total", "Shards that this node began to own, by kind: failure of the previous owner, or handover.", "kind")
 	fencedMetric       = counterReading("cluster_fenced_total", "Times that a shard of this node fell silent because its log acked no writes.")
 	handoversMetric    = counterReading("cluster_handovers_total", "Shards that this node handed over.")
@@ -74,6 +77,8 @@ func (m *Metrics) SetCluster(read func() Cluster) (wrote func(bytes int, took ti
 				export(snapshotAgeMetric, s.Snapshot.Seconds(), name)
 			}
 		}
+		export(serversMetric, float64(c.ServersOK), "ok")
+		export(serversMetric, float64(c.ServersDegraded), "degraded")
 		export(takeoversMetric, float64(c.Takeovers), "failure")
 		export(takeoversMetric, float64(c.Planned), "handover")
 		export(fencedMetric, float64(c.Fenced))

@@ -102,7 +102,7 @@ func fullMetrics() *Metrics {
 				{Shard: 0, Owner: true, Epoch: 3, Last: 9, LogBytes: 11, Snapshot: time.Minute},
 				{Shard: 1, Epoch: 4, Last: 8, Lag: 5, Behind: 6 * time.Second, LogBytes: 12, Snapshot: time.Minute},
 			},
-			Takeovers: 1, Planned: 2, Fenced: 3, Handovers: 4, HandoverTime: 5 * time.Second,
+			ServersOK: 2, ServersDegraded: 1, Takeovers: 1, Planned: 2, Fenced: 3, Handovers: 4, HandoverTime: 5 * time.Second,
 		}
 	})(100, time.Second)
 	return m
@@ -145,6 +145,7 @@ func TestMetricsThatAScrapeReads(t *testing.T) {
 		`fila_cluster_owner{shard="0"} 1`, `fila_cluster_owner{shard="1"} 0`, `fila_cluster_epoch{shard="1"} 4`,
 		`fila_cluster_last_sequence{shard="0"} 9`, `fila_cluster_lag_records{shard="1"} 5`, `fila_cluster_lag_seconds{shard="1"} 6`,
 		`fila_cluster_log_bytes{shard="0"} 11`, `fila_cluster_snapshot_age_seconds{shard="0"} 60`,
+		`fila_cluster_servers{state="ok"} 2`, `fila_cluster_servers{state="degraded"} 1`,
 		`fila_cluster_takeovers_total{kind="failure"} 1`, `fila_cluster_takeovers_total{kind="handover"} 2`, "fila_cluster_fenced_total 3",
 		"fila_cluster_handovers_total 4", "fila_cluster_handover_seconds_total 5", "fila_cluster_record_bytes_count 1", "fila_cluster_append_duration_seconds_sum 1",
 

@@ -271,3 +271,23 @@ func (j *streamJournal) purge(ctx context.Context, below uint64) error {
 	}
 	return s.Purge(ctx, jetstream.WithPurgeSequence(below))
 }
+
+// Servers returns the names of the servers that have replicas of the log of a shard.
+func Servers(ctx context.Context, js jetstream.JetStream, cluster string, shard int) ([]string, error) {
+	s, err := js.Stream(ctx, streamOf(cluster, shard))
+	if err != nil {
+		return nil, err
+	}
+	c := s.CachedInfo().Cluster
+	if c == nil {
+		return nil, nil
+	}
+	var names []string
+	if c.Leader != "" {
+		names = append(names, c.Leader)
+	}
+	for _, p := range c.Replicas {
+		names = append(names, p.Name)
+	}
+	return names, nil
+}

@@ -13,6 +13,17 @@ type ClusterStatus struct {
 	Node   string         `json:"node"` // the answering node
 	Nodes  []ClusterNode  `json:"nodes"`
 	Shards []ClusterShard `json:"shards"`
+	// Servers are the NATS servers that have replicas of the logs.
+	Servers []ClusterServer `json:"servers,omitempty"`
+}
+
+// ClusterServer is a NATS server, as the nodes have seen it in the last hour.
+type ClusterServer struct {
+	Server  string   `json:"server"`
+	Version string   `json:"version,omitempty"` // left out: not seen
+	Sync    string   `json:"sync,omitempty"`    // "always", or the interval, such as "2m0s"; left out: not seen
+	SeenBy  []string `json:"seen_by"`           // nodes
+	Missing []string `json:"missing,omitempty"` // what cluster.require of the answering node asks for
 }
 
 // ClusterNode is a node that was heard in the last ten seconds.

@@ -53,7 +53,6 @@ type Options struct {
 	AllowR1     bool     // fewer than three replicas are acceptable
 	AllowNATS   []string // versions before ownership.MinVersion that are acceptable
 	Incarnation string   // of the data of this node; empty: it has none
-	SyncsAlways bool     // the servers are known to sync before JetStream acks
 }
 
 // record is the record of a cluster.
@@ -120,10 +119,6 @@ func Open(ctx context.Context, o Options) (*Meta, error) {
 	if err := m.join(ctx); err != nil {
 		m.Close()
 		return nil, err
-	}
-	if !o.SyncsAlways {
-		o.Log.Warn("fila cannot see whether the NATS servers sync what JetStream acks: without sync_interval: always in the jetstream block of each, a power failure of all of them can lose messages that are confirmed",
-			"cluster", o.Cluster)
 	}
 	return m, nil
 }

@@ -50,7 +50,7 @@ func connect(t *testing.T, srv *natstest.Server, opts ...nats.Option) *nats.Conn
 }
 
 func options(nc *nats.Conn) Options {
-	return Options{Log: slog.New(slog.DiscardHandler), Conn: nc, Cluster: "test", Shards: 8, Replicas: 1, AllowR1: true, SyncsAlways: true}
+	return Options{Log: slog.New(slog.DiscardHandler), Conn: nc, Cluster: "test", Shards: 8, Replicas: 1, AllowR1: true}
 }
 
 // join returns a node with its own connection.

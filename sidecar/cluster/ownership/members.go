@@ -32,6 +32,7 @@ type News struct {
 	Moving      *Move       `json:"moving,omitempty"`
 	Shards      []ShardNews `json:"shards,omitempty"`
 	Pins        map[int]Pin `json:"pins,omitempty"`
+	Servers     []Sighting  `json:"servers,omitempty"` // NATS servers that it has seen
 }
 
 // Commit is a commit in the log of a shard.
@@ -105,11 +106,12 @@ type Members struct {
 	gone    map[string]bool // incarnations that went without a last announcement
 	pins    map[int]Pin
 	newest  map[int]Known // newest commits, of members and of nodes that were members
+	sighted map[sighter]sighted
 }
 
 // NewMembers returns the members that a node knows at the start: none.
 func NewMembers(node, incarnation string) *Members {
-	return &Members{self: incarnation, node: node, all: map[string]*Member{}, gone: map[string]bool{}, pins: map[int]Pin{}, newest: map[int]Known{}}
+	return &Members{self: incarnation, node: node, all: map[string]*Member{}, gone: map[string]bool{}, pins: map[int]Pin{}, newest: map[int]Known{}, sighted: map[sighter]sighted{}}
 }
 
 // Hear handles an announcement. older reports that an older process runs under the name of this
@@ -144,6 +146,7 @@ func (m *Members) Hear(now int64, n News) (changes []Change, older bool) {
 	for shard, p := range n.Pins {
 		m.Pin(shard, p)
 	}
+	m.sight(now, &n)
 	for _, s := range n.Shards {
 		if s.Commit != nil {
 			m.Know(s.Shard, Known{*s.Commit, n.Node})

@@ -62,7 +62,7 @@ const (
 
 func (o *Options) meta() meta.Options {
 	return meta.Options{
-		Log: o.Log, Conn: o.Conn, Cluster: o.Cluster, Shards: o.Shards, Replicas: o.Replicas, AllowR1: o.AllowR1, AllowNATS: o.AllowNATS, SyncsAlways: true,
+		Log: o.Log, Conn: o.Conn, Cluster: o.Cluster, Shards: o.Shards, Replicas: o.Replicas, AllowR1: o.AllowR1, AllowNATS: o.AllowNATS,
 	}
 }
 
