@@ -88,7 +88,7 @@ func TestEvidenceOfServers(t *testing.T) {
 	}
 	x, m := startAlone(t, func(c *config.Config) { c.Cluster.Require = []string{"version", "sync"} })
 	s := seen(m)[0]
-	require.Equal(t, api.ClusterServer{Server: "a", Version: s.Version, Sync: "always", SeenBy: []string{"a"}}, s)
+	require.Equal(t, api.ClusterServer{Server: "fila-embedded", Version: s.Version, Sync: "always", SeenBy: []string{"a"}}, s)
 	require.NotContains(t, readyz(x), "degraded")
 	require.Contains(t, scraped(x), `fila_cluster_servers{state="ok"} 1`)
 	require.Zero(t, x.log.count(text))
@@ -97,7 +97,7 @@ func TestEvidenceOfServers(t *testing.T) {
 		c.NATS.Embedded.JetStreamSync, c.Cluster.Require = "interval", []string{"version", "sync"}
 	})
 	require.Equal(t, []string{"sync 2m0s"}, seen(m)[0].Missing)
-	require.Equal(t, "ready: owner of all 2 shards\ndegraded: NATS server a: sync 2m0s", readyz(x))
+	require.Equal(t, "ready: owner of all 2 shards\ndegraded: NATS server fila-embedded: sync 2m0s", readyz(x))
 	require.Contains(t, scraped(x), `fila_cluster_servers{state="degraded"} 1`)
 	require.Eventually(t, func() bool {
 		return x.log.count(text) == 1 && x.log.count("NATS servers do not show what cluster.require asks for") == 1
