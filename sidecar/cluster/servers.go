@@ -90,7 +90,7 @@ func (c *Cluster) lookAtAll() (all []ownership.Sighting) {
 			defer cancel()
 			s, err := read(ctx, at)
 			if err != nil {
-				c.Log.Debug("a NATS server cannot be looked at", "server", at, "error", err)
+				c.Log.Debug("a NATS server cannot be looked at", "error", err)
 				return
 			}
 			mu.Lock()
@@ -136,7 +136,7 @@ func readGreeting(ctx context.Context, addr string) (s ownership.Sighting, err e
 	return ownership.Sighting{Server: info.Name, Version: info.Version}, err
 }
 
-// readMonitoring reads /varz of a NATS server. Errors do not have the URL, which may have a password.
+// readMonitoring reads /varz of a NATS server. Its errors have no password: net/http redacts it.
 func readMonitoring(ctx context.Context, base string) (s ownership.Sighting, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(base, "/")+"/varz", nil)
 	if err != nil {
