@@ -73,7 +73,9 @@ const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 500 * time.Millisecond
 
-	leaderRetry = 50 * time.Millisecond // while the stream has no leader
+	// While the stream has no leader; a new one may drop the first record that it gets.
+	leaderRetry   = 50 * time.Millisecond
+	leaderAnswers = 250 * time.Millisecond
 )
 
 // newWriter returns a writer that continues behind the epoch record of a replica, which was
@@ -193,10 +195,10 @@ const perMessage = 150
 // persist sends a record until it is in the log, or cannot get there any more.
 func (w *writer) persist(record []byte, h head) error {
 	first := w.o.Now()
-	wait := time.Duration(0)
+	wait, answerIn := time.Duration(0), w.o.AckTimeout
 	for {
 		sent := w.o.Now()
-		ctx, cancel := context.WithTimeout(w.ctx, w.o.AckTimeout)
+		ctx, cancel := context.WithTimeout(w.ctx, answerIn)
 		seq, err := w.j.append(ctx, record, w.last)
 		cancel()
 		if err == nil && confirmed(w.last, seq) {
@@ -211,8 +213,10 @@ func (w *writer) persist(record []byte, h head) error {
 			if _, err = w.pause(leaderRetry); err != nil {
 				return err
 			}
+			answerIn = leaderAnswers
 			continue
 		}
+		answerIn = min(2*answerIn, w.o.AckTimeout)
 		found, rerr := w.resolve(record, h)
 		if found {
 			w.acked.Store(int64(first.Sub(w.start)))
