@@ -497,7 +497,7 @@ func (v clusterVerbs) Accept(ctx context.Context, r api.ClusterLossRequest) (api
 	return v.m.cluster.Accept(ctx, r)
 }
 
-func (v clusterVerbs) LogLost(shard int) bool { return v.m.cluster.LogLost(shard) }
+func (v clusterVerbs) LogLost(shard int) bool { return v.m.logLost(shard) }
 
 // placement is the shard.Placement of a cluster.
 type placement struct{ meta *meta.Meta }

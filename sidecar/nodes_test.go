@@ -57,6 +57,9 @@ type testNode struct {
 // listed is the cluster as the two nodes see it, with a silent third node.
 type listed struct{ admin.Cluster }
 
+// LogLost implements admin.Cluster: the logs are whole.
+func (listed) LogLost(int) bool { return false }
+
 func (listed) Status() api.ClusterStatus {
 	return api.ClusterStatus{Nodes: []api.ClusterNode{{Node: "node-0"}, {Node: "node-1"}, {Node: "node-2"}}}
 }
