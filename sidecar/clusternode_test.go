@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -339,12 +340,6 @@ func TestANodeDoesNotStart(t *testing.T) {
 		change func(*config.Config)
 		want   []string
 	}{
-		"the stream is gone": {
-			spoil: func(t *testing.T, _ *testCluster, js jetstream.JetStream) {
-				require.NoError(t, js.DeleteStream(t.Context(), stream))
-			},
-			want: []string{"shard 0 of cluster test", "the stream of the log is gone", stream},
-		},
 		"a foreign stream": {
 			spoil: func(t *testing.T, _ *testCluster, js jetstream.JetStream) {
 				require.NoError(t, js.DeleteStream(t.Context(), stream))
@@ -352,16 +347,6 @@ func TestANodeDoesNotStart(t *testing.T) {
 				require.NoError(t, err)
 			},
 			want: []string{"shard 0 of cluster test", "not of this cluster", stream},
-		},
-		"the log is shorter": {
-			spoil: func(t *testing.T, _ *testCluster, js jetstream.JetStream) {
-				s, err := js.Stream(t.Context(), stream)
-				require.NoError(t, err)
-				require.NoError(t, js.DeleteStream(t.Context(), stream))
-				_, err = js.CreateStream(t.Context(), s.CachedInfo().Config)
-				require.NoError(t, err)
-			},
-			want: []string{"shard 0 of cluster test", "the log is shorter than what was applied of it"},
 		},
 		"one replica": {
 			change: func(cfg *config.Config) { cfg.Cluster.Replicas, cfg.Cluster.AllowR1 = 3, false },
@@ -398,6 +383,36 @@ func TestANodeDoesNotStart(t *testing.T) {
 				require.ErrorContains(t, err, text)
 			}
 			require.Nil(t, m.s.storage.(*clusterNode).cluster, "it has joined")
+		})
+	}
+}
+
+// TestANodeOfALogThatLacksItsRecords starts, since its copy may be the only one, serves the other
+// shards, and is not ready.
+func TestANodeOfALogThatLacksItsRecords(t *testing.T) {
+	t.Parallel()
+	const stream = "FILA_test_LOG_0"
+	for name, anew := range map[string]bool{"the stream is gone": false, "the stream is empty": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startTestCluster(t, nil, "a")
+			queues := c.inEachShard("")
+			c.put(queues[0], "x")
+			c.nodes["a"].leave()
+			s, err := c.js().Stream(t.Context(), stream)
+			require.NoError(t, err)
+			require.NoError(t, c.js().DeleteStream(t.Context(), stream))
+			if anew {
+				_, err = c.js().CreateStream(t.Context(), s.CachedInfo().Config)
+				require.NoError(t, err)
+			}
+			m := c.begin("a", nil)
+			require.NoError(t, c.ready(m))
+			c.eventually(func() bool {
+				_, err := m.s.storage.health()
+				return err != nil && strings.Contains(err.Error(), "shard 0") && m.s.storage.(*clusterNode).logLost(0)
+			}, "it does not say so")
+			c.put(queues[1], "y")
 		})
 	}
 }
