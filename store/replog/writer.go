@@ -76,6 +76,7 @@ const (
 	// While the stream has no leader; a new one may drop the first record that it gets.
 	leaderRetry   = 50 * time.Millisecond
 	leaderAnswers = 250 * time.Millisecond
+	leaderCheck   = time.Second // between looks whether the stream is gone, which looks the same
 )
 
 // newWriter returns a writer that continues behind the epoch record of a replica, which was
@@ -194,7 +195,7 @@ const perMessage = 150
 
 // persist sends a record until it is in the log, or cannot get there any more.
 func (w *writer) persist(record []byte, h head) error {
-	first := w.o.Now()
+	first, checked := w.o.Now(), w.o.Now()
 	wait, answerIn := time.Duration(0), w.o.AckTimeout
 	for {
 		sent := w.o.Now()
@@ -210,6 +211,12 @@ func (w *writer) persist(record []byte, h head) error {
 			// Sending is the fastest way to notice a new leader. If an earlier attempt was
 			// written after all, this one is refused.
 			w.warnSeldom("replog: a record is not in the log, trying again", err)
+			if now := w.o.Now(); now.Sub(checked) >= leaderCheck {
+				checked = now
+				if err := w.checkStream(); err != nil {
+					return err
+				}
+			}
 			if _, err = w.pause(leaderRetry); err != nil {
 				return err
 			}
@@ -232,6 +239,20 @@ func (w *writer) persist(record []byte, h head) error {
 			return err
 		}
 	}
+}
+
+// checkStream returns an error if the stream is gone.
+func (w *writer) checkStream() error {
+	ctx, cancel := context.WithTimeout(w.ctx, leaderAnswers)
+	defer cancel()
+	st, err := w.j.state(ctx)
+	switch {
+	case errors.Is(err, ErrGone):
+		return err
+	case err == nil && !st.created.Equal(w.created):
+		return fmt.Errorf("%w: it was made anew at %v", ErrGone, st.created)
+	}
+	return nil
 }
 
 // warnSeldom logs why a record is not in the log, at intervals. mu is held.
