@@ -409,12 +409,12 @@ func TestAPurgeEndsWithItsShard(t *testing.T) {
 // never answers.
 type halfStore struct {
 	store.Store
-	shard  *Shard
+	shard  atomic.Pointer[Shard]
 	purges int
 }
 
 func (s *halfStore) Submit(b *store.Batch) {
-	if s.shard == nil || len(b.Finish) == 0 {
+	if s.shard.Load() == nil || len(b.Finish) == 0 {
 		s.Store.Submit(b)
 		return
 	}
@@ -422,7 +422,7 @@ func (s *halfStore) Submit(b *store.Batch) {
 		b.Done(nil)
 		return
 	}
-	s.shard.releaseWaiters()
+	s.shard.Load().releaseWaiters()
 }
 
 // TestAPurgeCountsWhatIsOnDisk when its shard ends between two commits.
@@ -439,7 +439,7 @@ func TestAPurgeCountsWhatIsOnDisk(t *testing.T) {
 				require.Nil(t, r.enqueue(fmt.Sprint(i), "", nil))
 			}
 			time.Sleep(time.Second)
-			half.shard = r.shard
+			half.shard.Store(r.shard)
 			removed, _, _, werr := q.Purge(0, 0)
 			require.Equal(t, wire.OutcomeUnknown(), werr)
 			require.Contains(t, []int64{0, purgeChunk}, removed, "the second commit has no part in it")
