@@ -71,6 +71,18 @@ func TestAdminGates(t *testing.T) {
 		{"cluster move", "fila.admin.cluster-move", `{"shard":0,"node":"b"}`, ClusterMoveReply{From: "a", To: "b"}, func() (any, error) {
 			return c.ClusterMove(t.Context(), 0, "b")
 		}},
+		{"cluster verify", "fila.admin.cluster-verify", `{"shard":0}`, ClusterVerifyReply{Node: "a", Shards: []api.ClusterVerifyShard{}}, func() (any, error) {
+			return c.ClusterVerify(t.Context(), 0)
+		}},
+		{"cluster verify of all", "fila.admin.cluster-verify", `{}`, ClusterVerifyReply{Node: "a", Shards: []api.ClusterVerifyShard{}}, func() (any, error) {
+			return c.ClusterVerify(t.Context(), -1)
+		}},
+		{"cluster repair", "fila.admin.cluster-repair", `{"shard":0,"dry_run":true}`, ClusterLoss{Node: "b", Records: 3}, func() (any, error) {
+			return c.ClusterRepair(t.Context(), 0, 0, true)
+		}},
+		{"cluster accept", "fila.admin.cluster-accept", `{"shard":0,"loss":3}`, ClusterLoss{Node: "b", Records: 3, Unreachable: 3}, func() (any, error) {
+			return c.ClusterAccept(t.Context(), 0, 3, false)
+		}},
 		{"permits", "fila.admin.guard-permits", `{"key":"v","caller":"","limit":100}`, GuardPermitList{Total: 1, Permits: []GuardPermit{{ID: "x"}}}, func() (any, error) {
 			return c.GuardPermits(t.Context(), GuardPermitsRequest{PermitFilter: PermitFilter{Key: "v", Caller: new(string)}})
 		}},

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +18,10 @@ import (
 	"github.com/filaq/fila/wire/api"
 )
 
+// lossWait bounds the commands of this file without --timeout: they read whole logs, or upload a
+// copy of a shard.
+const lossWait = time.Hour
+
 func newVerifyCommand(env *command.Env) *cobra.Command {
 	shard := -1
 	cmd := &cobra.Command{
@@ -24,7 +30,8 @@ func newVerifyCommand(env *command.Env) *cobra.Command {
 		Long: `Let a node read the log of each shard from its oldest record to the newest, check that
 each record continues the one before, and compare the log with the newest commit of
 each node. It reads as fast as it can. Each node does the same once a day, slowly. The
-exit code is 4 if a log has a gap, or a copy another history than its log.
+exit code is 5 if a log has a gap, or a copy another history than its log.
+The default of --timeout is an hour here.
 
   equal      the log has the newest commit of the copy, with the same history
   different  the log has another record there, or none
@@ -33,16 +40,13 @@ exit code is 4 if a log has a gap, or a copy another history than its log.
 		Example: `  fila cluster verify
   fila cluster verify --shard 3 --json`,
 	}
-	var wrong error
-	run := command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.ClusterVerifyReply, error) {
+	cmd.RunE = command.Ask(env, func(_ context.Context, s *command.Session, _ []string) (client.ClusterVerifyReply, error) {
+		ctx, cancel := s.WaitFor(cmd, lossWait)
+		defer cancel()
 		r, err := s.ClusterVerify(ctx, shard)
 		for _, sh := range r.Shards {
-			bad := sh.Problem != ""
-			for _, c := range sh.Copies {
-				bad = bad || c.State == api.CopyDifferent
-			}
-			if bad {
-				wrong = command.Exit(command.ExitConflict, fmt.Errorf("shard %d: log and copies do not agree", sh.Shard))
+			if sh.Problem != "" || slices.ContainsFunc(sh.Copies, func(c api.ClusterVerifyCopy) bool { return c.State == api.CopyDifferent }) {
+				err = command.Later(command.Exit(command.ExitConflict, fmt.Errorf("shard %d: log and copies do not agree", sh.Shard)))
 			}
 		}
 		return r, err
@@ -61,12 +65,6 @@ exit code is 4 if a log has a gap, or a copy another history than its log.
 		}
 		return t.String()
 	})
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := run(cmd, args); err != nil {
-			return err
-		}
-		return wrong
-	}
 	cmd.Flags().IntVar(&shard, "shard", -1, "verify one shard; default: all")
 	return cmd
 }
@@ -107,13 +105,15 @@ func (e endLoss) command(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               e.verb + " SHARD",
 		Short:             e.short,
-		Long:              e.long + "\n\nOn a terminal the command asks for the name of the cluster, unless --yes is given.",
+		Long:              e.long + "\n\nOn a terminal the command asks for the name of the cluster, unless --yes is given.\nThe default of --timeout is an hour here.",
 		Example:           "  fila cluster " + e.verb + " 3 --dry-run\n  fila cluster " + e.verb + " 3 --loss 500",
 		ValidArgsFunction: env.Complete(shardNumbers),
 		PreRunE:           func(_ *cobra.Command, args []string) error { return parseShard(args[0], &shard) },
 	}
-	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.ClusterLoss, error) {
-		if dry || yes || !terminal.IsTerminalInput(cmd.InOrStdin()) {
+	cmd.RunE = command.Ask(env, func(_ context.Context, s *command.Session, _ []string) (client.ClusterLoss, error) {
+		ctx, cancel := s.WaitFor(cmd, lossWait)
+		defer cancel()
+		if dry || yes || !command.CanAsk(cmd) {
 			return e.do(s.Client, ctx, shard, loss, dry)
 		}
 		l, err := e.do(s.Client, ctx, shard, loss, true)

@@ -219,6 +219,15 @@ func Ask[T any](env *Env, ask func(ctx context.Context, s *Session, args []strin
 	}
 }
 
+// WaitFor returns a context for a request that may take longer than others, or that comes after a
+// question. Without --timeout it ends after most.
+func (s *Session) WaitFor(cmd *cobra.Command, most time.Duration) (context.Context, context.CancelFunc) {
+	if cmd.Flags().Changed("timeout") || os.Getenv(TimeoutVariable) != "" {
+		most = s.Timeout
+	}
+	return context.WithTimeout(cmd.Context(), most)
+}
+
 // laterError is an error of Ask that does not keep it from showing the reply.
 type laterError struct{ error }
 

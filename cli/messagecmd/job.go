@@ -177,6 +177,9 @@ func (f *jobFlags) create(ctx context.Context, env *command.Env, cmd *cobra.Comm
 			return j, command.Exit(command.ExitConflict, errors.New("nothing was removed"))
 		}
 		f.IfCount = &j.Matched
+		var cancel context.CancelFunc
+		ctx, cancel = s.WaitFor(cmd, s.Timeout)
+		defer cancel()
 	}
 	j, err := s.JobCreate(ctx, f.JobCreateRequest)
 	for f.wait && err == nil && j.ID != "" && !j.Ended() && j.State != api.JobPaused {

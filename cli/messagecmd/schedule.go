@@ -171,6 +171,9 @@ them first, and asks, unless --yes is given.`,
 			if !command.Agreed(cmd, fmt.Sprintf("%s\n%s: delete this schedule?", showSchedule(env, &i), i.Queue)) {
 				return i, command.Exit(command.ExitConflict, errors.New("nothing was deleted"))
 			}
+			var cancel context.CancelFunc
+			ctx, cancel = s.WaitFor(cmd, s.Timeout)
+			defer cancel()
 		}
 		return s.ScheduleDelete(ctx, wire.Source(args[0]), args[1])
 	}, func(i client.ScheduleInfo, _ []string) string {

@@ -61,11 +61,7 @@ func showBackup(r client.StoreBackupReply, _ []string) string {
 
 func backupOnline(env *command.Env, cmd *cobra.Command, args []string) error {
 	err := command.Ask(env, func(_ context.Context, s *command.Session, _ []string) (client.StoreBackupReply, error) {
-		wait := backupWait
-		if cmd.Flags().Changed("timeout") || os.Getenv(command.TimeoutVariable) != "" {
-			wait = s.Timeout
-		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), wait)
+		ctx, cancel := s.WaitFor(cmd, backupWait)
 		defer cancel()
 		return s.StoreBackup(ctx)
 	}, showBackup)(cmd, args)
