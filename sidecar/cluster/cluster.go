@@ -46,7 +46,7 @@ type Replica interface {
 	// Verify reads the log, see [replog.Replica.Verify].
 	Verify(ctx context.Context, copies []replog.Mark, rate int) (replog.Report, error)
 	// Repair lets the log go on from this copy, see [replog.Replica.Repair].
-	Repair(ctx context.Context, decide func(replog.Verdict) error) (replog.Mark, error)
+	Repair(ctx context.Context, newest replog.Mark, decide func(replog.Verdict) error) (replog.Mark, error)
 }
 
 // Store is the store of an owned shard, a [*replog.Store] for a replica of Replog.
@@ -418,9 +418,10 @@ func (c *Cluster) step(o *outcome) {
 		c.changed(p, before)
 	}
 	var changes []ownership.Change
+	var findings []finding
 	if now-c.mu.checked >= checkInterval || c.mu.news || o != nil {
 		c.mu.checked = now
-		changes = c.checkMembers(now)
+		changes, findings = c.checkMembers(now)
 	}
 	speak := c.mu.news || now-c.mu.announced >= ownership.AnnounceEvery
 	if speak {
@@ -434,7 +435,9 @@ func (c *Cluster) step(o *outcome) {
 		c.announce(false)
 	}
 	c.report(changes)
-	c.reportLosses()
+	for _, f := range findings {
+		c.reportLoss(f)
+	}
 }
 
 // input returns the input of a machine. Its caller holds mu.
@@ -480,9 +483,9 @@ func (c *Cluster) changed(p *localShard, before ownership.State) {
 	}
 }
 
-// checkMembers updates the members and starts the next handover. Its caller holds mu.
-func (c *Cluster) checkMembers(now int64) []ownership.Change {
-	changes := c.mu.members.Tick(now)
+// checkMembers updates the members, looks for losses, and starts the next handover. Its caller holds mu.
+func (c *Cluster) checkMembers(now int64) (changes []ownership.Change, findings []finding) {
+	changes = c.mu.members.Tick(now)
 	if format := c.mu.members.Format(replog.Format); format != c.mu.format {
 		c.mu.format = format
 		c.Log.Info("the nodes of the cluster read another format of records than before", "format", format, "newest", replog.Format)
@@ -491,7 +494,9 @@ func (c *Cluster) checkMembers(now int64) []ownership.Change {
 	here := ownership.Here{Owned: make([]bool, c.Shards), Draining: c.mu.draining, Leaving: c.mu.leaving}
 	for _, p := range c.mu.local {
 		p.replica.SetFormat(c.mu.format)
-		c.checkLoss(now, p)
+		if f, report := c.checkLoss(now, p); report {
+			findings = append(findings, f)
+		}
 		seen := p.machine.Over()
 		if p.store == nil {
 			seen = ownership.Seen{Owner: p.replica.Seen().Owner}
@@ -512,7 +517,7 @@ func (c *Cluster) checkMembers(now int64) []ownership.Change {
 	if announced := c.mu.mover.Telling(); (announced == nil) != (c.mu.moving == nil) || announced != nil && *announced != *c.mu.moving {
 		c.mu.moving, c.mu.news = announced, true
 	}
-	return changes
+	return changes, findings
 }
 
 // do carries out an action, in a goroutine if it may take long.

@@ -57,9 +57,8 @@ const (
 
 // loss is what this node knows of a log that lacks commits.
 type loss struct {
-	since int64 // 0: it lacks none
-	told  bool  // it has lasted for lostAfter
-	tell  *bool // a change to report: the log lacks commits, or no longer
+	since int64 // it has lacked them since then, and that is not reported yet; 0: no
+	told  bool  // as it was reported last
 }
 
 // CheckLog returns an error if owners have stored that they had commits which a log lacks as far
@@ -91,58 +90,60 @@ func (c *Cluster) lacks(p *localShard, seen Seen) bool {
 	return !ok || !v.GivenUp || !v.Covers(replog.Mark(newest.Commit))
 }
 
-// checkLoss notes whether the log of a shard lacks commits. Its caller holds mu.
-func (c *Cluster) checkLoss(now int64, p *localShard) {
+// finding is a log that lacks commits, or does no longer.
+type finding struct {
+	shard  int
+	lost   bool
+	newest ownership.Known
+	end    uint64 // of the log
+	tells  bool   // this node publishes the event
+}
+
+// checkLoss notes whether the log of a shard lacks commits, and returns what has to be reported.
+// Its caller holds mu.
+func (c *Cluster) checkLoss(now int64, p *localShard) (f finding, report bool) {
+	var seen Seen
 	lost := false
 	if p.store == nil {
-		seen := p.replica.Seen()
+		seen = p.replica.Seen()
 		lost = errors.Is(seen.Err, replog.ErrShorter) || errors.Is(seen.Err, replog.ErrGone) ||
 			seen.Err == nil && seen.Lag == 0 && now-int64(seen.At.Sub(c.began)) >= quietFor && c.lacks(p, seen)
 	}
-	switch l := &p.lost; {
-	case lost && l.since == 0:
-		l.since = now
-	case lost && !l.told && now-l.since >= lostAfter, !lost && l.told:
-		l.told, l.tell = lost, &lost
-		c.mu.news = true
-	case !lost:
-		l.since = 0
-	}
-	if !lost {
+	if lost == p.lost.told {
 		p.lost.since = 0
+		return f, false
 	}
+	if lost && p.lost.since == 0 {
+		p.lost.since = now
+	}
+	if lost && now-p.lost.since < lostAfter {
+		return f, false
+	}
+	p.lost, c.mu.news = loss{told: lost}, true
+	f = finding{shard: p.number, lost: lost, end: max(seen.End, seen.Seq)}
+	if seen.Err != nil {
+		f.newest = ownership.Known{Commit: ownership.Commit(seen.Data), Node: c.Node}
+		f.tells = c.mu.members.FirstOf(now, p.number, f.newest)
+	} else {
+		f.newest, _ = c.mu.members.Newest(p.number)
+		f.tells = !c.mu.members.Fresh(now, f.newest.Node) && c.mu.members.First(now) == c.Node
+	}
+	return f, true
 }
 
-// reportLosses reports logs that lack commits, and those that do no longer.
-func (c *Cluster) reportLosses() {
-	for _, p := range c.mu.local {
-		c.mu.Lock()
-		tell := p.lost.tell
-		p.lost.tell = nil
-		now := c.now()
-		newest, _ := c.mu.members.Newest(p.number)
-		seen := p.replica.Seen()
-		tells := !c.mu.members.Fresh(now, newest.Node) && c.mu.members.First(now) == c.Node
-		if seen.Err != nil {
-			newest = ownership.Known{Commit: ownership.Commit(seen.Data), Node: c.Node}
-			tells = c.mu.members.FirstOf(now, p.number, newest)
-		}
-		c.mu.Unlock()
-		if tell == nil {
-			continue
-		}
-		log := c.Log.With("shard", p.number)
-		if !*tell {
-			log.Info("the log of the shard lacks nothing any more")
-			continue
-		}
-		log.Error("the log of the shard lacks commits that were confirmed; nobody takes the shard over until it is repaired (fila cluster repair)",
-			"newest_commit_at", newest.Node, "epoch", newest.Epoch, "n", newest.N, "seq", newest.Seq, "log_end", max(seen.End, seen.Seq))
-		if tells {
-			c.event(wire.EventLogLost, p.number, map[string]any{
-				"has": newest.Node, "epoch": newest.Epoch, "seq": newest.Seq, "log_end": max(seen.End, seen.Seq),
-			})
-		}
+// reportLoss reports a log that lacks commits, or does no longer.
+func (c *Cluster) reportLoss(f finding) {
+	log := c.Log.With("shard", f.shard)
+	if !f.lost {
+		log.Info("the log of the shard lacks nothing any more")
+		return
+	}
+	log.Error("the log of the shard lacks commits that were confirmed; nobody takes the shard over until it is repaired (fila cluster repair)",
+		"newest_commit_at", f.newest.Node, "epoch", f.newest.Epoch, "n", f.newest.N, "seq", f.newest.Seq, "log_end", f.end)
+	if f.tells {
+		c.event(wire.EventLogLost, f.shard, map[string]any{
+			"has": f.newest.Node, "epoch": f.newest.Epoch, "seq": f.newest.Seq, "log_end": f.end,
+		})
 	}
 }
 
@@ -282,31 +283,25 @@ func (c *Cluster) lossOf(now int64, shard int) (l api.ClusterLoss, lost bool) {
 	return l, lost
 }
 
-// Repair lets the log of a shard go on from the most advanced copy that can be reached. loss is
+// Repair lets the log of a shard go on from the most advanced copy that can be reached. r.Loss is
 // how many records the operator gives up, those that no reachable copy has.
 func (c *Cluster) Repair(ctx context.Context, r api.ClusterLossRequest) (api.ClusterLoss, *wire.Error) {
-	l, refused := c.Loss(*r.Shard)
-	switch {
-	case refused != nil:
+	l, newest, refused := c.agree(r, func(l api.ClusterLoss) string {
+		switch {
+		case l.Owner != "":
+			return fmt.Sprintf("the log goes on at node %s without what the copy of %s has; accept that to put the copy aside", l.Owner, strings.Join(l.Copies, ", "))
+		case l.ReachableSeq <= l.LogEnd:
+			return fmt.Sprintf("no node that can be asked has more than the log; start node %s, or accept the loss", l.Node)
+		}
+		return ""
+	})
+	if refused != nil || r.DryRun {
 		return l, refused
-	case l.Owner != "":
-		return l, wire.NotRepaired(*r.Shard, fmt.Sprintf("the log goes on at node %s without what the copy of %s has; accept that to put the copy aside",
-			l.Owner, strings.Join(l.Copies, ", ")))
-	case l.ReachableSeq <= l.LogEnd:
-		return l, wire.NotRepaired(*r.Shard, fmt.Sprintf("no node that can be asked has more than the log; start node %s, or accept the loss", l.Node))
-	case r.DryRun:
-		return l, nil
-	case r.Loss != l.Unreachable:
-		return l, wire.NotRepaired(*r.Shard, fmt.Sprintf("no node that can be asked has %s, and the request gives up %d",
-			wire.Plural(int64(l.Unreachable), "record"), r.Loss))
 	}
-	c.mu.Lock()
-	newest, _ := c.mu.members.Newest(*r.Shard)
-	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
 	var reply repairReply
-	m, err := c.Conn.RequestWithContext(ctx, c.subjects.repair(l.Reachable), encode(repairOrder{*r.Shard, newest.Commit}))
+	m, err := c.Conn.RequestWithContext(ctx, c.subjects.repair(l.Reachable), encode(repairOrder{*r.Shard, newest}))
 	if err == nil {
 		err = json.Unmarshal(m.Data, &reply)
 	}
@@ -323,29 +318,42 @@ func (c *Cluster) Repair(ctx context.Context, r api.ClusterLossRequest) (api.Clu
 
 // Accept gives up the records that the log of a shard lacks and that no reachable copy has.
 func (c *Cluster) Accept(ctx context.Context, r api.ClusterLossRequest) (api.ClusterLoss, *wire.Error) {
-	l, refused := c.Loss(*r.Shard)
-	switch {
-	case refused != nil:
+	l, newest, refused := c.agree(r, func(l api.ClusterLoss) string {
+		if l.Owner == "" && l.ReachableSeq > l.LogEnd {
+			return fmt.Sprintf("node %s has records that the log lacks: repair the log first", l.Reachable)
+		}
+		return ""
+	})
+	if refused != nil || r.DryRun {
 		return l, refused
-	case l.Owner == "" && l.ReachableSeq > l.LogEnd:
-		return l, wire.NotRepaired(*r.Shard, fmt.Sprintf("node %s has records that the log lacks: repair the log first", l.Reachable))
-	case r.DryRun:
-		return l, nil
-	case r.Loss != l.Unreachable:
-		return l, wire.NotRepaired(*r.Shard, fmt.Sprintf("no node that can be asked has %s, and the request gives up %d",
-			wire.Plural(int64(l.Unreachable), "record"), r.Loss))
 	}
-	c.mu.Lock()
-	newest, _ := c.mu.members.Newest(*r.Shard)
-	if l.Owner != "" {
-		newest = c.mu.members.Lost(*r.Shard)
-	}
-	c.mu.Unlock()
-	if err := c.decide(ctx, *r.Shard, replog.Verdict{Copy: replog.Mark(newest.Commit), GivenUp: true}); err != nil {
+	if err := c.decide(ctx, *r.Shard, replog.Verdict{Copy: replog.Mark(newest), GivenUp: true}); err != nil {
 		return l, wire.Internal(err.Error())
 	}
 	c.nudge()
 	return l, nil
+}
+
+// agree returns what the log of a shard lacks, and the newest commit that it lacks. It refuses a
+// request that names another loss, or for the reason that refuse returns.
+func (c *Cluster) agree(r api.ClusterLossRequest, refuse func(api.ClusterLoss) string) (l api.ClusterLoss, newest ownership.Commit, refused *wire.Error) {
+	if l, refused = c.Loss(*r.Shard); refused != nil {
+		return l, newest, refused
+	}
+	why := refuse(l)
+	if why == "" && !r.DryRun && r.Loss != l.Unreachable {
+		why = fmt.Sprintf("no node that can be asked has %s, and the request gives up %d", wire.Plural(int64(l.Unreachable), "record"), r.Loss)
+	}
+	if why != "" {
+		return l, newest, wire.NotRepaired(*r.Shard, why)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known, _ := c.mu.members.Newest(*r.Shard)
+	if l.Owner != "" {
+		known = c.mu.members.Lost(*r.Shard)
+	}
+	return l, known.Commit, nil
 }
 
 // repairOrder asks a node to repair the log of a shard from its copy. Newest is the newest commit
@@ -364,9 +372,15 @@ func (c *Cluster) onRepair(m *nats.Msg) {
 	if json.Unmarshal(m.Data, &o) != nil || o.Shard < 0 || o.Shard >= c.Shards {
 		return
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.leaving { // nobody waits for an action that begins now
+		return
+	}
+	replica := c.mu.local[o.Shard].replica
 	c.actions.Go(func() {
 		var reply repairReply
-		if err := c.repair(o); err != nil {
+		if err := c.repair(replica, o); err != nil {
 			reply.Error = err.Error()
 		}
 		c.respond(m, reply)
@@ -374,21 +388,10 @@ func (c *Cluster) onRepair(m *nats.Msg) {
 }
 
 // repair repairs a log from the copy of this node.
-func (c *Cluster) repair(o repairOrder) error {
-	c.mu.Lock()
-	replica := c.mu.local[o.Shard].replica
-	c.mu.Unlock()
+func (c *Cluster) repair(replica Replica, o repairOrder) error {
 	ctx, cancel := context.WithTimeout(c.ctx, repairTimeout)
 	defer cancel()
-	_, err := replica.Repair(ctx, func(v replog.Verdict) error {
-		if newest := replog.Mark(o.Newest); !v.Covers(newest) {
-			v.Copy = newest
-		}
-		if err := c.decide(ctx, o.Shard, v); err != nil {
-			return fmt.Errorf("the verdict cannot be stored: %w", err)
-		}
-		return nil
-	})
-	c.nudge()
+	defer c.nudge()
+	_, err := replica.Repair(ctx, replog.Mark(o.Newest), func(v replog.Verdict) error { return c.decide(ctx, o.Shard, v) })
 	return err
 }

@@ -319,7 +319,7 @@ func (l *logOf) forget(records uint64) {
 }
 
 // Repair implements Replica: the log gets a new epoch, and all of the file.
-func (f *fakeReplica) Repair(_ context.Context, decide func(replog.Verdict) error) (replog.Mark, error) {
+func (f *fakeReplica) Repair(_ context.Context, _ replog.Mark, decide func(replog.Verdict) error) (replog.Mark, error) {
 	if !errors.Is(f.Seen().Err, replog.ErrShorter) {
 		return replog.Mark{}, replog.ErrNotLost
 	}

@@ -24,12 +24,13 @@ import (
 type Verdict struct {
 	// Copy is the newest commit of the most advanced copy. The verdict is about copies up to
 	// it.
-	Copy Mark
+	Copy Mark `json:"copy"`
 	// GivenUp: the records that the log lacks are lost. Nodes without them may become owners,
 	// and from their first epoch on the copies are put aside.
-	GivenUp bool
+	GivenUp bool `json:"given_up,omitempty"`
 	// Seq and Chain are of the epoch record of a repair, if they are not given up.
-	Seq, Chain uint64
+	Seq   uint64 `json:"seq,omitempty"`
+	Chain uint64 `json:"chain,omitempty"`
 }
 
 // Covers reports whether a verdict is about a copy with this newest commit.
@@ -47,6 +48,7 @@ var ErrBranched = errors.New("replog: the log goes on without the records of thi
 // repair is a request to repair the log.
 type repair struct {
 	ctx    context.Context
+	newest Mark
 	decide func(Verdict) error
 	done   chan repairedAt
 }
@@ -57,14 +59,15 @@ type repairedAt struct {
 }
 
 // Repair lets the log go on from the file of this replica, which must be the most advanced
-// copy. decide is called before the record is written that does it, and must store the
-// verdict durably. Repair can be repeated after an error. It returns the epoch record; then
+// copy that is left. newest is the newest commit that any copy has had: the verdict covers
+// it, and the new epoch is later. decide is called before the record is written that does it,
+// and must store the verdict durably. Repair can be repeated after an error. It returns the epoch record; then
 // the shard has no owner until a node is promoted.
-func (r *Replica) Repair(ctx context.Context, decide func(Verdict) error) (Mark, error) {
+func (r *Replica) Repair(ctx context.Context, newest Mark, decide func(Verdict) error) (Mark, error) {
 	if seen := r.Seen(); !lacks(seen.Err) {
 		return Mark{}, ErrNotLost
 	}
-	ask := repair{ctx, decide, make(chan repairedAt, 1)}
+	ask := repair{ctx, newest, decide, make(chan repairedAt, 1)}
 	select {
 	case r.repairs <- ask:
 	case <-ctx.Done():
@@ -102,15 +105,19 @@ func (r *Replica) repair(ask repair) (Mark, error) {
 		return Mark{}, fmt.Errorf("%w: it ends with record %d of epoch %d, the copy with %d of %d", ErrBranched, last.n, last.epoch, r.safe.at.n, r.safe.at.epoch)
 	}
 	name := r.o.repairName()
-	h := head{kind: kindEpoch, epoch: r.safe.at.epoch + 1, n: 1, chained: true, before: r.safe.at.chain}
+	h := head{kind: kindEpoch, epoch: max(r.safe.at.epoch, ask.newest.Epoch) + 1, n: 1, chained: true, before: r.safe.at.chain}
 	record := encode(h, beginning{owner: r.o.Node, token: rand.Text(), after: r.safe.at.place(), snapshot: name}.append(nil, true))
 	p := r.safe
 	p.seq, p.at = st.last+1, mark{epoch: h.epoch, n: 1, chain: chainOf(h, record)}
 	if err := r.uploadRepair(ctx, name, p); err != nil {
 		return Mark{}, fmt.Errorf("replog: snapshot of shard %d: %w", r.o.Shard, err)
 	}
-	if err := ask.decide(Verdict{Copy: r.safe.data, Seq: p.seq, Chain: p.at.chain}); err != nil {
-		return Mark{}, err
+	v := Verdict{Copy: r.safe.data, Seq: p.seq, Chain: p.at.chain}
+	if !v.Covers(ask.newest) {
+		v.Copy = ask.newest
+	}
+	if err := ask.decide(v); err != nil {
+		return Mark{}, fmt.Errorf("replog: the verdict is not stored: %w", err)
 	}
 	if err := r.begin(ctx, record, st.last); err != nil {
 		return Mark{}, fmt.Errorf("replog: the repair of shard %d is not in the log: %w", r.o.Shard, err)

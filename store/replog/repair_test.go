@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +38,7 @@ func TestOwnerOfAShorterLogStops(t *testing.T) {
 		time.Sleep(time.Second)
 		require.ErrorIs(t, a.Seen().Err, ErrShorter)
 		require.Equal(t, newest, a.Seen().Data)
-		c, err := a.Repair(t.Context(), nil)
+		c, err := a.Repair(t.Context(), Mark{}, nil)
 		require.Error(t, err, "there are no snapshots")
 		require.Zero(t, c)
 		require.NoError(t, a.Close())
@@ -124,7 +125,8 @@ func TestAnotherRecordOfTheSameNumber(t *testing.T) {
 type repairRig struct {
 	js      jetstream.JetStream
 	dirs    map[string]string
-	verdict *Verdict
+	verdict atomic.Pointer[Verdict]
+	looks   atomic.Int64 // at the verdict
 }
 
 func (g *repairRig) open(t *testing.T, node string) *Replica {
@@ -134,10 +136,11 @@ func (g *repairRig) open(t *testing.T, node string) *Replica {
 	require.NoError(t, err)
 	o.Snapshots, o.Check, o.Settle, o.AckTimeout = obs, 20*time.Millisecond, 20*time.Millisecond, 200*time.Millisecond
 	o.Verdict = func() (Verdict, bool) {
-		if g.verdict == nil {
-			return Verdict{}, false
+		g.looks.Add(1)
+		if v := g.verdict.Load(); v != nil {
+			return *v, true
 		}
-		return *g.verdict, true
+		return Verdict{}, false
 	}
 	return openReplica(t, o)
 }
@@ -197,6 +200,14 @@ func lacking(t *testing.T, all ...*Replica) {
 	}
 }
 
+// stay checks that replicas do not follow, after each of them has looked at the verdict.
+func (g *repairRig) stay(t *testing.T, all ...*Replica) {
+	t.Helper()
+	looks := g.looks.Load()
+	require.Eventually(t, func() bool { return g.looks.Load() >= looks+4*int64(len(all)) }, 10*time.Second, time.Millisecond)
+	lacking(t, all...)
+}
+
 // has waits until a replica follows and has applied everything of the owner.
 func has(t *testing.T, r *Replica, want []string) {
 	t.Helper()
@@ -213,15 +224,15 @@ func TestRepair(t *testing.T) {
 	caughtUp(t, c)
 	a, b := g.open(t, "a"), g.open(t, "b")
 	lacking(t, a, b)
-	_, err := c.Repair(t.Context(), nil)
+	_, err := c.Repair(t.Context(), Mark{}, nil)
 	require.ErrorIs(t, err, ErrNotLost)
 	refused := errors.New("the verdict was not stored")
-	_, err = a.Repair(t.Context(), func(Verdict) error { return refused })
+	_, err = a.Repair(t.Context(), Mark{}, func(Verdict) error { return refused })
 	require.ErrorIs(t, err, refused)
 	lacking(t, a, b)
-	mark, err := a.Repair(t.Context(), func(v Verdict) error {
+	mark, err := a.Repair(t.Context(), Mark{}, func(v Verdict) error {
 		require.False(t, v.GivenUp)
-		g.verdict = &v
+		g.verdict.Store(&v)
 		return nil
 	})
 	require.NoError(t, err)
@@ -240,7 +251,7 @@ func TestRepair(t *testing.T) {
 	has(t, b, most)
 	g.dirs["new"] = t.TempDir()
 	has(t, g.open(t, "new"), most)
-	_, err = a.Repair(t.Context(), nil)
+	_, err = a.Repair(t.Context(), Mark{}, nil)
 	require.ErrorIs(t, err, ErrNotLost)
 
 	// The log is cut behind the repair in time, and its snapshot goes.
@@ -264,23 +275,25 @@ func TestRepairIsRepeated(t *testing.T) {
 			a, b := g.open(t, "a"), g.open(t, "b")
 			lacking(t, a, b)
 			died := errors.New("died")
-			_, err := a.Repair(t.Context(), func(v Verdict) error {
-				g.verdict = &v // as if the node died between the verdict and the record
+			_, err := a.Repair(t.Context(), Mark{}, func(v Verdict) error {
+				g.verdict.Store(&v) // as if the node died between the verdict and the record
 				return died
 			})
 			require.ErrorIs(t, err, died)
-			time.Sleep(100 * time.Millisecond)
-			lacking(t, a, b)
-			by, want := a, most
+			g.stay(t, a, b)
+			by, want, newest := a, most, a.Seen().Data
+			newest.Epoch++ // of an owner that is gone
 			if node == "another copy" {
 				require.NoError(t, a.Close())
 				by, want = b, most[:20]
 			}
-			_, err = by.Repair(t.Context(), func(v Verdict) error {
-				g.verdict = &v
+			mark, err := by.Repair(t.Context(), newest, func(v Verdict) error {
+				require.True(t, v.Covers(newest))
+				g.verdict.Store(&v)
 				return nil
 			})
 			require.NoError(t, err)
+			require.Equal(t, newest.Epoch+1, mark.Epoch, "later than every commit that is given up")
 			has(t, b, want)
 			has(t, g.open(t, "c"), want)
 		})
@@ -292,9 +305,8 @@ func TestGivenUp(t *testing.T) {
 	g, most := setUp(t)
 	a, b, c := g.open(t, "a"), g.open(t, "b"), g.open(t, "c")
 	lacking(t, a, b)
-	g.verdict = &Verdict{Copy: a.Seen().Data, GivenUp: true}
-	time.Sleep(100 * time.Millisecond)
-	lacking(t, a, b) // until there is an owner
+	g.verdict.Store(&Verdict{Copy: a.Seen().Data, GivenUp: true})
+	g.stay(t, a, b) // until there is an owner
 	s := promote(t, c)
 	require.NoError(t, put(s, "later", "v"))
 	want := keys(contentOf(t, s))
@@ -311,7 +323,7 @@ func TestRepairOfABranch(t *testing.T) {
 	require.NoError(t, put(s, "later", "v"))
 	a := g.open(t, "a")
 	lacking(t, a)
-	_, err := a.Repair(t.Context(), nil)
+	_, err := a.Repair(t.Context(), Mark{}, nil)
 	require.ErrorIs(t, err, ErrBranched)
 	require.NoError(t, s.Close())
 }
@@ -324,8 +336,8 @@ func TestRepairOfADeletedStream(t *testing.T) {
 	for _, r := range []*Replica{a, b} {
 		require.Eventually(t, func() bool { return errors.Is(r.Seen().Err, ErrGone) || errors.Is(r.Seen().Err, ErrShorter) }, 10*time.Second, time.Millisecond)
 	}
-	_, err := a.Repair(t.Context(), func(v Verdict) error {
-		g.verdict = &v
+	_, err := a.Repair(t.Context(), Mark{}, func(v Verdict) error {
+		g.verdict.Store(&v)
 		return nil
 	})
 	require.NoError(t, err)

@@ -23,10 +23,10 @@ type Copy struct {
 
 // Mark is a record of a log.
 type Mark struct {
-	Epoch uint64
-	N     uint64 // within the epoch
-	Seq   uint64 // in the stream
-	Chain uint64 // hash over the record and all before; 0: not known
+	Epoch uint64 `json:"epoch"`
+	N     uint64 `json:"n"`               // within the epoch
+	Seq   uint64 `json:"seq"`             // in the stream
+	Chain uint64 `json:"chain,omitempty"` // hash over the record and all before; 0: not known
 }
 
 func (p position) mark() Mark { return Mark{p.at.epoch, p.at.n, p.seq, p.at.chain} }
