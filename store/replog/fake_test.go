@@ -282,14 +282,19 @@ func tryNode(f *fakeStream, dir, name string) (*node, error) {
 
 // tryNodeOf opens the replica of a node whose machine has a boot.
 func tryNodeOf(f *fakeStream, dir, name, boot string) (*node, error) {
+	n := nodeOf(f, dir, name, boot)
+	return n, n.start(context.Background())
+}
+
+// nodeOf returns such a replica that is not open.
+func nodeOf(f *fakeStream, dir, name, boot string) *node {
 	o := Options{
 		Cluster: "test", Incarnation: "inc", Shard: 3, Node: name, Path: filepath.Join(dir, name+".db"),
 		Store: store.Options{NoSync: true}, recordBytes: 1 << 10, boot: boot,
 	}
 	o.defaults()
 	e := &end{f: f}
-	n := &node{Replica: newReplica(o, e), e: e}
-	return n, n.start(context.Background())
+	return &node{Replica: newReplica(o, e), e: e}
 }
 
 // content is everything that a replica has applied.

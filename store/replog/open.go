@@ -97,7 +97,7 @@ func (r *Replica) findFile() (condition, error) {
 
 // checkSuspect returns an error if a suspect file must not be replaced. Its position can
 // usually be read. Then the log must not be shorter, because the copies may have the only
-// rest of the lost records.
+// rest of the lost records, unless a verdict is about this copy.
 func (r *Replica) checkSuspect(ctx context.Context, st state) error {
 	raw, err := positionOf(r.o.Path, r.o.Store)
 	switch {
@@ -107,7 +107,10 @@ func (r *Replica) checkSuspect(ctx context.Context, st state) error {
 		if err := r.takePosition(raw); err != nil {
 			return err
 		}
-		if err := r.compare(ctx, st); err != nil && !errors.Is(err, ErrGap) {
+		switch err := r.compare(ctx, st); {
+		case errors.Is(err, ErrShorter) && r.superseded(ctx, st):
+			return r.dropFile(err)
+		case err != nil && !errors.Is(err, ErrGap):
 			return err
 		}
 	}

@@ -251,6 +251,9 @@ func (r *Replica) superseded(ctx context.Context, st state) bool {
 	if !ok || !v.Covers(r.safe.data) {
 		return false
 	}
+	if v.GivenUp && r.bolt == nil {
+		return true // the log cannot be repaired from a file that is not whole
+	}
 	if v.GivenUp {
 		last, err := r.lastPlace(ctx, st)
 		return err == nil && last.epoch > v.Copy.Epoch

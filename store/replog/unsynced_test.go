@@ -206,3 +206,30 @@ func TestNoteOfBeforeIsBroughtToTheDisk(t *testing.T) {
 	require.Error(t, err)
 	require.NoError(t, u.close())
 }
+
+// Such a file is put aside when its records are given up, also if no node has less than it, so
+// that there could be an owner without them.
+func TestLogThatHasLostMoreThanTheFileIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, dir, _, _ := written(t)
+		left := died(t, dir, "a")
+		f.forget(2)
+		again, err := tryNodeOf(f, left, "a", "another boot")
+		require.NoError(t, err)
+		synctest.Wait()
+		seen := again.Seen()
+		require.ErrorIs(t, seen.Err, ErrShorter)
+		require.True(t, seen.Torn)
+		require.NoError(t, again.Close())
+		again = nodeOf(f, left, "a", "another boot")
+		again.o.Verdict = func() (Verdict, bool) { return Verdict{Copy: seen.Data, GivenUp: true}, true }
+		require.NoError(t, again.start(t.Context()))
+		s := promote(t, again.Replica)
+		require.Equal(t, []string{"k"}, keys(contentOf(t, s)))
+		require.NoError(t, s.Close())
+		require.NoError(t, again.Close())
+		aside, err := filepath.Glob(filepath.Join(left, "*.lost-*"))
+		require.NoError(t, err)
+		require.Len(t, aside, 1)
+	})
+}
