@@ -319,16 +319,20 @@ func (l *logOf) forget(records uint64) {
 }
 
 // Repair implements Replica: the log gets a new epoch, and all of the file.
-func (f *fakeReplica) Repair(_ context.Context, _ replog.Mark, decide func(replog.Verdict) error) (replog.Mark, error) {
+func (f *fakeReplica) Repair(_ context.Context, newest replog.Mark, decide func(replog.Verdict) error) (replog.Mark, error) {
 	if !errors.Is(f.Seen().Err, replog.ErrShorter) {
 		return replog.Mark{}, replog.ErrNotLost
 	}
-	if err := decide(replog.Verdict{Copy: f.has, Seq: f.log.seq + 1}); err != nil {
+	v := replog.Verdict{Copy: f.has, Seq: f.log.seq + 1}
+	if !v.Covers(newest) {
+		v.Copy = newest
+	}
+	if err := decide(v); err != nil {
 		return replog.Mark{}, err
 	}
 	f.log.mu.Lock()
 	defer f.log.mu.Unlock()
-	f.log.epoch, f.log.seq, f.log.owner, f.log.at = f.has.Epoch+1, f.log.seq+1, f.p.name, time.Now()
+	f.log.epoch, f.log.seq, f.log.owner, f.log.at = v.Copy.Epoch+1, f.log.seq+1, f.p.name, time.Now()
 	return f.has, nil
 }
 

@@ -40,7 +40,7 @@ func (r *Replica) Promote(ctx context.Context, seen Seen) (*Store, error) {
 		return nil, err
 	}
 	has := r.Seen() // as the caller saw it, or newer: then the attempt is lost
-	h := head{kind: kindEpoch, epoch: seen.Epoch + 1, n: 1, chained: r.format.Load() >= chains, before: has.Chain}
+	h := head{kind: kindEpoch, epoch: r.nextEpoch(seen), n: 1, chained: r.format.Load() >= chains, before: has.Chain}
 	after := place{has.Epoch, has.N}
 	record := encode(h, beginning{owner: r.o.Node, token: a.token, after: after}.append(nil, h.chained))
 	again := time.NewTimer(0)
@@ -74,6 +74,18 @@ func (r *Replica) Promote(ctx context.Context, seen Seen) (*Store, error) {
 			return r.giveUp(a, ErrClosed)
 		}
 	}
+}
+
+// nextEpoch returns an epoch that no other history has: it is also later than the epochs whose
+// records were given up.
+func (r *Replica) nextEpoch(seen Seen) uint64 {
+	epoch := seen.Epoch
+	if r.o.Verdict != nil {
+		if v, ok := r.o.Verdict(); ok && v.GivenUp {
+			epoch = max(epoch, v.Copy.Epoch)
+		}
+	}
+	return epoch + 1
 }
 
 // begin appends a record behind a sequence once.

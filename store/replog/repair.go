@@ -59,24 +59,28 @@ type repairedAt struct {
 }
 
 // Repair lets the log go on from the file of this replica, which must be the most advanced
-// copy that is left. newest is the newest commit that any copy has had: the verdict covers
-// it, and the new epoch is later. decide is called before the record is written that does it,
-// and must store the verdict durably. Repair can be repeated after an error. It returns the epoch record; then
-// the shard has no owner until a node is promoted.
+// copy that can be asked. newest is the newest commit that any copy is known to have; what this
+// copy lacks of it is given up. decide is called before the record is written that does it, and
+// must store the verdict durably. Repair can be repeated after an error. It returns the epoch
+// record; then the shard has no owner until a node is promoted.
 func (r *Replica) Repair(ctx context.Context, newest Mark, decide func(Verdict) error) (Mark, error) {
-	if seen := r.Seen(); !lacks(seen.Err) {
-		return Mark{}, ErrNotLost
-	}
 	ask := repair{ctx, newest, decide, make(chan repairedAt, 1)}
-	select {
-	case r.repairs <- ask:
-	case <-ctx.Done():
-		return Mark{}, ctx.Err()
-	case <-r.ctx.Done():
-		return Mark{}, ErrClosed
+	for {
+		seen, changed := r.seenAndChanged()
+		if !lacks(seen.Err) {
+			return Mark{}, ErrNotLost
+		}
+		select {
+		case r.repairs <- ask:
+			at := <-ask.done
+			return at.mark, at.err
+		case <-changed: // the log may lack nothing any more
+		case <-ctx.Done():
+			return Mark{}, ctx.Err()
+		case <-r.ctx.Done():
+			return Mark{}, ErrClosed
+		}
 	}
-	at := <-ask.done
-	return at.mark, at.err
 }
 
 // repair repairs the log. Its caller is run, while the replica does not follow.
@@ -104,18 +108,20 @@ func (r *Replica) repair(ask repair) (Mark, error) {
 	if last.compare(r.safe.at.place()) > 0 {
 		return Mark{}, fmt.Errorf("%w: it ends with record %d of epoch %d, the copy with %d of %d", ErrBranched, last.n, last.epoch, r.safe.at.n, r.safe.at.epoch)
 	}
-	name := r.o.repairName()
-	h := head{kind: kindEpoch, epoch: max(r.safe.at.epoch, ask.newest.Epoch) + 1, n: 1, chained: true, before: r.safe.at.chain}
-	record := encode(h, beginning{owner: r.o.Node, token: rand.Text(), after: r.safe.at.place(), snapshot: name}.append(nil, true))
-	p := r.safe
-	p.seq, p.at = st.last+1, mark{epoch: h.epoch, n: 1, chain: chainOf(h, record)}
-	if err := r.uploadRepair(ctx, name, p); err != nil {
-		return Mark{}, fmt.Errorf("replog: snapshot of shard %d: %w", r.o.Shard, err)
-	}
-	v := Verdict{Copy: r.safe.data, Seq: p.seq, Chain: p.at.chain}
+	v := Verdict{Copy: r.safe.data}
 	if !v.Covers(ask.newest) {
 		v.Copy = ask.newest
 	}
+	name := r.o.repairName()
+	h := head{kind: kindEpoch, epoch: max(r.safe.at.epoch, v.Copy.Epoch) + 1, n: 1, chained: true, before: r.safe.at.chain}
+	record := encode(h, beginning{owner: r.o.Node, token: rand.Text(), after: r.safe.at.place(), snapshot: name}.append(nil, true))
+	p := r.safe
+	p.seq, p.at = st.last+1, mark{epoch: h.epoch, n: 1, chain: chainOf(h, record)}
+	p.data = p.mark() // a log that loses this record loses all that the snapshot has
+	if err := r.uploadRepair(ctx, name, p); err != nil {
+		return Mark{}, fmt.Errorf("replog: snapshot of shard %d: %w", r.o.Shard, err)
+	}
+	v.Seq, v.Chain = p.seq, p.at.chain
 	if err := ask.decide(v); err != nil {
 		return Mark{}, fmt.Errorf("replog: the verdict is not stored: %w", err)
 	}

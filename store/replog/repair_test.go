@@ -345,3 +345,53 @@ func TestRepairOfADeletedStream(t *testing.T) {
 	has(t, b, most)
 	has(t, g.open(t, "c"), most)
 }
+
+// A log that has lost a whole epoch does not get another history with the same number: the copies
+// that were given up are put aside, and a verdict about them says nothing about later records.
+func TestGivenUpEpoch(t *testing.T) {
+	g, _ := setUp(t)
+	c := g.open(t, "c")
+	caughtUp(t, c)
+	g.verdict.Store(&Verdict{Copy: Mark{Epoch: 2, N: 50, Seq: 80}, GivenUp: true})
+	s := promote(t, c)
+	require.Equal(t, uint64(3), s.Epoch())
+	require.NoError(t, s.Close())
+}
+
+// A repair from a copy that lacks the newest epoch begins a later one, so that nobody waits for
+// what was given up.
+func TestRepairGivesUpAnEpoch(t *testing.T) {
+	g, most := setUp(t)
+	a := g.open(t, "a")
+	lacking(t, a)
+	newest := Mark{Epoch: 2, N: 50, Seq: 80}
+	mark, err := a.Repair(t.Context(), newest, func(v Verdict) error {
+		require.Equal(t, newest, v.Copy)
+		g.verdict.Store(&v)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, uint64(3), mark.Epoch)
+	has(t, a, most)
+	require.Equal(t, mark, a.Seen().Data, "the newest commit is in the log, with its number there")
+	c := g.open(t, "c")
+	has(t, c, most)
+	require.Equal(t, mark, c.Seen().Data)
+}
+
+// A request to repair a log that lacks nothing any more ends.
+func TestRepairOfALogThatComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeStream()
+		a := newNode(t, f, t.TempDir(), "a")
+		a.change(func(s *Seen) { s.Err = ErrShorter })
+		done := make(chan error, 1)
+		go func() {
+			_, err := a.Repair(t.Context(), Mark{}, nil)
+			done <- err
+		}()
+		synctest.Wait()
+		a.change(func(s *Seen) { s.Err = nil })
+		require.ErrorIs(t, <-done, ErrNotLost)
+	})
+}
