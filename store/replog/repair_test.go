@@ -72,6 +72,31 @@ func TestOwnerOfALogThatIsShorterForAWhile(t *testing.T) {
 	})
 }
 
+// An owner that could not read its log for long waits as long for one that is shorter.
+func TestOwnerOfALogThatIsShorterAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeStream()
+		a := newNode(t, f, t.TempDir(), "a")
+		s := promote(t, a.Replica)
+		require.NoError(t, put(s, "k", "v"))
+		a.e.disconnect()
+		time.Sleep(time.Minute)
+		f.mu.Lock()
+		whole := f.records
+		f.mu.Unlock()
+		f.forget(1)
+		a.e.connect()
+		time.Sleep(4 * time.Second)
+		f.mu.Lock()
+		f.records = whole
+		f.mu.Unlock()
+		time.Sleep(time.Second)
+		require.NoError(t, s.Err())
+		require.NoError(t, put(s, "l", "w"))
+		require.NoError(t, s.Close())
+	})
+}
+
 // Records without data that a log lacks are no loss.
 func TestLogThatLacksHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

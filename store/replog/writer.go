@@ -280,13 +280,19 @@ func (w *writer) pause(wait time.Duration) (time.Duration, error) {
 // resolve looks for a record in the log behind last, and retries until the log can be read.
 // If it finds none and returns no error, the record is not in the log up to last.
 func (w *writer) resolve(record []byte, h head) (found bool, err error) {
-	wait, begin := time.Duration(0), w.o.Now()
+	wait := time.Duration(0)
+	var shorter time.Time // since when the log has lacked acked records; zero: it did not when it was last read
 	for {
 		found, err = w.findRecord(record, h)
 		if found || err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, ErrGone) || errors.Is(err, ErrBroken) {
 			return found, err
 		}
-		if errors.Is(err, ErrShorter) && w.o.Now().Sub(begin) >= w.o.Settle {
+		switch now := w.o.Now(); {
+		case !errors.Is(err, ErrShorter):
+			shorter = time.Time{}
+		case shorter.IsZero():
+			shorter = now
+		case now.Sub(shorter) >= w.o.Settle:
 			return false, err
 		}
 		w.warnSeldom("replog: the log cannot be read, trying again", err)
