@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/store"
@@ -213,7 +214,7 @@ func (e *end) get(ctx context.Context, seq uint64) ([]byte, error) {
 	e.f.mu.Lock()
 	defer e.f.mu.Unlock()
 	if seq < e.f.first || seq > e.f.last() {
-		return nil, errors.New("no such message")
+		return nil, jetstream.ErrMsgNotFound
 	}
 	return e.f.records[seq-e.f.first], nil
 }

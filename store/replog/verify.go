@@ -51,6 +51,11 @@ func (r *Replica) Verify(ctx context.Context, copies []Mark, rate int) (Report, 
 		data, err := r.j.get(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			if cut, err := r.j.state(ctx); err == nil && cut.first > seq { // meanwhile, behind a snapshot
+				for i, c := range copies {
+					if c.Seq >= seq && c.Seq < cut.first {
+						rep.Copies[i] = Cut
+					}
+				}
 				seq, at, rep.First = cut.first-1, mark{}, cut.first
 				continue
 			}

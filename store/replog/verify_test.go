@@ -62,3 +62,24 @@ func TestVerify(t *testing.T) {
 		require.NoError(t, s.Close())
 	})
 }
+
+// A log that is cut while it is read is read on from its new beginning.
+func TestVerifyALogThatIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeStream()
+		a := newNode(t, f, t.TempDir(), "a")
+		s := promote(t, a.Replica)
+		var copies []Mark
+		for i := range 20 {
+			require.NoError(t, put(s, fmt.Sprint(i), "v"))
+			copies = append(copies, a.Seen().Data)
+		}
+		time.AfterFunc(100*time.Millisecond, func() { _ = a.e.purge(t.Context(), 11) }) // while the first record is read
+		rep, err := a.Verify(t.Context(), []Mark{copies[0], copies[5], copies[18]}, 50)
+		require.NoError(t, err)
+		require.NoError(t, rep.Problem)
+		require.Equal(t, uint64(11), rep.First)
+		require.Equal(t, []Proof{Cut, Cut, Equal}, rep.Copies)
+		require.NoError(t, s.Close())
+	})
+}
