@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/cluster/ownership"
@@ -157,4 +158,31 @@ func TestCheckLog(t *testing.T) {
 	require.ErrorIs(t, CheckLog(&m, 0, Seen{Epoch: 2, N: 5}), replog.ErrShorter, "less was given up")
 	require.NoError(t, m.Keep(t.Context(), verdictKey+"0", encode(replog.Verdict{Copy: replog.Mark{Epoch: 2, N: 7}, GivenUp: true})))
 	require.NoError(t, CheckLog(&m, 0, Seen{Epoch: 2, N: 5}))
+}
+
+// seenReplica is a replica that has seen something.
+type seenReplica struct {
+	Replica
+	seen Seen
+}
+
+func (r seenReplica) Seen() Seen { return r.seen }
+
+// Where a log ends is known of a copy only while the log is shorter: a log that is gone has no end
+// behind which a copy would have nothing.
+func TestLogEnd(t *testing.T) {
+	for err, want := range map[error]uint64{replog.ErrShorter: 90, replog.ErrGone: 0, replog.ErrBroken: 0} {
+		p := &localShard{machine: ownership.NewMachine(ownership.Config{}, 0), replica: seenReplica{seen: Seen{Err: err, End: 90, Data: replog.Mark{Epoch: 1, N: 80, Seq: 80}}}}
+		n := new(Cluster).shardNews(p)
+		require.Equal(t, want, n.LogEnd, "%v", err)
+		require.NotNil(t, n.Commit)
+	}
+}
+
+// A node that ends repairs nothing more.
+func TestNoRepairAtTheEnd(t *testing.T) {
+	c := new(Cluster)
+	c.Shards, c.mu.leaving = 1, true
+	c.onRepair(&nats.Msg{Data: encode(repairOrder{})})
+	c.actions.Wait()
 }

@@ -166,7 +166,10 @@ func (c *Cluster) shardNews(p *localShard) ownership.ShardNews {
 	}
 	n.Epoch, n.Lag, n.BehindMs = seen.Epoch, seen.Lag, p.late/int64(time.Millisecond)
 	if seen.Err != nil {
-		n.Error, n.LogEnd, n.Torn = seen.Err.Error(), seen.End, seen.Torn
+		n.Error, n.Torn = seen.Err.Error(), seen.Torn
+		if errors.Is(seen.Err, replog.ErrShorter) {
+			n.LogEnd = seen.End
+		}
 	}
 	return n
 }
