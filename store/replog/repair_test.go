@@ -420,3 +420,55 @@ func TestRepairOfALogThatComesBack(t *testing.T) {
 		require.ErrorIs(t, <-done, ErrNotLost)
 	})
 }
+
+// A snapshot from before the loss that has records which the log lacks is no beginning for a copy
+// that is made again: after a repair it goes, and after an accepted loss it is passed over.
+func TestSnapshotBeyondTheLog(t *testing.T) {
+	for _, givenUp := range []bool{false, true} {
+		t.Run(fmt.Sprintf("given up %v", givenUp), func(t *testing.T) {
+			g := &repairRig{js: jetStream(t), dirs: map[string]string{"a": t.TempDir(), "b": t.TempDir(), "c": t.TempDir(), "d": t.TempDir()}}
+			a, b, c := g.open(t, "a"), g.open(t, "b"), g.open(t, "c")
+			s := promote(t, a)
+			require.NoError(t, put(s, "k", "v"))
+			caughtUp(t, c)
+			require.NoError(t, c.Close())
+			cut := a.Seen().Seq + 1
+			for i := range 20 {
+				require.NoError(t, put(s, fmt.Sprintf("k%02d", i), "v"))
+			}
+			s.advance()
+			made := mustSnapshot(t, a)
+			require.NoError(t, put(s, "last", "v"))
+			want := keys(contentOf(t, s))
+			caughtUp(t, b)
+			require.NoError(t, b.Close())
+			require.NoError(t, s.Close())
+			require.NoError(t, a.Close())
+			g.lose(t, cut)
+			a, b, c = g.open(t, "a"), g.open(t, "b"), g.open(t, "c")
+			lacking(t, a, b)
+			caughtUp(t, c)
+			if givenUp {
+				g.verdict = &Verdict{Copy: a.Seen().Data, GivenUp: true}
+				want = []string{"k"}
+			} else {
+				_, err := a.Repair(t.Context(), Mark{}, func(v Verdict) error {
+					g.verdict = &v
+					return nil
+				})
+				require.NoError(t, err)
+				has(t, c, want)
+			}
+			s = promote(t, c)
+			for _, r := range []*Replica{a, b, g.open(t, "d")} {
+				has(t, r, want)
+			}
+			require.NoError(t, put(s, "later", "v"))
+			s.advance()
+			if !givenUp {
+				require.Less(t, mustSnapshot(t, c).Seq, made.Seq)
+			}
+			require.NoError(t, s.Close())
+		})
+	}
+}
