@@ -93,8 +93,7 @@ func TestARestartWithALogThatLacksCommits(t *testing.T) {
 		r.pass(8 * time.Second)
 		require.Empty(t, r.owner(0), "it waits for the others")
 		for _, n := range []string{"a", "b"} {
-			p := r.start(n)
-			p.Replicas[0].(*fakeReplica).has = files[n].has
+			r.start(n).Replicas[0].(*fakeReplica).reopen(files[n])
 		}
 		r.pass(time.Minute)
 		require.Empty(t, r.owner(0))
@@ -118,8 +117,7 @@ func TestARestartWithALogThatLacksCommits(t *testing.T) {
 		_, refused = c.Accept(t.Context(), api.ClusterLossRequest{Shard: &shard, Loss: l.Unreachable})
 		require.Nil(t, refused)
 		r.until(15*time.Second, "served", r.served)
-		a := r.start("a")
-		a.Replicas[0].(*fakeReplica).has = files["a"].has
+		r.start("a").Replicas[0].(*fakeReplica).reopen(files["a"])
 		r.pass(time.Minute)
 		require.NotEmpty(t, r.owner(0))
 		require.Len(t, r.told(wire.EventLogLost), 4, "once at each start, and of the copy that comes back")

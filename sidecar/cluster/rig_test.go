@@ -311,6 +311,13 @@ type fakeReplica struct {
 
 func (f *fakeReplica) SetFormat(format int) { f.format.Store(int32(format)) }
 
+// reopen gives a replica the file that another one had.
+func (f *fakeReplica) reopen(file *fakeReplica) {
+	f.log.mu.Lock()
+	defer f.log.mu.Unlock()
+	f.has = file.has
+}
+
 // forget makes a log forget its newest records.
 func (l *logOf) forget(records uint64) {
 	l.mu.Lock()
@@ -323,7 +330,9 @@ func (f *fakeReplica) Repair(_ context.Context, newest replog.Mark, decide func(
 	if !errors.Is(f.Seen().Err, replog.ErrShorter) {
 		return replog.Mark{}, replog.ErrNotLost
 	}
+	f.log.mu.Lock()
 	v := replog.Verdict{Copy: f.has, Seq: f.log.seq + 1}
+	f.log.mu.Unlock()
 	if !v.Covers(newest) {
 		v.Copy = newest
 	}
