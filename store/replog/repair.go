@@ -183,7 +183,7 @@ func (r *Replica) uploadRepair(ctx context.Context, name string, p position) err
 	if err := r.o.place(tmp, p); err != nil {
 		return err
 	}
-	_, err := r.o.upload(ctx, tmp, name, p.seq)
+	_, err := r.o.upload(ctx, tmp, name, p.mark())
 	return err
 }
 

@@ -449,11 +449,11 @@ func TestSnapshotBeyondTheLog(t *testing.T) {
 			lacking(t, a, b)
 			caughtUp(t, c)
 			if givenUp {
-				g.verdict = &Verdict{Copy: a.Seen().Data, GivenUp: true}
+				g.verdict.Store(&Verdict{Copy: a.Seen().Data, GivenUp: true})
 				want = []string{"k"}
 			} else {
 				_, err := a.Repair(t.Context(), Mark{}, func(v Verdict) error {
-					g.verdict = &v
+					g.verdict.Store(&v)
 					return nil
 				})
 				require.NoError(t, err)

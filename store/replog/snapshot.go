@@ -3,6 +3,7 @@ package replog
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -34,6 +35,7 @@ type Snapshot struct {
 	Bytes int64     // of the file
 	At    time.Time // by the server's clock
 	name  string
+	last  Mark // that record; only Seq is known of snapshots of older versions
 }
 
 // truncateBytes is the minimum length of the log behind the newest snapshot before the next
@@ -104,8 +106,11 @@ func OpenSnapshots(ctx context.Context, js jetstream.JetStream, cluster, incarna
 	return obs, nil
 }
 
-// metaSeq is a key of the metadata of a snapshot, besides metaIncarnation.
-const metaSeq = "fila_seq"
+// Keys of the metadata of a snapshot, besides metaIncarnation.
+const (
+	metaSeq  = "fila_seq"
+	metaLast = "fila_last" // the record metaSeq: its epoch, number and chain
+)
 
 // list returns the snapshots of a shard, the newest first.
 func (o *Options) list(ctx context.Context) ([]Snapshot, error) {
@@ -132,7 +137,32 @@ func (o *Options) stat(ctx context.Context, name string) (Snapshot, error) {
 	if err != nil || info.Metadata[metaIncarnation] != o.Incarnation {
 		return Snapshot{}, fmt.Errorf("%w: snapshot %s is of incarnation %q and goes up to %q", ErrForeign, name, info.Metadata[metaIncarnation], info.Metadata[metaSeq])
 	}
-	return Snapshot{Seq: seq, Bytes: int64(info.Size), At: info.ModTime, name: name}, nil
+	s := Snapshot{Seq: seq, Bytes: int64(info.Size), At: info.ModTime, name: name, last: Mark{Seq: seq}}
+	if last := info.Metadata[metaLast]; last != "" {
+		if err := json.Unmarshal([]byte(last), &s.last); err != nil {
+			return Snapshot{}, fmt.Errorf("replog: snapshot %s: its last record: %w", name, err)
+		}
+	}
+	return s, nil
+}
+
+// usable returns the snapshots of the shard, the newest first, without those from before a loss
+// that have records which the log lacks.
+func (r *Replica) usable(ctx context.Context) ([]Snapshot, error) {
+	st, err := r.j.state(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := r.o.list(ctx)
+	var usable []Snapshot
+	for _, s := range all {
+		known := s.last.N > 0
+		if s.Seq > st.last || known && errors.Is(r.compareAt(ctx, st, s.last), ErrShorter) {
+			continue
+		}
+		usable = append(usable, s)
+	}
+	return usable, err
 }
 
 func (o *Options) slot(n int) string { return fmt.Sprintf("%d/%d", o.Shard, n) }
@@ -150,19 +180,23 @@ func (o *Options) free(have []Snapshot) string {
 }
 
 // upload puts a file into the object store.
-func (o *Options) upload(ctx context.Context, path, name string, seq uint64) (Snapshot, error) {
+func (o *Options) upload(ctx context.Context, path, name string, last Mark) (Snapshot, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return Snapshot{}, err
 	}
 	defer f.Close() //nolint:errcheck // it was only read
+	record, err := json.Marshal(last)
+	if err != nil {
+		return Snapshot{}, err
+	}
 	info, err := o.Snapshots.Put(ctx, jetstream.ObjectMeta{
-		Name: name, Metadata: map[string]string{metaSeq: strconv.FormatUint(seq, 10), metaIncarnation: o.Incarnation},
+		Name: name, Metadata: map[string]string{metaSeq: strconv.FormatUint(last.Seq, 10), metaLast: string(record), metaIncarnation: o.Incarnation},
 	}, &paced{r: f, pace: func() error { return o.pace(ctx) }, left: paceBytes})
 	if err != nil {
 		return Snapshot{}, err
 	}
-	return Snapshot{Seq: seq, Bytes: int64(info.Size), At: info.ModTime, name: name}, nil
+	return Snapshot{Seq: last.Seq, Bytes: int64(info.Size), At: info.ModTime, name: name, last: last}, nil
 }
 
 // paceBytes is how much of a snapshot is in flight. The client library sends 500 MB, which it
@@ -210,7 +244,7 @@ func (r *Replica) Snapshots(ctx context.Context) ([]Snapshot, error) {
 	if r.o.Snapshots == nil {
 		return nil, nil
 	}
-	return r.o.list(ctx)
+	return r.usable(ctx)
 }
 
 // Snapshot puts a compacted copy of the replica into the object store, and purges the log up
@@ -222,7 +256,7 @@ func (r *Replica) Snapshot(ctx context.Context) (Snapshot, error) {
 	if r.o.Snapshots == nil {
 		return Snapshot{}, errors.New("replog: there is no object store for snapshots")
 	}
-	have, err := r.o.list(ctx)
+	have, err := r.usable(ctx)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -235,7 +269,7 @@ func (r *Replica) Snapshot(ctx context.Context) (Snapshot, error) {
 	if len(have) > 0 && have[0].Seq >= p.seq {
 		return have[0], nil
 	}
-	made, err := r.o.upload(ctx, tmp, r.o.free(have), p.seq)
+	made, err := r.o.upload(ctx, tmp, r.o.free(have), p.mark())
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("replog: snapshot of shard %d: %w", r.o.Shard, err)
 	}
@@ -288,7 +322,7 @@ func (r *Replica) restore(ctx context.Context, have *position) (done bool, err e
 	if r.o.Snapshots == nil {
 		return false, nil
 	}
-	all, err := r.o.list(ctx)
+	all, err := r.usable(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -416,7 +450,7 @@ func (o *Options) seed(ctx context.Context, path, tmp string) error {
 	if err := o.place(tmp, position{seq: seedSeq, incarnation: o.Incarnation, shard: o.Shard}); err != nil {
 		return err
 	}
-	_, err = o.upload(ctx, tmp, o.slot(0), seedSeq)
+	_, err = o.upload(ctx, tmp, o.slot(0), Mark{Seq: seedSeq})
 	return err
 }
 

@@ -396,7 +396,7 @@ func TestALargeSnapshotIsPaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "large")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	for _, seq := range []uint64{7, 8} {
-		made, err := o.upload(t.Context(), path, o.slot(0), seq)
+		made, err := o.upload(t.Context(), path, o.slot(0), Mark{Seq: seq})
 		require.NoError(t, err)
 		require.EqualValues(t, len(text), made.Bytes)
 	}
