@@ -379,7 +379,8 @@ func (s *Server) build(snap store.Snapshot) error {
 		shards: shard.Options{
 			Log: s.limited, Now: s.now, Conn: d.nc, Metrics: s.metrics, Subjects: s.subjects, Signer: signer, Event: event,
 			Caps: caps(&s.cfg.Limits), MaxUncommittedBytes: s.cfg.Limits.MaxUncommittedBytes,
-			Space: func() (store.Space, bool) { return store.SpaceOf(s.cfg.DataDir) }, MinFreeBytes: s.cfg.Store.MinFreeBytes,
+			Headers: natsio.HeaderLimitsOf(&s.cfg.NATS),
+			Space:   func() (store.Space, bool) { return store.SpaceOf(s.cfg.DataDir) }, MinFreeBytes: s.cfg.Store.MinFreeBytes,
 			Hooks: hookDefaults(&s.cfg.Lua), Pacing: queue.DefaultPacing, Killed: s.killed.Done(),
 		},
 		admin: admin.Options{Log: s.limited, DataDir: s.cfg.DataDir},

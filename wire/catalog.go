@@ -40,6 +40,8 @@ const (
 	CodeHeaderReserved     = 38400
 	CodeBadHeaderValue     = 44400
 	CodeHeadersTooLarge    = 45400
+	CodeBadBatch           = 46400
+	CodePredecessorRefused = 20409
 	CodeMessageTooLarge    = 10413
 	CodeReplyTooLarge      = 11413
 	CodeBacklogMessages    = 10429
@@ -155,6 +157,8 @@ var catalog = []Entry{
 	entry(CodeBadMessageKey, "bad_message_key", "A fairness, throttle or circuit key is not UTF-8, has control characters, or comes from a header with more than 256 bytes."),
 	entry(CodeBadHeaderValue, "bad_header_value", "The weight in weight_header is not from 1 to 1,000,000, or the priority in priority_header not from 0 to 9."),
 	entry(CodeHeadersTooLarge, "headers_too_large", "The headers have more bytes than nats.max_header_bytes, or are more than nats.max_headers; put the data into the payload, or raise the limit."),
+	entry(CodeBadBatch, "bad_batch", "The headers of a batch, its lengths or a header line in it are not formed as the protocol says, or a message in it is a batch or a schedule."),
+	entry(CodePredecessorRefused, "predecessor_refused", "The queue is strictly ordered, and the batch has an earlier message of the key that was refused; send both again, in this order."),
 	entry(CodeMessageTooLarge, "message_too_large", "Payload and headers exceed the server's max_payload minus 8 KiB for the headers of deliveries."),
 	entry(CodeReplyTooLarge, "reply_too_large", "The reply exceeds the server's max_payload; a change that the request asked for is done. Ask for less, or raise max_payload."),
 	entry(CodeBacklogMessages, "backlog_full", "The queue holds max_depth messages; retry later."),

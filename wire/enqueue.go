@@ -28,13 +28,15 @@ type EnqueueOptions struct {
 	TTL time.Duration
 	// Schedule is set if the enqueue makes a schedule; the other fields are then zero.
 	Schedule *ScheduleHeaders
+	// Batch is set if the enqueue has several messages; the other fields are then zero.
+	Batch *Batch
 }
 
 // ParseEnqueueHeaders parses the headers that fila understands on an enqueue, with names in
 // any case. now is in Unix nanoseconds. It refuses invalid values, a delay together with a
 // not-before time, times more than ten years away, names that cannot be delivered, and
 // unknown reserved names, which would otherwise be lost silently. A not-before time that has
-// passed is no delay. Headers of a schedule do not go with the others.
+// passed is no delay. Headers of a schedule or a batch do not go with the others.
 func ParseEnqueueHeaders(h map[string][]string, now int64) (EnqueueOptions, *Error) {
 	var o EnqueueOptions
 	if len(h) == 0 {
@@ -44,7 +46,11 @@ func ParseEnqueueHeaders(h map[string][]string, now int64) (EnqueueOptions, *Err
 	if err != nil {
 		return EnqueueOptions{}, err
 	}
-	if f.schedule != nil {
+	switch {
+	case f.batch != nil:
+		o.Batch, err = f.batch.parse(&f)
+		return o, err
+	case f.schedule != nil:
 		o.Schedule, err = f.schedule.parse(&f)
 		return o, err
 	}
@@ -72,6 +78,8 @@ func ParseEnqueueHeaders(h map[string][]string, now int64) (EnqueueOptions, *Err
 type enqueueFields struct {
 	msgID, delay, notBefore, ttl field
 	schedule                     *scheduleFields // nil: no schedule
+	batch                        *batchFields    // nil: no batch
+	others                       int             // headers of the producer
 }
 
 // collect finds the known headers in one pass and checks the names of the others.
@@ -82,6 +90,7 @@ func collect(h map[string][]string) (enqueueFields, *Error) {
 			if !LegalHeaderName(k) {
 				return enqueueFields{}, BadHeaderName(k)
 			}
+			f.others++
 			continue
 		}
 		var err *Error
@@ -94,6 +103,8 @@ func collect(h map[string][]string) (enqueueFields, *Error) {
 			err = f.notBefore.add(HeaderNotBefore, values)
 		case strings.EqualFold(k, HeaderTTL):
 			err = f.ttl.add(HeaderTTL, values)
+		case strings.EqualFold(k, HeaderBatch), strings.EqualFold(k, HeaderBatchAtomic):
+			err = f.ofBatch(k, values)
 		case !addedByNATS(k):
 			err = f.ofSchedule(k, values)
 		}
@@ -116,6 +127,17 @@ func (f *enqueueFields) ofSchedule(name string, values []string) *Error {
 	}
 	f.schedule = s
 	return err
+}
+
+// ofBatch takes a header of a batch.
+func (f *enqueueFields) ofBatch(name string, values []string) *Error {
+	if f.batch == nil {
+		f.batch = new(batchFields)
+	}
+	if strings.EqualFold(name, HeaderBatch) {
+		return f.batch.number.add(HeaderBatch, values)
+	}
+	return f.batch.atomic.add(HeaderBatchAtomic, values)
 }
 
 // addedByNATS reports whether NATS itself adds a reserved header on the way to fila: for an

@@ -20,7 +20,7 @@ func everyError() []*Error {
 		BadQueueName(err), ReservedName("x.dlq"), BadConsumerName(err), BadConfigKey(err),
 		BadQueueSettings(err), HookLoad("q", HookOnEnqueue, err.Error()), NotForDLQ("enqueue", "q.dlq"), OnlyForDLQ("redrive", "q"),
 		QueueNotFound("q"), QueueExists("q", []string{"quantum is 1, not 2"}), QueueNotEmpty("q", 3),
-		BadDelay("x"), BadNotBefore("x"), DelayAndNotBefore(), BadTTL("x"), BadMsgID(""), BadMessageKey("fairness", "x"), BadHeaderValue("x", "y", "z"), HeaderReserved("x", "allowed are others"), HeaderRepeated(HeaderTTL), BadHeaderName("a b"),
+		BadDelay("x"), BadNotBefore("x"), DelayAndNotBefore(), BadTTL("x"), BadMsgID(""), BadMessageKey("fairness", "x"), BadHeaderValue("x", "y", "z"), HeaderReserved("x", "allowed are others"), HeaderRepeated(HeaderTTL), BadHeaderName("a b"), BadBatch("x"), PredecessorRefused(1, "k", time.Second), PredecessorRefused(1, "", 0),
 		HeadersTooLarge(2, 1), TooManyHeaders(2, 1), MessageTooLarge(2, 1), ReplyTooLarge(2, 1), BacklogMessages("q", 1, time.Second), BacklogBytes("q", 1, time.Second), BacklogUncommitted(time.Second), BacklogLog(3, time.Second),
 		EnqueueRate("q", "", RateLimit{Limit: 10, Remaining: 1, Reset: 2 * time.Second}, time.Second),
 		EnqueueRate("q", "k", RateLimit{}, 0), KeyPending("q", "k", 5, time.Second),

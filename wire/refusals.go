@@ -57,6 +57,7 @@ var (
 	BadNotBefore      = about(CodeBadNotBefore, HeaderNotBefore+" %s: allowed is an RFC 3339 time such as 2030-01-02T15:04:05Z, at most ten years from now")
 	DelayAndNotBefore = always(CodeDelayAndNotBefore, HeaderDelay+" and "+HeaderNotBefore+" are both given: only one is allowed", 0)
 	BadTTL            = about(CodeBadTTL, HeaderTTL+" %s: allowed are whole seconds, a Go duration or never, from 1s to 87600h")
+	BadBatch          = because[string](CodeBadBatch, "bad batch: %s")
 	BadHeaderName     = about(CodeBadHeaderName, `header name %s: allowed is printable ASCII without spaces and "(),/:;<=>?@[\]{}`)
 )
 
@@ -226,6 +227,23 @@ func EnqueueRate(queue, key string, rl RateLimit, retryAfter time.Duration) *Err
 	e := newError(CodeEnqueueRate, "%s takes no more now: %s is used up, at most %d at once", what, setting, rl.Limit).retry(retryAfter)
 	e.RateLimit = &rl
 	return e
+}
+
+// PredecessorRefused refuses a message of a batch whose predecessor in its fairness key was
+// refused; without a key, since the key of that message is not known.
+func PredecessorRefused(index int, key string, retryAfter time.Duration) *Error {
+	of := "of the same fairness key"
+	if key == "" {
+		of = "whose fairness key is not known"
+	}
+	return newError(CodePredecessorRefused, "message %d of the batch, %s, was refused", index, of).retry(retryAfter)
+}
+
+// InBatch returns e, which refuses a message, as the refusal of its whole batch.
+func (e *Error) InBatch(index int) *Error {
+	whole := *e
+	whole.Description = HeaderValue(fmt.Sprintf("message %d of the batch, which is atomic: %s", index, e.Description))
+	return &whole
 }
 
 // KeyPending refuses a message because of max_pending_per_key.

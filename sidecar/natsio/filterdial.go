@@ -14,17 +14,18 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire"
 )
 
 // HeaderLimitsOf returns the limits of a configuration.
-func HeaderLimitsOf(cfg *config.NATSConfig) HeaderLimits {
-	return HeaderLimits{Bytes: cfg.MaxHeaderBytes, Count: cfg.MaxHeaders}
+func HeaderLimitsOf(cfg *config.NATSConfig) wire.HeaderLimits {
+	return wire.HeaderLimits{Bytes: cfg.MaxHeaderBytes, Count: cfg.MaxHeaders}
 }
 
 // filteredServer connects to an embedded server through a [frameFilter].
 type filteredServer struct {
 	*Embedded
-	limits HeaderLimits
+	limits wire.HeaderLimits
 }
 
 func (s filteredServer) InProcessConn() (net.Conn, error) {
@@ -36,7 +37,7 @@ func (s filteredServer) InProcessConn() (net.Conn, error) {
 }
 
 // filteredDial makes nats.go dial through a [frameFilter].
-func filteredDial(limits HeaderLimits) nats.Option {
+func filteredDial(limits wire.HeaderLimits) nats.Option {
 	return func(o *nats.Options) error {
 		o.SkipHostLookup = true // the dialer needs the name for TLS
 		o.CustomDialer = &filterDialer{limits: limits, options: o}
@@ -47,7 +48,7 @@ func filteredDial(limits HeaderLimits) nats.Option {
 // filterDialer dials the connections of one nats.Conn. It does the TLS handshake itself, since the
 // filter has to see decrypted bytes.
 type filterDialer struct {
-	limits  HeaderLimits
+	limits  wire.HeaderLimits
 	options *nats.Options // read late, because TLS files may be set after the dialer
 
 	last *frameFilter // the newest connection

@@ -12,12 +12,6 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// HeaderLimits bound the headers of a message from a client.
-type HeaderLimits struct {
-	Bytes int // of the block: status line, names, values and line ends
-	Count int // lines after the status line
-}
-
 const (
 	// firstBuffer is the size of the buffer of a frameFilter. A message with a larger control
 	// line or header block makes it grow.
@@ -48,7 +42,7 @@ const (
 // filter does not understand, everything passes unchanged, and nats.go reports the error.
 type frameFilter struct {
 	net.Conn
-	limits HeaderLimits
+	limits wire.HeaderLimits
 	begun  atomic.Bool // the client has written, or the TLS handshake is done
 
 	// Read passes buf[read:approved], then substitute, and then drops the next discard bytes.
@@ -61,7 +55,7 @@ type frameFilter struct {
 	pass                int
 }
 
-func newFrameFilter(conn net.Conn, limits HeaderLimits) *frameFilter {
+func newFrameFilter(conn net.Conn, limits wire.HeaderLimits) *frameFilter {
 	return &frameFilter{Conn: conn, limits: limits, buf: make([]byte, firstBuffer)}
 }
 

@@ -38,7 +38,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 }
 
 // filtered returns the output of a filter for stream, read in pieces of random sizes.
-func filtered(t testing.TB, stream []byte, limits HeaderLimits, seed uint64) []byte {
+func filtered(t testing.TB, stream []byte, limits wire.HeaderLimits, seed uint64) []byte {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	f := newFrameFilter(&pieces{rest: stream, rng: rng}, limits)
 	f.begun.Store(true)
@@ -71,7 +71,7 @@ func cut(args, why string) string {
 }
 
 func TestFramesPassOrAreCut(t *testing.T) {
-	limits := HeaderLimits{Bytes: 2000, Count: 20}
+	limits := wire.HeaderLimits{Bytes: 2000, Count: 20}
 	for seed := range uint64(500) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		var stream, want strings.Builder
@@ -111,9 +111,9 @@ func TestFramesPassOrAreCut(t *testing.T) {
 func TestTheLimitsThemselvesPass(t *testing.T) {
 	exact := frame("a 1", 4, 10, 5)
 	size := 12 + 4*15
-	require.Equal(t, exact, string(filtered(t, []byte(exact), HeaderLimits{size, 4}, 1)))
-	require.Equal(t, cut("a 1", fmt.Sprintf("bytes %d", size)), string(filtered(t, []byte(exact), HeaderLimits{size - 1, 4}, 1)))
-	require.Equal(t, cut("a 1", "headers 4"), string(filtered(t, []byte(exact), HeaderLimits{size, 3}, 1)))
+	require.Equal(t, exact, string(filtered(t, []byte(exact), wire.HeaderLimits{Bytes: size, Count: 4}, 1)))
+	require.Equal(t, cut("a 1", fmt.Sprintf("bytes %d", size)), string(filtered(t, []byte(exact), wire.HeaderLimits{Bytes: size - 1, Count: 4}, 1)))
+	require.Equal(t, cut("a 1", "headers 4"), string(filtered(t, []byte(exact), wire.HeaderLimits{Bytes: size, Count: 3}, 1)))
 }
 
 // TestWhatIsNoFramePasses unchanged, for nats.go to report.
@@ -122,7 +122,7 @@ func TestWhatIsNoFramePasses(t *testing.T) {
 		"MSG a 1 x\r\n", "HMSG a 1 5\r\n", "HMSG a 1 9 5\r\nNATS/1.0\r\n", "MSG a 1 99999999999\r\nHMSG a 1 5 5\r\n",
 		"HMSG\r\n", "\r\n\r\n", strings.Repeat("x", maxControlLine+5) + "\n", "MSG a 1 -5\r\n",
 	} {
-		got := filtered(t, []byte(stream), HeaderLimits{1, 1}, 3)
+		got := filtered(t, []byte(stream), wire.HeaderLimits{Bytes: 1, Count: 1}, 3)
 		if strings.HasSuffix(stream, "\n") {
 			require.Equal(t, stream, string(got))
 		}
@@ -132,7 +132,7 @@ func TestWhatIsNoFramePasses(t *testing.T) {
 // TestNothingButInfoCountsBeforeTLS: an attacker who can inject bytes before TLS must not inject
 // messages.
 func TestNothingButInfoCountsBeforeTLS(t *testing.T) {
-	f := newFrameFilter(&pieces{rest: []byte("INFO {}\r\nPONG\r\nMSG a 1 0\r\n\r\n"), rng: rand.New(rand.NewPCG(1, 1))}, HeaderLimits{Bytes: 1000, Count: 10})
+	f := newFrameFilter(&pieces{rest: []byte("INFO {}\r\nPONG\r\nMSG a 1 0\r\n\r\n"), rng: rand.New(rand.NewPCG(1, 1))}, wire.HeaderLimits{Bytes: 1000, Count: 10})
 	b, info := make([]byte, 100), ""
 	for !strings.HasSuffix(info, "\n") {
 		n, err := f.Read(b)
@@ -158,7 +158,7 @@ func TestNothingButInfoCountsBeforeTLS(t *testing.T) {
 			_, _ = io.WriteString(conn, `INFO {"server_id":"x","version":"2.12.0","proto":1,"headers":true,"tls_required":true,"max_payload":1048576}`+"\r\n"+injected)
 			_, _ = io.Copy(io.Discard, tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{pair}}))
 		}()
-		nc, err := nats.Connect("tls://"+l.Addr().String(), filteredDial(HeaderLimits{Bytes: 1000, Count: 10}), nats.RootCAs(certFile))
+		nc, err := nats.Connect("tls://"+l.Addr().String(), filteredDial(wire.HeaderLimits{Bytes: 1000, Count: 10}), nats.RootCAs(certFile))
 		require.ErrorContains(t, err, "more than INFO before TLS", injected)
 		require.Nil(t, nc)
 		require.NoError(t, l.Close())
@@ -171,7 +171,7 @@ func FuzzFrameFilter(f *testing.F) {
 	f.Add([]byte("HMSG a 1 5 5\r\nNATS/"), uint64(2))
 	f.Add([]byte("MSG a 1 3\r\nabc\r\nMSG"), uint64(3))
 	f.Fuzz(func(t *testing.T, stream []byte, seed uint64) {
-		limits := HeaderLimits{Bytes: 64, Count: 4}
+		limits := wire.HeaderLimits{Bytes: 64, Count: 4}
 		got := filtered(t, stream, limits, seed)
 		require.Equal(t, string(filtered(t, stream, limits, seed+1)), string(got))
 		// The output passes unchanged.

@@ -25,7 +25,7 @@ type Options struct {
 	// subject on which fila takes requests.
 	ReplyPrefixes []string
 	// Headers are the limits of Conn for headers, see [Connect].
-	Headers HeaderLimits
+	Headers wire.HeaderLimits
 	// Exact subscribes per queue to its acks and its consumers' requests as well, because in
 	// a cluster other queues have other owners.
 	Exact bool

@@ -110,7 +110,7 @@ const fetchRetryAfter = 10 * time.Second
 
 func (f Fetch) apply(q *side) {
 	if err := q.tooManyFetches(&f); err != nil {
-		q.m.out.Refuse = append(q.m.out.Refuse, Refusal{Role: q.role, Confirm: Confirmation{f.Inbox}, Err: err})
+		q.m.out.Refuse = append(q.m.out.Refuse, Refusal{Role: q.role, Confirm: Confirmation{Subject: f.Inbox}, Err: err})
 		return
 	}
 	q.Consumers.Regs++

@@ -94,10 +94,12 @@ func CommitError(err error) *wire.Error {
 // machine only hands it back, in a commit, a reply or a refusal.
 type Confirmation struct {
 	Subject string // of the reply
+	Batch   any    // what collects the answers to a batch; nil: the request is no part of one
+	Index   int    // in the batch
 }
 
 // Awaited reports whether a client waits for the confirmation.
-func (c Confirmation) Awaited() bool { return c.Subject != "" }
+func (c Confirmation) Awaited() bool { return c.Subject != "" || c.Batch != nil }
 
 // ReplyKind says what a [Reply] says.
 type ReplyKind uint8

@@ -229,6 +229,9 @@ type WriteEntries struct {
 	Ticket  any // handed back in Commit.Ticket
 }
 
+// EnqueueAll enqueues messages in one commit of their own: all are on disk, or none.
+type EnqueueAll struct{ Messages []*Message }
+
 // Purge removes waiting messages (ready, blocked, ordered and delayed ones) with
 // sequences from From to Last, the oldest first. It visits Max messages at most. Leased,
 // judged and moving messages stay. The removals are one commit with Ticket. Effects.Handled

@@ -91,6 +91,7 @@ type pending struct {
 	dropped      int               // of Add: finished before they were submitted
 	first        int               // all before Add[first] are dropped
 	waited       int               // of Confirm: awaited
+	whole        bool              // its messages are not divided
 	loaded       bool              // it has had Pacing.Load messages at once
 	since        int64             // when it got its first change besides Adds; 0: it has none
 	historyBytes int64             // of History
@@ -191,7 +192,7 @@ const pieceBytes = 1 << 20
 // has messages and their dedupe ids; all other changes are in the last one, behind the
 // messages that they may be about.
 func (m *Queue) divide(c *Commit) {
-	if c.Bytes <= pieceBytes {
+	if c.Bytes <= pieceBytes || c.whole {
 		return
 	}
 	j := &m.journal

@@ -245,6 +245,15 @@ func (c WriteEntries) apply(q *side) {
 	q.m.flush()
 }
 
+func (c EnqueueAll) apply(q *side) {
+	q.m.flush()
+	for _, m := range c.Messages {
+		q.enqueue(m, q.m.now)
+	}
+	q.m.journal.open.whole = true
+	q.m.flush()
+}
+
 func (c Reserve) apply(q *side) {
 	q.m.out.Handled = &Handled{Next: q.seq + 1}
 	q.seq += uint64(c.Count)

@@ -23,8 +23,9 @@ const (
 	perKeyPrefix = "key:"
 )
 
-// admit counts a message with a fairness key against the rates, or refuses it.
-func (a *rates) admit(q *Queue, s *wire.QueueSettings, key string, now int64) *wire.Error {
+// admit counts a message with a fairness key against the rates, or refuses it. A message of an
+// atomic batch t is counted until that is taken or refused.
+func (a *rates) admit(q *Queue, s *wire.QueueSettings, key string, now int64, t *taking) *wire.Error {
 	if s.EnqueueRate == "" && s.EnqueueRatePerKey == "" {
 		if a.gates.Load() != nil {
 			a.gates.Store(nil)
@@ -47,10 +48,14 @@ func (a *rates) admit(q *Queue, s *wire.QueueSettings, key string, now int64) *w
 	if err != nil {
 		return wire.Internal(err.Error())
 	}
+	grant, block, ok := set.Acquire(now, throttle.One, nil)
+	if ok && t != nil && t.atomic {
+		t.charges = append(t.charges, charge{gates, set, grant})
+		return nil
+	}
 	defer gates.Close(set, now)
-	ticket, block, ok := set.Acquire(now, throttle.One, nil)
 	if ok {
-		set.Release(&ticket, now, nil)
+		set.Release(&grant, now, nil)
 		return nil
 	}
 	which := ""

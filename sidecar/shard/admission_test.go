@@ -26,13 +26,13 @@ func TestMemoryOfKeysUnderARate(t *testing.T) {
 	before := heap()
 	var a rates
 	for i := range keys {
-		require.Nil(t, a.admit(q, s, fmt.Sprintf("tenant:%09d", i), 1))
+		require.Nil(t, a.admit(q, s, fmt.Sprintf("tenant:%09d", i), 1, nil))
 	}
 	perKey := (heap() - before) / keys
 	require.LessOrEqual(t, perKey, int64(150))
 	for i := range keys {
 		key := fmt.Sprintf("tenant:%09d", i)
-		require.Nil(t, a.admit(q, s, key, 1))
-		require.NotNil(t, a.admit(q, s, key, 1), "it has used its burst")
+		require.Nil(t, a.admit(q, s, key, 1, nil))
+		require.NotNil(t, a.admit(q, s, key, 1, nil), "it has used its burst")
 	}
 }

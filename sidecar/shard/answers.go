@@ -44,9 +44,14 @@ func (s *Shard) send(m *nats.Msg) error {
 
 // refuse answers a request with an error, unless the shard is silent.
 func (s *Shard) refuse(c queue.Confirmation, e *wire.Error) {
-	if !s.silent() {
-		s.set.replyError(c.Subject, e)
+	if s.silent() {
+		return
 	}
+	if b, ok := c.Batch.(*batch); ok {
+		b.refuse(c.Index, e)
+		return
+	}
+	s.set.replyError(c.Subject, e)
 }
 
 func (s *Set) replyError(subject string, e *wire.Error) {
@@ -68,6 +73,10 @@ func (s *Set) Refuse(reply string, e *wire.Error) {
 // answer publishes a reply of the machine.
 func (r *runner) answer(a *queue.Reply) {
 	if !a.Awaited() {
+		return
+	}
+	if b, ok := a.Batch.(*batch); ok {
+		b.done(a)
 		return
 	}
 	data := a.Data

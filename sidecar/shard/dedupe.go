@@ -40,6 +40,12 @@ func (d *dedupe) add(key string, id store.ID, until int64) {
 	d.queue = append(d.queue, dedupeDue{key, until})
 }
 
+// remove forgets a dedupe id that was added and not used.
+func (d *dedupe) remove(key string) {
+	delete(d.ids, key)
+	d.n.Store(int64(len(d.ids)))
+}
+
 // sweep forgets expired ids, a bounded number per call.
 func (d *dedupe) sweep(now int64) {
 	d.trim()

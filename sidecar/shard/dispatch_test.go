@@ -172,7 +172,7 @@ func TestKeysLeftOutAreTraced(t *testing.T) {
 			m.ThrottleKeys = append(m.ThrottleKeys, fmt.Sprint("vendor-", i))
 		}
 		r.traces.Enqueued(m, false)
-		require.True(t, q.run.post(queue.Input{Kind: queue.Enqueue, Message: m}, nil))
+		require.True(t, q.run.post(nil, queue.Input{Kind: queue.Enqueue, Message: m}))
 		synctest.Wait()
 		require.Contains(t, r.log.String(), `msg="throttle keys of a message are left out" trace_id=0af7651916cd43dd8448eb211c80319c span_id=b7ad6b7169203331 queue=orders id=`+formatID(m.ID))
 	})

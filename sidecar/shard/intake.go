@@ -29,10 +29,11 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 		return werr
 	case opts.Schedule != nil:
 		return q.addScheduleOf(m, opts.Schedule)
+	case opts.Batch != nil:
+		return in.acceptBatch(q, m, opts.Batch, now)
 	}
-	// Size is cheap and includes the subjects.
-	if limit := s.Conn.MaxPayload() - wire.HeaderRoom; int64(m.Size()) > limit && wireSize(m) > limit {
-		return wire.MessageTooLarge(wireSize(m), limit)
+	if werr := s.tooLarge(m.Header, m.Data); werr != nil {
+		return werr
 	}
 	confirm := queue.Confirmation{Subject: m.Reply}
 	in.mu.Lock()
@@ -41,22 +42,22 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 		in.seen.sweep(now)
 		if id, ok := in.seen.find(opts.DedupeID, now); ok {
 			q.metrics.Duplicate()
-			if confirm.Awaited() && !q.run.post(queue.Input{Kind: queue.Duplicate, ID: id, Confirm: confirm}, m.Sub) {
+			if confirm.Awaited() && !q.run.post(m.Sub, queue.Input{Kind: queue.Duplicate, ID: id, Confirm: confirm}) {
 				return q.Gone()
 			}
 			return nil
 		}
 	}
-	msg, werr := in.take(q, m.Header, m.Data, &opts, now)
+	msg, werr := in.take(q, m.Header, m.Data, &opts, now, nil)
 	if werr != nil {
 		return werr
 	}
 	msg.HeaderMap, msg.Confirm = deliverable(m.Header), confirm
-	return in.hand(q, msg, func() bool { return q.run.post(queue.Input{Kind: queue.Enqueue, Message: msg}, m.Sub) })
+	return in.hand(q, msg, func() bool { return q.run.post(m.Sub, queue.Input{Kind: queue.Enqueue, Message: msg}) })
 }
 
-// take makes a message of what arrived at time now, or refuses it.
-func (in *intake) take(q *Queue, header nats.Header, data []byte, opts *wire.EnqueueOptions, now int64) (*queue.Message, *wire.Error) {
+// take makes a message of what arrived at time now, in a batch if t is not nil, or refuses it.
+func (in *intake) take(q *Queue, header nats.Header, data []byte, opts *wire.EnqueueOptions, now int64, t *taking) (*queue.Message, *wire.Error) {
 	headers := wire.EncodeHeaders(nil, header)
 	size := int64(len(headers) + len(data))
 	p := q.policy.Load()
@@ -67,6 +68,11 @@ func (in *intake) take(q *Queue, header nats.Header, data []byte, opts *wire.Enq
 	if werr != nil {
 		return nil, werr
 	}
+	if t != nil {
+		if werr := t.follows(class.Key); werr != nil {
+			return nil, werr
+		}
+	}
 	if werr := in.full(q, &class, opts.DedupeID, now); werr != nil {
 		return nil, werr
 	}
@@ -74,7 +80,7 @@ func (in *intake) take(q *Queue, header nats.Header, data []byte, opts *wire.Enq
 	if werr != nil {
 		return nil, werr
 	}
-	if werr := in.rates.admit(q, &p.Settings, class.Key, now); werr != nil {
+	if werr := in.rates.admit(q, &p.Settings, class.Key, now, t); werr != nil {
 		uncountKey(counted, class.Key)
 		return nil, werr
 	}
@@ -106,9 +112,7 @@ func (in *intake) take(q *Queue, header nats.Header, data []byte, opts *wire.Enq
 func (in *intake) hand(q *Queue, msg *queue.Message, post func() bool) *wire.Error {
 	q.shard.set.traces.Enqueued(msg, q.policy.Load().Has(hooks.OnEnqueue))
 	id, key, dedupeID, until := msg.ID, msg.Key, msg.DedupeID, msg.DedupeUntil // after post, msg belongs to the machine
-	q.depth.Add(1)
-	q.bytes.Add(msg.Size)
-	q.shard.set.uncommitted.Add(msg.Size)
+	q.countIn(msg)
 	// Count first, check second; Delete does it in the other order. So a deletion without
 	// force either counts this message or keeps it out.
 	if q.deleted.Load() || !post() {
@@ -137,6 +141,13 @@ func (in *intake) full(q *Queue, c *store.Class, dedupeID string, now int64) *wi
 		return wire.LimitReached("dedupe ids in queue "+q.name+" (limits.max_dedupe_ids)", caps.DedupeIDs, capRetryAfter)
 	}
 	return nil
+}
+
+// countIn counts a message that is taken.
+func (q *Queue) countIn(m *queue.Message) {
+	q.depth.Add(1)
+	q.bytes.Add(m.Size)
+	q.shard.set.uncommitted.Add(m.Size)
 }
 
 // uncount takes back the counts of a message that will not be stored.
@@ -177,12 +188,20 @@ func (q *Queue) fits(p *policy.Policy, messages, bytes, size int64) *wire.Error 
 	return nil
 }
 
+// tooLarge refuses a message that would not fit into a delivery.
+func (s *Shard) tooLarge(header nats.Header, data []byte) *wire.Error {
+	if limit, n := s.Conn.MaxPayload()-wire.HeaderRoom, wireSize(header, data); n > limit {
+		return wire.MessageTooLarge(n, limit)
+	}
+	return nil
+}
+
 // wireSize returns the size that NATS compares with max_payload.
-func wireSize(m *nats.Msg) int64 {
-	n := len(m.Data)
-	if len(m.Header) > 0 {
+func wireSize(header nats.Header, data []byte) int64 {
+	n := len(data)
+	if len(header) > 0 {
 		n += len("NATS/1.0\r\n\r\n")
-		for k, vs := range m.Header {
+		for k, vs := range header {
 			for _, v := range vs {
 				n += len(k) + len(": \r\n") + len(v)
 			}

@@ -123,7 +123,7 @@ func TestLargestMessage(t *testing.T) {
 		require.Nil(t, r.enqueue(strings.Repeat("x", int(r.conn.max)-wire.HeaderRoom), "", nil))
 		m := r.one("w")
 		require.Len(t, m.Data, int(r.conn.max)-wire.HeaderRoom)
-		require.LessOrEqual(t, wireSize(m), r.conn.max)
+		require.LessOrEqual(t, wireSize(m.Header, m.Data), r.conn.max)
 	})
 }
 

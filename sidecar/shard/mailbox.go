@@ -21,27 +21,23 @@ func newMailbox[T any]() *mailbox[T] {
 // post appends values and wakes the taker. It reports false, without effect, once the mailbox
 // is closed.
 func (m *mailbox[T]) post(values ...T) bool {
-	m.mu.Lock()
-	first, ok := len(m.mu.items) == 0, !m.mu.closed
-	if ok {
-		m.mu.items = append(m.mu.items, values...)
-	}
-	m.mu.Unlock()
-	if first && ok {
+	first, ok := m.add(values...)
+	if first {
 		m.poke()
 	}
 	return ok
 }
 
-// add appends v without waking the taker; the caller wakes it if v is the first value.
-func (m *mailbox[T]) add(v T) (first, ok bool) {
+// add appends values without waking the taker; the caller wakes it if they are the first.
+func (m *mailbox[T]) add(values ...T) (first, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.closed {
 		return false, false
 	}
-	m.mu.items = append(m.mu.items, v)
-	return len(m.mu.items) == 1, true
+	first = len(m.mu.items) == 0
+	m.mu.items = append(m.mu.items, values...)
+	return first, true
 }
 
 // poke wakes the taker without a value.

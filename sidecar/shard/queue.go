@@ -167,7 +167,7 @@ func (q *Queue) Accept(m *nats.Msg) *wire.Error {
 // Ack handles the ack of a delivery, which came by a subscription. The queue's own refusals
 // go to reply.
 func (q *Queue) Ack(token wire.Token, ack wire.Ack, reply string, by *nats.Subscription) *wire.Error {
-	if !q.run.post(queue.Input{Kind: queue.Acked, Role: q.side, Token: token, Ack: ack, Confirm: queue.Confirmation{Subject: reply}}, by) {
+	if !q.run.post(by, queue.Input{Kind: queue.Acked, Role: q.side, Token: token, Ack: ack, Confirm: queue.Confirmation{Subject: reply}}) {
 		return q.Gone()
 	}
 	return nil
@@ -175,16 +175,17 @@ func (q *Queue) Ack(token wire.Token, ack wire.Ack, reply string, by *nats.Subsc
 
 // Refuse counts and answers a request that fila refuses. Without a reply subject it
 // publishes an event instead.
-func (q *Queue) Refuse(reply string, e *wire.Error) {
+func (q *Queue) Refuse(reply string, e *wire.Error) { q.refuse(queue.Confirmation{Subject: reply}, e) }
+
+func (q *Queue) refuse(c queue.Confirmation, e *wire.Error) {
 	q.metrics.Refused(e.ErrCode)
 	switch {
 	case q.shard.silent():
-		return
-	case reply == "":
+	case c.Awaited():
+		q.shard.refuse(c, e)
+	default:
 		q.shard.set.refusals.event(q.shard.set, q.name, e)
-		return
 	}
-	q.shard.refuse(queue.Confirmation{Subject: reply}, e)
 }
 
 // Groups returns the largest groups of dead letters of q, a dead letter queue, up to limit.

@@ -124,6 +124,11 @@ func (r *runner) refuse(in *queue.Input) {
 			confirm = c.Confirm
 		case queue.Fetch:
 			confirm.Subject = c.Inbox
+		case queue.EnqueueAll:
+			for _, m := range c.Messages {
+				q.uncount(m)
+				r.shard.refuse(m.Confirm, q.Gone())
+			}
 		}
 	}
 	r.shard.refuse(confirm, q.Gone())
@@ -253,7 +258,7 @@ func (r *runner) carryOut() {
 	}
 	for i := range fx.Refuse {
 		refusal := &fx.Refuse[i]
-		r.sides[refusal.Role].Refuse(refusal.Confirm.Subject, refusal.Err)
+		r.sides[refusal.Role].refuse(refusal.Confirm, refusal.Err)
 	}
 	for i := range fx.Notes {
 		r.note(&fx.Notes[i])
@@ -289,10 +294,10 @@ func (r *runner) CircuitOpened(c gates.Circuit) {
 // the runners. One subscription has the acks of all queues.
 const behind = 256
 
-// post posts an input that came by a subscription. The calling goroutine makes the step if the
+// post posts inputs that came by a subscription. The calling goroutine makes the step if the
 // runner is idle. It reports false once the runner has ended.
-func (r *runner) post(in queue.Input, by *nats.Subscription) bool {
-	first, ok := r.mail.add(in)
+func (r *runner) post(by *nats.Subscription, in ...queue.Input) bool {
+	first, ok := r.mail.add(in...)
 	if !ok {
 		return false
 	}

@@ -166,7 +166,7 @@ func TestStepsOfManyPosters(t *testing.T) {
 	for range posters {
 		posting.Go(func() {
 			for range each {
-				q.run.post(queue.Input{Kind: queue.Enqueue, Message: &queue.Message{Message: store.Message{Class: store.Class{Key: "k"}, ID: newID()}}}, by)
+				q.run.post(by, queue.Input{Kind: queue.Enqueue, Message: &queue.Message{Message: store.Message{Class: store.Class{Key: "k"}, ID: newID()}}})
 			}
 		})
 	}
@@ -177,7 +177,7 @@ func TestStepsOfManyPosters(t *testing.T) {
 		return last == posters*each
 	}, time.Minute, time.Millisecond)
 	r.end()
-	require.False(t, q.run.post(queue.Input{Kind: queue.Acked}, by), "the runner has ended")
+	require.False(t, q.run.post(by, queue.Input{Kind: queue.Acked}), "the runner has ended")
 	require.False(t, q.Tell(queue.PauseQueue{}))
 	require.False(t, q.View(nil))
 }

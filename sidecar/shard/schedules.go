@@ -46,7 +46,7 @@ func (e enqueuer) EnqueueRun(m *schedule.Message, describe func(store.ID) queue.
 		q.metrics.Duplicate()
 		return e.WriteEntries(describe(id))
 	}
-	msg, werr := in.take(q, m.Headers, m.Payload, &wire.EnqueueOptions{DedupeID: m.DedupeID, TTL: m.TTL}, now)
+	msg, werr := in.take(q, m.Headers, m.Payload, &wire.EnqueueOptions{DedupeID: m.DedupeID, TTL: m.TTL}, now, nil)
 	if werr != nil {
 		return werr
 	}

@@ -102,6 +102,7 @@ type Options struct {
 	Event func(typ, tail string, e wire.Event)
 	// MaxUncommittedBytes limits the bytes of messages that wait for a commit.
 	MaxUncommittedBytes int64
+	Headers             wire.HeaderLimits // of messages in batches
 	Caps                Caps
 	// Space returns the free space on the disk of the store. nil: it is not known and there
 	// is no alarm. It may be called from any goroutine.

@@ -52,7 +52,7 @@ func WriteEffects(w *bytes.Buffer, out *queue.Effects) {
 		fmt.Fprintf(w, "circuit %s\n", c.Key())
 	}
 	for _, r := range out.Refuse {
-		fmt.Fprintf(w, "refuse %d %s %v\n", r.Role, r.Confirm, r.Err)
+		fmt.Fprintf(w, "refuse %d %s %v\n", r.Role, r.Confirm.Subject, r.Err)
 	}
 	for i := range out.Notes {
 		writeNote(w, &out.Notes[i])

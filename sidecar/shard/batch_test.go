@@ -1,0 +1,186 @@
+package shard
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// batchOf is an enqueue of messages, each a body and its headers by name and value.
+func batchOf(atomic bool, messages ...[]string) *nats.Msg {
+	m := &nats.Msg{Subject: "fila.enqueue.orders", Reply: "producer", Header: nats.Header{wire.HeaderBatch: {strconv.Itoa(len(messages))}}}
+	if atomic {
+		m.Header[wire.HeaderBatchAtomic] = []string{"true"}
+	}
+	for _, one := range messages {
+		h := nats.Header{}
+		for i := 1; i < len(one); i += 2 {
+			h[one[i]] = []string{one[i+1]}
+		}
+		m.Data = wire.AppendBatch(m.Data, h, []byte(one[0]))
+	}
+	return m
+}
+
+// batched returns the reply to a batch, and the ids in it.
+func (r *rig) batched() (reply wire.BatchReply, ids []string) {
+	r.t.Helper()
+	require.NoError(r.t, json.Unmarshal(r.one("producer").Data, &reply))
+	raw, err := base64.RawURLEncoding.DecodeString(reply.IDs)
+	require.NoError(r.t, err)
+	for ; len(raw) > 0; raw = raw[16:] {
+		ids = append(ids, uuid.UUID(raw[:16]).String())
+	}
+	return reply, ids
+}
+
+// refusedIn returns the error numbers of refused messages by their index.
+func refusedIn(reply wire.BatchReply) map[int]int {
+	all := make(map[int]int)
+	for _, no := range reply.Refused {
+		all[no.Index] = no.ErrCode
+	}
+	return all
+}
+
+func TestBatch(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.consume(q, "w", 10)
+		require.Nil(t, q.Accept(batchOf(false,
+			[]string{"a", "X", "1", wire.HeaderMsgID, "one"},
+			[]string{"b", wire.HeaderDelay, "soon"},
+			[]string{"c", wire.HeaderMsgID, "one"},
+			[]string{"d", wire.HeaderBatch, "1"},
+			[]string{"e"},
+		)))
+		synctest.Wait()
+		for i, m := range r.conn.take("w") {
+			require.Equal(t, []string{"a", "e"}[i], string(m.Data))
+			r.ack(m, wire.Ack{Kind: wire.AckDone}, "")
+		}
+		reply, ids := r.batched()
+		require.Equal(t, "orders", reply.Queue)
+		require.Equal(t, []int{2}, reply.Duplicates)
+		require.Equal(t, ids[0], ids[2])
+		require.Equal(t, uuid.UUID{}.String(), ids[1])
+		require.NotEqual(t, ids[0], ids[4])
+		require.Equal(t, map[int]int{1: wire.CodeBadDelay, 3: wire.CodeBadBatch}, refusedIn(reply))
+		require.Nil(t, reply.Room)
+		r.none("producer")
+	})
+}
+
+func TestBatchOfAnOrderedQueue(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) {
+			s.Ordering, s.FairnessHeader, s.MaxPendingPerKey = wire.OrderingKey, "K", 1
+		})
+		require.Nil(t, q.Accept(batchOf(false,
+			[]string{"a1", "K", "a"}, []string{"a2", "K", "a"}, []string{"b1", "K", "b"}, []string{"a3", "K", "a"},
+			[]string{"?", wire.HeaderTTL, "soon"}, []string{"c1", "K", "c"},
+		)))
+		reply, _ := r.batched()
+		require.Equal(t, map[int]int{
+			1: wire.CodeKeyPending, 3: wire.CodePredecessorRefused, 4: wire.CodeBadTTL, 5: wire.CodePredecessorRefused,
+		}, refusedIn(reply))
+		require.Contains(t, reply.Refused[1].Description, "message 1 of the batch, of the same fairness key, was refused")
+		require.Positive(t, reply.Refused[1].RetryAfterMs)
+		require.Empty(t, reply.Refused[3].Description, "given once")
+		require.EqualValues(t, 2, q.Depth())
+	})
+}
+
+func TestAtomicBatch(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) {
+			s.FairnessHeader, s.MaxPendingPerKey, s.MaxDepth, s.EnqueueRate, s.EnqueueBurst = "K", 2, 4, "1", 4
+		})
+		refused := q.Accept(batchOf(true, []string{"a1", "K", "a", wire.HeaderMsgID, "x"}, []string{"a2", "K", "a"}, []string{"a3", "K", "a"}))
+		require.Equal(t, wire.CodeKeyPending, refused.ErrCode)
+		require.Contains(t, refused.Description, "message 2 of the batch, which is atomic: ")
+		require.Zero(t, q.Depth())
+		require.Zero(t, q.Bytes())
+		require.Zero(t, r.uncommitted.Load())
+
+		// A refused batch gives back the dedupe id, the counts of keys and the rate that it had taken.
+		require.Nil(t, q.Accept(batchOf(true,
+			[]string{"a1", "K", "a", wire.HeaderMsgID, "x"}, []string{"a2", "K", "a"}, []string{"b1", "K", "b"},
+			[]string{"a1", "K", "a", wire.HeaderMsgID, "x"},
+		)))
+		reply, ids := r.batched()
+		require.Empty(t, reply.Refused)
+		require.Equal(t, []int{3}, reply.Duplicates)
+		require.Equal(t, ids[0], ids[3])
+		require.EqualValues(t, 3, q.Depth())
+		require.EqualValues(t, 1, *reply.Room)
+		require.Equal(t, wire.CodeBacklogMessages, q.Accept(batchOf(true, []string{"c", "K", "c"}, []string{"d", "K", "d"})).ErrCode)
+		require.Nil(t, q.Accept(batchOf(true, []string{"e", "K", "e"})))
+		r.batched()
+	})
+}
+
+// TestAtomicBatchIsOneCommit also beside other messages and above the size at which commits are
+// divided.
+func TestAtomicBatchIsOneCommit(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		large := strings.Repeat("x", 300_000)
+		var commits []int
+		r.store.refuse(func(b *store.Batch) error {
+			commits = append(commits, len(b.Add))
+			return nil
+		})
+		require.Nil(t, r.enqueue("before", "", nil))
+		require.Nil(t, q.Accept(batchOf(true, []string{large}, []string{large}, []string{large}, []string{large}, []string{large})))
+		require.Nil(t, r.enqueue("after", "", nil))
+		reply, _ := r.batched()
+		require.Empty(t, reply.Refused)
+		time.Sleep(time.Second)
+		require.Equal(t, []int{1, 5, 1}, commits)
+	})
+}
+
+func TestBatchWhoseCommitFails(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.store.refuse(func(*store.Batch) error { return store.ErrCorrupt })
+		require.Nil(t, q.Accept(batchOf(true, []string{"a"}, []string{"b"})))
+		reply, ids := r.batched()
+		require.Equal(t, map[int]int{0: wire.CodeOutcomeUnknown, 1: wire.CodeOutcomeUnknown}, refusedIn(reply))
+		require.Equal(t, []string{uuid.UUID{}.String(), uuid.UUID{}.String()}, ids)
+	})
+}
+
+func TestBatchOfAQueueThatEnds(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		q.run.end()
+		for _, atomic := range []bool{false, true} {
+			require.Equal(t, wire.CodeDraining, q.Accept(batchOf(atomic, []string{"a"})).ErrCode)
+			require.Zero(t, q.Depth())
+		}
+	})
+}
+
+func TestBatchWithoutReply(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		m := batchOf(false, []string{"a"}, []string{"b", wire.HeaderDelay, "soon"})
+		m.Reply = ""
+		require.Nil(t, q.Accept(m))
+		require.Len(t, r.news(wire.EventRefused), 1)
+		require.EqualValues(t, 1, q.Depth())
+	})
+}

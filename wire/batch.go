@@ -1,0 +1,211 @@
+package wire
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A batch is a NATS message that carries several messages of one queue. Its payload has for
+// each of them, with lengths as big-endian 32-bit numbers:
+//
+//	+--------------+--------------+---------+---------+
+//	| len(headers) | len(payload) | headers | payload |  ...
+//	+--------------+--------------+---------+---------+
+//
+// Headers are lines "Name: value\r\n", as in NATS without its status line; no headers are no
+// bytes.
+
+// Headers of a batch.
+const (
+	HeaderBatch       = "Fila-Batch"        // the number of its messages
+	HeaderBatchAtomic = "Fila-Batch-Atomic" // "true": all messages are accepted, or none
+)
+
+// MaxBatchMessages is the largest number of messages in a batch.
+const MaxBatchMessages = 1024
+
+// batchHead is the length of the two numbers in front of a message.
+const batchHead = 8
+
+// HeaderLimits bound the headers of a message from a client.
+type HeaderLimits struct {
+	Bytes int // of the block: status line, names, values and line ends
+	Count int // lines after the status line
+}
+
+// Batch says that an enqueue is a batch.
+type Batch struct {
+	Messages int // 1 to MaxBatchMessages
+	Atomic   bool
+}
+
+// BatchMessage is a message of a batch.
+type BatchMessage struct {
+	Header map[string][]string
+	Data   []byte
+	Err    *Error // if it is malformed; then the others are nil
+}
+
+// batchFields are the headers of a batch.
+type batchFields struct{ number, atomic field }
+
+// parse checks the headers of a batch, which go with no others.
+func (f *batchFields) parse(all *enqueueFields) (*Batch, *Error) {
+	if all.others > 0 || all.msgID.set || all.delay.set || all.notBefore.set || all.ttl.set || all.schedule != nil {
+		return nil, BadBatch("headers of its messages, such as " + HeaderMsgID + ", belong to the messages in it; besides " + HeaderBatch + " and " + HeaderBatchAtomic + " it has none")
+	}
+	n, err := strconv.Atoi(f.number.value)
+	switch {
+	case !f.number.set:
+		return nil, BadBatch(HeaderBatchAtomic + " is there without " + HeaderBatch)
+	case err != nil || n < 1 || n > MaxBatchMessages:
+		return nil, BadBatch(HeaderBatch + " is " + Quote(f.number.value) + ": allowed is the number of messages, from 1 to " + strconv.Itoa(MaxBatchMessages))
+	case f.atomic.set && f.atomic.value != "true" && f.atomic.value != "false":
+		return nil, BadBatch(HeaderBatchAtomic + " is " + Quote(f.atomic.value) + ": allowed are true and false")
+	}
+	return &Batch{Messages: n, Atomic: f.atomic.value == "true"}, nil
+}
+
+// AppendBatch appends a message to the payload of a batch. Names and values of headers must be
+// legal; it leaves out carriage returns and line feeds.
+func AppendBatch(dst []byte, h map[string][]string, data []byte) []byte {
+	at := len(dst)
+	dst = append(dst, make([]byte, batchHead)...)
+	for name, values := range h {
+		for _, v := range values {
+			dst = append(dst, name...)
+			dst = append(dst, ": "...)
+			dst = append(dst, HeaderValue(v)...)
+			dst = append(dst, "\r\n"...)
+		}
+	}
+	binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-batchHead))
+	binary.BigEndian.PutUint32(dst[at+4:], uint32(len(data)))
+	return append(dst, data...)
+}
+
+// ParseBatch returns the messages of a batch. A message whose headers are malformed has an
+// error; if a length is wrong, so have all messages from there on. The payloads share memory
+// with b. It refuses a batch that goes on behind its last message.
+func ParseBatch(b []byte, batch *Batch, limits HeaderLimits) ([]BatchMessage, *Error) {
+	all := make([]BatchMessage, batch.Messages)
+	for i := range all {
+		header, data, rest, ok := cutMessage(b)
+		if !ok {
+			err := BadBatch(fmt.Sprintf("it ends within message %d of %d", i, len(all)))
+			for ; i < len(all); i++ {
+				all[i].Err = err
+			}
+			return all, nil
+		}
+		b = rest
+		m := &all[i]
+		if m.Header, m.Err = parseHeaderLines(header, limits); m.Err == nil {
+			m.Data = data
+		}
+	}
+	if len(b) > 0 {
+		return nil, BadBatch(fmt.Sprintf("%d bytes follow its %d messages", len(b), len(all)))
+	}
+	return all, nil
+}
+
+// cutMessage cuts the first message off a batch.
+func cutMessage(b []byte) (header, data, rest []byte, ok bool) {
+	if len(b) < batchHead {
+		return nil, nil, nil, false
+	}
+	h, d := uint64(binary.BigEndian.Uint32(b)), uint64(binary.BigEndian.Uint32(b[4:]))
+	b = b[batchHead:]
+	if h+d > uint64(len(b)) {
+		return nil, nil, nil, false
+	}
+	return b[:h], b[h : h+d : h+d], b[h+d:], true
+}
+
+// parseHeaderLines parses headers as they are in a batch. nil: there are none.
+func parseHeaderLines(b []byte, limits HeaderLimits) (map[string][]string, *Error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	if n := len(b) + len("NATS/1.0\r\n\r\n"); limits.Bytes > 0 && n > limits.Bytes {
+		return nil, HeadersTooLarge(n, limits.Bytes)
+	}
+	text := string(b)
+	n := strings.Count(text, "\r\n")
+	if limits.Count > 0 && n > limits.Count {
+		return nil, TooManyHeaders(n, limits.Count)
+	}
+	h := make(map[string][]string, n)
+	for text != "" {
+		line, rest, ended := strings.Cut(text, "\r\n")
+		name, value, ok := strings.Cut(line, ":")
+		switch {
+		case !ended || !ok || strings.ContainsAny(line, "\r\n"):
+			return nil, BadBatch("header " + Quote(line) + ": allowed is a name, a colon, a value and a line end (CR LF)")
+		case !LegalHeaderName(name):
+			return nil, BadHeaderName(name)
+		}
+		h[name] = append(h[name], strings.TrimSpace(value))
+		text = rest
+	}
+	return h, nil
+}
+
+// BatchReply is the reply to a batch of messages or of acks. Those that are not refused are on
+// disk.
+type BatchReply struct {
+	Queue string `json:"queue"`
+	// IDs are the ids of the messages, 16 bytes each, in base64url without padding. The id of
+	// a duplicate is the id of the first message; a refused message has zeros. Acks have none.
+	IDs string `json:"ids,omitempty"`
+	// Duplicates are the messages whose Nats-Msg-Id is known, by their index from 0.
+	Duplicates []int          `json:"duplicates,omitempty"`
+	Refused    []BatchRefusal `json:"refused,omitempty"`
+	// Room is how many messages the queue would accept now; nil if it has no limit.
+	Room *int64 `json:"room,omitempty"`
+}
+
+// BatchRefusal is a refused message or ack of a batch.
+type BatchRefusal struct {
+	Index   int `json:"index"` // from 0
+	Code    int `json:"code"`
+	ErrCode int `json:"err_code"`
+	// Description is given with the first refusal of each ErrCode.
+	Description  string `json:"description,omitempty"`
+	RetryAfterMs int64  `json:"retry_after_ms,omitempty"` // rounded up; 0: not known
+}
+
+// Refuse adds a refusal.
+func (r *BatchReply) Refuse(index int, e *Error) {
+	r.Refused = append(r.Refused, BatchRefusal{
+		Index: index, Code: e.Code, ErrCode: e.ErrCode, Description: e.Description, RetryAfterMs: ceil(e.RetryAfter, time.Millisecond),
+	})
+}
+
+// Encode returns the reply to a batch with these ids. Refusals are in the order of their index.
+func (r *BatchReply) Encode(ids []byte) []byte {
+	r.IDs = base64.RawURLEncoding.EncodeToString(ids)
+	slices.Sort(r.Duplicates)
+	slices.SortFunc(r.Refused, func(a, b BatchRefusal) int { return cmp.Compare(a.Index, b.Index) })
+	described := make(map[int]bool)
+	for i := range r.Refused {
+		if no := &r.Refused[i]; described[no.ErrCode] {
+			no.Description = ""
+		} else {
+			described[no.ErrCode] = true
+		}
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		panic("wire: a reply to a batch does not marshal: " + err.Error())
+	}
+	return b
+}
