@@ -272,14 +272,16 @@ func TestFetch(t *testing.T) {
 		require.NoError(t, f.nc.PublishMsg(msg))
 	}
 
+	headers := wire.HeadersMin
 	script = func(request wire.FetchRequest, reply string) {
-		require.Equal(t, wire.FetchRequest{Batch: 2, ExpiresMs: 3000}, request)
+		require.Equal(t, wire.FetchRequest{Batch: 2, ExpiresMs: 3000, Headers: headers}, request)
 		require.NoError(t, f.nc.PublishMsg(f.delivery(reply, "1", 1)))
 		require.NoError(t, f.nc.PublishMsg(f.delivery(reply, "2", 3)))
 	}
-	messages, err := c.Fetch(t.Context(), "orders", 2, 3*time.Second, FetchAs("w1"))
+	messages, err := c.Fetch(t.Context(), "orders", 2, 3*time.Second, FetchAs("w1"), FetchMinHeaders())
 	require.NoError(t, err)
 	require.Len(t, messages, 2)
+	headers = ""
 	messages, err = c.Fetch(t.Context(), "orders", 2, 3*time.Second)
 	require.NoError(t, err)
 	require.Len(t, messages, 2)
@@ -337,7 +339,7 @@ func TestAckPayloads(t *testing.T) {
 		`+ACK {"cost":1000000}`: func(m *Message) error { return m.AckCost(1e6) },
 		`-NAK {"code":"E1","delay":1000000000,"error":"boom","retry_after_ms":2}`: func(m *Message) error { return m.Nack(all) },
 	} {
-		m := c.newMessage(f.delivery("x", "1", 1))
+		m := c.newMessage(f.delivery("x", "1", 1), "orders")
 		require.NoError(t, settle(m))
 		msg := next(t, f.acks)
 		require.Equal(t, want, string(msg.Data))
@@ -347,7 +349,7 @@ func TestAckPayloads(t *testing.T) {
 		require.Nil(t, bad, want)
 	}
 	for _, cost := range []float64{-1, 1e6 + 1, math.NaN(), math.Inf(1)} {
-		m := c.newMessage(f.delivery("x", "1", 1))
+		m := c.newMessage(f.delivery("x", "1", 1), "orders")
 		require.ErrorContains(t, m.AckCost(cost), "allowed is a number from 0 to 1000000")
 		require.Error(t, m.AckCostSync(t.Context(), cost))
 		require.NoError(t, m.Ack(), "it is not settled")
@@ -361,7 +363,7 @@ func TestAckPayloads(t *testing.T) {
 
 		`+ACK {"cost":7}`: func(m *Message) error { return m.AckCostSync(t.Context(), 7) },
 	} {
-		m := c.newMessage(f.delivery("x", "1", 1))
+		m := c.newMessage(f.delivery("x", "1", 1), "orders")
 		f.refuseWith(nil)
 		require.NoError(t, settle(m))
 		require.Equal(t, want, string(next(t, f.acks).Data))
@@ -369,7 +371,7 @@ func TestAckPayloads(t *testing.T) {
 			require.ErrorIs(t, settle(m), ErrSettled)
 		}
 		f.refuseWith(wire.LeaseLost())
-		require.ErrorIs(t, settle(c.newMessage(f.delivery("x", "1", 1))), ErrLeaseLost)
+		require.ErrorIs(t, settle(c.newMessage(f.delivery("x", "1", 1), "orders")), ErrLeaseLost)
 		next(t, f.acks)
 	}
 }

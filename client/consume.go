@@ -31,6 +31,7 @@ type consumeOptions struct {
 	maxInFlight int
 	concurrency int
 	ttl         time.Duration
+	headers     string // of ConsumeRequest
 	manual      bool
 	inTrace     bool
 	onError     func(error)
@@ -50,6 +51,11 @@ func MaxInFlight(n int) ConsumeOption { return func(o *consumeOptions) { o.maxIn
 
 // Concurrency is how many handlers run at once; the default is 1.
 func Concurrency(n int) ConsumeOption { return func(o *consumeOptions) { o.concurrency = n } }
+
+// MinHeaders leaves out the headers that fila adds to deliveries, except Fila-Id and Fila-Attempt.
+// Deliveries then cost less. [Message.Key], EnqueuedAt and Deadline stay zero, and messages from
+// a dead letter queue do not say why they are there.
+func MinHeaders() ConsumeOption { return func(o *consumeOptions) { o.headers = wire.HeadersMin } }
 
 // RegistrationTTL is how long fila keeps the registration without renewal, from 100 ms; the
 // default is 30 seconds. The consumer renews it three times in that time.

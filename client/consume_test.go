@@ -167,9 +167,9 @@ func TestConsumeRefusedLeavesNothing(t *testing.T) {
 
 func TestConsumerRenews(t *testing.T) {
 	f, c := setup(t)
-	k, problems := consume(t, c, noWork, RegistrationTTL(300*time.Millisecond))
+	k, problems := consume(t, c, noWork, RegistrationTTL(300*time.Millisecond), MinHeaders())
 	for range 3 {
-		require.Equal(t, wire.ConsumeRequest{Consumer: "w1", MaxInFlight: 64, TTLMs: 300}, f.nextRequest())
+		require.Equal(t, wire.ConsumeRequest{Consumer: "w1", MaxInFlight: 64, TTLMs: 300, Headers: wire.HeadersMin}, f.nextRequest())
 	}
 	f.refuseWith(wire.Draining())
 	require.ErrorContains(t, <-problems, "renew consumer w1 of orders: fila is shutting down")

@@ -16,8 +16,9 @@ import (
 type FetchOption func(*fetchOptions)
 
 type fetchOptions struct {
-	name  string
-	named bool
+	name    string
+	named   bool
+	headers string // of FetchRequest
 }
 
 func (o *fetchOptions) check() error {
@@ -32,6 +33,11 @@ func (o *fetchOptions) check() error {
 // needs nats.CustomInboxPrefix("_INBOX." + name).
 func FetchAs(name string) FetchOption {
 	return func(o *fetchOptions) { o.name, o.named = name, true }
+}
+
+// FetchMinHeaders is [MinHeaders] for a fetch.
+func FetchMinHeaders() FetchOption {
+	return func(o *fetchOptions) { o.headers = wire.HeadersMin }
 }
 
 // Fetch requests up to batch messages (1 to 65536) and waits for them up to expires (at most
@@ -51,7 +57,7 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 	); err != nil {
 		return nil, err
 	}
-	subject, body, err := c.fetchRequest(queue, o, wire.FetchRequest{Batch: batch, ExpiresMs: expires.Milliseconds()})
+	subject, body, err := c.fetchRequest(queue, o, wire.FetchRequest{Batch: batch, ExpiresMs: expires.Milliseconds(), Headers: o.headers})
 	if err != nil {
 		return nil, err
 	}
@@ -81,9 +87,9 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 	for len(messages) < batch {
 		msg, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
-			return c.rest(sub, messages), becauseOf(ctx, sendError(subject, err))
+			return c.rest(sub, queue, messages), becauseOf(ctx, sendError(subject, err))
 		}
-		m, err := c.fetched(subject, msg)
+		m, err := c.fetched(subject, queue, msg)
 		if m == nil {
 			return messages, err
 		}
@@ -102,13 +108,13 @@ func (c *Client) fetchRequest(queue string, o fetchOptions, r wire.FetchRequest)
 }
 
 // fetched returns the message, or nil at the end of the fetch, with an error if it failed.
-func (c *Client) fetched(subject string, msg *nats.Msg) (*Message, error) {
+func (c *Client) fetched(subject, queue string, msg *nats.Msg) (*Message, error) {
 	if refused := wire.ParseError(msg.Header, msg.Data); refused != nil {
 		return nil, refused
 	}
 	switch status := msg.Header.Get(wire.HeaderStatus); status {
 	case "":
-		return c.newMessage(msg), nil
+		return c.newMessage(msg, queue), nil
 	case wire.StatusNotFound, wire.StatusExpired:
 		return nil, nil
 	case wire.StatusNoResponders:
@@ -119,13 +125,13 @@ func (c *Client) fetched(subject string, msg *nats.Msg) (*Message, error) {
 }
 
 // rest appends the messages that have arrived: they are leased to this fetch already.
-func (c *Client) rest(sub *nats.Subscription, messages []*Message) []*Message {
+func (c *Client) rest(sub *nats.Subscription, queue string, messages []*Message) []*Message {
 	for {
 		msg, err := sub.NextMsg(time.Microsecond)
 		if err != nil {
 			return messages
 		}
-		if m, _ := c.fetched(sub.Subject, msg); m != nil { // the end needs no telling
+		if m, _ := c.fetched(sub.Subject, queue, msg); m != nil { // the end needs no telling
 			messages = append(messages, m)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // receive queues a delivery for the workers. It runs on the subscription's goroutine.
 func (k *Consumer) receive(msg *nats.Msg) {
-	h := k.hold(k.c.newMessage(msg))
+	h := k.hold(k.c.newMessage(msg, k.queue))
 	k.mu.Lock()
 	drained := k.mu.drained
 	if !drained {

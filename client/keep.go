@@ -25,6 +25,7 @@ func (k *Consumer) register(ctx context.Context) error {
 	body := wire.ConsumeRequest{
 		MaxInFlight: k.reg.maxInFlight,
 		TTLMs:       k.o.ttl.Milliseconds(),
+		Headers:     k.o.headers,
 	}
 	if err := k.c.call(ctx, k.c.subjects.Consumer(k.o.name, k.queue), body, &reply); err != nil {
 		return err

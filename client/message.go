@@ -25,11 +25,11 @@ import (
 // message can be settled once; after that they return [ErrSettled].
 type Message struct {
 	Queue      string
-	ID         string // UUID; the same on every attempt and after a redrive
-	Key        string // fairness key
-	Attempt    int    // 1 on the first delivery
-	EnqueuedAt time.Time
-	Deadline   time.Time   // end of the lease as of the delivery
+	ID         string      // UUID; the same on every attempt and after a redrive
+	Key        string      // fairness key; empty with MinHeaders
+	Attempt    int         // 1 on the first delivery
+	EnqueuedAt time.Time   // zero with MinHeaders
+	Deadline   time.Time   // end of the lease as of the delivery; zero with MinHeaders
 	Header     nats.Header // all of them, Fila-* included
 	Data       []byte
 
@@ -41,10 +41,10 @@ type Message struct {
 	process trace.SpanContext // of its handler, if there is a tracer
 }
 
-func (c *Client) newMessage(msg *nats.Msg) *Message {
+func (c *Client) newMessage(msg *nats.Msg, queue string) *Message {
 	attempt, _ := strconv.Atoi(msg.Header.Get(wire.HeaderAttempt))
 	return &Message{
-		Queue:      msg.Header.Get(wire.HeaderQueue),
+		Queue:      queue,
 		ID:         msg.Header.Get(wire.HeaderID),
 		Key:        msg.Header.Get(wire.HeaderKey),
 		Attempt:    attempt,

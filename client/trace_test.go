@@ -182,14 +182,14 @@ func TestSettleSpansOfFetched(t *testing.T) {
 	msg := f.delivery("x", "1", 1)
 	msg.Header["traceparent"] = []string{publishedUnder}
 	ctx, outer := provider.Tracer("").Start(t.Context(), "outer")
-	require.NoError(t, c.newMessage(msg).TermSync(ctx, "bad"))
+	require.NoError(t, c.newMessage(msg, "orders").TermSync(ctx, "bad"))
 	s := ended(t, r, 1)["settle orders"]
 	require.Equal(t, outer.SpanContext().SpanID(), s.Parent().SpanID())
 	require.Equal(t, "term", attrsOf(s)["fila.outcome"])
 	require.Len(t, s.Links(), 1)
 	outer.End()
 	r.Reset()
-	require.NoError(t, c.newMessage(msg).Ack())
+	require.NoError(t, c.newMessage(msg, "orders").Ack())
 	s = ended(t, r, 1)["settle orders"]
 	require.False(t, s.Parent().IsValid())
 	require.Contains(t, s.Attributes(), attribute.String("messaging.operation.type", "settle"))

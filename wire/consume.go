@@ -15,12 +15,19 @@ const (
 	MaxRegistrationMs  = MaxSettingMs
 )
 
+// Which headers fila adds to deliveries.
+const (
+	HeadersAll = "all"
+	HeadersMin = "min" // only [HeaderID] and [HeaderAttempt]
+)
+
 // ConsumeRequest registers a consumer, renews its registration, changes its credit, or ends
 // it.
 type ConsumeRequest struct {
 	Consumer    string `json:"consumer,omitempty"`
 	MaxInFlight int    `json:"max_in_flight,omitempty"` // 1 to 65536, default 64
 	TTLMs       int64  `json:"ttl_ms,omitempty"`        // 0 (for ever) to 365 days
+	Headers     string `json:"headers,omitempty"`       // of its deliveries: HeadersAll (default) or HeadersMin
 	Leave       bool   `json:"leave,omitempty"`         // ends the registrations of the name
 }
 
@@ -36,7 +43,17 @@ func (r *ConsumeRequest) check() *Error {
 	return cmp.Or(
 		InRange("max_in_flight", r.MaxInFlight, 1, MaxInFlightLimit),
 		InRange("ttl_ms", r.TTLMs, 0, MaxRegistrationMs),
+		checkHeaders(r.Headers),
 	)
+}
+
+// checkHeaders checks the field headers of a request.
+func checkHeaders(which string) *Error {
+	switch which {
+	case "", HeadersAll, HeadersMin:
+		return nil
+	}
+	return BadField("headers", Quote(which), "allowed are "+HeadersAll+" and "+HeadersMin)
 }
 
 // ConsumerRequest is a request on [Subjects.Consumer]: a [ConsumeRequest] or one fetch.
@@ -58,7 +75,7 @@ func ParseConsumer(name string, body []byte) (ConsumerRequest, *Error) {
 		case r.Consumer != name:
 			return BadField("consumer", Quote(r.Consumer), "the subject says "+name)
 		case r.Fetch != nil && r.ConsumeRequest != plain:
-			return BadField("fetch", string(r.Fetch), "it goes with none of max_in_flight, ttl_ms and leave")
+			return BadField("fetch", string(r.Fetch), "it goes with none of max_in_flight, ttl_ms, headers and leave; headers of a fetch are in the fetch")
 		}
 		return r.check()
 	})
@@ -69,8 +86,9 @@ func (r ConsumeRequest) TTL() time.Duration { return time.Duration(r.TTLMs) * ti
 
 // FetchRequest asks for up to Batch messages on the reply subject.
 type FetchRequest struct {
-	Batch     int   `json:"batch,omitempty"`      // 1 to 65536, default 1
-	ExpiresMs int64 `json:"expires_ms,omitempty"` // 0 (do not wait) to an hour
+	Batch     int    `json:"batch,omitempty"`      // 1 to 65536, default 1
+	ExpiresMs int64  `json:"expires_ms,omitempty"` // 0 (do not wait) to an hour
+	Headers   string `json:"headers,omitempty"`    // of the messages: HeadersAll (default) or HeadersMin
 }
 
 // ParseFetch decodes and checks a [FetchRequest].
@@ -79,6 +97,7 @@ func ParseFetch(body []byte) (FetchRequest, *Error) {
 		return cmp.Or(
 			InRange("batch", r.Batch, 1, MaxBatch),
 			InRange("expires_ms", r.ExpiresMs, 0, MaxExpiresMs),
+			checkHeaders(r.Headers),
 		)
 	})
 }

@@ -47,6 +47,7 @@ type (
 		MaxInFlight uint32 `json:"max_in_flight"`
 		ExpiresAt   stamp  `json:"expires_at,omitempty"`
 		Reg         uint64 `json:"reg,omitempty"`
+		MinHeaders  bool   `json:"min_headers,omitempty"`
 	}
 	messageLine struct {
 		Type          string              `json:"type"`

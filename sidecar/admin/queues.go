@@ -316,6 +316,9 @@ func (a *Admin) queueInspect(q *shard.Queue, req api.QueueInspectRequest) (api.Q
 		if c.ExpiresAt != 0 {
 			i.ExpiresAt = wire.Timestamp(c.ExpiresAt)
 		}
+		if c.MinHeaders {
+			i.Headers = wire.HeadersMin
+		}
 		info.ConsumerList = append(info.ConsumerList, i)
 	}
 	info.BusyMs = all.Took / 1e6

@@ -101,10 +101,12 @@ func TestNamedConsumerOverNATS(t *testing.T) {
 		r.create("a.b")
 		deliveries := r.listen("fila.deliver.w.a.b")
 		var registered wire.ConsumeReply
-		r.must("fila.consumer.w.a.b", `{"max_in_flight":3}`, &registered)
+		r.must("fila.consumer.w.a.b", `{"max_in_flight":3,"headers":"min"}`, &registered)
 		require.Equal(t, wire.ConsumeReply{Deliver: "fila.deliver.w.a.b", MaxInFlight: 3, VisibilityTimeoutMs: 30_000}, registered)
 		r.must("fila.enqueue.a.b", "hello", nil)
-		require.Nil(t, r.request(r.next(deliveries).Reply, "", nil))
+		m := r.next(deliveries)
+		require.Len(t, m.Header, 2, "Fila-Id and Fila-Attempt")
+		require.Nil(t, r.request(m.Reply, "", nil))
 		var left wire.ConsumeReply
 		r.must("fila.consumer.w.a.b", `{"leave":true}`, &left)
 		require.True(t, left.Left)
@@ -118,11 +120,22 @@ func TestNamedConsumerOverNATS(t *testing.T) {
 		}
 		got := r.listen("_INBOX.w.x")
 		require.NoError(t, r.client.PublishRequest("fila.consumer.w.a.b", "_INBOX.w.x", []byte(`{"fetch":{}}`)))
-		require.Equal(t, "to fetch", string(r.next(got).Data))
+		m = r.next(got)
+		require.Equal(t, "to fetch", string(m.Data))
+		require.Len(t, m.Header, 6)
+		r.must(m.Reply, "-NAK 0s", nil)
+		require.NoError(t, r.client.PublishRequest("fila.consumer.w.a.b", "_INBOX.w.x", []byte(`{"fetch":{"headers":"min"}}`)))
+		m = r.next(got)
+		require.Equal(t, nats.Header{wire.HeaderID: m.Header[wire.HeaderID], wire.HeaderAttempt: {"2"}}, m.Header)
 
 		require.Equal(t, wire.CodeBadConsumerName, r.refused(400, "fila.consumer.w,.a.b", "").ErrCode)
 		require.Equal(t, wire.CodeBadSubject, r.refused(400, "fila.consumer.w", "").ErrCode)
 		require.Equal(t, wire.CodeBadField, r.refused(400, "fila.consumer.w.a.b", `{"consumer":"v"}`).ErrCode)
+		for _, body := range []string{`{"headers":"few"}`, `{"fetch":{"headers":"few"}}`} {
+			refusal := r.refused(400, "fila.consumer.w.a.b", body)
+			require.Equal(t, wire.CodeBadField, refusal.ErrCode)
+			require.Contains(t, refusal.Description, "allowed are all and min")
+		}
 		require.Equal(t, wire.CodeQueueNotFound, r.refused(404, "fila.consumer.w.none", "").ErrCode)
 	})
 }

@@ -334,7 +334,7 @@ func (f *Front) register(q *shard.Queue, r *wire.ConsumeRequest, reply string) *
 		return data
 	}
 	var change queue.Change = queue.Register{
-		Consumer: r.Consumer, Subject: subject, MaxInFlight: r.MaxInFlight, TTL: int64(r.TTL()),
+		Consumer: r.Consumer, Subject: subject, MaxInFlight: r.MaxInFlight, TTL: int64(r.TTL()), MinHeaders: r.Headers == wire.HeadersMin,
 		Confirm: queue.Confirmation{Subject: reply}, Answer: encode(false),
 	}
 	if !r.Leave {
@@ -367,7 +367,9 @@ func (f *Front) fetchInto(q *shard.Queue, consumer string, body []byte, inbox st
 	if !f.answers(inbox, owner) {
 		return wire.BadReplySubject(inbox, "a fetch needs a reply subject that begins with "+strings.Join(f.ReplyPrefixes, owner+" or ")+owner)
 	}
-	return tell(q, queue.Fetch{Inbox: inbox, Batch: r.Batch, Expires: int64(r.Expires()), Owner: consumer, Limits: q.FetchLimits()})
+	return tell(q, queue.Fetch{
+		Inbox: inbox, Batch: r.Batch, Expires: int64(r.Expires()), Owner: consumer, Limits: q.FetchLimits(), MinHeaders: r.Headers == wire.HeadersMin,
+	})
 }
 
 func tell(q *shard.Queue, change queue.Change) *wire.Error {

@@ -106,6 +106,7 @@ type Register struct {
 	Subject     string // where its deliveries go
 	MaxInFlight int
 	TTL         int64 // ns; 0: it does not expire
+	MinHeaders  bool  // see [Delivery]
 	Confirm     Confirmation
 	Answer      []byte
 }
@@ -119,11 +120,12 @@ type Leave struct {
 
 // Fetch requests up to Batch messages at Inbox.
 type Fetch struct {
-	Inbox   string
-	Batch   int
-	Expires int64  // ns; 0: only messages that can be delivered at once
-	Owner   string // the consumer that fetches; empty: not known
-	Limits  FetchLimits
+	Inbox      string
+	Batch      int
+	Expires    int64  // ns; 0: only messages that can be delivered at once
+	Owner      string // the consumer that fetches; empty: not known
+	MinHeaders bool   // see [Delivery]
+	Limits     FetchLimits
 }
 
 // FetchLimits bound how many fetches wait; 0: any number. A fetch beyond them is refused.

@@ -107,7 +107,7 @@ func (d *dispatcher) send(work []queue.Delivery) {
 		if w := &work[i]; w.Kind == queue.DeliverMessage && w.Fresh == nil {
 			d.refs = append(d.refs, store.Ref{Queue: d.r.sides[w.Role].id, Seq: w.Token.Seq})
 			d.index = append(d.index, i)
-			dead = dead || w.Role == queue.Dead
+			dead = dead || describesDead(w)
 		}
 	}
 	if len(d.refs) > 0 {
@@ -189,14 +189,28 @@ func (d *dispatcher) parent(i int, w *queue.Delivery) wire.TraceParent {
 // envelope is a delivery and the values of its headers in one allocation.
 type envelope struct {
 	nats.Msg
-	values [6]string
+	values [len(deliveryHeaders)]string
 }
+
+// Headers of deliveries. The first two are the minimum.
+var deliveryHeaders = [...]string{
+	wire.HeaderID, wire.HeaderAttempt, wire.HeaderQueue, wire.HeaderKey, wire.HeaderEnqueuedAt, wire.HeaderDeadline,
+}
+
+const minHeaders = 2
 
 // message makes a delivery of a message. It keeps headers and adds to them.
 func (d *dispatcher) message(w *queue.Delivery, headers nats.Header, payload []byte) *nats.Msg {
 	s, name := d.r.shard, d.r.sides[w.Role].name
+	names := deliveryHeaders[:]
+	if w.MinHeaders {
+		names = names[:minHeaders]
+		for _, header := range deliveryHeaders[minHeaders:] { // of an earlier delivery
+			delete(headers, header)
+		}
+	}
 	if headers == nil {
-		headers = make(nats.Header, 6)
+		headers = make(nats.Header, len(names))
 	}
 	// All values are parts of one string.
 	var room [320]byte
@@ -204,31 +218,36 @@ func (d *dispatcher) message(w *queue.Delivery, headers nats.Header, payload []b
 	id := len(b)
 	b = strconv.AppendUint(b, uint64(w.Token.Attempt), 10)
 	attempt := len(b)
-	b = wire.AppendTimestamp(b, w.EnqueuedAt)
+	if !w.MinHeaders {
+		b = wire.AppendTimestamp(b, w.EnqueuedAt)
+	}
 	enqueued := len(b)
-	b = wire.AppendTimestamp(b, w.Deadline)
+	if !w.MinHeaders {
+		b = wire.AppendTimestamp(b, w.Deadline)
+	}
 	deadline := len(b)
 	var token [wire.TokenLen]byte
 	b = s.subjects.AppendAck(b, s.Signer.Append(token[:0], name, w.Token), name)
 	text := string(b)
 	e := &envelope{
 		Msg:    nats.Msg{Subject: w.Subject, Reply: text[deadline:], Header: headers, Data: payload},
-		values: [6]string{text[:id], name, w.Key, text[id:attempt], text[attempt:enqueued], text[enqueued:deadline]},
+		values: [len(deliveryHeaders)]string{text[:id], text[id:attempt], name, w.Key, text[attempt:enqueued], text[enqueued:deadline]},
 	}
-	for i, header := range [...]string{
-		wire.HeaderID, wire.HeaderQueue, wire.HeaderKey, wire.HeaderAttempt, wire.HeaderEnqueuedAt, wire.HeaderDeadline,
-	} {
+	for i, header := range names {
 		headers[header] = e.values[i : i+1 : i+1]
 	}
 	return &e.Msg
 }
+
+// describesDead reports whether a delivery has the headers of a dead letter.
+func describesDead(w *queue.Delivery) bool { return w.Role == queue.Dead && !w.MinHeaders }
 
 // addDead adds the headers of dead letters. If these cannot be read, the messages go out
 // without them.
 func (d *dispatcher) addDead(work []queue.Delivery) {
 	n := 0
 	for i, at := range d.index {
-		if work[at].Role == queue.Dead {
+		if describesDead(&work[at]) {
 			d.refs[n], d.index[n] = d.refs[i], at
 			n++
 		}

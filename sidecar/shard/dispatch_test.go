@@ -28,8 +28,11 @@ func TestTwoDeliveriesOfOneMessage(t *testing.T) {
 				Subject: "w", Fresh: m, Token: wire.Token{Attempt: attempt + 1}, Deadline: int64(attempt),
 			})
 		}
+		work = append(work, queue.Delivery{Subject: "w", Fresh: m, Token: wire.Token{Attempt: 3}, MinHeaders: true})
 		q.run.dispatcher.send(work)
-		for attempt, m := range r.conn.take("w") {
+		got := r.conn.take("w")
+		require.Equal(t, nats.Header{"Own": {"1"}, wire.HeaderID: {formatID(m.ID)}, wire.HeaderAttempt: {"3"}}, got[2].Header)
+		for attempt, m := range got[:2] {
 			require.Equal(t, "1", m.Header.Get("Own"))
 			require.Equal(t, strconv.Itoa(attempt+1), m.Header.Get(wire.HeaderAttempt))
 			require.Equal(t, wire.Timestamp(int64(attempt)), m.Header.Get(wire.HeaderDeadline))
@@ -142,11 +145,12 @@ func TestReasonsAreReadForDeadLettersAlone(t *testing.T) {
 			{Role: queue.Dead, Subject: "gone", Token: wire.Token{Seq: 99}},
 			{Role: queue.Dead, Subject: "dead", Token: wire.Token{Seq: 1}},
 			{Role: queue.Dead, Subject: "unknown", Token: wire.Token{Seq: 2}},
+			{Role: queue.Dead, Subject: "min", Token: wire.Token{Seq: 1}, MinHeaders: true},
 			{Kind: queue.DeliverReply, Reply: queue.Reply{Kind: queue.ReplyDuplicate, Confirmation: queue.Confirmation{Subject: "producer"}}},
 		})
 		synctest.Wait()
 		require.Equal(t, "3", r.one("dead").Header.Get(wire.HeaderDeadAttempts))
-		for _, subject := range []string{"main", "unknown", "status"} {
+		for _, subject := range []string{"main", "unknown", "status", "min"} {
 			require.Empty(t, r.one(subject).Header.Get(wire.HeaderDeadReason), subject)
 		}
 		r.none("gone")

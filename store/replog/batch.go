@@ -91,7 +91,7 @@ func appendBatch(dst []byte, b *store.Batch) []byte {
 	})
 	dst = section(dst, sectionPutConsumers, b.PutConsumers, func(dst []byte, c *store.ConsumerRecord) []byte {
 		dst = putString(binary.AppendUvarint(dst, uint64(c.Queue)), c.Name)
-		return binary.AppendUvarint(binary.AppendVarint(binary.AppendUvarint(dst, uint64(c.MaxInFlight)), c.ExpiresAt), c.Reg)
+		return binary.AppendUvarint(binary.AppendVarint(binary.AppendUvarint(dst, uint64(c.MaxInFlight)), c.PackedExpiry()), c.Reg)
 	})
 	dst = section(dst, sectionDeleteConsumers, b.DeleteConsumers, func(dst []byte, c *store.ConsumerRecord) []byte {
 		return putString(binary.AppendUvarint(dst, uint64(c.Queue)), c.Name)
@@ -325,7 +325,9 @@ func (r *reader) batch() *store.Batch {
 			items(r, &b.DeleteQueues, func(id *store.QueueID) { *id = r.queue() })
 		case sectionPutConsumers:
 			items(r, &b.PutConsumers, func(c *store.ConsumerRecord) {
-				*c = store.ConsumerRecord{Queue: r.queue(), Name: r.str(), MaxInFlight: r.u32(), ExpiresAt: r.varint(), Reg: r.uvarint()}
+				*c = store.ConsumerRecord{Queue: r.queue(), Name: r.str(), MaxInFlight: r.u32()}
+				c.SetPackedExpiry(r.varint())
+				c.Reg = r.uvarint()
 			})
 		case sectionDeleteConsumers:
 			items(r, &b.DeleteConsumers, func(c *store.ConsumerRecord) {

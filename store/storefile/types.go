@@ -1,5 +1,7 @@
 package storefile
 
+import "math"
+
 // ID is a message id, a UUIDv7 in its 16 byte form.
 type ID [16]byte
 
@@ -104,8 +106,32 @@ type ConsumerRecord struct {
 	Queue       QueueID
 	Name        string
 	MaxInFlight uint32
-	ExpiresAt   int64 // Unix nanoseconds
+	ExpiresAt   int64 // Unix nanoseconds, 0: never
 	Reg         uint64
+	MinHeaders  bool // its deliveries have few headers
+}
+
+// PackedExpiry returns ExpiresAt and MinHeaders in one stored number: with MinHeaders it is
+// -ExpiresAt, or the lowest number if the consumer does not expire. A fila that does not know
+// MinHeaders takes such a registration for one that has expired, and the consumer registers again.
+func (c *ConsumerRecord) PackedExpiry() int64 {
+	switch {
+	case !c.MinHeaders:
+		return c.ExpiresAt
+	case c.ExpiresAt == 0:
+		return math.MinInt64
+	}
+	return -c.ExpiresAt
+}
+
+// SetPackedExpiry sets what [ConsumerRecord.PackedExpiry] returns.
+func (c *ConsumerRecord) SetPackedExpiry(packed int64) {
+	switch c.ExpiresAt, c.MinHeaders = packed, packed < 0; {
+	case packed == math.MinInt64:
+		c.ExpiresAt = 0
+	case packed < 0:
+		c.ExpiresAt = -packed
+	}
 }
 
 // Entry is one key of the runtime configuration.

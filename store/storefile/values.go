@@ -295,7 +295,7 @@ func decodeQueue(key, value []byte) (QueueRecord, error) {
 // A consumer is a sealed value under its queue (u32 big endian) and its name:
 //
 //	 0  u32  most in flight
-//	 4  i64  expires at
+//	 4  i64  expires at, see PackedExpiry
 //	12  u64  reg
 
 // ConsumerKey returns the key of a consumer.
@@ -304,7 +304,7 @@ func ConsumerKey(c *ConsumerRecord) []byte { return append(QueueKey(c.Queue), c.
 // AppendConsumer encodes a consumer.
 func AppendConsumer(dst []byte, c *ConsumerRecord) []byte {
 	dst = le.AppendUint32(dst, c.MaxInFlight)
-	dst = le.AppendUint64(dst, uint64(c.ExpiresAt))
+	dst = le.AppendUint64(dst, uint64(c.PackedExpiry()))
 	return le.AppendUint64(dst, c.Reg)
 }
 
@@ -315,8 +315,10 @@ func decodeConsumer(key, value []byte) (ConsumerRecord, error) {
 	r := unsealed(key, value)
 	c := ConsumerRecord{
 		Queue: QueueID(be.Uint32(key)), Name: string(key[4:]),
-		MaxInFlight: r.u32(), ExpiresAt: r.i64(), Reg: r.u64(),
+		MaxInFlight: r.u32(),
 	}
+	c.SetPackedExpiry(r.i64())
+	c.Reg = r.u64()
 	return c, r.done()
 }
 

@@ -185,6 +185,7 @@ type ConsumerInfo struct {
 	InFlight    int    `json:"in_flight"`
 	Credit      int    `json:"credit"` // how many more it may get
 	Fetch       bool   `json:"fetch"`
+	Headers     string `json:"headers,omitempty"`    // min, or absent for all headers
 	ExpiresAt   string `json:"expires_at,omitempty"` // RFC 3339, absent if never
 }
 

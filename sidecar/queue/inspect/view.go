@@ -130,6 +130,7 @@ type ConsumerView struct {
 	InFlight    int
 	Credit      int
 	Fetch       bool
+	MinHeaders  bool
 	ExpiresAt   int64 // 0: never
 }
 
@@ -388,7 +389,7 @@ func (r *Reader) Consumers() []ConsumerView {
 	list := []ConsumerView{}
 	add := func(c *backlog.Consumer) {
 		list = append(list, ConsumerView{
-			Name: c.Name, MaxInFlight: c.Limit, InFlight: c.InFlight, Credit: c.Credit(), Fetch: c.Fetch, ExpiresAt: c.ExpiresAt,
+			Name: c.Name, MaxInFlight: c.Limit, InFlight: c.InFlight, Credit: c.Credit(), Fetch: c.Fetch, ExpiresAt: c.ExpiresAt, MinHeaders: c.MinHeaders,
 		})
 	}
 	for _, c := range r.t.Consumers.ByName {
