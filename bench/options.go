@@ -38,6 +38,7 @@ type Options struct {
 	Dir    string // for data; "" is the system's temporary directory
 
 	Executable string    // the fila binary, for child processes
+	Peers      string    // the executable of bench/peers, for peers; "" is none
 	Version    string    // of fila, for the report
 	Progress   io.Writer // gets a line per measurement; nil is none
 }
@@ -119,8 +120,8 @@ func (o *Options) checkNames() error {
 			}
 		}
 	}
-	if o.Target == nil {
-		return nil
+	if err := o.checkPeers(); err != nil || o.Target == nil {
+		return err
 	}
 	for _, name := range o.Systems {
 		if !system.Name(name).IsFila() {
@@ -135,7 +136,17 @@ func (o *Options) checkNames() error {
 	return nil
 }
 
+// checkPeers checks that there is a program for the peers that are named.
+func (o *Options) checkPeers() error {
+	i := slices.IndexFunc(o.Systems, func(name string) bool { return system.Name(name).IsPeer() })
+	if o.Peers == "" && i >= 0 {
+		return fmt.Errorf("system %q needs the program with the clients of peers: build it in a checkout of fila with "+
+			"`go build -C bench/peers .` and name it with --peers bench/peers/peers", o.Systems[i])
+	}
+	return nil
+}
+
 // wants reports whether a system is selected.
 func (o *Options) wants(s system.Name) bool {
-	return (o.Target == nil || s.IsFila()) && (len(o.Systems) == 0 || slices.Contains(o.Systems, string(s)))
+	return (o.Target == nil || s.IsFila()) && (o.Peers != "" || !s.IsPeer()) && (len(o.Systems) == 0 || slices.Contains(o.Systems, string(s)))
 }

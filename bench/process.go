@@ -32,8 +32,9 @@ const tailLines = 5
 
 // runner starts the processes of a run.
 type runner struct {
-	exe string // this program
-	dir string // for data
+	exe   string // this program
+	peers string // the program with the servers and clients of peers
+	dir   string // for data
 }
 
 // Process is a child process whose output is read by line.
@@ -60,7 +61,7 @@ func (p *Process) LastLines() string {
 // the others are for people.
 func start(cmd *exec.Cmd, ownGC bool, line func([]byte) bool) (*Process, error) {
 	cmd.Env = environment(os.Environ(), ownGC)
-	dieWithParent(cmd)
+	DieWithParent(cmd)
 	read, write := io.Pipe()
 	cmd.Stdout, cmd.Stderr = write, write
 	if err := cmd.Start(); err != nil {
@@ -95,7 +96,7 @@ func (p *Process) Kill() {
 // Server is a server process that is ready.
 type Server struct {
 	*Process
-	URL string // of its NATS server
+	URL string
 
 	ready  chan string
 	others []*Server     // of a cluster
@@ -127,13 +128,21 @@ func (r *runner) server(ctx context.Context, sys system.Name, dir string, ownGC 
 			"--port", "-1", "--http", "", "--log-level", "warn",
 		}
 	}
-	cmd := exec.CommandContext(ctx, r.exe, args...)
+	cmd := exec.CommandContext(ctx, r.program(sys), args...)
 	cmd.Dir = dir
 	servers, err := StartServers(string(sys), ownGC, cmd)
 	if err != nil {
 		return nil, err
 	}
 	return servers[0], nil
+}
+
+// program returns the program with the server and the load of a system.
+func (r *runner) program(sys system.Name) string {
+	if sys.IsPeer() {
+		return r.peers
+	}
+	return r.exe
 }
 
 // StartServers starts server processes, which may wait for each other, and returns when all of
@@ -181,7 +190,7 @@ func (s *Server) reportReady(line []byte) bool {
 	return ok
 }
 
-// readyURL finds the NATS URL in a server's ready line.
+// readyURL finds the URL in a server's ready line.
 func readyURL(line string) (string, bool) {
 	if !strings.Contains(line, " is ready: ") {
 		return "", false
@@ -211,7 +220,7 @@ func (r *runner) load(ctx context.Context, spec *load.Spec, point func(measure.S
 	if err != nil {
 		return load.Result{}, err
 	}
-	cmd := exec.CommandContext(ctx, r.exe, "bench", "load")
+	cmd := exec.CommandContext(ctx, r.program(spec.System), "bench", "load")
 	cmd.Stdin = bytes.NewReader(instructions)
 	// An interrupted load gets time to delete its queue.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

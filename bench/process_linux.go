@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent makes the kernel kill a child when its parent dies.
-func dieWithParent(cmd *exec.Cmd) {
+// DieWithParent makes the kernel kill a child when its parent dies.
+func DieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 

@@ -21,7 +21,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 	if err := o.Complete(); err != nil {
 		return nil, err
 	}
-	r := &bench{o: &o, runner: runner{exe: o.Executable}}
+	r := &bench{o: &o, runner: runner{exe: o.Executable, peers: o.Peers}}
 	if o.Target == nil {
 		var err error
 		if r.runner.dir, err = os.MkdirTemp(o.Dir, "fila-bench-"); err != nil {
@@ -70,7 +70,7 @@ type bench struct {
 func (b *bench) workload(ctx context.Context, w *workload, lanes []lane) report.Group {
 	group := report.NewGroup(&w.Workload)
 	for _, l := range lanes {
-		group.Lanes = append(group.Lanes, report.Lane{Case: l.Case, System: string(l.spec.System)})
+		group.Lanes = append(group.Lanes, report.Lane{Case: l.Case, System: string(l.spec.System), Promise: l.spec.System.Promise()})
 	}
 	for round := range b.o.Rounds {
 		for i := range lanes {

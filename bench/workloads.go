@@ -127,6 +127,10 @@ var workloads = []workload{
 			{Text: "light confirmation p50, fila-r3-sync / jetstream-r3-sync", Metric: "confirm_p50_us", Of: system.FilaR3Sync, To: system.JetStreamR3Sync, Fits: "200/s", AtMost: 2},
 		},
 	}},
+	{lanes: peerLanes, ownServer: true, onlyNamed: true, Workload: report.Workload{
+		Name: "peers", About: "whole lives and confirmed enqueues beside other queues",
+		Columns: lifeColumns, Base: report.Base{Text: "fila", System: system.Fila},
+	}},
 	{lanes: backlogLanes, Workload: report.Workload{
 		Name: "backlog", About: "whole lives in an empty queue, then on top of a backlog, then draining it",
 		Columns: report.BacklogColumns, Charted: report.BacklogColumns[:4],

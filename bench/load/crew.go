@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/filaq/fila/bench/measure"
 	"github.com/filaq/fila/bench/system"
 )
@@ -25,7 +23,7 @@ type crew struct {
 	e *engine
 	p *Phase
 
-	conns     []*nats.Conn
+	closes    []func() // of connections
 	producers []*producer
 	stops     []func(context.Context) error // of consumers
 	timings   map[string]*timing            // by kind of latency
@@ -112,23 +110,13 @@ func (c *crew) gather(ctx context.Context) error {
 		if !slow {
 			a = ackers[i%maxConsumerConns]
 		}
-		stop, err := c.e.target.Consume(ctx, a.nc, fmt.Sprintf("w%d", i), share(c.p.Window, all, i), a.handler(slow))
+		stop, err := a.conn.Consume(ctx, fmt.Sprintf("w%d", i), share(c.p.Window, all, i), a.handler(slow))
 		if err != nil {
 			return err
 		}
 		c.stops = append(c.stops, stop)
 	}
 	return nil
-}
-
-func (c *crew) connect(name string) (*nats.Conn, error) {
-	nc, err := c.e.spec.Access.Connect(name)
-	if err != nil {
-		return nil, err
-	}
-	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.e.note("NATS", err) })
-	c.conns = append(c.conns, nc)
-	return nc, nil
 }
 
 func (c *crew) start() {
@@ -139,8 +127,15 @@ func (c *crew) start() {
 
 // halt ends publishing; confirmations and deliveries go on.
 func (c *crew) halt() {
-	c.stopOnce.Do(func() { close(c.stop) })
-	c.working.Wait()
+	c.stopOnce.Do(func() {
+		close(c.stop)
+		c.working.Wait()
+		for _, p := range c.producers {
+			if err := p.conn.Flush(); err != nil {
+				c.e.note("messages were not sent", err)
+			}
+		}
+	})
 }
 
 // end stops all producers and consumers.
@@ -150,8 +145,8 @@ func (c *crew) end(ctx context.Context) error {
 	for _, stop := range c.stops {
 		errs = append(errs, stop(ctx))
 	}
-	for _, nc := range c.conns {
-		nc.Close()
+	for _, closes := range c.closes {
+		closes()
 	}
 	return errors.Join(errs...)
 }
@@ -173,47 +168,38 @@ func (c *crew) letIn() {
 // acker is the consumers of one connection.
 type acker struct {
 	c         *crew
-	nc        *nats.Conn
-	inbox     string // for answers; empty sends plain acks
-	body      []byte
+	conn      system.Consumers
 	delivered *measure.Latencies
 }
 
 func (c *crew) newAcker() (*acker, error) {
-	nc, err := c.connect("consumer")
+	var acked func(error)
+	if c.p.AckConfirmed {
+		acked = func(refused error) {
+			if refused != nil {
+				c.e.note("an ack was refused", refused)
+				return
+			}
+			c.finished()
+		}
+	}
+	conn, err := c.e.target.Consumers(acked)
 	if err != nil {
 		return nil, err
 	}
-	a := &acker{c: c, nc: nc, body: c.e.target.Ack(), delivered: c.newLatencies("deliver")}
-	if !c.p.AckConfirmed {
-		return a, nil
-	}
-	a.inbox = nc.NewInbox()
-	_, err = system.Subscribe(nc, a.inbox, "", func(m *nats.Msg) {
-		if err := c.e.target.Refused(m); err != nil {
-			c.e.note("an ack was refused", err)
-			return
-		}
-		c.finished()
-	})
-	return a, err
+	c.closes = append(c.closes, conn.Close)
+	return &acker{c: c, conn: conn, delivered: c.newLatencies("deliver")}, nil
 }
 
 // ack acks a message. It is finished at once or when the ack is confirmed.
 func (a *acker) ack(to string) {
-	if a.answer(to, a.inbox, a.body) && a.inbox == "" {
+	if a.sent(a.conn.Ack(to)) && !a.c.p.AckConfirmed {
 		a.c.finished()
 	}
 }
 
-// answer answers a delivery.
-func (a *acker) answer(to, reply string, body []byte) (sent bool) {
-	var err error
-	if reply == "" {
-		err = a.nc.Publish(to, body)
-	} else {
-		err = a.nc.PublishRequest(to, reply, body)
-	}
+// sent reports whether an answer to a delivery was sent.
+func (a *acker) sent(err error) bool {
 	if err != nil {
 		a.c.e.note("an ack was not sent", err)
 	}
@@ -224,19 +210,19 @@ func (a *acker) answer(to, reply string, body []byte) (sent bool) {
 func (a *acker) handler(slow bool) system.Handler {
 	switch {
 	case slow:
-		return func(_ []byte, reply string) {
+		return func(_ []byte, to string) {
 			time.Sleep(slowWork)
-			a.ack(reply)
+			a.ack(to)
 		}
 	case a.c.p.Follow:
 		return a.follow
 	}
-	return func(data []byte, reply string) {
+	return func(data []byte, to string) {
 		if len(data) >= MinPayload {
 			sent, _ := stampOf(data)
 			a.record(sent)
 		}
-		a.ack(reply)
+		a.ack(to)
 	}
 }
 

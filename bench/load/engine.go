@@ -36,6 +36,7 @@ const (
 // - finished is the content of the queue.
 type engine struct {
 	spec   *Spec
+	open   Open
 	target system.Target
 	epoch  time.Time // zero of the times in payloads
 
@@ -53,8 +54,8 @@ type engine struct {
 	}
 }
 
-func newEngine(spec *Spec) *engine {
-	return &engine{spec: spec, epoch: time.Now(), point: func(measure.Sample) {}}
+func newEngine(spec *Spec, open Open) *engine {
+	return &engine{spec: spec, open: open, epoch: time.Now(), point: func(measure.Sample) {}}
 }
 
 func (e *engine) now() int64 { return int64(time.Since(e.epoch)) }
@@ -279,7 +280,7 @@ func (e *engine) figures(p *Phase, begin, end counts, into measure.Sample) {
 		}
 		cpu := (end.CPU - begin.CPU).Seconds()
 		into[p.figure(name+"_cpu_s")] = cpu
-		if cpu >= leastCPU.Seconds() {
+		if cpu >= leastCPU.Seconds() && n > 0 {
 			into[p.figure(name+"_cpu_us")] = cpu / n * 1e6
 		}
 		end.MemoryInto(into, p.figure(name+"_"))

@@ -75,13 +75,9 @@ func (l *ledger) sums() ledgerSums {
 	return sums
 }
 
-// nackLater is a nack with a delay of 100 ms, which fila and JetStream
-// understand.
-var nackLater = []byte(`-NAK {"delay":100000000}`)
-
 // follow acks or nacks a delivery by the ledger. The latency of a message is the latency of its
 // first delivery.
-func (a *acker) follow(data []byte, reply string) {
+func (a *acker) follow(data []byte, to string) {
 	if len(data) < MinPayload {
 		a.c.e.note("a delivery that nobody published", fmt.Errorf("%d bytes", len(data)))
 		return
@@ -94,11 +90,11 @@ func (a *acker) follow(data []byte, reply string) {
 	switch turn {
 	case turnStray:
 		a.c.e.note("a message came again after its ack", fmt.Errorf("number %d", number))
-		a.answer(reply, "", a.body)
+		a.sent(a.conn.Ack(to))
 	case turnToNack:
-		a.answer(reply, "", nackLater)
+		a.sent(a.conn.Nack(to))
 	default:
-		a.ack(reply)
+		a.ack(to)
 	}
 }
 

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/filaq/fila/bench/measure"
 	"github.com/filaq/fila/bench/system"
 )
@@ -22,10 +20,13 @@ type Result struct {
 	Error  string         `json:"error,omitempty"`
 }
 
+// Open opens the target of a load. failed gets asynchronous errors of connections.
+type Open func(name system.Name, access *system.Access, q *system.Queue, failed func(error)) (system.Target, error)
+
 // Run is a load process: it reads a [Spec] as JSON from in and writes each [Result] as a line
 // of JSON to out. Errors of the load are part of the result; Run itself returns an error only
-// if it cannot write one.
-func Run(ctx context.Context, in io.Reader, out io.Writer) error {
+// if it cannot write one. open opens the target; system.Open opens systems behind NATS.
+func Run(ctx context.Context, in io.Reader, out io.Writer, open Open) error {
 	var spec Spec
 	dec := json.NewDecoder(in)
 	dec.DisallowUnknownFields()
@@ -33,7 +34,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("the load's instructions: %w", err)
 	}
 	answers := json.NewEncoder(out)
-	e := newEngine(&spec)
+	e := newEngine(&spec, open)
 	e.point = func(s measure.Sample) {
 		if err := answers.Encode(Result{Point: s}); err != nil {
 			e.note("an interval was not reported", err)
@@ -59,14 +60,10 @@ func (e *engine) whole(ctx context.Context) (sample measure.Sample, err error) {
 	if err := e.spec.Check(); err != nil {
 		return nil, err
 	}
-	admin, err := e.spec.Access.Connect("admin")
-	if err != nil {
+	if e.target, err = e.open(e.spec.System, &e.spec.Access, e.spec.queue(), func(err error) { e.note("connection", err) }); err != nil {
 		return nil, err
 	}
-	defer admin.Close()
-	if e.target, err = e.spec.target(admin); err != nil {
-		return nil, err
-	}
+	defer e.target.Close()
 	if e.spec.Remove {
 		// An interrupted load cleans up as well.
 		defer func() { err = errors.Join(err, e.target.TearDown(context.WithoutCancel(ctx))) }()
@@ -79,23 +76,19 @@ func (e *engine) whole(ctx context.Context) (sample measure.Sample, err error) {
 	return e.run(ctx)
 }
 
-func (s *Spec) target(admin *nats.Conn) (system.Target, error) {
+func (s *Spec) queue() *system.Queue {
 	queue := s.Queue
 	queue.Unread = s.Phases[0].Mode != ModeLife
-	return system.NewTarget(s.System, &queue, admin, s.Access.Prefix)
+	return &queue
 }
 
-// AllThere checks that the queue of a load holds all that its phases put into it.
+// AllThere checks that the queue of a load behind NATS holds all that its phases put into it.
 func AllThere(ctx context.Context, s *Spec) error {
-	nc, err := s.Access.Connect("check")
+	target, err := system.Open(s.System, &s.Access, s.queue(), func(error) {}) // Held reports errors
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	target, err := s.target(nc)
-	if err != nil {
-		return err
-	}
+	defer target.Close()
 	held, err := target.Held(ctx)
 	if err != nil {
 		return fmt.Errorf("count messages after the restart: %w", err)

@@ -39,7 +39,7 @@ func runSpecWith(t *testing.T, spec *Spec, point func(measure.Sample)) Result {
 	instructions, err := json.Marshal(spec)
 	require.NoError(t, err)
 	var out bytes.Buffer
-	require.NoError(t, Run(t.Context(), bytes.NewReader(instructions), &out))
+	require.NoError(t, Run(t.Context(), bytes.NewReader(instructions), &out, system.Open))
 	answers := json.NewDecoder(&out)
 	for {
 		var result Result
@@ -134,11 +134,9 @@ func TestBacklogOfJetStream(t *testing.T) {
 
 func heldBy(t *testing.T, spec *Spec) int64 {
 	t.Helper()
-	nc, err := spec.Access.Connect("test")
+	target, err := system.Open(spec.System, &spec.Access, spec.queue(), func(err error) { t.Error(err) })
 	require.NoError(t, err)
-	defer nc.Close()
-	target, err := spec.target(nc)
-	require.NoError(t, err)
+	defer target.Close()
 	held, err := target.Held(t.Context())
 	require.NoError(t, err)
 	return held.Messages
@@ -209,7 +207,7 @@ func TestLoadSaysWhatWasWrong(t *testing.T) {
 			require.Empty(t, result.Sample)
 		})
 	}
-	require.Error(t, Run(t.Context(), bytes.NewReader([]byte(`{"sistem":1}`)), &bytes.Buffer{}))
+	require.Error(t, Run(t.Context(), bytes.NewReader([]byte(`{"sistem":1}`)), &bytes.Buffer{}, system.Open))
 }
 
 func TestInterruptedLoadEnds(t *testing.T) {
@@ -219,7 +217,7 @@ func TestInterruptedLoadEnds(t *testing.T) {
 	spec := &Spec{System: system.Hops, Access: system.Access{URL: url}, Payload: 64, Phases: []Phase{
 		{Mode: ModeLife, Producers: 1, Consumers: 1, Window: 8, DurationMs: 3_600_000},
 	}}
-	require.Contains(t, newEngine(spec).result(ctx).Error, "context canceled")
+	require.Contains(t, newEngine(spec, system.Open).result(ctx).Error, "context canceled")
 }
 
 func TestShareDividesEvenly(t *testing.T) {
@@ -279,10 +277,11 @@ func TestLedgerSeesALossBesideADuplicate(t *testing.T) {
 }
 
 func TestAccountOfALoss(t *testing.T) {
-	c := newCrew(newEngine(&Spec{}), &Phase{Follow: true})
+	c := newCrew(newEngine(&Spec{}, nil), &Phase{Follow: true})
 	var err error
-	c.e.target, err = system.NewTarget(system.Hops, &system.Queue{}, nil, "")
+	c.e.target, err = system.Open(system.Hops, &system.Access{URL: startNode(t, system.Hops)}, &system.Queue{}, func(error) {})
 	require.NoError(t, err)
+	defer c.e.target.Close()
 	c.ledger.open(1)
 	into := measure.Sample{}
 	require.ErrorContains(t, c.account(t.Context(), 0, into), "messages: 1, refused: 0, not come to their end: 1")

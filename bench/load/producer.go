@@ -8,59 +8,46 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/filaq/fila/bench/measure"
 	"github.com/filaq/fila/bench/system"
 )
 
 // producer publishes on its own connection and receives the confirmations. Each unconfirmed
-// message has a slot, the last token of its reply subject, so that its latency needs no table
-// of ids.
+// message has a slot, so that its latency needs no table of ids.
 type producer struct {
 	c     *crew
-	nc    *nats.Conn
+	conn  system.Producer
 	index int
 
-	free    chan int       // slots
-	sent    []atomic.Int64 // by slot; the publish writes it, the reply reads it
-	replies []string
+	free chan int       // slots
+	sent []atomic.Int64 // by slot; the publish writes it, the reply reads it
 
 	confirm, late *measure.Latencies
 }
 
 func (c *crew) newProducer(ctx context.Context, index int) (*producer, error) {
-	nc, err := c.connect("producer")
-	if err != nil {
-		return nil, err
-	}
 	n := share(c.p.Window, c.p.Producers, index)
 	p := &producer{
-		c: c, nc: nc, index: index, free: make(chan int, n), sent: make([]atomic.Int64, n), replies: make([]string, n),
+		c: c, index: index, free: make(chan int, n), sent: make([]atomic.Int64, n),
 		confirm: c.newLatencies("confirm"), late: c.newLatencies("late"),
 	}
-	inbox := nc.NewInbox()
 	for slot := range n {
-		p.replies[slot] = inbox + "." + strconv.Itoa(slot)
 		p.free <- slot
 	}
-	if _, err := system.Subscribe(nc, inbox+".*", "", func(m *nats.Msg) { p.answered(m, len(inbox)+1) }); err != nil {
+	var err error
+	if p.conn, err = c.e.target.Producer(ctx, n, p.answered); err != nil {
 		return nil, err
 	}
-	return p, system.Flush(ctx, nc)
+	c.closes = append(c.closes, p.conn.Close)
+	return p, nil
 }
 
-// answered runs on the goroutine of the subscription.
-func (p *producer) answered(m *nats.Msg, prefix int) {
+// answered counts the answer to a message.
+func (p *producer) answered(slot int, refused error) {
 	e := p.c.e
-	slot, err := strconv.Atoi(m.Subject[prefix:])
-	if err != nil || slot < 0 || slot >= len(p.sent) {
-		e.note("an answer nobody asked for", fmt.Errorf("subject %s", m.Subject))
-		return
-	}
 	sent := p.sent[slot].Load()
-	if err := e.target.Refused(m); err != nil {
-		e.note("a message was refused", err)
+	if refused != nil {
+		e.note("a message was refused", refused)
 		e.refused.Add(1)
 		p.c.letIn()
 	} else {
@@ -72,7 +59,7 @@ func (p *producer) answered(m *nats.Msg, prefix int) {
 	select {
 	case p.free <- slot:
 	default:
-		e.note("a message was answered twice", fmt.Errorf("subject %s", m.Subject))
+		e.note("a message was answered twice", fmt.Errorf("slot %d", slot))
 	}
 }
 
@@ -101,9 +88,8 @@ func (p *producer) run() {
 		}
 		p.sent[slot].Store(now)
 		stamp(m.Data, now, number)
-		m.Reply = p.replies[slot]
 		e.published.Add(1)
-		if err := p.nc.PublishMsg(m); err != nil {
+		if err := p.conn.Publish(slot, m); err != nil {
 			e.note("a message was not sent", err)
 			e.refused.Add(1)
 			return
@@ -111,10 +97,10 @@ func (p *producer) run() {
 	}
 }
 
-// message returns the message to publish repeatedly; the client library copies it.
-func (p *producer) message() *nats.Msg {
+// message returns the message to publish repeatedly; a publish copies it.
+func (p *producer) message() *system.Message {
 	s := p.c.e.spec
-	m := nats.NewMsg(p.c.e.target.Subject())
+	m := &system.Message{Header: map[string][]string{}}
 	const text = "abcdefghijklmnopqrstuvwxyz"
 	m.Data = bytes.Repeat([]byte(text), s.Payload/len(text)+1)[:s.Payload]
 	if s.Keys > 0 {

@@ -75,8 +75,10 @@ func NewGroup(w *Workload) Group { return Group{Name: w.Name, About: w.About, of
 
 // Lane is one measurement over all rounds.
 type Lane struct {
-	Case    string                     `json:"case"`
-	System  string                     `json:"system"`
+	Case   string `json:"case"`
+	System string `json:"system"`
+	// Promise is what a confirmed publish of the system promises.
+	Promise string                     `json:"promise"`
 	Figures map[string]measure.Summary `json:"figures"`
 	// Ratio is the ratio of the rate to the rate of the lane Base, by round.
 	Ratio *measure.Summary `json:"ratio,omitempty"`

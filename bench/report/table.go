@@ -17,6 +17,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 	for i := range r.Workloads {
 		r.Workloads[i].write(&b)
 	}
+	r.writePromises(&b)
 	r.writeGoals(&b)
 	if r.Interrupted {
 		b.WriteString("\nInterrupted: what follows was not measured.\n")
@@ -115,6 +116,21 @@ func (w *Group) rows() [][]string {
 		})
 	}
 	return rows
+}
+
+// writePromises writes what a confirmed publish of each system promises.
+func (r *Report) writePromises(b *strings.Builder) {
+	rows := [][]string{{"system", "a confirmed publish is"}}
+	for _, l := range r.lanes() {
+		row := []string{l.System, l.Promise}
+		if l.Promise != "" && !slices.ContainsFunc(rows, func(other []string) bool { return slices.Equal(other, row) }) {
+			rows = append(rows, row)
+		}
+	}
+	if len(rows) > 1 {
+		b.WriteString("\nPromises\n")
+		writeAligned(b, rows)
+	}
 }
 
 // spread prints a median with its range, if there is one.

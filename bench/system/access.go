@@ -25,9 +25,9 @@ type Access struct {
 	Prefix      string `json:"prefix,omitempty"` // prefix of fila's subjects
 }
 
-// Connect opens a connection that does not reconnect: a measurement that loses its server has
+// connect opens a connection that does not reconnect: a measurement that loses its server has
 // failed.
-func (a *Access) Connect(name string) (*nats.Conn, error) {
+func (a *Access) connect(name string) (*nats.Conn, error) {
 	opts := []nats.Option{nats.Name("fila bench " + name), nats.NoReconnect(), nats.Timeout(10 * time.Second)}
 	given := func(value string, option nats.Option) {
 		if value != "" {
@@ -57,8 +57,8 @@ func (a *Access) Connect(name string) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// Subscribe subscribes without a limit of pending messages. An empty group gets all messages.
-func Subscribe(nc *nats.Conn, subject, group string, handle nats.MsgHandler) (*nats.Subscription, error) {
+// subscribe subscribes without a limit of pending messages. An empty group gets all messages.
+func subscribe(nc *nats.Conn, subject, group string, handle nats.MsgHandler) (*nats.Subscription, error) {
 	sub, err := nc.QueueSubscribe(subject, group, handle)
 	if err != nil {
 		return nil, err
@@ -69,8 +69,8 @@ func Subscribe(nc *nats.Conn, subject, group string, handle nats.MsgHandler) (*n
 // requestTimeout bounds each request of the set-up.
 const requestTimeout = 30 * time.Second
 
-// Flush waits until the server has processed everything sent on the connection.
-func Flush(ctx context.Context, nc *nats.Conn) error {
+// flush waits until the server has processed everything sent on the connection.
+func flush(ctx context.Context, nc *nats.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return nc.FlushWithContext(ctx)

@@ -65,11 +65,11 @@ func (*fila) Refused(m *nats.Msg) error {
 }
 
 func (f *fila) Consume(ctx context.Context, nc *nats.Conn, name string, credit int, handle Handler) (func(context.Context) error, error) {
-	sub, err := Subscribe(nc, f.subjects.Deliver(name, f.queue.Name), "", func(m *nats.Msg) { handle(m.Data, m.Reply) })
+	sub, err := subscribe(nc, f.subjects.Deliver(name, f.queue.Name), "", func(m *nats.Msg) { handle(m.Data, m.Reply) })
 	if err != nil {
 		return nil, err
 	}
-	if err := Flush(ctx, nc); err != nil {
+	if err := flush(ctx, nc); err != nil {
 		return nil, err
 	}
 	if err := f.register(ctx, nc, wire.ConsumeRequest{Consumer: name, MaxInFlight: credit}); err != nil {

@@ -42,14 +42,14 @@ func (hops) Refused(m *nats.Msg) error {
 }
 
 func (hops) Consume(ctx context.Context, nc *nats.Conn, _ string, _ int, handle Handler) (func(context.Context) error, error) {
-	sub, err := Subscribe(nc, hopsDeliver, "consumers", func(m *nats.Msg) { handle(m.Data, m.Reply) })
+	sub, err := subscribe(nc, hopsDeliver, "consumers", func(m *nats.Msg) { handle(m.Data, m.Reply) })
 	if err != nil {
 		return nil, err
 	}
 	stop := func(ctx context.Context) error { // the server sends messages of the next phase to a group that it still knows
-		return errors.Join(sub.Unsubscribe(), Flush(ctx, nc))
+		return errors.Join(sub.Unsubscribe(), flush(ctx, nc))
 	}
-	return stop, Flush(ctx, nc)
+	return stop, flush(ctx, nc)
 }
 
 // startMiddle does the minimum of fila: it confirms messages, forwards them, and confirms acks,
@@ -81,7 +81,7 @@ func startMiddle(srv *server.Server, likeFila bool) (*nats.Conn, error) {
 		hopsAck:        func(m *nats.Msg) { answer(m, nil) },
 		hopsAck + ".>": func(m *nats.Msg) { answer(m, nil) },
 	} {
-		if _, err = Subscribe(nc, subject, "", work); err != nil {
+		if _, err = subscribe(nc, subject, "", work); err != nil {
 			break
 		}
 	}

@@ -18,6 +18,7 @@ type stream struct {
 	queue    *Queue
 	js       jetstream.JetStream
 	replicas int
+	batched  bool
 }
 
 const (
@@ -31,7 +32,7 @@ func (s *stream) SetUp(ctx context.Context) error {
 	defer cancel()
 	created, err := s.js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: s.queue.Name, Subjects: []string{s.Subject()},
-		Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage, Replicas: s.replicas,
+		Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage, Replicas: s.replicas, AllowAtomicPublish: s.batched,
 	})
 	if err != nil {
 		return fmt.Errorf("create the stream: %w", err)

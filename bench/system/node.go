@@ -42,8 +42,8 @@ func RunNode(ctx context.Context, kind, dir string, out io.Writer) error {
 
 // StartNode starts the server of [RunNode].
 func StartNode(name Name, dir string) (*Node, error) {
-	if name.isReplicated() {
-		all, err := startServers(dir, name == JetStreamR3Sync)
+	if name.is(kindReplicated) {
+		all, err := startServers(dir, name.Synced())
 		if err != nil {
 			return nil, err
 		}
@@ -54,13 +54,14 @@ func StartNode(name Name, dir string) (*Node, error) {
 		MaxPending: nodeMaxPending,
 	}
 	switch {
-	case name.isHops():
+	case name.is(kindHops):
 		opts.NoSublistCache = true // as in fila; JetStream gains nothing from it
-	case name.isJetStream():
-		opts.JetStream, opts.StoreDir, opts.SyncAlways = true, dir, name == JetStreamSync
+	case name.is(kindStream):
+		opts.JetStream, opts.StoreDir, opts.SyncAlways = true, dir, name.Synced()
 		opts.JetStreamMaxStore = 1 << 40 // the disk is the limit
 	default:
-		return nil, fmt.Errorf("node %q is not known: allowed is one of %s", name, strings.Join(Names()[filas:], ", "))
+		nodes := namesOf(func(k kind) bool { return k == kindHops || k == kindStream || k == kindReplicated })
+		return nil, fmt.Errorf("node %q is not known: allowed is one of %s", name, strings.Join(nodes, ", "))
 	}
 	srv, err := server.NewServer(opts)
 	if err != nil {
@@ -73,7 +74,7 @@ func StartNode(name Name, dir string) (*Node, error) {
 		err = errors.New("the NATS server does not get ready")
 	case opts.JetStream && !srv.JetStreamEnabled():
 		err = fmt.Errorf("JetStream does not start in %s", dir)
-	case name.isHops():
+	case name.is(kindHops):
 		n.middle, err = startMiddle(srv, name == HopsWire)
 	}
 	if err != nil {

@@ -19,15 +19,40 @@ type Target interface {
 	TearDown(ctx context.Context) error
 	// Held returns the content of the queue.
 	Held(ctx context.Context) (Content, error)
-	// Subject returns the publish subject.
-	Subject() string
-	// Refused returns the error in a reply to a message or to an ack, or nil.
-	Refused(m *nats.Msg) error
-	// Consume starts a consumer with a credit. handle runs on one goroutine per consumer. The
-	// returned function stops it.
-	Consume(ctx context.Context, nc *nats.Conn, name string, credit int, handle Handler) (stop func(context.Context) error, err error)
-	// Ack returns the payload of an ack.
-	Ack() []byte
+	// Producer connects a producer with a number of slots. answered gets the slot of each published
+	// message when it is confirmed or refused; it may run on any goroutine.
+	Producer(ctx context.Context, slots int, answered func(slot int, refused error)) (Producer, error)
+	// Consumers connects consumers. With acked, acks are requests, and acked gets their outcomes.
+	Consumers(acked func(refused error)) (Consumers, error)
+	// Close ends what SetUp, TearDown and Held need.
+	Close()
+}
+
+// Producer is the connection of a producer. One goroutine publishes.
+type Producer interface {
+	// Publish sends a message with a slot that no unanswered message has. It copies the message.
+	Publish(slot int, m *Message) error
+	// Flush sends what waits for a batch to be full. The producer publishes nothing afterwards.
+	Flush() error
+	Close()
+}
+
+// Consumers is the connection of one or more consumers.
+type Consumers interface {
+	// Consume starts a consumer with a credit. handle acks or nacks a delivery before it returns.
+	// The returned function stops the consumer.
+	Consume(ctx context.Context, name string, credit int, handle Handler) (stop func(context.Context) error, err error)
+	// Ack acks the delivery that a handler got with to; Nack makes it come again after 100 ms. A
+	// system whose client acks when the handler returns needs neither.
+	Ack(to string) error
+	Nack(to string) error
+	Close()
+}
+
+// Message is a message to publish.
+type Message struct {
+	Header map[string][]string
+	Data   []byte
 }
 
 // Content is the content of a queue.
@@ -36,8 +61,8 @@ type Content struct {
 	Bytes    int64 // of headers and payloads
 }
 
-// Handler gets a message's payload and where to send its ack.
-type Handler func(data []byte, reply string)
+// Handler gets a message's payload and where its ack goes.
+type Handler func(data []byte, to string)
 
 // Queue is the queue or stream of a target.
 type Queue struct {
@@ -49,9 +74,27 @@ type Queue struct {
 	Unread bool `json:"-"`
 }
 
-// NewTarget returns a target of a system. Requests of the set-up use nc; fila's subjects begin
-// with the prefix, by default the client's.
-func NewTarget(name Name, q *Queue, nc *nats.Conn, prefix string) (Target, error) {
+// Open returns a target of a system behind NATS. failed gets asynchronous errors of connections.
+func Open(name Name, access *Access, q *Queue, failed func(error)) (Target, error) {
+	if name.is(kindUnknown, kindPeer) {
+		behindNATS := namesOf(func(k kind) bool { return k != kindPeer })
+		return nil, fmt.Errorf("system %q has no target here: allowed is one of %s", name, strings.Join(behindNATS, ", "))
+	}
+	admin, err := access.connect("admin")
+	if err != nil {
+		return nil, err
+	}
+	p, err := newProtocol(name, q, admin, access.Prefix)
+	if err != nil {
+		admin.Close()
+		return nil, err
+	}
+	return &overNATS{p, name.isBatched(), access, admin, failed}, nil
+}
+
+// newProtocol returns the protocol of a system. Requests of the set-up use nc; fila's subjects
+// begin with the prefix, by default the client's.
+func newProtocol(name Name, q *Queue, nc *nats.Conn, prefix string) (protocol, error) {
 	switch {
 	case name.IsFila():
 		if prefix == "" {
@@ -63,17 +106,15 @@ func NewTarget(name Name, q *Queue, nc *nats.Conn, prefix string) (Target, error
 		}
 		c, err := client.New(nc, client.WithPrefix(prefix), client.WithTimeout(requestTimeout))
 		return &fila{q, subjects, c}, err
-	case name.isHops():
+	case name.is(kindHops):
 		return hops{q}, nil
-	case name.isJetStream():
-		js, err := jetstream.New(nc)
-		copies := 1
-		if name.isReplicated() {
-			copies = replicas
-		}
-		return &stream{q, js, copies}, err
 	}
-	return nil, fmt.Errorf("system %q is not known: allowed is one of %s", name, strings.Join(Names(), ", "))
+	js, err := jetstream.New(nc)
+	copies := 1
+	if name.is(kindReplicated) {
+		copies = replicas
+	}
+	return &stream{q, js, copies, name.isBatched()}, err
 }
 
 // unanswered reports whether the server replied that there is no responder.

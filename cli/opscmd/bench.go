@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -48,10 +50,24 @@ The systems of the workload cluster, besides fila:
   jetstream-r3       a WorkQueue stream with three replicas, synced every two minutes
   jetstream-r3-sync  the same, synced before each confirmation
 
+The systems of the workload peers, besides fila and JetStream. Their servers must be
+installed; their clients are not part of fila, but of the program of --peers, which
+"go build -C bench/peers ." makes in a checkout:
+
+  jetstream-batch       the stream, filled by atomic batches, synced every two minutes
+  jetstream-batch-sync  the same, synced before a batch is confirmed
+  rabbitmq              a quorum queue of one node
+  rabbitmq-classic      a durable classic queue
+  redis-asynq           asynq with Redis, synced every second
+  redis-asynq-sync      the same, synced at every write
+  river                 River with PostgreSQL
+  beanstalkd            with a binlog, synced every 50 ms
+  beanstalkd-sync       the same, synced at every write
+
 The workloads:
 
 ` + workloadList() + `
-Without --workload all but cluster and soak run, for about an hour; let nothing else run.
+Without --workload all but cluster, peers and soak run, for about an hour; let nothing else run.
 --quick takes seconds and only shows that it works. docs/benchmarks.md explains the
 figures. With --url the load runs against a running fila, in queues that are deleted in
 the end, and needs an operator's permissions.`,
@@ -59,6 +75,7 @@ the end, and needs an operator's permissions.`,
   fila bench --workload life --workload latency --rounds 5
   fila bench --workload life --system fila --system hops --duration 10s
   fila bench --json --chart bench.svg > bench.json
+  fila bench --workload peers --peers bench/peers/peers --duration 2s
   fila bench --workload soak --duration 30m --chart soak.svg
   fila bench --url nats://127.0.0.1:4222 --workload life --count 100000`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(env, cmd, &f) },
@@ -77,13 +94,14 @@ the end, and needs an operator's permissions.`,
 	flags.BoolVar(&f.Quick, "quick", false, "few measurements of few messages, to see that all works")
 	flags.StringVar(&f.url, "url", "", "NATS `url` of a running fila to measure instead of starting servers")
 	flags.StringVar(&f.Dir, "dir", "", "`directory` for the servers' data, on production's kind of disk (default the temporary one)")
+	flags.StringVar(&f.Peers, "peers", "", "`program` with the clients of other queues, built from bench/peers of a checkout")
 	flags.StringVar(&f.chart, "chart", "", "write a chart to this `file` as SVG")
 	cmd.AddCommand(
 		benchProcess("node KIND DIR", "A server to compare with", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			return system.RunNode(ctx, args[0], args[1], cmd.OutOrStdout())
 		}),
 		benchProcess("load", "Producers and consumers", func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-			return load.Run(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
+			return load.Run(ctx, cmd.InOrStdin(), cmd.OutOrStdout(), system.Open)
 		}))
 	return cmd
 }
@@ -168,6 +186,11 @@ func (f *benchFlags) complete(env *command.Env, cmd *cobra.Command) (err error) 
 	if f.Target != nil && f.Dir != "" {
 		return command.UsageError("--dir is for servers that fila bench starts, not for --url")
 	}
+	if f.Peers != "" {
+		if f.Peers, err = peersProgram(f.Peers); err != nil {
+			return err
+		}
+	}
 	if err := f.Complete(); err != nil {
 		return command.UsageError("%w", err)
 	}
@@ -175,6 +198,19 @@ func (f *benchFlags) complete(env *command.Env, cmd *cobra.Command) (err error) 
 		return fmt.Errorf("find this program to start it again: %w", err)
 	}
 	return nil
+}
+
+// peersProgram returns the path of the program with the clients of peers, which runs in other
+// directories.
+func peersProgram(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", command.UsageError("--peers: %w: build it in a checkout of fila with `go build -C bench/peers .`", err)
+	}
+	return path, nil
 }
 
 // benchTarget returns the running fila, after it has answered once.

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -175,6 +176,27 @@ func TestLogEnd(t *testing.T) {
 		require.Equal(t, want, n.LogEnd, "%v", err)
 		require.NotNil(t, n.Commit)
 	}
+}
+
+// What a copy has found stays while the log cannot be read, or only from a replica that lacks the
+// record to compare.
+func TestAFindingOutlivesOtherErrors(t *testing.T) {
+	c := new(Cluster)
+	c.mu.members = ownership.NewMembers("a", "1")
+	p := &localShard{machine: ownership.NewMachine(ownership.Config{}, 0)}
+	check := func(now time.Duration, err error) bool {
+		p.replica = seenReplica{seen: Seen{Err: err}}
+		c.checkLoss(int64(now), p)
+		return p.lost.told
+	}
+	unread := errors.New("message not found")
+	require.False(t, check(1*time.Second, unread))
+	require.False(t, check(9*time.Second, unread))
+	require.False(t, check(10*time.Second, replog.ErrShorter))
+	require.True(t, check(13*time.Second, replog.ErrShorter))
+	require.True(t, check(14*time.Second, unread))
+	require.True(t, check(15*time.Second, replog.ErrGone))
+	require.False(t, check(16*time.Second, nil))
 }
 
 // A node that ends repairs nothing more.

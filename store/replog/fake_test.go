@@ -219,6 +219,8 @@ func (e *end) get(ctx context.Context, seq uint64) ([]byte, error) {
 	return e.f.records[seq-e.f.first], nil
 }
 
+func (e *end) getNear(ctx context.Context, seq uint64) ([]byte, error) { return e.get(ctx, seq) }
+
 func (e *end) follow(ctx context.Context, from uint64, fn func(entry)) (func(), <-chan error, error) {
 	e.ask("follow")
 	ctx, cancel := context.WithCancel(ctx)

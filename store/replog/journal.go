@@ -21,8 +21,11 @@ type journal interface {
 	append(ctx context.Context, record []byte, behind uint64) (seq uint64, err error)
 	// state returns the state of the stream, from its leader.
 	state(ctx context.Context) (state, error)
-	// get reads a record.
+	// get reads a record from the leader of the stream. Other replicas may lack it for a
+	// moment, and after the stream has lost records they may have another one.
 	get(ctx context.Context, seq uint64) ([]byte, error)
+	// getNear reads a record from any replica, preferably that of the connected server.
+	getNear(ctx context.Context, seq uint64) ([]byte, error)
 	// follow calls fn with the records from a sequence on, in order, until stop is called
 	// or ended returns an error. A record may come twice.
 	follow(ctx context.Context, from uint64, fn func(entry)) (stop func(), ended <-chan error, err error)
@@ -73,7 +76,7 @@ type streamJournal struct {
 	o       *Options
 	name    string
 	subject string
-	stream  atomic.Pointer[jetstream.Stream] // for get, which needs nothing of it that changes
+	stream  atomic.Pointer[jetstream.Stream] // for getNear, which needs nothing of it that changes
 }
 
 func (o *Options) journal() *streamJournal {
@@ -181,7 +184,7 @@ func (j *streamJournal) append(ctx context.Context, record []byte, behind uint64
 		return 0, err
 	case refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence,
 		refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant:
-		return 0, errMoved
+		return 0, fmt.Errorf("%w: %w", errMoved, err)
 	case refused.ErrorCode == codeStoreFailed && strings.Contains(refused.Description, "maximum bytes"), refused.ErrorCode == codeNoStorage:
 		return 0, fmt.Errorf("%w: %w: %w", errRefused, ErrFull, err)
 	}
@@ -206,8 +209,22 @@ func (j *streamJournal) state(ctx context.Context) (state, error) {
 	return stateOf(s.CachedInfo()), nil
 }
 
-// get implements [journal].
+// get implements [journal]. The client's newer interface has no request to the leader for
+// streams that allow direct gets.
 func (j *streamJournal) get(ctx context.Context, seq uint64) ([]byte, error) {
+	js, err := j.o.JS.Conn().JetStream()
+	if err != nil {
+		return nil, err
+	}
+	m, err := js.GetMsg(j.name, seq, nats.Context(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return m.Data, nil
+}
+
+// getNear implements [journal].
+func (j *streamJournal) getNear(ctx context.Context, seq uint64) ([]byte, error) {
 	known := j.stream.Load()
 	if known == nil {
 		s, err := j.o.JS.Stream(ctx, j.name)

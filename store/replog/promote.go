@@ -57,7 +57,7 @@ func (r *Replica) Promote(ctx context.Context, seen Seen) (*Store, error) {
 			switch err := r.begin(ctx, record, seen.Seq); {
 			case err == nil, errors.Is(err, errMoved) && unsure != nil: // the record arrives, or one that was faster
 			case errors.Is(err, errMoved):
-				return r.giveUp(a, ErrLost)
+				return r.giveUp(a, fmt.Errorf("%w: %w", ErrLost, err))
 			case errors.Is(err, errRefused):
 				return r.giveUp(a, err)
 			default:

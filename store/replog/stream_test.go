@@ -96,6 +96,32 @@ func TestFollowersAskForHeartbeats(t *testing.T) {
 	require.Equal(t, followBeat, request.Heartbeat)
 }
 
+// A file is compared with the record that the leader of the stream has: another replica may lack
+// it for a moment, or have one that the stream has lost.
+func TestTheLeaderIsAsked(t *testing.T) {
+	js := jetStream(t)
+	near, err := js.Conn().SubscribeSync("$JS.API.DIRECT.GET.>")
+	require.NoError(t, err)
+	leader, err := js.Conn().SubscribeSync("$JS.API.STREAM.MSG.GET.FILA_test_LOG_3")
+	require.NoError(t, err)
+	o := options(js, t.TempDir(), "a")
+	a, err := Open(t.Context(), o)
+	require.NoError(t, err)
+	s := promote(t, a)
+	require.NoError(t, put(s, "k", "v"))
+	require.NoError(t, s.Close())
+	require.NoError(t, a.Close())
+	a = openReplica(t, o)
+	m, err := leader.NextMsgWithContext(deadline(t))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"seq":2}`, string(m.Data))
+	_, err = a.Verify(t.Context(), nil, 0) // which reads the nearest replica
+	require.NoError(t, err)
+	m, err = near.NextMsgWithContext(deadline(t))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"seq":1}`, string(m.Data), "the first direct get is of Verify")
+}
+
 // A stream that vanishes, or is created again, ends the owner and stops the followers.
 // No file is assigned to the new stream.
 func TestStreamGone(t *testing.T) {

@@ -48,7 +48,7 @@ func (r *Replica) Verify(ctx context.Context, copies []Mark, rate int) (Report, 
 	var at mark
 	begin := time.Now()
 	for seq := st.first; seq != 0 && seq <= last; seq++ {
-		data, err := r.j.get(ctx, seq)
+		data, err := r.j.getNear(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			if cut, err := r.j.state(ctx); err == nil && cut.first > seq { // meanwhile, behind a snapshot
 				for i, c := range copies {

@@ -1,0 +1,104 @@
+package system
+
+import (
+	"context"
+	"crypto/rand"
+	"maps"
+	"strconv"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Headers of an atomic batch of JetStream.
+const (
+	headerBatchID     = "Nats-Batch-Id"
+	headerBatchSeq    = "Nats-Batch-Sequence"
+	headerBatchCommit = "Nats-Batch-Commit"
+
+	commitBatch   = "1"
+	commitWithout = "eob" // the message that commits is not part of the batch
+)
+
+// batchesInFlight is into how many batches a producer divides its slots.
+const batchesInFlight = 4
+
+// maxBatch is the number of messages that JetStream permits in an atomic batch.
+const maxBatch = 1000
+
+// batcher publishes messages in atomic batches. The reply to the last message of a batch
+// confirms all of it.
+type batcher struct {
+	replies
+	id   string // of batches, without their number
+	size int    // messages of a batch
+	m    nats.Msg
+
+	sent []string // values of the header for the place in a batch
+	n    int      // batches so far
+	open []int    // slots of the batch that is not committed yet
+
+	mu struct {
+		sync.Mutex
+		committed [][]int // slots by the first one, which is also the number of the reply
+	}
+}
+
+func (t *overNATS) newBatcher(ctx context.Context, slots int, answered func(slot int, refused error)) (Producer, error) {
+	size := min(max(slots/batchesInFlight, 1), maxBatch)
+	b := &batcher{id: rand.Text() + "-", size: size, m: nats.Msg{Subject: t.Subject(), Header: nats.Header{
+		headerBatchID: {""}, headerBatchSeq: {""},
+	}}}
+	for n := range size + 1 {
+		b.sent = append(b.sent, strconv.Itoa(n+1))
+	}
+	b.mu.committed = make([][]int, slots)
+	var err error
+	b.replies, err = t.newReplies(ctx, slots, func(number int, refused error) {
+		b.mu.Lock()
+		batch := b.mu.committed[number]
+		b.mu.committed[number] = nil
+		b.mu.Unlock()
+		for _, slot := range batch {
+			answered(slot, refused)
+		}
+	})
+	return b, err
+}
+
+func (b *batcher) Publish(slot int, m *Message) error {
+	maps.Copy(b.m.Header, m.Header)
+	b.open = append(b.open, slot)
+	commit := ""
+	if len(b.open) == b.size {
+		commit = commitBatch
+	}
+	return b.send(len(b.open), m.Data, commit)
+}
+
+func (b *batcher) Flush() error {
+	if len(b.open) == 0 {
+		return nil
+	}
+	return b.send(len(b.open)+1, nil, commitWithout)
+}
+
+// send sends a message of the open batch, and commits the batch with a commit header.
+func (b *batcher) send(place int, data []byte, commit string) error {
+	if place == 1 {
+		b.n++
+		b.m.Header[headerBatchID][0] = b.id + strconv.Itoa(b.n)
+	}
+	b.m.Header[headerBatchSeq][0] = b.sent[place-1]
+	b.m.Data, b.m.Reply = data, ""
+	delete(b.m.Header, headerBatchCommit)
+	if commit != "" {
+		b.m.Header[headerBatchCommit] = []string{commit}
+		number := b.open[0]
+		b.mu.Lock()
+		b.mu.committed[number] = b.open
+		b.mu.Unlock()
+		b.open, b.m.Reply = nil, b.subjects[number]
+	}
+	return b.nc.PublishMsg(&b.m)
+}
