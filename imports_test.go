@@ -118,7 +118,7 @@ var ownImports = map[string][]string{
 // listed are refused. Test files may import anything.
 var moduleImports = map[string][]string{
 	"github.com/nats-io/nats.go": {
-		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "store/replog", "client", "bench/load", "bench/system",
+		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "store/replog", "client", "bench/system",
 		"cli/command", "cli/opscmd", "cli/clitest", "examples/go/consumer", "examples/go/producer", "examples/llm",
 	},
 	"github.com/cespare/xxhash/v2":        {"store/replog"},
@@ -195,6 +195,9 @@ func walkGo(t *testing.T, fn func(dir, file string, src []byte)) {
 		if d.IsDir() {
 			if p != "." && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "testdata") {
 				return fs.SkipDir
+			}
+			if _, err := os.Stat(filepath.Join(p, "go.mod")); err == nil && p != "." {
+				return fs.SkipDir // another module
 			}
 			return nil
 		}

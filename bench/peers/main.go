@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// run is a process of a measurement: the arguments are those of the hidden commands of fila bench.
+// run is a process of a measurement: the arguments are the same as of the hidden commands of fila bench.
 func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	switch {
 	case len(args) == 2 && args[0] == "bench" && args[1] == "load":

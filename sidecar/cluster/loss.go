@@ -106,8 +106,14 @@ func (c *Cluster) checkLoss(now int64, p *localShard) (f finding, report bool) {
 	lost := false
 	if p.store == nil {
 		seen = p.replica.Seen()
-		lost = errors.Is(seen.Err, replog.ErrShorter) || errors.Is(seen.Err, replog.ErrGone) ||
-			seen.Err == nil && seen.Lag == 0 && now-int64(seen.At.Sub(c.began)) >= quietFor && c.lacks(p, seen)
+		switch err := seen.Err; {
+		case err == nil:
+			lost = seen.Lag == 0 && now-int64(seen.At.Sub(c.began)) >= quietFor && c.lacks(p, seen)
+		case errors.Is(err, replog.ErrShorter), errors.Is(err, replog.ErrGone):
+			lost = true
+		default: // it says nothing about what the log lacks, for example that the log cannot be read
+			lost = p.lost.told
+		}
 	}
 	if lost == p.lost.told {
 		p.lost.since = 0
