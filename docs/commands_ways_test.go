@@ -92,6 +92,7 @@ var ways = []way{
 	{page: cliPage, command: "fila resume key orders acme", before: "fila pause key orders acme"},
 	{page: cliPage, command: "fila resume queue orders", before: "fila pause queue orders"},
 	{page: cliPage, command: "fila resume throttle stripe", before: "fila pause throttle stripe"},
+	{page: cliPage, command: "fila store accept-loss", before: "mv var/lib/fila/fila.db newest.db", after: "mv newest.db var/lib/fila/fila.db"},
 	{page: cliPage, command: "fila store compact /var/lib/fila --keep", before: "rm -f var/lib/fila/before.db"},
 	{page: cliPage, command: "fila store export backup.db --all --to", before: "rm -f store.jsonl"},
 	{page: cliPage, command: "fila store import", before: "rm -rf var/lib/fila"},

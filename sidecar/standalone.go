@@ -56,7 +56,12 @@ type standalone struct {
 
 func (a *standalone) open() (err error) {
 	s := a.s
-	a.store, err = store.Open(s.cfg.StorePath(), s.storeOptions())
+	o := s.storeOptions()
+	o.KeepConfirmed = true
+	a.store, err = store.Open(s.cfg.StorePath(), o)
+	if lost := new(store.LostError); errors.As(err, &lost) {
+		return fmt.Errorf("%w; messages and acks of the commits in between are missing: start with the file that has them, or give them up with `fila store accept-loss %s`", err, lost.File)
+	}
 	return s.lockedElsewhere(err)
 }
 

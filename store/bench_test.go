@@ -73,7 +73,7 @@ func BenchmarkCommit(b *testing.B) {
 }
 
 func benchCommit(b *testing.B, backlog, size int) {
-	s := open(b, b.TempDir(), store.Options{})
+	s := open(b, b.TempDir(), store.Options{KeepConfirmed: true})
 	defer s.Close()
 	l := newLoader(b, s)
 	l.fill(b, backlog)
@@ -111,7 +111,7 @@ func benchCommit(b *testing.B, backlog, size int) {
 // BenchmarkSubmit keeps 1024 batches of one message in flight, so that the store
 // decides the size of its commits.
 func BenchmarkSubmit(b *testing.B) {
-	s := open(b, b.TempDir(), store.Options{})
+	s := open(b, b.TempDir(), store.Options{KeepConfirmed: true})
 	defer s.Close()
 	l := newLoader(b, s)
 	slots := make(chan struct{}, 1024)

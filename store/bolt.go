@@ -50,6 +50,8 @@ type Bolt struct {
 	clock       storefile.Clock
 	serving     bool // opened by Open: Close writes the time
 
+	confirmed confirmer
+
 	closed  atomic.Bool
 	failed  chan struct{}
 	failure atomic.Pointer[error] // set once, before failed is closed
@@ -79,10 +81,13 @@ type counters struct {
 // exist. It returns [ErrLocked] if another process uses the file, [*VersionError]
 // (wrapping [ErrVersion]) for another format, [ErrNotStore] for a file that is no
 // store, and [*CorruptError] for a file whose structure is broken. A broken record
-// is no error here: [Bolt.Recover] reports it.
+// is no error here: [Bolt.Recover] reports it. See also [Options.KeepConfirmed].
 func Open(path string, o Options) (*Bolt, error) {
 	o = o.withDefaults()
 	p := storefile.Path(path)
+	if lost := p.Vanished(); o.KeepConfirmed && lost != nil {
+		return nil, lost
+	}
 	if err := storefile.Create(p, o.Logger); err != nil {
 		return nil, fmt.Errorf("store: cannot make %s: %w", path, err)
 	}
@@ -121,6 +126,10 @@ func serve(s *Bolt) (*Bolt, error) {
 	s.notify.onCommit = s.o.OnCommit
 	s.done.Go(s.commitLoop)
 	s.done.Go(s.notify.run)
+	if s.o.KeepConfirmed {
+		s.keepConfirmed()
+		s.done.Go(s.confirmLoop)
+	}
 	return s, nil
 }
 
@@ -179,6 +188,9 @@ func (s *Bolt) Close() error {
 		defer s.committing.Unlock()
 		if s.serving {
 			s.closeClock()
+		}
+		if s.o.KeepConfirmed {
+			s.keepConfirmed()
 		}
 		s.closed.Store(true)
 		err = s.path.CloseDB(s.db)

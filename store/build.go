@@ -58,7 +58,7 @@ func build(path, tmp string, secret []byte, created int64, o Options) (*Builder,
 	o = o.withDefaults()
 	// It is synced once, at the end. Messages stay in the order in which they are
 	// added, since no segments are merged.
-	o.NoSync, o.ReadCacheBytes, o.OnCommit = true, -1, nil
+	o.NoSync, o.ReadCacheBytes, o.OnCommit, o.KeepConfirmed = true, -1, nil, false
 	o.Join = nil // histories are taken as they are
 	o.tune.mergeFanIn = math.MaxInt
 	if err := storefile.RemoveStale(tmp, o.Timeout); err != nil {
@@ -188,6 +188,7 @@ type Rewritten struct {
 	Messages      int64 // live messages, all of which are in the new file
 	Dropped       int64 // finished messages that used space
 	TornMeta      bool  // see [storefile.Checked], of the old file
+	Lost          *LostError
 }
 
 const (
@@ -209,7 +210,7 @@ func CompactFile(path, keep string, o Options) (Rewritten, error) {
 	if err != nil {
 		return r, err
 	}
-	r.TornMeta = old.TornMeta()
+	r.TornMeta, r.Lost = old.TornMeta(), old.Lost()
 	b, err := rewrite(path, old, o, &r)
 	if err == nil {
 		err = storefile.KeepOwner(path, string(b.tmp))
@@ -276,6 +277,9 @@ func rewrite(path string, f *storefile.File, o Options, r *Rewritten) (b *Builde
 		err = b.addPosition(f)
 	}
 	if err == nil {
+		err = b.setCommits(stats.Commits)
+	}
+	if err == nil {
 		err = b.sum.differ(contents{stats.Messages, stats.Bytes, stats.States, stats.Histories})
 	}
 	if err != nil {
@@ -303,6 +307,16 @@ func (b *Builder) addPosition(f *storefile.File) error {
 		return err
 	}
 	return b.s.Apply(nil, position)
+}
+
+// setCommits sets the number of the last commit, so that the new file is not newer than the
+// one that it replaces, see [storefile.Confirmed].
+func (b *Builder) setCommits(n int64) error {
+	counts := b.s.counts()
+	counts.Commits = uint64(n)
+	return b.s.db.Update(func(tx *bbolt.Tx) error {
+		return storefile.PutSealed(tx.Bucket(storefile.BucketMeta), storefile.KeyCounts, storefile.AppendCounts(nil, counts))
+	})
 }
 
 // addContents adds the messages and the dedupe ids of f in batches.

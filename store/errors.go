@@ -51,6 +51,8 @@ type (
 	VersionError = storefile.VersionError
 	// CorruptError names a place in the file that cannot be trusted.
 	CorruptError = storefile.CorruptError
+	// LostError is about a store that lacks commits which it had confirmed.
+	LostError = storefile.LostError
 )
 
 const corruptListed = 100

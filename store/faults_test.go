@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storefile"
 	"github.com/filaq/fila/store/storetest"
 )
 
@@ -31,9 +32,10 @@ const (
 
 // image is the file after a confirmed commit, with its content.
 type image struct {
-	file    []byte
-	want    *storetest.Content
-	carried int64 // messages that compaction has written again, up to here
+	file      []byte
+	want      *storetest.Content
+	carried   int64 // messages that compaction has written again, up to here
+	confirmed storefile.Confirmed
 }
 
 // outage is a state that a power failure can leave of the commit from one image
@@ -58,7 +60,8 @@ type pair struct {
 // necessary and syncs it, writes data pages and syncs them, and then writes one meta
 // page (TestOrderOfWrites in sidecar/e2e checks that). Until the meta page is complete,
 // the file must have its earlier content, whatever is in the other pages, and fila must
-// be able to continue.
+// be able to continue. The file of the newest confirmed commit may be as it was after any
+// commit before.
 func TestPowerFailure(t *testing.T) {
 	seeds, commits := *flagSeeds, 36
 	if testing.Short() {
@@ -79,6 +82,7 @@ func TestPowerFailure(t *testing.T) {
 
 func powerFailures(t *testing.T, opts store.Options, seed uint64, commits int) {
 	opts.Now = func() int64 { return 1e18 }
+	opts.KeepConfirmed = true
 	images := makeImages(t, opts, seed, commits)
 	f := &faultFile{t: t, path: filepath.Join(t.TempDir(), "fila.db"), opts: opts}
 	f.opts.NoSync = true // nothing is cut off here that was not cut off already
@@ -91,8 +95,11 @@ func powerFailures(t *testing.T, opts store.Options, seed uint64, commits int) {
 		if len(p.new.file) > len(p.old.file) {
 			grown++
 		}
+		f.about = fmt.Sprintf("seed %d, commit %d, the old file", seed, i)
+		f.refusesOlder(p)
 		for _, o := range p.outages() {
 			states++
+			f.confirmed = p.old.confirmed
 			if o.torn {
 				torn++
 			}
@@ -129,9 +136,17 @@ func makeImages(t *testing.T, opts store.Options, seed uint64, commits int) []im
 		require.Equal(t, before+1, s.Stats().Commits, "one commit between two images")
 		file, err := os.ReadFile(s.Path())
 		require.NoError(t, err)
-		images = append(images, image{file: file, want: storetest.Dump(t, model), carried: s.Stats().CarriedTotal})
+		images = append(images, image{
+			file: file, want: storetest.Dump(t, model), carried: s.Stats().CarriedTotal,
+			confirmed: storefile.Confirmed{Commit: uint64(before + 1)},
+		})
 	}
 	require.NoError(t, errors.Join(s.Close(), model.Close()))
+	last, err := storefile.Path(s.Path()).ReadConfirmed()
+	require.NoError(t, err)
+	for i := range images {
+		images[i].confirmed.Store = last.Store
+	}
 	return images
 }
 
@@ -304,6 +319,8 @@ type faultFile struct {
 	path  string
 	opts  store.Options
 	about string
+
+	confirmed storefile.Confirmed // the newest commit that was noted before a failure
 }
 
 func (f *faultFile) write(file []byte) {
@@ -314,6 +331,7 @@ func (f *faultFile) write(file []byte) {
 func (f *faultFile) survives(o outage) {
 	f.t.Helper()
 	f.write(o.file)
+	require.NoError(f.t, storefile.Path(f.path).WriteConfirmed(f.confirmed))
 	defer f.keep(o.file)
 	f.checks(o.torn)
 	s, err := store.Open(f.path, f.opts)
@@ -343,12 +361,23 @@ func (f *faultFile) checks(torn bool) {
 	require.NoError(f.t, err, f.about)
 	require.True(f.t, sum.Structure, f.about)
 	require.Zero(f.t, sum.Problems, f.about)
+	require.Nil(f.t, sum.Lost, f.about)
 	require.Equal(f.t, torn, sum.TornMeta, "%s: a torn meta page is noticed", f.about)
 }
 
 func (f *faultFile) holds(s *store.Bolt, want *storetest.Content) {
 	f.t.Helper()
 	require.Equal(f.t, want, storetest.Dump(f.t, s), f.about)
+}
+
+// refusesOlder puts the old file back after the commit was noted.
+func (f *faultFile) refusesOlder(p *pair) {
+	f.t.Helper()
+	f.write(p.old.file)
+	require.NoError(f.t, storefile.Path(f.path).WriteConfirmed(p.new.confirmed))
+	_, err := store.Open(f.path, f.opts)
+	var lost *store.LostError
+	require.ErrorAs(f.t, err, &lost, f.about)
 }
 
 // refusesCut removes the end of the new file, which no crash does: the rest must not pass for a

@@ -30,6 +30,11 @@ func (s *Bolt) load() error {
 		if err := s.loadClock(tx); err != nil {
 			return err
 		}
+		if s.o.KeepConfirmed {
+			if err := s.loadConfirmed(tx); err != nil {
+				return err
+			}
+		}
 		s.count.dedupes = int64(tx.Bucket(storefile.BucketDedupe).Stats().KeyN)
 		return errors.Join(s.loadSegments(tx), s.loadStates(tx), s.loadHistories(tx), s.compareCounts(tx))
 	})

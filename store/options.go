@@ -52,6 +52,11 @@ type Options struct {
 	// batches and from the same goroutine.
 	OnCommit func(CommitStats)
 
+	// KeepConfirmed keeps the newest confirmed commit in path.confirmed, see
+	// [storefile.Confirmed], and makes Open refuse an older file with a [*LostError]. It is
+	// for synced files without a [Log].
+	KeepConfirmed bool
+
 	// NoSync leaves out the sync of each commit: a crash of the machine may then lose or
 	// break the file. For tests, benchmarks, and files that can be rebuilt.
 	NoSync bool

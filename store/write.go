@@ -534,4 +534,5 @@ func (s *Bolt) apply() {
 	}
 	s.count.commits++
 	s.count.carried += int64(len(p.carried))
+	s.confirmed.notify()
 }

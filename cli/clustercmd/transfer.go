@@ -75,6 +75,8 @@ func explain(err error) error {
 		return command.Exit(command.ExitConflict, err)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, meta.ErrNone):
 		return command.Exit(command.ExitNotFound, err)
+	case errors.As(err, new(*store.LostError)):
+		return command.Exit(command.ExitConflict, fmt.Errorf("%w; docs/operations.md says what to do", err))
 	case errors.Is(err, meta.ErrUnusable):
 		return command.Exit(command.ExitConflict, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storetest"
 )
 
 // configFile is the configuration of a node on a NATS server with JetStream.
@@ -61,6 +62,18 @@ func TestImportExportAndRebuild(t *testing.T) {
 	clitest.Complains(t, program.RunAt(t, "cluster", "export", "--config", file), command.ExitUsage, "--to is missing")
 	back := filepath.Join(t.TempDir(), "back")
 	clitest.Complains(t, program.RunAt(t, "cluster", "export", "--to", back, "--config", file), command.ExitNotFound, "there is no such cluster")
+
+	path := filepath.Join(dir, "fila.db")
+	older, err := os.ReadFile(path)
+	require.NoError(t, err)
+	s, err := store.Open(path, store.Options{KeepConfirmed: true})
+	require.NoError(t, err)
+	require.NoError(t, storetest.Do(s, &store.Batch{PutConfig: []store.Entry{{Key: "color", Value: "blue"}}}))
+	require.NoError(t, s.Close())
+	newest, err := os.ReadFile(path)
+	require.NoError(t, errors.Join(err, os.WriteFile(path, older, 0o600)))
+	clitest.Complains(t, program.RunAt(t, "cluster", "import", dir, "--config", file), command.ExitConflict, "is older than what was confirmed")
+	require.NoError(t, os.WriteFile(path, newest, 0o600))
 
 	r := program.RunAt(t, "cluster", "import", dir, "--config", file)
 	require.Equal(t, command.ExitOK, r.Code, r.Err)

@@ -17,7 +17,7 @@ const (
 	ExitRefused  = 6 // refused temporarily: backlog full or draining (429, 503)
 	ExitConnect  = 7 // no NATS server, or no fila connected to it
 	ExitDenied   = 8 // NATS permissions do not allow it
-	ExitInDoubt  = 9 // done, but the store's last commit may be missing
+	ExitInDoubt  = 9 // done, but the store's last commit may be missing, or confirmed commits are
 )
 
 // ExitError is an error with the exit code for main. Commands return it for errors other than

@@ -42,12 +42,12 @@ is an hour here.`,
 			if dir == "" {
 				return backupOnline(env, cmd, args)
 			}
-			reply, torn, err := backupOffline(cmd.Context(), config.StoreFile(dir), to)
+			reply, doubt, err := backupOffline(cmd.Context(), config.StoreFile(dir), to)
 			if err != nil {
 				return err
 			}
 			err = env.Show(cmd, reply, func() string { return showBackup(reply, nil) })
-			return cmp.Or(err, lastCommit(config.StoreFile(dir), torn))
+			return cmp.Or(err, doubt)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "data-dir", "", "data `directory` of a fila that does not run")
@@ -71,22 +71,24 @@ func backupOnline(env *command.Env, cmd *cobra.Command, args []string) error {
 	return err
 }
 
-func backupOffline(ctx context.Context, file, to string) (reply client.StoreBackupReply, torn bool, err error) {
+// backupOffline copies a file. doubt says why the copy may lack commits.
+func backupOffline(ctx context.Context, file, to string) (reply client.StoreBackupReply, doubt, err error) {
 	begin := time.Now()
 	f, err := store.OpenFile(file, store.Options{})
 	if errors.Is(err, store.ErrLocked) {
-		return reply, false, command.Exit(command.ExitRefused, fmt.Errorf("%s is in use by a fila process: leave out --data-dir and --to, and that fila writes the backup", file))
+		return reply, nil, command.Exit(command.ExitRefused, fmt.Errorf("%s is in use by a fila process: leave out --data-dir and --to, and that fila writes the backup", file))
 	}
 	if err != nil {
-		return reply, false, storeError(file, err)
+		return reply, nil, storeError(file, err)
 	}
 	n, err := f.BackupTo(ctx, to)
+	doubt = lastCommit(file, f.TornMeta(), f.Lost())
 	err = errors.Join(err, f.Close())
 	if errors.Is(err, os.ErrExist) {
-		return reply, false, command.Exit(command.ExitConflict, err)
+		return reply, nil, command.Exit(command.ExitConflict, err)
 	}
 	if err != nil {
-		return reply, false, err
+		return reply, nil, err
 	}
-	return client.StoreBackupReply{Path: to, Bytes: n, DurationMs: time.Since(begin).Milliseconds()}, f.TornMeta(), nil
+	return client.StoreBackupReply{Path: to, Bytes: n, DurationMs: time.Since(begin).Milliseconds()}, doubt, nil
 }

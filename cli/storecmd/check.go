@@ -43,7 +43,7 @@ func newStoreCheckCommand(env *command.Env) *cobra.Command {
 		Short: "Read everything in a store and report what is wrong",
 		Long: `Read everything in a store, payloads included, and print what is wrong and where.
 PATH is a data directory, fila.db or backup. The exit code is 1 if anything is
-wrong, and 9 if only the last commit may be missing.`,
+wrong, and 9 if only the last commit may be missing or confirmed commits are.`,
 		Example: `  fila store check /var/lib/fila
   fila store check backup.db --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -80,7 +80,7 @@ func checkStore(env *command.Env, cmd *cobra.Command, file string) error {
 	for _, p := range queueProblems(sum.Queues) {
 		found(p)
 	}
-	r.OK, r.Checked, r.Queues = r.ProblemsTotal == 0 && !sum.TornMeta, sum, len(sum.Queues)
+	r.OK, r.Checked, r.Queues = r.ProblemsTotal == 0 && !sum.TornMeta && sum.Lost == nil, sum, len(sum.Queues)
 	if writeErr == nil {
 		writeErr = env.Show(cmd, r, r.text)
 	}
@@ -90,7 +90,7 @@ func checkStore(env *command.Env, cmd *cobra.Command, file string) error {
 	if r.ProblemsTotal > 0 {
 		return fmt.Errorf("%s found in %s; docs/operations.md says what to do", terminal.Plural(r.ProblemsTotal, "problem"), file)
 	}
-	return lastCommit(file, r.TornMeta)
+	return lastCommit(file, r.TornMeta, r.Lost)
 }
 
 func (p problem) String() string {
@@ -110,6 +110,9 @@ func (r *checkReport) text() string {
 	}
 	text := fmt.Sprintf("%s: %s, %s in %s, %s, %s, %s\n", r.File, terminal.Plural(int64(r.Queues), "queue"), terminal.Plural(r.Messages, "message"),
 		terminal.Plural(r.Segments, "segment"), terminal.Plural(r.States, "state"), terminal.Plural(r.DedupeIDs, "dedupe id"), terminal.Size(r.FileBytes))
+	if r.Lost != nil {
+		text += fmt.Sprintf("confirmed commits are missing: the last one is %d, and %d had been confirmed\n", r.Lost.Commit, r.Lost.Confirmed)
+	}
 	if r.TornMeta {
 		text += "one of the two meta pages is damaged: the last commit may be missing\n"
 	}

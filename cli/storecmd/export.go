@@ -76,7 +76,7 @@ func (e *exporter) run(file, to string, stdout io.Writer) (err error) {
 	if err != nil {
 		return storeError(file, err)
 	}
-	doubt := lastCommit(file, f.TornMeta())
+	doubt := lastCommit(file, f.TornMeta(), f.Lost())
 	if e.skipped > 0 {
 		if doubt != nil {
 			command.Complain(e.errOut, doubt.Error())

@@ -20,11 +20,11 @@ func Commands(env *command.Env) []*cobra.Command {
 	group := &cobra.Command{
 		Use:   "store",
 		Short: "Check, measure, compact, back up, export and import a store",
-		Long: `Check, measure, compact, back up, export and import a store. Except backup, the
-commands need a store that no fila has open.`,
+		Long: `Check, measure, compact, back up, export and import a store, and accept the loss of
+what it lacks. Except backup, the commands need a store that no fila has open.`,
 	}
 	return []*cobra.Command{command.Group(group, newStoreCheckCommand(env), newStoreStatsCommand(env), newStoreCompactCommand(env),
-		newStoreBackupCommand(env), newStoreExportCommand(env), newStoreImportCommand(env))}
+		newStoreBackupCommand(env), newStoreExportCommand(env), newStoreImportCommand(env), newStoreAcceptLossCommand(env))}
 }
 
 // storeOptions are the options of the commands on files.
@@ -51,10 +51,13 @@ func storeError(file string, err error) error {
 	return err
 }
 
-// lastCommit returns the error of a successful command on a store with a damaged meta
-// page.
-func lastCommit(file string, torn bool) error {
-	if !torn {
+// lastCommit returns the error of a successful command on a store that lacks confirmed commits,
+// or has a damaged meta page.
+func lastCommit(file string, torn bool, lost *store.LostError) error {
+	switch {
+	case lost != nil:
+		return command.Exit(command.ExitInDoubt, fmt.Errorf("%w; docs/operations.md says what to do", lost))
+	case !torn:
 		return nil
 	}
 	return command.Exit(command.ExitInDoubt, fmt.Errorf("one of the two meta pages of %s is damaged: its last commit may be missing; docs/operations.md says what to do", file))
@@ -88,7 +91,7 @@ needs space for both. A broken store is refused.`,
 				return fmt.Sprintf("%s: %s before, %s now; %s kept, %s dropped\n",
 					file, terminal.Size(r.Before), terminal.Size(r.After), terminal.Plural(r.Messages, "message"), terminal.Plural(r.Dropped, "finished one"))
 			})
-			return cmp.Or(err, lastCommit(file, r.TornMeta))
+			return cmp.Or(err, lastCommit(file, r.TornMeta, r.Lost))
 		},
 	}
 	cmd.Flags().StringVar(&keep, "keep", "", "keep the old file as `file`, on the same file system")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storefile"
 )
 
 // TestCrash kills fila with SIGKILL at random moments under load and checks the first three
@@ -93,6 +94,7 @@ func TestCrash(t *testing.T) {
 	if *flagKills >= 200 {
 		require.Positive(t, seen.starting, "no kill came before fila was ready")
 		require.Positive(t, seen.compacting, "no kill came while commits compacted")
+		require.Positive(t, seen.confirmed, "no kill came after a commit was noted")
 	}
 }
 
@@ -102,11 +104,12 @@ type kills struct {
 	starting   int // not ready yet
 	compacted  int // messages were where compaction had put them
 	compacting int // and the last commit with messages was a compaction
+	confirmed  int // the newest confirmed commit was noted
 }
 
 func (k *kills) String() string {
-	return fmt.Sprintf("%d kills: %d before fila was ready, %d on a file that compaction had worked on, %d of them right after a commit that compacted",
-		k.all, k.starting, k.compacted, k.compacting)
+	return fmt.Sprintf("%d kills: %d before fila was ready, %d on a file that compaction had worked on, %d of them right after a commit that compacted; %d with a note of the newest confirmed commit",
+		k.all, k.starting, k.compacted, k.compacting, k.confirmed)
 }
 
 // note examines the file after a kill. Messages of a queue are in the order of their commits,
@@ -123,6 +126,10 @@ func (k *kills) note(t testing.TB, p *proc, queues ...string) {
 	}
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
+	require.Nil(t, f.Lost())
+	if _, err := storefile.Path(p.file()).ReadConfirmed(); err == nil {
+		k.confirmed++
+	}
 	snap, err := f.Snapshot()
 	require.NoError(t, err)
 	newest := map[store.QueueID]int64{}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -64,6 +65,44 @@ func TestLeasesSurviveARestart(t *testing.T) {
 		c2.accepted(next, "")
 		require.Zero(t, c2.depth("q"))
 	})
+}
+
+// TestAnEarlierCopyIsRefused: a backup that is copied over the file of a store does not hide what
+// was confirmed since.
+func TestAnEarlierCopyIsRefused(t *testing.T) {
+	t.Parallel()
+	p := startFila(t, options{})
+	c := p.client(t)
+	c.createQueue("q", nil)
+	c.enqueue("q", "before")
+	var backup struct {
+		Path string `json:"path"`
+	}
+	p.okJSON(t, &backup, "store", "backup")
+	c.enqueue("q", "confirmed")
+	require.Zero(t, p.Stop(t))
+	newest, err := os.ReadFile(p.file())
+	require.NoError(t, err)
+	earlier, err := os.ReadFile(backup.Path)
+	require.NoError(t, err)
+
+	require.NoError(t, os.WriteFile(p.file(), earlier, 0o600))
+	require.NoError(t, p.start())
+	require.Equal(t, 1, p.WaitExit(t))
+	require.Contains(t, p.log.String(), "give them up with `fila store accept-loss "+p.file()+"`")
+	require.Equal(t, 9, p.fila(t, "store", "check", p.Dir).code)
+
+	require.NoError(t, os.WriteFile(p.file(), newest, 0o600))
+	p.Start(t)
+	require.EqualValues(t, 2, p.client(t).depth("q"))
+	require.Zero(t, p.Stop(t))
+
+	require.NoError(t, os.WriteFile(p.file(), earlier, 0o600))
+	p.ok(t, "store", "accept-loss", p.Dir)
+	p.Start(t)
+	require.EqualValues(t, 1, p.client(t).depth("q"))
+	require.Contains(t, p.log.String(), "the loss of confirmed commits was accepted")
+	require.Zero(t, p.Stop(t))
 }
 
 func TestEverythingSurvivesARestart(t *testing.T) {

@@ -37,6 +37,9 @@ type Checked struct {
 	// was not confirmed. Or the page was damaged later: then the commit may have been
 	// confirmed. The next commit rewrites the page and removes the evidence.
 	TornMeta bool `json:"torn_meta"`
+
+	// Lost is not nil if the store lacks commits that it had confirmed.
+	Lost *LostError `json:"lost,omitempty"`
 }
 
 // Check reads the whole store at path, payloads included, and passes every problem
@@ -53,7 +56,7 @@ func Check(path string, o Options, found func(*CorruptError)) (Checked, error) {
 	if f == nil || err != nil {
 		return c.sum, err
 	}
-	c.f, c.sum.Structure = f, true
+	c.f, c.sum.Structure, c.sum.Lost = f, true, f.Lost()
 	c.report(f.clockErr)
 	err = f.view("check", func(tx *bbolt.Tx) error {
 		c.tx = tx

@@ -23,6 +23,9 @@ func Import(ctx context.Context, o Options, path string) (moved Moved, err error
 		return moved, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	if lost := f.Lost(); lost != nil {
+		return moved, lost
+	}
 	if position, err := f.Position(); err != nil {
 		return moved, err
 	} else if position != nil {
