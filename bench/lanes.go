@@ -29,9 +29,10 @@ type lane struct {
 
 // Sizes of loads.
 const (
-	window     = 1024
-	fewWindow  = 256
-	hookScript = `function on_enqueue(msg)
+	window      = 1024
+	fewWindow   = 256
+	leastWindow = 64
+	hookScript  = `function on_enqueue(msg)
   return { fairness_key = msg.headers["key"], weight = 1, cost = 1 }
 end`
 	// enoughBytes ends a measurement of large messages before the disk is full.
@@ -41,8 +42,8 @@ end`
 )
 
 var (
-	allSystems  = []system.Name{system.Fila, system.FIFO, system.Hops, system.HopsWire, system.JetStream, system.JetStreamSync}
-	withoutFIFO = []system.Name{system.Fila, system.Hops, system.HopsWire, system.JetStream, system.JetStreamSync}
+	allSystems  = []system.Name{system.Fila, system.FilaMin, system.FIFO, system.Hops, system.HopsWire, system.JetStream, system.JetStreamSync}
+	withoutFIFO = []system.Name{system.Fila, system.FilaMin, system.Hops, system.HopsWire, system.JetStream, system.JetStreamSync}
 	// Systems of workloads without a bare middle.
 	filaAndJetStream = []system.Name{system.Fila, system.JetStream}
 )
@@ -94,7 +95,7 @@ func (o *Options) fill(name string, n int64) load.Phase {
 func number(n int) string { return report.Thousands(float64(n)) }
 
 func lifeLanes(o *Options, systems []system.Name, confirmed bool) []lane {
-	return each([][2]int{{1, fewWindow}, {1, window}, {8, fewWindow}, {8, window}}, systems, func(c [2]int, sys system.Name) lane {
+	return each([][2]int{{1, leastWindow}, {1, fewWindow}, {1, window}, {8, fewWindow}, {8, window}}, systems, func(c [2]int, sys system.Name) lane {
 		pairs, inFlight := c[0], c[1]
 		p := o.life(pairs, inFlight)
 		p.AckConfirmed = confirmed

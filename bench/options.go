@@ -125,7 +125,7 @@ func (o *Options) checkNames() error {
 	}
 	for _, name := range o.Systems {
 		if !system.Name(name).IsFila() {
-			return fmt.Errorf("system %q cannot be measured on a running fila: allowed is %s, %s", name, system.Fila, system.FIFO)
+			return fmt.Errorf("system %q cannot be measured on a running fila: allowed is %s, %s, %s", name, system.Fila, system.FilaMin, system.FIFO)
 		}
 	}
 	for i, name := range known {

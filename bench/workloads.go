@@ -45,6 +45,7 @@ var (
 		{Text: "fila / hops", Metric: "rate", To: system.Hops, Fits: "1,024 in flight", AtLeast: 0.8},
 		{Text: "fila / hops", Metric: "rate", To: system.Hops, Fits: " 256 in flight", AtLeast: 0.65},
 		{Text: "fila / hops-wire", Metric: "rate", To: system.HopsWire},
+		{Text: "fila-min / hops", Metric: "rate", Of: system.FilaMin, To: system.Hops},
 		{Text: "fila / jetstream", Metric: "rate", To: system.JetStream, AtLeast: 2},
 		{Text: "fila / jetstream-sync", Metric: "rate", To: system.JetStreamSync, AtLeast: 25},
 	}
@@ -66,7 +67,7 @@ var workloads = []workload{
 		Columns: slices.Concat(report.RateColumn, report.ConfirmColumns, report.CostColumns), Base: ofHops,
 	}},
 	{lanes: func(o *Options) []lane { return lifeLanes(o, allSystems, false) }, Workload: report.Workload{
-		Name: "life", About: "publish, confirmation, delivery, ack: 1 and 8 producers and consumers, 256 and 1,024 in flight",
+		Name: "life", About: "publish, confirmation, delivery, ack: 1 and 8 producers and consumers, 64 to 1,024 in flight",
 		Columns: lifeColumns, Base: ofHops, Goals: lifeGoals,
 	}},
 	{lanes: func(o *Options) []lane { return lifeLanes(o, withoutFIFO, true) }, Workload: report.Workload{

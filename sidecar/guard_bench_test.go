@@ -36,7 +36,7 @@ func startGuardBench(b *testing.B) *guardBench {
 	server := x.connect(b)
 	service, err := micro.AddService(server, micro.Config{Name: "bare", Version: "1.0.0"})
 	require.NoError(b, err)
-	answer := []byte(`{"allowed":true,"permit":"` + strings.Repeat("a", wire.TokenLen) + `","expires_at":"2030-01-02T15:04:35.123456789Z"}`)
+	answer := []byte(`{"allowed":true,"permit":"` + strings.Repeat("a", wire.PermitLen) + `","expires_at":"2030-01-02T15:04:35.123456789Z"}`)
 	handler := micro.HandlerFunc(func(r micro.Request) { _ = r.Respond(answer) })
 	require.NoError(b, service.AddEndpoint("bare", handler, micro.WithEndpointSubject("bare.guard.check.>")))
 	require.NoError(b, server.Flush())
@@ -58,10 +58,10 @@ func guardCheck(nc *nats.Conn, body []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if len(m.Data) < len(before)+wire.TokenLen || string(m.Data[:len(before)]) != before {
+	if len(m.Data) < len(before)+wire.PermitLen || string(m.Data[:len(before)]) != before {
 		return "", wire.Internal(string(m.Data))
 	}
-	return string(m.Data[len(before) : len(before)+wire.TokenLen]), nil
+	return string(m.Data[len(before) : len(before)+wire.PermitLen]), nil
 }
 
 func guardDone(nc *nats.Conn, permit string) error {

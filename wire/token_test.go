@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/base64"
+	"maps"
 	"math"
 	"strings"
 	"sync"
@@ -26,16 +27,26 @@ func newTestSigner(t testing.TB, seed byte) *Signer {
 	return s
 }
 
+// forms are the forms of tokens.
+var forms = map[string]func(*Signer, []byte, string, Token) []byte{"token": (*Signer).Append, "permit": (*Signer).AppendPermit}
+
 func TestTokenGolden(t *testing.T) {
-	// Tokens outlive the process that made them: this one must stay valid. It
-	// was computed apart, with Python's hmac.
-	const want = "AQIDBAUGBwgAAAADERITFBUWFxgtv1CTy4F_gkmCKws"
+	// Tokens outlive the process that made them: these must stay valid. They
+	// were computed apart, with Python's hmac.
 	tok := Token{Seq: 0x0102030405060708, Attempt: 3, Lease: 0x1112131415161718}
 	s := newTestSigner(t, 1)
-	require.Equal(t, "x"+want, string(s.Append([]byte("x"), "orders", tok)))
-	got, err := s.Parse(want, "orders")
-	require.NoError(t, err)
-	require.Equal(t, tok, got)
+	for form, want := range map[string]string{
+		"token":  "ERITFBUWFxiIjpiowOCAgQEDX05x9SLw7VQ",
+		"permit": "AQIDBAUGBwgAAAADERITFBUWFxgtv1CTy4F_gkmCKws",
+	} {
+		require.Equal(t, "x"+want, string(forms[form](s, []byte("x"), "orders", tok)))
+		got, err := s.Parse(want, "orders")
+		require.NoError(t, err)
+		require.Equal(t, tok, got)
+		lease, err := LeaseOf(want)
+		require.NoError(t, err)
+		require.Equal(t, tok.Lease, lease)
+	}
 }
 
 func TestTokenRoundTrip(t *testing.T) {
@@ -46,37 +57,54 @@ func TestTokenRoundTrip(t *testing.T) {
 		{Seq: math.MaxUint64, Attempt: math.MaxUint32, Lease: math.MaxUint64},
 	} {
 		for _, queue := range []string{"q", "orders", "a.b.dlq", strings.Repeat("q", MaxQueueName) + DLQSuffix} {
-			got, err := s.Parse(string(s.Append(nil, queue, tok)), queue)
-			require.NoError(t, err)
-			require.Equal(t, tok, got)
+			require.LessOrEqual(t, len(s.Append(nil, queue, tok)), MaxTokenLen)
+			require.Len(t, s.AppendPermit(nil, queue, tok), PermitLen)
+			for _, form := range forms {
+				got, err := s.Parse(string(form(s, nil, queue, tok)), queue)
+				require.NoError(t, err)
+				require.Equal(t, tok, got)
+			}
 		}
 	}
+	require.Len(t, s.Append(nil, "q", Token{Seq: math.MaxUint64, Attempt: math.MaxUint32}), MaxTokenLen)
+	require.Len(t, s.Append(nil, "q", Token{Seq: 1e6, Attempt: 1, Lease: math.MaxUint64}), 27)
 }
 
 func TestTokenRefused(t *testing.T) {
-	s := newTestSigner(t, 3)
-	good := string(s.Append(nil, "orders", Token{Seq: 5, Attempt: 1, Lease: 77}))
+	s, tok := newTestSigner(t, 3), Token{Seq: 5, Attempt: 1, Lease: 77}
+	for name, form := range forms {
+		t.Run(name, func(t *testing.T) {
+			testRefused(t, s, string(form(s, nil, "orders", tok)), map[string]string{
+				"token of another key":     string(form(newTestSigner(t, 4), nil, "orders", tok)),
+				"MAC over another queue":   string(form(s, nil, "orders2", tok)),
+				"MAC of the source's name": string(form(s, nil, "orders.dlq", tok)),
+			})
+		})
+	}
+}
+
+// testRefused checks that nothing but good is a token of the queue orders.
+func testRefused(t *testing.T, s *Signer, good string, bad map[string]string) {
 	raw, err := base64.RawURLEncoding.DecodeString(good)
 	require.NoError(t, err)
-
-	bad := map[string]string{
-		"empty":                    "",
-		"one short":                good[:TokenLen-1],
-		"one long":                 good + "A",
-		"padding":                  good[:TokenLen-1] + "=",
-		"padded":                   good + "=",
-		"line break inside":        good[:10] + "\n" + good[11:],
-		"two line breaks":          good[:10] + "\r\n" + good[12:],
-		"line break added":         good + "\n",
-		"character of base64std":   "+" + good[1:],
-		"other alphabet":           "/" + good[1:],
-		"not base64":               "*" + good[1:],
-		"non-ASCII":                "é" + good[2:],
-		"zero token":               strings.Repeat("A", TokenLen),
-		"token of another key":     string(newTestSigner(t, 4).Append(nil, "orders", Token{Seq: 5, Attempt: 1, Lease: 77})),
-		"MAC over another queue":   string(s.Append(nil, "orders2", Token{Seq: 5, Attempt: 1, Lease: 77})),
-		"MAC of the source's name": string(s.Append(nil, "orders.dlq", Token{Seq: 5, Attempt: 1, Lease: 77})),
-	}
+	maps.Copy(bad, map[string]string{
+		"empty":                   "",
+		"one short":               good[:len(good)-1],
+		"one long":                good + "A",
+		"padding":                 good[:len(good)-1] + "=",
+		"padded":                  good + "=",
+		"line break inside":       good[:10] + "\n" + good[11:],
+		"line break more":         good[:10] + "\n" + good[10:],
+		"two line breaks":         good[:10] + "\r\n" + good[12:],
+		"line break added":        good + "\n",
+		"character of base64std":  "+" + good[1:],
+		"other alphabet":          "/" + good[1:],
+		"not base64":              "*" + good[1:],
+		"non-ASCII":               "é" + good[2:],
+		"zero token":              strings.Repeat("A", len(good)),
+		"a MAC alone":             good[:11],
+		"as long as the shortest": good[:22],
+	})
 	for name, tok := range bad {
 		_, err := s.Parse(tok, "orders")
 		require.ErrorIs(t, err, ErrBadToken, name)
@@ -93,11 +121,11 @@ func TestTokenRefused(t *testing.T) {
 		_, err := s.Parse(base64.RawURLEncoding.EncodeToString(forged), "orders")
 		require.ErrorIs(t, err, ErrBadToken, "bit %d", bit)
 	}
-	// The last character carries four bits; the other two must be zero.
+	// Unused bits of the last character must be zero.
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	accepted := 0
 	for _, c := range alphabet {
-		if _, err := s.Parse(good[:TokenLen-1]+string(c), "orders"); err == nil {
+		if _, err := s.Parse(good[:len(good)-1]+string(c), "orders"); err == nil {
 			accepted++
 		}
 	}
@@ -108,8 +136,8 @@ func TestTokenRefused(t *testing.T) {
 // for the start of the other.
 func TestTokenNoRunningTogether(t *testing.T) {
 	s := newTestSigner(t, 3)
-	a := s.Append(nil, "ab", Token{Seq: 1, Attempt: 1, Lease: 0x6161616161616161})
-	b := s.Append(nil, "b", Token{Seq: 1, Attempt: 1, Lease: 0x6161616161616161})
+	a := s.AppendPermit(nil, "ab", Token{Seq: 1, Attempt: 1, Lease: 0x6161616161616161})
+	b := s.AppendPermit(nil, "b", Token{Seq: 1, Attempt: 1, Lease: 0x6161616161616161})
 	require.NotEqual(t, a[27:], b[27:])
 }
 
@@ -132,7 +160,7 @@ func TestSignerConcurrent(t *testing.T) {
 	errs := make(chan error, 8)
 	for g := range 8 {
 		wg.Go(func() {
-			var buf [TokenLen]byte
+			var buf [MaxTokenLen]byte
 			for i := range 500 {
 				tok := Token{Seq: uint64(i), Attempt: uint32(g), Lease: uint64(i * g)}
 				got, err := s.Parse(string(s.Append(buf[:0], "orders", tok)), "orders")
@@ -151,12 +179,13 @@ func TestSignerConcurrent(t *testing.T) {
 func FuzzTokenParse(f *testing.F) {
 	s := newTestSigner(f, 3)
 	f.Add(string(s.Append(nil, "orders", Token{Seq: 5, Attempt: 1, Lease: 77})), "orders", uint64(5), uint32(1), uint64(77))
-	f.Add(strings.Repeat("A", TokenLen), "", uint64(0), uint32(0), uint64(0))
-	f.Add(strings.Repeat("\n", TokenLen), "orders", uint64(1), uint32(2), uint64(3))
+	f.Add(string(s.AppendPermit(nil, "orders", Token{Seq: 5, Attempt: 1, Lease: 77})), "orders", uint64(5), uint32(1), uint64(77))
+	f.Add(strings.Repeat("A", PermitLen), "", uint64(0), uint32(0), uint64(0))
+	f.Add(strings.Repeat("\n", MaxTokenLen), "orders", uint64(1), uint32(2), uint64(3))
 	f.Fuzz(func(t *testing.T, text, queue string, seq uint64, attempt uint32, lease uint64) {
 		// Parse accepts only what the signer makes.
 		if tok, err := s.Parse(text, queue); err == nil {
-			require.Equal(t, text, string(s.Append(nil, queue, tok)))
+			require.Contains(t, []string{string(s.Append(nil, queue, tok)), string(s.AppendPermit(nil, queue, tok))}, text)
 		} else {
 			require.ErrorIs(t, err, ErrBadToken)
 		}

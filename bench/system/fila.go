@@ -18,6 +18,7 @@ type fila struct {
 	queue    *Queue
 	subjects wire.Subjects
 	client   *client.Client
+	headers  string // of deliveries
 }
 
 func (f *fila) SetUp(ctx context.Context) error {
@@ -72,7 +73,7 @@ func (f *fila) Consume(ctx context.Context, nc *nats.Conn, name string, credit i
 	if err := flush(ctx, nc); err != nil {
 		return nil, err
 	}
-	if err := f.register(ctx, nc, wire.ConsumeRequest{Consumer: name, MaxInFlight: credit}); err != nil {
+	if err := f.register(ctx, nc, wire.ConsumeRequest{Consumer: name, MaxInFlight: credit, Headers: f.headers}); err != nil {
 		return nil, fmt.Errorf("register consumer %s: %w", name, err)
 	}
 	return func(ctx context.Context) error {

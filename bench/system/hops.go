@@ -119,10 +119,11 @@ func (i *imitation) sendOn(m *nats.Msg) {
 	_ = i.nc.PublishMsg(&nats.Msg{Subject: hopsDeliver, Reply: i.ackSubject(), Header: i.header, Data: m.Data})
 }
 
-// ackSubject returns a new subject with a token of 43 characters.
+// ackSubject returns a new subject with a token of 27 characters, as long as fila's for the
+// millionth message of a queue.
 func (i *imitation) ackSubject() string {
 	const head, tail = hopsAck + ".", ".bench-0123456789"
-	subject := []byte(head + "0000000000000000000000000000000000000000000" + tail)
+	subject := []byte(head + "000000000000000000000000000" + tail)
 	at := len(subject) - len(tail)
 	for n := i.n; n > 0; n /= 10 {
 		at--

@@ -8,6 +8,7 @@ type Name string
 // Systems.
 const (
 	Fila          Name = "fila"           // fair order by a header of the message
+	FilaMin       Name = "fila-min"       // fila, whose consumers ask for few headers
 	FIFO          Name = "fila-fifo"      // fila without a fairness key
 	Hops          Name = "hops"           // the same messages, only forwarded
 	HopsWire      Name = "hops-wire"      // the same, with fila's headers and ack subjects
@@ -65,6 +66,7 @@ type description struct {
 // systems are all systems, in the order of tables.
 var systems = []description{
 	{Fila, kindFila, false, promiseFila},
+	{FilaMin, kindFila, false, promiseFila},
 	{FIFO, kindFila, false, promiseFila},
 	{FilaR3, kindCluster, false, promiseMajority + ", or already acked"},
 	{FilaR3Sync, kindCluster, true, promiseMajoritySynced + ", or already acked"},

@@ -105,7 +105,11 @@ func newProtocol(name Name, q *Queue, nc *nats.Conn, prefix string) (protocol, e
 			return nil, err
 		}
 		c, err := client.New(nc, client.WithPrefix(prefix), client.WithTimeout(requestTimeout))
-		return &fila{q, subjects, c}, err
+		f := &fila{queue: q, subjects: subjects, client: c}
+		if name == FilaMin {
+			f.headers = wire.HeadersMin
+		}
+		return f, err
 	case name.is(kindHops):
 		return hops{q}, nil
 	}

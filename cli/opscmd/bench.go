@@ -37,6 +37,7 @@ round measures every system; figures are medians of rounds, ratios are within a
 round. The systems:
 
   fila            fila serve, fair order by a header
+  fila-min        fila serve, consumers that ask for few headers
   fila-fifo       fila serve, one flow
   hops            the same messages over NATS with nothing done in between
   hops-wire       the same, with headers and ack subjects like fila's

@@ -52,7 +52,7 @@ func BenchmarkGuard(b *testing.B) {
 		if reply.Err != nil {
 			b.Fatal(reply.Err)
 		}
-		tell := append(done, reply.Body[before:before+wire.TokenLen]...)
+		tell := append(done, reply.Body[before:before+wire.PermitLen]...)
 		if reply := g.doneVerb("vendor:stripe", append(tell, `","outcome":"ok"}`...), api.GuardOrigin{}); reply.Err != nil {
 			b.Fatal(reply.Err)
 		}

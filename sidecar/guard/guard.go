@@ -341,7 +341,7 @@ func (g *Service) Live() int {
 func signed(key, caller string) string { return "\x00guard\x00" + caller + "\x00" + key }
 
 func (g *Service) sign(p *permit) string {
-	return string(g.opt.Signer.Append(nil, signed(p.key, p.caller), wire.Token{Seq: p.number, Lease: g.run}))
+	return string(g.opt.Signer.AppendPermit(nil, signed(p.key, p.caller), wire.Token{Seq: p.number, Lease: g.run}))
 }
 
 // ending is a permit that has ended without a done, and the outcome for its circuit.

@@ -179,7 +179,7 @@ func (r *rig) allowed(key string, with ...string) string {
 	r.t.Helper()
 	a := r.ask(key, with...)
 	require.True(r.t, a.Allowed, "refused by %s %s", a.Gate, a.Key)
-	require.Len(r.t, a.Permit, wire.TokenLen)
+	require.Len(r.t, a.Permit, wire.PermitLen)
 	return a.Permit
 }
 
@@ -782,7 +782,7 @@ func TestPermitsOfAnotherFila(t *testing.T) {
 		require.Nil(t, reply.Err)
 		require.Nil(t, reply.Later)
 		require.JSONEq(t, `{"retry":false}`, string(reply.Body))
-		require.ErrorIs(t, end(strings.Repeat("=", wire.TokenLen), "").Err, wire.PermitRefused(""))
+		require.ErrorIs(t, end(strings.Repeat("=", wire.PermitLen), "").Err, wire.PermitRefused(""))
 
 		outcome := func(later func() api.GuardReply, failed error) api.GuardReply {
 			go func() { answer <- failed }()

@@ -226,7 +226,7 @@ func (d *dispatcher) message(w *queue.Delivery, headers nats.Header, payload []b
 		b = wire.AppendTimestamp(b, w.Deadline)
 	}
 	deadline := len(b)
-	var token [wire.TokenLen]byte
+	var token [wire.MaxTokenLen]byte
 	b = s.subjects.AppendAck(b, s.Signer.Append(token[:0], name, w.Token), name)
 	text := string(b)
 	e := &envelope{

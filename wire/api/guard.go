@@ -267,7 +267,7 @@ func ParseGuardDone(tail string, body []byte) (GuardDoneRequest, *wire.Error) {
 			return err
 		}
 		switch {
-		case len(r.Permit) != wire.TokenLen:
+		case len(r.Permit) != wire.PermitLen:
 			return wire.BadField("permit", wire.Quote(r.Permit), "the permit of the check is expected")
 		case r.Outcome != GuardOK && r.Outcome != GuardError:
 			return wire.BadField("outcome", wire.Quote(r.Outcome), "allowed are ok and error")

@@ -55,7 +55,7 @@ func TestGuardCheckRefused(t *testing.T) {
 // AppendAllowed writes the same JSON as encoding/json.
 func TestGuardAnswerAllowed(t *testing.T) {
 	for _, probe := range []bool{false, true} {
-		a := GuardAnswer{Allowed: true, Permit: strings.Repeat("aZ_-", wire.TokenLen/4), ExpiresAt: wire.Timestamp(1e18), Probe: probe}
+		a := GuardAnswer{Allowed: true, Permit: strings.Repeat("aZ_-", wire.PermitLen/4), ExpiresAt: wire.Timestamp(1e18), Probe: probe}
 		want, err := json.Marshal(&a)
 		require.NoError(t, err)
 		require.Equal(t, string(want), string(a.AppendAllowed(nil)))
@@ -65,7 +65,7 @@ func TestGuardAnswerAllowed(t *testing.T) {
 // Any input is refused as a bad request or is within all bounds. An accepted request, encoded
 // again, is accepted and equal.
 func FuzzGuardRequests(f *testing.F) {
-	permit := strings.Repeat("a", wire.TokenLen)
+	permit := strings.Repeat("a", wire.PermitLen)
 	for _, body := range []string{
 		"", `{"with":["tenant:acme"],"cost":0.5,"ttl_ms":1000,"caller":"web"}`, `{"key":"a key","with":[]}`,
 		`{"checks":[{"key":"a"},{"key":"b","with":["c"],"cost":1e6}]}`, `{"checks":null}`, `{"cost":1e-3}`, `{"cost":-0}`,
@@ -112,7 +112,7 @@ func FuzzGuardRequests(f *testing.F) {
 		}
 		if r, err := ParseGuardDone(tail, body); err == nil {
 			require.NoError(t, wire.CheckKey(r.Key))
-			require.Len(t, r.Permit, wire.TokenLen)
+			require.Len(t, r.Permit, wire.PermitLen)
 			require.GreaterOrEqual(t, r.Attempt, uint32(1))
 			require.LessOrEqual(t, len(r.Error), maxGuardErrorBytes)
 			require.True(t, r.Outcome == GuardOK || r.Outcome == GuardError)
