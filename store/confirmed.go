@@ -115,5 +115,9 @@ func AcceptLoss(path string, o Options, agree func(*LostError) bool) (lost *Lost
 	if lost == nil || !agree(lost) {
 		return lost, nil
 	}
-	return lost, p.AcceptLoss(lost, o.Now())
+	c, err := p.ReadConfirmed()
+	if err != nil {
+		return lost, err
+	}
+	return lost, p.WriteConfirmed(storefile.Confirmed{Store: c.Store, Commit: lost.Commit, At: o.Now(), Accepted: max(c.Accepted, c.Commit)})
 }

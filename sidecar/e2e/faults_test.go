@@ -309,6 +309,32 @@ func TestNothingIsConfirmedByABrokenDisk(t *testing.T) {
 	}
 }
 
+// TestAKillWhileACommitIsNoted leaves a file without a value, or with the one before. fila starts
+// on both.
+func TestAKillWhileACommitIsNoted(t *testing.T) {
+	needStrace(t)
+	t.Parallel()
+	for when, says := range map[string]bool{"1": true, "2": false} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			p := newFila(t, options{})
+			p.Start(t, p.strace(p.file()+".confirmed", "-e", "inject=pwrite64:signal=SIGKILL:when="+when)...)
+			c := p.client(t)
+			c.createQueue("q", nil)
+			reached := func() bool {
+				_ = c.nc.Publish("fila.enqueue.q", []byte("x")) // fila is being killed
+				return p.hasExited()
+			}
+			eventually(t, reached)
+			require.FileExists(t, p.file()+".confirmed")
+			p.Restart(t)
+			require.Equal(t, says, strings.Contains(p.log.String(), "it is not known what was confirmed before this start"))
+			require.Positive(t, p.client(t).depth("q"))
+			require.Zero(t, p.Stop(t))
+		})
+	}
+}
+
 // finishAll consumes a queue until it is empty and returns the ids.
 func (c *client) finishAll(queue string) map[string]bool {
 	c.t.Helper()

@@ -135,13 +135,3 @@ func (f *File) Lost() (lost *LostError) {
 	})
 	return lost
 }
-
-// AcceptLoss lets the store at p be opened although it lacks confirmed commits: what its file
-// has is what was confirmed. The store must not be open, except for Rewriting.
-func (p Path) AcceptLoss(lost *LostError, now int64) error {
-	c, err := p.ReadConfirmed()
-	if err != nil {
-		return err
-	}
-	return p.WriteConfirmed(Confirmed{Store: c.Store, Commit: lost.Commit, At: now, Accepted: max(c.Accepted, c.Commit)})
-}
