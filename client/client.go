@@ -34,6 +34,7 @@ type options struct {
 	prefix     string
 	timeout    time.Duration
 	maxPending int
+	maxBatch   int
 	onAsync    func(*PublishFuture, error)
 	tracer     trace.Tracer
 }
@@ -49,6 +50,10 @@ func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout =
 // may wait for their confirmation at once, at least 1; the default is 4000.
 func WithMaxPending(n int) Option { return func(o *options) { o.maxPending = n } }
 
+// WithMaxBatch sets how many messages [Client.PublishAsync] puts into one enqueue at most, 1 to
+// 1024; the default is 64. 1 sends all messages one by one.
+func WithMaxBatch(n int) Option { return func(o *options) { o.maxBatch = n } }
+
 // WithPublishErrHandler sets a function that is called for every PublishAsync that finally
 // failed. It must not block: confirmations wait for it.
 func WithPublishErrHandler(fn func(*PublishFuture, error)) Option {
@@ -59,7 +64,7 @@ func WithPublishErrHandler(fn func(*PublishFuture, error)) Option {
 // error handler, to which NATS reports missing permissions: after another handler is set,
 // they are an [ErrNoReply] instead of a [PermissionError]. The error is about an option.
 func New(nc *nats.Conn, opts ...Option) (*Client, error) {
-	o := options{prefix: DefaultPrefix, timeout: 5 * time.Second, maxPending: 4000}
+	o := options{prefix: DefaultPrefix, timeout: 5 * time.Second, maxPending: 4000, maxBatch: 64}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -70,8 +75,11 @@ func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 	if o.maxPending < 1 {
 		return nil, fmt.Errorf("max pending is %d: allowed is at least 1", o.maxPending)
 	}
+	if o.maxBatch < 1 || o.maxBatch > wire.MaxBatchMessages {
+		return nil, fmt.Errorf("max batch is %d: allowed is 1 to %d", o.maxBatch, wire.MaxBatchMessages)
+	}
 	c := &Client{nc: nc, subjects: subjects, timeout: max(o.timeout, 0), refusals: refusalsOf(nc), tracer: o.tracer}
-	c.async = newPublisher(c, o.maxPending, o.onAsync)
+	c.async = newPublisher(c, &o)
 	return c, nil
 }
 

@@ -13,7 +13,6 @@ type PublishFuture struct {
 	p     *publisher
 	queue string
 	msg   *nats.Msg
-	id    uint64        // in the reply subject
 	done  chan struct{} // closed after receipt and err are set
 
 	receipt Receipt
@@ -24,16 +23,18 @@ type PublishFuture struct {
 	until time.Time // the end of retries
 
 	// The publisher's mutex guards the following fields.
-	tries   int // made so far
-	attempt int // changes when it stops waiting for a reply
-	ok      chan Receipt
-	failed  chan error
+	tries     int      // made so far
+	request   *request // the latest; nil if it waits for the first one or has a result
+	size      int      // in a batch
+	batchable bool
+	ok        chan Receipt
+	failed    chan error
 }
 
 // Queue returns the queue that it was published to.
 func (f *PublishFuture) Queue() string { return f.queue }
 
-// Msg returns the message as it was sent. It must not be changed.
+// Msg returns the message, as it is sent unless it is in a batch. It must not be changed.
 func (f *PublishFuture) Msg() *nats.Msg { return f.msg }
 
 // Done is closed when the message is confirmed or has failed.

@@ -55,7 +55,8 @@ func TTL(d time.Duration) PublishOption {
 // the last error is returned. It waits for the Retry-After of a refusal with 429 or 503, and
 // with a growing backoff if nobody listens. With a [DedupeID] it also retries if the outcome is
 // unknown: no reply within the client's timeout, a broken connection, or a refusal with 500.
-// Later messages overtake a retried one.
+// Later messages overtake a retried one. In a strictly ordered queue fila refuses the later
+// messages of the key in the same batch as well, and they are retried with it, in their order.
 func RetryFor(d time.Duration) PublishOption {
 	return func(o *publishOptions) { o.retryFor = d }
 }
@@ -76,39 +77,41 @@ func (c *Client) Publish(ctx context.Context, queue string, payload []byte, opts
 	if span := c.publishing(ctx, queue, msg); span != nil {
 		defer func() { published(span, receipt, err) }()
 	}
-	if o.retryFor <= 0 {
-		return c.publishOnce(ctx, msg)
+	reply, err := c.publishRetrying(ctx, msg, o.retryFor, msg.Header.Get(wire.HeaderMsgID) != "")
+	if err != nil {
+		return Receipt{}, err
 	}
-	until := time.Now().Add(o.retryFor)
+	return parseReceipt(reply.Data)
+}
+
+// publishRetrying sends an enqueue and returns the reply. After a failure it tries again for so
+// long; safe means that all messages have a deduplication id.
+func (c *Client) publishRetrying(ctx context.Context, msg *nats.Msg, retryFor time.Duration, safe bool) (*nats.Msg, error) {
+	if retryFor <= 0 {
+		return c.request(ctx, msg)
+	}
+	until := time.Now().Add(retryFor)
 	for try := 1; ; try++ {
-		receipt, err := c.publishTry(ctx, msg)
+		reply, err := c.publishTry(ctx, msg)
 		if err == nil || ctx.Err() != nil {
-			return receipt, err
+			return reply, err
 		}
-		pause, again := retryAfter(err, try, msg.Header.Get(wire.HeaderMsgID) != "")
+		pause, again := retryAfter(err, try, safe)
 		if !again || time.Now().Add(pause).After(until) || !wait(ctx, time.After(pause)) {
-			return receipt, err
+			return reply, err
 		}
 	}
 }
 
 // publishTry waits only for the client's timeout, so that a lost reply leaves time for a
 // retry.
-func (c *Client) publishTry(ctx context.Context, msg *nats.Msg) (Receipt, error) {
+func (c *Client) publishTry(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 	if c.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
 		defer cancel()
 	}
-	return c.publishOnce(ctx, msg)
-}
-
-func (c *Client) publishOnce(ctx context.Context, msg *nats.Msg) (Receipt, error) {
-	reply, err := c.request(ctx, msg)
-	if err != nil {
-		return Receipt{}, err
-	}
-	return parseReceipt(reply.Data)
+	return c.request(ctx, msg)
 }
 
 func parseReceipt(data []byte) (Receipt, error) {
@@ -154,7 +157,9 @@ const (
 func retryAfter(err error, try int, safe bool) (time.Duration, bool) {
 	var refused *Error
 	if errors.As(err, &refused) {
-		if refused.Code != 429 && refused.Code != 503 && (refused.Code != 500 || !safe) {
+		again := refused.Code == 429 || refused.Code == 503 || refused.Code == 500 && safe ||
+			refused.ErrCode == wire.CodePredecessorRefused // with its predecessor, or after that has failed
+		if !again {
 			return 0, false
 		}
 		if refused.RetryAfter > 0 {

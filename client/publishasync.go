@@ -1,9 +1,9 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +19,9 @@ import (
 // [WithMaxPending] messages may be unconfirmed, and fila writes them to disk together. If the
 // window is full, it waits until ctx ends, or not at all with [NoWait], and fails with
 // [ErrWindowFull]. The context has no effect on a message that was sent.
+//
+// While several messages to a queue are unconfirmed, later ones wait up to 2 ms for each other
+// and are sent in batches of up to [WithMaxBatch]. fila accepts or refuses each by itself.
 //
 // A message without a reply within the client's timeout fails with
 // [ErrNoReply]. The payload must not be changed before the future is done.
@@ -55,7 +58,7 @@ func (c *Client) PublishAsyncComplete() <-chan struct{} {
 	p := c.async
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.mu.pending) == 0 {
+	if p.mu.open == 0 {
 		ch := make(chan struct{})
 		close(ch)
 		return ch
@@ -67,11 +70,13 @@ func (c *Client) PublishAsyncComplete() <-chan struct{} {
 }
 
 // publisher is the state of PublishAsync: a subscription for the replies, since the first
-// message, and one timer for their timeouts.
+// message, an outbox for each queue, and one timer for the timeouts of requests.
 type publisher struct {
-	c      *Client
-	window chan struct{} // one entry per pending message
-	onErr  func(*PublishFuture, error)
+	c           *Client
+	maxBatch    int           // messages
+	longestWait time.Duration // batchWait, except in tests
+	window      chan struct{} // one entry per pending message
+	onErr       func(*PublishFuture, error)
 
 	mu struct {
 		sync.Mutex
@@ -79,27 +84,43 @@ type publisher struct {
 		inbox    string // with the dot at its end
 		unlisten func() // to refusals; set with sub
 		closed   bool
-		lastID   uint64
-		pending  map[uint64]*PublishFuture
-		complete chan struct{} // closed when nothing is pending; nil: not requested
-		// sent is ordered by deadline, because all messages have the same timeout. It may
-		// have entries of finished or resent messages.
-		sent  []sending
+		outboxes map[string]*outbox // by queue
+		batches  batchSupport
+		frames   []byte // of the latest batch; reused, because the connection copies it
+
+		lastID uint64
+		// requests has the requests with messages that have no result and were not sent again.
+		requests map[uint64]*request
+		// sent is ordered by deadline, because all requests have the same timeout. It may
+		// have requests that are not awaited any more.
+		sent  []*request
 		timer *time.Timer // armed while sent is not empty
+
+		open     int           // messages without a result
+		complete chan struct{} // closed when open is 0; nil: not requested
 	}
 }
 
-// sending is a try that waits for its reply, as long as the message is pending with the same
-// attempt.
-type sending struct {
-	id       uint64
-	attempt  int
+// request is an enqueue of one message or of a batch. Its reply counts for the messages that
+// were not sent again.
+type request struct {
+	id       uint64 // in the reply subject
+	box      *outbox
+	futures  []*PublishFuture // in the order of the batch; constant
+	open     int              // futures whose request it is
+	awaited  bool             // there was neither a reply nor a timeout
 	deadline time.Time
 }
 
-func newPublisher(c *Client, window int, onErr func(*PublishFuture, error)) *publisher {
-	p := &publisher{c: c, window: make(chan struct{}, window), onErr: onErr}
-	p.mu.pending = map[uint64]*PublishFuture{}
+// remaining returns the given messages of a request that have no result and were not sent again.
+func (r *request) remaining(of []*PublishFuture) []*PublishFuture {
+	return slices.DeleteFunc(slices.Clone(of), func(f *PublishFuture) bool { return f.request != r })
+}
+
+func newPublisher(c *Client, o *options) *publisher {
+	p := &publisher{c: c, maxBatch: o.maxBatch, longestWait: batchWait, window: make(chan struct{}, o.maxPending), onErr: o.onAsync}
+	p.mu.requests = map[uint64]*request{}
+	p.mu.outboxes = map[string]*outbox{}
 	return p
 }
 
@@ -124,8 +145,10 @@ func (p *publisher) acquire(ctx context.Context, noWait bool) error {
 	}
 }
 
-// begin sends a message for the first time.
+// begin sends a message for the first time, or adds it to the outbox of its queue.
 func (p *publisher) begin(f *PublishFuture) error {
+	var ended results
+	defer p.report(&ended)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.closed {
@@ -136,17 +159,13 @@ func (p *publisher) begin(f *PublishFuture) error {
 			return err
 		}
 	}
-	p.mu.lastID++
-	f.id = p.mu.lastID
-	f.msg.Reply = p.mu.inbox + strconv.FormatUint(f.id, 36)
-	if err := p.send(f); err != nil {
-		f.tries++
-		if err = sendError(f.msg.Subject, err); !p.scheduleRetry(f, err, f.tries) {
-			return err
-		}
+	p.mu.open++
+	err := p.post(f, &ended)
+	if err != nil {
+		p.leaveRequest(f)
+		p.mu.open--
 	}
-	p.mu.pending[f.id] = f
-	return nil
+	return err
 }
 
 // subscribe subscribes to the replies. The caller holds mu.
@@ -161,21 +180,65 @@ func (p *publisher) subscribe() error {
 	return sub.SetPendingLimits(-1, -1) // the window bounds them
 }
 
-// send sends a message. The caller holds mu, so that sent stays in order.
-func (p *publisher) send(f *PublishFuture) error {
-	if err := p.c.nc.PublishMsg(f.msg); err != nil {
-		return err
+// send sends messages in one request. If that fails, the request is not awaited, but its
+// messages belong to it. The caller holds mu, so that sent stays in order.
+func (p *publisher) send(b *outbox, futures []*PublishFuture) (*request, error) {
+	p.mu.lastID++
+	r := &request{id: p.mu.lastID, box: b, futures: futures, open: len(futures)}
+	p.mu.requests[r.id] = r
+	for _, f := range futures {
+		p.leaveRequest(f)
+		f.request = r
+		f.tries++
 	}
-	f.tries++
-	f.attempt++
-	if p.c.timeout == 0 {
-		return nil
+	reply := p.mu.inbox + strconv.FormatUint(r.id, 36)
+	msg := futures[0].msg
+	if len(futures) > 1 {
+		msg = p.batchMsg(futures)
 	}
-	p.mu.sent = append(p.mu.sent, sending{f.id, f.attempt, time.Now().Add(p.c.timeout)})
-	if len(p.mu.sent) == 1 {
-		p.arm()
+	msg.Reply = reply
+	if err := p.c.nc.PublishMsg(msg); err != nil {
+		return r, sendError(msg.Subject, err)
 	}
-	return nil
+	r.awaited = true
+	b.unanswered++
+	if len(futures) > 1 && p.mu.batches == batchesUntried {
+		b.first = r
+	}
+	if p.c.timeout > 0 {
+		r.deadline = time.Now().Add(p.c.timeout)
+		p.mu.sent = append(p.mu.sent, r)
+		if len(p.mu.sent) == 1 {
+			p.arm()
+		}
+	}
+	return r, nil
+}
+
+// leaveRequest takes a message from its request. The caller holds mu.
+func (p *publisher) leaveRequest(f *PublishFuture) {
+	r := f.request
+	if r == nil {
+		return
+	}
+	f.request = nil
+	if r.open--; r.open == 0 {
+		p.unawait(r)
+		delete(p.mu.requests, r.id)
+	}
+}
+
+// unawait notes that a request needs no reply any more. The caller holds mu.
+func (p *publisher) unawait(r *request) {
+	if !r.awaited {
+		return
+	}
+	r.awaited = false
+	r.box.unanswered--
+	if r.box.first == r {
+		r.box.first = nil
+	}
+	p.trim()
 }
 
 // arm sets the timer to the first deadline. The caller holds mu.
@@ -188,33 +251,29 @@ func (p *publisher) arm() {
 	}
 }
 
-// trim removes finished entries from the front of sent. The caller holds mu.
+// trim removes requests that are not awaited from the front of sent. The caller holds mu.
 func (p *publisher) trim() {
-	for len(p.mu.sent) > 0 {
-		first := p.mu.sent[0]
-		if f := p.mu.pending[first.id]; f != nil && f.attempt == first.attempt {
-			return
-		}
+	for len(p.mu.sent) > 0 && !p.mu.sent[0].awaited {
+		p.mu.sent[0] = nil
 		p.mu.sent = p.mu.sent[1:]
 	}
 }
 
-// expire fails the messages whose deadline has passed.
+// expire fails the messages of requests whose deadline has passed. A late confirmation still
+// counts.
 func (p *publisher) expire() {
+	var ended results
+	defer p.report(&ended)
 	p.mu.Lock()
-	var late []*PublishFuture
-	now := time.Now()
-	for p.trim(); len(p.mu.sent) > 0 && !now.Before(p.mu.sent[0].deadline); p.trim() {
-		f := p.mu.pending[p.mu.sent[0].id]
-		f.attempt++ // it does not expire again, but a late reply still counts
-		late = append(late, f)
+	defer p.mu.Unlock()
+	for now := time.Now(); len(p.mu.sent) > 0 && !now.Before(p.mu.sent[0].deadline); {
+		r := p.mu.sent[0]
+		p.unawait(r)
+		p.fail(r, failures(r.futures, fmt.Errorf("%w (%s)", ErrNoReply, r.box.subject)), &ended)
+		p.sendWaiting(r.box, &ended)
 	}
 	if len(p.mu.sent) > 0 {
 		p.arm()
-	}
-	p.mu.Unlock()
-	for _, f := range late {
-		p.fail(f, fmt.Errorf("%w (%s)", ErrNoReply, f.msg.Subject))
 	}
 }
 
@@ -225,21 +284,57 @@ func (p *publisher) reply(msg *nats.Msg) {
 		return
 	}
 	p.mu.Lock()
-	f := p.mu.pending[id]
+	r := p.mu.requests[id]
 	p.mu.Unlock()
-	if f == nil {
+	if r == nil {
 		return // too late
 	}
-	if refused := wire.ParseError(msg.Header, msg.Data); refused != nil {
-		p.fail(f, refused)
+	answers, err := parseAnswers(msg, r.box.subject, len(r.futures))
+	var ended results
+	defer p.report(&ended)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answer(r, answers, err, &ended)
+	p.sendWaiting(r.box, &ended)
+}
+
+// answer ends the messages of a request that has a reply, or sends them again later. err is
+// about all of them. A late reply counts only for confirmed messages, because the others have
+// failed already. The caller holds mu.
+func (p *publisher) answer(r *request, answers []answer, err error, ended *results) {
+	late := !r.awaited
+	p.unawait(r)
+	switch {
+	case err != nil && late:
 		return
-	}
-	if msg.Header.Get(wire.HeaderStatus) == wire.StatusNoResponders {
-		p.fail(f, sendError(f.msg.Subject, nats.ErrNoResponders))
+	case err != nil && len(r.futures) > 1 && isRefusal(err, wire.CodeHeaderReserved):
+		// From now on one by one, beginning with those that are still of this request.
+		p.mu.batches = batchesRefused
+		p.sendOrFail(r.box, r.remaining(r.futures), ended)
 		return
+	case err != nil:
+		r.box.adapt(r, err)
+		p.fail(r, failures(r.futures, err), ended)
+		return
+	case len(r.futures) > 1:
+		p.mu.batches = batchesKnown
 	}
-	receipt, err := parseReceipt(msg.Data)
-	p.resolve(f, receipt, err)
+	var refused []failure
+	var tooMany error // a refusal with 429
+	for i, f := range r.futures {
+		switch a := &answers[i]; {
+		case f.request != r:
+		case a.err == nil:
+			p.resolve(f, a.receipt, nil, ended)
+		case !late:
+			refused = append(refused, failure{f, a.err})
+			tooMany = cmp.Or(tooMany, exceeded(a.err))
+		}
+	}
+	if !late {
+		r.box.adapt(r, tooMany)
+		p.fail(r, refused, ended)
+	}
 }
 
 // denied fails the messages that NATS permissions do not allow.
@@ -247,83 +342,121 @@ func (p *publisher) denied(err *PermissionError) {
 	if err.Subscribe {
 		return
 	}
+	p.end(err, func(f *PublishFuture) bool { return f.msg.Subject == err.Subject })
+}
+
+// end ends the messages for which which returns true.
+func (p *publisher) end(err error, which func(*PublishFuture) bool) {
+	var ended results
+	defer p.report(&ended)
 	p.mu.Lock()
-	var failed []*PublishFuture
-	for _, f := range p.mu.pending {
-		if f.msg.Subject == err.Subject {
-			failed = append(failed, f)
+	defer p.mu.Unlock()
+	for _, r := range p.mu.requests {
+		for _, f := range r.futures {
+			if f.request == r && which(f) {
+				p.resolve(f, Receipt{}, err, &ended)
+			}
 		}
 	}
-	p.mu.Unlock()
-	for _, f := range failed {
-		p.resolve(f, Receipt{}, err)
-	}
-}
-
-// fail schedules a retry or ends the message.
-func (p *publisher) fail(f *PublishFuture, err error) {
-	p.mu.Lock()
-	f.attempt++
-	tries := f.tries
-	p.mu.Unlock()
-	if !p.scheduleRetry(f, err, tries) {
-		p.resolve(f, Receipt{}, err)
-	}
-}
-
-// scheduleRetry sends a message again later, after tries of which the last failed with err,
-// if that makes sense and there is time left.
-func (p *publisher) scheduleRetry(f *PublishFuture, err error, tries int) bool {
-	if !f.retry {
-		return false
-	}
-	wait, again := retryAfter(err, tries, f.msg.Header.Get(wire.HeaderMsgID) != "")
-	if !again || time.Now().Add(wait).After(f.until) {
-		return false
-	}
-	time.AfterFunc(wait, func() { p.retry(f) })
-	return true
-}
-
-func (p *publisher) retry(f *PublishFuture) {
-	p.mu.Lock()
-	var err error
-	if p.mu.pending[f.id] == f {
-		if err = p.send(f); err != nil {
-			f.tries++
+	for _, b := range p.mu.outboxes {
+		if len(b.waiting) > 0 && which(b.waiting[0]) { // all have one subject
+			for _, f := range b.waiting {
+				p.resolve(f, Receipt{}, err, &ended)
+			}
+			b.waiting, b.bytes = nil, 0
 		}
 	}
-	p.mu.Unlock()
-	if err != nil {
-		p.fail(f, sendError(f.msg.Subject, err))
+}
+
+// failure is a message whose latest request failed.
+type failure struct {
+	f   *PublishFuture
+	err error
+}
+
+func failures(futures []*PublishFuture, err error) []failure {
+	all := make([]failure, len(futures))
+	for i, f := range futures {
+		all[i] = failure{f, err}
+	}
+	return all
+}
+
+// fail ends messages of a request, or sends them again later if that makes sense and there is
+// time left. Messages with the same Retry-After are sent in one request, in their order: so a
+// message of a strictly ordered queue goes with the one that it was refused for. The caller
+// holds mu.
+func (p *publisher) fail(r *request, all []failure, ended *results) {
+	type retry struct {
+		after, wait time.Duration
+		futures     []*PublishFuture
+	}
+	var retries []retry
+	for _, one := range all {
+		f := one.f
+		if f.request != r {
+			continue
+		}
+		wait, again := retryAfter(one.err, f.tries, f.msg.Header.Get(wire.HeaderMsgID) != "")
+		after := askedAfter(one.err)
+		at := slices.IndexFunc(retries, func(t retry) bool { return t.after == after })
+		if at >= 0 {
+			wait = retries[at].wait
+		}
+		switch {
+		case !f.retry || !again || time.Now().Add(wait).After(f.until):
+			p.resolve(f, Receipt{}, one.err, ended)
+		case at >= 0:
+			retries[at].futures = append(retries[at].futures, f)
+		default:
+			retries = append(retries, retry{after, wait, []*PublishFuture{f}})
+		}
+	}
+	for _, t := range retries {
+		time.AfterFunc(t.wait, func() { p.retry(r, t.futures) })
 	}
 }
 
-// resolve ends a message; only the first call has an effect.
-func (p *publisher) resolve(f *PublishFuture, receipt Receipt, err error) {
+// retry sends messages of a request again.
+func (p *publisher) retry(r *request, futures []*PublishFuture) {
+	var ended results
+	defer p.report(&ended)
 	p.mu.Lock()
-	if p.mu.pending[f.id] != f {
-		p.mu.Unlock()
-		return
-	}
-	delete(p.mu.pending, f.id)
-	f.attempt++
-	p.trim()
+	defer p.mu.Unlock()
+	p.sendOrFail(r.box, r.remaining(futures), &ended)
+}
+
+// results are the messages that ended in one step, and what to do after unlocking.
+type results struct {
+	futures  []*PublishFuture // that have a span or a handler of errors
+	complete chan struct{}    // to close; nil: none
+}
+
+// resolve ends a message. The caller holds mu, and the message has not ended.
+func (p *publisher) resolve(f *PublishFuture, receipt Receipt, err error, ended *results) {
+	p.leaveRequest(f)
 	f.receipt, f.err = receipt, err
 	close(f.done)
 	f.sendResult(f.ok, f.failed)
 	<-p.window
-	var complete chan struct{}
-	if len(p.mu.pending) == 0 {
-		complete, p.mu.complete = p.mu.complete, nil
+	if f.span != nil || err != nil && p.onErr != nil {
+		ended.futures = append(ended.futures, f)
 	}
-	p.mu.Unlock()
-	published(f.span, receipt, err)
-	if err != nil && p.onErr != nil {
-		p.onErr(f, err)
+	if p.mu.open--; p.mu.open == 0 {
+		ended.complete, p.mu.complete = p.mu.complete, nil
 	}
-	if complete != nil {
-		close(complete)
+}
+
+// report ends the spans of messages and reports errors.
+func (p *publisher) report(ended *results) {
+	for _, f := range ended.futures {
+		published(f.span, f.receipt, f.err)
+		if f.err != nil && p.onErr != nil {
+			p.onErr(f, f.err)
+		}
+	}
+	if ended.complete != nil {
+		close(ended.complete)
 	}
 }
 
@@ -335,11 +468,11 @@ func (p *publisher) close() {
 	if p.mu.timer != nil {
 		p.mu.timer.Stop()
 	}
-	left := slices.Collect(maps.Values(p.mu.pending))
-	p.mu.Unlock()
-	for _, f := range left {
-		p.resolve(f, Receipt{}, ErrClosed)
+	for _, b := range p.mu.outboxes {
+		b.stopTimer()
 	}
+	p.mu.Unlock()
+	p.end(ErrClosed, func(*PublishFuture) bool { return true })
 	if sub != nil {
 		p.mu.unlisten()
 		_ = unsubscribe(sub) // what fails to end has ended

@@ -163,7 +163,7 @@ func TestPublishAsyncMissingReply(t *testing.T) {
 	<-two
 	c.async.mu.Lock()
 	defer c.async.mu.Unlock()
-	require.Empty(t, c.async.mu.pending)
+	require.Empty(t, c.async.mu.requests)
 	require.Empty(t, c.async.mu.sent)
 }
 

@@ -190,6 +190,21 @@ func (r *BatchReply) Refuse(index int, e *Error) {
 	})
 }
 
+// Errors returns the refusals by their index.
+func (r *BatchReply) Errors() map[int]*Error {
+	descriptions, all := make(map[int]string), make(map[int]*Error, len(r.Refused))
+	for i := range r.Refused {
+		no := &r.Refused[i]
+		if no.Description != "" {
+			descriptions[no.ErrCode] = no.Description
+		}
+		all[no.Index] = &Error{
+			Code: no.Code, ErrCode: no.ErrCode, Description: descriptions[no.ErrCode], RetryAfter: time.Duration(no.RetryAfterMs) * time.Millisecond,
+		}
+	}
+	return all
+}
+
 // Encode returns the reply to a batch with these ids. Refusals are in the order of their index.
 func (r *BatchReply) Encode(ids []byte) []byte {
 	r.IDs = base64.RawURLEncoding.EncodeToString(ids)

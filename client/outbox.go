@@ -1,0 +1,329 @@
+package client
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/wire"
+)
+
+const (
+	// fewRequests is how many unanswered requests to a queue are light load: below, each
+	// message is sent at once.
+	fewRequests = 8
+	// batchWait is how long a message waits for a batch.
+	batchWait = 2 * time.Millisecond
+	// maxBatchBytes bounds the messages of a batch together.
+	maxBatchBytes = 256 << 10
+	// frameHead is how many bytes a batch has in front of each message.
+	frameHead = 8
+	// manyOutboxes is when outboxes without messages are forgotten.
+	manyOutboxes = 1024
+)
+
+// batchSupport is what is known about the server.
+type batchSupport int
+
+const (
+	batchesUntried batchSupport = iota
+	batchesKnown
+	batchesRefused // a server from before batches; all messages are sent one by one
+)
+
+// outbox has the messages to one queue that were not sent yet. They wait only while requests
+// are unanswered, and are sent in their order:
+//
+//   - as soon as they fill a batch,
+//   - when a reply leaves fewer than fewRequests unanswered,
+//   - after batchWait.
+//
+// The first batch shows whether the server knows batches. Until its reply nothing else is sent
+// to its queue, so that its messages keep their place if they have to be sent one by one.
+//
+// The publisher's mutex guards it.
+type outbox struct {
+	subject    string
+	waiting    []*PublishFuture
+	bytes      int      // of waiting, in a batch
+	unanswered int      // requests that are awaited
+	first      *request // the first batch, while it is awaited and batches are untried
+	// size is how many messages a batch has at most. A refusal with 429 halves it, and a
+	// full batch that is taken whole adds one.
+	size, maxSize int
+	timer         *time.Timer
+	until         time.Time // the end of the wait, if messages wait
+}
+
+// outboxOf returns the outbox of a message's queue. The caller holds mu.
+func (p *publisher) outboxOf(f *PublishFuture) *outbox {
+	b := p.mu.outboxes[f.queue]
+	if b == nil {
+		p.forgetOutboxes()
+		b = &outbox{subject: f.msg.Subject, size: p.maxBatch, maxSize: p.maxBatch}
+		p.mu.outboxes[f.queue] = b
+	}
+	return b
+}
+
+// forgetOutboxes forgets the outboxes that have nothing to remember, if there are many. The
+// caller holds mu.
+func (p *publisher) forgetOutboxes() {
+	if len(p.mu.outboxes) < manyOutboxes {
+		return
+	}
+	maps.DeleteFunc(p.mu.outboxes, func(_ string, b *outbox) bool { return b.unanswered == 0 && len(b.waiting) == 0 })
+}
+
+// post sends a new message, or makes it wait for a batch. The error is that it was not sent and
+// will not be retried. The caller holds mu.
+func (p *publisher) post(f *PublishFuture, ended *results) error {
+	b := p.outboxOf(f)
+	if b.first == nil && len(b.waiting) == 0 && (b.unanswered < fewRequests || b.size == 1 || p.mu.batches == batchesRefused) {
+		r, err := p.send(b, []*PublishFuture{f})
+		if err != nil {
+			return p.notSent(r, f, err)
+		}
+		return nil
+	}
+	// Errors that a later try cannot mend are for the caller.
+	if int64(len(f.msg.Data)) > p.c.nc.MaxPayload() {
+		return sendError(b.subject, nats.ErrMaxPayload)
+	}
+	if p.c.nc.IsClosed() {
+		return nats.ErrConnectionClosed
+	}
+	f.size, f.batchable = frame(f.msg)
+	b.waiting = append(b.waiting, f)
+	b.bytes += f.size
+	if len(b.waiting) == 1 {
+		b.startTimer(p)
+	}
+	p.sendWaiting(b, ended)
+	return nil
+}
+
+func (b *outbox) full() bool { return len(b.waiting) >= b.size || b.bytes >= maxBatchBytes }
+
+func (b *outbox) any() bool { return len(b.waiting) > 0 }
+
+// notSent returns err, unless it schedules a retry.
+func (p *publisher) notSent(r *request, f *PublishFuture, err error) error {
+	wait, again := retryAfter(err, f.tries, f.msg.Header.Get(wire.HeaderMsgID) != "")
+	if !f.retry || !again || time.Now().Add(wait).After(f.until) {
+		return err
+	}
+	time.AfterFunc(wait, func() { p.retry(r, r.futures) })
+	return nil
+}
+
+// sendWaiting sends what waits, at light load all of it. The caller holds mu.
+func (p *publisher) sendWaiting(b *outbox, ended *results) {
+	more := b.full
+	if b.unanswered < fewRequests {
+		more = b.any
+	}
+	if more() {
+		p.sendBatches(b, more, ended)
+	}
+}
+
+// sendBatches sends waiting messages as long as more returns true. The caller holds mu.
+func (p *publisher) sendBatches(b *outbox, more func() bool, ended *results) {
+	for b.first == nil && more() {
+		p.sendOrFail(b, p.cut(b), ended)
+	}
+	if b.any() {
+		b.startTimer(p)
+	} else {
+		b.stopTimer()
+	}
+}
+
+// cut takes the messages of the next request from an outbox. The caller holds mu.
+func (p *publisher) cut(b *outbox) []*PublishFuture {
+	most, limit := b.size, int(min(maxBatchBytes, p.c.nc.MaxPayload()-wire.HeaderRoom))
+	if p.mu.batches == batchesRefused {
+		most = 1
+	}
+	n, bytes := 0, 0
+	for _, f := range b.waiting {
+		if n == most || n > 0 && (bytes+f.size > limit || !f.batchable || !b.waiting[0].batchable) {
+			break
+		}
+		n++
+		bytes += f.size
+	}
+	b.bytes -= bytes
+	batch := slices.Clone(b.waiting[:n])
+	b.waiting = slices.Delete(b.waiting, 0, n)
+	return batch
+}
+
+// sendOrFail sends messages in one request if the server knows batches, or fails them. The
+// caller holds mu.
+func (p *publisher) sendOrFail(b *outbox, futures []*PublishFuture, ended *results) {
+	for len(futures) > 0 {
+		part := futures
+		if p.mu.batches == batchesRefused {
+			part = futures[:1]
+		}
+		futures = futures[len(part):]
+		if r, err := p.send(b, part); err != nil {
+			p.fail(r, failures(part, err), ended)
+		}
+	}
+}
+
+// adapt adapts the size of batches to the reply to a request. err is a refusal, if there was one.
+func (b *outbox) adapt(r *request, err error) {
+	switch {
+	case exceeded(err) != nil:
+		b.size = max(b.size/2, 1)
+	case err == nil && len(r.futures) >= b.size:
+		b.size = min(b.size+1, b.maxSize)
+	}
+}
+
+// startTimer bounds how long messages wait. They wait longer for the reply to the first batch.
+func (b *outbox) startTimer(p *publisher) {
+	wait := p.longestWait
+	if b.first != nil {
+		wait = replyWithin
+	}
+	b.until = time.Now().Add(wait)
+	if b.timer == nil {
+		b.timer = time.AfterFunc(wait, func() { p.waitOver(b) })
+	} else {
+		b.timer.Reset(wait)
+	}
+}
+
+func (b *outbox) stopTimer() {
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+}
+
+// waitOver sends what has waited long enough.
+func (p *publisher) waitOver(b *outbox) {
+	var ended results
+	defer p.report(&ended)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Now().Before(b.until) {
+		return // the timer was set again meanwhile
+	}
+	b.first = nil
+	p.sendBatches(b, b.any, &ended)
+}
+
+// frame returns the size of a message in a batch, and whether it can be in one: fila reads a
+// batch more strictly than NATS a message, and does not take a schedule in it.
+func frame(msg *nats.Msg) (size int, batchable bool) {
+	size, batchable = frameHead+len(msg.Data), true
+	for name, values := range msg.Header {
+		for _, v := range values {
+			size += len(name) + len(v) + len(": \r\n")
+		}
+		switch name {
+		case wire.HeaderMsgID, wire.HeaderDelay, wire.HeaderNotBefore, wire.HeaderTTL:
+		default:
+			batchable = batchable && wire.LegalHeaderName(name) && !wire.Reserved(name)
+		}
+	}
+	return size, batchable
+}
+
+// batchMsg returns the enqueue of a batch. The caller holds mu, and sends it before the next one.
+func (p *publisher) batchMsg(futures []*PublishFuture) *nats.Msg {
+	p.mu.frames = p.mu.frames[:0]
+	for _, f := range futures {
+		p.mu.frames = wire.AppendBatch(p.mu.frames, f.msg.Header, f.msg.Data)
+	}
+	return &nats.Msg{
+		Subject: futures[0].msg.Subject, Data: p.mu.frames,
+		Header: nats.Header{wire.HeaderBatch: {strconv.Itoa(len(futures))}},
+	}
+}
+
+// answer is the reply to one message.
+type answer struct {
+	receipt Receipt
+	err     error
+}
+
+// parseAnswers parses the reply to n messages. The error is about all of them.
+func parseAnswers(msg *nats.Msg, subject string, n int) ([]answer, error) {
+	if refused := wire.ParseError(msg.Header, msg.Data); refused != nil {
+		return nil, refused
+	}
+	if msg.Header.Get(wire.HeaderStatus) == wire.StatusNoResponders {
+		return nil, sendError(subject, nats.ErrNoResponders)
+	}
+	if n == 1 {
+		receipt, err := parseReceipt(msg.Data)
+		return []answer{{receipt: receipt}}, err
+	}
+	return parseBatchReply(msg.Data, n)
+}
+
+func parseBatchReply(data []byte, n int) ([]answer, error) {
+	var reply wire.BatchReply
+	if err := json.Unmarshal(data, &reply); err != nil {
+		return nil, fmt.Errorf("confirmation of a batch is not what fila sends: %w", err)
+	}
+	ids, err := base64.RawURLEncoding.DecodeString(reply.IDs)
+	if err != nil || len(ids) != n*len(uuid.UUID{}) {
+		return nil, fmt.Errorf("confirmation of a batch is not what fila sends: it has %d bytes of ids for %d messages", len(ids), n)
+	}
+	all := make([]answer, n)
+	for i := range all {
+		var id uuid.UUID
+		copy(id[:], ids[i*len(id):])
+		all[i].receipt = Receipt{ID: id.String(), Queue: reply.Queue}
+	}
+	for _, i := range reply.Duplicates {
+		if i < 0 || i >= n {
+			return nil, fmt.Errorf("confirmation of a batch is not what fila sends: duplicate %d of %d messages", i, n)
+		}
+		all[i].receipt.Duplicate = true
+	}
+	for i, refused := range reply.Errors() {
+		if i >= 0 && i < n {
+			all[i] = answer{err: refused}
+		}
+	}
+	return all, nil
+}
+
+// exceeded returns err if it is a refusal with 429, or nil.
+func exceeded(err error) error {
+	var refused *Error
+	if errors.As(err, &refused) && refused.Code == 429 {
+		return err
+	}
+	return nil
+}
+
+func isRefusal(err error, errCode int) bool {
+	var refused *Error
+	return errors.As(err, &refused) && refused.ErrCode == errCode
+}
+
+// askedAfter returns the Retry-After of a refusal, 0 if there is none.
+func askedAfter(err error) time.Duration {
+	var refused *Error
+	if errors.As(err, &refused) {
+		return refused.RetryAfter
+	}
+	return 0
+}
