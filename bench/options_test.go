@@ -98,7 +98,7 @@ func TestChoiceOfLanes(t *testing.T) {
 	require.NoError(t, o.Complete())
 	require.Len(t, o.selected(), 2)
 	o = Options{Target: &system.Access{}}
-	require.Len(t, o.selected(), len(workloads)-4, "all but those that stop servers or look into them")
+	require.Len(t, o.selected(), len(workloads)-5, "all but those that stop servers or look into them")
 	require.Len(t, Workloads(), len(workloads))
 	require.Equal(t, "fila", system.Names()[0])
 }

@@ -28,13 +28,17 @@ var ErrBadHeaders = errors.New("wire: malformed stored headers")
 // without values. It does not allocate if dst is large enough and h has at most 16 names.
 func EncodeHeaders(dst []byte, h map[string][]string) []byte {
 	var room [16]string
-	keys := room[:0]
-	for k := range h {
+	keys, size := room[:0], 0
+	for k, values := range h {
 		if k != "" && kept(k) {
 			keys = append(keys, k)
+			for _, v := range values {
+				size += 2*binary.MaxVarintLen16 + len(k) + len(v)
+			}
 		}
 	}
 	slices.Sort(keys)
+	dst = slices.Grow(dst, size)
 	for _, k := range keys {
 		for _, v := range h[k] {
 			dst = binary.AppendUvarint(dst, uint64(len(k)))

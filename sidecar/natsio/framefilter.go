@@ -171,7 +171,11 @@ func (f *frameFilter) inspectFrame() bool {
 func (f *frameFilter) inspectHeaders(line, body []byte) bool {
 	before, size, ok := lastNumber(line)
 	args, header, also := lastNumber(before)
-	if !ok || !also || header > size || len(bytes.Fields(args)) < 3 { // HMSG, subject and subscription
+	fields := 0 // HMSG, subject, subscription and perhaps a reply subject
+	for range bytes.FieldsSeq(args) {
+		fields++
+	}
+	if !ok || !also || header > size || fields < 3 {
 		f.passAll()
 		return true
 	}

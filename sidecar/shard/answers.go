@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"encoding/hex"
 	"errors"
 	"log/slog"
 	"sync"
@@ -100,9 +101,13 @@ func enqueueReply(queue string, id store.ID, duplicate bool) []byte {
 	return append(b, `"}`...)
 }
 
+// appendID appends an id as [uuid.UUID] writes it, without an allocation.
 func appendID(b []byte, id store.ID) []byte {
-	text, _ := uuid.UUID(id).MarshalText() // never fails
-	return append(b, text...)
+	b = append(hex.AppendEncode(b, id[:4]), '-')
+	b = append(hex.AppendEncode(b, id[4:6]), '-')
+	b = append(hex.AppendEncode(b, id[6:8]), '-')
+	b = append(hex.AppendEncode(b, id[8:10]), '-')
+	return hex.AppendEncode(b, id[10:])
 }
 
 func formatID(id store.ID) string { return uuid.UUID(id).String() }

@@ -22,6 +22,8 @@ type dispatcher struct {
 	refs  []store.Ref
 	index []int // position in refs -> position in the deliveries
 	msgs  []*nats.Msg
+	fresh envelope    // reused for messages in memory, because the client library keeps nothing
+	plain nats.Header // reused for those without headers
 	// parents are the traces of msgs that had to be read; empty without a tracer.
 	parents []wire.TraceParent
 }
@@ -136,7 +138,7 @@ func (d *dispatcher) read(work []queue.Delivery) {
 				"queue", d.r.sides[w.Role].name, "id", formatID(w.ID), "seq", w.Token.Seq, "error", err)
 			return
 		}
-		d.msgs[d.index[i]] = d.message(w, h, append([]byte(nil), payload...))
+		d.msgs[d.index[i]] = d.message(new(envelope), w, h, append([]byte(nil), payload...))
 	})
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		s.Log.Error("messages cannot be read; their leases will run out", "queue", d.r.sides[queue.Main].name, "error", err)
@@ -161,7 +163,11 @@ func (d *dispatcher) publishOne(i int, w *queue.Delivery, m *nats.Msg) {
 		if w.Fresh != nil {
 			// Not earlier: another delivery of the message may precede this one, and they
 			// share its headers.
-			m = d.message(w, w.Fresh.HeaderMap, w.Fresh.Payload)
+			headers := nats.Header(w.Fresh.HeaderMap)
+			if headers == nil {
+				headers = d.plain
+			}
+			m = d.message(&d.fresh, w, headers, w.Fresh.Payload)
 		}
 	}
 	if m == nil {
@@ -199,14 +205,16 @@ var deliveryHeaders = [...]string{
 
 const minHeaders = 2
 
-// message makes a delivery of a message. It keeps headers and adds to them.
-func (d *dispatcher) message(w *queue.Delivery, headers nats.Header, payload []byte) *nats.Msg {
+// message makes a delivery of a message in e. It keeps headers and adds to them.
+func (d *dispatcher) message(e *envelope, w *queue.Delivery, headers nats.Header, payload []byte) *nats.Msg {
 	s, name := d.r.shard, d.r.sides[w.Role].name
 	names := deliveryHeaders[:]
 	if w.MinHeaders {
 		names = names[:minHeaders]
-		for _, header := range deliveryHeaders[minHeaders:] { // of an earlier delivery
-			delete(headers, header)
+		if _, all := headers[wire.HeaderQueue]; all { // of an earlier delivery
+			for _, header := range deliveryHeaders[minHeaders:] {
+				delete(headers, header)
+			}
 		}
 	}
 	if headers == nil {
@@ -229,7 +237,7 @@ func (d *dispatcher) message(w *queue.Delivery, headers nats.Header, payload []b
 	var token [wire.MaxTokenLen]byte
 	b = s.subjects.AppendAck(b, s.Signer.Append(token[:0], name, w.Token), name)
 	text := string(b)
-	e := &envelope{
+	*e = envelope{
 		Msg:    nats.Msg{Subject: w.Subject, Reply: text[deadline:], Header: headers, Data: payload},
 		values: [len(deliveryHeaders)]string{text[:id], text[id:attempt], name, w.Key, text[attempt:enqueued], text[enqueued:deadline]},
 	}

@@ -55,7 +55,7 @@ func newRunner(s *Shard) *runner {
 	}
 	r.stopping, r.stop = context.WithCancel(context.Background())
 	r.timer.Stop()
-	r.dispatcher.r, r.judge.r = r, r
+	r.dispatcher.r, r.dispatcher.plain, r.judge.r = r, nats.Header{}, r
 	r.judge.reports = telemetry.NewFailures(s.Now, s.Event)
 	return r
 }
