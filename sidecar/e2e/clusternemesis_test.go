@@ -92,7 +92,7 @@ func (n *nemesis) drain() {
 				more = false
 			}
 		}
-		k.leave()
+		n.ask(&nats.Msg{Subject: "fila.consume." + queue, Data: []byte(`{"consumer":"w","leave":true}`)})
 		k.unsubscribe()
 	}
 }
