@@ -341,12 +341,19 @@ func (c *Cluster) Accept(ctx context.Context, r api.ClusterLossRequest) (api.Clu
 }
 
 // agree returns what the log of a shard lacks, and the newest commit that it lacks. It refuses a
-// request that names another loss, or for the reason that refuse returns.
+// request that names another loss, or for the reason that refuse returns. A node that has just
+// started does not know yet what the others have, which the log would go on without.
 func (c *Cluster) agree(r api.ClusterLossRequest, refuse func(api.ClusterLoss) string) (l api.ClusterLoss, newest ownership.Commit, refused *wire.Error) {
 	if l, refused = c.Loss(*r.Shard); refused != nil {
 		return l, newest, refused
 	}
+	c.mu.Lock()
+	complete := c.mu.complete
+	c.mu.Unlock()
 	why := refuse(l)
+	if why == "" && !complete {
+		why = fmt.Sprintf("node %s has just started and waits for the other nodes; try again in %v", c.Node, time.Duration(waitForNodes))
+	}
 	if why == "" && !r.DryRun && r.Loss != l.Unreachable {
 		why = fmt.Sprintf("no node that can be asked has %s, and the request gives up %d", wire.Plural(int64(l.Unreachable), "record"), r.Loss)
 	}

@@ -125,6 +125,41 @@ func TestARestartWithALogThatLacksCommits(t *testing.T) {
 	})
 }
 
+// A node that has just started repairs nothing before it has heard what the others have: the copy of
+// one that starts later may have more.
+func TestARepairWaitsForOthers(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, r *rig) {
+		r.lose(20)
+		files := map[string]*fakeReplica{}
+		for name, p := range r.nodes {
+			files[name] = p.Replicas[0].(*fakeReplica)
+			defer p.kill()
+		}
+		r.pass(10 * time.Second)
+		for _, n := range []string{"a", "b", "c"} {
+			r.nodes[n].kill()
+		}
+		behind := &fakeReplica{has: files["a"].has}
+		behind.has.N -= 5
+		behind.has.Seq -= 5
+		b := r.start("b")
+		b.Replicas[0].(*fakeReplica).reopen(behind)
+		shard := 0
+		r.pass(4 * time.Second)
+		require.NotNil(t, r.status().Lost)
+		_, refused := b.Repair(t.Context(), api.ClusterLossRequest{Shard: &shard})
+		require.Contains(t, refused.Description, "node b has just started and waits for the other nodes; try again in 10s")
+		r.start("a").Replicas[0].(*fakeReplica).reopen(files["a"])
+		r.start("c")
+		r.pass(3 * time.Second)
+		l, refused := b.Repair(t.Context(), api.ClusterLossRequest{Shard: &shard})
+		require.Nil(t, refused)
+		require.Equal(t, "a", l.Reachable)
+		require.Zero(t, l.Unreachable)
+		r.until(10*time.Second, "served", r.served)
+	})
+}
+
 // A node that starts waits for the nodes that it knows, but not forever.
 func TestANodeThatStartsWaitsForOthers(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, r *rig) {
