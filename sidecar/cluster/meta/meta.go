@@ -53,6 +53,8 @@ type Options struct {
 	AllowR1     bool     // fewer than three replicas are acceptable
 	AllowNATS   []string // versions before ownership.MinVersion that are acceptable
 	Incarnation string   // of the data of this node; empty: it has none
+
+	checkEvery time.Duration // of tests
 }
 
 // record is the record of a cluster.
@@ -72,8 +74,12 @@ type Meta struct {
 	opt    Options
 	look   bool // do not create anything
 	js     jetstream.JetStream
+	leader nats.JetStreamContext // for reads from the leader; jetstream reads from any replica
 	bucket string
 	what   record // set by Open
+
+	checkEvery time.Duration
+	doubt      time.Time // since when the leader lacks an entry of the sample; zero: it does not. Only follow uses it
 
 	ctx    context.Context // canceled by Close
 	cancel context.CancelFunc
@@ -88,6 +94,7 @@ type Meta struct {
 		sync.Mutex
 		entries map[string]entry  // by key of the bucket, with markers of deletions
 		memory  map[string][]byte // entries of Keep
+		sample  []known           // see checkSample
 		pending map[string]int    // running writes per key
 		news    map[string]bool   // keys of control that may have changed
 		told    func(keys []string)
@@ -102,11 +109,15 @@ type Meta struct {
 type entry struct {
 	value []byte // nil: deleted
 	rev   uint64
-	at    time.Time // time of the server, or of this host for its own writes
+	at    time.Time // time of the server, or of this host if local
+	local bool      // an own write that the watch has not brought yet
 }
 
 // Bucket returns the name of a cluster's bucket.
 func Bucket(cluster string) string { return "FILA_" + cluster + "_META" }
+
+// streamName returns the name of the stream of the bucket.
+func (m *Meta) streamName() string { return "KV_" + m.bucket }
 
 // Open joins a cluster, or creates it if there is none of that name. It waits for JetStream until
 // ctx ends and logs what it waits for. Errors that waiting does not mend wrap [ErrUnusable] and
@@ -129,8 +140,12 @@ func open(ctx context.Context, o Options, look bool) (*Meta, error) {
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
+	leader, err := o.Conn.JetStream()
+	if err != nil {
+		return nil, fmt.Errorf("JetStream: %w", err)
+	}
 	m := &Meta{
-		opt: o, look: look, js: js, bucket: Bucket(o.Cluster),
+		opt: o, look: look, js: js, leader: leader, checkEvery: cmp.Or(o.checkEvery, checkEvery), bucket: Bucket(o.Cluster),
 		first: make(chan struct{}), failed: make(chan struct{}), writer: make(chan struct{}),
 		wake: make(chan struct{}, 1), work: make(chan struct{}, 1),
 	}
@@ -188,7 +203,7 @@ func (m *Meta) prepare(ctx context.Context) error {
 	if info.API.Level < apiLevel {
 		return m.unusable("JetStream at %s is of a server before 2.12, which a cluster needs", m.opt.Conn.ConnectedUrlRedacted())
 	}
-	name := "KV_" + m.bucket
+	name := m.streamName()
 	s, err := m.js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && m.look {
 		return m.none()

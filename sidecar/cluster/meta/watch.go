@@ -98,8 +98,8 @@ func (m *Meta) tell() {
 	}
 }
 
-// errAgain ends a session whose connection was lost.
-var errAgain = errors.New("the connection was lost")
+// errAgain ends a session after which everything has to be read again.
+var errAgain = errors.New("everything has to be read again")
 
 // follow reads the bucket, again after each disconnection.
 func (m *Meta) follow() {
@@ -121,6 +121,9 @@ func (m *Meta) session() error {
 	defer m.opt.Conn.RemoveStatusListener(back)
 	ctx, cancel := context.WithCancel(m.ctx)
 	defer cancel()
+	if err := m.checkSample(); err != nil {
+		return err
+	}
 	opening, done := context.WithTimeout(ctx, requestTimeout)
 	defer done()
 	kv, err := m.js.KeyValue(opening, m.bucket)
@@ -138,6 +141,8 @@ func (m *Meta) session() error {
 		for range w.Updates() { // so that its sender is not stuck
 		}
 	}()
+	check := time.NewTicker(m.checkEvery)
+	defer check.Stop()
 	var highest uint64
 	seen := make(map[string]bool) // nil once everything has been read
 	for {
@@ -156,6 +161,13 @@ func (m *Meta) session() error {
 				}
 				m.learn(e)
 			}
+		case <-check.C:
+			switch err := m.checkSample(); {
+			case errors.Is(err, errAgain):
+				return err
+			case err != nil:
+				m.opt.Log.Debug("the bucket of the cluster is not checked", "bucket", m.bucket, "error", err)
+			}
 		case <-back:
 			return errAgain
 		case <-m.ctx.Done():
@@ -172,10 +184,12 @@ func (m *Meta) learn(e jetstream.KeyValueEntry) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.mu.entries[e.Key()].rev >= next.rev {
-		return // it is an own write, or from a replica that is behind
+	switch have := m.mu.entries[e.Key()]; {
+	case have.rev < next.rev:
+		m.put(e.Key(), next)
+	case have.rev == next.rev && have.local && m.is(e.Key(), next.value):
+		m.mu.entries[e.Key()] = next // an own write, with the time of the server
 	}
-	m.put(e.Key(), next)
 }
 
 // put sets an entry. Its caller holds mu.
@@ -203,12 +217,13 @@ func (m *Meta) noteNews(id string) {
 }
 
 // forget deletes entries that a complete read has not found: their markers have expired. Entries
-// newer than the highest revision read are kept, since the replica may be behind.
+// newer than the highest revision read are kept, since the replica may be behind, and all are kept
+// while the bucket may have lost entries.
 func (m *Meta) forget(seen map[string]bool, highest uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for id, e := range m.mu.entries {
-		if !seen[id] && e.rev <= highest {
+		if !seen[id] && e.rev <= highest && m.doubt.IsZero() {
 			delete(m.mu.entries, id)
 			m.learnMemory(id, nil)
 			m.noteNews(id)

@@ -196,12 +196,7 @@ func (m *Meta) messages(puts []put, old bool) []*nats.Msg {
 	batch := rand.Text()
 	msgs := make([]*nats.Msg, len(puts))
 	for i, p := range puts {
-		msg := nats.NewMsg(m.subject(p.id))
-		msg.Data = p.value
-		if p.value == nil {
-			msg.Header.Set("KV-Operation", "DEL")
-			msg.Header.Set("Nats-TTL", markTTL.String())
-		}
+		msg := m.message(p)
 		if p.looks && !m.is(p.id, p.was) {
 			return nil
 		}
@@ -211,7 +206,7 @@ func (m *Meta) messages(puts []put, old bool) []*nats.Msg {
 			if old && oldMark(e) {
 				rev = 0
 			}
-			msg.Header.Set("Nats-Expected-Last-Subject-Sequence", strconv.FormatUint(rev, 10))
+			expect(msg, rev)
 		}
 		if len(puts) > 1 {
 			msg.Header.Set("Nats-Batch-Id", batch)
@@ -223,6 +218,22 @@ func (m *Meta) messages(puts []put, old bool) []*nats.Msg {
 		msgs[len(msgs)-1].Header.Set("Nats-Batch-Commit", "1")
 	}
 	return msgs
+}
+
+// message returns the message of a put.
+func (m *Meta) message(p put) *nats.Msg {
+	msg := nats.NewMsg(m.subject(p.id))
+	msg.Data = p.value
+	if p.value == nil {
+		msg.Header.Set("KV-Operation", "DEL")
+		msg.Header.Set("Nats-TTL", markTTL.String())
+	}
+	return msg
+}
+
+// expect lets the server refuse a message unless the entry of its key has a revision; 0 is none.
+func expect(msg *nats.Msg, rev uint64) {
+	msg.Header.Set("Nats-Expected-Last-Subject-Sequence", strconv.FormatUint(rev, 10))
 }
 
 // oldMark reports whether the server may have removed a marker; clocks may differ.
@@ -282,7 +293,7 @@ func (m *Meta) own(puts []put, last uint64) {
 	for i, p := range puts {
 		rev := last - uint64(len(puts)-1-i)
 		if m.mu.entries[p.id].rev < rev {
-			m.put(p.id, entry{value: p.value, rev: rev, at: time.Now()})
+			m.put(p.id, entry{value: p.value, rev: rev, at: time.Now(), local: true})
 		}
 	}
 }
