@@ -253,7 +253,7 @@ func TestCommonGuardWithDocumentedPermissions(t *testing.T) {
 	// A permit of an absent fila, and one of this fila by way of another.
 	other, err := wire.NewSigner(make([]byte, wire.SignerKeyLen))
 	require.NoError(t, err)
-	foreign := string(other.Append(nil, "x", wire.Token{Seq: 1, Lease: 1}))
+	foreign := string(other.AppendPermit(nil, "x", wire.Token{Seq: 1, Lease: 1}))
 	_, werr := g.ask(caller, "acme.guard.done.vendor:stripe", `{"outcome":"ok","permit":"`+foreign+`"}`)
 	require.ErrorIs(t, werr, wire.PermitAway("", 0))
 	_, werr = g.ask(fila, issuer, `{"key":"vendor:other","outcome":"ok","permit":"`+a.Permit+`"}`)
