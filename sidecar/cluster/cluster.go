@@ -142,6 +142,7 @@ type localShard struct {
 	rank    int             // candidates that campaign before this node
 	hand    *ownership.Move // requested handover
 	leaving time.Time       // start of the handover; used by actions
+	abandon func()          // ends the last campaign; nil: there was none
 	lost    loss
 }
 
@@ -451,6 +452,9 @@ func (c *Cluster) input(now int64, p *localShard, done *ownership.Done) ownershi
 		}
 		p.late = p.behind.Sample(now, seen.Seq+seen.Lag, seen.Seq, in.Seen.At)
 		in.Lacking = !c.mu.complete || c.lacks(p, seen)
+		if in.Lacking && p.abandon != nil {
+			p.abandon() // it may have lost records, and end again where it ended for the campaign
+		}
 		return in
 	}
 	in.Owns = p.store.Owns(c.FenceAfter())
@@ -610,6 +614,9 @@ func (c *Cluster) carryOut(a todo, log *slog.Logger) (done ownership.Done, st St
 func (c *Cluster) promote(a todo) (Store, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, promoteTimeout)
 	defer cancel()
+	c.mu.Lock()
+	a.p.abandon = cancel
+	c.mu.Unlock()
 	s := a.Seen
 	return a.p.replica.Promote(ctx, Seen{
 		Epoch: s.Epoch, Owner: s.Owner, Ended: s.Resigned, To: s.To, Seq: s.Seq, At: c.began.Add(time.Duration(s.At)),

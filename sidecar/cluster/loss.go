@@ -263,6 +263,7 @@ func (c *Cluster) lossOf(now int64, shard int) (l api.ClusterLoss, lost bool) {
 	newest, _ := m.Newest(shard)
 	best, _ := m.Best(now, shard)
 	l = api.ClusterLoss{Shard: shard, Node: newest.Node, Seq: newest.Seq, Reachable: best.Node, ReachableSeq: best.Seq}
+	followed, short := uint64(0), false // where nodes that follow the log have read it up to; a copy has more
 	for _, o := range m.List() {
 		for _, s := range o.Shards {
 			if s.Shard != shard || !m.Fresh(now, o.Node) {
@@ -273,14 +274,19 @@ func (c *Cluster) lossOf(now int64, shard int) (l api.ClusterLoss, lost bool) {
 				l.Copies = append(l.Copies, o.Node)
 			}
 			switch {
+			case s.Owns && s.Fenced: // the log may lack what it has, too
 			case s.Owns:
 				l.Owner = o.Node
 			case s.Error == "":
-				l.LogEnd = max(l.LogEnd, s.Seq)
-			default:
-				l.LogEnd = max(l.LogEnd, s.LogEnd)
+				followed = max(followed, s.Seq)
+			case s.Lost && s.Commit != nil:
+				short = true
+				l.LogEnd = max(l.LogEnd, min(s.LogEnd, s.Commit.Seq-1)) // an older branch may be longer
 			}
 		}
+	}
+	if !short { // else they may not have noticed yet
+		l.LogEnd = followed
 	}
 	if l.Owner == "" {
 		l.Records = l.Seq - min(l.Seq, l.LogEnd)
@@ -325,7 +331,7 @@ func (c *Cluster) Repair(ctx context.Context, r api.ClusterLossRequest) (api.Clu
 // Accept gives up the records that the log of a shard lacks and that no reachable copy has.
 func (c *Cluster) Accept(ctx context.Context, r api.ClusterLossRequest) (api.ClusterLoss, *wire.Error) {
 	l, newest, refused := c.agree(r, func(l api.ClusterLoss) string {
-		if l.Owner == "" && l.ReachableSeq > l.LogEnd {
+		if l.Owner == "" && (l.ReachableSeq > l.LogEnd || l.Unreachable == 0) {
 			return fmt.Sprintf("node %s has records that the log lacks: repair the log first", l.Reachable)
 		}
 		return ""

@@ -241,3 +241,53 @@ func TestNoRepairAtTheEnd(t *testing.T) {
 	c.onRepair(&nats.Msg{Data: encode(repairOrder{})})
 	c.actions.Wait()
 }
+
+// What is lost does not look less than it is while a node has not noticed the loss: an owner that
+// cannot write, or a node that is cut off and still has the log as it was. Nothing that a node has
+// which can be asked is given up.
+func TestLossThatNotAllHaveNoticed(t *testing.T) {
+	newest := &ownership.Commit{Epoch: 2, N: 8, Seq: 100}
+	short := ownership.ShardNews{Epoch: 2, Error: "shorter", Lost: true, Commit: newest, LogEnd: 60}
+	for name, test := range map[string]struct {
+		b, c    ownership.ShardNews
+		logEnd  uint64
+		records uint64
+	}{
+		"a node has noticed":       {short, ownership.ShardNews{Epoch: 2, Seq: 100, Commit: newest}, 60, 40},
+		"the owner cannot write":   {short, ownership.ShardNews{Owns: true, Fenced: true, Epoch: 2, Seq: 100, Commit: newest}, 60, 40},
+		"the log is an old branch": {ownership.ShardNews{Error: "another", Lost: true, Commit: newest, LogEnd: 300}, ownership.ShardNews{Epoch: 1, Seq: 300}, 99, 1},
+		"a node lacks the newest":  {ownership.ShardNews{Lost: true, Epoch: 1, Seq: 60}, ownership.ShardNews{Epoch: 2, Seq: 100, Commit: newest}, 100, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := new(Cluster)
+			c.Shards, c.began = 1, time.Now()
+			c.mu.members = ownership.NewMembers("b", "1")
+			c.mu.members.Hear(c.now(), ownership.News{Node: "b", Incarnation: "1", Shards: []ownership.ShardNews{test.b}})
+			c.mu.members.Hear(c.now(), ownership.News{Node: "c", Incarnation: "2", Shards: []ownership.ShardNews{test.c}})
+			l, lost := c.lossOf(c.now(), 0)
+			require.True(t, lost)
+			require.Empty(t, l.Owner)
+			require.Equal(t, test.logEnd, l.LogEnd)
+			require.Equal(t, test.records, l.Records)
+			require.Zero(t, l.Unreachable)
+			shard := 0
+			_, refused := c.Accept(t.Context(), api.ClusterLossRequest{Shard: &shard})
+			require.NotNil(t, refused)
+			require.Contains(t, refused.Description, "repair the log first")
+		})
+	}
+}
+
+// A campaign for a log that loses records meanwhile ends, since the log may end again where it ended.
+func TestCampaignOverALogThatLosesRecords(t *testing.T) {
+	ended := false
+	c := &Cluster{}
+	c.mu.complete = true
+	c.mu.members = ownership.NewMembers("a", "1")
+	p := &localShard{machine: ownership.NewMachine(ownership.Config{}, 0), replica: seenReplica{seen: Seen{Epoch: 1, N: 7}}, abandon: func() { ended = true }}
+	require.False(t, c.input(0, p, nil).Lacking)
+	require.False(t, ended)
+	c.mu.members.Know(0, ownership.Known{Commit: ownership.Commit{Epoch: 1, N: 8, Seq: 8}, Node: "b"})
+	require.True(t, c.input(0, p, nil).Lacking)
+	require.True(t, ended)
+}

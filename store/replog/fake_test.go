@@ -18,12 +18,14 @@ import (
 
 // fakeStream is a stream in memory. Each node has its own end.
 type fakeStream struct {
-	mu      sync.Mutex
-	first   uint64
-	records [][]byte
-	created time.Time
-	most    int64
-	more    chan struct{} // closed when there are more records
+	mu       sync.Mutex
+	first    uint64
+	records  [][]byte
+	created  time.Time
+	most     int64
+	more     chan struct{} // closed when there are more records
+	headless bool          // the stream has no leader
+	hidden   uint64        // newest records that the leader does not know
 }
 
 func newFakeStream() *fakeStream {
@@ -135,9 +137,14 @@ func (e *end) pass(ctx context.Context) error {
 	if cut == nil {
 		return ctx.Err()
 	}
+	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
+	defer cancel()
 	<-ctx.Done()
 	return ctx.Err()
 }
+
+// clientTimeout is how long the client library waits for an answer without a deadline.
+const clientTimeout = 5 * time.Second
 
 // ask records a request.
 func (e *end) ask(what string) {
@@ -178,12 +185,12 @@ func (f *fakeStream) offer(record []byte, behind uint64, fate fate) (uint64, err
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case f.last() != behind:
+	case f.headless || fate == nobody:
+		return 0, errNobody
+	case f.last() != behind || f.hidden > 0:
 		return 0, errMoved
 	case fate == refused:
 		return 0, errRefused
-	case fate == nobody:
-		return 0, errNobody
 	case f.most > 0 && f.bytes()+int64(len(record)+perMessage) > f.most:
 		return 0, errors.Join(errRefused, ErrFull)
 	}
@@ -203,7 +210,10 @@ func (e *end) state(ctx context.Context) (state, error) {
 	}
 	e.f.mu.Lock()
 	defer e.f.mu.Unlock()
-	return state{first: e.f.first, last: e.f.last(), bytes: e.f.bytes(), most: e.f.most, created: e.f.created}, nil
+	if e.f.headless {
+		return state{}, context.DeadlineExceeded
+	}
+	return state{first: e.f.first, last: e.f.last() - e.f.hidden, bytes: e.f.bytes(), most: e.f.most, created: e.f.created}, nil
 }
 
 func (e *end) get(ctx context.Context, seq uint64) ([]byte, error) {
@@ -213,7 +223,10 @@ func (e *end) get(ctx context.Context, seq uint64) ([]byte, error) {
 	}
 	e.f.mu.Lock()
 	defer e.f.mu.Unlock()
-	if seq < e.f.first || seq > e.f.last() {
+	if e.f.headless {
+		return nil, context.DeadlineExceeded
+	}
+	if seq < e.f.first || seq > e.f.last()-e.f.hidden {
 		return nil, jetstream.ErrMsgNotFound
 	}
 	return e.f.records[seq-e.f.first], nil
@@ -229,7 +242,7 @@ func (e *end) follow(ctx context.Context, from uint64, fn func(entry)) (func(), 
 		for seq := from; ctx.Err() == nil; {
 			e.f.mu.Lock()
 			seq = max(seq, e.f.first)
-			more, last := e.f.more, e.f.last()
+			more, last := e.f.more, e.f.last()-e.f.hidden
 			var record []byte
 			if seq <= last {
 				record = e.f.records[seq-e.f.first]

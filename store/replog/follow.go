@@ -145,7 +145,7 @@ func (r *Replica) applyIn(applied time.Time) time.Duration {
 	return max(applyEvery-r.o.Now().Sub(applied), 0)
 }
 
-// check checks that the stream exists, and updates the lag.
+// check checks that the stream exists and has what is applied, and updates the lag.
 func (r *Replica) check() error {
 	if err := r.unsynced.sync(r.o.Now()); err != nil {
 		r.bolt.Fail(err)
@@ -161,9 +161,10 @@ func (r *Replica) check() error {
 		return nil //nolint:nilerr // no answer, which shows by silence
 	case !st.created.Equal(r.created):
 		return fmt.Errorf("%w: it was made anew at %v", ErrGone, st.created)
-	case st.last < r.safe.seq:
+	}
+	if err := r.compareAt(ctx, st, r.safe.mark()); errors.Is(err, ErrShorter) {
 		r.end = st.last
-		return fmt.Errorf("%w: shard %d: %d records are applied, the stream has %d", ErrShorter, r.o.Shard, r.safe.seq, st.last)
+		return err
 	}
 	r.change(func(s *Seen) { s.Lag = max(st.last, r.seq) - r.seq })
 	return nil
@@ -206,7 +207,7 @@ func (r *Replica) take(entries []entry) error {
 		if mine != nil || i == len(entries)-1 {
 			r.change(func(s *Seen) {
 				s.Seq, s.At, s.Lag = r.seq, e.at, e.behind
-				s.N, s.Chain, s.Data = r.at.n, r.at.chain, r.safe.data
+				s.N, s.Chain, s.Data, s.tail = r.at.n, r.at.chain, r.safe.data, r.tail
 				if r.at.ended { // a successor must know the sequence, too
 					s.Ended, s.To = true, r.to
 				}
@@ -245,7 +246,7 @@ func (r *Replica) read(e *entry) (batches []*store.Batch, mine *attempt, err err
 	case broken:
 		return nil, nil, fmt.Errorf("%w: record %d is %d of epoch %d, after %d of %d", ErrBroken, e.seq, h.n, h.epoch, r.at.n, r.at.epoch)
 	case stale:
-		r.seq = e.seq
+		r.seq, r.tail = e.seq, sumOf(e.record)
 		r.o.Log.Info("replog: passing over a record of an earlier owner", "shard", r.o.Shard, "seq", e.seq, "epoch", h.epoch)
 		return nil, nil, nil
 	}
@@ -283,7 +284,7 @@ func (r *Replica) read(e *entry) (batches []*store.Batch, mine *attempt, err err
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: record %d: %w", ErrBroken, e.seq, err)
 	}
-	r.seq, r.at = e.seq, next
+	r.seq, r.tail, r.at = e.seq, next.chain, next
 	r.unwritten++
 	if !next.more {
 		r.safe.seq, r.safe.at = e.seq, next

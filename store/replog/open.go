@@ -54,10 +54,10 @@ func (r *Replica) open(ctx context.Context) error {
 	}
 	r.created = st.created
 	r.o.Create = false // from here on a missing stream is lost
-	r.seq, r.at, r.parts = r.safe.seq, r.safe.at, nil
+	r.seq, r.tail, r.at, r.parts = r.safe.seq, r.safe.at.chain, r.safe.at, nil
 	r.change(func(s *Seen) {
 		s.Epoch, s.Ended, s.Seq, s.At, s.Lag = r.at.epoch, r.at.ended, r.seq, r.o.Now(), st.last-r.seq
-		s.N, s.Chain, s.Data, s.Torn = r.at.n, r.at.chain, r.safe.data, false
+		s.N, s.Chain, s.Data, s.Torn, s.tail = r.at.n, r.at.chain, r.safe.data, false, r.tail
 		if r.stuck == 0 || st.last < r.stuck || r.seq >= r.stuck {
 			s.Err = nil
 		}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // attempt is a running promotion.
@@ -54,9 +56,16 @@ func (r *Replica) Promote(ctx context.Context, seen Seen) (*Store, error) {
 		}
 		select {
 		case <-again.C:
-			switch err := r.begin(ctx, record, seen.Seq); {
+			var err error
+			if unsure != nil || r.o.Now().Sub(has.At) >= r.o.AckTimeout { // the log may have changed since
+				err = r.endsAs(ctx, has)
+			}
+			if err == nil {
+				err = r.begin(ctx, record, seen.Seq)
+			}
+			switch {
 			case err == nil, errors.Is(err, errMoved) && unsure != nil: // the record arrives, or one that was faster
-			case errors.Is(err, errMoved):
+			case errors.Is(err, errMoved), errors.Is(err, errAnother):
 				return r.giveUp(a, fmt.Errorf("%w: %w", ErrLost, err))
 			case errors.Is(err, errRefused):
 				return r.giveUp(a, err)
@@ -88,6 +97,27 @@ func (r *Replica) nextEpoch(seen Seen) uint64 {
 	return epoch + 1
 }
 
+// endsAs returns errAnother if the log has another record where it ended as it was seen: it has lost
+// records, and become as long as before.
+func (r *Replica) endsAs(ctx context.Context, seen Seen) error {
+	if seen.Seq == 0 || seen.tail == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaderAnswers)
+	defer cancel()
+	data, err := r.j.get(ctx, seen.Seq)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound): // the log was cut behind it
+		return nil
+	case err != nil || sumOf(data) == seen.tail:
+		return err
+	}
+	return errAnother
+}
+
+// errAnother means that the log has another record than was seen.
+var errAnother = errors.New("the log ends with another record than was seen")
+
 // begin appends a record behind a sequence once.
 func (r *Replica) begin(ctx context.Context, record []byte, behind uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, r.o.AckTimeout)
@@ -105,6 +135,8 @@ func (r *Replica) try(a *attempt) error {
 		return ErrClosed
 	case r.mu.store != nil || r.mu.try != nil:
 		return fmt.Errorf("%w: this node owns the shard, or tries to", ErrLost)
+	case r.mu.seen.Seq == 0 && r.mu.seen.Epoch > 0: // see released
+		return fmt.Errorf("%w: the file is not open again", ErrLost)
 	}
 	r.mu.try = a
 	return nil

@@ -90,8 +90,11 @@ func chainOf(h head, record []byte) uint64 {
 	if !h.chained {
 		return 0
 	}
-	return max(xxhash.Sum64(record), 1)
+	return sumOf(record)
 }
+
+// sumOf is a hash over a record, never 0.
+func sumOf(record []byte) uint64 { return max(xxhash.Sum64(record), 1) }
 
 func recordSum(record []byte) uint32 {
 	return crc32.Update(crc32.Checksum(record[:4], castagnoli), castagnoli, record[8:])

@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
 )
 
 // forget makes the stream forget its records behind a sequence, as servers do that come back
@@ -471,4 +473,97 @@ func TestSnapshotBeyondTheLog(t *testing.T) {
 			require.NoError(t, s.Close())
 		})
 	}
+}
+
+// An owner that was silent does not write into a log that has lost what was acked to it and is as
+// long again with records of another owner.
+func TestOwnerOfALogThatIsAsLongAgain(t *testing.T) {
+	for name, during := range map[string]func(*end){
+		"idle":        func(*end) {},
+		"no leader":   func(e *end) { e.f.leaderless(true) },
+		"unreachable": func(e *end) { e.disconnect() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeStream()
+				a := nodeOf(f, t.TempDir(), "a", "boot")
+				a.o.Beat = time.Hour
+				require.NoError(t, a.start(t.Context()))
+				b := newNode(t, f, t.TempDir(), "b")
+				s := promote(t, a.Replica)
+				b.content(t)
+				require.NoError(t, put(s, "k", "v"))
+				during(a.e)
+				done := make(chan error, 1)
+				if name != "idle" {
+					go func() { done <- put(s, "l", "v") }()
+				}
+				time.Sleep(4 * time.Second)
+				f.forget(1)
+				f.force(encode(head{kind: kindEpoch, epoch: 2, n: 1}, beginning{owner: "b"}.append(nil, false)))
+				f.leaderless(false)
+				switch name {
+				case "idle":
+					done <- put(s, "l", "v")
+				case "unreachable":
+					a.e.connect()
+				}
+				require.ErrorIs(t, <-done, store.ErrFenced)
+				require.Equal(t, uint64(2), f.tail(), "nothing was written behind the record of another owner")
+				require.NoError(t, s.Close())
+				require.NoError(t, a.Close())
+			})
+		})
+	}
+}
+
+// A follower notices that the log is another one, although it is not shorter.
+func TestFollowerOfALogThatIsAnotherOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeStream()
+		b := newNode(t, f, t.TempDir(), "b")
+		owner := func(name string) []byte { return beginning{owner: name}.append(nil, false) }
+		old := [][]byte{encode(head{kind: kindEpoch, epoch: 1, n: 1}, owner("a"))}
+		for n := range uint64(5) {
+			old = append(old, encode(head{kind: kindBeat, epoch: 1, n: n + 2}, nil))
+		}
+		f.force(old[0])
+		f.force(encode(head{kind: kindEpoch, epoch: 2, n: 1}, owner("c")))
+		f.force(encode(head{kind: kindCommit, epoch: 2, n: 2}, appendBatches(nil, []*store.Batch{{PutConfig: []store.Entry{{Key: "k"}}}})))
+		require.Equal(t, []string{"k"}, keys(b.content(t)))
+		f.become(1, old)
+		time.Sleep(6 * time.Second)
+		require.ErrorIs(t, b.Seen().Err, ErrShorter)
+	})
+}
+
+// A node whose file is not open again after it was an owner is not promoted, and neither is one
+// that has not noticed that the log ends with another record.
+func TestPromotionOverAnotherLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeStream()
+		a := newNode(t, f, t.TempDir(), "a")
+		s := promote(t, a.Replica)
+		a.e.disconnect()
+		require.NoError(t, s.Close())
+		f.become(1, nil)
+		a.e.connect()
+		_, err := a.Promote(t.Context(), a.Seen())
+		require.ErrorIs(t, err, ErrLost)
+
+		f = newFakeStream()
+		b, c := newNode(t, f, t.TempDir(), "b"), newNode(t, f, t.TempDir(), "c")
+		s = promote(t, b.Replica)
+		caughtUp(t, c.Replica)
+		require.NoError(t, s.Close())
+		time.Sleep(4 * time.Second) // its next look at the stream comes after five
+		seen := c.Seen()
+		f.become(1, nil)
+		for range seen.Seq {
+			f.force(encode(head{kind: kindEpoch, epoch: 1, n: 1}, beginning{owner: "d"}.append(nil, false)))
+		}
+		_, err = c.Promote(t.Context(), seen)
+		require.ErrorIs(t, err, ErrLost)
+		require.Equal(t, seen.Seq, f.tail())
+	})
 }

@@ -25,6 +25,7 @@ type Replica struct {
 	unsynced  *unsynced   // of the open file; nil: it is synced at each commit
 	created   time.Time   // of the stream
 	seq       uint64      // all records of the log up to here are applied, or in parts
+	tail      uint64      // hash of that record; 0: not known
 	at        mark
 	safe      position // of the last counted record that left no commit incomplete
 	to        string   // successor named by the last resignation
@@ -66,6 +67,7 @@ type Seen struct {
 	End   uint64    // of the stream, if Err is [ErrShorter]
 	Torn  bool      // the machine has failed while the file was open: the log cannot be repaired from it
 	Err   error     // why the replica cannot follow; it keeps trying
+	tail  uint64    // hash of the record Seq; 0: not known
 }
 
 // Open opens or creates the file of a replica, checks the stream, and follows it. The errors

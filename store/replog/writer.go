@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +29,7 @@ type writer struct {
 	n     uint64     // of the last record
 	chain uint64     // of the last record; 0: not known
 	last  uint64     // sequence of the last record, or of a stale record behind it
+	tail  uint64     // hash of the record there; 0: not known
 	err   error      // why writing ended
 	buf   []byte     // the record in flight
 	body  []byte     // of a commit that is not packed or longer than a record
@@ -83,7 +85,7 @@ const (
 // sent at a time.
 func (r *Replica) newWriter(ctx context.Context, sent time.Time) *writer {
 	w := &writer{
-		o: &r.o, j: r.j, ctx: ctx, epoch: r.at.epoch, n: r.at.n, chain: r.at.chain, last: r.seq, created: r.created, start: sent,
+		o: &r.o, j: r.j, ctx: ctx, epoch: r.at.epoch, n: r.at.n, chain: r.at.chain, last: r.seq, tail: r.at.chain, created: r.created, start: sent,
 		buf: make([]byte, recordHead), body: make([]byte, recordHead), format: &r.format,
 	}
 	w.known.last, w.known.n, w.known.data = w.last, w.n, r.safe.data
@@ -193,23 +195,35 @@ func (w *writer) write(h head) error {
 // perMessage is the approximate overhead of a record in a stream.
 const perMessage = 150
 
+// nowhere is a sequence behind which no record is written.
+const nowhere = math.MaxUint64
+
 // persist sends a record until it is in the log, or cannot get there any more.
+//
+// Before it sends a record again, or one after a silence, it checks that the log still ends as it
+// is known: meanwhile the stream may have lost records, and become as long as before with others.
 func (w *writer) persist(record []byte, h head) error {
 	first, checked := w.o.Now(), w.o.Now()
 	wait, answerIn := time.Duration(0), w.o.AckTimeout
+	if w.silence() >= w.o.AckTimeout {
+		if _, err := w.resolve(record, h); err != nil {
+			return err
+		}
+	}
+	behind := w.last
 	for {
 		sent := w.o.Now()
 		ctx, cancel := context.WithTimeout(w.ctx, answerIn)
-		seq, err := w.j.append(ctx, record, w.last)
+		seq, err := w.j.append(ctx, record, behind)
 		cancel()
 		if err == nil && confirmed(w.last, seq) {
-			w.last = seq
+			w.last, w.tail = seq, sumOf(record)
 			w.acked.Store(int64(sent.Sub(w.start)))
 			return nil
 		}
 		if errors.Is(err, errNobody) {
-			// Sending is the fastest way to notice a new leader. If an earlier attempt was
-			// written after all, this one is refused.
+			// Sending is the fastest way to notice a new leader, which refuses the record.
+			behind = nowhere
 			w.warnSeldom("replog: a record is not in the log, trying again", err)
 			if now := w.o.Now(); now.Sub(checked) >= leaderCheck {
 				checked = now
@@ -223,6 +237,10 @@ func (w *writer) persist(record []byte, h head) error {
 			answerIn = leaderAnswers
 			continue
 		}
+		if behind == nowhere && errors.Is(err, errMoved) && w.checkTail() == nil {
+			behind = w.last
+			continue
+		}
 		answerIn = min(2*answerIn, w.o.AckTimeout)
 		found, rerr := w.resolve(record, h)
 		if found {
@@ -232,6 +250,7 @@ func (w *writer) persist(record []byte, h head) error {
 		if rerr != nil {
 			return rerr
 		}
+		behind = w.last
 		if wait > 0 || !errors.Is(err, errMoved) {
 			w.warnSeldom("replog: a record is not in the log, trying again", err)
 		}
@@ -316,9 +335,12 @@ func (w *writer) findRecord(record []byte, h head) (found bool, err error) {
 	if st.last < w.last {
 		return false, fmt.Errorf("%w: shard %d: %d records are acked, the stream has %d", ErrShorter, w.o.Shard, w.last, st.last)
 	}
-	if st.first > w.last+1 {
+	if st.first > w.last {
 		// Only a later owner can have made a snapshot of records that we do not know.
 		return false, fmt.Errorf("%w: the log begins at %d already", store.ErrFenced, st.first)
+	}
+	if err := w.checkTail(); err != nil {
+		return false, err
 	}
 	for w.last < st.last {
 		data, err := w.j.get(ctx, w.last+1)
@@ -331,12 +353,12 @@ func (w *writer) findRecord(record []byte, h head) (found bool, err error) {
 		}
 		switch find(other, h.epoch, h.n) {
 		case passed:
-			w.last++
+			w.last, w.tail = w.last+1, sumOf(data)
 		case fenced:
 			return false, fmt.Errorf("%w: epoch %d is over, %d has begun", store.ErrFenced, h.epoch, other.epoch)
 		case own:
 			if bytes.Equal(data, record) {
-				w.last++
+				w.last, w.tail = w.last+1, sumOf(data)
 				return true, nil
 			}
 			fallthrough
@@ -345,6 +367,20 @@ func (w *writer) findRecord(record []byte, h head) (found bool, err error) {
 		}
 	}
 	return false, nil
+}
+
+// checkTail returns an error if the last known record is another one in the log.
+func (w *writer) checkTail() error {
+	ctx, cancel := context.WithTimeout(w.ctx, w.o.AckTimeout)
+	defer cancel()
+	data, err := w.j.get(ctx, w.last)
+	if err != nil || w.tail == 0 || sumOf(data) == w.tail {
+		return err
+	}
+	if other, _, err := decode(data); err == nil && other.epoch > w.epoch {
+		return fmt.Errorf("%w: epoch %d is over, %d has begun", store.ErrFenced, w.epoch, other.epoch)
+	}
+	return fmt.Errorf("%w: shard %d: record %d is another one than was acked", ErrShorter, w.o.Shard, w.last)
 }
 
 // progress sets what an owner knows: when the newest record in the log was sent, its place,
