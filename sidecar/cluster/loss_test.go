@@ -242,9 +242,9 @@ func TestNoRepairAtTheEnd(t *testing.T) {
 	c.actions.Wait()
 }
 
-// What is lost does not look less than it is while a node has not noticed the loss: an owner that
-// cannot write, or a node that is cut off and still has the log as it was. Nothing that a node has
-// which can be asked is given up.
+// A loss does not look smaller while a node has not noticed it: an owner that cannot write, or a node
+// that is cut off and still has the log as it was. An operator cannot give up records that a node has
+// which can be asked.
 func TestLossThatNotAllHaveNoticed(t *testing.T) {
 	newest := &ownership.Commit{Epoch: 2, N: 8, Seq: 100}
 	short := ownership.ShardNews{Epoch: 2, Error: "shorter", Lost: true, Commit: newest, LogEnd: 60}

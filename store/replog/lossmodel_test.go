@@ -29,7 +29,7 @@ import (
 // lines: nobody is promoted who lacks the newest commit that any node has had. In the model nodes
 // learn that at once, and nobody forgets it.
 //
-// What must hold:
+// The model checks that
 //
 //   - Two commits that nodes have had have different places in the history, or are the same.
 //   - The content of each file is what the records up to its position make.
@@ -566,7 +566,7 @@ func (m *lossModel) look() (l lossSeen) {
 // repair lets the log go on from the most advanced copy, if an operator may do that now.
 func (m *lossModel) repair() bool {
 	l := m.look()
-	if !l.repairs || l.owner != nil || l.best.busy {
+	if !l.repairs || l.owner != nil || l.best.busy || !lacks(l.best.Seen().Err) {
 		return false
 	}
 	by, known := l.best, m.known
@@ -596,7 +596,7 @@ func (m *lossModel) giveUp(has map[string]bool, upTo place, l lossSeen) {
 	accepted := upTo.epoch != math.MaxUint64
 	for key := range m.must {
 		if m.wrote[key].compare(upTo) <= 0 && (accepted || !has[key]) {
-			require.True(m, l.gone || has[key], "%s is given up, though the operator is told that nothing is lost", key)
+			require.True(m, l.gone || has[key], "%s is given up, though nothing looks lost to the operator", key)
 			delete(m.must, key)
 		}
 	}
