@@ -124,19 +124,19 @@ func enqueueLanes(o *Options) []lane {
 
 // peerSystems are fila, JetStream with each kind of publish and sync, and the peers.
 var peerSystems = []system.Name{
-	system.Fila, system.JetStream, system.JetStreamSync, system.JetStreamBatch, system.JetStreamBatchSync,
+	system.Fila, system.JetStream, system.JetStreamSync, system.JetStreamFast, system.JetStreamBatch, system.JetStreamBatchSync,
 	system.RabbitMQ, system.RabbitMQClassic, system.Asynq, system.AsynqSync, system.River, system.Beanstalkd, system.BeanstalkdSync,
 }
 
 // peerLanes measure what all queues can do.
 func peerLanes(o *Options) []lane {
-	lives := each([]int{fewWindow, window}, peerSystems, func(inFlight int, sys system.Name) lane {
-		return lane{Case: "lives, " + number(inFlight) + " in flight", spec: o.load(sys, o.life(1, inFlight)), quick: inFlight == fewWindow}
+	lives := each([]int{fewWindow}, peerSystems, func(inFlight int, sys system.Name) lane {
+		return lane{Case: "lives, " + number(inFlight) + " in flight", spec: o.load(sys, o.life(1, inFlight)), quick: true}
 	})
 	return append(lives, each([]int{window}, peerSystems, func(inFlight int, sys system.Name) lane {
 		p := o.life(1, inFlight)
 		p.Mode, p.Consumers, p.MaxBytes = load.ModeEnqueue, 0, enoughBytes
-		return lane{Case: "enqueues, " + number(inFlight) + " in flight", spec: o.load(sys, p)}
+		return lane{Case: "enqueues, " + number(inFlight) + " in flight", spec: o.load(sys, p), quick: true}
 	})...)
 }
 

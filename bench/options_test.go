@@ -39,6 +39,7 @@ func TestCompleteNamesWhatIsWrong(t *testing.T) {
 		"both a duration (1s) and a count (5)":       {Duration: time.Second, Count: 5},
 		`workload "lief" is not known: allowed is e`: {Workloads: []string{"life", "lief"}},
 		`system "kafka" is not known: allowed is f`:  {Systems: []string{"kafka"}},
+		`system "river" needs the program with the`:  {Systems: []string{"fila", "river"}},
 		`system "hops" cannot be measured on a run`:  {Systems: []string{"hops"}, Target: &system.Access{}},
 		`workload "memory" needs a server of its o`:  {Workloads: []string{"memory"}, Target: &system.Access{}},
 	} {
@@ -48,7 +49,7 @@ func TestCompleteNamesWhatIsWrong(t *testing.T) {
 
 // Every lane of the catalogue can run and has its own name, and its base is a lane, too.
 func TestCatalog(t *testing.T) {
-	for _, o := range []Options{{}, {Quick: true}, {Count: 7, Backlog: 100}, {Target: &system.Access{}}, {Workloads: []string{"soak"}}} {
+	for _, o := range []Options{{}, {Quick: true}, {Count: 7, Backlog: 100}, {Target: &system.Access{}}, {Workloads: []string{"soak"}}, {Workloads: []string{"peers"}, Peers: "peers"}} {
 		require.NoError(t, o.Complete())
 		for _, w := range o.selected() {
 			require.NotEmpty(t, w.About)
@@ -93,6 +94,13 @@ func TestChoiceOfLanes(t *testing.T) {
 	require.Equal(t, 7, count(Options{Quick: true}, "life"))
 	require.Zero(t, count(Options{Quick: true}, "keys-backlog"))
 	require.Equal(t, 6, count(Options{Quick: true, Workloads: []string{"keys-backlog"}}, "keys-backlog"), "who names it gets it")
+
+	ofNATS := len(system.Names()) - len(system.Peers())
+	require.Less(t, count(Options{}, "peers"), 2*ofNATS, "no peer without its program")
+	require.Equal(t, count(Options{}, "peers")+2*len(system.Peers()), count(Options{Peers: "peers"}, "peers"))
+	for _, name := range system.Names() {
+		require.NotEmpty(t, system.Name(name).Promise(), name)
+	}
 
 	o := Options{Workloads: []string{"recovery", "life"}}
 	require.NoError(t, o.Complete())

@@ -121,21 +121,19 @@ func (c *crew) gather(ctx context.Context) error {
 
 func (c *crew) start() {
 	for _, p := range c.producers {
-		c.working.Go(p.run)
+		c.working.Go(func() {
+			p.run()
+			if err := p.conn.Flush(); err != nil {
+				c.e.note("the last messages were not sent", err)
+			}
+		})
 	}
 }
 
 // halt ends publishing; confirmations and deliveries go on.
 func (c *crew) halt() {
-	c.stopOnce.Do(func() {
-		close(c.stop)
-		c.working.Wait()
-		for _, p := range c.producers {
-			if err := p.conn.Flush(); err != nil {
-				c.e.note("messages were not sent", err)
-			}
-		}
-	})
+	c.stopOnce.Do(func() { close(c.stop) })
+	c.working.Wait()
 }
 
 // end stops all producers and consumers.

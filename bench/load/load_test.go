@@ -132,6 +132,38 @@ func TestBacklogOfJetStream(t *testing.T) {
 	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 }
 
+// Batches are confirmed as a whole, also the last one, which is not full.
+func TestBatchesOfJetStream(t *testing.T) {
+	for _, sys := range []system.Name{system.JetStreamFast, system.JetStreamBatch, system.JetStreamBatchSync} {
+		t.Run(string(sys), func(t *testing.T) {
+			spec := &Spec{System: sys, Access: system.Access{URL: startNode(t, sys)}, Queue: system.Queue{Name: "q"}, Payload: 64, Keys: 3, Phases: []Phase{
+				{Name: "lives", Mode: ModeLife, Producers: 2, Consumers: 2, Window: 64, Count: 200},
+				{Name: "one", Mode: ModeLife, Producers: 1, Consumers: 1, Window: 1, Count: 5},
+				{Name: "fill", Mode: ModeFill, Producers: 1, Window: 64, Count: 1001},
+			}}
+			result := runSpec(t, spec)
+			require.Empty(t, result.Error)
+			require.Empty(t, result.Notes)
+			require.EqualValues(t, 1001, result.Sample["fill_messages"])
+			require.EqualValues(t, 1001, heldBy(t, spec))
+		})
+	}
+}
+
+// A stream that refuses batches refuses all messages of each.
+func TestRefusedBatches(t *testing.T) {
+	for _, sys := range []system.Name{system.JetStreamFast, system.JetStreamBatch} {
+		t.Run(string(sys), func(t *testing.T) {
+			spec := &Spec{System: system.JetStream, Access: system.Access{URL: startNode(t, sys)}, Queue: system.Queue{Name: "q"}, Payload: 64, Phases: []Phase{
+				{Mode: ModeEnqueue, Producers: 1, Window: 64, Count: 1},
+			}}
+			require.Empty(t, runSpec(t, spec).Error)
+			spec.System, spec.Keep, spec.Phases[0].Count = sys, true, 10_000
+			require.Contains(t, runSpec(t, spec).Error, "messages refused: ")
+		})
+	}
+}
+
 func heldBy(t *testing.T, spec *Spec) int64 {
 	t.Helper()
 	target, err := system.Open(spec.System, &spec.Access, spec.queue(), func(err error) { t.Error(err) })

@@ -43,13 +43,7 @@ type beanstalkd struct {
 
 func openBeanstalkd(addr string) (system.Target, error) { return &beanstalkd{addr: addr}, nil }
 
-func (b *beanstalkd) SetUp(context.Context) error {
-	c, err := dialBeanstalkd(b.addr)
-	if err != nil {
-		return err
-	}
-	return c.nc.Close()
-}
+func (b *beanstalkd) SetUp(context.Context) error { return reachable(b.addr) }
 
 func (*beanstalkd) Close() {}
 

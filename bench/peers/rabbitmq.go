@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -48,7 +49,14 @@ func startRabbitMQ(s *server, _ bool) (string, error) {
 	if _, err := node.StdinPipe(); err != nil {
 		return "", err
 	}
-	return "amqp://guest:guest@" + addr, errors.Join(s.start(mapper), s.start(node))
+	if err := s.start(mapper); err != nil {
+		return "", err
+	}
+	// Without a port mapper the node would start one that outlives it.
+	if err := s.wait(func() error { return reachable(net.JoinHostPort(host, mapperPort)) }); err != nil {
+		return "", err
+	}
+	return "amqp://guest:guest@" + addr, s.start(node)
 }
 
 // rabbitMQ is a durable queue of RabbitMQ.

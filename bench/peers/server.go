@@ -125,6 +125,15 @@ func (s *server) command(programs []string, args ...string) (*exec.Cmd, error) {
 	return nil, fmt.Errorf("%w: install a package with %s", exec.ErrNotFound, strings.Join(programs, " or "))
 }
 
+// reachable returns why nothing listens at an address, or nil.
+func reachable(addr string) error {
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		return err
+	}
+	return nc.Close()
+}
+
 // freeAddress returns a free address of this machine, also as host and port.
 func freeAddress() (addr, host, port string, err error) {
 	addrs, err := bench.FreeAddresses(1)

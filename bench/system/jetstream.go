@@ -18,7 +18,7 @@ type stream struct {
 	queue    *Queue
 	js       jetstream.JetStream
 	replicas int
-	batched  bool
+	name     Name
 }
 
 const (
@@ -32,7 +32,8 @@ func (s *stream) SetUp(ctx context.Context) error {
 	defer cancel()
 	created, err := s.js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: s.queue.Name, Subjects: []string{s.Subject()},
-		Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage, Replicas: s.replicas, AllowAtomicPublish: s.batched,
+		Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage, Replicas: s.replicas,
+		AllowAtomicPublish: s.name.isAtomic(), AllowBatchPublish: s.name == JetStreamFast,
 	})
 	if err != nil {
 		return fmt.Errorf("create the stream: %w", err)

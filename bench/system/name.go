@@ -15,6 +15,7 @@ const (
 	JetStream     Name = "jetstream"      // WorkQueue stream, file storage, default sync
 	JetStreamSync Name = "jetstream-sync" // the same, synced before each confirmation
 
+	JetStreamFast      Name = "jetstream-fast"       // the same stream, filled by a fast batch, default sync
 	JetStreamBatch     Name = "jetstream-batch"      // the same stream, filled by atomic batches, default sync
 	JetStreamBatchSync Name = "jetstream-batch-sync" // the same, synced before each batch is confirmed
 
@@ -74,6 +75,7 @@ var systems = []description{
 	{HopsWire, kindHops, false, promiseNothing},
 	{JetStream, kindStream, false, promiseCached},
 	{JetStreamSync, kindStream, true, promiseSynced},
+	{JetStreamFast, kindStream, false, promiseCached + "; one confirmation for many messages"},
 	{JetStreamBatch, kindStream, false, promiseCached + "; one confirmation for a batch"},
 	{JetStreamBatchSync, kindStream, true, promiseSynced + "; one sync and one confirmation for a batch"},
 	{JetStreamR3, kindReplicated, false, promiseMajority},
@@ -129,5 +131,5 @@ func (n Name) IsCluster() bool { return n.is(kindCluster) }
 // IsPeer reports whether the server is another project's.
 func (n Name) IsPeer() bool { return n.is(kindPeer) }
 
-// isBatched reports whether producers publish atomic batches.
-func (n Name) isBatched() bool { return n == JetStreamBatch || n == JetStreamBatchSync }
+// isAtomic reports whether producers publish atomic batches.
+func (n Name) isAtomic() bool { return n == JetStreamBatch || n == JetStreamBatchSync }

@@ -29,10 +29,10 @@ var nackLater = []byte(`-NAK {"delay":100000000}`)
 // overNATS is a target behind NATS.
 type overNATS struct {
 	protocol
-	batched bool
-	access  *Access
-	admin   *nats.Conn
-	failed  func(error) // gets asynchronous errors of connections
+	name   Name
+	access *Access
+	admin  *nats.Conn
+	failed func(error) // gets asynchronous errors of connections
 }
 
 func (t *overNATS) Close() { t.admin.Close() }
@@ -79,8 +79,11 @@ func (t *overNATS) newReplies(ctx context.Context, n int, answered func(number i
 func (r replies) Close() { r.nc.Close() }
 
 func (t *overNATS) Producer(ctx context.Context, slots int, answered func(slot int, refused error)) (Producer, error) {
-	if t.batched {
+	switch {
+	case t.name.isAtomic():
 		return t.newBatcher(ctx, slots, answered)
+	case t.name == JetStreamFast:
+		return t.newFastProducer(ctx, slots, answered)
 	}
 	r, err := t.newReplies(ctx, slots, answered)
 	return &natsProducer{r, nats.Msg{Subject: t.Subject()}}, err

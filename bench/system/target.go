@@ -89,7 +89,7 @@ func Open(name Name, access *Access, q *Queue, failed func(error)) (Target, erro
 		admin.Close()
 		return nil, err
 	}
-	return &overNATS{p, name.isBatched(), access, admin, failed}, nil
+	return &overNATS{p, name, access, admin, failed}, nil
 }
 
 // newProtocol returns the protocol of a system. Requests of the set-up use nc; fila's subjects
@@ -118,7 +118,7 @@ func newProtocol(name Name, q *Queue, nc *nats.Conn, prefix string) (protocol, e
 	if name.is(kindReplicated) {
 		copies = replicas
 	}
-	return &stream{q, js, copies, name.isBatched()}, err
+	return &stream{q, js, copies, name}, err
 }
 
 // unanswered reports whether the server replied that there is no responder.

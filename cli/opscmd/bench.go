@@ -55,9 +55,10 @@ The systems of the workload peers, besides fila and JetStream. Their servers mus
 installed; their clients are not part of fila, but of the program of --peers, which
 "go build -C bench/peers ." makes in a checkout:
 
+  jetstream-fast        the stream, filled by a fast batch, synced every two minutes
   jetstream-batch       the stream, filled by atomic batches, synced every two minutes
   jetstream-batch-sync  the same, synced before a batch is confirmed
-  rabbitmq              a quorum queue of one node
+  rabbitmq              a quorum queue of one server
   rabbitmq-classic      a durable classic queue
   redis-asynq           asynq with Redis, synced every second
   redis-asynq-sync      the same, synced at every write

@@ -38,6 +38,8 @@ func TestBenchMistakes(t *testing.T) {
 	program.Mistakes(t, map[string]string{
 		"bench --workload lief":                 `workload "lief" is not known: allowed is enqueue, life`,
 		"bench --system kafka":                  `system "kafka" is not known: allowed is fila, fila-f`,
+		"bench --system rabbitmq":               `system "rabbitmq" needs the program with the clients`,
+		"bench --peers no/such/program":         `--peers: exec: "no/such/program": stat no/such/program: no such file`,
 		"bench --rounds 0":                      "--rounds 0: allowed is more than 0",
 		"bench --count 0":                       "--count 0: allowed is more than 0",
 		"bench --duration 0s":                   "--duration 0: allowed is more than 0",
