@@ -166,7 +166,10 @@ func (r *Replica) check() error {
 		r.end = st.last
 		return err
 	}
-	r.change(func(s *Seen) { s.Lag = max(st.last, r.seq) - r.seq })
+	if st.last < r.seq {
+		return fmt.Errorf("replog: shard %d: the log has lost records that do not count: %d were read, the stream has %d", r.o.Shard, r.seq, st.last)
+	}
+	r.change(func(s *Seen) { s.Lag = st.last - r.seq })
 	return nil
 }
 

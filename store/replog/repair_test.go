@@ -52,6 +52,31 @@ func TestOwnerOfAShorterLogStops(t *testing.T) {
 	})
 }
 
+// A log may lose records that do not count. A copy that has read them lacks nothing, but must not
+// wait behind the end of the log: nobody could be promoted there.
+func TestALogLosesRecordsThatDoNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeStream()
+		a, b := newNode(t, f, t.TempDir(), "a"), newNode(t, f, t.TempDir(), "b")
+		s := promote(t, a.Replica)
+		require.NoError(t, put(s, "k", "v"))
+		require.NoError(t, s.Close())
+		s = promote(t, b.Replica)
+		require.NoError(t, s.Close())
+		end := f.tail()
+		f.force(encode(head{kind: kindBeat, epoch: 1, n: 3}, nil)) // of the former owner
+		caughtUp(t, a.Replica)
+		require.Equal(t, end+1, a.Seen().Seq)
+		f.forget(end)
+		time.Sleep(2 * a.o.Check)
+		require.NoError(t, a.Seen().Err)
+		require.Equal(t, end, a.Seen().Seq)
+		s, err := a.Promote(t.Context(), a.Seen())
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+	})
+}
+
 // A stream that is shorter for a moment ends nothing.
 func TestOwnerOfALogThatIsShorterForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
