@@ -53,6 +53,9 @@ func (s *Sync) session(ctx context.Context, begun func()) (err error) {
 		defer cancel()
 		return do(ctx)
 	}
+	s.mu.Lock()
+	s.mu.highest = 0
+	s.mu.Unlock()
 	if err := within(s.opt.StartTimeout, s.opt.Bucket.Open); err != nil {
 		return err
 	}
@@ -126,6 +129,9 @@ func (s *Sync) collect(ctx context.Context, watch <-chan Entry) error {
 				defer s.mu.Unlock()
 				clear(s.mu.strangers)
 				s.mu.entries, s.mu.freshest, s.mu.began, s.mu.seen = entries, freshest, at, time.Now()
+				for _, e := range entries {
+					s.mu.highest = max(s.mu.highest, e.Rev)
+				}
 				return nil
 			}
 		case x.echoed.Rev <= x.asked.rev:
@@ -142,12 +148,23 @@ func (s *Sync) learnClock(b beat, stored time.Time) {
 	s.clock.Store(&next)
 }
 
+// errWentBack ends a session: the bucket has lost its newest records, as the stream of a bucket does
+// when most of its servers come back with older disks. The watch does not bring records whose
+// revisions are given out again.
+var errWentBack = errors.New("the bucket has lost records: it gives revisions out again")
+
 func (s *Sync) beat(ctx context.Context) (b beat) {
 	ctx, cancel := context.WithTimeout(ctx, s.opt.Timeout)
 	defer cancel()
+	s.mu.Lock()
+	highest := s.mu.highest
+	s.mu.Unlock()
 	b.sent = s.opt.Now()
 	b.rev, b.err = s.opt.Bucket.Set(ctx, bucketKey(beatPrefix, s.me), s.card)
 	b.done = s.opt.Now()
+	if b.err == nil && b.rev <= highest {
+		b.err = errWentBack
+	}
 	return b
 }
 
@@ -277,7 +294,7 @@ func (s *Sync) learn(e Entry) {
 		s.mu.Unlock()
 		return // it is an own write
 	}
-	s.mu.entries[e.Key] = e
+	s.mu.entries[e.Key], s.mu.highest = e, max(s.mu.highest, e.Rev)
 	if e.At.After(s.mu.freshest) {
 		s.mu.freshest = e.At
 	}

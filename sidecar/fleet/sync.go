@@ -85,6 +85,7 @@ type Sync struct {
 		// strangers are instances without a heartbeat, with the value of freshest when that
 		// was noticed.
 		strangers map[string]time.Time
+		highest   uint64    // revision that this session has seen
 		freshest  time.Time // newest entry of the watch
 		began     time.Time // start of the session, by the server's clock
 		seen      time.Time // last echo of an own heartbeat, by this host's clock
@@ -393,7 +394,7 @@ func (s *Sync) own(id, name string, k Kind, e Entry) {
 	s.mu.Lock()
 	newer := s.mu.entries[id].Rev >= e.Rev
 	if !newer {
-		s.mu.entries[id] = e // the watch will bring its time
+		s.mu.entries[id], s.mu.highest = e, max(s.mu.highest, e.Rev) // the watch will bring its time
 	}
 	s.mu.Unlock()
 	if !newer {

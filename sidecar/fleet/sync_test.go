@@ -457,6 +457,29 @@ func TestStandstill(t *testing.T) {
 	})
 }
 
+// A bucket that has lost its newest records gives their revisions out again. The watch does not bring
+// these, and nobody must miss them.
+func TestBucketGoesBack(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, b *fleettest.Bucket, nodes []*node) {
+		nodes[0].sums.add("k", 1)
+		synctest.Wait()
+		goBack := b.Save()
+		for range 5 {
+			nodes[0].sums.add("lost", 1)
+			synctest.Wait()
+		}
+		goBack()
+		nodes[0].story()
+		nodes[1].sums.add("k", 2)
+		after(20 * time.Second) // until the bucket has more revisions again than before
+		require.Equal(t, []string{"beat: the bucket has lost records: it gives revisions out again", "<nil>"}, nodes[0].story())
+		for _, n := range nodes {
+			require.Equal(t, 3, n.sums.total("k"))
+			require.Zero(t, n.sums.total("lost"))
+		}
+	})
+}
+
 // A bucket that was made again has other revisions.
 func TestBucketMadeAnew(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, b *fleettest.Bucket, nodes []*node) {

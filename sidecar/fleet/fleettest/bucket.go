@@ -3,6 +3,7 @@ package fleettest
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -45,6 +46,7 @@ type End struct {
 }
 
 type watch struct {
+	after uint64 // no revision up to this one comes
 	queue []fleet.Entry
 	wake  chan struct{}
 	held  bool
@@ -156,6 +158,24 @@ func (b *Bucket) Clear() {
 	}
 }
 
+// Save returns a function that lets the bucket go back to what it is now. Watches go on behind the
+// revisions that they have sent, like consumers of a stream that has lost its newest messages.
+func (b *Bucket) Save() (goBack func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	entries, rev := maps.Clone(b.mu.entries), b.mu.rev
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, e := range b.mu.ends {
+			for _, w := range e.watches {
+				w.after = b.mu.rev
+			}
+		}
+		b.mu.entries, b.mu.rev = maps.Clone(entries), rev
+	}
+}
+
 // Entries returns the records by key.
 func (b *Bucket) Entries() map[string]fleet.Entry {
 	b.mu.Lock()
@@ -253,8 +273,10 @@ func (b *Bucket) put(key string, value []byte) uint64 {
 	b.mu.entries[key] = entry
 	for _, e := range b.mu.ends {
 		for _, w := range e.watches {
-			w.queue = append(w.queue, entry)
-			w.poke()
+			if entry.Rev > w.after {
+				w.queue = append(w.queue, entry)
+				w.poke()
+			}
 		}
 	}
 	return b.mu.rev
