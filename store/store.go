@@ -30,6 +30,8 @@ type (
 	QueueRecord = storefile.QueueRecord
 	// ConsumerRecord is a registered consumer.
 	ConsumerRecord = storefile.ConsumerRecord
+	// DeliveryForm is how a consumer wants its deliveries.
+	DeliveryForm = storefile.DeliveryForm
 	// Entry is a key of the configuration with its value.
 	Entry = storefile.Entry
 	// Snapshot is everything in a store except payloads.

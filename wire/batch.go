@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/base64"
 	"encoding/binary"
@@ -29,7 +30,7 @@ const (
 )
 
 // MaxBatchMessages is the largest number of messages in a batch.
-const MaxBatchMessages = 1024
+const MaxBatchMessages = 1000
 
 // batchHead is the length of the two numbers in front of a message.
 const batchHead = 8
@@ -73,22 +74,26 @@ func (f *batchFields) parse(all *enqueueFields) (*Batch, *Error) {
 	return &Batch{Messages: n, Atomic: f.atomic.value == "true"}, nil
 }
 
-// AppendBatch appends a message to the payload of a batch. Names and values of headers must be
-// legal; it leaves out carriage returns and line feeds.
+// AppendBatch appends a message to the payload of a batch. See [AppendHeaderLines] for headers.
 func AppendBatch(dst []byte, h map[string][]string, data []byte) []byte {
 	at := len(dst)
 	dst = append(dst, make([]byte, batchHead)...)
-	for name, values := range h {
-		for _, v := range values {
-			dst = append(dst, name...)
-			dst = append(dst, ": "...)
-			dst = append(dst, HeaderValue(v)...)
-			dst = append(dst, "\r\n"...)
-		}
-	}
+	dst = AppendHeaderLines(dst, h)
 	binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-batchHead))
 	binary.BigEndian.PutUint32(dst[at+4:], uint32(len(data)))
 	return append(dst, data...)
+}
+
+// AppendHeaderLines appends headers as they are in a batch. Names and values must be legal; it replaces
+// carriage returns and line feeds in values by spaces.
+func AppendHeaderLines(dst []byte, h map[string][]string) []byte {
+	for name, values := range h {
+		for _, v := range values {
+			dst = append(append(dst, name...), ": "...)
+			dst = append(append(dst, HeaderValue(v)...), "\r\n"...)
+		}
+	}
+	return dst
 }
 
 // ParseBatch returns the messages of a batch. A message whose headers are malformed has an
@@ -223,4 +228,136 @@ func (r *BatchReply) Encode(ids []byte) []byte {
 		panic("wire: a reply to a batch does not marshal: " + err.Error())
 	}
 	return b
+}
+
+// PartAck is the ack of a delivery of a batch.
+type PartAck struct {
+	Index int // in the batch, from 0
+	Ack   Ack
+}
+
+// ParseBatchAck parses the ack of a batch of n deliveries. A payload that begins with a digit
+// has lines: each has an index or a range of indexes from 0, as in 0-61, a space, and the payload
+// of an ack. Any other payload is an ack of all. Headers of nacks apply to each ack. It
+// refuses indexes that are not in the batch or are named twice.
+func ParseBatchAck(payload []byte, h map[string][]string, n int, parse func([]byte, map[string][]string) (Ack, *Error)) ([]PartAck, *Error) {
+	if len(payload) == 0 || payload[0] < '0' || payload[0] > '9' {
+		a, err := parse(payload, h)
+		if err != nil {
+			return nil, err
+		}
+		all := make([]PartAck, n)
+		for i := range all {
+			all[i] = PartAck{i, a}
+		}
+		return all, nil
+	}
+	var all []PartAck
+	named := make([]bool, n)
+	for line := range bytes.Lines(payload) {
+		text, ack, _ := bytes.Cut(bytes.TrimRight(line, "\r\n"), []byte(" "))
+		from, to, ok := parseRange(string(text), n)
+		if !ok {
+			return nil, BadAckPayload("the index " + Quote(string(text)) + ": allowed are numbers from 0 to " + strconv.Itoa(n-1) + ", and ranges of them such as 0-1")
+		}
+		a, err := parse(ack, h)
+		if err != nil {
+			return nil, err
+		}
+		for i := from; i <= to; i++ {
+			if named[i] {
+				return nil, BadAckPayload("index " + strconv.Itoa(i) + " is named twice")
+			}
+			named[i] = true
+			all = append(all, PartAck{i, a})
+		}
+	}
+	return all, nil
+}
+
+// parseRange parses an index or a range of indexes below n.
+func parseRange(text string, n int) (from, to int, ok bool) {
+	first, last, ranged := strings.Cut(text, "-")
+	if !ranged {
+		last = first
+	}
+	from, err1 := strconv.Atoi(first)
+	to, err2 := strconv.Atoi(last)
+	return from, to, err1 == nil && err2 == nil && from <= to && to < n && from >= 0
+}
+
+// Delivered is a delivery of a batch.
+type Delivered struct {
+	ID       [16]byte
+	Attempt  uint32
+	Deadline int64               // end of the lease, Unix ns
+	Header   map[string][]string // nil: none
+	Data     []byte
+}
+
+// deliveredHead is the length of the numbers in front of a delivery.
+const deliveredHead = batchHead + 16 + 4 + 8
+
+// AppendDelivered appends a delivery to the payload of a batch: a batch of deliveries has the
+// id, the attempt (32 bits) and the end of the lease (64 bits) behind the two lengths. Its headers
+// are in their stored form; lines are more of them, see [AppendHeaderLines].
+func AppendDelivered(dst []byte, d *Delivered, stored, lines []byte) []byte {
+	at := len(dst)
+	var head [deliveredHead]byte
+	copy(head[batchHead:], d.ID[:])
+	binary.BigEndian.PutUint32(head[24:], d.Attempt)
+	binary.BigEndian.PutUint64(head[28:], uint64(d.Deadline))
+	dst = append(dst, head[:]...)
+	for b := 0; b < len(stored); {
+		from, to, ok := fieldAt(stored, b)
+		if !ok {
+			break
+		}
+		dst = append(append(dst, stored[from:to]...), ": "...)
+		if from, b, ok = fieldAt(stored, to); !ok {
+			break
+		}
+		value := len(dst)
+		dst = append(dst, stored[from:b]...)
+		for i, c := range dst[value:] {
+			if c == '\r' || c == '\n' {
+				dst[value+i] = ' '
+			}
+		}
+		dst = append(dst, "\r\n"...)
+	}
+	dst = append(dst, lines...)
+	binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-deliveredHead))
+	binary.BigEndian.PutUint32(dst[at+4:], uint32(len(d.Data)))
+	return append(dst, d.Data...)
+}
+
+// ParseDelivered returns the deliveries of a batch of n. The payloads share memory with b.
+func ParseDelivered(b []byte, n int) ([]Delivered, *Error) {
+	if n < 1 || n > MaxBatchMessages {
+		return nil, BadBatch(HeaderBatch + " is " + strconv.Itoa(n))
+	}
+	all := make([]Delivered, n)
+	for i := range all {
+		if len(b) < deliveredHead {
+			return nil, BadBatch(fmt.Sprintf("it ends within delivery %d of %d", i, n))
+		}
+		d, head := &all[i], b[:deliveredHead]
+		copy(d.ID[:], head[batchHead:])
+		d.Attempt, d.Deadline = binary.BigEndian.Uint32(head[24:]), int64(binary.BigEndian.Uint64(head[28:]))
+		h, size := uint64(binary.BigEndian.Uint32(head)), uint64(binary.BigEndian.Uint32(head[4:]))
+		b = b[deliveredHead:]
+		if h+size > uint64(len(b)) {
+			return nil, BadBatch(fmt.Sprintf("it ends within delivery %d of %d", i, n))
+		}
+		var err *Error
+		if d.Header, err = parseHeaderLines(b[:h], HeaderLimits{}); err != nil {
+			return nil, err
+		}
+		d.Data, b = b[h:h+size:h+size], b[h+size:]
+	}
+	if len(b) > 0 {
+		return nil, BadBatch(fmt.Sprintf("%d bytes follow its %d deliveries", len(b), n))
+	}
+	return all, nil
 }

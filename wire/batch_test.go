@@ -56,10 +56,10 @@ func TestBatchHeaders(t *testing.T) {
 		want *Batch
 	}{
 		{map[string][]string{"fila-batch": {"2"}, "Nats-Request-Info": {"x"}}, &Batch{Messages: 2}},
-		{map[string][]string{HeaderBatch: {"1024"}, HeaderBatchAtomic: {"true"}}, &Batch{Messages: 1024, Atomic: true}},
+		{map[string][]string{HeaderBatch: {"1000"}, HeaderBatchAtomic: {"true"}}, &Batch{Messages: 1000, Atomic: true}},
 		{map[string][]string{HeaderBatch: {"1"}, HeaderBatchAtomic: {"false"}}, &Batch{Messages: 1}},
 		{map[string][]string{HeaderBatch: {"0"}}, nil},
-		{map[string][]string{HeaderBatch: {"1025"}}, nil},
+		{map[string][]string{HeaderBatch: {"1001"}}, nil},
 		{map[string][]string{HeaderBatch: {"two"}}, nil},
 		{map[string][]string{HeaderBatchAtomic: {"true"}}, nil},
 		{map[string][]string{HeaderBatch: {"1"}, HeaderBatchAtomic: {"yes"}}, nil},

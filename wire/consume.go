@@ -28,6 +28,9 @@ type ConsumeRequest struct {
 	MaxInFlight int    `json:"max_in_flight,omitempty"` // 1 to 65536, default 64
 	TTLMs       int64  `json:"ttl_ms,omitempty"`        // 0 (for ever) to 365 days
 	Headers     string `json:"headers,omitempty"`       // of its deliveries: HeadersAll (default) or HeadersMin
+	Batch       int    `json:"batch,omitempty"`         // most messages in a delivery, 1 to 1000; 0: deliveries are no batches
+	BatchBytes  int    `json:"batch_bytes,omitempty"`   // most bytes of a batch, 4096 to 64 MiB, rounded down to a power of two; 0: as many as NATS allows
+	BatchWaitMs int    `json:"batch_wait_ms,omitempty"` // how long a batch that is not full waits for more, 0 to 1000
 	Leave       bool   `json:"leave,omitempty"`         // ends the registrations of the name
 }
 
@@ -44,6 +47,28 @@ func (r *ConsumeRequest) check() *Error {
 		InRange("max_in_flight", r.MaxInFlight, 1, MaxInFlightLimit),
 		InRange("ttl_ms", r.TTLMs, 0, MaxRegistrationMs),
 		checkHeaders(r.Headers),
+		r.checkBatch(),
+	)
+}
+
+// Bounds of batched deliveries.
+const (
+	MinBatchBytes  = 4 << 10
+	MaxBatchBytes  = 64 << 20
+	MaxBatchWaitMs = 1000
+)
+
+func (r *ConsumeRequest) checkBatch() *Error {
+	switch {
+	case r.Batch == 0 && (r.BatchBytes != 0 || r.BatchWaitMs != 0):
+		return BadField("batch", "", "batch_bytes and batch_wait_ms go with it")
+	case r.BatchBytes == 0:
+		return cmp.Or(InRange("batch", r.Batch, 0, MaxBatchMessages), InRange("batch_wait_ms", r.BatchWaitMs, 0, MaxBatchWaitMs))
+	}
+	return cmp.Or(
+		InRange("batch", r.Batch, 0, MaxBatchMessages),
+		InRange("batch_bytes", r.BatchBytes, MinBatchBytes, MaxBatchBytes),
+		InRange("batch_wait_ms", r.BatchWaitMs, 0, MaxBatchWaitMs),
 	)
 }
 
@@ -75,7 +100,7 @@ func ParseConsumer(name string, body []byte) (ConsumerRequest, *Error) {
 		case r.Consumer != name:
 			return BadField("consumer", Quote(r.Consumer), "the subject says "+name)
 		case r.Fetch != nil && r.ConsumeRequest != plain:
-			return BadField("fetch", string(r.Fetch), "it goes with none of max_in_flight, ttl_ms, headers and leave; headers of a fetch are in the fetch")
+			return BadField("fetch", string(r.Fetch), "only consumer goes with it; headers and batched are in the fetch")
 		}
 		return r.check()
 	})
@@ -89,6 +114,7 @@ type FetchRequest struct {
 	Batch     int    `json:"batch,omitempty"`      // 1 to 65536, default 1
 	ExpiresMs int64  `json:"expires_ms,omitempty"` // 0 (do not wait) to an hour
 	Headers   string `json:"headers,omitempty"`    // of the messages: HeadersAll (default) or HeadersMin
+	Batched   bool   `json:"batched,omitempty"`    // messages that are there at once come as batches
 }
 
 // ParseFetch decodes and checks a [FetchRequest].

@@ -65,7 +65,7 @@ func TestDecodeStrictRefused(t *testing.T) {
 		{`{"max_in_flight":"64"}`, CodeBadJSON, "max_in_flight: a whole number of 64 bits is expected, got string"},
 		{`{"max_in_flight":1.5}`, CodeBadJSON, "max_in_flight: a whole number of 64 bits is expected, got number 1.5"},
 		{`{"ttl_ms":9223372036854775808}`, CodeBadJSON, "got number 9223372036854775808"},
-		{`{"max_inflight":1}`, CodeUnknownField, `unknown field "max_inflight": allowed are consumer, max_in_flight, ttl_ms, headers, leave`},
+		{`{"max_inflight":1}`, CodeUnknownField, `unknown field "max_inflight": allowed are consumer, max_in_flight, ttl_ms, headers, batch, batch_bytes, batch_wait_ms, leave`},
 		{`{"Consumer":"a"}`, CodeUnknownField, `"Consumer"`},
 		{`{"":1}`, CodeUnknownField, `""`},
 		{`{"consumer":"a","consumer":"b"}`, CodeUnknownField, "given twice"},

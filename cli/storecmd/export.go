@@ -177,7 +177,7 @@ func (e *exporter) head(snap *store.Snapshot) error {
 		}
 	}
 	for _, c := range snap.Consumers {
-		if err := e.line(consumerLine{lineConsumer, e.names[c.Queue], c.Name, c.MaxInFlight, stamp(c.ExpiresAt), c.Reg, c.MinHeaders}); err != nil {
+		if err := e.line(consumerLine{lineConsumer, e.names[c.Queue], c.Name, c.MaxInFlight, stamp(c.ExpiresAt), c.Reg, c.Form.MinHeaders, c.Form.Batch, c.Form.BatchBytes}); err != nil {
 			return err
 		}
 	}

@@ -309,7 +309,8 @@ func (im *importer) consumer(l consumerLine) error {
 		return err
 	}
 	im.batch.PutConsumers = append(im.batch.PutConsumers, store.ConsumerRecord{
-		Queue: q, Name: l.Name, MaxInFlight: l.MaxInFlight, ExpiresAt: int64(l.ExpiresAt), Reg: l.Reg, MinHeaders: l.MinHeaders,
+		Queue: q, Name: l.Name, MaxInFlight: l.MaxInFlight, ExpiresAt: int64(l.ExpiresAt), Reg: l.Reg,
+		Form: store.DeliveryForm{MinHeaders: l.MinHeaders, Batch: l.Batch, BatchBytes: l.BatchBytes},
 	})
 	im.report.Consumers++
 	return im.more(0)

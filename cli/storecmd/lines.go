@@ -48,6 +48,8 @@ type (
 		ExpiresAt   stamp  `json:"expires_at,omitempty"`
 		Reg         uint64 `json:"reg,omitempty"`
 		MinHeaders  bool   `json:"min_headers,omitempty"`
+		Batch       uint16 `json:"batch,omitempty"`
+		BatchBytes  uint32 `json:"batch_bytes,omitempty"`
 	}
 	messageLine struct {
 		Type          string              `json:"type"`

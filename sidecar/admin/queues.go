@@ -316,9 +316,10 @@ func (a *Admin) queueInspect(q *shard.Queue, req api.QueueInspectRequest) (api.Q
 		if c.ExpiresAt != 0 {
 			i.ExpiresAt = wire.Timestamp(c.ExpiresAt)
 		}
-		if c.MinHeaders {
+		if c.Form.MinHeaders {
 			i.Headers = wire.HeadersMin
 		}
+		i.Batch = int(c.Form.Batch)
 		info.ConsumerList = append(info.ConsumerList, i)
 	}
 	info.BusyMs = all.Took / 1e6

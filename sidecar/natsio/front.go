@@ -321,6 +321,10 @@ func (f *Front) ack(find func(name string) *shard.Queue, refuse func(reply strin
 // passAck checks the token of an ack or nack and passes it to the queue.
 func (f *Front) passAck(q *shard.Queue, token string, parse parseAck, m *nats.Msg) {
 	name := q.Name()
+	if wire.IsBatch(token) {
+		f.passBatchAck(q, token, parse, m)
+		return
+	}
 	t, err := f.Signer.Parse(token, name)
 	if err != nil {
 		q.Refuse(m.Reply, wire.TokenRefused())
@@ -333,6 +337,26 @@ func (f *Front) passAck(q *shard.Queue, token string, parse parseAck, m *nats.Ms
 	}
 	if werr == nil {
 		werr = q.Ack(t, ack, m.Reply, m.Sub)
+	}
+	if werr != nil {
+		q.Refuse(m.Reply, werr)
+	}
+}
+
+// passBatchAck is passAck for a batch of deliveries.
+func (f *Front) passBatchAck(q *shard.Queue, token string, parse parseAck, m *nats.Msg) {
+	all, err := f.Signer.ParseBatch(token, q.Name())
+	if err != nil {
+		q.Refuse(m.Reply, wire.TokenRefused())
+		return
+	}
+	var acks []wire.PartAck
+	werr := f.refusedHeaders(m.Header)
+	if werr == nil {
+		acks, werr = wire.ParseBatchAck(m.Data, m.Header, len(all), parse)
+	}
+	if werr == nil {
+		werr = q.AckBatch(all, acks, m.Reply, m.Sub)
 	}
 	if werr != nil {
 		q.Refuse(m.Reply, werr)

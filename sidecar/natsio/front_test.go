@@ -686,3 +686,68 @@ func TestVerbsThatAreAnsweredLate(t *testing.T) {
 		require.Equal(t, wire.CodeQueueNotFound, wire.ParseError(m.Header, m.Data).ErrCode)
 	})
 }
+
+// TestBatchedDeliveries: deliveries that are due together travel together, and one ack answers them.
+func TestBatchedDeliveries(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.create("orders")
+		deliveries := r.listen("fila.deliver.w.orders")
+		var b []byte
+		for i := range 5 {
+			b = wire.AppendBatch(b, map[string][]string{"N": {strconv.Itoa(i)}}, []byte{'a' + byte(i)})
+		}
+		m := nats.NewMsg("fila.enqueue.orders")
+		m.Header.Set(wire.HeaderBatch, "5")
+		m.Data = b
+		reply, err := r.client.RequestMsg(m, time.Minute)
+		require.NoError(t, err)
+		require.Nil(t, wire.ParseError(reply.Header, reply.Data))
+
+		r.must("fila.consume.orders", `{"consumer":"w","max_in_flight":9,"batch":3}`, nil)
+		var batches []*nats.Msg
+		for _, want := range []string{"abc", "de"} {
+			batch := r.next(deliveries)
+			batches = append(batches, batch)
+			n, err := strconv.Atoi(batch.Header.Get(wire.HeaderBatch))
+			require.NoError(t, err)
+			all, werr := wire.ParseDelivered(batch.Data, n)
+			require.Nil(t, werr)
+			got := ""
+			for _, d := range all {
+				got += string(d.Data)
+				require.Equal(t, []string{strconv.Itoa(int(d.Data[0] - 'a'))}, d.Header["N"])
+				require.NotEmpty(t, d.Header[wire.HeaderEnqueuedAt])
+				require.EqualValues(t, 1, d.Attempt)
+				require.Greater(t, d.Deadline, time.Now().UnixNano())
+				require.NotZero(t, d.ID)
+			}
+			require.Equal(t, want, got)
+		}
+		r.none(deliveries)
+
+		var answer wire.BatchReply
+		r.must(batches[0].Reply, "0-1 +ACK\n2 -NAK {\"delay\":0}\n", &answer)
+		require.Equal(t, wire.BatchReply{Queue: "orders"}, answer)
+		again := r.next(deliveries)
+		all, werr := wire.ParseDelivered(again.Data, 1)
+		require.Nil(t, werr)
+		require.Equal(t, "c", string(all[0].Data))
+		require.EqualValues(t, 2, all[0].Attempt)
+
+		// The same once more: nothing of the batch is leased any more.
+		r.must(batches[0].Reply, "", &answer)
+		require.Len(t, answer.Refused, 3)
+		require.Equal(t, wire.CodeLeaseLost, answer.Refused[2].ErrCode)
+		require.Equal(t, 2, answer.Refused[2].Index)
+
+		for _, bad := range []string{"3 +ACK", "0-3 +ACK", "1-0 +ACK", "0 +ACK\n0 +ACK", "0 what", "0x +ACK"} {
+			require.Equal(t, wire.CodeBadAckPayload, r.refused(400, batches[1].Reply, bad).ErrCode, bad)
+		}
+		answer = wire.BatchReply{}
+		r.must(batches[1].Reply, "+TERM no", &answer)
+		require.Empty(t, answer.Refused)
+		require.EqualValues(t, 2, r.shards.Queue("orders.dlq").Depth())
+		forged := strings.Replace(batches[1].Reply, "~", "~A", 1)
+		require.Equal(t, wire.CodeTokenRefused, r.refused(400, forged, "").ErrCode)
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math/bits"
 	"regexp"
 	"slices"
 	"strconv"
@@ -334,7 +335,7 @@ func (f *Front) register(q *shard.Queue, r *wire.ConsumeRequest, reply string) *
 		return data
 	}
 	var change queue.Change = queue.Register{
-		Consumer: r.Consumer, Subject: subject, MaxInFlight: r.MaxInFlight, TTL: int64(r.TTL()), MinHeaders: r.Headers == wire.HeadersMin,
+		Consumer: r.Consumer, Subject: subject, MaxInFlight: r.MaxInFlight, TTL: int64(r.TTL()), Form: formOf(r),
 		Confirm: queue.Confirmation{Subject: reply}, Answer: encode(false),
 	}
 	if !r.Leave {
@@ -368,8 +369,26 @@ func (f *Front) fetchInto(q *shard.Queue, consumer string, body []byte, inbox st
 		return wire.BadReplySubject(inbox, "a fetch needs a reply subject that begins with "+strings.Join(f.ReplyPrefixes, owner+" or ")+owner)
 	}
 	return tell(q, queue.Fetch{
-		Inbox: inbox, Batch: r.Batch, Expires: int64(r.Expires()), Owner: consumer, Limits: q.FetchLimits(), MinHeaders: r.Headers == wire.HeadersMin,
+		Inbox: inbox, Batch: r.Batch, Expires: int64(r.Expires()), Owner: consumer, Limits: q.FetchLimits(), Form: fetchForm(&r),
 	})
+}
+
+// formOf returns the form of the deliveries to a registered consumer.
+func formOf(r *wire.ConsumeRequest) queue.DeliveryForm {
+	f := queue.DeliveryForm{MinHeaders: r.Headers == wire.HeadersMin, Batch: uint16(r.Batch), BatchWaitMs: uint16(r.BatchWaitMs)}
+	if r.BatchBytes > 0 {
+		f.BatchBytes = 1 << (bits.Len(uint(r.BatchBytes)) - 1)
+	}
+	return f
+}
+
+// fetchForm returns the form of the deliveries to a fetch.
+func fetchForm(r *wire.FetchRequest) queue.DeliveryForm {
+	f := queue.DeliveryForm{MinHeaders: r.Headers == wire.HeadersMin}
+	if r.Batched {
+		f.Batch = uint16(min(r.Batch, wire.MaxBatchMessages))
+	}
+	return f
 }
 
 func tell(q *shard.Queue, change queue.Change) *wire.Error {

@@ -14,7 +14,7 @@ func (r Register) apply(q *side) {
 	c.Restored, c.Away = false, false
 	q.Consumers.CancelEnd(c)
 	q.Consumers.Regs++
-	c.Gone, c.Reg, c.Subject, c.Limit, c.ExpiresAt, c.MinHeaders = false, q.Consumers.Regs, r.Subject, r.MaxInFlight, 0, r.MinHeaders
+	c.Gone, c.Reg, c.Subject, c.Limit, c.ExpiresAt, c.Form = false, q.Consumers.Regs, r.Subject, r.MaxInFlight, 0, r.Form
 	if r.TTL > 0 {
 		q.Consumers.EndAt(c, q.m.now+r.TTL)
 	}
@@ -25,7 +25,7 @@ func (r Register) apply(q *side) {
 	}
 	b := j.change(q.m.now)
 	b.PutConsumers = append(b.PutConsumers, store.ConsumerRecord{
-		Queue: q.id, Name: c.Name, MaxInFlight: uint32(c.Limit), ExpiresAt: c.ExpiresAt, Reg: c.Reg, MinHeaders: c.MinHeaders,
+		Queue: q.id, Name: c.Name, MaxInFlight: uint32(c.Limit), ExpiresAt: c.ExpiresAt, Reg: c.Reg, Form: c.Form,
 	})
 	q.answerWith(r.Confirm, r.Answer)
 	if joined {
@@ -114,7 +114,7 @@ func (f Fetch) apply(q *side) {
 		return
 	}
 	q.Consumers.Regs++
-	c := &backlog.Consumer{Name: f.Inbox, Subject: f.Inbox, Reg: q.Consumers.Regs, Limit: f.Batch, Fetch: true, Owner: f.Owner, MinHeaders: f.MinHeaders}
+	c := &backlog.Consumer{Name: f.Inbox, Subject: f.Inbox, Reg: q.Consumers.Regs, Limit: f.Batch, Fetch: true, Owner: f.Owner, Form: f.Form}
 	if f.Expires == 0 {
 		q.noWait = append(q.noWait, c)
 	} else {

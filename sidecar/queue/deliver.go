@@ -114,7 +114,7 @@ func (q *side) lease(seq uint64, s *backlog.Slot, p *gates.Permits, blocked []hi
 		Subject:    c.Subject,
 		Fresh:      q.uncommitted(seq),
 		Token:      wire.Token{Seq: seq, Attempt: s.Attempts + 1, Lease: le.ID},
-		MinHeaders: c.MinHeaders,
+		Form:       c.Form,
 		ID:         s.ID,
 		Key:        q.Name(s.Flow),
 		Deadline:   le.Deadline,

@@ -140,7 +140,7 @@ type Delivery struct {
 	Reply      Reply    // DeliverReply
 	Fresh      *Message // the message, if it may not be on disk yet; nil: read it
 	Token      wire.Token
-	MinHeaders bool // fila adds only the id and the attempt
+	Form       store.DeliveryForm
 	ID         store.ID
 	Key        string
 	Deadline   int64                     // Unix ns

@@ -96,6 +96,9 @@ type Verdict struct {
 // not apply.
 func (v *Verdict) ByHook() bool { return v.DecidedBy == wire.DecidedByHook }
 
+// DeliveryForm is how a consumer wants its deliveries.
+type DeliveryForm = store.DeliveryForm
+
 // Change is a rare input. Its implementations are in this file.
 type Change interface{ apply(s *side) }
 
@@ -106,7 +109,7 @@ type Register struct {
 	Subject     string // where its deliveries go
 	MaxInFlight int
 	TTL         int64 // ns; 0: it does not expire
-	MinHeaders  bool  // see [Delivery]
+	Form        store.DeliveryForm
 	Confirm     Confirmation
 	Answer      []byte
 }
@@ -120,12 +123,12 @@ type Leave struct {
 
 // Fetch requests up to Batch messages at Inbox.
 type Fetch struct {
-	Inbox      string
-	Batch      int
-	Expires    int64  // ns; 0: only messages that can be delivered at once
-	Owner      string // the consumer that fetches; empty: not known
-	MinHeaders bool   // see [Delivery]
-	Limits     FetchLimits
+	Inbox   string
+	Batch   int
+	Expires int64  // ns; 0: only messages that can be delivered at once
+	Owner   string // the consumer that fetches; empty: not known
+	Form    store.DeliveryForm
+	Limits  FetchLimits
 }
 
 // FetchLimits bound how many fetches wait; 0: any number. A fetch beyond them is refused.

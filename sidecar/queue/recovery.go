@@ -151,7 +151,7 @@ func (r *Recovery) Consumer(rec store.ConsumerRecord, subject string) {
 	q := r.m.sideOf(rec.Queue)
 	c := q.Consumers.Named(rec.Name)
 	c.Gone, c.Restored = false, true
-	c.Reg, c.Limit, c.Subject, c.MinHeaders = rec.Reg, int(rec.MaxInFlight), subject, rec.MinHeaders
+	c.Reg, c.Limit, c.Subject, c.Form = rec.Reg, int(rec.MaxInFlight), subject, rec.Form
 	q.Consumers.Regs = max(q.Consumers.Regs, rec.Reg)
 	if rec.ExpiresAt != 0 {
 		q.Consumers.EndAt(c, rec.ExpiresAt)

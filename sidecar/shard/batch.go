@@ -66,6 +66,19 @@ func (b *batch) answer(note func()) {
 	b.q.shard.publish(b.reply, b.parts.Encode(b.ids))
 }
 
+// AckBatch handles the acks of deliveries of a batch with these tokens, see [Queue.Ack].
+func (q *Queue) AckBatch(tokens []wire.Token, acks []wire.PartAck, reply string, by *nats.Subscription) *wire.Error {
+	answers := newBatch(q, reply, len(acks))
+	inputs := make([]queue.Input, len(acks))
+	for i, a := range acks {
+		inputs[i] = queue.Input{Kind: queue.Acked, Role: q.side, Token: tokens[a.Index], Ack: a.Ack, Confirm: answers.confirmation(a.Index)}
+	}
+	if !q.run.post(by, inputs...) {
+		return q.Gone()
+	}
+	return nil
+}
+
 // vacant is how many messages the limits of the queue and the node would accept now; nil if
 // none of them counts messages.
 func (q *Queue) vacant() *int64 {

@@ -26,6 +26,8 @@ type dispatcher struct {
 	plain nats.Header // reused for those without headers
 	// parents are the traces of msgs that had to be read; empty without a tracer.
 	parents []wire.TraceParent
+	found   []found // messages of batches that had to be read, by position in the deliveries
+	frames  frames
 }
 
 // How many deliveries of a step, and bytes of messages, the goroutine that made the step
@@ -73,6 +75,7 @@ func (d *dispatcher) publishNow(work []queue.Delivery) bool {
 		return false
 	}
 	d.send(work)
+	d.frames.ready()
 	return true
 }
 
@@ -92,8 +95,16 @@ func (d *dispatcher) some() bool {
 		d.send(rest[:n])
 		rest = rest[n:]
 	}
+	d.frames.ready()
 	d.spare = recycle(work)
 	return len(work) > 0
+}
+
+// end publishes batches that wait for more deliveries.
+func (d *dispatcher) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.frames.all()
 }
 
 // send reads missing payloads and publishes deliveries. It copies payloads out of the read
@@ -113,6 +124,7 @@ func (d *dispatcher) send(work []queue.Delivery) {
 		}
 	}
 	if len(d.refs) > 0 {
+		d.found = append(d.found[:0], make([]found, len(work))...)
 		d.read(work)
 	}
 	if dead {
@@ -122,6 +134,7 @@ func (d *dispatcher) send(work []queue.Delivery) {
 		d.publishOne(i, &work[i], m)
 	}
 	clear(d.msgs)
+	clear(d.found)
 }
 
 // read reads the messages of deliveries that are not in memory.
@@ -131,6 +144,10 @@ func (d *dispatcher) read(work []queue.Delivery) {
 		w := &work[d.index[i]]
 		if len(d.parents) > 0 {
 			d.parents[d.index[i]], _ = wire.SampledIn(headers)
+		}
+		if w.Form.Batch > 0 {
+			d.found[d.index[i]] = found{headers: append([]byte(nil), headers...), payload: append([]byte{}, payload...)}
+			return
 		}
 		h, err := wire.DecodeHeaders(headers)
 		if err != nil {
@@ -151,16 +168,22 @@ func (d *dispatcher) publishOne(i int, w *queue.Delivery, m *nats.Msg) {
 	var parent wire.TraceParent
 	switch w.Kind {
 	case queue.DeliverReply:
+		d.frames.all()
 		d.r.answer(&w.Reply)
 		return
 	case queue.DeliverStatus:
+		d.frames.about(w.Subject)
 		m = &nats.Msg{Subject: w.Subject, Header: nats.Header{"Status": {w.Status}}}
 	case queue.DeliverMessage:
 		if s.set.traces != nil {
 			parent = d.parent(i, w)
 		}
 		d.r.sides[w.Role].metrics.Latency(float64(w.At-w.ReadyAt)/1e9, parent)
-		if w.Fresh != nil {
+		switch {
+		case w.Form.Batch > 0:
+			d.addToBatch(i, w, parent)
+			return
+		case w.Fresh != nil:
 			// Not earlier: another delivery of the message may precede this one, and they
 			// share its headers.
 			headers := nats.Header(w.Fresh.HeaderMap)
@@ -180,6 +203,16 @@ func (d *dispatcher) publishOne(i int, w *queue.Delivery, m *nats.Msg) {
 		d.undeliverable(w, err)
 	case parent.Sampled:
 		s.set.traces.Waited(w, parent, d.r.sides[w.Role].name, s.number)
+	}
+}
+
+// addToBatch adds a delivery, the i-th of send, to the batch for its consumer. A message that could
+// not be read is left out: its lease runs out.
+func (d *dispatcher) addToBatch(i int, w *queue.Delivery, parent wire.TraceParent) {
+	if w.Fresh != nil {
+		d.frames.add(w, &found{headers: w.Fresh.Headers, payload: w.Fresh.Payload}, parent)
+	} else if m := &d.found[i]; m.payload != nil {
+		d.frames.add(w, m, parent)
 	}
 }
 
@@ -209,7 +242,7 @@ const minHeaders = 2
 func (d *dispatcher) message(e *envelope, w *queue.Delivery, headers nats.Header, payload []byte) *nats.Msg {
 	s, name := d.r.shard, d.r.sides[w.Role].name
 	names := deliveryHeaders[:]
-	if w.MinHeaders {
+	if w.Form.MinHeaders {
 		names = names[:minHeaders]
 		if _, all := headers[wire.HeaderQueue]; all { // of an earlier delivery
 			for _, header := range deliveryHeaders[minHeaders:] {
@@ -226,11 +259,11 @@ func (d *dispatcher) message(e *envelope, w *queue.Delivery, headers nats.Header
 	id := len(b)
 	b = strconv.AppendUint(b, uint64(w.Token.Attempt), 10)
 	attempt := len(b)
-	if !w.MinHeaders {
+	if !w.Form.MinHeaders {
 		b = wire.AppendTimestamp(b, w.EnqueuedAt)
 	}
 	enqueued := len(b)
-	if !w.MinHeaders {
+	if !w.Form.MinHeaders {
 		b = wire.AppendTimestamp(b, w.Deadline)
 	}
 	deadline := len(b)
@@ -248,7 +281,7 @@ func (d *dispatcher) message(e *envelope, w *queue.Delivery, headers nats.Header
 }
 
 // describesDead reports whether a delivery has the headers of a dead letter.
-func describesDead(w *queue.Delivery) bool { return w.Role == queue.Dead && !w.MinHeaders }
+func describesDead(w *queue.Delivery) bool { return w.Role == queue.Dead && !w.Form.MinHeaders }
 
 // addDead adds the headers of dead letters. If these cannot be read, the messages go out
 // without them.
@@ -262,8 +295,12 @@ func (d *dispatcher) addDead(work []queue.Delivery) {
 	}
 	s := d.r.shard
 	err := s.store.Dead(d.refs[:n], func(i int, dead *store.Dead) {
-		if m := d.msgs[d.index[i]]; m != nil && dead != nil {
+		switch m := d.msgs[d.index[i]]; {
+		case dead == nil:
+		case m != nil:
 			addDead(m.Header, dead)
+		case work[d.index[i]].Form.Batch > 0:
+			d.found[d.index[i]].dead = dead
 		}
 	})
 	if err != nil && !errors.Is(err, store.ErrNotFound) {

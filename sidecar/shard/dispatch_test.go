@@ -28,7 +28,7 @@ func TestTwoDeliveriesOfOneMessage(t *testing.T) {
 				Subject: "w", Fresh: m, Token: wire.Token{Attempt: attempt + 1}, Deadline: int64(attempt),
 			})
 		}
-		work = append(work, queue.Delivery{Subject: "w", Fresh: m, Token: wire.Token{Attempt: 3}, MinHeaders: true})
+		work = append(work, queue.Delivery{Subject: "w", Fresh: m, Token: wire.Token{Attempt: 3}, Form: store.DeliveryForm{MinHeaders: true}})
 		q.run.dispatcher.send(work)
 		got := r.conn.take("w")
 		require.Equal(t, nats.Header{"Own": {"1"}, wire.HeaderID: {formatID(m.ID)}, wire.HeaderAttempt: {"3"}}, got[2].Header)
@@ -145,7 +145,7 @@ func TestReasonsAreReadForDeadLettersAlone(t *testing.T) {
 			{Role: queue.Dead, Subject: "gone", Token: wire.Token{Seq: 99}},
 			{Role: queue.Dead, Subject: "dead", Token: wire.Token{Seq: 1}},
 			{Role: queue.Dead, Subject: "unknown", Token: wire.Token{Seq: 2}},
-			{Role: queue.Dead, Subject: "min", Token: wire.Token{Seq: 1}, MinHeaders: true},
+			{Role: queue.Dead, Subject: "min", Token: wire.Token{Seq: 1}, Form: store.DeliveryForm{MinHeaders: true}},
 			{Kind: queue.DeliverReply, Reply: queue.Reply{Kind: queue.ReplyDuplicate, Confirmation: queue.Confirmation{Subject: "producer"}}},
 		})
 		synctest.Wait()

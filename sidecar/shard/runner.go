@@ -55,7 +55,8 @@ func newRunner(s *Shard) *runner {
 	}
 	r.stopping, r.stop = context.WithCancel(context.Background())
 	r.timer.Stop()
-	r.dispatcher.r, r.dispatcher.plain, r.judge.r = r, nats.Header{}, r
+	r.dispatcher.r, r.dispatcher.plain, r.dispatcher.frames.d = r, nats.Header{}, &r.dispatcher
+	r.judge.r = r
 	r.judge.reports = telemetry.NewFailures(s.Now, s.Event)
 	return r
 }
@@ -100,6 +101,7 @@ func (r *runner) finish() {
 	gone := r.sides[queue.Main].deleted.Load() || r.shard.leaving.Load() // release its gates
 	r.machine.Finish(now, gone, &r.effects)
 	r.carryOut()
+	r.dispatcher.end()
 	r.ended = true
 	r.mail.close()
 	for _, in := range r.mail.take(nil) {

@@ -90,8 +90,9 @@ func appendBatch(dst []byte, b *store.Batch) []byte {
 		return binary.AppendUvarint(dst, uint64(*id))
 	})
 	dst = section(dst, sectionPutConsumers, b.PutConsumers, func(dst []byte, c *store.ConsumerRecord) []byte {
+		inFlight, expires := c.Packed()
 		dst = putString(binary.AppendUvarint(dst, uint64(c.Queue)), c.Name)
-		return binary.AppendUvarint(binary.AppendVarint(binary.AppendUvarint(dst, uint64(c.MaxInFlight)), c.PackedExpiry()), c.Reg)
+		return binary.AppendUvarint(binary.AppendVarint(binary.AppendUvarint(dst, uint64(inFlight)), expires), c.Reg)
 	})
 	dst = section(dst, sectionDeleteConsumers, b.DeleteConsumers, func(dst []byte, c *store.ConsumerRecord) []byte {
 		return putString(binary.AppendUvarint(dst, uint64(c.Queue)), c.Name)
@@ -325,8 +326,8 @@ func (r *reader) batch() *store.Batch {
 			items(r, &b.DeleteQueues, func(id *store.QueueID) { *id = r.queue() })
 		case sectionPutConsumers:
 			items(r, &b.PutConsumers, func(c *store.ConsumerRecord) {
-				*c = store.ConsumerRecord{Queue: r.queue(), Name: r.str(), MaxInFlight: r.u32()}
-				c.SetPackedExpiry(r.varint())
+				*c = store.ConsumerRecord{Queue: r.queue(), Name: r.str()}
+				c.SetPacked(r.u32(), r.varint())
 				c.Reg = r.uvarint()
 			})
 		case sectionDeleteConsumers:

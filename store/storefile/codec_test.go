@@ -255,8 +255,8 @@ func FuzzBlock(f *testing.F) {
 func FuzzSmallRecords(f *testing.F) {
 	f.Add(AppendQueue(nil, &QueueRecord{Name: "q", Settings: []byte("{}")}))
 	f.Add(AppendConsumer(nil, &ConsumerRecord{MaxInFlight: 1, ExpiresAt: 2, Reg: 3}))
-	f.Add(AppendConsumer(nil, &ConsumerRecord{MinHeaders: true}))
-	f.Add(AppendConsumer(nil, &ConsumerRecord{MinHeaders: true, ExpiresAt: math.MaxInt64}))
+	f.Add(AppendConsumer(nil, &ConsumerRecord{Form: DeliveryForm{MinHeaders: true}}))
+	f.Add(AppendConsumer(nil, &ConsumerRecord{MaxInFlight: 65536, Form: DeliveryForm{Batch: 1000, BatchBytes: 64 << 20}, ExpiresAt: math.MaxInt64}))
 	f.Add(AppendCounts(nil, Counts{1, 2, 3, 4, 5, 6, 0}))
 	f.Add(AppendCounts(nil, Counts{1, 2, 3, 4, 5, 6, 7}))
 	f.Fuzz(func(t *testing.T, b []byte) {

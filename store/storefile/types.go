@@ -1,6 +1,9 @@
 package storefile
 
-import "math"
+import (
+	"math"
+	"math/bits"
+)
 
 // ID is a message id, a UUIDv7 in its 16 byte form.
 type ID [16]byte
@@ -105,32 +108,67 @@ type QueueRecord struct {
 type ConsumerRecord struct {
 	Queue       QueueID
 	Name        string
-	MaxInFlight uint32
-	ExpiresAt   int64 // Unix nanoseconds, 0: never
+	MaxInFlight uint32 // at most 131,071 with another Form than the zero value
+	ExpiresAt   int64  // Unix nanoseconds, 0: never
 	Reg         uint64
-	MinHeaders  bool // its deliveries have few headers
+	Form        DeliveryForm
 }
 
-// PackedExpiry returns ExpiresAt and MinHeaders in one stored number: with MinHeaders it is
-// -ExpiresAt, or the lowest number if the consumer does not expire. A fila that does not know
-// MinHeaders takes such a registration for one that has expired, and the consumer registers again.
-func (c *ConsumerRecord) PackedExpiry() int64 {
-	switch {
-	case !c.MinHeaders:
-		return c.ExpiresAt
-	case c.ExpiresAt == 0:
-		return math.MinInt64
+// DeliveryForm is how a consumer wants its deliveries. The zero value means one message in each,
+// with all headers.
+type DeliveryForm struct {
+	MinHeaders  bool   // few headers
+	Batch       uint16 // most messages in a delivery, at most 1,000; 0: deliveries are no batches
+	BatchBytes  uint32 // most bytes of a batch: a power of two from 4 KiB to 64 MiB; 0: what NATS allows
+	BatchWaitMs uint16 // how long a batch that is not full waits; it is not stored
+}
+
+// A registration with a form is stored with the form in the high bits of MaxInFlight and a
+// negative ExpiresAt. A fila that knows no forms takes it for one that has expired, and the consumer
+// registers again.
+//
+//	bits 0-16  17-26  27-30                        31
+//	MaxInFlight  Batch  log2(BatchBytes) - 11, or 0  MinHeaders
+const (
+	batchShift, batchMask = 17, 1<<10 - 1
+	bytesShift, bytesMask = 27, 1<<4 - 1
+	minHeadersBit         = 1 << 31
+	leastBytesLog         = 11
+)
+
+// Packed returns MaxInFlight, ExpiresAt and Form as they are stored.
+func (c *ConsumerRecord) Packed() (maxInFlight uint32, expiresAt int64) {
+	f := c.Form
+	f.BatchWaitMs = 0
+	if f == (DeliveryForm{}) {
+		return c.MaxInFlight, c.ExpiresAt
 	}
-	return -c.ExpiresAt
+	maxInFlight = c.MaxInFlight | uint32(f.Batch)<<batchShift
+	if f.BatchBytes > 0 {
+		maxInFlight |= uint32(bits.Len32(f.BatchBytes)-1-leastBytesLog) << bytesShift
+	}
+	if f.MinHeaders {
+		maxInFlight |= minHeadersBit
+	}
+	if c.ExpiresAt == 0 {
+		return maxInFlight, math.MinInt64
+	}
+	return maxInFlight, -c.ExpiresAt
 }
 
-// SetPackedExpiry sets what [ConsumerRecord.PackedExpiry] returns.
-func (c *ConsumerRecord) SetPackedExpiry(packed int64) {
-	switch c.ExpiresAt, c.MinHeaders = packed, packed < 0; {
-	case packed == math.MinInt64:
+// SetPacked sets what [ConsumerRecord.Packed] returns.
+func (c *ConsumerRecord) SetPacked(maxInFlight uint32, expiresAt int64) {
+	c.MaxInFlight, c.ExpiresAt = maxInFlight, expiresAt
+	if expiresAt >= 0 || maxInFlight>>batchShift == 0 {
+		return
+	}
+	c.MaxInFlight &= 1<<batchShift - 1
+	c.Form = DeliveryForm{MinHeaders: maxInFlight&minHeadersBit != 0, Batch: uint16(maxInFlight >> batchShift & batchMask)}
+	if log := maxInFlight >> bytesShift & bytesMask; log > 0 {
+		c.Form.BatchBytes = 1 << (log + leastBytesLog)
+	}
+	if c.ExpiresAt = -expiresAt; expiresAt == math.MinInt64 {
 		c.ExpiresAt = 0
-	case packed < 0:
-		c.ExpiresAt = -packed
 	}
 }
 

@@ -294,8 +294,8 @@ func decodeQueue(key, value []byte) (QueueRecord, error) {
 
 // A consumer is a sealed value under its queue (u32 big endian) and its name:
 //
-//	 0  u32  most in flight
-//	 4  i64  expires at, see PackedExpiry
+//	 0  u32  most in flight and the form of deliveries, see Packed
+//	 4  i64  expires at
 //	12  u64  reg
 
 // ConsumerKey returns the key of a consumer.
@@ -303,8 +303,9 @@ func ConsumerKey(c *ConsumerRecord) []byte { return append(QueueKey(c.Queue), c.
 
 // AppendConsumer encodes a consumer.
 func AppendConsumer(dst []byte, c *ConsumerRecord) []byte {
-	dst = le.AppendUint32(dst, c.MaxInFlight)
-	dst = le.AppendUint64(dst, uint64(c.PackedExpiry()))
+	inFlight, expires := c.Packed()
+	dst = le.AppendUint32(dst, inFlight)
+	dst = le.AppendUint64(dst, uint64(expires))
 	return le.AppendUint64(dst, c.Reg)
 }
 
@@ -313,11 +314,8 @@ func decodeConsumer(key, value []byte) (ConsumerRecord, error) {
 		return ConsumerRecord{}, errors.New("bad key")
 	}
 	r := unsealed(key, value)
-	c := ConsumerRecord{
-		Queue: QueueID(be.Uint32(key)), Name: string(key[4:]),
-		MaxInFlight: r.u32(),
-	}
-	c.SetPackedExpiry(r.i64())
+	c := ConsumerRecord{Queue: QueueID(be.Uint32(key)), Name: string(key[4:])}
+	c.SetPacked(r.u32(), r.i64())
 	c.Reg = r.u64()
 	return c, r.done()
 }

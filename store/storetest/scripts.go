@@ -264,7 +264,7 @@ func consumerScript() []step {
 	changed.MaxInFlight = 65
 	return []step{
 		queues(2),
-		{Batch: store.Batch{PutConsumers: []store.ConsumerRecord{c1, {Queue: 2, Name: "c1", MaxInFlight: 1, MinHeaders: true}, {Queue: 1, Name: "c0"}}}},
+		{Batch: store.Batch{PutConsumers: []store.ConsumerRecord{c1, {Queue: 2, Name: "c1", MaxInFlight: 1, Form: store.DeliveryForm{MinHeaders: true, Batch: 64, BatchBytes: 1 << 20}}, {Queue: 1, Name: "c0"}}}},
 		{Batch: store.Batch{
 			PutConsumers:    []store.ConsumerRecord{changed, {Queue: 1, Name: "gone"}},
 			DeleteConsumers: []store.ConsumerRecord{{Queue: 1, Name: "c0"}, {Queue: 1, Name: "gone"}, {Queue: 7, Name: "x"}},

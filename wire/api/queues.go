@@ -186,6 +186,7 @@ type ConsumerInfo struct {
 	Credit      int    `json:"credit"` // how many more it may get
 	Fetch       bool   `json:"fetch"`
 	Headers     string `json:"headers,omitempty"`    // min, or absent for all headers
+	Batch       int    `json:"batch,omitempty"`      // most messages in a delivery; absent: deliveries are no batches
 	ExpiresAt   string `json:"expires_at,omitempty"` // RFC 3339, absent if never
 }
 

@@ -143,7 +143,7 @@ func TestParseRequestsRefused(t *testing.T) {
 		{"consume", `{"consumer":"w","fetch":{}}`, wire.CodeUnknownField, "fetch"},
 		{"consumer", `{"consumer":"v"}`, wire.CodeBadField, `consumer is "v": the subject says w`},
 		{"consumer", `{"max_in_flight":0}`, wire.CodeBadField, "max_in_flight is 0"},
-		{"consumer", `{"fetch":{},"leave":true}`, wire.CodeBadField, "fetch is {}: it goes with none of"},
+		{"consumer", `{"fetch":{},"leave":true}`, wire.CodeBadField, "fetch is {}: only consumer goes with it"},
 		{"fetch", `{"batch":0}`, wire.CodeBadField, "batch is 0: allowed are 1 to 65536"},
 		{"fetch", `{"batch":65537}`, wire.CodeBadField, "batch is 65537"},
 		{"fetch", `{"expires_ms":-1}`, wire.CodeBadField, "expires_ms is -1"},

@@ -6,23 +6,24 @@ import (
 	"slices"
 
 	"github.com/filaq/fila/sidecar/queue/container"
+	"github.com/filaq/fila/store"
 )
 
 // Consumer receives messages. It is a registration, which stays and whose credit
 // comes back with every finished delivery, or a fetch, whose credit is spent once.
 type Consumer struct {
-	Name       string // of the registration; the inbox of a fetch
-	Subject    string // where deliveries go
-	Reg        uint64 // grows with every registration, so that a late 503 finds only its own
-	Limit      int    // max_in_flight, or what is left of a fetch's batch
-	InFlight   int    // unfinished deliveries
-	ExpiresAt  int64  // 0: never
-	MinHeaders bool   // its deliveries have few headers
-	Gone       bool   // left, lost or expired: receives nothing more
-	Fetch      bool
-	Owner      string // of a fetch: the consumer that asked, if it is known
-	Restored   bool   // registered before the start of this process, and not since
-	Away       bool   // restored, and not yet found again: receives nothing for a moment
+	Name      string // of the registration; the inbox of a fetch
+	Subject   string // where deliveries go
+	Reg       uint64 // grows with every registration, so that a late 503 finds only its own
+	Limit     int    // max_in_flight, or what is left of a fetch's batch
+	InFlight  int    // unfinished deliveries
+	ExpiresAt int64  // 0: never
+	Form      store.DeliveryForm
+	Gone      bool // left, lost or expired: receives nothing more
+	Fetch     bool
+	Owner     string // of a fetch: the consumer that asked, if it is known
+	Restored  bool   // registered before the start of this process, and not since
+	Away      bool   // restored, and not yet found again: receives nothing for a moment
 
 	prev, next *Consumer // ring of consumers with credit; nil: not in it
 }

@@ -130,7 +130,7 @@ type ConsumerView struct {
 	InFlight    int
 	Credit      int
 	Fetch       bool
-	MinHeaders  bool
+	Form        store.DeliveryForm
 	ExpiresAt   int64 // 0: never
 }
 
@@ -389,7 +389,7 @@ func (r *Reader) Consumers() []ConsumerView {
 	list := []ConsumerView{}
 	add := func(c *backlog.Consumer) {
 		list = append(list, ConsumerView{
-			Name: c.Name, MaxInFlight: c.Limit, InFlight: c.InFlight, Credit: c.Credit(), Fetch: c.Fetch, ExpiresAt: c.ExpiresAt, MinHeaders: c.MinHeaders,
+			Name: c.Name, MaxInFlight: c.Limit, InFlight: c.InFlight, Credit: c.Credit(), Fetch: c.Fetch, ExpiresAt: c.ExpiresAt, Form: c.Form,
 		})
 	}
 	for _, c := range r.t.Consumers.ByName {

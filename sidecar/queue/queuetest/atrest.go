@@ -134,7 +134,7 @@ func (n *node) checkConsumers(side queue.Role) {
 		credit += k
 		away = away || c.restored
 		want = append(want, inspect.ConsumerView{
-			Name: c.name, MaxInFlight: c.limit, InFlight: n.inFlight(side, c.name), Credit: k, Fetch: c.fetch, ExpiresAt: c.expires, MinHeaders: c.minHeaders,
+			Name: c.name, MaxInFlight: c.limit, InFlight: n.inFlight(side, c.name), Credit: k, Fetch: c.fetch, ExpiresAt: c.expires, Form: c.form,
 		})
 		if c.noWait || c.expires != 0 && c.expires <= n.Now {
 			require.Fail(n.T, "it should have ended", "%+v", *c)

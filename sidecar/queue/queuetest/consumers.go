@@ -14,13 +14,13 @@ func (s *Sim) consume() {
 func (s *Sim) register(n *node, side queue.Role, name string, credit int, ttl int64) {
 	subject := "deliver." + name
 	delete(s.vanished, fmt.Sprint(n.Name, side, subject))
-	c := queue.Register{Consumer: name, Subject: subject, MaxInFlight: credit, TTL: ttl, MinHeaders: credit%2 == 0}
+	c := queue.Register{Consumer: name, Subject: subject, MaxInFlight: credit, TTL: ttl, Form: queue.DeliveryForm{MinHeaders: credit%2 == 0, Batch: uint16(credit % 3)}}
 	if !s.chance(4) {
 		c.Confirm.Subject, c.Answer = s.ask(ask{kind: askData, node: n, data: "hello"}), []byte("hello")
 	}
 	n.tell(side, c, func() {
 		s.arrivals++
-		c := &client{name: name, limit: credit, minHeaders: c.MinHeaders, reg: s.arrivals}
+		c := &client{name: name, limit: credit, form: c.Form, reg: s.arrivals}
 		if ttl > 0 {
 			c.expires = s.Now + ttl
 		}
@@ -49,11 +49,11 @@ func (s *Sim) fetch() {
 	n, side := s.anyNode(), s.anySide()
 	s.inboxes++
 	f := queue.Fetch{
-		Inbox: fmt.Sprint("_INBOX.", s.inboxes), Batch: 1 + s.rnd.IntN(5), Expires: pick(s, []int64{0, 200e6, 5e9}), MinHeaders: s.inboxes%2 == 0,
+		Inbox: fmt.Sprint("_INBOX.", s.inboxes), Batch: 1 + s.rnd.IntN(5), Expires: pick(s, []int64{0, 200e6, 5e9}), Form: queue.DeliveryForm{MinHeaders: s.inboxes%2 == 0},
 	}
 	n.tell(side, f, func() {
 		s.arrivals++
-		c := &client{name: f.Inbox, fetch: true, limit: f.Batch, minHeaders: f.MinHeaders, reg: s.arrivals, noWait: f.Expires == 0}
+		c := &client{name: f.Inbox, fetch: true, limit: f.Batch, form: f.Form, reg: s.arrivals, noWait: f.Expires == 0}
 		if f.Expires > 0 {
 			c.expires = s.Now + f.Expires
 		}

@@ -114,15 +114,15 @@ type flight struct {
 
 // client is a consumer or a fetch.
 type client struct {
-	name       string
-	fetch      bool
-	minHeaders bool
-	limit      int // max_in_flight, or what is left of a fetch
-	expires    int64
-	reg        int
-	restored   bool
-	away       int64 // until when it is left alone; 0: it is not
-	noWait     bool
+	name     string
+	fetch    bool
+	form     store.DeliveryForm
+	limit    int // max_in_flight, or what is left of a fetch
+	expires  int64
+	reg      int
+	restored bool
+	away     int64 // until when it is left alone; 0: it is not
+	noWait   bool
 }
 
 // ask is an expected answer.
@@ -576,8 +576,8 @@ func (n *node) deliver(d *queue.Delivery) {
 		fail("delivered to a consumer without credit", d.Subject)
 		return
 	}
-	if d.MinHeaders != c.minHeaders {
-		fail("delivered with headers that the consumer does not want", d.Subject)
+	if d.Form != c.form {
+		fail("delivered in a form that the consumer does not want", d.Subject)
 	}
 	n.checkOrder(m, fail)
 	n.checkFair(m)

@@ -180,7 +180,7 @@ func (s *Sim) readDisk(crash bool) {
 		n := owner[rec.Queue]
 		side := slices.Index(n.IDs[:], rec.Queue)
 		n.sides[side].clients[rec.Name] = &client{
-			name: rec.Name, limit: int(rec.MaxInFlight), expires: rec.ExpiresAt, minHeaders: rec.MinHeaders, reg: s.arrivals, restored: true,
+			name: rec.Name, limit: int(rec.MaxInFlight), expires: rec.ExpiresAt, form: rec.Form, reg: s.arrivals, restored: true,
 		}
 	}
 }
