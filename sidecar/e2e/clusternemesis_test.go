@@ -138,6 +138,7 @@ var harms = map[string]func(*nemesis){
 // would bring the records back.
 func (n *nemesis) rollBack(servers int, filas string) {
 	order := n.rng.Perm(3)
+	n.refill()
 	for _, i := range order[:servers] {
 		n.nats.Kill(i)
 		n.old[i] = n.copyDisk(i)
@@ -176,6 +177,24 @@ func (n *nemesis) rollBack(servers int, filas string) {
 			require.NoError(n.t, p.start())
 		}
 	}
+}
+
+// refill gives an empty disk to a server that does not catch up: one that came back with records
+// which the others do not have refuses those of the new leader for good.
+func (n *nemesis) refill() {
+	if pollFor(patience, n.nats.healthy) {
+		return
+	}
+	for i := range 3 {
+		if !n.nats.ask(i, "/healthz", nil) {
+			n.t.Logf("server %d does not catch up and gets an empty disk", i)
+			n.nats.Kill(i)
+			require.NoError(n.t, os.RemoveAll(n.disk(i)))
+			n.nats.start(i)
+			break
+		}
+	}
+	n.nats.WaitHealthy()
 }
 
 func (n *nemesis) busy(d time.Duration) { pause(n.t.Context(), d) }
