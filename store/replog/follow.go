@@ -166,7 +166,7 @@ func (r *Replica) check() error {
 		r.end = st.last
 		return err
 	}
-	if st.last < r.seq {
+	if st.last < r.seq { // records that are stale, or part of a commit: lost, or read from a replica that has not lost them
 		return fmt.Errorf("replog: shard %d: the log has lost records that do not count: %d were read, the stream has %d", r.o.Shard, r.seq, st.last)
 	}
 	r.change(func(s *Seen) { s.Lag = st.last - r.seq })

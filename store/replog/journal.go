@@ -24,7 +24,7 @@ type journal interface {
 	// get reads a record from the leader of the stream. Other replicas may lack it for a
 	// moment, and after the stream has lost records they may have another one.
 	get(ctx context.Context, seq uint64) ([]byte, error)
-	// getNear reads a record from any replica, preferably at the connected server.
+	// getNear reads a record from any replica, preferably that of the connected server.
 	getNear(ctx context.Context, seq uint64) ([]byte, error)
 	// follow calls fn with the records from a sequence on, in order, until stop is called
 	// or ended returns an error. A record may come twice.
@@ -77,8 +77,6 @@ type streamJournal struct {
 	name    string
 	subject string
 	stream  atomic.Pointer[jetstream.Stream] // for getNear, which needs nothing of it that changes
-
-	refusals refusals
 }
 
 func (o *Options) journal() *streamJournal {
@@ -174,14 +172,6 @@ func stateOf(info *jetstream.StreamInfo) state {
 
 // append implements [journal].
 func (j *streamJournal) append(ctx context.Context, record []byte, behind uint64) (uint64, error) {
-	seq, err := j.publish(ctx, record, behind)
-	if err == nil || errors.Is(err, errMoved) {
-		j.checkLeader(ctx, behind, err != nil)
-	}
-	return seq, err
-}
-
-func (j *streamJournal) publish(ctx context.Context, record []byte, behind uint64) (uint64, error) {
 	ack, err := j.o.JS.Publish(ctx, j.subject, record,
 		jetstream.WithExpectStream(j.name), jetstream.WithExpectLastSequence(behind), jetstream.WithRetryAttempts(0))
 	var refused *jetstream.APIError
