@@ -213,7 +213,7 @@ func TestLogEnd(t *testing.T) {
 	}
 }
 
-// What a copy has found stays while the log cannot be read, or only from a replica that lacks the
+// A copy keeps its finding while the log cannot be read, or only from a replica that lacks the
 // record to compare.
 func TestAFindingOutlivesOtherErrors(t *testing.T) {
 	c := new(Cluster)

@@ -180,7 +180,7 @@ func (n *nemesis) rollBack(servers int, filas string) {
 }
 
 // refill gives an empty disk to a server that does not catch up: one that came back with records
-// which the others do not have refuses those of the new leader for good.
+// which the others do not have refuses what the new leader has for good.
 func (n *nemesis) refill() {
 	if pollFor(patience, n.nats.healthy) {
 		return

@@ -24,7 +24,7 @@ type journal interface {
 	// get reads a record from the leader of the stream. Other replicas may lack it for a
 	// moment, and after the stream has lost records they may have another one.
 	get(ctx context.Context, seq uint64) ([]byte, error)
-	// getNear reads a record from any replica, preferably that of the connected server.
+	// getNear reads a record from any replica, preferably at the connected server.
 	getNear(ctx context.Context, seq uint64) ([]byte, error)
 	// follow calls fn with the records from a sequence on, in order, until stop is called
 	// or ended returns an error. A record may come twice.

@@ -24,8 +24,8 @@ import (
 // wins.
 
 const (
-	// checkEvery is how often a node checks the sample. What it finds counts if it is found
-	// again, since a leader that has just been elected may not have applied all of its log.
+	// checkEvery is how often a node checks the sample. A finding counts if the next check
+	// repeats it, since a leader that has just been elected may not have applied all of its log.
 	checkEvery = 5 * time.Second
 	// sampleSize is the number of entries of the sample, the newest ones. Entries that were
 	// replaced since prove nothing.

@@ -47,7 +47,7 @@ func sampled(t *testing.T, nodes ...*Meta) {
 	}
 }
 
-// The server comes back with the disk of an earlier time. What the nodes know is written again,
+// The server comes back with the disk of an earlier time. The nodes write what they know again,
 // values, deletions and the last id, unless there is a younger value, and new entries are seen.
 func TestABucketThatGoesBack(t *testing.T) {
 	for name, noise := range map[string]int{"and stays there": 0, "and passes its old end": 40} {
