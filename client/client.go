@@ -51,7 +51,7 @@ func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout =
 func WithMaxPending(n int) Option { return func(o *options) { o.maxPending = n } }
 
 // WithMaxBatch sets how many messages [Client.PublishAsync] puts into one enqueue at most, 1 to
-// 1024; the default is 64. 1 sends all messages one by one.
+// 1000; the default is 64. 1 sends all messages one by one.
 func WithMaxBatch(n int) Option { return func(o *options) { o.maxBatch = n } }
 
 // WithPublishErrHandler sets a function that is called for every PublishAsync that finally

@@ -12,16 +12,25 @@ import (
 
 // receive queues a delivery for the workers. It runs on the subscription's goroutine.
 func (k *Consumer) receive(msg *nats.Msg) {
-	h := k.hold(k.c.newMessage(msg, k.queue))
+	messages, err := k.c.parseDelivery(k.queue, msg)
+	if err != nil {
+		k.o.onError(err) // fila delivers them again when their leases end
+		return
+	}
+	holds := k.hold(messages)
 	k.mu.Lock()
 	drained := k.mu.drained
 	if !drained {
-		k.mu.waiting = append(k.mu.waiting, h)
-		k.mu.work.Signal()
+		k.mu.waiting = append(k.mu.waiting, holds...)
+		for range holds {
+			k.mu.work.Signal()
+		}
 	}
 	k.mu.Unlock()
 	if drained {
-		k.giveBack(h)
+		for _, h := range holds {
+			k.giveBack(h)
+		}
 	}
 }
 
@@ -37,11 +46,22 @@ func (k *Consumer) drain() {
 func (k *Consumer) next() *hold {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	resting := false
 	for len(k.mu.waiting) == 0 {
-		if k.mu.drained {
+		switch {
+		case !resting:
+			resting = true
+			k.mu.Unlock()
+			k.rest(nil)
+			k.mu.Lock()
+		case k.mu.drained:
 			return nil
+		default:
+			k.mu.work.Wait()
 		}
-		k.mu.work.Wait()
+	}
+	if resting {
+		k.mu.free--
 	}
 	h := k.mu.waiting[0]
 	k.mu.waiting[0] = nil
@@ -64,7 +84,9 @@ func (k *Consumer) handle(h *hold) {
 	if h.ctx.Err() != nil {
 		return // the lease was lost while the message waited
 	}
+	h.handling.Store(true)
 	k.finish(h, k.call(h))
+	h.handling.Store(false)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.releaseContext(h)
@@ -89,6 +111,7 @@ func (k *Consumer) call(h *hold) (err error) {
 		k.o.onError(fmt.Errorf("handler of %s: %w", h.m.ID, err))
 		if p == nil {
 			k.finish(h, err)
+			h.handling.Store(false)
 			k.mu.Lock()
 			k.releaseContext(h)
 			k.mu.Unlock()

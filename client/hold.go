@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -27,36 +29,52 @@ const (
 // consumer extends its lease until there is an answer, an ack or the like, and then repeats the
 // answer until it is confirmed or refused.
 type hold struct {
-	m      *Message
-	id     uint64 // in the reply subjects
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when err, the result of the answer, is set
-	err    error
+	m        *Message
+	id       uint64      // in the reply subjects, unless it is in a batch
+	batch    *delivery   // nil: it is not in a batch
+	handling atomic.Bool // its handler runs
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	done     chan struct{} // closed when err, the result of the answer, is set
+	err      error
 
 	// The consumer's mutex guards the following fields.
-	due    time.Time  // when to send something
-	answer []byte     // the payload of the ack; counts if giveUp is set
-	sent   int        // how often the answer was sent
-	giveUp time.Time  // when to stop repeating the answer; zero: no answer yet
-	users  int        // of ctx: the handler and the lease
-	span   trace.Span // of the answer; nil: no tracer
+	due        time.Time  // when to send something
+	answer     []byte     // the payload of the ack; counts if giveUp is set
+	sent       int        // how often the answer was sent
+	giveUp     time.Time  // when to stop repeating the answer; zero: no answer yet
+	confirming bool       // a worker waits for the confirmation
+	users      int        // of ctx: the handler and the lease
+	span       trace.Span // of the answer; nil: no tracer
 }
 
-func (k *Consumer) hold(m *Message) *hold {
-	h := &hold{m: m, done: make(chan struct{}), users: 2}
-	h.ctx, h.cancel = context.WithCancelCause(k.handlerCtx)
-	m.hold, m.holder = h, k
+func (k *Consumer) hold(messages []*Message) []*hold {
+	holds := make([]*hold, len(messages))
+	for i, m := range messages {
+		h := &hold{m: m, done: make(chan struct{}), users: 2}
+		h.ctx, h.cancel = context.WithCancelCause(k.handlerCtx)
+		m.hold, m.holder = h, k
+		holds[i] = h
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.lastID++
-	h.id = k.mu.lastID
-	h.due = time.Now().Add(k.extendEvery())
-	k.mu.held[h.id] = h
-	if len(k.mu.held) == 1 {
+	var d *delivery
+	if messages[0].batched {
+		d = &delivery{id: k.mu.lastID, ackTo: messages[0].ackTo, holds: slices.Clone(holds), held: len(holds), open: len(holds)}
+		k.mu.batches[d.id] = d
+	}
+	due := time.Now().Add(k.extendEvery())
+	first := len(k.mu.held) == 0
+	for _, h := range holds {
+		k.mu.lastID++
+		h.id, h.batch, h.due = k.mu.lastID, d, due
+		k.mu.held[h.id] = h
+	}
+	if first {
 		k.wakeUp()
 	}
-	return h
+	return holds
 }
 
 // extendEvery is a third of the visibility timeout, so two extensions may be lost.
@@ -75,12 +93,17 @@ func (k *Consumer) wakeUp() {
 // false if the message is not held any more, as after Stop; then the caller ends the span.
 func (k *Consumer) settle(h *hold, payload []byte, span trace.Span) (bool, error) {
 	now := time.Now()
+	gathering := false
 	k.mu.Lock()
 	held := k.mu.held[h.id] == h
 	if held {
 		h.answer, h.span = payload, span
 		h.giveUp = now.Add(2 * max(time.Duration(k.visibility.Load())*time.Millisecond, replyWithin))
 		k.mu.unsettled++
+		if h.batch != nil {
+			h.due = now.Add(replyWithin)
+			gathering = k.gather(h.batch)
+		}
 	}
 	k.mu.Unlock()
 	if !held {
@@ -90,6 +113,12 @@ func (k *Consumer) settle(h *hold, payload []byte, span trace.Span) (bool, error
 		}
 		return false, nil
 	}
+	switch {
+	case gathering:
+		return true, nil
+	case h.batch != nil:
+		return true, k.sendNew(h.batch)
+	}
 	return true, k.send(h, now)
 }
 
@@ -97,26 +126,49 @@ func (k *Consumer) settle(h *hold, payload []byte, span trace.Span) (bool, error
 // It returns an error only if the connection is closed.
 func (k *Consumer) send(h *hold, now time.Time) error {
 	k.mu.Lock()
-	payload, kind := h.answer, "a"
-	if h.giveUp.IsZero() {
-		payload, kind = []byte("+WPI"), "e"
-		h.due = now.Add(k.extendEvery())
-	} else {
-		h.sent++
-		h.due = now.Add(replyWithin)
+	kind := "e"
+	if !h.giveUp.IsZero() {
+		kind = "a"
 	}
+	payload := k.takeAnswer(h, now)
 	k.mu.Unlock()
 	err := k.c.nc.PublishRequest(h.m.ackTo, k.inbox+kind+strconv.FormatUint(h.id, 36), payload)
-	switch {
-	case err == nil:
+	return k.sentOrDue(err, []*hold{h})
+}
+
+// takeAnswer returns the payload to send for a message, an answer or an extension, and notes that
+// it is sent. The caller holds mu.
+func (k *Consumer) takeAnswer(h *hold, now time.Time) []byte {
+	if h.giveUp.IsZero() {
+		h.due = now.Add(k.extendEvery())
+		return []byte("+WPI")
+	}
+	h.sent++
+	h.due = now.Add(replyWithin)
+	return h.answer
+}
+
+// sentOrDue handles the error of a request about messages: they are due again soon. It
+// returns the error if the connection is closed.
+func (k *Consumer) sentOrDue(err error, holds []*hold) error {
+	if err == nil {
 		return nil
-	case errors.Is(err, nats.ErrConnectionClosed):
-		if kind == "a" {
+	}
+	closed := errors.Is(err, nats.ErrConnectionClosed)
+	for _, h := range holds {
+		k.mu.Lock()
+		answered := !h.giveUp.IsZero()
+		k.mu.Unlock()
+		switch {
+		case !closed:
+			k.scheduleSend(h, resendAfter)
+		case answered:
 			k.release(h, err)
 		}
+	}
+	if closed {
 		return err
 	}
-	k.scheduleSend(h, resendAfter)
 	return nil
 }
 
@@ -141,6 +193,15 @@ func (k *Consumer) release(h *hold, err error) {
 	}
 	span = h.span
 	delete(k.mu.held, h.id)
+	if d := h.batch; d != nil {
+		d.holds[h.m.index] = nil
+		if h.giveUp.IsZero() {
+			d.open--
+		}
+		if d.held--; d.held == 0 {
+			delete(k.mu.batches, d.id)
+		}
+	}
 	h.err = err
 	close(h.done)
 	k.releaseContext(h)
@@ -162,10 +223,15 @@ func (k *Consumer) releaseContext(h *hold) {
 	}
 }
 
-// reply handles the reply to an answer or extension. It runs on the subscription's goroutine.
+// reply handles the reply to a request about one message or some of a batch. It runs on the
+// subscription's goroutine.
 func (k *Consumer) reply(msg *nats.Msg) {
 	tail := msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:]
 	if len(tail) < 2 {
+		return
+	}
+	if tail[0] == 'b' {
+		k.replyToBatch(tail[1:], msg)
 		return
 	}
 	id, err := strconv.ParseUint(tail[1:], 36, 64)
@@ -174,16 +240,21 @@ func (k *Consumer) reply(msg *nats.Msg) {
 	}
 	k.mu.Lock()
 	h := k.mu.held[id]
-	settled := h != nil && !h.giveUp.IsZero()
-	sent := 0
-	if settled {
-		sent = h.sent
-	}
 	k.mu.Unlock()
-	if h == nil || settled != (tail[0] == 'a') {
+	if h != nil {
+		k.replied(h, tail[0] == 'a', msg, wire.ParseError(msg.Header, msg.Data))
+	}
+}
+
+// replied handles the reply to an answer or extension of a message.
+func (k *Consumer) replied(h *hold, answer bool, msg *nats.Msg, refused *Error) {
+	k.mu.Lock()
+	held := k.mu.held[h.id] == h
+	settled, sent := !h.giveUp.IsZero(), h.sent
+	k.mu.Unlock()
+	if !held || settled != answer {
 		return // the reply to an extension of a message that was settled meanwhile
 	}
-	refused := wire.ParseError(msg.Header, msg.Data)
 	switch {
 	case msg.Header.Get(wire.HeaderStatus) == wire.StatusNoResponders && refused == nil:
 		k.scheduleSend(h, resendAfter)
@@ -224,21 +295,24 @@ func (k *Consumer) denied(err *PermissionError) {
 		}
 		return
 	}
+	var answered []*hold
+	var of *hold
 	k.mu.Lock()
-	var held *hold
 	for _, h := range k.mu.held {
 		if h.m.ackTo == err.Subject {
-			held = h
+			of = h
+			if !h.giveUp.IsZero() {
+				answered = append(answered, h)
+			}
 		}
 	}
-	answered := held != nil && !held.giveUp.IsZero()
 	k.mu.Unlock()
-	if held == nil {
+	if of == nil {
 		return
 	}
-	k.o.onError(fmt.Errorf("ack of %s: %w", held.m.ID, err))
-	if answered {
-		k.release(held, err)
+	k.o.onError(fmt.Errorf("ack of %s: %w", of.m.ID, err))
+	for _, h := range answered {
+		k.release(h, err)
 	}
 }
 
@@ -263,6 +337,7 @@ func (k *Consumer) keepHeld(ctx context.Context) {
 func (k *Consumer) tend(now time.Time) (time.Duration, bool) {
 	wait := k.extendEvery()
 	var due, hopeless []*hold
+	batches := map[*delivery][]*hold{} // due, too
 	k.mu.Lock()
 	for _, h := range k.mu.held {
 		switch {
@@ -270,6 +345,8 @@ func (k *Consumer) tend(now time.Time) (time.Duration, bool) {
 			wait = min(wait, h.due.Sub(now))
 		case !h.giveUp.IsZero() && h.giveUp.Before(now):
 			hopeless = append(hopeless, h)
+		case h.batch != nil:
+			batches[h.batch] = append(batches[h.batch], h)
 		default:
 			due = append(due, h)
 		}
@@ -281,10 +358,20 @@ func (k *Consumer) tend(now time.Time) (time.Duration, bool) {
 		k.release(h, err)
 		k.o.onError(err)
 	}
-	for _, h := range due {
-		if err := k.send(h, now); err != nil {
+	send := func(h *hold, err error) bool {
+		if err != nil {
 			k.o.onError(fmt.Errorf("extend or ack %s: %w", h.m.ID, err))
+		}
+		return err == nil
+	}
+	for _, h := range due {
+		if !send(h, k.send(h, now)) {
 			return 0, false // the others would fail as well
+		}
+	}
+	for d, holds := range batches {
+		if !send(holds[0], k.sendBatch(d, holds, now)) {
+			return 0, false
 		}
 	}
 	return wait, more

@@ -27,7 +27,15 @@ func (k *Consumer) register(ctx context.Context) error {
 		TTLMs:       k.o.ttl.Milliseconds(),
 		Headers:     k.o.headers,
 	}
-	if err := k.c.call(ctx, k.c.subjects.Consumer(k.o.name, k.queue), body, &reply); err != nil {
+	if k.reg.batch > 1 {
+		body.Batch = k.reg.batch
+	}
+	err := k.c.call(ctx, k.c.subjects.Consumer(k.o.name, k.queue), body, &reply)
+	if body.Batch > 0 && isRefusal(err, wire.CodeUnknownField) { // by a fila from before batches
+		k.reg.batch, body.Batch = 1, 0
+		err = k.c.call(ctx, k.c.subjects.Consumer(k.o.name, k.queue), body, &reply)
+	}
+	if err != nil {
 		return err
 	}
 	k.setVisibility(reply.VisibilityTimeoutMs)

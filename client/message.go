@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,8 +37,10 @@ type Message struct {
 	c       *Client
 	ackTo   string
 	settled atomic.Bool
-	holder  *Consumer         // nil for a fetched message
-	hold    *hold             // of the holder
+	holder  *Consumer // nil for a fetched message
+	hold    *hold     // of the holder
+	batched bool      // in a batch, with this index
+	index   int
 	process trace.SpanContext // of its handler, if there is a tracer
 }
 
@@ -48,8 +51,8 @@ func (c *Client) newMessage(msg *nats.Msg, queue string) *Message {
 		ID:         msg.Header.Get(wire.HeaderID),
 		Key:        msg.Header.Get(wire.HeaderKey),
 		Attempt:    attempt,
-		EnqueuedAt: headerTime(msg, wire.HeaderEnqueuedAt),
-		Deadline:   headerTime(msg, wire.HeaderDeadline),
+		EnqueuedAt: headerTime(msg.Header, wire.HeaderEnqueuedAt),
+		Deadline:   headerTime(msg.Header, wire.HeaderDeadline),
 		Header:     msg.Header,
 		Data:       msg.Data,
 		c:          c,
@@ -57,8 +60,8 @@ func (c *Client) newMessage(msg *nats.Msg, queue string) *Message {
 	}
 }
 
-func headerTime(msg *nats.Msg, name string) time.Time {
-	t, _ := time.Parse(time.RFC3339Nano, msg.Header.Get(name))
+func headerTime(h nats.Header, name string) time.Time {
+	t, _ := time.Parse(time.RFC3339Nano, h.Get(name))
 	return t
 }
 
@@ -145,7 +148,7 @@ func (m *Message) TermSync(ctx context.Context, reason string) error {
 
 // Extend makes the lease end one visibility timeout from now. A [Consumer] does that by
 // itself.
-func (m *Message) Extend() error { return m.c.nc.Publish(m.ackTo, []byte("+WPI")) }
+func (m *Message) Extend() error { return m.c.nc.Publish(m.ackTo, m.answerTo([]byte("+WPI"))) }
 
 // ExtendSync is Extend with a confirmation; a lost lease is a 409.
 func (m *Message) ExtendSync(ctx context.Context) error { return m.confirm(ctx, []byte("+WPI")) }
@@ -167,7 +170,7 @@ func (m *Message) settle(payload []byte) error {
 			return err
 		}
 	}
-	err := m.c.nc.Publish(m.ackTo, payload)
+	err := m.c.nc.Publish(m.ackTo, m.answerTo(payload))
 	settled(span, err)
 	m.settled.Store(err == nil)
 	return err
@@ -199,6 +202,10 @@ func (m *Message) settleSync(ctx context.Context, payload []byte) error {
 func (m *Message) awaitAnswer(ctx context.Context) error {
 	ctx, cancel := m.c.withTimeout(ctx)
 	defer cancel()
+	if m.hold.handling.Load() {
+		m.holder.rest(m.hold)
+		defer m.holder.proceed(m.hold)
+	}
 	select {
 	case <-m.hold.done:
 		return m.hold.err
@@ -208,6 +215,12 @@ func (m *Message) awaitAnswer(ctx context.Context) error {
 }
 
 func (m *Message) confirm(ctx context.Context, payload []byte) error {
-	_, err := m.c.request(ctx, &nats.Msg{Subject: m.ackTo, Data: payload})
-	return err
+	reply, err := m.c.request(ctx, &nats.Msg{Subject: m.ackTo, Data: m.answerTo(payload)})
+	if err != nil || !m.batched {
+		return err
+	}
+	if whole, refused := parseAckReply(reply); whole != nil || refused[m.index] != nil {
+		return cmp.Or(whole, refused[m.index])
+	}
+	return nil
 }

@@ -18,7 +18,7 @@ type BatchMessage struct {
 	Options []PublishOption // its headers
 }
 
-// PublishAtomic sends 1 to 1024 messages to a queue and waits for the confirmation. fila accepts
+// PublishAtomic sends 1 to 1000 messages to a queue and waits for the confirmation. fila accepts
 // all of them, in one commit, or none: the error says which message it refuses. The receipts are
 // in the order of the messages. The options are for all messages; of them, [RetryFor] sends all
 // again, and after an unknown outcome only if each message has a [DedupeID].

@@ -62,9 +62,9 @@ func TestPublishAtomic(t *testing.T) {
 	require.ErrorContains(t, err, "not what fila sends")
 
 	for text, messages := range map[string][]BatchMessage{
-		"messages is 0: allowed are 1 to 1024":    nil,
-		"messages is 1025: allowed are 1 to 1024": make([]BatchMessage, 1025),
-		"message 1 has a header":                  {{}, {Options: []PublishOption{Header(wire.HeaderSchedule, "@daily")}}},
+		"messages is 0: allowed are 1 to": nil,
+		"allowed are 1 to":                make([]BatchMessage, wire.MaxBatchMessages+1),
+		"message 1 has a header":          {{}, {Options: []PublishOption{Header(wire.HeaderSchedule, "@daily")}}},
 	} {
 		_, err := c.PublishAtomic(t.Context(), "orders", messages)
 		requireRefused(t, err, 400)

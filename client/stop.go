@@ -63,6 +63,7 @@ func (k *Consumer) stop(ctx context.Context) error {
 	}
 	k.stopHandler()
 	k.keepers.Wait()
+	k.stopGathering()
 	problems = append(problems, unsubscribe(k.replies))
 	k.forget()
 	if ctx.Err() == nil && k.c.nc.IsConnected() {
@@ -105,6 +106,7 @@ func (k *Consumer) giveBackAll() {
 	for _, h := range waiting {
 		k.giveBack(h)
 	}
+	k.sendGathered()
 }
 
 // forget releases all messages: the leases of unsettled ones run out.
