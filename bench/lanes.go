@@ -42,8 +42,8 @@ end`
 )
 
 var (
-	allSystems  = []system.Name{system.Fila, system.FilaMin, system.FIFO, system.Hops, system.HopsWire, system.JetStream, system.JetStreamSync}
-	withoutFIFO = []system.Name{system.Fila, system.FilaMin, system.Hops, system.HopsWire, system.JetStream, system.JetStreamSync}
+	allSystems  = []system.Name{system.Fila, system.FilaMin, system.FilaBatch, system.FIFO, system.Hops, system.HopsWire, system.JetStream, system.JetStreamSync}
+	withoutFIFO = []system.Name{system.Fila, system.FilaMin, system.FilaBatch, system.Hops, system.HopsWire, system.JetStream, system.JetStreamSync}
 	// Systems of workloads without a bare middle.
 	filaAndJetStream = []system.Name{system.Fila, system.JetStream}
 )
@@ -76,7 +76,7 @@ func (o *Options) load(sys system.Name, phases ...load.Phase) load.Spec {
 	if sys != system.FIFO {
 		settings.FairnessHeader = load.KeyHeader
 	}
-	return load.Spec{System: sys, Payload: o.Payload, Keys: 10, Queue: system.Queue{Settings: settings}, Phases: slices.Clone(phases)}
+	return load.Spec{System: sys, Payload: o.Payload, Keys: 10, Queue: system.Queue{Settings: settings, Batch: o.Batch}, Phases: slices.Clone(phases)}
 }
 
 // life returns a phase of whole lives with as many producers as consumers.
@@ -112,11 +112,11 @@ func enqueueLanes(o *Options) []lane {
 		bytes, inFlight int
 	}
 	sizes := []size{{"64 B", 64, window}, {"1 KB", 1 << 10, window}, {"64 KB", 64 << 10, fewWindow}}
-	systems := []system.Name{system.Fila, system.Hops, system.JetStream, system.JetStreamSync} // nothing is delivered
+	systems := []system.Name{system.Fila, system.FilaBatch, system.Hops, system.JetStream, system.JetStreamSync, system.JetStreamBatch, system.JetStreamBatchSync} // nothing is delivered
 	return each(sizes, systems, func(s size, sys system.Name) lane {
 		p := o.life(1, s.inFlight)
 		p.Mode, p.Consumers, p.MaxBytes = load.ModeEnqueue, 0, enoughBytes
-		l := lane{Case: s.name, spec: o.load(sys, p), quick: s.bytes == 1<<10 && sys != system.JetStreamSync}
+		l := lane{Case: s.name, spec: o.load(sys, p), quick: s.bytes == 1<<10 && !sys.Synced()}
 		l.spec.Payload = s.bytes
 		return l
 	})
@@ -124,7 +124,7 @@ func enqueueLanes(o *Options) []lane {
 
 // peerSystems are fila, JetStream with each kind of publish and sync, and the peers.
 var peerSystems = []system.Name{
-	system.Fila, system.JetStream, system.JetStreamSync, system.JetStreamFast, system.JetStreamBatch, system.JetStreamBatchSync,
+	system.Fila, system.FilaBatch, system.JetStream, system.JetStreamSync, system.JetStreamFast, system.JetStreamBatch, system.JetStreamBatchSync,
 	system.RabbitMQ, system.RabbitMQClassic, system.Asynq, system.AsynqSync, system.River, system.Beanstalkd, system.BeanstalkdSync,
 }
 
@@ -150,8 +150,10 @@ func latencyLanes(o *Options) []lane {
 		return lane{Case: number(rate) + "/s", spec: o.load(sys, p), quick: rate > 1000}
 	}
 	// A synced JetStream cannot keep up where a sync takes a millisecond.
-	fast := withoutFIFO[:len(withoutFIFO)-1]
-	return append(each([]int{200}, withoutFIFO, at), each([]int{5000}, fast, at)...)
+	// A batch that waits until it is full says nothing about latencies.
+	systems := slices.DeleteFunc(slices.Clone(withoutFIFO), func(sys system.Name) bool { return sys == system.FilaBatch })
+	fast := systems[:len(systems)-1]
+	return append(each([]int{200}, systems, at), each([]int{5000}, fast, at)...)
 }
 
 // The load beside a quiet queue.

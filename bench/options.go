@@ -31,6 +31,7 @@ type Options struct {
 	Duration time.Duration
 	Count    int64
 	Backlog  int64 // messages (1,000,000, or 10,000 if Quick) of workloads with a backlog
+	Batch    int   // messages of a batch of the systems that have batches, 1 to 1000; 0: a fourth of what is in flight
 	Payload  int   // bytes (1024) of messages where the workload does not vary it
 	Quick    bool  // few measurements of few messages, to see that everything works
 	// Target is a running server; nil starts servers.
@@ -75,6 +76,8 @@ func (o *Options) Complete() error {
 		}
 	}
 	switch {
+	case o.Batch < 0 || o.Batch > system.MaxBatch:
+		return fmt.Errorf("batch is %d: allowed is 1 to %d", o.Batch, system.MaxBatch)
 	case o.Count < 0:
 		return fmt.Errorf("count is %d: allowed is 1 and more", o.Count)
 	case o.Duration != 0 && (o.Duration < MinDuration || o.Duration > MaxDuration):
@@ -125,7 +128,7 @@ func (o *Options) checkNames() error {
 	}
 	for _, name := range o.Systems {
 		if !system.Name(name).IsFila() {
-			return fmt.Errorf("system %q cannot be measured on a running fila: allowed is %s, %s, %s", name, system.Fila, system.FilaMin, system.FIFO)
+			return fmt.Errorf("system %q cannot be measured on a running fila: allowed is %s, %s, %s, %s", name, system.Fila, system.FilaMin, system.FilaBatch, system.FIFO)
 		}
 	}
 	for i, name := range known {

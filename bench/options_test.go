@@ -88,10 +88,10 @@ func TestChoiceOfLanes(t *testing.T) {
 		i := slices.IndexFunc(workloads, func(w workload) bool { return w.Name == name })
 		return len(o.lanesOf(&workloads[i]))
 	}
-	require.Equal(t, 35, count(Options{}, "life"))
+	require.Equal(t, 40, count(Options{}, "life"))
 	require.Equal(t, 10, count(Options{Systems: []string{"fila", "hops"}}, "life"))
-	require.Equal(t, 15, count(Options{Target: &system.Access{}}, "life"), "fila, fila-min and fila-fifo")
-	require.Equal(t, 7, count(Options{Quick: true}, "life"))
+	require.Equal(t, 20, count(Options{Target: &system.Access{}}, "life"), "fila, fila-min, fila-batch and fila-fifo")
+	require.Equal(t, 8, count(Options{Quick: true}, "life"))
 	require.Zero(t, count(Options{Quick: true}, "keys-backlog"))
 	require.Equal(t, 6, count(Options{Quick: true, Workloads: []string{"keys-backlog"}}, "keys-backlog"), "who names it gets it")
 

@@ -35,7 +35,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 	}
 	result := &report.Report{Started: time.Now().UTC().Truncate(time.Second), Environment: env, Settings: report.Settings{
 		Rounds: o.Rounds, DurationMs: o.Duration.Milliseconds(), Count: o.Count, Backlog: o.Backlog,
-		Payload: o.Payload, Quick: o.Quick, Soak: o.soak(), Running: o.Target != nil,
+		Payload: o.Payload, Batch: o.Batch, Quick: o.Quick, Soak: o.soak(), Running: o.Target != nil,
 	}}
 	var plan [][]lane
 	for _, w := range o.selected() {

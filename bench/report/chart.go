@@ -22,7 +22,7 @@ const (
 
 // chartColors can also be told apart by people with colour blindness.
 var chartColors = map[system.Name]string{
-	system.Fila: "#0072b2", system.FilaMin: "#009e73", system.FIFO: "#56b4e9", system.Hops: "#999999", system.HopsWire: "#bbbbbb",
+	system.Fila: "#0072b2", system.FilaMin: "#009e73", system.FilaBatch: "#cc79a7", system.FIFO: "#56b4e9", system.Hops: "#999999", system.HopsWire: "#bbbbbb",
 	system.JetStream: "#e69f00", system.JetStreamSync: "#d55e00",
 }
 

@@ -43,6 +43,7 @@ type Settings struct {
 	Count      int64 `json:"count,omitempty"`
 	Backlog    int64 `json:"backlog"`
 	Payload    int   `json:"payload"`
+	Batch      int   `json:"batch,omitempty"` // most messages of a batch; 0: a fourth of what is in flight
 	Quick      bool  `json:"quick,omitempty"`
 	Soak       bool  `json:"soak,omitempty"`
 	Running    bool  `json:"running,omitempty"` // against a running server

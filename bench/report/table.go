@@ -40,6 +40,9 @@ func (r *Report) writeHead(b *strings.Builder) {
 	} else {
 		fmt.Fprintf(b, "%s of %s for each figure, messages of %s bytes, backlogs of %s messages\n",
 			Counted(int64(s.Rounds), "round"), each, size, Thousands(float64(s.Backlog)))
+		if s.Batch > 0 {
+			fmt.Fprintf(b, "batches of at most %s\n", Counted(int64(s.Batch), "message"))
+		}
 	}
 	if e.SyncUs > 0 {
 		fmt.Fprintf(b, "writing and syncing 4 KiB takes %s\n", latency(e.SyncUs))

@@ -23,8 +23,17 @@ const (
 // batchesInFlight is into how many batches a producer divides its slots.
 const batchesInFlight = 4
 
-// maxBatch is the number of messages that JetStream permits in an atomic batch.
-const maxBatch = 1000
+// MaxBatch is the number of messages that JetStream permits in an atomic batch, and fila in any.
+const MaxBatch = 1000
+
+// batchSize returns the number of messages of a batch, of so many that may be under way.
+func (t *overNATS) batchSize(slots int) int {
+	size := min(max(slots/batchesInFlight, 1), MaxBatch)
+	if t.batch > 0 {
+		size = min(size, t.batch)
+	}
+	return size
+}
 
 // batcher publishes messages in atomic batches. The reply to the last message of a batch
 // confirms all of it.
@@ -45,7 +54,7 @@ type batcher struct {
 }
 
 func (t *overNATS) newBatcher(ctx context.Context, slots int, answered func(slot int, refused error)) (Producer, error) {
-	size := min(max(slots/batchesInFlight, 1), maxBatch)
+	size := t.batchSize(slots)
 	b := &batcher{id: rand.Text() + "-", size: size, m: nats.Msg{Subject: t.Subject(), Header: nats.Header{
 		headerBatchID: {""}, headerBatchSeq: {""},
 	}}}

@@ -1,6 +1,7 @@
 package system
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,22 +63,31 @@ func (*fila) Refused(m *nats.Msg) error {
 	if refused := wire.ParseError(m.Header, m.Data); refused != nil {
 		return refused
 	}
+	if bytes.Contains(m.Data, []byte(`"refused":`)) { // of a batch, which counts as refused then
+		return fmt.Errorf("refused in a batch: %s", m.Data)
+	}
 	return nil
 }
 
 func (f *fila) Consume(ctx context.Context, nc *nats.Conn, name string, credit int, handle Handler) (func(context.Context) error, error) {
-	sub, err := subscribe(nc, f.subjects.Deliver(name, f.queue.Name), "", func(m *nats.Msg) { handle(m.Data, m.Reply) })
+	r := wire.ConsumeRequest{Consumer: name, MaxInFlight: credit, Headers: f.headers}
+	return f.consume(ctx, nc, r, func(m *nats.Msg) { handle(m.Data, m.Reply) })
+}
+
+// consume registers a consumer and passes its deliveries to deliver.
+func (f *fila) consume(ctx context.Context, nc *nats.Conn, r wire.ConsumeRequest, deliver nats.MsgHandler) (func(context.Context) error, error) {
+	sub, err := subscribe(nc, f.subjects.Deliver(r.Consumer, f.queue.Name), "", deliver)
 	if err != nil {
 		return nil, err
 	}
 	if err := flush(ctx, nc); err != nil {
 		return nil, err
 	}
-	if err := f.register(ctx, nc, wire.ConsumeRequest{Consumer: name, MaxInFlight: credit, Headers: f.headers}); err != nil {
-		return nil, fmt.Errorf("register consumer %s: %w", name, err)
+	if err := f.register(ctx, nc, r); err != nil {
+		return nil, fmt.Errorf("register consumer %s: %w", r.Consumer, err)
 	}
 	return func(ctx context.Context) error {
-		return errors.Join(f.register(ctx, nc, wire.ConsumeRequest{Consumer: name, Leave: true}), sub.Unsubscribe())
+		return errors.Join(f.register(ctx, nc, wire.ConsumeRequest{Consumer: r.Consumer, Leave: true}), sub.Unsubscribe())
 	}, nil
 }
 

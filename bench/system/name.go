@@ -9,6 +9,7 @@ type Name string
 const (
 	Fila          Name = "fila"           // fair order by a header of the message
 	FilaMin       Name = "fila-min"       // fila, whose consumers ask for few headers
+	FilaBatch     Name = "fila-batch"     // fila, with batches of messages, deliveries and acks
 	FIFO          Name = "fila-fifo"      // fila without a fairness key
 	Hops          Name = "hops"           // the same messages, only forwarded
 	HopsWire      Name = "hops-wire"      // the same, with fila's headers and ack subjects
@@ -68,6 +69,7 @@ type description struct {
 var systems = []description{
 	{Fila, kindFila, false, promiseFila},
 	{FilaMin, kindFila, false, promiseFila},
+	{FilaBatch, kindFila, false, promiseFila + "; one confirmation for a batch"},
 	{FIFO, kindFila, false, promiseFila},
 	{FilaR3, kindCluster, false, promiseMajority + ", or already acked"},
 	{FilaR3Sync, kindCluster, true, promiseMajoritySynced + ", or already acked"},

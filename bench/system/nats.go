@@ -30,6 +30,7 @@ var nackLater = []byte(`-NAK {"delay":100000000}`)
 type overNATS struct {
 	protocol
 	name   Name
+	batch  int // bounds the messages of a batch; 0: MaxBatch
 	access *Access
 	admin  *nats.Conn
 	failed func(error) // gets asynchronous errors of connections
@@ -80,6 +81,8 @@ func (r replies) Close() { r.nc.Close() }
 
 func (t *overNATS) Producer(ctx context.Context, slots int, answered func(slot int, refused error)) (Producer, error) {
 	switch {
+	case t.name == FilaBatch:
+		return t.newFilaBatcher(ctx, slots, answered)
 	case t.name.isAtomic():
 		return t.newBatcher(ctx, slots, answered)
 	case t.name == JetStreamFast:
@@ -111,6 +114,9 @@ type natsConsumers struct {
 }
 
 func (t *overNATS) Consumers(acked func(refused error)) (Consumers, error) {
+	if f, ok := t.protocol.(*fila); ok && t.name == FilaBatch {
+		return t.newFilaConsumers(f, acked)
+	}
 	nc, err := t.connect("consumer")
 	if err != nil {
 		return nil, err

@@ -70,6 +70,8 @@ type Queue struct {
 	Settings client.QueueSettings `json:"settings"`
 	// Config is set before the start; "%s" in a key is the queue's name.
 	Config map[string]string `json:"config,omitempty"`
+	// Batch bounds the messages of a batch of systems that have batches; 0 is no bound.
+	Batch int `json:"batch,omitempty"`
 	// Unread says that there is no consumer.
 	Unread bool `json:"-"`
 }
@@ -89,7 +91,7 @@ func Open(name Name, access *Access, q *Queue, failed func(error)) (Target, erro
 		admin.Close()
 		return nil, err
 	}
-	return &overNATS{p, name, access, admin, failed}, nil
+	return &overNATS{p, name, q.Batch, access, admin, failed}, nil
 }
 
 // newProtocol returns the protocol of a system. Requests of the set-up use nc; fila's subjects

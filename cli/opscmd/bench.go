@@ -38,6 +38,7 @@ round. The systems:
 
   fila            fila serve, fair order by a header
   fila-min        fila serve, consumers that ask for few headers
+  fila-batch      fila serve, messages, deliveries and acks in batches
   fila-fifo       fila serve, one flow
   hops            the same messages over NATS with nothing done in between
   hops-wire       the same, with headers and ack subjects like fila's
@@ -92,6 +93,7 @@ the end, and needs an operator's permissions.`,
 	flags.Lookup("duration").DefValue = "" // the text has the defaults
 	flags.Int64Var(&f.Count, "count", 0, "messages of each measurement, instead of --duration (with --quick 1000)")
 	flags.Int64Var(&f.Backlog, "backlog", 0, "`messages` in workloads with a backlog (default 1000000, with --quick 10000)")
+	flags.IntVar(&f.Batch, "batch", 0, "`messages` of a batch of fila-batch and jetstream-batch at most (default a fourth of what is in flight)")
 	flags.IntVar(&f.Payload, "size", 1024, "`bytes` of a message, unless the workload says otherwise")
 	flags.BoolVar(&f.Quick, "quick", false, "few measurements of few messages, to see that all works")
 	flags.StringVar(&f.url, "url", "", "NATS `url` of a running fila to measure instead of starting servers")
@@ -165,7 +167,7 @@ func (f *benchFlags) complete(env *command.Env, cmd *cobra.Command) (err error) 
 	f.Duration, f.Version, f.Progress = f.duration.Duration(), command.ReadBuildInfo().Version, cmd.ErrOrStderr()
 	// 0 means the default inside, but never what a user means.
 	for name, zero := range map[string]bool{
-		"rounds": f.Rounds == 0, "duration": f.duration == 0, "count": f.Count == 0, "backlog": f.Backlog == 0, "size": f.Payload == 0,
+		"rounds": f.Rounds == 0, "duration": f.duration == 0, "count": f.Count == 0, "backlog": f.Backlog == 0, "size": f.Payload == 0, "batch": f.Batch == 0,
 	} {
 		if zero && flags.Changed(name) {
 			return command.UsageError("--%s 0: allowed is more than 0", name)

@@ -116,7 +116,7 @@ func TestBenchSmoke(t *testing.T) {
 	}
 	for _, name := range []string{
 		"enqueue", "life", "life-confirmed", "latency", "keys", "hook", "throttle", "consumers", "slow", "backlog", "memory", "recovery",
-		"fila", "fila-min", "fila-fifo", "hops", "hops-wire", "jetstream", "jetstream-sync",
+		"fila", "fila-min", "fila-batch", "fila-fifo", "hops", "hops-wire", "jetstream", "jetstream-sync",
 	} {
 		require.True(t, measured[name], name)
 	}
