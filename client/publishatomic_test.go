@@ -98,7 +98,7 @@ func TestBatchesOfAServer(t *testing.T) {
 		futures = append(futures, future)
 	}
 	h := newHistory()
-	k, err := consumer.Consume(t.Context(), "orders", h.handle, Concurrency(8), OnError(h.onError))
+	k, err := consumer.Consume(t.Context(), "orders", h.handle, Concurrency(8), Batch(20), OnError(h.onError))
 	require.NoError(t, err)
 	ids, duplicates := map[string]int{}, 0
 	for _, future := range futures {

@@ -50,7 +50,7 @@ func TestRestarts(t *testing.T) {
 	p := startFila(t, n.URL, "[[queue]]\nname = \"orders\"\nvisibility_timeout_ms = 3000\n")
 	producer, consumer := dial(t, n.URL, WithTimeout(time.Second)), dial(t, n.URL, WithTimeout(30*time.Second))
 	h := newHistory()
-	k, err := consumer.Consume(t.Context(), "orders", h.handle, Concurrency(8), OnError(h.onError))
+	k, err := consumer.Consume(t.Context(), "orders", h.handle, Concurrency(8), Batch(16), OnError(h.onError))
 	require.NoError(t, err)
 
 	const messages = 2000

@@ -26,7 +26,7 @@ const batchesInFlight = 4
 // MaxBatch is the number of messages that JetStream permits in an atomic batch, and fila in any.
 const MaxBatch = 1000
 
-// batchSize returns the number of messages of a batch, of so many that may be under way.
+// batchSize returns the number of messages of a batch. slots is how many messages may be under way.
 func (t *overNATS) batchSize(slots int) int {
 	size := min(max(slots/batchesInFlight, 1), MaxBatch)
 	if t.batch > 0 {
