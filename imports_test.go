@@ -121,7 +121,7 @@ var moduleImports = map[string][]string{
 		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "store/replog", "client", "bench/system",
 		"cli/command", "cli/opscmd", "cli/clitest", "examples/go/consumer", "examples/go/producer", "examples/llm",
 	},
-	"github.com/cespare/xxhash/v2":        {"store/replog"},
+	"github.com/cespare/xxhash/v2":        {"store/replog", "store/storefile"},
 	"github.com/klauspost/compress":       {"store/replog"},
 	"github.com/nats-io/nkeys":            {"sidecar/natsio"},
 	"github.com/nats-io/nats-server/v2":   {"sidecar/natsio", "bench/system", "cli/clitest", "sidecar/e2e/natstest"},

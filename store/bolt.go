@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -21,6 +22,7 @@ type Bolt struct {
 	path storefile.Path
 	o    Options
 	db   *bbolt.DB
+	file *storefile.Committer
 
 	box    mailbox
 	notify notifier
@@ -91,13 +93,13 @@ func Open(path string, o Options) (*Bolt, error) {
 	if err := storefile.Create(p, o.Logger); err != nil {
 		return nil, fmt.Errorf("store: cannot make %s: %w", path, err)
 	}
-	db, _, err := storefile.OpenDB(p, o.file(), storefile.Serving)
+	db, pages, err := storefile.OpenDB(p, o.file(), storefile.Serving)
 	if err != nil {
 		return nil, err
 	}
 	s := newBolt(p, o, db)
 	s.serving = true
-	return serve(s)
+	return serve(s, pages)
 }
 
 func newBolt(path storefile.Path, o Options, db *bbolt.DB) *Bolt {
@@ -113,9 +115,15 @@ func newBolt(path storefile.Path, o Options, db *bbolt.DB) *Bolt {
 }
 
 // serve loads the state in memory and starts the goroutines. It closes the file if it
-// fails.
-func serve(s *Bolt) (*Bolt, error) {
-	if err := s.path.Guard("open", s.load); err != nil {
+// fails. pages are the pages of a file that is opened for Serving.
+func serve(s *Bolt, pages *storefile.PageChecker) (*Bolt, error) {
+	err := s.path.Guard("open", s.load)
+	if err == nil && s.serving { // not before, because a refused file stays as it is
+		if s.file, err = storefile.NewCommitter(s.db, pages, s.o.file()); err != nil {
+			err = fmt.Errorf("store: cannot open %s: %w", s.path, err)
+		}
+	}
+	if err != nil {
 		if cerr := s.db.Close(); cerr != nil {
 			s.o.Logger.Warn("store: closing after a failed open", "file", string(s.path), "error", cerr)
 		}
@@ -193,7 +201,10 @@ func (s *Bolt) Close() error {
 			s.keepConfirmed()
 		}
 		s.closed.Store(true)
-		err = s.path.CloseDB(s.db)
+		if s.serving && s.Err() == nil {
+			err = s.file.Close()
+		}
+		err = errors.Join(err, s.path.CloseDB(s.db))
 		if s.Err() != nil {
 			storefile.ForgetCached(string(s.path))
 		}

@@ -72,7 +72,7 @@ func build(path, tmp string, secret []byte, created int64, o Options) (*Builder,
 	if err := db.Update(func(tx *bbolt.Tx) error { return storefile.Initialise(tx, secret, created) }); err != nil {
 		return nil, errors.Join(err, db.Close(), os.Remove(tmp))
 	}
-	if b.s, err = serve(newBolt(b.tmp, o, db)); err != nil {
+	if b.s, err = serve(newBolt(b.tmp, o, db), nil); err != nil {
 		return nil, errors.Join(err, os.Remove(tmp))
 	}
 	return b, nil

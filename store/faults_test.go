@@ -24,7 +24,11 @@ var flagSeeds = flag.Uint64("fila.seeds", 2, "histories of the power failure tes
 const (
 	faultPage   = 4096
 	faultSector = 512     // what a disk writes as a whole, or not at all
-	faultMeta   = 16 + 64 // bytes of a meta page that mean something
+	faultMeta   = 16 + 64 // bytes of a meta page that mean something to bbolt
+	faultSeal   = 512     // where the seal is
+	sealRuns    = faultSeal + 4
+	sealHead    = 24
+	sealRun     = 16
 
 	metaInUse = 16 + 40 // of a meta page: how many pages are in use
 	metaTx    = 16 + 48 // of a meta page: its transaction
@@ -44,7 +48,7 @@ type outage struct {
 	name string
 	file []byte
 	want *storetest.Content
-	torn bool // one meta page is damaged
+	torn bool // a check must say that the last commit may be missing
 }
 
 // pair is two consecutive images.
@@ -57,11 +61,10 @@ type pair struct {
 }
 
 // TestPowerFailure cuts the power during commits. A commit extends the file if
-// necessary and syncs it, writes data pages and syncs them, and then writes one meta
-// page (TestOrderOfWrites in sidecar/e2e checks that). Until the meta page is complete,
-// the file must have its earlier content, whatever is in the other pages, and fila must
-// be able to continue. The file of the newest confirmed commit may be as it was after any
-// commit before.
+// necessary and syncs it, writes data pages, one meta page and its seal, and syncs all of it
+// (TestOrderOfWrites in sidecar/e2e checks that). Until all is written, the file must have
+// its earlier content, whatever is in the other pages, and fila must be able to continue.
+// The file of the newest confirmed commit may be as it was after any commit before.
 func TestPowerFailure(t *testing.T) {
 	seeds, commits := *flagSeeds, 36
 	if testing.Short() {
@@ -85,8 +88,7 @@ func powerFailures(t *testing.T, opts store.Options, seed uint64, commits int) {
 	opts.KeepConfirmed = true
 	images := makeImages(t, opts, seed, commits)
 	f := &faultFile{t: t, path: filepath.Join(t.TempDir(), "fila.db"), opts: opts}
-	f.opts.NoSync = true // nothing is cut off here that was not cut off already
-	var states, grown, compacting, torn, noticed int
+	var states, grown, compacting, torn, complete int
 	for i := range images[1:] {
 		p := newPair(t, images[i], images[i+1], rand.New(rand.NewPCG(seed, uint64(i))))
 		if p.new.carried > p.old.carried {
@@ -103,19 +105,21 @@ func powerFailures(t *testing.T, opts store.Options, seed uint64, commits int) {
 			if o.torn {
 				torn++
 			}
+			if o.want == p.new.want {
+				complete++
+			}
 			f.about = fmt.Sprintf("seed %d, commit %d, %s", seed, i, o.name)
 			f.survives(o)
 		}
 		f.about = fmt.Sprintf("seed %d, commit %d, cut or with a page lost", seed, i)
 		f.refusesCut(p)
-		noticed += f.lies(p)
+		f.refusesLost(p)
 	}
-	t.Logf("seed %d: %d commits, %d of them compacting, %d growing the file; %d states, %d with a torn meta page; %d files of a disk that lies were noticed",
-		seed, len(images)-1, compacting, grown, states, torn, noticed)
+	t.Logf("seed %d: %d commits, %d of them compacting, %d growing the file; %d states, %d of them complete, %d with a commit that may be missing",
+		seed, len(images)-1, compacting, grown, states, complete, torn)
 	require.Positive(t, compacting, "a commit with compaction must be among them")
 	require.Positive(t, grown, "a commit that makes the file larger must be among them")
 	require.Positive(t, torn)
-	require.Positive(t, noticed, "with whole data pages missing under a new meta page the checks must see it")
 }
 
 // makeImages commits a random history and keeps the file of every commit.
@@ -232,85 +236,95 @@ func (p *pair) base() []byte {
 	return append(slices.Clone(p.old.file), make([]byte, len(p.new.file)-len(p.old.file))...)
 }
 
-func (p *pair) whole() []byte {
-	file := p.base()
-	for _, id := range p.pages {
-		copy(file[id*faultPage:], page(p.new.file, id))
-	}
-	return file
-}
-
 func (p *pair) outages() []outage {
-	out := []outage{
-		{"all data pages, old meta page", p.whole(), p.old.want, false},
-		{"all of it", p.new.file, p.new.want, false},
-	}
+	out := []outage{p.outage("all of it", p.new.file)}
 	if n := len(p.new.file) - len(p.old.file); n > 0 {
 		size := len(p.old.file) + 1 + p.rng.IntN(n)
 		out = append(out, outage{fmt.Sprintf("grown to %d bytes", size), p.base()[:size], p.old.want, false})
 	}
-	for range 4 {
-		out = append(out, p.someData())
+	for _, meta := range []tear{nothing, bytesOf, bytesOf, someSectors, someSectors, everything, everything} {
+		out = append(out, p.mixture(everything, meta), p.mixture(anyOf, meta))
 	}
-	for range 3 {
-		out = append(out, p.tornMeta())
+	// All but one page, or but one sector, is the least that the seal must notice.
+	for _, but := range []tear{nothing, oneSectorLess} {
+		file, id := slices.Clone(p.new.file), p.pages[p.rng.IntN(len(p.pages))]
+		copy(file[id*faultPage:], page(p.base(), id))
+		out = append(out, p.outage(fmt.Sprint("all but page ", id, p.write(file, id, but)), file))
 	}
 	return out
 }
 
-// someData writes some of the data pages, and of some of these only a part.
-func (p *pair) someData() outage {
-	file, share := p.base(), p.rng.IntN(4)
+// tear is what a power failure leaves of a page.
+type tear byte
+
+const (
+	nothing tear = iota
+	everything
+	someSectors // disks write the sectors in any order
+	oneSectorLess
+	bytesOf // of the part that counts; disks write a sector as a whole or not, but the checksum does without that promise
+	anyOf   // nothing, everything or some sectors
+)
+
+// mixture writes the data pages and the meta page in part.
+func (p *pair) mixture(data, meta tear) outage {
+	file := p.base()
 	name := "data pages"
 	for _, id := range p.pages {
-		if p.rng.IntN(4) < share {
-			continue
-		}
-		at, sectors := id*faultPage, faultPage/faultSector
-		switch p.rng.IntN(3) {
-		case 0:
-			sectors = 1 + p.rng.IntN(sectors-1)
-			name += fmt.Sprintf(" %d (%d sectors)", id, sectors)
-		case 1: // disks write the sectors in any order
-			name += fmt.Sprintf(" %d (sectors", id)
-			for k := range sectors {
-				if p.rng.IntN(2) == 0 {
-					copy(file[at+k*faultSector:at+(k+1)*faultSector], p.new.file[at+k*faultSector:])
-					name += fmt.Sprint(" ", k)
-				}
-			}
-			name += ")"
-			continue
-		default:
-			name += fmt.Sprint(" ", id)
-		}
-		copy(file[at:at+sectors*faultSector], p.new.file[at:])
+		name += p.write(file, id, data)
 	}
-	return outage{name, file, p.old.want, false}
+	return p.outage(name+", meta page"+p.write(file, p.meta, meta), file)
 }
 
-// tornMeta writes all data pages and a part of the meta page. All that counts
-// there is within one sector, which is written whole or not; but not every disk
-// keeps that promise, and the checksum must do without it.
-func (p *pair) tornMeta() outage {
-	file, at := p.whole(), p.meta*faultPage
-	n := 1 + p.rng.IntN(faultMeta-1)
-	if p.rng.IntN(3) == 0 {
-		n = (1 + p.rng.IntN(faultPage/faultSector-1)) * faultSector
+// write writes a part of a page, and returns its name.
+func (p *pair) write(file []byte, id int, part tear) (name string) {
+	if part == anyOf {
+		part = []tear{nothing, everything, everything, someSectors}[p.rng.IntN(4)]
 	}
-	from := 0
-	if n < faultMeta && p.rng.IntN(2) == 0 {
-		from = p.rng.IntN(n)
+	at, less := id*faultPage, p.rng.IntN(faultPage/faultSector)
+	switch part {
+	case nothing:
+		return ""
+	case everything:
+		copy(file[at:], page(p.new.file, id))
+		return fmt.Sprint(" ", id)
+	case bytesOf:
+		n := 1 + p.rng.IntN(faultMeta-1)
+		copy(file[at:at+n], p.new.file[at:])
+		return fmt.Sprintf(" %d to byte %d", id, n)
 	}
-	copy(file[at+from:at+n], p.new.file[at+from:])
-	o := outage{fmt.Sprintf("all data pages, bytes %d to %d of meta page %d", from, n, p.meta), file, p.old.want, true}
-	switch got := file[at : at+faultMeta]; {
-	case bytes.Equal(got, p.new.file[at:at+faultMeta]):
-		o.want, o.torn = p.new.want, false
-	case bytes.Equal(got, p.old.file[at:at+faultMeta]):
-		o.torn = false
+	name = fmt.Sprintf(" %d (sectors", id)
+	for k := range faultPage / faultSector {
+		if part == oneSectorLess && k != less || part == someSectors && p.rng.IntN(2) == 0 {
+			copy(file[at+k*faultSector:at+(k+1)*faultSector], p.new.file[at+k*faultSector:])
+			name += fmt.Sprint(" ", k)
+		}
 	}
-	return o
+	return name + ")"
+}
+
+// sealSize returns the number of bytes of the seal.
+func (p *pair) sealSize() int {
+	return sealHead + int(binary.LittleEndian.Uint32(page(p.new.file, p.meta)[sealRuns:]))*sealRun
+}
+
+// outage returns a state with the content that it must have.
+func (p *pair) outage(name string, file []byte) outage {
+	at := p.meta * faultPage
+	got, want, old := file[at:at+faultPage], page(p.new.file, p.meta), page(p.base(), p.meta)
+	if !bytes.Equal(got[:faultMeta], want[:faultMeta]) { // it does not count, or is the one of two commits ago
+		return outage{name, file, p.old.want, !bytes.Equal(got[:faultMeta], old[:faultMeta])}
+	}
+	end := faultSeal + p.sealSize()
+	whole := bytes.Equal(got[:end], want[:end])
+	for _, id := range p.pages {
+		whole = whole && bytes.Equal(page(file, id), page(p.new.file, id))
+	}
+	if whole {
+		return outage{name, file, p.new.want, false}
+	}
+	// Without a seal the commit was certainly not confirmed.
+	return outage{name, file, p.old.want, bytes.Equal(got[faultSeal:faultSeal+16], want[faultSeal:faultSeal+16])}
 }
 
 // faultFile is the file for the states.
@@ -402,26 +416,22 @@ func (f *faultFile) refusesCut(p *pair) {
 	f.survives(outage{"the pages in use", p.new.file[:used], p.new.want, false})
 }
 
-// lies tests this test with a disk that confirms a sync and loses a page. It returns how many
-// such files the store noticed, by an error as for any damage. (It cannot notice all: an old
-// page may fit in the place of the missing one.)
-func (f *faultFile) lies(p *pair) (noticed int) {
+// refusesLost loses a page of a commit that was noted, as a disk does that confirms a sync
+// without it, or damages the seal of the commit.
+func (f *faultFile) refusesLost(p *pair) {
 	f.t.Helper()
-	for range 2 {
-		lost := p.pages[p.rng.IntN(len(p.pages))]
-		file := slices.Clone(p.new.file)
-		copy(file[lost*faultPage:], page(p.base(), lost))
+	lost := slices.Clone(p.new.file)
+	id := p.pages[p.rng.IntN(len(p.pages))]
+	copy(lost[id*faultPage:], page(p.base(), id))
+	damaged := slices.Clone(p.new.file)
+	damaged[p.meta*faultPage+faultSeal+p.rng.IntN(p.sealSize())] ^= 1 << p.rng.IntN(8)
+	for _, file := range [][]byte{lost, damaged} {
 		f.write(file)
-		found := 0
-		_, err := store.CheckFile(f.path, f.opts, func(*store.CorruptError) { found++ })
-		if err != nil { // the lost page was the root of the tree
-			require.ErrorIs(f.t, err, store.ErrNotStore, f.about)
-		}
-		if err != nil || found > 0 {
-			noticed++
-		}
+		require.NoError(f.t, storefile.Path(f.path).WriteConfirmed(p.new.confirmed))
+		_, err := store.Open(f.path, f.opts)
+		var noted *store.LostError
+		require.ErrorAs(f.t, err, &noted, f.about)
 	}
-	return noticed
 }
 
 // keep saves a state that failed, because the layout of pages differs in every run.

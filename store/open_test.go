@@ -230,8 +230,13 @@ func TestOpenOtherVersion(t *testing.T) {
 	edit(t, s.Path(), func(tx *bbolt.Tx) error { // everything else may differ, too
 		return errors.Join(store.PutVersion(tx, 3), tx.DeleteBucket([]byte("segments")))
 	})
-	_, err := store.Open(s.Path(), store.Options{})
+	before, err := os.ReadFile(s.Path())
+	require.NoError(t, err)
+	_, err = store.Open(s.Path(), store.Options{})
 	require.ErrorIs(t, err, store.ErrVersion)
+	after, rerr := os.ReadFile(s.Path())
+	require.NoError(t, rerr)
+	require.True(t, bytes.Equal(before, after), "a refused file stays as it is")
 	var ve *store.VersionError
 	require.ErrorAs(t, err, &ve)
 	require.Equal(t, store.VersionError{File: s.Path(), Found: 3, Want: storefile.Version}, *ve)

@@ -95,7 +95,7 @@ func (s *Bolt) transact(o *outcome, position []byte) error {
 		}
 	}
 	open = false
-	if err := s.path.Guard("commit", tx.Commit); err != nil {
+	if err := s.path.Guard("commit", func() error { return s.file.Commit(tx) }); err != nil {
 		_ = s.path.Guard("rollback", tx.Rollback) // after a panic the transaction holds bbolt's lock
 		return err
 	}

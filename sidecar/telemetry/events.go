@@ -179,6 +179,7 @@ var Events = map[string]string{
 	"recovering":                                                                                                 "fila.store.recovering",
 	"recovered":                                                                                                  "fila.store.recovered",
 	"store: one of two meta pages is damaged, using the other; the last commit may be missing": "fila.store.meta_damaged",
+	"store: the last commit was cut off and is dropped":                                        "fila.store.cut_off",
 	"store: commit failed":               "fila.store.commit_failed",
 	"store: segment cannot be compacted": "fila.store.not_compacted",
 	"store: the clock has been set back: delays and leases keep what remains of them, other times stay as they are": "fila.store.clock_set_back",

@@ -45,7 +45,8 @@ type Checked struct {
 // Check reads the whole store at path, payloads included, and passes every problem
 // to found: pages and their order, checksums, records that do not match the header
 // index, bitmaps, states and consumers of absent messages and queues, duplicate
-// messages, and counters. It changes nothing. It takes less than 100 bytes of memory
+// messages, and counters. It changes nothing, except that it drops a last commit that was
+// cut off. It takes less than 100 bytes of memory
 // for each live message, usually less than one.
 //
 // The error is about a file that cannot be checked at all: [ErrLocked],

@@ -4,7 +4,7 @@
 //
 // [Open] opens a file that no process serves and returns a [File] to read it. [Check]
 // reports everything that is wrong with a file, and [Backup] copies one. [OpenDB] opens
-// a file for a store.
+// a file for a store, and a [Committer] makes its commits durable.
 //
 // bbolt trusts its file. So [OpenDB] checks all pages first, [Path.Guard] converts
 // panics to errors, and every record has a checksum. A [CorruptError] names the place.

@@ -21,7 +21,8 @@ type File struct {
 	clockErr error // the clock cannot be read: times are as in the file
 }
 
-// Open opens the store at path for reading. It never makes or changes a file. The
+// Open opens the store at path for reading. It never makes a file, and changes
+// none except that it drops a last commit that was cut off. The
 // error is [ErrLocked] if a process serves it, [*VersionError], [ErrNotStore] or
 // [*CorruptError].
 func Open(path string, o Options) (*File, error) { return OpenAs(path, o, Reading) }

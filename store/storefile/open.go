@@ -54,13 +54,14 @@ type Mode uint8
 // The modes.
 const (
 	Serving   Mode = iota
-	Reading        // nothing is changed; other processes may read, too
+	Reading        // nothing is changed, but see dropTorn; other processes may read, too
 	Rewriting      // nothing is changed, and no other process may read
 	Making         // the file must not exist
 )
 
 // OpenDB opens a bbolt file after it has checked its structure. pages has the figures
-// of the check.
+// of the check. Transactions of a file that is opened for Serving are committed by a
+// [Committer].
 func OpenDB(path Path, o Options, mode Mode) (db *bbolt.DB, pages *PageChecker, err error) {
 	o = o.withDefaults()
 	var file *os.File
@@ -71,7 +72,7 @@ func OpenDB(path Path, o Options, mode Mode) (db *bbolt.DB, pages *PageChecker, 
 		NoFreelistSync: true,
 		FreelistType:   bbolt.FreelistMapType,
 		PageSize:       PageSize,
-		NoSync:         o.NoSync,
+		NoSync:         o.NoSync || mode == Serving, // a Committer syncs
 		NoGrowSync:     o.NoSync,
 		NoStatistics:   true,
 		ReadOnly:       mode == Reading || mode == Rewriting,
@@ -89,6 +90,9 @@ func OpenDB(path Path, o Options, mode Mode) (db *bbolt.DB, pages *PageChecker, 
 				}
 			}
 			if mode != Making {
+				if err := path.dropTorn(f, mode, o.Logger); err != nil {
+					return nil, errors.Join(err, f.Close())
+				}
 				if err := pages.checkFile(f, o.Logger); err != nil {
 					return nil, errors.Join(err, f.Close())
 				}
@@ -127,6 +131,30 @@ func OpenDB(path Path, o Options, mode Mode) (db *bbolt.DB, pages *PageChecker, 
 		return nil, nil, fmt.Errorf("%w: %s", ErrLocked, path)
 	}
 	return nil, nil, fmt.Errorf("store: cannot open %s: %w", path, err)
+}
+
+// dropTorn drops a newest commit that is not complete, see the function.
+func (p Path) dropTorn(f *os.File, mode Mode, log *slog.Logger) error {
+	page, err := dropTorn(f)
+	if page == nil || err != nil {
+		return err
+	}
+	if mode != Serving { // f is open for reading
+		if f, err = os.OpenFile(string(p), os.O_WRONLY, 0); err == nil {
+			defer f.Close() //nolint:errcheck // it is synced
+		}
+	}
+	if err == nil {
+		_, err = f.WriteAt(page, int64(ne.Uint64(page))*PageSize)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("its last commit was cut off and cannot be dropped: %w", err)
+	}
+	log.Info("store: the last commit was cut off and is dropped", "file", string(p))
+	return nil
 }
 
 // mapSizes are the sizes of address space to ask for, in order. A write that outgrows

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"log/slog"
 	"os"
@@ -54,7 +53,8 @@ type PageChecker struct {
 	path  Path
 	Pages uint64   // in use by the file
 	Size  int64    // bytes of the file
-	seen  []uint64 // a bit for each page that is referred to
+	seen  pageSet  // pages that something refers to
+	tree  pageSet  // of these, all but the list of free pages and its pages
 	Used  uint64   // pages of seen
 	Torn  bool     // one of the two meta pages is damaged
 	spare [][]byte // buffers to reuse
@@ -118,12 +118,14 @@ func (c *PageChecker) checkFile(f *os.File, log *slog.Logger) error {
 	if err := readAhead(f, int64(c.Pages)*PageSize); err != nil {
 		return fmt.Errorf("reading %s: %w", c.path, err)
 	}
-	c.seen = make([]uint64, c.Pages/64+1)
+	c.seen = make(pageSet, c.Pages/64+1)
 	c.seen[0], c.Used = 3, 2 // the meta pages
-	if err := c.tree(root, 0, nil, nil); err != nil {
+	if err := c.subtree(root, 0, nil, nil); err != nil {
 		return err
 	}
+	c.tree = c.seen
 	if freelist != noFreelist {
+		c.tree = slices.Clone(c.seen)
 		return c.aside(c.freelist(freelist))
 	}
 	return nil
@@ -131,43 +133,25 @@ func (c *PageChecker) checkFile(f *os.File, log *slog.Logger) error {
 
 // meta reads both meta pages and returns root and free list of the newer one.
 func (c *PageChecker) meta(log *slog.Logger) (root, freelist uint64, err error) {
-	var txid uint64
-	valid := 0
-	version, size := uint32(boltVersion), uint32(PageSize)
-	for id := range uint64(2) {
-		b := make([]byte, pageHeader+64+8)
-		if _, err := c.f.ReadAt(b, int64(id)*PageSize); err != nil {
-			if errors.Is(err, io.EOF) {
-				continue
-			}
-			return 0, 0, err
-		}
-		m := b[pageHeader:]
-		h := fnv.New64a()
-		h.Write(m[:56]) //nolint:errcheck // a hash never fails
-		if ne.Uint32(m) != boltMagic || ne.Uint64(m[56:]) != h.Sum64() {
-			continue
-		}
-		if valid++; valid == 1 || ne.Uint64(m[48:]) > txid {
-			version, size = ne.Uint32(m[4:]), ne.Uint32(m[8:])
-			root, freelist = ne.Uint64(m[16:]), ne.Uint64(m[32:])
-			c.Pages, txid = ne.Uint64(m[40:]), ne.Uint64(m[48:])
-		}
+	m, other, err := readMetas(c.f)
+	if err != nil {
+		return 0, 0, err
 	}
+	c.Pages = m.pages
 	switch {
-	case valid == 0:
+	case !m.valid:
 		return 0, 0, fmt.Errorf("%w: %s has no valid meta page", ErrNotStore, c.path)
-	case version != boltVersion || size != PageSize:
-		return 0, 0, fmt.Errorf("%w: %s is of bbolt version %d with pages of %d bytes", ErrNotStore, c.path, version, size)
+	case m.version != boltVersion || m.size != PageSize:
+		return 0, 0, fmt.Errorf("%w: %s is of bbolt version %d with pages of %d bytes", ErrNotStore, c.path, m.version, m.size)
 	case c.Pages > 1<<40:
 		return 0, 0, c.bad(0, "%d pages in use", c.Pages)
 	}
-	if c.Torn = valid == 1; c.Torn {
+	if c.Torn = !other.valid; c.Torn {
 		// A commit that was cut off while it wrote its meta page looks like this, and
 		// was not confirmed. A page that was damaged later looks the same.
 		log.Warn("store: one of two meta pages is damaged, using the other; the last commit may be missing", "file", string(c.path))
 	}
-	return root, freelist, nil
+	return m.root, m.freelist, nil
 }
 
 // load reads n bytes from offset from of a page with its overflow.
@@ -188,18 +172,18 @@ func (c *PageChecker) claim(id, n uint64) error {
 		return c.bad(id, "outside of the file (%d pages)", c.Pages)
 	}
 	for i := id; i < id+n; i++ {
-		if c.seen[i/64]>>(i%64)&1 != 0 {
+		if c.seen.has(i) {
 			return c.bad(i, "used twice")
 		}
-		c.seen[i/64] |= 1 << (i % 64)
+		c.seen.add(i)
 		c.Used++
 	}
 	return nil
 }
 
-// tree checks a page and the pages below it. Their keys must be at least low and,
+// subtree checks a page and the pages below it. Their keys must be at least low and,
 // unless that is nil, below high.
-func (c *PageChecker) tree(id uint64, depth int, low, high []byte) error {
+func (c *PageChecker) subtree(id uint64, depth int, low, high []byte) error {
 	return c.aside(c.page(id, depth, low, high))
 }
 
@@ -306,7 +290,7 @@ func (c *PageChecker) elements(id uint64, at int64, b []byte, size int64, depth 
 		if i+1 < len(down) {
 			next = down[i+1].key
 		}
-		if err := c.tree(d.id, depth+1, d.key, next); err != nil {
+		if err := c.subtree(d.id, depth+1, d.key, next); err != nil {
 			return 0, err
 		}
 	}
@@ -339,7 +323,7 @@ func (c *PageChecker) bucket(id uint64, at int64, b []byte, pos, n int64, depth 
 		if n != bucketValue {
 			return c.bad(id, "bucket of %d bytes", n)
 		}
-		return c.tree(root, depth+1, nil, nil)
+		return c.subtree(root, depth+1, nil, nil)
 	}
 	in := v[bucketValue:]
 	if len(in) < pageHeader || ne.Uint16(in[8:]) != pageLeaf || depth > maxDepth {
@@ -388,6 +372,21 @@ func (c *PageChecker) freelist(id uint64) error {
 	}
 	return nil
 }
+
+// pageSet is a set of pages, a bit for each.
+type pageSet []uint64
+
+func (s pageSet) has(id uint64) bool { return id/64 < uint64(len(s)) && s[id/64]>>(id%64)&1 != 0 }
+
+func (s *pageSet) add(id uint64) {
+	for uint64(len(*s)) <= id/64 {
+		*s = append(*s, 0)
+	}
+	(*s)[id/64] |= 1 << (id % 64)
+}
+
+// remove removes a page that is in the set.
+func (s pageSet) remove(id uint64) { s[id/64] &^= 1 << (id % 64) }
 
 const (
 	probes     = 64

@@ -1,0 +1,174 @@
+package storefile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+)
+
+// committed is a file with a Committer.
+type committed struct {
+	t    *testing.T
+	path Path
+	db   *bbolt.DB
+	c    *Committer
+}
+
+func openCommitted(t *testing.T, path Path, o Options) *committed {
+	t.Helper()
+	o = o.withDefaults()
+	require.NoError(t, Create(path, o.Logger))
+	db, pages, err := OpenDB(path, o, Serving)
+	require.NoError(t, err)
+	c, err := NewCommitter(db, pages, o)
+	require.NoError(t, err)
+	return &committed{t, path, db, c}
+}
+
+func (f *committed) commit(change func(*bbolt.Tx) error) {
+	f.t.Helper()
+	tx, err := f.db.Begin(true)
+	require.NoError(f.t, err)
+	require.NoError(f.t, errors.Join(change(tx), f.c.Commit(tx)))
+}
+
+// seal returns the meta page of the newest commit, and checks its seal.
+func (f *committed) seal() metaPage {
+	f.t.Helper()
+	newest, _, err := readMetas(f.c.f)
+	require.NoError(f.t, err)
+	require.True(f.t, newest.whole(f.c.f))
+	return newest
+}
+
+// TestCommitterKnowsTheTree makes random changes in nested buckets with small and large
+// values, so that the tree becomes deep and flat again. After each commit the pages that the
+// Committer has in its tree are those that a check of the file finds.
+func TestCommitterKnowsTheTree(t *testing.T) {
+	f := openCommitted(t, Path(filepath.Join(t.TempDir(), "x.db")), Options{})
+	rng := rand.New(rand.NewPCG(1, 2))
+	levels, synced := map[int]bool{}, 0
+	for round := range 300 {
+		grow := round/50%2 == 0
+		n := []int{1, 3, 40, 600}[rng.IntN(4)]
+		f.commit(func(tx *bbolt.Tx) error {
+			var errs []error
+			for range n {
+				errs = append(errs, randomChange(tx, rng, grow))
+			}
+			return errors.Join(errs...)
+		})
+		m := f.seal()
+		if le.Uint32(m.page[sealAt+4:]) == 0 {
+			synced++
+		}
+		check := &PageChecker{path: f.path}
+		require.NoError(t, check.checkFile(f.c.f, slog.New(slog.DiscardHandler)))
+		require.True(t, slices.Equal(trim(check.tree), trim(f.c.tree)), "commit %d", round)
+		require.Empty(t, trim(f.c.shared), "commit %d", round)
+		require.NoError(t, f.db.View(func(tx *bbolt.Tx) error {
+			levels[tx.Bucket([]byte("flat")).Stats().Depth] = true
+			return nil
+		}))
+	}
+	require.Greater(t, len(levels), 2, "depths of the tree")
+	require.Positive(t, synced, "a commit that is too large for a seal with runs")
+	require.NoError(t, errors.Join(f.c.Close(), f.db.Close()))
+}
+
+// trim removes zeros from the end, which growing leaves.
+func trim(s pageSet) pageSet {
+	for len(s) > 0 && s[len(s)-1] == 0 {
+		s = s[:len(s)-1]
+	}
+	return s
+}
+
+func randomChange(tx *bbolt.Tx, rng *rand.Rand, grow bool) error {
+	name := []byte("flat")
+	if rng.IntN(3) == 0 {
+		name = []byte("nested")
+	}
+	b, err := tx.CreateBucketIfNotExists(name)
+	if err == nil {
+		_, err = tx.CreateBucketIfNotExists([]byte("flat"))
+	}
+	if err != nil {
+		return err
+	}
+	key := fmt.Appendf(nil, "%05d", rng.IntN(20_000))
+	value := bytes.Repeat([]byte{byte(rng.Uint32())}, []int{0, 10, 200, 3000, 20_000}[rng.IntN(5)])
+	if string(name) == "nested" {
+		if !grow {
+			if k, _ := b.Cursor().Seek(key); k != nil {
+				return b.DeleteBucket(k)
+			}
+			return nil
+		}
+		in, err := b.CreateBucketIfNotExists(key)
+		return errors.Join(err, in.Put([]byte("index"), value), in.Put(fmt.Append(nil, rng.IntN(9)), value))
+	}
+	if grow {
+		return b.Put(key, value[:min(len(value), 300)])
+	}
+	c := b.Cursor()
+	for k, _ := c.Seek(key); k != nil && rng.IntN(8) > 0; k, _ = c.Next() {
+		if err := c.Delete(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestSealsEndWithTheFile: a file that was closed in order has no seals, and one that was not
+// has the seal of the newest commit.
+func TestSealsEndWithTheFile(t *testing.T) {
+	path := Path(filepath.Join(t.TempDir(), "x.db"))
+	put := func(tx *bbolt.Tx) error {
+		b, err := tx.CreateBucketIfNotExists([]byte("b"))
+		return errors.Join(err, b.Put([]byte("k"), fmt.Append(nil, tx.ID())))
+	}
+	sealed := func(f *committed) (n int) {
+		newest, other, err := readMetas(f.c.f)
+		require.NoError(t, err)
+		for _, m := range []metaPage{newest, other} {
+			if m.sealed() {
+				n++
+			}
+		}
+		return n
+	}
+	f := openCommitted(t, path, Options{})
+	f.seal()
+	require.Equal(t, 1, sealed(f))
+	f.commit(put)
+	require.Equal(t, 2, sealed(f))
+	require.NoError(t, f.c.unseal())
+	require.Zero(t, sealed(f))
+	require.NoError(t, f.db.Close())
+
+	f = openCommitted(t, path, Options{})
+	f.commit(put)
+	require.NoError(t, f.db.Close()) // as if it was killed
+	f = openCommitted(t, path, Options{})
+	before := f.seal()
+	f.commit(put)
+	require.Equal(t, before.txid+1, f.seal().txid)
+	require.NoError(t, f.db.Close())
+
+	f = openCommitted(t, path, Options{NoSync: true}) // its commits have no seal
+	require.Zero(t, sealed(f))
+	f.commit(put)
+	require.NoError(t, errors.Join(f.c.Close(), f.db.Close()))
+	f = openCommitted(t, path, Options{})
+	require.Equal(t, before.txid+2, f.seal().txid)
+	require.NoError(t, errors.Join(f.c.Close(), f.db.Close()))
+}
