@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"context"
+	"encoding/base64"
+	bits "encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -143,8 +145,9 @@ func (l *load) setup(c *client) {
 // start starts all workers.
 func (l *load) start() {
 	for i, queue := range l.queues {
-		l.work.Add(3)
+		l.work.Add(4)
 		go l.produceOneByOne(queue, fmt.Sprint("one", i))
+		go l.produceBatches(queue, fmt.Sprint("batch", i))
 		go l.producePipelined(queue, fmt.Sprint("pipe", i))
 		go l.produceCareless(queue, fmt.Sprint("careless", i))
 		for j := range 2 {
@@ -255,6 +258,104 @@ func (l *load) confirm(key string, reply *nats.Msg) bool {
 	}
 	l.h.confirmed(key, out.ID)
 	return true
+}
+
+// produceBatches sends batches, waits for each reply, and repeats messages without a
+// confirmation in one batch.
+func (l *load) produceBatches(queue, name string) {
+	defer l.work.Done()
+	rng := l.random()
+	var keys []string // of unconfirmed messages
+	var messages []*nats.Msg
+	for i := 0; ; {
+		p := l.next()
+		if p == nil {
+			return
+		}
+		if len(messages) == 0 {
+			for range 1 + rng.IntN(30) {
+				keys = append(keys, fmt.Sprint(name, "-", i))
+				messages = append(messages, l.newMessage(rng, queue, keys[len(keys)-1]))
+				messages[len(messages)-1].Header.Set("Nats-Msg-Id", keys[len(keys)-1])
+				i++
+			}
+		}
+		reply, err := l.request(l.conns[3], p, batchMessage(messages))
+		if err != nil || !l.confirmBatch(&keys, &messages, reply) {
+			if !pause(l.ctx, 5*time.Millisecond) {
+				return
+			}
+		}
+	}
+}
+
+// batchMessage returns the enqueue of a batch.
+func batchMessage(messages []*nats.Msg) *nats.Msg {
+	batch := &nats.Msg{Subject: messages[0].Subject, Header: nats.Header{"Fila-Batch": {strconv.Itoa(len(messages))}}}
+	for _, m := range messages {
+		var lines strings.Builder
+		for name, values := range m.Header {
+			fmt.Fprintf(&lines, "%s: %s\r\n", name, values[0])
+		}
+		batch.Data = bits.BigEndian.AppendUint32(batch.Data, uint32(lines.Len()))
+		batch.Data = bits.BigEndian.AppendUint32(batch.Data, uint32(len(m.Data)))
+		batch.Data = append(append(batch.Data, lines.String()...), m.Data...)
+	}
+	return batch
+}
+
+// confirmBatch records the confirmations in a reply to a batch and leaves the other messages. It
+// reports whether there are none.
+func (l *load) confirmBatch(keys *[]string, messages *[]*nats.Msg, reply *nats.Msg) bool {
+	if reply.Header.Get("Status") == "503" {
+		return false
+	}
+	if e := errorOf(l.t, reply); e != nil {
+		if e.Code != 503 && e.Code != 500 && (e.Code != 429 || !l.full) {
+			l.t.Errorf("batch of %s: %v", (*keys)[0], e)
+		}
+		return false
+	}
+	var out struct {
+		Queue      string `json:"queue"`
+		IDs        string `json:"ids"`
+		Duplicates []int  `json:"duplicates"`
+		Refused    []struct {
+			Index       int    `json:"index"`
+			Code        int    `json:"code"`
+			ErrCode     int    `json:"err_code"`
+			Description string `json:"description"`
+			RetryAfter  int    `json:"retry_after_ms"`
+		} `json:"refused"`
+		Room int `json:"room"`
+	}
+	if !decode(l.t, reply.Data, &out) {
+		return false
+	}
+	ids, err := base64.RawURLEncoding.DecodeString(out.IDs)
+	if err != nil || len(ids) != 16*len(*keys) {
+		l.t.Errorf("reply to a batch of %d: %s", len(*keys), reply.Data)
+		return false
+	}
+	refused := map[int]bool{}
+	for _, no := range out.Refused {
+		if no.Code != 503 && no.Code != 500 && (no.Code != 429 || !l.full) {
+			l.t.Errorf("%s in a batch was refused: %v", (*keys)[no.Index], no)
+		}
+		refused[no.Index] = true
+	}
+	var openKeys []string
+	var open []*nats.Msg
+	for i, key := range *keys {
+		if refused[i] {
+			openKeys, open = append(openKeys, key), append(open, (*messages)[i])
+			continue
+		}
+		id := ids[16*i : 16*i+16]
+		l.h.confirmed(key, fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]))
+	}
+	*keys, *messages = openKeys, open
+	return len(open) == 0
 }
 
 // producePipelined keeps many enqueues open at a time.
