@@ -37,7 +37,7 @@ func TestBenchMistakes(t *testing.T) {
 	clitest.Isolate(t)
 	program.Mistakes(t, map[string]string{
 		"bench --workload lief":                 `workload "lief" is not known: allowed is enqueue, life`,
-		"bench --system kafka":                  `system "kafka" is not known: allowed is fila, fila-f`,
+		"bench --system kafka":                  `system "kafka" is not known: allowed is fila, fila-min`,
 		"bench --system rabbitmq":               `system "rabbitmq" needs the program with the clients`,
 		"bench --peers no/such/program":         `--peers: exec: "no/such/program": stat no/such/program: no such file`,
 		"bench --rounds 0":                      "--rounds 0: allowed is more than 0",

@@ -150,7 +150,7 @@ func (r *Replica) dropFile(cause error) error {
 // until there is another one.
 func (r *Replica) makeFile(ctx context.Context, st state) error {
 	nothing := position{incarnation: r.o.Incarnation, shard: r.o.Shard}
-	done, err := r.restore(ctx, nil)
+	done, err := r.restore(ctx, st, nil)
 	if err == nil && !done {
 		r.safe = nothing
 		if err = r.compare(ctx, st); err == nil {
@@ -174,7 +174,7 @@ func (r *Replica) continueFromSnapshot(ctx context.Context, st state, gap error)
 	if err := r.closeFile(); err != nil {
 		return err
 	}
-	done, err := r.restore(ctx, &have)
+	done, err := r.restore(ctx, st, &have)
 	if err == nil && !done || r.repaired != 0 {
 		done, err = r.restoreRepair(ctx, st, have)
 	}

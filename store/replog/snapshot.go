@@ -147,22 +147,23 @@ func (o *Options) stat(ctx context.Context, name string) (Snapshot, error) {
 }
 
 // usable returns the snapshots of the shard, the newest first, without those from before a loss
-// that have records which the log lacks.
-func (r *Replica) usable(ctx context.Context) ([]Snapshot, error) {
-	st, err := r.j.state(ctx)
-	if err != nil {
+// that have records which the log lacks. st is the state of the stream; nil: it is asked for.
+func (r *Replica) usable(ctx context.Context, st *state) ([]Snapshot, error) {
+	all, err := r.o.list(ctx)
+	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	all, err := r.o.list(ctx)
-	var usable []Snapshot
-	for _, s := range all {
-		known := s.last.N > 0
-		if s.Seq > st.last || known && errors.Is(r.compareAt(ctx, st, s.last), ErrShorter) {
-			continue
+	if st == nil {
+		now, err := r.j.state(ctx)
+		if err != nil {
+			return nil, err
 		}
-		usable = append(usable, s)
+		st = &now
 	}
-	return usable, err
+	return slices.DeleteFunc(all, func(s Snapshot) bool {
+		known := s.last.N > 0
+		return s.Seq > st.last || known && errors.Is(r.compareAt(ctx, *st, s.last), ErrShorter)
+	}), nil
 }
 
 func (o *Options) slot(n int) string { return fmt.Sprintf("%d/%d", o.Shard, n) }
@@ -244,7 +245,7 @@ func (r *Replica) Snapshots(ctx context.Context) ([]Snapshot, error) {
 	if r.o.Snapshots == nil {
 		return nil, nil
 	}
-	return r.usable(ctx)
+	return r.usable(ctx, nil)
 }
 
 // Snapshot puts a compacted copy of the replica into the object store, and purges the log up
@@ -256,7 +257,7 @@ func (r *Replica) Snapshot(ctx context.Context) (Snapshot, error) {
 	if r.o.Snapshots == nil {
 		return Snapshot{}, errors.New("replog: there is no object store for snapshots")
 	}
-	have, err := r.usable(ctx)
+	have, err := r.usable(ctx, nil)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -318,11 +319,11 @@ func compacted(path string, o store.Options) (position, error) {
 
 // restore replaces the file, which is not open, by the newest readable snapshot, if that is
 // newer than the position of the file.
-func (r *Replica) restore(ctx context.Context, have *position) (done bool, err error) {
+func (r *Replica) restore(ctx context.Context, st state, have *position) (done bool, err error) {
 	if r.o.Snapshots == nil {
 		return false, nil
 	}
-	all, err := r.usable(ctx)
+	all, err := r.usable(ctx, &st)
 	if err != nil {
 		return false, err
 	}

@@ -236,7 +236,7 @@ func (r *Replica) newest(ctx context.Context) (uint64, error) {
 	if known != nil {
 		return known.Seq, nil
 	}
-	all, err := r.usable(ctx)
+	all, err := r.usable(ctx, nil)
 	if err != nil || len(all) == 0 {
 		return 0, err
 	}
