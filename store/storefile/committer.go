@@ -23,8 +23,7 @@ import (
 //   - A file that was closed in order has no seals, so that a program that does not know
 //     them can write to it.
 //
-// A commit of many pages is synced before it gets a seal without runs: reading the pages
-// would take longer than a sync.
+// A commit with too many runs for a seal is synced before it gets a seal without runs.
 //
 // The pages that a commit wrote are the pages of its tree that are not in the tree before
 // it. The Committer knows which pages are in the tree, and reads only what changed.
@@ -44,10 +43,6 @@ type Committer struct {
 	seal   []byte
 	buf    []byte
 }
-
-// maxSealed is the largest number of pages that a seal is about: a mebibyte, whose checksum
-// takes about as long as a sync of a fast disk.
-const maxSealed = 256
 
 // NewCommitter returns the Committer of a file that OpenDB has opened for Serving, with the
 // pages that OpenDB returned. It makes the newest commit durable.
@@ -91,11 +86,11 @@ func (c *Committer) Commit(tx *bbolt.Tx) error {
 	if err := tx.Commit(); err != nil || c == nil || c.noSync {
 		return err
 	}
-	runs, pages, err := c.update(txid)
+	runs, err := c.update(txid)
 	if err != nil {
 		return err
 	}
-	if len(runs) > maxRuns || pages > maxSealed {
+	if len(runs) > maxRuns {
 		if err := c.db.Sync(); err != nil {
 			return err
 		}
@@ -143,13 +138,13 @@ func (c *Committer) write(txid uint64, runs []run) (err error) {
 }
 
 // update updates the tree after a commit, and returns what the commit wrote.
-func (c *Committer) update(txid uint64) (runs []run, pages uint64, err error) {
+func (c *Committer) update(txid uint64) ([]run, error) {
 	m, err := readMeta(c.f, txid%2, c.page[:PageSize])
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if !m.valid || m.txid != txid {
-		return nil, 0, fmt.Errorf("%s has another meta page than was written", c.path)
+		return nil, fmt.Errorf("%s has another meta page than was written", c.path)
 	}
 	c.wrote, c.tops = c.wrote[:0], c.tops[:0]
 	err = c.walk(m.root, func(id uint64) bool {
@@ -161,7 +156,7 @@ func (c *Committer) update(txid uint64) (runs []run, pages uint64, err error) {
 		return false
 	}, func(r run) { c.wrote = append(c.wrote, r) })
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	// The other pages of the tree before are free. A subtree that both trees have is below
 	// a page that the commit wrote, or below such a subtree. So the walk meets its top.
@@ -171,19 +166,18 @@ func (c *Committer) update(txid uint64) (runs []run, pages uint64, err error) {
 		}
 	})
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	for _, id := range c.tops {
 		c.shared.remove(id)
 	}
 	for _, r := range c.wrote {
-		pages += r.pages
 		for id := r.first; id < r.first+r.pages; id++ {
 			c.tree.add(id)
 		}
 	}
 	c.root = m.root
-	return mergeRuns(c.wrote), pages, nil
+	return mergeRuns(c.wrote), nil
 }
 
 // walk visits a page and the pages below it if enter returns true for them.

@@ -80,7 +80,7 @@ func TestCommitterKnowsTheTree(t *testing.T) {
 		}))
 	}
 	require.Greater(t, len(levels), 2, "depths of the tree")
-	require.Positive(t, synced, "a commit that is too large for a seal with runs")
+	require.Positive(t, synced, "a commit of more runs than a seal has room for")
 	require.NoError(t, errors.Join(f.c.Close(), f.db.Close()))
 }
 
