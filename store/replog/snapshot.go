@@ -147,7 +147,7 @@ func (o *Options) stat(ctx context.Context, name string) (Snapshot, error) {
 }
 
 // usable returns the snapshots of the shard, the newest first, without those from before a loss
-// that have records which the log lacks. st is the state of the stream; nil: it is asked for.
+// that have records which the log lacks. st is the state of the stream; nil: usable reads it.
 func (r *Replica) usable(ctx context.Context, st *state) ([]Snapshot, error) {
 	all, err := r.o.list(ctx)
 	if err != nil || len(all) == 0 {
