@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -148,6 +149,7 @@ func TestAtomicBatchIsOneCommit(t *testing.T) {
 		reply, _ := r.batched()
 		require.Empty(t, reply.Refused)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		require.Equal(t, []int{1, 5, 1}, commits)
 	})
 }
@@ -182,5 +184,100 @@ func TestBatchWithoutReply(t *testing.T) {
 		require.Nil(t, q.Accept(m))
 		require.Len(t, r.news(wire.EventRefused), 1)
 		require.EqualValues(t, 1, q.Depth())
+	})
+}
+
+// batches returns the first bytes of the deliveries to a subject since the last call, by batch.
+func (r *rig) batches(subject string) (all []string) {
+	r.t.Helper()
+	synctest.Wait()
+	for _, m := range r.conn.take(subject) {
+		n, err := strconv.Atoi(m.Header.Get(wire.HeaderBatch))
+		require.NoError(r.t, err)
+		deliveries, werr := wire.ParseDelivered(m.Data, n)
+		require.Nil(r.t, werr)
+		text := ""
+		for _, d := range deliveries {
+			text += string(d.Data[:1])
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+func (r *rig) consumeBatches(q *Queue, name string, credit int, form queue.DeliveryForm) {
+	r.t.Helper()
+	require.True(r.t, q.Tell(queue.Register{Consumer: name, Subject: name, MaxInFlight: credit, Form: form}))
+	synctest.Wait()
+}
+
+func TestBatchWaits(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.consumeBatches(q, "w", 100, queue.DeliveryForm{Batch: 3, BatchWaitMs: 50})
+		require.Nil(t, r.enqueue("a", "", nil))
+		time.Sleep(20 * time.Millisecond)
+		require.Nil(t, r.enqueue("b", "", nil))
+		require.Empty(t, r.batches("w"))
+		time.Sleep(31 * time.Millisecond)
+		require.Equal(t, []string{"ab"}, r.batches("w"))
+
+		for _, body := range []string{"c", "d", "e", "f"} {
+			require.Nil(t, r.enqueue(body, "", nil))
+		}
+		require.Equal(t, []string{"cde"}, r.batches("w"), "it is full")
+		time.Sleep(51 * time.Millisecond)
+		require.Equal(t, []string{"f"}, r.batches("w"))
+
+		require.Nil(t, r.enqueue("g", "", nil))
+		synctest.Wait()
+		q.run.end()
+		require.Equal(t, []string{"g"}, r.batches("w"), "nothing waits for a machine that has ended")
+	})
+}
+
+func TestBatchBytes(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		for _, body := range []string{"a", "b", "c", "d"} {
+			require.Nil(t, r.enqueue(strings.Repeat(body, 1900), "", nil))
+		}
+		require.Nil(t, r.enqueue(strings.Repeat("e", 9000), "", nil))
+		r.consumeBatches(q, "w", 100, queue.DeliveryForm{Batch: 100, BatchBytes: 4096})
+		require.Equal(t, []string{"ab", "cd", "e"}, r.batches("w"), "a larger message goes alone")
+	})
+}
+
+func TestBatchesOfTwoConsumers(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.consumeBatches(q, "one", 3, queue.DeliveryForm{Batch: 2})
+		r.consumeBatches(q, "two", 3, queue.DeliveryForm{Batch: 9, MinHeaders: true})
+		all := make([][]string, 0, 6)
+		for _, body := range []string{"a", "b", "c", "d", "e", "f"} {
+			all = append(all, []string{body})
+		}
+		require.Nil(t, q.Accept(batchOf(false, all...)))
+		require.Equal(t, []string{"ac", "e"}, r.batches("one"))
+		require.Equal(t, []string{"bdf"}, r.batches("two"))
+	})
+}
+
+// A batch that cannot be published leaves no message leased.
+func TestBatchThatCannotBePublished(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		failed := false
+		r.conn.refuse(func(m *nats.Msg) error {
+			if m.Subject != "w" || failed {
+				return nil
+			}
+			failed = true
+			return nats.ErrConnectionReconnecting
+		})
+		r.consumeBatches(q, "w", 10, queue.DeliveryForm{Batch: 10})
+		require.Nil(t, q.Accept(batchOf(false, []string{"a"}, []string{"b"})))
+		require.Equal(t, []string{"ab"}, r.batches("w"))
+		require.True(t, failed)
 	})
 }

@@ -421,12 +421,12 @@ func (c *fakeConn) PublishMsg(m *nats.Msg) error {
 			return err
 		}
 	}
-	// Two deliveries of one message share its headers.
+	// The dispatcher uses headers and buffers again.
 	header := make(nats.Header, len(m.Header))
 	for name, values := range m.Header {
 		header[name] = slices.Clone(values)
 	}
-	c.mu.msgs = append(c.mu.msgs, &nats.Msg{Subject: m.Subject, Reply: m.Reply, Header: header, Data: m.Data})
+	c.mu.msgs = append(c.mu.msgs, &nats.Msg{Subject: m.Subject, Reply: m.Reply, Header: header, Data: slices.Clone(m.Data)})
 	return nil
 }
 

@@ -81,6 +81,7 @@ func (r *runner) run() {
 		case <-r.timer.C:
 		case <-r.stopping.Done():
 			r.finish()
+			r.dispatcher.end()
 			return
 		}
 		r.mu.Lock()
@@ -101,7 +102,6 @@ func (r *runner) finish() {
 	gone := r.sides[queue.Main].deleted.Load() || r.shard.leaving.Load() // release its gates
 	r.machine.Finish(now, gone, &r.effects)
 	r.carryOut()
-	r.dispatcher.end()
 	r.ended = true
 	r.mail.close()
 	for _, in := range r.mail.take(nil) {

@@ -135,7 +135,7 @@ func TestDeliveriesKeepTheirOrder(t *testing.T) {
 		if next++; next == n {
 			finished <- ""
 		}
-		if acks.post([]*nats.Msg{m}) {
+		if acks.post([]*nats.Msg{{Reply: m.Reply}}) { // the dispatcher uses m again
 			acking.Go(ack)
 		}
 		return nil
