@@ -16,7 +16,8 @@ import "github.com/stretchr/testify/require"
 // All intervals at once: the largest difference over an interval is the range
 // of X(t) = S_i(t)*w_j - S_j(t)*w_i, so its least and greatest value are kept.
 //
-// A returned cost counts as served until it has been spent again. This sum is wrong
+// A returned or refunded cost counts as served until it has been spent again, also one of a
+// flow that owes: by now the flow may have paid a part of it by waiting. This sum is wrong
 // for a flow that loses an item after a return, and for one that gets a return in a
 // turn in which its weight or the quantum has changed (what it sent beyond a lowered
 // turn is forgiven, so a return of it is no credit). Such a flow is left out until it
@@ -34,7 +35,7 @@ type served struct {
 	weight, largest int64
 	sum             int64 // S
 	credit          int64 // given back and not yet spent
-	raised          int64 // corrected upwards since it was served last
+	raised          int64 // corrected upwards since it was served last without credit
 	most            int64 // the largest of that
 	tainted         bool
 }
@@ -94,10 +95,13 @@ func (b *boundChecker) giveBack(f Flow, weight, cost int64) {
 		weight = fl.weight
 	}
 	b.put(f, weight, cost)
-	b.flows[f].credit += cost
-	if f == b.last && b.changed {
-		b.flows[f].tainted = true
-	}
+	b.refund(f, cost)
+}
+
+func (b *boundChecker) refund(f Flow, cost int64) {
+	fl := b.flows[f]
+	fl.credit += cost
+	fl.tainted = fl.tainted || f == b.last && b.changed
 }
 
 func (b *boundChecker) removed(f Flow) {
@@ -109,25 +113,21 @@ func (b *boundChecker) serve(f Flow, cost int64) {
 	if f != b.last {
 		b.last, b.changed = f, false
 	}
-	fl.raised = 0
 	paid := min(fl.credit, cost)
 	fl.credit -= paid
+	fl.raised = min(fl.raised, fl.credit)
 	fl.sum += cost - paid
 	b.look()
 }
 
-// correct notes that a message that f has sent costs more, or less, than was reported. A refund
-// counts as served until it has been spent, as after a return.
+// correct notes that a message that f has sent costs more, or less, than was reported.
 func (b *boundChecker) correct(f Flow, delta int64) {
 	fl := b.flows[f]
 	if fl == nil {
 		return
 	}
 	if delta < 0 {
-		back := min(fl.raised, -delta)
-		fl.raised -= back
-		fl.sum -= back
-		b.giveBack(f, 0, -delta-back)
+		b.refund(f, -delta)
 	} else {
 		taken := min(fl.credit, delta)
 		fl.credit -= taken

@@ -44,3 +44,33 @@ func TestAVeryLargeCarriedDeficit(t *testing.T) {
 	require.Equal(t, Flow(0), serve(t, s, one), "nobody waits for what it owes")
 	require.Zero(t, carried(s, 0))
 }
+
+// A flow that owes pays by waiting. If its whole charge is refunded after that, it is behind by
+// the service that the other flow got meanwhile, and the next messages that go are its own.
+func TestBoundOfARefundToAFlowThatHasPaidAPart(t *testing.T) {
+	const owes, other = Flow(0), Flow(1)
+	var l Line
+	b := newBoundChecker(t, 0)
+	for f, weight := range []int64{owes: 2 * one, other: one} {
+		l.Add(Flow(f), weight, uint32(f), one)
+		b.put(Flow(f), weight, one)
+	}
+	correct := func(delta int64) {
+		require.True(t, l.Correct(owes, delta))
+		b.correct(owes, delta)
+	}
+	take := func(want Flow) {
+		_, f, _ := l.Peek()
+		require.Equal(t, want, f)
+		l.Take(one, true)
+		b.serve(f, one)
+	}
+	correct(10 * one)
+	take(other)
+	take(other)
+	correct(-10 * one)
+	for range 5 {
+		take(owes)
+	}
+	take(other)
+}
