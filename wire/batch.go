@@ -158,7 +158,7 @@ func parseHeaderLines(b []byte, limits HeaderLimits) (map[string][]string, *Erro
 		case !LegalHeaderName(name):
 			return nil, BadHeaderName(name)
 		}
-		h[name] = append(h[name], strings.TrimSpace(value))
+		h[name] = append(h[name], strings.Trim(value, " \t"))
 		text = rest
 	}
 	return h, nil

@@ -157,19 +157,24 @@ func TestConsumeWithoutReplyActs(t *testing.T) {
 }
 
 func TestNoRespondersGivesTheMessageToAnother(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		r.create("orders")
-		r.must("fila.consume.orders", `{"consumer":"nobody"}`, nil)
-		r.must("fila.enqueue.orders", "hello", nil)
-		synctest.Wait()
-		begin := time.Now()
-		deliveries := r.listen("fila.deliver.w.orders")
-		r.must("fila.consume.orders", `{"consumer":"w"}`, nil)
-		m := r.next(deliveries)
-		require.Zero(t, time.Since(begin), "no lease is waited for")
-		require.Equal(t, "1", m.Header.Get(wire.HeaderAttempt))
-		require.Nil(t, r.request(m.Reply, "", nil))
-	})
+	for _, body := range []string{`{"consumer":"nobody"}`, `{"consumer":"nobody","batch":9}`} {
+		bubble(t, func(t *testing.T, r *rig) {
+			r.create("orders")
+			r.must("fila.enqueue.orders", "one", nil)
+			r.must("fila.enqueue.orders", "two", nil)
+			r.must("fila.consume.orders", body, nil)
+			synctest.Wait()
+			begin := time.Now()
+			deliveries := r.listen("fila.deliver.w.orders")
+			r.must("fila.consume.orders", `{"consumer":"w"}`, nil)
+			for range 2 {
+				m := r.next(deliveries)
+				require.Zero(t, time.Since(begin), "no lease is waited for")
+				require.Equal(t, "1", m.Header.Get(wire.HeaderAttempt))
+				require.Nil(t, r.request(m.Reply, "", nil))
+			}
+		})
+	}
 }
 
 func TestWhatIsRefused(t *testing.T) {

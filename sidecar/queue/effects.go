@@ -140,7 +140,7 @@ type Delivery struct {
 	Reply      Reply    // DeliverReply
 	Fresh      *Message // the message, if it may not be on disk yet; nil: read it
 	Token      wire.Token
-	Form       store.DeliveryForm
+	Form       DeliveryForm
 	ID         store.ID
 	Key        string
 	Deadline   int64                     // Unix ns

@@ -109,7 +109,7 @@ type Register struct {
 	Subject     string // where its deliveries go
 	MaxInFlight int
 	TTL         int64 // ns; 0: it does not expire
-	Form        store.DeliveryForm
+	Form        DeliveryForm
 	Confirm     Confirmation
 	Answer      []byte
 }
@@ -127,7 +127,7 @@ type Fetch struct {
 	Batch   int
 	Expires int64  // ns; 0: only messages that can be delivered at once
 	Owner   string // the consumer that fetches; empty: not known
-	Form    store.DeliveryForm
+	Form    DeliveryForm
 	Limits  FetchLimits
 }
 

@@ -79,10 +79,10 @@ func (q *Queue) AckBatch(tokens []wire.Token, acks []wire.PartAck, reply string,
 	return nil
 }
 
-// vacant is how many messages the limits of the queue and the node would accept now; nil if
-// none of them counts messages.
+// vacant is how many messages would be accepted now; nil if nothing limits their number.
 func (q *Queue) vacant() *int64 {
-	n, limits := int64(-1), &q.policy.Load().Settings
+	p := q.policy.Load()
+	n, limits := int64(-1), &p.Settings
 	least := func(room int64) {
 		if n < 0 || room < n {
 			n = max(room, 0)
@@ -91,7 +91,7 @@ func (q *Queue) vacant() *int64 {
 	if limits.MaxDepth > 0 {
 		least(limits.MaxDepth - q.depth.Load())
 	}
-	if limits.MaxBytes > 0 && q.bytes.Load() >= limits.MaxBytes {
+	if q.room(p, 0, 0, 1) != nil {
 		least(0)
 	}
 	if limits.EnqueueRate != "" {

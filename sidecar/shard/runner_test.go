@@ -322,10 +322,9 @@ func TestInputsAfterTheEnd(t *testing.T) {
 		ended.Wait()
 		require.NotEmpty(t, r.id("early"), "what had come is taken")
 		to := func(subject string) queue.Confirmation { return queue.Confirmation{Subject: subject} }
-		m := &queue.Message{Size: 7, Confirm: to("m")}
-		q.depth.Add(1)
-		q.bytes.Add(7)
-		r.uncommitted.Add(7)
+		m, part := &queue.Message{Size: 7, Confirm: to("m")}, &queue.Message{Size: 7, Confirm: to("part")}
+		q.countIn(m)
+		q.countIn(part)
 		for _, in := range []queue.Input{
 			{Kind: queue.Enqueue, Message: m},
 			{Kind: queue.Duplicate, Confirm: to("duplicate")},
@@ -335,11 +334,12 @@ func TestInputsAfterTheEnd(t *testing.T) {
 			{Kind: queue.Changed, Change: queue.Leave{Confirm: to("leave")}},
 			{Kind: queue.Changed, Change: queue.Fetch{Inbox: "fetch"}},
 			{Kind: queue.Changed, Change: queue.PauseQueue{}},
+			{Kind: queue.Changed, Change: queue.EnqueueAll{Messages: []*queue.Message{part}}},
 			{Kind: queue.Committed},
 		} {
 			q.run.refuse(&in)
 		}
-		for _, subject := range []string{"m", "duplicate", "ack", "verdict", "register", "leave", "fetch"} {
+		for _, subject := range []string{"m", "duplicate", "ack", "verdict", "register", "leave", "fetch", "part"} {
 			require.Equal(t, wire.CodeDraining, r.refused(subject).ErrCode, subject)
 		}
 		require.EqualValues(t, 1, q.Depth(), "only early is left")

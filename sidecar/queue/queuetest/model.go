@@ -58,6 +58,7 @@ type message struct {
 	pass      int    // of its circuit, while it is judged
 	submitted bool   // the store has its Add
 	confirmed bool   // its producer knows that it is safe
+	batch     int    // it came in an atomic batch; 0: it did not
 	scheduled bool   // it came with an entry of its own id that the owner keeps
 	finished  bool   // a consumer knows that it is finished
 	least     uint32 // ended attempts that a consumer knows to be on disk

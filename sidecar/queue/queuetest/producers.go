@@ -26,8 +26,15 @@ func (s *Sim) enqueue() {
 	if n.priorities {
 		proto.Priority = pick(s, []uint8{0, 0, 1, 5, 9})
 	}
+	batch := 0
+	if !s.schedules && s.chance(4) {
+		s.batches++
+		batch = s.batches
+	}
+	var together []*queue.Message
 	for range 1 + s.rnd.IntN(4) {
 		m := proto
+		m.batch = batch
 		m.classify(proto.Class)
 		m.id, m.enqueued, m.size = s.NewID(), s.Now, int64(s.rnd.IntN(30))
 		in := &queue.Message{Size: m.size, Message: store.Message{
@@ -50,7 +57,13 @@ func (s *Sim) enqueue() {
 			counts.Add(m.Key, 1)
 			in.Counted, m.counted = counts, counts
 		}
+		if batch != 0 {
+			together = append(together, in)
+		}
 		s.accept(&m, in)
+	}
+	if batch != 0 {
+		n.AcceptAll(together)
 	}
 }
 
@@ -58,6 +71,8 @@ func (s *Sim) accept(m *message, in *queue.Message) {
 	s.byID[m.id] = m
 	s.all = append(s.all, m)
 	switch {
+	case m.batch != 0:
+		in.Confirm.Subject = s.ask(ask{kind: askEnqueue, node: m.node, m: m})
 	case s.schedules && s.chance(4):
 		m.scheduled = true
 		m.node.Keep(queue.WriteEntries{Message: in, Put: []store.Entry{{Key: scheduledKey(m.id), Value: "made"}}})

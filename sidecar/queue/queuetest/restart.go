@@ -165,6 +165,7 @@ func (s *Sim) readDisk(crash bool) {
 		require.True(s.T, crash || was[m] == nil || m.flight == was[m], "%s: an orderly stop keeps what is leased", m)
 		all = append(all, m)
 	}
+	s.checkBatches(found)
 	for _, m := range s.all {
 		if !found[m.id] {
 			known := m.confirmed || kept[m.id]
@@ -182,6 +183,25 @@ func (s *Sim) readDisk(crash bool) {
 		n.sides[side].clients[rec.Name] = &client{
 			name: rec.Name, limit: int(rec.MaxInFlight), expires: rec.ExpiresAt, form: rec.Form, reg: s.arrivals, restored: true,
 		}
+	}
+}
+
+// checkBatches checks that all messages of an atomic batch that are not finished are on disk, or
+// none of them.
+func (s *Sim) checkBatches(found map[store.ID]bool) {
+	lost, left := make(map[int]bool), make(map[int]bool)
+	for _, m := range s.all {
+		if m.batch == 0 {
+			continue
+		}
+		if found[m.id] {
+			left[m.batch] = true
+		} else if m.place != gone {
+			lost[m.batch] = true
+		}
+	}
+	for batch := range lost {
+		require.False(s.T, left[batch], "a part of batch %d is lost", batch)
 	}
 }
 

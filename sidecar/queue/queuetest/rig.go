@@ -220,17 +220,27 @@ func (r *Rig) Message(key string, change func(*store.Message)) *queue.Message {
 
 // Accept posts a message and counts it, as the intake does.
 func (r *Rig) Accept(m *queue.Message) {
+	r.count(m)
+	r.Post(queue.Input{Kind: queue.Enqueue, Message: m})
+}
+
+// AcceptAll posts messages of an atomic batch, which it counts as Accept does.
+func (r *Rig) AcceptAll(all []*queue.Message) {
+	for _, m := range all {
+		r.count(m)
+	}
+	r.Post(queue.Input{Kind: queue.Changed, Change: queue.EnqueueAll{Messages: all}})
+}
+
+func (r *Rig) count(m *queue.Message) {
 	r.Depth[queue.Main]++
 	r.Bytes[queue.Main] += m.Size
 	r.Uncommitted += m.Size
-	r.Post(queue.Input{Kind: queue.Enqueue, Message: m})
 }
 
 // Keep posts entries with a message, which it counts as Accept does.
 func (r *Rig) Keep(k queue.WriteEntries) {
-	r.Depth[queue.Main]++
-	r.Bytes[queue.Main] += k.Message.Size
-	r.Uncommitted += k.Message.Size
+	r.count(k.Message)
 	r.Post(queue.Input{Kind: queue.Changed, Change: k})
 }
 

@@ -35,6 +35,7 @@ type Sim struct {
 	asks     map[string]*ask    // by subject
 	asked    int
 	inboxes  int
+	batches  int             // atomic ones
 	vanished map[string]bool // subjects that nobody listens to
 	gates    map[string]*gateModel
 	circuits map[string]*circuitModel
