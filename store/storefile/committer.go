@@ -40,6 +40,7 @@ type Committer struct {
 	wrote  []run
 	stack  []uint64
 	page   []byte // buffers to reuse
+	meta   []byte
 	seal   []byte
 	buf    []byte
 }
@@ -49,7 +50,7 @@ type Committer struct {
 func NewCommitter(db *bbolt.DB, pages *PageChecker, o Options) (*Committer, error) {
 	c := &Committer{
 		path: pages.path, db: db, f: pages.f, noSync: o.NoSync, tree: pages.tree,
-		page: make([]byte, PageSize), buf: make([]byte, sumBuffer),
+		page: make([]byte, PageSize), meta: make([]byte, PageSize), buf: make([]byte, sumBuffer),
 	}
 	newest, other, err := readMetas(c.f)
 	if err != nil {
@@ -65,18 +66,20 @@ func NewCommitter(db *bbolt.DB, pages *PageChecker, o Options) (*Committer, erro
 	if err := db.Sync(); err != nil {
 		return nil, err
 	}
-	if newest.whole(c.f) {
-		return c, nil
-	}
-	if other.sealed() { // with it and a half-written seal the newest commit would be dropped
-		if err := wipeSeal(c.f, &other); err != nil {
+	if newest.id != newest.txid%2 {
+		// In a backup by bbolt the next commit would overwrite this page, and the other one has
+		// the same tree and no seal. A commit without changes puts both in order.
+		if err := db.Update(func(*bbolt.Tx) error { return nil }); err != nil {
 			return nil, err
 		}
-		if err := db.Sync(); err != nil {
+		if newest, _, err = readMetas(c.f); err != nil {
 			return nil, err
 		}
 	}
-	return c, c.write(newest.txid, nil)
+	if whole, err := newest.whole(c.f); whole || err != nil {
+		return c, err
+	}
+	return c, c.write(&newest, nil)
 }
 
 // Commit commits a transaction and returns when it is durable. After an error the file must
@@ -86,7 +89,14 @@ func (c *Committer) Commit(tx *bbolt.Tx) error {
 	if err := tx.Commit(); err != nil || c == nil || c.noSync {
 		return err
 	}
-	runs, err := c.update(txid)
+	m, err := readMeta(c.f, txid%2, c.meta)
+	if err != nil {
+		return err
+	}
+	if !m.valid || m.txid != txid {
+		return fmt.Errorf("%s has another meta page than was written", c.path)
+	}
+	runs, err := c.update(m.root)
 	if err != nil {
 		return err
 	}
@@ -96,7 +106,7 @@ func (c *Committer) Commit(tx *bbolt.Tx) error {
 		}
 		runs = nil
 	}
-	return c.write(txid, runs)
+	return c.write(&m, runs)
 }
 
 // Close removes the seals, before the database is closed. It must not be called after an
@@ -126,28 +136,21 @@ func (c *Committer) unseal() error {
 	return c.db.Sync()
 }
 
-// write writes the seal of a transaction and syncs it with everything before.
-func (c *Committer) write(txid uint64, runs []run) (err error) {
-	if c.seal, err = makeSeal(c.seal, c.f, txid, runs, c.buf); err != nil {
+// write writes the seal of a meta page and syncs it with everything before.
+func (c *Committer) write(m *metaPage, runs []run) (err error) {
+	if c.seal, err = m.makeSeal(c.seal, c.f, runs, c.buf); err != nil {
 		return fmt.Errorf("reading what was written to %s: %w", c.path, err)
 	}
-	if _, err := c.f.WriteAt(c.seal, int64(txid%2)*PageSize+sealAt); err != nil {
+	if _, err := c.f.WriteAt(c.seal, int64(m.id)*PageSize+sealAt); err != nil {
 		return err
 	}
 	return c.db.Sync()
 }
 
 // update updates the tree after a commit, and returns what the commit wrote.
-func (c *Committer) update(txid uint64) ([]run, error) {
-	m, err := readMeta(c.f, txid%2, c.page[:PageSize])
-	if err != nil {
-		return nil, err
-	}
-	if !m.valid || m.txid != txid {
-		return nil, fmt.Errorf("%s has another meta page than was written", c.path)
-	}
+func (c *Committer) update(root uint64) ([]run, error) {
 	c.wrote, c.tops = c.wrote[:0], c.tops[:0]
-	err = c.walk(m.root, func(id uint64) bool {
+	err := c.walk(root, func(id uint64) bool {
 		if !c.tree.has(id) {
 			return true
 		}
@@ -176,7 +179,7 @@ func (c *Committer) update(txid uint64) ([]run, error) {
 			c.tree.add(id)
 		}
 	}
-	c.root = m.root
+	c.root = root
 	return mergeRuns(c.wrote), nil
 }
 

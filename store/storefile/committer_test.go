@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -45,8 +46,16 @@ func (f *committed) seal() metaPage {
 	f.t.Helper()
 	newest, _, err := readMetas(f.c.f)
 	require.NoError(f.t, err)
-	require.True(f.t, newest.whole(f.c.f))
+	whole, err := newest.whole(f.c.f)
+	require.NoError(f.t, err)
+	require.True(f.t, whole)
 	return newest
+}
+
+// putKey writes another value in each transaction.
+func putKey(tx *bbolt.Tx) error {
+	b, err := tx.CreateBucketIfNotExists([]byte("b"))
+	return errors.Join(err, b.Put([]byte("k"), fmt.Append(nil, tx.ID())))
 }
 
 // TestCommitterKnowsTheTree makes random changes in nested buckets with small and large
@@ -132,10 +141,6 @@ func randomChange(tx *bbolt.Tx, rng *rand.Rand, grow bool) error {
 // has the seal of the newest commit.
 func TestSealsEndWithTheFile(t *testing.T) {
 	path := Path(filepath.Join(t.TempDir(), "x.db"))
-	put := func(tx *bbolt.Tx) error {
-		b, err := tx.CreateBucketIfNotExists([]byte("b"))
-		return errors.Join(err, b.Put([]byte("k"), fmt.Append(nil, tx.ID())))
-	}
 	sealed := func(f *committed) (n int) {
 		newest, other, err := readMetas(f.c.f)
 		require.NoError(t, err)
@@ -149,26 +154,92 @@ func TestSealsEndWithTheFile(t *testing.T) {
 	f := openCommitted(t, path, Options{})
 	f.seal()
 	require.Equal(t, 1, sealed(f))
-	f.commit(put)
+	f.commit(putKey)
 	require.Equal(t, 2, sealed(f))
 	require.NoError(t, f.c.unseal())
 	require.Zero(t, sealed(f))
 	require.NoError(t, f.db.Close())
 
 	f = openCommitted(t, path, Options{})
-	f.commit(put)
+	f.commit(putKey)
 	require.NoError(t, f.db.Close()) // as if it was killed
 	f = openCommitted(t, path, Options{})
 	before := f.seal()
-	f.commit(put)
+	f.commit(putKey)
 	require.Equal(t, before.txid+1, f.seal().txid)
 	require.NoError(t, f.db.Close())
 
 	f = openCommitted(t, path, Options{NoSync: true}) // its commits have no seal
 	require.Zero(t, sealed(f))
-	f.commit(put)
+	f.commit(putKey)
 	require.NoError(t, errors.Join(f.c.Close(), f.db.Close()))
 	f = openCommitted(t, path, Options{})
 	require.Equal(t, before.txid+2, f.seal().txid)
+	require.NoError(t, errors.Join(f.c.Close(), f.db.Close()))
+}
+
+// TestTheFirstCommitOnABackup: bbolt writes the newest meta page of a copy to page 0, whatever its
+// transaction is. The first commit is dropped nevertheless if it was cut off.
+func TestTheFirstCommitOnABackup(t *testing.T) {
+	f := openCommitted(t, Path(filepath.Join(t.TempDir(), "x.db")), Options{})
+	for range 2 {
+		f.commit(putKey)
+		path := Path(filepath.Join(t.TempDir(), "copy.db"))
+		_, err := (&Backup{From: f.path, DB: f.db}).To(t.Context(), string(path))
+		require.NoError(t, err)
+		backup := openCommitted(t, path, Options{})
+		before := backup.seal()
+		backup.commit(putKey)
+		last := backup.seal()
+		page, err := dropTorn(backup.c.f)
+		require.NoError(t, err)
+		require.Nil(t, page)
+		_, err = backup.c.f.WriteAt(make([]byte, PageSize), int64(last.root)*PageSize)
+		require.NoError(t, err)
+		page, err = dropTorn(backup.c.f)
+		require.NoError(t, err)
+		require.NotNil(t, page)
+		_, err = backup.c.f.WriteAt(page, int64(last.id)*PageSize)
+		require.NoError(t, err)
+		require.Equal(t, before.root, backup.seal().root)
+		require.NoError(t, backup.db.Close())
+	}
+	require.NoError(t, errors.Join(f.c.Close(), f.db.Close()))
+}
+
+// TestASealIsOfOneMetaPage: after a commit was dropped, the next one has its number. A power
+// failure may leave the meta page of the one with the seal of the other.
+func TestASealIsOfOneMetaPage(t *testing.T) {
+	f := openCommitted(t, Path(filepath.Join(t.TempDir(), "x.db")), Options{})
+	f.commit(putKey)
+	m := f.seal()
+	meta := m.page[pageHeader:metaSize]
+	ne.PutUint64(meta[16:], m.root+1)
+	ne.PutUint64(meta[56:], metaSum(meta))
+	_, err := f.c.f.WriteAt(m.page, int64(m.id)*PageSize)
+	require.NoError(t, err)
+	page, err := dropTorn(f.c.f)
+	require.NoError(t, err)
+	require.NotNil(t, page)
+	require.NoError(t, f.db.Close())
+}
+
+// badPages is a file whose pages behind the meta pages cannot be read.
+type badPages struct{ *os.File }
+
+func (f badPages) ReadAt(b []byte, at int64) (int, error) {
+	if at >= 2*PageSize {
+		return 0, errors.New("bad sector")
+	}
+	return f.File.ReadAt(b, at)
+}
+
+// TestUnreadableCommitIsNotDropped: it may have been confirmed.
+func TestUnreadableCommitIsNotDropped(t *testing.T) {
+	f := openCommitted(t, Path(filepath.Join(t.TempDir(), "x.db")), Options{})
+	f.commit(putKey)
+	page, err := dropTorn(badPages{f.c.f})
+	require.ErrorContains(t, err, "bad sector")
+	require.Nil(t, page)
 	require.NoError(t, errors.Join(f.c.Close(), f.db.Close()))
 }

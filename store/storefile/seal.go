@@ -16,11 +16,12 @@ import (
 //	512  "seal"
 //	     u32 number of runs
 //	     u64 transaction
-//	     u64 xxhash64 of the seal before this, of the runs, and of their pages
+//	     u64 xxhash64 of bbolt's part, of the seal before this, of the runs, and of their pages
 //	     for each run of pages that the commit wrote: u64 first page, u64 number of pages
 //
 // Integers are little endian. A seal without runs says that the pages were synced before it
-// was written.
+// was written. The number of a transaction is used again after a commit that was cut off, so a
+// seal of the one does not fit the meta page of the other.
 const (
 	sealAt   = 512 // a sector of its own: bbolt's part is whole or not, whatever happens to the seal
 	sealHead = 4 + 4 + 8 + 8
@@ -91,9 +92,9 @@ func (m *metaPage) sealed() bool {
 
 // whole reports whether the page has a seal of its transaction, and the pages of the seal are
 // those that the commit wrote.
-func (m *metaPage) whole(f io.ReaderAt) bool {
+func (m *metaPage) whole(f io.ReaderAt) (bool, error) {
 	if !m.sealed() {
-		return false
+		return false, nil
 	}
 	s := m.page[sealAt:]
 	runs := make([]run, le.Uint32(s[4:]))
@@ -101,21 +102,21 @@ func (m *metaPage) whole(f io.ReaderAt) bool {
 		b := s[sealHead+i*runSize:]
 		runs[i] = run{le.Uint64(b), le.Uint64(b[8:])}
 		if r := runs[i]; r.first >= m.pages || r.pages > m.pages-r.first {
-			return false
+			return false, nil
 		}
 	}
-	sum, err := sealSum(f, s, runs, make([]byte, sumBuffer))
-	return err == nil && sum == le.Uint64(s[16:])
+	sum, err := m.sealSum(f, s, runs, make([]byte, sumBuffer))
+	return sum == le.Uint64(s[16:]), err
 }
 
 // makeSeal makes a seal in dst. It reads the pages of the runs from the file into a buffer.
-func makeSeal(dst []byte, f io.ReaderAt, txid uint64, runs []run, buf []byte) ([]byte, error) {
+func (m *metaPage) makeSeal(dst []byte, f io.ReaderAt, runs []run, buf []byte) ([]byte, error) {
 	dst = le.AppendUint32(append(dst[:0], sealMark...), uint32(len(runs)))
-	dst = le.AppendUint64(le.AppendUint64(dst, txid), 0)
+	dst = le.AppendUint64(le.AppendUint64(dst, m.txid), 0)
 	for _, r := range runs {
 		dst = le.AppendUint64(le.AppendUint64(dst, r.first), r.pages)
 	}
-	sum, err := sealSum(f, dst, runs, buf)
+	sum, err := m.sealSum(f, dst, runs, buf)
 	le.PutUint64(dst[16:], sum)
 	return dst, err
 }
@@ -124,10 +125,11 @@ func makeSeal(dst []byte, f io.ReaderAt, txid uint64, runs []run, buf []byte) ([
 const sumBuffer = 64 << 10
 
 // sealSum returns the checksum of a seal.
-func sealSum(f io.ReaderAt, seal []byte, runs []run, buf []byte) (uint64, error) {
+func (m *metaPage) sealSum(f io.ReaderAt, seal []byte, runs []run, buf []byte) (uint64, error) {
 	var sum xxhash.Digest
 	sum.Reset()
-	sum.Write(seal[:16])                                   //nolint:errcheck // a hash never fails
+	sum.Write(m.page[pageHeader:metaSize])                 //nolint:errcheck // a hash never fails
+	sum.Write(seal[:16])                                   //nolint:errcheck // see above
 	sum.Write(seal[sealHead : sealHead+len(runs)*runSize]) //nolint:errcheck // see above
 	for _, r := range runs {
 		for at, end := int64(r.first)*PageSize, int64(r.first+r.pages)*PageSize; at < end; {
@@ -142,6 +144,12 @@ func sealSum(f io.ReaderAt, seal []byte, runs []run, buf []byte) (uint64, error)
 	return sum.Sum64(), nil
 }
 
+// sizedReader is an [os.File].
+type sizedReader interface {
+	io.ReaderAt
+	Stat() (os.FileInfo, error)
+}
+
 // dropTorn returns the meta page of the newest commit as it must become, or nil to leave it as
 // it is. The newest commit is dropped if it is not complete, as after a failure of the
 // machine, and was therefore not confirmed: its pages do not match its seal, or it has none,
@@ -154,13 +162,19 @@ func sealSum(f io.ReaderAt, seal []byte, runs []run, buf []byte) (uint64, error)
 //
 // A file that is cut short was cut later, since a commit syncs the size of the file before it
 // writes.
-func dropTorn(f *os.File) (page []byte, err error) {
+func dropTorn(f sizedReader) (page []byte, err error) {
 	newest, other, err := readMetas(f)
 	if err != nil || !newest.valid || !other.valid || newest.txid != other.txid+1 {
 		return nil, err
 	}
 	fi, err := f.Stat()
-	if err != nil || int64(newest.pages) > fi.Size()/PageSize || newest.whole(f) || !other.whole(f) {
+	if err != nil || max(newest.pages, other.pages) > uint64(fi.Size())/PageSize {
+		return nil, err
+	}
+	if whole, err := newest.whole(f); whole || err != nil {
+		return nil, err // a page that cannot be read does not show that the commit was cut off
+	}
+	if whole, err := other.whole(f); !whole || err != nil {
 		return nil, err
 	}
 	page = newest.page
