@@ -120,6 +120,7 @@ func serve(s *Bolt, pages *storefile.PageChecker) (*Bolt, error) {
 	err := s.path.Guard("open", s.load)
 	if err == nil && s.serving { // not before, because a refused file stays as it is
 		if s.file, err = storefile.NewCommitter(s.db, pages, s.o.file()); err != nil {
+			defer storefile.ForgetCached(string(s.path)) // when it is closed, as after a failed commit
 			err = fmt.Errorf("store: cannot open %s: %w", s.path, err)
 		}
 	}
