@@ -153,7 +153,7 @@ func (s *Bolt) writeClock(tx *bbolt.Tx) error {
 
 // closeClock writes the time of an orderly Close, so that the time since the last commit,
 // or since an opening that found the clock set back, counts as well. Nothing is lost if
-// it fails.
+// it fails. The commit has no seal: Close syncs it before it removes the others.
 func (s *Bolt) closeClock() {
 	since := s.o.Now() - s.clock.Last
 	if s.Err() != nil || !s.clock.Moved && since > -storefile.ClockSlack && since < storefile.ClockSlack {

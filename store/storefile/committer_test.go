@@ -41,14 +41,17 @@ func (f *committed) commit(change func(*bbolt.Tx) error) {
 	require.NoError(f.t, errors.Join(change(tx), f.c.Commit(tx)))
 }
 
-// seal returns the meta page of the newest commit, and checks its seal.
+// seal returns the meta page of the newest commit, and checks its seal and the one of the commit
+// before, if that has one.
 func (f *committed) seal() metaPage {
 	f.t.Helper()
-	newest, _, err := readMetas(f.c.f)
+	newest, other, err := readMetas(f.c.f)
 	require.NoError(f.t, err)
-	whole, err := newest.whole(f.c.f)
-	require.NoError(f.t, err)
-	require.True(f.t, whole)
+	for _, m := range []*metaPage{&newest, &other} {
+		whole, err := m.whole(f.c.f)
+		require.NoError(f.t, err)
+		require.Equal(f.t, m == &newest || m.sealed(), whole)
+	}
 	return newest
 }
 
@@ -59,22 +62,41 @@ func putKey(tx *bbolt.Tx) error {
 }
 
 // TestCommitterKnowsTheTree makes random changes in nested buckets with small and large
-// values, so that the tree becomes deep and flat again. After each commit the pages that the
-// Committer has in its tree are those that a check of the file finds.
+// values, so that the tree becomes deep and flat again, beside readers that keep old pages in use
+// and transactions that are given up. After each commit the pages that the Committer has in its
+// tree are those that a check of the file finds, and the commit before is as it was.
 func TestCommitterKnowsTheTree(t *testing.T) {
 	f := openCommitted(t, Path(filepath.Join(t.TempDir(), "x.db")), Options{})
 	rng := rand.New(rand.NewPCG(1, 2))
 	levels, synced := map[int]bool{}, 0
+	var readers []*bbolt.Tx
 	for round := range 300 {
 		grow := round/50%2 == 0
 		n := []int{1, 3, 40, 600}[rng.IntN(4)]
-		f.commit(func(tx *bbolt.Tx) error {
+		change := func(tx *bbolt.Tx) error {
 			var errs []error
 			for range n {
 				errs = append(errs, randomChange(tx, rng, grow))
 			}
 			return errors.Join(errs...)
-		})
+		}
+		switch rng.IntN(6) {
+		case 0:
+			tx, err := f.db.Begin(false)
+			require.NoError(t, err)
+			readers = append(readers, tx)
+		case 1:
+			tx, err := f.db.Begin(true)
+			require.NoError(t, err)
+			require.NoError(t, errors.Join(change(tx), tx.Rollback()))
+		case 2, 3:
+			if len(readers) > 0 {
+				i := rng.IntN(len(readers))
+				require.NoError(t, readers[i].Rollback())
+				readers = slices.Delete(readers, i, i+1)
+			}
+		}
+		f.commit(change)
 		m := f.seal()
 		if le.Uint32(m.page[sealAt+4:]) == 0 {
 			synced++
@@ -87,6 +109,9 @@ func TestCommitterKnowsTheTree(t *testing.T) {
 			levels[tx.Bucket([]byte("flat")).Stats().Depth] = true
 			return nil
 		}))
+	}
+	for _, tx := range readers {
+		require.NoError(t, tx.Rollback())
 	}
 	require.Greater(t, len(levels), 2, "depths of the tree")
 	require.Positive(t, synced, "a commit of more runs than a seal has room for")
