@@ -779,6 +779,15 @@ func (o *objects) Put(_ context.Context, meta jetstream.ObjectMeta, r io.Reader)
 	return made.Info()
 }
 
+func (o *objects) List(context.Context, ...jetstream.ListObjectsOpt) (all []*jetstream.ObjectInfo, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, found := range o.all {
+		all = append(all, &found.ObjectInfo)
+	}
+	return all, nil
+}
+
 func (o *objects) Delete(_ context.Context, name string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

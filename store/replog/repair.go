@@ -6,8 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-
-	"github.com/nats-io/nats.go/jetstream"
+	"strings"
 
 	"github.com/filaq/fila/store"
 )
@@ -112,9 +111,10 @@ func (r *Replica) repair(ask repair) (Mark, error) {
 	if !v.Covers(ask.newest) {
 		v.Copy = ask.newest
 	}
-	name := r.o.repairName()
+	token := rand.Text()
+	name := r.o.repairs() + token // another repair keeps its snapshot: the log may still have it, or come back to it
 	h := head{kind: kindEpoch, epoch: max(r.safe.at.epoch, v.Copy.Epoch) + 1, n: 1, chained: true, before: r.safe.at.chain}
-	record := encode(h, beginning{owner: r.o.Node, token: rand.Text(), after: r.safe.at.place(), snapshot: name}.append(nil, true))
+	record := encode(h, beginning{owner: r.o.Node, token: token, after: r.safe.at.place(), snapshot: name}.append(nil, true))
 	p := r.safe
 	p.seq, p.at = st.last+1, mark{epoch: h.epoch, n: 1, chain: chainOf(h, record)}
 	p.data = p.mark() // a log that loses this record loses all that the snapshot has
@@ -168,7 +168,8 @@ func (r *Replica) lastPlace(ctx context.Context, st state) (newest place, err er
 	return newest, nil
 }
 
-func (o *Options) repairName() string { return fmt.Sprintf("%d/repair", o.Shard) }
+// repairs begins the names of the snapshots of repairs.
+func (o *Options) repairs() string { return fmt.Sprintf("%d/repair-", o.Shard) }
 
 // uploadRepair puts a copy of the file with another position into the object store.
 func (r *Replica) uploadRepair(ctx context.Context, name string, p position) error {
@@ -236,16 +237,28 @@ func (r *Replica) restoreRepair(ctx context.Context, st state, have position) (d
 	return err == nil, err
 }
 
-// dropRepair deletes the snapshot of a repair when the log was cut behind it.
-func (o *Options) dropRepair(ctx context.Context, cut uint64) error {
-	s, err := o.stat(ctx, o.repairName())
-	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		return nil
+// dropRepairs deletes the snapshots of repairs behind which the log was cut, also of repairs that were
+// interrupted.
+func (o *Options) dropRepairs(ctx context.Context, cut uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
+	defer cancel()
+	all, err := o.Snapshots.List(ctx)
+	if err != nil {
+		return fmt.Errorf("replog: snapshots of repairs of shard %d: %w", o.Shard, err)
 	}
-	if err == nil && s.Seq <= cut {
-		err = o.Snapshots.Delete(ctx, s.name)
+	for _, info := range all {
+		if !strings.HasPrefix(info.Name, o.repairs()) {
+			continue
+		}
+		s, err := o.snapshotOf(info)
+		if err == nil && s.Seq <= cut {
+			err = o.Snapshots.Delete(ctx, s.name)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // superseded reports whether the verdict about this copy is in force.

@@ -197,6 +197,12 @@ func (g *repairRig) open(t *testing.T, node string) *Replica {
 	return openReplica(t, o)
 }
 
+// decide stores a verdict.
+func (g *repairRig) decide(v Verdict) error {
+	g.verdict.Store(&v)
+	return nil
+}
+
 // lose deletes the newest records of the stream.
 func (g *repairRig) lose(t *testing.T, from uint64) {
 	t.Helper()
@@ -263,8 +269,9 @@ func (g *repairRig) stay(t *testing.T, all ...*Replica) {
 // has waits until a replica follows and has applied everything of the owner.
 func has(t *testing.T, r *Replica, want []string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return r.Seen().Err == nil }, 10*time.Second, time.Millisecond, "%v", r.Seen().Err)
-	caughtUp(t, r)
+	st, err := r.j.state(t.Context())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { seen := r.Seen(); return seen.Err == nil && seen.Seq >= st.last }, 10*time.Second, time.Millisecond)
 	require.Equal(t, want, keys(contentOf(t, r.mu.file)))
 }
 
@@ -284,8 +291,7 @@ func TestRepair(t *testing.T) {
 	lacking(t, a, b)
 	mark, err := a.Repair(t.Context(), Mark{}, func(v Verdict) error {
 		require.False(t, v.GivenUp)
-		g.verdict.Store(&v)
-		return nil
+		return g.decide(v)
 	})
 	require.NoError(t, err)
 	require.Equal(t, uint64(2), mark.Epoch)
@@ -314,9 +320,31 @@ func TestRepair(t *testing.T) {
 		require.NoError(t, err)
 		caughtUp(t, a)
 	}
-	_, err = a.o.stat(t.Context(), a.o.repairName())
-	require.ErrorIs(t, err, jetstream.ErrObjectNotFound)
+	all, err := a.o.Snapshots.List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 2, "no snapshot of a repair")
 	require.NoError(t, s.Close())
+}
+
+// A repair that is interrupted leaves the snapshot of an earlier one alone, whose record the log may
+// have again when its servers come back.
+func TestRepairKeepsTheSnapshotOfAnother(t *testing.T) {
+	g, most := setUp(t)
+	a := g.open(t, "a")
+	lacking(t, a)
+	mark, err := a.Repair(t.Context(), Mark{}, g.decide)
+	require.NoError(t, err)
+	record, err := a.j.get(t.Context(), mark.Seq)
+	require.NoError(t, err)
+	g.lose(t, mark.Seq)
+	require.Eventually(t, func() bool { return lacks(a.Seen().Err) }, 10*time.Second, time.Millisecond)
+	died := errors.New("died")
+	_, err = a.Repair(t.Context(), Mark{}, func(Verdict) error { return died })
+	require.ErrorIs(t, err, died)
+	_, err = a.j.append(t.Context(), record, mark.Seq-1)
+	require.NoError(t, err)
+	has(t, a, most)
+	has(t, g.open(t, "c"), most)
 }
 
 // A repair that ended between two steps is repeated.
@@ -341,8 +369,7 @@ func TestRepairIsRepeated(t *testing.T) {
 			}
 			mark, err := by.Repair(t.Context(), newest, func(v Verdict) error {
 				require.True(t, v.Covers(newest))
-				g.verdict.Store(&v)
-				return nil
+				return g.decide(v)
 			})
 			require.NoError(t, err)
 			require.Equal(t, newest.Epoch+1, mark.Epoch, "later than every commit that is given up")
@@ -388,10 +415,7 @@ func TestRepairOfADeletedStream(t *testing.T) {
 	for _, r := range []*Replica{a, b} {
 		require.Eventually(t, func() bool { return errors.Is(r.Seen().Err, ErrGone) || errors.Is(r.Seen().Err, ErrShorter) }, 10*time.Second, time.Millisecond)
 	}
-	_, err := a.Repair(t.Context(), Mark{}, func(v Verdict) error {
-		g.verdict.Store(&v)
-		return nil
-	})
+	_, err := a.Repair(t.Context(), Mark{}, g.decide)
 	require.NoError(t, err)
 	has(t, a, most)
 	has(t, b, most)
@@ -419,8 +443,7 @@ func TestRepairGivesUpAnEpoch(t *testing.T) {
 	newest := Mark{Epoch: 2, N: 50, Seq: 80}
 	mark, err := a.Repair(t.Context(), newest, func(v Verdict) error {
 		require.Equal(t, newest, v.Copy)
-		g.verdict.Store(&v)
-		return nil
+		return g.decide(v)
 	})
 	require.NoError(t, err)
 	require.Equal(t, uint64(3), mark.Epoch)
@@ -479,10 +502,7 @@ func TestSnapshotBeyondTheLog(t *testing.T) {
 				g.verdict.Store(&Verdict{Copy: a.Seen().Data, GivenUp: true})
 				want = []string{"k"}
 			} else {
-				_, err := a.Repair(t.Context(), Mark{}, func(v Verdict) error {
-					g.verdict.Store(&v)
-					return nil
-				})
+				_, err := a.Repair(t.Context(), Mark{}, g.decide)
 				require.NoError(t, err)
 				has(t, c, want)
 			}

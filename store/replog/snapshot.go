@@ -133,6 +133,11 @@ func (o *Options) stat(ctx context.Context, name string) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("replog: snapshot %s: %w", name, err)
 	}
+	return o.snapshotOf(info)
+}
+
+func (o *Options) snapshotOf(info *jetstream.ObjectInfo) (Snapshot, error) {
+	name := info.Name
 	seq, err := strconv.ParseUint(info.Metadata[metaSeq], 10, 64)
 	if err != nil || info.Metadata[metaIncarnation] != o.Incarnation {
 		return Snapshot{}, fmt.Errorf("%w: snapshot %s is of incarnation %q and goes up to %q", ErrForeign, name, info.Metadata[metaIncarnation], info.Metadata[metaSeq])
@@ -285,7 +290,7 @@ func (r *Replica) Snapshot(ctx context.Context) (Snapshot, error) {
 	if err := r.j.purge(ctx, have[0].Seq+1); err != nil {
 		return made, fmt.Errorf("replog: the log of shard %d is not cut: %w", r.o.Shard, err)
 	}
-	return made, r.o.dropRepair(ctx, have[0].Seq)
+	return made, r.o.dropRepairs(ctx, have[0].Seq)
 }
 
 // copyTo makes a compacted copy of the file and returns its position.
