@@ -67,7 +67,7 @@ func list[Req, Reply, Item any](
 	defer cancel()
 	all := []Item{}
 	var from place
-	var missing []int
+	var missing []int // shards that no node serves
 	for {
 		reply, err := Call(ctx, c, v, "", request(from))
 		if err != nil {
@@ -80,23 +80,17 @@ func list[Req, Reply, Item any](
 		}
 		ended := len(*page.Items) == 0 || len(all) >= *page.Total || from.after != ""
 		if *page.Next == "" && ended {
-			return all, notWhole(missing)
+			if len(missing) > 0 {
+				slices.Sort(missing)
+				return all, wire.ShardsMissing(slices.Compact(missing))
+			}
+			return all, nil
 		}
 		from = place{after: *page.Next}
 		if *page.Next == "" {
 			from.offset = len(all)
 		}
 	}
-}
-
-// notWhole returns the error of a list without the entries of shards that no node serves;
-// nil if there are no such shards.
-func notWhole(missing []int) error {
-	if len(missing) == 0 {
-		return nil
-	}
-	slices.Sort(missing)
-	return wire.ShardsMissing(slices.Compact(missing))
 }
 
 // QueueChanges are settings to change, under their names in config.toml, with
@@ -263,8 +257,7 @@ func (c *Client) JobCreate(ctx context.Context, job JobCreateRequest) (JobInfo, 
 		return info, err
 	}
 	older, olderErr := Call(ctx, c, api.VerbJobCreate, "", job)
-	var denied *PermissionError
-	if errors.Is(olderErr, ErrNoFila) || errors.As(olderErr, &denied) {
+	if _, denied := errors.AsType[*PermissionError](olderErr); denied || errors.Is(olderErr, ErrNoFila) {
 		return info, err
 	}
 	return older, olderErr

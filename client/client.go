@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/filaq/fila/wire"
@@ -102,6 +101,14 @@ func (c *Client) withTimeout(ctx context.Context) (context.Context, context.Canc
 	return context.WithTimeout(ctx, c.timeout)
 }
 
+// limited bounds a context by the client's timeout, if there is one, and more.
+func (c *Client) limited(ctx context.Context, more time.Duration) (context.Context, context.CancelFunc) {
+	if c.timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.timeout+more)
+}
+
 // request sends a message and returns the reply, or the refusal in it as an
 // error.
 func (c *Client) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
@@ -139,8 +146,8 @@ func sendError(subject string, err error) error {
 // brokeOff reports whether the connection was lost during a request, so that the server may
 // or may not have got it. The NATS library returns errors of writes unchanged.
 func brokeOff(err error) bool {
-	var failed net.Error
-	return errors.As(err, &failed) || errors.Is(err, nats.ErrDisconnected) ||
+	_, failed := errors.AsType[net.Error](err)
+	return failed || errors.Is(err, nats.ErrDisconnected) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, io.EOF)
 }
 
@@ -157,7 +164,7 @@ func (c *Client) call(ctx context.Context, subject string, body, into any) error
 		msg.Header.Set(wire.HeaderClient, name)
 	}
 	if c.tracer != nil {
-		propagation.TraceContext{}.Inject(ctx, carrier(msg.Header))
+		injectTrace(ctx, msg.Header)
 	}
 	if body != nil {
 		data, err := json.Marshal(body)
@@ -177,6 +184,14 @@ func (c *Client) call(ctx context.Context, subject string, body, into any) error
 		return fmt.Errorf("reply on %s is not what fila sends: %w", subject, err)
 	}
 	return nil
+}
+
+// refusalIn returns the refusal in the chain of err, or one without a code.
+func refusalIn(err error) Error {
+	if refused, ok := errors.AsType[*Error](err); ok {
+		return *refused
+	}
+	return Error{}
 }
 
 // badRequest returns the refusal that fila would send for err; nil if err is nil.

@@ -62,8 +62,8 @@ func Batch(n int) ConsumeOption { return func(o *consumeOptions) { o.batch = n }
 func Concurrency(n int) ConsumeOption { return func(o *consumeOptions) { o.concurrency = n } }
 
 // MinHeaders leaves out the headers that fila adds to deliveries, except Fila-Id and Fila-Attempt.
-// Deliveries then cost less. [Message.Key], EnqueuedAt and Deadline stay zero, and messages from
-// a dead letter queue do not say why they are there.
+// Deliveries then cost less. [Message.Key], EnqueuedAt and, without [Batch], Deadline stay zero, and
+// messages from a dead letter queue do not say why they are there.
 func MinHeaders() ConsumeOption { return func(o *consumeOptions) { o.headers = wire.HeadersMin } }
 
 // RegistrationTTL is how long fila keeps the registration without renewal, from 100 ms; the
@@ -167,8 +167,7 @@ func (c *Client) Consume(ctx context.Context, queue string, handler Handler, opt
 	}
 	k.visibility.Store(wire.DefaultQueueSettings("").VisibilityTimeoutMs) // until the reply
 	k.mu.held, k.mu.batches = map[uint64]*hold{}, map[uint64]*delivery{}
-	k.mu.gatherTimer = time.AfterFunc(time.Hour, k.sendGathered)
-	k.mu.gatherTimer.Stop()
+	k.mu.gatherTimer = stoppedTimer(k.sendGathered)
 	k.mu.work = sync.NewCond(&k.mu)
 	k.reg.maxInFlight, k.reg.batch = o.maxInFlight, o.batch
 	if err := k.start(ctx); err != nil {

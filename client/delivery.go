@@ -138,14 +138,6 @@ func (k *Consumer) sendGathered() {
 	}
 }
 
-// stopGathering sends the last answers.
-func (k *Consumer) stopGathering() {
-	k.mu.Lock()
-	k.mu.gatherTimer.Stop()
-	k.mu.Unlock()
-	k.sendGathered()
-}
-
 // sendNew sends the answers of a batch that were not sent yet.
 func (k *Consumer) sendNew(d *delivery) error {
 	var all []*hold
@@ -191,8 +183,7 @@ func (k *Consumer) proceed(h *hold) {
 	}
 }
 
-// sendBatch sends the answers of messages of a batch, or extensions. If that fails, they are due
-// again soon. It returns an error only if the connection is closed.
+// sendBatch is send for messages of a batch.
 func (k *Consumer) sendBatch(d *delivery, holds []*hold, now time.Time) error {
 	slices.SortFunc(holds, func(a, b *hold) int { return cmp.Compare(a.m.index, b.m.index) })
 	for len(holds) > 0 {
@@ -247,7 +238,7 @@ func (k *Consumer) replyToBatch(tail string, msg *nats.Msg) {
 	var request []sent
 	k.mu.Lock()
 	if d := k.mu.batches[id]; d != nil && number < len(d.requests) {
-		request = d.requests[number]
+		request, d.requests[number] = d.requests[number], nil
 	}
 	k.mu.Unlock()
 	// Before the first worker goes on, so that it does not take the others for waiting ones.

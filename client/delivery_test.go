@@ -251,6 +251,9 @@ func TestAFetchedMessageOfABatch(t *testing.T) {
 	f, c := setup(t)
 	messages, err := c.parseDelivery("orders", f.batch("x", 3))
 	require.NoError(t, err)
+	// The server would refuse the whole request, with the answers to other messages.
+	require.ErrorContains(t, messages[1].Nack(NackOptions{Delay: 366 * 24 * time.Hour}), "allowed are times up to")
+	require.ErrorContains(t, messages[1].NackSync(t.Context(), NackOptions{RetryAfter: 366 * 24 * time.Hour}), "allowed are times up to")
 	require.NoError(t, messages[1].Extend())
 	require.Equal(t, "1 +WPI\n", f.nextAck())
 	require.NoError(t, messages[1].Ack())

@@ -78,11 +78,8 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 	if err := c.nc.PublishRequest(subject, inbox, body); err != nil {
 		return nil, sendError(subject, err)
 	}
-	if c.timeout > 0 { // fila ends the fetch, unless it is gone
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, expires+c.timeout)
-		defer cancel()
-	}
+	ctx, cancel := c.limited(ctx, expires) // fila ends the fetch, unless it is gone
+	defer cancel()
 	var messages []*Message
 	for len(messages) < batch {
 		msg, err := sub.NextMsgWithContext(ctx)

@@ -19,15 +19,14 @@ type PublishFuture struct {
 	err     error
 	span    trace.Span // nil: no tracer
 
-	retry bool      // retry until the time in until
-	until time.Time // the end of retries
+	until time.Time // the end of retries; zero: there are none
 
 	// The publisher's mutex guards the following fields.
 	tries     int      // made so far
 	request   *request // the latest; nil if it waits for the first one or has a result
 	size      int      // in a batch
 	batchable bool
-	ok        chan Receipt
+	ok        chan Receipt // nil: nobody has asked for it or for failed
 	failed    chan error
 }
 
@@ -61,35 +60,36 @@ func (f *PublishFuture) Ok() <-chan Receipt {
 	f.p.mu.Lock()
 	defer f.p.mu.Unlock()
 	if f.ok == nil {
-		f.ok = make(chan Receipt, 1)
-		f.sendResult(f.ok, nil)
+		f.ok, f.failed = make(chan Receipt, 1), make(chan error, 1)
+		select {
+		case <-f.done:
+			f.sendResult()
+		default:
+		}
 	}
 	return f.ok
 }
 
 // Err returns a channel that gets the error if it fails.
 func (f *PublishFuture) Err() <-chan error {
-	f.p.mu.Lock()
-	defer f.p.mu.Unlock()
-	if f.failed == nil {
-		f.failed = make(chan error, 1)
-		f.sendResult(nil, f.failed)
-	}
+	f.Ok()
 	return f.failed
 }
 
-// sendResult sends the result, if there is one, to one of the channels, which are buffered.
-// The caller holds the publisher's mutex.
-func (f *PublishFuture) sendResult(ok chan Receipt, failed chan error) {
-	select {
-	case <-f.done:
-	default:
-		return
-	}
+// sendResult sends the result to one of the channels, if somebody has asked for them. The
+// caller holds the publisher's mutex.
+func (f *PublishFuture) sendResult() {
 	switch {
-	case f.err == nil && ok != nil:
-		ok <- f.receipt
-	case f.err != nil && failed != nil:
-		failed <- f.err
+	case f.ok == nil:
+	case f.err == nil:
+		f.ok <- f.receipt
+	default:
+		f.failed <- f.err
 	}
+}
+
+// nextTry returns how long to wait before a message is sent again after an error, and whether it is.
+func (f *PublishFuture) nextTry(err error) (time.Duration, bool) {
+	wait, again := retryAfter(err, f.tries, hasDedupeID(f.msg))
+	return wait, again && !time.Now().Add(wait).After(f.until)
 }

@@ -124,9 +124,7 @@ func (g *Guard) Check(ctx context.Context, call GuardCall) (*Permit, error) {
 		if !g.patient || refused.RetryAfter() == 0 {
 			return nil, refused
 		}
-		select {
-		case <-time.After(refused.RetryAfter()):
-		case <-ctx.Done():
+		if !wait(ctx, time.After(refused.RetryAfter())) {
 			return nil, fmt.Errorf("%w (%w)", refused, ctx.Err())
 		}
 	}

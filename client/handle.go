@@ -46,21 +46,16 @@ func (k *Consumer) drain() {
 func (k *Consumer) next() *hold {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	resting := false
-	for len(k.mu.waiting) == 0 {
-		switch {
-		case !resting:
-			resting = true
-			k.mu.Unlock()
-			k.rest(nil)
-			k.mu.Lock()
-		case k.mu.drained:
-			return nil
-		default:
+	if len(k.mu.waiting) == 0 {
+		k.mu.Unlock()
+		k.rest(nil)
+		k.mu.Lock()
+		for len(k.mu.waiting) == 0 {
+			if k.mu.drained {
+				return nil
+			}
 			k.mu.work.Wait()
 		}
-	}
-	if resting {
 		k.mu.free--
 	}
 	h := k.mu.waiting[0]
@@ -85,7 +80,12 @@ func (k *Consumer) handle(h *hold) {
 		return // the lease was lost while the message waited
 	}
 	h.handling.Store(true)
-	k.finish(h, k.call(h))
+	k.endHandler(h, k.call(h))
+}
+
+// endHandler notes that the handler of a message has ended.
+func (k *Consumer) endHandler(h *hold, err error) {
+	k.finish(h, err)
 	h.handling.Store(false)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -110,11 +110,7 @@ func (k *Consumer) call(h *hold) (err error) {
 		err = &PanicError{Value: p, Stack: debug.Stack()}
 		k.o.onError(fmt.Errorf("handler of %s: %w", h.m.ID, err))
 		if p == nil {
-			k.finish(h, err)
-			h.handling.Store(false)
-			k.mu.Lock()
-			k.releaseContext(h)
-			k.mu.Unlock()
+			k.endHandler(h, err)
 			k.workers.Go(k.run)
 		}
 	}()
@@ -143,7 +139,7 @@ func (k *Consumer) finish(h *hold, err error) {
 // its lease ends. The delay is 0, so that it is retried at once.
 func (k *Consumer) giveBack(h *hold) {
 	h.cancel(context.Canceled)
-	err := h.m.settle([]byte(`-NAK {"delay":0,"error":"consumer stopped"}`))
+	err := h.m.settle([]byte(`-NAK {"delay":0,"error":"consumer stopped"}`), nil)
 	if err != nil && !errors.Is(err, ErrSettled) {
 		k.o.onError(fmt.Errorf("give back %s: %w", h.m.ID, err))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,7 +109,7 @@ func (k *Consumer) settle(h *hold, payload []byte, span trace.Span) (bool, error
 	k.mu.Unlock()
 	if !held {
 		if err := context.Cause(h.ctx); errors.Is(err, ErrLeaseLost) {
-			settled(span, err)
+			endSpan(span, err)
 			return true, err
 		}
 		return false, nil
@@ -119,12 +120,16 @@ func (k *Consumer) settle(h *hold, payload []byte, span trace.Span) (bool, error
 	case h.batch != nil:
 		return true, k.sendNew(h.batch)
 	}
-	return true, k.send(h, now)
+	return true, k.send([]*hold{h}, now)
 }
 
-// send sends the answer of a message, or an extension. If that fails, it is due again soon.
-// It returns an error only if the connection is closed.
-func (k *Consumer) send(h *hold, now time.Time) error {
+// send sends the answers of messages of a batch, or of one message, or extensions. If that fails,
+// they are due again soon. It returns an error only if the connection is closed.
+func (k *Consumer) send(holds []*hold, now time.Time) error {
+	h := holds[0]
+	if h.batch != nil {
+		return k.sendBatch(h.batch, holds, now)
+	}
 	k.mu.Lock()
 	kind := "e"
 	if !h.giveUp.IsZero() {
@@ -133,7 +138,7 @@ func (k *Consumer) send(h *hold, now time.Time) error {
 	payload := k.takeAnswer(h, now)
 	k.mu.Unlock()
 	err := k.c.nc.PublishRequest(h.m.ackTo, k.inbox+kind+strconv.FormatUint(h.id, 36), payload)
-	return k.sentOrDue(err, []*hold{h})
+	return k.sentOrDue(err, holds)
 }
 
 // takeAnswer returns the payload to send for a message, an answer or an extension, and notes that
@@ -185,7 +190,7 @@ func (k *Consumer) scheduleSend(h *hold, d time.Duration) {
 // release removes a message whose answer is confirmed or refused.
 func (k *Consumer) release(h *hold, err error) {
 	var span trace.Span
-	defer func() { settled(span, err) }() // after unlocking
+	defer func() { endSpan(span, err) }() // after unlocking
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.mu.held[h.id] != h {
@@ -336,7 +341,8 @@ func (k *Consumer) keepHeld(ctx context.Context) {
 // tend sends due answers, and returns when the next one is due, if there is any.
 func (k *Consumer) tend(now time.Time) (time.Duration, bool) {
 	wait := k.extendEvery()
-	var due, hopeless []*hold
+	var due [][]*hold // by request
+	var hopeless []*hold
 	batches := map[*delivery][]*hold{} // due, too
 	k.mu.Lock()
 	for _, h := range k.mu.held {
@@ -348,7 +354,7 @@ func (k *Consumer) tend(now time.Time) (time.Duration, bool) {
 		case h.batch != nil:
 			batches[h.batch] = append(batches[h.batch], h)
 		default:
-			due = append(due, h)
+			due = append(due, []*hold{h})
 		}
 	}
 	more := len(k.mu.held) > len(hopeless)
@@ -358,20 +364,10 @@ func (k *Consumer) tend(now time.Time) (time.Duration, bool) {
 		k.release(h, err)
 		k.o.onError(err)
 	}
-	send := func(h *hold, err error) bool {
-		if err != nil {
-			k.o.onError(fmt.Errorf("extend or ack %s: %w", h.m.ID, err))
-		}
-		return err == nil
-	}
-	for _, h := range due {
-		if !send(h, k.send(h, now)) {
+	for _, holds := range slices.AppendSeq(due, maps.Values(batches)) {
+		if err := k.send(holds, now); err != nil {
+			k.o.onError(fmt.Errorf("extend or ack %s: %w", holds[0].m.ID, err))
 			return 0, false // the others would fail as well
-		}
-	}
-	for d, holds := range batches {
-		if !send(holds[0], k.sendBatch(d, holds, now)) {
-			return 0, false
 		}
 	}
 	return wait, more

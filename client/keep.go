@@ -31,7 +31,7 @@ func (k *Consumer) register(ctx context.Context) error {
 		body.Batch = k.reg.batch
 	}
 	err := k.c.call(ctx, k.c.subjects.Consumer(k.o.name, k.queue), body, &reply)
-	if body.Batch > 0 && isRefusal(err, wire.CodeUnknownField) { // by a fila from before batches
+	if body.Batch > 0 && refusalIn(err).ErrCode == wire.CodeUnknownField { // by a fila from before batches
 		k.reg.batch, body.Batch = 1, 0
 		err = k.c.call(ctx, k.c.subjects.Consumer(k.o.name, k.queue), body, &reply)
 	}
@@ -46,20 +46,11 @@ func (k *Consumer) register(ctx context.Context) error {
 // owner does not answer.
 func (k *Consumer) registerFirst(ctx context.Context) error {
 	for {
-		try, cancel := ctx, func() {}
-		if k.c.timeout > 0 {
-			try, cancel = context.WithTimeout(ctx, k.c.timeout)
-		}
+		try, cancel := k.c.limited(ctx, 0)
 		err := k.register(try)
 		cancel()
-		var refused *Error
-		nobody := errors.As(err, &refused) && refused.ErrCode == wire.CodeNoOwner
-		if !nobody && !errors.Is(err, ErrNoReply) {
-			return err
-		}
-		select {
-		case <-time.After(retryRegister):
-		case <-ctx.Done():
+		again := refusalIn(err).ErrCode == wire.CodeNoOwner || errors.Is(err, ErrNoReply)
+		if !again || !wait(ctx, time.After(retryRegister)) {
 			return err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -30,7 +29,7 @@ type Message struct {
 	Key        string      // fairness key; empty with MinHeaders
 	Attempt    int         // 1 on the first delivery
 	EnqueuedAt time.Time   // zero with MinHeaders
-	Deadline   time.Time   // end of the lease as of the delivery; zero with MinHeaders
+	Deadline   time.Time   // end of the lease as of the delivery; zero with MinHeaders, except in a batch
 	Header     nats.Header // all of them, Fila-* included
 	Data       []byte
 
@@ -74,7 +73,10 @@ type NackOptions struct {
 	RetryAfter time.Duration // the destination asked not to be called for so long, up to a year
 }
 
-func (o NackOptions) payload() []byte {
+func (o NackOptions) payload() ([]byte, error) {
+	if longest := max(o.Delay, o.RetryAfter); longest > wire.MaxNackDelay {
+		return nil, fmt.Errorf("nack with %v: allowed are times up to %v", longest, wire.MaxNackDelay)
+	}
 	body := map[string]any{}
 	if o.Error != "" {
 		body["error"] = o.Error
@@ -89,27 +91,23 @@ func (o NackOptions) payload() []byte {
 		body["retry_after_ms"] = (o.RetryAfter + time.Millisecond - 1).Milliseconds()
 	}
 	if len(body) == 0 {
-		return []byte("-NAK")
+		return []byte("-NAK"), nil
 	}
-	data, _ := json.Marshal(body) // strings and integers always marshal
-	return append([]byte("-NAK "), data...)
+	data, err := json.Marshal(body)
+	return append([]byte("-NAK "), data...), err
 }
 
 // Ack finishes the message.
-func (m *Message) Ack() error { return m.settle(nil) }
+func (m *Message) Ack() error { return m.settle(nil, nil) }
 
 // AckSync finishes the message; when it returns nil, it never comes again.
-func (m *Message) AckSync(ctx context.Context) error { return m.settleSync(ctx, nil) }
+func (m *Message) AckSync(ctx context.Context) error { return m.answer(ctx, nil, true) }
 
 // AckCost finishes the message and reports its actual cost, 0 to 1,000,000, in the unit of
 // its costs and rates. fila charges its fairness key and rates with it instead of the
 // estimate at the enqueue. With a cost out of range it does nothing.
 func (m *Message) AckCost(cost float64) error {
-	payload, err := costPayload(cost)
-	if err != nil {
-		return err
-	}
-	return m.settle(payload)
+	return m.settle(costPayload(cost))
 }
 
 // AckCostSync is AckCost with a confirmation.
@@ -118,7 +116,7 @@ func (m *Message) AckCostSync(ctx context.Context, cost float64) error {
 	if err != nil {
 		return err
 	}
-	return m.settleSync(ctx, payload)
+	return m.answer(ctx, payload, true)
 }
 
 func costPayload(cost float64) ([]byte, error) {
@@ -129,21 +127,25 @@ func costPayload(cost float64) ([]byte, error) {
 	return append(strconv.AppendFloat([]byte(`+ACK {"cost":`), cost+0, 'f', -1, 64), '}'), nil
 }
 
-// Nack gives the message back as failed.
+// Nack gives the message back as failed. With a time of more than a year it does nothing.
 func (m *Message) Nack(o NackOptions) error { return m.settle(o.payload()) }
 
 // NackSync is Nack with a confirmation.
 func (m *Message) NackSync(ctx context.Context, o NackOptions) error {
-	return m.settleSync(ctx, o.payload())
+	payload, err := o.payload()
+	if err != nil {
+		return err
+	}
+	return m.answer(ctx, payload, true)
 }
 
 // Term dead-letters the message now. The reason may be empty. In a dead letter
 // queue it deletes the message.
-func (m *Message) Term(reason string) error { return m.settle(termPayload(reason)) }
+func (m *Message) Term(reason string) error { return m.settle(termPayload(reason), nil) }
 
 // TermSync is Term with a confirmation.
 func (m *Message) TermSync(ctx context.Context, reason string) error {
-	return m.settleSync(ctx, termPayload(reason))
+	return m.answer(ctx, termPayload(reason), true)
 }
 
 // Extend makes the lease end one visibility timeout from now. A [Consumer] does that by
@@ -160,41 +162,38 @@ func termPayload(reason string) []byte {
 	return []byte("+TERM " + reason)
 }
 
-func (m *Message) settle(payload []byte) error {
-	if m.settled.Swap(true) {
-		return ErrSettled
+// settle answers a message, unless there is an error about the payload.
+func (m *Message) settle(payload []byte, err error) error {
+	if err != nil {
+		return err
 	}
-	span := m.settling(context.Background(), payload)
-	if m.holder != nil {
-		if kept, err := m.holder.settle(m.hold, payload, span); kept {
-			return err
-		}
-	}
-	err := m.c.nc.Publish(m.ackTo, m.answerTo(payload))
-	settled(span, err)
-	m.settled.Store(err == nil)
-	return err
+	return m.answer(context.Background(), payload, false)
 }
 
-// settleSync leaves a fetched message open if there is no confirmation, so that the caller
-// can retry. The Consumer retries for the messages that it holds.
-func (m *Message) settleSync(ctx context.Context, payload []byte) error {
+// answer answers a message. With confirmed it waits for the result, and leaves a fetched message
+// open if there is none, so that the caller can retry. The Consumer retries for the messages that
+// it holds.
+func (m *Message) answer(ctx context.Context, payload []byte, confirmed bool) (err error) {
 	if m.settled.Swap(true) {
 		return ErrSettled
 	}
 	span := m.settling(ctx, payload)
 	if m.holder != nil {
 		if kept, err := m.holder.settle(m.hold, payload, span); kept {
-			if err != nil {
+			if err != nil || !confirmed {
 				return err
 			}
 			return m.awaitAnswer(ctx)
 		}
 	}
-	err := m.confirm(ctx, payload)
-	settled(span, err)
-	var refused *Error
-	m.settled.Store(err == nil || errors.As(err, &refused) && refused.Code < 500)
+	if confirmed {
+		err = m.confirm(ctx, payload)
+	} else {
+		err = m.c.nc.Publish(m.ackTo, m.answerTo(payload))
+	}
+	endSpan(span, err)
+	refused := refusalIn(err).Code
+	m.settled.Store(err == nil || refused != 0 && refused < 500)
 	return err
 }
 

@@ -3,7 +3,6 @@ package client
 import (
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -58,29 +57,23 @@ type outbox struct {
 	first      *request // the first batch, while it is awaited and batches are untried
 	// size is how many messages a batch has at most. A refusal with 429 halves it, and a
 	// full batch that is taken whole adds one.
-	size, maxSize int
-	timer         *time.Timer
-	until         time.Time // the end of the wait, if messages wait
+	size  int
+	timer *time.Timer
+	until time.Time // the end of the wait, if messages wait
 }
 
 // outboxOf returns the outbox of a message's queue. The caller holds mu.
 func (p *publisher) outboxOf(f *PublishFuture) *outbox {
 	b := p.mu.outboxes[f.queue]
 	if b == nil {
-		p.forgetOutboxes()
-		b = &outbox{subject: f.msg.Subject, size: p.maxBatch, maxSize: p.maxBatch}
+		if len(p.mu.outboxes) >= manyOutboxes {
+			maps.DeleteFunc(p.mu.outboxes, func(_ string, b *outbox) bool { return b.unanswered == 0 && len(b.waiting) == 0 })
+		}
+		b = &outbox{subject: f.msg.Subject, size: p.maxBatch}
+		b.timer = stoppedTimer(func() { p.waitOver(b) })
 		p.mu.outboxes[f.queue] = b
 	}
 	return b
-}
-
-// forgetOutboxes forgets the outboxes that have nothing to remember, if there are many. The
-// caller holds mu.
-func (p *publisher) forgetOutboxes() {
-	if len(p.mu.outboxes) < manyOutboxes {
-		return
-	}
-	maps.DeleteFunc(p.mu.outboxes, func(_ string, b *outbox) bool { return b.unanswered == 0 && len(b.waiting) == 0 })
 }
 
 // post sends a new message, or makes it wait for a batch. The error is that it was not sent and
@@ -89,9 +82,14 @@ func (p *publisher) post(f *PublishFuture, ended *results) error {
 	b := p.outboxOf(f)
 	if b.first == nil && len(b.waiting) == 0 && (b.unanswered < fewRequests || b.size == 1 || p.mu.batches == batchesRefused) {
 		r, err := p.send(b, []*PublishFuture{f})
-		if err != nil {
-			return p.notSent(r, f, err)
+		if err == nil {
+			return nil
 		}
+		wait, again := f.nextTry(err)
+		if !again {
+			return err
+		}
+		time.AfterFunc(wait, func() { p.retry(r, r.futures) })
 		return nil
 	}
 	// Errors that a later try cannot mend are for the caller.
@@ -107,56 +105,33 @@ func (p *publisher) post(f *PublishFuture, ended *results) error {
 	if len(b.waiting) == 1 {
 		b.startTimer(p)
 	}
-	p.sendWaiting(b, ended)
+	p.sendWaiting(b, false, ended)
 	return nil
 }
 
-func (b *outbox) full() bool { return len(b.waiting) >= b.size || b.bytes >= maxBatchBytes }
-
-func (b *outbox) any() bool { return len(b.waiting) > 0 }
-
-// notSent returns err, unless it schedules a retry.
-func (p *publisher) notSent(r *request, f *PublishFuture, err error) error {
-	wait, again := retryAfter(err, f.tries, f.msg.Header.Get(wire.HeaderMsgID) != "")
-	if !f.retry || !again || time.Now().Add(wait).After(f.until) {
-		return err
-	}
-	time.AfterFunc(wait, func() { p.retry(r, r.futures) })
-	return nil
-}
-
-// sendWaiting sends what waits, at light load all of it. The caller holds mu.
-func (p *publisher) sendWaiting(b *outbox, ended *results) {
-	more := b.full
-	if b.unanswered < fewRequests {
-		more = b.any
-	}
-	if more() {
-		p.sendBatches(b, more, ended)
-	}
-}
-
-// sendBatches sends waiting messages as long as more returns true. The caller holds mu.
-func (p *publisher) sendBatches(b *outbox, more func() bool, ended *results) {
-	for b.first == nil && more() {
+// sendWaiting sends what waits: full batches, and all of it at light load or if the server knows
+// no batches. The caller holds mu.
+func (p *publisher) sendWaiting(b *outbox, all bool, ended *results) {
+	all = all || b.unanswered < fewRequests || p.mu.batches == batchesRefused
+	before := len(b.waiting)
+	for b.first == nil && len(b.waiting) > 0 && (all || len(b.waiting) >= b.size || b.bytes >= maxBatchBytes) {
 		p.sendOrFail(b, p.cut(b), ended)
 	}
-	if b.any() {
+	switch len(b.waiting) {
+	case 0:
+		b.timer.Stop()
+	case before: // the timer runs
+	default:
 		b.startTimer(p)
-	} else {
-		b.stopTimer()
 	}
 }
 
 // cut takes the messages of the next request from an outbox. The caller holds mu.
 func (p *publisher) cut(b *outbox) []*PublishFuture {
-	most, limit := b.size, int(min(maxBatchBytes, p.c.nc.MaxPayload()-wire.HeaderRoom))
-	if p.mu.batches == batchesRefused {
-		most = 1
-	}
+	limit := int(min(maxBatchBytes, p.c.nc.MaxPayload()-wire.HeaderRoom))
 	n, bytes := 0, 0
 	for _, f := range b.waiting {
-		if n == most || n > 0 && (bytes+f.size > limit || !f.batchable || !b.waiting[0].batchable) {
+		if n == b.size || n > 0 && (bytes+f.size > limit || !f.batchable || !b.waiting[0].batchable) {
 			break
 		}
 		n++
@@ -178,18 +153,8 @@ func (p *publisher) sendOrFail(b *outbox, futures []*PublishFuture, ended *resul
 		}
 		futures = futures[len(part):]
 		if r, err := p.send(b, part); err != nil {
-			p.fail(r, failures(part, err), ended)
+			p.fail(r, failed(r, err), ended)
 		}
-	}
-}
-
-// adapt adapts the size of batches to the reply to a request. err is a refusal, if there was one.
-func (b *outbox) adapt(r *request, err error) {
-	switch {
-	case exceeded(err) != nil:
-		b.size = max(b.size/2, 1)
-	case err == nil && len(r.futures) >= b.size:
-		b.size = min(b.size+1, b.maxSize)
 	}
 }
 
@@ -200,17 +165,14 @@ func (b *outbox) startTimer(p *publisher) {
 		wait = replyWithin
 	}
 	b.until = time.Now().Add(wait)
-	if b.timer == nil {
-		b.timer = time.AfterFunc(wait, func() { p.waitOver(b) })
-	} else {
-		b.timer.Reset(wait)
-	}
+	b.timer.Reset(wait)
 }
 
-func (b *outbox) stopTimer() {
-	if b.timer != nil {
-		b.timer.Stop()
-	}
+// stoppedTimer returns a timer that calls fn once it is reset and over.
+func stoppedTimer(fn func()) *time.Timer {
+	t := time.AfterFunc(time.Hour, fn)
+	t.Stop()
+	return t
 }
 
 // waitOver sends what has waited long enough.
@@ -223,7 +185,7 @@ func (p *publisher) waitOver(b *outbox) {
 		return // the timer was set again meanwhile
 	}
 	b.first = nil
-	p.sendBatches(b, b.any, &ended)
+	p.sendWaiting(b, true, &ended)
 }
 
 // frame returns the size of a message in a batch, and whether it can be in one: fila reads a
@@ -303,27 +265,4 @@ func parseBatchReply(data []byte, n int) ([]answer, error) {
 		}
 	}
 	return all, nil
-}
-
-// exceeded returns err if it is a refusal with 429, or nil.
-func exceeded(err error) error {
-	var refused *Error
-	if errors.As(err, &refused) && refused.Code == 429 {
-		return err
-	}
-	return nil
-}
-
-func isRefusal(err error, errCode int) bool {
-	var refused *Error
-	return errors.As(err, &refused) && refused.ErrCode == errCode
-}
-
-// askedAfter returns the Retry-After of a refusal, 0 if there is none.
-func askedAfter(err error) time.Duration {
-	var refused *Error
-	if errors.As(err, &refused) {
-		return refused.RetryAfter
-	}
-	return 0
 }

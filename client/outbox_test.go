@@ -203,8 +203,11 @@ func TestPublishAsyncToAnOldServer(t *testing.T) {
 	first := next(t, got)
 	require.Equal(t, "64", first.Header.Get(wire.HeaderBatch))
 	q.answer(first)
-	for range 300 - fewRequests {
-		msg := next(t, got)
+	var others []*nats.Msg
+	for range 300 - fewRequests { // none waits for the reply to another one
+		others = append(others, next(t, got))
+	}
+	for _, msg := range others {
 		require.Empty(t, msg.Header.Get(wire.HeaderBatch))
 		q.answer(msg)
 	}
@@ -220,6 +223,57 @@ func TestPublishAsyncToAnOldServer(t *testing.T) {
 		require.Empty(t, next(t, got).Header.Get(wire.HeaderBatch), "it is not tried again")
 	}
 	c.Close()
+}
+
+// TestPublishAsyncAfterTheFirstBatch: messages behind it wait for its reply, and then not longer
+// than others, though other requests are unanswered.
+func TestPublishAsyncAfterTheFirstBatch(t *testing.T) {
+	f, c := batching(t, WithMaxBatch(4))
+	got := held(f)
+	q := f.producerQueue("unused")
+	futures := publishMany(t, c, 0, fewRequests+5)
+	for range fewRequests {
+		defer q.answer(next(t, got))
+	}
+	first := next(t, got)
+	c.async.mu.Lock()
+	c.async.longestWait = time.Millisecond
+	c.async.mu.Unlock()
+	began := time.Now()
+	q.answer(first)
+	q.answer(next(t, got))
+	require.Less(t, time.Since(began), replyWithin)
+	requireConfirmed(t, futures[fewRequests:])
+}
+
+// TestPublishAsyncLosesTheReplyToABatch: it sends the messages with a dedupe id again, which fila
+// recognises; the outcome of the others is unknown.
+func TestPublishAsyncLosesTheReplyToABatch(t *testing.T) {
+	f, c := batching(t, WithMaxBatch(3), WithTimeout(100*time.Millisecond))
+	got := held(f)
+	q := f.producerQueue("unused")
+	publishMany(t, c, 0, fewRequests)
+	for range fewRequests {
+		next(t, got)
+	}
+	futures := publishMany(t, c, 10, 11, DedupeID("10"), RetryFor(time.Minute))
+	futures = append(futures, publishMany(t, c, 11, 12, RetryFor(time.Minute))...)
+	futures = append(futures, publishMany(t, c, 12, 13, DedupeID("12"))...)
+	_, n, refused := q.take(next(t, got))
+	require.Nil(t, refused)
+	require.Equal(t, 3, n)
+	for _, future := range futures[1:] {
+		_, err := result(t, future)
+		require.ErrorIs(t, err, ErrNoReply)
+	}
+	again := next(t, got)
+	require.Equal(t, "10", string(again.Data), "the only one")
+	q.answer(again)
+	receipt, err := result(t, futures[0])
+	require.NoError(t, err)
+	require.True(t, receipt.Duplicate)
+	order, _ := q.seen()
+	require.Equal(t, numbers(10, 13), order)
 }
 
 // TestPublishAsyncSomeGoAlone: messages that cannot be in a batch, and large ones.

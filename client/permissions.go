@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -117,10 +119,7 @@ func (r *refusals) notify(err error) {
 		r.inboxOpen.Store(false)
 	}
 	r.mu.Lock()
-	listeners := make([]func(*PermissionError), 0, len(r.mu.listeners))
-	for _, listener := range r.mu.listeners {
-		listeners = append(listeners, listener)
-	}
+	listeners := slices.Collect(maps.Values(r.mu.listeners))
 	r.mu.Unlock()
 	for _, listener := range listeners {
 		listener(denied)
@@ -155,8 +154,7 @@ func (r *refusals) listenPublish(ctx context.Context, subject string) (context.C
 
 // becauseOf returns the refusal that ended a context, or err.
 func becauseOf(ctx context.Context, err error) error {
-	var denied *PermissionError
-	if err != nil && errors.As(context.Cause(ctx), &denied) {
+	if denied, ok := errors.AsType[*PermissionError](context.Cause(ctx)); ok && err != nil {
 		return denied
 	}
 	return err
@@ -176,7 +174,7 @@ func (c *Client) openInbox(ctx context.Context) error {
 	}
 	err = c.admitted(ctx, before, sub)
 	_ = unsubscribe(sub) // an error means that it has ended
-	if denied := (*PermissionError)(nil); errors.As(err, &denied) {
+	if denied, ok := errors.AsType[*PermissionError](err); ok {
 		return denied
 	}
 	r.inboxOpen.Store(err == nil)

@@ -74,45 +74,46 @@ func (c *Client) Publish(ctx context.Context, queue string, payload []byte, opts
 	if err != nil {
 		return Receipt{}, err
 	}
-	if span := c.publishing(ctx, queue, msg); span != nil {
-		defer func() { published(span, receipt, err) }()
-	}
-	reply, err := c.publishRetrying(ctx, msg, o.retryFor, msg.Header.Get(wire.HeaderMsgID) != "")
-	if err != nil {
-		return Receipt{}, err
-	}
-	return parseReceipt(reply.Data)
+	span := c.publishing(ctx, queue, msg)
+	defer func() { published(span, receipt, err) }()
+	err = c.publishRetrying(ctx, msg, o.retryFor, hasDedupeID(msg), func(data []byte) (err error) {
+		receipt, err = parseReceipt(data)
+		return err
+	})
+	return receipt, err
 }
 
-// publishRetrying sends an enqueue and returns the reply. After a failure it tries again for so
-// long; safe means that all messages have a deduplication id.
-func (c *Client) publishRetrying(ctx context.Context, msg *nats.Msg, retryFor time.Duration, safe bool) (*nats.Msg, error) {
+// publishRetrying sends an enqueue and passes the reply to parse. After a failure, which parse
+// may return, it tries again for so long; safe means that all messages have a deduplication id.
+// A try waits only for the client's timeout, so that a lost reply leaves time for a retry.
+func (c *Client) publishRetrying(ctx context.Context, msg *nats.Msg, retryFor time.Duration, safe bool, parse func(data []byte) error) error {
 	if retryFor <= 0 {
-		return c.request(ctx, msg)
+		return c.publishTry(ctx, msg, parse)
 	}
 	until := time.Now().Add(retryFor)
 	for try := 1; ; try++ {
-		reply, err := c.publishTry(ctx, msg)
+		limited, cancel := c.limited(ctx, 0)
+		err := c.publishTry(limited, msg, parse)
+		cancel()
 		if err == nil || ctx.Err() != nil {
-			return reply, err
+			return err
 		}
 		pause, again := retryAfter(err, try, safe)
 		if !again || time.Now().Add(pause).After(until) || !wait(ctx, time.After(pause)) {
-			return reply, err
+			return err
 		}
 	}
 }
 
-// publishTry waits only for the client's timeout, so that a lost reply leaves time for a
-// retry.
-func (c *Client) publishTry(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
-	if c.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.timeout)
-		defer cancel()
+func (c *Client) publishTry(ctx context.Context, msg *nats.Msg, parse func(data []byte) error) error {
+	reply, err := c.request(ctx, msg)
+	if err != nil {
+		return err
 	}
-	return c.request(ctx, msg)
+	return parse(reply.Data)
 }
+
+func hasDedupeID(msg *nats.Msg) bool { return msg.Header.Get(wire.HeaderMsgID) != "" }
 
 func parseReceipt(data []byte) (Receipt, error) {
 	var receipt Receipt
@@ -155,21 +156,14 @@ const (
 // retryAfter returns how long to wait after the failed try number try, and whether a retry
 // makes sense. safe means that the message has a deduplication id.
 func retryAfter(err error, try int, safe bool) (time.Duration, bool) {
-	var refused *Error
-	if errors.As(err, &refused) {
-		again := refused.Code == 429 || refused.Code == 503 || refused.Code == 500 && safe ||
-			refused.ErrCode == wire.CodePredecessorRefused // with its predecessor, or after that has failed
-		if !again {
-			return 0, false
-		}
-		if refused.RetryAfter > 0 {
-			// Spread the retries of clients that got the same time.
-			return refused.RetryAfter + rand.N(refused.RetryAfter/4+1), true
-		}
-		return backoff(try), true
+	refused := refusalIn(err)
+	again := refused.Code == 429 || refused.Code == 503 || refused.Code == 500 && safe ||
+		refused.ErrCode == wire.CodePredecessorRefused || // with its predecessor, or after that has failed
+		errors.Is(err, ErrNoFila) || errors.Is(err, nats.ErrReconnectBufExceeded) || safe && errors.Is(err, ErrNoReply)
+	if refused.RetryAfter > 0 {
+		// Spread the retries of clients that got the same time.
+		return refused.RetryAfter + rand.N(refused.RetryAfter/4+1), again
 	}
-	again := errors.Is(err, ErrNoFila) || errors.Is(err, nats.ErrReconnectBufExceeded) ||
-		safe && errors.Is(err, ErrNoReply)
 	return backoff(try), again
 }
 

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -21,7 +20,8 @@ import (
 // [ErrWindowFull]. The context has no effect on a message that was sent.
 //
 // While several messages to a queue are unconfirmed, later ones wait up to 2 ms for each other
-// and are sent in batches of up to [WithMaxBatch]. fila accepts or refuses each by itself.
+// and are sent in batches of up to [WithMaxBatch]. Behind the first batch they wait for its reply,
+// which shows whether fila knows batches. fila accepts or refuses each message by itself.
 //
 // A message without a reply within the client's timeout fails with
 // [ErrNoReply]. The payload must not be changed before the future is done.
@@ -39,7 +39,7 @@ func (c *Client) PublishAsync(ctx context.Context, queue string, payload []byte,
 	}
 	f := &PublishFuture{p: p, queue: queue, msg: msg, done: make(chan struct{}), span: c.publishing(ctx, queue, msg)}
 	if o.retryFor > 0 {
-		f.retry, f.until = true, time.Now().Add(o.retryFor)
+		f.until = time.Now().Add(o.retryFor)
 	}
 	if err := p.begin(f); err != nil {
 		<-p.window
@@ -94,7 +94,7 @@ type publisher struct {
 		// sent is ordered by deadline, because all requests have the same timeout. It may
 		// have requests that are not awaited any more.
 		sent  []*request
-		timer *time.Timer // armed while sent is not empty
+		timer *time.Timer // set while sent is not empty, and perhaps once more
 
 		open     int           // messages without a result
 		complete chan struct{} // closed when open is 0; nil: not requested
@@ -119,7 +119,7 @@ func (r *request) remaining(of []*PublishFuture) []*PublishFuture {
 
 func newPublisher(c *Client, o *options) *publisher {
 	p := &publisher{c: c, maxBatch: o.maxBatch, longestWait: batchWait, window: make(chan struct{}, o.maxPending), onErr: o.onAsync}
-	p.mu.requests = map[uint64]*request{}
+	p.mu.requests, p.mu.timer = map[uint64]*request{}, stoppedTimer(p.expire)
 	p.mu.outboxes = map[string]*outbox{}
 	return p
 }
@@ -191,12 +191,11 @@ func (p *publisher) send(b *outbox, futures []*PublishFuture) (*request, error) 
 		f.request = r
 		f.tries++
 	}
-	reply := p.mu.inbox + strconv.FormatUint(r.id, 36)
 	msg := futures[0].msg
 	if len(futures) > 1 {
 		msg = p.batchMsg(futures)
 	}
-	msg.Reply = reply
+	msg.Reply = p.mu.inbox + strconv.FormatUint(r.id, 36)
 	if err := p.c.nc.PublishMsg(msg); err != nil {
 		return r, sendError(msg.Subject, err)
 	}
@@ -209,7 +208,7 @@ func (p *publisher) send(b *outbox, futures []*PublishFuture) (*request, error) 
 		r.deadline = time.Now().Add(p.c.timeout)
 		p.mu.sent = append(p.mu.sent, r)
 		if len(p.mu.sent) == 1 {
-			p.arm()
+			p.mu.timer.Reset(p.c.timeout)
 		}
 	}
 	return r, nil
@@ -233,26 +232,13 @@ func (p *publisher) unawait(r *request) {
 	if !r.awaited {
 		return
 	}
+	b := r.box
 	r.awaited = false
-	r.box.unanswered--
-	if r.box.first == r {
-		r.box.first = nil
+	b.unanswered--
+	if b.first == r {
+		b.first = nil
+		b.startTimer(p) // from now on messages do not wait for this reply
 	}
-	p.trim()
-}
-
-// arm sets the timer to the first deadline. The caller holds mu.
-func (p *publisher) arm() {
-	wait := time.Until(p.mu.sent[0].deadline)
-	if p.mu.timer == nil {
-		p.mu.timer = time.AfterFunc(wait, p.expire)
-	} else {
-		p.mu.timer.Reset(wait)
-	}
-}
-
-// trim removes requests that are not awaited from the front of sent. The caller holds mu.
-func (p *publisher) trim() {
 	for len(p.mu.sent) > 0 && !p.mu.sent[0].awaited {
 		p.mu.sent[0] = nil
 		p.mu.sent = p.mu.sent[1:]
@@ -269,11 +255,11 @@ func (p *publisher) expire() {
 	for now := time.Now(); len(p.mu.sent) > 0 && !now.Before(p.mu.sent[0].deadline); {
 		r := p.mu.sent[0]
 		p.unawait(r)
-		p.fail(r, failures(r.futures, fmt.Errorf("%w (%s)", ErrNoReply, r.box.subject)), &ended)
-		p.sendWaiting(r.box, &ended)
+		p.fail(r, failed(r, fmt.Errorf("%w (%s)", ErrNoReply, r.box.subject)), &ended)
+		p.sendWaiting(r.box, false, &ended)
 	}
 	if len(p.mu.sent) > 0 {
-		p.arm()
+		p.mu.timer.Reset(time.Until(p.mu.sent[0].deadline))
 	}
 }
 
@@ -295,46 +281,45 @@ func (p *publisher) reply(msg *nats.Msg) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.answer(r, answers, err, &ended)
-	p.sendWaiting(r.box, &ended)
+	p.sendWaiting(r.box, false, &ended)
 }
 
-// answer ends the messages of a request that has a reply, or sends them again later. err is
+// answer ends the messages of a request that has a reply, or sends them again later. whole is
 // about all of them. A late reply counts only for confirmed messages, because the others have
 // failed already. The caller holds mu.
-func (p *publisher) answer(r *request, answers []answer, err error, ended *results) {
+func (p *publisher) answer(r *request, answers []answer, whole error, ended *results) {
 	late := !r.awaited
 	p.unawait(r)
-	switch {
-	case err != nil && late:
-		return
-	case err != nil && len(r.futures) > 1 && isRefusal(err, wire.CodeHeaderReserved):
+	switch batch := len(r.futures) > 1; {
+	case whole == nil && batch:
+		p.mu.batches = batchesKnown
+	case whole != nil && !late && batch && refusalIn(whole).ErrCode == wire.CodeHeaderReserved:
 		// From now on one by one, beginning with those that are still of this request.
 		p.mu.batches = batchesRefused
 		p.sendOrFail(r.box, r.remaining(r.futures), ended)
 		return
-	case err != nil:
-		r.box.adapt(r, err)
-		p.fail(r, failures(r.futures, err), ended)
-		return
-	case len(r.futures) > 1:
-		p.mu.batches = batchesKnown
+	case whole != nil:
+		answers = failed(r, whole)
 	}
-	var refused []failure
-	var tooMany error // a refusal with 429
+	taken, tooMany := true, false
 	for i, f := range r.futures {
-		switch a := &answers[i]; {
-		case f.request != r:
-		case a.err == nil:
-			p.resolve(f, a.receipt, nil, ended)
-		case !late:
-			refused = append(refused, failure{f, a.err})
-			tooMany = cmp.Or(tooMany, exceeded(a.err))
+		switch err := answers[i].err; {
+		case err != nil:
+			taken, tooMany = false, tooMany || refusalIn(err).Code == 429
+		case f.request == r:
+			p.resolve(f, answers[i].receipt, nil, ended)
 		}
 	}
-	if !late {
-		r.box.adapt(r, tooMany)
-		p.fail(r, refused, ended)
+	if late {
+		return
 	}
+	switch b := r.box; {
+	case tooMany:
+		b.size = max(b.size/2, 1)
+	case taken && len(r.futures) >= b.size:
+		b.size = min(b.size+1, p.maxBatch)
+	}
+	p.fail(r, answers, ended)
 }
 
 // denied fails the messages that NATS permissions do not allow.
@@ -364,48 +349,37 @@ func (p *publisher) end(err error, which func(*PublishFuture) bool) {
 				p.resolve(f, Receipt{}, err, &ended)
 			}
 			b.waiting, b.bytes = nil, 0
+			b.timer.Stop()
 		}
 	}
 }
 
-// failure is a message whose latest request failed.
-type failure struct {
-	f   *PublishFuture
-	err error
+// failed returns the answers to a request of which every message failed.
+func failed(r *request, err error) []answer {
+	return slices.Repeat([]answer{{err: err}}, len(r.futures))
 }
 
-func failures(futures []*PublishFuture, err error) []failure {
-	all := make([]failure, len(futures))
-	for i, f := range futures {
-		all[i] = failure{f, err}
-	}
-	return all
-}
-
-// fail ends messages of a request, or sends them again later if that makes sense and there is
-// time left. Messages with the same Retry-After are sent in one request, in their order: so a
-// message of a strictly ordered queue goes with the one that it was refused for. The caller
-// holds mu.
-func (p *publisher) fail(r *request, all []failure, ended *results) {
+// fail ends the messages of a request whose answer is an error, or sends them again later if that
+// makes sense and there is time left. Messages with the same Retry-After are sent in one request,
+// in their order: so a message of a strictly ordered queue goes with the one that it was refused
+// for. The caller holds mu.
+func (p *publisher) fail(r *request, answers []answer, ended *results) {
 	type retry struct {
 		after, wait time.Duration
 		futures     []*PublishFuture
 	}
 	var retries []retry
-	for _, one := range all {
-		f := one.f
-		if f.request != r {
+	for i, f := range r.futures {
+		err := answers[i].err
+		if err == nil || f.request != r {
 			continue
 		}
-		wait, again := retryAfter(one.err, f.tries, f.msg.Header.Get(wire.HeaderMsgID) != "")
-		after := askedAfter(one.err)
+		wait, again := f.nextTry(err)
+		after := refusalIn(err).RetryAfter
 		at := slices.IndexFunc(retries, func(t retry) bool { return t.after == after })
-		if at >= 0 {
-			wait = retries[at].wait
-		}
 		switch {
-		case !f.retry || !again || time.Now().Add(wait).After(f.until):
-			p.resolve(f, Receipt{}, one.err, ended)
+		case !again:
+			p.resolve(f, Receipt{}, err, ended)
 		case at >= 0:
 			retries[at].futures = append(retries[at].futures, f)
 		default:
@@ -437,7 +411,7 @@ func (p *publisher) resolve(f *PublishFuture, receipt Receipt, err error, ended 
 	p.leaveRequest(f)
 	f.receipt, f.err = receipt, err
 	close(f.done)
-	f.sendResult(f.ok, f.failed)
+	f.sendResult()
 	<-p.window
 	if f.span != nil || err != nil && p.onErr != nil {
 		ended.futures = append(ended.futures, f)
@@ -465,12 +439,6 @@ func (p *publisher) close() {
 	p.mu.closed = true
 	sub := p.mu.sub
 	p.mu.sub = nil
-	if p.mu.timer != nil {
-		p.mu.timer.Stop()
-	}
-	for _, b := range p.mu.outboxes {
-		b.stopTimer()
-	}
 	p.mu.Unlock()
 	p.end(ErrClosed, func(*PublishFuture) bool { return true })
 	if sub != nil {

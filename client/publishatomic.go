@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,7 +25,7 @@ type BatchMessage struct {
 // again, and after an unknown outcome only if each message has a [DedupeID].
 //
 // Consumers get the messages one by one, and the first perhaps before the confirmation.
-func (c *Client) PublishAtomic(ctx context.Context, queue string, messages []BatchMessage, opts ...PublishOption) (receipts []Receipt, err error) {
+func (c *Client) PublishAtomic(ctx context.Context, queue string, messages []BatchMessage, opts ...PublishOption) (_ []Receipt, err error) {
 	if err := inRange("messages", int64(len(messages)), 1, wire.MaxBatchMessages, ""); err != nil {
 		return nil, err
 	}
@@ -33,14 +34,10 @@ func (c *Client) PublishAtomic(ctx context.Context, queue string, messages []Bat
 		return nil, err
 	}
 	batch.Header = nats.Header{wire.HeaderBatch: {strconv.Itoa(len(messages))}, wire.HeaderBatchAtomic: {"true"}}
-	var spans []trace.Span
+	all, spans := make([]Receipt, len(messages)), []trace.Span(nil)
 	defer func() {
 		for i, span := range spans {
-			var receipt Receipt
-			if err == nil {
-				receipt = receipts[i]
-			}
-			published(span, receipt, err)
+			published(span, all[i], err)
 		}
 	}()
 	safe := true
@@ -53,22 +50,18 @@ func (c *Client) PublishAtomic(ctx context.Context, queue string, messages []Bat
 			return nil, badRequest(wire.CodeBadBatch, fmt.Errorf("message %d has a header that fila does not take in a batch", i))
 		}
 		spans = append(spans, c.publishing(ctx, queue, msg))
-		safe = safe && msg.Header.Get(wire.HeaderMsgID) != ""
+		safe = safe && hasDedupeID(msg)
 		batch.Data = wire.AppendBatch(batch.Data, msg.Header, msg.Data)
 	}
-	reply, err := c.publishRetrying(ctx, batch, o.retryFor, safe)
-	if err != nil {
-		return nil, err
-	}
-	answers, err := parseBatchReply(reply.Data, len(messages))
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range answers {
-		if a.err != nil {
-			return nil, a.err // the commit failed
+	err = c.publishRetrying(ctx, batch, o.retryFor, safe, func(data []byte) error {
+		answers, err := parseBatchReply(data, len(messages))
+		for i, a := range answers {
+			all[i], err = a.receipt, cmp.Or(err, a.err) // a.err: the commit failed
 		}
-		receipts = append(receipts, a.receipt)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	return receipts, nil
+	return all, nil
 }

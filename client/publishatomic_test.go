@@ -73,6 +73,33 @@ func TestPublishAtomic(t *testing.T) {
 	require.Len(t, replies, n)
 }
 
+// TestPublishAtomicAfterAFailedCommit: the outcome is unknown, so it sends the batch again only if
+// all of its messages have a dedupe id.
+func TestPublishAtomicAfterAFailedCommit(t *testing.T) {
+	f, c := setup(t)
+	q := f.producerQueue("unused")
+	requests := 0
+	f.handle("fila.enqueue.orders", func(msg *nats.Msg) {
+		requests++
+		if requests == 2 {
+			q.answer(msg)
+			return
+		}
+		reply := wire.BatchReply{}
+		reply.Refuse(0, wire.OutcomeUnknown())
+		reply.Refuse(1, wire.OutcomeUnknown())
+		reply.Encode(make([]byte, 32))
+		q.reply(msg, reply)
+	})
+	receipts, err := c.PublishAtomic(t.Context(), "orders", batchOf("a", "b"), RetryFor(time.Minute))
+	require.NoError(t, err)
+	require.NotEqual(t, receipts[0].ID, receipts[1].ID)
+	require.Equal(t, 2, requests)
+	_, err = c.PublishAtomic(t.Context(), "orders", []BatchMessage{{}, {Options: []PublishOption{DedupeID("c")}}}, RetryFor(time.Minute))
+	requireRefused(t, err, 500)
+	require.Equal(t, 3, requests)
+}
+
 // TestBatchesOfAServer: batches of a producer to a queue that is too small for them, with
 // duplicates, while a consumer empties it.
 func TestBatchesOfAServer(t *testing.T) {

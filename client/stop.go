@@ -63,7 +63,8 @@ func (k *Consumer) stop(ctx context.Context) error {
 	}
 	k.stopHandler()
 	k.keepers.Wait()
-	k.stopGathering()
+	k.mu.gatherTimer.Stop()
+	k.sendGathered()
 	problems = append(problems, unsubscribe(k.replies))
 	k.forget()
 	if ctx.Err() == nil && k.c.nc.IsConnected() {

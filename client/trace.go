@@ -3,7 +3,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"errors"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
@@ -33,27 +32,13 @@ func WithTracer(p trace.TracerProvider) Option {
 // both are in one trace. It needs [WithTracer].
 func ProcessInTrace() ConsumeOption { return func(o *consumeOptions) { o.inTrace = true } }
 
-// carrier makes headers of a message a TextMapCarrier.
-type carrier nats.Header
-
-// Get returns the first value of a header.
-func (c carrier) Get(key string) string {
-	if v := c[key]; len(v) > 0 {
-		return v[0]
+// injectTrace sets the headers with the context of a trace.
+func injectTrace(ctx context.Context, h nats.Header) {
+	fields := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, fields)
+	for name, value := range fields {
+		h[name] = []string{value}
 	}
-	return ""
-}
-
-// Set replaces a header.
-func (c carrier) Set(key, value string) { c[key] = []string{value} }
-
-// Keys are the names of the headers.
-func (c carrier) Keys() []string {
-	keys := make([]string, 0, len(c))
-	for key := range c {
-		keys = append(keys, key)
-	}
-	return keys
 }
 
 func messageAttrs(name, kind, queue string, more ...attribute.KeyValue) trace.SpanStartEventOption {
@@ -72,28 +57,28 @@ func (c *Client) publishing(ctx context.Context, queue string, msg *nats.Msg) tr
 	ctx, span := c.tracer.Start(ctx, "publish "+queue, trace.WithSpanKind(trace.SpanKindProducer),
 		messageAttrs("publish", "send", queue, attribute.Int("messaging.message.body.size", len(msg.Data))))
 	if !wire.HasTraceParent(msg.Header) {
-		propagation.TraceContext{}.Inject(ctx, carrier(msg.Header))
+		injectTrace(ctx, msg.Header)
 	}
 	return span
 }
 
 // published ends the span of a message, if it has one.
 func published(span trace.Span, r Receipt, err error) {
-	if span == nil {
-		return
-	}
-	if r.ID != "" {
+	if span != nil && r.ID != "" {
 		span.SetAttributes(attribute.String("messaging.message.id", r.ID), attribute.Bool("fila.duplicate", r.Duplicate))
 	}
 	endSpan(span, err)
 }
 
+// endSpan ends a span, if there is one.
 func endSpan(span trace.Span, err error) {
+	if span == nil {
+		return
+	}
 	if err != nil {
 		kind := "_OTHER"
-		var refused *Error
-		if errors.As(err, &refused) {
-			kind = strconv.Itoa(refused.ErrCode)
+		if code := refusalIn(err).ErrCode; code != 0 {
+			kind = strconv.Itoa(code)
 		}
 		span.SetAttributes(attribute.String("error.type", kind))
 		span.SetStatus(codes.Error, err.Error())
@@ -164,11 +149,4 @@ func outcomeOf(payload []byte) string {
 		return "term"
 	}
 	return "ack"
-}
-
-// settled ends the span of an answer, if it has one.
-func settled(span trace.Span, err error) {
-	if span != nil {
-		endSpan(span, err)
-	}
 }
