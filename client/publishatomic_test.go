@@ -23,7 +23,7 @@ func TestPublishAtomic(t *testing.T) {
 	f, c := setup(t)
 	q := f.producerQueue("unused")
 	replies := []func(msg *nats.Msg){
-		func(msg *nats.Msg) { q.reply(msg, wire.Draining()) },
+		func(msg *nats.Msg) { q.reply(msg, wire.BacklogMessages("orders", 1, time.Millisecond)) },
 		func(msg *nats.Msg) {
 			require.Equal(t, "3", msg.Header.Get(wire.HeaderBatch))
 			require.Equal(t, "true", msg.Header.Get(wire.HeaderBatchAtomic))

@@ -35,43 +35,61 @@ func (t *overNATS) batchSize(slots int) int {
 	return size
 }
 
-// batcher publishes messages in atomic batches. The reply to the last message of a batch
-// confirms all of it.
-type batcher struct {
+// batches is the connection of a producer, to which one reply confirms all messages of a batch.
+type batches struct {
 	replies
-	id   string // of batches, without their number
-	size int    // messages of a batch
-	m    nats.Msg
-
-	sent []string // values of the header for the place in a batch
-	n    int      // batches so far
-	open []int    // slots of the batch that is not committed yet
+	size int   // messages of a batch
+	open []int // slots of the batch that is not sent yet
 
 	mu struct {
 		sync.Mutex
-		committed [][]int // slots by the first one, which is also the number of the reply
+		sent [][]int // slots by the first one, which is also the number of the reply
 	}
 }
 
-func (t *overNATS) newBatcher(ctx context.Context, slots int, answered func(slot int, refused error)) (Producer, error) {
-	size := t.batchSize(slots)
-	b := &batcher{id: rand.Text() + "-", size: size, m: nats.Msg{Subject: t.Subject(), Header: nats.Header{
-		headerBatchID: {""}, headerBatchSeq: {""},
-	}}}
-	for n := range size + 1 {
-		b.sent = append(b.sent, strconv.Itoa(n+1))
-	}
-	b.mu.committed = make([][]int, slots)
+func (t *overNATS) newBatches(ctx context.Context, slots int, answered func(slot int, refused error)) (*batches, error) {
+	b := &batches{size: t.batchSize(slots)}
+	b.mu.sent = make([][]int, slots)
 	var err error
 	b.replies, err = t.newReplies(ctx, slots, func(number int, refused error) {
 		b.mu.Lock()
-		batch := b.mu.committed[number]
-		b.mu.committed[number] = nil
+		batch := b.mu.sent[number]
+		b.mu.sent[number] = nil
 		b.mu.Unlock()
 		for _, slot := range batch {
 			answered(slot, refused)
 		}
 	})
+	return b, err
+}
+
+// endBatch returns the subject of the reply to the open batch, which the caller sends.
+func (b *batches) endBatch() (reply string) {
+	number := b.open[0]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.sent[number], b.open = b.open, nil
+	return b.subjects[number]
+}
+
+// batcher publishes messages in atomic batches. The reply to the last message of a batch
+// confirms all of it.
+type batcher struct {
+	*batches
+	id     string // of batches, without their number
+	m      nats.Msg
+	places []string // values of the header for the place in a batch
+	n      int      // batches so far
+}
+
+func (t *overNATS) newBatcher(ctx context.Context, slots int, answered func(slot int, refused error)) (Producer, error) {
+	all, err := t.newBatches(ctx, slots, answered)
+	b := &batcher{batches: all, id: rand.Text() + "-", m: nats.Msg{Subject: t.Subject(), Header: nats.Header{
+		headerBatchID: {""}, headerBatchSeq: {""},
+	}}}
+	for n := range all.size + 1 {
+		b.places = append(b.places, strconv.Itoa(n+1))
+	}
 	return b, err
 }
 
@@ -98,16 +116,12 @@ func (b *batcher) send(place int, data []byte, commit string) error {
 		b.n++
 		b.m.Header[headerBatchID][0] = b.id + strconv.Itoa(b.n)
 	}
-	b.m.Header[headerBatchSeq][0] = b.sent[place-1]
+	b.m.Header[headerBatchSeq][0] = b.places[place-1]
 	b.m.Data, b.m.Reply = data, ""
 	delete(b.m.Header, headerBatchCommit)
 	if commit != "" {
 		b.m.Header[headerBatchCommit] = []string{commit}
-		number := b.open[0]
-		b.mu.Lock()
-		b.mu.committed[number] = b.open
-		b.mu.Unlock()
-		b.open, b.m.Reply = nil, b.subjects[number]
+		b.m.Reply = b.endBatch()
 	}
 	return b.nc.PublishMsg(&b.m)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/nats-io/nats.go"
 
@@ -18,32 +17,14 @@ const batchBytes = 512 << 10
 
 // filaBatcher publishes messages in batches, which are not atomic.
 type filaBatcher struct {
-	replies
-	size   int // messages of a batch
+	*batches
 	m      nats.Msg
-	open   []int // slots of the batch that is not sent yet
 	frames []byte
-
-	mu struct {
-		sync.Mutex
-		sent [][]int // slots by the first one, which is also the number of the reply
-	}
 }
 
 func (t *overNATS) newFilaBatcher(ctx context.Context, slots int, answered func(slot int, refused error)) (Producer, error) {
-	b := &filaBatcher{size: t.batchSize(slots), m: nats.Msg{Subject: t.Subject(), Header: nats.Header{wire.HeaderBatch: {""}}}}
-	b.mu.sent = make([][]int, slots)
-	var err error
-	b.replies, err = t.newReplies(ctx, slots, func(number int, refused error) {
-		b.mu.Lock()
-		batch := b.mu.sent[number]
-		b.mu.sent[number] = nil
-		b.mu.Unlock()
-		for _, slot := range batch {
-			answered(slot, refused)
-		}
-	})
-	return b, err
+	all, err := t.newBatches(ctx, slots, answered)
+	return &filaBatcher{batches: all, m: nats.Msg{Subject: t.Subject(), Header: nats.Header{wire.HeaderBatch: {""}}}}, err
 }
 
 func (b *filaBatcher) Publish(slot int, m *Message) error {
@@ -64,12 +45,9 @@ func (b *filaBatcher) Flush() error {
 	if len(b.open) == 0 {
 		return nil
 	}
-	number := b.open[0]
-	b.m.Header[wire.HeaderBatch][0], b.m.Data, b.m.Reply = strconv.Itoa(len(b.open)), b.frames, b.subjects[number]
-	b.mu.Lock()
-	b.mu.sent[number] = b.open
-	b.mu.Unlock()
-	b.open, b.frames = nil, b.frames[:0]
+	b.m.Header[wire.HeaderBatch][0] = strconv.Itoa(len(b.open))
+	b.m.Data, b.m.Reply = b.frames, b.endBatch()
+	b.frames = b.frames[:0]
 	return b.nc.PublishMsg(&b.m)
 }
 
