@@ -89,7 +89,7 @@ func (f *PublishFuture) sendResult() {
 }
 
 // nextTry returns how long to wait before a message is sent again after an error, and whether it is.
-func (f *PublishFuture) nextTry(err error) (time.Duration, bool) {
-	wait, again := retryAfter(err, f.tries, hasDedupeID(f.msg))
+func (f *PublishFuture) nextTry(err error, spread float64) (time.Duration, bool) {
+	wait, again := retryAfter(err, f.tries, hasDedupeID(f.msg), spread)
 	return wait, again && !time.Now().Add(wait).After(f.until)
 }

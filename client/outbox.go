@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -85,7 +86,7 @@ func (p *publisher) post(f *PublishFuture, ended *results) error {
 		if err == nil {
 			return nil
 		}
-		wait, again := f.nextTry(err)
+		wait, again := f.nextTry(err, rand.Float64())
 		if !again {
 			return err
 		}

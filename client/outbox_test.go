@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -390,6 +391,34 @@ func TestPublishAsyncKeepsTheOrderOfARetry(t *testing.T) {
 	order, requests := q.seen()
 	require.Equal(t, []string{"8", "13", "9", "10", "12"}, order)
 	require.Equal(t, []int{6, 3, 3}, requests)
+}
+
+// TestPublishAsyncRetriesByRetryAfter: messages with a shorter Retry-After are sent first, however
+// close the times are.
+func TestPublishAsyncRetriesByRetryAfter(t *testing.T) {
+	f, c := batching(t, WithMaxBatch(8))
+	got := held(f)
+	q := f.producerQueue("unused")
+	refused := map[string]bool{}
+	q.accept = func(payload string) *wire.Error {
+		i, err := strconv.Atoi(payload)
+		require.NoError(t, err)
+		if refused[payload] {
+			return nil
+		}
+		refused[payload] = true
+		return &wire.Error{Code: 429, ErrCode: wire.CodeKeyPending, RetryAfter: time.Duration(100+10*i) * time.Millisecond}
+	}
+	futures := publishMany(t, c, 0, fewRequests+8, RetryFor(time.Minute))
+	for range fewRequests {
+		defer q.answer(next(t, got))
+	}
+	for range 1 + 8 {
+		q.answer(next(t, got))
+	}
+	requireConfirmed(t, futures[fewRequests:])
+	order, _ := q.seen()
+	require.Equal(t, numbers(fewRequests, fewRequests+8), order)
 }
 
 // TestPublishAsyncOddReplies to a batch end all of its messages.

@@ -98,7 +98,7 @@ func (c *Client) publishRetrying(ctx context.Context, msg *nats.Msg, retryFor ti
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		pause, again := retryAfter(err, try, safe)
+		pause, again := retryAfter(err, try, safe, rand.Float64())
 		if !again || time.Now().Add(pause).After(until) || !wait(ctx, time.After(pause)) {
 			return err
 		}
@@ -154,21 +154,16 @@ const (
 )
 
 // retryAfter returns how long to wait after the failed try number try, and whether a retry
-// makes sense. safe means that the message has a deduplication id.
-func retryAfter(err error, try int, safe bool) (time.Duration, bool) {
+// makes sense. safe means that the message has a deduplication id. spread, from 0 to 1, spreads the
+// retries of clients that failed at the same time.
+func retryAfter(err error, try int, safe bool, spread float64) (time.Duration, bool) {
 	refused := refusalIn(err)
 	again := refused.Code == 429 || refused.Code == 503 || refused.Code == 500 && safe ||
 		refused.ErrCode == wire.CodePredecessorRefused || // with its predecessor, or after that has failed
 		errors.Is(err, ErrNoFila) || errors.Is(err, nats.ErrReconnectBufExceeded) || safe && errors.Is(err, ErrNoReply)
 	if refused.RetryAfter > 0 {
-		// Spread the retries of clients that got the same time.
-		return refused.RetryAfter + rand.N(refused.RetryAfter/4+1), again
+		return refused.RetryAfter + time.Duration(spread*float64(refused.RetryAfter/4)), again
 	}
-	return backoff(try), again
-}
-
-// backoff doubles with each try; half of it is random.
-func backoff(try int) time.Duration {
 	d := min(retryFirst<<min(try-1, 10), retryMost)
-	return d/2 + rand.N(d/2)
+	return d/2 + time.Duration(spread*float64(d/2)), again
 }

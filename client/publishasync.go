@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -369,12 +370,13 @@ func (p *publisher) fail(r *request, answers []answer, ended *results) {
 		futures     []*PublishFuture
 	}
 	var retries []retry
+	spread := rand.Float64() // for all, so that a longer Retry-After is a longer wait
 	for i, f := range r.futures {
 		err := answers[i].err
 		if err == nil || f.request != r {
 			continue
 		}
-		wait, again := f.nextTry(err)
+		wait, again := f.nextTry(err, spread)
 		after := refusalIn(err).RetryAfter
 		at := slices.IndexFunc(retries, func(t retry) bool { return t.after == after })
 		switch {

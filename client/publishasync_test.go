@@ -304,18 +304,19 @@ func TestRetryAfter(t *testing.T) {
 		{nats.ErrReconnectBufExceeded, false, true},
 		{nats.ErrConnectionClosed, true, false},
 	} {
-		wait, again := retryAfter(tc.err, 3, tc.safe)
-		require.Equal(t, tc.again, again, "%v", tc)
-		if again {
-			require.GreaterOrEqual(t, wait, 2*retryFirst, "%v", tc)
-			require.Less(t, wait, 4*retryFirst, "%v", tc)
+		for spread, most := range map[float64]time.Duration{0: 2 * retryFirst, 1: 4 * retryFirst} {
+			wait, again := retryAfter(tc.err, 3, tc.safe, spread)
+			require.Equal(t, tc.again, again, "%v", tc)
+			require.Equal(t, most, wait, "%v", tc)
 		}
 	}
-	wait, again := retryAfter(&Error{Code: 429, RetryAfter: time.Second}, 1, false)
-	require.True(t, again)
-	require.GreaterOrEqual(t, wait, time.Second, "never earlier than asked")
-	require.LessOrEqual(t, wait, 1250*time.Millisecond+1)
+	for spread, want := range map[float64]time.Duration{0: time.Second, 1: 1250 * time.Millisecond} { // never earlier than asked
+		wait, again := retryAfter(&Error{Code: 429, RetryAfter: time.Second}, 1, false, spread)
+		require.True(t, again)
+		require.Equal(t, want, wait)
+	}
 	for try := range 100 {
-		require.LessOrEqual(t, backoff(try+1), retryMost)
+		wait, _ := retryAfter(ErrNoFila, try+1, false, 1)
+		require.LessOrEqual(t, wait, retryMost)
 	}
 }

@@ -24,7 +24,7 @@ def deliveries(msg):
     for _ in range(int(msg.headers["Fila-Batch"])):
         lines, size, id, attempt, _deadline = struct.unpack_from(">II16sIq", msg.data, at)
         at += 36
-        headers = dict(line.split(": ", 1) for line in msg.data[at : at + lines].decode().splitlines())
+        headers = dict(line.split(": ", 1) for line in msg.data[at : at + lines].decode().split("\r\n")[:-1])
         yield uuid.UUID(bytes=id), attempt, headers, msg.data[at + lines : at + lines + size]
         at += lines + size
 

@@ -146,9 +146,11 @@ type taking struct {
 	inputs  []queue.Input // for duplicates and, unless atomic, for taken messages
 	charges []charge      // of taken messages; if atomic
 
-	// In a strictly ordered queue a retry of a refused message must not overtake later ones.
+	// In a strictly ordered queue later messages must not overtake a refused one: neither now, nor
+	// by a shorter Retry-After.
 	refused map[string]predecessor // by fairness key; nil: the queue is not ordered
-	unknown *predecessor           // a refused message whose key is not known
+	unknown *predecessor           // the refused message whose key is not known that waits longest
+	longest time.Duration          // the longest Retry-After so far
 	key     *string                // of the message that is being taken; nil: not known yet
 }
 
@@ -209,10 +211,11 @@ func (t *taking) take(i int, m *wire.BatchMessage) *wire.Error {
 // refused.
 func (t *taking) follows(key string) *wire.Error {
 	t.key = &key
-	if p := t.unknown; p != nil {
-		return wire.PredecessorRefused(p.index, "", p.retryAfter)
+	p, ok := t.refused[key]
+	if u := t.unknown; u != nil && (!ok || u.retryAfter > p.retryAfter) {
+		return wire.PredecessorRefused(u.index, "", u.retryAfter)
 	}
-	if p, ok := t.refused[key]; ok {
+	if ok {
 		return wire.PredecessorRefused(p.index, key, p.retryAfter)
 	}
 	return nil
@@ -220,13 +223,19 @@ func (t *taking) follows(key string) *wire.Error {
 
 // refuse answers a message that is not taken.
 func (t *taking) refuse(i int, e *wire.Error) {
+	if t.refused != nil && t.key == nil && e.RetryAfter > 0 { // it may be of any key
+		later := *e
+		later.RetryAfter = max(e.RetryAfter, t.longest)
+		e = &later
+	}
+	t.longest = max(t.longest, e.RetryAfter)
 	p := predecessor{i, e.RetryAfter}
 	switch {
 	case t.refused == nil:
-	case t.key == nil:
-		t.unknown = &p
-	default:
+	case t.key != nil:
 		t.refused[*t.key] = p
+	case t.unknown == nil || p.retryAfter > t.unknown.retryAfter:
+		t.unknown = &p
 	}
 	t.q.refuse(t.answers.confirmation(i), e)
 }

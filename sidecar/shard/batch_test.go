@@ -103,6 +103,30 @@ func TestBatchOfAnOrderedQueue(t *testing.T) {
 	})
 }
 
+// In an ordered queue, a message that is refused behind another one, perhaps of its key, is not
+// retried before it.
+func TestRetriesOfAnOrderedBatch(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) {
+			s.Ordering, s.FairnessHeader, s.EnqueueRatePerKey, s.MaxDepth = wire.OrderingKey, "K", "1/5", 3
+		})
+		require.Nil(t, q.Accept(batchOf(false,
+			[]string{"a1", "K", "a"}, []string{"a2", "K", "a"}, []string{"?", wire.HeaderTTL, "soon"}, []string{"a3", "K", "a"},
+		)))
+		reply, _ := r.batched()
+		require.Equal(t, map[int]int{1: wire.CodeEnqueueRate, 2: wire.CodeBadTTL, 3: wire.CodePredecessorRefused}, refusedIn(reply))
+		require.Greater(t, reply.Refused[0].RetryAfterMs, fullRetryAfter.Milliseconds())
+		require.Equal(t, reply.Refused[0].RetryAfterMs, reply.Refused[2].RetryAfterMs, "with the message of its key")
+
+		require.Nil(t, q.Accept(batchOf(false,
+			[]string{"a4", "K", "a"}, []string{"b1", "K", "b"}, []string{"c1", "K", "c"}, []string{"a5", "K", "a"},
+		)))
+		reply, _ = r.batched()
+		require.Equal(t, map[int]int{0: wire.CodeEnqueueRate, 3: wire.CodeBacklogMessages}, refusedIn(reply))
+		require.Equal(t, reply.Refused[0].RetryAfterMs, reply.Refused[1].RetryAfterMs)
+	})
+}
+
 func TestAtomicBatch(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) {
