@@ -110,40 +110,37 @@ func (e *end) carryOut(b Batch, keys []string) error {
 			return ErrChanged
 		}
 	}
-	changed := map[string]*string{}
 	for _, p := range b.Put {
-		changed[p.Key] = &p.Value
+		k.entries[p.Key] = p.Value
 	}
 	for _, key := range b.Delete {
-		changed[key] = nil
+		delete(k.entries, key)
 	}
-	apply(k.entries, changed)
-	apply(e.known, changed)
+	e.read(keys)
 	for _, other := range k.ends {
 		if other != e {
-			other.done.Go(func() { other.learn(changed) })
+			other.done.Go(func() { other.learn(keys) })
 		}
 	}
 	return nil
 }
 
-func apply(entries map[string]string, changed map[string]*string) {
-	for key, value := range changed {
-		if value != nil {
-			entries[key] = *value
-		} else {
-			delete(entries, key)
+// read needs the cloud's mutex.
+func (e *end) read(keys []string) {
+	for _, key := range keys {
+		delete(e.known, key)
+		if value, ok := e.cloud.entries[key]; ok {
+			e.known[key] = value
 		}
 	}
 }
 
-// learn receives changes in order, since all have the same latency.
-func (e *end) learn(changed map[string]*string) {
+func (e *end) learn(keys []string) {
 	time.Sleep(telling)
 	e.cloud.mu.Lock()
 	defer e.cloud.mu.Unlock()
-	apply(e.known, changed)
-	e.tell(slices.Collect(maps.Keys(changed)))
+	e.read(keys)
+	e.tell(keys)
 }
 
 // tell needs the cloud's mutex.
@@ -162,6 +159,18 @@ func (e *end) Newest(key string) (string, bool, bool) {
 	defer e.cloud.mu.Unlock()
 	value, ok := e.known[key]
 	return value, ok, e.pending[key] == 0
+}
+
+func (e *end) Refresh(keys []string) error {
+	time.Sleep(writing)
+	e.cloud.mu.Lock()
+	defer e.cloud.mu.Unlock()
+	if e.gone {
+		return errDisk
+	}
+	e.read(keys)
+	e.tell(keys)
+	return nil
 }
 
 func (e *end) cut(gone bool) {
@@ -432,6 +441,38 @@ func TestNodesEditTheSameKey(t *testing.T) {
 			require.Equal(t, strconv.Itoa(len(ns.all)*each), text)
 			require.Len(t, r.trail(), 1+len(ns.all)*each, "no entry has taken the place of another one")
 		}
+	})
+}
+
+// Other nodes may have changed what a refusal or a change to the same value rests on.
+func TestNodesDecideOnTheNewest(t *testing.T) {
+	clusterBubble(t, 2, func(t *testing.T, ns *nodes) {
+		set := func(i int, value string, was ...string) (api.ConfigSetReply, *wire.Error) {
+			req := api.ConfigSetRequest{Value: value}
+			if was != nil {
+				req.IfValue = &was[0]
+			}
+			return ns.all[i].c.ConfigSet(verb(api.VerbConfigSet), "n", req)
+		}
+		ns.all[0].put("n", "0")
+		ns.settle()
+		ns.all[0].put("n", "1")
+		r, werr := set(1, "0")
+		require.Nil(t, werr)
+		require.Equal(t, "1", *r.Previous)
+		ns.settle()
+		ns.all[0].put("n", "2")
+		_, werr = set(1, "3", "2")
+		require.Nil(t, werr)
+		_, werr = set(0, "4", "2")
+		require.Equal(t, wire.CodeConfigMismatch, werr.ErrCode)
+		require.Contains(t, werr.Error(), `"3"`)
+		ns.settle()
+		for _, e := range ns.ends {
+			e.cut(true)
+		}
+		_, werr = set(0, "3")
+		require.NotNil(t, werr, "it may be another one by now")
 	})
 }
 

@@ -91,6 +91,7 @@ func New(o Options, kept store.Snapshot) *Control {
 	c.schedule.now, c.schedule.end = o.Now, c.endDue
 	c.audit.restore(kept.Config, o.Log)
 	c.values = newValues(kept.Config, o.Log)
+	c.values.shared, c.values.enforce = o.Shared, c.enforce
 	c.setTimes.restore(kept.Config)
 	now := o.Now()
 	c.startThrottles(kept.Config, now)

@@ -52,6 +52,8 @@ type SharedKV interface {
 	// that is nothing. It is settled unless a Write of it from here is under way.
 	// Whenever there may be something newer that is settled, Control.Changed is called.
 	Newest(key string) (value string, ok, settled bool)
+	// Refresh reads keys anew, so that Newest returns at least what was kept when it was called.
+	Refresh(keys []string) error
 }
 
 // ErrChanged is the outcome of a Write whose Was does not hold, since another node was

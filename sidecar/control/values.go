@@ -25,6 +25,9 @@ type values struct {
 	// since in a bubble of testing/synctest no time passes while a goroutine waits for one.
 	editing chan struct{}
 
+	shared  SharedKV       // nil: no other node changes anything
+	enforce func([]change) // puts changes of other nodes into force
+
 	mu struct {
 		sync.RWMutex
 		texts map[string]string
@@ -129,7 +132,8 @@ func (v *values) all(prefix string) []api.ConfigEntry {
 // edit sets the keys that decide returns, all or none of them; nil deletes a key. No other edit
 // comes in between, here or at another node: then edit calls decide again. write gets the
 // changes in the order of the keys and the entries to store, even if there are none. edit
-// returns the changes once they are in force.
+// returns the changes once they are in force. It reads the newest values before it refuses or finds
+// nothing to change.
 func (v *values) edit(
 	decide func() (map[string]*string, *wire.Error), write func(Batch, []change) <-chan error,
 ) ([]change, *wire.Error) {
@@ -154,12 +158,18 @@ func (v *values) tryEdit(
 ) ([]change, *wire.Error, error) {
 	v.editing <- struct{}{}
 	defer func() { <-v.editing }()
-	next, werr := decide()
+	changes, keys, werr := v.decided(decide)
+	if len(changes) == 0 && len(keys) > 0 && v.shared != nil { // what has decided that may be old
+		if err := v.shared.Refresh(keys); err != nil {
+			return nil, werr, err
+		}
+		v.enforce(v.newer(keys, v.shared.Newest))
+		changes, _, werr = v.decided(decide)
+	}
 	if werr != nil {
 		return nil, werr, nil
 	}
 	var kept Batch
-	changes := v.changes(next)
 	for _, ch := range changes {
 		if ch.new != nil {
 			kept.put(ch.key, *ch.new)
@@ -173,6 +183,15 @@ func (v *values) tryEdit(
 	}
 	v.put(changes)
 	return changes, nil, nil
+}
+
+// decided returns the changes that decide asks for, if it does not refuse, and all keys that it sets.
+func (v *values) decided(decide func() (map[string]*string, *wire.Error)) (changes []change, keys []string, werr *wire.Error) {
+	next, werr := decide()
+	if werr == nil {
+		changes = v.changes(next)
+	}
+	return changes, slices.Sorted(maps.Keys(next)), werr
 }
 
 // changes returns the difference between next, where nil deletes, and the present values, in the
@@ -207,6 +226,11 @@ func (v *values) put(changes []change) {
 func (v *values) learn(keys []string, newest newest) []change {
 	v.editing <- struct{}{}
 	defer func() { <-v.editing }()
+	return v.newer(keys, newest)
+}
+
+// newer is learn during an edit.
+func (v *values) newer(keys []string, newest newest) []change {
 	var changes []change
 	for _, key := range keys {
 		ch := change{key: key, old: v.now(key)}

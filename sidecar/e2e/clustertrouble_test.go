@@ -42,6 +42,7 @@ type troubledCluster struct {
 
 	shards map[string]int // by queue of the load
 	probes map[string]*probe
+	regs   *registers
 	silent map[string][]time.Duration // longest times without a confirmation, by kind
 }
 
@@ -157,6 +158,7 @@ func startTroubledCluster(t *testing.T, settings string) *troubledCluster {
 		c.l.work.Add(1)
 		go c.l.probe(queue, p)
 	}
+	c.regs = startRegisters(c.l)
 	return c
 }
 
@@ -407,6 +409,7 @@ func (c *troubledCluster) round(n int, kind string, do func() (queues []string))
 	}
 	t.Logf("%s, %.1f s, nothing confirmed for %d ms", name, time.Since(began).Seconds(), longest.Milliseconds())
 	require.Empty(t, c.l.h.check(false).problems, name)
+	c.regs.check(name)
 	c.checkFiles(name)
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -71,6 +72,25 @@ func (m *Meta) Newest(key string) (value string, ok, settled bool) {
 	defer m.mu.Unlock()
 	e := m.mu.entries[id]
 	return string(e.value), e.value != nil, m.mu.pending[id] == 0
+}
+
+// Refresh implements control.SharedKV. It reads from the leader, since a replica may be behind.
+func (m *Meta) Refresh(keys []string) error {
+	ctx, cancel := context.WithTimeout(m.ctx, requestTimeout)
+	defer cancel()
+	for _, key := range keys {
+		id := idOf(controlPrefix, key)
+		last, err := m.last(ctx, id)
+		if err != nil {
+			return fmt.Errorf("reading %q: %w", key, err)
+		}
+		m.mu.Lock()
+		if m.mu.entries[id].rev < last.rev {
+			m.put(id, last)
+		}
+		m.mu.Unlock()
+	}
+	return nil
 }
 
 // tell calls the function of Watch.
