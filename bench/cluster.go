@@ -109,6 +109,14 @@ func clusterLanes(o *Options) []lane {
 		p.Mode, p.Consumers, p.MaxBytes = load.ModeEnqueue, 0, enoughBytes
 		return lane{Case: "enqueues, " + number(inFlight) + " in flight", spec: o.load(sys, p)}
 	})...)
+	batched := []system.Name{system.Fila, system.FilaBatch, system.FilaR3, system.FilaR3Batch}
+	lanes = append(lanes, each([]int{window}, batched, func(inFlight int, sys system.Name) lane {
+		p := o.life(1, inFlight)
+		p.Mode, p.Consumers, p.MaxBytes = load.ModeEnqueue, 0, enoughBytes
+		spec := o.load(sys, p)
+		spec.Random = true
+		return lane{Case: "enqueues of random bytes, " + number(inFlight) + " in flight", spec: spec}
+	})...)
 	return append(lanes, each([]int{200}, clusterSystems, func(rate int, sys system.Name) lane {
 		p := o.life(1, window)
 		p.Mode, p.Consumers, p.Rate = load.ModeEnqueue, 0, float64(rate)

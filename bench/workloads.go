@@ -124,6 +124,7 @@ var workloads = []workload{
 			{Text: "lives, fila-r3-sync / fila", Metric: "rate", Of: system.FilaR3Sync, To: system.Fila, Fits: "lives", AtLeast: 0.7},
 			{Text: "enqueues, fila-r3 / fila", Metric: "rate", Of: system.FilaR3, To: system.Fila, Fits: "enqueues, 1,024", AtLeast: 0.5},
 			{Text: "enqueues, fila-r3-sync / fila", Metric: "rate", Of: system.FilaR3Sync, To: system.Fila, Fits: "enqueues, 1,024", AtLeast: 0.4},
+			{Text: "enqueues of random bytes, fila-r3-batch / fila-batch", Metric: "rate", Of: system.FilaR3Batch, To: system.FilaBatch, Fits: "random bytes", AtLeast: 0.5},
 			{Text: "light confirmation p50, fila-r3 / jetstream-r3", Metric: "confirm_p50_us", Of: system.FilaR3, To: system.JetStreamR3, Fits: "200/s", AtMost: 2},
 			{Text: "light confirmation p50, fila-r3-sync / jetstream-r3-sync", Metric: "confirm_p50_us", Of: system.FilaR3Sync, To: system.JetStreamR3Sync, Fits: "200/s", AtMost: 2},
 		},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -67,6 +68,7 @@ func (p *producer) answered(slot int, refused error) {
 func (p *producer) run() {
 	e, ph := p.c.e, p.c.p
 	m, start := p.message(), e.now()
+	random := rand.NewChaCha8([32]byte{byte(p.index)})
 	for number := int64(p.index); ph.Mode != ModeFill || number < ph.Count; number += int64(ph.Producers) {
 		due := ph.due(start, number)
 		if !p.wait(due) {
@@ -87,6 +89,9 @@ func (p *producer) run() {
 			p.late.Record(now - due)
 		}
 		p.sent[slot].Store(now)
+		if e.spec.Random {
+			random.Read(m.Data) //nolint:errcheck // it never fails
+		}
 		stamp(m.Data, now, number)
 		e.published.Add(1)
 		if err := p.conn.Publish(slot, m); err != nil {

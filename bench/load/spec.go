@@ -24,8 +24,10 @@ type Spec struct {
 	DataDir string `json:"data_dir,omitempty"`
 
 	Payload int `json:"payload"` // bytes
-	Keys    int `json:"keys"`    // fairness keys, used in turn; 0 sends no header
-	Gates   int `json:"gates"`   // throttle keys of every message
+	// Random makes each payload of random bytes, which cannot be compressed.
+	Random bool `json:"random,omitempty"`
+	Keys   int  `json:"keys"`  // fairness keys, used in turn; 0 sends no header
+	Gates  int  `json:"gates"` // throttle keys of every message
 
 	Phases []Phase `json:"phases"`
 }

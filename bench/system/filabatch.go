@@ -116,5 +116,5 @@ func (*filaConsumers) Ack(string) error { return nil }
 
 // Nack reports that no message of this system is nacked.
 func (*filaConsumers) Nack(string) error {
-	return errors.New("system " + string(FilaBatch) + " does not nack")
+	return errors.New("systems with batches of fila do not nack")
 }

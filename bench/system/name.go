@@ -21,6 +21,7 @@ const (
 	JetStreamBatchSync Name = "jetstream-batch-sync" // the same, synced before each batch is confirmed
 
 	FilaR3          Name = "fila-r3"           // a cluster of three nodes with one shard, default sync
+	FilaR3Batch     Name = "fila-r3-batch"     // fila-r3, with batches of messages, deliveries and acks
 	FilaR3Sync      Name = "fila-r3-sync"      // the same, synced before each confirmation
 	JetStreamR3     Name = "jetstream-r3"      // a stream with three replicas on three servers
 	JetStreamR3Sync Name = "jetstream-r3-sync" // the same, synced before each confirmation
@@ -72,6 +73,7 @@ var systems = []description{
 	{FilaBatch, kindFila, false, promiseFila + "; one confirmation for a batch"},
 	{FIFO, kindFila, false, promiseFila},
 	{FilaR3, kindCluster, false, promiseMajority + ", or already acked"},
+	{FilaR3Batch, kindCluster, false, promiseMajority + ", or already acked; one confirmation for a batch"},
 	{FilaR3Sync, kindCluster, true, promiseMajoritySynced + ", or already acked"},
 	{Hops, kindHops, false, promiseNothing},
 	{HopsWire, kindHops, false, promiseNothing},
@@ -132,6 +134,9 @@ func (n Name) IsCluster() bool { return n.is(kindCluster) }
 
 // IsPeer reports whether the server is another project's.
 func (n Name) IsPeer() bool { return n.is(kindPeer) }
+
+// hasFilaBatches reports whether messages, deliveries and acks are in batches of fila.
+func (n Name) hasFilaBatches() bool { return n == FilaBatch || n == FilaR3Batch }
 
 // isAtomic reports whether producers publish atomic batches.
 func (n Name) isAtomic() bool { return n == JetStreamBatch || n == JetStreamBatchSync }

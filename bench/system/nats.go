@@ -81,7 +81,7 @@ func (r replies) Close() { r.nc.Close() }
 
 func (t *overNATS) Producer(ctx context.Context, slots int, answered func(slot int, refused error)) (Producer, error) {
 	switch {
-	case t.name == FilaBatch:
+	case t.name.hasFilaBatches():
 		return t.newFilaBatcher(ctx, slots, answered)
 	case t.name.isAtomic():
 		return t.newBatcher(ctx, slots, answered)
@@ -114,7 +114,7 @@ type natsConsumers struct {
 }
 
 func (t *overNATS) Consumers(acked func(refused error)) (Consumers, error) {
-	if f, ok := t.protocol.(*fila); ok && t.name == FilaBatch {
+	if f, ok := t.protocol.(*fila); ok && t.name.hasFilaBatches() {
 		return t.newFilaConsumers(f, acked)
 	}
 	nc, err := t.connect("consumer")

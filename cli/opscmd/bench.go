@@ -48,6 +48,7 @@ round. The systems:
 The systems of the workload cluster, besides fila:
 
   fila-r3            a cluster of three with one shard, synced by NATS every two minutes
+  fila-r3-batch      a cluster of three as well, with messages in batches
   fila-r3-sync       the same, synced before each confirmation
   jetstream-r3       a WorkQueue stream with three replicas, synced every two minutes
   jetstream-r3-sync  the same, synced before each confirmation
