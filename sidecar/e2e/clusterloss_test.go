@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -209,7 +210,7 @@ func (r *lossRig) stays(shards []int) {
 func (r *lossRig) heal() (repaired int) {
 	r.t.Helper()
 	var last string
-	require.True(r.t, pollFor(3*patience, func() bool {
+	if !pollFor(3*patience, func() bool {
 		st, ok := r.status()
 		for _, s := range st.Shards {
 			if s.Lost == nil {
@@ -228,8 +229,47 @@ func (r *lossRig) heal() (repaired int) {
 			}
 		}
 		return ok
-	}), "not served again: %s", last)
+	}) {
+		require.Fail(r.t, "not served again", "%s\n%s", last, r.differences())
+	}
 	return repaired
+}
+
+// differences describes records of the logs that replicas have otherwise than their leader.
+func (r *lossRig) differences() string {
+	js, err := r.c.nc.JetStream(nats.MaxWait(2 * time.Second))
+	require.NoError(r.t, err)
+	var out strings.Builder
+	for shard := range lossShards {
+		name := fmt.Sprint("FILA_loss_LOG_", shard)
+		info, err := js.StreamInfo(name)
+		if err != nil {
+			fmt.Fprintf(&out, "%s: %v\n", name, err)
+			continue
+		}
+		fmt.Fprintf(&out, "%s: records %d to %d, leader %s\n", name, info.State.FirstSeq, info.State.LastSeq, info.Cluster.Leader)
+		found := 0
+		for seq := info.State.LastSeq; seq >= info.State.FirstSeq && seq+20_000 > info.State.LastSeq && found < 5; seq-- {
+			led, err := js.GetMsg(name, seq)
+			if err != nil {
+				fmt.Fprintf(&out, "  %d: %v\n", seq, err)
+				break
+			}
+			for range 4 { // of any replica
+				if m, err := js.GetMsg(name, seq, nats.DirectGet()); err != nil || !bytes.Equal(m.Data, led.Data) {
+					fmt.Fprintf(&out, "  %d: the leader has %x, a replica has", seq, led.Data[:min(len(led.Data), 40)])
+					if err == nil {
+						fmt.Fprintf(&out, " %x\n", m.Data[:min(len(m.Data), 40)])
+					} else {
+						fmt.Fprintf(&out, " %v\n", err)
+					}
+					found++
+					break
+				}
+			}
+		}
+	}
+	return out.String()
 }
 
 // whole checks that all confirmed messages are there, once.

@@ -35,6 +35,7 @@ type load struct {
 	ctx      context.Context
 	work     sync.WaitGroup // producers
 	workers  atomic.Uint64  // seeds the random sources
+	together atomic.Int64   // messages that came with others in a batch
 
 	stale struct {
 		sync.Mutex
@@ -151,9 +152,9 @@ func (l *load) start() {
 		go l.producePipelined(queue, fmt.Sprint("pipe", i))
 		go l.produceCareless(queue, fmt.Sprint("careless", i))
 		for j := range 2 {
-			go l.consume(l.conns[j], queue, fmt.Sprintf("c%d-%d", i, j))
+			go l.consume(l.conns[j], queue, fmt.Sprintf("c%d-%d", i, j), 16*j)
 		}
-		go l.consume(l.conns[2], queue+".dlq", fmt.Sprint("d", i))
+		go l.consume(l.conns[2], queue+".dlq", fmt.Sprint("d", i), 0)
 	}
 	go l.answerStale()
 }
@@ -176,6 +177,7 @@ func (l *load) drain(c *client) {
 	for _, queue := range l.queues { // the last ones may have moved meanwhile
 		c.waitDepth(queue, 0)
 	}
+	require.Positive(l.t, l.together.Load(), "messages in batches")
 }
 
 // newMessage returns a new message and records it.

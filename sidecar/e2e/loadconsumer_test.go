@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"cmp"
+	bits "encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -26,12 +29,17 @@ type worker struct {
 }
 
 // consume subscribes once and registers again and again: a registration ends when fila meets no
-// responder.
-func (l *load) consume(nc *nats.Conn, queue, name string) {
+// responder. Deliveries have up to batch messages; 0: one.
+func (l *load) consume(nc *nats.Conn, queue, name string, batch int) {
 	w := &worker{l: l, nc: nc, queue: queue, dlq: len(queue) > 4 && queue[len(queue)-4:] == ".dlq"}
 	w.mu.rng = l.random()
 	sub, err := nc.Subscribe("fila.deliver."+name+"."+queue, func(msg *nats.Msg) {
-		go w.handle(delivery{Msg: msg, at: time.Now()})
+		d := delivery{Msg: msg, at: time.Now()}
+		if batch > 0 {
+			go w.handleBatch(d)
+		} else {
+			go w.handle(d)
+		}
 	})
 	if err == nil {
 		err = sub.SetPendingLimits(-1, -1)
@@ -40,7 +48,7 @@ func (l *load) consume(nc *nats.Conn, queue, name string) {
 		l.t.Errorf("subscribe: %v", err)
 		return
 	}
-	body := fmt.Appendf(nil, `{"consumer":%q,"max_in_flight":%d}`, name, loadCredit)
+	body := fmt.Appendf(nil, `{"consumer":%q,"max_in_flight":%d,"batch":%d}`, name, loadCredit, batch)
 	for {
 		p := l.await()
 		if p == nil {
@@ -63,15 +71,126 @@ func (w *worker) roll(n int) int {
 	return w.mu.rng.IntN(n)
 }
 
-// handle answers a delivery as consumers do: mostly right.
-func (w *worker) handle(d delivery) {
+// received records a delivery.
+func (w *worker) received(d delivery) *seenLease {
 	attempt, err := strconv.Atoi(d.Header.Get("Fila-Attempt"))
 	deadline, err2 := time.Parse(time.RFC3339Nano, d.Header.Get("Fila-Deadline"))
 	if err := errors.Join(err, err2); err != nil {
 		w.l.t.Errorf("bad delivery headers: %v", err)
+		return nil
+	}
+	return w.l.h.delivered(d, w.queue, attempt, deadline.UnixNano())
+}
+
+// inBatch separates the reply subject of a batch and the index of a message in the token of its lease.
+const inBatch = "#"
+
+// handleBatch answers the messages of a batch one by one, or all with one ack.
+func (w *worker) handleBatch(d delivery) {
+	all, err := unbatch(d)
+	if err != nil {
+		w.l.t.Errorf("delivery of a batch: %v", err)
 		return
 	}
-	lease := w.l.h.delivered(d, w.queue, attempt, deadline.UnixNano())
+	if len(all) > 1 {
+		w.l.together.Add(int64(len(all)))
+	}
+	if !w.l.draining.Load() && w.roll(3) > 0 {
+		for _, one := range all {
+			go w.handle(one)
+		}
+		return
+	}
+	leases, answers := make([]*seenLease, len(all)), make([]*answer, len(all))
+	for i, one := range all {
+		if leases[i] = w.received(one); leases[i] == nil {
+			return
+		}
+		answers[i] = w.l.h.answering(leases[i], "ack", 0, time.Now().UnixNano())
+	}
+	lost, known := map[int]bool{}, false
+	if p := w.l.await(); p != nil {
+		lost, known = w.l.askBatch(w.nc, p, &nats.Msg{Subject: d.Reply})
+	}
+	for i, one := range all {
+		o := accepted
+		switch {
+		case !known:
+			o = unknown
+		case lost[i]:
+			o = refused
+		}
+		w.l.h.settle(one.id(), answers[i], o)
+		w.l.keepStale(one.id(), leases[i])
+	}
+}
+
+// unbatch returns the messages of a batch as deliveries of one message each.
+func unbatch(d delivery) ([]delivery, error) {
+	n, err := strconv.Atoi(d.Header.Get("Fila-Batch"))
+	if err != nil {
+		return nil, err
+	}
+	data := d.Data
+	var all []delivery
+	for i := range n {
+		if len(data) < 36 {
+			return nil, fmt.Errorf("message %d of %d: %d bytes", i, n, len(data))
+		}
+		lines, size := int(bits.BigEndian.Uint32(data)), int(bits.BigEndian.Uint32(data[4:]))
+		id, attempt, deadline := data[8:24], bits.BigEndian.Uint32(data[24:]), bits.BigEndian.Uint64(data[28:])
+		if data = data[36:]; lines+size > len(data) {
+			return nil, fmt.Errorf("message %d of %d: %d bytes instead of %d", i, n, len(data), lines+size)
+		}
+		h := nats.Header{
+			"Fila-Id":      {fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])},
+			"Fila-Attempt": {strconv.Itoa(int(attempt))}, "Fila-Deadline": {time.Unix(0, int64(deadline)).UTC().Format(time.RFC3339Nano)},
+		}
+		for line := range strings.SplitSeq(strings.TrimSuffix(string(data[:lines]), "\r\n"), "\r\n") {
+			if name, value, ok := strings.Cut(line, ": "); ok {
+				h[name] = append(h[name], value)
+			}
+		}
+		all = append(all, delivery{Msg: &nats.Msg{Subject: d.Subject, Reply: d.Reply + inBatch + strconv.Itoa(i), Header: h, Data: data[lines : lines+size]}, at: d.at})
+		data = data[lines+size:]
+	}
+	if len(data) > 0 {
+		return nil, fmt.Errorf("%d bytes behind %d messages", len(data), n)
+	}
+	return all, nil
+}
+
+// askBatch sends an ack of a batch as a request. known is false if the outcome is unknown.
+func (l *load) askBatch(nc *nats.Conn, p *phase, msg *nats.Msg) (indexes map[int]bool, known bool) {
+	reply, err := l.request(nc, p, msg)
+	if err != nil {
+		return nil, false
+	}
+	if e := errorOf(l.t, reply); e != nil {
+		if e.Code != 500 && e.Code != 503 {
+			l.t.Errorf("an ack of a batch was refused: %v", e)
+		}
+		return nil, false
+	}
+	var out struct {
+		Refused []struct{ Index, Code int }
+	}
+	if !decode(l.t, reply.Data, &out) {
+		return nil, false
+	}
+	indexes = map[int]bool{}
+	for _, no := range out.Refused {
+		if no.Code != 409 {
+			l.t.Errorf("an ack in a batch was refused, not as a lost lease: %s", reply.Data)
+		}
+		indexes[no.Index] = true
+	}
+	return indexes, true
+}
+
+// handle answers a delivery as consumers do: mostly right.
+func (w *worker) handle(d delivery) {
+	lease := w.received(d)
 	if lease == nil {
 		return
 	}
@@ -86,7 +205,7 @@ func (w *worker) handle(d delivery) {
 		w.answer(id, lease, "ack", "", 0)
 	case n < 76: // without confirmation: its outcome stays unknown
 		a := w.l.h.answering(lease, "ack", 0, time.Now().UnixNano())
-		_ = w.nc.Publish(lease.token, nil)
+		_ = w.nc.PublishMsg(ackOf(lease, ""))
 		w.l.h.settle(id, a, unknown)
 		return
 	case n < 85:
@@ -124,7 +243,19 @@ func (w *worker) request(lease *seenLease, payload string) outcome {
 
 // ask sends an ack payload and waits for the answer.
 func (l *load) ask(nc *nats.Conn, p *phase, lease *seenLease, payload string) outcome {
-	reply, err := l.request(nc, p, &nats.Msg{Subject: lease.token, Data: []byte(payload)})
+	msg := ackOf(lease, payload)
+	if _, index, ok := strings.Cut(lease.token, inBatch); ok {
+		i, err := strconv.Atoi(index)
+		lost, known := l.askBatch(nc, p, msg)
+		switch {
+		case err != nil || !known:
+			return unknown
+		case lost[i]:
+			return refused
+		}
+		return accepted
+	}
+	reply, err := l.request(nc, p, msg)
 	if err != nil {
 		return unknown
 	}
@@ -138,6 +269,15 @@ func (l *load) ask(nc *nats.Conn, p *phase, lease *seenLease, payload string) ou
 		l.t.Errorf("an answer was refused with %v, not as a lost lease", e)
 	}
 	return refused
+}
+
+// ackOf returns an ack payload as a message.
+func ackOf(lease *seenLease, payload string) *nats.Msg {
+	subject, index, ok := strings.Cut(lease.token, inBatch)
+	if ok {
+		payload = index + " " + cmp.Or(payload, "+ACK")
+	}
+	return &nats.Msg{Subject: subject, Data: []byte(payload)}
 }
 
 // keepStale keeps a lease to try its token again later.
