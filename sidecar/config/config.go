@@ -164,6 +164,7 @@ type HTTPConfig struct {
 	BasePath       string   `koanf:"base_path"`       // of the pages, behind a proxy
 	MetricsToken   bool     `koanf:"metrics_token"`   // /metrics and profiles need a token as well
 	TraceURL       string   `koanf:"trace_url"`       // where a browser finds a trace; empty: nowhere
+	StyleGuide     bool     `koanf:"styleguide"`      // serve /styleguide, the components of the pages
 	TLS            HTTPTLS  `koanf:"tls"`
 }
 

@@ -1,12 +1,12 @@
 package web
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/filaq/fila/wire/api"
@@ -74,6 +74,10 @@ var actions = []action{
 		name: "purge", label: "Remove the messages", typed: "queue", do: purge,
 		asks: about("Remove all messages that wait in %s? Those that are with consumers stay. This cannot be undone.", "queue"),
 	},
+	{
+		name: "delete-queue", label: "Delete the queue", typed: "queue", do: deleteQueue, back: func(url.Values) string { return "/queues" },
+		asks: about("Delete the queue %s with all of its messages and its dead letters? This cannot be undone.", "queue"),
+	},
 	{name: "run-now", do: runNow},
 	{
 		name: "cancel-message", label: "Remove the message", do: cancelMessage, back: backToMessages,
@@ -129,7 +133,7 @@ func (w *Web) act(a *ask, act *action) {
 	}
 	note, err := act.do(a, form)
 	if err != nil {
-		w.failed(a, err)
+		w.refuse(a, act, err)
 		return
 	}
 	w.setNote(a, note)
@@ -144,7 +148,7 @@ func (w *Web) act(a *ask, act *action) {
 func (w *Web) shows(a *ask, act *action, form url.Values) {
 	data, err := act.data(a, form)
 	if err != nil {
-		w.failed(a, err)
+		w.refuse(a, act, err)
 		return
 	}
 	w.render(a, http.StatusOK, act.show, &view{Title: titleOf(&page{}, data), Data: data})
@@ -187,7 +191,7 @@ func duration(form url.Values, name string) (int64, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < time.Millisecond {
-		return 0, fmt.Errorf("%q is no time: allowed are such as 90s, 30m and 2h, or nothing for no end", text)
+		return 0, wrongField(name, "%q is not a duration: use a form such as 90s, 30m or 2h, or leave it empty for no end", text)
 	}
 	return d.Milliseconds(), nil
 }
@@ -200,7 +204,7 @@ func pauseOf(form url.Values) (api.PauseRequest, string, error) {
 		return req, "", err
 	}
 	if req.Name == "" {
-		return req, "", errors.New("it is not said what is to be paused")
+		return req, "", wrongField("name", "the name of what to pause is missing")
 	}
 	what := req.Kind + " " + req.Name
 	if req.Queue != "" {
@@ -224,6 +228,15 @@ func resume(a *ask, form url.Values) (string, error) {
 	}
 	req.ForMs = 0
 	return "Resumed: " + what + ".", a.verb(api.VerbResume, "", req, nil)
+}
+
+func deleteQueue(a *ask, form url.Values) (string, error) {
+	queue := form.Get("queue")
+	var reply api.QueueDeleteReply
+	if err := a.verb(api.VerbQueueDelete, queue, api.QueueDeleteRequest{Force: true}, &reply); err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(fmt.Sprintf("Deleted the queue %s with %s. %s", queue, howMany(reply.Deleted, "message"), strings.Join(reply.Warnings, " "))), nil
 }
 
 // purgeTime bounds how long a browser waits for a purge.

@@ -26,7 +26,7 @@ func clusterDrain(a *ask, form url.Values) (string, error) {
 func clusterMove(a *ask, form url.Values) (string, error) {
 	shard, err := strconv.Atoi(form.Get("shard"))
 	if err != nil {
-		return "", fmt.Errorf("%q is no shard: a whole number is expected", form.Get("shard"))
+		return "", wrongField("shard", "%q is not a shard: use a whole number", form.Get("shard"))
 	}
 	return fmt.Sprintf("Shard %d goes to %s.", shard, form.Get("node")), a.verb(api.VerbClusterMove, "", api.ClusterMoveRequest{Shard: &shard, Node: form.Get("node")}, nil)
 }

@@ -8,29 +8,20 @@ import (
 	"github.com/filaq/fila/wire/api"
 )
 
-// configurationData is the runtime configuration with its audit log.
+// configurationData is the runtime configuration.
 type configurationData struct {
-	Prefix    string
-	Entries   api.ConfigList
-	MoreLink  string // address of the next page of entries
-	Log       api.ConfigLog
-	OlderLink string // address of older changes
-	Older     bool   // not the newest page
+	Prefix   string
+	Entries  api.ConfigList
+	MoreLink string // address of the next page of entries
 }
 
 func configuration(a *ask) (any, error) {
-	d := &configurationData{Prefix: a.query("prefix"), Older: a.query("before") != ""}
+	d := &configurationData{Prefix: a.query("prefix")}
 	if err := a.verb(api.VerbConfigList, "", api.KeyListRequest{Prefix: d.Prefix, After: a.query("after"), Limit: perPage}, &d.Entries); err != nil {
 		return nil, err
 	}
-	if err := a.verb(api.VerbConfigLog, "", api.KeyListRequest{Prefix: d.Prefix, After: a.query("before"), Limit: perPage}, &d.Log); err != nil {
-		return nil, err
-	}
 	if d.Entries.Next != "" {
-		d.MoreLink = href(a.web.base, "/configuration", "prefix", d.Prefix, "after", d.Entries.Next)
-	}
-	if d.Log.Next != "" {
-		d.OlderLink = href(a.web.base, "/configuration", "prefix", d.Prefix, "before", d.Log.Next)
+		d.MoreLink = href(a.web.base, "/settings", "prefix", d.Prefix, "after", d.Entries.Next)
 	}
 	return d, nil
 }

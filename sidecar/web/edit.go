@@ -3,7 +3,6 @@ package web
 import (
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 
@@ -23,7 +22,12 @@ type editData struct {
 }
 
 // Title is the title of the page.
-func (d *editData) Title() string { return "Edit message " + d.ID }
+func (d *editData) Title() string { return "Edit message " + shortID(d.ID) }
+
+// Crumbs are the pages above it.
+func (d *editData) Crumbs() []crumb {
+	return append(messageCrumbs(d.Queue), crumb{shortID(d.ID), href("", "/messages/"+url.PathEscape(d.ID), "queue", d.Queue)})
+}
 
 func edit(a *ask) (any, error) {
 	d := &editData{}
@@ -104,7 +108,7 @@ func changed(d *editData, text string) (*string, error) {
 	if d.Binary {
 		data, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), ""))
 		if err != nil {
-			return nil, errors.New("the payload is no base64")
+			return nil, wrongField("payload", "the payload is not base64")
 		}
 		text = base64.StdEncoding.EncodeToString(data)
 		if text == d.Payload {
@@ -135,9 +139,9 @@ func headerLines(text string) (map[string]string, error) {
 		_, twice := headers[name]
 		switch {
 		case !ok || name == "":
-			return nil, fmt.Errorf("%q is no header: allowed is name: value", line)
+			return nil, wrongField("headers", "%q is not a header: write one header a line, as name: value", line)
 		case twice:
-			return nil, fmt.Errorf("the header %s is there twice: a message that is edited has each once", name)
+			return nil, wrongField("headers", "the header %s is there twice: write each header once", name)
 		}
 		headers[name] = value
 	}

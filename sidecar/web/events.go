@@ -131,7 +131,7 @@ func eventsPage(a *ask) (any, error) {
 	if d.Paused {
 		other = ""
 	}
-	d.Here = href(a.web.base, "/events", "find", d.Find, "paused", other)
+	d.Here = href(a.web.base, "/activity", "find", d.Find, "paused", other)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.refused != nil && (l.mu.stop == nil || time.Since(l.mu.since) < refusalTime) {

@@ -1,6 +1,9 @@
 package web
 
 import (
+	"bytes"
+	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/filaq/fila/wire"
@@ -15,7 +18,9 @@ type findData struct {
 	Queues  []string
 	More    int // queues that are not shown
 	Keys    []api.ExplainKey
-	Asked   int // queues searched for the key
+	Gates   []string  // as in filters: throttle:KEY and circuit:KEY
+	Places  []navItem // pages and actions
+	Asked   int       // queues searched for the key
 	Of      int
 }
 
@@ -23,9 +28,14 @@ type findData struct {
 const (
 	maxFoundQueues = 50
 	maxKeyQueues   = 200 // queues that are searched for a key, the ones with the most messages
+	maxDialog      = 20  // of them while a user types
+	maxFoundGates  = 10  // of each kind
 )
 
-func find(a *ask) (any, error) {
+func find(a *ask) (any, error) { return a.find(maxKeyQueues) }
+
+// find searches for the text of the query, for a key in at most this many queues.
+func (a *ask) find(keyQueues int) (findData, error) {
 	d := findData{Text: strings.TrimSpace(a.query("text"))}
 	if d.Text == "" {
 		return d, nil
@@ -36,14 +46,18 @@ func find(a *ask) (any, error) {
 		case err == nil:
 			d.Message = &m
 		case !refusedWith(err, wire.CodeMessageNotFound):
-			return nil, err
+			return d, err
 		}
 	}
 	s, err := a.web.history.fresh(a.web)
 	if err != nil {
-		return nil, err
+		return d, err
 	}
 	text := strings.ToLower(d.Text)
+	d.Places = a.findPlaces(text)
+	if err := a.findGates(&d); err != nil {
+		return d, err
+	}
 	for i := range s.queues {
 		switch {
 		case !strings.Contains(strings.ToLower(s.queues[i].Name), text):
@@ -58,7 +72,7 @@ func find(a *ask) (any, error) {
 	}
 	full := s.pick("depth", func(q *api.QueueSummary) bool { return depthOf(q) > 0 })
 	d.Of = len(full)
-	for _, q := range full[:min(len(full), maxKeyQueues)] {
+	for _, q := range full[:min(len(full), keyQueues)] {
 		var k api.ExplainKey
 		d.Asked++
 		err := a.verb(api.VerbExplain, "", api.ExplainRequest{Kind: "key", Queue: q.Name, Key: d.Text}, &k)
@@ -67,8 +81,89 @@ func find(a *ask) (any, error) {
 			d.Keys = append(d.Keys, k)
 		case refusedWith(err, wire.CodeKeyNotFound), refusedWith(err, wire.CodeQueueNotFound):
 		default:
-			return nil, err
+			return d, err
 		}
 	}
 	return d, nil
+}
+
+// search replies with the results for the dialog of the search, as HTML without a page
+// around it.
+func (w *Web) search(a *ask) {
+	d, err := a.find(maxDialog)
+	if err != nil {
+		http.Error(a.rw, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	if d.Text == "" {
+		d.Places = a.findPlaces("")
+	}
+	v := &view{Data: d}
+	w.fill(a, v)
+	var out bytes.Buffer
+	if err := w.looks.part(&out, "find", "results", v); err != nil {
+		w.Log.Error("a page cannot be made", "page", "search", "error", err)
+		http.Error(a.rw, "The results cannot be shown; the log says why.", http.StatusInternalServerError)
+		return
+	}
+	a.rw.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = a.rw.Write(out.Bytes()) // fails only if the browser is gone
+}
+
+// findGates adds the throttles and circuits whose key begins with the text.
+func (a *ask) findGates(d *findData) error {
+	req := api.KeyListRequest{Prefix: d.Text, Limit: maxFoundGates}
+	var throttles api.ThrottleList
+	if err := a.verb(api.VerbThrottleList, "", req, &throttles); err != nil {
+		return err
+	}
+	for i := range throttles.Throttles {
+		d.Gates = append(d.Gates, "throttle:"+throttles.Throttles[i].Key)
+	}
+	var circuits api.CircuitList
+	if err := a.verb(api.VerbCircuitList, "", api.CircuitListRequest{KeyListRequest: req}, &circuits); err != nil {
+		return err
+	}
+	for i := range circuits.Circuits {
+		d.Gates = append(d.Gates, "circuit:"+circuits.Circuits[i].Key)
+	}
+	return nil
+}
+
+// tasks are actions that the search finds, with the page and the form that has them.
+var tasks = []navItem{
+	{Title: "Add a schedule", Path: "/schedules#add"},
+	{Title: "Set limits of a throttle", Path: "/gates#set"},
+	{Title: "Open a circuit", Path: "/gates#open"},
+	{Title: "Set a key of the configuration", Path: "/settings#set"},
+	{Title: "Reload the configuration files", Path: "/settings#reload"},
+}
+
+// placesOf returns the pages that the search finds by their title.
+func placesOf(w *Web) (list []navItem) {
+	for i := range pages {
+		p := &pages[i]
+		switch {
+		case p.only != nil && !p.only(w):
+		case p.nav:
+			list = append(list, navItem{Title: p.title, Path: p.path})
+		case p.group == ofActivity || p.group == ofSettings:
+			list = append(list, navItem{Title: p.title + ": " + p.tab, Path: p.path})
+		}
+	}
+	return list
+}
+
+// findPlaces returns the pages and actions whose title contains a text.
+func (a *ask) findPlaces(text string) (list []navItem) {
+	all := a.web.places
+	if a.principal.Role >= Operator {
+		all = slices.Concat(all, tasks)
+	}
+	for _, p := range all {
+		if strings.Contains(strings.ToLower(p.Title), text) {
+			list = append(list, navItem{Title: p.Title, Path: a.web.base + p.Path})
+		}
+	}
+	return list
 }

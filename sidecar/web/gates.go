@@ -82,6 +82,9 @@ type throttleData struct {
 // Gate is the name of the gate in filters.
 func (d throttleData) Gate() string { return "throttle:" + d.Key }
 
+// Crumbs are the pages above it.
+func (d throttleData) Crumbs() []crumb { return []crumb{{"Gates", "/gates"}} }
+
 // Title is the key.
 func (d throttleData) Title() string { return "Throttle " + d.Key }
 
@@ -119,6 +122,9 @@ type circuitData struct {
 
 // Gate is the name of the gate in filters.
 func (d circuitData) Gate() string { return "circuit:" + d.Key }
+
+// Crumbs are the pages above it.
+func (d circuitData) Crumbs() []crumb { return []crumb{{"Gates", "/gates"}} }
 
 // Title is the key.
 func (d circuitData) Title() string { return "Circuit " + d.Key }
@@ -162,7 +168,7 @@ func throttleOf(form url.Values, now api.ThrottleLimits) (req api.ThrottleSetReq
 		}
 		n, bad := strconv.ParseInt(text, 10, 64)
 		if bad != nil {
-			err = errors.Join(err, fmt.Errorf("%s is %q: a whole number is expected", name, text))
+			err = errors.Join(err, wrongField(name, "%q is not a whole number", text))
 		}
 		return &n
 	}
@@ -173,7 +179,7 @@ func throttleOf(form url.Values, now api.ThrottleLimits) (req api.ThrottleSetReq
 	if text := form.Get("burst"); text != "" {
 		burst, bad := strconv.ParseFloat(text, 64)
 		if bad != nil {
-			err = errors.Join(err, fmt.Errorf("burst is %q: a number is expected", text))
+			err = errors.Join(err, wrongField("burst", "%q is not a number", text))
 		}
 		req.Burst = &burst
 	}

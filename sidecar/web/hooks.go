@@ -65,9 +65,6 @@ type hookSource struct {
 	Lines  []string
 }
 
-// Title is the title of the page.
-func (d *hookData) Title() string { return "Hooks of " + d.Queue }
-
 func hookPage(a *ask) (any, error) {
 	d := &hookData{Queue: a.r.PathValue("queue")}
 	var info api.QueueInfo
@@ -114,6 +111,11 @@ type tried struct {
 // Title is the title of the page.
 func (*tried) Title() string { return "A hook on a sample" }
 
+// Crumbs are the pages above it.
+func (t *tried) Crumbs() []crumb {
+	return crumbsOf(t.Queue, crumb{"Hooks", queuePath(t.Queue, "/hooks")})
+}
+
 // Bounds of a tried script.
 const (
 	maxScript = 256 << 10
@@ -129,9 +131,9 @@ func tryHook(a *ask, form url.Values) (any, error) {
 	kind := hooks.Kind(t.Hook)
 	switch {
 	case kind != hooks.OnEnqueue && kind != hooks.OnFailure:
-		return nil, fmt.Errorf("%q is no hook: allowed are %s and %s", t.Hook, hooks.OnEnqueue, hooks.OnFailure)
+		return nil, wrongField("hook", "%q is not a hook: use %s or %s", t.Hook, hooks.OnEnqueue, hooks.OnFailure)
 	case len(t.Script) > maxScript:
-		return nil, fmt.Errorf("the script is too long: allowed are %d bytes", maxScript)
+		return nil, wrongField("script", "the script is longer than %d bytes", maxScript)
 	}
 	headers, err := headerLines(t.Headers)
 	if err != nil {
@@ -143,7 +145,7 @@ func tryHook(a *ask, form url.Values) (any, error) {
 	}
 	attempts, err := strconv.ParseUint(t.Attempts, 10, 32)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no number of attempts", t.Attempts)
+		return nil, wrongField("attempts", "%q is not a number of attempts", t.Attempts)
 	}
 	in := hooks.FailureInput{
 		ID: "00000000-0000-0000-0000-000000000000", Queue: t.Queue, Error: t.Error, ErrorCode: t.ErrorCode, Attempts: uint32(attempts),

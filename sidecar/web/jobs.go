@@ -1,7 +1,6 @@
 package web
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -45,7 +44,10 @@ type newJobData struct {
 }
 
 // Title is the title of the page.
-func (d *newJobData) Title() string { return d.Op.Title + ": " + d.Queue }
+func (d *newJobData) Title() string { return d.Op.Title + " messages" }
+
+// Crumbs are the pages above it.
+func (d *newJobData) Crumbs() []crumb { return messageCrumbs(d.Queue) }
 
 // Value returns the value of a form field.
 func (d *newJobData) Value(name string) string { return d.Form.Get(name) }
@@ -58,7 +60,7 @@ func newJob(a *ask) (any, error) {
 	form := a.r.URL.Query()
 	req, filter, err := jobRequest(form)
 	if err != nil {
-		return nil, err
+		return nil, &backTo{messagesPath("", req.Queue, filter), "new-job", err}
 	}
 	d := &newJobData{Queue: req.Queue, Ticked: len(req.Filter.IDs), IDs: req.Filter.IDs, Filter: filter, Form: form, Back: messagesPath(a.web.base, req.Queue, filter)}
 	ops := jobOps(req.Queue)
@@ -72,14 +74,17 @@ func newJob(a *ask) (any, error) {
 	}
 	req.DryRun, req.IfCount = true, nil
 	d.Dry = new(api.JobInfo)
-	return d, a.verb(api.VerbJobCreate, "", req, d.Dry)
+	if err := a.verb(api.VerbJobCreate, "", req, d.Dry); err != nil {
+		return nil, &backTo{d.Back[len(a.web.base):], "new-job", err}
+	}
+	return d, nil
 }
 
 // messagesPath is the page of the messages that a filter selects.
 func messagesPath(base, queue string, f filterForm) string {
-	path := "/queues/" + url.PathEscape(queue) + "/messages"
+	path := queuePath(queue, "/messages")
 	if wire.IsDLQ(queue) {
-		path = "/dead/" + url.PathEscape(wire.Source(queue))
+		path = queuePath(wire.Source(queue), "/dead")
 	}
 	var query []string
 	for _, one := range f.Fields {
@@ -101,12 +106,12 @@ func jobRequest(form url.Values) (api.JobCreateRequest, filterForm, error) {
 	switch form.Get("which") {
 	case "ticked":
 		if len(form["id"]) == 0 {
-			return req, f, errors.New("no message is ticked")
+			return req, f, wrongField("id", "no message is selected")
 		}
 		*req.Filter = api.Filter{IDs: form["id"]}
 	case "all":
 	default:
-		return req, f, errors.New("it is not said which messages are meant")
+		return req, f, wrongField("which", "the form does not say which messages: selected ones or all")
 	}
 	if req.Op != api.JobMove {
 		req.To = ""
@@ -118,7 +123,7 @@ func jobRequest(form url.Values) (api.JobCreateRequest, filterForm, error) {
 		req.Key = ""
 	} else if text := form.Get("weight"); text != "" {
 		if req.Weight, err = strconv.ParseFloat(text, 64); err != nil {
-			return req, f, fmt.Errorf("%q is no weight", text)
+			return req, f, wrongField("weight", "%q is not a weight: use a number above 0", text)
 		}
 	}
 	for _, one := range []struct {
@@ -147,7 +152,7 @@ func count(form url.Values, name string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("%q is no number of messages", text)
+		return 0, wrongField(name, "%q is not a number of messages: use a whole number from 0", text)
 	}
 	return n, nil
 }
@@ -192,7 +197,10 @@ func aboutJob(verb api.AnyVerb, done string) func(*ask, url.Values) (string, err
 type jobData struct{ api.JobInfo }
 
 // Title is the title of the page.
-func (d *jobData) Title() string { return "Job " + d.ID }
+func (d *jobData) Title() string { return "Job " + shortID(d.ID) }
+
+// Crumbs are the pages above it.
+func (d *jobData) Crumbs() []crumb { return []crumb{{"Jobs", "/jobs"}} }
 
 // Most is how many messages the job selects; 0: not known yet.
 func (d *jobData) Most() int64 {
@@ -231,12 +239,15 @@ type jobsData struct {
 }
 
 func jobs(a *ask) (any, error) {
-	d := &jobsData{Queue: a.query("queue")}
+	if queue := a.query("queue"); queue != "" {
+		return nil, &elsewhere{queuePath(queue, "/jobs")}
+	}
+	d := &jobsData{Queue: a.r.PathValue("queue")}
 	if err := a.verb(api.VerbJobList, "", api.JobListRequest{Queue: d.Queue, After: a.query("after"), Limit: perPage}, &d.JobList); err != nil {
 		return nil, err
 	}
 	if d.Next != "" {
-		d.Following = href(a.web.base, "/jobs", "queue", d.Queue, "after", d.Next)
+		d.Following = href("", a.path(), "after", d.Next)
 	}
 	return d, nil
 }

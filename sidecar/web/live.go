@@ -147,15 +147,14 @@ func (v *viewer) show(frame []byte) {
 
 // frame returns the live part of a page as a server-sent event.
 func (w *Web) frame(a *ask, p *page) []byte {
-	v := &view{Title: p.title}
-	w.fill(a, v)
 	name := p.name
 	var out bytes.Buffer
 	data, err := p.data(a)
 	if err != nil {
 		name, data = "error", err.Error()
 	}
-	v.Data = data
+	v := w.view(a, p, data)
+	w.fill(a, v)
 	if err := w.looks.live(&out, name, v); err != nil {
 		w.Log.Error("a page cannot be made", "page", name, "error", err)
 		return nil

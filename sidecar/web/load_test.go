@@ -155,8 +155,8 @@ func share(d time.Duration) float64 {
 // loadPages are the pages that BenchmarkPages opens.
 var loadPages = []struct{ name, path string }{
 	{"overview", "/"},
-	{"overview-sorted", "/?sort=age&page=7"},
-	{"overview-find", "/?find=q01"},
+	{"overview-sorted", "/queues?sort=age&page=7"},
+	{"overview-find", "/queues?find=q01"},
 	{"queue", "/queues/q0001"},
 	{"queue-100000-keys", "/queues/q0000"},
 	{"messages", "/queues/q0000/messages"},
@@ -166,15 +166,15 @@ var loadPages = []struct{ name, path string }{
 	{"find-nothing", "/find?text=nobody"},
 	{"find-message", "/find?text=00000000-0000-7000-8000-000000000000"},
 	{"dead", "/dead"},
-	{"dead-queue", "/dead/q0000"},
+	{"dead-queue", "/queues/q0000/dead"},
 	{"jobs", "/jobs"},
 	{"schedules", "/schedules"},
 	{"gates", "/gates"},
 	{"throttle", "/gates/throttle?key=vendor-000001"},
-	{"hooks", "/hooks"},
-	{"hook", "/hooks/q0000"},
-	{"configuration", "/configuration"},
-	{"events", "/events"},
+	{"hooks", "/settings/hooks"},
+	{"hook", "/queues/q0000/hooks"},
+	{"configuration", "/settings"},
+	{"events", "/activity"},
 }
 
 // BenchmarkPages opens each page of a fila with 2,000 queues and 100,000 fairness keys, one

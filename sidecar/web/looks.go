@@ -19,6 +19,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"github.com/filaq/fila/wire"
 )
 
 //go:embed templates
@@ -44,7 +46,7 @@ func newLooks(base string) (looks, error) {
 			continue
 		}
 		l.byName[name] = sync.OnceValues(func() (*template.Template, error) {
-			return template.New("").Funcs(funcs(base)).ParseFS(templates, "templates/layout.html", "templates/parts/*.html", file)
+			return template.New("").Funcs(funcs(base)).ParseFS(templates, "templates/layout.html", "templates/components/*.html", "templates/parts/*.html", file)
 		})
 	}
 	return l, nil
@@ -134,7 +136,64 @@ func funcs(base string) template.FuncMap {
 		"ended":    ended,
 		"then":     then,
 		"pieces":   pieces,
+		"shortID":  shortID,
+		"icon":     icon,
+		"ago":      ago,
+		"tab":      queuePath,
+		"tone":     tone,
+		"isDLQ":    wire.IsDLQ,
+		"pathOf":   pathOf,
+		"domID":    domID,
 	}
+}
+
+// shortID returns the beginning of an id that is enough for people.
+func shortID(id string) string { return id[:min(len(id), 8)] }
+
+// ago returns a time as people say it, such as "2 min ago" or "in 5 s". A text that is no time
+// stays as it is.
+func ago(text string) string {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return text
+	}
+	return relative(time.Since(at))
+}
+
+// relative prints how long ago something was; negative: how long until it is.
+func relative(d time.Duration) string {
+	switch {
+	case d.Abs() < time.Second:
+		return "now"
+	case d < 0:
+		return "in " + span((-d).Round(time.Second))
+	}
+	return span(d.Truncate(time.Second)) + " ago"
+}
+
+// tone returns the colour of a state: good, warn, bad, or "" for one without a judgement.
+func tone(state string) string {
+	switch state {
+	case "closed", "admits", "running", "active", "serves", "ok", "allowed", "done", "ready":
+		return "good"
+	case "half-open", "paused", "blocks", "draining", "leaving", "delayed", "parked", "blocked", "canceled":
+		return "warn"
+	case "open", "failed", "refused", "degraded", "none", "dead":
+		return "bad"
+	}
+	return ""
+}
+
+// pathOf returns an address without its query.
+func pathOf(address string) string {
+	path, _, _ := strings.Cut(address, "?")
+	return path
+}
+
+// domID returns an id for an element of a page that stands for these names.
+func domID(kind string, names ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(names, "\x00")))
+	return kind + "-" + hex.EncodeToString(sum[:6])
 }
 
 // gatePath returns the path of a gate's page, or "".
@@ -208,12 +267,14 @@ func span(d time.Duration) string {
 		return "0"
 	case d < time.Second:
 		return strconv.FormatInt(max(d.Milliseconds(), 1), 10) + " ms"
-	case d < 10*time.Second:
+	case d < 10*time.Second && d%time.Second != 0:
 		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
 	case d < 2*time.Minute:
 		return strconv.Itoa(int(d.Seconds())) + " s"
-	case d < 2*time.Hour:
+	case d < time.Hour:
 		return strconv.Itoa(int(d.Minutes())) + " min"
+	case d < 48*time.Hour && int(d.Minutes())%60 == 0:
+		return strconv.Itoa(int(d.Hours())) + " h"
 	case d < 48*time.Hour:
 		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
 	}

@@ -32,14 +32,6 @@ type messagesData struct {
 	Ops      []jobOp
 }
 
-// Title is the title of the page.
-func (d *messagesData) Title() string {
-	if d.Source != "" {
-		return "Dead letters of " + d.Source
-	}
-	return "Messages of " + d.Queue
-}
-
 const (
 	perPeek      = 50
 	maxGroups    = 50
@@ -95,14 +87,14 @@ func readFilter(q url.Values) (filterForm, api.Filter, error) {
 	if f.Header != "" {
 		name, value, ok := strings.Cut(f.Header, "=")
 		if !ok || name == "" {
-			return f, filter, fmt.Errorf("%q is no header: allowed is name=value", f.Header)
+			return f, filter, wrongField("header", "%q is not a header: use name=value", f.Header)
 		}
 		filter.Header = map[string]string{strings.TrimSpace(name): value}
 	}
 	if f.AttemptsMin != "" {
 		n, err := strconv.ParseUint(f.AttemptsMin, 10, 32)
 		if err != nil || n == 0 {
-			return f, filter, fmt.Errorf("%q is no number of attempts: allowed are 1 and more", f.AttemptsMin)
+			return f, filter, wrongField("attempts_min", "%q is not a number of attempts: use 1 or more", f.AttemptsMin)
 		}
 		filter.AttemptsMin = uint32(n)
 	}
@@ -110,7 +102,21 @@ func readFilter(q url.Values) (filterForm, api.Filter, error) {
 }
 
 // messages serves the messages of a queue.
-func messages(a *ask) (any, error) { return listMessages(a, a.r.PathValue("queue")) }
+func messages(a *ask) (any, error) {
+	queue := a.r.PathValue("queue")
+	if wire.IsDLQ(queue) {
+		return nil, &elsewhere{href("", queuePath(wire.Source(queue), "/dead")) + query(a.r.URL.RawQuery)}
+	}
+	return listMessages(a, queue)
+}
+
+// query returns the query of an address with its question mark.
+func query(raw string) string {
+	if raw == "" {
+		return ""
+	}
+	return "?" + raw
+}
 
 // dead serves the dead letters of the queue in the path.
 func dead(a *ask) (any, error) {
@@ -137,7 +143,7 @@ func listMessages(a *ask, queue string) (*messagesData, error) {
 		req := api.PeekRequest{Filter: &filter, Limit: perPeek, PayloadBytes: 0}
 		if text := a.query("after"); text != "" {
 			if req.After, err = strconv.ParseUint(text, 10, 64); err != nil {
-				return nil, fmt.Errorf("%q is no place in a list", text)
+				return nil, fmt.Errorf("%q is not a position in the list", text)
 			}
 			d.After = true
 		}
@@ -204,7 +210,7 @@ func deadList(a *ask) (any, error) {
 		return nil, err
 	}
 	rows, pager := paged(a, s.pick("depth", func(q *api.QueueSummary) bool { return wire.IsDLQ(q.Name) && depthOf(q) > 0 }))
-	return &deadListData{Queues: h.rows(rows), Pager: pager}, nil
+	return &deadListData{Queues: h.rows(s, rows), Pager: pager}, nil
 }
 
 // Source returns the queue whose dead letters a queue holds.
@@ -223,7 +229,19 @@ type messageData struct {
 }
 
 // Title is the title of the page.
-func (d *messageData) Title() string { return "Message " + d.ID }
+func (d *messageData) Title() string { return "Message " + shortID(d.ID) }
+
+// Crumbs are the pages above it.
+func (d *messageData) Crumbs() []crumb { return messageCrumbs(d.Queue) }
+
+// messageCrumbs are the pages above a message of a queue.
+func messageCrumbs(queue string) []crumb {
+	if wire.IsDLQ(queue) {
+		source := wire.Source(queue)
+		return crumbsOf(source, crumb{"Dead letters", queuePath(source, "/dead")})
+	}
+	return crumbsOf(queue, crumb{"Messages", queuePath(queue, "/messages")})
+}
 
 // showRequest requests a message with its headers and at most n bytes of payload.
 func showRequest(queue, id string, payload int) api.MessageShowRequest {

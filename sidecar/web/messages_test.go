@@ -77,7 +77,7 @@ func TestPayloadsAreHidden(t *testing.T) {
 	require.NotContains(t, r.get("/messages/"+someID).Body.String(), "secret")
 	body := r.get("/messages/" + someID + "?payload=show").Body.String()
 	require.Contains(t, body, "secret &lt;b&gt;payload&lt;/b&gt;")
-	require.Contains(t, body, `It waits for its time, <time datetime="2030-01-02T15:04:05Z">`)
+	require.Contains(t, body, `It waits for its time, <time datetime="2030-01-02T15:04:05Z" title="2030-01-02T15:04:05Z">`)
 }
 
 // Characters that turn the direction of a text are seen, wherever it is shown, and stay
@@ -120,7 +120,7 @@ func TestATimelineSaysHowOften(t *testing.T) {
 	require.Contains(t, body, "Attempt 1: nobody received it</strong>")
 	require.Contains(t, body, "<strong>moved from orders.dlq to by-hand</strong>")
 	require.Contains(t, body, "Attempt 2: nobody received it, 3 times</strong>")
-	require.Contains(t, body, `, the last <time datetime="2030-01-02T15:06:05Z">`)
+	require.Contains(t, body, `, the last <time datetime="2030-01-02T15:06:05Z" title="2030-01-02T15:06:05Z">`)
 }
 
 // A form that nobody has touched changes nothing, whatever a browser does to its lines.
@@ -140,9 +140,9 @@ func TestEditsAreWhatDiffers(t *testing.T) {
 		"payload of CR LF": {"one\r\ntwo", false, []string{"headers", "Plan: gold\nTenant: acme", "payload", "one\r\nthree"}, `"payload":"` + base64.StdEncoding.EncodeToString([]byte("one\r\nthree")) + `"`, ""},
 		"bytes":            {"\xff\x00", true, []string{"headers", "Plan: gold\nTenant: acme", "payload", "/w\r\nE="}, `"payload":"/wE="`, ""},
 		"same bytes":       {"\xff\x00", true, []string{"headers", "Plan: gold\nTenant: acme", "payload", "/wA="}, "", ""},
-		"no base64":        {"\xff\x00", true, []string{"headers", "Plan: gold\nTenant: acme", "payload", "no!"}, "", "no base64"},
+		"no base64":        {"\xff\x00", true, []string{"headers", "Plan: gold\nTenant: acme", "payload", "no!"}, "", "not base64"},
 		"no payload":       {"x", false, []string{"headers", "Tenant: acme"}, `"remove_headers":["Plan"]`, ""},
-		"no line":          {"x", false, []string{"headers", "Plan"}, "", "is no header"},
+		"no line":          {"x", false, []string{"headers", "Plan"}, "", "not a header"},
 		"twice":            {"x", false, []string{"headers", "Plan: a\nPlan: b"}, "", "there twice"},
 		"reason":           {"x", false, []string{"headers", "Tenant: acme", "reason", "why"}, `"reason":"why"`, ""},
 	} {

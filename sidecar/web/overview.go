@@ -15,9 +15,7 @@ const perPage = 50
 
 // overviewData is the data of the first page.
 type overviewData struct {
-	Find, Sort string
-	Queues     []queueRow
-	Pager      pager
+	Queues     []queueRow // the ones with the most messages
 	Total      line
 	All        int
 	Depth      int64
@@ -35,6 +33,37 @@ type overviewData struct {
 	MoreCircuits int
 	Pauses       []api.PauseInfo
 	MorePauses   int
+	First        *firstSteps // nil: this fila is in use
+}
+
+// firstSteps says which of the first three commands have taken effect.
+type firstSteps struct{ Created, Published, Consumed bool }
+
+// firstStepsOf returns the first steps while there is at most one queue and nothing was acked.
+func firstStepsOf(queues []api.QueueSummary) *firstSteps {
+	var f firstSteps
+	for i := range queues {
+		q := &queues[i]
+		if wire.IsDLQ(q.Name) {
+			continue
+		}
+		if f.Created || q.Detail != nil && q.Detail.Acked > 0 {
+			return nil
+		}
+		f.Created = true
+		f.Published = depthOf(q) > 0 || q.Detail != nil && q.Detail.Enqueued > 0
+		f.Consumed = q.InFlight > 0
+	}
+	return &f
+}
+
+// queuesData is the data of the list of queues.
+type queuesData struct {
+	Find, Sort string
+	Queues     []queueRow
+	Pager      pager
+	Missing    []int
+	AsOf       string
 }
 
 type queueRow struct {
@@ -56,8 +85,9 @@ type noise struct {
 }
 
 const (
-	maxNoise   = 5 // queues whose flows are named
-	maxWaiting = 3 // waiting flows of each queue, and starved ones
+	topQueues  = 10 // queues on the overview
+	maxNoise   = 5  // queues whose flows are named
+	maxWaiting = 3  // waiting flows of each queue, and starved ones
 	maxPauses  = 10
 	// maxDeserted is how many queues without consumers are named.
 	maxDeserted = 10
@@ -67,6 +97,22 @@ const (
 	starved = 1000 // ms
 )
 
+// queueList serves the list of queues. Dead letters are a column of it.
+func queueList(a *ask) (any, error) {
+	h := &a.web.history
+	s, err := h.fresh(a.web)
+	if err != nil {
+		return nil, err
+	}
+	d := queuesData{Find: a.query("find"), Sort: cmp.Or(a.query("sort"), "depth"), Missing: s.missing, AsOf: h.asOf()}
+	find := strings.ToLower(d.Find)
+	rows, pager := paged(a, s.pick(d.Sort, func(q *api.QueueSummary) bool {
+		return !wire.IsDLQ(q.Name) && strings.Contains(strings.ToLower(q.Name), find)
+	}))
+	d.Queues, d.Pager = h.rows(s, rows), pager
+	return d, nil
+}
+
 func overview(a *ask) (any, error) {
 	h := &a.web.history
 	s, err := h.fresh(a.web)
@@ -74,17 +120,11 @@ func overview(a *ask) (any, error) {
 		return nil, err
 	}
 	d := overviewData{
-		Find: a.query("find"), Sort: cmp.Or(a.query("sort"), "depth"), Total: h.of("", sparkPoints), Depth: s.depth - s.deadDepth, Dead: s.deadDepth, InFlight: s.inFlight,
-		Node: a.web.Here(), Missing: s.missing, AsOf: h.asOf(),
+		Total: h.of("", sparkPoints), Depth: s.depth - s.deadDepth, Dead: s.deadDepth, InFlight: s.inFlight,
+		Node: a.web.Here(), Missing: s.missing, AsOf: h.asOf(), First: firstStepsOf(s.queues),
 	}
-	find := strings.ToLower(d.Find)
-	rows, pager := paged(a, s.pick(d.Sort, func(q *api.QueueSummary) bool { // dead letters are a column
-		return !wire.IsDLQ(q.Name) && strings.Contains(strings.ToLower(q.Name), find)
-	}))
-	d.Queues, d.Pager = h.rows(rows), pager
-	for i := range d.Queues {
-		d.Queues[i].Dead = s.dead[d.Queues[i].DLQ]
-	}
+	top := s.pick("depth", func(q *api.QueueSummary) bool { return !wire.IsDLQ(q.Name) })
+	d.Queues = h.rows(s, top[:min(len(top), topQueues)])
 	var noisy []api.QueueSummary
 	for i := range s.queues {
 		q := &s.queues[i]
@@ -157,10 +197,10 @@ func (n *noise) unpaused(a *ask) error {
 }
 
 // rows are the rows of the table of queues.
-func (h *history) rows(queues []*api.QueueSummary) []queueRow {
+func (h *history) rows(s *snapshot, queues []*api.QueueSummary) []queueRow {
 	rows := make([]queueRow, len(queues))
 	for i, q := range queues {
-		rows[i] = queueRow{QueueSummary: *q, Depth: depthOf(q), Line: h.of(q.Name, sparkPoints)}
+		rows[i] = queueRow{QueueSummary: *q, Depth: depthOf(q), Dead: s.dead[q.DLQ], Line: h.of(q.Name, sparkPoints)}
 	}
 	return rows
 }

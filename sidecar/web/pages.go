@@ -20,6 +20,8 @@ type page struct {
 	name  string // of its template in templates/, without .html
 	title string // data with a method Title override it
 	nav   bool   // in the navigation
+	tab   string // its title among the tabs of its group
+	group string // pages with the same group are the tabs of each other
 	only  func(*Web) bool
 	live  bool     // its template "live" is sent again while the page is open
 	query []string // query values that the data of a live page use
@@ -27,28 +29,60 @@ type page struct {
 	data  func(*ask) (any, error)
 }
 
+// Groups of tabs.
+const (
+	ofQueue    = "queue"
+	ofActivity = "activity"
+	ofSettings = "settings"
+)
+
 // pages is the table of pages.
 var pages = []page{
-	{path: "/", name: "overview", title: "Overview", nav: true, live: true, query: []string{"find", "sort", "page"}, data: overview},
-	{path: "/find", name: "find", title: "Find", nav: true, data: find},
-	{path: "/queues/{queue}", name: "queue", live: true, data: queuePage},
-	{path: "/queues/{queue}/messages", name: "messages", data: messages},
+	{path: "/", name: "overview", title: "Overview", nav: true, live: true, data: overview},
+	{path: "/queues", name: "queues", title: "Queues", nav: true, live: true, query: []string{"find", "sort", "page"}, data: queueList},
+	{path: "/queues/{queue}", name: "queue", group: ofQueue, tab: "Overview", live: true, data: queuePage},
+	{path: "/queues/{queue}/tenants", name: "tenants", group: ofQueue, tab: "Tenants", live: true, data: queuePage},
+	{path: "/queues/{queue}/messages", name: "messages", group: ofQueue, tab: "Messages", data: messages},
+	{path: "/queues/{queue}/dead", name: "messages", group: ofQueue, tab: "Dead letters", data: dead},
+	{path: "/queues/{queue}/jobs", name: "jobs", group: ofQueue, tab: "Jobs", live: true, query: []string{"after"}, data: jobs},
+	{path: "/queues/{queue}/schedules", name: "schedules", group: ofQueue, tab: "Schedules", live: true, query: []string{"after"}, data: schedules},
+	{path: "/queues/{queue}/hooks", name: "hook", group: ofQueue, tab: "Hooks", data: hookPage},
+	{path: "/queues/{queue}/settings", name: "queuesettings", group: ofQueue, tab: "Settings", data: queueSettings},
 	{path: "/messages/{id}", name: "message", live: true, query: []string{"queue", "payload"}, data: message},
 	{path: "/messages/{id}/edit", name: "edit", role: Operator, data: edit},
 	{path: "/dead", name: "dead", title: "Dead letters", nav: true, live: true, query: []string{"page"}, data: deadList},
-	{path: "/dead/{queue}", name: "messages", data: dead},
-	{path: "/jobs", name: "jobs", title: "Jobs", nav: true, live: true, query: []string{"queue", "after"}, data: jobs},
-	{path: "/jobs/new", name: "newjob", role: Operator, data: newJob},
-	{path: "/jobs/{id}", name: "job", live: true, data: job},
-	{path: "/schedules", name: "schedules", title: "Schedules", nav: true, live: true, query: []string{"queue", "after"}, data: schedules},
 	{path: "/gates", name: "gates", title: "Gates", nav: true, live: true, query: []string{"prefix", "not_closed", "throttle", "circuit", "pause"}, data: gatesPage},
 	{path: "/gates/throttle", name: "throttle", live: true, query: []string{"key"}, data: throttlePage},
 	{path: "/gates/circuit", name: "circuit", live: true, query: []string{"key"}, data: circuitPage},
-	{path: "/hooks", name: "hooks", title: "Hooks", nav: true, data: hookList},
-	{path: "/hooks/{queue}", name: "hook", data: hookPage},
-	{path: "/configuration", name: "configuration", title: "Configuration", nav: true, data: configuration},
+	{path: "/schedules", name: "schedules", title: "Schedules", nav: true, live: true, query: []string{"after"}, data: schedules},
+	{path: "/jobs", name: "jobs", title: "Jobs", nav: true, live: true, query: []string{"after"}, data: jobs},
+	{path: "/jobs/new", name: "newjob", role: Operator, data: newJob},
+	{path: "/jobs/{id}", name: "job", live: true, data: job},
+	{path: "/activity", name: "events", title: "Activity", nav: true, group: ofActivity, tab: "Events", live: true, query: []string{"find", "paused"}, data: eventsPage},
+	{path: "/activity/audit", name: "audit", title: "Activity", group: ofActivity, tab: "Audit log", data: auditPage},
 	{path: "/cluster", name: "cluster", title: "Cluster", nav: true, only: func(w *Web) bool { return w.Clustered }, live: true, data: clusterPage},
-	{path: "/events", name: "events", title: "Events", nav: true, live: true, query: []string{"find", "paused"}, data: eventsPage},
+	{path: "/settings", name: "configuration", title: "Settings", nav: true, group: ofSettings, tab: "Configuration", data: configuration},
+	{path: "/settings/hooks", name: "hooks", title: "Settings", group: ofSettings, tab: "Hooks", data: hookList},
+	{path: "/find", name: "find", title: "Search", data: find},
+	{path: "/styleguide", name: "styleguide", title: "Style guide", only: func(w *Web) bool { return w.HTTP.StyleGuide }, data: styleGuide},
+}
+
+// moved are the paths that pages had before, and their paths now.
+var moved = []struct{ from, to string }{
+	{"/configuration", "/settings"},
+	{"/events", "/activity"},
+	{"/hooks", "/settings/hooks"},
+	{"/hooks/{queue}", "/queues/{queue}/hooks"},
+	{"/dead/{queue}", "/queues/{queue}/dead"},
+}
+
+// redirect sends a request for an old path to the new one.
+func (w *Web) redirect(a *ask, to string) {
+	to = w.base + strings.ReplaceAll(to, "{queue}", url.PathEscape(a.r.PathValue("queue")))
+	if a.r.URL.RawQuery != "" {
+		to += "?" + a.r.URL.RawQuery
+	}
+	http.Redirect(a.rw, a.r, to, http.StatusMovedPermanently)
 }
 
 // used returns the URL with the query values that the page uses, in canonical form.
@@ -105,11 +139,17 @@ type view struct {
 	Principal principal
 	Version   string
 	Nav       []navItem
-	Note      string // result of the last action
-	Live      string // address of the live part; "": none
-	Here      string // path and query of this page
+	Tabs      []navItem // of the group of the page
+	Crumbs    []crumb   // the pages above this one
+	Queue     string    // the queue of a tab of a queue
+	Paused    bool      // it is paused
+	Tab       string    // title of the tab
+	Note      string    // result of the last action
+	Live      string    // address of the live part; "": none
+	Here      string    // path and query of this page
 	Now       time.Time
 	Clustered bool
+	Mistake   *mistake // of the form that has led back to this page; nil: none
 	Data      any
 }
 
@@ -118,8 +158,15 @@ func (v *view) Operator() bool { return v.Principal.Role >= Operator }
 
 type navItem struct {
 	Title, Path string
-	Here        bool
+	Here        bool // this page, or one below it
+	Exact       bool // this page
 }
+
+// Icon is the name of its drawing.
+func (n navItem) Icon() string { return strings.ToLower(n.Title) }
+
+// crumb is a page above another one.
+type crumb struct{ Title, Path string }
 
 // page replies with a page.
 func (w *Web) page(a *ask, p *page) {
@@ -128,11 +175,69 @@ func (w *Web) page(a *ask, p *page) {
 		w.failed(a, err)
 		return
 	}
-	v := &view{Title: titleOf(p, data), Data: data}
+	v := w.view(a, p, data)
+	if v.Queue != "" {
+		var why api.ExplainQueue
+		if err := a.verb(api.VerbExplain, "", api.ExplainRequest{Kind: api.ExplainKindQueue, Queue: v.Queue}, &why); err != nil {
+			w.failed(a, err)
+			return
+		}
+		v.Paused = why.Paused != ""
+	}
 	if still, ok := data.(interface{ Still() bool }); p.live && (!ok || !still.Still()) {
 		v.Live = w.base + "/live" + strings.TrimPrefix(a.r.URL.RequestURI(), w.base)
 	}
 	w.render(a, http.StatusOK, p.name, v)
+}
+
+// view returns the view of a page, with its tabs and the pages above it.
+func (w *Web) view(a *ask, p *page, data any) *view {
+	v := &view{Title: titleOf(p, data), Data: data}
+	if p.group == ofQueue {
+		v.Queue = a.r.PathValue("queue")
+		v.Title = v.Queue
+	}
+	v.Tabs, v.Tab = w.tabs(a, p), p.tab
+	if above, ok := data.(interface{ Crumbs() []crumb }); ok {
+		v.Crumbs = above.Crumbs()
+	} else if v.Queue != "" {
+		v.Crumbs = crumbsOf(v.Queue)[:1]
+	}
+	return v
+}
+
+// crumbsOf returns the pages above a page of a queue.
+func crumbsOf(queue string, more ...crumb) []crumb {
+	return append([]crumb{{"Queues", "/queues"}, {queue, queuePath(queue, "")}}, more...)
+}
+
+// queuePath returns the path of a tab of a queue, without the base path.
+func queuePath(queue, tab string) string { return "/queues/" + url.PathEscape(queue) + tab }
+
+// tabs returns the tabs of the group of a page.
+func (w *Web) tabs(a *ask, p *page) (list []navItem) {
+	if p.group == "" {
+		return nil
+	}
+	queue := a.r.PathValue("queue")
+	for i := range pages {
+		q := &pages[i]
+		if q.group != p.group || p.group == ofQueue && !hasTab(queue, q.tab) {
+			continue
+		}
+		path := strings.ReplaceAll(q.path, "{queue}", url.PathEscape(queue))
+		list = append(list, navItem{Title: q.tab, Path: w.base + path, Here: q == p, Exact: q == p})
+	}
+	return list
+}
+
+// hasTab reports whether a queue has a tab. The messages of a dead letter queue are on the
+// tab of the queue that they come from.
+func hasTab(queue, tab string) bool {
+	if !wire.IsDLQ(queue) {
+		return true
+	}
+	return tab != "Dead letters" && tab != "Hooks" && tab != "Schedules"
 }
 
 func titleOf(p *page, data any) string {
@@ -149,11 +254,14 @@ func (w *Web) fill(a *ask, v *view) {
 	if a.principal.Role == Nobody {
 		return
 	}
+	here := strings.TrimPrefix(a.path(), w.base)
+	if strings.HasPrefix(here, "/messages/") {
+		here = "/queues/" // messages belong to queues
+	}
 	for i := range pages {
 		p := &pages[i]
 		if p.nav && a.principal.Role >= p.role && (p.only == nil || p.only(w)) {
-			path := w.base + p.path
-			v.Nav = append(v.Nav, navItem{Title: p.title, Path: path, Here: a.path() == path})
+			v.Nav = append(v.Nav, navItem{Title: p.title, Path: w.base + p.path, Here: here == p.path || p.path != "/" && strings.HasPrefix(here, p.path+"/"), Exact: here == p.path})
 		}
 	}
 }
@@ -162,6 +270,9 @@ func (w *Web) fill(a *ask, v *view) {
 func (w *Web) render(a *ask, status int, name string, v *view) {
 	w.fill(a, v)
 	v.Note = w.takeNote(a)
+	if m := mistakeOf(a.r); m != nil && status < http.StatusBadRequest {
+		v.Mistake, status = m, m.status
+	}
 	var out bytes.Buffer
 	if err := w.looks.page(&out, name, v); err != nil {
 		w.Log.Error("a page cannot be made", "page", name, "error", err)

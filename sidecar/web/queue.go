@@ -16,21 +16,17 @@ import (
 // queueData is the data of the page of a queue.
 type queueData struct {
 	api.QueueInfo
-	Why      api.ExplainQueue
-	Noise    api.NoisyReply
-	Source   string // of a dead letter queue
-	Flows    []flowRow
-	Active   int // fairness keys with ready messages
-	Line     line
-	Settings []field
-	Counted  []counter
-	Waits    chart
-	Rates    chart
-	Paused   []api.PauseInfo // of fairness keys of this queue
+	Why     api.ExplainQueue
+	Noise   api.NoisyReply
+	Source  string // of a dead letter queue
+	Flows   []flowRow
+	Active  int // fairness keys with ready messages
+	Line    line
+	Counted []counter
+	Waits   chart
+	Rates   chart
+	Paused  []api.PauseInfo // of fairness keys of this queue
 }
-
-// Title is the name of the queue.
-func (d queueData) Title() string { return d.Name }
 
 // IsDLQ is for templates.
 func (d queueData) IsDLQ() bool { return d.Source != "" }
@@ -76,18 +72,27 @@ func queuePage(a *ask) (any, error) {
 		noisy := slices.ContainsFunc(d.Noise.Noisy, func(n api.NoisyFlow) bool { return n.Key == f.Key })
 		d.Flows = append(d.Flows, flowRow{FlowInfo: f, Noisy: noisy, Wait: wait[f.Key]})
 	}
-	var err error
-	if d.Settings, err = settingsOf(d.QueueInfo.Settings); err != nil {
-		return nil, err
-	}
 	for _, name := range slices.Sorted(maps.Keys(d.Counters)) {
 		d.Counted = append(d.Counted, counter{strings.ReplaceAll(name, "_", " "), d.Counters[name]})
 	}
 	d.Line = a.web.history.of(name, historyPoints)
 	d.Waits = chartOf(d.Line, "median", "p50 wait", "high", "p99 wait")
 	d.Rates = chartOf(d.Line, "enqueued", "enqueued", "failed", "failed", "acked", "acked")
+	var err error
 	d.Paused, err = keyPauses(a, name)
 	return d, err
+}
+
+// queueSettingsData has the settings of a queue.
+type queueSettingsData struct{ Settings []field }
+
+func queueSettings(a *ask) (any, error) {
+	var info api.QueueInfo
+	if err := a.verb(api.VerbQueueInspect, a.r.PathValue("queue"), api.QueueInspectRequest{}, &info); err != nil {
+		return nil, err
+	}
+	list, err := settingsOf(info.Settings)
+	return &queueSettingsData{list}, err
 }
 
 // settingsOf lists non-empty settings as in requests. Scripts have a page of their own.

@@ -16,12 +16,15 @@ type schedulesData struct {
 }
 
 func schedules(a *ask) (any, error) {
-	d := &schedulesData{Queue: a.query("queue")}
+	if queue := a.query("queue"); queue != "" {
+		return nil, &elsewhere{queuePath(queue, "/schedules")}
+	}
+	d := &schedulesData{Queue: a.r.PathValue("queue")}
 	if err := a.verb(api.VerbScheduleList, "", api.ScheduleListRequest{Queue: d.Queue, After: a.query("after"), Limit: perPage}, &d.ScheduleList); err != nil {
 		return nil, err
 	}
 	if d.Next != "" {
-		d.Following = href(a.web.base, "/schedules", "queue", d.Queue, "after", d.Next)
+		d.Following = href("", a.path(), "after", d.Next)
 	}
 	return d, nil
 }

@@ -68,7 +68,7 @@ func (r *rig) full() {
 // The pages that this test knows how to ask for; others have tests of their own.
 var known = map[string]string{
 	"/": "/", "/queues/{queue}": "/queues/" + url.PathEscape("orders"), "/gates": "/gates?prefix=" + url.QueryEscape(hostile), "/gates/throttle": "/gates/throttle?key=x",
-	"/gates/circuit": "/gates/circuit?key=x", "/cluster": "/cluster", "/events": "/events?find=",
+	"/gates/circuit": "/gates/circuit?key=x", "/cluster": "/cluster", "/queues": "/queues", "/queues/{queue}/tenants": "/queues/orders/tenants", "/activity": "/activity?find=",
 }
 
 // ofForms is what a form sends back as it is.
@@ -78,6 +78,7 @@ var ofForms = regexp.MustCompile(` value="[^"]*"`)
 // address.
 func TestPagesOfHostileNames(t *testing.T) {
 	r := newRig(t, nil)
+	r.Clustered = true
 	require.NoError(t, r.events.listen(r.Web))
 	r.full()
 	for i := range pages {
@@ -131,11 +132,11 @@ func TestWhatANoisyKeyHas(t *testing.T) {
 		t.Helper()
 		r.reply(api.VerbNoisy, noisy)
 		body := r.get("/").Body.String()
-		_, body, _ = strings.Cut(body, `class="warning"`)
+		_, body, _ = strings.Cut(body, `class="banner warning"`)
 		body, _, _ = strings.Cut(body, "</p>")
 		return strings.Join(strings.Fields(regexp.MustCompile("<[^>]*>").ReplaceAllString(body, "")), " ")
 	}
-	require.Contains(t, said(), "acme has 38 of 40 messages in flight; meanwhile globex has waited for 2.0 s with 5 ready.")
+	require.Contains(t, said(), "acme has 38 of 40 messages in flight; meanwhile globex has waited for 2 s with 5 ready.")
 	noisy.Waiting = append(noisy.Waiting, api.WaitingFlow{Key: "umbrella", Pending: 5, WaitMs: 3000})
 	require.Contains(t, said(), "umbrella has waited")
 	r.reply(api.VerbPauseList, api.PauseList{Total: 1, Pauses: []api.PauseInfo{{Kind: api.PauseKey, Queue: "reports", Name: "umbrella"}}})
@@ -157,15 +158,15 @@ func TestNumbersThatMayBeMissing(t *testing.T) {
 
 func TestEventsThatAreRefused(t *testing.T) {
 	r := newRig(t, nil)
-	require.NotContains(t, r.get("/events").Body.String(), "are not available")
+	require.NotContains(t, r.get("/activity").Body.String(), "are not available")
 	r.refuse(errors.New("nats: permissions violation"))
-	body := r.get("/events").Body.String()
+	body := r.get("/activity").Body.String()
 	require.Contains(t, body, "<code>fila.event.&gt;</code>")
 	require.Contains(t, body, "nats: permissions violation")
 	r.events.mu.since = r.events.mu.since.Add(-eventsAgain)
-	require.Contains(t, r.get("/events").Body.String(), "are not available", "it is tried again, and may be refused again")
+	require.Contains(t, r.get("/activity").Body.String(), "are not available", "it is tried again, and may be refused again")
 	r.events.mu.since = r.events.mu.since.Add(-refusalTime)
-	require.NotContains(t, r.get("/events").Body.String(), "are not available")
+	require.NotContains(t, r.get("/activity").Body.String(), "are not available")
 }
 
 // A sample that has waited for a shard that nobody serves is not followed by a long rest.
@@ -199,14 +200,14 @@ func TestLimitsOfAForm(t *testing.T) {
 
 func TestEventsAreBounded(t *testing.T) {
 	r := newRig(t, nil)
-	require.Equal(t, http.StatusOK, r.get("/events").Code)
+	require.Equal(t, http.StatusOK, r.get("/activity").Code)
 	for range maxEvents + 1 {
 		r.events.hear([]byte(`{"type":"paused"}`))
 	}
 	require.LessOrEqual(t, len(r.events.mu.heard), maxEvents)
 	require.Equal(t, maxEvents/10, r.events.mu.missed)
-	require.Contains(t, r.get("/events?paused=yes").Body.String(), "up to the pause")
-	require.NotContains(t, r.get("/events?paused=yes").Body.String(), "hx-sse:connect")
+	require.Contains(t, r.get("/activity?paused=yes").Body.String(), "up to the pause")
+	require.NotContains(t, r.get("/activity?paused=yes").Body.String(), "hx-sse:connect")
 	r.events.hear([]byte("no JSON"))
 	r.events.rest(false)
 	require.NotNil(t, r.events.mu.stop, "a viewer was just there")

@@ -64,10 +64,12 @@ type Web struct {
 	base    string // prefix of all paths, without a final slash
 	access  *access
 	handler http.Handler
+	pages   http.Handler // handler without the check of origins
 	looks   looks
 	history history
 	events  eventLog
 	live    *live
+	places  []navItem // pages that the search finds
 
 	mu struct {
 		sync.Mutex
@@ -88,6 +90,7 @@ func New(o Options) (*Web, error) {
 		return nil, err
 	}
 	w.live = newLive(w)
+	w.places = placesOf(w)
 	w.handler = http.NewCrossOriginProtection().Handler(w.routes())
 	return w, nil
 }
@@ -175,11 +178,15 @@ func (w *Web) table() []route {
 		if path == "/" {
 			path = "/{$}"
 		}
-		list = append(list, route{"GET " + path, w.let(p.role, func(a *ask) { w.page(a, p) })})
+		list = append(list, route{"GET " + path, w.let(p.role, func(a *ask) { w.shown(a, p, w.page) })})
 		if p.live {
-			list = append(list, route{"GET /live" + path, w.let(p.role, func(a *ask) { w.live.serve(a, p) })})
+			list = append(list, route{"GET /live" + path, w.let(p.role, func(a *ask) { w.shown(a, p, w.live.serve) })})
 		}
 	}
+	for _, m := range moved {
+		list = append(list, route{"GET " + m.from, w.let(Viewer, func(a *ask) { w.redirect(a, m.to) })})
+	}
+	list = append(list, route{"GET /search", w.let(Viewer, w.search)})
 	for i := range actions {
 		act := &actions[i]
 		list = append(list, route{"POST /do/" + act.name, w.let(Operator, func(a *ask) { w.act(a, act) })})
@@ -193,10 +200,20 @@ func (w *Web) routes() http.Handler {
 		method, path, _ := strings.Cut(r.pattern, " ")
 		mux.HandleFunc(method+" "+w.base+path, r.serve)
 	}
+	w.pages = mux
 	mux.HandleFunc(w.base+"/", w.let(Viewer, func(a *ask) {
 		w.fail(a, http.StatusNotFound, "There is no such page.")
 	}))
 	return mux
+}
+
+// shown serves a page that this fila has.
+func (w *Web) shown(a *ask, p *page, serve func(*ask, *page)) {
+	if p.only != nil && !p.only(w) {
+		w.fail(a, http.StatusNotFound, "There is no such page.")
+		return
+	}
+	serve(a, p)
 }
 
 // let serves a page to principals with a role.
@@ -322,16 +339,27 @@ func hasDotSegment(path string) bool {
 
 // fail replies with an error page.
 func (w *Web) fail(a *ask, status int, text string) {
+	if m := mistakeOf(a.r); m != nil { // the page of the form is gone
+		status, text = m.status, m.Text
+	}
 	w.render(a, status, "error", &view{Title: fmt.Sprintf("%d %s", status, http.StatusText(status)), Data: text})
 }
 
-// failed replies with an error page for err.
+// failed replies with an error page for err, or sends the browser elsewhere if err says so.
 func (w *Web) failed(a *ask, err error) {
-	var refused *wire.Error
+	var to *elsewhere
+	var back *backTo
 	switch {
-	case errors.As(err, &refused):
-		w.fail(a, refused.Code, refused.Description)
+	case errors.As(err, &to):
+		http.Redirect(a.rw, a.r, w.base+to.path, http.StatusSeeOther)
+	case errors.As(err, &back) && w.again(a, back.path, mistakeFrom(back.form, a.r.URL.Query(), back.error)):
 	default:
-		w.fail(a, http.StatusBadRequest, err.Error())
+		m := mistakeFrom("", nil, err)
+		w.fail(a, m.status, m.Text)
 	}
 }
+
+// elsewhere is an error that sends the browser to another page.
+type elsewhere struct{ path string }
+
+func (e *elsewhere) Error() string { return "the page is at " + e.path }

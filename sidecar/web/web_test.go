@@ -57,9 +57,9 @@ func TestAFormOfAnotherSiteIsRefused(t *testing.T) {
 
 func TestActionsAreVerbs(t *testing.T) {
 	r := newRig(t, nil)
-	rec := r.post("/do/pause", "kind", "queue", "name", "orders", "for", "90s", "back", "/?find=orders")
+	rec := r.post("/do/pause", "kind", "queue", "name", "orders", "for", "90s", "back", "/queues?find=orders")
 	require.Equal(t, http.StatusSeeOther, rec.Code, rec.Body)
-	require.Equal(t, "/?find=orders", rec.Header().Get("Location"))
+	require.Equal(t, "/queues?find=orders", rec.Header().Get("Location"))
 	require.Equal(t, []asked{{api.VerbPause.Name, "web", "", `{"kind":"queue","name":"orders","for_ms":90000}`}}, r.of(api.VerbPause))
 
 	// The next page says so, once.
@@ -208,10 +208,10 @@ func TestLivePages(t *testing.T) {
 
 func TestLiveIsBounded(t *testing.T) {
 	r := newRig(t, nil)
-	p := &pages[0]
+	p := &pages[1]
 	var leaves []func()
 	look := func(person int, query string) string {
-		req := request(http.MethodGet, "/live/?"+query, nil)
+		req := request(http.MethodGet, "/live/queues?"+query, nil)
 		req.RemoteAddr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(person >> 8), byte(person)}), 1234).String()
 		v, leave, refused := r.live.look(&ask{web: r.Web, principal: principal{Role: Viewer}, r: req}, p)
 		require.Equal(t, v == nil, refused != "")

@@ -1,34 +1,185 @@
-// What a page does with script: times in the zone of who looks, and lines over time. The
-// rest of it is HTML, and htmx brings the part that changes.
+// What a page does with script: times as the viewer wants them, copying, the dialogs, and
+// lines over time. The rest of it is HTML, and htmx brings the part that changes.
 (() => {
   'use strict';
+
+  const root = document.documentElement;
+  root.classList.add('js');
+
+  // A page may keep the choice of the viewer, if the browser allows it to keep anything.
+  const kept = (name, value) => {
+    try {
+      if (value === undefined) return localStorage.getItem(name);
+      localStorage.setItem(name, value);
+    } catch { /* this page alone, then */ }
+    return value;
+  };
 
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   const style = { dateStyle: 'medium', timeStyle: 'medium', hourCycle: 'h23' };
   const there = new Intl.DateTimeFormat(undefined, style);
   const utc = new Intl.DateTimeFormat(undefined, { ...style, timeZone: 'UTC' });
+  const choice = document.querySelector('#times');
+  if (choice) choice.value = ['ago', 'zone', 'utc'].includes(kept('fila-times')) ? kept('fila-times') : 'ago';
 
-  // Where a viewer has asked for UTC, the tab keeps it.
-  let inUTC = false;
-  try { inUTC = sessionStorage.getItem('utc') === 'yes'; } catch { /* it is not allowed to keep anything */ }
+  // span and ago print what the server prints; see span and relative in looks.go.
+  function span(ms) {
+    const s = Math.floor(ms / 1000), min = Math.floor(s / 60), h = Math.floor(min / 60);
+    if (s < 120) return s + ' s';
+    if (min < 60) return min + ' min';
+    if (h < 48) return h + ' h' + (min % 60 ? ' ' + min % 60 + ' min' : '');
+    return Math.floor(h / 24) + ' days';
+  }
+  function ago(at) {
+    const ms = Date.now() - at;
+    if (Math.abs(ms) < 1000) return 'now';
+    return ms < 0 ? 'in ' + span(Math.round(-ms / 1000) * 1000) : span(ms) + ' ago';
+  }
 
-  // Each time keeps its exact UTC text as a title; what is not a time stays as it is.
+  // Each time has the exact text as a title, and outside of tables also on focus.
   function localise() {
+    const mode = choice ? choice.value : 'ago';
     for (const el of document.querySelectorAll('time[datetime]')) {
-      const exact = el.getAttribute('datetime');
-      const at = new Date(exact);
+      const at = new Date(el.getAttribute('datetime'));
       if (isNaN(at)) continue;
-      const text = (inUTC ? utc : there).format(at);
+      const exact = mode === 'utc' ? utc.format(at) + ' UTC' : there.format(at);
+      const text = mode === 'ago' ? ago(at) : mode === 'utc' ? utc.format(at) : exact;
       if (el.textContent !== text) el.textContent = text;
-      el.title = exact;
+      el.title = exact + '\n' + el.getAttribute('datetime');
+      if (!el.closest('table, a, summary')) {
+        el.tabIndex = 0;
+        el.dataset.at = exact;
+      }
     }
     const said = document.querySelector('.zone');
-    const turn = document.querySelector('button.utc');
-    if (!said || !turn || !zone) return;
-    said.textContent = inUTC ? 'Times are UTC.' : 'Times are of ' + zone + '; each has its UTC as a title.';
-    turn.textContent = inUTC ? 'Show times of ' + zone : 'Show UTC';
-    turn.hidden = false;
+    if (said) said.textContent = mode === 'utc' ? 'Times are UTC.' : 'Times are of ' + zone + '.';
   }
+  choice?.addEventListener('change', () => { kept('fila-times', choice.value); localise(); });
+  setInterval(() => { if (!document.hidden) localise(); }, 1000);
+
+  // Copying: <button class="copy" data-copy="text">.
+  document.addEventListener('click', async event => {
+    const button = event.target.closest?.('.copy');
+    if (!button) return;
+    event.preventDefault();
+    const text = button.dataset.copy;
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch { // it needs HTTPS or this host
+      const field = document.createElement('textarea');
+      field.value = text;
+      button.after(field);
+      field.select();
+      document.execCommand('copy');
+      field.remove();
+      button.focus();
+    }
+    button.classList.add('done');
+    setTimeout(() => button.classList.remove('done'), 1500);
+  });
+
+  // dialog shows nodes in a dialog, which is gone when it is closed.
+  function dialog(name, label, ...nodes) {
+    const box = document.createElement('dialog');
+    box.className = name;
+    box.setAttribute('aria-label', label);
+    box.append(...nodes);
+    document.body.append(box);
+    box.addEventListener('close', () => box.remove());
+    box.addEventListener('click', event => { if (event.target === box) box.close(); });
+    box.showModal();
+    return box;
+  }
+
+  // A form that asks first shows its question as a dialog instead of as a page:
+  // <form data-asks>.
+  document.addEventListener('submit', async event => {
+    const form = event.target.closest('form[data-asks]');
+    if (!form || event.defaultPrevented) return;
+    event.preventDefault();
+    const data = new URLSearchParams(new FormData(form, event.submitter));
+    try {
+      const reply = await fetch(form.action, { method: 'POST', body: data });
+      const page = new DOMParser().parseFromString(await reply.text(), 'text/html');
+      const question = page.querySelector('.dialog');
+      if (!question || !reply.ok) throw new Error('no question');
+      form.closest('[popover]')?.hidePopover();
+      const heading = document.createElement('h2');
+      heading.textContent = page.querySelector('h1').textContent;
+      const box = dialog('asks', heading.textContent, heading, document.adoptNode(question));
+      box.querySelector('.cancel').addEventListener('click', cancel => { cancel.preventDefault(); box.close(); });
+      box.querySelector('input:not([type=hidden]), .cancel').focus();
+    } catch {
+      form.removeAttribute('data-asks');
+      form.requestSubmit(event.submitter);
+    }
+  });
+
+  // The search opens with / or Ctrl-K. Its results are HTML of the server.
+  const search = document.querySelector('[data-search]');
+  let open = null;
+  function find() {
+    if (!search || open?.open) return;
+    const form = document.createElement('form');
+    form.action = search.href;
+    form.setAttribute('role', 'search');
+    const field = Object.assign(document.createElement('input'), { name: 'text', type: 'search', maxLength: 1024, autocomplete: 'off', placeholder: 'Queue, key, gate, message id, page or action' });
+    field.setAttribute('aria-label', field.placeholder);
+    const hint = document.createElement('kbd');
+    hint.textContent = 'Esc';
+    form.append(field, hint);
+    const results = document.createElement('div');
+    results.className = 'find-results results';
+    results.setAttribute('aria-live', 'polite');
+    open = dialog('find-dialog', 'Search', form, results);
+    let turn = 0, timer;
+    const ask = async () => {
+      const mine = ++turn;
+      try {
+        const reply = await fetch(search.dataset.search + '?text=' + encodeURIComponent(field.value));
+        const text = await reply.text();
+        if (mine === turn && reply.ok) results.innerHTML = text;
+      } catch { /* the page of results remains: Enter opens it */ }
+      if (mine === turn) results.dataset.text = field.value;
+    };
+    field.addEventListener('input', () => { clearTimeout(timer); timer = setTimeout(ask, 120); });
+    open.addEventListener('keydown', event => {
+      const links = [field, ...results.querySelectorAll('a')];
+      const at = links.indexOf(document.activeElement);
+      if (event.key === 'ArrowDown' || event.key === 'ArrowUp') {
+        event.preventDefault();
+        links[(at + (event.key === 'ArrowDown' ? 1 : links.length - 1)) % links.length].focus();
+      } else if (event.key === 'Enter' && at === 0 && links[1] && results.dataset.text === field.value && field.value) {
+        event.preventDefault();
+        links[1].click();
+      }
+    });
+    results.addEventListener('click', event => { if (event.target.closest('a')) open.close(); });
+    ask();
+    field.focus();
+  }
+  search?.addEventListener('click', event => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    find();
+  });
+  document.addEventListener('keydown', event => {
+    const typing = event.target.closest?.('input, select, textarea, [contenteditable], dialog');
+    if (event.key === '/' && !typing && !event.ctrlKey && !event.metaKey && !event.altKey || event.key.toLowerCase() === 'k' && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      find();
+    }
+  });
+
+  // A link to a form in a menu opens the menu.
+  function reveal() {
+    const at = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!at) return;
+    at.closest('details')?.setAttribute('open', '');
+    at.closest('[popover]')?.showPopover();
+    at.querySelector?.('input:not([type=hidden]), select, textarea, button')?.focus();
+  }
+  addEventListener('hashchange', reveal);
 
   // A chart is drawn of the points that stand in the part of the page that changes:
   // <div class="chart" data-points="id">, and there <data id="id" value="JSON">: names,
@@ -54,7 +205,7 @@
       const ink = getComputedStyle(document.body).color;
       const probe = document.createElement('i');
       box.append(probe);
-      const strokes = ['--link', '--bad', '--good', '--mid'].map(name => {
+      const strokes = ['--s1', '--bad', '--s2', '--s3'].map(name => {
         probe.style.color = colour(name);
         return getComputedStyle(probe).color;
       });
@@ -74,12 +225,6 @@
     }
   }
 
-  document.querySelector('button.utc')?.addEventListener('click', () => {
-    inUTC = !inUTC;
-    try { sessionStorage.setItem('utc', inUTC ? 'yes' : 'no'); } catch { /* this page alone, then */ }
-    localise();
-  });
-
   addEventListener('resize', () => {
     for (const [box, { plot }] of charts) plot.setSize({ width: Math.max(box.clientWidth, 280), height: 200 });
   });
@@ -88,4 +233,5 @@
   document.addEventListener('htmx:after:swap', refresh);
   document.addEventListener('htmx:sse:after:message', refresh);
   refresh();
+  reveal();
 })();

@@ -63,5 +63,5 @@ func TestCluster(t *testing.T) {
 	b.follow("Cancel the drain")
 	b.does("Go on", "carla takes shards again.")
 	b.until(node("carla") + "?.cells[1].innerText == 'serves'")
-	b.visit("/configuration", "cluster-drain", "cluster-move")
+	b.visit("/settings", "cluster-drain", "cluster-move")
 }

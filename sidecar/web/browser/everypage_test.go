@@ -124,7 +124,7 @@ func (f *fila) world(n names) []shown {
 		{"message-dead", "/messages/" + dead + "?payload=show", []string{"0af7651916cd43dd8448eb211c80319c"}},
 		{"message-edit", "/messages/" + dead + "/edit", nil},
 		{"dead", "/dead", []string{"dead"}},
-		{"dead-letters", "/dead/dead", []string{"dead letters in 3 groups", "card declined"}},
+		{"dead-letters", "/queues/dead/dead", []string{"dead letters in 3 groups", "card declined"}},
 		{"job-new", "/jobs/new?queue=dead.dlq&which=all&op=redrive&error_code=402", []string{"3 of 3 messages"}},
 		{"jobs", "/jobs", []string{n.job}},
 		{"job", "/jobs/" + job.ID, []string{n.job}},
@@ -132,10 +132,10 @@ func (f *fila) world(n names) []shown {
 		{"gates", "/gates", []string{n.gate, n.circuit}},
 		{"gate-throttle", "/gates/throttle?key=" + url.QueryEscape(n.gate), []string{"override"}},
 		{"gate-circuit", "/gates/circuit?key=" + url.QueryEscape(n.circuit), nil},
-		{"hooks", "/hooks", []string{"it broke"}},
-		{"hook", "/hooks/hooked", []string{"function on_enqueue(msg)"}},
-		{"configuration", "/configuration", []string{n.value[:12]}},
-		{"events", "/events", []string{"paused"}},
+		{"hooks", "/settings/hooks", []string{"it broke"}},
+		{"hook", "/queues/hooked/hooks", []string{"function on_enqueue(msg)"}},
+		{"configuration", "/settings", []string{n.value[:12]}},
+		{"events", "/activity", []string{"paused"}},
 	}
 }
 
@@ -144,7 +144,7 @@ func (f *fila) world(n names) []shown {
 func TestEveryPage(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
-	b.visit("/events") // shows events from now on
+	b.visit("/activity") // shows events from now on
 	for _, p := range f.world(plain) {
 		b.visit(p.path, p.texts...)
 		b.sound(p.name)
@@ -164,7 +164,7 @@ func TestEveryPage(t *testing.T) {
 func TestEveryPageOfNastyNames(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
-	b.visit("/events")
+	b.visit("/activity")
 	for _, p := range f.world(nasty) {
 		b.visit(p.path) // TestHostile checks the texts
 		b.unhurt()
@@ -184,9 +184,9 @@ func TestEveryPageOfNothing(t *testing.T) {
 		{"jobs", "/jobs", []string{"There are no jobs."}},
 		{"schedules", "/schedules", []string{"There are no schedules."}},
 		{"gates", "/gates", []string{"There are none", "Nothing is paused."}},
-		{"hooks", "/hooks", []string{"No queue has hooks"}},
-		{"configuration", "/configuration", []string{"There are no settings.", "There are no changes."}},
-		{"events", "/events", []string{"There are no events yet."}},
+		{"hooks", "/settings/hooks", []string{"No queue has hooks"}},
+		{"configuration", "/settings", []string{"There are no settings.", "There are no changes."}},
+		{"events", "/activity", []string{"There are no events yet."}},
 	} {
 		b.visit(p.path, p.texts...)
 		b.fits("nothing-"+p.name, narrow, "dark")
@@ -209,7 +209,7 @@ func TestLogin(t *testing.T) {
 	b.submit("#token")
 	b.at("/queues/orders")
 	b.sends("main form[action='/do/pause'] button", "Paused: queue orders.")
-	b.visit("/configuration", "web operator")
+	b.visit("/settings", "web operator")
 	b.click("header form button")
 	b.at("/login")
 	b.visit("/")

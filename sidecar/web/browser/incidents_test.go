@@ -51,7 +51,7 @@ func TestIncidentOfABadDeploy(t *testing.T) {
 	b.shows(".timeline", "dead: max_deliveries")
 	b.window("incident-message")
 	eval[bool](b, "history.back() || true")
-	b.at("/dead/invoices?error_group=")
+	b.at("/queues/invoices/dead?error_group=")
 
 	// The fixed version runs: redrive slowly.
 	mended.Store(true)
@@ -69,14 +69,14 @@ func TestIncidentOfABadDeploy(t *testing.T) {
 	f.depth("invoices", 0)
 
 	// A closed mailbox stays closed: delete.
-	b.visit("/dead/invoices")
+	b.visit("/queues/invoices/dead")
 	b.follow("mailbox unavailable: <<id>>")
 	b.click("#all")
 	b.follow("Delete")
 	b.follow("Delete 25 messages")
 	b.shows(".sentence", "delete: done")
-	b.visit("/dead/invoices", "3 dead letters")
-	b.visit("/configuration?prefix=job:", "INC-7: vat is back")
+	b.visit("/queues/invoices/dead", "3 dead letters")
+	b.visit("/activity/audit?prefix=job:", "INC-7: vat is back")
 }
 
 // A customer asks for its orders: an operator has forgotten a pause of its vendor.

@@ -89,9 +89,9 @@ func TestMessage(t *testing.T) {
 	b.expect(404)
 	b.visit("/messages/"+id, "it is finished, or never was")
 
-	b.visit("/configuration?prefix=message:")
+	b.visit("/activity/audit?prefix=message:")
 	b.shows("main", "message:"+id)
-	b.visit("/configuration?prefix=job:", "the amount was wrong")
+	b.visit("/activity/audit?prefix=job:", "the amount was wrong")
 }
 
 // TestHeldMessage: the gates of a message, one by one.
@@ -148,7 +148,7 @@ func TestDeadLetters(t *testing.T) {
 
 	b.visit("/dead", "orders")
 	b.follow("orders")
-	b.at("/dead/orders")
+	b.at("/queues/orders/dead")
 	b.shows("main", "152 dead letters in 3 groups")
 	b.shows("main", "<script>alert(#)")
 
@@ -160,7 +160,7 @@ func TestDeadLetters(t *testing.T) {
 	b.at("/jobs/new")
 	b.shows(".sentence", "1 of 1 message")
 	b.follow("Cancel")
-	b.at("/dead/orders?error_group=")
+	b.at("/queues/orders/dead?error_group=")
 
 	// All messages of a group.
 	b.click("#all")
@@ -175,7 +175,7 @@ func TestDeadLetters(t *testing.T) {
 	f.depth("orders.dlq", 122)
 
 	// Slowly, so that the job can be paused.
-	b.visit("/dead/orders?error_code=503", "50 messages")
+	b.visit("/queues/orders/dead?error_code=503", "50 messages")
 	b.follow("Next")
 	b.follow("From the beginning")
 	b.click("#all")
@@ -196,11 +196,11 @@ func TestDeadLetters(t *testing.T) {
 	b.shows(".sentence", "redrive: canceled")
 	b.visit("/jobs?queue=orders", "canceled", "the cards are gone")
 
-	b.visit("/dead/orders?error_code=503&attempts_min=none")
+	b.visit("/queues/orders/dead?error_code=503&attempts_min=none")
 	b.shows(".mistake", "no number of attempts")
-	b.visit("/dead/orders?died_before=yesterday")
+	b.visit("/queues/orders/dead?died_before=yesterday")
 	b.shows(".mistake", "yesterday")
-	b.visit("/dead/orders?error_contains=nothing+of+the+kind", "No message matches")
+	b.visit("/queues/orders/dead?error_contains=nothing+of+the+kind", "No message matches")
 }
 
 // TestLiveJobs: jobs on waiting messages.
@@ -304,13 +304,13 @@ func TestHostile(t *testing.T) {
 	_, err = f.c.Resume(t.Context(), client.PauseRequest{Kind: "queue", Name: "orders"})
 	require.NoError(t, err)
 	f.depth("orders.dlq", int64(len(ids)))
-	b.visit("/dead/orders", "dead letters in")
+	b.visit("/queues/orders/dead", "dead letters in")
 	b.unhurt()
 	b.visit("/messages/" + ids[0])
 	b.shows(".timeline", hostile[0])
 	b.unhurt()
 	b.expect(400)
-	searches := []string{"/find?text=", "/dead/orders?error_contains=", "/queues/orders/messages?key=", "/configuration?prefix="}
+	searches := []string{"/find?text=", "/queues/orders/dead?error_contains=", "/queues/orders/messages?key=", "/settings?prefix="}
 	for i, text := range hostile { // web.TestPagesOfHostileNames has all pages
 		b.visit(searches[i%len(searches)] + url.QueryEscape(text))
 		b.unhurt()

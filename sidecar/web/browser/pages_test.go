@@ -74,7 +74,7 @@ func TestQueue(t *testing.T) {
 	b.fill("typed", "orders")
 	b.sends("#typed", "Removed 13 messages of orders.")
 	f.depth("orders", 0)
-	b.visit("/configuration?prefix=queue:orders", "queue-purge")
+	b.visit("/activity/audit?prefix=queue:orders", "queue-purge")
 }
 
 // TestGates: limits with an end, circuits opened and closed by hand.
@@ -126,7 +126,7 @@ func TestGates(t *testing.T) {
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
-	b.visit("/events")
+	b.visit("/activity")
 	f.queue("late-comer")
 	b.shows("main table", "late-comer")
 	b.follow("Pause")
@@ -147,7 +147,7 @@ func TestEventsAreRefused(t *testing.T) {
 		}}
 	})
 	_, b := run(t, func(cfg *config.Config) { cfg.NATS.URL = "nats://fila:secret@" + ns.Addr().String() })
-	b.visit("/events", "fila's NATS user needs permission to subscribe to fila.event.>", "Permissions Violation")
+	b.visit("/activity", "fila's NATS user needs permission to subscribe to fila.event.>", "Permissions Violation")
 	b.sound("events-refused")
 }
 
@@ -172,7 +172,7 @@ func TestViewersSeeNoPayload(t *testing.T) {
 	b.visit("/messages/" + id + "?payload=show")
 	require.NotContains(t, b.text("main"), "top secret")
 	b.expect(403)
-	for _, path := range []string{"/", "/queues/orders", "/queues/orders/messages", "/dead/orders", "/gates", "/configuration", "/jobs", "/hooks"} {
+	for _, path := range []string{"/", "/queues/orders", "/queues/orders/messages", "/queues/orders/dead", "/gates", "/settings", "/jobs", "/settings/hooks"} {
 		b.visit(path)
 		require.Zero(t, eval[int](b, "document.querySelectorAll('main form[method=post]').length"), path)
 	}

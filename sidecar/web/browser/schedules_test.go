@@ -27,7 +27,7 @@ func TestSchedules(t *testing.T) {
 	b.shows("main", "Delete the schedule nightly of reports")
 	b.does("Delete the schedule", "was deleted")
 	b.shows("main", "There are no schedules.")
-	b.visit("/configuration?prefix=schedule:", "schedule-delete")
+	b.visit("/activity/audit?prefix=schedule:", "schedule-delete")
 	b.visit("/queues/reports/messages?key=%3Cb%3Eacme%3C/b%3E")
 	b.shows("main th", "0") // an id
 	b.visit("/schedules")

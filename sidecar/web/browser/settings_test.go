@@ -17,9 +17,9 @@ import (
 func TestConfiguration(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
-	b.visit("/configuration?prefix=greet", "There are no settings with this prefix.")
-	b.visit("/configuration", "vendor:stripe")
-	b.visit("/configuration?prefix=greet")
+	b.visit("/settings?prefix=greet", "There are no settings with this prefix.")
+	b.visit("/settings", "vendor:stripe")
+	b.visit("/settings?prefix=greet")
 	b.fill("key", "greeting")
 	b.fill("value", "<b>hello</b>")
 	b.click("main section[aria-labelledby=set] button")
@@ -37,7 +37,7 @@ func TestConfiguration(t *testing.T) {
 	require.Equal(t, "good evening", v.Value)
 
 	// Another client was faster.
-	b.visit("/configuration")
+	b.visit("/settings")
 	_, err = f.c.ConfigSet(t.Context(), "greeting", "hi", nil)
 	require.NoError(t, err)
 	b.click("details summary")
@@ -46,7 +46,7 @@ func TestConfiguration(t *testing.T) {
 	b.follow("Set")
 	b.shows(".mistake", "hi")
 
-	b.visit("/configuration?prefix=greet")
+	b.visit("/settings?prefix=greet")
 	b.click("details summary")
 	b.follow("Delete")
 	b.shows("main", "Delete the key greeting")
@@ -76,14 +76,14 @@ func TestReload(t *testing.T) {
 			return now, err
 		}
 	})
-	b.visit("/configuration")
+	b.visit("/settings")
 	b.does("Reload the configuration files", "Nothing has changed.")
 	write(7)
 	b.does("Reload the configuration files", "vendor:stripe")
 	k, err := f.c.ThrottleShow(t.Context(), "vendor:stripe")
 	require.NoError(t, err)
 	require.EqualValues(t, "7", *k.Rate)
-	b.visit("/configuration", "file") // in the audit log
+	b.visit("/settings", "file") // in the audit log
 	write(-1)
 	b.expect(400)
 	b.follow("Reload the configuration files")
@@ -120,9 +120,9 @@ func TestHooks(t *testing.T) {
 		}
 		return false
 	})
-	b.visit("/hooks", "<i>it broke</i>")
+	b.visit("/settings/hooks", "<i>it broke</i>")
 	b.follow("orders")
-	b.at("/hooks/orders")
+	b.at("/queues/orders/hooks")
 	b.shows(".source", "function on_enqueue(msg)")
 	b.shows("main", "open")
 	b.does("Close its circuit", "are run again")
