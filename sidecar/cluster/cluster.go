@@ -54,6 +54,8 @@ type Store interface {
 	Epoch() uint64
 	// Owns reports whether the last acked write was sent within d. It does not block.
 	Owns(d time.Duration) bool
+	// SnapshotBehind has a snapshot made soon, unless one covers the record. It does not block.
+	SnapshotBehind(seq uint64)
 	// Resign writes the last record of the epoch.
 	Resign(ctx context.Context, to string) error
 	// Failed is closed when the store has failed, with the error Err.
@@ -504,6 +506,8 @@ func (c *Cluster) checkMembers(now int64) (changes []ownership.Change, findings 
 		seen := p.machine.Over()
 		if p.store == nil {
 			seen = ownership.Seen{Owner: p.replica.Seen().Owner}
+		} else if record := c.mu.members.Unread(now, p.number); record > 0 {
+			p.store.SnapshotBehind(record)
 		}
 		p.rank = c.mu.members.Rank(now, p.number, seen.Owner)
 		switch p.machine.State() {

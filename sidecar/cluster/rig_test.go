@@ -423,6 +423,7 @@ type fakeStore struct {
 
 func (s *fakeStore) Epoch() uint64           { return s.epoch }
 func (s *fakeStore) Failed() <-chan struct{} { return s.failed }
+func (s *fakeStore) SnapshotBehind(uint64)   {}
 
 func (s *fakeStore) Owns(d time.Duration) bool {
 	s.mu.Lock()

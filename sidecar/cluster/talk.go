@@ -166,7 +166,7 @@ func (c *Cluster) shardNews(p *localShard) ownership.ShardNews {
 	}
 	n.Epoch, n.Lag, n.BehindMs = seen.Epoch, seen.Lag, p.late/int64(time.Millisecond)
 	if seen.Err != nil {
-		n.Error, n.Torn = seen.Err.Error(), seen.Torn
+		n.Error, n.Torn, n.Unread = seen.Err.Error(), seen.Torn, seen.Unread
 		if errors.Is(seen.Err, replog.ErrShorter) {
 			n.LogEnd = seen.End
 		}

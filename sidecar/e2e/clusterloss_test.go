@@ -130,7 +130,7 @@ func (r *lossRig) roll(during func()) {
 // what it has.
 func (r *lossRig) settle() {
 	r.t.Helper()
-	require.True(r.t, pollFor(3*patience, func() bool {
+	if !pollFor(3*patience, func() bool {
 		for _, p := range r.filas {
 			if p.running() && p.readiness() != http.StatusOK {
 				return false
@@ -141,7 +141,9 @@ func (r *lossRig) settle() {
 			ok = ok && s.Owner != ""
 		}
 		return ok
-	}), "the filas are not ready")
+	}) {
+		require.Fail(r.t, "the filas are not ready", r.differences())
+	}
 	pause(r.t.Context(), 7*time.Second)
 }
 

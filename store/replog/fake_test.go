@@ -103,11 +103,12 @@ type end struct {
 	f *fakeStream
 
 	mu    sync.Mutex
-	cut   chan struct{} // not nil: nothing gets through until it is closed
-	blind bool          // nobody says how the stream stands
-	fates []fate        // of the next commits; beats and others arrive
-	begin []fate        // of the next epoch records
-	asked []string      // requests, but for those how the stream stands
+	cut   chan struct{}     // not nil: nothing gets through until it is closed
+	blind bool              // nobody says how the stream stands
+	other map[uint64][]byte // records that its replica of the stream has otherwise than the leader
+	fates []fate            // of the next commits; beats and others arrive
+	begin []fate            // of the next epoch records
+	asked []string          // requests, but for those how the stream stands
 }
 
 func (e *end) disconnect() {
@@ -249,6 +250,9 @@ func (e *end) follow(ctx context.Context, from uint64, fn func(entry)) (func(), 
 			}
 			e.f.mu.Unlock()
 			e.mu.Lock()
+			if other := e.other[seq]; record != nil && other != nil {
+				record = other
+			}
 			if e.cut != nil {
 				record, more = nil, e.cut
 			}

@@ -29,7 +29,7 @@ func (r *Replica) run(err error) {
 				r.o.Log.Error("replog: the replica does not follow", "shard", r.o.Shard, "error", err)
 			}
 			r.change(func(s *Seen) {
-				s.Err = err
+				s.Err, s.Unread = err, r.unread
 				r.tellFile(s)
 			})
 			r.rest(err)
@@ -43,7 +43,7 @@ func (r *Replica) run(err error) {
 			if r.own(); r.isClosed() {
 				return
 			}
-			said, r.stuck = "", 0
+			said, r.stuck, r.unread = "", 0, 0
 			err = r.open(r.ctx)
 			continue
 		}
@@ -115,6 +115,9 @@ func (r *Replica) follow() error {
 			due.Reset(r.applyIn(applied))
 		case <-due.C:
 			if err := r.take(in.take()); err != nil {
+				if (errors.Is(err, ErrBroken) || errors.Is(err, ErrShorter)) && r.bolt.Err() == nil {
+					r.unread = r.seq + 1
+				}
 				return err
 			}
 			applied = r.o.Now()
@@ -216,6 +219,9 @@ func (r *Replica) take(entries []entry) error {
 				}
 				if r.seq >= r.stuck {
 					s.Err = nil
+				}
+				if r.seq >= r.unread {
+					s.Unread, r.unread = 0, 0
 				}
 			})
 		}

@@ -44,7 +44,7 @@ func (r *Replica) open(ctx context.Context) error {
 			err = r.compare(ctx, st)
 		}
 	}
-	if errors.Is(err, ErrGap) || err == nil && r.repaired > r.safe.seq {
+	if errors.Is(err, ErrGap) || err == nil && max(r.repaired, r.unread) > r.safe.seq {
 		if err = r.continueFromSnapshot(ctx, st, err); err == nil {
 			err = r.compare(ctx, st)
 		}
@@ -168,15 +168,18 @@ func (r *Replica) makeFile(ctx context.Context, st state) error {
 }
 
 // continueFromSnapshot replaces the file by a snapshot behind a gap of the log: its beginning
-// was cut, or it was repaired.
+// was cut, it was repaired, or a record does not continue the one before.
 func (r *Replica) continueFromSnapshot(ctx context.Context, st state, gap error) error {
 	have := r.safe
 	if err := r.closeFile(); err != nil {
 		return err
 	}
 	done, err := r.restore(ctx, st, &have)
-	if err == nil && !done || r.repaired != 0 {
+	switch {
+	case r.repaired != 0 || err == nil && !done && gap != nil:
 		done, err = r.restoreRepair(ctx, st, have)
+	case gap == nil:
+		err = nil // another replica of the stream may have what continues the file
 	}
 	if err = errors.Join(err, r.openFile()); err != nil {
 		return err

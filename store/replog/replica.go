@@ -34,6 +34,7 @@ type Replica struct {
 	end       uint64   // of the stream, when it was last compared with the file
 	stuck     uint64   // record at which following failed; 0: none since the promotion
 	repaired  uint64   // an epoch record before which the log lacks records; 0: none
+	unread    uint64   // a record that does not continue what was read before it; 0: none
 
 	format       atomic.Int32  // see Format
 	ended        chan struct{} // see Ended
@@ -67,7 +68,10 @@ type Seen struct {
 	End   uint64    // of the stream, if Err is [ErrShorter]
 	Torn  bool      // the machine has failed while the file was open: the log cannot be repaired from it
 	Err   error     // why the replica cannot follow; it keeps trying
-	tail  uint64    // hash of the record Seq; 0: not known
+	// Unread is a record that does not continue what this replica has read before it: NATS servers
+	// may have other records there after they have lost some. Only a snapshot leads on. 0: none.
+	Unread uint64
+	tail   uint64 // hash of the record Seq; 0: not known
 }
 
 // Open opens or creates the file of a replica, checks the stream, and follows it. The errors

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -544,4 +545,48 @@ func TestLogFullOfLargeRecords(t *testing.T) {
 		return st.bytes < o.MaxBytes/3
 	}, time.Minute, 10*time.Millisecond)
 	require.False(t, s.Full())
+}
+
+// NATS servers that have lost records may keep others in their place for good, since they compare
+// numbers alone when they catch up. A copy that reads such records continues from a snapshot of the
+// owner.
+func TestAReplicaOfTheStreamHasOtherRecords(t *testing.T) {
+	for name, record := range map[string]func(h head) []byte{
+		"a beat":              func(h head) []byte { h.kind = kindBeat; return encode(h, nil) },
+		"of an earlier epoch": func(h head) []byte { h.kind, h.epoch = kindBeat, 0; return encode(h, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, kept := newFakeStream(), &objects{all: map[string]object{}}
+				open := func(name string) *node {
+					n := nodeOf(f, t.TempDir(), name, "boot")
+					n.o.Snapshots = kept
+					require.NoError(t, n.start(context.Background()))
+					t.Cleanup(func() { require.NoError(t, n.Close()) })
+					return n
+				}
+				a, b := open("a"), open("b")
+				s := promote(t, a.Replica)
+				require.NoError(t, put(s, "first", "v"))
+				seen := caughtUp(t, b.Replica)
+				b.e.mu.Lock()
+				b.e.other = map[uint64][]byte{seen.Seq + 1: record(head{epoch: seen.Epoch, n: seen.N + 1, chained: true, before: seen.Chain})}
+				b.e.mu.Unlock()
+				require.NoError(t, put(s, "second", "v"))
+				require.NoError(t, put(s, "third", "v"))
+				time.Sleep(time.Minute)
+				seen = b.Seen()
+				require.ErrorIs(t, seen.Err, ErrBroken)
+				require.Positive(t, seen.Unread)
+				s.SnapshotBehind(seen.Unread)
+				time.Sleep(time.Minute)
+				require.NoError(t, b.Seen().Err)
+				require.Zero(t, b.Seen().Unread)
+				require.NoError(t, put(s, "fourth", "v"))
+				require.Equal(t, contentOf(t, a.bolt), b.content(t))
+				require.Len(t, kept.all, 1)
+				require.NoError(t, s.Close())
+			})
+		})
+	}
 }

@@ -24,6 +24,7 @@ type Store struct {
 	stop    chan struct{}  // ends beatLoop and checkLoop
 	closing sync.Once
 	cutting atomic.Bool // a snapshot is being made
+	wanted  atomic.Uint64 // record that a snapshot has to cover
 	full    bool        // as logged last; of checkLoop
 	spoiled atomic.Pointer[error]
 	ended   chan struct{} // closed when the file is closed
@@ -61,6 +62,10 @@ func (s *Store) Full() bool { return s.w.room.full() }
 // Discard marks the file as corrupt. When the store is closed, the file is moved aside and
 // the replica starts again from snapshot and log.
 func (s *Store) Discard(cause error) { s.spoiled.CompareAndSwap(nil, &cause) }
+
+// SnapshotBehind has a snapshot made soon, unless there is one of all records up to seq, see
+// [Seen.Unread]. It does not block.
+func (s *Store) SnapshotBehind(seq uint64) { s.wanted.Store(seq) }
 
 // Resign ends the ownership in favour of another node, or of any node with "". Earlier
 // batches should be done; later batches fail with store.ErrFenced. After an error it is
@@ -159,7 +164,7 @@ func (s *Store) measure() {
 		return
 	}
 	newest, err := s.r.newest(ctx)
-	if err != nil || !due(st, newest, s.Stats().LiveBytes, s.r.o.truncateBytes) || !s.cutting.CompareAndSwap(false, true) {
+	if err != nil || newest >= s.wanted.Load() && !due(st, newest, s.Stats().LiveBytes, s.r.o.truncateBytes) || !s.cutting.CompareAndSwap(false, true) {
 		return
 	}
 	s.beating.Go(s.cut)

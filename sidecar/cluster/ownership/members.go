@@ -70,6 +70,7 @@ type ShardNews struct {
 	LogEnd uint64  `json:"log_end,omitempty"` // where the log ends, if the copy has more than the log
 	Lost   bool    `json:"lost,omitempty"`    // the log lacks commits that a node has
 	Torn   bool    `json:"torn,omitempty"`    // its file cannot be used
+	Unread uint64  `json:"unread,omitempty"`  // record from which only a snapshot leads on; left out: none
 }
 
 // Pin is an operator's order: the shard belongs to Node as long as that is a member. The pin with
@@ -370,6 +371,16 @@ func (m *Members) FirstOf(now int64, shard int, own Known) bool {
 		}
 	}
 	return true
+}
+
+// Unread returns the newest record from which only a snapshot leads a node on, 0 if there is none.
+func (m *Members) Unread(now int64, shard int) (record uint64) {
+	for _, o := range m.all {
+		if s, ok := o.of(shard); ok && m.fresh(now, o) {
+			record = max(record, s.Unread)
+		}
+	}
+	return record
 }
 
 // Lost returns the newest commit of the members that report a loss.
