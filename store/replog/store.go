@@ -23,9 +23,9 @@ type Store struct {
 	beating sync.WaitGroup // of beatLoop, checkLoop and cut
 	stop    chan struct{}  // ends beatLoop and checkLoop
 	closing sync.Once
-	cutting atomic.Bool // a snapshot is being made
+	cutting atomic.Bool   // a snapshot is being made
 	wanted  atomic.Uint64 // record that a snapshot has to cover
-	full    bool        // as logged last; of checkLoop
+	full    bool          // as logged last; of checkLoop
 	spoiled atomic.Pointer[error]
 	ended   chan struct{} // closed when the file is closed
 }
