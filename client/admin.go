@@ -169,6 +169,12 @@ func (c *Client) Noisy(ctx context.Context, queue string, limit int) (NoisyReply
 	return Call(ctx, c, api.VerbNoisy, queue, api.NoisyRequest{Limit: limit})
 }
 
+// Lanes describes the fairness keys of a queue with the largest backlogs, and the next
+// deliveries in their order.
+func (c *Client) Lanes(ctx context.Context, queue string, req LanesRequest) (LanesReply, error) {
+	return Call(ctx, c, api.VerbLanes, queue, req)
+}
+
 // DeadGroups groups the messages of a dead letter queue by their errors, and returns up to
 // limit groups (1 to 1000), largest first.
 func (c *Client) DeadGroups(ctx context.Context, queue string, limit int) (DeadGroups, error) {

@@ -42,6 +42,14 @@ type (
 	NoisyReply = api.NoisyReply
 	// WaitingFlow is a quiet flow that waits.
 	WaitingFlow = api.WaitingFlow
+	// LanesRequest asks for fairness keys and for the next deliveries.
+	LanesRequest = api.LanesRequest
+	// LanesReply is a queue by fairness key, with its next deliveries.
+	LanesReply = api.LanesReply
+	// Lane is a fairness key of a queue.
+	Lane = api.Lane
+	// NextDelivery is a delivery that is expected.
+	NextDelivery = api.NextDelivery
 	// DeadGroups is the dead letters of a queue grouped by error.
 	DeadGroups = api.DeadGroups
 	// DeadGroup is the dead letters with one error.

@@ -199,6 +199,63 @@ func TestNoisyVerb(t *testing.T) {
 	})
 }
 
+// Lanes have what waits and what blocks it, and the next deliveries with the gates that have
+// to open first.
+func TestLanesVerb(t *testing.T) {
+	bounds := make([]float64, len(inspect.WaitBounds))
+	for i, b := range inspect.WaitBounds {
+		bounds[i] = float64(b) / 1e9
+	}
+	require.Equal(t, api.WaitBounds, bounds)
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
+		h.must(api.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["limit"],"visibility_timeout_ms":600000}`, nil)
+		h.must(api.VerbThrottleSet, "slow", `{"rate":"1/1000","burst":1}`, nil)
+		for range 3 {
+			h.enqueue("orders", "x", nats.Header{"tenant": {"a"}})
+			h.enqueue("orders", "x", nats.Header{"tenant": {"b"}, "limit": {"slow"}})
+		}
+		h.consume("orders", 2)
+		time.Sleep(100 * time.Millisecond)
+		var reply api.LanesReply
+		h.must(api.VerbLanes, "orders", ``, &reply)
+		require.Len(t, reply.Lanes, 2)
+		require.Equal(t, 2, reply.Keys)
+		require.EqualValues(t, 2, reply.InFlight)
+		require.EqualValues(t, 4, reply.Ready+reply.Blocked)
+		require.Equal(t, 0, reply.Credit)
+		for _, l := range reply.Lanes {
+			require.InDelta(t, 0.5, l.Share, 1e-9)
+			require.EqualValues(t, 2, l.Ready+l.Blocked, "%+v", l)
+			require.EqualValues(t, 1, l.InFlight)
+			require.GreaterOrEqual(t, l.OldestMs, int64(100))
+		}
+		var keys []string
+		for _, d := range reply.Next {
+			keys = append(keys, d.Key)
+			if d.Key == "b" {
+				require.Equal(t, "throttle:slow", d.Gate, "%+v", reply.Next)
+				require.Equal(t, "rate", d.Kind)
+				require.NotEmpty(t, d.OpensAt)
+			} else {
+				require.Empty(t, d.Gate)
+			}
+		}
+		require.Equal(t, []string{"a", "a", "b", "b"}, keys)
+		require.Less(t, reply.Next[2].OpensAt, reply.Next[3].OpensAt)
+
+		h.must(api.VerbLanes, "orders", `{"limit":0,"next":0}`, &reply)
+		require.Empty(t, reply.Lanes)
+		require.Empty(t, reply.Next)
+		var dead api.LanesReply
+		h.must(api.VerbLanes, "orders.dlq", ``, &dead)
+		require.NotNil(t, dead.Lanes, "a list in JSON")
+		require.NotNil(t, dead.Next, "a list in JSON")
+		require.Equal(t, wire.CodeBadField, h.ask(api.VerbLanes, "orders", `{"limit":201}`, nil).ErrCode)
+		require.Equal(t, wire.CodeBadField, h.ask(api.VerbLanes, "orders", `{"next":-1}`, nil).ErrCode)
+		require.Equal(t, wire.CodeQueueNotFound, h.ask(api.VerbLanes, "none", ``, nil).ErrCode)
+	})
+}
+
 // TestRedriveVerb: the reply and an event count the redriven dead letters.
 func TestRedriveVerb(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {

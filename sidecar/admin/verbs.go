@@ -156,6 +156,7 @@ func (a *Admin) rows() []Verb {
 		changesQueue(a, api.VerbQueuePurge, a.queuePurge).waiting(),
 		readsQueue(a, api.VerbQueueInspect, a.queueInspect),
 		readsQueue(a, api.VerbNoisy, a.noisy),
+		readsQueue(a, api.VerbLanes, a.lanes),
 		lists(api.VerbQueueList, a.queueList).at(nil, listQueues),
 		changesQueue(a, api.VerbHookReset, a.hookReset),
 

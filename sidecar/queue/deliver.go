@@ -135,7 +135,7 @@ func (q *side) unlease(s *backlog.Slot, e gates.Ending, now int64) (le backlog.L
 	pass = q.gates.Return(le.Permits, s.Sub, e, now)
 	q.Leases.Remove(s.Ref)
 	if !e.Undo && le.At != 0 {
-		q.monitor.Worked(&q.Keys.Entries[s.Flow], now-le.At, now)
+		q.monitor.Worked(&q.Keys.Entries[s.Flow], now-le.At, le.At-s.ReadyAt, now)
 	}
 	le.Consumer.InFlight--
 	q.Consumers.Update(le.Consumer)

@@ -122,6 +122,9 @@ var (
 	VerbNoisy = verb(Verb[NoisyRequest, NoisyReply]{
 		Name: "noisy", Tail: TailQueue, defaults: NoisyRequest{Limit: DefaultNoisyLimit}, check: (*NoisyRequest).check,
 	})
+	VerbLanes = verb(Verb[LanesRequest, LanesReply]{
+		Name: "lanes", Tail: TailQueue, defaults: LanesRequest{Limit: DefaultLanes, Next: DefaultLaneForecast}, check: (*LanesRequest).check,
+	})
 	VerbHookReset = verb(Verb[HookResetRequest, HookResetReply]{Name: "hook-reset", Tail: TailMainQueue, check: (*HookResetRequest).check})
 )
 

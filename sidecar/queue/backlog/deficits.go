@@ -1,5 +1,10 @@
 package backlog
 
+import (
+	"maps"
+	"slices"
+)
+
 // Deficits are the deficits that flows carry while nothing of them is in the schedule:
 // their messages have cost more than estimated, or they left the schedule with a
 // deficit. They are kept by fairness key, which may have no messages meanwhile, and
@@ -71,3 +76,8 @@ func (d *Deficits) Take(key string, round uint64) int64 {
 
 // Len is the number of keys that are remembered.
 func (d *Deficits) Len() int { return len(d.byKey) }
+
+// Clone returns a copy that may change.
+func (d *Deficits) Clone() Deficits {
+	return Deficits{byKey: maps.Clone(d.byKey), order: slices.Clone(d.order)}
+}

@@ -112,3 +112,13 @@ func (g *Gates) heapDown(h []ID, i int) {
 	}
 	g.heapSet(h, i, id)
 }
+
+// EligibleOf returns the eligible subqueues of a flow. The list is read-only, in no
+// useful order, and valid until the next change.
+func (g *Gates) EligibleOf(f drr.Flow) []ID {
+	flow := g.backlog.Flow(f)
+	if flow.heap == 0 {
+		return nil
+	}
+	return g.heaps[flow.heap]
+}

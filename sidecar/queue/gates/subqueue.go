@@ -63,6 +63,13 @@ func (g *Gates) Eligible(sub *Subqueue) bool {
 	return g.links.Count(&sub.List) > 0 && (sub.Wait == 0 || sub.probe.at != 0 || sub.retry)
 }
 
+// Probing is the wait list whose gate the first message of a subqueue may try; 0: none.
+func (sub *Subqueue) Probing() WaitID { return sub.probe.at }
+
+// Retrying reports whether the first message of a subqueue has come back and may try its
+// gates though the subqueue waits.
+func (sub *Subqueue) Retrying() bool { return sub.retry }
+
 // Subqueues finds subqueues by flow, throttle keys and circuit key.
 type Subqueues struct {
 	ids   map[string]ID

@@ -156,6 +156,10 @@ func (wl *WaitList) Used() bool { return wl.kind != waitFree }
 // Gate is the throttle key of the list; nil: it is for something else.
 func (wl *WaitList) Gate() *throttle.Gate { return wl.gate }
 
+// NotBefore is when the first message may try the gate again, which has found it to cost
+// more than the gate had; a time that is over means nothing.
+func (wl *WaitList) NotBefore() int64 { return wl.notBefore }
+
 // PausedFlow is the flow for whose pause the list is.
 func (wl *WaitList) PausedFlow() (drr.Flow, bool) { return wl.flow, wl.kind == waitPause }
 

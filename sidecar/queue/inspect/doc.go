@@ -10,6 +10,8 @@
 //
 //	view, select    figures, messages, keys, consumers; messages that match a filter
 //	reason, blocked why messages wait, decided in one place; sums of it
+//	lanes           fairness keys with backlog, share, and what they were served lately
+//	forecast        the next deliveries, computed on copies
 //	noisy, monitor  noisy and starving flows: the report, and events about them
 //	meter           what telemetry reads: times of attempts, blocked time
 package inspect

@@ -79,8 +79,9 @@ func (m *Monitor) Init(t *backlog.Tables, g *gates.Gates, report func(Event)) *R
 	return m.r
 }
 
-// Worked counts a delivery of a key that has ended after took ns.
-func (m *Monitor) Worked(e *backlog.Key, took, now int64) { m.work.add(e, took, now) }
+// Worked counts a delivery of a key that has ended after took ns, and before which its
+// message was ready for wait ns.
+func (m *Monitor) Worked(e *backlog.Key, took, wait, now int64) { m.work.add(e, took, wait, now) }
 
 // SetStarveAfter says that StarveAfterMs may have changed: the next step checks.
 func (m *Monitor) SetStarveAfter(after int64) {

@@ -13,6 +13,7 @@ type work struct {
 	since int64 // Unix ns: begin of this window
 	rows  []workRow
 	took  [2]int64 // of all keys
+	ended int64    // deliveries of all keys, ever
 }
 
 // workRow is one key; [0] is this window, [1] the one before. Without deliveries it is
@@ -22,6 +23,26 @@ type workRow struct {
 	hash  uint32   // of the key
 	took  [2]int64 // ns
 	ended [2]int64 // deliveries
+
+	sum     int64  // deliveries since the key has the row
+	waits   *Waits // of these
+	longest [2]int64
+}
+
+// WaitBounds are the upper bounds (ns) of Waits; a wait above the last one counts behind it.
+var WaitBounds = [...]int64{
+	5e5, 1e6, 25e5, 5e6, 1e7, 25e6, 5e7, 1e8, 25e7, 5e8, 1e9, 25e8, 5e9, 1e10, 3e10, 6e10, 3e11, 9e11, 36e11,
+}
+
+// Waits counts deliveries by how long their message was ready before.
+type Waits [len(WaitBounds) + 1]uint32
+
+func (w *Waits) add(wait int64) {
+	i := 0
+	for i < len(WaitBounds) && wait > WaitBounds[i] {
+		i++
+	}
+	w[i]++
 }
 
 const (
@@ -30,13 +51,15 @@ const (
 	workWays   = 4
 )
 
-// add counts a delivery of a key that has ended after took ns.
-func (w *work) add(e *backlog.Key, took, now int64) {
+// add counts a delivery of a key that has ended after took ns, and before which its message
+// was ready for wait ns.
+func (w *work) add(e *backlog.Key, took, wait, now int64) {
 	if now-w.since >= workWindow {
 		w.rotate(now)
 	}
 	took = max(took, 0)
 	w.took[0] += took
+	w.ended++
 	if n := int(e.WorkRow); n == 0 || n > len(w.rows) || w.rows[n-1].key != e.Name {
 		if e.WorkRow = w.row(e.Name, took); e.WorkRow == 0 {
 			return
@@ -45,6 +68,12 @@ func (w *work) add(e *backlog.Key, took, now int64) {
 	r := &w.rows[e.WorkRow-1]
 	r.took[0] += took
 	r.ended[0]++
+	r.sum++
+	if r.waits == nil {
+		r.waits = new(Waits)
+	}
+	r.waits.add(wait)
+	r.longest[0] = max(r.longest[0], wait)
 }
 
 // row returns the number of the row of a key, from 1 on. It returns 0 if the key gets no row: then
@@ -89,7 +118,7 @@ func workHash(key string) uint32 {
 // rotate begins a new window, and forgets the keys without work in the last one.
 func (w *work) rotate(now int64) {
 	if now-w.since >= 2*workWindow {
-		*w = work{since: now}
+		*w = work{since: now, ended: w.ended}
 		return
 	}
 	w.since += workWindow
@@ -99,6 +128,7 @@ func (w *work) rotate(now int64) {
 		if r.took, r.ended = [2]int64{0, r.took[0]}, [2]int64{0, r.ended[0]}; r.ended[1] == 0 {
 			*r = workRow{}
 		}
+		r.longest = [2]int64{0, r.longest[0]}
 	}
 }
 

@@ -1,0 +1,79 @@
+package api
+
+import "github.com/filaq/fila/wire"
+
+// Bounds of a [LanesRequest].
+const (
+	DefaultLanes        = 20
+	MaxLanes            = 200
+	DefaultLaneForecast = 20
+	MaxLaneForecast     = 100
+)
+
+// LanesRequest asks for the fairness keys of a queue with the largest backlogs, and for the
+// next deliveries.
+type LanesRequest struct {
+	Limit int `json:"limit"` // how many fairness keys, 0 to 200, default 20
+	Next  int `json:"next"`  // how many deliveries, 0 to 100, default 20
+}
+
+func (r *LanesRequest) check() *wire.Error {
+	if err := wire.InRange("limit", r.Limit, 0, MaxLanes); err != nil {
+		return err
+	}
+	return wire.InRange("next", r.Next, 0, MaxLaneForecast)
+}
+
+// LanesReply answers a [LanesRequest].
+type LanesReply struct {
+	Queue     string `json:"queue"`
+	At        string `json:"at"` // RFC 3339
+	Quantum   int64  `json:"quantum"`
+	Paused    string `json:"paused,omitempty"` // RFC 3339, or "until resumed"
+	Consumers int    `json:"consumers"`
+	Credit    int    `json:"credit"` // how many more messages the consumers take
+	Ready     int64  `json:"ready"`
+	Blocked   int64  `json:"blocked"`
+	InFlight  int64  `json:"in_flight"`
+	Ended     int64  `json:"ended"` // deliveries that have ended since the process started
+	Keys      int    `json:"keys"`  // fairness keys with ready or blocked messages
+
+	// Lanes begins with the keys with the largest backlogs, followed by keys without one of
+	// which the most deliveries ended lately.
+	Lanes []Lane `json:"lanes"`
+	// Next are the deliveries that follow, in their order, if consumers take everything,
+	// nothing else is enqueued or becomes due, and no message ends but where Gate says so.
+	Next []NextDelivery `json:"next"`
+}
+
+// Lane is a fairness key of a queue.
+type Lane struct {
+	Key       string        `json:"key"`
+	Weight    float64       `json:"weight"`
+	Share     float64       `json:"share"`   // of the weights of all keys with ready or blocked messages, 0 to 1
+	Deficit   float64       `json:"deficit"` // cost that it may be delivered before the turn of the next key; negative: that it has had too much
+	Ready     int64         `json:"ready"`
+	Blocked   int64         `json:"blocked"`
+	InFlight  int64         `json:"in_flight"`
+	OldestMs  int64         `json:"oldest_ms"`            // longest time for which one of its first messages has been ready or blocked
+	BlockedBy *BlockedCount `json:"blocked_by,omitempty"` // the gate that blocks most of its messages
+
+	// Deliveries of the key that have ended, by how long their message waited before as in
+	// [QueueDetail], and the longest wait of the last one to two minutes. The counts begin
+	// again when no delivery of the key has ended for a minute.
+	Ended     int64   `json:"ended"`
+	Waits     []int64 `json:"waits"`
+	MaxWaitMs float64 `json:"max_wait_ms"`
+}
+
+// NextDelivery is a delivery that is expected.
+type NextDelivery struct {
+	Key  string  `json:"key"`
+	ID   string  `json:"id"`
+	Cost float64 `json:"cost"`
+	// Gate has to open first: at OpensAt, or, if that is absent, when a message in flight ends.
+	// Without a gate a consumer with credit is enough.
+	Gate    string `json:"gate,omitempty"`
+	Kind    string `json:"kind,omitempty"`     // of the gate, as in [GateState]
+	OpensAt string `json:"opens_at,omitempty"` // RFC 3339
+}
