@@ -75,7 +75,7 @@ var ownImports = map[string][]string{
 	"sidecar/schedule":          {"sidecar/schedule/calendar", "sidecar/queue", "store", "wire", "wire/api"},
 	"sidecar/schedule/calendar": {},
 	"sidecar/queue":             {"sidecar/queue/inspect", "sidecar/queue/backlog", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/container", "breaker", "drr", "store", "throttle", "wire"},
-	"sidecar/queue/inspect":     {"sidecar/queue/backlog", "sidecar/queue/gates", "drr", "store", "throttle", "wire"},
+	"sidecar/queue/inspect":     {"sidecar/queue/backlog", "sidecar/queue/container", "sidecar/queue/gates", "drr", "store", "throttle", "wire"},
 	"sidecar/queue/backlog":     {"sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/container", "breaker", "drr", "store", "throttle"},
 	"sidecar/queue/gates":       {"sidecar/queue/history", "sidecar/queue/container", "breaker", "drr", "throttle"},
 	"sidecar/queue/history":     {"wire"},
