@@ -41,8 +41,9 @@ type lossModel struct {
 	f        *fakeStream
 	objects  *objects
 	nodes    []*lossNode
-	saved    [][]byte // an earlier state of the stream
-	savedAt  uint64   // its first sequence
+	saved    [][]byte          // an earlier state of the stream
+	savedAt  uint64            // its first sequence
+	lost     map[uint64][]byte // what the stream has lost last
 	verdict  atomic.Pointer[Verdict]
 	known    Mark                       // the newest commit that a node has had
 	states   map[uint64]map[string]bool // the content that a history makes, by its chain
@@ -148,9 +149,14 @@ func (m *lossModel) actions() map[string]func(*rapid.T) {
 		"forget":  func(*rapid.T) { m.forget() },
 		"save":    func(*rapid.T) { m.saved, m.savedAt = slices.Clone(m.f.records), m.f.first },
 		"go back": func(*rapid.T) { m.outage(func() { m.f.become(m.savedAt, m.saved) }) },
-		"lag":     func(*rapid.T) { m.f.hide(rapid.IntRange(0, 5).Draw(m.T, "records")) },
-		"repair":  func(*rapid.T) { m.skipIf(!m.repair()) },
-		"accept":  func(*rapid.T) { m.skipIf(!m.accept()) },
+		"other records": m.at(func(n *lossNode) bool { return n.node != nil && len(m.lost) > 0 }, func(n *lossNode) {
+			n.e.mu.Lock()
+			defer n.e.mu.Unlock()
+			n.e.other = m.lost // its server keeps them in the place of later ones
+		}),
+		"lag":    func(*rapid.T) { m.f.hide(rapid.IntRange(0, 5).Draw(m.T, "records")) },
+		"repair": func(*rapid.T) { m.skipIf(!m.repair()) },
+		"accept": func(*rapid.T) { m.skipIf(!m.accept()) },
 	}
 }
 
@@ -371,7 +377,14 @@ func (m *lossModel) outage(change func()) {
 	m.f.leaderless(true)
 	time.Sleep(4 * time.Second) // the shortest election
 	m.learn()
+	first, before := m.f.first, m.f.all()
 	change()
+	m.lost = make(map[uint64][]byte)
+	for i, record := range before {
+		if seq := first + uint64(i); seq > m.f.tail() {
+			m.lost[seq] = record
+		}
+	}
 	m.f.leaderless(false)
 }
 
@@ -631,7 +644,7 @@ func (m *lossModel) settle() {
 			}
 			if n.node != nil {
 				n.e.mu.Lock()
-				n.e.fates, n.e.begin = nil, nil
+				n.e.fates, n.e.begin, n.e.other = nil, nil, nil // they read from another server
 				n.e.mu.Unlock()
 			}
 		}
