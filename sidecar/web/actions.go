@@ -180,7 +180,7 @@ func (w *Web) confirm(a *ask, act *action, mistake string) {
 	if mistake != "" {
 		status = http.StatusUnprocessableEntity
 	}
-	w.render(a, status, "confirm", &view{Title: "Are you sure?", Data: q})
+	w.render(a, status, "confirm", &view{Title: act.label + "?", Data: q})
 }
 
 // duration parses a duration; 0 for no end.

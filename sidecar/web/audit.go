@@ -12,7 +12,7 @@ import (
 // auditData is a page of the audit log.
 type auditData struct {
 	Prefix    string
-	Entries   []auditEntry
+	Entries   []*auditEntry
 	OlderLink string // address of older entries
 	Older     bool   // not the newest page
 }
@@ -22,6 +22,15 @@ type auditEntry struct {
 	api.ConfigLogEntry
 	Changes []fieldChange
 }
+
+// shownChanges is how many changes of an entry are not folded.
+const shownChanges = 4
+
+// Head are the first changes.
+func (e *auditEntry) Head() []fieldChange { return e.Changes[:min(len(e.Changes), shownChanges)] }
+
+// Tail are the other changes.
+func (e *auditEntry) Tail() []fieldChange { return e.Changes[len(e.Head()):] }
 
 // fieldChange is the change of one field. Name is "" if the value has no fields.
 type fieldChange struct {
@@ -36,7 +45,7 @@ func auditPage(a *ask) (any, error) {
 		return nil, err
 	}
 	for _, e := range log.Entries {
-		d.Entries = append(d.Entries, auditEntry{e, changesOf(e.Old, e.New)})
+		d.Entries = append(d.Entries, &auditEntry{e, changesOf(e.Old, e.New)})
 	}
 	if log.Next != "" {
 		d.OlderLink = href(a.web.base, "/activity/audit", "prefix", d.Prefix, "before", log.Next)
@@ -68,11 +77,20 @@ func changesOf(before, after *string) (list []fieldChange) {
 		c := fieldChange{Name: name}
 		c.Old, c.HadOld = fieldText(was, name)
 		c.New, c.HasNew = fieldText(is, name)
-		if !bytes.Equal(was[name], is[name]) {
+		if !bytes.Equal(was[name], is[name]) && !(isZero(was[name]) && isZero(is[name])) {
 			list = append(list, c)
 		}
 	}
 	return list
+}
+
+// isZero reports whether a field has no value, or the one that a missing field has.
+func isZero(value json.RawMessage) bool {
+	switch string(value) {
+	case "", "null", `""`, "0", "false", "[]", "{}":
+		return true
+	}
+	return false
 }
 
 // fieldsOf returns the fields of a JSON object. A missing value is an object without fields.

@@ -139,6 +139,7 @@ func funcs(base string) template.FuncMap {
 		"shortID":  shortID,
 		"icon":     icon,
 		"ago":      ago,
+		"clock":    clockText,
 		"tab":      queuePath,
 		"tone":     tone,
 		"isDLQ":    wire.IsDLQ,
@@ -147,8 +148,14 @@ func funcs(base string) template.FuncMap {
 	}
 }
 
-// shortID returns the beginning of an id that is enough for people.
-func shortID(id string) string { return id[:min(len(id), 8)] }
+// shortID returns the end of an id, which is enough for people. Ids that are made in the same
+// minute begin alike.
+func shortID(id string) string {
+	if len(id) <= 8 {
+		return id
+	}
+	return "…" + id[len(id)-8:]
+}
 
 // ago returns a time as people say it, such as "2 min ago" or "in 5 s". A text that is no time
 // stays as it is.
@@ -158,6 +165,15 @@ func ago(text string) string {
 		return text
 	}
 	return relative(time.Since(at))
+}
+
+// clockText returns a time in a sentence, in UTC.
+func clockText(text string) string {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return text
+	}
+	return at.UTC().Format("2006-01-02 15:04:05")
 }
 
 // relative prints how long ago something was; negative: how long until it is.
@@ -305,7 +321,8 @@ func short(n int, text string) string {
 // sparkPoints is the number of points of a sparkline: ten minutes.
 const sparkPoints = 60
 
-// spark returns the points of a sparkline for an svg of 120 by 24; "" if there are too few.
+// spark returns the points of a sparkline over the whole width of an svg of 120 by 24; "" if
+// there are too few.
 func spark(l line, what string) string {
 	past := l.Past
 	past = past[max(len(past)-sparkPoints, 0):]
@@ -322,7 +339,7 @@ func spark(l line, what string) string {
 		if top > 0 {
 			y = 23 - 22*figure(&past[i])/top
 		}
-		fmt.Fprintf(&b, "%.0f,%.1f ", 120-float64(len(past)-1-i)*120/(sparkPoints-1), y)
+		fmt.Fprintf(&b, "%.1f,%.1f ", float64(i)*120/float64(len(past)-1), y)
 	}
 	return strings.TrimSpace(b.String())
 }

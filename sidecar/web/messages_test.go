@@ -77,7 +77,7 @@ func TestPayloadsAreHidden(t *testing.T) {
 	require.NotContains(t, r.get("/messages/"+someID).Body.String(), "secret")
 	body := r.get("/messages/" + someID + "?payload=show").Body.String()
 	require.Contains(t, body, "secret &lt;b&gt;payload&lt;/b&gt;")
-	require.Contains(t, body, `It waits for its time, <time datetime="2030-01-02T15:04:05Z" title="2030-01-02T15:04:05Z">`)
+	require.Contains(t, body, `It waits for its time, <time class="at" datetime="2030-01-02T15:04:05Z" title="2030-01-02T15:04:05Z">`)
 }
 
 // Characters that turn the direction of a text are seen, wherever it is shown, and stay

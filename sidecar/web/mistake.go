@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,18 +85,15 @@ func (w *Web) again(a *ask, path string, m *mistake) bool {
 	return true
 }
 
-// Refused reports whether this form was refused. Pairs are fields that tell forms of the same
-// action apart, with their values.
-func (v *view) Refused(action string, pairs ...string) bool {
-	if v.Mistake == nil || v.Mistake.Action != action {
+// Refused reports whether a form was refused. The form is an action, with a field and its value
+// behind it if a page has several forms of the action: "pause kind=key".
+func (v *view) Refused(form string) bool {
+	if v.Mistake == nil {
 		return false
 	}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		if v.Mistake.form.Get(pairs[i]) != pairs[i+1] {
-			return false
-		}
-	}
-	return true
+	action, which, several := strings.Cut(form, " ")
+	name, value, _ := strings.Cut(which, "=")
+	return v.Mistake.Action == action && (!several || v.Mistake.form.Get(name) == value)
 }
 
 // formField is a field of a form with its label.
@@ -105,32 +103,26 @@ type formField struct {
 	Required                     bool
 }
 
-// Field returns a field of the form of an action. Its id is id, or its name. It has the value
-// that was sent if the form was refused, otherwise this one.
-func (v *view) Field(action, name, id, label, value, hint string) formField {
-	if id == "" {
-		id = name
+// Field returns a field of a form. Its id is id, or its name. It has the value that was sent if
+// the form was refused, otherwise this one.
+func (v *view) Field(form, name, id, label, value, hint string) formField {
+	f := formField{ID: cmp.Or(id, name), Name: name, Label: label, Value: v.Sent(form, name, value), Hint: hint}
+	if v.Refused(form) && v.Mistake.Field == name {
+		f.Error = v.Mistake.Text
 	}
-	f := formField{ID: id, Name: name, Label: label, Value: value, Hint: hint}
-	if v.Refused(action) {
-		f.Value = v.Mistake.form.Get(name)
-		if v.Mistake.Field == name {
-			f.Error = v.Mistake.Text
-		}
-	}
+	return f
+}
+
+// Needed returns a field that must not be empty.
+func (v *view) Needed(f formField) formField {
+	f.Required = true
 	return f
 }
 
 // Sent returns the value that was sent with a refused form, otherwise this one.
-func (v *view) Sent(action, name, value string) string {
-	if v.Refused(action) {
+func (v *view) Sent(form, name, value string) string {
+	if v.Refused(form) {
 		return v.Mistake.form.Get(name)
 	}
 	return value
-}
-
-// WrongID is the id of the wrong field of the refused form, for a link.
-func (v *view) Needed(f formField) formField {
-	f.Required = true
-	return f
 }

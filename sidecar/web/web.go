@@ -1,6 +1,8 @@
 package web
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"embed"
 	"errors"
@@ -273,7 +275,29 @@ func (w *Web) asset(rw http.ResponseWriter, r *http.Request) {
 	rw.Header().Set("Content-Type", kind+"; charset=utf-8")
 	// Assets change only with the binary, and pages name them with a checksum.
 	rw.Header().Set("Cache-Control", "public, max-age=86400, immutable")
+	rw.Header().Set("Vary", "Accept-Encoding")
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		rw.Header().Set("Content-Encoding", "gzip")
+		data = compressed(name, data)
+	}
 	_, _ = rw.Write(data) // fails only if the browser is gone
+}
+
+// packed has the compressed assets by name, as they are first needed. Pages are not
+// compressed: their length would say something about what is on them.
+var packed sync.Map
+
+// compressed returns an asset compressed by gzip.
+func compressed(name string, data []byte) []byte {
+	if done, ok := packed.Load(name); ok {
+		return done.([]byte)
+	}
+	var out bytes.Buffer
+	zip, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is a valid one
+	_, _ = zip.Write(data)                                    // a buffer takes everything
+	_ = zip.Close()
+	packed.Store(name, out.Bytes())
+	return out.Bytes()
 }
 
 func (w *Web) loginPage(rw http.ResponseWriter, r *http.Request) {

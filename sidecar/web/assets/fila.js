@@ -19,6 +19,8 @@
   const style = { dateStyle: 'medium', timeStyle: 'medium', hourCycle: 'h23' };
   const there = new Intl.DateTimeFormat(undefined, style);
   const utc = new Intl.DateTimeFormat(undefined, { ...style, timeZone: 'UTC' });
+  const clock = zone => new Intl.DateTimeFormat(undefined, { timeStyle: 'medium', hourCycle: 'h23', timeZone: zone });
+  const clocks = { zone: clock(zone), utc: clock('UTC') };
   const choice = document.querySelector('#times');
   if (choice) choice.value = ['ago', 'zone', 'utc'].includes(kept('fila-times')) ? kept('fila-times') : 'ago';
 
@@ -43,7 +45,9 @@
       const at = new Date(el.getAttribute('datetime'));
       if (isNaN(at)) continue;
       const exact = mode === 'utc' ? utc.format(at) + ' UTC' : there.format(at);
-      const text = mode === 'ago' ? ago(at) : mode === 'utc' ? utc.format(at) : exact;
+      const near = Math.abs(Date.now() - at) < 12 * 3600e3; // in a sentence the date is then clear
+      const text = el.className === 'at' ? near ? clocks[mode === 'utc' ? 'utc' : 'zone'].format(at) : exact
+        : mode === 'ago' ? ago(at) : mode === 'utc' ? utc.format(at) : exact;
       if (el.textContent !== text) el.textContent = text;
       el.title = exact + '\n' + el.getAttribute('datetime');
       if (!el.closest('table, a, summary')) {
@@ -180,6 +184,9 @@
     at.querySelector?.('input:not([type=hidden]), select, textarea, button')?.focus();
   }
   addEventListener('hashchange', reveal);
+  const wrong = document.querySelector('[aria-invalid]');
+  wrong?.closest('[popover]')?.showPopover();
+  wrong?.focus();
 
   // A chart is drawn of the points that stand in the part of the page that changes:
   // <div class="chart" data-points="id">, and there <data id="id" value="JSON">: names,
@@ -213,7 +220,8 @@
       const unit = box.dataset.unit || '';
       const value = (_, v) => v == null ? '' : +v.toPrecision(3) + unit;
       const figures = (_, all) => all.map(v => +v.toPrecision(3) + unit);
-      const axis = { stroke: ink, grid: { stroke: 'rgba(128,128,128,.25)' }, ticks: { stroke: 'rgba(128,128,128,.25)' } };
+      const faint = { stroke: 'rgba(128,128,128,.18)', width: 1 };
+      const axis = { stroke: ink, font: '12px ' + getComputedStyle(document.body).fontFamily, grid: faint, ticks: faint };
       const plot = new uPlot({
         width: Math.max(box.clientWidth, 280), height: 200,
         series: [{}, ...names.map((label, i) => ({ label, stroke: strokes[i % strokes.length], width: 1.5, value, dash: i ? [6, 3] : [] }))],

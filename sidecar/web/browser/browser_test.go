@@ -412,12 +412,31 @@ func (b *tab) click(selector string) {
 // follow clicks the link or button with a text and waits until the next page is loaded.
 func (b *tab) follow(text string) {
 	b.t.Helper()
-	find := fmt.Sprintf(`[...document.querySelectorAll('main a, main button, main summary, nav a')].find(e => e.innerText.trim() == %s && e.checkVisibility())`, quote(text))
+	find := fmt.Sprintf(`[...document.querySelectorAll(document.querySelector('dialog[open]') ? 'dialog a, dialog button' : 'main a, main button, main summary, nav a')].find(e => e.innerText.trim() == %s && e.checkVisibility())`, quote(text))
 	b.until(find)
 	eval[bool](b, "window.left = false")
 	eval[bool](b, find+".click() || true")
 	b.until("window.left === undefined && document.readyState == 'complete'")
 }
+
+// menu opens the menu or the form behind the button for a popover with an id.
+func (b *tab) menu(id string) {
+	b.t.Helper()
+	b.click("[popovertarget=" + quote(id) + "]")
+	b.until("document.getElementById(" + quote(id) + ").matches(':popover-open')")
+}
+
+// asks clicks the button with a text, which asks first, and waits for the dialog with a text.
+func (b *tab) asks(text, question string) {
+	b.t.Helper()
+	find := fmt.Sprintf(`[...document.querySelectorAll('main button')].find(e => e.innerText.trim() == %s && e.checkVisibility())`, quote(text))
+	b.until(find)
+	eval[bool](b, find+".click() || true")
+	b.shows("dialog[open]", question)
+}
+
+// short returns an id as pages show it.
+func short(id string) string { return "…" + id[len(id)-8:] }
 
 // does follows a button, and waits until the next page shows a note.
 func (b *tab) does(text, note string) {

@@ -39,6 +39,7 @@ func TestCluster(t *testing.T) {
 
 	b.visit("/cluster") // forms list the nodes from when the page was made
 	for shard, to := range []string{"carla", "berta"} {
+		b.menu("move")
 		b.choose("#shard", fmt.Sprint(shard))
 		b.choose("#to", to)
 		b.follow("Move")
@@ -47,6 +48,7 @@ func TestCluster(t *testing.T) {
 		b.until(fmt.Sprintf("document.querySelectorAll('section[aria-labelledby=shards] tbody tr')[%d]?.cells[1].innerText.startsWith(%s)", shard, quote(to)))
 	}
 
+	b.menu("drain")
 	b.choose("#node", "carla")
 	b.follow("Drain")
 	b.shows("main", "Have carla give all of its shards away?")
@@ -59,9 +61,10 @@ func TestCluster(t *testing.T) {
 	f.depth("orders", 2)
 	b.visit("/", "orders", "All shards are served.")
 	b.visit("/cluster")
+	b.menu("drain")
 	b.choose("#node", "carla")
 	b.follow("Cancel the drain")
 	b.does("Go on", "carla takes shards again.")
 	b.until(node("carla") + "?.cells[1].innerText == 'serves'")
-	b.visit("/settings", "cluster-drain", "cluster-move")
+	b.visit("/activity/audit", "cluster-drain", "cluster-move")
 }

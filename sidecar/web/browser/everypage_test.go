@@ -115,10 +115,17 @@ func (f *fila) world(n names) []shown {
 	q, key := url.PathEscape(n.queue), url.QueryEscape(n.quiet)
 	return []shown{
 		{"overview", "/", []string{n.queue, n.circuit, n.gate, n.noisy}},
+		{"queues", "/queues", []string{n.queue, "busy"}},
 		{"find", "/find?text=" + key, []string{n.queue}},
-		{"queue", "/queues/" + q, []string{n.noisy, n.circuit, n.consumer, "umbrella"}},
+		{"queue", "/queues/" + q, []string{n.circuit, n.consumer}},
 		{"queue-hooked", "/queues/hooked", []string{"on_failure", "it broke"}},
-		{"messages", "/queues/" + q + "/messages?state=delayed", []string{later}},
+		{"queue-tenants", "/queues/" + q + "/tenants", []string{n.noisy, "umbrella"}},
+		{"queue-jobs", "/queues/dead/jobs", []string{n.job}},
+		{"queue-schedules", "/queues/hooked/schedules", []string{n.schedule}},
+		{"queue-hooks", "/queues/hooked/hooks", []string{"function on_enqueue(msg)"}},
+		{"queue-settings", "/queues/" + q + "/settings", []string{"fairness_header"}},
+		{"queue-dlq", "/queues/dead.dlq", []string{"This queue has the dead letters of"}},
+		{"messages", "/queues/" + q + "/messages?state=delayed", []string{short(later)}},
 		{"message-held", "/messages/" + held, []string{n.gate, n.circuit, "blocks it"}},
 		{"message-delayed", "/messages/" + later, []string{"waits for its time"}},
 		{"message-dead", "/messages/" + dead + "?payload=show", []string{"0af7651916cd43dd8448eb211c80319c"}},
@@ -132,18 +139,21 @@ func (f *fila) world(n names) []shown {
 		{"gates", "/gates", []string{n.gate, n.circuit}},
 		{"gate-throttle", "/gates/throttle?key=" + url.QueryEscape(n.gate), []string{"override"}},
 		{"gate-circuit", "/gates/circuit?key=" + url.QueryEscape(n.circuit), nil},
-		{"hooks", "/settings/hooks", []string{"it broke"}},
-		{"hook", "/queues/hooked/hooks", []string{"function on_enqueue(msg)"}},
-		{"configuration", "/settings", []string{n.value[:12]}},
-		{"events", "/activity", []string{"paused"}},
+		{"activity", "/activity", []string{"paused"}},
+		{"audit", "/activity/audit", []string{"config-set"}},
+		{"settings", "/settings", []string{n.value[:12]}},
+		{"settings-hooks", "/settings/hooks", []string{"it broke"}},
+		{"styleguide", "/styleguide", []string{"Badge", "Dialog"}},
 	}
 }
+
+func withStyleGuide(cfg *config.Config) { cfg.HTTP.StyleGuide = true }
 
 // TestEveryPage checks each page with content: axe in both looks, the keyboard, and charts with
 // history.
 func TestEveryPage(t *testing.T) {
 	t.Parallel()
-	f, b := run(t)
+	f, b := run(t, withStyleGuide)
 	b.visit("/activity") // shows events from now on
 	for _, p := range f.world(plain) {
 		b.visit(p.path, p.texts...)
@@ -155,6 +165,16 @@ func TestEveryPage(t *testing.T) {
 	b.sound("queue-busy")
 	b.visit("/", "busy")
 	b.sound("overview-busy")
+	for _, old := range [][2]string{
+		{"/configuration?prefix=greet", "/settings?prefix=greet"},
+		{"/events", "/activity"},
+		{"/hooks", "/settings/hooks"},
+		{"/hooks/hooked", "/queues/hooked/hooks"},
+		{"/dead/dead?error_code=402", "/queues/dead/dead?error_code=402"},
+	} {
+		b.visit(old[0])
+		b.at(old[1])
+	}
 	b.expect(404)
 	b.visit("/nowhere-else", "There is no such page")
 	b.sound("nowhere")
@@ -163,7 +183,7 @@ func TestEveryPage(t *testing.T) {
 // TestEveryPageOfNastyNames: long names and names with markup are text, and widen no page.
 func TestEveryPageOfNastyNames(t *testing.T) {
 	t.Parallel()
-	f, b := run(t)
+	f, b := run(t, withStyleGuide)
 	b.visit("/activity")
 	for _, p := range f.world(nasty) {
 		b.visit(p.path) // TestHostile checks the texts
@@ -178,15 +198,17 @@ func TestEveryPageOfNothing(t *testing.T) {
 	t.Parallel()
 	_, b := run(t, func(cfg *config.Config) { cfg.Throttles = nil })
 	for _, p := range []shown{
-		{"overview", "/", []string{"There is no queue yet."}},
-		{"find", "/find", []string{"id of a message"}},
+		{"overview", "/", []string{"Your first message", "fila queue create orders"}},
+		{"queues", "/queues", []string{"There is no queue yet."}},
+		{"find", "/find", []string{"message id"}},
 		{"dead", "/dead", []string{"No queue has dead letters."}},
 		{"jobs", "/jobs", []string{"There are no jobs."}},
 		{"schedules", "/schedules", []string{"There are no schedules."}},
-		{"gates", "/gates", []string{"There are none", "Nothing is paused."}},
-		{"hooks", "/settings/hooks", []string{"No queue has hooks"}},
-		{"configuration", "/settings", []string{"There are no settings.", "There are no changes."}},
-		{"events", "/activity", []string{"There are no events yet."}},
+		{"gates", "/gates", []string{"There are no throttles.", "There are no circuits.", "Nothing is paused."}},
+		{"settings", "/settings", []string{"There are no settings."}},
+		{"settings-hooks", "/settings/hooks", []string{"No queue has hooks"}},
+		{"activity", "/activity", []string{"There are no events yet."}},
+		{"audit", "/activity/audit", []string{"There are no changes."}},
 	} {
 		b.visit(p.path, p.texts...)
 		b.fits("nothing-"+p.name, narrow, "dark")
@@ -208,8 +230,9 @@ func TestLogin(t *testing.T) {
 	b.fill("token", "a-token-to-work-with")
 	b.submit("#token")
 	b.at("/queues/orders")
-	b.sends("main form[action='/do/pause'] button", "Paused: queue orders.")
-	b.visit("/settings", "web operator")
+	b.menu("pause")
+	b.sends("#pause-for", "Paused: queue orders.")
+	b.visit("/activity/audit", "web operator")
 	b.click("header form button")
 	b.at("/login")
 	b.visit("/")

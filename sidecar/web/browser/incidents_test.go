@@ -95,9 +95,10 @@ func TestIncidentOfAForgottenPause(t *testing.T) {
 	f.depth("orders", 40)
 	b.visit("/")
 	b.shows("main", "vendor:stripe") // the pause with its time
-	b.follow("Find")
-	b.fill("text", "globex")
-	b.press("\r")
+	b.press("/")
+	b.fill("dialog [name=text]", "globex")
+	b.shows("dialog .results", "Fairness key globex")
+	b.visit("/find?text=globex")
 	b.shows("main table", "vendor:stripe") // the reason why globex waits
 	b.follow("orders")
 	b.at("/queues/orders/messages?key=globex")
@@ -136,9 +137,10 @@ func TestIncidentOfANoisyTenant(t *testing.T) {
 	b.shows(".warning", "acme has 40 of 40 messages in flight; meanwhile globex has waited for")
 	b.sound("incident-noisy")
 	// acme is paused, and the deliveries in flight end.
-	b.visit("/queues/reports", "acme")
 	b.visit("/queues/reports/messages?key=acme", "messages")
-	b.follow("The queue reports")
+	b.follow("Tenants")
+	b.shows("main", "acme")
+	b.menu("key-pause")
 	b.fill("#key-name", "acme")
 	b.fill("#key-for", "30m")
 	b.sends("#key-for", "Paused: key acme of queue reports.")

@@ -33,7 +33,7 @@ func TestMessage(t *testing.T) {
 		client.Header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
 	f.depth("orders", 5)
 
-	b.visit("/queues/orders/messages?state=delayed", id, "5 messages")
+	b.visit("/queues/orders/messages?state=delayed", short(id), "5 messages")
 	b.visit("/queues/orders/messages?key=acme", "4 messages")
 	b.click("tbody a")
 	b.at("/messages/")
@@ -79,8 +79,8 @@ func TestMessage(t *testing.T) {
 	f.depth("elsewhere", 1)
 
 	b.visit("/messages/" + id)
-	b.follow("Cancel")
-	b.shows("main", "This cannot be undone.")
+	b.menu("message-menu")
+	b.asks("Cancel the message", "This cannot be undone.")
 	b.sound("message-cancel")
 	b.follow("Remove the message")
 	b.at("/queues/elsewhere/messages")
@@ -132,6 +132,7 @@ func TestFind(t *testing.T) {
 	b.shows("main table", "orders")
 	b.visit("/find?text="+url.QueryEscape(id), "no consumer")
 	b.visit("/find?text=nobody", "is called nobody")
+	b.visit("/find?text=sched", "Schedules", "Add a schedule")
 }
 
 // TestDeadLetters sorts out dead letters with the pages alone.
@@ -190,14 +191,14 @@ func TestDeadLetters(t *testing.T) {
 	b.shows(".sentence", "redrive: paused")
 	b.follow("Resume")
 	b.shows(".sentence", "redrive: running")
-	b.follow("Cancel the rest")
-	b.shows("main", "What it has done stays done.")
+	b.asks("Cancel the rest", "What it has done stays done.")
 	b.follow("Cancel the rest")
 	b.shows(".sentence", "redrive: canceled")
 	b.visit("/jobs?queue=orders", "canceled", "the cards are gone")
+	b.at("/queues/orders/jobs")
 
 	b.visit("/queues/orders/dead?error_code=503&attempts_min=none")
-	b.shows(".mistake", "no number of attempts")
+	b.shows(".mistake", "not a number of attempts")
 	b.visit("/queues/orders/dead?died_before=yesterday")
 	b.shows(".mistake", "yesterday")
 	b.visit("/queues/orders/dead?error_contains=nothing+of+the+kind", "No message matches")
@@ -237,8 +238,8 @@ func TestLiveJobs(t *testing.T) {
 	f.depth("orders", 0)
 	b.expect(400)
 	b.visit("/queues/orders/messages", "There are no messages.")
-	b.visit("/jobs/new?queue=orders&op=cancel&which=ticked", "no message is ticked")
-	b.visit("/jobs/new?queue=orders&op=cancel", "it is not said which messages are meant")
+	b.visit("/jobs/new?queue=orders&op=cancel&which=ticked", "no message is selected")
+	b.visit("/jobs/new?queue=orders&op=cancel", "the form does not say which messages")
 }
 
 // hostile are texts from producers that a browser must not interpret.

@@ -23,13 +23,13 @@ func TestSchedules(t *testing.T) {
 	b.does("Pause", "was paused")
 	b.shows("main table", "paused")
 	b.does("Resume", "was resumed")
-	b.follow("Delete")
-	b.shows("main", "Delete the schedule nightly of reports")
+	b.click("td.act [popovertarget]")
+	b.asks("Delete", "Delete the schedule nightly of reports")
 	b.does("Delete the schedule", "was deleted")
 	b.shows("main", "There are no schedules.")
 	b.visit("/activity/audit?prefix=schedule:", "schedule-delete")
 	b.visit("/queues/reports/messages?key=%3Cb%3Eacme%3C/b%3E")
-	b.shows("main th", "0") // an id
+	b.shows("main th", "…") // an id
 	b.visit("/schedules")
 	b.fill("queue", "reports")
 	b.fill("name", "broken")
@@ -37,4 +37,5 @@ func TestSchedules(t *testing.T) {
 	b.expect(400)
 	b.follow("Add the schedule")
 	require.NotEmpty(t, b.text(".mistake"))
+	require.Equal(t, "now and then", eval[string](b, "document.querySelector('#schedule').value"), "the input stays")
 }

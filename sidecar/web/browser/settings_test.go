@@ -20,16 +20,16 @@ func TestConfiguration(t *testing.T) {
 	b.visit("/settings?prefix=greet", "There are no settings with this prefix.")
 	b.visit("/settings", "vendor:stripe")
 	b.visit("/settings?prefix=greet")
-	b.fill("key", "greeting")
-	b.fill("value", "<b>hello</b>")
-	b.click("main section[aria-labelledby=set] button")
+	b.menu("set")
+	b.fill("#key", "greeting")
+	b.fill("#value", "<b>hello</b>")
+	b.submit("#value")
 	b.shows(".note", "greeting is set.")
 	b.shows("main table", "<b>hello</b>")
 
-	b.click("details summary")
-	b.until("document.querySelector('details').open")
-	b.reachable()
-	b.fill("value", "good evening")
+	const entry = "td.act [popovertarget]"
+	b.click(entry)
+	b.fill("td.act :popover-open [name=value]", "good evening")
 	b.follow("Set")
 	b.shows("main table", "good evening")
 	v, err := f.c.ConfigGet(t.Context(), "greeting")
@@ -40,22 +40,27 @@ func TestConfiguration(t *testing.T) {
 	b.visit("/settings")
 	_, err = f.c.ConfigSet(t.Context(), "greeting", "hi", nil)
 	require.NoError(t, err)
-	b.click("details summary")
-	b.fill("value", "too late")
+	b.click(entryOf("greeting"))
+	b.fill("td.act :popover-open [name=value]", "too late")
 	b.expect(409)
 	b.follow("Set")
 	b.shows(".mistake", "hi")
+	b.until("document.querySelector('td.act :popover-open [name=value]')?.value == 'too late'") // the row is open again
 
 	b.visit("/settings?prefix=greet")
-	b.click("details summary")
-	b.follow("Delete")
-	b.shows("main", "Delete the key greeting")
+	b.click(entry)
+	b.asks("Delete", "Delete the key greeting")
 	b.does("Delete the key", "greeting is deleted.")
-	b.shows("main section[aria-labelledby=log] table", "config-delete")
-	b.shows("main section[aria-labelledby=log] table", "web")
+	b.visit("/activity/audit?prefix=greet")
+	b.shows("main table", "config-delete")
+	b.shows("main table", "web")
+	b.shows("main table", "<b>hello</b> → good evening")
 	_, err = f.c.ConfigGet(t.Context(), "greeting")
 	require.Error(t, err)
 }
+
+// entryOf is the button of the menu of a key.
+func entryOf(key string) string { return "[popovertarget][aria-label=" + quote("Change "+key) + "]" }
 
 // TestReload: the configuration files are read again, and the page lists the changes.
 func TestReload(t *testing.T) {
@@ -83,7 +88,8 @@ func TestReload(t *testing.T) {
 	k, err := f.c.ThrottleShow(t.Context(), "vendor:stripe")
 	require.NoError(t, err)
 	require.EqualValues(t, "7", *k.Rate)
-	b.visit("/settings", "file") // in the audit log
+	b.visit("/activity/audit", "file")
+	b.visit("/settings")
 	write(-1)
 	b.expect(400)
 	b.follow("Reload the configuration files")
