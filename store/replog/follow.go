@@ -75,9 +75,6 @@ func lacks(err error) bool {
 // repairs the log on request.
 func (r *Replica) rest(err error) {
 	wait := lastRetry
-	if errors.Is(err, errRepaired) {
-		wait = 0
-	}
 	for _, lasting := range []error{ErrGone, ErrForeign, ErrReplicas, ErrShorter, ErrGap, ErrUnknown, ErrBroken} {
 		if errors.Is(err, lasting) {
 			wait = max(wait, r.o.Check)
@@ -115,7 +112,7 @@ func (r *Replica) follow() error {
 			due.Reset(r.applyIn(applied))
 		case <-due.C:
 			if err := r.take(in.take()); err != nil {
-				if (errors.Is(err, ErrBroken) || errors.Is(err, ErrShorter)) && r.bolt.Err() == nil {
+				if (errors.Is(err, ErrBroken) || errors.Is(err, ErrShorter) || errors.Is(err, errRepaired)) && r.bolt.Err() == nil {
 					r.unread = r.seq + 1
 				}
 				return err
@@ -318,7 +315,6 @@ func (r *Replica) begins(seq uint64, h head, b beginning) error {
 	}
 	switch has := b.after.compare(r.at.place()); {
 	case has > 0 && b.snapshot != "":
-		r.repaired = seq
 		return errRepaired
 	case has > 0:
 		return fmt.Errorf("%w: shard %d: the owner of epoch %d has applied record %d of epoch %d, which is not before record %d",

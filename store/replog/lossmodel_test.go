@@ -758,16 +758,6 @@ func (o object) Info() (*jetstream.ObjectInfo, error) { return &o.ObjectInfo, ni
 func (o object) Error() error                         { return nil }
 func (o object) Close() error                         { return nil }
 
-func (o *objects) GetInfo(_ context.Context, name string, _ ...jetstream.GetObjectInfoOpt) (*jetstream.ObjectInfo, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	found, ok := o.all[name]
-	if !ok {
-		return nil, jetstream.ErrObjectNotFound
-	}
-	return found.Info()
-}
-
 func (o *objects) Get(_ context.Context, name string, _ ...jetstream.GetObjectOpt) (jetstream.ObjectResult, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -44,7 +44,7 @@ func (r *Replica) open(ctx context.Context) error {
 			err = r.compare(ctx, st)
 		}
 	}
-	if errors.Is(err, ErrGap) || err == nil && max(r.repaired, r.unread) > r.safe.seq {
+	if errors.Is(err, ErrGap) || err == nil && r.unread > r.safe.seq {
 		if err = r.continueFromSnapshot(ctx, st, err); err == nil {
 			err = r.compare(ctx, st)
 		}
@@ -175,10 +175,7 @@ func (r *Replica) continueFromSnapshot(ctx context.Context, st state, gap error)
 		return err
 	}
 	done, err := r.restore(ctx, st, &have)
-	switch {
-	case r.repaired != 0 || err == nil && !done && gap != nil:
-		done, err = r.restoreRepair(ctx, st, have)
-	case gap == nil:
+	if gap == nil {
 		err = nil // another replica of the stream may have what continues the file
 	}
 	if err = errors.Join(err, r.openFile()); err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/filaq/fila/store"
 )
@@ -168,9 +167,6 @@ func (r *Replica) lastPlace(ctx context.Context, st state) (newest place, err er
 	return newest, nil
 }
 
-// repairs begins the names of the snapshots of repairs.
-func (o *Options) repairs() string { return fmt.Sprintf("%d/repair-", o.Shard) }
-
 // uploadRepair puts a copy of the file with another position into the object store.
 func (r *Replica) uploadRepair(ctx context.Context, name string, p position) error {
 	tmp := r.o.Path + ".repair"
@@ -200,65 +196,6 @@ func (o *Options) place(path string, p position) error {
 	}
 	_, err = compacted(path, o.Store)
 	return err
-}
-
-// restoreRepair replaces the file, which is not open, by the snapshot of a repair, if the log
-// has the record of that repair behind the position of the file.
-func (r *Replica) restoreRepair(ctx context.Context, st state, have position) (done bool, err error) {
-	if r.o.Snapshots == nil {
-		return false, nil
-	}
-	seq := r.repaired
-	if seq == 0 {
-		seq = st.first // of a stream that was created by a repair
-	}
-	data, err := r.j.get(ctx, seq)
-	if err != nil {
-		return false, err
-	}
-	h, body, err := decode(data)
-	if err != nil || h.kind != kindEpoch {
-		return false, nil //nolint:nilerr // no repair
-	}
-	b, err := decodeBeginning(body, h.chained)
-	if err != nil || b.snapshot == "" {
-		return false, nil //nolint:nilerr // no repair
-	}
-	s, err := r.o.stat(ctx, b.snapshot)
-	if err == nil && s.Seq <= have.seq {
-		err = fmt.Errorf("replog: snapshot %s goes up to %d, and the file up to %d", s.name, s.Seq, have.seq)
-	}
-	if err == nil {
-		err = r.adopt(ctx, s)
-	}
-	if err == nil {
-		r.repaired = 0
-	}
-	return err == nil, err
-}
-
-// dropRepairs deletes the snapshots of repairs behind which the log was cut, also of repairs that were
-// interrupted.
-func (o *Options) dropRepairs(ctx context.Context, cut uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
-	defer cancel()
-	all, err := o.Snapshots.List(ctx)
-	if err != nil {
-		return fmt.Errorf("replog: snapshots of repairs of shard %d: %w", o.Shard, err)
-	}
-	for _, info := range all {
-		if !strings.HasPrefix(info.Name, o.repairs()) {
-			continue
-		}
-		s, err := o.snapshotOf(info)
-		if err == nil && s.Seq <= cut {
-			err = o.Snapshots.Delete(ctx, s.name)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // superseded reports whether the verdict about this copy is in force.

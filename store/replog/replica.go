@@ -33,7 +33,6 @@ type Replica struct {
 	unwritten int      // records since the file wrote its position
 	end       uint64   // of the stream, when it was last compared with the file
 	stuck     uint64   // record at which following failed; 0: none since the promotion
-	repaired  uint64   // an epoch record before which the log lacks records; 0: none
 	unread    uint64   // a record that does not continue what was read before it; 0: none
 
 	format       atomic.Int32  // see Format

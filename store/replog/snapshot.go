@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,8 +24,9 @@ import (
 
 // The snapshots of all shards of a cluster are in one object store. A shard has two names
 // there, <shard>/0 and <shard>/1, and a new snapshot replaces the older one. So the newest
-// is always complete, and there are never more than two. The log is purged up to the older
-// one, so that a replica can start from both.
+// is always complete. The log is purged up to the older one, so that a replica can start from
+// both. Each repair of the log leaves another one, <shard>/repair-<token>, until the log is
+// purged behind it.
 //
 // A snapshot is a compacted copy of the file of a replica. Its position is in the metadata
 // and, as in every replica, in the file.
@@ -114,26 +116,25 @@ const (
 
 // list returns the snapshots of a shard, the newest first.
 func (o *Options) list(ctx context.Context) ([]Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
+	defer cancel()
+	infos, err := o.Snapshots.List(ctx)
+	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
+		return nil, fmt.Errorf("replog: snapshots of shard %d: %w", o.Shard, err)
+	}
 	var all []Snapshot
-	for slot := range 2 {
-		switch s, err := o.stat(ctx, o.slot(slot)); {
-		case err == nil:
-			all = append(all, s)
-		case !errors.Is(err, jetstream.ErrObjectNotFound):
+	for _, info := range infos {
+		if !strings.HasPrefix(info.Name, o.prefix()) {
+			continue
+		}
+		s, err := o.snapshotOf(info)
+		if err != nil {
 			return nil, err
 		}
+		all = append(all, s)
 	}
 	slices.SortFunc(all, func(a, b Snapshot) int { return cmp.Compare(b.Seq, a.Seq) })
 	return all, nil
-}
-
-// stat returns a snapshot of the object store.
-func (o *Options) stat(ctx context.Context, name string) (Snapshot, error) {
-	info, err := o.Snapshots.GetInfo(ctx, name)
-	if err != nil {
-		return Snapshot{}, fmt.Errorf("replog: snapshot %s: %w", name, err)
-	}
-	return o.snapshotOf(info)
 }
 
 func (o *Options) snapshotOf(info *jetstream.ObjectInfo) (Snapshot, error) {
@@ -171,18 +172,29 @@ func (r *Replica) usable(ctx context.Context, st *state) ([]Snapshot, error) {
 	}), nil
 }
 
-func (o *Options) slot(n int) string { return fmt.Sprintf("%d/%d", o.Shard, n) }
+// prefix begins the names of the snapshots of the shard.
+func (o *Options) prefix() string { return strconv.Itoa(o.Shard) + "/" }
 
-// free returns the name for the next snapshot: an unused name, or the name of the older
-// snapshot.
+func (o *Options) slot(n int) string { return o.prefix() + strconv.Itoa(n) }
+
+// repairs begins the names of the snapshots of repairs.
+func (o *Options) repairs() string { return o.prefix() + "repair-" }
+
+// free returns the name for the next snapshot: an unused one of the two, or the one of the older
+// snapshot. have is sorted.
 func (o *Options) free(have []Snapshot) string {
+	oldest, at := "", -1
 	for slot := range 2 {
 		name := o.slot(slot)
-		if !slices.ContainsFunc(have, func(s Snapshot) bool { return s.name == name }) {
+		i := slices.IndexFunc(have, func(s Snapshot) bool { return s.name == name })
+		if i < 0 {
 			return name
 		}
+		if i > at {
+			oldest, at = name, i
+		}
 	}
-	return have[len(have)-1].name
+	return oldest
 }
 
 // upload puts a file into the object store.
@@ -291,6 +303,18 @@ func (r *Replica) Snapshot(ctx context.Context) (Snapshot, error) {
 		return made, fmt.Errorf("replog: the log of shard %d is not cut: %w", r.o.Shard, err)
 	}
 	return made, r.o.dropRepairs(ctx, have[0].Seq)
+}
+
+// dropRepairs deletes the snapshots of repairs, also of interrupted ones, that are older than the
+// snapshot behind which the log was cut.
+func (o *Options) dropRepairs(ctx context.Context, cut uint64) error {
+	all, err := o.list(ctx)
+	for _, s := range all {
+		if s.Seq < cut && strings.HasPrefix(s.name, o.repairs()) {
+			err = errors.Join(err, o.Snapshots.Delete(ctx, s.name))
+		}
+	}
+	return err
 }
 
 // copyTo makes a compacted copy of the file and returns its position.
