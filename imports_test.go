@@ -49,10 +49,11 @@ var ownImports = map[string][]string{
 
 	// The packages of the sidecar, from the top down (docs/architecture.md).
 	"sidecar": {
-		"sidecar/admin", "sidecar/natsio", "sidecar/guard", "sidecar/control", "sidecar/shard", "sidecar/policy", "sidecar/circuit", "sidecar/limit", "sidecar/fleet", "sidecar/queue", "sidecar/queue/history",
+		"sidecar/admin", "sidecar/attention", "sidecar/natsio", "sidecar/guard", "sidecar/control", "sidecar/shard", "sidecar/policy", "sidecar/circuit", "sidecar/limit", "sidecar/fleet", "sidecar/queue", "sidecar/queue/history",
 		"sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "sidecar/config", "sidecar/otlp", "sidecar/telemetry", "sidecar/web", "hooks", "breaker", "store", "store/replog", "throttle", "wire", "wire/api",
 	},
-	"sidecar/admin":             {"sidecar/control", "sidecar/circuit", "sidecar/finder", "sidecar/shard", "sidecar/queue", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/inspect", "sidecar/telemetry", "store", "store/storefile", "throttle", "wire", "wire/api"},
+	"sidecar/attention":         {"wire", "wire/api"},
+	"sidecar/admin":             {"sidecar/attention", "sidecar/control", "sidecar/circuit", "sidecar/finder", "sidecar/shard", "sidecar/queue", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/inspect", "sidecar/telemetry", "store", "store/storefile", "throttle", "wire", "wire/api"},
 	"sidecar/natsio":            {"sidecar/shard", "sidecar/queue", "sidecar/config", "sidecar/telemetry", "wire", "wire/api"},
 	"sidecar/guard":             {"sidecar/queue", "sidecar/queue/gates", "sidecar/config", "sidecar/rules", "sidecar/telemetry", "breaker", "throttle", "wire", "wire/api"},
 	"sidecar/control":           {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "ordered", "store", "throttle", "wire", "wire/api"},
@@ -152,7 +153,7 @@ var moduleImports = map[string][]string{
 
 // purePackages only compute: time is an argument, and they start no goroutine, log nothing
 // and do no I/O.
-var purePackages = []string{"drr", "fingerprint", "ordered", "throttle", "breaker", "wire", "wire/api", "sidecar/rules", "sidecar/schedule/calendar", "sidecar/fleet/record", "sidecar/cluster/ownership", "sidecar/queue", "sidecar/queue/inspect", "sidecar/queue/backlog", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/container"}
+var purePackages = []string{"drr", "fingerprint", "ordered", "throttle", "breaker", "wire", "wire/api", "sidecar/rules", "sidecar/attention", "sidecar/schedule/calendar", "sidecar/fleet/record", "sidecar/cluster/ownership", "sidecar/queue", "sidecar/queue/inspect", "sidecar/queue/backlog", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/container"}
 
 // machinePackages are pure and deterministic: they have no lock, channel or random source
 // either, so equal inputs give equal effects.

@@ -163,6 +163,12 @@ func (c *Client) QueueInspect(ctx context.Context, queue string, flows int) (Que
 	return Call(ctx, c, api.VerbQueueInspect, queue, api.QueueInspectRequest{Flows: flows})
 }
 
+// Attention returns what is wrong now, the worst first, up to limit findings; only those
+// about a queue unless that is empty.
+func (c *Client) Attention(ctx context.Context, queue string, limit int) (Attention, error) {
+	return Call(ctx, c, api.VerbAttention, "", api.AttentionRequest{Queue: queue, Limit: limit})
+}
+
 // Noisy returns the flows of a queue that use much of its consumers' work, and up to limit
 // (0 to 1000) of the other flows that wait, longest wait first.
 func (c *Client) Noisy(ctx context.Context, queue string, limit int) (NoisyReply, error) {

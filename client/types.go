@@ -38,6 +38,10 @@ type (
 	PeekRequest = api.PeekRequest
 	// Filter selects messages.
 	Filter = api.Filter
+	// Attention has what is wrong now.
+	Attention = api.Attention
+	// Finding is a condition that holds for an object now.
+	Finding = api.Finding
 	// NoisyReply has the noisy and the waiting flows of a queue.
 	NoisyReply = api.NoisyReply
 	// WaitingFlow is a quiet flow that waits.

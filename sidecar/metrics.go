@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/attention"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/sidecar/telemetry"
@@ -51,6 +52,14 @@ func (s *Server) limits() []telemetry.Limit {
 		{Name: "max_enqueued_schedules", Used: used.EnqueuedSchedules, Max: most.EnqueuedSchedules},
 		{Name: "max_guard_permits", Used: int64(s.parts.guard.Live()), Max: s.cfg.Limits.MaxGuardPermits},
 	}
+}
+
+// nearLimits returns limits as findings know them.
+func (s *Server) nearLimits() (all []attention.Limit) {
+	for _, l := range s.limits() {
+		all = append(all, attention.Limit(l))
+	}
+	return all
 }
 
 // maxNamedCircuits is how many circuits metrics name besides the configured ones.

@@ -295,6 +295,16 @@ func (s *Server) serve(ctx context.Context) error {
 		}
 		return err
 	}
+	watching, end := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		s.parts.admin.Watch(watching)
+	}()
+	defer func() {
+		end()
+		<-watched
+	}()
 	s.started.Store(true)
 	close(s.ready)
 	s.announceReady()
@@ -421,6 +431,10 @@ func (s *Server) build(snap store.Snapshot) error {
 			ThrottleKeys: s.cfg.Limits.MaxThrottleKeys, Circuits: s.cfg.Limits.MaxCircuits,
 		},
 	})
+	f.admin.Limits = s.nearLimits
+	if r.fleet != nil {
+		f.admin.SharedAway = r.fleet.Away
+	}
 	f.admin.Shards, f.admin.Control, f.admin.Circuits, f.admin.Permits = r.shards, r.control, r.circuits, r.guard
 	r.admin = admin.New(f.admin)
 	return nil

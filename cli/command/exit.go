@@ -18,6 +18,10 @@ const (
 	ExitConnect  = 7 // no NATS server, or no fila connected to it
 	ExitDenied   = 8 // NATS permissions do not allow it
 	ExitInDoubt  = 9 // done, but the store's last commit may be missing, or confirmed commits are
+
+	// Of fila status.
+	ExitWarning  = 10 // the worst finding is a warning, or a node did not answer
+	ExitCritical = 11 // the worst finding is critical
 )
 
 // ExitError is an error with the exit code for main. Commands return it for errors other than

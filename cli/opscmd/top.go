@@ -21,6 +21,7 @@ const (
 	topQueues  = 200 // the queues with the most messages
 	topFlows   = 5
 	topBlocked = 10 // queues whose gates are requested
+	topWrong   = 3  // findings
 )
 
 type topFlags struct {
@@ -39,8 +40,9 @@ func newTopCommand(env *command.Env) *cobra.Command {
 		Long: `Show queues with their backlog, rates, oldest message and consumers; below each
 queue its largest flows, the gates that block messages, and the consumers' messages
 in flight. Rates are per second over the last interval: IN counts accepted messages,
-OUT deliveries, ACKED finished messages, FAIL nacks and expired leases. Columns that
-do not fit are left out.
+OUT deliveries, ACKED finished messages, FAIL nacks and expired leases, TERM messages
+that consumers ended with +TERM, DEAD all that became dead letters. Columns that do
+not fit are left out. Above the table are the worst findings of fila status.
 
 Keys: s and S sort by the next or previous column, f filters by name, a shows idle
 queues, d hides the lines below, p or space pauses, ? is help, q ends.
@@ -213,10 +215,12 @@ type sample struct {
 	total   int
 	queues  []client.QueueInfo
 	blocked map[string][]client.BlockedCount
+	wrong   client.Attention
 }
 
 func takeSample(ctx context.Context, s *command.Session, f topFlags) (*sample, error) {
 	now := &sample{at: time.Now(), server: s.Server, blocked: map[string][]client.BlockedCount{}}
+	now.wrong, _ = s.Attention(ctx, f.queue, topWrong) // an older fila cannot say
 	queues, err := topQueuesOf(ctx, s, now, f)
 	if err != nil {
 		return nil, err
@@ -273,6 +277,8 @@ type topFrame struct {
 	Total   int        `json:"total"` // number of all queues
 	Seconds float64    `json:"seconds"`
 	Queues  []topQueue `json:"queues"`
+
+	Attention client.Attention `json:"attention"` // the worst findings
 }
 
 // topQueue is a queue in a frame. Rates are per second; -1 means unknown.
@@ -287,6 +293,8 @@ type topQueue struct {
 	Out         float64               `json:"out"`
 	Acked       float64               `json:"acked"`
 	Failed      float64               `json:"failed"`
+	Terminated  float64               `json:"terminated"`
+	Dead        float64               `json:"dead"` // dead-lettered, terminated ones included
 	OldestAgeMs int64                 `json:"oldest_age_ms"`
 	Consumers   []client.ConsumerInfo `json:"consumers"`
 	Active      int                   `json:"active_flows"`
@@ -301,12 +309,12 @@ func (q *topQueue) messages() int64 { return q.Ready + q.Parked + q.Delayed + q.
 
 // idle reports whether the queue has no messages and no traffic.
 func (q *topQueue) idle() bool {
-	return q.messages() == 0 && q.In <= 0 && q.Out <= 0 && q.Acked <= 0 && q.Failed <= 0
+	return q.messages() == 0 && q.In <= 0 && q.Out <= 0 && q.Acked <= 0 && q.Failed <= 0 && q.Dead <= 0
 }
 
 // frame compares two samples; before may be nil.
 func (s *sample) frame(before *sample) topFrame {
-	f := topFrame{Time: s.at.UTC().Format(time.RFC3339), Server: s.server, Total: s.total, Queues: []topQueue{}}
+	f := topFrame{Time: s.at.UTC().Format(time.RFC3339), Server: s.server, Total: s.total, Queues: []topQueue{}, Attention: s.wrong}
 	counters := map[string]map[string]int64{}
 	if before != nil {
 		f.Seconds = s.at.Sub(before.at).Seconds()
@@ -333,7 +341,7 @@ func (s *sample) frame(before *sample) topFrame {
 		}
 		f.Queues = append(f.Queues, topQueue{
 			Name: q.Name, Ready: q.Pending - q.Parked, Parked: q.Parked, Delayed: q.Delayed, InFlight: q.InFlight, Moving: q.Moving,
-			In: rate("enqueued", "redriven"), Out: rate("delivered"), Acked: rate("acked"), Failed: rate("nacked", "expired"),
+			In: rate("enqueued", "redriven"), Out: rate("delivered"), Acked: rate("acked"), Failed: rate("nacked", "expired"), Terminated: rate("terminated"), Dead: rate("dead_lettered"),
 			OldestAgeMs: q.OldestAgeMs, Consumers: q.ConsumerList, Active: q.Flows, Flows: q.TopFlows, ParkedBy: s.blocked[q.Name],
 			Noisy: q.NoisyFlows, Starved: q.StarvedFlows,
 		})

@@ -35,6 +35,8 @@ var topSorts = []topSort{
 	most("out", func(q *topQueue) float64 { return q.Out }),
 	most("acked", func(q *topQueue) float64 { return q.Acked }),
 	most("failed", func(q *topQueue) float64 { return q.Failed }),
+	most("terminated", func(q *topQueue) float64 { return q.Terminated }),
+	most("dead", func(q *topQueue) float64 { return q.Dead }),
 	most("oldest", func(q *topQueue) int64 { return q.OldestAgeMs }),
 }
 
@@ -80,6 +82,8 @@ var topColumns = []topColumn{
 	countColumn("  OUT", 2, func(q *topQueue) float64 { return q.Out }),
 	countColumn("ACKED", 8, func(q *topQueue) float64 { return q.Acked }),
 	alarmColumn(" FAIL", 5, terminal.Style.Red, func(q *topQueue) float64 { return q.Failed }),
+	alarmColumn(" TERM", 0, terminal.Style.Red, func(q *topQueue) float64 { return q.Terminated }),
+	alarmColumn(" DEAD", 5, terminal.Style.Red, func(q *topQueue) float64 { return q.Dead }),
 	{"  OLDEST", 7, func(q *topQueue) string { return coarse(q.OldestAgeMs) }, nil},
 }
 
@@ -149,7 +153,7 @@ type topScreen struct {
 type topPicture struct {
 	frame   topFrame
 	history map[string][]float64 // acked messages by queue
-	totals  [3][]float64         // in, acked and failed, of all queues
+	totals  [3][]float64         // in, acked, and failed or terminated, of all queues
 }
 
 func newTopScreen(env *command.Env, f topFlags, order int, paint terminal.Style) *topScreen {
@@ -165,7 +169,7 @@ func (t *topScreen) take(f topFrame) {
 	for i := range f.Queues {
 		q := &f.Queues[i]
 		history[q.Name] = remember(t.next.history[q.Name], q.Acked)
-		in, acked, failed = in+max(q.In, 0), acked+max(q.Acked, 0), failed+max(q.Failed, 0)
+		in, acked, failed = in+max(q.In, 0), acked+max(q.Acked, 0), failed+max(q.Failed, 0)+max(q.Terminated, 0)
 	}
 	t.next.frame, t.next.history = f, history // drops deleted queues
 	if f.Seconds > 0 {
@@ -267,7 +271,8 @@ func (t *topScreen) lines(width int) []string {
 	if !t.hasHistory() {
 		l.spark = 0
 	}
-	lines := append([]string{t.title(&l, len(queues)), t.total(&l)}, t.status(&l)...)
+	lines := append([]string{t.title(&l, len(queues)), t.total(&l)}, t.wrong(&l)...)
+	lines = append(lines, t.status(&l)...)
 	if t.help {
 		for _, line := range topHelp {
 			lines = append(lines, terminal.Fit(line, l.width))
@@ -311,6 +316,24 @@ func (t *topScreen) total(l *topLayout) string {
 	return terminal.Fit(strings.TrimRight(strings.Join(parts, "  "), " "), l.width)
 }
 
+// wrong returns a line for each of the worst findings.
+func (t *topScreen) wrong(l *topLayout) (lines []string) {
+	a := &t.frame.Attention
+	for i := range a.Findings {
+		text := terminal.Fit(findingTitle(terminal.Style{}, &a.Findings[i]), l.width)
+		if a.Findings[i].Severity == "critical" {
+			text = t.paint.Red(text)
+		} else {
+			text = t.paint.Yellow(text)
+		}
+		lines = append(lines, text)
+	}
+	if a.Truncated > 0 {
+		lines = append(lines, t.paint.Dim(terminal.Fit(fmt.Sprintf("%s more: fila status", terminal.Plural(int64(a.Truncated), "finding")), l.width)))
+	}
+	return lines
+}
+
 // status returns the line with the state and the keys.
 func (t *topScreen) status(l *topLayout) []string {
 	var lines []string
@@ -347,7 +370,8 @@ var topHelp = []string{
 	"READY  may go now           PARKED  held back by a gate",
 	"DELAY  wait for their time  FLIGHT  with consumers",
 	"Per second: IN taken, OUT delivered, ACKED done,",
-	"            FAIL nacks and leases that ran out",
+	"            FAIL nacks and leases that ran out, TERM ended by +TERM,",
+	"            DEAD all that became dead letters",
 	"OLDEST how old the oldest unfinished message is",
 }
 

@@ -3,6 +3,7 @@ package admin
 import (
 	"log/slog"
 
+	"github.com/filaq/fila/sidecar/attention"
 	"github.com/filaq/fila/sidecar/circuit"
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/shard"
@@ -21,6 +22,11 @@ type Options struct {
 	DataDir  string      // backups go to a directory in it
 	Cluster  Cluster     // nil: no cluster
 	Node     string      // the name of this node in the cluster; "": no cluster
+	// Limits returns the use of the limits of the process; nil: not known.
+	Limits func() []attention.Limit
+	// SharedAway returns why the bucket of shared circuits and limits cannot be reached, nil
+	// if it can; nil: nothing is shared.
+	SharedAway func() error
 }
 
 // Admin carries out the verbs. Its methods may be called from any goroutine.
@@ -34,6 +40,7 @@ type Admin struct {
 	node    string  // "": no cluster
 	gates   gateStates
 	backups *backups
+	watcher watcher
 	objects objects
 	table   []Verb
 	piece   int // how many slots of a queue are read at a time, so that the queue works in between
@@ -45,6 +52,7 @@ func New(o Options) *Admin {
 		log: o.Log, shards: o.Shards, control: o.Control, permits: o.Permits, cluster: o.Cluster, peers: o.Peers, node: o.Node, piece: 16_384,
 		gates:   gateStates{now: o.Shards.Now, limits: o.Control.LimitsOf, circuit: o.Control.CircuitInfo},
 		backups: newBackups(o.Log, o.DataDir, o.Store),
+		watcher: watcher{limits: o.Limits, sharedAway: o.SharedAway},
 	}
 	a.table = a.newTable()
 	return a

@@ -234,20 +234,24 @@ func (a *Admin) noisy(q *shard.Queue, req api.NoisyRequest) (api.NoisyReply, *wi
 	if !q.View(func(m *queue.Queue, side queue.Role, now int64) { v = m.Inspect(side).Noise(req.Limit, now) }) {
 		return api.NoisyReply{}, q.Gone()
 	}
+	return noisyReply(q.Name(), &v), nil
+}
+
+func noisyReply(name string, v *inspect.NoiseView) api.NoisyReply {
 	reply := api.NoisyReply{
-		Queue: q.Name(), InFlight: v.InFlight, BusyMs: v.Took / 1e6, Noisy: []api.NoisyFlow{},
+		Queue: name, InFlight: v.InFlight, BusyMs: v.Took / 1e6, Noisy: []api.NoisyFlow{},
 		QuietPending: v.QuietPending, QuietOldestAgeMs: v.QuietOldest / 1e6,
 	}
 	for i := range v.Noisy {
 		n := &v.Noisy[i]
 		reply.Noisy = append(reply.Noisy, api.NoisyFlow{
 			Key: wire.ShowKey(n.Key), InFlight: n.InFlight, InFlightShare: part(n.InFlight, v.InFlight),
-			BusyMs: n.Took / 1e6, BusyShare: part(n.Took, v.Took), Ended: n.Ended, Pending: n.Pending,
+			BusyMs: n.Took / 1e6, BusyShare: part(n.Took, v.Took), Ended: n.Ended, Pending: n.Pending, FairShare: n.Fair,
 		})
 	}
 	reply.Waiting = waitingFlows(v.Waiting)
 	reply.StarvedFlows, reply.Starved = v.Starving, waitingFlows(v.Starved)
-	return reply, nil
+	return reply
 }
 
 func waitingFlows(flows []inspect.WaitingFlow) []api.WaitingFlow {

@@ -212,6 +212,8 @@ func (a *Admin) rows() []Verb {
 		lists(api.VerbGuardPermits, a.guardPermits).at(nil, listPermits),
 		changes(api.VerbGuardEnd, a.guardEnd).at(nil, endPermits),
 
+		lists(api.VerbAttention, a.attention).at(nil, attentionOfAll),
+
 		reads(api.VerbReload, a.reload).at(nil, reloadAll).waiting(),
 		// A backup holds payloads and the key of tokens.
 		changesAudited(a, api.VerbStoreBackup, func(*api.Empty) string { return "store" }, a.backups.make).waiting(),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/inspect"
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 )
 
@@ -46,6 +47,7 @@ func beside(r *rig, credit int) inspect.NoiseView {
 
 // Where no message of another flow waits, nobody is noisy: neither on an idle queue after
 // all flows have worked a lot, nor where a flow with a backlog has the consumers for itself.
+// Where one waits, a flow is noisy that has more than its share, not one that is busy.
 func TestNoFlowIsNoisyWithoutOthersWaiting(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 30, 0)
@@ -60,7 +62,7 @@ func TestNoFlowIsNoisyWithoutOthersWaiting(t *testing.T) {
 	require.NotContains(t, noisyKeys(r.M.Inspect(queue.Main).Noise(5, r.Now)), "a")
 	r.Enqueue("quiet", nil)
 	r.Step()
-	require.Equal(t, []string{"a", "b", "c"}, noisyKeys(r.M.Inspect(queue.Main).Noise(5, r.Now)))
+	require.Equal(t, []string{"a"}, noisyKeys(r.M.Inspect(queue.Main).Noise(5, r.Now)))
 }
 
 // A flow with more than a tenth of the messages in flight is noisy from 30 messages on, where
@@ -77,7 +79,7 @@ func TestNoisyInFlight(t *testing.T) {
 	require.Empty(t, r.M.Inspect(queue.Main).Noise(5, r.Now).Noisy, "29 are few")
 	r.Consume(queue.Main, "v", 1, 0)
 	v := r.M.Inspect(queue.Main).Noise(5, r.Now)
-	require.Equal(t, []inspect.NoisyFlow{{Key: "noisy", InFlight: 30, Pending: 10}}, v.Noisy)
+	require.Equal(t, []inspect.NoisyFlow{{Key: "noisy", InFlight: 30, Pending: 10, Fair: 0.5}}, v.Noisy)
 	require.EqualValues(t, 30, v.InFlight)
 	require.EqualValues(t, 1, v.QuietPending)
 	require.EqualValues(t, time.Second, v.QuietOldest)
@@ -106,7 +108,7 @@ func TestNoisyByTime(t *testing.T) {
 	require.Empty(t, beside(r, 10).Noisy)
 	work(r, "noisy", 1, 100*time.Millisecond)
 	v := beside(r, 10)
-	require.Equal(t, []inspect.NoisyFlow{{Key: "noisy", Took: int64(3 * time.Second), Ended: 30}}, v.Noisy)
+	require.Equal(t, []inspect.NoisyFlow{{Key: "noisy", Took: int64(3 * time.Second), Ended: 30, Fair: 1. / 22}}, v.Noisy)
 	require.EqualValues(t, 5*time.Second, v.Took)
 
 	r.Pass(time.Minute)
@@ -118,6 +120,43 @@ func TestNoisyByTime(t *testing.T) {
 	require.Equal(t, inspect.NoiseView{Stats: r.M.Inspect(queue.Main).Stats(r.Now)}, v)
 	work(r, "q1", 1, time.Millisecond)
 	require.EqualValues(t, time.Millisecond, r.M.Inspect(queue.Main).Noise(5, r.Now).Took, "what was is forgotten")
+}
+
+// A flow is noisy if it has more than its weight entitles it to, and quiet otherwise.
+func TestNoisyByWeight(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		weight uint32 // of the busy flow, in thousandths
+		others int    // flows of weight 1 that work as long, together
+		each   time.Duration
+		noisy  bool
+	}{
+		{"four flows with their fair share", 1000, 3, 100 * time.Millisecond, false},
+		{"as busy as nine others together, of equal weight", 1000, 9, 100 * time.Millisecond / 9, true},
+		{"as busy as nine others together, with their weight", 9000, 9, 100 * time.Millisecond / 9, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t, nil)
+			r.Consume(queue.Main, "w", 10, 0)
+			weighted := func(n int) {
+				for range n {
+					r.Enqueue("busy", func(m *store.Message) { m.Weight = tc.weight })
+					d := r.One()
+					r.Pass(100 * time.Millisecond)
+					r.Finished(d)
+				}
+			}
+			weighted(40)
+			for i := range tc.others {
+				work(r, fmt.Sprint("other", i), 40, tc.each)
+			}
+			r.Leave(queue.Main, "w")
+			r.Enqueue("busy", func(m *store.Message) { m.Weight = tc.weight })
+			r.Enqueue("other0", nil)
+			r.Step()
+			require.Equal(t, tc.noisy, len(r.M.Inspect(queue.Main).Noise(5, r.Now).Noisy) > 0)
+		})
+	}
 }
 
 // Among many more keys than are counted one by one those with a large part are found.

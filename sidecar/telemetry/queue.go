@@ -124,6 +124,9 @@ var counted, deadAt, failuresAt, heldAt, hooksAt = func() (all []series, dead, f
 	return all, dead, failures, held, hooks
 }()
 
+// terminatedAt is the position of dead letters that consumers ended.
+var terminatedAt = deadAt + slices.Index(reasons, wire.ReasonTerm)
+
 // Queue holds the counters of one queue. Series that were never counted cost next to nothing.
 type Queue struct {
 	metrics  *Metrics
@@ -374,6 +377,7 @@ func (q *Queue) Snapshot() map[string]int64 {
 		add(&counterSpecs[i], q.counts[i].Load())
 	}
 	add(&counterSpecs[deadSpec], q.sum(deadAt, len(reasons)))
+	values["terminated"] = q.counts[terminatedAt].Load()
 	return values
 }
 
@@ -381,7 +385,8 @@ func (q *Queue) Snapshot() map[string]int64 {
 func (q *Queue) Detail() api.QueueDetail {
 	d := api.QueueDetail{
 		Enqueued: q.counts[enqueued].Load(), Delivered: q.counts[delivered].Load(), Acked: q.counts[acked].Load(),
-		Failed: q.sum(failuresAt, len(rules.Severities)), DeadLettered: q.sum(deadAt, len(reasons)),
+		Failed: q.sum(failuresAt, len(rules.Severities)), Expired: q.counts[expired].Load(),
+		Terminated: q.counts[terminatedAt].Load(), DeadLettered: q.sum(deadAt, len(reasons)),
 		Waits: make([]int64, len(latencyBuckets)+1),
 	}
 	q.mu.Lock()
@@ -389,7 +394,23 @@ func (q *Queue) Detail() api.QueueDetail {
 	for i, n := range q.mu.latency.count {
 		d.Waits[i] = int64(n)
 	}
+	for _, n := range q.mu.refused {
+		d.Refused += n
+	}
 	return d
+}
+
+// MostRefused returns the error number of most refusals, 0 if there are none.
+func (q *Queue) MostRefused() (code int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	most := int64(0)
+	for c, n := range q.mu.refused {
+		if n > most || n == most && c < code {
+			code, most = c, n
+		}
+	}
+	return code
 }
 
 // Hook returns the counters of one of the queue's hooks, on_enqueue or on_failure.

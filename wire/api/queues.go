@@ -133,8 +133,11 @@ type QueueDetail struct {
 	Enqueued     int64 `json:"enqueued"`
 	Delivered    int64 `json:"delivered"`
 	Acked        int64 `json:"acked"`
-	Failed       int64 `json:"failed"` // attempts: nacks and expired leases
+	Failed       int64 `json:"failed"`     // attempts: nacks and expired leases
+	Expired      int64 `json:"expired"`    // leases
+	Terminated   int64 `json:"terminated"` // messages that consumers ended with +TERM; they are dead letters, too
 	DeadLettered int64 `json:"dead_lettered"`
+	Refused      int64 `json:"refused"` // requests
 	// Waits counts deliveries by how long their message waited since it was enqueued or
 	// became due: at most each of [WaitBounds], and longer.
 	Waits []int64 `json:"waits"`
@@ -242,9 +245,10 @@ type NoisyRequest struct {
 func (r *NoisyRequest) check() *wire.Error { return wire.InRange("limit", r.Limit, 0, MaxNoisyLimit) }
 
 // NoisyReply answers a [NoisyRequest]. A flow is noisy if, while a message of another flow
-// is ready, it has more than a tenth of the messages in flight and at least 30 of them, or
-// more than a tenth of the time that consumers worked in the last one to two minutes, for
-// at least 30 messages.
+// is ready, it has more of the consumers than its fair share and a tenth: of the messages in
+// flight, and at least 30 of them, or of the time that consumers worked in the last one to
+// two minutes, for at least 30 messages. Its fair share is its weight among the weights of
+// all flows that use consumers or could.
 type NoisyReply struct {
 	Queue            string        `json:"queue"`
 	InFlight         int64         `json:"in_flight"` // of all flows
@@ -264,8 +268,9 @@ type NoisyFlow struct {
 	InFlightShare float64 `json:"in_flight_share"` // of all flows
 	BusyMs        int64   `json:"busy_ms"`
 	BusyShare     float64 `json:"busy_share"`
-	Ended         int64   `json:"ended"`   // deliveries that busy_ms is the time of
-	Pending       int64   `json:"pending"` // ready
+	Ended         int64   `json:"ended"`      // deliveries that busy_ms is the time of
+	FairShare     float64 `json:"fair_share"` // that its weight entitles it to, 0 to 1
+	Pending       int64   `json:"pending"`    // ready
 }
 
 // WaitingFlow is a quiet flow whose first message waits only for its turn or for a consumer.

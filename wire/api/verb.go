@@ -209,6 +209,10 @@ var (
 	})
 	VerbGuardEnd = verb(Verb[GuardEndRequest, GuardEndReply]{Name: "guard-end", check: (*GuardEndRequest).check})
 
+	VerbAttention = verb(Verb[AttentionRequest, Attention]{
+		Name: "attention", defaults: AttentionRequest{Limit: DefaultFindings}, check: (*AttentionRequest).check,
+	})
+
 	VerbReload = verb(Verb[ReloadRequest, ReloadReply]{Name: "reload"})
 	// VerbStoreBackup writes into the directory backups of the data directory. A request
 	// cannot name a path.

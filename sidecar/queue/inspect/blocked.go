@@ -61,10 +61,11 @@ func (p *places) at(k placeKey) (b *BlockedView, added bool) {
 	return &p.list[i], !ok
 }
 
-// add counts n messages of a flow that wait for w, in a subqueue of their own.
-func (h *blocked) add(r *Reader, w WaitReason, f drr.Flow, n int64) {
+// add counts n messages of a flow that wait for w, in a subqueue of their own. It returns
+// the place, valid until the next call; nil: places are not wanted.
+func (h *blocked) add(r *Reader, w WaitReason, f drr.Flow, n int64) *BlockedView {
 	if n == 0 || !w.Blocks() {
-		return
+		return nil
 	}
 	h.by[w.By] += n
 	switch {
@@ -91,7 +92,9 @@ func (h *blocked) add(r *Reader, w WaitReason, f drr.Flow, n int64) {
 		if b.Flows++; ofKey {
 			b.Flows = 1
 		}
+		return b
 	}
+	return nil
 }
 
 func (h *blocked) total() (n int64) {
@@ -156,7 +159,9 @@ func (e *evaluator) all(h *blocked) {
 			continue
 		}
 		if n := t.Links.Count(&sub.List); n > 0 {
-			h.add(e.Reader, e.reason(sub.Flow, sub, false), sub.Flow, int64(n))
+			if b := h.add(e.Reader, e.reason(sub.Flow, sub, false), sub.Flow, int64(n)); b != nil {
+				b.Wait = max(b.Wait, e.now-t.Slots.Get(t.Links.Seq(t.Links.First(&sub.List))).ReadyAt)
+			}
 		}
 		if sub.Ordered > 0 {
 			ordered -= int64(sub.Ordered)

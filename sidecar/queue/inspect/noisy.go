@@ -8,10 +8,12 @@ import (
 	"github.com/filaq/fila/sidecar/queue/gates"
 )
 
-// A flow is noisy if it has more than a tenth of the messages in flight, and at least
-// leastNoisy, or more than a tenth of the recent work of consumers, for at least
-// leastNoisy messages, while a message of another flow is ready. On a queue where
-// nobody else waits, a flow disturbs nobody, however much it uses.
+// A flow is noisy if it has more than its fair share and a tenth of the messages in flight,
+// and at least leastNoisy, or of the recent work of consumers, for at least leastNoisy
+// messages, while a message of another flow is ready. Its fair share is its weight among
+// the weights of the flows that compete for consumers: a flow that has what it is entitled
+// to disturbs nobody. On a queue where nobody else waits, a flow disturbs nobody, however
+// much it uses.
 const (
 	noisyPart  = 10
 	leastNoisy = 30
@@ -21,9 +23,10 @@ const (
 type NoisyFlow struct {
 	Key      string
 	InFlight int64
-	Took     int64 // ns that consumers have worked on deliveries that ended lately
-	Ended    int64 // deliveries that ended lately
-	Pending  int64 // ready
+	Took     int64   // ns that consumers have worked on deliveries that ended lately
+	Ended    int64   // deliveries that ended lately
+	Pending  int64   // ready
+	Fair     float64 // its fair share, 0 to 1
 }
 
 // WaitingFlow is a flow that is not noisy and whose first message is not blocked.
@@ -140,9 +143,10 @@ func (r *Reader) noisy(now int64) []NoisyFlow {
 		byKey[key].InFlight = n
 	}
 	var list []NoisyFlow
+	all := r.competing(byKey)
 	for _, n := range byKey {
-		if n.InFlight >= leastNoisy && n.InFlight*noisyPart > inFlight ||
-			n.Ended >= leastNoisy && n.Took > took/noisyPart {
+		n.Fair = float64(r.weightOf(n.Key)) / float64(all)
+		if n.InFlight >= leastNoisy && exceeds(n.InFlight, inFlight, n.Fair) || n.Ended >= leastNoisy && exceeds(n.Took, took, n.Fair) {
 			list = append(list, *n)
 		}
 	}
@@ -151,6 +155,41 @@ func (r *Reader) noisy(now int64) []NoisyFlow {
 		return cmp.Or(cmp.Compare(b.Took, a.Took), cmp.Compare(b.InFlight, a.InFlight), cmp.Compare(a.Key, b.Key))
 	})
 	return list
+}
+
+// exceeds reports whether n of all is more than a fair share and a tenth.
+func exceeds(n, all int64, fair float64) bool {
+	return float64(n) > (fair+1./noisyPart)*float64(all)
+}
+
+// competing sums up the weights of the flows that use consumers, which byKey has, and of the
+// flows in the schedule, the first readLines of them.
+func (r *Reader) competing(byKey map[string]*NoisyFlow) (all int64) {
+	for key := range byKey {
+		all += r.weightOf(key)
+	}
+	n := 0
+	for f := range r.t.Sched.All() {
+		if n++; n > readLines {
+			break
+		}
+		if byKey[r.t.Name(f)] == nil {
+			all += r.t.Weight(f)
+		}
+	}
+	return all
+}
+
+// weightOf is the weight of a fairness key, 1 if none of its messages is left.
+func (r *Reader) weightOf(key string) int64 {
+	const one = 1000 // thousandths
+	if f, ok := r.t.Keys.IDs[key]; ok {
+		return r.t.Weight(f)
+	}
+	if w, ok := r.t.Keys.Overrides[key]; ok {
+		return int64(w)
+	}
+	return one
 }
 
 // disturbing keeps the flows beside which a message of another flow is ready, and

@@ -93,6 +93,7 @@ type BlockedView struct {
 	Key      string // of a pause of a key
 	Messages int64
 	Flows    int
+	Wait     int64 // ns since the first message of a subqueue here became ready; 0: not known
 }
 
 // StateView is what a queue waits for.

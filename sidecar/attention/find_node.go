@@ -1,0 +1,197 @@
+package attention
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
+)
+
+const (
+	// lagMs is how far behind a standby may be.
+	lagMs = 5000
+	// byMaxFailures is api.PauseInfo.By of a pause that a safety limit has begun.
+	byMaxFailures = "max_failures"
+)
+
+func diskLow(v *view, add func(api.Finding)) {
+	if v.Disk != nil && v.Disk.Low {
+		add(api.Finding{
+			Node: v.Node, Why: fmt.Sprintf("%d MiB are free on the disk of the store.", v.Disk.Free>>20),
+			Action: api.FindingAction{Text: "Free space beside the store: old backups, logs.", Command: command("queue", "list"), Page: "/queues"},
+		})
+	}
+}
+
+func sharedDegraded(v *view, add func(api.Finding)) {
+	if v.SharedAway != nil {
+		add(api.Finding{
+			Node: v.Node, Why: "The bucket cannot be reached: " + v.SharedAway.Error() + ".",
+			Action: api.FindingAction{Text: "Look at the NATS servers and their JetStream.", Command: command("throttle", "list"), Page: "/gates"},
+		})
+	}
+}
+
+func nearLimits(v *view, add func(api.Finding)) {
+	for _, l := range v.Limits {
+		if l.Max > 0 && l.Used*5 > l.Max*4 {
+			add(api.Finding{
+				Node: v.Node, Gate: "limits." + l.Name, Why: fmt.Sprintf("%d of %d of limits.%s are used.", l.Used, l.Max, l.Name),
+				Action: api.FindingAction{Text: "Find out who makes so many names, or raise the limit and restart.", Command: command("config", "list"), Page: "/settings"},
+			})
+		}
+	}
+}
+
+// blockedBy sums up the messages that a gate blocks; the gate of a fairness key is of one
+// queue.
+func blockedBy(v *view, queue, gate string) (messages int64, tenants int) {
+	for i := range v.Queues {
+		q := &v.Queues[i]
+		if queue != "" && q.Name != queue {
+			continue
+		}
+		for _, b := range q.Blocked {
+			if b.Gate == gate {
+				messages, tenants = messages+b.Messages, tenants+b.Tenants
+			}
+		}
+	}
+	return messages, tenants
+}
+
+func openCircuits(v *view, add func(api.Finding)) {
+	for i := range v.Circuits {
+		c := &v.Circuits[i]
+		paused := slices.ContainsFunc(v.Pauses, func(p api.PauseInfo) bool { return p.Kind == api.PauseCircuit && p.Name == c.Key })
+		if c.State == "closed" || paused {
+			continue
+		}
+		f := api.Finding{
+			Gate: "circuit:" + c.Key, Why: "It is " + c.State + ".",
+			Action: api.FindingAction{Text: "Mend the destination; the circuit closes by itself when probes succeed.", Command: command("circuit", "close", c.Key), Page: "/gates/circuit?key=" + url.QueryEscape(c.Key)},
+		}
+		if c.Cause != "" {
+			f.Why = "It is " + c.State + ", cause: " + c.Cause + "."
+		}
+		if c.ConsecutiveFailures > 0 {
+			f.Why += " " + wire.Plural(int64(c.ConsecutiveFailures), "failure") + " in a row."
+		}
+		if c.OpenUntil == "closed" {
+			f.Action.Text = "Close it when the destination works again: it does not close by itself."
+		}
+		f.Messages, f.Tenants = blockedBy(v, "", f.Gate)
+		add(f)
+	}
+}
+
+func safetyPauses(v *view, add func(api.Finding)) { eachPause(v, true, add) }
+
+func pauses(v *view, add func(api.Finding)) { eachPause(v, false, add) }
+
+// eachPause adds the pauses that a safety limit has begun, or all others.
+func eachPause(v *view, bySafety bool, add func(api.Finding)) {
+	for i := range v.Pauses {
+		p := &v.Pauses[i]
+		if (p.By == byMaxFailures) != bySafety {
+			continue
+		}
+		f := api.Finding{Since: p.Since, Why: pauseText(p)}
+		f.Action = api.FindingAction{Text: "Resume it when the reason is gone.", Command: command("resume", p.Kind, p.Name), Page: "/gates"}
+		gate := p.Kind + ":" + p.Name
+		switch p.Kind {
+		case api.PauseQueue:
+			f.Queue, f.Action.Page = p.Name, queuePage(p.Name, "")
+			f.Messages, f.Tenants = blockedBy(v, p.Name, gate)
+		case api.PauseKey:
+			f.Queue, f.Key = p.Queue, p.Name
+			f.Action.Command, f.Action.Page = command("resume", p.Kind, p.Queue, p.Name), queuePage(p.Queue, "/tenants")
+			f.Messages, f.Tenants = blockedBy(v, p.Queue, gate)
+		default:
+			f.Gate, f.Action.Page = gate, "/gates/"+p.Kind+"?key="+url.QueryEscape(p.Name)
+			f.Messages, f.Tenants = blockedBy(v, "", gate)
+		}
+		add(f)
+	}
+}
+
+func pauseText(p *api.PauseInfo) string {
+	text := "Paused by " + p.By
+	if p.Until != "" {
+		return text + " until " + p.Until + "."
+	}
+	return text + " until it is resumed."
+}
+
+// shards calls each with every shard of the cluster.
+func (v *view) shards(each func(s *api.ClusterShard)) {
+	if v.Cluster == nil {
+		return
+	}
+	for i := range v.Cluster.Shards {
+		each(&v.Cluster.Shards[i])
+	}
+}
+
+func logLost(v *view, add func(api.Finding)) {
+	v.shards(func(s *api.ClusterShard) {
+		if s.Lost == nil {
+			return
+		}
+		shard := s.Shard
+		add(api.Finding{
+			Shard: &shard, Why: fmt.Sprintf("The log ends at record %d, but node %s has record %d.", s.Lost.LogEnd, s.Lost.Node, s.Lost.Seq),
+			Action: api.FindingAction{Text: "Repair the log from the copy of a node.", Command: command("cluster", "repair", strconv.Itoa(shard), "--dry-run"), Page: "/cluster"},
+		})
+	})
+}
+
+func shardsWithoutOwner(v *view, add func(api.Finding)) {
+	v.shards(func(s *api.ClusterShard) {
+		if s.Owner != "" || s.Lost != nil {
+			return
+		}
+		shard := s.Shard
+		add(api.Finding{
+			Shard: &shard, Why: "No node that was heard in the last ten seconds owns it.",
+			Action: api.FindingAction{Text: "Start the missing nodes, or look why the others do not take over.", Command: command("cluster", "status"), Page: "/cluster"},
+		})
+	})
+}
+
+func degradedServers(v *view, add func(api.Finding)) {
+	if v.Cluster == nil {
+		return
+	}
+	for _, s := range v.Cluster.Servers {
+		if len(s.Missing) > 0 {
+			add(api.Finding{
+				Node: s.Server, Why: "NATS server " + s.Server + ": " + strings.Join(s.Missing, ", ") + ".",
+				Action: api.FindingAction{Text: "Change the configuration of the NATS server.", Command: command("cluster", "status"), Page: "/cluster"},
+			})
+		}
+	}
+}
+
+func laggingStandbys(v *view, add func(api.Finding)) {
+	v.shards(func(s *api.ClusterShard) {
+		for _, b := range s.Standbys {
+			if b.BehindMs <= lagMs && b.Error == "" {
+				continue
+			}
+			shard, why := s.Shard, fmt.Sprintf("The copy of shard %d at node %s is %s behind.", s.Shard, b.Node, waited(time.Duration(b.BehindMs)*time.Millisecond))
+			if b.Error != "" {
+				why = fmt.Sprintf("Node %s cannot follow the log of shard %d: %s.", b.Node, s.Shard, b.Error)
+			}
+			add(api.Finding{
+				Shard: &shard, Node: b.Node, Why: why,
+				Action: api.FindingAction{Text: "Look at the disk, the CPU and the network of the node.", Command: command("cluster", "status"), Page: "/cluster"},
+			})
+		}
+	})
+}

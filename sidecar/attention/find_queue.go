@@ -1,0 +1,269 @@
+package attention
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
+)
+
+// Thresholds of conditions about queues. The alerts have the same.
+const (
+	risingDead    = 10
+	risingWithin  = 15 * time.Minute
+	hookWithin    = 2 * time.Minute
+	noisyWait     = time.Second
+	oldAge        = time.Hour
+	agingAge      = 5 * time.Minute
+	expiredLeases = 10
+	expiredPart   = 20 // one in expiredPart deliveries
+	expiredWithin = 5 * time.Minute
+	refusedMany   = 100
+	refusedWithin = 10 * time.Minute
+	lateAfter     = time.Minute
+	heldAfter     = time.Minute
+)
+
+// queuePage is the path of a page of a queue.
+func queuePage(queue, tab string) string { return "/queues/" + url.PathEscape(queue) + tab }
+
+// command joins words to a command of the command line, quoted for a shell.
+func command(words ...string) string {
+	for i, w := range words {
+		if w == "" || strings.ContainsFunc(w, needsQuote) || i > 0 && strings.HasPrefix(w, "-") && w != "--dry-run" {
+			words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return "fila " + strings.Join(words, " ")
+}
+
+// waited formats a duration, from ten seconds on without fractions.
+func waited(d time.Duration) string {
+	if d >= 10*time.Second {
+		d = d.Round(time.Second)
+	}
+	return d.String()
+}
+
+func needsQuote(r rune) bool {
+	plain := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:/@%+,=", r)
+	return !plain
+}
+
+func noConsumers(v *view, add func(api.Finding)) {
+	for i := range v.Queues {
+		if q := &v.Queues[i]; q.Consumers == 0 && q.ready() > 0 {
+			add(api.Finding{
+				Queue: q.Name, Messages: q.ready(), Tenants: q.Tenants,
+				Why:    "No consumer is registered, and no fetch waits.",
+				Action: api.FindingAction{Text: "Start a consumer, or find out why the last one has stopped.", Command: command("queue", "inspect", q.Name), Page: queuePage(q.Name, "")},
+			})
+		}
+	}
+}
+
+func failingHooks(v *view, add func(api.Finding)) {
+	for i := range v.Queues {
+		q := &v.Queues[i]
+		recent := rise(v.before[i].before(v.now[i], hookWithin).failed, v.now[i].failed) > 0
+		for _, h := range q.Hooks {
+			if h.State == "closed" && h.ConsecutiveFailures == 0 && (!recent || h.Failures+h.Bypassed == 0) {
+				continue
+			}
+			f := api.Finding{Queue: q.Name, Hook: h.Hook}
+			what := "every message takes the default fairness key, weight and gates, so its tenants share one place in the schedule"
+			if h.Hook == wire.HookOnFailure {
+				what = "the retry policy of the queue decides about failed messages instead"
+			}
+			f.Why = fmt.Sprintf("%s fails: %s.", h.Hook, what)
+			if h.State != "closed" {
+				f.Why = fmt.Sprintf("The circuit of %s is %s after failures: %s.", h.Hook, h.State, what)
+			}
+			if h.LastError != "" {
+				f.Why += " The last error: " + h.LastError
+			}
+			f.Action = api.FindingAction{Text: "Mend the script, then close its circuit.", Command: command("hook", "reset", q.Name), Page: queuePage(q.Name, "/hooks")}
+			add(f)
+		}
+	}
+}
+
+// riseOfDead is how many messages of a queue became dead letters lately.
+func riseOfDead(v *view, i int) int64 {
+	return rise(v.before[i].before(v.now[i], risingWithin).dead, v.now[i].dead)
+}
+
+func risingDeadLetters(v *view, add func(api.Finding)) {
+	for i := range v.Queues {
+		q := &v.Queues[i]
+		if n := riseOfDead(v, i); n > risingDead && q.Dead > 0 {
+			add(api.Finding{
+				Queue: q.Name, Messages: n, Why: fmt.Sprintf("Consumers ended messages with +TERM, or they failed as often as the queue allows. %s in %s.", are(q.Dead, "dead letter"), q.DLQ),
+				Action: api.FindingAction{Text: "Read the errors by group, mend their cause, then redrive.", Command: command("dead", "groups", q.Name), Page: queuePage(q.Name, "/dead")},
+			})
+		}
+	}
+}
+
+// are returns "1 thing is" or "7 things are".
+func are(n int64, thing string) string {
+	if n == 1 {
+		return wire.Plural(n, thing) + " is"
+	}
+	return wire.Plural(n, thing) + " are"
+}
+
+func deadLetters(v *view, add func(api.Finding)) {
+	for i := range v.Queues {
+		q := &v.Queues[i]
+		if q.Dead > 0 && riseOfDead(v, i) <= risingDead {
+			add(api.Finding{
+				Queue: q.Name, Messages: q.Dead, Why: q.DLQ + " keeps them until somebody redrives or deletes them.",
+				Action: api.FindingAction{Text: "Redrive them if the cause is mended, or delete them.", Command: command("dead", "groups", q.Name), Page: queuePage(q.Name, "/dead")},
+			})
+		}
+	}
+}
+
+func starvedTenants(v *view, add func(api.Finding)) {
+	for i := range v.Queues {
+		q := &v.Queues[i]
+		if q.Detail == nil || q.Detail.StarvedFlows == 0 {
+			continue
+		}
+		f := api.Finding{
+			Queue: q.Name, Tenants: q.Detail.StarvedFlows, Why: "None of their messages was delivered while messages of others were.",
+			Action: api.FindingAction{Text: "Add consumers, or limit the tenants that keep them busy.", Command: command("noisy", q.Name), Page: queuePage(q.Name, "/tenants")},
+		}
+		if q.Noise != nil {
+			f.Why = "None of the messages of " + names(q.Noise.Starved, f.Tenants, waitingKey) + " was delivered while messages of others were."
+			for _, w := range q.Noise.Starved {
+				f.Messages += w.Pending
+			}
+		}
+		f.Messages = max(f.Messages, 1) // a flow that starves has a message
+		add(f)
+	}
+}
+
+func noisyTenants(v *view, add func(api.Finding)) {
+	for i := range v.Queues {
+		q := &v.Queues[i]
+		d := q.Detail
+		if d == nil || d.NoisyFlows == 0 || d.QuietPending == 0 || time.Duration(d.QuietOldestAgeMs)*time.Millisecond < noisyWait || q.Noise == nil {
+			continue
+		}
+		why := names(q.Noise.Noisy, d.NoisyFlows, func(n api.NoisyFlow) string {
+			return fmt.Sprintf("%s has %.0f %% of the consumers' work and is entitled to %.0f %%", n.Key, 100*max(n.BusyShare, n.InFlightShare), 100*n.FairShare)
+		})
+		add(api.Finding{
+			Queue: q.Name, Messages: d.QuietPending, Tenants: max(q.Tenants-d.NoisyFlows, 0),
+			Why:    why + fmt.Sprintf(". The longest wait of the others is %s.", waited(time.Duration(d.QuietOldestAgeMs)*time.Millisecond)),
+			Action: api.FindingAction{Text: "Limit the concurrency of its messages with a throttle key, or add consumers.", Command: command("noisy", q.Name), Page: queuePage(q.Name, "/tenants")},
+		})
+	}
+}
+
+func waitingKey(f api.WaitingFlow) string { return f.Key }
+
+// names lists up to three names of all.
+func names[T any](list []T, all int, name func(T) string) string {
+	const most = 3
+	var parts []string
+	for _, one := range list[:min(len(list), most)] {
+		parts = append(parts, name(one))
+	}
+	text := strings.Join(parts, ", ")
+	if more := all - len(parts); more > 0 && len(parts) > 0 {
+		text += " and " + strconv.Itoa(more) + " more"
+	}
+	return text
+}
+
+func oldMessages(v *view, add func(api.Finding)) {
+	for i := range v.Queues {
+		q, age := &v.Queues[i], v.now[i].oldest
+		if q.Consumers == 0 || q.ready() == 0 || age < agingAge {
+			continue
+		}
+		before := v.before[i].before(v.now[i], agingAge+pointEvery)
+		span := v.now[i].at.Sub(before.at)
+		rises := span >= agingAge && age-before.oldest >= span*4/5
+		if age < oldAge && !rises {
+			continue
+		}
+		why := "The oldest message is " + waited(age) + " old."
+		if rises {
+			why += " It gets older: the consumers do not keep up, or do not get to it."
+		}
+		add(api.Finding{
+			Queue: q.Name, Messages: q.ready(), Tenants: q.Tenants, Why: why,
+			Action: api.FindingAction{Text: "Add consumers, or look what the oldest messages wait for.", Command: command("explain", "queue", q.Name), Page: queuePage(q.Name, "/messages")},
+		})
+	}
+}
+
+func expiringLeases(v *view, add func(api.Finding)) {
+	for i := range v.Queues {
+		q, before := &v.Queues[i], v.before[i].before(v.now[i], expiredWithin)
+		expired, delivered := rise(before.expired, v.now[i].expired), rise(before.delivered, v.now[i].delivered)
+		if expired > expiredLeases && expired*expiredPart > delivered {
+			add(api.Finding{
+				Queue: q.Name, Messages: expired, Why: fmt.Sprintf("%d of %d deliveries of the last five minutes ended with an expired lease: consumers die, hang or work for longer than visibility_timeout_ms.", expired, max(delivered, expired)),
+				Action: api.FindingAction{Text: "Look whether the consumers are alive; let them extend leases, or raise visibility_timeout_ms.", Command: command("queue", "inspect", q.Name), Page: queuePage(q.Name, "")},
+			})
+		}
+	}
+}
+
+func refusals(v *view, add func(api.Finding)) {
+	for i := range v.Queues {
+		q := &v.Queues[i]
+		if n := rise(v.before[i].before(v.now[i], refusedWithin).refused, v.now[i].refused); n > refusedMany {
+			add(api.Finding{
+				Queue: q.Name, Messages: n, Why: fmt.Sprintf("Most refusals of this queue have the number %d, see docs/errors.md.", q.RefusedBy),
+				Action: api.FindingAction{Text: "Drain the backlog, or mend the clients.", Command: command("queue", "inspect", q.Name), Page: queuePage(q.Name, "")},
+			})
+		}
+	}
+}
+
+func lateSchedules(v *view, add func(api.Finding)) {
+	for i := range v.Queues {
+		q := &v.Queues[i]
+		if q.Late == nil || v.At.Sub(q.Late.Due) < lateAfter {
+			continue
+		}
+		why := "Its run of " + wire.Timestamp(q.Late.Due.UnixNano()) + " was not made."
+		if q.Late.Why != "" {
+			why += " The queue refuses it: " + q.Late.Why
+		}
+		add(api.Finding{
+			Queue: q.Name, Schedule: q.Late.Name, Since: wire.Timestamp(q.Late.Due.UnixNano()), Why: why,
+			Action: api.FindingAction{Text: "Make room in the queue; the run is made then.", Command: command("schedule", "show", q.Name, q.Late.Name), Page: queuePage(q.Name, "/schedules")},
+		})
+	}
+}
+
+func heldByLimits(v *view, add func(api.Finding)) {
+	kinds := []string{"rate", "window", "concurrency", "reserved", "turn"}
+	for i := range v.Queues {
+		q := &v.Queues[i]
+		for _, b := range q.Blocked {
+			key, ok := strings.CutPrefix(b.Gate, "throttle:")
+			if !ok || !slices.Contains(kinds, b.Kind) || b.Wait < heldAfter {
+				continue
+			}
+			why := fmt.Sprintf("%s admits %s. The first message has waited for %s.", b.Gate, b.Limits, waited(b.Wait))
+			add(api.Finding{
+				Queue: q.Name, Gate: b.Gate, Messages: b.Messages, Tenants: b.Tenants, Why: why,
+				Action: api.FindingAction{Text: "Raise the limit if what it protects can take more.", Command: command("throttle", "show", key), Page: "/gates/throttle?key=" + url.QueryEscape(key)},
+			})
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package attention
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
+)
+
+// Monitor compares samples with the conditions. Its zero value is ready; it needs a lock of
+// its caller.
+type Monitor struct {
+	since     map[string]time.Time // of the findings of the last sample, by identity
+	histories map[string]history   // by queue; queues to which nothing happened have none
+	sampled   bool
+}
+
+// view is a sample with what was before.
+type view struct {
+	*Sample
+	now    []point // of each queue of the sample
+	before []history
+}
+
+// Find returns the findings of a sample, the worst first.
+func (m *Monitor) Find(s *Sample) []api.Finding {
+	v := m.remember(s)
+	var all []api.Finding
+	for i := range Conditions {
+		c := &Conditions[i]
+		c.find(v, func(f api.Finding) {
+			f.Condition, f.Severity, f.Title = c.Name, c.Severity, c.Title
+			all = append(all, f)
+		})
+	}
+	since := make(map[string]time.Time, len(all))
+	for i := range all {
+		f, id := &all[i], identity(&all[i])
+		began, ok := m.since[id]
+		if !ok {
+			began = s.At
+		}
+		if since[id] = began; f.Since == "" {
+			f.Since = wire.Timestamp(began.UnixNano())
+		}
+	}
+	m.since = since
+	return Merge(all)
+}
+
+// remember adds the sample to the histories.
+func (m *Monitor) remember(s *Sample) *view {
+	v := &view{Sample: s, now: make([]point, len(s.Queues)), before: make([]history, len(s.Queues))}
+	histories := make(map[string]history, len(m.histories))
+	for i := range s.Queues {
+		q := &s.Queues[i]
+		p, h := pointOf(q, s.At), m.histories[q.Name]
+		if v.now[i] = p; p.idle() && p.oldest == 0 {
+			continue
+		}
+		if len(h) == 0 && m.sampled {
+			h = history{{at: s.At.Add(-time.Second)}} // it has counted all of this since the sample before
+		}
+		h = h.add(p)
+		histories[q.Name], v.before[i] = h, h
+	}
+	m.histories, m.sampled = histories, true // without the queues that were deleted
+	return v
+}
+
+// identity is equal for findings about one object.
+func identity(f *api.Finding) string {
+	shard := ""
+	if f.Shard != nil {
+		shard = strconv.Itoa(*f.Shard)
+	}
+	return strings.Join([]string{f.Condition, f.Queue, f.Key, f.Gate, f.Hook, f.Schedule, shard, f.Node}, "\x00")
+}
+
+// Merge joins findings about one object, such as of a circuit whose messages wait at several
+// nodes, and sorts them: by severity, by the order of the table, and by how many messages
+// they hurt.
+func Merge(all []api.Finding) []api.Finding {
+	index := make(map[string]int, len(all))
+	merged := make([]api.Finding, 0, len(all))
+	for _, f := range all {
+		id := identity(&f)
+		i, ok := index[id]
+		if !ok {
+			index[id] = len(merged)
+			merged = append(merged, f)
+			continue
+		}
+		into := &merged[i]
+		into.Messages, into.Tenants = into.Messages+f.Messages, into.Tenants+f.Tenants
+		into.Since = min(into.Since, f.Since)
+	}
+	for i := range merged {
+		f := &merged[i]
+		if c := conditionOf(f); c != nil { // a newer node may know others
+			f.Whom = c.whomOf(f)
+		}
+	}
+	slices.SortStableFunc(merged, func(a, b api.Finding) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(api.Severities, a.Severity), slices.Index(api.Severities, b.Severity)),
+			cmp.Compare(rank(&a), rank(&b)), cmp.Compare(b.Messages, a.Messages), cmp.Compare(identity(&a), identity(&b)))
+	})
+	return merged
+}
+
+// rank is the place of a finding's condition in the table.
+func rank(f *api.Finding) int {
+	return slices.IndexFunc(Conditions, func(c Condition) bool { return c.Name == f.Condition })
+}
+
+func conditionOf(f *api.Finding) *Condition {
+	if i := rank(f); i >= 0 {
+		return &Conditions[i]
+	}
+	return nil
+}
