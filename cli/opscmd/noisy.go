@@ -20,9 +20,10 @@ func newNoisyCommand(env *command.Env) *cobra.Command {
 		Long: `Show which flows of a queue keep its consumers busy, and which others have waited
 longest.
 
-A flow is noisy if another flow has a ready message, and it has at least 30 messages
-and more than a tenth of those in flight, or of the consumers' time in the last one
-to two minutes (BUSY).
+A flow is noisy if another flow has a ready message, and it has more of the consumers
+than its fair share (FAIR: its weight among all flows that have work or wait) and a
+tenth: of the messages in flight, and at least 30, or of the consumers' time in the
+last one to two minutes (BUSY).
 
 WAIT is the time since a flow's first message became ready; flows whose messages are
 all blocked are left out. A flow STARVES if it could send but was not delivered from
@@ -41,10 +42,10 @@ for the queue's starve_after_ms while others were.`,
 func showNoisy(reply client.NoisyReply, _ []string) string {
 	head := "no flow of queue " + reply.Queue + " is noisy\n"
 	if len(reply.Noisy) > 0 {
-		t := terminal.NewTable("NOISY", "IN FLIGHT", "BUSY", "ENDED", "READY")
+		t := terminal.NewTable("NOISY", "FAIR", "IN FLIGHT", "BUSY", "ENDED", "READY")
 		for i := range reply.Noisy {
 			n := &reply.Noisy[i]
-			t.Row(terminal.Clean(n.Key), withShare(fmt.Sprint(n.InFlight), n.InFlightShare), withShare(terminal.Age(n.BusyMs), n.BusyShare), n.Ended, n.Pending)
+			t.Row(terminal.Clean(n.Key), fmt.Sprintf("%.0f%%", 100*n.FairShare), withShare(fmt.Sprint(n.InFlight), n.InFlightShare), withShare(terminal.Age(n.BusyMs), n.BusyShare), n.Ended, n.Pending)
 		}
 		head = t.String()
 	}

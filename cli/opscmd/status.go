@@ -64,7 +64,7 @@ func statusError(reply *client.Attention) error {
 
 func showStatus(env *command.Env, reply *client.Attention) string {
 	var b strings.Builder
-	if reply.Total == 0 {
+	if reply.Total+len(reply.Unanswered) == 0 {
 		b.WriteString("All is well.\n")
 	}
 	style := terminal.Style{}

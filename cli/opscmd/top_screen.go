@@ -370,8 +370,8 @@ var topHelp = []string{
 	"READY  may go now           PARKED  held back by a gate",
 	"DELAY  wait for their time  FLIGHT  with consumers",
 	"Per second: IN taken, OUT delivered, ACKED done,",
-	"            FAIL nacks and leases that ran out, TERM ended by +TERM,",
-	"            DEAD all that became dead letters",
+	"            FAIL nacks and leases that ran out,",
+	"            TERM ended by +TERM, DEAD all that became dead letters",
 	"OLDEST how old the oldest unfinished message is",
 }
 
