@@ -70,6 +70,8 @@ var ways = []way{
 	{page: cliPage, command: "fila consume orders.dlq --no-ack", before: deadLetter, instead: "first_line fila consume orders.dlq --no-ack"},
 	{page: cliPage, command: "fila consume orders.dlq --json", before: deadLetter + "; fila redrive orders.dlq; " + deadLetter},
 	{page: cliPage, command: "fila consume orders --count 10", before: "for i in 1 2 3 4 5 6 7 8 9 10; do fila publish orders $i; done"},
+	{page: cliPage, command: "fila status --json"}, // the exit code is that of jq
+	{page: cliPage, command: "fila status", fails: true},   // the queues above have no consumers
 	{page: cliPage, command: "fila cluster ", fails: true}, // this fila is not in a cluster
 	{page: cliPage, command: "fila consume orders --exec", skip: "calls a server on the Internet; the line above shows --exec"},
 	{page: cliPage, command: "fila consume orders", before: "fila publish orders hello", instead: "first_line fila consume orders"},
@@ -120,6 +122,7 @@ var ways = []way{
 	{page: runbookPage, command: "ls ", skip: "the directory differs here"},
 	{page: runbookPage, command: "iostat ", skip: "needs sysstat"},
 	{page: runbookPage, command: "nats kv ", skip: "needs a bucket"},
+	{page: "docs/attention.md", command: "fila status", skip: "its findings are an example"},
 	{page: runbookPage, command: "fila cluster ", fails: true}, // this fila is not in a cluster
 
 	{page: "docs/protocol.md", command: "nats sub ", instead: "nats sub >sub.out ", after: "await 'the subscription' [ -e subscribed ]"},

@@ -177,7 +177,7 @@ func TestNoisyVerb(t *testing.T) {
 		time.Sleep(time.Second)
 		var reply api.NoisyReply
 		h.must(api.VerbNoisy, "orders", ``, &reply)
-		require.Equal(t, []api.NoisyFlow{{Key: "noisy", InFlight: 31, InFlightShare: 1, Pending: 9}}, reply.Noisy)
+		require.Equal(t, []api.NoisyFlow{{Key: "noisy", InFlight: 31, InFlightShare: 1, FairShare: 0.5, Pending: 9}}, reply.Noisy)
 		require.EqualValues(t, 31, reply.InFlight)
 		require.EqualValues(t, 1, reply.QuietPending)
 		require.GreaterOrEqual(t, reply.QuietOldestAgeMs, int64(1000))

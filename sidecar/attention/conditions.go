@@ -95,7 +95,7 @@ func init() { // find refers to functions that need the table
 		{
 			Name: "schedule-late", Severity: api.SeverityWarning, Title: "A schedule is late",
 			Alerts: []string{"FilaScheduleLate"}, Holds: "A run of a schedule is due for more than a minute.",
-			nobody: "Whoever expects the messages of the schedule.", find: lateSchedules,
+			nobody: "The consumers of the messages that the schedule makes.", find: lateSchedules,
 		},
 		{
 			Name: "cluster-degraded", Severity: api.SeverityWarning, Title: "A NATS server does not show what the cluster requires",
@@ -128,7 +128,7 @@ func init() { // find refers to functions that need the table
 			whom: "{hurt} failed for good.", find: deadLetters,
 		},
 		{
-			Name: "paused", Severity: api.SeverityInfo, Title: "Somebody has paused something",
+			Name: "paused", Severity: api.SeverityInfo, Title: "A pause is in force",
 			Alerts: []string{"FilaPaused"}, Holds: "A queue, a fairness key, a throttle key or a circuit is paused by hand.",
 			whom: "{hurt} are blocked.", nobody: "No message is blocked at the moment.", find: pauses,
 		},

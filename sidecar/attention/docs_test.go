@@ -47,7 +47,7 @@ func TestConditionsAreDocumented(t *testing.T) {
 }
 
 // TestAlertsHaveConditions: each alert of deploy/prometheus is in the table or has a reason why
-// not, and each alert of the table exists. The severity of a condition is that of its worst alert.
+// not, and each alert of the table exists. The severity of a condition is the one of its worst alert.
 func TestAlertsHaveConditions(t *testing.T) {
 	data, err := os.ReadFile("../../deploy/prometheus/fila.rules.yml")
 	require.NoError(t, err)

@@ -2,7 +2,6 @@ package attention
 
 import (
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,7 +41,7 @@ func nearLimits(v *view, add func(api.Finding)) {
 		if l.Max > 0 && l.Used*5 > l.Max*4 {
 			add(api.Finding{
 				Node: v.Node, Gate: "limits." + l.Name, Why: fmt.Sprintf("%d of %d of limits.%s are used.", l.Used, l.Max, l.Name),
-				Action: api.FindingAction{Text: "Find out who makes so many names, or raise the limit and restart.", Command: command("config", "list"), Page: "/settings"},
+				Action: api.FindingAction{Text: "Find out which clients make these names, or raise the limit and restart.", Command: command("config", "list"), Page: "/settings"},
 			})
 		}
 	}
@@ -74,7 +73,7 @@ func openCircuits(v *view, add func(api.Finding)) {
 		}
 		f := api.Finding{
 			Gate: "circuit:" + c.Key, Why: "It is " + c.State + ".",
-			Action: api.FindingAction{Text: "Mend the destination; the circuit closes by itself when probes succeed.", Command: command("circuit", "close", c.Key), Page: "/gates/circuit?key=" + url.QueryEscape(c.Key)},
+			Action: api.FindingAction{Text: "Mend the destination; the circuit closes by itself when probes succeed.", Command: command("circuit", "close", c.Key), Page: "/gates/circuit?key=" + escape(c.Key)},
 		}
 		if c.Cause != "" {
 			f.Why = "It is " + c.State + ", cause: " + c.Cause + "."
@@ -113,7 +112,7 @@ func eachPause(v *view, bySafety bool, add func(api.Finding)) {
 			f.Action.Command, f.Action.Page = command("resume", p.Kind, p.Queue, p.Name), queuePage(p.Queue, "/tenants")
 			f.Messages, f.Tenants = blockedBy(v, p.Queue, gate)
 		default:
-			f.Gate, f.Action.Page = gate, "/gates/"+p.Kind+"?key="+url.QueryEscape(p.Name)
+			f.Gate, f.Action.Page = gate, "/gates/"+p.Kind+"?key="+escape(p.Name)
 			f.Messages, f.Tenants = blockedBy(v, "", gate)
 		}
 		add(f)

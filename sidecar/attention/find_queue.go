@@ -2,7 +2,6 @@ package attention
 
 import (
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,7 +29,21 @@ const (
 )
 
 // queuePage is the path of a page of a queue.
-func queuePage(queue, tab string) string { return "/queues/" + url.PathEscape(queue) + tab }
+func queuePage(queue, tab string) string { return "/queues/" + escape(queue) + tab }
+
+// escape escapes a name for the path and the query of an address. Package net/url is not for
+// pure packages.
+func escape(name string) string {
+	var b strings.Builder
+	for _, c := range []byte(name) {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-_.~", c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
 
 // command joins words to a command of the command line, quoted for a shell.
 func command(words ...string) string {
@@ -123,7 +136,7 @@ func deadLetters(v *view, add func(api.Finding)) {
 		q := &v.Queues[i]
 		if q.Dead > 0 && riseOfDead(v, i) <= risingDead {
 			add(api.Finding{
-				Queue: q.Name, Messages: q.Dead, Why: q.DLQ + " keeps them until somebody redrives or deletes them.",
+				Queue: q.Name, Messages: q.Dead, Why: q.DLQ + " keeps them until an operator redrives or deletes them.",
 				Action: api.FindingAction{Text: "Redrive them if the cause is mended, or delete them.", Command: command("dead", "groups", q.Name), Page: queuePage(q.Name, "/dead")},
 			})
 		}
@@ -262,7 +275,7 @@ func heldByLimits(v *view, add func(api.Finding)) {
 			why := fmt.Sprintf("%s admits %s. The first message has waited for %s.", b.Gate, b.Limits, waited(b.Wait))
 			add(api.Finding{
 				Queue: q.Name, Gate: b.Gate, Messages: b.Messages, Tenants: b.Tenants, Why: why,
-				Action: api.FindingAction{Text: "Raise the limit if what it protects can take more.", Command: command("throttle", "show", key), Page: "/gates/throttle?key=" + url.QueryEscape(key)},
+				Action: api.FindingAction{Text: "Raise the limit if what it protects can take more.", Command: command("throttle", "show", key), Page: "/gates/throttle?key=" + escape(key)},
 			})
 		}
 	}

@@ -6,7 +6,7 @@ import "github.com/filaq/fila/wire"
 const (
 	SeverityCritical = "critical" // messages are lost, refused or not delivered at all
 	SeverityWarning  = "warning"  // some messages fail or wait too long
-	SeverityInfo     = "info"     // somebody has decided it, or may have to
+	SeverityInfo     = "info"     // an operator has decided it, or may have to
 )
 
 // Severities are all severities, the worst first.

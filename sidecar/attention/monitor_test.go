@@ -1,0 +1,151 @@
+package attention_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/attention"
+	"github.com/filaq/fila/wire/api"
+)
+
+var start = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// names returns the conditions of findings.
+func names(findings []api.Finding) (list []string) {
+	for _, f := range findings {
+		list = append(list, f.Condition)
+	}
+	return list
+}
+
+// TestClusterConditions: each is found in the status of a cluster, and not without it.
+func TestClusterConditions(t *testing.T) {
+	shard := func(change func(*api.ClusterShard)) *attention.Sample {
+		s := api.ClusterShard{Shard: 1, Owner: "a", Standbys: []api.ClusterStandby{{Node: "b", BehindMs: 10}}}
+		change(&s)
+		return &attention.Sample{Node: "a", Cluster: &api.ClusterStatus{Shards: []api.ClusterShard{s}}}
+	}
+	for _, tc := range []struct {
+		condition string
+		sample    *attention.Sample
+		command   string
+	}{
+		{"shard-without-owner", shard(func(s *api.ClusterShard) { s.Owner = "" }), "fila cluster status"},
+		{"log-lost", shard(func(s *api.ClusterShard) { s.Owner, s.Lost = "", &api.ClusterLoss{LogEnd: 5, Node: "b", Seq: 9} }), "fila cluster repair 1 --dry-run"},
+		{"standby-lags", shard(func(s *api.ClusterShard) { s.Standbys[0].BehindMs = 5001 }), "fila cluster status"},
+		{"standby-lags", shard(func(s *api.ClusterShard) { s.Standbys[0].Error = "it cannot be read" }), "fila cluster status"},
+		{"cluster-degraded", &attention.Sample{Cluster: &api.ClusterStatus{Servers: []api.ClusterServer{{Server: "n1", Missing: []string{"sync 2m0s"}}}}}, "fila cluster status"},
+		{"shared-degraded", &attention.Sample{Node: "a", SharedAway: errors.New("no responders")}, "fila throttle list"},
+	} {
+		t.Run(tc.condition, func(t *testing.T) {
+			var m attention.Monitor
+			tc.sample.At = start
+			found := m.Find(tc.sample)
+			require.Equal(t, []string{tc.condition}, names(found))
+			require.Equal(t, tc.command, found[0].Action.Command)
+			require.NotEmpty(t, found[0].Whom)
+			require.Equal(t, "2026-01-02T12:00:00Z", found[0].Since)
+			well := shard(func(*api.ClusterShard) {})
+			well.At = start.Add(time.Minute)
+			require.Empty(t, m.Find(well))
+		})
+	}
+}
+
+// orders is a queue with counters.
+func orders(d api.QueueDetail, change func(*attention.Queue)) attention.Queue {
+	q := attention.Queue{QueueSummary: api.QueueSummary{Name: "orders", DLQ: "orders.dlq", Consumers: 1, Detail: &d}}
+	if change != nil {
+		change(&q)
+	}
+	return q
+}
+
+func at(after time.Duration, queues ...attention.Queue) *attention.Sample {
+	return &attention.Sample{At: start.Add(after), Queues: queues}
+}
+
+// TestSinceIsTheFirstSample that shows a finding, until it is gone.
+func TestSinceIsTheFirstSample(t *testing.T) {
+	var m attention.Monitor
+	deserted := orders(api.QueueDetail{}, func(q *attention.Queue) { q.Consumers, q.Pending = 0, 3 })
+	require.Equal(t, "2026-01-02T12:00:00Z", m.Find(at(0, deserted))[0].Since)
+	require.Equal(t, "2026-01-02T12:00:00Z", m.Find(at(time.Minute, deserted))[0].Since)
+	require.Empty(t, m.Find(at(2*time.Minute, orders(api.QueueDetail{}, nil))))
+	require.Equal(t, "2026-01-02T12:03:00Z", m.Find(at(3*time.Minute, deserted))[0].Since)
+}
+
+// TestRisingCountsAWindow: what was before the first sample or longer ago than 15 minutes does
+// not count; what a new or restarted queue counts does.
+func TestRisingCountsAWindow(t *testing.T) {
+	dead := func(n int64) attention.Queue {
+		return orders(api.QueueDetail{DeadLettered: n}, func(q *attention.Queue) { q.Dead = 1 })
+	}
+	var m attention.Monitor
+	require.Equal(t, []string{"dead-letters"}, names(m.Find(at(0, dead(40_000)))), "they may be old")
+	require.Equal(t, []string{"dead-letters"}, names(m.Find(at(10*time.Second, dead(40_010)))))
+	require.Equal(t, []string{"dead-letters-rise"}, names(m.Find(at(20*time.Second, dead(40_011)))))
+	for i := range 14 {
+		require.Equal(t, []string{"dead-letters-rise"}, names(m.Find(at(time.Duration(i+1)*time.Minute, dead(40_011)))))
+	}
+	require.Equal(t, []string{"dead-letters"}, names(m.Find(at(16*time.Minute, dead(40_011)))))
+	require.Equal(t, []string{"dead-letters-rise"}, names(m.Find(at(17*time.Minute, dead(11)))), "its process has restarted")
+
+	m = attention.Monitor{}
+	require.Empty(t, m.Find(at(0)))
+	require.Equal(t, []string{"dead-letters-rise"}, names(m.Find(at(10*time.Second, dead(11)))), "a queue that is new")
+	require.Equal(t, []string{"dead-letters"}, names(m.Find(at(-time.Hour, dead(12)))), "the clock was set back")
+}
+
+// TestCommandsAreQuoted: names that clients choose are words of a command, and parts of a path.
+func TestCommandsAreQuoted(t *testing.T) {
+	var m attention.Monitor
+	found := m.Find(&attention.Sample{At: start, Circuits: []api.CircuitInfo{{Key: "a'; rm -rf / #?&", State: "open"}, {Key: "--all", State: "open"}}})
+	require.Equal(t, `fila circuit close '--all'`, found[0].Action.Command)
+	require.Equal(t, `fila circuit close 'a'\''; rm -rf / #?&'`, found[1].Action.Command)
+	require.Equal(t, `/gates/circuit?key=a%27%3B%20rm%20-rf%20%2F%20%23%3F%26`, found[1].Action.Page)
+}
+
+// TestMerge joins what several nodes find of one object, and sorts: critical first.
+func TestMerge(t *testing.T) {
+	circuit := api.Finding{Condition: "circuit-open", Severity: "warning", Gate: "circuit:stripe", Since: "2026-01-02T12:00:00Z", Messages: 3, Tenants: 1}
+	later := circuit
+	later.Since, later.Messages = "2026-01-02T12:01:00Z", 4
+	other := api.Finding{Condition: "of-a-newer-node", Severity: "warning", Whom: "Everybody."}
+	lost := api.Finding{Condition: "no-consumers", Severity: "critical", Queue: "orders", Messages: 1}
+	merged := attention.Merge([]api.Finding{later, circuit, other, lost})
+	require.Equal(t, []string{"no-consumers", "of-a-newer-node", "circuit-open"}, names(merged))
+	require.Equal(t, "1 message waits.", merged[0].Whom)
+	require.Equal(t, "Everybody.", merged[1].Whom)
+	require.Equal(t, []any{int64(7), 2, "2026-01-02T12:00:00Z", "7 messages of 2 tenants are blocked."}, []any{merged[2].Messages, merged[2].Tenants, merged[2].Since, merged[2].Whom})
+}
+
+// BenchmarkFind is a sample of 2,000 busy queues.
+func BenchmarkFind(b *testing.B) {
+	var queues []attention.Queue
+	for i := range 2000 {
+		q := orders(api.QueueDetail{Delivered: 1000, Acked: 900}, func(q *attention.Queue) { q.Pending, q.OldestAgeMs = 10, 1000 })
+		q.Name = fmt.Sprint("q", i)
+		queues = append(queues, q)
+	}
+	var m attention.Monitor
+	b.ReportAllocs()
+	for i := range b.N {
+		if len(m.Find(at(time.Duration(i)*time.Minute, queues...))) != 0 {
+			b.Fatal("findings")
+		}
+	}
+}
+
+// TestTextsAreSentences.
+func TestTextsAreSentences(t *testing.T) {
+	for _, c := range attention.Conditions {
+		require.True(t, strings.HasSuffix(c.Holds, "."), c.Name)
+		require.False(t, strings.HasSuffix(c.Title, "."), c.Name)
+	}
+}
