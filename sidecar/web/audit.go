@@ -53,7 +53,7 @@ func auditPage(a *ask) (any, error) {
 	return d, nil
 }
 
-// changesOf returns the fields that differ between two values, by name. A value that is no
+// changesOf returns the fields that differ between two values, by name, a reason first. A value that is no
 // JSON object is one field without a name.
 func changesOf(before, after *string) (list []fieldChange) {
 	was, wasObject := fieldsOf(before)
@@ -73,7 +73,11 @@ func changesOf(before, after *string) (list []fieldChange) {
 		names = make(map[string]json.RawMessage)
 	}
 	maps.Copy(names, is)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	order := slices.Sorted(maps.Keys(names))
+	if at := slices.Index(order, "reason"); at >= 0 {
+		order = slices.Insert(slices.Delete(order, at, at+1), 0, "reason")
+	}
+	for _, name := range order {
 		c := fieldChange{Name: name}
 		c.Old, c.HadOld = fieldText(was, name)
 		c.New, c.HasNew = fieldText(is, name)

@@ -322,7 +322,7 @@ func short(n int, text string) string {
 const sparkPoints = 60
 
 // spark returns the points of a sparkline over the whole width of an svg of 120 by 24; "" if
-// there are too few.
+// there are too few, or all are 0.
 func spark(l line, what string) string {
 	past := l.Past
 	past = past[max(len(past)-sparkPoints, 0):]
@@ -333,12 +333,12 @@ func spark(l line, what string) string {
 	for i := range past {
 		top = max(top, figure(&past[i]))
 	}
+	if top == 0 {
+		return ""
+	}
 	var b strings.Builder
 	for i := range past {
-		y := float32(23)
-		if top > 0 {
-			y = 23 - 22*figure(&past[i])/top
-		}
+		y := 23 - 22*figure(&past[i])/top
 		fmt.Fprintf(&b, "%.1f,%.1f ", float64(i)*120/float64(len(past)-1), y)
 	}
 	return strings.TrimSpace(b.String())

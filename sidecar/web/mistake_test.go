@@ -73,6 +73,7 @@ func TestChangesByField(t *testing.T) {
 		}},
 		"a new object":   {nil, text(`{"a":"x"}`), []fieldChange{{Name: "a", New: "x", HasNew: true}}},
 		"no JSON before": {text("{"), text(`{"a":1}`), []fieldChange{{Old: "{", HadOld: true, New: `{"a":1}`, HasNew: true}}},
+		"a reason":       {nil, text(`{"a":1,"reason":"why","z":0}`), []fieldChange{{Name: "reason", New: "why", HasNew: true}, {Name: "a", New: "1", HasNew: true}}},
 		"nothing":        {text(`{"a":1}`), text(`{"a":1}`), nil},
 		"neither":        {nil, nil, nil},
 	} {
@@ -84,14 +85,15 @@ func TestChangesByField(t *testing.T) {
 func TestFirstSteps(t *testing.T) {
 	queue := func(pending, acked, flying int64) []api.QueueSummary {
 		return []api.QueueSummary{
-			{Name: "orders", Pending: pending, InFlight: flying, Detail: &api.QueueDetail{Enqueued: pending + acked + flying, Acked: acked}}, {Name: "orders.dlq"},
+			{Name: "mails", Pending: pending, InFlight: flying, Detail: &api.QueueDetail{Enqueued: pending + acked + flying, Acked: acked}}, {Name: "mails.dlq"},
 		}
 	}
-	require.Equal(t, &firstSteps{}, firstStepsOf(nil))
-	require.Equal(t, &firstSteps{Created: true}, firstStepsOf(queue(0, 0, 0)))
-	require.Equal(t, &firstSteps{Created: true, Published: true}, firstStepsOf(queue(1, 0, 0)))
-	require.Equal(t, &firstSteps{true, true, true}, firstStepsOf(queue(0, 0, 1)))
+	require.Equal(t, &firstSteps{Queue: "orders"}, firstStepsOf(nil))
+	require.Equal(t, &firstSteps{"mails", true, false, false}, firstStepsOf(queue(0, 0, 0)))
+	require.Equal(t, &firstSteps{"mails", true, true, false}, firstStepsOf(queue(1, 0, 0)))
+	require.Equal(t, &firstSteps{"mails", true, true, true}, firstStepsOf(queue(0, 0, 1)))
 	require.Nil(t, firstStepsOf(queue(5, 1, 0)), "the fila is in use")
+	require.Nil(t, firstStepsOf([]api.QueueSummary{{Name: "mails"}, {Name: "mails.dlq", Pending: 40_000}}))
 	require.Nil(t, firstStepsOf([]api.QueueSummary{{Name: "a"}, {Name: "b"}}))
 }
 
@@ -106,4 +108,17 @@ func TestTimesAsPeopleSayThem(t *testing.T) {
 	require.Equal(t, "no time", ago("no time"))
 	require.Equal(t, "…00000001", shortID(someID))
 	require.Equal(t, "job-1", shortID("job-1"))
+}
+
+// TestSettingsHaveUnits: settings are shown as people read them.
+func TestSettingsHaveUnits(t *testing.T) {
+	for from, want := range map[field]setting{
+		{"dedupe_window_ms", "120000"}:     {field{"dedupe_window", "2 min"}, "120000 ms"},
+		{"max_pending_per_key", "1000000"}: {field{"max_pending_per_key", "1,000,000"}, ""},
+		{"throttle_headers", `["A","B"]`}:  {field{"throttle_headers", "A, B"}, ""},
+		{"fairness_header", "tenant_ms"}:   {field{"fairness_header", "tenant_ms"}, ""},
+		{"retry_jitter", "0.5"}:            {field{"retry_jitter", "0.5"}, ""},
+	} {
+		require.Equal(t, want, settingFrom(from))
+	}
 }

@@ -37,22 +37,30 @@ type overviewData struct {
 }
 
 // firstSteps says which of the first three commands have taken effect.
-type firstSteps struct{ Created, Published, Consumed bool }
+type firstSteps struct {
+	Queue                        string // that the commands name
+	Created, Published, Consumed bool
+}
 
-// firstStepsOf returns the first steps while there is at most one queue and nothing was acked.
+// firstStepsOf returns the first steps while there is at most one queue and no delivery has ended.
 func firstStepsOf(queues []api.QueueSummary) *firstSteps {
-	var f firstSteps
+	f := firstSteps{Queue: "orders"}
 	for i := range queues {
 		q := &queues[i]
 		if wire.IsDLQ(q.Name) {
+			if depthOf(q) > 0 {
+				return nil
+			}
 			continue
 		}
-		if f.Created || q.Detail != nil && q.Detail.Acked > 0 {
+		var d api.QueueDetail
+		if q.Detail != nil {
+			d = *q.Detail
+		}
+		if f.Created || d.Acked+d.Failed+d.DeadLettered > 0 {
 			return nil
 		}
-		f.Created = true
-		f.Published = depthOf(q) > 0 || q.Detail != nil && q.Detail.Enqueued > 0
-		f.Consumed = q.InFlight > 0
+		f = firstSteps{q.Name, true, depthOf(q) > 0 || d.Enqueued > 0, q.InFlight > 0}
 	}
 	return &f
 }

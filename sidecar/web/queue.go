@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/filaq/fila/wire"
@@ -26,6 +27,7 @@ type queueData struct {
 	Waits   chart
 	Rates   chart
 	Paused  []api.PauseInfo // of fairness keys of this queue
+	Dead    int64           // its dead letters
 }
 
 // IsDLQ is for templates.
@@ -57,9 +59,11 @@ func queuePage(a *ask) (any, error) {
 	if err := a.verb(api.VerbNoisy, name, api.NoisyRequest{Limit: shownFlows}, &d.Noise); err != nil {
 		return nil, err
 	}
-	if _, err := a.web.history.fresh(a.web); err != nil {
+	s, err := a.web.history.fresh(a.web)
+	if err != nil {
 		return nil, err
 	}
+	d.Dead = s.dead[d.DLQ]
 	if wire.IsDLQ(name) {
 		d.Source = wire.Source(name)
 	}
@@ -78,21 +82,47 @@ func queuePage(a *ask) (any, error) {
 	d.Line = a.web.history.of(name, historyPoints)
 	d.Waits = chartOf(d.Line, "median", "p50 wait", "high", "p99 wait")
 	d.Rates = chartOf(d.Line, "enqueued", "enqueued", "failed", "failed", "acked", "acked")
-	var err error
 	d.Paused, err = keyPauses(a, name)
 	return d, err
 }
 
 // queueSettingsData has the settings of a queue.
-type queueSettingsData struct{ Settings []field }
+type queueSettingsData struct{ Settings []setting }
+
+// setting is one setting, as people read it and as requests have it.
+type setting struct {
+	field
+	Raw string // "": as Value
+}
 
 func queueSettings(a *ask) (any, error) {
 	var info api.QueueInfo
 	if err := a.verb(api.VerbQueueInspect, a.r.PathValue("queue"), api.QueueInspectRequest{}, &info); err != nil {
 		return nil, err
 	}
-	list, err := settingsOf(info.Settings)
-	return &queueSettingsData{list}, err
+	fields, err := settingsOf(info.Settings)
+	d := new(queueSettingsData)
+	for _, f := range fields {
+		d.Settings = append(d.Settings, settingFrom(f))
+	}
+	return d, err
+}
+
+// settingFrom adds units to a setting.
+func settingFrom(f field) setting {
+	s := setting{field: f}
+	n, err := strconv.ParseInt(f.Value, 10, 64)
+	name, isTime := strings.CutSuffix(f.Name, "_ms")
+	var list []string
+	switch {
+	case err == nil && isTime:
+		s.Name, s.Value, s.Raw = name, spanMs(n), f.Value+" ms"
+	case err == nil:
+		s.Value = grouped(n)
+	case json.Unmarshal([]byte(f.Value), &list) == nil:
+		s.Value = strings.Join(list, ", ")
+	}
+	return s
 }
 
 // settingsOf lists non-empty settings as in requests. Scripts have a page of their own.

@@ -41,7 +41,7 @@ const patience = 2 * time.Minute
 
 // Widths of a desktop window and of a phone, in px.
 const (
-	wide   = 1280
+	wide   = 1440
 	narrow = 400
 )
 

@@ -12,11 +12,11 @@ import (
 	"github.com/filaq/fila/client"
 )
 
-// control presses Ctrl with a letter.
-func (b *tab) control(letter string) {
+// control presses Ctrl with a key.
+func (b *tab) control(key string) {
 	b.t.Helper()
 	for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeRawKeyDown, input.DispatchKeyEventTypeKeyUp} {
-		ask(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: kind, Key: letter, Modifiers: 2 /* Ctrl */, WindowsVirtualKeyCode: int64(letter[0] - 'a' + 'A')})
+		ask(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: kind, Key: key, Modifiers: 2 /* Ctrl */, WindowsVirtualKeyCode: int64(key[0] - 'a' + 'A')})
 	}
 }
 
@@ -28,6 +28,7 @@ func TestSearchByKeyboard(t *testing.T) {
 	f.queue("orders-eu")
 	id := f.publish("orders", "x", tenant("acme"))
 	b.visit("/jobs")
+	b.at("/jobs")
 	b.press("/")
 	b.shows("dialog .results", "Pages and actions") // without a text: all pages
 	b.press("orders")

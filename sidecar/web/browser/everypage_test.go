@@ -180,6 +180,27 @@ func TestEveryPage(t *testing.T) {
 	b.sound("nowhere")
 }
 
+// TestEveryPageWithoutScript: each page has its content, and its menus open.
+func TestEveryPageWithoutScript(t *testing.T) {
+	t.Parallel()
+	f, b := run(t, withStyleGuide)
+	b.visit("/activity")
+	pages := f.world(plain)
+	b.scripts(false)
+	for _, p := range pages {
+		b.visit(p.path, p.texts...)
+		b.fits("noscript-"+p.name, narrow, "light")
+		b.fits("noscript-"+p.name+"-dark", wide, "dark")
+		for i := range eval[int](b, "document.querySelectorAll('[popovertarget]').length") {
+			menu := fmt.Sprintf("document.querySelectorAll('[popovertarget]')[%d]", i)
+			eval[bool](b, menu+".click() || true")
+			b.until(menu + ".popoverTargetElement.matches(':popover-open')")
+			require.LessOrEqual(t, eval[int](b, "document.documentElement.scrollWidth - innerWidth"), 0, p.path)
+			eval[bool](b, menu+".click() || true")
+		}
+	}
+}
+
 // TestEveryPageOfNastyNames: long names and names with markup are text, and widen no page.
 func TestEveryPageOfNastyNames(t *testing.T) {
 	t.Parallel()

@@ -95,6 +95,7 @@ func TestIncidentOfAForgottenPause(t *testing.T) {
 	f.depth("orders", 40)
 	b.visit("/")
 	b.shows("main", "vendor:stripe") // the pause with its time
+	b.at("/")
 	b.press("/")
 	b.fill("dialog [name=text]", "globex")
 	b.shows("dialog .results", "Fairness key globex")
