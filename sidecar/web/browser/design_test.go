@@ -12,12 +12,19 @@ import (
 	"github.com/filaq/fila/client"
 )
 
-// control presses Ctrl with a key.
-func (b *tab) control(key string) {
+// slash and ctrlK are the keys that open the search. A text is typed only if the page does not
+// prevent it, unlike with [tab.press].
+var (
+	slash = input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "/", Text: "/", WindowsVirtualKeyCode: 191}
+	ctrlK = input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "k", Modifiers: 2, WindowsVirtualKeyCode: 'K'}
+)
+
+// strike presses and releases a key.
+func (b *tab) strike(key input.DispatchKeyEventParams) {
 	b.t.Helper()
-	for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeRawKeyDown, input.DispatchKeyEventTypeKeyUp} {
-		ask(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: kind, Key: key, Modifiers: 2 /* Ctrl */, WindowsVirtualKeyCode: int64(key[0] - 'a' + 'A')})
-	}
+	ask(b, input.DispatchKeyEvent, key)
+	key.Type, key.Text = input.DispatchKeyEventTypeKeyUp, ""
+	ask(b, input.DispatchKeyEvent, key)
 }
 
 // TestSearchByKeyboard: / and Ctrl-K open the search, arrow keys choose, Enter opens, Esc closes.
@@ -28,7 +35,7 @@ func TestSearchByKeyboard(t *testing.T) {
 	f.queue("orders-eu")
 	id := f.publish("orders", "x", tenant("acme"))
 	b.visit("/queues", "orders-eu") // the search knows the queues of the last sample
-	b.press("/")
+	b.strike(slash)
 	b.shows("dialog .results", "Pages and actions") // without a text: all pages
 	b.press("orders")
 	b.shows("dialog .results", "orders-eu")
@@ -39,7 +46,7 @@ func TestSearchByKeyboard(t *testing.T) {
 	b.press(kb.Enter)
 	b.at("/queues/orders-eu")
 
-	b.control("k")
+	b.strike(ctrlK)
 	b.until("document.querySelector('dialog[open]')")
 	b.press(kb.Escape)
 	b.until("!document.querySelector('dialog')")
@@ -47,17 +54,17 @@ func TestSearchByKeyboard(t *testing.T) {
 		"acme": {"Fairness key acme", "/queues/orders/messages?key=acme"}, "vendor": {"Gates", "/gates/throttle?key=vendor%3Astripe"},
 		"add a": {"Pages and actions", "/schedules#add"}, id: {"Message", "/messages/" + id}, "audit": {"Pages and actions", "/activity/audit"},
 	} {
-		b.control("k")
+		b.strike(ctrlK)
 		b.fill("dialog [name=text]", text)
 		b.shows("dialog .results h2", found[0])
 		b.until("document.querySelector('dialog .results').dataset.text == " + quote(text))
 		b.press(kb.Enter)
 		b.until("(location.pathname + location.search + location.hash) == " + quote(found[1]) + " && document.readyState == 'complete'")
 	}
-	b.control("k")
+	b.strike(ctrlK)
 	b.fill("dialog [name=text]", "<b>nobody</b>")
 	b.shows("dialog .results", "Nothing is called <b>nobody</b>.")
-	b.press("/") // types
+	b.strike(slash) // types
 	require.Equal(t, "<b>nobody</b>/", eval[string](b, "document.querySelector('dialog input').value"))
 }
 

@@ -96,7 +96,7 @@ func TestIncidentOfAForgottenPause(t *testing.T) {
 	b.visit("/")
 	b.shows("main", "vendor:stripe") // the pause with its time
 	b.at("/")
-	b.press("/")
+	b.strike(slash)
 	b.fill("dialog [name=text]", "globex")
 	b.shows("dialog .results", "Fairness key globex")
 	b.visit("/find?text=globex")
