@@ -141,6 +141,7 @@ func funcs(base string) template.FuncMap {
 		"ago":      ago,
 		"clock":    clockText,
 		"tab":      queuePath,
+		"severity": severityTone,
 		"tone":     tone,
 		"isDLQ":    wire.IsDLQ,
 		"pathOf":   pathOf,

@@ -2,7 +2,6 @@ package web
 
 import (
 	"cmp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -15,25 +14,17 @@ const perPage = 50
 
 // overviewData is the data of the first page.
 type overviewData struct {
-	Queues     []queueRow // the ones with the most messages
-	Total      line
-	All        int
-	Depth      int64
-	InFlight   int64
-	Node       Node
-	Missing    []int
-	AsOf       string
-	Noise      []noise
-	MoreNoise  int
-	Deserted   []string // queues with ready messages and without consumers
-	MoreDesert int
-	Dead       int64
-	Circuits   []api.CircuitInfo
-
-	MoreCircuits int
-	Pauses       []api.PauseInfo
-	MorePauses   int
-	First        *firstSteps // nil: this fila is in use
+	Queues    []queueRow // the ones with the most messages
+	Total     line
+	All       int
+	Depth     int64
+	InFlight  int64
+	Node      Node
+	Missing   []int
+	AsOf      string
+	Dead      int64
+	Attention api.Attention
+	First     *firstSteps // nil: this fila is in use
 }
 
 // firstSteps says which of the first three commands have taken effect.
@@ -81,29 +72,13 @@ type queueRow struct {
 	Line  line
 }
 
-// Well reports whether there are no known problems.
+// Well reports whether nothing needs attention, as far as all nodes know.
 func (d overviewData) Well() bool {
-	return d.Node.Ready && !d.Node.DiskLow && len(d.Missing)+len(d.Noise)+len(d.Deserted)+len(d.Circuits)+len(d.Pauses) == 0
+	return d.Node.Ready && len(d.Missing) == 0 && d.Attention.Total == 0 && len(d.Attention.Unanswered) == 0
 }
 
-// noise is a queue with noisy or starved flows.
-type noise struct {
-	Queue string
-	api.NoisyReply
-}
-
-const (
-	topQueues  = 10 // queues on the overview
-	maxNoise   = 5  // queues whose flows are named
-	maxWaiting = 3  // waiting flows of each queue, and starved ones
-	maxPauses  = 10
-	// maxDeserted is how many queues without consumers are named.
-	maxDeserted = 10
-	// maxCircuits is how many open circuits are named.
-	maxCircuits = 10
-	// starved is the wait of a quiet flow beside noisy ones from which on it is shown.
-	starved = 1000 // ms
-)
+// topQueues is how many queues the overview has.
+const topQueues = 10
 
 // queueList serves the list of queues. Dead letters are a column of it.
 func queueList(a *ask) (any, error) {
@@ -133,75 +108,13 @@ func overview(a *ask) (any, error) {
 	}
 	top := s.pick("depth", func(q *api.QueueSummary) bool { return !wire.IsDLQ(q.Name) })
 	d.Queues = h.rows(s, top[:min(len(top), topQueues)])
-	var noisy []api.QueueSummary
 	for i := range s.queues {
-		q := &s.queues[i]
-		if wire.IsDLQ(q.Name) {
-			continue
-		}
-		d.All++
-		if n := q.Detail; n != nil && (n.StarvedFlows > 0 || n.NoisyFlows > 0 && n.QuietPending > 0 && n.QuietOldestAgeMs >= starved) {
-			noisy = append(noisy, *q)
-		}
-		if q.Consumers > 0 || q.Pending <= q.Parked {
-			continue
-		}
-		if len(d.Deserted) == maxDeserted {
-			d.MoreDesert++
-			continue
-		}
-		d.Deserted = append(d.Deserted, q.Name)
-	}
-	if err := d.noise(a, noisy); err != nil {
-		return nil, err
-	}
-	var circuits api.CircuitList
-	if err := a.verb(api.VerbCircuitList, "", api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Limit: maxCircuits}, NotClosed: true}, &circuits); err != nil {
-		return nil, err
-	}
-	d.Circuits, d.MoreCircuits = circuits.Circuits, circuits.Total-len(circuits.Circuits)
-	var pauses api.PauseList
-	if err := a.verb(api.VerbPauseList, "", api.ListRequest{Limit: maxPauses}, &pauses); err != nil {
-		return nil, err
-	}
-	d.Pauses, d.MorePauses = pauses.Pauses, pauses.Total-len(pauses.Pauses)
-	return d, nil
-}
-
-// noise returns the noisy flows of the queues where others have waited longest.
-func (d *overviewData) noise(a *ask, noisy []api.QueueSummary) error {
-	slices.SortStableFunc(noisy, func(a, b api.QueueSummary) int {
-		return cmp.Or(cmp.Compare(b.Detail.StarvedFlows, a.Detail.StarvedFlows), cmp.Compare(b.Detail.QuietOldestAgeMs, a.Detail.QuietOldestAgeMs))
-	})
-	d.MoreNoise = max(len(noisy)-maxNoise, 0)
-	for _, q := range noisy[:min(len(noisy), maxNoise)] {
-		n := noise{Queue: q.Name}
-		err := a.verb(api.VerbNoisy, q.Name, api.NoisyRequest{Limit: maxWaiting}, &n.NoisyReply)
-		if err == nil {
-			err = n.unpaused(a)
-		}
-		switch {
-		case refusedWith(err, wire.CodeQueueNotFound):
-		case err != nil:
-			return err
-		case len(n.Starved) > 0 || len(n.Noisy) > 0 && len(n.Waiting) > 0:
-			d.Noise = append(d.Noise, n)
+		if !wire.IsDLQ(s.queues[i].Name) {
+			d.All++
 		}
 	}
-	return nil
-}
-
-// unpaused removes paused keys: the pause blocks them, not other flows.
-func (n *noise) unpaused(a *ask) error {
-	paused, err := keyPauses(a, n.Queue)
-	if err != nil || len(paused) == 0 {
-		return err
-	}
-	is := func(f api.WaitingFlow) bool {
-		return slices.ContainsFunc(paused, func(p api.PauseInfo) bool { return p.Name == f.Key })
-	}
-	n.Waiting, n.Starved = slices.DeleteFunc(n.Waiting, is), slices.DeleteFunc(n.Starved, is)
-	return nil
+	d.Attention, err = attentionOf(a, "")
+	return d, err
 }
 
 // rows are the rows of the table of queues.

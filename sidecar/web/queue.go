@@ -17,17 +17,18 @@ import (
 // queueData is the data of the page of a queue.
 type queueData struct {
 	api.QueueInfo
-	Why     api.ExplainQueue
-	Noise   api.NoisyReply
-	Source  string // of a dead letter queue
-	Flows   []flowRow
-	Active  int // fairness keys with ready messages
-	Line    line
-	Counted []counter
-	Waits   chart
-	Rates   chart
-	Paused  []api.PauseInfo // of fairness keys of this queue
-	Dead    int64           // its dead letters
+	Why       api.ExplainQueue
+	Noise     api.NoisyReply
+	Attention api.Attention
+	Source    string // of a dead letter queue
+	Flows     []flowRow
+	Active    int // fairness keys with ready messages
+	Line      line
+	Counted   []counter
+	Waits     chart
+	Rates     chart
+	Paused    []api.PauseInfo // of fairness keys of this queue
+	Dead      int64           // its dead letters
 }
 
 // IsDLQ is for templates.
@@ -82,6 +83,9 @@ func queuePage(a *ask) (any, error) {
 	d.Line = a.web.history.of(name, historyPoints)
 	d.Waits = chartOf(d.Line, "median", "p50 wait", "high", "p99 wait")
 	d.Rates = chartOf(d.Line, "enqueued", "enqueued", "failed", "failed", "acked", "acked")
+	if d.Attention, err = attentionOf(a, name); err != nil {
+		return nil, err
+	}
 	d.Paused, err = keyPauses(a, name)
 	return d, err
 }

@@ -47,6 +47,10 @@ func (r *rig) full() {
 	r.reply(api.VerbNoisy, api.NoisyReply{
 		Queue: hostile, Noisy: []api.NoisyFlow{{Key: hostile, BusyShare: 0.9}}, Waiting: []api.WaitingFlow{{Key: hostile, Pending: 1, WaitMs: 5000}},
 	})
+	r.reply(api.VerbAttention, api.Attention{Severity: "critical", Total: 2, Truncated: 1, Unanswered: []string{hostile}, Findings: []api.Finding{{
+		Condition: hostile, Severity: "critical", Since: at, Queue: hostile, Key: hostile, Gate: "circuit:" + hostile, Hook: hostile, Schedule: hostile, Shard: &shard, Node: hostile,
+		Title: hostile, Whom: hostile, Why: hostile, Action: api.FindingAction{Text: hostile, Command: hostile, Page: "/queues/" + hostile},
+	}}})
 	r.reply(api.VerbExplain, api.ExplainQueue{Reason: hostile, BlockedBy: []api.BlockedCount{{GateState: gate, Messages: 3, Flows: 1}}})
 	r.reply(api.VerbThrottleList, api.ThrottleList{Total: 1, Throttles: []api.ThrottleInfo{throttle}, Next: hostile})
 	r.reply(api.VerbThrottleShow, throttle)
@@ -117,34 +121,6 @@ func TestWhoWaitsAtAGate(t *testing.T) {
 	require.Contains(t, page(), "These are the 1 of 2 queues where most messages wait.")
 	gate.Waiting, gate.WaitingQueues = 0, nil
 	require.Contains(t, page(), "No message waits here.")
-}
-
-// The share of a noisy key is in messages, and in time only if some deliveries have ended.
-func TestWhatANoisyKeyHas(t *testing.T) {
-	r := newRig(t, nil)
-	r.reply(api.VerbQueueList, api.QueueList{Total: 1, Queues: []api.QueueSummary{{
-		Name: "reports", Consumers: 1, InFlight: 40, Detail: &api.QueueDetail{NoisyFlows: 1, QuietPending: 5, QuietOldestAgeMs: starved},
-	}}})
-	noisy := api.NoisyReply{
-		InFlight: 40, Noisy: []api.NoisyFlow{{Key: "acme", InFlight: 38, InFlightShare: 0.95}}, Waiting: []api.WaitingFlow{{Key: "globex", Pending: 5, WaitMs: 2000}},
-	}
-	said := func() string {
-		t.Helper()
-		r.reply(api.VerbNoisy, noisy)
-		body := r.get("/").Body.String()
-		_, body, _ = strings.Cut(body, `class="banner warning"`)
-		body, _, _ = strings.Cut(body, "</p>")
-		return strings.Join(strings.Fields(regexp.MustCompile("<[^>]*>").ReplaceAllString(body, "")), " ")
-	}
-	require.Contains(t, said(), "acme has 38 of 40 messages in flight; meanwhile globex has waited for 2 s with 5 ready.")
-	noisy.Waiting = append(noisy.Waiting, api.WaitingFlow{Key: "umbrella", Pending: 5, WaitMs: 3000})
-	require.Contains(t, said(), "umbrella has waited")
-	r.reply(api.VerbPauseList, api.PauseList{Total: 1, Pauses: []api.PauseInfo{{Kind: api.PauseKey, Queue: "reports", Name: "umbrella"}}})
-	require.NotContains(t, said(), "umbrella", "nobody but its pause keeps it")
-	noisy.BusyMs, noisy.Noisy[0].BusyShare = 1000, 0.904
-	require.Contains(t, said(), "acme has 38 of 40 messages in flight and 90.4 % of the recent working time of consumers; meanwhile")
-	noisy.Noisy, noisy.Waiting, noisy.Starved = nil, nil, []api.WaitingFlow{{Key: "initech", Pending: 1, WaitMs: 60_000}}
-	require.Contains(t, said(), "initech has waited for 60 s with 1 ready, and none of its messages was delivered while others were.")
 }
 
 // Numbers that may be missing are numbers, not addresses.

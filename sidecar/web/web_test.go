@@ -38,7 +38,7 @@ func TestPagesHaveThePolicy(t *testing.T) {
 // The overview escapes every name.
 func TestNamesAreText(t *testing.T) {
 	r := newRig(t, nil)
-	r.reply(api.VerbCircuitList, api.CircuitList{Circuits: []api.CircuitInfo{{Key: `<script>alert(1)</script>"'`, State: "open"}}})
+	r.reply(api.VerbAttention, api.Attention{Total: 1, Findings: []api.Finding{{Gate: `circuit:<script>alert(1)</script>"'`, Since: "2026-01-02T12:00:00Z"}}})
 	body := r.get("/").Body.String()
 	require.NotContains(t, body, "<script>alert")
 	require.Contains(t, body, "&lt;script&gt;alert(1)&lt;/script&gt;&#34;&#39;")

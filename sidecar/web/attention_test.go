@@ -1,0 +1,53 @@
+package web
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire/api"
+)
+
+// TestOverviewIsWellWithoutFindings only: no banner says so beside a finding, a silent node, or
+// a node that is not ready.
+func TestOverviewIsWellWithoutFindings(t *testing.T) {
+	const well = "All is well."
+	r := newRig(t, nil)
+	overview := func(reply api.Attention) string {
+		t.Helper()
+		r.reply(api.VerbAttention, reply)
+		return r.get("/").Body.String()
+	}
+	require.Contains(t, overview(api.Attention{}), well)
+	for _, severity := range api.Severities {
+		body := overview(api.Attention{Severity: severity, Total: 1, Findings: []api.Finding{{Severity: severity, Title: "Dead letters", Queue: "orders"}}})
+		require.NotContains(t, body, well, severity)
+	}
+	require.NotContains(t, overview(api.Attention{Unanswered: []string{"b"}}), well)
+	r.Here = func() Node { return Node{State: "no NATS"} }
+	body := overview(api.Attention{})
+	require.NotContains(t, body, well)
+	require.Contains(t, body, "This node is not ready: no NATS")
+}
+
+// TestFindingsOnPages: the overview and the page of the queue show all of a finding, and its action.
+func TestFindingsOnPages(t *testing.T) {
+	r := newRig(t, nil)
+	r.reply(api.VerbAttention, api.Attention{Severity: "warning", Total: 3, Truncated: 2, Findings: []api.Finding{{
+		Condition: "hook-failing", Severity: "warning", Since: "2026-01-02T12:00:00Z", Queue: "orders", Hook: "on_enqueue", Gate: "throttle:a b", Title: "A hook fails or is bypassed",
+		Whom: "All messages of the queue.", Why: "on_enqueue fails: no tenant.", Action: api.FindingAction{Text: "Mend the script.", Command: "fila hook reset orders", Page: "/queues/orders/hooks?a=b"},
+	}}})
+	r.reply(api.VerbQueueInspect, api.QueueInfo{QueueSummary: api.QueueSummary{Name: "orders"}})
+	r.reply(api.VerbExplain, api.ExplainQueue{Queue: "orders", Reason: "Messages are being delivered."})
+	for _, page := range []string{"/", "/queues/orders"} {
+		body := r.get(page).Body.String()
+		_, body, _ = strings.Cut(body, `class="attention"`)
+		for _, text := range []string{
+			`<span class="badge warn">warning</span>`, "A hook fails or is bypassed", `href="/queues/orders"`, "on_enqueue", `href="/gates/throttle?key=a&#43;b"`, `datetime="2026-01-02T12:00:00Z"`,
+			"All messages of the queue. on_enqueue fails: no tenant.", `href="/queues/orders/hooks?a=b"`, "Mend the script.", "<code>fila hook reset orders</code>", "2 more findings",
+		} {
+			require.Contains(t, body, text, page)
+		}
+	}
+}
