@@ -2,6 +2,10 @@ package sidecar
 
 import (
 	"fmt"
+	"html"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -10,6 +14,8 @@ import (
 
 	"github.com/filaq/fila/sidecar/attention"
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/web"
+	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
 
@@ -77,6 +83,22 @@ func (x *attentionSite) findings() api.Attention {
 	var reply api.Attention
 	x.must("fila.admin.attention", "", &reply)
 	return reply
+}
+
+// overview returns the HTML of the overview.
+func (x *attentionSite) overview() string {
+	x.t.Helper()
+	pages, err := web.New(web.Options{
+		Log: slog.New(slog.DiscardHandler), HTTP: config.HTTPConfig{Addr: "127.0.0.1:8222"}, Serving: x.s.serving, Do: x.s.do, Here: x.s.here,
+		Queues: func(req api.QueueListRequest) (api.QueueList, *wire.Error) { return x.s.parts.admin.Queues(req) },
+	})
+	require.NoError(x.t, err)
+	rec := httptest.NewRecorder()
+	req := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:8222/", nil)
+	req.RemoteAddr = "127.0.0.1:1234"
+	pages.ServeHTTP(rec, req)
+	require.Equal(x.t, http.StatusOK, rec.Code)
+	return html.UnescapeString(rec.Body.String())
 }
 
 const failingHook = `{"on_enqueue":"function on_enqueue(msg) error('no tenant') end"}`
@@ -154,7 +176,9 @@ var attentionCases = []attentionCase{
 			x.many(1, nil)
 		},
 		want: api.Finding{Severity: "warning", Queue: "orders", Action: api.FindingAction{Command: "fila resume key orders default"}},
-		end:  func(x *attentionSite) { x.must("fila.admin.resume", `{"kind":"key","queue":"orders","name":"default"}`, nil) },
+		end: func(x *attentionSite) {
+			x.must("fila.admin.resume", `{"kind":"key","queue":"orders","name":"default"}`, nil)
+		},
 	},
 	{
 		condition: "paused",
@@ -318,6 +342,9 @@ func TestEachConditionIsFound(t *testing.T) {
 						require.Equal(t, want, is)
 					}
 				}
+				body := x.overview()
+				require.Contains(t, body, f.Title)
+				require.NotContains(t, body, "All is well")
 				require.NotEmpty(t, f.Title)
 				require.NotEmpty(t, f.Whom)
 				require.NotEmpty(t, f.Why)
@@ -328,6 +355,7 @@ func TestEachConditionIsFound(t *testing.T) {
 					tc.end(x)
 					_, still := findingOf(x.findings(), tc.condition)
 					require.False(t, still, "the action ended it")
+					require.NotContains(t, x.overview(), f.Title)
 				}
 				x.s.Kill()
 				x.stop()

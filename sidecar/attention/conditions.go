@@ -123,7 +123,7 @@ func init() { // find refers to functions that need the table
 			whom: "{hurt} are blocked.", find: heldByLimits,
 		},
 		{
-			Name: "dead-letters", Severity: api.SeverityInfo, Title: "Dead letters",
+			Name: "dead-letters", Severity: api.SeverityInfo, Title: "Dead letters wait for an operator",
 			Alerts: []string{"FilaDeadLetters"}, Holds: "The dead letter queue of a queue is not empty, and dead letters do not rise.",
 			whom: "{hurt} failed for good.", find: deadLetters,
 		},

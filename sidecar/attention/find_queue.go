@@ -176,7 +176,9 @@ func noisyTenants(v *view, add func(api.Finding)) {
 		})
 		add(api.Finding{
 			Queue: q.Name, Messages: d.QuietPending, Tenants: max(q.Tenants-d.NoisyFlows, 0),
-			Why:    why + fmt.Sprintf(". The longest wait of the others is %s.", waited(time.Duration(d.QuietOldestAgeMs)*time.Millisecond)),
+			Why: why + "; meanwhile " + names(q.Noise.Waiting, len(q.Noise.Waiting), func(w api.WaitingFlow) string {
+				return w.Key + " has waited for " + waited(time.Duration(w.WaitMs)*time.Millisecond)
+			}) + ".",
 			Action: api.FindingAction{Text: "Limit the concurrency of its messages with a throttle key, or add consumers.", Command: command("noisy", q.Name), Page: queuePage(q.Name, "/tenants")},
 		})
 	}

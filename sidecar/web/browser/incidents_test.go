@@ -133,9 +133,8 @@ func TestIncidentOfANoisyTenant(t *testing.T) {
 		f.publish("reports", "quick", tenant("globex"))
 	}
 	b.visit("/")
-	b.shows(".warning", "acme")
-	b.shows(".warning", "globex")
-	b.shows(".warning", "acme has 40 of 40 messages in flight; meanwhile globex has waited for")
+	b.shows(".finding", "acme has 100 % of the consumers' work and is entitled to 50 %; meanwhile globex has waited for")
+	b.shows(".finding", "5 messages of 1 tenant wait.")
 	b.sound("incident-noisy")
 	// acme is paused, and the deliveries in flight end.
 	b.visit("/queues/reports/messages?key=acme", "messages")
