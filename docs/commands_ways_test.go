@@ -70,7 +70,7 @@ var ways = []way{
 	{page: cliPage, command: "fila consume orders.dlq --no-ack", before: deadLetter, instead: "first_line fila consume orders.dlq --no-ack"},
 	{page: cliPage, command: "fila consume orders.dlq --json", before: deadLetter + "; fila redrive orders.dlq; " + deadLetter},
 	{page: cliPage, command: "fila consume orders --count 10", before: "for i in 1 2 3 4 5 6 7 8 9 10; do fila publish orders $i; done"},
-	{page: cliPage, command: "fila status --json"},         // the exit code is that of jq
+	{page: cliPage, command: "fila status --json"},         // jq ends with its own exit code
 	{page: cliPage, command: "fila status", fails: true},   // the queues above have no consumers
 	{page: cliPage, command: "fila cluster ", fails: true}, // this fila is not in a cluster
 	{page: cliPage, command: "fila consume orders --exec", skip: "calls a server on the Internet; the line above shows --exec"},

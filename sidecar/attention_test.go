@@ -31,8 +31,7 @@ type attentionCase struct {
 // attentionSite is a site with one queue, orders.
 type attentionSite struct {
 	*testSite
-	got   <-chan *nats.Msg // deliveries of consumer w
-	taken []*nats.Msg
+	got <-chan *nats.Msg // deliveries of consumer w
 }
 
 // consume registers consumer w.
