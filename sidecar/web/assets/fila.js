@@ -138,25 +138,27 @@
     open = dialog('find-dialog', 'Search', form, results);
     let turn = 0, timer;
     const ask = async () => {
-      const mine = ++turn;
+      const mine = ++turn, asked = field.value;
       try {
-        const reply = await fetch(search.dataset.search + '?text=' + encodeURIComponent(field.value));
+        const reply = await fetch(search.dataset.search + '?text=' + encodeURIComponent(asked));
         const text = await reply.text();
         if (mine === turn && reply.ok) results.innerHTML = text;
       } catch { /* the page of results remains: Enter opens it */ }
-      if (mine === turn) results.dataset.text = field.value;
+      if (mine === turn) results.dataset.text = asked;
     };
     field.addEventListener('input', () => { clearTimeout(timer); timer = setTimeout(ask, 120); });
     open.addEventListener('keydown', event => {
       const links = [field, ...results.querySelectorAll('a')];
       const at = links.indexOf(document.activeElement);
-      if (event.key === 'ArrowDown' || event.key === 'ArrowUp') {
-        event.preventDefault();
-        links[(at + (event.key === 'ArrowDown' ? 1 : links.length - 1)) % links.length].focus();
-      } else if (event.key === 'Enter' && at === 0 && links[1] && results.dataset.text === field.value && field.value) {
-        event.preventDefault();
-        links[1].click();
-      }
+      if (event.key !== 'ArrowDown' && event.key !== 'ArrowUp') return;
+      event.preventDefault();
+      links[(at + (event.key === 'ArrowDown' ? 1 : links.length - 1)) % links.length].focus();
+    });
+    form.addEventListener('submit', event => { // the first result, if the results are up to date
+      const first = results.querySelector('a');
+      if (!first || !field.value || results.dataset.text !== field.value) return;
+      event.preventDefault();
+      first.click();
     });
     results.addEventListener('click', event => { if (event.target.closest('a')) open.close(); });
     ask();
