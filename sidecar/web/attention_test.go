@@ -3,6 +3,7 @@ package web
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -50,4 +51,19 @@ func TestFindingsOnPages(t *testing.T) {
 			require.Contains(t, body, text, page)
 		}
 	}
+}
+
+// TestRatesOfTerminatedMessages are beside those of failed attempts, which they are not.
+func TestRatesOfTerminatedMessages(t *testing.T) {
+	var before counted
+	after := counted{at: time.Unix(10, 0), QueueDetail: api.QueueDetail{Failed: 10, Terminated: 110, DeadLettered: 120}}
+	p := before.until(&after)
+	require.Zero(t, p, "nothing is known before the first count")
+	before.at = time.Unix(5, 0)
+	p = before.until(&after)
+	require.Equal(t, []float32{2, 22, 24}, []float32{p.Failed, p.Terminated, p.Dead})
+	r := newRig(t, nil)
+	body := r.get("/queues").Body.String()
+	require.Contains(t, body, ">Terminated</th>")
+	require.Contains(t, body, ">Dead-lettered</th>")
 }

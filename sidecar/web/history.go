@@ -103,6 +103,7 @@ type point struct {
 	at                      int64 // Unix seconds; 0: no data
 	Depth                   float32
 	Enqueued, Acked, Failed float32 // per second
+	Terminated, Dead        float32 // per second: by +TERM, and all that became dead letters
 	WaitMedian, WaitHigh    float32 // p50 and p99 wait in seconds; 0: no deliveries
 }
 
@@ -172,6 +173,7 @@ func (c *counted) until(now *counted) (p point) {
 		return float32(float64(after-before) / seconds)
 	}
 	p.Enqueued, p.Acked, p.Failed = rate(c.Enqueued, now.Enqueued), rate(c.Acked, now.Acked), rate(c.Failed, now.Failed)
+	p.Terminated, p.Dead = rate(c.Terminated, now.Terminated), rate(c.DeadLettered, now.DeadLettered)
 	p.WaitMedian, p.WaitHigh = waits(c.Waits, now.Waits)
 	return p
 }
@@ -258,6 +260,8 @@ func (h *history) keep(now time.Time) {
 		sum.Enqueued += d.Enqueued
 		sum.Acked += d.Acked
 		sum.Failed += d.Failed
+		sum.Terminated += d.Terminated
+		sum.DeadLettered += d.DeadLettered
 		for j := range min(len(d.Waits), len(sum.Waits)) {
 			sum.Waits[j] += d.Waits[j]
 		}
