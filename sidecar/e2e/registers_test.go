@@ -30,8 +30,11 @@ type registers struct {
 	t  testing.TB
 	nc []*nats.Conn
 
+	changing sync.RWMutex // held during a change, and to begin a round
+
+	round int
+
 	mu      sync.Mutex
-	round   int
 	history []porcupine.Operation
 }
 
@@ -91,9 +94,8 @@ func (r *registers) run(l *load, client int) {
 	defer l.work.Done()
 	rng, last := l.random(), map[string]string{}
 	for i := 0; !l.draining.Load(); i++ {
-		r.mu.Lock()
+		r.changing.RLock()
 		call := registerCall{key: fmt.Sprintf("register.%d.%d", r.round, rng.IntN(registerKeys)), value: fmt.Sprintf("%d-%d", client, i)}
-		r.mu.Unlock()
 		switch rng.IntN(6) {
 		case 0:
 			call.value = ""
@@ -112,6 +114,7 @@ func (r *registers) run(l *load, client int) {
 		r.mu.Lock()
 		r.history = append(r.history, op)
 		r.mu.Unlock()
+		r.changing.RUnlock()
 		if !pause(l.ctx, time.Duration(rng.IntN(8))*time.Millisecond) {
 			return
 		}
@@ -148,10 +151,10 @@ func (r *registers) call(nc *nats.Conn, call registerCall) registerReply {
 // check checks the history so far, and goes on with other keys.
 func (r *registers) check(when string) {
 	r.t.Helper()
-	r.mu.Lock()
-	history := slices.Clone(r.history)
+	r.changing.Lock()
+	history := r.history
 	r.history, r.round = nil, r.round+1
-	r.mu.Unlock()
+	r.changing.Unlock()
 	requireLinearizable(r.t, history, when)
 	unknown := 0
 	for _, op := range history {

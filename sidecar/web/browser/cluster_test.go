@@ -32,6 +32,7 @@ func TestCluster(t *testing.T) {
 		return fmt.Sprintf("[...document.querySelectorAll('section[aria-labelledby=nodes] tbody tr')].find(r => r.cells[0].innerText == %s)", quote(name))
 	}
 	b.until("document.querySelectorAll('section[aria-labelledby=shards] tbody tr').length == 3 && !document.querySelector('section[aria-labelledby=shards] .bad')")
+	b.until("/^2\\.\\d+\\.\\d+/.test(document.querySelector('section[aria-labelledby=servers] tbody td')?.innerText)")
 	f.queue("orders")
 	f.publish("orders", "x", tenant("acme"))
 	b.sound("cluster")
