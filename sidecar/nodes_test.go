@@ -427,6 +427,31 @@ func TestReloadReachesAllNodes(t *testing.T) {
 	})
 }
 
+// TestAttentionThroughAnyNode has what all nodes find, and names the node that does not answer.
+func TestAttentionThroughAnyNode(t *testing.T) {
+	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
+		for _, name := range []string{"orders", "first"} { // one per node
+			x.says(0, api.VerbQueueCreate, name, "")
+			x.says(0, api.VerbPause, "", fmt.Sprintf(`{"kind":"queue","name":%q}`, name))
+		}
+		for node := range x.nodes {
+			time.Sleep(time.Minute)
+			var reply api.Attention
+			require.NoError(t, json.Unmarshal([]byte(x.says(node, api.VerbAttention, "", "")), &reply))
+			require.Equal(t, []string{"node-2"}, reply.Unanswered)
+			var paused []string
+			for _, f := range reply.Findings {
+				if f.Condition == "paused" {
+					paused = append(paused, f.Queue)
+				}
+			}
+			require.Equal(t, []string{"first", "orders"}, paused)
+			require.NoError(t, json.Unmarshal([]byte(x.says(node, api.VerbAttention, "", `{"limit":1}`)), &reply))
+			require.Equal(t, []int{reply.Total - 1, 1}, []int{reply.Truncated, len(reply.Findings)})
+		}
+	})
+}
+
 // TestQueuesOfTwoNodesAreListed by name, in pages.
 func TestQueuesOfTwoNodesAreListed(t *testing.T) {
 	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
