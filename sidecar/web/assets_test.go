@@ -65,6 +65,29 @@ func TestTemplatesHaveNothingInline(t *testing.T) {
 	}))
 }
 
+// TestFormsAskFirst: the script sends a form with data-asks to get its question, so the action
+// has to have one.
+func TestFormsAskFirst(t *testing.T) {
+	asks := map[string]bool{}
+	for i := range actions {
+		asks[actions[i].name] = actions[i].asks != nil
+	}
+	found := 0
+	require.NoError(t, fs.WalkDir(templates, "templates", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(templates, path)
+		require.NoError(t, err)
+		for _, form := range regexp.MustCompile(`"/do/([a-z-]+)"\}\}"( data-asks)?`).FindAllSubmatch(data, -1) {
+			found++
+			require.Equal(t, asks[string(form[1])], len(form[2]) > 0, "%s: %s", path, form[1])
+		}
+		return nil
+	}))
+	require.Positive(t, found)
+}
+
 // TestEveryPageParses, since a page is parsed at its first request.
 func TestEveryPageParses(t *testing.T) {
 	l, err := newLooks("/fila")

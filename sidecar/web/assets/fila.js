@@ -142,9 +142,10 @@
       try {
         const reply = await fetch(search.dataset.search + '?text=' + encodeURIComponent(asked));
         const text = await reply.text();
-        if (mine === turn && reply.ok) results.innerHTML = text;
+        if (mine !== turn || !reply.ok) return;
+        results.innerHTML = text;
+        results.dataset.text = asked;
       } catch { /* the page of results remains: Enter opens it */ }
-      if (mine === turn) results.dataset.text = asked;
     };
     field.addEventListener('input', () => { clearTimeout(timer); timer = setTimeout(ask, 120); });
     open.addEventListener('keydown', event => {

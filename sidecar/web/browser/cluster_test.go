@@ -43,16 +43,14 @@ func TestCluster(t *testing.T) {
 		b.menu("move")
 		b.choose("#shard", fmt.Sprint(shard))
 		b.choose("#to", to)
-		b.follow("Move")
-		b.shows("main", fmt.Sprintf("Move shard %d to %s?", shard, to))
+		b.asks("Move", fmt.Sprintf("Move shard %d to %s?", shard, to))
 		b.does("Move the shard", fmt.Sprintf("Shard %d goes to %s.", shard, to))
 		b.until(fmt.Sprintf("document.querySelectorAll('section[aria-labelledby=shards] tbody tr')[%d]?.cells[1].innerText.startsWith(%s)", shard, quote(to)))
 	}
 
 	b.menu("drain")
 	b.choose("#node", "carla")
-	b.follow("Drain")
-	b.shows("main", "Have carla give all of its shards away?")
+	b.asks("Drain", "Have carla give all of its shards away?")
 	b.does("Go on", "carla gives its shards away.")
 	b.until(node("carla") + "?.cells[2].innerText == '0' && " + node("carla") + ".cells[1].innerText == 'draining'")
 	require.True(t, wait(t.Context(), func() bool { // its shard may be moving
@@ -64,7 +62,7 @@ func TestCluster(t *testing.T) {
 	b.visit("/cluster")
 	b.menu("drain")
 	b.choose("#node", "carla")
-	b.follow("Cancel the drain")
+	b.asks("Cancel the drain", "Let carla take shards again?")
 	b.does("Go on", "carla takes shards again.")
 	b.until(node("carla") + "?.cells[1].innerText == 'serves'")
 	b.visit("/activity/audit", "cluster-drain", "cluster-move")
