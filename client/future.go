@@ -76,8 +76,8 @@ func (f *PublishFuture) Err() <-chan error {
 	return f.failed
 }
 
-// sendResult sends the result to one of the channels, if somebody has asked for them. The
-// caller holds the publisher's mutex.
+// sendResult sends the result to one of the channels, if the caller has asked for them. The
+// publisher's mutex is held.
 func (f *PublishFuture) sendResult() {
 	switch {
 	case f.ok == nil:

@@ -53,7 +53,7 @@ func TestFindingsOnPages(t *testing.T) {
 	}
 }
 
-// TestRatesOfTerminatedMessages are beside those of failed attempts, which they are not.
+// TestRatesOfTerminatedMessages: a terminated message is no failed attempt, and has a rate of its own.
 func TestRatesOfTerminatedMessages(t *testing.T) {
 	var before counted
 	after := counted{at: time.Unix(10, 0), QueueDetail: api.QueueDetail{Failed: 10, Terminated: 110, DeadLettered: 120}}
