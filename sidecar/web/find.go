@@ -16,7 +16,8 @@ type findData struct {
 	Text    string
 	Message *api.MessageInfo
 	Queues  []string
-	More    int // queues that are not shown
+	Exact   string // the queue of this name; "": none
+	More    int    // queues that are not shown
 	Keys    []api.ExplainKey
 	Gates   []string  // as in filters: throttle:KEY and circuit:KEY
 	Places  []navItem // pages and actions
@@ -54,17 +55,22 @@ func (a *ask) find(keyQueues int) (findData, error) {
 		return d, err
 	}
 	text := strings.ToLower(d.Text)
+	dead := strings.Contains(text, wire.DLQSuffix) // otherwise a queue is enough for both
 	d.Places = a.findPlaces(text)
 	if err := a.findGates(&d); err != nil {
 		return d, err
 	}
 	for i := range s.queues {
+		name := s.queues[i].Name
+		if name == d.Text {
+			d.Exact = name
+		}
 		switch {
-		case !strings.Contains(strings.ToLower(s.queues[i].Name), text):
+		case !strings.Contains(strings.ToLower(name), text) || wire.IsDLQ(name) && !dead:
 		case len(d.Queues) == maxFoundQueues:
 			d.More++
 		default:
-			d.Queues = append(d.Queues, s.queues[i].Name)
+			d.Queues = append(d.Queues, name)
 		}
 	}
 	if wire.CheckNamedKey(d.Text) != nil {

@@ -144,6 +144,7 @@ func funcs(base string) template.FuncMap {
 		"severity": severityTone,
 		"tone":     tone,
 		"isDLQ":    wire.IsDLQ,
+		"lower":    strings.ToLower,
 		"pathOf":   pathOf,
 		"domID":    domID,
 	}

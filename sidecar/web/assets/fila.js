@@ -178,17 +178,23 @@
     }
   });
 
+  // unfold opens the menu around an element, at its button.
+  function unfold(el) {
+    const menu = el?.closest('[popover]');
+    if (menu && !menu.matches(':popover-open')) document.querySelector('[popovertarget="' + menu.id + '"]')?.click();
+  }
+
   // A link to a form in a menu opens the menu.
   function reveal() {
     const at = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!at) return;
     at.closest('details')?.setAttribute('open', '');
-    at.closest('[popover]')?.showPopover();
+    unfold(at);
     at.querySelector?.('input:not([type=hidden]), select, textarea, button')?.focus();
   }
   addEventListener('hashchange', reveal);
   const wrong = document.querySelector('[aria-invalid]');
-  wrong?.closest('[popover]')?.showPopover();
+  unfold(wrong);
   wrong?.focus();
 
   // A chart is drawn of the points that stand in the part of the page that changes:

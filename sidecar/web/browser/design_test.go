@@ -62,6 +62,11 @@ func TestSearchByKeyboard(t *testing.T) {
 		b.until("(location.pathname + location.search + location.hash) == " + quote(found[1]) + " && document.readyState == 'complete'")
 	}
 	b.strike(ctrlK)
+	b.fill("dialog [name=text]", "orders")
+	b.shows("dialog .results", "Tabs of orders")
+	require.NotContains(t, b.text("dialog .results"), "orders.dlq", "its tab has the dead letters")
+	b.press(kb.Escape)
+	b.strike(ctrlK)
 	b.fill("dialog [name=text]", "<b>nobody</b>")
 	b.shows("dialog .results", "Nothing is called <b>nobody</b>.")
 	b.strike(slash) // types
