@@ -25,7 +25,7 @@ func (a *Admin) lanes(q *shard.Queue, req api.LanesRequest) (api.LanesReply, *wi
 	reply := api.LanesReply{
 		Queue: q.Name(), At: wire.Timestamp(at), Quantum: q.Settings().Quantum, Paused: pausedText(n.Paused),
 		Consumers: n.Consumers, Credit: n.Credit, Ready: n.Pending - n.Stats.Blocked, Blocked: n.Stats.Blocked, InFlight: n.InFlight,
-		Ended: v.Ended, Keys: v.Keys, Lanes: []api.Lane{}, Next: []api.NextDelivery{},
+		Ended: v.All.Ended, Keys: v.Keys, WaitCounts: waitCounts(&v.All.Waits), Lanes: []api.Lane{}, Next: []api.NextDelivery{},
 	}
 	for i := range v.Lanes {
 		reply.Lanes = append(reply.Lanes, a.lane(q.Name(), &v.Lanes[i]))
@@ -56,10 +56,7 @@ func (a *Admin) lane(queue string, l *inspect.LaneView) api.Lane {
 	lane := api.Lane{
 		Key: wire.ShowKey(l.Key), Weight: float64(l.Weight) / thousand, Share: l.Share, Deficit: float64(l.Deficit) / thousand,
 		Ready: l.Ready, Blocked: l.Blocked, InFlight: l.InFlight, OldestMs: l.Oldest / 1e6,
-		Ended: l.Ended, Waits: make([]int64, len(l.Waits)), MaxWaitMs: float64(l.Longest) / 1e6,
-	}
-	for i, n := range l.Waits {
-		lane.Waits[i] = int64(n)
+		Ended: l.Ended, WaitCounts: waitCounts(&l.Waits),
 	}
 	if l.Blocked > 0 {
 		if by := a.gates.counts(queue, l.At[:1]); len(by) > 0 {
@@ -67,4 +64,12 @@ func (a *Admin) lane(queue string, l *inspect.LaneView) api.Lane {
 		}
 	}
 	return lane
+}
+
+func waitCounts(w *inspect.Waits) api.WaitCounts {
+	c := api.WaitCounts{Waits: make([]int64, len(w.Count)), MaxWaitMs: float64(w.Longest) / 1e6}
+	for i, n := range w.Count {
+		c.Waits[i] = int64(n)
+	}
+	return c
 }

@@ -168,12 +168,16 @@ func (a *Admin) queuePage(req api.QueueListRequest) api.QueueList {
 	for i, q := range page {
 		var noise inspect.NoiseView
 		var stepped, at int64
+		var all inspect.ServedView
+		var served []inspect.LaneView
 		if !q.View(func(m *queue.Queue, side queue.Role, now int64) {
 			if !req.Detail {
 				noise.Stats = m.Inspect(side).Stats(now)
 				return
 			}
-			noise, stepped, at = m.Inspect(side).Noise(0, now), m.Stepped(), now
+			r := m.Inspect(side)
+			noise, stepped, at = r.Noise(0, now), m.Stepped(), now
+			all, served = r.Served(now), r.MostServed(req.Tenants, now)
 		}) {
 			continue
 		}
@@ -183,6 +187,10 @@ func (a *Admin) queuePage(req api.QueueListRequest) api.QueueList {
 			*d = q.Detail(stepped, at)
 			d.NoisyFlows, d.QuietPending, d.QuietOldestAgeMs = len(noise.Noisy), noise.QuietPending, noise.QuietOldest/1e6
 			d.StarvedFlows = noise.Starving
+			d.Ended, d.MaxWaitMs = all.Ended, float64(all.Waits.Longest)/1e6
+			for i := range served {
+				d.Tenants = append(d.Tenants, api.EndedCount{Key: wire.ShowKey(served[i].Key), Ended: served[i].Ended})
+			}
 			s.Detail = d
 		}
 		list.Queues = append(list.Queues, s)

@@ -21,6 +21,8 @@ type history struct {
 		err   error         // error of the last sample
 		rings map[string]*ring
 		total *ring
+		// withTenants is the number of rings with tenants.
+		withTenants int
 	}
 	sampling sync.Mutex // one at a time
 }
@@ -105,6 +107,8 @@ type point struct {
 	Enqueued, Acked, Failed float32 // per second
 	Terminated, Dead        float32 // per second: by +TERM, and all that became dead letters
 	WaitMedian, WaitHigh    float32 // p50 and p99 wait in seconds; 0: no deliveries
+
+	Ready, Blocked, Delayed, InFlight float32
 }
 
 // ring is the points of a queue.
@@ -115,6 +119,8 @@ type ring struct {
 	base, last counted
 	rate       point // rates between the last two samples
 	seen       time.Time
+	heat       heat
+	tenants    *tenantRing // nil: no deliveries, or too many queues have one
 }
 
 // counted has the counters of a queue at one time.
@@ -142,12 +148,14 @@ func (r *ring) push(p point) {
 	r.next = (r.next + 1) % historyPoints
 }
 
-func (r *ring) add(now time.Time, depth int64, d *api.QueueDetail) {
+// add adds a sample of a queue, and reports whether it has made a point.
+func (r *ring) add(now time.Time, q *api.QueueSummary) (pushed bool) {
 	fill := func(p point) point {
-		p.at, p.Depth = now.Unix(), float32(depth)
+		p.at, p.Depth = now.Unix(), float32(depthOf(q))
+		p.Ready, p.Blocked, p.Delayed, p.InFlight = float32(q.Pending-q.Parked), float32(q.Parked), float32(q.Delayed), float32(q.InFlight)
 		return p
 	}
-	is := counted{now, *d}
+	is := counted{now, *q.Detail}
 	r.rate = fill(r.last.until(&is))
 	r.last, r.seen = is, now
 	switch {
@@ -155,8 +163,10 @@ func (r *ring) add(now time.Time, depth int64, d *api.QueueDetail) {
 		r.base = is
 	case now.Sub(r.base.at) >= historyStep-pace/2:
 		r.push(fill(r.base.until(&is)))
-		r.base = is
+		r.heat.add(now, r.base.Waits, is.Waits)
+		r.base, pushed = is, true
 	}
+	return pushed
 }
 
 // until returns the rates between two counts. A counter that has decreased counts from 0,
@@ -174,38 +184,8 @@ func (c *counted) until(now *counted) (p point) {
 	}
 	p.Enqueued, p.Acked, p.Failed = rate(c.Enqueued, now.Enqueued), rate(c.Acked, now.Acked), rate(c.Failed, now.Failed)
 	p.Terminated, p.Dead = rate(c.Terminated, now.Terminated), rate(c.DeadLettered, now.DeadLettered)
-	p.WaitMedian, p.WaitHigh = waits(c.Waits, now.Waits)
+	p.WaitMedian, p.WaitHigh = waits(c.Waits, now.Waits, now.MaxWaitMs/1000)
 	return p
-}
-
-// waits returns the p50 and p99 wait of the messages delivered between two counts, in
-// seconds: the upper end of the bucket.
-func waits(before, after []int64) (median, high float32) {
-	if len(after) != len(api.WaitBounds)+1 {
-		return 0, 0
-	}
-	var room [32]int64
-	n := append(room[:0], after...)
-	var all int64
-	for i := range n {
-		if len(before) == len(n) && before[i] <= n[i] {
-			n[i] -= before[i]
-		}
-		all += n[i]
-	}
-	at := func(part float64) float32 {
-		var sum int64
-		for i := range n {
-			if sum += n[i]; float64(sum) >= part*float64(all) {
-				return float32(api.WaitBounds[min(i, len(api.WaitBounds)-1)])
-			}
-		}
-		return 0
-	}
-	if all == 0 {
-		return 0, 0
-	}
-	return at(0.5), at(0.99)
 }
 
 // sample reads all queues and adds a sample to the history.
@@ -214,7 +194,7 @@ func (h *history) sample(w *Web) {
 	defer h.sampling.Unlock()
 	began := time.Now()
 	s := &snapshot{dead: make(map[string]int64)}
-	req := api.QueueListRequest{ListRequest: api.ListRequest{Limit: api.MaxListLimit}, Detail: true}
+	req := api.QueueListRequest{ListRequest: api.ListRequest{Limit: api.MaxListLimit}, Detail: true, Tenants: tenantsASample}
 	for len(s.queues) < maxQueues {
 		page, refused := w.Queues(req)
 		if refused != nil {
@@ -251,6 +231,7 @@ func (h *history) keep(now time.Time) {
 		h.mu.rings, h.mu.total = make(map[string]*ring), new(ring)
 	}
 	sum := api.QueueDetail{Waits: make([]int64, len(api.WaitBounds)+1)}
+	all := api.QueueSummary{Detail: &sum}
 	for i := range h.mu.last.queues {
 		q := &h.mu.last.queues[i]
 		d := q.Detail
@@ -262,6 +243,9 @@ func (h *history) keep(now time.Time) {
 		sum.Failed += d.Failed
 		sum.Terminated += d.Terminated
 		sum.DeadLettered += d.DeadLettered
+		sum.MaxWaitMs = max(sum.MaxWaitMs, d.MaxWaitMs)
+		all.Pending, all.Parked, all.Delayed = all.Pending+q.Pending, all.Parked+q.Parked, all.Delayed+q.Delayed
+		all.InFlight, all.Moving = all.InFlight+q.InFlight, all.Moving+q.Moving
 		for j := range min(len(d.Waits), len(sum.Waits)) {
 			sum.Waits[j] += d.Waits[j]
 		}
@@ -273,11 +257,14 @@ func (h *history) keep(now time.Time) {
 			r = new(ring)
 			h.mu.rings[q.Name] = r
 		}
-		r.add(now, depthOf(q), d)
+		if r.add(now, q) {
+			h.keepTenants(r, now, d)
+		}
 	}
-	h.mu.total.add(now, h.mu.last.depth, &sum)
+	h.mu.total.add(now, &all)
 	for name, r := range h.mu.rings {
 		if now.Sub(r.seen) > time.Hour {
+			h.dropTenants(r)
 			delete(h.mu.rings, name)
 		}
 	}
@@ -326,6 +313,16 @@ func (h *history) of(queue string, n int) line {
 		return line{}
 	}
 	return line{Now: r.rate, Past: r.recent(n)}
+}
+
+// heat returns the deliveries of a queue by minute and wait in the last hour.
+func (h *history) heat(queue string, now time.Time) []heatColumn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r := h.mu.rings[queue]; r != nil {
+		return r.heat.last(now)
+	}
+	return nil
 }
 
 // asOf is the time of the last sample.

@@ -120,6 +120,9 @@ func funcs(base string) template.FuncMap {
 		"num":     grouped,
 		"count":   howMany,
 		"rate":    rateText,
+		"rate32":  func(v float64) string { return rateText(float32(v)) },
+		"inc":     func(n int) int { return n + 1 },
+		"wait":    waitText,
 		"ms":      spanMs,
 		"bytes":   bytesText,
 		"percent": func(part float64) string { return strconv.FormatFloat(part*100, 'f', 1, 64) + " %" },
@@ -354,6 +357,13 @@ var pointFigures = map[string]func(*point) float32{
 	"depth":    func(p *point) float32 { return p.Depth },
 	"median":   func(p *point) float32 { return p.WaitMedian },
 	"high":     func(p *point) float32 { return p.WaitHigh },
+
+	"terminated": func(p *point) float32 { return p.Terminated },
+	"dead":       func(p *point) float32 { return p.Dead },
+	"ready":      func(p *point) float32 { return p.Ready },
+	"blocked":    func(p *point) float32 { return p.Blocked },
+	"delayed":    func(p *point) float32 { return p.Delayed },
+	"in flight":  func(p *point) float32 { return p.InFlight },
 }
 
 // assetPath returns the address of an asset, which changes with its content.

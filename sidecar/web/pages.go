@@ -41,7 +41,7 @@ var pages = []page{
 	{path: "/", name: "overview", title: "Overview", nav: true, live: true, data: overview},
 	{path: "/queues", name: "queues", title: "Queues", nav: true, live: true, query: []string{"find", "sort", "page"}, data: queueList},
 	{path: "/queues/{queue}", name: "queue", group: ofQueue, tab: "Overview", live: true, data: queuePage},
-	{path: "/queues/{queue}/tenants", name: "tenants", group: ofQueue, tab: "Tenants", live: true, data: queuePage},
+	{path: "/queues/{queue}/tenants", name: "tenants", group: ofQueue, tab: "Tenants", live: true, query: []string{"sort", "minutes"}, data: tenantsPage},
 	{path: "/queues/{queue}/messages", name: "messages", group: ofQueue, tab: "Messages", data: messages},
 	{path: "/queues/{queue}/dead", name: "messages", group: ofQueue, tab: "Dead letters", data: dead},
 	{path: "/queues/{queue}/jobs", name: "jobs", group: ofQueue, tab: "Jobs", live: true, query: []string{"after"}, data: jobs},

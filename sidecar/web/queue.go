@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
@@ -18,46 +19,32 @@ import (
 type queueData struct {
 	api.QueueInfo
 	Why       api.ExplainQueue
-	Noise     api.NoisyReply
 	Attention api.Attention
 	Source    string // of a dead letter queue
-	Flows     []flowRow
-	Active    int // fairness keys with ready messages
 	Line      line
 	Counted   []counter
 	Waits     chart
 	Rates     chart
-	Paused    []api.PauseInfo // of fairness keys of this queue
-	Dead      int64           // its dead letters
+	Depth     chart
+	Heat      heatPicture
+	Dead      int64 // its dead letters
 }
 
 // IsDLQ is for templates.
 func (d queueData) IsDLQ() bool { return d.Source != "" }
-
-type flowRow struct {
-	api.FlowInfo
-	Noisy bool
-	Wait  int64 // ms since its first message became ready; 0: not among the longest waits
-}
 
 type counter struct {
 	Name string
 	N    int64
 }
 
-// shownFlows is how many flows a page has, and how many waiting ones.
-const shownFlows = 20
-
 func queuePage(a *ask) (any, error) {
 	name := a.r.PathValue("queue")
 	d := queueData{}
-	if err := a.verb(api.VerbQueueInspect, name, api.QueueInspectRequest{Flows: shownFlows}, &d.QueueInfo); err != nil {
+	if err := a.verb(api.VerbQueueInspect, name, api.QueueInspectRequest{}, &d.QueueInfo); err != nil {
 		return nil, err
 	}
 	if err := a.verb(api.VerbExplain, "", api.ExplainRequest{Kind: "queue", Queue: name}, &d.Why); err != nil {
-		return nil, err
-	}
-	if err := a.verb(api.VerbNoisy, name, api.NoisyRequest{Limit: shownFlows}, &d.Noise); err != nil {
 		return nil, err
 	}
 	s, err := a.web.history.fresh(a.web)
@@ -68,25 +55,16 @@ func queuePage(a *ask) (any, error) {
 	if wire.IsDLQ(name) {
 		d.Source = wire.Source(name)
 	}
-	d.Active = d.QueueInfo.Flows
-	wait := make(map[string]int64)
-	for _, w := range d.Noise.Waiting {
-		wait[w.Key] = w.WaitMs
-	}
-	for _, f := range d.TopFlows {
-		noisy := slices.ContainsFunc(d.Noise.Noisy, func(n api.NoisyFlow) bool { return n.Key == f.Key })
-		d.Flows = append(d.Flows, flowRow{FlowInfo: f, Noisy: noisy, Wait: wait[f.Key]})
-	}
 	for _, name := range slices.Sorted(maps.Keys(d.Counters)) {
 		d.Counted = append(d.Counted, counter{strings.ReplaceAll(name, "_", " "), d.Counters[name]})
 	}
 	d.Line = a.web.history.of(name, historyPoints)
 	d.Waits = chartOf(d.Line, "median", "p50 wait", "high", "p99 wait")
-	d.Rates = chartOf(d.Line, "enqueued", "enqueued", "failed", "failed", "acked", "acked")
-	if d.Attention, err = attentionOf(a, name); err != nil {
-		return nil, err
-	}
-	d.Paused, err = keyPauses(a, name)
+	d.Rates = chartOf(d.Line, "enqueued", "enqueued", "failed", "failed", "acked", "acked", "terminated", "terminated", "dead", "dead-lettered")
+	d.Depth = chartOf(d.Line, "ready", "ready", "blocked", "blocked", "delayed", "delayed", "in flight", "in flight")
+	now := time.Now()
+	d.Heat = heatPictureOf(a.web.history.heat(name, now), now)
+	d.Attention, err = attentionOf(a, name)
 	return d, err
 }
 

@@ -256,7 +256,7 @@ func TestHistory(t *testing.T) {
 		d.Enqueued = int64(i) * 50
 		d.Waits = slices.Clone(d.Waits)
 		d.Waits[3] = int64(i) * 100
-		r.add(at.Add(time.Duration(i)*historyStep), int64(i), &d)
+		r.add(at.Add(time.Duration(i)*historyStep), &api.QueueSummary{Pending: int64(i), Parked: 3, Detail: new(d)})
 	}
 	points := r.recent(historyPoints)
 	require.Len(t, points, historyPoints, "an hour")
@@ -264,11 +264,13 @@ func TestHistory(t *testing.T) {
 		require.Equal(t, at.Add(time.Duration(historyPoints+1+i)*historyStep).Unix(), p.at)
 		require.EqualValues(t, 5, p.Enqueued)
 		require.EqualValues(t, historyPoints+1+i, p.Depth)
-		require.InEpsilon(t, api.WaitBounds[3], p.WaitMedian, 1e-6)
+		require.InEpsilon(t, (api.WaitBounds[2]+api.WaitBounds[3])/2, p.WaitMedian, 1e-6)
+		require.EqualValues(t, 3, p.Blocked)
+		require.EqualValues(t, historyPoints+1+i-3, p.Ready)
 	}
 	// A queue whose node was started anew counts from 0.
 	d.Enqueued = 20
-	r.add(at.Add(time.Duration(2*historyPoints+1)*historyStep), 0, &d)
+	r.add(at.Add(time.Duration(2*historyPoints+1)*historyStep), &api.QueueSummary{Detail: &d})
 	require.EqualValues(t, 2, r.recent(1)[0].Enqueued)
 }
 
@@ -309,17 +311,6 @@ func TestSortedQueues(t *testing.T) {
 	}
 	require.Len(t, s.mu.orders, 7, "what nobody can sort by is not kept")
 	require.Equal(t, "bc", names(s.pick("depth", func(q *api.QueueSummary) bool { return q.Name != "a" })))
-}
-
-func TestWaits(t *testing.T) {
-	n := make([]int64, len(api.WaitBounds)+1)
-	n[0], n[5] = 98, 2
-	median, high := waits(nil, n)
-	require.InEpsilon(t, api.WaitBounds[0], median, 1e-6)
-	require.InEpsilon(t, api.WaitBounds[5], high, 1e-6)
-	median, high = waits(n, n)
-	require.Zero(t, median)
-	require.Zero(t, high)
 }
 
 func TestTexts(t *testing.T) {

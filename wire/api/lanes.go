@@ -37,6 +37,7 @@ type LanesReply struct {
 	InFlight  int64  `json:"in_flight"`
 	Ended     int64  `json:"ended"` // deliveries that have ended since the process started
 	Keys      int    `json:"keys"`  // fairness keys with ready or blocked messages
+	WaitCounts
 
 	// Lanes begins with the keys with the largest backlogs, followed by keys without one of
 	// which the most deliveries ended lately.
@@ -58,12 +59,23 @@ type Lane struct {
 	OldestMs  int64         `json:"oldest_ms"`            // longest time for which one of its first messages has been ready or blocked
 	BlockedBy *BlockedCount `json:"blocked_by,omitempty"` // the gate that blocks most of its messages
 
-	// Deliveries of the key that have ended, by how long their message waited before as in
-	// [QueueDetail], and the longest wait of the last one to two minutes. The counts begin
-	// again when no delivery of the key has ended for a minute.
-	Ended     int64   `json:"ended"`
+	Ended int64 `json:"ended"` // deliveries that have ended; begins again when none has ended for a minute
+	WaitCounts
+}
+
+// WaitCounts counts the deliveries that ended in the last one to two minutes by how long
+// their message waited before them, in the ranges of [WaitBounds].
+type WaitCounts struct {
 	Waits     []int64 `json:"waits"`
-	MaxWaitMs float64 `json:"max_wait_ms"`
+	MaxWaitMs float64 `json:"max_wait_ms"` // the longest of these waits
+}
+
+// All is the number of deliveries.
+func (w *WaitCounts) All() (n int64) {
+	for _, k := range w.Waits {
+		n += k
+	}
+	return n
 }
 
 // NextDelivery is a delivery that is expected.

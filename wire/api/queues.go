@@ -92,7 +92,18 @@ func checkPage(offset, limit int) *wire.Error {
 // QueueListRequest asks for a page of queues, by name.
 type QueueListRequest struct {
 	ListRequest
-	Detail bool `json:"detail,omitempty"` // with [QueueDetail]
+	Detail  bool `json:"detail,omitempty"`  // with [QueueDetail]
+	Tenants int  `json:"tenants,omitempty"` // how many fairness keys QueueDetail names, 0 to 16
+}
+
+// MaxListTenants bounds Tenants of a [QueueListRequest].
+const MaxListTenants = 16
+
+func (r *QueueListRequest) check() *wire.Error {
+	if err := r.ListRequest.check(); err != nil {
+		return err
+	}
+	return wire.InRange("tenants", r.Tenants, 0, MaxListTenants)
 }
 
 // QueueList answers a [QueueListRequest].
@@ -142,10 +153,23 @@ type QueueDetail struct {
 	// became due: at most each of [WaitBounds], and longer.
 	Waits []int64 `json:"waits"`
 
+	// Ended counts deliveries that have ended, of all fairness keys and of up to as many as
+	// requested of which the most ended in the last one to two minutes. MaxWaitMs is the
+	// longest wait before the deliveries that ended in this time. See [Lane].
+	Ended     int64        `json:"ended"`
+	MaxWaitMs float64      `json:"max_wait_ms"`
+	Tenants   []EndedCount `json:"tenants,omitempty"`
+
 	NoisyFlows       int   `json:"noisy_flows"` // as in [NoisyReply]
 	QuietPending     int64 `json:"quiet_pending"`
 	QuietOldestAgeMs int64 `json:"quiet_oldest_age_ms"`
 	StarvedFlows     int   `json:"starved_flows"`
+}
+
+// EndedCount is a fairness key with the number of its deliveries that have ended.
+type EndedCount struct {
+	Key   string `json:"key"`
+	Ended int64  `json:"ended"`
 }
 
 // WaitBounds are the upper bounds, in seconds, of the counts in Waits of a [QueueDetail].

@@ -22,17 +22,16 @@ type LaneView struct {
 // ServedView is what a key was served since it has a row of work: keys with much of the work
 // of consumers have one, until a minute passes in which no delivery of them ends.
 type ServedView struct {
-	Ended   int64 // deliveries that have ended
-	Took    int64 // ns that consumers have worked on the ones that ended lately
-	Waits   Waits
-	Longest int64 // ns: the longest wait of the last one to two minutes
+	Ended int64 // deliveries that have ended
+	Took  int64 // ns that consumers have worked on the ones that ended lately
+	Waits Waits // before the ones that ended lately
 }
 
 // LanesView is a queue by fairness key.
 type LanesView struct {
 	State StateView
-	Keys  int   // with a backlog
-	Ended int64 // deliveries of all keys that have ended since the process started
+	Keys  int // with a backlog
+	All   ServedView
 	Lanes []LaneView
 }
 
@@ -40,7 +39,7 @@ type LanesView struct {
 // that were served most lately. It visits every key and subqueue once, up to readWalk of
 // each.
 func (r *Reader) Lanes(most int, now int64) LanesView {
-	v := LanesView{State: r.State(0, now), Ended: r.monitor.work.ended, Lanes: []LaneView{}}
+	v := LanesView{State: r.State(0, now), All: r.Served(now), Lanes: []LaneView{}}
 	backlog := r.backlogs()
 	largest := top[rankedFlow]{n: most, compare: rankedFlow.compare}
 	var weights int64
@@ -140,16 +139,18 @@ func (r *Reader) served(now int64) map[string]*workRow {
 }
 
 func (r *workRow) view(now int64, w *work) ServedView {
-	v := ServedView{Ended: r.sum, Took: w.lately(r.took, now), Longest: max(r.longest[0], r.longest[1])}
-	if r.waits != nil {
-		v.Waits = *r.waits
-	}
-	return v
+	return ServedView{Ended: r.sum, Took: w.lately(r.took, now), Waits: w.lastWaits(r.waits, now)}
 }
 
-// Served returns up to most keys of which the most deliveries ended lately, and how many
-// ended of all keys since the process started.
-func (r *Reader) Served(most int, now int64) (keys []LaneView, all int64) {
+// Served is what all keys were served since the process started.
+func (r *Reader) Served(now int64) ServedView {
+	w := &r.monitor.work
+	return ServedView{Ended: w.ended, Took: w.total(now), Waits: w.lastWaits([2]*Waits{&w.waits[0], &w.waits[1]}, now)}
+}
+
+// MostServed returns up to most keys of which the most deliveries ended lately, without
+// their waits.
+func (r *Reader) MostServed(most int, now int64) (keys []LaneView) {
 	w := &r.monitor.work
 	t := top[*workRow]{n: most, compare: func(a, b *workRow) int {
 		return cmp.Or(cmp.Compare(b.ended[0]+b.ended[1], a.ended[0]+a.ended[1]), cmp.Compare(a.key, b.key))
@@ -162,5 +163,5 @@ func (r *Reader) Served(most int, now int64) (keys []LaneView, all int64) {
 	for _, row := range t.first() {
 		keys = append(keys, LaneView{Key: row.key, ServedView: ServedView{Ended: row.sum}})
 	}
-	return keys, w.ended
+	return keys
 }

@@ -14,6 +14,7 @@ type work struct {
 	rows  []workRow
 	took  [2]int64 // of all keys
 	ended int64    // deliveries of all keys, ever
+	waits [2]Waits // of all keys
 }
 
 // workRow is one key; [0] is this window, [1] the one before. Without deliveries it is
@@ -24,9 +25,8 @@ type workRow struct {
 	took  [2]int64 // ns
 	ended [2]int64 // deliveries
 
-	sum     int64  // deliveries since the key has the row
-	waits   *Waits // of these
-	longest [2]int64
+	sum   int64     // deliveries since the key has the row
+	waits [2]*Waits // nil: none
 }
 
 // WaitBounds are the upper bounds (ns) of Waits; a wait above the last one counts behind it.
@@ -35,14 +35,25 @@ var WaitBounds = [...]int64{
 }
 
 // Waits counts deliveries by how long their message was ready before.
-type Waits [len(WaitBounds) + 1]uint32
+type Waits struct {
+	Count   [len(WaitBounds) + 1]uint32
+	Longest int64 // ns
+}
 
 func (w *Waits) add(wait int64) {
 	i := 0
 	for i < len(WaitBounds) && wait > WaitBounds[i] {
 		i++
 	}
-	w[i]++
+	w.Count[i]++
+	w.Longest = max(w.Longest, wait)
+}
+
+func (w *Waits) join(other *Waits) {
+	for i, n := range other.Count {
+		w.Count[i] += n
+	}
+	w.Longest = max(w.Longest, other.Longest)
 }
 
 const (
@@ -60,6 +71,7 @@ func (w *work) add(e *backlog.Key, took, wait, now int64) {
 	took = max(took, 0)
 	w.took[0] += took
 	w.ended++
+	w.waits[0].add(wait)
 	if n := int(e.WorkRow); n == 0 || n > len(w.rows) || w.rows[n-1].key != e.Name {
 		if e.WorkRow = w.row(e.Name, took); e.WorkRow == 0 {
 			return
@@ -69,11 +81,10 @@ func (w *work) add(e *backlog.Key, took, wait, now int64) {
 	r.took[0] += took
 	r.ended[0]++
 	r.sum++
-	if r.waits == nil {
-		r.waits = new(Waits)
+	if r.waits[0] == nil {
+		r.waits[0] = new(Waits)
 	}
-	r.waits.add(wait)
-	r.longest[0] = max(r.longest[0], wait)
+	r.waits[0].add(wait)
 }
 
 // row returns the number of the row of a key, from 1 on. It returns 0 if the key gets no row: then
@@ -123,12 +134,13 @@ func (w *work) rotate(now int64) {
 	}
 	w.since += workWindow
 	w.took = [2]int64{0, w.took[0]}
+	w.waits = [2]Waits{{}, w.waits[0]}
 	for i := range w.rows {
 		r := &w.rows[i]
 		if r.took, r.ended = [2]int64{0, r.took[0]}, [2]int64{0, r.ended[0]}; r.ended[1] == 0 {
 			*r = workRow{}
 		}
-		r.longest = [2]int64{0, r.longest[0]}
+		r.waits = [2]*Waits{nil, r.waits[0]}
 	}
 }
 
@@ -141,6 +153,16 @@ func (w *work) lately(v [2]int64, now int64) int64 {
 		return v[0]
 	}
 	return 0
+}
+
+// lastWaits sums the waits of two windows, as lately does.
+func (w *work) lastWaits(v [2]*Waits, now int64) (sum Waits) {
+	for i, age := range [2]int64{2 * workWindow, workWindow} {
+		if v[i] != nil && now-w.since < age {
+			sum.join(v[i])
+		}
+	}
+	return sum
 }
 
 // total is the work of all keys.
