@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
@@ -194,7 +195,22 @@ func aboutJob(verb api.AnyVerb, done string) func(*ask, url.Values) (string, err
 }
 
 // jobData is one job.
-type jobData struct{ api.JobInfo }
+type jobData struct {
+	api.JobInfo
+	PerSecond float64 // matching messages that a running job has visited, since its start
+	EndsAt    string  // RFC 3339: when it will have visited Most, at this rate; empty: not known
+}
+
+// pace computes the rate of a running job and its end.
+func (d *jobData) pace(now time.Time) {
+	started, err := time.Parse(time.RFC3339Nano, d.StartedAt)
+	if seconds := now.Sub(started).Seconds(); err == nil && d.State == api.JobRunning && seconds > 0 {
+		d.PerSecond = float64(d.Matched) / seconds
+	}
+	if left := d.Most() - d.Matched; left > 0 && d.PerSecond > 0 {
+		d.EndsAt = wire.Timestamp(now.Add(time.Duration(min(float64(left)/d.PerSecond, 1e9) * 1e9)).UnixNano())
+	}
+}
 
 // Title is the title of the page.
 func (d *jobData) Title() string { return "Job " + shortID(d.ID) }
@@ -209,6 +225,9 @@ func (d *jobData) Most() int64 {
 		return d.Limit
 	case d.IfCount != nil:
 		return *d.IfCount
+	}
+	if d.Filter == nil {
+		return 0
 	}
 	return int64(len(d.Filter.IDs))
 }
@@ -228,7 +247,9 @@ func leftText(why string) string {
 
 func job(a *ask) (any, error) {
 	d := new(jobData)
-	return d, a.verb(api.VerbJobShow, "", api.JobRequest{ID: a.r.PathValue("id")}, &d.JobInfo)
+	err := a.verb(api.VerbJobShow, "", api.JobRequest{ID: a.r.PathValue("id")}, &d.JobInfo)
+	d.pace(time.Now())
+	return d, err
 }
 
 // jobsData is a page of jobs.

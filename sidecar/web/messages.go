@@ -226,6 +226,7 @@ type messageData struct {
 	Binary  bool   // the payload is no text: Text has it in base64
 	Trace   string // id of its trace
 	TraceAt string // address of the trace; empty: none
+	Life    life
 }
 
 // Title is the title of the page.
@@ -272,6 +273,11 @@ func message(a *ask) (any, error) {
 		}
 	}
 	d.Text, d.Binary = payloadText(&d.PeekedMessage)
+	dead := ""
+	if d.Dead != nil {
+		dead = d.Dead.At
+	}
+	d.Life = lifeOf(d.EnqueuedAt, dead, d.History, time.Now())
 	return d, nil
 }
 
