@@ -221,7 +221,7 @@
       const ink = getComputedStyle(document.body).color;
       const probe = document.createElement('i');
       box.append(probe);
-      const strokes = ['--s1', '--bad', '--s2', '--s3'].map(name => {
+      const strokes = ['--s1', '--bad', '--s2', '--s3', '--s4'].map(name => {
         probe.style.color = colour(name);
         return getComputedStyle(probe).color;
       });
