@@ -6,6 +6,10 @@
 // through [Options.Do], the verbs of package admin with the name of the principal. So a page
 // can do nothing that the protocol cannot, and it works in a cluster too.
 //
+// Templates are in templates/: a file for each page, parts/ for what several pages share, and
+// components/ for badges, tables, fields and the like, which assets/fila.css styles. A form that
+// is refused shows its page again with the values that were sent (mistake.go).
+//
 // The server renders the HTML, and a page works without script. With script, the live part
 // of a page is sent again once a second as a server-sent event: live.go renders it once for
 // all viewers of the same part, and history.go keeps the points for charts.
