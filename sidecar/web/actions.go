@@ -151,7 +151,7 @@ func (w *Web) shows(a *ask, act *action, form url.Values) {
 		w.refuse(a, act, err)
 		return
 	}
-	w.render(a, http.StatusOK, act.show, &view{Title: titleOf(&page{}, data), Data: data})
+	w.render(a, http.StatusOK, act.show, w.view(a, &page{}, data))
 }
 
 // confirmation is the data of a confirmation page.
