@@ -246,6 +246,13 @@
     for (const [box, { plot }] of charts) plot.setSize({ width: Math.max(box.clientWidth, 280), height: 200 });
   });
 
+  // A chart keeps the colours that it was drawn in, so it is drawn again in another scheme.
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+    for (const { plot } of charts.values()) plot.destroy();
+    charts.clear();
+    draw();
+  });
+
   function refresh() { localise(); draw(); }
   document.addEventListener('htmx:after:swap', refresh);
   document.addEventListener('htmx:sse:after:message', refresh);
