@@ -1,0 +1,81 @@
+package queue_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+)
+
+// Lanes are sorted by backlog; behind them stand keys that were served lately. The waits of a
+// key are the ones of the last one to two minutes.
+func TestLanes(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 1, 0)
+	work(r, "served", 3, time.Second)
+	r.LimitNow("shut", throttle.Limits{Concurrency: 1})
+	r.Enqueue("busy", func(m *store.Message) { m.Weight = 3000 })
+	for range 2 {
+		r.Enqueue("busy", func(m *store.Message) { m.Weight = 3000 })
+		r.Enqueue("other", nil)
+	}
+	r.Enqueue("other", func(m *store.Message) { m.ThrottleKeys = []string{"shut"} })
+	r.Pass(5 * time.Second)
+	v := r.M.Inspect(queue.Main).Lanes(10, r.Now)
+	require.Len(t, v.Lanes, 3)
+	other, busy, served := v.Lanes[0], v.Lanes[1], v.Lanes[2]
+	require.Equal(t, []string{"other", "busy", "served"}, []string{other.Key, busy.Key, served.Key})
+	require.Equal(t, 2, v.Keys)
+	require.EqualValues(t, 3, other.Ready+other.Blocked)
+	require.EqualValues(t, 2, busy.Ready)
+	require.EqualValues(t, 1, busy.InFlight)
+	require.InDelta(t, 0.75, busy.Share, 1e-9)
+	require.Equal(t, int64(5*time.Second), busy.Oldest)
+	require.EqualValues(t, 3, served.Ended)
+	require.EqualValues(t, 3, served.Waits.Count[0])
+	require.EqualValues(t, 3, v.All.Ended)
+	require.Len(t, r.M.Inspect(queue.Main).Lanes(1, r.Now).Lanes, 1)
+	require.Empty(t, r.M.Inspect(queue.Main).Lanes(0, r.Now).Lanes)
+
+	// The next delivery has waited for 5 s, which is the longest of its key.
+	for range 6 {
+		r.Finished(r.One())
+	}
+	v = r.M.Inspect(queue.Main).Lanes(10, r.Now)
+	require.Equal(t, int64(5*time.Second), v.All.Waits.Longest)
+	r.Pass(3 * time.Minute)
+	v = r.M.Inspect(queue.Main).Lanes(10, r.Now)
+	require.Zero(t, v.All.Waits.Longest, "long ago")
+	require.Empty(t, v.Lanes)
+}
+
+// BenchmarkLanes reads a queue with 100,000 fairness keys, half of whose messages pass a gate,
+// and forecasts twenty deliveries.
+func BenchmarkLanes(b *testing.B) {
+	r := newRig(b, nil)
+	r.LimitNow("shut", throttle.Limits{Concurrency: 1})
+	for i := range 100_000 {
+		r.Accept(r.Message(fmt.Sprint("key-", i), func(m *store.Message) {
+			if i%2 == 0 {
+				m.ThrottleKeys = []string{"shut"}
+			}
+		}))
+	}
+	r.Run()
+	r.Commit()
+	b.Run("lanes", func(b *testing.B) {
+		for b.Loop() {
+			r.M.Inspect(queue.Main).Lanes(20, r.Now)
+		}
+	})
+	b.Run("forecast", func(b *testing.B) {
+		for b.Loop() {
+			r.M.Inspect(queue.Main).Forecast(20, r.Now)
+		}
+	})
+}
