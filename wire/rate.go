@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/json"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/filaq/fila/throttle/rate"
@@ -37,10 +38,21 @@ func (r Rate) Check() error {
 	return err
 }
 
-// Text returns the rate in words: "10/s", but "1/3 per second".
+// Text returns the rate in words: "10/s", and "1 every 3 s" for 1/3.
 func (r Rate) Text() string {
-	if strings.Contains(string(r), "/") {
-		return string(r) + " per second"
+	if n, seconds, fraction := strings.Cut(string(r), "/"); fraction {
+		return n + " every " + seconds + " s"
 	}
 	return string(r) + "/s"
 }
+
+// TextWithBurst is Text with the burst; 0: its default.
+func (r Rate) TextWithBurst(burst float64) string {
+	if burst == 0 {
+		return r.Text()
+	}
+	return r.Text() + ", " + BurstText(burst)
+}
+
+// BurstText returns the burst of a rate in words: "bursts of 20".
+func BurstText(burst float64) string { return "bursts of " + strconv.FormatFloat(burst, 'f', -1, 64) }

@@ -224,7 +224,7 @@ func EnqueueRate(queue, key string, rl RateLimit, retryAfter time.Duration) *Err
 		what, setting = "fairness key "+Quote(key)+" of "+what, "enqueue_rate_per_key"
 	}
 
-	e := newError(CodeEnqueueRate, "%s takes no more now: %s is used up, at most %d at once", what, setting, rl.Limit).retry(retryAfter)
+	e := newError(CodeEnqueueRate, "%s takes no more now: %s is used up (%s)", what, setting, BurstText(float64(rl.Limit))).retry(retryAfter)
 	e.RateLimit = &rl
 	return e
 }

@@ -32,8 +32,8 @@ func (env *Env) FilterFlags(cmd *cobra.Command, queue func(args []string) string
 		flags.StringArrayVar(to, name, nil, usage)
 		f.names = append(f.names, name)
 	}
-	text(&f.State, "state", "only messages in this `state`: pending, parked, delayed, leased or dead")
-	Allow(cmd, "state", api.StatePending, api.StateParked, api.StateDelayed, api.StateLeased, api.StateDead)
+	text(&f.State, "state", "only messages in this `state`: ready, blocked, delayed, leased or dead")
+	Allow(cmd, "state", api.StateReady, api.StateBlocked, api.StateDelayed, api.StateLeased, api.StateDead)
 	texts(&f.Keys, "key", "only messages of this fairness `key`; may be repeated")
 	texts(&f.IDs, "id", "only the message with this `id`; may be repeated")
 	texts(&f.headers, "header", "only messages with this header, `name=value`; may be repeated (all must match)")

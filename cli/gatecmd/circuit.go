@@ -55,7 +55,7 @@ func newCircuitListCommand(env *command.Env) *cobra.Command {
 			infos, err := s.CircuitList(ctx, strings.Join(args, ""))
 			return client.CircuitList{Total: len(infos), Circuits: infos}, err
 		}, func(list client.CircuitList, _ []string) string {
-			t := terminal.NewTable("CIRCUIT", "STATE", "UNTIL", "CAUSE", "FAILURES IN A ROW", "MAX FAILURES", "PROBES", "QUEUES WAITING", "SHARED", "OPENED BY", "CHANGED")
+			t := terminal.NewTable("CIRCUIT", "STATE", "UNTIL", "CAUSE", "FAILURES IN A ROW", "MAX FAILURES", "PROBES", "WAITING QUEUES", "SHARED", "OPENED BY", "CHANGED")
 			for _, c := range list.Circuits {
 				until := env.Soon(c.OpenUntil)
 				if c.OpenUntil == "closed" {
@@ -109,7 +109,7 @@ func showCircuit(env *command.Env, c client.CircuitInfo) string {
 	t.Fact("limits set by", terminal.Clean(c.Source))
 	t.Row("cooldown", wire.FormatMs(c.CooldownMs))
 	t.Row("probes", fmt.Sprintf("%d under way, at most %d at once, %s to close", c.Probes, c.HalfOpenMaxCalls, plural2(c.HalfOpenSuccesses, "success", "successes")))
-	t.Row("queues waiting", waitingText(c.Waiting, c.WaitingMessages))
+	t.Row("waiting queues", waitingText(c.Waiting, c.WaitingMessages))
 	t.Row("shared", sharedState(&c))
 	if len(c.ProbesBy) > 0 {
 		t.Row("probes by", probesBy(&c))

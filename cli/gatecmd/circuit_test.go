@@ -44,7 +44,7 @@ func TestCircuitCommands(t *testing.T) {
 			"max failures       50 in 1m, then open for 10m",
 			"cooldown           5m",
 			"probes             0 under way, at most 3 at once, 1 success to close",
-			"queues waiting     2",
+			"waiting queues     2",
 			"shared             local",
 		}},
 		{"circuit open stripe --for 5m", `{"for_ms":300000}`, []string{
@@ -56,7 +56,7 @@ func TestCircuitCommands(t *testing.T) {
 			"max failures       50 in 1m, then open until closed by hand",
 			"cooldown           5m",
 			"probes             0 under way, at most 3 at once, 2 successes to close",
-			"queues waiting     2",
+			"waiting queues     2",
 			"shared             local",
 		}},
 		{"circuit open a..b", `{"key":"a..b"}`, nil},
@@ -67,7 +67,7 @@ func TestCircuitCommands(t *testing.T) {
 			"max failures       any number",
 			"cooldown           5m",
 			"probes             0 under way, at most 3 at once, 1 success to close",
-			"queues waiting     2",
+			"waiting queues     2",
 			"shared             local",
 		}},
 		{"circuit reset stripe", `{}`, nil},
@@ -100,7 +100,7 @@ func TestCircuitList(t *testing.T) {
 	degraded := api.CircuitInfo{Key: "voice", State: "closed", Threshold: 5, Shared: true, Degraded: true}
 	list := api.CircuitList{Total: 4, Circuits: []api.CircuitInfo{byHand, openCircuit(), of, degraded}}
 	clitest.Shows(f, program, "circuit list", "fila.admin.circuit-list", list,
-		"CIRCUIT  STATE      UNTIL                 CAUSE     FAILURES IN A ROW  MAX FAILURES                 PROBES              QUEUES WAITING  SHARED                         OPENED BY        CHANGED",
+		"CIRCUIT  STATE      UNTIL                 CAUSE     FAILURES IN A ROW  MAX FAILURES                 PROBES              WAITING QUEUES  SHARED                         OPENED BY        CHANGED",
 		"mail     open       until closed by hand  by hand   10 of 10           50 in 1m, then open for 10m  0                   2               local                          bob              -",
 		"stripe   open       in 5m                 failures  10 of 10           50 in 1m, then open for 10m  0                   2               local                          -                -",
 		"sms      half-open  -                     by hand   0 of 5             any number                   host-1 2, host-2 1  0               shared                         alice at host-2  1m ago by host-1, version 12",

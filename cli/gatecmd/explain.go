@@ -19,7 +19,7 @@ func newExplainCommand(env *command.Env) *cobra.Command {
 		Use:   "explain",
 		Short: "Explain why a message, a fairness key or a queue waits",
 		Long: `Explain what a message, a fairness key or a queue waits for: first one sentence,
-then each gate, who set its limit and when it opens. Nothing changes.`,
+then each gate, who set its limit and when it admits messages. Nothing changes.`,
 	}, newExplainMessageCommand(env), newExplainKeyCommand(env), command.One(env, &cobra.Command{
 		Use:     "queue QUEUE",
 		Short:   "Explain what a queue waits for",
@@ -80,25 +80,25 @@ func showMessage(env *command.Env, m client.ExplainedMessage) string {
 		t.Row("blocked by", gateName(*m.BlockedBy))
 	}
 	t.Fact("blocked since", env.WhenSet(m.BlockedSince))
-	if m.State == api.StatePending || m.State == api.StateParked {
+	if m.State == api.StateReady || m.State == api.StateBlocked {
 		t.Row("before it", terminal.Plural(m.Ahead, "message"))
 	}
 	if m.Estimate != "" {
 		t.Row("may go", env.When(m.Estimate)+", if nothing changes")
 	}
-	gates := terminal.NewTable("GATE", "NOW", "OPENS", "LIMITS", "IN USE", "SET BY")
+	gates := terminal.NewTable("GATE", "NOW", "ADMITS", "LIMITS", "IN USE", "SET BY")
 	for _, g := range m.Gates {
-		gates.Row(g.Gate, gateVerdict(g), env.Soon(g.OpensAt), terminal.OrDash(g.Limits), terminal.OrDash(g.InUse), terminal.OrDash(env.Stamps(g.SetBy)))
+		gates.Row(g.Gate, gateVerdict(g), env.Soon(g.AdmitsAt), terminal.OrDash(g.Limits), terminal.OrDash(g.InUse), terminal.OrDash(env.Stamps(g.SetBy)))
 	}
 	return terminal.Sections(explanation(env, m.Reason, t, gates), env.Timeline(m.History))
 }
 
 // backlog returns a table whose first rows count the messages of a key or queue.
-func backlog(kind, name, queue string, ready, parked, delayed, inFlight any) *terminal.Table {
+func backlog(kind, name, queue string, ready, blocked, delayed, inFlight any) *terminal.Table {
 	t := terminal.NewTable(kind, terminal.Clean(name))
 	t.Fact("queue", queue)
 	t.Row("ready", ready)
-	t.Row("parked", parked)
+	t.Row("blocked", blocked)
 	t.Row("delayed", delayed)
 	t.Row("in flight", inFlight)
 	return t
@@ -112,14 +112,14 @@ func shareText(k *client.ExplainedKey) string {
 		return share + " of the weights of the active flows"
 	case k.Share == 0: // no messages
 		return "-"
-	case k.Parked > 0:
+	case k.Blocked > 0:
 		return "none while it is blocked, then " + share
 	}
 	return "none while nothing of it is ready, then " + share
 }
 
 func showKey(env *command.Env, k client.ExplainedKey) string {
-	t := backlog("key", k.Key, k.Queue, k.Pending, k.Parked, k.Delayed, k.InFlight)
+	t := backlog("key", k.Key, k.Queue, k.Ready, k.Blocked, k.Delayed, k.InFlight)
 	weight := terminal.Number(k.Weight)
 	if k.WeightBy != "" {
 		weight += " (set by " + k.WeightBy + ")"
@@ -132,7 +132,7 @@ func showKey(env *command.Env, k client.ExplainedKey) string {
 }
 
 func showQueue(env *command.Env, q client.ExplainedQueue) string {
-	t := backlog("queue", q.Queue, "", q.Pending, q.Parked, q.Delayed, q.InFlight)
+	t := backlog("queue", q.Queue, "", q.Ready, q.Blocked, q.Delayed, q.InFlight)
 	t.Row("consumers", fmt.Sprintf("%d, with room for %s", q.Consumers, terminal.Plural(int64(q.Credit), "message")))
 	pausedRow(env, t, q.Paused, "fila resume queue "+q.Queue)
 	return explanation(env, q.Reason, t, blockedTable(env, q.BlockedBy))
@@ -150,18 +150,18 @@ func pausedRow(env *command.Env, t *terminal.Table, paused, resume string) {
 }
 
 func blockedTable(env *command.Env, gates []client.BlockedCount) *terminal.Table {
-	t := terminal.NewTable("GATE", "HOLDS", "FLOWS", "NOW", "OPENS", "LIMITS", "IN USE", "SET BY")
+	t := terminal.NewTable("GATE", "BLOCKED", "FLOWS", "NOW", "ADMITS", "LIMITS", "IN USE", "SET BY")
 	for _, g := range gates {
-		t.Row(g.Gate, g.Messages, g.Flows, gateVerdict(g.GateState), env.Soon(g.OpensAt), terminal.OrDash(g.Limits), terminal.OrDash(g.InUse), terminal.OrDash(env.Stamps(g.SetBy)))
+		t.Row(g.Gate, g.Messages, g.Flows, gateVerdict(g.GateState), env.Soon(g.AdmitsAt), terminal.OrDash(g.Limits), terminal.OrDash(g.InUse), terminal.OrDash(env.Stamps(g.SetBy)))
 	}
 	return t
 }
 
-// gateVerdict describes the effect of a gate without the word open: an open circuit blocks.
+// gateVerdict describes whether a gate admits messages, or what blocks them.
 func gateVerdict(g client.GateState) string {
 	switch {
-	case g.Open:
-		return "passes"
+	case g.Admits:
+		return "admits"
 	case g.Kind == "" || g.Kind == "open":
 		return "blocks"
 	}

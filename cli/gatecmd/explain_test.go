@@ -17,13 +17,13 @@ const messageID = "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"
 func TestExplainMessage(t *testing.T) {
 	f := clitest.StartFake(t)
 	rate := api.GateState{
-		Kind: "rate", Gate: "throttle:stripe", OpensAt: "2026-01-02T12:00:01.5Z", Limits: "rate 0.5/s, burst 1",
+		Kind: "rate", Gate: "throttle:stripe", AdmitsAt: "2026-01-02T12:00:01.5Z", Limits: "0.5/s, bursts of 1",
 		SetBy: "override until 2026-01-02T12:10:00.184427931Z", InUse: "0.2 tokens",
 	}
 	m := api.ExplainMessage{
-		ID: messageID, State: api.StateParked, Queue: "orders", Key: "acme", Attempt: 2,
+		ID: messageID, State: api.StateBlocked, Queue: "orders", Key: "acme", Attempt: 2,
 		EnqueuedAt: "2026-01-02T11:30:00Z", Reason: "It waits for throttle key stripe: 0.2 of the 1 token that it takes are there.",
-		Gates:     []api.GateState{rate, {Kind: "open", Gate: "circuit:stripe", Open: true, Limits: "threshold 10", SetBy: "default"}},
+		Gates:     []api.GateState{rate, {Kind: "open", Gate: "circuit:stripe", Admits: true, Limits: "threshold 10", SetBy: "default"}},
 		BlockedBy: &rate, BlockedSince: "2026-01-02T11:58:30Z", Ahead: 1, Estimate: "2026-01-02T12:00:03.5Z",
 	}
 	clitest.Shows(f, program, "explain message "+messageID+" --queue orders", "fila.admin.explain", m,
@@ -32,17 +32,17 @@ func TestExplainMessage(t *testing.T) {
 		"message        "+messageID,
 		"queue          orders",
 		"fairness key   acme",
-		"state          parked",
+		"state          blocked",
 		"attempt        2",
 		"enqueued       2026-01-02T11:30:00Z (30m ago)",
-		"blocked by     throttle:stripe (rate; rate 0.5/s, burst 1)",
+		"blocked by     throttle:stripe (rate; 0.5/s, bursts of 1)",
 		"blocked since  2026-01-02T11:58:30Z (1m30s ago)",
 		"before it      1 message",
 		"may go         2026-01-02T12:00:03Z (in 3.5s), if nothing changes",
 		"",
-		"GATE             NOW           OPENS    LIMITS               IN USE      SET BY",
-		"throttle:stripe  blocks: rate  in 1.5s  rate 0.5/s, burst 1  0.2 tokens  override until 2026-01-02T12:10:00Z (in 10m)",
-		"circuit:stripe   passes        -        threshold 10         -           default",
+		"GATE             NOW           ADMITS   LIMITS              IN USE      SET BY",
+		"throttle:stripe  blocks: rate  in 1.5s  0.5/s, bursts of 1  0.2 tokens  override until 2026-01-02T12:10:00Z (in 10m)",
+		"circuit:stripe   admits        -        threshold 10        -           default",
 	)
 	require.JSONEq(t, `{"kind":"message","queue":"orders","id":"`+messageID+`"}`, string(f.Next().Data))
 	f.Next()
@@ -94,11 +94,11 @@ func TestExplainMessageStates(t *testing.T) {
 func TestExplainKeyAndQueue(t *testing.T) {
 	f := clitest.StartFake(t)
 	blocked := []api.BlockedCount{{
-		GateState: api.GateState{Kind: "circuit", Gate: "circuit:stripe", OpensAt: "2026-01-02T12:05:00Z", Limits: "threshold 10", SetBy: "default", InUse: "open"},
+		GateState: api.GateState{Kind: "circuit", Gate: "circuit:stripe", AdmitsAt: "2026-01-02T12:05:00Z", Limits: "threshold 10", SetBy: "default", InUse: "open"},
 		Messages:  1200, Flows: 3,
 	}}
 	clitest.Shows(f, program, "explain key orders acme", "fila.admin.explain", api.ExplainKey{
-		Queue: "orders", Key: "acme", Pending: 1, Parked: 1200, InFlight: 2, Delayed: 3, Weight: 2.5, WeightBy: "operator", Deficit: 0.5, Active: true, Share: 0.25,
+		Queue: "orders", Key: "acme", Ready: 1, Blocked: 1200, InFlight: 2, Delayed: 3, Weight: 2.5, WeightBy: "operator", Deficit: 0.5, Active: true, Share: 0.25,
 		Paused: "until resumed", BlockedBy: blocked, Reason: "It is paused.",
 	},
 		"It is paused.",
@@ -106,7 +106,7 @@ func TestExplainKeyAndQueue(t *testing.T) {
 		"key        acme",
 		"queue      orders",
 		"ready      1",
-		"parked     1200",
+		"blocked    1200",
 		"delayed    3",
 		"in flight  2",
 		"weight     2.5 (set by operator)",
@@ -114,12 +114,12 @@ func TestExplainKeyAndQueue(t *testing.T) {
 		"deficit    0.5",
 		"paused     until `fila resume key orders acme`",
 		"",
-		"GATE            HOLDS  FLOWS  NOW              OPENS  LIMITS        IN USE  SET BY",
-		"circuit:stripe  1200   3      blocks: circuit  in 5m  threshold 10  open    default",
+		"GATE            BLOCKED  FLOWS  NOW              ADMITS  LIMITS        IN USE  SET BY",
+		"circuit:stripe  1200     3      blocks: circuit  in 5m   threshold 10  open    default",
 	)
 	require.JSONEq(t, `{"kind":"key","queue":"orders","key":"acme"}`, string(f.Next().Data))
 	for line, key := range map[string]api.ExplainKey{
-		"share      none while it is blocked, then 25.0%\n":           {Parked: 2, Weight: 1, Share: 0.25},
+		"share      none while it is blocked, then 25.0%\n":           {Blocked: 2, Weight: 1, Share: 0.25},
 		"share      none while nothing of it is ready, then 100.0%\n": {Delayed: 2, Weight: 1, Share: 1},
 		"share      -\n": {Paused: "until resumed"},
 	} {
@@ -130,13 +130,13 @@ func TestExplainKeyAndQueue(t *testing.T) {
 	f.Next()
 
 	clitest.Shows(f, program, "explain queue orders", "fila.admin.explain", api.ExplainQueue{
-		Queue: "orders", Pending: 5, Parked: 1200, Consumers: 2, Credit: 1, Paused: "2026-01-02T12:10:00Z", Reason: "The queue is paused until 2026-01-02T12:10:00.2Z.",
+		Queue: "orders", Ready: 5, Blocked: 1200, Consumers: 2, Credit: 1, Paused: "2026-01-02T12:10:00Z", Reason: "The queue is paused until 2026-01-02T12:10:00.2Z.",
 	},
 		"The queue is paused until 2026-01-02T12:10:00Z (in 10m).",
 		"",
 		"queue         orders",
 		"ready         5",
-		"parked        1200",
+		"blocked       1200",
 		"delayed       0",
 		"in flight     0",
 		"consumers     2, with room for 1 message",

@@ -201,7 +201,7 @@ func newThrottleListCommand(env *command.Env) *cobra.Command {
 			infos, err := s.ThrottleList(ctx, strings.Join(args, ""))
 			return client.ThrottleList{Total: len(infos), Throttles: infos}, err
 		}, func(list client.ThrottleList, _ []string) string {
-			t := terminal.NewTable("KEY", "LIMITS", "SET BY", "NOW", "OPENS", "TOKENS", "IN FLIGHT", "QUEUES WAITING")
+			t := terminal.NewTable("KEY", "LIMITS", "SET BY", "NOW", "ADMITS", "TOKENS", "IN FLIGHT", "WAITING QUEUES")
 			for _, i := range list.Throttles {
 				if isPrefix(i.Key) {
 					now := "-"
@@ -219,7 +219,7 @@ func newThrottleListCommand(env *command.Env) *cobra.Command {
 				if i.Shared != nil {
 					source += ", shared"
 				}
-				t.Row(i.Key, i.ThrottleLimits.Text(), source, gateNow(i), env.Soon(i.OpensAt), tokens, i.InFlight, i.Waiting)
+				t.Row(i.Key, i.ThrottleLimits.Text(), source, gateNow(i), env.Soon(i.AdmitsAt), tokens, i.InFlight, i.Waiting)
 			}
 			return t.Or("no throttle keys; limit one with `fila throttle set KEY --rate 10`")
 		}),
@@ -239,8 +239,8 @@ func gateNow(i client.ThrottleInfo) string {
 	if i.Unused {
 		return neverUsed
 	}
-	if i.State == "open" || i.State == "" {
-		return "passes"
+	if i.Admits || i.State == "open" || i.State == "" {
+		return "admits"
 	}
 	return "blocks: " + i.State
 }
@@ -264,8 +264,8 @@ func showThrottle(env *command.Env, i client.ThrottleInfo) string {
 		return t.String()
 	}
 	now := gateNow(i)
-	if i.OpensAt != "" {
-		now += ", opens " + env.When(i.OpensAt)
+	if i.AdmitsAt != "" {
+		now += ", admits " + env.When(i.AdmitsAt)
 	}
 	t.Row("now", now)
 	if i.Rate != nil {
@@ -275,7 +275,7 @@ func showThrottle(env *command.Env, i client.ThrottleInfo) string {
 		t.Row("in the window", fmt.Sprintf("%d of %d", i.InWindow, *i.Limit))
 	}
 	t.Row("in flight", i.InFlight)
-	t.Row("queues waiting", waitingText(i.Waiting, i.WaitingMessages))
+	t.Row("waiting queues", waitingText(i.Waiting, i.WaitingMessages))
 	if i.Shared != nil {
 		showShared(env, t, i)
 	}

@@ -20,7 +20,7 @@ func stripe() api.ThrottleInfo {
 		Key:            "stripe",
 		ThrottleLimits: api.ThrottleLimits{Rate: &rate, Burst: &burst, Concurrency: &slots, Limit: &limit, WindowMs: &window},
 		Source:         "override", OverrideUntil: "2026-01-02T12:10:00Z",
-		State: "rate", OpensAt: "2026-01-02T12:00:01.5Z", Tokens: 0.25, InWindow: 40, InFlight: 3, Waiting: 2,
+		State: "rate", AdmitsAt: "2026-01-02T12:00:01.5Z", Tokens: 0.25, InWindow: 40, InFlight: 3, Waiting: 2,
 	}
 }
 
@@ -48,14 +48,14 @@ func TestThrottleSet(t *testing.T) {
 		require.JSONEq(t, tc.want, string(f.Next().Data))
 		require.Equal(t, clitest.Lines(
 			"throttle        stripe",
-			"limits          rate 0.5/s, burst 20, concurrency 5, 100 in any 1m",
+			"limits          0.5/s, bursts of 20, 5 at once, 100 in any 1m",
 			"set by          override",
 			"override ends   2026-01-02T12:10:00Z (in 10m)",
-			"now             blocks: rate, opens 2026-01-02T12:00:01Z (in 1.5s)",
+			"now             blocks: rate, admits 2026-01-02T12:00:01Z (in 1.5s)",
 			"tokens          0.25",
 			"in the window   40 of 100",
 			"in flight       3",
-			"queues waiting  2",
+			"waiting queues  2",
 		), r.Out)
 	}
 	f.Answer("fila.admin.throttle-set.other", wire.ThrottleMismatch("other", "rate", "10"))
@@ -93,15 +93,15 @@ func TestThrottleShowAndClear(t *testing.T) {
 		"throttle        stripe",
 		"limits          none",
 		"set by          none",
-		"now             passes",
+		"now             admits",
 		"in flight       0",
-		"queues waiting  0",
+		"waiting queues  0",
 	)
 	require.JSONEq(t, `{}`, string(f.Next().Data))
 	f.Next()
 
 	paused := stripe()
-	paused.State, paused.OpensAt, paused.PausedUntil, paused.OverrideUntil = "paused", "", "resumed", ""
+	paused.State, paused.AdmitsAt, paused.PausedUntil, paused.OverrideUntil = "paused", "", "resumed", ""
 	f.Answer("fila.admin.throttle-show._", paused)
 	r := clitest.OK(t, program.RunAt(t, "throttle", "show", "two words"))
 	require.JSONEq(t, `{"key":"two words"}`, string(f.Next().Data))
@@ -111,7 +111,7 @@ func TestThrottleShowAndClear(t *testing.T) {
 
 	rate := wire.Rate("10")
 	prefix := api.ThrottleInfo{Key: "tenant:*", ThrottleLimits: api.ThrottleLimits{Rate: &rate}, Source: "operator"} // it has no gate
-	clitest.Shows(f, program, "throttle show tenant:*", "fila.admin.throttle-show.tenant:*", prefix, "throttle  tenant:*", "limits    rate 10/s", "set by    operator")
+	clitest.Shows(f, program, "throttle show tenant:*", "fila.admin.throttle-show.tenant:*", prefix, "throttle  tenant:*", "limits    10/s", "set by    operator")
 
 	clitest.Complains(t, program.RunAt(t, "throttle", "show", strings.Repeat("k", wire.MaxKeyBytes+1)), command.ExitUsage, "allowed are 1 to 256 bytes of UTF-8")
 
@@ -122,7 +122,7 @@ func TestThrottleShowAndClear(t *testing.T) {
 func TestThrottleThatIsShared(t *testing.T) {
 	f := clitest.StartFake(t)
 	shared, four, one := stripe(), int64(4), int64(1)
-	shared.State, shared.OpensAt = "open", ""
+	shared.Admits, shared.State, shared.AdmitsAt = true, "open", ""
 	shared.Shared = &api.ThrottleShared{
 		Users: map[string]int64{"us": 1, "eu": 4}, Tokens: 1.5, InWindow: 7,
 		Own: &api.ThrottleLimits{Concurrency: &four}, By: "eu",
@@ -131,7 +131,7 @@ func TestThrottleThatIsShared(t *testing.T) {
 	r := clitest.OK(t, program.RunAt(t, "throttle", "show", "stripe"))
 	for _, line := range []string{
 		"shared          by eu (4 permits), us (1 permit)\n", "tokens of all   1.5\n", "window of all   7 of 100\n",
-		"set here        concurrency 4; fila eu has set others later\n",
+		"set here        4 at once; fila eu has set others later\n",
 	} {
 		require.Contains(t, r.Out, line)
 	}
@@ -157,10 +157,10 @@ func TestThrottleList(t *testing.T) {
 		{Key: "tenant:*", ThrottleLimits: api.ThrottleLimits{Rate: &ten}, Source: "operator", State: "open"},
 	}}
 	clitest.Shows(f, program, "throttle list s", "fila.admin.throttle-list", list,
-		"KEY       LIMITS                                              SET BY    NOW           OPENS    TOKENS  IN FLIGHT  QUEUES WAITING",
-		"a?[31m    none                                                none      passes        -        -       1          0",
-		"stripe    rate 0.5/s, burst 20, concurrency 5, 100 in any 1m  override  blocks: rate  in 1.5s  0.25    3          2",
-		"tenant:*  rate 10/s                                           operator  -             -        -       -          -",
+		"KEY       LIMITS                                         SET BY    NOW           ADMITS   TOKENS  IN FLIGHT  WAITING QUEUES",
+		"a?[31m    none                                           none      admits        -        -       1          0",
+		"stripe    0.5/s, bursts of 20, 5 at once, 100 in any 1m  override  blocks: rate  in 1.5s  0.25    3          2",
+		"tenant:*  10/s                                           operator  -             -        -       -          -",
 	)
 	require.JSONEq(t, `{"prefix":"s","limit":1000}`, string(f.Next().Data))
 	clitest.Shows(f, program, "throttle list", "fila.admin.throttle-list", api.ThrottleList{Throttles: []api.ThrottleInfo{}},
@@ -170,12 +170,12 @@ func TestThrottleList(t *testing.T) {
 func TestLimitsInWords(t *testing.T) {
 	rate, burst, n := wire.Rate("1/3"), 1.5, int64(1500)
 	for want, l := range map[string]api.ThrottleLimits{
-		"none":                                 {},
-		"rate 1/3 per second":                  {Rate: &rate},
-		"burst 1.5 (no effect without a rate)": {Burst: &burst},
-		"limit 1500 (no effect without a window)": {Limit: &n},
-		"window 1.5s (no effect without a limit)": {WindowMs: &n},
-		"concurrency 1500, 1500 in any 1.5s":      {Concurrency: &n, Limit: &n, WindowMs: &n},
+		"none":        {},
+		"1 every 3 s": {Rate: &rate},
+		"bursts of 1.5 (no effect without a rate)": {Burst: &burst},
+		"limit 1500 (no effect without a window)":  {Limit: &n},
+		"window 1.5s (no effect without a limit)":  {WindowMs: &n},
+		"1500 at once, 1500 in any 1.5s":           {Concurrency: &n, Limit: &n, WindowMs: &n},
 	} {
 		require.Equal(t, want, l.Text())
 	}

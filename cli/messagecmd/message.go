@@ -61,7 +61,7 @@ func showInfo(env *command.Env, paint terminal.Style, m *client.MessageInfo) str
 	t.Fact("consumer", m.Consumer)
 	t.Fact("leased until", env.WhenSet(m.LeaseUntil))
 	t.Fact("blocked since", env.WhenSet(m.BlockedSince))
-	if m.State == api.StatePending || m.State == api.StateParked {
+	if m.State == api.StateReady || m.State == api.StateBlocked {
 		t.Row("before it", terminal.Plural(m.Ahead, "message"))
 	}
 	if m.Estimate != "" {
@@ -69,8 +69,8 @@ func showInfo(env *command.Env, paint terminal.Style, m *client.MessageInfo) str
 	}
 	for i := range m.Gates {
 		state := "blocks"
-		if m.Gates[i].Open {
-			state = "passes"
+		if m.Gates[i].Admits {
+			state = "admits"
 		}
 		t.Row("gate", m.Gates[i].Gate+" "+state)
 	}

@@ -16,7 +16,7 @@ func TestMessageShow(t *testing.T) {
 	f := clitest.StartFake(t)
 	m := api.MessageInfo{
 		PeekedMessage: peekedMessages()[1], Queue: "orders", Cost: 2.5, Reason: "It is held back by throttle:stripe until 2026-01-02T12:00:01.5Z.",
-		Gates:        []api.GateState{{Gate: "throttle:stripe", Kind: "rate"}, {Gate: "circuit:bank", Kind: "open", Open: true}},
+		Gates:        []api.GateState{{Gate: "throttle:stripe", Kind: "rate"}, {Gate: "circuit:bank", Kind: "open", Admits: true}},
 		BlockedSince: "2026-01-02T11:59:40Z", Ahead: 1, Estimate: "2026-01-02T12:00:05Z",
 	}
 	m.History = []api.AttemptInfo{
@@ -36,7 +36,7 @@ func TestMessageShow(t *testing.T) {
 		"message        2",
 		"queue          orders",
 		"fairness key   a?b",
-		"state          parked",
+		"state          blocked",
 		"attempt        2",
 		"cost           2.5",
 		"enqueued       2026-01-02T11:59:30Z (30s ago)",
@@ -44,7 +44,7 @@ func TestMessageShow(t *testing.T) {
 		"before it      1 message",
 		"may go         2026-01-02T12:00:05Z (in 5s), if nothing changes",
 		"gate           throttle:stripe blocks",
-		"gate           circuit:bank passes",
+		"gate           circuit:bank admits",
 		"payload        100 bytes", "",
 		"ATTEMPT   AT                              CONSUMER  ENDED                             ERROR           THEN                                              BEFORE",
 		"1         2026-01-02T11:59:31Z (29s ago)  w         nack after 120ms                  [402] no?money  retried in 5s (rule broke)                        -",
@@ -67,7 +67,7 @@ func TestMessageDeleteAndRunNow(t *testing.T) {
 	clitest.Shows(f, program, "message run-now 1 --queue orders", "fila.admin.message-run-now",
 		api.MessageReply{ID: "1", Queue: "orders", State: "delayed", Done: true}, "message 1 of orders is ready")
 	clitest.Shows(f, program, "message run-now 1", "fila.admin.message-run-now",
-		api.MessageReply{ID: "1", Queue: "orders", State: "parked"}, "message 1 of orders has no delay to end; it is parked")
+		api.MessageReply{ID: "1", Queue: "orders", State: "blocked"}, "message 1 of orders has no delay to end; it is blocked")
 	f.Answer("fila.admin.message-delete", wire.MessageInFlight("orders", "1", "a consumer works on it"))
 	r := program.Run(t, "", "message", "delete", "1")
 	require.Equal(t, command.ExitConflict, r.Code)

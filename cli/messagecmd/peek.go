@@ -33,13 +33,13 @@ func newPeekCommand(env *command.Env) *cobra.Command {
 		Use:   "peek QUEUE",
 		Short: "Show messages of a queue without taking them",
 		Long: `Show messages of a queue or a dead letter queue without leasing them, in the order
-of arrival, each with its state: pending, parked (by which gate), delayed (until
+of arrival, each with its state: ready, blocked (by which gate), delayed (until
 when), leased (to whom) or dead (why, after how many attempts, how long ago).
 
 -v prints headers and payloads, up to --payload-bytes, and base64 if it is not text.`,
 		Example: `  fila peek orders
   fila peek orders --key acme --limit 100
-  fila peek orders --state parked --gate throttle:stripe
+  fila peek orders --state blocked --gate throttle:stripe
   fila peek orders.dlq --header tenant=acme --error-contains "card declined" --died-after 2h -v
   fila peek orders --json | jq -r '.messages[].id'`,
 	}
@@ -143,8 +143,8 @@ func waitsFor(env *command.Env, m *api.PeekedMessage) string {
 		return "consumer " + m.Consumer + ", lease ends " + env.Soon(m.LeaseUntil)
 	case m.BlockedBy != nil:
 		text := m.BlockedBy.Gate + " (" + m.BlockedBy.Kind + ")"
-		if m.BlockedBy.OpensAt != "" {
-			text += ", opens " + env.Soon(m.BlockedBy.OpensAt)
+		if m.BlockedBy.AdmitsAt != "" {
+			text += ", may go " + env.Soon(m.BlockedBy.AdmitsAt)
 		}
 		return text
 	case m.State == api.StateDelayed:

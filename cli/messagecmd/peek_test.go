@@ -17,10 +17,10 @@ import (
 func peekedMessages() []api.PeekedMessage {
 	text, lines, gate := `{"id": 1}`, strings.Repeat("long ", 20), "half\x1b[2J"
 	return []api.PeekedMessage{
-		{ID: "1", Key: "acme", State: "pending", WaitsFor: "consumer", Attempt: 1, Priority: 9, EnqueuedAt: "2026-01-02T11:59:00Z", Headers: map[string][]string{}, PayloadBytes: 9, Payload: &text},
+		{ID: "1", Key: "acme", State: "ready", WaitsFor: "consumer", Attempt: 1, Priority: 9, EnqueuedAt: "2026-01-02T11:59:00Z", Headers: map[string][]string{}, PayloadBytes: 9, Payload: &text},
 		{
-			ID: "2", Key: "a\x1bb", State: "parked", Attempt: 2, EnqueuedAt: "2026-01-02T11:59:30Z", PayloadBytes: 100, Payload: &lines,
-			BlockedBy: &api.GateState{Kind: "rate", Gate: "throttle:stripe", OpensAt: "2026-01-02T12:00:01.5Z"},
+			ID: "2", Key: "a\x1bb", State: "blocked", Attempt: 2, EnqueuedAt: "2026-01-02T11:59:30Z", PayloadBytes: 100, Payload: &lines,
+			BlockedBy: &api.GateState{Kind: "rate", Gate: "throttle:stripe", AdmitsAt: "2026-01-02T12:00:01.5Z"},
 			Headers:   map[string][]string{"tenant": {"acme"}, "a": {"1", "2"}}, HeadersCut: true, PayloadCut: true,
 		},
 		{ID: "3", Key: "k", State: "delayed", Attempt: 1, EnqueuedAt: "2026-01-02T11:59:59Z", ReadyAt: "2026-01-02T12:10:00Z", ExpiresAt: "2026-01-02T13:00:00Z", PayloadBase64: []byte("\xff\x00")},
@@ -33,8 +33,8 @@ func TestPeek(t *testing.T) {
 	f := clitest.StartFake(t)
 	clitest.Shows(f, program, "peek orders", "fila.admin.peek.orders", api.PeekReply{Queue: "orders", Messages: peekedMessages()},
 		"ID  KEY   STATE    ATTEMPT  AGE  WAITS FOR                                  PAYLOAD",
-		`1   acme  pending  1        1m   a consumer                                 {"id": 1}`,
-		"2   a?b   parked   2        30s  throttle:stripe (rate), opens in 1.5s      "+strings.Repeat("long ", 11)+"long~",
+		`1   acme  ready    1        1m   a consumer                                 {"id": 1}`,
+		"2   a?b   blocked  2        30s  throttle:stripe (rate), may go in 1.5s     "+strings.Repeat("long ", 11)+"long~",
 		"3   k     delayed  1        1s   its time, in 10m                           base64:/wA=",
 		"4   k     leased   1        1s   consumer w, lease ends in 20s              base64:aGFsZhtbMko=",
 		"5   k     dead     1        1s   a redrive: max_deliveries [402]: no money  (unreadable: broken)",
@@ -43,8 +43,8 @@ func TestPeek(t *testing.T) {
 
 	r := program.RunAt(t, "peek", "orders", "-v")
 	require.Equal(t, clitest.Lines(
-		"1  pending, key acme, attempt 1, enqueued 2026-01-02T11:59:00Z (1m ago), priority 9, waits for a consumer", "", `{"id": 1}`, "",
-		"2  parked, key a?b, attempt 2, enqueued 2026-01-02T11:59:30Z (30s ago), waits for throttle:stripe (rate), opens in 1.5s",
+		"1  ready, key acme, attempt 1, enqueued 2026-01-02T11:59:00Z (1m ago), priority 9, waits for a consumer", "", `{"id": 1}`, "",
+		"2  blocked, key a?b, attempt 2, enqueued 2026-01-02T11:59:30Z (30s ago), waits for throttle:stripe (rate), may go in 1.5s",
 		"a: 1", "a: 2", "tenant: acme", "(more headers)", "", strings.Repeat("long ", 20), "(the first 100 of 100 bytes)", "",
 		"3  delayed, key k, attempt 1, enqueued 2026-01-02T11:59:59Z (1s ago), waits for its time, in 10m, expires in 1h", "", "base64:/wA=", "",
 		"4  leased, key k, attempt 1, enqueued 2026-01-02T11:59:59Z (1s ago), waits for consumer w, lease ends in 20s", "", "base64:aGFsZhtbMko=", "",
@@ -129,7 +129,7 @@ func TestPeekMistakes(t *testing.T) {
 	require.Equal(t, command.ExitConnect, program.Run(t, "", "peek", "nobody").Code)
 	program.Mistakes(t, map[string]string{
 		"peek q --key a --filter {}": "--filter goes without --key", "peek q --filter {}": "what is meant has to be named",
-		"peek q --state gone": "allowed are pending", "peek q --error-code=": "--error-code: what is named must have a value",
+		"peek q --state gone": "allowed are ready", "peek q --error-code=": "--error-code: what is named must have a value",
 		"peek q --attempts-min 0": "--attempts-min: what", "peek q --filter []": "a JSON object is expected", "peek q --gate x": "throttle:KEY",
 		"peek q --header a=1 --header A=2": "named twice", "peek q --header a": "name=value", "peek q --died-after soon": "90m",
 		"peek a*b": "queue name", "peek q --limit 0": "--limit 0: allowed", "peek q --payload-bytes 65537": "--payload-bytes 65537: allowed are 0 to",

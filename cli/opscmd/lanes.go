@@ -83,9 +83,9 @@ func whenNext(d *client.NextDelivery) string {
 	switch {
 	case d.Gate == "":
 		return "with credit"
-	case d.OpensAt == "":
+	case d.AdmitsAt == "":
 		return "after another, " + terminal.Clean(d.Gate)
 	default:
-		return d.OpensAt + ", " + terminal.Clean(d.Gate)
+		return d.AdmitsAt + ", " + terminal.Clean(d.Gate)
 	}
 }

@@ -45,7 +45,7 @@ func showNoisy(reply client.NoisyReply, _ []string) string {
 		t := terminal.NewTable("NOISY", "FAIR", "IN FLIGHT", "BUSY", "ENDED", "READY")
 		for i := range reply.Noisy {
 			n := &reply.Noisy[i]
-			t.Row(terminal.Clean(n.Key), fmt.Sprintf("%.0f%%", 100*n.FairShare), withShare(fmt.Sprint(n.InFlight), n.InFlightShare), withShare(terminal.Age(n.BusyMs), n.BusyShare), n.Ended, n.Pending)
+			t.Row(terminal.Clean(n.Key), fmt.Sprintf("%.0f%%", 100*n.FairShare), withShare(fmt.Sprint(n.InFlight), n.InFlightShare), withShare(terminal.Age(n.BusyMs), n.BusyShare), n.Ended, n.Ready)
 		}
 		head = t.String()
 	}
@@ -59,7 +59,7 @@ func showNoisy(reply client.NoisyReply, _ []string) string {
 func waits(title string, flows []client.WaitingFlow) string {
 	t := terminal.NewTable(title, "READY", "WAIT")
 	for i := range flows {
-		t.Row(terminal.Clean(flows[i].Key), flows[i].Pending, terminal.Age(flows[i].WaitMs))
+		t.Row(terminal.Clean(flows[i].Key), flows[i].Ready, terminal.Age(flows[i].WaitMs))
 	}
 	return t.Or("")
 }

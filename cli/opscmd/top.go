@@ -52,10 +52,13 @@ object on a line. Without a terminal the command prints one table after the othe
 		Example: `  fila top
   fila top --queue orders --interval 500ms
   fila top --once --sort oldest
-  fila top --once --json | jq '.queues[] | {name, pending, out}'`,
+  fila top --once --json | jq '.queues[] | {name, ready, out}'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.interval < 50 {
 				return command.UsageError("--interval %s: allowed is 50ms and more", f.interval.String())
+			}
+			if f.sort == "parked" { // its old name, for one version
+				f.sort = "blocked"
 			}
 			order := slices.Index(topSortNames(), f.sort)
 			if order < 0 {
@@ -240,7 +243,7 @@ func takeSample(ctx context.Context, s *command.Session, f topFlags) (*sample, e
 			return nil, err
 		}
 		now.queues = append(now.queues, info)
-		if info.Parked > 0 && len(now.blocked) < topBlocked {
+		if info.Blocked > 0 && len(now.blocked) < topBlocked {
 			explained, err := s.ExplainQueue(ctx, name)
 			if err == nil {
 				now.blocked[name] = explained.BlockedBy
@@ -285,7 +288,8 @@ type topFrame struct {
 type topQueue struct {
 	Name        string                `json:"name"`
 	Ready       int64                 `json:"ready"`
-	Parked      int64                 `json:"parked"`
+	Blocked     int64                 `json:"blocked"`
+	Parked      int64                 `json:"parked"` // the old name of blocked, for one version
 	Delayed     int64                 `json:"delayed"`
 	InFlight    int64                 `json:"in_flight"`
 	Moving      int64                 `json:"moving"`
@@ -299,13 +303,14 @@ type topQueue struct {
 	Consumers   []client.ConsumerInfo `json:"consumers"`
 	Active      int                   `json:"active_flows"`
 	Flows       []client.FlowInfo     `json:"flows"`
-	ParkedBy    []client.BlockedCount `json:"parked_by"`
+	BlockedBy   []client.BlockedCount `json:"blocked_by"`
+	ParkedBy    []client.BlockedCount `json:"parked_by"` // the old name of blocked_by, for one version
 	Noisy       []string              `json:"noisy_flows"`
 	Starved     int                   `json:"starved_flows"`
 }
 
 // messages returns the number of unfinished messages.
-func (q *topQueue) messages() int64 { return q.Ready + q.Parked + q.Delayed + q.InFlight + q.Moving }
+func (q *topQueue) messages() int64 { return q.Ready + q.Blocked + q.Delayed + q.InFlight + q.Moving }
 
 // idle reports whether the queue has no messages and no traffic.
 func (q *topQueue) idle() bool {
@@ -340,9 +345,9 @@ func (s *sample) frame(before *sample) topFrame {
 			return max(float64(n), 0) / f.Seconds // a lower count means that fila restarted
 		}
 		f.Queues = append(f.Queues, topQueue{
-			Name: q.Name, Ready: q.Pending - q.Parked, Parked: q.Parked, Delayed: q.Delayed, InFlight: q.InFlight, Moving: q.Moving,
+			Name: q.Name, Ready: q.Ready, Blocked: q.Blocked, Parked: q.Blocked, Delayed: q.Delayed, InFlight: q.InFlight, Moving: q.Moving,
 			In: rate("enqueued", "redriven"), Out: rate("delivered"), Acked: rate("acked"), Failed: rate("nacked", "expired"), Terminated: rate("terminated"), Dead: rate("dead_lettered"),
-			OldestAgeMs: q.OldestAgeMs, Consumers: q.ConsumerList, Active: q.Flows, Flows: q.TopFlows, ParkedBy: s.blocked[q.Name],
+			OldestAgeMs: q.OldestAgeMs, Consumers: q.ConsumerList, Active: q.Flows, Flows: q.TopFlows, BlockedBy: s.blocked[q.Name], ParkedBy: s.blocked[q.Name],
 			Noisy: q.NoisyFlows, Starved: q.StarvedFlows,
 		})
 	}

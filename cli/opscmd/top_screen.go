@@ -28,7 +28,7 @@ var topSorts = []topSort{
 	most("messages", (*topQueue).messages),
 	{"name", func(*topQueue, *topQueue) int { return 0 }},
 	most("ready", func(q *topQueue) int64 { return q.Ready }),
-	most("parked", func(q *topQueue) int64 { return q.Parked }),
+	most("blocked", func(q *topQueue) int64 { return q.Blocked }),
 	most("delayed", func(q *topQueue) int64 { return q.Delayed }),
 	most("flight", func(q *topQueue) int64 { return q.InFlight }),
 	most("in", func(q *topQueue) float64 { return q.In }),
@@ -75,7 +75,7 @@ func alarmColumn(title string, rank int, colour func(terminal.Style, string) str
 
 var topColumns = []topColumn{
 	countColumn(" READY", 9, func(q *topQueue) float64 { return float64(q.Ready) }),
-	alarmColumn("PARKED", 6, terminal.Style.Yellow, func(q *topQueue) float64 { return float64(q.Parked) }),
+	alarmColumn("BLOCK", 6, terminal.Style.Yellow, func(q *topQueue) float64 { return float64(q.Blocked) }),
 	countColumn(" DELAY", 1, func(q *topQueue) float64 { return float64(q.Delayed) }),
 	countColumn("FLIGHT", 4, func(q *topQueue) float64 { return float64(q.InFlight) }),
 	countColumn("   IN", 3, func(q *topQueue) float64 { return q.In }),
@@ -367,7 +367,7 @@ var topHelp = []string{
 	"?, h   this help; any key ends it",
 	"q      end; an interrupt does, too",
 	"",
-	"READY  may go now           PARKED  held back by a gate",
+	"READY  may go now           BLOCK   blocked by a gate, pause or order",
 	"DELAY  wait for their time  FLIGHT  with consumers",
 	"Per second: IN taken, OUT delivered, ACKED done,",
 	"            FAIL nacks and leases that ran out,",
@@ -436,7 +436,7 @@ func (t *topScreen) details(q *topQueue) (lines []string) {
 	if q.Active > 0 {
 		var parts []string
 		for _, flow := range q.Flows {
-			parts = append(parts, fmt.Sprintf("%s %s (%.0f%%)", flow.Key, terminal.Short(float64(flow.Pending)), flow.Share*100))
+			parts = append(parts, fmt.Sprintf("%s %s (%.0f%%)", flow.Key, terminal.Short(float64(flow.Ready)), flow.Share*100))
 		}
 		detail(terminal.Plural(int64(q.Active), "flow"), parts...)
 	}
@@ -446,15 +446,15 @@ func (t *topScreen) details(q *topQueue) (lines []string) {
 	if q.Starved > 0 {
 		detail("starved", terminal.Plural(int64(q.Starved), "flow")+": fila noisy "+q.Name)
 	}
-	for _, g := range q.ParkedBy[:min(len(q.ParkedBy), 3)] {
+	for _, g := range q.BlockedBy[:min(len(q.BlockedBy), 3)] {
 		text := fmt.Sprintf("%s by %s (%s)", terminal.Short(float64(g.Messages)), g.Gate, g.Kind)
-		if g.OpensAt != "" {
-			text += ", opens " + t.env.Soon(g.OpensAt)
+		if g.AdmitsAt != "" {
+			text += ", admits " + t.env.Soon(g.AdmitsAt)
 		}
 		if g.Limits != "" && g.Limits != "none" {
 			text += "; " + g.Limits
 		}
-		detail("parked", text)
+		detail("blocked", text)
 	}
 	if len(q.Consumers) > 0 {
 		var parts []string

@@ -24,11 +24,11 @@ import (
 // busy is a queue with traffic, n seconds after the start.
 func busy(name string, n int64) client.QueueInfo {
 	return client.QueueInfo{
-		QueueSummary: api.QueueSummary{Name: name, Pending: 12_345, Parked: 300, Delayed: 7, InFlight: 64, OldestAgeMs: 12_345, DLQ: name + ".dlq"},
+		QueueSummary: api.QueueSummary{Name: name, Pending: 12_345, Ready: 12_045, Blocked: 300, Delayed: 7, InFlight: 64, OldestAgeMs: 12_345, DLQ: name + ".dlq"},
 		Counters:     map[string]int64{"enqueued": 850 * n, "redriven": 0, "delivered": 840 * n, "acked": 838 * n, "nacked": n, "expired": n},
 		Flows:        4,
 		TopFlows: []api.FlowInfo{
-			{Key: "noisy", Pending: 12_000, Share: 0.25}, {Key: "quiet\x1b[2J", Pending: 20, Share: 0.25}, {Key: strings.Repeat("long", 30), Pending: 1, Share: 0.25},
+			{Key: "noisy", Ready: 12_000, Share: 0.25}, {Key: "quiet\x1b[2J", Ready: 20, Share: 0.25}, {Key: strings.Repeat("long", 30), Ready: 1, Share: 0.25},
 		},
 		ConsumerList: []api.ConsumerInfo{{Name: "w1", InFlight: 60, MaxInFlight: 64}, {Name: "", Fetch: true, InFlight: 4, MaxInFlight: 10}},
 	}
@@ -39,7 +39,7 @@ func frameAt(n int64) *sample {
 		at: time.Date(2026, 1, 2, 12, 0, int(n), 0, time.UTC), server: "nats://127.0.0.1:4222", total: 3,
 		queues: []client.QueueInfo{{QueueSummary: api.QueueSummary{Name: "idle", DLQ: "idle.dlq"}}, busy("orders", n)},
 		blocked: map[string][]client.BlockedCount{"orders": {{
-			GateState: api.GateState{Gate: "throttle:stripe", Kind: "rate", OpensAt: "2026-01-02T12:00:02.1Z", Limits: "rate 10 per second"}, Messages: 300,
+			GateState: api.GateState{Gate: "throttle:stripe", Kind: "rate", AdmitsAt: "2026-01-02T12:00:02.1Z", Limits: "10/s"}, Messages: 300,
 		}}},
 	}
 }
@@ -92,7 +92,7 @@ func TestTopFits(t *testing.T) {
 	s.live = true
 	for w := 60; w <= 200; w++ {
 		frame := strings.Join(s.lines(w), "\n")
-		for _, word := range []string{"QUEUE", " READY", "PARKED", "ACKED", " FAIL", "OLDEST", "orders ", "12.0k", "300", "838", "12.3s", "█"} {
+		for _, word := range []string{"QUEUE", " READY", " BLOCK", "ACKED", " FAIL", "OLDEST", "orders ", "12.0k", "300", "838", "12.3s", "█"} {
 			require.Contains(t, frame, word, w)
 		}
 		require.NotContains(t, frame, "\nidle ")
@@ -106,7 +106,7 @@ func TestTopColours(t *testing.T) {
 	s := testScreen()
 	s.paint.On = true
 	lines := strings.Join(s.lines(80), "\n")
-	require.Contains(t, lines, "\x1b[33m   300\x1b[0m")
+	require.Contains(t, lines, "\x1b[33m  300\x1b[0m")
 	require.Contains(t, lines, "\x1b[31m    2\x1b[0m")
 }
 
@@ -144,8 +144,8 @@ func TestTopKeys(t *testing.T) {
 		s := testScreen()
 		s.live = true
 		s.take(topFrame{Total: 5, Queues: []topQueue{
-			{Name: "a", Ready: 5, Parked: 1, OldestAgeMs: 9, Acked: 2},
-			{Name: "b", Ready: 1, Parked: 9, Delayed: 3, In: 7, OldestAgeMs: 5},
+			{Name: "a", Ready: 5, Blocked: 1, OldestAgeMs: 9, Acked: 2},
+			{Name: "b", Ready: 1, Blocked: 9, Delayed: 3, In: 7, OldestAgeMs: 5},
 			{Name: "c", Ready: 2, InFlight: 4, Failed: 3, Out: 1},
 			{Name: "idle-a"},
 			{Name: "moves", Acked: 1},
@@ -268,11 +268,11 @@ func scripted(f *clitest.Fake) {
 	var mu sync.Mutex
 	n := int64(0)
 	f.Answer("fila.admin.queue-list", api.QueueList{Total: 5, Queues: []api.QueueSummary{
-		{Name: "empty.dlq"}, {Name: "idle", DLQ: "idle.dlq"}, {Name: "dead.dlq", Pending: 1}, busy("orders", 0).QueueSummary, {Name: "gone", DLQ: "gone.dlq"},
+		{Name: "empty.dlq"}, {Name: "idle", DLQ: "idle.dlq"}, {Name: "dead.dlq", Pending: 1, Ready: 1}, busy("orders", 0).QueueSummary, {Name: "gone", DLQ: "gone.dlq"},
 	}})
 	f.Answer("fila.admin.queue-inspect.idle", client.QueueInfo{QueueSummary: api.QueueSummary{Name: "idle", DLQ: "idle.dlq"}, Counters: map[string]int64{"acked": 7}})
 	f.Answer("fila.admin.queue-inspect.gone", wire.QueueNotFound("gone"))
-	f.Answer("fila.admin.queue-inspect.dead.dlq", client.QueueInfo{QueueSummary: api.QueueSummary{Name: "dead.dlq", Pending: 1}})
+	f.Answer("fila.admin.queue-inspect.dead.dlq", client.QueueInfo{QueueSummary: api.QueueSummary{Name: "dead.dlq", Pending: 1, Ready: 1}})
 	f.Answer("fila.admin.queue-inspect.orders.dlq", client.QueueInfo{QueueSummary: api.QueueSummary{Name: "orders.dlq"}})
 	f.Handle("fila.admin.queue-inspect.orders", func(*nats.Msg) any {
 		mu.Lock()
@@ -293,7 +293,7 @@ func TestTopOnce(t *testing.T) {
 	require.Equal(t, "orders", q.Name)
 	require.EqualValues(t, 12_045, q.Ready)
 	require.InEpsilon(t, 850/frame.Seconds, q.In, 1e-9)
-	require.Equal(t, "throttle:stripe", q.ParkedBy[0].Gate)
+	require.Equal(t, "throttle:stripe", q.BlockedBy[0].Gate)
 	require.Equal(t, "dead.dlq", frame.Queues[1].Name)
 
 	frame = clitest.JSON[topFrame](t, program.Run(t, "", "top", "--once", "--interval", "50ms", "--json", "--all", "--sort", "name"))

@@ -165,9 +165,9 @@ func newQueueListCommand(env *command.Env) *cobra.Command {
 }
 
 func showQueues(list client.QueueList, args []string) string {
-	t := terminal.NewTable("QUEUE", "PENDING", "PARKED", "DELAYED", "IN FLIGHT", "CONSUMERS", "SIZE", "OLDEST")
+	t := terminal.NewTable("QUEUE", "READY", "BLOCKED", "DELAYED", "IN FLIGHT", "CONSUMERS", "SIZE", "OLDEST")
 	for _, q := range list.Queues {
-		t.Row(q.Name, q.Pending, q.Parked, q.Delayed, q.InFlight, q.Consumers, terminal.Size(q.Bytes), terminal.Age(q.OldestAgeMs))
+		t.Row(q.Name, q.Ready, q.Blocked, q.Delayed, q.InFlight, q.Consumers, terminal.Size(q.Bytes), terminal.Age(q.OldestAgeMs))
 	}
 	if len(args) > 0 {
 		return t.Or("no queue matches " + terminal.Clean(args[0]) + "; `fila queue list` shows all")
@@ -204,9 +204,9 @@ func showQueue(info client.QueueInfo, _ []string) string {
 	if info.Shard != nil {
 		facts.Row("shard", fmt.Sprintf("%d, owned by %s", *info.Shard, info.Owner))
 	}
-	facts.Row("pending", info.Pending)
-	if info.Parked > 0 {
-		facts.Row("of them parked", fmt.Sprintf("%d, wait for a gate (`fila explain queue %s`)", info.Parked, info.Name))
+	facts.Row("ready", info.Ready)
+	if info.Blocked > 0 {
+		facts.Row("blocked", fmt.Sprintf("%d (`fila explain queue %s` says by what)", info.Blocked, info.Name))
 	}
 	facts.Row("delayed", info.Delayed)
 	facts.Row("in flight", info.InFlight)
@@ -232,9 +232,9 @@ func showQueue(info client.QueueInfo, _ []string) string {
 	if info.MoreConsumers > 0 {
 		consumers.Row(fmt.Sprintf("(%d more)", info.MoreConsumers), "", "", "", "")
 	}
-	flows := terminal.NewTable("FLOW", "WEIGHT", "DEFICIT", "PENDING", "SHARE")
+	flows := terminal.NewTable("FLOW", "WEIGHT", "DEFICIT", "READY", "SHARE")
 	for _, f := range info.TopFlows {
-		flows.Row(f.Key, terminal.Number(f.Weight), terminal.Number(f.Deficit), f.Pending, fmt.Sprintf("%.1f%%", f.Share*100))
+		flows.Row(f.Key, terminal.Number(f.Weight), terminal.Number(f.Deficit), f.Ready, fmt.Sprintf("%.1f%%", f.Share*100))
 	}
 	if info.MoreFlows > 0 {
 		flows.Row(fmt.Sprintf("(%d more)", info.MoreFlows), "", "", "", "")
@@ -330,13 +330,10 @@ func ordering(s client.QueueSettings) string {
 }
 
 func enqueueRate(rate client.Rate, burst int64) string {
-	switch {
-	case rate == "":
+	if rate == "" {
 		return ""
-	case burst == 0:
-		return rate.Text()
 	}
-	return fmt.Sprintf("%s, burst %d", rate.Text(), burst)
+	return rate.TextWithBurst(float64(burst))
 }
 
 func failureLimit(s client.QueueSettings) string {

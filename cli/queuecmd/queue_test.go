@@ -51,7 +51,7 @@ func TestQueueCreateSendsSettings(t *testing.T) {
 // TestQueueListOfPartOfACluster shows the available queues, and reports that some are missing.
 func TestQueueListOfPartOfACluster(t *testing.T) {
 	f := clitest.StartFake(t)
-	list := api.QueueList{Total: 1, Queues: []api.QueueSummary{{Name: "orders", Pending: 3}}, Missing: []int{2, 5}}
+	list := api.QueueList{Total: 1, Queues: []api.QueueSummary{{Name: "orders", Pending: 3, Ready: 3}}, Missing: []int{2, 5}}
 	f.Answer("fila.admin.queue-list", list)
 	r := program.Run(t, "", "queue", "list")
 	require.NotEqual(t, command.ExitOK, r.Code)
@@ -106,13 +106,13 @@ func TestQueueDeleteNamesForce(t *testing.T) {
 func TestQueueList(t *testing.T) {
 	f := clitest.StartFake(t)
 	list := api.QueueList{Total: 2, Queues: []api.QueueSummary{
-		{Name: "orders", Pending: 1234, Parked: 34, Delayed: 5, InFlight: 7, Consumers: 2, Bytes: 1 << 20, OldestAgeMs: 90_000, DLQ: "orders.dlq"},
+		{Name: "orders", Pending: 1268, Ready: 1234, Blocked: 34, Delayed: 5, InFlight: 7, Consumers: 2, Bytes: 1 << 20, OldestAgeMs: 90_000, DLQ: "orders.dlq"},
 		{Name: "orders.dlq"},
 	}}
 	clitest.Shows(f, program, "queue list", "fila.admin.queue-list", list,
-		"QUEUE       PENDING  PARKED  DELAYED  IN FLIGHT  CONSUMERS  SIZE     OLDEST",
-		"orders      1234     34      5        7          2          1.0 MiB  1m30s",
-		"orders.dlq  0        0       0        0          0          0 B      -",
+		"QUEUE       READY  BLOCKED  DELAYED  IN FLIGHT  CONSUMERS  SIZE     OLDEST",
+		"orders      1234   34       5        7          2          1.0 MiB  1m30s",
+		"orders.dlq  0      0        0        0          0          0 B      -",
 	)
 }
 
@@ -146,35 +146,35 @@ func TestQueueListByPattern(t *testing.T) {
 func TestQueueInspect(t *testing.T) {
 	f := clitest.StartFake(t)
 	info := api.QueueInfo{
-		QueueSummary: api.QueueSummary{Name: "orders", Pending: 3, InFlight: 1, Consumers: 2, DLQ: "orders.dlq"},
+		QueueSummary: api.QueueSummary{Name: "orders", Pending: 3, Ready: 3, InFlight: 1, Consumers: 2, DLQ: "orders.dlq"},
 		Settings:     wire.DefaultQueueSettings("orders"), Quantum: 1, Flows: 2,
 		ConsumerList: []api.ConsumerInfo{{Name: "w1", MaxInFlight: 64, InFlight: 1, Credit: 63}, {Fetch: true, MaxInFlight: 5, Credit: 5}},
-		TopFlows:     []api.FlowInfo{{Key: "acme\x1b[31m", Weight: 3, Deficit: 0.5, Pending: 2, Share: 0.75}},
+		TopFlows:     []api.FlowInfo{{Key: "acme\x1b[31m", Weight: 3, Deficit: 0.5, Ready: 2, Share: 0.75}},
 		Hooks:        []api.HookInfo{{Hook: "on_enqueue", State: "open", Runs: 10, Failures: 3, ConsecutiveFailures: 3, LastError: "a\nb"}},
 		Counters:     map[string]int64{"enqueued": 10, "acked": 6},
 	}
 	f.Answer("fila.admin.queue-inspect.orders", info)
 	r := clitest.OK(t, program.Run(t, "", "queue", "inspect", "orders", "--flows", "5"))
 	require.JSONEq(t, `{"flows":5}`, string(f.Next().Data))
-	require.Contains(t, r.Out, "pending             3\n")
+	require.Contains(t, r.Out, "ready               3\n")
 	require.Contains(t, r.Out, "w1        1          63      64   -\n")
 	require.Contains(t, r.Out, "(fetch)   0          5       5    -\n")
-	require.Contains(t, r.Out, "acme?[31m  3       0.5      2        75.0%\n", "foreign text does not reach the terminal raw")
+	require.Contains(t, r.Out, "acme?[31m  3       0.5      2      75.0%\n", "foreign text does not reach the terminal raw")
 	require.Contains(t, r.Out, "on_enqueue  open     10    3         3         0         0         a?b\n")
 	require.Contains(t, r.Out, "acked     6\nenqueued  10\n")
 
-	require.NotContains(t, r.Out, "parked", "none is")
+	require.NotContains(t, r.Out, "blocked", "none is")
 
-	info.Parked = 2
+	info.Blocked = 2
 	info.Settings.CircuitHeader, info.Settings.RetryPolicy, info.Settings.Ordering = "vendor", "slow", "key"
 	info.Settings.EnqueueRate, info.Settings.EnqueueBurst, info.Settings.EnqueueRatePerKey = "0.5", 7, "1/3"
 	info.Settings.MaxPendingPerKey, info.Settings.MaxFailuresPerKey, info.Settings.FailureHoldMs = 9, 5, 600_000
 	f.Answer("fila.admin.queue-inspect.strict", info)
 	r = clitest.OK(t, program.Run(t, "", "queue", "inspect", "strict"))
 	for _, line := range []string{
-		"of them parked        2, wait for a gate (`fila explain queue orders`)", "max pending per key   9",
+		"blocked               2 (`fila explain queue orders` says by what)", "max pending per key   9",
 		"max failures per key  5 in 1m, then held for 10m", "circuit header        vendor", "retries               policy slow",
-		"ordering              by key, on_blocked wait", "enqueue rate          0.5/s, burst 7", "enqueue rate per key  1/3 per second",
+		"ordering              by key, on_blocked wait", "enqueue rate          0.5/s, bursts of 7", "enqueue rate per key  1 every 3 s",
 	} {
 		require.Contains(t, r.Out, line+"\n")
 	}
@@ -188,7 +188,7 @@ func TestQueueInspect(t *testing.T) {
 		change(&s)
 		require.Equal(t, want, retries(s))
 	}
-	info.Settings, info.Parked = wire.DefaultQueueSettings("orders"), 0
+	info.Settings, info.Blocked = wire.DefaultQueueSettings("orders"), 0
 
 	require.Equal(t, info, clitest.JSON[api.QueueInfo](t, program.Run(t, "", "queue", "inspect", "orders", "--json")))
 }

@@ -225,13 +225,13 @@ func (g *gateStates) blocked(e *api.ExplainMessage, v *inspect.MessageView) {
 	case v.At.Queue:
 		e.Reason = pauseText(v.At, e.Queue, v.Key)
 	case !v.First:
-		first := "; the first of them is held back by "
+		first := "; the first of them is blocked by "
 		if v.Ahead == 1 {
-			first = ", held back by "
+			first = ", blocked by "
 		}
 		e.Reason = wire.Plural(v.Ahead, "message") + " of the same key and gates" + are(v.Ahead) + "in front of it" + first + gateText(&st) + "."
 	default:
-		e.Reason = "It is held back by " + gateText(&st) + "."
+		e.Reason = "It is blocked by " + gateText(&st) + "."
 	}
 	e.Estimate = estimate(v, g.now())
 }
@@ -247,7 +247,7 @@ func pauseText(at gates.Place, name, key string) string {
 // estimate returns when a blocked message may go if nothing changes: the time that the gate
 // needs for the messages ahead at the flow's share.
 func estimate(v *inspect.MessageView, now int64) string {
-	at := max(opens(v.At, now), now)
+	at := max(admits(v.At, now), now)
 	if at == math.MaxInt64 {
 		return ""
 	}
@@ -268,25 +268,25 @@ func estimate(v *inspect.MessageView, now int64) string {
 // queue explains what a queue waits for.
 func (g *gateStates) queue(name string, v *inspect.StateView) api.ExplainQueue {
 	e := api.ExplainQueue{
-		Queue: name, Pending: v.Pending - v.Stats.Blocked, Parked: v.Stats.Blocked, Delayed: v.Delayed, InFlight: v.InFlight, Moving: v.Moving,
+		Queue: name, Pending: v.Pending, Ready: v.Pending - v.Stats.Blocked, Blocked: v.Stats.Blocked, Parked: v.Stats.Blocked, Delayed: v.Delayed, InFlight: v.InFlight, Moving: v.Moving,
 		Consumers: v.Consumers, Credit: v.Credit, Paused: pausedText(v.Paused), BlockedBy: g.counts(name, v.Blocked),
 	}
-	parked := parkedText(e.Parked, e.BlockedBy)
+	blocked := blockedText(e.Blocked, e.BlockedBy)
 	switch {
 	case v.Paused != 0:
 		e.Reason = "The queue is paused" + untilText(v.Paused) + "."
-	case e.Pending+e.Parked+e.Delayed+e.InFlight == 0 && e.Moving > 0:
+	case e.Pending+e.Delayed+e.InFlight == 0 && e.Moving > 0:
 		e.Reason = movingText(e.Moving)
-	case e.Pending+e.Parked+e.Delayed+e.InFlight == 0:
+	case e.Pending+e.Delayed+e.InFlight == 0:
 		e.Reason = "The queue is empty."
-	case e.Pending > 0 && e.Consumers == 0:
-		e.Reason = sentences(parked, wire.Plural(e.Pending, "message")+are(e.Pending)+"ready, but no consumer is registered.")
-	case e.Pending > 0 && e.Credit == 0:
-		e.Reason = sentences(parked, fmt.Sprintf("%s%sready and %s for the consumers, which have %d in flight and no room for more.",
-			wire.Plural(e.Pending, "message"), are(e.Pending), verb(e.Pending, "wait"), e.InFlight))
-	case parked != "":
-		e.Reason = parked
-	case e.Delayed > 0 && e.InFlight == 0 && e.Pending == 0:
+	case e.Ready > 0 && e.Consumers == 0:
+		e.Reason = sentences(blocked, wire.Plural(e.Ready, "message")+are(e.Ready)+"ready, but no consumer is registered.")
+	case e.Ready > 0 && e.Credit == 0:
+		e.Reason = sentences(blocked, fmt.Sprintf("%s%sready and %s for the consumers, which have %d in flight and no room for more.",
+			wire.Plural(e.Ready, "message"), are(e.Ready), verb(e.Ready, "wait"), e.InFlight))
+	case blocked != "":
+		e.Reason = blocked
+	case e.Delayed > 0 && e.InFlight == 0 && e.Ready == 0:
 		e.Reason = delayedText(e.Delayed)
 	default:
 		e.Reason = "Messages are being delivered."
@@ -294,17 +294,17 @@ func (g *gateStates) queue(name string, v *inspect.StateView) api.ExplainQueue {
 	return e
 }
 
-// parkedText says how many messages are blocked, and which gate blocks most; empty if none
+// blockedText says how many messages are blocked, and which gate blocks most; empty if none
 // are.
-func parkedText(parked int64, by []api.BlockedCount) string {
-	if parked == 0 || len(by) == 0 {
+func blockedText(blocked int64, by []api.BlockedCount) string {
+	if blocked == 0 || len(by) == 0 {
 		return ""
 	}
 	top := &by[0]
-	if top.Messages == parked {
-		return fmt.Sprintf("%s%sheld back by %s.", wire.Plural(parked, "message"), are(parked), gateText(&top.GateState))
+	if top.Messages == blocked {
+		return fmt.Sprintf("%s%sblocked by %s.", wire.Plural(blocked, "message"), are(blocked), gateText(&top.GateState))
 	}
-	return fmt.Sprintf("%s%sheld back by gates, %d of them by %s.", wire.Plural(parked, "message"), are(parked), top.Messages, gateText(&top.GateState))
+	return fmt.Sprintf("%s%sblocked by gates, %d of them by %s.", wire.Plural(blocked, "message"), are(blocked), top.Messages, gateText(&top.GateState))
 }
 
 func sentences(all ...string) string {
@@ -340,7 +340,7 @@ func are(n int64) string {
 // key explains the flow of a fairness key.
 func (g *gateStates) key(name, key string, v *inspect.KeyView) api.ExplainKey {
 	e := api.ExplainKey{
-		Queue: name, Key: wire.ShowKey(key), Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed, Moving: v.Moving,
+		Queue: name, Key: wire.ShowKey(key), Pending: v.Pending + v.Blocked, Ready: v.Pending, Blocked: v.Blocked, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed, Moving: v.Moving,
 		Weight: float64(v.Weight) / thousand, Deficit: float64(v.Deficit) / thousand, Active: v.Active, Share: v.Share,
 		Paused: pausedText(v.Paused), BlockedBy: g.counts(name, v.At),
 	}
@@ -349,8 +349,8 @@ func (g *gateStates) key(name, key string, v *inspect.KeyView) api.ExplainKey {
 			b.Gate = "key:" + wire.ShowKey(key)
 		}
 	}
-	parked := parkedText(e.Parked, e.BlockedBy)
-	ready := wire.Plural(e.Pending, "message") + are(e.Pending) + "ready"
+	blocked := blockedText(e.Blocked, e.BlockedBy)
+	ready := wire.Plural(e.Ready, "message") + are(e.Ready) + "ready"
 	switch {
 	case v.QueuePaused != 0:
 		e.Reason = "The queue is paused" + untilText(v.QueuePaused) + "."
@@ -358,14 +358,14 @@ func (g *gateStates) key(name, key string, v *inspect.KeyView) api.ExplainKey {
 		e.Reason = "Key " + quoteKey(key) + " is paused" + untilText(v.Paused) + "."
 	case !v.Known:
 		e.Reason = "Key " + quoteKey(key) + " has no messages in queue " + name + "."
-	case e.Pending > 0 && v.Consumers == 0:
-		e.Reason = sentences(parked, ready+", but no consumer is registered.")
-	case e.Pending > 0 && v.Credit == 0:
-		e.Reason = sentences(parked, ready+" and "+verb(e.Pending, "wait")+" for a consumer with room.")
-	case e.Pending > 0:
-		e.Reason = sentences(parked, fmt.Sprintf("%s; the key gets %.0f %% of the deliveries.", ready, 100*e.Share))
-	case parked != "":
-		e.Reason = parked
+	case e.Ready > 0 && v.Consumers == 0:
+		e.Reason = sentences(blocked, ready+", but no consumer is registered.")
+	case e.Ready > 0 && v.Credit == 0:
+		e.Reason = sentences(blocked, ready+" and "+verb(e.Ready, "wait")+" for a consumer with room.")
+	case e.Ready > 0:
+		e.Reason = sentences(blocked, fmt.Sprintf("%s; the key gets %.0f %% of the deliveries.", ready, 100*e.Share))
+	case blocked != "":
+		e.Reason = blocked
 	case e.InFlight > 0:
 		e.Reason = wire.Plural(e.InFlight, "message") + are(e.InFlight) + "with consumers."
 	case e.Delayed == 0 && e.Moving > 0:

@@ -136,17 +136,17 @@ func TestExplainMessage(t *testing.T) {
 	}{
 		"no consumer": {
 			view: inspect.MessageView{State: inspect.StatePending, WaitReason: inspect.WaitReason{By: gates.ByNoConsumer}},
-			want: api.ExplainMessage{State: "pending", Reason: "It is ready, but no consumer is registered."},
+			want: api.ExplainMessage{State: "ready", Reason: "It is ready, but no consumer is registered."},
 		},
 		"no consumer has room": {
 			view: inspect.MessageView{State: inspect.StatePending, WaitReason: inspect.WaitReason{By: gates.ByNoCredit}},
 			want: api.ExplainMessage{
-				State: "pending", Reason: "It is ready and waits for the consumers, which have no room for another message.",
+				State: "ready", Reason: "It is ready and waits for the consumers, which have no room for another message.",
 			},
 		},
 		"ready": {
 			view: inspect.MessageView{State: inspect.StatePending},
-			want: api.ExplainMessage{State: "pending", Reason: "It is ready and goes when the turn of its key comes."},
+			want: api.ExplainMessage{State: "ready", Reason: "It is ready and goes when the turn of its key comes."},
 		},
 		"delayed": {
 			view: inspect.MessageView{State: inspect.StateDelayed, ReadyAt: now + 60*second},
@@ -162,16 +162,16 @@ func TestExplainMessage(t *testing.T) {
 		},
 		"failing": {
 			view: inspect.MessageView{State: inspect.StateFailing},
-			want: api.ExplainMessage{State: "pending", Reason: "on_failure is deciding about its last attempt."},
+			want: api.ExplainMessage{State: "ready", Reason: "on_failure is deciding about its last attempt."},
 		},
 		"moving": {
 			view: inspect.MessageView{State: inspect.StateMoving},
-			want: api.ExplainMessage{State: "pending", Reason: "It is on its way between two queues."},
+			want: api.ExplainMessage{State: "ready", Reason: "It is on its way between two queues."},
 		},
 		"behind its predecessors": {
 			view: inspect.MessageView{State: inspect.StateOrdered, WaitReason: inspect.WaitReason{By: gates.ByOrder}, Ahead: 2},
 			want: api.ExplainMessage{
-				State: "parked", Ahead: 2, BlockedBy: &api.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering of queue orders"},
+				State: "blocked", Ahead: 2, BlockedBy: &api.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering of queue orders"},
 				Reason: `Another message of key "acme" comes first, and the queue keeps the order of a key.`,
 			},
 		},
@@ -179,48 +179,48 @@ func TestExplainMessage(t *testing.T) {
 			at:   atRate,
 			view: inspect.MessageView{First: true, Cost: 1000, BlockedSince: now - second},
 			want: api.ExplainMessage{
-				State: "parked", BlockedSince: at(-1), Estimate: at(10), Gates: []api.GateState{rateGate}, BlockedBy: &rateGate,
-				Reason: "It is held back by throttle:stripe (rate), rate 0.1/s, burst 2 [operator]; it may open at " + at(10) + ".",
+				State: "blocked", BlockedSince: at(-1), Estimate: at(10), Gates: []api.GateState{rateGate}, BlockedBy: &rateGate,
+				Reason: "It is blocked by throttle:stripe (rate), 0.1/s, bursts of 2 [operator]; it may admit messages at " + at(10) + ".",
 			},
 		},
 		"third at a rate, with half of its deliveries": {
 			at:   atRate,
 			view: inspect.MessageView{Ahead: 2, Cost: 1000, Share: 0.5},
 			want: api.ExplainMessage{
-				State: "parked", Ahead: 2, Estimate: at(10 + 2*10*2), Gates: []api.GateState{rateGate}, BlockedBy: &rateGate,
-				Reason: "2 messages of the same key and gates are in front of it; the first of them is held back by " +
-					"throttle:stripe (rate), rate 0.1/s, burst 2 [operator]; it may open at " + at(10) + ".",
+				State: "blocked", Ahead: 2, Estimate: at(10 + 2*10*2), Gates: []api.GateState{rateGate}, BlockedBy: &rateGate,
+				Reason: "2 messages of the same key and gates are in front of it; the first of them is blocked by " +
+					"throttle:stripe (rate), 0.1/s, bursts of 2 [operator]; it may admit messages at " + at(10) + ".",
 			},
 		},
 		"so far behind that nobody counts": {
 			at:   atRate,
 			view: inspect.MessageView{Ahead: explainWalk, Cost: 1000, Share: 1},
 			want: api.ExplainMessage{
-				State: "parked", Ahead: explainWalk, Gates: []api.GateState{rateGate}, BlockedBy: &rateGate,
-				Reason: "100000 messages of the same key and gates are in front of it; the first of them is held back by " +
-					"throttle:stripe (rate), rate 0.1/s, burst 2 [operator]; it may open at " + at(10) + ".",
+				State: "blocked", Ahead: explainWalk, Gates: []api.GateState{rateGate}, BlockedBy: &rateGate,
+				Reason: "100000 messages of the same key and gates are in front of it; the first of them is blocked by " +
+					"throttle:stripe (rate), 0.1/s, bursts of 2 [operator]; it may admit messages at " + at(10) + ".",
 			},
 		},
 		"second at a window": {
 			at:   atThrottle(gates.ByWindow, throttle.Limits{Limit: 2, Window: 60 * second}, 2),
 			view: inspect.MessageView{Ahead: 1, Cost: 1000, Share: 1},
 			want: api.ExplainMessage{
-				State: "parked", Ahead: 1, Estimate: at(60 + 30),
+				State: "blocked", Ahead: 1, Estimate: at(60 + 30),
 				BlockedBy: &api.GateState{
-					Kind: "window", Gate: "throttle:stripe", OpensAt: at(60), Limits: "2 in any 1m", SetBy: "operator",
+					Kind: "window", Gate: "throttle:stripe", AdmitsAt: at(60), OpensAt: at(60), Limits: "2 in any 1m", SetBy: "operator",
 					InUse: "2 in the window, 2 in flight",
 				},
-				Reason: "1 message of the same key and gates is in front of it, held back by " +
-					"throttle:stripe (window), 2 in any 1m [operator]; it may open at " + at(60) + ".",
+				Reason: "1 message of the same key and gates is in front of it, blocked by " +
+					"throttle:stripe (window), 2 in any 1m [operator]; it may admit messages at " + at(60) + ".",
 			},
 		},
 		"at a concurrency": {
 			at:   atThrottle(gates.ByInFlight, throttle.Limits{Concurrency: 1}, 1),
 			view: inspect.MessageView{First: true},
 			want: api.ExplainMessage{
-				State: "parked", Reason: "It is held back by throttle:stripe (concurrency), concurrency 1 [operator].",
+				State: "blocked", Reason: "It is blocked by throttle:stripe (concurrency), 1 at once [operator].",
 				BlockedBy: &api.GateState{
-					Kind: "concurrency", Gate: "throttle:stripe", Limits: "concurrency 1", SetBy: "operator", InUse: "1 in flight",
+					Kind: "concurrency", Gate: "throttle:stripe", Limits: "1 at once", SetBy: "operator", InUse: "1 in flight",
 				},
 			},
 		},
@@ -228,10 +228,10 @@ func TestExplainMessage(t *testing.T) {
 			at:   atThrottle(gates.ByTurn, throttle.Limits{Concurrency: 1}, 0),
 			view: inspect.MessageView{First: true},
 			want: api.ExplainMessage{
-				State: "parked", Estimate: at(0),
-				Reason: "It is held back by throttle:stripe, where others have waited for longer, concurrency 1 [operator].",
+				State: "blocked", Estimate: at(0),
+				Reason: "It is blocked by throttle:stripe, where others have waited for longer, 1 at once [operator].",
 				BlockedBy: &api.GateState{
-					Kind: "turn", Gate: "throttle:stripe", Open: true, Limits: "concurrency 1", SetBy: "operator", InUse: "0 in flight",
+					Kind: "turn", Gate: "throttle:stripe", Admits: true, Open: true, Limits: "1 at once", SetBy: "operator", InUse: "0 in flight",
 				},
 			},
 		},
@@ -239,10 +239,10 @@ func TestExplainMessage(t *testing.T) {
 			at:   atThrottle(gates.ByReserved, throttle.Limits{Concurrency: 1}, 0),
 			view: inspect.MessageView{First: true},
 			want: api.ExplainMessage{
-				State: "parked", Estimate: at(0),
-				Reason: "It is held back by throttle:stripe, which another message is collecting, concurrency 1 [operator].",
+				State: "blocked", Estimate: at(0),
+				Reason: "It is blocked by throttle:stripe, which another message is collecting, 1 at once [operator].",
 				BlockedBy: &api.GateState{
-					Kind: "reserved", Gate: "throttle:stripe", Open: true, Limits: "concurrency 1", SetBy: "operator", InUse: "0 in flight",
+					Kind: "reserved", Gate: "throttle:stripe", Admits: true, Open: true, Limits: "1 at once", SetBy: "operator", InUse: "0 in flight",
 				},
 			},
 		},
@@ -250,45 +250,45 @@ func TestExplainMessage(t *testing.T) {
 			at:   atFailures,
 			view: inspect.MessageView{First: true},
 			want: api.ExplainMessage{
-				State: "parked", Estimate: at(300), Gates: []api.GateState{circuitGate}, BlockedBy: &circuitGate,
-				Reason: "It is held back by circuit:api (circuit), open (failures), 7 failures in a row, opens after 5 failures in a row for 5m0s [operator]; it may open at " + at(300) + ".",
+				State: "blocked", Estimate: at(300), Gates: []api.GateState{circuitGate}, BlockedBy: &circuitGate,
+				Reason: "It is blocked by circuit:api (circuit), open (failures), 7 failures in a row, opens after 5 failures in a row, for 5m [operator]; it may admit messages at " + at(300) + ".",
 			},
 		},
 		"at a circuit that only a hand closes": {
 			at:   atCircuit(api.CircuitInfo{State: "open", Source: "file", Cause: "by hand", Threshold: 5, CooldownMs: 1500}, queue.Forever),
 			view: inspect.MessageView{First: true},
 			want: api.ExplainMessage{
-				State: "parked", Gates: []api.GateState{handGate}, BlockedBy: &handGate,
-				Reason: "It is held back by circuit:api (circuit), open (by hand), opens after 5 failures in a row for 1.5s [file].",
+				State: "blocked", Gates: []api.GateState{handGate}, BlockedBy: &handGate,
+				Reason: "It is blocked by circuit:api (circuit), open (by hand), opens after 5 failures in a row, for 1.5s [file].",
 			},
 		},
 		"its key is paused": {
 			at:   atPause(now + 60*second),
 			view: inspect.MessageView{First: true},
 			want: api.ExplainMessage{
-				State: "parked", Estimate: at(60), BlockedBy: &api.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(60)},
-				Reason: "It is held back by a pause of key:acme; it may open at " + at(60) + ".",
+				State: "blocked", Estimate: at(60), BlockedBy: &api.GateState{Kind: "paused", Gate: "key:acme", AdmitsAt: at(60), OpensAt: at(60)},
+				Reason: "It is blocked by a pause of key:acme; it may admit messages at " + at(60) + ".",
 			},
 		},
 		"its key is paused until it is resumed": {
 			at:   atPause(queue.Forever),
 			view: inspect.MessageView{First: true},
 			want: api.ExplainMessage{
-				State: "parked", BlockedBy: &api.GateState{Kind: "paused", Gate: "key:acme"},
-				Reason: "It is held back by a pause of key:acme.",
+				State: "blocked", BlockedBy: &api.GateState{Kind: "paused", Gate: "key:acme"},
+				Reason: "It is blocked by a pause of key:acme.",
 			},
 		},
 		"the queue is paused": {
 			at: atQueuePause(queue.Forever),
 			want: api.ExplainMessage{
-				State: "parked", BlockedBy: &api.GateState{Kind: "paused", Gate: "queue:orders"},
+				State: "blocked", BlockedBy: &api.GateState{Kind: "paused", Gate: "queue:orders"},
 				Reason: "Queue orders is paused until it is resumed.",
 			},
 		},
 		"the queue is paused for a while": {
 			at: atQueuePause(now + second),
 			want: api.ExplainMessage{
-				State: "parked", Estimate: at(1), BlockedBy: &api.GateState{Kind: "paused", Gate: "queue:orders", OpensAt: at(1)},
+				State: "blocked", Estimate: at(1), BlockedBy: &api.GateState{Kind: "paused", Gate: "queue:orders", AdmitsAt: at(1), OpensAt: at(1)},
 				Reason: "Queue orders is paused until " + at(1) + ".",
 			},
 		},
@@ -334,17 +334,17 @@ func TestExplainMessage(t *testing.T) {
 }
 
 var rateGate = api.GateState{
-	Kind: "rate", Gate: "throttle:stripe", OpensAt: at(10), Limits: "rate 0.1/s, burst 2", SetBy: "operator",
+	Kind: "rate", Gate: "throttle:stripe", AdmitsAt: at(10), OpensAt: at(10), Limits: "0.1/s, bursts of 2", SetBy: "operator",
 	InUse: "0 tokens, 2 in flight",
 }
 
 var circuitGate = api.GateState{
-	Kind: "circuit", Gate: "circuit:api", OpensAt: at(300), Limits: "opens after 5 failures in a row for 5m0s", SetBy: "operator",
+	Kind: "circuit", Gate: "circuit:api", AdmitsAt: at(300), OpensAt: at(300), Limits: "opens after 5 failures in a row, for 5m", SetBy: "operator",
 	InUse: "open (failures), 7 failures in a row",
 }
 
 var handGate = api.GateState{
-	Kind: "circuit", Gate: "circuit:api", Limits: "opens after 5 failures in a row for 1.5s", SetBy: "file", InUse: "open (by hand)",
+	Kind: "circuit", Gate: "circuit:api", Limits: "opens after 5 failures in a row, for 1.5s", SetBy: "file", InUse: "open (by hand)",
 }
 
 // TestExplainAllGates: an explanation has all gates of a message, open ones included.
@@ -357,12 +357,12 @@ func TestExplainAllGates(t *testing.T) {
 	x.circuits["api"] = api.CircuitInfo{State: "closed", Threshold: 5, CooldownMs: 1000}
 	v := inspect.MessageView{Throttles: []*throttle.Gate{free, full}, Circuit: circuitOf{key: "api", n: queue.Forever}}
 	require.Equal(t, []api.GateState{
-		{Kind: "open", Gate: "throttle:free", Open: true, Limits: "none", InUse: "0 in flight"},
+		{Kind: "open", Gate: "throttle:free", Admits: true, Open: true, Limits: "none", InUse: "0 in flight"},
 		{
-			Kind: "concurrency", Gate: "throttle:full", Limits: "rate 1.5/s, burst 10.5, concurrency 1, 100 in any 1m", SetBy: "operator",
+			Kind: "concurrency", Gate: "throttle:full", Limits: "1.5/s, bursts of 10.5, 1 at once, 100 in any 1m", SetBy: "operator",
 			InUse: "9.5 tokens, 1 in the window, 1 in flight",
 		},
-		{Kind: "circuit", Gate: "circuit:api", Open: true, Limits: "opens after 5 failures in a row for 1s", InUse: "closed"},
+		{Kind: "circuit", Gate: "circuit:api", Admits: true, Open: true, Limits: "opens after 5 failures in a row, for 1s", InUse: "closed"},
 	}, x.all(&v))
 }
 
@@ -386,7 +386,7 @@ func TestExplainQueue(t *testing.T) {
 		"blocked, and others unconsumed": {
 			inspect.StateView{Stats: inspect.Stats{Pending: 2, Blocked: 1}, Blocked: []inspect.BlockedView{{By: gates.ByOrder, Messages: 1, Flows: 1}}},
 			"",
-			"1 message is held back by queue:orders (order) [ordering of queue orders]. 1 message is ready, but no consumer is registered.",
+			"1 message is blocked by queue:orders (order) [ordering of queue orders]. 1 message is ready, but no consumer is registered.",
 		},
 		"blocked": {
 			inspect.StateView{Stats: busy, Credit: 1, Blocked: []inspect.BlockedView{
@@ -394,7 +394,7 @@ func TestExplainQueue(t *testing.T) {
 				{By: gates.ByOrder, Messages: 3, Flows: 2},
 			}},
 			"",
-			"4 messages are held back by gates, 3 of them by queue:orders (order) [ordering of queue orders].",
+			"4 messages are blocked by gates, 3 of them by queue:orders (order) [ordering of queue orders].",
 		},
 		"one is delayed": {inspect.StateView{Stats: inspect.Stats{Delayed: 1, Consumers: 1}, Credit: 1}, "", "1 message waits for its time."},
 		"no credit for one": {
@@ -409,7 +409,7 @@ func TestExplainQueue(t *testing.T) {
 			e := newExplained(t).queue("orders", &tc.view)
 			m := tc.view.Stats
 			require.Equal(t, api.ExplainQueue{
-				Queue: "orders", Pending: m.Pending - m.Blocked, Parked: m.Blocked, Delayed: m.Delayed, InFlight: m.InFlight,
+				Queue: "orders", Pending: m.Pending, Ready: m.Pending - m.Blocked, Blocked: m.Blocked, Parked: m.Blocked, Delayed: m.Delayed, InFlight: m.InFlight,
 				Consumers: m.Consumers, Credit: tc.view.Credit, Paused: tc.paused, BlockedBy: e.BlockedBy, Reason: tc.reason,
 			}, e)
 			require.Len(t, e.BlockedBy, len(tc.view.Blocked))
@@ -424,10 +424,10 @@ func TestExplainBlockedCounts(t *testing.T) {
 	g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 1)
 	require.Equal(t, []api.BlockedCount{
 		{
-			GateState: api.GateState{Kind: "concurrency", Gate: "throttle:stripe", Limits: "concurrency 1", SetBy: "operator", InUse: "1 in flight"},
+			GateState: api.GateState{Kind: "concurrency", Gate: "throttle:stripe", Limits: "1 at once", SetBy: "operator", InUse: "1 in flight"},
 			Messages:  7, Flows: 2,
 		},
-		{GateState: api.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(1)}, Messages: 3, Flows: 1},
+		{GateState: api.GateState{Kind: "paused", Gate: "key:acme", AdmitsAt: at(1), OpensAt: at(1)}, Messages: 3, Flows: 1},
 		{GateState: api.GateState{Kind: "order", Gate: "queue:orders", SetBy: "ordering of queue orders"}, Messages: 3, Flows: 3},
 	}, x.counts("orders", []inspect.BlockedView{
 		{By: gates.ByPause, At: gates.Place{Paused: true, Until: now + second}, Key: "acme", Messages: 3, Flows: 1},
@@ -454,7 +454,7 @@ func TestExplainKey(t *testing.T) {
 		},
 		"blocked": {
 			inspect.KeyView{Known: true, Blocked: 3, At: []inspect.BlockedView{{By: gates.ByOrder, Messages: 3, Flows: 1}}},
-			"3 messages are held back by key:acme (order) [ordering of queue orders].",
+			"3 messages are blocked by key:acme (order) [ordering of queue orders].",
 		},
 		"with consumers":    {inspect.KeyView{Known: true, InFlight: 2}, "2 messages are with consumers."},
 		"one is delayed":    {inspect.KeyView{Known: true, Delayed: 1}, "1 message waits for its time."},
@@ -465,7 +465,7 @@ func TestExplainKey(t *testing.T) {
 			v := tc.view
 			e := newExplained(t).key("orders", "acme", &v)
 			want := api.ExplainKey{
-				Queue: "orders", Key: "acme", Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed,
+				Queue: "orders", Key: "acme", Pending: v.Pending + v.Blocked, Ready: v.Pending, Blocked: v.Blocked, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed,
 				Weight: float64(v.Weight) / 1000, Deficit: float64(v.Deficit) / 1000, Active: v.Active, Share: v.Share,
 				BlockedBy: e.BlockedBy, Reason: tc.reason,
 			}
@@ -525,10 +525,10 @@ func TestExplainFindsMessages(t *testing.T) {
 		last := h.enqueue("orders", "last", nats.Header{"dest": {"api"}})
 
 		e := h.explain(`{"kind":"message","id":"` + last + `"}`)
-		require.Equal(t, "orders parked", e.Queue+" "+e.State)
+		require.Equal(t, "orders blocked", e.Queue+" "+e.State)
 		require.Equal(t, "circuit:api", e.BlockedBy.Gate)
 		require.Equal(t, []api.GateState{{
-			Kind: "circuit", Gate: "circuit:api", Limits: "opens after 10 failures in a row for 5m0s", InUse: "open (by hand)", SetBy: "default",
+			Kind: "circuit", Gate: "circuit:api", Limits: "opens after 10 failures in a row, for 5m", InUse: "open (by hand)", SetBy: "default",
 		}}, e.Gates)
 		require.Equal(t, e, h.explain(`{"kind":"message","id":"`+last+`","queue":"orders"}`))
 		e = h.explain(`{"kind":"message","id":"` + last + `","queue":"accounts"}`)
@@ -543,9 +543,9 @@ func TestExplainFindsMessages(t *testing.T) {
 
 		var k api.ExplainKey
 		h.must(api.VerbExplain, "", `{"kind":"key","queue":"orders","key":"default"}`, &k)
-		require.Equal(t, "1 message is held back by circuit:api (circuit), open (by hand), opens after 10 failures in a row for 5m0s [default]. 10 messages are ready, but no consumer is registered.", k.Reason)
+		require.Equal(t, "1 message is blocked by circuit:api (circuit), open (by hand), opens after 10 failures in a row, for 5m [default]. 10 messages are ready, but no consumer is registered.", k.Reason)
 		var q api.ExplainQueue
 		h.must(api.VerbExplain, "", `{"kind":"queue","queue":"orders"}`, &q)
-		require.Equal(t, "1 message is held back by circuit:api (circuit), open (by hand), opens after 10 failures in a row for 5m0s [default]. 10 messages are ready, but no consumer is registered.", q.Reason)
+		require.Equal(t, "1 message is blocked by circuit:api (circuit), open (by hand), opens after 10 failures in a row, for 5m [default]. 10 messages are ready, but no consumer is registered.", q.Reason)
 	})
 }

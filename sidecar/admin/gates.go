@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/queue"
@@ -47,23 +46,24 @@ func (g *gateStates) throttleState(t *throttle.Gate) api.GateState {
 	i := t.Info(now)
 	limits, setBy := g.limits(i.Key)
 	return api.GateState{
-		Kind: gates.BlockOf(i.Kind).String(), Gate: "throttle:" + wire.ShowKey(i.Key), Open: i.Kind == throttle.Open,
-		OpensAt: opensAt(i.At, now), Limits: limits.Text(), SetBy: setBy, InUse: useText(&i),
-	}
+		Kind: gates.BlockOf(i.Kind).String(), Gate: "throttle:" + wire.ShowKey(i.Key), Admits: i.Kind == throttle.Open,
+		AdmitsAt: admitsAt(i.At, now), Limits: limits.Text(), SetBy: setBy, InUse: useText(&i),
+	}.WithOldNames()
 }
 
 func (g *gateStates) circuitState(c gates.Circuit) api.GateState {
 	now := g.now()
 	n, at := c.Peek(now)
-	st := api.GateState{Kind: gates.ByCircuit.String(), Gate: "circuit:" + wire.ShowKey(c.Key()), Open: n > 0}
+	st := api.GateState{Kind: gates.ByCircuit.String(), Gate: "circuit:" + wire.ShowKey(c.Key()), Admits: n > 0}
 	if n <= 0 {
-		st.OpensAt = opensAt(at, now)
+		st.AdmitsAt = admitsAt(at, now)
 	}
+	st = st.WithOldNames()
 	i, ok := g.circuit(c.Key())
 	if !ok {
 		return st // it was dropped meanwhile with its last message
 	}
-	st.Limits = fmt.Sprintf("opens after %s in a row for %s", wire.Plural(int64(i.Threshold), "failure"), time.Duration(i.CooldownMs)*time.Millisecond)
+	st.Limits = fmt.Sprintf("opens after %s in a row, for %s", wire.Plural(int64(i.Threshold), "failure"), wire.FormatMs(i.CooldownMs))
 	st.InUse, st.SetBy = i.State, i.Source
 	if i.Cause != "" {
 		st.InUse += " (" + i.Cause + ")"
@@ -75,7 +75,7 @@ func (g *gateStates) circuitState(c gates.Circuit) api.GateState {
 }
 
 func pauseState(gate string, until int64) api.GateState {
-	return api.GateState{Kind: gates.ByPause.String(), Gate: gate, OpensAt: opensAt(until, 0)}
+	return api.GateState{Kind: gates.ByPause.String(), Gate: gate, AdmitsAt: admitsAt(until, 0)}.WithOldNames()
 }
 
 // state returns the gate at which messages of a key of a queue are blocked.
@@ -83,8 +83,8 @@ func (g *gateStates) state(at gates.Place, by gates.BlockKind, name, key string)
 	switch {
 	case at.Throttle != nil:
 		st := g.throttleState(at.Throttle)
-		if st.Open {
-			st.Kind = by.String() // it has opened since, or other messages go first
+		if st.Admits {
+			st.Kind = by.String() // it has begun to admit since, or other messages go first
 		}
 		return st
 	case at.Circuit != nil:
@@ -97,8 +97,8 @@ func (g *gateStates) state(at gates.Place, by gates.BlockKind, name, key string)
 	return api.GateState{Kind: by.String(), Gate: "key:" + wire.ShowKey(key), SetBy: "ordering of queue " + name}
 }
 
-// opens returns when a gate may admit a message, math.MaxInt64 if that is unknown.
-func opens(at gates.Place, now int64) int64 {
+// admits returns when a gate may admit a message, math.MaxInt64 if that is unknown.
+func admits(at gates.Place, now int64) int64 {
 	switch {
 	case at.Throttle != nil:
 		return at.Throttle.Info(now).At
@@ -219,8 +219,8 @@ func gateText(st *api.GateState) string {
 	if st.SetBy != "" {
 		fmt.Fprintf(&b, " [%s]", st.SetBy)
 	}
-	if st.OpensAt != "" {
-		fmt.Fprintf(&b, "; it may open at %s", st.OpensAt)
+	if st.AdmitsAt != "" {
+		fmt.Fprintf(&b, "; it may admit messages at %s", st.AdmitsAt)
 	}
 	return b.String()
 }
@@ -246,8 +246,8 @@ func thousandths(n int64) string {
 	return strconv.FormatFloat(float64(n)/thousand, 'f', -1, 64)
 }
 
-// opensAt formats a time, empty if it has passed or only an operator opens the gate.
-func opensAt(at, now int64) string {
+// admitsAt formats a time, empty if it has passed or only an operator ends the block.
+func admitsAt(at, now int64) string {
 	if at <= now || at == queue.Forever {
 		return ""
 	}

@@ -37,7 +37,7 @@ func (a *Admin) lanes(q *shard.Queue, req api.LanesRequest) (api.LanesReply, *wi
 			n.Gate, n.Kind = placeName(d.At), d.By.String()
 		}
 		if d.Opens != 0 {
-			n.OpensAt = wire.Timestamp(d.Opens)
+			n.AdmitsAt = wire.Timestamp(d.Opens)
 		}
 		reply.Next = append(reply.Next, n)
 	}

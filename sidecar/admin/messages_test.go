@@ -31,7 +31,7 @@ func TestMessagesAreShown(t *testing.T) {
 		h.must(api.VerbMessageShow, "", `{"id":"`+id+`","payload_bytes":64}`, &m)
 		require.Equal(t, "orders", m.Queue)
 		require.Equal(t, id, m.ID)
-		require.Equal(t, "parked", m.State)
+		require.Equal(t, "blocked", m.State)
 		require.Equal(t, "acme", m.Key)
 		require.Equal(t, []string{"y"}, m.Headers["x"])
 		require.Equal(t, "hello world", *m.Payload)
@@ -125,7 +125,7 @@ func TestMessagesAreDeleted(t *testing.T) {
 		}
 		var reply api.MessageReply
 		h.must(api.VerbMessageDelete, "", about(second), &reply)
-		require.Equal(t, api.MessageReply{ID: second, Queue: "orders", State: "pending", Done: true}, reply)
+		require.Equal(t, api.MessageReply{ID: second, Queue: "orders", State: "ready", Done: true}, reply)
 		require.Equal(t, wire.CodeMessageNotFound, h.ask(api.VerbMessageDelete, "", about(second), nil).ErrCode)
 
 		h.ack(d, "+TERM")
@@ -144,7 +144,7 @@ func TestMessagesRunNow(t *testing.T) {
 		h.must(api.VerbMessageRunNow, "", about(id), &reply)
 		require.Equal(t, api.MessageReply{ID: id, Queue: "orders", State: "delayed", Done: true}, reply)
 		h.must(api.VerbMessageRunNow, "", about(id), &reply)
-		require.Equal(t, api.MessageReply{ID: id, Queue: "orders", State: "pending"}, reply)
+		require.Equal(t, api.MessageReply{ID: id, Queue: "orders", State: "ready"}, reply)
 		h.consume("orders", 1)
 		h.ack(h.one(), "-NAK")
 		var m api.MessageInfo

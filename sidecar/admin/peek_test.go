@@ -52,16 +52,16 @@ func newPeeking(t *testing.T, name string, st store.Store) (*peeking, *explained
 
 // TestPeekShowsEveryState of messages, with what blocks them.
 func TestPeekShowsEveryState(t *testing.T) {
-	paused := api.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(60)}
+	paused := api.GateState{Kind: "paused", Gate: "key:acme", AdmitsAt: at(60), OpensAt: at(60)}
 	for name, tc := range map[string]struct {
 		queue string // orders unless set
 		view  inspect.MessageView
 		at    place             // nil: as view says
 		want  api.PeekedMessage // without what all of them have
 	}{
-		"pending": {
+		"ready": {
 			view: inspect.MessageView{State: inspect.StatePending, ExpiresAt: now + 3600*second},
-			want: api.PeekedMessage{State: "pending", ExpiresAt: at(3600), WaitsFor: "turn"},
+			want: api.PeekedMessage{State: "ready", ExpiresAt: at(3600), WaitsFor: "turn"},
 		},
 		"delayed": {
 			view: inspect.MessageView{State: inspect.StateDelayed, ReadyAt: now + 60*second},
@@ -73,30 +73,30 @@ func TestPeekShowsEveryState(t *testing.T) {
 		},
 		"failing": {
 			view: inspect.MessageView{State: inspect.StateFailing},
-			want: api.PeekedMessage{State: "pending", WaitsFor: "verdict"},
+			want: api.PeekedMessage{State: "ready", WaitsFor: "verdict"},
 		},
-		"at a throttle": {at: atRate, want: api.PeekedMessage{State: "parked", BlockedBy: &rateGate}},
-		"at a circuit":  {at: atFailures, want: api.PeekedMessage{State: "parked", BlockedBy: &circuitGate}},
+		"at a throttle": {at: atRate, want: api.PeekedMessage{State: "blocked", BlockedBy: &rateGate}},
+		"at a circuit":  {at: atFailures, want: api.PeekedMessage{State: "blocked", BlockedBy: &circuitGate}},
 		"of a paused key": {
 			at:   atPause(now + 60*second),
-			want: api.PeekedMessage{State: "parked", BlockedBy: &paused},
+			want: api.PeekedMessage{State: "blocked", BlockedBy: &paused},
 		},
 		"ready, without a consumer": {
 			view: inspect.MessageView{State: inspect.StatePending, WaitReason: inspect.WaitReason{By: gates.ByNoConsumer}},
-			want: api.PeekedMessage{State: "pending", WaitsFor: "consumer"},
+			want: api.PeekedMessage{State: "ready", WaitsFor: "consumer"},
 		},
 		"ready, without credit": {
 			view: inspect.MessageView{State: inspect.StatePending, WaitReason: inspect.WaitReason{By: gates.ByNoCredit}},
-			want: api.PeekedMessage{State: "pending", WaitsFor: "credit"},
+			want: api.PeekedMessage{State: "ready", WaitsFor: "credit"},
 		},
 		"in a paused queue": {
 			at:   atQueuePause(queue.Forever),
-			want: api.PeekedMessage{State: "parked", BlockedBy: &api.GateState{Kind: "paused", Gate: "queue:orders"}},
+			want: api.PeekedMessage{State: "blocked", BlockedBy: &api.GateState{Kind: "paused", Gate: "queue:orders"}},
 		},
 		"behind its predecessors": {
 			view: inspect.MessageView{State: inspect.StateOrdered, WaitReason: inspect.WaitReason{By: gates.ByOrder}},
 			want: api.PeekedMessage{
-				State: "parked", BlockedBy: &api.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering of queue orders"},
+				State: "blocked", BlockedBy: &api.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering of queue orders"},
 			},
 		},
 		"dead": {
@@ -273,7 +273,7 @@ func TestPeekChangesNothing(t *testing.T) {
 		for _, m := range reply.Messages {
 			states[m.ID] = m.State
 		}
-		require.Equal(t, map[string]string{taken: "leased", held: "parked", later: "delayed", ready: "pending"}, states)
+		require.Equal(t, map[string]string{taken: "leased", held: "blocked", later: "delayed", ready: "ready"}, states)
 		require.Equal(t, "throttle:stripe rate", heldBy(reply, held))
 		m := reply.Messages[len(reply.Messages)-1]
 		require.Equal(t, ready, m.ID, "the order of arrival")
@@ -312,13 +312,13 @@ func TestPeekFilters(t *testing.T) {
 		time.Sleep(time.Hour)
 		third := h.enqueue("orders", "3", nats.Header{"tenant": {"b"}, "x": {"2"}, "api": {"stripe"}})
 		for body, want := range map[string][]string{
-			`{"filter":{"keys":["b"]}}`:                              {second, third},
-			`{"filter":{"keys":["b"]},"limit":1}`:                    {second},
-			`{"filter":{"header":{"X":"1"},"keys":["b"]}}`:           {second},
-			`{"filter":{"enqueued_after":"1m"}}`:                     {third},
-			`{"filter":{"state":"parked","gate":"throttle:stripe"}}`: {third},
-			`{"filter":{"header":{"x":"3"}}}`:                        nil,
-			`{"filter":null,"key":"b"}`:                              {second, third},
+			`{"filter":{"keys":["b"]}}`:                               {second, third},
+			`{"filter":{"keys":["b"]},"limit":1}`:                     {second},
+			`{"filter":{"header":{"X":"1"},"keys":["b"]}}`:            {second},
+			`{"filter":{"enqueued_after":"1m"}}`:                      {third},
+			`{"filter":{"state":"blocked","gate":"throttle:stripe"}}`: {third},
+			`{"filter":{"header":{"x":"3"}}}`:                         nil,
+			`{"filter":null,"key":"b"}`:                               {second, third},
 		} {
 			var got []string
 			for _, m := range h.peek("orders", body).Messages {

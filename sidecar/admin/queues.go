@@ -254,7 +254,7 @@ func noisyReply(name string, v *inspect.NoiseView) api.NoisyReply {
 		n := &v.Noisy[i]
 		reply.Noisy = append(reply.Noisy, api.NoisyFlow{
 			Key: wire.ShowKey(n.Key), InFlight: n.InFlight, InFlightShare: part(n.InFlight, v.InFlight),
-			BusyMs: n.Took / 1e6, BusyShare: part(n.Took, v.Took), Ended: n.Ended, Pending: n.Pending, FairShare: n.Fair,
+			BusyMs: n.Took / 1e6, BusyShare: part(n.Took, v.Took), Ended: n.Ended, Ready: n.Pending, Pending: n.Pending, FairShare: n.Fair,
 		})
 	}
 	reply.Waiting = waitingFlows(v.Waiting)
@@ -266,7 +266,7 @@ func waitingFlows(flows []inspect.WaitingFlow) []api.WaitingFlow {
 	list := []api.WaitingFlow{}
 	for i := range flows {
 		f := &flows[i]
-		list = append(list, api.WaitingFlow{Key: wire.ShowKey(f.Key), Pending: f.Pending, WaitMs: f.Wait / 1e6})
+		list = append(list, api.WaitingFlow{Key: wire.ShowKey(f.Key), Ready: f.Pending, Pending: f.Pending, WaitMs: f.Wait / 1e6})
 	}
 	return list
 }
@@ -282,7 +282,7 @@ func part(n, all int64) float64 {
 // summary returns a queue in one line.
 func (a *Admin) summary(q *shard.Queue, n *inspect.Stats) api.QueueSummary {
 	s := api.QueueSummary{
-		Name: q.Name(), Pending: n.Pending, Parked: n.Blocked, Delayed: n.Delayed, InFlight: n.InFlight, Moving: n.Moving,
+		Name: q.Name(), Pending: n.Pending, Ready: n.Pending - n.Blocked, Blocked: n.Blocked, Parked: n.Blocked, Delayed: n.Delayed, InFlight: n.InFlight, Moving: n.Moving,
 		Consumers: n.Consumers, Bytes: q.Bytes(), OldestAgeMs: n.OldestAge / 1e6,
 	}
 	if dlq := q.DLQ(); dlq != nil {
@@ -337,7 +337,7 @@ func (a *Admin) queueInspect(q *shard.Queue, req api.QueueInspectRequest) (api.Q
 	info.BusyMs = all.Took / 1e6
 	for i, f := range flows {
 		info.TopFlows = append(info.TopFlows, api.FlowInfo{
-			Key: wire.ShowKey(f.Key), Weight: float64(f.Weight) / thousand, Deficit: float64(f.Deficit) / thousand, Pending: f.Pending, Share: f.Share,
+			Key: wire.ShowKey(f.Key), Weight: float64(f.Weight) / thousand, Deficit: float64(f.Deficit) / thousand, Ready: f.Pending, Pending: f.Pending, Share: f.Share,
 			InFlight: uses[i].InFlight, BusyShare: part(uses[i].Took, all.Took),
 		})
 	}

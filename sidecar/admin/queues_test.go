@@ -87,7 +87,7 @@ func TestQueueInspect(t *testing.T) {
 		h.must(api.VerbQueueInspect, "orders", `{"flows":1}`, &info)
 		require.Positive(t, info.OldestAgeMs)
 		require.Equal(t, api.QueueSummary{
-			Name: "orders", DLQ: "orders.dlq", Pending: 5, InFlight: 1, Consumers: 1, Bytes: info.Bytes, OldestAgeMs: info.OldestAgeMs,
+			Name: "orders", DLQ: "orders.dlq", Pending: 5, Ready: 5, InFlight: 1, Consumers: 1, Bytes: info.Bytes, OldestAgeMs: info.OldestAgeMs,
 		}, info.QueueSummary)
 		require.GreaterOrEqual(t, info.Bytes, int64(60))
 		require.Equal(t, []api.ConsumerInfo{{Name: "w", MaxInFlight: 1, InFlight: 1}}, info.ConsumerList)
@@ -177,11 +177,11 @@ func TestNoisyVerb(t *testing.T) {
 		time.Sleep(time.Second)
 		var reply api.NoisyReply
 		h.must(api.VerbNoisy, "orders", ``, &reply)
-		require.Equal(t, []api.NoisyFlow{{Key: "noisy", InFlight: 31, InFlightShare: 1, FairShare: 0.5, Pending: 9}}, reply.Noisy)
+		require.Equal(t, []api.NoisyFlow{{Key: "noisy", InFlight: 31, InFlightShare: 1, FairShare: 0.5, Ready: 9, Pending: 9}}, reply.Noisy)
 		require.EqualValues(t, 31, reply.InFlight)
 		require.EqualValues(t, 1, reply.QuietPending)
 		require.GreaterOrEqual(t, reply.QuietOldestAgeMs, int64(1000))
-		require.Equal(t, []api.WaitingFlow{{Key: "quiet", Pending: 1, WaitMs: reply.QuietOldestAgeMs}}, reply.Waiting)
+		require.Equal(t, []api.WaitingFlow{{Key: "quiet", Ready: 1, Pending: 1, WaitMs: reply.QuietOldestAgeMs}}, reply.Waiting)
 		h.must(api.VerbNoisy, "orders", `{"limit":0}`, &reply)
 		require.Empty(t, reply.Waiting)
 		var dead api.NoisyReply
@@ -235,13 +235,13 @@ func TestLanesVerb(t *testing.T) {
 			if d.Key == "b" {
 				require.Equal(t, "throttle:slow", d.Gate, "%+v", reply.Next)
 				require.Equal(t, "rate", d.Kind)
-				require.NotEmpty(t, d.OpensAt)
+				require.NotEmpty(t, d.AdmitsAt)
 			} else {
 				require.Empty(t, d.Gate)
 			}
 		}
 		require.Equal(t, []string{"a", "a", "b", "b"}, keys)
-		require.Less(t, reply.Next[2].OpensAt, reply.Next[3].OpensAt)
+		require.Less(t, reply.Next[2].AdmitsAt, reply.Next[3].AdmitsAt)
 
 		h.must(api.VerbLanes, "orders", `{"limit":0,"next":0}`, &reply)
 		require.Empty(t, reply.Lanes)

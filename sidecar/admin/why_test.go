@@ -22,14 +22,14 @@ func (h *rig) whys(name, id, key string) []string {
 		}
 		return st.Gate + " " + st.Kind
 	}
-	counted := func(pending, parked int64, by []api.BlockedCount) string {
+	counted := func(ready, blocked int64, by []api.BlockedCount) string {
 		switch {
-		case parked == 1 && pending == 0 && len(by) == 1 && by[0].Messages == 1:
-			return "parked by " + gate(&by[0].GateState)
-		case parked == 0 && pending == 1 && len(by) == 0:
-			return "pending by nothing"
+		case blocked == 1 && ready == 0 && len(by) == 1 && by[0].Messages == 1:
+			return "blocked by " + gate(&by[0].GateState)
+		case blocked == 0 && ready == 1 && len(by) == 0:
+			return "ready by nothing"
 		}
-		return fmt.Sprintf("%d pending, %d parked by %v", pending, parked, by)
+		return fmt.Sprintf("%d ready, %d blocked by %v", ready, blocked, by)
 	}
 	e := h.explain(`{"kind":"message","id":"` + id + `"}`)
 	var k api.ExplainKey
@@ -46,12 +46,12 @@ func (h *rig) whys(name, id, key string) []string {
 	metric := ""
 	for _, g := range h.Gauges() {
 		if g.Queue == name {
-			metric = fmt.Sprintf("%d of %d parked by %v", g.Blocked, g.Pending, g.BlockedBy)
+			metric = fmt.Sprintf("%d of %d blocked by %v", g.Blocked, g.Pending, g.BlockedBy)
 		}
 	}
 	return []string{
-		e.State + " by " + gate(e.BlockedBy), peeked, counted(k.Pending, k.Parked, k.BlockedBy), counted(q.Pending, q.Parked, q.BlockedBy),
-		fmt.Sprintf("%d of %d parked", s.Parked, s.Pending), metric,
+		e.State + " by " + gate(e.BlockedBy), peeked, counted(k.Ready, k.Blocked, k.BlockedBy), counted(q.Ready, q.Blocked, q.BlockedBy),
+		fmt.Sprintf("%d of %d blocked", s.Blocked, s.Pending), metric,
 	}
 }
 
@@ -64,10 +64,10 @@ func TestEverybodySaysWhyItWaits(t *testing.T) {
 		id := h.enqueue("orders", "x", nats.Header{"tenant": {"acme"}, "api": {"stripe"}, "dest": {"bank"}})
 		says := func(by string, kinds string) []string {
 			if by == "nothing" {
-				return []string{"pending by nothing", "pending by nothing", "pending by nothing", "pending by nothing", "0 of 1 parked", "0 of 1 parked by [0 0 0 0 0 0 0 0 0]"}
+				return []string{"ready by nothing", "ready by nothing", "ready by nothing", "ready by nothing", "0 of 1 blocked", "0 of 1 blocked by [0 0 0 0 0 0 0 0 0]"}
 			}
-			by = "parked by " + by
-			return []string{by, by, by, by, "1 of 1 parked", "1 of 1 parked by " + kinds}
+			by = "blocked by " + by
+			return []string{by, by, by, by, "1 of 1 blocked", "1 of 1 blocked by " + kinds}
 		}
 		h.must(api.VerbThrottleSet, "stripe", `{"rate":"1/3600","burst":1}`, nil)
 		h.must(api.VerbPause, "", `{"kind":"throttle","name":"stripe"}`, nil)
@@ -108,13 +108,13 @@ func TestOpenGatesAreNotBlamed(t *testing.T) {
 		}
 		h.one()
 		e := h.explain(`{"kind":"message","id":"` + last + `"}`)
-		require.Equal(t, "parked", e.State)
+		require.Equal(t, "blocked", e.State)
 		require.Contains(t, e.Reason, "throttle:stripe (rate)")
 		h.enqueue("orders", "takes the room", nil)
 		h.must(api.VerbThrottleSet, "stripe", `{"rate":"1000","burst":1000}`, nil)
 		time.Sleep(time.Second)
 		e = h.explain(`{"kind":"message","id":"` + last + `"}`)
-		require.Equal(t, "pending", e.State)
+		require.Equal(t, "ready", e.State)
 		require.Nil(t, e.BlockedBy)
 		require.Equal(t, "It is ready and waits for the consumers, which have no room for another message.", e.Reason)
 		var q api.ExplainQueue

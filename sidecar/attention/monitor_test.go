@@ -73,7 +73,7 @@ func at(after time.Duration, queues ...attention.Queue) *attention.Sample {
 // TestSinceIsTheFirstSample that shows a finding, until it is gone.
 func TestSinceIsTheFirstSample(t *testing.T) {
 	var m attention.Monitor
-	deserted := orders(api.QueueDetail{}, func(q *attention.Queue) { q.Consumers, q.Pending = 0, 3 })
+	deserted := orders(api.QueueDetail{}, func(q *attention.Queue) { q.Consumers, q.Pending, q.Ready = 0, 3, 3 })
 	require.Equal(t, "2026-01-02T12:00:00Z", m.Find(at(0, deserted))[0].Since)
 	require.Equal(t, "2026-01-02T12:00:00Z", m.Find(at(time.Minute, deserted))[0].Since)
 	require.Empty(t, m.Find(at(2*time.Minute, orders(api.QueueDetail{}, nil))))
@@ -129,7 +129,7 @@ func TestMerge(t *testing.T) {
 func BenchmarkFind(b *testing.B) {
 	var queues []attention.Queue
 	for i := range 2000 {
-		q := orders(api.QueueDetail{Delivered: 1000, Acked: 900}, func(q *attention.Queue) { q.Pending, q.OldestAgeMs = 10, 1000 })
+		q := orders(api.QueueDetail{Delivered: 1000, Acked: 900}, func(q *attention.Queue) { q.Pending, q.Ready, q.OldestAgeMs = 10, 10, 1000 })
 		q.Name = fmt.Sprint("q", i)
 		queues = append(queues, q)
 	}

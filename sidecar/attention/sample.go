@@ -68,4 +68,4 @@ type Limit struct {
 }
 
 // ready is the number of messages that only wait for a consumer.
-func (q *Queue) ready() int64 { return q.Pending - q.Parked }
+func (q *Queue) ready() int64 { return q.Ready }

@@ -412,16 +412,17 @@ func (c *Control) describe(key string, state throttle.Info, gate bool) (api.Thro
 		c.addSharing(&info, key)
 	}
 	if state.Kind != throttle.Open && state.At != throttle.Never {
-		info.OpensAt = wire.Timestamp(state.At)
+		info.AdmitsAt = wire.Timestamp(state.At)
 	}
 	if until := c.pausedUntil(pauseID{kind: api.PauseThrottle, name: key}); until != 0 {
 		known = true
-		info.State, info.PausedUntil, info.OpensAt = "paused", "resumed", ""
+		info.State, info.PausedUntil, info.AdmitsAt = "paused", "resumed", ""
 		if until != throttle.Never {
 			info.PausedUntil = wire.Timestamp(until)
-			info.OpensAt = info.PausedUntil
+			info.AdmitsAt = info.PausedUntil
 		}
 	}
+	info.Admits, info.OpensAt = info.State == throttle.Open.String(), info.AdmitsAt
 	return info, known
 }
 

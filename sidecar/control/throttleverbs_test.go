@@ -344,7 +344,7 @@ func TestThrottleShowAndList(t *testing.T) {
 		require.Equal(t, 2, r.admits("a"))
 		info := r.show("a")
 		require.Equal(t, "rate", info.State)
-		require.Equal(t, in(time.Second/2), info.OpensAt)
+		require.Equal(t, in(time.Second/2), info.AdmitsAt)
 		require.Zero(t, info.Tokens)
 		require.EqualValues(t, 2, info.InFlight)
 		r.pass(time.Second / 4)

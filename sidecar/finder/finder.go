@@ -74,10 +74,10 @@ func New(q Queue, f api.Filter, last uint64, log *slog.Logger) (*Finder, *wire.E
 
 // statesOf returns the states of a machine that make up a state of a filter.
 func statesOf(state string) []inspect.MessageState {
-	switch state {
-	case api.StatePending:
+	switch api.CurrentState(state) {
+	case api.StateReady:
 		return []inspect.MessageState{inspect.StatePending, inspect.StateFailing}
-	case api.StateParked:
+	case api.StateBlocked:
 		return []inspect.MessageState{inspect.StateBlocked, inspect.StateOrdered}
 	case api.StateDelayed:
 		return []inspect.MessageState{inspect.StateDelayed}
@@ -91,12 +91,12 @@ func statesOf(state string) []inspect.MessageState {
 
 var stateNames = map[inspect.MessageState]string{
 	inspect.StateDelayed: api.StateDelayed,
-	inspect.StatePending: api.StatePending,
-	inspect.StateBlocked: api.StateParked,
-	inspect.StateOrdered: api.StateParked,
+	inspect.StatePending: api.StateReady,
+	inspect.StateBlocked: api.StateBlocked,
+	inspect.StateOrdered: api.StateBlocked,
 	inspect.StateLeased:  api.StateLeased,
-	inspect.StateFailing: api.StatePending,
-	inspect.StateMoving:  api.StatePending,
+	inspect.StateFailing: api.StateReady,
+	inspect.StateMoving:  api.StateReady,
 }
 
 // StateName returns the state of a message, in a dead letter queue or not, as clients see it.

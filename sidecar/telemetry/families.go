@@ -179,6 +179,7 @@ func (s *scrape) gauges(g *Gauges) {
 		export(&gaugeSpecs[i].spec, i, "", gaugeSpecs[i].value(g))
 	}
 	for kind := gates.ByNothing + 1; kind < gates.BlockKinds; kind++ {
+		export(&blockedNowSpec, blockedBit+int(kind), kind.String(), float64(g.BlockedBy[kind]))
 		export(&parkedSpec, blockedBit+int(kind), kind.String(), float64(g.BlockedBy[kind]))
 		if v := g.Totals.Blocked[kind]; v != 0 {
 			s.number(&blockedSpec, of, kind.String(), v)

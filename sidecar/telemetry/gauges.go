@@ -75,7 +75,7 @@ var gaugeSpecs = []struct {
 	value func(*Gauges) float64
 }{
 	{gauge("queue_depth", "Messages in the queue: pending, delayed, in flight and moving."), func(g *Gauges) float64 { return float64(g.Depth) }},
-	{gauge("queue_pending", "Messages waiting for a consumer or a gate."), func(g *Gauges) float64 { return float64(g.Pending) }},
+	{gauge("queue_pending", "Messages that are ready or blocked: their time has come, and no consumer has them."), func(g *Gauges) float64 { return float64(g.Pending) }},
 	{gauge("queue_delayed", "Messages waiting for their time, or for a verdict on their last attempt."), func(g *Gauges) float64 { return float64(g.Delayed) }},
 	{gauge("queue_in_flight", "Messages leased to consumers."), func(g *Gauges) float64 { return float64(g.InFlight) }},
 	{gauge("queue_moving", "Messages that a job has claimed, or that wait until another queue has them."), func(g *Gauges) float64 { return float64(g.Moving) }},
@@ -92,15 +92,16 @@ var gaugeSpecs = []struct {
 const depthGauge = 0 // in gaugeSpecs
 
 var (
-	parkedSpec = gauge("queue_parked",
+	blockedNowSpec = gauge("queue_blocked",
 		"Messages that a pause, a gate or the order of their key blocks, by its kind: rate, window, concurrency, reserved, turn, circuit, paused or order.", labelBlockedBy)
+	parkedSpec      = gauge("queue_parked", "The old name of fila_queue_blocked, for one version.", labelBlockedBy)
 	hookCircuitSpec = gauge("hook_circuit_state",
 		"State of the circuit of a Lua hook: 0 closed, 1 half-open, 2 open (messages go on with the defaults).", labelHook)
 	schedulesSpec = gauge("queue_schedules", "Schedules of the queue, paused ones included; only if there are some.")
 	nextRunSpec   = gauge("queue_next_run_timestamp_seconds", "Unix time of the next run of a schedule of the queue, if there is one. In the past: the run is late.")
 	blockedSpec   = spec{
 		"fila_blocked_seconds_total",
-		"Time that messages were blocked, added up over messages, by the kinds of fila_queue_parked, as found at their last try: behind a gate nothing tries while no consumer has credit.",
+		"Time that messages were blocked, added up over messages, by the kinds of fila_queue_blocked, as found at their last try: behind a gate nothing tries while no consumer has credit.",
 		dto.MetricType_COUNTER, labelBlockedBy,
 	}
 	attemptSpec = spec{

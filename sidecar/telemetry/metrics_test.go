@@ -296,10 +296,10 @@ func TestMetricsGauges(t *testing.T) {
 		require.True(t, ok, name)
 		require.Equal(t, want, value, name)
 	}
-	parked := got["fila_queue_parked"]
-	require.Len(t, parked.GetMetric(), 2, "only kinds of gates that block messages")
+	blocked := got["fila_queue_blocked"]
+	require.Len(t, blocked.GetMetric(), 2, "only kinds of gates that block messages")
 	for kind, want := range map[string]float64{"rate": 9, "order": 10} {
-		value, ok := sample(parked, "blocked_by="+kind, "queue=orders")
+		value, ok := sample(blocked, "blocked_by="+kind, "queue=orders")
 		require.True(t, ok, kind)
 		require.Equal(t, want, value, kind)
 	}
@@ -382,6 +382,7 @@ func TestSeriesThatNeverMovedAreLeftOut(t *testing.T) {
 	require.Equal(t, []string{
 		`fila_enqueued_total{queue="orders"} 1`,
 		`fila_hook_circuit_state{hook="on_failure",queue="orders"} 2`,
+		`fila_queue_blocked{blocked_by="rate",queue="orders"} 2`,
 		`fila_queue_depth{queue="orders"} 0`,
 		`fila_queue_depth{queue="orders.dlq"} 1`,
 		`fila_queue_in_flight{queue="orders"} 3`,
@@ -393,6 +394,7 @@ func TestSeriesThatNeverMovedAreLeftOut(t *testing.T) {
 	require.Equal(t, []string{
 		`fila_enqueued_total{queue="orders"} 1`,
 		`fila_hook_circuit_state{hook="on_failure",queue="orders"} 0`,
+		`fila_queue_blocked{blocked_by="rate",queue="orders"} 0`,
 		`fila_queue_depth{queue="orders"} 0`,
 		`fila_queue_depth{queue="orders.dlq"} 0`,
 		`fila_queue_in_flight{queue="orders"} 0`,
@@ -451,6 +453,7 @@ func TestQueuesThatAreNotNamed(t *testing.T) {
 		`fila_delivery_latency_seconds_count{queue="(others)"} 2`,
 		`fila_enqueued_total{queue="(others)"} 2`,
 		`fila_noisy_flows{queue="(others)"} 2`,
+		`fila_queue_blocked{blocked_by="rate",queue="(others)"} 6`,
 		`fila_queue_depth{queue="(others)"} 2`,
 		`fila_queue_next_run_timestamp_seconds{queue="(others)"} 3`,
 		`fila_queue_oldest_age_seconds{queue="(others)"} 5`,
@@ -488,6 +491,7 @@ func TestQueuesThatAreNotNamed(t *testing.T) {
 		`fila_delivery_latency_seconds_count{queue="(others)"} 2`,
 		`fila_enqueued_total{queue="(others)"} 3`,
 		`fila_noisy_flows{queue="(others)"} 0`,
+		`fila_queue_blocked{blocked_by="rate",queue="(others)"} 0`,
 		`fila_queue_depth{queue="(others)"} 0`,
 		`fila_queue_oldest_age_seconds{queue="(others)"} 0`,
 		`fila_queue_parked{blocked_by="rate",queue="(others)"} 0`,

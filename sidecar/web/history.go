@@ -94,7 +94,7 @@ func (s *snapshot) pick(by string, ok func(*api.QueueSummary) bool) (list []*api
 var figures = map[string]func(*api.QueueSummary) int64{
 	"depth":     depthOf,
 	"in_flight": func(q *api.QueueSummary) int64 { return q.InFlight },
-	"parked":    func(q *api.QueueSummary) int64 { return q.Parked },
+	"blocked":   func(q *api.QueueSummary) int64 { return q.Blocked },
 	"delayed":   func(q *api.QueueSummary) int64 { return q.Delayed },
 	"age":       func(q *api.QueueSummary) int64 { return q.OldestAgeMs },
 	"consumers": func(q *api.QueueSummary) int64 { return int64(q.Consumers) },
@@ -152,7 +152,7 @@ func (r *ring) push(p point) {
 func (r *ring) add(now time.Time, q *api.QueueSummary) (pushed bool) {
 	fill := func(p point) point {
 		p.at, p.Depth = now.Unix(), float32(depthOf(q))
-		p.Ready, p.Blocked, p.Delayed, p.InFlight = float32(q.Pending-q.Parked), float32(q.Parked), float32(q.Delayed), float32(q.InFlight)
+		p.Ready, p.Blocked, p.Delayed, p.InFlight = float32(q.Ready), float32(q.Blocked), float32(q.Delayed), float32(q.InFlight)
 		return p
 	}
 	is := counted{now, *q.Detail}
@@ -244,7 +244,7 @@ func (h *history) keep(now time.Time) {
 		sum.Terminated += d.Terminated
 		sum.DeadLettered += d.DeadLettered
 		sum.MaxWaitMs = max(sum.MaxWaitMs, d.MaxWaitMs)
-		all.Pending, all.Parked, all.Delayed = all.Pending+q.Pending, all.Parked+q.Parked, all.Delayed+q.Delayed
+		all.Pending, all.Ready, all.Blocked, all.Delayed = all.Pending+q.Pending, all.Ready+q.Ready, all.Blocked+q.Blocked, all.Delayed+q.Delayed
 		all.InFlight, all.Moving = all.InFlight+q.InFlight, all.Moving+q.Moving
 		for j := range min(len(d.Waits), len(sum.Waits)) {
 			sum.Waits[j] += d.Waits[j]

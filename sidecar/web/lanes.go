@@ -42,7 +42,7 @@ func (m laneMark) Waits() string {
 	switch {
 	case m.Gate == "":
 		return ""
-	case m.OpensAt == "":
+	case m.AdmitsAt == "":
 		return "end"
 	default:
 		return "gate"

@@ -197,7 +197,7 @@ func tone(state string) string {
 	switch state {
 	case "closed", "admits", "running", "active", "serves", "ok", "allowed", "done", "ready":
 		return "good"
-	case "half-open", "paused", "blocks", "draining", "leaving", "delayed", "parked", "blocked", "canceled":
+	case "half-open", "paused", "blocks", "draining", "leaving", "delayed", "blocked", "canceled":
 		return "warn"
 	case "open", "failed", "refused", "degraded", "none", "dead":
 		return "bad"

@@ -28,9 +28,9 @@ func (r *rig) full() {
 		Name: hostile, Pending: 9_007_199_254_740_993, InFlight: 4, Consumers: 1, OldestAgeMs: 61_000, DLQ: hostile, Shard: &shard, Owner: hostile,
 		Detail: &api.QueueDetail{Waits: make([]int64, len(api.WaitBounds)+1), NoisyFlows: 1, QuietPending: 3, QuietOldestAgeMs: 5000},
 	}
-	gate := api.GateState{Kind: "rate", Gate: "throttle:" + hostile, Limits: hostile, SetBy: hostile, InUse: hostile, OpensAt: at}
+	gate := api.GateState{Kind: "rate", Gate: "throttle:" + hostile, Limits: hostile, SetBy: hostile, InUse: hostile, AdmitsAt: at}
 	throttle := api.ThrottleInfo{
-		Key: hostile, ThrottleLimits: api.ThrottleLimits{Rate: &rate, Concurrency: &concurrency}, Source: "operator", State: "rate", OpensAt: at,
+		Key: hostile, ThrottleLimits: api.ThrottleLimits{Rate: &rate, Concurrency: &concurrency}, Source: "operator", State: "rate", AdmitsAt: at,
 		OverrideUntil: at, PausedUntil: at, Waiting: 2, WaitingMessages: 9, WaitingQueues: []api.WaitingQueue{{Queue: hostile, Messages: 9, Flows: 2}},
 		Shared: &api.ThrottleShared{Users: map[string]int64{hostile: 2}, By: hostile},
 	}
@@ -45,7 +45,7 @@ func (r *rig) full() {
 		Hooks: []api.HookInfo{{Hook: "on_enqueue", State: "open", LastError: hostile}},
 	})
 	r.reply(api.VerbNoisy, api.NoisyReply{
-		Queue: hostile, Noisy: []api.NoisyFlow{{Key: hostile, BusyShare: 0.9}}, Waiting: []api.WaitingFlow{{Key: hostile, Pending: 1, WaitMs: 5000}},
+		Queue: hostile, Noisy: []api.NoisyFlow{{Key: hostile, BusyShare: 0.9}}, Waiting: []api.WaitingFlow{{Key: hostile, Ready: 1, WaitMs: 5000}},
 	})
 	r.reply(api.VerbAttention, api.Attention{Severity: "critical", Total: 2, Truncated: 1, Unanswered: []string{hostile}, Findings: []api.Finding{{
 		Condition: hostile, Severity: "critical", Since: at, Queue: hostile, Key: hostile, Gate: "circuit:" + hostile, Hook: hostile, Schedule: hostile, Shard: &shard, Node: hostile,

@@ -256,7 +256,7 @@ func TestHistory(t *testing.T) {
 		d.Enqueued = int64(i) * 50
 		d.Waits = slices.Clone(d.Waits)
 		d.Waits[3] = int64(i) * 100
-		r.add(at.Add(time.Duration(i)*historyStep), &api.QueueSummary{Pending: int64(i), Parked: 3, Detail: new(d)})
+		r.add(at.Add(time.Duration(i)*historyStep), &api.QueueSummary{Pending: int64(i), Blocked: 3, Detail: new(d)})
 	}
 	points := r.recent(historyPoints)
 	require.Len(t, points, historyPoints, "an hour")
@@ -295,7 +295,7 @@ func TestHistoryOfIdleQueues(t *testing.T) {
 // Queues are sorted once for all pages of a sample; equal ones are by name.
 func TestSortedQueues(t *testing.T) {
 	s := &snapshot{queues: []api.QueueSummary{
-		{Name: "a", Pending: 1, InFlight: 1, Parked: 3, OldestAgeMs: 5}, {Name: "b", Pending: 3, Delayed: 2, Consumers: 4}, {Name: "c", Pending: 1, InFlight: 1, OldestAgeMs: 9},
+		{Name: "a", Pending: 1, InFlight: 1, Blocked: 3, OldestAgeMs: 5}, {Name: "b", Pending: 3, Delayed: 2, Consumers: 4}, {Name: "c", Pending: 1, InFlight: 1, OldestAgeMs: 9},
 	}}
 	names := func(list []*api.QueueSummary) (text string) {
 		for _, q := range list {
@@ -304,7 +304,7 @@ func TestSortedQueues(t *testing.T) {
 		return text
 	}
 	for by, want := range map[string]string{
-		"depth": "bac", "nonsense": "bac", "": "bac", "name": "abc", "in_flight": "acb", "parked": "abc", "delayed": "bac", "age": "cab", "consumers": "bac",
+		"depth": "bac", "nonsense": "bac", "": "bac", "name": "abc", "in_flight": "acb", "blocked": "abc", "delayed": "bac", "age": "cab", "consumers": "bac",
 	} {
 		require.Equal(t, want, names(s.sorted(by)), by)
 		require.Equal(t, want, names(s.sorted(by)), by)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/filaq/fila/wire"
@@ -24,22 +25,38 @@ type ExplainRequest struct {
 // States of a message in an explanation.
 const (
 	StateDelayed = "delayed" // waits for its time
-	StatePending = "pending" // ready: waits for a consumer, or for its turn
-	StateParked  = "parked"  // a pause, a gate or the order of its key blocks it
+	StateReady   = "ready"   // waits for a consumer, or for its turn
+	StateBlocked = "blocked" // a pause, a gate or the order of its key blocks it
 	StateLeased  = "leased"
 	StateDead    = "dead" // in the dead letter queue
 	StateUnknown = "unknown"
 )
 
+// oldStates are the old names of states, which filters accept for one version.
+var oldStates = map[string]string{"pending": StateReady, "parked": StateBlocked}
+
+// CurrentState returns the name of the state of a filter, which may be an old name.
+func CurrentState(state string) string { return cmp.Or(oldStates[state], state) }
+
 // GateState is a gate of a message and its state.
 type GateState struct {
-	Kind    string `json:"kind"`               // rate, window, concurrency, reserved, circuit, paused, order, turn or open
-	Gate    string `json:"gate"`               // "throttle:<key>", "circuit:<key>", "queue:<name>", "key:<name>"
-	Open    bool   `json:"open"`               // it would admit the message now
-	OpensAt string `json:"opens_at,omitempty"` // RFC 3339, if a time is known
-	Limits  string `json:"limits,omitempty"`   // in words: "rate 10/s, burst 20"
-	SetBy   string `json:"set_by,omitempty"`   // file, operator, override until ..., prefix tenant:*, file, default, ...
-	InUse   string `json:"in_use,omitempty"`   // in words: "0.2 tokens", "5 in flight"
+	Kind     string `json:"kind"`                // rate, window, concurrency, reserved, circuit, paused, order, turn, or open while it admits
+	Gate     string `json:"gate"`                // "throttle:<key>", "circuit:<key>", "queue:<name>", "key:<name>"
+	Admits   bool   `json:"admits"`              // it would admit the message now
+	AdmitsAt string `json:"admits_at,omitempty"` // RFC 3339: when it may admit it, if a time is known
+	Limits   string `json:"limits,omitempty"`    // in words, as [ThrottleLimits.Text] writes them: "10/s, bursts of 20"
+	SetBy    string `json:"set_by,omitempty"`    // file, operator, override until ..., prefix tenant:*, file, default, ...
+	InUse    string `json:"in_use,omitempty"`    // in words: "0.2 tokens", "5 in flight"
+
+	// Open and OpensAt are the old names of Admits and AdmitsAt, for one version.
+	Open    bool   `json:"open"`
+	OpensAt string `json:"opens_at,omitempty"`
+}
+
+// WithOldNames returns g with its fields also under their old names.
+func (g GateState) WithOldNames() GateState {
+	g.Open, g.OpensAt = g.Admits, g.AdmitsAt
+	return g
 }
 
 // ExplainMessage says where a message is and what it waits for.
@@ -67,8 +84,10 @@ type ExplainMessage struct {
 type ExplainKey struct {
 	Queue     string         `json:"queue"`
 	Key       string         `json:"key"`
-	Pending   int64          `json:"pending"` // ready
-	Parked    int64          `json:"parked"`
+	Pending   int64          `json:"pending"` // ready and blocked
+	Ready     int64          `json:"ready"`
+	Blocked   int64          `json:"blocked"`
+	Parked    int64          `json:"parked"` // the old name of blocked, for one version
 	InFlight  int64          `json:"in_flight"`
 	Delayed   int64          `json:"delayed"`
 	Moving    int64          `json:"moving,omitempty"` // as in QueueSummary
@@ -85,8 +104,10 @@ type ExplainKey struct {
 // ExplainQueue says what a queue waits for.
 type ExplainQueue struct {
 	Queue     string         `json:"queue"`
-	Pending   int64          `json:"pending"` // ready, not parked: they wait for their turn or for consumers
-	Parked    int64          `json:"parked"`
+	Pending   int64          `json:"pending"` // ready and blocked
+	Ready     int64          `json:"ready"`   // they wait for their turn or for consumers
+	Blocked   int64          `json:"blocked"`
+	Parked    int64          `json:"parked"` // the old name of blocked, for one version
 	Delayed   int64          `json:"delayed"`
 	InFlight  int64          `json:"in_flight"`
 	Moving    int64          `json:"moving,omitempty"` // as in QueueSummary

@@ -26,7 +26,7 @@ const (
 // requests, so a filter can be shown and stored; [ParseFilter] makes its times absolute.
 type Filter struct {
 	All    bool              `json:"all,omitempty"`    // every message; goes with no other field
-	State  string            `json:"state,omitempty"`  // pending, parked, delayed, leased or dead
+	State  string            `json:"state,omitempty"`  // ready, blocked, delayed, leased or dead
 	Keys   []string          `json:"keys,omitempty"`   // any of these fairness keys, in the form of [ShowKey]
 	IDs    []string          `json:"ids,omitempty"`    // any of these ids
 	Header map[string]string `json:"header,omitempty"` // headers and their values, in the form of [ShowText]; names in any case
@@ -147,11 +147,12 @@ func inOrder(what, after, before string) *wire.Error {
 }
 
 func (f *Filter) checkState(name string) *wire.Error {
+	f.State = CurrentState(f.State)
 	switch f.State {
-	case StatePending, StateParked, StateDelayed, StateLeased, StateDead:
+	case StateReady, StateBlocked, StateDelayed, StateLeased, StateDead:
 		return nil
 	}
-	return wire.BadField(name, wire.Quote(f.State), "allowed are pending, parked, delayed, leased and dead")
+	return wire.BadField(name, wire.Quote(f.State), "allowed are ready, blocked, delayed, leased and dead")
 }
 
 func (f *Filter) checkKeys(name string) *wire.Error {

@@ -51,22 +51,23 @@ type ThrottleLimits struct {
 	WindowMs    *int64     `json:"window_ms,omitempty"`   // the window
 }
 
-// Text returns the limits in words: "rate 10/s, burst 20, concurrency 3, 5 in any
-// 1m", or "none". It names limits that have no effect without another one.
+// Text returns the limits in words: "10/s, bursts of 20, 3 at once, 5 in any 1m", or "none".
+// Pages, commands, explanations and the log write limits so. It names limits that have no
+// effect without another one.
 func (l ThrottleLimits) Text() string {
 	var parts []string
 	if l.Rate != nil {
-		parts = append(parts, "rate "+l.Rate.Text())
+		parts = append(parts, l.Rate.Text())
 	}
 	if l.Burst != nil {
-		burst := "burst " + strconv.FormatFloat(*l.Burst, 'f', -1, 64)
+		burst := wire.BurstText(*l.Burst)
 		if l.Rate == nil {
 			burst += " (no effect without a rate)"
 		}
 		parts = append(parts, burst)
 	}
 	if l.Concurrency != nil {
-		parts = append(parts, fmt.Sprintf("concurrency %d", *l.Concurrency))
+		parts = append(parts, fmt.Sprintf("%d at once", *l.Concurrency))
 	}
 	switch {
 	case l.Limit != nil && l.WindowMs != nil:
@@ -132,9 +133,11 @@ type ThrottleInfo struct {
 	OverrideUntil string `json:"override_until,omitempty"` // RFC 3339
 	PausedUntil   string `json:"paused_until,omitempty"`   // RFC 3339, or "resumed" if only a resume ends it
 
-	State    string  `json:"state"`              // open, rate, window, concurrency, reserved, paused
-	OpensAt  string  `json:"opens_at,omitempty"` // RFC 3339, if a time is known
-	Tokens   float64 `json:"tokens"`             // in the bucket; negative: debt
+	Admits   bool    `json:"admits"`              // it admits messages
+	State    string  `json:"state"`               // what blocks: rate, window, concurrency, reserved, paused; open while it admits
+	AdmitsAt string  `json:"admits_at,omitempty"` // RFC 3339: when it may admit messages again, if a time is known
+	OpensAt  string  `json:"opens_at,omitempty"`  // the old name of AdmitsAt, for one version
+	Tokens   float64 `json:"tokens"`              // in the bucket; negative: debt
 	InWindow int64   `json:"in_window"`
 	InFlight int64   `json:"in_flight"`
 	// Waiting is the number of queues with messages that it blocks, and WaitingMessages the

@@ -83,9 +83,9 @@ type NextDelivery struct {
 	Key  string  `json:"key"`
 	ID   string  `json:"id"`
 	Cost float64 `json:"cost"`
-	// Gate has to open first: at OpensAt, or, if that is absent, when a message in flight ends.
+	// Gate has to admit it first: at AdmitsAt, or, if that is absent, when a message in flight ends.
 	// Without a gate a consumer with credit is enough.
-	Gate    string `json:"gate,omitempty"`
-	Kind    string `json:"kind,omitempty"`     // of the gate, as in [GateState]
-	OpensAt string `json:"opens_at,omitempty"` // RFC 3339
+	Gate     string `json:"gate,omitempty"`
+	Kind     string `json:"kind,omitempty"`      // of the gate, as in [GateState]
+	AdmitsAt string `json:"admits_at,omitempty"` // RFC 3339
 }

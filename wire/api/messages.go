@@ -54,14 +54,14 @@ type PeekedMessage struct {
 	ID         string `json:"id"`
 	Key        string `json:"key"`
 	Priority   uint8  `json:"priority,omitempty"`
-	State      string `json:"state"`   // pending, parked, delayed, leased or dead
+	State      string `json:"state"`   // ready, blocked, delayed, leased or dead
 	Attempt    uint32 `json:"attempt"` // the next one, or the present one while it is leased
 	EnqueuedAt string `json:"enqueued_at"`
 	ReadyAt    string `json:"ready_at,omitempty"`   // when a delay ends
 	ExpiresAt  string `json:"expires_at,omitempty"` // end of its TTL
 	Consumer   string `json:"consumer,omitempty"`   // that has it
 	LeaseUntil string `json:"lease_until,omitempty"`
-	// BlockedBy is the pause, the gate or the order that blocks a parked message.
+	// BlockedBy is the pause, the gate or the order that blocks a blocked message.
 	BlockedBy *GateState    `json:"blocked_by,omitempty"`
 	WaitsFor  string        `json:"waits_for,omitempty"` // of a pending message: consumer, credit, turn or verdict
 	Dead      *DeadInfo     `json:"dead,omitempty"`      // of a dead letter
@@ -103,7 +103,7 @@ func (r *MessageRequest) check() *wire.Error {
 type MessageReply struct {
 	ID    string `json:"id"`
 	Queue string `json:"queue"` // that has, or had, the message
-	State string `json:"state"` // before the request: pending, parked, delayed or dead
+	State string `json:"state"` // before the request: ready, blocked, delayed or dead
 	Done  bool   `json:"done"`  // false: the message was ready already, so message-run-now did nothing
 }
 

@@ -117,12 +117,14 @@ type QueueList struct {
 }
 
 // QueueSummary is a queue in one line. Each message counts in exactly one of Pending,
-// Delayed, InFlight and Moving. Parked counts the pending messages that a pause, a gate or
-// the order of their key blocks.
+// Delayed, InFlight and Moving; a pending one is either ready or blocked. Blocked counts the
+// pending messages that a pause, a gate or the order of their key blocks.
 type QueueSummary struct {
 	Name        string `json:"name"`
 	Pending     int64  `json:"pending"`
-	Parked      int64  `json:"parked"`
+	Ready       int64  `json:"ready"`
+	Blocked     int64  `json:"blocked"`
+	Parked      int64  `json:"parked"` // the old name of blocked, for one version
 	Delayed     int64  `json:"delayed"`
 	InFlight    int64  `json:"in_flight"`
 	Moving      int64  `json:"moving,omitempty"` // claimed by a job, or being transferred to another queue
@@ -222,8 +224,9 @@ type FlowInfo struct {
 	Key     string  `json:"key"`
 	Weight  float64 `json:"weight"`
 	Deficit float64 `json:"deficit"`
-	Pending int64   `json:"pending"`
-	Share   float64 `json:"share"` // its weight among all active flows, 0 to 1
+	Ready   int64   `json:"ready"`
+	Pending int64   `json:"pending"` // the old name of ready, for one version
+	Share   float64 `json:"share"`   // its weight among all active flows, 0 to 1
 
 	// The flow's messages in flight, and its part of the queue's busy_ms, 0 to 1.
 	InFlight  int64   `json:"in_flight"`
@@ -294,13 +297,15 @@ type NoisyFlow struct {
 	BusyShare     float64 `json:"busy_share"`
 	Ended         int64   `json:"ended"`      // deliveries that busy_ms is the time of
 	FairShare     float64 `json:"fair_share"` // that its weight entitles it to, 0 to 1
-	Pending       int64   `json:"pending"`    // ready
+	Ready         int64   `json:"ready"`
+	Pending       int64   `json:"pending"` // the old name of ready, for one version
 }
 
 // WaitingFlow is a quiet flow whose first message waits only for its turn or for a consumer.
 type WaitingFlow struct {
 	Key     string `json:"key"`
-	Pending int64  `json:"pending"` // ready
+	Ready   int64  `json:"ready"`
+	Pending int64  `json:"pending"` // the old name of ready, for one version
 	WaitMs  int64  `json:"wait_ms"` // since its first message became ready
 }
 
