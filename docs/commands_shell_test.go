@@ -49,7 +49,7 @@ fila_serve() {
   FILA_DRAIN_TIMEOUT_MS=${FILA_DRAIN_TIMEOUT_MS-200} FILA_NATS__EMBEDDED__PORT=-1 FILA_HTTP__ADDR=127.0.0.1:0 fila serve "$@" 2>serve.log &
   server=$!
   await 'the line that fila is ready' serve_started || { cat serve.log; return 1; }
-  grep 'fila is ready' serve.log || { cat serve.log; return 1; }
+  grep -E 'fila is ready|^pages: ' serve.log || { cat serve.log; return 1; }
   export NATS_URL=$(grep -om1 'nats://[0-9.:]*' serve.log)
 }
 # fila_demo starts a demo that runs until it is stopped, and ends the server before it.

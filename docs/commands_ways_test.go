@@ -30,7 +30,7 @@ var ways = []way{
 	{command: "fila bench --quick", skip: "`.ci/run bench` runs it"},
 	{command: "fila bench", skip: "takes up to an hour; cli/opscmd/bench_test.go checks its flags"},
 	{command: "fila demo --duration 10s", instead: "fila demo --duration 1s"},
-	{page: storyPage, command: "fila demo --incident", instead: "fila_demo --incident"},
+	{page: storyPage, command: "fila demo --incident bad-release", instead: "fila_demo --incident bad-release"},
 	{command: "fila demo", skip: "takes 20 seconds; cli/opscmd/demo_test.go runs it"},
 	{command: "fila cluster import /var/lib/fila --config node-a.toml", skip: "sidecar/transfer_test.go imports one, cli/clustercmd tests the command"},
 	{command: "fila cluster export --to /var/lib/fila-alone --config node-a.toml", skip: "as above"},

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -172,6 +173,23 @@ func (s *Server) ClientURL() string {
 // Ready is closed.
 func (s *Server) HTTPAddr() string { return s.endpoints.httpAddr }
 
+// PagesURL returns the address of the pages for a browser on this host; it is empty if
+// http.addr is.
+func (s *Server) PagesURL() string {
+	host, port, err := net.SplitHostPort(s.endpoints.httpAddr)
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	scheme := "http://"
+	if s.cfg.HTTP.TLS.Cert != "" {
+		scheme = "https://"
+	}
+	return scheme + net.JoinHostPort(host, port)
+}
+
 // Kill makes a shutdown stop waiting for leases and messages on their way. Confirmed messages are on
 // disk in any case.
 func (s *Server) Kill() { s.kill() }
@@ -324,8 +342,10 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 }
 
+// announceReady writes the addresses, in text also the one of the pages as a URL on a line of
+// its own.
 func (s *Server) announceReady() {
-	http := s.endpoints.httpAddr
+	http, pages := s.endpoints.httpAddr, s.PagesURL()
 	if http == "" {
 		http = "off"
 	}
@@ -335,10 +355,14 @@ func (s *Server) announceReady() {
 	}
 	if s.cfg.Log.Format == "json" {
 		// At any log level, since scripts wait for it.
-		slog.New(telemetry.EventLog(slog.NewJSONHandler(s.announce, nil))).Info("fila is ready", "nats", s.ClientURL(), "http", http, "data_dir", dir)
+		slog.New(telemetry.EventLog(slog.NewJSONHandler(s.announce, nil))).Info("fila is ready", "nats", s.ClientURL(), "http", http, "data_dir", dir, "pages", pages)
 		return
 	}
-	if _, err := fmt.Fprintf(s.announce, "fila is ready: nats=%s http=%s data_dir=%s\n", s.ClientURL(), http, dir); err != nil {
+	text := fmt.Sprintf("fila is ready: nats=%s http=%s data_dir=%s\n", s.ClientURL(), http, dir)
+	if pages != "" {
+		text += "pages: " + pages + "\n"
+	}
+	if _, err := io.WriteString(s.announce, text); err != nil {
 		s.log.Debug("announce", "error", err)
 	}
 }

@@ -103,17 +103,19 @@ func TestABusyPortLeavesNoDataDirectory(t *testing.T) {
 	}
 }
 
-// TestReadyLine has the format of the log, at any level.
+// TestReadyLine has the format of the log, at any level, and a URL of the pages.
 func TestReadyLine(t *testing.T) {
 	dir := t.TempDir()
-	for format, want := range map[string]string{
-		"text": `^fila is ready: nats=nats://\S+ http=off data_dir=` + regexp.QuoteMeta(dir) + "\n$",
-		"json": `^\{"time":"[^"]+","level":"INFO","msg":"fila is ready","event.name":"fila.process.ready","nats":"nats://[^"]+","http":"off","data_dir":"` + regexp.QuoteMeta(dir) + "\"\\}\n$",
+	quoted := regexp.QuoteMeta(dir)
+	for name, tc := range map[string]struct{ format, addr, want string }{
+		"text":  {"text", "", `^fila is ready: nats=nats://\S+ http=off data_dir=` + quoted + "\n$"},
+		"pages": {"text", "127.0.0.1:0", `^fila is ready: nats=nats://\S+ http=127\.0\.0\.1:\d+ data_dir=` + quoted + `\npages: http://127\.0\.0\.1:\d+\n$`},
+		"json":  {"json", "", `^\{"time":"[^"]+","level":"INFO","msg":"fila is ready","event.name":"fila.process.ready","nats":"nats://[^"]+","http":"off","data_dir":"` + quoted + `","pages":""\}` + "\n$"},
 	} {
-		t.Run(format, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			cfg := config.Default()
-			cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.Embedded.Port = dir, "", anyPort
-			cfg.Log = config.LogConfig{Level: "error", Format: format}
+			cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.Embedded.Port = dir, tc.addr, anyPort
+			cfg.Log = config.LogConfig{Level: "error", Format: tc.format}
 			s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
 			require.NoError(t, err)
 			var said bytes.Buffer
@@ -124,9 +126,24 @@ func TestReadyLine(t *testing.T) {
 				cancel()
 			}()
 			require.NoError(t, s.Run(ctx))
-			require.Regexp(t, want, said.String())
+			require.Regexp(t, tc.want, said.String())
 		})
 	}
+}
+
+// TestPagesURL is one that a browser on this host can open.
+func TestPagesURL(t *testing.T) {
+	s := &Server{}
+	for addr, want := range map[string]string{
+		"": "", "127.0.0.1:8222": "http://127.0.0.1:8222", "[::]:8222": "http://localhost:8222", "0.0.0.0:80": "http://localhost:80",
+		"[::1]:8222": "http://[::1]:8222",
+	} {
+		s.endpoints.httpAddr = addr
+		require.Equal(t, want, s.PagesURL())
+	}
+	s.cfg.HTTP.TLS.Cert = "cert.pem"
+	s.endpoints.httpAddr = "10.0.0.1:443"
+	require.Equal(t, "https://10.0.0.1:443", s.PagesURL())
 }
 
 // TestHTTPWhileTheFileIsRead: reading a large file takes long, and health checks must work meanwhile.

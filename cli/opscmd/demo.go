@@ -23,6 +23,8 @@ import (
 )
 
 const (
+	demoClient = "fila demo" // name of connections
+
 	demoCall  = 5 * time.Millisecond
 	demoGrace = 5 * time.Second // time for fila's last replies
 )
@@ -41,11 +43,10 @@ var demos = []demo{
 	{"", "", 20_000, fairDemo},
 	{"shared", "two filas that share the circuit of a vendor that breaks", 20_000, sharedDemo},
 	{"cluster", "three nodes of a cluster, one of which is killed", clusterDuration, clusterDemo},
-	{"incident", "a bad release and its dead letters, for you to sort out", 0, incidentDemo},
 }
 
 func newDemoCommand(env *command.Env) *cobra.Command {
-	duration, given := demos[0].length, make([]bool, len(demos))
+	duration, given, incident := demos[0].length, make([]bool, len(demos)), ""
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See what fila is for, in 20 seconds",
@@ -63,29 +64,24 @@ then all go again.
 seconds), and counts: who took over, how long nothing was confirmed, and that all
 confirmed messages are delivered.
 
---incident is for you: a bad release of the workers makes %d dead letters of three
-causes, and fila and the workers run until an interrupt, so that you can sort them
-out with the workbench commands or the pages.
+--incident is for you: something goes wrong, and fila, its producers and its
+consumers run until an interrupt, so that you can find the cause and mend it on the
+pages or with commands. The incidents:
 
-The command leaves nothing behind, even after an interrupt.`, demoWorkers, demoRate, sharedProbes, clusterDuration/1000, incidentMessages),
+%s
+The command leaves nothing behind, even after an interrupt.`, demoWorkers, demoRate, sharedProbes, clusterDuration/1000, incidentHelp()),
 		Example: `  fila demo
   fila demo --shared
   fila demo --cluster
-  fila demo --incident
+  fila demo --incident broken-hook
   fila demo --duration 10s --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if duration < 200 || duration > 3_600_000 {
 				return command.UsageError("--duration %s: allowed are 200ms to 1h", duration.String())
 			}
-			chosen := demos[0]
-			for i, d := range demos {
-				switch {
-				case !given[i]:
-				case chosen.flag != "":
-					return command.UsageError("--shared, --cluster and --incident are demos of their own: one of them is allowed")
-				default:
-					chosen = d
-				}
+			chosen, err := chooseDemo(given, incident, cmd.Flags().Changed("incident"))
+			if err != nil {
+				return err
 			}
 			switch timed := cmd.Flags().Changed("duration"); {
 			case timed && chosen.length == 0:
@@ -99,8 +95,28 @@ The command leaves nothing behind, even after an interrupt.`, demoWorkers, demoR
 	for i, d := range demos[1:] {
 		cmd.Flags().BoolVar(&given[i+1], d.flag, false, d.usage)
 	}
+	cmd.Flags().StringVar(&incident, "incident", "", "an incident with this `name`, for you to sort out")
+	command.Allow(cmd, "incident", incidentNames()...)
 	cmd.Flags().Var(&duration, "duration", "length of the demo; with --cluster, of the load")
 	return cmd
+}
+
+// chooseDemo returns the one demo whose flag is given, or the first one.
+func chooseDemo(given []bool, incident string, incidentGiven bool) (demo, error) {
+	chosen := demos[0]
+	for i, d := range demos {
+		switch {
+		case !given[i]:
+		case chosen.flag != "" || incidentGiven:
+			return demo{}, command.UsageError("--shared, --cluster and --incident are demos of their own: one of them is allowed")
+		default:
+			chosen = d
+		}
+	}
+	if incidentGiven {
+		return incidentDemo(incident)
+	}
+	return chosen, nil
 }
 
 // run plays the demo, and leaves nothing behind.
@@ -169,10 +185,10 @@ func (s *demoStage) end(n int) (err error) {
 
 // demoServer is the sidecar of a demo with a connection to it.
 type demoServer struct {
-	url  string
-	http string // address of its pages; empty without pages
-	nc   *nats.Conn
-	c    *client.Client
+	url   string
+	pages string // URL of its pages; empty without pages
+	nc    *nats.Conn
+	c     *client.Client
 }
 
 // demoConfig returns the configuration of a sidecar with its data in dir and free ports.
@@ -203,13 +219,13 @@ func (s *demoStage) start(ctx context.Context, cfg config.Config) (*demoServer, 
 		cancel()
 		return <-ended
 	})
-	d := &demoServer{url: server.ClientURL(), http: server.HTTPAddr()}
-	return d, s.connect(d, d.url, client.WithPrefix(cfg.NATS.SubjectPrefix))
+	d := &demoServer{url: server.ClientURL(), pages: server.PagesURL()}
+	return d, s.connect(d, d.url, demoClient, client.WithPrefix(cfg.NATS.SubjectPrefix))
 }
 
-// connect connects a client, which reconnects, until the demo is over.
-func (s *demoStage) connect(d *demoServer, urls string, options ...client.Option) (err error) {
-	d.nc, err = nats.Connect(urls, nats.Name("fila demo"), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
+// connect connects a client of this name, which reconnects, until the demo is over.
+func (s *demoStage) connect(d *demoServer, urls, name string, options ...client.Option) (err error) {
+	d.nc, err = nats.Connect(urls, nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // unconfirmed messages are sent again
 	if err != nil {
 		return fmt.Errorf("connect to fila: %w", err)
@@ -223,7 +239,7 @@ func (s *demoStage) connect(d *demoServer, urls string, options ...client.Option
 }
 
 // consume starts a consumer that stops with the demo.
-func (s *demoStage) consume(ctx context.Context, c *client.Client, queue string, handle client.Handler, options ...client.ConsumeOption) error {
+func (s *demoStage) consume(ctx context.Context, c *client.Client, queue string, handle client.Handler, options ...client.ConsumeOption) (*client.Consumer, error) {
 	consumer, err := c.Consume(ctx, queue, handle, options...)
 	if err == nil {
 		s.atEnd(func() error {
@@ -233,7 +249,7 @@ func (s *demoStage) consume(ctx context.Context, c *client.Client, queue string,
 			return nil
 		})
 	}
-	return err
+	return consumer, err
 }
 
 // send calls publish for each message that is due, until ctx ends. On a slow machine messages

@@ -40,7 +40,7 @@ of one of them is killed.
 	if err != nil {
 		return err
 	}
-	if err := s.connect(&d.demoServer, strings.Join(urls, ","), client.WithTimeout(clusterAnswer)); err != nil {
+	if err := s.connect(&d.demoServer, strings.Join(urls, ","), demoClient, client.WithTimeout(clusterAnswer)); err != nil {
 		return err
 	}
 	if err := d.play(ctx, length); err != nil {
@@ -116,7 +116,7 @@ func (d *clusterPlay) play(ctx context.Context, length time.Duration) error {
 	defer enough()
 	sent := time.Now()
 	for i, queue := range clusterQueues {
-		if err := d.consume(ctx, d.c, queue, func(_ context.Context, m *client.Message) error { return d.got(i, m) }, client.ConsumerName("worker")); err != nil {
+		if _, err := d.consume(ctx, d.c, queue, func(_ context.Context, m *client.Message) error { return d.got(i, m) }, client.ConsumerName("worker")); err != nil {
 			return cmp.Or(d.failed(nil), err)
 		}
 		sending.Go(func() { d.sendTo(sendCtx, ctx, i) })

@@ -1,7 +1,6 @@
 package opscmd
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"testing"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/client"
 )
@@ -25,7 +23,7 @@ func TestIncident(t *testing.T) {
 	defer func() { require.NoError(t, s.end(0)) }()
 	server, err := s.start(ctx, demoConfig(t.TempDir()))
 	require.NoError(t, err)
-	i := newIncident(s, server.c)
+	i := newBadRelease(s, server.c)
 	require.NoError(t, i.happen(ctx, 1010))
 
 	groups, err := server.c.DeadGroups(ctx, "invoices.dlq", 10)
@@ -63,25 +61,4 @@ func TestIncident(t *testing.T) {
 	require.EqualValues(t, 3, <-deployed)
 	stop()
 	<-ended
-}
-
-func TestIncidentReady(t *testing.T) {
-	var out bytes.Buffer
-	ready := incidentReady{NATS: "nats://n:1", Pages: "http://h:2", Queue: "invoices", DeadLetters: 40_000}
-	require.NoError(t, ready.show(newDemoStage(&command.Env{JSON: true}, &out)))
-	require.JSONEq(t, `{"nats":"nats://n:1","pages":"http://h:2","queue":"invoices","dead_letters":40000}`, out.String())
-	out.Reset()
-	require.NoError(t, ready.show(newDemoStage(&command.Env{}, &out)))
-	for _, text := range []string{"40,000 of them", "  http://h:2\n", "  export NATS_URL=nats://n:1\n", "fila config set release 3\n"} {
-		require.Contains(t, out.String(), text)
-	}
-}
-
-func TestIncidentCommand(t *testing.T) {
-	demoDir(t)
-	interrupted(t, 0, "--incident")
-	clitest.Complains(t, program.Run(t, "", "demo", "--incident", "--duration", "1s"), command.ExitUsage, "--incident has no --duration")
-	for _, two := range [][]string{{"--incident", "--shared"}, {"--incident", "--cluster"}, {"--shared", "--cluster"}} {
-		clitest.Complains(t, program.Run(t, "", append([]string{"demo"}, two...)...), command.ExitUsage, "one of them is allowed")
-	}
 }

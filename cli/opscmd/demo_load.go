@@ -127,7 +127,7 @@ func (l *demoLoad) run(ctx context.Context, length time.Duration) error {
 
 func (l *demoLoad) handle(ctx context.Context, length time.Duration) error {
 	for i := range demoWorkers {
-		if err := l.consume(ctx, l.c, l.spec.queue, l.work, client.ConsumerName(fmt.Sprintf("worker-%d", i+1)),
+		if _, err := l.consume(ctx, l.c, l.spec.queue, l.work, client.ConsumerName(fmt.Sprintf("worker-%d", i+1)),
 			client.MaxInFlight(demoEach), client.Concurrency(demoEach)); err != nil {
 			return err
 		}

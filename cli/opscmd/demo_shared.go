@@ -200,8 +200,9 @@ func (d *sharedPlay) serve(ctx context.Context, i int, s *demoServer) error {
 	if _, err := s.c.QueueCreate(ctx, settings); err != nil {
 		return err
 	}
-	return d.consume(ctx, s.c, sharedQueue, func(ctx context.Context, _ *client.Message) error { return d.call(ctx, i) },
+	_, err = d.consume(ctx, s.c, sharedQueue, func(ctx context.Context, _ *client.Message) error { return d.call(ctx, i) },
 		client.ConsumerName("workers"), client.MaxInFlight(sharedWorkers), client.Concurrency(sharedWorkers))
+	return err
 }
 
 // changed handles an event of a fila.
