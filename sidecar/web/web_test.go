@@ -256,7 +256,7 @@ func TestHistory(t *testing.T) {
 		d.Enqueued = int64(i) * 50
 		d.Waits = slices.Clone(d.Waits)
 		d.Waits[3] = int64(i) * 100
-		r.add(at.Add(time.Duration(i)*historyStep), &api.QueueSummary{Pending: int64(i), Blocked: 3, Detail: new(d)})
+		r.add(at.Add(time.Duration(i)*historyStep), &api.QueueSummary{Pending: int64(i), Ready: int64(i) - 3, Blocked: 3, Detail: new(d)})
 	}
 	points := r.recent(historyPoints)
 	require.Len(t, points, historyPoints, "an hour")
