@@ -40,13 +40,20 @@ type Waits struct {
 	Longest int64 // ns
 }
 
-func (w *Waits) add(wait int64) {
-	i := 0
-	for i < len(WaitBounds) && wait > WaitBounds[i] {
-		i++
-	}
+// add counts a wait in range i.
+func (w *Waits) add(i int, wait int64) {
 	w.Count[i]++
 	w.Longest = max(w.Longest, wait)
+}
+
+// waitRange returns the range of a wait.
+func waitRange(wait int64) int {
+	for i, bound := range WaitBounds {
+		if wait <= bound {
+			return i
+		}
+	}
+	return len(WaitBounds)
 }
 
 func (w *Waits) join(other *Waits) {
@@ -71,7 +78,8 @@ func (w *work) add(e *backlog.Key, took, wait, now int64) {
 	took = max(took, 0)
 	w.took[0] += took
 	w.ended++
-	w.waits[0].add(wait)
+	in := waitRange(wait)
+	w.waits[0].add(in, wait)
 	if n := int(e.WorkRow); n == 0 || n > len(w.rows) || w.rows[n-1].key != e.Name {
 		if e.WorkRow = w.row(e.Name, took); e.WorkRow == 0 {
 			return
@@ -84,7 +92,7 @@ func (w *work) add(e *backlog.Key, took, wait, now int64) {
 	if r.waits[0] == nil {
 		r.waits[0] = new(Waits)
 	}
-	r.waits[0].add(wait)
+	r.waits[0].add(in, wait)
 }
 
 // row returns the number of the row of a key, from 1 on. It returns 0 if the key gets no row: then
@@ -112,7 +120,11 @@ func (w *work) row(key string, took int64) uint16 {
 		r.took[1] -= took - now
 		return 0
 	}
-	*r = workRow{key: key, hash: hash}
+	waits := r.waits[0]
+	if waits != nil { // reused, since many keys with little work each replace a row with each delivery
+		*waits = Waits{}
+	}
+	*r = workRow{key: key, hash: hash, waits: [2]*Waits{waits, nil}}
 	return uint16(least + 1)
 }
 
