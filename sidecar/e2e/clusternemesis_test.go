@@ -143,7 +143,7 @@ func (n *nemesis) rollBack(servers int, filas string) {
 		n.nats.Kill(i)
 		n.old[i] = n.copyDisk(i)
 		n.nats.start(i)
-		n.nats.WaitHealthy()
+		n.refill()
 	}
 	victim := n.rng.IntN(3)
 	if filas == "away" {
