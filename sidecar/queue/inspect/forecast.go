@@ -33,9 +33,8 @@ type NextDelivery struct {
 // these gates in turn.
 //
 // It ignores a pause of the queue, reservations, and queues that wait at the same gates. The
-// time at which a rate admits a message with a cost other than 1 is an estimate, and so is its place
-// among messages of other gates, since that
-// depends on when the queue has tried its gate last.
+// time at which a rate admits a message with a cost other than 1 is an estimate, and so is its
+// place among messages of other gates: both depend on when the queue has tried the gate last.
 func (r *Reader) Forecast(most int, now int64) []NextDelivery {
 	c := &forecast{
 		Reader: r, most: most, from: now, at: now, sched: r.t.Sched.Clone(), deficits: r.t.Deficits.Clone(),
