@@ -3,7 +3,6 @@ package opscmd
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -138,15 +137,16 @@ end`
 
 const (
 	limitedVendor = "smsgate"
-	vendorRate    = 20 // messages a second that it promises to accept
-	vendorSlack   = 5  // that it accepts beyond its promise
+	vendorRate    = 20 // messages a second that it accepts
+	vendorBurst   = 30 // that it accepts at once, more than a throttle of its rate sends at once
 	vendorRest    = 5 * time.Second
 )
 
-// rateLimitedVendor returns a worker that sends through vendors, one of which limits its rate.
+// rateLimitedVendor returns a worker that sends through vendors, one of which limits its rate
+// by a token bucket.
 func rateLimitedVendor() client.Handler {
 	var mu sync.Mutex
-	var accepted []time.Time // of the last second
+	tokens, last := float64(vendorBurst), time.Now()
 	return func(_ context.Context, m *client.Message) error {
 		if m.Header.Get("vendor") != limitedVendor {
 			return m.Ack()
@@ -154,14 +154,14 @@ func rateLimitedVendor() client.Handler {
 		mu.Lock()
 		defer mu.Unlock()
 		now := time.Now()
-		accepted = slices.DeleteFunc(accepted, func(at time.Time) bool { return now.Sub(at) >= time.Second })
-		if len(accepted) >= vendorRate+vendorSlack {
+		tokens, last = min(tokens+now.Sub(last).Seconds()*vendorRate, vendorBurst), now
+		if tokens < 1 {
 			return m.Nack(client.NackOptions{
 				Code: "429", RetryAfter: vendorRest,
 				Error: fmt.Sprintf("429 Too Many Requests: your plan allows %d messages per second", vendorRate),
 			})
 		}
-		accepted = append(accepted, now)
+		tokens--
 		return m.Ack()
 	}
 }

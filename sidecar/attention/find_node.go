@@ -64,6 +64,9 @@ func blockedBy(v *view, queue, gate string) (messages int64, tenants int) {
 	return messages, tenants
 }
 
+// causeRetryAfter is the cause of an opening that the destination asked for.
+const causeRetryAfter = "retry_after"
+
 func openCircuits(v *view, add func(api.Finding)) {
 	for i := range v.Circuits {
 		c := &v.Circuits[i]
@@ -75,7 +78,11 @@ func openCircuits(v *view, add func(api.Finding)) {
 			Gate: "circuit:" + c.Key, Why: "It is " + c.State + ".",
 			Action: api.FindingAction{Text: "Mend the destination; the circuit closes by itself when probes succeed.", Command: command("circuit", "close", c.Key), Page: "/gates/circuit?key=" + escape(c.Key)},
 		}
-		if c.Cause != "" {
+		switch {
+		case c.Cause == causeRetryAfter:
+			f.Why = "It is " + c.State + ": the destination answered that it wants no calls for a while (429 or Retry-After)."
+			f.Action.Text = "Limit the rate of its messages with a throttle, if this repeats. The circuit closes by itself at the time that the destination named."
+		case c.Cause != "":
 			f.Why = "It is " + c.State + ", cause: " + c.Cause + "."
 		}
 		if c.ConsecutiveFailures > 0 {

@@ -71,10 +71,13 @@ func needsQuote(r rune) bool {
 func noConsumers(v *view, add func(api.Finding)) {
 	for i := range v.Queues {
 		if q := &v.Queues[i]; q.Consumers == 0 && q.ready() > 0 {
+			why := "No consumer is registered, and no fetch waits."
+			if most := v.before[i].mostConsumers(); most > 0 {
+				why += fmt.Sprintf(" It had up to %s in the last 15 minutes.", wire.Plural(int64(most), "consumer"))
+			}
 			add(api.Finding{
-				Queue: q.Name, Messages: q.ready(), Tenants: q.Tenants,
-				Why:    "No consumer is registered, and no fetch waits.",
-				Action: api.FindingAction{Text: "Start a consumer, or find out why the last one has stopped.", Command: command("queue", "inspect", q.Name), Page: queuePage(q.Name, "")},
+				Queue: q.Name, Messages: q.ready(), Tenants: q.Tenants, Why: why,
+				Action: api.FindingAction{Text: "Start its consumers where they run, which fila cannot do. Their logs say why they stopped. Until then its messages stay in the queue.", Command: command("queue", "inspect", q.Name), Page: queuePage(q.Name, "")},
 			})
 		}
 	}
@@ -98,12 +101,18 @@ func failingHooks(v *view, add func(api.Finding)) {
 				f.Why = fmt.Sprintf("The circuit of %s is %s after failures: %s.", h.Hook, h.State, what)
 			}
 			if h.LastError != "" {
-				f.Why += " The last error: " + h.LastError
+				f.Why += " The last error: " + strings.TrimPrefix(firstLine(h.LastError), "error: ")
 			}
 			f.Action = api.FindingAction{Text: "Mend the script, then close its circuit.", Command: command("hook", "reset", q.Name), Page: queuePage(q.Name, "/hooks")}
 			add(f)
 		}
 	}
+}
+
+// firstLine returns a text without the source lines that an interpreter adds below.
+func firstLine(text string) string {
+	text, _, _ = strings.Cut(text, "\n")
+	return text
 }
 
 // riseOfDead is how many messages of a queue became dead letters lately.
@@ -168,7 +177,7 @@ func noisyTenants(v *view, add func(api.Finding)) {
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		d := q.Detail
-		if d == nil || d.NoisyFlows == 0 || d.QuietPending == 0 || time.Duration(d.QuietOldestAgeMs)*time.Millisecond < noisyWait || q.Noise == nil {
+		if d == nil || q.Consumers == 0 || d.NoisyFlows == 0 || d.QuietPending == 0 || time.Duration(d.QuietOldestAgeMs)*time.Millisecond < noisyWait || q.Noise == nil {
 			continue
 		}
 		why := names(q.Noise.Noisy, d.NoisyFlows, func(n api.NoisyFlow) string {
@@ -275,9 +284,14 @@ func heldByLimits(v *view, add func(api.Finding)) {
 				continue
 			}
 			why := fmt.Sprintf("%s admits %s. The first message has waited for %s.", b.Gate, b.Limits, waited(b.Wait))
+			action := "Raise the limit if what it protects can take more."
+			if strings.Contains(b.SetBy, api.SetByOperator) {
+				why += " An operator set this limit at run time."
+				action = "See who set the limit and what it was before, and set it back or raise it."
+			}
 			add(api.Finding{
 				Queue: q.Name, Gate: b.Gate, Messages: b.Messages, Tenants: b.Tenants, Why: why,
-				Action: api.FindingAction{Text: "Raise the limit if what it protects can take more.", Command: command("throttle", "show", key), Page: "/gates/throttle?key=" + escape(key)},
+				Action: api.FindingAction{Text: action, Command: command("throttle", "show", key), Page: "/gates/throttle?key=" + escape(key)},
 			})
 		}
 	}

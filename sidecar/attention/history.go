@@ -9,15 +9,17 @@ const (
 	pointEvery = time.Minute
 )
 
-// point has the counters of a queue, and the age of its oldest message, at one time.
+// point has the counters of a queue, its consumers, and the age of its oldest message, at one
+// time.
 type point struct {
 	at                                        time.Time
 	dead, delivered, expired, refused, failed int64 // failed: runs of hooks
 	oldest                                    time.Duration
+	consumers                                 int // the most until the next point
 }
 
 func pointOf(q *Queue, at time.Time) point {
-	p := point{at: at, oldest: time.Duration(q.OldestAgeMs) * time.Millisecond}
+	p := point{at: at, oldest: time.Duration(q.OldestAgeMs) * time.Millisecond, consumers: q.Consumers}
 	if d := q.Detail; d != nil {
 		p.dead, p.delivered, p.expired, p.refused = d.DeadLettered, d.Delivered, d.Expired, d.Refused
 	}
@@ -43,6 +45,7 @@ func (h history) add(p point) history {
 		h = h[1:]
 	}
 	if n := len(h); n > 0 && p.at.Sub(h[n-1].at) < pointEvery {
+		h[n-1].consumers = max(h[n-1].consumers, p.consumers)
 		return h
 	}
 	return append(h, p)
@@ -56,6 +59,14 @@ func (h history) before(p point, d time.Duration) point {
 		}
 	}
 	return p
+}
+
+// mostConsumers is the largest number of consumers.
+func (h history) mostConsumers() (most int) {
+	for i := range h {
+		most = max(most, h[i].consumers)
+	}
+	return most
 }
 
 // rise is the increase of a counter. A counter that has decreased counts from 0, since its

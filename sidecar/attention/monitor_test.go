@@ -80,6 +80,49 @@ func TestSinceIsTheFirstSample(t *testing.T) {
 	require.Equal(t, "2026-01-02T12:03:00Z", m.Find(at(3*time.Minute, deserted))[0].Since)
 }
 
+// TestLostConsumers: the finding says how many consumers there were, also between two points of
+// the history, and no tenant is called noisy while nothing is delivered.
+func TestLostConsumers(t *testing.T) {
+	queue := func(consumers int) attention.Queue {
+		return orders(api.QueueDetail{Delivered: 9, NoisyFlows: 1, QuietPending: 3, QuietOldestAgeMs: 5000}, func(q *attention.Queue) {
+			q.Consumers, q.Pending, q.Ready = consumers, 3, 3
+			q.Noise = &attention.Noise{Noisy: []api.NoisyFlow{{Key: "acme"}}}
+		})
+	}
+	var m attention.Monitor
+	require.Equal(t, []string{"noisy-tenant"}, names(m.Find(at(0, queue(2)))))
+	m.Find(at(10*time.Second, queue(4)))
+	found := m.Find(at(20*time.Second, queue(0)))
+	require.Equal(t, []string{"no-consumers"}, names(found))
+	require.Equal(t, "No consumer is registered, and no fetch waits. It had up to 4 consumers in the last 15 minutes.", found[0].Why)
+	found = m.Find(at(20*time.Minute, queue(0)))
+	require.Equal(t, "No consumer is registered, and no fetch waits.", found[0].Why)
+}
+
+// TestCausesAreSentences of what an operator can do.
+func TestCausesAreSentences(t *testing.T) {
+	var m attention.Monitor
+	found := m.Find(&attention.Sample{At: start, Circuits: []api.CircuitInfo{{Key: "vendor", State: "open", Cause: "retry_after"}}})
+	require.Contains(t, found[0].Why, "429 or Retry-After")
+	require.Contains(t, found[0].Action.Text, "Limit the rate")
+
+	held := orders(api.QueueDetail{}, func(q *attention.Queue) {
+		gate := api.GateState{Kind: "rate", Gate: "throttle:tenant:acme", Limits: "2/s", SetBy: "prefix tenant:*, operator"}
+		q.Blocked = []attention.Blocked{{GateState: gate, Messages: 5, Tenants: 1, Wait: 2 * time.Minute}}
+	})
+	found = m.Find(at(time.Second, held))
+	require.Contains(t, found[0].Why, "An operator set this limit at run time.")
+	require.Contains(t, found[0].Action.Text, "set it back")
+	held.Blocked[0].SetBy = "prefix tenant:*, file"
+	found = m.Find(at(2*time.Second, held))
+	require.NotContains(t, found[0].Why, "operator")
+
+	failing := orders(api.QueueDetail{}, func(q *attention.Queue) {
+		q.Hooks = []api.HookInfo{{Hook: "on_enqueue", State: "open", LastError: "error: orders/on_enqueue:2: no field\n  local plan = x\n        ^"}}
+	})
+	require.True(t, strings.HasSuffix(m.Find(at(3*time.Second, failing))[0].Why, "The last error: orders/on_enqueue:2: no field"))
+}
+
 // TestRisingCountsAWindow: what was before the first sample or longer ago than 15 minutes does
 // not count; what a new or restarted queue counts does.
 func TestRisingCountsAWindow(t *testing.T) {

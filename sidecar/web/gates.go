@@ -1,12 +1,14 @@
 package web
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/filaq/fila/wire"
@@ -75,8 +77,57 @@ func gatesPage(a *ask) (any, error) {
 // throttleData is the data of the page of a throttle key.
 type throttleData struct {
 	api.ThrottleInfo
-	Guard *api.GuardStatus  // nil for a prefix, which has no calls
-	In    map[string]string // limits as form fields
+	Guard   *api.GuardStatus  // nil for a prefix, which has no calls
+	In      map[string]string // limits as form fields
+	From    string            // the prefix whose limits are in force; empty: none
+	SetOf   string            // whose limits Changes is about: the key, or From
+	Changes []gateChange
+}
+
+// gateChange is a change of the limits of a throttle key, the newest first.
+type gateChange struct {
+	Time, Action, Client string
+	Fields               []fieldChange
+	Back                 []field // limits before the change, as form fields; empty: they cannot be set again
+}
+
+// shownGateChanges is how many log entries the changes of a gate are made of.
+const shownGateChanges = 20
+
+// limitFields are the form fields of limits, by their names in the audit log.
+var limitFields = map[string]string{"rate": "rate", "burst": "burst", "concurrency": "concurrency", "limit": "limit", "window_ms": "window"}
+
+// gateChanges returns the last changes of the limits of a throttle key. Entries of one change
+// have the same time.
+func gateChanges(a *ask, key string) (list []gateChange, err error) {
+	var log api.ConfigLog
+	prefix := "throttle:" + key + ":"
+	if err := a.verb(api.VerbConfigLog, "", api.KeyListRequest{Prefix: prefix, Limit: shownGateChanges}, &log); err != nil {
+		return nil, err
+	}
+	for _, e := range log.Entries {
+		name := e.Key[min(len(prefix), len(e.Key)):]
+		if limitFields[name] == "" {
+			continue // of a longer key
+		}
+		if n := len(list); n == 0 || list[n-1].Time != e.Time || list[n-1].Client != e.Client {
+			list = append(list, gateChange{Time: e.Time, Action: e.By, Client: e.Client})
+		}
+		c, f := &list[len(list)-1], fieldChange{Name: name, HadOld: e.Old != nil, HasNew: e.New != nil}
+		if f.HasNew {
+			f.New = *e.New
+		}
+		if f.HadOld {
+			f.Old = *e.Old
+			back := f.Old
+			if name == "window_ms" {
+				back += "ms"
+			}
+			c.Back = append(c.Back, field{limitFields[name], back})
+		}
+		c.Fields = append(c.Fields, f)
+	}
+	return list, nil
 }
 
 // Gate is the name of the gate in filters.
@@ -84,6 +135,14 @@ func (d throttleData) Gate() string { return "throttle:" + d.Key }
 
 // Crumbs are the pages above it.
 func (d throttleData) Crumbs() []crumb { return []crumb{{"Gates", "/gates"}} }
+
+// Next is when the throttle admits messages again, unless it is at once.
+func (d throttleData) Next() string {
+	if at, err := time.Parse(time.RFC3339Nano, d.AdmitsAt); err != nil || time.Until(at) < time.Second {
+		return ""
+	}
+	return d.AdmitsAt
+}
 
 // Title is the key.
 func (d throttleData) Title() string { return "Throttle " + d.Key }
@@ -111,13 +170,68 @@ func throttlePage(a *ask) (any, error) {
 	if v := d.WindowMs; v != nil {
 		d.In["window"] = (time.Duration(*v) * time.Millisecond).String()
 	}
+	if err != nil {
+		return d, err
+	}
+	d.SetOf = d.Key
+	if from, ok := strings.CutPrefix(d.Source, "prefix "); ok {
+		d.From = from[:max(strings.LastIndex(from, ", "), 0)]
+		d.SetOf = d.From
+	}
+	d.Changes, err = gateChanges(a, d.SetOf)
 	return d, err
 }
 
 // circuitData is the data of the page of a circuit.
 type circuitData struct {
 	api.CircuitInfo
-	Guard *api.GuardStatus
+	Guard  *api.GuardStatus
+	Failed *failedMessage // nil: no waiting message has failed
+}
+
+// failedMessage is a message that waits at a circuit after a failed attempt.
+type failedMessage struct {
+	api.MessageInfo
+	Last      api.AttemptInfo // that ended with an error
+	Throttles []throttleOfMessage
+}
+
+// throttleOfMessage is a throttle key that a message has.
+type throttleOfMessage struct{ Key, Limits string }
+
+// failedMessageOf returns a message with an error among those that wait at a circuit, since a
+// circuit does not keep the errors that it counts.
+func failedMessageOf(a *ask, gate string, queues []api.WaitingQueue) (*failedMessage, error) {
+	if len(queues) == 0 {
+		return nil, nil
+	}
+	queue := queues[0].Queue
+	var found api.PeekReply
+	req := api.PeekRequest{Filter: &api.Filter{Gate: gate, AttemptsMin: 1}, Limit: 1}
+	if err := a.verb(api.VerbPeek, queue, req, &found); err != nil || len(found.Messages) == 0 {
+		return nil, err
+	}
+	m := &failedMessage{}
+	if err := a.verb(api.VerbMessageShow, "", showRequest(queue, found.Messages[0].ID, 0), &m.MessageInfo); err != nil {
+		if refusedWith(err, wire.CodeMessageNotFound) {
+			return nil, nil // it has gone meanwhile
+		}
+		return nil, err
+	}
+	for i := range m.History {
+		if h := &m.History[i]; h.Error != "" || h.ErrorCode != "" {
+			m.Last = *h
+		}
+	}
+	if m.Last.At == "" {
+		return nil, nil
+	}
+	for i := range m.Gates {
+		if key, ok := strings.CutPrefix(m.Gates[i].Gate, "throttle:"); ok {
+			m.Throttles = append(m.Throttles, throttleOfMessage{key, cmp.Or(m.Gates[i].Limits, "none")})
+		}
+	}
+	return m, nil
 }
 
 // Gate is the name of the gate in filters.
@@ -136,7 +250,10 @@ func circuitPage(a *ask) (any, error) {
 		return nil, err
 	}
 	var err error
-	d.Guard, err = guardOf(a, a.query("key"))
+	if d.Guard, err = guardOf(a, a.query("key")); err != nil {
+		return d, err
+	}
+	d.Failed, err = failedMessageOf(a, d.Gate(), d.WaitingQueues)
 	return d, err
 }
 

@@ -21,6 +21,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 //go:embed templates
@@ -150,7 +151,26 @@ func funcs(base string) template.FuncMap {
 		"lower":    strings.ToLower,
 		"pathOf":   pathOf,
 		"domID":    domID,
+		"setBy":    setByText,
 	}
+}
+
+// setByText says who set limits, from a ThrottleInfo.Source.
+func setByText(source string) string {
+	if i := strings.LastIndex(source, ", "); i >= 0 && strings.HasPrefix(source, "prefix ") {
+		source = source[i+2:]
+	}
+	switch source {
+	case api.SetByFile:
+		return "set by the configuration file"
+	case api.SetByOperator:
+		return "set by an operator"
+	case api.SetByOverride:
+		return "overridden by an operator"
+	case api.SetByNobody:
+		return "no limits are set"
+	}
+	return "set by " + source
 }
 
 // shortID returns the end of an id, which is enough for people. Ids that are made in the same
