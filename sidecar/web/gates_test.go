@@ -10,8 +10,8 @@ import (
 	"github.com/filaq/fila/wire/api"
 )
 
-// TestThrottleChanges: the page of a key shows who changed the limits in force, those of a prefix
-// too, and sets them back.
+// TestThrottleChanges: the page of a key shows who changed the limits in force, also if a
+// prefix has them, and sets them back.
 func TestThrottleChanges(t *testing.T) {
 	r := newRig(t, nil)
 	rate := wire.Rate("2")
