@@ -39,7 +39,6 @@ answers.`,
 		}, func(reply client.Attention, _ []string) string { return showStatus(env, &reply) }),
 	}
 	cmd.Flags().StringVar(&queue, "queue", "", "only what is wrong with this `queue`")
-	command.CompleteFlag(cmd, "queue", env.Complete(command.QueueNames))
 	cmd.Flags().IntVar(&limit, "limit", api.DefaultFindings, "show up to this many findings")
 	command.Bound(cmd, "limit", 1, api.MaxListLimit, "")
 	return cmd
