@@ -187,6 +187,24 @@ func (c *Client) DeadGroups(ctx context.Context, queue string, limit int) (DeadG
 	return Call(ctx, c, api.VerbDeadGroups, queue, api.DeadGroupsRequest{Limit: limit})
 }
 
+// HookShow returns the script of a queue's hook, on_enqueue or on_failure, and the version
+// before it.
+func (c *Client) HookShow(ctx context.Context, queue, hook string) (HookReply, error) {
+	return Call(ctx, c, api.VerbHookShow, queue, api.HookShowRequest{Hook: hook})
+}
+
+// HookSet replaces the script of a queue's hook; an empty one removes the hook. The reason
+// goes to the audit log.
+func (c *Client) HookSet(ctx context.Context, queue, hook, script, reason string) (HookReply, error) {
+	return Call(ctx, c, api.VerbHookSet, queue, api.HookSetRequest{Hook: hook, Script: &script, Reason: reason})
+}
+
+// HookRollback puts the version of a queue's hook before the present one in force. A second
+// rollback undoes the first.
+func (c *Client) HookRollback(ctx context.Context, queue, hook, reason string) (HookReply, error) {
+	return Call(ctx, c, api.VerbHookSet, queue, api.HookSetRequest{Hook: hook, Rollback: true, Reason: reason})
+}
+
 // HookReset closes the circuit of a queue's hook, on_enqueue or on_failure, or
 // of both if hook is empty.
 func (c *Client) HookReset(ctx context.Context, queue, hook string) (HookResetReply, error) {

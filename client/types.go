@@ -83,6 +83,10 @@ type (
 	RedriveReply = api.RedriveReply
 	// StoreBackupReply says where a backup of the store is.
 	StoreBackupReply = api.StoreBackupReply
+	// HookReply is a script of a hook, with the version before it.
+	HookReply = api.HookReply
+	// HookVersion is a script of a hook with the change that put it in force.
+	HookVersion = api.HookVersion
 	// HookResetReply has the hooks with closed circuits.
 	HookResetReply = api.HookResetReply
 	// RateLimit is the state of the enqueue limit that refused a message.

@@ -88,7 +88,7 @@ func TestATakeover(t *testing.T) {
 		require.Nil(t, c.ack(k.leased, ""), "the token of before")
 		require.Equal(t, wire.CodeLeaseLost, c.ack(k.leased, "").ErrCode)
 		require.Equal(t, "b", c.owner(shard).name)
-		require.EqualValues(t, 1+shard, c.kept(queue).Parked, "held back by gates: %v", queue)
+		require.EqualValues(t, 1+shard, c.kept(queue).Parked, "blocked by gates: %v", queue)
 	}
 	require.Empty(t, all[1].work, "the permit of the other shard's lease is taken")
 	require.Nil(t, c.ack(narrow, ""))

@@ -345,7 +345,7 @@ func TestVerbsAtEitherNode(t *testing.T) {
 		for name, id := range ids {
 			require.Contains(t, x.both(api.VerbQueueInspect, name, ""), `"pending":1`)
 			require.Contains(t, x.both(api.VerbPeek, name, ""), id)
-			require.Contains(t, x.both(api.VerbExplain, "", `{"kind":"queue","queue":"`+name+`"}`), "held back by a pause of throttle:shut")
+			require.Contains(t, x.both(api.VerbExplain, "", `{"kind":"queue","queue":"`+name+`"}`), "blocked by a pause of throttle:shut")
 			require.Contains(t, x.both(api.VerbExplain, "", `{"kind":"message","id":"`+id+`"}`), `"queue":"`+name+`"`)
 			require.Contains(t, x.both(api.VerbMessageShow, "", `{"id":"`+id+`"}`), `"queue":"`+name+`"`)
 			require.Contains(t, x.both(api.VerbMessageShow, "", `{"id":"`+id+`","queue":"`+name+`"}`), id)

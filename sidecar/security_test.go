@@ -237,12 +237,12 @@ func TestKindsOfOperators(t *testing.T) {
 		"config-list": look, "config-get": look, "config-log": look, "cluster-status": look,
 
 		"peek": operate, "message-show": operate, "schedule-show": operate,
-		"message-run-now": operate, "redrive": operate, "hook-reset": operate, "pause": operate, "resume": operate,
+		"message-run-now": operate, "redrive": operate, "hook-show": look, "hook-reset": operate, "pause": operate, "resume": operate,
 		"throttle-set": operate, "throttle-clear": operate, "circuit-open": operate, "circuit-close": operate, "circuit-reset": operate, "guard-end": operate,
 		"job-pause": operate, "job-resume": operate, "job-cancel": operate, "schedule-pause": operate, "schedule-resume": operate,
 		"store-backup": operate, "cluster-drain": operate, "cluster-move": operate, "cluster-verify": operate,
 
-		"queue-create": all, "queue-update": all, "queue-delete": all, "queue-purge": all, "message-delete": all,
+		"hook-set": all, "queue-create": all, "queue-update": all, "queue-delete": all, "queue-purge": all, "message-delete": all,
 		"job-create.redrive.orders": operate, "job-create.delay.orders": operate, "job-create.run-now.orders": operate, "job-create.reprioritise.orders": operate,
 		"job-create": all, "job-create.delete.orders.dlq": all, "job-create.cancel.orders": all, "job-create.move.orders": all, "job-create.edit.orders": all,
 		"schedule-add": all, "schedule-delete": all, "config-set": all, "config-delete": all, "reload": all, "cluster-repair": all, "cluster-accept": all,

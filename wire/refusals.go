@@ -310,6 +310,11 @@ func ConfigMismatch(key string, current *string) *Error {
 	return newError(CodeConfigMismatch, "%s is %s, which is not the value of if_value", Quote(key), Quote(*current))
 }
 
+// NoHookBefore refuses to roll back a hook of which no earlier version is known.
+func NoHookBefore(queue, hook string) *Error {
+	return newError(CodeHookNotFound, "queue %s has no known version of %s before the present one", Quote(queue), hook)
+}
+
 // HookNotFound answers for a hook that the queue does not have.
 func HookNotFound(queue, hook string) *Error {
 	if hook == "" {

@@ -1,6 +1,7 @@
 package hookcmd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,8 +34,8 @@ const (
 
 // Commands returns fila hook.
 func Commands(env *command.Env) []*cobra.Command {
-	group := &cobra.Command{Use: "hook", Short: "Check and test Lua hooks, and close their circuits"}
-	return []*cobra.Command{command.Group(group, newHookCheckCommand(), newHookRunCommand(), newHookResetCommand(env))}
+	group := &cobra.Command{Use: "hook", Short: "Check, set and roll back Lua hooks, and close their circuits"}
+	return []*cobra.Command{command.Group(group, newHookCheckCommand(), newHookRunCommand(), newHookShowCommand(env), newHookSetCommand(env), newHookRollbackCommand(env), newHookResetCommand(env))}
 }
 
 // hookCheck is what `fila hook check --json` prints for each file.
@@ -571,6 +572,94 @@ func logTo(w io.Writer) func(slog.Level, string) {
 	return func(_ slog.Level, line string) {
 		_, _ = fmt.Fprintf(w, "log: %s\n", line) // writing the decision reports a closed terminal
 	}
+}
+
+// changedHook adds the flags of a command about one hook of a queue.
+func changedHook(cmd *cobra.Command, hook, reason *string) *cobra.Command {
+	flags := cmd.Flags()
+	flags.StringVar(hook, "hook", string(hooks.OnEnqueue), "the `hook`, on_enqueue or on_failure")
+	command.Allow(cmd, "hook", string(hooks.OnEnqueue), string(hooks.OnFailure))
+	if reason != nil {
+		flags.StringVar(reason, "reason", "", "`text` for the audit log")
+	}
+	return cmd
+}
+
+func newHookShowCommand(env *command.Env) *cobra.Command {
+	var hook string
+	return changedHook(&cobra.Command{
+		Use:   "show QUEUE",
+		Short: "Show the script of a queue's hook, who set it, and the version before it",
+		Example: `  fila hook show orders
+  fila hook show orders --hook on_failure --json | jq -r .before.script`,
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookReply, error) {
+			return s.HookShow(ctx, wire.Source(args[0]), hook)
+		}, func(reply client.HookReply, _ []string) string {
+			return terminal.Sections(hookTable(env, &reply), terminal.Clean(reply.Script))
+		}),
+	}, &hook, nil)
+}
+
+func newHookSetCommand(env *command.Env) *cobra.Command {
+	var hook, reason, script string
+	cmd := changedHook(&cobra.Command{
+		Use:   "set QUEUE FILE",
+		Short: "Replace the script of a queue's hook",
+		Long: `Replace the script of a queue's hook. The script before it is kept, and
+fila hook rollback puts it in force again. A script that does not load is refused.`,
+		Example: `  fila hook set orders fair.lua --reason "acme counts double"`,
+		PreRunE: func(_ *cobra.Command, args []string) error {
+			data, err := os.ReadFile(args[1])
+			script = string(data)
+			return err
+		},
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookReply, error) {
+			return s.HookSet(ctx, wire.Source(args[0]), hook, script, reason)
+		}, func(reply client.HookReply, _ []string) string { return hookTable(env, &reply) }),
+	}, &hook, &reason)
+	return cmd
+}
+
+func newHookRollbackCommand(env *command.Env) *cobra.Command {
+	var hook, reason string
+	return changedHook(&cobra.Command{
+		Use:   "rollback QUEUE",
+		Short: "Put the script of a queue's hook before the present one in force",
+		Long: `Put the script of a queue's hook before the present one in force. A second rollback
+undoes the first. fila hook show prints the script before it.`,
+		Example: `  fila hook rollback orders --reason "acme waits too long"`,
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookReply, error) {
+			return s.HookRollback(ctx, wire.Source(args[0]), hook, reason)
+		}, func(reply client.HookReply, _ []string) string { return hookTable(env, &reply) }),
+	}, &hook, &reason)
+}
+
+// hookTable shows who set a hook, and what a rollback would put in force.
+func hookTable(env *command.Env, reply *client.HookReply) string {
+	t := terminal.NewTable("hook", reply.Hook)
+	t.Row("queue", terminal.Clean(reply.Queue))
+	t.Row("script", scriptText(reply.Script))
+	t.Row("set by", setterText(env, &reply.HookVersion))
+	t.Fact("reason", terminal.Clean(reply.Reason))
+	if reply.Before != nil {
+		t.Row("before it", scriptText(reply.Before.Script)+", set by "+setterText(env, reply.Before))
+	}
+	return t.String()
+}
+
+func scriptText(script string) string {
+	if script == "" {
+		return "none"
+	}
+	return terminal.Plural(int64(strings.Count(strings.TrimSuffix(script, "\n"), "\n")+1), "line")
+}
+
+// setterText says who set a version, and when.
+func setterText(env *command.Env, v *client.HookVersion) string {
+	if v.At == "" {
+		return "the configuration file, or before fila kept versions"
+	}
+	return cmp.Or(terminal.Clean(v.Client), "an unnamed client") + ", " + env.When(v.At)
 }
 
 func newHookResetCommand(env *command.Env) *cobra.Command {

@@ -15,7 +15,7 @@ import (
 func TestMessageShow(t *testing.T) {
 	f := clitest.StartFake(t)
 	m := api.MessageInfo{
-		PeekedMessage: peekedMessages()[1], Queue: "orders", Cost: 2.5, Reason: "It is held back by throttle:stripe until 2026-01-02T12:00:01.5Z.",
+		PeekedMessage: peekedMessages()[1], Queue: "orders", Cost: 2.5, Reason: "It is blocked by throttle:stripe until 2026-01-02T12:00:01.5Z.",
 		Gates:        []api.GateState{{Gate: "throttle:stripe", Kind: "rate"}, {Gate: "circuit:bank", Kind: "open", Admits: true}},
 		BlockedSince: "2026-01-02T11:59:40Z", Ahead: 1, Estimate: "2026-01-02T12:00:05Z",
 	}
@@ -32,7 +32,7 @@ func TestMessageShow(t *testing.T) {
 		{Outcome: wire.AttemptNack, Attempt: 1, Dead: true, DecidedBy: wire.DecidedByDefault},
 	}
 	clitest.Shows(f, program, "message show 2 --queue orders --payload-bytes 100", "fila.admin.message-show", m,
-		"It is held back by throttle:stripe until 2026-01-02T12:00:01Z (in 1.5s).", "",
+		"It is blocked by throttle:stripe until 2026-01-02T12:00:01Z (in 1.5s).", "",
 		"message        2",
 		"queue          orders",
 		"fairness key   a?b",

@@ -59,7 +59,7 @@ func (a *Admin) queueUpdate(by control.Actor, q *shard.Queue, body json.RawMessa
 	if !settings.Equal(before) {
 		a.auditSettings(by, q.Name(), body)
 	}
-	return a.queueReply(settings), nil
+	return a.queueReply(settings), a.keepHooks(by, before, settings, "")
 }
 
 // auditSettings records the body of a request that changed the settings of a queue.
@@ -100,6 +100,7 @@ func (a *Admin) queueDelete(by control.Actor, q *shard.Queue, req api.QueueDelet
 		a.log.Warn("a queue of the configuration file is deleted; the next reload or start makes it again", "queue", q.Name())
 		reply.Warnings = []string{"the configuration file has queue " + q.Name() + ": the next reload or start makes it again, unless its table is removed"}
 	}
+	a.control.ForgetHooks(q.Name())
 	a.audit(by, "queue:"+q.Name(), reply)
 	return reply, nil
 }

@@ -158,6 +158,8 @@ func (a *Admin) rows() []Verb {
 		readsQueue(a, api.VerbNoisy, a.noisy),
 		readsQueue(a, api.VerbLanes, a.lanes),
 		lists(api.VerbQueueList, a.queueList).at(nil, listQueues),
+		readsQueue(a, api.VerbHookShow, a.hookShow),
+		changesQueue(a, api.VerbHookSet, a.hookSet),
 		changesQueue(a, api.VerbHookReset, a.hookReset),
 
 		readsQueue(a, api.VerbPeek, a.peek),

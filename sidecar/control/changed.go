@@ -28,6 +28,8 @@ func (c *Control) Changed(keys []string) {
 			c.learnPause(id)
 		case strings.HasPrefix(key, stateLog):
 			entries = append(entries, key)
+		case strings.HasPrefix(key, stateHook):
+			c.hooks.learn(key, c.opt.Shared.Newest)
 		case strings.HasPrefix(key, stateChanged):
 			c.setTimes.learn(key, c.opt.Shared.Newest)
 		case !isState(key):

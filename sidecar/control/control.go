@@ -71,6 +71,7 @@ type Control struct {
 	opening   Batch          // what New has found to be over, for Save
 	telling   sync.WaitGroup // goroutines of whenEnded
 	setTimes  setTimes
+	hooks     hookVersions
 
 	running  config.Config           // of Start; keys that a reload cannot change keep its values
 	applied  atomic.Pointer[applied] // by Start and reloads
@@ -93,6 +94,7 @@ func New(o Options, kept store.Snapshot) *Control {
 	c.values = newValues(kept.Config, o.Log)
 	c.values.shared, c.values.enforce = o.Shared, c.enforce
 	c.setTimes.restore(kept.Config)
+	c.hooks.restore(kept.Config)
 	now := o.Now()
 	c.startThrottles(kept.Config, now)
 	c.restorePauses(kept, now)

@@ -16,6 +16,7 @@ import (
 //	\x00changed/<kind>:<key>         when settings of a shared key were changed: Unix ns
 //	                                 for circuit_defaults the key is <node>/<limits>
 //	\x00circuit/<key>                an open circuit (package circuit)
+//	\x00hook/<queue>/<hook>          the script in force and the one before: JSON {"now", "before"}
 //	\x00gates                        the gates over a clean stop: JSON {"at", "parts"}
 //	\x00gates/<8 digits>             a part of that: see gatePartV1
 //	\x00log/<20 digits>              an entry of the audit log
@@ -25,6 +26,7 @@ const (
 	statePrefix   = "\x00"
 	stateCalls    = statePrefix + "calls/"
 	stateChanged  = statePrefix + "changed/"
+	stateHook     = statePrefix + "hook/"
 	stateGates    = statePrefix + "gates"
 	stateLog      = statePrefix + "log/"
 	stateOverride = statePrefix + "override/"

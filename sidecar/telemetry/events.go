@@ -116,6 +116,7 @@ var Events = map[string]string{
 	"call failed": "fila.guard.call_failed",
 	"until when calls go on cannot be read and is ignored": "fila.guard.calls_unreadable",
 	"an entry of the audit log cannot be read":             "fila.audit.unreadable",
+	"earlier scripts of a deleted queue stay on disk":      "fila.hook.versions_kept",
 	"an entry of the audit log is not kept":                "fila.audit.not_kept",
 	"backup written":                                       "fila.backup.written",
 	"backup failed":                                        "fila.backup.failed",

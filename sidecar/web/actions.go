@@ -15,6 +15,7 @@ import (
 // action is one form action: a row of the table. It needs an [Operator].
 type action struct {
 	name string // last part of the path, after /do/
+	form string // the form with the fields, if several actions share one; "": name
 	// asks returns the question for a confirmation, nil for none. label is the text of its
 	// button.
 	asks  question
@@ -104,7 +105,9 @@ var actions = []action{
 		asks: about("Delete the key %s of the configuration?", "key"),
 	},
 	{name: "reload", do: reload},
-	{name: "try-hook", show: "tried", data: tryHook},
+	{name: "try-hook", form: "hook", show: "tried", data: tryHook},
+	{name: "save-hook", form: "hook", do: saveHook, back: backToHooks},
+	{name: "rollback-hook", do: rollbackHook, label: "Roll back", asks: about("Put the version of %s of %s before the present one in force?", "hook", "queue")},
 }
 
 // maxForm is more than the largest message.

@@ -57,13 +57,20 @@ type hookData struct {
 	Queue  string
 	Hooks  []hookSource
 	Sample sample
+	// Messages are messages of the queue that a script can be tried on.
+	Messages []api.PeekedMessage
 }
 
+// hookSource is a hook with its script. A hook that has been removed has no state.
 type hookSource struct {
 	api.HookInfo
-	Source string
+	api.HookVersion
+	Before *api.HookVersion
 	Lines  []string
 }
+
+// sampleMessages is how many messages of its queue a hook can be tried on.
+const sampleMessages = 5
 
 func hookPage(a *ask) (any, error) {
 	d := &hookData{Queue: a.r.PathValue("queue")}
@@ -71,19 +78,69 @@ func hookPage(a *ask) (any, error) {
 	if err := a.verb(api.VerbQueueInspect, d.Queue, api.QueueInspectRequest{}, &info); err != nil {
 		return nil, err
 	}
-	for _, h := range info.Hooks {
-		text := info.Settings.OnEnqueue
-		if h.Hook == string(hooks.OnFailure) {
-			text = info.Settings.OnFailure
+	for _, kind := range []hooks.Kind{hooks.OnEnqueue, hooks.OnFailure} {
+		var reply api.HookReply
+		if err := a.verb(api.VerbHookShow, d.Queue, api.HookShowRequest{Hook: string(kind)}, &reply); err != nil {
+			return nil, err
 		}
-		d.Hooks = append(d.Hooks, hookSource{h, text, strings.Split(strings.TrimSuffix(text, "\n"), "\n")})
+		h := hookSource{HookInfo: api.HookInfo{Hook: string(kind)}, HookVersion: reply.HookVersion, Before: reply.Before}
+		for i := range info.Hooks {
+			if info.Hooks[i].Hook == string(kind) {
+				h.HookInfo = info.Hooks[i]
+			}
+		}
+		if h.Script != "" || h.Before != nil {
+			h.Lines = strings.Split(strings.TrimSuffix(h.Script, "\n"), "\n")
+			d.Hooks = append(d.Hooks, h)
+		}
 	}
 	d.Sample = sample{Queue: d.Queue, Hook: string(hooks.OnEnqueue), Attempts: "1", Headers: "tenant: acme", Size: "100", Error: "connection refused", ErrorCode: "503"}
-	if len(d.Hooks) > 0 {
-		d.Sample.Hook, d.Sample.Script = d.Hooks[0].Hook, d.Hooks[0].Source
+	for i := range d.Hooks {
+		if h := &d.Hooks[i]; i == 0 || h.Hook == a.query("edit") {
+			d.Sample.Hook, d.Sample.Script = h.Hook, h.Script
+		}
+	}
+	var peeked api.PeekReply
+	if err := a.verb(api.VerbPeek, d.Queue, api.PeekRequest{Limit: sampleMessages}, &peeked); err != nil {
+		return nil, err
+	}
+	d.Messages = peeked.Messages
+	if id := a.query("message"); id != "" {
+		return d, d.Sample.from(a, id)
 	}
 	return d, nil
 }
+
+// from takes the fields of a sample from a message of the queue.
+func (s *sample) from(a *ask, id string) error {
+	var m editData
+	if err := a.editable(s.Queue, id, &m); err != nil {
+		return err
+	}
+	s.Headers, s.Size, s.Attempts = m.Headers, strconv.Itoa(m.PayloadBytes), strconv.FormatUint(uint64(max(m.Attempt, 1)), 10)
+	return nil
+}
+
+// saveHook replaces the script of a hook. One that does not load is refused beside its field.
+func saveHook(a *ask, form url.Values) (string, error) {
+	queue, kind, script := form.Get("queue"), hooks.Kind(form.Get("hook")), strings.ReplaceAll(form.Get("script"), "\r\n", "\n")
+	if script != "" {
+		if _, err := hooks.Compile(kind, queue+"."+string(kind), script, hooks.Limits{}); err != nil {
+			return "", wrongField("script", "%s", err)
+		}
+	}
+	note := fmt.Sprintf("%s of %s is saved, and runs from the next message on. Roll it back with the button at the hook.", kind, queue)
+	return note, a.verb(api.VerbHookSet, queue, api.HookSetRequest{Hook: string(kind), Script: &script, Reason: form.Get("reason")}, nil)
+}
+
+// rollbackHook puts the version of a hook before the present one in force.
+func rollbackHook(a *ask, form url.Values) (string, error) {
+	queue, hook := form.Get("queue"), form.Get("hook")
+	req := api.HookSetRequest{Hook: hook, Rollback: true, Reason: form.Get("reason")}
+	return fmt.Sprintf("%s of %s is rolled back. Rolling it back again undoes that.", hook, queue), a.verb(api.VerbHookSet, queue, req, nil)
+}
+
+func backToHooks(form url.Values) string { return queuePath(form.Get("queue"), "/hooks") }
 
 // sample is a script and a made-up message, as form fields.
 type sample struct {

@@ -256,3 +256,27 @@ func TestATriedHookTouchesNothing(t *testing.T) {
 		require.Equal(t, api.VerbQueueList.Name, a.verb)
 	}
 }
+
+// TestHookIsSaved: a script that does not load stays in the form with its line, one that loads
+// is saved with a reason, and the version before it can be rolled back to.
+func TestHookIsSaved(t *testing.T) {
+	r := newRig(t, nil)
+	r.reply(api.VerbQueueInspect, api.QueueInfo{Settings: wire.DefaultQueueSettings("orders")})
+	r.reply(api.VerbHookShow, api.HookReply{
+		Queue: "orders", Hook: "on_enqueue", HookVersion: api.HookVersion{Script: "function on_enqueue(msg) end", Client: "alice", At: "2026-01-02T03:04:05Z", Reason: "fair"},
+		Before: &api.HookVersion{Script: "-- the one before"},
+	})
+	r.reply(api.VerbPeek, api.PeekReply{})
+	page := r.get("/queues/orders/hooks").Body.String()
+	for _, text := range []string{"Set by alice", "fair", "-- the one before", "Roll back", "Save the script"} {
+		require.Contains(t, page, text)
+	}
+	broken := r.post("/do/save-hook", "queue", "orders", "hook", "on_enqueue", "script", "function f(\n\n", "reason", "why", "back", "/queues/orders/hooks")
+	require.Equal(t, http.StatusBadRequest, broken.Code)
+	require.Contains(t, broken.Body.String(), "function f(\n")
+	require.Contains(t, broken.Body.String(), "orders.on_enqueue:")
+	require.Contains(t, broken.Body.String(), `value="why"`)
+	saved := r.post("/do/save-hook", "queue", "orders", "hook", "on_enqueue", "script", "function on_enqueue(msg) return {} end", "reason", "why", "back", "/queues/orders/hooks")
+	require.Equal(t, http.StatusSeeOther, saved.Code)
+	require.Contains(t, r.post("/do/rollback-hook", "queue", "orders", "hook", "on_enqueue").Body.String(), "before the present one in force?")
+}

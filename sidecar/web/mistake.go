@@ -66,7 +66,7 @@ func mistakeOf(r *http.Request) *mistake {
 // refuse replies to a refused form with the page that it was on.
 func (w *Web) refuse(a *ask, act *action, err error) {
 	back := a.r.PostForm.Get("back")
-	if back == "" || !w.again(a, strings.TrimPrefix(w.local(back), w.base), mistakeFrom(act.name, a.r.PostForm, err)) {
+	if back == "" || !w.again(a, strings.TrimPrefix(w.local(back), w.base), mistakeFrom(cmp.Or(act.form, act.name), a.r.PostForm, err)) {
 		w.failed(a, err)
 	}
 }

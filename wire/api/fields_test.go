@@ -24,6 +24,8 @@ func TestFieldsOfReplies(t *testing.T) {
 		reflect.TypeFor[ConfigList]():        "total entries next?",
 		reflect.TypeFor[RedriveReply]():      "redriven job",
 		reflect.TypeFor[HookResetReply]():    "queue hooks",
+		reflect.TypeFor[HookReply]():         "queue hook HookVersion before?",
+		reflect.TypeFor[HookVersion]():       "script client? at? reason?",
 		reflect.TypeFor[HookInfo]():          "hook state runs failures bypassed warnings consecutive_failures last_error?",
 		reflect.TypeFor[QueueSummary]():      "name pending ready blocked parked delayed in_flight moving? consumers bytes oldest_age_ms dlq? shard? owner? detail?",
 		reflect.TypeFor[QueueDetail]():       "enqueued delivered acked failed expired terminated dead_lettered refused waits ended max_wait_ms tenants? noisy_flows quiet_pending quiet_oldest_age_ms starved_flows",

@@ -63,7 +63,7 @@ type PeekedMessage struct {
 	LeaseUntil string `json:"lease_until,omitempty"`
 	// BlockedBy is the pause, the gate or the order that blocks a blocked message.
 	BlockedBy *GateState    `json:"blocked_by,omitempty"`
-	WaitsFor  string        `json:"waits_for,omitempty"` // of a pending message: consumer, credit, turn or verdict
+	WaitsFor  string        `json:"waits_for,omitempty"` // of a ready message: consumer, credit, turn or verdict
 	Dead      *DeadInfo     `json:"dead,omitempty"`      // of a dead letter
 	History   []AttemptInfo `json:"history,omitempty"`   // in message-show, and of dead letters
 
@@ -78,7 +78,7 @@ type PeekedMessage struct {
 	Unreadable    string  `json:"unreadable,omitempty"` // why there are neither headers nor payload
 }
 
-// Reasons why a pending message waits.
+// Reasons why a ready message waits.
 const (
 	WaitsForConsumer = "consumer" // none is registered
 	WaitsForCredit   = "credit"   // no consumer takes more messages

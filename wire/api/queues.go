@@ -246,6 +246,54 @@ type HookInfo struct {
 	LastError           string `json:"last_error,omitempty"`
 }
 
+// HookVersion is a script of a hook with the change that put it in force.
+type HookVersion struct {
+	Script string `json:"script"`           // empty: there was no hook
+	Client string `json:"client,omitempty"` // who set it, as in the audit log; empty: the file, or not known
+	At     string `json:"at,omitempty"`     // RFC 3339, if known
+	Reason string `json:"reason,omitempty"`
+}
+
+// HookShowRequest names a hook of a queue.
+type HookShowRequest struct {
+	Hook string `json:"hook"` // on_enqueue or on_failure
+}
+
+// HookSetRequest replaces the script of a hook, or rolls it back.
+type HookSetRequest struct {
+	Hook     string  `json:"hook"`               // on_enqueue or on_failure
+	Script   *string `json:"script,omitempty"`   // empty: the queue gets no hook
+	Rollback bool    `json:"rollback,omitempty"` // puts the version before in force instead
+	Reason   string  `json:"reason,omitempty"`   // for the audit log, at most 1024 bytes
+}
+
+// HookReply is the version of a hook in force, and the version before it.
+type HookReply struct {
+	Queue string `json:"queue"`
+	Hook  string `json:"hook"`
+	HookVersion
+	Before *HookVersion `json:"before,omitempty"` // nil: none is known
+}
+
+func (r *HookShowRequest) check() *wire.Error { return checkHook(r.Hook) }
+
+func checkHook(hook string) *wire.Error {
+	if hook != wire.HookOnEnqueue && hook != wire.HookOnFailure {
+		return wire.BadField("hook", wire.Quote(hook), "allowed are on_enqueue and on_failure")
+	}
+	return nil
+}
+
+func (r *HookSetRequest) check() *wire.Error {
+	if err := checkHook(r.Hook); err != nil {
+		return err
+	}
+	if (r.Script != nil) == r.Rollback {
+		return wire.BadField("script", "", "give either script or rollback")
+	}
+	return wire.InRange("bytes of reason", len(r.Reason), 0, MaxJobReason)
+}
+
 // HookResetRequest closes the circuits of a queue's hooks.
 type HookResetRequest struct {
 	Hook string `json:"hook,omitempty"` // on_enqueue or on_failure; empty: both

@@ -125,6 +125,8 @@ var (
 	VerbLanes = verb(Verb[LanesRequest, LanesReply]{
 		Name: "lanes", Tail: TailQueue, defaults: LanesRequest{Limit: DefaultLanes, Next: DefaultLaneForecast}, check: (*LanesRequest).check,
 	})
+	VerbHookShow  = verb(Verb[HookShowRequest, HookReply]{Name: "hook-show", Tail: TailMainQueue, check: (*HookShowRequest).check})
+	VerbHookSet   = verb(Verb[HookSetRequest, HookReply]{Name: "hook-set", Tail: TailMainQueue, check: (*HookSetRequest).check})
 	VerbHookReset = verb(Verb[HookResetRequest, HookResetReply]{Name: "hook-reset", Tail: TailMainQueue, check: (*HookResetRequest).check})
 )
 

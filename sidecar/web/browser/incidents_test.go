@@ -105,7 +105,7 @@ func TestIncidentOfAForgottenPause(t *testing.T) {
 	b.at("/queues/orders/messages?key=globex")
 	b.click("tbody th a.mono")
 	b.shows(".gates .holds", "throttle:vendor:stripe (paused)")
-	b.shows("main", "parked since")
+	b.shows("main", "blocked since")
 	b.click(".gates .holds a")
 	b.shows("section[aria-labelledby=waiters]", "orders") // and no other queue
 	b.does("Resume", "Resumed")
