@@ -595,7 +595,11 @@ func newHookShowCommand(env *command.Env) *cobra.Command {
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookReply, error) {
 			return s.HookShow(ctx, wire.Source(args[0]), hook)
 		}, func(reply client.HookReply, _ []string) string {
-			return terminal.Sections(hookTable(env, &reply), terminal.Clean(reply.Script))
+			lines := strings.Split(reply.Script, "\n")
+			for i := range lines {
+				lines[i] = terminal.Clean(lines[i])
+			}
+			return terminal.Sections(hookTable(env, &reply), strings.Join(lines, "\n"))
 		}),
 	}, &hook, nil)
 }
