@@ -542,6 +542,7 @@ func (b *tab) window(name string) {
 	if dir == "" {
 		return
 	}
+	require.NoError(b.t, os.MkdirAll(dir, 0o750))
 	shot := ask(b, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatPng})
 	require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), shot.Data, 0o600))
 }
