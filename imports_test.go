@@ -129,7 +129,7 @@ var moduleImports = map[string][]string{
 	"github.com/yuin/gopher-lua":          {"hooks/sandbox", "hooks/sandbox/source"},
 	"go.etcd.io/bbolt":                    {"store", "store/storefile"},
 	"golang.org/x/sys":                    {"store/storefile", "cli/clitest"},
-	"github.com/google/uuid":              {"sidecar/admin", "sidecar/deadletter", "sidecar/job", "sidecar/schedule", "sidecar/shard", "sidecar/telemetry", "client"},
+	"github.com/google/uuid":              {"sidecar/admin", "sidecar/circuit", "sidecar/deadletter", "sidecar/job", "sidecar/schedule", "sidecar/shard", "sidecar/telemetry", "client"},
 	"github.com/prometheus/client_golang": {"sidecar/telemetry"},
 	"github.com/prometheus/client_model":  {"sidecar/telemetry", "sidecar/otlp"},
 	"go.opentelemetry.io/otel":            {"sidecar/otlp", "client"},

@@ -152,8 +152,8 @@ func unexplained(reply []byte, err *wire.Error) bool {
 }
 
 // sum asks all nodes for a gate, and adds up what it blocks. The state is from the first node
-// that knows the gate.
-func sum[Info any](notFound int, waiting func(*Info) (queues *int, messages *int64, most *[]api.WaitingQueue)) func(Verb, request) ([]byte, *wire.Error) {
+// that knows the gate; also adds to it what another node knows, unless it is nil.
+func sum[Info any](notFound int, waiting func(*Info) (queues *int, messages *int64, most *[]api.WaitingQueue), also func(to, from *Info)) func(Verb, request) ([]byte, *wire.Error) {
 	return func(v Verb, r request) ([]byte, *wire.Error) {
 		var total *Info
 		var refused *wire.Error
@@ -174,6 +174,9 @@ func sum[Info any](notFound int, waiting func(*Info) (queues *int, messages *int
 				queues, messages, most := waiting(total)
 				more, moreMessages, others := waiting(info)
 				*queues, *messages, *most = *queues+*more, *messages+*moreMessages, mostWaiting(append(*most, *others...))
+				if also != nil {
+					also(total, info)
+				}
 			}
 			return true
 		})
@@ -190,6 +193,32 @@ func throttleWaiting(i *api.ThrottleInfo) (*int, *int64, *[]api.WaitingQueue) {
 
 func circuitWaiting(i *api.CircuitInfo) (*int, *int64, *[]api.WaitingQueue) {
 	return &i.Waiting, &i.WaitingMessages, &i.WaitingQueues
+}
+
+// addPast adds the failures that another node has seen to the past of a circuit. All nodes see the
+// same changes.
+func addPast(to, from *api.CircuitInfo) {
+	if from.LastFailure != nil && (to.LastFailure == nil || from.LastFailure.At > to.LastFailure.At) {
+		to.LastFailure = from.LastFailure
+	}
+	switch {
+	case from.History == nil:
+		return
+	case to.History == nil:
+		to.History = from.History
+		return
+	case len(from.History.Changes) > len(to.History.Changes):
+		to.History.Changes = from.History.Changes
+	}
+	to.History.Since = min(to.History.Since, from.History.Since)
+	for _, f := range from.History.Failures {
+		i, found := slices.BinarySearchFunc(to.History.Failures, f, func(a, b api.CircuitFailures) int { return cmp.Compare(a.Minute, b.Minute) })
+		if found {
+			to.History.Failures[i].Failures += f.Failures
+		} else {
+			to.History.Failures = slices.Insert(to.History.Failures, i, f)
+		}
+	}
 }
 
 // verb returns the verb of a name.

@@ -47,3 +47,26 @@ func TestMergedPagesAreOneList(t *testing.T) {
 		require.Equal(t, want, got)
 	})
 }
+
+// A node that does not know the failures of a circuit gets them from the others.
+func TestPastOfACircuitAtSeveralNodes(t *testing.T) {
+	minute := func(n int) string { return wire.Timestamp(int64(n) * 60e9) }
+	to := api.CircuitInfo{History: &api.CircuitHistory{Since: minute(2), Failures: []api.CircuitFailures{{Minute: minute(3), Failures: 1}}}}
+	from := api.CircuitInfo{
+		LastFailure: &api.CircuitFailure{At: minute(4), Error: "boom"},
+		History: &api.CircuitHistory{
+			Since: minute(1), Changes: []api.CircuitChange{{At: minute(4), New: "open"}},
+			Failures: []api.CircuitFailures{{Minute: minute(2), Failures: 7}, {Minute: minute(3), Failures: 4}},
+		},
+	}
+	addPast(&to, &from)
+	require.Equal(t, from.LastFailure, to.LastFailure)
+	require.Equal(t, &api.CircuitHistory{
+		Since: minute(1), Changes: from.History.Changes, Failures: []api.CircuitFailures{{Minute: minute(2), Failures: 7}, {Minute: minute(3), Failures: 5}},
+	}, to.History)
+	addPast(&to, &api.CircuitInfo{LastFailure: &api.CircuitFailure{At: minute(1), Error: "an older one"}})
+	require.Equal(t, "boom", to.LastFailure.Error)
+	to = api.CircuitInfo{}
+	addPast(&to, &from)
+	require.Equal(t, from, to)
+}

@@ -200,9 +200,9 @@ func (a *Admin) rows() []Verb {
 
 		changesOne(a, api.VerbThrottleSet, func(req *api.ThrottleSetRequest) string { return "throttle:" + req.Key }, c.ThrottleSet),
 		changesOne(a, api.VerbThrottleClear, func(req *api.GateKeyRequest) string { return "throttle:" + req.Key }, c.ThrottleClear),
-		reads(api.VerbThrottleShow, a.throttleShow).at(nil, sum(wire.CodeThrottleNotFound, throttleWaiting)),
+		reads(api.VerbThrottleShow, a.throttleShow).at(nil, sum(wire.CodeThrottleNotFound, throttleWaiting, nil)),
 		lists(api.VerbThrottleList, c.ThrottleList),
-		reads(api.VerbCircuitShow, a.circuitShow).at(nil, sum(wire.CodeCircuitNotFound, circuitWaiting)),
+		reads(api.VerbCircuitShow, a.circuitShow).at(nil, sum(wire.CodeCircuitNotFound, circuitWaiting, addPast)),
 		changes(api.VerbCircuitOpen, a.circuitOpen),
 		changes(api.VerbCircuitClose, a.changeCircuit(c.CircuitClose)),
 		changes(api.VerbCircuitReset, a.changeCircuit(c.CircuitReset)),

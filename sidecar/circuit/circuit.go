@@ -35,7 +35,8 @@ type Circuit struct {
 	refs int // guarded by r.mu
 	idle int // index in r.mu.idle, -1: none; guarded by r.mu
 
-	held atomic.Int64 // messages that began to wait, and refused calls
+	since int64        // when it was created
+	held  atomic.Int64 // messages that began to wait, and refused calls
 
 	mu struct {
 		sync.Mutex
@@ -59,6 +60,7 @@ type Circuit struct {
 		publishing  bool         // a goroutine is publishing
 		marked      int64        // time of the last failure or transition; 0: none
 		transitions *transitions // nil: none yet
+		past        *past        // nil: no transition and no failure yet
 		unwell      int64        // since when it is not closed, including failed probes; 0: it is, or unknown
 		save        saveState
 	}
@@ -81,7 +83,7 @@ type waiter struct {
 
 // newCircuit returns a closed circuit, or one as in its record e if it is shared.
 func newCircuit(r *Registry, key string, s Settings, now int64, e fleet.Entry) *Circuit {
-	c := &Circuit{key: key, r: r, idle: -1}
+	c := &Circuit{key: key, r: r, idle: -1, since: now}
 	if r.opt.Fleet != nil && r.opt.Shares(key) {
 		c.mu.share = r.newShare(key, &s, now, e)
 	}
@@ -146,13 +148,27 @@ func (c *Circuit) Allow(now int64) (pass breaker.Pass, pending bool) {
 // Done returns a pass with the outcome of the delivery. It ignores the zero pass; a pass of an
 // earlier generation counts for nothing.
 func (c *Circuit) Done(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool) {
+	return c.returnPass(pass, now, o, gates.FailedCall{}, false)
+}
+
+// Failed is Done, or Decided if judged is set, for a failure. The circuit remembers f as its last
+// failure if it counts.
+func (c *Circuit) Failed(pass breaker.Pass, now int64, f gates.FailedCall, judged bool) (pending bool) {
+	return c.returnPass(pass, now, breaker.Failure, f, judged)
+}
+
+// returnPass returns a pass; f is the call of a failure, judged as in Failed.
+func (c *Circuit) returnPass(pass breaker.Pass, now int64, o breaker.Outcome, f gates.FailedCall, judged bool) (pending bool) {
 	if pass == 0 {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	awaited := c.awaitsVerdicts()
-	pending = c.done(pass, now, o)
+	if u := &c.mu.awaiting; judged && u.n > 0 && uint64(pass) == u.gen {
+		u.n--
+	}
+	pending = c.done(pass, now, o, f)
 	return c.resume(awaited) || pending
 }
 
@@ -175,14 +191,7 @@ func (c *Circuit) AwaitVerdict(pass breaker.Pass, _ int64) {
 
 // Decided is Done for a pass of AwaitVerdict.
 func (c *Circuit) Decided(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	awaited := c.awaitsVerdicts()
-	if u := &c.mu.awaiting; u.n > 0 && uint64(pass) == u.gen {
-		u.n--
-	}
-	pending = c.done(pass, now, o)
-	return c.resume(awaited) || pending
+	return c.returnPass(pass, now, o, gates.FailedCall{}, true)
 }
 
 // resume wakes the waiters if verdicts no longer hold them back (awaited: they did before). A success
@@ -220,15 +229,13 @@ func (c *Circuit) failuresInRow() int {
 	return c.mu.m.Info(0).ConsecutiveFailures
 }
 
-// done is Done under mu.
-func (c *Circuit) done(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool) {
+// done returns a pass; f is the call of a failure. Its caller holds mu.
+func (c *Circuit) done(pass breaker.Pass, now int64, o breaker.Outcome, f gates.FailedCall) (pending bool) {
 	if c.mu.share != nil {
-		return c.doneShared(pass, now, o)
+		return c.doneShared(pass, now, o, f)
 	}
 	change, counted := c.mu.m.Done(now, pass, o)
-	if o == breaker.Failure {
-		c.mu.marked = now
-	}
+	c.recordFailure(now, o, f, counted)
 	if !counted || o != breaker.Failure && !change.Turned() && c.mu.m.State() == breaker.Closed {
 		return false
 	}
@@ -245,6 +252,17 @@ func (c *Circuit) done(pass breaker.Pass, now int64, o breaker.Outcome) (pending
 		c.markWaiters()
 	}
 	return c.pending()
+}
+
+// recordFailure notes when the circuit failed last and, of a failure that counts, its call. Its
+// caller holds mu.
+func (c *Circuit) recordFailure(now int64, o breaker.Outcome, f gates.FailedCall, counted bool) {
+	if o != breaker.Failure {
+		return
+	}
+	if c.mu.marked = now; counted {
+		c.remember().addFailure(now, f)
+	}
 }
 
 // tooManyFailures opens the circuit because of the failures in the window. change is the transition
@@ -427,7 +445,7 @@ func (c *Circuit) forgettable(now int64) bool {
 
 // recordTransition records a transition, to publish and to write. Its caller holds mu.
 func (c *Circuit) recordTransition(change breaker.Change, cause string) {
-	c.mark(change)
+	c.mark(change, cause)
 	n := changed(change, cause)
 	switch change.New {
 	case breaker.Open:

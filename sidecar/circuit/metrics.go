@@ -19,8 +19,8 @@ type transitions [states][states]int64
 // CountBlocked counts a message that begins to wait, or a refused call.
 func (c *Circuit) CountBlocked() { c.held.Add(1) }
 
-// mark records a transition for metrics. Its caller holds mu.
-func (c *Circuit) mark(change breaker.Change) {
+// mark records a transition for metrics and for the past. Its caller holds mu.
+func (c *Circuit) mark(change breaker.Change, cause string) {
 	c.mu.marked = change.At
 	switch {
 	case change.New == breaker.Closed:
@@ -34,6 +34,7 @@ func (c *Circuit) mark(change breaker.Change) {
 			c.mu.transitions = new(transitions)
 		}
 		c.mu.transitions[change.Old][change.New]++
+		c.remember().addTurn(turn{at: change.At, old: change.Old, new: change.New, cause: cause})
 	}
 }
 

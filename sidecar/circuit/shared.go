@@ -11,6 +11,7 @@ import (
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/sidecar/fleet/record"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
@@ -116,7 +117,7 @@ func (c *Circuit) takeNews() {
 		told.shared, told.version, told.by = true, n.Version, fleet.NameOf(n.By)
 		told.change.At, told.changedAt = c.toHost(n.At), n.ChangedAt
 		told.until, told.threshold = c.toHost(n.Until), sh.r.Machine().Config().Threshold
-		c.mark(told.change)
+		c.mark(told.change, told.cause)
 		c.mu.news = append(c.mu.news, told)
 		c.mu.save.dirty = true
 	}
@@ -148,12 +149,10 @@ func (c *Circuit) allowShared(now int64) (pass breaker.Pass, pending bool) {
 }
 
 // doneShared is Done for a shared circuit. Its caller holds mu.
-func (c *Circuit) doneShared(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool) {
+func (c *Circuit) doneShared(pass breaker.Pass, now int64, o breaker.Outcome, f gates.FailedCall) (pending bool) {
 	r := c.mu.share.r
-	if o == breaker.Failure {
-		c.mu.marked = now
-	}
 	counted := r.Done(c.toFleet(now), pass, o)
+	c.recordFailure(now, o, f, counted)
 	if counted && o == breaker.Failure && c.mu.failures.Add(now) {
 		until, s := c.holdUntil(now), &c.mu.settings
 		r.Do(c.toFleet(now), record.Step{

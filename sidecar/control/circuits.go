@@ -61,6 +61,7 @@ func (c *Control) CircuitShow(req api.GateKeyRequest) (api.CircuitInfo, *wire.Er
 	if !ok {
 		return info, wire.CircuitNotFound(req.Key)
 	}
+	info.LastFailure, info.History = c.opt.Circuits.Past(req.Key)
 	return info, nil
 }
 

@@ -222,9 +222,14 @@ func (g *Service) Stop() int {
 
 // giveBack releases resources, and tells the circuit the outcome and for how long (ns) its
 // destination wants no calls.
-func (g *Service) giveBack(h *resources, o breaker.Outcome, retryAfter, now int64) {
+func (g *Service) giveBack(h *resources, o breaker.Outcome, f gates.FailedCall, retryAfter, now int64) {
 	g.opt.Notify(h.set.Release(&h.grant, now, nil))
-	pending := h.circuit.Done(h.permission, now, o)
+	var pending bool
+	if o == breaker.Failure {
+		pending = h.circuit.Failed(h.permission, now, f, false)
+	} else {
+		pending = h.circuit.Done(h.permission, now, o)
+	}
 	if retryAfter > 0 {
 		pending = h.circuit.RetryAfter(now, now+retryAfter) || pending
 	}
@@ -274,7 +279,8 @@ func (g *Service) Done(r *api.GuardDoneRequest) (api.GuardVerdict, *wire.Error) 
 	}
 	if h.set != nil {
 		g.opt.Metrics.GuardEnded(r.Outcome, 1)
-		g.giveBack(&h, outcome, r.RetryAfterMs*int64(time.Millisecond), now)
+		failed := gates.FailedCall{Caller: r.Caller, Attempt: r.Attempt, Code: r.ErrorCode, Error: r.Error}
+		g.giveBack(&h, outcome, failed, r.RetryAfterMs*int64(time.Millisecond), now)
 		if r.Outcome == api.GuardError {
 			g.reportFailure(r, &verdict)
 		}
@@ -383,7 +389,7 @@ func (g *Service) atTime(now int64, do func()) {
 // release returns the resources of permits that have ended without a done.
 func (g *Service) release(ended []ending, now int64) {
 	for i := range ended {
-		g.giveBack(&ended[i].resources, ended[i].outcome, 0, now)
+		g.giveBack(&ended[i].resources, ended[i].outcome, gates.FailedCall{Error: "the permit has expired"}, 0, now)
 	}
 }
 

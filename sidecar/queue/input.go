@@ -81,6 +81,10 @@ type Failure struct {
 	Confirm  Confirmation // of the outcome
 }
 
+func (f *Failure) failedCall() gates.FailedCall {
+	return gates.FailedCall{ID: f.ID, Attempt: f.Attempts, Code: f.Code, Error: f.Error}
+}
+
 // Verdict says what becomes of a failed attempt.
 type Verdict struct {
 	Failure

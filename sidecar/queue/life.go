@@ -223,7 +223,8 @@ type judging struct {
 func (q *side) fail(seq uint64, s *backlog.Slot, outcome string, f Failure, retryAfter, now int64) {
 	s.Attempts++
 	judged := !q.isDead() && q.m.settings.Judge
-	e := gates.Ending{Outcome: breaker.Failure, Later: judged}
+	f.ID, f.Attempts = s.ID, s.Attempts
+	e := gates.Ending{Outcome: breaker.Failure, Failed: f.failedCall(), Later: judged}
 	if q.isDead() {
 		e = neutral
 	}
@@ -231,7 +232,7 @@ func (q *side) fail(seq uint64, s *backlog.Slot, outcome string, f Failure, retr
 	r := q.record(s, &le, s.Attempts, outcome, now)
 	q.gates.RetryAfter(s.Sub, retryAfter, now)
 	q.countFailure(s.Flow, now)
-	f.Role, f.Seq, f.ID, f.Attempts, f.Key = q.role, seq, s.ID, s.Attempts, q.Name(s.Flow)
+	f.Role, f.Seq, f.Key = q.role, seq, q.Name(s.Flow)
 	if !judged {
 		if !q.isDead() {
 			q.count().Failed++
@@ -265,7 +266,7 @@ func (q *side) onVerdict(v *Verdict, now int64) {
 	delete(q.failing, v.Seq)
 	q.m.journal.failed -= u.bytes
 	s := q.Slots.Get(v.Seq)
-	q.gates.ReturnJudged(s.Sub, u.pass, v.Outcome, now)
+	q.gates.ReturnJudged(s.Sub, u.pass, v.Outcome, v.failedCall(), now)
 	s.State = backlog.Moving
 	q.conclude(s, v, &u.record, now)
 }

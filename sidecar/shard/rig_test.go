@@ -574,6 +574,10 @@ func (c *fakeCircuit) Decided(pass breaker.Pass, now int64, o breaker.Outcome) b
 	return c.Done(pass, now, o)
 }
 
+func (c *fakeCircuit) Failed(pass breaker.Pass, now int64, _ gates.FailedCall, _ bool) bool {
+	return c.Done(pass, now, breaker.Failure)
+}
+
 func (c *fakeCircuit) Done(_ breaker.Pass, _ int64, o breaker.Outcome) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

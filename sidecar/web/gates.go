@@ -186,6 +186,7 @@ func throttlePage(a *ask) (any, error) {
 type circuitData struct {
 	api.CircuitInfo
 	Guard  *api.GuardStatus
+	Band   bandPicture
 	Failed *failedMessage // nil: no waiting message has failed
 }
 
@@ -199,8 +200,8 @@ type failedMessage struct {
 // throttleOfMessage is a throttle key that a message has.
 type throttleOfMessage struct{ Key, Limits string }
 
-// failedMessageOf returns a message with an error among those that wait at a circuit, since a
-// circuit does not keep the errors that it counts.
+// failedMessageOf returns a message with an error among those that wait at a circuit. After
+// a restart it stands for the last failure, which the circuit keeps in memory.
 func failedMessageOf(a *ask, gate string, queues []api.WaitingQueue) (*failedMessage, error) {
 	if len(queues) == 0 {
 		return nil, nil
@@ -249,6 +250,7 @@ func circuitPage(a *ask) (any, error) {
 	if err := a.verb(api.VerbCircuitShow, tail, api.GateKeyRequest{Key: key}, &d.CircuitInfo); err != nil {
 		return nil, err
 	}
+	d.Band = bandOf(d.History, d.State, time.Now())
 	var err error
 	if d.Guard, err = guardOf(a, a.query("key")); err != nil {
 		return d, err

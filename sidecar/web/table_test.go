@@ -34,7 +34,11 @@ func (r *rig) full() {
 		OverrideUntil: at, PausedUntil: at, Waiting: 2, WaitingMessages: 9, WaitingQueues: []api.WaitingQueue{{Queue: hostile, Messages: 9, Flows: 2}},
 		Shared: &api.ThrottleShared{Users: map[string]int64{hostile: 2}, By: hostile},
 	}
-	circuit := api.CircuitInfo{Key: hostile, State: "open", OpenUntil: at, Cause: hostile, OpenedByClient: hostile, Shared: true, OpenedBy: hostile, By: hostile, ChangedAt: at}
+	circuit := api.CircuitInfo{
+		Key: hostile, State: "open", OpenUntil: at, Cause: hostile, OpenedByClient: hostile, Shared: true, OpenedBy: hostile, By: hostile, ChangedAt: at,
+		LastFailure: &api.CircuitFailure{At: at, ID: hostile, ErrorCode: hostile, Error: hostile},
+		History:     &api.CircuitHistory{Since: at, Changes: []api.CircuitChange{{At: at, Old: hostile, New: hostile, Cause: hostile}}, Failures: []api.CircuitFailures{{Minute: hostile, Failures: 1}}},
+	}
 	pauses := api.PauseList{Total: 2, Pauses: []api.PauseInfo{
 		{Kind: "key", Queue: "orders", Name: hostile, Since: at, By: hostile}, {Kind: "queue", Name: hostile, Since: at, Until: at, By: "operator"},
 	}}

@@ -214,6 +214,10 @@ type CircuitInfo struct {
 
 	WaitingQueues []WaitingQueue `json:"waiting_queues,omitempty"` // as in ThrottleInfo
 
+	// Only in the reply to circuit-show, and only if fila has seen them since its start.
+	LastFailure *CircuitFailure `json:"last_failure,omitempty"` // the last one that counted: of an opening for failures, the one that opened it
+	History     *CircuitHistory `json:"history,omitempty"`      // the last hour
+
 	// Of a shared circuit.
 	Shared    bool           `json:"shared,omitempty"`
 	Degraded  bool           `json:"degraded,omitempty"`   // the record cannot be reached, so this fila decides alone
@@ -226,6 +230,37 @@ type CircuitInfo struct {
 	Own             *CircuitLimits `json:"own,omitempty"`
 	LimitsBy        string         `json:"limits_by,omitempty"`         // the other fila
 	LimitsChangedAt string         `json:"limits_changed_at,omitempty"` // RFC 3339, if known
+}
+
+// CircuitFailure is a failed delivery, or a failed call of the guard, that counted at a circuit.
+type CircuitFailure struct {
+	At        string `json:"at"`               // RFC 3339
+	ID        string `json:"id,omitempty"`     // of the message; absent: a call of the guard
+	Caller    string `json:"caller,omitempty"` // of the guard
+	Attempt   uint32 `json:"attempt,omitempty"`
+	ErrorCode string `json:"error_code,omitempty"` // its first 512 bytes
+	Error     string `json:"error,omitempty"`      // its first 512 bytes
+}
+
+// CircuitHistory is the last hour of a circuit.
+type CircuitHistory struct {
+	Since    string            `json:"since"`              // RFC 3339; before it nothing is known
+	Changes  []CircuitChange   `json:"changes,omitempty"`  // of the state, oldest first; the newest 256
+	Failures []CircuitFailures `json:"failures,omitempty"` // the minutes that have some, oldest first
+}
+
+// CircuitChange is a change of the state of a circuit.
+type CircuitChange struct {
+	At    string `json:"at"` // RFC 3339
+	Old   string `json:"old"`
+	New   string `json:"new"`
+	Cause string `json:"cause"` // as in the event circuit-changed
+}
+
+// CircuitFailures is how many failures counted in a minute.
+type CircuitFailures struct {
+	Minute   string `json:"minute"` // RFC 3339; its beginning
+	Failures int64  `json:"failures"`
 }
 
 // CircuitLimits decide when a circuit opens and closes. Filas that share it use the newest.

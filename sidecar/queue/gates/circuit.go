@@ -22,6 +22,14 @@ type Circuits interface {
 	Drop(c Circuit, now int64, pending []Circuit) []Circuit
 }
 
+// FailedCall is a failed delivery, or a failed call of the guard.
+type FailedCall struct {
+	ID          [16]byte // of the message; zero: a call of the guard
+	Caller      string   // of a call of the guard
+	Attempt     uint32
+	Code, Error string
+}
+
 // Circuit is the circuit breaker around one destination that consumers call. Its
 // methods may be called from any goroutine, do not block and notify nobody: if a
 // method reports pending, the caller calls Announce after the step.
@@ -41,6 +49,8 @@ type Circuit interface {
 	Allow(now int64) (pass breaker.Pass, pending bool)
 	// Done returns a permission with the outcome of the delivery.
 	Done(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool)
+	// Failed is Done, or Decided if judged is set, with a failure: it says which call failed.
+	Failed(pass breaker.Pass, now int64, f FailedCall, judged bool) (pending bool)
 	// AwaitVerdict notes that the delivery failed and that the failure is being judged.
 	// Until Decided returns the permission, the circuit admits nothing that it would
 	// not admit if the failure counted.

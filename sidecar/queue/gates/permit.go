@@ -121,9 +121,10 @@ func (g *Gates) Adopt(id ID) *Permits {
 // Ending is how a delivery ended, for its gates.
 type Ending struct {
 	Outcome breaker.Outcome
-	Undo    bool  // nobody received the delivery
-	Later   bool  // the failure is being judged: ReturnJudged tells the circuit
-	Delta   int64 // how much more (thousandths) the message cost than estimated
+	Failed  FailedCall // of a failure
+	Undo    bool       // nobody received the delivery
+	Later   bool       // the failure is being judged: ReturnJudged tells the circuit
+	Delta   int64      // how much more (thousandths) the message cost than estimated
 }
 
 // Return returns the permits of a delivery; nil is none. If the circuit is to be told
@@ -143,6 +144,8 @@ func (g *Gates) Return(p *Permits, id ID, e Ending, now int64) (later breaker.Pa
 	case e.Later:
 		later = pass
 		sub.Circuit.AwaitVerdict(pass, now)
+	case e.Outcome == breaker.Failure:
+		g.Out.Announce(sub.Circuit, sub.Circuit.Failed(pass, now, e.Failed, false))
 	default:
 		g.Out.Announce(sub.Circuit, sub.Circuit.Done(pass, now, e.Outcome))
 	}
@@ -150,10 +153,16 @@ func (g *Gates) Return(p *Permits, id ID, e Ending, now int64) (later breaker.Pa
 	return later
 }
 
-// ReturnJudged returns a permission whose delivery has been judged; 0 is none.
-func (g *Gates) ReturnJudged(id ID, pass breaker.Pass, o breaker.Outcome, now int64) {
-	if pass != 0 {
-		c := g.Subs.At(id).Circuit
+// ReturnJudged returns a permission whose delivery has been judged; 0 is none. f is the call if
+// the outcome is a failure.
+func (g *Gates) ReturnJudged(id ID, pass breaker.Pass, o breaker.Outcome, f FailedCall, now int64) {
+	if pass == 0 {
+		return
+	}
+	c := g.Subs.At(id).Circuit
+	if o == breaker.Failure {
+		g.Out.Announce(c, c.Failed(pass, now, f, true))
+	} else {
 		g.Out.Announce(c, c.Decided(pass, now, o))
 	}
 }

@@ -1,0 +1,92 @@
+package circuit
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
+)
+
+// Past has the failure that opened the circuit, the changes of its state, and the failures of each
+// minute. Failures that do not count change nothing.
+func TestPast(t *testing.T) {
+	r := newRig(t)
+	last, h := r.reg.Past("stripe")
+	require.Nil(t, last)
+	require.Nil(t, h, "it is not known")
+	c := r.use("stripe")
+	last, h = r.reg.Past("stripe")
+	require.Nil(t, last)
+	require.Equal(t, &api.CircuitHistory{Since: wire.Timestamp(r.now.Load())}, h)
+	since := r.now.Load()
+
+	late := r.allow(c)
+	for i := range uint32(10) {
+		f := gates.FailedCall{ID: [16]byte{15: byte(i)}, Attempt: i, Code: "503", Error: strings.Repeat("é", 400)}
+		r.announce(c, c.Failed(r.allow(c), r.now.Load(), f, false))
+	}
+	opened := r.now.Load()
+	r.announce(c, c.Failed(late, r.now.Load(), gates.FailedCall{Error: "of an earlier state"}, false))
+	want := &api.CircuitFailure{
+		At: wire.Timestamp(opened), ID: "00000000-0000-0000-0000-000000000009", Attempt: 9, ErrorCode: "503", Error: strings.Repeat("é", 256),
+	}
+	last, _ = r.reg.Past("stripe")
+	require.Equal(t, want, last)
+	r.pass(5 * time.Minute)
+	probed := r.now.Load()
+	r.announce(c, c.Failed(r.allow(c), r.now.Load(), gates.FailedCall{Caller: "billing", Attempt: 1}, false))
+	last, h = r.reg.Past("stripe")
+	require.Equal(t, &api.CircuitFailure{At: wire.Timestamp(probed), Caller: "billing", Attempt: 1}, last)
+	minute := func(at int64) string { return wire.Timestamp(at - at%int64(time.Minute)) }
+	require.Equal(t, &api.CircuitHistory{
+		Since: wire.Timestamp(since),
+		Changes: []api.CircuitChange{
+			{At: wire.Timestamp(opened), Old: "closed", New: "open", Cause: "failures"},
+			{At: wire.Timestamp(probed), Old: "open", New: "half-open", Cause: "time"},
+			{At: wire.Timestamp(probed), Old: "half-open", New: "open", Cause: "failures"},
+		},
+		Failures: []api.CircuitFailures{{Minute: minute(opened), Failures: 10}, {Minute: minute(probed), Failures: 1}},
+	}, h)
+
+	r.pass(58 * time.Minute)
+	last, h = r.reg.Past("stripe")
+	require.NotNil(t, last)
+	require.Len(t, h.Changes, 2, "an hour is over for the others")
+	require.Equal(t, []api.CircuitFailures{{Minute: minute(probed), Failures: 1}}, h.Failures)
+	r.pass(2 * time.Hour)
+	_, h = r.reg.Past("stripe")
+	require.Empty(t, h.Changes)
+	require.Empty(t, h.Failures)
+	require.Equal(t, wire.Timestamp(r.now.Load()-int64(time.Hour)), h.Since)
+}
+
+// A circuit that changes all the time keeps the newest changes, and a clock that jumps back loses no
+// failure.
+func TestPastIsBounded(t *testing.T) {
+	var p past
+	for i := range int64(3 * maxTurns) {
+		p.addTurn(turn{at: i, new: breaker.Open})
+	}
+	require.Len(t, p.turns, maxTurns)
+	require.EqualValues(t, 3*maxTurns-1, p.turns[maxTurns-1].at)
+	hour := int64(time.Hour)
+	p.addTurn(turn{at: 2 * hour})
+	require.Len(t, p.turns, 1)
+
+	for i := range int64(100) {
+		p.addFailure(2*hour-i*int64(time.Minute), gates.FailedCall{})
+	}
+	require.EqualValues(t, 100, p.failures[p.minute%pastMinutes])
+	p.addFailure(4*hour, gates.FailedCall{})
+	sum := uint32(0)
+	for _, n := range p.failures {
+		sum += n
+	}
+	require.EqualValues(t, 1, sum)
+}
