@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
 

@@ -164,6 +164,24 @@ func TestAllThatWaitAtAGateCount(t *testing.T) {
 	})
 }
 
+// circuit-show names the failure that opened a circuit, judged by rules and hooks as failures are.
+func TestLastFailureOfACircuit(t *testing.T) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
+		h.must(api.VerbQueueCreate, "orders", `{"circuit_header":"dest"}`, nil)
+		h.must(api.VerbConfigSet, "circuit:bank:threshold", `{"value":"1"}`, nil)
+		id := h.enqueue("orders", "x", nats.Header{"dest": {"bank"}})
+		h.consume("orders", 1)
+		h.ack(h.one(), `-NAK {"error":"no money","code":"402"}`)
+		time.Sleep(time.Second)
+		var circuit api.CircuitInfo
+		h.must(api.VerbCircuitShow, "bank", "", &circuit)
+		require.Equal(t, "open", circuit.State)
+		require.Len(t, circuit.History.Changes, 1)
+		require.Equal(t, &api.CircuitFailure{At: circuit.History.Changes[0].At, ID: id, Attempt: 1, ErrorCode: "402", Error: "no money"}, circuit.LastFailure)
+		require.EqualValues(t, 1, circuit.History.Failures[0].Failures)
+	})
+}
+
 // Of many waiting queues, the ones with the most waiting messages are named, over all nodes.
 func TestMostWaiting(t *testing.T) {
 	var list []api.WaitingQueue

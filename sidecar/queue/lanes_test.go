@@ -42,6 +42,11 @@ func TestLanes(t *testing.T) {
 	require.Len(t, r.M.Inspect(queue.Main).Lanes(1, r.Now).Lanes, 1)
 	require.Empty(t, r.M.Inspect(queue.Main).Lanes(0, r.Now).Lanes)
 
+	pauseKey(r, "busy", r.Now+int64(time.Second))
+	v = r.M.Inspect(queue.Main).Lanes(10, r.Now)
+	require.InDeltaSlice(t, []float64{1, 0}, []float64{v.Lanes[0].Share, v.Lanes[1].Share}, 1e-9, "a paused key has no share")
+	pauseKey(r, "busy", 0)
+
 	// The next delivery has waited for 5 s, which is the longest of its key.
 	for range 6 {
 		r.Finished(r.One())

@@ -224,7 +224,8 @@ func (q *side) fail(seq uint64, s *backlog.Slot, outcome string, f Failure, retr
 	s.Attempts++
 	judged := !q.isDead() && q.m.settings.Judge
 	f.ID, f.Attempts = s.ID, s.Attempts
-	e := gates.Ending{Outcome: breaker.Failure, Failed: f.failedCall(), Later: judged}
+	call := f.failedCall()
+	e := gates.Ending{Outcome: breaker.Failure, Failed: &call, Later: judged}
 	if q.isDead() {
 		e = neutral
 	}

@@ -163,7 +163,7 @@ func (r *ring) add(now time.Time, q *api.QueueSummary) (pushed bool) {
 		r.base = is
 	case now.Sub(r.base.at) >= historyStep-pace/2:
 		r.push(fill(r.base.until(&is)))
-		r.heat.add(now, r.base.Waits, is.Waits)
+		r.heat.add(now, r.base.Waits, is.Waits, is.MaxWaitMs/1000)
 		r.base, pushed = is, true
 	}
 	return pushed

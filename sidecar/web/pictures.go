@@ -80,17 +80,20 @@ type heat struct {
 const heatColumns = 60
 
 type heatColumn struct {
-	minute int64 // Unix minutes
-	n      [20]uint32
+	minute  int64 // Unix minutes
+	n       [20]uint32
+	longest float64 // s: the longest wait; 0: not known
 }
 
-// add counts the deliveries between two samples in the minute of the second one.
-func (h *heat) add(now time.Time, before, after []int64) {
+// add counts the deliveries between two samples in the minute of the second one. longest is the
+// longest wait (s) among the deliveries before it.
+func (h *heat) add(now time.Time, before, after []int64, longest float64) {
 	minute := now.Unix() / 60
 	c := &h.columns[minute%heatColumns]
 	if c.minute != minute {
 		*c = heatColumn{minute: minute}
 	}
+	c.longest = max(c.longest, longest)
 	for i, n := range waited(before, after) {
 		c.n[i] += uint32(min(max(n, 0), math.MaxUint32/heatColumns))
 	}
@@ -160,7 +163,7 @@ func heatPictureOf(columns []heatColumn, now time.Time) (p heatPicture) {
 				fmt.Fprintf(&shades[shade], "M%d %dh1v1h-1z", x, len(c.n)-1-j)
 			}
 		}
-		row.Median, row.High = quantile(counts, 0.5, 0)*1000, quantile(counts, 0.99, 0)*1000
+		row.Median, row.High = quantile(counts, 0.5, c.longest)*1000, quantile(counts, 0.99, c.longest)*1000
 		p.Rows = append(p.Rows, row)
 	}
 	for i := range shades {

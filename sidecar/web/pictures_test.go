@@ -73,7 +73,7 @@ func TestHeat(t *testing.T) {
 	for i := range 200 {
 		before := slices.Clone(count)
 		count[i%len(count)] += int64(i)
-		h.add(now.Add(time.Duration(i)*time.Minute), before, count)
+		h.add(now.Add(time.Duration(i)*time.Minute), before, count, 0.0007)
 	}
 	end := now.Add(199 * time.Minute)
 	columns := h.last(end)
@@ -84,6 +84,7 @@ func TestHeat(t *testing.T) {
 	cells := 0
 	for i, r := range p.Rows {
 		require.EqualValues(t, 199-i, r.Deliveries, "the newest first")
+		require.LessOrEqual(t, max(r.Median, r.High), 0.7, "the longest wait that was seen")
 	}
 	for _, shade := range p.Shades {
 		cells += strings.Count(shade, "z")

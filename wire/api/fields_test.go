@@ -37,7 +37,7 @@ func TestFieldsOfReplies(t *testing.T) {
 		reflect.TypeFor[WaitingQueue]():      "queue messages flows",
 		reflect.TypeFor[ThrottleShared]():    "degraded? alone? users? tokens in_window own? by? changed_at?",
 		reflect.TypeFor[ThrottleList]():      "total throttles next?",
-		reflect.TypeFor[CircuitInfo]():       "key state consecutive_failures open_until? cause? opened_by_client? probes threshold cooldown_ms half_open_max_calls half_open_successes source? max_failures failure_window_ms failure_hold_ms waiting waiting_messages? waiting_queues? shared? degraded? probes_by? opened_by? by? changed_at? version? own? limits_by? limits_changed_at?",
+		reflect.TypeFor[CircuitInfo]():       "key state consecutive_failures open_until? cause? opened_by_client? probes threshold cooldown_ms half_open_max_calls half_open_successes source? max_failures failure_window_ms failure_hold_ms waiting waiting_messages? waiting_queues? last_failure? history? shared? degraded? probes_by? opened_by? by? changed_at? version? own? limits_by? limits_changed_at?",
 		reflect.TypeFor[CircuitList]():       "total circuits next?",
 		reflect.TypeFor[PauseInfo]():         "kind queue? name since until? by",
 		reflect.TypeFor[PauseList]():         "total pauses next?",

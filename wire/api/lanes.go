@@ -51,7 +51,7 @@ type LanesReply struct {
 type Lane struct {
 	Key       string        `json:"key"`
 	Weight    float64       `json:"weight"`
-	Share     float64       `json:"share"`   // of the weights of all keys with ready or blocked messages, 0 to 1
+	Share     float64       `json:"share"`   // of the weights of all keys with ready or blocked messages that are not paused, 0 to 1; 0 of a paused key
 	Deficit   float64       `json:"deficit"` // cost that it may be delivered before the turn of the next key; negative: that it has had too much
 	Ready     int64         `json:"ready"`
 	Blocked   int64         `json:"blocked"`

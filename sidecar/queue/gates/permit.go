@@ -121,10 +121,10 @@ func (g *Gates) Adopt(id ID) *Permits {
 // Ending is how a delivery ended, for its gates.
 type Ending struct {
 	Outcome breaker.Outcome
-	Failed  FailedCall // of a failure
-	Undo    bool       // nobody received the delivery
-	Later   bool       // the failure is being judged: ReturnJudged tells the circuit
-	Delta   int64      // how much more (thousandths) the message cost than estimated
+	Failed  *FailedCall // of a failure; else nil
+	Undo    bool        // nobody received the delivery
+	Later   bool        // the failure is being judged: ReturnJudged tells the circuit
+	Delta   int64       // how much more (thousandths) the message cost than estimated
 }
 
 // Return returns the permits of a delivery; nil is none. If the circuit is to be told
@@ -145,7 +145,7 @@ func (g *Gates) Return(p *Permits, id ID, e Ending, now int64) (later breaker.Pa
 		later = pass
 		sub.Circuit.AwaitVerdict(pass, now)
 	case e.Outcome == breaker.Failure:
-		g.Out.Announce(sub.Circuit, sub.Circuit.Failed(pass, now, e.Failed, false))
+		g.Out.Announce(sub.Circuit, sub.Circuit.Failed(pass, now, *e.Failed, false))
 	default:
 		g.Out.Announce(sub.Circuit, sub.Circuit.Done(pass, now, e.Outcome))
 	}

@@ -11,7 +11,7 @@ import (
 type LaneView struct {
 	Key             string
 	Weight, Deficit int64   // thousandths
-	Share           float64 // of the weights of all keys with a backlog, as if it had one
+	Share           float64 // of the weights of all keys with a backlog, as if it had one; 0 of a paused key, which the share of others leaves out
 	Ready, Blocked  int64
 	InFlight        int64
 	At              []BlockedView // what blocks its messages, the largest first
@@ -47,15 +47,19 @@ func (r *Reader) Lanes(most int, now int64) LanesView {
 		if f := drr.Flow(i); n > 0 {
 			info := drr.Info{Weight: r.t.Weight(f)}
 			largest.add(rankedFlow{f, n, info})
-			weights += info.Weight
+			if !r.keyPaused(f, now) {
+				weights += info.Weight
+			}
 			v.Keys++
 		}
 	}
 	served, leases, e := r.served(now), r.flowLeases(), r.evaluator(now)
 	for _, f := range largest.first() {
 		l := LaneView{
-			Key: r.t.Name(f.flow), Weight: f.info.Weight, Share: float64(f.info.Weight) / float64(weights),
-			InFlight: leases[f.flow], Oldest: r.oldestWait(f.flow, now),
+			Key: r.t.Name(f.flow), Weight: f.info.Weight, InFlight: leases[f.flow], Oldest: r.oldestWait(f.flow, now),
+		}
+		if !r.keyPaused(f.flow, now) {
+			l.Share = float64(l.Weight) / float64(weights)
 		}
 		var k KeyView
 		e.flow(f.flow, &k)
@@ -80,11 +84,18 @@ func (r *Reader) Lanes(most int, now int64) LanesView {
 		l := LaneView{Key: s.key, ServedView: s.view(now, &r.monitor.work)}
 		if f, live := r.t.Keys.IDs[s.key]; live {
 			l.Weight, l.InFlight = r.t.Weight(f), leases[f]
-			l.Share = float64(l.Weight) / float64(weights+l.Weight)
+			if !r.keyPaused(f, now) {
+				l.Share = float64(l.Weight) / float64(weights+l.Weight)
+			}
 		}
 		v.Lanes = append(v.Lanes, l)
 	}
 	return v
+}
+
+// keyPaused reports whether the key of a flow is paused, and changes nothing.
+func (r *Reader) keyPaused(f drr.Flow, now int64) bool {
+	return len(r.t.Pauses.Keys) > 0 && r.t.Pauses.Keys[r.t.Name(f)] > now
 }
 
 // backlogs counts the messages of each flow that wait, ready or blocked.
