@@ -126,7 +126,7 @@ var attentionCases = []attentionCase{
 			x.many(1, nil)
 			x.answer(1, "+ACK")
 		},
-		want: api.Finding{Severity: "warning", Queue: "orders", Hook: "on_enqueue", Action: api.FindingAction{Command: "fila hook reset orders", Page: "/queues/orders/hooks"}},
+		want: api.Finding{Severity: "warning", Queue: "orders", Hook: "on_enqueue", Action: api.FindingAction{Command: "fila hook show orders", Page: "/queues/orders/hooks"}},
 		end: func(x *attentionSite) {
 			x.must("fila.admin.queue-update.orders", `{"on_enqueue":"function on_enqueue(msg) return {} end"}`, nil)
 			time.Sleep(3 * time.Minute)

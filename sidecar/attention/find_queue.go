@@ -103,7 +103,7 @@ func failingHooks(v *view, add func(api.Finding)) {
 			if h.LastError != "" {
 				f.Why += " The last error: " + strings.TrimPrefix(firstLine(h.LastError), "error: ")
 			}
-			f.Action = api.FindingAction{Text: "Mend the script, then close its circuit.", Command: command("hook", "reset", q.Name), Page: queuePage(q.Name, "/hooks")}
+			f.Action = api.FindingAction{Text: "Mend the script or roll it back. A new script closes the circuit.", Command: command("hook", "show", q.Name), Page: queuePage(q.Name, "/hooks")}
 			add(f)
 		}
 	}
