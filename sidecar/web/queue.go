@@ -33,6 +33,9 @@ type queueData struct {
 // IsDLQ is for templates.
 func (d queueData) IsDLQ() bool { return d.Source != "" }
 
+// Served reports whether consumers have had messages since the process started.
+func (d queueData) Served() bool { return d.Counters["delivered"] > 0 }
+
 type counter struct {
 	Name string
 	N    int64
