@@ -221,6 +221,14 @@ func (c *Circuit) awaitsVerdicts() bool {
 	return m.State() == breaker.HalfOpen
 }
 
+// cause returns the cause of the opening, empty if the circuit is closed. Its caller holds mu.
+func (c *Circuit) cause() string {
+	if c.mu.share != nil {
+		return c.mu.share.r.Cause()
+	}
+	return c.mu.cause
+}
+
 // failuresInRow returns the consecutive failures known here. Its caller holds mu.
 func (c *Circuit) failuresInRow() int {
 	if c.mu.share != nil {
@@ -254,14 +262,18 @@ func (c *Circuit) done(pass breaker.Pass, now int64, o breaker.Outcome, f gates.
 	return c.pending()
 }
 
-// recordFailure notes when the circuit failed last and, of a failure that counts, its call. Its
-// caller holds mu.
+// recordFailure records a failure. A late one, which no longer counts, is not the last failure of a
+// circuit that others have opened. It is if a Retry-After has: that comes with a failure and ends
+// the state in which the failure would count. Its caller holds mu.
 func (c *Circuit) recordFailure(now int64, o breaker.Outcome, f gates.FailedCall, counted bool) {
 	if o != breaker.Failure {
 		return
 	}
-	if c.mu.marked = now; counted {
-		c.remember().addFailure(now, f)
+	c.mu.marked = now
+	p := c.remember()
+	p.addFailure(now)
+	if cause := c.cause(); counted || cause != causeFailures && cause != causeMaxFailures {
+		p.setLast(now, f)
 	}
 }
 

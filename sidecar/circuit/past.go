@@ -45,13 +45,16 @@ func (p *past) addTurn(t turn) {
 	p.turns = append(slices.Delete(p.turns, 0, n), t)
 }
 
-func (p *past) addFailure(now int64, f gates.FailedCall) {
+func (p *past) addFailure(now int64) {
 	minute := now / int64(time.Minute)
 	for m := max(p.minute+1, minute-pastMinutes+1); m <= minute; m++ {
 		p.failures[m%pastMinutes] = 0
 	}
 	p.minute = max(p.minute, minute) // also if the clock has jumped back
 	p.failures[p.minute%pastMinutes]++
+}
+
+func (p *past) setLast(now int64, f gates.FailedCall) {
 	f.Error, f.Code = cutText(f.Error), cutText(f.Code)
 	p.last, p.lastAt = f, now
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Past has the failure that opened the circuit, the changes of its state, and the failures of each
-// minute. Failures that do not count change nothing.
+// minute, late ones too.
 func TestPast(t *testing.T) {
 	r := newRig(t)
 	last, h := r.reg.Past("stripe")
@@ -51,7 +51,7 @@ func TestPast(t *testing.T) {
 			{At: wire.Timestamp(probed), Old: "open", New: "half-open", Cause: "time"},
 			{At: wire.Timestamp(probed), Old: "half-open", New: "open", Cause: "failures"},
 		},
-		Failures: []api.CircuitFailures{{Minute: minute(opened), Failures: 10}, {Minute: minute(probed), Failures: 1}},
+		Failures: []api.CircuitFailures{{Minute: minute(opened), Failures: 11}, {Minute: minute(probed), Failures: 1}},
 	}, h)
 
 	r.pass(58 * time.Minute)
@@ -64,6 +64,20 @@ func TestPast(t *testing.T) {
 	require.Empty(t, h.Changes)
 	require.Empty(t, h.Failures)
 	require.Equal(t, wire.Timestamp(r.now.Load()-int64(time.Hour)), h.Since)
+}
+
+// The failure that comes with a Retry-After is the last one, although it is judged when the circuit is
+// open already.
+func TestLastFailureWithRetryAfter(t *testing.T) {
+	r := newRig(t)
+	c := r.use("stripe")
+	pass := r.allow(c)
+	c.AwaitVerdict(pass, r.now.Load())
+	r.retryAfter(c, r.now.Load()+30*second)
+	r.announce(c, c.Failed(pass, r.now.Load(), gates.FailedCall{Attempt: 1, Code: "429"}, true))
+	last, h := r.reg.Past("stripe")
+	require.Equal(t, &api.CircuitFailure{At: wire.Timestamp(r.now.Load()), Attempt: 1, ErrorCode: "429"}, last)
+	require.EqualValues(t, 1, h.Failures[0].Failures)
 }
 
 // A circuit that changes all the time keeps the newest changes, and a clock that jumps back loses no
@@ -80,10 +94,10 @@ func TestPastIsBounded(t *testing.T) {
 	require.Len(t, p.turns, 1)
 
 	for i := range int64(100) {
-		p.addFailure(2*hour-i*int64(time.Minute), gates.FailedCall{})
+		p.addFailure(2*hour - i*int64(time.Minute))
 	}
 	require.EqualValues(t, 100, p.failures[p.minute%pastMinutes])
-	p.addFailure(4*hour, gates.FailedCall{})
+	p.addFailure(4 * hour)
 	sum := uint32(0)
 	for _, n := range p.failures {
 		sum += n

@@ -215,7 +215,7 @@ type CircuitInfo struct {
 	WaitingQueues []WaitingQueue `json:"waiting_queues,omitempty"` // as in ThrottleInfo
 
 	// Only in the reply to circuit-show, and only if fila has seen them since its start.
-	LastFailure *CircuitFailure `json:"last_failure,omitempty"` // the last one that counted: of an opening for failures, the one that opened it
+	LastFailure *CircuitFailure `json:"last_failure,omitempty"` // of an opening for failures or a Retry-After, the one that opened it
 	History     *CircuitHistory `json:"history,omitempty"`      // the last hour
 
 	// Of a shared circuit.
@@ -232,7 +232,7 @@ type CircuitInfo struct {
 	LimitsChangedAt string         `json:"limits_changed_at,omitempty"` // RFC 3339, if known
 }
 
-// CircuitFailure is a failed delivery, or a failed call of the guard, that counted at a circuit.
+// CircuitFailure is a failed delivery, or a failed call of the guard, behind a circuit.
 type CircuitFailure struct {
 	At        string `json:"at"`               // RFC 3339
 	ID        string `json:"id,omitempty"`     // of the message; absent: a call of the guard
@@ -257,7 +257,7 @@ type CircuitChange struct {
 	Cause string `json:"cause"` // as in the event circuit-changed
 }
 
-// CircuitFailures is how many failures counted in a minute.
+// CircuitFailures is how many deliveries and calls failed in a minute, also after the circuit had opened.
 type CircuitFailures struct {
 	Minute   string `json:"minute"` // RFC 3339; its beginning
 	Failures int64  `json:"failures"`
