@@ -147,7 +147,7 @@ func Plural(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
-	return fmt.Sprintf("%d %ss", n, thing)
+	return Grouped(n) + " " + thing + "s"
 }
 
 // HeaderReserved refuses a header that consumers would not get; allowed names the reserved

@@ -55,7 +55,7 @@ func TestParseMs(t *testing.T) {
 
 func TestFormatMs(t *testing.T) {
 	for in, want := range map[int64]string{
-		0: "0s", 5: "5ms", 1_500: "1.5s", 30_000: "30s", 90_000: "1m30s", 120_000: "2m", 3_600_000: "1h", 5_400_000: "1h30m0s",
+		0: "0s", 5: "5ms", 1_500: "1.5s", 30_000: "30s", 90_000: "1m30s", 120_000: "2m", 3_600_000: "1h", 5_400_000: "1h30m", 3_661_000: "1h1m1s",
 	} {
 		require.Equal(t, want, wire.FormatMs(in))
 		back, err := ParseMs(want)

@@ -282,8 +282,8 @@ func (g *gateStates) queue(name string, v *inspect.StateView) api.ExplainQueue {
 	case e.Ready > 0 && e.Consumers == 0:
 		e.Reason = sentences(blocked, wire.Plural(e.Ready, "message")+are(e.Ready)+"ready, but no consumer is registered.")
 	case e.Ready > 0 && e.Credit == 0:
-		e.Reason = sentences(blocked, fmt.Sprintf("%s%sready and %s for the consumers, which have %d in flight and no room for more.",
-			wire.Plural(e.Ready, "message"), are(e.Ready), verb(e.Ready, "wait"), e.InFlight))
+		e.Reason = sentences(blocked, fmt.Sprintf("%s%sready and %s for the consumers, which have %s in flight and no room for more.",
+			wire.Plural(e.Ready, "message"), are(e.Ready), verb(e.Ready, "wait"), wire.Grouped(e.InFlight)))
 	case blocked != "":
 		e.Reason = blocked
 	case e.Delayed > 0 && e.InFlight == 0 && e.Ready == 0:
@@ -304,7 +304,7 @@ func blockedText(blocked int64, by []api.BlockedCount) string {
 	if top.Messages == blocked {
 		return fmt.Sprintf("%s%sblocked by %s.", wire.Plural(blocked, "message"), are(blocked), gateText(&top.GateState))
 	}
-	return fmt.Sprintf("%s%sblocked by gates, %d of them by %s.", wire.Plural(blocked, "message"), are(blocked), top.Messages, gateText(&top.GateState))
+	return fmt.Sprintf("%s%sblocked by gates, %s of them by %s.", wire.Plural(blocked, "message"), are(blocked), wire.Grouped(top.Messages), gateText(&top.GateState))
 }
 
 func sentences(all ...string) string {
@@ -315,7 +315,7 @@ func delayedText(n int64) string {
 	if n == 1 {
 		return "1 message waits for its time."
 	}
-	return fmt.Sprintf("%d messages wait for their time.", n)
+	return wire.Plural(n, "message") + " wait for their time."
 }
 
 func movingText(n int64) string {

@@ -197,7 +197,7 @@ func TestExplainMessage(t *testing.T) {
 			view: inspect.MessageView{Ahead: explainWalk, Cost: 1000, Share: 1},
 			want: api.ExplainMessage{
 				State: "blocked", Ahead: explainWalk, Gates: []api.GateState{rateGate}, BlockedBy: &rateGate,
-				Reason: "100000 messages of the same key and gates are in front of it; the first of them is blocked by " +
+				Reason: "100,000 messages of the same key and gates are in front of it; the first of them is blocked by " +
 					"throttle:stripe (rate), 0.1/s, bursts of 2 [operator]; it may admit messages at " + at(10) + ".",
 			},
 		},

@@ -21,7 +21,7 @@ const (
 func diskLow(v *view, add func(api.Finding)) {
 	if v.Disk != nil && v.Disk.Low {
 		add(api.Finding{
-			Node: v.Node, Why: fmt.Sprintf("%d MiB are free on the disk of the store.", v.Disk.Free>>20),
+			Node: v.Node, Why: fmt.Sprintf("%s MiB are free on the disk of the store.", wire.Grouped(v.Disk.Free>>20)),
 			Action: api.FindingAction{Text: "Free space beside the store: old backups, logs.", Command: command("queue", "list"), Page: "/queues"},
 		})
 	}
@@ -40,7 +40,7 @@ func nearLimits(v *view, add func(api.Finding)) {
 	for _, l := range v.Limits {
 		if l.Max > 0 && l.Used*5 > l.Max*4 {
 			add(api.Finding{
-				Node: v.Node, Gate: "limits." + l.Name, Why: fmt.Sprintf("%d of %d of limits.%s are used.", l.Used, l.Max, l.Name),
+				Node: v.Node, Gate: "limits." + l.Name, Why: fmt.Sprintf("%s of %s of limits.%s are used.", wire.Grouped(l.Used), wire.Grouped(l.Max), l.Name),
 				Action: api.FindingAction{Text: "Find out which clients make these names, or raise the limit and restart.", Command: command("config", "list"), Page: "/settings"},
 			})
 		}
@@ -190,7 +190,7 @@ func laggingStandbys(v *view, add func(api.Finding)) {
 			if b.BehindMs <= lagMs && b.Error == "" {
 				continue
 			}
-			shard, why := s.Shard, fmt.Sprintf("The copy of shard %d at node %s is %s behind.", s.Shard, b.Node, waited(time.Duration(b.BehindMs)*time.Millisecond))
+			shard, why := s.Shard, fmt.Sprintf("The copy of shard %d at node %s is %s behind.", s.Shard, b.Node, wire.Span(time.Duration(b.BehindMs)*time.Millisecond))
 			if b.Error != "" {
 				why = fmt.Sprintf("Node %s cannot follow the log of shard %d: %s.", b.Node, s.Shard, b.Error)
 			}

@@ -55,14 +55,6 @@ func command(words ...string) string {
 	return "fila " + strings.Join(words, " ")
 }
 
-// waited formats a duration, from ten seconds on without fractions.
-func waited(d time.Duration) string {
-	if d >= 10*time.Second {
-		d = d.Round(time.Second)
-	}
-	return d.String()
-}
-
 func needsQuote(r rune) bool {
 	plain := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:/@%+,=", r)
 	return !plain
@@ -186,7 +178,7 @@ func noisyTenants(v *view, add func(api.Finding)) {
 		add(api.Finding{
 			Queue: q.Name, Messages: d.QuietPending, Tenants: max(q.Tenants-d.NoisyFlows, 0),
 			Why: why + "; meanwhile " + names(q.Noise.Waiting, len(q.Noise.Waiting), func(w api.WaitingFlow) string {
-				return w.Key + " has waited for " + waited(time.Duration(w.WaitMs)*time.Millisecond)
+				return w.Key + " has waited for " + wire.Span(time.Duration(w.WaitMs)*time.Millisecond)
 			}) + ".",
 			Action: api.FindingAction{Text: "Limit the concurrency of its messages with a throttle key, or add consumers.", Command: command("noisy", q.Name), Page: queuePage(q.Name, "/tenants")},
 		})
@@ -221,7 +213,7 @@ func oldMessages(v *view, add func(api.Finding)) {
 		if age < oldAge && !rises {
 			continue
 		}
-		why := "The oldest message is " + waited(age) + " old."
+		why := "The oldest message is " + wire.Span(age) + " old."
 		if rises {
 			why += " It gets older: the consumers do not keep up, or do not get to it."
 		}
@@ -238,7 +230,7 @@ func expiringLeases(v *view, add func(api.Finding)) {
 		expired, delivered := rise(before.expired, v.now[i].expired), rise(before.delivered, v.now[i].delivered)
 		if expired > expiredLeases && expired*expiredPart > delivered {
 			add(api.Finding{
-				Queue: q.Name, Messages: expired, Why: fmt.Sprintf("%d of %d deliveries of the last five minutes ended with an expired lease: consumers die, hang or work for longer than visibility_timeout_ms.", expired, max(delivered, expired)),
+				Queue: q.Name, Messages: expired, Why: fmt.Sprintf("%s of %s deliveries of the last five minutes ended with an expired lease: consumers die, hang or work for longer than visibility_timeout_ms.", wire.Grouped(expired), wire.Grouped(max(delivered, expired))),
 				Action: api.FindingAction{Text: "Look whether the consumers are alive; let them extend leases, or raise visibility_timeout_ms.", Command: command("queue", "inspect", q.Name), Page: queuePage(q.Name, "")},
 			})
 		}
@@ -283,7 +275,7 @@ func heldByLimits(v *view, add func(api.Finding)) {
 			if !ok || !slices.Contains(kinds, b.Kind) || b.Wait < heldAfter {
 				continue
 			}
-			why := fmt.Sprintf("%s admits %s. The first message has waited for %s.", b.Gate, b.Limits, waited(b.Wait))
+			why := fmt.Sprintf("%s admits %s. The first message has waited for %s.", b.Gate, b.Limits, wire.Span(b.Wait))
 			action := "Raise the limit if what it protects can take more."
 			if strings.Contains(b.SetBy, api.SetByOperator) {
 				why += " An operator set this limit at run time."

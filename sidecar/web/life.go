@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
 
@@ -58,7 +59,7 @@ func lifeOf(enqueued, dead string, history []api.AttemptInfo, now time.Time) (l 
 	if l.End == "dead" {
 		l.add("dead", end.UnixNano(), 0, "became a dead letter")
 	}
-	l.Whole = span(all)
+	l.Whole = wire.Span(all)
 	l.scale(from.UnixNano(), int64(all))
 	return l
 }

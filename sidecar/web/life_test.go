@@ -22,7 +22,7 @@ func TestLife(t *testing.T) {
 	}
 	l := lifeOf(at(0), at(100), history, from.Add(time.Hour))
 	require.Equal(t, "dead", l.End)
-	require.Equal(t, span(100*time.Second), l.Whole)
+	require.Equal(t, wire.Span(100*time.Second), l.Whole)
 	var got []string
 	for _, p := range l.Parts {
 		got = append(got, p.Kind+" "+p.X+" "+p.W)

@@ -135,7 +135,7 @@ func funcs(base string) template.FuncMap {
 		"short":    short,
 		"list":     func(all ...string) []string { return all },
 		"int64":    func(n int) int64 { return int64(n) },
-		"json":     jsonText,
+		"filter":   filterFields,
 		"left":     leftText,
 		"ended":    ended,
 		"then":     then,
@@ -207,9 +207,9 @@ func relative(d time.Duration) string {
 	case d.Abs() < time.Second:
 		return "now"
 	case d < 0:
-		return "in " + span((-d).Round(time.Second))
+		return "in " + wire.Span((-d).Round(time.Second))
 	}
-	return span(d.Truncate(time.Second)) + " ago"
+	return wire.Span(d.Truncate(time.Second)) + " ago"
 }
 
 // tone returns the colour of a state: good, warn, bad, or "" for one without a judgement.
@@ -267,18 +267,11 @@ func dict(pairs ...any) (map[string]any, error) {
 
 // grouped prints an integer, or the one that n points to, in groups of three digits.
 func grouped(n any) string {
-	if v := reflect.ValueOf(n); v.Kind() == reflect.Pointer {
-		n = v.Elem().Interface()
+	v := reflect.Indirect(reflect.ValueOf(n))
+	if v.CanUint() {
+		return wire.Grouped(int64(v.Uint()))
 	}
-	text := fmt.Sprint(n)
-	sign := ""
-	if strings.HasPrefix(text, "-") {
-		sign, text = "-", text[1:]
-	}
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return sign + text
+	return wire.Grouped(v.Int())
 }
 
 // howMany prints a number with a noun whose plural ends in s.
@@ -299,27 +292,6 @@ func rateText(r float32) string {
 		return strconv.FormatFloat(float64(r), 'f', 1, 32)
 	}
 	return grouped(int64(math.Round(float64(r))))
-}
-
-// span prints a duration in one or two units.
-func span(d time.Duration) string {
-	switch {
-	case d <= 0:
-		return "0"
-	case d < time.Second:
-		return strconv.FormatInt(max(d.Milliseconds(), 1), 10) + " ms"
-	case d < 10*time.Second && d%time.Second != 0:
-		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
-	case d < 2*time.Minute:
-		return strconv.Itoa(int(d.Seconds())) + " s"
-	case d < time.Hour:
-		return strconv.Itoa(int(d.Minutes())) + " min"
-	case d < 48*time.Hour && int(d.Minutes())%60 == 0:
-		return strconv.Itoa(int(d.Hours())) + " h"
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
-	}
-	return strconv.Itoa(int(d.Hours()/24)) + " days"
 }
 
 func bytesText(n int64) string {

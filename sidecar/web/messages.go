@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -376,17 +377,47 @@ func messageOf(form url.Values) api.MessageRequest {
 
 func backToMessages(form url.Values) string { return messagesPath("", form.Get("queue"), filterForm{}) }
 
-// jsonText returns a value as JSON, as in requests.
-func jsonText(v any) string {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return err.Error()
+// filterFields lists the conditions of a filter, none for one that selects all messages.
+func filterFields(f *api.Filter) (list []field) {
+	if f == nil {
+		return nil
 	}
-	return string(text)
+	for _, key := range f.Keys {
+		list = append(list, field{"key", key})
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Header)) {
+		list = append(list, field{"header", name + "=" + f.Header[name]})
+	}
+	if n := len(f.IDs); n == 1 {
+		list = append(list, field{"message", f.IDs[0]})
+	} else if n > 1 {
+		list = append(list, field{"selected", howMany(n, "message")})
+	}
+	if f.AttemptsMin > 0 {
+		list = append(list, field{"attempts", grouped(f.AttemptsMin) + " or more"})
+	}
+	for _, one := range []field{
+		{"state", f.State},
+		{"enqueued after", f.EnqueuedAfter},
+		{"enqueued before", f.EnqueuedBefore},
+		{"consumer", f.Consumer},
+		{"gate", f.Gate},
+		{"error code", f.ErrorCode},
+		{"error contains", f.ErrorContains},
+		{"error group", f.ErrorGroup},
+		{"reason", f.Reason},
+		{"died after", f.DiedAfter},
+		{"died before", f.DiedBefore},
+	} {
+		if one.Value != "" {
+			list = append(list, one)
+		}
+	}
+	return list
 }
 
 // spanMs prints milliseconds.
-func spanMs(ms int64) string { return span(time.Duration(ms) * time.Millisecond) }
+func spanMs(ms int64) string { return wire.Span(time.Duration(ms) * time.Millisecond) }
 
 // piece is a part of a sentence: a text, or a time.
 type piece struct{ Text, Time string }

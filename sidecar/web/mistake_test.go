@@ -46,6 +46,17 @@ func TestARefusedFormIsShownAgain(t *testing.T) {
 	body = rec.Body.String()
 	require.Contains(t, body, `id="key-for" name="for" value="soon"`)
 	require.Contains(t, body, `id="pause-for" name="for" value=""`)
+	require.Contains(t, body, `id="key-pause" class="menu panel refused"`, "the menu is open without script")
+	require.Contains(t, body, `id="pause" class="menu panel"`)
+}
+
+// TestFilterFields: a filter as its conditions.
+func TestFilterFields(t *testing.T) {
+	require.Empty(t, filterFields(nil))
+	require.Empty(t, filterFields(&api.Filter{All: true}))
+	require.Equal(t, []field{{"message", "a"}}, filterFields(&api.Filter{IDs: []string{"a"}}))
+	require.Equal(t, []field{{"key", "acme"}, {"header", "a=1"}, {"header", "b=2"}, {"selected", "2 messages"}, {"attempts", "3 or more"}, {"error code", "500"}},
+		filterFields(&api.Filter{Keys: []string{"acme"}, Header: map[string]string{"b": "2", "a": "1"}, IDs: []string{"a", "b"}, AttemptsMin: 3, ErrorCode: "500"}))
 }
 
 // TestNothingSelected: the form of the messages is shown again.
@@ -93,6 +104,7 @@ func TestFirstSteps(t *testing.T) {
 	require.Equal(t, &firstSteps{"mails", true, true, false}, firstStepsOf(queue(1, 0, 0)))
 	require.Equal(t, &firstSteps{"mails", true, true, true}, firstStepsOf(queue(0, 0, 1)))
 	require.Nil(t, firstStepsOf(queue(5, 1, 0)), "the fila is in use")
+	require.Nil(t, firstStepsOf(queue(40_000, 0, 0)))
 	require.Nil(t, firstStepsOf([]api.QueueSummary{{Name: "mails"}, {Name: "mails.dlq", Pending: 40_000}}))
 	require.Nil(t, firstStepsOf([]api.QueueSummary{{Name: "a"}, {Name: "b"}}))
 }

@@ -33,7 +33,11 @@ type firstSteps struct {
 	Created, Published, Consumed bool
 }
 
-// firstStepsOf returns the first steps while there is at most one queue and no delivery has ended.
+// firstDepth is how many messages the queue may have while the first steps are shown.
+const firstDepth = 10
+
+// firstStepsOf returns the first steps while there is at most one queue with at most firstDepth
+// messages, and no delivery has ended.
 func firstStepsOf(queues []api.QueueSummary) *firstSteps {
 	f := firstSteps{Queue: "orders"}
 	for i := range queues {
@@ -48,7 +52,7 @@ func firstStepsOf(queues []api.QueueSummary) *firstSteps {
 		if q.Detail != nil {
 			d = *q.Detail
 		}
-		if f.Created || d.Acked+d.Failed+d.DeadLettered > 0 {
+		if f.Created || depthOf(q) > firstDepth || d.Acked+d.Failed+d.DeadLettered > 0 {
 			return nil
 		}
 		f = firstSteps{q.Name, true, depthOf(q) > 0 || d.Enqueued > 0, q.InFlight > 0}

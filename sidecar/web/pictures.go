@@ -174,7 +174,7 @@ func heatPictureOf(columns []heatColumn, now time.Time) (p heatPicture) {
 		switch bound {
 		case .001, .01, .1, 1, 10, 60, 900:
 			p.Bounds = append(p.Bounds, heatBound{
-				Y: fmt.Sprintf("%.2f%%", 100*float64(len(api.WaitBounds)-i)/float64(len(api.WaitBounds)+1)), Text: span(time.Duration(bound * 1e9)),
+				Y: fmt.Sprintf("%.2f%%", 100*float64(len(api.WaitBounds)-i)/float64(len(api.WaitBounds)+1)), Text: wire.Span(time.Duration(bound * 1e9)),
 			})
 		}
 	}

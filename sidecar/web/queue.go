@@ -36,6 +36,14 @@ func (d queueData) IsDLQ() bool { return d.Source != "" }
 // Served reports whether consumers have had messages since the process started.
 func (d queueData) Served() bool { return d.Counters["delivered"] > 0 }
 
+// explaining are the conditions that say what the sentence of explain says.
+var explaining = []string{"no-consumers", "circuit-open", "safety-limit", "held-by-limit", "paused"}
+
+// Explained reports whether a finding says why messages wait.
+func (d queueData) Explained() bool {
+	return slices.ContainsFunc(d.Attention.Findings, func(f api.Finding) bool { return slices.Contains(explaining, f.Condition) })
+}
+
 type counter struct {
 	Name string
 	N    int64

@@ -317,8 +317,8 @@ func TestTexts(t *testing.T) {
 	require.Equal(t, "9,223,372,036,854,775,807", grouped(int64(9223372036854775807)))
 	require.Equal(t, "-1,000", grouped(-1000))
 	require.Equal(t, "999", grouped(999))
-	require.Equal(t, "1.5 s", span(1500*time.Millisecond))
-	require.Equal(t, "3 h 5 min", span(185*time.Minute))
+	require.Equal(t, "1.5 s", wire.Span(1500*time.Millisecond))
+	require.Equal(t, "3 h 5 min", wire.Span(185*time.Minute))
 	require.Equal(t, "1.5 KiB", bytesText(1536))
 	require.Equal(t, "ab…", short(3, "abcd"))
 }

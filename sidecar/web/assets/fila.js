@@ -58,7 +58,11 @@
     const said = document.querySelector('.zone');
     if (said) said.textContent = mode === 'utc' ? 'Times are UTC.' : 'Times are of ' + zone + '.';
   }
-  choice?.addEventListener('change', () => { kept('fila-times', choice.value); localise(); });
+  choice?.addEventListener('change', () => {
+    kept('fila-times', choice.value);
+    localise();
+    for (const { plot } of charts.values()) plot.redraw(false, true);
+  });
   setInterval(() => { if (!document.hidden) localise(); }, 1000);
 
   // Copying: <button class="copy" data-copy="text">.
@@ -193,7 +197,7 @@
     at.querySelector?.('input:not([type=hidden]), select, textarea, button')?.focus();
   }
   addEventListener('hashchange', reveal);
-  const wrong = document.querySelector('[aria-invalid]');
+  const wrong = document.querySelector('[aria-invalid]') || document.querySelector('.menu.refused input:not([type=hidden]), .menu.refused select');
   unfold(wrong);
   wrong?.focus();
 
@@ -201,6 +205,15 @@
   // <div class="chart" data-points="id">, and there <data id="id" value="JSON">: names,
   // times and values.
   const charts = new Map();
+
+  // hours prints the times of an axis, with seconds if its marks are less than a minute apart.
+  function hours(_, marks, axis, space, step) {
+    const print = new Intl.DateTimeFormat(undefined, {
+      hour: '2-digit', minute: '2-digit', second: step < 60 ? '2-digit' : undefined, hourCycle: 'h23',
+      timeZone: choice?.value === 'utc' ? 'UTC' : zone,
+    });
+    return marks.map(at => print.format(at * 1000));
+  }
 
   function draw() {
     for (const box of document.querySelectorAll('.chart[data-points]')) {
@@ -221,20 +234,22 @@
       const ink = getComputedStyle(document.body).color;
       const probe = document.createElement('i');
       box.append(probe);
-      const strokes = ['--s1', '--bad', '--s2', '--s3', '--s4'].map(name => {
-        probe.style.color = colour(name);
+      let next = 0; // only failures are red
+      const strokes = names.map(label => {
+        probe.style.color = colour(label === 'failed' ? '--bad' : '--s' + (next++ % 4 + 1));
         return getComputedStyle(probe).color;
       });
       probe.remove();
       const unit = box.dataset.unit || '';
       const value = (_, v) => v == null ? '' : +v.toPrecision(3) + unit;
-      const figures = (_, all) => all.map(v => +v.toPrecision(3) + unit);
+      const three = new Intl.NumberFormat('en', { maximumSignificantDigits: 3 });
+      const figures = (_, all) => all.map(v => three.format(v) + unit);
       const faint = { stroke: 'rgba(128,128,128,.18)', width: 1 };
       const axis = { stroke: ink, font: '12px ' + getComputedStyle(document.body).fontFamily, grid: faint, ticks: faint };
       const plot = new uPlot({
         width: Math.max(box.clientWidth, 280), height: 200,
-        series: [{}, ...names.map((label, i) => ({ label, stroke: strokes[i % strokes.length], width: 1.5, value, dash: i ? [6, 3] : [] }))],
-        axes: [axis, { ...axis, size: 70, values: figures }],
+        series: [{}, ...names.map((label, i) => ({ label, stroke: strokes[i], width: 1.5, value, dash: i ? [6, 3] : [] }))],
+        axes: [{ ...axis, space: 80, values: hours }, { ...axis, size: 70, values: figures }],
         legend: { live: false },
         scales: { y: { range: (_, lo, hi) => [0, hi > 0 ? hi * 1.1 : 1] } },
       }, rows, box);

@@ -47,7 +47,7 @@ func TestQueue(t *testing.T) {
 		f.publish("orders", "x", tenant("acme"))
 	}
 	f.publish("orders", "x", tenant("globex"))
-	b.visit("/queues/orders", "no consumer is registered")
+	b.visit("/queues/orders", "No consumer is registered")
 
 	b.menu("pause")
 	b.fill("#pause-for", "soon")
@@ -59,7 +59,7 @@ func TestQueue(t *testing.T) {
 	b.sound("queue-refused")
 	b.fill("#pause-for", "1h")
 	b.sends("#pause-for", "Paused: queue orders.")
-	b.shows(".warning", "paused")
+	b.shows(".finding", "A pause is in force")
 	b.does("Resume", "Resumed: queue orders.")
 	b.visit("/queues/orders/tenants", "globex")
 	b.menu("key-weight")
