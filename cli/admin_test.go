@@ -64,7 +64,7 @@ func TestPlainOutputs(t *testing.T) {
 func TestUnknownQueue(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.queue-list", api.QueueList{Total: 3, Queues: []api.QueueSummary{{Name: "mail"}, {Name: "orders"}, {Name: "orders.dlq"}}})
-	for _, subject := range []string{"fila.admin.*.ordres", "fila.admin.*.ordres.dlq", "fila.admin.explain", "fila.admin.pause", "fila.admin.resume", "fila.admin.message-show", "fila.admin.message-delete", "fila.admin.message-run-now", "fila.admin.job-create.redrive.*", "fila.admin.job-create.redrive.*.dlq", "fila.admin.job-list", "fila.admin.schedule-list"} {
+	for _, subject := range []string{"fila.admin.*.ordres", "fila.admin.*.ordres.dlq", "fila.admin.explain", "fila.admin.pause", "fila.admin.resume", "fila.admin.message-show", "fila.admin.message-delete", "fila.admin.message-run-now", "fila.admin.job-create.redrive.*", "fila.admin.job-create.redrive.*.dlq", "fila.admin.job-list", "fila.admin.schedule-list", "fila.admin.attention"} {
 		f.Answer(subject, wire.QueueNotFound("ordres"))
 	}
 	more := map[string][]string{ // what these need, too
@@ -72,6 +72,8 @@ func TestUnknownQueue(t *testing.T) {
 		"fila publish":      {"text"},
 		"fila job create":   {"--all"},
 	}
+	script := filepath.Join(t.TempDir(), "hook.lua")
+	require.NoError(t, os.WriteFile(script, []byte("function on_enqueue(msg) return {} end"), 0o600))
 	seen := 0
 	ask := func(cmd *cobra.Command, meant string, args ...string) {
 		seen++
@@ -91,6 +93,8 @@ func TestUnknownQueue(t *testing.T) {
 				required, meant = append(required, "ordres"), "orders"
 			case placeholder == "QUEUE.dlq":
 				required, meant = append(required, "ordres.dlq"), "orders.dlq"
+			case placeholder == "FILE":
+				required = append(required, script)
 			case placeholder == "OP":
 				required = append(required, "redrive")
 			case !strings.HasPrefix(placeholder, "["):

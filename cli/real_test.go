@@ -72,9 +72,9 @@ func TestCommandsWithARealFila(t *testing.T) {
 
 	require.Len(t, strings.Split(strings.TrimSpace(must(t, "", "consume", "orders", "--count", "201")), "\n"), 201)
 	must(t, "", "consume", "orders", "--timeout", "300ms")
-	require.Regexp(t, `throttle:stripe \(rate\), opens in .*  b\n`, must(t, "", "peek", "orders", "--key", "held"))
+	require.Regexp(t, `throttle:stripe \(rate\), may go in .*  b\n`, must(t, "", "peek", "orders", "--key", "held"))
 	top := must(t, "", "top", "--once", "--interval", "50ms")
-	require.Contains(t, top, "parked     1 by throttle:stripe (rate)")
+	require.Contains(t, top, "blocked    1 by throttle:stripe (rate), admits in ")
 
 	must(t, "", "throttle", "clear", "stripe")
 	must(t, "", "consume", "orders", "--count", "1", "--exec", `test "$(cat)" = b && echo 'no money' >&2; exit 3`)
