@@ -135,6 +135,10 @@ type (
 	ThrottleList = api.ThrottleList
 	// CircuitInfo is a circuit around a destination.
 	CircuitInfo = api.CircuitInfo
+	// CircuitFailure is a failed delivery, or a failed call of the guard, behind a circuit.
+	CircuitFailure = api.CircuitFailure
+	// CircuitHistory is the last hour of a circuit.
+	CircuitHistory = api.CircuitHistory
 	// CircuitList is a page of circuits.
 	CircuitList = api.CircuitList
 	// PauseRequest names what to pause or to resume.

@@ -1,6 +1,7 @@
 package gatecmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -104,6 +105,9 @@ func showCircuit(env *command.Env, c client.CircuitInfo) string {
 	}
 	t.Fact("cause", c.Cause)
 	t.Fact("opened by", openedBy(&c))
+	if f := c.LastFailure; f != nil {
+		t.Row("last failure", lastFailure(f, env.When))
+	}
 	t.Row("failures in a row", fmt.Sprintf("%d, opens at %d", c.ConsecutiveFailures, c.Threshold))
 	t.Row("max failures", maxFailures(&c))
 	t.Fact("limits set by", terminal.Clean(c.Source))
@@ -125,6 +129,23 @@ func showCircuit(env *command.Env, c client.CircuitInfo) string {
 	}
 	t.Fact("changed", changedText(&c, env.When))
 	return t.String()
+}
+
+// lastFailure says when what failed with which error: "2026-01-02T11:59:58Z (2s ago), message 0190...:
+// [429] too many requests".
+func lastFailure(f *client.CircuitFailure, when func(string) string) string {
+	of := "message " + f.ID
+	switch {
+	case f.ID == "" && f.Caller == "":
+		of = "a call of the guard"
+	case f.ID == "":
+		of = "a call of " + terminal.Clean(f.Caller)
+	}
+	text := when(f.At) + ", " + of + ":"
+	if f.ErrorCode != "" {
+		text += " [" + terminal.Clean(f.ErrorCode) + "]"
+	}
+	return text + " " + cmp.Or(terminal.Clean(f.Error), "no text")
 }
 
 // probesBy returns the probes of each fila.

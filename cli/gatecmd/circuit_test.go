@@ -26,7 +26,9 @@ func TestCircuitCommands(t *testing.T) {
 	byHand.OpenUntil, byHand.Cause, byHand.HalfOpenSuccesses, byHand.FailureHoldMs = "closed", "by hand", 2, 0
 	closed := openCircuit()
 	closed.State, closed.OpenUntil, closed.Cause, closed.ConsecutiveFailures, closed.MaxFailures = "closed", "", "", 0, 0
-	f.Answer("fila.admin.circuit-show.stripe", openCircuit())
+	shown := openCircuit()
+	shown.LastFailure = &api.CircuitFailure{At: "2026-01-02T12:00:00Z", Caller: "billing", Attempt: 1, ErrorCode: "429", Error: "slow\ndown"}
+	f.Answer("fila.admin.circuit-show.stripe", shown)
 	f.Answer("fila.admin.circuit-open.stripe", byHand)
 	f.Answer("fila.admin.circuit-open._", byHand)
 	f.Answer("fila.admin.circuit-close.stripe", closed)
@@ -40,6 +42,7 @@ func TestCircuitCommands(t *testing.T) {
 			"state              open: its messages wait",
 			"until              2026-01-02T12:05:00Z (in 5m)",
 			"cause              failures",
+			"last failure       2026-01-02T12:00:00Z (now), a call of billing: [429] slow?down",
 			"failures in a row  10, opens at 10",
 			"max failures       50 in 1m, then open for 10m",
 			"cooldown           5m",
