@@ -425,6 +425,9 @@ func TestFlowEvents(t *testing.T) {
 		require.GreaterOrEqual(t, starved[0].Data["wait_ms"], int64(1000))
 		r.consume(q, "v", 39)
 		time.Sleep(10 * time.Second) // without any progress
+		require.Empty(t, r.news(wire.EventFlowNoisy), "it has what its weight entitles it to")
+		require.Nil(t, r.enqueue("x", "", nats.Header{"tenant": {"quiet"}, "weight": {"1000"}}))
+		time.Sleep(10 * time.Second)
 		noisy := r.news(wire.EventFlowNoisy)
 		require.Len(t, noisy, 1)
 		require.Equal(t, wire.Event{
