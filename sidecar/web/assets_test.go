@@ -6,10 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"html/template"
 	"io"
 	"io/fs"
 	"net/http"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -93,9 +95,9 @@ func TestEveryPageParses(t *testing.T) {
 	l, err := newLooks("/fila")
 	require.NoError(t, err)
 	for i := range pages {
-		require.Contains(t, l.byName, pages[i].name)
+		require.Contains(t, l.pages, pages[i].name)
 	}
-	for name, parse := range l.byName {
+	for name, parse := range l.pages {
 		page, err := parse()
 		require.NoError(t, err, name)
 		require.NotNil(t, page.Lookup("main"), name)
@@ -129,4 +131,21 @@ func TestPagesAreLight(t *testing.T) {
 	}
 	require.LessOrEqual(t, size, 150_000)
 	t.Logf("%d bytes", size)
+}
+
+// Time alone does not change a live part: the script makes its times relative.
+func TestTimesOfLiveParts(t *testing.T) {
+	l, err := newLooks("")
+	require.NoError(t, err)
+	const at = "2026-01-02T03:04:05Z"
+	shown := func(parse func() (*template.Template, error)) string {
+		t.Helper()
+		made, err := parse()
+		require.NoError(t, err)
+		var out strings.Builder
+		require.NoError(t, made.ExecuteTemplate(&out, "c-time", at))
+		return out.String()
+	}
+	require.Contains(t, shown(l.frames["overview"]), ">"+at+"<")
+	require.Contains(t, shown(l.pages["overview"]), " ago<")
 }

@@ -107,7 +107,7 @@ func (w *Web) search(a *ask) {
 	v := &view{Data: d}
 	w.fill(a, v)
 	var out bytes.Buffer
-	if err := w.looks.part(&out, "find", "results", v); err != nil {
+	if err := part(&out, w.looks.pages, "find", "results", v); err != nil {
 		w.Log.Error("a page cannot be made", "page", "search", "error", err)
 		http.Error(a.rw, "The results cannot be shown; the log says why.", http.StatusInternalServerError)
 		return

@@ -31,12 +31,15 @@ var templates embed.FS
 // templates/ is a page with "main" and, if it has a live part, "live". A page is parsed at
 // its first use: the trees of all pages are megabytes of small objects, which every garbage
 // collection would walk even if no page is used.
+//
+// Live parts have exact times, which the script turns into relative ones. So a part that has not
+// changed is not sent again because time has passed.
 type looks struct {
-	byName map[string]func() (*template.Template, error)
+	pages, frames map[string]func() (*template.Template, error) // by name
 }
 
 func newLooks(base string) (looks, error) {
-	l := looks{byName: make(map[string]func() (*template.Template, error))}
+	l := looks{make(map[string]func() (*template.Template, error)), make(map[string]func() (*template.Template, error))}
 	files, err := fs.Glob(templates, "templates/*.html")
 	if err != nil {
 		return l, err
@@ -46,24 +49,32 @@ func newLooks(base string) (looks, error) {
 		if name == "layout" {
 			continue
 		}
-		l.byName[name] = sync.OnceValues(func() (*template.Template, error) {
-			return template.New("").Funcs(funcs(base)).ParseFS(templates, "templates/layout.html", "templates/components/*.html", "templates/parts/*.html", file)
+		parse := func(funcs template.FuncMap) (*template.Template, error) {
+			return template.New("").Funcs(funcs).ParseFS(templates, "templates/layout.html", "templates/components/*.html", "templates/parts/*.html", file)
+		}
+		l.pages[name] = sync.OnceValues(func() (*template.Template, error) { return parse(funcs(base)) })
+		l.frames[name] = sync.OnceValues(func() (*template.Template, error) {
+			exact := funcs(base)
+			exact["ago"] = func(text string) string { return text }
+			return parse(exact)
 		})
 	}
 	return l, nil
 }
 
-func (l looks) page(out io.Writer, name string, v *view) error { return l.part(out, name, "layout", v) }
+func (l looks) page(out io.Writer, name string, v *view) error {
+	return part(out, l.pages, name, "layout", v)
+}
 
 func (l looks) live(out io.Writer, name string, v *view) error {
 	if name == "error" {
-		return l.part(out, name, "main", v)
+		return part(out, l.frames, name, "main", v)
 	}
-	return l.part(out, name, "live", v)
+	return part(out, l.frames, name, "live", v)
 }
 
-func (l looks) part(out io.Writer, name, part string, v *view) error {
-	parse, ok := l.byName[name]
+func part(out io.Writer, from map[string]func() (*template.Template, error), name, part string, v *view) error {
+	parse, ok := from[name]
 	if !ok {
 		return fmt.Errorf("there is no template %s", name)
 	}
