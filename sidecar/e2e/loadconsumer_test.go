@@ -108,19 +108,12 @@ func (w *worker) handleBatch(d delivery) {
 		}
 		answers[i] = w.l.h.answering(leases[i], "ack", 0, time.Now().UnixNano())
 	}
-	lost, known := map[int]bool{}, false
+	outcomes := func(int) outcome { return unknown }
 	if p := w.l.await(); p != nil {
-		lost, known = w.l.askBatch(w.nc, p, &nats.Msg{Subject: d.Reply})
+		outcomes = w.l.askBatch(w.nc, p, &nats.Msg{Subject: d.Reply})
 	}
 	for i, one := range all {
-		o := accepted
-		switch {
-		case !known:
-			o = unknown
-		case lost[i]:
-			o = refused
-		}
-		w.l.h.settle(one.id(), answers[i], o)
+		w.l.h.settle(one.id(), answers[i], outcomes(i))
 		w.l.keepStale(one.id(), leases[i])
 	}
 }
@@ -160,32 +153,41 @@ func unbatch(d delivery) ([]delivery, error) {
 	return all, nil
 }
 
-// askBatch sends an ack of a batch as a request. known is false if the outcome is unknown.
-func (l *load) askBatch(nc *nats.Conn, p *phase, msg *nats.Msg) (indexes map[int]bool, known bool) {
+// askBatch sends an ack of a batch as a request, and returns the outcomes by index.
+func (l *load) askBatch(nc *nats.Conn, p *phase, msg *nats.Msg) func(int) outcome {
+	none := func(int) outcome { return unknown }
 	reply, err := l.request(nc, p, msg)
 	if err != nil {
-		return nil, false
+		return none
 	}
 	if e := errorOf(l.t, reply); e != nil {
 		if e.Code != 500 && e.Code != 503 {
 			l.t.Errorf("an ack of a batch was refused: %v", e)
 		}
-		return nil, false
+		return none
 	}
 	var out struct {
 		Refused []struct{ Index, Code int }
 	}
 	if !decode(l.t, reply.Data, &out) {
-		return nil, false
+		return none
 	}
-	indexes = map[int]bool{}
+	all := map[int]outcome{}
 	for _, no := range out.Refused {
-		if no.Code != 409 {
+		switch all[no.Index] = refused; no.Code {
+		case 500, 503:
+			all[no.Index] = unknown
+		case 409:
+		default:
 			l.t.Errorf("an ack in a batch was refused, not as a lost lease: %s", reply.Data)
 		}
-		indexes[no.Index] = true
 	}
-	return indexes, true
+	return func(index int) outcome {
+		if o, ok := all[index]; ok {
+			return o
+		}
+		return accepted
+	}
 }
 
 // handle answers a delivery as consumers do: mostly right.
@@ -246,14 +248,10 @@ func (l *load) ask(nc *nats.Conn, p *phase, lease *seenLease, payload string) ou
 	msg := ackOf(lease, payload)
 	if _, index, ok := strings.Cut(lease.token, inBatch); ok {
 		i, err := strconv.Atoi(index)
-		lost, known := l.askBatch(nc, p, msg)
-		switch {
-		case err != nil || !known:
-			return unknown
-		case lost[i]:
-			return refused
+		if err != nil {
+			l.t.Errorf("index of a message of a batch: %v", err)
 		}
-		return accepted
+		return l.askBatch(nc, p, msg)(i)
 	}
 	reply, err := l.request(nc, p, msg)
 	if err != nil {
