@@ -153,4 +153,14 @@ func TestHooks(t *testing.T) {
 	b.fill("script", "function on_failure(msg) return { action = 'retry', delay_ms = 5000 } end")
 	b.follow("Check it and run it on the sample")
 	b.shows("main", "5s")
+
+	b.visit("/queues/orders/hooks")
+	b.fill("script", "function on_enqueue(msg) return { fairness_key = 'saved' } end")
+	b.fill("form.card [name=reason]", "a trial")
+	b.does("Save the script", "on_enqueue of orders is saved")
+	b.shows(".source", "fairness_key = 'saved'")
+	b.shows("main", "a trial")
+	b.asks("Roll back", "Put the version of on_enqueue of orders before the present one in force?")
+	b.does("Roll back", "on_enqueue of orders is rolled back")
+	b.shows(".source", "weight = 2")
 }
