@@ -59,13 +59,8 @@ func (p *past) setLast(now int64, f gates.FailedCall) {
 	p.last, p.lastAt = f, now
 }
 
-// cutText returns a text that keeps no longer one in memory.
-func cutText(s string) string {
-	if len(s) <= maxFailureText {
-		return s
-	}
-	return strings.Clone(wire.Cut(s, maxFailureText))
-}
+// cutText returns the beginning of a text, which does not keep the rest of its message in memory.
+func cutText(s string) string { return strings.Clone(wire.Cut(s, maxFailureText)) }
 
 // remember returns the past, which is made for the first change or failure. Its caller holds mu.
 func (c *Circuit) remember() *past {
