@@ -87,7 +87,7 @@ func TestATakeover(t *testing.T) {
 		require.True(t, c.put(queue, "acked", wire.HeaderMsgID, "acked").Duplicate)
 		require.Nil(t, c.ack(k.leased, ""), "the token of before")
 		require.Equal(t, wire.CodeLeaseLost, c.ack(k.leased, "").ErrCode)
-		require.Equal(t, "b", c.owner(shard).name)
+		c.ownedBy(shard, "b")
 		require.EqualValues(t, 1+shard, c.kept(queue).Parked, "blocked by gates: %v", queue)
 	}
 	require.Empty(t, all[1].work, "the permit of the other shard's lease is taken")
@@ -480,7 +480,7 @@ func TestTheHolderOfAProbeDies(t *testing.T) {
 	c.nodes["a"].kill() // and the consumer never answers
 	again := next(t, work)
 	require.Equal(t, wire.CodeLeaseLost, c.ack(probe, "").ErrCode, "a second probe")
-	require.Equal(t, "b", c.owner(0).name)
+	c.ownedBy(0, "b")
 	require.Empty(t, work)
 	require.Nil(t, c.ack(again, ""))
 	last := next(t, work)

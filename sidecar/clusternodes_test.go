@@ -199,14 +199,11 @@ func (c *testCluster) status() api.ClusterStatus {
 	return c.alive().s.storage.(*clusterNode).cluster.Status()
 }
 
-// owner returns the node that serves a shard, or nil.
-func (c *testCluster) owner(shard int) *testMember {
-	for _, m := range c.nodes {
-		if !m.gone && m.serves(shard) {
-			return m
-		}
-	}
-	return nil
+// ownedBy waits until a node serves a shard. A stalled machine can make the node lose the shard and take
+// it again, so the owner of one moment proves nothing.
+func (c *testCluster) ownedBy(shard int, name string) {
+	c.t.Helper()
+	c.eventually(func() bool { return c.nodes[name].serves(shard) }, "the node does not serve the shard")
 }
 
 // serves reports whether a node has the queues of a shard and considers itself the owner.
@@ -253,7 +250,7 @@ func (c *testCluster) gather(name string) {
 		c.eventually(func() bool {
 			return c.request("fila.admin.cluster-move", fmt.Sprintf(`{"shard":%d,"node":%q}`, shard, name), nil, nil) == nil
 		}, "the move is refused")
-		c.eventually(func() bool { return c.nodes[name].serves(shard) }, "the shard does not move")
+		c.ownedBy(shard, name)
 	}
 	c.settled()
 }

@@ -339,7 +339,7 @@ func TestVerbsAtEitherNode(t *testing.T) {
 			require.Nil(t, x.request("fila.enqueue."+name, "x", nats.Header{"gate": {"shut"}}, &r))
 			ids[name] = r.ID
 		}
-		synctest.Wait() // a message is counted after its confirmation
+		synctest.Wait()             // a message is counted after its confirmation
 		for node := range x.nodes { // settings are shared by other means
 			x.says(node, api.VerbPause, "", `{"kind":"throttle","name":"shut"}`)
 		}
