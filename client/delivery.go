@@ -66,9 +66,13 @@ func (c *Client) parseDelivery(queue string, msg *nats.Msg) ([]*Message, error) 
 	messages := make([]*Message, n)
 	for i := range delivered {
 		d := &delivered[i]
+		header, bad := d.Header.Parse(nil, wire.HeaderLimits{})
+		if bad != nil {
+			return nil, fmt.Errorf("delivery of %s is not what fila sends: %w", queue, bad)
+		}
 		m := &Message{
 			Queue: queue, ID: uuid.UUID(d.ID).String(), Attempt: int(d.Attempt), Deadline: time.Unix(0, d.Deadline).UTC(),
-			Header: d.Header, Data: d.Data, c: c, ackTo: msg.Reply, batched: true, index: i,
+			Header: header, Data: d.Data, c: c, ackTo: msg.Reply, batched: true, index: i,
 		}
 		m.Key, m.EnqueuedAt = m.Header.Get(wire.HeaderKey), headerTime(m.Header, wire.HeaderEnqueuedAt)
 		messages[i] = m

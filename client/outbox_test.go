@@ -63,14 +63,14 @@ func (q *producerQueue) answer(msg *nats.Msg) {
 func (q *producerQueue) take(msg *nats.Msg) (*wire.BatchReply, int, *wire.Error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	messages := []wire.BatchMessage{{Header: msg.Header, Data: msg.Data}}
+	messages := []wire.BatchMessage{{Data: msg.Data}}
 	switch o, err := wire.ParseEnqueueHeaders(msg.Header, 0); {
 	case err != nil:
 		return nil, 0, err
 	case o.Batch != nil && q.old:
 		return nil, 0, wire.HeaderReserved(wire.HeaderBatch, "")
 	case o.Batch != nil:
-		if messages, err = wire.ParseBatch(msg.Data, o.Batch, wire.HeaderLimits{}); err != nil {
+		if messages, err = wire.ParseBatch(msg.Data, o.Batch); err != nil {
 			return nil, 0, err
 		}
 	}

@@ -49,10 +49,13 @@ type Batch struct {
 
 // BatchMessage is a message of a batch.
 type BatchMessage struct {
-	Header map[string][]string
+	Header HeaderLines
 	Data   []byte
-	Err    *Error // if it is malformed; then the others are nil
+	Err    *Error // if a length is wrong; then the others are nil
 }
+
+// HeaderLines are the headers of a message in a batch, as they came.
+type HeaderLines []byte
 
 // batchFields are the headers of a batch.
 type batchFields struct{ number, atomic field }
@@ -96,10 +99,9 @@ func AppendHeaderLines(dst []byte, h map[string][]string) []byte {
 	return dst
 }
 
-// ParseBatch returns the messages of a batch. A message whose headers are malformed has an
-// error; if a length is wrong, so have all messages from there on. The payloads share memory
-// with b. It refuses a batch that goes on behind its last message.
-func ParseBatch(b []byte, batch *Batch, limits HeaderLimits) ([]BatchMessage, *Error) {
+// ParseBatch returns the messages of a batch, which share memory with b. If a length is wrong, all
+// messages from there on have an error. It refuses a batch that goes on behind its last message.
+func ParseBatch(b []byte, batch *Batch) ([]BatchMessage, *Error) {
 	all := make([]BatchMessage, batch.Messages)
 	for i := range all {
 		header, data, rest, ok := cutMessage(b)
@@ -110,11 +112,7 @@ func ParseBatch(b []byte, batch *Batch, limits HeaderLimits) ([]BatchMessage, *E
 			}
 			return all, nil
 		}
-		b = rest
-		m := &all[i]
-		if m.Header, m.Err = parseHeaderLines(header, limits); m.Err == nil {
-			m.Data = data
-		}
+		all[i], b = BatchMessage{Header: header, Data: data}, rest
 	}
 	if len(b) > 0 {
 		return nil, BadBatch(fmt.Sprintf("%d bytes follow its %d messages", len(b), len(all)))
@@ -135,33 +133,51 @@ func cutMessage(b []byte) (header, data, rest []byte, ok bool) {
 	return b[:h], b[h : h+d : h+d], b[h+d:], true
 }
 
-// parseHeaderLines parses headers as they are in a batch. nil: there are none.
-func parseHeaderLines(b []byte, limits HeaderLimits) (map[string][]string, *Error) {
-	if len(b) == 0 {
-		return nil, nil
+// Parse returns the headers in h, which it clears first, or in a new map if h is nil. The result shares
+// no memory with l.
+func (l HeaderLines) Parse(h map[string][]string, limits HeaderLimits) (map[string][]string, *Error) {
+	clear(h)
+	if len(l) == 0 {
+		return h, nil
 	}
-	if n := len(b) + len("NATS/1.0\r\n\r\n"); limits.Bytes > 0 && n > limits.Bytes {
-		return nil, HeadersTooLarge(n, limits.Bytes)
+	if n := len(l) + len("NATS/1.0\r\n\r\n"); limits.Bytes > 0 && n > limits.Bytes {
+		return h, HeadersTooLarge(n, limits.Bytes)
 	}
-	text := string(b)
-	n := strings.Count(text, "\r\n")
+	text := string(l)
+	n := strings.Count(text, "\n")
 	if limits.Count > 0 && n > limits.Count {
-		return nil, TooManyHeaders(n, limits.Count)
+		return h, TooManyHeaders(n, limits.Count)
 	}
-	h := make(map[string][]string, n)
-	for text != "" {
-		line, rest, ended := strings.Cut(text, "\r\n")
+	if h == nil {
+		h = make(map[string][]string, n)
+	}
+	values := make([]string, n) // one array for all of them
+	for i := range values {
+		line, rest, _ := strings.Cut(text, "\n")
 		name, value, ok := strings.Cut(line, ":")
 		switch {
-		case !ended || !ok || strings.ContainsAny(line, "\r\n"):
-			return nil, BadBatch("header " + Quote(line) + ": allowed is a name, a colon, a value and a line end (CR LF)")
+		case !ok || strings.IndexByte(line, '\r') != len(line)-1:
+			return h, badHeaderLine(line)
 		case !LegalHeaderName(name):
-			return nil, BadHeaderName(name)
+			return h, BadHeaderName(name)
 		}
-		h[name] = append(h[name], strings.Trim(value, " \t"))
+		value = strings.Trim(value[:len(value)-1], " \t")
+		if earlier := h[name]; earlier != nil {
+			h[name] = append(earlier, value)
+		} else {
+			values[i] = value
+			h[name] = values[i : i+1 : i+1]
+		}
 		text = rest
 	}
+	if text != "" {
+		return h, badHeaderLine(text)
+	}
 	return h, nil
+}
+
+func badHeaderLine(line string) *Error {
+	return BadBatch("header " + Quote(strings.TrimSuffix(line, "\r")) + ": allowed is a name, a colon, a value and a line end (CR LF)")
 }
 
 // BatchReply is the reply to a batch of messages or of acks. Those that are not refused are on
@@ -290,8 +306,8 @@ func parseRange(text string, n int) (from, to int, ok bool) {
 type Delivered struct {
 	ID       [16]byte
 	Attempt  uint32
-	Deadline int64               // end of the lease, Unix ns
-	Header   map[string][]string // nil: none
+	Deadline int64 // end of the lease, Unix ns
+	Header   HeaderLines
 	Data     []byte
 }
 
@@ -332,7 +348,7 @@ func AppendDelivered(dst []byte, d *Delivered, stored, lines []byte) []byte {
 	return append(dst, d.Data...)
 }
 
-// ParseDelivered returns the deliveries of a batch of n. The payloads share memory with b.
+// ParseDelivered returns the deliveries of a batch of n, which share memory with b.
 func ParseDelivered(b []byte, n int) ([]Delivered, *Error) {
 	if n < 1 || n > MaxBatchMessages {
 		return nil, BadBatch(HeaderBatch + " is " + strconv.Itoa(n))
@@ -350,11 +366,7 @@ func ParseDelivered(b []byte, n int) ([]Delivered, *Error) {
 		if h+size > uint64(len(b)) {
 			return nil, BadBatch(fmt.Sprintf("it ends within delivery %d of %d", i, n))
 		}
-		var err *Error
-		if d.Header, err = parseHeaderLines(b[:h], HeaderLimits{}); err != nil {
-			return nil, err
-		}
-		d.Data, b = b[h:h+size:h+size], b[h+size:]
+		d.Header, d.Data, b = HeaderLines(b[:h:h]), b[h:h+size:h+size], b[h+size:]
 	}
 	if len(b) > 0 {
 		return nil, BadBatch(fmt.Sprintf("%d bytes follow its %d deliveries", len(b), n))

@@ -129,16 +129,21 @@ func HeaderValue(text string) string {
 
 // LegalHeaderName reports whether name is an RFC 7230 token, as NATS clients require.
 func LegalHeaderName(name string) bool {
-	if name == "" {
-		return false
-	}
 	for i := range len(name) {
-		if c := name[i]; c <= ' ' || c > '~' || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
+		if !nameBytes[name[i]] {
 			return false
 		}
 	}
-	return true
+	return name != ""
 }
+
+// nameBytes are the bytes that a header's name may have.
+var nameBytes = func() (legal [256]bool) {
+	for c := '!'; c <= '~'; c++ {
+		legal[c] = !strings.ContainsRune(`"(),/:;<=>?@[\]{}`, c)
+	}
+	return legal
+}()
 
 // field is the value of a header that may have one value.
 type field struct {

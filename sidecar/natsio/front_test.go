@@ -720,8 +720,10 @@ func TestBatchedDeliveries(t *testing.T) {
 			got := ""
 			for _, d := range all {
 				got += string(d.Data)
-				require.Equal(t, []string{strconv.Itoa(int(d.Data[0] - 'a'))}, d.Header["N"])
-				require.NotEmpty(t, d.Header[wire.HeaderEnqueuedAt])
+				header, werr := d.Header.Parse(nil, wire.HeaderLimits{})
+				require.Nil(t, werr)
+				require.Equal(t, []string{strconv.Itoa(int(d.Data[0] - 'a'))}, header["N"])
+				require.NotEmpty(t, header[wire.HeaderEnqueuedAt])
 				require.EqualValues(t, 1, d.Attempt)
 				require.Greater(t, d.Deadline, time.Now().UnixNano())
 				require.NotZero(t, d.ID)

@@ -56,7 +56,7 @@ type Input struct {
 // except HeaderMap, which is for the publisher.
 type Message struct {
 	store.Message
-	HeaderMap   map[string][]string // its headers, for deliveries from memory
+	HeaderMap   map[string][]string // its headers, for deliveries from memory; nil: not decoded yet
 	Size        int64               // bytes of headers and payload
 	DedupeID    string              // empty: none to remember
 	DedupeUntil int64               // Unix ns

@@ -1,8 +1,8 @@
 package queue
 
 import (
-	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/filaq/fila/sidecar/queue/backlog"
 	"github.com/filaq/fila/sidecar/queue/history"
@@ -317,7 +317,7 @@ func (q *side) withdraw(seq uint64, s *backlog.Slot) (confirm Confirmation, foun
 	}
 	j := &q.m.journal
 	c := j.open
-	i, _ := slices.BinarySearchFunc(c.Add, seq, func(m store.Message, seq uint64) int { return cmp.Compare(m.Seq, seq) })
+	i := sort.Search(len(c.Add), func(i int) bool { return c.Add[i].Seq >= seq })
 	s.Open = false
 	if s.State == backlog.Leased {
 		j.working--

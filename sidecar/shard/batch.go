@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -69,11 +70,11 @@ func (b *batch) answer(note func()) {
 // AckBatch handles the acks of deliveries of a batch with these tokens, see [Queue.Ack].
 func (q *Queue) AckBatch(tokens []wire.Token, acks []wire.PartAck, reply string, by *nats.Subscription) *wire.Error {
 	answers := newBatch(q, reply, len(acks))
-	inputs := make([]queue.Input, len(acks))
-	for i, a := range acks {
-		inputs[i] = queue.Input{Kind: queue.Acked, Role: q.side, Token: tokens[a.Index], Ack: a.Ack, Confirm: answers.confirmation(a.Index)}
-	}
-	if !q.run.post(by, inputs...) {
+	posted := q.run.postEach(by, len(acks), func(i int) queue.Input {
+		a := &acks[i]
+		return queue.Input{Kind: queue.Acked, Role: q.side, Token: tokens[a.Index], Ack: a.Ack, Confirm: answers.confirmation(a.Index)}
+	})
+	if !posted {
 		return q.Gone()
 	}
 	return nil
@@ -109,11 +110,19 @@ func (q *Queue) vacant() *int64 {
 
 // acceptBatch accepts or refuses each message of a batch, or all of them if it is atomic.
 func (in *intake) acceptBatch(q *Queue, m *nats.Msg, b *wire.Batch, now int64) *wire.Error {
-	messages, werr := wire.ParseBatch(m.Data, b, q.shard.Headers)
+	messages, werr := wire.ParseBatch(m.Data, b)
 	if werr != nil {
 		return werr
 	}
 	t := taking{in: in, q: q, now: now, atomic: b.Atomic, answers: newBatch(q, m.Reply, len(messages))}
+	t.takingBuffers = takings.Get().(*takingBuffers)
+	defer t.recycle()
+	t.taken = make([]*queue.Message, 0, len(messages))
+	lines := 0
+	for i := range messages {
+		lines += len(messages[i].Header)
+	}
+	t.headers = make([]byte, 0, lines)
 	t.answers.ids = make([]byte, len(messages)*len(store.ID{}))
 	if q.policy.Load().Settings.Ordering == wire.OrderingKey && !b.Atomic {
 		t.refused = make(map[string]predecessor)
@@ -143,8 +152,9 @@ type taking struct {
 	atomic  bool
 	answers *batch
 	taken   []*queue.Message
-	inputs  []queue.Input // for duplicates and, unless atomic, for taken messages
-	charges []charge      // of taken messages; if atomic
+	headers []byte   // of taken messages, in their stored form
+	charges []charge // of taken messages; if atomic
+	*takingBuffers
 
 	// In a strictly ordered queue later messages must not overtake a refused one: neither now, nor
 	// by a shorter Retry-After.
@@ -152,6 +162,35 @@ type taking struct {
 	unknown *predecessor           // the refused message whose key is not known that waits longest
 	longest time.Duration          // the longest Retry-After so far
 	key     *string                // of the message that is being taken; nil: not known yet
+}
+
+// takingBuffers are what batches use one after the other.
+type takingBuffers struct {
+	inputs []queue.Input // for duplicates and, unless atomic, for taken messages
+	header nats.Header   // of the message that is being taken
+}
+
+var takings = sync.Pool{New: func() any { return &takingBuffers{header: make(nats.Header)} }}
+
+// recycle gives the buffers back, without what a huge message has made of them.
+func (t *taking) recycle() {
+	const keep = 64 // headers
+	clear(t.inputs)
+	t.inputs = t.inputs[:0]
+	if len(t.header) <= keep {
+		clear(t.header)
+		takings.Put(t.takingBuffers)
+	}
+}
+
+// encode returns the stored form of the headers of a message, which is in a batch if t is not nil.
+func (t *taking) encode(header nats.Header) []byte {
+	if t == nil {
+		return wire.EncodeHeaders(nil, header)
+	}
+	from := len(t.headers)
+	t.headers = wire.EncodeHeaders(t.headers, header)
+	return slices.Clip(t.headers[from:])
 }
 
 // predecessor is a refused message.
@@ -173,7 +212,11 @@ func (t *taking) take(i int, m *wire.BatchMessage) *wire.Error {
 	if m.Err != nil {
 		return m.Err
 	}
-	opts, werr := wire.ParseEnqueueHeaders(m.Header, t.now)
+	header, werr := m.Header.Parse(t.header, t.q.shard.Headers)
+	if werr != nil {
+		return werr
+	}
+	opts, werr := wire.ParseEnqueueHeaders(header, t.now)
 	switch {
 	case werr != nil:
 		return werr
@@ -188,14 +231,14 @@ func (t *taking) take(i int, m *wire.BatchMessage) *wire.Error {
 		}
 		return nil
 	}
-	if werr := t.q.shard.tooLarge(m.Header, m.Data); werr != nil {
+	if werr := t.q.shard.tooLarge(header, m.Data); werr != nil {
 		return werr
 	}
-	msg, werr := t.in.take(t.q, m.Header, m.Data, &opts, t.now, t)
+	msg, werr := t.in.take(t.q, header, m.Data, &opts, t.now, t)
 	if werr != nil {
 		return werr
 	}
-	msg.HeaderMap, msg.Confirm = deliverable(m.Header), confirm
+	msg.Confirm = confirm
 	t.q.countIn(msg)
 	if msg.DedupeUntil != 0 {
 		t.in.seen.add(msg.DedupeID, msg.ID, msg.DedupeUntil)

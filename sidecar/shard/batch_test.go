@@ -69,6 +69,7 @@ func TestBatch(t *testing.T) {
 		synctest.Wait()
 		for i, m := range r.conn.take("w") {
 			require.Equal(t, []string{"a", "e"}[i], string(m.Data))
+			require.Equal(t, [][]string{{"1"}, nil}[i], m.Header["X"])
 			r.ack(m, wire.Ack{Kind: wire.AckDone}, "")
 		}
 		reply, ids := r.batched()

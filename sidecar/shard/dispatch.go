@@ -187,8 +187,13 @@ func (d *dispatcher) publishOne(i int, w *queue.Delivery, m *nats.Msg) {
 			// Not earlier: another delivery of the message may precede this one, and they
 			// share its headers.
 			headers := nats.Header(w.Fresh.HeaderMap)
-			if headers == nil {
+			switch {
+			case headers != nil:
+			case len(w.Fresh.Headers) == 0:
 				headers = d.plain
+			default: // it came in a batch
+				headers, _ = wire.DecodeHeaders(w.Fresh.Headers)
+				w.Fresh.HeaderMap = headers
 			}
 			m = d.message(&d.fresh, w, headers, w.Fresh.Payload)
 		}

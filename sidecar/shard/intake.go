@@ -58,7 +58,7 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 
 // take makes a message of what arrived at time now, in a batch if t is not nil, or refuses it.
 func (in *intake) take(q *Queue, header nats.Header, data []byte, opts *wire.EnqueueOptions, now int64, t *taking) (*queue.Message, *wire.Error) {
-	headers := wire.EncodeHeaders(nil, header)
+	headers := t.encode(header)
 	size := int64(len(headers) + len(data))
 	p := q.policy.Load()
 	if werr := q.room(p, 0, 0, size); werr != nil {

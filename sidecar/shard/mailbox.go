@@ -30,13 +30,18 @@ func (m *mailbox[T]) post(values ...T) bool {
 
 // add appends values without waking the taker; the caller wakes it if they are the first.
 func (m *mailbox[T]) add(values ...T) (first, ok bool) {
+	return m.extend(func(items []T) []T { return append(items, values...) })
+}
+
+// extend is [mailbox.add] of the values that a function appends. It must not block.
+func (m *mailbox[T]) extend(more func(items []T) []T) (first, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.closed {
 		return false, false
 	}
 	first = len(m.mu.items) == 0
-	m.mu.items = append(m.mu.items, values...)
+	m.mu.items = more(m.mu.items)
 	return first, true
 }
 

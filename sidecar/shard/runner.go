@@ -300,6 +300,22 @@ const behind = 256
 // runner is idle. It reports false once the runner has ended.
 func (r *runner) post(by *nats.Subscription, in ...queue.Input) bool {
 	first, ok := r.mail.add(in...)
+	return r.posted(by, first, ok)
+}
+
+// postEach is [runner.post] of n inputs.
+func (r *runner) postEach(by *nats.Subscription, n int, input func(i int) queue.Input) bool {
+	first, ok := r.mail.extend(func(items []queue.Input) []queue.Input {
+		items = slices.Grow(items, n)
+		for i := range n {
+			items = append(items, input(i))
+		}
+		return items
+	})
+	return r.posted(by, first, ok)
+}
+
+func (r *runner) posted(by *nats.Subscription, first, ok bool) bool {
 	if !ok {
 		return false
 	}
