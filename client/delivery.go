@@ -88,6 +88,22 @@ func (m *Message) answerTo(payload []byte) []byte {
 	return appendAnswers(nil, m.index, m.index, payload)
 }
 
+// answerLines is the payload of a request. Equal answers to messages in a row share a line.
+type answerLines struct {
+	payload     []byte
+	at          int // where the last line begins, which the next answer may extend
+	first, last int // its messages
+	same        []byte
+}
+
+func (l *answerLines) addAnswer(index int, answer []byte) {
+	if len(l.payload) == 0 || index != l.last+1 || !bytes.Equal(answer, l.same) {
+		l.at, l.first, l.same = len(l.payload), index, answer
+	}
+	l.last = index
+	l.payload = appendAnswers(l.payload[:l.at], l.first, index, answer)
+}
+
 // appendAnswers appends a line that answers the messages from one index to another.
 func appendAnswers(dst []byte, from, to int, payload []byte) []byte {
 	dst = strconv.AppendInt(dst, int64(from), 10)
@@ -208,27 +224,16 @@ func (k *Consumer) sendBatch(d *delivery, holds []*hold, now time.Time) error {
 // notes the request. The caller holds mu.
 func (k *Consumer) takeAnswers(d *delivery, holds []*hold, now time.Time) (n int, payload []byte) {
 	request := make([]sent, 0, len(holds))
-	first, last, same := -1, -1, []byte(nil)
-	end := func() {
-		if first >= 0 {
-			payload = appendAnswers(payload, first, last, same)
-		}
-	}
+	var lines answerLines
 	for _, h := range holds {
-		answer := k.takeAnswer(h, now)
-		if first < 0 || h.m.index != last+1 || !bytes.Equal(answer, same) {
-			end()
-			first, same = h.m.index, answer
-		}
-		last = h.m.index
+		lines.addAnswer(h.m.index, k.takeAnswer(h, now))
 		request = append(request, sent{h, !h.giveUp.IsZero()})
-		if n++; len(payload)+len(same) >= maxAnswerBytes {
+		if len(lines.payload) >= maxAnswerBytes {
 			break
 		}
 	}
-	end()
 	d.requests = append(d.requests, request)
-	return n, payload
+	return len(request), lines.payload
 }
 
 // replyToBatch handles the reply to a request about messages of a batch.

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -246,18 +248,60 @@ func TestOddBatches(t *testing.T) {
 	require.Equal(t, 500, whole.Code)
 }
 
-// TestAFetchedMessageOfABatch is answered with its index.
-func TestAFetchedMessageOfABatch(t *testing.T) {
+func TestFetchBatched(t *testing.T) {
 	f, c := setup(t)
-	messages, err := c.parseDelivery("orders", f.batch("x", 3))
+	f.handle(f.subjects.Wildcard(wire.KindFetch), func(msg *nats.Msg) {
+		request, bad := wire.ParseFetch(msg.Data)
+		require.Nil(t, bad)
+		require.True(t, request.Batched)
+		require.NoError(t, f.nc.PublishMsg(f.batch(msg.Reply, 3)))
+		require.NoError(t, f.nc.PublishMsg(f.delivery(msg.Reply, "single", 1)))
+	})
+	fetch := func() []*Message {
+		messages, err := c.Fetch(t.Context(), "orders", 4, 0, FetchBatched())
+		require.NoError(t, err)
+		require.Len(t, messages, 4)
+		return messages
+	}
+	messages, others := fetch(), fetch()
+	require.Equal(t, messageID(2).String(), messages[2].ID)
+	require.NoError(t, messages[3].Ack())
+	require.Empty(t, f.nextAck(), "it is not in the batch")
+	synctest.Test(t, func(t *testing.T) { // its clock stands while a goroutine runs
+		require.NoError(t, messages[2].Ack())
+		require.NoError(t, messages[1].Nack(NackOptions{Code: "x"}))
+		time.Sleep(gatherFor)
+		require.Equal(t, "2 +ACK\n1 -NAK {\"code\":\"x\"}\n", f.nextAck())
+		require.NoError(t, messages[0].Ack())
+		require.Equal(t, "0 +ACK\n", f.nextAck(), "all have an answer")
+
+		for _, m := range others[:3] {
+			require.NoError(t, m.Ack())
+		}
+		require.ErrorIs(t, others[1].Ack(), ErrSettled)
+		require.Equal(t, "0-2 +ACK\n", f.nextAck())
+	})
+
+	// A full request does not wait for more answers.
+	messages = fetch()
+	long := strings.Repeat("x", maxAnswerBytes)
+	require.NoError(t, messages[1].Term(long))
+	require.Equal(t, "1 +TERM "+long+"\n", f.nextAck())
+}
+
+// TestConfirmedAnswersOfAFetchedBatch: each is a request of its own, with the message's index.
+func TestConfirmedAnswersOfAFetchedBatch(t *testing.T) {
+	f, c := setup(t)
+	f.handle(f.subjects.Wildcard(wire.KindFetch), func(msg *nats.Msg) {
+		require.NoError(t, f.nc.PublishMsg(f.batch(msg.Reply, 3)))
+	})
+	messages, err := c.Fetch(t.Context(), "orders", 3, 0, FetchBatched())
 	require.NoError(t, err)
 	// The server would refuse the whole request, with the answers to other messages.
 	require.ErrorContains(t, messages[1].Nack(NackOptions{Delay: 366 * 24 * time.Hour}), "allowed are times up to")
 	require.ErrorContains(t, messages[1].NackSync(t.Context(), NackOptions{RetryAfter: 366 * 24 * time.Hour}), "allowed are times up to")
 	require.NoError(t, messages[1].Extend())
 	require.Equal(t, "1 +WPI\n", f.nextAck())
-	require.NoError(t, messages[1].Ack())
-	require.Equal(t, "1 +ACK\n", f.nextAck())
 	require.NoError(t, messages[2].AckSync(t.Context()))
 	require.Equal(t, "2 +ACK\n", f.nextAck())
 	require.NoError(t, f.ackSub.Unsubscribe())
@@ -267,4 +311,18 @@ func TestAFetchedMessageOfABatch(t *testing.T) {
 		require.NoError(t, msg.Respond(body))
 	})
 	require.ErrorIs(t, messages[0].TermSync(t.Context(), "bad"), ErrLeaseLost)
+}
+
+func TestFetchBatchedFromAnOldServer(t *testing.T) {
+	f, c := setup(t)
+	f.handle(f.subjects.Wildcard(wire.KindFetch), func(msg *nats.Msg) {
+		if request, _ := wire.ParseFetch(msg.Data); request.Batched {
+			f.reply(msg, wire.UnknownField("batched", nil))
+			return
+		}
+		require.NoError(t, f.nc.PublishMsg(f.delivery(msg.Reply, "1", 1)))
+	})
+	messages, err := c.Fetch(t.Context(), "orders", 1, 0, FetchBatched())
+	require.NoError(t, err)
+	require.Len(t, messages, 1)
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,29 +18,31 @@ import (
 type FetchOption func(*fetchOptions)
 
 type fetchOptions struct {
-	name    string
-	named   bool
-	headers string // of FetchRequest
+	as      *string // the consumer; nil: none
+	request wire.FetchRequest
 }
 
 func (o *fetchOptions) check() error {
-	if !o.named {
+	if o.as == nil {
 		return nil
 	}
-	return wire.CheckConsumerName(o.name)
+	return wire.CheckConsumerName(*o.as)
 }
 
 // FetchAs fetches on the subject of a consumer, for connections that may publish only on
 // that subject. fila then sends messages only to inboxes of that consumer: the connection
 // needs nats.CustomInboxPrefix("_INBOX." + name).
-func FetchAs(name string) FetchOption {
-	return func(o *fetchOptions) { o.name, o.named = name, true }
-}
+func FetchAs(name string) FetchOption { return func(o *fetchOptions) { o.as = &name } }
 
 // FetchMinHeaders is [MinHeaders] for a fetch.
 func FetchMinHeaders() FetchOption {
-	return func(o *fetchOptions) { o.headers = wire.HeadersMin }
+	return func(o *fetchOptions) { o.request.Headers = wire.HeadersMin }
 }
+
+// FetchBatched is [Batch] for a fetch: messages that are there at once come in one delivery.
+// Ack, Nack and Term, without Sync, of its messages are sent together: when all have one, and
+// after at most a millisecond. Until then the connection must stay open.
+func FetchBatched() FetchOption { return func(o *fetchOptions) { o.request.Batched = true } }
 
 // Fetch requests up to batch messages (1 to 65536) and waits for them up to expires (at most
 // an hour; 0: not at all). It returns as soon as the batch is full or fila ends the fetch,
@@ -57,7 +61,8 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 	); err != nil {
 		return nil, err
 	}
-	subject, body, err := c.fetchRequest(queue, o, wire.FetchRequest{Batch: batch, ExpiresMs: expires.Milliseconds(), Headers: o.headers})
+	o.request.Batch, o.request.ExpiresMs = batch, expires.Milliseconds()
+	subject, body, err := c.fetchRequest(queue, o)
 	if err != nil {
 		return nil, err
 	}
@@ -86,32 +91,35 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 		if err != nil {
 			return c.rest(sub, queue, messages), becauseOf(ctx, sendError(subject, err))
 		}
-		m, err := c.fetched(subject, queue, msg)
-		if m == nil {
+		received, err := c.fetched(subject, queue, msg)
+		if o.request.Batched && refusalIn(err).ErrCode == wire.CodeUnknownField { // by a fila from before batches
+			return c.Fetch(ctx, queue, batch, expires, append(slices.Clone(opts), func(o *fetchOptions) { o.request.Batched = false })...)
+		}
+		if received == nil {
 			return messages, err
 		}
-		messages = append(messages, m)
+		messages = append(messages, received...)
 	}
 	return messages, nil
 }
 
 // fetchRequest returns the request for a fetch and its subject.
-func (c *Client) fetchRequest(queue string, o fetchOptions, r wire.FetchRequest) (subject string, body []byte, err error) {
-	if body, err = json.Marshal(r); err != nil || !o.named {
+func (c *Client) fetchRequest(queue string, o fetchOptions) (subject string, body []byte, err error) {
+	if body, err = json.Marshal(o.request); err != nil || o.as == nil {
 		return c.subjects.Fetch(queue), body, err
 	}
 	body, err = json.Marshal(wire.ConsumerRequest{Fetch: body})
-	return c.subjects.Consumer(o.name, queue), body, err
+	return c.subjects.Consumer(*o.as, queue), body, err
 }
 
-// fetched returns the message, or nil at the end of the fetch, with an error if it failed.
-func (c *Client) fetched(subject, queue string, msg *nats.Msg) (*Message, error) {
+// fetched returns the messages of a delivery, or nil at the end of the fetch, with an error if it
+// failed.
+func (c *Client) fetched(subject, queue string, msg *nats.Msg) ([]*Message, error) {
 	if refused := wire.ParseError(msg.Header, msg.Data); refused != nil {
 		return nil, refused
 	}
 	switch status := msg.Header.Get(wire.HeaderStatus); status {
 	case "":
-		return c.newMessage(msg, queue), nil
 	case wire.StatusNotFound, wire.StatusExpired:
 		return nil, nil
 	case wire.StatusNoResponders:
@@ -119,6 +127,14 @@ func (c *Client) fetched(subject, queue string, msg *nats.Msg) (*Message, error)
 	default:
 		return nil, fmt.Errorf("%s ended with status %s", subject, status)
 	}
+	messages, err := c.parseDelivery(queue, msg)
+	if err == nil && messages[0].batched {
+		b := &fetchedBatch{open: len(messages)}
+		for _, m := range messages {
+			m.fetched = b
+		}
+	}
+	return messages, err
 }
 
 // rest appends the messages that have arrived: they are leased to this fetch already.
@@ -128,8 +144,43 @@ func (c *Client) rest(sub *nats.Subscription, queue string, messages []*Message)
 		if err != nil {
 			return messages
 		}
-		if m, _ := c.fetched(sub.Subject, queue, msg); m != nil { // the end needs no telling
-			messages = append(messages, m)
-		}
+		received, _ := c.fetched(sub.Subject, queue, msg) // the end needs no telling
+		messages = append(messages, received...)
 	}
+}
+
+// fetchedBatch has the answers to messages of a fetched batch that wait for others.
+type fetchedBatch struct {
+	sync.Mutex
+	open  int // messages without an answer
+	lines answerLines
+}
+
+// gather sends an answer with others of its batch: when all messages have one, and after gatherFor.
+func (m *Message) gather(answer []byte) error {
+	b := m.fetched
+	b.Lock()
+	first := len(b.lines.payload) == 0
+	b.lines.addAnswer(m.index, answer)
+	b.open--
+	wait := b.open > 0 && len(b.lines.payload) < maxAnswerBytes
+	b.Unlock()
+	switch {
+	case !wait:
+		return m.sendGathered()
+	case first:
+		time.AfterFunc(gatherFor, func() { _ = m.sendGathered() }) // it fails if the connection is closed
+	}
+	return nil
+}
+
+// sendGathered sends the answers of the message's batch that wait for others.
+func (m *Message) sendGathered() error {
+	m.fetched.Lock()
+	defer m.fetched.Unlock()
+	payload := m.fetched.lines.payload
+	if m.fetched.lines = (answerLines{}); len(payload) == 0 {
+		return nil
+	}
+	return m.c.nc.Publish(m.ackTo, payload)
 }

@@ -40,6 +40,7 @@ type Message struct {
 	hold    *hold     // of the holder
 	batched bool      // in a batch, with this index
 	index   int
+	fetched *fetchedBatch     // its batch, if it was fetched in one
 	process trace.SpanContext // of its handler, if there is a tracer
 }
 
@@ -186,9 +187,12 @@ func (m *Message) answer(ctx context.Context, payload []byte, confirmed bool) (e
 			return m.awaitAnswer(ctx)
 		}
 	}
-	if confirmed {
+	switch {
+	case confirmed:
 		err = m.confirm(ctx, payload)
-	} else {
+	case m.fetched != nil:
+		err = m.gather(payload)
+	default:
 		err = m.c.nc.Publish(m.ackTo, m.answerTo(payload))
 	}
 	endSpan(span, err)

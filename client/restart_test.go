@@ -171,10 +171,13 @@ func TestFullQueue(t *testing.T) {
 
 	future, err := c.PublishAsync(t.Context(), "orders", nil, RetryFor(patience))
 	require.NoError(t, err)
-	messages, err := c.Fetch(t.Context(), "orders", 100, 0)
+	messages, err := c.Fetch(t.Context(), "orders", 100, 0, FetchBatched())
 	require.NoError(t, err)
 	require.Len(t, messages, 10)
-	for _, m := range messages {
+	for _, m := range messages[:5] {
+		require.NoError(t, m.Ack())
+	}
+	for _, m := range messages[5:] {
 		require.NoError(t, m.AckSync(t.Context()))
 		require.ErrorIs(t, m.AckSync(t.Context()), ErrSettled)
 	}
