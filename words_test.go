@@ -40,6 +40,9 @@ var givenUpPhrases = map[string]string{
 	"is told": "who tells whom what", "are told": "who tells whom what", "was told": "who tells whom what",
 	"is asked": "who asks whom what", "are asked": "who asks whom what", "was asked": "who asks whom what",
 	"is had": "an active verb", "whoever": "the one who acts", "somebody": "the one who acts",
+	"wait for its time": "be delayed", "waits for its time": "is delayed", "wait for their time": "be delayed",
+	"those that there are": "the noun again", "that are so": "that match", "what is meant": "what matches", "so long ago": "the time",
+	"trying on": "retrying", "all else goes": "everything else continues", "bursts of": "burst",
 }
 
 // allowed are uses of a given-up word that are right: by the file or directory, or everywhere.
@@ -72,7 +75,11 @@ var allowed = []struct{ word, path, why string }{
 // beforeLetter are words after which a letter is a dead letter, or one of the alphabet.
 var beforeLetter = []string{"dead", "first", "small", "capital", "case", "by", "of", "is", "ascii", "lower", "upper", "latin", "drive"}
 
-// TestGivenUpWords finds given-up words in Go files and pages.
+// checked are the kinds of files that have texts for users or for readers of the code.
+var checked = []string{".go", ".md", ".html", ".js", ".toml", ".yml", ".yaml"}
+
+// TestGivenUpWords finds given-up words in Go files, docs, templates of pages, the sample
+// configuration, alerts and dashboards.
 func TestGivenUpWords(t *testing.T) {
 	var found []string
 	files := 0
@@ -83,7 +90,7 @@ func TestGivenUpWords(t *testing.T) {
 			return err
 		case d.IsDir() && path != "." && (strings.HasPrefix(name, ".") || name == "testdata" || name == "node_modules"):
 			return fs.SkipDir
-		case d.IsDir() || ext != ".go" && ext != ".md":
+		case d.IsDir() || !slices.Contains(checked, ext) || strings.HasSuffix(path, ".min.js"):
 			return nil
 		}
 		src, err := os.ReadFile(path)
@@ -109,8 +116,17 @@ func wordsOf(path string, src []byte) (wrong []string) {
 		}
 		wrong = append(wrong, fmt.Sprintf("%s:%d: %q: write %s", path, line, word, use))
 	}
-	if strings.HasSuffix(path, ".md") {
+	switch filepath.Ext(path) {
+	case ".md":
 		checkText(1, string(src), report)
+		return wrong
+	case ".go":
+	default:
+		n := 0
+		for line := range strings.Lines(string(src)) {
+			n++
+			checkWords(n, line, true, report)
+		}
 		return wrong
 	}
 	var s scanner.Scanner
@@ -181,7 +197,7 @@ func checkWords(line int, text string, prose bool, report func(line int, word, u
 		if strings.HasPrefix(word, "letter") && i > 0 && slices.Contains(beforeLetter, words[i-1]) {
 			continue
 		}
-		for n := 1; n <= 3 && i+n <= len(words); n++ {
+		for n := 1; n <= 4 && i+n <= len(words); n++ {
 			phrase := strings.Join(words[i:i+n], " ")
 			if use, ok := givenUp[phrase]; ok {
 				report(line, phrase, use)
@@ -237,4 +253,6 @@ func TestGivenUpWordsAreFound(t *testing.T) {
 	}
 	require.Equal(t, []string{`x.md:3: "Who": write a sentence that begins with its subject`}, wordsOf("x.md", []byte("# A\n\nWho reads `that of`\nis right.\n")))
 	require.Empty(t, wordsOf("examples/x.md", []byte("Run cargo.")))
+	require.Equal(t, []string{`x.html:2: "waits for its time": write is delayed`}, wordsOf("x.html", []byte("<p>\nIt waits for its time.</p>")))
+	require.Empty(t, wordsOf("x.html", []byte("<h2>Dead letters</h2>")))
 }

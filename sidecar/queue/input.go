@@ -182,7 +182,7 @@ type MessageRef struct {
 }
 
 // Claim takes the named messages that wait out of their places; if Delayed is set, only
-// those that wait for their time. Effects.Claimed has them. The claimer returns each of
+// the delayed ones. Effects.Claimed has them. The claimer returns each of
 // them in a Complete.
 type Claim struct {
 	Messages []MessageRef
@@ -197,7 +197,7 @@ type Complete struct {
 	Move        []Moved
 	To          string   // name of the queue to which Move moves messages, if it is another machine
 	Finish      []uint64 // are removed
-	Ready       []uint64 // no longer wait for their time
+	Ready       []uint64 // no longer delayed
 	Unclaim     []uint64 // wait again, each at its place
 	Park        []uint64 // another queue may store them before this one learns of it
 	Transferred []uint64 // parked messages that are elsewhere: they are removed

@@ -167,7 +167,7 @@ func (r *Reader) stats(sum *blocked, now int64) Stats {
 		Flows:     r.t.Sched.Active(),
 		BlockedBy: sum.by,
 	}
-	// All other messages wait for their time, or for a verdict.
+	// All other messages are delayed, or wait for a verdict.
 	n.Delayed = max(r.t.Slots.Len()-n.Pending-n.InFlight-n.Moving, 0)
 	for _, oldest := range r.t.Slots.From(0) {
 		n.OldestAge = max(now-oldest.EnqueuedAt, 0)

@@ -63,7 +63,7 @@ type message struct {
 	finished  bool   // a consumer knows that it is finished
 	least     uint32 // ended attempts that a consumer knows to be on disk
 	picks     int    // how often a job has claimed it
-	hurried   hurry  // an operator knows that it need not wait for its time
+	hurried   hurry  // an operator knows that its delay is over
 	past      historyModel
 }
 

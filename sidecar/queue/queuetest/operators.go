@@ -603,7 +603,7 @@ func (n *node) weighed(side queue.Role, key string, weight uint32) {
 }
 
 // stays unclaims a message: it returns to the head of its flow, before older ones that were not
-// claimed, unless it waits for its time.
+// claimed, unless it is delayed.
 func (n *node) stays(m *message) {
 	m.place = waiting
 	if m.ready > n.Now {
