@@ -23,7 +23,7 @@ import (
 var composedTexts = map[string][]string{
 	"cli/clustercmd/transfer.go":  nil,
 	"cli/serve.go":                nil,
-	"hooks/log.go":                {"hook says"},
+	"hooks/log.go":                {"hook log"},
 	"sidecar/circuit/announce.go": {"circuit open", "circuit half-open", "circuit closed"},
 	"sidecar/cluster/cluster.go":  {"a node has joined the cluster", "a node has left the cluster"},
 	"sidecar/control/reload.go":   nil,
@@ -32,9 +32,9 @@ var composedTexts = map[string][]string{
 		"a circuit of the configuration file is changed at run time; the file wins at the next start or reload",
 	},
 	"sidecar/natsio/connect.go":  {"connected", "reconnected"},
-	"sidecar/natsio/embedded.go": {"the NATS server says", "the NATS server says about a client"},
+	"sidecar/natsio/embedded.go": {"log line of the embedded NATS server", "log line of the embedded NATS server about a client"},
 	"sidecar/job/runner.go":      {"job running", "job paused", "job done", "job canceled"},
-	"store/replog/writer.go":     {"replog: a record is not in the log, trying again", "replog: the log cannot be read, trying again"},
+	"store/replog/writer.go":     {"replog: a record is not in the log; retrying", "replog: the log cannot be read; retrying"},
 }
 
 // loggedTexts returns the texts of the lines above level debug that a file can write. composed

@@ -152,7 +152,7 @@ func TestPrometheusScrapesAndAlerts(t *testing.T) {
 	}
 	wait("fila is scraped", func() bool { return p.seriesOf(t, `up{job="fila"} == 1`) == 1 })
 	wait("a message without consumers", func() bool {
-		return strings.Contains(p.firing(t)["FilaNoConsumers"], " messages of orders wait without a consumer")
+		return strings.Contains(p.firing(t)["FilaNoConsumers"], " messages of orders are ready, but no consumer is registered")
 	})
 	require.NotContains(t, p.firing(t), "FilaCircuitOpen")
 	out, code := s.run("fila circuit open stripe && fila queue purge orders --force")

@@ -50,7 +50,7 @@ func scriptLog(log *slog.Logger, now func() int64) func(slog.Level, string) {
 			if n > 0 {
 				args = append(args, "suppressed", n)
 			}
-			log.Log(context.Background(), level, "hook says", args...)
+			log.Log(context.Background(), level, "hook log", args...)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func (r *Runner) done(p breaker.Pass, err *RunError, warnings int64) {
 			c.At = r.o.Now()
 		}
 	} else if n, ok := r.fails.allow(now); ok {
-		r.o.Logger.Warn("hook failed, the message goes on with the safe defaults",
+		r.o.Logger.Warn("hook failed, the message continues with the defaults",
 			"cause", string(err.Cause), "line", err.Line, "error", err.Message, "source", err.Source, "suppressed", n)
 	}
 	r.notifyChange(c)

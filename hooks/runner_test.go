@@ -199,15 +199,15 @@ func TestScriptLog(t *testing.T) {
 		print("a\n\255b", nil, true)
 		return {} end`, RunnerOptions{})
 	r.OnEnqueue(tenant("a"))
-	require.Equal(t, 10, strings.Count(r.log.String(), "hook says"), "ten lines a run")
-	require.Contains(t, r.log.String(), `level=INFO msg="hook says" queue=orders hook=on_enqueue text="line\t1\ta"`)
+	require.Equal(t, 10, strings.Count(r.log.String(), "hook log"), "ten lines a run")
+	require.Contains(t, r.log.String(), `level=INFO msg="hook log" queue=orders hook=on_enqueue text="line\t1\ta"`)
 	for range 50 {
 		r.OnEnqueue(tenant("a"))
 	}
-	require.Equal(t, 20, strings.Count(r.log.String(), "hook says"), "twenty at once")
+	require.Equal(t, 20, strings.Count(r.log.String(), "hook log"), "twenty at once")
 	r.now += int64(time.Second)
 	r.OnEnqueue(tenant("a"))
-	require.Equal(t, 30, strings.Count(r.log.String(), "hook says"))
+	require.Equal(t, 30, strings.Count(r.log.String(), "hook log"))
 	require.Contains(t, r.log.String(), "suppressed=")
 
 	r = newTestRunner(t, OnEnqueue, `function on_enqueue(m) print(("x"):rep(5000)) return {} end`, RunnerOptions{})

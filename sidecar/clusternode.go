@@ -449,7 +449,7 @@ func (m *clusterNode) declare() {
 	m.declaring.Lock()
 	defer m.declaring.Unlock()
 	if err := m.s.parts.control.DeclareMissing(m.s.killed); err != nil {
-		m.s.log.Warn("queues of the configuration file cannot be made", "error", err)
+		m.s.log.Warn("queues of the configuration file cannot be created", "error", err)
 	}
 }
 

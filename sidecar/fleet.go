@@ -39,7 +39,7 @@ func (s *Server) joinFleet(event func(typ, tail string, e wire.Event)) (*fleet.S
 		Degraded: func(why error) {
 			switch {
 			case why != nil && !degraded:
-				s.log.Warn("the bucket of shared circuits and limits cannot be reached; this fila goes by what it knows until it can", "bucket", s.shared.Bucket, "error", why)
+				s.log.Warn("the bucket of shared circuits and limits is unreachable; this fila decides alone until it is back", "bucket", s.shared.Bucket, "error", why)
 				event(wire.EventSharedDegraded, api.KeyInBody, wire.Event{Data: map[string]any{"error": why.Error()}})
 			case why == nil && degraded:
 				s.log.Info("circuits and limits are shared again", "bucket", s.shared.Bucket)
@@ -60,7 +60,7 @@ func (s *Server) shareLimits(event func(typ, tail string, e wire.Event)) *limit.
 		Kin:   s.parts.fleet.Kin,
 		SetAt: s.throttleSetAt,
 		Conflict: func(c limit.Conflict) {
-			s.limited.Warn("another fila has set limits of a shared throttle key later than this one; its limits are in force here, too",
+			s.limited.Warn("another fila set limits of a shared throttle key later than this fila; its limits are in force here, too",
 				"throttle", c.Key, "fila", c.By, "limits", control.WireLimits(c.InForce).Text(), "own", control.WireLimits(c.Own).Text())
 			event(wire.EventSharedConflict, c.Key, wire.Event{Key: c.Key, Data: map[string]any{
 				"kind": api.PauseThrottle, "by": c.By, "changed_at": timestampOrNil(c.At), "limits": control.WireLimits(c.InForce).Text(), "own": control.WireLimits(c.Own).Text(),
@@ -73,7 +73,7 @@ func (s *Server) shareLimits(event func(typ, tail string, e wire.Event)) *limit.
 func (s *Server) reportCircuitConflict(event func(typ, tail string, e wire.Event)) func(circuit.Conflict) {
 	return func(c circuit.Conflict) {
 		limits, own := circuit.LimitsText(c.InForce), circuit.LimitsText(c.Own)
-		s.limited.Warn("another fila has set limits of a shared circuit later than this one; its limits are in force here, too",
+		s.limited.Warn("another fila set limits of a shared circuit later than this fila; its limits are in force here, too",
 			"circuit", c.Key, "fila", c.By, "limits", limits, "own", own)
 		event(wire.EventSharedConflict, c.Key, wire.Event{Key: c.Key, Data: map[string]any{
 			"kind": api.PauseCircuit, "by": c.By, "changed_at": timestampOrNil(c.At), "limits": limits, "own": own,

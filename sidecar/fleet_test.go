@@ -273,12 +273,12 @@ func TestCommonGuardWithoutPermissions(t *testing.T) {
 		require.NotContains(t, permissions, "acme.node")
 		return withJetStream(t)(permissions)
 	}, func(c *config.Config) { c.Shared.Enabled, c.Shared.GuardPrefix = true, "acme" })
-	require.Eventually(t, func() bool { return x.log.count("NATS refuses fila's user a subject that it needs") == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return x.log.count("NATS permissions deny fila's user a subject that it needs") == 1 }, patience, time.Millisecond)
 	foreign := strings.Repeat("A", wire.PermitLen)
 	_, werr := g.ask(g.connect("caller"), "acme.guard.done.vendor:stripe", `{"outcome":"ok","permit":"`+foreign+`"}`)
 	require.ErrorIs(t, werr, wire.PermitAway("", 0))
-	require.Eventually(t, func() bool { return x.log.count("NATS refuses fila's user a subject that it needs") == 2 }, patience, time.Millisecond)
-	require.Zero(t, x.log.count("NATS refuses a reply"))
+	require.Eventually(t, func() bool { return x.log.count("NATS permissions deny fila's user a subject that it needs") == 2 }, patience, time.Millisecond)
+	require.Zero(t, x.log.count("NATS permissions deny a reply"))
 	x.end()
 }
 

@@ -424,7 +424,7 @@ func TestClientsCannotFloodTheLog(t *testing.T) {
 	}
 	g.request(producer, "fila.enqueue.orders", "")
 	g.request(operator, "$SRV.PING", "")
-	const refused, notSent = "a request is refused that cannot be answered", "NATS refuses a reply to a subject that a client has chosen"
+	const refused, notSent = "a request is refused without a reply", "NATS permissions deny a reply to the reply subject of a client"
 	require.Eventually(t, func() bool { return x.log.count(notSent) >= 20 }, patience, time.Millisecond)
 	x.end()
 	for _, text := range []string{refused, notSent} {

@@ -53,7 +53,7 @@ func (s *Bolt) loadConfirmed(tx *bbolt.Tx) error {
 		if storefile.Missing(err) { // of a restored store, or one of an earlier version
 			level = slog.LevelInfo
 		}
-		log.Log(context.Background(), level, "store: it is not known what was confirmed before this start, so a loss would not be noticed", "error", err)
+		log.Log(context.Background(), level, "store: the confirmed commits before this start are unknown, so fila would not notice a loss", "error", err)
 	}
 	if s.confirmed = (confirmer{commits: make(chan struct{}, 1), noted: old}); old.Store != have.Store || old.Accepted > 0 {
 		s.confirmed.noted = storefile.Confirmed{Store: have.Store} // write it
@@ -93,7 +93,7 @@ func (s *Bolt) keepConfirmed() {
 	if err == nil {
 		c.noted = next
 	} else if !c.failed {
-		s.o.Logger.Warn("store: the newest confirmed commit cannot be noted, so its loss would not be noticed", "file", string(s.path), "error", err)
+		s.o.Logger.Warn("store: the newest confirmed commit cannot be recorded, so fila would not notice its loss", "file", string(s.path), "error", err)
 	}
 	c.failed = err != nil
 }

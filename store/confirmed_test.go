@@ -106,8 +106,8 @@ func (c *confirming) says(texts ...string) {
 
 const (
 	saysMade     = `msg="store: made"`
-	saysUnknown  = `msg="store: it is not known what was confirmed before this start, so a loss would not be noticed"`
-	saysNotNoted = `msg="store: the newest confirmed commit cannot be noted, so its loss would not be noticed"`
+	saysUnknown  = `msg="store: the confirmed commits before this start are unknown, so fila would not notice a loss"`
+	saysNotNoted = `msg="store: the newest confirmed commit cannot be recorded, so fila would not notice its loss"`
 	saysAccepted = `msg="store: the loss of confirmed commits was accepted"`
 )
 

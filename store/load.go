@@ -48,7 +48,7 @@ func (s *Bolt) loadClock(tx *bbolt.Tx) error {
 	}
 	s.clock = c
 	if back > 0 && s.serving {
-		s.o.Logger.Warn("store: the clock has been set back: delays and leases keep what remains of them, other times stay as they are",
+		s.o.Logger.Warn("store: the clock has been set back: delays and leases keep their remaining time, other times stay unchanged",
 			"file", string(s.path), "by", time.Duration(back).Round(time.Millisecond))
 	}
 	return nil

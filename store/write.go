@@ -161,7 +161,7 @@ func (s *Bolt) closeClock() {
 	}
 	s.plan.reset()
 	if err := s.path.Guard("close", func() error { return s.db.Update(s.writeClock) }); err != nil {
-		s.o.Logger.Warn("store: the time of the end is not on disk: should the clock be set back now, delays and leases last longer",
+		s.o.Logger.Warn("store: the time of the stop is not on disk: if the clock is set back now, delays and leases last longer",
 			"file", string(s.path), "error", err)
 	}
 }

@@ -39,8 +39,8 @@ func init() { // find refers to functions that need the table
 		},
 		{
 			Name: "disk-low", Severity: api.SeverityCritical, Title: "The disk is nearly full",
-			Alerts: []string{"FilaDiskLow"}, Holds: "Less than store.min_free_bytes is free on the disk of the store.",
-			nobody: "All producers: fila refuses new messages, and delivers those that it has.", find: diskLow,
+			Alerts: []string{"FilaDiskLow"}, Holds: "The disk of the store has less than store.min_free_bytes free.",
+			nobody: "All producers: fila refuses new messages. It still delivers the stored ones.", find: diskLow,
 		},
 		{
 			Name: "no-consumers", Severity: api.SeverityCritical, Title: "Ready messages, no consumers",
@@ -69,7 +69,7 @@ func init() { // find refers to functions that need the table
 		},
 		{
 			Name: "tenant-starved", Severity: api.SeverityWarning, Title: "A tenant starves",
-			Alerts: []string{"FilaQuietTenantStarved"}, Holds: "A fairness key could send, but none of its messages was delivered for starve_after_ms while messages of others were.",
+			Alerts: []string{"FilaQuietTenantStarved"}, Holds: "A fairness key has a ready message, and fila delivered none of its messages but others for starve_after_ms.",
 			whom: "{hurt} wait.", find: starvedTenants,
 		},
 		{
@@ -94,7 +94,7 @@ func init() { // find refers to functions that need the table
 		},
 		{
 			Name: "schedule-late", Severity: api.SeverityWarning, Title: "A schedule is late",
-			Alerts: []string{"FilaScheduleLate"}, Holds: "A run of a schedule is due for more than a minute.",
+			Alerts: []string{"FilaScheduleLate"}, Holds: "A run of a schedule has been due for more than a minute.",
 			nobody: "The consumers of the messages that the schedule makes.", find: lateSchedules,
 		},
 		{
@@ -114,12 +114,12 @@ func init() { // find refers to functions that need the table
 		},
 		{
 			Name: "limit-nearly-reached", Severity: api.SeverityWarning, Title: "A limit is nearly reached",
-			Alerts: []string{"FilaLimitNearlyReached"}, Holds: "More than 80 % of one of the limits of the process are used.",
+			Alerts: []string{"FilaLimitNearlyReached"}, Holds: "A limit of the process is used to more than 80 %.",
 			nobody: "Nobody yet: fila refuses what exceeds the limit.", find: nearLimits,
 		},
 		{
 			Name: "held-by-limit", Severity: api.SeverityInfo, Title: "Messages wait for a limit",
-			Alerts: []string{"FilaHeldByLimit"}, Holds: "A throttle has blocked messages of a queue, the first of which has been ready for more than a minute.",
+			Alerts: []string{"FilaHeldByLimit"}, Holds: "A throttle blocks messages of a queue, and has blocked the first of them for more than a minute.",
 			whom: "{hurt} are blocked.", find: heldByLimits,
 		},
 		{

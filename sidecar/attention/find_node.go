@@ -22,7 +22,7 @@ func diskLow(v *view, add func(api.Finding)) {
 	if v.Disk != nil && v.Disk.Low {
 		add(api.Finding{
 			Node: v.Node, Why: fmt.Sprintf("%s MiB are free on the disk of the store.", wire.Grouped(v.Disk.Free>>20)),
-			Action: api.FindingAction{Text: "Free space beside the store: old backups, logs.", Command: command("queue", "list"), Page: "/queues"},
+			Action: api.FindingAction{Text: "Free space on this disk, such as old backups and logs.", Command: command("queue", "list"), Page: "/queues"},
 		})
 	}
 }
@@ -30,8 +30,8 @@ func diskLow(v *view, add func(api.Finding)) {
 func sharedDegraded(v *view, add func(api.Finding)) {
 	if v.SharedAway != nil {
 		add(api.Finding{
-			Node: v.Node, Why: "The bucket cannot be reached: " + v.SharedAway.Error() + ".",
-			Action: api.FindingAction{Text: "Look at the NATS servers and their JetStream.", Command: command("throttle", "list"), Page: "/gates"},
+			Node: v.Node, Why: "The bucket is unreachable: " + v.SharedAway.Error() + ".",
+			Action: api.FindingAction{Text: "Check the NATS servers and their JetStream.", Command: command("throttle", "list"), Page: "/gates"},
 		})
 	}
 }
@@ -41,7 +41,7 @@ func nearLimits(v *view, add func(api.Finding)) {
 		if l.Max > 0 && l.Used*5 > l.Max*4 {
 			add(api.Finding{
 				Node: v.Node, Gate: "limits." + l.Name, Why: fmt.Sprintf("%s of %s of limits.%s are used.", wire.Grouped(l.Used), wire.Grouped(l.Max), l.Name),
-				Action: api.FindingAction{Text: "Find out which clients make these names, or raise the limit and restart.", Command: command("config", "list"), Page: "/settings"},
+				Action: api.FindingAction{Text: "Find the clients that create these objects, or raise the limit and restart.", Command: command("config", "list"), Page: "/settings"},
 			})
 		}
 	}
@@ -64,9 +64,6 @@ func blockedBy(v *view, queue, gate string) (messages int64, tenants int) {
 	return messages, tenants
 }
 
-// causeRetryAfter is the cause of an opening that the destination asked for.
-const causeRetryAfter = "retry_after"
-
 func openCircuits(v *view, add func(api.Finding)) {
 	for i := range v.Circuits {
 		c := &v.Circuits[i]
@@ -75,20 +72,13 @@ func openCircuits(v *view, add func(api.Finding)) {
 			continue
 		}
 		f := api.Finding{
-			Gate: "circuit:" + c.Key, Why: "It is " + c.State + ".",
-			Action: api.FindingAction{Text: "Mend the destination; the circuit closes by itself when probes succeed.", Command: command("circuit", "close", c.Key), Page: "/gates/circuit?key=" + escape(c.Key)},
+			Gate: "circuit:" + c.Key, Why: "It is " + c.StateText() + ".",
+			Action: api.FindingAction{Text: "Fix the destination; the circuit closes by itself when probes succeed.", Command: command("circuit", "close", c.Key), Page: "/gates/circuit?key=" + escape(c.Key)},
 		}
 		switch {
-		case c.Cause == causeRetryAfter:
-			f.Why = "It is " + c.State + ": the destination answered that it wants no calls for a while (429 or Retry-After)."
-			f.Action.Text = "Limit the rate of its messages with a throttle, if this repeats. The circuit closes by itself at the time that the destination named."
-		case c.Cause != "":
-			f.Why = "It is " + c.State + ", cause: " + c.Cause + "."
-		}
-		if c.ConsecutiveFailures > 0 {
-			f.Why += " " + wire.Plural(int64(c.ConsecutiveFailures), "failure") + " in a row."
-		}
-		if c.OpenUntil == "closed" {
+		case c.Cause == api.CauseRetryAfter:
+			f.Action.Text = "If this repeats, limit the rate of its messages with a throttle. The circuit closes by itself at the time that the destination named."
+		case c.OpenUntil == "closed":
 			f.Action.Text = "Close it when the destination works again: it does not close by itself."
 		}
 		f.Messages, f.Tenants = blockedBy(v, "", f.Gate)
@@ -164,8 +154,8 @@ func shardsWithoutOwner(v *view, add func(api.Finding)) {
 		}
 		shard := s.Shard
 		add(api.Finding{
-			Shard: &shard, Why: "No node that was heard in the last ten seconds owns it.",
-			Action: api.FindingAction{Text: "Start the missing nodes, or look why the others do not take over.", Command: command("cluster", "status"), Page: "/cluster"},
+			Shard: &shard, Why: "No node that sent a heartbeat in the last ten seconds owns it.",
+			Action: api.FindingAction{Text: "Start the missing nodes, or find out why the others do not take over.", Command: command("cluster", "status"), Page: "/cluster"},
 		})
 	})
 }
@@ -196,7 +186,7 @@ func laggingStandbys(v *view, add func(api.Finding)) {
 			}
 			add(api.Finding{
 				Shard: &shard, Node: b.Node, Why: why,
-				Action: api.FindingAction{Text: "Look at the disk, the CPU and the network of the node.", Command: command("cluster", "status"), Page: "/cluster"},
+				Action: api.FindingAction{Text: "Check the disk, the CPU and the network of the node.", Command: command("cluster", "status"), Page: "/cluster"},
 			})
 		}
 	})

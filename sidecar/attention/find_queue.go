@@ -69,7 +69,7 @@ func noConsumers(v *view, add func(api.Finding)) {
 			}
 			add(api.Finding{
 				Queue: q.Name, Messages: q.ready(), Tenants: q.Tenants, Why: why,
-				Action: api.FindingAction{Text: "Start its consumers where they run, which fila cannot do. Their logs say why they stopped. Until then its messages stay in the queue.", Command: command("queue", "inspect", q.Name), Page: queuePage(q.Name, "")},
+				Action: api.FindingAction{Text: "fila cannot start consumers: start them where they run. Their logs say why they stopped. Meanwhile the messages stay in the queue.", Command: command("queue", "inspect", q.Name), Page: queuePage(q.Name, "")},
 			})
 		}
 	}
@@ -84,7 +84,7 @@ func failingHooks(v *view, add func(api.Finding)) {
 				continue
 			}
 			f := api.Finding{Queue: q.Name, Hook: h.Hook}
-			what := "every message takes the default fairness key, weight and gates, so its tenants share one place in the schedule"
+			what := "every message takes the default fairness key, weight and gates, so all tenants share one flow"
 			if h.Hook == wire.HookOnFailure {
 				what = "the retry policy of the queue decides about failed messages instead"
 			}
@@ -95,7 +95,7 @@ func failingHooks(v *view, add func(api.Finding)) {
 			if h.LastError != "" {
 				f.Why += " The last error: " + strings.TrimPrefix(firstLine(h.LastError), "error: ")
 			}
-			f.Action = api.FindingAction{Text: "Mend the script or roll it back. A new script closes the circuit.", Command: command("hook", "show", q.Name), Page: queuePage(q.Name, "/hooks")}
+			f.Action = api.FindingAction{Text: "Fix the script or roll it back. A new script closes the circuit.", Command: command("hook", "show", q.Name), Page: queuePage(q.Name, "/hooks")}
 			add(f)
 		}
 	}
@@ -117,8 +117,8 @@ func risingDeadLetters(v *view, add func(api.Finding)) {
 		q := &v.Queues[i]
 		if n := riseOfDead(v, i); n > risingDead && q.Dead > 0 {
 			add(api.Finding{
-				Queue: q.Name, Messages: n, Why: fmt.Sprintf("Consumers ended messages with +TERM, or they failed as often as the queue allows. %s in %s.", are(q.Dead, "dead letter"), q.DLQ),
-				Action: api.FindingAction{Text: "Read the errors by group, mend their cause, then redrive.", Command: command("dead", "groups", q.Name), Page: queuePage(q.Name, "/dead")},
+				Queue: q.Name, Messages: n, Why: fmt.Sprintf("Consumers ended messages with +TERM, or messages failed as often as the queue allows. %s in %s.", are(q.Dead, "dead letter"), q.DLQ),
+				Action: api.FindingAction{Text: "Read the errors by group, fix their cause, then redrive.", Command: command("dead", "groups", q.Name), Page: queuePage(q.Name, "/dead")},
 			})
 		}
 	}
@@ -138,7 +138,7 @@ func deadLetters(v *view, add func(api.Finding)) {
 		if q.Dead > 0 && riseOfDead(v, i) <= risingDead {
 			add(api.Finding{
 				Queue: q.Name, Messages: q.Dead, Why: q.DLQ + " keeps them until an operator redrives or deletes them.",
-				Action: api.FindingAction{Text: "Redrive them if the cause is mended, or delete them.", Command: command("dead", "groups", q.Name), Page: queuePage(q.Name, "/dead")},
+				Action: api.FindingAction{Text: "Redrive them if the cause is fixed, or delete them.", Command: command("dead", "groups", q.Name), Page: queuePage(q.Name, "/dead")},
 			})
 		}
 	}
@@ -152,7 +152,7 @@ func starvedTenants(v *view, add func(api.Finding)) {
 		}
 		f := api.Finding{
 			Queue: q.Name, Tenants: q.Detail.StarvedFlows, Why: "None of their messages was delivered while messages of others were.",
-			Action: api.FindingAction{Text: "Add consumers, or limit the tenants that keep them busy.", Command: command("noisy", q.Name), Page: queuePage(q.Name, "/tenants")},
+			Action: api.FindingAction{Text: "Add consumers, or limit the tenants that keep the consumers busy.", Command: command("noisy", q.Name), Page: queuePage(q.Name, "/tenants")},
 		}
 		if q.Noise != nil {
 			f.Why = "None of the messages of " + names(q.Noise.Starved, f.Tenants, waitingKey) + " was delivered while messages of others were."
@@ -173,7 +173,7 @@ func noisyTenants(v *view, add func(api.Finding)) {
 			continue
 		}
 		why := names(q.Noise.Noisy, d.NoisyFlows, func(n api.NoisyFlow) string {
-			return fmt.Sprintf("%s has %.0f %% of the consumers' work and is entitled to %.0f %%", n.Key, 100*max(n.BusyShare, n.InFlightShare), 100*n.FairShare)
+			return fmt.Sprintf("%s has %.0f %% of the consumers' work, but is entitled to %.0f %%", n.Key, 100*max(n.BusyShare, n.InFlightShare), 100*n.FairShare)
 		})
 		add(api.Finding{
 			Queue: q.Name, Messages: d.QuietPending, Tenants: max(q.Tenants-d.NoisyFlows, 0),
@@ -215,11 +215,11 @@ func oldMessages(v *view, add func(api.Finding)) {
 		}
 		why := "The oldest message is " + wire.Span(age) + " old."
 		if rises {
-			why += " It gets older: the consumers do not keep up, or do not get to it."
+			why += " It gets older: the consumers do not keep up, or do not reach it."
 		}
 		add(api.Finding{
 			Queue: q.Name, Messages: q.ready(), Tenants: q.Tenants, Why: why,
-			Action: api.FindingAction{Text: "Add consumers, or look what the oldest messages wait for.", Command: command("explain", "queue", q.Name), Page: queuePage(q.Name, "/messages")},
+			Action: api.FindingAction{Text: "Add consumers, or find out what the oldest messages wait for.", Command: command("explain", "queue", q.Name), Page: queuePage(q.Name, "/messages")},
 		})
 	}
 }
@@ -231,7 +231,7 @@ func expiringLeases(v *view, add func(api.Finding)) {
 		if expired > expiredLeases && expired*expiredPart > delivered {
 			add(api.Finding{
 				Queue: q.Name, Messages: expired, Why: fmt.Sprintf("%s of %s deliveries of the last five minutes ended with an expired lease: consumers die, hang or work for longer than visibility_timeout_ms.", wire.Grouped(expired), wire.Grouped(max(delivered, expired))),
-				Action: api.FindingAction{Text: "Look whether the consumers are alive; let them extend leases, or raise visibility_timeout_ms.", Command: command("queue", "inspect", q.Name), Page: queuePage(q.Name, "")},
+				Action: api.FindingAction{Text: "Check that the consumers are alive. Let them extend their leases, or raise visibility_timeout_ms.", Command: command("queue", "inspect", q.Name), Page: queuePage(q.Name, "")},
 			})
 		}
 	}
@@ -242,8 +242,8 @@ func refusals(v *view, add func(api.Finding)) {
 		q := &v.Queues[i]
 		if n := rise(v.before[i].before(v.now[i], refusedWithin).refused, v.now[i].refused); n > refusedMany {
 			add(api.Finding{
-				Queue: q.Name, Messages: n, Why: fmt.Sprintf("Most refusals of this queue have the number %d, see docs/errors.md.", q.RefusedBy),
-				Action: api.FindingAction{Text: "Drain the backlog, or mend the clients.", Command: command("queue", "inspect", q.Name), Page: queuePage(q.Name, "")},
+				Queue: q.Name, Messages: n, Why: fmt.Sprintf("Most refusals of this queue have the error number %d (docs/errors.md).", q.RefusedBy),
+				Action: api.FindingAction{Text: "Drain the backlog, or fix the clients.", Command: command("queue", "inspect", q.Name), Page: queuePage(q.Name, "")},
 			})
 		}
 	}
@@ -261,7 +261,7 @@ func lateSchedules(v *view, add func(api.Finding)) {
 		}
 		add(api.Finding{
 			Queue: q.Name, Schedule: q.Late.Name, Since: wire.Timestamp(q.Late.Due.UnixNano()), Why: why,
-			Action: api.FindingAction{Text: "Make room in the queue; the run is made then.", Command: command("schedule", "show", q.Name, q.Late.Name), Page: queuePage(q.Name, "/schedules")},
+			Action: api.FindingAction{Text: "Make room in the queue; then fila makes the run.", Command: command("schedule", "show", q.Name, q.Late.Name), Page: queuePage(q.Name, "/schedules")},
 		})
 	}
 }
@@ -276,10 +276,10 @@ func heldByLimits(v *view, add func(api.Finding)) {
 				continue
 			}
 			why := fmt.Sprintf("%s admits %s. The first message has waited for %s.", b.Gate, b.Limits, wire.Span(b.Wait))
-			action := "Raise the limit if what it protects can take more."
+			action := "Raise the limit if the destination can take more."
 			if strings.Contains(b.SetBy, api.SetByOperator) {
 				why += " An operator set this limit at run time."
-				action = "See who set the limit and what it was before, and set it back or raise it."
+				action = "Check who set the limit and its value before; set it back or raise it."
 			}
 			add(api.Finding{
 				Queue: q.Name, Gate: b.Gate, Messages: b.Messages, Tenants: b.Tenants, Why: why,

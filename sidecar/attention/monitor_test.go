@@ -104,7 +104,7 @@ func TestCausesAreSentences(t *testing.T) {
 	var m attention.Monitor
 	found := m.Find(&attention.Sample{At: start, Circuits: []api.CircuitInfo{{Key: "vendor", State: "open", Cause: "retry_after"}}})
 	require.Contains(t, found[0].Why, "429 or Retry-After")
-	require.Contains(t, found[0].Action.Text, "Limit the rate")
+	require.Contains(t, found[0].Action.Text, "limit the rate")
 
 	held := orders(api.QueueDetail{}, func(q *attention.Queue) {
 		gate := api.GateState{Kind: "rate", Gate: "throttle:tenant:acme", Limits: "2/s", SetBy: "prefix tenant:*, operator"}

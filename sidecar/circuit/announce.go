@@ -85,7 +85,7 @@ func (c *Circuit) publish() {
 func (r *Registry) publish(key string, n *news) {
 	if n.failures > 0 {
 		window, until := n.window.Milliseconds(), openUntil(n.until)
-		r.opt.Log.Warn("circuit held: too many failures", "circuit", key, "failures", n.failures,
+		r.opt.Log.Warn("circuit open: more than max_failures", "circuit", key, "failures", n.failures,
 			"window_ms", window, "until", until)
 		r.opt.Event(wire.EventHeld, key, wire.Event{Key: key, Data: map[string]any{
 			"kind": api.PauseCircuit, "cause": causeMaxFailures, "failures": n.failures,

@@ -56,7 +56,7 @@ func (r *Registry) decode(key string, e fleet.Entry) (rec record.Circuit, readab
 	rec, err := record.Decode(e.Value)
 	switch {
 	case errors.Is(err, record.ErrVersion):
-		r.opt.Log.Error("a newer fila has written the shared record of a circuit; this one goes by itself", "circuit", key, "error", err)
+		r.opt.Log.Error("a newer version of fila has written the shared record of a circuit; this fila decides alone about it", "circuit", key, "error", err)
 	case err != nil:
 		r.opt.Log.Error("the shared record of a circuit cannot be read; it is local until the record is deleted", "circuit", key, "error", err)
 	}

@@ -346,7 +346,7 @@ func (c *Cluster) resignToAny(shard int, st Store) {
 	ctx, cancel := context.WithTimeout(context.Background(), resignTimeout)
 	defer cancel()
 	if err := st.Resign(ctx, ""); err != nil && !errors.Is(err, store.ErrFenced) {
-		c.Log.Warn("the shard is given up, and others take it over when its log has been silent for a while", "shard", shard, "error", err)
+		c.Log.Warn("this node gives up the shard; another node takes it over when its log has been silent for a while", "shard", shard, "error", err)
 	}
 }
 
@@ -540,7 +540,7 @@ func (c *Cluster) do(a todo) {
 			c.event(wire.EventFenced, shard, map[string]any{"epoch": a.p.store.Epoch()})
 		}
 	case ownership.Unfence:
-		log.Info("writes are acked again; the shard goes on", "epoch", a.p.store.Epoch())
+		log.Info("writes are acked again; the shard continues", "epoch", a.p.store.Epoch())
 		c.Serve.Fence(shard, false)
 	default:
 		c.actions.Go(func() {
@@ -596,7 +596,7 @@ func (c *Cluster) carryOut(a todo, log *slog.Logger) (done ownership.Done, st St
 		ctx, cancel := context.WithTimeout(c.ctx, drainTimeout)
 		defer cancel()
 		if done.Err = c.Serve.Drain(ctx, shard); done.Err != nil {
-			log.Warn("the shard could not be drained; it is handed over as it is", "error", done.Err)
+			log.Warn("the shard could not be drained; it is handed over with its leases", "error", done.Err)
 		}
 	case ownership.Resign:
 		ctx, cancel := context.WithTimeout(c.ctx, resignTimeout)

@@ -141,10 +141,10 @@ func (c *Cluster) checkLoss(now int64, p *localShard) (f finding, report bool) {
 func (c *Cluster) reportLoss(f finding) {
 	log := c.Log.With("shard", f.shard)
 	if !f.lost {
-		log.Info("the log of the shard lacks nothing any more")
+		log.Info("the log of the shard is complete again")
 		return
 	}
-	log.Error("the log of the shard lacks commits that were confirmed; nobody takes the shard over until it is repaired (fila cluster repair)",
+	log.Error("the log of the shard lacks confirmed commits; no node takes over the shard until it is repaired (fila cluster repair)",
 		"newest_commit_at", f.newest.Node, "epoch", f.newest.Epoch, "n", f.newest.N, "seq", f.newest.Seq, "log_end", f.end)
 	if f.tells {
 		c.event(wire.EventLogLost, f.shard, map[string]any{

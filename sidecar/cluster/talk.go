@@ -195,7 +195,7 @@ func (c *Cluster) onOrder(m *nats.Msg) {
 func (c *Cluster) drain(on bool) (owned int) {
 	c.mu.Lock()
 	if c.mu.draining != on {
-		c.Log.Info("an operator has changed whether this node is drained", "draining", on)
+		c.Log.Info("an operator drained this node, or canceled its drain", "draining", on)
 	}
 	c.mu.draining, c.mu.news = on, true
 	for _, p := range c.mu.local {

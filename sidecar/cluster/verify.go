@@ -91,7 +91,7 @@ func (c *Cluster) scrub() {
 			case c.ctx.Err() != nil:
 				return
 			case err != nil:
-				c.Log.Warn("the log of a shard could not be read whole", "shard", shard, "error", err)
+				c.Log.Warn("the log of a shard could not be read completely", "shard", shard, "error", err)
 			case s.Problem != "":
 				c.Log.Error("a replica of the log of a shard is damaged", "shard", shard, "problem", s.Problem)
 				c.Event(wire.EventLogDamaged, strconv.Itoa(shard), wire.Event{Data: map[string]any{"shard": shard, "node": c.Node, "problem": s.Problem}})

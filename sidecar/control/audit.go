@@ -160,7 +160,7 @@ func (c *Control) Audit(by Actor, object, value string) {
 	var kept Batch
 	c.audit.record(&kept, c.opt.Now(), by, change{key: object, new: &value})
 	if err := <-c.opt.KV.Write(kept); err != nil {
-		c.opt.Log.Error("an entry of the audit log is not kept", "verb", by.By, "key", object, "error", err)
+		c.opt.Log.Error("an entry of the audit log cannot be written", "verb", by.By, "key", object, "error", err)
 	}
 }
 

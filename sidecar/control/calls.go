@@ -217,7 +217,7 @@ func (c *Control) lowerCalls(now int64) {
 		done := c.opt.KV.Write(lower)
 		go func() {
 			if err := <-done; err != nil { // what is on disk is later than it need be
-				c.opt.Log.Error("until when calls go on is not lowered; a crash pauses their throttle keys for longer", "error", err)
+				c.opt.Log.Error("the end of the guard's calls cannot be updated; a crash pauses their throttle keys for longer", "error", err)
 			}
 		}()
 	}
@@ -301,7 +301,7 @@ func (c *Control) restoreCalls(kept []store.Entry, now int64) {
 		c.opening.Delete = append(c.opening.Delete, e.Key)
 		until, err := strconv.ParseInt(e.Value, 10, 64)
 		if err != nil {
-			c.opt.Log.Error("until when calls go on cannot be read and is ignored", "throttle", key, "error", err)
+			c.opt.Log.Error("the end of the guard's calls cannot be read and is ignored", "throttle", key, "error", err)
 			continue
 		}
 		id := pauseID{kind: api.PauseThrottle, name: key}
@@ -317,6 +317,6 @@ func (c *Control) restoreCalls(kept []store.Entry, now int64) {
 		paused++
 	}
 	if paused > 0 {
-		c.opt.Log.Warn("fila ended while calls that the guard allowed went on: so that no limit of concurrency is exceeded, their throttle keys are paused until the last may be over", "keys", paused)
+		c.opt.Log.Warn("fila ended while calls of the guard were under way: their throttle keys are paused until the last call may be over, so that no concurrency limit is exceeded", "keys", paused)
 	}
 }

@@ -137,7 +137,7 @@ func (c *Control) Stop() {
 	}
 	now := c.opt.Now()
 	if err := saveGates(c.opt.KV, c.throttles.gates.Snapshot(now), now); err != nil {
-		c.opt.Log.Error("the state of the gates is not kept; they begin as after a crash", "error", err)
+		c.opt.Log.Error("the state of the gates cannot be saved; they start as after a crash", "error", err)
 	}
 }
 

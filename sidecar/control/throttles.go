@@ -47,7 +47,7 @@ func (c *Control) startThrottles(kept []store.Entry, now int64) {
 	t := &c.throttles
 	saved, err := readGates(kept)
 	if err != nil {
-		c.opt.Log.Error("the state of the gates is lost; they begin as after a crash", "error", err)
+		c.opt.Log.Error("the state of the gates is lost; they start as after a crash", "error", err)
 	}
 	c.opening.Delete = append(c.opening.Delete, saved.keys...)
 	// Limits hold across a crash: the usage before it is unknown, so all of it counts
@@ -61,7 +61,7 @@ func (c *Control) startThrottles(kept []store.Entry, now int64) {
 		c.opt.Share(t.gates)
 	}
 	if t.start.Crashed {
-		c.opt.Log.Warn("fila was not stopped in order: so that no limit is exceeded, token buckets begin empty and windows full")
+		c.opt.Log.Warn("fila was not stopped cleanly: token buckets start empty and windows full, so that no limit is exceeded")
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

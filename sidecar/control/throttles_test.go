@@ -104,7 +104,7 @@ func TestGatesAfterACrash(t *testing.T) {
 		r.set("bucket", `{"rate":"1","burst":5}`)
 		r.set("window", `{"limit":3,"window_ms":86400000}`)
 		r.restart(true, time.Hour)
-		require.Equal(t, 1, r.log.count("not stopped in order"))
+		require.Equal(t, 1, r.log.count("not stopped cleanly"))
 		require.Equal(t, 0, r.admits("bucket"))
 		require.Zero(t, r.show("bucket").Tokens)
 		r.pass(2 * time.Second)
@@ -125,7 +125,7 @@ func TestGatesAfterACrash(t *testing.T) {
 
 		r.kv.fail(errDisk)
 		r.c.Stop()
-		require.Equal(t, 1, r.log.count("the state of the gates is not kept"))
+		require.Equal(t, 1, r.log.count("the state of the gates cannot be saved"))
 	})
 }
 

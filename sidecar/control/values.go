@@ -52,7 +52,7 @@ func newValues(kept []store.Entry, log *slog.Logger) *values {
 		v.mu.texts[e.Key] = e.Value
 		v.mu.keys.Add(e.Key)
 		if checkMeaning(e.Key, e.Value) != nil {
-			log.Warn("a setting of the runtime configuration has no effect: fila does not know it, or not its value",
+			log.Warn("a setting of the runtime configuration has no effect: its name or value is unknown",
 				"key", e.Key, "value", e.Value)
 		}
 	}

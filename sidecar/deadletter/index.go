@@ -189,7 +189,7 @@ func (x *Index) read(q Queue, unknown []inspect.Listed, added []deadLetter, text
 		switch err := errs[i]; {
 		case err == nil, errors.Is(err, store.ErrNotFound): // gone meanwhile
 		case errors.Is(err, store.ErrCorrupt):
-			log.Error("a dead letter cannot be read, and is in no group", "queue", q.Name(), "error", err)
+			log.Error("a dead letter cannot be read; it is in no group", "queue", q.Name(), "error", err)
 		default:
 			return nil, wire.Internal(err.Error())
 		}

@@ -156,7 +156,7 @@ func Recover(kept []store.Entry, find func(dlq string) *Redrives, log *slog.Logg
 		}
 		var c redriven
 		if err := json.Unmarshal([]byte(e.Value), &c); err != nil {
-			log.Error("what is kept of redrives cannot be read; they are counted anew", "queue", name, "group", group, "error", err)
+			log.Error("the counts of redrives cannot be read; they start from 0", "queue", name, "group", group, "error", err)
 			continue
 		}
 		r.Commit(Change{put: map[string]redriven{group: c}})

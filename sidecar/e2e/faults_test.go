@@ -331,7 +331,7 @@ func TestAKillWhileACommitIsNoted(t *testing.T) {
 			eventually(t, reached)
 			require.FileExists(t, p.file()+".confirmed")
 			p.Restart(t)
-			require.Equal(t, says, strings.Contains(p.log.String(), "it is not known what was confirmed before this start"))
+			require.Equal(t, says, strings.Contains(p.log.String(), "the confirmed commits before this start are unknown"))
 			require.Positive(t, p.client(t).depth("q"))
 			require.Zero(t, p.Stop(t))
 		})

@@ -201,7 +201,7 @@ func (fd *Finder) unread(err error) *wire.Error {
 	case err == nil, errors.Is(err, store.ErrNotFound):
 		return nil
 	case errors.As(err, &broken):
-		fd.log.Error("a message cannot be read, and is not found by what is in it", "queue", fd.q.Name(), "error", err)
+		fd.log.Error("a message cannot be read; searches in its content do not find it", "queue", fd.q.Name(), "error", err)
 		return nil
 	}
 	return wire.Internal(err.Error())

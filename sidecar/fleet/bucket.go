@@ -83,7 +83,7 @@ func (b *JetStream) Open(ctx context.Context) error {
 		return b.explain(err)
 	}
 	if n := status.Config().Replicas; n != b.replicas {
-		b.log.Warn("the bucket of shared gates has another number of replicas than shared.replicas says; it stays as it is",
+		b.log.Warn("the bucket of shared gates has another number of replicas than shared.replicas; fila does not change it",
 			"bucket", b.name, "replicas", n, "configured", b.replicas)
 	}
 	b.kv = kv

@@ -343,7 +343,7 @@ func (w *worker) commitBatch(b *batch, claimed **queue.Claimed) *wire.Error {
 		return w.queue.Gone()
 	}
 	if b.leftUnread > 0 {
-		w.Log.Error("a job leaves messages that cannot be read", "job", w.ID, "queue", w.queue.Name(), "messages", b.leftUnread, "error", b.readErr)
+		w.Log.Error("a job skips messages that cannot be read", "job", w.ID, "queue", w.queue.Name(), "messages", b.leftUnread, "error", b.readErr)
 		b.unreadable = wire.Internal(b.readErr.Error())
 	}
 	return w.committed(b, err)

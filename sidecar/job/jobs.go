@@ -46,7 +46,7 @@ func New(o Options) *Jobs {
 func (js *Jobs) Recover(config []store.Entry, queue func(name string, last uint64) Queue) error {
 	jobs, broken := readStored(config)
 	for _, id := range broken {
-		js.Log.Error("a job cannot be read; it does nothing any more", "job", id)
+		js.Log.Error("a job cannot be read; it does not run any more", "job", id)
 		delete(jobs, id)
 	}
 	for _, s := range jobs {

@@ -463,7 +463,7 @@ func (l *Limits) Release(ctx context.Context) {
 	select {
 	case <-left:
 	case <-ctx.Done():
-		l.opt.Log.Warn("shared limits are not given back in time; until this fila counts as dead nobody else gets what it has", "error", ctx.Err())
+		l.opt.Log.Warn("shared limits were not given back in time; other filas get them when this fila counts as dead", "error", ctx.Err())
 	}
 }
 

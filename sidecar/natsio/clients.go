@@ -52,7 +52,7 @@ func (e *Embedded) watchClients(ctx context.Context, most int) {
 func (e *Embedded) OnCut(call func(CutClient)) { e.onCut.Store(&call) }
 
 func (e *Embedded) cut(c CutClient) {
-	e.log.Warn("the embedded NATS server has cut off a client", "reason", c.Reason, "user", c.User, "client", c.Client, "address", c.Address)
+	e.log.Warn("the embedded NATS server disconnected a client", "reason", c.Reason, "user", c.User, "client", c.Client, "address", c.Address)
 	if call := e.onCut.Load(); call != nil {
 		(*call)(c)
 	}

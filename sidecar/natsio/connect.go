@@ -132,7 +132,7 @@ func dial(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger, opts []na
 	if isConfigurationError(err) {
 		return nil, fmt.Errorf("connect to NATS at %s: %w", shown, err)
 	}
-	log.Warn("NATS does not answer; waiting for it", "url", shown, "error", err)
+	log.Warn("NATS does not answer; retrying", "url", shown, "error", err)
 	nc, err = nats.Connect(cfg.URL, append(opts, nats.RetryOnFailedConnect(true))...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s: %w", shown, err)
@@ -203,14 +203,14 @@ func watchOptions(cfg config.NATSConfig, log *slog.Logger, onDisconnect, onRecon
 		nats.ReconnectHandler(func(nc *nats.Conn) { up(nc, "reconnected") }),
 		nats.NoCallbacksAfterClientClose(),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			log.Warn("disconnected; nothing is delivered until NATS is back", "error", err)
+			log.Warn("disconnected; deliveries stop until NATS is back", "error", err)
 			if onDisconnect != nil {
 				onDisconnect()
 			}
 		}),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
 			if quiet.allow(time.Now(), err.Error()) {
-				log.Warn("still no connection to NATS; trying on", "error", err)
+				log.Warn("still no connection to NATS; retrying", "error", err)
 			}
 		}),
 		nats.PermissionErrOnSubscribe(true), // waiting subscribers get the error
@@ -311,11 +311,11 @@ func logAsyncError(cfg config.NATSConfig, log *slog.Logger, sub *nats.Subscripti
 				attrs = append(attrs, "dropped", dropped)
 			}
 		}
-		log.Error("the NATS client dropped messages that came faster than fila took them", attrs...)
+		log.Error("the NATS client dropped messages that arrived faster than fila read them", attrs...)
 	case errors.Is(err, nats.ErrPermissionViolation) && !needed(cfg, err):
-		log.Warn("NATS refuses a reply to a subject that a client has chosen", attrs...)
+		log.Warn("NATS permissions deny a reply to the reply subject of a client", attrs...)
 	case errors.Is(err, nats.ErrPermissionViolation):
-		log.Error("NATS refuses fila's user a subject that it needs", attrs...)
+		log.Error("NATS permissions deny fila's user a subject that it needs", attrs...)
 	default:
 		log.Warn("NATS reports an error", attrs...)
 	}

@@ -194,7 +194,7 @@ func TestConnectWaitsForNATS(t *testing.T) {
 	nc := connect(t, externalConfig("nats://ann:secret@"+l.Addr().String()), log, nil, signalTo(up))
 	require.False(t, nc.IsConnected())
 	require.ErrorIs(t, nc.Publish("a", nil), nats.ErrReconnectBufExceeded)
-	require.Contains(t, text.String(), "waiting for it")
+	require.Contains(t, text.String(), "NATS does not answer; retrying")
 	sub, err := nc.SubscribeSync("a")
 	require.NoError(t, err)
 
@@ -283,9 +283,9 @@ func TestConnectLogins(t *testing.T) {
 				return
 			}
 			for subject, line := range map[string]string{
-				"fila.event.x": `level=ERROR msg="NATS refuses fila's user a subject that it needs"`,
-				"_INBOX.x":     `level=ERROR msg="NATS refuses fila's user a subject that it needs"`,
-				"forbidden":    `level=WARN msg="NATS refuses a reply to a subject that a client has chosen"`,
+				"fila.event.x": `level=ERROR msg="NATS permissions deny fila's user a subject that it needs"`,
+				"_INBOX.x":     `level=ERROR msg="NATS permissions deny fila's user a subject that it needs"`,
+				"forbidden":    `level=WARN msg="NATS permissions deny a reply to the reply subject of a client"`,
 			} {
 				require.NoError(t, nc.Publish(subject, nil))
 				require.NoError(t, nc.Flush())

@@ -288,9 +288,9 @@ func (l *natsLog) Tracef(string, ...any)           {}
 var aboutConnection = regexp.MustCompile(`^\S+ - [a-z]+:\d+`)
 
 func (l *natsLog) say(level slog.Level, format string, v []any) {
-	message, text := "the NATS server says", fmt.Sprintf(format, v...)
+	message, text := "log line of the embedded NATS server", fmt.Sprintf(format, v...)
 	if aboutConnection.MatchString(text) {
-		message, level = "the NATS server says about a client", min(level, slog.LevelWarn)
+		message, level = "log line of the embedded NATS server about a client", min(level, slog.LevelWarn)
 	}
 	l.log.Log(context.Background(), level, message, "text", text)
 }

@@ -254,7 +254,7 @@ func TestReplySubjectsThatAreNotAnswered(t *testing.T) {
 			require.EqualValues(t, 1, q.Depth(), reply)
 		}
 		require.Empty(t, r.tails, "no verb is carried out")
-		require.Contains(t, r.log.String(), `msg="a request is refused that cannot be answered (nats.reply_prefixes)" subject=fila.enqueue.orders error="reply subject \"elsewhere\": allowed are subjects that begin with _INBOX. or _R_."`)
+		require.Contains(t, r.log.String(), `msg="a request is refused without a reply (nats.reply_prefixes)" subject=fila.enqueue.orders error="reply subject \"elsewhere\": allowed are subjects that begin with _INBOX. or _R_."`)
 		told := 0
 		for len(refused) > 0 {
 			if strings.Contains(string(r.next(refused).Data), "reply subject") {

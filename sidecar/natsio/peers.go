@@ -110,7 +110,7 @@ func (p *Peers) answer(do PeerVerb, verb, tail string, m *nats.Msg) {
 		err = p.Conn.PublishMsg(answer)
 	}
 	if err != nil {
-		p.Log.Warn("another node gets no answer", "verb", verb, "error", err)
+		p.Log.Warn("another node gets no reply", "verb", verb, "error", err)
 	}
 }
 

@@ -254,7 +254,7 @@ func (p *Presence) meet(other *node) {
 	default:
 		if p.met != other.Incarnation {
 			p.met = other.Incarnation
-			p.Log.Warn("another fila has appeared under this subject prefix; it is younger and has to end",
+			p.Log.Warn("another fila has started under this subject prefix; it is newer and has to end",
 				"host", other.Host, "pid", other.PID, "since", other.Since, "server", other.Server)
 		}
 		p.announce()

@@ -13,7 +13,7 @@ func (f *Front) checkReply(subject, reply string) *wire.Error {
 		return nil
 	}
 	err := wire.BadReplySubject(reply, "allowed are subjects that begin with "+strings.Join(f.ReplyPrefixes, " or "))
-	f.Log.Warn("a request is refused that cannot be answered (nats.reply_prefixes)", "subject", subject, "error", err.Description)
+	f.Log.Warn("a request is refused without a reply (nats.reply_prefixes)", "subject", subject, "error", err.Description)
 	return err
 }
 

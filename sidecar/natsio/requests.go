@@ -330,7 +330,7 @@ func (f *Front) register(q *shard.Queue, r *wire.ConsumeRequest, reply string) *
 			Deliver: subject, MaxInFlight: r.MaxInFlight, VisibilityTimeoutMs: q.Settings().VisibilityTimeoutMs, Left: left,
 		})
 		if err != nil {
-			f.Log.Error("encode reply", "error", err)
+			f.Log.Error("a reply cannot be encoded", "error", err)
 		}
 		return data
 	}

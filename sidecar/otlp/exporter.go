@@ -107,7 +107,7 @@ func (e *Exporter) Stop(ctx context.Context) {
 	defer context.AfterFunc(ctx, e.giveUp)()
 	if e.provider != nil { // the provider's own timeout would leave its goroutine running
 		if err := e.provider.Shutdown(context.Background()); err != nil {
-			e.opt.Log.Warn("spans could not be sent to the collector before the end", "error", err)
+			e.opt.Log.Warn("spans could not be sent to the collector before the stop", "error", err)
 		}
 	}
 	if e.done != nil {
@@ -193,7 +193,7 @@ func (e *Exporter) export(ctx context.Context, what signal, request proto.Messag
 	}
 	e.opt.Exported(what.name, err == nil)
 	if err != nil {
-		e.opt.Log.Warn("the collector of OpenTelemetry does not take what it is sent; that is lost", "signal", what.name, "endpoint", e.opt.Endpoint, "error", err)
+		e.opt.Log.Warn("the OpenTelemetry collector does not accept data; the data is lost", "signal", what.name, "endpoint", e.opt.Endpoint, "error", err)
 	}
 }
 

@@ -168,7 +168,7 @@ func TestRefusals(t *testing.T) {
 	require.Empty(t, c.Spans())
 	require.Len(t, c.Requests(), 1)
 	require.Equal(t, 1, sent.of("traces"))
-	require.Contains(t, log.String(), "does not take what it is sent")
+	require.Contains(t, log.String(), "does not accept data")
 	require.Contains(t, log.String(), "401")
 }
 

@@ -119,7 +119,7 @@ func (o *Options) Recovered(settings wire.QueueSettings) *Policy {
 	p := WithoutHooks(settings)
 	for _, kind := range hookKinds {
 		if err := o.loadHook(p, kind, nil); err != nil {
-			o.Log.Error("a stored hook does not load; messages go on with the safe defaults until it is replaced",
+			o.Log.Error("a stored hook does not load; messages continue with the defaults until it is replaced",
 				"queue", settings.Name, "hook", string(kind), "error", err)
 			p.broken = append(p.broken, api.HookInfo{Hook: string(kind), State: "not loaded", LastError: err.Error()})
 		}

@@ -182,7 +182,7 @@ func (sc *schedule) postpone(werr *wire.Error, now int64) {
 	s.metrics.Refused(werr.ErrCode)
 	if sc.refused == nil {
 		sc.event(wire.EventScheduleRefused, map[string]any{"err_code": werr.ErrCode, "description": werr.Description})
-		s.runner.Log.Warn("a run of a schedule is refused; it is tried again", "queue", s.queue.Name(), "schedule", sc.Name, "why", werr.Description)
+		s.runner.Log.Warn("a run of a schedule is refused; fila retries it", "queue", s.queue.Name(), "schedule", sc.Name, "why", werr.Description)
 	}
 	sc.refused = werr
 }

@@ -206,7 +206,7 @@ func (r *runner) note(n *queue.Note) {
 		r.sides[n.Role].metrics.KeyHeld()
 		s.Control.HoldKey(name, n.Key, n.Until)
 	case queue.NoteGates:
-		s.logAbout(n.ID).Error("throttle keys of a message are left out", "queue", name, "id", formatID(n.ID), "error", n.Err)
+		s.logAbout(n.ID).Error("throttle keys of a message are ignored", "queue", name, "id", formatID(n.ID), "error", n.Err)
 	case queue.NoteMoveFailed:
 		s.logAbout(n.ID).Error("a message cannot be dead-lettered; it stays in the store, undelivered until the next start",
 			"queue", name, "id", formatID(n.ID), "seq", n.Seq, "error", n.Err)

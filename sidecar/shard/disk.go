@@ -99,12 +99,12 @@ func (s *Set) checkDisk() {
 	}
 	data := map[string]any{"free_bytes": now.Free, "min_free_bytes": now.MinFree}
 	if now.Low {
-		s.Log.Warn("the disk is nearly full: messages are refused, all else goes on",
+		s.Log.Warn("the disk is nearly full: messages are refused, everything else continues",
 			"free_bytes", now.Free, "min_free_bytes", now.MinFree)
 		s.Event(wire.EventDiskLow, "", wire.Event{Data: data})
 		return
 	}
-	s.Log.Info("the disk has room again: messages are taken", "free_bytes", now.Free, "min_free_bytes", now.MinFree)
+	s.Log.Info("the disk has room again: messages are accepted", "free_bytes", now.Free, "min_free_bytes", now.MinFree)
 	s.Event(wire.EventDiskRecovered, "", wire.Event{Data: data})
 }
 

@@ -158,7 +158,7 @@ func (d *dispatcher) read(work []queue.Delivery) {
 		d.msgs[d.index[i]] = d.message(new(envelope), w, h, append([]byte(nil), payload...))
 	})
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		s.Log.Error("messages cannot be read; their leases will run out", "queue", d.r.sides[queue.Main].name, "error", err)
+		s.Log.Error("messages cannot be read; their leases expire", "queue", d.r.sides[queue.Main].name, "error", err)
 	}
 }
 
@@ -309,7 +309,7 @@ func (d *dispatcher) addDead(work []queue.Delivery) {
 		}
 	})
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		s.Log.Error("why messages are dead letters cannot be read; they go out without", "queue", d.r.sides[queue.Dead].name, "error", err)
+		s.Log.Error("the reasons of dead letters cannot be read; they are delivered without", "queue", d.r.sides[queue.Dead].name, "error", err)
 	}
 }
 

@@ -121,8 +121,8 @@ func TestDeadLettersWithoutReason(t *testing.T) {
 		require.Equal(t, "4567", string(m.Data))
 		require.Empty(t, m.Header.Get(wire.HeaderDeadReason))
 		for _, text := range []string{
-			"headers of a message cannot be decoded", "messages cannot be read; their leases will run out",
-			"why messages are dead letters cannot be read; they go out without",
+			"headers of a message cannot be decoded", "messages cannot be read; their leases expire",
+			"the reasons of dead letters cannot be read; they are delivered without",
 		} {
 			require.Contains(t, r.log.String(), text)
 		}
@@ -178,6 +178,6 @@ func TestKeysLeftOutAreTraced(t *testing.T) {
 		r.traces.Enqueued(m, false)
 		require.True(t, q.run.post(nil, queue.Input{Kind: queue.Enqueue, Message: m}))
 		synctest.Wait()
-		require.Contains(t, r.log.String(), `msg="throttle keys of a message are left out" trace_id=0af7651916cd43dd8448eb211c80319c span_id=b7ad6b7169203331 queue=orders id=`+formatID(m.ID))
+		require.Contains(t, r.log.String(), `msg="throttle keys of a message are ignored" trace_id=0af7651916cd43dd8448eb211c80319c span_id=b7ad6b7169203331 queue=orders id=`+formatID(m.ID))
 	})
 }

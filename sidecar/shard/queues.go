@@ -132,7 +132,7 @@ func (s *Shard) create(settings wire.QueueSettings) (wire.QueueSettings, *wire.E
 	q.run.start()
 	for _, q := range q.run.sides {
 		if err := s.Front.Attach(q); err != nil {
-			s.Log.Error("a new queue cannot be subscribed to; a restart will try again", "queue", q.name, "error", err)
+			s.Log.Error("fila cannot subscribe to a new queue; a restart tries again", "queue", q.name, "error", err)
 			return settings, wire.Internal(err.Error())
 		}
 	}
@@ -187,7 +187,7 @@ func (s *Shard) placeQueue(name string, spent [queue.Roles]store.QueueID) (ids [
 		ids, number, err = s.Placement.Place(ctx, name)
 	}
 	if err != nil {
-		s.Log.Error("a queue cannot be placed", "queue", name, "error", err)
+		s.Log.Error("a queue cannot be assigned to a shard", "queue", name, "error", err)
 	}
 	if err != nil || number != s.number {
 		return ids, wire.NoOwner(name)
@@ -292,7 +292,7 @@ func (s *Shard) forgetPlace(q *Queue) {
 	ctx, cancel := context.WithTimeout(s.ended, placeTimeout)
 	defer cancel()
 	if err := s.Placement.Drop(ctx, q.name, [queue.Roles]store.QueueID{q.id, q.dlq.id}); err != nil {
-		s.Log.Warn("the place of a deleted queue is kept", "queue", q.name, "error", err)
+		s.Log.Warn("the shard of a deleted queue stays recorded", "queue", q.name, "error", err)
 	}
 }
 

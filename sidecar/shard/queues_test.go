@@ -62,7 +62,7 @@ func TestCreate(t *testing.T) {
 		r.front.err = errors.New("no connection")
 		_, werr = r.Create(wire.DefaultQueueSettings("mails"))
 		require.Equal(t, wire.CodeInternal, werr.ErrCode)
-		require.Contains(t, r.log.String(), "a new queue cannot be subscribed to; a restart will try again")
+		require.Contains(t, r.log.String(), "fila cannot subscribe to a new queue; a restart tries again")
 		require.NotNil(t, r.Queue("mails"), "it is on disk")
 
 		r.Drain()

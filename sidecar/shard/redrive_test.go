@@ -154,7 +154,7 @@ func TestRedriveOfAnUnreadableMessage(t *testing.T) {
 		r.bury(q, 3, plain)
 		r.store.spoil(badPlaces{seq: 2, read: errCorrupt})
 		require.Equal(t, wire.CodeInternal, r.redrive(q, 0, 2).ErrCode)
-		require.Contains(t, r.log.String(), "a job leaves messages that cannot be read")
+		require.Contains(t, r.log.String(), "a job skips messages that cannot be read")
 		require.EqualValues(t, 1, q.DLQ().Depth())
 		r.store.spoil(badPlaces{})
 		require.Nil(t, r.redrive(q, 0, 1))

@@ -477,7 +477,7 @@ func (s *Set) settle(ctx context.Context, queues []*Queue) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			s.Log.Info("leases that did not settle in time are kept for the next start", "leases", open)
+			s.Log.Info("leases that did not end in time are kept for the next start", "leases", open)
 			return
 		case <-s.Killed:
 			return

@@ -71,7 +71,7 @@ func TestSettleWaitsForLeases(t *testing.T) {
 			return time.Since(start)
 		}
 		require.Equal(t, 3*time.Second, settle(3*time.Second))
-		require.Contains(t, r.log.String(), "leases that did not settle in time are kept for the next start\" leases=1")
+		require.Contains(t, r.log.String(), "leases that did not end in time are kept for the next start\" leases=1")
 		killed := make(chan struct{})
 		r.Killed = killed
 		time.AfterFunc(time.Second, func() { close(killed) })
@@ -219,7 +219,7 @@ func TestHooksThatDoNotLoadAnyMore(t *testing.T) {
 		require.Equal(t, wire.HookOnFailure, list[0].Hook)
 		require.Equal(t, "not loaded", list[1].State)
 		require.NotEmpty(t, list[1].LastError)
-		require.Contains(t, r.log.String(), "a stored hook does not load; messages go on with the safe defaults until it is replaced")
+		require.Contains(t, r.log.String(), "a stored hook does not load; messages continue with the defaults until it is replaced")
 		_, werr := q.Update(func(s wire.QueueSettings) (wire.QueueSettings, *wire.Error) { return s, nil })
 		require.Equal(t, wire.CodeHookLoad, werr.ErrCode, "the same again does not load either")
 		r.update(q, func(s *wire.QueueSettings) { s.OnEnqueue = "" })

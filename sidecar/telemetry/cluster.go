@@ -52,16 +52,16 @@ var (
 	snapshotAgeMetric  = shardReading("snapshot_age_seconds", "Age of the newest snapshot of the shard, reported by its owner if there is one.")
 	serversMetric      = gaugeReading("cluster_servers", "NATS servers with replicas of the logs, by state: ok, or degraded if one does not show what cluster.require asks for.", "state")
 	takeoversMetric    = counterReading("cluster_takeovers_total", "Shards that this node began to own, by kind: failure of the previous owner, or handover.", "kind")
-	fencedMetric       = counterReading("cluster_fenced_total", "Times that a shard of this node fell silent because its log acked no writes.")
+	fencedMetric       = counterReading("cluster_fenced_total", "Times that this node stopped serving a shard because its log acked no writes.")
 	handoversMetric    = counterReading("cluster_handovers_total", "Shards that this node handed over.")
-	handoverTimeMetric = counterReading("cluster_handover_seconds_total", "Time of these handovers, from the end of deliveries to the last record.")
+	handoverTimeMetric = counterReading("cluster_handover_seconds_total", "Time of the handovers of fila_cluster_handovers_total, from the end of deliveries to the last record.")
 )
 
 // SetCluster sets the function that reads the state of the cluster. The returned function counts
 // a record that the owner wrote: its size, and the time until the log acked it.
 func (m *Metrics) SetCluster(read func() Cluster) (wrote func(bytes int, took time.Duration)) {
-	size := m.histogram("cluster_record_bytes", "Bytes of the records that this node wrote to logs, beats included.", 64, 4, 10) // 64 B to 16 MiB
-	took := m.histogram("cluster_append_duration_seconds", "Time until the log had a record of this node.", .0001, 2, 17)        // 100 us to 6.5 s
+	size := m.histogram("cluster_record_bytes", "Bytes of a record that this node wrote to a log, beats included.", 64, 4, 10) // 64 B to 16 MiB
+	took := m.histogram("cluster_append_duration_seconds", "Time to append a record of this node to the log.", .0001, 2, 17)   // 100 us to 6.5 s
 	m.onScrape(func(export exporter) {
 		c := read()
 		for i := range c.Shards {

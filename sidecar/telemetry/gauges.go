@@ -76,7 +76,7 @@ var gaugeSpecs = []struct {
 }{
 	{gauge("queue_depth", "Messages in the queue: pending, delayed, in flight and moving."), func(g *Gauges) float64 { return float64(g.Depth) }},
 	{gauge("queue_pending", "Messages that are ready or blocked: their time has come, and no consumer has them."), func(g *Gauges) float64 { return float64(g.Pending) }},
-	{gauge("queue_delayed", "Messages waiting for their time, or for a verdict on their last attempt."), func(g *Gauges) float64 { return float64(g.Delayed) }},
+	{gauge("queue_delayed", "Messages whose time has not come, or whose failure is being judged."), func(g *Gauges) float64 { return float64(g.Delayed) }},
 	{gauge("queue_in_flight", "Messages leased to consumers."), func(g *Gauges) float64 { return float64(g.InFlight) }},
 	{gauge("queue_moving", "Messages that a job has claimed, or that wait until another queue has them."), func(g *Gauges) float64 { return float64(g.Moving) }},
 	{gauge("queue_bytes", "Bytes of payloads and headers in the queue."), func(g *Gauges) float64 { return float64(g.Bytes) }},
@@ -86,7 +86,7 @@ var gaugeSpecs = []struct {
 	{gauge("noisy_flows", "Fairness keys that keep the consumers busy while a message of another key is ready, as fila noisy shows them."), func(g *Gauges) float64 { return float64(len(g.Noise.Noisy)) }},
 	{gauge("starved_flows", "Fairness keys that starve by the queue's starve_after_ms; 0 if that is not set."), func(g *Gauges) float64 { return float64(g.Noise.Starving) }},
 	{gauge("quiet_pending", "Ready messages of fairness keys that are not noisy."), func(g *Gauges) float64 { return float64(g.Noise.QuietPending) }},
-	{gauge("quiet_oldest_age_seconds", "Longest time that the first message of a fairness key that is not noisy has been ready."), func(g *Gauges) float64 { return float64(g.Noise.QuietOldest) / 1e9 }},
+	{gauge("quiet_oldest_age_seconds", "Longest time for which the first message of a fairness key that is not noisy has been ready."), func(g *Gauges) float64 { return float64(g.Noise.QuietOldest) / 1e9 }},
 }
 
 const depthGauge = 0 // in gaugeSpecs
@@ -96,12 +96,12 @@ var (
 		"Messages that a pause, a gate or the order of their key blocks, by its kind: rate, window, concurrency, reserved, turn, circuit, paused or order.", labelBlockedBy)
 	parkedSpec      = gauge("queue_parked", "The old name of fila_queue_blocked, for one version.", labelBlockedBy)
 	hookCircuitSpec = gauge("hook_circuit_state",
-		"State of the circuit of a Lua hook: 0 closed, 1 half-open, 2 open (messages go on with the defaults).", labelHook)
-	schedulesSpec = gauge("queue_schedules", "Schedules of the queue, paused ones included; only if there are some.")
-	nextRunSpec   = gauge("queue_next_run_timestamp_seconds", "Unix time of the next run of a schedule of the queue, if there is one. In the past: the run is late.")
+		"State of the circuit of a Lua hook: 0 closed, 1 half-open, 2 open (messages continue with the defaults).", labelHook)
+	schedulesSpec = gauge("queue_schedules", "Schedules of the queue, paused ones included; absent without schedules.")
+	nextRunSpec   = gauge("queue_next_run_timestamp_seconds", "Unix time of the next run of a schedule of the queue. A time in the past means that the run is late.")
 	blockedSpec   = spec{
 		"fila_blocked_seconds_total",
-		"Time that messages were blocked, added up over messages, by the kinds of fila_queue_blocked, as found at their last try: behind a gate nothing tries while no consumer has credit.",
+		"Time that messages were blocked, summed over messages, by the kinds of fila_queue_blocked. The kind is of the last try; messages do not try while no consumer has credit.",
 		dto.MetricType_COUNTER, labelBlockedBy,
 	}
 	attemptSpec = spec{

@@ -63,13 +63,13 @@ const (
 // New returns metrics in which all counters are 0.
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
-	m.guardChecks = m.counterVec("guard_checks_total", "Checks of the guard, by outcome: allowed, the kind of gate that refused, or late (nobody waits for the answer any more).",
+	m.guardChecks = m.counterVec("guard_checks_total", "Checks of the guard, by outcome: allowed, the kind of gate that refused, or late (the caller has stopped waiting).",
 		labelOutcome, "allowed", "circuit", "rate", "window", "concurrency", "reserved", "turn", "paused", api.GateLate)
 	m.guardEnded = m.counterVec("guard_ended_total", "Permits of the guard that ended, by outcome: ok, error, expired (without a done), or operator.",
 		labelOutcome, "ok", "error", "expired", "operator")
-	m.guardCapped = m.counterVec("guard_capped_total", "Requests to the guard refused by a limit on their number, by its key of limits: max_guard_permits, max_guard_key_permits, max_guard_caller_permits, max_throttle_keys or max_circuits.",
+	m.guardCapped = m.counterVec("guard_capped_total", "Requests that the guard refused because a limit on their number was reached, by key of [limits]: max_guard_permits, max_guard_key_permits, max_guard_caller_permits, max_throttle_keys or max_circuits.",
 		labelLimit, "max_guard_permits", "max_guard_key_permits", "max_guard_caller_permits", "max_throttle_keys", "max_circuits")
-	m.clientsCut = m.counterVec("nats_clients_cut_total", "Clients that the embedded NATS server cut off, by reason: pending (nats.embedded.max_pending bytes unread), deadline (nothing read for nats.embedded.write_deadline_ms), or connections (more than nats.embedded.max_connections_per_user of one user).",
+	m.clientsCut = m.counterVec("nats_clients_cut_total", "Clients that the embedded NATS server disconnected, by reason: pending (nats.embedded.max_pending bytes unread), deadline (nothing read for nats.embedded.write_deadline_ms), or connections (more than nats.embedded.max_connections_per_user of one user).",
 		labelReason, "pending", "deadline", "connections")
 	exceeded := m.counterVec("limits_exceeded_total", "Times that a limit was exceeded, by its name: rate, window or concurrency of throttle keys (messages had to wait, or the guard refused a call), max_failures of circuits, max_failures_per_key of queues.", labelLimit)
 	m.exceeded = make(map[string]prometheus.Counter)
@@ -85,7 +85,7 @@ func New() *Metrics {
 	m.others = [queue.Roles]*Queue{newQueue(m, nameOfOthers, true), newQueue(m, wire.DLQ(nameOfOthers), true)}
 	m.commitDuration = m.histogram("commit_duration_seconds", "Time of a group commit of the store, fsync included. A cluster has fila_cluster_append_duration_seconds instead.",
 		.0001, 2, 16) // 100 us to 3.3 s
-	m.commitBatch = m.histogram("commit_batch_size", "Batches of changes in one group commit.", 1, 2, 15)               // 1 to 16,384
+	m.commitBatch = m.histogram("commit_batch_size", "Batches of changes in a group commit.", 1, 2, 15)                 // 1 to 16,384
 	m.guardCheck = m.histogram("guard_check_duration_seconds", "Time to decide a check of the guard.", .000_001, 4, 10) // 1 us to 262 ms
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

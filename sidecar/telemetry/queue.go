@@ -53,18 +53,18 @@ var counterSpecs = []spec{
 	{"fila_expired_total", "Attempts whose lease expired.", dto.MetricType_COUNTER, ""},
 	{"fila_ttl_expired_total", "Messages dead-lettered because their TTL had passed.", dto.MetricType_COUNTER, ""},
 	{"fila_redriven_total", "Messages moved back from the dead letter queue, counted at the queue they returned to.", dto.MetricType_COUNTER, ""},
-	{"fila_taken_back_total", "Deliveries that nobody received; the message kept its place and its attempt.", dto.MetricType_COUNTER, ""},
-	{"fila_removed_total", "Messages that an operator purged or deleted, dead letters at their own queue.", dto.MetricType_COUNTER, ""},
-	{"fila_hook_warnings_total", "Fields of a hook's result that had the wrong type or were cut.", dto.MetricType_COUNTER, ""},
+	{"fila_taken_back_total", "Deliveries without a subscriber; the message kept its place and its attempt.", dto.MetricType_COUNTER, ""},
+	{"fila_removed_total", "Messages that an operator purged or deleted; dead letters count at the dead letter queue.", dto.MetricType_COUNTER, ""},
+	{"fila_hook_warnings_total", "Fields of results of Lua hooks that took their defaults or were cut, since they were invalid.", dto.MetricType_COUNTER, ""},
 	{"fila_schedule_runs_total", "Messages that schedules enqueued.", dto.MetricType_COUNTER, ""},
-	{"fila_schedule_missed_total", "Runs of schedules left out, since fila was down or the queue refused messages.", dto.MetricType_COUNTER, ""},
+	{"fila_schedule_missed_total", "Missed runs of schedules that fila did not make up for.", dto.MetricType_COUNTER, ""},
 	{"fila_dead_lettered_total", "Messages moved to the dead letter queue, counted at the queue they left, by reason as in Fila-Dead-Reason.", dto.MetricType_COUNTER, labelReason},
 	{"fila_failures_total", "Failed attempts, by the severity of the matching error rule; medium without one. The queue (guard) has failed calls of the guard.", dto.MetricType_COUNTER, labelSeverity},
 	{"fila_held_total", "Times that a gate began to block messages, by its kind: circuit, rate, window, concurrency, reserved, turn or paused. Messages with the same fairness key and gates count as one.", dto.MetricType_COUNTER, labelBlockedBy},
 	{"fila_hook_runs_total", "Runs of a Lua hook, failed ones included.", dto.MetricType_COUNTER, labelHook},
-	{"fila_hook_failures_total", "Failed runs of a Lua hook; their messages went on with the defaults.", dto.MetricType_COUNTER, labelHook},
-	{"fila_hook_bypassed_total", "Messages that went on with the defaults because the hook's circuit was open.", dto.MetricType_COUNTER, labelHook},
-	{"fila_refused_total", "Requests refused, by err_code (docs/errors.md). The queue is empty if the request named none that exists.", dto.MetricType_COUNTER, labelCode},
+	{"fila_hook_failures_total", "Failed runs of a Lua hook; their messages continued with the defaults.", dto.MetricType_COUNTER, labelHook},
+	{"fila_hook_bypassed_total", "Messages that bypassed a Lua hook because its circuit was open; they continued with the defaults.", dto.MetricType_COUNTER, labelHook},
+	{"fila_refused_total", "Refused requests, by err_code (docs/errors.md). The label queue is empty if the request named no existing queue.", dto.MetricType_COUNTER, labelCode},
 }
 
 // Indexes into counterSpecs of counters with a second label.
@@ -80,7 +80,7 @@ const (
 
 // latencySpec is the histogram of deliveries. The protocol reports the same buckets.
 var (
-	latencySpec    = spec{"fila_delivery_latency_seconds", "Time until a message's delivery, from its enqueue, or from when it became due or came to its queue by a redrive, move or as a dead letter.", dto.MetricType_HISTOGRAM, ""}
+	latencySpec    = spec{"fila_delivery_latency_seconds", "Time from the enqueue of a message to its delivery. It starts again when a delay ends, and when a redrive, a move or dead-lettering brings the message to a queue.", dto.MetricType_HISTOGRAM, ""}
 	latencyBuckets = api.WaitBounds
 )
 

@@ -51,7 +51,7 @@ func boolean(b bool) float64 {
 
 var (
 	readyMetric = gaugeReading("ready", "1 while /readyz answers 200, otherwise 0.")
-	stuckMetric = gaugeReading("stuck_queues", "Queues with a lock held for four seconds or more, a defect of fila: they take or deliver no messages, and /readyz answers 503.")
+	stuckMetric = gaugeReading("stuck_queues", "Queues with a lock held for four seconds or more, a defect of fila: they accept or deliver no messages, and /readyz answers 503.")
 )
 
 // SetReady sets the function that returns the state of /readyz.
@@ -73,7 +73,7 @@ type Node struct {
 
 var (
 	connectedMetric  = gaugeReading("nats_connected", "1 while fila is connected to NATS, otherwise 0.")
-	storeBytesMetric = gaugeReading("store_bytes", "Size of the store's file; in a cluster of the files of all shards.")
+	storeBytesMetric = gaugeReading("store_bytes", "Size of the store's file; in a cluster, of the files of all shards.")
 	permitsMetric    = gaugeReading("guard_permits", "Live permits of the guard.")
 )
 
@@ -95,7 +95,7 @@ type Limit struct {
 }
 
 var (
-	limitUsedMetric = gaugeReading("limit_used", "Number of what a key of limits bounds, by that key: max_throttle_keys, max_circuits, max_guard_permits, max_rate_keys, max_dedupe_ids, max_consumers, max_fetches, max_schedules or max_enqueued_schedules. The last six are of the queue that has most.", labelLimit)
+	limitUsedMetric = gaugeReading("limit_used", "Number of the objects that a key of [limits] bounds, by key: max_throttle_keys, max_circuits, max_guard_permits, max_rate_keys, max_dedupe_ids, max_consumers, max_fetches, max_schedules or max_enqueued_schedules. The last six count the queue with the most.", labelLimit)
 	limitMaxMetric  = gaugeReading("limit_max", "The bound of fila_limit_used.", labelLimit)
 )
 
@@ -181,12 +181,12 @@ type CircuitTurn struct {
 
 var (
 	circuitStateMetric  = gaugeReading("circuit_state", "State of a circuit: 0 closed, 1 half-open, 2 open.", "circuit")
-	circuitsMetric      = gaugeReading("circuits", "Circuits that are not closed, by state: open or half-open. A circuit whose time is over counts as half-open, but without traffic for at most a quarter of an hour.", "state")
-	circuitUnwellMetric = gaugeReading("circuit_longest_open_seconds", "Longest time that one of these circuits has not been closed, failed probes included; 0 if all are closed.")
-	circuitTurnsMetric  = counterReading("circuit_transitions_total", "Transitions of all circuits that this fila saw, by the states before and after.", "from", "to")
-	keyTurnsMetric      = counterReading("circuit_key_transitions_total", "Transitions of the circuits that fila_circuit_state names.", "circuit", "from", "to")
-	circuitHeldMetric   = counterReading("circuit_rejections_total", "Times that a circuit that fila_circuit_state names blocked: messages that began to wait for it, and calls that the guard refused.", "circuit")
-	throttleHeldMetric  = counterReading("throttle_rejections_total", "Times that a throttle key blocked, by cause: rate, window, concurrency, reserved, turn or paused. Counts messages that began to wait for it, and calls that the guard refused; for the first 1,000 such keys by name.", "throttle", "blocked_by")
+	circuitsMetric      = gaugeReading("circuits", "Circuits that are not closed, by state: open or half-open. A circuit whose cooldown is over counts as half-open, without traffic for at most 15 minutes.", "state")
+	circuitUnwellMetric = gaugeReading("circuit_longest_open_seconds", "Longest time since a circuit that is not closed now was closed, failed probes included; 0 if all are closed.")
+	circuitTurnsMetric  = counterReading("circuit_transitions_total", "Transitions of circuits that this fila saw, by the states before and after.", "from", "to")
+	keyTurnsMetric      = counterReading("circuit_key_transitions_total", "Transitions of the circuits in fila_circuit_state.", "circuit", "from", "to")
+	circuitHeldMetric   = counterReading("circuit_rejections_total", "Times that a circuit in fila_circuit_state blocked: messages that began to wait for it, and calls that the guard refused.", "circuit")
+	throttleHeldMetric  = counterReading("throttle_rejections_total", "Times that a throttle key blocked, by kind: rate, window, concurrency, reserved, turn or paused. It counts messages that began to wait for it, and calls that the guard refused, for the first 1,000 such keys by name.", "throttle", "blocked_by")
 )
 
 // SetCircuits sets the function that reads the state of circuits.

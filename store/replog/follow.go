@@ -253,7 +253,7 @@ func (r *Replica) read(e *entry) (batches []*store.Batch, mine *attempt, err err
 		return nil, nil, fmt.Errorf("%w: record %d is %d of epoch %d, after %d of %d", ErrBroken, e.seq, h.n, h.epoch, r.at.n, r.at.epoch)
 	case stale:
 		r.seq, r.tail = e.seq, sumOf(e.record)
-		r.o.Log.Info("replog: passing over a record of an earlier owner", "shard", r.o.Shard, "seq", e.seq, "epoch", h.epoch)
+		r.o.Log.Info("replog: skipping a record of an earlier owner", "shard", r.o.Shard, "seq", e.seq, "epoch", h.epoch)
 		return nil, nil, nil
 	}
 	if !r.at.follows(h) {

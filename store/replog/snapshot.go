@@ -373,7 +373,7 @@ func (r *Replica) restore(ctx context.Context, st state, have *position) (done b
 
 // adopt replaces the file, which is not open, by a snapshot.
 func (r *Replica) adopt(ctx context.Context, s Snapshot) error {
-	r.o.Log.Info("replog: beginning with a snapshot", "shard", r.o.Shard, "seq", s.Seq, "bytes", s.Bytes)
+	r.o.Log.Info("replog: starting from a snapshot", "shard", r.o.Shard, "seq", s.Seq, "bytes", s.Bytes)
 	tmp := r.o.Path + ".restore"
 	defer os.Remove(tmp) //nolint:errcheck // after a rename it is gone already
 	err := r.download(ctx, s, tmp)

@@ -178,11 +178,11 @@ func (s *Store) logFull() {
 	}
 	s.full = full
 	if full {
-		s.r.o.Log.Warn("replog: the log is nearly full: messages are refused, all else goes on",
+		s.r.o.Log.Warn("replog: the log is nearly full: messages are refused, everything else continues",
 			"shard", s.r.o.Shard, "bytes", room.used.Load(), "max_bytes", room.most.Load())
 		return
 	}
-	s.r.o.Log.Info("replog: the log has room again: messages are taken", "shard", s.r.o.Shard,
+	s.r.o.Log.Info("replog: the log has room again: messages are accepted", "shard", s.r.o.Shard,
 		"bytes", room.used.Load(), "max_bytes", room.most.Load())
 }
 

@@ -224,7 +224,7 @@ func (w *writer) persist(record []byte, h head) error {
 		if errors.Is(err, errNobody) {
 			// Sending is the fastest way to notice a new leader, which refuses the record.
 			behind = nowhere
-			w.warnSeldom("replog: a record is not in the log, trying again", err)
+			w.warnSeldom("replog: a record is not in the log; retrying", err)
 			if now := w.o.Now(); now.Sub(checked) >= leaderCheck {
 				checked = now
 				if err := w.checkStream(); err != nil {
@@ -252,7 +252,7 @@ func (w *writer) persist(record []byte, h head) error {
 		}
 		behind = w.last
 		if wait > 0 || !errors.Is(err, errMoved) {
-			w.warnSeldom("replog: a record is not in the log, trying again", err)
+			w.warnSeldom("replog: a record is not in the log; retrying", err)
 		}
 		if wait, err = w.pause(wait); err != nil {
 			return err
@@ -314,7 +314,7 @@ func (w *writer) resolve(record []byte, h head) (found bool, err error) {
 		case now.Sub(shorter) >= w.o.Settle:
 			return false, err
 		}
-		w.warnSeldom("replog: the log cannot be read, trying again", err)
+		w.warnSeldom("replog: the log cannot be read; retrying", err)
 		if wait, err = w.pause(wait); err != nil {
 			return false, err
 		}

@@ -153,7 +153,7 @@ func (p Path) dropTorn(f *os.File, mode Mode, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("its last commit was cut off and cannot be dropped: %w", err)
 	}
-	log.Info("store: the last commit was cut off and is dropped", "file", string(p))
+	log.Info("store: the last commit is incomplete and is dropped", "file", string(p))
 	return nil
 }
 

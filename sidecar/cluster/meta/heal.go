@@ -155,7 +155,7 @@ func (m *Meta) heal(ctx context.Context) error {
 			return err
 		}
 	}
-	m.opt.Log.Warn("the bucket of the cluster has lost entries; they were written again, unless there were newer ones",
+	m.opt.Log.Warn("the bucket of the cluster has lost entries; fila has written those again that had no newer ones",
 		"bucket", m.bucket, "written", written, "newer", replaced)
 	return nil
 }

@@ -248,7 +248,7 @@ func (m *Meta) check(have jetstream.StreamConfig) error {
 		return m.unusable("the bucket %s is in memory alone; it needs file storage", m.bucket)
 	}
 	if have.Replicas != m.opt.Replicas {
-		m.opt.Log.Warn("the bucket of the cluster has another number of replicas than cluster.replicas says; it stays as it is",
+		m.opt.Log.Warn("the bucket of the cluster has another number of replicas than cluster.replicas; fila does not change it",
 			"bucket", m.bucket, "replicas", have.Replicas, "configured", m.opt.Replicas)
 	}
 	return nil

@@ -128,7 +128,7 @@ func (m *Meta) follow() {
 		if m.ctx.Err() != nil || errors.Is(err, errAgain) {
 			continue
 		}
-		m.opt.Log.Warn("the bucket of the cluster cannot be followed; trying on", "bucket", m.bucket, "error", err)
+		m.opt.Log.Warn("the bucket of the cluster cannot be followed; retrying", "bucket", m.bucket, "error", err)
 		select {
 		case <-time.After(askAgain):
 		case <-m.ctx.Done():
