@@ -130,7 +130,7 @@ var catalog = []Entry{
 	entry(CodeBadJSON, "bad_json", "The body is not one JSON object, or a field has the wrong type."),
 	entry(CodeUnknownField, "unknown_field", "The request has an unknown field, or a field twice."),
 	entry(CodeBadField, "bad_field", "A field of the request is missing or out of its range."),
-	entry(CodeBadReplySubject, "bad_reply_subject", "The reply subject is under none of nats.reply_prefixes, or is not the consumer's own inbox. The request is not carried out; the first kind is not answered, but logged, counted and, for enqueues and acks, an event."),
+	entry(CodeBadReplySubject, "bad_reply_subject", "The reply subject is under none of nats.reply_prefixes, or is not the consumer's own inbox. fila does not carry out the request. In the first case it sends no reply; it logs and counts the request and, for enqueues and acks, publishes an event."),
 	entry(CodeBadSubject, "bad_subject", "The subject does not have the form of the protocol."),
 
 	entry(CodeBadQueueName, "bad_queue_name", "The queue name is not 1 to 128 bytes of A-Za-z0-9_- with dots between non-empty parts."),
@@ -140,7 +140,7 @@ var catalog = []Entry{
 
 	entry(CodeBadQueueSettings, "bad_queue_settings", "A setting of the queue is out of its range; the description names it and what is allowed."),
 	entry(CodeHookLoad, "hook_load", "The hook's script does not compile or does not define its function; the description has line and column."),
-	entry(CodeNotForDLQ, "not_for_dlq", "A dead letter queue takes no messages from producers and goes with its queue."),
+	entry(CodeNotForDLQ, "not_for_dlq", "A dead letter queue does not allow the operation: producers cannot enqueue into it, and it is deleted with its queue."),
 	entry(CodeOnlyForDLQ, "only_for_dlq", "The operation needs a dead letter queue, whose name ends in .dlq."),
 	entry(CodeQueueNotFound, "queue_not_found", "No queue has this name."),
 	entry(CodeQueueExists, "queue_exists", "The queue exists with other settings; use queue-update to change them."),
@@ -166,18 +166,18 @@ var catalog = []Entry{
 	entry(CodeBacklogUncommitted, "backlog_uncommitted", "Too many messages wait for the disk; retry later."),
 	entry(CodeEnqueueRate, "enqueue_rate", "The queue's enqueue_rate or the key's enqueue_rate_per_key is used up; retry after the time in the headers."),
 	entry(CodeKeyPending, "key_pending", "The fairness key has max_pending_per_key unfinished messages in the queue; retry later."),
-	entry(CodeBacklogLog, "backlog_log", "The log of the queue's shard in JetStream is nearly full (cluster.log_bytes); retry later, all else continues."),
+	entry(CodeBacklogLog, "backlog_log", "The log of the queue's shard in JetStream is nearly full (cluster.log_bytes); retry later; everything else continues."),
 
 	entry(CodeTokenRefused, "bad_token", "The token in the subject is malformed or was not made by this fila for this queue."),
-	entry(CodeBadAckPayload, "bad_ack_payload", "The payload is no ack payload, or its delay is out of range; the lease continues."),
+	entry(CodeBadAckPayload, "bad_ack_payload", "The payload of the ack is invalid, or its delay is out of range; the lease continues."),
 	entry(CodeBadAckStatus, "bad_ack_status", "The ack has an unknown Status header; the lease continues."),
 	entry(CodeBadAckHeader, "bad_ack_header", "A header of the nack does not parse or is out of its range; the lease continues."),
 	entry(CodeMessageNotFound, "message_not_found", "The queue has no such message."),
-	entry(CodeMessageInFlight, "message_in_flight", "A consumer works on the message, its failure is being judged, or it moves between queues; nothing changes."),
+	entry(CodeMessageInFlight, "message_in_flight", "The message is in flight, its failure is being judged, or it is moving; nothing changes."),
 	entry(CodeJobNotFound, "job_not_found", "No job has this id; jobs are kept for seven days after their end."),
-	entry(CodeJobCount, "job_count", "`if_count` is not the number of messages that match; nothing was begun."),
+	entry(CodeJobCount, "job_count", "`if_count` is not the number of messages that match; no job was created."),
 	entry(CodeJobEnded, "job_ended", "The job is done or canceled."),
-	entry(CodeBadSchedule, "bad_schedule", "The schedule does not parse, has an unknown time zone or another queue as target, lacks something, or the queue accepts none by an enqueue; the description says which."),
+	entry(CodeBadSchedule, "bad_schedule", "The schedule does not parse, has an unknown time zone or another queue as target, lacks a field, or the queue accepts no schedules by enqueues; the description says which."),
 	entry(CodeScheduleNotFound, "schedule_not_found", "The queue has no schedule of this name; a schedule that has run once is gone."),
 	entry(CodeLeaseLost, "lease_lost", "The token is not the message's current lease: it was acked, nacked or has expired; nothing changes."),
 
@@ -187,7 +187,7 @@ var catalog = []Entry{
 
 	entry(CodeHookNotFound, "hook_not_found", "The queue has no such hook."),
 
-	entry(CodeBadThrottle, "bad_throttle", "A limit of the throttle key is out of its range or would have no effect alone, or the request has none; the description says which."),
+	entry(CodeBadThrottle, "bad_throttle", "A limit of the throttle key is out of its range or has no effect without another one, or the request has no limit; the description says which."),
 	entry(CodeThrottleNotFound, "throttle_not_found", "The throttle key has no limits and no waiting messages."),
 	entry(CodeCircuitNotFound, "circuit_not_found", "The circuit key has no limits and no messages."),
 	entry(CodePauseNotFound, "pause_not_found", "The object is not paused."),
@@ -198,14 +198,14 @@ var catalog = []Entry{
 	entry(CodeGuardPair, "guard_pair", "No [[guard]] table allows the further key with the first key of the call."),
 	entry(CodePermitRefused, "bad_permit", "The permit was not given by this fila for this key and caller."),
 	entry(CodePermitNotFound, "permit_not_found", "The permit has ended by its time or with its fila; its limits are given back."),
-	entry(CodePermitAway, "permit_away", "The fila of one guard that gave the permit has ended or does not answer; repeat the done later, or let the permit end."),
+	entry(CodePermitAway, "permit_away", "The fila that gave the permit, one of several that answer a guard, has ended or does not answer; repeat the done later, or let the permit end."),
 
 	entry(CodeNoCluster, "no_cluster", "The request needs a cluster, and this fila is not in one."),
 	entry(CodeNodeNotFound, "node_not_found", "The cluster heard no node of this name in the last ten seconds."),
 	entry(CodeStandbyNotReady, "standby_not_ready", "The node cannot take the shard now: its copy is a second or more behind, or it is drained or stopping."),
 	entry(CodeNodeSilent, "node_silent", "The cluster node does not answer; retry later."),
 	entry(CodeLogLost, "log_lost", "The log of the queue's shard lacks confirmed messages; no node serves it until an operator repairs the log."),
-	entry(CodeNotRepaired, "not_repaired", "The log of the shard lacks nothing, or something else than the request says, or it cannot be repaired now."),
+	entry(CodeNotRepaired, "not_repaired", "The log of the shard lacks no records, or another number than the request says, or cannot be repaired now."),
 
 	entry(CodeLimitReached, "limit_reached", "A limit of this fila on the number of objects is reached; retry later or raise it."),
 	entry(CodeOutcomeUnknown, "outcome_unknown", "The commit failed, and it is unknown whether it reached the disk; retry with the same Nats-Msg-Id."),
@@ -213,6 +213,6 @@ var catalog = []Entry{
 	entry(CodeBackupFailed, "backup_failed", "The backup could not be written, such as for lack of disk space; the store is not affected."),
 	entry(CodeDraining, "draining", "fila is shutting down; retry when it, or its successor, is back."),
 	entry(CodeStoreFailed, "store_failed", "The store has failed, such as by a full or broken disk; nothing was stored."),
-	entry(CodeDiskLow, "disk_low", "The disk has less than store.min_free_bytes free, so fila refuses messages; retry later, all else continues."),
+	entry(CodeDiskLow, "disk_low", "The disk has less than store.min_free_bytes free, so fila refuses messages; retry later; everything else continues."),
 	entry(CodeNoOwner, "no_owner", "No cluster node serves the queue now: its owner failed or hands it over; retry."),
 }

@@ -43,12 +43,12 @@ var (
 // Objects that do not exist.
 var (
 	QueueNotFound     = about(CodeQueueNotFound, "no such queue %s")
-	JobNotFound       = about(CodeJobNotFound, "there is no job %s; ended ones are kept for seven days")
+	JobNotFound       = about(CodeJobNotFound, "no such job %s: jobs are kept for seven days after their end")
 	ConfigKeyNotFound = about(CodeConfigKeyNotFound, "no such configuration key %s")
-	ThrottleNotFound  = about(CodeThrottleNotFound, "nothing is set for throttle key %s and no message waits at it")
+	ThrottleNotFound  = about(CodeThrottleNotFound, "no such throttle key %s: it has no limits and no waiting messages")
 	CircuitNotFound   = about(CodeCircuitNotFound, "no such circuit %s")
-	PermitNotFound    = about(CodePermitNotFound, "the permit for key %s has ended: its time was over, or fila was started again")
-	NodeNotFound      = about(CodeNodeNotFound, "the cluster has no node %s: none of that name was heard in the last ten seconds")
+	PermitNotFound    = about(CodePermitNotFound, "the permit for key %s has ended: it expired, or fila was restarted")
+	NodeNotFound      = about(CodeNodeNotFound, "no such node %s: the cluster heard no node of this name in the last ten seconds")
 )
 
 // Headers of an enqueue.
@@ -66,7 +66,7 @@ var (
 	TokenRefused  = always(CodeTokenRefused, "the token in the subject is malformed or not valid for this queue", 0)
 	BadAckPayload = because[string](CodeBadAckPayload, "bad ack payload: %s")
 	BadAckStatus  = because[string](CodeBadAckStatus, "bad ack: %s")
-	LeaseLost     = always(CodeLeaseLost, "the lease is no longer current: the message was acked, nacked or its lease expired", 0)
+	LeaseLost     = always(CodeLeaseLost, "the lease has ended: the message was acked or nacked, or the lease expired", 0)
 	PermitRefused = about(CodePermitRefused, "the permit was not given by this fila for key %s and this caller")
 )
 
@@ -79,7 +79,7 @@ var (
 	Internal       = because[string](CodeInternal, "internal error: %s")
 	Draining       = always(CodeDraining, "fila is shutting down", restartTime)
 	StoreFailed    = always(CodeStoreFailed, "the store has failed", restartTime)
-	NoCluster      = always(CodeNoCluster, "this fila is not in a cluster: its configuration has no [cluster] that is enabled", 0)
+	NoCluster      = always(CodeNoCluster, "this fila is not in a cluster: its configuration does not enable [cluster]", 0)
 	NodeSilent     = about(CodeNodeSilent, "node %s does not answer")
 )
 
@@ -224,7 +224,7 @@ func EnqueueRate(queue, key string, rl RateLimit, retryAfter time.Duration) *Err
 		what, setting = "fairness key "+Quote(key)+" of "+what, "enqueue_rate_per_key"
 	}
 
-	e := newError(CodeEnqueueRate, "%s takes no more now: %s is used up (%s)", what, setting, BurstText(float64(rl.Limit))).retry(retryAfter)
+	e := newError(CodeEnqueueRate, "%s accepts no messages now: %s is used up (%s)", what, setting, BurstText(float64(rl.Limit))).retry(retryAfter)
 	e.RateLimit = &rl
 	return e
 }
@@ -261,7 +261,7 @@ func BadAckHeader(name, value, allowed string) *Error {
 // empty.
 func MessageNotFound(queue, id string) *Error {
 	if queue == "" {
-		return newError(CodeMessageNotFound, "no queue has a message %s: it is finished, or never was", Quote(id))
+		return newError(CodeMessageNotFound, "no queue has message %s: it is finished, or was never enqueued", Quote(id))
 	}
 
 	return newError(CodeMessageNotFound, "no such message %s in queue %s", Quote(id), Quote(queue))
@@ -269,12 +269,12 @@ func MessageNotFound(queue, id string) *Error {
 
 // MessageInFlight refuses to change a message in flight.
 func MessageInFlight(queue, id, why string) *Error {
-	return newError(CodeMessageInFlight, "message %s of queue %s does not wait: %s", Quote(id), Quote(queue), why)
+	return newError(CodeMessageInFlight, "message %s of queue %s cannot be changed: %s", Quote(id), Quote(queue), why)
 }
 
 // JobCount refuses a job whose if_count is not the number of matching messages.
 func JobCount(asked, found int64) *Error {
-	return newError(CodeJobCount, "the filter means %s, not %d: nothing was begun", Plural(found, "message"), asked)
+	return newError(CodeJobCount, "the filter matches %s, not %d: no job was created", Plural(found, "message"), asked)
 }
 
 // BadSchedule refuses a schedule.
@@ -292,7 +292,7 @@ func JobEnded(id, state string) *Error {
 
 // KeyNotFound answers for a fairness key without messages and settings.
 func KeyNotFound(queue, key string) *Error {
-	return newError(CodeKeyNotFound, "queue %s has no messages of key %s, and nothing is set for it", Quote(queue), Quote(ShowKey(key)))
+	return newError(CodeKeyNotFound, "queue %s has no messages of key %s, and no weight or pause of the key is set", Quote(queue), Quote(ShowKey(key)))
 }
 
 // BadConfigValue refuses a value of the runtime configuration.
@@ -312,7 +312,7 @@ func ConfigMismatch(key string, current *string) *Error {
 
 // NoHookBefore refuses to roll back a hook of which no earlier version is known.
 func NoHookBefore(queue, hook string) *Error {
-	return newError(CodeHookNotFound, "queue %s has no known version of %s before the present one", Quote(queue), hook)
+	return newError(CodeHookNotFound, "queue %s has no previous version of %s", Quote(queue), hook)
 }
 
 // HookNotFound answers for a hook that the queue does not have.
@@ -346,12 +346,12 @@ func ThrottleMismatch(key, field, current string) *Error {
 
 // GuardPair refuses a further key of a guarded call.
 func GuardPair(key, with string) *Error {
-	return newError(CodeGuardPair, "key %s may not come with key %s: no [[guard]] table of the configuration allows it", Quote(with), Quote(key))
+	return newError(CodeGuardPair, "key %s is not allowed with first key %s: no [[guard]] table of the configuration allows it", Quote(with), Quote(key))
 }
 
 // PermitAway answers for a permit of a fila that does not answer.
 func PermitAway(key string, retryAfter time.Duration) *Error {
-	return newError(CodePermitAway, "the fila that gave the permit for key %s does not answer: it has ended, or cannot be reached; the permit ends by itself", Quote(key)).retry(retryAfter)
+	return newError(CodePermitAway, "the fila that gave the permit for key %s does not answer: it has ended or is unreachable; the permit ends by itself", Quote(key)).retry(retryAfter)
 }
 
 // LimitReached refuses another one of something; what is a plural.
@@ -362,7 +362,7 @@ func LimitReached(what string, limit int64, retryAfter time.Duration) *Error {
 // ReplyTooLarge replaces a reply that is too large for NATS.
 func ReplyTooLarge(size int, limit int64) *Error {
 	return newError(CodeReplyTooLarge,
-		"the reply has more bytes (%d) than max_payload of the NATS server allows (%d); if it was to change something, that is done", size, limit)
+		"the reply has more bytes (%d) than max_payload of the NATS server allows (%d); a change that the request asked for is done", size, limit)
 }
 
 // GuardReplyTooLarge refuses checks whose answers are too large for one reply.
@@ -383,7 +383,7 @@ func NotTaken(queue, why string) *Error {
 
 // ShardsMissing answers for something that may be in shards that no node serves.
 func ShardsMissing(shards []int) *Error {
-	return newError(CodeNoOwner, "no node of the cluster serves the shards %v at the moment, and it may be there", shards).retry(handoverTime)
+	return newError(CodeNoOwner, "no node of the cluster serves the shards %v at the moment, which may have it", shards).retry(handoverTime)
 }
 
 // DiskLow refuses a message because the disk is nearly full.
@@ -408,5 +408,5 @@ func NotRepaired(shard int, why string) *Error {
 
 // StandbyNotReady refuses to move a shard to a node that cannot take it over now.
 func StandbyNotReady(shard int, node string) *Error {
-	return newError(CodeStandbyNotReady, "node %s cannot take shard %d over now: its copy has to be less than a second behind, and the node neither drained nor stopping", Quote(node), shard)
+	return newError(CodeStandbyNotReady, "node %s cannot take over shard %d now: its copy is a second or more behind, or the node is drained or stopping", Quote(node), shard)
 }
