@@ -78,7 +78,7 @@ func TestUnknownQueue(t *testing.T) {
 	ask := func(cmd *cobra.Command, meant string, args ...string) {
 		seen++
 		line := append(append(strings.Fields(cmd.CommandPath())[1:], args...), more[cmd.CommandPath()]...)
-		clitest.Complains(t, program.Run(t, "", line...), command.ExitNotFound, ": did you mean "+meant+"? `fila queue list` shows those that there are [err_code 10404]")
+		clitest.Complains(t, program.Run(t, "", line...), command.ExitNotFound, ": did you mean "+meant+"? `fila queue list` lists the queues [err_code 10404]")
 	}
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
@@ -118,9 +118,9 @@ func TestUnknownQueue(t *testing.T) {
 	require.GreaterOrEqual(t, seen, 17)
 
 	f.Answer("fila.admin.queue-list", api.QueueList{Total: 1, Queues: []api.QueueSummary{{Name: "mail"}}})
-	require.Equal(t, "fila: no such queue \"ordres\": `fila queue list` shows those that there are [err_code 10404]\n", program.Run(t, "", "peek", "ordres").Err)
+	require.Equal(t, "fila: no such queue \"ordres\": `fila queue list` lists the queues [err_code 10404]\n", program.Run(t, "", "peek", "ordres").Err)
 	f.Answer("fila.admin.queue-list", wire.Draining())
-	require.Equal(t, "fila: no such queue \"ordres\": `fila queue list` shows those that there are [err_code 10404]\n", program.Run(t, "", "peek", "ordres").Err)
+	require.Equal(t, "fila: no such queue \"ordres\": `fila queue list` lists the queues [err_code 10404]\n", program.Run(t, "", "peek", "ordres").Err)
 }
 
 // A list of keys takes their beginning as an argument or as --prefix.
@@ -188,7 +188,7 @@ func TestExitCodes(t *testing.T) {
 		f.Answer(subject, &wire.Error{Code: code, ErrCode: 20_000 + code, Description: "because", RetryAfter: time.Second})
 		r := program.Run(t, "", "queue", "delete", strings.TrimPrefix(subject, "fila.admin.queue-delete."))
 		require.Equal(t, want, r.Code)
-		require.Contains(t, r.Err, "fila: because (try again in 1s) [err_code 20")
+		require.Contains(t, r.Err, "fila: because (retry in 1s) [err_code 20")
 		require.Empty(t, r.Out)
 	}
 }
@@ -276,7 +276,7 @@ func TestBareDurations(t *testing.T) {
 		"queue create a --visibility-timeout 5":     `"5" has no unit: write 5ms or 5s`,
 		"publish a x --delay 5000":                  `fila: --delay "5000" has no unit: write 5s (5000 milliseconds) or 5000s`,
 		"schedule add a b @hourly --ttl 5000":       `fila: --ttl "5000" has no unit: write 5s (5000 milliseconds) or 5000s`,
-		"peek a --enqueued-after 90":                `fila: --enqueued-after is "90": it has no unit, as 90s or 90m has; allowed are`,
+		"peek a --enqueued-after 90":                `fila: --enqueued-after is "90": the unit is missing, as in 90s or 90m; allowed are`,
 		"throttle set a --if-window 5":              "write 5ms or 5s",
 	})
 	t.Setenv("NATS_TIMEOUT", "5")

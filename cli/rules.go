@@ -134,9 +134,9 @@ func newRulesTestCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test",
 		Short: "Say which rule and policy a failure meets, and when it would be retried",
-		Long: `Show which error rule of the configuration file matches a failure that neither
-on_failure nor the nack's delay decides, with severity, retry policy and the next
-waits. A queue that is not in the file has the default settings.`,
+		Long: `Show which error rule of the configuration file matches a failure, with severity, retry
+policy and the delays of the next retries. on_failure or the delay of a nack would
+decide first. A queue that is not in the file has the default settings.`,
 		Example: `  fila rules test --code 429 --error "too many requests"
   fila rules test --queue mail --error "451 try again later"`,
 	}

@@ -57,9 +57,9 @@ func newServeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the sidecar",
-		Long: `Run the sidecar until SIGINT or SIGTERM. The first signal lets running leases
-finish; a second one stops at once. SIGHUP reloads the configuration file, as "fila
-reload" does.
+		Long: `Run the sidecar until SIGINT or SIGTERM. After the first signal fila waits for messages
+in flight; a second one stops it at once. SIGHUP reloads the configuration file, as
+"fila reload" does.
 
 The configuration comes from defaults, a file (--config, ./config.toml or
 /etc/fila/config.toml), FILA_* variables (FILA_NATS__URL is nats.url) and flags,
@@ -81,17 +81,17 @@ fila.`,
 	flags.StringVar(&path, "config", "", "configuration `file`; it must exist")
 	flags.BoolVar(&check, "check", false, "check the configuration, and start nothing")
 	flags.String("data-dir", defaults.DataDir, "`directory` of the store")
-	flags.Var(&drain, "drain-timeout", "how long a shutdown waits for leases")
+	flags.Var(&drain, "drain-timeout", "how long a shutdown waits for messages in flight")
 	flags.String("log-level", defaults.Log.Level, "debug, info, warn or error")
 	flags.String("log-format", defaults.Log.Format, "text or json")
 	command.Allow(cmd, "log-level", "debug", "info", "warn", "error")
 	command.Allow(cmd, "log-format", "text", "json")
-	flags.String("nats-url", "", "`url` of an external NATS server, same as --server (default: run one inside)")
-	flags.String("host", defaults.NATS.Embedded.Host, "`address` of the NATS server inside")
-	flags.Int("port", defaults.NATS.Embedded.Port, "port of the NATS server inside; -1 takes any free one")
-	flags.Int64("max-payload", defaults.NATS.Embedded.MaxPayload, "largest message of the NATS server inside, in `bytes`")
-	flags.String("http", defaults.HTTP.Addr, "`host:port` of health checks and metrics; empty is off")
-	flags.Bool("cluster", defaults.Cluster.Enabled, "be a node of the cluster that [cluster] of the configuration names")
+	flags.String("nats-url", "", "`url` of an external NATS server, same as --server (default: an embedded server)")
+	flags.String("host", defaults.NATS.Embedded.Host, "`address` of the embedded NATS server")
+	flags.Int("port", defaults.NATS.Embedded.Port, "port of the embedded NATS server; -1 takes any free port")
+	flags.Int64("max-payload", defaults.NATS.Embedded.MaxPayload, "largest message of the embedded NATS server, in `bytes`")
+	flags.String("http", defaults.HTTP.Addr, "`host:port` of the pages, health checks and metrics; empty is off")
+	flags.Bool("cluster", defaults.Cluster.Enabled, "be a node of the cluster in [cluster] of the configuration")
 	flags.Bool("pprof", defaults.HTTP.Pprof, "serve /debug/pprof on the HTTP address")
 	return cmd
 }
@@ -214,7 +214,7 @@ func stopOnSignals(parent context.Context, log *slog.Logger, kill func()) (conte
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		if s, ok := <-signals; ok {
-			log.Info("stopping; once more stops at once", "signal", s.String())
+			log.Info("stopping; another signal stops at once", "signal", s.String())
 			cancel()
 		}
 		if s, ok := <-signals; ok {

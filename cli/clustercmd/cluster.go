@@ -165,7 +165,7 @@ around it.`,
 		return s.ClusterMove(ctx, shard, args[1])
 	}, func(r client.ClusterMoveReply, _ []string) string {
 		if r.From == r.To {
-			return fmt.Sprintf("shard %d is at %s, and stays there\n", r.Shard, terminal.Clean(r.To))
+			return fmt.Sprintf("shard %d is at %s already, and stays there\n", r.Shard, terminal.Clean(r.To))
 		}
 		return fmt.Sprintf("shard %d goes from %s to %s; `fila cluster status` shows when it is there\n", r.Shard, terminal.Clean(cmp.Or(r.From, "nobody")), terminal.Clean(r.To))
 	})

@@ -68,7 +68,7 @@ func TestDrain(t *testing.T) {
 	f.Next() // the one with --json
 	require.JSONEq(t, `{"node":"b","cancel":true}`, string(f.Next().Data))
 	f.Answer("fila.admin.cluster-drain", wire.NodeNotFound("x"))
-	clitest.Complains(t, program.RunAt(t, "cluster", "drain", "x"), command.ExitNotFound, `the cluster has no node "x"`)
+	clitest.Complains(t, program.RunAt(t, "cluster", "drain", "x"), command.ExitNotFound, `no such node "x"`)
 	clitest.Complains(t, program.RunAt(t, "cluster", "drain"), command.ExitUsage, "NODE is missing")
 }
 
@@ -78,11 +78,11 @@ func TestMove(t *testing.T) {
 		"shard 0 goes from a to b; `fila cluster status` shows when it is there")
 	require.JSONEq(t, `{"shard":0,"node":"b"}`, string(f.Next().Data))
 	clitest.Shows(f, program, "cluster move 2 b", "fila.admin.cluster-move", api.ClusterMoveReply{Shard: 2, From: "b", To: "b"},
-		"shard 2 is at b, and stays there")
+		"shard 2 is at b already, and stays there")
 	clitest.Shows(f, program, "cluster move 2 b", "fila.admin.cluster-move", api.ClusterMoveReply{Shard: 2, To: "b"},
 		"shard 2 goes from nobody to b; `fila cluster status` shows when it is there")
 	f.Answer("fila.admin.cluster-move", wire.StandbyNotReady(2, "b"))
-	clitest.Complains(t, program.RunAt(t, "cluster", "move", "2", "b"), command.ExitConflict, `node "b" cannot take shard 2 over now`)
+	clitest.Complains(t, program.RunAt(t, "cluster", "move", "2", "b"), command.ExitConflict, `node "b" cannot take over shard 2 now`)
 	for _, shard := range []string{"x", "1.5"} {
 		clitest.Complains(t, program.RunAt(t, "cluster", "move", shard, "b"), command.ExitUsage, `SHARD "`+shard+`"`)
 	}

@@ -77,23 +77,23 @@ type endLoss struct {
 
 func newRepairCommand(env *command.Env) *cobra.Command {
 	return endLoss{
-		verb: "repair", short: "Let the log of a shard go on from the most advanced copy",
-		long: `A log of JetStream that has lost confirmed records gets no owner, so that nobody
-overwrites them. This lets the log go on from the copy of the node that has most; the
-other shards are served meanwhile. It can be repeated after an interruption. Records
-that only nodes have which cannot be asked are lost: start these nodes first, or name
-their number with --loss.`,
-		question: "let the log of the shard go on from this copy", did: "repaired", do: (*client.Client).ClusterRepair,
+		verb: "repair", short: "Continue the log of a shard from the most advanced copy",
+		long: `Repair a shard whose log in JetStream has lost confirmed records. No node serves such a
+shard, so that nobody overwrites these records. The command continues the log from the
+copy of the node that has the most records; the other shards are served meanwhile. It
+can be repeated after an interruption. Records that only unreachable nodes have are
+lost: start these nodes first, or confirm the number of these records with --loss.`,
+		question: "continue the log of the shard from this copy", did: "repaired", do: (*client.Client).ClusterRepair,
 	}.command(env)
 }
 
 func newAcceptCommand(env *command.Env) *cobra.Command {
 	return endLoss{
 		verb: "accept", short: "Give up confirmed messages that the log of a shard has lost",
-		long: `Give up the records that the log of a shard lacks and that no node which can be asked
-has, so that a node without them can serve the shard. Copies that come back later are
-put aside as files, not deleted. --loss must be the number of records that are given
-up; without it the command only shows them.`,
+		long: `Give up the records that the log of a shard and all reachable nodes lack, so that a
+node without them can serve the shard. Copies that come back later are put aside as
+files, not deleted. --loss must be the number of records that are given up; without it
+the command only shows them.`,
 		question: "give these records up for good", did: "accepted", do: (*client.Client).ClusterAccept,
 	}.command(env)
 }

@@ -100,7 +100,7 @@ not exist yet; start its nodes afterwards.
 Messages keep their ids, order, attempts, delays, leases, dedupe ids and reasons,
 and deliveries under way can be acked to the cluster. Queues, registrations, the
 runtime configuration, pauses, overrides and the audit log are imported; circuits
-and the use of throttles begin anew.
+and the usage of throttles start empty.
 
 Nodes do not start until the import is complete; after an interruption run it again.
 The configuration's data directory needs space for three copies of the store. If
@@ -130,7 +130,8 @@ func newExportCommand(env *command.Env) *cobra.Command {
 directory that has none; it is created if missing. "fila serve" without [cluster]
 continues with it, with the same ids, tokens, leases and configuration.
 
-The command only reads, from JetStream alone. The file appears when it is complete.
+The command reads from JetStream only, and changes nothing there. The file appears when
+it is complete.
 The disk needs space for the messages twice.`,
 		Example: `  fila cluster export --to /var/lib/fila-alone`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -164,15 +165,15 @@ func newRebuildCommand(env *command.Env) *cobra.Command {
 		Use:   "rebuild [DATA_DIR...]",
 		Short: "Rebuild a cluster whose logs are lost from the copies of its nodes",
 		Long: `Rebuild a cluster whose logs in JetStream are lost or truncated from the copies in
-its nodes' data directories. No node may run. Name the data directories of all
-nodes, or copies that this host can read; without any, the command uses the
-configuration's.
+its nodes' data directories. No node may run. Name the data directories of all nodes,
+or copies of them that this host can read. Without arguments the command uses the data
+directory of the configuration.
 
-For each shard the command takes the most advanced copy, and logs that still exist;
-newer records are lost. It shows what it takes, and asks. The nodes' files are put
-aside, and a node that was not named does not start until you put aside the
-directory shards of its data directory. After an interruption run the command again
-with the same directories.`,
+For each shard the command takes the most advanced copy and the log, if it still
+exists; newer records are lost. It shows these sources first, and asks. It puts the
+nodes' files aside. A node whose directory was not named starts only after you put
+aside the directory shards of its data directory. After an interruption run the
+command again with the same directories.`,
 		Example: `  fila cluster rebuild /var/lib/fila /mnt/b/fila /mnt/c/fila`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.with(cmd, "rebuild", func(ctx context.Context, o transfer.Options, cfg config.Config) error {

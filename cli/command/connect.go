@@ -74,7 +74,7 @@ func (c *Connection) addFlags(fs *pflag.FlagSet) {
 	}
 	fs.StringVar(&c.Login.InboxPrefix, "inbox-prefix", "", "`prefix` of reply subjects, under _INBOX (default _INBOX)")
 	fs.StringVar(&c.Prefix, "subject-prefix", client.DefaultPrefix, "subject `prefix` of fila")
-	fs.Var(&c.timeout, "timeout", "wait for NATS and the reply, all pages of a list together [NATS_TIMEOUT]")
+	fs.Var(&c.timeout, "timeout", "time limit for NATS and the reply, for all pages of a list together [NATS_TIMEOUT]")
 }
 
 // Settled is the connection's configuration after flags, variables and contexts.
@@ -224,10 +224,10 @@ func (s *Session) Flush(ctx context.Context) error {
 var remedies = map[int]string{
 	wire.CodeQueueExists:      "`fila queue update` changes them",
 	wire.CodeQueueNotEmpty:    "--force deletes them, too",
-	wire.CodeThrottleNotFound: "`fila throttle list` shows those that are known",
-	wire.CodeCircuitNotFound:  "`fila circuit list` shows those that are known",
-	wire.CodePauseNotFound:    "`fila pause list` shows what is",
-	wire.CodeReloadFailed:     "correct the file and reload again; until then what was loaded before holds",
+	wire.CodeThrottleNotFound: "`fila throttle list` lists the known keys",
+	wire.CodeCircuitNotFound:  "`fila circuit list` lists the known circuits",
+	wire.CodePauseNotFound:    "`fila pause list` lists the pauses",
+	wire.CodeReloadFailed:     "correct the file and reload again; until then the present configuration stays in force",
 }
 
 // Explain adds an exit code and a remedy to an error of the client.
@@ -239,7 +239,7 @@ func (s *Session) Explain(err error) error {
 	case errors.As(err, &refused):
 		with := *refused
 		if refused.ErrCode == wire.CodeQueueNotFound {
-			with.Description += ": " + s.meant() + "`fila queue list` shows those that there are"
+			with.Description += ": " + s.meant() + "`fila queue list` lists the queues"
 		} else if remedy := remedies[refused.ErrCode]; remedy != "" {
 			with.Description += ": " + remedy
 		}

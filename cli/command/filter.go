@@ -42,14 +42,14 @@ func (env *Env) FilterFlags(cmd *cobra.Command, queue func(args []string) string
 	text(&f.EnqueuedAfter, "enqueued-after", "only messages enqueued from this `time` on: RFC 3339, or 90m for 90 minutes ago")
 	text(&f.EnqueuedBefore, "enqueued-before", "only messages enqueued before this `time`")
 	text(&f.Consumer, "consumer", "only messages leased to this `consumer`")
-	text(&f.Gate, "gate", "only messages that pass this `gate`: throttle:KEY or circuit:KEY")
+	text(&f.Gate, "gate", "only messages with this `gate`: throttle:KEY or circuit:KEY")
 	text(&f.Reason, "reason", "only dead letters with this `reason`: "+strings.Join(wire.Reasons(), ", "))
 	Allow(cmd, "reason", wire.Reasons()...)
 	text(&f.ErrorCode, "error-code", "only messages whose last error has this `code`")
 	text(&f.ErrorContains, "error-contains", "only messages whose last error contains this `text`")
 	text(&f.ErrorGroup, "error-group", "only messages whose last error is of this `group`")
-	text(&f.DiedAfter, "died-after", "only dead letters that died from this `time` on")
-	text(&f.DiedBefore, "died-before", "only dead letters that died before this `time`")
+	text(&f.DiedAfter, "died-after", "only messages dead-lettered from this `time` on")
+	text(&f.DiedBefore, "died-before", "only messages dead-lettered before this `time`")
 	for name, find := range map[string]Lookup{
 		"key": FairnessKeys, "consumer": consumers, "gate": gates, "error-group": ErrorGroups, "error-code": errorCodes,
 	} {
@@ -70,7 +70,7 @@ func (f *FilterFlags) Named() (*api.Filter, error) {
 		}
 		named = name
 		if flag.Value.String() == flag.DefValue { // the default is the empty value of the type
-			return nil, UsageError("--%s: what is named must have a value", name)
+			return nil, UsageError("--%s: a value is required", name)
 		}
 	}
 	given := f.cmd.Flag("filter").Changed
@@ -120,7 +120,7 @@ func (f *FilterFlags) encode() ([]byte, error) {
 		}
 		for other := range f.Header {
 			if strings.EqualFold(other, name) {
-				return nil, UsageError("--header %q: %s is named twice, and all have to be so", text, name)
+				return nil, UsageError("--header %q: %s is given twice, and all must match", text, name)
 			}
 		}
 		if f.Header == nil {

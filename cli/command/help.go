@@ -12,8 +12,8 @@ import (
 func flagsTopic(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "flags",
-		Short: "Flags of every command: where NATS is, who asks, and how the answer is printed",
-		Long:  "Flags of every command, with the environment variables that stand in for them:\n\n" + strings.TrimRight(root.PersistentFlags().FlagUsages(), "\n"),
+		Short: "Flags of every command: the NATS server, the login and the output",
+		Long:  "Flags of every command, with their environment variables:\n\n" + strings.TrimRight(root.PersistentFlags().FlagUsages(), "\n"),
 	}
 }
 

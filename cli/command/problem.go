@@ -68,7 +68,7 @@ type refusal struct{ reply client.Error }
 func (r *refusal) Error() string {
 	text := r.reply.Description
 	if r.reply.RetryAfter > 0 {
-		text += fmt.Sprintf(" (try again in %s)", r.reply.RetryAfter)
+		text += fmt.Sprintf(" (retry in %s)", r.reply.RetryAfter)
 	}
 	if r.reply.ErrCode != 0 {
 		text += fmt.Sprintf(" [err_code %d]", r.reply.ErrCode)

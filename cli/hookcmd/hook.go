@@ -67,12 +67,12 @@ func newHookCheckCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Load scripts, run their hooks on a sample and print the results",
-		Long: `Load each script as the server does, list its hooks and warn. Then run each hook
-once on the sample message of fila hook run, which has no headers without --header,
-and print what it returns.
+		Long: `Load each script as the server does, and list its hooks and warnings. Then run each
+hook once on the sample message of fila hook run, which has no headers without
+--header, and print the result.
 
-Exit status: 0 all is well, 1 a hook failed or its message would be refused, 2 a
-script does not load, 3 the time or memory limit stopped a hook.`,
+Exit code: 0 all is well, 1 a hook failed or its message would be refused, 2 a script
+does not load, 3 the time or memory limit stopped a hook.`,
 		Args: command.Args("FILE", "[FILE...]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			checks := make([]hookCheck, 0, len(args))
@@ -218,11 +218,11 @@ func newHookRunCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run FILE",
 		Short: "Run a hook on a made-up message and print its decision",
-		Long: `Load a script and run one of its hooks in the server's sandbox and limits. Print the
-decision after defaults, the returned table, time and memory.
+		Long: `Load a script and run one of its hooks in the server's sandbox, within its limits. Print
+the decision with its defaults, the returned table, time and memory.
 
-Exit status: 0 the hook decided, 1 it failed or the server would refuse the message
-for a key, 2 the script does not load, 3 the time or memory limit stopped it.`,
+Exit code: 0 the hook decided, 1 it failed or the server would refuse the message for
+a key, 2 the script does not load, 3 the time or memory limit stopped it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := os.ReadFile(args[0])
 			if err != nil {
@@ -589,7 +589,7 @@ func newHookShowCommand(env *command.Env) *cobra.Command {
 	var hook string
 	return changedHook(&cobra.Command{
 		Use:   "show QUEUE",
-		Short: "Show the script of a queue's hook, who set it, and the version before it",
+		Short: "Show the script of a queue's hook, who set it, and the previous version",
 		Example: `  fila hook show orders
   fila hook show orders --hook on_failure --json | jq -r .before.script`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookReply, error) {
@@ -609,8 +609,8 @@ func newHookSetCommand(env *command.Env) *cobra.Command {
 	cmd := changedHook(&cobra.Command{
 		Use:   "set QUEUE FILE",
 		Short: "Replace the script of a queue's hook",
-		Long: `Replace the script of a queue's hook. The script before it is kept, and
-fila hook rollback puts it in force again. A script that does not load is refused.`,
+		Long: `Replace the script of a queue's hook. The previous script is kept, and
+fila hook rollback restores it. A script that does not load is refused.`,
 		Example: `  fila hook set orders fair.lua --reason "acme counts double"`,
 		PreRunE: func(_ *cobra.Command, args []string) error {
 			data, err := os.ReadFile(args[1])
@@ -629,8 +629,8 @@ func newHookRollbackCommand(env *command.Env) *cobra.Command {
 	return changedHook(&cobra.Command{
 		Use:   "rollback QUEUE",
 		Short: "Put the script of a queue's hook before the present one in force",
-		Long: `Put the script of a queue's hook before the present one in force. A second rollback
-undoes the first. fila hook show prints the script before it.`,
+		Long: `Restore the previous script of a queue's hook. A second rollback undoes the first. fila
+hook show prints the previous script.`,
 		Example: `  fila hook rollback orders --reason "acme waits too long"`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookReply, error) {
 			return s.HookRollback(ctx, wire.Source(args[0]), hook, reason)
@@ -646,7 +646,7 @@ func hookTable(env *command.Env, reply *client.HookReply) string {
 	t.Row("set by", setterText(env, &reply.HookVersion))
 	t.Fact("reason", terminal.Clean(reply.Reason))
 	if reply.Before != nil {
-		t.Row("before it", scriptText(reply.Before.Script)+", set by "+setterText(env, reply.Before))
+		t.Row("previous", scriptText(reply.Before.Script)+", set by "+setterText(env, reply.Before))
 	}
 	return t.String()
 }

@@ -40,7 +40,7 @@ round. The systems:
   fila-min        fila serve, consumers that ask for few headers
   fila-batch      fila serve, messages, deliveries and acks in batches
   fila-fifo       fila serve, one flow
-  hops            the same messages over NATS with nothing done in between
+  hops            the same messages over NATS, with no work in between
   hops-wire       the same, with headers and ack subjects like fila's
   jetstream       a WorkQueue stream in files, synced every two minutes
   jetstream-sync  the same, synced before each confirmation, as fila does
@@ -71,10 +71,10 @@ installed; their clients are not part of fila, but of the program of --peers, wh
 The workloads:
 
 ` + workloadList() + `
-Without --workload all but cluster, peers and soak run, for about an hour; let nothing else run.
---quick takes seconds and only shows that it works. docs/benchmarks.md explains the
-figures. With --url the load runs against a running fila, in queues that are deleted in
-the end, and needs an operator's permissions.`,
+Without --workload all but cluster, peers and soak run, for about an hour; nothing else
+should run meanwhile. --quick takes seconds and only shows that everything works.
+docs/benchmarks.md explains the figures. --url measures a running fila, in queues that
+are deleted at the end, and needs an operator's permissions.`,
 		Example: `  fila bench --quick
   fila bench --workload life --workload latency --rounds 5
   fila bench --workload life --system fila --system hops --duration 10s
@@ -90,15 +90,15 @@ the end, and needs an operator's permissions.`,
 	command.Allow(cmd, "workload", workloadNames()...)
 	command.Allow(cmd, "system", system.Names()...)
 	flags.IntVar(&f.Rounds, "rounds", 0, "number of rounds (default 5, with --quick 1; one for a soak)")
-	flags.Var(&f.duration, "duration", "how long each measurement lasts (default 3s, a soak 30m)")
+	flags.Var(&f.duration, "duration", "length of each measurement (default 3s, a soak 30m)")
 	flags.Lookup("duration").DefValue = "" // the text has the defaults
 	flags.Int64Var(&f.Count, "count", 0, "messages of each measurement, instead of --duration (with --quick 1000)")
 	flags.Int64Var(&f.Backlog, "backlog", 0, "`messages` in workloads with a backlog (default 1000000, with --quick 10000)")
-	flags.IntVar(&f.Batch, "batch", 0, "`messages` of a batch of fila-batch and jetstream-batch at most (default a fourth of what is in flight)")
+	flags.IntVar(&f.Batch, "batch", 0, "most `messages` of a batch of fila-batch and jetstream-batch (default a fourth of the messages in flight)")
 	flags.IntVar(&f.Payload, "size", 1024, "`bytes` of a message, unless the workload says otherwise")
-	flags.BoolVar(&f.Quick, "quick", false, "few measurements of few messages, to see that all works")
+	flags.BoolVar(&f.Quick, "quick", false, "few measurements of few messages, to check that everything works")
 	flags.StringVar(&f.url, "url", "", "NATS `url` of a running fila to measure instead of starting servers")
-	flags.StringVar(&f.Dir, "dir", "", "`directory` for the servers' data, on production's kind of disk (default the temporary one)")
+	flags.StringVar(&f.Dir, "dir", "", "`directory` for the servers' data, on the same kind of disk as production (default the temporary directory)")
 	flags.StringVar(&f.Peers, "peers", "", "`program` with the clients of other queues, built from bench/peers of a checkout")
 	flags.StringVar(&f.chart, "chart", "", "write a chart to this `file` as SVG")
 	cmd.AddCommand(
@@ -157,7 +157,7 @@ func runBench(env *command.Env, cmd *cobra.Command, f *benchFlags) error {
 	case report.Interrupted:
 		return fmt.Errorf("interrupted: the report is not complete")
 	case failures > 0:
-		return fmt.Errorf("%s failed; the report says why", terminal.Plural(int64(failures), "measurement"))
+		return fmt.Errorf("%s failed; the report has the reason", terminal.Plural(int64(failures), "measurement"))
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func newConfigSetCommand(env *command.Env) *cobra.Command {
 		}
 		return fmt.Sprintf("%s = %s (%s)\n", terminal.Clean(reply.Key), terminal.Clean(reply.Value), was)
 	})
-	cmd.Flags().StringVar(&ifValue, "if-value", "", "exit code 5 unless this is the present `value`")
+	cmd.Flags().StringVar(&ifValue, "if-value", "", "exit code 5 unless the key has this `value` now")
 	return cmd
 }
 
@@ -90,8 +90,8 @@ func newConfigLogCommand(env *command.Env) *cobra.Command {
 		Use:   "log [KEY-PREFIX]",
 		Short: "Show who changed what, newest first",
 		Long: `Show the audit log, newest first: changes of the runtime configuration, throttles,
-circuits, pauses, queues, messages and jobs, with their author and the beginning of
-the old and new values (up to 1 KiB with --json). fila keeps the newest 10,000
+circuits, pauses, queues, messages and jobs, with their author and the beginning of the
+old and new values (up to 1 KiB with --json). fila keeps the newest 10,000
 changes.`,
 		Example: `  fila config log
   fila config log throttle:stripe --limit 0`,

@@ -41,7 +41,7 @@ type demo struct {
 
 var demos = []demo{
 	{"", "", 20_000, fairDemo},
-	{"shared", "two filas that share the circuit of a vendor that breaks", 20_000, sharedDemo},
+	{"shared", "two filas that share the circuit of a vendor that fails", 20_000, sharedDemo},
 	{"cluster", "three nodes of a cluster, one of which is killed", clusterDuration, clusterDemo},
 }
 
@@ -56,17 +56,17 @@ workers accepts: %d calls a second, which a throttle keeps. First all tenants sh
 one flow, then each has a fair share, by one line of Lua. A table shows how long each
 tenant's messages wait.
 
---shared starts two filas that share the circuit of a vendor that breaks: the second
-one blocks its messages when the first has seen it fail, exactly %d probes go, and
-then all go again.
+--shared starts two filas that share the circuit of a vendor that fails. When the first
+fila sees the failures, the second one blocks its messages, too. Exactly %d probes go,
+and then all messages go again.
 
 --cluster starts three cluster nodes, kills the owner of a queue under load (%d
-seconds), and counts: who took over, how long nothing was confirmed, and that all
-confirmed messages are delivered.
+seconds), and shows which node took over, for how long nothing was confirmed, and that
+all confirmed messages are delivered.
 
---incident is for you: something goes wrong, and fila, its producers and its
-consumers run until an interrupt, so that you can find the cause and mend it on the
-pages or with commands. The incidents:
+--incident prepares an incident for you to solve. fila, its producers and its consumers
+run until an interrupt, so that you can find the cause and mend it on the pages or with
+commands. The incidents:
 
 %s
 The command leaves nothing behind, even after an interrupt.`, demoWorkers, demoRate, sharedProbes, clusterDuration/1000, incidentHelp()),
@@ -95,7 +95,7 @@ The command leaves nothing behind, even after an interrupt.`, demoWorkers, demoR
 	for i, d := range demos[1:] {
 		cmd.Flags().BoolVar(&given[i+1], d.flag, false, d.usage)
 	}
-	cmd.Flags().StringVar(&incident, "incident", "", "an incident with this `name`, for you to sort out")
+	cmd.Flags().StringVar(&incident, "incident", "", "`name` of the incident")
 	command.Allow(cmd, "incident", incidentNames()...)
 	cmd.Flags().Var(&duration, "duration", "length of the demo; with --cluster, of the load")
 	return cmd

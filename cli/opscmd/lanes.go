@@ -21,13 +21,12 @@ func newLanesCommand(env *command.Env) *cobra.Command {
 		Long: `Show the fairness keys of a queue with the largest backlogs, and the deliveries that
 follow, in the order in which they go.
 
-SHARE is the weight of a key among all keys with a backlog. DEFICIT is the cost that a
-key may be delivered before the turn of the next key; a negative one is what it has had
-too much.
+SHARE is the weight of a key among all keys with a backlog. DEFICIT is the cost that
+its turn has left; the next turns pay back a negative deficit.
 
 The order assumes that consumers take everything and that nothing else happens: no
 message comes, ends or becomes due. A delivery behind a gate has the time at which the
-gate opens, or "after another" if a message in flight must end first.`,
+gate admits it, or "after another" if a message in flight must end first.`,
 		Example: `  fila lanes orders
   fila lanes orders --next 5 --json | jq -r '.next[].key'`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.LanesReply, error) {

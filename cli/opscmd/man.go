@@ -19,7 +19,7 @@ func newManCommand(*command.Env) *cobra.Command {
 		Use:   "man DIR",
 		Short: "Write the manual pages into a directory",
 		Long: `Write the help of every command as a manual page, such as fila-publish.1, into a
-directory, which is created if missing.`,
+directory. The command creates a missing directory.`,
 		Example: `  fila man /usr/local/share/man/man1
   fila man man && man -l man/fila-publish.1`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -17,17 +17,17 @@ func newNoisyCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "noisy QUEUE",
 		Short: "Show which flows of a queue keep its consumers busy, and which flows wait",
-		Long: `Show which flows of a queue keep its consumers busy, and which others have waited
+		Long: `Show which flows of a queue keep its consumers busy, and which other flows have waited
 longest.
 
-A flow is noisy if another flow has a ready message, and it has more of the consumers
-than its fair share (FAIR: its weight among all flows that have work or wait) and a
-tenth: of the messages in flight, and at least 30, or of the consumers' time in the
-last one to two minutes (BUSY).
+A flow is noisy if another flow has a ready message, and its part of the consumers is
+more than a tenth and more than its fair share (FAIR: its weight among all flows with
+messages). The part is of the messages in flight, or of the consumers' time in the last
+one to two minutes (BUSY); it counts from 30 messages of the flow on.
 
 WAIT is the time since a flow's first message became ready; flows whose messages are
-all blocked are left out. A flow STARVES if it could send but was not delivered from
-for the queue's starve_after_ms while others were.`,
+all blocked are left out. A flow STARVES if it has a ready message, and fila delivered
+none of its messages but others for the queue's starve_after_ms.`,
 		Example: `  fila noisy orders
   fila noisy orders --json | jq -r '.noisy[].key'`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.NoisyReply, error) {

@@ -16,9 +16,9 @@ func newReloadCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reload",
 		Short: "Make fila read its configuration file again",
-		Long: `Make the running fila read its configuration file again, as SIGHUP does, and name
-changes that need a restart. If anything is wrong, nothing changes. In a cluster all
-nodes reload, each its own file; SIGHUP reloads one node.`,
+		Long: `Make the running fila read its configuration file again, as SIGHUP does, and list
+changes that need a restart. If the file has a mistake, nothing changes. In a cluster
+all nodes reload, each its own file; SIGHUP reloads one node.`,
 		Example: `  fila reload --dry-run
   fila reload
   fila reload --json`,

@@ -25,8 +25,7 @@ action that helps. docs/attention.md lists all conditions.
 
 The exit code is 0 if all is well, or if there is only information such as a pause;
 10 if the worst finding is a warning, or a node of a cluster did not answer; 11 if it
-is critical. If fila cannot be asked, it is one of the other codes: 7 if no fila
-answers.`,
+is critical. If the command fails, it is another code, such as 7 if no fila answers.`,
 		Example: `  fila status
   fila status --queue orders
   fila status --json | jq -r '.findings[] | .action.command'`,

@@ -37,12 +37,12 @@ func newTopCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show queues, rates and consumers live",
-		Long: `Show queues with their backlog, rates, oldest message and consumers; below each
-queue its largest flows, the gates that block messages, and the consumers' messages
-in flight. Rates are per second over the last interval: IN counts accepted messages,
-OUT deliveries, ACKED finished messages, FAIL nacks and expired leases, TERM messages
-that consumers ended with +TERM, DEAD all that became dead letters. Columns that do
-not fit are left out. Above the table are the worst findings of fila status.
+		Long: `Show queues with their backlog, rates, oldest message and consumers. Below each queue
+are its largest flows, the gates that block messages, and the messages in flight by
+consumer. Above the table are the worst findings of fila status. Rates are per second
+over the last interval: IN counts enqueued messages, OUT deliveries, ACKED finished
+messages, FAIL nacks and expired leases, TERM messages that consumers ended with +TERM,
+DEAD messages that became dead letters. Columns that do not fit are left out.
 
 Keys: s and S sort by the next or previous column, f filters by name, a shows idle
 queues, d hides the lines below, p or space pauses, ? is help, q ends.
@@ -72,7 +72,7 @@ object on a line. Without a terminal the command prints one table after the othe
 		},
 	}
 	flags := cmd.Flags()
-	flags.VarP(&f.interval, "interval", "i", "how often to look")
+	flags.VarP(&f.interval, "interval", "i", "interval of the display")
 	flags.BoolVar(&f.once, "once", false, "print one table and end")
 	flags.BoolVar(&f.all, "all", false, "show idle queues, too")
 	flags.StringVar(&f.queue, "queue", "", "only this `queue` and its dead letter queue")

@@ -359,20 +359,20 @@ func (t *topScreen) status(l *topLayout) []string {
 
 var topHelp = []string{
 	"",
-	"s, S   sort by the next or the previous column",
+	"s, S   sort by the next or previous column",
 	"f, /   filter by a part of the name; esc shows all",
-	"a      idle queues, too, or not",
-	"d      flows, gates and workers below the queues, or not",
-	"p      stop the picture, and let it go on",
+	"a      show or hide idle queues",
+	"d      show or hide flows, gates and consumers",
+	"p      pause and resume the display",
 	"?, h   this help; any key ends it",
-	"q      end; an interrupt does, too",
+	"q      end, as an interrupt does",
 	"",
-	"READY  may go now           BLOCK   blocked by a gate, pause or order",
-	"DELAY  wait for their time  FLIGHT  with consumers",
-	"Per second: IN taken, OUT delivered, ACKED done,",
-	"            FAIL nacks and leases that ran out,",
-	"            TERM ended by +TERM, DEAD all that became dead letters",
-	"OLDEST how old the oldest unfinished message is",
+	"READY  not blocked  BLOCK   by a gate, pause or order",
+	"DELAY  delayed      FLIGHT  in flight",
+	"Per second: IN enqueued, OUT delivered, ACKED finished,",
+	"            FAIL nacks and expired leases,",
+	"            TERM ended by +TERM, DEAD became dead letters",
+	"OLDEST age of the oldest message",
 }
 
 func (t *topScreen) header(l *topLayout) string {
@@ -397,7 +397,7 @@ func (t *topScreen) nothing(l *topLayout) string {
 	case t.frame.Total == 0:
 		return "(no queues)"
 	case t.filter != "":
-		return terminal.Fit("(no queue with "+terminal.Clean(t.filter)+" in its name has anything to see)", l.width)
+		return terminal.Fit("(no queue with "+terminal.Clean(t.filter)+" in its name is active)", l.width)
 	case t.live:
 		return terminal.Fit("(nothing to see; a shows idle queues, too)", l.width)
 	}

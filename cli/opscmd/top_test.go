@@ -197,7 +197,7 @@ func TestTopKeys(t *testing.T) {
 	s.typed("s")
 	require.Contains(t, status(s), "s sort: name")
 	s.typed("\x1bfnone\r")
-	require.Contains(t, status(s), "(no queue with none in its name has anything to see)")
+	require.Contains(t, status(s), "(no queue with none in its name is active)")
 
 	s = fresh()
 	before := status(s)

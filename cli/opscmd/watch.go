@@ -30,8 +30,8 @@ func newWatchCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch",
 		Short: "Print events as they happen",
-		Long: `Print fila's events, one line each, until an interrupt. fila does not keep events
-for later. docs/protocol.md explains the types; a wrong --type lists them.`,
+		Long: `Print fila's events, one line each, until an interrupt. fila does not store events.
+docs/protocol.md explains the types; a wrong --type lists them.`,
 		Example: `  fila watch
   fila watch --type dead-lettered,circuit-changed
   fila watch --queue orders --json`,

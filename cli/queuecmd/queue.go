@@ -92,7 +92,7 @@ func newQueueDeleteCommand(env *command.Env) *cobra.Command {
   fila queue delete orders --force`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueDeleteReply, error) {
 			reply, err := s.QueueDelete(ctx, args[0], force)
-			return reply, command.Hint(err, wire.CodeNotForDLQ, "`fila queue purge "+args[0]+"` removes the messages that are in it")
+			return reply, command.Hint(err, wire.CodeNotForDLQ, "`fila queue purge "+args[0]+"` removes its messages")
 		}, func(reply client.QueueDeleteReply, args []string) string {
 			return fmt.Sprintf("queue %s deleted, %s with it\n%s", args[0], terminal.Plural(reply.Deleted, "message"), warnings(reply.Warnings))
 		}),
@@ -105,10 +105,10 @@ func newQueuePurgeCommand(env *command.Env) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "purge QUEUE",
-		Short: "Remove the messages that wait in a queue",
-		Long: `Remove the messages that wait in a queue or dead letter queue when the command
-begins: ready, blocked, delayed and retrying ones. Messages in flight continue.
-Without --force the command only counts the messages (exit code 5).`,
+		Short: "Remove the pending and delayed messages of a queue",
+		Long: `Remove the messages of a queue or dead letter queue that are pending or delayed when
+the command begins. Messages in flight continue. Without --force the command only
+counts the messages (exit code 5).`,
 		Example: `  fila queue purge orders --force
   fila queue purge orders.dlq --force --timeout 1m`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueuePurgeReply, error) {
@@ -125,13 +125,13 @@ func purge(ctx context.Context, s *command.Session, queue string, force bool) (r
 	if !force {
 		info, err := s.QueueInspect(ctx, queue, 0)
 		if n := info.Pending + info.Delayed; err == nil && n > 0 {
-			err = command.Exit(command.ExitConflict, fmt.Errorf("%s in queue %s; --force removes what waits", terminal.Plural(n, "message"), queue))
+			err = command.Exit(command.ExitConflict, fmt.Errorf("%s in queue %s; --force removes the pending and delayed ones", terminal.Plural(n, "message"), queue))
 		}
 		return reply, err
 	}
 	if reply.Purged, err = s.QueuePurge(ctx, queue); err != nil && reply.Purged > 0 {
 		err = s.Explain(err)
-		err = command.Exit(command.ExitCode(err), fmt.Errorf("%s removed, and then: %w", terminal.Plural(reply.Purged, "message"), err))
+		err = command.Exit(command.ExitCode(err), fmt.Errorf("%s removed before an error: %w", terminal.Plural(reply.Purged, "message"), err))
 	}
 	return reply, err
 }
@@ -172,7 +172,7 @@ func showQueues(list client.QueueList, args []string) string {
 	if len(args) > 0 {
 		return t.Or("no queue matches " + terminal.Clean(args[0]) + "; `fila queue list` shows all")
 	}
-	return t.Or("no queues; make one with `fila queue create NAME`")
+	return t.Or("no queues; create one with `fila queue create NAME`")
 }
 
 // pattern returns the pattern for the names of the listed queues.
@@ -211,7 +211,7 @@ func showQueue(info client.QueueInfo, _ []string) string {
 	facts.Row("delayed", info.Delayed)
 	facts.Row("in flight", info.InFlight)
 	if info.Moving > 0 {
-		facts.Row("moving", fmt.Sprintf("%d, with a job (`fila job list`)", info.Moving))
+		facts.Row("moving", fmt.Sprintf("%d (`fila job list`)", info.Moving))
 	}
 	facts.Row("oldest", terminal.Age(info.OldestAgeMs))
 	facts.Row("size", terminal.Size(info.Bytes))

@@ -174,7 +174,7 @@ func TestQueueInspect(t *testing.T) {
 	for _, line := range []string{
 		"blocked               2 (`fila explain queue orders` says by what)", "max pending per key   9",
 		"max failures per key  5 in 1m, then held for 10m", "circuit header        vendor", "retries               policy slow",
-		"ordering              by key, on_blocked wait", "enqueue rate          0.5/s, bursts of 7", "enqueue rate per key  1 every 3 s",
+		"ordering              by key, on_blocked wait", "enqueue rate          0.5/s, burst 7", "enqueue rate per key  1 every 3 s",
 	} {
 		require.Contains(t, r.Out, line+"\n")
 	}
@@ -198,7 +198,7 @@ func TestQueuePurge(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.queue-inspect.orders", api.QueueInfo{QueueSummary: api.QueueSummary{Pending: 2, Delayed: 1, InFlight: 4}})
 	r := program.Run(t, "", "queue", "purge", "orders")
-	require.Equal(t, clitest.Ended(command.ExitConflict, "", "fila: 3 messages in queue orders; --force removes what waits\n"), r)
+	require.Equal(t, clitest.Ended(command.ExitConflict, "", "fila: 3 messages in queue orders; --force removes the pending and delayed ones\n"), r)
 	f.Answer("fila.admin.queue-inspect.orders", api.QueueInfo{})
 	require.Equal(t, "0 messages removed from orders\n", clitest.OK(t, program.Run(t, "", "queue", "purge", "orders")).Out)
 
@@ -217,5 +217,5 @@ func TestQueuePurge(t *testing.T) {
 	})
 	r = program.Run(t, "", "queue", "purge", "orders", "--force")
 	require.Equal(t, command.ExitRefused, r.Code)
-	require.Contains(t, r.Err, "3 messages removed, and then: ")
+	require.Contains(t, r.Err, "3 messages removed before an error: ")
 }

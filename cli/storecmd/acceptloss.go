@@ -22,13 +22,14 @@ func newStoreAcceptLossCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "accept-loss PATH",
 		Short: "Give up confirmed commits that a store lacks",
-		Long: `Give up commits that the store had confirmed and lacks now, so that fila starts with
-what is there. A store lacks them when its file was replaced by an earlier copy, such
-as a backup, or when its end is damaged; fila does not start on it. Look for the right
-file first. PATH is a data directory or a fila.db.
+		Long: `Give up commits that fila has confirmed and that the store lacks now. A store lacks them
+when its file was replaced by an earlier copy, such as a backup, or when its end is
+damaged. fila does not start on such a store; after this command it starts with the
+commits that are left. Look for the right file first. PATH is a data directory or a
+fila.db.
 
-On a terminal the command asks, unless --yes is given. The next start of fila writes a
-line to its log.`,
+On a terminal the command asks, unless --yes is given. fila logs the loss at its next
+start.`,
 		Example: `  fila store accept-loss /var/lib/fila --dry-run
   fila store accept-loss /var/lib/fila`,
 	}

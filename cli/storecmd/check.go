@@ -42,8 +42,8 @@ func newStoreCheckCommand(env *command.Env) *cobra.Command {
 		Use:   "check PATH",
 		Short: "Read everything in a store and report what is wrong",
 		Long: `Read everything in a store, payloads included, and print what is wrong and where.
-PATH is a data directory, fila.db or backup. The exit code is 1 if anything is
-wrong, and 9 if only the last commit may be missing or confirmed commits are.`,
+PATH is a data directory, fila.db or backup. The exit code is 1 if the store is
+damaged, and 9 if the last commit may be missing, or if confirmed commits are missing.`,
 		Example: `  fila store check /var/lib/fila
   fila store check backup.db --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -30,11 +30,11 @@ leases, reasons of dead letters, and dedupe ids. PATH is a data directory, fila.
 or backup.
 
 --all adds fila's own state (pauses, overrides, open circuits, the audit log) and
-the key of the ack tokens. Guard such an export like a key.
+the key of the ack tokens. Keep such an export as safe as a key.
 
-An unreadable entry ends the export; --skip-broken leaves it out, names it on
-standard error, and the exit code is 1. If the last commit may be missing, standard
-error says so, and the exit code is 9.`,
+An unreadable entry ends the export. --skip-broken leaves such entries out and names
+them on standard error; the exit code is then 1. It is 9 if the last commit may be
+missing, which standard error says.`,
 		Example: `  fila store export /var/lib/fila > store.jsonl
   fila store export backup.db --all --to store.jsonl
   fila store export /var/lib/fila | jq -c 'select(.type == "message" and .dead)'`,

@@ -29,9 +29,9 @@ func newStoreImportCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import DIR",
 		Short: "Make a store from an export",
-		Long: `Make a store from an export, in a data directory without one, which is created if
-missing. If a line is wrong, the command names it and leaves nothing behind. Run it
-as fila's user.
+		Long: `Make a store from an export in the data directory DIR, which must have no store and is
+created if missing. If a line is wrong, the command names it and leaves nothing behind.
+Run it as fila's user.
 
 The store has the export's ids, order, attempts, delays, leases, reasons, keys,
 weights and dedupe ids. Without the key of an "export --all", fila refuses acks of

@@ -21,7 +21,7 @@ func Commands(env *command.Env) []*cobra.Command {
 		Use:   "store",
 		Short: "Check, measure, compact, back up, export and import a store",
 		Long: `Check, measure, compact, back up, export and import a store, and accept the loss of
-what it lacks. Except backup, the commands need a store that no fila has open.`,
+commits. Except backup, the commands need a store that no fila has open.`,
 	}
 	return []*cobra.Command{command.Group(group, newStoreCheckCommand(env), newStoreStatsCommand(env), newStoreCompactCommand(env),
 		newStoreBackupCommand(env), newStoreExportCommand(env), newStoreImportCommand(env), newStoreAcceptLossCommand(env))}
@@ -73,8 +73,8 @@ func newStoreCompactCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compact PATH",
 		Short: "Rewrite the store as small as possible",
-		Long: `Write the store again, as small as possible, after a large backlog; a running fila
-only reuses the space of finished messages. PATH is a data directory or a fila.db.
+		Long: `Rewrite the store as small as possible, for example after a large backlog; a running
+fila only reuses the space of finished messages. PATH is a data directory or a fila.db.
 
 The new file is written beside the old one, synced, read again and compared. One
 rename replaces the old file, so an interruption leaves one complete file. The disk
