@@ -93,7 +93,7 @@ func TestErrorReply(t *testing.T) {
 func TestRateLimitHeaders(t *testing.T) {
 	e := EnqueueRate("orders", "acme", RateLimit{Limit: 20, Remaining: 0, Reset: 1001 * time.Millisecond}, 100*time.Millisecond)
 	require.Equal(t, header{
-		"Nats-Service-Error":       {`fairness key "acme" of queue "orders" takes no more now: enqueue_rate_per_key is used up (bursts of 20)`},
+		"Nats-Service-Error":       {`fairness key "acme" of queue "orders" accepts no messages now: enqueue_rate_per_key is used up (burst 20)`},
 		"Nats-Service-Error-Code":  {"429"},
 		"Retry-After":              {"1"},
 		"Fila-Retry-After-Ms":      {"100"},

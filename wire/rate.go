@@ -54,5 +54,5 @@ func (r Rate) TextWithBurst(burst float64) string {
 	return r.Text() + ", " + BurstText(burst)
 }
 
-// BurstText returns the burst of a rate in words: "bursts of 20".
-func BurstText(burst float64) string { return "bursts of " + strconv.FormatFloat(burst, 'f', -1, 64) }
+// BurstText returns the burst of a rate in words: "burst 20".
+func BurstText(burst float64) string { return "burst " + strconv.FormatFloat(burst, 'f', -1, 64) }

@@ -27,23 +27,9 @@ func (env *Env) Timeline(history []api.AttemptInfo) string {
 		if a.At != "" {
 			at = env.When(a.At)
 		}
-		t.Row(attempt, at, terminal.OrDash(a.Consumer), ended(a), terminal.OrDash(terminal.Fit(terminal.Clean(failureText(a)), 60)), terminal.OrDash(env.then(a)), terminal.OrDash(before(a)))
+		t.Row(attempt, at, terminal.OrDash(a.Consumer), a.EndText(wire.FormatMs), terminal.OrDash(terminal.Fit(terminal.Clean(failureText(a)), 60)), terminal.OrDash(env.then(a)), terminal.OrDash(before(a)))
 	}
 	return t.String()
-}
-
-func ended(a *api.AttemptInfo) string {
-	text := strings.ReplaceAll(a.Outcome, "_", " ")
-	if a.From != "" && a.To != "" {
-		text += " from " + a.From + " to " + a.To
-	}
-	if a.Times > 1 {
-		return text + " " + strconv.FormatUint(uint64(a.Times), 10) + " times"
-	}
-	if a.Attempt != 0 && a.At != "" {
-		text += " after " + wire.FormatMs(a.TookMs)
-	}
-	return text
 }
 
 func failureText(a *api.AttemptInfo) string {
@@ -58,24 +44,7 @@ func (env *Env) then(a *api.AttemptInfo) string {
 	if a.Times > 1 {
 		return "the last " + env.When(a.LastAt)
 	}
-	if a.DecidedBy == "" {
-		return ""
-	}
-	text := "retried"
-	switch {
-	case a.Reason != "":
-		text = "dead: " + a.Reason
-	case a.DelayMs > 0:
-		text += " in " + wire.FormatMs(a.DelayMs)
-	}
-	by := a.DecidedBy
-	if a.Rule != "" {
-		by += ", rule " + a.Rule
-		if a.DecidedBy == wire.DecidedByRule {
-			by = "rule " + a.Rule
-		}
-	}
-	return text + " (" + by + ")"
+	return a.ThenText(wire.FormatMs)
 }
 
 // before describes how long the message waited for the delivery, and for which gates.

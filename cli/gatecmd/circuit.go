@@ -34,8 +34,8 @@ circuit.`,
 		newCircuitOpenCommand(env),
 		circuitCommand(env, &cobra.Command{
 			Use: "close KEY", Short: "Close a circuit now",
-			Long: `Close a circuit now: its messages go, and failures in a row count from 0. Failures for
-max_failures still count.`,
+			Long: `Close a circuit now: it admits messages, and failures in a row count from 0. Failures
+for max_failures still count.`,
 			Example: `  fila circuit close stripe`,
 		}, (*client.Client).CircuitClose),
 		circuitCommand(env, &cobra.Command{
@@ -78,14 +78,14 @@ func newCircuitOpenCommand(env *command.Env) *cobra.Command {
 	var forMs terminal.Millis
 	cmd := circuitCommand(env, &cobra.Command{
 		Use: "open KEY", Short: "Open a circuit by hand",
-		Long: `Open a circuit by hand: fila delivers none of its messages meanwhile. Deliveries
-under way continue.`,
+		Long: `Open a circuit by hand: fila delivers none of its messages. Messages in flight
+continue.`,
 		Example: `  fila circuit open stripe --for 5m
   fila circuit open stripe`,
 	}, func(c *client.Client, ctx context.Context, key string) (client.CircuitInfo, error) {
 		return c.CircuitOpen(ctx, key, int64(forMs))
 	})
-	cmd.Flags().Var(&forMs, "for", "how long; 0 is until it is closed by hand")
+	cmd.Flags().Var(&forMs, "for", "how long; 0 is until an operator closes it")
 	return cmd
 }
 
@@ -108,11 +108,11 @@ func showCircuit(env *command.Env, c client.CircuitInfo) string {
 	if f := c.LastFailure; f != nil {
 		t.Row("last failure", lastFailure(f, env.When))
 	}
-	t.Row("failures in a row", fmt.Sprintf("%d, opens at %d", c.ConsecutiveFailures, c.Threshold))
+	t.Row("failures in a row", fmt.Sprintf("%d of %d", c.ConsecutiveFailures, c.Threshold))
 	t.Row("max failures", maxFailures(&c))
 	t.Fact("limits set by", terminal.Clean(c.Source))
 	t.Row("cooldown", wire.FormatMs(c.CooldownMs))
-	t.Row("probes", fmt.Sprintf("%d under way, at most %d at once, %s to close", c.Probes, c.HalfOpenMaxCalls, plural2(c.HalfOpenSuccesses, "success", "successes")))
+	t.Row("probes", fmt.Sprintf("%d of %d in flight, %s to close", c.Probes, c.HalfOpenMaxCalls, plural2(c.HalfOpenSuccesses, "success", "successes")))
 	t.Row("waiting queues", waitingText(c.Waiting, c.WaitingMessages))
 	t.Row("shared", sharedState(&c))
 	if len(c.ProbesBy) > 0 {
@@ -123,8 +123,8 @@ func showCircuit(env *command.Env, c client.CircuitInfo) string {
 		if c.LimitsChangedAt != "" {
 			when = " " + env.When(c.LimitsChangedAt)
 		}
-		t.Row("set here", fmt.Sprintf("opens at %d, cooldown %s, %s at once, %s to close; fila %s has set others later%s",
-			own.Threshold, wire.FormatMs(own.CooldownMs), terminal.Plural(int64(own.HalfOpenMaxCalls), "probe"),
+		t.Row("set here", fmt.Sprintf("open for %s after %s in a row, %s at once, %s to close; fila %s set others later%s",
+			wire.FormatMs(own.CooldownMs), terminal.Plural(int64(own.Threshold), "failure"), terminal.Plural(int64(own.HalfOpenMaxCalls), "probe"),
 			plural2(own.HalfOpenSuccesses, "success", "successes"), terminal.Clean(c.LimitsBy), when))
 	}
 	t.Fact("changed", changedText(&c, env.When))
@@ -181,7 +181,7 @@ func changedText(c *client.CircuitInfo, when func(string) string) string {
 func sharedState(c *client.CircuitInfo) string {
 	switch {
 	case c.Degraded:
-		return "degraded: each fila by itself"
+		return "degraded: this fila decides alone"
 	case c.Shared:
 		return "shared"
 	}
@@ -192,7 +192,7 @@ func sharedState(c *client.CircuitInfo) string {
 // long.
 func maxFailures(c *client.CircuitInfo) string {
 	if c.MaxFailures == 0 {
-		return "any number"
+		return "not limited"
 	}
 	hold := "until closed by hand"
 	if c.FailureHoldMs > 0 {
@@ -206,11 +206,11 @@ func maxFailures(c *client.CircuitInfo) string {
 func circuitState(state string) string {
 	switch state {
 	case "closed":
-		return "closed: messages go"
+		return "closed: it admits messages"
 	case "open":
-		return "open: its messages wait"
+		return "open: it blocks messages"
 	case "half-open":
-		return "half-open: probes go, the others wait"
+		return "half-open: it admits probes only"
 	}
 	return terminal.OrDash(state)
 }

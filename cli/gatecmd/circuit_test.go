@@ -39,37 +39,37 @@ func TestCircuitCommands(t *testing.T) {
 	}{
 		{"circuit show stripe", `{}`, []string{
 			"circuit            stripe",
-			"state              open: its messages wait",
+			"state              open: it blocks messages",
 			"until              2026-01-02T12:05:00Z (in 5m)",
 			"cause              failures",
 			"last failure       2026-01-02T12:00:00Z (now), a call of billing: [429] slow?down",
-			"failures in a row  10, opens at 10",
+			"failures in a row  10 of 10",
 			"max failures       50 in 1m, then open for 10m",
 			"cooldown           5m",
-			"probes             0 under way, at most 3 at once, 1 success to close",
+			"probes             0 of 3 in flight, 1 success to close",
 			"waiting queues     2",
 			"shared             local",
 		}},
 		{"circuit open stripe --for 5m", `{"for_ms":300000}`, []string{
 			"circuit            stripe",
-			"state              open: its messages wait",
+			"state              open: it blocks messages",
 			"until              `fila circuit close stripe`",
 			"cause              by hand",
-			"failures in a row  10, opens at 10",
+			"failures in a row  10 of 10",
 			"max failures       50 in 1m, then open until closed by hand",
 			"cooldown           5m",
-			"probes             0 under way, at most 3 at once, 2 successes to close",
+			"probes             0 of 3 in flight, 2 successes to close",
 			"waiting queues     2",
 			"shared             local",
 		}},
 		{"circuit open a..b", `{"key":"a..b"}`, nil},
 		{"circuit close stripe", `{}`, []string{
 			"circuit            stripe",
-			"state              closed: messages go",
-			"failures in a row  0, opens at 10",
-			"max failures       any number",
+			"state              closed: it admits messages",
+			"failures in a row  0 of 10",
+			"max failures       not limited",
 			"cooldown           5m",
-			"probes             0 under way, at most 3 at once, 1 success to close",
+			"probes             0 of 3 in flight, 1 success to close",
 			"waiting queues     2",
 			"shared             local",
 		}},
@@ -86,7 +86,7 @@ func TestCircuitCommands(t *testing.T) {
 	}
 	f.Answer("fila.admin.circuit-show.gone", wire.CircuitNotFound("gone"))
 	r := program.RunAt(t, "circuit", "show", "gone")
-	require.Equal(t, clitest.Ended(command.ExitNotFound, "", "fila: no such circuit \"gone\": `fila circuit list` shows those that are known [err_code 15404]\n"), r)
+	require.Equal(t, clitest.Ended(command.ExitNotFound, "", "fila: no such circuit \"gone\": `fila circuit list` lists the known circuits [err_code 15404]\n"), r)
 }
 
 func TestCircuitList(t *testing.T) {
@@ -103,15 +103,15 @@ func TestCircuitList(t *testing.T) {
 	degraded := api.CircuitInfo{Key: "voice", State: "closed", Threshold: 5, Shared: true, Degraded: true}
 	list := api.CircuitList{Total: 4, Circuits: []api.CircuitInfo{byHand, openCircuit(), of, degraded}}
 	clitest.Shows(f, program, "circuit list", "fila.admin.circuit-list", list,
-		"CIRCUIT  STATE      UNTIL                 CAUSE     FAILURES IN A ROW  MAX FAILURES                 PROBES              WAITING QUEUES  SHARED                         OPENED BY        CHANGED",
-		"mail     open       until closed by hand  by hand   10 of 10           50 in 1m, then open for 10m  0                   2               local                          bob              -",
-		"stripe   open       in 5m                 failures  10 of 10           50 in 1m, then open for 10m  0                   2               local                          -                -",
-		"sms      half-open  -                     by hand   0 of 5             any number                   host-1 2, host-2 1  0               shared                         alice at host-2  1m ago by host-1, version 12",
-		"voice    closed     -                     -         0 of 5             any number                   0                   0               degraded: each fila by itself  -                -",
+		"CIRCUIT  STATE      UNTIL                 CAUSE     FAILURES IN A ROW  MAX FAILURES                 PROBES              WAITING QUEUES  SHARED                             OPENED BY        CHANGED",
+		"mail     open       until closed by hand  by hand   10 of 10           50 in 1m, then open for 10m  0                   2               local                              bob              -",
+		"stripe   open       in 5m                 failures  10 of 10           50 in 1m, then open for 10m  0                   2               local                              -                -",
+		"sms      half-open  -                     by hand   0 of 5             not limited                  host-1 2, host-2 1  0               shared                             alice at host-2  1m ago by host-1, version 12",
+		"voice    closed     -                     -         0 of 5             not limited                  0                   0               degraded: this fila decides alone  -                -",
 	)
 	f.Answer("fila.admin.circuit-show.sms", of)
 	shown := program.RunAt(t, "circuit", "show", "sms").Out
-	for _, line := range []string{"shared             shared", "probes by          host-1 2, host-2 1", "opened by          alice at host-2", "set here           opens at 3, cooldown 1m, 1 probe at once, 2 successes to close; fila host-2 has set others later 2026-01-02T11:55:00Z (5m ago)", "changed            2026-01-02T11:59:00Z (1m ago) by host-1, version 12"} {
+	for _, line := range []string{"shared             shared", "probes by          host-1 2, host-2 1", "opened by          alice at host-2", "set here           open for 1m after 3 failures in a row, 1 probe at once, 2 successes to close; fila host-2 set others later 2026-01-02T11:55:00Z (5m ago)", "changed            2026-01-02T11:59:00Z (1m ago) by host-1, version 12"} {
 		require.Contains(t, shown, line)
 	}
 	f.Answer("fila.admin.circuit-list", api.CircuitList{})

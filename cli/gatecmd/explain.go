@@ -33,8 +33,8 @@ func newExplainMessageCommand(env *command.Env) *cobra.Command {
 		Use:     "message ID",
 		Aliases: []string{"msg"},
 		Short:   "Explain where a message is and what it waits for",
-		Long: `Explain where a message is and what it waits for. If it was acked or removed, or
-never was, the exit code is 4.`,
+		Long: `Explain where a message is and what it waits for. The exit code is 4 if no queue has
+it: it was acked or removed, or never enqueued.`,
 		Example: `  fila explain message 01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80
   fila explain message 01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80 --queue orders --json`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedMessage, error) {
@@ -45,7 +45,7 @@ never was, the exit code is 4.`,
 			return m, err
 		}, func(m client.ExplainedMessage, _ []string) string { return showMessage(env, m) }),
 	}
-	cmd.Flags().StringVar(&queue, "queue", "", "look only in this `queue`")
+	cmd.Flags().StringVar(&queue, "queue", "", "only in this `queue` and its dead letters")
 	return cmd
 }
 
@@ -81,7 +81,7 @@ func showMessage(env *command.Env, m client.ExplainedMessage) string {
 	}
 	t.Fact("blocked since", env.WhenSet(m.BlockedSince))
 	if m.State == api.StateReady || m.State == api.StateBlocked {
-		t.Row("before it", terminal.Plural(m.Ahead, "message"))
+		t.Row("ahead of it", terminal.Plural(m.Ahead, "message"))
 	}
 	if m.Estimate != "" {
 		t.Row("may go", env.When(m.Estimate)+", if nothing changes")
@@ -115,14 +115,14 @@ func shareText(k *client.ExplainedKey) string {
 	case k.Blocked > 0:
 		return "none while it is blocked, then " + share
 	}
-	return "none while nothing of it is ready, then " + share
+	return "none while no message is ready, then " + share
 }
 
 func showKey(env *command.Env, k client.ExplainedKey) string {
 	t := backlog("key", k.Key, k.Queue, k.Ready, k.Blocked, k.Delayed, k.InFlight)
 	weight := terminal.Number(k.Weight)
 	if k.WeightBy != "" {
-		weight += " (set by " + k.WeightBy + ")"
+		weight += " (" + api.SetByText(k.WeightBy) + ")"
 	}
 	t.Row("weight", weight)
 	t.Row("share", shareText(&k))
@@ -133,7 +133,7 @@ func showKey(env *command.Env, k client.ExplainedKey) string {
 
 func showQueue(env *command.Env, q client.ExplainedQueue) string {
 	t := backlog("queue", q.Queue, "", q.Ready, q.Blocked, q.Delayed, q.InFlight)
-	t.Row("consumers", fmt.Sprintf("%d, with room for %s", q.Consumers, terminal.Plural(int64(q.Credit), "message")))
+	t.Row("consumers", fmt.Sprintf("%d, with credit for %s", q.Consumers, terminal.Plural(int64(q.Credit), "message")))
 	pausedRow(env, t, q.Paused, "fila resume queue "+q.Queue)
 	return explanation(env, q.Reason, t, blockedTable(env, q.BlockedBy))
 }

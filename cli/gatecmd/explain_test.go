@@ -17,7 +17,7 @@ const messageID = "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"
 func TestExplainMessage(t *testing.T) {
 	f := clitest.StartFake(t)
 	rate := api.GateState{
-		Kind: "rate", Gate: "throttle:stripe", AdmitsAt: "2026-01-02T12:00:01.5Z", Limits: "0.5/s, bursts of 1",
+		Kind: "rate", Gate: "throttle:stripe", AdmitsAt: "2026-01-02T12:00:01.5Z", Limits: "0.5/s, burst 1",
 		SetBy: "override until 2026-01-02T12:10:00.184427931Z", InUse: "0.2 tokens",
 	}
 	m := api.ExplainMessage{
@@ -35,14 +35,14 @@ func TestExplainMessage(t *testing.T) {
 		"state          blocked",
 		"attempt        2",
 		"enqueued       2026-01-02T11:30:00Z (30m ago)",
-		"blocked by     throttle:stripe (rate; 0.5/s, bursts of 1)",
+		"blocked by     throttle:stripe (rate; 0.5/s, burst 1)",
 		"blocked since  2026-01-02T11:58:30Z (1m30s ago)",
-		"before it      1 message",
+		"ahead of it    1 message",
 		"may go         2026-01-02T12:00:03Z (in 3.5s), if nothing changes",
 		"",
-		"GATE             NOW           ADMITS   LIMITS              IN USE      SET BY",
-		"throttle:stripe  blocks: rate  in 1.5s  0.5/s, bursts of 1  0.2 tokens  override until 2026-01-02T12:10:00Z (in 10m)",
-		"circuit:stripe   admits        -        threshold 10        -           default",
+		"GATE             NOW           ADMITS   LIMITS          IN USE      SET BY",
+		"throttle:stripe  blocks: rate  in 1.5s  0.5/s, burst 1  0.2 tokens  override until 2026-01-02T12:10:00Z (in 10m)",
+		"circuit:stripe   admits        -        threshold 10    -           default",
 	)
 	require.JSONEq(t, `{"kind":"message","queue":"orders","id":"`+messageID+`"}`, string(f.Next().Data))
 	f.Next()
@@ -109,7 +109,7 @@ func TestExplainKeyAndQueue(t *testing.T) {
 		"blocked    1200",
 		"delayed    3",
 		"in flight  2",
-		"weight     2.5 (set by operator)",
+		"weight     2.5 (set by an operator)",
 		"share      25.0% of the weights of the active flows",
 		"deficit    0.5",
 		"paused     until `fila resume key orders acme`",
@@ -119,8 +119,8 @@ func TestExplainKeyAndQueue(t *testing.T) {
 	)
 	require.JSONEq(t, `{"kind":"key","queue":"orders","key":"acme"}`, string(f.Next().Data))
 	for line, key := range map[string]api.ExplainKey{
-		"share      none while it is blocked, then 25.0%\n":           {Blocked: 2, Weight: 1, Share: 0.25},
-		"share      none while nothing of it is ready, then 100.0%\n": {Delayed: 2, Weight: 1, Share: 1},
+		"share      none while it is blocked, then 25.0%\n":        {Blocked: 2, Weight: 1, Share: 0.25},
+		"share      none while no message is ready, then 100.0%\n": {Delayed: 2, Weight: 1, Share: 1},
 		"share      -\n": {Paused: "until resumed"},
 	} {
 		f.Answer("fila.admin.explain", key)
@@ -139,11 +139,11 @@ func TestExplainKeyAndQueue(t *testing.T) {
 		"blocked       1200",
 		"delayed       0",
 		"in flight     0",
-		"consumers     2, with room for 1 message",
+		"consumers     2, with credit for 1 message",
 		"paused until  2026-01-02T12:10:00Z (in 10m)",
 	)
 	require.JSONEq(t, `{"kind":"queue","queue":"orders"}`, string(f.Next().Data))
 	f.Answer("fila.admin.explain", wire.QueueNotFound("nosuch"))
 	r := program.RunAt(t, "explain", "queue", "nosuch")
-	require.Equal(t, clitest.Ended(command.ExitNotFound, "", "fila: no such queue \"nosuch\": `fila queue list` shows those that there are [err_code 10404]\n"), r)
+	require.Equal(t, clitest.Ended(command.ExitNotFound, "", "fila: no such queue \"nosuch\": `fila queue list` lists the queues [err_code 10404]\n"), r)
 }

@@ -20,10 +20,10 @@ import (
 func newGuardCommand(env *command.Env) *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use:   "guard",
-		Short: "Use limits and circuits for calls that are no messages",
-		Long: `The guard applies limits and circuits to calls that are no messages: a caller asks
-before the call, gets a permit, and reports how the call went. The first key names
-the destination, whose circuit decides; the limits of all keys count.`,
+		Short: "Apply limits and circuits to calls that are not messages",
+		Long: `The guard applies limits and circuits to calls that are not messages. A caller asks
+before the call, gets a permit, and reports the outcome of the call. The first key
+names the destination, whose circuit decides; the limits of all keys apply.`,
 	}, newGuardCheckCommand(env), newGuardDoneCommand(env), newGuardJudgeCommand(env), newGuardStateCommand(env), newGuardPermitsCommand(env), newGuardEndCommand(env))
 }
 
@@ -35,8 +35,8 @@ func newGuardCheckCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check KEY [KEY...]",
 		Short: "Ask whether a call may be made now",
-		Long: `Ask whether a call may be made now, and print the permit for "fila guard done", or
-what refuses the call (exit code 6).`,
+		Long: `Ask whether a call may be made now. The command prints the permit for "fila guard
+done", or the gate that refuses the call (exit code 6).`,
 		Example: `  fila guard check vendor:stripe tenant:acme
   permit=$(fila guard check vendor:stripe --json | jq -r .permit)`,
 		ValidArgsFunction: env.Complete(circuitKeys, throttleKeys),
@@ -58,8 +58,8 @@ what refuses the call (exit code 6).`,
 		}, func(a client.GuardAnswer, _ []string) string { return showGuardAnswer(env, &a) }),
 	}
 	cmd.Flags().StringVar(&caller, "caller", "", "`name` of the caller, which done must repeat")
-	cmd.Flags().Float64Var(&call.Cost, "cost", 0, "what the call costs at rates; 0 is 1")
-	cmd.Flags().Var(&ttl, "ttl", "how long the permit lives without a done; 0 is 30s")
+	cmd.Flags().Float64Var(&call.Cost, "cost", 0, "cost of the call at rates; 0 is 1")
+	cmd.Flags().Var(&ttl, "ttl", "lifetime of the permit without a done; 0 is 30s")
 	cmd.Flags().BoolVar(&wait, "wait", false, "ask again until the call is allowed, within --timeout")
 	return cmd
 }
@@ -83,9 +83,9 @@ func newGuardDoneCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "done KEY PERMIT",
 		Short: "Report how a call went",
-		Long: `Report how a call went; without flags it succeeded. The command shows what the error
-rules decide about a failure: its severity, whether to call again, and when. KEY is
-the first key of the check.`,
+		Long: `Report the outcome of a call: success without flags. After a failure the command shows
+what the error rules decide: the severity, whether to call again, and when. KEY is the
+first key of the check.`,
 		Example: `  fila guard done vendor:stripe $permit
   fila guard done vendor:stripe $permit --error-code 503 --error "upstream is down"`,
 		ValidArgsFunction: env.Complete(circuitKeys),
@@ -102,7 +102,7 @@ the first key of the check.`,
 	f := cmd.Flags()
 	f.StringVar(&caller, "caller", "", "`name` that the check gave")
 	f.BoolVar(&failed, "failed", false, "the call failed; implied by the flags with details")
-	f.Var(&retryAfter, "retry-after", "pause that the destination asks for")
+	f.Var(&retryAfter, "retry-after", "pause that the destination asked for")
 	addErrorFlags(cmd, &failure, &call)
 	return cmd
 }
@@ -112,14 +112,14 @@ func newGuardJudgeCommand(env *command.Env) *cobra.Command {
 	var call client.GuardCall
 	cmd := &cobra.Command{
 		Use:   "judge KEY",
-		Short: "Show what the error rules make of an error, without a call",
+		Short: "Show what the error rules decide about an error, without a call",
 		Long: `Show what the error rules of the running fila decide about an error: its severity, whether
-to call again, and when. Nothing counts. KEY is the destination.`,
+to call again, and when. Nothing is counted. KEY is the destination.`,
 		Example:           `  fila guard judge vendor:stripe --error-code 503 --error "upstream is down"`,
 		ValidArgsFunction: env.Complete(circuitKeys),
 		PreRunE: func(*cobra.Command, []string) error {
 			if failure == (failedCall{}) {
-				return command.UsageError("which error? Say --error-code, --error or both")
+				return command.UsageError("the error is missing: give --error-code, --error or both")
 			}
 			return nil
 		},
@@ -139,7 +139,7 @@ func addErrorFlags(cmd *cobra.Command, failure *failedCall, call *client.GuardCa
 	f := cmd.Flags()
 	f.StringVar(&failure.code, "error-code", "", "error `code`, for error rules")
 	f.StringVar(&failure.text, "error", "", "error `text`, for error rules")
-	f.IntVar(&call.Attempt, "attempt", 1, "how many calls were made for this work")
+	f.IntVar(&call.Attempt, "attempt", 1, "number of calls so far for this work")
 	f.StringVar(&call.RetryPolicy, "retry-policy", "", "`name` of the retry policy if no rule has one")
 }
 
@@ -154,7 +154,7 @@ func newGuardStateCommand(env *command.Env) *cobra.Command {
 			return s.Guard(client.GuardCaller(caller)).State(ctx, args[0])
 		}, func(st client.GuardStatus, _ []string) string { return showGuardStatus(env, &st) }),
 	}
-	cmd.Flags().StringVar(&caller, "caller", "", "`name` of the caller to answer for")
+	cmd.Flags().StringVar(&caller, "caller", "", "`name` of the caller")
 	return cmd
 }
 

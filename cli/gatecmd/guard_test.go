@@ -69,7 +69,7 @@ func TestGuardState(t *testing.T) {
 	})
 	require.Equal(t, `key              v
 a call now       refused by circuit, ask again in 1m
-circuit          open: its messages wait
+circuit          open: it blocks messages
 rate             4 of 10 left, all in 1s
 calls under way  2
 `, clitest.OK(t, program.RunAt(t, "guard", "state", "v")).Out)

@@ -32,9 +32,9 @@ func newPauseCommand(env *command.Env) *cobra.Command {
 		Use:   "pause",
 		Short: "Pause a queue, a fairness key, a throttle key or a circuit",
 		Long: `Pause a queue, a fairness key of a queue, a throttle key or a circuit: fila delivers
-none of its messages until the pause ends. Producers can still publish, and
-deliveries under way continue. A pause survives a restart; another one replaces its
-end.`,
+none of its messages until the pause ends. Producers can still publish, and messages
+in flight continue. A pause survives a restart. Another pause of the same object
+replaces its end.`,
 	})
 	for _, p := range pausables {
 		cmd.AddCommand(newPauseOneCommand(env, p))
@@ -47,7 +47,7 @@ func newResumeCommand(env *command.Env) *cobra.Command {
 	cmd := command.Group(&cobra.Command{
 		Use:   "resume",
 		Short: "End a pause",
-		Long: `End a pause now, even one that fila set after too many failures. "fila pause list"
+		Long: `End a pause now, also a pause that fila set after too many failures. "fila pause list"
 shows the pauses.`,
 	})
 	for _, p := range pausables {
@@ -112,7 +112,7 @@ func newPauseOneCommand(env *command.Env, p pausable) *cobra.Command {
 			}
 			request.Until = t.UTC().Format(time.RFC3339Nano)
 		} else if cmd.Flags().Changed("for") && forMs == 0 {
-			return command.UsageError("--for 0s: leave it out for a pause that only `fila resume` ends")
+			return command.UsageError("--for 0s: leave out --for to pause until `fila resume`")
 		}
 		return nil
 	}
@@ -215,7 +215,7 @@ func parseUntil(s string, now time.Time) (time.Time, error) {
 		case err != nil:
 			continue
 		case !t.After(now):
-			return t, command.UsageError("--until %q: this time is over", s)
+			return t, command.UsageError("--until %q: allowed is a future time", s)
 		}
 		return t, nil
 	}

@@ -61,7 +61,7 @@ func TestPauseAndResume(t *testing.T) {
 
 	f.Answer("fila.admin.resume", wire.PauseNotFound("queue", "", "orders"))
 	r := program.RunAt(t, "resume", "queue", "orders")
-	require.Equal(t, clitest.Ended(command.ExitNotFound, "", "fila: queue \"orders\" is not paused: `fila pause list` shows what is [err_code 16404]\n"), r)
+	require.Equal(t, clitest.Ended(command.ExitNotFound, "", "fila: queue \"orders\" is not paused: `fila pause list` lists the pauses [err_code 16404]\n"), r)
 	f.Answer("fila.admin.pause", wire.QueueNotFound("orders"))
 	clitest.Complains(t, program.RunAt(t, "pause", "queue", "orders"), command.ExitNotFound, "`fila queue list`")
 }
@@ -76,9 +76,9 @@ func TestPauseUsage(t *testing.T) {
 		"pause key orders acme --queue orders":          `unexpected argument "acme"`,
 		"pause throttle a b":                            `unexpected argument "b"`,
 		"pause queue a --until soon":                    `--until "soon": allowed is an RFC 3339 time`,
-		"pause queue a --until 2026-01-02T11:59:59Z":    "this time is over",
+		"pause queue a --until 2026-01-02T11:59:59Z":    "allowed is a future time",
 		"pause queue a --until 13:00 --for 5m":          "--until and --for: only one is allowed",
-		"pause queue a --for 0":                         "leave it out for a pause that only `fila resume` ends",
+		"pause queue a --for 0":                         "leave out --for to pause until `fila resume`",
 		"resume queue":                                  "QUEUE is missing",
 		"resume list":                                   `unknown command "list" for "fila resume"`,
 		"resume queue a --for 5m":                       "unknown flag: --for",

@@ -42,7 +42,7 @@ func newGuardPermitsCommand(env *command.Env) *cobra.Command {
 	var ask client.GuardPermitsRequest
 	cmd := &cobra.Command{
 		Use:   "permits [KEY]",
-		Short: "List the permits of calls under way, and who holds the most",
+		Short: "List the permits of calls under way, and their largest holders",
 		Long: `List the permits of calls under way, the oldest first, and the keys and callers with
 the most. KEY is the first key of the check. The id is for "fila guard end"; it is not
 the permit.`,
@@ -107,14 +107,14 @@ func newGuardEndCommand(env *command.Env) *cobra.Command {
 		Use:   "end [KEY]",
 		Short: "End permits of calls that are over, or whose callers are gone",
 		Long: `End the permits that match all of the arguments: first key, caller, NATS user, ids.
-Their limits are given back, and their circuits learn nothing. End only permits of
-calls that are over, or limits may be exceeded. A later done gets 404.`,
+Their limits are given back; their circuits count neither success nor failure. End only
+permits of calls that are over, or limits may be exceeded. A later done gets 404.`,
 		Example: `  fila guard end vendor:stripe --caller billing
   fila guard end --id 4f1f2f3f4f5f6f70-000000000000002a`,
 		ValidArgsFunction: env.Complete(circuitKeys),
 		PreRunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && flags.user == "" && len(ids) == 0 && !cmd.Flags().Changed("caller") {
-				return command.UsageError("which permits? Say KEY, --caller, --user or --id")
+				return command.UsageError("the permits are missing: give KEY, --caller, --user or --id")
 			}
 			return nil
 		},

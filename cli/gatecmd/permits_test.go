@@ -53,5 +53,5 @@ func TestGuardEnd(t *testing.T) {
 	require.JSONEq(t, `{"key":"v","caller":"web","user":"A/bob"}`, string(f.Next().Data))
 	clitest.OK(t, program.RunAt(t, "guard", "end", "--id", "x", "--id", "y"))
 	require.JSONEq(t, `{"ids":["x","y"]}`, string(f.Next().Data))
-	clitest.Complains(t, program.RunAt(t, "guard", "end"), command.ExitUsage, "which permits?")
+	clitest.Complains(t, program.RunAt(t, "guard", "end"), command.ExitUsage, "the permits are missing")
 }

@@ -32,18 +32,18 @@ throttle_headers. It waits until all its keys admit it; messages with other keys
 pass. A key has up to three limits: a rate with a burst, a number of messages in
 flight, and a number in any window of time. Changes act at once.
 
-A key that ends in * is a prefix: each key that begins with it has these limits for
-itself.`,
+A key that ends in * is a prefix: each key that begins with it gets these limits of its
+own.`,
 	}, throttleKeys, newThrottleSetCommand(env),
 		throttleCommand(env, &cobra.Command{
 			Use: "clear KEY", Aliases: []string{"delete", "rm"}, Short: "Remove all limits of a throttle key",
-			Long: `Remove all limits of a throttle key, also an override; its blocked messages can go. If a
-prefix covers the key, the limits of the prefix apply.`,
+			Long: `Remove all limits of a throttle key, including an override; its blocked messages can
+go then. If a prefix covers the key, the limits of the prefix apply.`,
 			Example: `  fila throttle clear stripe
   fila throttle clear 'tenant:*'`,
 		}, (*client.Client).ThrottleClear),
 		throttleCommand(env, &cobra.Command{
-			Use: "show KEY", Aliases: []string{"get"}, Short: "Show the limits of a throttle key and what is used of them",
+			Use: "show KEY", Aliases: []string{"get"}, Short: "Show the limits of a throttle key and their usage",
 			Example: `  fila throttle show stripe
   fila throttle show stripe --json`,
 		}, (*client.Client).ThrottleShow),
@@ -65,13 +65,13 @@ type throttleFlags struct {
 
 func (f *throttleFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.rate, "rate", "", "messages per second, `n` such as 10, 0.5 or 1/3")
-	fs.Float64Var(&f.burst, "burst", 0, "how many may go at once (default the larger of 1 and the rate)")
-	fs.Int64Var(&f.concurrency, "concurrency", 0, "how many may be in flight at once")
-	fs.Int64Var(&f.limit, "limit", 0, "how many may go in any window")
-	fs.Var(&f.window, "window", "the window of --limit")
+	fs.Float64Var(&f.burst, "burst", 0, "messages that may go at once (default the larger of 1 and the rate)")
+	fs.Int64Var(&f.concurrency, "concurrency", 0, "messages in flight, at most")
+	fs.Int64Var(&f.limit, "limit", 0, "messages in any window, at most")
+	fs.Var(&f.window, "window", "length of the window of --limit")
 	fs.StringSliceVar(&f.unset, "unset", nil, "remove this `limit`: rate, burst, concurrency, limit, window; may be repeated")
-	fs.Var(&f.forMs, "for", "an override that ends by itself; 0 is a lasting change")
-	const only = "exit code 5 unless %s is this `value` now, or none"
+	fs.Var(&f.forMs, "for", "make it an override that ends after this time; 0 is a lasting change")
+	const only = "exit code 5 unless %s is now this `value`, or none"
 	f.expect = map[string]*string{}
 	for _, limit := range limits {
 		f.expect[limit] = fs.String("if-"+limit, "", fmt.Sprintf(only, limit))
@@ -194,7 +194,7 @@ func newThrottleListCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list [KEY-PREFIX]",
 		Aliases: []string{"ls"},
-		Short:   "List throttle keys with their limits and what is used of them",
+		Short:   "List throttle keys with their limits and usage",
 		Example: `  fila throttle list
   fila throttle list tenant:`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleList, error) {
@@ -289,7 +289,7 @@ func showShared(env *command.Env, t *terminal.Table, i client.ThrottleInfo) {
 	case s.Alone:
 		t.Row("shared", "no other fila uses it")
 	case s.Degraded:
-		t.Row("shared", "degraded: this fila goes by what it has")
+		t.Row("shared", "degraded: this fila uses its leases and its part of the rate")
 	default:
 		var users []string
 		for _, name := range slices.Sorted(maps.Keys(s.Users)) {
@@ -312,7 +312,7 @@ func showShared(env *command.Env, t *terminal.Table, i client.ThrottleInfo) {
 		if s.ChangedAt != "" {
 			when = " " + env.When(s.ChangedAt)
 		}
-		t.Row("set here", fmt.Sprintf("%s; fila %s has set others later%s", s.Own.Text(), terminal.Clean(s.By), when))
+		t.Row("set here", fmt.Sprintf("%s; fila %s set others later%s", s.Own.Text(), terminal.Clean(s.By), when))
 	}
 }
 

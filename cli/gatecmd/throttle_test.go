@@ -48,7 +48,7 @@ func TestThrottleSet(t *testing.T) {
 		require.JSONEq(t, tc.want, string(f.Next().Data))
 		require.Equal(t, clitest.Lines(
 			"throttle        stripe",
-			"limits          0.5/s, bursts of 20, 5 at once, 100 in any 1m",
+			"limits          0.5/s, burst 20, 5 at once, 100 in any 1m",
 			"set by          override",
 			"override ends   2026-01-02T12:10:00Z (in 10m)",
 			"now             blocks: rate, admits 2026-01-02T12:00:01Z (in 1.5s)",
@@ -116,7 +116,7 @@ func TestThrottleShowAndClear(t *testing.T) {
 	clitest.Complains(t, program.RunAt(t, "throttle", "show", strings.Repeat("k", wire.MaxKeyBytes+1)), command.ExitUsage, "allowed are 1 to 256 bytes of UTF-8")
 
 	f.Answer("fila.admin.throttle-show.gone", wire.ThrottleNotFound("gone"))
-	clitest.Complains(t, program.RunAt(t, "throttle", "show", "gone"), command.ExitNotFound, "`fila throttle list` shows those that are known [err_code 14404]")
+	clitest.Complains(t, program.RunAt(t, "throttle", "show", "gone"), command.ExitNotFound, "`fila throttle list` lists the known keys [err_code 14404]")
 }
 
 func TestThrottleThatIsShared(t *testing.T) {
@@ -131,13 +131,13 @@ func TestThrottleThatIsShared(t *testing.T) {
 	r := clitest.OK(t, program.RunAt(t, "throttle", "show", "stripe"))
 	for _, line := range []string{
 		"shared          by eu (4 permits), us (1 permit)\n", "tokens of all   1.5\n", "window of all   7 of 100\n",
-		"set here        4 at once; fila eu has set others later\n",
+		"set here        4 at once; fila eu set others later\n",
 	} {
 		require.Contains(t, r.Out, line)
 	}
 	for line, s := range map[string]*api.ThrottleShared{
-		"shared          no other fila uses it\n":                   {Alone: true},
-		"shared          degraded: this fila goes by what it has\n": {Degraded: true},
+		"shared          no other fila uses it\n":                                        {Alone: true},
+		"shared          degraded: this fila uses its leases and its part of the rate\n": {Degraded: true},
 	} {
 		shared.Shared = s
 		f.Answer("fila.admin.throttle-show.stripe", shared)
@@ -157,10 +157,10 @@ func TestThrottleList(t *testing.T) {
 		{Key: "tenant:*", ThrottleLimits: api.ThrottleLimits{Rate: &ten}, Source: "operator", State: "open"},
 	}}
 	clitest.Shows(f, program, "throttle list s", "fila.admin.throttle-list", list,
-		"KEY       LIMITS                                         SET BY    NOW           ADMITS   TOKENS  IN FLIGHT  WAITING QUEUES",
-		"a?[31m    none                                           none      admits        -        -       1          0",
-		"stripe    0.5/s, bursts of 20, 5 at once, 100 in any 1m  override  blocks: rate  in 1.5s  0.25    3          2",
-		"tenant:*  10/s                                           operator  -             -        -       -          -",
+		"KEY       LIMITS                                     SET BY    NOW           ADMITS   TOKENS  IN FLIGHT  WAITING QUEUES",
+		"a?[31m    none                                       none      admits        -        -       1          0",
+		"stripe    0.5/s, burst 20, 5 at once, 100 in any 1m  override  blocks: rate  in 1.5s  0.25    3          2",
+		"tenant:*  10/s                                       operator  -             -        -       -          -",
 	)
 	require.JSONEq(t, `{"prefix":"s","limit":1000}`, string(f.Next().Data))
 	clitest.Shows(f, program, "throttle list", "fila.admin.throttle-list", api.ThrottleList{Throttles: []api.ThrottleInfo{}},
@@ -170,12 +170,12 @@ func TestThrottleList(t *testing.T) {
 func TestLimitsInWords(t *testing.T) {
 	rate, burst, n := wire.Rate("1/3"), 1.5, int64(1500)
 	for want, l := range map[string]api.ThrottleLimits{
-		"none":        {},
-		"1 every 3 s": {Rate: &rate},
-		"bursts of 1.5 (no effect without a rate)": {Burst: &burst},
-		"limit 1500 (no effect without a window)":  {Limit: &n},
-		"window 1.5s (no effect without a limit)":  {WindowMs: &n},
-		"1500 at once, 1500 in any 1.5s":           {Concurrency: &n, Limit: &n, WindowMs: &n},
+		"none":                                 {},
+		"1 every 3 s":                          {Rate: &rate},
+		"burst 1.5 (no effect without a rate)": {Burst: &burst},
+		"limit 1500 (no effect without a window)": {Limit: &n},
+		"window 1.5s (no effect without a limit)": {WindowMs: &n},
+		"1500 at once, 1500 in any 1.5s":          {Concurrency: &n, Limit: &n, WindowMs: &n},
 	} {
 		require.Equal(t, want, l.Text())
 	}

@@ -45,9 +45,8 @@ func newConsumeCommand(env *command.Env) *cobra.Command {
 		Use:     "consume QUEUE",
 		Aliases: []string{"sub"},
 		Short:   "Print the messages of a queue, or run a command for each",
-		Long: `Print the payload of each message on a line and ack it: with -v after id, key and
-headers, with --json as one JSON object. After an interrupt the command leaves the
-queue.
+		Long: `Print the payload of each message on a line and ack it. -v prints id, key and headers
+before it, --json one JSON object. After an interrupt the command leaves the queue.
 
 --exec runs a shell command for each message, with the payload on standard input and
 each header in a variable: Fila-Attempt is FILA_HEADER_FILA_ATTEMPT (all but A to Z
@@ -74,7 +73,7 @@ interrupt ends them, and their messages come again.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.name, "consumer", "", "`name` of the consumer (default a random one)")
 	flags.IntVar(&f.count, "count", 0, "end after this many messages; 0 is no end")
-	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "messages in flight at most; 0 is 64, with --exec the --concurrency")
+	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "messages in flight, at most; 0 is 64, or --concurrency with --exec")
 	flags.BoolVar(&f.noAck, "no-ack", false, "do not ack: messages come again when their lease ends")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print id, key, attempt and headers, too")
 	flags.StringVar(&f.command, "exec", "", "run this `command` for each message")

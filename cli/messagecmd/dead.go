@@ -36,8 +36,8 @@ func newDeadGroupsCommand(env *command.Env) *cobra.Command {
 with the same code and text, apart from numbers, ids, quoted parts and paths.
 --error-group takes the name of a group.
 
-LEFT is how many messages of the group were redriven; fila forgets it after a week.
-CAME BACK is how many of the present dead letters had been redriven before.`,
+REDRIVEN is how many messages of the group were redriven; fila forgets it after a
+week. CAME BACK is how many of the present dead letters had been redriven before.`,
 		Example: `  fila dead groups orders
   fila dead groups orders --json | jq -r '.groups[0].group'`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.DeadGroups, error) {
@@ -53,7 +53,7 @@ func showGroups(env *command.Env, reply client.DeadGroups) string {
 	if len(reply.Groups) == 0 && reply.Other == 0 {
 		return "queue " + reply.Queue + " has no messages\n"
 	}
-	t := terminal.NewTable("GROUP", "MESSAGES", "FIRST", "LAST", "LEFT", "CAME BACK", "CODE", "ERROR", "KEYS")
+	t := terminal.NewTable("GROUP", "MESSAGES", "FIRST", "LAST", "REDRIVEN", "CAME BACK", "CODE", "ERROR", "KEYS")
 	for i := range reply.Groups {
 		g := &reply.Groups[i]
 		t.Row(g.Group, g.Messages, env.Age(g.First), env.Age(g.Last), g.Left, g.CameBack, terminal.OrDash(g.ErrorCode), terminal.Fit(groupError(g), 60), terminal.Fit(keyCounts(g), 40))
@@ -63,7 +63,7 @@ func showGroups(env *command.Env, reply client.DeadGroups) string {
 		rest = fmt.Sprintf("%s more; see --limit\n", terminal.Plural(int64(more), "group"))
 	}
 	if reply.Other > 0 {
-		rest += fmt.Sprintf("%s of no group: more groups than are counted separately\n", terminal.Plural(reply.Other, "message"))
+		rest += fmt.Sprintf("%s in further groups, which are not counted separately\n", terminal.Plural(reply.Other, "message"))
 	}
 	return terminal.Sections(t.String(), rest)
 }
@@ -106,9 +106,9 @@ Exit code 4: there is no such group.`,
 	}, func(g deadGroup, _ []string) string {
 		t := terminal.NewTable("group", g.Group.Group)
 		t.Row("messages", g.Group.Messages)
-		t.Fact("first died", env.WhenSet(g.Group.First))
-		t.Fact("last died", env.WhenSet(g.Group.Last))
-		t.Row("left", g.Group.Left)
+		t.Fact("first", env.WhenSet(g.Group.First))
+		t.Fact("last", env.WhenSet(g.Group.Last))
+		t.Row("redriven", g.Group.Left)
 		t.Row("came back", g.Group.CameBack)
 		t.Fact("error code", g.Group.ErrorCode)
 		t.Fact("error", groupError(&g.Group))
@@ -135,7 +135,7 @@ func askGroup(ctx context.Context, s *command.Session, queue, name string) (g de
 	}
 	i := slices.IndexFunc(all.Groups, func(g client.DeadGroup) bool { return g.Group == name })
 	if i < 0 {
-		return g, command.Exit(command.ExitNotFound, fmt.Errorf("%s has no dead letters of group %q; `fila dead groups` shows those that there are", queue, name))
+		return g, command.Exit(command.ExitNotFound, fmt.Errorf("%s has no dead letters of group %q; `fila dead groups` lists the groups", queue, name))
 	}
 	if g.Group = all.Groups[i]; g.Group.Sample == "" {
 		return g, nil

@@ -31,7 +31,7 @@ func TestDeadGroups(t *testing.T) {
 		out := program.RunAt(t, "dead", "groups", name).Out
 		require.Regexp(t, `(?m)^0123456789abcdef +3 +1h +1m +7 +2 +402 +no money for # +acme 2, b\? 1$`, out)
 		require.Regexp(t, `(?m)^fedcba9876543210 +0 +- +- +9 +0 +- +expired`, out)
-		require.Contains(t, out, "1 group more; see --limit\n1 message of no group: more groups than are counted separately\n")
+		require.Contains(t, out, "1 group more; see --limit\n1 message in further groups, which are not counted separately\n")
 	}
 	require.Equal(t, someGroups(), clitest.JSON[api.DeadGroups](t, program.Run(t, "", "dead", "groups", "orders", "--json")))
 	f.Answer("fila.admin.dead-groups.empty.dlq", api.DeadGroups{Queue: "empty.dlq"})

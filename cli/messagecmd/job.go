@@ -33,7 +33,7 @@ runs at a time for a queue and its dead letters.`,
 		newJobOneCommand(env, "show", "Show a job and its progress", anyJob, (*client.Client).JobShow),
 		newJobOneCommand(env, "pause", "Pause a job until it is resumed", (*client.JobInfo).Ended, (*client.Client).JobPause),
 		newJobOneCommand(env, "resume", "Resume a paused job", notPaused, (*client.Client).JobResume),
-		newJobOneCommand(env, "cancel", "End a job; what it has done stays done", (*client.JobInfo).Ended, (*client.Client).JobCancel))
+		newJobOneCommand(env, "cancel", "Cancel the rest of a job; its changes so far stay", (*client.JobInfo).Ended, (*client.Client).JobCancel))
 }
 
 const exampleJob = "01981c2e-9a30-7b12-8f00-6c1d2e3f4a5b"
@@ -61,14 +61,14 @@ is
   redrive       moves dead letters back to their queue
   move          moves messages to the queue --to
   delete        removes dead letters for good; QUEUE must be QUEUE.dlq
-  cancel        removes waiting messages
-  delay         delays waiting messages until --run-at
+  cancel        removes pending and delayed messages
+  delay         delays messages until --run-at
   run-now       ends the delay of messages
   reprioritise  gives messages the fairness key --to-key or the weight --weight
   edit          gives one message other headers or another payload
 
---dry-run counts the messages that match, and those that the job would leave. On a
-terminal delete and cancel print this first, and ask, unless --yes is given.`,
+--dry-run counts the messages that match, and those that the job would skip. On a
+terminal delete and cancel print these counts first, and ask, unless --yes is given.`,
 		Example: `  fila job create orders redrive --error-code timeout --rate 500
   fila job create orders.dlq delete --error-contains "card declined" --died-after 2h --dry-run
   fila job create orders move --to slow --key acme --why "they asked for it"
@@ -101,14 +101,14 @@ terminal delete and cancel print this first, and ask, unless --yes is given.`,
 	flags.StringArrayVar(&f.set, "set-header", nil, "of edit: set a header, `name=value`; may be repeated")
 	flags.StringArrayVar(&f.RemoveHeaders, "remove-header", nil, "of edit: remove this header; may be repeated")
 	flags.StringVar(&f.file, "payload-file", "", "of edit: `file` with the new payload")
-	flags.StringVar(&f.Order, "order", "", "first messages by arrival (default: order of enqueues) or death (order of dead letters)")
+	flags.StringVar(&f.Order, "order", "", "arrival (default): first enqueued first; death: first dead-lettered first")
 	command.Allow(cmd, "order", api.OrderArrival, api.OrderDeath)
 	flags.Int64Var(&f.Rate, "rate", 0, "messages per second, at most; 0 is 40,000")
 	flags.Int64Var(&f.Limit, "limit", 0, "messages in all, at most; 0 is no limit")
 	flags.Int64Var(&f.ifCount, "if-count", 0, "exit code 5 unless exactly this many messages match")
 	flags.StringVar(&f.Reason, "why", "", "the `reason`, which the audit log shows")
 	flags.BoolVar(&f.DryRun, "dry-run", false, "only print what the job would do")
-	flags.BoolVar(&f.yes, "yes", false, "delete and cancel without asking")
+	flags.BoolVar(&f.yes, "yes", false, "do not ask")
 	flags.BoolVar(&f.wait, "wait", false, "wait up to --timeout for the job to end or pause")
 	return cmd
 }
@@ -186,7 +186,7 @@ func (f *jobFlags) create(ctx context.Context, env *command.Env, cmd *cobra.Comm
 		select {
 		case <-time.After(jobInterval):
 		case <-ctx.Done():
-			return j, fmt.Errorf("job %s goes on, longer than --timeout: `fila job show %s` says how it stands", j.ID, j.ID)
+			return j, fmt.Errorf("job %s goes on, longer than --timeout: `fila job show %s` shows its progress", j.ID, j.ID)
 		}
 		j, err = s.JobShow(ctx, j.ID)
 	}
@@ -257,10 +257,10 @@ func newJobListCommand(env *command.Env) *cobra.Command {
 func showJob(env *command.Env, j *client.JobInfo) string {
 	if j.ID == "" {
 		t := terminal.NewTable("would "+j.Op, j.Queue)
-		t.Row("messages meant", j.Matched)
-		t.Row("would be done", j.Eligible)
-		t.Fact("then stops, as", terminal.Clean(j.Why))
-		leftRows(t, j)
+		t.Row("matched", j.Matched)
+		t.Row("eligible", j.Eligible)
+		t.Fact("then pauses", terminal.Clean(j.Why))
+		skippedRow(t, j)
 		samples := terminal.NewTable("ID", "KEY", "STATE", "ENQUEUED")
 		for _, m := range j.Samples {
 			samples.Row(m.ID, terminal.Clean(m.Key), m.State, env.When(m.EnqueuedAt))
@@ -279,12 +279,12 @@ func showJob(env *command.Env, j *client.JobInfo) string {
 	t.Fact("reason", terminal.Clean(j.Reason))
 	t.Row("done", j.Done)
 	t.Row("matched", j.Matched)
-	leftRows(t, j)
+	skippedRow(t, j)
 	if j.UnderWay > 0 {
 		t.Row("under way", j.UnderWay)
 	}
 	if j.NewSince != nil {
-		t.Row("new since", *j.NewSince)
+		t.Row("newer than job", *j.NewSince)
 	}
 	t.Fact("created", env.WhenSet(j.CreatedAt))
 	t.Fact("started", env.WhenSet(j.StartedAt))
@@ -292,9 +292,11 @@ func showJob(env *command.Env, j *client.JobInfo) string {
 	return t.String()
 }
 
-// leftRows shows why messages were left unchanged.
-func leftRows(t *terminal.Table, j *client.JobInfo) {
+// skippedRow shows why a job left messages unchanged.
+func skippedRow(t *terminal.Table, j *client.JobInfo) {
+	var parts []string
 	for _, why := range slices.Sorted(maps.Keys(j.Left)) {
-		t.Row("left, "+strings.ReplaceAll(why, "_", " "), j.Left[why])
+		parts = append(parts, fmt.Sprintf("%d %s", j.Left[why], api.SkippedText(why)))
 	}
+	t.Fact("skipped", strings.Join(parts, ", "))
 }

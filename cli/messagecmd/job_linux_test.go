@@ -54,7 +54,7 @@ func TestDeleteAsks(t *testing.T) {
 			const question = "orders.dlq: remove 3 messages for good? [y/N] "
 			if c.typed != "" {
 				require.Eventually(t, func() bool { return strings.Contains(screen.String(), question) }, time.Minute, time.Millisecond)
-				require.Contains(t, screen.String(), "messages meant  3", "what it would do comes first")
+				require.Contains(t, screen.String(), "matched       3", "what it would do comes first")
 				_, err := ours.WriteString(c.typed)
 				require.NoError(t, err)
 			}

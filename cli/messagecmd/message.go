@@ -34,7 +34,8 @@ func newMessageShowCommand(env *command.Env) *cobra.Command {
 		Use:   "show ID",
 		Short: "Show a message and what it waits for",
 		Long: `Show what a message waits for, what happened at each attempt, its headers and
-payload. If it was acked or removed, or never was, the exit code is 4.`,
+payload. The exit code is 4 if no queue has it: it was acked or removed, or never
+enqueued.`,
 		Example: "  fila message show " + exampleID + "\n  fila message show " + exampleID + " --queue orders --json",
 	}
 	messageCommand(env, cmd, func(c *client.Client, ctx context.Context, queue, id string) (client.MessageInfo, error) {
@@ -62,7 +63,7 @@ func showInfo(env *command.Env, paint terminal.Style, m *client.MessageInfo) str
 	t.Fact("leased until", env.WhenSet(m.LeaseUntil))
 	t.Fact("blocked since", env.WhenSet(m.BlockedSince))
 	if m.State == api.StateReady || m.State == api.StateBlocked {
-		t.Row("before it", terminal.Plural(m.Ahead, "message"))
+		t.Row("ahead of it", terminal.Plural(m.Ahead, "message"))
 	}
 	if m.Estimate != "" {
 		t.Row("may go", env.When(m.Estimate)+", if nothing changes")
@@ -82,9 +83,9 @@ func newMessageDeleteCommand(env *command.Env) *cobra.Command {
 	return messageCommand(env, &cobra.Command{
 		Use:     "delete ID",
 		Aliases: []string{"rm"},
-		Short:   "Remove a message that waits or is dead",
-		Long: `Remove a waiting message or a dead letter for good. A message in flight, or whose
-failure is being judged, is refused (exit code 5).`,
+		Short:   "Remove a pending or delayed message, or a dead letter",
+		Long: `Remove a pending or delayed message, or a dead letter, for good. A message in flight,
+or whose failure is being judged, is refused (exit code 5).`,
 		Example: "  fila message delete " + exampleID,
 	}, (*client.Client).MessageDelete, func(m client.MessageReply) string {
 		return fmt.Sprintf("message %s removed from %s, where it was %s\n", terminal.Clean(m.ID), m.Queue, m.State)

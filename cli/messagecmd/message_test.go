@@ -41,19 +41,19 @@ func TestMessageShow(t *testing.T) {
 		"cost           2.5",
 		"enqueued       2026-01-02T11:59:30Z (30s ago)",
 		"blocked since  2026-01-02T11:59:40Z (20s ago)",
-		"before it      1 message",
+		"ahead of it    1 message",
 		"may go         2026-01-02T12:00:05Z (in 5s), if nothing changes",
 		"gate           throttle:stripe blocks",
 		"gate           circuit:bank admits",
 		"payload        100 bytes", "",
-		"ATTEMPT   AT                              CONSUMER  ENDED                             ERROR           THEN                                              BEFORE",
-		"1         2026-01-02T11:59:31Z (29s ago)  w         nack after 120ms                  [402] no?money  retried in 5s (rule broke)                        -",
-		"2         2026-01-02T11:59:40Z (20s ago)  w2        no responders after 0s            -               -                                                 waited 3.5s: throttle:stripe (rate) 3s, queue:orders (paused) 400ms",
-		"2         -                               w         expired                           lease expired   dead: max_deliveries (max_deliveries, rule late)  -",
-		"3         2026-01-02T11:59:45Z (15s ago)  -         no responders 3 times             -               the last 2026-01-02T11:59:48Z (12s ago)           -",
-		"-         2026-01-02T11:59:50Z (10s ago)  -         redriven                          -               -                                                 -",
-		"-         2026-01-02T11:59:55Z (5s ago)   -         moved from orders.dlq to by-hand  -               -                                                 -",
-		"1 (dead)  -                               -         nack                              -               retried (default)                                 -", "",
+		"ATTEMPT   AT                              CONSUMER  ENDED                             ERROR           THEN                                                       BEFORE",
+		"1         2026-01-02T11:59:31Z (29s ago)  w         nacked after 120ms                [402] no?money  retried after 5s (rule broke)                              -",
+		"2         2026-01-02T11:59:40Z (20s ago)  w2        no subscriber                     -               -                                                          waited 3.5s: throttle:stripe (rate) 3s, queue:orders (paused) 400ms",
+		"2         -                               w         lease expired                     lease expired   dead-lettered: max_deliveries (max_deliveries, rule late)  -",
+		"3         2026-01-02T11:59:45Z (15s ago)  -         no subscriber, 3 times            -               the last 2026-01-02T11:59:48Z (12s ago)                    -",
+		"-         2026-01-02T11:59:50Z (10s ago)  -         redriven                          -               -                                                          -",
+		"-         2026-01-02T11:59:55Z (5s ago)   -         moved from orders.dlq to by-hand  -               -                                                          -",
+		"1 (dead)  -                               -         nacked                            -               retried at once (default)                                  -", "",
 		"a: 1", "a: 2", "tenant: acme", "(more headers)", "", strings.Repeat("long ", 20), "(the first 100 of 100 bytes)",
 	)
 	require.JSONEq(t, `{"id":"2","queue":"orders","payload_bytes":100}`, string(f.Next().Data))
@@ -68,10 +68,10 @@ func TestMessageDeleteAndRunNow(t *testing.T) {
 		api.MessageReply{ID: "1", Queue: "orders", State: "delayed", Done: true}, "message 1 of orders is ready")
 	clitest.Shows(f, program, "message run-now 1", "fila.admin.message-run-now",
 		api.MessageReply{ID: "1", Queue: "orders", State: "blocked"}, "message 1 of orders has no delay to end; it is blocked")
-	f.Answer("fila.admin.message-delete", wire.MessageInFlight("orders", "1", "a consumer works on it"))
+	f.Answer("fila.admin.message-delete", wire.MessageInFlight("orders", "1", "it is in flight"))
 	r := program.Run(t, "", "message", "delete", "1")
 	require.Equal(t, command.ExitConflict, r.Code)
-	require.Contains(t, r.Err, "a consumer works on it")
+	require.Contains(t, r.Err, "it is in flight")
 	f.Answer("fila.admin.message-delete", wire.MessageNotFound("", "1"))
 	require.Equal(t, command.ExitNotFound, program.Run(t, "", "message", "delete", "1").Code)
 	program.Mistakes(t, map[string]string{

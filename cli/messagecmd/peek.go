@@ -94,7 +94,7 @@ func showPeeked(env *command.Env, paint terminal.Style, reply api.PeekReply, f p
 	if len(reply.Messages) == 0 {
 		what := "queue " + reply.Queue + " has no messages"
 		if f.filter != nil {
-			what += " that are so"
+			what += " that match"
 		}
 		return what + "\n"
 	}
@@ -148,21 +148,11 @@ func waitsFor(env *command.Env, m *api.PeekedMessage) string {
 		}
 		return text
 	case m.State == api.StateDelayed:
-		return "its time, " + env.Soon(m.ReadyAt)
+		return "the end of its delay, " + env.Soon(m.ReadyAt)
 	case m.Dead != nil:
 		return "a redrive: " + deadText(m.Dead)
 	}
-	switch m.WaitsFor {
-	case api.WaitsForConsumer:
-		return "a consumer"
-	case api.WaitsForCredit:
-		return "room at a consumer"
-	case api.WaitsForTurn:
-		return "its turn"
-	case api.WaitsForVerdict:
-		return "the verdict on its failure"
-	}
-	return ""
+	return api.WaitsForText(m.WaitsFor)
 }
 
 func deadText(d *api.DeadInfo) string {

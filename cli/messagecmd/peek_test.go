@@ -35,7 +35,7 @@ func TestPeek(t *testing.T) {
 		"ID  KEY   STATE    ATTEMPT  AGE  WAITS FOR                                  PAYLOAD",
 		`1   acme  ready    1        1m   a consumer                                 {"id": 1}`,
 		"2   a?b   blocked  2        30s  throttle:stripe (rate), may go in 1.5s     "+strings.Repeat("long ", 11)+"long~",
-		"3   k     delayed  1        1s   its time, in 10m                           base64:/wA=",
+		"3   k     delayed  1        1s   the end of its delay, in 10m               base64:/wA=",
 		"4   k     leased   1        1s   consumer w, lease ends in 20s              base64:aGFsZhtbMko=",
 		"5   k     dead     1        1s   a redrive: max_deliveries [402]: no money  (unreadable: broken)",
 	)
@@ -46,7 +46,7 @@ func TestPeek(t *testing.T) {
 		"1  ready, key acme, attempt 1, enqueued 2026-01-02T11:59:00Z (1m ago), priority 9, waits for a consumer", "", `{"id": 1}`, "",
 		"2  blocked, key a?b, attempt 2, enqueued 2026-01-02T11:59:30Z (30s ago), waits for throttle:stripe (rate), may go in 1.5s",
 		"a: 1", "a: 2", "tenant: acme", "(more headers)", "", strings.Repeat("long ", 20), "(the first 100 of 100 bytes)", "",
-		"3  delayed, key k, attempt 1, enqueued 2026-01-02T11:59:59Z (1s ago), waits for its time, in 10m, expires in 1h", "", "base64:/wA=", "",
+		"3  delayed, key k, attempt 1, enqueued 2026-01-02T11:59:59Z (1s ago), waits for the end of its delay, in 10m, expires in 1h", "", "base64:/wA=", "",
 		"4  leased, key k, attempt 1, enqueued 2026-01-02T11:59:59Z (1s ago), waits for consumer w, lease ends in 20s", "", "base64:aGFsZhtbMko=", "",
 		"5  dead, key k, attempt 1, enqueued 2026-01-02T11:59:59Z (1s ago), waits for a redrive: max_deliveries [402]: no money", "", "(unreadable: broken)",
 	), r.Out)
@@ -123,15 +123,15 @@ func TestPeekFilters(t *testing.T) {
 func TestPeekMistakes(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.peek.orders", api.PeekReply{Messages: []api.PeekedMessage{}})
-	require.Equal(t, "queue orders has no messages that are so\n", program.Run(t, "", "peek", "orders", "--key", "a").Out)
+	require.Equal(t, "queue orders has no messages that match\n", program.Run(t, "", "peek", "orders", "--key", "a").Out)
 	f.Answer("fila.admin.peek.gone", wire.QueueNotFound("gone"))
-	clitest.Complains(t, program.Run(t, "", "peek", "gone"), command.ExitNotFound, "`fila queue list` shows those that there are")
+	clitest.Complains(t, program.Run(t, "", "peek", "gone"), command.ExitNotFound, "`fila queue list` lists the queues")
 	require.Equal(t, command.ExitConnect, program.Run(t, "", "peek", "nobody").Code)
 	program.Mistakes(t, map[string]string{
-		"peek q --key a --filter {}": "--filter goes without --key", "peek q --filter {}": "what is meant has to be named",
-		"peek q --state gone": "allowed are ready", "peek q --error-code=": "--error-code: what is named must have a value",
-		"peek q --attempts-min 0": "--attempts-min: what", "peek q --filter []": "a JSON object is expected", "peek q --gate x": "throttle:KEY",
-		"peek q --header a=1 --header A=2": "named twice", "peek q --header a": "name=value", "peek q --died-after soon": "90m",
+		"peek q --key a --filter {}": "--filter goes without --key", "peek q --filter {}": "name the messages by",
+		"peek q --state gone": "allowed are ready", "peek q --error-code=": "--error-code: a value is required",
+		"peek q --attempts-min 0": "--attempts-min: a value", "peek q --filter []": "a JSON object is expected", "peek q --gate x": "throttle:KEY",
+		"peek q --header a=1 --header A=2": "given twice", "peek q --header a": "name=value", "peek q --died-after soon": "90m",
 		"peek a*b": "queue name", "peek q --limit 0": "--limit 0: allowed", "peek q --payload-bytes 65537": "--payload-bytes 65537: allowed are 0 to",
 	})
 }

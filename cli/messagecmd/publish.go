@@ -53,14 +53,14 @@ every line, and --jsonl reads one from every line:
 
 A payload that is not a string is sent as JSON; payload_base64 holds bytes; in
 header values \xNN is a byte, and \x5c a backslash before an x. dedupe_id, delay and
-ttl are as the flags; other fields are ignored, so the output of fila consume --json
+ttl mean the same as the flags; other fields are ignored, so the output of fila consume --json
 can be published. Flags are for all messages, and a line's header replaces a flag's.
 
-Of many messages the last line has the count. The first refused one ends the
+After many messages the last line has their number. The first refusal ends the
 command, and the error has its line number. If fila refuses for now (429, 503), the
-command waits as told, up to an hour, and retries, unless --no-retry is given; a
-single message is not retried. After an interrupt it sends no more and waits for
-confirmations.`,
+command waits as long as the refusal says, up to an hour, and retries, unless
+--no-retry is given; a single message is not retried. After an interrupt it sends no
+more messages and waits for confirmations.`,
 		Example: `  fila publish orders '{"id":1}' -H tenant=acme
   fila publish orders --delay 10m --dedupe-id order-1 < order.json
   fila publish orders --file order.json --count 1000 --rate 50
@@ -73,13 +73,13 @@ confirmations.`,
 	flags.BoolVar(&f.lines, "lines", false, "publish every line as a message")
 	flags.BoolVar(&f.jsonl, "jsonl", false, "publish a JSON object from every line")
 	flags.Int64Var(&f.count, "count", 1, "publish the message this many times")
-	flags.Float64Var(&f.rate, "rate", 0, "messages a second at most; 0 is unlimited")
+	flags.Float64Var(&f.rate, "rate", 0, "messages per second, at most; 0 is no limit")
 	flags.IntVar(&f.window, "window", 1000, "messages that may wait for confirmation")
 	flags.StringArrayVarP(&f.headers, "header", "H", nil, "header `name=value`; may be repeated")
 	flags.Var(&f.delay, "delay", "delay the message")
 	flags.Var(&f.ttl, "ttl", "dead-letter it if undelivered after this time, at least 1s")
 	flags.StringVar(&f.dedupeID, "dedupe-id", "", "do not store a second message with this `id` within the queue's window; many messages get id-1, id-2")
-	flags.BoolVar(&f.noConfirm, "no-confirm", false, "do not wait for confirmations: no id, and no word of a refusal")
+	flags.BoolVar(&f.noConfirm, "no-confirm", false, "do not wait for confirmations: print neither ids nor refusals")
 	flags.BoolVar(&f.noRetry, "no-retry", false, "with many messages: fail if fila refuses for now, instead of waiting")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print neither id nor summary nor progress")
 	command.Bound(cmd, "count", 1, math.MaxInt64, "is 1 and more")

@@ -154,7 +154,7 @@ func TestPublishWaitsWhereFilaTakesNoMore(t *testing.T) {
 	require.EqualValues(t, 15, n.Load(), "each refused one was sent again")
 
 	n.Store(0)
-	clitest.Complains(t, program.Run(t, "", "publish", "orders", "x"), command.ExitRefused, "queue is full (try again in 1ms) [err_code 10429]")
+	clitest.Complains(t, program.Run(t, "", "publish", "orders", "x"), command.ExitRefused, "queue is full (retry in 1ms) [err_code 10429]")
 	n.Store(1)
 	r = program.Run(t, "", "publish", "orders", "x", "--count", "10", "--no-retry", "--window", "1")
 	require.Equal(t, command.ExitRefused, r.Code)

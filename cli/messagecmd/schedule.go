@@ -55,12 +55,13 @@ or empty. SCHEDULE is one of
   @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually
   '0 30 2 * * mon-fri'            second, minute, hour, day of month, month, day of week
 
-If the clocks of --zone skip the time of a run, it is made at once after the change;
-if a time comes twice, once. With a * in the hour field every hour counts.
+If a change of the clocks in --zone skips the time of a run, fila makes the run right
+after the change. If a time comes twice, fila makes one run, unless the hour field has
+a *.
 
 --missed decides about runs that fila missed, because it was down or the queue was
-full: one makes up for the last, all for the last 1,000, skip for none, nor for a
-run more than a minute late.`,
+full: one makes up for the last run, all for the last 1,000, skip for none that is
+more than a minute late.`,
 		Example: `  fila schedule add orders nightly '0 30 2 * * *' '{"report":"sales"}' --zone Europe/Berlin
   fila schedule add orders poll '@every 90s' --missed skip -H tenant=acme
   fila schedule add orders launch '@at 2026-12-01T09:00:00+01:00' --file launch.json`,
@@ -71,7 +72,7 @@ run more than a minute late.`,
 				}
 			}
 			if len(args) > 4 {
-				return command.UsageError("%q is too much: a SCHEDULE of several words stands in quotes", args[4])
+				return command.UsageError("%q is too much: put a SCHEDULE of several words in quotes", args[4])
 			}
 			return nil
 		},
@@ -157,7 +158,7 @@ func newScheduleDeleteCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "delete QUEUE NAME",
 		ValidArgsFunction: env.Complete(command.QueueNames, scheduleNames),
-		Short:             "Delete a schedule; the messages that it has made stay",
+		Short:             "Delete a schedule; messages that it has enqueued stay",
 		Long: `Delete a schedule and its message, and print them. On a terminal the command shows
 them first, and asks, unless --yes is given.`,
 		Example: "  fila schedule delete orders nightly",
@@ -240,10 +241,10 @@ func showSchedule(env *command.Env, i *client.ScheduleInfo) string {
 	}
 	t.Row("created", env.When(i.CreatedAt)+by)
 	if i.Replaced {
-		t.Row("", "another one of that name was replaced")
+		t.Row("", "an earlier one of that name was replaced")
 	}
 	if i.Unchanged {
-		t.Row("", "it was there, and goes on")
+		t.Row("", "it existed already, and is unchanged")
 	}
 	for n, next := range i.Next {
 		name := ""

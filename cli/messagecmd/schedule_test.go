@@ -85,7 +85,7 @@ func TestScheduleAdd(t *testing.T) {
 		"n", "0 30 2 * * *", "x", "--zone", "Europe/Berlin", "--missed", "all", "--ttl", "1m", "-H", "a=1", "-H", "a: 2")
 	require.Contains(t, out, "was replaced")
 	out = add(there, `{"name":"n","schedule":"@every 1m","missed":"one"}`, "n", "@every 1m")
-	require.Contains(t, out, "goes on")
+	require.Contains(t, out, "existed already")
 	require.Contains(t, out, "by an enqueue")
 	add(there, `{"name":"n","schedule":"@every 1m","missed":"one","payload":"cGlwZWQ="}`, "n", "@every 1m", "--file", "-")
 	path := filepath.Join(t.TempDir(), "payload")
@@ -95,7 +95,7 @@ func TestScheduleAdd(t *testing.T) {
 	program.Mistakes(t, map[string]string{
 		"schedule add orders":                          "NAME is missing",
 		"schedule add orders n":                        "SCHEDULE is missing",
-		"schedule add orders n 0 0 0":                  "stands in quotes",
+		"schedule add orders n 0 0 0":                  "in quotes",
 		"schedule add orders n @daily x --file y":      "one of them is allowed",
 		"schedule add orders n @daily --file /no/file": "no such file",
 		"schedule add orders n @daily -H x":            "allowed is name=value",

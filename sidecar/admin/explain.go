@@ -184,11 +184,11 @@ func (g *gateStates) message(name string, v *inspect.MessageView, dead string) a
 	case dead != "":
 		e.Reason = dead
 	case v.State == inspect.StateFailing:
-		e.Reason = "on_failure is deciding about its last attempt."
+		e.Reason = "Its last attempt failed, and on_failure is deciding about a retry."
 	case v.State == inspect.StateMoving:
-		e.Reason = "It is on its way between two queues."
+		e.Reason = "It is moving to another queue, or a job has claimed it."
 	case v.State == inspect.StateLeased:
-		e.Reason = fmt.Sprintf("Consumer %s works on it until %s.", e.Consumer, e.LeaseUntil)
+		e.Reason = fmt.Sprintf("It is leased to consumer %s until %s.", e.Consumer, e.LeaseUntil)
 	default:
 		g.waiting(&e, v)
 	}
@@ -199,7 +199,7 @@ func (g *gateStates) message(name string, v *inspect.MessageView, dead string) a
 func (g *gateStates) waiting(e *api.ExplainMessage, v *inspect.MessageView) {
 	switch {
 	case v.State == inspect.StateDelayed:
-		e.Reason, e.Estimate = "It waits for its time, "+e.ReadyAt+".", e.ReadyAt
+		e.Reason, e.Estimate = "It is delayed until "+e.ReadyAt+".", e.ReadyAt
 		if v.By == gates.ByPause {
 			st := g.state(v.At, v.By, e.Queue, v.Key)
 			e.BlockedBy, e.Reason = &st, pauseText(v.At, e.Queue, v.Key)+" "+e.Reason
@@ -209,9 +209,9 @@ func (g *gateStates) waiting(e *api.ExplainMessage, v *inspect.MessageView) {
 	case v.By == gates.ByNoConsumer:
 		e.Reason = "It is ready, but no consumer is registered."
 	case v.By == gates.ByNoCredit:
-		e.Reason = "It is ready and waits for the consumers, which have no room for another message."
+		e.Reason = "It is ready and waits for a consumer with credit."
 	default:
-		e.Reason = "It is ready and goes when the turn of its key comes."
+		e.Reason = "It is ready and waits for the turn of its key."
 	}
 }
 
@@ -221,7 +221,7 @@ func (g *gateStates) blocked(e *api.ExplainMessage, v *inspect.MessageView) {
 	e.BlockedBy = &st
 	switch {
 	case v.By == gates.ByOrder:
-		e.Reason = "Another message of key " + quoteKey(v.Key) + " comes first, and the queue keeps the order of a key."
+		e.Reason = "Another message of key " + quoteKey(v.Key) + " comes first, and the queue keeps the order of each key."
 	case v.At.Queue:
 		e.Reason = pauseText(v.At, e.Queue, v.Key)
 	case !v.First:
@@ -229,7 +229,7 @@ func (g *gateStates) blocked(e *api.ExplainMessage, v *inspect.MessageView) {
 		if v.Ahead == 1 {
 			first = ", blocked by "
 		}
-		e.Reason = wire.Plural(v.Ahead, "message") + " of the same key and gates" + are(v.Ahead) + "in front of it" + first + gateText(&st) + "."
+		e.Reason = wire.Plural(v.Ahead, "message") + " of the same key and gates" + are(v.Ahead) + "ahead of it" + first + gateText(&st) + "."
 	default:
 		e.Reason = "It is blocked by " + gateText(&st) + "."
 	}
@@ -282,8 +282,8 @@ func (g *gateStates) queue(name string, v *inspect.StateView) api.ExplainQueue {
 	case e.Ready > 0 && e.Consumers == 0:
 		e.Reason = sentences(blocked, wire.Plural(e.Ready, "message")+are(e.Ready)+"ready, but no consumer is registered.")
 	case e.Ready > 0 && e.Credit == 0:
-		e.Reason = sentences(blocked, fmt.Sprintf("%s%sready and %s for the consumers, which have %s in flight and no room for more.",
-			wire.Plural(e.Ready, "message"), are(e.Ready), verb(e.Ready, "wait"), wire.Grouped(e.InFlight)))
+		e.Reason = sentences(blocked, fmt.Sprintf("%s%sready and %s for a consumer with credit; %s%sin flight.",
+			wire.Plural(e.Ready, "message"), are(e.Ready), verb(e.Ready, "wait"), wire.Grouped(e.InFlight), are(e.InFlight)))
 	case blocked != "":
 		e.Reason = blocked
 	case e.Delayed > 0 && e.InFlight == 0 && e.Ready == 0:
@@ -312,14 +312,11 @@ func sentences(all ...string) string {
 }
 
 func delayedText(n int64) string {
-	if n == 1 {
-		return "1 message waits for its time."
-	}
-	return wire.Plural(n, "message") + " wait for their time."
+	return wire.Plural(n, "message") + are(n) + "delayed."
 }
 
 func movingText(n int64) string {
-	return wire.Plural(n, "message") + are(n) + "with a job."
+	return wire.Plural(n, "message") + are(n) + "moving to another queue or claimed by a job."
 }
 
 // verb returns the form of a verb for n things.
@@ -361,13 +358,13 @@ func (g *gateStates) key(name, key string, v *inspect.KeyView) api.ExplainKey {
 	case e.Ready > 0 && v.Consumers == 0:
 		e.Reason = sentences(blocked, ready+", but no consumer is registered.")
 	case e.Ready > 0 && v.Credit == 0:
-		e.Reason = sentences(blocked, ready+" and "+verb(e.Ready, "wait")+" for a consumer with room.")
+		e.Reason = sentences(blocked, ready+" and "+verb(e.Ready, "wait")+" for a consumer with credit.")
 	case e.Ready > 0:
 		e.Reason = sentences(blocked, fmt.Sprintf("%s; the key gets %.0f %% of the deliveries.", ready, 100*e.Share))
 	case blocked != "":
 		e.Reason = blocked
 	case e.InFlight > 0:
-		e.Reason = wire.Plural(e.InFlight, "message") + are(e.InFlight) + "with consumers."
+		e.Reason = wire.Plural(e.InFlight, "message") + are(e.InFlight) + "in flight."
 	case e.Delayed == 0 && e.Moving > 0:
 		e.Reason = movingText(e.Moving)
 	default:

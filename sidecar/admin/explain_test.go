@@ -141,38 +141,38 @@ func TestExplainMessage(t *testing.T) {
 		"no consumer has room": {
 			view: inspect.MessageView{State: inspect.StatePending, WaitReason: inspect.WaitReason{By: gates.ByNoCredit}},
 			want: api.ExplainMessage{
-				State: "ready", Reason: "It is ready and waits for the consumers, which have no room for another message.",
+				State: "ready", Reason: "It is ready and waits for a consumer with credit.",
 			},
 		},
 		"ready": {
 			view: inspect.MessageView{State: inspect.StatePending},
-			want: api.ExplainMessage{State: "ready", Reason: "It is ready and goes when the turn of its key comes."},
+			want: api.ExplainMessage{State: "ready", Reason: "It is ready and waits for the turn of its key."},
 		},
 		"delayed": {
 			view: inspect.MessageView{State: inspect.StateDelayed, ReadyAt: now + 60*second},
 			want: api.ExplainMessage{
-				State: "delayed", ReadyAt: at(60), Estimate: at(60), Reason: "It waits for its time, " + at(60) + ".",
+				State: "delayed", ReadyAt: at(60), Estimate: at(60), Reason: "It is delayed until " + at(60) + ".",
 			},
 		},
 		"leased": {
 			view: inspect.MessageView{State: inspect.StateLeased, Consumer: "w", LeaseUntil: now + 30*second},
 			want: api.ExplainMessage{
-				State: "leased", Consumer: "w", LeaseUntil: at(30), Reason: "Consumer w works on it until " + at(30) + ".",
+				State: "leased", Consumer: "w", LeaseUntil: at(30), Reason: "It is leased to consumer w until " + at(30) + ".",
 			},
 		},
 		"failing": {
 			view: inspect.MessageView{State: inspect.StateFailing},
-			want: api.ExplainMessage{State: "ready", Reason: "on_failure is deciding about its last attempt."},
+			want: api.ExplainMessage{State: "ready", Reason: "Its last attempt failed, and on_failure is deciding about a retry."},
 		},
 		"moving": {
 			view: inspect.MessageView{State: inspect.StateMoving},
-			want: api.ExplainMessage{State: "ready", Reason: "It is on its way between two queues."},
+			want: api.ExplainMessage{State: "ready", Reason: "It is moving to another queue, or a job has claimed it."},
 		},
 		"behind its predecessors": {
 			view: inspect.MessageView{State: inspect.StateOrdered, WaitReason: inspect.WaitReason{By: gates.ByOrder}, Ahead: 2},
 			want: api.ExplainMessage{
 				State: "blocked", Ahead: 2, BlockedBy: &api.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering of queue orders"},
-				Reason: `Another message of key "acme" comes first, and the queue keeps the order of a key.`,
+				Reason: `Another message of key "acme" comes first, and the queue keeps the order of each key.`,
 			},
 		},
 		"first at a rate": {
@@ -180,7 +180,7 @@ func TestExplainMessage(t *testing.T) {
 			view: inspect.MessageView{First: true, Cost: 1000, BlockedSince: now - second},
 			want: api.ExplainMessage{
 				State: "blocked", BlockedSince: at(-1), Estimate: at(10), Gates: []api.GateState{rateGate}, BlockedBy: &rateGate,
-				Reason: "It is blocked by throttle:stripe (rate), 0.1/s, bursts of 2 [operator]; it may admit messages at " + at(10) + ".",
+				Reason: "It is blocked by the rate of throttle:stripe (0.1/s, burst 2, set by an operator); it may admit messages at " + at(10) + ".",
 			},
 		},
 		"third at a rate, with half of its deliveries": {
@@ -188,8 +188,8 @@ func TestExplainMessage(t *testing.T) {
 			view: inspect.MessageView{Ahead: 2, Cost: 1000, Share: 0.5},
 			want: api.ExplainMessage{
 				State: "blocked", Ahead: 2, Estimate: at(10 + 2*10*2), Gates: []api.GateState{rateGate}, BlockedBy: &rateGate,
-				Reason: "2 messages of the same key and gates are in front of it; the first of them is blocked by " +
-					"throttle:stripe (rate), 0.1/s, bursts of 2 [operator]; it may admit messages at " + at(10) + ".",
+				Reason: "2 messages of the same key and gates are ahead of it; the first of them is blocked by " +
+					"the rate of throttle:stripe (0.1/s, burst 2, set by an operator); it may admit messages at " + at(10) + ".",
 			},
 		},
 		"so far behind that nobody counts": {
@@ -197,8 +197,8 @@ func TestExplainMessage(t *testing.T) {
 			view: inspect.MessageView{Ahead: explainWalk, Cost: 1000, Share: 1},
 			want: api.ExplainMessage{
 				State: "blocked", Ahead: explainWalk, Gates: []api.GateState{rateGate}, BlockedBy: &rateGate,
-				Reason: "100,000 messages of the same key and gates are in front of it; the first of them is blocked by " +
-					"throttle:stripe (rate), 0.1/s, bursts of 2 [operator]; it may admit messages at " + at(10) + ".",
+				Reason: "100,000 messages of the same key and gates are ahead of it; the first of them is blocked by " +
+					"the rate of throttle:stripe (0.1/s, burst 2, set by an operator); it may admit messages at " + at(10) + ".",
 			},
 		},
 		"second at a window": {
@@ -210,15 +210,15 @@ func TestExplainMessage(t *testing.T) {
 					Kind: "window", Gate: "throttle:stripe", AdmitsAt: at(60), OpensAt: at(60), Limits: "2 in any 1m", SetBy: "operator",
 					InUse: "2 in the window, 2 in flight",
 				},
-				Reason: "1 message of the same key and gates is in front of it, blocked by " +
-					"throttle:stripe (window), 2 in any 1m [operator]; it may admit messages at " + at(60) + ".",
+				Reason: "1 message of the same key and gates is ahead of it, blocked by " +
+					"the window of throttle:stripe (2 in any 1m, set by an operator); it may admit messages at " + at(60) + ".",
 			},
 		},
 		"at a concurrency": {
 			at:   atThrottle(gates.ByInFlight, throttle.Limits{Concurrency: 1}, 1),
 			view: inspect.MessageView{First: true},
 			want: api.ExplainMessage{
-				State: "blocked", Reason: "It is blocked by throttle:stripe (concurrency), 1 at once [operator].",
+				State: "blocked", Reason: "It is blocked by the concurrency of throttle:stripe (1 at once, set by an operator).",
 				BlockedBy: &api.GateState{
 					Kind: "concurrency", Gate: "throttle:stripe", Limits: "1 at once", SetBy: "operator", InUse: "1 in flight",
 				},
@@ -229,7 +229,7 @@ func TestExplainMessage(t *testing.T) {
 			view: inspect.MessageView{First: true},
 			want: api.ExplainMessage{
 				State: "blocked", Estimate: at(0),
-				Reason: "It is blocked by throttle:stripe, where others have waited for longer, 1 at once [operator].",
+				Reason: "It is blocked by throttle:stripe (1 at once, set by an operator), where other messages have waited longer.",
 				BlockedBy: &api.GateState{
 					Kind: "turn", Gate: "throttle:stripe", Admits: true, Open: true, Limits: "1 at once", SetBy: "operator", InUse: "0 in flight",
 				},
@@ -240,7 +240,7 @@ func TestExplainMessage(t *testing.T) {
 			view: inspect.MessageView{First: true},
 			want: api.ExplainMessage{
 				State: "blocked", Estimate: at(0),
-				Reason: "It is blocked by throttle:stripe, which another message is collecting, 1 at once [operator].",
+				Reason: "It is blocked by throttle:stripe (1 at once, set by an operator), which is reserved for another message.",
 				BlockedBy: &api.GateState{
 					Kind: "reserved", Gate: "throttle:stripe", Admits: true, Open: true, Limits: "1 at once", SetBy: "operator", InUse: "0 in flight",
 				},
@@ -251,7 +251,7 @@ func TestExplainMessage(t *testing.T) {
 			view: inspect.MessageView{First: true},
 			want: api.ExplainMessage{
 				State: "blocked", Estimate: at(300), Gates: []api.GateState{circuitGate}, BlockedBy: &circuitGate,
-				Reason: "It is blocked by circuit:api (circuit), open (failures), 7 failures in a row, opens after 5 failures in a row, for 5m [operator]; it may admit messages at " + at(300) + ".",
+				Reason: "It is blocked by circuit:api, which is open after 7 failures in a row; it may admit messages at " + at(300) + ".",
 			},
 		},
 		"at a circuit that only a hand closes": {
@@ -259,7 +259,7 @@ func TestExplainMessage(t *testing.T) {
 			view: inspect.MessageView{First: true},
 			want: api.ExplainMessage{
 				State: "blocked", Gates: []api.GateState{handGate}, BlockedBy: &handGate,
-				Reason: "It is blocked by circuit:api (circuit), open (by hand), opens after 5 failures in a row, for 1.5s [file].",
+				Reason: "It is blocked by circuit:api, which is open by hand.",
 			},
 		},
 		"its key is paused": {
@@ -299,7 +299,7 @@ func TestExplainMessage(t *testing.T) {
 			},
 			want: api.ExplainMessage{
 				State: "delayed", ReadyAt: at(60), Estimate: at(60), BlockedBy: &api.GateState{Kind: "paused", Gate: "key:acme"},
-				Reason: `Key "acme" is paused until it is resumed. It waits for its time, ` + at(60) + ".",
+				Reason: `Key "acme" is paused until it is resumed. It is delayed until ` + at(60) + ".",
 			},
 		},
 		"dead": {
@@ -311,7 +311,7 @@ func TestExplainMessage(t *testing.T) {
 			queue: "orders.dlq",
 			view:  inspect.MessageView{State: inspect.StateDelayed, ReadyAt: now + second},
 			want: api.ExplainMessage{
-				State: "dead", ReadyAt: at(1), Estimate: at(1), Reason: "It waits for its time, " + at(1) + ".",
+				State: "dead", ReadyAt: at(1), Estimate: at(1), Reason: "It is delayed until " + at(1) + ".",
 			},
 		},
 		"dead, with a consumer": {
@@ -334,17 +334,17 @@ func TestExplainMessage(t *testing.T) {
 }
 
 var rateGate = api.GateState{
-	Kind: "rate", Gate: "throttle:stripe", AdmitsAt: at(10), OpensAt: at(10), Limits: "0.1/s, bursts of 2", SetBy: "operator",
+	Kind: "rate", Gate: "throttle:stripe", AdmitsAt: at(10), OpensAt: at(10), Limits: "0.1/s, burst 2", SetBy: "operator",
 	InUse: "0 tokens, 2 in flight",
 }
 
 var circuitGate = api.GateState{
-	Kind: "circuit", Gate: "circuit:api", AdmitsAt: at(300), OpensAt: at(300), Limits: "opens after 5 failures in a row, for 5m", SetBy: "operator",
-	InUse: "open (failures), 7 failures in a row",
+	Kind: "circuit", Gate: "circuit:api", AdmitsAt: at(300), OpensAt: at(300), Limits: "open for 5m after 5 failures in a row", SetBy: "operator",
+	InUse: "open after 7 failures in a row",
 }
 
 var handGate = api.GateState{
-	Kind: "circuit", Gate: "circuit:api", Limits: "opens after 5 failures in a row, for 1.5s", SetBy: "file", InUse: "open (by hand)",
+	Kind: "circuit", Gate: "circuit:api", Limits: "open for 1.5s after 5 failures in a row", SetBy: "file", InUse: "open by hand",
 }
 
 // TestExplainAllGates: an explanation has all gates of a message, open ones included.
@@ -359,10 +359,10 @@ func TestExplainAllGates(t *testing.T) {
 	require.Equal(t, []api.GateState{
 		{Kind: "open", Gate: "throttle:free", Admits: true, Open: true, Limits: "none", InUse: "0 in flight"},
 		{
-			Kind: "concurrency", Gate: "throttle:full", Limits: "1.5/s, bursts of 10.5, 1 at once, 100 in any 1m", SetBy: "operator",
+			Kind: "concurrency", Gate: "throttle:full", Limits: "1.5/s, burst 10.5, 1 at once, 100 in any 1m", SetBy: "operator",
 			InUse: "9.5 tokens, 1 in the window, 1 in flight",
 		},
-		{Kind: "circuit", Gate: "circuit:api", Admits: true, Open: true, Limits: "opens after 5 failures in a row, for 1s", InUse: "closed"},
+		{Kind: "circuit", Gate: "circuit:api", Admits: true, Open: true, Limits: "open for 1s after 5 failures in a row", InUse: "closed"},
 	}, x.all(&v))
 }
 
@@ -381,12 +381,12 @@ func TestExplainQueue(t *testing.T) {
 		"no credit": {
 			inspect.StateView{Stats: inspect.Stats{Pending: 6, InFlight: 2, Consumers: 1}},
 			"",
-			"6 messages are ready and wait for the consumers, which have 2 in flight and no room for more.",
+			"6 messages are ready and wait for a consumer with credit; 2 are in flight.",
 		},
 		"blocked, and others unconsumed": {
 			inspect.StateView{Stats: inspect.Stats{Pending: 2, Blocked: 1}, Blocked: []inspect.BlockedView{{By: gates.ByOrder, Messages: 1, Flows: 1}}},
 			"",
-			"1 message is blocked by queue:orders (order) [ordering of queue orders]. 1 message is ready, but no consumer is registered.",
+			"1 message is blocked by the order of queue:orders. 1 message is ready, but no consumer is registered.",
 		},
 		"blocked": {
 			inspect.StateView{Stats: busy, Credit: 1, Blocked: []inspect.BlockedView{
@@ -394,15 +394,15 @@ func TestExplainQueue(t *testing.T) {
 				{By: gates.ByOrder, Messages: 3, Flows: 2},
 			}},
 			"",
-			"4 messages are blocked by gates, 3 of them by queue:orders (order) [ordering of queue orders].",
+			"4 messages are blocked by gates, 3 of them by the order of queue:orders.",
 		},
-		"one is delayed": {inspect.StateView{Stats: inspect.Stats{Delayed: 1, Consumers: 1}, Credit: 1}, "", "1 message waits for its time."},
+		"one is delayed": {inspect.StateView{Stats: inspect.Stats{Delayed: 1, Consumers: 1}, Credit: 1}, "", "1 message is delayed."},
 		"no credit for one": {
 			inspect.StateView{Stats: inspect.Stats{Pending: 1, InFlight: 2, Consumers: 1}},
 			"",
-			"1 message is ready and waits for the consumers, which have 2 in flight and no room for more.",
+			"1 message is ready and waits for a consumer with credit; 2 are in flight.",
 		},
-		"delayed":   {inspect.StateView{Stats: inspect.Stats{Delayed: 3, Consumers: 1}, Credit: 1}, "", "3 messages wait for their time."},
+		"delayed":   {inspect.StateView{Stats: inspect.Stats{Delayed: 3, Consumers: 1}, Credit: 1}, "", "3 messages are delayed."},
 		"delivered": {inspect.StateView{Stats: inspect.Stats{Delayed: 3, InFlight: 1, Consumers: 1}, Credit: 1}, "", "Messages are being delivered."},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -447,19 +447,19 @@ func TestExplainKey(t *testing.T) {
 		"paused":            {inspect.KeyView{Paused: queue.Forever}, `Key "acme" is paused until it is resumed.`},
 		"unknown":           {inspect.KeyView{Overridden: true}, `Key "acme" has no messages in queue orders.`},
 		"unconsumed":        {inspect.KeyView{Known: true, Pending: 2}, "2 messages are ready, but no consumer is registered."},
-		"no credit":         {inspect.KeyView{Known: true, Pending: 2, Consumers: 1}, "2 messages are ready and wait for a consumer with room."},
+		"no credit":         {inspect.KeyView{Known: true, Pending: 2, Consumers: 1}, "2 messages are ready and wait for a consumer with credit."},
 		"ready": {
 			inspect.KeyView{Known: true, Pending: 2, Consumers: 1, Credit: 1, Active: true, Share: 0.255, Weight: 2500, Deficit: 500},
 			"2 messages are ready; the key gets 26 % of the deliveries.",
 		},
 		"blocked": {
 			inspect.KeyView{Known: true, Blocked: 3, At: []inspect.BlockedView{{By: gates.ByOrder, Messages: 3, Flows: 1}}},
-			"3 messages are blocked by key:acme (order) [ordering of queue orders].",
+			"3 messages are blocked by the order of key:acme.",
 		},
-		"with consumers":    {inspect.KeyView{Known: true, InFlight: 2}, "2 messages are with consumers."},
-		"one is delayed":    {inspect.KeyView{Known: true, Delayed: 1}, "1 message waits for its time."},
-		"no credit for one": {inspect.KeyView{Known: true, Pending: 1, Consumers: 1}, "1 message is ready and waits for a consumer with room."},
-		"delayed":           {inspect.KeyView{Known: true, Delayed: 2}, "2 messages wait for their time."},
+		"with consumers":    {inspect.KeyView{Known: true, InFlight: 2}, "2 messages are in flight."},
+		"one is delayed":    {inspect.KeyView{Known: true, Delayed: 1}, "1 message is delayed."},
+		"no credit for one": {inspect.KeyView{Known: true, Pending: 1, Consumers: 1}, "1 message is ready and waits for a consumer with credit."},
+		"delayed":           {inspect.KeyView{Known: true, Delayed: 2}, "2 messages are delayed."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := tc.view
@@ -528,7 +528,7 @@ func TestExplainFindsMessages(t *testing.T) {
 		require.Equal(t, "orders blocked", e.Queue+" "+e.State)
 		require.Equal(t, "circuit:api", e.BlockedBy.Gate)
 		require.Equal(t, []api.GateState{{
-			Kind: "circuit", Gate: "circuit:api", Limits: "opens after 10 failures in a row, for 5m", InUse: "open (by hand)", SetBy: "default",
+			Kind: "circuit", Gate: "circuit:api", Limits: "open for 5m after 10 failures in a row", InUse: "open by hand", SetBy: "default",
 		}}, e.Gates)
 		require.Equal(t, e, h.explain(`{"kind":"message","id":"`+last+`","queue":"orders"}`))
 		e = h.explain(`{"kind":"message","id":"` + last + `","queue":"accounts"}`)
@@ -543,9 +543,9 @@ func TestExplainFindsMessages(t *testing.T) {
 
 		var k api.ExplainKey
 		h.must(api.VerbExplain, "", `{"kind":"key","queue":"orders","key":"default"}`, &k)
-		require.Equal(t, "1 message is blocked by circuit:api (circuit), open (by hand), opens after 10 failures in a row, for 5m [default]. 10 messages are ready, but no consumer is registered.", k.Reason)
+		require.Equal(t, "1 message is blocked by circuit:api, which is open by hand. 10 messages are ready, but no consumer is registered.", k.Reason)
 		var q api.ExplainQueue
 		h.must(api.VerbExplain, "", `{"kind":"queue","queue":"orders"}`, &q)
-		require.Equal(t, "1 message is blocked by circuit:api (circuit), open (by hand), opens after 10 failures in a row, for 5m [default]. 10 messages are ready, but no consumer is registered.", q.Reason)
+		require.Equal(t, "1 message is blocked by circuit:api, which is open by hand. 10 messages are ready, but no consumer is registered.", q.Reason)
 	})
 }

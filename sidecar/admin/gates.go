@@ -63,14 +63,8 @@ func (g *gateStates) circuitState(c gates.Circuit) api.GateState {
 	if !ok {
 		return st // it was dropped meanwhile with its last message
 	}
-	st.Limits = fmt.Sprintf("opens after %s in a row, for %s", wire.Plural(int64(i.Threshold), "failure"), wire.FormatMs(i.CooldownMs))
-	st.InUse, st.SetBy = i.State, i.Source
-	if i.Cause != "" {
-		st.InUse += " (" + i.Cause + ")"
-	}
-	if i.ConsecutiveFailures > 0 {
-		st.InUse += ", " + wire.Plural(int64(i.ConsecutiveFailures), "failure") + " in a row"
-	}
+	st.Limits = fmt.Sprintf("open for %s after %s in a row", wire.FormatMs(i.CooldownMs), wire.Plural(int64(i.Threshold), "failure"))
+	st.InUse, st.SetBy = i.StateText(), i.Source
 	return st
 }
 
@@ -197,32 +191,30 @@ func interval(t *throttle.Gate, cost, now int64) float64 {
 	return max(rate, window)
 }
 
-// gateText describes a gate for a sentence.
+// gateText describes after "blocked by" what a gate blocks with, and until when.
 func gateText(st *api.GateState) string {
-	var b strings.Builder
+	text := st.Gate
+	if st.Limits != "" && st.Limits != "none" && st.Kind != gates.ByCircuit.String() {
+		text += " (" + st.Limits + ", " + api.SetByText(st.SetBy) + ")"
+	}
 	switch st.Kind {
 	case gates.ByPause.String():
-		fmt.Fprintf(&b, "a pause of %s", st.Gate)
+		text = "a pause of " + st.Gate
 	case gates.ByTurn.String():
-		fmt.Fprintf(&b, "%s, where others have waited for longer", st.Gate)
+		text += ", where other messages have waited longer"
 	case gates.ByReserved.String():
-		fmt.Fprintf(&b, "%s, which another message is collecting", st.Gate)
+		text += ", which is reserved for another message"
+	case gates.ByCircuit.String():
+		if st.InUse != "" {
+			text += ", which is " + st.InUse
+		}
 	default:
-		fmt.Fprintf(&b, "%s (%s)", st.Gate, st.Kind)
-	}
-	if st.Kind == gates.ByCircuit.String() && st.InUse != "" {
-		fmt.Fprintf(&b, ", %s", st.InUse)
-	}
-	if st.Limits != "" && st.Limits != "none" {
-		fmt.Fprintf(&b, ", %s", st.Limits)
-	}
-	if st.SetBy != "" {
-		fmt.Fprintf(&b, " [%s]", st.SetBy)
+		text = "the " + st.Kind + " of " + text
 	}
 	if st.AdmitsAt != "" {
-		fmt.Fprintf(&b, "; it may admit messages at %s", st.AdmitsAt)
+		text += "; it may admit messages at " + st.AdmitsAt
 	}
-	return b.String()
+	return text
 }
 
 // useText says how much of its limits a gate uses.

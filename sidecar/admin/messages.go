@@ -82,7 +82,7 @@ func (a *Admin) changeMessage(by control.Actor, req api.MessageRequest,
 
 // inFlight says why a message in a state cannot be changed.
 var inFlight = map[inspect.MessageState]string{
-	inspect.StateLeased:  "a consumer works on it",
-	inspect.StateFailing: "its last attempt is being judged",
-	inspect.StateMoving:  "it is on its way between two queues",
+	inspect.StateLeased:  "it is in flight",
+	inspect.StateFailing: "its failure is being judged",
+	inspect.StateMoving:  "it is moving",
 }

@@ -43,7 +43,7 @@ func TestMessagesAreShown(t *testing.T) {
 		late := h.enqueue("orders", "late", nats.Header{"tenant": {"acme"}, wire.HeaderDelay: {"1h"}})
 		h.must(api.VerbMessageShow, "", `{"id":"`+late+`","queue":"orders"}`, &m)
 		require.Equal(t, "delayed", m.State)
-		require.Contains(t, m.Reason, "It waits for its time")
+		require.Contains(t, m.Reason, "It is delayed until")
 
 		for body, code := range map[string]int{
 			about(nowhere): wire.CodeMessageNotFound, `{"id":"` + id + `","queue":"other"}`: wire.CodeMessageNotFound,
@@ -121,7 +121,7 @@ func TestMessagesAreDeleted(t *testing.T) {
 			werr := h.ask(verb, "", about(first), nil)
 			require.NotNil(t, werr)
 			require.Equal(t, wire.CodeMessageInFlight, werr.ErrCode)
-			require.Contains(t, werr.Description, "a consumer works on it")
+			require.Contains(t, werr.Description, "it is in flight")
 		}
 		var reply api.MessageReply
 		h.must(api.VerbMessageDelete, "", about(second), &reply)

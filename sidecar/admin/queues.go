@@ -71,7 +71,7 @@ func (a *Admin) auditSettings(by control.Actor, queue string, body json.RawMessa
 func (a *Admin) queueReply(settings wire.QueueSettings) api.QueueReply {
 	reply := api.QueueReply{QueueSettings: settings, Warnings: a.control.KeyWarnings(settings)}
 	for _, warning := range reply.Warnings {
-		a.log.Warn("the throttle keys of a queue are likely not what is meant", "queue", settings.Name, "warning", warning)
+		a.log.Warn("the throttle keys of a queue are probably a mistake", "queue", settings.Name, "warning", warning)
 	}
 	return reply
 }
@@ -97,7 +97,7 @@ func (a *Admin) queueDelete(by control.Actor, q *shard.Queue, req api.QueueDelet
 		return reply, err
 	}
 	if a.control.InFile(q.Name()) {
-		a.log.Warn("a queue of the configuration file is deleted; the next reload or start makes it again", "queue", q.Name())
+		a.log.Warn("a queue of the configuration file is deleted; the next reload or start creates it again", "queue", q.Name())
 		reply.Warnings = []string{"the configuration file has queue " + q.Name() + ": the next reload or start makes it again, unless its table is removed"}
 	}
 	a.control.ForgetHooks(q.Name())

@@ -339,7 +339,7 @@ func TestQueueOfTheFile(t *testing.T) {
 		require.NotContains(t, text.String(), "is deleted")
 		h.must(api.VerbQueueDelete, "orders", `{"force":true}`, &deleted)
 		require.Equal(t, []string{"the configuration file has queue orders: the next reload or start makes it again, unless its table is removed"}, deleted.Warnings)
-		require.Contains(t, text.String(), "a queue of the configuration file is deleted; the next reload or start makes it again")
+		require.Contains(t, text.String(), "a queue of the configuration file is deleted; the next reload or start creates it again")
 		text.Reset()
 		deleted = api.QueueDeleteReply{}
 		h.must(api.VerbQueueDelete, "accounts", ``, &deleted)

@@ -109,18 +109,18 @@ func TestOpenGatesAreNotBlamed(t *testing.T) {
 		h.one()
 		e := h.explain(`{"kind":"message","id":"` + last + `"}`)
 		require.Equal(t, "blocked", e.State)
-		require.Contains(t, e.Reason, "throttle:stripe (rate)")
+		require.Contains(t, e.Reason, "the rate of throttle:stripe")
 		h.enqueue("orders", "takes the room", nil)
 		h.must(api.VerbThrottleSet, "stripe", `{"rate":"1000","burst":1000}`, nil)
 		time.Sleep(time.Second)
 		e = h.explain(`{"kind":"message","id":"` + last + `"}`)
 		require.Equal(t, "ready", e.State)
 		require.Nil(t, e.BlockedBy)
-		require.Equal(t, "It is ready and waits for the consumers, which have no room for another message.", e.Reason)
+		require.Equal(t, "It is ready and waits for a consumer with credit.", e.Reason)
 		var q api.ExplainQueue
 		h.must(api.VerbExplain, "", `{"kind":"queue","queue":"orders"}`, &q)
 		require.Zero(t, q.Parked)
-		require.Equal(t, "2 messages are ready and wait for the consumers, which have 2 in flight and no room for more.", q.Reason)
+		require.Equal(t, "2 messages are ready and wait for a consumer with credit; 2 are in flight.", q.Reason)
 	})
 }
 

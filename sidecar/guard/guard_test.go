@@ -507,7 +507,7 @@ func TestVerdicts(t *testing.T) {
 			require.Contains(t, string(reply.Body), `"verdict":`+want)
 		}
 		require.ErrorContains(t, state("v", []byte(`{"error":"x","retry_policy":"six"}`), api.GuardOrigin{}).Err, "five")
-		require.ErrorContains(t, state("v", []byte(`{"attempt":2}`), api.GuardOrigin{}).Err, "go with error_code or error")
+		require.ErrorContains(t, state("v", []byte(`{"attempt":2}`), api.GuardOrigin{}).Err, "is required with attempt or retry_policy")
 		require.Equal(t, 2, r.State("v", "me").Circuit.ConsecutiveFailures, "the fault of a call does not count against its destination")
 		_, werr := r.Done(&api.GuardDoneRequest{Key: "v", Permit: r.allowed("v"), Caller: "me", Outcome: api.GuardError, Attempt: 1, RetryPolicy: "six"})
 		require.Equal(t, wire.CodeBadField, werr.ErrCode)

@@ -127,7 +127,7 @@ func (a *access) whose(r *http.Request) (principal, *refusal) {
 	case a.open:
 		return a.local(r, peer)
 	case !a.possible():
-		return principal{}, &refusal{http.StatusForbidden, "These pages are shut: http.addr is no loopback address, or a proxy is configured, and no token or user header is configured. Set http.viewer_token or http.operator_token (files), or http.trusted_proxies with http.user_header."}
+		return principal{}, &refusal{http.StatusForbidden, "These pages are disabled: they are reachable from other hosts (http.addr, or a proxy), and the configuration has no token and no user header. Set http.viewer_token or http.operator_token (files), or http.trusted_proxies with http.user_header."}
 	}
 	if behind && a.cfg.UserHeader != "" {
 		if user := r.Header.Get(a.cfg.UserHeader); user != "" {
@@ -172,10 +172,10 @@ var proxyHeaders = [...]string{
 // proxy that the configuration does not name.
 func (a *access) local(r *http.Request, peer netip.Addr) (principal, *refusal) {
 	if by := byProxy(r); by != "" {
-		return principal{}, &refusal{http.StatusForbidden, "This request has come through a proxy (" + by + "), and fila does not know the roles of its users. Set http.trusted_proxies with http.user_header, or http.viewer_token and http.operator_token (files)."}
+		return principal{}, &refusal{http.StatusForbidden, "This request came through a proxy (" + by + "), and fila does not know the roles of its users. Set http.trusted_proxies with http.user_header, or http.viewer_token and http.operator_token (files)."}
 	}
 	if !peer.IsLoopback() {
-		return principal{}, &refusal{http.StatusForbidden, "Only this host may see these pages: there is no token."}
+		return principal{}, &refusal{http.StatusForbidden, "Only browsers on this host may see these pages, since the configuration has no token."}
 	}
 	return principal{Role: Operator, Name: "web"}, nil
 }
@@ -183,7 +183,7 @@ func (a *access) local(r *http.Request, peer netip.Addr) (principal, *refusal) {
 // named returns the principal that a trusted proxy names.
 func (a *access) named(r *http.Request, user string) (principal, *refusal) {
 	if len(user) > maxUser || !utf8.ValidString(user) || strings.ContainsFunc(user, unicode.IsControl) {
-		return principal{}, &refusal{http.StatusForbidden, "The proxy names a user whose name is no text of at most 128 bytes."}
+		return principal{}, &refusal{http.StatusForbidden, "The user name from the proxy is invalid: allowed are up to 128 bytes of UTF-8 without control characters."}
 	}
 	w := principal{Role: Viewer, Name: "web " + user}
 	switch role := r.Header.Get(a.cfg.RoleHeader); {
@@ -202,7 +202,7 @@ func (a *access) bearer(r *http.Request, token string) (principal, *refusal) {
 	case late != nil:
 		return principal{}, late
 	case role == Nobody:
-		return principal{}, &refusal{http.StatusUnauthorized, "There is no such token."}
+		return principal{}, &refusal{http.StatusUnauthorized, "The token is wrong."}
 	}
 	return principal{Role: role, Name: "web " + role.String()}, nil
 }
@@ -222,7 +222,7 @@ func (a *access) login(r *http.Request, token string) (Role, *refusal) {
 	peer, _ := a.peer(r)
 	now := a.now()
 	if a.failures.tooMany(peer, now) {
-		return Nobody, &refusal{http.StatusTooManyRequests, "The token is wrong, and there were too many wrong tokens before. Try again in a minute."}
+		return Nobody, &refusal{http.StatusTooManyRequests, "The token is wrong, like too many before it. Try again in a minute."}
 	}
 	a.failures.add(peer, now)
 	a.log.Warn("a login with a wrong token", "remote", r.RemoteAddr, "address", peer.String())
@@ -330,7 +330,7 @@ func (a *access) checkHost(r *http.Request) *refusal {
 	case slices.ContainsFunc(a.cfg.Hosts, func(allowed string) bool { return strings.EqualFold(allowed, host) }):
 		return nil
 	}
-	return &refusal{http.StatusMisdirectedRequest, fmt.Sprintf("These pages are not known as %q. Ask for them as localhost or by the address in http.addr, or name it in http.hosts.", host)}
+	return &refusal{http.StatusMisdirectedRequest, fmt.Sprintf("The host name %q is not allowed: use localhost or the address of http.addr, or add the name to http.hosts.", host)}
 }
 
 // failures counts wrong tokens: at most maxFailures per minute and address, and

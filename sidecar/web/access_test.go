@@ -174,7 +174,7 @@ func TestLogin(t *testing.T) {
 
 	rec = login(r, "wrong", "/fila/")
 	require.Equal(t, http.StatusUnauthorized, rec.Code)
-	require.Contains(t, rec.Body.String(), "There is no such token")
+	require.Contains(t, rec.Body.String(), "The token is wrong")
 	require.Empty(t, rec.Result().Cookies())
 
 	rec = login(r, operatorToken+"\n", "/fila/?find=x")

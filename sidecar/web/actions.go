@@ -51,33 +51,33 @@ var actions = []action{
 	{name: "hook-reset", do: resetHooks},
 	{name: "throttle-set", do: throttleSet},
 	{
-		name: "throttle-clear", label: "Remove the limits", do: aboutGate(api.VerbThrottleClear, "%s has no limits of its own any more."),
+		name: "throttle-clear", label: "Remove the limits", do: aboutGate(api.VerbThrottleClear, "%s has no limits of its own now."),
 		back: backToGates,
-		asks: about("Remove all limits of %s, including an override? Messages that wait for it are delivered.", "key"),
+		asks: about("Remove all limits of %s, including an override? Its blocked messages can go then.", "key"),
 	},
 	{name: "circuit-open", do: circuitOpen},
 	{name: "circuit-close", do: aboutGate(api.VerbCircuitClose, "The circuit %s is closed."), back: backToGates},
-	{name: "circuit-reset", do: aboutGate(api.VerbCircuitReset, "The circuit %s is closed, and all its failures are forgotten."), back: backToGates},
+	{name: "circuit-reset", do: aboutGate(api.VerbCircuitReset, "The circuit %s is closed, and its failures are forgotten."), back: backToGates},
 	{
-		name: "cluster-drain", label: "Go on", do: clusterDrain,
+		name: "cluster-drain", label: "Continue", do: clusterDrain,
 		asks: func(f url.Values) string {
 			if f.Get("cancel") != "" {
-				return about("Let %s take shards again?", "node")(f)
+				return about("Cancel the drain of %s? It takes shards again.", "node")(f)
 			}
-			return about("Have %s give all of its shards away? Each is not served for a moment.", "node")(f)
+			return about("Drain %s? It hands over all of its shards. No node serves a shard for a moment during its handover.", "node")(f)
 		},
 	},
 	{
 		name: "cluster-move", label: "Move the shard", do: clusterMove,
-		asks: about("Move shard %s to %s? It is not served for a moment.", "shard", "node"),
+		asks: about("Move shard %s to %s? No node serves the shard for a moment.", "shard", "node"),
 	},
 	{
 		name: "purge", label: "Remove the messages", typed: "queue", do: purge,
-		asks: about("Remove all messages that wait in %s? Those that are with consumers stay. This cannot be undone.", "queue"),
+		asks: about("Remove all pending and delayed messages of %s? Messages in flight stay. This cannot be undone.", "queue"),
 	},
 	{
 		name: "delete-queue", label: "Delete the queue", typed: "queue", do: deleteQueue, back: func(url.Values) string { return "/queues" },
-		asks: about("Delete the queue %s with all of its messages and its dead letters? This cannot be undone.", "queue"),
+		asks: about("Delete the queue %s with all of its messages and dead letters? This cannot be undone.", "queue"),
 	},
 	{name: "run-now", do: runNow},
 	{
@@ -90,24 +90,24 @@ var actions = []action{
 	{name: "resume-job", do: aboutJob(api.VerbJobResume, "resumed"), back: backToJob},
 	{
 		name: "cancel-job", label: "Cancel the rest", do: aboutJob(api.VerbJobCancel, "canceled"), back: backToJob,
-		asks: about("Cancel what is left of job %s? What it has done stays done.", "id"),
+		asks: about("Cancel the rest of job %s? Its changes so far stay.", "id"),
 	},
 	{name: "schedule-add", do: addSchedule},
 	{name: "schedule-pause", do: aboutSchedule(api.VerbSchedulePause, "paused")},
 	{name: "schedule-resume", do: aboutSchedule(api.VerbScheduleResume, "resumed")},
 	{
 		name: "schedule-delete", label: "Delete the schedule", do: aboutSchedule(api.VerbScheduleDelete, "deleted"),
-		asks: about("Delete the schedule %s of %s? The messages that it has made stay.", "name", "queue"),
+		asks: about("Delete the schedule %s of %s? Messages that it has enqueued stay.", "name", "queue"),
 	},
 	{name: "set-config", do: setConfig},
 	{
 		name: "delete-config", label: "Delete the key", do: deleteConfig,
-		asks: about("Delete the key %s of the configuration?", "key"),
+		asks: about("Delete the configuration key %s?", "key"),
 	},
 	{name: "reload", do: reload},
 	{name: "try-hook", form: "hook", show: "tried", data: tryHook},
 	{name: "save-hook", form: "hook", do: saveHook, back: backToHooks},
-	{name: "rollback-hook", do: rollbackHook, label: "Roll back", asks: about("Put the version of %s of %s before the present one in force?", "hook", "queue")},
+	{name: "rollback-hook", do: rollbackHook, label: "Roll back", asks: about("Roll %s of %s back to its previous version?", "hook", "queue")},
 }
 
 // maxForm is more than the largest message.
@@ -124,7 +124,7 @@ func (w *Web) act(a *ask, act *action) {
 	confirmed := form.Get("confirm") == "yes"
 	mistake := ""
 	if confirmed && act.typed != "" && form.Get("typed") != form.Get(act.typed) {
-		confirmed, mistake = false, fmt.Sprintf("That is not %s.", form.Get(act.typed))
+		confirmed, mistake = false, fmt.Sprintf("The typed name is not %s.", form.Get(act.typed))
 	}
 	if act.asks != nil && !confirmed {
 		w.confirm(a, act, mistake)
@@ -194,7 +194,7 @@ func duration(form url.Values, name string) (int64, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < time.Millisecond {
-		return 0, wrongField(name, "%q is not a duration: use a form such as 90s, 30m or 2h, or leave it empty for no end", text)
+		return 0, wrongField(name, "%q is not a duration: allowed are durations such as 90s, 30m or 2h, and an empty field for no end", text)
 	}
 	return d.Milliseconds(), nil
 }
@@ -207,7 +207,7 @@ func pauseOf(form url.Values) (api.PauseRequest, string, error) {
 		return req, "", err
 	}
 	if req.Name == "" {
-		return req, "", wrongField("name", "the name of what to pause is missing")
+		return req, "", wrongField("name", "the name of the object to pause is missing")
 	}
 	what := req.Kind + " " + req.Name
 	if req.Queue != "" {
@@ -253,7 +253,7 @@ func purge(a *ask, form url.Values) (string, error) {
 		var reply api.QueuePurgeReply
 		if err := a.verb(api.VerbQueuePurge, queue, req, &reply); err != nil {
 			if sum > 0 {
-				return "", fmt.Errorf("%d messages of %s were removed, and then: %w", sum, queue, err)
+				return "", fmt.Errorf("removed %d messages of %s before an error: %w", sum, queue, err)
 			}
 			return "", err
 		}
@@ -262,7 +262,7 @@ func purge(a *ask, form url.Values) (string, error) {
 		case reply.Next == "":
 			return fmt.Sprintf("Removed %d messages of %s.", sum, queue), nil
 		case time.Now().After(end):
-			return fmt.Sprintf("Removed %d messages of %s; there are more. Purge it again.", sum, queue), nil
+			return fmt.Sprintf("Removed %d messages of %s. More are left: purge it again.", sum, queue), nil
 		}
 	}
 }

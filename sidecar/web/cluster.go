@@ -16,7 +16,7 @@ func clusterPage(a *ask) (any, error) {
 
 func clusterDrain(a *ask, form url.Values) (string, error) {
 	req := api.ClusterDrainRequest{Node: form.Get("node"), Cancel: form.Get("cancel") != ""}
-	note := req.Node + " gives its shards away."
+	note := req.Node + " hands over its shards."
 	if req.Cancel {
 		note = req.Node + " takes shards again."
 	}

@@ -46,9 +46,9 @@ func reload(a *ask, _ url.Values) (string, error) {
 	if err := a.verb(api.VerbReload, "", nil, &reply); err != nil {
 		return "", err
 	}
-	note := "The files were read again. Nothing has changed."
+	note := "The files were reloaded. Nothing has changed."
 	if len(reply.Changes) > 0 {
-		note = "The files were read again. Changed: " + strings.Join(reply.Changes, "; ") + "."
+		note = "The files were reloaded. Changed: " + strings.Join(reply.Changes, "; ") + "."
 	}
 	if len(reply.NotReloaded) > 0 {
 		note += " Not at all nodes: " + strings.Join(reply.NotReloaded, "; ") + "."

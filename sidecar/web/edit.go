@@ -43,7 +43,7 @@ func (a *ask) editable(queue, id string, d *editData) error {
 		return err
 	}
 	if d.HeadersCut || d.Unreadable != "" {
-		return errors.New("this message cannot be edited here: it has too many headers, or cannot be read; fila job create edit can")
+		return errors.New("this message cannot be edited here, since it has too many headers or cannot be read; use fila job create QUEUE edit")
 	}
 	var b strings.Builder
 	for _, h := range headersOf(&d.PeekedMessage) {
@@ -141,7 +141,7 @@ func headerLines(text string) (map[string]string, error) {
 		case !ok || name == "":
 			return nil, wrongField("headers", "%q is not a header: write one header a line, as name: value", line)
 		case twice:
-			return nil, wrongField("headers", "the header %s is there twice: write each header once", name)
+			return nil, wrongField("headers", "the header %s occurs twice: write each header once", name)
 		}
 		headers[name] = value
 	}

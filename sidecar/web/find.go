@@ -108,8 +108,8 @@ func (w *Web) search(a *ask) {
 	w.fill(a, v)
 	var out bytes.Buffer
 	if err := part(&out, w.looks.pages, "find", "results", v); err != nil {
-		w.Log.Error("a page cannot be made", "page", "search", "error", err)
-		http.Error(a.rw, "The results cannot be shown; the log says why.", http.StatusInternalServerError)
+		w.Log.Error("a page cannot be rendered", "page", "search", "error", err)
+		http.Error(a.rw, "The results cannot be rendered. The log has the error.", http.StatusInternalServerError)
 		return
 	}
 	a.rw.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -141,7 +141,7 @@ var tasks = []navItem{
 	{Title: "Add a schedule", Path: "/schedules#add"},
 	{Title: "Set limits of a throttle", Path: "/gates#set"},
 	{Title: "Open a circuit", Path: "/gates#open"},
-	{Title: "Set a key of the configuration", Path: "/settings#set"},
+	{Title: "Set a configuration key", Path: "/settings#set"},
 	{Title: "Reload the configuration files", Path: "/settings#reload"},
 }
 

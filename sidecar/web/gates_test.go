@@ -38,16 +38,6 @@ func TestThrottleChanges(t *testing.T) {
 	require.JSONEq(t, `{"rate":"20","window_ms":60000}`, r.of(api.VerbThrottleSet)[0].body)
 }
 
-// TestSetByText names who set limits.
-func TestSetByText(t *testing.T) {
-	for source, want := range map[string]string{
-		"file": "set by the configuration file", "operator": "set by an operator", "override": "overridden by an operator",
-		"none": "no limits are set", "prefix a, b*, file": "set by the configuration file", "fila b": "set by fila b",
-	} {
-		require.Equal(t, want, setByText(source))
-	}
-}
-
 // TestCircuitShowsAnError of a message that waits, and the throttles that could limit its rate.
 func TestCircuitShowsAnError(t *testing.T) {
 	r := newRig(t, nil)

@@ -129,7 +129,7 @@ func saveHook(a *ask, form url.Values) (string, error) {
 			return "", wrongField("script", "%s", err)
 		}
 	}
-	note := fmt.Sprintf("%s of %s is saved, and runs from the next message on. Roll it back with the button at the hook.", kind, queue)
+	note := fmt.Sprintf("Saved %s of %s. It runs for the next message. The button Roll back restores the previous version.", kind, queue)
 	return note, a.verb(api.VerbHookSet, queue, api.HookSetRequest{Hook: string(kind), Script: &script, Reason: form.Get("reason")}, nil)
 }
 
@@ -137,7 +137,7 @@ func saveHook(a *ask, form url.Values) (string, error) {
 func rollbackHook(a *ask, form url.Values) (string, error) {
 	queue, hook := form.Get("queue"), form.Get("hook")
 	req := api.HookSetRequest{Hook: hook, Rollback: true, Reason: form.Get("reason")}
-	return fmt.Sprintf("%s of %s is rolled back. Rolling it back again undoes that.", hook, queue), a.verb(api.VerbHookSet, queue, req, nil)
+	return fmt.Sprintf("%s of %s is rolled back. Another rollback undoes this.", hook, queue), a.verb(api.VerbHookSet, queue, req, nil)
 }
 
 func backToHooks(form url.Values) string { return queuePath(form.Get("queue"), "/hooks") }
@@ -166,7 +166,7 @@ type tried struct {
 }
 
 // Title is the title of the page.
-func (*tried) Title() string { return "A hook on a sample" }
+func (*tried) Title() string { return "Hook check" }
 
 // Crumbs are the pages above it.
 func (t *tried) Crumbs() []crumb {
@@ -202,7 +202,7 @@ func tryHook(a *ask, form url.Values) (any, error) {
 	}
 	attempts, err := strconv.ParseUint(t.Attempts, 10, 32)
 	if err != nil {
-		return nil, wrongField("attempts", "%q is not a number of attempts", t.Attempts)
+		return nil, wrongField("attempts", "%q is not a number of attempts: use a whole number from 0", t.Attempts)
 	}
 	in := hooks.FailureInput{
 		ID: "00000000-0000-0000-0000-000000000000", Queue: t.Queue, Error: t.Error, ErrorCode: t.ErrorCode, Attempts: uint32(attempts),

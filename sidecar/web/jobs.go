@@ -112,7 +112,7 @@ func jobRequest(form url.Values) (api.JobCreateRequest, filterForm, error) {
 		*req.Filter = api.Filter{IDs: form["id"]}
 	case "all":
 	default:
-		return req, f, wrongField("which", "the form does not say which messages: selected ones or all")
+		return req, f, wrongField("which", "which is missing: allowed are ticked (selected messages) and all")
 	}
 	if req.Op != api.JobMove {
 		req.To = ""
@@ -177,7 +177,7 @@ func (a *ask) createJob(req api.JobCreateRequest, form url.Values) (string, erro
 		return "", err
 	}
 	form.Set(createdJob, job.ID)
-	return fmt.Sprintf("The job %s was made.", job.ID), nil
+	return fmt.Sprintf("The job %s was created.", job.ID), nil
 }
 
 func backToJob(form url.Values) string { return "/jobs/" + url.PathEscape(form.Get(createdJob)) }
@@ -230,19 +230,6 @@ func (d *jobData) Most() int64 {
 		return 0
 	}
 	return int64(len(d.Filter.IDs))
-}
-
-// leftText says why messages were skipped.
-func leftText(why string) string {
-	text := map[string]string{
-		api.LeftGone: "they were finished meanwhile", api.LeftInFlight: "a consumer works on them", api.LeftMoving: "they are on their way to another queue",
-		api.LeftNotDelayed: "they wait for no time", api.LeftKeyFull: "their key has as many messages as it may", api.LeftBadKey: "on_enqueue or a header gives them a key, a weight or a priority that is none",
-		api.LeftUnreadable: "they cannot be read", api.LeftRefused: "the other queue takes no such message",
-	}[why]
-	if text == "" {
-		return why
-	}
-	return text
 }
 
 func job(a *ask) (any, error) {

@@ -100,7 +100,7 @@ func (l *life) attempt(a *api.AttemptInfo) {
 	if a.Outcome != "ack" {
 		kind = "failed"
 	}
-	text := fmt.Sprintf("attempt %d took %s: %s", a.Attempt, spanMs(a.TookMs), ended(a))
+	text := fmt.Sprintf("attempt %d: %s", a.Attempt, a.EndText(spanMs))
 	if a.Times > 1 {
 		text += fmt.Sprintf(", the first of %d in a row", a.Times)
 	}

@@ -156,7 +156,7 @@ func (w *Web) frame(a *ask, p *page) []byte {
 	v := w.view(a, p, data)
 	w.fill(a, v)
 	if err := w.looks.live(&out, name, v); err != nil {
-		w.Log.Error("a page cannot be made", "page", name, "error", err)
+		w.Log.Error("a page cannot be rendered", "page", name, "error", err)
 		return nil
 	}
 	frame := []byte("data: ")
@@ -175,9 +175,9 @@ func (l *live) look(a *ask, p *page) (v *viewer, leave func(), refused string) {
 	s := l.mu.scenes[key]
 	switch {
 	case l.mu.of[person] >= maxOfPerson:
-		return nil, nil, fmt.Sprintf("You look at %d pages that move. Close one, and load this page again.", maxOfPerson)
+		return nil, nil, fmt.Sprintf("You have %d live pages open, the maximum. Close one and reload this page.", maxOfPerson)
 	case l.mu.viewers >= maxViewers || s == nil && len(l.mu.scenes) >= maxScenes:
-		return nil, nil, "Too many people look at too many pages; this one does not move."
+		return nil, nil, "Too many live pages are open at this fila. This page stays as loaded."
 	}
 	if s == nil {
 		// Later frames have no request.

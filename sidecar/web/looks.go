@@ -147,9 +147,8 @@ func funcs(base string) template.FuncMap {
 		"list":     func(all ...string) []string { return all },
 		"int64":    func(n int) int64 { return int64(n) },
 		"filter":   filterFields,
-		"left":     leftText,
-		"ended":    ended,
-		"then":     then,
+		"skipped":  api.SkippedText,
+		"waitsFor": api.WaitsForText,
 		"pieces":   pieces,
 		"shortID":  shortID,
 		"icon":     icon,
@@ -162,26 +161,11 @@ func funcs(base string) template.FuncMap {
 		"lower":    strings.ToLower,
 		"pathOf":   pathOf,
 		"domID":    domID,
-		"setBy":    setByText,
+		"ended":    func(a *api.AttemptInfo) string { return a.EndText(spanMs) },
+		"then":     func(a *api.AttemptInfo) string { return a.ThenText(spanMs) },
+		// setBy leaves out the prefix, which the page links.
+		"setBy": func(source string) string { text, _, _ := strings.Cut(api.SetByText(source), " for "); return text },
 	}
-}
-
-// setByText says who set limits, from a ThrottleInfo.Source.
-func setByText(source string) string {
-	if i := strings.LastIndex(source, ", "); i >= 0 && strings.HasPrefix(source, "prefix ") {
-		source = source[i+2:]
-	}
-	switch source {
-	case api.SetByFile:
-		return "set by the configuration file"
-	case api.SetByOperator:
-		return "set by an operator"
-	case api.SetByOverride:
-		return "overridden by an operator"
-	case api.SetByNobody:
-		return "no limits are set"
-	}
-	return "set by " + source
 }
 
 // shortID returns the end of an id, which is enough for people. Ids that are made in the same

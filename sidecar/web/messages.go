@@ -304,51 +304,6 @@ func headersOf(m *api.PeekedMessage) (list []field) {
 	return list
 }
 
-// ended describes the end of an attempt.
-func ended(h *api.AttemptInfo) string {
-	switch h.Outcome {
-	case wire.AttemptNack:
-		return "failed after " + spanMs(max(h.TookMs, 1))
-	case wire.AttemptTerm:
-		return "given up after " + spanMs(max(h.TookMs, 1))
-	case wire.AttemptExpired:
-		return "no answer in " + spanMs(h.TookMs)
-	case wire.AttemptNoResponders:
-		if h.Times > 1 {
-			return fmt.Sprintf("nobody received it, %d times", h.Times)
-		}
-		return "nobody received it"
-	case wire.AttemptRedriven:
-		return "redriven"
-	case wire.AttemptMoved:
-		if h.From != "" && h.To != "" {
-			return "moved from " + h.From + " to " + h.To
-		}
-	}
-	return h.Outcome
-}
-
-// then describes what happened to a message after an attempt, and who decided it.
-func then(h *api.AttemptInfo) string {
-	by := h.DecidedBy
-	if h.Rule != "" {
-		by += " " + h.Rule
-	}
-	text := ""
-	switch {
-	case h.Reason != "":
-		text = "dead: " + h.Reason
-	case h.DelayMs > 0:
-		text = "again in " + spanMs(h.DelayMs)
-	case h.Outcome == wire.AttemptNack || h.Outcome == wire.AttemptExpired:
-		text = "again at once"
-	}
-	if text != "" && by != "" {
-		text += " (" + strings.TrimSpace(by) + ")"
-	}
-	return text
-}
-
 // runNow ends the delay of a message.
 func runNow(a *ask, form url.Values) (string, error) {
 	var reply api.MessageReply
@@ -356,9 +311,9 @@ func runNow(a *ask, form url.Values) (string, error) {
 		return "", err
 	}
 	if !reply.Done {
-		return "It was ready before.", nil
+		return "It had no delay to end.", nil
 	}
-	return "It is ready now.", nil
+	return "Its delay has ended.", nil
 }
 
 // cancelMessage removes a message.

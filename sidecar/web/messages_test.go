@@ -19,7 +19,7 @@ const someID = "0195e5a0-0000-7000-8000-000000000001"
 
 // someMessage is a message that waits.
 func someMessage(payload string) api.MessageInfo {
-	m := api.MessageInfo{Queue: "orders", Reason: "It waits for its time, 2030-01-02T15:04:05Z."}
+	m := api.MessageInfo{Queue: "orders", Reason: "It is delayed until 2030-01-02T15:04:05Z."}
 	m.ID, m.Key, m.State = someID, "acme", api.StateDelayed
 	m.SetContent(map[string][]string{"Plan": {"gold"}, "Tenant": {"acme"}, "Twice": {"a", "b"}}, []byte(payload), api.MaxPeekPayload)
 	return m
@@ -77,7 +77,7 @@ func TestPayloadsAreHidden(t *testing.T) {
 	require.NotContains(t, r.get("/messages/"+someID).Body.String(), "secret")
 	body := r.get("/messages/" + someID + "?payload=show").Body.String()
 	require.Contains(t, body, "secret &lt;b&gt;payload&lt;/b&gt;")
-	require.Contains(t, body, `It waits for its time, <time class="at" datetime="2030-01-02T15:04:05Z" title="2030-01-02T15:04:05Z">`)
+	require.Contains(t, body, `It is delayed until <time class="at" datetime="2030-01-02T15:04:05Z" title="2030-01-02T15:04:05Z">`)
 }
 
 // Characters that turn the direction of a text are seen, wherever it is shown, and stay
@@ -117,9 +117,9 @@ func TestATimelineSaysHowOften(t *testing.T) {
 	}
 	r.reply(api.VerbMessageShow, m)
 	body := r.get("/messages/" + someID).Body.String()
-	require.Contains(t, body, "Attempt 1: nobody received it</strong>")
+	require.Contains(t, body, "Attempt 1: no subscriber</strong>")
 	require.Contains(t, body, "<strong>moved from orders.dlq to by-hand</strong>")
-	require.Contains(t, body, "Attempt 2: nobody received it, 3 times</strong>")
+	require.Contains(t, body, "Attempt 2: no subscriber, 3 times</strong>")
 	require.Contains(t, body, `, the last <time datetime="2030-01-02T15:06:05Z" title="2030-01-02T15:06:05Z">`)
 }
 
@@ -143,7 +143,7 @@ func TestEditsAreWhatDiffers(t *testing.T) {
 		"no base64":        {"\xff\x00", true, []string{"headers", "Plan: gold\nTenant: acme", "payload", "no!"}, "", "not base64"},
 		"no payload":       {"x", false, []string{"headers", "Tenant: acme"}, `"remove_headers":["Plan"]`, ""},
 		"no line":          {"x", false, []string{"headers", "Plan"}, "", "not a header"},
-		"twice":            {"x", false, []string{"headers", "Plan: a\nPlan: b"}, "", "there twice"},
+		"twice":            {"x", false, []string{"headers", "Plan: a\nPlan: b"}, "", "occurs twice"},
 		"reason":           {"x", false, []string{"headers", "Tenant: acme", "reason", "why"}, `"reason":"why"`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestLookingMakesNoJob(t *testing.T) {
 	r.reply(api.VerbJobCreate, api.JobInfo{Matched: 12345, Eligible: 12000, Left: map[string]int64{api.LeftInFlight: 345}})
 	body := r.get("/jobs/new?queue=orders.dlq&op=redrive&which=all&error_code=503").Body.String()
 	require.Contains(t, body, "12,000 of 12,345 messages")
-	require.Contains(t, body, "345, since a consumer works on them")
+	require.Contains(t, body, "345 in flight")
 	for _, made := range r.of(api.VerbJobCreate) {
 		require.Contains(t, made.body, `"dry_run":true`)
 	}
@@ -247,7 +247,7 @@ func TestATriedHookTouchesNothing(t *testing.T) {
 	}
 	body := r.post("/do/try-hook", form("function on_enqueue(msg)\r\n return {fairness_key = msg.headers['Tenant'], weight = 'x'} end")...).Body.String()
 	require.Contains(t, body, "acme")
-	require.Contains(t, body, "Fields with defaults")
+	require.Contains(t, body, "Defaulted fields")
 	require.Contains(t, r.post("/do/try-hook", form("function on_enqueue(msg) while true do end end")...).Body.String(), "fails on the sample")
 	require.Contains(t, r.post("/do/try-hook", form("function f(")...).Body.String(), "The script is refused")
 	require.Equal(t, http.StatusBadRequest, r.post("/do/try-hook", form(strings.Repeat(" ", maxScript+1))...).Code)
@@ -278,5 +278,5 @@ func TestHookIsSaved(t *testing.T) {
 	require.Contains(t, broken.Body.String(), `value="why"`)
 	saved := r.post("/do/save-hook", "queue", "orders", "hook", "on_enqueue", "script", "function on_enqueue(msg) return {} end", "reason", "why", "back", "/queues/orders/hooks")
 	require.Equal(t, http.StatusSeeOther, saved.Code)
-	require.Contains(t, r.post("/do/rollback-hook", "queue", "orders", "hook", "on_enqueue").Body.String(), "before the present one in force?")
+	require.Contains(t, r.post("/do/rollback-hook", "queue", "orders", "hook", "on_enqueue").Body.String(), "back to its previous version?")
 }

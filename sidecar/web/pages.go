@@ -275,8 +275,8 @@ func (w *Web) render(a *ask, status int, name string, v *view) {
 	}
 	var out bytes.Buffer
 	if err := w.looks.page(&out, name, v); err != nil {
-		w.Log.Error("a page cannot be made", "page", name, "error", err)
-		http.Error(a.rw, "This page cannot be made; the log says why.", http.StatusInternalServerError)
+		w.Log.Error("a page cannot be rendered", "page", name, "error", err)
+		http.Error(a.rw, "This page cannot be rendered. The log has the error.", http.StatusInternalServerError)
 		return
 	}
 	a.rw.Header().Set("Content-Type", "text/html; charset=utf-8")

@@ -197,13 +197,13 @@ func setWeight(a *ask, form url.Values) (string, error) {
 	queue, key, weight := form.Get("queue"), form.Get("key"), form.Get("weight")
 	name := "weight:" + queue + ":" + key
 	if weight == "" {
-		return fmt.Sprintf("The messages of %s in %s say their weight again.", key, queue), a.verb(api.VerbConfigDelete, name, nil, nil)
+		return fmt.Sprintf("The override of the weight of %s in %s is removed: its messages decide the weight.", key, queue), a.verb(api.VerbConfigDelete, name, nil, nil)
 	}
-	return fmt.Sprintf("%s has the weight %s in %s now.", key, weight, queue), a.verb(api.VerbConfigSet, name, api.ConfigSetRequest{Value: weight}, nil)
+	return fmt.Sprintf("The weight of %s is %s in %s now.", key, weight, queue), a.verb(api.VerbConfigSet, name, api.ConfigSetRequest{Value: weight}, nil)
 }
 
 // resetHooks closes the circuits of a queue's hooks.
 func resetHooks(a *ask, form url.Values) (string, error) {
 	queue := form.Get("queue")
-	return "The hooks of " + queue + " are run again.", a.verb(api.VerbHookReset, queue, api.HookResetRequest{Hook: form.Get("hook")}, nil)
+	return "The hooks of " + queue + " run again.", a.verb(api.VerbHookReset, queue, api.HookResetRequest{Hook: form.Get("hook")}, nil)
 }

@@ -13,7 +13,7 @@ func TestNoConsumersLeft(t *testing.T) {
 	r := newRig(t, nil)
 	r.reply(api.VerbQueueInspect, api.QueueInfo{QueueSummary: api.QueueSummary{Name: "orders"}, Counters: map[string]int64{"delivered": 7}})
 	page := r.get("/queues/orders").Body.String()
-	require.Contains(t, page, "Start its workers where they run")
+	require.Contains(t, page, "start the workers where they run")
 	require.NotContains(t, page, "fila consume orders")
 	r.reply(api.VerbQueueInspect, api.QueueInfo{QueueSummary: api.QueueSummary{Name: "orders"}})
 	require.Contains(t, r.get("/queues/orders").Body.String(), "fila consume orders")

@@ -49,10 +49,10 @@ func addSchedule(a *ask, form url.Values) (string, error) {
 	if err := a.verb(api.VerbScheduleAdd, strings.TrimSpace(form.Get("queue")), req, &reply); err != nil {
 		return "", err
 	}
-	note := "The schedule %s of %s was made."
+	note := "The schedule %s of %s was added."
 	switch {
 	case reply.Unchanged:
-		note = "The schedule %s of %s was there already."
+		note = "The schedule %s of %s exists already, with the same settings."
 	case reply.Replaced:
 		note = "The schedule %s of %s was replaced."
 	}

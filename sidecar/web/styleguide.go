@@ -21,6 +21,6 @@ func styleGuide(*ask) (any, error) {
 	return &styleData{
 		ID: "0198c3ab-7f00-7000-8000-000000000001", Before: at(-2 * time.Minute), Soon: at(5 * time.Second),
 		Tabs:  []navItem{{Title: "Overview", Path: "#tabs", Here: true, Exact: true}, {Title: "Messages", Path: "#tabs"}},
-		Wrong: formField{ID: "for", Name: "for", Label: "For", Value: "soon", Error: `"soon" is not a duration: use a form such as 90s, 30m or 2h`},
+		Wrong: formField{ID: "for", Name: "for", Label: "For", Value: "soon", Error: `"soon" is not a duration: allowed are durations such as 90s, 30m or 2h, and an empty field for no end`},
 	}, nil
 }

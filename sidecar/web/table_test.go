@@ -120,9 +120,9 @@ func TestWhoWaitsAtAGate(t *testing.T) {
 		return r.get("/gates/circuit?key=stripe").Body.String()
 	}
 	require.Contains(t, page(), `<a href="/queues/orders/messages?gate=circuit%3Astripe">`)
-	require.NotContains(t, page(), "where most messages wait")
+	require.NotContains(t, page(), "with the most waiting messages")
 	gate.Waiting = 2
-	require.Contains(t, page(), "These are the 1 of 2 queues where most messages wait.")
+	require.Contains(t, page(), "1 of 2 queues: the ones with the most waiting messages.")
 	gate.Waiting, gate.WaitingQueues = 0, nil
 	require.Contains(t, page(), "No message waits here.")
 }

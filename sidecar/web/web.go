@@ -204,7 +204,7 @@ func (w *Web) routes() http.Handler {
 	}
 	w.pages = mux
 	mux.HandleFunc(w.base+"/", w.let(Viewer, func(a *ask) {
-		w.fail(a, http.StatusNotFound, "There is no such page.")
+		w.fail(a, http.StatusNotFound, "This page does not exist.")
 	}))
 	return mux
 }
@@ -212,7 +212,7 @@ func (w *Web) routes() http.Handler {
 // shown serves a page that this fila has.
 func (w *Web) shown(a *ask, p *page, serve func(*ask, *page)) {
 	if p.only != nil && !p.only(w) {
-		w.fail(a, http.StatusNotFound, "There is no such page.")
+		w.fail(a, http.StatusNotFound, "This page does not exist.")
 		return
 	}
 	serve(a, p)
@@ -230,12 +230,12 @@ func (w *Web) let(role Role, next func(*ask)) http.HandlerFunc {
 		case asker.Role == Nobody && r.Method == http.MethodGet:
 			http.Redirect(rw, r, w.base+"/login?to="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
 		case asker.Role == Nobody:
-			w.fail(a, http.StatusUnauthorized, "You are not logged in, or not any more.")
+			w.fail(a, http.StatusUnauthorized, "You are not logged in, or your session has ended.")
 		case asker.Role < role:
-			w.fail(a, http.StatusForbidden, "Only operators may do that.")
+			w.fail(a, http.StatusForbidden, "Only operators may do this.")
 		default:
 			if err := w.Serving(); err != nil {
-				w.fail(a, http.StatusServiceUnavailable, "fila cannot say anything now: "+err.Error()+".")
+				w.fail(a, http.StatusServiceUnavailable, "fila cannot answer now: "+err.Error()+".")
 				return
 			}
 			next(a)
@@ -329,7 +329,7 @@ func (w *Web) login(rw http.ResponseWriter, r *http.Request) {
 	case refused != nil:
 		w.showLogin(a, refused.status, refused.text, to)
 	case role == Nobody:
-		w.showLogin(a, http.StatusUnauthorized, "There is no such token.", to)
+		w.showLogin(a, http.StatusUnauthorized, "The token is wrong.", to)
 	default:
 		http.SetCookie(rw, w.access.cookie(r, w.access.newSession(role)))
 		http.Redirect(rw, r, to, http.StatusSeeOther)

@@ -88,7 +88,7 @@ func TestWhatDestroysAsks(t *testing.T) {
 	require.Contains(t, rec.Body.String(), "cannot be undone")
 	rec = r.post("/do/purge", "queue", "orders", "confirm", "yes", "typed", "order")
 	require.Equal(t, http.StatusUnprocessableEntity, rec.Code)
-	require.Contains(t, rec.Body.String(), "That is not orders")
+	require.Contains(t, rec.Body.String(), "The typed name is not orders")
 	require.Empty(t, r.of(api.VerbQueuePurge))
 	r.reply(api.VerbQueuePurge, api.QueuePurgeReply{Purged: 3})
 	rec = r.post("/do/purge", "queue", "orders", "confirm", "yes", "typed", "orders", "back", "https://evil.example/")
@@ -225,7 +225,7 @@ func TestLiveIsBounded(t *testing.T) {
 		require.Empty(t, look(0, "n="+strconv.Itoa(i)+"&find="), "the page does not use n")
 	}
 	require.Equal(t, 1, scenes())
-	require.Contains(t, look(0, "find=x"), "25 pages", "the most of one person")
+	require.Contains(t, look(0, "find=x"), "25 live pages", "the most of one person")
 	for i := range maxScenes - 1 {
 		require.Empty(t, look(1+i/maxOfPerson, "find=x"+strconv.Itoa(i)))
 	}

@@ -24,7 +24,7 @@ type ExplainRequest struct {
 
 // States of a message in an explanation.
 const (
-	StateDelayed = "delayed" // waits for its time
+	StateDelayed = "delayed" // its time has not come
 	StateReady   = "ready"   // waits for a consumer, or for its turn
 	StateBlocked = "blocked" // a pause, a gate or the order of its key blocks it
 	StateLeased  = "leased"
@@ -44,7 +44,7 @@ type GateState struct {
 	Gate     string `json:"gate"`                // "throttle:<key>", "circuit:<key>", "queue:<name>", "key:<name>"
 	Admits   bool   `json:"admits"`              // it would admit the message now
 	AdmitsAt string `json:"admits_at,omitempty"` // RFC 3339: when it may admit it, if a time is known
-	Limits   string `json:"limits,omitempty"`    // in words, as [ThrottleLimits.Text] writes them: "10/s, bursts of 20"
+	Limits   string `json:"limits,omitempty"`    // in words, as [ThrottleLimits.Text] writes them: "10/s, burst 20"
 	SetBy    string `json:"set_by,omitempty"`    // file, operator, override until ..., prefix tenant:*, file, default, ...
 	InUse    string `json:"in_use,omitempty"`    // in words: "0.2 tokens", "5 in flight"
 
@@ -132,15 +132,15 @@ func (r *ExplainRequest) check() *wire.Error {
 	case !slices.Contains([]string{ExplainKindMessage, ExplainKindKey, ExplainKindQueue}, r.Kind):
 		return wire.BadField("kind", wire.Quote(r.Kind), "allowed are message, key and queue")
 	case message && r.ID == "":
-		return wire.BadField("id", "", "the id of the message is expected")
+		return wire.BadField("id", "", "the id of the message is required")
 	case message && r.Key != "":
-		return wire.BadField("key", wire.Quote(r.Key), "a message is named by its id")
+		return wire.BadField("key", wire.Quote(r.Key), "kind message takes only an id")
 	case r.Kind == ExplainKindKey && wire.CheckNamedKey(named) != nil:
 		return wire.BadKey("key", named)
 	case r.Kind == ExplainKindQueue && r.Key != "":
-		return wire.BadField("key", wire.Quote(r.Key), "ask for kind key to have a fairness key explained")
+		return wire.BadField("key", wire.Quote(r.Key), "kind queue takes no key; use kind key")
 	case !message && r.ID != "":
-		return wire.BadField("id", wire.Quote(r.ID), "ask for kind message to have a message explained")
+		return wire.BadField("id", wire.Quote(r.ID), "only kind message takes an id")
 	case message && r.Queue == "":
 		return nil // all queues are searched
 	}

@@ -95,9 +95,9 @@ func (f *Filter) Resolve(now time.Time) *wire.Error {
 func (f *Filter) check(seen []string, now time.Time) *wire.Error {
 	switch {
 	case len(seen) == 0 || len(seen) == 1 && seen[0] == "all" && !f.All:
-		return wire.BadField("filter", "", `what is meant has to be named; {"all":true} is everything`)
+		return wire.BadField("filter", "", `name the messages by its fields, or all of them by {"all":true}`)
 	case f.All && len(seen) > 1:
-		return wire.BadField("all", "true", "it goes with no other field of a filter")
+		return wire.BadField("all", "true", "no other field of the filter is allowed with it")
 	}
 	for _, c := range []struct {
 		name  string
@@ -123,7 +123,7 @@ func (f *Filter) check(seen []string, now time.Time) *wire.Error {
 		switch {
 		case !slices.Contains(seen, c.name):
 		case !c.named:
-			return wire.BadField(c.name, "", "what a filter names must have a value")
+			return wire.BadField(c.name, "", "a value is required")
 		case c.check != nil:
 			if err := c.check(c.name); err != nil {
 				return err
@@ -143,7 +143,7 @@ func inOrder(what, after, before string) *wire.Error {
 	if err != nil || wrong != nil || from.Before(until) { // a missing time does not parse
 		return nil
 	}
-	return wire.BadField(what+"_before", wire.Quote(before), "it is not later than "+what+"_after, and no message is between them")
+	return wire.BadField(what+"_before", wire.Quote(before), "allowed are times after "+what+"_after")
 }
 
 func (f *Filter) checkState(name string) *wire.Error {
@@ -167,7 +167,7 @@ func (f *Filter) checkKeys(name string) *wire.Error {
 func (f *Filter) checkIDs(name string) *wire.Error {
 	for _, id := range f.IDs {
 		if _, ok := wire.ParseID(id); !ok {
-			return wire.BadField(name, wire.Quote(id), "ids of messages are expected, UUIDs")
+			return wire.BadField(name, wire.Quote(id), "allowed are ids of messages (UUIDs)")
 		}
 	}
 	return wire.InRange(name, len(f.IDs), 1, MaxFilterIDs)
@@ -176,7 +176,7 @@ func (f *Filter) checkIDs(name string) *wire.Error {
 func (f *Filter) checkHeader(name string) *wire.Error {
 	for header := range f.Header {
 		if !wire.LegalHeaderName(header) || wire.Reserved(header) {
-			return wire.BadField(name, wire.Quote(header), "a name of a header is expected that deliveries have and fila does not add")
+			return wire.BadField(name, wire.Quote(header), "allowed are names of headers that producers set, without Fila- and Nats-")
 		}
 	}
 	return wire.InRange(name, len(f.Header), 1, MaxFilterHeaders)
@@ -186,7 +186,7 @@ func (f *Filter) checkHeader(name string) *wire.Error {
 // fetch, which may be any subject.
 func (f *Filter) checkConsumer(name string) *wire.Error {
 	if len(f.Consumer) > maxInbox || strings.ContainsFunc(f.Consumer, unicode.IsSpace) {
-		return wire.BadField(name, wire.Quote(f.Consumer), "the name of a consumer is expected, or the inbox of a fetch")
+		return wire.BadField(name, wire.Quote(f.Consumer), "allowed are the name of a consumer and the inbox of a fetch")
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (f *Filter) checkReason(name string) *wire.Error {
 
 func (f *Filter) checkGroup(name string) *wire.Error {
 	if n, err := hex.DecodeString(f.ErrorGroup); err != nil || len(n) != 8 || f.ErrorGroup != strings.ToLower(f.ErrorGroup) {
-		return wire.BadField(name, wire.Quote(f.ErrorGroup), "a group as dead-groups names it is expected")
+		return wire.BadField(name, wire.Quote(f.ErrorGroup), "allowed is a group that dead-groups lists")
 	}
 	return nil
 }
@@ -233,7 +233,7 @@ func resolve(text *string, now time.Time) func(string) *wire.Error {
 			at, err = now.Add(-ago), nil
 		}
 		if err != nil || at.Year() < 1970 || at.Year() > 2261 { // what 64 bits of nanoseconds hold
-			return wire.BadField(name, wire.Quote(*text), noUnit(*text)+"allowed are a time such as 2030-01-02T15:04:05Z and a Go duration such as 90m, which is so long ago")
+			return wire.BadField(name, wire.Quote(*text), noUnit(*text)+"allowed are a time such as 2030-01-02T15:04:05Z and a Go duration such as 90m, for 90 minutes ago")
 		}
 		*text = wire.Timestamp(at.UnixNano())
 		return nil
@@ -245,7 +245,7 @@ func noUnit(text string) string {
 	if text == "" || strings.Trim(text, "0123456789.") != "" {
 		return ""
 	}
-	return "it has no unit, as " + text + "s or " + text + "m has; "
+	return "the unit is missing, as in " + text + "s or " + text + "m; "
 }
 
 // headersOnce refuses a filter that names a header twice, because a decoder takes the last.

@@ -70,7 +70,7 @@ func TestFiltersRefused(t *testing.T) {
 		`{"error_contains":""}`:                            "error_contains is missing",
 		`{"error_group":"xyz"}`:                            "error_group is",
 		`{"error_group":"0123456789ABCDEF"}`:               "error_group is",
-		`{"died_after":"90"}`:                              `died_after is "90": it has no unit, as 90s or 90m has; allowed are a time`,
+		`{"died_after":"90"}`:                              `died_after is "90": the unit is missing, as in 90s or 90m; allowed are a time`,
 		`{"died_after":"yesterday"}`:                       "died_after is",
 		`{"died_before":"-1h"}`:                            "died_before is",
 		`{"enqueued_after":"0001-01-01T00:00:00Z"}`:        "enqueued_after is",
@@ -78,7 +78,7 @@ func TestFiltersRefused(t *testing.T) {
 		`{"State":"dead"}`:                                 "unknown field",
 		`{"keys":["a"],"keys":["b"]}`:                      "given twice",
 		`{"enqueued_after":"1h","enqueued_before":"2h"}`:   "enqueued_before is",
-		`{"died_after":"2030-05-06T07:08:09Z","died_before":"2030-05-06T09:08:09+02:00"}`: "no message is between them",
+		`{"died_after":"2030-05-06T07:08:09Z","died_before":"2030-05-06T09:08:09+02:00"}`: "allowed are times after",
 	} {
 		f, err := ParseFilter([]byte(body), filterNow)
 		require.NotNil(t, err, body)

@@ -35,7 +35,7 @@ func resolveKey(tail string, key *string) *wire.Error {
 			return wire.BadField("key", "", "name it at the end of the subject, or as key in the body if the subject ends in _")
 		}
 	case *key != "" && *key != tail:
-		return wire.BadField("key", wire.Quote(*key), "the subject names "+wire.Quote(tail))
+		return wire.BadField("key", wire.Quote(*key), "the subject has "+wire.Quote(tail))
 	default:
 		*key = tail
 	}
@@ -51,7 +51,7 @@ type ThrottleLimits struct {
 	WindowMs    *int64     `json:"window_ms,omitempty"`   // the window
 }
 
-// Text returns the limits in words: "10/s, bursts of 20, 3 at once, 5 in any 1m", or "none".
+// Text returns the limits in words: "10/s, burst 20, 3 at once, 5 in any 1m", or "none".
 // Pages, commands, explanations and the log write limits so. It names limits that have no
 // effect without another one.
 func (l ThrottleLimits) Text() string {
@@ -232,6 +232,14 @@ type CircuitInfo struct {
 	LimitsChangedAt string         `json:"limits_changed_at,omitempty"` // RFC 3339, if known
 }
 
+// Causes of openings in CircuitInfo.Cause.
+const (
+	CauseFailures    = "failures"
+	CauseRetryAfter  = "retry_after"
+	CauseByHand      = "by hand"
+	CauseMaxFailures = "max_failures"
+)
+
 // CircuitFailure is a failed delivery, or a failed call of the guard, behind a circuit.
 type CircuitFailure struct {
 	At        string `json:"at"`               // RFC 3339
@@ -407,9 +415,9 @@ func (r *PauseRequest) checkResume() *wire.Error {
 	case err != nil:
 		return err
 	case r.Until != "":
-		return wire.BadField("until", wire.Quote(r.Until), "only a pause has a time")
+		return wire.BadField("until", wire.Quote(r.Until), "only pause has it")
 	case r.ForMs != 0:
-		return wire.BadField("for_ms", strconv.FormatInt(r.ForMs, 10), "only a pause has a time")
+		return wire.BadField("for_ms", strconv.FormatInt(r.ForMs, 10), "only pause has it")
 	}
 	return nil
 }
@@ -430,13 +438,13 @@ func (r *PauseRequest) check() *wire.Error {
 	case r.Kind == PauseKey && wire.CheckQueueName(r.Queue) != nil:
 		return wire.BadField("queue", wire.Quote(r.Queue), "a fairness key needs the name of its queue")
 	case r.Kind != PauseKey && r.Queue != "":
-		return wire.BadField("queue", wire.Quote(r.Queue), "only a fairness key has one; the name of what to pause is name")
+		return wire.BadField("queue", wire.Quote(r.Queue), "it is only for kind key; name has the name of the object")
 	}
 	if err := wire.InRange("for_ms", r.ForMs, 0, wire.MaxSettingMs); err != nil || r.Until == "" {
 		return err
 	}
 	if r.ForMs != 0 {
-		return wire.BadField("until", wire.Quote(r.Until), "not together with for_ms")
+		return wire.BadField("until", wire.Quote(r.Until), "only one of until and for_ms is allowed")
 	}
 	if _, ok := parseUntil(r.Until); !ok {
 		return badUntil(r.Until)

@@ -63,7 +63,7 @@ func ParseGuardCheck(tail string, body []byte) (GuardCheckRequest, *wire.Error) 
 		case len(r.Checks) == 0 || len(r.Checks) > MaxGuardChecks:
 			return wire.BadField("checks", strconv.Itoa(len(r.Checks))+" of them", "allowed are 1 to "+strconv.Itoa(MaxGuardChecks))
 		case r.Key != "" || r.With != nil || r.Cost != 0 || r.TTLMs != 0:
-			return wire.BadField("checks", "", "each of them has key, with, cost and ttl_ms of its own; beside it only caller is allowed")
+			return wire.BadField("checks", "given with key, with, cost or ttl_ms", "these belong into each check; beside checks only caller is allowed")
 		}
 		for i := range r.Checks {
 			if err := r.Checks[i].complete(tail); err != nil {
@@ -110,7 +110,7 @@ func GuardUntil(get func(header string) string, sent int64) (until int64, err *w
 	if text := get(wire.HeaderDeadline); text != "" {
 		at, bad := time.Parse(time.RFC3339Nano, text)
 		if bad != nil || at.Year() < 1970 || at.Year() > 2200 {
-			return 0, wire.BadHeaderValue(wire.HeaderDeadline, text, "a time is expected, such as 2030-01-02T15:04:05.678Z")
+			return 0, wire.BadHeaderValue(wire.HeaderDeadline, text, "allowed is a time such as 2030-01-02T15:04:05.678Z")
 		}
 		if until == 0 || at.UnixNano() < until {
 			until = max(at.UnixNano(), 1)
@@ -132,7 +132,7 @@ func (a *GuardAsk) complete(tail string) *wire.Error {
 		case wire.CheckKey(key) != nil:
 			return wire.BadField("with", wire.Quote(key), wire.AllowedKey)
 		case key == a.Key || slices.Contains(a.With[:i], key):
-			return wire.BadField("with", wire.Quote(key), "it is named already")
+			return wire.BadField("with", wire.Quote(key), "each key is allowed once")
 		}
 	}
 	a.Cost = cmp.Or(a.Cost, 1)
@@ -268,11 +268,11 @@ func ParseGuardDone(tail string, body []byte) (GuardDoneRequest, *wire.Error) {
 		}
 		switch {
 		case len(r.Permit) != wire.PermitLen:
-			return wire.BadField("permit", wire.Quote(r.Permit), "the permit of the check is expected")
+			return wire.BadField("permit", wire.Quote(r.Permit), "allowed is the permit of a check")
 		case r.Outcome != GuardOK && r.Outcome != GuardError:
 			return wire.BadField("outcome", wire.Quote(r.Outcome), "allowed are ok and error")
 		case r.Outcome == GuardOK && (r.ErrorCode != "" || r.Error != "" || r.RetryAfterMs != 0):
-			return wire.BadField("outcome", wire.Quote(r.Outcome), "error_code, error and retry_after_ms go with error")
+			return wire.BadField("outcome", wire.Quote(r.Outcome), "error_code, error and retry_after_ms are only for error")
 		}
 		return cmp.Or(checkFailure(r.ErrorCode, &r.Error, r.Attempt), wire.InRange("retry_after_ms", r.RetryAfterMs, 0, wire.MaxSettingMs))
 	})
@@ -309,7 +309,7 @@ func ParseGuardState(tail string, body []byte) (GuardStateRequest, *wire.Error) 
 			return err
 		}
 		if r.ErrorCode == "" && r.Error == "" && (r.Attempt != 1 || r.RetryPolicy != "") {
-			return wire.BadField("error_code", "", "attempt and retry_policy go with error_code or error")
+			return wire.BadField("error_code", "", "it is required with attempt or retry_policy, unless error is given")
 		}
 		return checkFailure(r.ErrorCode, &r.Error, r.Attempt)
 	})

@@ -97,7 +97,7 @@ func (r *GuardEndRequest) check() *wire.Error {
 	case len(r.IDs) > MaxPermitIDs:
 		return wire.BadField("ids", strconv.Itoa(len(r.IDs))+" of them", "allowed are up to "+strconv.Itoa(MaxPermitIDs))
 	case r.Key == "" && r.Caller == nil && r.User == "" && len(r.IDs) == 0:
-		return wire.BadField("key", "", "say which permits are to end: by key, caller, user or ids")
+		return wire.BadField("key", "", "key, caller, user or ids is required")
 	}
 	for _, id := range r.IDs {
 		if err := checkPermitID("ids", id); err != nil {
@@ -134,7 +134,7 @@ func ParsePermitID(id string) (issuer, number uint64, ok bool) {
 
 func checkPermitID(field, id string) *wire.Error {
 	if _, _, ok := ParsePermitID(id); !ok {
-		return wire.BadField(field, wire.Quote(id), "the id of a permit is expected, as guard-permits has it")
+		return wire.BadField(field, wire.Quote(id), "allowed is the id of a permit, as guard-permits lists it")
 	}
 	return nil
 }

@@ -97,9 +97,9 @@ func (r *JobCreateRequest) bind(tail string) *wire.Error {
 	switch {
 	case tail == "":
 	case r.Op != op:
-		return wire.BadField("op", quoted(r.Op), "the subject says "+wire.Quote(op))
+		return wire.BadField("op", quoted(r.Op), "the subject has "+wire.Quote(op))
 	case r.Queue != queue && (op != JobRedrive || wire.DeadLetters(r.Queue) != wire.DeadLetters(queue)):
-		return wire.BadField("queue", quoted(r.Queue), "the subject says "+wire.Quote(queue))
+		return wire.BadField("queue", quoted(r.Queue), "the subject has "+wire.Quote(queue))
 	}
 	return nil
 }
@@ -124,12 +124,12 @@ func (r *JobCreateRequest) check() *wire.Error {
 	switch {
 	case !slices.Contains(JobOps(), r.Op):
 		return wire.BadField("op", quoted(r.Op), "allowed are "+strings.Join(JobOps(), ", "))
-	case !dead && r.Op == JobDelete: // it may mean the messages that wait, and nothing brings back dead letters
-		return wire.OnlyForDLQ("op delete removes dead letters, op cancel messages that wait: delete", r.Queue)
+	case !dead && r.Op == JobDelete: // pending and delayed messages have op cancel
+		return wire.OnlyForDLQ("op delete (op cancel is for other queues)", r.Queue)
 	case dead && slices.Contains([]string{JobCancel, JobDelay, JobRunNow, JobReprioritise}, r.Op):
 		return wire.NotForDLQ("a job with op "+r.Op, r.Queue)
 	case r.Filter == nil:
-		return wire.BadField("filter", "", `what is meant has to be named; {"all":true} is everything`)
+		return wire.BadField("filter", "", `name the messages by a filter, or all of them by {"all":true}`)
 	}
 	if err := r.checkOp(); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (r *JobCreateRequest) checkOp() *wire.Error {
 		{"payload", r.Payload != nil, JobEdit},
 	} {
 		if f.named && f.of != r.Op {
-			return wire.BadField(f.name, "of a job with op "+wire.Quote(r.Op), "it belongs to "+f.of)
+			return wire.BadField(f.name, "given with op "+wire.Quote(r.Op), "it is only for op "+f.of)
 		}
 	}
 	switch r.Op {
@@ -189,13 +189,13 @@ func (r *JobCreateRequest) checkOp() *wire.Error {
 func (r *JobCreateRequest) checkTarget() *wire.Error {
 	switch {
 	case r.To == "":
-		return wire.BadField("to", "", "a queue is expected")
+		return wire.BadField("to", "", "a queue is required")
 	case wire.CheckQueueName(r.To) != nil:
 		return wire.BadQueueName(wire.CheckQueueName(r.To))
 	case wire.IsDLQ(r.To):
 		return wire.NotForDLQ("a move", r.To)
 	case r.To == wire.Source(r.Queue):
-		return wire.BadField("to", wire.Quote(r.To), "another queue is expected; dead letters go back by redrive")
+		return wire.BadField("to", wire.Quote(r.To), "allowed is another queue; op redrive moves dead letters back")
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func (r *JobCreateRequest) resolveRunAt(now time.Time) *wire.Error {
 		at, err = now.Add(after), nil
 	}
 	if err != nil || at.Year() < 1970 || at.Year() > 2261 { // what 64 bits of nanoseconds hold
-		return wire.BadField("run_at", quoted(r.RunAt), noUnit(r.RunAt)+"allowed are a time such as 2030-01-02T15:04:05Z and a Go duration from now on such as 90m")
+		return wire.BadField("run_at", quoted(r.RunAt), noUnit(r.RunAt)+"allowed are a time such as 2030-01-02T15:04:05Z and a Go duration from now such as 90m")
 	}
 	r.RunAt = wire.Timestamp(at.UnixNano())
 	return nil
@@ -215,7 +215,7 @@ func (r *JobCreateRequest) resolveRunAt(now time.Time) *wire.Error {
 func (r *JobCreateRequest) checkPriority() *wire.Error {
 	switch {
 	case r.Key == "" && r.Weight == 0:
-		return wire.BadField("key", "", "a fairness key or a weight is expected")
+		return wire.BadField("key", "", "a fairness key or a weight is required")
 	case r.Weight != 0 && !(r.Weight >= 1 && r.Weight <= 1_000_000):
 		return wire.BadField("weight", strconv.FormatFloat(r.Weight, 'g', -1, 64), "allowed are 1 to 1000000")
 	case r.Key == "":
@@ -226,22 +226,22 @@ func (r *JobCreateRequest) checkPriority() *wire.Error {
 
 func (r *JobCreateRequest) checkEdit() *wire.Error {
 	if len(r.Filter.IDs) != 1 {
-		return wire.BadField("ids", strconv.Itoa(len(r.Filter.IDs)), "an edit is of one message, and its filter names that by its id")
+		return wire.BadField("ids", strconv.Itoa(len(r.Filter.IDs)), "an edit changes one message: allowed is a filter with one id")
 	}
 	if len(r.SetHeaders)+len(r.RemoveHeaders) == 0 && r.Payload == nil {
-		return wire.BadField("set_headers", "", "headers to set or to remove, or a payload, are expected")
+		return wire.BadField("set_headers", "", "set_headers, remove_headers or payload is required")
 	}
 	for name := range r.SetHeaders {
 		if !wire.LegalHeaderName(name) || wire.Reserved(name) {
-			return wire.BadField("set_headers", wire.Quote(name), "a name of a header is expected that deliveries have and fila does not add")
+			return wire.BadField("set_headers", wire.Quote(name), "allowed are names of headers that producers set, without Fila- and Nats-")
 		}
 		if strings.ContainsAny(r.SetHeaders[name], "\r\n") {
-			return wire.BadField("set_headers", wire.Quote(name), "a value of one line is expected")
+			return wire.BadField("set_headers", wire.Quote(name), "allowed is a value of one line")
 		}
 	}
 	if r.Payload != nil {
 		if _, err := base64.StdEncoding.DecodeString(*r.Payload); err != nil {
-			return wire.BadField("payload", "that was sent", "base64 is expected")
+			return wire.BadField("payload", "not base64", "allowed is base64")
 		}
 	}
 	return wire.InRange("headers of an edit", len(r.SetHeaders)+len(r.RemoveHeaders), 0, MaxEditHeader)
@@ -254,7 +254,7 @@ type JobRequest struct {
 
 func (r *JobRequest) check() *wire.Error {
 	if r.ID == "" || len(r.ID) > wire.MaxKeyBytes {
-		return wire.BadField("id", quoted(r.ID), "the id of a job is expected")
+		return wire.BadField("id", quoted(r.ID), "allowed is the id of a job")
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ type PeekRequest struct {
 func (r *PeekRequest) check() *wire.Error {
 	if r.Key != "" {
 		if r.Filter != nil {
-			return wire.BadField("key", wire.Quote(r.Key), "it goes without a filter, which has keys")
+			return wire.BadField("key", wire.Quote(r.Key), "it is not allowed with a filter; use keys of the filter")
 		}
 		if err := wire.NameKey("key", &r.Key); err != nil {
 			return err
@@ -94,7 +94,7 @@ type MessageRequest struct {
 
 func (r *MessageRequest) check() *wire.Error {
 	if r.ID == "" {
-		return wire.BadField("id", "", "the id of the message is expected")
+		return wire.BadField("id", "", "the id of the message is required")
 	}
 	return checkOptionalQueue(r.Queue)
 }

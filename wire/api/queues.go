@@ -66,7 +66,7 @@ func (r *QueuePurgeRequest) Cursor() (c PurgeCursor, ok bool) {
 
 func (r *QueuePurgeRequest) check() *wire.Error {
 	if _, ok := r.Cursor(); !ok {
-		return wire.BadField("after", wire.Quote(r.After), "allowed is next of the reply before")
+		return wire.BadField("after", wire.Quote(r.After), "allowed is next of the previous reply")
 	}
 	return nil
 }
@@ -289,7 +289,7 @@ func (r *HookSetRequest) check() *wire.Error {
 		return err
 	}
 	if (r.Script != nil) == r.Rollback {
-		return wire.BadField("script", "", "give either script or rollback")
+		return wire.BadField("script", "", "exactly one of script and rollback is required")
 	}
 	return wire.InRange("bytes of reason", len(r.Reason), 0, MaxJobReason)
 }
@@ -301,7 +301,7 @@ type HookResetRequest struct {
 
 func (r *HookResetRequest) check() *wire.Error {
 	if r.Hook != "" && r.Hook != wire.HookOnEnqueue && r.Hook != wire.HookOnFailure {
-		return wire.BadField("hook", wire.Quote(r.Hook), "allowed are on_enqueue, on_failure and nothing, which is both")
+		return wire.BadField("hook", wire.Quote(r.Hook), "allowed are on_enqueue, on_failure and, for both, nothing")
 	}
 	return nil
 }

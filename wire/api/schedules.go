@@ -45,19 +45,19 @@ func (r *ScheduleAddRequest) Check() *wire.Error {
 	const most = int64(wire.MaxDelay / time.Millisecond)
 	switch {
 	case r.Schedule == "":
-		return wire.BadSchedule("the schedule is missing, such as @every 90m")
+		return wire.BadSchedule("schedule is missing: allowed is a schedule such as @every 90m")
 	case len(r.Schedule) > MaxScheduleText || len(r.TimeZone) > MaxScheduleText:
 		return wire.BadSchedule("the schedule or its time zone has more than " + strconv.Itoa(MaxScheduleText) + " bytes")
 	case !slices.Contains([]string{wire.MissedSkip, wire.MissedOne, wire.MissedAll}, r.Missed):
 		return wire.BadSchedule("missed is " + wire.Quote(r.Missed) + ": allowed are skip, one and all")
 	case r.TTLMs != 0 && (r.TTLMs < 1000 || r.TTLMs > most):
-		return wire.BadSchedule("ttl_ms is " + strconv.FormatInt(r.TTLMs, 10) + ": allowed are 0 (for ever) and 1000 to " + strconv.FormatInt(most, 10))
+		return wire.BadSchedule("ttl_ms is " + strconv.FormatInt(r.TTLMs, 10) + ": allowed are 0 (no TTL) and 1000 to " + strconv.FormatInt(most, 10))
 	}
 	size := len(r.Payload)
 	for name, values := range r.Headers {
 		switch {
 		case wire.Reserved(name):
-			return wire.HeaderReserved(name, "the messages of a schedule get none of them; how long they live is its ttl_ms")
+			return wire.HeaderReserved(name, "a schedule cannot set them; ttl_ms sets the TTL of its messages")
 		case !wire.LegalHeaderName(name):
 			return wire.BadHeaderName(name)
 		}

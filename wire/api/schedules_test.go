@@ -31,7 +31,7 @@ func TestScheduleRequestsAreChecked(t *testing.T) {
 		{func(r *ScheduleAddRequest) { r.TimeZone = strings.Repeat("x", MaxScheduleText+1) }, wire.CodeBadSchedule, "more than 256"},
 		{func(r *ScheduleAddRequest) { r.Missed = "most" }, wire.CodeBadSchedule, "skip, one and all"},
 		{func(r *ScheduleAddRequest) { r.TTLMs = 999 }, wire.CodeBadSchedule, "ttl_ms is 999"},
-		{func(r *ScheduleAddRequest) { r.Headers = map[string][]string{"Fila-Delay": {"1s"}} }, wire.CodeHeaderReserved, "get none of them"},
+		{func(r *ScheduleAddRequest) { r.Headers = map[string][]string{"Fila-Delay": {"1s"}} }, wire.CodeHeaderReserved, "a schedule cannot set them"},
 		{func(r *ScheduleAddRequest) { r.Headers["Nats-TTL"] = nil }, wire.CodeHeaderReserved, "Nats-TTL"},
 		{func(r *ScheduleAddRequest) { r.Headers["a b"] = nil }, wire.CodeBadHeaderName, "a b"},
 		{func(r *ScheduleAddRequest) { r.Headers["a"] = []string{"x\ny"} }, wire.CodeBadSchedule, "one line of UTF-8"},

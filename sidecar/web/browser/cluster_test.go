@@ -50,8 +50,8 @@ func TestCluster(t *testing.T) {
 
 	b.menu("drain")
 	b.choose("#node", "carla")
-	b.asks("Drain", "Have carla give all of its shards away?")
-	b.does("Go on", "carla gives its shards away.")
+	b.asks("Drain", "Drain carla?")
+	b.does("Continue", "carla hands over its shards.")
 	b.until(node("carla") + "?.cells[2].innerText == '0' && " + node("carla") + ".cells[1].innerText == 'draining'")
 	require.True(t, wait(t.Context(), func() bool { // its shard may be moving
 		_, err := f.c.Publish(t.Context(), "orders", []byte("y"), tenant("acme"), client.DedupeID("y"))
@@ -62,8 +62,8 @@ func TestCluster(t *testing.T) {
 	b.visit("/cluster")
 	b.menu("drain")
 	b.choose("#node", "carla")
-	b.asks("Cancel the drain", "Let carla take shards again?")
-	b.does("Go on", "carla takes shards again.")
+	b.asks("Cancel the drain", "Cancel the drain of carla?")
+	b.does("Continue", "carla takes shards again.")
 	b.until(node("carla") + "?.cells[1].innerText == 'serves'")
 	b.visit("/activity/audit", "cluster-drain", "cluster-move")
 }

@@ -68,7 +68,7 @@ func TestSearchByKeyboard(t *testing.T) {
 	b.press(kb.Escape)
 	b.strike(ctrlK)
 	b.fill("dialog [name=text]", "<b>nobody</b>")
-	b.shows("dialog .results", "Nothing is called <b>nobody</b>.")
+	b.shows("dialog .results", "Nothing matches <b>nobody</b>.")
 	b.strike(slash) // types
 	require.Equal(t, "<b>nobody</b>/", eval[string](b, "document.querySelector('dialog input').value"))
 }

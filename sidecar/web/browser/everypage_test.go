@@ -124,10 +124,10 @@ func (f *fila) world(n names) []shown {
 		{"queue-schedules", "/queues/hooked/schedules", []string{n.schedule}},
 		{"queue-hooks", "/queues/hooked/hooks", []string{"function on_enqueue(msg)"}},
 		{"queue-settings", "/queues/" + q + "/settings", []string{"fairness_header"}},
-		{"queue-dlq", "/queues/dead.dlq", []string{"This queue has the dead letters of"}},
+		{"queue-dlq", "/queues/dead.dlq", []string{"This is the dead letter queue of"}},
 		{"messages", "/queues/" + q + "/messages?state=delayed", []string{short(later)}},
 		{"message-held", "/messages/" + held, []string{n.gate, n.circuit, "blocks it"}},
-		{"message-delayed", "/messages/" + later, []string{"waits for its time"}},
+		{"message-delayed", "/messages/" + later, []string{"is delayed until"}},
 		{"message-dead", "/messages/" + dead + "?payload=show", []string{"0af7651916cd43dd8448eb211c80319c"}},
 		{"message-edit", "/messages/" + dead + "/edit", nil},
 		{"dead", "/dead", []string{"dead"}},
@@ -176,7 +176,7 @@ func TestEveryPage(t *testing.T) {
 		b.at(old[1])
 	}
 	b.expect(404)
-	b.visit("/nowhere-else", "There is no such page")
+	b.visit("/nowhere-else", "This page does not exist")
 	b.sound("nowhere")
 }
 
@@ -234,7 +234,7 @@ func TestEveryPageOfNothing(t *testing.T) {
 		{"jobs", "/jobs", []string{"There are no jobs."}},
 		{"schedules", "/schedules", []string{"There are no schedules."}},
 		{"gates", "/gates", []string{"There are no throttles.", "There are no circuits.", "Nothing is paused."}},
-		{"settings", "/settings", []string{"There are no settings."}},
+		{"settings", "/settings", []string{"There are no keys."}},
 		{"settings-hooks", "/settings/hooks", []string{"No queue has hooks"}},
 		{"activity", "/activity", []string{"There are no events yet."}},
 		{"audit", "/activity/audit", []string{"There are no changes."}},
@@ -281,7 +281,7 @@ func TestLogin(t *testing.T) {
 		})()`)
 		b.fill("token", "wrong")
 		b.submit("#token")
-		if strings.Contains(b.text(".mistake"), "there were too many wrong tokens before") {
+		if strings.Contains(b.text(".mistake"), "like too many before it") {
 			break
 		}
 	}

@@ -48,7 +48,7 @@ func TestIncidentOfABadDeploy(t *testing.T) {
 	b.shows("main", "50 messages")
 	b.click("tbody th a.mono")
 	b.shows(".timeline", `[500] template invoice.html: line 42: no field "vat"`)
-	b.shows(".timeline", "dead: max_deliveries")
+	b.shows(".timeline", "dead-lettered: max_deliveries")
 	b.window("incident-message")
 	eval[bool](b, "history.back() || true")
 	b.at("/queues/invoices/dead?error_group=")
@@ -133,7 +133,7 @@ func TestIncidentOfANoisyTenant(t *testing.T) {
 		f.publish("reports", "quick", tenant("globex"))
 	}
 	b.visit("/")
-	b.shows(".finding", "acme has 100 % of the consumers' work and is entitled to 50 %; meanwhile globex has waited for")
+	b.shows(".finding", "acme has 100 % of the consumers' work, but is entitled to 50 %; meanwhile globex has waited for")
 	b.shows(".finding", "5 messages of 1 tenant wait.")
 	b.sound("incident-noisy")
 	// acme is paused, and the deliveries in flight end.

@@ -37,12 +37,12 @@ func TestMessage(t *testing.T) {
 	b.visit("/queues/orders/messages?key=acme", "4 messages")
 	b.click("tbody a")
 	b.at("/messages/")
-	b.shows(".timeline", "Attempt 1: failed after")
+	b.shows(".timeline", "Attempt 1: nacked after")
 	b.shows(".timeline", "[402] card <b>declined</b>")
-	b.shows(".timeline", "again in")
+	b.shows(".timeline", "retried after")
 
 	b.visit("/messages/" + id)
-	b.shows(".sentence", "waits")
+	b.shows(".sentence", "is delayed until")
 	b.shows("main", "0af7651916cd43dd8448eb211c80319c")
 	b.shows("main", "gold")
 	require.NotContains(t, b.text("main"), "amount", "a payload is hidden until the user shows it")
@@ -63,7 +63,7 @@ func TestMessage(t *testing.T) {
 	require.NotContains(t, m.Headers, "Traceparent")
 
 	b.visit("/messages/" + id)
-	b.does("Run now", "It is ready now.")
+	b.does("Run now", "Its delay has ended.")
 	f.inspected("orders", func(q client.QueueInfo) bool { return q.Delayed == 5 }) // it has failed again
 
 	f.queue("elsewhere")
@@ -87,7 +87,7 @@ func TestMessage(t *testing.T) {
 	b.shows(".note", "was removed from elsewhere")
 	f.depth("elsewhere", 0)
 	b.expect(404)
-	b.visit("/messages/"+id, "it is finished, or never was")
+	b.visit("/messages/"+id, "it is finished, or was never enqueued")
 
 	b.visit("/activity/audit?prefix=message:")
 	b.shows("main", "message:"+id)
@@ -109,7 +109,7 @@ func TestHeldMessage(t *testing.T) {
 	_, err = f.c.Resume(t.Context(), client.PauseRequest{Kind: "throttle", Name: "vendor:stripe"})
 	require.NoError(t, err)
 	b.expect(404)
-	b.shows("main", "it is finished, or never was") // the page updates itself
+	b.shows("main", "it is finished, or was never enqueued") // the page updates itself
 }
 
 // TestFind finds queues, keys and ids.
@@ -131,7 +131,7 @@ func TestFind(t *testing.T) {
 	b.shows("main table", "mails")
 	b.shows("main table", "orders")
 	b.visit("/find?text="+url.QueryEscape(id), "no consumer")
-	b.visit("/find?text=nobody", "is called nobody")
+	b.visit("/find?text=nobody", "matches nobody")
 	b.visit("/find?text=sched", "Schedules", "Add a schedule")
 }
 
@@ -191,7 +191,7 @@ func TestDeadLetters(t *testing.T) {
 	b.shows(".sentence", "redrive: paused")
 	b.follow("Resume")
 	b.shows(".sentence", "redrive: running")
-	b.asks("Cancel the rest", "What it has done stays done.")
+	b.asks("Cancel the rest", "Its changes so far stay.")
 	b.follow("Cancel the rest")
 	b.shows(".sentence", "redrive: canceled")
 	b.visit("/jobs?queue=orders", "canceled", "the cards are gone")
@@ -239,7 +239,7 @@ func TestLiveJobs(t *testing.T) {
 	b.expect(400)
 	b.visit("/queues/orders/messages", "There are no messages.")
 	b.visit("/jobs/new?queue=orders&op=cancel&which=ticked", "no message is selected")
-	b.visit("/jobs/new?queue=orders&op=cancel", "the form does not say which messages")
+	b.visit("/jobs/new?queue=orders&op=cancel", "which is missing")
 }
 
 // hostile are texts from producers that a browser must not interpret.

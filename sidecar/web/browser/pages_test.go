@@ -65,7 +65,7 @@ func TestQueue(t *testing.T) {
 	b.menu("key-weight")
 	b.fill("#weight-key", "globex")
 	b.fill("#weight", "5")
-	b.sends("#weight", "globex has the weight 5")
+	b.sends("#weight", "The weight of globex is 5")
 	v, err := f.c.ExplainKey(t.Context(), "orders", "globex")
 	require.NoError(t, err)
 	require.Equal(t, 5.0, v.Weight)
@@ -76,7 +76,7 @@ func TestQueue(t *testing.T) {
 	b.fill("#typed", "order")
 	b.expect(422)
 	b.submit("#typed")
-	b.shows(".mistake", "That is not orders.")
+	b.shows(".mistake", "The typed name is not orders.")
 	f.depth("orders", 13)
 	b.fill("#typed", "orders")
 	b.sends("#typed", "Removed 13 messages of orders.")
@@ -113,7 +113,7 @@ func TestGates(t *testing.T) {
 	f.depth("orders", 0)
 	b.menu("gate-menu")
 	b.asks("Remove all limits", "Remove all limits of vendor:stripe")
-	b.does("Remove the limits", "has no limits of its own any more")
+	b.does("Remove the limits", "has no limits of its own now")
 
 	b.at("/gates")
 	b.menu("open")
@@ -131,7 +131,7 @@ func TestGates(t *testing.T) {
 	b.sends("#open-for", "The circuit bank is open until an operator closes it.")
 	b.follow("bank")
 	b.menu("gate-menu")
-	b.does("Close, and forget all its failures", "The circuit bank is closed, and all its failures are forgotten.")
+	b.does("Close and forget all failures", "The circuit bank is closed, and its failures are forgotten.")
 	open, err := f.c.CircuitList(t.Context(), "")
 	require.NoError(t, err)
 	for _, c := range open {
@@ -150,7 +150,7 @@ func TestEvents(t *testing.T) {
 	b.until("!document.querySelector('main .live').hasAttribute('hx-sse:connect')")
 	f.queue("later-still")
 	b.shows("main", "late-comer")
-	b.follow("Go on")
+	b.follow("Resume")
 	b.shows("main table", "later-still")
 }
 
@@ -182,11 +182,11 @@ func TestViewersSeeNoPayload(t *testing.T) {
 	b.fill("token", "wrong")
 	b.expect(401)
 	b.submit("#token")
-	b.shows(".mistake", "There is no such token.")
+	b.shows(".mistake", "The token is wrong.")
 	b.fill("token", "a-token-to-look-with")
 	b.submit("#token")
 	b.at("/messages/" + id)
-	b.shows("main", "Only operators can see it.")
+	b.shows("main", "Only operators can see the payload.")
 	b.visit("/messages/" + id + "?payload=show")
 	require.NotContains(t, b.text("main"), "top secret")
 	b.expect(403)
@@ -194,7 +194,7 @@ func TestViewersSeeNoPayload(t *testing.T) {
 		b.visit(path)
 		require.Zero(t, eval[int](b, "document.querySelectorAll('main form[method=post]').length"), path)
 	}
-	b.visit("/messages/"+id+"/edit", "Only operators may do that.")
+	b.visit("/messages/"+id+"/edit", "Only operators may do this.")
 }
 
 // TestWithoutScript: pages and forms work without scripts, apart from updates.
@@ -207,7 +207,7 @@ func TestWithoutScript(t *testing.T) {
 	b.visit("/queues/orders/messages")
 	b.follow(short(id))
 	b.shows("footer", "Times are UTC.")
-	b.does("Run now", "It is ready now.")
+	b.does("Run now", "Its delay has ended.")
 	b.menu("message-menu")
 	b.follow("Cancel the message")
 	b.does("Remove the message", "was removed")

@@ -17,7 +17,7 @@ func TestSchedules(t *testing.T) {
 	b.fill("schedule", "@every 1s")
 	b.fill("headers", "Tenant: <b>acme</b>")
 	b.fill("payload", "wake up")
-	b.does("Add the schedule", "The schedule nightly of reports was made.")
+	b.does("Add the schedule", "The schedule nightly of reports was added.")
 	b.shows("main table", "@every 1s")
 	b.until("document.querySelector('main td a[href^=\"/messages/\"]')") // a run, without a reload
 	b.does("Pause", "was paused")

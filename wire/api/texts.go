@@ -1,0 +1,147 @@
+package api
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/filaq/fila/wire"
+)
+
+// The texts below are what explanations, pages and commands call the same thing.
+
+// SetByText returns an origin of limits in words: "set by an operator for tenant:*".
+func SetByText(source string) string {
+	if rest, ok := strings.CutPrefix(source, "prefix "); ok {
+		if i := strings.LastIndex(rest, ", "); i >= 0 {
+			return SetByText(rest[i+2:]) + " for " + rest[:i]
+		}
+	}
+	if until, ok := strings.CutPrefix(source, SetByOverride); ok {
+		return "overridden by an operator" + until
+	}
+	switch source {
+	case SetByFile:
+		return "set by the configuration file"
+	case SetByOperator:
+		return "set by an operator"
+	case SetByDefault:
+		return "the default"
+	case SetByNobody:
+		return "not set"
+	case SetByHook:
+		return "set by on_enqueue"
+	case SetByHeader:
+		return "set by a header"
+	case SetByMessage:
+		return "set by its messages"
+	}
+	return "set by " + source
+}
+
+// StateText returns the state of a circuit and its cause in words: "open after 7 failures in a
+// row".
+func (c *CircuitInfo) StateText() string {
+	failures := wire.Plural(int64(c.ConsecutiveFailures), "failure") + " in a row"
+	switch {
+	case c.State == "closed" && c.ConsecutiveFailures > 0:
+		return c.State + ", " + failures
+	case c.State == "closed":
+		return c.State
+	case c.Cause == CauseRetryAfter:
+		return c.State + ", since the destination asked for a pause (429 or Retry-After)"
+	case c.Cause == CauseByHand:
+		return c.State + " by hand"
+	case c.Cause == CauseMaxFailures:
+		return c.State + " after more than max_failures"
+	case c.ConsecutiveFailures > 0:
+		return c.State + " after " + failures
+	}
+	return c.State
+}
+
+// WaitsForText returns in words what a ready message waits for, from PeekedMessage.WaitsFor.
+func WaitsForText(waitsFor string) string {
+	switch waitsFor {
+	case WaitsForConsumer:
+		return "a consumer"
+	case WaitsForCredit:
+		return "a consumer with credit"
+	case WaitsForTurn:
+		return "the turn of its key"
+	case WaitsForVerdict:
+		return "the verdict about its failure"
+	}
+	return waitsFor
+}
+
+// SkippedText returns in words why a job left messages unchanged, from JobInfo.Left.
+func SkippedText(reason string) string {
+	switch reason {
+	case LeftGone:
+		return "finished meanwhile"
+	case LeftInFlight:
+		return "in flight"
+	case LeftMoving:
+		return "moving to another queue"
+	case LeftNotDelayed:
+		return "not delayed"
+	case LeftKeyFull:
+		return "fairness key at max_pending_per_key"
+	case LeftBadKey:
+		return "invalid key, weight or priority"
+	case LeftRefused:
+		return "refused by the target queue"
+	}
+	return strings.ReplaceAll(reason, "_", " ")
+}
+
+// EndText returns the end of an attempt in words: "nacked after 120ms". span formats
+// milliseconds.
+func (a *AttemptInfo) EndText(span func(ms int64) string) string {
+	text := strings.ReplaceAll(a.Outcome, "_", " ")
+	switch a.Outcome {
+	case wire.AttemptNoResponders:
+		if text = "no subscriber"; a.Times > 1 {
+			text += ", " + strconv.FormatUint(uint64(a.Times), 10) + " times"
+		}
+		return text
+	case wire.AttemptMoved:
+		if a.From != "" && a.To != "" {
+			text += " from " + a.From + " to " + a.To
+		}
+		return text
+	case wire.AttemptNack:
+		text = "nacked"
+	case wire.AttemptTerm:
+		text = "terminated"
+	case wire.AttemptExpired:
+		text = "lease expired"
+	}
+	if a.Attempt != 0 && a.At != "" {
+		text += " after " + span(a.TookMs)
+	}
+	return text
+}
+
+// ThenText returns in words what happened to a message after an attempt, and by whose decision:
+// "retried after 5s (rule broke)". It is empty if nothing was decided.
+func (a *AttemptInfo) ThenText(span func(ms int64) string) string {
+	if a.DecidedBy == "" {
+		return ""
+	}
+	text := "retried at once"
+	switch {
+	case a.Reason != "":
+		text = "dead-lettered: " + a.Reason
+	case a.DelayMs > 0:
+		text = "retried after " + span(a.DelayMs)
+	}
+	by := a.DecidedBy
+	if a.Rule != "" {
+		by += ", rule " + a.Rule
+		if a.DecidedBy == wire.DecidedByRule {
+			by = "rule " + a.Rule
+		}
+	}
+	return text + " (" + by + ")"
+}
