@@ -217,7 +217,7 @@ func newHookRunCommand() *cobra.Command {
 	var f hookRunFlags
 	c := &cobra.Command{
 		Use:   "run FILE",
-		Short: "Run a hook on a made-up message and print its decision",
+		Short: "Run a hook on a sample message and print its decision",
 		Long: `Load a script and run one of its hooks in the server's sandbox, within its limits. Print
 the decision with its defaults, the returned table, time and memory.
 
@@ -372,7 +372,7 @@ func (o *hookOutcome) returned() string {
 
 // warnings describes the corrected fields.
 func (o *hookOutcome) warnings() string {
-	text := fmt.Sprintf("%d (fields that were corrected: compare with what was returned)", o.Warnings)
+	text := fmt.Sprintf("%d (fields with defaults: compare with the returned table)", o.Warnings)
 	if len(o.Notes) > 0 {
 		text += ": " + strings.Join(o.Notes, ", ")
 	}
@@ -628,7 +628,7 @@ func newHookRollbackCommand(env *command.Env) *cobra.Command {
 	var hook, reason string
 	return changedHook(&cobra.Command{
 		Use:   "rollback QUEUE",
-		Short: "Put the script of a queue's hook before the present one in force",
+		Short: "Restore the previous script of a queue's hook",
 		Long: `Restore the previous script of a queue's hook. A second rollback undoes the first. fila
 hook show prints the previous script.`,
 		Example: `  fila hook rollback orders --reason "acme waits too long"`,

@@ -22,13 +22,13 @@ var incidents = []incident{
 	{
 		name: "bad-release", help: "a release of the workers makes dead letters of three causes",
 		story: fmt.Sprintf("%s invoices are dead letters of the queue %s. Sort them out", terminal.Grouped(incidentMessages), invoicesQueue),
-		mend: fmt.Sprintf("The workers go on. This deploys a fixed release:\n\n  fila config set %s %d\n\n",
+		mend: fmt.Sprintf("The workers continue. This deploys a fixed release:\n\n  fila config set %s %d\n\n",
 			incidentRelease, incidentBad+1),
 		queues: []incidentQueue{mails}, happen: badReleaseHappens,
 	},
 	{
 		name: "broken-hook", help: "a changed on_enqueue fails, and one tenant keeps the others waiting",
-		story: "acme, globex and umbrella say that their exports come late. Find out why, and mend it",
+		story: "acme, globex and umbrella say that their exports come late. Find out why, and fix it",
 		queues: []incidentQueue{mails, {
 			name: "exports", workers: 2, room: 5, takes: 250 * time.Millisecond,
 			settings: func(s *client.QueueSettings) { s.OnEnqueue, s.FairnessHeader = exportHook(""), "" },
@@ -44,7 +44,7 @@ var incidents = []incident{
 	},
 	{
 		name: "rate-limited", help: "a vendor answers 429, its circuit opens, and half of the tenants wait",
-		story: "acme and initech say that their text messages come late. Find out why, and mend it",
+		story: "acme and initech say that their text messages come late. Find out why, and fix it",
 		queues: []incidentQueue{mails, {
 			name: "sms", workers: 2, room: 16, takes: 150 * time.Millisecond, work: rateLimitedVendor,
 			settings: func(s *client.QueueSettings) {
@@ -59,7 +59,7 @@ var incidents = []incident{
 	},
 	{
 		name: "wrong-limit", help: "an operator sets the limit of all tenants to a tenth",
-		story:     "acme says that its reports come late. Find out why, and mend it",
+		story:     "acme says that its reports come late. Find out why, and fix it",
 		throttles: []config.ThrottleTable{{Key: "tenant:*", Rate: "20", Burst: 20}},
 		queues: []incidentQueue{mails, {
 			name: "reports", workers: 2, room: 8, takes: 100 * time.Millisecond,

@@ -24,7 +24,7 @@ type knownEvent struct {
 }
 
 const (
-	circuitTurned = "is {new}; it was {old}< ({cause})><, failures in a row: {consecutive_failures}><, until {until}>"
+	circuitTurned = "changed from {old} to {new}< ({cause})><, failures in a row: {consecutive_failures}><, until {until}>"
 	callFailed    = "<call?a call of {key}>< by {caller}><!call?message {id} of key {key} in queue {queue}> failed, attempt {attempts}: <[{error_code}] >{error} (rule {rule})"
 	jobTurned     = "job {job} ({op}) of queue {queue}: {word}, {done} of {matched} done<; {why}>"
 	scheduleTurns = "schedule {schedule} of queue {queue}: {word}<, runs: {missed}><, {description}>< ({text})>"
@@ -34,31 +34,31 @@ var knownEvents = func() []knownEvent {
 	red, yellow, green := terminal.Style.Red, terminal.Style.Yellow, terminal.Style.Green
 	return []knownEvent{
 		{wire.EventQueueCreated, green, "queue {queue} was created"},
-		{wire.EventQueueUpdated, green, "queue {queue} has other settings"},
+		{wire.EventQueueUpdated, green, "the settings of queue {queue} changed"},
 		{wire.EventQueueDeleted, green, "queue {queue} was deleted, with messages: {messages}"},
 		{wire.EventConfigChanged, green, "{key}<value? is {value}><!value? was deleted><previous?; it was {previous}>"},
-		{wire.EventRefused, red, "a message without reply subject was refused< by queue {queue}>: {description} [err_code {err_code}]<; before it {not_reported} more that were not reported>"},
-		{wire.EventDeadLettered, red, "message {id} of queue {queue} is dead ({reason}) after attempts: {attempts}<; last error: {error}>"},
-		{wire.EventRedriven, green, "back from {queue}" + wire.DLQSuffix + " to {queue}, messages: {redriven}"},
+		{wire.EventRefused, red, "a message without reply subject was refused< by queue {queue}>: {description} [err_code {err_code}]<; earlier refusals that were not reported: {not_reported}>"},
+		{wire.EventDeadLettered, red, "message {id} of queue {queue} was dead-lettered ({reason}), attempts: {attempts}<; last error: {error}>"},
+		{wire.EventRedriven, green, "messages redriven from {queue}" + wire.DLQSuffix + " to {queue}: {redriven}"},
 		{wire.EventCircuitChanged, yellow, "circuit {key} " + circuitTurned},
 		{wire.EventHookCircuitChanged, yellow, "the circuit of {hook} of queue {queue} " + circuitTurned},
 		{wire.EventConsumerJoined, green, "consumer {consumer} joined queue {queue}, up to {max_in_flight} in flight"},
 		{wire.EventConsumerLost, red, "consumer {consumer} of queue {queue} is lost ({reason}), in flight: {in_flight}"},
 		{wire.EventFlowNoisy, yellow, "key {key} of queue {queue} is <began?noisy, in flight: {in_flight}><!began?no longer noisy>"},
-		{wire.EventFlowStarved, yellow, "key {key} of queue {queue} <began?is not delivered while others are, waiting for {wait_ms}><!began?no longer starves>"},
+		{wire.EventFlowStarved, yellow, "key {key} of queue {queue} <began?starves: only others were delivered for {wait_ms}><!began?no longer starves>"},
 		{wire.EventPaused, yellow, "{what} is paused ({by})<, until {until}>"},
-		{wire.EventResumed, green, "{what} goes on ({by})"},
-		{wire.EventHeld, red, "{what} is held after <{failures} failures><!failures?too many failures><, until {until}>"},
+		{wire.EventResumed, green, "{what} is resumed ({by})"},
+		{wire.EventHeld, red, "{what} is blocked after <{failures} failures><!failures?too many failures><, until {until}>"},
 		{wire.EventFailureCritical, red, callFailed},
 		{wire.EventFailureHigh, yellow, callFailed},
-		{wire.EventRulesReloaded, green, "the configuration file was read again, changes: {count}<: {changes}>"},
+		{wire.EventRulesReloaded, green, "the configuration file was reloaded, changes: {count}<: {changes}>"},
 		{wire.EventDiskLow, red, "messages are refused: the disk of fila has {free_bytes} bytes free, below {min_free_bytes}"},
-		{wire.EventDiskRecovered, green, "messages are taken again: the disk of fila has {free_bytes} bytes free"},
-		{wire.EventSharedDegraded, red, "shared circuits and limits cannot be reached, each fila goes by itself: {error}"},
+		{wire.EventDiskRecovered, green, "messages are accepted again: the disk of fila has {free_bytes} bytes free"},
+		{wire.EventSharedDegraded, red, "the bucket of shared circuits and limits is unreachable, each fila decides alone: {error}"},
 		{wire.EventSharedRecovered, green, "circuits and limits are shared again"},
-		{wire.EventSharedConflict, yellow, "{kind} {key} is shared, and fila {by} has set it later: in force here are its limits ({limits}), not the own ones ({own})"},
-		{wire.EventClientCut, red, "the embedded NATS server has cut off client {client} (user {user}) at {address}: {reason}"},
-		{wire.EventOwnerChanged, yellow, "shard {shard} <planned?was handed over to><!planned?was taken over by> node {owner}, epoch {epoch}<; before it: {previous}>"},
+		{wire.EventSharedConflict, yellow, "fila {by} set the limits of the shared {kind} {key} later: its limits ({limits}) are in force here, instead of {own}"},
+		{wire.EventClientCut, red, "the embedded NATS server disconnected client {client} (user {user}) at {address}: {reason}"},
+		{wire.EventOwnerChanged, yellow, "shard {shard} <planned?was handed over to><!planned?was taken over by> node {owner}, epoch {epoch}<; previous owner: {previous}>"},
 		{wire.EventFenced, red, "node {node} cannot write the log of shard {shard} and neither delivers nor answers"},
 		{wire.EventLogLost, red, "the log of shard {shard} lacks confirmed messages: it ends at record {log_end}, and node {has} has record {seq}"},
 		{wire.EventLogDamaged, red, "a replica of the log of shard {shard} is damaged, as read by node {node}: {problem}"},

@@ -43,7 +43,7 @@ start.`,
 		case err != nil:
 			return storeError(file, err)
 		case lost == nil:
-			return command.Exit(command.ExitConflict, fmt.Errorf("%s lacks nothing that is known to have been confirmed; nothing was changed", file))
+			return command.Exit(command.ExitConflict, fmt.Errorf("%s lacks no confirmed commits; nothing was changed", file))
 		case !agreed && !dry:
 			return command.Exit(command.ExitConflict, errors.New("nothing was changed"))
 		}
@@ -51,7 +51,7 @@ start.`,
 			if dry {
 				return lost.Error() + "\n"
 			}
-			return fmt.Sprintf("%s: the commits after %d, up to %d, are given up; fila starts with what is there\n", file, lost.Commit, lost.Confirmed)
+			return fmt.Sprintf("%s: the commits after %d, up to %d, are given up; fila starts with the commits that are left\n", file, lost.Commit, lost.Confirmed)
 		})
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only show what is missing")

@@ -77,16 +77,16 @@ func TestStoreAcceptLoss(t *testing.T) {
 	}
 	shown := clitest.JSON[lossReport](t, run(dir, "--dry-run", "--json"))
 	require.Equal(t, lossReport{file, store.LostError{Commit: 1, Confirmed: 3, At: storeTime}}, shown)
-	require.Equal(t, clitest.Ended(command.ExitOK, file+": the commits after 1, up to 3, are given up; fila starts with what is there\n", ""), run(dir))
+	require.Equal(t, clitest.Ended(command.ExitOK, file+": the commits after 1, up to 3, are given up; fila starts with the commits that are left\n", ""), run(dir))
 	clitest.OK(t, program.Run(t, "", "store", "check", dir))
-	clitest.Complains(t, run(dir), command.ExitConflict, file+" lacks nothing that is known to have been confirmed; nothing was changed\n")
+	clitest.Complains(t, run(dir), command.ExitConflict, file+" lacks no confirmed commits; nothing was changed\n")
 	confirm(t, file, 0)
 
 	// The store is gone.
 	require.NoError(t, os.Remove(file))
 	gone := "store: " + file + " is missing or new, and commit 1 had been confirmed by 2026-01-02T03:04:05Z\n"
 	require.Equal(t, clitest.Ended(command.ExitOK, gone, ""), run(file, "--dry-run"))
-	require.Equal(t, clitest.Ended(command.ExitOK, file+": the commits after 0, up to 1, are given up; fila starts with what is there\n", ""), run(dir, "--yes"))
+	require.Equal(t, clitest.Ended(command.ExitOK, file+": the commits after 0, up to 1, are given up; fila starts with the commits that are left\n", ""), run(dir, "--yes"))
 	clitest.Complains(t, run(dir), command.ExitNotFound, "there is no store at "+file)
 	confirm(t, file, 1)
 
