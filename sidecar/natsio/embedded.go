@@ -47,7 +47,7 @@ func (e *Embedded) InProcessConn() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newReadAhead(conn, ownMaxPending), nil
+	return newOwnConn(conn, mostAhead, mostBehind), nil
 }
 
 // StartEmbedded starts a NATS server inside this process, standalone or as a member of the
