@@ -1,6 +1,7 @@
 package drr
 
 import (
+	"maps"
 	"math"
 	"testing"
 
@@ -28,19 +29,18 @@ func TestClone(t *testing.T) {
 				s.Take(cost.Draw(t, "next"))
 			}
 		}
-		drain := func(s *Scheduler) (order []Flow) {
-			left := func() map[Flow]int {
-				c := make(map[Flow]int)
-				for f, n := range left {
-					c[f] = n
-				}
-				return c
-			}()
+		same := make([]Flow, 201)
+		for i := range same {
+			same[i] = Flow(i)
+		}
+		drain := func(s *Scheduler, flows []Flow) (order []Flow) {
+			left := maps.Clone(left)
 			for {
-				f, ok := s.Peek()
+				n, ok := s.Peek()
 				if !ok {
 					return order
 				}
+				f := flows[n]
 				order = append(order, f)
 				if left[f]--; left[f] == 0 {
 					s.Take(0)
@@ -49,11 +49,62 @@ func TestClone(t *testing.T) {
 				}
 			}
 		}
-		c := s.Clone()
-		want := drain(s.Clone())
+		c, flows := s.Clone(s.Active())
+		require.Len(t, flows, s.Active())
+		checkInvariants(t, c)
+		want := drain(s.Clone(len(same)))
 		checkInvariants(t, s)
-		require.Equal(t, want, drain(c))
-		require.Equal(t, want, drain(s))
+		require.Equal(t, want, drain(c, flows))
+		require.Equal(t, want, drain(s, same))
+	})
+}
+
+// TestCloneTakesTheFlowsThatAreDueFirst: one delivery less than a copy has flows are the ones of
+// the original. The turn of one flow may be over.
+func TestCloneTakesTheFlowsThatAreDueFirst(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := New(1)
+		weight := rapid.SampledFrom([]int64{1000, 1000, 1000, 50, 5})
+		for f := range Flow(rapid.IntRange(1, 300).Draw(t, "flows")) {
+			s.Join(f, weight.Draw(t, "weight"), 1000)
+		}
+		for range rapid.IntRange(0, 100).Draw(t, "taken") {
+			s.Peek()
+			s.Take(1000)
+		}
+		most := rapid.IntRange(0, 40).Draw(t, "most")
+		c, flows := s.Clone(most)
+		require.Len(t, flows, min(most, s.Active()))
+		checkInvariants(t, c)
+		for range len(flows) - 1 {
+			n, ok := c.Peek()
+			require.True(t, ok)
+			f, _ := s.Peek()
+			require.Equal(t, f, flows[n])
+			c.Take(1000)
+			s.Take(1000)
+		}
+	})
+}
+
+// BenchmarkClone copies 10,000 of a million flows.
+func BenchmarkClone(b *testing.B) {
+	s, l := New(1), Line{}
+	for f := range Flow(1_000_000) {
+		s.Join(f, 1000, 1000)
+		l.Add(f, 1000, uint32(f), 1000)
+	}
+	b.Run("scheduler", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			s.Clone(10_000)
+		}
+	})
+	b.Run("line", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			l.Clone(10_000)
+		}
 	})
 }
 
@@ -77,8 +128,31 @@ func TestCloneOfALine(t *testing.T) {
 			}
 			return order
 		}
-		want := drain(l.Clone())
-		require.Equal(t, want, drain(l.Clone()))
+		want := drain(l.Clone(l.Len()))
+		require.Equal(t, want, drain(l.Clone(l.Len())))
 		require.Equal(t, want, drain(&l))
+	})
+}
+
+// TestCloneTakesTheLanesThatGoFirst: as many lanes as a copy has go in the order of the original.
+func TestCloneTakesTheLanesThatGoFirst(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var l Line
+		for f := range Flow(rapid.IntRange(1, 200).Draw(t, "flows")) {
+			l.Add(f, rapid.Int64Range(100, 5000).Draw(t, "weight"), uint32(f), rapid.Int64Range(1, 9000).Draw(t, "cost"))
+			if rapid.IntRange(0, 4).Draw(t, "take") == 0 {
+				l.Take(rapid.Int64Range(1, 9000).Draw(t, "next"), true)
+			}
+		}
+		most := rapid.IntRange(indexAbove, 60).Draw(t, "most")
+		c := l.Clone(most)
+		require.Equal(t, min(most, l.Len()), c.Len())
+		for c.Len() > 0 {
+			lane, _, _ := c.Peek()
+			want, _, _ := l.Peek()
+			require.Equal(t, want, lane)
+			c.Take(0, false)
+			l.Take(0, false)
+		}
 	})
 }

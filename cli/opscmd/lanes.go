@@ -68,7 +68,11 @@ func showLanes(reply client.LanesReply, _ []string) string {
 	if reply.Paused != "" {
 		head = "the queue is paused: " + reply.Paused + "\n" + head
 	}
-	return terminal.Sections(head, t.Or(""), next.Or(""))
+	left := ""
+	if reply.LeftOut > 0 {
+		left = fmt.Sprintf("the order leaves out %s whose turns come later\n", terminal.Plural(int64(reply.LeftOut), "key"))
+	}
+	return terminal.Sections(head, t.Or(""), next.Or(""), left)
 }
 
 // laneCells draws a backlog: ready messages, and blocked ones lighter.

@@ -15,9 +15,11 @@ import (
 func (a *Admin) lanes(q *shard.Queue, req api.LanesRequest) (api.LanesReply, *wire.Error) {
 	var v inspect.LanesView
 	var next []inspect.NextDelivery
+	var left int
 	var at int64
 	if !q.View(func(m *queue.Queue, side queue.Role, now int64) {
-		v, next, at = m.Inspect(side).Lanes(req.Limit, now), m.Inspect(side).Forecast(req.Next, now), now
+		v, at = m.Inspect(side).Lanes(req.Limit, now), now
+		next, left = m.Inspect(side).Forecast(req.Next, now)
 	}) {
 		return api.LanesReply{}, q.Gone()
 	}
@@ -25,7 +27,7 @@ func (a *Admin) lanes(q *shard.Queue, req api.LanesRequest) (api.LanesReply, *wi
 	reply := api.LanesReply{
 		Queue: q.Name(), At: wire.Timestamp(at), Quantum: q.Settings().Quantum, Paused: pausedText(n.Paused),
 		Consumers: n.Consumers, Credit: n.Credit, Ready: n.Pending - n.Stats.Blocked, Blocked: n.Stats.Blocked, InFlight: n.InFlight,
-		Ended: v.All.Ended, Keys: v.Keys, WaitCounts: waitCounts(&v.All.Waits), Lanes: []api.Lane{}, Next: []api.NextDelivery{},
+		Ended: v.All.Ended, Keys: v.Keys, WaitCounts: waitCounts(&v.All.Waits), Lanes: []api.Lane{}, Next: []api.NextDelivery{}, LeftOut: left,
 	}
 	for i := range v.Lanes {
 		reply.Lanes = append(reply.Lanes, a.lane(q.Name(), &v.Lanes[i]))

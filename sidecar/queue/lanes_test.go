@@ -84,3 +84,22 @@ func BenchmarkLanes(b *testing.B) {
 		}
 	})
 }
+
+// TestForecastOfManyKeys: a forecast copies the 10,000 keys whose turns come first, and says how
+// many it leaves out.
+func TestForecastOfManyKeys(t *testing.T) {
+	r := newRig(t, nil)
+	for i := range 10_100 {
+		r.Accept(r.Message(fmt.Sprint("key-", i), nil))
+	}
+	r.Run()
+	r.Commit()
+	next, left := r.M.Inspect(queue.Main).Forecast(50, r.Now)
+	require.Equal(t, 100, left)
+	r.Consume(queue.Main, "w", 50, 0)
+	sent := r.Deliveries()
+	require.Len(t, sent, 50)
+	for i, d := range sent {
+		require.Equal(t, next[i].ID, d.ID, "delivery %d", i)
+	}
+}

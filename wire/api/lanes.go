@@ -45,6 +45,9 @@ type LanesReply struct {
 	// Next are the deliveries that follow, in their order, if consumers take everything,
 	// nothing else is enqueued or becomes due, and no message ends but where Gate says so.
 	Next []NextDelivery `json:"next"`
+	// LeftOut is how many fairness keys Next leaves out: it considers the 10,000 of the schedule
+	// whose turns come first, and as many at each gate.
+	LeftOut int `json:"left_out,omitempty"`
 }
 
 // Lane is a fairness key of a queue.

@@ -35,29 +35,44 @@ type NextDelivery struct {
 // It ignores a pause of the queue, reservations, and queues that wait at the same gates. The
 // time at which a rate admits a message with a cost other than 1 is an estimate, and so is its
 // place among messages of other gates: both depend on when the queue has tried the gate last.
-func (r *Reader) Forecast(most int, now int64) []NextDelivery {
+//
+// It copies up to forecastTries flows of the schedule and of each wait list, those that are next;
+// left is how many it leaves out.
+func (r *Reader) Forecast(most int, now int64) (next []NextDelivery, left int) {
 	c := &forecast{
-		Reader: r, most: most, from: now, at: now, sched: r.t.Sched.Clone(), deficits: r.t.Deficits.Clone(),
-		flows: make(map[drr.Flow]*flowCast), sources: make(map[gates.ID]*sourceCast),
+		Reader: r, most: most, from: now, at: now, deficits: r.t.Deficits.Clone(),
+		numbers: make(map[drr.Flow]drr.Flow), flows: make(map[drr.Flow]*flowCast), sources: make(map[gates.ID]*sourceCast),
 		lists: make(map[gates.Place]*listCast), trials: make(map[*throttle.Gate]*throttle.Trial),
 		circuits: make(map[gates.Circuit]*circuitCast), next: []NextDelivery{},
 	}
+	c.sched, c.scheduled = r.t.Sched.Clone(forecastTries)
+	for n, f := range c.scheduled {
+		c.numbers[f] = drr.Flow(n)
+	}
+	c.left = r.t.Sched.Active() - len(c.scheduled)
 	c.readLists()
+	c.run()
+	return c.next, c.left
+}
+
+// run fills next.
+func (c *forecast) run() {
 	for {
 		c.deliver()
-		for len(c.next) < most && !c.open() {
+		for len(c.next) < c.most && !c.open() {
 			if c.tries >= forecastTries || !c.pass() {
-				return c.next
+				return
 			}
 		}
-		if len(c.next) >= most || c.tries >= forecastTries {
-			return c.next
+		if len(c.next) >= c.most || c.tries >= forecastTries {
+			return
 		}
 	}
 }
 
 const (
-	// forecastTries bounds the messages and gates that one forecast tries.
+	// forecastTries bounds the messages and gates that one forecast tries, and so the flows
+	// that it needs.
 	forecastTries = readLines
 	// forecastBlocked is as blockedInARow of the schedule.
 	forecastBlocked = 64
@@ -70,8 +85,13 @@ type forecast struct {
 	from, at int64 // when it began; the time that it has reached
 	ended    bool  // it has assumed the end of a message, whose time is not known
 	tries    int
-	sched    *drr.Scheduler
+	left     int // flows and lanes that the copies leave out
 	deficits backlog.Deficits
+
+	sched     *drr.Scheduler        // has flows by numbers of its own
+	scheduled []drr.Flow            // by these numbers
+	numbers   map[drr.Flow]drr.Flow // the number of each flow of scheduled
+
 	flows    map[drr.Flow]*flowCast
 	sources  map[gates.ID]*sourceCast
 	lists    map[gates.Place]*listCast
@@ -83,6 +103,7 @@ type forecast struct {
 
 // flowCast is a flow with the sources that may be eligible.
 type flowCast struct {
+	number  drr.Flow // in the copy of the schedule
 	sources []*sourceCast
 	active  bool // in the schedule
 }
@@ -123,7 +144,7 @@ type listCast struct {
 func (l *listCast) waiters() *drr.Line {
 	if l.line == nil {
 		if l.line = new(drr.Line); l.real != nil {
-			l.line = l.real.Clone()
+			l.line = l.real.Clone(forecastTries)
 		}
 	}
 	return l.line
@@ -146,6 +167,7 @@ func (c *forecast) readLists() {
 		if wl := items[i]; wl.Used() && !wl.Place().Paused && wl.Waiters.Len() > 0 {
 			l := c.list(wl.Place())
 			l.real, l.notBefore = &wl.Waiters, wl.NotBefore()
+			c.left += max(l.real.Len()-forecastTries, 0)
 		}
 	}
 }
@@ -174,9 +196,13 @@ func (c *forecast) flow(f drr.Flow) *flowCast {
 	if fl := c.flows[f]; fl != nil {
 		return fl
 	}
-	fl := &flowCast{}
+	n, active := c.numbers[f]
+	if !active {
+		n = drr.Flow(len(c.scheduled))
+		c.scheduled, c.numbers[f] = append(c.scheduled, f), n
+	}
+	fl := &flowCast{number: n, active: active}
 	c.flows[f] = fl
-	_, fl.active = c.sched.Flow(f)
 	if plain := &c.t.Flow(f).Plain; c.t.Links.Count(plain) > 0 {
 		fl.sources = append(fl.sources, &sourceCast{flow: f, walk: c.t.Links.Walk(plain), left: c.t.Links.Count(plain)})
 	}
@@ -234,14 +260,14 @@ func (c *forecast) changed(f drr.Flow) {
 	fl.active = cost != 0
 	switch {
 	case fl.active && was:
-		c.sched.SetHead(f, cost)
+		c.sched.SetHead(fl.number, cost)
 	case fl.active:
-		c.sched.Join(f, c.t.Weight(f), cost)
+		c.sched.Join(fl.number, c.t.Weight(f), cost)
 		if c.deficits.Len() > 0 {
-			c.sched.Correct(f, c.deficits.Take(c.t.Name(f), c.sched.Round()))
+			c.sched.Correct(fl.number, c.deficits.Take(c.t.Name(f), c.sched.Round()))
 		}
 	case was:
-		if d := c.sched.Leave(f); d > 0 {
+		if d := c.sched.Leave(fl.number); d > 0 {
 			c.deficits.Add(c.t.Name(f), d, c.t.Weight(f)*c.sched.Quantum(), c.sched.Round())
 		}
 		c.dropDeficits()
@@ -258,10 +284,11 @@ func (c *forecast) dropDeficits() {
 func (c *forecast) deliver() {
 	blocked := 0
 	for len(c.next) < c.most && c.tries < forecastTries {
-		f, ok := c.sched.Peek()
+		n, ok := c.sched.Peek()
 		if !ok {
 			return
 		}
+		f := c.scheduled[n]
 		c.tries++
 		src := c.first(c.flow(f))
 		seq := c.t.Links.Seq(src.walk.First())
