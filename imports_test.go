@@ -53,7 +53,7 @@ var ownImports = map[string][]string{
 		"sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "sidecar/config", "sidecar/otlp", "sidecar/telemetry", "sidecar/web", "hooks", "breaker", "store", "store/replog", "throttle", "wire", "wire/api",
 	},
 	"sidecar/attention":         {"wire", "wire/api"},
-	"sidecar/admin":             {"sidecar/attention", "sidecar/control", "sidecar/circuit", "sidecar/finder", "sidecar/shard", "sidecar/queue", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/inspect", "sidecar/telemetry", "store", "store/storefile", "throttle", "wire", "wire/api"},
+	"sidecar/admin":             {"sidecar/attention", "sidecar/control", "sidecar/circuit", "sidecar/deadletter", "sidecar/finder", "sidecar/shard", "sidecar/queue", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/inspect", "sidecar/telemetry", "store", "store/storefile", "throttle", "wire", "wire/api"},
 	"sidecar/natsio":            {"sidecar/shard", "sidecar/queue", "sidecar/config", "sidecar/telemetry", "wire", "wire/api"},
 	"sidecar/guard":             {"sidecar/queue", "sidecar/queue/gates", "sidecar/config", "sidecar/rules", "sidecar/telemetry", "breaker", "throttle", "wire", "wire/api"},
 	"sidecar/control":           {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "ordered", "store", "throttle", "wire", "wire/api"},

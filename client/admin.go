@@ -187,6 +187,12 @@ func (c *Client) DeadGroups(ctx context.Context, queue string, limit int) (DeadG
 	return Call(ctx, c, api.VerbDeadGroups, queue, api.DeadGroupsRequest{Limit: limit})
 }
 
+// DeadRates counts the messages that became dead letters in each of the last minutes, by error
+// group: of a queue, or of all.
+func (c *Client) DeadRates(ctx context.Context, req DeadRatesRequest) (DeadRates, error) {
+	return Call(ctx, c, api.VerbDeadRates, "", req)
+}
+
 // HookShow returns the script of a queue's hook, on_enqueue or on_failure, and the version
 // before it.
 func (c *Client) HookShow(ctx context.Context, queue, hook string) (HookReply, error) {

@@ -58,6 +58,12 @@ type (
 	DeadGroups = api.DeadGroups
 	// DeadGroup is the dead letters with one error.
 	DeadGroup = api.DeadGroup
+	// DeadRatesRequest asks for the dead letters of the last minutes.
+	DeadRatesRequest = api.DeadRatesRequest
+	// DeadRates is how many messages became dead letters in each of the last minutes.
+	DeadRates = api.DeadRates
+	// DeadRate is DeadRates of one error group.
+	DeadRate = api.DeadRate
 	// PeekReply is a page of messages. Next is where the next one begins, 0 if
 	// there is none.
 	PeekReply = api.PeekReply

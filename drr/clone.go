@@ -107,8 +107,8 @@ func (l *Line) Clone(most int) *Line {
 	return c
 }
 
-// goFirst returns the places of up to most flows, the one that goes first first; those of a
-// short line in any order.
+// goFirst returns the places of up to most flows, the one that goes first first. All flows of a
+// short line are returned, in any order.
 func (l *Line) goFirst(most int) (places []uint32) {
 	if l.index == nil {
 		for i := range l.flows {

@@ -341,6 +341,13 @@ func TestEachConditionIsFound(t *testing.T) {
 						require.Equal(t, want, is)
 					}
 				}
+				if f.Queue == "orders" || f.Gate != "" && f.Messages > 0 {
+					var about api.Attention
+					x.must("fila.admin.attention", `{"queue":"orders"}`, &about)
+					of, ok := findingOf(about, tc.condition)
+					require.True(t, ok, "%+v", about)
+					require.Equal(t, []any{f.Messages, f.Since, f.Why, f.Action}, []any{of.Messages, of.Since, of.Why, of.Action})
+				}
 				body := x.overview()
 				require.Contains(t, body, f.Title)
 				require.NotContains(t, body, "All is well")

@@ -457,7 +457,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	})
 	f.admin.Limits = s.nearLimits
 	if r.fleet != nil {
-		f.admin.SharedAway = r.fleet.Away
+		f.admin.SharedAway, f.admin.Shares = r.fleet.Away, &s.shared
 	}
 	f.admin.Shards, f.admin.Control, f.admin.Circuits, f.admin.Permits = r.shards, r.control, r.circuits, r.guard
 	r.admin = admin.New(f.admin)

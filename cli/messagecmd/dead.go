@@ -16,15 +16,15 @@ import (
 )
 
 func newDeadCommand(env *command.Env) *cobra.Command {
-	groups, list, show := newDeadGroupsCommand(env), newDeadListCommand(env), newDeadShowCommand(env)
-	for _, cmd := range []*cobra.Command{groups, list} {
+	groups, rates, list, show := newDeadGroupsCommand(env), newDeadRatesCommand(env), newDeadListCommand(env), newDeadShowCommand(env)
+	for _, cmd := range []*cobra.Command{groups, rates, list} {
 		cmd.ValidArgsFunction = env.Complete(deadLetterQueues)
 	}
 	show.ValidArgsFunction = env.Complete(deadLetterQueues, command.ErrorGroups)
 	return command.Group(&cobra.Command{
 		Use:   "dead",
 		Short: "Show dead letters, grouped by their errors",
-	}, groups, list, show)
+	}, groups, rates, list, show)
 }
 
 func newDeadGroupsCommand(env *command.Env) *cobra.Command {
@@ -47,6 +47,53 @@ week. CAME BACK is how many of the present dead letters had been redriven before
 	cmd.Flags().IntVar(&limit, "limit", api.DefaultDeadGroups, "show the largest groups, at most this many")
 	command.Bound(cmd, "limit", 1, api.MaxDeadGroups, "")
 	return cmd
+}
+
+func newDeadRatesCommand(env *command.Env) *cobra.Command {
+	req := client.DeadRatesRequest{Minutes: api.MaxDeadRateMinutes, Limit: api.DefaultDeadRates}
+	cmd := &cobra.Command{
+		Use:   "rates [QUEUE]",
+		Short: "Count the messages that became dead letters by minute and error",
+		Long: `Count the messages that became dead letters in each of the last minutes, by error
+group, the group with the most first: of a queue, or of all queues. The counts begin anew
+when the fila of the queue restarts.
+
+LAST MINUTE is the present minute so far.`,
+		Example: `  fila dead rates orders --minutes 10
+  fila dead rates --json | jq -r '.groups[] | [.source_queue, .error, .messages] | @tsv'`,
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.DeadRates, error) {
+			if len(args) > 0 {
+				req.Queue = args[0]
+			}
+			return s.DeadRates(ctx, req)
+		}, func(reply client.DeadRates, _ []string) string { return showRates(&reply) }),
+	}
+	cmd.Flags().IntVar(&req.Minutes, "minutes", req.Minutes, "count this many minutes")
+	command.Bound(cmd, "minutes", 1, api.MaxDeadRateMinutes, "")
+	cmd.Flags().IntVar(&req.Limit, "limit", req.Limit, "show the groups with the most, at most this many")
+	command.Bound(cmd, "limit", 1, api.MaxDeadRates, "")
+	return cmd
+}
+
+func showRates(reply *client.DeadRates) string {
+	if reply.Messages == 0 {
+		return fmt.Sprintf("no message became a dead letter in the last %s\n", terminal.Plural(int64(len(reply.Other)), "minute"))
+	}
+	t := terminal.NewTable("GROUP", "QUEUE", "MESSAGES", "PER MINUTE", "LAST MINUTE", "CODE", "ERROR")
+	row := func(g client.DeadRate) {
+		mean := float64(g.Messages) / float64(len(g.Minutes))
+		t.Row(terminal.OrDash(g.Group), terminal.OrDash(g.SourceQueue), g.Messages, fmt.Sprintf("%.1f", mean), g.Minutes[len(g.Minutes)-1],
+			terminal.OrDash(g.ErrorCode), terminal.Fit(strings.Join(strings.Fields(g.Error), " "), 60))
+	}
+	others := client.DeadRate{Messages: reply.Messages, Minutes: reply.Other, Error: "all others"}
+	for _, g := range reply.Groups {
+		row(g)
+		others.Messages -= g.Messages
+	}
+	if others.Messages > 0 {
+		row(others)
+	}
+	return t.String()
 }
 
 func showGroups(env *command.Env, reply client.DeadGroups) string {

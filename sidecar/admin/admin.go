@@ -27,6 +27,14 @@ type Options struct {
 	// SharedAway returns why the bucket of shared circuits and limits cannot be reached, nil
 	// if it can; nil: nothing is shared.
 	SharedAway func() error
+	// Shares says what filas share; nil: nothing is shared.
+	Shares Shares
+}
+
+// Shares says which keys filas share.
+type Shares interface {
+	SharesThrottle(key string) bool
+	SharesCircuit(key string) bool
 }
 
 // Admin carries out the verbs. Its methods may be called from any goroutine.
@@ -40,7 +48,7 @@ type Admin struct {
 	node    string  // "": no cluster
 	gates   gateStates
 	backups *backups
-	watcher watcher
+	sampler sampler
 	objects objects
 	table   []Verb
 	piece   int // how many slots of a queue are read at a time, so that the queue works in between
@@ -52,7 +60,7 @@ func New(o Options) *Admin {
 		log: o.Log, shards: o.Shards, control: o.Control, permits: o.Permits, cluster: o.Cluster, peers: o.Peers, node: o.Node, piece: 16_384,
 		gates:   gateStates{now: o.Shards.Now, limits: o.Control.LimitsOf, circuit: o.Control.CircuitInfo},
 		backups: newBackups(o.Log, o.DataDir, o.Store),
-		watcher: watcher{limits: o.Limits, sharedAway: o.SharedAway},
+		sampler: sampler{limits: o.Limits, sharedAway: o.SharedAway, shares: o.Shares},
 	}
 	a.table = a.newTable()
 	return a

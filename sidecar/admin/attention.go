@@ -3,61 +3,67 @@ package admin
 import (
 	"cmp"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/filaq/fila/sidecar/attention"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
 
-// watcher finds what is wrong at this node. It takes a sample every watchEvery, so that
-// what rises is seen, and for a request, unless the last sample is fresh.
-type watcher struct {
+// sampler reads all queues of this node: for the findings, for the pages, and for other
+// nodes. It takes a sample every sampleEvery, so that what rises is seen, and for a request,
+// unless the last sample is fresh.
+type sampler struct {
 	limits     func() []attention.Limit // nil: not known
 	sharedAway func() error             // nil: nothing is shared
+	shares     Shares                   // nil: nothing is shared
 
 	mu struct {
 		sync.Mutex
-		monitor  attention.Monitor
-		at       time.Time
-		took     time.Duration // by the last sample
-		findings []api.Finding // read-only
+		monitor attention.Monitor
+		last    sample
+		took    time.Duration // by the last sample
 	}
 }
 
+// sample is what was read at one time. It is immutable.
+type sample struct {
+	at       time.Time
+	queues   map[string]*api.QueueSummary // with Detail; also dead letter queues
+	findings []api.Finding
+}
+
 const (
-	watchEvery = 10 * time.Second
+	sampleEvery = 10 * time.Second
 	// A sample is fresh for freshFor, and for freshFactor times as long as it took: requests
 	// take at most one in freshFactor of a core.
-	freshFor, freshFactor = time.Second, 20
+	freshFor, freshFactor = time.Second / 2, 20
 	// namedFlows is how many noisy, waiting and starving flows of a queue a finding knows.
 	namedFlows = 3
-	// watchedCircuits and watchedPauses bound a sample.
-	watchedCircuits, watchedPauses = 1000, 1000
+	// sampledCircuits and sampledPauses bound a sample.
+	sampledCircuits, sampledPauses = 1000, 1000
 )
 
-// Watch takes samples until ctx ends.
+// Watch takes a sample whenever the last one is sampleEvery old, until ctx ends.
 func (a *Admin) Watch(ctx context.Context) {
-	ticker := time.NewTicker(watchEvery)
-	defer ticker.Stop()
 	for {
-		a.findings()
+		last := a.sampled(sampleEvery)
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-time.After(max(sampleEvery-a.now().Sub(last.at), freshFor)):
 		}
 	}
 }
 
 // attention returns the findings of this node.
 func (a *Admin) attention(req api.AttentionRequest) api.Attention {
-	return reportOf(a.findings(), req)
+	return reportOf(a.sampled(freshFor).findings, req)
 }
 
 // attentionOfAll returns the findings of all nodes of a cluster.
@@ -78,7 +84,7 @@ func attentionOfAll(v Verb, r request) ([]byte, *wire.Error) {
 	if err != nil {
 		return nil, err
 	}
-	reply := reportOf(attention.Merge(findings), req)
+	reply := reportOf(attention.Merge(findings), api.AttentionRequest{Limit: req.Limit}) // each node has left out other queues
 	reply.Total, reply.Truncated = reply.Total+hidden, reply.Truncated+hidden
 	for _, f := range failed {
 		reply.Unanswered = append(reply.Unanswered, f.node)
@@ -89,98 +95,148 @@ func attentionOfAll(v Verb, r request) ([]byte, *wire.Error) {
 // reportOf returns the findings that a request asks for.
 func reportOf(findings []api.Finding, req api.AttentionRequest) api.Attention {
 	if req.Queue != "" {
-		name := wire.Source(req.Queue)
-		findings = slices.DeleteFunc(slices.Clone(findings), func(f api.Finding) bool { return f.Queue != name })
+		findings = attention.About(wire.Source(req.Queue), findings)
 	}
 	reply := api.Attention{Total: len(findings), Findings: []api.Finding{}}
 	if len(findings) > 0 {
 		reply.Severity = findings[0].Severity
 	}
 	reply.Findings = append(reply.Findings, findings[:min(len(findings), req.Limit)]...)
+	for i := range reply.Findings {
+		f := &reply.Findings[i]
+		f.Queues = f.Queues[:min(len(f.Queues), api.MaxFindingQueues)]
+	}
 	reply.Truncated = reply.Total - len(reply.Findings)
 	return reply
 }
 
-// findings returns what is wrong now, from a fresh sample.
-func (a *Admin) findings() []api.Finding {
-	w := &a.watcher
-	w.mu.Lock() // requests that come meanwhile get the result of this sample
-	defer w.mu.Unlock()
+// sampled returns the last sample, or a new one if that is not fresh. Requests that come while
+// a sample is taken get this one.
+func (a *Admin) sampled(fresh time.Duration) sample {
+	s := &a.sampler
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	began := a.now()
-	if age := began.Sub(w.mu.at); age >= 0 && age < max(freshFor, freshFactor*w.mu.took) {
-		return w.mu.findings
+	if age := began.Sub(s.mu.last.at); age >= 0 && age < max(fresh, freshFactor*s.mu.took) {
+		return s.mu.last
 	}
-	w.mu.findings = w.mu.monitor.Find(a.sample(began))
-	w.mu.at, w.mu.took = began, a.now().Sub(began)
-	return w.mu.findings
+	read, known := a.readNode(began)
+	s.mu.last = sample{began, known, s.mu.monitor.Find(read)}
+	s.mu.took = a.now().Sub(began)
+	return s.mu.last
 }
 
-// sample reads what this node knows of itself and of its queues.
-func (a *Admin) sample(now time.Time) *attention.Sample {
+// readNode reads what this node knows of itself and of its queues, and returns also all queues
+// by name.
+func (a *Admin) readNode(now time.Time) (*attention.Sample, map[string]*api.QueueSummary) {
 	s := &attention.Sample{
 		At: now, Node: a.node,
-		Circuits: a.control.CircuitList(api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Limit: watchedCircuits}, NotClosed: true}).Circuits,
-		Pauses:   a.control.PauseList(api.ListRequest{Limit: watchedPauses}).Pauses,
+		Circuits: a.control.CircuitList(api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Limit: sampledCircuits}, NotClosed: true}).Circuits,
+		Pauses:   a.control.PauseList(api.ListRequest{Limit: sampledPauses}).Pauses,
 	}
 	if d := a.shards.Disk(); d != nil {
 		s.Disk = &attention.Disk{Low: d.Low, Free: d.Free}
 	}
-	if a.watcher.limits != nil {
-		s.Limits = a.watcher.limits()
+	if a.sampler.limits != nil {
+		s.Limits = a.sampler.limits()
 	}
-	if a.watcher.sharedAway != nil {
-		s.SharedAway = a.watcher.sharedAway()
+	if a.sampler.sharedAway != nil {
+		s.SharedAway = a.sampler.sharedAway()
 	}
 	if a.cluster != nil {
 		st := a.cluster.Status()
 		s.Cluster = &st
 	}
-	for _, q := range a.shards.Queues() {
-		if q.IsDLQ() {
+	queues := a.shards.Queues()
+	s.Queues = make([]attention.Queue, 0, len(queues)) // known refers to its elements
+	known := make(map[string]*api.QueueSummary, len(queues))
+	for _, q := range queues {
+		r := queueReading{tenants: api.SampledTenants, conditions: true}
+		if !a.read(q, &r) {
 			continue
 		}
-		if seen, ok := a.watched(q, now); ok {
-			s.Queues = append(s.Queues, seen)
+		if q.IsDLQ() {
+			known[q.Name()] = &r.summary
+			continue
 		}
+		s.Queues = append(s.Queues, a.watched(q, &r, now))
+		known[q.Name()] = &s.Queues[len(s.Queues)-1].QueueSummary
 	}
-	return s
+	return s, known
 }
 
-// watched reads a queue for a sample. It names gates and flows only if some block or wait.
-func (a *Admin) watched(q *shard.Queue, now time.Time) (w attention.Queue, ok bool) {
-	var noise inspect.NoiseView
-	var blocked []inspect.BlockedView
+// queueReading is what a list of queues says of one of them and, if conditions is set, what else
+// the conditions need.
+type queueReading struct {
+	tenants    int // fairness keys to name
+	conditions bool
+
+	summary api.QueueSummary // with Detail
+	noise   inspect.NoiseView
+	blocked []inspect.BlockedView
+}
+
+// read reads a queue. It names gates and flows only if some block or wait. It reports false if
+// the queue has ended.
+func (a *Admin) read(q *shard.Queue, v *queueReading) bool {
 	var stepped, at int64
-	ok = q.View(func(m *queue.Queue, side queue.Role, now int64) {
+	var all inspect.ServedView
+	var served []inspect.LaneView
+	if !q.View(func(m *queue.Queue, side queue.Role, now int64) {
 		r := m.Inspect(side)
-		noise, stepped, at = r.Noise(0, now), m.Stepped(), now
-		if len(noise.Noisy) > 0 || noise.Starving > 0 {
-			noise = r.Noise(namedFlows, now)
+		v.noise, stepped, at = r.Noise(0, now), m.Stepped(), now
+		all, served = r.Served(now), r.MostServed(v.tenants, now)
+		if !v.conditions {
+			return
 		}
-		if noise.Stats.Blocked > 0 {
-			blocked = r.State(explainGates, now).Blocked
+		if len(v.noise.Noisy) > 0 || v.noise.Starving > 0 {
+			v.noise = r.Noise(namedFlows, now)
 		}
-	})
-	if !ok {
-		return w, false
+		if v.noise.Stats.Blocked > 0 {
+			v.blocked = r.State(explainGates, now).Blocked
+		}
+	}) {
+		return false
 	}
-	w = attention.Queue{QueueSummary: a.summary(q, &noise.Stats), Tenants: noise.Stats.Flows, Hooks: q.Hooks(), Dead: q.DLQ().Depth()}
+	v.summary = a.summary(q, &v.noise.Stats)
 	d := q.Detail(stepped, at)
-	d.NoisyFlows, d.QuietPending, d.QuietOldestAgeMs, d.StarvedFlows = len(noise.Noisy), noise.QuietPending, noise.QuietOldest/1e6, noise.Starving
-	if w.Detail = &d; d.Refused > 0 {
+	d.AtMs = at / 1e6
+	d.NoisyFlows, d.QuietPending, d.QuietOldestAgeMs, d.StarvedFlows = len(v.noise.Noisy), v.noise.QuietPending, v.noise.QuietOldest/1e6, v.noise.Starving
+	d.Ended, d.MaxWaitMs = all.Ended, float64(all.Waits.Longest)/1e6
+	for i := range served {
+		d.Tenants = append(d.Tenants, api.EndedCount{Key: wire.ShowKey(served[i].Key), Ended: served[i].Ended})
+	}
+	v.summary.Detail = &d
+	return true
+}
+
+// watched is a queue as the conditions see it.
+func (a *Admin) watched(q *shard.Queue, v *queueReading, now time.Time) attention.Queue {
+	w := attention.Queue{QueueSummary: v.summary, Tenants: v.noise.Stats.Flows, Hooks: q.Hooks(), Dead: q.DLQ().Depth(), Late: lateSchedule(q, now)}
+	if w.Detail.Refused > 0 {
 		w.RefusedBy = q.Metrics().MostRefused()
 	}
-	if len(noise.Noisy) > 0 || noise.Starving > 0 {
-		reply := noisyReply(q.Name(), &noise)
+	if len(v.noise.Noisy) > 0 || v.noise.Starving > 0 {
+		reply := noisyReply(q.Name(), &v.noise)
 		w.Noise = &attention.Noise{Noisy: reply.Noisy, Waiting: reply.Waiting, Starved: reply.Starved}
 	}
-	for _, b := range blocked {
+	for _, b := range v.blocked {
 		w.Blocked = append(w.Blocked, attention.Blocked{
-			GateState: a.gates.state(b.At, b.By, q.Name(), b.Key), Messages: b.Messages, Tenants: b.Flows, Wait: time.Duration(b.Wait),
+			GateState: a.gates.state(b.At, b.By, q.Name(), b.Key), Messages: b.Messages, Tenants: b.Flows, Wait: time.Duration(b.Wait), Shared: a.sampler.shared(b.At),
 		})
 	}
-	w.Late = lateSchedule(q, now)
-	return w, true
+	return w
+}
+
+// shared reports whether several filas share a gate.
+func (s *sampler) shared(at gates.Place) bool {
+	switch {
+	case s.shares == nil:
+		return false
+	case at.Throttle != nil:
+		return s.shares.SharesThrottle(at.Throttle.Key())
+	}
+	return at.Circuit != nil && s.shares.SharesCircuit(at.Circuit.Key())
 }
 
 // lateSchedule returns the schedule of a queue whose run is due longest, nil if none is due.

@@ -49,11 +49,6 @@ func (a *Admin) peek(q *shard.Queue, req api.PeekRequest) (reply api.PeekReply, 
 	return p.reply, nil
 }
 
-// deadGroups groups dead letters by their errors.
-func (a *Admin) deadGroups(q *shard.Queue, req api.DeadGroupsRequest) (api.DeadGroups, *wire.Error) {
-	return q.Groups(req.Limit)
-}
-
 // filter returns the resolved filter of a request; nil selects all messages.
 func (a *Admin) filter(asked *api.Filter) (api.Filter, *wire.Error) {
 	if asked == nil {

@@ -325,7 +325,7 @@ func listQueues(v Verb, r request) ([]byte, *wire.Error) {
 	list := api.QueueList{Queues: []api.QueueSummary{}, Next: req.After}
 	for skip, more := req.Offset, true; more && len(list.Queues) < req.Limit; {
 		limit := min(skip+req.Limit-len(list.Queues), api.MaxListLimit)
-		page, err := pageOfQueues(v, r, api.QueueListRequest{ListRequest: api.ListRequest{After: list.Next, Limit: limit}, Detail: req.Detail})
+		page, err := pageOfQueues(v, r, api.QueueListRequest{ListRequest: api.ListRequest{After: list.Next, Limit: limit}, Detail: req.Detail, Tenants: req.Tenants, Sampled: req.Sampled})
 		if err != nil {
 			return nil, err
 		}

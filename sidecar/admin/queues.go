@@ -162,41 +162,29 @@ func (a *Admin) queueList(req api.QueueListRequest) api.QueueList {
 func (a *Admin) queuePage(req api.QueueListRequest) api.QueueList {
 	page, total, next := a.shards.QueuePage(req.After, req.Offset, req.Limit)
 	list := api.QueueList{Total: total, Next: next, Queues: make([]api.QueueSummary, 0, len(page))}
-	var details []api.QueueDetail
-	if req.Detail {
-		details = make([]api.QueueDetail, len(page))
+	var known sample
+	if req.Sampled {
+		known = a.sampled(freshFor)
+		req.Detail, req.Tenants = true, api.SampledTenants
 	}
-	for i, q := range page {
-		var noise inspect.NoiseView
-		var stepped, at int64
-		var all inspect.ServedView
-		var served []inspect.LaneView
-		if !q.View(func(m *queue.Queue, side queue.Role, now int64) {
-			if !req.Detail {
-				noise.Stats = m.Inspect(side).Stats(now)
-				return
-			}
-			r := m.Inspect(side)
-			noise, stepped, at = r.Noise(0, now), m.Stepped(), now
-			all, served = r.Served(now), r.MostServed(req.Tenants, now)
-		}) {
+	for _, q := range page {
+		if s := known.queues[q.Name()]; s != nil {
+			list.Queues = append(list.Queues, *s)
 			continue
 		}
-		s := a.summary(q, &noise.Stats)
-		if req.Detail {
-			d := &details[i]
-			*d = q.Detail(stepped, at)
-			d.NoisyFlows, d.QuietPending, d.QuietOldestAgeMs = len(noise.Noisy), noise.QuietPending, noise.QuietOldest/1e6
-			d.StarvedFlows = noise.Starving
-			d.Ended, d.MaxWaitMs = all.Ended, float64(all.Waits.Longest)/1e6
-			for i := range served {
-				d.Tenants = append(d.Tenants, api.EndedCount{Key: wire.ShowKey(served[i].Key), Ended: served[i].Ended})
-			}
-			s.Detail = d
+		if r := (queueReading{tenants: req.Tenants}); req.Detail && a.read(q, &r) {
+			list.Queues = append(list.Queues, r.summary)
+		} else if stats, ok := statsOf(q); ok {
+			list.Queues = append(list.Queues, a.summary(q, &stats))
 		}
-		list.Queues = append(list.Queues, s)
 	}
 	return list
+}
+
+// statsOf returns the figures of a queue. It reports false if the queue has ended.
+func statsOf(q *shard.Queue) (stats inspect.Stats, ok bool) {
+	ok = q.View(func(m *queue.Queue, side queue.Role, now int64) { stats = m.Inspect(side).Stats(now) })
+	return stats, ok
 }
 
 // Queues is [api.VerbQueueList] for the pages of this process, which ask once a second.

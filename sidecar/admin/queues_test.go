@@ -1,10 +1,12 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -32,6 +34,96 @@ func TestQueueListDetail(t *testing.T) {
 		h.must(api.VerbQueueList, "", `{"detail":true,"limit":1}`, &list)
 		require.EqualValues(t, 3, list.Queues[0].Detail.Enqueued)
 		require.Len(t, list.Queues[0].Detail.Waits, len(api.WaitBounds)+1)
+	})
+}
+
+// A sampled list has what the last sample read, and queues that are new since then. Findings are
+// from the same sample.
+func TestQueueListSampled(t *testing.T) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
+		h.must(api.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
+		h.enqueue("orders", "payload", nil)
+		sampled := func() (list api.QueueList) {
+			t.Helper()
+			h.must(api.VerbQueueList, "", `{"sampled":true}`, &list)
+			return list
+		}
+		findings := func() (a api.Attention) {
+			t.Helper()
+			h.must(api.VerbAttention, "", ``, &a)
+			return a
+		}
+		first := sampled()
+		require.Equal(t, []string{"orders", "orders.dlq"}, []string{first.Queues[0].Name, first.Queues[1].Name})
+		require.EqualValues(t, 1, first.Queues[0].Detail.Enqueued)
+		require.Equal(t, h.now().UnixMilli(), first.Queues[0].Detail.AtMs)
+		require.EqualValues(t, 1, findings().Findings[0].Messages)
+
+		require.Nil(t, h.shards.Queue("orders").Accept(&nats.Msg{Subject: "fila.enqueue.orders", Reply: "confirm", Data: []byte("x"), Sub: &nats.Subscription{}}))
+		h.must(api.VerbQueueCreate, "new", ``, nil)
+		again := sampled()
+		require.Equal(t, first.Queues, again.Queues[2:], "the sample is fresh")
+		require.Equal(t, "new", again.Queues[0].Name, "it is read")
+		require.EqualValues(t, 1, findings().Findings[0].Messages)
+		time.Sleep(freshFor)
+		require.EqualValues(t, 2, sampled().Queues[2].Detail.Enqueued)
+		require.EqualValues(t, 2, findings().Findings[0].Messages)
+	})
+}
+
+// Watch takes a sample when the last one is ten seconds old, also if a request has taken that.
+func TestWatchTakesNoSampleTwice(t *testing.T) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		go h.Watch(ctx)
+		synctest.Wait()
+		last := func() time.Time { return h.sampled(time.Hour).at }
+		began := last()
+		time.Sleep(6 * time.Second)
+		require.Equal(t, began, last())
+		h.must(api.VerbQueueList, "", `{"sampled":true}`, nil)
+		require.Equal(t, began.Add(6*time.Second), last())
+		time.Sleep(6 * time.Second)
+		require.Equal(t, began.Add(6*time.Second), last(), "that one serves both")
+		time.Sleep(5 * time.Second)
+		require.Equal(t, began.Add(16*time.Second), last())
+	})
+}
+
+// Dead letters are counted by minute, of one queue and of all.
+func TestDeadRatesVerb(t *testing.T) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
+		for _, name := range []string{"orders", "mails"} {
+			h.must(api.VerbQueueCreate, name, `{"max_deliveries":1}`, nil)
+			h.consume(name, 5)
+			for range 2 {
+				h.enqueue(name, "x", nil)
+				h.ack(h.one(), `-NAK {"error":"no such customer"}`)
+			}
+			time.Sleep(time.Second)
+		}
+		var one, all, cut api.DeadRates
+		h.must(api.VerbDeadRates, "", `{"queue":"orders.dlq","minutes":5}`, &one)
+		require.EqualValues(t, []any{"orders", int64(2), 1}, []any{one.Queue, one.Messages, one.Total})
+		require.Equal(t, "no such customer", one.Groups[0].Error)
+		require.Equal(t, make([]int64, 5), one.Other)
+		from, err := time.Parse(time.RFC3339, one.From)
+		require.NoError(t, err)
+		require.Equal(t, h.now().Truncate(time.Minute).Add(-4*time.Minute).UnixNano(), from.UnixNano())
+		h.must(api.VerbDeadRates, "", ``, &all)
+		require.EqualValues(t, []any{int64(4), 2, 60}, []any{all.Messages, all.Total, len(all.Other)})
+		h.must(api.VerbDeadRates, "", `{"limit":1}`, &cut)
+		require.Len(t, cut.Groups, 1)
+		var others int64
+		for _, n := range cut.Other {
+			others += n
+		}
+		require.EqualValues(t, 2, others)
+		for _, bad := range []string{`{"minutes":0}`, `{"minutes":61}`, `{"limit":0}`, `{"limit":65}`} {
+			require.Equal(t, wire.CodeBadField, h.ask(api.VerbDeadRates, "", bad, nil).ErrCode)
+		}
+		require.Equal(t, wire.CodeQueueNotFound, h.ask(api.VerbDeadRates, "", `{"queue":"nothing"}`, nil).ErrCode)
 	})
 }
 

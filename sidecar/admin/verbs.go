@@ -169,6 +169,7 @@ func (a *Admin) rows() []Verb {
 		changes(api.VerbMessageRunNow, a.messageRunNow).at(byBody, find(refusedBy(wire.CodeMessageNotFound))),
 		changesQueue(a, api.VerbRedrive, a.redrive).waiting(),
 		readsQueue(a, api.VerbDeadGroups, a.deadGroups),
+		reads(api.VerbDeadRates, a.deadRates).at(byBody, deadRatesOfAll),
 
 		a.jobCreateVerb(),
 		reads(api.VerbJobList, a.jobList).at(byBody, listJobs),

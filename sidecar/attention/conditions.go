@@ -110,6 +110,7 @@ func init() { // find refers to functions that need the table
 		{
 			Name: "shared-degraded", Severity: api.SeverityWarning, Title: "Shared limits are degraded",
 			Alerts: []string{"FilaSharedDegraded"}, Holds: "A fila cannot reach the bucket of shared circuits and limits.",
+			whom:   "{hurt} are blocked by shared limits and circuits, about which this fila decides alone.",
 			nobody: "Nobody yet: this fila decides alone about shared circuits, and about its part of shared limits.", find: sharedDegraded,
 		},
 		{

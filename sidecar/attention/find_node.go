@@ -29,10 +29,12 @@ func diskLow(v *view, add func(api.Finding)) {
 
 func sharedDegraded(v *view, add func(api.Finding)) {
 	if v.SharedAway != nil {
-		add(api.Finding{
+		f := api.Finding{
 			Node: v.Node, Why: "The bucket is unreachable: " + v.SharedAway.Error() + ".",
 			Action: api.FindingAction{Text: "Check the NATS servers and their JetStream.", Command: command("throttle", "list"), Page: "/gates"},
-		})
+		}
+		hurt(&f, v, func(_ *Queue, b *Blocked) bool { return b.Shared })
+		add(f)
 	}
 }
 
@@ -47,21 +49,30 @@ func nearLimits(v *view, add func(api.Finding)) {
 	}
 }
 
-// blockedBy sums up the messages that a gate blocks; the gate of a fairness key is of one
-// queue.
-func blockedBy(v *view, queue, gate string) (messages int64, tenants int) {
+// hurt names the messages, tenants and queues that the gates of a finding block. The gate of a
+// pause of a queue or fairness key is of one queue.
+func hurt(f *api.Finding, v *view, blocks func(q *Queue, b *Blocked) bool) {
 	for i := range v.Queues {
 		q := &v.Queues[i]
-		if queue != "" && q.Name != queue {
-			continue
-		}
-		for _, b := range q.Blocked {
-			if b.Gate == gate {
-				messages, tenants = messages+b.Messages, tenants+b.Tenants
+		of := api.WaitingQueue{Queue: q.Name}
+		for j := range q.Blocked {
+			if b := &q.Blocked[j]; blocks(q, b) {
+				of.Messages, of.Flows = of.Messages+b.Messages, of.Flows+b.Tenants
 			}
 		}
+		if of.Messages == 0 {
+			continue
+		}
+		f.Messages, f.Tenants = f.Messages+of.Messages, f.Tenants+of.Flows
+		if f.Queue == "" {
+			f.Queues = append(f.Queues, of)
+		}
 	}
-	return messages, tenants
+}
+
+// byGate blocks what waits for a gate, of one queue or, for "", of all.
+func byGate(queue, gate string) func(*Queue, *Blocked) bool {
+	return func(q *Queue, b *Blocked) bool { return b.Gate == gate && (queue == "" || q.Name == queue) }
 }
 
 func openCircuits(v *view, add func(api.Finding)) {
@@ -81,7 +92,7 @@ func openCircuits(v *view, add func(api.Finding)) {
 		case c.OpenUntil == "closed":
 			f.Action.Text = "Close it when the destination works again: it does not close by itself."
 		}
-		f.Messages, f.Tenants = blockedBy(v, "", f.Gate)
+		hurt(&f, v, byGate("", f.Gate))
 		add(f)
 	}
 }
@@ -103,15 +114,13 @@ func eachPause(v *view, bySafety bool, add func(api.Finding)) {
 		switch p.Kind {
 		case api.PauseQueue:
 			f.Queue, f.Action.Page = p.Name, queuePage(p.Name, "")
-			f.Messages, f.Tenants = blockedBy(v, p.Name, gate)
 		case api.PauseKey:
 			f.Queue, f.Key = p.Queue, p.Name
 			f.Action.Command, f.Action.Page = command("resume", p.Kind, p.Queue, p.Name), queuePage(p.Queue, "/tenants")
-			f.Messages, f.Tenants = blockedBy(v, p.Queue, gate)
 		default:
 			f.Gate, f.Action.Page = gate, "/gates/"+p.Kind+"?key="+escape(p.Name)
-			f.Messages, f.Tenants = blockedBy(v, "", gate)
 		}
+		hurt(&f, v, byGate(f.Queue, gate))
 		add(f)
 	}
 }

@@ -97,13 +97,15 @@ func Merge(all []api.Finding) []api.Finding {
 		}
 		into := &merged[i]
 		into.Messages, into.Tenants = into.Messages+f.Messages, into.Tenants+f.Tenants
+		into.Queues = slices.Concat(into.Queues, f.Queues)
 		into.Since = min(into.Since, f.Since)
 	}
 	for i := range merged {
 		f := &merged[i]
-		if c := conditionOf(f); c != nil { // a newer node may know others
-			f.Whom = c.whomOf(f)
-		}
+		setWhom(f)
+		slices.SortStableFunc(f.Queues, func(a, b api.WaitingQueue) int {
+			return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Queue, b.Queue))
+		})
 	}
 	slices.SortStableFunc(merged, func(a, b api.Finding) int {
 		return cmp.Or(
@@ -111,6 +113,30 @@ func Merge(all []api.Finding) []api.Finding {
 			cmp.Compare(rank(&a), rank(&b)), cmp.Compare(b.Messages, a.Messages), cmp.Compare(identity(&a), identity(&b)))
 	})
 	return merged
+}
+
+// setWhom says whom a finding hurts. A newer node may know other conditions.
+func setWhom(f *api.Finding) {
+	if c := conditionOf(f); c != nil {
+		f.Whom = c.whomOf(f)
+	}
+}
+
+// About returns the findings about a queue, and about gates that block its messages, with the
+// messages of this queue.
+func About(queue string, all []api.Finding) (about []api.Finding) {
+	for _, f := range all {
+		i := slices.IndexFunc(f.Queues, func(q api.WaitingQueue) bool { return q.Queue == queue })
+		switch {
+		case i >= 0:
+			f.Messages, f.Tenants, f.Queues = f.Queues[i].Messages, f.Queues[i].Flows, nil
+			setWhom(&f)
+		case f.Queue != queue:
+			continue
+		}
+		about = append(about, f)
+	}
+	return about
 }
 
 // rank is the place of a finding's condition in the table.

@@ -168,6 +168,47 @@ func TestMerge(t *testing.T) {
 	require.Equal(t, []any{int64(7), 2, "2026-01-02T12:00:00Z", "7 messages of 2 tenants are blocked."}, []any{merged[2].Messages, merged[2].Tenants, merged[2].Since, merged[2].Whom})
 }
 
+// TestAboutAQueue: what is wrong with a queue includes the gates that block its messages, with the
+// messages of this queue.
+func TestAboutAQueue(t *testing.T) {
+	blocked := func(name, gate, kind string, messages int64, shared bool) attention.Queue {
+		q := attention.Queue{QueueSummary: api.QueueSummary{Name: name, Consumers: 1}}
+		q.Blocked = []attention.Blocked{{GateState: api.GateState{Kind: kind, Gate: gate}, Messages: messages, Tenants: 1, Shared: shared}}
+		return q
+	}
+	s := at(0, blocked("orders", "circuit:stripe", "circuit", 3, true), blocked("mails", "circuit:stripe", "circuit", 5, true), blocked("images", "throttle:gpu", "paused", 1, false))
+	s.Circuits = []api.CircuitInfo{{Key: "stripe", State: "open"}}
+	s.Pauses = []api.PauseInfo{{Kind: api.PauseThrottle, Name: "gpu", By: "admin", Since: "2026-01-02T11:00:00Z"}}
+	s.SharedAway = errors.New("no responders")
+	var m attention.Monitor
+	all := m.Find(s)
+	require.Equal(t, []string{"circuit-open", "shared-degraded", "paused"}, names(all))
+	require.Equal(t, []api.WaitingQueue{{Queue: "mails", Messages: 5, Flows: 1}, {Queue: "orders", Messages: 3, Flows: 1}}, all[0].Queues)
+	require.EqualValues(t, 8, all[0].Messages)
+	require.Equal(t, "8 messages of 2 tenants are blocked by shared limits and circuits, about which this fila decides alone.", all[1].Whom)
+
+	orders := attention.About("orders", all)
+	require.Equal(t, []string{"circuit-open", "shared-degraded"}, names(orders))
+	f := orders[0]
+	require.Equal(t, "3 messages of 1 tenant are blocked.", f.Whom)
+	require.Equal(t, "It is open.", f.Why)
+	require.Equal(t, "2026-01-02T12:00:00Z", f.Since)
+	require.Equal(t, "fila circuit close stripe", f.Action.Command)
+	require.Empty(t, f.Queues)
+	require.Len(t, all[0].Queues, 2, "the finding itself is as it was")
+	images := attention.About("images", all)
+	require.Equal(t, []string{"paused"}, names(images))
+	require.Equal(t, "2026-01-02T11:00:00Z", images[0].Since)
+	require.Empty(t, attention.About("others", all))
+
+	// Two nodes block messages of different queues at one circuit.
+	merged := attention.Merge([]api.Finding{
+		{Condition: "circuit-open", Gate: "circuit:stripe", Messages: 1, Tenants: 1, Queues: []api.WaitingQueue{{Queue: "a", Messages: 1, Flows: 1}}},
+		{Condition: "circuit-open", Gate: "circuit:stripe", Messages: 2, Tenants: 1, Queues: []api.WaitingQueue{{Queue: "b", Messages: 2, Flows: 1}}},
+	})
+	require.Equal(t, []api.WaitingQueue{{Queue: "b", Messages: 2, Flows: 1}, {Queue: "a", Messages: 1, Flows: 1}}, merged[0].Queues)
+}
+
 // BenchmarkFind is a sample of 2,000 busy queues.
 func BenchmarkFind(b *testing.B) {
 	var queues []attention.Queue

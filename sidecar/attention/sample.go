@@ -39,6 +39,7 @@ type Blocked struct {
 	Messages int64
 	Tenants  int
 	Wait     time.Duration // of the first message that the gate blocks, since it became ready
+	Shared   bool          // several filas share the limits of the gate, or the circuit
 }
 
 // Noise names the flows of a queue that disturb others, and those that wait, the worst first.

@@ -1,8 +1,9 @@
 // Package deadletter groups the dead letters of a queue by their errors.
 //
-// An [Index] lists the groups of one dead letter queue. [Redrives] counts, by group, how
+// An [Index] lists the groups of one dead letter queue. [Rates] counts, by group and minute,
+// how many messages became dead letters in the last hour. [Redrives] counts, by group, how
 // many dead letters jobs have sent back to their queue; the counts are stored with the
-// moves. Both belong to one queue and may be used from any goroutine.
+// moves. All belong to one queue and may be used from any goroutine.
 package deadletter
 
 import (

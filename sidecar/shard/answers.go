@@ -196,6 +196,7 @@ func (r *runner) note(n *queue.Note) {
 		event(wire.EventConsumerLost, map[string]any{"consumer": n.Consumer, "reason": n.Reason, "in_flight": n.InFlight})
 	case queue.NoteDeadLettered:
 		r.sides[n.Role].metrics.DeadLettered(n.Dead.Reason)
+		r.sides[n.Role].rates.Add(n.Dead, s.Now())
 		s.logAbout(n.ID).Warn("message dead-lettered", "queue", name, "id", formatID(n.ID), "key", wire.ShowKey(n.Key),
 			"reason", n.Dead.Reason, "error_code", n.Dead.ErrorCode, "error", n.Dead.Error, "attempts", n.Dead.Attempts)
 		s.set.traces.DeadLettered(n, name, s.Now())

@@ -70,6 +70,14 @@ func TestDeadLettersAreGrouped(t *testing.T) {
 		bury("b", "402", "order 4711 is gone")
 		bury("b", "", "")
 		require.ElementsMatch(t, []string{"2 [] order # is gone a:1 b:1", "1 [] max_deliveries b:1", "1 [402] order # is gone b:1"}, r.groupLines(q))
+		rates := api.DeadRates{Other: make([]int64, 60)}
+		q.DeadRates(&rates, r.Now())
+		require.EqualValues(t, 4, rates.Messages, "the same by minute")
+		var groups []string
+		for _, g := range rates.Groups {
+			groups = append(groups, fmt.Sprintf("%d [%s] %s", g.Messages, g.ErrorCode, g.Error))
+		}
+		require.ElementsMatch(t, []string{"2 [] order # is gone", "1 [] max_deliveries", "1 [402] order # is gone"}, groups)
 		before, err := q.DLQ().Groups(1)
 		require.Nil(t, err)
 		require.Equal(t, 3, before.Total)

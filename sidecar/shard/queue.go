@@ -42,6 +42,7 @@ type Queue struct {
 
 	*schedule.Schedules // none in a dead letter queue
 	intake              intake
+	rates               deadletter.Rates // messages that become dead letters; none in a dead letter queue
 
 	// Of a dead letter queue.
 	groups   deadletter.Index
@@ -187,6 +188,9 @@ func (q *Queue) refuse(c queue.Confirmation, e *wire.Error) {
 		q.shard.set.refusals.event(q.shard.set, q.name, e)
 	}
 }
+
+// DeadRates adds to reply how many messages of q became dead letters in its minutes.
+func (q *Queue) DeadRates(reply *api.DeadRates, now int64) { q.rates.AddTo(reply, now) }
 
 // Groups returns the largest groups of dead letters of q, a dead letter queue, up to limit.
 func (q *Queue) Groups(limit int) (api.DeadGroups, *wire.Error) {

@@ -12,12 +12,15 @@ const (
 // Severities are all severities, the worst first.
 var Severities = []string{SeverityCritical, SeverityWarning, SeverityInfo}
 
+// MaxFindingQueues is how many queues a [Finding] names.
+const MaxFindingQueues = 10
+
 // DefaultFindings is how many findings a reply has unless the request says otherwise.
 const DefaultFindings = 50
 
 // AttentionRequest asks what is wrong now.
 type AttentionRequest struct {
-	Queue string `json:"queue,omitempty"` // only findings about this queue
+	Queue string `json:"queue,omitempty"` // only findings about this queue, and about gates that block its messages
 	Limit int    `json:"limit"`           // 1 to 1000, default 50
 }
 
@@ -57,6 +60,10 @@ type Finding struct {
 	// Whom it hurts: messages and tenants that wait, failed or are lost; 0: not known.
 	Messages int64 `json:"messages,omitempty"`
 	Tenants  int   `json:"tenants,omitempty"`
+	// Queues are the queues with the most messages that the gate blocks, at most
+	// [MaxFindingQueues]. They are left out if the request names a queue; then Messages and
+	// Tenants count only this queue.
+	Queues []WaitingQueue `json:"queues,omitempty"`
 
 	Title  string        `json:"title"` // what is wrong, in a few words
 	Whom   string        `json:"whom"`  // whom it hurts, a sentence

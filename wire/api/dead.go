@@ -70,3 +70,62 @@ type KeyCount struct {
 	Key      string `json:"key"`
 	Messages int64  `json:"messages"`
 }
+
+// Bounds of a [DeadRatesRequest].
+const (
+	MaxDeadRateMinutes = 60
+	DefaultDeadRates   = 7
+	MaxDeadRates       = 64
+)
+
+// DeadRatesRequest asks how many messages became dead letters in each of the last minutes.
+type DeadRatesRequest struct {
+	Queue   string `json:"queue,omitempty"` // the queue, or its dead letter queue; empty: all queues
+	Minutes int    `json:"minutes"`         // 1 to 60, default 60; the last one is the present one
+	Limit   int    `json:"limit"`           // how many groups, 1 to 64, default 7
+}
+
+func (r *DeadRatesRequest) check() *wire.Error {
+	if err := checkOptionalQueue(r.Queue); err != nil {
+		return err
+	}
+	if err := wire.InRange("minutes", r.Minutes, 1, MaxDeadRateMinutes); err != nil {
+		return err
+	}
+	return wire.InRange("limit", r.Limit, 1, MaxDeadRates)
+}
+
+// DeadRates answers a [DeadRatesRequest]. It counts since the process of the queue started, 64
+// groups of a queue at most.
+type DeadRates struct {
+	Queue    string     `json:"queue,omitempty"`
+	From     string     `json:"from"`     // RFC 3339: when the first minute began
+	Messages int64      `json:"messages"` // that became dead letters in these minutes
+	Total    int        `json:"total"`    // groups that are counted separately
+	Groups   []DeadRate `json:"groups"`   // the most messages first
+	Other    []int64    `json:"other"`    // messages of all other groups, by minute
+	// Missing are the shards of a cluster that no node serves at the moment.
+	Missing []int `json:"missing_shards,omitempty"`
+}
+
+// DeadRate is how many messages of a [DeadGroup] became dead letters. Group, SourceQueue,
+// ErrorCode and Error have the same values there.
+type DeadRate struct {
+	Group       string  `json:"group"`
+	SourceQueue string  `json:"source_queue"`
+	ErrorCode   string  `json:"error_code,omitempty"`
+	Error       string  `json:"error"`
+	Messages    int64   `json:"messages"`
+	Minutes     []int64 `json:"minutes"` // messages by minute
+}
+
+// Shorten implements [Long].
+func (d *DeadRates) Shorten(room int) {
+	all := d.Groups
+	d.Groups, _ = shorten(d.Groups, room-envelope)
+	for _, g := range all[len(d.Groups):] {
+		for i, n := range g.Minutes {
+			d.Other[i] += n
+		}
+	}
+}

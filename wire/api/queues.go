@@ -94,7 +94,13 @@ type QueueListRequest struct {
 	ListRequest
 	Detail  bool `json:"detail,omitempty"`  // with [QueueDetail]
 	Tenants int  `json:"tenants,omitempty"` // how many fairness keys QueueDetail names, 0 to 16
+	// Sampled asks for the latest sample of the queues, with QueueDetail and [SampledTenants]
+	// fairness keys, instead of reading them. If it is old, fila takes a new one first.
+	Sampled bool `json:"sampled,omitempty"`
 }
+
+// SampledTenants is how many fairness keys of a queue a sample names.
+const SampledTenants = 8
 
 // MaxListTenants bounds Tenants of a [QueueListRequest].
 const MaxListTenants = 16
@@ -143,6 +149,7 @@ type QueueSummary struct {
 // QueueDetail counts what happened to a queue since its process started, and its noisy and
 // starved flows now.
 type QueueDetail struct {
+	AtMs         int64 `json:"at_ms"` // when it was read, Unix ms
 	Enqueued     int64 `json:"enqueued"`
 	Delivered    int64 `json:"delivered"`
 	Acked        int64 `json:"acked"`

@@ -144,6 +144,9 @@ var (
 	VerbDeadGroups    = verb(Verb[DeadGroupsRequest, DeadGroups]{
 		Name: "dead-groups", Tail: TailDeadLetters, defaults: DeadGroupsRequest{Limit: DefaultDeadGroups}, check: (*DeadGroupsRequest).check,
 	})
+	VerbDeadRates = verb(Verb[DeadRatesRequest, DeadRates]{
+		Name: "dead-rates", defaults: DeadRatesRequest{Minutes: MaxDeadRateMinutes, Limit: DefaultDeadRates}, check: (*DeadRatesRequest).check,
+	})
 	// VerbExplain replies with an [ExplainMessage], an [ExplainKey] or an [ExplainQueue],
 	// as its request says.
 	VerbExplain = verb(Verb[ExplainRequest, any]{Name: "explain", check: (*ExplainRequest).check})
