@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -508,6 +509,52 @@ func TestAllNodesDieAtOnce(t *testing.T) {
 		require.True(t, c.put(queue, "x", wire.HeaderMsgID, "x").Duplicate)
 		require.EqualValues(t, 1, c.kept(queue).Pending)
 	}
+}
+
+// Versions of a hook that were set at one node are shown by the other, and rolled back there, before
+// and after it owns the queue.
+func TestHookVersionsAtTwoNodes(t *testing.T) {
+	t.Parallel()
+	c := startTestCluster(t, nil, "a", "b")
+	c.gather("a")
+	c.must("fila.admin.queue-create.orders", "", nil)
+	at := func(node, verb, body string) (r api.HookReply) {
+		t.Helper()
+		data, err := c.nodes[node].s.do(verb, "alice", "orders", []byte(body))
+		require.Nil(t, err)
+		require.NoError(t, json.Unmarshal(data, &r))
+		return r
+	}
+	script := func(n int) string { return fmt.Sprintf("function on_enqueue(msg) return {weight=%d} end", n) }
+	set := func(node string, n int) {
+		t.Helper()
+		at(node, "hook-set", fmt.Sprintf(`{"hook":"on_enqueue","script":%q,"reason":"release %d"}`, script(n), n))
+	}
+	show := func(node string, now, before int) {
+		t.Helper()
+		r := at(node, "hook-show", `{"hook":"on_enqueue"}`)
+		require.Equal(t, script(now), r.Script)
+		require.NotNil(t, r.Before)
+		require.Equal(t, script(before), r.Before.Script)
+		require.Equal(t, "alice", r.Client)
+	}
+	back := func(node string) {
+		at(node, "hook-set", `{"hook":"on_enqueue","rollback":true,"reason":"it was wrong"}`)
+	}
+	set("a", 1)
+	set("a", 2)
+	show("b", 2, 1)
+	back("b")
+	show("a", 1, 2)
+	set("a", 3)
+
+	c.gather("b")
+	show("b", 3, 1)
+	show("a", 3, 1)
+	back("b")
+	show("a", 1, 3)
+	back("a")
+	show("b", 3, 1)
 }
 
 // A schedule goes on at the next owner of its shard and makes up for missed runs, with one message each.

@@ -453,6 +453,51 @@ func TestAttentionThroughAnyNode(t *testing.T) {
 	})
 }
 
+// TestDeadLettersOfTwoNodes are counted together, and of one queue at its owner; a finding about a
+// gate is one about each queue that it blocks, at either node; lists have fairness keys.
+func TestDeadLettersOfTwoNodes(t *testing.T) {
+	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
+		for node := range x.nodes { // settings are not shared here
+			x.says(node, api.VerbCircuitOpen, "bank", `{"for_ms":3600000}`)
+		}
+		for _, name := range []string{"orders", "first"} { // one per node
+			x.says(0, api.VerbQueueCreate, name, `{"max_deliveries":1,"fairness_header":"t","circuit_header":"c"}`)
+			got, _ := x.consumer("w", name, `{"consumer":"w","max_in_flight":5}`)
+			for range 2 {
+				x.must("fila.enqueue."+name, "x", nil)
+				require.Nil(t, x.ack(next(t, got), `-NAK {"error":"no such customer"}`))
+			}
+			require.Nil(t, x.request("fila.enqueue."+name, "x", nats.Header{"t": {"acme"}, "c": {"bank"}}, nil))
+		}
+		time.Sleep(time.Second)
+		var all, one api.DeadRates
+		require.NoError(t, json.Unmarshal([]byte(x.both(api.VerbDeadRates, "", "")), &all))
+		require.Equal(t, []any{int64(4), 2}, []any{all.Messages, all.Total})
+		require.NoError(t, json.Unmarshal([]byte(x.both(api.VerbDeadRates, "", `{"queue":"orders","minutes":2}`)), &one))
+		require.Equal(t, []any{int64(2), "orders"}, []any{one.Messages, one.Groups[0].SourceQueue})
+
+		for node := range x.nodes {
+			for _, name := range []string{"orders", "first"} {
+				var reply api.Attention
+				require.NoError(t, json.Unmarshal([]byte(x.says(node, api.VerbAttention, "", fmt.Sprintf(`{"queue":%q}`, name))), &reply))
+				f, ok := findingOf(reply, "circuit-open")
+				require.True(t, ok, "%+v", reply)
+				require.Equal(t, []any{int64(1), "circuit:bank", "fila circuit close bank"}, []any{f.Messages, f.Gate, f.Action.Command})
+			}
+			var reply api.Attention
+			require.NoError(t, json.Unmarshal([]byte(x.says(node, api.VerbAttention, "", "")), &reply))
+			f, _ := findingOf(reply, "circuit-open")
+			require.Equal(t, []api.WaitingQueue{{Queue: "first", Messages: 1, Flows: 1}, {Queue: "orders", Messages: 1, Flows: 1}}, f.Queues)
+			for _, body := range []string{`{"detail":true,"tenants":3}`, `{"sampled":true}`} {
+				var list api.QueueList
+				require.NoError(t, json.Unmarshal([]byte(x.says(node, api.VerbQueueList, "", body)), &list))
+				require.Len(t, list.Queues, 4)
+				require.Equal(t, []api.EndedCount{{Key: "default", Ended: 2}}, list.Queues[0].Detail.Tenants, body)
+			}
+		}
+	})
+}
+
 // TestQueuesOfTwoNodesAreListed by name, in pages.
 func TestQueuesOfTwoNodesAreListed(t *testing.T) {
 	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {

@@ -63,7 +63,35 @@ func TestRatesOfTerminatedMessages(t *testing.T) {
 	p = before.until(&after)
 	require.Equal(t, []float32{2, 22, 24}, []float32{p.Failed, p.Terminated, p.Dead})
 	r := newRig(t, nil)
-	body := r.get("/queues").Body.String()
-	require.Contains(t, body, ">Terminated</th>")
-	require.Contains(t, body, ">Dead-lettered</th>")
+	body := r.get("/queues/orders").Body.String()
+	require.Contains(t, body, ">Terminated</dt>")
+	require.Contains(t, body, ">Dead-lettered</dt>")
+	h := &r.history
+	h.mu.rings["orders"].rate = point{Dead: 24}
+	require.Contains(t, r.get("/queues").Body.String(), "+24/s", "dead letters a second")
+	require.Equal(t, 10, strings.Count(r.get("/queues").Body.String(), `<th scope="col"`), "columns")
+}
+
+// TestFindingsOnAllTabs of a queue: what is wrong with it is in the head of each, with its cause,
+// since when, and what to do.
+func TestFindingsOnAllTabs(t *testing.T) {
+	r := newRig(t, nil)
+	finding := api.Finding{
+		Condition: "circuit-open", Severity: api.SeverityWarning, Gate: "circuit:stripe", Since: "2026-01-02T12:00:00Z", Title: "A circuit is not closed",
+		Whom: "3 messages are blocked.", Why: "It is open.", Action: api.FindingAction{Text: "Mend the destination.", Command: "fila circuit close stripe", Page: "/gates/circuit?key=stripe"},
+	}
+	r.reply(api.VerbAttention, api.Attention{Severity: api.SeverityWarning, Total: 1, Findings: []api.Finding{finding}})
+	for i := range pages {
+		p := &pages[i]
+		if p.group != ofQueue {
+			continue
+		}
+		body := r.get(strings.ReplaceAll(p.path, "{queue}", "orders")).Body.String()
+		for _, text := range []string{"A circuit is not closed", "circuit:stripe", "2026-01-02T12:00:00Z", "3 messages are blocked.", "It is open.", "Mend the destination.", "fila circuit close stripe"} {
+			require.Contains(t, body, text, p.path)
+		}
+		require.Equal(t, 1, strings.Count(body, `id="attention"`), p.path)
+	}
+	asked := r.of(api.VerbAttention)
+	require.Contains(t, asked[len(asked)-1].body, `"queue":"orders"`)
 }

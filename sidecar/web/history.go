@@ -95,7 +95,6 @@ var figures = map[string]func(*api.QueueSummary) int64{
 	"depth":     depthOf,
 	"in_flight": func(q *api.QueueSummary) int64 { return q.InFlight },
 	"blocked":   func(q *api.QueueSummary) int64 { return q.Blocked },
-	"delayed":   func(q *api.QueueSummary) int64 { return q.Delayed },
 	"age":       func(q *api.QueueSummary) int64 { return q.OldestAgeMs },
 	"consumers": func(q *api.QueueSummary) int64 { return int64(q.Consumers) },
 }
@@ -123,7 +122,7 @@ type ring struct {
 	tenants    *tenantRing // nil: no deliveries, or too many queues have one
 }
 
-// counted has the counters of a queue at one time.
+// counted has the counters of a queue at one time of its owner.
 type counted struct {
 	at time.Time
 	api.QueueDetail
@@ -148,20 +147,28 @@ func (r *ring) push(p point) {
 	r.next = (r.next + 1) % historyPoints
 }
 
-// add adds a sample of a queue, and reports whether it has made a point.
+// add adds a sample of a queue, and reports whether it has made a point. A sample that it has
+// already changes nothing.
 func (r *ring) add(now time.Time, q *api.QueueSummary) (pushed bool) {
+	r.seen = now
+	is := counted{now, *q.Detail}
+	if is.AtMs != 0 { // an older node of a cluster does not say it
+		is.at = time.UnixMilli(is.AtMs)
+	}
+	if is.at.Equal(r.last.at) {
+		return false
+	}
 	fill := func(p point) point {
 		p.at, p.Depth = now.Unix(), float32(depthOf(q))
 		p.Ready, p.Blocked, p.Delayed, p.InFlight = float32(q.Ready), float32(q.Blocked), float32(q.Delayed), float32(q.InFlight)
 		return p
 	}
-	is := counted{now, *q.Detail}
 	r.rate = fill(r.last.until(&is))
-	r.last, r.seen = is, now
+	r.last = is
 	switch {
-	case r.base.at.IsZero():
+	case r.base.at.IsZero() || is.at.Before(r.base.at): // the clock was set back
 		r.base = is
-	case now.Sub(r.base.at) >= historyStep-pace/2:
+	case is.at.Sub(r.base.at) >= historyStep-pace/2:
 		r.push(fill(r.base.until(&is)))
 		r.heat.add(now, r.base.Waits, is.Waits, is.MaxWaitMs/1000)
 		r.base, pushed = is, true
@@ -188,13 +195,13 @@ func (c *counted) until(now *counted) (p point) {
 	return p
 }
 
-// sample reads all queues and adds a sample to the history.
+// sample gets the last sample of all queues and adds it to the history.
 func (h *history) sample(w *Web) {
 	h.sampling.Lock()
 	defer h.sampling.Unlock()
 	began := time.Now()
 	s := &snapshot{dead: make(map[string]int64)}
-	req := api.QueueListRequest{ListRequest: api.ListRequest{Limit: api.MaxListLimit}, Detail: true, Tenants: tenantsASample}
+	req := api.QueueListRequest{ListRequest: api.ListRequest{Limit: api.MaxListLimit}, Sampled: true}
 	for len(s.queues) < maxQueues {
 		page, refused := w.Queues(req)
 		if refused != nil {
@@ -230,7 +237,7 @@ func (h *history) keep(now time.Time) {
 	if h.mu.rings == nil {
 		h.mu.rings, h.mu.total = make(map[string]*ring), new(ring)
 	}
-	sum := api.QueueDetail{Waits: make([]int64, len(api.WaitBounds)+1)}
+	sum := api.QueueDetail{AtMs: now.UnixMilli(), Waits: make([]int64, len(api.WaitBounds)+1)}
 	all := api.QueueSummary{Detail: &sum}
 	for i := range h.mu.last.queues {
 		q := &h.mu.last.queues[i]
@@ -258,7 +265,7 @@ func (h *history) keep(now time.Time) {
 			h.mu.rings[q.Name] = r
 		}
 		if r.add(now, q) {
-			h.keepTenants(r, now, d)
+			h.keepTenants(r, r.base.at, d)
 		}
 	}
 	h.mu.total.add(now, &all)

@@ -29,6 +29,7 @@ type messagesData struct {
 	First    string // address of the first page
 	Next     string // address of the next page, "" at the end
 	Groups   *api.DeadGroups
+	Rates    *deadRates // of dead letters
 	Jobs     []api.JobInfo
 	Ops      []jobOp
 }
@@ -119,20 +120,6 @@ func query(raw string) string {
 	return "?" + raw
 }
 
-// dead serves the dead letters of the queue in the path.
-func dead(a *ask) (any, error) {
-	name := a.r.PathValue("queue")
-	d, err := listMessages(a, name+wire.DLQSuffix)
-	if err != nil {
-		return nil, err
-	}
-	d.Groups = new(api.DeadGroups)
-	if err := a.verb(api.VerbDeadGroups, d.Queue, api.DeadGroupsRequest{Limit: maxGroups}, d.Groups); err != nil {
-		return nil, err
-	}
-	return d, nil
-}
-
 func listMessages(a *ask, queue string) (*messagesData, error) {
 	d := &messagesData{Queue: queue, Ops: jobOps(queue)}
 	if wire.IsDLQ(queue) {
@@ -197,25 +184,6 @@ func (d *messagesData) peek(a *ask, req api.PeekRequest) error {
 
 // maxPeeks is how many peeks one page takes at most.
 const maxPeeks = 20
-
-// deadListData has all dead letter queues with messages.
-type deadListData struct {
-	Queues []queueRow
-	Pager  pager
-}
-
-func deadList(a *ask) (any, error) {
-	h := &a.web.history
-	s, err := h.fresh(a.web)
-	if err != nil {
-		return nil, err
-	}
-	rows, pager := paged(a, s.pick("depth", func(q *api.QueueSummary) bool { return wire.IsDLQ(q.Name) && depthOf(q) > 0 }))
-	return &deadListData{Queues: h.rows(s, rows), Pager: pager}, nil
-}
-
-// Source returns the queue whose dead letters a queue holds.
-func (r *queueRow) Source() string { return wire.Source(r.Name) }
 
 // messageData is one message.
 type messageData struct {

@@ -50,7 +50,7 @@ var pages = []page{
 	{path: "/queues/{queue}/settings", name: "queuesettings", group: ofQueue, tab: "Settings", data: queueSettings},
 	{path: "/messages/{id}", name: "message", live: true, query: []string{"queue", "payload"}, data: message},
 	{path: "/messages/{id}/edit", name: "edit", role: Operator, data: edit},
-	{path: "/dead", name: "dead", title: "Dead letters", nav: true, live: true, query: []string{"page"}, data: deadList},
+	{path: "/dead", name: "dead", title: "Dead letters", nav: true, live: true, query: []string{"page", "minutes"}, data: deadList},
 	{path: "/gates", name: "gates", title: "Gates", nav: true, live: true, query: []string{"prefix", "not_closed", "throttle", "circuit", "pause"}, data: gatesPage},
 	{path: "/gates/throttle", name: "throttle", live: true, query: []string{"key"}, data: throttlePage},
 	{path: "/gates/circuit", name: "circuit", live: true, query: []string{"key"}, data: circuitPage},
@@ -139,14 +139,15 @@ type view struct {
 	Principal principal
 	Version   string
 	Nav       []navItem
-	Tabs      []navItem // of the group of the page
-	Crumbs    []crumb   // the pages above this one
-	Queue     string    // the queue of a tab of a queue
-	Paused    bool      // it is paused
-	Tab       string    // title of the tab
-	Note      string    // result of the last action
-	Live      string    // address of the live part; "": none
-	Here      string    // path and query of this page
+	Tabs      []navItem      // of the group of the page
+	Crumbs    []crumb        // the pages above this one
+	Queue     string         // the queue of a tab of a queue
+	Paused    bool           // it is paused
+	Attention *api.Attention // what is wrong with it; nil: the page itself says so
+	Tab       string         // title of the tab
+	Note      string         // result of the last action
+	Live      string         // address of the live part; "": none
+	Here      string         // path and query of this page
 	Now       time.Time
 	Clustered bool
 	Mistake   *mistake // of the form that has led back to this page; nil: none
@@ -183,6 +184,14 @@ func (w *Web) page(a *ask, p *page) {
 			return
 		}
 		v.Paused = why.Paused != ""
+		if _, says := data.(queueData); !says {
+			found, err := attentionOf(a, v.Queue)
+			if err != nil {
+				w.failed(a, err)
+				return
+			}
+			v.Attention = &found
+		}
 	}
 	if still, ok := data.(interface{ Still() bool }); p.live && (!ok || !still.Still()) {
 		v.Live = w.base + "/live" + strings.TrimPrefix(a.r.URL.RequestURI(), w.base)

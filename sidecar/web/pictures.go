@@ -196,14 +196,12 @@ type tenantRing struct {
 // tenantPoint is how many deliveries of some keys ended in a second.
 type tenantPoint struct {
 	at   int64 // Unix seconds
-	key  [tenantsASample]uint16
-	rate [tenantsASample]float32 // 0: no key
+	key  [api.SampledTenants]uint16
+	rate [api.SampledTenants]float32 // 0: no key
 	all  float32
 }
 
 const (
-	// tenantsASample is how many keys of a queue a sample has.
-	tenantsASample = 8
 	// maxTenantRings is how many queues have deliveries by fairness key.
 	maxTenantRings = 500
 	// maxTenantKeys is how many keys a ring remembers; further ones count as others.
@@ -244,7 +242,7 @@ func (t *tenantRing) add(now time.Time, tenants []api.EndedCount, ended int64) {
 	for _, c := range tenants {
 		base[c.Key] = c.Ended
 		before, known := t.base[c.Key]
-		if t.at.IsZero() || !known || n == tenantsASample {
+		if t.at.IsZero() || !known || n == api.SampledTenants {
 			continue // since when it is counted is not known: it is one of the others
 		}
 		number, ok := t.numberOf(c.Key)
@@ -308,6 +306,7 @@ func (t *tenantRing) forget() {
 type stack struct {
 	Keys   []string
 	At     []int64 // Unix seconds
+	Width  int64   // s for which a value holds from its time on; 0: values are joined by lines
 	Values [][]float64
 	Means  []float64 // of Values
 	All    float64   // the mean of all
@@ -386,20 +385,26 @@ func (h *history) tenants(queue string, now time.Time, minutes int) (s stack) {
 // areas draws the stack in a square of 1000 by 100: a polygon for each of Values, the first
 // at the bottom. The right edge is now, the left one minutes ago.
 func (s *stack) areas(now time.Time, minutes int) []string {
-	if s.Top == 0 || len(s.At) < 2 {
+	if s.Top == 0 || len(s.At) < 2 && s.Width == 0 {
 		return nil
 	}
-	x := func(i int) float64 { return 1000 * (1 - float64(now.Unix()-s.At[i])/(60*float64(minutes))) }
+	x := func(at int64) float64 { return 1000 * min(1-float64(now.Unix()-at)/(60*float64(minutes)), 1) }
 	y := func(v float64) float64 { return 100 - 100*v/s.Top }
 	below := make([]float64, len(s.At))
 	list := make([]string, 0, len(s.Values))
 	for _, values := range s.Values {
 		var b strings.Builder
+		point := func(at int64, v float64) { fmt.Fprintf(&b, "%.0f,%.1f ", x(at), y(min(v, s.Top))) }
 		for i, v := range values {
-			fmt.Fprintf(&b, "%.0f,%.1f ", x(i), y(min(below[i]+v, s.Top)))
+			if point(s.At[i], below[i]+v); s.Width > 0 {
+				point(s.At[i]+s.Width, below[i]+v)
+			}
 		}
 		for i := len(values) - 1; i >= 0; i-- {
-			fmt.Fprintf(&b, "%.0f,%.1f ", x(i), y(min(below[i], s.Top)))
+			if s.Width > 0 {
+				point(s.At[i]+s.Width, below[i])
+			}
+			point(s.At[i], below[i])
 			below[i] += values[i]
 		}
 		list = append(list, strings.TrimSpace(b.String()))

@@ -103,7 +103,7 @@ func TestStack(t *testing.T) {
 	for i := range 31 {
 		all = 0
 		var list []api.EndedCount
-		for k := range tenantsASample {
+		for k := range api.SampledTenants {
 			n := int64(i * 10 * (k + 1))
 			list = append(list, api.EndedCount{Key: fmt.Sprint("key-", k), Ended: n})
 			all += n
@@ -141,8 +141,8 @@ func TestTenantRingIsBounded(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	for i := range 3 * historyPoints {
 		list := []api.EndedCount{{Key: "stays", Ended: int64(i) * 100}}
-		for k := range tenantsASample - 1 {
-			key := fmt.Sprint("key-", (i/2)*tenantsASample+k)
+		for k := range api.SampledTenants - 1 {
+			key := fmt.Sprint("key-", (i/2)*api.SampledTenants+k)
 			list = append(list, api.EndedCount{Key: key, Ended: int64(i%2) * 10})
 		}
 		r.add(now.Add(time.Duration(i)*historyStep), list, int64(i)*1000)

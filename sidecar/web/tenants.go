@@ -2,9 +2,7 @@ package web
 
 import (
 	"cmp"
-	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/filaq/fila/wire/api"
@@ -21,7 +19,7 @@ type tenantsData struct {
 	Minutes int
 	Sort    string
 	Columns []tenantColumn
-	Ranges  []tenantRange
+	Ranges  []timeRange
 	Paused  []api.PauseInfo // fairness keys
 }
 
@@ -50,12 +48,6 @@ type tenantColumn struct {
 	N               bool // numbers
 }
 
-// tenantRange is a link to a length of time.
-type tenantRange struct {
-	Minutes int
-	Href    string
-}
-
 // tenantSorts are the columns that sort fairness keys, the largest first.
 var tenantSorts = []struct {
 	by, title string
@@ -82,10 +74,8 @@ const (
 
 func tenantsPage(a *ask) (any, error) {
 	name := a.r.PathValue("queue")
-	d := tenantsData{Minutes: 10, Sort: a.query("sort")}
-	if a.query("minutes") == "60" {
-		d.Minutes = 60
-	}
+	d := tenantsData{Sort: a.query("sort")}
+	d.Minutes, d.Ranges = timeRanges(a)
 	req := api.LanesRequest{Limit: shownTenants, Next: api.DefaultLaneForecast}
 	if err := a.verb(api.VerbLanes, name, req, &d.LanesReply); err != nil {
 		return nil, err
@@ -172,25 +162,11 @@ func (d *tenantsData) areas(colors map[string]int, now time.Time) {
 	}
 }
 
-// links are the addresses of the other orders and lengths of time.
+// links are the addresses of the other orders.
 func (d *tenantsData) links(a *ask) {
-	at := func(sort string, minutes int) string {
-		q := url.Values{}
-		if sort != "" {
-			q.Set("sort", sort)
-		}
-		if minutes != 10 {
-			q.Set("minutes", strconv.Itoa(minutes))
-		}
-		if len(q) == 0 {
-			return a.path()
-		}
-		return a.path() + "?" + q.Encode()
-	}
 	for _, s := range tenantSorts {
-		d.Columns = append(d.Columns, tenantColumn{By: s.by, Title: s.title, Href: at(s.by, d.Minutes), N: s.value != nil})
-	}
-	for _, minutes := range []int{10, 60} {
-		d.Ranges = append(d.Ranges, tenantRange{minutes, at(d.Sort, minutes)})
+		q := a.r.URL.Query()
+		q.Set("sort", s.by)
+		d.Columns = append(d.Columns, tenantColumn{By: s.by, Title: s.title, Href: a.path() + "?" + q.Encode(), N: s.value != nil})
 	}
 }

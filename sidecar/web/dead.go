@@ -1,0 +1,142 @@
+package web
+
+import (
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
+)
+
+// deadListData has all dead letter queues with messages.
+type deadListData struct {
+	Queues []queueRow
+	Pager  pager
+	Rates  deadRates
+}
+
+func deadList(a *ask) (any, error) {
+	h := &a.web.history
+	s, err := h.fresh(a.web)
+	if err != nil {
+		return nil, err
+	}
+	rows, pager := paged(a, s.pick("depth", func(q *api.QueueSummary) bool { return wire.IsDLQ(q.Name) && depthOf(q) > 0 }))
+	d := &deadListData{Queues: h.rows(s, rows), Pager: pager}
+	d.Rates, err = deadRatesOf(a, "")
+	return d, err
+}
+
+// Source returns the queue whose dead letters a queue holds.
+func (r *queueRow) Source() string { return wire.Source(r.Name) }
+
+// dead serves the dead letters of the queue in the path.
+func dead(a *ask) (any, error) {
+	name := a.r.PathValue("queue")
+	d, err := listMessages(a, name+wire.DLQSuffix)
+	if err != nil {
+		return nil, err
+	}
+	d.Groups = new(api.DeadGroups)
+	if err := a.verb(api.VerbDeadGroups, d.Queue, api.DeadGroupsRequest{Limit: maxGroups}, d.Groups); err != nil {
+		return nil, err
+	}
+	rates, err := deadRatesOf(a, name)
+	d.Rates = &rates
+	return d, err
+}
+
+// deadRates is the picture of the messages that became dead letters, by minute and group.
+type deadRates struct {
+	api.DeadRates
+	Minutes int
+	Ranges  []timeRange
+	Top     int64 // messages of the minute with the most
+	Areas   []deadArea
+}
+
+// deadArea is a group in the picture.
+type deadArea struct {
+	api.DeadRate     // of all others only Messages
+	Color        int // 0: all others
+	Points       string
+	Last         int64 // messages of the present minute
+}
+
+// deadRatesOf asks for the dead letters of a queue, or of all for "", in the time that the query
+// says.
+func deadRatesOf(a *ask, queue string) (d deadRates, err error) {
+	d.Minutes, d.Ranges = timeRanges(a)
+	req := api.DeadRatesRequest{Queue: queue, Minutes: d.Minutes, Limit: stackKeys}
+	if err := a.verb(api.VerbDeadRates, "", req, &d.DeadRates); err != nil {
+		return d, err
+	}
+	return d, d.draw(time.Now())
+}
+
+// draw draws the picture: a step for each minute.
+func (d *deadRates) draw(now time.Time) error {
+	if d.Messages == 0 {
+		return nil
+	}
+	from, err := time.Parse(time.RFC3339, d.From)
+	if err != nil {
+		return err
+	}
+	s := stack{Width: 60}
+	for i := range d.Other {
+		s.At = append(s.At, from.Unix()+60*int64(i))
+	}
+	others := api.DeadRate{Messages: d.Messages, Minutes: d.Other}
+	for i, g := range d.Groups {
+		d.Areas = append(d.Areas, deadArea{DeadRate: g, Color: i + 1})
+		others.Messages -= g.Messages
+	}
+	if others.Messages > 0 {
+		d.Areas = append(d.Areas, deadArea{DeadRate: others})
+	}
+	for i := range s.At {
+		sum := int64(0)
+		for j := range d.Areas {
+			sum += d.Areas[j].Minutes[i]
+		}
+		d.Top = max(d.Top, sum)
+	}
+	s.Top = float64(d.Top)
+	for i := range d.Areas {
+		g := &d.Areas[i]
+		values := make([]float64, len(g.Minutes))
+		for j, n := range g.Minutes {
+			values[j] = float64(n)
+		}
+		s.Values = append(s.Values, values)
+		g.Last = g.Minutes[len(g.Minutes)-1]
+	}
+	for i, points := range s.areas(now, d.Minutes) {
+		d.Areas[i].Points = points
+	}
+	return nil
+}
+
+// timeRange is a link to a length of time.
+type timeRange struct {
+	Minutes int
+	Href    string
+}
+
+// timeRanges returns the length of time in the query, 10 minutes or 60, and links to both.
+func timeRanges(a *ask) (minutes int, ranges []timeRange) {
+	if minutes = 10; a.query("minutes") == "60" {
+		minutes = 60
+	}
+	for _, m := range []int{10, 60} {
+		q := a.r.URL.Query()
+		if q.Del("minutes"); m != 10 {
+			q.Set("minutes", strconv.Itoa(m))
+		}
+		u := url.URL{Path: a.path(), RawQuery: q.Encode()}
+		ranges = append(ranges, timeRange{m, u.RequestURI()})
+	}
+	return minutes, ranges
+}
