@@ -1,7 +1,6 @@
 package natsio
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -142,10 +141,10 @@ func TestOwnConnectionTakesABurst(t *testing.T) {
 	require.Zero(t, e.NumSlowConsumersClients())
 }
 
-func TestOwnConnReadsAhead(t *testing.T) {
+func TestReadAhead(t *testing.T) {
 	checkLeaks(t)
 	near, far := net.Pipe()
-	r := newOwnConn(near, 1<<20, 1<<20)
+	r := newReadAhead(near, 1<<20)
 	want := make([]byte, 1<<20)
 	for i := range want {
 		want[i] = byte(rand.Uint32())
@@ -170,10 +169,10 @@ func TestOwnConnReadsAhead(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-func TestReadingAheadIsBounded(t *testing.T) {
+func TestReadAheadWaitsWhenItIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
-		r := newOwnConn(near, 100, 100)
+		r := newReadAhead(near, 100)
 		wrote := 0
 		go func() {
 			for {
@@ -195,67 +194,18 @@ func TestReadingAheadIsBounded(t *testing.T) {
 	})
 }
 
-// TestWritingBehindIsBounded: writes wait for the other end only when too many bytes are held, and
-// held bytes are sent after Close.
-func TestWritingBehindIsBounded(t *testing.T) {
+func TestDeadlinesOfReadAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
-		c := newOwnConn(near, 100, 100)
-		var wrote []byte
-		ended := make(chan error, 1)
-		go func() {
-			for i := byte(0); ; i++ {
-				b := bytes.Repeat([]byte{i}, 60)
-				if n, err := c.Write(b); err != nil {
-					ended <- err
-					require.Zero(t, n)
-					return
-				}
-				wrote = append(wrote, b...)
-				synctest.Wait()
-			}
-		}()
-		time.Sleep(time.Second)
-		require.Len(t, wrote, 3*60, "two are there, and one is with the goroutine that writes")
-		got := make([]byte, 60)
-		_, err := io.ReadFull(far, got)
-		require.NoError(t, err)
-		time.Sleep(time.Second)
-		require.Len(t, wrote, 5*60)
-		require.NoError(t, c.Close())
-		require.ErrorIs(t, <-ended, net.ErrClosed)
-		rest, err := io.ReadAll(far)
-		require.NoError(t, err)
-		require.Equal(t, wrote, append(got, rest...))
-	})
-}
-
-// TestCloseWithoutAReader: a server that reads nothing does not keep the connection.
-func TestCloseWithoutAReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		near, far := net.Pipe()
-		c := newOwnConn(near, 100, 100)
-		_, err := c.Write([]byte("x"))
-		require.NoError(t, err)
-		require.NoError(t, c.Close())
-		time.Sleep(closeTimeout + 1)
-		_, err = far.Read(make([]byte, 1))
-		require.ErrorIs(t, err, io.EOF)
-		_, err = c.Write([]byte("x"))
-		require.ErrorIs(t, err, net.ErrClosed)
-	})
-}
-
-func TestDeadlinesOfOwnConn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		near, far := net.Pipe()
-		r := newOwnConn(near, 100, 100)
+		r := newReadAhead(near, 100)
 		b := make([]byte, 10)
 		start := time.Now()
 		require.NoError(t, r.SetDeadline(start.Add(time.Second)))
 		_, err := r.Read(b)
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(start))
+		_, err = r.Write(b)
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.NoError(t, r.SetDeadline(time.Time{}))
 		go func() {
 			time.Sleep(time.Hour)

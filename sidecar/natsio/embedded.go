@@ -47,7 +47,7 @@ func (e *Embedded) InProcessConn() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newOwnConn(conn, mostAhead, mostBehind), nil
+	return newReadAhead(conn, ownMaxPending), nil
 }
 
 // StartEmbedded starts a NATS server inside this process, standalone or as a member of the
