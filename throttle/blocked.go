@@ -9,19 +9,26 @@ import (
 // blockedCounts counts by Kind how often a gate has blocked something.
 type blockedCounts [kindsOfGate]atomic.Int64
 
+func (c *blockedCounts) sum() (n int64) {
+	for k := range c {
+		n += c[k].Load()
+	}
+	return n
+}
+
 // CountBlocked counts a message that begins to wait for the gate, or a call that
-// the gate refuses, if its key has limits of its own. It takes no lock.
+// the gate refuses. It takes no lock.
 func (g *Gate) CountBlocked(k Kind) {
-	if n := g.blocked.Load(); n != nil && k < kindsOfGate {
-		n[k].Add(1)
+	if k < kindsOfGate {
+		g.blocked[k].Add(1)
 	}
 }
 
-// CountBlocked calls [Gate.CountBlocked] for the gate of a key, if there is one,
-// with the kind of this name.
+// CountBlocked calls [Gate.CountBlocked] for the gate of a key that is awake, with
+// the kind of this name.
 func (g *Gates) CountBlocked(key, kind string) {
 	g.mu.Lock()
-	gate := g.mu.own[key]
+	gate := g.mu.gates.all[key]
 	g.mu.Unlock()
 	for k := Open + 1; k < kindsOfGate && gate != nil; k++ {
 		if k.String() == kind {
@@ -34,7 +41,7 @@ func (g *Gates) CountBlocked(key, kind string) {
 type BlockedCount struct {
 	Key  string
 	Kind Kind
-	N    int64 // above 0, since the key has had limits of its own
+	N    int64 // above 0, since the gate exists
 }
 
 // BlockedCounts returns the counts above 0 of keys with limits of their own, in
@@ -47,9 +54,9 @@ func (g *Gates) BlockedCounts(most int) (list []BlockedCount) {
 		if most == 0 {
 			break
 		}
-		counts, before := own[key].blocked.Load(), len(list)
+		before := len(list)
 		for k := Open + 1; k < kindsOfGate; k++ {
-			if n := counts[k].Load(); n > 0 {
+			if n := own[key].blocked[k].Load(); n > 0 {
 				list = append(list, BlockedCount{key, k, n})
 			}
 		}

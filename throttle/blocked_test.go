@@ -23,6 +23,8 @@ func TestBlockedCounts(t *testing.T) {
 	g.CountBlocked("b", "paused")
 	g.CountBlocked("b", "circuit")
 	g.CountBlocked("unknown", "rate")
+	require.EqualValues(t, 3, s.Gates()[2].Info(0).Blocked, "of a prefix")
+	require.EqualValues(t, 4, s.Gates()[0].Info(0).Blocked)
 	b := []BlockedCount{{"b", ByRate, 1}, {"b", ByInFlight, 2}, {"b", ByPause, 1}}
 	require.Equal(t, b, g.BlockedCounts(10))
 	for i := range 3 {
@@ -34,4 +36,33 @@ func TestBlockedCounts(t *testing.T) {
 	require.Len(t, g.BlockedCounts(4), 6)
 	limit(t, g, "b", Limits{}, 0)
 	require.Len(t, g.BlockedCounts(4), 3)
+}
+
+// A gate counts what it admits, also by a reservation. An undone message stays counted.
+func TestAdmitted(t *testing.T) {
+	g := newGates()
+	limit(t, g, "a", Limits{Concurrency: 2}, start)
+	limit(t, g, "b", Limits{Concurrency: 1}, start)
+	both, b := set(t, g, "a", "b"), set(t, g, "b")
+	counts := func() (all [2]int64) {
+		for i, gate := range both.Gates() {
+			all[i] = gate.Info(start).Admitted
+		}
+		return all
+	}
+	grant, _, ok := both.Acquire(start, One, nil)
+	require.True(t, ok)
+	require.Equal(t, [2]int64{1, 1}, counts())
+	_, _, ok = b.Acquire(start, One, nil)
+	require.False(t, ok)
+	require.Equal(t, [2]int64{1, 1}, counts())
+	both.Undo(&grant, start, nil)
+	require.Equal(t, [2]int64{1, 1}, counts())
+	r, ok := g.Reserve(both, One)
+	require.True(t, ok)
+	grant, block, _ := r.Acquire(start, nil, nil)
+	require.Equal(t, Open, block.Kind)
+	require.Equal(t, [2]int64{2, 2}, counts())
+	both.Release(&grant, start, nil)
+	require.Equal(t, [2]int64{2, 2}, counts())
 }

@@ -1,9 +1,6 @@
 package throttle
 
-import (
-	"sync"
-	"sync/atomic"
-)
+import "sync"
 
 // Kind is what blocks a message.
 type Kind uint8
@@ -59,9 +56,10 @@ type Gate struct {
 		waiting  waiting
 		guest    bool   // the gate admitted a Guest last, while queues waited
 		share    *share // nil: the limits are local to this process
+		admitted int64  // how many messages since the gate exists
 	}
 
-	blocked atomic.Pointer[blockedCounts] // nil: not counted, the gate has never had limits of its own
+	blocked blockedCounts
 
 	// Gates.mu guards the fields below.
 	refs     int  // number of sets with this gate
@@ -123,6 +121,7 @@ func (g *Gate) admit(v instant, last, cost int64) (Kind, uint64) {
 // take admits a message that admit has found Open for.
 func (g *Gate) take(v instant, cost int64, owner any) {
 	g.mu.guest = owner == Guest && g.mu.waiting.head != nil
+	g.mu.admitted++
 	if s := g.mu.share; s != nil {
 		s.used = max(v, 1)
 		if s.by != owned {
@@ -241,6 +240,9 @@ type Info struct {
 	PausedUntil int64
 	// Waiting is the number of queues that wait for the gate.
 	Waiting int
+	// Admitted and Blocked are how often the gate has admitted and blocked a message
+	// or call since it exists. A message that was undone counts as admitted.
+	Admitted, Blocked int64
 	// Kind and At are the Block of a message of cost 1.
 	Kind Kind
 	At   int64
@@ -255,6 +257,7 @@ func (g *Gate) Info(now int64) Info {
 	i := Info{
 		Key: g.key, Limits: g.mu.limits,
 		InFlight: g.mu.inFlight, Reserved: g.mu.reserved, PausedUntil: g.mu.paused, Waiting: g.mu.waiting.n,
+		Admitted: g.mu.admitted, Blocked: g.blocked.sum(),
 		Kind: kind, At: later(last, wait),
 	}
 	if b := g.mu.bucket; b != nil {

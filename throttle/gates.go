@@ -159,7 +159,6 @@ func (g *Gates) SetLimits(key string, l Limits, now int64, wake []*Wait) ([]*Wai
 	}
 	gate.declared = true
 	g.mu.own[key] = gate
-	gate.blocked.CompareAndSwap(nil, new(blockedCounts))
 	return wake, nil
 }
 

@@ -60,6 +60,7 @@ func (r *Reservation) Acquire(now int64, owner any, wake []*Wait) (Grant, Block,
 			b.lows.note(b.at, b.room(g.mu.reserved))
 		}
 		g.mu.reserved = 0
+		g.mu.admitted++
 		if g.mu.window != nil {
 			g.mu.window.add(v)
 		}
