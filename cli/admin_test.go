@@ -64,7 +64,7 @@ func TestPlainOutputs(t *testing.T) {
 func TestUnknownQueue(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.queue-list", api.QueueList{Total: 3, Queues: []api.QueueSummary{{Name: "mail"}, {Name: "orders"}, {Name: "orders.dlq"}}})
-	for _, subject := range []string{"fila.admin.*.ordres", "fila.admin.*.ordres.dlq", "fila.admin.explain", "fila.admin.pause", "fila.admin.resume", "fila.admin.message-show", "fila.admin.message-delete", "fila.admin.message-run-now", "fila.admin.job-create.redrive.*", "fila.admin.job-create.redrive.*.dlq", "fila.admin.job-list", "fila.admin.schedule-list", "fila.admin.attention"} {
+	for _, subject := range []string{"fila.admin.*.ordres", "fila.admin.*.ordres.dlq", "fila.admin.explain", "fila.admin.pause", "fila.admin.resume", "fila.admin.message-show", "fila.admin.message-delete", "fila.admin.message-run-now", "fila.admin.job-create.redrive.*", "fila.admin.job-create.redrive.*.dlq", "fila.admin.job-list", "fila.admin.schedule-list", "fila.admin.attention", "fila.admin.annotate", "fila.admin.marks"} {
 		f.Answer(subject, wire.QueueNotFound("ordres"))
 	}
 	more := map[string][]string{ // what these need, too

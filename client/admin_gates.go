@@ -73,6 +73,20 @@ func (c *Client) ConfigLogPage(ctx context.Context, prefix string, limit int) (l
 	}
 }
 
+// Annotate marks a time, such as a release, on the charts of a queue or of all.
+func (c *Client) Annotate(ctx context.Context, what AnnotateRequest) (Mark, error) {
+	return Call(ctx, c, api.VerbAnnotate, "", what)
+}
+
+// Marks returns what happened in the last hour to a queue and the gates that blocked its messages,
+// or to a throttle or circuit: annotations, pauses, changes of limits and hooks, openings of
+// circuits. A limit of 0 is the server's default.
+func (c *Client) Marks(ctx context.Context, what MarksRequest) (Marks, error) {
+	what.Limit = cmp.Or(what.Limit, api.DefaultMarks)
+	what.WindowMs = cmp.Or(what.WindowMs, api.MaxMarksWindowMs)
+	return Call(ctx, c, api.VerbMarks, "", what)
+}
+
 // ThrottleSet changes the limits of the throttle key change.Key at once, also for messages
 // that wait already, and returns the key's new state. Limits that are nil stay. A key that
 // ends in '*' is a prefix: it limits each key that begins with it and has no limits of its

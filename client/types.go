@@ -95,6 +95,18 @@ type (
 	HookVersion = api.HookVersion
 	// HookResetReply has the hooks with closed circuits.
 	HookResetReply = api.HookResetReply
+	// AnnotateRequest marks a time on the charts of a queue or of all.
+	AnnotateRequest = api.AnnotateRequest
+	// MarksRequest asks for what happened to a queue, a throttle or a circuit.
+	MarksRequest = api.MarksRequest
+	// Mark is something that happened at one time.
+	Mark = api.Mark
+	// Marks is the newest marks of an object.
+	Marks = api.Marks
+	// Source says who set a value.
+	Source = api.Source
+	// Sources are the sources of the values of an object, by name.
+	Sources = api.Sources
 	// RateLimit is the state of the enqueue limit that refused a message.
 	RateLimit = wire.RateLimit
 )

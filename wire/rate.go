@@ -46,6 +46,15 @@ func (r Rate) Text() string {
 	return string(r) + "/s"
 }
 
+// PerSecond returns the rate in messages per second, 0 if it is none.
+func (r Rate) PerSecond() float64 {
+	messages, seconds, err := rate.Parse(string(r))
+	if err != nil {
+		return 0
+	}
+	return float64(messages) / float64(seconds)
+}
+
 // TextWithBurst is Text with the burst; 0: its default.
 func (r Rate) TextWithBurst(burst float64) string {
 	if burst == 0 {

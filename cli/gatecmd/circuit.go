@@ -128,7 +128,7 @@ func showCircuit(env *command.Env, c client.CircuitInfo) string {
 			plural2(own.HalfOpenSuccesses, "success", "successes"), terminal.Clean(c.LimitsBy), when))
 	}
 	t.Fact("changed", changedText(&c, env.When))
-	return t.String()
+	return terminal.Sections(t.String(), env.Sources(c.Sources))
 }
 
 // lastFailure says when what failed with which error: "2026-01-02T11:59:58Z (2s ago), message 0190...:

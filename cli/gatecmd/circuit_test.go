@@ -28,6 +28,9 @@ func TestCircuitCommands(t *testing.T) {
 	closed.State, closed.OpenUntil, closed.Cause, closed.ConsecutiveFailures, closed.MaxFailures = "closed", "", "", 0, 0
 	shown := openCircuit()
 	shown.LastFailure = &api.CircuitFailure{At: "2026-01-02T12:00:00Z", Caller: "billing", Attempt: 1, ErrorCode: "429", Error: "slow\ndown"}
+	shown.Sources = api.Sources{
+		"threshold": {By: "operator", Client: "maria\n@ops", At: "2026-01-02T11:00:00Z"}, "cooldown_ms": {By: "default"}, "max_failures": {By: "file"},
+	}
 	f.Answer("fila.admin.circuit-show.stripe", shown)
 	f.Answer("fila.admin.circuit-open.stripe", byHand)
 	f.Answer("fila.admin.circuit-open._", byHand)
@@ -49,6 +52,10 @@ func TestCircuitCommands(t *testing.T) {
 			"probes             0 of 3 in flight, 1 success to close",
 			"waiting queues     2",
 			"shared             local",
+			"",
+			"SETTING       SET BY    CLIENT      AT",
+			"max_failures  file      -           -",
+			"threshold     operator  maria?@ops  2026-01-02T11:00:00Z (1h ago)",
 		}},
 		{"circuit open stripe --for 5m", `{"for_ms":300000}`, []string{
 			"circuit            stripe",

@@ -192,7 +192,7 @@ func newPauseListCommand(env *command.Env) *cobra.Command {
 				if p.Until != "" {
 					until = env.When(p.Until)
 				}
-				t.Row(p.Kind, p.Name, terminal.OrDash(p.Queue), env.When(p.Since), until, p.By)
+				t.Row(p.Kind, p.Name, terminal.OrDash(p.Queue), env.When(p.Since), until, pausedBy(&p))
 			}
 			return t.Or("nothing is paused")
 		}),
@@ -220,4 +220,12 @@ func parseUntil(s string, now time.Time) (time.Time, error) {
 		return t, nil
 	}
 	return now, command.UsageError("--until %q: allowed is an RFC 3339 time such as 2030-01-02T15:04:05Z, or local time such as 2030-01-02 07:00 or 07:00", s)
+}
+
+// pausedBy says who paused something: the cause, and the client if it is known.
+func pausedBy(p *client.PauseInfo) string {
+	if p.Client == "" {
+		return p.By
+	}
+	return p.By + " (" + p.Client + ")"
 }

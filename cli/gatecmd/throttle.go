@@ -261,7 +261,7 @@ func showThrottle(env *command.Env, i client.ThrottleInfo) string {
 		if i.Unused {
 			t.Row("now", neverUsed)
 		}
-		return t.String()
+		return terminal.Sections(t.String(), env.Sources(i.Sources))
 	}
 	now := gateNow(i)
 	if i.AdmitsAt != "" {
@@ -276,10 +276,12 @@ func showThrottle(env *command.Env, i client.ThrottleInfo) string {
 	}
 	t.Row("in flight", i.InFlight)
 	t.Row("waiting queues", waitingText(i.Waiting, i.WaitingMessages))
+	t.Row("admitted", i.Admitted)
+	t.Row("blocked", i.Blocked)
 	if i.Shared != nil {
 		showShared(env, t, i)
 	}
-	return t.String()
+	return terminal.Sections(t.String(), env.Sources(i.Sources))
 }
 
 // showShared describes how filas share a throttle key.

@@ -56,6 +56,8 @@ func TestThrottleSet(t *testing.T) {
 			"in the window   40 of 100",
 			"in flight       3",
 			"waiting queues  2",
+			"admitted        0",
+			"blocked         0",
 		), r.Out)
 	}
 	f.Answer("fila.admin.throttle-set.other", wire.ThrottleMismatch("other", "rate", "10"))
@@ -96,6 +98,8 @@ func TestThrottleShowAndClear(t *testing.T) {
 		"now             admits",
 		"in flight       0",
 		"waiting queues  0",
+		"admitted        0",
+		"blocked         0",
 	)
 	require.JSONEq(t, `{}`, string(f.Next().Data))
 	f.Next()

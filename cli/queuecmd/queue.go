@@ -187,19 +187,19 @@ func newQueueInspectCommand(env *command.Env) *cobra.Command {
 	var flows int
 	cmd := &cobra.Command{
 		Use:     "inspect QUEUE",
-		Aliases: []string{"info"},
-		Short:   "Show a queue with its consumers, flows and hooks",
+		Aliases: []string{"info", "show"},
+		Short:   "Show a queue with its settings and who set them, consumers, flows and hooks",
 		Example: `  fila queue inspect orders
   fila queue inspect orders --flows 100 --json`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueInfo, error) {
 			return s.QueueInspect(ctx, args[0], flows)
-		}, showQueue),
+		}, func(info client.QueueInfo, _ []string) string { return showQueue(env, info) }),
 	}
 	cmd.Flags().IntVar(&flows, "flows", 20, "show the flows with the most pending messages, up to 1000")
 	return cmd
 }
 
-func showQueue(info client.QueueInfo, _ []string) string {
+func showQueue(env *command.Env, info client.QueueInfo) string {
 	facts := terminal.NewTable("queue", info.Name)
 	if info.Shard != nil {
 		facts.Row("shard", fmt.Sprintf("%d, owned by %s", *info.Shard, info.Owner))
@@ -247,7 +247,7 @@ func showQueue(info client.QueueInfo, _ []string) string {
 	for _, name := range slices.Sorted(maps.Keys(info.Counters)) {
 		counters.Row(name, info.Counters[name])
 	}
-	return terminal.Sections(facts.String(), consumers.Or(""), flows.Or(""), hooks.Or(""), counters.Or(""))
+	return terminal.Sections(facts.String(), env.Sources(info.Sources), consumers.Or(""), flows.Or(""), hooks.Or(""), counters.Or(""))
 }
 
 // settingRows shows the settings that no other row shows, except those that are 0 or empty.

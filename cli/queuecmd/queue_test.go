@@ -152,6 +152,7 @@ func TestQueueInspect(t *testing.T) {
 		TopFlows:     []api.FlowInfo{{Key: "acme\x1b[31m", Weight: 3, Deficit: 0.5, Ready: 2, Share: 0.75}},
 		Hooks:        []api.HookInfo{{Hook: "on_enqueue", State: "open", Runs: 10, Failures: 3, ConsecutiveFailures: 3, LastError: "a\nb"}},
 		Counters:     map[string]int64{"enqueued": 10, "acked": 6},
+		Sources:      api.Sources{"max_depth": {By: "operator", Client: "maria@ops"}, "quantum": {By: "default"}, "fairness_header": {By: "file"}},
 	}
 	f.Answer("fila.admin.queue-inspect.orders", info)
 	r := clitest.OK(t, program.Run(t, "", "queue", "inspect", "orders", "--flows", "5"))
@@ -162,6 +163,7 @@ func TestQueueInspect(t *testing.T) {
 	require.Contains(t, r.Out, "acme?[31m  3       0.5      2      75.0%\n", "foreign text does not reach the terminal raw")
 	require.Contains(t, r.Out, "on_enqueue  open     10    3         3         0         0         a?b\n")
 	require.Contains(t, r.Out, "acked     6\nenqueued  10\n")
+	require.Contains(t, r.Out, "SETTING          SET BY    CLIENT     AT\nfairness_header  file      -          -\nmax_depth        operator  maria@ops  -\n\n", "no defaults")
 
 	require.NotContains(t, r.Out, "blocked", "none is")
 

@@ -49,6 +49,7 @@ type Admin struct {
 	gates   gateStates
 	backups *backups
 	sampler sampler
+	blocked blockers
 	objects objects
 	table   []Verb
 	piece   int // how many slots of a queue are read at a time, so that the queue works in between

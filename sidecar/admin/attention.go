@@ -121,6 +121,7 @@ func (a *Admin) sampled(fresh time.Duration) sample {
 		return s.mu.last
 	}
 	read, known := a.readNode(began)
+	a.blocked.note(read)
 	s.mu.last = sample{began, known, s.mu.monitor.Find(read)}
 	s.mu.took = a.now().Sub(began)
 	return s.mu.last

@@ -114,6 +114,15 @@ func (a *Admin) throttleShow(req api.GateKeyRequest) (api.ThrottleInfo, *wire.Er
 	return info, err
 }
 
+// throttleList lists throttle keys, with the messages that each blocked in the last sample for attention.
+func (a *Admin) throttleList(req api.KeyListRequest) api.ThrottleList {
+	list := a.control.ThrottleList(req)
+	for i := range list.Throttles {
+		list.Throttles[i].WaitingMessages = a.blocked.at("throttle:" + list.Throttles[i].Key)
+	}
+	return list
+}
+
 // circuitShow returns a circuit with the messages that it blocks.
 func (a *Admin) circuitShow(req api.GateKeyRequest) (api.CircuitInfo, *wire.Error) {
 	info, err := a.control.CircuitShow(req)

@@ -62,8 +62,20 @@ func (a *Admin) queueUpdate(by control.Actor, q *shard.Queue, body json.RawMessa
 	return a.queueReply(settings), a.keepHooks(by, before, settings, "")
 }
 
-// auditSettings records the body of a request that changed the settings of a queue.
+// auditSettings records the body of a request that changed the settings of a queue. If it is too
+// long for the audit log, it has the lengths of scripts instead of the scripts.
 func (a *Admin) auditSettings(by control.Actor, queue string, body json.RawMessage) {
+	var change map[string]json.RawMessage
+	if len(body) > control.MaxAuditValue && json.Unmarshal(body, &change) == nil {
+		for _, hook := range []string{wire.HookOnEnqueue, wire.HookOnFailure} {
+			var script string
+			if json.Unmarshal(change[hook], &script) == nil && script != "" {
+				change[hook] = json.RawMessage(strconv.Quote(wire.Plural(int64(len(script)), "byte")))
+			}
+		}
+		a.audit(by, "queue:"+queue, change)
+		return
+	}
 	a.control.Audit(by, "queue:"+queue, cmp.Or(string(body), "{}"))
 }
 
@@ -288,7 +300,7 @@ func (a *Admin) summary(q *shard.Queue, n *inspect.Stats) api.QueueSummary {
 func (a *Admin) queueInspect(q *shard.Queue, req api.QueueInspectRequest) (api.QueueInfo, *wire.Error) {
 	settings := q.Settings()
 	info := api.QueueInfo{
-		Settings: settings, Quantum: settings.Quantum, Hooks: q.Hooks(), Counters: q.Metrics().Snapshot(),
+		Settings: settings, Sources: a.control.QueueSources(settings), Quantum: settings.Quantum, Hooks: q.Hooks(), Counters: q.Metrics().Snapshot(),
 		ConsumerList: []api.ConsumerInfo{}, TopFlows: []api.FlowInfo{},
 	}
 	var consumers []inspect.ConsumerView

@@ -34,10 +34,10 @@ const (
 	byFleet         = "fleet" // another fila that shares the circuit
 )
 
-const (
-	maxAudit      = 10_000 // entries that the audit log keeps
-	maxAuditValue = 1024   // bytes of a value that it shows
-)
+// MaxAuditValue is how many bytes of a value the audit log keeps.
+const MaxAuditValue = 1024
+
+const maxAudit = 10_000 // entries that the audit log keeps
 
 // audit is the log of changes by operators, the configuration file and time: the newest
 // maxAudit entries, in memory and in the store. The zero value is an empty log. Its methods
@@ -166,10 +166,10 @@ func (c *Control) Audit(by Actor, object, value string) {
 
 // auditValue cuts long values.
 func auditValue(v *string) *string {
-	if v == nil || len(*v) <= maxAuditValue {
+	if v == nil || len(*v) <= MaxAuditValue {
 		return v
 	}
-	return new(fmt.Sprintf("%s... (%d bytes)", wire.Cut(*v, maxAuditValue), len(*v)))
+	return new(fmt.Sprintf("%s... (%d bytes)", wire.Cut(*v, MaxAuditValue), len(*v)))
 }
 
 // ConfigLog lists the audit log, newest first. After is the sequence of the last entry of
@@ -186,9 +186,9 @@ func (c *Control) ConfigLog(req api.KeyListRequest) (api.ConfigLog, *wire.Error)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	list := api.ConfigLog{Entries: []api.ConfigLogEntry{}}
-	skip := req.Offset
+	skip, prefix := req.Offset, wire.ShowKey(req.Prefix)
 	for _, e := range slices.Backward(a.mu.entries) { // maxAudit at most
-		if !strings.HasPrefix(e.Key, wire.ShowKey(req.Prefix)) {
+		if !strings.HasPrefix(e.Key, prefix) {
 			continue
 		}
 		list.Total++
@@ -203,4 +203,37 @@ func (c *Control) ConfigLog(req api.KeyListRequest) (api.ConfigLog, *wire.Error)
 		}
 	}
 	return list, nil
+}
+
+// clockSkew bounds how much the clocks of two nodes differ.
+const clockSkew = time.Minute
+
+// AuditSince returns the entries of the audit log since a time, the newest first.
+func (c *Control) AuditSince(at time.Time) []api.ConfigLogEntry {
+	a := &c.audit
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var list []api.ConfigLogEntry
+	for _, e := range slices.Backward(a.mu.entries) {
+		switch t, err := time.Parse(time.RFC3339Nano, e.Time); {
+		case err != nil:
+		case t.Before(at.Add(-clockSkew)):
+			return list
+		case !t.Before(at):
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// each calls fn with the entries whose keys begin with a text, the newest first, until that
+// returns false.
+func (a *audit) each(prefix string, fn func(*api.ConfigLogEntry) bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range slices.Backward(a.mu.entries) { // maxAudit at most
+		if e := &a.mu.entries[i]; strings.HasPrefix(e.Key, prefix) && !fn(e) {
+			return
+		}
+	}
 }

@@ -113,12 +113,12 @@ func TestConfigLogIsBounded(t *testing.T) {
 
 func TestAuditValuesAreCut(t *testing.T) {
 	require.Nil(t, auditValue(nil))
-	for _, fits := range []string{"", "x", strings.Repeat("x", maxAuditValue)} {
+	for _, fits := range []string{"", "x", strings.Repeat("x", MaxAuditValue)} {
 		require.Equal(t, fits, *auditValue(&fits))
 	}
-	for _, long := range []string{strings.Repeat("x", maxAuditValue+1), strings.Repeat("€", 1000), strings.Repeat("\xff", 2000)} {
+	for _, long := range []string{strings.Repeat("x", MaxAuditValue+1), strings.Repeat("€", 1000), strings.Repeat("\xff", 2000)} {
 		got := *auditValue(&long)
-		require.LessOrEqual(t, len(got), maxAuditValue+20)
+		require.LessOrEqual(t, len(got), MaxAuditValue+20)
 		require.True(t, strings.HasSuffix(got, fmt.Sprintf("... (%d bytes)", len(long))))
 		require.Equal(t, utf8.ValidString(long), utf8.ValidString(got))
 	}

@@ -62,7 +62,14 @@ func (c *Control) CircuitShow(req api.GateKeyRequest) (api.CircuitInfo, *wire.Er
 		return info, wire.CircuitNotFound(req.Key)
 	}
 	info.LastFailure, info.History = c.opt.Circuits.Past(req.Key)
+	info.Sources = c.circuitSources(&info)
 	return info, nil
+}
+
+// CircuitHistory returns the last hour of a circuit; nil: this process does not know it.
+func (c *Control) CircuitHistory(key string) *api.CircuitHistory {
+	_, h := c.opt.Circuits.Past(key)
+	return h
 }
 
 // CircuitInfo describes the circuit of a key, with the source of its limits. It reports

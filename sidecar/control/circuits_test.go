@@ -53,7 +53,8 @@ func TestCircuitVerbs(t *testing.T) {
 		}, i)
 		shown := r.circuit("stripe")
 		require.Equal(t, []api.CircuitChange{{At: in(0), Old: "closed", New: "open", Cause: "by hand"}}, shown.History.Changes)
-		shown.History = nil
+		require.Equal(t, api.Source{By: "default"}, shown.Sources["threshold"])
+		shown.History, shown.Sources = nil, nil
 		require.Equal(t, i, shown)
 		require.Len(t, r.stored("\x00circuit/"), 1)
 		i = r.open1("_", `{"key":"stripe","for_ms":60000}`)

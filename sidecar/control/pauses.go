@@ -80,7 +80,7 @@ func (p pause) audited() *string {
 }
 
 func (p pause) info(id pauseID) api.PauseInfo {
-	i := api.PauseInfo{Kind: id.kind, Queue: id.queue, Name: wire.ShowKey(id.name), Since: wire.Timestamp(p.Since), By: p.By}
+	i := api.PauseInfo{Kind: id.kind, Queue: id.queue, Name: wire.ShowKey(id.name), Since: wire.Timestamp(p.Since), By: p.By, Client: p.Client}
 	if p.Until != math.MaxInt64 {
 		i.Until = wire.Timestamp(p.Until)
 	}

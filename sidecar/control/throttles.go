@@ -359,6 +359,9 @@ func (c *Control) ThrottleShow(req api.GateKeyRequest) (api.ThrottleInfo, *wire.
 	if !ok {
 		return info, wire.ThrottleNotFound(req.Key)
 	}
+	if info.Shared == nil || info.Shared.By == "" {
+		info.Sources = c.throttleSources(req.Key)
+	}
 	return info, nil
 }
 
@@ -408,6 +411,7 @@ func (c *Control) describe(key string, state throttle.Info, gate bool) (api.Thro
 	info.State = state.Kind.String()
 	info.Tokens = float64(state.Tokens) / throttle.One
 	info.InWindow, info.InFlight, info.Waiting = state.InWindow, state.InFlight, state.Waiting
+	info.Admitted, info.Blocked = state.Admitted, state.Blocked
 	if gate {
 		c.addSharing(&info, key)
 	}

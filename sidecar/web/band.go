@@ -13,6 +13,7 @@ type bandPicture struct {
 	Failures []bandFailures
 	Sum      int64 // of Failures
 	Most     int64 // failures of the minute with the most
+	Marks    []markLine
 }
 
 // bandState is a time in one state.

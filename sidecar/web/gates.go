@@ -35,19 +35,11 @@ type cursor[T any] struct {
 // cursorOf returns the addresses of a list whose cursor is a query value.
 func cursorOf[T any](a *ask, name string, rows []T, total int, next string) cursor[T] {
 	c := cursor[T]{Rows: rows, Total: total}
-	at := func(value string) string {
-		q := a.r.URL.Query()
-		q.Set(name, value)
-		if value == "" {
-			q.Del(name)
-		}
-		return a.path() + "?" + q.Encode()
-	}
 	if a.query(name) != "" {
-		c.First = at("")
+		c.First = a.with(name, "")
 	}
 	if next != "" {
-		c.Next = at(next)
+		c.Next = a.with(name, next)
 	}
 	return c
 }
@@ -82,6 +74,12 @@ type throttleData struct {
 	From    string            // the prefix whose limits are in force; empty: none
 	SetOf   string            // whose limits Changes is about: the key, or From
 	Changes []gateChange
+	Rates   chart // per second
+	Depths  chart // messages in flight and waiting
+	Now     gatePoint
+	Marks   marks
+	Minutes int
+	Ranges  []timeRange
 }
 
 // gateChange is a change of the limits of a throttle key, the newest first.
@@ -178,8 +176,27 @@ func throttlePage(a *ask) (any, error) {
 		d.From = from[:max(strings.LastIndex(from, ", "), 0)]
 		d.SetOf = d.From
 	}
-	d.Changes, err = gateChanges(a, d.SetOf)
-	return d, err
+	if d.Changes, err = gateChanges(a, d.SetOf); err != nil {
+		return d, err
+	}
+	return d, d.charts(a)
+}
+
+// charts adds what the history knows of the throttle.
+func (d *throttleData) charts(a *ask) (err error) {
+	if _, err := a.web.history.fresh(a.web); err != nil {
+		return err
+	}
+	d.Minutes, d.Ranges = timeRanges(a)
+	if d.Marks, err = marksOf(a, api.MarksRequest{Throttle: d.Key}, time.Duration(d.Minutes)*time.Minute); err != nil {
+		return err
+	}
+	points := a.web.history.gate(d.Key, time.Now(), d.Minutes)
+	if len(points) > 0 {
+		d.Now = points[len(points)-1]
+	}
+	d.Rates, d.Depths = chartOf(points, d.Marks, gateRates...), chartOf(points, d.Marks, gateDepths...)
+	return nil
 }
 
 // circuitData is the data of the page of a circuit.
@@ -187,6 +204,7 @@ type circuitData struct {
 	api.CircuitInfo
 	Guard  *api.GuardStatus
 	Band   bandPicture
+	Marks  marks
 	Failed *failedMessage // nil: no waiting message has failed
 }
 
@@ -250,8 +268,13 @@ func circuitPage(a *ask) (any, error) {
 	if err := a.verb(api.VerbCircuitShow, tail, api.GateKeyRequest{Key: key}, &d.CircuitInfo); err != nil {
 		return nil, err
 	}
-	d.Band = bandOf(d.History, d.State, time.Now())
+	now := time.Now()
+	d.Band = bandOf(d.History, d.State, now)
 	var err error
+	if d.Marks, err = marksOf(a, api.MarksRequest{Circuit: d.Key}, bandTime); err != nil {
+		return nil, err
+	}
+	d.Band.Marks = d.Marks.Until(now)
 	if d.Guard, err = guardOf(a, a.query("key")); err != nil {
 		return d, err
 	}

@@ -11,16 +11,19 @@ import (
 )
 
 // history has the last sample of all queues, and an hour of points, ten seconds apart, of
-// each queue that ever had messages. Queues beyond maxHistories have none.
+// each queue that ever had messages, and of throttles. Queues beyond maxHistories and throttles beyond
+// maxGateHistories have none.
 type history struct {
 	mu struct {
 		sync.Mutex
-		at    time.Time
-		took  time.Duration // by the last sample
-		last  *snapshot     // nil: there was none
-		err   error         // error of the last sample
-		rings map[string]*ring
-		total *ring
+		at      time.Time
+		took    time.Duration // by the last sample
+		last    *snapshot     // nil: there was none
+		err     error         // error of the last sample
+		rings   map[string]*ring
+		total   *ring
+		gates   map[string]*gateRing // by throttle key
+		gatesAt time.Time            // of their last points
 		// withTenants is the number of rings with tenants.
 		withTenants int
 	}
@@ -101,7 +104,7 @@ var figures = map[string]func(*api.QueueSummary) int64{
 
 // point is the state of a queue at one time, with the rates before it.
 type point struct {
-	at                      int64 // Unix seconds; 0: no data
+	at                      int64 // Unix seconds
 	Depth                   float32
 	Enqueued, Acked, Failed float32 // per second
 	Terminated, Dead        float32 // per second: by +TERM, and all that became dead letters
@@ -110,10 +113,36 @@ type point struct {
 	Ready, Blocked, Delayed, InFlight float32
 }
 
+// series is the newest historyPoints points.
+type series[P any] struct {
+	points []P
+	next   int // index of the next point once it is full
+}
+
+// recent returns the newest n points, oldest first.
+func (s *series[P]) recent(n int) []P {
+	n = min(n, len(s.points))
+	list := make([]P, n)
+	for i := range list {
+		list[i] = s.points[(s.next+len(s.points)-n+i)%len(s.points)]
+	}
+	return list
+}
+
+func (s *series[P]) push(p P) {
+	if len(s.points) < historyPoints {
+		s.points = append(s.points, p)
+		return
+	}
+	s.points[s.next] = p
+	s.next = (s.next + 1) % historyPoints
+}
+
+func (p *point) time() int64 { return p.at }
+
 // ring is the points of a queue.
 type ring struct {
-	points []point // up to historyPoints
-	next   int     // index of the next point once the ring is full
+	series[point]
 	// base has the counters at the last point, last the latest ones.
 	base, last counted
 	rate       point // rates between the last two samples
@@ -126,25 +155,6 @@ type ring struct {
 type counted struct {
 	at time.Time
 	api.QueueDetail
-}
-
-// recent returns the newest n points, oldest first.
-func (r *ring) recent(n int) []point {
-	n = min(n, len(r.points))
-	list := make([]point, n)
-	for i := range list {
-		list[i] = r.points[(r.next+len(r.points)-n+i)%len(r.points)]
-	}
-	return list
-}
-
-func (r *ring) push(p point) {
-	if len(r.points) < historyPoints {
-		r.points = append(r.points, p)
-		return
-	}
-	r.points[r.next] = p
-	r.next = (r.next + 1) % historyPoints
 }
 
 // add adds a sample of a queue, and reports whether it has made a point. A sample that it has
@@ -225,11 +235,13 @@ func (h *history) sample(w *Web) {
 			s.dead[q.Name], s.deadDepth = n, s.deadDepth+n
 		}
 	}
+	throttles := h.throttles(w)
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.at, h.mu.took, h.mu.last, h.mu.err = now, now.Sub(began), s, nil
 	h.keep(now)
+	h.keepGates(now, throttles)
 }
 
 // keep adds the sample to the rings, and removes the rings of deleted queues.

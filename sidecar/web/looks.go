@@ -164,7 +164,8 @@ func funcs(base string) template.FuncMap {
 		"ended":    func(a *api.AttemptInfo) string { return a.EndText(spanMs) },
 		"then":     func(a *api.AttemptInfo) string { return a.ThenText(spanMs) },
 		// setBy leaves out the prefix, which the page links.
-		"setBy": func(source string) string { text, _, _ := strings.Cut(api.SetByText(source), " for "); return text },
+		"setBy":  func(source string) string { text, _, _ := strings.Cut(api.SetByText(source), " for "); return text },
+		"source": api.Source.Text,
 	}
 }
 

@@ -125,12 +125,12 @@ func TestTimesAsPeopleSayThem(t *testing.T) {
 // TestSettingsHaveUnits: settings are shown as people read them.
 func TestSettingsHaveUnits(t *testing.T) {
 	for from, want := range map[field]setting{
-		{"dedupe_window_ms", "120000"}:     {field{"dedupe_window", "2 min"}, "120000 ms"},
-		{"max_pending_per_key", "1000000"}: {field{"max_pending_per_key", "1,000,000"}, ""},
-		{"throttle_headers", `["A","B"]`}:  {field{"throttle_headers", "A, B"}, ""},
-		{"fairness_header", "tenant_ms"}:   {field{"fairness_header", "tenant_ms"}, ""},
-		{"retry_jitter", "0.5"}:            {field{"retry_jitter", "0.5"}, ""},
+		{"dedupe_window_ms", "120000"}:     {field: field{"dedupe_window", "2 min"}, Raw: "120000 ms"},
+		{"max_pending_per_key", "1000000"}: {field: field{"max_pending_per_key", "1,000,000"}, Raw: ""},
+		{"throttle_headers", `["A","B"]`}:  {field: field{"throttle_headers", "A, B"}, Raw: ""},
+		{"fairness_header", "tenant_ms"}:   {field: field{"fairness_header", "tenant_ms"}, Raw: ""},
+		{"retry_jitter", "0.5"}:            {field: field{"retry_jitter", "0.5"}, Raw: ""},
 	} {
-		require.Equal(t, want, settingFrom(from))
+		require.Equal(t, want, settingFrom(from, api.Source{}))
 	}
 }

@@ -174,3 +174,16 @@ func (a *ask) here() string {
 	}
 	return a.path()
 }
+
+// with is the address of the page with another query value, or without it if it is "".
+func (a *ask) with(name, value string) string {
+	q := a.r.URL.Query()
+	q.Set(name, value)
+	if value == "" {
+		q.Del(name)
+	}
+	if len(q) == 0 {
+		return a.path()
+	}
+	return a.path() + "?" + q.Encode()
+}

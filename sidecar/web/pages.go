@@ -52,7 +52,7 @@ var pages = []page{
 	{path: "/messages/{id}/edit", name: "edit", role: Operator, data: edit},
 	{path: "/dead", name: "dead", title: "Dead letters", nav: true, live: true, query: []string{"page", "minutes"}, data: deadList},
 	{path: "/gates", name: "gates", title: "Gates", nav: true, live: true, query: []string{"prefix", "not_closed", "throttle", "circuit", "pause"}, data: gatesPage},
-	{path: "/gates/throttle", name: "throttle", live: true, query: []string{"key"}, data: throttlePage},
+	{path: "/gates/throttle", name: "throttle", live: true, query: []string{"key", "minutes"}, data: throttlePage},
 	{path: "/gates/circuit", name: "circuit", live: true, query: []string{"key"}, data: circuitPage},
 	{path: "/schedules", name: "schedules", title: "Schedules", nav: true, live: true, query: []string{"after"}, data: schedules},
 	{path: "/jobs", name: "jobs", title: "Jobs", nav: true, live: true, query: []string{"after"}, data: jobs},

@@ -118,6 +118,7 @@ type heatPicture struct {
 	Most   int64    // deliveries of the cell with the most
 	Rows   []heatRow
 	Bounds []heatBound
+	Marks  []markLine
 }
 
 // heatRow is a minute as text.
@@ -184,10 +185,9 @@ func heatPictureOf(columns []heatColumn, now time.Time) (p heatPicture) {
 // tenantRing is an hour of deliveries by fairness key: 360 points with the keys of which the
 // most deliveries ended, 26 KB and the keys.
 type tenantRing struct {
+	series[tenantPoint]
 	keys   []string       // by number
 	number map[string]int // of keys
-	points []tenantPoint
-	next   int // index of the next point once the ring is full
 	base   map[string]int64
 	ended  int64 // of all keys
 	at     time.Time
@@ -253,7 +253,9 @@ func (t *tenantRing) add(now time.Time, tenants []api.EndedCount, ended int64) {
 	}
 	if !t.at.IsZero() {
 		p.all = rate(t.ended, ended)
-		t.push(p)
+		if t.push(p); t.next == 0 && len(t.points) == historyPoints && len(t.keys) > maxTenantKeys/2 {
+			t.forget()
+		}
 	}
 	t.base, t.ended, t.at = base, ended, now
 }
@@ -267,17 +269,6 @@ func (t *tenantRing) numberOf(key string) (int, bool) {
 		t.number[key] = n
 	}
 	return n, ok
-}
-
-func (t *tenantRing) push(p tenantPoint) {
-	if len(t.points) < historyPoints {
-		t.points = append(t.points, p)
-		return
-	}
-	t.points[t.next] = p
-	if t.next = (t.next + 1) % historyPoints; t.next == 0 && len(t.keys) > maxTenantKeys/2 {
-		t.forget()
-	}
 }
 
 // forget removes the keys that no point has, once in an hour.

@@ -27,6 +27,7 @@ type queueData struct {
 	Rates     chart
 	Depth     chart
 	Heat      heatPicture
+	Marks     marks
 	Dead      int64 // its dead letters
 }
 
@@ -70,11 +71,16 @@ func queuePage(a *ask) (any, error) {
 		d.Counted = append(d.Counted, counter{strings.ReplaceAll(name, "_", " "), d.Counters[name]})
 	}
 	d.Line = a.web.history.of(name, historyPoints)
-	d.Waits = chartOf(d.Line, "median", "p50 wait", "high", "p99 wait")
-	d.Rates = chartOf(d.Line, "enqueued", "enqueued", "failed", "failed", "acked", "acked", "terminated", "terminated", "dead", "dead-lettered")
-	d.Depth = chartOf(d.Line, "ready", "ready", "blocked", "blocked", "delayed", "delayed", "in flight", "in flight")
+	if d.Marks, err = marksOf(a, api.MarksRequest{Queue: name}, bandTime); err != nil {
+		return nil, err
+	}
+	lines := func(pairs ...string) chart { return chartOf(d.Line.Past, d.Marks, queueLines(pairs...)...) }
+	d.Waits = lines("median", "p50 wait", "high", "p99 wait")
+	d.Rates = lines("enqueued", "enqueued", "failed", "failed", "acked", "acked", "terminated", "terminated", "dead", "dead-lettered")
+	d.Depth = lines("ready", "ready", "blocked", "blocked", "delayed", "delayed", "in flight", "in flight")
 	now := time.Now()
 	d.Heat = heatPictureOf(a.web.history.heat(name, now), now)
+	d.Heat.Marks = d.Marks.Until(now.Truncate(time.Minute).Add(time.Minute)) // the last column is this minute
 	d.Attention, err = attentionOf(a, name)
 	return d, err
 }
@@ -85,7 +91,8 @@ type queueSettingsData struct{ Settings []setting }
 // setting is one setting, as people read it and as requests have it.
 type setting struct {
 	field
-	Raw string // "": as Value
+	Raw    string // "": as Value
+	Source api.Source
 }
 
 func queueSettings(a *ask) (any, error) {
@@ -96,14 +103,14 @@ func queueSettings(a *ask) (any, error) {
 	fields, err := settingsOf(info.Settings)
 	d := new(queueSettingsData)
 	for _, f := range fields {
-		d.Settings = append(d.Settings, settingFrom(f))
+		d.Settings = append(d.Settings, settingFrom(f, info.Sources[f.Name]))
 	}
 	return d, err
 }
 
-// settingFrom adds units to a setting.
-func settingFrom(f field) setting {
-	s := setting{field: f}
+// settingFrom adds units and the source to a setting.
+func settingFrom(f field, source api.Source) setting {
+	s := setting{field: f, Source: source}
 	n, err := strconv.ParseInt(f.Value, 10, 64)
 	name, isTime := strings.CutSuffix(f.Name, "_ms")
 	var list []string
@@ -158,38 +165,6 @@ func keyPauses(a *ask, queue string) ([]api.PauseInfo, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(all.Pauses, func(p api.PauseInfo) bool { return p.Kind != api.PauseKey || p.Queue != queue }), nil
-}
-
-// chart has the data of a chart, and its text without script.
-type chart struct {
-	JSON string
-	Rows int
-}
-
-// chartOf returns a chart of figures with their names.
-func chartOf(l line, pairs ...string) chart {
-	data := struct {
-		Names []string    `json:"names"`
-		Rows  [][]float64 `json:"rows"`
-	}{Rows: make([][]float64, 1+len(pairs)/2)}
-	for i := 0; i < len(pairs); i += 2 {
-		data.Names = append(data.Names, pairs[i+1])
-	}
-	for i := range data.Rows {
-		data.Rows[i] = make([]float64, 0, len(l.Past))
-	}
-	for i := range l.Past {
-		p := &l.Past[i]
-		data.Rows[0] = append(data.Rows[0], float64(p.at))
-		for j := 0; j < len(pairs); j += 2 {
-			data.Rows[1+j/2] = append(data.Rows[1+j/2], float64(pointFigures[pairs[j]](p)))
-		}
-	}
-	text, err := json.Marshal(data)
-	if err != nil { // impossible: it has only numbers and names
-		return chart{}
-	}
-	return chart{JSON: string(text), Rows: len(l.Past)}
 }
 
 // setWeight sets the weight of a fairness key, or removes the override.

@@ -11,16 +11,18 @@ import (
 // tenantsData is the data of the tab of a queue's fairness keys.
 type tenantsData struct {
 	api.LanesReply
-	Noise   api.NoisyReply
-	Rows    []tenantRow
-	Picture lanesPicture
-	Stack   stack
-	Areas   []tenantArea
-	Minutes int
-	Sort    string
-	Columns []tenantColumn
-	Ranges  []timeRange
-	Paused  []api.PauseInfo // fairness keys
+	Noise     api.NoisyReply
+	Rows      []tenantRow
+	Picture   lanesPicture
+	Stack     stack
+	Areas     []tenantArea
+	Minutes   int
+	Sort      string
+	Columns   []tenantColumn
+	Ranges    []timeRange
+	Marks     marks
+	MarkLines []markLine
+	Paused    []api.PauseInfo // fairness keys
 }
 
 // tenantRow is a fairness key in the table.
@@ -92,8 +94,14 @@ func tenantsPage(a *ask) (any, error) {
 	d.Picture = pictureOf(&d.LanesReply, colors)
 	d.rows(colors)
 	d.areas(colors, now)
-	d.links(a)
+	for _, s := range tenantSorts {
+		d.Columns = append(d.Columns, tenantColumn{By: s.by, Title: s.title, Href: a.with("sort", s.by), N: s.value != nil})
+	}
 	var err error
+	if d.Marks, err = marksOf(a, api.MarksRequest{Queue: name}, time.Duration(d.Minutes)*time.Minute); err != nil {
+		return nil, err
+	}
+	d.MarkLines = d.Marks.Until(now)
 	d.Paused, err = keyPauses(a, name)
 	return d, err
 }
@@ -159,14 +167,5 @@ func (d *tenantsData) areas(colors map[string]int, now time.Time) {
 			}
 		}
 		d.Areas = append(d.Areas, area)
-	}
-}
-
-// links are the addresses of the other orders.
-func (d *tenantsData) links(a *ask) {
-	for _, s := range tenantSorts {
-		q := a.r.URL.Query()
-		q.Set("sort", s.by)
-		d.Columns = append(d.Columns, tenantColumn{By: s.by, Title: s.title, Href: a.path() + "?" + q.Encode(), N: s.value != nil})
 	}
 }

@@ -116,6 +116,16 @@ const (
 	SetByMessage  = "message"  // the messages carry the weight, from a job or from earlier settings
 )
 
+// Source says who set a value.
+type Source struct {
+	By     string `json:"by"`               // SetByFile, SetByOperator, SetByOverride, SetByDefault or "fila <name>"
+	Client string `json:"client,omitempty"` // of the change, as in the audit log, if that still has it
+	At     string `json:"at,omitempty"`     // RFC 3339: when it was changed, if known
+}
+
+// Sources are the sources of the values of an object, by their names in requests.
+type Sources map[string]Source
+
 // SetForKey reports whether a ThrottleInfo.Source says that the limits are set for the key
 // itself at this fila, rather than for a prefix or at another fila.
 func SetForKey(source string) bool {
@@ -129,9 +139,11 @@ type ThrottleInfo struct {
 	// Source is the origin of the limits: SetByFile, SetByOperator, SetByOverride,
 	// "prefix <prefix>*, " followed by one of these, "fila <name>" of another fila, or
 	// SetByNobody.
-	Source        string `json:"source"`
-	OverrideUntil string `json:"override_until,omitempty"` // RFC 3339
-	PausedUntil   string `json:"paused_until,omitempty"`   // RFC 3339, or "resumed" if only a resume ends it
+	Source string `json:"source"`
+	// Sources says in throttle-show who set each limit; absent if another fila did.
+	Sources       Sources `json:"sources,omitempty"`
+	OverrideUntil string  `json:"override_until,omitempty"` // RFC 3339
+	PausedUntil   string  `json:"paused_until,omitempty"`   // RFC 3339, or "resumed" if only a resume ends it
 
 	Admits   bool    `json:"admits"`              // it admits messages
 	State    string  `json:"state"`               // what blocks: rate, window, concurrency, reserved, paused; open while it admits
@@ -142,9 +154,16 @@ type ThrottleInfo struct {
 	InFlight int64   `json:"in_flight"`
 	// Waiting is the number of queues with messages that it blocks, and WaitingMessages the
 	// number of these messages; throttle-show counts them. In other replies Waiting is the
-	// number of queues on its wait list, and WaitingMessages is 0.
+	// number of queues on its wait list. WaitingMessages is in throttle-list as of the last
+	// sample for attention, of queues of this fila, and 0 in other replies.
 	Waiting         int   `json:"waiting"`
 	WaitingMessages int64 `json:"waiting_messages,omitempty"`
+	// Admitted and Blocked are how often this fila has admitted a message or call, and how often
+	// the first of the messages of a flow with the same gates began to wait or a call was refused,
+	// since the gate of the key exists. A gate without limits of its own is gone when nothing needs
+	// it, and then begins anew.
+	Admitted int64 `json:"admitted"`
+	Blocked  int64 `json:"blocked"`
 	// Unused says that limits are set for the key or prefix, but no message or call has used
 	// it since fila started. Nodes of a cluster do not set it.
 	Unused bool `json:"unused,omitempty"`
@@ -206,11 +225,13 @@ type CircuitInfo struct {
 	HalfOpenMaxCalls    int    `json:"half_open_max_calls"`
 	HalfOpenSuccesses   int    `json:"half_open_successes"`
 	Source              string `json:"source,omitempty"` // of these limits: file, operator, default, or "fila <name>" of another fila
-	MaxFailures         int64  `json:"max_failures"`     // 0: any number
-	FailureWindowMs     int64  `json:"failure_window_ms"`
-	FailureHoldMs       int64  `json:"failure_hold_ms"` // 0: until an operator closes it
-	Waiting             int    `json:"waiting"`         // queues, as in ThrottleInfo
-	WaitingMessages     int64  `json:"waiting_messages,omitempty"`
+	// Sources says in circuit-show who set each of these limits.
+	Sources         Sources `json:"sources,omitempty"`
+	MaxFailures     int64   `json:"max_failures"` // 0: any number
+	FailureWindowMs int64   `json:"failure_window_ms"`
+	FailureHoldMs   int64   `json:"failure_hold_ms"` // 0: until an operator closes it
+	Waiting         int     `json:"waiting"`         // queues, as in ThrottleInfo
+	WaitingMessages int64   `json:"waiting_messages,omitempty"`
 
 	WaitingQueues []WaitingQueue `json:"waiting_queues,omitempty"` // as in ThrottleInfo
 
@@ -399,6 +420,8 @@ type PauseInfo struct {
 	Since string `json:"since"`
 	Until string `json:"until,omitempty"` // absent: until resumed
 	By    string `json:"by"`              // operator, max_failures, calls (of the guard, before a crash), or fleet (an operator of another fila)
+	// Client is who paused it, as in the audit log, if known.
+	Client string `json:"client,omitempty"`
 }
 
 // PauseList answers pause-list.

@@ -199,6 +199,7 @@ func (r *QueueInspectRequest) check() *wire.Error {
 type QueueInfo struct {
 	QueueSummary
 	Settings     wire.QueueSettings `json:"settings"`
+	Sources      Sources            `json:"sources"` // who set each setting, except settings that are empty by default
 	Quantum      int64              `json:"quantum"`
 	Flows        int                `json:"flows"`                 // all active ones
 	BusyMs       int64              `json:"busy_ms"`               // as in [NoisyReply]

@@ -38,6 +38,17 @@ func SetByText(source string) string {
 	return "set by " + source
 }
 
+// Text returns the source of a value in words, with the client if it is known: "set by maria@ops".
+func (s Source) Text() string {
+	switch {
+	case s.Client == "":
+		return SetByText(s.By)
+	case s.By == SetByOverride:
+		return "overridden by " + s.Client
+	}
+	return "set by " + s.Client
+}
+
 // StateText returns the state of a circuit and its cause in words: "open after 7 failures in a
 // row".
 func (c *CircuitInfo) StateText() string {

@@ -21,6 +21,16 @@ func TestSetByText(t *testing.T) {
 	}
 }
 
+// TestSourceText names the client if it is known.
+func TestSourceText(t *testing.T) {
+	for want, source := range map[string]api.Source{
+		"set by maria@ops": {By: "operator", Client: "maria@ops"}, "overridden by file": {By: "override", Client: "file"},
+		"set by an operator": {By: "operator"}, "the default": {By: "default"}, "set by the configuration file": {By: "file", At: "2026-01-02T12:00:00Z"},
+	} {
+		require.Equal(t, want, source.Text())
+	}
+}
+
 func TestStateText(t *testing.T) {
 	for want, c := range map[string]api.CircuitInfo{
 		"closed":                              {State: "closed"},

@@ -185,6 +185,11 @@ var (
 	VerbConfigList   = verb(Verb[KeyListRequest, ConfigList]{Name: "config-list", defaults: firstKeys, check: (*KeyListRequest).check})
 	VerbConfigLog    = verb(Verb[KeyListRequest, ConfigLog]{Name: "config-log", defaults: firstKeys, check: (*KeyListRequest).check})
 
+	VerbAnnotate = verb(Verb[AnnotateRequest, Mark]{Name: "annotate", check: (*AnnotateRequest).check})
+	VerbMarks    = verb(Verb[MarksRequest, Marks]{
+		Name: "marks", defaults: MarksRequest{Limit: DefaultMarks, WindowMs: MaxMarksWindowMs}, check: (*MarksRequest).check,
+	})
+
 	VerbThrottleSet = verb(Verb[ThrottleSetRequest, ThrottleInfo]{
 		Name: "throttle-set", Tail: TailGateKey, key: (*ThrottleSetRequest).key, check: (*ThrottleSetRequest).check,
 	})

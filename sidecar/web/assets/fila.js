@@ -215,6 +215,29 @@
     return marks.map(at => print.format(at * 1000));
   }
 
+  // drawMarks draws marks, as times and their numbers in the list of the page, as dashed lines. A
+  // mark that is newer than the last point is at the right edge.
+  function drawMarks(plot, marks, ink) {
+    const { ctx, bbox } = plot, { min, max } = plot.scales.x;
+    ctx.save();
+    ctx.strokeStyle = ctx.fillStyle = ink;
+    ctx.lineWidth = devicePixelRatio;
+    ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+    ctx.font = '600 ' + 11 * devicePixelRatio + 'px ' + getComputedStyle(document.body).fontFamily;
+    ctx.textAlign = 'left';
+    ctx.textBaseline = 'top';
+    for (const [at, number] of marks) {
+      if (at < min) continue;
+      const x = plot.valToPos(Math.min(at, max), 'x', true);
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      ctx.fillText(number, x + 3 * devicePixelRatio, bbox.top);
+    }
+    ctx.restore();
+  }
+
   function draw() {
     for (const box of document.querySelectorAll('.chart[data-points]')) {
       const data = document.getElementById(box.dataset.points);
@@ -222,13 +245,15 @@
       const text = data.getAttribute('value');
       const known = charts.get(box);
       if (known && known.text === text) continue;
-      const { names, rows } = JSON.parse(text);
+      const { names, rows, marks = [] } = JSON.parse(text);
       if (rows[0].length < 2) continue;
       if (known) {
+        known.marks = marks;
         known.plot.setData(rows);
         known.text = text;
         continue;
       }
+      const chart = { text, marks };
       const style = getComputedStyle(document.documentElement);
       const colour = name => getComputedStyle(box).getPropertyValue(name) || style.color;
       const ink = getComputedStyle(document.body).color;
@@ -252,8 +277,10 @@
         axes: [{ ...axis, space: 80, values: hours }, { ...axis, size: 70, values: figures }],
         legend: { live: false },
         scales: { y: { range: (_, lo, hi) => [0, hi > 0 ? hi * 1.1 : 1] } },
+        hooks: { draw: [plot => drawMarks(plot, chart.marks, ink)] },
       }, rows, box);
-      charts.set(box, { plot, text });
+      chart.plot = plot;
+      charts.set(box, chart);
     }
   }
 

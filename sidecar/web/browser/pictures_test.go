@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,4 +83,84 @@ func TestTenants(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		return eval[int](b, `document.querySelectorAll('.stack-means tbody tr').length`) > 0
 	}))
+}
+
+// TestThrottleOverTime: the charts of a throttle have what the verb says of it, and the marks in them and
+// in the list below are those of the verb, also of its queue and without script.
+func TestThrottleOverTime(t *testing.T) {
+	t.Parallel()
+	f, b := run(t)
+	ctx := t.Context()
+	f.queue("orders")
+	_, err := f.c.ThrottleSet(ctx, client.ThrottleChange{Key: "vendor:slow", ThrottleLimits: client.ThrottleLimits{Concurrency: new(int64(3))}})
+	require.NoError(t, err)
+	for range 10 {
+		f.publish("orders", "x", tenant("acme"), client.Header("Gate", "vendor:slow"))
+	}
+	over := make(chan struct{})
+	t.Cleanup(func() { close(over) })
+	f.consume("orders", "worker", func(ctx context.Context, _ *client.Message) error {
+		select {
+		case <-over:
+		case <-ctx.Done():
+		}
+		return nil
+	}, client.MaxInFlight(20), client.Concurrency(20))
+	f.inspected("orders", func(q client.QueueInfo) bool { return q.InFlight == 3 && q.Blocked == 7 })
+	_, err = f.c.Annotate(ctx, client.AnnotateRequest{Text: "release <3>"})
+	require.NoError(t, err)
+	_, err = f.c.ThrottleSet(ctx, client.ThrottleChange{Key: "vendor:slow", ForMs: 3_600_000, ThrottleLimits: client.ThrottleLimits{Rate: new(client.Rate("5"))}})
+	require.NoError(t, err)
+	_, err = f.c.Pause(ctx, client.PauseRequest{Kind: "key", Queue: "orders", Name: "globex"})
+	require.NoError(t, err)
+
+	// The verb and the newest point agree once a point has been taken of this state.
+	const path = "/gates/throttle?key=vendor:slow"
+	b.visit(path, "Marks in the charts", "release <3>", "override rate 5")
+	const newest = `(id => JSON.parse(document.getElementById(id).getAttribute('value')).rows.map(r => r.at(-1)).slice(1).join(' '))`
+	b.until(`JSON.parse(document.getElementById('depth-points').getAttribute('value')).rows[0].length > 1 && ` + newest + `('depth-points') === '3 7 3'`)
+	list, err := f.c.ThrottleList(ctx, "vendor:slow")
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, []int64{3, 7, 3}, []int64{list[0].InFlight, list[0].WaitingMessages, *list[0].Concurrency})
+	require.Equal(t, "0 0 5", eval[string](b, newest+`('rates-points')`), "nothing moves, and the override is the limit")
+	b.until(`document.querySelectorAll('.chart canvas').length === 2`)
+
+	items := func() []string {
+		return eval[[]string](b, `[...document.querySelectorAll('ol.marks li')].map(li => li.value + ' ' + (li.querySelector('.sentence').textContent))`)
+	}
+	want := func(req client.MarksRequest) (texts []string) {
+		t.Helper()
+		marks, err := f.c.Marks(ctx, req)
+		require.NoError(t, err)
+		for i, m := range marks.Marks {
+			text := m.Text
+			if cut := strings.Index(text, "until 2"); cut >= 0 { // the page has the time in words
+				text = text[:cut]
+			}
+			texts = append(texts, strconv.Itoa(i+1)+" "+text)
+		}
+		return texts
+	}
+	same := func(req client.MarksRequest, most int) {
+		t.Helper()
+		marks, shown := want(req), items()
+		require.Len(t, marks, most)
+		require.Len(t, shown, most)
+		for i := range marks {
+			require.True(t, strings.HasPrefix(shown[i], marks[i]), "%s: %s", shown[i], marks[i])
+		}
+		require.Equal(t, most, eval[int](b, `JSON.parse(document.getElementById('rates-points').getAttribute('value')).marks.length`))
+	}
+	same(client.MarksRequest{Throttle: "vendor:slow"}, 3)
+	b.sound("throttle-over-time")
+	b.follow("60 min")
+	b.at("/gates/throttle?key=vendor%3Aslow&minutes=60")
+
+	b.visit("/queues/orders", "Marks in the charts", "paused until resumed")
+	same(client.MarksRequest{Queue: "orders"}, 4)
+	b.scripts(false)
+	b.visit(path, "Marks in the charts", "release <3>", "10 min", "60 min")
+	require.Len(t, items(), 3)
+	b.scripts(true)
 }

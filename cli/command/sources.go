@@ -1,0 +1,21 @@
+package command
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire/api"
+)
+
+// Sources is a table of who set the values of an object, without those that have their defaults.
+func (env *Env) Sources(sources client.Sources) string {
+	t := terminal.NewTable("SETTING", "SET BY", "CLIENT", "AT")
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		if s := sources[name]; s.By != api.SetByDefault {
+			t.Row(name, s.By, terminal.OrDash(s.Client), env.When(s.At))
+		}
+	}
+	return t.Or("")
+}

@@ -1,0 +1,229 @@
+package admin
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/filaq/fila/sidecar/control"
+	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
+)
+
+// Marks explain changes in charts. Nothing keeps them: annotations, pauses, changes of limits and of
+// hooks are entries of the audit log, and circuits know their last hour.
+
+// annotationKey is the key of annotations in the audit log; that of a queue ends in a colon and its name.
+const annotationKey = "annotation"
+
+// annotation is the value of an annotation in the audit log.
+type annotation struct {
+	Text string `json:"text"`
+	At   string `json:"at"`
+}
+
+// annotate records an annotation.
+func (a *Admin) annotate(by control.Actor, req api.AnnotateRequest) (api.Mark, *wire.Error) {
+	at, err := req.Time(a.now())
+	if err != nil {
+		return api.Mark{}, err
+	}
+	key, object := annotationKey, ""
+	if req.Queue != "" {
+		if _, err := a.queue(req.Queue); err != nil {
+			return api.Mark{}, err
+		}
+		key, object = key+":"+req.Queue, "queue:"+req.Queue
+	}
+	m := api.Mark{At: wire.Timestamp(at.UnixNano()), Kind: api.MarkAnnotation, Object: object, Text: req.Text, By: by.By, Client: by.Client}
+	a.audit(by, key, annotation{m.Text, m.At})
+	return m, nil
+}
+
+// marked is the objects of a request for marks.
+type marked struct {
+	queue string
+	gates map[string]bool // as filters name them, such as throttle:stripe
+}
+
+// marks returns what happened to a queue and the gates that blocked its messages, or to a gate.
+func (a *Admin) marks(req api.MarksRequest) (api.Marks, *wire.Error) {
+	now := a.now()
+	since := now.Add(-time.Duration(req.WindowMs) * time.Millisecond)
+	about := marked{queue: req.Queue, gates: make(map[string]bool)}
+	switch {
+	case req.Queue != "":
+		if _, err := a.queue(req.Queue); err != nil {
+			return api.Marks{}, err
+		}
+		about.gates = a.blocked.of(req.Queue, since)
+	case req.Throttle != "":
+		about.gates["throttle:"+wire.ShowKey(req.Throttle)] = true
+	case req.Circuit != "":
+		about.gates["circuit:"+wire.ShowKey(req.Circuit)] = true
+	}
+	log := a.control.AuditSince(since)
+	slices.Reverse(log) // the entries of a change are in the order of their limits
+	var list []api.Mark
+	for i := range log {
+		m, ok := about.mark(&log[i])
+		if n := len(list); ok && n > 0 && m.Kind == api.MarkLimits && sameChange(&list[n-1], &m) {
+			list[n-1].Text += ", " + m.Text
+		} else if ok {
+			list = append(list, m)
+		}
+	}
+	for gate := range about.gates {
+		if key, ok := strings.CutPrefix(gate, "circuit:"); ok {
+			list = append(list, openings(gate, a.control.CircuitHistory(wire.NamedKey(key)))...)
+		}
+	}
+	return newestMarks(list, since, now, req.Limit), nil
+}
+
+// sameChange reports whether two marks are of one request, which has an entry for each limit.
+func sameChange(a, b *api.Mark) bool {
+	return a.Kind == b.Kind && a.Object == b.Object && a.At == b.At && a.By == b.By && a.Client == b.Client
+}
+
+// newestMarks returns the newest marks between two times.
+func newestMarks(list []api.Mark, since, now time.Time, limit int) api.Marks {
+	at := func(m *api.Mark) time.Time {
+		t, _ := time.Parse(time.RFC3339Nano, m.At) // this process has written it
+		return t
+	}
+	list = slices.DeleteFunc(list, func(m api.Mark) bool { return at(&m).Before(since) || at(&m).After(now) })
+	slices.SortStableFunc(list, func(a, b api.Mark) int {
+		return cmp.Or(at(&b).Compare(at(&a)), cmp.Compare(a.Object, b.Object))
+	})
+	return api.Marks{Total: len(list), Marks: slices.Concat([]api.Mark{}, list[:min(len(list), limit)])}
+}
+
+// causeByHand is the cause of a circuit's opening by an operator.
+const causeByHand = "by hand"
+
+// openings returns the times at which a circuit has opened by itself.
+func openings(gate string, h *api.CircuitHistory) (list []api.Mark) {
+	if h == nil {
+		return nil
+	}
+	for _, c := range h.Changes {
+		if c.New == "open" && c.Cause != causeByHand { // the audit log has these, with the client
+			list = append(list, api.Mark{At: c.At, Kind: api.MarkCircuit, Object: gate, Text: "opened: " + c.Cause, By: c.Cause})
+		}
+	}
+	return list
+}
+
+// mark returns an entry of the audit log as a mark. It reports false if the entry is about something
+// else.
+func (o *marked) mark(e *api.ConfigLogEntry) (m api.Mark, ok bool) {
+	m = api.Mark{At: e.Time, By: e.By, Client: e.Client}
+	kind, rest, _ := strings.Cut(e.Key, ":")
+	switch kind {
+	case annotationKey:
+		var value annotation
+		ok = (rest == "" || rest == o.queue) && e.New != nil && json.Unmarshal([]byte(*e.New), &value) == nil
+		if m.Kind, m.At, m.Text = api.MarkAnnotation, value.At, value.Text; rest != "" {
+			m.Object = "queue:" + rest
+		}
+	case "pause":
+		m.Object, ok = rest, o.paused(rest)
+		m.Kind, m.Text = api.MarkPause, "paused "+textOf(e.New)
+		if e.New == nil {
+			m.Kind, m.Text = api.MarkResume, "resumed"
+		}
+	case "queue":
+		m.Object, m.Kind = e.Key, api.MarkHook
+		m.Text = hookText(e)
+		ok = rest == o.queue && m.Text != ""
+	case "circuit", "throttle":
+		m.Object, m.Kind, m.Text = gateChange(e)
+		ok = o.has(m.Object)
+	}
+	return m, ok
+}
+
+// paused reports whether a paused object, as the audit log names it, is one of these.
+func (o *marked) paused(object string) bool {
+	kind, name, _ := strings.Cut(object, ":")
+	switch kind {
+	case api.PauseQueue:
+		return name == o.queue
+	case api.PauseKey:
+		return o.queue != "" && strings.HasPrefix(name, o.queue+":")
+	}
+	return o.gates[object]
+}
+
+// has reports whether a gate is one of these, or a prefix of one.
+func (o *marked) has(gate string) bool {
+	if o.gates[gate] {
+		return true
+	}
+	prefix, ok := strings.CutSuffix(gate, "*")
+	for one := range o.gates {
+		if ok && strings.HasPrefix(one, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// gateChange describes a change of the limits of a throttle or circuit, or of a circuit by hand.
+func gateChange(e *api.ConfigLogEntry) (gate, kind, text string) {
+	switch e.By {
+	case api.VerbCircuitOpen.Name:
+		return e.Key, api.MarkCircuit, "opened by hand"
+	case api.VerbCircuitClose.Name, api.VerbCircuitReset.Name:
+		return e.Key, api.MarkCircuit, "closed by hand"
+	}
+	cut := max(strings.LastIndexByte(e.Key, ':'), 0)
+	text = strings.TrimPrefix(e.Key[cut:], ":")
+	switch {
+	case e.New == nil && text == "override":
+		text = "the override is over"
+	case e.New == nil:
+		text += " removed, was " + textOf(e.Old)
+	case e.Old == nil:
+		text += " " + *e.New
+	default:
+		text += " from " + *e.Old + " to " + *e.New
+	}
+	return e.Key[:cut], api.MarkLimits, text
+}
+
+// hookText describes a change of the hooks of a queue, empty if the entry is none.
+func hookText(e *api.ConfigLogEntry) string {
+	var hooks []string
+	for _, name := range control.ChangedSettings(e) {
+		if name == wire.HookOnEnqueue || name == wire.HookOnFailure {
+			hooks = append(hooks, name)
+		}
+	}
+	if len(hooks) == 0 || e.By == api.VerbQueueCreate.Name {
+		return ""
+	}
+	var change struct {
+		Rollback bool
+		Reason   string
+	}
+	_ = json.Unmarshal([]byte(*e.New), &change) // ChangedSettings has read it
+	text := strings.Join(hooks, " and ") + " set"
+	if change.Rollback {
+		text = hooks[0] + " rolled back"
+	}
+	if change.Reason != "" {
+		text += ": " + change.Reason
+	}
+	return text
+}
+
+func textOf(s *string) string {
+	if s == nil {
+		return "none"
+	}
+	return *s
+}

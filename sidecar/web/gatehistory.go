@@ -1,0 +1,149 @@
+package web
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/filaq/fila/wire/api"
+)
+
+// gatePoint is the state of a throttle at one time, with the rates before it. It is of the part
+// of this fila if several share the throttle.
+type gatePoint struct {
+	at                int64   // Unix seconds
+	Admitted, Blocked float32 // per second, as [api.ThrottleInfo] counts
+	Limit             float32 // per second, of messages of cost 1; NaN: none
+	Waiting, InFlight float32 // messages
+	Concurrency       float32 // limit of InFlight; NaN: none
+}
+
+func (p *gatePoint) time() int64 { return p.at }
+
+// gateRing is an hour of a throttle: 11 KB.
+type gateRing struct {
+	series[gatePoint]
+	at                time.Time // of the last sample
+	admitted, blocked int64     // counters at that time
+}
+
+// maxGateHistories is how many throttles have a history.
+const maxGateHistories = 1000
+
+// gateLines are the curves of a throttle.
+var (
+	gateRates = []curve[gatePoint]{
+		{"admitted", func(p *gatePoint) float32 { return p.Admitted }},
+		{"blocked", func(p *gatePoint) float32 { return p.Blocked }},
+		{"limit", func(p *gatePoint) float32 { return p.Limit }},
+	}
+	gateDepths = []curve[gatePoint]{
+		{"in flight", func(p *gatePoint) float32 { return p.InFlight }},
+		{"waiting", func(p *gatePoint) float32 { return p.Waiting }},
+		{"limit in flight", func(p *gatePoint) float32 { return p.Concurrency }},
+	}
+)
+
+// throttles returns the first maxGateHistories throttles by key when a point of them is due, and
+// otherwise nil.
+func (h *history) throttles(w *Web) (list []api.ThrottleInfo) {
+	h.mu.Lock()
+	due := time.Since(h.mu.gatesAt) >= historyStep-pace/2
+	h.mu.Unlock()
+	if !due {
+		return nil
+	}
+	list = []api.ThrottleInfo{}
+	for req := (api.KeyListRequest{Limit: api.MaxListLimit}); len(list) < maxGateHistories; {
+		var page api.ThrottleList
+		if err := w.verb("web", api.VerbThrottleList, "", req, &page); err != nil {
+			w.Log.Debug("throttles have no point", "error", err)
+			return nil
+		}
+		list = append(list, page.Throttles...)
+		if req.After = page.Next; req.After == "" {
+			break
+		}
+	}
+	return list[:min(len(list), maxGateHistories)]
+}
+
+// keepGates adds a point to the history of each throttle, unless list is nil. It needs mu.
+func (h *history) keepGates(now time.Time, list []api.ThrottleInfo) {
+	if list == nil {
+		return
+	}
+	if h.mu.gatesAt = now; h.mu.gates == nil {
+		h.mu.gates = make(map[string]*gateRing)
+	}
+	for i := range list {
+		t := &list[i]
+		r := h.mu.gates[t.Key]
+		if r == nil {
+			if strings.HasSuffix(t.Key, "*") || len(h.mu.gates) >= maxGateHistories {
+				continue
+			}
+			r = new(gateRing)
+			h.mu.gates[t.Key] = r
+		}
+		r.add(now, t)
+	}
+	for key, r := range h.mu.gates {
+		if now.Sub(r.at) > time.Hour {
+			delete(h.mu.gates, key)
+		}
+	}
+}
+
+// add adds a sample. The first one makes no point.
+func (r *gateRing) add(now time.Time, t *api.ThrottleInfo) {
+	seconds := now.Sub(r.at).Seconds()
+	perSecond := func(before, after int64) float32 {
+		if after < before {
+			before = 0 // the gate was made anew
+		}
+		return float32(float64(after-before) / seconds)
+	}
+	if !r.at.IsZero() && seconds > 0 {
+		p := gatePoint{
+			at: now.Unix(), Admitted: perSecond(r.admitted, t.Admitted), Blocked: perSecond(r.blocked, t.Blocked),
+			Limit: limitPerSecond(t.ThrottleLimits), Waiting: float32(t.WaitingMessages), InFlight: float32(t.InFlight), Concurrency: float32(math.NaN()),
+		}
+		if t.Concurrency != nil {
+			p.Concurrency = float32(*t.Concurrency)
+		}
+		r.push(p)
+	}
+	r.at, r.admitted, r.blocked = now, t.Admitted, t.Blocked
+}
+
+// limitPerSecond returns how many messages of cost 1 limits admit in a second over a long time: by
+// rate or by window, whichever is less; NaN: neither is limited.
+func limitPerSecond(l api.ThrottleLimits) float32 {
+	limit := math.Inf(1)
+	if l.Rate != nil {
+		limit = l.Rate.PerSecond()
+	}
+	if l.Limit != nil && l.WindowMs != nil {
+		limit = min(limit, 1000*float64(*l.Limit)/float64(*l.WindowMs))
+	}
+	if math.IsInf(limit, 1) {
+		return float32(math.NaN())
+	}
+	return float32(limit)
+}
+
+// gate returns the points of a throttle in the last minutes, the oldest first.
+func (h *history) gate(key string, now time.Time, minutes int) []gatePoint {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.mu.gates[key]
+	if r == nil {
+		return nil
+	}
+	points := r.recent(minutes * int(time.Minute/historyStep))
+	for len(points) > 0 && points[0].at <= now.Unix()-int64(minutes)*60 {
+		points = points[1:]
+	}
+	return points
+}
