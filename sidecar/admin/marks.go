@@ -15,7 +15,7 @@ import (
 // Marks explain changes in charts. Nothing keeps them: annotations, pauses, changes of limits and of
 // hooks are entries of the audit log, and circuits know their last hour.
 
-// annotationKey is the key of annotations in the audit log; that of a queue ends in a colon and its name.
+// annotationKey is the key of annotations in the audit log; for one queue a colon and its name follow.
 const annotationKey = "annotation"
 
 // annotation is the value of an annotation in the audit log.

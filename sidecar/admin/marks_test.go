@@ -19,8 +19,8 @@ func shownMark(m api.Mark) string {
 	return strings.TrimSpace(strings.Join([]string{m.Kind, m.Object, m.Text, m.By, m.Client}, " | "))
 }
 
-// TestMarks of a queue are its own and those of the gates that have blocked its messages; a gate has
-// its own. All of them have the annotations of all charts, and none is older than an hour.
+// TestMarks: a queue has its marks and the marks of the gates that have blocked its messages, a gate
+// has its own. All of them have the annotations of all charts, and none is older than an hour.
 func TestMarks(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		marks := func(body string) []string {

@@ -53,7 +53,7 @@ func TestSourcesOfLimits(t *testing.T) {
 		}
 		require.Equal(t, want, r.circuit("bank").Sources)
 
-		// The file wins at the start. What it sets as before has no newer entry.
+		// The file wins at the start. A value that it leaves as it was has no newer entry.
 		r.restart(false, 0)
 		want["cooldown_ms"] = none
 		require.Equal(t, want, r.circuit("bank").Sources)

@@ -86,7 +86,7 @@ func TestTenants(t *testing.T) {
 }
 
 // TestThrottleOverTime: the charts of a throttle have what the verb says of it, and the marks in them and
-// in the list below are those of the verb, also of its queue and without script.
+// in the list below are the marks of the verb, also on the page of its queue and without script.
 func TestThrottleOverTime(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
