@@ -21,7 +21,7 @@ const (
 type AnnotateRequest struct {
 	Text  string `json:"text"`            // 1 to 200 bytes of printable UTF-8
 	Queue string `json:"queue,omitempty"` // empty: all charts
-	// At is within the last hour: RFC 3339, or a duration such as 15m, which is so long ago; empty: now.
+	// At is within the last hour: RFC 3339, or the time before now, such as 15m; empty: now.
 	At string `json:"at,omitempty"`
 }
 
@@ -68,7 +68,7 @@ type MarksRequest struct {
 	Throttle string `json:"throttle,omitempty"`
 	Circuit  string `json:"circuit,omitempty"`
 	Limit    int    `json:"limit,omitempty"`     // 1 to 1000, default 20
-	WindowMs int64  `json:"window_ms,omitempty"` // only marks since so long ago: 1 to 3600000, the default
+	WindowMs int64  `json:"window_ms,omitempty"` // only marks of this time before now: 1 to 3600000, the default
 }
 
 func (r *MarksRequest) check() *wire.Error {
