@@ -89,6 +89,9 @@ func TestMarksOnPages(t *testing.T) {
 		{At: ago(time.Minute), Kind: "annotation", Text: "<release> 3", By: "annotate", Client: "maria@ops"},
 		{At: ago(5 * time.Minute), Kind: "limits", Object: "throttle:stripe", Text: "rate from 2 to 10", By: "file"},
 	}})
+	r.reply(api.VerbQueueList, api.QueueList{Total: 2, Queues: []api.QueueSummary{
+		{Name: "orders", DLQ: "orders.dlq", Detail: &api.QueueDetail{}}, {Name: "orders.dlq", Pending: 1, Detail: &api.QueueDetail{}},
+	}})
 	r.reply(api.VerbThrottleShow, api.ThrottleInfo{Key: "stripe", State: "open", Source: "operator"})
 	r.reply(api.VerbCircuitShow, api.CircuitInfo{
 		Key: "bank", State: "closed", Threshold: 3, History: &api.CircuitHistory{Since: ago(time.Hour)},
@@ -101,6 +104,8 @@ func TestMarksOnPages(t *testing.T) {
 		"/queues/orders":                         `{"queue":"orders","limit":20,"window_ms":3600000}`,
 		"/queues/orders/tenants":                 `{"queue":"orders","limit":20,"window_ms":600000}`,
 		"/queues/orders/tenants?minutes=60":      `{"queue":"orders","limit":20,"window_ms":3600000}`,
+		"/queues/orders/dead?minutes=60":         `{"queue":"orders","limit":20,"window_ms":3600000}`,
+		"/dead":                                  `{"limit":20,"window_ms":600000}`,
 		"/gates/throttle?key=stripe":             `{"throttle":"stripe","limit":20,"window_ms":600000}`,
 		"/gates/throttle?key=stripe&minutes=60":  `{"throttle":"stripe","limit":20,"window_ms":3600000}`,
 		"/gates/circuit?key=bank":                `{"circuit":"bank","limit":20,"window_ms":3600000}`,

@@ -54,6 +54,9 @@ type deadRates struct {
 	Ranges  []timeRange
 	Top     int64 // messages of the minute with the most
 	Areas   []deadArea
+
+	Marks     marks
+	MarkLines []markLine
 }
 
 // deadArea is a group in the picture.
@@ -72,7 +75,16 @@ func deadRatesOf(a *ask, queue string) (d deadRates, err error) {
 	if err := a.verb(api.VerbDeadRates, "", req, &d.DeadRates); err != nil {
 		return d, err
 	}
-	return d, d.draw(time.Now())
+	about := api.MarksRequest{}
+	if queue != "" {
+		about.Queue = wire.Source(queue)
+	}
+	if d.Marks, err = marksOf(a, about, time.Duration(d.Minutes)*time.Minute); err != nil {
+		return d, err
+	}
+	now := time.Now()
+	d.MarkLines = d.Marks.Until(now)
+	return d, d.draw(now)
 }
 
 // draw draws the picture: a step for each minute.
