@@ -297,7 +297,7 @@ func (s *Server) readiness() (state string, err error) {
 		return "", errors.New(stuck[0])
 	}
 	if d := s.parts.shards.Disk(); d != nil && d.Low {
-		return fmt.Sprintf("degraded: the disk is nearly full (%d bytes are free, store.min_free_bytes is %d): no messages are taken", d.Free, d.MinFree), nil
+		return fmt.Sprintf("degraded: the disk is nearly full (%d bytes are free, store.min_free_bytes is %d): no messages are accepted", d.Free, d.MinFree), nil
 	}
 	return state, nil
 }

@@ -56,8 +56,8 @@ func TestRepairAndAccept(t *testing.T) {
 			"shard 3 is "+did+"; `fila cluster status` shows when a node serves it")
 		require.JSONEq(t, `{"shard":3,"loss":100}`, string(f.Next().Data))
 		f.Next()
-		f.Answer(subject, wire.NotRepaired(3, "its log lacks nothing"))
-		clitest.Complains(t, program.RunAt(t, "cluster", verb, "3", "--yes"), command.ExitConflict, "shard 3: its log lacks nothing")
+		f.Answer(subject, wire.NotRepaired(3, "its log lacks no records"))
+		clitest.Complains(t, program.RunAt(t, "cluster", verb, "3", "--yes"), command.ExitConflict, "shard 3: its log lacks no records")
 		f.Next()
 		clitest.Complains(t, program.RunAt(t, "cluster", verb, "x"), command.ExitUsage, `SHARD "x"`)
 	}

@@ -245,7 +245,7 @@ func (c *Cluster) Loss(shard int) (api.ClusterLoss, *wire.Error) {
 	}
 	l, ok := c.lossOf(c.now(), shard)
 	if !ok {
-		return l, wire.NotRepaired(shard, "its log lacks nothing that a node is known to have")
+		return l, wire.NotRepaired(shard, "its log lacks no records that a node has")
 	}
 	return l, nil
 }
@@ -301,9 +301,9 @@ func (c *Cluster) Repair(ctx context.Context, r api.ClusterLossRequest) (api.Clu
 	l, newest, refused := c.agree(r, func(l api.ClusterLoss) string {
 		switch {
 		case l.Owner != "":
-			return fmt.Sprintf("the log goes on at node %s without what the copy of %s has; accept that to put the copy aside", l.Owner, strings.Join(l.Copies, ", "))
+			return fmt.Sprintf("node %s continues the log without records that the copy of %s has; accept the loss to put the copy aside", l.Owner, strings.Join(l.Copies, ", "))
 		case l.ReachableSeq <= l.LogEnd:
-			return fmt.Sprintf("no node that can be asked has more than the log; start node %s, or accept the loss", l.Node)
+			return fmt.Sprintf("no reachable node has more than the log; start node %s, or accept the loss", l.Node)
 		}
 		return ""
 	})
@@ -361,7 +361,7 @@ func (c *Cluster) agree(r api.ClusterLossRequest, refuse func(api.ClusterLoss) s
 		why = fmt.Sprintf("node %s has just started and waits for the other nodes; try again in %v", c.Node, time.Duration(waitForNodes))
 	}
 	if why == "" && !r.DryRun && r.Loss != l.Unreachable {
-		why = fmt.Sprintf("no node that can be asked has %s, and the request gives up %d", wire.Plural(int64(l.Unreachable), "record"), r.Loss)
+		why = fmt.Sprintf("no reachable node has %s, but the request gives up %d", wire.Plural(int64(l.Unreachable), "record"), r.Loss)
 	}
 	if why != "" {
 		return l, newest, wire.NotRepaired(*r.Shard, why)

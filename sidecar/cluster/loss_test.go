@@ -112,7 +112,7 @@ func TestARestartWithALogThatLacksCommits(t *testing.T) {
 		require.Positive(t, l.Unreachable)
 		shard := 0
 		_, refused := c.Repair(t.Context(), api.ClusterLossRequest{Shard: &shard})
-		require.Contains(t, refused.Description, "no node that can be asked has more than the log")
+		require.Contains(t, refused.Description, "no reachable node has more than the log")
 		_, refused = c.Accept(t.Context(), api.ClusterLossRequest{Shard: &shard})
 		require.Equal(t, wire.CodeNotRepaired, refused.ErrCode, "the loss must be named")
 		_, refused = c.Accept(t.Context(), api.ClusterLossRequest{Shard: &shard, Loss: l.Unreachable})

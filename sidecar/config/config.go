@@ -231,7 +231,7 @@ func (h *HTTPConfig) NamesCircuit(key string) bool { return anyCovers(h.MetricsC
 func (h *HTTPConfig) check() error {
 	for _, pattern := range h.MetricsCircuits {
 		if pattern == "" || strings.Contains(strings.TrimSuffix(pattern, "*"), "*") {
-			return fmt.Errorf("http.metrics_circuits has %q: allowed is KEY for one circuit, PREFIX* for all whose keys begin so, * for all", pattern)
+			return fmt.Errorf("http.metrics_circuits has %q: allowed are KEY, PREFIX* and *", pattern)
 		}
 	}
 	for _, pattern := range h.MetricsQueues {
@@ -258,7 +258,7 @@ func (h *HTTPConfig) check() error {
 	}
 	switch {
 	case h.UserHeader != "" && len(h.TrustedProxies) == 0:
-		return fmt.Errorf("http.user_header = %q: it needs http.trusted_proxies, or anybody could say who they are", h.UserHeader)
+		return fmt.Errorf("http.user_header = %q: it needs http.trusted_proxies, since any client could set the header otherwise", h.UserHeader)
 	case h.RoleHeader != "" && h.UserHeader == "":
 		return fmt.Errorf("http.role_header = %q: it needs http.user_header", h.RoleHeader)
 	case h.MetricsToken && !h.Guarded():
@@ -277,7 +277,7 @@ func checkQueuePattern(pattern string) error {
 		name += "x" // which may come
 	}
 	if wire.CheckQueueName(name) != nil || wire.IsDLQ(pattern) {
-		return fmt.Errorf("http.metrics_queues has %q: allowed is QUEUE for one queue and its dead letter queue, PREFIX* for all whose names begin so, * for all", pattern)
+		return fmt.Errorf("http.metrics_queues has %q: allowed are QUEUE, PREFIX* and *", pattern)
 	}
 	return nil
 }
@@ -316,7 +316,7 @@ func (o *OTelConfig) check() error {
 	switch {
 	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "", u.User != nil, u.RawQuery != "", u.Fragment != "",
 		o.Protocol == "grpc" && strings.Trim(u.Path, "/") != "":
-		return errors.New("otel.endpoint is not what it should be: " + allowed) // it may have a password
+		return errors.New("otel.endpoint is invalid: " + allowed) // it may have a password
 	case o.CA != "" && u.Scheme != "https":
 		return fmt.Errorf("otel.ca = %q: otel.endpoint is not https", o.CA)
 	case o.Sampling == SamplingOff && o.MetricsIntervalMs == 0:
@@ -507,7 +507,7 @@ func (s *SharedConfig) check() error {
 			key, ok = strings.CutPrefix(pattern, throttleKeys)
 		}
 		if !ok || key == "" || strings.Contains(strings.TrimSuffix(key, "*"), "*") {
-			return fmt.Errorf("shared.keys has %q: allowed is circuit:KEY for one circuit, circuit:PREFIX* for all whose keys begin so, circuit:* for all, and the same with throttle: for limits", pattern)
+			return fmt.Errorf("shared.keys has %q: allowed are circuit:KEY, circuit:PREFIX*, throttle:KEY and throttle:PREFIX*", pattern)
 		}
 	}
 	return within("shared.replicas", s.Replicas, 1, maxReplicas)

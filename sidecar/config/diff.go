@@ -27,8 +27,8 @@ func Line(table, name string, what ...string) string {
 // compared with what is in force when they are declared; of them, here are the
 // tables that are gone.
 func Diff(old, next *Config) []string {
-	const stays = "not in the file any more; what it has set stays"
-	const circuitStays = "not in the file any more; what it has set in the runtime configuration stays"
+	const stays = "no longer in the file; its settings stay"
+	const circuitStays = "no longer in the file; its settings stay in the runtime configuration"
 	lines := slices.Concat(
 		tableLine("circuit_defaults", "", old.CircuitDefaults, next.CircuitDefaults),
 		goneLines("circuit", circuitStays, old.Circuits, next.Circuits, CircuitTable.name),
@@ -36,7 +36,7 @@ func Diff(old, next *Config) []string {
 		tableLines("error_rule", old.ErrorRules, next.ErrorRules, ruleName),
 		tableLines("guard", old.Guards, next.Guards, GuardTable.name))
 	if !slices.Equal(commonOrder(old.ErrorRules, next.ErrorRules), commonOrder(next.ErrorRules, old.ErrorRules)) {
-		lines = append(lines, Line("error_rule", "", "the order has changed, the first that fits counts"))
+		lines = append(lines, Line("error_rule", "", "the order has changed; the first matching rule decides"))
 	}
 	return slices.Concat(lines,
 		goneLines("throttle", stays, old.Throttles, next.Throttles, ThrottleTable.name),

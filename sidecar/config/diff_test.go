@@ -23,7 +23,7 @@ func TestDiff(t *testing.T) {
 		}, nil},
 		"order": {func(c *Config) {
 			c.ErrorRules[0], c.ErrorRules[1] = c.ErrorRules[1], c.ErrorRules[0]
-		}, []string{"error_rule: the order has changed, the first that fits counts"}},
+		}, []string{"error_rule: the order has changed; the first matching rule decides"}},
 		"in front, but the order of the others is the same": {func(c *Config) {
 			c.ErrorRules = append([]rules.ErrorRule{{Name: "first", Code: "c"}}, c.ErrorRules...)
 		}, []string{"error_rule first: added"}},
@@ -45,12 +45,12 @@ func TestDiff(t *testing.T) {
 			c.Circuits = append(c.Circuits, CircuitTable{Key: "paypal"})
 		}, nil},
 		"everything is gone": {func(c *Config) { *c = Default() }, []string{
-			"circuit stripe: not in the file any more; what it has set in the runtime configuration stays",
+			"circuit stripe: no longer in the file; its settings stay in the runtime configuration",
 			"retry_policy slow: removed",
 			"error_rule timeouts: removed",
 			"error_rule fire: removed",
-			"throttle tenant:*: not in the file any more; what it has set stays",
-			"queue orders: not in the file any more; what it has set stays",
+			"throttle tenant:*: no longer in the file; its settings stay",
+			"queue orders: no longer in the file; its settings stay",
 		}},
 	} {
 		next := base()

@@ -148,7 +148,7 @@ func (c *Config) checkClusterOfNodes() error {
 	}
 	switch {
 	case k.Replicas < safeReplicas && !k.AllowR1:
-		return fmt.Errorf("cluster.replicas = %d: what is confirmed does not outlive the loss of a server with less than %d; set cluster.allow_r1 = true if that will do", k.Replicas, safeReplicas)
+		return fmt.Errorf("cluster.replicas = %d: with fewer than %d the loss of a server can lose confirmed messages; set cluster.allow_r1 = true to allow it", k.Replicas, safeReplicas)
 	case !k.Enabled || c.NATS.URL != "":
 		return nil
 	case !e.JetStream:

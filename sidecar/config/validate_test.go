@@ -68,8 +68,8 @@ func TestSharedValidate(t *testing.T) {
 		"nothing":          {func(c *Config) { c.Shared.Keys = nil }, ""},
 		"one and a prefix": {func(c *Config) { c.Shared.Keys = []string{"circuit:stripe", "circuit:vendor:*"} }, ""},
 		"throttles":        {func(c *Config) { c.Shared.Keys = []string{"throttle:*", "throttle:vendor:x"} }, ""},
-		"throttle of none": {func(c *Config) { c.Shared.Keys = []string{"throttle:"} }, `shared.keys has "throttle:": allowed is circuit:KEY`},
-		"another kind":     {func(c *Config) { c.Shared.Keys = []string{"queue:x"} }, `shared.keys has "queue:x": allowed is circuit:KEY`},
+		"throttle of none": {func(c *Config) { c.Shared.Keys = []string{"throttle:"} }, `shared.keys has "throttle:": allowed are circuit:KEY`},
+		"another kind":     {func(c *Config) { c.Shared.Keys = []string{"queue:x"} }, `shared.keys has "queue:x": allowed are circuit:KEY`},
 		"star inside":      {func(c *Config) { c.Shared.Keys = []string{"circuit:a*b"} }, `shared.keys has "circuit:a*b"`},
 		"no key":           {func(c *Config) { c.Shared.Keys = []string{"circuit:"} }, `shared.keys has "circuit:"`},
 	} {
@@ -155,7 +155,7 @@ func TestClusterValidate(t *testing.T) {
 			c.NATS.Embedded.Cluster = EmbeddedCluster{}
 			c.Cluster.Replicas, c.Cluster.AllowR1 = 1, true
 		}), ""},
-		"one replica":            {node(func(c *Config) { c.Cluster.Replicas = 1 }), "cluster.replicas = 1: what is confirmed does not outlive the loss of a server with less than 3; set cluster.allow_r1 = true"},
+		"one replica":            {node(func(c *Config) { c.Cluster.Replicas = 1 }), "cluster.replicas = 1: with fewer than 3 the loss of a server can lose confirmed messages; set cluster.allow_r1 = true"},
 		"two replicas":           {node(func(c *Config) { c.Cluster.Replicas = 2 }), "cluster.replicas = 2"},
 		"too many replicas":      {node(func(c *Config) { c.Cluster.Replicas = 6 }), "cluster.replicas = 6: allowed is 1 to 5"},
 		"no shards":              {node(func(c *Config) { c.Cluster.Shards = 0 }), "cluster.shards = 0: allowed is 1 to 256"},
@@ -379,7 +379,7 @@ func TestHTTPValidate(t *testing.T) {
 		"proxies":                {proxied, ""},
 		"queues by name":         {func(c *Config) { c.HTTP.MetricsQueues = []string{"orders", "mail.*", "mail*", "*"} }, ""},
 		"no queue at all":        {func(c *Config) { c.HTTP.MetricsQueues = nil }, ""},
-		"not a queue":            {func(c *Config) { c.HTTP.MetricsQueues = []string{"a b"} }, `http.metrics_queues has "a b": allowed is QUEUE for one queue and its dead letter queue, PREFIX* for all`},
+		"not a queue":            {func(c *Config) { c.HTTP.MetricsQueues = []string{"a b"} }, `http.metrics_queues has "a b": allowed are QUEUE, PREFIX* and *`},
 		"an empty queue":         {func(c *Config) { c.HTTP.MetricsQueues = []string{""} }, `http.metrics_queues has ""`},
 		"a star within":          {func(c *Config) { c.HTTP.MetricsQueues = []string{"a*b"} }, `http.metrics_queues has "a*b"`},
 		"dead letters by name":   {func(c *Config) { c.HTTP.MetricsQueues = []string{"orders.dlq"} }, `http.metrics_queues has "orders.dlq"`},

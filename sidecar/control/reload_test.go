@@ -107,11 +107,11 @@ func TestReload(t *testing.T) {
 		// Settings of a removed table stay.
 		file.Throttles, file.Circuits, file.Queues = nil, nil, nil
 		require.Equal(t, []string{
-			"circuit stripe: not in the file any more; what it has set in the runtime configuration stays",
-			"circuit paypal: not in the file any more; what it has set in the runtime configuration stays",
-			"throttle tenant:*: not in the file any more; what it has set stays",
-			"queue mail: not in the file any more; what it has set stays",
-			"queue orders: not in the file any more; what it has set stays",
+			"circuit stripe: no longer in the file; its settings stay in the runtime configuration",
+			"circuit paypal: no longer in the file; its settings stay in the runtime configuration",
+			"throttle tenant:*: no longer in the file; its settings stay",
+			"queue mail: no longer in the file; its settings stay",
+			"queue orders: no longer in the file; its settings stay",
 		}, r.reloaded())
 		require.Len(t, r.queues.settings, 2)
 		value, _ = r.c.Get("circuit:stripe:threshold")

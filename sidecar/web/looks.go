@@ -163,9 +163,9 @@ func funcs(base string) template.FuncMap {
 		"domID":    domID,
 		"ended":    func(a *api.AttemptInfo) string { return a.EndText(spanMs) },
 		"then":     func(a *api.AttemptInfo) string { return a.ThenText(spanMs) },
-		// setBy leaves out the prefix, which the page links.
-		"setBy":  func(source string) string { text, _, _ := strings.Cut(api.SetByText(source), " for "); return text },
-		"source": api.Source.Text,
+		"setBy":    api.SetByText,
+		"source":   api.Source.Text,
+		"without":  func(end, text string) string { return strings.TrimSuffix(text, end) },
 	}
 }
 

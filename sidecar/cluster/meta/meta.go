@@ -243,7 +243,7 @@ func (m *Meta) check(have jetstream.StreamConfig) error {
 	case have.Mirror != nil || len(have.Sources) > 0 || have.SubjectTransform != nil || have.NoAck || have.Sealed || have.PersistMode != jetstream.DefaultPersistMode:
 		return m.unusable("the stream of the bucket %s was changed: it has a mirror, a source, a transform, no acks, a seal, or acks before entries are written (persist_mode)", m.bucket)
 	case have.Replicas < safeReplicas && !m.opt.AllowR1:
-		return m.unusable("the bucket %s has %d replica(s), so a server that is lost takes the cluster with it; give its stream three, or set cluster.allow_r1 = true", m.bucket, have.Replicas)
+		return m.unusable("the bucket %s has %d replica(s), so the loss of a server can lose the cluster; give its stream three, or set cluster.allow_r1 = true", m.bucket, have.Replicas)
 	case have.Storage != jetstream.FileStorage:
 		return m.unusable("the bucket %s is in memory alone; it needs file storage", m.bucket)
 	}
@@ -344,11 +344,11 @@ func (m *Meta) understand(text []byte) (r record, err error) {
 	case err == nil && r.Format > format:
 		return r, m.unusable("it is of a newer fila (format %d, this one knows %d)", r.Format, format)
 	case err != nil || r.Incarnation == "" || r.Shards < 1 || len(r.Secret) != wire.SignerKeyLen:
-		return r, m.unusable("what the bucket %s says of it cannot be read", m.bucket)
+		return r, m.unusable("its entry in the bucket %s cannot be read", m.bucket)
 	case r.Shards != m.opt.Shards:
 		return r, m.unusable("it has %d shards and cluster.shards = %d: the number is fixed when a cluster is made", r.Shards, m.opt.Shards)
 	case m.opt.Incarnation != "" && m.opt.Incarnation != r.Incarnation:
-		return r, m.unusable("it was made anew (incarnation %s) and this node has data of another one (%s); move its data_dir away to join with an empty one", r.Incarnation, m.opt.Incarnation)
+		return r, m.unusable("it was created again (incarnation %s), and this node has data of incarnation %s; move its data_dir away to join with an empty one", r.Incarnation, m.opt.Incarnation)
 	}
 	return r, nil
 }

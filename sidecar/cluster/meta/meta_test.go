@@ -321,8 +321,8 @@ func TestOpenRefuses(t *testing.T) {
 		want   string
 	}{
 		"another number of shards": {change: func(o *Options) { o.Shards = 16 }, want: "it has 8 shards and cluster.shards = 16: the number is fixed when a cluster is made"},
-		"another incarnation":      {change: func(o *Options) { o.Incarnation = "old" }, want: "this node has data of another one (old); move its data_dir away"},
-		"one replica":              {change: func(o *Options) { o.AllowR1 = false }, want: "the bucket FILA_test_META has 1 replica(s), so a server that is lost takes the cluster with it; give its stream three, or set cluster.allow_r1 = true"},
+		"another incarnation":      {change: func(o *Options) { o.Incarnation = "old" }, want: "this node has data of incarnation old; move its data_dir away"},
+		"one replica":              {change: func(o *Options) { o.AllowR1 = false }, want: "the bucket FILA_test_META has 1 replica(s), so the loss of a server can lose the cluster; give its stream three, or set cluster.allow_r1 = true"},
 		"no NATS cluster":          {change: func(o *Options) { o.Cluster, o.Replicas = "other", 3 }, want: "is in no NATS cluster, so it cannot keep 3 replicas"},
 		"a foreign bucket": {before: func(t *testing.T, js jetstream.JetStream, _ *Meta) {
 			_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "FILA_other_META"})
@@ -359,7 +359,7 @@ func TestOpenRefuses(t *testing.T) {
 		"junk": {before: func(t *testing.T, js jetstream.JetStream, m *Meta) {
 			_, err := js.Publish(t.Context(), m.subject(clusterKey), []byte("junk"))
 			require.NoError(t, err)
-		}, want: "what the bucket FILA_test_META says of it cannot be read"},
+		}, want: "its entry in the bucket FILA_test_META cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := alone(t)

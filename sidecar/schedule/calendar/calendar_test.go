@@ -245,7 +245,7 @@ func TestParseRefuses(t *testing.T) {
 		{"0 */-1 * * * *", "", "the step"},
 		{"0 1,,2 * * * *", "", "minute"},
 		{"0 *-5 * * * *", "", "minute"},
-		{"0 0 0 30 2 *", "", "no day that there is"},
+		{"0 0 0 30 2 *", "", "no such day exists"},
 		{"@reboot", "", "allowed are @at"},
 		{"@at tomorrow", "", "RFC 3339"},
 		{"@at 2036-01-01T00:00:00Z", "", "ten years"},

@@ -84,7 +84,7 @@ func (f *field) parse(text string) (set uint64, err error) {
 		}
 		if stepped {
 			if step, err = strconv.Atoi(by); err != nil || step < 1 {
-				return 0, fmt.Errorf("the step %q is no number above 0", by)
+				return 0, fmt.Errorf("the step %q is not a number above 0", by)
 			}
 		}
 		if low > high {
@@ -109,7 +109,7 @@ func (f *field) value(text string) (int, error) {
 		if f.words != nil {
 			allowed += fmt.Sprintf(" and %s to %s", f.words[0], f.words[len(f.words)-1])
 		}
-		return 0, fmt.Errorf("%q is none of what is allowed: %s", text, allowed)
+		return 0, fmt.Errorf("%q: allowed are %s", text, allowed)
 	}
 	return n, nil
 }
@@ -121,7 +121,7 @@ const horizon = 9 * 366 * 24 * time.Hour
 // has 3,300 days and a few periods a year.
 const maxSteps = 10_000
 
-var errNever = errors.New("it names no day that there is")
+var errNever = errors.New("no such day exists")
 
 // next is the first run after a time; false: there is none within the horizon.
 func (c *cron) next(after time.Time) (time.Time, bool) {
