@@ -49,8 +49,8 @@ func showNoisy(reply client.NoisyReply, _ []string) string {
 		}
 		head = t.String()
 	}
-	quiet := fmt.Sprintf("%s of other flows ready", terminal.Plural(reply.QuietPending, "message"))
-	if reply.QuietPending > 0 {
+	quiet := fmt.Sprintf("%s of other flows ready", terminal.Plural(reply.QuietReady, "message"))
+	if reply.QuietReady > 0 {
 		quiet += ", the longest wait " + terminal.Age(reply.QuietOldestAgeMs)
 	}
 	return terminal.Sections(head, quiet+"\n", waits("STARVES", reply.Starved), waits("WAITS", reply.Waiting))

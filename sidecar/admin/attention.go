@@ -202,7 +202,8 @@ func (a *Admin) read(q *shard.Queue, v *queueReading) bool {
 	v.summary = a.summary(q, &v.noise.Stats)
 	d := q.Detail(stepped, at)
 	d.AtMs = at / 1e6
-	d.NoisyFlows, d.QuietPending, d.QuietOldestAgeMs, d.StarvedFlows = len(v.noise.Noisy), v.noise.QuietPending, v.noise.QuietOldest/1e6, v.noise.Starving
+	d.NoisyFlows, d.QuietReady, d.QuietOldestAgeMs, d.StarvedFlows = len(v.noise.Noisy), v.noise.QuietReady, v.noise.QuietOldest/1e6, v.noise.Starving
+	d.QuietPending = d.QuietReady
 	d.Ended, d.MaxWaitMs = all.Ended, float64(all.Waits.Longest)/1e6
 	for i := range served {
 		d.Tenants = append(d.Tenants, api.EndedCount{Key: wire.ShowKey(served[i].Key), Ended: served[i].Ended})

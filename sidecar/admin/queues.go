@@ -249,7 +249,7 @@ func (a *Admin) noisy(q *shard.Queue, req api.NoisyRequest) (api.NoisyReply, *wi
 func noisyReply(name string, v *inspect.NoiseView) api.NoisyReply {
 	reply := api.NoisyReply{
 		Queue: name, InFlight: v.InFlight, BusyMs: v.Took / 1e6, Noisy: []api.NoisyFlow{},
-		QuietPending: v.QuietPending, QuietOldestAgeMs: v.QuietOldest / 1e6,
+		QuietReady: v.QuietReady, QuietPending: v.QuietReady, QuietOldestAgeMs: v.QuietOldest / 1e6,
 	}
 	for i := range v.Noisy {
 		n := &v.Noisy[i]

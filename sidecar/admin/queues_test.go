@@ -210,7 +210,7 @@ func TestQueueInspect(t *testing.T) {
 			}, {Queue: "orders.dlq", Stats: inspect.Stats{}, Counters: gauges[1].Counters},
 		}, gauges)
 		require.EqualValues(t, 5, gauges[0].Pending)
-		require.EqualValues(t, 5, gauges[0].Noise.QuietPending)
+		require.EqualValues(t, 5, gauges[0].Noise.QuietReady)
 	})
 }
 
@@ -271,7 +271,7 @@ func TestNoisyVerb(t *testing.T) {
 		h.must(api.VerbNoisy, "orders", ``, &reply)
 		require.Equal(t, []api.NoisyFlow{{Key: "noisy", InFlight: 31, InFlightShare: 1, FairShare: 0.5, Ready: 9, Pending: 9}}, reply.Noisy)
 		require.EqualValues(t, 31, reply.InFlight)
-		require.EqualValues(t, 1, reply.QuietPending)
+		require.EqualValues(t, 1, reply.QuietReady)
 		require.GreaterOrEqual(t, reply.QuietOldestAgeMs, int64(1000))
 		require.Equal(t, []api.WaitingFlow{{Key: "quiet", Ready: 1, Pending: 1, WaitMs: reply.QuietOldestAgeMs}}, reply.Waiting)
 		h.must(api.VerbNoisy, "orders", `{"limit":0}`, &reply)
@@ -287,7 +287,7 @@ func TestNoisyVerb(t *testing.T) {
 		short := reply
 		short.Shorten(0)
 		require.Empty(t, short.Noisy)
-		require.EqualValues(t, 1, short.QuietPending)
+		require.EqualValues(t, 1, short.QuietReady)
 	})
 }
 

@@ -169,14 +169,14 @@ func noisyTenants(v *view, add func(api.Finding)) {
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		d := q.Detail
-		if d == nil || q.Consumers == 0 || d.NoisyFlows == 0 || d.QuietPending == 0 || time.Duration(d.QuietOldestAgeMs)*time.Millisecond < noisyWait || q.Noise == nil {
+		if d == nil || q.Consumers == 0 || d.NoisyFlows == 0 || d.QuietReady == 0 || time.Duration(d.QuietOldestAgeMs)*time.Millisecond < noisyWait || q.Noise == nil {
 			continue
 		}
 		why := names(q.Noise.Noisy, d.NoisyFlows, func(n api.NoisyFlow) string {
 			return fmt.Sprintf("%s has %.0f %% of the consumers' work, but is entitled to %.0f %%", n.Key, 100*max(n.BusyShare, n.InFlightShare), 100*n.FairShare)
 		})
 		add(api.Finding{
-			Queue: q.Name, Messages: d.QuietPending, Tenants: max(q.Tenants-d.NoisyFlows, 0),
+			Queue: q.Name, Messages: d.QuietReady, Tenants: max(q.Tenants-d.NoisyFlows, 0),
 			Why: why + "; meanwhile " + names(q.Noise.Waiting, len(q.Noise.Waiting), func(w api.WaitingFlow) string {
 				return w.Key + " has waited for " + wire.Span(time.Duration(w.WaitMs)*time.Millisecond)
 			}) + ".",

@@ -84,7 +84,7 @@ func TestSinceIsTheFirstSample(t *testing.T) {
 // the history, and no tenant is called noisy while nothing is delivered.
 func TestLostConsumers(t *testing.T) {
 	queue := func(consumers int) attention.Queue {
-		return orders(api.QueueDetail{Delivered: 9, NoisyFlows: 1, QuietPending: 3, QuietOldestAgeMs: 5000}, func(q *attention.Queue) {
+		return orders(api.QueueDetail{Delivered: 9, NoisyFlows: 1, QuietReady: 3, QuietOldestAgeMs: 5000}, func(q *attention.Queue) {
 			q.Consumers, q.Pending, q.Ready = consumers, 3, 3
 			q.Noise = &attention.Noise{Noisy: []api.NoisyFlow{{Key: "acme"}}}
 		})

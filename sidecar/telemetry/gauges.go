@@ -50,7 +50,7 @@ func (g *Gauges) add(o *Gauges) {
 	}
 	g.Noise.Noisy = append(g.Noise.Noisy, o.Noise.Noisy...)
 	g.Noise.Starving += o.Noise.Starving
-	g.Noise.QuietPending += o.Noise.QuietPending
+	g.Noise.QuietReady += o.Noise.QuietReady
 	g.Noise.QuietOldest = max(g.Noise.QuietOldest, o.Noise.QuietOldest)
 	addTotals(&g.Totals, &o.Totals)
 }
@@ -85,11 +85,14 @@ var gaugeSpecs = []struct {
 	{gauge("queue_flows", "Fairness keys with pending messages."), func(g *Gauges) float64 { return float64(g.Flows) }},
 	{gauge("noisy_flows", "Fairness keys that keep the consumers busy while a message of another key is ready, as fila noisy shows them."), func(g *Gauges) float64 { return float64(len(g.Noise.Noisy)) }},
 	{gauge("starved_flows", "Fairness keys that starve by the queue's starve_after_ms; 0 if that is not set."), func(g *Gauges) float64 { return float64(g.Noise.Starving) }},
-	{gauge("quiet_pending", "Ready messages of fairness keys that are not noisy."), func(g *Gauges) float64 { return float64(g.Noise.QuietPending) }},
+	{gauge("quiet_ready", "Ready messages of fairness keys that are not noisy."), quietReady},
+	{gauge("quiet_pending", "The old name of fila_quiet_ready, for one version."), quietReady},
 	{gauge("quiet_oldest_age_seconds", "Longest time for which the first message of a fairness key that is not noisy has been ready."), func(g *Gauges) float64 { return float64(g.Noise.QuietOldest) / 1e9 }},
 }
 
 const depthGauge = 0 // in gaugeSpecs
+
+func quietReady(g *Gauges) float64 { return float64(g.Noise.QuietReady) }
 
 var (
 	blockedNowSpec = gauge("queue_blocked",

@@ -75,7 +75,7 @@ func fullMetrics() *Metrics {
 				Pending: 2, Delayed: 3, InFlight: 4, Moving: 5, OldestAge: 6_500_000_000, Consumers: 7, Flows: 8,
 				BlockedBy: [gates.BlockKinds]int64{gates.ByNothing: 99, gates.ByRate: 9, gates.ByOrder: 10},
 			},
-			Noise: inspect.NoiseView{Noisy: make([]inspect.NoisyFlow, 2), Starving: 3, QuietPending: 11, QuietOldest: 12_500_000_000},
+			Noise: inspect.NoiseView{Noisy: make([]inspect.NoisyFlow, 2), Starving: 3, QuietReady: 11, QuietOldest: 12_500_000_000},
 			Totals: inspect.Cumulative{
 				Attempts: [inspect.Outcomes]inspect.Attempts{inspect.OutcomeNack: {Count: [len(inspect.AttemptBounds) + 1]uint64{1: 3, len(inspect.AttemptBounds): 1}, Took: 4000}},
 				Blocked:  [gates.BlockKinds]float64{gates.ByNothing: 99, gates.ByCircuit: 1.5},

@@ -26,7 +26,7 @@ func (r *rig) full() {
 	shard := 3
 	summary := api.QueueSummary{
 		Name: hostile, Pending: 9_007_199_254_740_993, InFlight: 4, Consumers: 1, OldestAgeMs: 61_000, DLQ: hostile, Shard: &shard, Owner: hostile,
-		Detail: &api.QueueDetail{Waits: make([]int64, len(api.WaitBounds)+1), NoisyFlows: 1, QuietPending: 3, QuietOldestAgeMs: 5000},
+		Detail: &api.QueueDetail{Waits: make([]int64, len(api.WaitBounds)+1), NoisyFlows: 1, QuietReady: 3, QuietOldestAgeMs: 5000},
 	}
 	gate := api.GateState{Kind: "rate", Gate: "throttle:" + hostile, Limits: hostile, SetBy: hostile, InUse: hostile, AdmitsAt: at}
 	throttle := api.ThrottleInfo{

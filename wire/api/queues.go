@@ -170,7 +170,8 @@ type QueueDetail struct {
 	Tenants   []EndedCount `json:"tenants,omitempty"`
 
 	NoisyFlows       int   `json:"noisy_flows"` // as in [NoisyReply]
-	QuietPending     int64 `json:"quiet_pending"`
+	QuietReady       int64 `json:"quiet_ready"`
+	QuietPending     int64 `json:"quiet_pending"` // the old name of quiet_ready, for one version
 	QuietOldestAgeMs int64 `json:"quiet_oldest_age_ms"`
 	StarvedFlows     int   `json:"starved_flows"`
 }
@@ -334,10 +335,11 @@ func (r *NoisyRequest) check() *wire.Error { return wire.InRange("limit", r.Limi
 // all flows that use consumers or could.
 type NoisyReply struct {
 	Queue            string        `json:"queue"`
-	InFlight         int64         `json:"in_flight"` // of all flows
-	BusyMs           int64         `json:"busy_ms"`   // how long consumers worked lately, all flows
-	Noisy            []NoisyFlow   `json:"noisy"`     // by busy_ms, largest first
-	QuietPending     int64         `json:"quiet_pending"`
+	InFlight         int64         `json:"in_flight"`           // of all flows
+	BusyMs           int64         `json:"busy_ms"`             // how long consumers worked lately, all flows
+	Noisy            []NoisyFlow   `json:"noisy"`               // by busy_ms, largest first
+	QuietReady       int64         `json:"quiet_ready"`         // messages of all other flows
+	QuietPending     int64         `json:"quiet_pending"`       // the old name of quiet_ready, for one version
 	QuietOldestAgeMs int64         `json:"quiet_oldest_age_ms"` // the longest wait
 	Waiting          []WaitingFlow `json:"waiting"`             // quiet flows, longest wait first
 	StarvedFlows     int           `json:"starved_flows"`       // not delivered from for starve_after_ms, though others were

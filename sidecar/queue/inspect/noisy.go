@@ -39,15 +39,15 @@ type WaitingFlow struct {
 // NoiseView is the noisy-neighbour report: which flows are noisy, and how long the
 // quiet ones, all others, wait.
 type NoiseView struct {
-	Stats        Stats         // of the queue
-	InFlight     int64         // of all flows
-	Took         int64         // ns, of all flows
-	Noisy        []NoisyFlow   // the one with the most work first
-	QuietPending int64         // ready
-	QuietOldest  int64         // ns: the longest Wait
-	Waiting      []WaitingFlow // the longest Wait first
-	Starving     int           // flows that starve, see Monitor
-	Starved      []WaitingFlow // these, the longest Wait first
+	Stats       Stats         // of the queue
+	InFlight    int64         // of all flows
+	Took        int64         // ns, of all flows
+	Noisy       []NoisyFlow   // the one with the most work first
+	QuietReady  int64         // ready
+	QuietOldest int64         // ns: the longest Wait
+	Waiting     []WaitingFlow // the longest Wait first
+	Starving    int           // flows that starve, see Monitor
+	Starved     []WaitingFlow // these, the longest Wait first
 }
 
 // Noise reports how flows disturb each other, and names up to most flows that wait, and
@@ -59,13 +59,13 @@ func (r *Reader) Noise(most int, now int64) NoiseView {
 	v.Starved = r.starved(most, now)
 	noisy := make(map[string]bool, len(v.Noisy))
 	v.Stats = r.Stats(now)
-	v.QuietPending = v.Stats.Pending - v.Stats.Blocked
+	v.QuietReady = v.Stats.Pending - v.Stats.Blocked
 	for i := range v.Noisy {
 		n := &v.Noisy[i]
 		noisy[n.Key] = true
-		v.QuietPending -= n.Pending
+		v.QuietReady -= n.Pending
 	}
-	v.QuietPending = max(v.QuietPending, 0)
+	v.QuietReady = max(v.QuietReady, 0)
 	if r.t.Pauses.Until > now {
 		return v
 	}
