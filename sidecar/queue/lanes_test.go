@@ -85,8 +85,8 @@ func BenchmarkLanes(b *testing.B) {
 	})
 }
 
-// TestForecastOfManyKeys: a forecast copies the 10,000 keys whose turns come first, and says how
-// many it leaves out.
+// TestForecastOfManyKeys: a forecast copies the 10,000 keys whose turns come first, and 1,000 that
+// wait for a gate, and says how many it leaves out.
 func TestForecastOfManyKeys(t *testing.T) {
 	r := newRig(t, nil)
 	for i := range 10_100 {
@@ -101,5 +101,25 @@ func TestForecastOfManyKeys(t *testing.T) {
 	require.Len(t, sent, 50)
 	for i, d := range sent {
 		require.Equal(t, next[i].ID, d.ID, "delivery %d", i)
+	}
+
+	r = newRig(t, nil)
+	r.LimitNow("shut", throttle.Limits{Concurrency: 1})
+	r.Consume(queue.Main, "w", 5000, 0)
+	for i := range 1101 {
+		r.Accept(r.Message(fmt.Sprint("key-", i), func(m *store.Message) { m.ThrottleKeys = []string{"shut"} }))
+	}
+	r.Run()
+	r.Commit()
+	last := r.Deliveries()
+	require.Len(t, last, 1)
+	next, left = r.M.Inspect(queue.Main).Forecast(5, r.Now)
+	require.Equal(t, 100, left)
+	require.Len(t, next, 5)
+	for _, want := range next {
+		r.Finished(last[0])
+		last = r.Deliveries()
+		require.Len(t, last, 1)
+		require.Equal(t, want.ID, last[0].ID)
 	}
 }

@@ -46,7 +46,7 @@ type LanesReply struct {
 	// nothing else is enqueued or becomes due, and no message ends but where Gate says so.
 	Next []NextDelivery `json:"next"`
 	// LeftOut is how many fairness keys Next leaves out: it considers the 10,000 of the schedule
-	// whose turns come first, and as many at each gate.
+	// whose turns come first, and 1,000 at each gate.
 	LeftOut int `json:"left_out,omitempty"`
 }
 

@@ -11,7 +11,7 @@
 //	view, select    figures, messages, keys, consumers; messages that match a filter
 //	reason, blocked why messages wait, decided in one place; sums of it
 //	lanes           fairness keys with backlog, share, and what they were served lately
-//	forecast        the next deliveries, computed on copies
+//	forecast        the next deliveries, computed on copies of the schedule and the gates
 //	noisy, monitor  noisy and starving flows: the report, and events about them
 //	meter           what telemetry reads: times of attempts, blocked time
 package inspect

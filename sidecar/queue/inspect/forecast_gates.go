@@ -1,0 +1,298 @@
+package inspect
+
+import (
+	"math"
+
+	"github.com/filaq/fila/drr"
+	"github.com/filaq/fila/sidecar/queue/backlog"
+	"github.com/filaq/fila/sidecar/queue/gates"
+	"github.com/filaq/fila/throttle"
+)
+
+// listCast is a wait list.
+type listCast struct {
+	gates.Place
+	line      *drr.Line // nil: not copied yet
+	real      *drr.Line // what to copy; nil: there is no such wait list yet
+	probing   int
+	budget    int64
+	notBefore int64 // an earlier try is useless
+	shut      gates.BlockKind
+	opens     int64 // as known when its gate was found shut; 0: ask again
+	ended     int   // messages in flight whose end was assumed
+	byEnd     bool  // the last of them has opened the gate
+}
+
+// waiters is the copy of the line, which it makes if need be.
+func (l *listCast) waiters() *drr.Line {
+	if l.line == nil {
+		if l.line = new(drr.Line); l.real != nil {
+			l.line = l.real.Clone(forecastLanes)
+		}
+	}
+	return l.line
+}
+
+func (l *listCast) len() int {
+	if l.line == nil && l.real != nil {
+		return l.real.Len()
+	}
+	return l.waiters().Len()
+}
+
+// circuitCast is what a circuit admits.
+type circuitCast struct{ left, opens int64 }
+
+// readLists notes the wait lists at gates, up to readLines.
+func (c *forecast) readLists() {
+	items := c.g.Waits.Items
+	for i := 1; i < len(items) && len(c.order) < readLines; i++ {
+		if wl := items[i]; wl.Used() && !wl.Place().Paused && wl.Waiters.Len() > 0 {
+			l := c.list(wl.Place())
+			l.real, l.notBefore = &wl.Waiters, wl.NotBefore()
+			c.left += max(l.real.Len()-forecastLanes, 0)
+		}
+	}
+}
+
+// list returns the wait list of a place.
+func (c *forecast) list(at gates.Place) *listCast {
+	l := c.lists[at]
+	if l == nil {
+		l = &listCast{Place: at}
+		c.lists[at] = l
+		c.order = append(c.order, l)
+	}
+	return l
+}
+
+// listOf returns a wait list of the queue; 0 is none.
+func (c *forecast) listOf(id gates.WaitID) *listCast {
+	if id == 0 || c.g.Waits.At(id).Place().Paused {
+		return nil
+	}
+	return c.list(c.g.Waits.At(id).Place())
+}
+
+// admit takes a message through its gates, or returns where and for what it has to wait.
+func (c *forecast) admit(src *sourceCast, s *backlog.Slot) (l *listCast, kind gates.BlockKind, at int64) {
+	if until := c.t.KeyPaused(src.flow, c.at); until != 0 {
+		return nil, gates.ByPause, until
+	}
+	if src.id == 0 {
+		return nil, gates.ByNothing, 0
+	}
+	sub := c.g.Subs.At(src.id)
+	if src.probes == nil && c.t.Links.Stamp(src.walk.First()) >= 0 {
+		if l, kind = c.crowded(sub); l != nil {
+			return l, kind, math.MaxInt64
+		}
+	}
+	if sub.Circuit != nil {
+		if circuit := c.circuit(sub.Circuit); circuit.left <= 0 {
+			return c.list(gates.Place{Circuit: sub.Circuit}), gates.ByCircuit, circuit.opens
+		}
+	}
+	cost := int64(s.Cost)
+	for _, gate := range sub.Set.Gates() {
+		why, opens := c.trial(gate).Admits(c.at, cost)
+		if why != throttle.Open && (l == nil || opens >= at) {
+			l, kind, at = c.list(gates.Place{Throttle: gate}), gates.BlockOf(why), opens
+		}
+	}
+	if l != nil {
+		return l, kind, at
+	}
+	for _, gate := range sub.Set.Gates() {
+		c.trial(gate).Take(c.at, cost)
+	}
+	if sub.Circuit != nil {
+		c.circuit(sub.Circuit).left--
+	}
+	return nil, gates.ByNothing, 0
+}
+
+// crowded finds a gate at which others wait.
+func (c *forecast) crowded(sub *gates.Subqueue) (*listCast, gates.BlockKind) {
+	if l := c.lists[gates.Place{Circuit: sub.Circuit}]; sub.Circuit != nil && l != nil && l.len() > 0 {
+		return l, gates.ByCircuit
+	}
+	for _, gate := range sub.Set.Gates() {
+		if l := c.lists[gates.Place{Throttle: gate}]; l != nil && l.len() > 0 {
+			return l, gates.ByTurn
+		}
+	}
+	return nil, gates.ByNothing
+}
+
+func (c *forecast) trial(gate *throttle.Gate) *throttle.Trial {
+	t := c.trials[gate]
+	if t == nil {
+		t = gate.Trial(c.from)
+		c.trials[gate] = t
+	}
+	return t
+}
+
+func (c *forecast) circuit(circuit gates.Circuit) *circuitCast {
+	p := c.circuits[circuit]
+	if p == nil {
+		n, at := circuit.Peek(c.from)
+		p = &circuitCast{left: n, opens: at}
+		c.circuits[circuit] = p
+	}
+	if p.left <= 0 && p.opens <= c.at {
+		p.left, p.opens = 1, math.MaxInt64 // a probe; what follows depends on its end
+	}
+	return p
+}
+
+// block makes a source wait whose first message has tried its gates in vain, as gates.block.
+func (c *forecast) block(src *sourceCast, l *listCast, kind gates.BlockKind, at int64) {
+	probed := src.probes
+	if probed != nil && src.waited.By == gates.ByInFlight {
+		probed.byEnd = true // for the next that tries
+	}
+	src.probes, src.retry, src.waited, src.opens = nil, false, WaitReason{}, 0
+	cost, weight, lane := c.t.Cost(src.walk.First()), c.t.Weight(src.flow), uint32(src.id)
+	switch {
+	case probed != nil && (src.at == probed || src.at == nil):
+		probed.waiters().PutBack(src.flow, weight, lane, cost)
+		src.at = probed
+	case src.at != nil:
+		src.at.waiters().SetCost(lane, cost)
+	}
+	switch {
+	case kind == gates.ByPause && l == nil:
+		if src.at != nil {
+			src.at.waiters().Remove(src.flow, lane)
+		}
+		src.at, src.left = nil, 0 // the forecast does not wait for the end of a pause
+	case src.at != l:
+		if src.at != nil {
+			src.at.waiters().Remove(src.flow, lane)
+		}
+		l.waiters().Add(src.flow, weight, lane, cost)
+		src.at, l.opens, l.shut = l, 0, kind
+	}
+	c.changed(src.flow)
+	if probed != nil {
+		if probed == l {
+			l.budget, l.notBefore, l.opens, l.shut = 0, at, 0, kind
+		}
+		c.endProbe(probed)
+	}
+}
+
+// endProbe notes that a probe has passed, or is blocked again.
+func (c *forecast) endProbe(l *listCast) {
+	if l == nil {
+		return
+	}
+	l.probing--
+	if l.budget > 0 && l.len() > 0 {
+		c.probe(l)
+	}
+}
+
+// probe lets up to l.budget sources try the gate of a wait list, as gates.probe.
+func (c *forecast) probe(l *listCast) {
+	for l.budget > 0 {
+		lane, f, ok := l.waiters().Peek()
+		if !ok {
+			return
+		}
+		src := c.source(gates.ID(lane))
+		if src.eligible() {
+			return
+		}
+		cost, more := int64(0), src.left > 1
+		if more {
+			second := src.walk
+			second.Next()
+			cost = c.t.Cost(second.First())
+		}
+		l.waiters().Take(cost, more)
+		if !more {
+			src.at = nil
+		}
+		src.probes = l
+		switch {
+		case l.byEnd:
+			src.waited, l.byEnd = WaitReason{By: gates.ByInFlight, At: l.Place}, false
+		case c.at > c.from:
+			src.waited = WaitReason{By: l.shut, At: l.Place}
+			if !c.ended {
+				src.opens = c.at
+			}
+		}
+		l.probing++
+		l.budget--
+		c.changed(f)
+	}
+}
+
+// open lets messages try the gates that are open now, and reports whether any does.
+func (c *forecast) open() (any bool) {
+	for _, l := range c.order {
+		if l.probing > 0 || l.notBefore > c.at || l.opens > c.at || l.len() == 0 {
+			continue
+		}
+		c.tries++
+		if l.budget = c.room(l); l.budget <= 0 {
+			continue
+		}
+		l.opens = 0
+		c.probe(l)
+		any = any || l.probing > 0
+	}
+	return any
+}
+
+// room returns how many messages the gate of a wait list admits now. If it admits none, it
+// notes what shuts the gate and when it opens.
+func (c *forecast) room(l *listCast) int64 {
+	if l.Circuit != nil {
+		circuit := c.circuit(l.Circuit)
+		if circuit.left <= 0 {
+			l.shut, l.opens = gates.ByCircuit, circuit.opens
+		}
+		return circuit.left
+	}
+	t := c.trial(l.Throttle)
+	kind, opens := t.Admits(c.at, throttle.One)
+	if kind != throttle.Open {
+		l.shut, l.opens = gates.BlockOf(kind), opens
+		return 0
+	}
+	return t.Room(c.at)
+}
+
+// pass lets the time pass until the next gate opens, or a message in flight end, and reports
+// false if nothing opens a gate any more.
+func (c *forecast) pass() bool {
+	at, ends := int64(math.MaxInt64), (*listCast)(nil)
+	for _, l := range c.order {
+		if l.len() == 0 || l.probing > 0 {
+			continue
+		}
+		if opens := max(l.opens, l.notBefore); opens > c.at {
+			at = min(at, opens)
+		}
+		if l.shut == gates.ByInFlight && l.opens == math.MaxInt64 && (ends == nil || l.ended < ends.ended) {
+			ends = l
+		}
+	}
+	if at != math.MaxInt64 {
+		c.at = at
+		return true
+	}
+	if ends == nil || ends.ended >= c.most {
+		return false
+	}
+	c.ended = true
+	ends.ended++
+	ends.opens, ends.notBefore, ends.byEnd = 0, 0, true
+	c.trial(ends.Throttle).Release()
+	return true
+}
