@@ -274,6 +274,26 @@ func TestHistory(t *testing.T) {
 	require.EqualValues(t, 2, r.recent(1)[0].Enqueued)
 }
 
+// TestHistoryOfSamples: rates are over the times at which the owner read the queue, a sample that is
+// there already changes nothing, and a clock that was set back begins anew.
+func TestHistoryOfSamples(t *testing.T) {
+	var r ring
+	now := time.Unix(1_000_000_000, 0)
+	sample := func(arrives, read time.Duration, enqueued int64) (pushed bool) {
+		return r.add(now.Add(arrives), &api.QueueSummary{Detail: &api.QueueDetail{AtMs: now.Add(read).UnixMilli(), Enqueued: enqueued}})
+	}
+	require.False(t, sample(0, 0, 0))
+	require.True(t, sample(11*time.Second, 10*time.Second, 100))
+	require.EqualValues(t, 10, r.rate.Enqueued, "per second of the owner")
+	require.EqualValues(t, 10, r.recent(1)[0].Enqueued)
+	require.False(t, sample(21*time.Second, 10*time.Second, 100), "the same sample")
+	require.EqualValues(t, 10, r.rate.Enqueued)
+	require.Equal(t, now.Add(21*time.Second), r.seen)
+	require.False(t, sample(22*time.Second, -time.Hour, 200), "the clock was set back")
+	require.True(t, sample(32*time.Second, 10*time.Second-time.Hour, 250))
+	require.EqualValues(t, 5, r.recent(1)[0].Enqueued)
+}
+
 // An hour is kept of queues in which something has been, and no longer than they are there.
 func TestHistoryOfIdleQueues(t *testing.T) {
 	r := newRig(t, nil)
