@@ -63,5 +63,6 @@ func TestPicturesOfTheDocs(t *testing.T) {
 	b.window("dashboard-overview")
 	b.visit("/queues/sms/tenants", "globex")
 	time.Sleep(2 * time.Second)
+	eval[bool](b, "(document.getElementById('lanes').scrollIntoView(), true)") // below what is wrong
 	b.window("dashboard-tenants")
 }
