@@ -32,6 +32,10 @@ type (
 	ConfigEntry = api.ConfigEntry
 	// ConfigList is a page of the runtime configuration.
 	ConfigList = api.ConfigList
+	// ConfigEditRequest changes several keys of the runtime configuration.
+	ConfigEditRequest = api.ConfigEditRequest
+	// ConfigEditReply has the changes.
+	ConfigEditReply = api.ConfigEditReply
 	// ConfigSetReply has the previous value as well.
 	ConfigSetReply = api.ConfigSetReply
 	// PeekRequest selects messages to show, and how much of each.

@@ -188,6 +188,7 @@ func (a *Admin) rows() []Verb {
 			defer a.objects.lock("config:" + key)()
 			return c.ConfigSet(by, key, req)
 		}),
+		changesOne(a, api.VerbConfigEdit, func(*api.ConfigEditRequest) string { return "config" }, c.ConfigEdit),
 		configKey(api.VerbConfigGet, func(_ control.Actor, key string, _ api.Empty) (api.ConfigEntry, *wire.Error) {
 			return c.ConfigGet(key)
 		}),

@@ -266,11 +266,16 @@ func expect(req api.ThrottleSetRequest, now throttle.Limits) *wire.Error {
 // warnDeclared warns that the configuration file will undo a change of a throttle or circuit
 // key.
 func (c *Control) warnDeclared(kind, key string) {
-	file := &c.applied.Load().config
-	if kind == kindThrottle && slices.ContainsFunc(file.Throttles, func(t config.ThrottleTable) bool { return t.Key == key }) ||
-		kind == kindCircuit && slices.ContainsFunc(file.Circuits, func(t config.CircuitTable) bool { return t.Key == key }) {
+	if c.declaredInFile(kind, key) {
 		c.opt.Log.Warn("a "+kind+" of the configuration file is changed at run time; the file wins at the next start or reload", kind, key)
 	}
+}
+
+// declaredInFile reports whether the configuration file has a table of a throttle or circuit key.
+func (c *Control) declaredInFile(kind, key string) bool {
+	file := &c.applied.Load().config
+	return kind == kindThrottle && slices.ContainsFunc(file.Throttles, func(t config.ThrottleTable) bool { return t.Key == key }) ||
+		kind == kindCircuit && slices.ContainsFunc(file.Circuits, func(t config.CircuitTable) bool { return t.Key == key })
 }
 
 // ThrottleSet changes limits of a throttle key for good, or by an override for a

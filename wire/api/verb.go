@@ -177,6 +177,7 @@ var (
 	VerbConfigSet = verb(Verb[ConfigSetRequest, ConfigSetReply]{
 		Name: "config-set", Tail: TailConfigKey, required: "value", bind: (*ConfigSetRequest).bind,
 	})
+	VerbConfigEdit   = verb(Verb[ConfigEditRequest, ConfigEditReply]{Name: "config-edit", check: (*ConfigEditRequest).check})
 	VerbConfigGet    = verb(Verb[Empty, ConfigEntry]{Name: "config-get", Tail: TailConfigKey})
 	VerbConfigDelete = verb(Verb[Empty, ConfigEntry]{Name: "config-delete", Tail: TailConfigKey})
 	VerbConfigList   = verb(Verb[KeyListRequest, ConfigList]{Name: "config-list", defaults: firstKeys, check: (*KeyListRequest).check})
