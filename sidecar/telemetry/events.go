@@ -107,6 +107,7 @@ var Events = map[string]string{
 	"the state of the gates is lost; they begin as after a crash":                                             "fila.gates.lost",
 	"fila was not stopped in order: so that no limit is exceeded, token buckets begin empty and windows full": "fila.gates.begin_shut",
 	"limits are not applied":                                    "fila.gates.limits_not_applied",
+	"limits that another client has set are changed":            "fila.gates.limits_taken_over",
 	"a stored override cannot be read and is ignored":           "fila.gates.override_unreadable",
 	"an override of another node cannot be read and is ignored": "fila.gates.override_of_node_unreadable",
 	"a stored pause cannot be read and is ignored":              "fila.gates.pause_unreadable",

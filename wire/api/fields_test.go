@@ -33,7 +33,7 @@ func TestFieldsOfReplies(t *testing.T) {
 		reflect.TypeFor[ConsumerInfo]():      "name max_in_flight in_flight credit fetch headers? batch? expires_at?",
 		reflect.TypeFor[FlowInfo]():          "key weight deficit ready pending share in_flight busy_share",
 		reflect.TypeFor[ThrottleLimits]():    "rate? burst? concurrency? limit? window_ms?",
-		reflect.TypeFor[ThrottleInfo]():      "key ThrottleLimits source override_until? paused_until? admits state admits_at? opens_at? tokens in_window in_flight waiting waiting_messages? unused? waiting_queues? shared?",
+		reflect.TypeFor[ThrottleInfo]():      "key ThrottleLimits source override_until? owner? warnings? paused_until? admits state admits_at? opens_at? tokens in_window in_flight waiting waiting_messages? unused? waiting_queues? shared?",
 		reflect.TypeFor[WaitingQueue]():      "queue messages flows",
 		reflect.TypeFor[ThrottleShared]():    "degraded? alone? users? tokens in_window own? by? changed_at?",
 		reflect.TypeFor[ThrottleList]():      "total throttles next?",
