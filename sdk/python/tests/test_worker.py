@@ -279,11 +279,13 @@ async def test_a_broken_delivery_is_reported(
 
     async with Worker(client, q.name, handle, batch=4, name="broken"):
         await client.nc.publish(f"fila.deliver.broken.{q.name}", b"short", headers={"Fila-Batch": "2"})
-        await client.nc.publish(f"fila.deliver.broken.{q.name}", b"", headers={"Fila-Batch": "x"})
+        for number in ("0", "x"):
+            await client.nc.publish(f"fila.deliver.broken.{q.name}", b"", headers={"Fila-Batch": number})
+        await client.nc.publish(f"fila.deliver.broken.{q.name}", b"")
         await client.enqueue(q.name, b"good")
         await q.drained()
     assert seen == [b"good"]
-    assert caplog.text.count("is not what fila sends") == 2
+    assert caplog.text.count("is not what fila sends") == 4
 
 
 async def test_registration(client: Client, queue: MakeQueue) -> None:
@@ -336,6 +338,9 @@ def test_bad_arguments() -> None:
         ({"concurrency": 0}, "concurrency is 0: allowed are 1 to 65536"),
         ({"batch": 1001}, "batch is 1001: allowed are 1 to 1000"),
         ({"concurrency": 8, "max_in_flight": 7}, "max_in_flight is 7: allowed are 8"),
+        ({"name": "a.b"}, "name is 'a.b'"),
+        ({"name": ""}, "name is ''"),
+        ({"registration_ttl": 0.05}, "registration_ttl is 0.05"),
         ({"stop_timeout": -1}, "stop_timeout is -1"),
     ]
     for arguments, text in bad:

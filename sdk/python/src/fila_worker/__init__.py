@@ -3,8 +3,9 @@
 from .client import BatchResult, Client, Codec, JSONCodec, NewMessage, Receipt, Schedule
 from .errors import FilaError, GuardRefused, NoFila, NoReply, Refused
 from .guard import Guard, Permit
+from .message import Message
 from .outcomes import Dead, Done, Outcome, Retry
-from .worker import Handler, Message, Middleware, Worker
+from .worker import Handler, Middleware, Worker
 
 __all__ = [
     "BatchResult", "Client", "Codec", "Dead", "Done", "FilaError", "Guard", "GuardRefused", "Handler", "JSONCodec",

@@ -86,6 +86,8 @@ class Delivered(NamedTuple):
 def parse_deliveries(batch: bytes, n: int) -> Iterator[Delivered]:
     """Returns the n messages of a batch of deliveries."""
     at, total = 0, len(batch)
+    if not 1 <= n <= MAX_BATCH:
+        raise ValueError(f"a batch of {n} deliveries: allowed are 1 to {MAX_BATCH}")
     for i in range(n):
         body = at + _DELIVERED.size
         if body > total:

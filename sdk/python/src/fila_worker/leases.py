@@ -1,0 +1,227 @@
+"""Leases: extends the leases of received messages and sends their answers until fila confirms them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+import nats.errors
+from nats.aio.client import Client as NATS
+from nats.aio.msg import Msg
+
+from . import frames
+from .client import HEADER_ROOM
+from .errors import FilaError, NoFila, Refused, parse_error
+from .frames import Answer
+from .message import Message
+from .types import BatchReply
+
+log = logging.getLogger("fila_worker")
+
+GATHER = 0.001  # how long an answer to a message of a batch waits for others
+RESEND = 0.25  # when to repeat an answer that nobody received
+REPLY_WITHIN = 5.0  # when to repeat an answer without a reply
+MAX_ANSWER_BYTES = 256 << 10  # of one request
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """A received message whose answer fila has not confirmed yet."""
+
+    message: Message
+    delivery: Delivery
+    index: int
+    due: float  # when to extend the lease or to repeat the answer
+    answer: Answer | None = None
+    sent: int = 0  # how often the answer was sent
+    give_up: float = math.inf
+    held: bool = True  # until the answer is confirmed or refused, or the lease is lost
+    handling: asyncio.Task[None] | None = None  # while its handler runs
+
+    def cancel(self) -> None:
+        """Cancels the handler, if it runs."""
+        if self.handling is not None:
+            self.handling.cancel()
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """A NATS message with one message or a batch of them."""
+
+    id: int
+    ack_to: str
+    batched: bool
+    holds: dict[int, Hold] = field(default_factory=dict)  # by index; without the released ones
+    open: int = 0  # messages without an answer
+    requests: int = 0  # how many were sent
+    awaited: dict[int, list[tuple[Hold, bool]]] = field(
+        default_factory=dict
+    )  # the answers (True) or extensions in each
+
+
+class Leases:
+    """The leases of a worker. ``changed`` is called when the last one has ended."""
+
+    def __init__(self, nc: NATS, changed: Callable[[], None]) -> None:
+        self.inbox = nc.new_inbox() + "."  # of the replies
+        self._nc = nc
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._visibility = 30.0  # until the reply to the registration
+        self._deliveries: dict[int, Delivery] = {}
+        self._last_id = 0
+        self._wake = asyncio.Event()
+        self._next_due = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._deliveries)
+
+    def held(self) -> list[Hold]:
+        return [hold for d in self._deliveries.values() for hold in d.holds.values()]
+
+    def hold(self, ack_to: str, batched: bool, messages: list[Message]) -> list[Hold]:
+        """Takes the messages of a delivery, and extends their leases from now on."""
+        self._last_id += 1
+        d = Delivery(self._last_id, ack_to, batched, open=len(messages))
+        due = self._loop.time() + self._visibility / 3
+        holds = [Hold(message, d, index, due) for index, message in enumerate(messages)]
+        d.holds.update(enumerate(holds))
+        self._deliveries[d.id] = d
+        self._set_due(holds[0], due)
+        return holds
+
+    def set_visibility(self, seconds: float) -> None:
+        """Sets the visibility timeout, and extends earlier if it has become shorter."""
+        self._visibility = seconds
+        self.make_due(self._loop.time() + seconds / 3)
+
+    def make_due(self, at: float) -> None:
+        """Sends extensions and unconfirmed answers at a time, or when they are due if that is earlier."""
+        for hold in self.held():
+            if hold.due > at:
+                self._set_due(hold, at)
+
+    async def settle(self, hold: Hold, answer: Answer) -> None:
+        """Sends the answer to a message, at once or together with others of its batch."""
+        if not hold.held:
+            return
+        d, now = hold.delivery, self._loop.time()
+        hold.answer = answer
+        hold.give_up = now + 2 * max(self._visibility, REPLY_WITHIN)
+        d.open -= 1
+        if not d.batched:
+            await self._send_request(d, [(hold, answer.payload)], answer.headers)
+        elif d.open > 0:
+            self._set_due(hold, now + GATHER)
+        else:
+            await self._send(d, [h for h in d.holds.values() if h.answer is not None and h.sent == 0])
+
+    async def keep(self) -> None:
+        """Sends what is due, until it is cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            self._next_due, now = math.inf, self._loop.time()
+            for d in list(self._deliveries.values()):
+                due = []
+                for hold in list(d.holds.values()):
+                    if hold.due > now:
+                        self._set_due(hold, hold.due)
+                    elif hold.give_up < now:
+                        log.error("ack of %s: no reply in time; whether it was done is not known", hold.message.id)
+                        self._release(hold)
+                    else:
+                        due.append(hold)
+                await self._send(d, due)
+
+    def _set_due(self, hold: Hold, at: float) -> None:
+        hold.due = at
+        if at < self._next_due:
+            self._next_due = at
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(at, self._wake.set)
+
+    async def _send(self, d: Delivery, holds: list[Hold]) -> None:
+        """Sends the answers of messages of a delivery, or extends their leases."""
+        limit = min(MAX_ANSWER_BYTES, self._nc.max_payload - HEADER_ROOM)
+        together: list[tuple[Hold, bytes]] = []
+        size = 0
+        for hold in sorted(holds, key=lambda h: h.index):
+            payload = frames.EXTEND if hold.answer is None else hold.answer.payload
+            if hold.answer is not None and hold.answer.headers:  # headers are for all answers of a request
+                await self._send_request(d, [(hold, payload)], hold.answer.headers)
+                continue
+            if together and size + len(payload) > limit:
+                await self._send_request(d, together)
+                together, size = [], 0
+            together.append((hold, payload))
+            size += len(payload) + 16  # with its index
+        if together:
+            await self._send_request(d, together)
+
+    async def _send_request(
+        self, d: Delivery, parts: list[tuple[Hold, bytes]], headers: dict[str, str] | None = None
+    ) -> None:
+        now = self._loop.time()
+        for hold, _ in parts:
+            hold.sent += hold.answer is not None
+            self._set_due(hold, now + (self._visibility / 3 if hold.answer is None else REPLY_WITHIN))
+        payload = frames.ack_lines([(h.index, p) for h, p in parts]) if d.batched else parts[0][1]
+        d.requests += 1
+        d.awaited[d.requests] = [(hold, hold.answer is not None) for hold, _ in parts]
+        try:
+            await self._nc.publish(d.ack_to, payload, reply=f"{self.inbox}{d.id}-{d.requests}", headers=headers)
+        except nats.errors.ConnectionClosedError as error:
+            log.error("ack of %s: %r", parts[0][0].message.id, error)
+            for hold, _ in parts:
+                self._release(hold)
+        except nats.errors.Error:
+            for hold, _ in parts:
+                self._set_due(hold, now + RESEND)
+
+    async def reply(self, msg: Msg) -> None:
+        """Handles the reply to answers or extensions."""
+        id_, _, number = msg.subject[len(self.inbox) :].partition("-")
+        d = self._deliveries.get(int(id_))
+        if d is None:
+            return
+        whole, refusals = parse_error(msg.headers, msg.data), {}
+        if whole is None and msg.data:
+            refusals = frames.batch_refusals(cast(BatchReply, json.loads(msg.data)))
+        for hold, answered in d.awaited.pop(int(number), ()):
+            if hold.held and answered == (hold.answer is not None):
+                self._replied(hold, whole or refusals.get(hold.index))
+
+    def _replied(self, hold: Hold, error: FilaError | None) -> None:
+        if isinstance(error, NoFila):
+            self._set_due(hold, self._loop.time() + RESEND)
+        elif isinstance(error, Refused) and error.code in (429, 500, 503):
+            self._set_due(hold, self._loop.time() + max(error.retry_after, RESEND))
+        elif hold.answer is not None:
+            if error is not None:  # after several times the answer may have arrived before
+                log.warning("ack of %s, sent %d times: %s", hold.message.id, hold.sent, error)
+            self._release(hold)
+        elif error is not None:
+            log.warning("the lease of %s is lost: %s", hold.message.id, error)
+            hold.cancel()
+            self._release(hold)
+
+    def _release(self, hold: Hold) -> None:
+        """Forgets a message: its answer is confirmed or refused, or its lease is lost."""
+        if not hold.held:
+            return
+        d = hold.delivery
+        hold.held = False
+        del d.holds[hold.index]
+        if hold.answer is None:
+            d.open -= 1
+        if not d.holds:
+            del self._deliveries[d.id]
+            self._changed()
