@@ -43,6 +43,10 @@ class Hold:
     held: bool = True  # until the answer is confirmed or refused, or the lease is lost
     handling: asyncio.Task[None] | None = None  # while its handler runs
 
+    @property
+    def payload(self) -> bytes:
+        return frames.EXTEND if self.answer is None else self.answer.payload
+
     def cancel(self) -> None:
         """Cancels the handler, if it runs."""
         if self.handling is not None:
@@ -56,12 +60,13 @@ class Delivery:
     id: int
     ack_to: str
     batched: bool
-    holds: dict[int, Hold] = field(default_factory=dict)  # by index; without the released ones
-    open: int = 0  # messages without an answer
+    left: int  # messages that are held
+    open: int  # of them without an answer
+    holds: list[Hold] = field(default_factory=list)  # by index
     requests: int = 0  # how many were sent
-    awaited: dict[int, list[tuple[Hold, bool]]] = field(
+    awaited: dict[int, list[tuple[Hold, Answer | None]]] = field(
         default_factory=dict
-    )  # the answers (True) or extensions in each
+    )  # requests; None extends the lease
 
 
 class Leases:
@@ -83,18 +88,17 @@ class Leases:
         return bool(self._deliveries)
 
     def held(self) -> list[Hold]:
-        return [hold for d in self._deliveries.values() for hold in d.holds.values()]
+        return [hold for d in self._deliveries.values() for hold in d.holds if hold.held]
 
     def hold(self, ack_to: str, batched: bool, messages: list[Message]) -> list[Hold]:
         """Takes the messages of a delivery, and extends their leases from now on."""
         self._last_id += 1
-        d = Delivery(self._last_id, ack_to, batched, open=len(messages))
+        d = self._deliveries[self._last_id] = Delivery(self._last_id, ack_to, batched, len(messages), len(messages))
         due = self._loop.time() + self._visibility / 3
-        holds = [Hold(message, d, index, due) for index, message in enumerate(messages)]
-        d.holds.update(enumerate(holds))
-        self._deliveries[d.id] = d
-        self._set_due(holds[0], due)
-        return holds
+        for index, message in enumerate(messages):
+            d.holds.append(Hold(message, d, index, due))
+        self._set_due(d.holds[0], due)
+        return d.holds
 
     def set_visibility(self, seconds: float) -> None:
         """Sets the visibility timeout, and extends earlier if it has become shorter."""
@@ -116,11 +120,11 @@ class Leases:
         hold.give_up = now + 2 * max(self._visibility, REPLY_WITHIN)
         d.open -= 1
         if not d.batched:
-            await self._send_request(d, [(hold, answer.payload)], answer.headers)
+            await self._send_request(d, [hold], answer.headers)
         elif d.open > 0:
             self._set_due(hold, now + GATHER)
         else:
-            await self._send(d, [h for h in d.holds.values() if h.answer is not None and h.sent == 0])
+            await self._send(d, [h for h in d.holds if h.held and h.sent == 0])
 
     async def keep(self) -> None:
         """Sends what is due, until it is cancelled."""
@@ -130,7 +134,9 @@ class Leases:
             self._next_due, now = math.inf, self._loop.time()
             for d in list(self._deliveries.values()):
                 due = []
-                for hold in list(d.holds.values()):
+                for hold in d.holds:
+                    if not hold.held:
+                        continue
                     if hold.due > now:
                         self._set_due(hold, hold.due)
                     elif hold.give_up < now:
@@ -151,39 +157,39 @@ class Leases:
     async def _send(self, d: Delivery, holds: list[Hold]) -> None:
         """Sends the answers of messages of a delivery, or extends their leases."""
         limit = min(MAX_ANSWER_BYTES, self._nc.max_payload - HEADER_ROOM)
-        together: list[tuple[Hold, bytes]] = []
+        together: list[Hold] = []
         size = 0
-        for hold in sorted(holds, key=lambda h: h.index):
-            payload = frames.EXTEND if hold.answer is None else hold.answer.payload
-            if hold.answer is not None and hold.answer.headers:  # headers are for all answers of a request
-                await self._send_request(d, [(hold, payload)], hold.answer.headers)
+        for hold in holds:
+            if hold.answer is not None and hold.answer.code:  # headers are for all answers of a request
+                await self._send_request(d, [hold], hold.answer.headers)
                 continue
-            if together and size + len(payload) > limit:
+            if together and size + len(hold.payload) > limit:
                 await self._send_request(d, together)
                 together, size = [], 0
-            together.append((hold, payload))
-            size += len(payload) + 16  # with its index
+            together.append(hold)
+            size += len(hold.payload) + 16  # with its index
         if together:
             await self._send_request(d, together)
 
-    async def _send_request(
-        self, d: Delivery, parts: list[tuple[Hold, bytes]], headers: dict[str, str] | None = None
-    ) -> None:
+    async def _send_request(self, d: Delivery, holds: list[Hold], headers: dict[str, str] | None = None) -> None:
         now = self._loop.time()
-        for hold, _ in parts:
-            hold.sent += hold.answer is not None
-            self._set_due(hold, now + (self._visibility / 3 if hold.answer is None else REPLY_WITHIN))
-        payload = frames.ack_lines([(h.index, p) for h, p in parts]) if d.batched else parts[0][1]
         d.requests += 1
-        d.awaited[d.requests] = [(hold, hold.answer is not None) for hold, _ in parts]
+        d.awaited[d.requests] = [(hold, hold.answer) for hold in holds]
+        for hold in holds:
+            if hold.answer is None:
+                self._set_due(hold, now + self._visibility / 3)
+            else:
+                hold.sent += 1
+                self._set_due(hold, now + REPLY_WITHIN)
+        payload = frames.ack_lines([(h.index, h.payload) for h in holds]) if d.batched else holds[0].payload
         try:
             await self._nc.publish(d.ack_to, payload, reply=f"{self.inbox}{d.id}-{d.requests}", headers=headers)
         except nats.errors.ConnectionClosedError as error:
-            log.error("ack of %s: %r", parts[0][0].message.id, error)
-            for hold, _ in parts:
+            log.error("ack of %s: %r", holds[0].message.id, error)
+            for hold in holds:
                 self._release(hold)
         except nats.errors.Error:
-            for hold, _ in parts:
+            for hold in holds:
                 self._set_due(hold, now + RESEND)
 
     async def reply(self, msg: Msg) -> None:
@@ -195,8 +201,8 @@ class Leases:
         whole, refusals = parse_error(msg.headers, msg.data), {}
         if whole is None and msg.data:
             refusals = frames.batch_refusals(cast(BatchReply, json.loads(msg.data)))
-        for hold, answered in d.awaited.pop(int(number), ()):
-            if hold.held and answered == (hold.answer is not None):
+        for hold, answer in d.awaited.pop(int(number), ()):
+            if hold.held and hold.answer is answer:
                 self._replied(hold, whole or refusals.get(hold.index))
 
     def _replied(self, hold: Hold, error: FilaError | None) -> None:
@@ -219,9 +225,10 @@ class Leases:
             return
         d = hold.delivery
         hold.held = False
-        del d.holds[hold.index]
+        d.left -= 1
         if hold.answer is None:
             d.open -= 1
-        if not d.holds:
+        if d.left == 0:
+            d.holds.clear()  # a cycle would wait for the garbage collector
             del self._deliveries[d.id]
             self._changed()
