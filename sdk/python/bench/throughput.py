@@ -21,7 +21,7 @@ from fila_worker import Client, Message, NewMessage, Worker
 from fila_worker.frames import parse_deliveries
 from fila_worker.testing import FilaServer
 
-CREDIT = 256
+CREDIT = 1000
 
 
 async def worker(client: Client, queue: str, count: int, batch: int) -> tuple[float, float]:

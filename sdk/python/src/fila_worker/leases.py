@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
@@ -42,6 +43,7 @@ class Hold:
     give_up: float = math.inf
     held: bool = True  # until the answer is confirmed or refused, or the lease is lost
     handling: asyncio.Task[None] | None = None  # while its handler runs
+    cancels: int = 0  # of the handler
 
     @property
     def payload(self) -> bytes:
@@ -50,7 +52,15 @@ class Hold:
     def cancel(self) -> None:
         """Cancels the handler, if it runs."""
         if self.handling is not None:
+            self.cancels += 1
             self.handling.cancel()
+
+    def handled(self) -> None:
+        """Notes that the handler has ended: its task is another message's now."""
+        task, self.handling = self.handling, None
+        if self.cancels and sys.version_info >= (3, 11) and task is not None:
+            for _ in range(self.cancels):
+                task.uncancel()
 
 
 @dataclass(slots=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import inspect
 import logging
@@ -11,9 +12,9 @@ import re
 import signal
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
-from typing import cast
+from typing import Any, cast
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -100,7 +101,8 @@ class Worker:
         if batch > 1:
             self._registration["batch"] = batch
         self._waiting: deque[Hold] = deque()
-        self._attempts: set[asyncio.Task[None]] = set()
+        self._runners: set[asyncio.Task[None]] = set()
+        self._starting = False  # a runner has not begun yet
         self._keepers: list[asyncio.Task[None]] = []
         self._leases: Leases | None = None  # until start
         self._hurry = False  # the time to stop is over
@@ -209,7 +211,7 @@ class Worker:
                 await sub.unsubscribe()
 
     def _idle(self) -> bool:
-        return not self._held and not self._attempts
+        return not self._held and not self._runners
 
     def _hurry_up(self) -> None:
         self._hurry = True
@@ -268,21 +270,32 @@ class Worker:
         self._begin()
 
     def _begin(self) -> None:
-        """Begins to handle messages that wait, as many as may run at once."""
-        while self._waiting and (len(self._attempts) < self.concurrency or self._hurry):
-            self._attempts.add(self._loop.create_task(self._attempt(self._waiting.popleft())))
+        """Starts another runner for messages that wait, one at a time.
 
-    async def _attempt(self, hold: Hold) -> None:
-        task = cast("asyncio.Task[None]", asyncio.current_task(self._loop))
+        A task for each message would cost more than all else of the worker: a runner whose handlers do not wait
+        handles all messages itself.
+        """
+        if self._waiting and not self._starting and (len(self._runners) < self.concurrency or self._hurry):
+            self._starting = True
+            self._runners.add(self._loop.create_task(self._run_handlers()))
+
+    async def _run_handlers(self) -> None:
+        """Handles one message after the other until none waits."""
+        self._starting = False
+        runner = cast("asyncio.Task[None]", asyncio.current_task(self._loop))
         try:
-            answer = STOPPED
-            if hold.held and not self._hurry:
-                hold.handling = task
-                answer = await self._handle(hold.message)
-                hold.handling = None  # from here on nothing cancels the task
-            await self._held.settle(hold, answer)
+            while self._waiting:
+                hold = self._waiting.popleft()
+                if self._waiting:
+                    self._begin()
+                answer = STOPPED
+                if hold.held and not self._hurry:
+                    hold.handling = runner
+                    answer = await _InContext(self._handle(hold.message))
+                    hold.handled()
+                await self._held.settle(hold, answer)
         finally:
-            self._attempts.discard(task)
+            self._runners.discard(runner)
             self._begin()
             self._changed.set()
 
@@ -303,6 +316,27 @@ class Worker:
             with suppress(Exception):
                 return answer_of(error)
             return frames.nack(type(error).__name__)  # its attributes raise errors
+
+
+class _InContext:
+    """Awaits a coroutine in a copy of the context, so that it leaves no context variables behind."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Answer]) -> None:
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, Answer]:
+        run = contextvars.copy_context().run
+        resume: Callable[[Any], Any] = self._coroutine.send
+        value: Any = None
+        while True:
+            try:
+                future = run(resume, value)
+            except StopIteration as result:
+                return cast(Answer, result.value)
+            try:
+                resume, value = self._coroutine.send, (yield future)
+            except BaseException as error:
+                resume, value = self._coroutine.throw, error
 
 
 async def _call_middleware(around: Middleware, inner: Handler, message: Message) -> Outcome:
