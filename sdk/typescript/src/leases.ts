@@ -34,7 +34,13 @@ interface Delivery {
   leases: Lease[];
   held: number;
   open: number; // leases without an answer
-  requests: { lease: Lease; answered: boolean }[][]; // by number
+  requests: (Request | undefined)[]; // by number
+}
+
+/** Answers or extensions that were sent together. */
+interface Request {
+  readonly answered: boolean;
+  readonly leases: Lease[];
 }
 
 export interface LeaseEvents {
@@ -54,7 +60,7 @@ export class Leases {
   /** How long a lease lasts, ms. */
   visibility = 30_000;
   #lastID = 0;
-  #deliveries = new Map<number, Delivery>();
+  #deliveries = new Map<number, Delivery>(); // with leases that are held
   #gathered = new Set<Delivery>(); // with answers that wait for others
   #unconfirmed = 0;
   #idle: (() => void)[] = [];
@@ -94,7 +100,7 @@ export class Leases {
 
   /** Sends what is due. */
   tend(now: number): void {
-    for (const d of [...this.#deliveries.values()]) {
+    for (const d of this.#deliveries.values()) {
       const due = d.leases.filter((l) => l.held && l.due <= now);
       for (const l of due) {
         if (l.giveUp > now) continue;
@@ -107,14 +113,19 @@ export class Leases {
 
   /** Makes everything due: a connection that broke may have lost it. */
   resend(now: number): void {
-    for (const d of this.#deliveries.values()) for (const l of d.leases) l.due = now;
+    for (const l of this.#held()) l.due = now;
     this.tend(now);
   }
 
   /** Changes the visibility timeout, and extends earlier if it is shorter. */
   setVisibility(ms: number, now: number): void {
     this.visibility = ms;
-    for (const d of this.#deliveries.values()) for (const l of d.leases) l.due = Math.min(l.due, now + ms / 3);
+    for (const l of this.#held()) l.due = Math.min(l.due, now + ms / 3);
+  }
+
+  /** Aborts the messages without an answer. */
+  abort(reason: Error): void {
+    for (const l of this.#held()) if (!l.answer) l.message.lost(reason);
   }
 
   /** Resolves when fila has confirmed or refused every answer. */
@@ -129,15 +140,16 @@ export class Leases {
 
   /** Handles the reply to a request. */
   reply(token: string, msg: Msg, now: number): void {
-    const [id, number] = token.split("-").map(Number);
-    const d = this.#deliveries.get(id ?? -1);
-    const request = d?.requests[number ?? -1];
+    const [id = -1, number = -1] = token.split("-").map(Number);
+    const d = this.#deliveries.get(id);
+    const request = d?.requests[number];
     if (!d || !request) return;
-    d.requests[number!] = [];
+    d.requests[number] = undefined;
     const whole = refusalIn(msg);
     const nobody = !whole && msg.data.length === 0 && msg.headers?.code === 503;
     const refused = whole || msg.data.length === 0 ? undefined : refusalsIn(msg.json<BatchReply>().refused);
-    for (const { lease, answered } of request) {
+    const { answered } = request;
+    for (const lease of request.leases) {
       // A reply to an extension of a message that was answered meanwhile says nothing.
       if (!lease.held || answered !== (lease.answer !== undefined)) continue;
       const refusal = whole ?? refused?.get(lease.index);
@@ -150,6 +162,10 @@ export class Leases {
         this.#release(lease);
       }
     }
+  }
+
+  #held(): Lease[] {
+    return [...this.#deliveries.values()].flatMap((d) => d.leases.filter((l) => l.held));
   }
 
   #refused(lease: Lease, answered: boolean, refusal: FilaError): void {
@@ -169,41 +185,35 @@ export class Leases {
     this.#send(d, d.leases.filter((l) => l.held && l.answer && l.sent === 0), now);
   }
 
-  /** Sends answers or extensions. Answers whose error code is in a header go by themselves. */
+  /** Sends answers or extensions of messages in the order of their index. */
   #send(d: Delivery, leases: Lease[], now: number): void {
-    for (let from = 0; from < leases.length; ) {
-      const code = leases[from]!.answer?.code;
-      const request: { lease: Lease; answered: boolean }[] = [];
+    for (let from = 0, to = 0; from < leases.length; from = to) {
+      const first = leases[from]!;
       let payload = "";
-      let to = from;
-      while (to < leases.length && leases[to]!.answer?.code === code && payload.length < maxAnswerBytes) {
-        const first = to;
-        const same = this.#payload(leases[to]!, request, now);
-        for (to++; to < leases.length && leases[to]!.index === leases[to - 1]!.index + 1; to++) {
-          const next = leases[to]!;
-          if ((next.answer?.payload ?? "+WPI") !== same || next.answer?.code !== code) break;
-          this.#payload(next, request, now);
-        }
-        payload += d.batched ? answerLine(leases[first]!.index, leases[to - 1]!.index, same) : same;
+      // A request has answers or extensions. The error code of +TERM is in its header.
+      while (to < leases.length && sameRequest(leases[to]!, first) && payload.length < maxAnswerBytes) {
+        const start = leases[to]!;
+        const same = start.answer?.payload ?? "+WPI";
+        do {
+          this.#sent(leases[to]!, now);
+          to++;
+        } while (to < leases.length && leases[to]!.index === leases[to - 1]!.index + 1 && sameRequest(leases[to]!, first) && (leases[to]!.answer?.payload ?? "+WPI") === same);
+        payload += d.batched ? answerLine(start.index, leases[to - 1]!.index, same) : same;
       }
-      from = to;
+      const request = { answered: first.answer !== undefined, leases: leases.slice(from, to) };
       const token = `${d.id}-${d.requests.push(request) - 1}`;
       try {
-        this.events.send(d.ackTo, payload, token, code);
+        this.events.send(d.ackTo, payload, token, first.answer?.code);
       } catch (error) {
         this.events.error(error); // such as a closed connection
-        for (const { lease, answered } of request) if (answered) this.#release(lease);
+        if (request.answered) for (const l of request.leases) this.#release(l);
       }
     }
   }
 
-  /** Returns the payload for a message, and notes that it is sent. */
-  #payload(l: Lease, request: { lease: Lease; answered: boolean }[], now: number): string {
-    request.push({ lease: l, answered: l.answer !== undefined });
+  #sent(l: Lease, now: number): void {
+    if (l.answer) l.sent++;
     l.due = now + (l.answer ? replyWithin : this.visibility / 3);
-    if (!l.answer) return "+WPI";
-    l.sent++;
-    return l.answer.payload;
   }
 
   #release(l: Lease): void {
@@ -217,4 +227,8 @@ export class Leases {
     }
     if (--this.#unconfirmed === 0) for (const resolve of this.#idle.splice(0)) resolve();
   }
+}
+
+function sameRequest(a: Lease, b: Lease): boolean {
+  return a.answer === b.answer || (a.answer !== undefined && b.answer !== undefined && a.answer.code === b.answer.code);
 }

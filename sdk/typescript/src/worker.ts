@@ -56,9 +56,9 @@ export class Worker<T = any> {
   readonly #chain: Handler<T>;
   readonly #leases: Leases;
   readonly #waiting: Lease<Message<T>>[] = [];
-  readonly #running = new Set<Message<T>>();
   readonly #keeping = new AbortController(); // of the registration
   readonly #inbox: string;
+  #running = 0; // handlers
   #deliveries: Subscription | undefined;
   #replies: Subscription | undefined;
   #ticker: NodeJS.Timeout | undefined;
@@ -155,7 +155,7 @@ export class Worker<T = any> {
     const inTime = await Promise.race([finished, over.then(() => false as const)]);
     if (!inTime) await this.#giveUp();
     timer.abort();
-    const { running, unconfirmed } = { running: this.#running.size, unconfirmed: this.#leases.unconfirmed };
+    const { running, unconfirmed } = { running: this.#running, unconfirmed: this.#leases.unconfirmed };
     if (!this.#client.nc.isClosed()) await Promise.race([this.#client.nc.flush(), sleep(1000)]);
     this.#close();
     if (running > 0 || (!inTime && unconfirmed > 0)) {
@@ -166,7 +166,7 @@ export class Worker<T = any> {
   /** Gives back messages, and lets handlers that heed their signal end. */
   async #giveUp(): Promise<void> {
     this.#over = true;
-    for (const m of this.#running) m.lost(new StoppedError());
+    this.#leases.abort(new StoppedError());
     for (const lease of this.#waiting.splice(0)) this.#leases.settle(lease, answerOf(stopped()), now());
     await immediate(); // a handler that heeds its signal ends here
     await Promise.race([this.#leases.confirmed(), sleep(1000)]);
@@ -251,13 +251,13 @@ export class Worker<T = any> {
   }
 
   #pump(): void {
-    while (this.#running.size < this.#o.concurrency && this.#waiting.length > 0) {
+    while (this.#running < this.#o.concurrency && this.#waiting.length > 0) {
       const lease = this.#waiting.shift()!;
       if (!lease.held) continue; // it was lost while it waited
-      this.#running.add(lease.message);
+      this.#running++;
       void this.#handle(lease);
     }
-    if (this.#running.size === 0 && this.#waiting.length === 0) this.#quiet?.();
+    if (this.#running === 0 && this.#waiting.length === 0) this.#quiet?.();
   }
 
   async #handle(lease: Lease<Message<T>>): Promise<void> {
@@ -269,7 +269,7 @@ export class Worker<T = any> {
       result = this.#over ? stopped() : outcomeOf(error);
     }
     this.#leases.settle(lease, answerOf(result), now());
-    this.#running.delete(message);
+    this.#running--;
     this.#pump();
   }
 }

@@ -182,7 +182,7 @@ test("after a reconnect everything is sent again at once", () => {
   deferred[0]!();
   payloads();
   leases.resend(100);
-  assert.deepEqual(payloads(), ["0 +ACK\n1 +WPI\n"]);
+  assert.deepEqual(payloads(), ["0 +ACK\n", "1 +WPI\n"]);
 });
 
 test("large answers are split", () => {
