@@ -134,10 +134,6 @@ export class Client {
     if (this.#owned && !this.nc.isClosed()) await this.nc.drain();
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.close();
-  }
-
   /**
    * Enqueues a message. When it resolves, the message survives a crash of fila. It retries
    * refusals with 429, 500 and 503, and requests without a reply, which is safe: every message

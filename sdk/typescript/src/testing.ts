@@ -96,10 +96,6 @@ export class Fila {
     await rm(this.dir, { recursive: true, force: true });
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.stop();
-  }
-
   async #end(signal: NodeJS.Signals): Promise<void> {
     const child = this.#process;
     this.#process = undefined;

@@ -93,23 +93,25 @@ export class Worker<T = any> {
    * start, if the connection is closed for good, or if {@link stop} rejects.
    */
   async run({ signals = ["SIGTERM", "SIGINT"], deadline = 25_000 }: RunOptions = {}): Promise<void> {
-    const { promise, resolve } = deferred();
-    for (const signal of signals) process.once(signal, resolve);
+    let stop = (): void => {};
+    const signalled = new Promise<void>((resolve) => (stop = resolve));
+    for (const signal of signals) process.once(signal, stop);
     try {
-      await this.start();
+      await Promise.race([this.start(), signalled]);
       const closed = this.#client.nc.closed().then((error) => {
         if (!this.#stopped) throw new Error("the connection to NATS is closed", { cause: error });
       });
-      await Promise.race([promise, closed]);
+      await Promise.race([signalled, closed]);
       await this.stop({ deadline });
     } finally {
-      for (const signal of signals) process.removeListener(signal, resolve);
+      for (const signal of signals) process.removeListener(signal, stop);
     }
   }
 
   /** Subscribes and registers. For 30 seconds it retries if fila does not answer. */
   async start(): Promise<void> {
     const { nc, prefix } = this.#client;
+    if (this.#deliveries) throw new Error(`worker ${this.name} of ${this.queue} was started before`);
     const replies = this.#inbox.length;
     this.#replies = nc.subscribe(`${this.#inbox}*`, { callback: (error, msg) => this.#received(error, () => this.#leases.reply(msg.subject.slice(replies), msg, now())) });
     // Before the registration: a delivery without a subscriber would end it.
@@ -121,6 +123,7 @@ export class Worker<T = any> {
       this.#close();
       throw error;
     }
+    if (this.#keeping.signal.aborted) return; // stopped meanwhile
     this.#unlisten = this.#client.listen({
       reconnected: () => {
         this.#leases.resend(now());
@@ -143,23 +146,21 @@ export class Worker<T = any> {
   }
 
   async #stop(deadline: number): Promise<void> {
+    const { nc } = this.#client;
     this.#keeping.abort();
     const timer = new AbortController();
-    const over = sleep(deadline, undefined, { signal: timer.signal }).catch(() => {});
-    const left = this.#client.consumer(this.name, this.queue, { leave: true }).then(() => {}, (error) => this.#o.onError(error));
-    await Promise.race([over, left]);
-    this.#deliveries?.unsubscribe(); // after the reply to leave nothing comes
+    const over = sleep(deadline, false, { signal: timer.signal }).catch(() => true);
+    await Promise.race([over, this.#client.consumer(this.name, this.queue, { leave: true }).catch(this.#o.onError)]);
+    if (!nc.isClosed()) this.#deliveries?.unsubscribe(); // after the reply to leave nothing comes
     const quiet = new Promise<void>((resolve) => (this.#quiet = resolve));
     this.#pump();
-    const finished = quiet.then(() => this.#leases.confirmed()).then(() => true as const);
-    const inTime = await Promise.race([finished, over.then(() => false as const)]);
-    if (!inTime) await this.#giveUp();
+    const inTime = await Promise.race([over, quiet.then(() => this.#leases.confirmed()).then(() => true)]);
     timer.abort();
-    const { running, unconfirmed } = { running: this.#running, unconfirmed: this.#leases.unconfirmed };
-    if (!this.#client.nc.isClosed()) await Promise.race([this.#client.nc.flush(), sleep(1000)]);
+    if (!inTime) await this.#giveUp();
     this.#close();
-    if (running > 0 || (!inTime && unconfirmed > 0)) {
-      throw new Error(`worker of ${this.queue} stopped after ${deadline} ms with ${running} unfinished handlers and ${unconfirmed} unconfirmed acks`);
+    const unconfirmed = this.#leases.unconfirmed;
+    if (this.#running + unconfirmed > 0) {
+      throw new Error(`worker of ${this.queue} stopped after ${deadline} ms with ${this.#running} unfinished handlers and ${unconfirmed} unconfirmed acks`);
     }
   }
 
@@ -169,7 +170,7 @@ export class Worker<T = any> {
     this.#leases.abort(new StoppedError());
     for (const lease of this.#waiting.splice(0)) this.#leases.settle(lease, answerOf(stopped()), now());
     await immediate(); // a handler that heeds its signal ends here
-    await Promise.race([this.#leases.confirmed(), sleep(1000)]);
+    await Promise.race([this.#leases.confirmed(), sleep(1000, undefined, { ref: false })]);
   }
 
   #close(): void {
@@ -194,7 +195,7 @@ export class Worker<T = any> {
   }
 
   async #registerFirst(): Promise<void> {
-    for (const until = now() + 30_000; ; await sleep(retryRegister)) {
+    for (const until = now() + 30_000; !this.#keeping.signal.aborted; await sleep(retryRegister)) {
       try {
         return await this.#register();
       } catch (error) {
@@ -285,10 +286,4 @@ function compose<T>(handler: Handler<T>, middleware: Middleware<T>[]): Handler<T
 
 function now(): number {
   return performance.now();
-}
-
-function deferred(): { promise: Promise<void>; resolve: () => void } {
-  let resolve = (): void => {};
-  const promise = new Promise<void>((r) => (resolve = r));
-  return { promise, resolve };
 }

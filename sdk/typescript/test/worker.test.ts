@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { fork } from "node:child_process";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Dead, Done, LeaseLostError, Retry, StoppedError, Worker, type Client, type Message, type WorkerOptions, type Handler } from "../src/index.js";
+import { Client, Dead, Done, LeaseLostError, NoFilaError, Retry, StoppedError, Worker, type Message, type WorkerOptions, type Handler } from "../src/index.js";
 import { Fila } from "../src/testing.js";
 import { drained, until, type DeadLetter } from "./util.js";
 
@@ -251,6 +251,17 @@ test("a worker that cannot start says why", async () => {
   assert.throws(() => new Worker(client, "fair", () => {}, { name: "a b" }), /consumer name "a b": allowed are/);
 });
 
+test("a worker that waits for fila can be stopped, and starts once", async () => {
+  const nowhere = await Client.connect(fila.url, { prefix: "nobody" });
+  const worker = new Worker(nowhere, "fair", () => {}, { onError: (e) => failures.push(e) });
+  const starting = worker.start();
+  await assert.rejects(worker.start(), /was started before/);
+  await worker.stop();
+  await starting;
+  assert.ok(failures.some((e) => e instanceof NoFilaError));
+  await nowhere.close();
+});
+
 test("stop takes nothing new, finishes what it has, and leaves", async () => {
   await client.ensureQueue("stopped");
   await client.enqueueBatch("stopped", Array.from({ length: 20 }, (_, payload) => ({ payload })));
@@ -272,16 +283,20 @@ test("at the deadline stop aborts handlers and gives messages back", async () =>
   await client.ensureQueue("deadline", { visibility_timeout_ms: 3600_000, retry_initial_ms: 3600_000, retry_max_ms: 3600_000 });
   await client.enqueueBatch("deadline", [{ payload: "heeds" }, { payload: "ignores" }]);
   let begun = 0;
+  const reasons: unknown[] = [];
   const worker = await work<string>("deadline", async (m) => {
     begun++;
     if (m.payload === "ignores") return new Promise(() => {});
-    return new Promise((_, reject) => m.signal.addEventListener("abort", () => reject(m.signal.reason)));
+    return new Promise((_, reject) => m.signal.addEventListener("abort", () => {
+      reasons.push(m.signal.reason);
+      reject(m.signal.reason);
+    }));
   }, { concurrency: 2 });
   await until("handlers", () => begun === 2);
   await assert.rejects(worker.stop({ deadline: 100 }), /stopped after 100 ms with 1 unfinished handlers and 0 unconfirmed acks/);
   const info = await fila.admin("queue-inspect", "deadline");
   assert.deepEqual([info.pending, info.in_flight, info.delayed], [1, 1, 0]); // given back to be delivered at once
-  assert.ok(new StoppedError() instanceof Error);
+  assert.ok(reasons[0] instanceof StoppedError);
 });
 
 test("a process stops gracefully on SIGTERM", async () => {
