@@ -47,6 +47,7 @@ func (a *Admin) Watch(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		a.findings()
+		a.measureWanted()
 		select {
 		case <-ctx.Done():
 			return

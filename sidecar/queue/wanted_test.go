@@ -16,6 +16,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue/queuetest"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
 )
 
 // newWanted makes a queue whose leases do not end during a test.
@@ -49,7 +50,8 @@ func wanted(r *rig) inspect.Wanted {
 func worked(r *rig) (w inspect.Wanted) {
 	began := r.Now
 	r.Consume(queue.Main, "endless", 1e6, 0)
-	for i, h := range inspect.Horizons {
+	for i, d := range wire.WantedHorizons {
+		h := int64(d)
 		for r.Now < began+h {
 			r.Pass(min(max(r.Next(), 1), time.Duration(began+h-r.Now)))
 		}
@@ -280,7 +282,7 @@ func TestWantedOfCombinations(t *testing.T) {
 			readings++
 			if diff := math.Abs(float64(exact - got[i])); diff > max(0.1*float64(exact), 2) {
 				apart++
-				t.Logf("seed %d, horizon %v: wanted %d, worked on %d", seed, time.Duration(inspect.Horizons[i]), got[i], exact)
+				t.Logf("seed %d, horizon %v: wanted %d, worked on %d", seed, wire.WantedHorizons[i], got[i], exact)
 				require.LessOrEqual(t, diff, 0.25*float64(exact)+2, "seed %d", seed)
 			}
 		}

@@ -29,7 +29,7 @@ func TestFieldsOfReplies(t *testing.T) {
 		reflect.TypeFor[HookInfo]():          "hook state runs failures bypassed warnings consecutive_failures last_error?",
 		reflect.TypeFor[QueueSummary]():      "name pending ready blocked parked delayed in_flight moving? consumers bytes oldest_age_ms dlq? shard? owner? detail?",
 		reflect.TypeFor[QueueDetail]():       "enqueued delivered acked failed expired terminated dead_lettered refused waits ended max_wait_ms tenants? noisy_flows quiet_pending quiet_oldest_age_ms starved_flows",
-		reflect.TypeFor[QueueInfo]():         "QueueSummary settings quantum flows busy_ms noisy_flows? starved_flows? consumer_list top_flows hooks counters more_flows? more_consumers?",
+		reflect.TypeFor[QueueInfo]():         "QueueSummary settings quantum flows wanted busy_ms noisy_flows? starved_flows? consumer_list top_flows hooks counters more_flows? more_consumers?",
 		reflect.TypeFor[ConsumerInfo]():      "name max_in_flight in_flight credit fetch headers? batch? expires_at?",
 		reflect.TypeFor[FlowInfo]():          "key weight deficit ready pending share in_flight busy_share",
 		reflect.TypeFor[ThrottleLimits]():    "rate? burst? concurrency? limit? window_ms?",

@@ -116,6 +116,9 @@ var (
 	VerbQueueInspect = verb(Verb[QueueInspectRequest, QueueInfo]{
 		Name: "queue-inspect", Tail: TailQueue, defaults: QueueInspectRequest{Flows: DefaultInspectFlows}, check: (*QueueInspectRequest).check,
 	})
+	VerbQueueWanted = verb(Verb[QueueWantedRequest, QueueWanted]{
+		Name: "queue-wanted", Tail: TailQueue, defaults: QueueWantedRequest{HorizonMs: wire.DefaultHorizon.Milliseconds()}, check: (*QueueWantedRequest).check,
+	})
 	VerbQueueList = verb(Verb[QueueListRequest, QueueList]{
 		Name: "queue-list", defaults: QueueListRequest{ListRequest: firstPage}, check: (*QueueListRequest).check,
 	})

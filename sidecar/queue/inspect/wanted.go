@@ -6,18 +6,16 @@ import (
 	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
 )
 
-// Horizons are the times (ns) for which Wanted is computed, in their order.
-var Horizons = [...]int64{0, 30e9, 60e9, 300e9}
-
-// Wanted is how many messages could be worked on until each of the Horizons: messages in
+// Wanted is how many messages could be worked on within each of wire.WantedHorizons: messages in
 // flight, and messages that wait as far as their gates admit them, if consumers had credit
 // without end and no message in flight ended. It is never more than both together.
 //
 // It differs from the backlog where gates limit what consumers can do: of a million messages
 // behind concurrency = 5, five are wanted. The gates are read as if this queue used them alone.
-type Wanted [len(Horizons)]int64
+type Wanted [len(wire.WantedHorizons)]int64
 
 // Bounds of a reading.
 const (
@@ -28,8 +26,8 @@ const (
 )
 
 // Demand is what Wanted is computed from. ReadDemand reads it between steps of the queue, in
-// bounded pieces; Wanted needs the queue no more. What moves in the queue meanwhile may be
-// missed or counted twice.
+// bounded pieces; Wanted needs the queue no more. Messages that move in the queue meanwhile may
+// be missed or counted twice.
 type Demand struct {
 	next     int // flows read, and then subqueues
 	at       int64
@@ -144,10 +142,21 @@ func (r *Reader) demandInOrder(d *Demand, f drr.Flow, now int64) {
 // Wanted computes the result. It asks the gates, which have locks of their own.
 func (d *Demand) Wanted() (w Wanted) {
 	f := d.filling()
-	for i, h := range Horizons {
-		w[i] = min(d.inFlight+d.free+f.admitted(d.at+h), d.inFlight+d.pending)
+	for i, h := range wire.WantedHorizons {
+		w[i] = min(d.inFlight+d.free+f.admitted(d.at+int64(h)), d.inFlight+d.pending)
 	}
 	return w
+}
+
+// MeanAttempt is how long (ns) the deliveries took that ended lately; 0: none has.
+func (r *Reader) MeanAttempt(now int64) int64 {
+	w := &r.monitor.work
+	waits := w.lastWaits([2]*Waits{&w.waits[0], &w.waits[1]}, now)
+	n := int64(0)
+	for _, c := range waits.Count {
+		n += int64(c)
+	}
+	return w.total(now) / max(n, 1)
 }
 
 // Pending counts the messages that wait, and the messages in flight.
@@ -160,7 +169,7 @@ func (r *Reader) Pending() (pending, inFlight int64) {
 // queue whose gate opens in bursts would start and stop workers with each burst.
 type WantedMeter struct {
 	at     int64 // of the last reading; 0: none
-	values [len(Horizons)]float64
+	values [len(wire.WantedHorizons)]float64
 }
 
 // wantedFall is the time (ns) in which a value falls by 63 % of a drop.
