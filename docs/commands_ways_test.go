@@ -157,10 +157,14 @@ var pageSetup = map[string][]string{
 		"fila_serve --data-dir var/lib/fila; fila queue create orders && fila publish orders hello; stop_server; cp var/lib/fila/fila.db backup.db; mkdir -p mnt/backup",
 		": >config.toml; fila_serve", "fila queue create orders", "fila queue create mails", "fila queue create lines", "fila circuit open stripe", "fila throttle set stripe --rate 10",
 	},
-	applyPage:           {"fila_serve", "mkdir fila; echo 'function on_failure(msg) return { action = \"retry\" } end' >fila/retry.lua"},
-	"docs/protocol.md":  {"fila_serve", "fila queue create orders"},
-	runbookPage:         {"fila_serve", "fila queue create orders", "fila circuit open stripe", deadLetter},
-	storyPage:           {"fila_serve", "fila queue create orders"},
+	applyPage:          {"fila_serve", "mkdir fila; echo 'function on_failure(msg) return { action = \"retry\" } end' >fila/retry.lua"},
+	"docs/protocol.md": {"fila_serve", "fila queue create orders"},
+	runbookPage:        {"fila_serve", "fila queue create orders", "fila circuit open stripe", deadLetter},
+	storyPage:          {"fila_serve", "fila queue create orders"},
+	"docs/autoscaling.md": {
+		"fila_serve", "fila queue create orders --throttle-header vendor", "fila queue create mails", "export HOSTNAME=worker-1",
+		`nats req fila.consumer.worker-1.mails '{"max_in_flight":1}'`,
+	},
 	"docs/schedules.md": {"fila_serve", "fila queue create orders"},
 	"docs/hooks.md":     {"fila_serve", "echo 'function on_enqueue(msg) return { fairness_key = msg.headers[\"tenant\"] } end' >fair.lua"},
 }
