@@ -28,10 +28,11 @@ var ownImports = map[string][]string{
 
 	"cli": {
 		"sidecar", "sidecar/config", "sidecar/rules", "sidecar/telemetry", "wire", "cli/command", "cli/terminal",
-		"cli/queuecmd", "cli/messagecmd", "cli/gatecmd", "cli/hookcmd", "cli/storecmd", "cli/clustercmd", "cli/opscmd",
+		"cli/queuecmd", "cli/applycmd", "cli/messagecmd", "cli/gatecmd", "cli/hookcmd", "cli/storecmd", "cli/clustercmd", "cli/opscmd",
 	},
 	"cli/queuecmd":   {"client", "sidecar/config", "wire", "cli/command", "cli/terminal"},
 	"cli/messagecmd": {"client", "wire", "wire/api", "cli/command", "cli/terminal"},
+	"cli/applycmd":   {"client", "sidecar/config", "sidecar/rules", "wire", "wire/api", "cli/command", "cli/terminal"},
 	"cli/gatecmd":    {"client", "wire", "wire/api", "cli/command", "cli/terminal"},
 	"cli/hookcmd":    {"client", "hooks", "wire", "cli/command", "cli/terminal"},
 	"cli/storecmd":   {"client", "sidecar/config", "store", "store/storefile", "wire", "cli/command", "cli/terminal"},
@@ -138,8 +139,9 @@ var moduleImports = map[string][]string{
 	"github.com/prometheus/procfs":        {"bench/measure"},
 	"github.com/HdrHistogram":             {"bench/measure"},
 	"github.com/spf13/cobra": {
-		"cli", "cli/command", "cli/queuecmd", "cli/messagecmd", "cli/gatecmd", "cli/hookcmd", "cli/storecmd", "cli/clustercmd", "cli/opscmd", "cli/clitest",
+		"cli", "cli/command", "cli/queuecmd", "cli/applycmd", "cli/messagecmd", "cli/gatecmd", "cli/hookcmd", "cli/storecmd", "cli/clustercmd", "cli/opscmd", "cli/clitest",
 	},
+	"go.yaml.in/yaml/v3":                  {"cli/applycmd"},
 	"github.com/spf13/pflag":              {"cli", "cli/command", "cli/gatecmd", "cli/hookcmd", "cli/opscmd"},
 	"github.com/mattn/go-runewidth":       {"cli/terminal", "hooks/sandbox"},
 	"golang.org/x/term":                   {"cli/terminal"},

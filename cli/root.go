@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/filaq/fila/cli/applycmd"
 	"github.com/filaq/fila/cli/clustercmd"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/gatecmd"
@@ -36,7 +37,7 @@ func run(ctx context.Context, a *app, args []string, in io.Reader, out, errOut i
 func (a *app) commands() []*cobra.Command {
 	all := []*cobra.Command{newServeCommand(a), newRulesCommand(a)}
 	for _, group := range []func(*command.Env) []*cobra.Command{
-		queuecmd.Commands, messagecmd.Commands, gatecmd.Commands, hookcmd.Commands, storecmd.Commands, clustercmd.Commands, opscmd.Commands,
+		queuecmd.Commands, applycmd.Commands, messagecmd.Commands, gatecmd.Commands, hookcmd.Commands, storecmd.Commands, clustercmd.Commands, opscmd.Commands,
 	} {
 		all = append(all, group(a.Env)...)
 	}

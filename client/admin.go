@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
@@ -161,6 +162,12 @@ func (c *Client) QueueList(ctx context.Context) ([]QueueSummary, error) {
 // the flows with the most pending messages (0 to 1000).
 func (c *Client) QueueInspect(ctx context.Context, queue string, flows int) (QueueInfo, error) {
 	return Call(ctx, c, api.VerbQueueInspect, queue, api.QueueInspectRequest{Flows: flows})
+}
+
+// QueueWanted says how many messages of a queue could be worked on within a horizon: 0, 30 s, a
+// minute or five.
+func (c *Client) QueueWanted(ctx context.Context, queue string, horizon time.Duration) (QueueWanted, error) {
+	return Call(ctx, c, api.VerbQueueWanted, queue, api.QueueWantedRequest{HorizonMs: horizon.Milliseconds()})
 }
 
 // Attention returns what is wrong now, the worst first, up to limit findings; only those

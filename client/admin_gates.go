@@ -13,6 +13,12 @@ func (c *Client) ConfigSet(ctx context.Context, key, value string, ifValue *stri
 	return Call(ctx, c, api.VerbConfigSet, key, api.ConfigSetRequest{Value: value, IfValue: ifValue})
 }
 
+// ConfigEdit changes several keys of the runtime configuration: all of them or none. If a
+// value is not as expected, it is a conflict (409).
+func (c *Client) ConfigEdit(ctx context.Context, req ConfigEditRequest) (ConfigEditReply, error) {
+	return Call(ctx, c, api.VerbConfigEdit, "", req)
+}
+
 // ConfigGet returns a key of the runtime configuration.
 func (c *Client) ConfigGet(ctx context.Context, key string) (ConfigEntry, error) {
 	return Call(ctx, c, api.VerbConfigGet, key, api.Empty{})

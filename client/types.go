@@ -32,6 +32,10 @@ type (
 	ConfigEntry = api.ConfigEntry
 	// ConfigList is a page of the runtime configuration.
 	ConfigList = api.ConfigList
+	// ConfigEditRequest changes several keys of the runtime configuration.
+	ConfigEditRequest = api.ConfigEditRequest
+	// ConfigEditReply has the changes.
+	ConfigEditReply = api.ConfigEditReply
 	// ConfigSetReply has the previous value as well.
 	ConfigSetReply = api.ConfigSetReply
 	// PeekRequest selects messages to show, and how much of each.
@@ -42,6 +46,12 @@ type (
 	Attention = api.Attention
 	// Finding is a condition that holds for an object now.
 	Finding = api.Finding
+	// QueueWanted says how many messages of a queue could be worked on.
+	QueueWanted = api.QueueWanted
+	// ScaleOptions say how to count workers.
+	ScaleOptions = api.ScaleOptions
+	// Scale is how many workers some queues need.
+	Scale = api.Scale
 	// NoisyReply has the noisy and the waiting flows of a queue.
 	NoisyReply = api.NoisyReply
 	// WaitingFlow is a quiet flow that waits.
@@ -244,6 +254,9 @@ const DefaultPrefix = wire.DefaultPrefix
 // DefaultMaxDeliveries is how often a message is delivered if max_deliveries is not set and
 // no on_failure hook decides.
 const DefaultMaxDeliveries = wire.DefaultMaxDeliveries
+
+// DefaultScaleOptions returns the options that /scale has without parameters.
+func DefaultScaleOptions() ScaleOptions { return api.DefaultScaleOptions() }
 
 // DefaultQueueSettings returns the default settings of a queue. Start from them: the zero
 // QueueSettings is not valid.

@@ -62,6 +62,9 @@ var ways = []way{
 	{command: "fila serve", instead: "fila_serve"},
 
 	// docs/cli.md: what its examples need.
+	{page: cliPage, command: "fila apply", before: aDocument},
+	{page: cliPage, command: "fila diff", before: aDocument},
+	{page: applyPage, command: "fila diff", fails: true}, // exit code 2: it would change something
 	{page: cliPage, command: "fila circuit close", before: "fila circuit open stripe"},
 	{page: cliPage, command: "fila circuit reset", before: "fila circuit open stripe"},
 	{page: cliPage, command: "fila circuit show", before: "fila circuit open stripe"},
@@ -135,6 +138,7 @@ var ways = []way{
 
 const (
 	cliPage     = "docs/cli.md"
+	applyPage   = "docs/apply.md"
 	clusterPage = "docs/cluster.md"
 	storyPage   = "docs/workbench.md"
 	deadLetter  = "fila publish orders dead --ttl 1s >/dev/null; " + untilDead
@@ -142,6 +146,7 @@ const (
 	someJob     = "job=$(fila job create orders cancel --all --limit 1 --json | sed -n 's/^ *\"id\": \"\\(.*\\)\",*$/\\1/p')"
 	waitingJob  = "for i in 1 2 3 4 5 6; do fila publish mails x >/dev/null; done; job=$(fila job create mails delay --all --run-at 1h --rate 1 --json | sed -n 's/^ *\"id\": \"\\(.*\\)\",*$/\\1/p')"
 	untilDead   = "await 'a dead letter' orders_died"
+	aDocument   = "mkdir -p fila; echo '{kind: Throttle, name: paypal, spec: {rate: 5}}' >fila/paypal.yaml"
 	hookFiles   = "echo 'function on_enqueue(msg) return {} end' >orders.lua; echo 'function on_failure(msg) return { action = \"retry\" } end' >retry.lua"
 )
 
@@ -152,9 +157,14 @@ var pageSetup = map[string][]string{
 		"fila_serve --data-dir var/lib/fila; fila queue create orders && fila publish orders hello; stop_server; cp var/lib/fila/fila.db backup.db; mkdir -p mnt/backup",
 		": >config.toml; fila_serve", "fila queue create orders", "fila queue create mails", "fila queue create lines", "fila circuit open stripe", "fila throttle set stripe --rate 10",
 	},
-	"docs/protocol.md":  {"fila_serve", "fila queue create orders"},
-	runbookPage:         {"fila_serve", "fila queue create orders", "fila circuit open stripe", deadLetter},
-	storyPage:           {"fila_serve", "fila queue create orders"},
+	applyPage:          {"fila_serve", "mkdir fila; echo 'function on_failure(msg) return { action = \"retry\" } end' >fila/retry.lua"},
+	"docs/protocol.md": {"fila_serve", "fila queue create orders"},
+	runbookPage:        {"fila_serve", "fila queue create orders", "fila circuit open stripe", deadLetter},
+	storyPage:          {"fila_serve", "fila queue create orders"},
+	"docs/autoscaling.md": {
+		"fila_serve", "fila queue create orders --throttle-header vendor", "fila queue create mails", "export HOSTNAME=worker-1",
+		`nats req fila.consumer.worker-1.mails '{"max_in_flight":1}'`,
+	},
 	"docs/schedules.md": {"fila_serve", "fila queue create orders"},
 	"docs/hooks.md":     {"fila_serve", "echo 'function on_enqueue(msg) return { fairness_key = msg.headers[\"tenant\"] } end' >fair.lua"},
 }

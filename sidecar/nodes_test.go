@@ -345,6 +345,7 @@ func TestVerbsAtEitherNode(t *testing.T) {
 		}
 		for name, id := range ids {
 			require.Contains(t, x.both(api.VerbQueueInspect, name, ""), `"pending":1`)
+			require.Contains(t, x.both(api.VerbQueueWanted, name, ""), `"wanted":0,"pending":1`)
 			require.Contains(t, x.both(api.VerbPeek, name, ""), id)
 			require.Contains(t, x.both(api.VerbExplain, "", `{"kind":"queue","queue":"`+name+`"}`), "blocked by a pause of throttle:shut")
 			require.Contains(t, x.both(api.VerbExplain, "", `{"kind":"message","id":"`+id+`"}`), `"queue":"`+name+`"`)

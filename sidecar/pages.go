@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -29,7 +30,7 @@ func (s *Server) listen() (err error) {
 		return err
 	}
 	o := telemetry.HTTPOptions{
-		Log: s.limited, Addr: c.Addr, Profiles: c.Pprof, Metrics: s.metrics, Ready: s.readiness, Pages: pages, Cert: c.TLS.Cert, Key: c.TLS.Key,
+		Log: s.limited, Addr: c.Addr, Profiles: c.Pprof, Metrics: s.metrics, Ready: s.readiness, Wanted: s.wanted, Pages: pages, Cert: c.TLS.Cert, Key: c.TLS.Key,
 	}
 	if c.MetricsToken {
 		o.Guard = pages.Guarded
@@ -62,6 +63,22 @@ func (s *Server) do(verb, client, tail string, body []byte) ([]byte, *wire.Error
 		}
 	}
 	return nil, wire.BadSubject(verb)
+}
+
+// wanted answers for an autoscaler, in a cluster from the owner of the queue.
+func (s *Server) wanted(queue string, horizon time.Duration) (reply api.QueueWanted, err error) {
+	if err := s.serving(); err != nil {
+		return reply, err
+	}
+	body, err := json.Marshal(api.QueueWantedRequest{HorizonMs: horizon.Milliseconds()})
+	if err != nil {
+		return reply, err
+	}
+	body, refused := s.do(api.VerbQueueWanted.Name, "scale", queue, body)
+	if refused != nil {
+		return reply, refused
+	}
+	return reply, json.Unmarshal(body, &reply)
 }
 
 // askGuard carries out a guard verb for the pages.

@@ -231,7 +231,7 @@ func TestKindsOfOperators(t *testing.T) {
 	defer x.end()
 	const look, operate, all = 1, 2, 3
 	least := map[string]int{
-		"queue-list": look, "queue-inspect": look, "attention": look, "noisy": look, "lanes": look, "explain": look, "dead-groups": look,
+		"queue-list": look, "queue-inspect": look, "queue-wanted": look, "attention": look, "noisy": look, "lanes": look, "explain": look, "dead-groups": look,
 		"job-list": look, "job-show": look, "schedule-list": look,
 		"throttle-list": look, "throttle-show": look, "circuit-list": look, "circuit-show": look, "pause-list": look, "guard-permits": look,
 		"config-list": look, "config-get": look, "config-log": look, "cluster-status": look,
@@ -245,7 +245,7 @@ func TestKindsOfOperators(t *testing.T) {
 		"hook-set": all, "queue-create": all, "queue-update": all, "queue-delete": all, "queue-purge": all, "message-delete": all,
 		"job-create.redrive.orders": operate, "job-create.delay.orders": operate, "job-create.run-now.orders": operate, "job-create.reprioritise.orders": operate,
 		"job-create": all, "job-create.delete.orders.dlq": all, "job-create.cancel.orders": all, "job-create.move.orders": all, "job-create.edit.orders": all,
-		"schedule-add": all, "schedule-delete": all, "config-set": all, "config-delete": all, "reload": all, "cluster-repair": all, "cluster-accept": all,
+		"schedule-add": all, "schedule-delete": all, "config-set": all, "config-edit": all, "config-delete": all, "reload": all, "cluster-repair": all, "cluster-accept": all,
 	}
 	var subjects []string
 	for _, v := range x.s.parts.admin.Verbs() {

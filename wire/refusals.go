@@ -300,6 +300,11 @@ func BadConfigValue(key, value, allowed string) *Error {
 	return newError(CodeBadConfigValue, "%s is %s: %s", Quote(key), Quote(value), allowed)
 }
 
+// ThrottleOwned refuses to change the limits of another owner.
+func ThrottleOwned(key, owner, limits string) *Error {
+	return newError(CodeThrottleOwned, "throttle key %s belongs to %s (%s): name it as owner, expect its limits with if, or set force", Quote(key), Quote(owner), limits)
+}
+
 // ConfigMismatch refuses a change whose if_value does not match. current is nil if the key
 // is not set.
 func ConfigMismatch(key string, current *string) *Error {

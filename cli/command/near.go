@@ -49,7 +49,7 @@ func (s *Session) meant() string {
 	}
 	var names []string
 	for _, name := range s.named {
-		names = append(names, near(name, all)...)
+		names = append(names, Near(name, all)...)
 	}
 	if len(names) == 0 {
 		return ""
@@ -57,9 +57,9 @@ func (s *Session) meant() string {
 	return "did you mean " + strings.Join(names, " or ") + "? "
 }
 
-// near returns suggestions for a name: the names with the smallest edit distance, if that is
+// Near returns suggestions for a name: the names with the smallest edit distance, if that is
 // small, or else the names that begin with it.
-func near(name string, all []string) []string {
+func Near(name string, all []string) []string {
 	if slices.Contains(all, name) {
 		return nil
 	}

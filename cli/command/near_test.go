@@ -40,6 +40,6 @@ func TestNear(t *testing.T) {
 		"payments":   nil,
 		"y":          {"x"},
 	} {
-		require.Equal(t, want, near(name, all), name)
+		require.Equal(t, want, Near(name, all), name)
 	}
 }

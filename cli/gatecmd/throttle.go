@@ -61,6 +61,8 @@ type throttleFlags struct {
 	window, forMs      terminal.Millis
 	unset              []string
 	expect             map[string]*string // of the --if flags, by limit
+	owner              string
+	force              bool
 }
 
 func (f *throttleFlags) add(fs *pflag.FlagSet) {
@@ -71,6 +73,8 @@ func (f *throttleFlags) add(fs *pflag.FlagSet) {
 	fs.Var(&f.window, "window", "length of the window of --limit")
 	fs.StringSliceVar(&f.unset, "unset", nil, "remove this `limit`: rate, burst, concurrency, limit, window; may be repeated")
 	fs.Var(&f.forMs, "for", "make it an override that ends after this time; 0 is a lasting change")
+	fs.StringVar(&f.owner, "owner", "", "`name` of the owner of the limits from now on, such as a team or service")
+	fs.BoolVar(&f.force, "force", false, "change limits of another owner")
 	const only = "exit code 5 unless %s is now this `value`, or none"
 	f.expect = map[string]*string{}
 	for _, limit := range limits {
@@ -80,7 +84,7 @@ func (f *throttleFlags) add(fs *pflag.FlagSet) {
 
 // change builds the request from the flags.
 func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (client.ThrottleChange, error) {
-	change := client.ThrottleChange{Key: key, ForMs: int64(f.forMs), ThrottleLimits: client.ThrottleLimits{
+	change := client.ThrottleChange{Key: key, ForMs: int64(f.forMs), Owner: f.owner, Force: f.force, ThrottleLimits: client.ThrottleLimits{
 		Rate:        given(fs, "rate", client.Rate(f.rate)),
 		Burst:       given(fs, "burst", f.burst),
 		Concurrency: given(fs, "concurrency", f.concurrency),
@@ -165,12 +169,16 @@ func newThrottleSetCommand(env *command.Env) *cobra.Command {
 		Short: "Set limits of a throttle key",
 		Long: `Set the limits whose flags are given; the others stay. With --for it is an override:
 when it ends, the limits from before apply again. At the next start config.toml
-restores the limits of its keys.`,
+restores the limits of its keys.
+
+Limits of another owner are a conflict (exit code 5), unless --force or a flag --if-...
+is given. The reply warns of limits that another client has set.`,
 		Example: `  fila throttle set stripe --rate 10 --burst 20 --concurrency 5
   fila throttle set stripe --rate 2 --for 10m
   fila throttle set 'tenant:*' --limit 1000 --window 1m
   fila throttle set stripe --rate 20 --if-rate 10
-  fila throttle set stripe --unset burst,concurrency`,
+  fila throttle set stripe --unset burst,concurrency
+  fila throttle set stripe --rate 10 --owner billing --force`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleInfo, error) {
 			info, err := s.ThrottleSet(ctx, change)
 			return info, command.Hint(err, wire.CodeThrottleMismatch, "see what is set with `fila throttle show "+args[0]+"`")
@@ -249,6 +257,12 @@ func showThrottle(env *command.Env, i client.ThrottleInfo) string {
 	t := terminal.NewTable("throttle", terminal.Clean(i.Key))
 	t.Row("limits", i.ThrottleLimits.Text())
 	t.Row("set by", terminal.OrDash(i.Source))
+	if i.Owner != "" {
+		t.Row("owner", terminal.Clean(i.Owner))
+	}
+	for _, warning := range i.Warnings {
+		t.Row("warning", terminal.Clean(warning))
+	}
 	if i.OverrideUntil != "" {
 		t.Row("override ends", env.When(i.OverrideUntil))
 	}

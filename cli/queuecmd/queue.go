@@ -23,7 +23,7 @@ import (
 func Commands(env *command.Env) []*cobra.Command {
 	group := &cobra.Command{Use: "queue", Aliases: []string{"queues", "q"}, Short: "Create, change, show, empty and delete queues"}
 	return []*cobra.Command{command.Group(group, newQueueCreateCommand(env), newQueueUpdateCommand(env), newQueueDeleteCommand(env),
-		newQueuePurgeCommand(env), newQueueListCommand(env), newQueueInspectCommand(env))}
+		newQueuePurgeCommand(env), newQueueListCommand(env), newQueueInspectCommand(env), newQueueWantedCommand(env))}
 }
 
 func newQueueCreateCommand(env *command.Env) *cobra.Command {
@@ -210,6 +210,7 @@ func showQueue(env *command.Env, info client.QueueInfo) string {
 	}
 	facts.Row("delayed", info.Delayed)
 	facts.Row("in flight", info.InFlight)
+	facts.Row("wanted", fmt.Sprintf("%d within 1m (`fila queue wanted %s`)", info.Wanted, info.Name))
 	if info.Moving > 0 {
 		facts.Row("moving", fmt.Sprintf("%d (`fila job list`)", info.Moving))
 	}

@@ -221,3 +221,19 @@ func TestQueuePurge(t *testing.T) {
 	require.Equal(t, command.ExitRefused, r.Code)
 	require.Contains(t, r.Err, "3 messages removed before an error: ")
 }
+
+// TestQueueWanted counts workers as /scale does, and refuses what that refuses.
+func TestQueueWanted(t *testing.T) {
+	f := clitest.StartFake(t)
+	f.Answer("fila.admin.queue-wanted.orders", api.QueueWanted{Queue: "orders", Wanted: 300, Pending: 1000, InFlight: 20, AttemptMs: 15_000})
+	r := clitest.OK(t, program.Run(t, "", "queue", "wanted", "orders", "--per-worker", "64", "--horizon", "30s"))
+	require.JSONEq(t, `{"horizon_ms":30000}`, string(f.Next().Data))
+	require.Equal(t, "wanted   300\nworkers  3\nwhy      orders: 20 in flight and 280 of 1000 pending can be worked on within 30s; an attempt takes 15s\n", r.Out)
+	for arg, want := range map[string]string{
+		"--per-worker=0": "per_worker is 0: allowed are 1 to 1000000", "--target-wait=1ms": "target_wait is 1ms", "--horizon=2m": "horizon is 2m0s: allowed are 0s, 30s, 1m, 5m",
+	} {
+		r := program.Run(t, "", "queue", "wanted", "orders", arg)
+		require.Equal(t, command.ExitUsage, r.Code)
+		require.Contains(t, r.Err, want)
+	}
+}

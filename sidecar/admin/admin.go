@@ -6,6 +6,7 @@ import (
 	"github.com/filaq/fila/sidecar/attention"
 	"github.com/filaq/fila/sidecar/circuit"
 	"github.com/filaq/fila/sidecar/control"
+	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/store"
 )
@@ -50,6 +51,7 @@ type Admin struct {
 	backups *backups
 	sampler sampler
 	blocked blockers
+	meters  wantedMeters
 	objects objects
 	table   []Verb
 	piece   int // how many slots of a queue are read at a time, so that the queue works in between
@@ -62,6 +64,7 @@ func New(o Options) *Admin {
 		gates:   gateStates{now: o.Shards.Now, limits: o.Control.LimitsOf, circuit: o.Control.CircuitInfo},
 		backups: newBackups(o.Log, o.DataDir, o.Store),
 		sampler: sampler{limits: o.Limits, sharedAway: o.SharedAway, shares: o.Shares},
+		meters:  wantedMeters{of: make(map[*shard.Queue]*inspect.WantedMeter)},
 	}
 	a.table = a.newTable()
 	return a

@@ -53,6 +53,7 @@ const (
 func (a *Admin) Watch(ctx context.Context) {
 	for {
 		last := a.sampled(sampleEvery)
+		a.measureWanted()
 		select {
 		case <-ctx.Done():
 			return

@@ -228,6 +228,9 @@ func (a *Admin) Gauges() []telemetry.Gauges {
 			g.Noise, g.Totals = m.Inspect(side).Noise(0, now), m.Cumulative(side, now)
 			g.Stats = g.Noise.Stats
 		}) {
+			if w, ok := a.wanted(q, wire.DefaultHorizon); ok {
+				g.Wanted = w.Wanted
+			}
 			for _, h := range q.Hooks() {
 				g.Hooks = append(g.Hooks, telemetry.HookState{Hook: h.Hook, State: h.State})
 			}
@@ -336,6 +339,9 @@ func (a *Admin) queueInspect(q *shard.Queue, req api.QueueInspectRequest) (api.Q
 		info.ConsumerList = append(info.ConsumerList, i)
 	}
 	info.BusyMs = all.Took / 1e6
+	if w, ok := a.wanted(q, wire.DefaultHorizon); ok {
+		info.Wanted = w.Wanted
+	}
 	for i, f := range flows {
 		info.TopFlows = append(info.TopFlows, api.FlowInfo{
 			Key: wire.ShowKey(f.Key), Weight: float64(f.Weight) / thousand, Deficit: float64(f.Deficit) / thousand, Ready: f.Pending, Pending: f.Pending, Share: f.Share,

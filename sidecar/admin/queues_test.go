@@ -205,7 +205,7 @@ func TestQueueInspect(t *testing.T) {
 		gauges := h.Gauges()
 		require.Equal(t, []telemetry.Gauges{
 			{
-				Queue: "orders", Depth: 6, Bytes: info.Bytes, Stats: gauges[0].Stats, Noise: gauges[0].Noise, Totals: gauges[0].Totals,
+				Queue: "orders", Depth: 6, Bytes: info.Bytes, Wanted: 6, Stats: gauges[0].Stats, Noise: gauges[0].Noise, Totals: gauges[0].Totals,
 				Hooks: []telemetry.HookState{{Hook: "on_enqueue", State: "closed"}}, Counters: gauges[0].Counters,
 			}, {Queue: "orders.dlq", Stats: inspect.Stats{}, Counters: gauges[1].Counters},
 		}, gauges)

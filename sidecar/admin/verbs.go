@@ -155,6 +155,7 @@ func (a *Admin) rows() []Verb {
 		changesQueue(a, api.VerbQueueDelete, a.queueDelete).waiting(),
 		changesQueue(a, api.VerbQueuePurge, a.queuePurge).waiting(),
 		readsQueue(a, api.VerbQueueInspect, a.queueInspect),
+		readsQueue(a, api.VerbQueueWanted, a.queueWanted),
 		readsQueue(a, api.VerbNoisy, a.noisy),
 		readsQueue(a, api.VerbLanes, a.lanes),
 		lists(api.VerbQueueList, a.queueList).at(nil, listQueues),
@@ -189,6 +190,7 @@ func (a *Admin) rows() []Verb {
 			defer a.objects.lock("config:" + key)()
 			return c.ConfigSet(by, key, req)
 		}),
+		changesOne(a, api.VerbConfigEdit, func(*api.ConfigEditRequest) string { return "config" }, c.ConfigEdit),
 		configKey(api.VerbConfigGet, func(_ control.Actor, key string, _ api.Empty) (api.ConfigEntry, *wire.Error) {
 			return c.ConfigGet(key)
 		}),

@@ -115,6 +115,23 @@ func (c *Circuit) Peek(now int64) (n, at int64) {
 	return c.admits(now, true)
 }
 
+// AdmitsBy returns how many messages the circuit would admit until a time if no outcome changed
+// it before.
+func (c *Circuit) AdmitsBy(now, until int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, at := c.admits(now, true)
+	if n > 0 || at > until {
+		return n
+	}
+	m := &c.mu.m
+	if c.mu.share != nil {
+		m, at = c.mu.share.r.Machine(), c.toFleet(at)
+	}
+	n, _ = m.Admits(at)
+	return n
+}
+
 // noteShut records that a caller has found the circuit shut and has to be woken by the next
 // change. It is not known which one, so all will be. Its caller holds mu.
 func (c *Circuit) noteShut() {

@@ -67,9 +67,9 @@ func (t *ThrottleTable) Limits() (throttle.Limits, error) {
 // asks for a call. Keys that end in '*' stand for all that begin with what is before
 // it. Without any such table every key may come with every other.
 type GuardTable struct {
-	Key     string   `koanf:"key"`
-	With    []string `koanf:"with"`
-	Expired string   `koanf:"expired"` // see [ExpiredFailure]
+	Key     string   `koanf:"key" json:"key"`
+	With    []string `koanf:"with" json:"with"`
+	Expired string   `koanf:"expired" json:"expired"` // see [ExpiredFailure]
 }
 
 // The outcome of an expired permit for the circuit: neutral, unless a table says failure.

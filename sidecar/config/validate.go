@@ -26,7 +26,7 @@ const (
 // Validate returns the first value that cannot work, as one line that names
 // the key, the value and what is allowed. Secrets are not printed.
 func (c *Config) Validate() error {
-	return cmp.Or(c.checkValues(), c.NATS.check(), c.HTTP.check(), c.OTel.check(), c.checkShared(), c.checkClusterOfNodes(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules(), c.checkGuards())
+	return cmp.Or(c.checkValues(), c.NATS.check(), c.HTTP.check(), c.OTel.check(), c.checkShared(), c.checkClusterOfNodes(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules(), c.CheckGuards())
 }
 
 // minCircuits is more than the circuits that are kept for the failures that they have
@@ -382,7 +382,8 @@ func (c *Config) checkRules() error {
 	return nil
 }
 
-func (c *Config) checkGuards() error {
+// CheckGuards checks the guard tables.
+func (c *Config) CheckGuards() error {
 	return checkTables("guard", c.Guards, GuardTable.name, func(_ int, t *GuardTable) error {
 		for _, key := range append([]string{t.Key}, t.With...) {
 			if err := checkPattern("guard["+t.Key+"]", key); err != nil {

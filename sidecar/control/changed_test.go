@@ -573,3 +573,27 @@ func TestAuditOfNodesIsCut(t *testing.T) {
 		}
 	})
 }
+
+// Tables of the runtime configuration are in force at all nodes, and one of two nodes that edit the same
+// owner at once is refused.
+func TestTablesAtAllNodes(t *testing.T) {
+	clusterBubble(t, 2, func(t *testing.T, ns *nodes) {
+		a, b := ns.all[0], ns.all[1]
+		edit := func(r *rig, owner string) *wire.Error {
+			_, err := r.c.ConfigEdit(verb(api.VerbConfigEdit), api.ConfigEditRequest{
+				Set: map[string]*string{"owner:retry_policy:p": &owner, "retry_policy:p": new(`{"initial_delay_ms":7}`)},
+				If:  map[string]*string{"owner:retry_policy:p": nil},
+			})
+			return err
+		}
+		require.Nil(t, edit(a, "team-a"))
+		refused(t, wire.CodeConfigMismatch, edit(b, "team-b"))
+		ns.settle()
+		require.True(t, b.c.Rules().HasPolicy("p"))
+		require.Equal(t, map[string]string{"owner:retry_policy:p": "team-a"}, ns.stored("owner:"))
+		dry, err := b.c.ConfigEdit(verb(api.VerbConfigEdit), api.ConfigEditRequest{Set: map[string]*string{"retry_policy:p": nil, "x": nil}, DryRun: true})
+		require.Nil(t, err)
+		require.Equal(t, []api.ConfigChange{{Key: "retry_policy:p", Previous: new(`{"initial_delay_ms":7}`)}}, dry.Changes)
+		require.True(t, a.c.Rules().HasPolicy("p"))
+	})
+}

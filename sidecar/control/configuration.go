@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -24,6 +25,50 @@ func (c *Control) ConfigSet(by Actor, key string, req api.ConfigSetRequest) (api
 		return api.ConfigSetReply{}, err
 	}
 	return api.ConfigSetReply{Key: key, Value: req.Value, Previous: previous}, nil
+}
+
+// ConfigEdit changes several keys of the runtime configuration: all of them or none.
+func (c *Control) ConfigEdit(by Actor, req api.ConfigEditRequest) (api.ConfigEditReply, *wire.Error) {
+	for key, value := range req.Set {
+		if value != nil {
+			if err := checkMeaning(key, *value); err != nil {
+				return api.ConfigEditReply{}, err
+			}
+		}
+	}
+	var changes []change
+	decide := func() (map[string]*string, *wire.Error) {
+		for _, key := range slices.Sorted(maps.Keys(req.If)) {
+			if now := c.values.now(key); !equalTexts(now, req.If[key]) {
+				return nil, wire.ConfigMismatch(key, now)
+			}
+		}
+		changes = c.values.changes(req.Set)
+		return req.Set, c.checkTables(changes)
+	}
+	var err *wire.Error
+	if req.DryRun {
+		_, err = decide()
+	} else if changes, err = c.values.edit(decide, c.writeAs(by)); err == nil {
+		c.act(changes)
+	}
+	reply := api.ConfigEditReply{DryRun: req.DryRun, Changes: make([]api.ConfigChange, len(changes))}
+	for i, ch := range changes {
+		reply.Changes[i] = api.ConfigChange{Key: ch.key, Value: ch.new, Previous: ch.old}
+		if table := c.tableInFile(ch.key); table != "" && !slices.Contains(reply.InFile, table) {
+			reply.InFile = append(reply.InFile, table)
+		}
+	}
+	return reply, err
+}
+
+// tableInFile names the table of the configuration file that has a setting; empty: there is none.
+func (c *Control) tableInFile(key string) string {
+	name, s := splitSetting(key)
+	if s == nil || !c.declaredInFile(s.kind, name) {
+		return ""
+	}
+	return s.kind + " " + name
 }
 
 // ConfigGet returns a key of the runtime configuration.
@@ -64,7 +109,7 @@ func (c *Control) changeValue(by Actor, key string, value *string, check func(no
 	ch := change{key: key, new: value}
 	_, err := c.values.edit(func() (map[string]*string, *wire.Error) {
 		ch.old = c.values.now(key)
-		return map[string]*string{key: value}, check(ch.old)
+		return map[string]*string{key: value}, cmp.Or(check(ch.old), c.checkTables([]change{{key, ch.old, value}}))
 	}, c.writeAs(by))
 	if err != nil {
 		return nil, err
@@ -99,10 +144,13 @@ func (c *Control) act(changes []change) {
 // enforce is act without events.
 func (c *Control) enforce(changes []change) {
 	throttles := make(map[string]bool)
-	circuits := false
+	circuits, tables := false, false
 	for _, ch := range changes {
 		if queue, key, ok := splitWeight(ch.key); ok {
 			c.weigh(ch.key, queue, key)
+		}
+		if kind, _ := splitTable(ch.key); kind != "" {
+			tables = true
 		}
 		switch name, s := splitSetting(ch.key); {
 		case s == nil:
@@ -117,6 +165,11 @@ func (c *Control) enforce(changes []change) {
 	}
 	if circuits {
 		c.configureCircuits()
+	}
+	if tables {
+		c.acting.Lock()
+		c.enforceTables(c.applied.Load())
+		c.acting.Unlock()
 	}
 }
 

@@ -206,12 +206,12 @@ func (c *Control) Get(key string) (string, bool) { return c.values.Get(key) }
 // Rules returns the error rules in force.
 func (c *Control) Rules() *rules.Rules { return c.applied.Load().rules }
 
-// Guards returns the [[guard]] tables in force.
-func (c *Control) Guards() []config.GuardTable { return c.applied.Load().config.Guards }
+// Guards returns the guard tables in force.
+func (c *Control) Guards() []config.GuardTable { return c.applied.Load().all.Guards }
 
 // ExpiredFails reports whether the expiry of a guard permit with this first key counts
 // as a failure of the circuit.
-func (c *Control) ExpiredFails(key string) bool { return c.applied.Load().config.ExpiredFails(key) }
+func (c *Control) ExpiredFails(key string) bool { return c.applied.Load().all.ExpiredFails(key) }
 
 // Weights returns the weight overrides of a queue by fairness key, in thousandths. A
 // new queue reads them again once Queues.Weigh reaches it.

@@ -17,8 +17,9 @@ import (
 
 // applied is a configuration in force, or one that can be put in force. It is immutable.
 type applied struct {
-	config config.Config
-	rules  *rules.Rules
+	config config.Config      // the file
+	all    config.Config      // the same with the tables of the runtime configuration
+	rules  *rules.Rules       // of all
 	values map[string]*string // of the runtime configuration, as the tables say; nil: the table does not say it
 }
 
@@ -33,7 +34,11 @@ func (c *Control) plan(next config.Config) (*applied, error) {
 			return nil, err
 		}
 	}
-	return newPlan(next)
+	p, err := newPlan(next)
+	if err != nil {
+		return nil, err
+	}
+	return c.withTables(p)
 }
 
 // newPlan makes a plan of a configuration whose values and queues have been checked.
@@ -42,7 +47,7 @@ func newPlan(next config.Config) (*applied, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &applied{next, compiled, make(map[string]*string)}
+	p := &applied{next, next, compiled, make(map[string]*string)}
 	for i := range next.Throttles {
 		t := &next.Throttles[i]
 		l, err := t.Limits()
@@ -79,7 +84,9 @@ func (c *Control) putInForce(p *applied) ([]change, *wire.Error) {
 	if err != nil {
 		return nil, err
 	}
-	c.applied.Store(p)
+	c.acting.Lock()
+	c.enforceTables(p)
+	c.acting.Unlock()
 	c.configureCircuits()
 	c.act(changes)
 	throttlesFirst(changes)
@@ -156,7 +163,7 @@ func (c *Control) Start(cfg config.Config) error {
 			c.opt.Log.Warn("the configuration file wins over what was changed at run time", "change", ch.line())
 		}
 	}
-	for _, line := range append(c.lostPolicies(p), c.keyWarnings(p, cfg.Queues...)...) {
+	for _, line := range append(c.lostPolicies(c.applied.Load()), c.keyWarnings(p, cfg.Queues...)...) {
 		c.opt.Log.Warn(line)
 	}
 	return nil

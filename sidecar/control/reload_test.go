@@ -274,7 +274,7 @@ func TestApplyIsOneWrite(t *testing.T) {
 		after := r.state()
 		require.NotEqual(t, before.stored, after.stored)
 		require.Equal(t, perSecond(99), after.throttle.Rate)
-		require.Same(t, p.rules, r.c.Rules())
+		require.Equal(t, p.rules, r.c.Rules())
 		require.EqualValues(t, 99, r.circuit("new").CooldownMs)
 	})
 }

@@ -266,18 +266,24 @@ func expect(req api.ThrottleSetRequest, now throttle.Limits) *wire.Error {
 // warnDeclared warns that the configuration file will undo a change of a throttle or circuit
 // key.
 func (c *Control) warnDeclared(kind, key string) {
-	file := &c.applied.Load().config
-	if kind == kindThrottle && slices.ContainsFunc(file.Throttles, func(t config.ThrottleTable) bool { return t.Key == key }) ||
-		kind == kindCircuit && slices.ContainsFunc(file.Circuits, func(t config.CircuitTable) bool { return t.Key == key }) {
+	if c.declaredInFile(kind, key) {
 		c.opt.Log.Warn("a "+kind+" of the configuration file is changed at run time; the file wins at the next start or reload", kind, key)
 	}
+}
+
+// declaredInFile reports whether the configuration file has a table of a throttle or circuit key.
+func (c *Control) declaredInFile(kind, key string) bool {
+	file := &c.applied.Load().config
+	return kind == kindThrottle && slices.ContainsFunc(file.Throttles, func(t config.ThrottleTable) bool { return t.Key == key }) ||
+		kind == kindCircuit && slices.ContainsFunc(file.Circuits, func(t config.CircuitTable) bool { return t.Key == key })
 }
 
 // ThrottleSet changes limits of a throttle key for good, or by an override for a
 // time: all of them as one change, or none.
 func (c *Control) ThrottleSet(by Actor, req api.ThrottleSetRequest) (api.ThrottleInfo, *wire.Error) {
 	texts := limitTexts(req.ThrottleLimits)
-	err := checkLimits(texts)
+	warnings, err := c.throttleOwner(by, &req)
+	err = cmp.Or(err, checkLimits(texts))
 	if err == nil && req.ForMs > 0 {
 		err = c.setOverride(by, req, &override{Set: texts, Unset: req.Unset})
 	} else if err == nil {
@@ -287,6 +293,10 @@ func (c *Control) ThrottleSet(by Actor, req api.ThrottleSetRequest) (api.Throttl
 		return api.ThrottleInfo{}, err
 	}
 	info, _ := c.throttleInfo(req.Key)
+	info.Warnings = warnings
+	if len(warnings) > 0 {
+		c.opt.Log.Warn("limits that another client has set are changed", "throttle", req.Key, "owner", info.Owner, "client", by.Client, "now", info.Text(), "before", warnings[0])
+	}
 	return info, nil
 }
 
@@ -298,6 +308,9 @@ func (c *Control) setLimits(by Actor, req api.ThrottleSetRequest, texts map[stri
 			if text, ok := texts[s.name]; ok || slices.Contains(req.Unset, s.name) {
 				next[s.key(req.Key)] = orNil(text)
 			}
+		}
+		if req.Owner != "" && req.Owner != c.owner(kindThrottle, req.Key) {
+			next[ownerKey(kindThrottle, req.Key)] = &req.Owner
 		}
 		lasting := c.values.throttle(req.Key)
 		after := &override{Set: texts, Unset: req.Unset}
@@ -313,6 +326,7 @@ func (c *Control) setLimits(by Actor, req api.ThrottleSetRequest, texts map[stri
 
 // ThrottleClear removes everything that is set for a throttle key itself.
 func (c *Control) ThrottleClear(by Actor, req api.GateKeyRequest) (api.ThrottleInfo, *wire.Error) {
+	warnings, _ := c.throttleOwner(by, &api.ThrottleSetRequest{Key: req.Key, Force: true})
 	var ended *override
 	t := &c.throttles
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
@@ -320,6 +334,7 @@ func (c *Control) ThrottleClear(by Actor, req api.GateKeyRequest) (api.ThrottleI
 		for s := range settingsOf(kindThrottle) {
 			next[s.key(req.Key)] = nil
 		}
+		next[ownerKey(kindThrottle, req.Key)] = nil
 		return next, nil
 	}, func(kept Batch, changes []change) <-chan error {
 		c.audit.record(&kept, c.opt.Now(), by, changes...)
@@ -350,6 +365,7 @@ func (c *Control) ThrottleClear(by Actor, req api.GateKeyRequest) (api.ThrottleI
 		c.changeEvent(change{overrideKey(req.Key), ended.audited(), nil})
 	}
 	info, _ := c.throttleInfo(req.Key)
+	info.Warnings = warnings
 	return info, nil
 }
 
@@ -443,6 +459,7 @@ func (c *Control) throttleSource(key string) (info api.ThrottleInfo, known bool)
 	if from.override != nil {
 		info.Source = api.SetByOverride
 	}
+	info.Owner = c.owner(kindThrottle, key)
 	if own.override != nil {
 		info.OverrideUntil = wire.Timestamp(own.override.Until)
 	}

@@ -562,6 +562,7 @@ func (c *fakeCircuit) Drop(_ gates.Circuit, _ int64, pending []gates.Circuit) []
 func (c *fakeCircuit) CountBlocked()                    {}
 func (c *fakeCircuit) Key() string                      { return "stripe" }
 func (c *fakeCircuit) Admits(int64) (n, at int64)       { return queue.Forever, 0 }
+func (c *fakeCircuit) AdmitsBy(int64, int64) int64      { return queue.Forever }
 func (c *fakeCircuit) Peek(int64) (n, at int64)         { return queue.Forever, 0 }
 func (c *fakeCircuit) Allow(int64) (breaker.Pass, bool) { return 1, false }
 func (c *fakeCircuit) RetryAfter(int64, int64) bool     { return true }

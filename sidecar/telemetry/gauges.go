@@ -16,6 +16,7 @@ type Gauges struct {
 	Bytes     int64 // payloads and headers of all messages
 	Schedules int
 	NextRun   int64 // Unix ns of the next run of a schedule; 0 if there is none
+	Wanted    int64 // messages that could be worked on within a minute
 	inspect.Stats
 	Noise  inspect.NoiseView
 	Totals inspect.Cumulative
@@ -42,6 +43,7 @@ func (g *Gauges) add(o *Gauges) {
 	g.Delayed += o.Delayed
 	g.InFlight += o.InFlight
 	g.Moving += o.Moving
+	g.Wanted += o.Wanted
 	g.OldestAge = max(g.OldestAge, o.OldestAge)
 	g.Consumers += o.Consumers
 	g.Flows += o.Flows
@@ -79,6 +81,7 @@ var gaugeSpecs = []struct {
 	{gauge("queue_delayed", "Messages whose time has not come, or whose failure is being judged."), func(g *Gauges) float64 { return float64(g.Delayed) }},
 	{gauge("queue_in_flight", "Messages leased to consumers."), func(g *Gauges) float64 { return float64(g.InFlight) }},
 	{gauge("queue_moving", "Messages that a job has claimed, or that wait until another queue has them."), func(g *Gauges) float64 { return float64(g.Moving) }},
+	{gauge("queue_wanted", "Messages that could be worked on within a minute: in flight, and as many of the pending ones as their gates admit. For autoscaling."), func(g *Gauges) float64 { return float64(g.Wanted) }},
 	{gauge("queue_bytes", "Bytes of payloads and headers in the queue."), func(g *Gauges) float64 { return float64(g.Bytes) }},
 	{gauge("queue_oldest_age_seconds", "Age of the oldest message in the queue; 0 if it is empty."), func(g *Gauges) float64 { return float64(g.OldestAge) / 1e9 }},
 	{gauge("queue_consumers", "Registered consumers and waiting fetches."), func(g *Gauges) float64 { return float64(g.Consumers) }},

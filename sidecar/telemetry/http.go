@@ -36,8 +36,9 @@ type HTTPOptions struct {
 	Profiles bool // serve /debug/pprof
 	// Ready returns the state, or the reason why fila is not ready. Each request calls it, from
 	// any goroutine; it must not block.
-	Ready func() (state string, err error)
-	Pages http.Handler // serves all other paths; nil for none
+	Ready  func() (state string, err error)
+	Wanted WantedFunc   // for /scale; nil: it is not served
+	Pages  http.Handler // serves all other paths; nil for none
 	// Guard decides who may read metrics and profiles; nil allows everyone.
 	Guard     func(http.Handler) http.Handler
 	Cert, Key string // PEM files for HTTPS; empty for HTTP
@@ -48,6 +49,7 @@ type HTTPOptions struct {
 //	/healthz      200 as long as the process answers
 //	/readyz       200 with the state that Ready returns, or 503 with the reason
 //	/metrics      Prometheus
+//	/scale        how many workers queues need, see [api.Scale]
 //	/debug/pprof  only with Profiles
 func NewHTTP(o HTTPOptions) *HTTP {
 	mux := http.NewServeMux()
@@ -68,6 +70,10 @@ func NewHTTP(o HTTPOptions) *HTTP {
 	mux.Handle("/readyz", notAllowed("GET, HEAD"))
 	mux.Handle("GET /metrics", guard(o.Metrics.Handler()))
 	mux.Handle("/metrics", notAllowed("GET, HEAD"))
+	if o.Wanted != nil {
+		mux.Handle("GET /scale/{queues}", guard(scaleHandler(o.Wanted)))
+		mux.Handle("/scale/{queues}", notAllowed("GET, HEAD"))
+	}
 	if o.Profiles {
 		for path, h := range map[string]http.HandlerFunc{
 			"GET /debug/pprof/": pprof.Index, "GET /debug/pprof/cmdline": pprof.Cmdline, "GET /debug/pprof/profile": pprof.Profile,

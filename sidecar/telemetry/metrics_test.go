@@ -70,7 +70,7 @@ func fullMetrics() *Metrics {
 	}
 	m.SetGauges(func() []Gauges {
 		return []Gauges{{
-			Counters: q, Queue: "orders", Depth: 1, Bytes: 5, Schedules: 13, NextRun: 1_700_000_000_500_000_000,
+			Counters: q, Queue: "orders", Depth: 1, Bytes: 5, Wanted: 14, Schedules: 13, NextRun: 1_700_000_000_500_000_000,
 			Stats: inspect.Stats{
 				Pending: 2, Delayed: 3, InFlight: 4, Moving: 5, OldestAge: 6_500_000_000, Consumers: 7, Flows: 8,
 				BlockedBy: [gates.BlockKinds]int64{gates.ByNothing: 99, gates.ByRate: 9, gates.ByOrder: 10},

@@ -27,6 +27,53 @@ type ConfigSetReply struct {
 	Previous *string `json:"previous"` // null if the key was not set
 }
 
+// MaxConfigEdit is the largest number of keys that one request changes.
+const MaxConfigEdit = 64
+
+// ConfigEditRequest changes several keys of the runtime configuration: all of them or none.
+type ConfigEditRequest struct {
+	Set map[string]*string `json:"set"` // values by key; null deletes
+	// If are values that must be there now, by key; null: the key must not be set.
+	If     map[string]*string `json:"if,omitempty"`
+	DryRun bool               `json:"dry_run,omitempty"` // only say what would change
+}
+
+func (r *ConfigEditRequest) check() *wire.Error {
+	if len(r.Set) == 0 || len(r.Set)+len(r.If) > MaxConfigEdit {
+		return wire.BadField("set", strconv.Itoa(len(r.Set)+len(r.If))+" keys with if", "1 to "+strconv.Itoa(MaxConfigEdit))
+	}
+	for key, value := range r.Set {
+		if err := wire.CheckConfigKey(key); err != nil {
+			return wire.BadConfigKey(err)
+		}
+		if value != nil {
+			if err := (&ConfigSetRequest{Value: *value}).bind(key); err != nil {
+				return err
+			}
+		}
+	}
+	for key := range r.If {
+		if err := wire.CheckConfigKey(key); err != nil {
+			return wire.BadConfigKey(err)
+		}
+	}
+	return nil
+}
+
+// ConfigEditReply answers a [ConfigEditRequest]. Keys that have the value already are not in it.
+type ConfigEditReply struct {
+	DryRun  bool           `json:"dry_run,omitempty"`
+	Changes []ConfigChange `json:"changes"`           // by key
+	InFile  []string       `json:"in_file,omitempty"` // tables of the configuration file, such as "throttle stripe", that undo them at the next start or reload
+}
+
+// ConfigChange is the change of a key.
+type ConfigChange struct {
+	Key      string  `json:"key"`
+	Value    *string `json:"value"`    // null: deleted
+	Previous *string `json:"previous"` // null: it was not set
+}
+
 // ConfigEntry is one key of the runtime configuration. It answers config-get,
 // and config-delete with the deleted value.
 type ConfigEntry struct {

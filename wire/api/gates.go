@@ -96,6 +96,10 @@ type ThrottleSetRequest struct {
 	// If, unless nil, must match the limits that are set, in the fields that are not nil;
 	// otherwise nothing changes (409). An empty rate or 0 matches a limit that is not set.
 	If *ThrottleLimits `json:"if,omitempty"`
+	// Owner names the owner of the limits from now on, such as a team or service; empty: it stays.
+	Owner string `json:"owner,omitempty"`
+	// Force changes limits of another owner, as If does.
+	Force bool `json:"force,omitempty"`
 }
 
 // GateKeyRequest names a throttle key or a circuit.
@@ -143,7 +147,10 @@ type ThrottleInfo struct {
 	// Sources says in throttle-show who set each limit; absent if another fila did.
 	Sources       Sources `json:"sources,omitempty"`
 	OverrideUntil string  `json:"override_until,omitempty"` // RFC 3339
-	PausedUntil   string  `json:"paused_until,omitempty"`   // RFC 3339, or "resumed" if only a resume ends it
+	Owner         string  `json:"owner,omitempty"`          // of the key's own limits
+	// Warnings say, in the reply to throttle-set, whose limits were changed.
+	Warnings    []string `json:"warnings,omitempty"`
+	PausedUntil string   `json:"paused_until,omitempty"` // RFC 3339, or "resumed" if only a resume ends it
 
 	Admits   bool    `json:"admits"`              // it admits messages
 	State    string  `json:"state"`               // what blocks: rate, window, concurrency, reserved, paused; open while it admits
@@ -346,6 +353,11 @@ func (r *ThrottleSetRequest) check() *wire.Error {
 	if r.If != nil {
 		if err := r.If.check(true); err != nil {
 			return err
+		}
+	}
+	if r.Owner != "" {
+		if err := wire.CheckName("owner", r.Owner, wire.MaxPolicyName); err != nil {
+			return wire.BadThrottle(err.Error())
 		}
 	}
 	return wire.InRange("for_ms", r.ForMs, 0, wire.MaxSettingMs)

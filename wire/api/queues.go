@@ -203,6 +203,7 @@ type QueueInfo struct {
 	Sources      Sources            `json:"sources"` // who set each setting, except settings that are empty by default
 	Quantum      int64              `json:"quantum"`
 	Flows        int                `json:"flows"`                 // all active ones
+	Wanted       int64              `json:"wanted"`                // as in [QueueWanted], within a minute
 	BusyMs       int64              `json:"busy_ms"`               // as in [NoisyReply]
 	NoisyFlows   []string           `json:"noisy_flows,omitempty"` // see [NoisyReply]
 	StarvedFlows int                `json:"starved_flows,omitempty"`

@@ -116,6 +116,9 @@ var (
 	VerbQueueInspect = verb(Verb[QueueInspectRequest, QueueInfo]{
 		Name: "queue-inspect", Tail: TailQueue, defaults: QueueInspectRequest{Flows: DefaultInspectFlows}, check: (*QueueInspectRequest).check,
 	})
+	VerbQueueWanted = verb(Verb[QueueWantedRequest, QueueWanted]{
+		Name: "queue-wanted", Tail: TailQueue, defaults: QueueWantedRequest{HorizonMs: wire.DefaultHorizon.Milliseconds()}, check: (*QueueWantedRequest).check,
+	})
 	VerbQueueList = verb(Verb[QueueListRequest, QueueList]{
 		Name: "queue-list", defaults: QueueListRequest{ListRequest: firstPage}, check: (*QueueListRequest).check,
 	})
@@ -180,6 +183,7 @@ var (
 	VerbConfigSet = verb(Verb[ConfigSetRequest, ConfigSetReply]{
 		Name: "config-set", Tail: TailConfigKey, required: "value", bind: (*ConfigSetRequest).bind,
 	})
+	VerbConfigEdit   = verb(Verb[ConfigEditRequest, ConfigEditReply]{Name: "config-edit", check: (*ConfigEditRequest).check})
 	VerbConfigGet    = verb(Verb[Empty, ConfigEntry]{Name: "config-get", Tail: TailConfigKey})
 	VerbConfigDelete = verb(Verb[Empty, ConfigEntry]{Name: "config-delete", Tail: TailConfigKey})
 	VerbConfigList   = verb(Verb[KeyListRequest, ConfigList]{Name: "config-list", defaults: firstKeys, check: (*KeyListRequest).check})

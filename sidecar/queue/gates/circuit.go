@@ -42,6 +42,10 @@ type Circuit interface {
 	Admits(now int64) (n, at int64)
 	// Peek is Admits for readers: it requests no notification.
 	Peek(now int64) (n, at int64)
+	// AdmitsBy returns how many messages the circuit would admit until a time if no
+	// outcome changed it before: of an open one its probes, if it becomes half-open by
+	// then. It requests no notification.
+	AdmitsBy(now, until int64) int64
 	// CountBlocked counts a message that begins to wait here.
 	CountBlocked()
 	// Allow requests a permission for one delivery; 0 means no. Each permission is

@@ -12,6 +12,7 @@
 //	reason, blocked why messages wait, decided in one place; sums of it
 //	lanes           fairness keys with backlog, share, and what they were served lately
 //	forecast        the next deliveries, computed on copies of the schedule and the gates
+//	wanted, fill    how many messages could be worked on, for autoscaling
 //	noisy, monitor  noisy and starving flows: the report, and events about them
 //	meter           what telemetry reads: times of attempts, blocked time
 package inspect

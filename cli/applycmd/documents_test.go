@@ -1,0 +1,113 @@
+package applycmd
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+// objects makes the objects of a text.
+func objects(text string) (docs []*document, err error) {
+	docs, err = readDocuments([]string{"-"}, strings.NewReader(text))
+	for _, d := range docs {
+		if _, _, e := d.makeObject(); e != nil {
+			return docs, e
+		}
+	}
+	return docs, err
+}
+
+func TestBadDocuments(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                                      "no documents in -",
+		"---\n---\n":                                            "no documents in -",
+		"- 1\n":                                                 "-:1: allowed is a document with kind, name and spec",
+		"kind: [":                                               "-: yaml",
+		"\nkind: Queue\nnam: x\n":                               `-:3: unknown field "nam" (did you mean name?)`,
+		"kind: Queue\n":                                         "-:1: kind and name are missing or empty",
+		"kind: Queue\nname: x\nspec: 3\n":                       "cannot unmarshal",
+		"kind: queue\nname: x\n":                                `unknown kind "queue" (did you mean Queue?)`,
+		"kind: Topic\nname: x\n":                                `unknown kind "Topic": allowed are RetryPolicy, `,
+		"kind: Queue\nname: x.dlq\n":                            "a dead letter queue comes with its queue",
+		queueOf("visibility_timout: 3s"):                        `Queue x: unknown field "visibility_timout" (did you mean visibility_timeout?)`,
+		queueOf("visibility_timeout: 45"):                       "visibility_timeout is 45: allowed is a duration such as 45s, or visibility_timeout_ms in milliseconds",
+		queueOf("visibility_timeout: soon"):                     `visibility_timeout: "soon"`,
+		queueOf("visibility_timeout_ms: [1]"):                   "visibility_timeout_ms",
+		queueOf("retry_max: 1s, retry_max_ms: 1"):               "retry_max and retry_max_ms are the same",
+		queueOf("max_depth: many"):                              "max_depth",
+		queueOf("on_enqueue_file: missing.lua"):                 "missing.lua",
+		queueOf("on_enqueue_file: a, on_enqueue: b"):            "a hook has a file or a text",
+		"kind: Throttle\nname: x\n":                             "it limits nothing",
+		throttleOf("limit: 3"):                                  "limit and window go together",
+		throttleOf("rate: fast"):                                "rate",
+		throttleOf("rate: 1, burst: 0"):                         "burst",
+		throttleOf("concurrency: 1, burst: 3"):                  "burst needs a rate",
+		throttleOf("concurrency: -1"):                           "concurrency",
+		"kind: Circuit\nname: x\n":                              "it sets nothing",
+		"kind: Circuit\nname: x\nspec: {threshold: 0}\n":        "threshold is 0: allowed is 1 to",
+		"kind: Circuit\nname: x\nspec: {threshold: 1.5}\n":      "allowed are whole numbers",
+		"kind: Circuit\nname: x*\nspec: {threshold: 1}\n":       "circuits have no prefixes",
+		"kind: Schedule\nname: x\nspec: {schedule: '@daily'}\n": "queue is missing",
+		"kind: Schedule\nname: x\nspec: {queue: q}\n":           "the schedule is missing",
+		"kind: RetryPolicy\nname: x\nspec: {jitter: high}\n":    "jitter",
+	} {
+		_, err := objects(text)
+		require.ErrorContains(t, err, want, text)
+	}
+}
+
+func queueOf(fields string) string    { return "kind: Queue\nname: x\nspec: {" + fields + "}\n" }
+func throttleOf(fields string) string { return "kind: Throttle\nname: x\nspec: {" + fields + "}\n" }
+
+func TestFilesOfADirectory(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"b.yaml": "kind: Throttle\nname: b\nspec: {rate: 1}\n", "a/c.yml": "kind: Throttle\nname: a\nspec: {rate: 1}\n---\n# nothing\n", "notes.txt": "x: y",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	docs, err := readDocuments([]string{dir}, nil)
+	require.NoError(t, err)
+	require.Len(t, docs, 2)
+	require.Equal(t, "a", docs[0].Name)
+	_, err = readDocuments([]string{filepath.Join(dir, "a", "missing")}, nil)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = readDocuments([]string{t.TempDir()}, nil)
+	require.ErrorContains(t, err, "no files that end in .yaml or .yml")
+}
+
+// Whatever a document says, an exported form of its spec means the same.
+func FuzzDocuments(f *testing.F) {
+	f.Add(queueOf("visibility_timeout: 45s, throttle_headers: [a, b]"))
+	f.Add(throttleOf("rate: 1/3, burst: 2.5"))
+	f.Add("kind: Schedule\nname: x\nspec: {queue: q, schedule: '@every 1h', payload: {a: 1}, headers: {h: [v]}}\n")
+	f.Add("kind: ErrorRule\nname: r\nspec: {pattern: 'a+', retry: false, order: 3}\n---\nkind: Guard\nname: g\nspec: {with: [a]}\n")
+	f.Add("a: &a [*a]")
+	f.Fuzz(func(t *testing.T, text string) {
+		docs, err := readDocuments([]string{"-"}, strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		for _, d := range docs {
+			if strings.Contains(text, "_file") {
+				return // it may name a file that is there
+			}
+			o, k, err := d.makeObject()
+			if err != nil {
+				continue
+			}
+			spec, err := k.spec(d)
+			require.NoError(t, err)
+			again := &document{Kind: d.Kind, Name: d.Name, file: "-"}
+			require.NoError(t, yaml.Unmarshal(spec, &again.Spec)) // JSON is YAML
+			second, _, err := again.makeObject()
+			require.NoError(t, err, string(spec))
+			require.Equal(t, o, second)
+		}
+	})
+}

@@ -1,0 +1,466 @@
+package applycmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire/api"
+)
+
+// object is a thing that a document describes.
+type object interface {
+	// differs says how the object differs from what is there: nothing if it is the same. exists is whether
+	// it is there.
+	differs(ctx context.Context, w *world, id string) (exists bool, changes []Change, err error)
+	// put makes it so. claim is the change of its owner; objects in the runtime configuration make it part
+	// of their own.
+	put(ctx context.Context, w *world, id string, exists bool, changes []Change, claim claim) (warnings []string, err error)
+}
+
+// Change is the change of a field.
+type Change struct {
+	Field string          `json:"field"`
+	From  json.RawMessage `json:"from"` // null: it is not set
+	To    json.RawMessage `json:"to"`
+}
+
+// owner is what is kept about the owner of an object, as JSON.
+type owner struct {
+	Owner      string `json:"owner"`
+	Annotation string `json:"annotation,omitempty"` // of the last change, such as a commit
+}
+
+// claim is a change of an owner.
+type claim struct {
+	key      string
+	old, new *string
+}
+
+// world is a fila and what is known of it.
+type world struct {
+	*command.Session
+	config map[string]string // the runtime configuration, as far as it is about objects
+	owners map[string]owner  // by kind and name: "queue:orders"
+}
+
+const ownerPrefix = "owner:"
+
+// look reads the runtime configuration.
+func look(ctx context.Context, s *command.Session) (*world, error) {
+	w := &world{Session: s, config: make(map[string]string), owners: make(map[string]owner)}
+	prefixes := []string{ownerPrefix}
+	for _, k := range kinds {
+		if k.config != "" {
+			prefixes = append(prefixes, k.config+":")
+		}
+	}
+	for _, prefix := range prefixes {
+		entries, err := s.ConfigList(ctx, prefix)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			w.config[e.Key] = e.Value
+			if id, ok := strings.CutPrefix(e.Key, ownerPrefix); ok {
+				o := owner{Owner: e.Value} // as it is after a change by hand
+				_ = json.Unmarshal([]byte(e.Value), &o)
+				w.owners[id] = o
+			}
+		}
+	}
+	return w, nil
+}
+
+// claimed is the change that makes o the owner of an object; a nil owner leaves it to nobody.
+func (w *world) claimed(id string, o *owner) claim {
+	c := claim{key: ownerPrefix + id}
+	if text, ok := w.config[c.key]; ok {
+		c.old = &text
+	}
+	if o != nil {
+		text, err := json.Marshal(o)
+		if err != nil {
+			panic(err) // of two strings
+		}
+		c.new = new(string(text))
+	}
+	return c
+}
+
+// make makes the claim alone.
+func (c claim) make(ctx context.Context, w *world) error {
+	_, err := w.ConfigEdit(ctx, api.ConfigEditRequest{Set: map[string]*string{c.key: c.new}, If: map[string]*string{c.key: c.old}})
+	return err
+}
+
+// settings are an object in the runtime configuration: values by the last part of their keys, nil: not set.
+// A key without a last part is the object as JSON.
+type settings struct {
+	values map[string]*string
+}
+
+func (s *settings) set(name, text string) { s.values[name] = &text }
+
+func settingKey(id, name string) string {
+	if name == "" {
+		return id
+	}
+	return id + ":" + name
+}
+
+func (s *settings) differs(_ context.Context, w *world, id string) (exists bool, changes []Change, err error) {
+	for _, name := range slices.Sorted(maps.Keys(s.values)) {
+		text, ok := w.config[settingKey(id, name)]
+		exists = exists || ok
+		to := s.values[name]
+		switch {
+		case name == "":
+			changes = append(changes, fieldChanges([]byte(text), []byte(*to))...)
+		case to == nil && ok:
+			changes = append(changes, Change{name, quoted(text), null})
+		case to != nil && (!ok || text != *to):
+			from := null
+			if ok {
+				from = quoted(text)
+			}
+			changes = append(changes, Change{name, from, quoted(*to)})
+		}
+	}
+	return exists, changes, nil
+}
+
+func (s *settings) put(ctx context.Context, w *world, id string, _ bool, _ []Change, claim claim) (warnings []string, err error) {
+	req := api.ConfigEditRequest{Set: map[string]*string{claim.key: claim.new}, If: map[string]*string{claim.key: claim.old}}
+	for name, text := range s.values {
+		req.Set[settingKey(id, name)] = text
+	}
+	reply, err := w.ConfigEdit(ctx, req)
+	for _, table := range reply.InFile {
+		warnings = append(warnings, "config.toml of fila has "+table+": it wins at the next start or reload")
+	}
+	return warnings, err
+}
+
+// queue is a queue with its settings.
+type queue struct{ client.QueueSettings }
+
+func (q *queue) differs(ctx context.Context, w *world, _ string) (exists bool, changes []Change, err error) {
+	info, err := w.QueueInspect(ctx, q.Name, 0)
+	if isNotFound(err) {
+		return false, valueChanges(nil, q.QueueSettings, client.DefaultQueueSettings(q.Name)), nil
+	}
+	if err != nil {
+		return false, nil, err
+	}
+	return true, valueChanges(info.Settings, q.QueueSettings, nil), nil
+}
+
+func (q *queue) put(ctx context.Context, w *world, _ string, exists bool, changes []Change, claim claim) ([]string, error) {
+	if err := claim.make(ctx, w); err != nil {
+		return nil, err
+	}
+	if !exists {
+		reply, err := w.QueueCreate(ctx, q.QueueSettings)
+		return reply.Warnings, err
+	}
+	update := client.QueueChanges{}
+	for _, ch := range changes {
+		update[ch.Field] = ch.To
+	}
+	reply, err := w.QueueUpdate(ctx, q.Name, update)
+	return reply.Warnings, err
+}
+
+// schedule is a schedule of a queue.
+type schedule struct {
+	queue string
+	client.ScheduleAddRequest
+}
+
+func (s *schedule) differs(ctx context.Context, w *world, _ string) (exists bool, changes []Change, err error) {
+	info, err := w.ScheduleShow(ctx, s.queue, s.Name)
+	if isNotFound(err) {
+		return false, valueChanges(nil, s.ScheduleAddRequest, client.ScheduleAddRequest{Name: s.Name}), nil
+	}
+	now := client.ScheduleAddRequest{
+		Name: s.Name, Schedule: info.Schedule, TimeZone: info.TimeZone, Missed: info.Missed, TTLMs: info.TTLMs, Headers: info.Headers, Payload: info.Payload,
+	}
+	return true, valueChanges(now, s.ScheduleAddRequest, nil), err
+}
+
+func (s *schedule) put(ctx context.Context, w *world, _ string, _ bool, _ []Change, claim claim) ([]string, error) {
+	if err := claim.make(ctx, w); err != nil {
+		return nil, err
+	}
+	_, err := w.ScheduleAdd(ctx, s.queue, s.ScheduleAddRequest)
+	return nil, err
+}
+
+// isNotFound reports whether fila has said that something does not exist.
+func isNotFound(err error) bool {
+	var e *client.Error
+	return errors.As(err, &e) && e.Code == 404
+}
+
+var null = json.RawMessage("null")
+
+func quoted(text string) json.RawMessage {
+	b, err := json.Marshal(text)
+	if err != nil {
+		return null
+	}
+	return b
+}
+
+// valueChanges returns the changes from one value to another, both structs; from may be nil. Fields that are
+// as in standard, unless that is nil, are no changes.
+func valueChanges(from, to, standard any) []Change {
+	encode := func(v any) []byte {
+		b, err := json.Marshal(v)
+		if err != nil {
+			return nil
+		}
+		return b
+	}
+	changes := fieldChanges(encode(from), encode(to))
+	if standard == nil {
+		return changes
+	}
+	plain := objectFields(encode(standard))
+	return slices.DeleteFunc(changes, func(ch Change) bool { return bytes.Equal(ch.To, plain[ch.Field]) })
+}
+
+// fieldChanges returns the changes of fields from one JSON object to another, by name.
+func fieldChanges(from, to []byte) (changes []Change) {
+	old, next := objectFields(from), objectFields(to)
+	names := make(map[string]bool)
+	for name := range old {
+		names[name] = true
+	}
+	for name := range next {
+		names[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		a, b := orNull(old[name]), orNull(next[name])
+		if !bytes.Equal(a, b) {
+			changes = append(changes, Change{name, a, b})
+		}
+	}
+	return changes
+}
+
+func orNull(v json.RawMessage) json.RawMessage {
+	if v == nil {
+		return null
+	}
+	return v
+}
+
+// objectFields returns the fields of a JSON object in their shortest form; none if it is no object.
+func objectFields(text []byte) map[string]json.RawMessage {
+	var values map[string]any
+	if json.Unmarshal(text, &values) != nil {
+		return nil
+	}
+	fields := make(map[string]json.RawMessage, len(values))
+	for name, v := range values {
+		b, err := json.Marshal(v)
+		if err == nil && v != nil {
+			fields[name] = b
+		}
+	}
+	return fields
+}
+
+// Actions of steps.
+const (
+	Create = "create"
+	Update = "update"
+	Delete = "delete"
+	Adopt  = "adopt" // only the owner changes
+)
+
+// Step is the change of an object.
+type Step struct {
+	Kind    string   `json:"kind"`
+	Name    string   `json:"name"`
+	Action  string   `json:"action"`
+	Changes []Change `json:"changes,omitempty"`
+
+	id     string
+	object object
+	kind   *kind
+	exists bool
+}
+
+// plan returns the steps that make the documents so, and with prune the ones that delete what the owner has
+// applied and the documents do not have.
+func plan(ctx context.Context, w *world, docs []*document, team string, prune bool) (steps []*Step, err error) {
+	wanted := make(map[string]*document)
+	for _, d := range docs {
+		o, k, err := d.makeObject()
+		if err != nil {
+			return nil, err
+		}
+		step := &Step{Kind: k.name, Name: d.Name, id: objectID(k, d.Name, o), object: o, kind: k}
+		if first := wanted[step.id]; first != nil {
+			return nil, d.fail("%s %s is in %s:%d as well", k.name, d.Name, first.file, first.line)
+		}
+		wanted[step.id] = d
+		other, owned := w.owners[step.id]
+		if owned && other.Owner != team {
+			return nil, command.Exit(command.ExitConflict, d.fail("%s %s belongs to %s, not to %s", k.name, d.Name, other.Owner, team))
+		}
+		step.exists, step.Changes, err = o.differs(ctx, w, step.id)
+		switch {
+		case err != nil:
+			return nil, w.about(step, err)
+		case !step.exists:
+			step.Action = Create
+		case len(step.Changes) > 0:
+			step.Action = Update
+		case !owned:
+			step.Action = Adopt
+		default:
+			continue
+		}
+		steps = append(steps, step)
+	}
+	slices.SortStableFunc(steps, func(a, b *Step) int { return rank(a.kind) - rank(b.kind) })
+	if prune {
+		steps = append(steps, w.pruned(wanted, team)...)
+	}
+	return steps, nil
+}
+
+func rank(k *kind) int {
+	return slices.IndexFunc(kinds, func(other kind) bool { return other.name == k.name })
+}
+
+// objectID is the name of an object in the keys of owners, and of its settings.
+func objectID(k *kind, name string, o object) string {
+	if s, ok := o.(*schedule); ok {
+		name = s.queue + "/" + name
+	}
+	return k.id() + ":" + name
+}
+
+// id is the kind in keys.
+func (k *kind) id() string {
+	if k.config != "" {
+		return k.config
+	}
+	return strings.ToLower(k.name)
+}
+
+// about adds the object of a step to an error of fila.
+func (w *world) about(s *Step, err error) error {
+	err = w.Explain(err)
+	return command.Exit(command.ExitCode(err), fmt.Errorf("%s %s: %w", s.Kind, terminal.Clean(s.Name), err))
+}
+
+// pruned returns steps that delete objects of an owner without a document, in an order in which nothing
+// goes before what names it.
+func (w *world) pruned(wanted map[string]*document, team string) (steps []*Step) {
+	for i := len(kinds) - 1; i >= 0; i-- {
+		k := &kinds[i]
+		for _, id := range slices.Sorted(maps.Keys(w.owners)) {
+			name, ok := strings.CutPrefix(id, k.id()+":")
+			if ok && w.owners[id].Owner == team && wanted[id] == nil {
+				steps = append(steps, &Step{Kind: k.name, Name: name, Action: Delete, id: id, kind: k, exists: true})
+			}
+		}
+	}
+	return steps
+}
+
+// carryOut makes a step.
+func (s *Step) carryOut(ctx context.Context, w *world, by owner) (warnings []string, err error) {
+	if s.Action == Delete {
+		return nil, s.remove(ctx, w)
+	}
+	claim := w.claimed(s.id, &by)
+	if s.Action == Adopt {
+		return nil, claim.make(ctx, w)
+	}
+	return s.object.put(ctx, w, s.id, s.exists, s.Changes, claim)
+}
+
+// remove deletes an object, and then the entry of its owner.
+func (s *Step) remove(ctx context.Context, w *world) error {
+	claim := w.claimed(s.id, nil)
+	if s.kind.config != "" {
+		req := api.ConfigEditRequest{Set: map[string]*string{claim.key: nil}, If: map[string]*string{claim.key: claim.old}}
+		for key := range w.config {
+			if name, ok := strings.CutPrefix(key, s.id); ok && (name == "" || name[0] == ':' && slices.Contains(s.kind.fields, name[1:])) {
+				req.Set[key] = nil
+			}
+		}
+		_, err := w.ConfigEdit(ctx, req)
+		return err
+	}
+	var err error
+	if s.kind.name == "Queue" {
+		_, err = w.QueueDelete(ctx, s.Name, false)
+	} else {
+		queue, name, _ := strings.Cut(s.Name, "/")
+		_, err = w.ScheduleDelete(ctx, queue, name)
+	}
+	if err != nil && !isNotFound(err) {
+		return err
+	}
+	return claim.make(ctx, w)
+}
+
+// String describes a step for people: a line, and one for each field.
+func (s *Step) String() string {
+	sign := map[string]string{Create: "+", Update: "~", Delete: "-", Adopt: "="}[s.Action]
+	text := fmt.Sprintf("%s %s %s", sign, s.Kind, terminal.Clean(s.Name))
+	if s.Action == Adopt {
+		text += ": nobody has it yet"
+	}
+	text += "\n"
+	for _, ch := range s.Changes {
+		text += "    " + ch.String() + "\n"
+	}
+	return text
+}
+
+// String returns a change as "field: from -> to".
+func (ch Change) String() string {
+	if s := string(ch.From); s == "null" {
+		return ch.Field + ": " + show(ch.To)
+	}
+	return ch.Field + ": " + show(ch.From) + " -> " + show(ch.To)
+}
+
+// show returns a value in a line.
+func show(v json.RawMessage) string {
+	const most = 60
+	text := string(v)
+	if text == "null" {
+		return "none"
+	}
+	var s string
+	if json.Unmarshal(v, &s) == nil {
+		if lines := strings.Count(s, "\n"); lines > 0 {
+			return fmt.Sprintf("a text of %d lines", lines+1)
+		}
+		if len(s) < most && s != "" && !strings.ContainsAny(s, " \"") && terminal.Clean(s) == s {
+			text = s
+		}
+	}
+	if r := []rune(text); len(r) > most {
+		text = string(r[:most]) + "..."
+	}
+	return text
+}
