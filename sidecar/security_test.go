@@ -231,14 +231,14 @@ func TestKindsOfOperators(t *testing.T) {
 	defer x.end()
 	const look, operate, all = 1, 2, 3
 	least := map[string]int{
-		"queue-list": look, "queue-inspect": look, "queue-wanted": look, "attention": look, "noisy": look, "lanes": look, "explain": look, "dead-groups": look,
+		"queue-list": look, "queue-inspect": look, "attention": look, "noisy": look, "lanes": look, "explain": look, "dead-groups": look, "dead-rates": look,
 		"job-list": look, "job-show": look, "schedule-list": look,
 		"throttle-list": look, "throttle-show": look, "circuit-list": look, "circuit-show": look, "pause-list": look, "guard-permits": look,
-		"config-list": look, "config-get": look, "config-log": look, "cluster-status": look,
+		"config-list": look, "config-get": look, "config-log": look, "marks": look, "cluster-status": look,
 
 		"peek": operate, "message-show": operate, "schedule-show": operate,
 		"message-run-now": operate, "redrive": operate, "hook-show": look, "hook-reset": operate, "pause": operate, "resume": operate,
-		"throttle-set": operate, "throttle-clear": operate, "circuit-open": operate, "circuit-close": operate, "circuit-reset": operate, "guard-end": operate,
+		"throttle-set": operate, "throttle-clear": operate, "circuit-open": operate, "circuit-close": operate, "circuit-reset": operate, "guard-end": operate, "annotate": operate,
 		"job-pause": operate, "job-resume": operate, "job-cancel": operate, "schedule-pause": operate, "schedule-resume": operate,
 		"store-backup": operate, "cluster-drain": operate, "cluster-move": operate, "cluster-verify": operate,
 
@@ -303,10 +303,10 @@ func TestOnCallRedrivesAndDeletesNothing(t *testing.T) {
 		g.cannotPublish(onCall, subject, onCall.NewInbox(), remove)
 	}
 	for body, says := range map[string]string{
-		remove: `op is "delete": the subject says "redrive"`,
+		remove: `op is "delete": the subject has "redrive"`,
 		`{"op":"delete","op":"redrive","filter":{"all":true}}`:  "given twice",
 		`{"op":"redrive","OP":"delete","filter":{"all":true}}`:  "unknown field",
-		`{"queue":"other.dlq","filter":{"all":true}}`:           `the subject says "orders.dlq"`,
+		`{"queue":"other.dlq","filter":{"all":true}}`:           `the subject has "orders.dlq"`,
 		`{"op":"","filter":{"all":true}}`:                       "op is missing",
 		`{"op":null,"queue":null,"filter":{"state":"pending"}}`: "dead letter queue",
 	} {
