@@ -231,7 +231,7 @@ func TestKindsOfOperators(t *testing.T) {
 	defer x.end()
 	const look, operate, all = 1, 2, 3
 	least := map[string]int{
-		"queue-list": look, "queue-inspect": look, "attention": look, "noisy": look, "lanes": look, "explain": look, "dead-groups": look, "dead-rates": look,
+		"queue-list": look, "queue-inspect": look, "queue-wanted": look, "attention": look, "noisy": look, "lanes": look, "explain": look, "dead-groups": look, "dead-rates": look,
 		"job-list": look, "job-show": look, "schedule-list": look,
 		"throttle-list": look, "throttle-show": look, "circuit-list": look, "circuit-show": look, "pause-list": look, "guard-permits": look,
 		"config-list": look, "config-get": look, "config-log": look, "marks": look, "cluster-status": look,

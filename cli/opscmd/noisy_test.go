@@ -14,7 +14,7 @@ func TestNoisy(t *testing.T) {
 	f := clitest.StartFake(t)
 	reply := api.NoisyReply{
 		Queue: "orders", InFlight: 64, BusyMs: 90_000,
-		Noisy:        []api.NoisyFlow{{Key: "acme\x1b[2J", InFlight: 60, InFlightShare: 0.9375, BusyMs: 81_000, BusyShare: 0.9, Ended: 812, FairShare: 1. / 3, Ready: 12_000}},
+		Noisy:      []api.NoisyFlow{{Key: "acme\x1b[2J", InFlight: 60, InFlightShare: 0.9375, BusyMs: 81_000, BusyShare: 0.9, Ended: 812, FairShare: 1. / 3, Ready: 12_000}},
 		QuietReady: 21, QuietOldestAgeMs: 12_345,
 		Waiting: []api.WaitingFlow{{Key: "globex", Ready: 20, WaitMs: 12_345}, {Key: "initech", Ready: 1, WaitMs: 900}},
 	}

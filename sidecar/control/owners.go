@@ -43,7 +43,9 @@ func (c *Control) throttleOwner(by Actor, req *api.ThrottleSetRequest) (warnings
 		}
 		return []string{fmt.Sprintf("the limits were %s, set by their owner %s", now.Text(), owner)}, nil
 	}
-	last, ok := c.audit.last(func(e *api.ConfigLogEntry) bool { return strings.HasPrefix(e.Key, kindThrottle+":"+wire.ShowKey(req.Key)+":") })
+	last, ok := c.audit.last(func(e *api.ConfigLogEntry) bool {
+		return strings.HasPrefix(e.Key, kindThrottle+":"+wire.ShowKey(req.Key)+":")
+	})
 	if !ok || last.Client == "" || last.Client == by.Client {
 		return nil, nil
 	}

@@ -56,7 +56,9 @@ func TestDeadRatesOnPages(t *testing.T) {
 	for _, a := range r.of(api.VerbDeadRates) {
 		bodies = append(bodies, a.body)
 	}
-	ask := func(queue string, minutes int) string { return fmt.Sprintf(`{%s"minutes":%d,"limit":7}`, queue, minutes) }
+	ask := func(queue string, minutes int) string {
+		return fmt.Sprintf(`{%s"minutes":%d,"limit":7}`, queue, minutes)
+	}
 	require.Equal(t, []string{ask("", 10), ask("", 60), ask(`"queue":"orders",`, 10), ask(`"queue":"orders",`, 60)}, bodies)
 	kept := r.get("/queues/orders/dead?error_code=402&minutes=60").Body.String()
 	require.Contains(t, kept, `href="/queues/orders/dead?error_code=402"`, "the filter stays")
