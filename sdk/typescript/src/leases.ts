@@ -22,7 +22,7 @@ export interface Lease<M extends Leased = Leased> {
   due: number; // when to send the answer, or else an extension
   answer: Answer | undefined;
   sent: number; // how often the answer was sent
-  giveUp: number; // when to stop repeating the answer
+  giveUp: number; // when to stop repeating the answer, if there is one
   held: boolean;
 }
 
@@ -70,8 +70,8 @@ export class Leases {
   /** Holds the messages of a delivery. */
   take<M extends Leased>(ackTo: string, batched: boolean, messages: M[], now: number): Lease<M>[] {
     const d: Delivery = { id: ++this.#lastID, ackTo, batched, leases: [], held: messages.length, open: messages.length, requests: [] };
-    const due = now + this.visibility / 3;
-    const leases = messages.map<Lease<M>>((message, index) => ({ message, delivery: d, index, due, answer: undefined, sent: 0, giveUp: Infinity, held: true }));
+    const due = now + this.#extendEvery;
+    const leases = messages.map<Lease<M>>((message, index) => ({ message, delivery: d, index, due, answer: undefined, sent: 0, giveUp: 0, held: true }));
     d.leases = leases;
     this.#deliveries.set(d.id, d);
     return leases;
@@ -103,7 +103,7 @@ export class Leases {
     for (const d of this.#deliveries.values()) {
       const due = d.leases.filter((l) => l.held && l.due <= now);
       for (const l of due) {
-        if (l.giveUp > now) continue;
+        if (!l.answer || l.giveUp > now) continue;
         this.#release(l);
         this.events.error(new NoReplyError(`the ack of message ${l.message.id}`));
       }
@@ -120,7 +120,7 @@ export class Leases {
   /** Changes the visibility timeout, and extends earlier if it is shorter. */
   setVisibility(ms: number, now: number): void {
     this.visibility = ms;
-    for (const l of this.#held()) l.due = Math.min(l.due, now + ms / 3);
+    for (const l of this.#held()) l.due = Math.min(l.due, now + this.#extendEvery);
   }
 
   /** Aborts the messages without an answer. */
@@ -162,6 +162,11 @@ export class Leases {
         this.#release(lease);
       }
     }
+  }
+
+  /** So two extensions may be lost. */
+  get #extendEvery(): number {
+    return Math.ceil(this.visibility / 3);
   }
 
   #held(): Lease[] {
@@ -213,7 +218,7 @@ export class Leases {
 
   #sent(l: Lease, now: number): void {
     if (l.answer) l.sent++;
-    l.due = now + (l.answer ? replyWithin : this.visibility / 3);
+    l.due = now + (l.answer ? replyWithin : this.#extendEvery);
   }
 
   #release(l: Lease): void {

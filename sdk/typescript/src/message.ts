@@ -1,7 +1,7 @@
 import { headers, type Msg, type MsgHdrs } from "@nats-io/transport-node";
 import type { Codec } from "./codec.js";
 import { Dead } from "./outcome.js";
-import { Delivered, parseDelivered, parseHeaderLines } from "./wire.js";
+import { Delivered, parseDelivered } from "./wire.js";
 
 /**
  * A message that is leased to a worker. The same message may come again, in this process or
@@ -27,8 +27,7 @@ export class Message<T = unknown> {
 
   /** The headers: the producer's and, without `headers: "min"`, fila's. */
   get headers(): MsgHdrs {
-    const source = this.#source;
-    return (this.#headers ??= source instanceof Delivered ? parseHeaderLines(source.headerLines) : source.headers ?? headers());
+    return (this.#headers ??= this.#source.headers ?? headers());
   }
 
   /** A UUID; the same over all attempts. */
@@ -94,7 +93,7 @@ export class Message<T = unknown> {
   }
 }
 
-/** Returns the messages of a delivery. */
+/** Returns the messages of a delivery, which may be a batch. */
 export function messagesIn<T>(queue: string, codec: Codec<T>, msg: Msg): { batched: boolean; messages: Message<T>[] } {
   const n = msg.headers?.get("Fila-Batch");
   if (!n) return { batched: false, messages: [new Message(queue, codec, msg)] };

@@ -60,8 +60,10 @@ export function answerOf(result: unknown): Answer {
   }
   if (result instanceof Retry) return { payload: nakOf(result.options) };
   if (result instanceof Done && result.options.cost !== undefined) return { payload: `+ACK ${JSON.stringify({ cost: result.options.cost })}` };
-  return { payload: "+ACK" };
+  return ack;
 }
+
+const ack: Answer = { payload: "+ACK" };
 
 function nakOf(o: RetryOptions): string {
   const body = JSON.stringify({

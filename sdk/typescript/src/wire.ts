@@ -46,22 +46,36 @@ const head = 36; // bytes in front of a delivery
 /** A message of a batch of deliveries. It shares memory with the batch. */
 export class Delivered {
   constructor(
-    private readonly head: Buffer,
-    readonly headerLines: Buffer,
-    readonly data: Buffer,
+    private readonly batch: Buffer,
+    private readonly at: number,
+    private readonly body: number, // where the payload begins
+    private readonly end: number,
   ) {}
 
   get id(): string {
-    return uuid(this.head.subarray(8, 24));
+    return uuid(this.batch.subarray(this.at + 8, this.at + 24));
   }
 
   get attempt(): number {
-    return this.head.readUInt32BE(24);
+    return this.batch.readUInt32BE(this.at + 24);
   }
 
   /** The end of the lease. */
   get deadline(): Date {
-    return new Date(Number(this.head.readBigInt64BE(28) / 1_000_000n));
+    return new Date(Number(this.batch.readBigInt64BE(this.at + 28) / 1_000_000n));
+  }
+
+  get headers(): MsgHdrs {
+    const h = headers();
+    for (const line of this.batch.toString("utf8", this.at + head, this.body).split("\r\n")) {
+      const colon = line.indexOf(":");
+      if (colon > 0) h.append(line.slice(0, colon), line.slice(colon + 1));
+    }
+    return h;
+  }
+
+  get data(): Uint8Array {
+    return this.batch.subarray(this.body, this.end);
   }
 }
 
@@ -74,21 +88,11 @@ export function parseDelivered(batch: Uint8Array, n: number): Delivered[] {
     const body = data.length - at < head ? Infinity : at + head + data.readUInt32BE(at);
     const end = body === Infinity ? body : body + data.readUInt32BE(at + 4);
     if (end > data.length) throw new Error(`the batch ends within delivery ${i} of ${n}`);
-    all.push(new Delivered(data.subarray(at, at + head), data.subarray(at + head, body), data.subarray(body, end)));
+    all.push(new Delivered(data, at, body, end));
     at = end;
   }
   if (at < data.length) throw new Error(`${data.length - at} bytes follow the ${n} deliveries of the batch`);
   return all;
-}
-
-/** Parses the header lines of a message in a batch. */
-export function parseHeaderLines(lines: Uint8Array): MsgHdrs {
-  const h = headers();
-  for (const line of Buffer.from(lines).toString().split("\r\n")) {
-    const colon = line.indexOf(":");
-    if (colon > 0) h.append(line.slice(0, colon), line.slice(colon + 1));
-  }
-  return h;
 }
 
 /** Returns the ids in the reply to a batch of n messages. */

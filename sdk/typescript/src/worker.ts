@@ -113,9 +113,9 @@ export class Worker<T = any> {
     const { nc, prefix } = this.#client;
     if (this.#deliveries) throw new Error(`worker ${this.name} of ${this.queue} was started before`);
     const replies = this.#inbox.length;
-    this.#replies = nc.subscribe(`${this.#inbox}*`, { callback: (error, msg) => this.#received(error, () => this.#leases.reply(msg.subject.slice(replies), msg, now())) });
+    this.#replies = nc.subscribe(`${this.#inbox}*`, { callback: this.#receiver((msg) => this.#leases.reply(msg.subject.slice(replies), msg, now())) });
     // Before the registration: a delivery without a subscriber would end it.
-    this.#deliveries = nc.subscribe(`${prefix}.deliver.${this.name}.${this.queue}`, { queue: this.name, callback: (error, msg) => this.#received(error, () => this.#deliver(msg)) });
+    this.#deliveries = nc.subscribe(`${prefix}.deliver.${this.name}.${this.queue}`, { queue: this.name, callback: this.#receiver((msg) => this.#deliver(msg)) });
     try {
       await nc.flush();
       await this.#registerFirst();
@@ -227,13 +227,15 @@ export class Worker<T = any> {
 
   // --- messages
 
-  #received(error: Error | null, handle: () => void): void {
-    try {
-      if (error) throw error;
-      handle();
-    } catch (failure) {
-      this.#o.onError(failure); // what could not be parsed comes again when its lease ends
-    }
+  #receiver(handle: (msg: Msg) => void): (error: Error | null, msg: Msg) => void {
+    return (error, msg) => {
+      try {
+        if (error) throw error;
+        handle(msg);
+      } catch (failure) {
+        this.#o.onError(failure); // what could not be parsed comes again when its lease ends
+      }
+    };
   }
 
   #send(subject: string, payload: string, token: string, code?: string): void {
@@ -285,5 +287,5 @@ function compose<T>(handler: Handler<T>, middleware: Middleware<T>[]): Handler<T
 }
 
 function now(): number {
-  return performance.now();
+  return Math.floor(performance.now());
 }
