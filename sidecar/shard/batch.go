@@ -115,6 +115,7 @@ func (in *intake) acceptBatch(q *Queue, m *nats.Msg, b *wire.Batch, now int64) *
 		return werr
 	}
 	t := taking{in: in, q: q, now: now, atomic: b.Atomic, answers: newBatch(q, m.Reply, len(messages))}
+	t.room = q.shard.Conn.MaxPayload() - 2*wire.HeaderRoom
 	t.takingBuffers = takings.Get().(*takingBuffers)
 	defer t.recycle()
 	t.taken = make([]*queue.Message, 0, len(messages))
@@ -153,6 +154,7 @@ type taking struct {
 	answers *batch
 	taken   []*queue.Message
 	headers []byte   // of taken messages, in their stored form
+	room    int64    // a message of this size is not too large
 	charges []charge // of taken messages; if atomic
 	*takingBuffers
 
@@ -231,8 +233,11 @@ func (t *taking) take(i int, m *wire.BatchMessage) *wire.Error {
 		}
 		return nil
 	}
-	if werr := t.q.shard.tooLarge(header, m.Data); werr != nil {
-		return werr
+	// On the wire a header line has at most a space more than in the batch.
+	if most := int64(2*len(m.Header) + len(m.Data)); most > t.room {
+		if werr := t.q.shard.tooLarge(header, m.Data); werr != nil {
+			return werr
+		}
 	}
 	msg, werr := t.in.take(t.q, header, m.Data, &opts, t.now, t)
 	if werr != nil {
