@@ -171,8 +171,8 @@ func newThrottleSetCommand(env *command.Env) *cobra.Command {
 when it ends, the limits from before apply again. At the next start config.toml
 restores the limits of its keys.
 
-Limits of another owner are a conflict (exit code 5), unless --force or a flag --if-...
-is given. The reply warns of limits that another client has set.`,
+A lasting change of the limits of another owner is a conflict (exit code 5), unless
+--force or a flag --if-... is given. The reply warns of limits that another client has set.`,
 		Example: `  fila throttle set stripe --rate 10 --burst 20 --concurrency 5
   fila throttle set stripe --rate 2 --for 10m
   fila throttle set 'tenant:*' --limit 1000 --window 1m

@@ -25,8 +25,8 @@ func (c *Control) owner(kind, name string) string {
 	return text
 }
 
-// throttleOwner refuses to change the limits of another owner, unless the request expects them or has
-// force. It warns of limits that another owner or client has set.
+// throttleOwner refuses to change the limits of another owner for good, unless the request expects them or
+// has force. It warns of limits that another owner or client has set.
 func (c *Control) throttleOwner(by Actor, req *api.ThrottleSetRequest) (warnings []string, err *wire.Error) {
 	c.throttles.mu.Lock()
 	now := WireLimits(c.values.throttle(req.Key))
@@ -38,7 +38,7 @@ func (c *Control) throttleOwner(by Actor, req *api.ThrottleSetRequest) (warnings
 		switch {
 		case owner == req.Owner:
 			return nil, nil
-		case !req.Force && req.If == nil:
+		case !req.Force && req.If == nil && req.ForMs == 0:
 			return nil, wire.ThrottleOwned(req.Key, owner, now.Text())
 		}
 		return []string{fmt.Sprintf("the limits were %s, set by their owner %s", now.Text(), owner)}, nil

@@ -2,6 +2,7 @@ package control
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -37,6 +38,12 @@ func TestOwnersOfLimits(t *testing.T) {
 		refused(t, wire.CodeThrottleOwned, err)
 		require.Contains(t, err.Description, `throttle key "tenant:*" belongs to "billing" (40/s)`)
 		require.Equal(t, perSecond(40), r.limits("tenant:a").Rate)
+		override := api.ThrottleSetRequest{Key: "tenant:*", ForMs: 1000}
+		override.Rate = new(wire.Rate("2"))
+		info, err = r.c.ThrottleSet(Actor{Client: "mail-1"}, override)
+		require.Nil(t, err, "an override ends by itself")
+		require.Equal(t, []string{"the limits were 40/s, set by their owner billing"}, info.Warnings)
+		r.pass(2 * time.Second)
 		info, err = set("mail-1", "", "6", false, new(wire.Rate("40")))
 		require.Nil(t, err, "it knows the limits")
 		require.Equal(t, []string{"the limits were 40/s, set by their owner billing"}, info.Warnings)
