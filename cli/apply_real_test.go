@@ -84,7 +84,7 @@ func TestApply(t *testing.T) {
 	require.Contains(t, dry.Out, "    visibility_timeout_ms: 45000\n")
 	require.Contains(t, dry.Out, "8 to create\n")
 	require.Equal(t, "fila: 8 objects would change\n", dry.Err)
-	require.Equal(t, "no queues; make one with `fila queue create NAME`\n", must(t, "", "queue", "list"))
+	require.Equal(t, "no queues; create one with `fila queue create NAME`\n", must(t, "", "queue", "list"))
 
 	require.Contains(t, clitest.OK(t, apply()).Out, "8 created\n")
 	require.Equal(t, "nothing to change\n", clitest.OK(t, apply()).Out)

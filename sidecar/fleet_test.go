@@ -168,7 +168,7 @@ func TestFilaGoesOnWithoutTheBucket(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, ns.DisableJetStream())
 	nextOf(t, told)
-	require.Equal(t, 1, a.log.count("the bucket of shared circuits and limits cannot be reached"))
+	require.Equal(t, 1, a.log.count("the bucket of shared circuits and limits is unreachable"))
 	deliveries := make(chan *nats.Msg, 10)
 	a.deliver(deliveries, 1)
 	require.Nil(t, a.request("a.enqueue.orders", "one", nats.Header{"Vendor": {"stripe"}}, nil))
@@ -195,7 +195,7 @@ func TestDegradedIsPublishedAfterAnOutage(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, listener.Flush())
 	ns.Stop()
-	require.Eventually(t, func() bool { return a.log.count("the bucket of shared circuits and limits cannot be reached") == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return a.log.count("the bucket of shared circuits and limits is unreachable") == 1 }, patience, time.Millisecond)
 	before := time.Now()
 	ns.Again()
 	for i, typ := range []string{wire.EventSharedDegraded, wire.EventSharedRecovered} {
@@ -224,7 +224,7 @@ func TestSharedWithDocumentedPermissions(t *testing.T) {
 	g.cannotSubscribe(producer, "$KV.>")
 	g.cannotPublish(g.connect("fila"), "$JS.API.STREAM.DELETE.KV_FILA_GATES", "", "")
 	x.end()
-	require.Zero(t, x.log.count("NATS refuses"))
+	require.Zero(t, x.log.count("NATS permissions deny"))
 }
 
 // TestCommonGuardWithDocumentedPermissions: fila's role is enough for a common guard; a caller reaches
@@ -262,7 +262,7 @@ func TestCommonGuardWithDocumentedPermissions(t *testing.T) {
 	require.Nil(t, werr)
 	require.Zero(t, x.s.parts.guard.Live())
 	x.end()
-	require.Zero(t, x.log.count("NATS refuses"))
+	require.Zero(t, x.log.count("NATS permissions deny"))
 }
 
 // TestCommonGuardWithoutPermissions: the log names the missing permissions.

@@ -370,7 +370,7 @@ func TestVerbsAtEitherNode(t *testing.T) {
 		require.Contains(t, x.both(api.VerbQueueInspect, "a b", ""), fmt.Sprint(wire.CodeBadQueueName))
 		require.Contains(t, x.both(api.VerbMessageShow, "", `{`), fmt.Sprint(wire.CodeBadJSON))
 
-		require.Contains(t, x.both(api.VerbThrottleShow, "shut", ""), `"waiting":2,"waiting_messages":2,"waiting_queues":[{"queue":"first","messages":1,"flows":1},{"queue":"orders","messages":1,"flows":1}]`)
+		require.Contains(t, x.both(api.VerbThrottleShow, "shut", ""), `"waiting":2,"waiting_messages":2,"admitted":0,"blocked":0,"waiting_queues":[{"queue":"first","messages":1,"flows":1},{"queue":"orders","messages":1,"flows":1}]`)
 		require.Contains(t, x.both(api.VerbThrottleShow, "nothing", ""), fmt.Sprint(wire.CodeThrottleNotFound))
 		require.Contains(t, x.both(api.VerbCircuitShow, "nothing", ""), fmt.Sprint(wire.CodeCircuitNotFound))
 

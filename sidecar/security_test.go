@@ -681,6 +681,6 @@ func TestClusterWithDocumentedPermissions(t *testing.T) {
 	}
 	second.end()
 	for _, x := range []*testSite{x, second} {
-		require.Zero(t, x.log.count("NATS refuses"), "%s", x.log.buf.String())
+		require.Zero(t, x.log.count("NATS permissions deny"), "%s", x.log.buf.String())
 	}
 }

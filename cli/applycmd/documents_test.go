@@ -52,7 +52,7 @@ func TestBadDocuments(t *testing.T) {
 		"kind: Circuit\nname: x\nspec: {threshold: 1.5}\n":      "allowed are whole numbers",
 		"kind: Circuit\nname: x*\nspec: {threshold: 1}\n":       "circuits have no prefixes",
 		"kind: Schedule\nname: x\nspec: {schedule: '@daily'}\n": "queue is missing",
-		"kind: Schedule\nname: x\nspec: {queue: q}\n":           "the schedule is missing",
+		"kind: Schedule\nname: x\nspec: {queue: q}\n":           "schedule is missing",
 		"kind: RetryPolicy\nname: x\nspec: {jitter: high}\n":    "jitter",
 	} {
 		_, err := objects(text)
