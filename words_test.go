@@ -88,7 +88,8 @@ func TestGivenUpWords(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && path != "." && (strings.HasPrefix(name, ".") || name == "testdata" || name == "node_modules"):
+		case d.IsDir() && path != "." && (strings.HasPrefix(name, ".") || name == "testdata" || name == "node_modules" ||
+			strings.HasPrefix(path, "sdk/") && (name == "build" || name == "dist")):
 			return fs.SkipDir
 		case d.IsDir() || !slices.Contains(checked, ext) || strings.HasSuffix(path, ".min.js"):
 			return nil
