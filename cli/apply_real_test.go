@@ -171,3 +171,19 @@ func TestApplyMany(t *testing.T) {
 	require.Contains(t, must(t, good, "apply", "-f", "-", "--owner", "team-a"), "100 updated\n")
 	require.Equal(t, "nothing to change\n", must(t, good, "apply", "-f", "-", "--owner", "team-a"))
 }
+
+// A field that is removed from a document has its default again, and a value has one form.
+func TestApplyAgain(t *testing.T) {
+	startReal(t)
+	again := func(text string) string {
+		must(t, text, "apply", "-f", "-", "--owner", "team-a")
+		return must(t, text, "apply", "-f", "-", "--owner", "team-a")
+	}
+	const queue, none = "kind: Queue\nname: q\n", "nothing to change\n"
+	require.Equal(t, none, again(queue+"spec: {throttle_headers: [a, b], max_deliveries: 3, retry_jitter: 0.5}\n"))
+	require.Equal(t, none, again(queue+"spec: {throttle_headers: []}\n"))
+	require.Equal(t, none, again(queue+"spec: {throttle_headers: [a, b], max_deliveries: 3}\n"))
+	require.Equal(t, none, again(queue))
+	require.Equal(t, "kind: Queue\nname: q\nspec: {}\n", must(t, "", "export-config"))
+	require.Equal(t, none, again("kind: Throttle\nname: t\nspec: {rate: 10.0, burst: 20.50}\n"))
+}

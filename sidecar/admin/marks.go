@@ -101,16 +101,13 @@ func newestMarks(list []api.Mark, since, now time.Time, limit int) api.Marks {
 	return api.Marks{Total: len(list), Marks: slices.Concat([]api.Mark{}, list[:min(len(list), limit)])}
 }
 
-// causeByHand is the cause of a circuit's opening by an operator.
-const causeByHand = "by hand"
-
 // openings returns the times at which a circuit has opened by itself.
 func openings(gate string, h *api.CircuitHistory) (list []api.Mark) {
 	if h == nil {
 		return nil
 	}
 	for _, c := range h.Changes {
-		if c.New == "open" && c.Cause != causeByHand { // the audit log has these, with the client
+		if c.New == "open" && c.Cause != api.CauseByHand { // the audit log has these, with the client
 			list = append(list, api.Mark{At: c.At, Kind: api.MarkCircuit, Object: gate, Text: "opened: " + c.Cause, By: c.Cause})
 		}
 	}

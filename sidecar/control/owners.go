@@ -3,7 +3,6 @@ package control
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
@@ -43,23 +42,11 @@ func (c *Control) throttleOwner(by Actor, req *api.ThrottleSetRequest) (warnings
 		}
 		return []string{fmt.Sprintf("the limits were %s, set by their owner %s", now.Text(), owner)}, nil
 	}
-	last, ok := c.audit.last(func(e *api.ConfigLogEntry) bool {
-		return strings.HasPrefix(e.Key, kindThrottle+":"+wire.ShowKey(req.Key)+":")
-	})
-	if !ok || last.Client == "" || last.Client == by.Client {
-		return nil, nil
-	}
-	return []string{fmt.Sprintf("the limits were %s, set by %s at %s", now.Text(), last.Client, last.Time)}, nil
-}
-
-// last returns the newest entry that fits.
-func (a *audit) last(fits func(*api.ConfigLogEntry) bool) (e api.ConfigLogEntry, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i := len(a.mu.entries) - 1; i >= 0; i-- {
-		if fits(&a.mu.entries[i]) {
-			return a.mu.entries[i], true
+	c.audit.each(wire.ShowKey(kindThrottle+":"+req.Key+":"), func(e *api.ConfigLogEntry) bool {
+		if e.Client != "" && e.Client != by.Client {
+			warnings = []string{fmt.Sprintf("the limits were %s, set by %s at %s", now.Text(), e.Client, e.Time)}
 		}
-	}
-	return e, false
+		return false
+	})
+	return warnings, nil
 }

@@ -282,12 +282,13 @@ func (c *Control) declaredInFile(kind, key string) bool {
 // time: all of them as one change, or none.
 func (c *Control) ThrottleSet(by Actor, req api.ThrottleSetRequest) (api.ThrottleInfo, *wire.Error) {
 	texts := limitTexts(req.ThrottleLimits)
-	warnings, err := c.throttleOwner(by, &req)
-	err = cmp.Or(err, checkLimits(texts))
+	err := checkLimits(texts)
+	var warnings []string
 	if err == nil && req.ForMs > 0 {
+		warnings, _ = c.throttleOwner(by, &req)
 		err = c.setOverride(by, req, &override{Set: texts, Unset: req.Unset})
 	} else if err == nil {
-		err = c.setLimits(by, req, texts)
+		warnings, err = c.setLimits(by, req, texts)
 	}
 	if err != nil {
 		return api.ThrottleInfo{}, err
@@ -300,8 +301,9 @@ func (c *Control) ThrottleSet(by Actor, req api.ThrottleSetRequest) (api.Throttl
 	return info, nil
 }
 
-// setLimits changes the runtime configuration. If compares with it.
-func (c *Control) setLimits(by Actor, req api.ThrottleSetRequest, texts map[string]string) *wire.Error {
+// setLimits changes the runtime configuration. If compares with it. The warnings are about limits of
+// others.
+func (c *Control) setLimits(by Actor, req api.ThrottleSetRequest, texts map[string]string) (warnings []string, err *wire.Error) {
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
 		next := make(map[string]*string)
 		for s := range settingsOf(kindThrottle) {
@@ -314,14 +316,16 @@ func (c *Control) setLimits(by Actor, req api.ThrottleSetRequest, texts map[stri
 		}
 		lasting := c.values.throttle(req.Key)
 		after := &override{Set: texts, Unset: req.Unset}
-		return next, cmp.Or(expect(req, lasting), checkEffect(req, after.over(lasting)))
+		var owned *wire.Error
+		warnings, owned = c.throttleOwner(by, &req)
+		return next, cmp.Or(owned, expect(req, lasting), checkEffect(req, after.over(lasting)))
 	}, c.writeAs(by))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.warnDeclared(kindThrottle, req.Key)
 	c.act(changes)
-	return nil
+	return warnings, nil
 }
 
 // ThrottleClear removes everything that is set for a throttle key itself.

@@ -173,6 +173,12 @@ func TestLimitsOfAForm(t *testing.T) {
 	require.Equal(t, `stripe {"rate":"2","concurrency":5,"unset":["window_ms"],"for_ms":600000}`, set("rate", "2", "concurrency", "5", "for", "10m"))
 	require.Equal(t, `stripe {"concurrency":5}`, set("concurrency", "5", "keep", "yes"))
 	require.Equal(t, `stripe {"limit":100,"window_ms":1000,"unset":["rate"]}`, set("limit", "100", "window", "1s"))
+	require.Equal(t, `stripe {"rate":"2","unset":["window_ms"],"force":true}`, set("rate", "2", "force", "yes"))
+	require.NotContains(t, r.get("/gates/throttle?key=stripe").Body.String(), `name="force"`, "nobody owns it")
+	r.reply(api.VerbThrottleShow, api.ThrottleInfo{Key: "stripe", Source: "operator", Owner: "<billing>"})
+	page := r.get("/gates/throttle?key=stripe").Body.String()
+	require.Contains(t, page, "<dt>Owner</dt><dd>&lt;billing&gt;</dd>")
+	require.Contains(t, page, `name="force" value="yes"> <label for="force">change them for good, though they belong to &lt;billing&gt;</label>`)
 	for _, field := range []string{"concurrency", "burst", "window", "for"} {
 		require.Equal(t, http.StatusBadRequest, r.post("/do/throttle-set", "key", "stripe", field, "many").Code, field)
 	}

@@ -96,7 +96,8 @@ type ThrottleSetRequest struct {
 	// If, unless nil, must match the limits that are set, in the fields that are not nil;
 	// otherwise nothing changes (409). An empty rate or 0 matches a limit that is not set.
 	If *ThrottleLimits `json:"if,omitempty"`
-	// Owner names the owner of the limits from now on, such as a team or service; empty: it stays.
+	// Owner names the owner of the limits from now on, such as a team or service; empty: it stays. An
+	// override needs none, and changes none.
 	Owner string `json:"owner,omitempty"`
 	// Force changes limits of another owner, as If does.
 	Force bool `json:"force,omitempty"`

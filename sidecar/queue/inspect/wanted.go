@@ -175,9 +175,6 @@ type WantedMeter struct {
 // wantedFall is the time (ns) in which a value falls by 63 % of a drop.
 const wantedFall = 30e9
 
-// Known reports whether there is a reading.
-func (m *WantedMeter) Known() bool { return m.at != 0 }
-
 // Add adds a reading.
 func (m *WantedMeter) Add(w Wanted, now int64) {
 	rest := 0.
