@@ -287,3 +287,34 @@ func TestUnit(t *testing.T) {
 	require.Contains(t, unit, "\nStateDirectory=fila\n")
 	require.Contains(t, start[1], "--data-dir /var/lib/fila")
 }
+
+// TestApplyExamples: the examples of fila apply have flags that the command has.
+func TestApplyExamples(t *testing.T) {
+	var lines []string
+	workflow := readYAML(t, readText(t, "deploy/apply/github-actions.yaml"))[0]
+	for _, step := range at(workflow, "jobs", "apply", "steps").([]any) {
+		if run, ok := at(step, "run").(string); ok {
+			lines = append(lines, run)
+		}
+	}
+	job := readYAML(t, readText(t, "deploy/apply/job.yaml"))[0]
+	args := "fila"
+	for _, arg := range at(job, "spec", "template", "spec", "containers", 0, "args").([]any) {
+		args += " " + arg.(string)
+	}
+	reference, found := readText(t, "docs/cli.md"), 0
+	for _, line := range append(lines, args) {
+		command := regexp.MustCompile(`^fila (apply|diff) `).FindString(line)
+		if command == "" {
+			continue
+		}
+		found++
+		_, section, ok := strings.Cut(reference, "\n## "+strings.TrimSpace(command)+"\n")
+		require.True(t, ok, command)
+		section, _, _ = strings.Cut(section, "\n## ")
+		for _, flag := range regexp.MustCompile(` (--[a-z-]+)`).FindAllStringSubmatch(line, -1) {
+			require.Contains(t, section, flag[1], line)
+		}
+	}
+	require.Equal(t, 3, found)
+}

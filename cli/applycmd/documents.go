@@ -35,8 +35,9 @@ func (d *document) fail(format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %w", d.file, d.line, fmt.Errorf(format, args...))
 }
 
-// readDocuments reads the documents of files and directories, in the order of the paths; the files of
-// a directory are those that end in .yaml and .yml, in the order of their names, also below it.
+// readDocuments reads the documents of files and directories, in the order of the paths. The files of
+// a directory are the ones that end in .yaml and .yml, in the order of their names, also in directories
+// below it whose names do not begin with a dot.
 func readDocuments(paths []string, in io.Reader) (all []*document, err error) {
 	for _, path := range paths {
 		files := []string{path}
@@ -68,6 +69,9 @@ func filesIn(path string) (files []string, err error) {
 		return []string{path}, nil
 	}
 	err = filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && file != path && strings.HasPrefix(entry.Name(), ".") {
+			return fs.SkipDir // as where a ConfigMap is mounted, whose files are links into one
+		}
 		if ext := filepath.Ext(file); err == nil && !entry.IsDir() && (ext == ".yaml" || ext == ".yml") {
 			files = append(files, file)
 		}

@@ -75,6 +75,17 @@ func TestFilesOfADirectory(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, docs, 2)
 	require.Equal(t, "a", docs[0].Name)
+
+	// A ConfigMap as Kubernetes mounts it.
+	mounted := filepath.Join(dir, "..2026_11_26")
+	require.NoError(t, os.Mkdir(mounted, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(mounted, "z.yaml"), []byte("kind: Throttle\nname: z\nspec: {rate: 1}\n"), 0o600))
+	require.NoError(t, os.Symlink(mounted, filepath.Join(dir, "..data")))
+	require.NoError(t, os.Symlink(filepath.Join("..data", "z.yaml"), filepath.Join(dir, "z.yaml")))
+	docs, err = readDocuments([]string{dir}, nil)
+	require.NoError(t, err)
+	require.Len(t, docs, 3)
+	require.Equal(t, "z", docs[2].Name)
 	_, err = readDocuments([]string{filepath.Join(dir, "a", "missing")}, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = readDocuments([]string{t.TempDir()}, nil)
