@@ -72,7 +72,7 @@ func each[C any](cases []C, systems []system.Name, of func(C, system.Name) lane)
 
 // load returns the base load of a lane: messages of the chosen size with one of ten keys.
 func (o *Options) load(sys system.Name, phases ...load.Phase) load.Spec {
-	settings := client.DefaultQueueSettings("")
+	settings := client.QueueSettings{}
 	if sys != system.FIFO {
 		settings.FairnessHeader = load.KeyHeader
 	}

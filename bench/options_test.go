@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"encoding/json"
 	"slices"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/bench/system"
+	"github.com/filaq/fila/wire"
 )
 
 func TestCompletePutsInDefaults(t *testing.T) {
@@ -63,9 +65,10 @@ func TestCatalog(t *testing.T) {
 				seen[name] = true
 				require.NoError(t, l.spec.Check(), name)
 				require.LessOrEqual(t, l.spec.Gates, 16, name)
-				settings := l.spec.Queue.Settings
-				settings.Name = "q"
-				require.NoError(t, settings.Validate(), name)
+				body, err := json.Marshal(l.spec.Queue.Settings)
+				require.NoError(t, err)
+				_, bad := wire.DefaultQueueSettings("q").Patch(body)
+				require.Nil(t, bad, name)
 			}
 			if w.Base.Text == "" || o.Quick || o.Target != nil {
 				continue

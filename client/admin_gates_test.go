@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -15,19 +16,18 @@ import (
 
 func TestAdminGates(t *testing.T) {
 	f, c := setup(t)
-	rate, old, slots := Rate("0.5"), Rate("10"), int64(5)
-	stripe := ThrottleInfo{Key: "stripe", ThrottleLimits: ThrottleLimits{Rate: &rate}, Source: "operator", State: "open"}
-	circuit := CircuitInfo{Key: "stripe", State: "open", Cause: "by hand"}
-	pause := PauseInfo{Kind: PauseKey, Queue: "orders", Name: "acme", By: "operator"}
+	stripe := api.ThrottleInfo{Key: "stripe", ThrottleLimits: api.ThrottleLimits{Rate: new(wire.Rate("0.5"))}, Source: "operator", State: "open"}
+	circuit := api.CircuitInfo{Key: "stripe", State: "open", Cause: "by hand"}
+	pause := api.PauseInfo{Kind: api.PauseKey, Queue: "orders", Name: "acme", By: "operator"}
 	testRequests(t, f, []adminRequest{
 		{"throttle set", "fila.admin.throttle-set.stripe", `{"rate":"0.5","concurrency":5,"unset":["burst"],"for_ms":600000,"if":{"rate":"10"}}`, stripe, func() (any, error) {
 			return c.ThrottleSet(t.Context(), ThrottleChange{
-				Key: "stripe", ThrottleLimits: ThrottleLimits{Rate: &rate, Concurrency: &slots},
-				Unset: []string{"burst"}, ForMs: 600_000, If: &ThrottleLimits{Rate: &old},
+				Key: "stripe", Rate: "0.5", Concurrency: 5,
+				Unset: []string{"burst"}, For: 10 * time.Minute, If: &api.ThrottleLimits{Rate: new(wire.Rate("10"))},
 			})
 		}},
 		{"throttle set of a key that no subject has", "fila.admin.throttle-set._", `{"key":"vendor.*","rate":"0.5"}`, stripe, func() (any, error) {
-			return c.ThrottleSet(t.Context(), ThrottleChange{Key: "vendor.*", ThrottleLimits: ThrottleLimits{Rate: &rate}})
+			return c.ThrottleSet(t.Context(), ThrottleChange{Key: "vendor.*", Rate: "0.5"})
 		}},
 		{"throttle clear", "fila.admin.throttle-clear.tenant:*", `{}`, stripe, func() (any, error) {
 			return c.ThrottleClear(t.Context(), "tenant:*")
@@ -42,60 +42,60 @@ func TestAdminGates(t *testing.T) {
 		{"circuit close", "fila.admin.circuit-close._", `{"key":"_"}`, circuit, func() (any, error) { return c.CircuitClose(t.Context(), "_") }},
 		{"circuit reset", "fila.admin.circuit-reset.stripe", `{}`, circuit, func() (any, error) { return c.CircuitReset(t.Context(), "stripe") }},
 		{"pause", "fila.admin.pause", `{"kind":"key","queue":"orders","name":"acme","until":"2030-01-02T15:04:05Z"}`, pause, func() (any, error) {
-			return c.Pause(t.Context(), PauseRequest{Kind: PauseKey, Queue: "orders", Name: "acme", Until: "2030-01-02T15:04:05Z"})
+			return c.Pause(t.Context(), api.PauseRequest{Kind: api.PauseKey, Queue: "orders", Name: "acme", Until: "2030-01-02T15:04:05Z"})
 		}},
 		{"resume", "fila.admin.resume", `{"kind":"queue","name":"orders"}`, pause, func() (any, error) {
-			return c.Resume(t.Context(), PauseRequest{Kind: PauseQueue, Name: "orders"})
+			return c.Resume(t.Context(), api.PauseRequest{Kind: api.PauseQueue, Name: "orders"})
 		}},
-		{"throttles", "fila.admin.throttle-list", `{"prefix":"tenant:","limit":1000}`, ThrottleList{Total: 1, Throttles: []ThrottleInfo{stripe}}, func() (any, error) {
+		{"throttles", "fila.admin.throttle-list", `{"prefix":"tenant:","limit":1000}`, api.ThrottleList{Total: 1, Throttles: []api.ThrottleInfo{stripe}}, func() (any, error) {
 			all, err := c.ThrottleList(t.Context(), "tenant:")
-			return ThrottleList{Total: len(all), Throttles: all}, err
+			return api.ThrottleList{Total: len(all), Throttles: all}, err
 		}},
-		{"circuits", "fila.admin.circuit-list", `{"prefix":"a","limit":1000}`, CircuitList{Total: 1, Circuits: []CircuitInfo{circuit}}, func() (any, error) {
+		{"circuits", "fila.admin.circuit-list", `{"prefix":"a","limit":1000}`, api.CircuitList{Total: 1, Circuits: []api.CircuitInfo{circuit}}, func() (any, error) {
 			all, err := c.CircuitList(t.Context(), "a")
-			return CircuitList{Total: len(all), Circuits: all}, err
+			return api.CircuitList{Total: len(all), Circuits: all}, err
 		}},
-		{"pauses", "fila.admin.pause-list", `{"limit":1000}`, PauseList{Pauses: []PauseInfo{}}, func() (any, error) {
+		{"pauses", "fila.admin.pause-list", `{"limit":1000}`, api.PauseList{Pauses: []api.PauseInfo{}}, func() (any, error) {
 			all, err := c.Pauses(t.Context())
-			return PauseList{Total: len(all), Pauses: all}, err
+			return api.PauseList{Total: len(all), Pauses: all}, err
 		}},
-		{"reload", "fila.admin.reload", `{}`, ReloadReply{Changes: []string{"error_rule slow is new"}}, func() (any, error) {
+		{"reload", "fila.admin.reload", `{}`, api.ReloadReply{Changes: []string{"error_rule slow is new"}}, func() (any, error) {
 			return c.Reload(t.Context())
 		}},
-		{"cluster status", "fila.admin.cluster-status", "", ClusterStatus{Name: "prod", Nodes: []ClusterNode{}, Shards: []ClusterShard{}}, func() (any, error) {
+		{"cluster status", "fila.admin.cluster-status", "", api.ClusterStatus{Name: "prod", Nodes: []api.ClusterNode{}, Shards: []api.ClusterShard{}}, func() (any, error) {
 			return c.ClusterStatus(t.Context())
 		}},
-		{"cluster drain", "fila.admin.cluster-drain", `{"node":"b"}`, ClusterDrainReply{Node: "b", Draining: true, Shards: 3}, func() (any, error) {
+		{"cluster drain", "fila.admin.cluster-drain", `{"node":"b"}`, api.ClusterDrainReply{Node: "b", Draining: true, Shards: 3}, func() (any, error) {
 			return c.ClusterDrain(t.Context(), "b", false)
 		}},
-		{"cluster move", "fila.admin.cluster-move", `{"shard":0,"node":"b"}`, ClusterMoveReply{From: "a", To: "b"}, func() (any, error) {
+		{"cluster move", "fila.admin.cluster-move", `{"shard":0,"node":"b"}`, api.ClusterMoveReply{From: "a", To: "b"}, func() (any, error) {
 			return c.ClusterMove(t.Context(), 0, "b")
 		}},
-		{"cluster verify", "fila.admin.cluster-verify", `{"shard":0}`, ClusterVerifyReply{Node: "a", Shards: []api.ClusterVerifyShard{}}, func() (any, error) {
+		{"cluster verify", "fila.admin.cluster-verify", `{"shard":0}`, api.ClusterVerifyReply{Node: "a", Shards: []api.ClusterVerifyShard{}}, func() (any, error) {
 			return c.ClusterVerify(t.Context(), 0)
 		}},
-		{"cluster verify of all", "fila.admin.cluster-verify", `{}`, ClusterVerifyReply{Node: "a", Shards: []api.ClusterVerifyShard{}}, func() (any, error) {
+		{"cluster verify of all", "fila.admin.cluster-verify", `{}`, api.ClusterVerifyReply{Node: "a", Shards: []api.ClusterVerifyShard{}}, func() (any, error) {
 			return c.ClusterVerify(t.Context(), -1)
 		}},
-		{"cluster repair", "fila.admin.cluster-repair", `{"shard":0,"dry_run":true}`, ClusterLoss{Node: "b", Records: 3}, func() (any, error) {
+		{"cluster repair", "fila.admin.cluster-repair", `{"shard":0,"dry_run":true}`, api.ClusterLoss{Node: "b", Records: 3}, func() (any, error) {
 			return c.ClusterRepair(t.Context(), 0, 0, true)
 		}},
-		{"cluster accept", "fila.admin.cluster-accept", `{"shard":0,"loss":3}`, ClusterLoss{Node: "b", Records: 3, Unreachable: 3}, func() (any, error) {
+		{"cluster accept", "fila.admin.cluster-accept", `{"shard":0,"loss":3}`, api.ClusterLoss{Node: "b", Records: 3, Unreachable: 3}, func() (any, error) {
 			return c.ClusterAccept(t.Context(), 0, 3, false)
 		}},
-		{"permits", "fila.admin.guard-permits", `{"key":"v","caller":"","limit":100}`, GuardPermitList{Total: 1, Permits: []GuardPermit{{ID: "x"}}}, func() (any, error) {
-			return c.GuardPermits(t.Context(), GuardPermitsRequest{PermitFilter: PermitFilter{Key: "v", Caller: new(string)}})
+		{"permits", "fila.admin.guard-permits", `{"key":"v","caller":"","limit":100}`, api.GuardPermitList{Total: 1, Permits: []api.GuardPermit{{ID: "x"}}}, func() (any, error) {
+			return c.GuardPermits(t.Context(), api.GuardPermitsRequest{PermitFilter: api.PermitFilter{Key: "v", Caller: new(string)}})
 		}},
-		{"end permits", "fila.admin.guard-end", `{"user":"A/bob","ids":["x"]}`, GuardEndReply{Ended: 1}, func() (any, error) {
-			return c.GuardEnd(t.Context(), GuardEndRequest{PermitFilter: PermitFilter{User: "A/bob"}, IDs: []string{"x"}})
+		{"end permits", "fila.admin.guard-end", `{"user":"A/bob","ids":["x"]}`, api.GuardEndReply{Ended: 1}, func() (any, error) {
+			return c.GuardEnd(t.Context(), api.GuardEndRequest{PermitFilter: api.PermitFilter{User: "A/bob"}, IDs: []string{"x"}})
 		}},
-		{"explain message", "fila.admin.explain", `{"kind":"message","id":"x"}`, ExplainedMessage{ID: "x", State: "parked"}, func() (any, error) {
+		{"explain message", "fila.admin.explain", `{"kind":"message","id":"x"}`, api.ExplainMessage{ID: "x", State: "parked"}, func() (any, error) {
 			return c.ExplainMessage(t.Context(), "", "x")
 		}},
-		{"explain key", "fila.admin.explain", `{"kind":"key","queue":"orders","key":"two words"}`, ExplainedKey{Queue: "orders"}, func() (any, error) {
+		{"explain key", "fila.admin.explain", `{"kind":"key","queue":"orders","key":"two words"}`, api.ExplainKey{Queue: "orders"}, func() (any, error) {
 			return c.ExplainKey(t.Context(), "orders", "two words")
 		}},
-		{"explain queue", "fila.admin.explain", `{"kind":"queue","queue":"orders"}`, ExplainedQueue{Queue: "orders", Credit: 4}, func() (any, error) {
+		{"explain queue", "fila.admin.explain", `{"kind":"queue","queue":"orders"}`, api.ExplainQueue{Queue: "orders", Credit: 4}, func() (any, error) {
 			return c.ExplainQueue(t.Context(), "orders")
 		}},
 	})
@@ -106,12 +106,15 @@ func TestGateKeysAreChecked(t *testing.T) {
 	_, c := setup(t)
 	for _, key := range []string{"", "a\xff", strings.Repeat("k", wire.MaxKeyBytes+1)} {
 		for name, call := range map[string]func() error{
-			"set":   func() error { _, err := c.ThrottleSet(t.Context(), ThrottleChange{Key: key}); return err },
-			"show":  func() error { _, err := c.ThrottleShow(t.Context(), key); return err },
-			"open":  func() error { _, err := c.CircuitOpen(t.Context(), key, 0); return err },
-			"pause": func() error { _, err := c.Pause(t.Context(), PauseRequest{Kind: PauseKey, Name: key}); return err },
+			"set":  func() error { _, err := c.ThrottleSet(t.Context(), ThrottleChange{Key: key}); return err },
+			"show": func() error { _, err := c.ThrottleShow(t.Context(), key); return err },
+			"open": func() error { _, err := c.CircuitOpen(t.Context(), key, 0); return err },
+			"pause": func() error {
+				_, err := c.Pause(t.Context(), api.PauseRequest{Kind: api.PauseKey, Name: key})
+				return err
+			},
 			"permits": func() error {
-				_, err := c.GuardPermits(t.Context(), GuardPermitsRequest{PermitFilter: PermitFilter{Key: cmp.Or(key, "a\xff")}})
+				_, err := c.GuardPermits(t.Context(), api.GuardPermitsRequest{PermitFilter: api.PermitFilter{Key: cmp.Or(key, "a\xff")}})
 				return err
 			},
 			"explain": func() error { _, err := c.ExplainKey(t.Context(), "q", key); return err },
@@ -132,9 +135,9 @@ func TestConfigLogPages(t *testing.T) {
 		var request api.KeyListRequest
 		require.NoError(t, json.Unmarshal(msg.Data, &request))
 		require.Equal(t, "throttle:", request.Prefix)
-		log := ConfigLog{Total: newest}
+		log := api.ConfigLog{Total: newest}
 		for i := request.Offset; i < min(request.Offset+request.Limit, newest); i++ {
-			log.Entries = append(log.Entries, ConfigLogEntry{Seq: uint64(newest - i)})
+			log.Entries = append(log.Entries, api.ConfigLogEntry{Seq: uint64(newest - i)})
 		}
 		newest += 3
 		f.reply(msg, log)

@@ -76,59 +76,62 @@ func TestRefusals(t *testing.T) {
 func TestAdmin(t *testing.T) {
 	f, c := setup(t)
 	previous := "4"
-	settings := DefaultQueueSettings("orders")
-	created, err := json.Marshal(settings)
-	require.NoError(t, err)
+	settings := wire.DefaultQueueSettings("orders")
 	testRequests(t, f, []adminRequest{
-		{"create", "fila.admin.queue-create.orders", string(created), QueueReply{QueueSettings: settings}, func() (any, error) { return c.QueueCreate(t.Context(), settings) }},
-		{"update", "fila.admin.queue-update.orders", `{"max_depth":5,"on_failure":""}`, QueueReply{QueueSettings: settings}, func() (any, error) {
+		{"create", "fila.admin.queue-create.orders", `{}`, api.QueueReply{QueueSettings: settings}, func() (any, error) {
+			return c.QueueCreate(t.Context(), "orders", QueueSettings{})
+		}},
+		{"create with settings", "fila.admin.queue-create.orders", `{"fairness_header":"tenant","max_deliveries":0}`, api.QueueReply{QueueSettings: settings}, func() (any, error) {
+			return c.QueueCreate(t.Context(), "orders", QueueSettings{FairnessHeader: "tenant", MaxDeliveries: new(int64(0))})
+		}},
+		{"update", "fila.admin.queue-update.orders", `{"max_depth":5,"on_failure":""}`, api.QueueReply{QueueSettings: settings}, func() (any, error) {
 			return c.QueueUpdate(t.Context(), "orders", QueueChanges{"max_depth": 5, "on_failure": ""})
 		}},
-		{"update nothing", "fila.admin.queue-update.orders", `{}`, QueueReply{QueueSettings: settings}, func() (any, error) {
+		{"update nothing", "fila.admin.queue-update.orders", `{}`, api.QueueReply{QueueSettings: settings}, func() (any, error) {
 			return c.QueueUpdate(t.Context(), "orders", nil)
 		}},
-		{"delete", "fila.admin.queue-delete.orders", `{"force":true}`, QueueDeleteReply{Deleted: 7}, func() (any, error) {
+		{"delete", "fila.admin.queue-delete.orders", `{"force":true}`, api.QueueDeleteReply{Deleted: 7}, func() (any, error) {
 			return c.QueueDelete(t.Context(), "orders", true)
 		}},
 		{"purge", "fila.admin.queue-purge.orders", `{}`, api.QueuePurgeReply{Purged: 3}, func() (any, error) {
 			n, err := c.QueuePurge(t.Context(), "orders")
 			return api.QueuePurgeReply{Purged: n}, err
 		}},
-		{"message show", "fila.admin.message-show", `{"id":"x","queue":"orders","payload_bytes":7}`, MessageInfo{Queue: "orders", Reason: "so"}, func() (any, error) {
+		{"message show", "fila.admin.message-show", `{"id":"x","queue":"orders","payload_bytes":7}`, api.MessageInfo{Queue: "orders", Reason: "so"}, func() (any, error) {
 			return c.MessageShow(t.Context(), "orders", "x", 7)
 		}},
-		{"message delete", "fila.admin.message-delete", `{"id":"x"}`, MessageReply{ID: "x", Queue: "orders", State: "dead", Done: true}, func() (any, error) {
+		{"message delete", "fila.admin.message-delete", `{"id":"x"}`, api.MessageReply{ID: "x", Queue: "orders", State: "dead", Done: true}, func() (any, error) {
 			return c.MessageDelete(t.Context(), "", "x")
 		}},
-		{"message run-now", "fila.admin.message-run-now", `{"id":"x","queue":"orders"}`, MessageReply{ID: "x", State: "delayed"}, func() (any, error) {
+		{"message run-now", "fila.admin.message-run-now", `{"id":"x","queue":"orders"}`, api.MessageReply{ID: "x", State: "delayed"}, func() (any, error) {
 			return c.MessageRunNow(t.Context(), "orders", "x")
 		}},
-		{"list page", "fila.admin.queue-list", `{"offset":3,"limit":2}`, QueueList{Total: 9, Queues: []QueueSummary{{Name: "a"}}}, func() (any, error) {
+		{"list page", "fila.admin.queue-list", `{"offset":3,"limit":2}`, api.QueueList{Total: 9, Queues: []api.QueueSummary{{Name: "a"}}}, func() (any, error) {
 			return c.QueueListPage(t.Context(), 3, 2)
 		}},
-		{"inspect", "fila.admin.queue-inspect.orders", `{"flows":0}`, QueueInfo{Flows: 3}, func() (any, error) {
+		{"inspect", "fila.admin.queue-inspect.orders", `{"flows":0}`, api.QueueInfo{Flows: 3}, func() (any, error) {
 			return c.QueueInspect(t.Context(), "orders", 0)
 		}},
-		{"config set", "fila.admin.config-set.throttle:a:rate", `{"value":"5","if_value":"4"}`, ConfigSetReply{Key: "throttle:a:rate", Value: "5", Previous: &previous}, func() (any, error) {
+		{"config set", "fila.admin.config-set.throttle:a:rate", `{"value":"5","if_value":"4"}`, api.ConfigSetReply{Key: "throttle:a:rate", Value: "5", Previous: &previous}, func() (any, error) {
 			return c.ConfigSet(t.Context(), "throttle:a:rate", "5", &previous)
 		}},
-		{"config get", "fila.admin.config-get.a", "", ConfigEntry{Key: "a", Value: "1"}, func() (any, error) {
+		{"config get", "fila.admin.config-get.a", "", api.ConfigEntry{Key: "a", Value: "1"}, func() (any, error) {
 			return c.ConfigGet(t.Context(), "a")
 		}},
-		{"config delete", "fila.admin.config-delete.a", "", ConfigEntry{Key: "a", Value: "1"}, func() (any, error) {
+		{"config delete", "fila.admin.config-delete.a", "", api.ConfigEntry{Key: "a", Value: "1"}, func() (any, error) {
 			return c.ConfigDelete(t.Context(), "a")
 		}},
-		{"redrive", "fila.admin.redrive.orders.dlq", `{"count":10}`, RedriveReply{Redriven: 4}, func() (any, error) {
+		{"redrive", "fila.admin.redrive.orders.dlq", `{"count":10}`, api.RedriveReply{Redriven: 4}, func() (any, error) {
 			return c.Redrive(t.Context(), "orders.dlq", 10)
 		}},
-		{"store backup", "fila.admin.store-backup", "", StoreBackupReply{Path: "/data/backups/x.db", Bytes: 5, DurationMs: 6}, func() (any, error) {
+		{"store backup", "fila.admin.store-backup", "", api.StoreBackupReply{Path: "/data/backups/x.db", Bytes: 5, DurationMs: 6}, func() (any, error) {
 			return c.StoreBackup(t.Context())
 		}},
-		{"hook reset", "fila.admin.hook-reset.orders", `{"hook":"on_failure"}`, HookResetReply{Queue: "orders"}, func() (any, error) {
+		{"hook reset", "fila.admin.hook-reset.orders", `{"hook":"on_failure"}`, api.HookResetReply{Queue: "orders"}, func() (any, error) {
 			return c.HookReset(t.Context(), "orders", "on_failure")
 		}},
 	})
-	_, err = c.ConfigGet(t.Context(), "no spaces")
+	_, err := c.ConfigGet(t.Context(), "no spaces")
 	require.Equal(t, wire.CodeBadConfigKey, refusal(t, err).ErrCode)
 	f.handle("fila.admin.store-backup", func(msg *nats.Msg) { f.reply(msg, wire.BackupFailed("no room")) })
 	_, err = c.StoreBackup(t.Context())
@@ -160,13 +163,13 @@ func TestListsReadAllPages(t *testing.T) {
 	f.handle("fila.admin.queue-list", func(msg *nats.Msg) {
 		var request api.ListRequest
 		require.NoError(t, json.Unmarshal(msg.Data, &request))
-		list := QueueList{Total: len(all)}
+		list := api.QueueList{Total: len(all)}
 		for _, name := range all[request.Offset:min(request.Offset+2, len(all))] {
-			list.Queues = append(list.Queues, QueueSummary{Name: name})
+			list.Queues = append(list.Queues, api.QueueSummary{Name: name})
 		}
 		f.reply(msg, list)
 	})
-	f.handle("fila.admin.config-list", func(msg *nats.Msg) { f.reply(msg, ConfigList{Total: 3}) }) // it shrank meanwhile
+	f.handle("fila.admin.config-list", func(msg *nats.Msg) { f.reply(msg, api.ConfigList{Total: 3}) }) // it shrank meanwhile
 	queues, err := c.QueueList(t.Context())
 	require.NoError(t, err)
 	require.Len(t, queues, 5)
@@ -181,7 +184,7 @@ func TestListsReadAllPages(t *testing.T) {
 func TestAListWithoutSomeShards(t *testing.T) {
 	f, c := setup(t)
 	f.handle("fila.admin.queue-list", func(msg *nats.Msg) {
-		f.reply(msg, QueueList{Total: 1, Queues: []QueueSummary{{Name: "a"}}, Missing: []int{2}})
+		f.reply(msg, api.QueueList{Total: 1, Queues: []api.QueueSummary{{Name: "a"}}, Missing: []int{2}})
 	})
 	queues, err := c.QueueList(t.Context())
 	require.Len(t, queues, 1)
@@ -209,17 +212,17 @@ func TestListsGoOnByCursor(t *testing.T) {
 	}
 	f.handle("fila.admin.throttle-list", func(msg *nats.Msg) {
 		names, next := page(msg)
-		list := ThrottleList{Total: 9, Next: next}
+		list := api.ThrottleList{Total: 9, Next: next}
 		for _, name := range names {
-			list.Throttles = append(list.Throttles, ThrottleInfo{Key: name})
+			list.Throttles = append(list.Throttles, api.ThrottleInfo{Key: name})
 		}
 		f.reply(msg, list)
 	})
 	f.handle("fila.admin.config-log", func(msg *nats.Msg) {
 		names, next := page(msg)
-		list := ConfigLog{Total: 9, Next: next}
+		list := api.ConfigLog{Total: 9, Next: next}
 		for _, name := range names {
-			list.Entries = append(list.Entries, ConfigLogEntry{Key: name, Seq: uint64('z' - name[0])})
+			list.Entries = append(list.Entries, api.ConfigLogEntry{Key: name, Seq: uint64('z' - name[0])})
 		}
 		f.reply(msg, list)
 	})
@@ -239,7 +242,7 @@ func TestTimeoutOfAList(t *testing.T) {
 	f, c := setup(t, WithTimeout(50*time.Millisecond))
 	pages := 0
 	f.handle("fila.admin.circuit-list", func(msg *nats.Msg) {
-		list := CircuitList{Total: 1 << 30, Circuits: []CircuitInfo{{Key: "x"}}}
+		list := api.CircuitList{Total: 1 << 30, Circuits: []api.CircuitInfo{{Key: "x"}}}
 		if pages++; pages < 100_000 {
 			list.Next = strconv.Itoa(pages)
 		}

@@ -28,7 +28,7 @@ type ConsumeOption func(*consumeOptions)
 type consumeOptions struct {
 	name        string
 	shared      bool
-	maxInFlight int
+	maxInFlight *int // nil: the default
 	concurrency int
 	batch       int
 	gatherFor   time.Duration // the constant, except in tests
@@ -47,9 +47,11 @@ func ConsumerName(name string) ConsumeOption { return func(o *consumeOptions) { 
 // of one does not end the registration of the others.
 func Shared() ConsumeOption { return func(o *consumeOptions) { o.shared = true } }
 
-// MaxInFlight is how many unfinished messages the consumer may have, 1 to
-// 65536; the default is 64.
-func MaxInFlight(n int) ConsumeOption { return func(o *consumeOptions) { o.maxInFlight = n } }
+// MaxInFlight is how many unfinished messages the consumer may have, 1 to 65536. The default is
+// [Concurrency] or, if that is larger, [Batch], so that no message waits here while another
+// consumer could handle it. More messages save handlers that are shorter than a round trip to
+// fila from waiting for the next one.
+func MaxInFlight(n int) ConsumeOption { return func(o *consumeOptions) { o.maxInFlight = &n } }
 
 // Batch allows fila to put up to n messages, 1 to 1000, into one delivery; the default is 1.
 // It does not wait for more messages, and a fila that knows no batches sends them one by one.
@@ -146,9 +148,12 @@ type Consumer struct {
 // until Stop. The context is only for the registration, which is retried until the context's
 // deadline, or for the client's timeout, while no node owns the queue or there is no reply.
 func (c *Client) Consume(ctx context.Context, queue string, handler Handler, opts ...ConsumeOption) (*Consumer, error) {
-	o := consumeOptions{maxInFlight: wire.DefaultMaxInFlight, concurrency: 1, batch: 1, gatherFor: gatherFor, ttl: 30 * time.Second, onError: func(error) {}}
+	o := consumeOptions{concurrency: 1, batch: 1, gatherFor: gatherFor, ttl: 30 * time.Second, onError: func(error) {}}
 	for _, opt := range opts {
 		opt(&o)
+	}
+	if o.maxInFlight == nil {
+		o.maxInFlight = new(max(o.concurrency, o.batch))
 	}
 	if o.name == "" {
 		o.name = "c-" + strings.ToLower(rand.Text())
@@ -169,7 +174,7 @@ func (c *Client) Consume(ctx context.Context, queue string, handler Handler, opt
 	k.mu.held, k.mu.batches = map[uint64]*hold{}, map[uint64]*delivery{}
 	k.mu.gatherTimer = stoppedTimer(k.sendGathered)
 	k.mu.work = sync.NewCond(&k.mu)
-	k.reg.maxInFlight, k.reg.batch = o.maxInFlight, o.batch
+	k.reg.maxInFlight, k.reg.batch = *o.maxInFlight, o.batch
 	if err := k.start(ctx); err != nil {
 		return nil, err
 	}
@@ -180,9 +185,9 @@ func (o *consumeOptions) check(queue string) error {
 	return cmp.Or(
 		checkQueue(queue),
 		badRequest(wire.CodeBadConsumerName, wire.CheckConsumerName(o.name)),
-		inRange("max in flight", int64(o.maxInFlight), 1, wire.MaxInFlightLimit, ""),
 		inRange("batch", int64(o.batch), 1, wire.MaxBatchMessages, ""),
 		inRange("concurrency", int64(o.concurrency), 1, wire.MaxInFlightLimit, ""),
+		inRange("max in flight", int64(*o.maxInFlight), 1, wire.MaxInFlightLimit, ""),
 		inRange("registration TTL", o.ttl.Milliseconds(), 100, wire.MaxRegistrationMs, " ms"),
 	)
 }

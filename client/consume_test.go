@@ -146,6 +146,26 @@ func TestConsumeGeneratesNames(t *testing.T) {
 	}
 }
 
+// TestConsumerTakesWhatItCanHandle unless an option says otherwise.
+func TestConsumerTakesWhatItCanHandle(t *testing.T) {
+	f, c := setup(t)
+	for _, tc := range []struct {
+		want int
+		opts []ConsumeOption
+	}{
+		{1, nil},
+		{8, []ConsumeOption{Concurrency(8)}},
+		{64, []ConsumeOption{Concurrency(8), Batch(64)}},
+		{8, []ConsumeOption{Batch(4), Concurrency(8)}},
+		{5, []ConsumeOption{MaxInFlight(5), Concurrency(8), Batch(64)}},
+	} {
+		k, _ := consume(t, c, noWork, tc.opts...)
+		require.Equal(t, tc.want, f.nextRequest().MaxInFlight)
+		require.NoError(t, stopWithin(t, k, patience))
+		require.True(t, f.nextRequest().Leave)
+	}
+}
+
 func TestConsumeRefusedLeavesNothing(t *testing.T) {
 	f, c := setup(t)
 	f.refuseWith(wire.QueueNotFound("orders"))
@@ -169,7 +189,7 @@ func TestConsumerRenews(t *testing.T) {
 	f, c := setup(t)
 	k, problems := consume(t, c, noWork, RegistrationTTL(300*time.Millisecond), MinHeaders())
 	for range 3 {
-		require.Equal(t, wire.ConsumeRequest{Consumer: "w1", MaxInFlight: 64, TTLMs: 300, Headers: wire.HeadersMin}, f.nextRequest())
+		require.Equal(t, wire.ConsumeRequest{Consumer: "w1", MaxInFlight: 1, TTLMs: 300, Headers: wire.HeadersMin}, f.nextRequest())
 	}
 	f.refuseWith(wire.Draining())
 	require.ErrorContains(t, <-problems, "renew consumer w1 of orders: fila is shutting down")

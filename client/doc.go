@@ -18,7 +18,7 @@
 // [RetryFor] retries by itself. [ErrNoFila] means that nobody listens on the subject,
 // [ErrNoReply] that the outcome is unknown, and a [*PermissionError] that NATS permissions
 // do not allow the request. [Call] makes the request of any admin verb; most verbs have a
-// method as well.
+// method as well. Their requests and replies are types of package wire/api.
 //
 // # What survives
 //

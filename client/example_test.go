@@ -86,7 +86,7 @@ func ExampleClient_Consume() {
 	fila, closeConn := connect()
 	defer closeConn()
 	ctx := context.Background()
-	if _, err := fila.QueueCreate(ctx, client.DefaultQueueSettings("reports")); err != nil {
+	if _, err := fila.EnsureQueue(ctx, "reports", client.QueueSettings{}); err != nil {
 		log.Fatal(err)
 	}
 	if _, err := fila.Publish(ctx, "reports", []byte("daily")); err != nil {
@@ -124,7 +124,7 @@ func ExampleClient_Fetch() {
 	fila, closeConn := connect()
 	defer closeConn()
 	ctx := context.Background()
-	if _, err := fila.QueueCreate(ctx, client.DefaultQueueSettings("tasks")); err != nil {
+	if _, err := fila.EnsureQueue(ctx, "tasks", client.QueueSettings{}); err != nil {
 		log.Fatal(err)
 	}
 	for i := range 3 {

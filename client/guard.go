@@ -64,7 +64,7 @@ type GuardCall struct {
 var ErrRefused = errors.New("the guard refuses the call")
 
 // RefusedError says that a call is refused now, and when to check again.
-type RefusedError struct{ GuardAnswer }
+type RefusedError struct{ api.GuardAnswer }
 
 // Error names the gate that refuses the call.
 func (e *RefusedError) Error() string {
@@ -86,7 +86,7 @@ func (e *RefusedError) RetryAfter() time.Duration {
 // FailedError is the error of a call, with the verdict of fila's rules.
 type FailedError struct {
 	Err     error // of the call
-	Verdict GuardVerdict
+	Verdict api.GuardVerdict
 }
 
 // Error returns the text of the call's error.
@@ -97,7 +97,7 @@ func (e *FailedError) Unwrap() error { return e.Err }
 
 // Permit is an allowed call.
 type Permit struct {
-	GuardAnswer
+	api.GuardAnswer
 	g    *Guard
 	call GuardCall
 	ends time.Time // of the permit, or a little earlier
@@ -110,7 +110,7 @@ func (g *Guard) Check(ctx context.Context, call GuardCall) (*Permit, error) {
 	}
 	key, inBody := api.KeyTail(call.Keys[0])
 	ask := api.GuardCheckRequest{Caller: g.caller, GuardAsk: api.GuardAsk{
-		Key: inBody, With: call.Keys[1:], Cost: call.Cost, TTLMs: (call.TTL + time.Millisecond - 1).Milliseconds(),
+		Key: inBody, With: call.Keys[1:], Cost: call.Cost, TTLMs: wholeMs(call.TTL),
 	}}
 	for {
 		p := &Permit{g: g, call: call, ends: time.Now().Add(cmp.Or(call.TTL, api.DefaultPermitMs*time.Millisecond))}
@@ -132,14 +132,14 @@ func (g *Guard) Check(ctx context.Context, call GuardCall) (*Permit, error) {
 
 // Permit returns the permit with this id for the call, possibly of another process.
 func (g *Guard) Permit(id string, call GuardCall) *Permit {
-	return &Permit{g: g, call: call, GuardAnswer: GuardAnswer{Allowed: true, Permit: id}}
+	return &Permit{g: g, call: call, GuardAnswer: api.GuardAnswer{Allowed: true, Permit: id}}
 }
 
 // Done gives the permit back and reports the outcome of the call; nil is success. Of an error
 // it reports the text; the code, if the error has a method ErrorCode() string, or "timeout" and
 // "canceled" for errors of a context; and when to retry, if it has a method RetryAfter()
 // time.Duration.
-func (p *Permit) Done(ctx context.Context, err error) (GuardVerdict, error) {
+func (p *Permit) Done(ctx context.Context, err error) (api.GuardVerdict, error) {
 	key, inBody := api.KeyTail(p.call.Keys[0])
 	done := api.GuardDoneRequest{
 		Key: inBody, Permit: p.Permit, Caller: p.g.caller, Outcome: api.GuardOK, Attempt: uint32(max(p.call.Attempt, 1)),
@@ -154,7 +154,7 @@ func (p *Permit) Done(ctx context.Context, err error) (GuardVerdict, error) {
 			done.RetryAfterMs = max(asks.RetryAfter().Milliseconds(), 0)
 		}
 	}
-	var verdict GuardVerdict
+	var verdict api.GuardVerdict
 	return verdict, p.g.c.call(ctx, p.g.c.subjects.Guard(api.GuardDone, key), done, &verdict)
 }
 
@@ -205,18 +205,18 @@ func (g *Guard) DoCall(ctx context.Context, what GuardCall, call func(context.Co
 }
 
 // report is Done even after ctx has ended. If it fails, the permit ends by itself.
-func (p *Permit) report(ctx context.Context, err error) GuardVerdict {
+func (p *Permit) report(ctx context.Context, err error) api.GuardVerdict {
 	ctx, cancel := p.g.c.withTimeout(context.WithoutCancel(ctx))
 	defer cancel()
 	verdict, failed := p.Done(ctx, err)
 	if failed != nil {
-		return GuardVerdict{}
+		return api.GuardVerdict{}
 	}
 	return verdict
 }
 
 // State returns the state of a key for the caller of the guard.
-func (g *Guard) State(ctx context.Context, key string) (status GuardStatus, err error) {
+func (g *Guard) State(ctx context.Context, key string) (status api.GuardStatus, err error) {
 	tail, inBody := api.KeyTail(key)
 	err = g.c.call(ctx, g.c.subjects.Guard(api.GuardState, tail), api.GuardStateRequest{Key: inBody, Caller: g.caller}, &status)
 	return status, err
@@ -224,18 +224,18 @@ func (g *Guard) State(ctx context.Context, key string) (status GuardStatus, err 
 
 // Judge returns the verdict of the rules about a failure, which must not be nil, as [Permit.Done]
 // would. The failure does not count.
-func (g *Guard) Judge(ctx context.Context, call GuardCall, failure error) (GuardVerdict, error) {
+func (g *Guard) Judge(ctx context.Context, call GuardCall, failure error) (api.GuardVerdict, error) {
 	tail, inBody := api.KeyTail(call.Keys[0])
 	ask := api.GuardStateRequest{
 		Key: inBody, ErrorCode: errorCode(failure), Error: strings.ToValidUTF8(failure.Error(), "\uFFFD"),
 		Attempt: uint32(max(call.Attempt, 1)), RetryPolicy: call.RetryPolicy,
 	}
-	var status GuardStatus
+	var status api.GuardStatus
 	if err := g.c.call(ctx, g.c.subjects.Guard(api.GuardState, tail), ask, &status); err != nil {
-		return GuardVerdict{}, err
+		return api.GuardVerdict{}, err
 	}
 	if status.Verdict == nil {
-		return GuardVerdict{}, errors.New("fila is older and says nothing of errors")
+		return api.GuardVerdict{}, errors.New("fila is older and says nothing of errors")
 	}
 	return *status.Verdict, nil
 }

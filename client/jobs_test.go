@@ -14,7 +14,7 @@ import (
 func TestJobsAreMadeBySubject(t *testing.T) {
 	srv := startNATS(t)
 	f, c := startFake(t, srv), newClient(t, srv)
-	job := JobCreateRequest{Queue: "orders.dlq", Op: api.JobRedrive, Filter: &Filter{All: true}}
+	job := api.JobCreateRequest{Queue: "orders.dlq", Op: api.JobRedrive, Filter: &api.Filter{All: true}}
 	_, err := c.JobCreate(t.Context(), job)
 	require.ErrorIs(t, err, ErrNoFila)
 	require.ErrorContains(t, err, "fila.admin.job-create.redrive.orders.dlq")
@@ -36,7 +36,7 @@ func TestJobsAreMadeBySubject(t *testing.T) {
 	require.Equal(t, "fila.admin.job-create.redrive.orders.dlq", <-asked)
 	require.NoError(t, older.Unsubscribe())
 
-	for _, bad := range []JobCreateRequest{{Queue: "orders", Op: ""}, {Queue: "orders", Op: "*"}, {Queue: "a b", Op: api.JobMove}, {Queue: ">", Op: api.JobMove}} {
+	for _, bad := range []api.JobCreateRequest{{Queue: "orders", Op: ""}, {Queue: "orders", Op: "*"}, {Queue: "a b", Op: api.JobMove}, {Queue: ">", Op: api.JobMove}} {
 		_, err = c.JobCreate(t.Context(), bad)
 		var refused *Error
 		require.ErrorAs(t, err, &refused, "%+v", bad)
@@ -50,7 +50,7 @@ func TestJobsAreMadeBySubject(t *testing.T) {
 func TestJobsOfAUserWhoMayOnlyRedrive(t *testing.T) {
 	c := restricted(t, []string{"fila.admin.job-create.redrive.>"}, []string{"_INBOX.>"})
 	ctx := patient(t)
-	job := JobCreateRequest{Queue: "orders.dlq", Op: api.JobRedrive, Filter: &Filter{All: true}}
+	job := api.JobCreateRequest{Queue: "orders.dlq", Op: api.JobRedrive, Filter: &api.Filter{All: true}}
 	_, err := c.JobCreate(ctx, job)
 	require.ErrorIs(t, err, ErrNoFila)
 	require.ErrorContains(t, err, "fila.admin.job-create.redrive.orders.dlq")

@@ -60,7 +60,7 @@ func (k *Consumer) registerFirst(ctx context.Context) error {
 // It keeps the messages that it has, even if they are more.
 func (k *Consumer) SetMaxInFlight(ctx context.Context, n int) error {
 	o := k.o
-	o.maxInFlight = n
+	o.maxInFlight = &n
 	if err := o.check(k.queue); err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ func (o NackOptions) payload() ([]byte, error) {
 		body["delay"] = o.Delay.Nanoseconds()
 	}
 	if o.RetryAfter > 0 {
-		body["retry_after_ms"] = (o.RetryAfter + time.Millisecond - 1).Milliseconds()
+		body["retry_after_ms"] = wholeMs(o.RetryAfter)
 	}
 	if len(body) == 0 {
 		return []byte("-NAK"), nil

@@ -116,11 +116,11 @@ func (c *Client) publishTry(ctx context.Context, msg *nats.Msg, parse func(data 
 func hasDedupeID(msg *nats.Msg) bool { return msg.Header.Get(wire.HeaderMsgID) != "" }
 
 func parseReceipt(data []byte) (Receipt, error) {
-	var receipt Receipt
-	if err := json.Unmarshal(data, &receipt); err != nil {
-		return receipt, fmt.Errorf("confirmation is not what fila sends: %w", err)
+	var reply wire.EnqueueReply
+	if err := json.Unmarshal(data, &reply); err != nil {
+		return Receipt{}, fmt.Errorf("confirmation is not what fila sends: %w", err)
 	}
-	return receipt, nil
+	return Receipt(reply), nil
 }
 
 // Send publishes a message without a confirmation. The message may be lost or refused

@@ -1,263 +1,135 @@
 package client
 
 import (
+	"cmp"
+	"time"
+
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
-)
-
-// The types of the protocol, under the names of this package, so that callers
-// need not import wire.
-type (
-	// Error is a refusal by fila.
-	Error = wire.Error
-	// Receipt confirms a publish: the message is on disk, or finished already.
-	Receipt = wire.EnqueueReply
-	// QueueSettings are the settings of a queue, with the names of config.toml.
-	QueueSettings = wire.QueueSettings
-	// QueueReply is what QueueCreate and QueueUpdate return.
-	QueueReply = api.QueueReply
-	// QueueSummary is a queue in a list.
-	QueueSummary = api.QueueSummary
-	// QueueList is a page of queues.
-	QueueList = api.QueueList
-	// QueueInfo describes a queue, its consumers, flows and hooks.
-	QueueInfo = api.QueueInfo
-	// ConsumerInfo is a registered consumer.
-	ConsumerInfo = api.ConsumerInfo
-	// FlowInfo is a flow with pending messages.
-	FlowInfo = api.FlowInfo
-	// HookInfo is the state of a hook and its circuit.
-	HookInfo = api.HookInfo
-	// ConfigEntry is a key of the runtime configuration.
-	ConfigEntry = api.ConfigEntry
-	// ConfigList is a page of the runtime configuration.
-	ConfigList = api.ConfigList
-	// ConfigEditRequest changes several keys of the runtime configuration.
-	ConfigEditRequest = api.ConfigEditRequest
-	// ConfigEditReply has the changes.
-	ConfigEditReply = api.ConfigEditReply
-	// ConfigSetReply has the previous value as well.
-	ConfigSetReply = api.ConfigSetReply
-	// PeekRequest selects messages to show, and how much of each.
-	PeekRequest = api.PeekRequest
-	// Filter selects messages.
-	Filter = api.Filter
-	// Attention has what is wrong now.
-	Attention = api.Attention
-	// Finding is a condition that holds for an object now.
-	Finding = api.Finding
-	// QueueWanted says how many messages of a queue could be worked on.
-	QueueWanted = api.QueueWanted
-	// ScaleOptions say how to count workers.
-	ScaleOptions = api.ScaleOptions
-	// Scale is how many workers some queues need.
-	Scale = api.Scale
-	// NoisyReply has the noisy and the waiting flows of a queue.
-	NoisyReply = api.NoisyReply
-	// WaitingFlow is a quiet flow that waits.
-	WaitingFlow = api.WaitingFlow
-	// LanesRequest asks for fairness keys and for the next deliveries.
-	LanesRequest = api.LanesRequest
-	// LanesReply is a queue by fairness key, with its next deliveries.
-	LanesReply = api.LanesReply
-	// Lane is a fairness key of a queue.
-	Lane = api.Lane
-	// NextDelivery is a delivery that is expected.
-	NextDelivery = api.NextDelivery
-	// DeadGroups is the dead letters of a queue grouped by error.
-	DeadGroups = api.DeadGroups
-	// DeadGroup is the dead letters with one error.
-	DeadGroup = api.DeadGroup
-	// DeadRatesRequest asks for the dead letters of the last minutes.
-	DeadRatesRequest = api.DeadRatesRequest
-	// DeadRates is how many messages became dead letters in each of the last minutes.
-	DeadRates = api.DeadRates
-	// DeadRate is DeadRates of one error group.
-	DeadRate = api.DeadRate
-	// PeekReply is a page of messages. Next is where the next one begins, 0 if
-	// there is none.
-	PeekReply = api.PeekReply
-	// MessageInfo is everything about a message.
-	MessageInfo = api.MessageInfo
-	// MessageReply names the message that was deleted or made ready.
-	MessageReply = api.MessageReply
-	// QueuePurgeReply counts the removed messages.
-	QueuePurgeReply = api.QueuePurgeReply
-	// QueueDeleteReply counts the messages deleted with the queue.
-	QueueDeleteReply = api.QueueDeleteReply
-	// JobCreateRequest describes a job to begin.
-	JobCreateRequest = api.JobCreateRequest
-	// JobInfo is a job.
-	JobInfo = api.JobInfo
-	// ScheduleAddRequest describes a schedule: what it enqueues, and when.
-	ScheduleAddRequest = api.ScheduleAddRequest
-	// ScheduleInfo is a schedule of a queue.
-	ScheduleInfo = api.ScheduleInfo
-	// ScheduleRun is a past run of a schedule.
-	ScheduleRun = api.ScheduleRun
-	// RedriveReply counts the moved messages.
-	RedriveReply = api.RedriveReply
-	// StoreBackupReply says where a backup of the store is.
-	StoreBackupReply = api.StoreBackupReply
-	// HookReply is a script of a hook, with the version before it.
-	HookReply = api.HookReply
-	// HookVersion is a script of a hook with the change that put it in force.
-	HookVersion = api.HookVersion
-	// HookResetReply has the hooks with closed circuits.
-	HookResetReply = api.HookResetReply
-	// AnnotateRequest marks a time on the charts of a queue or of all.
-	AnnotateRequest = api.AnnotateRequest
-	// MarksRequest asks for what happened to a queue, a throttle or a circuit.
-	MarksRequest = api.MarksRequest
-	// Mark is something that happened at one time.
-	Mark = api.Mark
-	// Marks is the newest marks of an object.
-	Marks = api.Marks
-	// Source says who set a value.
-	Source = api.Source
-	// Sources are the sources of the values of an object, by name.
-	Sources = api.Sources
-	// RateLimit is the state of the enqueue limit that refused a message.
-	RateLimit = wire.RateLimit
-)
-
-// The types of the guard.
-type (
-	// GuardAnswer says whether a call is allowed, or what refuses it.
-	GuardAnswer = api.GuardAnswer
-	// GuardLimit is the state of a limit.
-	GuardLimit = api.GuardLimit
-	// GuardVerdict is the judgement of the rules about a failed call.
-	GuardVerdict = api.GuardVerdict
-	// GuardStatus is the state of a key.
-	GuardStatus = api.GuardStatus
-	// PermitFilter selects permits of the guard.
-	PermitFilter = api.PermitFilter
-	// GuardPermitsRequest asks for permits of the guard.
-	GuardPermitsRequest = api.GuardPermitsRequest
-	// GuardPermit is a permit in use.
-	GuardPermit = api.GuardPermit
-	// GuardHolder is the number of permits of a key or a caller.
-	GuardHolder = api.GuardHolder
-	// GuardPermitList is a page of permits.
-	GuardPermitList = api.GuardPermitList
-	// GuardEndRequest ends permits of the guard.
-	GuardEndRequest = api.GuardEndRequest
-	// GuardEndReply counts the ended permits.
-	GuardEndReply = api.GuardEndReply
-)
-
-// The types of gates: throttles, circuits and pauses.
-type (
-	// Rate is messages per second as text: "10", "0.5" or "1/3".
-	Rate = wire.Rate
-	// CircuitLimits decide when a circuit opens and closes.
-	CircuitLimits = api.CircuitLimits
-	// ThrottleLimits are the limits of a throttle key.
-	ThrottleLimits = api.ThrottleLimits
-	// ThrottleChange changes the limits of the throttle key that it names.
-	ThrottleChange = api.ThrottleSetRequest
-	// ThrottleInfo is a throttle key with its limits and state.
-	ThrottleInfo = api.ThrottleInfo
-	// ThrottleList is a page of throttle keys.
-	ThrottleList = api.ThrottleList
-	// CircuitInfo is a circuit around a destination.
-	CircuitInfo = api.CircuitInfo
-	// CircuitFailure is a failed delivery, or a failed call of the guard, behind a circuit.
-	CircuitFailure = api.CircuitFailure
-	// CircuitHistory is the last hour of a circuit.
-	CircuitHistory = api.CircuitHistory
-	// CircuitList is a page of circuits.
-	CircuitList = api.CircuitList
-	// PauseRequest names what to pause or to resume.
-	PauseRequest = api.PauseRequest
-	// PauseInfo is a pause.
-	PauseInfo = api.PauseInfo
-	// PauseList is a page of pauses.
-	PauseList = api.PauseList
-	// ConfigLogEntry is a change in the audit log.
-	ConfigLogEntry = api.ConfigLogEntry
-	// ConfigLog is a page of the audit log.
-	ConfigLog = api.ConfigLog
-	// ReloadReply lists the changes of a reload.
-	ReloadReply = api.ReloadReply
-	// ExplainedMessage says where a message is and what it waits for.
-	ExplainedMessage = api.ExplainMessage
-	// AttemptInfo is one record of the history of a message.
-	AttemptInfo = api.AttemptInfo
-	// HeldInfo is how long a gate blocked a message.
-	HeldInfo = api.HeldInfo
-	// ExplainedKey describes the flow of a fairness key.
-	ExplainedKey = api.ExplainKey
-	// ExplainedQueue says what a queue waits for.
-	ExplainedQueue = api.ExplainQueue
-	// GateState is a gate of a message and its state.
-	GateState = api.GateState
-	// BlockedCount is a gate and how much it blocks.
-	BlockedCount = api.BlockedCount
-)
-
-// The types of a cluster.
-type (
-	// ClusterStatus is the nodes and shards of a cluster.
-	ClusterStatus = api.ClusterStatus
-	// ClusterNode is a node that was heard in the last ten seconds.
-	ClusterNode = api.ClusterNode
-	// ClusterShard is a shard with its owner and its copies.
-	ClusterShard = api.ClusterShard
-	// ClusterServer is a NATS server that has replicas of the logs.
-	ClusterServer = api.ClusterServer
-	// ClusterStandby is the copy of a shard at a node that does not own it.
-	ClusterStandby = api.ClusterStandby
-	// ClusterDrainReply counts the shards that a node has to hand over.
-	ClusterDrainReply = api.ClusterDrainReply
-	// ClusterMoveReply has the old and the new owner of a shard.
-	ClusterMoveReply = api.ClusterMoveReply
-	// ClusterLoss is what the log of a shard lacks.
-	ClusterLoss = api.ClusterLoss
-	// ClusterVerifyReply is what the logs have, and which copies they agree with.
-	ClusterVerifyReply = api.ClusterVerifyReply
-)
-
-// Outcomes of attempts, and other records of a message's history.
-const (
-	AttemptNack         = wire.AttemptNack
-	AttemptTerm         = wire.AttemptTerm
-	AttemptExpired      = wire.AttemptExpired
-	AttemptNoResponders = wire.AttemptNoResponders
-	AttemptRedriven     = wire.AttemptRedriven
-	AttemptMoved        = wire.AttemptMoved
-)
-
-// Deciders about a message after a failed attempt.
-const (
-	DecidedByHook     = wire.DecidedByHook
-	DecidedByConsumer = wire.DecidedByConsumer
-	DecidedByRule     = wire.DecidedByRule
-	DecidedByPolicy   = wire.DecidedByPolicy
-	DecidedByDefault  = wire.DecidedByDefault
-	DecidedByLimit    = wire.DecidedByLimit
-	DecidedByTTL      = wire.DecidedByTTL
-)
-
-// Kinds of pauses.
-const (
-	PauseQueue    = api.PauseQueue
-	PauseKey      = api.PauseKey
-	PauseThrottle = api.PauseThrottle
-	PauseCircuit  = api.PauseCircuit
 )
 
 // DefaultPrefix is the subject prefix if none is configured.
 const DefaultPrefix = wire.DefaultPrefix
 
-// DefaultMaxDeliveries is how often a message is delivered if max_deliveries is not set and
-// no on_failure hook decides.
-const DefaultMaxDeliveries = wire.DefaultMaxDeliveries
+// Error is a refusal by fila. docs/errors.md lists all of them.
+//
+//	Code        int           // the class, as in HTTP: 400, 404, 409, 413, 429, 500 or 503
+//	ErrCode     int           // the stable number of the error, which ends with Code
+//	Description string        // one line for people; it may change
+//	RetryAfter  time.Duration // when a retry makes sense; 0: unknown
+//	RateLimit   *RateLimit    // the enqueue rate that refused a message, or nil
+type Error = wire.Error
 
-// DefaultScaleOptions returns the options that /scale has without parameters.
-func DefaultScaleOptions() ScaleOptions { return api.DefaultScaleOptions() }
+// Receipt confirms a publish: the message is on disk, or finished already.
+type Receipt struct {
+	ID        string `json:"id"` // a UUID; the ID of the first message if Duplicate
+	Queue     string `json:"queue"`
+	Duplicate bool   `json:"duplicate,omitempty"` // fila had a message with this DedupeID, and did not store this one
 
-// DefaultQueueSettings returns the default settings of a queue. Start from them: the zero
-// QueueSettings is not valid.
-func DefaultQueueSettings(name string) QueueSettings { return wire.DefaultQueueSettings(name) }
+	// Of a message that made a schedule, which has no ID.
+	Schedule  string `json:"schedule,omitempty"`  // its name
+	Replaced  bool   `json:"replaced,omitempty"`  // it replaced one of the same name
+	Unchanged bool   `json:"unchanged,omitempty"` // it existed already
+	Next      string `json:"next,omitempty"`      // its first run, RFC 3339 in its time zone
+}
+
+// QueueSettings are settings of a queue, with the names and meanings of docs/configuration.md.
+// The zero value has the defaults. A field that is 0, empty or nil is not sent to fila, so that
+// the default holds; fields whose default is another value than 0 although 0 means something are
+// pointers, and new(int64(0)) is 0. Times are in milliseconds.
+type QueueSettings struct {
+	// Keys are the name of a header, or a template such as "tenant:{tenant}".
+	FairnessHeader  string   `json:"fairness_header,omitempty"`  // the fairness key; empty: one flow for all messages
+	WeightHeader    string   `json:"weight_header,omitempty"`    // a header with the weight of the key
+	ThrottleHeaders []string `json:"throttle_headers,omitempty"` // the throttle keys, at most 16
+	CircuitHeader   string   `json:"circuit_header,omitempty"`   // the circuit key
+
+	VisibilityTimeoutMs int64  `json:"visibility_timeout_ms,omitempty"` // length of a lease; 0: 30 s
+	MaxDeliveries       *int64 `json:"max_deliveries,omitempty"`        // then a message is dead-lettered; nil: 20; 0: never
+	DedupeWindowMs      *int64 `json:"dedupe_window_ms,omitempty"`      // how long a DedupeID is remembered; nil: 2 minutes; 0: not at all
+	Quantum             int64  `json:"quantum,omitempty"`               // cost that a round adds to a flow of weight 1; 0: 1
+
+	// The wait before a retry that neither the nack, a hook nor a rule decides: RetryInitialMs, doubled
+	// with every attempt up to RetryMaxMs, less a random part of up to RetryJitter (0 to 1) of it.
+	RetryPolicy    string   `json:"retry_policy,omitempty"`     // a [[retry_policy]] of the configuration instead
+	RetryInitialMs *int64   `json:"retry_initial_ms,omitempty"` // nil: 1 s
+	RetryMaxMs     *int64   `json:"retry_max_ms,omitempty"`     // nil: 5 minutes
+	RetryJitter    *float64 `json:"retry_jitter,omitempty"`     // nil: 1
+
+	// Limits of what fila takes; 0 and empty are no limit. A rate is messages per second, such as
+	// "10", "0.5" or "1/3", and a burst is in messages; 0: as many as in a second.
+	MaxDepth           int64  `json:"max_depth,omitempty"`
+	MaxBytes           int64  `json:"max_bytes,omitempty"`
+	MaxPendingPerKey   int64  `json:"max_pending_per_key,omitempty"`
+	EnqueueRate        string `json:"enqueue_rate,omitempty"`
+	EnqueueBurst       int64  `json:"enqueue_burst,omitempty"`
+	EnqueueRatePerKey  string `json:"enqueue_rate_per_key,omitempty"`
+	EnqueueBurstPerKey int64  `json:"enqueue_burst_per_key,omitempty"`
+	EnqueueSchedules   string `json:"enqueue_schedules,omitempty"` // "allow" (the default) or "refuse"
+
+	Ordering  string `json:"ordering,omitempty"`   // "key": one message of a fairness key at a time, in their order
+	OnBlocked string `json:"on_blocked,omitempty"` // of the key if its first message is blocked: "wait" (the default) or "skip"
+
+	PriorityHeader   string `json:"priority_header,omitempty"`   // a header with the priority within the flow, 0 to 9
+	PriorityAgeMs    int64  `json:"priority_age_ms,omitempty"`   // wait that counts as one priority; 0: a minute
+	PriorityReserved int64  `json:"priority_reserved,omitempty"` // priority from which no wait of others counts; 0: none
+
+	StarveAfterMs     int64 `json:"starve_after_ms,omitempty"`      // wait after which a flow starves, from 1000; 0: never
+	MaxFailuresPerKey int64 `json:"max_failures_per_key,omitempty"` // failures in a window that pause the key; 0: no limit
+	FailureWindowMs   int64 `json:"failure_window_ms,omitempty"`    // 0: a minute
+	FailureHoldMs     int64 `json:"failure_hold_ms,omitempty"`      // length of that pause; 0: until it is resumed
+
+	// Texts of the Lua hooks, and their limits; 0 is the limit of the configuration.
+	OnEnqueue                   string `json:"on_enqueue,omitempty"`
+	OnFailure                   string `json:"on_failure,omitempty"`
+	LuaTimeoutMs                int64  `json:"lua_timeout_ms,omitempty"`
+	LuaMemoryLimitBytes         int64  `json:"lua_memory_limit_bytes,omitempty"`
+	LuaCircuitBreakerThreshold  int64  `json:"lua_circuit_breaker_threshold,omitempty"`
+	LuaCircuitBreakerCooldownMs int64  `json:"lua_circuit_breaker_cooldown_ms,omitempty"`
+}
+
+// QueueChanges are settings to change, under their names in config.toml. Other settings stay.
+// Unlike [QueueSettings] it can set 0 and "".
+type QueueChanges map[string]any
+
+// ThrottleChange changes the limits of a throttle key. Limits that are 0 or empty stay as they are.
+type ThrottleChange struct {
+	// Key is the throttle key. One that ends in '*' is a prefix: it limits each key that begins with
+	// it and has no limits of its own.
+	Key string
+
+	Rate        string        // cost per second, 1 for each message by default: "10", "0.5" or "1/3"
+	Burst       float64       // cost that may pass at once after a pause; if never set: the cost of a second, at least 1
+	Concurrency int64         // messages in flight
+	Limit       int64         // messages in any Window
+	Window      time.Duration // of Limit
+	Unset       []string      // limits to remove: rate, burst, concurrency, limit, window_ms
+
+	For   time.Duration       // makes the change an override that ends by itself; 0: a lasting change
+	If    *api.ThrottleLimits // limits that must be set now; otherwise it is a conflict (409)
+	Owner string              // the owner of the limits from now on, such as a team; empty: it stays
+	Force bool                // changes limits of another owner
+}
+
+// request returns the request for the change.
+func (t *ThrottleChange) request() api.ThrottleSetRequest {
+	return api.ThrottleSetRequest{
+		Key: t.Key, Unset: t.Unset, ForMs: wholeMs(t.For), If: t.If, Owner: t.Owner, Force: t.Force,
+		ThrottleLimits: api.ThrottleLimits{
+			Rate: given(wire.Rate(t.Rate)), Burst: given(t.Burst), Concurrency: given(t.Concurrency),
+			Limit: given(t.Limit), WindowMs: given(wholeMs(t.Window)),
+		},
+	}
+}
+
+// wholeMs returns a time in milliseconds, rounded up.
+func wholeMs(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
+
+// given returns a pointer to v, or nil for the zero value.
+func given[T cmp.Ordered](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}

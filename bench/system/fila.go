@@ -23,9 +23,7 @@ type fila struct {
 }
 
 func (f *fila) SetUp(ctx context.Context) error {
-	settings := f.queue.Settings
-	settings.Name = f.queue.Name
-	if _, err := f.client.QueueCreate(ctx, settings); err != nil {
+	if _, err := f.client.QueueCreate(ctx, f.queue.Name, f.queue.Settings); err != nil {
 		return fmt.Errorf("create the queue: %w", err)
 	}
 	for key, value := range f.queue.Config {

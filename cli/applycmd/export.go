@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/filaq/fila/cli/command"
-	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // export returns the objects of an owner, or all, in the order in which they can be applied.
@@ -97,7 +97,7 @@ func (w *world) exportQueues(ctx context.Context) (all []*exported, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, changed("Queue", q.Name, valueChanges(client.DefaultQueueSettings(q.Name), info.Settings, nil)))
+		all = append(all, changed("Queue", q.Name, valueChanges(wire.DefaultQueueSettings(q.Name), info.Settings, nil)))
 	}
 	return all, nil
 }
@@ -115,7 +115,7 @@ func (w *world) exportSchedules(ctx context.Context) (all []*exported, err error
 		if err != nil {
 			return nil, err
 		}
-		d := changed("Schedule", s.Name, valueChanges(client.ScheduleAddRequest{Missed: wire.MissedOne}, client.ScheduleAddRequest{
+		d := changed("Schedule", s.Name, valueChanges(api.ScheduleAddRequest{Missed: wire.MissedOne}, api.ScheduleAddRequest{
 			Schedule: info.Schedule, TimeZone: info.TimeZone, Missed: info.Missed, TTLMs: info.TTLMs, Headers: info.Headers,
 		}, nil))
 		d.Spec["queue"] = quoted(s.Queue)

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/filaq/fila/cli/terminal"
-	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/wire"
@@ -216,7 +215,7 @@ func makeCircuit(d *document, spec []byte) (object, error) {
 }
 
 func makeQueue(d *document, spec []byte) (object, error) {
-	q := client.DefaultQueueSettings(d.Name)
+	q := wire.DefaultQueueSettings(d.Name)
 	if err := decode(spec, &q); err != nil {
 		return nil, err
 	}

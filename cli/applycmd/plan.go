@@ -13,6 +13,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
 
@@ -151,12 +152,12 @@ func (s *settings) put(ctx context.Context, w *world, id string, _ bool, _ []Cha
 }
 
 // queue is a queue with its settings.
-type queue struct{ client.QueueSettings }
+type queue struct{ wire.QueueSettings }
 
 func (q *queue) differs(ctx context.Context, w *world, _ string) (exists bool, changes []Change, err error) {
 	info, err := w.QueueInspect(ctx, q.Name, 0)
 	if isNotFound(err) {
-		return false, valueChanges(nil, q.QueueSettings, client.DefaultQueueSettings(q.Name)), nil
+		return false, valueChanges(nil, q.QueueSettings, wire.DefaultQueueSettings(q.Name)), nil
 	}
 	if err != nil {
 		return false, nil, err
@@ -168,30 +169,34 @@ func (q *queue) put(ctx context.Context, w *world, _ string, exists bool, change
 	if err := claim.make(ctx, w); err != nil {
 		return nil, err
 	}
-	if !exists {
-		reply, err := w.QueueCreate(ctx, q.QueueSettings)
-		return reply.Warnings, err
-	}
-	update := client.QueueChanges{}
+	settings := client.QueueChanges{}
 	for _, ch := range changes {
-		update[ch.Field] = ch.To
+		settings[ch.Field] = ch.To
 	}
-	reply, err := w.QueueUpdate(ctx, q.Name, update)
+	body, err := json.Marshal(settings)
+	if err != nil {
+		return nil, err
+	}
+	verb := api.VerbQueueUpdate
+	if !exists {
+		verb = api.VerbQueueCreate
+	}
+	reply, err := client.Call(ctx, w.Client, verb, q.Name, body)
 	return reply.Warnings, err
 }
 
 // schedule is a schedule of a queue.
 type schedule struct {
 	queue string
-	client.ScheduleAddRequest
+	api.ScheduleAddRequest
 }
 
 func (s *schedule) differs(ctx context.Context, w *world, _ string) (exists bool, changes []Change, err error) {
 	info, err := w.ScheduleShow(ctx, s.queue, s.Name)
 	if isNotFound(err) {
-		return false, valueChanges(nil, s.ScheduleAddRequest, client.ScheduleAddRequest{Name: s.Name}), nil
+		return false, valueChanges(nil, s.ScheduleAddRequest, api.ScheduleAddRequest{Name: s.Name}), nil
 	}
-	now := client.ScheduleAddRequest{
+	now := api.ScheduleAddRequest{
 		Name: s.Name, Schedule: info.Schedule, TimeZone: info.TimeZone, Missed: info.Missed, TTLMs: info.TTLMs, Headers: info.Headers, Payload: info.Payload,
 	}
 	return true, valueChanges(now, s.ScheduleAddRequest, nil), err

@@ -11,8 +11,8 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
-	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Commands are the commands of this group.
@@ -34,15 +34,15 @@ func newStatusCommand(env *command.Env) *cobra.Command {
 		Short: "Show nodes and shards, who owns what, and how far behind the copies are",
 		Example: `  fila cluster status
   fila cluster status --json`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.ClusterStatus, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (api.ClusterStatus, error) {
 			return s.ClusterStatus(ctx)
-		}, func(st client.ClusterStatus, _ []string) string {
+		}, func(st api.ClusterStatus, _ []string) string {
 			return terminal.Sections(nodesTable(env, st), shardsTable(env, st), serversTable(st), lossesText(st))
 		}),
 	}
 }
 
-func nodesTable(env *command.Env, st client.ClusterStatus) string {
+func nodesTable(env *command.Env, st api.ClusterStatus) string {
 	t := terminal.NewTable("NODE", "VERSION", "SINCE", "OWNS", "STATE")
 	for _, n := range st.Nodes {
 		state := "ok"
@@ -63,7 +63,7 @@ func nodesTable(env *command.Env, st client.ClusterStatus) string {
 // second.
 const silentMs = 3000
 
-func shardsTable(env *command.Env, st client.ClusterStatus) string {
+func shardsTable(env *command.Env, st api.ClusterStatus) string {
 	t := terminal.NewTable("SHARD", "OWNER", "EPOCH", "LAST", "LOG", "SNAPSHOT", "STANDBYS")
 	for _, s := range st.Shards {
 		t.Row(s.Shard, owner(s), s.Epoch, s.Seq, terminal.Size(s.LogBytes), terminal.OrDash(env.Soon(s.SnapshotAt)), standbys(s.Standbys))
@@ -71,7 +71,7 @@ func shardsTable(env *command.Env, st client.ClusterStatus) string {
 	return t.String()
 }
 
-func serversTable(st client.ClusterStatus) string {
+func serversTable(st api.ClusterStatus) string {
 	if len(st.Servers) == 0 {
 		return ""
 	}
@@ -86,7 +86,7 @@ func serversTable(st client.ClusterStatus) string {
 	return t.String()
 }
 
-func owner(s client.ClusterShard) string {
+func owner(s api.ClusterShard) string {
 	text := cmp.Or(s.Owner, "nobody")
 	if s.Fenced {
 		text += ", cannot write"
@@ -100,7 +100,7 @@ func owner(s client.ClusterShard) string {
 	return text
 }
 
-func standbys(all []client.ClusterStandby) string {
+func standbys(all []api.ClusterStandby) string {
 	var texts []string
 	for _, b := range all {
 		text := b.Node
@@ -136,9 +136,9 @@ less than a second behind. It gets no shards until it is restarted, or until
 		Example: `  fila cluster drain fila-2
   fila cluster drain fila-2 --cancel`,
 		ValidArgsFunction: env.Complete(nodeNames),
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ClusterDrainReply, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.ClusterDrainReply, error) {
 			return s.ClusterDrain(ctx, args[0], cancel)
-		}, func(r client.ClusterDrainReply, _ []string) string {
+		}, func(r api.ClusterDrainReply, _ []string) string {
 			if !r.Draining {
 				return fmt.Sprintf("node %s takes shards again\n", terminal.Clean(r.Node))
 			}
@@ -161,9 +161,9 @@ around it.`,
 		ValidArgsFunction: env.Complete(shardNumbers, nodeNames),
 		PreRunE:           func(_ *cobra.Command, args []string) error { return parseShard(args[0], &shard) },
 	}
-	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ClusterMoveReply, error) {
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.ClusterMoveReply, error) {
 		return s.ClusterMove(ctx, shard, args[1])
-	}, func(r client.ClusterMoveReply, _ []string) string {
+	}, func(r api.ClusterMoveReply, _ []string) string {
 		if r.From == r.To {
 			return fmt.Sprintf("shard %d is at %s already, and stays there\n", r.Shard, terminal.Clean(r.To))
 		}

@@ -40,7 +40,7 @@ The default of --timeout is an hour here.
 		Example: `  fila cluster verify
   fila cluster verify --shard 3 --json`,
 	}
-	cmd.RunE = command.Ask(env, func(_ context.Context, s *command.Session, _ []string) (client.ClusterVerifyReply, error) {
+	cmd.RunE = command.Ask(env, func(_ context.Context, s *command.Session, _ []string) (api.ClusterVerifyReply, error) {
 		ctx, cancel := s.WaitFor(cmd, lossWait)
 		defer cancel()
 		r, err := s.ClusterVerify(ctx, shard)
@@ -50,7 +50,7 @@ The default of --timeout is an hour here.
 			}
 		}
 		return r, err
-	}, func(r client.ClusterVerifyReply, _ []string) string {
+	}, func(r api.ClusterVerifyReply, _ []string) string {
 		t := terminal.NewTable("SHARD", "FIRST", "LAST", "READ", "LOG", "COPIES")
 		for _, sh := range r.Shards {
 			log := "whole"
@@ -72,7 +72,7 @@ The default of --timeout is an hour here.
 // endLoss describes a command that ends the loss of a log.
 type endLoss struct {
 	verb, short, long, question, did string
-	do                               func(*client.Client, context.Context, int, uint64, bool) (client.ClusterLoss, error)
+	do                               func(*client.Client, context.Context, int, uint64, bool) (api.ClusterLoss, error)
 }
 
 func newRepairCommand(env *command.Env) *cobra.Command {
@@ -110,7 +110,7 @@ func (e endLoss) command(env *command.Env) *cobra.Command {
 		ValidArgsFunction: env.Complete(shardNumbers),
 		PreRunE:           func(_ *cobra.Command, args []string) error { return parseShard(args[0], &shard) },
 	}
-	cmd.RunE = command.Ask(env, func(_ context.Context, s *command.Session, _ []string) (client.ClusterLoss, error) {
+	cmd.RunE = command.Ask(env, func(_ context.Context, s *command.Session, _ []string) (api.ClusterLoss, error) {
 		ctx, cancel := s.WaitFor(cmd, lossWait)
 		defer cancel()
 		if dry || yes || !command.CanAsk(cmd) {
@@ -130,7 +130,7 @@ func (e endLoss) command(env *command.Env) *cobra.Command {
 			return l, command.Exit(command.ExitConflict, errors.New("nothing was changed"))
 		}
 		return e.do(s.Client, ctx, shard, loss, false)
-	}, func(l client.ClusterLoss, _ []string) string {
+	}, func(l api.ClusterLoss, _ []string) string {
 		if dry {
 			return lossText(l)
 		}
@@ -143,7 +143,7 @@ func (e endLoss) command(env *command.Env) *cobra.Command {
 }
 
 // lossesText returns what logs lack.
-func lossesText(st client.ClusterStatus) string {
+func lossesText(st api.ClusterStatus) string {
 	text := ""
 	for _, s := range st.Shards {
 		if s.Lost != nil {
@@ -153,7 +153,7 @@ func lossesText(st client.ClusterStatus) string {
 	return text
 }
 
-func lossText(l client.ClusterLoss) string {
+func lossText(l api.ClusterLoss) string {
 	if l.Owner != "" {
 		return fmt.Sprintf("log lost: the copy of shard %d at %s has confirmed messages that the log lacks; the log goes on without them at %s (fila cluster accept %d puts the copy aside)\n",
 			l.Shard, terminal.Clean(strings.Join(l.Copies, ", ")), terminal.Clean(l.Owner), l.Shard)
@@ -167,7 +167,7 @@ func lossText(l client.ClusterLoss) string {
 	return text
 }
 
-func lossFlag(l client.ClusterLoss) string {
+func lossFlag(l api.ClusterLoss) string {
 	if l.Unreachable == 0 {
 		return ""
 	}

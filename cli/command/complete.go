@@ -87,15 +87,15 @@ func NamesOf[T any](list func(c *client.Client, ctx context.Context, prefix stri
 }
 
 // QueueNames completes queues, including dead letter queues.
-var QueueNames = NamesOf(func(c *client.Client, ctx context.Context, _ string) ([]client.QueueSummary, error) {
+var QueueNames = NamesOf(func(c *client.Client, ctx context.Context, _ string) ([]api.QueueSummary, error) {
 	return c.QueueList(ctx)
-}, func(q client.QueueSummary) string { return q.Name })
+}, func(q api.QueueSummary) string { return q.Name })
 
 // FairnessKeys completes the keys of the queue in the first argument, as far as fila lists
 // them.
 func FairnessKeys(ctx context.Context, s *Session, args []string, _ string) ([]string, error) {
 	info, err := s.QueueInspect(ctx, args[0], 1000)
-	return words(info.TopFlows, func(f client.FlowInfo) string { return f.Key }), err
+	return words(info.TopFlows, func(f api.FlowInfo) string { return f.Key }), err
 }
 
 // words returns the names of things, except names with a tab, which separates a word from its
@@ -112,7 +112,7 @@ func words[T any](all []T, name func(T) string) (names []string) {
 // consumers completes the consumers of the queue in the first argument.
 func consumers(ctx context.Context, s *Session, args []string, _ string) ([]string, error) {
 	info, err := s.QueueInspect(ctx, args[0], 0)
-	return words(info.ConsumerList, func(c client.ConsumerInfo) string { return c.Name }), err
+	return words(info.ConsumerList, func(c api.ConsumerInfo) string { return c.Name }), err
 }
 
 // gates completes throttle and circuit keys, with their kinds.
@@ -123,14 +123,14 @@ func gates(ctx context.Context, s *Session, _ []string, prefix string) (names []
 		if err != nil {
 			return nil, err
 		}
-		names = words(all, func(t client.ThrottleInfo) string { return api.PauseThrottle + ":" + t.Key })
+		names = words(all, func(t api.ThrottleInfo) string { return api.PauseThrottle + ":" + t.Key })
 	}
 	if strings.HasPrefix(api.PauseCircuit, kind) {
 		all, err := s.CircuitList(ctx, key)
 		if err != nil {
 			return nil, err
 		}
-		names = append(names, words(all, func(c client.CircuitInfo) string { return api.PauseCircuit + ":" + c.Key })...)
+		names = append(names, words(all, func(c api.CircuitInfo) string { return api.PauseCircuit + ":" + c.Key })...)
 	}
 	return names, nil
 }
@@ -150,7 +150,7 @@ func ErrorGroups(ctx context.Context, s *Session, args []string, _ string) ([]st
 // errorCodes completes the codes of these groups.
 func errorCodes(ctx context.Context, s *Session, args []string, _ string) ([]string, error) {
 	all, err := s.DeadGroups(ctx, wire.DeadLetters(args[0]), api.MaxDeadGroups)
-	codes := words(all.Groups, func(g client.DeadGroup) string { return g.ErrorCode })
+	codes := words(all.Groups, func(g api.DeadGroup) string { return g.ErrorCode })
 	return slices.DeleteFunc(codes, func(code string) bool { return code == "" }), err
 }
 

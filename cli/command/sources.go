@@ -5,12 +5,11 @@ import (
 	"slices"
 
 	"github.com/filaq/fila/cli/terminal"
-	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire/api"
 )
 
 // Sources is a table of who set the values of an object, without those that have their defaults.
-func (env *Env) Sources(sources client.Sources) string {
+func (env *Env) Sources(sources api.Sources) string {
 	t := terminal.NewTable("SETTING", "SET BY", "CLIENT", "AT")
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		if s := sources[name]; s.By != api.SetByDefault {

@@ -14,6 +14,7 @@ import (
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func newCircuitCommand(env *command.Env) *cobra.Command {
@@ -52,10 +53,10 @@ func newCircuitListCommand(env *command.Env) *cobra.Command {
 		Short:   "List circuits",
 		Example: `  fila circuit list
   fila circuit list vendor: --json`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.CircuitList, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.CircuitList, error) {
 			infos, err := s.CircuitList(ctx, strings.Join(args, ""))
-			return client.CircuitList{Total: len(infos), Circuits: infos}, err
-		}, func(list client.CircuitList, _ []string) string {
+			return api.CircuitList{Total: len(infos), Circuits: infos}, err
+		}, func(list api.CircuitList, _ []string) string {
 			t := terminal.NewTable("CIRCUIT", "STATE", "UNTIL", "CAUSE", "FAILURES IN A ROW", "MAX FAILURES", "PROBES", "WAITING QUEUES", "SHARED", "OPENED BY", "CHANGED")
 			for _, c := range list.Circuits {
 				until := env.Soon(c.OpenUntil)
@@ -82,7 +83,7 @@ func newCircuitOpenCommand(env *command.Env) *cobra.Command {
 continue.`,
 		Example: `  fila circuit open stripe --for 5m
   fila circuit open stripe`,
-	}, func(c *client.Client, ctx context.Context, key string) (client.CircuitInfo, error) {
+	}, func(c *client.Client, ctx context.Context, key string) (api.CircuitInfo, error) {
 		return c.CircuitOpen(ctx, key, int64(forMs))
 	})
 	cmd.Flags().Var(&forMs, "for", "how long; 0 is until an operator closes it")
@@ -90,11 +91,11 @@ continue.`,
 }
 
 // circuitCommand makes a command that shows a circuit after a call.
-func circuitCommand(env *command.Env, cmd *cobra.Command, call func(c *client.Client, ctx context.Context, key string) (client.CircuitInfo, error)) *cobra.Command {
-	return command.One(env, cmd, call, func(c client.CircuitInfo) string { return showCircuit(env, c) })
+func circuitCommand(env *command.Env, cmd *cobra.Command, call func(c *client.Client, ctx context.Context, key string) (api.CircuitInfo, error)) *cobra.Command {
+	return command.One(env, cmd, call, func(c api.CircuitInfo) string { return showCircuit(env, c) })
 }
 
-func showCircuit(env *command.Env, c client.CircuitInfo) string {
+func showCircuit(env *command.Env, c api.CircuitInfo) string {
 	t := terminal.NewTable("circuit", terminal.Clean(c.Key))
 	t.Row("state", circuitState(c.State))
 	switch {
@@ -133,7 +134,7 @@ func showCircuit(env *command.Env, c client.CircuitInfo) string {
 
 // lastFailure says when what failed with which error: "2026-01-02T11:59:58Z (2s ago), message 0190...:
 // [429] too many requests".
-func lastFailure(f *client.CircuitFailure, when func(string) string) string {
+func lastFailure(f *api.CircuitFailure, when func(string) string) string {
 	of := "message " + f.ID
 	switch {
 	case f.ID == "" && f.Caller == "":
@@ -149,7 +150,7 @@ func lastFailure(f *client.CircuitFailure, when func(string) string) string {
 }
 
 // probesBy returns the probes of each fila.
-func probesBy(c *client.CircuitInfo) string {
+func probesBy(c *api.CircuitInfo) string {
 	var by []string
 	for _, instance := range slices.Sorted(maps.Keys(c.ProbesBy)) {
 		by = append(by, fmt.Sprintf("%s %d", terminal.Clean(instance), c.ProbesBy[instance]))
@@ -159,7 +160,7 @@ func probesBy(c *client.CircuitInfo) string {
 
 // openedBy returns the operator who opened a circuit, if any, and the fila. A local circuit has
 // no name of a fila.
-func openedBy(c *client.CircuitInfo) string {
+func openedBy(c *api.CircuitInfo) string {
 	var by []string
 	for _, name := range []string{c.OpenedByClient, c.OpenedBy} {
 		if name != "" {
@@ -170,7 +171,7 @@ func openedBy(c *client.CircuitInfo) string {
 }
 
 // changedText describes the last change of a shared circuit: fila, time and version.
-func changedText(c *client.CircuitInfo, when func(string) string) string {
+func changedText(c *api.CircuitInfo, when func(string) string) string {
 	if c.ChangedAt == "" {
 		return ""
 	}
@@ -178,7 +179,7 @@ func changedText(c *client.CircuitInfo, when func(string) string) string {
 }
 
 // sharedState describes whether other filas know the state of this circuit.
-func sharedState(c *client.CircuitInfo) string {
+func sharedState(c *api.CircuitInfo) string {
 	switch {
 	case c.Degraded:
 		return "degraded: this fila decides alone"
@@ -190,7 +191,7 @@ func sharedState(c *client.CircuitInfo) string {
 
 // maxFailures describes how many failures open a circuit, in a row or in a time, and for how
 // long.
-func maxFailures(c *client.CircuitInfo) string {
+func maxFailures(c *api.CircuitInfo) string {
 	if c.MaxFailures == 0 {
 		return "not limited"
 	}
@@ -222,4 +223,4 @@ func plural2(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-var circuitKeys = command.NamesOf((*client.Client).CircuitList, func(one client.CircuitInfo) string { return one.Key })
+var circuitKeys = command.NamesOf((*client.Client).CircuitList, func(one api.CircuitInfo) string { return one.Key })

@@ -24,7 +24,7 @@ then each gate, who set its limit and when it admits messages. Nothing changes.`
 		Use:     "queue QUEUE",
 		Short:   "Explain what a queue waits for",
 		Example: `  fila explain queue orders`,
-	}, (*client.Client).ExplainQueue, func(q client.ExplainedQueue) string { return showQueue(env, q) }))
+	}, (*client.Client).ExplainQueue, func(q api.ExplainQueue) string { return showQueue(env, q) }))
 }
 
 func newExplainMessageCommand(env *command.Env) *cobra.Command {
@@ -37,13 +37,13 @@ func newExplainMessageCommand(env *command.Env) *cobra.Command {
 it: it was acked or removed, or never enqueued.`,
 		Example: `  fila explain message 01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80
   fila explain message 01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80 --queue orders --json`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedMessage, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.ExplainMessage, error) {
 			m, err := s.ExplainMessage(ctx, queue, args[0])
 			if m.State == api.StateUnknown {
 				err = command.Later(command.Exit(command.ExitNotFound, errors.New(terminal.Clean(m.Reason))))
 			}
 			return m, err
-		}, func(m client.ExplainedMessage, _ []string) string { return showMessage(env, m) }),
+		}, func(m api.ExplainMessage, _ []string) string { return showMessage(env, m) }),
 	}
 	cmd.Flags().StringVar(&queue, "queue", "", "only in this `queue` and its dead letters")
 	return cmd
@@ -55,13 +55,13 @@ func newExplainKeyCommand(env *command.Env) *cobra.Command {
 		Short:             "Explain what a fairness key of a queue gets, and what blocks it",
 		Example:           `  fila explain key orders acme`,
 		ValidArgsFunction: env.Complete(command.QueueNames, command.FairnessKeys),
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedKey, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.ExplainKey, error) {
 			return s.ExplainKey(ctx, args[0], args[1])
-		}, func(k client.ExplainedKey, _ []string) string { return showKey(env, k) }),
+		}, func(k api.ExplainKey, _ []string) string { return showKey(env, k) }),
 	}
 }
 
-func showMessage(env *command.Env, m client.ExplainedMessage) string {
+func showMessage(env *command.Env, m api.ExplainMessage) string {
 	if m.State == api.StateUnknown {
 		return "" // the error explains it
 	}
@@ -105,7 +105,7 @@ func backlog(kind, name, queue string, ready, blocked, delayed, inFlight any) *t
 }
 
 // shareText describes a flow's share of deliveries.
-func shareText(k *client.ExplainedKey) string {
+func shareText(k *api.ExplainKey) string {
 	share := fmt.Sprintf("%.1f%%", k.Share*100)
 	switch {
 	case k.Active:
@@ -118,7 +118,7 @@ func shareText(k *client.ExplainedKey) string {
 	return "none while no message is ready, then " + share
 }
 
-func showKey(env *command.Env, k client.ExplainedKey) string {
+func showKey(env *command.Env, k api.ExplainKey) string {
 	t := backlog("key", k.Key, k.Queue, k.Ready, k.Blocked, k.Delayed, k.InFlight)
 	weight := terminal.Number(k.Weight)
 	if k.WeightBy != "" {
@@ -131,7 +131,7 @@ func showKey(env *command.Env, k client.ExplainedKey) string {
 	return explanation(env, k.Reason, t, blockedTable(env, k.BlockedBy))
 }
 
-func showQueue(env *command.Env, q client.ExplainedQueue) string {
+func showQueue(env *command.Env, q api.ExplainQueue) string {
 	t := backlog("queue", q.Queue, "", q.Ready, q.Blocked, q.Delayed, q.InFlight)
 	t.Row("consumers", fmt.Sprintf("%d, with credit for %s", q.Consumers, terminal.Plural(int64(q.Credit), "message")))
 	pausedRow(env, t, q.Paused, "fila resume queue "+q.Queue)
@@ -149,7 +149,7 @@ func pausedRow(env *command.Env, t *terminal.Table, paused, resume string) {
 	t.Row("paused until", env.When(paused))
 }
 
-func blockedTable(env *command.Env, gates []client.BlockedCount) *terminal.Table {
+func blockedTable(env *command.Env, gates []api.BlockedCount) *terminal.Table {
 	t := terminal.NewTable("GATE", "BLOCKED", "FLOWS", "NOW", "ADMITS", "LIMITS", "IN USE", "SET BY")
 	for _, g := range gates {
 		t.Row(g.Gate, g.Messages, g.Flows, gateVerdict(g.GateState), env.Soon(g.AdmitsAt), terminal.OrDash(g.Limits), terminal.OrDash(g.InUse), terminal.OrDash(env.Stamps(g.SetBy)))
@@ -158,7 +158,7 @@ func blockedTable(env *command.Env, gates []client.BlockedCount) *terminal.Table
 }
 
 // gateVerdict describes whether a gate admits messages, or what blocks them.
-func gateVerdict(g client.GateState) string {
+func gateVerdict(g api.GateState) string {
 	switch {
 	case g.Admits:
 		return "admits"
@@ -168,7 +168,7 @@ func gateVerdict(g client.GateState) string {
 	return "blocks: " + g.Kind
 }
 
-func gateName(g client.GateState) string {
+func gateName(g api.GateState) string {
 	if g.Limits == "" {
 		return g.Gate + " (" + g.Kind + ")"
 	}

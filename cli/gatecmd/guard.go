@@ -40,7 +40,7 @@ done", or the gate that refuses the call (exit code 6).`,
 		Example: `  fila guard check vendor:stripe tenant:acme
   permit=$(fila guard check vendor:stripe --json | jq -r .permit)`,
 		ValidArgsFunction: env.Complete(circuitKeys, throttleKeys),
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.GuardAnswer, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.GuardAnswer, error) {
 			call.Keys, call.TTL = args, ttl.Duration()
 			options := []client.GuardOption{client.GuardCaller(caller)}
 			if wait {
@@ -52,10 +52,10 @@ done", or the gate that refuses the call (exit code 6).`,
 			case errors.As(err, &refused):
 				return refused.GuardAnswer, command.Later(command.Exit(command.ExitRefused, errors.New(terminal.Clean(refused.Error()))))
 			case err != nil:
-				return client.GuardAnswer{}, err
+				return api.GuardAnswer{}, err
 			}
 			return permit.GuardAnswer, nil
-		}, func(a client.GuardAnswer, _ []string) string { return showGuardAnswer(env, &a) }),
+		}, func(a api.GuardAnswer, _ []string) string { return showGuardAnswer(env, &a) }),
 	}
 	cmd.Flags().StringVar(&caller, "caller", "", "`name` of the caller, which done must repeat")
 	cmd.Flags().Float64Var(&call.Cost, "cost", 0, "cost of the call at rates; 0 is 1")
@@ -89,7 +89,7 @@ first key of the check.`,
 		Example: `  fila guard done vendor:stripe $permit
   fila guard done vendor:stripe $permit --error-code 503 --error "upstream is down"`,
 		ValidArgsFunction: env.Complete(circuitKeys),
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.GuardVerdict, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.GuardVerdict, error) {
 			call.Keys = args[:1]
 			var err error
 			failure.retryAfter = time.Duration(retryAfter) * time.Millisecond
@@ -97,7 +97,7 @@ first key of the check.`,
 				err = &failure
 			}
 			return s.Guard(client.GuardCaller(caller)).Permit(args[1], call).Done(ctx, err)
-		}, func(v client.GuardVerdict, _ []string) string { return showVerdict(&v) }),
+		}, func(v api.GuardVerdict, _ []string) string { return showVerdict(&v) }),
 	}
 	f := cmd.Flags()
 	f.StringVar(&caller, "caller", "", "`name` that the check gave")
@@ -123,10 +123,10 @@ to call again, and when. Nothing is counted. KEY is the destination.`,
 			}
 			return nil
 		},
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.GuardVerdict, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.GuardVerdict, error) {
 			call.Keys = args[:1]
 			return s.Guard().Judge(ctx, call, &failure)
-		}, func(v client.GuardVerdict, _ []string) string {
+		}, func(v api.GuardVerdict, _ []string) string {
 			return verdictTable(terminal.NewTable("severity", v.Severity), &v)
 		}),
 	}
@@ -150,15 +150,15 @@ func newGuardStateCommand(env *command.Env) *cobra.Command {
 		Short:             "Show whether a call with a key would be allowed, and its limits",
 		Example:           "  fila guard state vendor:stripe",
 		ValidArgsFunction: env.Complete(circuitKeys),
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.GuardStatus, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.GuardStatus, error) {
 			return s.Guard(client.GuardCaller(caller)).State(ctx, args[0])
-		}, func(st client.GuardStatus, _ []string) string { return showGuardStatus(env, &st) }),
+		}, func(st api.GuardStatus, _ []string) string { return showGuardStatus(env, &st) }),
 	}
 	cmd.Flags().StringVar(&caller, "caller", "", "`name` of the caller")
 	return cmd
 }
 
-func showGuardAnswer(env *command.Env, a *client.GuardAnswer) string {
+func showGuardAnswer(env *command.Env, a *api.GuardAnswer) string {
 	if a.Allowed {
 		t := terminal.NewTable("permit", a.Permit)
 		t.Row("until", env.When(a.ExpiresAt))
@@ -180,7 +180,7 @@ func showGuardAnswer(env *command.Env, a *client.GuardAnswer) string {
 }
 
 // limitText describes a limit: "3 of 10 left in 1m, all in 12s".
-func limitText(l *client.GuardLimit) string {
+func limitText(l *api.GuardLimit) string {
 	text := fmt.Sprintf("%d of %d left", l.Remaining, l.Limit)
 	if l.WindowMs > 0 {
 		text += " in " + wire.FormatMs(l.WindowMs)
@@ -191,7 +191,7 @@ func limitText(l *client.GuardLimit) string {
 	return text
 }
 
-func showVerdict(v *client.GuardVerdict) string {
+func showVerdict(v *api.GuardVerdict) string {
 	counted := "yes"
 	if v.Duplicate {
 		counted = "no: it was reported before"
@@ -205,7 +205,7 @@ func showVerdict(v *client.GuardVerdict) string {
 }
 
 // verdictTable adds the result of the error rules.
-func verdictTable(t *terminal.Table, v *client.GuardVerdict) string {
+func verdictTable(t *terminal.Table, v *api.GuardVerdict) string {
 	t.Row("rule", cmp.Or(terminal.Clean(strings.TrimSpace(v.Rule+"  "+v.Description)), "none"))
 	retry := "no"
 	if v.Retry {
@@ -221,7 +221,7 @@ func verdictTable(t *terminal.Table, v *client.GuardVerdict) string {
 	return t.String()
 }
 
-func showGuardStatus(env *command.Env, st *client.GuardStatus) string {
+func showGuardStatus(env *command.Env, st *api.GuardStatus) string {
 	t := terminal.NewTable("key", terminal.Clean(st.Key))
 	if st.Answer.Allowed {
 		t.Row("a call now", "allowed")

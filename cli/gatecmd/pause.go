@@ -11,7 +11,7 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
-	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire/api"
 )
 
 // pausable is a kind of object that can be paused, as a subcommand.
@@ -21,10 +21,10 @@ type pausable struct {
 }
 
 var pausables = []pausable{
-	{client.PauseQueue, "queue QUEUE", "a queue", "", "orders", command.QueueNames},
-	{client.PauseKey, "key QUEUE KEY", "a fairness key of a queue", "", "orders acme", command.FairnessKeys},
-	{client.PauseThrottle, "throttle KEY", "a throttle key", " in all queues", "stripe", throttleKeys},
-	{client.PauseCircuit, "circuit KEY", "a circuit key", " in all queues", "stripe", circuitKeys},
+	{api.PauseQueue, "queue QUEUE", "a queue", "", "orders", command.QueueNames},
+	{api.PauseKey, "key QUEUE KEY", "a fairness key of a queue", "", "orders acme", command.FairnessKeys},
+	{api.PauseThrottle, "throttle KEY", "a throttle key", " in all queues", "stripe", throttleKeys},
+	{api.PauseCircuit, "circuit KEY", "a circuit key", " in all queues", "stripe", circuitKeys},
 }
 
 func newPauseCommand(env *command.Env) *cobra.Command {
@@ -57,9 +57,9 @@ shows the pauses.`,
 }
 
 // request names the object to pause. The queue of a key is the first argument or --queue.
-func (p pausable) request(args []string, queue string) client.PauseRequest {
-	r := client.PauseRequest{Kind: p.kind, Name: args[len(args)-1]}
-	if p.kind == client.PauseKey {
+func (p pausable) request(args []string, queue string) api.PauseRequest {
+	r := api.PauseRequest{Kind: p.kind, Name: args[len(args)-1]}
+	if p.kind == api.PauseKey {
 		r.Queue = cmp.Or(queue, args[0])
 	}
 	return r
@@ -78,7 +78,7 @@ func (p pausable) args(queue *string) cobra.PositionalArgs {
 func (p pausable) command(env *command.Env, queue *string, names command.Lookup) *cobra.Command {
 	cmd := &cobra.Command{Use: p.use, Args: p.args(queue)}
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if p.kind != client.PauseKey {
+		if p.kind != api.PauseKey {
 			return env.Complete(names)(cmd, args, prefix)
 		}
 		if *queue != "" && len(args) == 0 {
@@ -86,7 +86,7 @@ func (p pausable) command(env *command.Env, queue *string, names command.Lookup)
 		}
 		return env.Complete(command.QueueNames, names)(cmd, args, prefix)
 	}
-	if p.kind == client.PauseKey {
+	if p.kind == api.PauseKey {
 		cmd.Flags().StringVar(queue, "queue", "", "the `queue` of the key, instead of the first argument")
 	}
 	return cmd
@@ -98,7 +98,7 @@ func newPauseOneCommand(env *command.Env, p pausable) *cobra.Command {
 	cmd := p.command(env, &queue, p.names)
 	cmd.Short = "Pause " + p.what + p.where
 	cmd.Example = fmt.Sprintf("  fila pause %[1]s %[2]s --for 10m\n  fila pause %[1]s %[2]s --until 07:00", p.kind, p.name)
-	var request client.PauseRequest
+	var request api.PauseRequest
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		request = p.request(args, queue)
 		request.ForMs = int64(forMs)
@@ -116,9 +116,9 @@ func newPauseOneCommand(env *command.Env, p pausable) *cobra.Command {
 		}
 		return nil
 	}
-	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.PauseInfo, error) {
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (api.PauseInfo, error) {
 		return s.Pause(ctx, request)
-	}, func(info client.PauseInfo, _ []string) string {
+	}, func(info api.PauseInfo, _ []string) string {
 		until := "until `" + resumeCommand(request) + "`"
 		if info.Until != "" {
 			until = "until " + env.When(info.Until)
@@ -131,15 +131,15 @@ func newPauseOneCommand(env *command.Env, p pausable) *cobra.Command {
 	return cmd
 }
 
-func resumeCommand(r client.PauseRequest) string {
-	if r.Kind == client.PauseKey {
+func resumeCommand(r api.PauseRequest) string {
+	if r.Kind == api.PauseKey {
 		return fmt.Sprintf("fila resume key %s %s", r.Queue, r.Name)
 	}
 	return fmt.Sprintf("fila resume %s %s", r.Kind, r.Name)
 }
 
-func target(r client.PauseRequest) string {
-	if r.Kind == client.PauseKey {
+func target(r api.PauseRequest) string {
+	if r.Kind == api.PauseKey {
 		return fmt.Sprintf("key %s of queue %s", r.Name, r.Queue)
 	}
 	return r.Kind + " " + r.Name
@@ -150,9 +150,9 @@ func newResumeOneCommand(env *command.Env, p pausable) *cobra.Command {
 	cmd := p.command(env, &queue, p.paused)
 	cmd.Short = "Resume " + p.what + p.where
 	cmd.Example = fmt.Sprintf("  fila resume %s %s", p.kind, p.name)
-	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.PauseInfo, error) {
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.PauseInfo, error) {
 		return s.Resume(ctx, p.request(args, queue))
-	}, func(info client.PauseInfo, args []string) string {
+	}, func(info api.PauseInfo, args []string) string {
 		since := ""
 		if info.Since != "" {
 			since = " (paused " + env.Soon(info.Since) + ")"
@@ -167,7 +167,7 @@ func (p pausable) paused(ctx context.Context, s *command.Session, args []string,
 	pauses, err := s.Pauses(ctx)
 	var names []string
 	for _, one := range pauses {
-		if one.Kind == p.kind && (p.kind != client.PauseKey || one.Queue == args[0]) {
+		if one.Kind == p.kind && (p.kind != api.PauseKey || one.Queue == args[0]) {
 			names = append(names, one.Name)
 		}
 	}
@@ -182,10 +182,10 @@ func newPauseListCommand(env *command.Env) *cobra.Command {
 		Short:   "List what is paused",
 		Example: `  fila pause list
   fila pause list --json`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.PauseList, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (api.PauseList, error) {
 			pauses, err := s.Pauses(ctx)
-			return client.PauseList{Total: len(pauses), Pauses: pauses}, err
-		}, func(list client.PauseList, _ []string) string {
+			return api.PauseList{Total: len(pauses), Pauses: pauses}, err
+		}, func(list api.PauseList, _ []string) string {
 			t := terminal.NewTable("KIND", "NAME", "QUEUE", "SINCE", "UNTIL", "BY")
 			for _, p := range list.Pauses {
 				until := "until resumed"
@@ -223,7 +223,7 @@ func parseUntil(s string, now time.Time) (time.Time, error) {
 }
 
 // pausedBy says who paused something: the cause, and the client if it is known.
-func pausedBy(p *client.PauseInfo) string {
+func pausedBy(p *api.PauseInfo) string {
 	if p.Client == "" {
 		return p.By
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
-	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire/api"
 )
 
@@ -26,7 +25,7 @@ func (f *permitFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.user, "user", "", "only permits of this NATS `user`, as ACCOUNT/USER")
 }
 
-func (f *permitFlags) filter(args []string) (p client.PermitFilter) {
+func (f *permitFlags) filter(args []string) (p api.PermitFilter) {
 	if len(args) > 0 {
 		p.Key = args[0]
 	}
@@ -39,7 +38,7 @@ func (f *permitFlags) filter(args []string) (p client.PermitFilter) {
 
 func newGuardPermitsCommand(env *command.Env) *cobra.Command {
 	var flags permitFlags
-	var ask client.GuardPermitsRequest
+	var ask api.GuardPermitsRequest
 	cmd := &cobra.Command{
 		Use:   "permits [KEY]",
 		Short: "List the permits of calls under way, and their largest holders",
@@ -49,10 +48,10 @@ the permit.`,
 		Example: `  fila guard permits
   fila guard permits vendor:stripe --caller billing --json`,
 		ValidArgsFunction: env.Complete(circuitKeys),
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.GuardPermitList, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.GuardPermitList, error) {
 			ask.PermitFilter = flags.filter(args)
 			return s.GuardPermits(ctx, ask)
-		}, func(list client.GuardPermitList, _ []string) string { return showPermits(env, &list) }),
+		}, func(list api.GuardPermitList, _ []string) string { return showPermits(env, &list) }),
 	}
 	flags.add(cmd)
 	cmd.Flags().IntVar(&ask.Limit, "limit", api.DefaultListLimit, "list at most this many, 1 to 1000")
@@ -60,7 +59,7 @@ the permit.`,
 	return cmd
 }
 
-func showPermits(env *command.Env, list *client.GuardPermitList) string {
+func showPermits(env *command.Env, list *api.GuardPermitList) string {
 	t := terminal.NewTable("ID", "KEY", "CALLER", "GIVEN", "ENDS")
 	for _, p := range list.Permits {
 		t.Row(p.ID, strings.Join(append([]string{p.Key}, p.With...), " "), holderName(p.User, p.Caller), env.When(p.GivenAt), env.When(p.ExpiresAt))
@@ -71,7 +70,7 @@ func showPermits(env *command.Env, list *client.GuardPermitList) string {
 	}
 	for _, most := range []struct {
 		of      string
-		holders []client.GuardHolder
+		holders []api.GuardHolder
 	}{{"KEY", list.Keys}, {"CALLER", list.Callers}} {
 		if len(most.holders) == 0 {
 			continue
@@ -118,9 +117,9 @@ permits of calls that are over, or limits may be exceeded. A later done gets 404
 			}
 			return nil
 		},
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.GuardEndReply, error) {
-			return s.GuardEnd(ctx, client.GuardEndRequest{PermitFilter: flags.filter(args), IDs: ids})
-		}, func(reply client.GuardEndReply, _ []string) string {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.GuardEndReply, error) {
+			return s.GuardEnd(ctx, api.GuardEndRequest{PermitFilter: flags.filter(args), IDs: ids})
+		}, func(reply api.GuardEndReply, _ []string) string {
 			return fmt.Sprintf("%s ended\n", terminal.Plural(reply.Ended, "permit")) + missingNodes(reply.Missing)
 		}),
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Commands returns the commands about flow control.
@@ -83,9 +84,9 @@ func (f *throttleFlags) add(fs *pflag.FlagSet) {
 }
 
 // change builds the request from the flags.
-func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (client.ThrottleChange, error) {
-	change := client.ThrottleChange{Key: key, ForMs: int64(f.forMs), Owner: f.owner, Force: f.force, ThrottleLimits: client.ThrottleLimits{
-		Rate:        given(fs, "rate", client.Rate(f.rate)),
+func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (api.ThrottleSetRequest, error) {
+	change := api.ThrottleSetRequest{Key: key, ForMs: int64(f.forMs), Owner: f.owner, Force: f.force, ThrottleLimits: api.ThrottleLimits{
+		Rate:        given(fs, "rate", wire.Rate(f.rate)),
 		Burst:       given(fs, "burst", f.burst),
 		Concurrency: given(fs, "concurrency", f.concurrency),
 		Limit:       given(fs, "limit", f.limit),
@@ -120,13 +121,13 @@ func given[T any](fs *pflag.FlagSet, flag string, value T) *T {
 }
 
 // expected returns the values of the --if flags, or nil without them.
-func (f *throttleFlags) expected(fs *pflag.FlagSet) (l *client.ThrottleLimits, err error) {
+func (f *throttleFlags) expected(fs *pflag.FlagSet) (l *api.ThrottleLimits, err error) {
 	for _, name := range limits {
 		if !fs.Changed("if-" + name) {
 			continue
 		}
 		if l == nil {
-			l = &client.ThrottleLimits{}
+			l = &api.ThrottleLimits{}
 		}
 		text := *f.expect[name]
 		number := text
@@ -135,7 +136,7 @@ func (f *throttleFlags) expected(fs *pflag.FlagSet) (l *client.ThrottleLimits, e
 		}
 		switch name {
 		case "rate":
-			l.Rate = new(client.Rate(text))
+			l.Rate = new(wire.Rate(text))
 		case "burst":
 			l.Burst, err = parsed(number, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
 		case "concurrency":
@@ -163,7 +164,7 @@ func parseWhole(text string) (int64, error) { return strconv.ParseInt(text, 10, 
 
 func newThrottleSetCommand(env *command.Env) *cobra.Command {
 	var f throttleFlags
-	var change client.ThrottleChange
+	var change api.ThrottleSetRequest
 	cmd := &cobra.Command{
 		Use:   "set KEY",
 		Short: "Set limits of a throttle key",
@@ -179,10 +180,10 @@ A lasting change of the limits of another owner is a conflict (exit code 5), unl
   fila throttle set stripe --rate 20 --if-rate 10
   fila throttle set stripe --unset burst,concurrency
   fila throttle set stripe --rate 10 --owner billing --force`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleInfo, error) {
-			info, err := s.ThrottleSet(ctx, change)
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.ThrottleInfo, error) {
+			info, err := client.Call(ctx, s.Client, api.VerbThrottleSet, change.Key, change)
 			return info, command.Hint(err, wire.CodeThrottleMismatch, "see what is set with `fila throttle show "+args[0]+"`")
-		}, func(i client.ThrottleInfo, _ []string) string { return showThrottle(env, i) }),
+		}, func(i api.ThrottleInfo, _ []string) string { return showThrottle(env, i) }),
 	}
 	f.add(cmd.Flags())
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -194,8 +195,8 @@ A lasting change of the limits of another owner is a conflict (exit code 5), unl
 }
 
 // throttleCommand makes a command that shows a throttle key after a call.
-func throttleCommand(env *command.Env, cmd *cobra.Command, call func(c *client.Client, ctx context.Context, key string) (client.ThrottleInfo, error)) *cobra.Command {
-	return command.One(env, cmd, call, func(i client.ThrottleInfo) string { return showThrottle(env, i) })
+func throttleCommand(env *command.Env, cmd *cobra.Command, call func(c *client.Client, ctx context.Context, key string) (api.ThrottleInfo, error)) *cobra.Command {
+	return command.One(env, cmd, call, func(i api.ThrottleInfo) string { return showThrottle(env, i) })
 }
 
 func newThrottleListCommand(env *command.Env) *cobra.Command {
@@ -205,10 +206,10 @@ func newThrottleListCommand(env *command.Env) *cobra.Command {
 		Short:   "List throttle keys with their limits and usage",
 		Example: `  fila throttle list
   fila throttle list tenant:`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleList, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.ThrottleList, error) {
 			infos, err := s.ThrottleList(ctx, strings.Join(args, ""))
-			return client.ThrottleList{Total: len(infos), Throttles: infos}, err
-		}, func(list client.ThrottleList, _ []string) string {
+			return api.ThrottleList{Total: len(infos), Throttles: infos}, err
+		}, func(list api.ThrottleList, _ []string) string {
 			t := terminal.NewTable("KEY", "LIMITS", "SET BY", "NOW", "ADMITS", "TOKENS", "IN FLIGHT", "WAITING QUEUES")
 			for _, i := range list.Throttles {
 				if isPrefix(i.Key) {
@@ -243,7 +244,7 @@ func isPrefix(key string) bool { return strings.HasSuffix(key, "*") }
 const neverUsed = "never used"
 
 // gateNow describes whether a throttle admits messages, or what blocks them.
-func gateNow(i client.ThrottleInfo) string {
+func gateNow(i api.ThrottleInfo) string {
 	if i.Unused {
 		return neverUsed
 	}
@@ -253,7 +254,7 @@ func gateNow(i client.ThrottleInfo) string {
 	return "blocks: " + i.State
 }
 
-func showThrottle(env *command.Env, i client.ThrottleInfo) string {
+func showThrottle(env *command.Env, i api.ThrottleInfo) string {
 	t := terminal.NewTable("throttle", terminal.Clean(i.Key))
 	t.Row("limits", i.ThrottleLimits.Text())
 	t.Row("set by", terminal.OrDash(i.Source))
@@ -299,7 +300,7 @@ func showThrottle(env *command.Env, i client.ThrottleInfo) string {
 }
 
 // showShared describes how filas share a throttle key.
-func showShared(env *command.Env, t *terminal.Table, i client.ThrottleInfo) {
+func showShared(env *command.Env, t *terminal.Table, i api.ThrottleInfo) {
 	s := i.Shared
 	switch {
 	case s.Alone:
@@ -340,4 +341,4 @@ func waitingText(queues int, messages int64) string {
 	return fmt.Sprintf("%d, with %s", queues, terminal.Plural(messages, "message"))
 }
 
-var throttleKeys = command.NamesOf((*client.Client).ThrottleList, func(one client.ThrottleInfo) string { return one.Key })
+var throttleKeys = command.NamesOf((*client.Client).ThrottleList, func(one api.ThrottleInfo) string { return one.Key })

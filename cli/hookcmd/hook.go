@@ -20,9 +20,9 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
-	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Exit codes of `fila hook check` and `fila hook run`.
@@ -592,9 +592,9 @@ func newHookShowCommand(env *command.Env) *cobra.Command {
 		Short: "Show the script of a queue's hook, who set it, and the previous version",
 		Example: `  fila hook show orders
   fila hook show orders --hook on_failure --json | jq -r .before.script`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookReply, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.HookReply, error) {
 			return s.HookShow(ctx, wire.Source(args[0]), hook)
-		}, func(reply client.HookReply, _ []string) string {
+		}, func(reply api.HookReply, _ []string) string {
 			lines := strings.Split(reply.Script, "\n")
 			for i := range lines {
 				lines[i] = terminal.Clean(lines[i])
@@ -617,9 +617,9 @@ fila hook rollback restores it. A script that does not load is refused.`,
 			script = string(data)
 			return err
 		},
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookReply, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.HookReply, error) {
 			return s.HookSet(ctx, wire.Source(args[0]), hook, script, reason)
-		}, func(reply client.HookReply, _ []string) string { return hookTable(env, &reply) }),
+		}, func(reply api.HookReply, _ []string) string { return hookTable(env, &reply) }),
 	}, &hook, &reason)
 	return cmd
 }
@@ -632,14 +632,14 @@ func newHookRollbackCommand(env *command.Env) *cobra.Command {
 		Long: `Restore the previous script of a queue's hook. A second rollback undoes the first. fila
 hook show prints the previous script.`,
 		Example: `  fila hook rollback orders --reason "acme waits too long"`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookReply, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.HookReply, error) {
 			return s.HookRollback(ctx, wire.Source(args[0]), hook, reason)
-		}, func(reply client.HookReply, _ []string) string { return hookTable(env, &reply) }),
+		}, func(reply api.HookReply, _ []string) string { return hookTable(env, &reply) }),
 	}, &hook, &reason)
 }
 
 // hookTable shows who set a hook, and what a rollback would put in force.
-func hookTable(env *command.Env, reply *client.HookReply) string {
+func hookTable(env *command.Env, reply *api.HookReply) string {
 	t := terminal.NewTable("hook", reply.Hook)
 	t.Row("queue", terminal.Clean(reply.Queue))
 	t.Row("script", scriptText(reply.Script))
@@ -659,7 +659,7 @@ func scriptText(script string) string {
 }
 
 // setterText says who set a version, and when.
-func setterText(env *command.Env, v *client.HookVersion) string {
+func setterText(env *command.Env, v *api.HookVersion) string {
 	if v.At == "" {
 		return "the configuration file, or before fila kept versions"
 	}
@@ -674,9 +674,9 @@ func newHookResetCommand(env *command.Env) *cobra.Command {
 		Long:  `Close the circuit of a queue's hooks, so that they run again now.`,
 		Example: `  fila hook reset orders
   fila hook reset orders --hook on_failure`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookResetReply, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.HookResetReply, error) {
 			return s.HookReset(ctx, wire.Source(args[0]), hook)
-		}, func(reply client.HookResetReply, _ []string) string {
+		}, func(reply api.HookResetReply, _ []string) string {
 			t := terminal.NewTable("HOOK", "CIRCUIT")
 			for _, h := range reply.Hooks {
 				t.Row(h.Hook, h.State)

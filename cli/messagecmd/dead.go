@@ -10,7 +10,6 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
-	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
@@ -40,9 +39,9 @@ REDRIVEN is how many messages of the group were redriven; fila forgets it after 
 week. CAME BACK is how many of the present dead letters had been redriven before.`,
 		Example: `  fila dead groups orders
   fila dead groups orders --json | jq -r '.groups[0].group'`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.DeadGroups, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.DeadGroups, error) {
 			return s.DeadGroups(ctx, wire.DeadLetters(args[0]), limit)
-		}, func(reply client.DeadGroups, _ []string) string { return showGroups(env, reply) }),
+		}, func(reply api.DeadGroups, _ []string) string { return showGroups(env, reply) }),
 	}
 	cmd.Flags().IntVar(&limit, "limit", api.DefaultDeadGroups, "show the largest groups, at most this many")
 	command.Bound(cmd, "limit", 1, api.MaxDeadGroups, "")
@@ -50,7 +49,7 @@ week. CAME BACK is how many of the present dead letters had been redriven before
 }
 
 func newDeadRatesCommand(env *command.Env) *cobra.Command {
-	req := client.DeadRatesRequest{Minutes: api.MaxDeadRateMinutes, Limit: api.DefaultDeadRates}
+	req := api.DeadRatesRequest{Minutes: api.MaxDeadRateMinutes, Limit: api.DefaultDeadRates}
 	cmd := &cobra.Command{
 		Use:   "rates [QUEUE]",
 		Short: "Count the messages that became dead letters by minute and error",
@@ -61,12 +60,12 @@ when the fila of the queue restarts.
 LAST MINUTE is the present minute so far.`,
 		Example: `  fila dead rates orders --minutes 10
   fila dead rates --json | jq -r '.groups[] | [.source_queue, .error, .messages] | @tsv'`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.DeadRates, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.DeadRates, error) {
 			if len(args) > 0 {
 				req.Queue = args[0]
 			}
 			return s.DeadRates(ctx, req)
-		}, func(reply client.DeadRates, _ []string) string { return showRates(&reply) }),
+		}, func(reply api.DeadRates, _ []string) string { return showRates(&reply) }),
 	}
 	cmd.Flags().IntVar(&req.Minutes, "minutes", req.Minutes, "count this many minutes")
 	command.Bound(cmd, "minutes", 1, api.MaxDeadRateMinutes, "")
@@ -75,17 +74,17 @@ LAST MINUTE is the present minute so far.`,
 	return cmd
 }
 
-func showRates(reply *client.DeadRates) string {
+func showRates(reply *api.DeadRates) string {
 	if reply.Messages == 0 {
 		return fmt.Sprintf("no message became a dead letter in the last %s\n", terminal.Plural(int64(len(reply.Other)), "minute"))
 	}
 	t := terminal.NewTable("GROUP", "QUEUE", "MESSAGES", "PER MINUTE", "LAST MINUTE", "CODE", "ERROR")
-	row := func(g client.DeadRate) {
+	row := func(g api.DeadRate) {
 		mean := float64(g.Messages) / float64(len(g.Minutes))
 		t.Row(terminal.OrDash(g.Group), terminal.OrDash(g.SourceQueue), g.Messages, fmt.Sprintf("%.1f", mean), g.Minutes[len(g.Minutes)-1],
 			terminal.OrDash(g.ErrorCode), terminal.Fit(strings.Join(strings.Fields(g.Error), " "), 60))
 	}
-	others := client.DeadRate{Messages: reply.Messages, Minutes: reply.Other, Error: "all others"}
+	others := api.DeadRate{Messages: reply.Messages, Minutes: reply.Other, Error: "all others"}
 	for _, g := range reply.Groups {
 		row(g)
 		others.Messages -= g.Messages
@@ -96,7 +95,7 @@ func showRates(reply *client.DeadRates) string {
 	return t.String()
 }
 
-func showGroups(env *command.Env, reply client.DeadGroups) string {
+func showGroups(env *command.Env, reply api.DeadGroups) string {
 	if len(reply.Groups) == 0 && reply.Other == 0 {
 		return "queue " + reply.Queue + " has no messages\n"
 	}
@@ -115,10 +114,10 @@ func showGroups(env *command.Env, reply client.DeadGroups) string {
 	return terminal.Sections(t.String(), rest)
 }
 
-func groupError(g *client.DeadGroup) string { return strings.Join(strings.Fields(g.Error), " ") }
+func groupError(g *api.DeadGroup) string { return strings.Join(strings.Fields(g.Error), " ") }
 
 // keyCounts describes the keys with the most messages of a group.
-func keyCounts(g *client.DeadGroup) string {
+func keyCounts(g *api.DeadGroup) string {
 	var parts []string
 	for _, k := range g.Keys {
 		parts = append(parts, fmt.Sprintf("%s %d", terminal.Clean(k.Key), k.Messages))
@@ -171,7 +170,7 @@ Exit code 4: there is no such group.`,
 
 // deadGroup is a group and one of its messages.
 type deadGroup struct {
-	Group  client.DeadGroup   `json:"group"`
+	Group  api.DeadGroup      `json:"group"`
 	Sample *api.PeekedMessage `json:"sample,omitempty"`
 }
 
@@ -180,15 +179,15 @@ func askGroup(ctx context.Context, s *command.Session, queue, name string) (g de
 	if err != nil {
 		return g, err
 	}
-	i := slices.IndexFunc(all.Groups, func(g client.DeadGroup) bool { return g.Group == name })
+	i := slices.IndexFunc(all.Groups, func(g api.DeadGroup) bool { return g.Group == name })
 	if i < 0 {
 		return g, command.Exit(command.ExitNotFound, fmt.Errorf("%s has no dead letters of group %q; `fila dead groups` lists the groups", queue, name))
 	}
 	if g.Group = all.Groups[i]; g.Group.Sample == "" {
 		return g, nil
 	}
-	page, err := s.Peek(ctx, queue, client.PeekRequest{
-		Filter: &client.Filter{IDs: []string{g.Group.Sample}}, Limit: 1, PayloadBytes: api.DefaultPeekPayload,
+	page, err := s.Peek(ctx, queue, api.PeekRequest{
+		Filter: &api.Filter{IDs: []string{g.Group.Sample}}, Limit: 1, PayloadBytes: api.DefaultPeekPayload,
 	})
 	if len(page.Messages) > 0 {
 		g.Sample = &page.Messages[0]

@@ -31,9 +31,9 @@ runs at a time for a queue and its dead letters.`,
 	},
 		newJobCreateCommand(env), newJobListCommand(env),
 		newJobOneCommand(env, "show", "Show a job and its progress", anyJob, (*client.Client).JobShow),
-		newJobOneCommand(env, "pause", "Pause a job until it is resumed", (*client.JobInfo).Ended, (*client.Client).JobPause),
+		newJobOneCommand(env, "pause", "Pause a job until it is resumed", (*api.JobInfo).Ended, (*client.Client).JobPause),
 		newJobOneCommand(env, "resume", "Resume a paused job", notPaused, (*client.Client).JobResume),
-		newJobOneCommand(env, "cancel", "Cancel the rest of a job; its changes so far stay", (*client.JobInfo).Ended, (*client.Client).JobCancel))
+		newJobOneCommand(env, "cancel", "Cancel the rest of a job; its changes so far stay", (*api.JobInfo).Ended, (*client.Client).JobCancel))
 }
 
 const exampleJob = "01981c2e-9a30-7b12-8f00-6c1d2e3f4a5b"
@@ -78,9 +78,9 @@ terminal delete and cancel print these counts first, and ask, unless --yes is gi
 			return f.complete(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.JobInfo, error) {
+			return command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (api.JobInfo, error) {
 				return f.create(ctx, env, cmd, s)
-			}, func(j client.JobInfo, _ []string) string { return showJob(env, &j) })(cmd, args)
+			}, func(j api.JobInfo, _ []string) string { return showJob(env, &j) })(cmd, args)
 		},
 	}
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -162,7 +162,7 @@ func (f *jobFlags) complete(cmd *cobra.Command, args []string) error {
 
 // create starts the job, and with --wait waits for its end or pause. It asks for confirmation if
 // the job removes messages.
-func (f *jobFlags) create(ctx context.Context, env *command.Env, cmd *cobra.Command, s *command.Session) (client.JobInfo, error) {
+func (f *jobFlags) create(ctx context.Context, env *command.Env, cmd *cobra.Command, s *command.Session) (api.JobInfo, error) {
 	if (f.Op == api.JobDelete || f.Op == api.JobCancel) && !f.yes && !f.DryRun && command.CanAsk(cmd) {
 		dry := f.JobCreateRequest
 		dry.DryRun = true
@@ -196,13 +196,13 @@ func (f *jobFlags) create(ctx context.Context, env *command.Env, cmd *cobra.Comm
 // jobInterval is the interval of status requests while a command waits for a job.
 const jobInterval = 100 * time.Millisecond
 
-func anyJob(*client.JobInfo) bool { return false }
+func anyJob(*api.JobInfo) bool { return false }
 
-func notPaused(j *client.JobInfo) bool { return j.State != api.JobPaused }
+func notPaused(j *api.JobInfo) bool { return j.State != api.JobPaused }
 
 // jobIDs completes the ids of jobs of all queues, with their actions, except jobs in a state of
 // leaveOut, for which the command has no effect.
-func jobIDs(leaveOut func(*client.JobInfo) bool) command.Lookup {
+func jobIDs(leaveOut func(*api.JobInfo) bool) command.Lookup {
 	return func(ctx context.Context, s *command.Session, _ []string, _ string) ([]string, error) {
 		all, err := s.JobList(ctx, "")
 		if len(all) > 0 {
@@ -220,13 +220,13 @@ func jobIDs(leaveOut func(*client.JobInfo) bool) command.Lookup {
 
 // newJobOneCommand makes a command about one job. Completion leaves out the jobs on which it
 // has no effect.
-func newJobOneCommand(env *command.Env, verb, short string, leaveOut func(*client.JobInfo) bool, do func(*client.Client, context.Context, string) (client.JobInfo, error)) *cobra.Command {
+func newJobOneCommand(env *command.Env, verb, short string, leaveOut func(*api.JobInfo) bool, do func(*client.Client, context.Context, string) (api.JobInfo, error)) *cobra.Command {
 	return command.One(env, &cobra.Command{
 		Use:               verb + " ID",
 		Short:             short,
 		Example:           "  fila job " + verb + " " + exampleJob,
 		ValidArgsFunction: env.Complete(jobIDs(leaveOut)),
-	}, do, func(j client.JobInfo) string { return showJob(env, &j) })
+	}, do, func(j api.JobInfo) string { return showJob(env, &j) })
 }
 
 func newJobListCommand(env *command.Env) *cobra.Command {
@@ -237,10 +237,10 @@ func newJobListCommand(env *command.Env) *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List jobs, newest first",
 		Example: "  fila job list\n  fila job list --queue orders --json",
-		RunE: command.AskList(env, func(ctx context.Context, s *command.Session) ([]client.JobInfo, error) {
+		RunE: command.AskList(env, func(ctx context.Context, s *command.Session) ([]api.JobInfo, error) {
 			return s.JobList(ctx, queue)
-		}, func(jobs []client.JobInfo, _ []string) api.JobList {
-			return api.JobList{Total: len(jobs), Jobs: append([]client.JobInfo{}, jobs...)}
+		}, func(jobs []api.JobInfo, _ []string) api.JobList {
+			return api.JobList{Total: len(jobs), Jobs: append([]api.JobInfo{}, jobs...)}
 		}, func(list api.JobList, _ []string) string {
 			t := terminal.NewTable("JOB", "QUEUE", "OP", "STATE", "DONE", "MATCHED", "CREATED")
 			for _, j := range list.Jobs {
@@ -254,7 +254,7 @@ func newJobListCommand(env *command.Env) *cobra.Command {
 }
 
 // showJob shows a job, or the plan of one.
-func showJob(env *command.Env, j *client.JobInfo) string {
+func showJob(env *command.Env, j *api.JobInfo) string {
 	if j.ID == "" {
 		t := terminal.NewTable("would "+j.Op, j.Queue)
 		t.Row("matched", j.Matched)
@@ -293,7 +293,7 @@ func showJob(env *command.Env, j *client.JobInfo) string {
 }
 
 // skippedRow shows why a job left messages unchanged.
-func skippedRow(t *terminal.Table, j *client.JobInfo) {
+func skippedRow(t *terminal.Table, j *api.JobInfo) {
 	var parts []string
 	for _, why := range slices.Sorted(maps.Keys(j.Left)) {
 		parts = append(parts, fmt.Sprintf("%d %s", j.Left[why], api.SkippedText(why)))

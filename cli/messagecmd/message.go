@@ -38,15 +38,15 @@ payload. The exit code is 4 if no queue has it: it was acked or removed, or neve
 enqueued.`,
 		Example: "  fila message show " + exampleID + "\n  fila message show " + exampleID + " --queue orders --json",
 	}
-	messageCommand(env, cmd, func(c *client.Client, ctx context.Context, queue, id string) (client.MessageInfo, error) {
+	messageCommand(env, cmd, func(c *client.Client, ctx context.Context, queue, id string) (api.MessageInfo, error) {
 		return c.MessageShow(ctx, queue, id, bytes)
-	}, func(m client.MessageInfo) string { return showInfo(env, terminal.StyleFor(cmd.OutOrStdout()), &m) })
+	}, func(m api.MessageInfo) string { return showInfo(env, terminal.StyleFor(cmd.OutOrStdout()), &m) })
 	cmd.Flags().IntVar(&bytes, "payload-bytes", api.DefaultPeekPayload, "cut payload and headers to this many bytes each, up to 65536")
 	command.Bound(cmd, "payload-bytes", 0, api.MaxPeekPayload, "")
 	return cmd
 }
 
-func showInfo(env *command.Env, paint terminal.Style, m *client.MessageInfo) string {
+func showInfo(env *command.Env, paint terminal.Style, m *api.MessageInfo) string {
 	t := terminal.NewTable("message", terminal.Clean(m.ID))
 	t.Row("queue", m.Queue)
 	t.Fact("fairness key", m.Key)
@@ -87,7 +87,7 @@ func newMessageDeleteCommand(env *command.Env) *cobra.Command {
 		Long: `Remove a pending or delayed message, or a dead letter, for good. A message in flight,
 or whose failure is being judged, is refused (exit code 5).`,
 		Example: "  fila message delete " + exampleID,
-	}, (*client.Client).MessageDelete, func(m client.MessageReply) string {
+	}, (*client.Client).MessageDelete, func(m api.MessageReply) string {
 		return fmt.Sprintf("message %s removed from %s, where it was %s\n", terminal.Clean(m.ID), m.Queue, m.State)
 	})
 }
@@ -99,7 +99,7 @@ func newMessageRunNowCommand(env *command.Env) *cobra.Command {
 		Long: `End the delay of a message, or its wait for a retry. Pauses, gates and the order of
 its key still apply. A message in flight is refused (exit code 5).`,
 		Example: "  fila message run-now " + exampleID,
-	}, (*client.Client).MessageRunNow, func(m client.MessageReply) string {
+	}, (*client.Client).MessageRunNow, func(m api.MessageReply) string {
 		if !m.Done {
 			return fmt.Sprintf("message %s of %s has no delay to end; it is %s\n", terminal.Clean(m.ID), m.Queue, m.State)
 		}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
-	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
@@ -77,7 +76,7 @@ func (f *peekFlags) addTo(env *command.Env, cmd *cobra.Command, suffix string) {
 func peek(ctx context.Context, s *command.Session, queue string, f peekFlags) (api.PeekReply, error) {
 	all := api.PeekReply{Queue: queue, Messages: []api.PeekedMessage{}}
 	for {
-		page, err := s.Peek(ctx, queue, client.PeekRequest{
+		page, err := s.Peek(ctx, queue, api.PeekRequest{
 			Filter: f.filter, Limit: min(f.limit-len(all.Messages), api.MaxPeekLimit), After: all.Next, PayloadBytes: f.bytes,
 		})
 		if err != nil {

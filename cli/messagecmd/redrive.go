@@ -13,6 +13,7 @@ import (
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 func newRedriveCommand(env *command.Env) *cobra.Command {
@@ -28,13 +29,13 @@ A redrive is a job ("fila job"). The command prints its id and waits up to
 		Example: `  fila redrive orders.dlq
   fila redrive orders --count 10`,
 		ValidArgsFunction: env.Complete(deadLetterQueues),
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.RedriveReply, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.RedriveReply, error) {
 			reply, err := s.Redrive(ctx, wire.DeadLetters(args[0]), count)
 			if errors.Is(err, client.ErrNoReply) {
 				err = fmt.Errorf("%w; a redrive is a job and goes on: `fila job list --queue %s` shows it", err, wire.Source(args[0]))
 			}
 			return reply, err
-		}, func(reply client.RedriveReply, args []string) string {
+		}, func(reply api.RedriveReply, args []string) string {
 			text := fmt.Sprintf("%s redriven from %s", terminal.Plural(reply.Redriven, "message"), wire.DeadLetters(args[0]))
 			if reply.Job != "" { // older versions of fila do not send it
 				text += ", job " + reply.Job

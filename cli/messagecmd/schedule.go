@@ -81,9 +81,9 @@ more than a minute late.`,
 			if err != nil {
 				return err
 			}
-			return command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ScheduleInfo, error) {
+			return command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.ScheduleInfo, error) {
 				return s.ScheduleAdd(ctx, wire.Source(args[0]), req)
-			}, func(i client.ScheduleInfo, _ []string) string { return showSchedule(env, &i) })(cmd, args)
+			}, func(i api.ScheduleInfo, _ []string) string { return showSchedule(env, &i) })(cmd, args)
 		},
 	}
 	flags := cmd.Flags()
@@ -97,8 +97,8 @@ more than a minute late.`,
 }
 
 // request builds the request from the flags.
-func (f *scheduleFlags) request(in io.Reader, args []string) (client.ScheduleAddRequest, error) {
-	req := client.ScheduleAddRequest{Name: args[1], Schedule: args[2], TimeZone: f.zone, Missed: f.missed, TTLMs: int64(f.ttl)}
+func (f *scheduleFlags) request(in io.Reader, args []string) (api.ScheduleAddRequest, error) {
+	req := api.ScheduleAddRequest{Name: args[1], Schedule: args[2], TimeZone: f.zone, Missed: f.missed, TTLMs: int64(f.ttl)}
 	for _, text := range f.headers {
 		name, value, err := command.ParseHeader("header", text)
 		if err != nil {
@@ -141,15 +141,15 @@ func scheduleNames(ctx context.Context, s *command.Session, args []string, _ str
 }
 
 // newScheduleOneCommand makes a command about one schedule.
-func newScheduleOneCommand(env *command.Env, verb, short string, do func(*client.Client, context.Context, string, string) (client.ScheduleInfo, error)) *cobra.Command {
+func newScheduleOneCommand(env *command.Env, verb, short string, do func(*client.Client, context.Context, string, string) (api.ScheduleInfo, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:               verb + " QUEUE NAME",
 		Short:             short,
 		Example:           "  fila schedule " + verb + " orders nightly",
 		ValidArgsFunction: env.Complete(command.QueueNames, scheduleNames),
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ScheduleInfo, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.ScheduleInfo, error) {
 			return do(s.Client, ctx, wire.Source(args[0]), args[1])
-		}, func(i client.ScheduleInfo, _ []string) string { return showSchedule(env, &i) }),
+		}, func(i api.ScheduleInfo, _ []string) string { return showSchedule(env, &i) }),
 	}
 }
 
@@ -163,7 +163,7 @@ func newScheduleDeleteCommand(env *command.Env) *cobra.Command {
 them first, and asks, unless --yes is given.`,
 		Example: "  fila schedule delete orders nightly",
 	}
-	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ScheduleInfo, error) {
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.ScheduleInfo, error) {
 		if !yes && command.CanAsk(cmd) {
 			i, err := s.ScheduleShow(ctx, wire.Source(args[0]), args[1])
 			if err != nil {
@@ -177,7 +177,7 @@ them first, and asks, unless --yes is given.`,
 			defer cancel()
 		}
 		return s.ScheduleDelete(ctx, wire.Source(args[0]), args[1])
-	}, func(i client.ScheduleInfo, _ []string) string {
+	}, func(i api.ScheduleInfo, _ []string) string {
 		return fmt.Sprintf("deleted schedule %s of queue %s: %s\n", i.Name, i.Queue, terminal.Clean(i.Schedule))
 	})
 	cmd.Flags().BoolVar(&yes, "yes", false, "delete without asking")
@@ -192,10 +192,10 @@ func newScheduleListCommand(env *command.Env) *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List schedules by queue and name",
 		Example: "  fila schedule list\n  fila schedule list --queue orders --json",
-		RunE: command.AskList(env, func(ctx context.Context, s *command.Session) ([]client.ScheduleInfo, error) {
+		RunE: command.AskList(env, func(ctx context.Context, s *command.Session) ([]api.ScheduleInfo, error) {
 			return s.ScheduleList(ctx, wire.Source(queue))
-		}, func(all []client.ScheduleInfo, _ []string) api.ScheduleList {
-			return api.ScheduleList{Total: len(all), Schedules: append([]client.ScheduleInfo{}, all...)}
+		}, func(all []api.ScheduleInfo, _ []string) api.ScheduleList {
+			return api.ScheduleList{Total: len(all), Schedules: append([]api.ScheduleInfo{}, all...)}
 		}, func(list api.ScheduleList, _ []string) string {
 			t := terminal.NewTable("QUEUE", "NAME", "SCHEDULE", "ZONE", "STATE", "NEXT", "RUNS", "MISSED")
 			for i := range list.Schedules {
@@ -217,14 +217,14 @@ func newScheduleListCommand(env *command.Env) *cobra.Command {
 func nextRun(env *command.Env, stamp string) string { return stamp + " (" + env.Soon(stamp) + ")" }
 
 // scheduleState describes the state of a schedule in a word.
-func scheduleState(s *client.ScheduleInfo) string {
+func scheduleState(s *api.ScheduleInfo) string {
 	if s.Why != "" {
 		return "late"
 	}
 	return s.State
 }
 
-func showSchedule(env *command.Env, i *client.ScheduleInfo) string {
+func showSchedule(env *command.Env, i *api.ScheduleInfo) string {
 	t := terminal.NewTable("schedule", i.Name)
 	t.Row("queue", i.Queue)
 	t.Row("runs", terminal.Clean(i.Schedule))

@@ -13,6 +13,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire/api"
 )
 
 func newConfigCommand(env *command.Env) *cobra.Command {
@@ -25,12 +26,12 @@ fila.get(key). Changes act at once.`,
 		command.One(env, &cobra.Command{
 			Use: "get KEY", Short: "Print the value of a key",
 			Example: `  fila config get feature:new-router`,
-		}, (*client.Client).ConfigGet, func(entry client.ConfigEntry) string { return entry.Value + "\n" }),
+		}, (*client.Client).ConfigGet, func(entry api.ConfigEntry) string { return entry.Value + "\n" }),
 		newConfigListCommand(env),
 		command.One(env, &cobra.Command{
 			Use: "delete KEY", Aliases: []string{"rm"}, Short: "Delete a key",
 			Example: `  fila config delete feature:new-router`,
-		}, (*client.Client).ConfigDelete, func(entry client.ConfigEntry) string {
+		}, (*client.Client).ConfigDelete, func(entry api.ConfigEntry) string {
 			return fmt.Sprintf("%s deleted (was %s)\n", terminal.Clean(entry.Key), terminal.Clean(entry.Value))
 		}),
 		newConfigLogCommand(env))
@@ -45,13 +46,13 @@ func newConfigSetCommand(env *command.Env) *cobra.Command {
   fila config set feature:new-router off --if-value on
   fila config set offset -- -5`,
 	}
-	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigSetReply, error) {
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.ConfigSetReply, error) {
 		var condition *string
 		if cmd.Flags().Changed("if-value") {
 			condition = &ifValue
 		}
 		return s.ConfigSet(ctx, args[0], args[1], condition)
-	}, func(reply client.ConfigSetReply, _ []string) string {
+	}, func(reply api.ConfigSetReply, _ []string) string {
 		was := "new"
 		if reply.Previous != nil {
 			was = "was " + terminal.Clean(*reply.Previous)
@@ -69,10 +70,10 @@ func newConfigListCommand(env *command.Env) *cobra.Command {
 		Short:   "List keys with their values",
 		Example: `  fila config list
   fila config list throttle:`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigList, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.ConfigList, error) {
 			entries, err := s.ConfigList(ctx, strings.Join(args, ""))
-			return client.ConfigList{Total: len(entries), Entries: entries}, err
-		}, func(list client.ConfigList, _ []string) string {
+			return api.ConfigList{Total: len(entries), Entries: entries}, err
+		}, func(list api.ConfigList, _ []string) string {
 			t := terminal.NewTable("KEY", "VALUE")
 			for _, entry := range list.Entries {
 				t.Row(entry.Key, entry.Value)
@@ -82,7 +83,7 @@ func newConfigListCommand(env *command.Env) *cobra.Command {
 	}
 }
 
-var configKeys = command.NamesOf((*client.Client).ConfigList, func(one client.ConfigEntry) string { return one.Key })
+var configKeys = command.NamesOf((*client.Client).ConfigList, func(one api.ConfigEntry) string { return one.Key })
 
 func newConfigLogCommand(env *command.Env) *cobra.Command {
 	var limit int
@@ -95,9 +96,9 @@ old and new values (up to 1 KiB with --json). fila keeps the newest 10,000
 changes.`,
 		Example: `  fila config log
   fila config log throttle:stripe --limit 0`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigLog, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.ConfigLog, error) {
 			return s.ConfigLogPage(ctx, strings.Join(args, ""), limit)
-		}, func(log client.ConfigLog, _ []string) string {
+		}, func(log api.ConfigLog, _ []string) string {
 			t := terminal.NewTable("SEQ", "TIME", "KEY", "OLD", "NEW", "BY")
 			for _, e := range log.Entries {
 				t.Row(e.Seq, env.When(e.Time), e.Key, change(e.Old), changed(e), asked(e))
@@ -115,7 +116,7 @@ changes.`,
 }
 
 // asked returns the cause of a change, such as a verb, and the requester.
-func asked(e client.ConfigLogEntry) string {
+func asked(e api.ConfigLogEntry) string {
 	if e.Client == "" {
 		return e.By
 	}
@@ -123,7 +124,7 @@ func asked(e client.ConfigLogEntry) string {
 }
 
 // changed returns the new value of an audit entry; for a job, its action and reason.
-func changed(e client.ConfigLogEntry) string {
+func changed(e api.ConfigLogEntry) string {
 	if strings.HasPrefix(e.Key, "job:") && e.New != nil {
 		if words := jobWords(*e.New); words != "" {
 			return terminal.Fit(words, changeWidth)

@@ -56,10 +56,8 @@ func newBadRelease(s *demoStage, c *client.Client) *badRelease {
 
 // happen enqueues count invoices and returns when all of them are dead letters.
 func (i *badRelease) happen(ctx context.Context, count int) error {
-	settings := client.DefaultQueueSettings(invoicesQueue)
-	deliveries := int64(2)
-	settings.FairnessHeader, settings.MaxDeliveries, settings.RetryInitialMs = "tenant", &deliveries, 100
-	if _, err := i.c.QueueCreate(ctx, settings); err != nil {
+	settings := client.QueueSettings{FairnessHeader: "tenant", MaxDeliveries: new(int64(2)), RetryInitialMs: new(int64(100))}
+	if _, err := i.c.QueueCreate(ctx, invoicesQueue, settings); err != nil {
 		return err
 	}
 	if _, err := i.c.ConfigSet(ctx, incidentRelease, strconv.Itoa(incidentBad), nil); err != nil {

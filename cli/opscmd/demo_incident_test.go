@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/cli/command"
-	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Invoices fail with three errors, and a fixed release ends one of them. docs/workbench.md
@@ -43,8 +43,8 @@ func TestIncident(t *testing.T) {
 		require.NoError(t, err)
 	}
 	// The workers have taken the new release, so none of these fails again.
-	_, err = server.c.JobCreate(ctx, client.JobCreateRequest{
-		Queue: "invoices.dlq", Op: "redrive", Filter: &client.Filter{ErrorCode: "500"},
+	_, err = server.c.JobCreate(ctx, api.JobCreateRequest{
+		Queue: "invoices.dlq", Op: "redrive", Filter: &api.Filter{ErrorCode: "500"},
 	})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {

@@ -48,8 +48,7 @@ var incidents = []incident{
 		queues: []incidentQueue{mails, {
 			name: "sms", workers: 2, room: 16, takes: 150 * time.Millisecond, work: rateLimitedVendor,
 			settings: func(s *client.QueueSettings) {
-				unlimited := int64(0)
-				s.CircuitHeader, s.ThrottleHeaders, s.MaxDeliveries = "vendor", []string{"vendor:{vendor}"}, &unlimited
+				s.CircuitHeader, s.ThrottleHeaders, s.MaxDeliveries = "vendor", []string{"vendor:{vendor}"}, new(int64(0))
 			},
 			load: []incidentTenant{{"acme", 6, limitedVendor}, {"initech", 6, limitedVendor}, {"globex", 6, "telco"}, {"umbrella", 6, "telco"}},
 		}},
@@ -67,8 +66,7 @@ var incidents = []incident{
 			load:     []incidentTenant{{"acme", 8, ""}, {"globex", 1, ""}, {"initech", 1, ""}, {"umbrella", 1, ""}},
 		}},
 		happen: func(ctx context.Context, l *incidentLoad) error {
-			rate, burst := client.Rate("2"), 2.0
-			_, err := l.operator.ThrottleSet(ctx, client.ThrottleChange{Key: "tenant:*", ThrottleLimits: client.ThrottleLimits{Rate: &rate, Burst: &burst}})
+			_, err := l.operator.ThrottleSet(ctx, client.ThrottleChange{Key: "tenant:*", Rate: "2", Burst: 2})
 			return err
 		},
 	},
@@ -266,12 +264,11 @@ func (n *incident) start(ctx context.Context, s *demoStage, step time.Duration) 
 
 // serve creates a queue and starts its consumers and producers.
 func (l *incidentLoad) serve(ctx context.Context, q *incidentQueue) error {
-	settings := client.DefaultQueueSettings(q.name)
-	settings.FairnessHeader = "tenant"
+	settings := client.QueueSettings{FairnessHeader: "tenant"}
 	if q.settings != nil {
 		q.settings(&settings)
 	}
-	if _, err := l.server.c.QueueCreate(ctx, settings); err != nil {
+	if _, err := l.server.c.QueueCreate(ctx, q.name, settings); err != nil {
 		return err
 	}
 	work := func(_ context.Context, m *client.Message) error { return m.Ack() }

@@ -59,8 +59,7 @@ func fairDemo(ctx context.Context, s *demoStage, length time.Duration) error {
 Look inside meanwhile: fila top -s %s
 
 `, demoNoisy, demoQuiet, demoWorkers, demoRate, server.url)
-	rate, burst := client.Rate(fmt.Sprint(demoRate)), float64(demoRate/20)
-	limit := client.ThrottleChange{Key: "provider", ThrottleLimits: client.ThrottleLimits{Rate: &rate, Burst: &burst}}
+	limit := client.ThrottleChange{Key: "provider", Rate: fmt.Sprint(demoRate), Burst: demoRate / 20}
 	if _, err := server.c.ThrottleSet(ctx, limit); err != nil {
 		return err
 	}
@@ -112,9 +111,7 @@ func newDemoLoad(s *demoStage, c *client.Client, spec demoRun) *demoLoad {
 // run creates the queue, sends and handles messages until the time is over or ctx ends, and
 // deletes the queue with its remaining messages.
 func (l *demoLoad) run(ctx context.Context, length time.Duration) error {
-	settings := client.DefaultQueueSettings(l.spec.queue)
-	settings.OnEnqueue = l.spec.hook
-	if _, err := l.c.QueueCreate(ctx, settings); err != nil {
+	if _, err := l.c.QueueCreate(ctx, l.spec.queue, client.QueueSettings{OnEnqueue: l.spec.hook}); err != nil {
 		return err
 	}
 	started := len(l.ends)

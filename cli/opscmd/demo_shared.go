@@ -195,9 +195,8 @@ func (d *sharedPlay) serve(ctx context.Context, i int, s *demoServer) error {
 	if _, err := s.nc.Subscribe(subjects.Event(wire.EventCircuitChanged, sharedVendor), func(m *nats.Msg) { d.changed(i, m.Data) }); err != nil {
 		return err
 	}
-	settings := client.DefaultQueueSettings(sharedQueue)
-	settings.CircuitHeader, settings.RetryInitialMs, settings.RetryMaxMs = sharedVendor, 100, 100
-	if _, err := s.c.QueueCreate(ctx, settings); err != nil {
+	settings := client.QueueSettings{CircuitHeader: sharedVendor, RetryInitialMs: new(int64(100)), RetryMaxMs: new(int64(100))}
+	if _, err := s.c.QueueCreate(ctx, sharedQueue, settings); err != nil {
 		return err
 	}
 	_, err = d.consume(ctx, s.c, sharedQueue, func(ctx context.Context, _ *client.Message) error { return d.call(ctx, i) },

@@ -9,7 +9,6 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
-	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire/api"
 )
 
@@ -29,7 +28,7 @@ message comes, ends or becomes due. A delivery behind a gate has the time at whi
 gate admits it, or "after another" if a message in flight must end first.`,
 		Example: `  fila lanes orders
   fila lanes orders --next 5 --json | jq -r '.next[].key'`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.LanesReply, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.LanesReply, error) {
 			return s.Lanes(ctx, args[0], req)
 		}, showLanes),
 	}
@@ -43,7 +42,7 @@ gate admits it, or "after another" if a message in flight must end first.`,
 // laneBar is how many cells the largest backlog fills.
 const laneBar = 20
 
-func showLanes(reply client.LanesReply, _ []string) string {
+func showLanes(reply api.LanesReply, _ []string) string {
 	var most int64 = 1
 	for i := range reply.Lanes {
 		most = max(most, reply.Lanes[i].Ready+reply.Lanes[i].Blocked)
@@ -76,13 +75,13 @@ func showLanes(reply client.LanesReply, _ []string) string {
 }
 
 // laneCells draws a backlog: ready messages, and blocked ones lighter.
-func laneCells(l *client.Lane, most int64) string {
+func laneCells(l *api.Lane, most int64) string {
 	cells := func(n int64) int { return int((n*laneBar + most - 1) / most) }
 	ready := cells(l.Ready)
 	return strings.Repeat("█", ready) + strings.Repeat("░", cells(l.Ready+l.Blocked)-ready)
 }
 
-func whenNext(d *client.NextDelivery) string {
+func whenNext(d *api.NextDelivery) string {
 	switch {
 	case d.Gate == "":
 		return "with credit"

@@ -13,6 +13,7 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire/api"
 )
 
 const lanesFile = "../../docs/lanes.svg"
@@ -41,11 +42,9 @@ func TestLanesPicture(t *testing.T) {
 	server, err := s.start(ctx, demoConfig(t.TempDir()))
 	require.NoError(t, err)
 	c := server.c
-	settings := client.DefaultQueueSettings("orders")
-	settings.FairnessHeader, settings.WeightHeader = "tenant", "weight"
-	_, err = c.QueueCreate(ctx, settings)
+	_, err = c.QueueCreate(ctx, "orders", client.QueueSettings{FairnessHeader: "tenant", WeightHeader: "weight"})
 	require.NoError(t, err)
-	_, err = c.Pause(ctx, client.PauseRequest{Kind: "key", Queue: "orders", Name: "hooli"})
+	_, err = c.Pause(ctx, api.PauseRequest{Kind: "key", Queue: "orders", Name: "hooli"})
 	require.NoError(t, err)
 	for _, tenant := range pictureTenants {
 		for n := range tenant.messages {
@@ -74,11 +73,11 @@ func TestLanesPicture(t *testing.T) {
 }
 
 // lanesOf returns the lanes when no message is in flight.
-func lanesOf(ctx context.Context, t *testing.T, c *client.Client, next int) (lanes client.LanesReply) {
+func lanesOf(ctx context.Context, t *testing.T, c *client.Client, next int) (lanes api.LanesReply) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var err error
-		lanes, err = c.Lanes(ctx, "orders", client.LanesRequest{Limit: 20, Next: next})
+		lanes, err = c.Lanes(ctx, "orders", api.LanesRequest{Limit: 20, Next: next})
 		return err == nil && lanes.InFlight == 0
 	}, demoPatience, 10*time.Millisecond)
 	return lanes
@@ -89,10 +88,10 @@ func lanesOf(ctx context.Context, t *testing.T, c *client.Client, next int) (lan
 type lanesPicture struct {
 	names map[string]int // lane by key
 	order []string
-	steps []client.LanesReply
+	steps []api.LanesReply
 }
 
-func (p *lanesPicture) add(t *testing.T, lanes client.LanesReply) {
+func (p *lanesPicture) add(t *testing.T, lanes api.LanesReply) {
 	t.Helper()
 	if len(p.steps) == 0 {
 		for i := range lanes.Lanes {
@@ -105,7 +104,7 @@ func (p *lanesPicture) add(t *testing.T, lanes client.LanesReply) {
 }
 
 // lane returns a lane of a step; the zero lane if the key has nothing left.
-func (p *lanesPicture) lane(step int, key string) (none client.Lane) {
+func (p *lanesPicture) lane(step int, key string) (none api.Lane) {
 	for i := range p.steps[step].Lanes {
 		if l := &p.steps[step].Lanes[i]; l.Key == key {
 			return *l

@@ -7,12 +7,11 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
-	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire/api"
 )
 
 func newAnnotateCommand(env *command.Env) *cobra.Command {
-	var req client.AnnotateRequest
+	var req api.AnnotateRequest
 	cmd := &cobra.Command{
 		Use:   "annotate TEXT",
 		Short: "Mark a time, such as a release, on the charts of the pages",
@@ -22,10 +21,10 @@ the last hour; the audit log keeps them longer ("fila config log annotation").`,
 		Example: `  fila annotate "release 3"
   fila annotate "import begins" --queue orders
   fila annotate "release 3" --at 15m`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.Mark, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.Mark, error) {
 			req.Text = args[0]
 			return s.Annotate(ctx, req)
-		}, func(m client.Mark, _ []string) string {
+		}, func(m api.Mark, _ []string) string {
 			where := "all charts"
 			if m.Object != "" {
 				where = "the charts of " + terminal.Clean(m.Object)
@@ -39,7 +38,7 @@ the last hour; the audit log keeps them longer ("fila config log annotation").`,
 }
 
 func newMarksCommand(env *command.Env) *cobra.Command {
-	var req client.MarksRequest
+	var req api.MarksRequest
 	cmd := &cobra.Command{
 		Use:   "marks",
 		Short: "Show what happened in the last hour to a queue, a throttle or a circuit",
@@ -49,9 +48,9 @@ and openings of circuits. With --queue these are marks of the queue and of the g
 that have blocked its messages in this hour, and without a flag annotations alone.`,
 		Example: `  fila marks --queue orders
   fila marks --throttle stripe --json`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.Marks, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (api.Marks, error) {
 			return s.Marks(ctx, req)
-		}, func(marks client.Marks, _ []string) string {
+		}, func(marks api.Marks, _ []string) string {
 			t := terminal.NewTable("TIME", "OBJECT", "WHAT", "BY")
 			for _, m := range marks.Marks {
 				by := m.By

@@ -8,7 +8,6 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
-	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire/api"
 )
 
@@ -30,7 +29,7 @@ all blocked are left out. A flow STARVES if it has a ready message, and fila del
 none of its messages but others for the queue's starve_after_ms.`,
 		Example: `  fila noisy orders
   fila noisy orders --json | jq -r '.noisy[].key'`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.NoisyReply, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.NoisyReply, error) {
 			return s.Noisy(ctx, args[0], limit)
 		}, showNoisy),
 	}
@@ -39,7 +38,7 @@ none of its messages but others for the queue's starve_after_ms.`,
 	return cmd
 }
 
-func showNoisy(reply client.NoisyReply, _ []string) string {
+func showNoisy(reply api.NoisyReply, _ []string) string {
 	head := "no flow of queue " + reply.Queue + " is noisy\n"
 	if len(reply.Noisy) > 0 {
 		t := terminal.NewTable("NOISY", "FAIR", "IN FLIGHT", "BUSY", "ENDED", "READY")
@@ -56,7 +55,7 @@ func showNoisy(reply client.NoisyReply, _ []string) string {
 	return terminal.Sections(head, quiet+"\n", waits("STARVES", reply.Starved), waits("WAITS", reply.Waiting))
 }
 
-func waits(title string, flows []client.WaitingFlow) string {
+func waits(title string, flows []api.WaitingFlow) string {
 	t := terminal.NewTable(title, "READY", "WAIT")
 	for i := range flows {
 		t.Row(terminal.Clean(flows[i].Key), flows[i].Ready, terminal.Age(flows[i].WaitMs))

@@ -8,7 +8,7 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
-	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire/api"
 )
 
 func newReloadCommand(env *command.Env) *cobra.Command {
@@ -22,12 +22,12 @@ all nodes reload, each its own file; SIGHUP reloads one node.`,
 		Example: `  fila reload --dry-run
   fila reload
   fila reload --json`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.ReloadReply, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (api.ReloadReply, error) {
 			if dryRun {
 				return s.ReloadDryRun(ctx)
 			}
 			return s.Reload(ctx)
-		}, func(reply client.ReloadReply, _ []string) string {
+		}, func(reply api.ReloadReply, _ []string) string {
 			var b strings.Builder
 			done, undone, same := "reloaded", "NOT reloaded", "reloaded, nothing has changed"
 			if reply.DryRun {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
-	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire/api"
 )
 
@@ -29,13 +28,13 @@ is critical. If the command fails, it is another code, such as 7 if no fila answ
 		Example: `  fila status
   fila status --queue orders
   fila status --json | jq -r '.findings[] | .action.command'`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.Attention, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (api.Attention, error) {
 			reply, err := s.Attention(ctx, queue, limit)
 			if err == nil {
 				err = statusError(&reply)
 			}
 			return reply, err
-		}, func(reply client.Attention, _ []string) string { return showStatus(env, &reply) }),
+		}, func(reply api.Attention, _ []string) string { return showStatus(env, &reply) }),
 	}
 	cmd.Flags().StringVar(&queue, "queue", "", "only what is wrong with this `queue`")
 	cmd.Flags().IntVar(&limit, "limit", api.DefaultFindings, "show up to this many findings")
@@ -44,7 +43,7 @@ is critical. If the command fails, it is another code, such as 7 if no fila answ
 }
 
 // statusError returns what ends fila status with an exit code other than 0, nil if nothing does.
-func statusError(reply *client.Attention) error {
+func statusError(reply *api.Attention) error {
 	text := "the worst of " + terminal.Plural(int64(reply.Total), "finding") + " is "
 	if reply.Total == 1 {
 		text = "the only finding is "
@@ -60,7 +59,7 @@ func statusError(reply *client.Attention) error {
 	return nil
 }
 
-func showStatus(env *command.Env, reply *client.Attention) string {
+func showStatus(env *command.Env, reply *api.Attention) string {
 	var b strings.Builder
 	if reply.Total+len(reply.Unanswered) == 0 {
 		b.WriteString("All is well.\n")
@@ -87,7 +86,7 @@ func showStatus(env *command.Env, reply *client.Attention) string {
 }
 
 // findingTitle is a finding in a few words: its severity, title and object.
-func findingTitle(style terminal.Style, f *client.Finding) string {
+func findingTitle(style terminal.Style, f *api.Finding) string {
 	severity := strings.ToUpper(f.Severity)
 	switch f.Severity {
 	case api.SeverityCritical:
@@ -99,7 +98,7 @@ func findingTitle(style terminal.Style, f *client.Finding) string {
 }
 
 // findingObject names the object of a finding.
-func findingObject(f *client.Finding) string {
+func findingObject(f *api.Finding) string {
 	var parts []string
 	add := func(kind, name string) {
 		if name != "" {

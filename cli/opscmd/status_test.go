@@ -9,14 +9,13 @@ import (
 
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
-	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire/api"
 )
 
 // wrong is what a fila says with a critical finding and a warning.
-func wrong() client.Attention {
+func wrong() api.Attention {
 	shard := 3
-	return client.Attention{Severity: "critical", Total: 3, Truncated: 1, Unanswered: []string{"b"}, Findings: []api.Finding{
+	return api.Attention{Severity: "critical", Total: 3, Truncated: 1, Unanswered: []string{"b"}, Findings: []api.Finding{
 		{
 			Condition: "no-consumers", Severity: "critical", Since: "2026-01-02T11:55:00Z", Queue: "orders\x1b[2J", Messages: 3, Title: "Ready messages, no consumers",
 			Whom: "3 messages wait.", Why: "No consumer is registered.", Action: api.FindingAction{Text: "Start a consumer.", Command: "fila queue inspect orders"},
@@ -48,14 +47,14 @@ func TestStatusExitCodes(t *testing.T) {
 	f := clitest.StartFake(t)
 	for _, tc := range []struct {
 		name  string
-		reply client.Attention
+		reply api.Attention
 		code  int
 		out   string
 	}{
-		{"nothing", client.Attention{}, command.ExitOK, "All is well.\n"},
-		{"information", client.Attention{Severity: "info", Total: 1, Findings: []api.Finding{{Severity: "info", Title: "Paused"}}}, command.ExitOK, "INFO  Paused"},
-		{"a warning", client.Attention{Severity: "warning", Total: 1, Findings: []api.Finding{{Severity: "warning", Title: "Late"}}}, command.ExitWarning, "WARNING  Late"},
-		{"a silent node", client.Attention{Unanswered: []string{"b"}}, command.ExitWarning, "node b did not answer"},
+		{"nothing", api.Attention{}, command.ExitOK, "All is well.\n"},
+		{"information", api.Attention{Severity: "info", Total: 1, Findings: []api.Finding{{Severity: "info", Title: "Paused"}}}, command.ExitOK, "INFO  Paused"},
+		{"a warning", api.Attention{Severity: "warning", Total: 1, Findings: []api.Finding{{Severity: "warning", Title: "Late"}}}, command.ExitWarning, "WARNING  Late"},
+		{"a silent node", api.Attention{Unanswered: []string{"b"}}, command.ExitWarning, "node b did not answer"},
 		{"critical", wrong(), command.ExitCritical, "CRITICAL"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -66,10 +65,10 @@ func TestStatusExitCodes(t *testing.T) {
 			if tc.reply.Total+len(tc.reply.Unanswered) > 0 {
 				require.NotContains(t, r.Out, "All is well")
 			}
-			var reply client.Attention
+			var reply api.Attention
 			r = program.Run(t, "", "status", "--json")
 			require.Equal(t, tc.code, r.Code)
-			reply = clitest.JSON[client.Attention](t, clitest.Ended(0, r.Out, ""))
+			reply = clitest.JSON[api.Attention](t, clitest.Ended(0, r.Out, ""))
 			require.Equal(t, tc.reply.Severity, reply.Severity)
 		})
 	}

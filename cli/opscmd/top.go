@@ -14,6 +14,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Bounds on what a frame of fila top requests.
@@ -216,13 +217,13 @@ type sample struct {
 	at      time.Time
 	server  string
 	total   int
-	queues  []client.QueueInfo
-	blocked map[string][]client.BlockedCount
-	wrong   client.Attention
+	queues  []api.QueueInfo
+	blocked map[string][]api.BlockedCount
+	wrong   api.Attention
 }
 
 func takeSample(ctx context.Context, s *command.Session, f topFlags) (*sample, error) {
-	now := &sample{at: time.Now(), server: s.Server, blocked: map[string][]client.BlockedCount{}}
+	now := &sample{at: time.Now(), server: s.Server, blocked: map[string][]api.BlockedCount{}}
 	now.wrong, _ = s.Attention(ctx, f.queue, topWrong) // an older fila cannot say
 	queues, err := topQueuesOf(ctx, s, now, f)
 	if err != nil {
@@ -230,7 +231,7 @@ func takeSample(ctx context.Context, s *command.Session, f topFlags) (*sample, e
 	}
 	for _, q := range queues {
 		if q.DLQ == "" && messages(q) == 0 { // skip empty queues: there may be many
-			now.queues = append(now.queues, client.QueueInfo{QueueSummary: q})
+			now.queues = append(now.queues, api.QueueInfo{QueueSummary: q})
 			continue
 		}
 		name := q.Name
@@ -254,24 +255,24 @@ func takeSample(ctx context.Context, s *command.Session, f topFlags) (*sample, e
 }
 
 // topQueuesOf returns the queues to request in detail.
-func topQueuesOf(ctx context.Context, s *command.Session, now *sample, f topFlags) ([]client.QueueSummary, error) {
+func topQueuesOf(ctx context.Context, s *command.Session, now *sample, f topFlags) ([]api.QueueSummary, error) {
 	if f.queue != "" {
 		now.total = 1
 		info, err := s.QueueInspect(ctx, f.queue, 0)
 		if err != nil || info.DLQ == "" {
-			return []client.QueueSummary{info.QueueSummary}, err
+			return []api.QueueSummary{info.QueueSummary}, err
 		}
 		dlq, err := s.QueueInspect(ctx, info.DLQ, 0)
-		return []client.QueueSummary{info.QueueSummary, dlq.QueueSummary}, err
+		return []api.QueueSummary{info.QueueSummary, dlq.QueueSummary}, err
 	}
 	queues, err := s.QueueList(ctx)
 	now.total = len(queues)
-	slices.SortStableFunc(queues, func(a, b client.QueueSummary) int { return cmp.Compare(messages(b), messages(a)) })
+	slices.SortStableFunc(queues, func(a, b api.QueueSummary) int { return cmp.Compare(messages(b), messages(a)) })
 	return queues[:min(len(queues), topQueues)], err
 }
 
 // messages returns the number of unfinished messages of a queue.
-func messages(q client.QueueSummary) int64 { return q.Pending + q.Delayed + q.InFlight + q.Moving }
+func messages(q api.QueueSummary) int64 { return q.Pending + q.Delayed + q.InFlight + q.Moving }
 
 // topFrame is what fila top shows, and prints with --json.
 type topFrame struct {
@@ -281,32 +282,32 @@ type topFrame struct {
 	Seconds float64    `json:"seconds"`
 	Queues  []topQueue `json:"queues"`
 
-	Attention client.Attention `json:"attention"` // the worst findings
+	Attention api.Attention `json:"attention"` // the worst findings
 }
 
 // topQueue is a queue in a frame. Rates are per second; -1 means unknown.
 type topQueue struct {
-	Name        string                `json:"name"`
-	Ready       int64                 `json:"ready"`
-	Blocked     int64                 `json:"blocked"`
-	Parked      int64                 `json:"parked"` // the old name of blocked, for one version
-	Delayed     int64                 `json:"delayed"`
-	InFlight    int64                 `json:"in_flight"`
-	Moving      int64                 `json:"moving"`
-	In          float64               `json:"in"`
-	Out         float64               `json:"out"`
-	Acked       float64               `json:"acked"`
-	Failed      float64               `json:"failed"`
-	Terminated  float64               `json:"terminated"`
-	Dead        float64               `json:"dead"` // dead-lettered, terminated ones included
-	OldestAgeMs int64                 `json:"oldest_age_ms"`
-	Consumers   []client.ConsumerInfo `json:"consumers"`
-	Active      int                   `json:"active_flows"`
-	Flows       []client.FlowInfo     `json:"flows"`
-	BlockedBy   []client.BlockedCount `json:"blocked_by"`
-	ParkedBy    []client.BlockedCount `json:"parked_by"` // the old name of blocked_by, for one version
-	Noisy       []string              `json:"noisy_flows"`
-	Starved     int                   `json:"starved_flows"`
+	Name        string             `json:"name"`
+	Ready       int64              `json:"ready"`
+	Blocked     int64              `json:"blocked"`
+	Parked      int64              `json:"parked"` // the old name of blocked, for one version
+	Delayed     int64              `json:"delayed"`
+	InFlight    int64              `json:"in_flight"`
+	Moving      int64              `json:"moving"`
+	In          float64            `json:"in"`
+	Out         float64            `json:"out"`
+	Acked       float64            `json:"acked"`
+	Failed      float64            `json:"failed"`
+	Terminated  float64            `json:"terminated"`
+	Dead        float64            `json:"dead"` // dead-lettered, terminated ones included
+	OldestAgeMs int64              `json:"oldest_age_ms"`
+	Consumers   []api.ConsumerInfo `json:"consumers"`
+	Active      int                `json:"active_flows"`
+	Flows       []api.FlowInfo     `json:"flows"`
+	BlockedBy   []api.BlockedCount `json:"blocked_by"`
+	ParkedBy    []api.BlockedCount `json:"parked_by"` // the old name of blocked_by, for one version
+	Noisy       []string           `json:"noisy_flows"`
+	Starved     int                `json:"starved_flows"`
 }
 
 // messages returns the number of unfinished messages.

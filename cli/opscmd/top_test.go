@@ -16,14 +16,13 @@ import (
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
-	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
 
 // busy is a queue with traffic, n seconds after the start.
-func busy(name string, n int64) client.QueueInfo {
-	return client.QueueInfo{
+func busy(name string, n int64) api.QueueInfo {
+	return api.QueueInfo{
 		QueueSummary: api.QueueSummary{Name: name, Pending: 12_345, Ready: 12_045, Blocked: 300, Delayed: 7, InFlight: 64, OldestAgeMs: 12_345, DLQ: name + ".dlq"},
 		Counters:     map[string]int64{"enqueued": 850 * n, "redriven": 0, "delivered": 840 * n, "acked": 838 * n, "nacked": n, "expired": n},
 		Flows:        4,
@@ -37,8 +36,8 @@ func busy(name string, n int64) client.QueueInfo {
 func frameAt(n int64) *sample {
 	return &sample{
 		at: time.Date(2026, 1, 2, 12, 0, int(n), 0, time.UTC), server: "nats://127.0.0.1:4222", total: 3,
-		queues: []client.QueueInfo{{QueueSummary: api.QueueSummary{Name: "idle", DLQ: "idle.dlq"}}, busy("orders", n)},
-		blocked: map[string][]client.BlockedCount{"orders": {{
+		queues: []api.QueueInfo{{QueueSummary: api.QueueSummary{Name: "idle", DLQ: "idle.dlq"}}, busy("orders", n)},
+		blocked: map[string][]api.BlockedCount{"orders": {{
 			GateState: api.GateState{Gate: "throttle:stripe", Kind: "rate", AdmitsAt: "2026-01-02T12:00:02.1Z", Limits: "10/s"}, Messages: 300,
 		}}},
 	}
@@ -270,10 +269,10 @@ func scripted(f *clitest.Fake) {
 	f.Answer("fila.admin.queue-list", api.QueueList{Total: 5, Queues: []api.QueueSummary{
 		{Name: "empty.dlq"}, {Name: "idle", DLQ: "idle.dlq"}, {Name: "dead.dlq", Pending: 1, Ready: 1}, busy("orders", 0).QueueSummary, {Name: "gone", DLQ: "gone.dlq"},
 	}})
-	f.Answer("fila.admin.queue-inspect.idle", client.QueueInfo{QueueSummary: api.QueueSummary{Name: "idle", DLQ: "idle.dlq"}, Counters: map[string]int64{"acked": 7}})
+	f.Answer("fila.admin.queue-inspect.idle", api.QueueInfo{QueueSummary: api.QueueSummary{Name: "idle", DLQ: "idle.dlq"}, Counters: map[string]int64{"acked": 7}})
 	f.Answer("fila.admin.queue-inspect.gone", wire.QueueNotFound("gone"))
-	f.Answer("fila.admin.queue-inspect.dead.dlq", client.QueueInfo{QueueSummary: api.QueueSummary{Name: "dead.dlq", Pending: 1, Ready: 1}})
-	f.Answer("fila.admin.queue-inspect.orders.dlq", client.QueueInfo{QueueSummary: api.QueueSummary{Name: "orders.dlq"}})
+	f.Answer("fila.admin.queue-inspect.dead.dlq", api.QueueInfo{QueueSummary: api.QueueSummary{Name: "dead.dlq", Pending: 1, Ready: 1}})
+	f.Answer("fila.admin.queue-inspect.orders.dlq", api.QueueInfo{QueueSummary: api.QueueSummary{Name: "orders.dlq"}})
 	f.Handle("fila.admin.queue-inspect.orders", func(*nats.Msg) any {
 		mu.Lock()
 		defer mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire"
 )
 
 // kind is the type of a setting, which determines how its flag is parsed.
@@ -37,7 +38,7 @@ type setting struct {
 
 // settings are the flags of fila queue create and update.
 func settings() []setting {
-	defaults := client.DefaultQueueSettings("")
+	defaults := wire.DefaultQueueSettings("")
 	return []setting{
 		{flag: "on-enqueue", kind: script, usage: "Lua `file` with on_enqueue; - is standard input, \"\" removes the hook"},
 		{flag: "on-failure", kind: script, usage: "Lua `file` with on_failure; - is standard input, \"\" removes the hook"},
@@ -141,7 +142,7 @@ func readText(in io.Reader, kind kind, value string) (string, error) {
 	case value == "":
 		return "", nil
 	case kind == rate:
-		return value, client.Rate(value).Check()
+		return value, wire.Rate(value).Check()
 	case kind == script && value == "-":
 		script, err := io.ReadAll(io.LimitReader(in, maxScript))
 		return string(script), err

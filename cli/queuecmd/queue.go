@@ -17,6 +17,7 @@ import (
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Commands returns fila queue.
@@ -37,17 +38,13 @@ settings does nothing; with others it is a conflict (exit code 5).`,
   fila queue create orders --on-enqueue orders.lua --on-failure retry.lua \
       --visibility-timeout 30s --max-deliveries 20`,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (reply client.QueueReply, err error) {
-			settings := client.DefaultQueueSettings(args[0])
-			data, err := json.Marshal(changes)
-			if err == nil {
-				err = json.Unmarshal(data, &settings)
-			}
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (reply api.QueueReply, err error) {
+			body, err := json.Marshal(changes)
 			if err != nil {
 				return reply, err
 			}
-			return s.QueueCreate(ctx, settings)
-		}, func(r client.QueueReply, _ []string) string { return showSettings(r, "created") }),
+			return client.Call(ctx, s.Client, api.VerbQueueCreate, args[0], body)
+		}, func(r api.QueueReply, _ []string) string { return showSettings(r, "created") }),
 	}
 	given := addSettings(cmd)
 	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
@@ -66,9 +63,9 @@ func newQueueUpdateCommand(env *command.Env) *cobra.Command {
 config.toml restores the settings of its queues.`,
 		Example: `  fila queue update orders --max-deliveries 5
   fila queue update orders --on-failure ""`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueReply, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.QueueReply, error) {
 			return s.QueueUpdate(ctx, wire.Source(args[0]), changes)
-		}, func(r client.QueueReply, _ []string) string { return showSettings(r, "updated") }),
+		}, func(r api.QueueReply, _ []string) string { return showSettings(r, "updated") }),
 	}
 	given := addSettings(cmd)
 	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
@@ -90,10 +87,10 @@ func newQueueDeleteCommand(env *command.Env) *cobra.Command {
 (exit code 5), unless --force deletes them, too.`,
 		Example: `  fila queue delete orders
   fila queue delete orders --force`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueDeleteReply, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.QueueDeleteReply, error) {
 			reply, err := s.QueueDelete(ctx, args[0], force)
 			return reply, command.Hint(err, wire.CodeNotForDLQ, "`fila queue purge "+args[0]+"` removes its messages")
-		}, func(reply client.QueueDeleteReply, args []string) string {
+		}, func(reply api.QueueDeleteReply, args []string) string {
 			return fmt.Sprintf("queue %s deleted, %s with it\n%s", args[0], terminal.Plural(reply.Deleted, "message"), warnings(reply.Warnings))
 		}),
 	}
@@ -111,9 +108,9 @@ the command begins. Messages in flight continue. Without --force the command onl
 counts the messages (exit code 5).`,
 		Example: `  fila queue purge orders --force
   fila queue purge orders.dlq --force --timeout 1m`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueuePurgeReply, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.QueuePurgeReply, error) {
 			return purge(ctx, s, args[0], force)
-		}, func(reply client.QueuePurgeReply, args []string) string {
+		}, func(reply api.QueuePurgeReply, args []string) string {
 			return fmt.Sprintf("%s removed from %s\n", terminal.Plural(reply.Purged, "message"), args[0])
 		}),
 	}
@@ -121,7 +118,7 @@ counts the messages (exit code 5).`,
 	return cmd
 }
 
-func purge(ctx context.Context, s *command.Session, queue string, force bool) (reply client.QueuePurgeReply, err error) {
+func purge(ctx context.Context, s *command.Session, queue string, force bool) (reply api.QueuePurgeReply, err error) {
 	if !force {
 		info, err := s.QueueInspect(ctx, queue, 0)
 		if n := info.Pending + info.Delayed; err == nil && n > 0 {
@@ -152,19 +149,19 @@ func newQueueListCommand(env *command.Env) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: command.AskList(env, func(ctx context.Context, s *command.Session) ([]client.QueueSummary, error) {
+		RunE: command.AskList(env, func(ctx context.Context, s *command.Session) ([]api.QueueSummary, error) {
 			return s.QueueList(ctx)
-		}, func(queues []client.QueueSummary, args []string) client.QueueList {
-			queues = slices.DeleteFunc(queues, func(q client.QueueSummary) bool {
+		}, func(queues []api.QueueSummary, args []string) api.QueueList {
+			queues = slices.DeleteFunc(queues, func(q api.QueueSummary) bool {
 				fits, _ := path.Match(pattern(args), q.Name) // checked above
 				return !fits
 			})
-			return client.QueueList{Total: len(queues), Queues: queues}
+			return api.QueueList{Total: len(queues), Queues: queues}
 		}, showQueues),
 	}
 }
 
-func showQueues(list client.QueueList, args []string) string {
+func showQueues(list api.QueueList, args []string) string {
 	t := terminal.NewTable("QUEUE", "READY", "BLOCKED", "DELAYED", "IN FLIGHT", "CONSUMERS", "SIZE", "OLDEST")
 	for _, q := range list.Queues {
 		t.Row(q.Name, q.Ready, q.Blocked, q.Delayed, q.InFlight, q.Consumers, terminal.Size(q.Bytes), terminal.Age(q.OldestAgeMs))
@@ -191,15 +188,15 @@ func newQueueInspectCommand(env *command.Env) *cobra.Command {
 		Short:   "Show a queue with its settings and who set them, consumers, flows and hooks",
 		Example: `  fila queue inspect orders
   fila queue inspect orders --flows 100 --json`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueInfo, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.QueueInfo, error) {
 			return s.QueueInspect(ctx, args[0], flows)
-		}, func(info client.QueueInfo, _ []string) string { return showQueue(env, info) }),
+		}, func(info api.QueueInfo, _ []string) string { return showQueue(env, info) }),
 	}
 	cmd.Flags().IntVar(&flows, "flows", 20, "show the flows with the most pending messages, up to 1000")
 	return cmd
 }
 
-func showQueue(env *command.Env, info client.QueueInfo) string {
+func showQueue(env *command.Env, info api.QueueInfo) string {
 	facts := terminal.NewTable("queue", info.Name)
 	if info.Shard != nil {
 		facts.Row("shard", fmt.Sprintf("%d, owned by %s", *info.Shard, info.Owner))
@@ -252,7 +249,7 @@ func showQueue(env *command.Env, info client.QueueInfo) string {
 }
 
 // settingRows shows the settings that no other row shows, except those that are 0 or empty.
-func settingRows(t *terminal.Table, s client.QueueSettings) {
+func settingRows(t *terminal.Table, s wire.QueueSettings) {
 	t.Row("visibility timeout", wire.FormatMs(s.VisibilityTimeoutMs))
 	t.Row("max deliveries", maxDeliveries(s))
 	t.Row("dedupe window", wire.FormatMs(s.DedupeWindowMs))
@@ -292,12 +289,12 @@ func settingRows(t *terminal.Table, s client.QueueSettings) {
 	t.Fact("on_failure", lines(s.OnFailure))
 }
 
-func maxDeliveries(s client.QueueSettings) string {
+func maxDeliveries(s wire.QueueSettings) string {
 	switch {
 	case s.MaxDeliveries == nil && s.OnFailure != "":
 		return "on_failure decides"
 	case s.MaxDeliveries == nil:
-		return fmt.Sprintf("%d (default)", client.DefaultMaxDeliveries)
+		return fmt.Sprintf("%d (default)", wire.DefaultMaxDeliveries)
 	case *s.MaxDeliveries == 0:
 		return "no limit"
 	}
@@ -306,7 +303,7 @@ func maxDeliveries(s client.QueueSettings) string {
 
 // retries describes the retries of a failure without a decision by nack, on_failure or error
 // rule.
-func retries(s client.QueueSettings) string {
+func retries(s wire.QueueSettings) string {
 	switch {
 	case s.RetryPolicy != "":
 		return "policy " + s.RetryPolicy
@@ -323,21 +320,21 @@ func retries(s client.QueueSettings) string {
 	return text + ", jitter " + strconv.FormatFloat(s.RetryJitter, 'f', -1, 64)
 }
 
-func ordering(s client.QueueSettings) string {
+func ordering(s wire.QueueSettings) string {
 	if s.Ordering == "" {
 		return ""
 	}
 	return "by " + s.Ordering + ", on_blocked " + cmp.Or(s.OnBlocked, "wait")
 }
 
-func enqueueRate(rate client.Rate, burst int64) string {
+func enqueueRate(rate wire.Rate, burst int64) string {
 	if rate == "" {
 		return ""
 	}
 	return rate.TextWithBurst(float64(burst))
 }
 
-func failureLimit(s client.QueueSettings) string {
+func failureLimit(s wire.QueueSettings) string {
 	hold := "until resumed"
 	if s.FailureHoldMs != 0 {
 		hold = "for " + wire.FormatMs(s.FailureHoldMs)
@@ -353,7 +350,7 @@ func lines(script string) string {
 }
 
 // showSettings shows the settings of a queue after its creation or change.
-func showSettings(r client.QueueReply, done string) string {
+func showSettings(r api.QueueReply, done string) string {
 	t := terminal.NewTable("queue", cmp.Or(terminal.Clean(r.Name), "?")+" "+done)
 	t.Row("quantum", r.Quantum)
 	settingRows(t, r.QueueSettings)

@@ -8,11 +8,11 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
-	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire/api"
 )
 
 func newQueueWantedCommand(env *command.Env) *cobra.Command {
-	o := client.DefaultScaleOptions()
+	o := api.DefaultScaleOptions()
 	cmd := &cobra.Command{
 		Use:   "wanted QUEUE",
 		Short: "Show how many messages could be worked on, and by how many workers",
@@ -27,13 +27,13 @@ concurrency = 5 are 5. /scale/QUEUE on http.addr answers the same.`,
 			}
 			return nil
 		},
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (scale client.Scale, err error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (scale api.Scale, err error) {
 			w, err := s.QueueWanted(ctx, args[0], o.Horizon)
 			if err != nil {
 				return scale, err
 			}
-			return o.Scale([]client.QueueWanted{w}), nil
-		}, func(s client.Scale, _ []string) string {
+			return o.Scale([]api.QueueWanted{w}), nil
+		}, func(s api.Scale, _ []string) string {
 			t := terminal.NewTable("wanted", strconv.FormatInt(s.Wanted, 10))
 			t.Row("workers", s.Workers)
 			t.Row("why", s.Why)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
-	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire/api"
 )
 
 // backupWait bounds the time of a backup without --timeout.
@@ -55,12 +55,12 @@ is an hour here.`,
 	return cmd
 }
 
-func showBackup(r client.StoreBackupReply, _ []string) string {
+func showBackup(r api.StoreBackupReply, _ []string) string {
 	return fmt.Sprintf("%s: %s in %s\n", r.Path, terminal.Size(r.Bytes), time.Duration(r.DurationMs)*time.Millisecond)
 }
 
 func backupOnline(env *command.Env, cmd *cobra.Command, args []string) error {
-	err := command.Ask(env, func(_ context.Context, s *command.Session, _ []string) (client.StoreBackupReply, error) {
+	err := command.Ask(env, func(_ context.Context, s *command.Session, _ []string) (api.StoreBackupReply, error) {
 		ctx, cancel := s.WaitFor(cmd, backupWait)
 		defer cancel()
 		return s.StoreBackup(ctx)
@@ -72,7 +72,7 @@ func backupOnline(env *command.Env, cmd *cobra.Command, args []string) error {
 }
 
 // backupOffline copies a file. doubt says why the copy may lack commits.
-func backupOffline(ctx context.Context, file, to string) (reply client.StoreBackupReply, doubt, err error) {
+func backupOffline(ctx context.Context, file, to string) (reply api.StoreBackupReply, doubt, err error) {
 	begin := time.Now()
 	f, err := store.OpenFile(file, store.Options{})
 	if errors.Is(err, store.ErrLocked) {
@@ -90,5 +90,5 @@ func backupOffline(ctx context.Context, file, to string) (reply client.StoreBack
 	if err != nil {
 		return reply, nil, err
 	}
-	return client.StoreBackupReply{Path: to, Bytes: n, DurationMs: time.Since(begin).Milliseconds()}, doubt, nil
+	return api.StoreBackupReply{Path: to, Bytes: n, DurationMs: time.Since(begin).Milliseconds()}, doubt, nil
 }

@@ -73,7 +73,7 @@ func run(ctx context.Context, queue string) error {
 		}
 		u.count(m.Key, tokens)
 		return nil
-	}, client.Concurrency(4), client.MaxInFlight(4))
+	}, client.Concurrency(4))
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func TestChartsOfAQueue(t *testing.T) {
 		f.publish("orders", "ack", tenant("acme"))
 	}
 	require.True(t, wait(t.Context(), func() bool { // these have waited for seconds
-		lanes, err := f.c.Lanes(t.Context(), "orders", client.LanesRequest{Limit: 1})
+		lanes, err := f.c.Lanes(t.Context(), "orders", api.LanesRequest{Limit: 1})
 		return err == nil && len(lanes.Lanes) > 0 && lanes.Lanes[0].OldestMs > 2000
 	}))
 	f.consume("orders", "worker", func(_ context.Context, m *client.Message) error {
@@ -91,7 +91,7 @@ func TestChartsOfAQueue(t *testing.T) {
 		f.publish("orders", "nack", tenant("acme"))
 		f.publish("orders", "term", tenant("acme"))
 	}
-	f.inspected("orders", func(q client.QueueInfo) bool { return q.Delayed == 11 && q.Pending+q.InFlight == 0 })
+	f.inspected("orders", func(q api.QueueInfo) bool { return q.Delayed == 11 && q.Pending+q.InFlight == 0 })
 	b.until(`[...document.querySelectorAll('.heat-rows tbody tr')].reduce((n, r) => n + Number(r.cells[1].textContent), 0) >= 40`)
 
 	is := f.detail("orders")
@@ -137,10 +137,9 @@ func TestChartsOfAQueue(t *testing.T) {
 func TestLifeOfAMessage(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
-	two := int64(2)
-	f.queue("orders", func(s *client.QueueSettings) { s.MaxDeliveries = &two })
+	f.queue("orders", func(s *client.QueueSettings) { s.MaxDeliveries = new(int64(2)) })
 	id := f.publish("orders", "x", tenant("acme"))
-	f.inspected("orders", func(q client.QueueInfo) bool { return q.OldestAgeMs > 500 })
+	f.inspected("orders", func(q api.QueueInfo) bool { return q.OldestAgeMs > 500 })
 	f.consume("orders", "worker", func(_ context.Context, m *client.Message) error {
 		return m.Nack(client.NackOptions{Error: "connection refused", Delay: 2 * time.Second})
 	})
@@ -194,7 +193,7 @@ func TestDeadLettersPerMinute(t *testing.T) {
 	f.depth("mails.dlq", 9)
 	for _, page := range []struct{ path, queue string }{{"/dead", ""}, {"/queues/orders/dead", "orders"}} {
 		b.visit(page.path, "Dead letters per minute")
-		want, err := f.c.DeadRates(t.Context(), client.DeadRatesRequest{Queue: page.queue, Minutes: 10, Limit: 7})
+		want, err := f.c.DeadRates(t.Context(), api.DeadRatesRequest{Queue: page.queue, Minutes: 10, Limit: 7})
 		require.NoError(t, err)
 		var errs, sums []string
 		others := want.Messages

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire/api"
 )
 
 // slash and ctrlK are the keys that open the search. A text is typed only if the page does not
@@ -78,7 +79,7 @@ func TestMenusByKeyboard(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
 	f.load("orders")
-	_, err := f.c.ScheduleAdd(t.Context(), "orders", client.ScheduleAddRequest{Name: "often", Schedule: "@every 1s"})
+	_, err := f.c.ScheduleAdd(t.Context(), "orders", api.ScheduleAddRequest{Name: "often", Schedule: "@every 1s"})
 	require.NoError(t, err)
 	b.visit("/schedules", "often")
 	b.until("document.querySelector('td.act [popovertarget]')?.focus() || true")

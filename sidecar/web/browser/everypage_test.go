@@ -14,6 +14,7 @@ import (
 
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire/api"
 )
 
 // names are the names and texts of one set of objects.
@@ -59,17 +60,17 @@ func (f *fila) world(n names) []shown {
 		t.Helper()
 		require.NoError(t, err)
 	}
-	_, err := f.c.ThrottleSet(ctx, client.ThrottleChange{Key: n.gate, ForMs: 3_600_000, ThrottleLimits: client.ThrottleLimits{Concurrency: new(int64(3))}})
+	_, err := f.c.ThrottleSet(ctx, client.ThrottleChange{Key: n.gate, For: time.Hour, Concurrency: 3})
 	must(err)
-	_, err = f.c.Pause(ctx, client.PauseRequest{Kind: "throttle", Name: n.gate})
+	_, err = f.c.Pause(ctx, api.PauseRequest{Kind: "throttle", Name: n.gate})
 	must(err)
 	_, err = f.c.CircuitOpen(ctx, n.circuit, 3_600_000)
 	must(err)
-	_, err = f.c.Pause(ctx, client.PauseRequest{Kind: "key", Queue: n.queue, Name: "umbrella", ForMs: 3_600_000})
+	_, err = f.c.Pause(ctx, api.PauseRequest{Kind: "key", Queue: n.queue, Name: "umbrella", ForMs: 3_600_000})
 	must(err)
 	_, err = f.c.ConfigSet(ctx, "greeting", n.value, nil)
 	must(err)
-	_, err = f.c.ScheduleAdd(ctx, "hooked", client.ScheduleAddRequest{Name: n.schedule, Schedule: "@every 1h", Payload: []byte(n.payload)})
+	_, err = f.c.ScheduleAdd(ctx, "hooked", api.ScheduleAddRequest{Name: n.schedule, Schedule: "@every 1h", Payload: []byte(n.payload)})
 	must(err)
 
 	// One tenant uses the whole credit of the consumers, another waits, and a third is paused.
@@ -82,7 +83,7 @@ func (f *fila) world(n names) []shown {
 	for range 60 {
 		f.publish(n.queue, n.payload, tenant(n.noisy))
 	}
-	f.inspected(n.queue, func(q client.QueueInfo) bool { return q.InFlight == 40 })
+	f.inspected(n.queue, func(q api.QueueInfo) bool { return q.InFlight == 40 })
 	for range 5 {
 		f.publish(n.queue, n.payload, tenant(n.quiet))
 		f.publish(n.queue, n.payload, tenant("umbrella"))
@@ -99,11 +100,11 @@ func (f *fila) world(n names) []shown {
 	f.kill("dead", 3, n.quiet, "402", "card declined")
 	dead := f.publish("dead", n.payload, tenant(n.quiet), client.Header("Evil", n.value), client.Header("Die-Of", n.failure), client.Header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
 	f.depth("dead.dlq", 24)
-	job, err := f.c.JobCreate(ctx, client.JobCreateRequest{Queue: "dead.dlq", Op: "delete", Filter: &client.Filter{ErrorCode: "503"}, Rate: 1, Reason: n.job})
+	job, err := f.c.JobCreate(ctx, api.JobCreateRequest{Queue: "dead.dlq", Op: "delete", Filter: &api.Filter{ErrorCode: "503"}, Rate: 1, Reason: n.job})
 	must(err)
 	_, err = f.c.JobPause(ctx, job.ID) // otherwise its messages are gone on a slow machine
 	must(err)
-	f.inspected("hooked", func(q client.QueueInfo) bool {
+	f.inspected("hooked", func(q api.QueueInfo) bool {
 		for _, h := range q.Hooks {
 			if h.State == "open" {
 				return true

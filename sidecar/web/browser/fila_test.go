@@ -18,6 +18,7 @@ import (
 	"github.com/filaq/fila/sidecar"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // fila is a whole sidecar in this process, with a NATS server and a disk.
@@ -76,12 +77,11 @@ func start(t *testing.T, change ...func(*config.Config)) *fila {
 // Circuit as its circuit.
 func (f *fila) queue(name string, change ...func(*client.QueueSettings)) {
 	f.t.Helper()
-	s := wire.DefaultQueueSettings(name)
-	s.FairnessHeader, s.ThrottleHeaders, s.CircuitHeader = "Tenant", []string{"Gate"}, "Circuit"
+	s := client.QueueSettings{FairnessHeader: "Tenant", ThrottleHeaders: []string{"Gate"}, CircuitHeader: "Circuit"}
 	for _, one := range change {
 		one(&s)
 	}
-	_, err := f.c.QueueCreate(f.t.Context(), s)
+	_, err := f.c.QueueCreate(f.t.Context(), name, s)
 	require.NoError(f.t, err)
 }
 
@@ -162,15 +162,12 @@ func nackByHeader(_ context.Context, m *client.Message) error {
 }
 
 // noRetries sets max_deliveries to 1.
-func noRetries(s *client.QueueSettings) {
-	one := int64(1)
-	s.MaxDeliveries = &one
-}
+func noRetries(s *client.QueueSettings) { s.MaxDeliveries = new(int64(1)) }
 
 // inspected waits until the state of a queue satisfies ok.
-func (f *fila) inspected(queue string, ok func(client.QueueInfo) bool) {
+func (f *fila) inspected(queue string, ok func(api.QueueInfo) bool) {
 	f.t.Helper()
-	var last client.QueueInfo
+	var last api.QueueInfo
 	var err error
 	require.True(f.t, wait(f.t.Context(), func() bool {
 		last, err = f.c.QueueInspect(f.t.Context(), queue, 0)
@@ -181,5 +178,5 @@ func (f *fila) inspected(queue string, ok func(client.QueueInfo) bool) {
 // depth waits until n messages wait in a queue.
 func (f *fila) depth(queue string, n int64) {
 	f.t.Helper()
-	f.inspected(queue, func(q client.QueueInfo) bool { return q.Pending+q.Delayed == n })
+	f.inspected(queue, func(q api.QueueInfo) bool { return q.Pending+q.Delayed == n })
 }

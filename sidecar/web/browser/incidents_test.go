@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Each test is an incident that a newcomer solves with the pages alone: who suffers, why, since
@@ -86,7 +87,7 @@ func TestIncidentOfAForgottenPause(t *testing.T) {
 	f.load("mails")
 	f.queue("orders")
 	f.consume("orders", "worker", func(context.Context, *client.Message) error { return nil })
-	_, err := f.c.Pause(t.Context(), client.PauseRequest{Kind: "throttle", Name: "vendor:stripe"})
+	_, err := f.c.Pause(t.Context(), api.PauseRequest{Kind: "throttle", Name: "vendor:stripe"})
 	require.NoError(t, err)
 	for range 40 {
 		f.publish("orders", "x", tenant("globex"), client.Header("Gate", "vendor:stripe"))
@@ -109,7 +110,7 @@ func TestIncidentOfAForgottenPause(t *testing.T) {
 	b.click(".gates .holds a")
 	b.shows("section[aria-labelledby=waiters]", "orders") // and no other queue
 	b.does("Resume", "Resumed")
-	f.inspected("orders", func(q client.QueueInfo) bool { return q.Parked < 40 })
+	f.inspected("orders", func(q api.QueueInfo) bool { return q.Parked < 40 })
 }
 
 // One tenant has sent so much slow work that other tenants wait.
@@ -128,7 +129,7 @@ func TestIncidentOfANoisyTenant(t *testing.T) {
 	for range 60 {
 		f.publish("reports", "slow", tenant("acme"))
 	}
-	f.inspected("reports", func(q client.QueueInfo) bool { return q.InFlight == 40 })
+	f.inspected("reports", func(q api.QueueInfo) bool { return q.InFlight == 40 })
 	for range 5 {
 		f.publish("reports", "quick", tenant("globex"))
 	}
@@ -145,5 +146,5 @@ func TestIncidentOfANoisyTenant(t *testing.T) {
 	b.fill("#key-for", "30m")
 	b.sends("#key-for", "Paused: key acme of queue reports.")
 	close(release)
-	f.inspected("reports", func(q client.QueueInfo) bool { return q.InFlight == 0 && q.Pending == 20 }) // the messages of globex are done
+	f.inspected("reports", func(q api.QueueInfo) bool { return q.InFlight == 0 && q.Pending == 20 }) // the messages of globex are done
 }

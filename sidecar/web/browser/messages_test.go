@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire/api"
 )
 
 // TestMessage: the state of a message, its history, its payload on request, and actions on it.
@@ -64,7 +65,7 @@ func TestMessage(t *testing.T) {
 
 	b.visit("/messages/" + id)
 	b.does("Run now", "Its delay has ended.")
-	f.inspected("orders", func(q client.QueueInfo) bool { return q.Delayed == 5 }) // it has failed again
+	f.inspected("orders", func(q api.QueueInfo) bool { return q.Delayed == 5 }) // it has failed again
 
 	f.queue("elsewhere")
 	b.visit("/messages/" + id)
@@ -100,13 +101,13 @@ func TestHeldMessage(t *testing.T) {
 	f, b := run(t)
 	f.queue("orders")
 	f.consume("orders", "worker", func(_ context.Context, _ *client.Message) error { return nil })
-	_, err := f.c.Pause(t.Context(), client.PauseRequest{Kind: "throttle", Name: "vendor:stripe"})
+	_, err := f.c.Pause(t.Context(), api.PauseRequest{Kind: "throttle", Name: "vendor:stripe"})
 	require.NoError(t, err)
 	id := f.publish("orders", "x", tenant("acme"), client.Header("Gate", "vendor:stripe"), client.Header("Circuit", "bank"))
 	b.visit("/messages/" + id)
 	b.shows(".gates .holds", "throttle:vendor:stripe")
 	b.shows(".gates .passes", "circuit:bank")
-	_, err = f.c.Resume(t.Context(), client.PauseRequest{Kind: "throttle", Name: "vendor:stripe"})
+	_, err = f.c.Resume(t.Context(), api.PauseRequest{Kind: "throttle", Name: "vendor:stripe"})
 	require.NoError(t, err)
 	b.expect(404)
 	b.shows("main", "it is finished, or was never enqueued") // the page updates itself
@@ -229,9 +230,9 @@ func TestLiveJobs(t *testing.T) {
 		b.shows(".sentence", done)
 	}
 	do("?key=globex", "Run now", nil, "Run now 5 messages", "run-now: done")
-	f.inspected("orders", func(q client.QueueInfo) bool { return q.Delayed == 0 })
+	f.inspected("orders", func(q api.QueueInfo) bool { return q.Delayed == 0 })
 	do("?key=acme", "Delay", map[string]string{"run_at": "2h"}, "Delay 5 messages", "delay: done")
-	f.inspected("orders", func(q client.QueueInfo) bool { return q.Delayed == 5 })
+	f.inspected("orders", func(q api.QueueInfo) bool { return q.Delayed == 5 })
 	do("?key=acme", "Another key or weight", map[string]string{"new_key": "umbrella", "weight": "3"}, "Another key or weight 5 messages", "reprioritise: done")
 	b.visit("/queues/orders/messages?key=umbrella", "5 messages")
 	do("", "Cancel", nil, "Cancel 10 messages", "cancel: done")
@@ -280,7 +281,7 @@ func TestHostile(t *testing.T) {
 	f, b := run(t)
 	f.queue("orders", noRetries)
 	f.consume("orders", "worker", nackByHeader, client.MaxInFlight(100))
-	_, err := f.c.Pause(t.Context(), client.PauseRequest{Kind: "queue", Name: "orders"})
+	_, err := f.c.Pause(t.Context(), api.PauseRequest{Kind: "queue", Name: "orders"})
 	require.NoError(t, err)
 	line := strings.NewReplacer("\n", " ", "\r", " ", "\x00", "", "\a", "", "\x1b", "")
 	var ids []string
@@ -302,7 +303,7 @@ func TestHostile(t *testing.T) {
 	b.visit("/queues/orders/messages", "messages")
 	b.unhurt()
 	b.sound("hostile")
-	_, err = f.c.Resume(t.Context(), client.PauseRequest{Kind: "queue", Name: "orders"})
+	_, err = f.c.Resume(t.Context(), api.PauseRequest{Kind: "queue", Name: "orders"})
 	require.NoError(t, err)
 	f.depth("orders.dlq", int64(len(ids)))
 	b.visit("/queues/orders/dead", "dead letters in")

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire/api"
 )
 
 // TestTenants: the tab shows each tenant with what lanes says of it, the order of the next
@@ -39,10 +40,10 @@ func TestTenants(t *testing.T) {
 		}
 		return nil
 	}, client.MaxInFlight(4), client.Concurrency(1))
-	f.inspected("orders", func(q client.QueueInfo) bool { return q.InFlight == 4 && q.Counters["acked"] >= 40 })
+	f.inspected("orders", func(q api.QueueInfo) bool { return q.InFlight == 4 && q.Counters["acked"] >= 40 })
 
 	b.visit("/queues/orders/tenants", "acme", "globex", "initech", "Lanes", "Deliveries per second")
-	reply, err := f.c.Lanes(t.Context(), "orders", client.LanesRequest{Limit: 20, Next: 20})
+	reply, err := f.c.Lanes(t.Context(), "orders", api.LanesRequest{Limit: 20, Next: 20})
 	require.NoError(t, err)
 	require.Len(t, reply.Next, 20)
 	rows := eval[[]string](b, `[...document.querySelectorAll('.next-deliveries tbody tr')].map(r => r.cells[0].textContent + ' ' + r.cells[1].textContent)`)
@@ -73,7 +74,7 @@ func TestTenants(t *testing.T) {
 		f.publish("gated", "x", tenant("right"), client.Header("Gate", "vendor:stripe"))
 	}
 	f.consume("gated", "worker", func(context.Context, *client.Message) error { return nil })
-	f.inspected("gated", func(q client.QueueInfo) bool { return q.Parked > 20 && q.Parked == q.Pending })
+	f.inspected("gated", func(q api.QueueInfo) bool { return q.Parked > 20 && q.Parked == q.Pending })
 	b.visit("/queues/gated/tenants", "left", "right", "vendor:stripe")
 	require.Equal(t, 20, eval[int](b, `document.querySelectorAll('.lanes-picture .mark.gate').length`))
 
@@ -92,7 +93,7 @@ func TestThrottleOverTime(t *testing.T) {
 	f, b := run(t)
 	ctx := t.Context()
 	f.queue("orders")
-	_, err := f.c.ThrottleSet(ctx, client.ThrottleChange{Key: "vendor:slow", ThrottleLimits: client.ThrottleLimits{Concurrency: new(int64(3))}})
+	_, err := f.c.ThrottleSet(ctx, client.ThrottleChange{Key: "vendor:slow", Concurrency: 3})
 	require.NoError(t, err)
 	for range 10 {
 		f.publish("orders", "x", tenant("acme"), client.Header("Gate", "vendor:slow"))
@@ -106,12 +107,12 @@ func TestThrottleOverTime(t *testing.T) {
 		}
 		return nil
 	}, client.MaxInFlight(20), client.Concurrency(20))
-	f.inspected("orders", func(q client.QueueInfo) bool { return q.InFlight == 3 && q.Blocked == 7 })
-	_, err = f.c.Annotate(ctx, client.AnnotateRequest{Text: "release <3>"})
+	f.inspected("orders", func(q api.QueueInfo) bool { return q.InFlight == 3 && q.Blocked == 7 })
+	_, err = f.c.Annotate(ctx, api.AnnotateRequest{Text: "release <3>"})
 	require.NoError(t, err)
-	_, err = f.c.ThrottleSet(ctx, client.ThrottleChange{Key: "vendor:slow", ForMs: 3_600_000, ThrottleLimits: client.ThrottleLimits{Rate: new(client.Rate("5"))}})
+	_, err = f.c.ThrottleSet(ctx, client.ThrottleChange{Key: "vendor:slow", For: time.Hour, Rate: "5"})
 	require.NoError(t, err)
-	_, err = f.c.Pause(ctx, client.PauseRequest{Kind: "key", Queue: "orders", Name: "globex"})
+	_, err = f.c.Pause(ctx, api.PauseRequest{Kind: "key", Queue: "orders", Name: "globex"})
 	require.NoError(t, err)
 
 	// The verb and the newest point agree once a point has been taken of this state.
@@ -129,7 +130,7 @@ func TestThrottleOverTime(t *testing.T) {
 	items := func() []string {
 		return eval[[]string](b, `[...document.querySelectorAll('ol.marks li')].map(li => li.value + ' ' + (li.querySelector('.sentence').textContent))`)
 	}
-	want := func(req client.MarksRequest) (texts []string) {
+	want := func(req api.MarksRequest) (texts []string) {
 		t.Helper()
 		marks, err := f.c.Marks(ctx, req)
 		require.NoError(t, err)
@@ -142,7 +143,7 @@ func TestThrottleOverTime(t *testing.T) {
 		}
 		return texts
 	}
-	same := func(req client.MarksRequest, most int) {
+	same := func(req api.MarksRequest, most int) {
 		t.Helper()
 		marks, shown := want(req), items()
 		require.Len(t, marks, most)
@@ -152,13 +153,13 @@ func TestThrottleOverTime(t *testing.T) {
 		}
 		require.Equal(t, most, eval[int](b, `JSON.parse(document.getElementById('rates-points').getAttribute('value')).marks.length`))
 	}
-	same(client.MarksRequest{Throttle: "vendor:slow"}, 3)
+	same(api.MarksRequest{Throttle: "vendor:slow"}, 3)
 	b.sound("throttle-over-time")
 	b.follow("60 min")
 	b.at("/gates/throttle?key=vendor%3Aslow&minutes=60")
 
 	b.visit("/queues/orders", "Marks in the charts", "paused until resumed")
-	same(client.MarksRequest{Queue: "orders"}, 4)
+	same(api.MarksRequest{Queue: "orders"}, 4)
 	b.scripts(false)
 	b.visit(path, "Marks in the charts", "release <3>", "10 min", "60 min")
 	require.Len(t, items(), 3)

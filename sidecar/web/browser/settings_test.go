@@ -11,6 +11,7 @@ import (
 
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire/api"
 )
 
 // TestConfiguration: keys are set, changed and deleted, and the audit log names the client.
@@ -118,7 +119,7 @@ func TestHooks(t *testing.T) {
 		return m.Nack(client.NackOptions{Error: "no"})
 	})
 	<-failed
-	f.inspected("orders", func(q client.QueueInfo) bool {
+	f.inspected("orders", func(q api.QueueInfo) bool {
 		for _, h := range q.Hooks {
 			if h.State == "open" {
 				return true
