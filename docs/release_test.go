@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/cluster/ownership"
 )
 
 // Releases are built with the command of docs/deploy.md, for the systems that it names.
@@ -51,6 +53,33 @@ func TestWorkflows(t *testing.T) {
 		}
 	}
 	require.Greater(t, actions, 5)
+}
+
+// docs/versions.md names the versions that the module and the code need.
+func TestVersionsPage(t *testing.T) {
+	t.Parallel()
+	page, module := readText(t, "docs/versions.md"), readText(t, "go.mod")
+	require.Contains(t, page, "| Go | "+goVersion.FindStringSubmatch(module)[1]+" or newer")
+	require.Contains(t, page, "nats-server "+regexp.MustCompile(`nats-server/v2 v(\S+)`).FindStringSubmatch(module)[1]+" |")
+	require.Contains(t, page, "["+ownership.MinVersion+" or newer]")
+}
+
+// The forms for issues ask for the output of commands that exist.
+func TestIssueFormsNameCommands(t *testing.T) {
+	t.Parallel()
+	reference := readText(t, "docs/cli.md")
+	forms, err := filepath.Glob(".github/ISSUE_TEMPLATE/*.yml")
+	require.NoError(t, err)
+	commands := 0
+	for _, form := range forms {
+		text := readText(t, form)
+		require.Len(t, readYAML(t, text), 1, form)
+		for _, command := range regexp.MustCompile("`(fila[a-z A-Z]*)`").FindAllStringSubmatch(text, -1) {
+			commands++
+			require.Contains(t, reference, "\n## "+command[1], form)
+		}
+	}
+	require.Greater(t, commands, 4)
 }
 
 // .ci/check-tag accepts a tag if binary, chart and changelog have its version, and names what
