@@ -44,11 +44,21 @@ func (r *ConsumeRequest) check() *Error {
 		return BadConsumerName(err)
 	}
 	return cmp.Or(
-		InRange("max_in_flight", r.MaxInFlight, 1, MaxInFlightLimit),
-		InRange("ttl_ms", r.TTLMs, 0, MaxRegistrationMs),
-		checkHeaders(r.Headers),
+		CheckBounds(r),
 		r.checkBatch(),
 	)
+}
+
+// Bounds implements [Bounded].
+func (r *ConsumeRequest) Bounds() []Bound {
+	return []Bound{
+		{Field: "max_in_flight", Value: int64(r.MaxInFlight), Min: 1, Max: MaxInFlightLimit},
+		{Field: "ttl_ms", Value: r.TTLMs, Max: MaxRegistrationMs},
+		boundOfHeaders(r.Headers),
+		{Field: "batch", Value: int64(r.Batch), Max: MaxBatchMessages},
+		{Field: "batch_bytes", Value: int64(r.BatchBytes), Min: MinBatchBytes, Max: MaxBatchBytes, Zero: "as many as NATS allows"},
+		{Field: "batch_wait_ms", Value: int64(r.BatchWaitMs), Max: MaxBatchWaitMs},
+	}
 }
 
 // Bounds of batched deliveries.
@@ -59,26 +69,14 @@ const (
 )
 
 func (r *ConsumeRequest) checkBatch() *Error {
-	switch {
-	case r.Batch == 0 && (r.BatchBytes != 0 || r.BatchWaitMs != 0):
+	if r.Batch == 0 && (r.BatchBytes != 0 || r.BatchWaitMs != 0) {
 		return BadField("batch", "", "batch_bytes and batch_wait_ms go with it")
-	case r.BatchBytes == 0:
-		return cmp.Or(InRange("batch", r.Batch, 0, MaxBatchMessages), InRange("batch_wait_ms", r.BatchWaitMs, 0, MaxBatchWaitMs))
 	}
-	return cmp.Or(
-		InRange("batch", r.Batch, 0, MaxBatchMessages),
-		InRange("batch_bytes", r.BatchBytes, MinBatchBytes, MaxBatchBytes),
-		InRange("batch_wait_ms", r.BatchWaitMs, 0, MaxBatchWaitMs),
-	)
+	return nil
 }
 
-// checkHeaders checks the field headers of a request.
-func checkHeaders(which string) *Error {
-	switch which {
-	case "", HeadersAll, HeadersMin:
-		return nil
-	}
-	return BadField("headers", Quote(which), "allowed are "+HeadersAll+" and "+HeadersMin)
+func boundOfHeaders(which string) Bound {
+	return Bound{Field: "headers", Text: which, OneOf: []string{HeadersAll, HeadersMin}, Zero: HeadersAll}
 }
 
 // ConsumerRequest is a request on [Subjects.Consumer]: a [ConsumeRequest] or one fetch.
@@ -119,13 +117,16 @@ type FetchRequest struct {
 
 // ParseFetch decodes and checks a [FetchRequest].
 func ParseFetch(body []byte) (FetchRequest, *Error) {
-	return Decode(body, FetchRequest{Batch: 1}, func(r *FetchRequest) *Error {
-		return cmp.Or(
-			InRange("batch", r.Batch, 1, MaxBatch),
-			InRange("expires_ms", r.ExpiresMs, 0, MaxExpiresMs),
-			checkHeaders(r.Headers),
-		)
-	})
+	return Decode(body, FetchRequest{Batch: 1}, func(r *FetchRequest) *Error { return CheckBounds(r) })
+}
+
+// Bounds implements [Bounded].
+func (r *FetchRequest) Bounds() []Bound {
+	return []Bound{
+		{Field: "batch", Value: int64(r.Batch), Min: 1, Max: MaxBatch},
+		{Field: "expires_ms", Value: r.ExpiresMs, Max: MaxExpiresMs},
+		boundOfHeaders(r.Headers),
+	}
 }
 
 // Expires is how long the fetch waits.

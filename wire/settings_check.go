@@ -25,47 +25,47 @@ func (q QueueSettings) Validate() error {
 	if err := q.checkTexts(); err != nil {
 		return err
 	}
+	if out := OutOfBounds(q); out != nil {
+		return out
+	}
+	if q.OnBlocked != "" && q.Ordering == "" {
+		return &SettingError{"on_blocked", Quote(q.OnBlocked), `it goes with ordering "key"`}
+	}
+	return cmp.Or(q.checkDecider(), q.checkRetries(), q.checkEnqueueRates())
+}
+
+// Bounds implements [Bounded].
+func (q QueueSettings) Bounds() []Bound {
 	maxDeliveries := int64(0)
 	if q.MaxDeliveries != nil {
 		maxDeliveries = *q.MaxDeliveries
 	}
-	for _, c := range []struct {
-		field         string
-		value, lo, hi int64
-		zero          string // what 0 means, if it is allowed below lo
-	}{
-		{"visibility_timeout_ms", q.VisibilityTimeoutMs, 1, MaxSettingMs, ""},
-		{"max_deliveries", maxDeliveries, 0, math.MaxInt32, ""},
-		{"max_depth", q.MaxDepth, 0, math.MaxInt64, ""},
-		{"max_bytes", q.MaxBytes, 0, math.MaxInt64, ""},
-		{"dedupe_window_ms", q.DedupeWindowMs, 0, MaxSettingMs, ""},
-		{"quantum", q.Quantum, 1, MaxQuantum, ""},
-		{"lua_timeout_ms", q.LuaTimeoutMs, 0, MaxLuaTimeoutMs, ""},
-		{"lua_memory_limit_bytes", q.LuaMemoryLimitBytes, MinLuaMemoryBytes, MaxLuaMemoryBytes, "the global default"},
-		{"lua_circuit_breaker_threshold", q.LuaCircuitBreakerThreshold, 0, 1_000_000, ""},
-		{"lua_circuit_breaker_cooldown_ms", q.LuaCircuitBreakerCooldownMs, 0, MaxSettingMs, ""},
-		{"retry_initial_ms", q.RetryInitialMs, 0, MaxSettingMs, ""},
-		{"retry_max_ms", q.RetryMaxMs, 0, MaxSettingMs, ""},
-		{"max_pending_per_key", q.MaxPendingPerKey, 0, math.MaxInt64, ""},
-		{"enqueue_burst", q.EnqueueBurst, 0, MaxEnqueueBurst, ""},
-		{"enqueue_burst_per_key", q.EnqueueBurstPerKey, 0, MaxEnqueueBurst, ""},
-		{"max_failures_per_key", q.MaxFailuresPerKey, 0, MaxFailures, ""},
-		{"failure_window_ms", q.FailureWindowMs, 0, MaxSettingMs, ""},
-		{"failure_hold_ms", q.FailureHoldMs, 0, MaxSettingMs, ""},
-		{"priority_age_ms", q.PriorityAgeMs, 0, MaxPriorityAgeMs, ""},
-		{"priority_reserved", q.PriorityReserved, 0, MaxPriority, ""},
-		{"starve_after_ms", q.StarveAfterMs, MinStarveAfterMs, MaxSettingMs, "never"},
-	} {
-		if c.value >= c.lo && c.value <= c.hi || c.value == 0 && c.zero != "" {
-			continue
-		}
-		allowed := fmt.Sprintf("allowed are %d to %d", c.lo, c.hi)
-		if c.zero != "" {
-			allowed = fmt.Sprintf("allowed are 0 (%s) and %d to %d", c.zero, c.lo, c.hi)
-		}
-		return &SettingError{Field: c.field, Value: strconv.FormatInt(c.value, 10), Allowed: allowed}
+	return []Bound{
+		{Field: "ordering", Text: q.Ordering, OneOf: []string{OrderingKey}, Zero: "fair order"},
+		{Field: "on_blocked", Text: q.OnBlocked, OneOf: []string{OnBlockedWait, OnBlockedSkip}, Zero: OnBlockedWait},
+		{Field: "enqueue_schedules", Text: q.EnqueueSchedules, OneOf: []string{SchedulesAllow, SchedulesRefuse}, Zero: SchedulesAllow},
+		{Field: "visibility_timeout_ms", Value: q.VisibilityTimeoutMs, Min: 1, Max: MaxSettingMs},
+		{Field: "max_deliveries", Value: maxDeliveries, Max: math.MaxInt32},
+		{Field: "max_depth", Value: q.MaxDepth, Max: math.MaxInt64},
+		{Field: "max_bytes", Value: q.MaxBytes, Max: math.MaxInt64},
+		{Field: "dedupe_window_ms", Value: q.DedupeWindowMs, Max: MaxSettingMs},
+		{Field: "quantum", Value: q.Quantum, Min: 1, Max: MaxQuantum},
+		{Field: "lua_timeout_ms", Value: q.LuaTimeoutMs, Max: MaxLuaTimeoutMs},
+		{Field: "lua_memory_limit_bytes", Value: q.LuaMemoryLimitBytes, Min: MinLuaMemoryBytes, Max: MaxLuaMemoryBytes, Zero: "the global default"},
+		{Field: "lua_circuit_breaker_threshold", Value: q.LuaCircuitBreakerThreshold, Max: 1_000_000},
+		{Field: "lua_circuit_breaker_cooldown_ms", Value: q.LuaCircuitBreakerCooldownMs, Max: MaxSettingMs},
+		{Field: "retry_initial_ms", Value: q.RetryInitialMs, Max: MaxSettingMs},
+		{Field: "retry_max_ms", Value: q.RetryMaxMs, Max: MaxSettingMs},
+		{Field: "max_pending_per_key", Value: q.MaxPendingPerKey, Max: math.MaxInt64},
+		{Field: "enqueue_burst", Value: q.EnqueueBurst, Max: MaxEnqueueBurst},
+		{Field: "enqueue_burst_per_key", Value: q.EnqueueBurstPerKey, Max: MaxEnqueueBurst},
+		{Field: "max_failures_per_key", Value: q.MaxFailuresPerKey, Max: MaxFailures},
+		{Field: "failure_window_ms", Value: q.FailureWindowMs, Max: MaxSettingMs},
+		{Field: "failure_hold_ms", Value: q.FailureHoldMs, Max: MaxSettingMs},
+		{Field: "priority_age_ms", Value: q.PriorityAgeMs, Max: MaxPriorityAgeMs},
+		{Field: "priority_reserved", Value: q.PriorityReserved, Max: MaxPriority},
+		{Field: "starve_after_ms", Value: q.StarveAfterMs, Min: MinStarveAfterMs, Max: MaxSettingMs, Zero: "never"},
 	}
-	return cmp.Or(q.checkDecider(), q.checkRetries(), q.checkEnqueueRates())
 }
 
 // checkDecider refuses headers beside on_enqueue, because they would be ignored.
@@ -116,16 +116,9 @@ func (q QueueSettings) checkTexts() error {
 		{"priority_header", q.PriorityHeader, legalHeaderSetting(q.PriorityHeader), headerSettings},
 		{"retry_policy", q.RetryPolicy, q.RetryPolicy == "" || CheckPolicyName(q.RetryPolicy) == nil, "allowed are 1 to 64 bytes of A-Za-z0-9_-"},
 		{
-			"ordering", q.Ordering, q.Ordering == "" || q.Ordering == OrderingKey,
-			`allowed are "" (fair order) and "key" (one message of a fairness key at a time)`,
-		},
-		{
 			"ordering", q.Ordering, q.Ordering == "" || q.PriorityHeader == "" && q.PriorityAgeMs == 0 && q.PriorityReserved == 0,
 			"priorities (priority_header, priority_age_ms, priority_reserved) are another order: allowed is one of the two",
 		},
-		{"on_blocked", q.OnBlocked, slices.Contains([]string{"", OnBlockedWait, OnBlockedSkip}, q.OnBlocked), `allowed are "wait" and "skip"`},
-		{"enqueue_schedules", q.EnqueueSchedules, slices.Contains([]string{"", SchedulesAllow, SchedulesRefuse}, q.EnqueueSchedules), `allowed are "allow" and "refuse"`},
-		{"on_blocked", q.OnBlocked, q.OnBlocked == "" || q.Ordering != "", `it goes with ordering "key"`},
 	} {
 		if !c.ok {
 			return &SettingError{c.field, Quote(c.value), c.allowed}

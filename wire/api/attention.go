@@ -28,8 +28,11 @@ func (r *AttentionRequest) check() *wire.Error {
 	if err := checkOptionalQueue(r.Queue); err != nil {
 		return err
 	}
-	return wire.InRange("limit", r.Limit, 1, MaxListLimit)
+	return wire.CheckBounds(r)
 }
+
+// Bounds implements [wire.Bounded].
+func (r *AttentionRequest) Bounds() []wire.Bound { return []wire.Bound{boundOfLimit(r.Limit)} }
 
 // Attention answers an [AttentionRequest]: what is wrong now, the worst first.
 type Attention struct {

@@ -94,8 +94,11 @@ var firstKeys = KeyListRequest{Limit: DefaultListLimit}
 
 func (r *KeyListRequest) check() *wire.Error {
 	r.Prefix = wire.NamedKey(r.Prefix)
-	return checkPage(r.Offset, r.Limit)
+	return wire.CheckBounds(r)
 }
+
+// Bounds implements [wire.Bounded].
+func (r *KeyListRequest) Bounds() []wire.Bound { return boundsOfPage(r.Offset, r.Limit) }
 
 // ConfigList answers config-list.
 type ConfigList struct {

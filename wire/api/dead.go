@@ -1,7 +1,8 @@
 package api
 
 import (
-	"strconv"
+	"cmp"
+	"math"
 
 	"github.com/filaq/fila/wire"
 )
@@ -17,11 +18,9 @@ type RedriveRequest struct {
 	Count int64 `json:"count,omitempty"` // 0: all
 }
 
-func (r *RedriveRequest) check() *wire.Error {
-	if r.Count < 0 {
-		return wire.BadField("count", strconv.FormatInt(r.Count, 10), "allowed are 0 (all) and more")
-	}
-	return nil
+// Bounds implements [wire.Bounded].
+func (r *RedriveRequest) Bounds() []wire.Bound {
+	return []wire.Bound{{Field: "count", Value: r.Count, Min: 1, Max: math.MaxInt64, Zero: "all"}}
 }
 
 // RedriveReply answers a [RedriveRequest].
@@ -36,8 +35,9 @@ type DeadGroupsRequest struct {
 	Limit int `json:"limit"` // 1 to 1000, default 100
 }
 
-func (r *DeadGroupsRequest) check() *wire.Error {
-	return wire.InRange("limit", r.Limit, 1, MaxDeadGroups)
+// Bounds implements [wire.Bounded].
+func (r *DeadGroupsRequest) Bounds() []wire.Bound {
+	return []wire.Bound{{Field: "limit", Value: int64(r.Limit), Min: 1, Max: MaxDeadGroups}}
 }
 
 // DeadGroups answers a [DeadGroupsRequest].
@@ -86,13 +86,15 @@ type DeadRatesRequest struct {
 }
 
 func (r *DeadRatesRequest) check() *wire.Error {
-	if err := checkOptionalQueue(r.Queue); err != nil {
-		return err
+	return cmp.Or(checkOptionalQueue(r.Queue), wire.CheckBounds(r))
+}
+
+// Bounds implements [wire.Bounded].
+func (r *DeadRatesRequest) Bounds() []wire.Bound {
+	return []wire.Bound{
+		{Field: "minutes", Value: int64(r.Minutes), Min: 1, Max: MaxDeadRateMinutes},
+		{Field: "limit", Value: int64(r.Limit), Min: 1, Max: MaxDeadRates},
 	}
-	if err := wire.InRange("minutes", r.Minutes, 1, MaxDeadRateMinutes); err != nil {
-		return err
-	}
-	return wire.InRange("limit", r.Limit, 1, MaxDeadRates)
 }
 
 // DeadRates answers a [DeadRatesRequest]. It counts since the process of the queue started, 64

@@ -2,7 +2,6 @@ package api
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/filaq/fila/wire"
 )
@@ -125,12 +124,18 @@ type BlockedCount struct {
 	Flows    int   `json:"flows"`
 }
 
+// Bounds implements [wire.Bounded].
+func (r *ExplainRequest) Bounds() []wire.Bound {
+	return []wire.Bound{{Field: "kind", Text: r.Kind, OneOf: []string{ExplainKindMessage, ExplainKindKey, ExplainKindQueue}}}
+}
+
 func (r *ExplainRequest) check() *wire.Error {
 	message, named := r.Kind == ExplainKindMessage, r.Key
 	r.Key = wire.NamedKey(named)
+	if err := wire.CheckBounds(r); err != nil {
+		return err
+	}
 	switch {
-	case !slices.Contains([]string{ExplainKindMessage, ExplainKindKey, ExplainKindQueue}, r.Kind):
-		return wire.BadField("kind", wire.Quote(r.Kind), "allowed are message, key and queue")
 	case message && r.ID == "":
 		return wire.BadField("id", "", "the id of the message is required")
 	case message && r.Key != "":

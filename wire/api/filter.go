@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -99,12 +100,13 @@ func (f *Filter) check(seen []string, now time.Time) *wire.Error {
 	case f.All && len(seen) > 1:
 		return wire.BadField("all", "true", "no other field of the filter is allowed with it")
 	}
+	f.State = CurrentState(f.State)
 	for _, c := range []struct {
 		name  string
 		named bool
 		check func(name string) *wire.Error
 	}{
-		{"state", f.State != "", f.checkState},
+		{"state", f.State != "", nil},
 		{"keys", len(f.Keys) > 0, f.checkKeys},
 		{"ids", len(f.IDs) > 0, f.checkIDs},
 		{"header", len(f.Header) > 0, f.checkHeader},
@@ -113,7 +115,7 @@ func (f *Filter) check(seen []string, now time.Time) *wire.Error {
 		{"enqueued_before", f.EnqueuedBefore != "", resolve(&f.EnqueuedBefore, now)},
 		{"consumer", f.Consumer != "", f.checkConsumer},
 		{"gate", f.Gate != "", f.checkGate},
-		{"reason", f.Reason != "", f.checkReason},
+		{"reason", f.Reason != "", nil},
 		{"error_code", f.ErrorCode != "", atMost(f.ErrorCode, wire.MaxErrorCode)},
 		{"error_contains", f.ErrorContains != "", atMost(f.ErrorContains, wire.MaxErrorText)},
 		{"error_group", f.ErrorGroup != "", f.checkGroup},
@@ -129,6 +131,9 @@ func (f *Filter) check(seen []string, now time.Time) *wire.Error {
 				return err
 			}
 		}
+	}
+	if err := wire.CheckBounds(f); err != nil {
+		return err
 	}
 	if err := inOrder("enqueued", f.EnqueuedAfter, f.EnqueuedBefore); err != nil {
 		return err
@@ -146,13 +151,15 @@ func inOrder(what, after, before string) *wire.Error {
 	return wire.BadField(what+"_before", wire.Quote(before), "allowed are times after "+what+"_after")
 }
 
-func (f *Filter) checkState(name string) *wire.Error {
-	f.State = CurrentState(f.State)
-	switch f.State {
-	case StateReady, StateBlocked, StateDelayed, StateLeased, StateDead:
-		return nil
+// Bounds implements [wire.Bounded]. A field that is missing counts as one that is allowed.
+func (f *Filter) Bounds() []wire.Bound {
+	return []wire.Bound{
+		{Field: "state", Text: cmp.Or(f.State, StateReady), OneOf: []string{StateReady, StateBlocked, StateDelayed, StateLeased, StateDead}},
+		{Field: "reason", Text: cmp.Or(f.Reason, wire.ReasonExpired), OneOf: wire.Reasons()},
+		{Field: "keys", Value: int64(max(len(f.Keys), 1)), Min: 1, Max: MaxFilterKeys},
+		{Field: "ids", Value: int64(max(len(f.IDs), 1)), Min: 1, Max: MaxFilterIDs},
+		{Field: "header", Value: int64(max(len(f.Header), 1)), Min: 1, Max: MaxFilterHeaders},
 	}
-	return wire.BadField(name, wire.Quote(f.State), "allowed are ready, blocked, delayed, leased and dead")
 }
 
 func (f *Filter) checkKeys(name string) *wire.Error {
@@ -161,7 +168,7 @@ func (f *Filter) checkKeys(name string) *wire.Error {
 			return wire.BadKey(name, key)
 		}
 	}
-	return wire.InRange(name, len(f.Keys), 1, MaxFilterKeys)
+	return nil
 }
 
 func (f *Filter) checkIDs(name string) *wire.Error {
@@ -170,7 +177,7 @@ func (f *Filter) checkIDs(name string) *wire.Error {
 			return wire.BadField(name, wire.Quote(id), "allowed are ids of messages (UUIDs)")
 		}
 	}
-	return wire.InRange(name, len(f.IDs), 1, MaxFilterIDs)
+	return nil
 }
 
 func (f *Filter) checkHeader(name string) *wire.Error {
@@ -179,7 +186,7 @@ func (f *Filter) checkHeader(name string) *wire.Error {
 			return wire.BadField(name, wire.Quote(header), "allowed are names of headers that producers set, without Fila- and Nats-")
 		}
 	}
-	return wire.InRange(name, len(f.Header), 1, MaxFilterHeaders)
+	return nil
 }
 
 // checkConsumer accepts what peek and explain show: the name of a consumer, or the inbox of a
@@ -197,13 +204,6 @@ const maxInbox = 4096
 func (f *Filter) checkGate(name string) *wire.Error {
 	if kind, key, _ := strings.Cut(f.Gate, ":"); kind != PauseThrottle && kind != PauseCircuit || wire.CheckNamedKey(key) != nil {
 		return wire.BadField(name, wire.Quote(f.Gate), "allowed are throttle:KEY and circuit:KEY")
-	}
-	return nil
-}
-
-func (f *Filter) checkReason(name string) *wire.Error {
-	if !slices.Contains(wire.Reasons(), f.Reason) {
-		return wire.BadField(name, wire.Quote(f.Reason), "allowed are "+strings.Join(wire.Reasons(), ", "))
 	}
 	return nil
 }

@@ -328,8 +328,14 @@ func (r *GateKeyRequest) key() *string     { return &r.Key }
 func (r *ThrottleSetRequest) key() *string { return &r.Key }
 func (r *CircuitOpenRequest) key() *string { return &r.Key }
 
-func (r *CircuitOpenRequest) check() *wire.Error {
-	return wire.InRange("for_ms", r.ForMs, 0, wire.MaxSettingMs)
+// Bounds implements [wire.Bounded].
+func (r *CircuitOpenRequest) Bounds() []wire.Bound { return []wire.Bound{boundOfTime(r.ForMs)} }
+
+// Bounds implements [wire.Bounded].
+func (r *ThrottleSetRequest) Bounds() []wire.Bound { return []wire.Bound{boundOfTime(r.ForMs)} }
+
+func boundOfTime(forMs int64) wire.Bound {
+	return wire.Bound{Field: "for_ms", Value: forMs, Max: wire.MaxSettingMs}
 }
 
 // check does not know the limits in force, so it accepts a burst without a rate.
@@ -361,7 +367,7 @@ func (r *ThrottleSetRequest) check() *wire.Error {
 			return wire.BadThrottle(err.Error())
 		}
 	}
-	return wire.InRange("for_ms", r.ForMs, 0, wire.MaxSettingMs)
+	return wire.CheckBounds(r)
 }
 
 // Names returns the names of the limits that are not nil, in the order of the
@@ -391,20 +397,41 @@ func (l ThrottleLimits) check(none bool) *wire.Error {
 	if b := l.Burst; b != nil && !(none && *b == 0) && !(*b >= 1 && *b <= MaxGateValue) {
 		return wire.BadThrottle("burst is " + strconv.FormatFloat(*b, 'g', -1, 64) + ": allowed are 1 to " + strconv.Itoa(MaxGateValue))
 	}
-	for _, f := range []struct {
-		name  string
-		value *int64
-		hi    int64
-	}{
-		{"concurrency", l.Concurrency, MaxGateValue},
-		{"limit", l.Limit, MaxGateValue},
-		{"window_ms", l.WindowMs, wire.MaxSettingMs},
-	} {
-		if v := f.value; v != nil && !(none && *v == 0) && (*v < 1 || *v > f.hi) {
-			return wire.BadThrottle(fmt.Sprintf("%s is %d: allowed are 1 to %d", f.name, *v, f.hi))
-		}
+	bounded := wire.Bounded(l)
+	if none {
+		bounded = throttleCondition(l)
+	}
+	if out := wire.OutOfBounds(bounded); out != nil {
+		return wire.BadThrottle(out.Error())
 	}
 	return nil
+}
+
+// Bounds implements [wire.Bounded].
+func (l ThrottleLimits) Bounds() []wire.Bound {
+	bound := func(name string, value *int64, most int64) wire.Bound {
+		b := wire.Bound{Field: name, Value: 1, Min: 1, Max: most}
+		if value != nil {
+			b.Value = *value
+		}
+		return b
+	}
+	return []wire.Bound{
+		bound(limitNames[2], l.Concurrency, MaxGateValue),
+		bound(limitNames[3], l.Limit, MaxGateValue),
+		bound(limitNames[4], l.WindowMs, wire.MaxSettingMs),
+	}
+}
+
+// throttleCondition are limits in which 0 is a limit that is not set.
+type throttleCondition ThrottleLimits
+
+func (l throttleCondition) Bounds() []wire.Bound {
+	bounds := ThrottleLimits(l).Bounds()
+	for i := range bounds {
+		bounds[i].Zero = "not set"
+	}
+	return bounds
 }
 
 // Kinds of pauses.
@@ -458,15 +485,24 @@ func (r *PauseRequest) checkResume() *wire.Error {
 	return nil
 }
 
+// Bounds implements [wire.Bounded].
+func (r *PauseRequest) Bounds() []wire.Bound {
+	return []wire.Bound{
+		{Field: "kind", Text: r.Kind, OneOf: []string{PauseQueue, PauseKey, PauseThrottle, PauseCircuit}},
+		boundOfTime(r.ForMs),
+	}
+}
+
 // check leaves it to [PauseRequest.End] whether Until is in the future.
 func (r *PauseRequest) check() *wire.Error {
 	named := r.Name
 	if r.Kind != PauseQueue {
 		r.Name = wire.NamedKey(named)
 	}
+	if err := wire.CheckBounds(r); err != nil {
+		return err
+	}
 	switch {
-	case !slices.Contains([]string{PauseQueue, PauseKey, PauseThrottle, PauseCircuit}, r.Kind):
-		return wire.BadField("kind", wire.Quote(r.Kind), "allowed are queue, key, throttle and circuit")
 	case r.Kind == PauseQueue && wire.CheckQueueName(r.Name) != nil:
 		return wire.BadField("name", wire.Quote(r.Name), "allowed is the name of a queue")
 	case r.Kind != PauseQueue && wire.CheckNamedKey(named) != nil:
@@ -476,8 +512,8 @@ func (r *PauseRequest) check() *wire.Error {
 	case r.Kind != PauseKey && r.Queue != "":
 		return wire.BadField("queue", wire.Quote(r.Queue), "it is only for kind key; name has the name of the object")
 	}
-	if err := wire.InRange("for_ms", r.ForMs, 0, wire.MaxSettingMs); err != nil || r.Until == "" {
-		return err
+	if r.Until == "" {
+		return nil
 	}
 	if r.ForMs != 0 {
 		return wire.BadField("until", wire.Quote(r.Until), "only one of until and for_ms is allowed")

@@ -139,8 +139,16 @@ func (a *GuardAsk) complete(tail string) *wire.Error {
 	if !(a.Cost >= 0.001 && a.Cost <= MaxGuardCost) {
 		return wire.BadField("cost", strconv.FormatFloat(a.Cost, 'g', -1, 64), fmt.Sprintf("allowed are 0.001 to %d", MaxGuardCost))
 	}
-	a.TTLMs = cmp.Or(a.TTLMs, DefaultPermitMs)
-	return wire.InRange("ttl_ms", a.TTLMs, 1, MaxPermitMs)
+	if a.TTLMs == 0 {
+		a.TTLMs = DefaultPermitMs
+		return nil
+	}
+	return wire.CheckBounds(a)
+}
+
+// Bounds implements [wire.Bounded].
+func (a *GuardAsk) Bounds() []wire.Bound {
+	return []wire.Bound{{Field: "ttl_ms", Value: a.TTLMs, Min: 1, Max: MaxPermitMs, Zero: "the default"}}
 }
 
 // firstKey sets and checks the first key of a request.
@@ -269,13 +277,19 @@ func ParseGuardDone(tail string, body []byte) (GuardDoneRequest, *wire.Error) {
 		switch {
 		case len(r.Permit) != wire.PermitLen:
 			return wire.BadField("permit", wire.Quote(r.Permit), "allowed is the permit of a check")
-		case r.Outcome != GuardOK && r.Outcome != GuardError:
-			return wire.BadField("outcome", wire.Quote(r.Outcome), "allowed are ok and error")
 		case r.Outcome == GuardOK && (r.ErrorCode != "" || r.Error != "" || r.RetryAfterMs != 0):
 			return wire.BadField("outcome", wire.Quote(r.Outcome), "error_code, error and retry_after_ms are only for error")
 		}
-		return cmp.Or(checkFailure(r.ErrorCode, &r.Error, r.Attempt), wire.InRange("retry_after_ms", r.RetryAfterMs, 0, wire.MaxSettingMs))
+		return cmp.Or(checkFailure(r.ErrorCode, &r.Error, r.Attempt), wire.CheckBounds(r))
 	})
+}
+
+// Bounds implements [wire.Bounded].
+func (r *GuardDoneRequest) Bounds() []wire.Bound {
+	return []wire.Bound{
+		{Field: "outcome", Text: r.Outcome, OneOf: []string{GuardOK, GuardError}},
+		{Field: "retry_after_ms", Value: r.RetryAfterMs, Max: wire.MaxSettingMs},
+	}
 }
 
 // GuardVerdict answers a done.

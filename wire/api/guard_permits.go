@@ -48,8 +48,11 @@ func (r *GuardPermitsRequest) check() *wire.Error {
 			return err
 		}
 	}
-	return cmp.Or(r.PermitFilter.check(), wire.InRange("limit", r.Limit, 1, MaxListLimit))
+	return cmp.Or(r.PermitFilter.check(), wire.CheckBounds(r))
 }
+
+// Bounds implements [wire.Bounded].
+func (r *GuardPermitsRequest) Bounds() []wire.Bound { return []wire.Bound{boundOfLimit(r.Limit)} }
 
 // GuardPermit is a permit in use. Operators name it by its id, but a done needs the permit
 // itself.

@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"encoding/base64"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,10 +121,11 @@ func (r *JobCreateRequest) check() *wire.Error {
 	if r.Op == JobRedrive { // only dead letters can be redriven
 		r.Queue = wire.DeadLetters(r.Queue)
 	}
+	if err := wire.CheckBounds(r); err != nil {
+		return err
+	}
 	dead := wire.IsDLQ(r.Queue)
 	switch {
-	case !slices.Contains(JobOps(), r.Op):
-		return wire.BadField("op", quoted(r.Op), "allowed are "+strings.Join(JobOps(), ", "))
 	case !dead && r.Op == JobDelete: // pending and delayed messages have op cancel
 		return wire.OnlyForDLQ("op delete (op cancel is for other queues)", r.Queue)
 	case dead && slices.Contains([]string{JobCancel, JobDelay, JobRunNow, JobReprioritise}, r.Op):
@@ -134,18 +136,22 @@ func (r *JobCreateRequest) check() *wire.Error {
 	if err := r.checkOp(); err != nil {
 		return err
 	}
-	switch {
-	case r.Order != OrderArrival && r.Order != OrderDeath:
-		return wire.BadField("order", wire.Quote(r.Order), "allowed are arrival and death")
-	case r.IfCount != nil && *r.IfCount < 0:
-		return wire.BadField("if_count", strconv.FormatInt(*r.IfCount, 10), "allowed are 0 and more")
-	case r.Limit < 0:
-		return wire.BadField("limit", strconv.FormatInt(r.Limit, 10), "allowed are 0 (all) and more")
+	return wire.InRange("bytes of reason", len(r.Reason), 0, MaxJobReason)
+}
+
+// Bounds implements [wire.Bounded].
+func (r *JobCreateRequest) Bounds() []wire.Bound {
+	ifCount := int64(0)
+	if r.IfCount != nil {
+		ifCount = *r.IfCount
 	}
-	return cmp.Or(
-		wire.InRange("rate", r.Rate, 0, MaxJobRate),
-		wire.InRange("bytes of reason", len(r.Reason), 0, MaxJobReason),
-	)
+	return []wire.Bound{
+		{Field: "op", Text: r.Op, OneOf: JobOps()},
+		{Field: "order", Text: r.Order, OneOf: []string{OrderArrival, OrderDeath}},
+		{Field: "if_count", Value: ifCount, Max: math.MaxInt64},
+		{Field: "limit", Value: r.Limit, Min: 1, Max: math.MaxInt64, Zero: "all"},
+		{Field: "rate", Value: r.Rate, Max: MaxJobRate},
+	}
 }
 
 // quoted is Quote for [BadField], to which an empty value is a missing one.
@@ -267,8 +273,11 @@ type JobListRequest struct {
 }
 
 func (r *JobListRequest) check() *wire.Error {
-	return cmp.Or(checkOptionalQueue(r.Queue), wire.InRange("limit", r.Limit, 1, MaxListLimit))
+	return cmp.Or(checkOptionalQueue(r.Queue), wire.CheckBounds(r))
 }
+
+// Bounds implements [wire.Bounded].
+func (r *JobListRequest) Bounds() []wire.Bound { return []wire.Bound{boundOfLimit(r.Limit)} }
 
 // JobInfo is a job. It answers all verbs about one job. After a dry run it has no id.
 type JobInfo struct {

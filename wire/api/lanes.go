@@ -17,11 +17,9 @@ type LanesRequest struct {
 	Next  int `json:"next"`  // how many deliveries, 0 to 100, default 20
 }
 
-func (r *LanesRequest) check() *wire.Error {
-	if err := wire.InRange("limit", r.Limit, 0, MaxLanes); err != nil {
-		return err
-	}
-	return wire.InRange("next", r.Next, 0, MaxLaneForecast)
+// Bounds implements [wire.Bounded].
+func (r *LanesRequest) Bounds() []wire.Bound {
+	return []wire.Bound{{Field: "limit", Value: int64(r.Limit), Max: MaxLanes}, {Field: "next", Value: int64(r.Next), Max: MaxLaneForecast}}
 }
 
 // LanesReply answers a [LanesRequest].

@@ -95,10 +95,15 @@ func (r *MarksRequest) check() *wire.Error {
 			return err
 		}
 	}
-	if err := wire.InRange("window_ms", r.WindowMs, 1, MaxMarksWindowMs); err != nil {
-		return err
+	return wire.CheckBounds(r)
+}
+
+// Bounds implements [wire.Bounded].
+func (r *MarksRequest) Bounds() []wire.Bound {
+	return []wire.Bound{
+		{Field: "window_ms", Value: r.WindowMs, Min: 1, Max: MaxMarksWindowMs},
+		{Field: "limit", Value: int64(r.Limit), Min: 1, Max: MaxListLimit},
 	}
-	return wire.InRange("limit", r.Limit, 1, MaxListLimit)
 }
 
 // Mark is something that happened at one time and that may explain a change in a chart.

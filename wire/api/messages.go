@@ -35,10 +35,16 @@ func (r *PeekRequest) check() *wire.Error {
 			return err
 		}
 	}
-	return cmp.Or(
-		wire.InRange("limit", r.Limit, 1, MaxPeekLimit),
-		wire.InRange("payload_bytes", r.PayloadBytes, 0, MaxPeekPayload),
-	)
+	return wire.CheckBounds(r)
+}
+
+// Bounds implements [wire.Bounded].
+func (r *PeekRequest) Bounds() []wire.Bound {
+	return []wire.Bound{{Field: "limit", Value: int64(r.Limit), Min: 1, Max: MaxPeekLimit}, boundOfPayload(r.PayloadBytes)}
+}
+
+func boundOfPayload(bytes int) wire.Bound {
+	return wire.Bound{Field: "payload_bytes", Value: int64(bytes), Max: MaxPeekPayload}
 }
 
 // PeekReply answers a [PeekRequest]. A page may have fewer messages than requested although
@@ -114,7 +120,12 @@ type MessageShowRequest struct {
 }
 
 func (r *MessageShowRequest) check() *wire.Error {
-	return cmp.Or(r.MessageRequest.check(), wire.InRange("payload_bytes", r.PayloadBytes, 0, MaxPeekPayload))
+	return cmp.Or(r.MessageRequest.check(), wire.CheckBounds(r))
+}
+
+// Bounds implements [wire.Bounded].
+func (r *MessageShowRequest) Bounds() []wire.Bound {
+	return []wire.Bound{boundOfPayload(r.PayloadBytes)}
 }
 
 // MessageInfo answers a [MessageShowRequest] with what [PeekReply] and [ExplainMessage] say.
@@ -157,10 +168,10 @@ type AttemptInfo struct {
 	DelayMs   int64      `json:"delay_ms,omitempty"`    // until the retry
 	WaitedMs  int64      `json:"waited_ms,omitempty"`   // from when it was ready to the delivery
 	Held      []HeldInfo `json:"held,omitempty"`        // gates that blocked it meanwhile, at most four, longest first
-	Times     uint32     `json:"times,omitempty"`       // if more than one: how many deliveries in a row this record stands for; it describes the first,
-	LastAt    string     `json:"last_at,omitempty"`     // except that LastAt and Consumer are of the last
-	From      string     `json:"from,omitempty"`        // of a moved message: the queue it left
-	To        string     `json:"to,omitempty"`          // of a moved message: the queue it came to
+	Times     uint32     `json:"times,omitempty"`       // if more than one: how many deliveries in a row this record stands for; it describes the first, except that LastAt and Consumer are of the last
+	LastAt    string     `json:"last_at,omitempty"`
+	From      string     `json:"from,omitempty"` // of a moved message: the queue it left
+	To        string     `json:"to,omitempty"`   // of a moved message: the queue it came to
 }
 
 // HeldInfo is how long a gate blocked a message.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -80,13 +81,15 @@ type ListRequest struct {
 
 var firstPage = ListRequest{Limit: DefaultListLimit}
 
-func (r *ListRequest) check() *wire.Error { return checkPage(r.Offset, r.Limit) }
+// Bounds implements [wire.Bounded].
+func (r *ListRequest) Bounds() []wire.Bound { return boundsOfPage(r.Offset, r.Limit) }
 
-func checkPage(offset, limit int) *wire.Error {
-	if offset < 0 {
-		return wire.BadField("offset", strconv.Itoa(offset), "allowed are 0 and more")
-	}
-	return wire.InRange("limit", limit, 1, MaxListLimit)
+func boundsOfPage(offset, limit int) []wire.Bound {
+	return []wire.Bound{{Field: "offset", Value: int64(offset), Max: math.MaxInt64}, boundOfLimit(limit)}
+}
+
+func boundOfLimit(limit int) wire.Bound {
+	return wire.Bound{Field: "limit", Value: int64(limit), Min: 1, Max: MaxListLimit}
 }
 
 // QueueListRequest asks for a page of queues, by name.
@@ -105,11 +108,9 @@ const SampledTenants = 8
 // MaxListTenants bounds Tenants of a [QueueListRequest].
 const MaxListTenants = 16
 
-func (r *QueueListRequest) check() *wire.Error {
-	if err := r.ListRequest.check(); err != nil {
-		return err
-	}
-	return wire.InRange("tenants", r.Tenants, 0, MaxListTenants)
+// Bounds implements [wire.Bounded].
+func (r *QueueListRequest) Bounds() []wire.Bound {
+	return append(r.ListRequest.Bounds(), wire.Bound{Field: "tenants", Value: int64(r.Tenants), Max: MaxListTenants})
 }
 
 // QueueList answers a [QueueListRequest].
@@ -192,8 +193,9 @@ type QueueInspectRequest struct {
 	Flows int `json:"flows"` // how many flows to show, 0 to 1000, default 20
 }
 
-func (r *QueueInspectRequest) check() *wire.Error {
-	return wire.InRange("flows", r.Flows, 0, MaxInspectFlows)
+// Bounds implements [wire.Bounded].
+func (r *QueueInspectRequest) Bounds() []wire.Bound {
+	return []wire.Bound{{Field: "flows", Value: int64(r.Flows), Max: MaxInspectFlows}}
 }
 
 // QueueInfo answers a [QueueInspectRequest].
@@ -285,17 +287,21 @@ type HookReply struct {
 	Before *HookVersion `json:"before,omitempty"` // nil: none is known
 }
 
-func (r *HookShowRequest) check() *wire.Error { return checkHook(r.Hook) }
+// Bounds implements [wire.Bounded].
+func (r *HookShowRequest) Bounds() []wire.Bound { return []wire.Bound{boundOfHook(r.Hook, "")} }
 
-func checkHook(hook string) *wire.Error {
-	if hook != wire.HookOnEnqueue && hook != wire.HookOnFailure {
-		return wire.BadField("hook", wire.Quote(hook), "allowed are on_enqueue and on_failure")
-	}
-	return nil
+// Bounds implements [wire.Bounded].
+func (r *HookSetRequest) Bounds() []wire.Bound { return []wire.Bound{boundOfHook(r.Hook, "")} }
+
+// Bounds implements [wire.Bounded].
+func (r *HookResetRequest) Bounds() []wire.Bound { return []wire.Bound{boundOfHook(r.Hook, "both")} }
+
+func boundOfHook(hook, none string) wire.Bound {
+	return wire.Bound{Field: "hook", Text: hook, OneOf: []string{wire.HookOnEnqueue, wire.HookOnFailure}, Zero: none}
 }
 
 func (r *HookSetRequest) check() *wire.Error {
-	if err := checkHook(r.Hook); err != nil {
+	if err := wire.CheckBounds(r); err != nil {
 		return err
 	}
 	if (r.Script != nil) == r.Rollback {
@@ -309,13 +315,6 @@ type HookResetRequest struct {
 	Hook string `json:"hook,omitempty"` // on_enqueue or on_failure; empty: both
 }
 
-func (r *HookResetRequest) check() *wire.Error {
-	if r.Hook != "" && r.Hook != wire.HookOnEnqueue && r.Hook != wire.HookOnFailure {
-		return wire.BadField("hook", wire.Quote(r.Hook), "allowed are on_enqueue, on_failure and, for both, nothing")
-	}
-	return nil
-}
-
 // HookResetReply answers a [HookResetRequest] with the hooks after it.
 type HookResetReply struct {
 	Queue string     `json:"queue"`
@@ -327,7 +326,10 @@ type NoisyRequest struct {
 	Limit int `json:"limit"` // 0 to 1000, default 20
 }
 
-func (r *NoisyRequest) check() *wire.Error { return wire.InRange("limit", r.Limit, 0, MaxNoisyLimit) }
+// Bounds implements [wire.Bounded].
+func (r *NoisyRequest) Bounds() []wire.Bound {
+	return []wire.Bound{{Field: "limit", Value: int64(r.Limit), Max: MaxNoisyLimit}}
+}
 
 // NoisyReply answers a [NoisyRequest]. A flow is noisy if, while a message of another flow
 // is ready, it has more of the consumers than its fair share and a tenth: of the messages in

@@ -2,7 +2,6 @@ package api
 
 import (
 	"cmp"
-	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -42,16 +41,14 @@ func (r *ScheduleAddRequest) Check() *wire.Error {
 	if err := wire.CheckName("schedule name", r.Name, MaxScheduleName); err != nil {
 		return wire.BadSchedule(err.Error())
 	}
-	const most = int64(wire.MaxDelay / time.Millisecond)
 	switch {
 	case r.Schedule == "":
 		return wire.BadSchedule("schedule is missing: allowed is a schedule such as @every 90m")
 	case len(r.Schedule) > MaxScheduleText || len(r.TimeZone) > MaxScheduleText:
 		return wire.BadSchedule("the schedule or its time zone has more than " + strconv.Itoa(MaxScheduleText) + " bytes")
-	case !slices.Contains([]string{wire.MissedSkip, wire.MissedOne, wire.MissedAll}, r.Missed):
-		return wire.BadSchedule("missed is " + wire.Quote(r.Missed) + ": allowed are skip, one and all")
-	case r.TTLMs != 0 && (r.TTLMs < 1000 || r.TTLMs > most):
-		return wire.BadSchedule("ttl_ms is " + strconv.FormatInt(r.TTLMs, 10) + ": allowed are 0 (no TTL) and 1000 to " + strconv.FormatInt(most, 10))
+	}
+	if out := wire.OutOfBounds(r); out != nil {
+		return wire.BadSchedule(out.Error())
 	}
 	size := len(r.Payload)
 	for name, values := range r.Headers {
@@ -74,6 +71,14 @@ func (r *ScheduleAddRequest) Check() *wire.Error {
 	return nil
 }
 
+// Bounds implements [wire.Bounded].
+func (r *ScheduleAddRequest) Bounds() []wire.Bound {
+	return []wire.Bound{
+		{Field: "missed", Text: r.Missed, OneOf: []string{wire.MissedSkip, wire.MissedOne, wire.MissedAll}},
+		{Field: "ttl_ms", Value: r.TTLMs, Min: 1000, Max: int64(wire.MaxDelay / time.Millisecond), Zero: "for ever"},
+	}
+}
+
 // ScheduleRequest names a schedule of the queue at the end of the subject.
 type ScheduleRequest struct {
 	Name string `json:"name"`
@@ -87,8 +92,11 @@ type ScheduleListRequest struct {
 }
 
 func (r *ScheduleListRequest) check() *wire.Error {
-	return cmp.Or(checkOptionalQueue(r.Queue), wire.InRange("limit", r.Limit, 1, MaxListLimit))
+	return cmp.Or(checkOptionalQueue(r.Queue), wire.CheckBounds(r))
 }
+
+// Bounds implements [wire.Bounded].
+func (r *ScheduleListRequest) Bounds() []wire.Bound { return []wire.Bound{boundOfLimit(r.Limit)} }
 
 // ScheduleInfo is a schedule. It answers all verbs about one schedule.
 type ScheduleInfo struct {

@@ -40,6 +40,7 @@ type Verb[Req, Reply any] struct {
 type AnyVerb interface {
 	String() string // the name
 	Kind() Tail
+	Shape() (request, reply any)
 }
 
 // String returns the name of the verb.
@@ -47,6 +48,16 @@ func (v *Verb[Req, Reply]) String() string { return v.Name }
 
 // Kind returns the verb's tail.
 func (v *Verb[Req, Reply]) Kind() Tail { return v.Tail }
+
+// Shape returns a request with the defaults of the verb, and a zero reply: schemas describe their
+// types.
+func (v *Verb[Req, Reply]) Shape() (request, reply any) {
+	r := v.defaults
+	if v.prepare != nil {
+		v.prepare(&r, wire.JobTail("op", "queue"))
+	}
+	return r, *new(Reply)
+}
 
 // Parse decodes and checks the body of a request with the tail of its subject. A refused
 // request is the zero value.
@@ -102,6 +113,9 @@ func verb[Req, Reply any](v Verb[Req, Reply]) *Verb[Req, Reply] {
 	return &v
 }
 
+// inBounds is the check of a request that only has bounds.
+func inBounds[R wire.Bounded](r R) *wire.Error { return wire.CheckBounds(r) }
+
 // Empty is the request of a verb that takes no fields.
 type Empty struct{}
 
@@ -114,23 +128,23 @@ var (
 	VerbQueueDelete  = verb(Verb[QueueDeleteRequest, QueueDeleteReply]{Name: "queue-delete", Tail: TailMainQueue})
 	VerbQueuePurge   = verb(Verb[QueuePurgeRequest, QueuePurgeReply]{Name: "queue-purge", Tail: TailQueue, check: (*QueuePurgeRequest).check})
 	VerbQueueInspect = verb(Verb[QueueInspectRequest, QueueInfo]{
-		Name: "queue-inspect", Tail: TailQueue, defaults: QueueInspectRequest{Flows: DefaultInspectFlows}, check: (*QueueInspectRequest).check,
+		Name: "queue-inspect", Tail: TailQueue, defaults: QueueInspectRequest{Flows: DefaultInspectFlows}, check: inBounds[*QueueInspectRequest],
 	})
 	VerbQueueWanted = verb(Verb[QueueWantedRequest, QueueWanted]{
 		Name: "queue-wanted", Tail: TailQueue, defaults: QueueWantedRequest{HorizonMs: wire.DefaultHorizon.Milliseconds()}, check: (*QueueWantedRequest).check,
 	})
 	VerbQueueList = verb(Verb[QueueListRequest, QueueList]{
-		Name: "queue-list", defaults: QueueListRequest{ListRequest: firstPage}, check: (*QueueListRequest).check,
+		Name: "queue-list", defaults: QueueListRequest{ListRequest: firstPage}, check: inBounds[*QueueListRequest],
 	})
 	VerbNoisy = verb(Verb[NoisyRequest, NoisyReply]{
-		Name: "noisy", Tail: TailQueue, defaults: NoisyRequest{Limit: DefaultNoisyLimit}, check: (*NoisyRequest).check,
+		Name: "noisy", Tail: TailQueue, defaults: NoisyRequest{Limit: DefaultNoisyLimit}, check: inBounds[*NoisyRequest],
 	})
 	VerbLanes = verb(Verb[LanesRequest, LanesReply]{
-		Name: "lanes", Tail: TailQueue, defaults: LanesRequest{Limit: DefaultLanes, Next: DefaultLaneForecast}, check: (*LanesRequest).check,
+		Name: "lanes", Tail: TailQueue, defaults: LanesRequest{Limit: DefaultLanes, Next: DefaultLaneForecast}, check: inBounds[*LanesRequest],
 	})
-	VerbHookShow  = verb(Verb[HookShowRequest, HookReply]{Name: "hook-show", Tail: TailMainQueue, check: (*HookShowRequest).check})
+	VerbHookShow  = verb(Verb[HookShowRequest, HookReply]{Name: "hook-show", Tail: TailMainQueue, check: inBounds[*HookShowRequest]})
 	VerbHookSet   = verb(Verb[HookSetRequest, HookReply]{Name: "hook-set", Tail: TailMainQueue, check: (*HookSetRequest).check})
-	VerbHookReset = verb(Verb[HookResetRequest, HookResetReply]{Name: "hook-reset", Tail: TailMainQueue, check: (*HookResetRequest).check})
+	VerbHookReset = verb(Verb[HookResetRequest, HookResetReply]{Name: "hook-reset", Tail: TailMainQueue, check: inBounds[*HookResetRequest]})
 )
 
 // Messages and dead letters.
@@ -143,9 +157,9 @@ var (
 	})
 	VerbMessageDelete = verb(Verb[MessageRequest, MessageReply]{Name: "message-delete", check: (*MessageRequest).check})
 	VerbMessageRunNow = verb(Verb[MessageRequest, MessageReply]{Name: "message-run-now", check: (*MessageRequest).check})
-	VerbRedrive       = verb(Verb[RedriveRequest, RedriveReply]{Name: "redrive", Tail: TailDeadLetters, check: (*RedriveRequest).check})
+	VerbRedrive       = verb(Verb[RedriveRequest, RedriveReply]{Name: "redrive", Tail: TailDeadLetters, check: inBounds[*RedriveRequest]})
 	VerbDeadGroups    = verb(Verb[DeadGroupsRequest, DeadGroups]{
-		Name: "dead-groups", Tail: TailDeadLetters, defaults: DeadGroupsRequest{Limit: DefaultDeadGroups}, check: (*DeadGroupsRequest).check,
+		Name: "dead-groups", Tail: TailDeadLetters, defaults: DeadGroupsRequest{Limit: DefaultDeadGroups}, check: inBounds[*DeadGroupsRequest],
 	})
 	VerbDeadRates = verb(Verb[DeadRatesRequest, DeadRates]{
 		Name: "dead-rates", defaults: DeadRatesRequest{Minutes: MaxDeadRateMinutes, Limit: DefaultDeadRates}, check: (*DeadRatesRequest).check,
@@ -203,7 +217,7 @@ var (
 
 	VerbCircuitShow = verb(Verb[GateKeyRequest, CircuitInfo]{Name: "circuit-show", Tail: TailGateKey, key: (*GateKeyRequest).key})
 	VerbCircuitOpen = verb(Verb[CircuitOpenRequest, CircuitInfo]{
-		Name: "circuit-open", Tail: TailGateKey, key: (*CircuitOpenRequest).key, check: (*CircuitOpenRequest).check,
+		Name: "circuit-open", Tail: TailGateKey, key: (*CircuitOpenRequest).key, check: inBounds[*CircuitOpenRequest],
 	})
 	VerbCircuitClose = verb(Verb[GateKeyRequest, CircuitInfo]{Name: "circuit-close", Tail: TailGateKey, key: (*GateKeyRequest).key})
 	VerbCircuitReset = verb(Verb[GateKeyRequest, CircuitInfo]{Name: "circuit-reset", Tail: TailGateKey, key: (*GateKeyRequest).key})
@@ -213,7 +227,7 @@ var (
 
 	VerbPause     = verb(Verb[PauseRequest, PauseInfo]{Name: "pause", check: (*PauseRequest).check})
 	VerbResume    = verb(Verb[PauseRequest, PauseInfo]{Name: "resume", check: (*PauseRequest).checkResume})
-	VerbPauseList = verb(Verb[ListRequest, PauseList]{Name: "pause-list", defaults: firstPage, check: (*ListRequest).check})
+	VerbPauseList = verb(Verb[ListRequest, PauseList]{Name: "pause-list", defaults: firstPage, check: inBounds[*ListRequest]})
 )
 
 // The guard, the process and the cluster.

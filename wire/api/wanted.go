@@ -11,7 +11,7 @@ import (
 
 // QueueWantedRequest asks for [QueueWanted].
 type QueueWantedRequest struct {
-	HorizonMs int64 `json:"horizon_ms"` // one of [wire.WantedHorizons], default 60000
+	HorizonMs int64 `json:"horizon_ms"` // 0, 30000, 60000 or 300000, default 60000
 }
 
 func (r *QueueWantedRequest) check() *wire.Error {
