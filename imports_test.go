@@ -37,7 +37,7 @@ var ownImports = map[string][]string{
 	"cli/hookcmd":    {"client", "hooks", "wire", "wire/api", "cli/command", "cli/terminal"},
 	"cli/storecmd":   {"client", "sidecar/config", "store", "store/storefile", "wire", "wire/api", "cli/command", "cli/terminal"},
 	"cli/clustercmd": {"client", "sidecar", "sidecar/cluster/meta", "sidecar/cluster/transfer", "sidecar/config", "store", "store/replog", "wire", "wire/api", "cli/command", "cli/terminal"},
-	"cli/opscmd":     {"bench", "bench/load", "bench/system", "client", "sidecar", "sidecar/config", "wire", "wire/api", "cli/command", "cli/terminal"},
+	"cli/opscmd":     {"bench", "bench/load", "bench/system", "client", "schemas", "sidecar", "sidecar/config", "wire", "wire/api", "cli/command", "cli/terminal"},
 	"cli/command":    {"client", "sidecar/config", "wire", "wire/api", "cli/terminal"},
 	"cli/terminal":   {"wire"},
 	"cli/clitest":    {"wire", "cli/command"},
@@ -109,6 +109,9 @@ var ownImports = map[string][]string{
 	"breaker":              {},
 	"wire":                 {"throttle/rate"},
 	"wire/api":             {"wire"},
+	"schemas/generator":    {"wire", "wire/api"},
+	"schemas/schematest":   {"schemas", "wire"},
+	"schemas":              {},
 	"docs":                 {},
 
 	"examples/go/consumer": {},
@@ -141,16 +144,17 @@ var moduleImports = map[string][]string{
 	"github.com/spf13/cobra": {
 		"cli", "cli/command", "cli/queuecmd", "cli/applycmd", "cli/messagecmd", "cli/gatecmd", "cli/hookcmd", "cli/storecmd", "cli/clustercmd", "cli/opscmd", "cli/clitest",
 	},
-	"go.yaml.in/yaml/v3":                  {"cli/applycmd"},
-	"github.com/spf13/pflag":              {"cli", "cli/command", "cli/gatecmd", "cli/hookcmd", "cli/opscmd"},
-	"github.com/mattn/go-runewidth":       {"cli/terminal", "hooks/sandbox"},
-	"golang.org/x/term":                   {"cli/terminal"},
-	"github.com/knadh/koanf":              {"sidecar/config"},
-	"github.com/pelletier/go-toml/v2":     {"sidecar/config"},
-	"github.com/go-viper/mapstructure/v2": {"sidecar/config"},
-	"github.com/stretchr/testify":         {"store/storetest", "sidecar/queue/queuetest", "cli/clitest", "sidecar/e2e/natstest"}, // helpers for tests of other packages
-	"go.uber.org/goleak":                  {"store/storetest"},
-	"pgregory.net/rapid":                  {"sidecar/queue/queuetest"},
+	"go.yaml.in/yaml/v3":                       {"cli/applycmd"},
+	"github.com/spf13/pflag":                   {"cli", "cli/command", "cli/gatecmd", "cli/hookcmd", "cli/opscmd"},
+	"github.com/mattn/go-runewidth":            {"cli/terminal", "hooks/sandbox"},
+	"golang.org/x/term":                        {"cli/terminal"},
+	"github.com/knadh/koanf":                   {"sidecar/config"},
+	"github.com/pelletier/go-toml/v2":          {"sidecar/config"},
+	"github.com/go-viper/mapstructure/v2":      {"sidecar/config"},
+	"github.com/stretchr/testify":              {"store/storetest", "sidecar/queue/queuetest", "cli/clitest", "sidecar/e2e/natstest", "schemas/schematest"}, // helpers for tests of other packages
+	"github.com/santhosh-tekuri/jsonschema/v6": {"schemas/schematest"},
+	"go.uber.org/goleak":                       {"store/storetest"},
+	"pgregory.net/rapid":                       {"sidecar/queue/queuetest"},
 }
 
 // purePackages only compute: time is an argument, and they start no goroutine, log nothing

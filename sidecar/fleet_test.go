@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/schemas/schematest"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/sidecar/fleet"
@@ -32,6 +33,7 @@ func startSharing(t *testing.T, url, prefix, dir string, more ...func(*config.Co
 	nc, err := nats.Connect(url)
 	require.NoError(t, err)
 	_, err = nc.Subscribe(prefix+".event.circuit-changed.>", func(m *nats.Msg) {
+		schematest.Published(t, m.Data)
 		var e wire.Event
 		if json.Unmarshal(m.Data, &e) == nil {
 			x.events <- e
@@ -200,8 +202,10 @@ func TestDegradedIsPublishedAfterAnOutage(t *testing.T) {
 	ns.Again()
 	for i, typ := range []string{wire.EventSharedDegraded, wire.EventSharedRecovered} {
 		var e wire.Event
-		require.NoError(t, json.Unmarshal(nextOf(t, told).Data, &e))
+		m := nextOf(t, told)
+		require.NoError(t, json.Unmarshal(m.Data, &e))
 		require.Equal(t, typ, e.Type)
+		schematest.Published(t, m.Data)
 		at, err := time.Parse(time.RFC3339Nano, e.Time)
 		require.NoError(t, err)
 		require.Equal(t, i == 0, at.Before(before), "it is the time when it happened")
@@ -568,6 +572,7 @@ func TestSharedCircuitLimitsThatDiffer(t *testing.T) {
 	b := startSharing(t, ns.URL, "b", t.TempDir(), threshold(6))
 	conflicts := make(chan wire.Event, 10)
 	_, err := a.nc.Subscribe("a.event.shared-conflict.>", func(m *nats.Msg) {
+		schematest.Published(t, m.Data)
 		var e wire.Event
 		if json.Unmarshal(m.Data, &e) == nil {
 			conflicts <- e

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/schemas/schematest"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
@@ -151,6 +152,7 @@ func (x *testSite) request(subject, body string, headers nats.Header, into any) 
 	defer cancel()
 	m, err := x.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Data: []byte(body), Header: headers})
 	require.NoError(x.t, err, subject)
+	schematest.Reply(x.t, subject, m.Header, m.Data)
 	if werr := wire.ParseError(m.Header, m.Data); werr != nil {
 		return werr
 	}

@@ -83,22 +83,21 @@ func (e *Error) Headers() map[string][]string {
 	return h
 }
 
-// errorBody is the JSON body of an error reply.
-type errorBody struct {
-	Error struct {
-		Code        int    `json:"code"`
-		ErrCode     int    `json:"err_code"`
-		Description string `json:"description"`
-	} `json:"error"`
+// ErrorBody is the JSON body of an error reply.
+type ErrorBody struct {
+	Error ErrorDetail `json:"error"`
+}
+
+// ErrorDetail is an error in an [ErrorBody].
+type ErrorDetail struct {
+	Code        int    `json:"code"`        // the class, as in HTTP
+	ErrCode     int    `json:"err_code"`    // the stable number
+	Description string `json:"description"` // one line for people, which may change
 }
 
 // Body returns the JSON body of the error reply.
 func (e *Error) Body() []byte {
-	var body errorBody
-	body.Error.Code = e.Code
-	body.Error.ErrCode = e.ErrCode
-	body.Error.Description = e.Description
-	b, err := json.Marshal(body)
+	b, err := json.Marshal(ErrorBody{ErrorDetail{e.Code, e.ErrCode, e.Description}})
 	if err != nil {
 		panic("wire: two integers and a string do not marshal: " + err.Error())
 	}
@@ -113,9 +112,9 @@ func ParseError(h map[string][]string, body []byte) *Error {
 	if code == "" {
 		return nil
 	}
-	var b errorBody
+	var b ErrorBody
 	if json.Unmarshal(body, &b) != nil {
-		b = errorBody{}
+		b = ErrorBody{}
 	}
 	class, err := strconv.Atoi(code)
 	if err != nil {

@@ -51,6 +51,11 @@ func (s *Session) meant() string {
 	for _, name := range s.named {
 		names = append(names, Near(name, all)...)
 	}
+	return DidYouMean(names)
+}
+
+// DidYouMean returns the question whether one of some names is meant; empty if there is none.
+func DidYouMean(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}

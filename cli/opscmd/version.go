@@ -8,7 +8,7 @@ import (
 
 // Commands returns the commands to operate and try fila.
 func Commands(env *command.Env) []*cobra.Command {
-	return []*cobra.Command{newConfigCommand(env), newReloadCommand(env), newStatusCommand(env), newTopCommand(env), newNoisyCommand(env), newLanesCommand(env), newWatchCommand(env), newAnnotateCommand(env), newMarksCommand(env), newDemoCommand(env), newBenchCommand(env), newManCommand(env), newVersionCommand(env)}
+	return []*cobra.Command{newConfigCommand(env), newReloadCommand(env), newStatusCommand(env), newTopCommand(env), newNoisyCommand(env), newLanesCommand(env), newWatchCommand(env), newAnnotateCommand(env), newMarksCommand(env), newDemoCommand(env), newBenchCommand(env), newSchemaCommand(env), newManCommand(env), newVersionCommand(env)}
 }
 
 func newVersionCommand(env *command.Env) *cobra.Command {

@@ -13,7 +13,9 @@ import (
 // oneNode is a cluster with one node.
 type oneNode struct{ Cluster }
 
-func (oneNode) Status() api.ClusterStatus { return api.ClusterStatus{Name: "prod", Node: "a"} }
+func (oneNode) Status() api.ClusterStatus {
+	return api.ClusterStatus{Name: "prod", Node: "a", Nodes: []api.ClusterNode{}, Shards: []api.ClusterShard{}}
+}
 
 func (oneNode) Drain(_ context.Context, r api.ClusterDrainRequest) (api.ClusterDrainReply, *wire.Error) {
 	if r.Node != "a" {
@@ -27,7 +29,7 @@ func (oneNode) Move(_ context.Context, r api.ClusterMoveRequest) (api.ClusterMov
 }
 
 func (oneNode) Verify(context.Context, api.ClusterVerifyRequest) (api.ClusterVerifyReply, *wire.Error) {
-	return api.ClusterVerifyReply{Node: "a"}, nil
+	return api.ClusterVerifyReply{Node: "a", Shards: []api.ClusterVerifyShard{}}, nil
 }
 
 func (oneNode) Repair(_ context.Context, r api.ClusterLossRequest) (api.ClusterLoss, *wire.Error) {

@@ -98,7 +98,7 @@ func newestMarks(list []api.Mark, since, now time.Time, limit int) api.Marks {
 	slices.SortStableFunc(list, func(a, b api.Mark) int {
 		return cmp.Or(at(&b).Compare(at(&a)), cmp.Compare(a.Object, b.Object))
 	})
-	return api.Marks{Total: len(list), Marks: slices.Concat([]api.Mark{}, list[:min(len(list), limit)])}
+	return api.Marks{Total: len(list), Marks: append([]api.Mark{}, list[:min(len(list), limit)]...)}
 }
 
 // openings returns the times at which a circuit has opened by itself.

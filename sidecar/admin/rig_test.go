@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/schemas/schematest"
 	"github.com/filaq/fila/sidecar/circuit"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/control"
@@ -67,6 +69,7 @@ func (h *rig) MaxPayload() int64 { return cmp.Or(h.most.Load(), 1<<20) }
 func (h *rig) event(typ, _ string, e wire.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	schematest.Event(h.t, typ, e)
 	e.Type = typ
 	h.events = append(h.events, e)
 }
@@ -159,6 +162,12 @@ func (h *rig) ask(verb api.AnyVerb, tail, body string, into any) *wire.Error {
 	v, ok := h.verbs[verb]
 	require.True(h.t, ok, verb)
 	data, werr := v.Do("tester", tail, []byte(body))
+	if werr == nil {
+		schematest.Check(h.t, v.String()+".reply", data)
+		if body != "" && !strings.Contains(body, "null") { // a null is no value
+			schematest.Check(h.t, v.String()+".request", []byte(body))
+		}
+	}
 	synctest.Wait()
 	if werr == nil && into != nil {
 		require.NoError(h.t, json.Unmarshal(data, into))

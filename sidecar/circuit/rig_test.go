@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/schemas/schematest"
 	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
@@ -157,7 +158,10 @@ func newRig(t tester) *rig {
 func (r *rig) start() {
 	r.reg = New(Options{
 		Log: slog.New(slog.DiscardHandler), Now: r.now.Load, Submit: r.disk.Submit,
-		Event: func(typ, key string, e wire.Event) { r.event(typ, key, e) },
+		Event: func(typ, key string, e wire.Event) {
+			schematest.Event(r.t, typ, e)
+			r.event(typ, key, e)
+		},
 	})
 	r.reg.Configure(standard, nil, nil)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/schemas/schematest"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/replog"
 	"github.com/filaq/fila/wire"
@@ -114,6 +115,7 @@ func (r *rig) start(name string) *peer {
 }
 
 func (r *rig) event(typ, tail string, e wire.Event) {
+	schematest.Event(r.t, typ, e)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e.Type, e.Key = typ, tail

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/schemas/schematest"
 	"github.com/filaq/fila/sidecar/circuit"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/store"
@@ -44,7 +45,7 @@ type rig struct {
 }
 
 func newRig(t *testing.T, disk string) *rig {
-	return &rig{t: t, disk: disk, cfg: config.Default(), events: &published{}, queues: &noted{settings: map[string]wire.QueueSettings{}}}
+	return &rig{t: t, disk: disk, cfg: config.Default(), events: &published{t: t}, queues: &noted{settings: map[string]wire.QueueSettings{}}}
 }
 
 // bubble runs fn on a new rig.
@@ -439,11 +440,13 @@ func (q *noted) tellAll(c *Control) {
 
 // published records published events.
 type published struct {
+	t      testing.TB
 	mu     sync.Mutex
 	events []wire.Event
 }
 
 func (n *published) event(typ, tail string, e wire.Event) {
+	schematest.Event(n.t, typ, e)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	e.Type = typ

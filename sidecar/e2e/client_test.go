@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/schemas/schematest"
 )
 
 type m = map[string]any
@@ -89,6 +91,7 @@ func (c *client) do(msg *nats.Msg) *nats.Msg {
 	defer cancel()
 	reply, err := c.nc.RequestMsgWithContext(ctx, msg)
 	require.NoError(c.t, err, "request to %s", msg.Subject)
+	schematest.Reply(c.t, msg.Subject, reply.Header, reply.Data)
 	return reply
 }
 

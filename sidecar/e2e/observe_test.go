@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/schemas/schematest"
 )
 
 // metric returns the sum of all samples of a metric with the labels, given as names and values
@@ -60,6 +62,7 @@ func (c *client) events(subject string) <-chan event {
 	c.t.Helper()
 	ch := make(chan event, 4096)
 	_, err := c.nc.Subscribe("fila.event."+subject, func(msg *nats.Msg) {
+		schematest.Published(c.t, msg.Data)
 		e := event{subject: msg.Subject}
 		if err := json.Unmarshal(msg.Data, &e); err != nil {
 			c.t.Errorf("event on %s is not JSON: %q", msg.Subject, msg.Data)

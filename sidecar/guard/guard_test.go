@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/schemas/schematest"
 	"github.com/filaq/fila/sidecar/circuit"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/fleet"
@@ -116,6 +117,7 @@ func newSharedRig(t *testing.T, f circuit.Fleet) *rig {
 		SharesLimits: func(string) bool { return false },
 		Log:          slog.New(slog.NewTextHandler(&r.log, nil)),
 		Event: func(typ, tail string, e wire.Event) {
+			schematest.Event(r.t, typ, e)
 			e.Type = typ
 			e.Data["tail"] = tail
 			r.told.Lock()

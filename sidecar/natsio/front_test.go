@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/schemas"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
@@ -294,15 +295,23 @@ func TestMicroService(t *testing.T) {
 		var info struct {
 			Name, Version string
 			Metadata      map[string]string
-			Endpoints     []struct{ Name, Subject string }
+			Endpoints     []struct {
+				Name, Subject string
+				Metadata      map[string]string
+			}
 		}
 		r.must("$SRV.INFO.fila", "", &info)
 		require.Equal(t, "fila", info.Name)
 		require.Equal(t, "1.2.3", info.Version)
-		require.Equal(t, map[string]string{"subject_prefix": "fila", "version": "v1.2.3"}, info.Metadata)
+		require.Equal(t, map[string]string{"subject_prefix": "fila", "version": "v1.2.3", "schemas": "fila schema show NAME"}, info.Metadata)
 		var names []string
 		for _, e := range info.Endpoints {
 			names = append(names, e.Name+" "+e.Subject)
+			require.Equal(t, e.Name+".request", e.Metadata["request"])
+			for _, schema := range e.Metadata {
+				_, ok := schemas.Get(schema)
+				require.True(t, ok, schema)
+			}
 		}
 		require.Equal(t, []string{
 			"queue-inspect " + r.front.Subjects.Admin("queue-inspect", ">"),

@@ -25,7 +25,7 @@ func (f *Front) JoinGuard(s *shard.Set, version string, common wire.Subjects, ve
 	service, err := micro.AddService(f.Conn, micro.Config{
 		Name: wire.GuardServiceName, Version: serviceVersion(version), QueueGroup: wire.GuardServiceName,
 		Description: "the guard of several filas",
-		Metadata:    map[string]string{"subject_prefix": common.Prefix(), "fila": f.Subjects.Prefix(), "version": version},
+		Metadata:    map[string]string{"subject_prefix": common.Prefix(), "fila": f.Subjects.Prefix(), "version": version, "schemas": schemaCommand},
 	})
 	if err != nil {
 		return fmt.Errorf("NATS micro service of the common guard: %w", err)
@@ -85,7 +85,7 @@ func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Su
 				f.guarded(s, req, tail, from, do, traced)
 			}
 		}
-		if err := f.serve(service, s, "guard-"+name, subjects.Guard(name, ">"), handle); err != nil {
+		if err := f.serve(service, s, "guard-"+name, subjects.Guard(name, ">"), schemasOf("guard-"+name, "guard-"+name), handle); err != nil {
 			return err
 		}
 	}

@@ -63,13 +63,16 @@ func userOf(h micro.Headers) string {
 	return strings.ToValidUTF8(user[:min(len(user), api.MaxGuardUserBytes)], "")
 }
 
+// schemaCommand prints a schema that the metadata of an endpoint names.
+const schemaCommand = "fila schema show NAME"
+
 // ServeRequests starts the micro service. Its endpoints are the verbs and, unless Attach
 // subscribes per queue, the requests of consumers. They can be reached when it returns.
 func (f *Front) ServeRequests(s *shard.Set, version string, verbs []Verb) error {
 	service, err := micro.AddService(f.Conn, micro.Config{
 		Name: wire.ServiceName, Version: serviceVersion(version),
 		Description: "fair scheduling, rate limits and durable queues for NATS",
-		Metadata:    map[string]string{"subject_prefix": f.Subjects.Prefix(), "version": version},
+		Metadata:    map[string]string{"subject_prefix": f.Subjects.Prefix(), "version": version, "schemas": schemaCommand},
 	})
 	if err != nil {
 		return fmt.Errorf("NATS micro service: %w", err)
@@ -79,7 +82,7 @@ func (f *Front) ServeRequests(s *shard.Set, version string, verbs []Verb) error 
 	for _, v := range verbs {
 		name := v.String()
 		for _, subject := range api.Wildcards(f.Subjects, v) {
-			if err := f.serve(service, s, name, subject, f.verb(s, v)); err != nil {
+			if err := f.serve(service, s, name, subject, schemasOf(v.String(), v.String()), f.verb(s, v)); err != nil {
 				return err
 			}
 			name += "-bare"
@@ -89,23 +92,33 @@ func (f *Front) ServeRequests(s *shard.Set, version string, verbs []Verb) error 
 		return f.Flush()
 	}
 	for _, e := range []struct {
-		kind, subject string
-		parse         parseSubject
-		do            queueVerb
+		kind, reply string
+		parse       parseSubject
+		do          queueVerb
 	}{
-		{wire.KindConsumer, f.Subjects.Wildcard(wire.KindConsumer), f.Subjects.ParseConsumer, f.consumer},
-		{wire.KindConsume, f.Subjects.Wildcard(wire.KindConsume), f.nameless(wire.KindConsume), f.consume},
-		{wire.KindFetch, f.Subjects.Wildcard(wire.KindFetch), f.nameless(wire.KindFetch), f.fetch},
+		{wire.KindConsumer, wire.KindConsume, f.Subjects.ParseConsumer, f.consumer},
+		{wire.KindConsume, wire.KindConsume, f.nameless(wire.KindConsume), f.consume},
+		{wire.KindFetch, "", f.nameless(wire.KindFetch), f.fetch},
 	} {
-		if err := f.serve(service, s, e.kind, e.subject, f.queueRequest(s, e.parse, e.do)); err != nil {
+		if err := f.serve(service, s, e.kind, f.Subjects.Wildcard(e.kind), schemasOf(e.kind, e.reply), f.queueRequest(s, e.parse, e.do)); err != nil {
 			return err
 		}
 	}
 	return f.Flush()
 }
 
+// schemasOf returns the metadata of an endpoint: the names of its schemas, which are too long for
+// the metadata themselves. reply may be empty: there is none, or it is a delivery.
+func schemasOf(request, reply string) map[string]string {
+	names := map[string]string{"request": request + ".request"}
+	if reply != "" {
+		names["reply"] = reply + ".reply"
+	}
+	return names
+}
+
 // serve adds an endpoint. It refuses requests that fila may not answer.
-func (f *Front) serve(service micro.Service, s *shard.Set, name, subject string, handle func(micro.Request)) error {
+func (f *Front) serve(service micro.Service, s *shard.Set, name, subject string, metadata map[string]string, handle func(micro.Request)) error {
 	handler := micro.HandlerFunc(func(req micro.Request) {
 		if err := f.checkReply(req.Subject(), req.Reply()); err != nil {
 			s.Refuse("", err)
@@ -118,7 +131,7 @@ func (f *Front) serve(service micro.Service, s *shard.Set, name, subject string,
 		}
 		handle(req)
 	})
-	err := service.AddEndpoint(name, handler, micro.WithEndpointSubject(subject), micro.WithEndpointPendingLimits(-1, -1))
+	err := service.AddEndpoint(name, handler, micro.WithEndpointSubject(subject), micro.WithEndpointMetadata(metadata), micro.WithEndpointPendingLimits(-1, -1))
 	if err != nil {
 		return fmt.Errorf("endpoint %s: %w", name, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/schemas/schematest"
 	"github.com/filaq/fila/sidecar/circuit"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/queue"
@@ -166,6 +168,10 @@ func (r *rig) ask(m *nats.Msg, into any) *wire.Error {
 	defer cancel()
 	reply, err := r.client.RequestMsgWithContext(ctx, m)
 	require.NoError(r.t, err, m.Subject)
+	ofTest := strings.Contains(m.Subject, ".admin.") || strings.Contains(m.Subject, ".guard.") // verbs that tests make up
+	if !ofTest || reply.Header.Get(micro.ErrorHeader) != "" {
+		schematest.Reply(r.t, m.Subject, reply.Header, reply.Data)
+	}
 	if werr := wire.ParseError(reply.Header, reply.Data); werr != nil {
 		// It has the headers of a micro service error.
 		require.Equal(r.t, werr.Description, reply.Header.Get(micro.ErrorHeader))

@@ -21,6 +21,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/schemas/schematest"
 	"github.com/filaq/fila/sidecar/policy"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/gates"
@@ -126,6 +127,7 @@ func openRigAt(t testing.TB, disk string, behind time.Duration) *rig {
 		Pacing: queue.DefaultPacing,
 		Killed: make(chan struct{}),
 		Event: func(typ, tail string, e wire.Event) {
+			schematest.Event(r.t, typ, e)
 			r.events.Lock()
 			defer r.events.Unlock()
 			e.Type = typ
