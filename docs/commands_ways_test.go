@@ -138,17 +138,18 @@ var ways = []way{
 }
 
 const (
-	cliPage     = "docs/cli.md"
-	applyPage   = "docs/apply.md"
-	clusterPage = "docs/cluster.md"
-	storyPage   = "docs/workbench.md"
-	deadLetter  = "fila publish orders dead --ttl 1s >/dev/null; " + untilDead
-	aSchedule   = "fila schedule add orders nightly @daily"
-	someJob     = "job=$(fila job create orders cancel --all --limit 1 --json | sed -n 's/^ *\"id\": \"\\(.*\\)\",*$/\\1/p')"
-	waitingJob  = "for i in 1 2 3 4 5 6; do fila publish mails x >/dev/null; done; job=$(fila job create mails delay --all --run-at 1h --rate 1 --json | sed -n 's/^ *\"id\": \"\\(.*\\)\",*$/\\1/p')"
-	untilDead   = "await 'a dead letter' orders_died"
-	aDocument   = "mkdir -p fila; echo '{kind: Throttle, name: paypal, spec: {rate: 5}}' >fila/paypal.yaml"
-	hookFiles   = "echo 'function on_enqueue(msg) return {} end' >orders.lua; echo 'function on_failure(msg) return { action = \"retry\" } end' >retry.lua"
+	cliPage        = "docs/cli.md"
+	applyPage      = "docs/apply.md"
+	clusterPage    = "docs/cluster.md"
+	comingFromPage = "docs/coming-from.md"
+	storyPage      = "docs/workbench.md"
+	deadLetter     = "fila publish orders dead --ttl 1s >/dev/null; " + untilDead
+	aSchedule      = "fila schedule add orders nightly @daily"
+	someJob        = "job=$(fila job create orders cancel --all --limit 1 --json | sed -n 's/^ *\"id\": \"\\(.*\\)\",*$/\\1/p')"
+	waitingJob     = "for i in 1 2 3 4 5 6; do fila publish mails x >/dev/null; done; job=$(fila job create mails delay --all --run-at 1h --rate 1 --json | sed -n 's/^ *\"id\": \"\\(.*\\)\",*$/\\1/p')"
+	untilDead      = "await 'a dead letter' orders_died"
+	aDocument      = "mkdir -p fila; echo '{kind: Throttle, name: paypal, spec: {rate: 5}}' >fila/paypal.yaml"
+	hookFiles      = "echo 'function on_enqueue(msg) return {} end' >orders.lua; echo 'function on_failure(msg) return { action = \"retry\" } end' >retry.lua"
 )
 
 // pageSetup has the commands to run before the first command of a page.
@@ -166,6 +167,7 @@ var pageSetup = map[string][]string{
 		"fila_serve", "fila queue create orders --throttle-header vendor", "fila queue create mails", "export HOSTNAME=worker-1",
 		`nats req fila.consumer.worker-1.mails '{"max_in_flight":1}'`,
 	},
+	comingFromPage:      {"fila_serve"},
 	"docs/schedules.md": {"fila_serve", "fila queue create orders"},
 	"docs/hooks.md":     {"fila_serve", "echo 'function on_enqueue(msg) return { fairness_key = msg.headers[\"tenant\"] } end' >fair.lua"},
 }

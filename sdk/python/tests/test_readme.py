@@ -1,4 +1,5 @@
-"""The README is true: its service and its test run as printed, and its other blocks are Python."""
+"""The README is true: its service and its test run as printed, and its other blocks are Python. So does the
+worker of docs/coming-from.md, which FILA_DOCS names."""
 
 from __future__ import annotations
 
@@ -75,3 +76,40 @@ async def test_test(tmp_path: Path) -> None:
     output, _ = await process.communicate()
     assert process.returncode == 0, output.decode()
     assert b"1 passed" in output
+
+
+# What the worker leaves to the reader. It stops after its first mail.
+COMING_FROM = """
+import asyncio, os, signal
+
+NATS_URL = os.environ["NATS_URL"]
+
+async def send_mail(mail):
+    print("sent to", mail["to"], flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+async def main():
+{worker}
+
+asyncio.run(main())
+"""
+
+
+async def test_worker_of_coming_from(tmp_path: Path) -> None:
+    page = Path(os.environ["FILA_DOCS"], "coming-from.md").read_text()
+    ours, *others = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for block in others:
+        compile(block, "coming-from.md", "exec")
+    (tmp_path / "worker.py").write_text(COMING_FROM.format(worker=textwrap.indent(ours, "    ")))
+    async with FilaServer() as fila:
+        client = await fila.connect()
+        await client.admin("queue-create.mails", {"fairness_header": "tenant"})
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(tmp_path / "worker.py"),
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "NATS_URL": fila.url},
+        )
+        output, _ = await process.communicate()
+        assert (process.returncode, output) == (0, b"sent to ann@example.com\n")
+        assert await Queue(client, "mails").empty()

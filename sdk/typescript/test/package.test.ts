@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -65,6 +65,30 @@ test("the packed package: the service of the README runs as printed, without Ope
   await client.close();
   await fila.stop();
   api.close();
+  rmSync(dir, { recursive: true });
+});
+
+test("the worker of docs/coming-from.md runs as printed", async () => {
+  const page = readFileSync("../../docs/coming-from.md", "utf8");
+  const worker = [...page.matchAll(/```ts\n(.*?)```/gs)].map((m) => m[1]!).find((block) => block.includes("fila-worker"))!;
+  const dir = mkdtempSync(join(tmpdir(), "fila-worker-"));
+  writeFileSync(join(dir, "package.json"), JSON.stringify({ type: "module" }));
+  mkdirSync(join(dir, "node_modules"));
+  symlinkSync(resolve("."), join(dir, "node_modules/fila-worker"));
+  // What the worker leaves to the reader. It stops after its first mail.
+  writeFileSync(join(dir, "globals.d.ts"), "interface Mail { to: string }\ndeclare function sendMail(mail: Mail): Promise<void>;\n");
+  writeFileSync(join(dir, "globals.mjs"), `globalThis.sendMail = async (mail) => { console.log("sent to " + mail.to); process.kill(process.pid, "SIGTERM"); };`);
+  writeFileSync(join(dir, "worker.ts"), worker);
+  const options = { target: "ES2022", lib: ["ES2022"], module: "NodeNext", strict: true, types: ["node"], typeRoots: [resolve("node_modules/@types")], skipLibCheck: true };
+  writeFileSync(join(dir, "tsconfig.json"), JSON.stringify({ compilerOptions: options, files: ["globals.d.ts", "worker.ts"] }));
+  execFileSync("node", [resolve("node_modules/typescript/bin/tsc"), "-p", dir], { stdio: "inherit" });
+
+  const fila = await Fila.start({ config: '[[queue]]\nname = "mails"\nfairness_header = "tenant"' });
+  const output = execFileSync("node", ["--import", "./globals.mjs", "worker.js"], { cwd: dir, encoding: "utf8", env: { ...process.env, NATS_URL: fila.url } });
+  assert.equal(output, "sent to ann@example.com\n");
+  const { pending, in_flight } = await fila.admin("queue-inspect", "mails");
+  assert.deepEqual([pending, in_flight], [0, 0]);
+  await fila.stop();
   rmSync(dir, { recursive: true });
 });
 
