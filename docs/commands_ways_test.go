@@ -22,7 +22,9 @@ type way struct {
 var ways = []way{
 	{command: "go run . serve", skip: "`.ci/run smoke` runs it"},
 	{command: "go test ", skip: "a test does not run all tests; `.ci/run test` does"},
-	{command: "go install github.com/filaq/fila@latest", skip: "installs the last release"},
+	{page: "README.md", command: "git clone ", skip: "this is the clone"},
+	{page: "README.md", command: "cd fila", skip: "this is the clone"},
+	{command: "go run . demo", skip: "takes 20 seconds; cli/opscmd/demo_test.go runs it"},
 	{command: "go build", skip: "the test has built the binary"},
 	{command: "CGO_ENABLED=0 go build", skip: "TestReproducibleBuild runs it, twice, and compares"},
 	{command: "sha256sum fila", skip: "TestReproducibleBuild does"},
