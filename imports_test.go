@@ -109,7 +109,7 @@ var ownImports = map[string][]string{
 	"breaker":              {},
 	"wire":                 {"throttle/rate"},
 	"wire/api":             {"wire"},
-	"schemas/generator":    {"wire", "wire/api"},
+	"schemas/generator":    {"cli/applycmd", "wire", "wire/api"},
 	"schemas/schematest":   {"schemas", "wire"},
 	"schemas":              {},
 	"docs":                 {},

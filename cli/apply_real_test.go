@@ -12,6 +12,7 @@ import (
 
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/schemas/schematest"
 )
 
 const applied = `# what a team needs
@@ -107,6 +108,12 @@ func TestApply(t *testing.T) {
 	require.Equal(t, "nothing to change\n", must(t, "", "diff", "-f", again, "--owner", "team-a"))
 	require.Equal(t, export, must(t, "", "export-config", "--owner", "team-a"))
 	require.Empty(t, must(t, "", "export-config", "--owner", "team-b"))
+	var documents []json.RawMessage
+	require.NoError(t, json.Unmarshal([]byte(must(t, "", "export-config", "--json")), &documents))
+	require.Len(t, documents, 8)
+	for _, d := range documents {
+		schematest.Check(t, "apply", d)
+	}
 
 	// Another owner.
 	other := program.Run(t, "", "apply", "-f", dir, "--owner", "team-b")
@@ -162,7 +169,7 @@ func TestApplyMany(t *testing.T) {
 	require.Contains(t, must(t, docs.String(), "apply", "-f", "-", "--owner", "team-a"), "280 created\n")
 	require.Equal(t, "nothing to change\n", must(t, docs.String(), "apply", "-f", "-", "--owner", "team-a"))
 
-	bad := strings.Replace(docs.String(), "name: q100\nspec: {fairness_header: tenant, max_depth: 101}", "name: q100\nspec: {max_depth: 102, lua_timeout_ms: 99999999}", 1)
+	bad := strings.Replace(docs.String(), "name: q100\nspec: {fairness_header: tenant, max_depth: 101}", "name: q100\nspec: {max_depth: 102, on_enqueue: '('}", 1)
 	bad = strings.ReplaceAll(bad, "fairness_header: tenant", "fairness_header: customer")
 	r := program.Run(t, bad, "apply", "-f", "-", "--owner", "team-a")
 	require.NotZero(t, r.Code)

@@ -1,5 +1,5 @@
 // Package schemas has the JSON Schemas of the protocol: of every request, reply, event, error and
-// header set, and the AsyncAPI document of all subjects. The files are made from the Go types by
+// header set, the AsyncAPI document of all subjects, and the JSON Schema of the documents of fila apply. The files are made from the Go types by
 // package generator.
 package schemas
 

@@ -1,13 +1,20 @@
 package applycmd
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/filaq/fila/schemas/schematest"
 )
 
 // objects makes the objects of a text.
@@ -23,43 +30,115 @@ func objects(text string) (docs []*document, err error) {
 
 func TestBadDocuments(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                                      "no documents in -",
-		"---\n---\n":                                            "no documents in -",
-		"- 1\n":                                                 "-:1: allowed is a document with kind, name and spec",
-		"kind: [":                                               "-: yaml",
-		"\nkind: Queue\nnam: x\n":                               `-:3: unknown field "nam" (did you mean name?)`,
-		"kind: Queue\n":                                         "-:1: kind and name are missing or empty",
-		"kind: Queue\nname: x\nspec: 3\n":                       "cannot unmarshal",
-		"kind: queue\nname: x\n":                                `unknown kind "queue" (did you mean Queue?)`,
-		"kind: Topic\nname: x\n":                                `unknown kind "Topic": allowed are RetryPolicy, `,
-		"kind: Queue\nname: x.dlq\n":                            "a dead letter queue comes with its queue",
-		queueOf("visibility_timout: 3s"):                        `Queue x: unknown field "visibility_timout" (did you mean visibility_timeout?)`,
-		queueOf("visibility_timeout: 45"):                       "visibility_timeout is 45: allowed is a duration such as 45s, or visibility_timeout_ms in milliseconds",
-		queueOf("visibility_timeout: soon"):                     `visibility_timeout: "soon"`,
-		queueOf("visibility_timeout_ms: [1]"):                   "visibility_timeout_ms",
-		queueOf("retry_max: 1s, retry_max_ms: 1"):               "retry_max and retry_max_ms are the same",
-		queueOf("max_depth: many"):                              "max_depth",
-		queueOf("on_enqueue_file: missing.lua"):                 "missing.lua",
-		queueOf("on_enqueue_file: a, on_enqueue: b"):            "a hook has a file or a text",
-		"kind: Throttle\nname: x\n":                             "it limits nothing",
-		throttleOf("limit: 3"):                                  "limit and window go together",
-		throttleOf("rate: fast"):                                "rate",
-		throttleOf("rate: 1, burst: 0"):                         "burst",
-		throttleOf("concurrency: 1, burst: 3"):                  "burst needs a rate",
-		throttleOf("concurrency: -1"):                           "concurrency",
-		"kind: Circuit\nname: x\n":                              "it sets nothing",
-		"kind: Circuit\nname: x\nspec: {threshold: 0}\n":        "threshold is 0: allowed is 1 to",
-		"kind: Circuit\nname: x\nspec: {threshold: 1.5}\n":      "allowed are whole numbers",
-		"kind: Circuit\nname: x*\nspec: {threshold: 1}\n":       "circuits have no prefixes",
-		"kind: Schedule\nname: x\nspec: {schedule: '@daily'}\n": "queue is missing",
-		"kind: Schedule\nname: x\nspec: {queue: q}\n":           "schedule is missing",
-		"kind: RetryPolicy\nname: x\nspec: {jitter: high}\n":    "jitter",
+		"":                                                   "no documents in -",
+		"---\n---\n":                                         "no documents in -",
+		"- 1\n":                                              "-:1: allowed is a document with kind, name and spec",
+		"kind: [":                                            "-: yaml",
+		"\nkind: Queue\nnam: x\n":                            `-:3: unknown field "nam" (did you mean name?)`,
+		"kind: Queue\n":                                      "-:1: kind and name are missing or empty",
+		"kind: Queue\nname: x\nspec: 3\n":                    "cannot unmarshal",
+		"kind: queue\nname: x\n":                             `unknown kind "queue" (did you mean Queue?)`,
+		"kind: Topic\nname: x\n":                             `unknown kind "Topic": allowed are RetryPolicy, `,
+		"kind: Queue\nname: x.dlq\n":                         "a dead letter queue comes with its queue",
+		queueOf("visibility_timout: 3s"):                     `Queue x: unknown field "visibility_timout" (did you mean visibility_timeout?)`,
+		queueOf("visibility_timeout: 45"):                    "visibility_timeout is 45: allowed is a duration such as 45s, or visibility_timeout_ms in milliseconds",
+		queueOf("visibility_timeout: soon"):                  `visibility_timeout: "soon"`,
+		queueOf("visibility_timeout_ms: [1]"):                "visibility_timeout_ms",
+		queueOf("retry_max: 1s, retry_max_ms: 1"):            "retry_max and retry_max_ms are the same",
+		queueOf("max_depth: many"):                           "max_depth",
+		queueOf("on_enqueue_file: missing.lua"):              "missing.lua",
+		queueOf("on_enqueue_file: a, on_enqueue: b"):         "a hook has a file or a text",
+		"kind: Throttle\nname: x\n":                          "it limits nothing",
+		throttleOf("limit: 3"):                               "limit and window go together",
+		throttleOf("rate: fast"):                             "rate",
+		throttleOf("rate: 1, burst: 0"):                      "burst",
+		throttleOf("concurrency: 1, burst: 3"):               "burst needs a rate",
+		throttleOf("concurrency: -1"):                        "concurrency",
+		"kind: Circuit\nname: x\n":                           "it sets nothing",
+		"kind: Circuit\nname: x\nspec: {threshold: 0}\n":     "threshold is 0: allowed is 1 to",
+		"kind: Circuit\nname: x\nspec: {threshold: 1.5}\n":   "allowed are whole numbers",
+		"kind: Circuit\nname: x*\nspec: {threshold: 1}\n":    "circuits have no prefixes",
+		scheduleOf("schedule: '@daily'"):                     "queue is missing",
+		scheduleOf("queue: q"):                               "schedule is missing",
+		"kind: RetryPolicy\nname: x\nspec: {jitter: high}\n": "jitter",
 	} {
 		_, err := objects(text)
 		require.ErrorContains(t, err, want, text)
 	}
 }
 
+// fits returns an error if a document of a text does not have the form of the schema.
+func fits(t *testing.T, text string) error {
+	t.Helper()
+	decoder := yaml.NewDecoder(strings.NewReader(text))
+	for {
+		var document any
+		if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		data, err := json.Marshal(document)
+		require.NoError(t, err)
+		if err := schematest.Validate(t, "apply", data); err != nil {
+			return err
+		}
+	}
+}
+
+// TestSchema: editors see the same errors as the command.
+func TestSchema(t *testing.T) {
+	page, err := os.ReadFile("../../docs/apply.md")
+	require.NoError(t, err)
+	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(page)
+	require.NoError(t, fits(t, string(example[1])))
+
+	for text, ok := range map[string]bool{
+		"kind: Queue\nname: x\n":                                    true,
+		"kind: Queue\n":                                             false,
+		"kind: queue\nname: x\n":                                    false,
+		"kind: Topic\nname: x\n":                                    false,
+		"kind: Queue\nname: x\nlabels: {}\n":                        false,
+		queueOf("visibility_timeout: 1h30m, dedupe_window: '0'"):        true,
+		queueOf("visibility_timeout_ms: 45s"):                       true,
+		queueOf("visibility_timeout_ms: 45000"):                     true,
+		queueOf("visibility_timeout_ms: 0"):                         false,
+		queueOf("visibility_timeout: 45"):                           false,
+		queueOf("visibility_timeout: soon"):                         false,
+		queueOf("visibility_timout: 3s"):                            false,
+		queueOf("starve_after_ms: 0, ordering: key"):                true,
+		queueOf("starve_after_ms: 999"):                             false,
+		queueOf("ordering: fifo"):                                   false,
+		queueOf("max_depth: many"):                                  false,
+		queueOf("name: y"):                                          false,
+		throttleOf("rate: 1/3, burst: 2.5"):                         true,
+		throttleOf("limit: 3, window: 1m"):                          true,
+		throttleOf("concurrency: -1"):                               false,
+		"kind: Circuit\nname: x\nspec: {threshold: 3}\n":            true,
+		"kind: Circuit\nname: x\nspec: {threshold: 0}\n":            false,
+		"kind: Circuit\nname: x\nspec: {threshold: 1.5}\n":          false,
+		"kind: Guard\nname: x\nspec: {with: ['t:*']}\n":             true,
+		"kind: Guard\nname: x\nspec: {expired: late}\n":             false,
+		"kind: RetryPolicy\nname: x\nspec: {max_delay: 5m}\n":       true,
+		"kind: RetryPolicy\nname: x\nspec: {jitter: high}\n":        false,
+		"kind: RetryPolicy\nname: x\nspec: {max_retries: -1}\n":     false,
+		"kind: ErrorRule\nname: x\nspec: {code: c, order: 3}\n":     true,
+		"kind: ErrorRule\nname: x\nspec: {code: c, order: -1}\n":    false,
+		"kind: ErrorRule\nname: x\nspec: {severity: worst}\n":       false,
+		scheduleOf("queue: q, schedule: '@daily', payload: {a: 1}"): true,
+		scheduleOf("queue: q"):                                      false,
+		scheduleOf("schedule: '@daily'"):                            false,
+		scheduleOf("queue: q, schedule: '@daily', ttl: tomorrow"):   false,
+		scheduleOf("queue: q, schedule: '@daily', missed: two"):     false,
+	} {
+		_, err := objects(text)
+		require.Equal(t, ok, err == nil, "%s: %v", text, err)
+		err = fits(t, text)
+		require.Equal(t, ok, err == nil, "%s by the schema: %v", text, err)
+	}
+}
+
+func scheduleOf(fields string) string { return "kind: Schedule\nname: x\nspec: {" + fields + "}\n" }
 func queueOf(fields string) string    { return "kind: Queue\nname: x\nspec: {" + fields + "}\n" }
 func throttleOf(fields string) string { return "kind: Throttle\nname: x\nspec: {" + fields + "}\n" }
 
@@ -92,7 +171,7 @@ func TestFilesOfADirectory(t *testing.T) {
 	require.ErrorContains(t, err, "no files that end in .yaml or .yml")
 }
 
-// Whatever a document says, an exported form of its spec means the same.
+// Whatever a document says, an exported form of its spec means the same and has the form of the schema.
 func FuzzDocuments(f *testing.F) {
 	f.Add(queueOf("visibility_timeout: 45s, throttle_headers: [a, b]"))
 	f.Add(throttleOf("rate: 1/3, burst: 2.5"))
@@ -116,6 +195,9 @@ func FuzzDocuments(f *testing.F) {
 			require.NoError(t, err)
 			again := &document{Kind: d.Kind, Name: d.Name, file: "-"}
 			require.NoError(t, yaml.Unmarshal(spec, &again.Spec)) // JSON is YAML
+			if !strings.Contains(string(spec), "null") {
+				require.NoError(t, fits(t, fmt.Sprintf("{kind: %s, name: x, spec: %s}", d.Kind, spec)))
+			}
 			second, _, err := again.makeObject()
 			require.NoError(t, err, string(spec))
 			require.Equal(t, o, second)

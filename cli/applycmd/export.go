@@ -27,7 +27,7 @@ func export(ctx context.Context, s *command.Session, name string) ([]*exported, 
 		switch {
 		case k.config != "":
 			found = w.exportSettings(k)
-		case k.name == "Queue":
+		case k.Kind == "Queue":
 			found, err = w.exportQueues(ctx)
 		default:
 			found, err = w.exportSchedules(ctx)
@@ -37,7 +37,7 @@ func export(ctx context.Context, s *command.Session, name string) ([]*exported, 
 		}
 		for _, d := range found {
 			id := d.Name
-			if k.name == "Schedule" {
+			if k.Kind == "Schedule" {
 				var queue string
 				_ = json.Unmarshal(d.Spec["queue"], &queue)
 				id = queue + "/" + d.Name
@@ -59,16 +59,16 @@ func (w *world) exportSettings(k *kind) (all []*exported) {
 			continue
 		}
 		name, field := rest, ""
-		if k.name == "Throttle" || k.name == "Circuit" {
+		if k.Kind == "Throttle" || k.Kind == "Circuit" {
 			cut := strings.LastIndexByte(rest, ':')
-			if cut < 0 || !slices.Contains(k.fields, rest[cut+1:]) {
+			if cut < 0 || !slices.Contains(k.fields(), rest[cut+1:]) {
 				continue
 			}
 			name, field = rest[:cut], rest[cut+1:]
 		}
 		d := byName[name]
 		if d == nil {
-			d = &exported{Kind: k.name, Name: name, Spec: make(map[string]json.RawMessage)}
+			d = &exported{Kind: k.Kind, Name: name, Spec: make(map[string]json.RawMessage)}
 			byName[name] = d
 			all = append(all, d)
 		}

@@ -20,63 +20,66 @@ import (
 
 // kind is a kind of documents.
 type kind struct {
-	name   string   // in documents
-	config string   // of its keys in the runtime configuration; empty: objects of it are elsewhere
-	fields []string // of a spec
+	Spec
+	config string // of its keys in the runtime configuration; empty: objects of it are elsewhere
 	// make makes the object of a document whose fields are known; spec has the fields as JSON.
 	make func(d *document, spec []byte) (object, error)
 }
 
-// kinds are in the order in which objects are applied: what others name comes first.
-var kinds = []kind{
-	{"RetryPolicy", "retry_policy", without(fieldsOf(rules.RetryPolicy{}), "name"), table(func() any { return new(rules.RetryPolicy) })},
-	{"ErrorRule", "error_rule", append(without(fieldsOf(rules.ErrorRule{}), "name"), "order"), table(func() any { return new(orderedRule) })},
-	{"Guard", "guard", without(fieldsOf(config.GuardTable{}), "key"), table(func() any { return new(config.GuardTable) })},
-	{"Throttle", "throttle", fieldsOf(api.ThrottleLimits{}), makeThrottle},
-	{"Circuit", "circuit", circuitFields(), makeCircuit},
-	{"Queue", "", without(fieldsOf(wire.QueueSettings{}), "name"), makeQueue},
-	{"Schedule", "", append(without(fieldsOf(api.ScheduleAddRequest{}), "name"), "queue"), makeSchedule},
+// Spec describes the documents of a kind.
+type Spec struct {
+	Kind     string
+	Fields   any      // a struct with the fields of a spec, which have their defaults; its name or key is the name of the document
+	Required []string // fields
 }
 
-// orderedRule is an error rule with its place among others.
-type orderedRule struct {
-	Order int64 `json:"order"`
-	rules.ErrorRule
+// kinds are in the order in which objects are applied: what others name comes first.
+var kinds = []kind{
+	{Spec{"RetryPolicy", rules.DefaultRetryPolicy(""), nil}, "retry_policy", makeTable[rules.RetryPolicy]},
+	{Spec{"ErrorRule", rules.OrderedRule{}, nil}, "error_rule", makeTable[rules.OrderedRule]},
+	{Spec{"Guard", config.GuardTable{}, nil}, "guard", makeTable[config.GuardTable]},
+	{Spec{"Throttle", api.ThrottleLimits{}, nil}, "throttle", makeThrottle},
+	{Spec{"Circuit", config.CircuitLimits{}, nil}, "circuit", makeCircuit},
+	{Spec{"Queue", wire.DefaultQueueSettings(""), nil}, "", makeQueue},
+	{Spec{"Schedule", scheduleSpec{ScheduleAddRequest: api.ScheduleAddRequest{Missed: wire.MissedOne}}, []string{"queue", "schedule"}}, "", makeSchedule},
+}
+
+// Specs returns what the documents of all kinds have.
+func Specs() (all []Spec) {
+	for i := range kinds {
+		all = append(all, kinds[i].Spec)
+	}
+	return all
+}
+
+// scheduleSpec is a schedule of a queue.
+type scheduleSpec struct {
+	Queue   string `json:"queue"`
+	Payload any    `json:"payload,omitempty"` // a text, or anything else that becomes JSON
+	api.ScheduleAddRequest
 }
 
 func kindNames() (names []string) {
 	for i := range kinds {
-		names = append(names, kinds[i].name)
+		names = append(names, kinds[i].Kind)
 	}
 	return names
 }
 
-// fieldsOf returns the names of the fields of a struct in JSON.
-func fieldsOf(v any) (names []string) {
-	t := reflect.TypeOf(v)
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		if name != "" && name != "-" {
+// fields returns the names of the fields of a spec.
+func (s *Spec) fields() (names []string) {
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(s.Fields)) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !slices.Contains([]string{"", "-", "name", "key"}, name) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-func without(names []string, name string) []string {
-	return slices.DeleteFunc(names, func(n string) bool { return n == name })
-}
-
-func circuitFields() (names []string) {
-	for _, limit := range config.EachCircuitLimit {
-		names = append(names, limit.Key)
-	}
-	return names
-}
-
 // makeObject makes the object of a document.
 func (d *document) makeObject() (object, *kind, error) {
-	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == d.Kind })
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.Kind == d.Kind })
 	if i < 0 {
 		return nil, nil, d.fail("unknown kind %q%s", d.Kind, nearest(d.Kind, kindNames()))
 	}
@@ -87,7 +90,7 @@ func (d *document) makeObject() (object, *kind, error) {
 	}
 	o, err := k.make(d, spec)
 	if err != nil {
-		return nil, nil, d.fail("%s %s: %w", k.name, d.Name, err)
+		return nil, nil, d.fail("%s %s: %w", k.Kind, d.Name, err)
 	}
 	return o, k, nil
 }
@@ -95,33 +98,37 @@ func (d *document) makeObject() (object, *kind, error) {
 // spec returns the fields of a document as JSON. A field of milliseconds, whose name ends in _ms, may
 // also be a duration such as 45s, with or without the ending.
 func (k *kind) spec(d *document) ([]byte, error) {
-	fields := make(map[string]any, len(d.Spec))
+	known, fields := k.fields(), make(map[string]any, len(d.Spec))
 	for _, name := range slices.Sorted(maps.Keys(d.Spec)) {
 		value, field := d.Spec[name], name
-		if !slices.Contains(k.fields, field) {
+		if !slices.Contains(known, field) {
 			field += "_ms"
 		}
-		if !slices.Contains(k.fields, field) {
-			known := slices.Concat(k.fields, durations(k.fields))
-			return nil, d.fail("%s %s: unknown field %q%s", k.name, d.Name, name, nearest(name, known))
+		if !slices.Contains(known, field) {
+			return nil, d.fail("%s %s: unknown field %q%s", k.Kind, d.Name, name, nearest(name, slices.Concat(known, durations(known))))
 		}
 		if _, twice := fields[field]; twice {
-			return nil, d.fail("%s %s: %s and %s are the same: one of them is allowed", k.name, d.Name, strings.TrimSuffix(field, "_ms"), field)
+			return nil, d.fail("%s %s: %s and %s are the same: one of them is allowed", k.Kind, d.Name, strings.TrimSuffix(field, "_ms"), field)
 		}
 		if text, ok := value.(string); ok && strings.HasSuffix(field, "_ms") {
 			ms, err := terminal.ParseMs(text)
 			if err != nil {
-				return nil, d.fail("%s %s: %s: %w", k.name, d.Name, name, err)
+				return nil, d.fail("%s %s: %s: %w", k.Kind, d.Name, name, err)
 			}
 			value = ms
 		} else if field != name {
-			return nil, d.fail("%s %s: %s is %v: allowed is a duration such as 45s, or %s in milliseconds", k.name, d.Name, name, value, field)
+			return nil, d.fail("%s %s: %s is %v: allowed is a duration such as 45s, or %s in milliseconds", k.Kind, d.Name, name, value, field)
 		}
 		fields[field] = value
 	}
+	for _, name := range k.Required {
+		if fields[name] == nil || fields[name] == "" {
+			return nil, d.fail("%s %s: %s is missing", k.Kind, d.Name, name)
+		}
+	}
 	text, err := json.Marshal(fields)
 	if err != nil {
-		return nil, d.fail("%s %s: %w", k.name, d.Name, err)
+		return nil, d.fail("%s %s: %w", k.Kind, d.Name, err)
 	}
 	return text, nil
 }
@@ -144,15 +151,17 @@ func decode(spec []byte, into any) error {
 	return nil
 }
 
-// table makes objects that are one JSON value of the runtime configuration.
-func table(newTable func() any) func(d *document, spec []byte) (object, error) {
-	return func(d *document, spec []byte) (object, error) {
-		if err := decode(spec, newTable()); err != nil {
-			return nil, err
-		}
-		text := string(spec) // of a map: its keys are sorted
-		return &settings{values: map[string]*string{"": &text}}, nil
+// makeTable makes an object that is one JSON value of the runtime configuration.
+func makeTable[T wire.Bounded](_ *document, spec []byte) (object, error) {
+	var table T
+	if err := decode(spec, &table); err != nil {
+		return nil, err
 	}
+	if out := wire.OutOfBounds(table); out != nil {
+		return nil, out
+	}
+	text := string(spec) // of a map: its keys are sorted
+	return &settings{values: map[string]*string{"": &text}}, nil
 }
 
 func makeThrottle(_ *document, spec []byte) (object, error) {
@@ -209,7 +218,7 @@ func makeCircuit(d *document, spec []byte) (object, error) {
 		s.set(limit.Key, strconv.FormatInt(n, 10))
 	}
 	if len(fields) == 0 {
-		return nil, fmt.Errorf("it sets nothing: set at least one of %s", strings.Join(circuitFields(), ", "))
+		return nil, fmt.Errorf("it sets nothing: set at least one of %s", strings.Join(slices.Sorted(maps.Keys(s.values)), ", "))
 	}
 	return s, nil
 }
@@ -240,15 +249,11 @@ func makeQueue(d *document, spec []byte) (object, error) {
 		*hook.file, *hook.text = "", string(text)
 	}
 	q.Name = d.Name
-	return &queue{q}, nil
+	return &queue{q}, q.Validate()
 }
 
 func makeSchedule(d *document, spec []byte) (object, error) {
-	var fields struct {
-		Queue   string `json:"queue"`
-		Payload any    `json:"payload"` // a text, or what becomes JSON
-		api.ScheduleAddRequest
-	}
+	var fields scheduleSpec
 	fields.Missed = wire.MissedOne
 	if err := decode(spec, &fields); err != nil {
 		return nil, err
@@ -265,9 +270,6 @@ func makeSchedule(d *document, spec []byte) (object, error) {
 			return nil, err
 		}
 		s.Payload = text
-	}
-	if s.queue == "" {
-		return nil, fmt.Errorf("queue is missing")
 	}
 	if err := s.Check(); err != nil {
 		return nil, fmt.Errorf("%s", err.Description)

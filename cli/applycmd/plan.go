@@ -316,14 +316,14 @@ func plan(ctx context.Context, w *world, docs []*document, team string, prune bo
 		if err != nil {
 			return nil, err
 		}
-		step := &Step{Kind: k.name, Name: d.Name, id: objectID(k, d.Name, o), object: o, kind: k}
+		step := &Step{Kind: k.Kind, Name: d.Name, id: objectID(k, d.Name, o), object: o, kind: k}
 		if first := wanted[step.id]; first != nil {
-			return nil, d.fail("%s %s is in %s:%d as well", k.name, d.Name, first.file, first.line)
+			return nil, d.fail("%s %s is in %s:%d as well", k.Kind, d.Name, first.file, first.line)
 		}
 		wanted[step.id] = d
 		other, owned := w.owners[step.id]
 		if owned && other.Owner != team {
-			return nil, command.Exit(command.ExitConflict, d.fail("%s %s belongs to %s, not to %s", k.name, d.Name, other.Owner, team))
+			return nil, command.Exit(command.ExitConflict, d.fail("%s %s belongs to %s, not to %s", k.Kind, d.Name, other.Owner, team))
 		}
 		step.exists, step.Changes, err = o.differs(ctx, w, step.id)
 		switch {
@@ -348,7 +348,7 @@ func plan(ctx context.Context, w *world, docs []*document, team string, prune bo
 }
 
 func rank(k *kind) int {
-	return slices.IndexFunc(kinds, func(other kind) bool { return other.name == k.name })
+	return slices.IndexFunc(kinds, func(other kind) bool { return other.Kind == k.Kind })
 }
 
 // objectID is the name of an object in the keys of owners, and of its settings.
@@ -364,7 +364,7 @@ func (k *kind) id() string {
 	if k.config != "" {
 		return k.config
 	}
-	return strings.ToLower(k.name)
+	return strings.ToLower(k.Kind)
 }
 
 // about adds the object of a step to an error of fila.
@@ -381,7 +381,7 @@ func (w *world) pruned(wanted map[string]*document, team string) (steps []*Step)
 		for _, id := range slices.Sorted(maps.Keys(w.owners)) {
 			name, ok := strings.CutPrefix(id, k.id()+":")
 			if ok && w.owners[id].Owner == team && wanted[id] == nil {
-				steps = append(steps, &Step{Kind: k.name, Name: name, Action: Delete, id: id, kind: k, exists: true})
+				steps = append(steps, &Step{Kind: k.Kind, Name: name, Action: Delete, id: id, kind: k, exists: true})
 			}
 		}
 	}
@@ -406,7 +406,7 @@ func (s *Step) remove(ctx context.Context, w *world) error {
 	if s.kind.config != "" {
 		req := api.ConfigEditRequest{Set: map[string]*string{claim.key: nil}, If: map[string]*string{claim.key: claim.old}}
 		for key := range w.config {
-			if name, ok := strings.CutPrefix(key, s.id); ok && (name == "" || name[0] == ':' && slices.Contains(s.kind.fields, name[1:])) {
+			if name, ok := strings.CutPrefix(key, s.id); ok && (name == "" || name[0] == ':' && slices.Contains(s.kind.fields(), name[1:])) {
 				req.Set[key] = nil
 			}
 		}
@@ -414,7 +414,7 @@ func (s *Step) remove(ctx context.Context, w *world) error {
 		return err
 	}
 	var err error
-	if s.kind.name == "Queue" {
+	if s.kind.Kind == "Queue" {
 		_, err = w.QueueDelete(ctx, s.Name, false)
 	} else {
 		queue, name, _ := strings.Cut(s.Name, "/")

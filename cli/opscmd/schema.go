@@ -16,9 +16,10 @@ func newSchemaCommand(env *command.Env) *cobra.Command {
 	}
 	return command.Group(&cobra.Command{
 		Use:   "schema",
-		Short: "Print the JSON Schemas of the protocol",
+		Short: "Print the JSON Schemas of the protocol and of fila apply",
 		Long: `The binary contains the JSON Schemas (2020-12) of all requests, replies, events, errors
-and header sets, and an AsyncAPI 3 document of all subjects. No server is needed.`,
+and header sets, of the documents of fila apply, and an AsyncAPI 3 document of all subjects.
+No server is needed.`,
 	}, &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the names of all schemas",
 		Example: `  fila schema list
@@ -29,7 +30,8 @@ and header sets, and an AsyncAPI 3 document of all subjects. No server is needed
 	}, &cobra.Command{
 		Use: "show NAME", Short: "Print a schema",
 		Example: `  fila schema show queue-create.request
-  fila schema show asyncapi`,
+  fila schema show asyncapi
+  fila schema show apply > apply.schema.json # for editors`,
 		ValidArgsFunction: names,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			schema, ok := schemas.Get(args[0])

@@ -11,23 +11,23 @@ import (
 	"strings"
 )
 
-// comments are the doc comments of types ("EnqueueReply"), of their fields ("EnqueueReply.Queue")
-// and of constants, by value ("Fila-Id").
+// comments are the doc comments of types ("wire.EnqueueReply"), of their fields
+// ("wire.EnqueueReply.Queue") and of constants, by value ("Fila-Id").
 type comments map[string]string
 
 // of returns the comment of a type, or of one of its fields.
 func (c comments) of(t reflect.Type, field string) string {
 	if field == "" {
-		return c[t.Name()]
+		return c[t.String()]
 	}
-	return c[t.Name()+"."+field]
+	return c[t.String()+"."+field]
 }
 
-// readComments reads the comments of packages.
-func readComments(dirs ...string) (comments, error) {
+// readComments reads the comments of packages of the module in root.
+func readComments(root string, dirs ...string) (comments, error) {
 	c := make(comments)
 	for _, dir := range dirs {
-		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 		if err != nil {
 			return nil, err
 		}
@@ -39,7 +39,7 @@ func readComments(dirs ...string) (comments, error) {
 			}
 			for _, d := range file.Decls {
 				if g, ok := d.(*ast.GenDecl); ok && !strings.HasSuffix(path, "_test.go") {
-					c.addDecl(fset, g)
+					c.addDecl(fset, file.Name.Name, g)
 				}
 			}
 		}
@@ -47,20 +47,21 @@ func readComments(dirs ...string) (comments, error) {
 	return c, nil
 }
 
-func (c comments) addDecl(fset *token.FileSet, g *ast.GenDecl) {
+func (c comments) addDecl(fset *token.FileSet, pkg string, g *ast.GenDecl) {
 	for _, spec := range g.Specs {
 		switch spec := spec.(type) {
 		case *ast.TypeSpec:
-			c[spec.Name.Name] = plain(g.Doc.Text(), nil)
+			typ := pkg + "." + spec.Name.Name
+			c[typ] = plain(g.Doc.Text(), nil)
 			if st, ok := spec.Type.(*ast.StructType); ok {
-				c.addFields(fset, spec.Name.Name, st)
+				c.addFields(fset, typ, st)
 			}
 		case *ast.ValueSpec:
 			if len(spec.Values) != 1 {
 				continue
 			}
 			if l, ok := spec.Values[0].(*ast.BasicLit); ok && l.Kind == token.STRING {
-				if text, err := strconv.Unquote(l.Value); err == nil && spec.Comment != nil {
+				if text, err := strconv.Unquote(l.Value); err == nil && spec.Comment != nil && c[text] == "" {
 					c[text] = plain(spec.Comment.Text(), nil)
 				}
 			}

@@ -2,7 +2,6 @@ package generator
 
 import (
 	"bytes"
-	"path/filepath"
 	"reflect"
 	"strings"
 
@@ -149,12 +148,17 @@ func numbers(b *builder, _ *Schema) {
 	}
 }
 
+// head returns a schema without contents.
+func head(name, description string) *Schema {
+	return &Schema{
+		Dialect: "https://json-schema.org/draft/2020-12/schema", ID: "https://github.com/filaq/fila/schemas/" + name + ".json",
+		Title: name, Description: description,
+	}
+}
+
 // schema returns the schema of a document.
 func (d *Document) schema(c comments) *Schema {
-	s := &Schema{
-		Dialect: "https://json-schema.org/draft/2020-12/schema", ID: "https://github.com/filaq/fila/schemas/" + d.Name + ".json",
-		Title: d.Name, Description: d.description,
-	}
+	s := head(d.Name, d.description)
 	switch {
 	case d.headers != nil:
 		s.Type, s.Properties, s.Required, s.Additional = "object", new(properties), d.required, &Schema{Type: "string"}
@@ -203,7 +207,7 @@ func (d *Document) describeEvent(s *Schema, c comments) {
 // Files returns the files of the directory schemas by name. root is the directory of the module,
 // whose comments are the descriptions.
 func Files(root string) (map[string][]byte, error) {
-	c, err := readComments(filepath.Join(root, "wire"), filepath.Join(root, "wire/api"), filepath.Join(root, "schemas/generator"))
+	c, err := readComments(root, "wire", "wire/api", "schemas/generator", "sidecar/rules", "sidecar/config", "cli/applycmd")
 	if err != nil {
 		return nil, err
 	}
@@ -218,6 +222,9 @@ func Files(root string) (map[string][]byte, error) {
 		if err := put(d.Name, d.schema(c)); err != nil {
 			return nil, err
 		}
+	}
+	if err := put("apply", applySchema(c)); err != nil {
+		return nil, err
 	}
 	return files, put("asyncapi", asyncAPI())
 }

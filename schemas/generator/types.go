@@ -26,6 +26,7 @@ type Schema struct {
 	Minimum     *int64             `json:"minimum,omitempty"`
 	Maximum     *int64             `json:"maximum,omitempty"`
 	Items       *Schema            `json:"items,omitempty"`
+	Pattern     string             `json:"pattern,omitempty"` // of a text; not of a number
 	MaxItems    int64              `json:"maxItems,omitempty"`
 	MaxProps    int64              `json:"maxProperties,omitempty"`
 	Encoding    string             `json:"contentEncoding,omitempty"`

@@ -32,11 +32,17 @@ var compiled struct {
 // Check requires that the JSON has the form of a schema.
 func Check(t T, name string, data []byte) {
 	t.Helper()
+	assert.NoError(t, Validate(t, name, data), "%s: %s", name, data) // assert: it may be another goroutine
+}
+
+// Validate returns an error if the JSON does not have the form of a schema.
+func Validate(t T, name string, data []byte) error {
+	t.Helper()
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-	if err == nil {
-		err = compile(t, name).Validate(v)
+	if err != nil {
+		return err
 	}
-	assert.NoError(t, err, "%s: %s", name, data) // assert: it may be another goroutine
+	return compile(t, name).Validate(v)
 }
 
 func compile(t T, name string) *jsonschema.Schema {

@@ -68,8 +68,8 @@ func (t *ThrottleTable) Limits() (throttle.Limits, error) {
 // it. Without any such table every key may come with every other.
 type GuardTable struct {
 	Key     string   `koanf:"key" json:"key"`
-	With    []string `koanf:"with" json:"with"`
-	Expired string   `koanf:"expired" json:"expired"` // see [ExpiredFailure]
+	With    []string `koanf:"with" json:"with"`       // the further keys
+	Expired string   `koanf:"expired" json:"expired"` // what an expired permit is for the circuit: neutral, the default, or failure
 }
 
 // The outcome of an expired permit for the circuit: neutral, unless a table says failure.
@@ -78,9 +78,13 @@ const (
 	ExpiredFailure = "failure"
 )
 
+// Bounds implements [wire.Bounded].
+func (t GuardTable) Bounds() []wire.Bound {
+	return []wire.Bound{{Field: "expired", Text: t.Expired, OneOf: []string{ExpiredNeutral, ExpiredFailure}, Zero: ExpiredNeutral}}
+}
+
 func checkExpired(table, key, value string) error {
-	switch value {
-	case "", ExpiredNeutral, ExpiredFailure:
+	if wire.OutOfBounds(GuardTable{Expired: value}) == nil {
 		return nil
 	}
 	return fmt.Errorf("%s[%s].expired = %q: allowed are %q and %q", table, key, value, ExpiredNeutral, ExpiredFailure)
@@ -143,13 +147,13 @@ func zeros(table map[string]any) (keys []string) {
 
 // CircuitLimits are the limits of a circuit.
 type CircuitLimits struct {
-	Threshold         int64 `koanf:"threshold"`           // failures in a row that open it, from 1
-	CooldownMs        int64 `koanf:"cooldown_ms"`         // how long it stays open, from 1
-	HalfOpenMaxCalls  int64 `koanf:"half_open_max_calls"` // probes at a time afterwards, from 1
-	HalfOpenSuccesses int64 `koanf:"half_open_successes"` // of them that close it, from 1
-	MaxFailures       int64 `koanf:"max_failures"`        // allowed within the window, in a row or not; one more holds the key; 0: any number
-	FailureWindowMs   int64 `koanf:"failure_window_ms"`   // that window, from 1
-	FailureHoldMs     int64 `koanf:"failure_hold_ms"`     // how long the key is held; 0: until it is closed by hand
+	Threshold         int64 `koanf:"threshold" json:"threshold"`                     // failures in a row that open it, from 1
+	CooldownMs        int64 `koanf:"cooldown_ms" json:"cooldown_ms"`                 // how long it stays open, from 1
+	HalfOpenMaxCalls  int64 `koanf:"half_open_max_calls" json:"half_open_max_calls"` // probes at a time afterwards, from 1
+	HalfOpenSuccesses int64 `koanf:"half_open_successes" json:"half_open_successes"` // of them that close it, from 1
+	MaxFailures       int64 `koanf:"max_failures" json:"max_failures"`               // allowed within the window, in a row or not; one more holds the key; 0: any number
+	FailureWindowMs   int64 `koanf:"failure_window_ms" json:"failure_window_ms"`     // that window, from 1
+	FailureHoldMs     int64 `koanf:"failure_hold_ms" json:"failure_hold_ms"`         // how long the key is held; 0: until it is closed by hand
 }
 
 // CircuitLimit is one of the [CircuitLimits]: its key, and what it may be.
@@ -171,6 +175,14 @@ var EachCircuitLimit = []CircuitLimit{
 	{"max_failures", "failures", 0, maxCircuitCount, "any number", func(l *CircuitLimits) *int64 { return &l.MaxFailures }},
 	{"failure_window_ms", "milliseconds", 1, wire.MaxSettingMs, "", func(l *CircuitLimits) *int64 { return &l.FailureWindowMs }},
 	{"failure_hold_ms", "milliseconds", 0, wire.MaxSettingMs, "until it is closed by hand", func(l *CircuitLimits) *int64 { return &l.FailureHoldMs }},
+}
+
+// Bounds implements [wire.Bounded].
+func (l CircuitLimits) Bounds() (all []wire.Bound) {
+	for _, limit := range EachCircuitLimit {
+		all = append(all, wire.Bound{Field: limit.Key, Value: *limit.Of(&l), Min: limit.Low, Max: limit.High, Zero: limit.Zero})
+	}
+	return all
 }
 
 // check returns errors that begin with the key. low is the least value of

@@ -21,16 +21,6 @@ const (
 	kindGuard  = "guard"
 )
 
-// runtimeRule is an error rule of the runtime configuration. Rules of a lower order are tried first,
-// and rules of one order by name.
-type runtimeRule struct {
-	Order int64 `json:"order"`
-	rules.ErrorRule
-}
-
-// maxRuleOrder is the largest order of a rule.
-const maxRuleOrder = 1_000_000
-
 // splitTable splits the key of a table; kind is empty for other keys.
 func splitTable(key string) (kind, name string) {
 	kind, name, _ = strings.Cut(key, ":")
@@ -44,7 +34,7 @@ func splitTable(key string) (kind, name string) {
 // tables are the tables of the runtime configuration, by their kind.
 type tables struct {
 	policies []rules.RetryPolicy
-	rules    []runtimeRule
+	rules    []rules.OrderedRule
 	guards   []config.GuardTable
 }
 
@@ -58,9 +48,9 @@ func (t *tables) add(kind, name, value string) error {
 		p.Name = name
 		t.policies = append(t.policies, p)
 	case kindRule:
-		var r runtimeRule
+		var r rules.OrderedRule
 		if err = wire.DecodeStrict([]byte(value), &r); err == nil {
-			err = wire.InRange("order", r.Order, 0, maxRuleOrder)
+			err = wire.CheckBounds(r)
 		}
 		r.Name = name
 		t.rules = append(t.rules, r)
@@ -78,7 +68,7 @@ func (t *tables) add(kind, name, value string) error {
 
 // over returns a configuration with these tables behind its own.
 func (t *tables) over(file config.Config) config.Config {
-	slices.SortStableFunc(t.rules, func(a, b runtimeRule) int { return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Name, b.Name)) })
+	slices.SortStableFunc(t.rules, func(a, b rules.OrderedRule) int { return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Name, b.Name)) })
 	all := file
 	all.RetryPolicies = slices.Concat(file.RetryPolicies, t.policies)
 	all.ErrorRules = slices.Clone(file.ErrorRules)

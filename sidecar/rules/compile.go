@@ -44,6 +44,32 @@ type ErrorRule struct {
 	MessageFault bool   `koanf:"message_fault" json:"message_fault"` // does not count against the circuit
 }
 
+// OrderedRule is an error rule of the runtime configuration. Rules of a lower order are tried first,
+// and rules of one order by name.
+type OrderedRule struct {
+	Order int64 `json:"order"` // 0 to 1000000
+	ErrorRule
+}
+
+// Bounds implements [wire.Bounded].
+func (p RetryPolicy) Bounds() []wire.Bound {
+	return []wire.Bound{
+		{Field: "max_retries", Value: p.MaxRetries, Max: maxRetries},
+		{Field: "max_delay_ms", Value: p.MaxDelayMs, Max: wire.MaxSettingMs},
+		{Field: "initial_delay_ms", Value: p.InitialDelayMs, Max: wire.MaxSettingMs},
+	}
+}
+
+// Bounds implements [wire.Bounded].
+func (t ErrorRule) Bounds() []wire.Bound {
+	return []wire.Bound{{Field: "severity", Text: t.Severity, OneOf: Severities, Zero: Medium}}
+}
+
+// Bounds implements [wire.Bounded].
+func (t OrderedRule) Bounds() []wire.Bound {
+	return append(t.ErrorRule.Bounds(), wire.Bound{Field: "order", Value: t.Order, Max: maxOrder})
+}
+
 // Bounds of rules. The time of a failure is at most proportional to their product,
 // since RE2 takes time in proportion to steps and text.
 const (
@@ -53,6 +79,7 @@ const (
 	maxMatchedBytes = 1 << 10 // of the error text
 	maxRetries      = math.MaxInt32
 	maxMultiplier   = 1000
+	maxOrder        = 1_000_000
 )
 
 // Compile checks the tables and compiles them. Every error is one line that names the
@@ -105,10 +132,12 @@ func checkName(table string, i int, name string, again bool) error {
 
 // check checks a policy whose defaults are filled in. Its errors begin with the key.
 func (p *RetryPolicy) check() error {
+	for _, b := range p.Bounds() {
+		if err := within(b.Field, b.Value, b.Min, b.Max); err != nil {
+			return err
+		}
+	}
 	if err := cmp.Or(
-		within("max_retries", p.MaxRetries, 0, maxRetries),
-		within("max_delay_ms", p.MaxDelayMs, 0, wire.MaxSettingMs),
-		within("initial_delay_ms", p.InitialDelayMs, 0, wire.MaxSettingMs),
 		within("multiplier", p.Multiplier, 1, maxMultiplier),
 		within("jitter", p.Jitter, 0, 1),
 	); err != nil {
