@@ -94,6 +94,7 @@ var ownImports = map[string][]string{
 	"sidecar/cluster/transfer":  {"sidecar/cluster", "sidecar/cluster/meta", "store", "store/storefile", "store/replog", "wire"},
 
 	"client":               {"wire", "wire/api"},
+	"client/filatest":      {"client", "sidecar", "sidecar/config"},
 	"hooks":                {"hooks/sandbox", "breaker"},
 	"hooks/sandbox":        {"hooks/sandbox/source"},
 	"hooks/sandbox/source": {},
@@ -123,7 +124,7 @@ var ownImports = map[string][]string{
 // listed are refused. Test files may import anything.
 var moduleImports = map[string][]string{
 	"github.com/nats-io/nats.go": {
-		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "store/replog", "client", "bench/system",
+		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "store/replog", "client", "client/filatest", "bench/system",
 		"cli/command", "cli/opscmd", "cli/clitest", "examples/go/consumer", "examples/go/producer", "examples/llm",
 	},
 	"github.com/cespare/xxhash/v2":        {"store/replog", "store/storefile"},

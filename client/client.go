@@ -19,6 +19,7 @@ import (
 // Client talks to one fila. It is safe for concurrent use.
 type Client struct {
 	nc       *nats.Conn
+	owned    bool // Close closes nc
 	subjects wire.Subjects
 	timeout  time.Duration
 	async    *publisher
@@ -59,6 +60,22 @@ func WithPublishErrHandler(fn func(*PublishFuture, error)) Option {
 	return func(o *options) { o.onAsync = fn }
 }
 
+// Connect connects to NATS and returns a client, whose Close closes the connection as well. The
+// connection reconnects for ever, unless an option limits that. [New] has the options of clients.
+func Connect(url string, opts ...nats.Option) (*Client, error) {
+	nc, err := nats.Connect(url, append([]nats.Option{nats.MaxReconnects(-1)}, opts...)...)
+	if err != nil {
+		return nil, err
+	}
+	c, err := New(nc)
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	c.owned = true
+	return c, nil
+}
+
 // New returns a client on a connection, which the caller closes. It wraps the connection's
 // error handler, to which NATS reports missing permissions: after another handler is set,
 // they are an [ErrNoReply] instead of a [PermissionError]. The error is about an option.
@@ -89,9 +106,15 @@ func (c *Client) Conn() *nats.Conn { return c.nc }
 func (c *Client) Prefix() string { return c.subjects.Prefix() }
 
 // Close ends PublishAsync: unconfirmed messages fail with [ErrClosed], as do later calls.
-// Wait for [Client.PublishAsyncComplete] before. All other methods still work, and the
-// connection stays open. Close is needed only if the connection outlives the client.
-func (c *Client) Close() { c.async.close() }
+// Wait for [Client.PublishAsyncComplete] before. It closes the connection if [Connect] made it.
+// Otherwise all other methods still work, and Close is needed only if the connection outlives
+// the client.
+func (c *Client) Close() {
+	c.async.close()
+	if c.owned {
+		c.nc.Close()
+	}
+}
 
 // withTimeout gives a context a deadline if it has none.
 func (c *Client) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -331,11 +331,14 @@ func TestAckPayloads(t *testing.T) {
 	f, c := setup(t)
 	all := NackOptions{Error: "boom", Code: "E1", Delay: time.Second, RetryAfter: 1500 * time.Microsecond}
 	for want, settle := range map[string]func(m *Message) error{
-		"":           func(m *Message) error { return m.Ack() },
-		"-NAK":       func(m *Message) error { return m.Nack(NackOptions{}) },
-		"+TERM":      func(m *Message) error { return m.Term("") },
-		"+TERM gone": func(m *Message) error { return m.Term("gone") },
-		"+WPI":       func(m *Message) error { return m.Extend() },
+		"":                    func(m *Message) error { return m.Ack() },
+		"-NAK":                func(m *Message) error { return m.Nack(NackOptions{}) },
+		"+TERM":               func(m *Message) error { return m.Term("", "") },
+		"+TERM gone":          func(m *Message) error { return m.Term("gone", "") },
+		`+TERM {"code":"E1"}`: func(m *Message) error { return m.Term("", "E1") },
+		`+TERM {"code":"E1","error":"two\nlines"}`: func(m *Message) error { return m.Term("two\nlines", "E1") },
+		`+TERM {"error":" {\"status\":410}"}`:      func(m *Message) error { return m.Term(` {"status":410}`, "") },
+		"+WPI":                                     func(m *Message) error { return m.Extend() },
 
 		`+ACK {"cost":3120.5}`:  func(m *Message) error { return m.AckCost(3120.5) },
 		`+ACK {"cost":0}`:       func(m *Message) error { return m.AckCost(math.Copysign(0, -1)) },
@@ -361,7 +364,7 @@ func TestAckPayloads(t *testing.T) {
 	for want, settle := range map[string]func(m *Message) error{
 		"":      func(m *Message) error { return m.AckSync(t.Context()) },
 		"-NAK":  func(m *Message) error { return m.NackSync(t.Context(), NackOptions{}) },
-		"+TERM": func(m *Message) error { return m.TermSync(t.Context(), "") },
+		"+TERM": func(m *Message) error { return m.TermSync(t.Context(), "", "") },
 		"+WPI":  func(m *Message) error { return m.ExtendSync(t.Context()) },
 
 		`+ACK {"cost":7}`: func(m *Message) error { return m.AckCostSync(t.Context(), 7) },

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,12 +16,6 @@ import (
 
 	"github.com/filaq/fila/wire"
 )
-
-// Handler processes one message. If it does not settle the message itself, returning nil
-// acks it and an error nacks it with the error's text; a panic, or the end of the goroutine,
-// is an error. The context ends when the context of Stop does, or when the lease is lost,
-// which is then its cause: another consumer may already process the message.
-type Handler func(ctx context.Context, m *Message) error
 
 // ConsumeOption changes how a Consumer works.
 type ConsumeOption func(*consumeOptions)
@@ -37,6 +32,8 @@ type consumeOptions struct {
 	manual      bool
 	inTrace     bool
 	onError     func(error)
+	middleware  []func(Handler) Handler
+	stopWithin  time.Duration
 }
 
 // ConsumerName names the consumer, 1 to 64 bytes of A-Za-z0-9_-. The default
@@ -148,7 +145,7 @@ type Consumer struct {
 // until Stop. The context is only for the registration, which is retried until the context's
 // deadline, or for the client's timeout, while no node owns the queue or there is no reply.
 func (c *Client) Consume(ctx context.Context, queue string, handler Handler, opts ...ConsumeOption) (*Consumer, error) {
-	o := consumeOptions{concurrency: 1, batch: 1, gatherFor: gatherFor, ttl: 30 * time.Second, onError: func(error) {}}
+	o := consumeOptions{concurrency: 1, batch: 1, gatherFor: gatherFor, ttl: 30 * time.Second, stopWithin: 25 * time.Second, onError: func(error) {}}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -163,6 +160,9 @@ func (c *Client) Consume(ctx context.Context, queue string, handler Handler, opt
 	}
 	if handler == nil {
 		return nil, errors.New("consume without a handler")
+	}
+	for _, wrap := range slices.Backward(o.middleware) {
+		handler = wrap(handler)
 	}
 	k := &Consumer{
 		c: c, queue: queue, o: o, handler: handler,

@@ -102,7 +102,7 @@ func TestConsume(t *testing.T) {
 		case "panic":
 			panic("oh")
 		case "own":
-			err := m.TermSync(ctx, "mine")
+			err := m.TermSync(ctx, "mine", "")
 			require.NoError(t, ctx.Err(), "the handler may go on")
 			return err
 		}

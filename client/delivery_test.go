@@ -63,7 +63,7 @@ func TestConsumeBatch(t *testing.T) {
 		case "2":
 			return errors.New("no good")
 		case "3":
-			return m.Term("two\nlines")
+			return m.Term("two\nlines", "")
 		case "5":
 			return m.AckCost(3)
 		}
@@ -285,7 +285,7 @@ func TestFetchBatched(t *testing.T) {
 	// A full request does not wait for more answers.
 	messages = fetch()
 	long := strings.Repeat("x", maxAnswerBytes)
-	require.NoError(t, messages[1].Term(long))
+	require.NoError(t, messages[1].Term(long, ""))
 	require.Equal(t, "1 +TERM "+long+"\n", f.nextAck())
 }
 
@@ -310,7 +310,7 @@ func TestConfirmedAnswersOfAFetchedBatch(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, msg.Respond(body))
 	})
-	require.ErrorIs(t, messages[0].TermSync(t.Context(), "bad"), ErrLeaseLost)
+	require.ErrorIs(t, messages[0].TermSync(t.Context(), "bad", ""), ErrLeaseLost)
 }
 
 func TestFetchBatchedFromAnOldServer(t *testing.T) {

@@ -22,7 +22,8 @@
 //
 // # What survives
 //
-// Connect with nats.MaxReconnects(-1). A Consumer then survives restarts of fila and of
+// [Connect] reconnects for ever; give [New] a connection with nats.MaxReconnects(-1). A Consumer
+// then survives restarts of fila and of
 // NATS: it registers again, repeats unconfirmed acks, and keeps extending leases. If an
 // outage takes longer than the visibility timeout, the lease is lost, and the handler's
 // context is cancelled with the cause [ErrLeaseLost]. A message can always come twice,

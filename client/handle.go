@@ -126,7 +126,7 @@ func (k *Consumer) finish(h *hold, err error) {
 	}
 	switch {
 	case err != nil:
-		err = h.m.Nack(NackOptions{Error: err.Error()})
+		err = settleFailed(h.m, err)
 	case !k.o.manual:
 		err = h.m.Ack()
 	}

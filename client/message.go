@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -140,13 +141,18 @@ func (m *Message) NackSync(ctx context.Context, o NackOptions) error {
 	return m.answer(ctx, payload, true)
 }
 
-// Term dead-letters the message now. The reason may be empty. In a dead letter
-// queue it deletes the message.
-func (m *Message) Term(reason string) error { return m.settle(termPayload(reason), nil) }
+// Term dead-letters the message now, with a reason for people, of which fila keeps 1024 bytes,
+// and a code for rules, at most 64 bytes. Both may be empty. In a dead letter queue it deletes
+// the message.
+func (m *Message) Term(reason, code string) error { return m.settle(termPayload(reason, code)) }
 
 // TermSync is Term with a confirmation.
-func (m *Message) TermSync(ctx context.Context, reason string) error {
-	return m.answer(ctx, termPayload(reason), true)
+func (m *Message) TermSync(ctx context.Context, reason, code string) error {
+	payload, err := termPayload(reason, code)
+	if err != nil {
+		return err
+	}
+	return m.answer(ctx, payload, true)
 }
 
 // Extend makes the lease end one visibility timeout from now. A [Consumer] does that by
@@ -156,11 +162,23 @@ func (m *Message) Extend() error { return m.c.nc.Publish(m.ackTo, m.answerTo([]b
 // ExtendSync is Extend with a confirmation; a lost lease is a 409.
 func (m *Message) ExtendSync(ctx context.Context) error { return m.confirm(ctx, []byte("+WPI")) }
 
-func termPayload(reason string) []byte {
-	if reason == "" {
-		return []byte("+TERM")
+// termPayload writes the reason as plain text where it can, which every fila understands.
+func termPayload(reason, code string) ([]byte, error) {
+	switch {
+	case code == "" && reason == "":
+		return []byte("+TERM"), nil
+	case code == "" && !strings.HasPrefix(strings.TrimSpace(reason), "{"):
+		return []byte("+TERM " + reason), nil
 	}
-	return []byte("+TERM " + reason)
+	body := map[string]string{}
+	if reason != "" {
+		body["error"] = reason
+	}
+	if code != "" {
+		body["code"] = code
+	}
+	data, err := json.Marshal(body)
+	return append([]byte("+TERM "), data...), err
 }
 
 // settle answers a message, unless there is an error about the payload.

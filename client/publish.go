@@ -113,6 +113,15 @@ func (c *Client) publishTry(ctx context.Context, msg *nats.Msg, parse func(data 
 	return parse(reply.Data)
 }
 
+// PublishJSON publishes a value as JSON, as [JSONHandler] reads it.
+func (c *Client) PublishJSON(ctx context.Context, queue string, payload any, opts ...PublishOption) (Receipt, error) {
+	data, err := json.Marshal(payload)
+	if err != nil {
+		return Receipt{}, err
+	}
+	return c.Publish(ctx, queue, data, opts...)
+}
+
 func hasDedupeID(msg *nats.Msg) bool { return msg.Header.Get(wire.HeaderMsgID) != "" }
 
 func parseReceipt(data []byte) (Receipt, error) {

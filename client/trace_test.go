@@ -182,7 +182,7 @@ func TestSettleSpansOfFetched(t *testing.T) {
 	msg := f.delivery("x", "1", 1)
 	msg.Header["traceparent"] = []string{publishedUnder}
 	ctx, outer := provider.Tracer("").Start(t.Context(), "outer")
-	require.NoError(t, c.newMessage(msg, "orders").TermSync(ctx, "bad"))
+	require.NoError(t, c.newMessage(msg, "orders").TermSync(ctx, "bad", ""))
 	s := ended(t, r, 1)["settle orders"]
 	require.Equal(t, outer.SpanContext().SpanID(), s.Parent().SpanID())
 	require.Equal(t, "term", attrsOf(s)["fila.outcome"])

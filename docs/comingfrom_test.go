@@ -21,7 +21,6 @@ const workersOfThePage = `package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"

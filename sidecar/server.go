@@ -342,6 +342,9 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 }
 
+// AnnounceTo makes Run write the addresses to w when fila is ready, instead of to standard error.
+func (s *Server) AnnounceTo(w io.Writer) { s.announce = w }
+
 // announceReady writes the addresses, in text also the one of the pages as a URL on a line of
 // its own.
 func (s *Server) announceReady() {

@@ -75,10 +75,9 @@ const (
 //
 // Then: empty, "+ACK", "+OK" and "+NXT" are [AckDone], where "+ACK" may be followed by
 // a JSON object with "cost", which may be in the header Fila-Cost instead; "+WPI" is
-// [AckProgress], "+TERM" with an optional reason is [AckTerm], and "-NAK" is
-// [AckNack], followed by nothing, a Go duration, or a JSON object with any of
-// "delay" (nanoseconds or a Go duration), "error", "code" and
-// "retry_after_ms". For nacks and terms the headers Fila-Error, Fila-Error-Code and
+// [AckProgress]; "+TERM" is [AckTerm], followed by nothing, a reason, or a JSON object with any of
+// "error" and "code"; and "-NAK" is [AckNack], followed by nothing, a Go duration, or a JSON object
+// with any of "delay" (nanoseconds or a Go duration), "error", "code" and "retry_after_ms". For nacks and terms the headers Fila-Error, Fila-Error-Code and
 // Fila-Retry-After-Ms supplement the payload, which has priority.
 func ParseAck(payload []byte, h map[string][]string) (Ack, *Error) {
 	if a, done, err := parseStatus(payload, h); done || err != nil {
@@ -96,7 +95,10 @@ func ParseAck(payload []byte, h map[string][]string) (Ack, *Error) {
 		}
 	}
 	if rest, ok := cutVerb(payload, payloadTerm); ok {
-		a := Ack{Kind: AckTerm, Error: clean(strings.TrimSpace(rest), MaxErrorText)}
+		a, err := parseTerm(strings.TrimSpace(rest))
+		if err != nil {
+			return Ack{}, err
+		}
 		return fillFromHeaders(a, false, h)
 	}
 	if rest, ok := cutVerb(payload, payloadNak); ok {
@@ -146,7 +148,7 @@ func cutVerb(payload []byte, verb string) (string, bool) {
 		return "", false
 	}
 	rest := string(payload[len(verb):])
-	if rest == "" || strings.IndexByte(" \t\r\n", rest[0]) >= 0 || rest[0] == '{' && verb != payloadTerm {
+	if rest == "" || strings.IndexByte(" \t\r\n", rest[0]) >= 0 || rest[0] == '{' {
 		return rest, true
 	}
 	return "", false
@@ -206,6 +208,21 @@ func costThousandths(f float64) (uint32, bool) {
 		return 0, false
 	}
 	return uint32(math.Round(f * 1000)), true
+}
+
+// parseTerm parses the argument of +TERM.
+func parseTerm(arg string) (Ack, *Error) {
+	body := struct {
+		Error string `json:"error"`
+		Code  string `json:"code"`
+	}{Error: arg}
+	if strings.HasPrefix(arg, "{") {
+		body.Error = ""
+		if err := DecodeStrict([]byte(arg), &body); err != nil {
+			return Ack{}, BadAckPayload("+TERM: " + err.Description)
+		}
+	}
+	return Ack{Kind: AckTerm, Error: clean(body.Error, MaxErrorText), ErrorCode: clean(body.Code, MaxErrorCode)}, nil
 }
 
 // nakBody is the JSON object after -NAK.

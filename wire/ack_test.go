@@ -100,7 +100,10 @@ func TestParseAck(t *testing.T) {
 		{"+TERM", nil, Ack{Kind: AckTerm}},
 		{"+TERM poison", nil, Ack{Kind: AckTerm, Error: "poison"}},
 		{"+TERM  two words \n", nil, Ack{Kind: AckTerm, Error: "two words"}},
-		{"+TERM {\"a\":1}", nil, Ack{Kind: AckTerm, Error: `{"a":1}`}},
+		{`+TERM {"error":"no account","code":"E7"}`, nil, Ack{Kind: AckTerm, Error: "no account", ErrorCode: "E7"}},
+		{`+TERM{"code":"E7"}`, nil, Ack{Kind: AckTerm, ErrorCode: "E7"}},
+		{`+TERM {}`, header{HeaderError: {"boom"}, HeaderErrorCode: {"E1"}}, Ack{Kind: AckTerm, Error: "boom", ErrorCode: "E1"}},
+		{`+TERM {"code":"E7"}`, header{HeaderErrorCode: {"E1"}}, Ack{Kind: AckTerm, ErrorCode: "E7"}},
 		{"+TERM", header{HeaderError: {"boom"}, HeaderErrorCode: {"E1"}}, Ack{Kind: AckTerm, Error: "boom", ErrorCode: "E1"}},
 		{"+TERM why", header{HeaderError: {"boom"}}, Ack{Kind: AckTerm, Error: "why"}},
 	} {
@@ -152,6 +155,9 @@ func TestParseAckRefused(t *testing.T) {
 		{"+WPI ", nil, CodeBadAckPayload},
 		{"+TERMINATE", nil, CodeBadAckPayload},
 		{`+TERM{"a":1}`, nil, CodeBadAckPayload},
+		{`+TERM {"error_code":"E7"}`, nil, CodeBadAckPayload},
+		{`+TERM {"code":7}`, nil, CodeBadAckPayload},
+		{`+TERM {"error":"half`, nil, CodeBadAckPayload},
 		{"-NAKED", nil, CodeBadAckPayload},
 		{"-NAK30s", nil, CodeBadAckPayload},
 		{"-nak", nil, CodeBadAckPayload},
@@ -294,7 +300,7 @@ func TestAckKindString(t *testing.T) {
 }
 
 func FuzzParseAck(f *testing.F) {
-	for _, p := range []string{"", "+ACK", "-NAK 30s", `-NAK {"delay":1e9,"error":"x","code":"y","retry_after_ms":5}`, "+TERM why", "+WPI", `+ACK {"cost":3120}`, "\xff"} {
+	for _, p := range []string{"", "+ACK", "-NAK 30s", `-NAK {"delay":1e9,"error":"x","code":"y","retry_after_ms":5}`, "+TERM why", `+TERM {"error":"x","code":"y"}`, "+WPI", `+ACK {"cost":3120}`, "\xff"} {
 		f.Add([]byte(p), HeaderCost, "1.5", false)
 		f.Add([]byte(p), HeaderStatus, "503", false)
 		f.Add([]byte(p), HeaderRetryAfterMs, "12", true)

@@ -88,11 +88,11 @@ func TestMessagesHaveAHistory(t *testing.T) {
 			Outcome: wire.AttemptNack, Attempt: 1, Consumer: "w", Error: "boom", ErrorCode: "E1", DecidedBy: wire.DecidedByDefault, DelayMs: 1000,
 		}, first)
 
-		h.ack(h.one(), "+TERM bad")
+		h.ack(h.one(), `+TERM {"error":"bad","code":"E2"}`)
 		h.must(api.VerbMessageShow, "", about(id), &m)
 		require.Equal(t, "orders.dlq", m.Queue)
 		require.Len(t, m.History, 2)
-		require.Equal(t, wire.ReasonTerm, m.History[1].Reason)
+		require.Equal(t, "term bad E2", m.History[1].Reason+" "+m.History[1].Error+" "+m.History[1].ErrorCode)
 		var e api.ExplainMessage
 		h.must(api.VerbExplain, "", `{"kind":"message","id":"`+id+`"}`, &e)
 		require.Equal(t, m.History, e.History)

@@ -81,7 +81,7 @@ func TestChartsOfAQueue(t *testing.T) {
 		case "nack":
 			return m.Nack(client.NackOptions{Delay: time.Hour})
 		case "term":
-			return m.Term("no such order")
+			return m.Term("no such order", "")
 		}
 		return nil
 	})
