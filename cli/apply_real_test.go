@@ -76,7 +76,7 @@ func TestApply(t *testing.T) {
 	startReal(t)
 	dir := write(t, map[string]string{"queues/orders.yaml": applied, "queues/hooks/retry.lua": retryHook, "README.md": "no document"})
 	apply := func(args ...string) clitest.Result {
-		return program.Run(t, "", append([]string{"apply", "-f", dir, "--owner", "team-a", "--annotation", "3f2c1"}, args...)...)
+		return program.Run(t, "", append([]string{"apply", "-f", dir, "--owner", "team-a", "--reason", "3f2c1"}, args...)...)
 	}
 
 	dry := apply("--dry-run")
@@ -92,13 +92,15 @@ func TestApply(t *testing.T) {
 	require.Equal(t, "nothing to change\n", clitest.OK(t, apply("--dry-run", "--prune")).Out)
 	require.Contains(t, must(t, "", "throttle", "show", "stripe"), "5 at once, 100 in any 1m")
 	require.Contains(t, must(t, "", "schedule", "show", "orders", "nightly"), `{"job":"cleanup"}`)
-	require.Contains(t, must(t, "", "config", "log", "owner:"), `{"owner":"team-a","annotation":"3f2c1"}`)
+	require.Contains(t, must(t, "", "config", "log", "owner:"), `{"owner":"team-a","reason":"3f2c1"}`)
 
 	// Changes by hand stay, unless a document says otherwise.
 	must(t, "", "throttle", "set", "stripe", "--rate", "1", "--for", "10m")
 	must(t, "", "pause", "queue", "orders")
 	require.Equal(t, "nothing to change\n", clitest.OK(t, apply()).Out)
-	must(t, "", "queue", "update", "orders", "--visibility-timeout", "30s")
+	update := []string{"queue", "update", "orders", "--visibility-timeout", "30s"}
+	require.Equal(t, command.ExitConflict, program.Run(t, "", update...).Code)
+	require.Contains(t, must(t, "", append(update, "--force")...), "warning: queue:orders belongs to team-a: visibility_timeout_ms 45000 -> 30000\n")
 	require.Contains(t, apply("--dry-run").Out, "~ Queue orders\n    visibility_timeout_ms: 30000 -> 45000\n1 to update\n")
 	clitest.OK(t, apply())
 

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Client talks to one fila. It is safe for concurrent use.
@@ -152,6 +154,14 @@ func (c *Client) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) 
 	return reply, nil
 }
 
+type senderKey struct{}
+
+// As returns a context whose admin requests are made in the name of an owner, with a reason and with
+// or without force. Without a client they have the name of the connection.
+func As(ctx context.Context, s api.Sender) context.Context {
+	return context.WithValue(ctx, senderKey{}, s)
+}
+
 // sendError maps an error of the NATS library about a request to an error of this package,
 // which wraps it.
 func sendError(subject string, err error) error {
@@ -183,8 +193,10 @@ func (c *Client) call(ctx context.Context, subject string, body, into any) error
 	if deadline, ok := ctx.Deadline(); ok {
 		msg.Header.Set(wire.HeaderTimeoutMs, strconv.FormatInt(min(max(time.Until(deadline).Milliseconds(), 1), wire.MaxSettingMs), 10))
 	}
-	if name := c.nc.Opts.Name; name != "" {
-		msg.Header.Set(wire.HeaderClient, name)
+	sender, _ := ctx.Value(senderKey{}).(api.Sender)
+	sender.Client = cmp.Or(sender.Client, c.nc.Opts.Name)
+	for name, values := range sender.Headers() {
+		msg.Header[name] = values
 	}
 	if c.tracer != nil {
 		injectTrace(ctx, msg.Header)

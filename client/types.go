@@ -105,16 +105,14 @@ type ThrottleChange struct {
 	Window      time.Duration // of Limit
 	Unset       []string      // limits to remove: rate, burst, concurrency, limit, window_ms
 
-	For   time.Duration       // makes the change an override that ends by itself; 0: a lasting change
-	If    *api.ThrottleLimits // limits that must be set now; otherwise it is a conflict (409)
-	Owner string              // the owner of the limits from now on, such as a team; empty: it stays
-	Force bool                // changes limits of another owner
+	For time.Duration       // makes the change an override that ends by itself; 0: a lasting change
+	If  *api.ThrottleLimits // limits that must be set now; otherwise it is a conflict (409)
 }
 
 // request returns the request for the change.
 func (t *ThrottleChange) request() api.ThrottleSetRequest {
 	return api.ThrottleSetRequest{
-		Key: t.Key, Unset: t.Unset, ForMs: wholeMs(t.For), If: t.If, Owner: t.Owner, Force: t.Force,
+		Key: t.Key, Unset: t.Unset, ForMs: wholeMs(t.For), If: t.If,
 		ThrottleLimits: api.ThrottleLimits{
 			Rate: given(wire.Rate(t.Rate)), Burst: given(t.Burst), Concurrency: given(t.Concurrency),
 			Limit: given(t.Limit), WindowMs: given(wholeMs(t.Window)),

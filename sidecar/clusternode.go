@@ -124,7 +124,7 @@ func (m *clusterNode) send(ctx context.Context, number int, body []byte) ([]byte
 		}
 		return answer, nil
 	}
-	answer, _, err := m.peers.Ask(ctx, number, shard.TransferVerb, "", "", body)
+	answer, _, err := m.peers.Ask(ctx, api.Sender{}, number, shard.TransferVerb, "", body)
 	return answer, err
 }
 

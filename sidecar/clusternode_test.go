@@ -520,7 +520,7 @@ func TestHookVersionsAtTwoNodes(t *testing.T) {
 	c.must("fila.admin.queue-create.orders", "", nil)
 	at := func(node, verb, body string) (r api.HookReply) {
 		t.Helper()
-		data, err := c.nodes[node].s.do(verb, "alice", "orders", []byte(body))
+		data, err := c.nodes[node].s.do(api.Sender{Client: "alice"}, verb, "orders", []byte(body))
 		require.Nil(t, err)
 		require.NoError(t, json.Unmarshal(data, &r))
 		return r

@@ -230,7 +230,7 @@ func (x *twoNodes) ask(node int, verb api.AnyVerb, tail, body string) (string, *
 	x.t.Helper()
 	for _, v := range x.nodes[node].admin.Verbs() {
 		if v.AnyVerb == verb {
-			reply, err := v.Do("alice", tail, []byte(body))
+			reply, err := v.Do(api.Sender{Client: "alice"}, tail, []byte(body))
 			return string(reply), err
 		}
 	}
@@ -610,7 +610,7 @@ func TestAVerbComesTooLateToAShard(t *testing.T) {
 		require.Equal(t, wire.CodeNoOwner, err.ErrCode)
 		_, err = x.ask(0, api.VerbMessageShow, "", `{"id":"0198d1a0-0000-7000-8000-000000000000","queue":"first"}`)
 		require.Equal(t, wire.CodeNoOwner, err.ErrCode)
-		_, _, err = x.nodes[0].admin.Here("of-a-newer-node", "alice", "", nil)
+		_, _, err = x.nodes[0].admin.Here(api.Sender{Client: "alice"}, "of-a-newer-node", "", nil)
 		require.Equal(t, 400, err.Code)
 		synctest.Wait()
 	})

@@ -56,10 +56,10 @@ func (s *Server) serving() error {
 }
 
 // do carries out a verb for the pages, like a request over NATS.
-func (s *Server) do(verb, client, tail string, body []byte) ([]byte, *wire.Error) {
+func (s *Server) do(by api.Sender, verb, tail string, body []byte) ([]byte, *wire.Error) {
 	for _, v := range s.parts.admin.Verbs() {
 		if v.String() == verb {
-			return v.Do(client, tail, body)
+			return v.Do(by, tail, body)
 		}
 	}
 	return nil, wire.BadSubject(verb)
@@ -74,7 +74,7 @@ func (s *Server) wanted(queue string, horizon time.Duration) (reply api.QueueWan
 	if err != nil {
 		return reply, err
 	}
-	body, refused := s.do(api.VerbQueueWanted.Name, "scale", queue, body)
+	body, refused := s.do(api.Sender{Client: "scale"}, api.VerbQueueWanted.Name, queue, body)
 	if refused != nil {
 		return reply, refused
 	}

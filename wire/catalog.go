@@ -84,7 +84,7 @@ const (
 	CodePauseNotFound    = 16404
 	CodeKeyNotFound      = 17404
 	CodeThrottleMismatch = 14409
-	CodeThrottleOwned    = 21409
+	CodeOwned            = 21409
 	CodeReloadFailed     = 36400
 
 	// The guard.
@@ -194,7 +194,7 @@ var catalog = []Entry{
 	entry(CodePauseNotFound, "pause_not_found", "The object is not paused."),
 	entry(CodeKeyNotFound, "key_not_found", "The queue has no messages of this fairness key, and nothing is set for it."),
 	entry(CodeThrottleMismatch, "throttle_mismatch", "The throttle key does not have the limits that if expects; nothing changes."),
-	entry(CodeThrottleOwned, "throttle_owned", "The limits belong to another owner, whom the description names; if or force changes them all the same."),
+	entry(CodeOwned, "owned", "The value belongs to another owner, whom the description names; the header Fila-Force, or an if of the request that expects the value, changes it all the same."),
 	entry(CodeReloadFailed, "reload_failed", "The configuration file cannot be read or has a mistake; nothing was applied."),
 
 	entry(CodeGuardPair, "guard_pair", "No [[guard]] table allows the further key with the first key of the call."),

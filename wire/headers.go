@@ -25,8 +25,13 @@ const (
 	HeaderSourceQueue   = "Fila-Source-Queue"    // the queue in which it died
 )
 
-// HeaderClient is the client of an admin request, for the audit log.
-const HeaderClient = "Fila-Client"
+// Headers of an admin request: who makes it and why.
+const (
+	HeaderClient = "Fila-Client" // for the audit log
+	HeaderOwner  = "Fila-Owner"  // in whose name, such as a team or service
+	HeaderReason = "Fila-Reason" // for the audit log
+	HeaderForce  = "Fila-Force"  // true: also change what belongs to another owner
+)
 
 // Headers understood on an enqueue.
 const (

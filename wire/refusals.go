@@ -300,9 +300,9 @@ func BadConfigValue(key, value, allowed string) *Error {
 	return newError(CodeBadConfigValue, "%s is %s: %s", Quote(key), Quote(value), allowed)
 }
 
-// ThrottleOwned refuses to change the limits of another owner.
-func ThrottleOwned(key, owner, limits string) *Error {
-	return newError(CodeThrottleOwned, "throttle key %s belongs to %s (%s): name it as owner, expect its limits with if, or set force", Quote(key), Quote(owner), limits)
+// Owned refuses to change an object of another owner. now has its present values.
+func Owned(object, owner, now string) *Error {
+	return newError(CodeOwned, "%s belongs to %s (%s): allowed is a change by this owner (Fila-Owner), with Fila-Force, or by a request that expects the present value", Quote(object), Quote(owner), now)
 }
 
 // ConfigMismatch refuses a change whose if_value does not match. current is nil if the key

@@ -12,7 +12,9 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // exitChanges is the exit code of a plan that would change something.
@@ -29,7 +31,7 @@ func Commands(env *command.Env) []*cobra.Command {
 // options are the flags of fila apply and fila diff.
 type options struct {
 	files              []string
-	owner              owner
+	owner              api.Owner
 	dryRun, prune, yes bool
 }
 
@@ -79,7 +81,7 @@ Overrides with an end, pauses and circuits that were opened by hand stay. What
 config.toml declares belongs there: it wins at the next start.
 
 With --dry-run the exit code is 2 if something would change, and 0 if nothing would.`,
-		Example: `  fila apply -f fila/ --owner team-a --annotation "$(git rev-parse HEAD)"
+		Example: `  fila apply -f fila/ --owner team-a --reason "commit $(git rev-parse HEAD)"
   fila apply -f fila/ --owner team-a --dry-run
   fila apply -f fila/ --owner team-a --prune --yes`,
 	}
@@ -87,7 +89,7 @@ With --dry-run the exit code is 2 if something would change, and 0 if nothing wo
 	o.add(cmd)
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only print what would change")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask before something is deleted")
-	cmd.Flags().StringVar(&o.owner.Annotation, "annotation", "", "`text` for the audit log, such as a commit")
+	cmd.Flags().StringVar(&o.owner.Reason, "reason", "", "`text` for the audit log, such as a commit")
 	return cmd
 }
 
@@ -125,6 +127,7 @@ func (o *options) run(env *command.Env) func(*cobra.Command, []string) error {
 		defer s.Close()
 		ctx, cancel := s.WaitFor(cmd, applyTimeout)
 		defer cancel()
+		ctx = client.As(ctx, api.Sender{Owner: o.owner.Owner, Reason: o.owner.Reason})
 		w, err := look(ctx, s)
 		if err != nil {
 			return s.Explain(err)

@@ -5,5 +5,5 @@
 // apply.go has the commands.
 //
 // Each object has an owner, such as a team, in the runtime configuration under owner:<kind>:<name>. An
-// object of another owner is not touched: the change of an object is conditional on its owner.
+// object of another owner is not touched: fila refuses such a change.
 package applycmd

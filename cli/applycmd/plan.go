@@ -24,7 +24,7 @@ type object interface {
 	differs(ctx context.Context, w *world, id string) (exists bool, changes []Change, err error)
 	// put makes it so. claim is the change of its owner; objects in the runtime configuration make it part
 	// of their own.
-	put(ctx context.Context, w *world, id string, exists bool, changes []Change, claim claim) (warnings []string, err error)
+	put(ctx context.Context, w *world, id string, exists bool, changes []Change) (warnings []string, err error)
 }
 
 // Change is the change of a field.
@@ -34,30 +34,18 @@ type Change struct {
 	To    json.RawMessage `json:"to"`
 }
 
-// owner is what is kept about the owner of an object, as JSON.
-type owner struct {
-	Owner      string `json:"owner"`
-	Annotation string `json:"annotation,omitempty"` // of the last change, such as a commit
-}
-
-// claim is a change of an owner.
-type claim struct {
-	key      string
-	old, new *string
-}
-
 // world is a fila and what is known of it.
 type world struct {
 	*command.Session
-	config map[string]string // the runtime configuration, as far as it is about objects
-	owners map[string]owner  // by kind and name: "queue:orders"
+	config map[string]string    // the runtime configuration, as far as it is about objects
+	owners map[string]api.Owner // by kind and name: "queue:orders"
 }
 
 const ownerPrefix = "owner:"
 
 // look reads the runtime configuration.
 func look(ctx context.Context, s *command.Session) (*world, error) {
-	w := &world{Session: s, config: make(map[string]string), owners: make(map[string]owner)}
+	w := &world{Session: s, config: make(map[string]string), owners: make(map[string]api.Owner)}
 	prefixes := []string{ownerPrefix}
 	for _, k := range kinds {
 		if k.config != "" {
@@ -72,34 +60,25 @@ func look(ctx context.Context, s *command.Session) (*world, error) {
 		for _, e := range entries {
 			w.config[e.Key] = e.Value
 			if id, ok := strings.CutPrefix(e.Key, ownerPrefix); ok {
-				o := owner{Owner: e.Value} // as it is after a change by hand
-				_ = json.Unmarshal([]byte(e.Value), &o)
-				w.owners[id] = o
+				w.owners[id], _ = api.ReadOwner(e.Value) // what cannot be read is a name
 			}
 		}
 	}
 	return w, nil
 }
 
-// claimed is the change that makes o the owner of an object; a nil owner leaves it to nobody.
-func (w *world) claimed(id string, o *owner) claim {
-	c := claim{key: ownerPrefix + id}
-	if text, ok := w.config[c.key]; ok {
-		c.old = &text
-	}
+// setOwner changes only the owner of an object, unless another one has taken it since the plan; nil
+// leaves it to nobody.
+func (w *world) setOwner(ctx context.Context, id string, o *api.Owner) error {
+	key := ownerPrefix + id
+	req := api.ConfigEditRequest{Set: map[string]*string{key: nil}, If: map[string]*string{key: nil}}
 	if o != nil {
-		text, err := json.Marshal(o)
-		if err != nil {
-			panic(err) // of two strings
-		}
-		c.new = new(string(text))
+		req.Set[key] = new(o.Text())
 	}
-	return c
-}
-
-// make makes the claim alone.
-func (c claim) make(ctx context.Context, w *world) error {
-	_, err := w.ConfigEdit(ctx, api.ConfigEditRequest{Set: map[string]*string{c.key: c.new}, If: map[string]*string{c.key: c.old}})
+	if text, ok := w.config[key]; ok {
+		req.If[key] = &text
+	}
+	_, err := w.ConfigEdit(ctx, req)
 	return err
 }
 
@@ -139,12 +118,13 @@ func (s *settings) differs(_ context.Context, w *world, id string) (exists bool,
 	return exists, changes, nil
 }
 
-func (s *settings) put(ctx context.Context, w *world, id string, _ bool, _ []Change, claim claim) (warnings []string, err error) {
-	req := api.ConfigEditRequest{Set: map[string]*string{claim.key: claim.new}, If: map[string]*string{claim.key: claim.old}}
+func (s *settings) put(ctx context.Context, w *world, id string, _ bool, _ []Change) (warnings []string, err error) {
+	req := api.ConfigEditRequest{Set: make(map[string]*string)}
 	for name, text := range s.values {
 		req.Set[settingKey(id, name)] = text
 	}
 	reply, err := w.ConfigEdit(ctx, req)
+	warnings = reply.Warnings
 	for _, table := range reply.InFile {
 		warnings = append(warnings, "config.toml of fila has "+table+": it wins at the next start or reload")
 	}
@@ -165,10 +145,7 @@ func (q *queue) differs(ctx context.Context, w *world, _ string) (exists bool, c
 	return true, valueChanges(info.Settings, q.QueueSettings, nil), nil
 }
 
-func (q *queue) put(ctx context.Context, w *world, _ string, exists bool, changes []Change, claim claim) ([]string, error) {
-	if err := claim.make(ctx, w); err != nil {
-		return nil, err
-	}
+func (q *queue) put(ctx context.Context, w *world, _ string, exists bool, changes []Change) ([]string, error) {
 	settings := client.QueueChanges{}
 	for _, ch := range changes {
 		settings[ch.Field] = ch.To
@@ -202,12 +179,9 @@ func (s *schedule) differs(ctx context.Context, w *world, _ string) (exists bool
 	return true, valueChanges(now, s.ScheduleAddRequest, nil), err
 }
 
-func (s *schedule) put(ctx context.Context, w *world, _ string, _ bool, _ []Change, claim claim) ([]string, error) {
-	if err := claim.make(ctx, w); err != nil {
-		return nil, err
-	}
-	_, err := w.ScheduleAdd(ctx, s.queue, s.ScheduleAddRequest)
-	return nil, err
+func (s *schedule) put(ctx context.Context, w *world, _ string, _ bool, _ []Change) ([]string, error) {
+	reply, err := w.ScheduleAdd(ctx, s.queue, s.ScheduleAddRequest)
+	return reply.Warnings, err
 }
 
 // isNotFound reports whether fila has said that something does not exist.
@@ -389,22 +363,20 @@ func (w *world) pruned(wanted map[string]*document, team string) (steps []*Step)
 }
 
 // carryOut makes a step.
-func (s *Step) carryOut(ctx context.Context, w *world, by owner) (warnings []string, err error) {
+func (s *Step) carryOut(ctx context.Context, w *world, by api.Owner) (warnings []string, err error) {
 	if s.Action == Delete {
 		return nil, s.remove(ctx, w)
 	}
-	claim := w.claimed(s.id, &by)
 	if s.Action == Adopt {
-		return nil, claim.make(ctx, w)
+		return nil, w.setOwner(ctx, s.id, &by)
 	}
-	return s.object.put(ctx, w, s.id, s.exists, s.Changes, claim)
+	return s.object.put(ctx, w, s.id, s.exists, s.Changes)
 }
 
-// remove deletes an object, and then the entry of its owner.
+// remove deletes an object, which then has no owner.
 func (s *Step) remove(ctx context.Context, w *world) error {
-	claim := w.claimed(s.id, nil)
 	if s.kind.config != "" {
-		req := api.ConfigEditRequest{Set: map[string]*string{claim.key: nil}, If: map[string]*string{claim.key: claim.old}}
+		req := api.ConfigEditRequest{Set: map[string]*string{ownerPrefix + s.id: nil}}
 		for key := range w.config {
 			if name, ok := strings.CutPrefix(key, s.id); ok && (name == "" || name[0] == ':' && slices.Contains(s.kind.fields(), name[1:])) {
 				req.Set[key] = nil
@@ -420,10 +392,10 @@ func (s *Step) remove(ctx context.Context, w *world) error {
 		queue, name, _ := strings.Cut(s.Name, "/")
 		_, err = w.ScheduleDelete(ctx, queue, name)
 	}
-	if err != nil && !isNotFound(err) {
-		return err
+	if isNotFound(err) { // it was deleted before, and its owner is left
+		return w.setOwner(ctx, s.id, nil)
 	}
-	return claim.make(ctx, w)
+	return err
 }
 
 // String describes a step for people: a line, and one for each field.

@@ -224,6 +224,7 @@ func (s *Session) Flush(ctx context.Context) error {
 var remedies = map[int]string{
 	wire.CodeQueueExists:      "`fila queue update` changes them",
 	wire.CodeQueueNotEmpty:    "--force deletes them, too",
+	wire.CodeOwned:            "--owner names its owner, and --force changes it all the same",
 	wire.CodeThrottleNotFound: "`fila throttle list` lists the known keys",
 	wire.CodeCircuitNotFound:  "`fila circuit list` lists the known circuits",
 	wire.CodePauseNotFound:    "`fila pause list` lists the pauses",

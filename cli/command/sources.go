@@ -13,7 +13,7 @@ func (env *Env) Sources(sources api.Sources) string {
 	t := terminal.NewTable("SETTING", "SET BY", "CLIENT", "AT")
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		if s := sources[name]; s.By != api.SetByDefault {
-			t.Row(name, s.By, terminal.OrDash(s.Client), env.When(s.At))
+			t.Row(name, s.By, terminal.OrDash(api.AuthorText(s.Client, s.Owner)), env.When(s.At))
 		}
 	}
 	return t.Or("")

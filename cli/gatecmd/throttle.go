@@ -36,13 +36,13 @@ flight, and a number in any window of time. Changes act at once.
 A key that ends in * is a prefix: each key that begins with it gets these limits of its
 own.`,
 	}, throttleKeys, newThrottleSetCommand(env),
-		throttleCommand(env, &cobra.Command{
+		command.Owned(throttleCommand(env, &cobra.Command{
 			Use: "clear KEY", Aliases: []string{"delete", "rm"}, Short: "Remove all limits of a throttle key",
 			Long: `Remove all limits of a throttle key, including an override; its blocked messages can
 go then. If a prefix covers the key, the limits of the prefix apply.`,
 			Example: `  fila throttle clear stripe
   fila throttle clear 'tenant:*'`,
-		}, (*client.Client).ThrottleClear),
+		}, (*client.Client).ThrottleClear)),
 		throttleCommand(env, &cobra.Command{
 			Use: "show KEY", Aliases: []string{"get"}, Short: "Show the limits of a throttle key and their usage",
 			Example: `  fila throttle show stripe
@@ -62,8 +62,6 @@ type throttleFlags struct {
 	window, forMs      terminal.Millis
 	unset              []string
 	expect             map[string]*string // of the --if flags, by limit
-	owner              string
-	force              bool
 }
 
 func (f *throttleFlags) add(fs *pflag.FlagSet) {
@@ -74,8 +72,6 @@ func (f *throttleFlags) add(fs *pflag.FlagSet) {
 	fs.Var(&f.window, "window", "length of the window of --limit")
 	fs.StringSliceVar(&f.unset, "unset", nil, "remove this `limit`: rate, burst, concurrency, limit, window; may be repeated")
 	fs.Var(&f.forMs, "for", "make it an override that ends after this time; 0 is a lasting change")
-	fs.StringVar(&f.owner, "owner", "", "`name` of the owner of the limits from now on, such as a team or service")
-	fs.BoolVar(&f.force, "force", false, "change limits of another owner")
 	const only = "exit code 5 unless %s is now this `value`, or none"
 	f.expect = map[string]*string{}
 	for _, limit := range limits {
@@ -85,7 +81,7 @@ func (f *throttleFlags) add(fs *pflag.FlagSet) {
 
 // change builds the request from the flags.
 func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (api.ThrottleSetRequest, error) {
-	change := api.ThrottleSetRequest{Key: key, ForMs: int64(f.forMs), Owner: f.owner, Force: f.force, ThrottleLimits: api.ThrottleLimits{
+	change := api.ThrottleSetRequest{Key: key, ForMs: int64(f.forMs), ThrottleLimits: api.ThrottleLimits{
 		Rate:        given(fs, "rate", wire.Rate(f.rate)),
 		Burst:       given(fs, "burst", f.burst),
 		Concurrency: given(fs, "concurrency", f.concurrency),
@@ -173,7 +169,8 @@ when it ends, the limits from before apply again. At the next start config.toml
 restores the limits of its keys.
 
 A lasting change of the limits of another owner is a conflict (exit code 5), unless
---force or a flag --if-... is given. The reply warns of limits that another client has set.`,
+--force or a flag --if-... is given. A change of limits that another owner or client has
+set warns.`,
 		Example: `  fila throttle set stripe --rate 10 --burst 20 --concurrency 5
   fila throttle set stripe --rate 2 --for 10m
   fila throttle set 'tenant:*' --limit 1000 --window 1m
@@ -191,7 +188,7 @@ A lasting change of the limits of another owner is a conflict (exit code 5), unl
 		return err
 	}
 	command.Allow(cmd, "unset", limits...)
-	return cmd
+	return command.Owned(cmd)
 }
 
 // throttleCommand makes a command that shows a throttle key after a call.

@@ -581,6 +581,7 @@ func changedHook(cmd *cobra.Command, hook, reason *string) *cobra.Command {
 	command.Allow(cmd, "hook", string(hooks.OnEnqueue), string(hooks.OnFailure))
 	if reason != nil {
 		flags.StringVar(reason, "reason", "", "`text` for the audit log")
+		return command.Owned(cmd)
 	}
 	return cmd
 }
@@ -648,7 +649,7 @@ func hookTable(env *command.Env, reply *api.HookReply) string {
 	if reply.Before != nil {
 		t.Row("previous", scriptText(reply.Before.Script)+", set by "+setterText(env, reply.Before))
 	}
-	return t.String()
+	return t.String() + command.Warnings(reply.Warnings)
 }
 
 func scriptText(script string) string {

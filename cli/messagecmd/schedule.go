@@ -83,7 +83,9 @@ more than a minute late.`,
 			}
 			return command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.ScheduleInfo, error) {
 				return s.ScheduleAdd(ctx, wire.Source(args[0]), req)
-			}, func(i api.ScheduleInfo, _ []string) string { return showSchedule(env, &i) })(cmd, args)
+			}, func(i api.ScheduleInfo, _ []string) string {
+				return showSchedule(env, &i) + command.Warnings(i.Warnings)
+			})(cmd, args)
 		},
 	}
 	flags := cmd.Flags()
@@ -93,7 +95,7 @@ more than a minute late.`,
 	flags.Var(&f.ttl, "ttl", "dead-letter its messages if undelivered after this time, at least 1s")
 	flags.StringArrayVarP(&f.headers, "header", "H", nil, "header `name=value` of its messages; may be repeated")
 	flags.StringVarP(&f.file, "file", "f", "", "the payload is in this `file`")
-	return cmd
+	return command.Owned(cmd)
 }
 
 // request builds the request from the flags.
@@ -178,10 +180,10 @@ them first, and asks, unless --yes is given.`,
 		}
 		return s.ScheduleDelete(ctx, wire.Source(args[0]), args[1])
 	}, func(i api.ScheduleInfo, _ []string) string {
-		return fmt.Sprintf("deleted schedule %s of queue %s: %s\n", i.Name, i.Queue, terminal.Clean(i.Schedule))
+		return fmt.Sprintf("deleted schedule %s of queue %s: %s\n%s", i.Name, i.Queue, terminal.Clean(i.Schedule), command.Warnings(i.Warnings))
 	})
 	cmd.Flags().BoolVar(&yes, "yes", false, "delete without asking")
-	return cmd
+	return command.Owned(cmd)
 }
 
 func newScheduleListCommand(env *command.Env) *cobra.Command {

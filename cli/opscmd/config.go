@@ -28,12 +28,12 @@ fila.get(key). Changes act at once.`,
 			Example: `  fila config get feature:new-router`,
 		}, (*client.Client).ConfigGet, func(entry api.ConfigEntry) string { return entry.Value + "\n" }),
 		newConfigListCommand(env),
-		command.One(env, &cobra.Command{
+		command.Owned(command.One(env, &cobra.Command{
 			Use: "delete KEY", Aliases: []string{"rm"}, Short: "Delete a key",
 			Example: `  fila config delete feature:new-router`,
 		}, (*client.Client).ConfigDelete, func(entry api.ConfigEntry) string {
-			return fmt.Sprintf("%s deleted (was %s)\n", terminal.Clean(entry.Key), terminal.Clean(entry.Value))
-		}),
+			return fmt.Sprintf("%s deleted (was %s)\n%s", terminal.Clean(entry.Key), terminal.Clean(entry.Value), command.Warnings(entry.Warnings))
+		})),
 		newConfigLogCommand(env))
 }
 
@@ -57,10 +57,10 @@ func newConfigSetCommand(env *command.Env) *cobra.Command {
 		if reply.Previous != nil {
 			was = "was " + terminal.Clean(*reply.Previous)
 		}
-		return fmt.Sprintf("%s = %s (%s)\n", terminal.Clean(reply.Key), terminal.Clean(reply.Value), was)
+		return fmt.Sprintf("%s = %s (%s)\n%s", terminal.Clean(reply.Key), terminal.Clean(reply.Value), was, command.Warnings(reply.Warnings))
 	})
 	cmd.Flags().StringVar(&ifValue, "if-value", "", "exit code 5 unless the key has this `value` now")
-	return cmd
+	return command.Owned(cmd)
 }
 
 func newConfigListCommand(env *command.Env) *cobra.Command {
@@ -115,12 +115,20 @@ changes.`,
 	return cmd
 }
 
-// asked returns the cause of a change, such as a verb, and the requester.
+// asked returns the cause of a change, such as a verb, the requester with owner and reason, and the
+// other owner whose value it has changed.
 func asked(e api.ConfigLogEntry) string {
-	if e.Client == "" {
-		return e.By
+	text := e.By
+	if author := e.Author(); author != "" {
+		text += " (" + author + ")"
 	}
-	return e.By + " (" + e.Client + ")"
+	if e.OwnedBy != "" {
+		text += ", of " + e.OwnedBy
+	}
+	if e.Reason != "" {
+		text += ": " + e.Reason
+	}
+	return text
 }
 
 // changed returns the new value of an audit entry; for a job, its action and reason.

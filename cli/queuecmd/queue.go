@@ -51,7 +51,7 @@ settings does nothing; with others it is a conflict (exit code 5).`,
 		changes, err = given()
 		return err
 	}
-	return cmd
+	return command.Owned(cmd)
 }
 
 func newQueueUpdateCommand(env *command.Env) *cobra.Command {
@@ -74,7 +74,7 @@ config.toml restores the settings of its queues.`,
 		}
 		return err
 	}
-	return cmd
+	return command.Owned(cmd)
 }
 
 func newQueueDeleteCommand(env *command.Env) *cobra.Command {
@@ -83,19 +83,19 @@ func newQueueDeleteCommand(env *command.Env) *cobra.Command {
 		Use:     "delete QUEUE",
 		Aliases: []string{"rm"},
 		Short:   "Delete a queue and its dead letter queue",
-		Long: `Delete a queue and its dead letter queue. If one has messages, it is a conflict
-(exit code 5), unless --force deletes them, too.`,
+		Long: `Delete a queue and its dead letter queue. It is a conflict (exit code 5) if one has
+messages, or if the queue belongs to another owner; --force deletes it all the same.`,
 		Example: `  fila queue delete orders
   fila queue delete orders --force`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.QueueDeleteReply, error) {
 			reply, err := s.QueueDelete(ctx, args[0], force)
 			return reply, command.Hint(err, wire.CodeNotForDLQ, "`fila queue purge "+args[0]+"` removes its messages")
 		}, func(reply api.QueueDeleteReply, args []string) string {
-			return fmt.Sprintf("queue %s deleted, %s with it\n%s", args[0], terminal.Plural(reply.Deleted, "message"), warnings(reply.Warnings))
+			return fmt.Sprintf("queue %s deleted, %s with it\n%s", args[0], terminal.Plural(reply.Deleted, "message"), command.Warnings(reply.Warnings))
 		}),
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "delete messages, too")
-	return cmd
+	cmd.Flags().BoolVar(&force, "force", false, "also if it has messages or belongs to another owner")
+	return command.Owned(cmd)
 }
 
 func newQueuePurgeCommand(env *command.Env) *cobra.Command {
@@ -354,13 +354,5 @@ func showSettings(r api.QueueReply, done string) string {
 	t := terminal.NewTable("queue", cmp.Or(terminal.Clean(r.Name), "?")+" "+done)
 	t.Row("quantum", r.Quantum)
 	settingRows(t, r.QueueSettings)
-	return t.String() + warnings(r.Warnings)
-}
-
-// warnings returns the warnings of a reply, one per line.
-func warnings(all []string) (text string) {
-	for _, warning := range all {
-		text += "warning: " + terminal.Clean(warning) + "\n"
-	}
-	return text
+	return t.String() + command.Warnings(r.Warnings)
 }

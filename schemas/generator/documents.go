@@ -97,8 +97,8 @@ var headerSets = []Document{
 		headers: []string{wire.HeaderStatus}, required: []string{wire.HeaderStatus},
 	},
 	{
-		Name: "admin.headers", description: "The header that fila understands on an admin request.",
-		headers: []string{wire.HeaderClient},
+		Name: "admin.headers", description: "Headers that fila understands on an admin request.",
+		headers: []string{wire.HeaderClient, wire.HeaderOwner, wire.HeaderReason, wire.HeaderForce},
 	},
 	{
 		Name: "guard-check.headers", description: "Headers that fila understands on a check of the guard.",

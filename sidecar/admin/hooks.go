@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"cmp"
+
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/wire"
@@ -27,9 +29,8 @@ func (a *Admin) hookShow(q *shard.Queue, req api.HookShowRequest) (api.HookReply
 // without the script.
 func (a *Admin) hookSet(by control.Actor, q *shard.Queue, req api.HookSetRequest) (reply api.HookReply, _ *wire.Error) {
 	defer a.objects.lock("queue:" + q.Name())()
-	var before wire.QueueSettings
-	settings, err := q.Update(func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
-		before = old
+	by.Reason = cmp.Or(req.Reason, by.Reason)
+	before, settings, warnings, err := a.changeQueue(by, q, func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
 		next := old.Clone()
 		script := scriptOf(&next, req.Hook)
 		if req.Rollback {
@@ -50,12 +51,14 @@ func (a *Admin) hookSet(by control.Actor, q *shard.Queue, req api.HookSetRequest
 		return reply, err
 	}
 	if !settings.Equal(before) {
-		a.audit(by, "queue:"+q.Name(), map[string]any{"hook": req.Hook, "rollback": req.Rollback, "bytes": len(*scriptOf(&settings, req.Hook)), "reason": req.Reason})
+		a.audit(by, "queue:"+q.Name(), map[string]any{"hook": req.Hook, "rollback": req.Rollback, "bytes": len(*scriptOf(&settings, req.Hook)), "reason": by.Reason})
 	}
-	if err := a.keepHooks(by, before, settings, req.Reason); err != nil {
+	if err := a.keepHooks(by, before, settings, by.Reason); err != nil {
 		return reply, err
 	}
-	return a.hookShow(q, api.HookShowRequest{Hook: req.Hook})
+	reply, err = a.hookShow(q, api.HookShowRequest{Hook: req.Hook})
+	reply.Warnings = warnings
+	return reply, err
 }
 
 // keepHooks stores the scripts that a change of settings has replaced. The caller holds the

@@ -263,7 +263,7 @@ func TestAFailedRequestIsAuditedIfItChangedMessages(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(api.VerbQueueCreate, "orders", ``, nil)
 		for _, n := range []int64{0, 5} {
-			err := h.auditMessages(control.Actor{By: "queue-purge", Client: "tester"}, h.shards.Queue("orders"), n, api.QueuePurgeReply{Purged: n}, wire.OutcomeUnknown())
+			err := h.auditMessages(control.Actor{By: "queue-purge", Sender: api.Sender{Client: "tester"}}, h.shards.Queue("orders"), n, api.QueuePurgeReply{Purged: n}, wire.OutcomeUnknown())
 			require.ErrorIs(t, err, wire.OutcomeUnknown())
 			require.Equal(t, n > 0, strings.HasSuffix(err.Description, "; 5 messages had been done before"), err.Description)
 		}

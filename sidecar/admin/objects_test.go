@@ -30,7 +30,7 @@ func TestAWaitingRedriveHoldsUpNothing(t *testing.T) {
 		h.must(api.VerbJobCreate, "delete.orders.dlq", `{"filter":{"all":true},"rate":1}`, &slow)
 		done := make(chan *wire.Error, 1)
 		go func() {
-			_, err := h.verbs[api.VerbRedrive].Do("tester", "orders", nil)
+			_, err := h.verbs[api.VerbRedrive].Do(api.Sender{Client: "tester"}, "orders", nil)
 			done <- err
 		}()
 		synctest.Wait()
@@ -60,7 +60,7 @@ func TestChangesOfOneObjectAreOrdered(t *testing.T) {
 				api.VerbCircuitOpen: {"stripe", fmt.Sprintf(`{"for_ms":%d}`, i*60_000)},
 			} {
 				wg.Go(func() {
-					_, err := h.verbs[verb].Do("tester", req[0], []byte(req[1]))
+					_, err := h.verbs[verb].Do(api.Sender{Client: "tester"}, req[0], []byte(req[1]))
 					require.Nil(t, err)
 				})
 			}
@@ -112,7 +112,7 @@ func TestChangesWaitForTheirObject(t *testing.T) {
 			unlock := h.objects.lock(object)
 			done := false
 			go func() {
-				_, _ = h.verbs[tc.verb].Do("tester", tc.tail, []byte(tc.body))
+				_, _ = h.verbs[tc.verb].Do(api.Sender{Client: "tester"}, tc.tail, []byte(tc.body))
 				done = true
 			}()
 			time.Sleep(time.Minute)

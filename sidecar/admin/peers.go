@@ -15,13 +15,13 @@ import (
 
 // Peers are the nodes of a cluster. Ask may be called from any goroutine.
 type Peers interface {
-	// Ask sends a request of a client to the owner of a shard, which carries it out by
+	// Ask sends a request to the owner of a shard, which carries it out by
 	// [Admin.Here], and waits for the reply until ctx ends. It returns the unchanged reply
 	// and the shards of that node. A refusal is a *wire.Error. After another error, except
 	// the end of ctx, no node received the request.
-	Ask(ctx context.Context, shard int, verb, client, tail string, body []byte) (reply []byte, shards []int, err error)
+	Ask(ctx context.Context, by api.Sender, shard int, verb, tail string, body []byte) (reply []byte, shards []int, err error)
 	// AskNode is Ask for a node by name.
-	AskNode(ctx context.Context, node, verb, client, tail string, body []byte) (reply []byte, err error)
+	AskNode(ctx context.Context, by api.Sender, node, verb, tail string, body []byte) (reply []byte, err error)
 }
 
 const (
@@ -35,7 +35,7 @@ const (
 
 // Here carries out a request from another node at this node, and returns the shards of this
 // node.
-func (a *Admin) Here(verb, client, tail string, body []byte) (reply []byte, shards []int, err *wire.Error) {
+func (a *Admin) Here(by api.Sender, verb, tail string, body []byte) (reply []byte, shards []int, err *wire.Error) {
 	if verb == shard.TransferVerb {
 		reply, err = a.shards.Receive(body)
 		return reply, a.shards.Numbers(), err
@@ -45,7 +45,7 @@ func (a *Admin) Here(verb, client, tail string, body []byte) (reply []byte, shar
 		return nil, nil, wire.BadSubject(verb)
 	}
 	shards = a.shards.Numbers()
-	reply, err = v.here(v.request(client, tail, body))
+	reply, err = v.here(v.request(by, tail, body))
 	return reply, shards, err
 }
 
@@ -70,7 +70,7 @@ func (v Verb) anywhere(r request) ([]byte, *wire.Error) {
 func (a *Admin) forward(shard int, queue string, r request) ([]byte, *wire.Error) {
 	ctx, cancel := context.WithTimeout(context.Background(), forwardTimeout)
 	defer cancel()
-	reply, _, err := a.peers.Ask(ctx, shard, r.verb, r.client, r.tail, r.body)
+	reply, _, err := a.peers.Ask(ctx, r.by, shard, r.verb, r.tail, r.body)
 	var refused *wire.Error
 	switch {
 	case err == nil:
@@ -117,7 +117,7 @@ func (v Verb) everywhere(r request, each func(reply []byte, err *wire.Error) boo
 func (a *Admin) ask(ctx context.Context, shard int, r request) ([]byte, []int, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return a.peers.Ask(ctx, shard, r.verb, r.client, r.tail, r.body)
+	return a.peers.Ask(ctx, r.by, shard, r.verb, r.tail, r.body)
 }
 
 // find asks all nodes until one knows the object. unknown recognises the replies of nodes
@@ -299,7 +299,7 @@ func gatherNodes[Reply any](v Verb, r request, each func(node string, reply Repl
 		if n.Node == v.a.node {
 			continue
 		}
-		data, err := v.a.peers.AskNode(ctx, n.Node, r.verb, r.client, r.tail, r.body)
+		data, err := v.a.peers.AskNode(ctx, r.by, n.Node, r.verb, r.tail, r.body)
 		var refused *wire.Error
 		switch {
 		case errors.As(err, &refused):

@@ -58,11 +58,11 @@ func (o *otherNodes) Status() api.ClusterStatus {
 	return st
 }
 
-func (o *otherNodes) Ask(context.Context, int, string, string, string, []byte) ([]byte, []int, error) {
+func (o *otherNodes) Ask(context.Context, api.Sender, int, string, string, []byte) ([]byte, []int, error) {
 	return nil, nil, errors.New("it is about no queue")
 }
 
-func (o *otherNodes) AskNode(_ context.Context, node, verb, _, _ string, body []byte) ([]byte, error) {
+func (o *otherNodes) AskNode(_ context.Context, _ api.Sender, node, verb, _ string, body []byte) ([]byte, error) {
 	p := o.nodes[node]
 	if p == nil {
 		return nil, errors.New("no answer")

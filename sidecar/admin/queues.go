@@ -33,14 +33,25 @@ func (a *Admin) queueCreate(by control.Actor, name string, body json.RawMessage)
 		return reply, err
 	}
 	defer a.objects.lock("queue:" + name)()
-	exists := a.shards.Queue(name) != nil
-	if settings, err = a.shards.Create(settings); err != nil {
+	if a.shards.Queue(name) != nil {
+		if settings, err = a.shards.Create(settings); err != nil {
+			return reply, err
+		}
+		warnings, err := a.control.ClaimQueue(by, settings, settings)
+		return a.queueReply(settings, warnings), err
+	}
+	warnings, err := a.control.Claim(by, control.QueueObject(name), "made")
+	if err != nil {
 		return reply, err
 	}
-	if !exists {
-		a.auditSettings(by, name, body)
+	if settings, err = a.shards.Create(settings); err != nil {
+		if err.ErrCode != wire.CodeOutcomeUnknown {
+			a.control.DisownQueue(by, name)
+		}
+		return reply, err
 	}
-	return a.queueReply(settings), nil
+	a.auditSettings(by, name, body)
+	return a.queueReply(settings, warnings), nil
 }
 
 func (a *Admin) queueUpdate(by control.Actor, q *shard.Queue, body json.RawMessage) (reply api.QueueReply, _ *wire.Error) {
@@ -48,18 +59,32 @@ func (a *Admin) queueUpdate(by control.Actor, q *shard.Queue, body json.RawMessa
 		a.log.Warn("a queue of the configuration file is changed at run time; the file wins at the next start", "queue", q.Name())
 	}
 	defer a.objects.lock("queue:" + q.Name())()
-	var before wire.QueueSettings
-	settings, err := q.Update(func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
-		before = old
-		return a.patch(old, body)
-	})
+	change := func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) { return a.patch(old, body) }
+	before, settings, warnings, err := a.changeQueue(by, q, change)
 	if err != nil {
 		return reply, err
 	}
 	if !settings.Equal(before) {
 		a.auditSettings(by, q.Name(), body)
 	}
-	return a.queueReply(settings), a.keepHooks(by, before, settings, "")
+	return a.queueReply(settings, warnings), a.keepHooks(by, before, settings, by.Reason)
+}
+
+// changeQueue changes the settings of a queue, unless they belong to another owner. The caller holds
+// the queue as an object.
+func (a *Admin) changeQueue(by control.Actor, q *shard.Queue, change func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error)) (before, after wire.QueueSettings, warnings []string, err *wire.Error) {
+	before = q.Settings()
+	if after, err = change(before); err != nil {
+		return before, after, nil, err
+	}
+	if warnings, err = a.control.ClaimQueue(by, before, after); err != nil {
+		return before, after, nil, err
+	}
+	after, err = q.Update(func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
+		before = old
+		return change(old)
+	})
+	return before, after, warnings, err
 }
 
 // auditSettings records the body of a request that changed the settings of a queue. If it is too
@@ -79,13 +104,13 @@ func (a *Admin) auditSettings(by control.Actor, queue string, body json.RawMessa
 	a.control.Audit(by, "queue:"+queue, cmp.Or(string(body), "{}"))
 }
 
-// queueReply answers a change of settings, and logs its warnings.
-func (a *Admin) queueReply(settings wire.QueueSettings) api.QueueReply {
-	reply := api.QueueReply{QueueSettings: settings, Warnings: a.control.KeyWarnings(settings)}
-	for _, warning := range reply.Warnings {
+// queueReply answers a change of settings with warnings about owners and keys, and logs the latter.
+func (a *Admin) queueReply(settings wire.QueueSettings, owners []string) api.QueueReply {
+	keys := a.control.KeyWarnings(settings)
+	for _, warning := range keys {
 		a.log.Warn("the throttle keys of a queue are probably a mistake", "queue", settings.Name, "warning", warning)
 	}
-	return reply
+	return api.QueueReply{QueueSettings: settings, Warnings: append(owners, keys...)}
 }
 
 // patch changes settings as a request says. A retry policy must be in the configuration
@@ -105,15 +130,19 @@ func (a *Admin) patch(old wire.QueueSettings, body []byte) (wire.QueueSettings, 
 
 func (a *Admin) queueDelete(by control.Actor, q *shard.Queue, req api.QueueDeleteRequest) (reply api.QueueDeleteReply, err *wire.Error) {
 	defer a.objects.lock("queue:" + q.Name())()
+	if reply.Warnings, err = a.control.ClaimDeletion(by, control.QueueObject(q.Name())); err != nil {
+		return reply, err
+	}
 	if reply.Deleted, err = q.Delete(by.Client, req.Force); err != nil {
 		return reply, err
 	}
 	if a.control.InFile(q.Name()) {
 		a.log.Warn("a queue of the configuration file is deleted; the next reload or start creates it again", "queue", q.Name())
-		reply.Warnings = []string{"the configuration file has queue " + q.Name() + ": the next reload or start makes it again, unless its table is removed"}
+		reply.Warnings = append(reply.Warnings, "the configuration file has queue "+q.Name()+": the next reload or start makes it again, unless its table is removed")
 	}
 	a.control.ForgetHooks(q.Name())
 	a.audit(by, "queue:"+q.Name(), reply)
+	a.control.DisownQueue(by, q.Name())
 	return reply, nil
 }
 
@@ -210,7 +239,7 @@ func (a *Admin) Queues(req api.QueueListRequest) (list api.QueueList, err *wire.
 		return list, err
 	}
 	v, _ := a.verb(api.VerbQueueList.Name)
-	data, err := v.Do("web", "", body)
+	data, err := v.Do(api.Sender{Client: "web"}, "", body)
 	if err == nil {
 		err = decode(data, &list)
 	}

@@ -529,7 +529,7 @@ func TestRepliesFit(t *testing.T) {
 // fits carries out a verb whose reply must fit into a message.
 func (h *rig) fits(verb api.AnyVerb, tail, body string, into any) {
 	h.t.Helper()
-	data, werr := h.verbs[verb].Do("", tail, []byte(body))
+	data, werr := h.verbs[verb].Do(api.Sender{}, tail, []byte(body))
 	require.Nil(h.t, werr, verb)
 	require.LessOrEqual(h.t, len(data), int(h.MaxPayload()), verb)
 	require.NoError(h.t, json.Unmarshal(data, into))

@@ -159,9 +159,14 @@ func newLog() (*slog.Logger, *bytes.Buffer) {
 // ask carries out a verb.
 func (h *rig) ask(verb api.AnyVerb, tail, body string, into any) *wire.Error {
 	h.t.Helper()
+	return h.askAs(api.Sender{Client: "tester"}, verb, tail, body, into)
+}
+
+func (h *rig) askAs(by api.Sender, verb api.AnyVerb, tail, body string, into any) *wire.Error {
+	h.t.Helper()
 	v, ok := h.verbs[verb]
 	require.True(h.t, ok, verb)
-	data, werr := v.Do("tester", tail, []byte(body))
+	data, werr := v.Do(by, tail, []byte(body))
 	if werr == nil {
 		schematest.Check(h.t, v.String()+".reply", data)
 		if body != "" && !strings.Contains(body, "null") { // a null is no value

@@ -10,7 +10,38 @@ import (
 )
 
 func (a *Admin) scheduleAdd(by control.Actor, q *shard.Queue, req api.ScheduleAddRequest) (api.ScheduleInfo, *wire.Error) {
-	return a.keepSchedule(by, q, req.Name, func() (api.ScheduleInfo, *wire.Error) { return q.AddSchedule(req) })
+	return a.keepSchedule(by, q, req.Name, func() (info api.ScheduleInfo, err *wire.Error) {
+		object, changes := control.ScheduleObject(q.Name(), req.Name), "made"
+		before, missing := q.Schedule(req.Name)
+		if missing == nil {
+			changes = "schedule " + wire.Quote(before.Schedule) + " -> " + wire.Quote(req.Schedule)
+		}
+		warnings, err := a.control.Claim(by, object, changes)
+		if err != nil {
+			return info, err
+		}
+		info, err = q.AddSchedule(req)
+		if err != nil && missing != nil && err.ErrCode != wire.CodeOutcomeUnknown {
+			a.control.Disown(by, object)
+		}
+		info.Warnings = warnings
+		return info, err
+	})
+}
+
+func (a *Admin) scheduleDelete(by control.Actor, q *shard.Queue, req api.ScheduleRequest) (api.ScheduleInfo, *wire.Error) {
+	return a.keepSchedule(by, q, req.Name, func() (info api.ScheduleInfo, err *wire.Error) {
+		object := control.ScheduleObject(q.Name(), req.Name)
+		warnings, err := a.control.ClaimDeletion(by, object)
+		if err != nil {
+			return info, err
+		}
+		if info, err = q.DeleteSchedule(req.Name); err == nil {
+			a.control.Disown(by, object)
+		}
+		info.Warnings = warnings
+		return info, err
+	})
 }
 
 func scheduleShow(q *shard.Queue, req api.ScheduleRequest) (api.ScheduleInfo, *wire.Error) {
@@ -26,7 +57,7 @@ func (a *Admin) changeSchedule(change func(*shard.Queue, string) (api.ScheduleIn
 
 // keepSchedule makes a change of one schedule and records it.
 func (a *Admin) keepSchedule(by control.Actor, q *shard.Queue, name string, change func() (api.ScheduleInfo, *wire.Error)) (api.ScheduleInfo, *wire.Error) {
-	object := "schedule:" + q.Name() + "/" + name
+	object := control.ScheduleObject(q.Name(), name)
 	defer a.objects.lock(object)()
 	info, err := change()
 	unknown := err != nil && err.ErrCode == wire.CodeOutcomeUnknown && info.Name != "" // it may be on disk

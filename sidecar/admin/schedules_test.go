@@ -17,7 +17,7 @@ func TestAScheduleOfUnknownOutcomeIsAudited(t *testing.T) {
 		h.must(api.VerbQueueCreate, "orders", ``, nil)
 		q, err := h.queue("orders")
 		require.Nil(t, err)
-		by := control.Actor{By: api.VerbScheduleAdd.Name, Client: "ann"}
+		by := control.Actor{By: api.VerbScheduleAdd.Name, Sender: api.Sender{Client: "ann"}}
 		for name, refusal := range map[string]*wire.Error{"unknown": wire.OutcomeUnknown(), "refused": wire.Draining()} {
 			_, err := h.keepSchedule(by, q, name, func() (api.ScheduleInfo, *wire.Error) {
 				return api.ScheduleInfo{Queue: "orders", Name: name}, refusal

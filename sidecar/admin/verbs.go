@@ -181,7 +181,7 @@ func (a *Admin) rows() []Verb {
 
 		changesQueue(a, api.VerbScheduleAdd, a.scheduleAdd),
 		readsQueue(a, api.VerbScheduleShow, scheduleShow),
-		changesQueue(a, api.VerbScheduleDelete, a.changeSchedule((*shard.Queue).DeleteSchedule)),
+		changesQueue(a, api.VerbScheduleDelete, a.scheduleDelete),
 		changesQueue(a, api.VerbSchedulePause, a.changeSchedule((*shard.Queue).PauseSchedule)),
 		changesQueue(a, api.VerbScheduleResume, a.changeSchedule((*shard.Queue).ResumeSchedule)),
 		reads(api.VerbScheduleList, a.scheduleList).at(byBody, listSchedules),
@@ -244,25 +244,25 @@ func byBody(_ string, body []byte) string {
 	return named.Queue
 }
 
-// request is a request of a client, "" if it is not known, with the tail of its subject.
+// request is a request of a verb with the tail of its subject.
 type request struct {
-	verb, client, tail string
-	body               []byte
+	by         api.Sender
+	verb, tail string
+	body       []byte
 }
 
 // request returns a request of the verb. Its tail names a dead letter queue in full, because
 // nodes of older versions know no other name.
-func (v Verb) request(client, tail string, body []byte) request {
+func (v Verb) request(by api.Sender, tail string, body []byte) request {
 	if v.Kind() == api.TailDeadLetters {
 		tail = wire.DeadLetters(tail)
 	}
-	return request{v.String(), client, tail, body}
+	return request{by, v.String(), tail, body}
 }
 
-// Do carries out a request of a client, "" if it is not known, with the tail of its
-// subject. It returns the reply as JSON.
-func (v Verb) Do(client, tail string, body []byte) ([]byte, *wire.Error) {
-	r := v.request(client, tail, body)
+// Do carries out a request with the tail of its subject. It returns the reply as JSON.
+func (v Verb) Do(by api.Sender, tail string, body []byte) ([]byte, *wire.Error) {
+	r := v.request(by, tail, body)
 	if v.rewrite != nil && tail != "" {
 		var err *wire.Error
 		if r.body, err = v.rewrite(tail, body); err != nil {
@@ -278,7 +278,7 @@ func (v Verb) Do(client, tail string, body []byte) ([]byte, *wire.Error) {
 
 // here carries out a request at this node.
 func (v Verb) here(r request) ([]byte, *wire.Error) {
-	reply, err := v.do(control.Actor{By: r.verb, Client: r.client}, r.tail, r.body)
+	reply, err := v.do(control.Actor{By: r.verb, Sender: r.by}, r.tail, r.body)
 	if err != nil {
 		return nil, err
 	}

@@ -164,7 +164,7 @@ func TestVerbsKnowTheirQueues(t *testing.T) {
 			if v.Kind() == api.TailDeadLetters {
 				require.Zero(t, refused(v, "orders"), v.String())
 				require.Zero(t, refused(v, "orders.dlq"), v.String())
-				require.Equal(t, "orders.dlq", v.request("", "orders", nil).tail, "a node of an older version knows no other name")
+				require.Equal(t, "orders.dlq", v.request(api.Sender{}, "orders", nil).tail, "a node of an older version knows no other name")
 			}
 		}
 		require.Equal(t, 18, looked)

@@ -75,14 +75,24 @@ func tableLines[T any](kind string, old, next []T, name func(T) string) []string
 
 // tableLine compares two tables, and says nothing if they are the same.
 func tableLine[T any](kind, name string, old, next T) []string {
-	var what []string
-	for _, d := range differences("", reflect.ValueOf(old), reflect.ValueOf(next)) {
-		what = append(what, FieldChange(d.key, d.old, d.next))
-	}
+	what := fieldChanges(old, next)
 	if what == nil {
 		return nil
 	}
 	return []string{Line(kind, name, what...)}
+}
+
+// fieldChanges describes how the fields of two structs of a type differ.
+func fieldChanges(old, next any) (what []string) {
+	for _, d := range differences("", reflect.ValueOf(old), reflect.ValueOf(next)) {
+		what = append(what, FieldChange(d.key, d.old, d.next))
+	}
+	return what
+}
+
+// QueueChanges describes how settings of a queue differ: "quantum 1 -> 2, ordering none -> strict".
+func QueueChanges(old, next wire.QueueSettings) string {
+	return strings.Join(fieldChanges(old, next), ", ")
 }
 
 // goneLines says what it means that next does not have a table any more.

@@ -19,8 +19,11 @@ import (
 )
 
 // Actor is who makes a change, as the audit log names it: a verb of the admin protocol with
-// the client of its request, "" if that is not known, or one of the constants below.
-type Actor struct{ By, Client string }
+// the sender of its request, or one of the constants below.
+type Actor struct {
+	By string
+	api.Sender
+}
 
 // Actors other than verbs, in the audit log and in events.
 const (
@@ -43,7 +46,8 @@ const maxAudit = 10_000 // entries that the audit log keeps
 // maxAudit entries, in memory and in the store. The zero value is an empty log. Its methods
 // may be called from any goroutine.
 type audit struct {
-	node string // of this node in a cluster, where learn adds entries when they are stored; "": no cluster
+	node  string                        // of this node in a cluster, where learn adds entries when they are stored; "": no cluster
+	owner func(object string) api.Owner // of objects before their changes; nil: they have none
 
 	mu struct {
 		sync.Mutex
@@ -90,10 +94,16 @@ func (a *audit) record(kept *Batch, now int64, by Actor, changes ...change) {
 	}
 	for _, c := range changes {
 		a.mu.last = a.next(now)
-		entries = append(entries, api.ConfigLogEntry{
+		e := api.ConfigLogEntry{
 			Seq: a.mu.last, Time: wire.Timestamp(now), Key: wire.ShowKey(c.key), Old: auditValue(c.old), New: auditValue(c.new),
-			By: by.By, Client: by.Client,
-		})
+			By: by.By, Client: by.Client, Owner: by.Owner, Reason: by.Reason,
+		}
+		if a.owner != nil {
+			if owner := a.owner(objectOf(c.key)).Owner; owner != by.Owner {
+				e.OwnedBy = owner
+			}
+		}
+		entries = append(entries, e)
 	}
 	excess := max(0, len(entries)-maxAudit)
 	before := len(entries) - len(changes)

@@ -588,12 +588,20 @@ func TestTablesAtAllNodes(t *testing.T) {
 		}
 		require.Nil(t, edit(a, "team-a"))
 		refused(t, wire.CodeConfigMismatch, edit(b, "team-b"))
+		_, err := b.c.Claim(Actor{Sender: api.Sender{Owner: "team-b"}}, "queue:orders", "made")
+		require.Nil(t, err)
+		_, err = a.c.Claim(Actor{}, "queue:orders", "quantum 1 -> 2") // it has not heard of the owner yet
+		refused(t, wire.CodeOwned, err)
+		a.c.DisownQueue(Actor{}, "orders")
 		ns.settle()
 		require.True(t, b.c.Rules().HasPolicy("p"))
 		require.Equal(t, map[string]string{"owner:retry_policy:p": "team-a"}, ns.stored("owner:"))
-		dry, err := b.c.ConfigEdit(verb(api.VerbConfigEdit), api.ConfigEditRequest{Set: map[string]*string{"retry_policy:p": nil, "x": nil}, DryRun: true})
+		drop := api.ConfigEditRequest{Set: map[string]*string{"retry_policy:p": nil, "x": nil}, DryRun: true}
+		_, err = b.c.ConfigEdit(verb(api.VerbConfigEdit), drop)
+		refused(t, wire.CodeOwned, err)
+		dry, err := b.c.ConfigEdit(Actor{Sender: api.Sender{Owner: "team-a"}}, drop)
 		require.Nil(t, err)
-		require.Equal(t, []api.ConfigChange{{Key: "retry_policy:p", Previous: new(`{"initial_delay_ms":7}`)}}, dry.Changes)
+		require.Equal(t, []api.ConfigChange{{Key: "owner:retry_policy:p", Previous: new("team-a")}, {Key: "retry_policy:p", Previous: new(`{"initial_delay_ms":7}`)}}, dry.Changes)
 		require.True(t, a.c.Rules().HasPolicy("p"))
 	})
 }

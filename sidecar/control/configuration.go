@@ -15,7 +15,7 @@ func (c *Control) ConfigSet(by Actor, key string, req api.ConfigSetRequest) (api
 	if err := checkMeaning(key, req.Value); err != nil {
 		return api.ConfigSetReply{}, err
 	}
-	previous, err := c.changeValue(by, key, &req.Value, func(now *string) *wire.Error {
+	previous, warnings, err := c.changeValue(by, key, &req.Value, req.IfValue != nil, func(now *string) *wire.Error {
 		if req.IfValue != nil && (now == nil || *now != *req.IfValue) {
 			return wire.ConfigMismatch(key, now)
 		}
@@ -24,7 +24,7 @@ func (c *Control) ConfigSet(by Actor, key string, req api.ConfigSetRequest) (api
 	if err != nil {
 		return api.ConfigSetReply{}, err
 	}
-	return api.ConfigSetReply{Key: key, Value: req.Value, Previous: previous}, nil
+	return api.ConfigSetReply{Key: key, Value: req.Value, Previous: previous, Warnings: warnings}, nil
 }
 
 // ConfigEdit changes several keys of the runtime configuration: all of them or none.
@@ -37,22 +37,35 @@ func (c *Control) ConfigEdit(by Actor, req api.ConfigEditRequest) (api.ConfigEdi
 		}
 	}
 	var changes []change
+	var warnings []string
+	expects := func(object string) bool {
+		for key := range req.If {
+			if objectOf(key) == object {
+				return true
+			}
+		}
+		return false
+	}
 	decide := func() (map[string]*string, *wire.Error) {
 		for _, key := range slices.Sorted(maps.Keys(req.If)) {
 			if now := c.values.now(key); !equalTexts(now, req.If[key]) {
 				return nil, wire.ConfigMismatch(key, now)
 			}
 		}
-		changes = c.values.changes(req.Set)
-		return req.Set, c.checkTables(changes)
+		next := maps.Clone(req.Set)
+		var owned *wire.Error
+		warnings, owned = c.ownChanges(by, next, expects)
+		changes = c.values.changes(next)
+		return next, cmp.Or(owned, c.checkTables(changes))
 	}
 	var err *wire.Error
 	if req.DryRun {
 		_, err = decide()
 	} else if changes, err = c.values.edit(decide, c.writeAs(by)); err == nil {
 		c.act(changes)
+		c.warnOwners(by, warnings)
 	}
-	reply := api.ConfigEditReply{DryRun: req.DryRun, Changes: make([]api.ConfigChange, len(changes))}
+	reply := api.ConfigEditReply{DryRun: req.DryRun, Warnings: warnings, Changes: make([]api.ConfigChange, len(changes))}
 	for i, ch := range changes {
 		reply.Changes[i] = api.ConfigChange{Key: ch.key, Value: ch.new, Previous: ch.old}
 		if table := c.tableInFile(ch.key); table != "" && !slices.Contains(reply.InFile, table) {
@@ -77,12 +90,13 @@ func (c *Control) ConfigGet(key string) (api.ConfigEntry, *wire.Error) {
 	if !ok {
 		return api.ConfigEntry{}, wire.ConfigKeyNotFound(key)
 	}
-	return api.ConfigEntry{Key: key, Value: text}, nil
+	owner := c.Owner(objectOf(key))
+	return api.ConfigEntry{Key: key, Value: text, Owner: owner.Owner, Reason: owner.Reason}, nil
 }
 
 // ConfigDelete deletes a key of the runtime configuration and returns what it was.
 func (c *Control) ConfigDelete(by Actor, key string) (api.ConfigEntry, *wire.Error) {
-	previous, err := c.changeValue(by, key, nil, func(now *string) *wire.Error {
+	previous, warnings, err := c.changeValue(by, key, nil, false, func(now *string) *wire.Error {
 		if now == nil {
 			return wire.ConfigKeyNotFound(key)
 		}
@@ -91,7 +105,7 @@ func (c *Control) ConfigDelete(by Actor, key string) (api.ConfigEntry, *wire.Err
 	if err != nil {
 		return api.ConfigEntry{}, err
 	}
-	return api.ConfigEntry{Key: key, Value: *previous}, nil
+	return api.ConfigEntry{Key: key, Value: *previous, Warnings: warnings}, nil
 }
 
 // ConfigList lists the runtime configuration.
@@ -104,27 +118,39 @@ func (c *Control) ConfigList(req api.KeyListRequest) api.ConfigList {
 }
 
 // changeValue sets a key of the runtime configuration, or deletes it if value is nil,
-// once check accepts the present value. It returns the value before.
-func (c *Control) changeValue(by Actor, key string, value *string, check func(now *string) *wire.Error) (*string, *wire.Error) {
-	ch := change{key: key, new: value}
-	_, err := c.values.edit(func() (map[string]*string, *wire.Error) {
-		ch.old = c.values.now(key)
-		return map[string]*string{key: value}, cmp.Or(check(ch.old), c.checkTables([]change{{key, ch.old, value}}))
+// once check accepts the present value; expected means that the sender knows it. It returns the
+// value before, and warnings about values of others.
+func (c *Control) changeValue(by Actor, key string, value *string, expected bool, check func(now *string) *wire.Error) (old *string, warnings []string, err *wire.Error) {
+	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
+		old = c.values.now(key)
+		next := map[string]*string{key: value}
+		var owned *wire.Error
+		warnings, owned = c.ownChanges(by, next, func(string) bool { return expected })
+		return next, cmp.Or(check(old), owned, c.checkTables([]change{{key, old, value}}))
 	}, c.writeAs(by))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if name, s := splitSetting(key); s != nil {
 		c.warnDeclared(s.kind, name)
 	}
-	c.act([]change{ch})
-	return ch.old, nil
+	if equalTexts(old, value) {
+		changes = append(changes, change{key, old, value}) // an event confirms it
+	}
+	c.act(changes)
+	c.warnOwners(by, warnings)
+	return old, warnings, nil
 }
 
 // writeAs hands on changes of the runtime configuration, with their entries in the
 // audit log.
 func (c *Control) writeAs(by Actor) func(Batch, []change) <-chan error {
 	return func(kept Batch, changes []change) <-chan error {
+		if len(changes) == 0 {
+			done := make(chan error, 1)
+			done <- nil
+			return done
+		}
 		c.audit.record(&kept, c.opt.Now(), by, changes...)
 		c.noteChanges(&kept, changes)
 		return c.opt.KV.Write(kept)

@@ -93,6 +93,7 @@ func New(o Options, kept store.Snapshot) *Control {
 	c.audit.restore(kept.Config, o.Log)
 	c.values = newValues(kept.Config, o.Log)
 	c.values.shared, c.values.enforce = o.Shared, c.enforce
+	c.audit.owner = c.Owner
 	c.setTimes.restore(kept.Config)
 	c.hooks.restore(kept.Config)
 	now := o.Now()

@@ -21,7 +21,7 @@ func TestHookVersionsAreKept(t *testing.T) {
 			}
 			return at.Client, before.Script
 		}
-		by := Actor{By: api.VerbHookSet.Name, Client: "alice"}
+		by := Actor{By: api.VerbHookSet.Name, Sender: api.Sender{Client: "alice"}}
 		require.Nil(t, r.c.KeepHook(by, "orders", wire.HookOnEnqueue, "", "one", "first"))
 		require.Nil(t, r.c.KeepHook(by, "orders", wire.HookOnEnqueue, "one", "two", ""))
 		for _, crash := range []bool{false, true} {

@@ -1,52 +1,266 @@
 package control
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
+	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
 
-// ownerKey is the key of the owner of an object in the runtime configuration. Its value is a name, or
-// JSON with the name and what the owner has noted.
-func ownerKey(kind, name string) string { return "owner:" + kind + ":" + name }
+// Owners. An object is a throttle or circuit key, a table, a weight, any other key of the runtime
+// configuration, a queue or a schedule; its name is <kind>:<name>. Its owner is the value of
+// owner:<kind>:<name>, which a change of the object writes in the same transaction or, for queues
+// and schedules, before it. Without an owner the client of the newest change stands for it.
 
-// owner returns the owner of an object; empty: it has none.
-func (c *Control) owner(kind, name string) string {
-	text, _ := c.values.Get(ownerKey(kind, name))
-	var noted struct {
-		Owner string `json:"owner"`
+const ownerPrefix = "owner:"
+
+func ownerKey(object string) string { return ownerPrefix + object }
+
+// objectOf returns the object that a key of the runtime configuration or the audit log is about.
+func objectOf(key string) string {
+	if object, ok := strings.CutPrefix(key, ownerPrefix); ok {
+		return object
 	}
-	if json.Unmarshal([]byte(text), &noted) == nil {
-		return noted.Owner
+	if name, s := splitSetting(key); s != nil {
+		return s.kind + ":" + name
 	}
-	return text
+	if object, ok := strings.CutSuffix(key, overrideSuffix); ok && strings.HasPrefix(key, kindThrottle+":") {
+		return object
+	}
+	return key
 }
 
-// throttleOwner refuses to change the limits of another owner for good, unless the request expects them or
-// has force. It warns of limits that another owner or client has set.
-func (c *Control) throttleOwner(by Actor, req *api.ThrottleSetRequest) (warnings []string, err *wire.Error) {
-	c.throttles.mu.Lock()
-	now := WireLimits(c.values.throttle(req.Key))
-	c.throttles.mu.Unlock()
-	if now == (api.ThrottleLimits{}) {
-		return nil, nil
-	}
-	if owner := c.owner(kindThrottle, req.Key); owner != "" {
-		switch {
-		case owner == req.Owner:
-			return nil, nil
-		case !req.Force && req.If == nil && req.ForMs == 0:
-			return nil, wire.ThrottleOwned(req.Key, owner, now.Text())
+// QueueObject names a queue as an object with an owner and in the audit log.
+func QueueObject(queue string) string { return "queue:" + queue }
+
+// ScheduleObject names a schedule as an object.
+func ScheduleObject(queue, name string) string { return "schedule:" + queue + "/" + name }
+
+// Owner returns the owner of an object; the zero value: it has none.
+func (c *Control) Owner(object string) api.Owner {
+	text, _ := c.values.Get(ownerKey(object))
+	owner, _ := api.ReadOwner(text) // what cannot be read is no name: it owns the object
+	return owner
+}
+
+// ownChanges completes changes of the runtime configuration, as values by key, with the owners of their
+// objects. It refuses a change of an object of another owner, unless the sender forces it or
+// expects the present value. The warnings name values that others have set. Call it within an edit.
+func (c *Control) ownChanges(by Actor, next map[string]*string, expects func(object string) bool) (warnings []string, err *wire.Error) {
+	objects := make(map[string]map[string]*string)
+	for key, value := range next {
+		object := objectOf(key)
+		if objects[object] == nil {
+			objects[object] = make(map[string]*string)
 		}
-		return []string{fmt.Sprintf("the limits were %s, set by their owner %s", now.Text(), owner)}, nil
+		objects[object][key] = value
 	}
-	c.audit.each(wire.ShowKey(kindThrottle+":"+req.Key+":"), func(e *api.ConfigLogEntry) bool {
+	for _, object := range slices.Sorted(maps.Keys(objects)) {
+		values := objects[object]
+		if _, given := values[ownerKey(object)]; !given {
+			value := c.ownerAfter(by, object, values)
+			values[ownerKey(object)], next[ownerKey(object)] = value, value
+		}
+		changes := c.values.changes(values)
+		if len(changes) == 0 {
+			continue
+		}
+		warning, err := c.checkOwner(by, object, changeTexts(object, changes), expects(object))
+		if err != nil {
+			return nil, err
+		}
+		warnings = append(warnings, warning...)
+	}
+	return warnings, nil
+}
+
+// ownerAfter returns the value of an object's owner key after changes: an object without values has
+// no owner.
+func (c *Control) ownerAfter(by Actor, object string, changes map[string]*string) *string {
+	now := c.values.now(ownerKey(object))
+	remains := false
+	for key, value := range changes {
+		_, s := splitSetting(key)
+		remains = remains || value != nil
+		for other := range settingsOf(settingKind(s)) {
+			kept := other.key(strings.TrimPrefix(object, s.kind+":"))
+			if _, changed := changes[kept]; !changed {
+				remains = remains || c.values.now(kept) != nil
+			}
+		}
+	}
+	if !remains {
+		return nil
+	}
+	return c.claimed(by, object, now)
+}
+
+// settingKind is the kind of a setting; empty for nil.
+func settingKind(s *setting) string {
+	if s == nil {
+		return ""
+	}
+	return s.kind
+}
+
+// claimed returns the value of an object's owner key, which is now, after a change by an actor.
+func (c *Control) claimed(by Actor, object string, now *string) *string {
+	had := c.Owner(object)
+	if by.Owner == "" || by.Owner == had.Owner && (by.Reason == "" || by.Reason == had.Reason) {
+		return now
+	}
+	return new(api.Owner{Owner: by.Owner, Reason: by.Reason}.Text())
+}
+
+// checkOwner refuses a change of an object of another owner, unless the sender forces it or expects
+// the present value. The warning names the owner, or the client of the newest change if there is no
+// owner.
+func (c *Control) checkOwner(by Actor, object, changes string, expected bool) (warning []string, err *wire.Error) {
+	owner := c.Owner(object).Owner
+	switch {
+	case owner == "":
+	case owner == by.Owner:
+		return nil, nil
+	case !by.Force && !expected:
+		return nil, wire.Owned(wire.ShowKey(object), owner, changes)
+	default:
+		return []string{fmt.Sprintf("%s belongs to %s: %s", wire.ShowKey(object), owner, changes)}, nil
+	}
+	c.audit.each(wire.ShowKey(object), func(e *api.ConfigLogEntry) bool {
+		if objectOf(e.Key) != wire.ShowKey(object) || setsNothing[e.By] {
+			return true
+		}
 		if e.Client != "" && e.Client != by.Client {
-			warnings = []string{fmt.Sprintf("the limits were %s, set by %s at %s", now.Text(), e.Client, e.Time)}
+			warning = []string{fmt.Sprintf("%s was set by %s at %s: %s", wire.ShowKey(object), e.Client, e.Time, changes)}
 		}
 		return false
 	})
+	return warning, nil
+}
+
+// setsNothing are verbs whose entries in the audit log name an object without changing its settings.
+var setsNothing = map[string]bool{
+	api.VerbQueuePurge.Name: true, api.VerbRedrive.Name: true, api.VerbHookReset.Name: true,
+	api.VerbSchedulePause.Name: true, api.VerbScheduleResume.Name: true,
+}
+
+// changeTexts describes changes of an object: "rate 41 -> 5, burst 3 -> none". It names the owners only
+// if nothing else changes.
+func changeTexts(object string, changes []change) string {
+	var texts []string
+	for _, ch := range changes {
+		switch setting, ok := strings.CutPrefix(ch.key, object+":"); {
+		case ch.key != ownerKey(object) && ok:
+			texts = append(texts, ch.text(setting))
+		case ch.key != ownerKey(object):
+			texts = append(texts, ch.text("value"))
+		case len(changes) == 1:
+			texts = append(texts, change{ch.key, ownerName(ch.old), ownerName(ch.new)}.text("owner"))
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+// ownerName returns the name in the value of an owner key; nil: there is no owner.
+func ownerName(value *string) *string {
+	if value == nil {
+		return nil
+	}
+	owner, _ := api.ReadOwner(*value)
+	return &owner.Owner
+}
+
+// text describes a change of a value with a name.
+func (ch change) text(name string) string {
+	var old, next any
+	if ch.old != nil {
+		old = *ch.old
+	}
+	if ch.new != nil {
+		next = *ch.new
+	}
+	return config.FieldChange(name, old, next)
+}
+
+// Claim lets an actor change an object that another package keeps. It refuses that if the object
+// belongs to another owner, and otherwise stores the owner of the request before it returns. changes
+// describes the change. The warnings are for the reply.
+func (c *Control) Claim(by Actor, object, changes string) (warnings []string, err *wire.Error) {
+	return c.claim(by, object, changes, true)
+}
+
+// ClaimDeletion is Claim for an object that is deleted then: it stores no owner.
+func (c *Control) ClaimDeletion(by Actor, object string) (warnings []string, err *wire.Error) {
+	return c.claim(by, object, "deleted", false)
+}
+
+// ClaimQueue is Claim for other settings of a queue.
+func (c *Control) ClaimQueue(by Actor, old, next wire.QueueSettings) (warnings []string, err *wire.Error) {
+	changes := config.QueueChanges(old, next)
+	if changes == "" && by.Owner == "" {
+		return nil, nil
+	}
+	return c.claim(by, QueueObject(next.Name), cmp.Or(changes, "no change"), true)
+}
+
+func (c *Control) claim(by Actor, object, changes string, stores bool) (warnings []string, err *wire.Error) {
+	done, err := c.values.edit(func() (map[string]*string, *wire.Error) {
+		now := c.values.now(ownerKey(object))
+		next := map[string]*string{ownerKey(object): now}
+		var refused *wire.Error
+		if warnings, refused = c.checkOwner(by, object, changes, false); refused == nil && stores {
+			next[ownerKey(object)] = c.claimed(by, object, now)
+		}
+		return next, refused
+	}, c.writeAs(by))
+	if err != nil {
+		return nil, err
+	}
+	c.act(done)
+	c.warnOwners(by, warnings)
 	return warnings, nil
+}
+
+// Disown removes the owners of objects that another package has deleted.
+func (c *Control) Disown(by Actor, objects ...string) {
+	next := make(map[string]*string)
+	for _, object := range objects {
+		next[ownerKey(object)] = nil
+	}
+	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) { return next, nil }, c.writeAs(by))
+	if err != nil {
+		c.opt.Log.Error("owners of deleted objects stay", "objects", objects, "error", err)
+		return
+	}
+	c.act(changes)
+}
+
+// DisownQueue removes the owners of a deleted queue and its schedules.
+func (c *Control) DisownQueue(by Actor, queue string) {
+	objects := []string{QueueObject(queue)}
+	for _, e := range c.values.all(ownerKey(ScheduleObject(queue, ""))) {
+		objects = append(objects, objectOf(e.Key))
+	}
+	c.Disown(by, objects...)
+}
+
+// warnOwners logs that values of others have been changed.
+func (c *Control) warnOwners(by Actor, warnings []string) {
+	for _, warning := range warnings {
+		c.opt.Log.Warn("a value that another owner or client has set is changed",
+			"change", warning, "verb", by.By, "client", by.Client, "owner", by.Owner, "reason", by.Reason)
+	}
+}
+
+// withOwner adds the owner of a changed setting to a line about it.
+func (c *Control) withOwner(object, line string) string {
+	if owner := c.Owner(object).Owner; owner != "" {
+		return line + " (it belongs to " + owner + ")"
+	}
+	return line
 }

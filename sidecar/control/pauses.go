@@ -266,7 +266,7 @@ func (c *Control) HoldKey(queue, key string, until int64) {
 // their keys.
 func (c *Control) ForgetPauses(client string, queues ...string) {
 	gone := c.pausesOf(func(id pauseID) bool { return slices.ContainsFunc(queues, id.concerns) })
-	deleted := Actor{By: api.VerbQueueDelete.Name, Client: client}
+	deleted := Actor{By: api.VerbQueueDelete.Name, Sender: api.Sender{Client: client}}
 	ids := slices.SortedFunc(maps.Keys(gone), comparePauses)
 	if c.shared() { // each by itself: another node may have ended one of them
 		for _, id := range ids {

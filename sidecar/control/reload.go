@@ -135,14 +135,19 @@ func throttlesFirst(changes []change) {
 // line describes a change of a setting.
 func (ch change) line() string {
 	key, s := splitSetting(ch.key)
-	var old, next any
-	if ch.old != nil {
-		old = *ch.old
+	return config.Line(s.kind, key, ch.text(s.name))
+}
+
+// settingLine describes a change of a setting by the file, with the owner of its object.
+func (c *Control) settingLine(ch change) string { return c.withOwner(objectOf(ch.key), ch.line()) }
+
+// queueLines describes what the file changes of a queue, with its owner.
+func (c *Control) queueLines(had *wire.QueueSettings, next wire.QueueSettings) []string {
+	lines := config.QueueDiff(had, next)
+	for i := range lines {
+		lines[i] = c.withOwner(QueueObject(next.Name), lines[i])
 	}
-	if ch.new != nil {
-		next = *ch.new
-	}
-	return config.Line(s.kind, key, config.FieldChange(s.name, old, next))
+	return lines
 }
 
 // Start applies a valid configuration before the queues start.
@@ -158,9 +163,9 @@ func (c *Control) Start(cfg config.Config) error {
 	}
 	for _, ch := range changes {
 		if ch.old == nil {
-			c.opt.Log.Info("set by the configuration file", "change", ch.line())
+			c.opt.Log.Info("set by the configuration file", "change", c.settingLine(ch))
 		} else {
-			c.opt.Log.Warn("the configuration file wins over what was changed at run time", "change", ch.line())
+			c.opt.Log.Warn("the configuration file wins over what was changed at run time", "change", c.settingLine(ch))
 		}
 	}
 	for _, line := range append(c.lostPolicies(c.applied.Load()), c.keyWarnings(p, cfg.Queues...)...) {
@@ -208,7 +213,7 @@ func (c *Control) apply(ctx context.Context, p *applied) ([]string, *wire.Error)
 	}
 	lines := config.Diff(&old.config, &p.config)
 	for _, ch := range changes {
-		lines = append(lines, ch.line())
+		lines = append(lines, c.settingLine(ch))
 	}
 	for _, settings := range p.config.Queues {
 		had, err := c.opt.Queues.Declare(ctx, settings)
@@ -216,7 +221,7 @@ func (c *Control) apply(ctx context.Context, p *applied) ([]string, *wire.Error)
 			c.opt.Log.Error("a reload was interrupted; reload again", "error", err, "changed", lines)
 			return nil, err
 		}
-		lines = append(lines, config.QueueDiff(had, settings)...)
+		lines = append(lines, c.queueLines(had, settings)...)
 	}
 	return lines, nil
 }
@@ -260,10 +265,10 @@ func (c *Control) ReloadDryRun() (api.ReloadReply, *wire.Error) {
 	changes := c.values.changes(c.differing(p))
 	throttlesFirst(changes)
 	for _, ch := range changes {
-		lines = append(lines, ch.line())
+		lines = append(lines, c.settingLine(ch))
 	}
 	for _, next := range p.config.Queues {
-		lines = append(lines, config.QueueDiff(c.opt.Queues.Declared(next), next)...)
+		lines = append(lines, c.queueLines(c.opt.Queues.Declared(next), next)...)
 	}
 	lines = append(lines, c.reloadWarnings(p)...)
 	return api.ReloadReply{DryRun: true, Changes: fitting(lines, c.opt.MaxPayload()/2)}, nil

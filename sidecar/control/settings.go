@@ -11,6 +11,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // Kinds of keys of the runtime configuration that have a meaning.
@@ -199,6 +200,10 @@ func parseWeight(text string) (uint32, bool) {
 func checkMeaning(key, value string) *wire.Error {
 	kind, _, _ := strings.Cut(key, ":")
 	switch kind {
+	case "owner":
+		if _, err := api.ReadOwner(value); err != nil {
+			return wire.BadConfigValue(key, value, err.Error()+", or JSON with owner and reason")
+		}
 	case kindWeight:
 		if _, _, ok := splitWeight(key); !ok {
 			return wire.BadConfigValue(key, value, "the key must be weight:<queue>:<fairness key>")

@@ -22,7 +22,7 @@ func sourceOf(inFile bool, last *api.ConfigLogEntry) api.Source {
 		s.By = api.SetByFile
 	}
 	if last != nil && (last.By == byFile) == inFile {
-		s.Client, s.At = last.Client, last.Time
+		s.Client, s.Owner, s.Reason, s.At = last.Client, last.Owner, last.Reason, last.Time
 	}
 	return s
 }
@@ -63,7 +63,7 @@ func (c *Control) throttleSources(key string) api.Sources {
 	}
 	over := api.Source{By: api.SetByOverride}
 	c.audit.each(wire.ShowKey(overrideKey(from.key)), func(e *api.ConfigLogEntry) bool {
-		over.Client, over.At = e.Client, e.Time
+		over.Client, over.Owner, over.Reason, over.At = e.Client, e.Owner, e.Reason, e.Time
 		return false
 	})
 	for name := range from.override.Set {

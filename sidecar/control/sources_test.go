@@ -22,14 +22,14 @@ func TestSourcesOfLimits(t *testing.T) {
 		require.Equal(t, api.Sources{"rate": file, "burst": file}, r.show("stripe").Sources)
 
 		r.pass(time.Minute)
-		maria := Actor{By: api.VerbThrottleSet.Name, Client: "maria@ops"}
+		maria := Actor{By: api.VerbThrottleSet.Name, Sender: api.Sender{Client: "maria@ops"}}
 		_, err := r.c.ThrottleSet(maria, api.ThrottleSetRequest{Key: "stripe", ThrottleLimits: api.ThrottleLimits{Rate: new(wire.Rate("5")), Concurrency: new(int64(2))}})
 		require.Nil(t, err)
 		byMaria := api.Source{By: "operator", Client: "maria@ops", At: in(0)}
 		require.Equal(t, api.Sources{"rate": byMaria, "burst": file, "concurrency": byMaria}, r.show("stripe").Sources)
 
 		r.pass(time.Minute)
-		_, err = r.c.ThrottleSet(Actor{By: api.VerbThrottleSet.Name, Client: "otto"}, api.ThrottleSetRequest{
+		_, err = r.c.ThrottleSet(Actor{By: api.VerbThrottleSet.Name, Sender: api.Sender{Client: "otto"}}, api.ThrottleSetRequest{
 			Key: "stripe", ThrottleLimits: api.ThrottleLimits{Rate: new(wire.Rate("1"))}, Unset: []string{"burst"}, ForMs: 60_000,
 		})
 		require.Nil(t, err)
@@ -44,7 +44,7 @@ func TestSourcesOfLimits(t *testing.T) {
 		require.Equal(t, byPrefix, r.show("tenant:*").Sources)
 
 		none := api.Source{By: "default"}
-		_, err = r.c.ConfigSet(Actor{By: api.VerbConfigSet.Name, Client: "otto"}, "circuit:bank:cooldown_ms", api.ConfigSetRequest{Value: "1000"})
+		_, err = r.c.ConfigSet(Actor{By: api.VerbConfigSet.Name, Sender: api.Sender{Client: "otto"}}, "circuit:bank:cooldown_ms", api.ConfigSetRequest{Value: "1000"})
 		require.Nil(t, err)
 		byOtto := api.Source{By: "operator", Client: "otto", At: in(0)}
 		want := api.Sources{
@@ -68,7 +68,7 @@ func TestSourcesOfQueues(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		audit := func(verb api.AnyVerb, client, queue, value string) string {
 			r.pass(time.Second)
-			r.c.Audit(Actor{By: verb.String(), Client: client}, "queue:"+queue, value)
+			r.c.Audit(Actor{By: verb.String(), Sender: api.Sender{Client: client}}, "queue:"+queue, value)
 			return in(0)
 		}
 		filed := wire.DefaultQueueSettings("filed")

@@ -39,7 +39,9 @@ type throttles struct {
 func isPrefix(key string) (prefix string, ok bool) { return strings.CutSuffix(key, "*") }
 
 // overrideKey returns the name of an override in the audit log and in events.
-func overrideKey(key string) string { return kindThrottle + ":" + key + ":override" }
+func overrideKey(key string) string { return kindThrottle + ":" + key + overrideSuffix }
+
+const overrideSuffix = ":override"
 
 // startThrottles makes the gates with their limits, and restores their state and the
 // overrides of the process before.
@@ -173,17 +175,20 @@ func Tell(waits []*throttle.Wait) {
 }
 
 // setOverride sets limits for a time and replaces an earlier override. If compares with the
-// limits in force.
-func (c *Control) setOverride(by Actor, req api.ThrottleSetRequest, o *override) *wire.Error {
+// limits in force. The warnings are about limits of others, which come back.
+func (c *Control) setOverride(by Actor, req api.ThrottleSetRequest, o *override) (warnings []string, err *wire.Error) {
 	t := &c.throttles
 	o.Until = c.opt.Now() + req.ForMs*int64(time.Millisecond)
 	t.mu.Lock()
 	old := c.own(req.Key)
 	if err := cmp.Or(expect(req, old.inForce), checkEffect(req, o.over(old.lasting))); err != nil {
 		t.mu.Unlock()
-		return err
+		return nil, err
 	}
 	ch := change{overrideKey(req.Key), old.override.audited(), o.audited()}
+	if old.inForce != (throttle.Limits{}) {
+		warnings, _ = c.checkOwner(by, objectOf(ch.key), ch.text("override"), true)
+	}
 	t.mu.overrides[req.Key] = o
 	var kept Batch
 	c.begin(&kept, stateOverride+req.Key, o, o.Until, by, ch)
@@ -193,10 +198,10 @@ func (c *Control) setOverride(by Actor, req api.ThrottleSetRequest, o *override)
 	t.mu.Unlock()
 	Tell(wake)
 	if err := outcome(<-done); err != nil {
-		return err
+		return nil, err
 	}
 	c.changeEvent(ch)
-	return nil
+	return warnings, nil
 }
 
 // endOverride ends an override whose time is over.
@@ -285,8 +290,7 @@ func (c *Control) ThrottleSet(by Actor, req api.ThrottleSetRequest) (api.Throttl
 	err := checkLimits(texts)
 	var warnings []string
 	if err == nil && req.ForMs > 0 {
-		warnings, _ = c.throttleOwner(by, &req)
-		err = c.setOverride(by, req, &override{Set: texts, Unset: req.Unset})
+		warnings, err = c.setOverride(by, req, &override{Set: texts, Unset: req.Unset})
 	} else if err == nil {
 		warnings, err = c.setLimits(by, req, texts)
 	}
@@ -295,9 +299,7 @@ func (c *Control) ThrottleSet(by Actor, req api.ThrottleSetRequest) (api.Throttl
 	}
 	info, _ := c.throttleInfo(req.Key)
 	info.Warnings = warnings
-	if len(warnings) > 0 {
-		c.opt.Log.Warn("limits that another client has set are changed", "throttle", req.Key, "owner", info.Owner, "client", by.Client, "now", info.Text(), "before", warnings[0])
-	}
+	c.warnOwners(by, warnings)
 	return info, nil
 }
 
@@ -311,13 +313,10 @@ func (c *Control) setLimits(by Actor, req api.ThrottleSetRequest, texts map[stri
 				next[s.key(req.Key)] = orNil(text)
 			}
 		}
-		if req.Owner != "" && req.Owner != c.owner(kindThrottle, req.Key) {
-			next[ownerKey(kindThrottle, req.Key)] = &req.Owner
-		}
 		lasting := c.values.throttle(req.Key)
 		after := &override{Set: texts, Unset: req.Unset}
 		var owned *wire.Error
-		warnings, owned = c.throttleOwner(by, &req)
+		warnings, owned = c.ownChanges(by, next, func(string) bool { return req.If != nil })
 		return next, cmp.Or(owned, expect(req, lasting), checkEffect(req, after.over(lasting)))
 	}, c.writeAs(by))
 	if err != nil {
@@ -330,7 +329,7 @@ func (c *Control) setLimits(by Actor, req api.ThrottleSetRequest, texts map[stri
 
 // ThrottleClear removes everything that is set for a throttle key itself.
 func (c *Control) ThrottleClear(by Actor, req api.GateKeyRequest) (api.ThrottleInfo, *wire.Error) {
-	warnings, _ := c.throttleOwner(by, &api.ThrottleSetRequest{Key: req.Key, Force: true})
+	var warnings []string
 	var ended *override
 	t := &c.throttles
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
@@ -338,8 +337,9 @@ func (c *Control) ThrottleClear(by Actor, req api.GateKeyRequest) (api.ThrottleI
 		for s := range settingsOf(kindThrottle) {
 			next[s.key(req.Key)] = nil
 		}
-		next[ownerKey(kindThrottle, req.Key)] = nil
-		return next, nil
+		var owned *wire.Error
+		warnings, owned = c.ownChanges(by, next, func(string) bool { return false })
+		return next, owned
 	}, func(kept Batch, changes []change) <-chan error {
 		c.audit.record(&kept, c.opt.Now(), by, changes...)
 		c.noteChanges(&kept, changes)
@@ -370,6 +370,7 @@ func (c *Control) ThrottleClear(by Actor, req api.GateKeyRequest) (api.ThrottleI
 	}
 	info, _ := c.throttleInfo(req.Key)
 	info.Warnings = warnings
+	c.warnOwners(by, warnings)
 	return info, nil
 }
 
@@ -463,7 +464,7 @@ func (c *Control) throttleSource(key string) (info api.ThrottleInfo, known bool)
 	if from.override != nil {
 		info.Source = api.SetByOverride
 	}
-	info.Owner = c.owner(kindThrottle, key)
+	info.Owner = c.Owner(kindThrottle + ":" + key).Owner
 	if own.override != nil {
 		info.OverrideUntil = wire.Timestamp(own.override.Until)
 	}

@@ -23,7 +23,9 @@ func TestClientOf(t *testing.T) {
 		strings.Repeat("x", wire.MaxClient): {wire.HeaderClient: {strings.Repeat("x", 500)}},
 		"x" + strings.Repeat("é", wire.MaxClient/2-1): {wire.HeaderClient: {"x" + strings.Repeat("é", 500)}},
 	} {
-		require.Equal(t, want, clientOf(h))
+		by, err := senderOf(h)
+		require.Nil(t, err)
+		require.Equal(t, want, by.Client)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // PeersOptions are what [Peers] need.
@@ -24,7 +25,7 @@ type PeersOptions struct {
 
 // PeerVerb carries out a request of another node. shards are the shards of this node that the
 // reply covers.
-type PeerVerb func(verb, client, tail string, body []byte) (reply []byte, shards []int, err *wire.Error)
+type PeerVerb func(by api.Sender, verb, tail string, body []byte) (reply []byte, shards []int, err *wire.Error)
 
 // Peers carries admin requests between the nodes of a cluster. A node subscribes once per shard
 // that it owns, so NATS routes requests to owners. Only nodes may have permissions for these
@@ -99,7 +100,12 @@ func (p *Peers) Leave(shard int) {
 }
 
 func (p *Peers) answer(do PeerVerb, verb, tail string, m *nats.Msg) {
-	reply, shards, refused := do(verb, m.Header.Get(wire.HeaderClient), tail, m.Data)
+	by, refused := api.ParseSender(m.Header.Get)
+	var reply []byte
+	var shards []int
+	if refused == nil {
+		reply, shards, refused = do(by, verb, tail, m.Data)
+	}
 	answer := &nats.Msg{Subject: m.Reply, Header: nats.Header{}, Data: reply}
 	if refused != nil {
 		answer.Header, answer.Data = refused.Headers(), refused.Body()
@@ -116,23 +122,20 @@ func (p *Peers) answer(do PeerVerb, verb, tail string, m *nats.Msg) {
 
 // Ask sends a request to the owner of a shard and returns its reply and the shards that it
 // covers. A refusal is a *wire.Error.
-func (p *Peers) Ask(ctx context.Context, shard int, verb, client, tail string, body []byte) ([]byte, []int, error) {
-	return p.ask(ctx, p.subject(shard), verb, client, tail, body)
+func (p *Peers) Ask(ctx context.Context, by api.Sender, shard int, verb, tail string, body []byte) ([]byte, []int, error) {
+	return p.ask(ctx, by, p.subject(shard), verb, tail, body)
 }
 
 // AskNode is Ask for a node instead of the owner of a shard.
-func (p *Peers) AskNode(ctx context.Context, node, verb, client, tail string, body []byte) ([]byte, error) {
-	reply, _, err := p.ask(ctx, p.subjectOf(node), verb, client, tail, body)
+func (p *Peers) AskNode(ctx context.Context, by api.Sender, node, verb, tail string, body []byte) ([]byte, error) {
+	reply, _, err := p.ask(ctx, by, p.subjectOf(node), verb, tail, body)
 	return reply, err
 }
 
-func (p *Peers) ask(ctx context.Context, prefix, verb, client, tail string, body []byte) ([]byte, []int, error) {
-	m := &nats.Msg{Subject: prefix + verb, Data: body}
+func (p *Peers) ask(ctx context.Context, by api.Sender, prefix, verb, tail string, body []byte) ([]byte, []int, error) {
+	m := &nats.Msg{Subject: prefix + verb, Header: by.Headers(), Data: body}
 	if tail != "" {
 		m.Subject += "." + tail
-	}
-	if client != "" {
-		m.Header = nats.Header{wire.HeaderClient: {wire.HeaderValue(client)}}
 	}
 	answer, err := p.Conn.RequestMsgWithContext(ctx, m)
 	if err != nil {

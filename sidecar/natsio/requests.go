@@ -25,24 +25,25 @@ type Verb struct {
 	// Waits makes each request run in a goroutine of its own. Requests of other verbs run in
 	// the order in which they arrive, one at a time.
 	Waits bool
-	// Do carries out a request of a client with the tail of its subject, and returns the
-	// reply.
-	Do func(client, tail string, body []byte) ([]byte, *wire.Error)
+	// Do carries out a request with the tail of its subject, and returns the reply.
+	Do func(by api.Sender, tail string, body []byte) ([]byte, *wire.Error)
 }
 
 // requestInfo is the header in which NATS names the sender of a request that came through a
 // service import with share.
 const requestInfo = "Nats-Request-Info"
 
-// clientOf names the sender of a request: the user or the connection as NATS reports them, or
-// the name that the client gives itself; empty if there is none.
-func clientOf(h micro.Headers) string {
+// senderOf returns the sender of a request. The client is the user or the connection as NATS reports
+// them, or the name that the client gives itself; empty if there is none.
+func senderOf(h micro.Headers) (api.Sender, *wire.Error) {
+	s, err := api.ParseSender(h.Get)
 	var info struct{ User, Name string }
 	if err := json.Unmarshal([]byte(h.Get(requestInfo)), &info); err != nil {
 		info.User, info.Name = "", ""
 	}
-	client := wire.ShowKey(cmp.Or(info.User, info.Name, h.Get(wire.HeaderClient)))
-	return strings.ToValidUTF8(client[:min(len(client), wire.MaxClient)], "") // without half a character
+	client := wire.ShowKey(cmp.Or(info.User, info.Name, s.Client))
+	s.Client = strings.ToValidUTF8(client[:min(len(client), wire.MaxClient)], "") // without half a character
+	return s, err
 }
 
 // userOf returns the NATS user who has sent a request, as account/user; empty if NATS does not
@@ -184,7 +185,11 @@ func (f *Front) verb(s *shard.Set, v Verb) func(micro.Request) {
 			return
 		}
 		answer := func(req micro.Request) {
-			reply, err := v.Do(clientOf(req.Headers()), tail, req.Data())
+			by, err := senderOf(req.Headers())
+			var reply []byte
+			if err == nil {
+				reply, err = v.Do(by, tail, req.Data())
+			}
 			if err != nil {
 				f.respondError(req, err)
 				return

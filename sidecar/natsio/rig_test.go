@@ -102,7 +102,7 @@ func newRig(t *testing.T) *rig {
 	require.NoError(t, r.front.ServeAcks(r.shards))
 	require.NoError(t, r.shards.Serve())
 	require.NoError(t, r.front.ServeRequests(r.shards, "v1.2.3", []Verb{
-		{AnyVerb: api.VerbQueueList, Do: func(string, string, []byte) ([]byte, *wire.Error) { return []byte(`{"total":7}`), nil }},
+		{AnyVerb: api.VerbQueueList, Do: func(api.Sender, string, []byte) ([]byte, *wire.Error) { return []byte(`{"total":7}`), nil }},
 		{AnyVerb: api.VerbQueueInspect, Do: r.echo},
 		{AnyVerb: api.VerbRedrive, Waits: true, Do: r.hang},
 	}))
@@ -112,7 +112,7 @@ func newRig(t *testing.T) *rig {
 }
 
 // hang is an admin verb that waits until the test closes hanging.
-func (r *rig) hang(string, string, []byte) ([]byte, *wire.Error) {
+func (r *rig) hang(api.Sender, string, []byte) ([]byte, *wire.Error) {
 	r.running.Add(1)
 	defer r.running.Add(-1)
 	<-r.hanging
@@ -120,7 +120,7 @@ func (r *rig) hang(string, string, []byte) ([]byte, *wire.Error) {
 }
 
 // echo is an admin verb.
-func (r *rig) echo(_, tail string, body []byte) ([]byte, *wire.Error) {
+func (r *rig) echo(_ api.Sender, tail string, body []byte) ([]byte, *wire.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tails = append(r.tails, tail)

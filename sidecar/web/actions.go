@@ -1,6 +1,7 @@
 package web
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
 
@@ -127,7 +129,7 @@ func (w *Web) act(a *ask, act *action) {
 		confirmed, mistake = false, fmt.Sprintf("The typed name is not %s.", form.Get(act.typed))
 	}
 	if act.asks != nil && !confirmed {
-		w.confirm(a, act, mistake)
+		w.confirm(a, act, act.asks(form), act.label, mistake)
 		return
 	}
 	if act.show != "" {
@@ -135,11 +137,16 @@ func (w *Web) act(a *ask, act *action) {
 		return
 	}
 	note, err := act.do(a, form)
+	if refused := (*wire.Error)(nil); errors.As(err, &refused) && refused.ErrCode == wire.CodeOwned && form.Get("force") == "" {
+		form.Set("force", "yes")
+		w.confirm(a, act, refused.Description+". Change it all the same?", "Change it all the same", "")
+		return
+	}
 	if err != nil {
 		w.refuse(a, act, err)
 		return
 	}
-	w.setNote(a, note)
+	w.setNote(a, strings.Join(append([]string{note}, a.warnings...), " "))
 	to := w.local(form.Get("back"))
 	if act.back != nil {
 		to = w.base + act.back(form)
@@ -165,9 +172,10 @@ type confirmation struct {
 
 type field struct{ Name, Value string }
 
-func (w *Web) confirm(a *ask, act *action, mistake string) {
+// confirm asks a question before an action, whose form it sends again with the answer.
+func (w *Web) confirm(a *ask, act *action, text, label, mistake string) {
 	form := a.r.PostForm
-	q := confirmation{Text: act.asks(form), Action: w.base + "/do/" + act.name, Label: act.label, Mistake: mistake, Back: w.local(form.Get("back"))}
+	q := confirmation{Text: text, Action: w.base + "/do/" + act.name, Label: label, Mistake: mistake, Back: w.local(form.Get("back"))}
 	if act.typed != "" {
 		q.Typed = form.Get(act.typed)
 	}
@@ -183,7 +191,7 @@ func (w *Web) confirm(a *ask, act *action, mistake string) {
 	if mistake != "" {
 		status = http.StatusUnprocessableEntity
 	}
-	w.render(a, status, "confirm", &view{Title: act.label + "?", Data: q})
+	w.render(a, status, "confirm", &view{Title: label + "?", Data: q})
 }
 
 // duration parses a duration; 0 for no end.
@@ -239,7 +247,7 @@ func deleteQueue(a *ask, form url.Values) (string, error) {
 	if err := a.verb(api.VerbQueueDelete, queue, api.QueueDeleteRequest{Force: true}, &reply); err != nil {
 		return "", err
 	}
-	return strings.TrimSpace(fmt.Sprintf("Deleted the queue %s with %s. %s", queue, howMany(reply.Deleted, "message"), strings.Join(reply.Warnings, " "))), nil
+	return fmt.Sprintf("Deleted the queue %s with %s.", queue, howMany(reply.Deleted, "message")), nil
 }
 
 // purgeTime bounds how long a browser waits for a purge.

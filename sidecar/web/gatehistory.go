@@ -56,7 +56,7 @@ func (h *history) throttles(w *Web) (list []api.ThrottleInfo) {
 	list = []api.ThrottleInfo{}
 	for req := (api.KeyListRequest{Limit: api.MaxListLimit}); len(list) < maxGateHistories; {
 		var page api.ThrottleList
-		if err := w.verb("web", api.VerbThrottleList, "", req, &page); err != nil {
+		if err := w.verb(api.Sender{Client: "web"}, api.VerbThrottleList, "", req, &page); err != nil {
 			w.Log.Debug("throttles have no point", "error", err)
 			return nil
 		}

@@ -356,7 +356,7 @@ func throttleSet(a *ask, form url.Values) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	req.Key, req.Force = key, form.Get("force") != ""
+	req.Key = key
 	note := "The limits of " + form.Get("key") + " are set."
 	if req.ForMs > 0 {
 		note = fmt.Sprintf("The limits of %s are set for %s.", form.Get("key"), form.Get("for"))

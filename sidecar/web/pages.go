@@ -104,6 +104,7 @@ type ask struct {
 	principal principal
 	rw        http.ResponseWriter // not to be used by data of live pages
 	r         *http.Request
+	warnings  []string // of the verbs of an action
 }
 
 // query returns a value of the query, "" if there is none.
@@ -112,25 +113,43 @@ func (a *ask) query(name string) string { return a.r.URL.Query().Get(name) }
 // verb calls an admin verb. It encodes the request and, unless reply is nil, decodes the
 // reply. A refusal is a *wire.Error.
 func (a *ask) verb(verb api.AnyVerb, tail string, request, reply any) error {
-	return a.web.verb(a.principal.Name, verb, tail, request, reply)
+	data, err := a.web.verbData(api.Sender{Client: a.principal.Name, Force: a.r.PostForm.Get("force") == "yes"}, verb, tail, request)
+	if err != nil {
+		return err
+	}
+	if a.r.Method == http.MethodPost {
+		var warned struct{ Warnings []string }
+		_ = json.Unmarshal(data, &warned) // not every reply is an object
+		a.warnings = append(a.warnings, warned.Warnings...)
+	}
+	if reply == nil {
+		return nil
+	}
+	return json.Unmarshal(data, reply)
 }
 
-func (w *Web) verb(client string, verb api.AnyVerb, tail string, request, reply any) error {
+func (w *Web) verb(by api.Sender, verb api.AnyVerb, tail string, request, reply any) error {
+	data, err := w.verbData(by, verb, tail, request)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, reply)
+}
+
+// verbData is verb with the encoded reply.
+func (w *Web) verbData(by api.Sender, verb api.AnyVerb, tail string, request any) ([]byte, error) {
 	var body []byte
 	if request != nil {
 		var err error
 		if body, err = json.Marshal(request); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	data, refused := w.Do(verb.String(), client, tail, body)
-	switch {
-	case refused != nil:
-		return refused
-	case reply == nil:
-		return nil
+	data, refused := w.Do(by, verb.String(), tail, body)
+	if refused != nil {
+		return nil, refused
 	}
-	return json.Unmarshal(data, reply)
+	return data, nil
 }
 
 // view is the data of templates.

@@ -34,7 +34,10 @@ type rig struct {
 	refuse   func(error) // what events are refused by
 }
 
-type asked struct{ verb, client, tail, body string }
+type asked struct {
+	verb, client, tail, body string
+	force                    bool
+}
 
 func newRig(t *testing.T, change func(*config.HTTPConfig)) *rig {
 	t.Helper()
@@ -58,13 +61,15 @@ func newRig(t *testing.T, change func(*config.HTTPConfig)) *rig {
 		Queues: func(req api.QueueListRequest) (list api.QueueList, refused *wire.Error) {
 			body, err := json.Marshal(req)
 			require.NoError(t, err)
-			data, refused := r.do(api.VerbQueueList.Name, "web", "", body)
+			data, refused := r.do(api.Sender{Client: "web"}, api.VerbQueueList.Name, "", body)
 			if refused == nil {
 				require.NoError(t, json.Unmarshal(data, &list))
 			}
 			return list, refused
 		},
-		Guard: func(verb, tail string, body []byte) ([]byte, *wire.Error) { return r.do("guard "+verb, "", tail, body) },
+		Guard: func(verb, tail string, body []byte) ([]byte, *wire.Error) {
+			return r.do(api.Sender{}, "guard "+verb, tail, body)
+		},
 		Events: func(each func([]byte), refused func(error)) (func(), error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -80,10 +85,10 @@ func newRig(t *testing.T, change func(*config.HTTPConfig)) *rig {
 	return r
 }
 
-func (r *rig) do(verb, client, tail string, body []byte) ([]byte, *wire.Error) {
+func (r *rig) do(by api.Sender, verb, tail string, body []byte) ([]byte, *wire.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.asked = append(r.asked, asked{verb, client, tail, string(body)})
+	r.asked = append(r.asked, asked{verb, by.Client, tail, string(body), by.Force})
 	switch reply := r.replies[verb].(type) {
 	case nil:
 		return []byte("{}"), nil

@@ -173,12 +173,22 @@ func TestLimitsOfAForm(t *testing.T) {
 	require.Equal(t, `stripe {"rate":"2","concurrency":5,"unset":["window_ms"],"for_ms":600000}`, set("rate", "2", "concurrency", "5", "for", "10m"))
 	require.Equal(t, `stripe {"concurrency":5}`, set("concurrency", "5", "keep", "yes"))
 	require.Equal(t, `stripe {"limit":100,"window_ms":1000,"unset":["rate"]}`, set("limit", "100", "window", "1s"))
-	require.Equal(t, `stripe {"rate":"2","unset":["window_ms"],"force":true}`, set("rate", "2", "force", "yes"))
-	require.NotContains(t, r.get("/gates/throttle?key=stripe").Body.String(), `name="force"`, "nobody owns it")
 	r.reply(api.VerbThrottleShow, api.ThrottleInfo{Key: "stripe", Source: "operator", Owner: "<billing>"})
 	page := r.get("/gates/throttle?key=stripe").Body.String()
 	require.Contains(t, page, "<dt>Owner</dt><dd>&lt;billing&gt;</dd>")
-	require.Contains(t, page, `name="force" value="yes"> <label for="force">change them for good, though they belong to &lt;billing&gt;</label>`)
+	r.reply(api.VerbThrottleSet, wire.Owned("throttle:stripe", "<billing>", "rate 10 -> 2"))
+	asks := r.post("/do/throttle-set", "key", "stripe", "rate", "2")
+	require.Equal(t, http.StatusOK, asks.Code)
+	for _, part := range []string{`belongs to &#34;&lt;billing&gt;&#34; (rate 10 -&gt; 2)`, "Change it all the same?", `name="force" value="yes"`, `name="rate" value="2"`} {
+		require.Contains(t, asks.Body.String(), part)
+	}
+	r.reply(api.VerbThrottleSet, api.ThrottleInfo{Warnings: []string{"throttle:stripe belongs to billing: rate 10 -> 2"}})
+	set("rate", "2", "force", "yes", "confirm", "yes")
+	all := r.of(api.VerbThrottleSet)
+	require.True(t, all[len(all)-1].force)
+	require.False(t, all[len(all)-2].force)
+	r.reply(api.VerbThrottleSet, wire.Owned("throttle:stripe", "billing", "rate 10 -> 2"))
+	require.Equal(t, http.StatusConflict, r.post("/do/throttle-set", "key", "stripe", "rate", "2", "force", "yes").Code, "it does not ask twice")
 	for _, field := range []string{"concurrency", "burst", "window", "for"} {
 		require.Equal(t, http.StatusBadRequest, r.post("/do/throttle-set", "key", "stripe", field, "many").Code, field)
 	}

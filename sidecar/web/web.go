@@ -32,9 +32,9 @@ type Options struct {
 	Version string
 	// Serving returns why verbs are not available; nil: they are.
 	Serving func() error
-	// Do calls an admin verb for a client, with the tail of its subject, and returns the
-	// JSON reply. It is called from any goroutine while Serving returns nil.
-	Do func(verb, client, tail string, body []byte) ([]byte, *wire.Error)
+	// Do calls an admin verb with the tail of its subject, and returns the JSON reply. It is
+	// called from any goroutine while Serving returns nil.
+	Do func(by api.Sender, verb, tail string, body []byte) ([]byte, *wire.Error)
 	// Queues is queue-list without encoding. Its result is immutable.
 	Queues func(api.QueueListRequest) (api.QueueList, *wire.Error)
 	// Guard is Do for read-only verbs of the guard.

@@ -60,7 +60,7 @@ func TestActionsAreVerbs(t *testing.T) {
 	rec := r.post("/do/pause", "kind", "queue", "name", "orders", "for", "90s", "back", "/queues?find=orders")
 	require.Equal(t, http.StatusSeeOther, rec.Code, rec.Body)
 	require.Equal(t, "/queues?find=orders", rec.Header().Get("Location"))
-	require.Equal(t, []asked{{api.VerbPause.Name, "web", "", `{"kind":"queue","name":"orders","for_ms":90000}`}}, r.of(api.VerbPause))
+	require.Equal(t, []asked{{api.VerbPause.Name, "web", "", `{"kind":"queue","name":"orders","for_ms":90000}`, false}}, r.of(api.VerbPause))
 
 	// The next page says so, once.
 	req := request(http.MethodGet, "/", nil)

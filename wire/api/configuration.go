@@ -25,6 +25,8 @@ type ConfigSetReply struct {
 	Key      string  `json:"key"`
 	Value    string  `json:"value"`
 	Previous *string `json:"previous"` // null if the key was not set
+	// Warnings name values that another owner or client had set.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // MaxConfigEdit is the largest number of keys that one request changes.
@@ -65,6 +67,8 @@ type ConfigEditReply struct {
 	DryRun  bool           `json:"dry_run,omitempty"`
 	Changes []ConfigChange `json:"changes"`           // by key
 	InFile  []string       `json:"in_file,omitempty"` // tables of the configuration file, such as "throttle stripe", that undo them at the next start or reload
+	// Warnings are as in [ConfigSetReply].
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // ConfigChange is the change of a key.
@@ -79,6 +83,11 @@ type ConfigChange struct {
 type ConfigEntry struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
+	// Owner of the object of the key, and the owner's reason, in the reply to config-get.
+	Owner  string `json:"owner,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Warnings in the reply to config-delete are as in [ConfigSetReply].
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // KeyListRequest asks for a page of entries whose key starts with Prefix: of the runtime
@@ -117,7 +126,15 @@ type ConfigLogEntry struct {
 	// Client is who requested the change, as far as NATS or the client itself says.
 	Client string `json:"client,omitempty"`
 	By     string `json:"by"` // config-set, config-delete, throttle-set, file, override-ended, pause, resume, ...
+	// Owner and Reason are of the request, see [Sender].
+	Owner  string `json:"owner,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// OwnedBy is the owner before the change, if it is another one.
+	OwnedBy string `json:"owned_by,omitempty"`
 }
+
+// Author names the client and the owner for whom it made the change.
+func (e *ConfigLogEntry) Author() string { return AuthorText(e.Client, e.Owner) }
 
 // ConfigLog answers config-log.
 type ConfigLog struct {

@@ -96,11 +96,6 @@ type ThrottleSetRequest struct {
 	// If, unless nil, must match the limits that are set, in the fields that are not nil;
 	// otherwise nothing changes (409). An empty rate or 0 matches a limit that is not set.
 	If *ThrottleLimits `json:"if,omitempty"`
-	// Owner names the owner of the limits from now on, such as a team or service; empty: it stays. An
-	// override needs none, and changes none.
-	Owner string `json:"owner,omitempty"`
-	// Force changes limits of another owner, as If does.
-	Force bool `json:"force,omitempty"`
 }
 
 // GateKeyRequest names a throttle key or a circuit.
@@ -125,6 +120,8 @@ const (
 type Source struct {
 	By     string `json:"by"`               // SetByFile, SetByOperator, SetByOverride, SetByDefault or "fila <name>"
 	Client string `json:"client,omitempty"` // of the change, as in the audit log, if that still has it
+	Owner  string `json:"owner,omitempty"`  // in whose name the client made it
+	Reason string `json:"reason,omitempty"` // of the change
 	At     string `json:"at,omitempty"`     // RFC 3339: when it was changed, if known
 }
 
@@ -149,7 +146,7 @@ type ThrottleInfo struct {
 	Sources       Sources `json:"sources,omitempty"`
 	OverrideUntil string  `json:"override_until,omitempty"` // RFC 3339
 	Owner         string  `json:"owner,omitempty"`          // of the key's own limits
-	// Warnings say, in the reply to throttle-set, whose limits were changed.
+	// Warnings in the replies to throttle-set and throttle-clear are as in [ConfigSetReply].
 	Warnings    []string `json:"warnings,omitempty"`
 	PausedUntil string   `json:"paused_until,omitempty"` // RFC 3339, or "resumed" if only a resume ends it
 
@@ -360,11 +357,6 @@ func (r *ThrottleSetRequest) check() *wire.Error {
 	if r.If != nil {
 		if err := r.If.check(true); err != nil {
 			return err
-		}
-	}
-	if r.Owner != "" {
-		if err := wire.CheckName("owner", r.Owner, wire.MaxPolicyName); err != nil {
-			return wire.BadThrottle(err.Error())
 		}
 	}
 	return wire.CheckBounds(r)

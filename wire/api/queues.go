@@ -285,6 +285,8 @@ type HookReply struct {
 	Hook  string `json:"hook"`
 	HookVersion
 	Before *HookVersion `json:"before,omitempty"` // nil: none is known
+	// Warnings in the reply to hook-set are as in [ConfigSetReply].
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Bounds implements [wire.Bounded].

@@ -119,6 +119,7 @@ type ScheduleInfo struct {
 	Bytes     int64               `json:"bytes"`                // of headers and payload
 	Headers   map[string][]string `json:"headers,omitempty"`    // of schedule-show
 	Payload   []byte              `json:"payload,omitempty"`    // of schedule-show; base64
+	Warnings  []string            `json:"warnings,omitempty"`   // of schedule-add and schedule-delete, as in [ConfigSetReply]
 }
 
 // ScheduleRun is a past run of a schedule.

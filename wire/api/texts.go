@@ -38,15 +38,28 @@ func SetByText(source string) string {
 	return "set by " + source
 }
 
-// Text returns the source of a value in words, with the client if it is known: "set by maria@ops".
+// Text returns the source of a value in words, with client and owner if they are known: "set by
+// maria@ops for billing".
 func (s Source) Text() string {
+	author := AuthorText(s.Client, s.Owner)
 	switch {
-	case s.Client == "":
+	case author == "":
 		return SetByText(s.By)
 	case s.By == SetByOverride:
-		return "overridden by " + s.Client
+		return "overridden by " + author
 	}
-	return "set by " + s.Client
+	return "set by " + author
+}
+
+// AuthorText names a client and the owner for whom it acts: "maria@ops for billing"; empty: neither is known.
+func AuthorText(client, owner string) string {
+	switch {
+	case owner == "" || owner == client:
+		return client
+	case client == "":
+		return owner
+	}
+	return client + " for " + owner
 }
 
 // StateText returns the state of a circuit and its cause in words: "open after 7 failures in a

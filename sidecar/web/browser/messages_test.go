@@ -250,7 +250,7 @@ var hostile = []string{
 	`"><svg onload=window.owned=1>`,
 	`'"--></style></textarea></title><script>window.owned=1</script>`,
 	`javascript:window.owned=1`,
-	`{{.Who}}{{template "main" .}}`,
+	`{{.Author}}{{template "main" .}}`,
 	`</pre><iframe src="javascript:window.owned=1"></iframe>`,
 	`<a href="javascript:window.owned=1" id=bait>click</a>`,
 	`<form action="/do/reload" method="post"><button>Run now</button></form>`,
