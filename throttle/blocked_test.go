@@ -38,6 +38,53 @@ func TestBlockedCounts(t *testing.T) {
 	require.Len(t, g.BlockedCounts(4), 3)
 }
 
+// The counts of a key outlive its gate, also one that is dormant for a while.
+func TestCountsOutliveGates(t *testing.T) {
+	for _, awake := range []int{awakeIdle, 0} {
+		g := newGates()
+		g.mu.awakeIdle = awake
+		prefix(t, g, "t:", Limits{Rate: PerSecond(One), Burst: One}, start)
+		now := start
+		admitted := func() int64 {
+			if i, gate, _ := g.Look("t:a", now); gate {
+				return i.Admitted
+			}
+			n, blocked := g.Counts("t:a")
+			require.EqualValues(t, n, blocked, "each was blocked once")
+			return n
+		}
+		for n := range int64(5) {
+			s, err := g.Set([]string{"t:a"}, now)
+			require.NoError(t, err)
+			grant, _, ok := s.Acquire(now, One, nil)
+			require.True(t, ok)
+			s.Gates()[0].CountBlocked(ByRate)
+			s.Release(&grant, now, nil)
+			g.Close(s, now)
+			for range 3 {
+				g.sweep(now, 10)
+			}
+			require.Equal(t, n+1, admitted(), "its bucket is not full")
+			now += 2 * sec
+			for range 3 {
+				g.sweep(now, 10)
+			}
+			require.Zero(t, g.Count())
+			require.Equal(t, n+1, admitted(), "no gate is left")
+		}
+		for i := range 2 * pastKeys {
+			use(t, g, fmt.Sprint("t:", i), 1, now)
+		}
+		now += 2 * sec
+		for range 10 * pastKeys {
+			g.sweep(now, 10)
+		}
+		require.LessOrEqual(t, len(g.mu.past.young)+len(g.mu.past.old), 2*pastKeys)
+		n, _ := g.Counts("t:a")
+		require.Zero(t, n, "others went since")
+	}
+}
+
 // A gate counts what it admits, also by a reservation. An undone message stays counted.
 func TestAdmitted(t *testing.T) {
 	g := newGates()

@@ -180,6 +180,7 @@ func (g *Gates) awake(key string) *Gate {
 	key = strings.Clone(key) // as in newGate
 	gate := g.wake(new(body), key, d, g.mu.prefixes.of(key))
 	gate.mu.Lock()
+	g.mu.past.resume(gate)
 	gate.attach(g.clock.latest())
 	gate.mu.Unlock()
 	g.mu.listed.Put(key, "")
@@ -197,6 +198,7 @@ func (g *Gates) sleep(gate *Gate, now int64) bool {
 	if ok {
 		gate.advance(v)
 		g.mu.buf = gate.asDormant(v, g.mu.buf[:0])
+		g.mu.past.keep(gate)
 	}
 	gate.mu.Unlock()
 	if !ok {
@@ -247,9 +249,9 @@ func (g *Gates) forgetDormant(key string, d dormant, now int64) bool {
 
 // drop removes a gate from the registry.
 func (g *Gates) drop(key string) {
-	if gate := g.mu.gates.all[key]; gate != nil && g.fleet != nil {
+	if gate := g.mu.gates.all[key]; gate != nil {
 		gate.mu.Lock()
-		if gate.mu.share != nil {
+		if g.mu.past.keep(gate); gate.mu.share != nil {
 			g.fleet.Request(key) // the fleet may forget it, too
 		}
 		gate.mu.Unlock()

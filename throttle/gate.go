@@ -56,7 +56,7 @@ type Gate struct {
 		waiting  waiting
 		guest    bool   // the gate admitted a Guest last, while queues waited
 		share    *share // nil: the limits are local to this process
-		admitted int64  // how many messages since the gate exists
+		admitted int64  // messages, see Info
 	}
 
 	blocked blockedCounts
@@ -240,8 +240,9 @@ type Info struct {
 	PausedUntil int64
 	// Waiting is the number of queues that wait for the gate.
 	Waiting int
-	// Admitted and Blocked are how often the gate has admitted and blocked a message
-	// or call since it exists. A message that was undone counts as admitted.
+	// Admitted and Blocked are how often the gate, and the ones of its key before it, have
+	// admitted and blocked a message or call, see [Gates.Counts]. A message that was undone
+	// counts as admitted.
 	Admitted, Blocked int64
 	// Kind and At are the Block of a message of cost 1.
 	Kind Kind

@@ -56,6 +56,7 @@ type Gates struct {
 		awakeIdle     int            // how many idle gates stay awake
 		visits        uint64         // see Visits
 		buf           []byte         // scratch of sleep
+		past          pastCounts
 	}
 }
 
@@ -275,6 +276,7 @@ func (g *Gates) needed(key string, now int64) (gate *Gate, listed bool) {
 	} else if gate == nil {
 		if d, _ := g.mu.listed.Get(key); d != "" && !g.forgetDormant(key, d, now) {
 			gate = g.wake(new(body), key, d, g.mu.prefixes.of(key)) // a copy; the gate stays dormant
+			g.mu.past.copyTo(gate)
 		}
 	}
 	return gate, gate != nil || g.mu.named[key]
@@ -340,6 +342,7 @@ func (g *Gates) newGate(key string, l Limits, now int64) *Gate {
 	key = strings.Clone(key)
 	gate := &Gate{key: key, gates: g}
 	gate.mu.Lock()
+	g.mu.past.resume(gate)
 	if l != (Limits{}) {
 		v, _ := g.clock.tick(now)
 		gate.setLimits(l, v, true)

@@ -428,6 +428,7 @@ func (c *Control) describe(key string, state throttle.Info, gate bool) (api.Thro
 	known = known || gate
 	if !gate {
 		state = c.throttles.unused(key, c.opt.Now())
+		state.Admitted, state.Blocked = c.throttles.gates.Counts(key)
 	}
 	info.State = state.Kind.String()
 	info.Tokens = float64(state.Tokens) / throttle.One

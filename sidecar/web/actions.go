@@ -23,6 +23,7 @@ type action struct {
 	asks  question
 	label string
 	typed string // the field whose value has to be typed to confirm; "": none
+	why   bool   // the confirmation asks for a reason
 	// do calls verbs and returns a sentence about the result.
 	do func(a *ask, form url.Values) (note string, err error)
 	// show and data belong to an action that changes nothing: a template and its data.
@@ -50,7 +51,10 @@ var actions = []action{
 	{name: "pause", do: pause},
 	{name: "resume", do: resume},
 	{name: "weight", do: setWeight},
-	{name: "hook-reset", do: resetHooks},
+	{
+		name: "hook-reset", do: resetHooks, label: "Close the circuit",
+		asks: about("Close the circuit of %s of %s? It runs again for the next message, and its circuit opens again if the script still fails. A new script or a rollback closes it, too.", "hook", "queue"),
+	},
 	{name: "throttle-set", do: throttleSet},
 	{
 		name: "throttle-clear", label: "Remove the limits", do: aboutGate(api.VerbThrottleClear, "%s has no limits of its own now."),
@@ -109,7 +113,7 @@ var actions = []action{
 	{name: "reload", do: reload},
 	{name: "try-hook", form: "hook", show: "tried", data: tryHook},
 	{name: "save-hook", form: "hook", do: saveHook, back: backToHooks},
-	{name: "rollback-hook", do: rollbackHook, label: "Roll back", asks: about("Roll %s of %s back to its previous version?", "hook", "queue")},
+	{name: "rollback-hook", do: rollbackHook, label: "Roll back", why: true, asks: about("Roll %s of %s back to its previous version? It runs for the next message, and another rollback undoes this.", "hook", "queue")},
 }
 
 // maxForm is more than the largest message.
@@ -167,6 +171,7 @@ func (w *Web) shows(a *ask, act *action, form url.Values) {
 // confirmation is the data of a confirmation page.
 type confirmation struct {
 	Text, Action, Label, Typed, Mistake, Back string
+	Why                                       bool // it asks for a reason
 	Fields                                    []field
 }
 
@@ -175,7 +180,7 @@ type field struct{ Name, Value string }
 // confirm asks a question before an action, whose form it sends again with the answer.
 func (w *Web) confirm(a *ask, act *action, text, label, mistake string) {
 	form := a.r.PostForm
-	q := confirmation{Text: text, Action: w.base + "/do/" + act.name, Label: label, Mistake: mistake, Back: w.local(form.Get("back"))}
+	q := confirmation{Text: text, Action: w.base + "/do/" + act.name, Label: label, Why: act.why, Mistake: mistake, Back: w.local(form.Get("back"))}
 	if act.typed != "" {
 		q.Typed = form.Get(act.typed)
 	}

@@ -44,6 +44,10 @@ func TestGateHistory(t *testing.T) {
 	require.EqualValues(t, 2, points[2].Admitted)
 	require.InDelta(t, 0.1, points[2].Blocked, 1e-6)
 	require.Nil(t, h.gate("tenant:*", at, 10), "a prefix has no gate")
+	admitted, blocked := h.gateRates(at.Add(10*time.Second), &api.ThrottleInfo{Key: "stripe", Admitted: 170, Blocked: 9})
+	require.Equal(t, []float32{1, 0.05}, []float32{admitted, blocked}, "since the last sample but one, 20 s")
+	admitted, _ = h.gateRates(at, &api.ThrottleInfo{Key: "other", Admitted: 170})
+	require.Zero(t, admitted)
 
 	require.Empty(t, h.gate("stripe", at.Add(10*time.Minute), 10))
 	require.Len(t, h.gate("stripe", at.Add(10*time.Minute), 60), 3)

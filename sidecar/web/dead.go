@@ -38,13 +38,25 @@ func dead(a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	return d, d.groups(a)
+}
+
+// deadPart is the part of it that changes.
+func deadPart(a *ask) (any, error) {
+	name := a.r.PathValue("queue")
+	d := &messagesData{Queue: name + wire.DLQSuffix, Source: name, Filter: filterForm{ErrorGroup: a.query("error_group")}}
+	return d, d.groups(a)
+}
+
+// groups adds the error groups of dead letters and their picture.
+func (d *messagesData) groups(a *ask) error {
 	d.Groups = new(api.DeadGroups)
 	if err := a.verb(api.VerbDeadGroups, d.Queue, api.DeadGroupsRequest{Limit: maxGroups}, d.Groups); err != nil {
-		return nil, err
+		return err
 	}
-	rates, err := deadRatesOf(a, name)
+	rates, err := deadRatesOf(a, d.Source)
 	d.Rates = &rates
-	return d, err
+	return err
 }
 
 // deadRates is the picture of the messages that became dead letters, by minute and group.

@@ -23,8 +23,28 @@ func (p *gatePoint) time() int64 { return p.at }
 // gateRing is an hour of a throttle: 11 KB.
 type gateRing struct {
 	series[gatePoint]
-	at                time.Time // of the last sample
-	admitted, blocked int64     // counters at that time
+	last, before gateCounts // of the last sample, and of the one before it
+}
+
+// gateCounts are the counters of a throttle at one time.
+type gateCounts struct {
+	at                time.Time
+	admitted, blocked int64
+}
+
+// until returns the rates between two readings; 0: there is none before.
+func (c gateCounts) until(now gateCounts) (admitted, blocked float32) {
+	seconds := now.at.Sub(c.at).Seconds()
+	if c.at.IsZero() || seconds <= 0 {
+		return 0, 0
+	}
+	perSecond := func(before, after int64) float32 {
+		if after < before {
+			before = 0 // the counts have begun anew
+		}
+		return float32(float64(after-before) / seconds)
+	}
+	return perSecond(c.admitted, now.admitted), perSecond(c.blocked, now.blocked)
 }
 
 // maxGateHistories is how many throttles have a history.
@@ -34,7 +54,7 @@ const maxGateHistories = 1000
 var (
 	gateRates = []curve[gatePoint]{
 		{"admitted", func(p *gatePoint) float32 { return p.Admitted }},
-		{"blocked", func(p *gatePoint) float32 { return p.Blocked }},
+		{"newly blocked", func(p *gatePoint) float32 { return p.Blocked }},
 		{"limit", func(p *gatePoint) float32 { return p.Limit }},
 	}
 	gateDepths = []curve[gatePoint]{
@@ -89,7 +109,7 @@ func (h *history) keepGates(now time.Time, list []api.ThrottleInfo) {
 		r.add(now, t)
 	}
 	for key, r := range h.mu.gates {
-		if now.Sub(r.at) > time.Hour {
+		if now.Sub(r.last.at) > time.Hour {
 			delete(h.mu.gates, key)
 		}
 	}
@@ -97,24 +117,35 @@ func (h *history) keepGates(now time.Time, list []api.ThrottleInfo) {
 
 // add adds a sample. The first one makes no point.
 func (r *gateRing) add(now time.Time, t *api.ThrottleInfo) {
-	seconds := now.Sub(r.at).Seconds()
-	perSecond := func(before, after int64) float32 {
-		if after < before {
-			before = 0 // the gate was made anew
-		}
-		return float32(float64(after-before) / seconds)
-	}
-	if !r.at.IsZero() && seconds > 0 {
+	is := gateCounts{now, t.Admitted, t.Blocked}
+	if now.After(r.last.at) && !r.last.at.IsZero() {
 		p := gatePoint{
-			at: now.Unix(), Admitted: perSecond(r.admitted, t.Admitted), Blocked: perSecond(r.blocked, t.Blocked),
-			Limit: limitPerSecond(t.ThrottleLimits), Waiting: float32(t.WaitingMessages), InFlight: float32(t.InFlight), Concurrency: float32(math.NaN()),
+			at: now.Unix(), Limit: limitPerSecond(t.ThrottleLimits), Waiting: float32(t.WaitingMessages), InFlight: float32(t.InFlight), Concurrency: float32(math.NaN()),
 		}
+		p.Admitted, p.Blocked = r.last.until(is)
 		if t.Concurrency != nil {
 			p.Concurrency = float32(*t.Concurrency)
 		}
 		r.push(p)
 	}
-	r.at, r.admitted, r.blocked = now, t.Admitted, t.Blocked
+	r.last, r.before = is, r.last
+}
+
+// gateRates returns what a throttle has admitted and blocked a second since the last sample but
+// one, or since the first. The gate of a key without limits of its own comes and goes, and may be
+// missing in samples.
+func (h *history) gateRates(now time.Time, t *api.ThrottleInfo) (admitted, blocked float32) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.mu.gates[t.Key]
+	if r == nil {
+		return 0, 0
+	}
+	from := r.before
+	if from.at.IsZero() {
+		from = r.last
+	}
+	return from.until(gateCounts{now, t.Admitted, t.Blocked})
 }
 
 // limitPerSecond returns how many messages of cost 1 limits admit in a second over a long time: by

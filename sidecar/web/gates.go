@@ -76,7 +76,8 @@ type throttleData struct {
 	Changes []gateChange
 	Rates   chart // per second
 	Depths  chart // messages in flight and waiting
-	Now     gatePoint
+	// PerSecond is what it admits and newly blocks a second now.
+	PerSecond struct{ Admitted, Blocked float32 }
 	Marks   marks
 	Minutes int
 	Ranges  []timeRange
@@ -191,10 +192,9 @@ func (d *throttleData) charts(a *ask) (err error) {
 	if d.Marks, err = marksOf(a, api.MarksRequest{Throttle: d.Key}, time.Duration(d.Minutes)*time.Minute); err != nil {
 		return err
 	}
-	points := a.web.history.gate(d.Key, time.Now(), d.Minutes)
-	if len(points) > 0 {
-		d.Now = points[len(points)-1]
-	}
+	now := time.Now()
+	points := a.web.history.gate(d.Key, now, d.Minutes)
+	d.PerSecond.Admitted, d.PerSecond.Blocked = a.web.history.gateRates(now, &d.ThrottleInfo)
 	d.Rates, d.Depths = chartOf(points, d.Marks, gateRates...), chartOf(points, d.Marks, gateDepths...)
 	return nil
 }

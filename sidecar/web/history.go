@@ -249,7 +249,7 @@ func (h *history) keep(now time.Time) {
 	if h.mu.rings == nil {
 		h.mu.rings, h.mu.total = make(map[string]*ring), new(ring)
 	}
-	sum := api.QueueDetail{AtMs: now.UnixMilli(), Waits: make([]int64, len(api.WaitBounds)+1)}
+	sum := api.QueueDetail{Waits: make([]int64, len(api.WaitBounds)+1)}
 	all := api.QueueSummary{Detail: &sum}
 	for i := range h.mu.last.queues {
 		q := &h.mu.last.queues[i]
@@ -257,6 +257,7 @@ func (h *history) keep(now time.Time) {
 		if d == nil {
 			continue
 		}
+		sum.AtMs = max(sum.AtMs, d.AtMs) // the total has a new sample when a queue has one
 		sum.Enqueued += d.Enqueued
 		sum.Acked += d.Acked
 		sum.Failed += d.Failed

@@ -67,6 +67,7 @@ type hookSource struct {
 	api.HookVersion
 	Before *api.HookVersion
 	Lines  []string
+	Diff   []diffLine // from the version before; empty: there is none
 }
 
 // sampleMessages is how many messages of its queue a hook can be tried on.
@@ -74,25 +75,8 @@ const sampleMessages = 5
 
 func hookPage(a *ask) (any, error) {
 	d := &hookData{Queue: a.r.PathValue("queue")}
-	var info api.QueueInfo
-	if err := a.verb(api.VerbQueueInspect, d.Queue, api.QueueInspectRequest{}, &info); err != nil {
+	if err := d.read(a); err != nil {
 		return nil, err
-	}
-	for _, kind := range []hooks.Kind{hooks.OnEnqueue, hooks.OnFailure} {
-		var reply api.HookReply
-		if err := a.verb(api.VerbHookShow, d.Queue, api.HookShowRequest{Hook: string(kind)}, &reply); err != nil {
-			return nil, err
-		}
-		h := hookSource{HookInfo: api.HookInfo{Hook: string(kind)}, HookVersion: reply.HookVersion, Before: reply.Before}
-		for i := range info.Hooks {
-			if info.Hooks[i].Hook == string(kind) {
-				h.HookInfo = info.Hooks[i]
-			}
-		}
-		if h.Script != "" || h.Before != nil {
-			h.Lines = strings.Split(strings.TrimSuffix(h.Script, "\n"), "\n")
-			d.Hooks = append(d.Hooks, h)
-		}
 	}
 	d.Sample = sample{Queue: d.Queue, Hook: string(hooks.OnEnqueue), Attempts: "1", Headers: "tenant: acme", Size: "100", Error: "connection refused", ErrorCode: "503"}
 	for i := range d.Hooks {
@@ -109,6 +93,40 @@ func hookPage(a *ask) (any, error) {
 		return d, d.Sample.from(a, id)
 	}
 	return d, nil
+}
+
+// hookPart is the part of it that changes.
+func hookPart(a *ask) (any, error) {
+	d := &hookData{Queue: a.r.PathValue("queue")}
+	return d, d.read(a)
+}
+
+// read reads the hooks.
+func (d *hookData) read(a *ask) error {
+	var info api.QueueInfo
+	if err := a.verb(api.VerbQueueInspect, d.Queue, api.QueueInspectRequest{}, &info); err != nil {
+		return err
+	}
+	for _, kind := range []hooks.Kind{hooks.OnEnqueue, hooks.OnFailure} {
+		var reply api.HookReply
+		if err := a.verb(api.VerbHookShow, d.Queue, api.HookShowRequest{Hook: string(kind)}, &reply); err != nil {
+			return err
+		}
+		h := hookSource{HookInfo: api.HookInfo{Hook: string(kind)}, HookVersion: reply.HookVersion, Before: reply.Before}
+		for i := range info.Hooks {
+			if info.Hooks[i].Hook == string(kind) {
+				h.HookInfo = info.Hooks[i]
+			}
+		}
+		if h.Script != "" || h.Before != nil {
+			h.Lines = linesOf(h.Script)
+			if h.Before != nil {
+				h.Diff = diffOf(h.Before.Script, h.Script)
+			}
+			d.Hooks = append(d.Hooks, h)
+		}
+	}
+	return nil
 }
 
 // from takes the fields of a sample from a message of the queue.

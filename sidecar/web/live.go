@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -149,11 +150,15 @@ func (v *viewer) show(frame []byte) {
 func (w *Web) frame(a *ask, p *page) []byte {
 	name := p.name
 	var out bytes.Buffer
-	data, err := p.data(a)
-	if err != nil {
-		name, data = "error", err.Error()
+	read := p.data
+	if p.part != nil {
+		read = p.part
 	}
+	data, err := read(a)
 	v := w.view(a, p, data)
+	if err = cmp.Or(err, v.attend(a)); err != nil {
+		name, v.Data = "error", err.Error()
+	}
 	w.fill(a, v)
 	if err := w.looks.live(&out, name, v); err != nil {
 		w.Log.Error("a page cannot be rendered", "page", name, "error", err)

@@ -70,7 +70,7 @@ func (l looks) live(out io.Writer, name string, v *view) error {
 	if name == "error" {
 		return part(out, l.frames, name, "main", v)
 	}
-	return part(out, l.frames, name, "live", v)
+	return part(out, l.frames, name, "changing", v)
 }
 
 func part(out io.Writer, from map[string]func() (*template.Template, error), name, part string, v *view) error {
@@ -164,6 +164,7 @@ func funcs(base string) template.FuncMap {
 		"ended":    func(a *api.AttemptInfo) string { return a.EndText(spanMs) },
 		"then":     func(a *api.AttemptInfo) string { return a.ThenText(spanMs) },
 		"setBy":    api.SetByText,
+		"author":   api.AuthorText,
 		"source":   api.Source.Text,
 		"without":  func(end, text string) string { return strings.TrimSuffix(text, end) },
 	}

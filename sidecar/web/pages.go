@@ -23,10 +23,11 @@ type page struct {
 	tab   string // its title among the tabs of its group
 	group string // pages with the same group are the tabs of each other
 	only  func(*Web) bool
-	live  bool     // its template "live" is sent again while the page is open
-	query []string // query values that the data of a live page use
+	live  bool     // its template "live" is sent again while the page is open, with what is wrong with its queue
+	query []string // query values that the data of the live part use
 	role  Role     // role that it needs, at least [Viewer]
 	data  func(*ask) (any, error)
+	part  func(*ask) (any, error) // the data of the live part; nil: data
 }
 
 // Groups of tabs.
@@ -42,12 +43,12 @@ var pages = []page{
 	{path: "/queues", name: "queues", title: "Queues", nav: true, live: true, query: []string{"find", "sort", "page"}, data: queueList},
 	{path: "/queues/{queue}", name: "queue", group: ofQueue, tab: "Overview", live: true, data: queuePage},
 	{path: "/queues/{queue}/tenants", name: "tenants", group: ofQueue, tab: "Tenants", live: true, query: []string{"sort", "minutes"}, data: tenantsPage},
-	{path: "/queues/{queue}/messages", name: "messages", group: ofQueue, tab: "Messages", data: messages},
-	{path: "/queues/{queue}/dead", name: "messages", group: ofQueue, tab: "Dead letters", data: dead},
+	{path: "/queues/{queue}/messages", name: "messages", group: ofQueue, tab: "Messages", live: true, data: messages, part: nothing},
+	{path: "/queues/{queue}/dead", name: "messages", group: ofQueue, tab: "Dead letters", live: true, query: []string{"minutes", "error_group"}, data: dead, part: deadPart},
 	{path: "/queues/{queue}/jobs", name: "jobs", group: ofQueue, tab: "Jobs", live: true, query: []string{"after"}, data: jobs},
 	{path: "/queues/{queue}/schedules", name: "schedules", group: ofQueue, tab: "Schedules", live: true, query: []string{"after"}, data: schedules},
-	{path: "/queues/{queue}/hooks", name: "hook", group: ofQueue, tab: "Hooks", data: hookPage},
-	{path: "/queues/{queue}/settings", name: "queuesettings", group: ofQueue, tab: "Settings", data: queueSettings},
+	{path: "/queues/{queue}/hooks", name: "hook", group: ofQueue, tab: "Hooks", live: true, data: hookPage, part: hookPart},
+	{path: "/queues/{queue}/settings", name: "queuesettings", group: ofQueue, tab: "Settings", live: true, data: queueSettings, part: nothing},
 	{path: "/messages/{id}", name: "message", live: true, query: []string{"queue", "payload"}, data: message},
 	{path: "/messages/{id}/edit", name: "edit", role: Operator, data: edit},
 	{path: "/dead", name: "dead", title: "Dead letters", nav: true, live: true, query: []string{"page", "minutes"}, data: deadList},
@@ -62,7 +63,7 @@ var pages = []page{
 	{path: "/activity/audit", name: "audit", title: "Activity", group: ofActivity, tab: "Audit log", data: auditPage},
 	{path: "/cluster", name: "cluster", title: "Cluster", nav: true, only: func(w *Web) bool { return w.Clustered }, live: true, data: clusterPage},
 	{path: "/settings", name: "configuration", title: "Settings", nav: true, group: ofSettings, tab: "Configuration", data: configuration},
-	{path: "/settings/hooks", name: "hooks", title: "Settings", group: ofSettings, tab: "Hooks", data: hookList},
+	{path: "/settings/hooks", name: "hooks", title: "Settings", group: ofSettings, tab: "Hooks", live: true, query: []string{"page"}, data: hookList},
 	{path: "/find", name: "find", title: "Search", data: find},
 	{path: "/styleguide", name: "styleguide", title: "Style guide", only: func(w *Web) bool { return w.HTTP.StyleGuide }, data: styleGuide},
 }
@@ -203,19 +204,28 @@ func (w *Web) page(a *ask, p *page) {
 			return
 		}
 		v.Paused = why.Paused != ""
-		if _, says := data.(queueData); !says {
-			found, err := attentionOf(a, v.Queue)
-			if err != nil {
-				w.failed(a, err)
-				return
-			}
-			v.Attention = &found
-		}
+	}
+	if err := v.attend(a); err != nil {
+		w.failed(a, err)
+		return
 	}
 	if still, ok := data.(interface{ Still() bool }); p.live && (!ok || !still.Still()) {
 		v.Live = w.base + "/live" + strings.TrimPrefix(a.r.URL.RequestURI(), w.base)
 	}
 	w.render(a, http.StatusOK, p.name, v)
+}
+
+// nothing is the data of a live part that only has what is wrong.
+func nothing(*ask) (any, error) { return nil, nil }
+
+// attend adds what is wrong with the queue, unless the data say it.
+func (v *view) attend(a *ask) error {
+	if _, says := v.Data.(queueData); says || v.Queue == "" {
+		return nil
+	}
+	found, err := attentionOf(a, v.Queue)
+	v.Attention = &found
+	return err
 }
 
 // view returns the view of a page, with its tabs and the pages above it.

@@ -165,8 +165,8 @@ type ThrottleInfo struct {
 	WaitingMessages int64 `json:"waiting_messages,omitempty"`
 	// Admitted and Blocked are how often this fila has admitted a message or call, and how often
 	// the first of the messages of a flow with the same gates began to wait or a call was refused,
-	// since the gate of the key exists. A gate without limits of its own is gone when nothing needs
-	// it, and then begins anew.
+	// since fila started. The gate of a key without limits of its own is gone when nothing needs it;
+	// the counts of the last thousand such keys are kept, others begin anew.
 	Admitted int64 `json:"admitted"`
 	Blocked  int64 `json:"blocked"`
 	// Unused says that limits are set for the key or prefix, but no message or call has used

@@ -62,6 +62,30 @@ func AuthorText(client, owner string) string {
 	return client + " for " + owner
 }
 
+// AuthorText returns who made a change in words, from what made it and its client as the audit log
+// has them: "maria@ops".
+func AuthorText(by, client string) string {
+	switch name, pages := strings.CutPrefix(client, "web"); {
+	case client == "web":
+		return "the pages"
+	case pages && strings.HasPrefix(name, " "):
+		return name[1:] + " on the pages"
+	case client != "":
+		return client
+	}
+	switch by {
+	case SetByFile:
+		return "the configuration file"
+	case CauseMaxFailures:
+		return "a safety limit"
+	case "override-ended", "pause-ended", "time":
+		return "the end of its time"
+	case "fleet":
+		return "another fila"
+	}
+	return "an unnamed client"
+}
+
 // StateText returns the state of a circuit and its cause in words: "open after 7 failures in a
 // row".
 func (c *CircuitInfo) StateText() string {

@@ -132,7 +132,8 @@ func TestHooks(t *testing.T) {
 	b.at("/queues/orders/hooks")
 	b.shows(".source", "function on_enqueue(msg)")
 	b.shows("main", "open")
-	b.does("Close its circuit", "run again")
+	b.asks("Close its circuit", "opens again if the script still fails")
+	b.does("Close the circuit", "run again")
 
 	b.fill("headers", "Tenant: globex")
 	b.does("Check and run on the sample", "The script loads and runs on the sample.")

@@ -1,0 +1,74 @@
+package throttle
+
+// pastCounts are how often gates that are gone have admitted and blocked something. The gate of a
+// key without limits of its own comes and goes with its messages; a new one goes on counting where
+// the one before has ended. They keep the keys whose gates went last: from pastKeys to twice as
+// many.
+type pastCounts struct{ young, old map[string]pastCount }
+
+type pastCount struct {
+	admitted int64
+	blocked  [kindsOfGate]int64
+}
+
+// pastKeys is how many keys pastCounts keep at least.
+const pastKeys = 1000
+
+// keep keeps the counts of a gate that goes.
+func (p *pastCounts) keep(g *Gate) {
+	c := pastCount{admitted: g.mu.admitted}
+	for k := range c.blocked {
+		c.blocked[k] = g.blocked[k].Load()
+	}
+	if c == (pastCount{}) {
+		return
+	}
+	if len(p.young) >= pastKeys {
+		p.old, p.young = p.young, nil
+	}
+	if p.young == nil {
+		p.young = make(map[string]pastCount)
+	}
+	p.young[g.key] = c
+}
+
+// of returns the counts of a key.
+func (p *pastCounts) of(key string) pastCount {
+	if c, ok := p.young[key]; ok {
+		return c
+	}
+	return p.old[key]
+}
+
+// resume gives a gate the counts of the one of its key before it, and removes them.
+func (p *pastCounts) resume(g *Gate) {
+	if p.copyTo(g) {
+		delete(p.young, g.key)
+		delete(p.old, g.key)
+	}
+}
+
+// copyTo is resume that keeps them. It reports whether there are any.
+func (p *pastCounts) copyTo(g *Gate) bool {
+	c := p.of(g.key)
+	if c == (pastCount{}) {
+		return false
+	}
+	g.mu.admitted = c.admitted
+	for k, n := range c.blocked {
+		g.blocked[k].Store(n)
+	}
+	return true
+}
+
+// Counts returns how often the gates of a key that has none have admitted and blocked something, 0
+// if that is not known any more.
+func (g *Gates) Counts(key string) (admitted, blocked int64) {
+	g.mu.Lock()
+	c := g.mu.past.of(key)
+	g.mu.Unlock()
+	for _, n := range c.blocked {
+		blocked += n
+	}
+	return c.admitted, blocked
+}
