@@ -79,7 +79,7 @@ func TestCountsOutliveGates(t *testing.T) {
 		for range 10 * pastKeys {
 			g.sweep(now, 10)
 		}
-		require.LessOrEqual(t, len(g.mu.past.young)+len(g.mu.past.old), 2*pastKeys)
+		require.LessOrEqual(t, g.mu.past.recent.Len(), 2*pastKeys)
 		n, _ := g.Counts("t:a")
 		require.Zero(t, n, "others went since")
 	}

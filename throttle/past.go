@@ -1,17 +1,20 @@
 package throttle
 
+import "github.com/filaq/fila/ordered"
+
 // pastCounts are how often gates that are gone have admitted and blocked something. The gate of a
 // key without limits of its own comes and goes with its messages; a new one goes on counting where
-// the one before has ended. They keep the keys whose gates went last: from pastKeys to twice as
-// many.
-type pastCounts struct{ young, old map[string]pastCount }
+// the one before has ended.
+type pastCounts struct {
+	recent ordered.Recent[pastCount]
+}
 
 type pastCount struct {
 	admitted int64
 	blocked  [kindsOfGate]int64
 }
 
-// pastKeys is how many keys pastCounts keep at least.
+// pastKeys is how many keys pastCounts keep: those whose gates went last, up to twice as many.
 const pastKeys = 1000
 
 // keep keeps the counts of a gate that goes.
@@ -23,35 +26,20 @@ func (p *pastCounts) keep(g *Gate) {
 	if c == (pastCount{}) {
 		return
 	}
-	if len(p.young) >= pastKeys {
-		p.old, p.young = p.young, nil
-	}
-	if p.young == nil {
-		p.young = make(map[string]pastCount)
-	}
-	p.young[g.key] = c
-}
-
-// of returns the counts of a key.
-func (p *pastCounts) of(key string) pastCount {
-	if c, ok := p.young[key]; ok {
-		return c
-	}
-	return p.old[key]
+	p.recent.Put(g.key, c, pastKeys)
 }
 
 // resume gives a gate the counts of the one of its key before it, and removes them.
 func (p *pastCounts) resume(g *Gate) {
 	if p.copyTo(g) {
-		delete(p.young, g.key)
-		delete(p.old, g.key)
+		p.recent.Remove(g.key)
 	}
 }
 
 // copyTo is resume that keeps them. It reports whether there are any.
 func (p *pastCounts) copyTo(g *Gate) bool {
-	c := p.of(g.key)
-	if c == (pastCount{}) {
+	c, ok := p.recent.Get(g.key)
+	if !ok {
 		return false
 	}
 	g.mu.admitted = c.admitted
@@ -65,7 +53,7 @@ func (p *pastCounts) copyTo(g *Gate) bool {
 // if that is not known any more.
 func (g *Gates) Counts(key string) (admitted, blocked int64) {
 	g.mu.Lock()
-	c := g.mu.past.of(key)
+	c, _ := g.mu.past.recent.Get(key)
 	g.mu.Unlock()
 	for _, n := range c.blocked {
 		blocked += n

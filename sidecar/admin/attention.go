@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -133,7 +134,7 @@ func (a *Admin) sampled(fresh time.Duration) sample {
 func (a *Admin) readNode(now time.Time) (*attention.Sample, map[string]*api.QueueSummary) {
 	s := &attention.Sample{
 		At: now, Node: a.node,
-		Circuits: a.control.CircuitList(api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Limit: sampledCircuits}, NotClosed: true}).Circuits,
+		Circuits: a.control.CircuitList(api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Limit: sampledCircuits}, NotClosed: true, Opened: true}).Circuits,
 		Pauses:   a.control.PauseList(api.ListRequest{Limit: sampledPauses}).Pauses,
 	}
 	if d := a.shards.Disk(); d != nil {
@@ -152,6 +153,7 @@ func (a *Admin) readNode(now time.Time) (*attention.Sample, map[string]*api.Queu
 	queues := a.shards.Queues()
 	s.Queues = make([]attention.Queue, 0, len(queues)) // known refers to its elements
 	known := make(map[string]*api.QueueSummary, len(queues))
+	changes := make(map[string]*api.LimitsChange)
 	for _, q := range queues {
 		r := queueReading{tenants: api.SampledTenants, conditions: true}
 		if !a.read(q, &r) {
@@ -162,6 +164,7 @@ func (a *Admin) readNode(now time.Time) (*attention.Sample, map[string]*api.Queu
 			continue
 		}
 		s.Queues = append(s.Queues, a.watched(q, &r, now))
+		a.addChanges(s.Queues[len(s.Queues)-1].Blocked, changes)
 		known[q.Name()] = &s.Queues[len(s.Queues)-1].QueueSummary
 	}
 	return s, known
@@ -229,6 +232,28 @@ func (a *Admin) watched(q *shard.Queue, v *queueReading, now time.Time) attentio
 		})
 	}
 	return w
+}
+
+// addChanges adds the latest change of their limits to throttles that block messages for long. known
+// has the changes that this sample has read, by the origin of the limits.
+func (a *Admin) addChanges(blocked []attention.Blocked, known map[string]*api.LimitsChange) {
+	for i := range blocked {
+		b := &blocked[i]
+		key, ok := strings.CutPrefix(b.Gate, "throttle:")
+		if !ok || b.Wait < attention.HeldAfter || !strings.Contains(b.SetBy, api.SetByOperator) {
+			continue
+		}
+		from := key
+		if strings.HasPrefix(b.SetBy, "prefix ") {
+			from = b.SetBy // all keys of a prefix have the same change
+		}
+		change, ok := known[from]
+		if !ok {
+			change = a.control.LimitsChange(wire.NamedKey(key))
+			known[from] = change
+		}
+		b.Change = change
+	}
 }
 
 // shared reports whether several filas share a gate.

@@ -58,8 +58,8 @@ func init() { // find refers to functions that need the table
 			whom: "{hurt} became dead letters in the last 15 minutes.", find: risingDeadLetters,
 		},
 		{
-			Name: "circuit-open", Severity: api.SeverityWarning, Title: "A circuit is not closed",
-			Alerts: []string{"FilaCircuitOpened", "FilaCircuitOpen"}, Holds: "A circuit is open or half-open.",
+			Name: "circuit-open", Severity: api.SeverityWarning, Title: "A circuit is open",
+			Alerts: []string{"FilaCircuitOpened", "FilaCircuitOpen"}, Holds: "A circuit is open or half-open, or has opened more than once in the last ten minutes, the last time less than a minute ago.",
 			whom: "{hurt} are blocked.", nobody: "No message is blocked at the moment.", find: openCircuits,
 		},
 		{
@@ -119,8 +119,8 @@ func init() { // find refers to functions that need the table
 			nobody: "Nobody yet: fila refuses what exceeds the limit.", find: nearLimits,
 		},
 		{
-			Name: "held-by-limit", Severity: api.SeverityInfo, Title: "Messages wait for a limit",
-			Alerts: []string{"FilaHeldByLimit"}, Holds: "A throttle blocks messages of a queue, and has blocked the first of them for more than a minute.",
+			Name: "held-by-limit", Severity: api.SeverityWarning, Title: "Messages wait for a limit",
+			Alerts: []string{"FilaHeldByLimit"}, Holds: "A throttle blocks messages of a queue, and has blocked the first of them for more than a minute. It is `info` while they do not get more or older.",
 			whom: "{hurt} are blocked.", find: heldByLimits,
 		},
 		{

@@ -79,22 +79,50 @@ func openCircuits(v *view, add func(api.Finding)) {
 	for i := range v.Circuits {
 		c := &v.Circuits[i]
 		paused := slices.ContainsFunc(v.Pauses, func(p api.PauseInfo) bool { return p.Kind == api.PauseCircuit && p.Name == c.Key })
-		if c.State == "closed" || paused {
+		if c.State == "closed" && !flaps(c.Openings, v.At) || paused {
 			continue
 		}
 		f := api.Finding{
 			Gate: "circuit:" + c.Key, Why: "It is " + c.StateText() + ".",
 			Action: api.FindingAction{Text: "Fix the destination; the circuit closes by itself when probes succeed.", Command: command("circuit", "close", c.Key), Page: "/gates/circuit?key=" + escape(c.Key)},
 		}
+		cause := c.Cause
+		if o := c.Openings; o != nil && o.Count > 1 {
+			f.Why += fmt.Sprintf(" It has opened %s times in the last ten minutes.", wire.Grouped(o.Count))
+			if c.State == "closed" {
+				cause, f.Why = o.Cause, f.Why+" "+capital(openedText(o.Cause))+" opened it last."
+			}
+		}
 		switch {
-		case c.Cause == api.CauseRetryAfter:
-			f.Action.Text = "If this repeats, limit the rate of its messages with a throttle. The circuit closes by itself at the time that the destination named."
+		case cause == api.CauseRetryAfter:
+			f.Action.Text = "Limit the rate of its messages with a throttle, to what the destination allows: the page of the circuit has its answer, and the throttle. Closing the circuit does not help."
+			f.Action.Command = command("circuit", "show", c.Key)
 		case c.OpenUntil == "closed":
 			f.Action.Text = "Close it when the destination works again: it does not close by itself."
 		}
 		hurt(&f, v, byGate("", f.Gate))
 		add(f)
 	}
+}
+
+// flaps reports whether a circuit that has these openings, of which nil are none, opens again and again.
+func flaps(o *api.CircuitOpenings, now time.Time) bool {
+	if o == nil || o.Count < 2 {
+		return false
+	}
+	last, err := time.Parse(time.RFC3339Nano, o.Last)
+	return err == nil && now.Sub(last) < gapOf
+}
+
+// openedText says what opens a circuit.
+func openedText(cause string) string {
+	switch cause {
+	case api.CauseRetryAfter:
+		return "a pause that the destination asked for (429 or Retry-After)"
+	case api.CauseByHand:
+		return "an operator"
+	}
+	return "failures in a row"
 }
 
 func safetyPauses(v *view, add func(api.Finding)) { eachPause(v, true, add) }
@@ -126,7 +154,7 @@ func eachPause(v *view, bySafety bool, add func(api.Finding)) {
 }
 
 func pauseText(p *api.PauseInfo) string {
-	text := "Paused by " + p.By
+	text := "Paused by " + api.AuthorText(p.By, p.Client)
 	if p.Until != "" {
 		return text + " until " + p.Until + "."
 	}

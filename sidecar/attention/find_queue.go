@@ -2,7 +2,6 @@ package attention
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +24,8 @@ const (
 	refusedMany   = 100
 	refusedWithin = 10 * time.Minute
 	lateAfter     = time.Minute
-	heldAfter     = time.Minute
+	// HeldAfter is how long a throttle blocks the first message of a queue before that is a finding.
+	HeldAfter = time.Minute
 )
 
 // queuePage is the path of a page of a queue.
@@ -267,24 +267,79 @@ func lateSchedules(v *view, add func(api.Finding)) {
 }
 
 func heldByLimits(v *view, add func(api.Finding)) {
-	kinds := []string{"rate", "window", "concurrency", "reserved", "turn"}
 	for i := range v.Queues {
 		q := &v.Queues[i]
-		for _, b := range q.Blocked {
-			key, ok := strings.CutPrefix(b.Gate, "throttle:")
-			if !ok || !slices.Contains(kinds, b.Kind) || b.Wait < heldAfter {
-				continue
+		for j := range q.Blocked {
+			if b := &q.Blocked[j]; b.throttled() && b.Wait >= HeldAfter {
+				add(heldByLimit(q, b, v.backlogs[q.Name+"\x00"+b.Gate]))
 			}
-			why := fmt.Sprintf("%s admits %s. The first message has waited for %s.", b.Gate, b.Limits, wire.Span(b.Wait))
-			action := "Raise the limit if the destination can take more."
-			if strings.Contains(b.SetBy, api.SetByOperator) {
-				why += " An operator set this limit at run time."
-				action = "Check who set the limit and its value before; set it back or raise it."
-			}
-			add(api.Finding{
-				Queue: q.Name, Gate: b.Gate, Messages: b.Messages, Tenants: b.Tenants, Why: why,
-				Action: api.FindingAction{Text: action, Command: command("throttle", "show", key), Page: "/gates/throttle?key=" + escape(key)},
-			})
 		}
 	}
+}
+
+// heldByLimit is the finding about a throttle that has blocked messages of a queue for long.
+func heldByLimit(q *Queue, b *Blocked, past backlogs) api.Finding {
+	key := strings.TrimPrefix(b.Gate, "throttle:")
+	f := api.Finding{
+		Queue: q.Name, Gate: b.Gate, Messages: b.Messages, Tenants: b.Tenants,
+		Why: fmt.Sprintf("%s admits %s. The first message has waited for %s.", b.Gate, b.Limits, wire.Span(b.Wait)),
+		Action: api.FindingAction{
+			Text: "Raise the limit if the destination can take more.", Command: command("throttle", "show", key), Page: "/gates/throttle?key=" + escape(key),
+		},
+	}
+	if b.Change != nil {
+		f.Why += fmt.Sprintf(" %s at %s.", capital(b.Change.Text()), b.Change.At)
+	} else if strings.Contains(b.SetBy, api.SetByOperator) {
+		f.Why += " An operator set this limit at run time."
+	}
+	rest, drains := past.drains()
+	switch {
+	case drains:
+		f.Severity = api.SeverityInfo
+		f.Why += " The backlog drains: it is empty in about " + wire.Span(rest.Round(time.Second)) + "."
+		f.Action.Text = "Nothing has to be done if that is soon enough."
+	case !past.grows():
+		f.Severity = api.SeverityInfo
+	case b.Change != nil && b.Change.Lowers():
+		f.Change = b.Change
+		f.Action.Text = fmt.Sprintf("Set the limits of %s back to %s, unless they are meant.", b.Change.Key, b.Change.Old.Text())
+		f.Action.Command = setBack(b.Change)
+	}
+	return f
+}
+
+// setBack is the command that undoes a change of limits.
+func setBack(c *api.LimitsChange) string {
+	text, old := command("throttle", "set", c.Key), c.Old
+	add := func(flag, value string) { text += " " + flag + " " + value }
+	if old.Rate != nil {
+		add("--rate", string(*old.Rate))
+	}
+	if old.Burst != nil {
+		add("--burst", strconv.FormatFloat(*old.Burst, 'f', -1, 64))
+	}
+	if old.Concurrency != nil {
+		add("--concurrency", strconv.FormatInt(*old.Concurrency, 10))
+	}
+	if old.Limit != nil {
+		add("--limit", strconv.FormatInt(*old.Limit, 10))
+	}
+	if old.WindowMs != nil {
+		add("--window", wire.FormatMs(*old.WindowMs))
+	}
+	for _, name := range c.Back().Unset {
+		add("--unset", strings.TrimSuffix(name, "_ms"))
+	}
+	return text
+}
+
+// capital returns a text with a capital letter if it begins with an article: the names of clients
+// stay as they are.
+func capital(text string) string {
+	for _, article := range []string{"the ", "an ", "a "} {
+		if strings.HasPrefix(text, article) {
+			return strings.ToUpper(text[:1]) + text[1:]
+		}
+	}
+	return text
 }

@@ -1,6 +1,10 @@
 package attention
 
-import "time"
+import (
+	"time"
+
+	"github.com/filaq/fila/wire/api"
+)
 
 const (
 	// keptFor is how long the counters of a queue are kept, in points at least pointEvery
@@ -76,4 +80,73 @@ func rise(before, after int64) int64 {
 		return after
 	}
 	return after - before
+}
+
+// backlog is what a gate blocks of a queue at one time.
+type backlog struct {
+	at       time.Time
+	messages int64
+	wait     time.Duration // of the first message
+}
+
+// backlogs are the last backlogs of a gate, the oldest first: backlogEvery apart, and for
+// backlogFor.
+type backlogs []backlog
+
+const (
+	backlogEvery = 9 * time.Second
+	backlogFor   = 30 * time.Second
+)
+
+// backlogsOf adds a sample to the backlogs of its throttles.
+func (m *Monitor) backlogsOf(s *Sample) map[string]backlogs {
+	all := make(map[string]backlogs)
+	for i := range s.Queues {
+		q := &s.Queues[i]
+		for j := range q.Blocked {
+			b := &q.Blocked[j]
+			if id := q.Name + "\x00" + b.Gate; b.throttled() {
+				all[id] = m.backlogs[id].add(backlog{s.At, b.Messages, b.Wait})
+			}
+		}
+	}
+	return all
+}
+
+func (h backlogs) add(b backlog) backlogs {
+	n := len(h)
+	if n > 0 && b.at.Before(h[n-1].at) {
+		h, n = h[:0], 0 // the clock was set back
+	}
+	if n > 1 && b.at.Sub(h[n-2].at) < backlogEvery {
+		h[n-1] = b
+	} else {
+		h = append(h, b)
+	}
+	for b.at.Sub(h[0].at) > backlogFor {
+		h = h[1:]
+	}
+	return h
+}
+
+// drains returns how long the backlog needs until it is empty. It reports false if it does not
+// shrink, or that is not known yet.
+func (h backlogs) drains() (rest time.Duration, ok bool) {
+	first, now := h[0], h[len(h)-1]
+	return api.DrainTime(first.messages, now.messages, h.span())
+}
+
+// grows reports whether the first message has waited longer and longer, or messages came faster
+// than they went.
+func (h backlogs) grows() bool {
+	first, now := h[0], h[len(h)-1]
+	return h.span() > 0 && (now.messages > first.messages || now.wait-first.wait > h.span()/4)
+}
+
+// span is the time that is known, 0 if that is too short for a judgement.
+func (h backlogs) span() time.Duration {
+	if d := h[len(h)-1].at.Sub(h[0].at); d >= backlogFor/2 {
+		return d
+	}
+	return 0
 }

@@ -2,6 +2,7 @@ package attention
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,16 +15,25 @@ import (
 // Monitor compares samples with the conditions. Its zero value is ready; it needs a lock of
 // its caller.
 type Monitor struct {
-	since     map[string]time.Time // of the findings of the last sample, by identity
-	histories map[string]history   // by queue; queues to which nothing happened have none
-	sampled   bool
+	since     map[string]span     // of the findings of the last sample, and before it for less than gapOf, by identity
+	histories map[string]history  // by queue; queues to which nothing happened have none
+	backlogs  map[string]backlogs // by queue and gate
+	sampled   time.Time           // the last sample; zero: none
 }
+
+// span is the time for which a finding holds.
+type span struct{ began, last time.Time }
+
+// gapOf is how long a finding may be away and is still the same one: a circuit that flaps is
+// closed for moments.
+const gapOf = time.Minute
 
 // view is a sample with what was before.
 type view struct {
 	*Sample
-	now    []point // of each queue of the sample
-	before []history
+	now      []point // of each queue of the sample
+	before   []history
+	backlogs map[string]backlogs // by queue and gate
 }
 
 // Find returns the findings of a sample, the worst first.
@@ -33,22 +43,26 @@ func (m *Monitor) Find(s *Sample) []api.Finding {
 	for i := range Conditions {
 		c := &Conditions[i]
 		c.find(v, func(f api.Finding) {
-			f.Condition, f.Severity, f.Title = c.Name, c.Severity, c.Title
+			f.Condition, f.Severity, f.Title = c.Name, cmp.Or(f.Severity, c.Severity), c.Title
 			all = append(all, f)
 		})
 	}
-	since := make(map[string]time.Time, len(all))
+	maps.DeleteFunc(m.since, func(_ string, h span) bool { return h.last.Before(m.sampled) && s.At.Sub(h.last) >= gapOf })
+	m.sampled = s.At
+	if m.since == nil {
+		m.since = make(map[string]span)
+	}
 	for i := range all {
 		f, id := &all[i], identity(&all[i])
-		began, ok := m.since[id]
-		if !ok {
-			began = s.At
+		h, ok := m.since[id]
+		if !ok || s.At.Before(h.began) { // the clock was set back
+			h.began = s.At
 		}
-		if since[id] = began; f.Since == "" {
-			f.Since = wire.Timestamp(began.UnixNano())
+		h.last = s.At
+		if m.since[id] = h; f.Since == "" {
+			f.Since = wire.Timestamp(h.began.UnixNano())
 		}
 	}
-	m.since = since
 	return Merge(all)
 }
 
@@ -62,13 +76,15 @@ func (m *Monitor) remember(s *Sample) *view {
 		if v.now[i] = p; p.idle() && p.oldest == 0 {
 			continue
 		}
-		if len(h) == 0 && m.sampled {
+		if len(h) == 0 && !m.sampled.IsZero() {
 			h = history{{at: s.At.Add(-time.Second)}} // it has counted all of this since the sample before
 		}
 		h = h.add(p)
 		histories[q.Name], v.before[i] = h, h
 	}
-	m.histories, m.sampled = histories, true // without the queues that were deleted
+	m.histories = histories // without the queues that were deleted
+	v.backlogs = m.backlogsOf(s)
+	m.backlogs = v.backlogs
 	return v
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/attention"
+	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
 
@@ -104,7 +105,8 @@ func TestCausesAreSentences(t *testing.T) {
 	var m attention.Monitor
 	found := m.Find(&attention.Sample{At: start, Circuits: []api.CircuitInfo{{Key: "vendor", State: "open", Cause: "retry_after"}}})
 	require.Contains(t, found[0].Why, "429 or Retry-After")
-	require.Contains(t, found[0].Action.Text, "limit the rate")
+	require.Contains(t, found[0].Action.Text, "Limit the rate")
+	require.Equal(t, "fila circuit show vendor", found[0].Action.Command)
 
 	held := orders(api.QueueDetail{}, func(q *attention.Queue) {
 		gate := api.GateState{Kind: "rate", Gate: "throttle:tenant:acme", Limits: "2/s", SetBy: "prefix tenant:*, operator"}
@@ -112,7 +114,6 @@ func TestCausesAreSentences(t *testing.T) {
 	})
 	found = m.Find(at(time.Second, held))
 	require.Contains(t, found[0].Why, "An operator set this limit at run time.")
-	require.Contains(t, found[0].Action.Text, "set it back")
 	held.Blocked[0].SetBy = "prefix tenant:*, file"
 	found = m.Find(at(2*time.Second, held))
 	require.NotContains(t, found[0].Why, "operator")
@@ -121,6 +122,79 @@ func TestCausesAreSentences(t *testing.T) {
 		q.Hooks = []api.HookInfo{{Hook: "on_enqueue", State: "open", LastError: "error: orders/on_enqueue:2: no field\n  local plan = x\n        ^"}}
 	})
 	require.True(t, strings.HasSuffix(m.Find(at(3*time.Second, failing))[0].Why, "The last error: orders/on_enqueue:2: no field"))
+}
+
+// held is a queue whose messages have waited for a limit.
+func held(messages int64, wait time.Duration, change *api.LimitsChange) attention.Queue {
+	return orders(api.QueueDetail{}, func(q *attention.Queue) {
+		gate := api.GateState{Kind: "rate", Gate: "throttle:tenant:acme", Limits: "2/s", SetBy: "prefix tenant:*, operator"}
+		q.Blocked = []attention.Blocked{{GateState: gate, Messages: messages, Tenants: 1, Wait: wait, Change: change}}
+	})
+}
+
+// TestHeldByLimit: a lowered limit is named with its rule, who lowered it, when and from what, and
+// is to be set back while its messages wait longer; a raised one is not, nor one whose backlog drains.
+func TestHeldByLimit(t *testing.T) {
+	limits := func(rate wire.Rate) api.ThrottleLimits {
+		return api.ThrottleLimits{Rate: &rate, Burst: new(2.5)}
+	}
+	lowered := &api.LimitsChange{Key: "tenant:*", At: "2026-01-02T11:58:00Z", By: "throttle-set", Client: "maria@ops", Old: limits("20"), New: limits("2")}
+	var m attention.Monitor
+	find := func(after time.Duration, q attention.Queue) api.Finding {
+		found := m.Find(at(after, q))
+		require.Equal(t, []string{"held-by-limit"}, names(found))
+		return found[0]
+	}
+	f := find(0, held(90, 100*time.Second, lowered))
+	require.Equal(t, api.SeverityInfo, f.Severity, "whether they get more is not known yet")
+	require.Nil(t, f.Change)
+	f = find(20*time.Second, held(100, 2*time.Minute, lowered))
+	require.Equal(t, api.SeverityWarning, f.Severity)
+	require.Contains(t, f.Why, "maria@ops lowered the limits of tenant:* from 20/s, burst 2.5 to 2/s, burst 2.5 at 2026-01-02T11:58:00Z.")
+	require.Equal(t, "Set the limits of tenant:* back to 20/s, burst 2.5, unless they are meant.", f.Action.Text)
+	require.Equal(t, "fila throttle set 'tenant:*' --rate 20 --burst 2.5", f.Action.Command)
+	require.Equal(t, lowered, f.Change)
+
+	f = find(40*time.Second, held(40, 3*time.Minute, lowered))
+	require.Equal(t, api.SeverityInfo, f.Severity)
+	require.Contains(t, f.Why, "The backlog drains: it is empty in about 13 s.")
+	require.Nil(t, f.Change, "it drains")
+
+	raised := &api.LimitsChange{Key: "tenant:*", At: "2026-01-02T12:00:25Z", Client: "maria@ops", Old: limits("2"), New: limits("20")}
+	f = find(10*time.Minute, held(40, 3*time.Minute, raised))
+	require.Equal(t, api.SeverityInfo, f.Severity, "nothing is known yet")
+	require.Contains(t, f.Why, "maria@ops changed the limits of tenant:*")
+	require.Nil(t, f.Change)
+	require.Equal(t, "fila throttle show tenant:acme", f.Action.Command)
+	f = find(10*time.Minute+20*time.Second, held(40, 3*time.Minute+10*time.Second, nil))
+	require.Equal(t, api.SeverityWarning, f.Severity, "its oldest message gets older")
+	f = find(10*time.Minute+40*time.Second, held(40, 3*time.Minute+11*time.Second, nil))
+	require.Equal(t, api.SeverityInfo, f.Severity)
+	f = find(10*time.Minute, held(40, time.Hour, nil))
+	require.Equal(t, api.SeverityInfo, f.Severity, "the clock was set back")
+}
+
+// TestFlappingIsOneFinding: a finding that is away for less than a minute began when it was found first,
+// and a circuit that flaps is a finding in its closed moments, too.
+func TestFlappingIsOneFinding(t *testing.T) {
+	var m attention.Monitor
+	find := func(after time.Duration, state string, openings *api.CircuitOpenings) []api.Finding {
+		s := at(after)
+		s.Circuits = []api.CircuitInfo{{Key: "smsgate", State: state, Cause: "retry_after", Openings: openings}}
+		return m.Find(s)
+	}
+	began := "2026-01-02T12:00:00Z"
+	require.Equal(t, began, find(0, "open", nil)[0].Since)
+	require.Empty(t, find(50*time.Second, "closed", &api.CircuitOpenings{Count: 1, Last: "2026-01-02T12:00:00Z"}))
+	require.Equal(t, began, find(59*time.Second, "open", nil)[0].Since)
+	last := &api.CircuitOpenings{Count: 70, Last: "2026-01-02T12:01:00Z", Cause: "retry_after"}
+	f := find(70*time.Second, "closed", last)[0]
+	require.Equal(t, began, f.Since)
+	require.Contains(t, f.Why, "It has opened 70 times in the last ten minutes.")
+	require.Contains(t, f.Action.Text, "Limit the rate")
+	require.Empty(t, find(2*time.Minute, "closed", last), "it stayed closed for a minute")
+	require.Equal(t, "2026-01-02T12:02:10Z", find(130*time.Second, "open", nil)[0].Since, "it was away for a minute")
+	require.Equal(t, began, find(0, "open", nil)[0].Since, "the clock was set back")
 }
 
 // TestRisingCountsAWindow: what was before the first sample or longer ago than 15 minutes does

@@ -1,6 +1,8 @@
 package attention
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/filaq/fila/wire/api"
@@ -40,6 +42,17 @@ type Blocked struct {
 	Tenants  int
 	Wait     time.Duration // of the first message that the gate blocks, since it became ready
 	Shared   bool          // several filas share the limits of the gate, or the circuit
+	// Change is the latest change of the limits of a throttle; nil: it is not known, or the first
+	// message has not waited for [HeldAfter].
+	Change *api.LimitsChange
+}
+
+// limitKinds are how the limits of a throttle block.
+var limitKinds = []string{"rate", "window", "concurrency", "reserved", "turn"}
+
+// throttled reports whether the limits of a throttle block.
+func (b *Blocked) throttled() bool {
+	return strings.HasPrefix(b.Gate, "throttle:") && slices.Contains(limitKinds, b.Kind)
 }
 
 // Noise names the flows of a queue that disturb others, and those that wait, the worst first.

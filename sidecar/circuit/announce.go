@@ -130,7 +130,7 @@ func (c *Circuit) info(now int64) api.CircuitInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := closedInfo(c.key, &c.mu.settings)
-	i.Waiting = len(c.mu.waiters)
+	i.Waiting, i.Openings = len(c.mu.waiters), c.openings(now)
 	if c.mu.share != nil {
 		c.describe(&i, now)
 		return i

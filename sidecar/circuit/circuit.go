@@ -288,7 +288,7 @@ func (c *Circuit) recordFailure(now int64, o breaker.Outcome, f gates.FailedCall
 	}
 	c.mu.marked = now
 	p := c.remember()
-	p.addFailure(now)
+	p.failures.add(now)
 	if cause := c.cause(); counted || cause != causeFailures && cause != causeMaxFailures {
 		p.setLast(now, f)
 	}

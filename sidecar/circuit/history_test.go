@@ -176,6 +176,7 @@ func TestCircuitHistories(t *testing.T) {
 					w.waiting, w.told = false, false
 				}
 				after := h.c.info(h.time())
+				before.Openings = nil // a new process has seen none
 				h.states["stripe"] = h.c.mu.m.State().String()
 				switch {
 				case before.State == "open" && h.time() >= now:

@@ -16,8 +16,8 @@ import (
 // past is the last hour of a circuit: at most 9 KB with its last failure. It is not stored.
 type past struct {
 	turns    []turn // oldest first, at most maxTurns
-	failures [pastMinutes]uint32
-	minute   int64 // Unix minute of the last failure; failures is a ring by minute
+	failures minutes
+	openings minutes
 	last     gates.FailedCall
 	lastAt   int64 // Unix ns; 0: none
 }
@@ -34,24 +34,98 @@ const (
 	maxTurns    = 256
 	// maxFailureText is how many bytes of an error and of a code are kept.
 	maxFailureText = 512
+	// openingsWithin is the time of [api.CircuitOpenings].
+	openingsWithin = 10
 )
 
+// minutes counts by minute for an hour.
+type minutes struct {
+	n    [pastMinutes]uint32 // a ring, by Unix minute
+	last int64               // the Unix minute of the last count
+}
+
+// add counts one.
+func (c *minutes) add(now int64) {
+	minute := now / int64(time.Minute)
+	for m := max(c.last+1, minute-pastMinutes+1); m <= minute; m++ {
+		c.n[m%pastMinutes] = 0
+	}
+	c.last = max(c.last, minute) // also if the clock has jumped back
+	c.n[c.last%pastMinutes]++
+}
+
+// each calls fn with the beginning (Unix ns) of each of the last minutes that has counts, the oldest
+// first.
+func (c *minutes) each(now, most int64, fn func(minute int64, n uint32)) {
+	for m := max(now/int64(time.Minute), c.last) - most + 1; m <= c.last; m++ {
+		if m >= 0 && c.n[m%pastMinutes] > 0 {
+			fn(m*int64(time.Minute), c.n[m%pastMinutes])
+		}
+	}
+}
+
+// addTurn adds a change. If there are too many, the older half keeps one of each minute.
 func (p *past) addTurn(t turn) {
+	if t.new == breaker.Open {
+		p.openings.add(t.at)
+	}
 	old := t.at - pastMinutes*int64(time.Minute)
-	n := max(len(p.turns)+1-maxTurns, 0)
+	n := 0
 	for n < len(p.turns) && p.turns[n].at < old {
 		n++
 	}
-	p.turns = append(slices.Delete(p.turns, 0, n), t)
+	p.turns = slices.Delete(p.turns, 0, n)
+	if len(p.turns) == maxTurns {
+		half := thinned(slices.Clone(p.turns[:maxTurns/2]))
+		p.turns = slices.Replace(p.turns, 0, maxTurns/2, half...)
+		if len(half) > 0 {
+			p.turns[len(half)].old = half[len(half)-1].new
+		}
+	}
+	p.turns = append(p.turns[max(len(p.turns)+1-maxTurns, 0):], t)
 }
 
-func (p *past) addFailure(now int64) {
-	minute := now / int64(time.Minute)
-	for m := max(p.minute+1, minute-pastMinutes+1); m <= minute; m++ {
-		p.failures[m%pastMinutes] = 0
+// thinned keeps one change of each minute, an opening if there is one.
+func thinned(turns []turn) []turn {
+	minute := func(t turn) int64 { return t.at / int64(time.Minute) }
+	kept := turns[:0]
+	for _, t := range turns {
+		n := len(kept)
+		switch {
+		case n == 0 || minute(kept[n-1]) != minute(t):
+			kept = append(kept, t)
+		case kept[n-1].new != breaker.Open:
+			kept[n-1] = t
+		}
 	}
-	p.minute = max(p.minute, minute) // also if the clock has jumped back
-	p.failures[p.minute%pastMinutes]++
+	for i := 1; i < len(kept); i++ {
+		kept[i].old = kept[i-1].new
+	}
+	return kept
+}
+
+// wasOpen reports whether the circuit has opened lately.
+func (c *Circuit) wasOpen(now int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.openings(now) != nil
+}
+
+// openings describes how often the circuit has opened lately, nil if it has not. Its caller holds mu.
+func (c *Circuit) openings(now int64) *api.CircuitOpenings {
+	p := c.mu.past
+	if p == nil {
+		return nil
+	}
+	o := &api.CircuitOpenings{}
+	p.openings.each(now, openingsWithin, func(_ int64, n uint32) { o.Count += int64(n) })
+	for _, t := range slices.Backward(p.turns) {
+		if t.new == breaker.Open && o.Count > 0 {
+			o.Last, o.Cause = wire.Timestamp(t.at), t.cause
+			return o
+		}
+	}
+	return nil
 }
 
 func (p *past) setLast(now int64, f gates.FailedCall) {
@@ -70,18 +144,37 @@ func (c *Circuit) remember() *past {
 	return c.mu.past
 }
 
+// keptPast is the past of a circuit that is forgotten, and since when it was known.
+type keptPast struct {
+	since int64 // Unix ns
+	*past
+}
+
+// maxPasts is how many pasts of forgotten circuits are kept: of those that were forgotten last, up to
+// twice as many.
+const maxPasts = 250
+
+// forgotten returns the past of a circuit that is forgotten, nil if it has none. Nothing changes it.
+func (r *Registry) forgotten(key string) (since int64, p *past) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k, _ := r.mu.pasts.Get(key)
+	return k.since, k.past
+}
+
 // Past describes the last failure of a circuit and its last hour. Both are nil for a circuit
 // that this process does not know.
 func (r *Registry) Past(key string) (last *api.CircuitFailure, h *api.CircuitHistory) {
-	c := r.find(key)
-	if c == nil {
+	now := r.opt.Now()
+	since, p := int64(0), (*past)(nil)
+	if c := r.find(key); c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		since, p = c.since, c.mu.past
+	} else if since, p = r.forgotten(key); p == nil {
 		return nil, nil
 	}
-	now := r.opt.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	h = &api.CircuitHistory{Since: wire.Timestamp(max(c.since, now-pastMinutes*int64(time.Minute)))}
-	p := c.mu.past
+	h = &api.CircuitHistory{Since: wire.Timestamp(max(since, now-pastMinutes*int64(time.Minute)))}
 	if p == nil {
 		return nil, h
 	}
@@ -90,12 +183,12 @@ func (r *Registry) Past(key string) (last *api.CircuitFailure, h *api.CircuitHis
 			h.Changes = append(h.Changes, api.CircuitChange{At: wire.Timestamp(t.at), Old: t.old.String(), New: t.new.String(), Cause: t.cause})
 		}
 	}
-	first := max(now/int64(time.Minute), p.minute) - pastMinutes + 1
-	for m := max(first, 0); m <= p.minute; m++ {
-		if n := p.failures[m%pastMinutes]; n > 0 {
-			h.Failures = append(h.Failures, api.CircuitFailures{Minute: wire.Timestamp(m * int64(time.Minute)), Failures: int64(n)})
-		}
-	}
+	p.failures.each(now, pastMinutes, func(minute int64, n uint32) {
+		h.Failures = append(h.Failures, api.CircuitFailures{Minute: wire.Timestamp(minute), Failures: int64(n)})
+	})
+	p.openings.each(now, pastMinutes, func(minute int64, n uint32) {
+		h.Openings = append(h.Openings, api.CircuitOpened{Minute: wire.Timestamp(minute), Openings: int64(n)})
+	})
 	if p.lastAt != 0 {
 		last = &api.CircuitFailure{At: wire.Timestamp(p.lastAt), Caller: p.last.Caller, Attempt: p.last.Attempt, ErrorCode: p.last.Code, Error: p.last.Error}
 		if p.last.ID != [16]byte{} {

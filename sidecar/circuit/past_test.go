@@ -1,6 +1,7 @@
 package circuit
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,7 @@ func TestPast(t *testing.T) {
 			{At: wire.Timestamp(probed), Old: "half-open", New: "open", Cause: "failures"},
 		},
 		Failures: []api.CircuitFailures{{Minute: minute(opened), Failures: 11}, {Minute: minute(probed), Failures: 1}},
+		Openings: []api.CircuitOpened{{Minute: minute(opened), Openings: 1}, {Minute: minute(probed), Openings: 1}},
 	}, h)
 
 	r.pass(58 * time.Minute)
@@ -87,20 +89,77 @@ func TestPastIsBounded(t *testing.T) {
 	for i := range int64(3 * maxTurns) {
 		p.addTurn(turn{at: i, new: breaker.Open})
 	}
-	require.Len(t, p.turns, maxTurns)
-	require.EqualValues(t, 3*maxTurns-1, p.turns[maxTurns-1].at)
+	require.LessOrEqual(t, len(p.turns), maxTurns)
+	require.EqualValues(t, 3*maxTurns-1, p.turns[len(p.turns)-1].at)
 	hour := int64(time.Hour)
 	p.addTurn(turn{at: 2 * hour})
 	require.Len(t, p.turns, 1)
 
 	for i := range int64(100) {
-		p.addFailure(2*hour - i*int64(time.Minute))
+		p.failures.add(2*hour - i*int64(time.Minute))
 	}
-	require.EqualValues(t, 100, p.failures[p.minute%pastMinutes])
-	p.addFailure(4 * hour)
+	require.EqualValues(t, 100, p.failures.n[p.failures.last%pastMinutes])
+	p.failures.add(4 * hour)
 	sum := uint32(0)
-	for _, n := range p.failures {
+	for _, n := range p.failures.n {
 		sum += n
 	}
 	require.EqualValues(t, 1, sum)
+}
+
+// A circuit that flaps for an hour keeps all openings of the hour by minute, and a change of each
+// minute; the states of its changes follow each other.
+func TestPastOfFlapping(t *testing.T) {
+	r := newRig(t)
+	c := r.use("stripe")
+	r.pass(time.Minute - time.Duration(r.now.Load())%time.Minute)
+	states := []breaker.State{breaker.Closed, breaker.Open, breaker.HalfOpen}
+	for range 60 * 12 { // every 5 s
+		for i := range states {
+			c.mu.Lock()
+			c.remember().addTurn(turn{at: r.now.Load(), old: states[i], new: states[(i+1)%3], cause: "retry_after"})
+			c.mu.Unlock()
+		}
+		r.pass(5 * time.Second)
+	}
+	_, h := r.reg.Past("stripe")
+	require.LessOrEqual(t, len(h.Changes), maxTurns)
+	opened, sum := map[string]bool{}, int64(0)
+	for i, change := range h.Changes {
+		if i > 0 {
+			require.Equal(t, h.Changes[i-1].New, change.Old)
+		}
+		if change.New == "open" {
+			opened[change.At[:len("2006-01-02T15:04")]] = true
+		}
+	}
+	require.GreaterOrEqual(t, len(opened), 59)
+	for _, o := range h.Openings {
+		sum += o.Openings
+	}
+	require.InDelta(t, 59*12, sum, 12)
+	list, _, _ := r.reg.List(api.CircuitListRequest{NotClosed: true, Opened: true, KeyListRequest: api.KeyListRequest{Limit: 10}})
+	require.Len(t, list, 1)
+	require.Equal(t, "closed", list[0].State)
+	require.InDelta(t, 120, list[0].Openings.Count, 12)
+	require.Equal(t, "retry_after", list[0].Openings.Cause)
+	list, _, _ = r.reg.List(api.CircuitListRequest{NotClosed: true, KeyListRequest: api.KeyListRequest{Limit: 10}})
+	require.Empty(t, list)
+
+	r.reg.Drop(c, r.now.Load(), nil)
+	require.Nil(t, r.reg.find("stripe"), "nobody uses it")
+	_, after := r.reg.Past("stripe")
+	require.Equal(t, h, after)
+	r.reg.Drop(r.use("stripe"), r.now.Load(), nil)
+	_, after = r.reg.Past("stripe")
+	require.Equal(t, h, after, "it was used and forgotten again")
+	for i := range 2*maxPasts + 1 {
+		c := r.use(fmt.Sprint("other-", i))
+		c.mu.Lock()
+		c.remember().setLast(r.now.Load(), gates.FailedCall{})
+		c.mu.Unlock()
+		r.reg.Drop(c, r.now.Load(), nil)
+	}
+	_, after = r.reg.Past("stripe")
+	require.Nil(t, after, "others were forgotten since")
 }

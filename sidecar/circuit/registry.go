@@ -105,6 +105,7 @@ type Registry struct {
 		listed   ordered.Set // keys of byKey and perKey
 		idle     []*Circuit  // unused and not configured
 		hand     int         // next index in idle to sweep
+		pasts    ordered.Recent[keptPast]
 
 		conflicts map[string]breaker.Config // reported limits in force, by key
 	}
@@ -285,6 +286,10 @@ func (r *Registry) getWith(key string, now int64, e fleet.Entry) *Circuit {
 	c, ok := r.mu.byKey[key]
 	if !ok {
 		c = newCircuit(r, key, r.settings(key), now, e)
+		if k, ok := r.mu.pasts.Get(key); ok {
+			r.mu.pasts.Remove(key)
+			c.since, c.mu.past = k.since, k.past
+		}
 		r.mu.byKey[key] = c
 		r.count.Store(int64(len(r.mu.byKey)))
 		r.mu.listed.Add(key)
@@ -326,6 +331,10 @@ func (r *Registry) sweep(c *Circuit, now int64) (pending bool) {
 	pending = c.pending()
 	if !pending && c.forgettable(now) {
 		delete(r.mu.byKey, c.key)
+		if c.mu.past != nil {
+			r.mu.pasts.Put(c.key, keptPast{c.since, c.mu.past}, maxPasts)
+			c.mu.past = nil
+		}
 		r.count.Store(int64(len(r.mu.byKey)))
 		r.unlist(c.key)
 		r.updateIdle(c)
@@ -407,7 +416,7 @@ func (r *Registry) known(key string) *Circuit {
 func (r *Registry) List(req api.CircuitListRequest) (infos []api.CircuitInfo, total int, next string) {
 	var page ordered.Page
 	if after := wire.NamedKey(req.After); req.NotClosed {
-		found := r.notClosed(req.Prefix)
+		found := r.notClosed(req.Prefix, req.Opened)
 		page = found.Page(req.Prefix, after, req.Offset, req.Limit)
 	} else {
 		r.mu.Lock()
@@ -423,9 +432,9 @@ func (r *Registry) List(req api.CircuitListRequest) (infos []api.CircuitInfo, to
 	return infos, page.Total, wire.ShowKey(page.Next)
 }
 
-// notClosed returns the keys with a prefix of circuits that are open or half-open. It checks all
-// circuits.
-func (r *Registry) notClosed(prefix string) (found ordered.Set) {
+// notClosed returns the keys with a prefix of circuits that are open or half-open or, if opened is
+// set, have been open lately. It checks all circuits.
+func (r *Registry) notClosed(prefix string, opened bool) (found ordered.Set) {
 	now := r.opt.Now()
 	r.mu.Lock()
 	circuits := slices.Collect(maps.Values(r.mu.byKey))
@@ -434,7 +443,7 @@ func (r *Registry) notClosed(prefix string) (found ordered.Set) {
 		if !strings.HasPrefix(c.key, prefix) {
 			continue
 		}
-		if state, _ := c.state(now); state != breaker.Closed {
+		if state, _ := c.state(now); state != breaker.Closed || opened && c.wasOpen(now) {
 			found.Add(c.key)
 		}
 	}

@@ -75,6 +75,37 @@ func (c *Control) throttleSources(key string) api.Sources {
 	return sources
 }
 
+// LimitsChange returns the latest change at run time of the limits that are in force for a throttle
+// key; nil: the log has none, or an override is in force. Entries of one change have the same time.
+func (c *Control) LimitsChange(key string) (change *api.LimitsChange) {
+	c.throttles.mu.Lock()
+	from := c.own(key)
+	if _, ok := isPrefix(key); !ok {
+		from = c.limiting(key)
+	}
+	c.throttles.mu.Unlock()
+	if from.override != nil {
+		return nil
+	}
+	prefix := wire.ShowKey(kindThrottle + ":" + from.key + ":")
+	c.audit.each(prefix, func(e *api.ConfigLogEntry) bool {
+		name, is := e.Key[len(prefix):], change
+		if is == nil {
+			is = &api.LimitsChange{Key: wire.ShowKey(from.key), At: e.Time, By: e.By, Client: e.Client}
+		}
+		switch {
+		case !is.New.Put(name, e.New):
+			return true // of a longer key
+		case e.Time != is.At || e.Client != is.Client:
+			return false
+		}
+		is.Old.Put(name, e.Old)
+		change = is
+		return true
+	})
+	return change
+}
+
 // circuitSources returns who set each setting of a circuit.
 func (c *Control) circuitSources(info *api.CircuitInfo) api.Sources {
 	sources := c.keySources(kindCircuit, wire.NamedKey(info.Key), api.SetByDefault)

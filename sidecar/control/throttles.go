@@ -381,7 +381,7 @@ func (c *Control) ThrottleShow(req api.GateKeyRequest) (api.ThrottleInfo, *wire.
 		return info, wire.ThrottleNotFound(req.Key)
 	}
 	if info.Shared == nil || info.Shared.By == "" {
-		info.Sources = c.throttleSources(req.Key)
+		info.Sources, info.Change = c.throttleSources(req.Key), c.LimitsChange(req.Key)
 	}
 	return info, nil
 }

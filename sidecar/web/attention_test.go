@@ -77,7 +77,7 @@ func TestRatesOfTerminatedMessages(t *testing.T) {
 func TestFindingsOnAllTabs(t *testing.T) {
 	r := newRig(t, nil)
 	finding := api.Finding{
-		Condition: "circuit-open", Severity: api.SeverityWarning, Gate: "circuit:stripe", Since: "2026-01-02T12:00:00Z", Title: "A circuit is not closed",
+		Condition: "circuit-open", Severity: api.SeverityWarning, Gate: "circuit:stripe", Since: "2026-01-02T12:00:00Z", Title: "A circuit is open",
 		Whom: "3 messages are blocked.", Why: "It is open.", Action: api.FindingAction{Text: "Mend the destination.", Command: "fila circuit close stripe", Page: "/gates/circuit?key=stripe"},
 	}
 	r.reply(api.VerbAttention, api.Attention{Severity: api.SeverityWarning, Total: 1, Findings: []api.Finding{finding}})
@@ -87,7 +87,7 @@ func TestFindingsOnAllTabs(t *testing.T) {
 			continue
 		}
 		body := r.get(strings.ReplaceAll(p.path, "{queue}", "orders")).Body.String()
-		for _, text := range []string{"A circuit is not closed", "circuit:stripe", "2026-01-02T12:00:00Z", "3 messages are blocked.", "It is open.", "Mend the destination.", "fila circuit close stripe"} {
+		for _, text := range []string{"A circuit is open", "circuit:stripe", "2026-01-02T12:00:00Z", "3 messages are blocked.", "It is open.", "Mend the destination.", "fila circuit close stripe"} {
 			require.Contains(t, body, text, p.path)
 		}
 		require.Equal(t, 1, strings.Count(body, `id="attention"`), p.path)

@@ -1,6 +1,10 @@
 package api
 
-import "github.com/filaq/fila/wire"
+import (
+	"time"
+
+	"github.com/filaq/fila/wire"
+)
 
 // Severities of a [Finding], the worst first.
 const (
@@ -68,6 +72,9 @@ type Finding struct {
 	// Tenants count only this queue.
 	Queues []WaitingQueue `json:"queues,omitempty"`
 
+	// Change is the change of limits that the action undoes.
+	Change *LimitsChange `json:"change,omitempty"`
+
 	Title  string        `json:"title"` // what is wrong, in a few words
 	Whom   string        `json:"whom"`  // whom it hurts, a sentence
 	Why    string        `json:"why"`   // a sentence
@@ -80,6 +87,19 @@ type FindingAction struct {
 	Command string `json:"command,omitempty"` // of the command line
 	Page    string `json:"page,omitempty"`    // path and query of the page where to do it, after the base path
 }
+
+// DrainTime returns how long a backlog, which had before messages some time ago and has now, needs
+// until it is empty. It reports false if it does not shrink.
+func DrainTime(before, now int64, since time.Duration) (rest time.Duration, ok bool) {
+	if now >= before || since <= 0 {
+		return 0, false
+	}
+	rest = time.Duration(float64(since) * float64(now) / float64(before-now))
+	return rest, rest < maxDrain
+}
+
+// maxDrain is the longest time that [DrainTime] foretells.
+const maxDrain = 24 * time.Hour
 
 // Shorten implements [Long].
 func (a *Attention) Shorten(room int) {

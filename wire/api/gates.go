@@ -172,11 +172,47 @@ type ThrottleInfo struct {
 	// Unused says that limits are set for the key or prefix, but no message or call has used
 	// it since fila started. Nodes of a cluster do not set it.
 	Unused bool `json:"unused,omitempty"`
+	// Change is, in the reply to throttle-show, the latest change of the limits that are in force,
+	// if it was at run time, the audit log has it, and no override is in force.
+	Change *LimitsChange `json:"change,omitempty"`
+	// WaitingKeys are, in the reply to throttle-show about a prefix, up to MaxWaitingQueues keys with
+	// its limits whose messages wait as of the last sample for attention, those with the most first.
+	WaitingKeys []WaitingKey `json:"waiting_keys,omitempty"`
 	// WaitingQueues are, in the reply to throttle-show, up to MaxWaitingQueues blocked
 	// queues, those with the most blocked messages first.
 	WaitingQueues []WaitingQueue `json:"waiting_queues,omitempty"`
 
 	Shared *ThrottleShared `json:"shared,omitempty"` // nil: the limits are not shared
+}
+
+// LimitsChange is the latest change of the limits that are in force for a throttle key.
+type LimitsChange struct {
+	Key    string `json:"key"` // whose limits were changed: the throttle key, or a prefix that ends in '*'
+	At     string `json:"at"`  // RFC 3339
+	By     string `json:"by"`  // the verb, or file, as in the audit log
+	Client string `json:"client,omitempty"`
+	// Old and New have the limits that were changed.
+	Old ThrottleLimits `json:"old"`
+	New ThrottleLimits `json:"new"`
+}
+
+// Lowers reports whether the change lets fewer messages pass.
+func (c *LimitsChange) Lowers() bool {
+	lower := func(old, now *int64) bool { return now != nil && (old == nil || *now < *old) }
+	return c.New.Rate != nil && (c.Old.Rate == nil || c.New.Rate.PerSecond() < c.Old.Rate.PerSecond()) ||
+		lower(c.Old.Concurrency, c.New.Concurrency) || lower(c.Old.Limit, c.New.Limit) ||
+		c.New.WindowMs != nil && !lower(c.Old.WindowMs, c.New.WindowMs)
+}
+
+// Back returns the request that undoes the change, unless the limits were changed since.
+func (c *LimitsChange) Back() ThrottleSetRequest {
+	req := ThrottleSetRequest{ThrottleLimits: c.Old, If: &c.New}
+	for _, name := range c.New.Names() {
+		if !slices.Contains(c.Old.Names(), name) {
+			req.Unset = append(req.Unset, name)
+		}
+	}
+	return req
 }
 
 // MaxWaitingQueues is how many blocked queues a reply about a gate names.
@@ -187,6 +223,12 @@ type WaitingQueue struct {
 	Queue    string `json:"queue"`
 	Messages int64  `json:"messages"`
 	Flows    int    `json:"flows"`
+}
+
+// WaitingKey is a throttle key with messages that it blocks.
+type WaitingKey struct {
+	Key      string `json:"key"`
+	Messages int64  `json:"messages"`
 }
 
 // ThrottleShared is how filas share the limits of a throttle key. Tokens and messages in its
@@ -240,6 +282,8 @@ type CircuitInfo struct {
 
 	WaitingQueues []WaitingQueue `json:"waiting_queues,omitempty"` // as in ThrottleInfo
 
+	Openings *CircuitOpenings `json:"openings,omitempty"` // nil: none that this fila has seen
+
 	// Only in the reply to circuit-show, and only if fila has seen them since its start.
 	LastFailure *CircuitFailure `json:"last_failure,omitempty"` // of an opening for failures or a Retry-After, the one that opened it
 	History     *CircuitHistory `json:"history,omitempty"`      // the last hour
@@ -279,8 +323,9 @@ type CircuitFailure struct {
 // CircuitHistory is the last hour of a circuit.
 type CircuitHistory struct {
 	Since    string            `json:"since"`              // RFC 3339; before it nothing is known
-	Changes  []CircuitChange   `json:"changes,omitempty"`  // of the state, oldest first; the newest 256
+	Changes  []CircuitChange   `json:"changes,omitempty"`  // of the state, oldest first; of more than 256 the older ones are thinned to one a minute
 	Failures []CircuitFailures `json:"failures,omitempty"` // the minutes that have some, oldest first
+	Openings []CircuitOpened   `json:"openings,omitempty"` // the minutes that have some, oldest first
 }
 
 // CircuitChange is a change of the state of a circuit.
@@ -297,6 +342,19 @@ type CircuitFailures struct {
 	Failures int64  `json:"failures"`
 }
 
+// CircuitOpened is how often a circuit opened in a minute.
+type CircuitOpened struct {
+	Minute   string `json:"minute"` // RFC 3339; its beginning
+	Openings int64  `json:"openings"`
+}
+
+// CircuitOpenings are the openings of a circuit in the last ten minutes.
+type CircuitOpenings struct {
+	Count int64  `json:"count"`
+	Last  string `json:"last"`  // RFC 3339
+	Cause string `json:"cause"` // of the last one, as in CircuitInfo.Cause
+}
+
 // CircuitLimits decide when a circuit opens and closes. Filas that share it use the newest.
 type CircuitLimits struct {
 	Threshold         int   `json:"threshold"`
@@ -309,6 +367,7 @@ type CircuitLimits struct {
 type CircuitListRequest struct {
 	KeyListRequest
 	NotClosed bool `json:"not_closed,omitempty"` // only open and half-open circuits
+	Opened    bool `json:"-"`                    // with NotClosed: and the ones that opened in the last ten minutes
 }
 
 // CircuitList answers circuit-list.
@@ -360,6 +419,31 @@ func (r *ThrottleSetRequest) check() *wire.Error {
 		}
 	}
 	return wire.CheckBounds(r)
+}
+
+// Put sets the limit of a name to its text in the runtime configuration; nil: it is not set. It
+// reports whether there is a limit of this name, and leaves one whose text it cannot read.
+func (l *ThrottleLimits) Put(name string, text *string) (known bool) {
+	if !slices.Contains(limitNames, name) {
+		return false
+	}
+	if text == nil {
+		return true
+	}
+	whole := map[string]**int64{"concurrency": &l.Concurrency, "limit": &l.Limit, "window_ms": &l.WindowMs}
+	switch name {
+	case "rate":
+		l.Rate = new(wire.Rate(*text))
+	case "burst":
+		if v, err := strconv.ParseFloat(*text, 64); err == nil {
+			l.Burst = &v
+		}
+	default:
+		if v, err := strconv.ParseInt(*text, 10, 64); err == nil {
+			*whole[name] = &v
+		}
+	}
+	return true
 }
 
 // Names returns the names of the limits that are not nil, in the order of the

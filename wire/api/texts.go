@@ -74,6 +74,8 @@ func AuthorText(by, client string) string {
 		return client
 	}
 	switch by {
+	case SetByOperator:
+		return "an operator"
 	case SetByFile:
 		return "the configuration file"
 	case CauseMaxFailures:
@@ -84,6 +86,15 @@ func AuthorText(by, client string) string {
 		return "another fila"
 	}
 	return "an unnamed client"
+}
+
+// Text returns the change in words: "maria@ops lowered the limits of tenant:* from 20/s to 2/s".
+func (c *LimitsChange) Text() string {
+	verb := "changed"
+	if c.Lowers() {
+		verb = "lowered"
+	}
+	return AuthorText(c.By, c.Client) + " " + verb + " the limits of " + c.Key + " from " + c.Old.Text() + " to " + c.New.Text()
 }
 
 // StateText returns the state of a circuit and its cause in words: "open after 7 failures in a

@@ -57,7 +57,7 @@ func TestPicturesOfTheDocs(t *testing.T) {
 	defer end()
 	b.visit("/")
 	time.Sleep(docsLoad)
-	b.visit("/", "A circuit is not closed")
+	b.visit("/", "A circuit is open")
 	b.shows("main", "smsgate")
 	time.Sleep(2 * time.Second) // the charts are drawn
 	b.window("dashboard-overview")
