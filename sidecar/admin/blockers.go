@@ -1,11 +1,14 @@
 package admin
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/filaq/fila/sidecar/attention"
+	"github.com/filaq/fila/wire/api"
 )
 
 // blockers are the throttles and circuits that have blocked messages of queues of this node in the
@@ -13,9 +16,16 @@ import (
 type blockers struct {
 	mu struct {
 		sync.Mutex
-		waiting map[string]int64                // messages by gate, in the last sample
+		waiting map[string]*waitingAt           // by gate, in the last sample
 		queues  map[string]map[string]time.Time // by queue: when a gate blocked its messages last
 	}
+}
+
+// waitingAt is what a gate blocks.
+type waitingAt struct {
+	setBy    string // as in api.GateState
+	messages int64
+	queues   []api.WaitingQueue
 }
 
 const (
@@ -29,7 +39,7 @@ func (b *blockers) note(s *attention.Sample) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	queues := make(map[string]map[string]time.Time)
-	b.mu.waiting = make(map[string]int64)
+	b.mu.waiting = make(map[string]*waitingAt)
 	for i := range s.Queues {
 		q := &s.Queues[i]
 		gates := b.mu.queues[q.Name]
@@ -43,7 +53,7 @@ func (b *blockers) note(s *attention.Sample) {
 			if !strings.HasPrefix(gate, "throttle:") && !strings.HasPrefix(gate, "circuit:") {
 				continue
 			}
-			b.mu.waiting[gate] += q.Blocked[j].Messages
+			b.add(q.Name, &q.Blocked[j])
 			if _, known := gates[gate]; !known && len(gates) >= maxBlockers {
 				continue
 			}
@@ -72,9 +82,55 @@ func (b *blockers) of(queue string, since time.Time) map[string]bool {
 	return gates
 }
 
+// add adds what a gate blocks of a queue. It needs mu.
+func (b *blockers) add(queue string, of *attention.Blocked) {
+	w := b.mu.waiting[of.Gate]
+	if w == nil {
+		w = &waitingAt{setBy: of.SetBy}
+		b.mu.waiting[of.Gate] = w
+	}
+	w.messages += of.Messages
+	w.queues = append(w.queues, api.WaitingQueue{Queue: queue, Messages: of.Messages, Flows: of.Tenants})
+}
+
 // at returns how many messages a gate blocked in the last sample.
 func (b *blockers) at(gate string) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.mu.waiting[gate]
+	if w := b.mu.waiting[gate]; w != nil {
+		return w.messages
+	}
+	return 0
+}
+
+// under adds to a prefix, as ShowKey shows it, what the throttles with its limits blocked in the last
+// sample.
+func (b *blockers) under(info *api.ThrottleInfo) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	queues := make(map[string]*api.WaitingQueue)
+	for gate, w := range b.mu.waiting {
+		key, ok := strings.CutPrefix(gate, "throttle:")
+		if !ok || !strings.HasPrefix(w.setBy, "prefix "+info.Key+", ") {
+			continue
+		}
+		info.WaitingMessages += w.messages
+		info.WaitingKeys = append(info.WaitingKeys, api.WaitingKey{Key: key, Messages: w.messages})
+		for _, q := range w.queues {
+			if queues[q.Queue] == nil {
+				queues[q.Queue] = &api.WaitingQueue{Queue: q.Queue}
+			}
+			queues[q.Queue].Messages += q.Messages
+			queues[q.Queue].Flows += q.Flows
+		}
+	}
+	slices.SortFunc(info.WaitingKeys, func(a, b api.WaitingKey) int {
+		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Key, b.Key))
+	})
+	info.WaitingKeys = info.WaitingKeys[:min(len(info.WaitingKeys), api.MaxWaitingQueues)]
+	info.Waiting = len(queues)
+	for _, q := range queues {
+		info.WaitingQueues = append(info.WaitingQueues, *q)
+	}
+	info.WaitingQueues = mostWaiting(info.WaitingQueues)
 }

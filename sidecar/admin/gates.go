@@ -108,7 +108,12 @@ func admits(at gates.Place, now int64) int64 {
 // throttleShow returns a throttle key with the messages that it blocks.
 func (a *Admin) throttleShow(req api.GateKeyRequest) (api.ThrottleInfo, *wire.Error) {
 	info, err := a.control.ThrottleShow(req)
-	if err == nil {
+	switch {
+	case err != nil:
+	case api.IsThrottlePrefix(info.Key):
+		a.sampled(freshFor)
+		a.blocked.under(&info)
+	default:
 		info.Waiting, info.WaitingMessages, info.WaitingQueues = a.waiting(req.Key, "")
 	}
 	return info, err

@@ -66,7 +66,7 @@ func (c *minutes) each(now, most int64, fn func(minute int64, n uint32)) {
 
 // addTurn adds a change. If there are too many, the older half keeps one of each minute.
 func (p *past) addTurn(t turn) {
-	if t.new == breaker.Open {
+	if t.new == breaker.Open && t.cause != api.CauseByHand {
 		p.openings.add(t.at)
 	}
 	old := t.at - pastMinutes*int64(time.Minute)
@@ -111,7 +111,7 @@ func (c *Circuit) wasOpen(now int64) bool {
 	return c.openings(now) != nil
 }
 
-// openings describes how often the circuit has opened lately, nil if it has not. Its caller holds mu.
+// openings describes how often the circuit has opened by itself lately, nil if it has not. Its caller holds mu.
 func (c *Circuit) openings(now int64) *api.CircuitOpenings {
 	p := c.mu.past
 	if p == nil {
@@ -120,7 +120,7 @@ func (c *Circuit) openings(now int64) *api.CircuitOpenings {
 	o := &api.CircuitOpenings{}
 	p.openings.each(now, openingsWithin, func(_ int64, n uint32) { o.Count += int64(n) })
 	for _, t := range slices.Backward(p.turns) {
-		if t.new == breaker.Open && o.Count > 0 {
+		if t.new == breaker.Open && t.cause != api.CauseByHand && o.Count > 0 {
 			o.Last, o.Cause = wire.Timestamp(t.at), t.cause
 			return o
 		}

@@ -68,6 +68,8 @@ func TestCircuitVerbs(t *testing.T) {
 		i = r.circuit("a b")
 		require.Equal(t, "open failures", i.State+" "+i.Cause)
 		i = done(r.c.CircuitClose(verb(api.VerbCircuitClose), key("a b")))
+		require.EqualValues(t, 1, i.Openings.Count)
+		i.Openings = nil
 		require.Equal(t, api.CircuitInfo{
 			Key: "a b", State: "closed",
 			Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, Source: "default", FailureWindowMs: 60_000,

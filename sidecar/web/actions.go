@@ -56,6 +56,7 @@ var actions = []action{
 		asks: about("Close the circuit of %s of %s? It runs again for the next message, and its circuit opens again if the script still fails. A new script or a rollback closes it, too.", "hook", "queue"),
 	},
 	{name: "throttle-set", do: throttleSet},
+	{name: "throttle-back", label: "Set back", do: throttleBack, asks: asksThrottleBack},
 	{
 		name: "throttle-clear", label: "Remove the limits", do: aboutGate(api.VerbThrottleClear, "%s has no limits of its own now."),
 		back: backToGates,

@@ -148,6 +148,22 @@ func (h *history) gateRates(now time.Time, t *api.ThrottleInfo) (admitted, block
 	return from.until(gateCounts{now, t.Admitted, t.Blocked})
 }
 
+// drainTime returns how long the backlog of a throttle needs until it is empty, by the points of the
+// last half minute; 0: it does not shrink, or that is not known.
+func drainTime(points []gatePoint, now time.Time, waiting int64) time.Duration {
+	for i := range points {
+		since := now.Sub(time.Unix(points[i].at, 0))
+		if since > 3*historyStep+historyStep/2 {
+			continue
+		}
+		if rest, ok := api.DrainTime(int64(points[i].Waiting), waiting, since); ok && since >= historyStep {
+			return rest
+		}
+		return 0
+	}
+	return 0
+}
+
 // limitPerSecond returns how many messages of cost 1 limits admit in a second over a long time: by
 // rate or by window, whichever is less; NaN: neither is limited.
 func limitPerSecond(l api.ThrottleLimits) float32 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,27 +75,25 @@ type throttleData struct {
 	From    string            // the prefix whose limits are in force; empty: none
 	SetOf   string            // whose limits Changes is about: the key, or From
 	Changes []gateChange
-	Rates   chart // per second
-	Depths  chart // messages in flight and waiting
+	drains  time.Duration // 0: its backlog does not shrink
+	Rates   chart         // per second
+	Depths  chart         // messages in flight and waiting
 	// PerSecond is what it admits and newly blocks a second now.
 	PerSecond struct{ Admitted, Blocked float32 }
-	Marks   marks
-	Minutes int
-	Ranges  []timeRange
+	Marks     marks
+	Minutes   int
+	Ranges    []timeRange
 }
 
 // gateChange is a change of the limits of a throttle key, the newest first.
 type gateChange struct {
 	Time, Action, Client string
 	Fields               []fieldChange
-	Back                 []field // limits before the change, as form fields; empty: they cannot be set again
+	Back                 *api.LimitsChange // it is the latest one, and can be undone; nil: no
 }
 
 // shownGateChanges is how many log entries the changes of a gate are made of.
 const shownGateChanges = 20
-
-// limitFields are the form fields of limits, by their names in the audit log.
-var limitFields = map[string]string{"rate": "rate", "burst": "burst", "concurrency": "concurrency", "limit": "limit", "window_ms": "window"}
 
 // gateChanges returns the last changes of the limits of a throttle key. Entries of one change
 // have the same time.
@@ -106,7 +105,7 @@ func gateChanges(a *ask, key string) (list []gateChange, err error) {
 	}
 	for _, e := range log.Entries {
 		name := e.Key[min(len(prefix), len(e.Key)):]
-		if limitFields[name] == "" {
+		if !new(api.ThrottleLimits).Put(name, nil) {
 			continue // of a longer key
 		}
 		if n := len(list); n == 0 || list[n-1].Time != e.Time || list[n-1].Client != e.Client {
@@ -118,11 +117,6 @@ func gateChanges(a *ask, key string) (list []gateChange, err error) {
 		}
 		if f.HadOld {
 			f.Old = *e.Old
-			back := f.Old
-			if name == "window_ms" {
-				back += "ms"
-			}
-			c.Back = append(c.Back, field{limitFields[name], back})
 		}
 		c.Fields = append(c.Fields, f)
 	}
@@ -144,7 +138,12 @@ func (d throttleData) Next() string {
 }
 
 // Title is the key.
-func (d throttleData) Title() string { return "Throttle " + d.Key }
+func (d throttleData) Title() string {
+	if d.Prefix() {
+		return "Throttle keys " + d.Key
+	}
+	return "Throttle " + d.Key
+}
 
 func throttlePage(a *ask) (any, error) {
 	var d throttleData
@@ -157,6 +156,9 @@ func throttlePage(a *ask) (any, error) {
 	d.In = map[string]string{}
 	if l := d.ThrottleLimits; l.Rate != nil {
 		d.In["rate"] = string(*l.Rate)
+	}
+	if rate := a.query("rate"); d.In["rate"] == "" {
+		d.In["rate"] = rate // that the page of a circuit has found
 	}
 	if v := d.Burst; v != nil {
 		d.In["burst"] = strconv.FormatFloat(*v, 'f', -1, 64)
@@ -180,7 +182,24 @@ func throttlePage(a *ask) (any, error) {
 	if d.Changes, err = gateChanges(a, d.SetOf); err != nil {
 		return d, err
 	}
+	if c := d.Change; c != nil && len(d.Changes) > 0 && c.At == d.Changes[0].Time {
+		d.Changes[0].Back = c
+	}
+	if d.Prefix() {
+		return d, nil
+	}
 	return d, d.charts(a)
+}
+
+// Prefix reports whether the key is a prefix, whose keys have the limits each for itself.
+func (d throttleData) Prefix() bool { return api.IsThrottlePrefix(d.Key) }
+
+// Drains says how long its backlog needs until it is empty; "": it does not shrink, or that is not known.
+func (d throttleData) Drains() string {
+	if d.drains == 0 {
+		return ""
+	}
+	return wire.Span(d.drains.Round(time.Second))
 }
 
 // charts adds what the history knows of the throttle.
@@ -195,6 +214,7 @@ func (d *throttleData) charts(a *ask) (err error) {
 	now := time.Now()
 	points := a.web.history.gate(d.Key, now, d.Minutes)
 	d.PerSecond.Admitted, d.PerSecond.Blocked = a.web.history.gateRates(now, &d.ThrottleInfo)
+	d.drains = drainTime(points, now, d.WaitingMessages)
 	d.Rates, d.Depths = chartOf(points, d.Marks, gateRates...), chartOf(points, d.Marks, gateDepths...)
 	return nil
 }
@@ -218,20 +238,28 @@ type failedMessage struct {
 // throttleOfMessage is a throttle key that a message has.
 type throttleOfMessage struct{ Key, Limits string }
 
-// failedMessageOf returns a message with an error among those that wait at a circuit. After
-// a restart it stands for the last failure, which the circuit keeps in memory.
-func failedMessageOf(a *ask, gate string, queues []api.WaitingQueue) (*failedMessage, error) {
-	if len(queues) == 0 {
+// failedMessageOf returns a message with an error among those that wait at a circuit, or the one that
+// failed last. After a restart it stands for the last failure, which the circuit keeps in memory.
+func failedMessageOf(a *ask, c *api.CircuitInfo) (*failedMessage, error) {
+	queue, id := "", ""
+	if c.LastFailure != nil {
+		id = c.LastFailure.ID
+	}
+	if len(c.WaitingQueues) > 0 {
+		var found api.PeekReply
+		req := api.PeekRequest{Filter: &api.Filter{Gate: "circuit:" + c.Key, AttemptsMin: 1}, Limit: 1}
+		if err := a.verb(api.VerbPeek, c.WaitingQueues[0].Queue, req, &found); err != nil {
+			return nil, err
+		}
+		if len(found.Messages) > 0 {
+			queue, id = c.WaitingQueues[0].Queue, found.Messages[0].ID
+		}
+	}
+	if id == "" {
 		return nil, nil
 	}
-	queue := queues[0].Queue
-	var found api.PeekReply
-	req := api.PeekRequest{Filter: &api.Filter{Gate: gate, AttemptsMin: 1}, Limit: 1}
-	if err := a.verb(api.VerbPeek, queue, req, &found); err != nil || len(found.Messages) == 0 {
-		return nil, err
-	}
 	m := &failedMessage{}
-	if err := a.verb(api.VerbMessageShow, "", showRequest(queue, found.Messages[0].ID, 0), &m.MessageInfo); err != nil {
+	if err := a.verb(api.VerbMessageShow, "", showRequest(queue, id, 0), &m.MessageInfo); err != nil {
 		if refusedWith(err, wire.CodeMessageNotFound) {
 			return nil, nil // it has gone meanwhile
 		}
@@ -242,7 +270,7 @@ func failedMessageOf(a *ask, gate string, queues []api.WaitingQueue) (*failedMes
 			m.Last = *h
 		}
 	}
-	if m.Last.At == "" {
+	if m.Last.At == "" && c.LastFailure == nil {
 		return nil, nil
 	}
 	for i := range m.Gates {
@@ -251,6 +279,28 @@ func failedMessageOf(a *ask, gate string, queues []api.WaitingQueue) (*failedMes
 		}
 	}
 	return m, nil
+}
+
+// RateLimited reports whether the destination asks for pauses, so that a throttle helps.
+func (d circuitData) RateLimited() bool {
+	return d.Cause == api.CauseRetryAfter || d.Openings != nil && d.Openings.Cause == api.CauseRetryAfter
+}
+
+// namedRate matches a rate in an error, such as "20 messages per second".
+var namedRate = regexp.MustCompile(`\b(\d{1,6}(?:\.\d{1,3})?)(?: [a-z]+){0,2} ?(?:per second|a second|/ ?s\b)`)
+
+// Rate is the rate that the last error names; "": none.
+func (d circuitData) Rate() string {
+	text := ""
+	if d.LastFailure != nil {
+		text = d.LastFailure.Error
+	} else if d.Failed != nil {
+		text = d.Failed.Last.Error
+	}
+	if found := namedRate.FindStringSubmatch(text); found != nil {
+		return found[1]
+	}
+	return ""
 }
 
 // Gate is the name of the gate in filters.
@@ -278,7 +328,7 @@ func circuitPage(a *ask) (any, error) {
 	if d.Guard, err = guardOf(a, a.query("key")); err != nil {
 		return d, err
 	}
-	d.Failed, err = failedMessageOf(a, d.Gate(), d.WaitingQueues)
+	d.Failed, err = failedMessageOf(a, &d.CircuitInfo)
 	return d, err
 }
 
@@ -362,6 +412,30 @@ func throttleSet(a *ask, form url.Values) (string, error) {
 		note = fmt.Sprintf("The limits of %s are set for %s.", form.Get("key"), form.Get("for"))
 	}
 	return note, a.verb(api.VerbThrottleSet, tail, req, nil)
+}
+
+// throttleBack undoes the latest change of the limits of a throttle key or prefix.
+func throttleBack(a *ask, form url.Values) (string, error) {
+	tail, key := api.KeyTail(form.Get("key"))
+	var now api.ThrottleInfo
+	if err := a.verb(api.VerbThrottleShow, tail, api.GateKeyRequest{Key: key}, &now); err != nil {
+		return "", err
+	}
+	if now.Change == nil || now.Change.At != form.Get("at") || now.Change.Key != form.Get("key") {
+		return "", fmt.Errorf("the limits of %s have been changed again since; now they are: %s", form.Get("key"), now.ThrottleLimits.Text())
+	}
+	req := now.Change.Back()
+	req.Key, req.Force = key, true
+	return fmt.Sprintf("The limits of %s are set back to %s.", now.Change.Key, now.Change.Old.Text()), a.verb(api.VerbThrottleSet, tail, req, nil)
+}
+
+// asksThrottleBack says what throttleBack changes, and for whom.
+func asksThrottleBack(form url.Values) string {
+	text := about("Set the limits of %s from %s back to %s?", "key", "new", "old")(form)
+	if key := form.Get("key"); api.IsThrottlePrefix(key) {
+		text += " This changes all throttle keys that begin with " + strings.TrimSuffix(key, "*") + " and have no limits of their own."
+	}
+	return text
 }
 
 // backToGates is the next page after a gate may have gone.

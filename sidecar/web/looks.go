@@ -158,6 +158,7 @@ func funcs(base string) template.FuncMap {
 		"severity": severityTone,
 		"tone":     tone,
 		"isDLQ":    wire.IsDLQ,
+		"prefix":   api.IsThrottlePrefix,
 		"lower":    strings.ToLower,
 		"pathOf":   pathOf,
 		"domID":    domID,

@@ -134,6 +134,10 @@ func SetForKey(source string) bool {
 	return source == SetByFile || source == SetByOperator || source == SetByOverride
 }
 
+// IsThrottlePrefix reports whether a throttle key is a prefix of keys, each of which has the limits for
+// itself.
+func IsThrottlePrefix(key string) bool { return strings.HasSuffix(key, "*") }
+
 // ThrottleInfo is a throttle key with its limits and the state of its gate.
 type ThrottleInfo struct {
 	Key string `json:"key"`
@@ -342,13 +346,13 @@ type CircuitFailures struct {
 	Failures int64  `json:"failures"`
 }
 
-// CircuitOpened is how often a circuit opened in a minute.
+// CircuitOpened is how often a circuit opened in a minute, not by hand.
 type CircuitOpened struct {
 	Minute   string `json:"minute"` // RFC 3339; its beginning
 	Openings int64  `json:"openings"`
 }
 
-// CircuitOpenings are the openings of a circuit in the last ten minutes.
+// CircuitOpenings are the openings of a circuit in the last ten minutes, without those by hand.
 type CircuitOpenings struct {
 	Count int64  `json:"count"`
 	Last  string `json:"last"`  // RFC 3339
