@@ -154,7 +154,7 @@ func eachPause(v *view, bySafety bool, add func(api.Finding)) {
 }
 
 func pauseText(p *api.PauseInfo) string {
-	text := "Paused by " + api.AuthorText(p.By, p.Client)
+	text := "Paused by " + api.ActorText(p.By, p.Client)
 	if p.Until != "" {
 		return text + " until " + p.Until + "."
 	}

@@ -425,7 +425,7 @@ func throttleBack(a *ask, form url.Values) (string, error) {
 		return "", fmt.Errorf("the limits of %s have been changed again since; now they are: %s", form.Get("key"), now.ThrottleLimits.Text())
 	}
 	req := now.Change.Back()
-	req.Key, req.Force = key, true
+	req.Key = key
 	return fmt.Sprintf("The limits of %s are set back to %s.", now.Change.Key, now.Change.Old.Text()), a.verb(api.VerbThrottleSet, tail, req, nil)
 }
 

@@ -165,7 +165,7 @@ func funcs(base string) template.FuncMap {
 		"ended":    func(a *api.AttemptInfo) string { return a.EndText(spanMs) },
 		"then":     func(a *api.AttemptInfo) string { return a.ThenText(spanMs) },
 		"setBy":    api.SetByText,
-		"author":   api.AuthorText,
+		"author":   api.ActorText,
 		"source":   api.Source.Text,
 		"without":  func(end, text string) string { return strings.TrimSuffix(text, end) },
 	}

@@ -62,9 +62,9 @@ func AuthorText(client, owner string) string {
 	return client + " for " + owner
 }
 
-// AuthorText returns who made a change in words, from what made it and its client as the audit log
-// has them: "maria@ops".
-func AuthorText(by, client string) string {
+// ActorText returns who made a change in words, from what made it and its client as the audit log has
+// them: "maria@ops".
+func ActorText(by, client string) string {
 	switch name, pages := strings.CutPrefix(client, "web"); {
 	case client == "web":
 		return "the pages"
@@ -94,7 +94,7 @@ func (c *LimitsChange) Text() string {
 	if c.Lowers() {
 		verb = "lowered"
 	}
-	return AuthorText(c.By, c.Client) + " " + verb + " the limits of " + c.Key + " from " + c.Old.Text() + " to " + c.New.Text()
+	return ActorText(c.By, c.Client) + " " + verb + " the limits of " + c.Key + " from " + c.Old.Text() + " to " + c.New.Text()
 }
 
 // StateText returns the state of a circuit and its cause in words: "open after 7 failures in a
