@@ -34,8 +34,8 @@ const (
 
 // Commands returns fila hook.
 func Commands(env *command.Env) []*cobra.Command {
-	group := &cobra.Command{Use: "hook", Short: "Check, set and roll back Lua hooks, and close their circuits"}
-	return []*cobra.Command{command.Group(group, newHookCheckCommand(), newHookRunCommand(), newHookShowCommand(env), newHookSetCommand(env), newHookRollbackCommand(env), newHookResetCommand(env))}
+	group := &cobra.Command{Use: "hook", Short: "Check, list, set and roll back Lua hooks, and close their circuits"}
+	return []*cobra.Command{command.Group(group, newHookCheckCommand(), newHookRunCommand(), newHookListCommand(env), newHookShowCommand(env), newHookSetCommand(env), newHookRollbackCommand(env), newHookResetCommand(env))}
 }
 
 // hookCheck is what `fila hook check --json` prints for each file.
@@ -656,8 +656,10 @@ func scriptText(script string) string {
 	if script == "" {
 		return "none"
 	}
-	return terminal.Plural(int64(strings.Count(strings.TrimSuffix(script, "\n"), "\n")+1), "line")
+	return terminal.Plural(int64(countLines(script)), "line")
 }
+
+func countLines(script string) int { return strings.Count(strings.TrimSuffix(script, "\n"), "\n") + 1 }
 
 // setterText says who set a version, and when.
 func setterText(env *command.Env, v *api.HookVersion) string {
