@@ -1,6 +1,5 @@
 import type { Msg } from "@nats-io/transport-node";
 import { FilaError, LeaseLostError, NoReplyError, refusalIn, refusalsIn } from "./errors.js";
-import type { Answer } from "./outcome.js";
 import type { BatchReply } from "./types.js";
 import { answerLine } from "./wire.js";
 
@@ -20,7 +19,7 @@ export interface Lease<M extends Leased = Leased> {
   readonly delivery: Delivery;
   readonly index: number; // in the delivery
   due: number; // when to send the answer, or else an extension
-  answer: Answer | undefined;
+  answer: string | undefined;
   sent: number; // how often the answer was sent
   giveUp: number; // when to stop repeating the answer, if there is one
   held: boolean;
@@ -45,7 +44,7 @@ interface Request {
 
 export interface LeaseEvents {
   /** Publishes to a reply subject. The reply comes back to {@link Leases.reply} with the token. */
-  send(subject: string, payload: string, token: string, code?: string): void;
+  send(subject: string, payload: string, token: string): void;
   error(error: unknown): void;
   /** Calls a function when the present events are handled; answers of a batch wait until then. */
   defer(fn: () => void): void;
@@ -78,7 +77,7 @@ export class Leases {
   }
 
   /** Answers a message, unless its lease is lost or answered. */
-  settle(lease: Lease, answer: Answer, now: number): void {
+  settle(lease: Lease, answer: string, now: number): void {
     if (!lease.held || lease.answer) return;
     const d = lease.delivery;
     lease.answer = answer;
@@ -195,20 +194,20 @@ export class Leases {
     for (let from = 0, to = 0; from < leases.length; from = to) {
       const first = leases[from]!;
       let payload = "";
-      // A request has answers or extensions. The error code of +TERM is in its header.
+      // A request has answers or extensions.
       while (to < leases.length && sameRequest(leases[to]!, first) && payload.length < maxAnswerBytes) {
         const start = leases[to]!;
-        const same = start.answer?.payload ?? "+WPI";
+        const same = start.answer ?? "+WPI";
         do {
           this.#sent(leases[to]!, now);
           to++;
-        } while (to < leases.length && leases[to]!.index === leases[to - 1]!.index + 1 && sameRequest(leases[to]!, first) && (leases[to]!.answer?.payload ?? "+WPI") === same);
+        } while (to < leases.length && leases[to]!.index === leases[to - 1]!.index + 1 && sameRequest(leases[to]!, first) && (leases[to]!.answer ?? "+WPI") === same);
         payload += d.batched ? answerLine(start.index, leases[to - 1]!.index, same) : same;
       }
       const request = { answered: first.answer !== undefined, leases: leases.slice(from, to) };
       const token = `${d.id}-${d.requests.push(request) - 1}`;
       try {
-        this.events.send(d.ackTo, payload, token, first.answer?.code);
+        this.events.send(d.ackTo, payload, token);
       } catch (error) {
         this.events.error(error); // such as a closed connection
         if (request.answered) for (const l of request.leases) this.#release(l);
@@ -235,5 +234,5 @@ export class Leases {
 }
 
 function sameRequest(a: Lease, b: Lease): boolean {
-  return a.answer === b.answer || (a.answer !== undefined && b.answer !== undefined && a.answer.code === b.answer.code);
+  return (a.answer === undefined) === (b.answer === undefined);
 }

@@ -46,33 +46,22 @@ export class Dead extends Error {
 /** What a handler returns. Any result but Retry and Dead finishes the message. */
 export type Outcome = void | undefined | null | Done | Retry | Dead;
 
-/** The payload of an ack, and the error code that +TERM has in a header. */
-export interface Answer {
-  payload: string;
-  code?: string;
+/** Returns the payload that tells fila the result of a handler. */
+export function answerOf(result: unknown): string {
+  if (result instanceof Dead) return payloadOf("+TERM", { error: result.reason || undefined, code: result.options.code });
+  if (result instanceof Retry) return payloadOf("-NAK", result.options);
+  if (result instanceof Done && result.options.cost !== undefined) return `+ACK ${JSON.stringify({ cost: result.options.cost })}`;
+  return "+ACK";
 }
 
-/** Returns the answer to fila for the result of a handler. */
-export function answerOf(result: unknown): Answer {
-  if (result instanceof Dead) {
-    const reason = result.reason.slice(0, 1024).replace(/[\r\n]/g, " ").trim();
-    return { payload: reason === "" ? "+TERM" : `+TERM ${reason}`, code: result.options.code };
-  }
-  if (result instanceof Retry) return { payload: nakOf(result.options) };
-  if (result instanceof Done && result.options.cost !== undefined) return { payload: `+ACK ${JSON.stringify({ cost: result.options.cost })}` };
-  return ack;
-}
-
-const ack: Answer = { payload: "+ACK" };
-
-function nakOf(o: RetryOptions): string {
+function payloadOf(verb: string, o: RetryOptions): string {
   const body = JSON.stringify({
     delay: o.delay === undefined ? undefined : duration("delay", o.delay),
     error: o.error?.slice(0, 1024),
     code: o.code?.slice(0, 64),
     retry_after_ms: o.retryAfter === undefined ? undefined : Math.ceil(o.retryAfter),
   });
-  return body === "{}" ? "-NAK" : `-NAK ${body}`;
+  return body === "{}" ? verb : `${verb} ${body}`;
 }
 
 /** What fila and its rules see of an error: its text, its `code` or the name of its class, and its `retryAfter`. */

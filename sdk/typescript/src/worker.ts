@@ -1,6 +1,6 @@
 import { setImmediate as immediate, setTimeout as sleep } from "node:timers/promises";
 import { randomBytes } from "node:crypto";
-import { createInbox, errors, headers, type Msg, type Subscription } from "@nats-io/transport-node";
+import { createInbox, errors, type Msg, type Subscription } from "@nats-io/transport-node";
 import type { Client } from "./client.js";
 import type { Codec } from "./codec.js";
 import { FilaError, NoFilaError, NoReplyError, StoppedError } from "./errors.js";
@@ -82,7 +82,7 @@ export class Worker<T = any> {
     this.#chain = compose(handler, o.middleware ?? []);
     this.#inbox = `${createInbox(client.inboxPrefix)}.`;
     this.#leases = new Leases({
-      send: (subject, payload, token, code) => this.#send(subject, payload, token, code),
+      send: (subject, payload, token) => this.#client.nc.publish(subject, payload, { reply: this.#inbox + token }),
       error: (error) => this.#o.onError(error),
       defer: (fn) => setImmediate(fn),
     });
@@ -236,14 +236,6 @@ export class Worker<T = any> {
         this.#o.onError(failure); // what could not be parsed comes again when its lease ends
       }
     };
-  }
-
-  #send(subject: string, payload: string, token: string, code?: string): void {
-    const reply = this.#inbox + token;
-    if (code === undefined) return this.#client.nc.publish(subject, payload, { reply });
-    const h = headers();
-    h.set("Fila-Error-Code", code.replace(/[\r\n]/g, " "));
-    this.#client.nc.publish(subject, payload, { reply, headers: h });
   }
 
   #deliver(msg: Msg): void {

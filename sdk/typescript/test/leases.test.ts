@@ -5,7 +5,7 @@ import { LeaseLostError, NoReplyError } from "../src/index.js";
 import { Leases } from "../src/leases.js";
 
 // The tests give the time to every call: nothing here waits.
-let sent: { subject: string; payload: string; token: string; code?: string | undefined }[];
+let sent: { subject: string; payload: string; token: string }[];
 let failures: unknown[];
 let deferred: (() => void)[];
 let lost: string[];
@@ -19,9 +19,9 @@ beforeEach(() => {
   lost = [];
   broken = undefined;
   leases = new Leases({
-    send: (subject, payload, token, code) => {
+    send: (subject, payload, token) => {
       if (broken) throw broken;
-      sent.push({ subject, payload, token, code });
+      sent.push({ subject, payload, token });
     },
     error: (error) => failures.push(error),
     defer: (fn) => deferred.push(fn),
@@ -31,7 +31,7 @@ beforeEach(() => {
 
 const take = (n: number, batched = n > 1, now = 0) => leases.take("ack.1", batched, Array.from({ length: n }, (_, i) => ({ id: `m${i}`, lost: (r: Error) => lost.push(`m${i} ${r.name}`) })), now);
 const payloads = () => sent.splice(0).map((s) => s.payload);
-const ack = { payload: "+ACK" };
+const ack = "+ACK";
 
 function reply(body = "", error?: { code: number; err_code: number; after?: number }): Msg {
   const h = headers();
@@ -51,7 +51,7 @@ test("a lease is extended every third of the visibility timeout, until the answe
   assert.deepEqual(payloads(), ["+WPI", "+WPI"]);
   leases.settle(l!, ack, 21_000);
   assert.deepEqual(payloads(), ["+ACK"]);
-  leases.settle(l!, { payload: "-NAK" }, 21_000); // a second answer
+  leases.settle(l!, "-NAK", 21_000); // a second answer
   leases.tend(25_000);
   assert.deepEqual(payloads(), []);
 });
@@ -136,7 +136,7 @@ test("a refused answer is an error that says how often it was sent", () => {
 test("answers of a batch go together, in ranges", () => {
   const all = take(7);
   for (const i of [0, 1, 4, 5]) leases.settle(all[i]!, ack, 1);
-  leases.settle(all[2]!, { payload: '-NAK {"error":"timeout"}' }, 1);
+  leases.settle(all[2]!, '-NAK {"error":"timeout"}', 1);
   assert.deepEqual(payloads(), []);
   assert.equal(deferred.length, 1);
   deferred[0]!();
@@ -167,15 +167,6 @@ test("only what is open of a batch is extended", () => {
   assert.deepEqual(payloads(), ["0 +WPI\n2-3 +WPI\n"]);
 });
 
-test("an error code of +TERM goes in a header, and therefore alone", () => {
-  const all = take(4);
-  leases.settle(all[0]!, ack, 0);
-  leases.settle(all[1]!, { payload: "+TERM bad", code: "E1" }, 0);
-  leases.settle(all[2]!, { payload: "+TERM bad", code: "E1" }, 0);
-  leases.settle(all[3]!, ack, 0);
-  assert.deepEqual(sent.map((s) => [s.payload, s.code]), [["0 +ACK\n", undefined], ["1-2 +TERM bad\n", "E1"], ["3 +ACK\n", undefined]]);
-});
-
 test("after a reconnect everything is sent again at once", () => {
   const all = take(2);
   leases.settle(all[0]!, ack, 0);
@@ -187,7 +178,7 @@ test("after a reconnect everything is sent again at once", () => {
 
 test("large answers are split", () => {
   const all = take(1000);
-  for (const [i, l] of all.entries()) leases.settle(l, { payload: `-NAK {"error":"${i}${"x".repeat(1000)}"}` }, 0);
+  for (const [i, l] of all.entries()) leases.settle(l, `-NAK {"error":"${i}${"x".repeat(1000)}"}`, 0);
   const lines = sent.flatMap((s) => s.payload.trimEnd().split("\n").map((line) => Number(line.split(" ")[0])));
   assert.ok(sent.length > 1 && sent.every((s) => s.payload.length < 264_000), `${sent.length} requests`);
   assert.deepEqual(lines, all.map((_, i) => i));

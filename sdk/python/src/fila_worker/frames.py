@@ -114,29 +114,18 @@ def parse_header_lines(lines: bytes) -> dict[str, str]:
     return headers
 
 
-class Answer(NamedTuple):
-    """The answer to a delivery: an ack, a nack or a term."""
-
-    payload: bytes
-    code: str = ""  # of a term; it goes as a header
-
-    @property
-    def headers(self) -> dict[str, str] | None:
-        return {"Fila-Error-Code": self.code} if self.code else None
+ACKED = b"+ACK"
 
 
-ACKED = Answer(b"+ACK")
-
-
-def ack(cost: float | None = None) -> Answer:
+def ack(cost: float | None = None) -> bytes:
     if cost is None:
         return ACKED
     if not (math.isfinite(cost) and 0 <= cost <= MAX_COST):
         raise ValueError(f"cost is {cost!r}: allowed are 0 to {MAX_COST}")
-    return Answer(b"+ACK " + json.dumps({"cost": cost}).encode())
+    return b"+ACK " + json.dumps({"cost": cost}).encode()
 
 
-def nack(error: str, code: str = "", delay: Duration | None = None, retry_after: Duration | None = None) -> Answer:
+def nack(error: str, code: str = "", delay: Duration | None = None, retry_after: Duration | None = None) -> bytes:
     fields: dict[str, object] = {"error": error[:MAX_ERROR_TEXT]}
     if code:
         fields["code"] = code[:MAX_ERROR_CODE]
@@ -144,12 +133,13 @@ def nack(error: str, code: str = "", delay: Duration | None = None, retry_after:
         fields["delay"] = go_duration("delay", delay, MAX_NACK_SECONDS)
     if retry_after is not None:
         fields["retry_after_ms"] = math.ceil(seconds("retry_after", retry_after, MAX_NACK_SECONDS) * 1000)
-    return Answer(b"-NAK " + json.dumps(fields).encode())
+    return b"-NAK " + json.dumps(fields).encode()
 
 
-def term(reason: str, code: str = "") -> Answer:
-    text = f"+TERM {reason[:MAX_ERROR_TEXT].translate(_BREAKS)}".rstrip()
-    return Answer(text.encode(errors="replace"), "".join(c for c in code if c.isprintable())[:MAX_ERROR_CODE].strip())
+def term(reason: str, code: str = "") -> bytes:
+    fields = {"error": reason[:MAX_ERROR_TEXT], "code": code[:MAX_ERROR_CODE]}
+    given = {name: text for name, text in fields.items() if text}
+    return b"+TERM " + json.dumps(given).encode() if given else b"+TERM"
 
 
 def ack_lines(answers: Iterable[tuple[int, bytes]]) -> bytes:

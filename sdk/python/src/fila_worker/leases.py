@@ -18,7 +18,6 @@ from nats.aio.msg import Msg
 from . import frames
 from .client import HEADER_ROOM
 from .errors import FilaError, NoFila, Refused, parse_error
-from .frames import Answer
 from .message import Message
 from .types import BatchReply
 
@@ -38,7 +37,7 @@ class Hold:
     delivery: Delivery
     index: int
     due: float  # when to extend the lease or to repeat the answer
-    answer: Answer | None = None
+    answer: bytes | None = None
     sent: int = 0  # how often the answer was sent
     give_up: float = math.inf
     held: bool = True  # until the answer is confirmed or refused, or the lease is lost
@@ -47,7 +46,7 @@ class Hold:
 
     @property
     def payload(self) -> bytes:
-        return frames.EXTEND if self.answer is None else self.answer.payload
+        return frames.EXTEND if self.answer is None else self.answer
 
     def cancel(self) -> None:
         """Cancels the handler, if it runs."""
@@ -74,7 +73,7 @@ class Delivery:
     open: int  # of them without an answer
     holds: list[Hold] = field(default_factory=list)  # by index
     requests: int = 0  # how many were sent
-    awaited: dict[int, list[tuple[Hold, Answer | None]]] = field(
+    awaited: dict[int, list[tuple[Hold, bytes | None]]] = field(
         default_factory=dict
     )  # requests; None extends the lease
 
@@ -121,7 +120,7 @@ class Leases:
             if hold.due > at:
                 self._set_due(hold, at)
 
-    async def settle(self, hold: Hold, answer: Answer) -> None:
+    async def settle(self, hold: Hold, answer: bytes) -> None:
         """Sends the answer to a message, at once or together with others of its batch."""
         if not hold.held:
             return
@@ -130,7 +129,7 @@ class Leases:
         hold.give_up = now + 2 * max(self._visibility, REPLY_WITHIN)
         d.open -= 1
         if not d.batched:
-            await self._send_request(d, [hold], answer.headers)
+            await self._send_request(d, [hold])
         elif d.open > 0:
             self._set_due(hold, now + GATHER)
         else:
@@ -170,9 +169,6 @@ class Leases:
         together: list[Hold] = []
         size = 0
         for hold in holds:
-            if hold.answer is not None and hold.answer.code:  # headers are for all answers of a request
-                await self._send_request(d, [hold], hold.answer.headers)
-                continue
             if together and size + len(hold.payload) > limit:
                 await self._send_request(d, together)
                 together, size = [], 0
@@ -181,7 +177,7 @@ class Leases:
         if together:
             await self._send_request(d, together)
 
-    async def _send_request(self, d: Delivery, holds: list[Hold], headers: dict[str, str] | None = None) -> None:
+    async def _send_request(self, d: Delivery, holds: list[Hold]) -> None:
         now = self._loop.time()
         d.requests += 1
         d.awaited[d.requests] = [(hold, hold.answer) for hold in holds]
@@ -193,7 +189,7 @@ class Leases:
                 self._set_due(hold, now + REPLY_WITHIN)
         payload = frames.ack_lines([(h.index, h.payload) for h in holds]) if d.batched else holds[0].payload
         try:
-            await self._nc.publish(d.ack_to, payload, reply=f"{self.inbox}{d.id}-{d.requests}", headers=headers)
+            await self._nc.publish(d.ack_to, payload, reply=f"{self.inbox}{d.id}-{d.requests}")
         except nats.errors.ConnectionClosedError as error:
             log.error("ack of %s: %r", holds[0].message.id, error)
             for hold in holds:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from . import frames
 from .errors import FilaError
-from .frames import Answer, Duration
+from .frames import Duration
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Dead(Exception):
 Outcome = Done | Retry | Dead | None
 
 
-def answer_of(outcome: object) -> Answer:
+def answer_of(outcome: object) -> bytes:
     """Returns the answer for the result of a handler, or for its exception."""
     if outcome is None:
         return frames.ACKED

@@ -23,7 +23,7 @@ from nats.aio.subscription import Subscription
 from . import frames
 from .client import Client, check_queue
 from .errors import FilaError, Refused
-from .frames import Answer, Duration
+from .frames import Duration
 from .leases import Hold, Leases
 from .message import Message, parse_delivery
 from .outcomes import Dead, Outcome, Retry, answer_of
@@ -299,7 +299,7 @@ class Worker:
             self._begin()
             self._changed.set()
 
-    async def _handle(self, m: Message) -> Answer:
+    async def _handle(self, m: Message) -> bytes:
         """Runs the handler and returns the answer for its outcome."""
         try:
             if not self.client.tracing.enabled:
@@ -321,10 +321,10 @@ class Worker:
 class _InContext:
     """Awaits a coroutine in a copy of the context, so that it leaves no context variables behind."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Answer]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, bytes]) -> None:
         self._coroutine = coroutine
 
-    def __await__(self) -> Generator[Any, Any, Answer]:
+    def __await__(self) -> Generator[Any, Any, bytes]:
         run = contextvars.copy_context().run
         resume: Callable[[Any], Any] = self._coroutine.send
         value: Any = None
@@ -332,7 +332,7 @@ class _InContext:
             try:
                 future = run(resume, value)
             except StopIteration as result:
-                return cast(Answer, result.value)
+                return cast(bytes, result.value)
             try:
                 resume, value = self._coroutine.send, (yield future)
             except BaseException as error:

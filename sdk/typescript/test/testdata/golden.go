@@ -26,7 +26,6 @@ type message struct {
 
 type ack struct {
 	Payload string `json:"payload"`
-	Code    string `json:"header_code,omitempty"` // in the header Fila-Error-Code
 	Kind    string `json:"kind"`
 	DelayMs *int64 `json:"delay_ms,omitempty"`
 	Error   string `json:"error,omitempty"`
@@ -36,17 +35,17 @@ type ack struct {
 }
 
 // ackPayloads are what the package sends; ParseAck says what they mean.
-var ackPayloads = [][2]string{
-	{"+ACK"},
-	{`+ACK {"cost":3.12}`},
-	{`+ACK {"cost":0}`},
-	{"-NAK"},
-	{`-NAK {"delay":"30000ms","error":"timeout \"x\"\n2nd line","code":"E42","retry_after_ms":1000}`},
-	{`-NAK {"delay":"0ms"}`},
-	{"+TERM"},
-	{"+TERM no such user"},
-	{"+TERM no such user", "gone"},
-	{"+WPI"},
+var ackPayloads = []string{
+	"+ACK",
+	`+ACK {"cost":3.12}`,
+	`+ACK {"cost":0}`,
+	"-NAK",
+	`-NAK {"delay":"30000ms","error":"timeout \"x\"\n2nd line","code":"E42","retry_after_ms":1000}`,
+	`-NAK {"delay":"0ms"}`,
+	"+TERM",
+	`+TERM {"error":"no such\nuser"}`,
+	`+TERM {"error":"no such user","code":"gone"}`,
+	"+WPI",
 }
 
 func main() {
@@ -75,13 +74,9 @@ func main() {
 
 	var acks []ack
 	for _, p := range ackPayloads {
-		h := map[string][]string{}
-		if p[1] != "" {
-			h[wire.HeaderErrorCode] = []string{p[1]}
-		}
-		a, err := wire.ParseAck([]byte(p[0]), h)
+		a, err := wire.ParseAck([]byte(p), nil)
 		must(err)
-		out := ack{Payload: p[0], Code: p[1], Kind: a.Kind.String(), Error: a.Error, ErrCode: a.ErrorCode, AfterMs: a.RetryAfter.Milliseconds()}
+		out := ack{Payload: p, Kind: a.Kind.String(), Error: a.Error, ErrCode: a.ErrorCode, AfterMs: a.RetryAfter.Milliseconds()}
 		if a.HasDelay {
 			ms := a.Delay.Milliseconds()
 			out.DelayMs = &ms
