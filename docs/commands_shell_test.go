@@ -25,7 +25,7 @@ const patience = 60
 const stepLimit = 3 * time.Minute
 
 // prelude defines the functions of a page's shell. fila_serve replaces `fila serve`: it takes
-// free ports, runs in the background, prints the ready line, and ends the server before it.
+// free ports of LISTEN, by default 127.0.0.1, runs in the background, prints the ready line, and ends the server before it.
 const prelude = `
 # await WHAT COMMAND...: waits until the command succeeds, at most for the patience.
 await() {
@@ -46,7 +46,7 @@ stop_server() {
 fila_serve() {
   stop_server
   : >serve.log
-  FILA_DRAIN_TIMEOUT_MS=${FILA_DRAIN_TIMEOUT_MS-200} FILA_NATS__EMBEDDED__PORT=-1 FILA_HTTP__ADDR=127.0.0.1:0 fila serve "$@" 2>serve.log &
+  FILA_DRAIN_TIMEOUT_MS=${FILA_DRAIN_TIMEOUT_MS-200} FILA_NATS__EMBEDDED__PORT=-1 FILA_HTTP__ADDR=${LISTEN-127.0.0.1}:0 fila serve "$@" 2>serve.log &
   server=$!
   await 'the line that fila is ready' serve_started || { cat serve.log; return 1; }
   grep -E 'fila is ready|^pages: ' serve.log || { cat serve.log; return 1; }

@@ -39,6 +39,7 @@ var ways = []way{
 	{command: "fila cluster rebuild /var/lib/fila /mnt/b/fila", skip: "as above"},
 	{command: "fila cluster repair 3", skip: "needs a log that has lost something, as TestServersForget makes"},
 	{command: "fila cluster accept 3", skip: "as above"},
+	{command: "head -c 24 /dev/urandom", page: "docs/deploy.md", before: "mkdir -p deploy/compose"},
 	{command: "docker ", skip: "needs a Docker daemon; deploy/check checks what needs no daemon"},
 	{command: "helm ", skip: "needs helm; deploy/check runs it if it is there"},
 	{command: "kubectl ", skip: "needs a cluster"},

@@ -289,6 +289,10 @@ func serveCluster(t *testing.T, nodes map[string]map[string]string) string {
 		of["FILA_DATA_DIR"], of["FILA_NATS__EMBEDDED__HOST"] = "./"+name, "127.0.0.1"
 		of["FILA_NATS__EMBEDDED__CLUSTER__LISTEN"] = here.Replace(host + ":6222")
 		of["FILA_NATS__EMBEDDED__CLUSTER__ROUTES"] = here.Replace(env["FILA_NATS__EMBEDDED__CLUSTER__ROUTES"])
+		if path := of["FILA_HTTP__OPERATOR_TOKEN"]; path != "" {
+			s.write(filepath.Base(path), someToken)
+			of["FILA_HTTP__OPERATOR_TOKEN"] = "./" + filepath.Base(path)
+		}
 		var commands strings.Builder
 		for name, value := range of {
 			if strings.HasPrefix(name, "FILA_") {

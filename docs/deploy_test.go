@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -169,6 +170,48 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
+// TestPagesOfAContainer: with the image's environment and the documented command a browser sees the
+// pages with the token, and without the settings of the token it sees none.
+func TestPagesOfAContainer(t *testing.T) {
+	t.Parallel()
+	needBinaries(t)
+	page := readText(t, "docs/deploy.md")
+	run := regexp.MustCompile(`(?m)^docker run .*$`).FindString(page)
+	require.NotEmpty(t, run)
+	require.Contains(t, page, "base64 >operator.token\n")
+	require.Contains(t, run, " -v ./operator.token:/etc/fila/operator.token:ro ")
+	require.Contains(t, run, " -p 127.0.0.1:8222:8222 ")
+	require.Contains(t, readText(t, "deploy/Dockerfile"), " FILA_HTTP__ADDR=0.0.0.0:8222\n")
+	setting := regexp.MustCompile(` -e (FILA_HTTP__\S+)`).FindStringSubmatch(run)
+	require.NotNil(t, setting)
+
+	s := newShell(t)
+	s.write("operator.token", someToken)
+	serve := func(setting string) string {
+		out, code := s.run("export LISTEN=0.0.0.0; " + strings.Replace(setting, "/etc/fila/", "./", 1) + " fila_serve")
+		require.Zero(t, code, out)
+		return "http://127.0.0.1" + regexp.MustCompile(`http=\S*(:\d+)`).FindStringSubmatch(out)[1]
+	}
+	requirePages(t, serve(""), "", http.StatusForbidden)
+	address := serve(setting[1])
+	requirePages(t, address, "", http.StatusSeeOther)
+	requirePages(t, address, strings.TrimSpace(someToken), http.StatusOK)
+}
+
+// requirePages asks for the overview with a token, which may be empty.
+func requirePages(t *testing.T, address, token string, status int) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+"/", nil)
+	require.NoError(t, err)
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := http.DefaultTransport.RoundTrip(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, status, response.StatusCode)
+}
+
 // expandEnvironment returns a function that replaces ${NAME:?...} by the values of env.example.
 func expandEnvironment(t *testing.T) func(text string) string {
 	t.Helper()
@@ -212,9 +255,11 @@ func TestComposeRuns(t *testing.T) {
 	s := newShell(t)
 	var export strings.Builder
 	for name, value := range at(compose, "services", "fila", "environment").(map[string]any) {
-		address := strings.ReplaceAll(expand(value.(string)), "nats://nats:4222", nats.URL)
-		export.WriteString("export " + name + "='" + address + "'\n")
+		here := strings.NewReplacer("nats://nats:4222", nats.URL, secretsDir, "./").Replace(expand(value.(string)))
+		export.WriteString("export " + name + "='" + here + "'\n")
 	}
+	requireComposeToken(t, compose)
+	s.write("operator_token", someToken)
 	out, code := s.run(export.String() + "fila_serve")
 	require.Zero(t, code, out)
 	require.Contains(t, out, nats.URL)
@@ -227,6 +272,24 @@ func TestComposeRuns(t *testing.T) {
 	require.Zero(t, code, out)
 	_, code = s.run("stop_server; " + strings.Join(health, " "))
 	require.NotZero(t, code, "healthy without fila")
+}
+
+// secretsDir is where Compose mounts secrets.
+const secretsDir = "/run/secrets/"
+
+// someToken is the content of a file with a token.
+const someToken = "a-token-of-a-test\n"
+
+// requireComposeToken checks that all filas have the token of operators.
+func requireComposeToken(t *testing.T, compose any) {
+	t.Helper()
+	require.Equal(t, "./operator.token", at(compose, "secrets", "operator_token", "file"))
+	for name, service := range at(compose, "services").(map[string]any) {
+		if at(service, "image") == "fila" {
+			require.Equal(t, []any{"operator_token"}, at(service, "secrets"), name)
+			require.Equal(t, secretsDir+"operator_token", at(service, "environment", "FILA_HTTP__OPERATOR_TOKEN"), name)
+		}
+	}
 }
 
 // Three filas with the environments of the cluster's compose file form a healthy cluster.
@@ -255,6 +318,7 @@ func TestComposeClusterRuns(t *testing.T) {
 		require.Equal(t, env["FILA_NATS__EMBEDDED__TOKEN"], env["NATS_TOKEN"], "its health check needs the token")
 		nodes[host] = env
 	}
+	requireComposeToken(t, compose)
 	status := serveCluster(t, nodes)
 	for _, node := range []string{"a", "b", "c"} {
 		require.Contains(t, status, `"node": "`+node+`"`)
