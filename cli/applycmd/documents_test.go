@@ -99,7 +99,7 @@ func TestSchema(t *testing.T) {
 		"kind: queue\nname: x\n":                                    false,
 		"kind: Topic\nname: x\n":                                    false,
 		"kind: Queue\nname: x\nlabels: {}\n":                        false,
-		queueOf("visibility_timeout: 1h30m, dedupe_window: '0'"):        true,
+		queueOf("visibility_timeout: 1h30m, dedupe_window: '0'"):    true,
 		queueOf("visibility_timeout_ms: 45s"):                       true,
 		queueOf("visibility_timeout_ms: 45000"):                     true,
 		queueOf("visibility_timeout_ms: 0"):                         false,

@@ -68,7 +68,9 @@ func (t *tables) add(kind, name, value string) error {
 
 // over returns a configuration with these tables behind its own.
 func (t *tables) over(file config.Config) config.Config {
-	slices.SortStableFunc(t.rules, func(a, b rules.OrderedRule) int { return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Name, b.Name)) })
+	slices.SortStableFunc(t.rules, func(a, b rules.OrderedRule) int {
+		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Name, b.Name))
+	})
 	all := file
 	all.RetryPolicies = slices.Concat(file.RetryPolicies, t.policies)
 	all.ErrorRules = slices.Clone(file.ErrorRules)
