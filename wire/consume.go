@@ -27,7 +27,7 @@ type ConsumeRequest struct {
 	Consumer    string `json:"consumer,omitempty"`
 	MaxInFlight int    `json:"max_in_flight,omitempty"` // 1 to 65536, default 64
 	TTLMs       int64  `json:"ttl_ms,omitempty"`        // 0 (for ever) to 365 days
-	Headers     string `json:"headers,omitempty"`       // of its deliveries: HeadersAll (default) or HeadersMin
+	Headers     string `json:"headers,omitempty"`       // of its deliveries: all (default) or min
 	Batch       int    `json:"batch,omitempty"`         // most messages in a delivery, 1 to 1000; 0: deliveries are no batches
 	BatchBytes  int    `json:"batch_bytes,omitempty"`   // most bytes of a batch, 4096 to 64 MiB, rounded down to a power of two; 0: as many as NATS allows
 	BatchWaitMs int    `json:"batch_wait_ms,omitempty"` // how long a batch that is not full waits for more, 0 to 1000
@@ -111,7 +111,7 @@ func (r ConsumeRequest) TTL() time.Duration { return time.Duration(r.TTLMs) * ti
 type FetchRequest struct {
 	Batch     int    `json:"batch,omitempty"`      // 1 to 65536, default 1
 	ExpiresMs int64  `json:"expires_ms,omitempty"` // 0 (do not wait) to an hour
-	Headers   string `json:"headers,omitempty"`    // of the messages: HeadersAll (default) or HeadersMin
+	Headers   string `json:"headers,omitempty"`    // of the messages: all (default) or min
 	Batched   bool   `json:"batched,omitempty"`    // messages that are there at once come as batches
 }
 

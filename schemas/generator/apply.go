@@ -13,7 +13,7 @@ const durationText = `^(0|([0-9.]+(ns|us|µs|ms|s|m|h))+)$`
 
 // applySchema returns the schema of a document of fila apply.
 func applySchema(c comments) *Schema {
-	b := &builder{comments: c, request: true, defs: make(map[string]*Schema)}
+	b := &builder{comments: c, request: true, file: true, defs: make(map[string]*Schema)}
 	s := head("apply", "A document of fila apply and fila diff.")
 	s.Defs = b.defs
 	for _, kind := range applycmd.Specs() {

@@ -104,7 +104,7 @@ func (c comments) addFields(fset *token.FileSet, typ string, st *ast.StructType)
 
 var (
 	link       = regexp.MustCompile(`\[([A-Za-z.]+)\]`)
-	identifier = regexp.MustCompile(`\b[A-Z][a-z]+[A-Z]\w*\b|^[A-Z]\w*`)
+	identifier = regexp.MustCompile(`\b[A-Z]\w*\b`)
 )
 
 // plain makes one line of a comment, without links, and with the JSON names of fields.

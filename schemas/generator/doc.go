@@ -1,6 +1,6 @@
 // Package generator makes the files of the directory schemas: the JSON Schemas (2020-12) of all
 // requests, replies, events, errors and header sets, an AsyncAPI 3 document of all subjects, and the
-// JSON Schema of the documents of fila apply.
+// JSON Schema of the documents of fila apply. It also makes the types of the worker libraries in sdk.
 //
 //   - [Documents] lists what is described, with its Go types.
 //   - [Files] makes the files. Descriptions are the doc comments of types and fields, ranges and

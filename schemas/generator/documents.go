@@ -122,10 +122,7 @@ var headerSets = []Document{
 
 // patch makes the settings of a queue the body of queue-create or queue-update.
 func patch(b *builder, _ *Schema) {
-	s := b.defs["QueueSettings"]
-	s.Required = nil
-	s.Properties.remove("on_enqueue_file")
-	s.Properties.remove("on_failure_file")
+	b.defs["QueueSettings"].Required = nil
 }
 
 // condition allows 0 and an empty rate in the field if of throttle-set, for limits that are not set.
@@ -204,27 +201,28 @@ func (d *Document) describeEvent(s *Schema, c comments) {
 	s.Required = append(s.Required, "data")
 }
 
-// Files returns the files of the directory schemas by name. root is the directory of the module,
-// whose comments are the descriptions.
+// Files returns the files of the directory schemas and the types of the worker libraries, by their path
+// in the repository. root is the directory of the module, whose comments are the descriptions.
 func Files(root string) (map[string][]byte, error) {
 	c, err := readComments(root, "wire", "wire/api", "schemas/generator", "sidecar/rules", "sidecar/config", "cli/applycmd")
 	if err != nil {
 		return nil, err
 	}
-	files := make(map[string][]byte)
-	put := func(name string, content any) error {
-		var b bytes.Buffer
-		err := encode(&b, content)
-		files[name+".json"] = b.Bytes()
-		return err
-	}
+	contents, documents := map[string]any{"asyncapi": asyncAPI(), "apply": applySchema(c)}, make(map[string]*Schema)
 	for _, d := range Documents() {
-		if err := put(d.Name, d.schema(c)); err != nil {
+		documents[d.Name] = d.schema(c)
+		contents[d.Name] = documents[d.Name]
+	}
+	files := make(map[string][]byte)
+	for name, content := range contents {
+		var b bytes.Buffer
+		if err := encode(&b, content); err != nil {
 			return nil, err
 		}
+		files["schemas/"+name+".json"] = b.Bytes()
 	}
-	if err := put("apply", applySchema(c)); err != nil {
-		return nil, err
+	for path, text := range sdkFiles(documents) {
+		files[path] = []byte(text)
 	}
-	return files, put("asyncapi", asyncAPI())
+	return files, nil
 }

@@ -23,7 +23,7 @@ const (
 	dir  = root + "/schemas"
 )
 
-// TestFiles: the directory schemas has what the Go types say.
+// TestFiles: the directory schemas and the worker libraries have what the Go types say.
 func TestFiles(t *testing.T) {
 	files, err := Files(root)
 	require.NoError(t, err)
@@ -34,13 +34,15 @@ func TestFiles(t *testing.T) {
 			require.NoError(t, os.Remove(path))
 		}
 		for name, data := range files {
-			require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
+			require.NoError(t, os.WriteFile(filepath.Join(root, name), data, 0o644))
 		}
 		return
 	}
-	require.Len(t, old, len(files), "run go test ./schemas/generator -update")
+	for _, path := range old {
+		require.Contains(t, files, "schemas/"+filepath.Base(path), "run go test ./schemas/generator -update")
+	}
 	for name, data := range files {
-		have, err := os.ReadFile(filepath.Join(dir, name))
+		have, err := os.ReadFile(filepath.Join(root, name))
 		require.NoError(t, err)
 		require.Equal(t, string(data), string(have), "%s is old: run go test ./schemas/generator -update", name)
 	}

@@ -80,6 +80,9 @@ func encode(b *bytes.Buffer, v any) error {
 	return e.Encode(v)
 }
 
+// namesOfFiles are settings that neither requests nor replies have.
+var namesOfFiles = map[string]bool{"on_enqueue_file": true, "on_failure_file": true}
+
 // emptyIsNull are the lists that are null in replies if they are empty. All others are lists then.
 var emptyIsNull = map[string]bool{"throttle_headers": true}
 
@@ -87,6 +90,7 @@ var emptyIsNull = map[string]bool{"throttle_headers": true}
 type builder struct {
 	comments comments
 	request  bool // fields with defaults may be missing, others may not be there
+	file     bool // of files, which may name other files
 	defs     map[string]*Schema
 }
 
@@ -111,6 +115,9 @@ func (b *builder) object(v reflect.Value) *Schema {
 	bounds := b.bounds(t)
 	for _, f := range visible(t) {
 		name, optional := jsonName(f)
+		if namesOfFiles[name] && !b.file {
+			continue
+		}
 		p := b.value(f.Type, !optional && !b.request)
 		if emptyIsNull[name] && !b.request {
 			p.Type = []string{"array", "null"}

@@ -118,7 +118,7 @@ const (
 
 // Source says who set a value.
 type Source struct {
-	By     string `json:"by"`               // SetByFile, SetByOperator, SetByOverride, SetByDefault or "fila <name>"
+	By     string `json:"by"`               // file, operator, override, default or "fila <name>"
 	Client string `json:"client,omitempty"` // of the change, as in the audit log, if that still has it
 	Owner  string `json:"owner,omitempty"`  // in whose name the client made it
 	Reason string `json:"reason,omitempty"` // of the change
@@ -142,9 +142,8 @@ func IsThrottlePrefix(key string) bool { return strings.HasSuffix(key, "*") }
 type ThrottleInfo struct {
 	Key string `json:"key"`
 	ThrottleLimits
-	// Source is the origin of the limits: SetByFile, SetByOperator, SetByOverride,
-	// "prefix <prefix>*, " followed by one of these, "fila <name>" of another fila, or
-	// SetByNobody.
+	// Source is the origin of the limits: file, operator, override,
+	// "prefix <prefix>*, " followed by one of these, "fila <name>" of another fila, or none.
 	Source string `json:"source"`
 	// Sources says in throttle-show who set each limit; absent if another fila did.
 	Sources       Sources `json:"sources,omitempty"`

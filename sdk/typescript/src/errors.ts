@@ -1,5 +1,5 @@
 import type { Msg } from "@nats-io/transport-node";
-import type { BatchRefusal, ErrorReply } from "./types.js";
+import type { BatchRefusal, ErrorBody } from "./types.js";
 
 /** A refusal by fila. */
 export class FilaError extends Error {
@@ -63,9 +63,9 @@ export function refusalIn(reply: Msg): FilaError | undefined {
   const headers = reply.headers;
   const code = headers?.get("Nats-Service-Error-Code");
   if (!headers || !code) return undefined;
-  let error: Partial<ErrorReply["error"]> = {};
+  let error: Partial<ErrorBody["error"]> = {};
   try {
-    error = reply.json<ErrorReply>().error ?? {};
+    error = reply.json<ErrorBody>().error ?? {};
   } catch {
     // An error of another NATS service: the headers say enough.
   }

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import cast
 
-from .types import ErrorReply, GuardAnswer
+from .types import ErrorBody, GuardAnswer
 
 
 class FilaError(Exception):
@@ -55,7 +55,7 @@ def parse_error(headers: Mapping[str, str] | None, body: bytes) -> FilaError | N
     if code is None:
         return NoFila("nobody listens on the subject") if headers.get("Status") == "503" and not body else None
     try:
-        detail = cast(ErrorReply, json.loads(body))["error"]
+        detail = cast(ErrorBody, json.loads(body))["error"]
         err_code, description = int(detail["err_code"]), str(detail["description"])
     except (ValueError, KeyError, TypeError):  # a reply of another service
         err_code, description = 0, headers.get("Nats-Service-Error", "")
