@@ -7,6 +7,7 @@ import { FilaError, NoFilaError, NoReplyError, StoppedError } from "./errors.js"
 import { Leases, type Lease } from "./leases.js";
 import { messagesIn, type Message } from "./message.js";
 import { answerOf, outcomeOf, Retry, type Outcome } from "./outcome.js";
+import type { ConsumeRequest } from "./types.js";
 import { checkConsumer, checkQueue, inRange, year } from "./wire.js";
 
 /**
@@ -46,6 +47,7 @@ export interface RunOptions {
 }
 
 const retryRegister = 1000; // ms after a failed registration
+const unknownField = 11400;
 const longestTick = 250; // ms between two looks at leases
 
 /** Receives messages of a queue and calls a handler for each, until it is stopped. */
@@ -185,8 +187,10 @@ export class Worker<T = any> {
 
   async #register(): Promise<void> {
     const { concurrency, batch, headers, registrationTtl } = this.#o;
-    const reply = await this.#client.consumer(this.name, this.queue, {
-      max_in_flight: concurrency, ttl_ms: registrationTtl, headers, batch: batch > 1 ? batch : undefined,
+    const request: ConsumeRequest = { max_in_flight: concurrency, ttl_ms: registrationTtl, headers };
+    const reply = await this.#client.consumer(this.name, this.queue, batch > 1 ? { ...request, batch } : request).catch((error) => {
+      if (batch === 1 || !(error instanceof FilaError && error.errCode === unknownField)) throw error;
+      return this.#client.consumer(this.name, this.queue, request); // a fila from before batches
     });
     if (reply.visibility_timeout_ms === this.#leases.visibility && this.#ticker) return;
     this.#leases.setVisibility(reply.visibility_timeout_ms, now());

@@ -3,7 +3,8 @@ import { once } from "node:events";
 import { fork } from "node:child_process";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Client, Dead, Done, LeaseLostError, NoFilaError, Retry, StoppedError, Worker, type Message, type WorkerOptions, type Handler } from "../src/index.js";
+import { headers } from "@nats-io/transport-node";
+import { Client, Dead, Done, LeaseLostError, NoFilaError, Retry, StoppedError, Worker, type Message, type ConsumeRequest, type WorkerOptions, type Handler } from "../src/index.js";
 import { Fila } from "../src/testing.js";
 import { drained, until, type DeadLetter } from "./util.js";
 
@@ -39,6 +40,26 @@ async function deadLetters(queue: string, n: number): Promise<DeadLetter[]> {
   await worker.stop();
   return all;
 }
+
+test("a fila from before batches gets a registration without them", async () => {
+  const requests: ConsumeRequest[] = [];
+  const old = client.nc.subscribe("old.consumer.*.*", {
+    callback: (_, msg) => {
+      const request = msg.json<ConsumeRequest>();
+      requests.push(request);
+      if (request.batch === undefined) return void msg.respond(JSON.stringify({ deliver: "", max_in_flight: 1, visibility_timeout_ms: 1000 }));
+      const h = headers();
+      h.set("Nats-Service-Error", "unknown field");
+      h.set("Nats-Service-Error-Code", "400");
+      msg.respond(JSON.stringify({ error: { code: 400, err_code: 11400, description: "unknown field" } }), { headers: h });
+    },
+  });
+  const worker = new Worker(await Client.connect(client.nc, { prefix: "old" }), "jobs", () => {}, { batch: 8 });
+  await worker.start();
+  await worker.stop();
+  assert.deepEqual(requests.map((r) => [r.batch, r.leave]), [[8, undefined], [undefined, undefined], [undefined, true]]);
+  old.unsubscribe();
+});
 
 for (const batch of [1, 64]) {
   test(`results become acks, with batches of ${batch}`, async () => {
@@ -159,7 +180,7 @@ for (const batch of [1, 10]) {
       attempts.push(m.attempt);
       if (m.attempt > 1) return undefined;
       await client.nc.request(ackTo, "-NAK 0s", { timeout: 10_000 });
-      await new Promise((resolve) => m.signal.addEventListener("abort", resolve));
+      if (!m.signal.aborted) await new Promise((resolve) => m.signal.addEventListener("abort", resolve));
       reasons.push(m.signal.reason);
       return new Dead("this result must not count");
     }, { name: `spied-${batch}`, concurrency: 2, batch });

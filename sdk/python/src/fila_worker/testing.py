@@ -21,7 +21,7 @@ class FilaServer:
     """Runs the fila binary with NATS inside, on free ports, in a temporary directory.
 
     The binary is ``binary``, or the environment variable FILA_BINARY names it, or it is ``fila`` in PATH. ``config``
-    is added to the configuration file::
+    is the text of the configuration file::
 
         async with FilaServer() as fila:
             client = await fila.connect()
@@ -67,13 +67,17 @@ class FilaServer:
     async def start(self) -> None:
         """Starts fila and waits until it is ready. After a kill or stop it keeps its address and its data."""
         path, log = self.directory / "fila.toml", self.directory / "fila.log"
-        path.write_text(
-            f'data_dir = "{self.directory}/data"\ndrain_timeout_ms = 200\n{self.config}\n'
-            f'[nats.embedded]\nport = {self._port}\n[http]\naddr = "127.0.0.1:0"\n'
-        )
+        path.write_text(self.config)
+        env = {
+            **os.environ,
+            "FILA_DATA_DIR": f"{self.directory}/data",
+            "FILA_DRAIN_TIMEOUT_MS": "200",
+            "FILA_HTTP__ADDR": "127.0.0.1:0",
+            "FILA_NATS__EMBEDDED__PORT": str(self._port),
+        }
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [self.binary, "serve", "--config", str(path)], stdout=output, stderr=output
+                [self.binary, "serve", "--config", str(path)], stdout=output, stderr=output, env=env
             )
         until = asyncio.get_running_loop().time() + self.ready_within
         while not (ready := READY.search(log.read_text(errors="replace"))):
