@@ -1,6 +1,9 @@
 package queue_test
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -191,4 +194,88 @@ func TestWhyWhileACheapMessageCollectsItsGates(t *testing.T) {
 	require.Equal(t, "x", v.At.Throttle.Key())
 	r.Pass(time.Second / 2)
 	require.Equal(t, both, r.One().ID)
+}
+
+// What a message has collected comes back to others if the rest does not come: here it has y, and waits
+// for x, whose message never ends.
+func TestAReservationEndsWhenTheRestDoesNotCome(t *testing.T) {
+	for name, y := range map[string]throttle.Limits{
+		"concurrency":                {Concurrency: 1},
+		"nearly the burst of a rate": {Concurrency: 2, Rate: throttle.PerSecond(1000), Burst: 1100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			r.LimitNow("x", throttle.Limits{Concurrency: 1})
+			r.LimitNow("y", y)
+			r.Consume(queue.Main, "w", 100, 0)
+			r.Gated("hx", "x")
+			r.One()
+			var ys []delivery
+			for range y.Concurrency {
+				r.Gated("hy", "y")
+				r.Pass(time.Second)
+				ys = append(ys, r.One())
+			}
+			r.Gated("both", "x", "y")
+			r.Pass(2 * time.Second)
+			for _, d := range ys {
+				r.Finished(d)
+			}
+			require.NotZero(t, r.Held("y"), "the scenario: it has a reservation")
+			alone := r.Gated("alone", "y")
+			require.Empty(t, r.Deliveries())
+			for range 5 {
+				r.Pass(time.Second)
+			}
+			require.Equal(t, alone, r.One().ID, "y admits others")
+			check(r)
+		})
+	}
+}
+
+// Whatever messages with one to three keys come and end: while a message of gate x never ends, every
+// message without x goes, although others collect their gates for it.
+func TestNobodyStarvesBehindAGateThatIsFull(t *testing.T) {
+	for seed := range uint64(100) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		r := newRig(t, func(s *queue.Settings) { s.VisibilityTimeoutMs = 1e9 })
+		r.LimitNow("x", throttle.Limits{Concurrency: 1})
+		r.LimitNow("y", throttle.Limits{Concurrency: 1 + rnd.Int64N(2)})
+		r.LimitNow("z", throttle.Limits{Concurrency: 2, Rate: throttle.PerSecond(1000), Burst: 1100})
+		r.Consume(queue.Main, "w", 100, 0)
+		r.Gated("hx", "x")
+		r.One()
+		waiting := make(map[store.ID]bool) // without x
+		var inFlight []delivery
+		take := func() {
+			for _, d := range r.Deliveries() {
+				require.True(t, waiting[d.ID], "x is full")
+				delete(waiting, d.ID)
+				inFlight = append(inFlight, d)
+			}
+		}
+		for range 60 {
+			keys := []string{"x", "y", "z"}
+			rnd.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+			keys = keys[:1+rnd.IntN(3)]
+			id := r.Gated(fmt.Sprint(rnd.IntN(4)), keys...)
+			if !slices.Contains(keys, "x") {
+				waiting[id] = true
+			}
+			r.Pass(time.Duration(rnd.IntN(400)) * time.Millisecond)
+			take()
+			if len(inFlight) > 0 && rnd.IntN(2) == 0 {
+				r.Finished(inFlight[0])
+				inFlight = inFlight[1:]
+			}
+		}
+		for range 200 {
+			take()
+			r.Finished(inFlight...)
+			inFlight = nil
+			r.Pass(time.Second)
+		}
+		require.Empty(t, waiting, "seed %d: messages that do not need x wait for ever", seed)
+		check(r)
+	}
 }

@@ -77,6 +77,7 @@ type Gates struct {
 	intervals intervalTable
 	scratch   []history.BlockedInterval
 	reserving ID    // the subqueue with a reservation; at most one
+	reserveBy int64 // Unix ns when the reservation ends without its message
 	noCredit  int64 // Unix ns since when no consumer has credit, while there is a reservation; 0: one has
 
 	BlockedBy [BlockKinds]int64 // blocked messages, by the kind that their subqueues found last

@@ -180,7 +180,10 @@ func (g *Gates) RetryAfter(id ID, d, now int64) {
 
 // reserveAfter is how long (ns) a subqueue with several throttle keys is blocked
 // before it may collect its gates one by one. Otherwise subqueues with fewer keys
-// would starve it.
+// would starve it. A reservation lasts at most as long as the subqueue has been blocked
+// before: the missing gate may never open, and others wait for the collected ones. Afterwards
+// the subqueue tries again when that gate opens, and collects it first. Each reservation may
+// last longer than the one before.
 const reserveAfter = int64(1e9)
 
 // acquire takes the first message of a subqueue through its throttle keys.
@@ -197,6 +200,7 @@ func (g *Gates) acquire(id ID, cost uint32, first bool, now int64, owner any) (t
 			return grant, why, false
 		}
 		sub.reserved, sub.cost, g.reserving = r, cost, id
+		g.reserveBy = now + now - sub.Since
 	}
 	grant, why, wakes := sub.reserved.Acquire(now, nil, g.wakes[:0])
 	g.notifyWaiters(wakes)
@@ -209,9 +213,9 @@ func (g *Gates) acquire(id ID, cost uint32, first bool, now int64, owner any) (t
 	return grant, why, grant.Active()
 }
 
-// WatchReservation cancels the reservation if its message cannot be delivered: the
-// process delivers nothing, or no consumer has had credit for a while. Busy consumers
-// have none most of the time.
+// WatchReservation cancels the reservation if its time is over, or its message cannot be
+// delivered: the process delivers nothing, or no consumer has had credit for a while. Busy
+// consumers have none most of the time.
 func (g *Gates) WatchReservation(credit, dispatching bool, now int64) {
 	switch {
 	case g.reserving == 0 || credit:
@@ -219,7 +223,7 @@ func (g *Gates) WatchReservation(credit, dispatching bool, now int64) {
 	case g.noCredit == 0:
 		g.noCredit = now
 	}
-	if g.reserving != 0 && (!dispatching || g.noCredit != 0 && now-g.noCredit >= reserveAfter) {
+	if g.reserving != 0 && (!dispatching || now >= g.Next()) {
 		g.noCredit = 0
 		g.CancelReservation()
 	}
@@ -227,10 +231,13 @@ func (g *Gates) WatchReservation(credit, dispatching bool, now int64) {
 
 // Next is when WatchReservation is due; math.MaxInt64 is never.
 func (g *Gates) Next() int64 {
-	if g.reserving != 0 && g.noCredit != 0 {
-		return g.noCredit + reserveAfter
+	switch {
+	case g.reserving == 0:
+		return math.MaxInt64
+	case g.noCredit != 0:
+		return min(g.reserveBy, g.noCredit+reserveAfter)
 	}
-	return math.MaxInt64
+	return g.reserveBy
 }
 
 // CancelReservation returns what a subqueue has collected, if one has a reservation.
