@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +49,7 @@ func tryChart(t *testing.T, change func(values map[string]any)) (map[string]any,
 		"Values":  values,
 		"Chart":   map[string]any{"Name": chart["name"], "Version": chart["version"], "AppVersion": chart["appVersion"]},
 		"Release": map[string]any{"Name": "test", "Namespace": "default", "Service": "Helm"},
+		"Files":   chartFiles{t},
 	}
 	root := template.New("").Option("missingkey=error")
 	root.Funcs(template.FuncMap{
@@ -71,7 +74,14 @@ func tryChart(t *testing.T, change func(values map[string]any)) (map[string]any,
 		},
 		"fail": func(why string) (string, error) { return "", errors.New(why) },
 		"list": func(of ...any) []any { return of },
-		"int":  func(v any) int { return v.(int) },
+		"join": func(by string, all []any) string {
+			var texts []string
+			for _, one := range all {
+				texts = append(texts, fmt.Sprint(one))
+			}
+			return strings.Join(texts, by)
+		},
+		"int": func(v any) int { return v.(int) },
 		"until": func(n int) (all []int) {
 			for i := range n {
 				all = append(all, i)
@@ -113,6 +123,12 @@ func tryChart(t *testing.T, change func(values map[string]any)) (map[string]any,
 	}
 	return objects, nil
 }
+
+// chartFiles is .Files of a template.
+type chartFiles struct{ t *testing.T }
+
+// Get returns a file of the chart.
+func (f chartFiles) Get(name string) string { return readText(f.t, filepath.Join(chartDir, name)) }
 
 func TestChart(t *testing.T) {
 	objects := renderChart(t, nil)
@@ -201,6 +217,101 @@ func TestChartExtras(t *testing.T) {
 	require.Subset(t, at(service, "metadata", "labels"), at(monitor, "spec", "selector", "matchLabels"))
 	require.Equal(t, at(service, "spec", "ports", 0, "name"), at(monitor, "spec", "endpoints", 0, "port"))
 	require.Equal(t, "15s", at(monitor, "spec", "endpoints", 0, "interval"))
+}
+
+// Behind the Ingress of the chart a fila asks for the token of its secret, also for metrics.
+func TestChartPages(t *testing.T) {
+	t.Parallel()
+	needBinaries(t)
+	objects := renderChart(t, func(values map[string]any) {
+		values["nats"].(map[string]any)["url"] = ""
+		values["existingSecret"] = "login"
+		values["pages"].(map[string]any)["secret"] = "tokens"
+		ingress := values["ingress"].(map[string]any)
+		ingress["enabled"], ingress["host"], ingress["tls"], ingress["className"] = true, "fila.example.com", "certs", "nginx"
+		ingress["proxies"] = []any{"10.0.0.0/8", "192.0.2.1"}
+		values["serviceMonitor"].(map[string]any)["enabled"] = true
+	})
+	require.ElementsMatch(t, []string{"ConfigMap", "Service", "StatefulSet", "ServiceMonitor", "Ingress"}, keys(objects))
+	ingress, service := objects["Ingress"], objects["Service"]
+	require.Equal(t, "nginx", at(ingress, "spec", "ingressClassName"))
+	require.Equal(t, "certs", at(ingress, "spec", "tls", 0, "secretName"))
+	require.Equal(t, at(ingress, "spec", "rules", 0, "host"), at(ingress, "spec", "tls", 0, "hosts", 0))
+	backend := at(ingress, "spec", "rules", 0, "http", "paths", 0, "backend", "service")
+	require.Equal(t, at(service, "metadata", "name"), at(backend, "name"))
+	require.Equal(t, at(service, "spec", "ports", 0, "name"), at(backend, "port", "name"))
+	require.Equal(t, map[string]any{"name": "tokens", "key": "operator"}, at(objects["ServiceMonitor"], "spec", "endpoints", 0, "authorization", "credentials"))
+
+	pod := at(objects["StatefulSet"], "spec", "template", "spec")
+	container := at(pod, "containers", 0)
+	require.Equal(t, "/etc/pages", at(container, "volumeMounts", 2, "mountPath"))
+	require.Equal(t, at(container, "volumeMounts", 2, "name"), at(pod, "volumes", 1, "name"))
+	require.Equal(t, "tokens", at(pod, "volumes", 1, "secret", "secretName"))
+	env := environment(t, container)
+	require.Equal(t, "/etc/pages/operator", env["FILA_HTTP__OPERATOR_TOKEN"])
+	require.NotContains(t, env, "FILA_HTTP__VIEWER_TOKEN")
+
+	s := newShell(t)
+	s.write("operator", someToken)
+	var export strings.Builder
+	for name, value := range env {
+		if strings.HasPrefix(name, "FILA_HTTP__") {
+			export.WriteString("export " + name + "='" + strings.Replace(value, "/etc/pages/", "./", 1) + "'\n")
+		}
+	}
+	out, code := s.run(export.String() + "export LISTEN=0.0.0.0; fila_serve")
+	require.Zero(t, code, out)
+	address := "http://127.0.0.1" + regexp.MustCompile(`http=\S*(:\d+)`).FindStringSubmatch(out)[1]
+	token := strings.TrimSpace(someToken)
+	requirePages(t, address+"/", "", http.StatusSeeOther)
+	requirePages(t, address+"/", token, http.StatusOK)
+	requirePages(t, address+"/metrics", "", http.StatusUnauthorized)
+	requirePages(t, address+"/metrics", token, http.StatusOK)
+	requirePages(t, address+"/healthz", "", http.StatusOK)
+}
+
+// The network policy lets in the listed peers and, in a cluster, the other pods. The rules are those
+// of deploy/prometheus, for the job that the ServiceMonitor gives.
+func TestChartPolicyAndRules(t *testing.T) {
+	prometheus := map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"name": "monitoring"}}}
+	render := func(change func(values, policy map[string]any)) map[string]any {
+		return renderChart(t, func(values map[string]any) {
+			policy := values["networkPolicy"].(map[string]any)
+			policy["enabled"] = true
+			values["prometheusRule"] = map[string]any{"enabled": true, "labels": map[string]any{"release": "prometheus"}}
+			values["serviceMonitor"].(map[string]any)["enabled"] = true
+			change(values, policy)
+		})
+	}
+	objects := render(func(_, policy map[string]any) { policy["http"] = []any{prometheus} })
+	require.ElementsMatch(t, []string{"ConfigMap", "Service", "StatefulSet", "ServiceMonitor", "NetworkPolicy", "PrometheusRule"}, keys(objects))
+	policy, set := objects["NetworkPolicy"], objects["StatefulSet"]
+	pods := at(set, "spec", "selector", "matchLabels")
+	require.Equal(t, pods, at(policy, "spec", "podSelector", "matchLabels"))
+	require.Equal(t, []any{"Ingress"}, at(policy, "spec", "policyTypes"))
+	http := map[string]any{"from": []any{prometheus}, "ports": []any{map[string]any{"port": at(set, "spec", "template", "spec", "containers", 0, "ports", 0, "name")}}}
+	require.Equal(t, []any{http}, at(policy, "spec", "ingress"))
+
+	rule := objects["PrometheusRule"]
+	require.Equal(t, "prometheus", at(rule, "metadata", "labels", "release"))
+	rules := readText(t, rulesFile)
+	require.Equal(t, rules, readText(t, filepath.Join(chartDir, filepath.Base(rulesFile))), "cp "+rulesFile+" "+chartDir)
+	require.Equal(t, readYAML(t, rules)[0], at(rule, "spec"))
+	label := at(objects["ServiceMonitor"], "spec", "jobLabel").(string)
+	require.Equal(t, "fila", at(objects["Service"], "metadata", "labels", label))
+	require.Nil(t, at(objects["ServiceMonitor"], "spec", "endpoints", 0, "authorization"))
+
+	require.Nil(t, at(render(func(_, _ map[string]any) {})["NetworkPolicy"], "spec", "ingress"), "nobody")
+	inside := render(func(values, policy map[string]any) {
+		values["nats"].(map[string]any)["url"], values["existingSecret"] = "", "login"
+		values["cluster"].(map[string]any)["enabled"] = true
+		policy["nats"] = []any{prometheus}
+	})
+	ports := at(inside["StatefulSet"], "spec", "template", "spec", "containers", 0, "ports").([]any)
+	require.Equal(t, []any{
+		map[string]any{"from": []any{map[string]any{"podSelector": map[string]any{"matchLabels": pods}}}},
+		map[string]any{"from": []any{prometheus}, "ports": []any{map[string]any{"port": at(ports[1], "name")}}},
+	}, at(inside["NetworkPolicy"], "spec", "ingress"))
 }
 
 // A cluster has several pods. Each is a cluster node with the name of its pod.
@@ -318,6 +429,17 @@ func TestChartRefuses(t *testing.T) {
 			image, nats := values["image"].(map[string]any), values["nats"].(map[string]any)
 			image["repository"] = "registry.example.com/fila"
 			change(image, nats)
+		})
+		require.ErrorContains(t, err, want)
+	}
+	for want, change := range map[string]func(pages, ingress map[string]any){
+		"ingress.host is needed":               func(pages, ingress map[string]any) { pages["secret"], ingress["enabled"] = "tokens", true },
+		"without, the pages answer 403":        func(_, ingress map[string]any) { ingress["enabled"], ingress["host"] = true, "fila.example.com" },
+		"needs pages.operator or pages.viewer": func(pages, _ map[string]any) { pages["secret"], pages["operator"] = "tokens", "" },
+	} {
+		_, err := tryChart(t, func(values map[string]any) {
+			values["image"].(map[string]any)["repository"] = "registry.example.com/fila"
+			change(values["pages"].(map[string]any), values["ingress"].(map[string]any))
 		})
 		require.ErrorContains(t, err, want)
 	}

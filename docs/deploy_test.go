@@ -192,16 +192,16 @@ func TestPagesOfAContainer(t *testing.T) {
 		require.Zero(t, code, out)
 		return "http://127.0.0.1" + regexp.MustCompile(`http=\S*(:\d+)`).FindStringSubmatch(out)[1]
 	}
-	requirePages(t, serve(""), "", http.StatusForbidden)
+	requirePages(t, serve("")+"/", "", http.StatusForbidden)
 	address := serve(setting[1])
-	requirePages(t, address, "", http.StatusSeeOther)
-	requirePages(t, address, strings.TrimSpace(someToken), http.StatusOK)
+	requirePages(t, address+"/", "", http.StatusSeeOther)
+	requirePages(t, address+"/", strings.TrimSpace(someToken), http.StatusOK)
 }
 
-// requirePages asks for the overview with a token, which may be empty.
-func requirePages(t *testing.T, address, token string, status int) {
+// requirePages asks for a page with a token, which may be empty.
+func requirePages(t *testing.T, url, token string, status int) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+"/", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	require.NoError(t, err)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
