@@ -79,7 +79,7 @@ func boundOfHeaders(which string) Bound {
 	return Bound{Field: "headers", Text: which, OneOf: []string{HeadersAll, HeadersMin}, Zero: HeadersAll}
 }
 
-// ConsumerRequest is a request on [Subjects.Consumer]: a [ConsumeRequest] or one fetch.
+// ConsumerRequest is a request on fila.consumer.<consumer>.<queue>: a [ConsumeRequest] or one fetch.
 type ConsumerRequest struct {
 	ConsumeRequest
 	Fetch json.RawMessage `json:"fetch,omitempty"` // a [FetchRequest]; nil: none

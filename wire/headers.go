@@ -17,7 +17,7 @@ const (
 
 // Headers of a delivery from a dead letter queue.
 const (
-	HeaderDeadReason    = "Fila-Dead-Reason"     // one of the Reason constants
+	HeaderDeadReason    = "Fila-Dead-Reason"     // why the message died, such as max_deliveries
 	HeaderDeadError     = "Fila-Dead-Error"      // the last error text, if any
 	HeaderDeadErrorCode = "Fila-Dead-Error-Code" // the last error code, if any
 	HeaderDeadAt        = "Fila-Dead-At"         // RFC 3339

@@ -86,7 +86,7 @@ type QueueSettings struct {
 	// VisibilityTimeoutMs is how long a lease lasts, from 1.
 	VisibilityTimeoutMs int64 `json:"visibility_timeout_ms" koanf:"visibility_timeout_ms" toml:"visibility_timeout_ms"`
 	// MaxDeliveries is after how many deliveries a message is dead-lettered; 0
-	// is no limit, nil the default, see [QueueSettings.DeliveryLimit].
+	// is no limit, nil is 20, except for failures about which on_failure decides.
 	MaxDeliveries *int64 `json:"max_deliveries" koanf:"max_deliveries" toml:"max_deliveries,omitempty"`
 	// MaxDepth and MaxBytes bound the backlog; 0 is no limit.
 	MaxDepth int64 `json:"max_depth" koanf:"max_depth" toml:"max_depth"`
@@ -104,8 +104,8 @@ type QueueSettings struct {
 	LuaCircuitBreakerCooldownMs int64 `json:"lua_circuit_breaker_cooldown_ms" koanf:"lua_circuit_breaker_cooldown_ms" toml:"lua_circuit_breaker_cooldown_ms"`
 
 	// FairnessHeader, WeightHeader and ThrottleHeaders name the producer's
-	// headers that decide about scheduling without a hook. Keys may be made of headers:
-	// see [ParseKeyTemplate].
+	// headers that decide about scheduling without a hook. Keys may be made of headers,
+	// such as tenant:{tenant}.
 	FairnessHeader  string   `json:"fairness_header" koanf:"fairness_header" toml:"fairness_header"`
 	WeightHeader    string   `json:"weight_header" koanf:"weight_header" toml:"weight_header"`
 	ThrottleHeaders []string `json:"throttle_headers" koanf:"throttle_headers" toml:"throttle_headers"`
@@ -121,8 +121,8 @@ type QueueSettings struct {
 	PriorityReserved int64  `json:"priority_reserved" koanf:"priority_reserved" toml:"priority_reserved"`
 
 	// StarveAfterMs is after how long a flow starves that could send something and is
-	// not delivered from, while others are; 0 is never, otherwise from
-	// [MinStarveAfterMs] on.
+	// not delivered from, while others are; 0 is never, otherwise 1000
+	// and more.
 	StarveAfterMs int64 `json:"starve_after_ms" koanf:"starve_after_ms" toml:"starve_after_ms"`
 
 	// RetryPolicy names the [[retry_policy]] for failures that neither

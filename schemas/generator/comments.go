@@ -52,8 +52,11 @@ func (c comments) addDecl(fset *token.FileSet, pkg string, g *ast.GenDecl) {
 		switch spec := spec.(type) {
 		case *ast.TypeSpec:
 			typ := pkg + "." + spec.Name.Name
-			c[typ] = plain(g.Doc.Text(), nil)
-			if st, ok := spec.Type.(*ast.StructType); ok {
+			st, _ := spec.Type.(*ast.StructType)
+			names := jsonNames(st)
+			delete(names, spec.Name.Name) // a comment begins with the type
+			c[typ] = plain(g.Doc.Text(), names)
+			if st != nil {
 				c.addFields(fset, typ, st)
 			}
 		case *ast.ValueSpec:
@@ -69,10 +72,12 @@ func (c comments) addDecl(fset *token.FileSet, pkg string, g *ast.GenDecl) {
 	}
 }
 
-// addFields adds the comments of the fields of a struct: the comment before a field and the one
-// behind it. A comment before several fields is about all whose names it mentions.
-func (c comments) addFields(fset *token.FileSet, typ string, st *ast.StructType) {
+// jsonNames returns the names of the fields of a struct in JSON; st may be nil.
+func jsonNames(st *ast.StructType) map[string]string {
 	names := make(map[string]string)
+	if st == nil {
+		return names
+	}
 	for _, f := range st.Fields.List {
 		if len(f.Names) == 1 && f.Tag != nil {
 			tag, err := strconv.Unquote(f.Tag.Value)
@@ -81,6 +86,13 @@ func (c comments) addFields(fset *token.FileSet, typ string, st *ast.StructType)
 			}
 		}
 	}
+	return names
+}
+
+// addFields adds the comments of the fields of a struct: the comment before a field and the one
+// behind it. A comment before several fields is about all whose names it mentions.
+func (c comments) addFields(fset *token.FileSet, typ string, st *ast.StructType) {
+	names := jsonNames(st)
 	group, last := "", 0
 	for _, f := range st.Fields.List {
 		if len(f.Names) != 1 {
@@ -103,15 +115,19 @@ func (c comments) addFields(fset *token.FileSet, typ string, st *ast.StructType)
 }
 
 var (
-	link       = regexp.MustCompile(`\[([A-Za-z.]+)\]`)
-	identifier = regexp.MustCompile(`\b[A-Z]\w*\b`)
+	link       = regexp.MustCompile(`\[(?:[a-z]+\.)?([A-Z]\w*)\]`)
+	identifier = regexp.MustCompile(`\b(nil|[A-Z]\w*)\b`)
 )
 
-// plain makes one line of a comment, without links, and with the JSON names of fields.
+// plain makes one line of a comment, without links, and with the JSON names of fields. A nil
+// value is absent in JSON.
 func plain(text string, names map[string]string) string {
 	text = link.ReplaceAllString(strings.Join(strings.Fields(text), " "), "$1")
 	return identifier.ReplaceAllStringFunc(text, func(word string) string {
-		if name := names[word]; name != "" {
+		switch name := names[word]; {
+		case word == "nil":
+			return "absent"
+		case name != "":
 			return name
 		}
 		return word

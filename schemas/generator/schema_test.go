@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/cli/applycmd"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
@@ -141,6 +143,31 @@ func TestEverythingHasASchema(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, seen, 80)
+}
+
+// TestDescriptionsNameFields: a description names types that have a schema, and no other identifiers of Go.
+func TestDescriptionsNameFields(t *testing.T) {
+	files, err := Files(root)
+	require.NoError(t, err)
+	known := map[string]bool{"JetStream": true, "KiB": true, "MiB": true}
+	for _, spec := range applycmd.Specs() {
+		known[reflect.TypeOf(spec.Fields).Name()] = true
+	}
+	for _, text := range files {
+		for _, m := range regexp.MustCompile(`(?m)^    "(\w+)": \{$`).FindAllSubmatch(text, -1) {
+			known[string(m[1])] = true
+		}
+	}
+	found := 0
+	for name, text := range files {
+		for _, m := range regexp.MustCompile(`"description": "(.*)"`).FindAllSubmatch(text, -1) {
+			for _, word := range regexp.MustCompile(`\b([A-Z]\w*[a-z]\w*[A-Z]\w*|nil)\b`).FindAllString(string(m[1]), -1) {
+				require.True(t, known[word], "%s: %s: %s", name, word, m[1])
+				found++
+			}
+		}
+	}
+	require.Positive(t, found)
 }
 
 // TestSchemasAreLinked: docs/protocol.md links each schema.

@@ -68,7 +68,7 @@ type Finding struct {
 	Messages int64 `json:"messages,omitempty"`
 	Tenants  int   `json:"tenants,omitempty"`
 	// Queues are the queues with the most messages that the gate blocks, at most
-	// [MaxFindingQueues]. They are left out if the request names a queue; then Messages and
+	// ten. They are left out if the request names a queue; then Messages and
 	// Tenants count only this queue.
 	Queues []WaitingQueue `json:"queues,omitempty"`
 

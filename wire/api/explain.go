@@ -43,7 +43,7 @@ type GateState struct {
 	Gate     string `json:"gate"`                // "throttle:<key>", "circuit:<key>", "queue:<name>", "key:<name>"
 	Admits   bool   `json:"admits"`              // it would admit the message now
 	AdmitsAt string `json:"admits_at,omitempty"` // RFC 3339: when it may admit it, if a time is known
-	Limits   string `json:"limits,omitempty"`    // in words, as [ThrottleLimits.Text] writes them: "10/s, burst 20"
+	Limits   string `json:"limits,omitempty"`    // in words, such as "10/s, burst 20"
 	SetBy    string `json:"set_by,omitempty"`    // file, operator, override until ..., prefix tenant:*, file, default, ...
 	InUse    string `json:"in_use,omitempty"`    // in words: "0.2 tokens", "5 in flight"
 

@@ -23,14 +23,14 @@ const (
 )
 
 // Filter selects messages of a queue. A message must match all fields that are set; a filter
-// without fields is invalid, and All selects every message. The fields have the form of
-// requests, so a filter can be shown and stored; [ParseFilter] makes its times absolute.
+// without fields is invalid, and All selects every message. In replies its times are
+// absolute. Keys and texts have \xNN for bytes that JSON cannot have.
 type Filter struct {
 	All    bool              `json:"all,omitempty"`    // every message; goes with no other field
 	State  string            `json:"state,omitempty"`  // ready, blocked, delayed, leased or dead
-	Keys   []string          `json:"keys,omitempty"`   // any of these fairness keys, in the form of [ShowKey]
+	Keys   []string          `json:"keys,omitempty"`   // any of these fairness keys
 	IDs    []string          `json:"ids,omitempty"`    // any of these ids
-	Header map[string]string `json:"header,omitempty"` // headers and their values, in the form of [ShowText]; names in any case
+	Header map[string]string `json:"header,omitempty"` // headers and their values; names in any case
 
 	AttemptsMin    uint32 `json:"attempts_min,omitempty"`    // finished attempts; of a dead letter, before it died
 	EnqueuedAfter  string `json:"enqueued_after,omitempty"`  // RFC 3339, or a Go duration before now; inclusive
@@ -44,7 +44,7 @@ type Filter struct {
 	ErrorGroup    string `json:"error_group,omitempty"`    // as in dead-groups
 
 	// Only of dead letters.
-	Reason     string `json:"reason,omitempty"`     // one of the Reason constants
+	Reason     string `json:"reason,omitempty"`     // why they died, such as max_deliveries
 	DiedAfter  string `json:"died_after,omitempty"` // as EnqueuedAfter
 	DiedBefore string `json:"died_before,omitempty"`
 

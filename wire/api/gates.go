@@ -42,7 +42,7 @@ func resolveKey(tail string, key *string) *wire.Error {
 	return wire.NameKey("key", key)
 }
 
-// ThrottleLimits are the limits of a throttle key. A nil field is not set.
+// ThrottleLimits are the limits of a throttle key. A field that is nil is not set.
 type ThrottleLimits struct {
 	Rate        *wire.Rate `json:"rate,omitempty"`        // per second; token bucket
 	Burst       *float64   `json:"burst,omitempty"`       // size of the bucket in cost, from 1
@@ -178,10 +178,10 @@ type ThrottleInfo struct {
 	// Change is, in the reply to throttle-show, the latest change of the limits that are in force,
 	// if it was at run time, the audit log has it, and no override is in force.
 	Change *LimitsChange `json:"change,omitempty"`
-	// WaitingKeys are, in the reply to throttle-show about a prefix, up to MaxWaitingQueues keys with
+	// WaitingKeys are, in the reply to throttle-show about a prefix, up to 50 keys with
 	// its limits whose messages wait as of the last sample for attention, those with the most first.
 	WaitingKeys []WaitingKey `json:"waiting_keys,omitempty"`
-	// WaitingQueues are, in the reply to throttle-show, up to MaxWaitingQueues blocked
+	// WaitingQueues are, in the reply to throttle-show, up to 50 blocked
 	// queues, those with the most blocked messages first.
 	WaitingQueues []WaitingQueue `json:"waiting_queues,omitempty"`
 

@@ -65,7 +65,7 @@ type Lane struct {
 }
 
 // WaitCounts counts the deliveries that ended in the last one to two minutes by how long
-// their message waited before them, in the ranges of [WaitBounds].
+// their message waited before them, in the ranges of [QueueDetail].
 type WaitCounts struct {
 	Waits     []int64 `json:"waits"`
 	MaxWaitMs float64 `json:"max_wait_ms"` // the longest of these waits

@@ -73,7 +73,7 @@ type PeekedMessage struct {
 	Dead      *DeadInfo     `json:"dead,omitempty"`      // of a dead letter
 	History   []AttemptInfo `json:"history,omitempty"`   // in message-show, and of dead letters
 
-	// Headers have their values in the form of [ShowText].
+	// Headers have \xNN for bytes of their values that JSON cannot have.
 	Headers      map[string][]string `json:"headers"`
 	HeadersCut   bool                `json:"headers_cut,omitempty"` // there are more
 	PayloadBytes int                 `json:"payload_bytes"`         // of the whole payload
@@ -142,7 +142,7 @@ type MessageInfo struct {
 
 // DeadInfo says how a message became a dead letter.
 type DeadInfo struct {
-	Reason      string `json:"reason"` // one of the Reason constants, or "unknown" if it cannot be read
+	Reason      string `json:"reason"` // why it died, such as max_deliveries; "unknown" if it cannot be read
 	Error       string `json:"error,omitempty"`
 	ErrorCode   string `json:"error_code,omitempty"`
 	SourceQueue string `json:"source_queue"`
@@ -154,7 +154,7 @@ type DeadInfo struct {
 // keeps the first record and the newest ones, so attempt numbers may be missing. Times are
 // RFC 3339.
 type AttemptInfo struct {
-	Outcome   string     `json:"outcome"`               // one of the Attempt constants, or "unreadable"
+	Outcome   string     `json:"outcome"`               // such as nack, term or expired; "unreadable" if it cannot be read
 	Attempt   uint32     `json:"attempt,omitempty"`     // its number, from 1 again after a redrive
 	Dead      bool       `json:"dead,omitempty"`        // it was delivered from the dead letter queue
 	At        string     `json:"at,omitempty"`          // when it was delivered, redriven or moved
@@ -162,7 +162,7 @@ type AttemptInfo struct {
 	TookMs    int64      `json:"took_ms,omitempty"`     // from the delivery to the end
 	Error     string     `json:"error,omitempty"`       // from the consumer
 	ErrorCode string     `json:"error_code,omitempty"`  // from the consumer
-	DecidedBy string     `json:"decided_by,omitempty"`  // one of the DecidedBy constants
+	DecidedBy string     `json:"decided_by,omitempty"`  // such as hook, consumer or rule
 	Rule      string     `json:"rule,omitempty"`        // the error rule that matches the failure, whatever decided
 	Reason    string     `json:"dead_reason,omitempty"` // why it became a dead letter then
 	DelayMs   int64      `json:"delay_ms,omitempty"`    // until the retry

@@ -97,7 +97,7 @@ type QueueListRequest struct {
 	ListRequest
 	Detail  bool `json:"detail,omitempty"`  // with [QueueDetail]
 	Tenants int  `json:"tenants,omitempty"` // how many fairness keys QueueDetail names, 0 to 16
-	// Sampled asks for the latest sample of the queues, with QueueDetail and [SampledTenants]
+	// Sampled asks for the latest sample of the queues, with [QueueDetail] and 8
 	// fairness keys, instead of reading them. If it is old, fila takes a new one first.
 	Sampled bool `json:"sampled,omitempty"`
 }
@@ -160,7 +160,8 @@ type QueueDetail struct {
 	DeadLettered int64 `json:"dead_lettered"`
 	Refused      int64 `json:"refused"` // requests
 	// Waits counts deliveries by how long their message waited since it was enqueued or
-	// became due: at most each of [WaitBounds], and longer.
+	// became due: at most each of 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
+	// 2.5, 5, 10, 30, 60, 300, 900 and 3600 s, and longer.
 	Waits []int64 `json:"waits"`
 
 	// Ended counts deliveries that have ended, of all fairness keys and of up to as many as

@@ -24,7 +24,7 @@ export interface BatchReply {
   /** duplicates are the messages whose Nats-Msg-Id is known, by their index from 0. */
   duplicates?: number[];
   refused?: BatchRefusal[];
-  /** room is how many messages the queue would accept now; nil if it has no limit. */
+  /** room is how many messages the queue would accept now; absent if it has no limit. */
   room?: number;
 }
 
@@ -104,7 +104,7 @@ export interface CircuitInfo {
   waiting_messages?: number;
   /** as in ThrottleInfo */
   waiting_queues?: WaitingQueue[];
-  /** nil: none that this fila has seen */
+  /** absent: none that this fila has seen */
   openings?: CircuitOpenings;
   /**
    * Only in the reply to circuit-show, and only if fila has seen them since its start. of an opening for failures
@@ -279,7 +279,7 @@ export interface GuardAnswer {
   probe?: boolean;
   /**
    * Otherwise: the gate and key that refuse it, and when to retry. circuit, rate, window, concurrency, reserved,
-   * turn, paused or late; of a state also a key of limits
+   * turn, paused or late; of a state also a key of [limits]
    */
   gate?: string;
   key?: string;
@@ -309,7 +309,7 @@ export interface GuardAsk {
   ttl_ms?: number;
 }
 
-/** GuardCheckRequest checks one call, or with Checks several, independently. */
+/** GuardCheckRequest checks one call, or with checks several, independently. */
 export interface GuardCheckRequest {
   /** the first key, if it is not the subject's tail */
   key?: string;
@@ -348,7 +348,7 @@ export interface GuardDoneRequest {
 /** GuardLimit is the state of one limit. */
 export interface GuardLimit {
   key: string;
-  /** rate, window or concurrency; of a state's answer also a key of limits */
+  /** rate, window or concurrency; of a state's answer also a key of [limits] */
   gate: string;
   /** calls of cost 1 at once, or in the window */
   limit: number;
@@ -469,7 +469,8 @@ export interface QueueDetail {
   refused: number;
   /**
    * waits counts deliveries by how long their message waited since it was enqueued or became due: at most each of
-   * WaitBounds, and longer.
+   * 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900 and 3600 s,
+   * and longer.
    */
   waits: number[];
   /**
@@ -561,8 +562,8 @@ export interface QueueReply {
   /** visibility_timeout_ms is how long a lease lasts, from 1. */
   visibility_timeout_ms: number;
   /**
-   * max_deliveries is after how many deliveries a message is dead-lettered; 0 is no limit, nil the default, see
-   * QueueSettings.DeliveryLimit.
+   * max_deliveries is after how many deliveries a message is dead-lettered; 0 is no limit, absent is 20, except
+   * for failures about which on_failure decides.
    */
   max_deliveries: number | null;
   /** max_depth and max_bytes bound the backlog; 0 is no limit. */
@@ -580,17 +581,17 @@ export interface QueueReply {
   lua_circuit_breaker_cooldown_ms: number;
   /**
    * fairness_header, weight_header and throttle_headers name the producer's headers that decide about scheduling
-   * without a hook. Keys may be made of headers: see ParseKeyTemplate.
+   * without a hook. Keys may be made of headers, such as tenant:{tenant}.
    */
   fairness_header: string;
   /**
    * fairness_header, weight_header and throttle_headers name the producer's headers that decide about scheduling
-   * without a hook. Keys may be made of headers: see ParseKeyTemplate.
+   * without a hook. Keys may be made of headers, such as tenant:{tenant}.
    */
   weight_header: string;
   /**
    * fairness_header, weight_header and throttle_headers name the producer's headers that decide about scheduling
-   * without a hook. Keys may be made of headers: see ParseKeyTemplate.
+   * without a hook. Keys may be made of headers, such as tenant:{tenant}.
    */
   throttle_headers: string[] | null;
   /** circuit_header names the header that holds the circuit key, or is a template of it. */
@@ -615,7 +616,7 @@ export interface QueueReply {
   priority_reserved: number;
   /**
    * starve_after_ms is after how long a flow starves that could send something and is not delivered from, while
-   * others are; 0 is never, otherwise from MinStarveAfterMs on.
+   * others are; 0 is never, otherwise 1000 and more.
    */
   starve_after_ms: number;
   /**
@@ -700,8 +701,8 @@ export interface QueueSettings {
   /** visibility_timeout_ms is how long a lease lasts, from 1. */
   visibility_timeout_ms: number;
   /**
-   * max_deliveries is after how many deliveries a message is dead-lettered; 0 is no limit, nil the default, see
-   * QueueSettings.DeliveryLimit.
+   * max_deliveries is after how many deliveries a message is dead-lettered; 0 is no limit, absent is 20, except
+   * for failures about which on_failure decides.
    */
   max_deliveries: number | null;
   /** max_depth and max_bytes bound the backlog; 0 is no limit. */
@@ -719,17 +720,17 @@ export interface QueueSettings {
   lua_circuit_breaker_cooldown_ms: number;
   /**
    * fairness_header, weight_header and throttle_headers name the producer's headers that decide about scheduling
-   * without a hook. Keys may be made of headers: see ParseKeyTemplate.
+   * without a hook. Keys may be made of headers, such as tenant:{tenant}.
    */
   fairness_header: string;
   /**
    * fairness_header, weight_header and throttle_headers name the producer's headers that decide about scheduling
-   * without a hook. Keys may be made of headers: see ParseKeyTemplate.
+   * without a hook. Keys may be made of headers, such as tenant:{tenant}.
    */
   weight_header: string;
   /**
    * fairness_header, weight_header and throttle_headers name the producer's headers that decide about scheduling
-   * without a hook. Keys may be made of headers: see ParseKeyTemplate.
+   * without a hook. Keys may be made of headers, such as tenant:{tenant}.
    */
   throttle_headers: string[] | null;
   /** circuit_header names the header that holds the circuit key, or is a template of it. */
@@ -754,7 +755,7 @@ export interface QueueSettings {
   priority_reserved: number;
   /**
    * starve_after_ms is after how long a flow starves that could send something and is not delivered from, while
-   * others are; 0 is never, otherwise from MinStarveAfterMs on.
+   * others are; 0 is never, otherwise 1000 and more.
    */
   starve_after_ms: number;
   /**
@@ -839,7 +840,7 @@ export interface Source {
   at?: string;
 }
 
-/** ThrottleLimits are the limits of a throttle key. A nil field is not set. */
+/** ThrottleLimits are the limits of a throttle key. A field that is absent is not set. */
 export interface ThrottleCondition {
   /** per second; token bucket */
   rate?: string | number;
@@ -932,20 +933,20 @@ export interface ThrottleInfo {
    */
   change?: LimitsChange;
   /**
-   * waiting_keys are, in the reply to throttle-show about a prefix, up to MaxWaitingQueues keys with its limits
-   * whose messages wait as of the last sample for attention, those with the most first.
+   * waiting_keys are, in the reply to throttle-show about a prefix, up to 50 keys with its limits whose messages
+   * wait as of the last sample for attention, those with the most first.
    */
   waiting_keys?: WaitingKey[];
   /**
-   * waiting_queues are, in the reply to throttle-show, up to MaxWaitingQueues blocked queues, those with the most
-   * blocked messages first.
+   * waiting_queues are, in the reply to throttle-show, up to 50 blocked queues, those with the most blocked
+   * messages first.
    */
   waiting_queues?: WaitingQueue[];
-  /** nil: the limits are not shared */
+  /** absent: the limits are not shared */
   shared?: ThrottleShared;
 }
 
-/** ThrottleLimits are the limits of a throttle key. A nil field is not set. */
+/** ThrottleLimits are the limits of a throttle key. A field that is absent is not set. */
 export interface ThrottleLimits {
   /** per second; token bucket */
   rate?: string;
@@ -961,7 +962,7 @@ export interface ThrottleLimits {
 
 /**
  * ThrottleSetRequest sets limits of a throttle key or, if it ends in '*', of every key with that prefix. Limits
- * that are nil stay as they are.
+ * that are absent stay as they are.
  */
 export interface ThrottleSetRequest {
   /** key is the throttle key if the tail of the subject is "_". */
@@ -981,14 +982,14 @@ export interface ThrottleSetRequest {
   /** for_ms makes the change an override that ends after this time; 0 is a lasting change. */
   for_ms?: number;
   /**
-   * if, unless nil, must match the limits that are set, in the fields that are not nil; otherwise nothing changes
-   * (409). An empty rate or 0 matches a limit that is not set.
+   * if, unless absent, must match the limits that are set, in the fields that are not absent; otherwise nothing
+   * changes (409). An empty rate or 0 matches a limit that is not set.
    */
   if?: ThrottleCondition;
 }
 
 /**
- * ThrottleShared is how filas share the limits of a throttle key. Tokens and messages in its ThrottleInfo are of
+ * ThrottleShared is how filas share the limits of a throttle key. tokens and messages in its ThrottleInfo are of
  * this fila's lease.
  */
 export interface ThrottleShared {

@@ -31,7 +31,7 @@ class BatchReply(TypedDict, total=False):
     # duplicates are the messages whose Nats-Msg-Id is known, by their index from 0.
     duplicates: list[int]
     refused: list[BatchRefusal]
-    # room is how many messages the queue would accept now; nil if it has no limit.
+    # room is how many messages the queue would accept now; absent if it has no limit.
     room: int
 
 
@@ -113,7 +113,7 @@ class GuardAnswer(TypedDict, total=False):
     # this call is its probe.
     probe: bool
     # Otherwise: the gate and key that refuse it, and when to retry. circuit, rate, window, concurrency,
-    # reserved, turn, paused or late; of a state also a key of limits
+    # reserved, turn, paused or late; of a state also a key of [limits]
     gate: str
     key: str
     # rounded up; absent: unknown
@@ -146,7 +146,7 @@ GuardAsk = TypedDict(
 )
 
 
-# GuardCheckRequest checks one call, or with Checks several, independently.
+# GuardCheckRequest checks one call, or with checks several, independently.
 GuardCheckRequest = TypedDict(
     "GuardCheckRequest",
     {
@@ -192,7 +192,7 @@ class GuardLimit(TypedDict, total=False):
     """GuardLimit is the state of one limit."""
 
     key: str
-    # rate, window or concurrency; of a state's answer also a key of limits
+    # rate, window or concurrency; of a state's answer also a key of [limits]
     gate: str
     # calls of cost 1 at once, or in the window
     limit: int
