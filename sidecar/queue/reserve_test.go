@@ -196,7 +196,7 @@ func TestWhyWhileACheapMessageCollectsItsGates(t *testing.T) {
 	require.Equal(t, both, r.One().ID)
 }
 
-// What a message has collected comes back to others if the rest does not come: here it has y, and waits
+// The tokens that a message has collected come back to others if the rest does not come: here it has y, and waits
 // for x, whose message never ends.
 func TestAReservationEndsWhenTheRestDoesNotCome(t *testing.T) {
 	for name, y := range map[string]throttle.Limits{
