@@ -125,7 +125,7 @@ var ownImports = map[string][]string{
 var moduleImports = map[string][]string{
 	"github.com/nats-io/nats.go": {
 		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "store/replog", "client", "client/filatest", "bench/system",
-		"cli/command", "cli/opscmd", "cli/clitest", "examples/go/consumer", "examples/go/producer", "examples/llm",
+		"cli/command", "cli/opscmd", "cli/clitest", "examples/go/consumer", "examples/go/producer",
 	},
 	"github.com/cespare/xxhash/v2":        {"store/replog", "store/storefile"},
 	"github.com/klauspost/compress":       {"store/replog"},

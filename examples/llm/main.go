@@ -18,8 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/filaq/fila/client"
 )
 
@@ -44,12 +42,7 @@ func main() {
 }
 
 func run(ctx context.Context, queue string) error {
-	nc, err := nats.Connect(os.Getenv("NATS_URL"), nats.MaxReconnects(-1))
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	fila, err := client.New(nc)
+	fila, err := client.Connect(os.Getenv("NATS_URL"))
 	if err != nil {
 		return err
 	}
@@ -64,8 +57,10 @@ func run(ctx context.Context, queue string) error {
 			}
 		}
 	}
-	u := usage{tokens: make(map[string]int), done: make(map[string]int), all: make(chan struct{})}
-	consumer, err := fila.Consume(ctx, queue, func(ctx context.Context, m *client.Message) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	u := usage{tokens: make(map[string]int), done: make(map[string]int), allDone: stop}
+	return fila.Work(ctx, queue, func(ctx context.Context, m *client.Message) error {
 		tokens := callModel(m.Key)
 		// The confirmation guarantees that the tokens are charged exactly once.
 		if err := m.AckCostSync(ctx, float64(tokens)); err != nil {
@@ -74,16 +69,6 @@ func run(ctx context.Context, queue string) error {
 		u.count(m.Key, tokens)
 		return nil
 	}, client.Concurrency(4))
-	if err != nil {
-		return err
-	}
-	select {
-	case <-u.all:
-	case <-ctx.Done():
-	}
-	stopping, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	return consumer.Stop(stopping)
 }
 
 // callModel answers a call and returns the tokens used.
@@ -94,11 +79,11 @@ func callModel(tenant string) int {
 
 // usage counts the tokens and finished calls of each tenant.
 type usage struct {
-	mu     sync.Mutex
-	tokens map[string]int
-	done   map[string]int
-	ended  int
-	all    chan struct{} // closed when all calls are done
+	mu      sync.Mutex
+	tokens  map[string]int
+	done    map[string]int
+	ended   int
+	allDone func()
 }
 
 func (u *usage) count(tenant string, tokens int) {
@@ -110,6 +95,6 @@ func (u *usage) count(tenant string, tokens int) {
 	}
 	fmt.Printf("%s: %d calls used %d tokens, %d were expected\n", tenant, calls, u.tokens[tenant], calls*maxTokens)
 	if u.ended++; u.ended == len(uses) {
-		close(u.all)
+		u.allDone()
 	}
 }
