@@ -196,8 +196,8 @@ func TestWhyWhileACheapMessageCollectsItsGates(t *testing.T) {
 	require.Equal(t, both, r.One().ID)
 }
 
-// The tokens that a message has collected come back to others if the rest does not come: here it has y, and waits
-// for x, whose message never ends.
+// A reservation ends if the rest of its gates does not come: here a message has y, and waits for x, whose message
+// never ends.
 func TestAReservationEndsWhenTheRestDoesNotCome(t *testing.T) {
 	for name, y := range map[string]throttle.Limits{
 		"concurrency":                {Concurrency: 1},
