@@ -57,7 +57,7 @@ that have blocked its messages in this hour, and without a flag annotations alon
 				if m.Client != "" {
 					by += " (" + m.Client + ")"
 				}
-				t.Row(env.When(m.At), terminal.OrDash(m.Object), env.Stamps(m.Text), terminal.OrDash(by))
+				t.Row(env.When(m.At), terminal.OrDash(m.Object), env.Stamps(m.CountedText()), terminal.OrDash(by))
 			}
 			rest := ""
 			if more := marks.Total - len(marks.Marks); more > 0 {

@@ -164,6 +164,7 @@ func (a *Admin) readNode(now time.Time) (*attention.Sample, map[string]*api.Queu
 			continue
 		}
 		s.Queues = append(s.Queues, a.watched(q, &r, now))
+		a.addHookVersions(q, &s.Queues[len(s.Queues)-1])
 		a.addChanges(s.Queues[len(s.Queues)-1].Blocked, changes)
 		known[q.Name()] = &s.Queues[len(s.Queues)-1].QueueSummary
 	}
@@ -232,6 +233,21 @@ func (a *Admin) watched(q *shard.Queue, v *queueReading, now time.Time) attentio
 		})
 	}
 	return w
+}
+
+// addHookVersions adds who set the hooks that do not run well.
+func (a *Admin) addHookVersions(q *shard.Queue, w *attention.Queue) {
+	for i := range w.Hooks {
+		h := &w.Hooks[i]
+		if h.State == "closed" && h.Failures+h.Bypassed == 0 {
+			continue
+		}
+		if w.HookVersions == nil {
+			w.HookVersions = make(map[string]api.HookVersion)
+		}
+		settings := q.Settings()
+		w.HookVersions[h.Hook], _ = a.control.HookVersions(q.Name(), h.Hook, *scriptOf(&settings, h.Hook))
+	}
 }
 
 // addChanges adds the latest change of their limits to throttles that block messages for long. known

@@ -101,15 +101,32 @@ func newestMarks(list []api.Mark, since, now time.Time, limit int) api.Marks {
 	return api.Marks{Total: len(list), Marks: append([]api.Mark{}, list[:min(len(list), limit)]...)}
 }
 
-// openings returns the times at which a circuit has opened by itself.
+// openings returns the times at which a circuit has opened by itself: one mark for a minute in which
+// it has opened more often.
 func openings(gate string, h *api.CircuitHistory) (list []api.Mark) {
 	if h == nil {
 		return nil
 	}
+	often := make(map[string]int64)
+	for _, o := range h.Openings {
+		often[o.Minute] = o.Openings
+	}
+	marked := make(map[string]bool)
 	for _, c := range h.Changes {
-		if c.New == "open" && c.Cause != api.CauseByHand { // the audit log has these, with the client
-			list = append(list, api.Mark{At: c.At, Kind: api.MarkCircuit, Object: gate, Text: "opened: " + c.Cause, By: c.Cause})
+		if c.New != "open" || c.Cause == api.CauseByHand { // the audit log has these, with the client
+			continue
 		}
+		m := api.Mark{At: c.At, Kind: api.MarkCircuit, Object: gate, Text: "opened: " + c.Cause, By: c.Cause}
+		at, _ := time.Parse(time.RFC3339Nano, c.At) // this process has written it
+		minute := wire.Timestamp(at.Truncate(time.Minute).UnixNano())
+		if marked[minute] {
+			continue
+		}
+		marked[minute] = true
+		if n := often[minute]; n > 1 {
+			m.Count = n
+		}
+		list = append(list, m)
 	}
 	return list
 }

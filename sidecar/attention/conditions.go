@@ -50,7 +50,7 @@ func init() { // find refers to functions that need the table
 		{
 			Name: "hook-failing", Severity: api.SeverityWarning, Title: "A hook fails or is bypassed",
 			Alerts: []string{"FilaHookBypassed"}, Holds: "The last run of a hook failed, its circuit is not closed, or a run failed or was bypassed in the last two minutes.",
-			nobody: "All messages of the queue.", find: failingHooks,
+			nobody: "All tenants of the queue.", find: failingHooks,
 		},
 		{
 			Name: "dead-letters-rise", Severity: api.SeverityWarning, Title: "Dead letters rise",

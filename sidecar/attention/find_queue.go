@@ -84,7 +84,7 @@ func failingHooks(v *view, add func(api.Finding)) {
 				continue
 			}
 			f := api.Finding{Queue: q.Name, Hook: h.Hook}
-			what := "every message takes the default fairness key, weight and gates, so all tenants share one flow"
+			what := "every message takes the default fairness key, weight and gates, so tenants are not separated, and one of them can keep all others waiting"
 			if h.Hook == wire.HookOnFailure {
 				what = "the retry policy of the queue decides about failed messages instead"
 			}
@@ -94,6 +94,9 @@ func failingHooks(v *view, add func(api.Finding)) {
 			}
 			if h.LastError != "" {
 				f.Why += " The last error: " + strings.TrimPrefix(firstLine(h.LastError), "error: ")
+			}
+			if set := q.HookVersions[h.Hook]; set.At != "" {
+				f.Why += fmt.Sprintf(" %s changed the script at %s.", capital(api.ActorText("", set.Client)), set.At)
 			}
 			f.Action = api.FindingAction{Text: "Fix the script or roll it back. A new script closes the circuit.", Command: command("hook", "show", q.Name), Page: queuePage(q.Name, "/hooks")}
 			add(f)

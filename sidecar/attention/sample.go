@@ -30,9 +30,10 @@ type Queue struct {
 	Dead             int64 // messages of the dead letter queue
 	RefusedBy        int   // the error number of most refusals
 	Hooks            []api.HookInfo
-	Blocked          []Blocked     // the most messages first
-	Noise            *Noise        // nil: no flow is noisy or starves
-	Late             *LateSchedule // nil: no schedule is late
+	HookVersions     map[string]api.HookVersion // by hook, of hooks that do not run well
+	Blocked          []Blocked                  // the most messages first
+	Noise            *Noise                     // nil: no flow is noisy or starves
+	Late             *LateSchedule              // nil: no schedule is late
 }
 
 // Blocked are the messages of a queue that a gate blocks.

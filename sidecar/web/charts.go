@@ -1,8 +1,10 @@
 package web
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -61,7 +63,9 @@ func chartOf[P any, At interface {
 	}
 	for i := range m.Rows {
 		r := &m.Rows[i]
-		data.Marks = append(data.Marks, []any{r.at.Unix(), r.N})
+		for _, at := range r.ats {
+			data.Marks = append(data.Marks, []any{at.Unix(), r.N})
+		}
 	}
 	text, err := json.Marshal(data)
 	if err != nil { // impossible: it has only numbers and names
@@ -77,48 +81,85 @@ type marks struct {
 	Minutes int       // length of the charts
 }
 
-// markRow is a mark with its number on the page, which the charts show.
+// markRow is a mark with its number on the page, which the charts show. Openings of a circuit for the
+// same cause are one row.
 type markRow struct {
 	api.Mark
-	N  int
-	at time.Time
+	N    int
+	From string // RFC 3339: the first of several; "": it is one
+	ats  []time.Time
 }
 
-// shownMarks is how many marks a chart shows.
-const shownMarks = 20
+const (
+	// shownMarks is how many rows the list of marks has, of the newest readMarks marks.
+	shownMarks, readMarks = 20, 500
+	// markRoom is the least distance (percent of a picture) of two marks with numbers of their own.
+	markRoom = 2.5
+)
 
 // marksOf returns the marks of an object.
 func marksOf(a *ask, req api.MarksRequest, window time.Duration) (m marks, err error) {
-	req.Limit, req.WindowMs = shownMarks, window.Milliseconds()
+	req.Limit, req.WindowMs = readMarks, window.Milliseconds()
 	var reply api.Marks
 	if err := a.verb(api.VerbMarks, "", req, &reply); err != nil {
 		return m, err
 	}
-	m.Left, m.Minutes = reply.Total-len(reply.Marks), int(window.Minutes())
-	for i := range reply.Marks {
-		at, err := time.Parse(time.RFC3339Nano, reply.Marks[i].At)
-		if err == nil {
-			m.Rows = append(m.Rows, markRow{reply.Marks[i], i + 1, at})
+	m.Left, m.Minutes = reply.Total, int(window.Minutes())
+	opened := make(map[string]int) // the row of a circuit and cause
+	for _, one := range reply.Marks {
+		at, err := time.Parse(time.RFC3339Nano, one.At)
+		if err != nil {
+			continue
 		}
+		id := one.Object + " " + one.Text
+		i, again := opened[id]
+		switch {
+		case one.Kind == api.MarkCircuit && again:
+			r := &m.Rows[i]
+			r.From, r.Count, r.ats = one.At, max(r.Count, 1)+max(one.Count, 1), append(r.ats, at)
+		case len(m.Rows) == shownMarks:
+			continue
+		default:
+			opened[id] = len(m.Rows)
+			m.Rows = append(m.Rows, markRow{Mark: one, N: len(m.Rows) + 1, ats: []time.Time{at}})
+		}
+		m.Left--
 	}
 	return m, nil
 }
 
-// markLine is a mark in a picture.
+// markLine is a mark in a picture, or several that stand too near to each other.
 type markLine struct {
-	N    int
-	X    string // percent from the left
-	Text string
+	Label string // the number, or the first and last number
+	X     string // percent from the left
+	Text  string
 }
 
 // Until returns the marks as lines of a picture that ends at a time.
 func (m marks) Until(end time.Time) (list []markLine) {
+	type place struct {
+		x   float64 // percent
+		row *markRow
+	}
+	var places []place
 	for i := range m.Rows {
-		r := &m.Rows[i]
-		x := 1 - end.Sub(r.at).Minutes()/float64(m.Minutes)
-		if x >= 0 && x <= 1 {
-			list = append(list, markLine{r.N, percentOf(100 * x), r.Text})
+		for _, at := range m.Rows[i].ats {
+			if x := 100 * (1 - end.Sub(at).Minutes()/float64(m.Minutes)); x >= 0 && x <= 100 {
+				places = append(places, place{x, &m.Rows[i]})
+			}
 		}
+	}
+	slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(a.x, b.x) })
+	for i := 0; i < len(places); {
+		first, least, most := i, places[i].row.N, places[i].row.N
+		for i < len(places) && places[i].x-places[first].x < markRoom {
+			least, most, i = min(least, places[i].row.N), max(most, places[i].row.N), i+1
+		}
+		line := markLine{strconv.Itoa(least), percentOf(places[first].x), places[first].row.Text}
+		if most > least {
+			line.Label += "–" + strconv.Itoa(most)
+		}
+		list = append(list, line)
 	}
 	return list
 }

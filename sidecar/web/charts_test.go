@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -72,13 +73,13 @@ func TestGateHistoryIsBounded(t *testing.T) {
 // TestChartData: times are exact, a missing value is a gap, and marks have their numbers.
 func TestChartData(t *testing.T) {
 	points := []gatePoint{{at: 1_700_000_001, Admitted: 0.1, Limit: float32(math.NaN())}, {at: 1_700_000_011, Admitted: 1e7, Limit: 2}}
-	m := marks{Rows: []markRow{{N: 1, at: time.Unix(1_700_000_005, 9e8)}}, Minutes: 10}
+	m := marks{Rows: []markRow{{N: 1, ats: []time.Time{time.Unix(1_700_000_005, 9e8)}}}, Minutes: 10}
 	require.JSONEq(t, `{"names":["admitted","limit"],"rows":[[1700000001,1700000011],[0.1,10000000],[null,2]],"marks":[[1700000005,1]]}`,
 		chartOf(points, m, gateRates[0], gateRates[2]).JSON)
 	require.JSONEq(t, `{"names":["admitted"],"rows":[[],[]]}`, chartOf([]gatePoint(nil), marks{}, gateRates[0]).JSON)
 
 	lines := m.Until(time.Unix(1_700_000_305, 9e8))
-	require.Equal(t, []markLine{{1, "50.00%", ""}}, lines)
+	require.Equal(t, []markLine{{"1", "50.00%", ""}}, lines)
 	require.Empty(t, m.Until(time.Unix(1_700_000_004, 0)), "it is later")
 	require.Empty(t, m.Until(time.Unix(1_700_000_607, 0)), "it is too old")
 }
@@ -105,15 +106,15 @@ func TestMarksOnPages(t *testing.T) {
 		"visibility_timeout_ms": {By: "operator", Client: "<eva>", At: ago(time.Hour)}, "quantum": {By: "default"},
 	}})
 	for page, asked := range map[string]string{
-		"/queues/orders":                         `{"queue":"orders","limit":20,"window_ms":3600000}`,
-		"/queues/orders/tenants":                 `{"queue":"orders","limit":20,"window_ms":600000}`,
-		"/queues/orders/tenants?minutes=60":      `{"queue":"orders","limit":20,"window_ms":3600000}`,
-		"/queues/orders/dead?minutes=60":         `{"queue":"orders","limit":20,"window_ms":3600000}`,
-		"/dead":                                  `{"limit":20,"window_ms":600000}`,
-		"/gates/throttle?key=stripe":             `{"throttle":"stripe","limit":20,"window_ms":600000}`,
-		"/gates/throttle?key=stripe&minutes=60":  `{"throttle":"stripe","limit":20,"window_ms":3600000}`,
-		"/gates/circuit?key=bank":                `{"circuit":"bank","limit":20,"window_ms":3600000}`,
-		"/gates/throttle?key=stripe&minutes=abc": `{"throttle":"stripe","limit":20,"window_ms":600000}`,
+		"/queues/orders":                         `{"queue":"orders","limit":500,"window_ms":3600000}`,
+		"/queues/orders/tenants":                 `{"queue":"orders","limit":500,"window_ms":600000}`,
+		"/queues/orders/tenants?minutes=60":      `{"queue":"orders","limit":500,"window_ms":3600000}`,
+		"/queues/orders/dead?minutes=60":         `{"queue":"orders","limit":500,"window_ms":3600000}`,
+		"/dead":                                  `{"limit":500,"window_ms":600000}`,
+		"/gates/throttle?key=stripe":             `{"throttle":"stripe","limit":500,"window_ms":600000}`,
+		"/gates/throttle?key=stripe&minutes=60":  `{"throttle":"stripe","limit":500,"window_ms":3600000}`,
+		"/gates/circuit?key=bank":                `{"circuit":"bank","limit":500,"window_ms":3600000}`,
+		"/gates/throttle?key=stripe&minutes=abc": `{"throttle":"stripe","limit":500,"window_ms":600000}`,
 	} {
 		rec := r.get(page)
 		require.Equal(t, http.StatusOK, rec.Code, page)
@@ -133,6 +134,19 @@ func TestMarksOnPages(t *testing.T) {
 	settings := r.get("/queues/orders/settings").Body.String()
 	require.Contains(t, settings, `<span class="soft">set by &lt;eva&gt;, <time`)
 	require.Contains(t, settings, `<span class="soft">the default</span>`)
+
+	flaps := api.Marks{Total: 30}
+	for i := range 30 {
+		flaps.Marks = append(flaps.Marks, api.Mark{At: ago(time.Duration(i+1) * time.Minute), Kind: "circuit", Object: "circuit:bank", Text: "opened: failures", By: "failures", Count: 2})
+	}
+	flaps.Marks = slices.Insert(flaps.Marks, 7, api.Mark{At: ago(7*time.Minute + time.Second), Kind: "pause", Object: "circuit:bank", Text: "paused", By: "pause", Client: "eva"})
+	flaps.Total++
+	r.reply(api.VerbMarks, flaps)
+	circuit = r.get("/gates/circuit?key=bank").Body.String()
+	require.Contains(t, circuit, "opened: failures, 60 times since")
+	require.Contains(t, circuit, "<title>1–2: ", "two marks in one place")
+	require.NotContains(t, circuit, `<li value="3">`)
+	require.NotContains(t, circuit, "left out")
 
 	r.reply(api.VerbMarks, api.Marks{})
 	require.NotContains(t, r.get("/gates/circuit?key=bank").Body.String(), "Marks in the charts")

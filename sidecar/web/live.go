@@ -157,7 +157,7 @@ func (w *Web) frame(a *ask, p *page) []byte {
 	data, err := read(a)
 	v := w.view(a, p, data)
 	if err = cmp.Or(err, v.attend(a)); err != nil {
-		name, v.Data = "error", err.Error()
+		name, v.Data = "error", errorOf(a, err)
 	}
 	w.fill(a, v)
 	if err := w.looks.live(&out, name, v); err != nil {

@@ -88,6 +88,7 @@ func tenantsPage(a *ask) (any, error) {
 	if _, err := a.web.history.fresh(a.web); err != nil {
 		return nil, err
 	}
+	d.entitle()
 	now := time.Now()
 	d.Stack = a.web.history.tenants(name, now, d.Minutes)
 	colors := d.colors()
@@ -126,15 +127,42 @@ func (d *tenantsData) colors() map[string]int {
 	return colors
 }
 
+// entitle makes the shares add up: the backlogs share by weight with the keys that have messages in
+// flight or deliveries that ended lately. Others, and paused keys, are entitled to nothing now.
+func (d *tenantsData) entitle() {
+	backlog, others := 0.0, 0.0 // weights
+	for i := range d.Lanes {
+		switch l := &d.Lanes[i]; {
+		case l.Share == 0:
+		case l.Ready+l.Blocked > 0:
+			backlog = max(backlog, l.Weight/l.Share)
+		case l.InFlight > 0 || l.All() > 0:
+			others += l.Weight
+		default:
+			l.Share = 0
+		}
+	}
+	for i := range d.Lanes {
+		if l := &d.Lanes[i]; l.Share > 0 {
+			l.Share = l.Weight / (backlog + others)
+		}
+	}
+}
+
 func (d *tenantsData) rows(colors map[string]int) {
 	all := d.All()
+	inFlight := 0.0
+	for i := range d.Lanes {
+		inFlight += float64(d.Lanes[i].InFlight)
+	}
 	for _, l := range d.Lanes {
 		r := tenantRow{Lane: l, Color: colors[l.Key]}
 		if all > 0 {
 			r.Served = float64(r.All()) / float64(all)
 		}
 		r.Median, r.High = 1000*quantile(l.Waits, 0.5, l.MaxWaitMs/1000), 1000*quantile(l.Waits, 0.99, l.MaxWaitMs/1000)
-		r.Noisy = slices.ContainsFunc(d.Noise.Noisy, func(n api.NoisyFlow) bool { return n.Key == l.Key })
+		more := r.Served > l.Share || float64(l.InFlight) > l.Share*inFlight
+		r.Noisy = more && slices.ContainsFunc(d.Noise.Noisy, func(n api.NoisyFlow) bool { return n.Key == l.Key })
 		d.Rows = append(d.Rows, r)
 	}
 	for _, s := range tenantSorts {

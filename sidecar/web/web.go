@@ -366,7 +366,27 @@ func (w *Web) fail(a *ask, status int, text string) {
 	if m := mistakeOf(a.r); m != nil { // the page of the form is gone
 		status, text = m.status, m.Text
 	}
-	w.render(a, status, "error", &view{Title: fmt.Sprintf("%d %s", status, http.StatusText(status)), Data: text})
+	w.render(a, status, "error", &view{Title: fmt.Sprintf("%d %s", status, http.StatusText(status)), Data: errorData{Text: text}})
+}
+
+// errorData is the data of the error page: a sentence, and where to go on.
+type errorData struct {
+	Text  string
+	Links []crumb
+}
+
+// errorOf describes why a page has no data. A message that is gone leads to its queue.
+func errorOf(a *ask, err error) errorData {
+	if !refusedWith(err, wire.CodeMessageNotFound) {
+		return errorData{Text: err.Error()}
+	}
+	d := errorData{Text: "This message is not here any more: it was acked, moved or deleted, or it has expired."}
+	if queue := wire.Source(a.query("queue")); queue != "" {
+		d.Links = []crumb{{"Queue " + queue, queuePath(queue, "")}, {"Dead letters of " + queue, queuePath(queue, "/dead")}}
+	} else {
+		d.Links = []crumb{{"Queues", "/queues"}, {"Dead letters", "/dead"}}
+	}
+	return d
 }
 
 // failed replies with an error page for err, or sends the browser elsewhere if err says so.
@@ -376,6 +396,8 @@ func (w *Web) failed(a *ask, err error) {
 	switch {
 	case errors.As(err, &to):
 		http.Redirect(a.rw, a.r, w.base+to.path, http.StatusSeeOther)
+	case refusedWith(err, wire.CodeMessageNotFound) && mistakeOf(a.r) == nil:
+		w.render(a, http.StatusNotFound, "error", &view{Title: "Message not found", Data: errorOf(a, err)})
 	case errors.As(err, &back) && w.again(a, back.path, mistakeFrom(back.form, a.r.URL.Query(), back.error)):
 	default:
 		m := mistakeFrom("", nil, err)

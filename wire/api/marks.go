@@ -114,6 +114,7 @@ type Mark struct {
 	Text   string `json:"text"`             // what happened
 	By     string `json:"by,omitempty"`     // the verb, file or cause, as in the audit log
 	Client string `json:"client,omitempty"` // as in the audit log
+	Count  int64  `json:"count,omitempty"`  // of a circuit: how often it opened in this minute, if more than once
 }
 
 // Marks answers a [MarksRequest], the newest first.

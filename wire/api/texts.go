@@ -97,6 +97,14 @@ func (c *LimitsChange) Text() string {
 	return ActorText(c.By, c.Client) + " " + verb + " the limits of " + c.Key + " from " + c.Old.Text() + " to " + c.New.Text()
 }
 
+// CountedText returns what happened, and how often: "opened: failures, 12 times".
+func (m *Mark) CountedText() string {
+	if m.Count > 1 {
+		return m.Text + ", " + wire.Grouped(m.Count) + " times"
+	}
+	return m.Text
+}
+
 // StateText returns the state of a circuit and its cause in words: "open after 7 failures in a
 // row".
 func (c *CircuitInfo) StateText() string {

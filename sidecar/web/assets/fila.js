@@ -226,14 +226,17 @@
     ctx.font = '600 ' + 11 * devicePixelRatio + 'px ' + getComputedStyle(document.body).fontFamily;
     ctx.textAlign = 'left';
     ctx.textBaseline = 'top';
-    for (const [at, number] of marks) {
-      if (at < min) continue;
-      const x = plot.valToPos(Math.min(at, max), 'x', true);
+    const places = marks.filter(([at]) => at >= min).map(([at, number]) => [plot.valToPos(Math.min(at, max), 'x', true), number]).sort((a, b) => a[0] - b[0]);
+    for (let i = 0; i < places.length;) { // marks that are too near to each other are one line
+      const x = places[i][0], numbers = [];
+      for (; i < places.length && places[i][0] - x < 14 * devicePixelRatio; i++) numbers.push(places[i][1]);
+      const least = Math.min(...numbers), most = Math.max(...numbers);
       ctx.beginPath();
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
-      ctx.fillText(number, x + 3 * devicePixelRatio, bbox.top);
+      const label = least === most ? least : least + '–' + most, room = ctx.measureText(label).width + 3 * devicePixelRatio;
+      ctx.fillText(label, x + room > bbox.left + bbox.width ? x - room : x + 3 * devicePixelRatio, bbox.top);
     }
     ctx.restore();
   }
