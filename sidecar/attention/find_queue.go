@@ -92,11 +92,11 @@ func failingHooks(v *view, add func(api.Finding)) {
 			if h.State != "closed" {
 				f.Why = fmt.Sprintf("The circuit of %s is %s after failures: %s.", h.Hook, h.State, what)
 			}
-			if h.LastError != "" {
-				f.Why += " The last error: " + strings.TrimPrefix(firstLine(h.LastError), "error: ")
-			}
 			if set := q.HookVersions[h.Hook]; set.At != "" {
 				f.Why += fmt.Sprintf(" %s changed the script at %s.", capital(api.ActorText("", set.Client)), set.At)
+			}
+			if h.LastError != "" {
+				f.Why += " The last error: " + strings.TrimPrefix(firstLine(h.LastError), "error: ")
 			}
 			f.Action = api.FindingAction{Text: "Fix the script or roll it back. A new script closes the circuit.", Command: command("hook", "show", q.Name), Page: queuePage(q.Name, "/hooks")}
 			add(f)

@@ -120,7 +120,9 @@ func TestCausesAreSentences(t *testing.T) {
 
 	failing := orders(api.QueueDetail{}, func(q *attention.Queue) {
 		q.Hooks = []api.HookInfo{{Hook: "on_enqueue", State: "open", LastError: "error: orders/on_enqueue:2: no field\n  local plan = x\n        ^"}}
+		q.HookVersions = map[string]api.HookVersion{"on_enqueue": {Client: "maria@ops", At: "2026-01-02T11:59:00Z"}}
 	})
+	require.Contains(t, m.Find(at(3*time.Second, failing))[0].Why, "maria@ops changed the script at 2026-01-02T11:59:00Z.")
 	require.True(t, strings.HasSuffix(m.Find(at(3*time.Second, failing))[0].Why, "The last error: orders/on_enqueue:2: no field"))
 }
 

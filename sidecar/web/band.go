@@ -6,9 +6,11 @@ import (
 	"github.com/filaq/fila/wire/api"
 )
 
-// bandPicture is the last hour of a circuit: its states as a band, and above it its failures by
-// minute. Lengths across are percentages of the hour.
+// bandPicture is the last hour of a circuit, or the part of it that is known: its states as a band, and
+// above it its failures by minute. Lengths across are percentages.
 type bandPicture struct {
+	Minutes int
+
 	States   []bandState // oldest first
 	Failures []bandFailures
 	Sum      int64 // of Failures
@@ -33,7 +35,7 @@ type bandFailures struct {
 }
 
 const (
-	bandTime = time.Hour
+	bandTime, bandLeast = time.Hour, 5 * time.Minute
 	// bandTop is the height (px) that the bars of failures have.
 	bandTop = 40.0
 	// leastState is how wide (percent) a state is drawn at least.
@@ -45,14 +47,16 @@ func bandOf(h *api.CircuitHistory, state string, now time.Time) (p bandPicture) 
 	if h == nil {
 		return p
 	}
-	from := now.Add(-bandTime)
-	across := func(at time.Time) float64 {
-		return min(max(100*at.Sub(from).Seconds()/bandTime.Seconds(), 0), 100)
-	}
 	begin, err := time.Parse(time.RFC3339Nano, h.Since)
 	if err != nil {
 		return p
 	}
+	whole := min(max((now.Sub(begin)+time.Minute-1).Truncate(time.Minute), bandLeast), bandTime)
+	from := now.Add(-whole)
+	across := func(at time.Time) float64 {
+		return min(max(100*at.Sub(from).Seconds()/whole.Seconds(), 0), 100)
+	}
+	p.Minutes = int(whole.Minutes())
 	first := bandState{State: state, Since: h.Since}
 	if len(h.Changes) > 0 {
 		first.State = h.Changes[0].Old

@@ -27,20 +27,23 @@ func TestBand(t *testing.T) {
 	p := bandOf(h, "closed", now)
 	minutes := func(n int64) int64 { return n * 60_000 }
 	require.Equal(t, []bandState{
-		{X: "50.00%", W: "25.00%", State: "closed", Since: at(30 * time.Minute), Ms: minutes(15)},
-		{X: "75.00%", W: "0.30%", State: "open", Since: at(15 * time.Minute), Cause: "failures"},
-		{X: "75.00%", W: "20.00%", State: "half-open", Since: at(18 * time.Minute), Cause: "time", Ms: minutes(12)},
-		{X: "95.00%", W: "5.00%", State: "closed", Since: at(3 * time.Minute), Cause: "success", Ms: minutes(3)},
+		{X: "0.00%", W: "50.00%", State: "closed", Since: at(30 * time.Minute), Ms: minutes(15)},
+		{X: "50.00%", W: "0.30%", State: "open", Since: at(15 * time.Minute), Cause: "failures"},
+		{X: "50.00%", W: "40.00%", State: "half-open", Since: at(18 * time.Minute), Cause: "time", Ms: minutes(12)},
+		{X: "90.00%", W: "10.00%", State: "closed", Since: at(3 * time.Minute), Cause: "success", Ms: minutes(3)},
 	}, p.States)
 	require.EqualValues(t, []int64{41, 40}, []int64{p.Sum, p.Most})
 	require.Equal(t, []bandFailures{
-		{CircuitFailures: h.Failures[0], X: "66.67%", W: "1.67%", Y: 38, H: 2},
-		{CircuitFailures: h.Failures[1], X: "75.00%", W: "1.67%", Y: 0, H: 40},
+		{CircuitFailures: h.Failures[0], X: "33.33%", W: "3.33%", Y: 38, H: 2},
+		{CircuitFailures: h.Failures[1], X: "50.00%", W: "3.33%", Y: 0, H: 40},
 	}, p.Failures)
 
 	h.Changes, h.Failures = nil, nil
 	p = bandOf(h, "open", now)
-	require.Equal(t, []bandState{{X: "50.00%", W: "50.00%", State: "open", Since: h.Since, Ms: minutes(30)}}, p.States)
+	require.Equal(t, []bandState{{X: "0.00%", W: "100.00%", State: "open", Since: h.Since, Ms: minutes(30)}}, p.States)
+	require.Equal(t, 30, p.Minutes, "the part of the hour that is known")
+	h.Since = at(3 * time.Hour)
+	require.Equal(t, 60, bandOf(h, "open", now).Minutes)
 	require.Empty(t, bandOf(nil, "open", now).States)
 	require.Empty(t, bandOf(&api.CircuitHistory{Since: "yesterday"}, "open", now).States)
 }

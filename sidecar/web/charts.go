@@ -135,8 +135,8 @@ type markLine struct {
 	Text  string
 }
 
-// Until returns the marks as lines of a picture that ends at a time.
-func (m marks) Until(end time.Time) (list []markLine) {
+// Until returns the marks as lines of a picture of some minutes that ends at a time.
+func (m marks) Until(end time.Time, minutes int) (list []markLine) {
 	type place struct {
 		x   float64 // percent
 		row *markRow
@@ -144,7 +144,7 @@ func (m marks) Until(end time.Time) (list []markLine) {
 	var places []place
 	for i := range m.Rows {
 		for _, at := range m.Rows[i].ats {
-			if x := 100 * (1 - end.Sub(at).Minutes()/float64(m.Minutes)); x >= 0 && x <= 100 {
+			if x := 100 * (1 - end.Sub(at).Minutes()/float64(minutes)); x >= 0 && x <= 100 {
 				places = append(places, place{x, &m.Rows[i]})
 			}
 		}

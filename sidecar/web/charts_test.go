@@ -78,10 +78,10 @@ func TestChartData(t *testing.T) {
 		chartOf(points, m, gateRates[0], gateRates[2]).JSON)
 	require.JSONEq(t, `{"names":["admitted"],"rows":[[],[]]}`, chartOf([]gatePoint(nil), marks{}, gateRates[0]).JSON)
 
-	lines := m.Until(time.Unix(1_700_000_305, 9e8))
+	lines := m.Until(time.Unix(1_700_000_305, 9e8), 10)
 	require.Equal(t, []markLine{{"1", "50.00%", ""}}, lines)
-	require.Empty(t, m.Until(time.Unix(1_700_000_004, 0)), "it is later")
-	require.Empty(t, m.Until(time.Unix(1_700_000_607, 0)), "it is too old")
+	require.Empty(t, m.Until(time.Unix(1_700_000_004, 0), 10), "it is later")
+	require.Empty(t, m.Until(time.Unix(1_700_000_607, 0), 10), "it is too old")
 }
 
 // TestMarksOnPages: each page with charts over time lists the marks of its object by their numbers, and

@@ -95,7 +95,7 @@ func deadRatesOf(a *ask, queue string) (d deadRates, err error) {
 		return d, err
 	}
 	now := time.Now()
-	d.MarkLines = d.Marks.Until(now)
+	d.MarkLines = d.Marks.Until(now, d.Minutes)
 	return d, d.draw(now)
 }
 

@@ -131,10 +131,15 @@ func (d throttleData) Crumbs() []crumb { return []crumb{{"Gates", "/gates"}} }
 
 // Next is when the throttle admits messages again, unless it is at once.
 func (d throttleData) Next() string {
-	if at, err := time.Parse(time.RFC3339Nano, d.AdmitsAt); err != nil || time.Until(at) < time.Second {
+	return later(d.AdmitsAt)
+}
+
+// later returns a time unless it is over, or less than a second ahead.
+func later(text string) string {
+	if at, err := time.Parse(time.RFC3339Nano, text); err != nil || time.Until(at) < time.Second {
 		return ""
 	}
-	return d.AdmitsAt
+	return text
 }
 
 // Title is the key.
@@ -324,7 +329,7 @@ func circuitPage(a *ask) (any, error) {
 	if d.Marks, err = marksOf(a, api.MarksRequest{Circuit: d.Key}, bandTime); err != nil {
 		return nil, err
 	}
-	d.Band.Marks = d.Marks.Until(now)
+	d.Band.Marks = d.Marks.Until(now, d.Band.Minutes)
 	if d.Guard, err = guardOf(a, a.query("key")); err != nil {
 		return d, err
 	}

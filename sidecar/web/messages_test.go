@@ -280,3 +280,19 @@ func TestHookIsSaved(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, saved.Code)
 	require.Contains(t, r.post("/do/rollback-hook", "queue", "orders", "hook", "on_enqueue").Body.String(), "back to its previous version?")
 }
+
+// TestMessageThatIsGone: its page says so, and leads to its queue and the dead letters.
+func TestMessageThatIsGone(t *testing.T) {
+	r := newRig(t, nil)
+	r.reply(api.VerbMessageShow, wire.MessageNotFound("orders", someID))
+	rec := r.get("/messages/" + someID + "?queue=orders.dlq")
+	require.Equal(t, http.StatusNotFound, rec.Code)
+	for _, text := range []string{"not here any more", `<a href="/queues/orders">Queue orders</a>`, `<a href="/queues/orders/dead">Dead letters of orders</a>`} {
+		require.Contains(t, rec.Body.String(), text)
+	}
+	body := r.get("/messages/" + someID).Body.String()
+	require.Contains(t, body, "not here any more")
+	require.Contains(t, body, `<a href="/queues">Queues</a>`)
+	r.reply(api.VerbMessageShow, wire.QueueNotFound("orders"))
+	require.NotContains(t, r.get("/messages/"+someID+"?queue=orders").Body.String(), "any more")
+}

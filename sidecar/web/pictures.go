@@ -76,8 +76,8 @@ type heat struct {
 	columns [heatColumns]heatColumn // a ring, by minute
 }
 
-// heatColumns is how many minutes a heat has.
-const heatColumns = 60
+// heatColumns is how many minutes a heat has, heatLeast how many its picture has at least.
+const heatColumns, heatLeast = 60, 10
 
 type heatColumn struct {
 	minute  int64 // Unix minutes
@@ -114,11 +114,12 @@ func (h *heat) last(now time.Time) []heatColumn {
 // heatPicture is the heatmap of a queue: minutes from left to right, waits from below to
 // above.
 type heatPicture struct {
-	Shades []string // paths of the cells by how many deliveries they have, the fewest first
-	Most   int64    // deliveries of the cell with the most
-	Rows   []heatRow
-	Bounds []heatBound
-	Marks  []markLine
+	Minutes int      // columns: since the first delivery, at most an hour
+	Shades  []string // paths of the cells by how many deliveries they have, the fewest first
+	Most    int64    // deliveries of the cell with the most
+	Rows    []heatRow
+	Bounds  []heatBound
+	Marks   []markLine
 }
 
 // heatRow is a minute as text.
@@ -147,10 +148,11 @@ func heatPictureOf(columns []heatColumn, now time.Time) (p heatPicture) {
 	if p.Most == 0 {
 		return p
 	}
+	p.Minutes = int(min(max(now.Unix()/60-columns[0].minute+1, heatLeast), heatColumns))
 	shades := make([]strings.Builder, heatShades)
 	for i := range columns {
 		c := &columns[i]
-		x := heatColumns - 1 - (now.Unix()/60 - c.minute)
+		x := int64(p.Minutes) - 1 - (now.Unix()/60 - c.minute)
 		row := heatRow{At: wire.Timestamp(c.minute * 60 * 1e9)}
 		counts := make([]int64, len(c.n))
 		for j, n := range c.n {

@@ -80,7 +80,7 @@ func queuePage(a *ask) (any, error) {
 	d.Depth = lines("ready", "ready", "blocked", "blocked", "delayed", "delayed", "in flight", "in flight")
 	now := time.Now()
 	d.Heat = heatPictureOf(a.web.history.heat(name, now), now)
-	d.Heat.Marks = d.Marks.Until(now.Truncate(time.Minute).Add(time.Minute)) // the last column is this minute
+	d.Heat.Marks = d.Marks.Until(now.Truncate(time.Minute).Add(time.Minute), d.Heat.Minutes) // the last column is this minute
 	d.Attention, err = attentionOf(a, name)
 	return d, err
 }

@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"hash/fnv"
 	"slices"
 	"time"
 
@@ -102,7 +103,7 @@ func tenantsPage(a *ask) (any, error) {
 	if d.Marks, err = marksOf(a, api.MarksRequest{Queue: name}, time.Duration(d.Minutes)*time.Minute); err != nil {
 		return nil, err
 	}
-	d.MarkLines = d.Marks.Until(now)
+	d.MarkLines = d.Marks.Until(now, d.Minutes)
 	d.Paused, err = keyPauses(a, name)
 	return d, err
 }
@@ -110,12 +111,19 @@ func tenantsPage(a *ask) (any, error) {
 // tenantColors is how many keys have a color of their own.
 const tenantColors = 7
 
-// colors gives the keys that were served most, and then the largest backlogs, a color each.
+// colors gives the keys that were served most, and then the largest backlogs, a color each: the one
+// of its name or, if another key has it, the next that is free. So a key mostly keeps its color.
 func (d *tenantsData) colors() map[string]int {
-	colors := make(map[string]int)
+	colors, taken := make(map[string]int), [tenantColors]bool{}
 	add := func(key string) {
 		if _, ok := colors[key]; !ok && len(colors) < tenantColors {
-			colors[key] = len(colors) + 1
+			sum := fnv.New32a()
+			sum.Write([]byte(key)) // it never fails
+			color := int(sum.Sum32() % tenantColors)
+			for taken[color] {
+				color = (color + 1) % tenantColors
+			}
+			colors[key], taken[color] = color+1, true
 		}
 	}
 	for _, key := range d.Stack.Keys {

@@ -56,7 +56,7 @@
       }
     }
     const said = document.querySelector('.zone');
-    if (said) said.textContent = mode === 'utc' ? 'Times are UTC.' : 'Times are of ' + zone + '.';
+    if (said) said.textContent = mode === 'utc' ? 'Times are UTC.' : (mode === 'ago' ? 'Exact times are of ' : 'Times are of ') + zone + '.';
   }
   choice?.addEventListener('change', () => {
     kept('fila-times', choice.value);
@@ -278,6 +278,7 @@
         width: Math.max(box.clientWidth, 280), height: 200,
         series: [{}, ...names.map((label, i) => ({ label, stroke: strokes[i], width: 1.5, value, dash: i ? [6, 3] : [] }))],
         axes: [{ ...axis, space: 80, values: hours }, { ...axis, size: 70, values: figures }],
+        padding: [null, 24, null, null], // for the last time of the axis
         legend: { live: false },
         scales: { y: { range: (_, lo, hi) => [0, hi > 0 ? hi * 1.1 : 1] } },
         hooks: { draw: [plot => drawMarks(plot, chart.marks, ink)] },

@@ -28,7 +28,7 @@ func TestOverview(t *testing.T) {
 	b.at("/queues?find=mail")
 	b.until("document.querySelectorAll('main tbody tr').length == 1") // dead letters are a column
 	b.visit("/", "All is well")
-	b.shows("footer", "Times are of Europe/Berlin")
+	b.shows("footer", "imes are of Europe/Berlin")
 	b.until("/ago$|^now$/.test(document.querySelector('main time').innerText)")
 	b.choose("#times", "zone")
 	b.until("/\\d\\d:\\d\\d:\\d\\d$/.test(document.querySelector('main time').innerText)")
