@@ -94,12 +94,13 @@ func (c *Control) LimitsChange(key string) (change *api.LimitsChange) {
 			is = &api.LimitsChange{Key: wire.ShowKey(from.key), At: e.Time, By: e.By, Client: e.Client}
 		}
 		switch {
-		case !is.New.Put(name, e.New):
+		case !new(api.ThrottleLimits).Put(name, nil):
 			return true // of a longer key
-		case e.Time != is.At || e.Client != is.Client:
+		case e.Time != is.At || e.Client != is.Client || e.By == byFile:
 			return false
 		}
 		is.Old.Put(name, e.Old)
+		is.New.Put(name, e.New)
 		change = is
 		return true
 	})

@@ -62,6 +62,51 @@ func TestSourcesOfLimits(t *testing.T) {
 	})
 }
 
+// TestLimitsChange: throttle-show has the latest change of the limits in force, with the values of
+// this change alone, and its undoing; none of an override, or of the file.
+func TestLimitsChange(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Throttles = []config.ThrottleTable{{Key: "tenant:*", Rate: "20", Burst: 20}}
+		r.restart(false, 0)
+		require.Nil(t, r.show("tenant:acme").Change, "the file has set them")
+		maria := Actor{By: api.VerbThrottleSet.Name, Sender: api.Sender{Client: "maria@ops"}}
+		limits := func(rate wire.Rate, burst float64) api.ThrottleLimits {
+			return api.ThrottleLimits{Rate: &rate, Burst: &burst}
+		}
+		set := func(req api.ThrottleSetRequest) {
+			t.Helper()
+			r.pass(time.Minute)
+			_, err := r.c.ThrottleSet(maria, req)
+			require.Nil(t, err)
+		}
+		set(api.ThrottleSetRequest{Key: "tenant:*", ThrottleLimits: limits("2", 2)})
+		want := &api.LimitsChange{Key: "tenant:*", At: in(0), By: "throttle-set", Client: "maria@ops", Old: limits("20", 20), New: limits("2", 2)}
+		require.Equal(t, want, r.show("tenant:acme").Change)
+		require.Equal(t, want, r.show("tenant:*").Change)
+		require.True(t, want.Lowers())
+		require.Equal(t, "maria@ops lowered the limits of tenant:* from 20/s, burst 20 to 2/s, burst 2", want.Text())
+
+		set(api.ThrottleSetRequest{Key: "tenant:*", ThrottleLimits: api.ThrottleLimits{Concurrency: new(int64(3))}})
+		added := r.show("tenant:*").Change
+		require.Equal(t, api.ThrottleLimits{}, added.Old)
+		require.Equal(t, []string{"concurrency"}, added.Back().Unset)
+		back := added.Back()
+		back.Key = "tenant:*"
+		set(back)
+		undone := r.show("tenant:*").Change
+		require.False(t, undone.Lowers())
+		require.Equal(t, limits("2", 2), r.show("tenant:*").ThrottleLimits)
+
+		set(api.ThrottleSetRequest{Key: "tenant:*", ThrottleLimits: limits("1", 1), ForMs: 60_000})
+		require.Nil(t, r.show("tenant:acme").Change, "an override is in force")
+		r.pass(2 * time.Minute)
+		require.Equal(t, undone, r.show("tenant:acme").Change)
+		set(api.ThrottleSetRequest{Key: "tenant:acme", ThrottleLimits: limits("7", 7)})
+		require.Equal(t, "tenant:acme", r.show("tenant:acme").Change.Key)
+		require.Equal(t, undone, r.show("tenant:globex").Change)
+	})
+}
+
 // TestSourcesOfQueues: settings of a queue by the file, by the entries of the audit log since the queue
 // was made, and by default.
 func TestSourcesOfQueues(t *testing.T) {
