@@ -63,7 +63,8 @@ func WithPublishErrHandler(fn func(*PublishFuture, error)) Option {
 }
 
 // Connect connects to NATS and returns a client, whose Close closes the connection as well. The
-// connection reconnects for ever, unless an option limits that. [New] has the options of clients.
+// connection reconnects for ever, unless an option limits that. Operators see the name that
+// nats.Name gives it. [New] has the options of clients.
 func Connect(url string, opts ...nats.Option) (*Client, error) {
 	nc, err := nats.Connect(url, append([]nats.Option{nats.MaxReconnects(-1)}, opts...)...)
 	if err != nil {

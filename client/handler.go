@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/filaq/fila/wire"
 )
 
 // Handler processes one message. If it does not settle the message itself, returning nil
 // acks it and an error nacks it with the error's text; [Retry] and [Dead] make errors that say
-// more. A panic, or the end of the goroutine, is an error. The context ends when the context of
+// more, and a refusal by fila or its guard delays the retry until it says that one makes sense. A
+// panic, or the end of the goroutine, is an error. The context ends when the context of
 // Stop does, or when the lease is lost, which is then its cause: another consumer may already
 // process the message.
 type Handler func(ctx context.Context, m *Message) error
@@ -66,5 +69,11 @@ func settleFailed(m *Message, err error) error {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f.settle(m)
 	}
-	return m.Nack(NackOptions{Error: err.Error()})
+	// Not RetryAfter: it would open the circuit of the message's destination.
+	o := NackOptions{Error: err.Error(), Delay: refusalIn(err).RetryAfter}
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
+		o.Delay = refused.RetryAfter()
+	}
+	o.Delay = min(o.Delay, wire.MaxNackDelay)
+	return m.Nack(o)
 }

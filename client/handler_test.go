@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // TestHandlersSayHowTheyFail by the error that they return, also through middleware and wrapping.
@@ -39,7 +40,11 @@ func TestHandlersSayHowTheyFail(t *testing.T) {
 		`-NAK {"delay":1000000000}`:            Retry(nil, NackOptions{Delay: time.Second}),
 		`-NAK {"error":"mine"}`:                Retry(gone, NackOptions{Error: "mine"}),
 		`-NAK {"error":"outer: inner: plain"}`: errors.New("plain"),
-		"":                                     nil,
+		`-NAK {"delay":2000000000,"error":"outer: inner: full (429, err_code 10429)"}`: &Error{Code: 429, ErrCode: 10429, Description: "full", RetryAfter: 2 * time.Second},
+		`-NAK {"delay":3000000,"error":"outer: inner: the guard refuses the call: rate k, ask again in 3ms"}`: &RefusedError{
+			api.GuardAnswer{Gate: "rate", Key: "k", RetryAfterMs: 3},
+		},
+		"": nil,
 	}
 	for want, outcome := range outcomes {
 		order = nil
