@@ -73,6 +73,7 @@ type throttleData struct {
 	Guard   *api.GuardStatus  // nil for a prefix, which has no calls
 	In      map[string]string // limits as form fields
 	From    string            // the prefix whose limits are in force; empty: none
+	SetBy   string            // who set the limits in force, in words
 	SetOf   string            // whose limits Changes is about: the key, or From
 	Changes []gateChange
 	drains  time.Duration // 0: its backlog does not shrink
@@ -179,10 +180,14 @@ func throttlePage(a *ask) (any, error) {
 	if err != nil {
 		return d, err
 	}
-	d.SetOf = d.Key
+	d.SetOf, d.SetBy = d.Key, api.SetByText(d.Source)
+	if newest := d.Sources.Newest(); api.AuthorText(newest.Client, newest.Owner) != "" {
+		d.SetBy = newest.Text()
+	}
 	if from, ok := strings.CutPrefix(d.Source, "prefix "); ok {
 		d.From = from[:max(strings.LastIndex(from, ", "), 0)]
 		d.SetOf = d.From
+		d.SetBy = strings.TrimSuffix(d.SetBy, " for "+d.From)
 	}
 	if d.Changes, err = gateChanges(a, d.SetOf); err != nil {
 		return d, err

@@ -35,6 +35,15 @@ func TestThrottleChanges(t *testing.T) {
 	require.Contains(t, page, "Changes of tenant:*")
 	require.Contains(t, page, "maria@ops")
 	require.Contains(t, page, `set by an operator for <a href="/gates/throttle?key=tenant%3A%2A">tenant:*</a>`)
+	r.reply(api.VerbThrottleShow, api.ThrottleInfo{
+		Key: "tenant:acme", Source: "prefix tenant:*, operator", State: "rate", ThrottleLimits: api.ThrottleLimits{Rate: &rate}, Change: change,
+		Sources: api.Sources{
+			"rate":  {By: "operator", Client: "otto", At: "2026-01-02T11:00:00Z"},
+			"burst": {By: "operator", Client: "maria@ops", Owner: "billing", At: "2026-01-02T12:00:00Z"},
+		},
+	})
+	page = r.get("/gates/throttle?key=tenant:acme").Body.String()
+	require.Contains(t, page, `set by maria@ops for billing for <a href="/gates/throttle?key=tenant%3A%2A">tenant:*</a>`)
 	require.Equal(t, 1, strings.Count(page, "/do/throttle-back"), "only the latest change can be undone")
 	require.NotContains(t, page, `value="7"`, "a change of another key")
 

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,7 +43,7 @@ func SetByText(source string) string {
 // Text returns the source of a value in words, with client and owner if they are known: "set by
 // maria@ops for billing".
 func (s Source) Text() string {
-	author := AuthorText(s.Client, s.Owner)
+	author := AuthorText(clientText(s.Client), s.Owner)
 	switch {
 	case author == "":
 		return SetByText(s.By)
@@ -49,6 +51,16 @@ func (s Source) Text() string {
 		return "overridden by " + author
 	}
 	return "set by " + author
+}
+
+// Newest returns the source of the newest change; the zero value: no time is known.
+func (s Sources) Newest() (newest Source) {
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		if s[name].At > newest.At {
+			newest = s[name]
+		}
+	}
+	return newest
 }
 
 // AuthorText names a client and the owner for whom it acts: "maria@ops for billing"; empty: neither is known.
@@ -62,16 +74,22 @@ func AuthorText(client, owner string) string {
 	return client + " for " + owner
 }
 
-// ActorText returns who made a change in words, from what made it and its client as the audit log has
-// them: "maria@ops".
-func ActorText(by, client string) string {
+// clientText returns a client in words: the pages name themselves "web", and with a login "web maria".
+func clientText(client string) string {
 	switch name, pages := strings.CutPrefix(client, "web"); {
 	case client == "web":
 		return "the pages"
 	case pages && strings.HasPrefix(name, " "):
 		return name[1:] + " on the pages"
-	case client != "":
-		return client
+	}
+	return client
+}
+
+// ActorText returns who made a change in words, from what made it and its client as the audit log has
+// them: "maria@ops".
+func ActorText(by, client string) string {
+	if client != "" {
+		return clientText(client)
 	}
 	switch by {
 	case SetByOperator:
