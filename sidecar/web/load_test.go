@@ -159,6 +159,7 @@ var loadPages = []struct{ name, path string }{
 	{"overview-find", "/queues?find=q01"},
 	{"queue", "/queues/q0001"},
 	{"queue-100000-keys", "/queues/q0000"},
+	{"tenants", "/queues/q0000/tenants"},
 	{"messages", "/queues/q0000/messages"},
 	{"find-queue", "/find?text=q01"},
 	{"find-key", "/find?text=tenant-1"},
@@ -175,6 +176,7 @@ var loadPages = []struct{ name, path string }{
 	{"hook", "/queues/q0000/hooks"},
 	{"configuration", "/settings"},
 	{"events", "/activity"},
+	{"scale", "/scale/q0000"}, // for autoscalers
 }
 
 // BenchmarkPages opens each page of a fila with 2,000 queues and 100,000 fairness keys, one
