@@ -256,7 +256,7 @@ func (a *Admin) addChanges(blocked []attention.Blocked, known map[string]*api.Li
 	for i := range blocked {
 		b := &blocked[i]
 		key, ok := strings.CutPrefix(b.Gate, "throttle:")
-		if !ok || b.Wait < attention.HeldAfter || !strings.Contains(b.SetBy, api.SetByOperator) {
+		if !ok || b.Wait < attention.HeldAfter {
 			continue
 		}
 		from := key

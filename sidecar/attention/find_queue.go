@@ -291,6 +291,7 @@ func heldByLimit(q *Queue, b *Blocked, past backlogs) api.Finding {
 		},
 	}
 	if b.Change != nil {
+		past = past.after(b.Change.At)
 		f.Why += fmt.Sprintf(" %s at %s.", capital(b.Change.Text()), b.Change.At)
 	} else if strings.Contains(b.SetBy, api.SetByOperator) {
 		f.Why += " An operator set this limit at run time."
@@ -303,6 +304,9 @@ func heldByLimit(q *Queue, b *Blocked, past backlogs) api.Finding {
 		f.Action.Text = "Nothing has to be done if that is soon enough."
 	case !past.grows():
 		f.Severity = api.SeverityInfo
+		if b.Change != nil && past.span() == 0 {
+			f.Action.Text = "Whether the backlog drains with these limits is known in half a minute."
+		}
 	case b.Change != nil && b.Change.Lowers():
 		f.Change = b.Change
 		f.Action.Text = fmt.Sprintf("Set the limits of %s back to %s, unless they are meant.", b.Change.Key, b.Change.Old.Text())

@@ -129,6 +129,15 @@ func (h backlogs) add(b backlog) backlogs {
 	return h
 }
 
+// after returns the backlogs since a time (RFC 3339), at least the last one.
+func (h backlogs) after(text string) backlogs {
+	at, _ := time.Parse(time.RFC3339Nano, text) // 0001 if it is none: all
+	for len(h) > 1 && h[0].at.Before(at) {
+		h = h[1:]
+	}
+	return h
+}
+
 // drains returns how long the backlog needs until it is empty. It reports false if it does not
 // shrink, or that is not known yet.
 func (h backlogs) drains() (rest time.Duration, ok bool) {

@@ -168,6 +168,13 @@ func TestHeldByLimit(t *testing.T) {
 	require.Contains(t, f.Why, "maria@ops changed the limits of tenant:*")
 	require.Nil(t, f.Change)
 	require.Equal(t, "fila throttle show tenant:acme", f.Action.Command)
+	require.Equal(t, "Whether the backlog drains with these limits is known in half a minute.", f.Action.Text)
+	find(10*time.Minute+10*time.Second, held(60, 3*time.Minute+5*time.Second, nil))
+	raised.At = "2026-01-02T12:10:12Z"
+	f = find(10*time.Minute+20*time.Second, held(70, 3*time.Minute+10*time.Second, raised))
+	require.Equal(t, api.SeverityInfo, f.Severity, "it grew before the change")
+	m = attention.Monitor{}
+	find(10*time.Minute, held(40, 3*time.Minute, nil))
 	f = find(10*time.Minute+20*time.Second, held(40, 3*time.Minute+10*time.Second, nil))
 	require.Equal(t, api.SeverityWarning, f.Severity, "its oldest message gets older")
 	f = find(10*time.Minute+40*time.Second, held(40, 3*time.Minute+11*time.Second, nil))

@@ -360,8 +360,8 @@ var pointFigures = map[string]func(*point) float32{
 	"acked":    func(p *point) float32 { return p.Acked },
 	"failed":   func(p *point) float32 { return p.Failed },
 	"depth":    func(p *point) float32 { return p.Depth },
-	"median":   func(p *point) float32 { return p.WaitMedian },
-	"high":     func(p *point) float32 { return p.WaitHigh },
+	"median":   func(p *point) float32 { return orGap(p.WaitMedian) },
+	"high":     func(p *point) float32 { return orGap(p.WaitHigh) },
 
 	"terminated": func(p *point) float32 { return p.Terminated },
 	"dead":       func(p *point) float32 { return p.Dead },
@@ -369,6 +369,14 @@ var pointFigures = map[string]func(*point) float32{
 	"blocked":    func(p *point) float32 { return p.Blocked },
 	"delayed":    func(p *point) float32 { return p.Delayed },
 	"in flight":  func(p *point) float32 { return p.InFlight },
+}
+
+// orGap is NaN for a wait of 0: nothing was delivered.
+func orGap(wait float32) float32 {
+	if wait == 0 {
+		return float32(math.NaN())
+	}
+	return wait
 }
 
 // assetPath returns the address of an asset, which changes with its content.

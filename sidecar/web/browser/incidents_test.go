@@ -113,6 +113,31 @@ func TestIncidentOfAForgottenPause(t *testing.T) {
 	f.inspected("orders", func(q api.QueueInfo) bool { return q.Parked < 40 })
 }
 
+// An operator has lowered the limit of all tenants: the page of the prefix names the keys that wait, and
+// sets it back.
+func TestIncidentOfAWrongLimit(t *testing.T) {
+	t.Parallel()
+	f, b := run(t)
+	f.queue("reports")
+	f.consume("reports", "worker", func(context.Context, *client.Message) error { return nil })
+	for _, rate := range []string{"200", "1/60"} {
+		_, err := f.c.ThrottleSet(t.Context(), client.ThrottleChange{Key: "tenant:*", Rate: rate})
+		require.NoError(t, err)
+	}
+	for range 20 {
+		f.publish("reports", "x", tenant("acme"), client.Header("Gate", "tenant:acme"))
+	}
+	f.depth("reports", 19)
+	b.visit("/gates/throttle?key=tenant:*", "Each key has its own bucket")
+	b.shows("section[aria-labelledby=keys]", "tenant:acme")
+	b.shows("section[aria-labelledby=changes]", "1/60")
+	b.sound("throttle-prefix")
+	b.asks("Set back to 200/s", "This changes all throttle keys that begin with tenant: and have no limits of their own.")
+	b.does("Set back", "The limits of tenant:* are set back to 200/s.")
+	f.depth("reports", 0)
+	b.shows("section[aria-labelledby=keys]", "No message waits for these limits.")
+}
+
 // One tenant has sent so much slow work that other tenants wait.
 func TestIncidentOfANoisyTenant(t *testing.T) {
 	t.Parallel()
