@@ -375,6 +375,14 @@ func (h *history) tenants(queue string, now time.Time, minutes int) (s stack) {
 	return s
 }
 
+// span is how many minutes a picture needs for the points, at most most.
+func (s *stack) span(now time.Time, most int) int {
+	if len(s.At) == 0 {
+		return most
+	}
+	return int(min(max((now.Unix()-s.At[0]+59)/60, 1), int64(most)))
+}
+
 // areas draws the stack in a square of 1000 by 100: a polygon for each of Values, the first
 // at the bottom. The right edge is now, the left one minutes ago.
 func (s *stack) areas(now time.Time, minutes int) []string {

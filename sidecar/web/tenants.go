@@ -18,6 +18,7 @@ type tenantsData struct {
 	Stack     stack
 	Areas     []tenantArea
 	Minutes   int
+	Span      int // minutes of the picture: since the first point, at most Minutes
 	Sort      string
 	Columns   []tenantColumn
 	Ranges    []timeRange
@@ -92,6 +93,7 @@ func tenantsPage(a *ask) (any, error) {
 	d.entitle()
 	now := time.Now()
 	d.Stack = a.web.history.tenants(name, now, d.Minutes)
+	d.Span = d.Stack.span(now, d.Minutes)
 	colors := d.colors()
 	d.Picture = pictureOf(&d.LanesReply, colors)
 	d.rows(colors)
@@ -103,7 +105,7 @@ func tenantsPage(a *ask) (any, error) {
 	if d.Marks, err = marksOf(a, api.MarksRequest{Queue: name}, time.Duration(d.Minutes)*time.Minute); err != nil {
 		return nil, err
 	}
-	d.MarkLines = d.Marks.Until(now, d.Minutes)
+	d.MarkLines = d.Marks.Until(now, d.Span)
 	d.Paused, err = keyPauses(a, name)
 	return d, err
 }
@@ -185,7 +187,7 @@ func (d *tenantsData) rows(colors map[string]int) {
 }
 
 func (d *tenantsData) areas(colors map[string]int, now time.Time) {
-	areas := d.Stack.areas(now, d.Minutes)
+	areas := d.Stack.areas(now, d.Span)
 	for i, mean := range d.Stack.Means {
 		area := tenantArea{Mean: mean}
 		if i < len(areas) {
