@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -74,7 +75,8 @@ func RegistrationTTL(d time.Duration) ConsumeOption { return func(o *consumeOpti
 func ManualAck() ConsumeOption { return func(o *consumeOptions) { o.manual = true } }
 
 // OnError sets a function that is called with background errors: a failed renewal, a refused
-// ack, a lost lease, a panic of a handler (a [*PanicError]). It must not block.
+// ack, a lost lease, a panic of a handler (a [*PanicError]). It must not block. Without it
+// slog.Default logs them as warnings.
 func OnError(fn func(error)) ConsumeOption { return func(o *consumeOptions) { o.onError = fn } }
 
 // PanicError is the panic of a handler.
@@ -145,7 +147,7 @@ type Consumer struct {
 // until Stop. The context is only for the registration, which is retried until the context's
 // deadline, or for the client's timeout, while no node owns the queue or there is no reply.
 func (c *Client) Consume(ctx context.Context, queue string, handler Handler, opts ...ConsumeOption) (*Consumer, error) {
-	o := consumeOptions{concurrency: 1, batch: 1, gatherFor: gatherFor, ttl: 30 * time.Second, stopWithin: 25 * time.Second, onError: func(error) {}}
+	o := consumeOptions{concurrency: 1, batch: 1, gatherFor: gatherFor, ttl: 30 * time.Second, stopWithin: 25 * time.Second}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -154,6 +156,11 @@ func (c *Client) Consume(ctx context.Context, queue string, handler Handler, opt
 	}
 	if o.name == "" {
 		o.name = "c-" + strings.ToLower(rand.Text())
+	}
+	if o.onError == nil {
+		o.onError = func(err error) {
+			slog.Warn("fila consumer", "queue", queue, "consumer", o.name, "error", err)
+		}
 	}
 	if err := o.check(queue); err != nil {
 		return nil, err

@@ -1,9 +1,11 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -56,6 +58,21 @@ func TestHandlersSayHowTheyFail(t *testing.T) {
 	}
 	require.ErrorIs(t, Dead(gone, "E1"), gone)
 	require.ErrorIs(t, Retry(gone, NackOptions{Error: "mine"}), gone)
+}
+
+// TestBackgroundErrorsAreLogged unless an option takes them.
+func TestBackgroundErrorsAreLogged(t *testing.T) {
+	f, c := setup(t)
+	var text bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
+	defer slog.SetDefault(before)
+	k, err := c.Consume(t.Context(), "orders", func(context.Context, *Message) error { panic("oh") }, ConsumerName("w1"))
+	require.NoError(t, err)
+	f.deliver("w1", "1")
+	require.Equal(t, `-NAK {"error":"panic: oh"}`, f.nextAck())
+	require.NoError(t, stopWithin(t, k, patience))
+	require.Contains(t, text.String(), `level=WARN msg="fila consumer" queue=orders consumer=w1 error="handler of 1: panic: oh"`)
 }
 
 // TestJSONHandler: a payload of another type becomes a dead letter without a call.

@@ -240,7 +240,8 @@ func (s *demoStage) connect(d *demoServer, urls, name string, options ...client.
 
 // consume starts a consumer that stops with the demo.
 func (s *demoStage) consume(ctx context.Context, c *client.Client, queue string, handle client.Handler, options ...client.ConsumeOption) (*client.Consumer, error) {
-	consumer, err := c.Consume(ctx, queue, handle, options...)
+	quiet := client.OnError(func(error) {}) // its messages come again
+	consumer, err := c.Consume(ctx, queue, handle, append(options, quiet)...)
 	if err == nil {
 		s.atEnd(func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), demoGrace)
