@@ -57,6 +57,8 @@ func TestManyCallers(t *testing.T) {
 	crew.Wait()
 	require.Positive(t, allowed.Load())
 	require.Eventually(t, func() bool { return r.Live() == 0 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, int64(places), r.State("v", "me").Limits[0].Remaining)
+	require.Eventually(t, func() bool { // a permit is gone a moment before its place is back
+		return r.State("v", "me").Limits[0].Remaining == places
+	}, 10*time.Second, time.Millisecond)
 	t.Log(allowed.Load(), "allowed,", forgotten.Load(), "forgotten")
 }
