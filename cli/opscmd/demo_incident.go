@@ -9,6 +9,7 @@ import (
 
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // The demo of an incident: a new release of the workers fails to send invoices.
@@ -61,6 +62,10 @@ func (i *badRelease) happen(ctx context.Context, count int) error {
 		return err
 	}
 	if _, err := i.c.ConfigSet(ctx, incidentRelease, strconv.Itoa(incidentBad), nil); err != nil {
+		return err
+	}
+	what := fmt.Sprintf("release %d of the workers, as the runtime key %s says", incidentBad, incidentRelease)
+	if _, err := i.c.Annotate(ctx, api.AnnotateRequest{Text: what, Queue: invoicesQueue}); err != nil {
 		return err
 	}
 	for n := range demoWorkers {
