@@ -161,7 +161,7 @@ func TestDeadLetters(t *testing.T) {
 	b.follow("Redrive")
 	b.at("/jobs/new")
 	b.shows(".sentence", "1 of 1 message")
-	b.follow("Cancel")
+	b.follow("Back")
 	b.at("/queues/orders/dead?error_group=")
 
 	// All messages of a group.
