@@ -193,15 +193,15 @@ func TestFollowedLifeOfJetStream(t *testing.T) {
 	require.Positive(t, s["nacked_messages"])
 	require.Zero(t, s["stray_deliveries"])
 	require.NotEmpty(t, points)
-	sum := 0.0
+	sum, slowest := 0.0, 0.0
 	for _, p := range points {
-		sum += p["messages"]
+		sum, slowest = sum+p["messages"], max(slowest, p["deliver_p99_us"])
 		require.EqualValues(t, 1, p["files_mb"])
 		require.Contains(t, p, "queue_messages")
 		require.Positive(t, p["seconds"])
 	}
 	require.LessOrEqual(t, sum, s["accounted_messages"])
-	require.Positive(t, points[0]["deliver_p99_us"])
+	require.Positive(t, slowest) // a busy machine may deliver nothing within one point
 }
 
 func TestLoadSaysWhatWasWrong(t *testing.T) {

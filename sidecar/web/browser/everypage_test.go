@@ -237,7 +237,7 @@ func TestEveryPageOfNothing(t *testing.T) {
 		{"gates", "/gates", []string{"There are no throttles.", "There are no circuits.", "Nothing is paused."}},
 		{"settings", "/settings", []string{"There are no keys."}},
 		{"settings-hooks", "/settings/hooks", []string{"No queue has hooks"}},
-		{"activity", "/activity", []string{"There are no events yet."}},
+		{"activity", "/activity", []string{"No event since this page was first opened."}},
 		{"audit", "/activity/audit", []string{"There are no changes."}},
 	} {
 		b.visit(p.path, p.texts...)
