@@ -309,7 +309,7 @@ func heldByLimit(q *Queue, b *Blocked, past backlogs) api.Finding {
 		}
 	case b.Change != nil && b.Change.Lowers():
 		f.Change = b.Change
-		f.Action.Text = fmt.Sprintf("Set the limits of %s back to %s, unless they are meant.", b.Change.Key, b.Change.Old.Text())
+		f.Action.Text = fmt.Sprintf("Set the limits of %s back to %s, unless the change is meant.", b.Change.Key, b.Change.Old.Text())
 		f.Action.Command = setBack(b.Change)
 	}
 	return f
