@@ -262,7 +262,7 @@ func TestLogin(t *testing.T) {
 	b.at("/queues/orders")
 	b.menu("pause")
 	b.sends("#pause-for", "Paused: queue orders.")
-	b.visit("/activity/audit", "web operator")
+	b.visit("/activity/audit", "operator on the pages")
 	b.click("header form button")
 	b.at("/login")
 	b.visit("/")

@@ -88,7 +88,7 @@ func TestMessage(t *testing.T) {
 	b.shows(".note", "was removed from elsewhere")
 	f.depth("elsewhere", 0)
 	b.expect(404)
-	b.visit("/messages/"+id, "it is finished, or was never enqueued")
+	b.visit("/messages/"+id, "This message is not here any more")
 
 	b.visit("/activity/audit?prefix=message:")
 	b.shows("main", "message:"+id)
@@ -110,7 +110,7 @@ func TestHeldMessage(t *testing.T) {
 	_, err = f.c.Resume(t.Context(), api.PauseRequest{Kind: "throttle", Name: "vendor:stripe"})
 	require.NoError(t, err)
 	b.expect(404)
-	b.shows("main", "it is finished, or was never enqueued") // the page updates itself
+	b.shows("main", "This message is not here any more") // the page updates itself
 }
 
 // TestFind finds queues, keys and ids.

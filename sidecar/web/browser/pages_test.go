@@ -29,6 +29,7 @@ func TestOverview(t *testing.T) {
 	b.until("document.querySelectorAll('main tbody tr').length == 1") // dead letters are a column
 	b.visit("/", "All is well")
 	b.shows("footer", "imes are of Europe/Berlin")
+	b.visit("/activity/audit", "queue-create")
 	b.until("/ago$|^now$/.test(document.querySelector('main time').innerText)")
 	b.choose("#times", "zone")
 	b.until("/\\d\\d:\\d\\d:\\d\\d$/.test(document.querySelector('main time').innerText)")
@@ -146,11 +147,11 @@ func TestEvents(t *testing.T) {
 	b.visit("/activity")
 	f.queue("late-comer")
 	b.shows("main table", "late-comer")
-	b.follow("Pause")
+	b.follow("Stop the list")
 	b.until("!document.querySelector('main .live').hasAttribute('hx-sse:connect')")
 	f.queue("later-still")
 	b.shows("main", "late-comer")
-	b.follow("Resume")
+	b.follow("Update the list")
 	b.shows("main table", "later-still")
 }
 
@@ -206,7 +207,7 @@ func TestWithoutScript(t *testing.T) {
 	b.scripts(false)
 	b.visit("/queues/orders/messages")
 	b.follow(short(id))
-	b.shows("footer", "Times are UTC.")
+	b.shows("footer", "Exact times are UTC.")
 	b.does("Run now", "Its delay has ended.")
 	b.menu("message-menu")
 	b.follow("Cancel the message")

@@ -54,7 +54,7 @@ func TestConfiguration(t *testing.T) {
 	b.does("Delete the key", "greeting is deleted.")
 	b.visit("/activity/audit?prefix=greet")
 	b.shows("main table", "config-delete")
-	b.shows("main table", "web")
+	b.shows("main table", "the pages")
 	b.shows("main table", "<b>hello</b> → good evening")
 	_, err = f.c.ConfigGet(t.Context(), "greeting")
 	require.Error(t, err)
