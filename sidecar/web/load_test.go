@@ -358,7 +358,8 @@ func (x *site) look(viewers int, paths []string) (n *atomic.Int64, leave func())
 	var conns []net.Conn
 	var done sync.WaitGroup
 	for i := range viewers {
-		conn, err := net.Dial("tcp", x.addr)
+		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i/20))}} // one address may have 25 viewers
+		conn, err := from.Dial("tcp", x.addr)
 		require.NoError(x.b, err)
 		_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", paths[i%len(paths)], x.addr)
 		require.NoError(x.b, err)
