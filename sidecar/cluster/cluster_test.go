@@ -109,6 +109,7 @@ func TestAKilledNode(t *testing.T) {
 		took := r.until(4*time.Second, "taken over", r.served)
 		require.Greater(t, took, 1500*time.Millisecond)
 		require.Less(t, took, 3*time.Second)
+		r.pass(100 * time.Millisecond) // an owner serves first, then it is announced
 		taken := r.told(wire.EventOwnerChanged)[before:]
 		require.Len(t, taken, 2)
 		require.Equal(t, false, taken[0].Data["planned"])

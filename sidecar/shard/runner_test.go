@@ -132,11 +132,11 @@ func TestDeliveriesKeepTheirOrder(t *testing.T) {
 		if got := string(m.Data); got != strconv.Itoa(next) {
 			finished <- got + " instead of " + strconv.Itoa(next)
 		}
-		if next++; next == n {
-			finished <- ""
-		}
 		if acks.post([]*nats.Msg{{Reply: m.Reply}}) { // the dispatcher uses m again
 			acking.Go(ack)
+		}
+		if next++; next == n {
+			finished <- ""
 		}
 		return nil
 	})

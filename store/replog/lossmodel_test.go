@@ -147,7 +147,7 @@ func (m *lossModel) actions() map[string]func(*rapid.T) {
 		}),
 		"wait":    func(*rapid.T) { time.Sleep(rapid.SampledFrom([]time.Duration{100e6, 1e9, 7e9}).Draw(m.T, "wait")) },
 		"forget":  func(*rapid.T) { m.forget() },
-		"save":    func(*rapid.T) { m.saved, m.savedAt = slices.Clone(m.f.records), m.f.first },
+		"save":    func(*rapid.T) { m.savedAt, m.saved = m.f.all() },
 		"go back": func(*rapid.T) { m.outage(func() { m.f.become(m.savedAt, m.saved) }) },
 		"other records": m.at(func(n *lossNode) bool { return n.node != nil && len(m.lost) > 0 }, func(n *lossNode) {
 			n.e.mu.Lock()
@@ -355,13 +355,17 @@ func keysOf(snap store.Snapshot) map[string]bool {
 
 // forget lets the stream lose its newest records, or all.
 func (m *lossModel) forget() {
-	m.skipIf(len(m.f.records) == 0)
-	switch n := len(m.f.records); rapid.IntRange(0, 9).Draw(m.T, "how much") {
+	_, records := m.f.all()
+	m.skipIf(len(records) == 0)
+	switch n := len(records); rapid.IntRange(0, 9).Draw(m.T, "how much") {
 	case 0:
 		m.outage(func() { m.f.become(1, nil) })
 	default:
 		lost := rapid.IntRange(1, min(n, 8)).Draw(m.T, "records")
-		m.outage(func() { m.f.become(m.f.first, m.f.records[:n-lost]) })
+		m.outage(func() {
+			first, records := m.f.all() // some came meanwhile
+			m.f.become(first, records[:len(records)-min(lost, len(records))])
+		})
 	}
 }
 
@@ -377,7 +381,7 @@ func (m *lossModel) outage(change func()) {
 	m.f.leaderless(true)
 	time.Sleep(4 * time.Second) // the shortest election
 	m.learn()
-	first, before := m.f.first, m.f.all()
+	first, before := m.f.all()
 	change()
 	m.lost = make(map[uint64][]byte)
 	for i, record := range before {
@@ -391,10 +395,11 @@ func (m *lossModel) outage(change func()) {
 // learn reads the log: what its histories make, and whether every record can be read.
 func (m *lossModel) learn() (last mark) {
 	var parts []byte
-	for i, record := range m.f.all() {
+	first, records := m.f.all()
+	for i, record := range records {
 		h, body, err := decode(record)
 		require.NoError(m, err)
-		if i == 0 && m.f.first > 1 {
+		if i == 0 && first > 1 {
 			last = mark{epoch: h.epoch, n: h.n - 1, chain: h.before}
 			if h.kind == kindEpoch {
 				last.epoch--
@@ -404,8 +409,8 @@ func (m *lossModel) learn() (last mark) {
 		if v == stale {
 			continue
 		}
-		require.True(m, v == opens || v == counts, "record %d of the log stops readers: %+v after %+v", m.f.first+uint64(i), h, last)
-		require.True(m, last.follows(h), "record %d of the log continues another history: %+v after %+v", m.f.first+uint64(i), h, last)
+		require.True(m, v == opens || v == counts, "record %d of the log stops readers: %+v after %+v", first+uint64(i), h, last)
+		require.True(m, last.follows(h), "record %d of the log continues another history: %+v after %+v", first+uint64(i), h, last)
 		next.chain = chainOf(h, record)
 		base := m.states[last.chain]
 		if h.kind == kindEpoch {
@@ -416,7 +421,7 @@ func (m *lossModel) learn() (last mark) {
 				base = m.states[h.before]
 			}
 		}
-		require.NotNil(m, base, "record %d continues a history that was never written: %+v", m.f.first+uint64(i), h)
+		require.NotNil(m, base, "record %d continues a history that was never written: %+v", first+uint64(i), h)
 		if h.kind == kindCommit {
 			parts = append(parts, body...)
 		}
@@ -733,11 +738,11 @@ func (f *fakeStream) leaderless(yes bool) {
 	f.headless = yes
 }
 
-// all returns the records.
-func (f *fakeStream) all() [][]byte {
+// all returns the records, and the sequence of the first.
+func (f *fakeStream) all() (first uint64, records [][]byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.records)
+	return f.first, slices.Clone(f.records)
 }
 
 // objects is an object store in memory.
