@@ -18,7 +18,7 @@ import (
 
 // patience bounds, in seconds, each wait of a page: it only turns a hang into a failure that
 // says what did not happen.
-const patience = 60
+const patience = 120
 
 // stepLimit bounds one command: it only turns a command that never ends into a failure that
 // names it.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -371,20 +372,26 @@ func TestChartClusterWithNATSInside(t *testing.T) {
 	}
 }
 
+// freeAddress finds a port that nobody listens on. It is none that the kernel gives to outgoing
+// connections: other tests could take it before its server listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	for {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 20000+rand.IntN(12000)))
+		if err == nil {
+			require.NoError(t, l.Close())
+			return l.Addr().String()
+		}
+	}
+}
+
 // serveCluster starts a fila for each host with its environment, with the hosts replaced by
 // ports of this machine. It waits until all are ready, creates a queue, and returns the status.
 func serveCluster(t *testing.T, nodes map[string]map[string]string) string {
 	t.Helper()
-	var ports []net.Listener
 	var local []string
 	for host := range nodes {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		ports = append(ports, l)
-		local = append(local, host+":6222", l.Addr().String())
-	}
-	for _, l := range ports {
-		require.NoError(t, l.Close())
+		local = append(local, host+":6222", freeAddress(t))
 	}
 	here := strings.NewReplacer(local...)
 	s := newShell(t)
