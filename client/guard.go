@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/filaq/fila/wire"
@@ -50,7 +51,9 @@ type GuardCall struct {
 	// Keys begins with the destination, whose circuit decides and gets the outcome. The
 	// limits of all keys, up to eight, must allow the call.
 	Keys []string
-	Cost float64 // for rates; 0 is 1
+	// Cost is for rates; 0 is 1. If it is an estimate, [Permit.DoneCost] or [ReportCost] reports the
+	// actual cost.
+	Cost float64
 	// TTL is how long the call may take, up to an hour; 0 is 30 s. Then its permit ends: the
 	// circuit gets no outcome, or a failure if the configuration says so.
 	TTL time.Duration
@@ -140,10 +143,23 @@ func (g *Guard) Permit(id string, call GuardCall) *Permit {
 // "canceled" for errors of a context; and when to retry, if it has a method RetryAfter()
 // time.Duration.
 func (p *Permit) Done(ctx context.Context, err error) (api.GuardVerdict, error) {
+	return p.done(ctx, err, nil)
+}
+
+// DoneCost is Done with the actual cost of the call, 0 to 1,000,000, in the unit of its cost and
+// of rates. fila charges rates with it instead of [GuardCall].Cost, also if the call failed.
+func (p *Permit) DoneCost(ctx context.Context, err error, cost float64) (api.GuardVerdict, error) {
+	if bad := checkCost(cost); bad != nil {
+		return api.GuardVerdict{}, badRequest(wire.CodeBadField, bad)
+	}
+	return p.done(ctx, err, &cost)
+}
+
+func (p *Permit) done(ctx context.Context, err error, cost *float64) (api.GuardVerdict, error) {
 	key, inBody := api.KeyTail(p.call.Keys[0])
 	done := api.GuardDoneRequest{
 		Key: inBody, Permit: p.Permit, Caller: p.g.caller, Outcome: api.GuardOK, Attempt: uint32(max(p.call.Attempt, 1)),
-		RetryPolicy: p.call.RetryPolicy,
+		RetryPolicy: p.call.RetryPolicy, Cost: cost,
 	}
 	if err != nil {
 		done.Outcome = api.GuardError
@@ -156,6 +172,18 @@ func (p *Permit) Done(ctx context.Context, err error) (api.GuardVerdict, error) 
 	}
 	var verdict api.GuardVerdict
 	return verdict, p.g.c.call(ctx, p.g.c.subjects.Guard(api.GuardDone, key), done, &verdict)
+}
+
+// reportedCost is the context key of a *atomic.Pointer[float64]: the actual cost of a guarded call.
+type reportedCost struct{}
+
+// ReportCost reports the actual cost of a call, as [Permit.DoneCost] does, from inside the call:
+// ctx is the context that [Guard.Do] or [Guard.DoCall] gave it. The latest report counts. It does
+// nothing with another context, or with a cost out of range.
+func ReportCost(ctx context.Context, cost float64) {
+	if to, ok := ctx.Value(reportedCost{}).(*atomic.Pointer[float64]); ok && checkCost(cost) == nil {
+		to.Store(&cost)
+	}
 }
 
 func errorCode(err error) string {
@@ -188,27 +216,28 @@ func (g *Guard) DoCall(ctx context.Context, what GuardCall, call func(context.Co
 		return err
 	}
 	finished := false
+	var cost atomic.Pointer[float64]
 	defer func() {
 		if !finished { // call has panicked, or ended its goroutine
-			permit.report(ctx, errors.New("the call did not return"))
+			permit.report(ctx, errors.New("the call did not return"), cost.Load())
 		}
 	}()
-	limited, cancel := context.WithDeadline(ctx, permit.ends)
+	limited, cancel := context.WithDeadline(context.WithValue(ctx, reportedCost{}, &cost), permit.ends)
 	defer cancel()
 	err = call(limited)
 	finished = true
-	verdict := permit.report(ctx, err)
+	verdict := permit.report(ctx, err, cost.Load())
 	if err != nil {
 		return &FailedError{err, verdict}
 	}
 	return nil
 }
 
-// report is Done even after ctx has ended. If it fails, the permit ends by itself.
-func (p *Permit) report(ctx context.Context, err error) api.GuardVerdict {
+// report is done even after ctx has ended. If it fails, the permit ends by itself.
+func (p *Permit) report(ctx context.Context, err error, cost *float64) api.GuardVerdict {
 	ctx, cancel := p.g.c.withTimeout(context.WithoutCancel(ctx))
 	defer cancel()
-	verdict, failed := p.Done(ctx, err)
+	verdict, failed := p.done(ctx, err, cost)
 	if failed != nil {
 		return api.GuardVerdict{}
 	}

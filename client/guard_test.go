@@ -38,6 +38,10 @@ concurrency = 1
 key = "tenant:x"
 limit = 1
 window_ms = 60000
+[[throttle]]
+key = "tokens"
+rate = "1/1000000"
+burst = 1000
 [[error_rule]]
 name = "ours"
 code = "400"
@@ -105,6 +109,31 @@ func TestGuard(t *testing.T) {
 		}()
 		<-done
 		require.NoError(t, g.Do(ctx, []string{"x", "one"}, func(context.Context) error { return nil }))
+	})
+	t.Run("the actual cost", func(t *testing.T) {
+		left := func() int64 {
+			status, err := g.State(ctx, "tokens")
+			require.NoError(t, err)
+			return status.Limits[0].Remaining
+		}
+		call := GuardCall{Keys: []string{"tokens"}, Cost: 100}
+		require.NoError(t, g.DoCall(ctx, call, func(ctx context.Context) error {
+			ReportCost(ctx, 1)
+			ReportCost(ctx, 300)
+			ReportCost(ctx, -1)
+			return nil
+		}))
+		require.Equal(t, int64(700), left())
+		require.Error(t, g.DoCall(ctx, call, func(ctx context.Context) error { ReportCost(ctx, 20); return errors.New("down") }))
+		require.Equal(t, int64(680), left())
+		permit, err := g.Check(ctx, call)
+		require.NoError(t, err)
+		_, err = permit.DoneCost(ctx, nil, -1)
+		require.ErrorContains(t, err, "cost is -1")
+		_, err = permit.DoneCost(ctx, nil, 80)
+		require.NoError(t, err)
+		require.Equal(t, int64(600), left())
+		ReportCost(ctx, 1) // of no call
 	})
 	t.Run("waiting", func(t *testing.T) {
 		held, err := g.Check(ctx, GuardCall{Keys: []string{"y", "one"}})

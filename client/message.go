@@ -122,11 +122,18 @@ func (m *Message) AckCostSync(ctx context.Context, cost float64) error {
 }
 
 func costPayload(cost float64) ([]byte, error) {
-	if !(cost >= 0 && cost <= wire.MaxAckCost) {
-		return nil, fmt.Errorf("cost is %v: allowed is a number from 0 to %d", cost, wire.MaxAckCost)
+	if err := checkCost(cost); err != nil {
+		return nil, err
 	}
 	// Adding 0 makes 0 of -0.
 	return append(strconv.AppendFloat([]byte(`+ACK {"cost":`), cost+0, 'f', -1, 64), '}'), nil
+}
+
+func checkCost(cost float64) error {
+	if !(cost >= 0 && cost <= wire.MaxAckCost) {
+		return fmt.Errorf("cost is %v: allowed is a number from 0 to %d", cost, wire.MaxAckCost)
+	}
+	return nil
 }
 
 // Nack gives the message back as failed. With a time of more than a year it does nothing.

@@ -29,6 +29,9 @@ const (
 // Active reports whether the grant has not been returned yet.
 func (t Grant) Active() bool { return t.state != returned }
 
+// Cost is the cost in thousandths that the gates took.
+func (t Grant) Cost() int64 { return int64(t.cost) }
+
 // Gates returns the gates in the order of their keys. The slice is read-only.
 func (s *Set) Gates() []*Gate {
 	if s == nil {

@@ -80,13 +80,16 @@ func newGuardDoneCommand(env *command.Env) *cobra.Command {
 	var caller string
 	var retryAfter terminal.Millis
 	var call client.GuardCall
-	cmd := &cobra.Command{
+	var cost float64
+	var cmd *cobra.Command
+	cmd = &cobra.Command{
 		Use:   "done KEY PERMIT",
 		Short: "Report how a call went",
 		Long: `Report the outcome of a call: success without flags. After a failure the command shows
 what the error rules decide: the severity, whether to call again, and when. KEY is the
-first key of the check.`,
+first key of the check. --cost replaces the cost that the check took of rates.`,
 		Example: `  fila guard done vendor:stripe $permit
+  fila guard done vendor:stripe $permit --cost 3120
   fila guard done vendor:stripe $permit --error-code 503 --error "upstream is down"`,
 		ValidArgsFunction: env.Complete(circuitKeys),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.GuardVerdict, error) {
@@ -96,11 +99,16 @@ first key of the check.`,
 			if failed || failure != (failedCall{}) {
 				err = &failure
 			}
-			return s.Guard(client.GuardCaller(caller)).Permit(args[1], call).Done(ctx, err)
+			permit := s.Guard(client.GuardCaller(caller)).Permit(args[1], call)
+			if cmd.Flags().Changed("cost") {
+				return permit.DoneCost(ctx, err, cost)
+			}
+			return permit.Done(ctx, err)
 		}, func(v api.GuardVerdict, _ []string) string { return showVerdict(&v) }),
 	}
 	f := cmd.Flags()
 	f.StringVar(&caller, "caller", "", "`name` that the check gave")
+	f.Float64Var(&cost, "cost", 0, "actual cost of the call; without it the cost of the check stands")
 	f.BoolVar(&failed, "failed", false, "the call failed; implied by the flags with details")
 	f.Var(&retryAfter, "retry-after", "pause that the destination asked for")
 	addErrorFlags(cmd, &failure, &call)

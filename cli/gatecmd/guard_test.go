@@ -45,6 +45,9 @@ func TestGuardDone(t *testing.T) {
 	f.Answer("fila.guard.done.v", api.GuardVerdict{Duplicate: true})
 	require.Equal(t, "counted  no: it was reported before\n", clitest.OK(t, program.RunAt(t, "guard", "done", "v", "P")).Out)
 	require.JSONEq(t, `{"permit":"P","outcome":"ok","attempt":1}`, string(f.Next().Data))
+	clitest.OK(t, program.RunAt(t, "guard", "done", "v", "P", "--cost", "0"))
+	require.JSONEq(t, `{"permit":"P","outcome":"ok","attempt":1,"cost":0}`, string(f.Next().Data))
+	require.Contains(t, program.RunAt(t, "guard", "done", "v", "P", "--cost", "-1").Err, "cost is -1: allowed is a number from 0 to 1000000")
 	clitest.OK(t, program.RunAt(t, "guard", "done", "v", "P", "--failed"))
 	require.JSONEq(t, `{"permit":"P","outcome":"error","attempt":1}`, string(f.Next().Data))
 }

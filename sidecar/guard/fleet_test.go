@@ -121,6 +121,48 @@ func TestStateOfAFleet(t *testing.T) {
 	})
 }
 
+// The actual cost of a call counts in the bucket of the fleet, and below zero the bucket refuses at
+// all filas.
+func TestCorrectedCostsOfAFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := fleettest.New()
+		rigs := []*rig{newRig(t), newRig(t)}
+		for _, r := range rigs {
+			defer r.share(b)()
+			r.limit("v", throttle.Limits{Rate: rate(t, "0.0001"), Burst: 100 * throttle.One})
+		}
+		call := func(r *rig, estimate, actual float64) {
+			var a []api.GuardAnswer
+			for tries := 0; tries < 5 && (a == nil || !a[0].Allowed); tries++ { // a lease may be under way
+				time.Sleep(time.Second)
+				a, _ = r.Check("me", api.GuardAsk{Key: "v", Cost: estimate, TTLMs: 60_000})
+			}
+			require.True(t, a[0].Allowed)
+			time.Sleep(time.Second)
+			_, err := r.Done(&api.GuardDoneRequest{Key: "v", Permit: a[0].Permit, Caller: "me", Outcome: api.GuardOK, Attempt: 1, Cost: &actual})
+			require.Nil(t, err)
+			time.Sleep(10 * time.Second) // what is left of leases is returned
+		}
+		remain := func(want int64) {
+			for _, r := range rigs {
+				require.Equal(t, want, r.SharedState("v", "me").Limits[0].Remaining)
+			}
+		}
+		call(rigs[0], 1, 1)
+		call(rigs[1], 1, 1) // both have joined
+		remain(98)
+		call(rigs[0], 1, 61)
+		remain(37)
+		call(rigs[1], 30, 2)
+		remain(35)
+		call(rigs[1], 1, 90)
+		remain(0)
+		for _, r := range rigs {
+			require.Greater(t, r.ask("v").RetryAfterMs, int64(500_000), "the bucket is below zero")
+		}
+	})
+}
+
 // openRecords is a fleet whose records have every circuit open. The circuits have not learned
 // that yet.
 type openRecords struct {

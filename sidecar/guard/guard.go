@@ -220,10 +220,11 @@ func (g *Service) Stop() int {
 	return told
 }
 
-// giveBack releases resources, and tells the circuit the outcome and for how long (ns) its
+// giveBack releases resources of a call that has cost delta thousandths more than the gates took,
+// and tells the circuit the outcome and for how long (ns) its
 // destination wants no calls.
-func (g *Service) giveBack(h *resources, o breaker.Outcome, f gates.FailedCall, retryAfter, now int64) {
-	g.opt.Notify(h.set.Release(&h.grant, now, nil))
+func (g *Service) giveBack(h *resources, delta int64, o breaker.Outcome, f gates.FailedCall, retryAfter, now int64) {
+	g.opt.Notify(h.set.ReleaseCorrected(&h.grant, delta, now, nil))
 	var pending bool
 	if o == breaker.Failure {
 		pending = h.circuit.Failed(h.permission, now, f, false)
@@ -279,8 +280,9 @@ func (g *Service) Done(r *api.GuardDoneRequest) (api.GuardVerdict, *wire.Error) 
 	}
 	if h.set != nil {
 		g.opt.Metrics.GuardEnded(r.Outcome, 1)
+		delta := r.Thousandths(h.grant.Cost()) - h.grant.Cost()
 		failed := gates.FailedCall{Caller: r.Caller, Attempt: r.Attempt, Code: r.ErrorCode, Error: r.Error}
-		g.giveBack(&h, outcome, failed, r.RetryAfterMs*int64(time.Millisecond), now)
+		g.giveBack(&h, delta, outcome, failed, r.RetryAfterMs*int64(time.Millisecond), now)
 		if r.Outcome == api.GuardError {
 			g.reportFailure(r, &verdict)
 		}
@@ -389,7 +391,7 @@ func (g *Service) atTime(now int64, do func()) {
 // release returns the resources of permits that have ended without a done.
 func (g *Service) release(ended []ending, now int64) {
 	for i := range ended {
-		g.giveBack(&ended[i].resources, ended[i].outcome, gates.FailedCall{Error: "the permit has expired"}, 0, now)
+		g.giveBack(&ended[i].resources, 0, ended[i].outcome, gates.FailedCall{Error: "the permit has expired"}, 0, now)
 	}
 }
 

@@ -214,6 +214,50 @@ func TestAllKeysOrNone(t *testing.T) {
 	})
 }
 
+// A done corrects what the call took of buckets. A repeated done corrects nothing, and the end of a
+// permit by time leaves the estimate.
+func TestCorrectedCosts(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		bucket := throttle.Limits{Rate: rate(t, "1"), Burst: 10 * throttle.One}
+		left := func(key string) int64 {
+			g, _ := r.gates.Find(key)
+			return g.Info(time.Now().UnixNano()).Tokens
+		}
+		of := func(n float64) *float64 { return &n }
+		for name, c := range map[string]struct {
+			outcome string
+			cost    *float64
+			tokens  int64 // of both keys, after the done
+		}{
+			"none":      {api.GuardOK, nil, 6000},
+			"more":      {api.GuardOK, of(7.5), 2500},
+			"too much":  {api.GuardOK, of(30), -20_000},
+			"less":      {api.GuardOK, of(1), 9000},
+			"nothing":   {api.GuardOK, of(0), 9999},
+			"a failure": {api.GuardError, of(0.5), 9500},
+		} {
+			v, tenant := "v"+name, "t"+name
+			r.limit(v, bucket)
+			r.limit(tenant, bucket)
+			a, err := r.Check("me", api.GuardAsk{Key: v, With: []string{tenant}, Cost: 4, TTLMs: 60_000})
+			require.Nil(t, err)
+			done := &api.GuardDoneRequest{Key: v, Permit: a[0].Permit, Caller: "me", Outcome: c.outcome, Attempt: 1, Cost: c.cost}
+			for _, again := range []bool{false, true} {
+				verdict, err := r.Done(done)
+				require.Nil(t, err, name)
+				require.Equal(t, again, verdict.Duplicate)
+				require.Equal(t, c.tokens, left(v), name)
+				require.Equal(t, c.tokens, left(tenant), name)
+			}
+		}
+		require.False(t, r.ask("vtoo much").Allowed)
+		time.Sleep(20 * time.Second)
+		require.False(t, r.ask("vtoo much").Allowed)
+		time.Sleep(time.Second)
+		require.True(t, r.ask("vtoo much").Allowed)
+	})
+}
+
 func TestAPermitEndsByItself(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})

@@ -168,6 +168,15 @@ func (a *GuardAsk) Keys() []string { return append([]string{a.Key}, a.With...) }
 // Thousandths returns the cost in thousandths, as gates count it.
 func (a *GuardAsk) Thousandths() int64 { return int64(math.Round(a.Cost * 1000)) }
 
+// Thousandths returns the actual cost in thousandths, as gates count it, or estimate if the
+// request has none.
+func (r *GuardDoneRequest) Thousandths(estimate int64) int64 {
+	if r.Cost == nil {
+		return estimate
+	}
+	return max(int64(math.Round(*r.Cost*1000)), 1)
+}
+
 func checkCaller(caller string) *wire.Error {
 	if len(caller) > MaxGuardCallerBytes || !wire.Plain(caller) {
 		return wire.BadField("caller", wire.Quote(caller), fmt.Sprintf("allowed are up to %d bytes of UTF-8 without control characters", MaxGuardCallerBytes))
@@ -260,6 +269,10 @@ type GuardDoneRequest struct {
 	Caller  string `json:"caller,omitempty"` // as in the check
 	Outcome string `json:"outcome"`          // ok or error
 
+	// Cost is the actual cost of the call, 0 to 1e6, in place of the estimate of the check. 0 counts
+	// as 0.001. Absent: the estimate stands.
+	Cost *float64 `json:"cost,omitempty"`
+
 	// Of an error.
 	ErrorCode    string `json:"error_code,omitempty"`
 	Error        string `json:"error,omitempty"`
@@ -277,6 +290,8 @@ func ParseGuardDone(tail string, body []byte) (GuardDoneRequest, *wire.Error) {
 		switch {
 		case len(r.Permit) != wire.PermitLen:
 			return wire.BadField("permit", wire.Quote(r.Permit), "allowed is the permit of a check")
+		case r.Cost != nil && !(*r.Cost >= 0 && *r.Cost <= wire.MaxAckCost):
+			return wire.BadField("cost", strconv.FormatFloat(*r.Cost, 'g', -1, 64), fmt.Sprintf("allowed are 0 to %d", wire.MaxAckCost))
 		case r.Outcome == GuardOK && (r.ErrorCode != "" || r.Error != "" || r.RetryAfterMs != 0):
 			return wire.BadField("outcome", wire.Quote(r.Outcome), "error_code, error and retry_after_ms are only for error")
 		}

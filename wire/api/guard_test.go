@@ -52,6 +52,20 @@ func TestGuardCheckRefused(t *testing.T) {
 	require.Nil(t, err)
 }
 
+func TestGuardDoneCost(t *testing.T) {
+	permit := strings.Repeat("a", wire.PermitLen)
+	for text, want := range map[string]int64{"0": 1, "0.0001": 1, "2.5": 2500, "1000000": 1e9, "null": 7} {
+		r, err := ParseGuardDone("v", []byte(`{"permit":"`+permit+`","outcome":"ok","cost":`+text+`}`))
+		require.Nil(t, err, text)
+		require.Equal(t, want, r.Thousandths(7), text)
+	}
+	for _, text := range []string{"-1", "1000000.1", "1e999", `"1"`, "NaN"} {
+		_, err := ParseGuardDone("v", []byte(`{"permit":"`+permit+`","outcome":"ok","cost":`+text+`}`))
+		require.NotNil(t, err, text)
+		require.Equal(t, 400, err.Code, text)
+	}
+}
+
 // AppendAllowed writes the same JSON as encoding/json.
 func TestGuardAnswerAllowed(t *testing.T) {
 	for _, probe := range []bool{false, true} {
@@ -69,6 +83,7 @@ func FuzzGuardRequests(f *testing.F) {
 	for _, body := range []string{
 		"", `{"with":["tenant:acme"],"cost":0.5,"ttl_ms":1000,"caller":"web"}`, `{"key":"a key","with":[]}`,
 		`{"checks":[{"key":"a"},{"key":"b","with":["c"],"cost":1e6}]}`, `{"checks":null}`, `{"cost":1e-3}`, `{"cost":-0}`,
+		`{"permit":"` + permit + `","outcome":"ok","cost":0}`, `{"permit":"` + permit + `","outcome":"error","cost":1e6}`,
 		`{"permit":"` + permit + `","outcome":"ok"}`, `{"error_code":"503","error":"x","attempt":2,"retry_policy":"p"}`,
 		`{"permit":"` + permit + `","outcome":"error","error_code":"503","error":"\u0000","retry_after_ms":1,"attempt":4294967295,"retry_policy":"p"}`,
 	} {
@@ -116,6 +131,9 @@ func FuzzGuardRequests(f *testing.F) {
 			require.GreaterOrEqual(t, r.Attempt, uint32(1))
 			require.LessOrEqual(t, len(r.Error), maxGuardErrorBytes)
 			require.True(t, r.Outcome == GuardOK || r.Outcome == GuardError)
+			cost := r.Thousandths(5)
+			require.True(t, cost >= 1 && cost <= MaxGuardCost*1000)
+			require.True(t, r.Cost != nil || cost == 5)
 		} else {
 			require.Equal(t, 400, err.Code)
 		}

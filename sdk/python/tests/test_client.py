@@ -179,6 +179,24 @@ class TestGuard:
         with pytest.raises(Refused, match="permit"):
             await guard.done(Permit("x" * len(permit.id), "vendor:a", permit.ends, {}))
 
+    async def test_actual_cost(self, client: Client, guard: Guard) -> None:
+        await client.call("admin.throttle-set.tokens", {"rate": "1/1000000", "burst": 1000})
+
+        async def left() -> int:
+            state: dict[str, list[dict[str, int]]] = await client.call("guard.state.tokens", {})
+            return state["limits"][0]["remaining"]
+
+        async with guard.call("tokens", cost=100) as permit:
+            permit.cost = 300
+        assert await left() == 700
+        with pytest.raises(ValueError, match="down"):
+            async with guard.call("tokens", cost=100) as permit:
+                permit.cost = 20
+                raise ValueError("down")
+        assert await left() == 680
+        await guard.done(await guard.check("tokens", cost=80))
+        assert await left() == 600
+
     async def test_refusal_and_wait(self, client: Client, guard: Guard) -> None:
         await client.admin("throttle-set.tenant:slow", {"limit": 1, "window_ms": 1000})
         await guard.done(await guard.check("vendor:b", "tenant:slow"))

@@ -19,7 +19,7 @@ export interface GuardCall {
   key: string;
   /** Up to seven further keys with limits, such as a tenant. */
   with?: string[];
-  /** What the call takes of rates, 0.001 to 1,000,000, by default 1. */
+  /** What the call takes of rates, 0.001 to 1,000,000, by default 1. {@link Guard.done} and {@link Guard.run} can correct it. */
   cost?: number;
   /** Milliseconds after which the permit ends by itself, 1 to an hour, by default 30,000: a second or two above the timeout of the call. */
   ttl?: number;
@@ -75,11 +75,15 @@ export class Guard {
     }
   }
 
-  /** Gives a permit back and reports how the call went. The reply to an error says whether to retry. */
-  done(permit: Permit, error?: unknown): Promise<GuardVerdict> {
+  /**
+   * Gives a permit back and reports how the call went. The reply to an error says whether to retry.
+   * `cost` is the actual cost of the call, 0 to 1,000,000: it replaces the estimate of the check,
+   * also if the call failed.
+   */
+  done(permit: Permit, error?: unknown, cost?: number): Promise<GuardVerdict> {
     const { tail, body } = keyTail(permit.call.key);
     const { attempt, retryPolicy: retry_policy } = permit.call;
-    const request: GuardDoneRequest = { ...body, permit: permit.permit, caller: this.options.caller, attempt, retry_policy, outcome: "ok" };
+    const request: GuardDoneRequest = { ...body, permit: permit.permit, caller: this.options.caller, attempt, retry_policy, outcome: "ok", cost };
     if (error !== undefined) {
       const failure = failureOf(error);
       Object.assign(request, { outcome: "error", error: failure.error, error_code: failure.code, retry_after_ms: failure.retryAfter });
@@ -89,22 +93,25 @@ export class Guard {
 
   /**
    * Makes a call if it is allowed, and reports the outcome. The signal is aborted when the permit
-   * ends. An error of the call is thrown unchanged.
+   * ends. `setCost` sets the actual cost, as in {@link done}. An error of the call is thrown
+   * unchanged.
    */
-  async run<R>(call: GuardCall, fn: (signal: AbortSignal) => R | Promise<R>): Promise<R> {
+  async run<R>(call: GuardCall, fn: (signal: AbortSignal, setCost: (cost: number) => void) => R | Promise<R>): Promise<R> {
+    let cost: number | undefined;
+    const setCost = (actual: number): void => void (cost = actual);
     let permit: Permit;
     try {
       permit = await this.check(call);
     } catch (error) {
-      if (this.options.failOpen && (error instanceof NoFilaError || error instanceof NoReplyError)) return fn(new AbortController().signal);
+      if (this.options.failOpen && (error instanceof NoFilaError || error instanceof NoReplyError)) return fn(new AbortController().signal, setCost);
       throw error;
     }
     try {
-      const result = await fn(permit.signal);
-      await this.#report(permit);
+      const result = await fn(permit.signal, setCost);
+      await this.#report(permit, undefined, cost);
       return result;
     } catch (error) {
-      await this.#report(permit, error ?? new Error("the call failed"));
+      await this.#report(permit, error ?? new Error("the call failed"), cost);
       throw error;
     }
   }
@@ -129,9 +136,9 @@ export class Guard {
   }
 
   /** Without an answer the permit ends by itself; the outcome of the call stands. */
-  async #report(permit: Permit, error?: unknown): Promise<void> {
+  async #report(permit: Permit, error?: unknown, cost?: number): Promise<void> {
     try {
-      await this.done(permit, error);
+      await this.done(permit, error, cost);
     } catch {
       return;
     }

@@ -334,6 +334,11 @@ export interface GuardDoneRequest {
   caller?: string;
   /** ok or error */
   outcome: "ok" | "error";
+  /**
+   * cost is the actual cost of the call, 0 to 1e6, in place of the estimate of the check. 0 counts as 0.001.
+   * Absent: the estimate stands.
+   */
+  cost?: number;
   /** Of an error. */
   error_code?: string;
   error?: string;

@@ -58,6 +58,23 @@ test("a limit refuses, and says when to ask again", async () => {
   });
 });
 
+test("the actual cost of a call corrects its estimate", async () => {
+  await client.admin("throttle-set", "tokens", { rate: "1/1000000", burst: 1000 });
+  const guard = client.guard();
+  const left = async (): Promise<number | undefined> => (await guard.state("tokens")).limits[0]?.remaining;
+  const call = { key: "tokens", cost: 100 };
+  await guard.run(call, (_signal, setCost) => setCost(300));
+  assert.equal(await left(), 700);
+  const failing = guard.run(call, (_signal, setCost) => {
+    setCost(20);
+    throw new Error("down");
+  });
+  await assert.rejects(failing, /down/);
+  assert.equal(await left(), 680);
+  await guard.done(await guard.check(call), undefined, 80);
+  assert.equal(await left(), 600);
+});
+
 test("failed calls open the circuit; the error is thrown unchanged", async () => {
   const guard = client.guard();
   const failure = coded("no", "E1");

@@ -22,14 +22,19 @@ R = TypeVar("R")
 MAX_PERMIT_SECONDS = 3600
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Permit:
-    """An allowed call. Give it back with :meth:`Guard.done`."""
+    """An allowed call. Give it back with :meth:`Guard.done`.
+
+    If the call's cost is only known after it, set ``cost`` (0 to 1,000,000) before the permit is given back: it
+    replaces the estimate of the check, also if the call failed.
+    """
 
     id: str  # empty: the guard did not answer and is open
     key: str
     ends: float  # time of the event loop
     answer: GuardAnswer
+    cost: float | None = None
 
 
 class Guard:
@@ -85,6 +90,8 @@ class Guard:
         request: GuardDoneRequest = {"permit": permit.id, "outcome": "ok", "attempt": attempt}
         if self.caller:
             request["caller"] = self.caller
+        if permit.cost is not None:
+            request["cost"] = permit.cost
         if retry_policy:
             request["retry_policy"] = retry_policy
         if error is not None:

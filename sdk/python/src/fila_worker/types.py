@@ -177,6 +177,9 @@ class GuardDoneRequest(TypedDict, total=False):
     caller: str
     # ok or error
     outcome: Literal["ok", "error"]
+    # cost is the actual cost of the call, 0 to 1e6, in place of the estimate of the check. 0 counts as
+    # 0.001. Absent: the estimate stands.
+    cost: float
     # Of an error.
     error_code: str
     error: str
