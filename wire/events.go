@@ -12,6 +12,7 @@ const (
 	EventCircuitChanged     = "circuit-changed"      // tail: circuit key
 	EventHookCircuitChanged = "hook-circuit-changed" // tail: queue
 	EventConsumerJoined     = "consumer-joined"
+	EventConsumerLeft       = "consumer-left"
 	EventConsumerLost       = "consumer-lost"
 	EventFlowNoisy          = "flow-noisy"       // begins or ends; tail: queue
 	EventFlowStarved        = "flow-starved"     // begins or ends; tail: queue

@@ -159,6 +159,13 @@ Exit code 4: there is no such group.`,
 		t.Fact("error code", g.Group.ErrorCode)
 		t.Fact("error", groupError(&g.Group))
 		t.Fact("fairness keys", keyCounts(&g.Group))
+		for i := range g.Group.Before {
+			m := &g.Group.Before[i]
+			t.Fact("changed", terminal.Clean(m.BeforeText(g.Group.First)))
+			if m.Undo != nil {
+				t.Fact("back", terminal.Clean(m.Undo.Command))
+			}
+		}
 		sample := ""
 		if g.Sample != nil {
 			sample = longPeeked(env, terminal.StyleFor(cmd.OutOrStdout()), g.Sample)

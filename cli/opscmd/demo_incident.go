@@ -17,13 +17,21 @@ const (
 	invoicesQueue    = "invoices"
 	incidentMessages = 40_000
 	incidentRelease  = "release" // key of the runtime configuration that names the release of the workers
-	incidentBad      = 2         // release with the bug; later releases are fixed
+	incidentBad      = 2         // release with the bug: the ones before and after it do not have it
 	incidentLook     = 100 * time.Millisecond
 )
 
 // badReleaseHappens makes the dead letters. From then on it prints which release is deployed.
 func badReleaseHappens(ctx context.Context, l *incidentLoad) error {
-	i := newBadRelease(l.demoStage, l.server.c)
+	deployer := &demoServer{}
+	if err := l.connect(deployer, l.server.url, "deploy-bot"); err != nil {
+		return err
+	}
+	i := newBadRelease(l.demoStage, l.server.c, deployer.c)
+	if err := i.prepare(ctx, incidentMessages/20); err != nil {
+		return err
+	}
+	l.pass(ctx, time.Now(), l.step)
 	if err := i.happen(ctx, incidentMessages); err != nil {
 		return err
 	}
@@ -44,28 +52,32 @@ func badReleaseHappens(ctx context.Context, l *incidentLoad) error {
 // badRelease is the workers that send invoices.
 type badRelease struct {
 	*demoStage
-	c        *client.Client
-	release  atomic.Int64
-	happened atomic.Bool // from now on only redriven messages arrive
+	c, deployer *client.Client
+	release     atomic.Int64
+	happened    atomic.Bool // from now on only redriven messages arrive
 }
 
-func newBadRelease(s *demoStage, c *client.Client) *badRelease {
-	i := &badRelease{demoStage: s, c: c}
-	i.release.Store(incidentBad)
-	return i
+func newBadRelease(s *demoStage, c, deployer *client.Client) *badRelease {
+	return &badRelease{demoStage: s, c: c, deployer: deployer}
 }
 
-// happen enqueues count invoices and returns when all of them are dead letters.
-func (i *badRelease) happen(ctx context.Context, count int) error {
+// deploy sets the release of the workers.
+func (i *badRelease) deploy(ctx context.Context, release int64) error {
+	if _, err := i.deployer.ConfigSet(ctx, incidentRelease, strconv.FormatInt(release, 10), nil); err != nil {
+		return err
+	}
+	i.release.Store(release)
+	return nil
+}
+
+// prepare starts the workers with the release before the bad one, and returns when they have sent
+// some invoices.
+func (i *badRelease) prepare(ctx context.Context, count int) error {
 	settings := client.QueueSettings{FairnessHeader: "tenant", MaxDeliveries: new(int64(2)), RetryInitialMs: new(int64(100))}
 	if _, err := i.c.QueueCreate(ctx, invoicesQueue, settings); err != nil {
 		return err
 	}
-	if _, err := i.c.ConfigSet(ctx, incidentRelease, strconv.Itoa(incidentBad), nil); err != nil {
-		return err
-	}
-	what := fmt.Sprintf("release %d of the workers, as the runtime key %s says", incidentBad, incidentRelease)
-	if _, err := i.c.Annotate(ctx, api.AnnotateRequest{Text: what, Queue: invoicesQueue}); err != nil {
+	if err := i.deploy(ctx, incidentBad-1); err != nil {
 		return err
 	}
 	for n := range demoWorkers {
@@ -73,9 +85,35 @@ func (i *badRelease) happen(ctx context.Context, count int) error {
 			return err
 		}
 	}
+	if err := i.send(ctx, count, func(n int) (string, string) { return [...]string{"acme", "globex"}[n%2], "EUR" }); err != nil {
+		return err
+	}
+	return i.wait(ctx, invoicesQueue, func(q *api.QueueInfo) bool { return q.Counters["acked"] >= int64(count) })
+}
+
+// happen deploys the bad release, enqueues count invoices and returns when all of them are
+// dead letters.
+func (i *badRelease) happen(ctx context.Context, count int) error {
+	if err := i.deploy(ctx, incidentBad); err != nil {
+		return err
+	}
+	what := fmt.Sprintf("release %d of the workers", incidentBad)
+	if _, err := i.deployer.Annotate(ctx, api.AnnotateRequest{Text: what, Queue: invoicesQueue}); err != nil {
+		return err
+	}
+	if err := i.send(ctx, count, incidentInvoice); err != nil {
+		return err
+	}
+	err := i.wait(ctx, invoicesQueue+wire.DLQSuffix, func(q *api.QueueInfo) bool { return q.Pending >= int64(count) })
+	i.happened.Store(true)
+	return err
+}
+
+// send enqueues invoices and returns when they are stored.
+func (i *badRelease) send(ctx context.Context, count int, invoice func(n int) (tenant, currency string)) error {
 	sent := make([]*client.PublishFuture, count)
 	for n := range sent {
-		tenant, currency := incidentInvoice(n)
+		tenant, currency := invoice(n)
 		future, err := i.c.PublishAsync(ctx, invoicesQueue, fmt.Appendf(nil, `{"invoice":%d,"cents":%d}`, n, 100+n%9000),
 			client.Header("tenant", tenant), client.Header("currency", currency), client.RetryFor(time.Minute))
 		if err != nil {
@@ -88,9 +126,7 @@ func (i *badRelease) happen(ctx context.Context, count int) error {
 			return err
 		}
 	}
-	err := i.died(ctx, int64(count))
-	i.happened.Store(true)
-	return err
+	return nil
 }
 
 // incidentInvoice returns the customer and currency of invoice n: initech has closed its
@@ -107,11 +143,11 @@ func incidentInvoice(n int) (tenant, currency string) {
 // release where it matters, so that messages redriven right after a deployment meet the new
 // release.
 func (i *badRelease) fixed(ctx context.Context) bool {
-	if i.release.Load() > incidentBad || !i.happened.Load() {
-		return i.release.Load() > incidentBad
+	if i.release.Load() != incidentBad || !i.happened.Load() {
+		return i.release.Load() != incidentBad
 	}
 	release, ok := i.deployed(ctx)
-	return ok && release > incidentBad
+	return ok && release != incidentBad
 }
 
 // deployed returns the deployed release.
@@ -134,11 +170,11 @@ func (i *badRelease) work(ctx context.Context, m *client.Message) error {
 	return m.Ack()
 }
 
-// died waits until there are count dead letters.
-func (i *badRelease) died(ctx context.Context, count int64) error {
+// wait waits until a queue is as it should be.
+func (i *badRelease) wait(ctx context.Context, queue string, ready func(*api.QueueInfo) bool) error {
 	for {
-		info, err := i.c.QueueInspect(ctx, invoicesQueue+wire.DLQSuffix, 0)
-		if err != nil || info.Pending >= count {
+		info, err := i.c.QueueInspect(ctx, queue, 0)
+		if err != nil || ready(&info) {
 			return err
 		}
 		time.Sleep(incidentLook)

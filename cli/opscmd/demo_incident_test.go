@@ -23,7 +23,8 @@ func TestIncident(t *testing.T) {
 	defer func() { require.NoError(t, s.end(0)) }()
 	server, err := s.start(ctx, demoConfig(t.TempDir()))
 	require.NoError(t, err)
-	i := newBadRelease(s, server.c)
+	i := newBadRelease(s, server.c, server.c)
+	require.NoError(t, i.prepare(ctx, 100))
 	require.NoError(t, i.happen(ctx, 1010))
 
 	groups, err := server.c.DeadGroups(ctx, "invoices.dlq", 10)
@@ -38,6 +39,12 @@ func TestIncident(t *testing.T) {
 		"422 currency <text> is not known":                             2,
 	}, found)
 
+	// The release had changed before the first of them, and can be set back.
+	require.Len(t, groups.Groups[0].Before, 3)
+	require.Equal(t, "release 2 of the workers", groups.Groups[0].Before[0].Text)
+	require.Equal(t, "release from 1 to 2", groups.Groups[0].Before[1].Text)
+	require.Equal(t, "fila config set release 1", groups.Groups[0].Before[1].Undo.Command)
+
 	for _, value := range []string{"soon", "3"} { // the first version is not a release
 		_, err = server.c.ConfigSet(ctx, incidentRelease, value, nil)
 		require.NoError(t, err)
@@ -49,7 +56,7 @@ func TestIncident(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		info, err := server.c.QueueInspect(ctx, "invoices", 0)
-		return err == nil && info.Counters["acked"] == 806
+		return err == nil && info.Counters["acked"] == 100+806
 	}, time.Minute, incidentLook)
 
 	followCtx, stop := context.WithCancel(ctx)

@@ -75,6 +75,13 @@ func showStatus(env *command.Env, reply *api.Attention) string {
 		if f.Action.Command != "" {
 			fmt.Fprintf(&b, "  $ %s\n", terminal.Clean(f.Action.Command))
 		}
+		for j := range f.Before {
+			m := &f.Before[j]
+			fmt.Fprintf(&b, "  Changed: %s\n", terminal.Clean(m.BeforeText(f.Since)))
+			if m.Undo != nil {
+				fmt.Fprintf(&b, "  $ %s\n", terminal.Clean(m.Undo.Command))
+			}
+		}
 	}
 	if reply.Truncated > 0 {
 		fmt.Fprintf(&b, "\n%s more; --limit shows them\n", terminal.Plural(int64(reply.Truncated), "finding"))

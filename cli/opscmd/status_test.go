@@ -19,6 +19,10 @@ func wrong() api.Attention {
 		{
 			Condition: "no-consumers", Severity: "critical", Since: "2026-01-02T11:55:00Z", Queue: "orders\x1b[2J", Messages: 3, Title: "Ready messages, no consumers",
 			Whom: "3 messages wait.", Why: "No consumer is registered.", Action: api.FindingAction{Text: "Start a consumer.", Command: "fila queue inspect orders"},
+			Before: []api.Mark{
+				{At: "2026-01-02T11:54:48Z", Kind: "annotation", Text: "release 2", Client: "deploy-bot"},
+				{At: "2026-01-02T11:54:59.5Z", Kind: "config", Text: "release from 1 to 2", Client: "deploy-bot", Undo: &api.Undo{Command: "fila config set release 1"}},
+			},
 		},
 		{Condition: "standby-lags", Severity: "warning", Since: "2026-01-02T11:59:00Z", Shard: &shard, Node: "c", Title: "A standby lags", Whom: "Nobody yet.", Why: "It is behind.", Action: api.FindingAction{Text: "Look."}},
 	}}
@@ -36,9 +40,12 @@ func TestStatus(t *testing.T) {
 		"  3 messages wait. No consumer is registered.",
 		"  Start a consumer.",
 		"  $ fila queue inspect orders",
+		"  Changed: release 2 by deploy-bot, 12 s before",
+		"  Changed: release from 1 to 2 by deploy-bot, just before",
+		"  $ fila config set release 1",
 		"",
-	}, lines[1:5])
-	require.Contains(t, lines[5], "WARNING  A standby lags: shard 3, node c  since ")
+	}, lines[1:8])
+	require.Contains(t, lines[8], "WARNING  A standby lags: shard 3, node c  since ")
 	require.Contains(t, r.Out, "\n1 finding more; --limit shows them\nnode b did not answer: findings of its shards are missing\n")
 	require.Contains(t, r.Err, "the worst of 3 findings is critical")
 }

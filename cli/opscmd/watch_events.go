@@ -43,6 +43,7 @@ var knownEvents = func() []knownEvent {
 		{wire.EventCircuitChanged, yellow, "circuit {key} " + circuitTurned},
 		{wire.EventHookCircuitChanged, yellow, "the circuit of {hook} of queue {queue} " + circuitTurned},
 		{wire.EventConsumerJoined, green, "consumer {consumer} joined queue {queue}, up to {max_in_flight} in flight"},
+		{wire.EventConsumerLeft, yellow, "consumer {consumer} left queue {queue}, in flight: {in_flight}"},
 		{wire.EventConsumerLost, red, "consumer {consumer} of queue {queue} is lost ({reason}), in flight: {in_flight}"},
 		{wire.EventFlowNoisy, yellow, "key {key} of queue {queue} is <began?noisy, in flight: {in_flight}><!began?no longer noisy>"},
 		{wire.EventFlowStarved, yellow, "key {key} of queue {queue} <began?starves: only others were delivered for {wait_ms}><!began?no longer starves>"},

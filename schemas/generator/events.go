@@ -20,6 +20,7 @@ var events = []event{
 	{wire.EventCircuitChanged, CircuitChanged{}},
 	{wire.EventHookCircuitChanged, HookCircuitChanged{}},
 	{wire.EventConsumerJoined, ConsumerJoined{}},
+	{wire.EventConsumerLeft, ConsumerLeft{}},
 	{wire.EventConsumerLost, ConsumerLost{}},
 	{wire.EventFlowNoisy, FlowNoisy{}},
 	{wire.EventFlowStarved, FlowStarved{}},
@@ -118,6 +119,12 @@ type HookCircuitChanged struct {
 type ConsumerJoined struct {
 	Consumer    string `json:"consumer"`
 	MaxInFlight int    `json:"max_in_flight"`
+}
+
+// ConsumerLeft says that a consumer ended its registration.
+type ConsumerLeft struct {
+	Consumer string `json:"consumer"`
+	InFlight int    `json:"in_flight"` // messages that it still has
 }
 
 // ConsumerLost says that a registration ended without leave.

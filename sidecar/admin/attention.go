@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/sidecar/attention"
+	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/sidecar/queue/inspect"
@@ -124,9 +125,21 @@ func (a *Admin) sampled(fresh time.Duration) sample {
 	}
 	read, known := a.readNode(began)
 	a.blocked.note(read)
-	s.mu.last = sample{began, known, s.mu.monitor.Find(read)}
+	findings := s.mu.monitor.Find(read)
+	a.addBefore(findings)
+	s.mu.last = sample{began, known, findings}
 	s.mu.took = a.now().Sub(began)
 	return s.mu.last
+}
+
+// addBefore adds what had changed before the findings that a change may have caused.
+func (a *Admin) addBefore(findings []api.Finding) {
+	for i := range findings {
+		f := &findings[i]
+		if at, err := time.Parse(time.RFC3339Nano, f.Since); err == nil && attention.MayFollow(f.Condition) {
+			f.Before = a.marksBefore(f.Queue, at)[0]
+		}
+	}
 }
 
 // readNode reads what this node knows of itself and of its queues, and returns also all queues
@@ -220,6 +233,12 @@ func (a *Admin) read(q *shard.Queue, v *queueReading) bool {
 // watched is a queue as the conditions see it.
 func (a *Admin) watched(q *shard.Queue, v *queueReading, now time.Time) attention.Queue {
 	w := attention.Queue{QueueSummary: v.summary, Tenants: v.noise.Stats.Flows, Hooks: q.Hooks(), Dead: q.DLQ().Depth(), Late: lateSchedule(q, now)}
+	if w.Consumers == 0 && w.Ready > 0 {
+		w.Departures = q.Departures(now.Add(-api.DepartureWindow).UnixNano())
+	}
+	if w.Dead > 0 && w.Detail.DeadLettered > 0 {
+		w.MostDead = mostDead(q, now)
+	}
 	if w.Detail.Refused > 0 {
 		w.RefusedBy = q.Metrics().MostRefused()
 	}
@@ -233,6 +252,16 @@ func (a *Admin) watched(q *shard.Queue, v *queueReading, now time.Time) attentio
 		})
 	}
 	return w
+}
+
+// mostDead returns the error of most messages of a queue that became dead letters lately.
+func mostDead(q *shard.Queue, now time.Time) *api.DeadRate {
+	rates := newDeadRates(api.DeadRatesRequest{Minutes: int(attention.RisingWithin / time.Minute)}, now.Truncate(time.Minute))
+	q.DeadRates(&rates, now.UnixNano())
+	if deadletter.Largest(&rates, 1); len(rates.Groups) == 0 {
+		return nil
+	}
+	return &rates.Groups[0]
 }
 
 // addHookVersions adds who set the hooks that do not run well.

@@ -9,9 +9,23 @@ import (
 	"github.com/filaq/fila/wire/api"
 )
 
-// deadGroups groups dead letters by their errors.
+// deadGroups groups dead letters by their errors, with what had changed before the first of each group.
 func (a *Admin) deadGroups(q *shard.Queue, req api.DeadGroupsRequest) (api.DeadGroups, *wire.Error) {
-	return q.Groups(req.Limit)
+	reply, err := q.Groups(req.Limit)
+	if err != nil {
+		return reply, err
+	}
+	var times []time.Time
+	var of []*api.DeadGroup
+	for i := range reply.Groups {
+		if at, err := time.Parse(time.RFC3339Nano, reply.Groups[i].First); err == nil {
+			times, of = append(times, at), append(of, &reply.Groups[i])
+		}
+	}
+	for i, before := range a.marksBefore(wire.Source(q.Name()), times...) {
+		of[i].Before = before
+	}
+	return reply, nil
 }
 
 // deadRates counts, by minute, how many messages of a queue, or of all queues of this node, have

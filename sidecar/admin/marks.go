@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/filaq/fila/sidecar/attention"
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
@@ -64,11 +65,21 @@ func (a *Admin) marks(req api.MarksRequest) (api.Marks, *wire.Error) {
 	case req.Circuit != "":
 		about.gates["circuit:"+wire.ShowKey(req.Circuit)] = true
 	}
+	return newestMarks(a.marksOf(&about, since), since, now, req.Limit), nil
+}
+
+// marksOf returns the marks of objects since a time, with how to set back the ones that are the latest
+// change of their object.
+func (a *Admin) marksOf(about *marked, since time.Time) (list []api.Mark) {
 	log := a.control.AuditSince(since)
-	slices.Reverse(log) // the entries of a change are in the order of their limits
-	var list []api.Mark
+	latest := make(map[string]bool) // hooks, by queue and name, that a newer entry has changed
+	undone := make(map[*api.ConfigLogEntry]*api.Undo)
 	for i := range log {
+		undone[&log[i]] = a.undo(&log[i], latest)
+	}
+	for i := range slices.Backward(log) { // the entries of a change are in the order of their limits
 		m, ok := about.mark(&log[i])
+		m.Undo = undone[&log[i]]
 		if n := len(list); ok && n > 0 && m.Kind == api.MarkLimits && sameChange(&list[n-1], &m) {
 			list[n-1].Text += ", " + m.Text
 		} else if ok {
@@ -80,7 +91,96 @@ func (a *Admin) marks(req api.MarksRequest) (api.Marks, *wire.Error) {
 			list = append(list, openings(gate, a.control.CircuitHistory(wire.NamedKey(key)))...)
 		}
 	}
-	return newestMarks(list, since, now, req.Limit), nil
+	return list
+}
+
+// marksBefore returns, for each of some times, the changes of a queue in the two minutes before it.
+func (a *Admin) marksBefore(queue string, times ...time.Time) [][]api.Mark {
+	before := make([][]api.Mark, len(times))
+	if len(times) == 0 {
+		return before
+	}
+	since := slices.MinFunc(times, time.Time.Compare).Add(-api.BeforeWindow)
+	about := marked{queue: queue, gates: a.blocked.of(queue, since)}
+	list := a.marksOf(&about, since)
+	for i, at := range times {
+		before[i] = newestMarks(slices.Clone(list), at.Add(-api.BeforeWindow), at, api.MaxBefore).Marks
+	}
+	return before
+}
+
+// undo returns how to set a change back; nil: something has changed it again, or nothing can be set
+// back. The entries come newest first: latest collects the hooks that have changed.
+func (a *Admin) undo(e *api.ConfigLogEntry, latest map[string]bool) *api.Undo {
+	kind, name, _ := strings.Cut(e.Key, ":")
+	switch {
+	case isConfig(e):
+		key := wire.NamedKey(e.Key)
+		switch now, err := a.control.ConfigGet(key); {
+		case e.New == nil && err == nil, e.New != nil && (err != nil || now.Value != *e.New):
+			return nil
+		}
+		u := &api.Undo{Text: "Delete " + e.Key, Command: attention.Command("config", "delete", e.Key), Page: "/settings", Key: e.Key, Old: e.Old, New: e.New}
+		if e.Old != nil {
+			u.Text = "Set " + e.Key + " back to " + shortValue(*e.Old)
+			u.Command = attention.Command("config", "set", e.Key, *e.Old)
+		}
+		return u
+	case kind == "queue":
+		hooks := hooksOf(e)
+		changed := false
+		for _, hook := range hooks {
+			changed, latest[name+"/"+hook] = changed || latest[name+"/"+hook], true
+		}
+		if len(hooks) != 1 || changed || e.By == api.VerbQueueCreate.Name {
+			return nil
+		}
+		q := a.shards.Queue(name)
+		if q == nil {
+			return nil
+		}
+		settings := q.Settings()
+		if _, before := a.control.HookVersions(name, hooks[0], *scriptOf(&settings, hooks[0])); before == nil {
+			return nil
+		}
+		return &api.Undo{
+			Text: "Roll " + hooks[0] + " back", Command: attention.Command("hook", "rollback", name) + " --hook " + hooks[0],
+			Page: attention.QueuePage(name, "/hooks"), Hook: hooks[0],
+		}
+	case kind == "throttle" && e.By == api.VerbThrottleSet.Name:
+		cut := strings.LastIndexByte(e.Key, ':')
+		key := e.Key[len("throttle:"):max(cut, len("throttle:"))]
+		if c := a.control.LimitsChange(wire.NamedKey(key)); c != nil && c.Key == key && c.At == e.Time {
+			return &api.Undo{
+				Text: "Set the limits of " + key + " back to " + c.Old.Text(), Command: attention.SetBack(c),
+				Page: attention.ThrottlePage(key),
+			}
+		}
+	}
+	return nil
+}
+
+// isConfig reports whether an entry is about a key of the runtime configuration that is no setting of
+// fila itself.
+func isConfig(e *api.ConfigLogEntry) bool {
+	switch e.By {
+	case api.VerbConfigSet.Name, api.VerbConfigEdit.Name, api.VerbConfigDelete.Name:
+		kind, _, found := strings.Cut(e.Key, ":")
+		return !found || !slices.Contains(ownSettings, kind)
+	}
+	return false
+}
+
+// ownSettings are the first parts of keys of the runtime configuration that fila reads itself.
+var ownSettings = []string{"weight", "throttle", "circuit", "retry_policy", "error_rule", "guard", "owner"}
+
+// shortValue is the beginning of a value.
+func shortValue(text string) string {
+	const most = 60
+	if short := strings.ToValidUTF8(text[:min(len(text), most)], ""); len(short) < len(text) {
+		return short + "…"
+	}
+	return text
 }
 
 // sameChange reports whether two marks are of one request, which has an entry for each limit.
@@ -135,6 +235,10 @@ func openings(gate string, h *api.CircuitHistory) (list []api.Mark) {
 // else.
 func (o *marked) mark(e *api.ConfigLogEntry) (m api.Mark, ok bool) {
 	m = api.Mark{At: e.Time, By: e.By, Client: e.Client}
+	if isConfig(e) {
+		m.Kind, m.Text = api.MarkConfig, configText(e)
+		return m, true
+	}
 	kind, rest, _ := strings.Cut(e.Key, ":")
 	switch kind {
 	case annotationKey:
@@ -151,7 +255,9 @@ func (o *marked) mark(e *api.ConfigLogEntry) (m api.Mark, ok bool) {
 		}
 	case "queue":
 		m.Object, m.Kind = e.Key, api.MarkHook
-		m.Text = hookText(e)
+		if m.Text = hookText(e); m.Text == "" {
+			m.Kind, m.Text = api.MarkSettings, settingsText(e)
+		}
 		ok = rest == o.queue && m.Text != ""
 	case "circuit", "throttle":
 		m.Object, m.Kind, m.Text = gateChange(e)
@@ -209,14 +315,38 @@ func gateChange(e *api.ConfigLogEntry) (gate, kind, text string) {
 	return e.Key[:cut], api.MarkLimits, text
 }
 
-// hookText describes a change of the hooks of a queue, empty if the entry is none.
-func hookText(e *api.ConfigLogEntry) string {
-	var hooks []string
+// configText describes a change of a key of the runtime configuration.
+func configText(e *api.ConfigLogEntry) string {
+	switch {
+	case e.New == nil:
+		return e.Key + " removed, was " + shortValue(textOf(e.Old))
+	case e.Old == nil:
+		return e.Key + " set to " + shortValue(*e.New)
+	}
+	return e.Key + " from " + shortValue(*e.Old) + " to " + shortValue(*e.New)
+}
+
+// settingsText names the settings of a queue that an entry changes, empty if it is about none.
+func settingsText(e *api.ConfigLogEntry) string {
+	if names := control.ChangedSettings(e); len(names) > 0 && e.By == api.VerbQueueUpdate.Name {
+		return strings.Join(names, ", ") + " changed"
+	}
+	return ""
+}
+
+// hooksOf returns the hooks that an entry about a queue changes.
+func hooksOf(e *api.ConfigLogEntry) (hooks []string) {
 	for _, name := range control.ChangedSettings(e) {
 		if name == wire.HookOnEnqueue || name == wire.HookOnFailure {
 			hooks = append(hooks, name)
 		}
 	}
+	return hooks
+}
+
+// hookText describes a change of the hooks of a queue, empty if the entry is none.
+func hookText(e *api.ConfigLogEntry) string {
+	hooks := hooksOf(e)
 	if len(hooks) == 0 || e.By == api.VerbQueueCreate.Name {
 		return ""
 	}

@@ -3,6 +3,7 @@ package admin
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,6 +81,7 @@ func TestMarks(t *testing.T) {
 			"limits | throttle:vendor | burst 1, rate 1/3600 | throttle-set | tester",
 		}
 		require.Equal(t, []string{
+			"settings | queue:orders | max_depth changed | queue-update | tester",
 			"circuit | circuit:bank | closed by hand | circuit-close | tester",
 			vendor[0],
 			"hook | queue:orders | on_failure rolled back | hook-set | tester",
@@ -100,13 +102,88 @@ func TestMarks(t *testing.T) {
 
 		var some api.Marks
 		h.must(api.VerbMarks, "", `{"queue":"orders","limit":2}`, &some)
-		require.Equal(t, 11, some.Total)
+		require.Equal(t, 12, some.Total)
 		require.Len(t, some.Marks, 2)
 		require.Equal(t, wire.CodeQueueNotFound, h.ask(api.VerbMarks, "", `{"queue":"nobody"}`, nil).ErrCode)
 
 		time.Sleep(time.Hour)
 		require.Equal(t, []string{"limits | throttle:vendor | the override is over | override-ended |"}, marks(`{"throttle":"vendor"}`))
 	})
+}
+
+// TestMarksSetBack: the latest change of a hook, a limit and a key of the runtime configuration can be
+// set back, and a change that was changed again cannot.
+func TestMarksSetBack(t *testing.T) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
+		undone := func() (list []string) {
+			t.Helper()
+			var reply api.Marks
+			h.must(api.VerbMarks, "", `{"throttle":"vendor"}`, &reply)
+			var ofQueue api.Marks
+			h.must(api.VerbMarks, "", `{"queue":"orders"}`, &ofQueue)
+			for _, m := range append(ofQueue.Marks, reply.Marks...) {
+				if m.Undo != nil && (m.Kind != api.MarkConfig || m.Object == "" && !slices.Contains(list, m.Text+": "+m.Undo.Command)) {
+					list = append(list, m.Text+": "+m.Undo.Command)
+				}
+			}
+			return list
+		}
+		set := func(key, value string) {
+			h.must(api.VerbConfigSet, key, `{"value":"`+value+`"}`, nil)
+			time.Sleep(time.Second)
+		}
+		h.must(api.VerbQueueCreate, "orders", ``, nil)
+		set("release", "1")
+		require.Equal(t, []string{"release set to 1: fila config delete release"}, undone())
+		set("release", "2")
+		require.Equal(t, []string{"release from 1 to 2: fila config set release 1"}, undone(), "the first change is no longer the latest")
+		set("weight:orders:acme", "2")
+		require.Len(t, undone(), 1, "a weight is no mark")
+		h.must(api.VerbConfigDelete, "release", ``, nil)
+		require.Equal(t, []string{"release removed, was 2: fila config set release 2"}, undone())
+		time.Sleep(2 * time.Hour)
+
+		script := func(text string) {
+			h.must(api.VerbHookSet, "orders", `{"hook":"on_failure","script":"function on_failure(msg) return {`+text+`} end"}`, nil)
+			time.Sleep(time.Second)
+		}
+		script("")
+		script(" ")
+		require.Equal(t, []string{"on_failure set: fila hook rollback orders --hook on_failure"}, undone())
+		time.Sleep(2 * time.Hour)
+		h.must(api.VerbThrottleSet, "vendor", `{"rate":"10"}`, nil)
+		time.Sleep(time.Second)
+		h.must(api.VerbThrottleSet, "vendor", `{"rate":"2"}`, nil)
+		require.Equal(t, []string{"rate from 10 to 2: fila throttle set vendor --rate 10"}, undone())
+	})
+}
+
+// TestBefore: a finding and a group of dead letters have the changes of the two minutes before, and no
+// older ones.
+func TestBefore(t *testing.T) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
+		h.must(api.VerbQueueCreate, "orders", `{"max_deliveries":1}`, nil)
+		before := func() []string {
+			var reply api.Attention
+			h.must(api.VerbAttention, "", ``, &reply)
+			require.Len(t, reply.Findings, 1)
+			return textsOf(reply.Findings[0].Before)
+		}
+		h.must(api.VerbConfigSet, "release", `{"value":"1"}`, nil)
+		time.Sleep(3 * time.Minute)
+		h.must(api.VerbConfigSet, "release", `{"value":"2"}`, nil)
+		time.Sleep(time.Minute)
+		h.enqueue("orders", "x", nil)
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"release from 1 to 2"}, before())
+	})
+}
+
+func textsOf(marks []api.Mark) (texts []string) {
+	for i := range marks {
+		texts = append(texts, marks[i].Text)
+	}
+	return texts
 }
 
 // TestMarksOfACircuit: openings by failures are marks, also of the queue that they block, and a circuit

@@ -333,7 +333,7 @@ func (a *Admin) queueInspect(q *shard.Queue, req api.QueueInspectRequest) (api.Q
 	settings := q.Settings()
 	info := api.QueueInfo{
 		Settings: settings, Sources: a.control.QueueSources(settings), Quantum: settings.Quantum, Hooks: q.Hooks(), Counters: q.Metrics().Snapshot(),
-		ConsumerList: []api.ConsumerInfo{}, TopFlows: []api.FlowInfo{},
+		ConsumerList: []api.ConsumerInfo{}, TopFlows: []api.FlowInfo{}, Departures: q.Departures(a.now().Add(-api.DepartureWindow).UnixNano()),
 	}
 	var consumers []inspect.ConsumerView
 	var flows []inspect.FlowView

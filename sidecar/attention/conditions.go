@@ -19,6 +19,9 @@ type Condition struct {
 	// is the sentence without messages.
 	whom, nobody string
 
+	// follows reports that a change of the two minutes before may have caused it, in fila or outside.
+	follows bool
+
 	find func(v *view, add func(api.Finding)) // all findings, without what the table says
 }
 
@@ -45,7 +48,7 @@ func init() { // find refers to functions that need the table
 		{
 			Name: "no-consumers", Severity: api.SeverityCritical, Title: "Ready messages, no consumers",
 			Alerts: []string{"FilaNoConsumers"}, Holds: "A queue has ready messages and no registered consumer or waiting fetch.",
-			whom: "{hurt} wait.", find: noConsumers,
+			whom: "{hurt} wait.", follows: true, find: noConsumers,
 		},
 		{
 			Name: "hook-failing", Severity: api.SeverityWarning, Title: "A hook fails or is bypassed",
@@ -55,7 +58,7 @@ func init() { // find refers to functions that need the table
 		{
 			Name: "dead-letters-rise", Severity: api.SeverityWarning, Title: "Dead letters rise",
 			Alerts: []string{"FilaDeadLettersRise"}, Holds: "More than ten messages of a queue became dead letters in the last 15 minutes, and dead letters are left.",
-			whom: "{hurt} became dead letters in the last 15 minutes.", find: risingDeadLetters,
+			whom: "{hurt} became dead letters in the last 15 minutes.", follows: true, find: risingDeadLetters,
 		},
 		{
 			Name: "circuit-open", Severity: api.SeverityWarning, Title: "A circuit is open",
@@ -80,17 +83,17 @@ func init() { // find refers to functions that need the table
 		{
 			Name: "oldest-age", Severity: api.SeverityWarning, Title: "Ready messages get older",
 			Alerts: []string{"FilaOldestMessage"}, Holds: "A queue with consumers has ready messages, and its oldest message is older than an hour, or older than five minutes and was not replaced by a younger one in the last five.",
-			whom: "{hurt} are ready.", find: oldMessages,
+			whom: "{hurt} are ready.", follows: true, find: oldMessages,
 		},
 		{
 			Name: "leases-expire", Severity: api.SeverityWarning, Title: "Leases expire",
 			Alerts: []string{"FilaLeasesExpire"}, Holds: "More than ten leases of a queue, and more than 5 % of its deliveries, expired in the last five minutes.",
-			whom: "{hurt} were delivered and not answered in time.", find: expiringLeases,
+			whom: "{hurt} were delivered and not answered in time.", follows: true, find: expiringLeases,
 		},
 		{
 			Name: "refused", Severity: api.SeverityWarning, Title: "fila refuses requests",
 			Alerts: []string{"FilaRefuses"}, Holds: "fila refused more than a hundred requests of a queue in the last ten minutes.",
-			whom: "The producers or consumers of the queue: {hurt} refused in the last ten minutes.", find: refusals,
+			whom: "The producers or consumers of the queue: {hurt} refused in the last ten minutes.", follows: true, find: refusals,
 		},
 		{
 			Name: "schedule-late", Severity: api.SeverityWarning, Title: "A schedule is late",
@@ -144,6 +147,12 @@ var NotConditions = map[string]string{
 	"FilaSlowCommits":    "the quantile needs histograms of ten minutes, which Prometheus has",
 	"FilaLimiterRejects": "it counts how often limits took effect, which is their purpose: held-by-limit says who waits",
 	"FilaTakeover":       "it is over when it is seen: the events have it",
+}
+
+// MayFollow reports whether a change may have caused the findings of a condition about a queue.
+func MayFollow(condition string) bool {
+	c := conditionOf(&api.Finding{Condition: condition})
+	return c != nil && c.follows
 }
 
 // whomOf says whom a finding hurts.

@@ -22,7 +22,7 @@ func diskLow(v *view, add func(api.Finding)) {
 	if v.Disk != nil && v.Disk.Low {
 		add(api.Finding{
 			Node: v.Node, Why: fmt.Sprintf("%s MiB are free on the disk of the store.", wire.Grouped(v.Disk.Free>>20)),
-			Action: api.FindingAction{Text: "Free space on this disk, such as old backups and logs.", Command: command("queue", "list"), Page: "/queues"},
+			Action: api.FindingAction{Text: "Free space on this disk, such as old backups and logs.", Command: Command("queue", "list"), Page: "/queues"},
 		})
 	}
 }
@@ -31,7 +31,7 @@ func sharedDegraded(v *view, add func(api.Finding)) {
 	if v.SharedAway != nil {
 		f := api.Finding{
 			Node: v.Node, Why: "The bucket is unreachable: " + v.SharedAway.Error() + ".",
-			Action: api.FindingAction{Text: "Check the NATS servers and their JetStream.", Command: command("throttle", "list"), Page: "/gates"},
+			Action: api.FindingAction{Text: "Check the NATS servers and their JetStream.", Command: Command("throttle", "list"), Page: "/gates"},
 		}
 		hurt(&f, v, func(_ *Queue, b *Blocked) bool { return b.Shared })
 		add(f)
@@ -43,7 +43,7 @@ func nearLimits(v *view, add func(api.Finding)) {
 		if l.Max > 0 && l.Used*5 > l.Max*4 {
 			add(api.Finding{
 				Node: v.Node, Gate: "limits." + l.Name, Why: fmt.Sprintf("%s of %s of limits.%s are used.", wire.Grouped(l.Used), wire.Grouped(l.Max), l.Name),
-				Action: api.FindingAction{Text: "Find the clients that create these objects, or raise the limit and restart.", Command: command("config", "list"), Page: "/settings"},
+				Action: api.FindingAction{Text: "Find the clients that create these objects, or raise the limit and restart.", Command: Command("config", "list"), Page: "/settings"},
 			})
 		}
 	}
@@ -84,7 +84,7 @@ func openCircuits(v *view, add func(api.Finding)) {
 		}
 		f := api.Finding{
 			Gate: "circuit:" + c.Key, Why: "It is " + c.StateText() + ".",
-			Action: api.FindingAction{Text: "Fix the destination; the circuit closes by itself when probes succeed.", Command: command("circuit", "close", c.Key), Page: "/gates/circuit?key=" + escape(c.Key)},
+			Action: api.FindingAction{Text: "Fix the destination; the circuit closes by itself when probes succeed.", Command: Command("circuit", "close", c.Key), Page: "/gates/circuit?key=" + escape(c.Key)},
 		}
 		cause := c.Cause
 		if o := c.Openings; o != nil && o.Count > 1 {
@@ -96,7 +96,7 @@ func openCircuits(v *view, add func(api.Finding)) {
 		switch {
 		case cause == api.CauseRetryAfter:
 			f.Action.Text = "Limit the rate of its messages with a throttle, to what the destination allows: the page of the circuit has its answer, and the throttle. Closing the circuit does not help."
-			f.Action.Command = command("circuit", "show", c.Key)
+			f.Action.Command = Command("circuit", "show", c.Key)
 		case c.OpenUntil == "closed":
 			f.Action.Text = "Close it when the destination works again: it does not close by itself."
 		}
@@ -137,14 +137,14 @@ func eachPause(v *view, bySafety bool, add func(api.Finding)) {
 			continue
 		}
 		f := api.Finding{Since: p.Since, Why: pauseText(p)}
-		f.Action = api.FindingAction{Text: "Resume it when the reason is gone.", Command: command("resume", p.Kind, p.Name), Page: "/gates"}
+		f.Action = api.FindingAction{Text: "Resume it when the reason is gone.", Command: Command("resume", p.Kind, p.Name), Page: "/gates"}
 		gate := p.Kind + ":" + p.Name
 		switch p.Kind {
 		case api.PauseQueue:
-			f.Queue, f.Action.Page = p.Name, queuePage(p.Name, "")
+			f.Queue, f.Action.Page = p.Name, QueuePage(p.Name, "")
 		case api.PauseKey:
 			f.Queue, f.Key = p.Queue, p.Name
-			f.Action.Command, f.Action.Page = command("resume", p.Kind, p.Queue, p.Name), queuePage(p.Queue, "/tenants")
+			f.Action.Command, f.Action.Page = Command("resume", p.Kind, p.Queue, p.Name), QueuePage(p.Queue, "/tenants")
 		default:
 			f.Gate, f.Action.Page = gate, "/gates/"+p.Kind+"?key="+escape(p.Name)
 		}
@@ -179,7 +179,7 @@ func logLost(v *view, add func(api.Finding)) {
 		shard := s.Shard
 		add(api.Finding{
 			Shard: &shard, Why: fmt.Sprintf("The log ends at record %d, but node %s has record %d.", s.Lost.LogEnd, s.Lost.Node, s.Lost.Seq),
-			Action: api.FindingAction{Text: "Repair the log from the copy of a node.", Command: command("cluster", "repair", strconv.Itoa(shard), "--dry-run"), Page: "/cluster"},
+			Action: api.FindingAction{Text: "Repair the log from the copy of a node.", Command: Command("cluster", "repair", strconv.Itoa(shard), "--dry-run"), Page: "/cluster"},
 		})
 	})
 }
@@ -192,7 +192,7 @@ func shardsWithoutOwner(v *view, add func(api.Finding)) {
 		shard := s.Shard
 		add(api.Finding{
 			Shard: &shard, Why: "No node that sent a heartbeat in the last ten seconds owns it.",
-			Action: api.FindingAction{Text: "Start the missing nodes, or find out why the others do not take over.", Command: command("cluster", "status"), Page: "/cluster"},
+			Action: api.FindingAction{Text: "Start the missing nodes, or find out why the others do not take over.", Command: Command("cluster", "status"), Page: "/cluster"},
 		})
 	})
 }
@@ -205,7 +205,7 @@ func degradedServers(v *view, add func(api.Finding)) {
 		if len(s.Missing) > 0 {
 			add(api.Finding{
 				Node: s.Server, Why: "NATS server " + s.Server + ": " + strings.Join(s.Missing, ", ") + ".",
-				Action: api.FindingAction{Text: "Change the configuration of the NATS server.", Command: command("cluster", "status"), Page: "/cluster"},
+				Action: api.FindingAction{Text: "Change the configuration of the NATS server.", Command: Command("cluster", "status"), Page: "/cluster"},
 			})
 		}
 	}
@@ -223,7 +223,7 @@ func laggingStandbys(v *view, add func(api.Finding)) {
 			}
 			add(api.Finding{
 				Shard: &shard, Node: b.Node, Why: why,
-				Action: api.FindingAction{Text: "Check the disk, the CPU and the network of the node.", Command: command("cluster", "status"), Page: "/cluster"},
+				Action: api.FindingAction{Text: "Check the disk, the CPU and the network of the node.", Command: Command("cluster", "status"), Page: "/cluster"},
 			})
 		}
 	})

@@ -12,8 +12,9 @@ import (
 
 // Thresholds of conditions about queues. The alerts have the same.
 const (
-	risingDead    = 10
-	risingWithin  = 15 * time.Minute
+	risingDead = 10
+	// RisingWithin is the time in which the condition dead-letters-rise counts dead letters.
+	RisingWithin  = 15 * time.Minute
 	hookWithin    = 2 * time.Minute
 	noisyWait     = time.Second
 	oldAge        = time.Hour
@@ -28,8 +29,11 @@ const (
 	HeldAfter = time.Minute
 )
 
-// queuePage is the path of a page of a queue.
-func queuePage(queue, tab string) string { return "/queues/" + escape(queue) + tab }
+// QueuePage is the path of a page of a queue.
+func QueuePage(queue, tab string) string { return "/queues/" + escape(queue) + tab }
+
+// ThrottlePage is the path and query of the page of a throttle key.
+func ThrottlePage(key string) string { return "/gates/throttle?key=" + escape(key) }
 
 // escape escapes a name for the path and the query of an address. Package net/url is not for
 // pure packages.
@@ -45,8 +49,8 @@ func escape(name string) string {
 	return b.String()
 }
 
-// command joins words to a command of the command line, quoted for a shell.
-func command(words ...string) string {
+// Command joins words to a command of the command line, quoted for a shell.
+func Command(words ...string) string {
 	for i, w := range words {
 		if w == "" || strings.ContainsFunc(w, needsQuote) || i > 0 && strings.HasPrefix(w, "-") && w != "--dry-run" {
 			words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
@@ -67,12 +71,27 @@ func noConsumers(v *view, add func(api.Finding)) {
 			if most := v.before[i].mostConsumers(); most > 0 {
 				why += fmt.Sprintf(" It had up to %s in the last 15 minutes.", wire.Plural(int64(most), "consumer"))
 			}
+			if named := departures(q.Departures); named != "" {
+				why += " The last to go: " + named + "."
+			}
 			add(api.Finding{
 				Queue: q.Name, Messages: q.ready(), Tenants: q.Tenants, Why: why,
-				Action: api.FindingAction{Text: "fila cannot start consumers: start them where they run. Their logs say why they stopped. Meanwhile the messages stay in the queue.", Command: command("queue", "inspect", q.Name), Page: queuePage(q.Name, "")},
+				Action: api.FindingAction{Text: "fila cannot start consumers: start them where they run. Their logs say why they stopped. Meanwhile the messages stay in the queue.", Command: Command("queue", "inspect", q.Name), Page: QueuePage(q.Name, "")},
 			})
 		}
 	}
+}
+
+// namedDepartures is how many departures a finding names.
+const namedDepartures = 4
+
+// departures names the last consumers that have gone.
+func departures(list []api.Departure) string {
+	var texts []string
+	for i := range list[:min(len(list), namedDepartures)] {
+		texts = append(texts, list[i].Text())
+	}
+	return strings.Join(texts, ", ")
 }
 
 func failingHooks(v *view, add func(api.Finding)) {
@@ -98,7 +117,7 @@ func failingHooks(v *view, add func(api.Finding)) {
 			if h.LastError != "" {
 				f.Why += " The last error: " + strings.TrimPrefix(firstLine(h.LastError), "error: ")
 			}
-			f.Action = api.FindingAction{Text: "Fix the script or roll it back. A new script closes the circuit.", Command: command("hook", "show", q.Name), Page: queuePage(q.Name, "/hooks")}
+			f.Action = api.FindingAction{Text: "Fix the script or roll it back. A new script closes the circuit.", Command: Command("hook", "show", q.Name), Page: QueuePage(q.Name, "/hooks")}
 			add(f)
 		}
 	}
@@ -112,19 +131,32 @@ func firstLine(text string) string {
 
 // riseOfDead is how many messages of a queue became dead letters lately.
 func riseOfDead(v *view, i int) int64 {
-	return rise(v.before[i].before(v.now[i], risingWithin).dead, v.now[i].dead)
+	return rise(v.before[i].before(v.now[i], RisingWithin).dead, v.now[i].dead)
 }
 
 func risingDeadLetters(v *view, add func(api.Finding)) {
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		if n := riseOfDead(v, i); n > risingDead && q.Dead > 0 {
+			why := "Consumers ended messages with +TERM, or messages failed as often as the queue allows."
+			if m := q.MostDead; m != nil {
+				why = fmt.Sprintf("The most frequent error, of %s: %s.", wire.Plural(m.Messages, "message"), errorText(m))
+			}
 			add(api.Finding{
-				Queue: q.Name, Messages: n, Why: fmt.Sprintf("Consumers ended messages with +TERM, or messages failed as often as the queue allows. %s in %s.", are(q.Dead, "dead letter"), q.DLQ),
-				Action: api.FindingAction{Text: "Read the errors by group, fix their cause, then redrive.", Command: command("dead", "groups", q.Name), Page: queuePage(q.Name, "/dead")},
+				Queue: q.Name, Messages: n, Why: fmt.Sprintf("%s %s in %s.", why, are(q.Dead, "dead letter"), q.DLQ),
+				Action: api.FindingAction{Text: "Read the errors by group, fix their cause, then redrive.", Command: Command("dead", "groups", q.Name), Page: QueuePage(q.Name, "/dead")},
 			})
 		}
 	}
+}
+
+// errorText is an error with its code.
+func errorText(r *api.DeadRate) string {
+	text := strings.TrimSuffix(firstLine(r.Error), ".")
+	if r.ErrorCode != "" {
+		text = "[" + r.ErrorCode + "] " + text
+	}
+	return text
 }
 
 // are returns "1 thing is" or "7 things are".
@@ -141,7 +173,7 @@ func deadLetters(v *view, add func(api.Finding)) {
 		if q.Dead > 0 && riseOfDead(v, i) <= risingDead {
 			add(api.Finding{
 				Queue: q.Name, Messages: q.Dead, Why: q.DLQ + " keeps them until an operator redrives or deletes them.",
-				Action: api.FindingAction{Text: "Redrive them if the cause is fixed, or delete them.", Command: command("dead", "groups", q.Name), Page: queuePage(q.Name, "/dead")},
+				Action: api.FindingAction{Text: "Redrive them if the cause is fixed, or delete them.", Command: Command("dead", "groups", q.Name), Page: QueuePage(q.Name, "/dead")},
 			})
 		}
 	}
@@ -155,7 +187,7 @@ func starvedTenants(v *view, add func(api.Finding)) {
 		}
 		f := api.Finding{
 			Queue: q.Name, Tenants: q.Detail.StarvedFlows, Why: "None of their messages was delivered while messages of others were.",
-			Action: api.FindingAction{Text: "Add consumers, or limit the tenants that keep the consumers busy.", Command: command("noisy", q.Name), Page: queuePage(q.Name, "/tenants")},
+			Action: api.FindingAction{Text: "Add consumers, or limit the tenants that keep the consumers busy.", Command: Command("noisy", q.Name), Page: QueuePage(q.Name, "/tenants")},
 		}
 		if q.Noise != nil {
 			f.Why = "None of the messages of " + names(q.Noise.Starved, f.Tenants, waitingKey) + " was delivered while messages of others were."
@@ -183,7 +215,7 @@ func noisyTenants(v *view, add func(api.Finding)) {
 			Why: why + "; meanwhile " + names(q.Noise.Waiting, len(q.Noise.Waiting), func(w api.WaitingFlow) string {
 				return w.Key + " has waited for " + wire.Span(time.Duration(w.WaitMs)*time.Millisecond)
 			}) + ".",
-			Action: api.FindingAction{Text: "Limit the concurrency of its messages with a throttle key, or add consumers.", Command: command("noisy", q.Name), Page: queuePage(q.Name, "/tenants")},
+			Action: api.FindingAction{Text: "Limit the concurrency of its messages with a throttle key, or add consumers.", Command: Command("noisy", q.Name), Page: QueuePage(q.Name, "/tenants")},
 		})
 	}
 }
@@ -222,7 +254,7 @@ func oldMessages(v *view, add func(api.Finding)) {
 		}
 		add(api.Finding{
 			Queue: q.Name, Messages: q.ready(), Tenants: q.Tenants, Why: why,
-			Action: api.FindingAction{Text: "Add consumers, or find out what the oldest messages wait for.", Command: command("explain", "queue", q.Name), Page: queuePage(q.Name, "/messages")},
+			Action: api.FindingAction{Text: "Add consumers, or find out what the oldest messages wait for.", Command: Command("explain", "queue", q.Name), Page: QueuePage(q.Name, "/messages")},
 		})
 	}
 }
@@ -234,7 +266,7 @@ func expiringLeases(v *view, add func(api.Finding)) {
 		if expired > expiredLeases && expired*expiredPart > delivered {
 			add(api.Finding{
 				Queue: q.Name, Messages: expired, Why: fmt.Sprintf("%s of %s deliveries of the last five minutes ended with an expired lease: consumers die, hang or work for longer than visibility_timeout_ms.", wire.Grouped(expired), wire.Grouped(max(delivered, expired))),
-				Action: api.FindingAction{Text: "Check that the consumers are alive. Let them extend their leases, or raise visibility_timeout_ms.", Command: command("queue", "inspect", q.Name), Page: queuePage(q.Name, "")},
+				Action: api.FindingAction{Text: "Check that the consumers are alive. Let them extend their leases, or raise visibility_timeout_ms.", Command: Command("queue", "inspect", q.Name), Page: QueuePage(q.Name, "")},
 			})
 		}
 	}
@@ -246,7 +278,7 @@ func refusals(v *view, add func(api.Finding)) {
 		if n := rise(v.before[i].before(v.now[i], refusedWithin).refused, v.now[i].refused); n > refusedMany {
 			add(api.Finding{
 				Queue: q.Name, Messages: n, Why: fmt.Sprintf("Most refusals of this queue have the error number %d (docs/errors.md).", q.RefusedBy),
-				Action: api.FindingAction{Text: "Drain the backlog, or fix the clients.", Command: command("queue", "inspect", q.Name), Page: queuePage(q.Name, "")},
+				Action: api.FindingAction{Text: "Drain the backlog, or fix the clients.", Command: Command("queue", "inspect", q.Name), Page: QueuePage(q.Name, "")},
 			})
 		}
 	}
@@ -264,7 +296,7 @@ func lateSchedules(v *view, add func(api.Finding)) {
 		}
 		add(api.Finding{
 			Queue: q.Name, Schedule: q.Late.Name, Since: wire.Timestamp(q.Late.Due.UnixNano()), Why: why,
-			Action: api.FindingAction{Text: "Make room in the queue; then fila makes the run.", Command: command("schedule", "show", q.Name, q.Late.Name), Page: queuePage(q.Name, "/schedules")},
+			Action: api.FindingAction{Text: "Make room in the queue; then fila makes the run.", Command: Command("schedule", "show", q.Name, q.Late.Name), Page: QueuePage(q.Name, "/schedules")},
 		})
 	}
 }
@@ -287,7 +319,7 @@ func heldByLimit(q *Queue, b *Blocked, past backlogs) api.Finding {
 		Queue: q.Name, Gate: b.Gate, Messages: b.Messages, Tenants: b.Tenants,
 		Why: fmt.Sprintf("%s admits %s. The first message has waited for %s.", b.Gate, b.Limits, wire.Span(b.Wait)),
 		Action: api.FindingAction{
-			Text: "Raise the limit if the destination can take more.", Command: command("throttle", "show", key), Page: "/gates/throttle?key=" + escape(key),
+			Text: "Raise the limit if the destination can take more.", Command: Command("throttle", "show", key), Page: ThrottlePage(key),
 		},
 	}
 	if b.Change != nil {
@@ -310,14 +342,14 @@ func heldByLimit(q *Queue, b *Blocked, past backlogs) api.Finding {
 	case b.Change != nil && b.Change.Lowers():
 		f.Change = b.Change
 		f.Action.Text = fmt.Sprintf("Set the limits of %s back to %s, unless the change is meant.", b.Change.Key, b.Change.Old.Text())
-		f.Action.Command = setBack(b.Change)
+		f.Action.Command = SetBack(b.Change)
 	}
 	return f
 }
 
-// setBack is the command that undoes a change of limits.
-func setBack(c *api.LimitsChange) string {
-	text, old := command("throttle", "set", c.Key), c.Old
+// SetBack is the command that undoes a change of limits.
+func SetBack(c *api.LimitsChange) string {
+	text, old := Command("throttle", "set", c.Key), c.Old
 	add := func(flag, value string) { text += " " + flag + " " + value }
 	if old.Rate != nil {
 		add("--rate", string(*old.Rate))

@@ -87,6 +87,7 @@ func TestLostConsumers(t *testing.T) {
 	queue := func(consumers int) attention.Queue {
 		return orders(api.QueueDetail{Delivered: 9, NoisyFlows: 1, QuietReady: 3, QuietOldestAgeMs: 5000}, func(q *attention.Queue) {
 			q.Consumers, q.Pending, q.Ready = consumers, 3, 3
+			q.Departures = []api.Departure{{Consumer: "b", At: "2026-01-02T12:00:03Z", Reason: "no responders"}, {Consumer: "a", At: "2026-01-02T12:00:01Z"}}
 			q.Noise = &attention.Noise{Noisy: []api.NoisyFlow{{Key: "acme"}}}
 		})
 	}
@@ -95,8 +96,11 @@ func TestLostConsumers(t *testing.T) {
 	m.Find(at(10*time.Second, queue(4)))
 	found := m.Find(at(20*time.Second, queue(0)))
 	require.Equal(t, []string{"no-consumers"}, names(found))
-	require.Equal(t, "No consumer is registered, and no fetch waits. It had up to 4 consumers in the last 15 minutes.", found[0].Why)
-	found = m.Find(at(20*time.Minute, queue(0)))
+	require.Equal(t, "No consumer is registered, and no fetch waits. It had up to 4 consumers in the last 15 minutes."+
+		" The last to go: b was lost at 2026-01-02T12:00:03Z (no responders), a left at 2026-01-02T12:00:01Z.", found[0].Why)
+	later := queue(0)
+	later.Departures = nil
+	found = m.Find(at(20*time.Minute, later))
 	require.Equal(t, "No consumer is registered, and no fetch waits.", found[0].Why)
 }
 

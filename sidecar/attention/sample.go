@@ -25,10 +25,12 @@ type Sample struct {
 
 // Queue is a queue in a [Sample].
 type Queue struct {
-	api.QueueSummary       // with Detail
-	Tenants          int   // fairness keys that could send now
-	Dead             int64 // messages of the dead letter queue
-	RefusedBy        int   // the error number of most refusals
+	api.QueueSummary                 // with Detail
+	Tenants          int             // fairness keys that could send now
+	Dead             int64           // messages of the dead letter queue
+	MostDead         *api.DeadRate   // the error of most dead letters of the last 15 minutes; nil: there is none
+	Departures       []api.Departure // of consumers, while there is none; the last one first
+	RefusedBy        int             // the error number of most refusals
 	Hooks            []api.HookInfo
 	HookVersions     map[string]api.HookVersion // by hook, of hooks that do not run well
 	Blocked          []Blocked                  // the most messages first

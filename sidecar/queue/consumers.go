@@ -37,6 +37,7 @@ func (l Leave) apply(q *side) {
 	answer := l.NotThere
 	if c := q.Consumers.ByName[l.Consumer]; c != nil && !c.Gone {
 		q.endConsumer(c)
+		q.note(Note{Kind: NoteLeft, Consumer: c.Name, InFlight: c.InFlight})
 		answer = l.Left
 	}
 	q.answerWith(l.Confirm, answer)

@@ -163,6 +163,7 @@ type NoteKind uint8
 // Kinds of notes, with the fields that each has besides Role.
 const (
 	NoteJoined       NoteKind = iota // Consumer, MaxInFlight: a registration is new
+	NoteLeft                         // Consumer, InFlight: a consumer has left
 	NoteLost                         // Consumer, Reason, InFlight: a consumer is no longer there
 	NoteDeadLettered                 // ID, Key, Dead: a message has become a dead letter
 	NoteKeyPaused                    // Key, Until: max_failures_per_key is exceeded; the machine has paused the key

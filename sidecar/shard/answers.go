@@ -190,8 +190,13 @@ func (r *runner) note(n *queue.Note) {
 	event := func(typ string, data map[string]any) { s.event(typ, name, wire.Event{Queue: name, Data: data}) }
 	switch n.Kind {
 	case queue.NoteJoined:
+		r.sides[n.Role].departures.forget(n.Consumer)
 		event(wire.EventConsumerJoined, map[string]any{"consumer": n.Consumer, "max_in_flight": n.MaxInFlight})
+	case queue.NoteLeft:
+		r.sides[n.Role].departures.add(n.Consumer, "", s.Now())
+		event(wire.EventConsumerLeft, map[string]any{"consumer": n.Consumer, "in_flight": n.InFlight})
 	case queue.NoteLost:
+		r.sides[n.Role].departures.add(n.Consumer, n.Reason, s.Now())
 		s.Log.Info("consumer lost", "queue", name, "consumer", n.Consumer, "reason", n.Reason)
 		event(wire.EventConsumerLost, map[string]any{"consumer": n.Consumer, "reason": n.Reason, "in_flight": n.InFlight})
 	case queue.NoteDeadLettered:

@@ -43,6 +43,7 @@ type Queue struct {
 	*schedule.Schedules // none in a dead letter queue
 	intake              intake
 	rates               deadletter.Rates // messages that become dead letters; none in a dead letter queue
+	departures          departures
 
 	// Of a dead letter queue.
 	groups   deadletter.Index
@@ -188,6 +189,10 @@ func (q *Queue) refuse(c queue.Confirmation, e *wire.Error) {
 		q.shard.set.refusals.event(q.shard.set, q.name, e)
 	}
 }
+
+// Departures returns the consumers that have left q since a time (Unix ns) and are not back, the last
+// one first.
+func (q *Queue) Departures(since int64) []api.Departure { return q.departures.since(since) }
 
 // DeadRates adds to reply how many messages of q became dead letters in its minutes.
 func (q *Queue) DeadRates(reply *api.DeadRates, now int64) { q.rates.AddTo(reply, now) }

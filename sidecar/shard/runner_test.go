@@ -390,6 +390,23 @@ func TestNotesOfTheMachine(t *testing.T) {
 		require.Equal(t, "w", lost[0].Data["consumer"])
 		require.Contains(t, r.log.String(), "consumer lost")
 
+		// A consumer that has gone is remembered until it is back.
+		gone := func(since int64) (texts []string) {
+			for _, d := range q.Departures(since) {
+				texts = append(texts, strings.Split(d.Text(), " at ")[0]+" "+d.Reason)
+			}
+			return texts
+		}
+		r.consume(q, "v", 1)
+		require.True(t, q.Tell(queue.Leave{Consumer: "v"}))
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"v left ", "w was lost registration not renewed"}, gone(0))
+		require.Equal(t, []string{"v left "}, gone(r.Now()-1500e6))
+		require.Len(t, r.news(wire.EventConsumerLeft), 1)
+		r.consume(q, "v", 1)
+		require.Equal(t, []string{"w was lost registration not renewed"}, gone(0))
+		require.True(t, q.Tell(queue.Leave{Consumer: "v"}))
+
 		require.Nil(t, r.enqueue("three", "", nat(wire.HeaderTTL, "1")))
 		time.Sleep(2 * time.Second)
 		metrics := scrape(t, r)

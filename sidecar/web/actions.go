@@ -107,6 +107,7 @@ var actions = []action{
 		asks: about("Delete the schedule %s of %s? Messages that it has enqueued stay.", "name", "queue"),
 	},
 	{name: "set-config", do: setConfig},
+	{name: "config-back", label: "Set it back", do: configBack, asks: asksConfigBack},
 	{
 		name: "delete-config", label: "Delete the key", do: deleteConfig,
 		asks: about("Delete the configuration key %s?", "key"),

@@ -37,6 +37,32 @@ func setConfig(a *ask, form url.Values) (string, error) {
 	return fmt.Sprintf("%s is set.", configKey(form)), a.verb(api.VerbConfigSet, configKey(form), req, nil)
 }
 
+// configBack gives a key the value that it had before, unless it has been changed again since.
+func configBack(a *ask, form url.Values) (string, error) {
+	key := configKey(form)
+	if form.Has("old") {
+		is := form.Get("new")
+		req := api.ConfigSetRequest{Value: form.Get("old"), IfValue: &is}
+		return fmt.Sprintf("%s is set back to %s.", key, short(60, req.Value)), a.verb(api.VerbConfigSet, key, req, nil)
+	}
+	var now api.ConfigEntry
+	if err := a.verb(api.VerbConfigGet, key, nil, &now); err != nil {
+		return "", err
+	}
+	if now.Value != form.Get("new") {
+		return "", fmt.Errorf("%s has been changed again since: now it is %s", key, short(60, now.Value))
+	}
+	return deleteConfig(a, form)
+}
+
+// asksConfigBack says what configBack changes.
+func asksConfigBack(form url.Values) string {
+	if form.Has("old") {
+		return about("Set %s from %s back to %s? What reads the key gets the value from then on.", "key", "new", "old")(form)
+	}
+	return about("Delete the configuration key %s?", "key")(form)
+}
+
 func deleteConfig(a *ask, form url.Values) (string, error) {
 	return fmt.Sprintf("%s is deleted.", configKey(form)), a.verb(api.VerbConfigDelete, configKey(form), nil, nil)
 }

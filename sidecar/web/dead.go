@@ -3,6 +3,7 @@ package web
 import (
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/filaq/fila/wire"
@@ -48,15 +49,87 @@ func deadPart(a *ask) (any, error) {
 	return d, d.groups(a)
 }
 
+// deadGroups is the error groups of the dead letters of a queue.
+type deadGroups struct {
+	api.DeadGroups
+	Rows []deadGroup
+}
+
+// deadGroup is a group with its part of the picture.
+type deadGroup struct {
+	api.DeadGroup
+	Color      int   // of its area; 0: none
+	LastMinute int64 // messages of the present minute
+}
+
+// LastChange is the change before the first dead letter that can be set back, or else the newest one;
+// nil: there is none.
+func (g *deadGroup) LastChange() *api.Mark {
+	for i := range g.Before {
+		if g.Before[i].Undo != nil {
+			return &g.Before[i]
+		}
+	}
+	if len(g.Before) > 0 {
+		return &g.Before[0]
+	}
+	return nil
+}
+
 // groups adds the error groups of dead letters and their picture.
 func (d *messagesData) groups(a *ask) error {
-	d.Groups = new(api.DeadGroups)
-	if err := a.verb(api.VerbDeadGroups, d.Queue, api.DeadGroupsRequest{Limit: maxGroups}, d.Groups); err != nil {
+	d.Groups = new(deadGroups)
+	if err := a.verb(api.VerbDeadGroups, d.Queue, api.DeadGroupsRequest{Limit: maxGroups}, &d.Groups.DeadGroups); err != nil {
 		return err
 	}
 	rates, err := deadRatesOf(a, d.Source)
 	d.Rates = &rates
+	d.Groups.colour(rates.Areas)
 	return err
+}
+
+// colour gives the groups the colours of their areas. An area whose dead letters are all gone gets a
+// row, too, so that the table explains the whole picture.
+func (g *deadGroups) colour(areas []deadArea) {
+	drawn := make(map[string]*deadArea)
+	for i := range areas {
+		drawn[areas[i].Group] = &areas[i]
+	}
+	for i := range g.Groups {
+		row := deadGroup{DeadGroup: g.Groups[i]}
+		if area := drawn[row.Group]; area != nil {
+			row.Color, row.LastMinute = area.Color, area.Last
+			delete(drawn, row.Group)
+		}
+		g.Rows = append(g.Rows, row)
+	}
+	for i := range areas {
+		if area := &areas[i]; area.Group != "" && drawn[area.Group] != nil {
+			g.Rows = append(g.Rows, deadGroup{
+				DeadGroup: api.DeadGroup{Group: area.Group, SourceQueue: area.SourceQueue, ErrorCode: area.ErrorCode, Error: area.Error}, Color: area.Color, LastMinute: area.Last,
+			})
+		}
+	}
+}
+
+// Shown returns the value of a field of the filter for people: of an error group its error.
+func (d *messagesData) Shown(f field) string {
+	if d.Groups != nil && f.Name == "error_group" {
+		for i := range d.Groups.Rows {
+			if g := &d.Groups.Rows[i]; g.Group == f.Value {
+				return strings.TrimSpace(g.ErrorCode + " " + g.Error)
+			}
+		}
+	}
+	return f.Value
+}
+
+// Others is the area of the groups without a colour; nil: there is none.
+func (d *deadRates) Others() *deadArea {
+	if n := len(d.Areas); n > 0 && d.Areas[n-1].Group == "" {
+		return &d.Areas[n-1]
+	}
+	return nil
 }
 
 // deadRates is the picture of the messages that became dead letters, by minute and group.

@@ -48,7 +48,7 @@ func TestDeadRatesOnPages(t *testing.T) {
 	for _, path := range []string{"/dead", "/queues/orders/dead"} {
 		body := r.get(path).Body.String()
 		require.Contains(t, body, "card declined", path)
-		require.Contains(t, body, `href="/queues/orders/dead?error_group=0123"`, path)
+		require.Contains(t, body, `href="/queues/orders/dead?error_group=0123`, path)
 		require.Contains(t, body, `href="`+path+`?minutes=60"`)
 		r.get(path + "?minutes=60&error_code=402")
 	}
@@ -62,4 +62,45 @@ func TestDeadRatesOnPages(t *testing.T) {
 	require.Equal(t, []string{ask("", 10), ask("", 60), ask(`"queue":"orders",`, 10), ask(`"queue":"orders",`, 60)}, bodies)
 	kept := r.get("/queues/orders/dead?error_code=402&minutes=60").Body.String()
 	require.Contains(t, kept, `href="/queues/orders/dead?error_code=402"`, "the filter stays")
+}
+
+// TestDeadGroupsOnPages: the table of groups explains all of the picture, also groups that are
+// empty now, and has the actions of a group and the change before it with what sets it back.
+func TestDeadGroupsOnPages(t *testing.T) {
+	r := newRig(t, nil)
+	first := time.Now().Add(-5 * time.Minute)
+	at := func(ago time.Duration) string { return wire.Timestamp(first.Add(-ago).UnixNano()) }
+	old, is := "1", "2"
+	r.reply(api.VerbDeadRates, api.DeadRates{
+		From: wire.Timestamp(time.Now().Add(-time.Minute).UnixNano()), Messages: 5, Other: []int64{0, 0}, Total: 2,
+		Groups: []api.DeadRate{
+			{Group: "aaaa", SourceQueue: "orders", ErrorCode: "402", Error: "card declined", Messages: 3, Minutes: []int64{1, 2}},
+			{Group: "gone", SourceQueue: "orders", Error: "all deleted", Messages: 2, Minutes: []int64{2, 0}},
+		},
+	})
+	r.reply(api.VerbDeadGroups, api.DeadGroups{Queue: "orders.dlq", Messages: 4, Total: 2, Groups: []api.DeadGroup{
+		{Group: "aaaa", SourceQueue: "orders", ErrorCode: "402", Error: "card declined", Messages: 3, First: at(0), Before: []api.Mark{
+			{At: at(time.Second), Kind: api.MarkAnnotation, Text: "release 2", Client: "deploy-bot"},
+			{At: at(90 * time.Second), Kind: api.MarkConfig, Text: "release from 1 to 2", Client: "deploy-bot", Undo: &api.Undo{Text: "Set release back to 1", Key: "release", Old: &old, New: &is}},
+		}},
+		{Group: "long", SourceQueue: "orders", Error: "of yesterday", Messages: 1, First: at(24 * time.Hour), Before: []api.Mark{
+			{At: at(24*time.Hour + time.Minute), Kind: api.MarkHook, Object: "queue:orders", Text: "on_failure set", Client: "maria", Undo: &api.Undo{Text: "Roll on_failure back", Hook: "on_failure"}},
+		}},
+	}})
+	page := strings.Join(strings.Fields(r.get("/queues/orders/dead?error_group=aaaa").Body.String()), " ")
+	for _, text := range []string{
+		`<tr class="chosen">`, "card declined", "all deleted", "of yesterday",
+		`90 s before: <strong>release from 1 to 2</strong> <span class="soft">deploy-bot</span>`,
+		`name="key" value="release"><input type="hidden" name="old" value="1"><input type="hidden" name="new" value="2"><button>Set release back to 1</button>`,
+		`action="/do/rollback-hook"`, `name="queue" value="orders"><input type="hidden" name="hook" value="on_failure"><button>Roll on_failure back</button>`,
+		`name="error_group" value="aaaa"><button name="op" value="redrive">Redrive</button>`,
+		`<span class="soft">error group</span> 402 card declined`, // not the id
+	} {
+		require.Contains(t, page, text)
+	}
+	require.Equal(t, 2, strings.Count(page, `<button name="op" value="redrive">Redrive</button></form>`), "nothing of the third group is left")
+
+	r.reply(api.VerbConfigSet, api.ConfigSetReply{Key: "release", Value: "1"})
+	r.post("/do/config-back", "key", "release", "old", "1", "new", "2", "confirm", "yes")
+	require.JSONEq(t, `{"value":"1","if_value":"2"}`, r.of(api.VerbConfigSet)[0].body)
 }

@@ -153,6 +153,7 @@ func funcs(base string) template.FuncMap {
 		"shortID":  shortID,
 		"icon":     icon,
 		"ago":      ago,
+		"earlier":  api.EarlierText,
 		"later":    later,
 		"meaning":  func(term string) string { return terms[strings.ToLower(term)] },
 		"clock":    clockText,
@@ -169,7 +170,12 @@ func funcs(base string) template.FuncMap {
 		"setBy":    api.SetByText,
 		"author":   api.ActorText,
 		"source":   api.Source.Text,
-		"without":  func(end, text string) string { return strings.TrimSuffix(text, end) },
+		"words":    func(name string) string { return strings.ReplaceAll(name, "_", " ") },
+		"after": func(mark, text string) string {
+			_, rest, _ := strings.Cut(text, mark)
+			return rest
+		},
+		"without": func(end, text string) string { return strings.TrimSuffix(text, end) },
 	}
 }
 
@@ -183,6 +189,8 @@ var terms = map[string]string{
 	"entitled":  "The share of deliveries by weight, among the fairness keys that compete now.",
 	"in flight": "Delivered and not yet acked: a consumer has a lease on the message.",
 	"nacked":    "The consumer said that the attempt failed.",
+	"redriven":  "Messages of the group that were sent back to their queue in the last week. Each counts once, however often it was redriven.",
+	"came back": "Of these, the ones that are dead letters again now, whatever their error is now.",
 	"blocked":   "Ready, but a gate (throttle, circuit, pause or order) keeps it back.",
 }
 

@@ -28,7 +28,7 @@ type messagesData struct {
 	After    bool   // not the first page
 	First    string // address of the first page
 	Next     string // address of the next page, "" at the end
-	Groups   *api.DeadGroups
+	Groups   *deadGroups
 	Rates    *deadRates // of dead letters
 	Jobs     []api.JobInfo
 	Ops      []jobOp

@@ -74,6 +74,9 @@ type Finding struct {
 
 	// Change is the change of limits that the action undoes.
 	Change *LimitsChange `json:"change,omitempty"`
+	// Before are the changes of the two minutes before Since, the newest first, at most three. Only
+	// conditions have it that a change may have caused, see docs/attention.md.
+	Before []Mark `json:"before,omitempty"`
 
 	Title  string        `json:"title"` // what is wrong, in a few words
 	Whom   string        `json:"whom"`  // whom it hurts, a sentence

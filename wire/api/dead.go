@@ -63,6 +63,8 @@ type DeadGroup struct {
 	CameBack    int64      `json:"came_back"`        // how many of Messages had been redriven before, for whatever error
 	Keys        []KeyCount `json:"keys"`             // the most frequent fairness keys, at most five
 	Sample      string     `json:"sample,omitempty"` // the id of the message that died last
+	// Before are the changes of the two minutes before First, the newest first, at most three.
+	Before []Mark `json:"before,omitempty"`
 }
 
 // KeyCount is a fairness key and its number of messages.

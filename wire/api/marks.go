@@ -57,9 +57,11 @@ const (
 	MarkAnnotation = "annotation"
 	MarkPause      = "pause"
 	MarkResume     = "resume"
-	MarkLimits     = "limits"  // of a throttle or circuit were changed, also by an override or its end
-	MarkHook       = "hook"    // a script was replaced
-	MarkCircuit    = "circuit" // a circuit has opened, or an operator has closed it
+	MarkLimits     = "limits"   // of a throttle or circuit were changed, also by an override or its end
+	MarkHook       = "hook"     // a script was replaced
+	MarkSettings   = "settings" // of the queue, without its hooks
+	MarkConfig     = "config"   // a key of the runtime configuration that is no setting of fila, such as the release of your workers
+	MarkCircuit    = "circuit"  // a circuit has opened, or an operator has closed it
 )
 
 // MarksRequest asks for what happened to a queue, a throttle or a circuit.
@@ -109,13 +111,36 @@ func (r *MarksRequest) Bounds() []wire.Bound {
 // Mark is something that happened at one time and that may explain a change in a chart.
 type Mark struct {
 	At     string `json:"at"`               // RFC 3339
-	Kind   string `json:"kind"`             // annotation, pause, resume, limits, hook or circuit
+	Kind   string `json:"kind"`             // one of the kinds above
 	Object string `json:"object,omitempty"` // such as queue:orders or throttle:stripe; of an annotation of all charts empty
 	Text   string `json:"text"`             // what happened
 	By     string `json:"by,omitempty"`     // the verb, file or cause, as in the audit log
 	Client string `json:"client,omitempty"` // as in the audit log
 	Count  int64  `json:"count,omitempty"`  // of a circuit: how often it opened in this minute, if more than once
+	// Undo is how to set back what has changed. It is left out if that has changed again since, or
+	// if there is nothing to set back.
+	Undo *Undo `json:"undo,omitempty"`
 }
+
+// Undo is the action that sets a change back.
+type Undo struct {
+	Text    string `json:"text"`    // what to do, such as "Set release back to 1"
+	Command string `json:"command"` // of the command line
+	Page    string `json:"page"`    // path and query of the page where to do it, after the base path
+	// Hook is the hook whose version before is put in force: on_enqueue or on_failure.
+	Hook string `json:"hook,omitempty"`
+	// Key is the key of the runtime configuration that gets its value before, Old, instead of the
+	// present one, New; without Old it is deleted.
+	Key string  `json:"key,omitempty"`
+	Old *string `json:"old,omitempty"`
+	New *string `json:"new,omitempty"`
+}
+
+// BeforeWindow is the time before a problem in which changes may have caused it.
+const BeforeWindow = 2 * time.Minute
+
+// MaxBefore is how many changes before a problem are named.
+const MaxBefore = 3
 
 // Marks answers a [MarksRequest], the newest first.
 type Marks struct {

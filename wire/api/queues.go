@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/filaq/fila/wire"
 )
@@ -211,7 +212,8 @@ type QueueInfo struct {
 	NoisyFlows   []string           `json:"noisy_flows,omitempty"` // see [NoisyReply]
 	StarvedFlows int                `json:"starved_flows,omitempty"`
 	ConsumerList []ConsumerInfo     `json:"consumer_list"`
-	TopFlows     []FlowInfo         `json:"top_flows"` // with the most pending messages
+	Departures   []Departure        `json:"departures,omitempty"` // of the last 15 minutes, of consumers that are not back; the last one first
+	TopFlows     []FlowInfo         `json:"top_flows"`            // with the most pending messages
 	Hooks        []HookInfo         `json:"hooks"`
 	Counters     map[string]int64   `json:"counters"` // since the start of the process
 
@@ -219,6 +221,24 @@ type QueueInfo struct {
 	MoreFlows     int `json:"more_flows,omitempty"`
 	MoreConsumers int `json:"more_consumers,omitempty"`
 }
+
+// Departure is a consumer that has gone.
+type Departure struct {
+	Consumer string `json:"consumer"`
+	At       string `json:"at"`               // RFC 3339
+	Reason   string `json:"reason,omitempty"` // why fila ended its registration; empty: it left by itself
+}
+
+// Text returns the departure in words: "worker-3 left at 2026-01-02T12:00:00Z".
+func (d *Departure) Text() string {
+	if d.Reason != "" {
+		return d.Consumer + " was lost at " + d.At + " (" + d.Reason + ")"
+	}
+	return d.Consumer + " left at " + d.At
+}
+
+// DepartureWindow is for how long departures are told.
+const DepartureWindow = 15 * time.Minute
 
 // ConsumerInfo is a registered consumer, or a waiting fetch.
 type ConsumerInfo struct {

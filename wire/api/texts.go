@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/filaq/fila/wire"
 )
@@ -113,6 +114,26 @@ func (c *LimitsChange) Text() string {
 		verb = "lowered"
 	}
 	return ActorText(c.By, c.Client) + " " + verb + " the limits of " + c.Key + " from " + c.Old.Text() + " to " + c.New.Text()
+}
+
+// BeforeText returns a change in words, with who made it and how long before a time that was: "release
+// from 1 to 2 by deploy-bot, 3 s before".
+func (m *Mark) BeforeText(end string) string {
+	text := m.CountedText()
+	if m.Object != "" && (m.Kind == MarkLimits || m.Kind == MarkCircuit || m.Kind == MarkPause || m.Kind == MarkResume) {
+		text = m.Object + " " + text
+	}
+	return text + " by " + ActorText(m.By, m.Client) + ", " + EarlierText(m.At, end)
+}
+
+// EarlierText returns how long a time was before another one, both RFC 3339.
+func EarlierText(text, than string) string {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	end, wrong := time.Parse(time.RFC3339Nano, than)
+	if d := end.Sub(at); err == nil && wrong == nil && d >= time.Second {
+		return wire.Span(d.Truncate(time.Second)) + " before"
+	}
+	return "just before"
 }
 
 // CountedText returns what happened, and how often: "opened: failures, 12 times".

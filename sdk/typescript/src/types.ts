@@ -204,6 +204,15 @@ export interface ConsumerInfo {
   expires_at?: string;
 }
 
+/** Departure is a consumer that has gone. */
+export interface Departure {
+  consumer: string;
+  /** RFC 3339 */
+  at: string;
+  /** why fila ended its registration; empty: it left by itself */
+  reason?: string;
+}
+
 /** EndedCount is a fairness key with the number of its deliveries that have ended. */
 export interface EndedCount {
   key: string;
@@ -538,6 +547,8 @@ export interface QueueInfo {
   noisy_flows?: string[];
   starved_flows?: number;
   consumer_list: ConsumerInfo[];
+  /** of the last 15 minutes, of consumers that are not back; the last one first */
+  departures?: Departure[];
   /** with the most pending messages */
   top_flows: FlowInfo[];
   hooks: HookInfo[];

@@ -74,6 +74,7 @@ func (n *node) checkNotes(out *queue.Effects) {
 		switch note.Kind {
 		case queue.NoteJoined:
 			notes = append(notes, fmt.Sprint("joined ", note.Role, " ", note.Consumer, " ", note.MaxInFlight))
+		case queue.NoteLeft: // the answer to Leave says the same
 		case queue.NoteLost:
 			notes = append(notes, fmt.Sprint("lost ", note.Role, " ", note.Consumer, " ", note.Reason, " ", note.InFlight))
 		case queue.NoteMoveFailed:

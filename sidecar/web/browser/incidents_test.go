@@ -56,8 +56,7 @@ func TestIncidentOfABadDeploy(t *testing.T) {
 
 	// The fixed version runs: redrive slowly.
 	mended.Store(true)
-	b.click("#all")
-	b.follow("Redrive")
+	b.click("fieldset.bulk button[value=redrive]") // of all that match
 	b.shows(".sentence", "300 of 300 messages")
 	b.fill("rate", "100")
 	b.fill("reason", "INC-7: vat is back")
@@ -72,8 +71,7 @@ func TestIncidentOfABadDeploy(t *testing.T) {
 	// A closed mailbox stays closed: delete.
 	b.visit("/queues/invoices/dead")
 	b.follow("mailbox unavailable: <<id>>")
-	b.click("#all")
-	b.follow("Delete")
+	b.click("fieldset.bulk button[value=delete]")
 	b.follow("Delete 25 messages")
 	b.shows(".sentence", "delete: done")
 	b.visit("/queues/invoices/dead", "3 dead letters")

@@ -158,7 +158,8 @@ func TestDeadLetters(t *testing.T) {
 	b.follow("card declined")
 	b.shows("main", "30 messages")
 	b.click("tbody input[name=id]")
-	b.follow("Redrive")
+	b.click("#ticked") // with a filter, all that match are the default
+	b.click("fieldset.bulk button[value=redrive]")
 	b.at("/jobs/new")
 	b.shows(".sentence", "1 of 1 message")
 	b.follow("Back")
