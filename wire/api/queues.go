@@ -237,7 +237,7 @@ func (d *Departure) Text() string {
 	return d.Consumer + " left at " + d.At
 }
 
-// DepartureWindow is for how long departures are told.
+// DepartureWindow is how long ago the departures of a reply are at most.
 const DepartureWindow = 15 * time.Minute
 
 // ConsumerInfo is a registered consumer, or a waiting fetch.

@@ -193,7 +193,7 @@ func TestDeadLettersPerMinute(t *testing.T) {
 	f.depth("mails.dlq", 9)
 	for _, page := range []struct{ path, queue string }{{"/dead", ""}, {"/queues/orders/dead", "orders"}} {
 		b.visit(page.path, "Dead letters per minute")
-		if page.queue != "" { // its table has all groups, those of the picture with their colours
+		if page.queue != "" { // its table has all groups; the ones in the picture have colours
 			b.shows("section[aria-labelledby=dead-rates]", "of groups without a colour")
 			require.Equal(t, 7, eval[int](b, `document.querySelectorAll('table.groups .swatch').length`))
 			require.Equal(t, 8, eval[int](b, `document.querySelectorAll('.stack-picture polygon').length`))
