@@ -26,6 +26,7 @@ func (s *Server) connectMetrics() {
 	s.metrics.SetLimits(s.limits)
 	s.metrics.SetCircuits(s.circuitStates)
 	s.metrics.SetThrottles(s.throttlesHeld)
+	s.metrics.SetLevels(s.throttleLevels)
 	s.metrics.SetSync(r.shards.CountHooks)
 }
 
@@ -90,6 +91,14 @@ func circuitTurn(from, to breaker.State, n int64) telemetry.CircuitTurn {
 
 // maxNamedThrottles is how many throttle keys metrics name.
 const maxNamedThrottles = 1000
+
+// throttleLevels returns the learned limits of throttle keys, for metrics.
+func (s *Server) throttleLevels() (list []telemetry.ThrottleLevel) {
+	for key, l := range s.parts.control.LearnedLevels(maxNamedThrottles) {
+		list = append(list, telemetry.ThrottleLevel{Key: wire.ShowKey(key), Level: l.Level, Cuts: l.Cuts})
+	}
+	return list
+}
 
 // throttlesHeld returns how often throttle keys have blocked messages, for metrics.
 func (s *Server) throttlesHeld() (list []telemetry.ThrottleHeld) {

@@ -132,6 +132,13 @@ func (b *bucket) setLimits(l Limits, reserved int64) {
 	b.advance(b.at, reserved)
 }
 
+// setRate changes the rate at the time of the last advance. Unlike setLimits it keeps the
+// room for refunds, which only depends on the burst.
+func (b *bucket) setRate(r Rate) {
+	b.frac, _, _ = mulDiv(b.frac, uint64(r.Per), 0, uint64(b.rate.Per))
+	b.rate = r
+}
+
 // lows remembers the smallest room that a bucket had since any time in the past,
 // in a few entries: a stack in which the room grows from old to new. If it is full,
 // the two oldest entries are merged into one that is no larger than either.

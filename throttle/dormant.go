@@ -38,7 +38,7 @@ const awakeIdle = 256
 // canSleep reports whether bucket and window are all the state of the gate. It needs
 // g.mu.
 func (g *Gate) canSleep(last int64) bool {
-	return g.mu.share == nil && g.mu.inFlight == 0 && g.mu.reserved == 0 && g.mu.waiting.head == nil && g.pause(last) == 0
+	return g.mu.share == nil && g.mu.inFlight == 0 && g.mu.reserved == 0 && g.mu.waiting.head == nil && g.pause(last) == 0 && !g.mu.learner.rests(last)
 }
 
 // asDormant appends the dormant form of the gate to buf. v is the time of its last
@@ -110,7 +110,7 @@ func (g *Gates) wake(p *body, key string, d dormant, l Limits) *Gate {
 	spans := p.window.spans
 	*p = body{gate: Gate{key: key, gates: g}}
 	gate := &p.gate
-	gate.mu.limits = l
+	gate.mu.limits = gate.learn(l)
 	r := reader{text: string(d)}
 	r.varint()
 	at := instant(r.varint())

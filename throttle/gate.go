@@ -1,6 +1,9 @@
 package throttle
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // Kind is what blocks a message.
 type Kind uint8
@@ -54,12 +57,14 @@ type Gate struct {
 		reserved int64
 		paused   int64 // until when (Unix ns), see pause.go; 0: not paused
 		waiting  waiting
-		guest    bool   // the gate admitted a Guest last, while queues waited
-		share    *share // nil: the limits are local to this process
-		admitted int64  // messages, see Info
+		guest    bool     // the gate admitted a Guest last, while queues waited
+		share    *share   // nil: the limits are local to this process
+		learner  *learner // nil: the limits are fixed; see learn.go
+		admitted int64    // messages, see Info
 	}
 
 	blocked blockedCounts
+	learns  atomic.Bool // mu.learner is not nil
 
 	// Gates.mu guards the fields below.
 	refs     int  // number of sets with this gate
@@ -158,6 +163,7 @@ func (g *Gate) setLimits(l Limits, v instant, sinceStart bool) {
 	if sinceStart {
 		changed = v - 1
 	}
+	l = g.learn(l)
 	g.mu.limits = l
 	if s := g.mu.share; s != nil {
 		s.room = room{}
@@ -214,13 +220,16 @@ func (g *Gate) fresh(v instant, last int64) bool {
 	if s := m.share; s != nil && s.rests(v) {
 		return false
 	}
+	if m.learner.rests(last) {
+		return false
+	}
 	return (m.bucket == nil || m.bucket.tokens == m.bucket.burst) && (m.window == nil || m.window.empty())
 }
 
 // Info is the state of a gate at one moment.
 type Info struct {
 	Key    string
-	Limits Limits // the burst is filled in
+	Limits Limits // in force: the learned ones of a limit that learns; the burst is filled in
 	// Tokens in the bucket in thousandths, rounded down; negative: debt. For a
 	// shared gate: the tokens of its leases.
 	Tokens int64
@@ -247,6 +256,8 @@ type Info struct {
 	// Kind and At are the Block of a message of cost 1.
 	Kind Kind
 	At   int64
+	// Learned is the state of a limit that learns; nil: the limits are fixed.
+	Learned *Learned
 }
 
 // Info returns the state of the gate at time now and changes nothing.
@@ -259,7 +270,7 @@ func (g *Gate) Info(now int64) Info {
 		Key: g.key, Limits: g.mu.limits,
 		InFlight: g.mu.inFlight, Reserved: g.mu.reserved, PausedUntil: g.mu.paused, Waiting: g.mu.waiting.n,
 		Admitted: g.mu.admitted, Blocked: g.blocked.sum(),
-		Kind: kind, At: later(last, wait),
+		Kind: kind, At: later(last, wait), Learned: g.mu.learner.state(),
 	}
 	if b := g.mu.bucket; b != nil {
 		i.Limits.Burst, i.Tokens = g.mu.limits.burst(), b.tokens

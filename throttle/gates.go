@@ -38,7 +38,9 @@ type Gates struct {
 	start    Start
 	startAt  instant
 	clock    clock
-	fleet    Fleet // nil: nothing is shared
+	fleet    Fleet            // nil: nothing is shared
+	onCut    func(key string) // nil: there is no listener, see OnCut
+	levels   sync.Map         // adapt.Level by key, until there is a gate that learns: see RestoreLevels
 	reserved atomic.Pointer[Reservation]
 	count    atomic.Int64 // gates, dormant ones included; written under mu
 
@@ -205,7 +207,7 @@ func (g *Gates) Limits(key string) Limits {
 	if gate := g.mu.gates.all[key]; gate != nil {
 		gate.mu.Lock()
 		defer gate.mu.Unlock()
-		return gate.mu.limits
+		return gate.limitsSet()
 	}
 	return g.mu.prefixes.of(key)
 }
@@ -386,7 +388,7 @@ func (s *shrinking[V]) remove(key string) {
 func (g *Gate) change(l Limits, now int64, wake []*Wait) []*Wait {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if s := g.mu.share; l == g.mu.limits && s == nil || s != nil && l == s.own {
+	if s := g.mu.share; l == g.limitsSet() && s == nil || s != nil && l == s.own {
 		return wake
 	}
 	v, _ := g.gates.clock.tick(now)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/filaq/fila/throttle/adapt"
 	"github.com/filaq/fila/throttle/rate"
 )
 
@@ -89,6 +90,12 @@ type Limits struct {
 	// Concurrency is the number of messages in flight, 1..MaxConcurrency. Zero:
 	// any number.
 	Concurrency int64
+	// Adapt makes Concurrency, or Rate if there is no Concurrency, the ceiling of a level
+	// that is learned. With both, the rate follows in proportion. Zero: nothing is learned.
+	Adapt adapt.Settings
+	// Level fixes that level, in thousandths of messages at once or of cost per second,
+	// within Adapt.Min and the ceiling. Zero: it is learned.
+	Level int64
 }
 
 // Validate returns an error that wraps ErrLimits and names the field if a value is out
@@ -107,7 +114,17 @@ func (l Limits) Validate() error {
 		return fmt.Errorf("%w: limit and window: one needs the other", ErrLimits)
 	case l.Concurrency < 0 || l.Concurrency > MaxConcurrency:
 		return fmt.Errorf("%w: concurrency: %d: allowed is 1 to %d", ErrLimits, l.Concurrency, MaxConcurrency)
-	case l.Rate != (Rate{}):
+	case l.Adapt != (adapt.Settings{}) && l.Concurrency == 0 && l.Rate == (Rate{}):
+		return fmt.Errorf("%w: adapt: needs concurrency or a rate, which is its ceiling", ErrLimits)
+	case l.Level != 0 && l.Adapt == (adapt.Settings{}):
+		return fmt.Errorf("%w: level: needs adapt", ErrLimits)
+	case l.Level < 0 || l.Level > adapt.Most:
+		return fmt.Errorf("%w: level: %d thousandths: allowed is 1 to %d", ErrLimits, l.Level, int64(adapt.Most))
+	}
+	if err := l.Adapt.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrLimits, err)
+	}
+	if l.Rate != (Rate{}) {
 		return l.Rate.validate()
 	}
 	return nil

@@ -289,7 +289,7 @@ func (g *Gate) renew(l Limits, v instant) {
 // its own limits again. It appends the waiters to notify to wake (see Wait.Pass).
 func (g *Gates) Adopt(key string, l Limits, now int64, wake []*Wait) []*Wait {
 	g.onShared(key, func(gate *Gate, _ *share) {
-		if l == gate.mu.limits {
+		if l == gate.limitsSet() {
 			return
 		}
 		v, _ := g.clock.tick(now)
@@ -372,7 +372,7 @@ func (g *Gate) attach(v instant) {
 	switch has := g.mu.limits != (Limits{}); {
 	case has && g.mu.share == nil:
 		if shared, parts := f.Begin(g.key); shared {
-			g.mu.share = &share{own: g.mu.limits, permits: g.mu.inFlight}
+			g.mu.share = &share{own: g.limitsSet(), permits: g.mu.inFlight}
 			if parts > 0 {
 				g.mu.share.by, g.mu.share.parts = parted, parts
 				g.setParts(g.mu.share.part(g.mu.limits), v, v, false)

@@ -3,6 +3,7 @@ package wire
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -57,7 +58,46 @@ type Ack struct {
 	Error, ErrorCode string
 	// RetryAfter is the destination's Retry-After, up to 365 days; 0 if there is none.
 	RetryAfter time.Duration
+	// Feedback is what the destination has said about its limit, with [AckDone] and
+	// [AckNack]; nil if it said nothing.
+	Feedback *Feedback
 }
+
+// Feedback is how much more a destination admits, as its reply says, for throttle keys that
+// learn their limit.
+type Feedback struct {
+	Remaining int64         // cost in thousandths, 0 to 1e15
+	Reset     time.Duration // until it admits more, up to 365 days; 0: not known
+}
+
+// MaxRemaining is the largest remaining in an ack, a nack or the done of a guard call.
+const MaxRemaining = 1e12
+
+// NewFeedback returns the feedback of a request with these fields; nil if remaining is nil. An
+// error says what is wrong, and what is allowed.
+func NewFeedback(remaining *float64, resetMs *int64) (*Feedback, error) {
+	switch {
+	case remaining == nil && resetMs == nil:
+		return nil, nil
+	case remaining == nil:
+		return nil, errors.New("reset_ms is given without remaining: they go together")
+	case !(*remaining >= 0 && *remaining <= MaxRemaining):
+		return nil, errors.New("remaining is " + strconv.FormatFloat(*remaining, 'g', -1, 64) + ": allowed is a number from 0 to 1e12")
+	}
+	f := &Feedback{Remaining: int64(math.Round(*remaining * 1000))}
+	if resetMs != nil {
+		reset, ok := millis(*resetMs)
+		if !ok {
+			return nil, errors.New("reset_ms is " + strconv.FormatInt(*resetMs, 10) + ": " + millisAllowed)
+		}
+		f.Reset = reset
+	}
+	return f, nil
+}
+
+// OverloadCode reports whether an error code says that a destination has too much to do: the
+// HTTP statuses 429 Too Many Requests, 503 Service Unavailable and 529 of overloaded sites.
+func OverloadCode(code string) bool { return code == "429" || code == "503" || code == "529" }
 
 // Ack payloads.
 const (
@@ -74,10 +114,10 @@ const (
 // any other Status is refused.
 //
 // Then: empty, "+ACK", "+OK" and "+NXT" are [AckDone], where "+ACK" may be followed by
-// a JSON object with "cost", which may be in the header Fila-Cost instead; "+WPI" is
+// a JSON object with any of "cost", which may be in the header Fila-Cost instead, "remaining" and "reset_ms"; "+WPI" is
 // [AckProgress]; "+TERM" is [AckTerm], followed by nothing, a reason, or a JSON object with any of
 // "error" and "code"; and "-NAK" is [AckNack], followed by nothing, a Go duration, or a JSON object
-// with any of "delay" (nanoseconds or a Go duration), "error", "code" and "retry_after_ms". For nacks and terms the headers Fila-Error, Fila-Error-Code and
+// with any of "delay" (nanoseconds or a Go duration), "error", "code", "retry_after_ms", "remaining" and "reset_ms". For nacks and terms the headers Fila-Error, Fila-Error-Code and
 // Fila-Retry-After-Ms supplement the payload, which has priority.
 func ParseAck(payload []byte, h map[string][]string) (Ack, *Error) {
 	if a, done, err := parseStatus(payload, h); done || err != nil {
@@ -91,7 +131,7 @@ func ParseAck(payload []byte, h map[string][]string) (Ack, *Error) {
 	}
 	if rest, ok := cutVerb(payload, payloadAck); ok {
 		if arg := strings.TrimSpace(rest); arg != "" {
-			return parseAckCost(arg, h)
+			return parseAckBody(arg, h)
 		}
 	}
 	if rest, ok := cutVerb(payload, payloadTerm); ok {
@@ -154,18 +194,24 @@ func cutVerb(payload []byte, verb string) (string, bool) {
 	return "", false
 }
 
-// parseAckCost reads the JSON object after +ACK.
-func parseAckCost(arg string, h map[string][]string) (Ack, *Error) {
+// parseAckBody reads the JSON object after +ACK.
+func parseAckBody(arg string, h map[string][]string) (Ack, *Error) {
 	var body struct {
-		Cost *float64 `json:"cost"`
+		Cost      *float64 `json:"cost"`
+		Remaining *float64 `json:"remaining"`
+		ResetMs   *int64   `json:"reset_ms"`
 	}
 	if arg[0] != '{' {
-		return Ack{}, BadAckPayload("+ACK " + Quote(arg) + ": allowed is a JSON object with cost")
+		return Ack{}, BadAckPayload("+ACK " + Quote(arg) + ": allowed is a JSON object with any of cost, remaining and reset_ms")
 	}
 	if err := DecodeStrict([]byte(arg), &body); err != nil {
 		return Ack{}, BadAckPayload("+ACK: " + err.Description)
 	}
-	a, err := costFromHeader(Ack{Kind: AckDone}, h)
+	feedback, bad := NewFeedback(body.Remaining, body.ResetMs)
+	if bad != nil {
+		return Ack{}, BadAckPayload("+ACK: " + bad.Error())
+	}
+	a, err := costFromHeader(Ack{Kind: AckDone, Feedback: feedback}, h)
 	if err != nil || body.Cost == nil {
 		return a, err
 	}
@@ -231,6 +277,8 @@ type nakBody struct {
 	Error        string           `json:"error"`
 	Code         string           `json:"code"`
 	RetryAfterMs *int64           `json:"retry_after_ms"`
+	Remaining    *float64         `json:"remaining"`
+	ResetMs      *int64           `json:"reset_ms"`
 }
 
 // parseNak parses the argument of -NAK, and reports whether it has a retry_after_ms.
@@ -266,6 +314,11 @@ func parseNak(arg string) (a Ack, hasRetryAfter bool, refusal *Error) {
 		}
 		a.RetryAfter = d
 	}
+	feedback, err := NewFeedback(body.Remaining, body.ResetMs)
+	if err != nil {
+		return Ack{}, false, BadAckPayload("-NAK: " + err.Error())
+	}
+	a.Feedback = feedback
 	a.Error = clean(body.Error, MaxErrorText)
 	a.ErrorCode = clean(body.Code, MaxErrorCode)
 	return a, body.RetryAfterMs != nil, nil

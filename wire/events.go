@@ -10,6 +10,7 @@ const (
 	EventDeadLettered       = "dead-lettered"        // tail: source queue
 	EventRedriven           = "redriven"             // tail: source queue
 	EventCircuitChanged     = "circuit-changed"      // tail: circuit key
+	EventThrottleCut        = "throttle-cut"         // a limit that learns was cut; tail: throttle key
 	EventHookCircuitChanged = "hook-circuit-changed" // tail: queue
 	EventConsumerJoined     = "consumer-joined"
 	EventConsumerLeft       = "consumer-left"

@@ -181,6 +181,8 @@ func makeThrottle(_ *document, spec []byte) (object, error) {
 		return nil, fmt.Errorf("limit and window go together")
 	case l.Burst != nil && l.Rate == nil:
 		return nil, fmt.Errorf("burst needs a rate")
+	case l.Adapt != nil && l.Rate == nil && l.Concurrency == nil:
+		return nil, fmt.Errorf("adapt needs concurrency or rate, one of which is its ceiling")
 	}
 	s := &settings{values: map[string]*string{"rate": nil, "burst": nil}}
 	if l.Rate != nil {
@@ -188,6 +190,12 @@ func makeThrottle(_ *document, spec []byte) (object, error) {
 	}
 	if l.Burst != nil {
 		s.set("burst", strconv.FormatFloat(*l.Burst, 'f', -1, 64))
+	}
+	if s.values["adapt"] = nil; l.Adapt != nil {
+		s.set("adapt", l.Adapt.Text())
+	}
+	if s.values["level"] = nil; l.Level != nil {
+		return nil, fmt.Errorf("level is for incidents: set it by hand, with an end")
 	}
 	for name, n := range map[string]*int64{"concurrency": l.Concurrency, "limit": l.Limit, "window_ms": l.WindowMs} {
 		if s.values[name] = nil; n != nil {

@@ -48,16 +48,17 @@ go then. If a prefix covers the key, the limits of the prefix apply.`,
 			Example: `  fila throttle show stripe
   fila throttle show stripe --json`,
 		}, (*client.Client).ThrottleShow),
-		newThrottleListCommand(env))
+		newThrottleAdaptCommand(env), newThrottleListCommand(env))
 }
 
 // limits are the names of the limits.
-var limits = []string{"rate", "burst", "concurrency", "limit", "window"}
+var limits = []string{"rate", "burst", "concurrency", "limit", "window", "adapt", "level"}
 
 // throttleFlags are the flags of fila throttle set.
 type throttleFlags struct {
 	rate               string
-	burst              float64
+	burst, level       float64
+	adapt              string
 	concurrency, limit int64
 	window, forMs      terminal.Millis
 	unset              []string
@@ -70,7 +71,9 @@ func (f *throttleFlags) add(fs *pflag.FlagSet) {
 	fs.Int64Var(&f.concurrency, "concurrency", 0, "messages in flight, at most")
 	fs.Int64Var(&f.limit, "limit", 0, "messages in any window, at most")
 	fs.Var(&f.window, "window", "length of the window of --limit")
-	fs.StringSliceVar(&f.unset, "unset", nil, "remove this `limit`: rate, burst, concurrency, limit, window; may be repeated")
+	fs.StringVar(&f.adapt, "adapt", "", "learn concurrency, or the rate, below it: `settings` such as overload,min=4,backoff=0.7")
+	fs.Float64Var(&f.level, "level", 0, "fix what --adapt learns")
+	fs.StringSliceVar(&f.unset, "unset", nil, "remove this `limit`: "+strings.Join(limits, ", ")+"; may be repeated")
 	fs.Var(&f.forMs, "for", "make it an override that ends after this time; 0 is a lasting change")
 	const only = "exit code 5 unless %s is now this `value`, or none"
 	f.expect = map[string]*string{}
@@ -87,7 +90,15 @@ func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (api.ThrottleSetRe
 		Concurrency: given(fs, "concurrency", f.concurrency),
 		Limit:       given(fs, "limit", f.limit),
 		WindowMs:    given(fs, "window", int64(f.window)),
+		Level:       given(fs, "level", f.level),
 	}}
+	if fs.Changed("adapt") {
+		a, err := api.ReadAdapt(f.adapt)
+		if err != nil {
+			return change, command.UsageError("--adapt %q: %w", f.adapt, err)
+		}
+		change.Adapt = a
+	}
 	for _, name := range f.unset {
 		if name == "window" {
 			name = "window_ms"
@@ -100,7 +111,7 @@ func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (api.ThrottleSetRe
 	}
 	change.If = expected
 	if len(change.Names())+len(change.Unset) == 0 {
-		return change, command.UsageError("nothing to set: give at least one of --rate, --burst, --concurrency, --limit, --window and --unset")
+		return change, command.UsageError("nothing to set: give at least one of --rate, --burst, --concurrency, --limit, --window, --adapt, --level and --unset")
 	}
 	if bad := change.Validate(); bad != nil {
 		return change, command.UsageError("%s", bad.Description)
@@ -134,7 +145,13 @@ func (f *throttleFlags) expected(fs *pflag.FlagSet) (l *api.ThrottleLimits, err 
 		case "rate":
 			l.Rate = new(wire.Rate(text))
 		case "burst":
-			l.Burst, err = parsed(number, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
+			l.Burst, err = parsed(number, parseNumber)
+		case "level":
+			l.Level, err = parsed(number, parseNumber)
+		case "adapt":
+			if l.Adapt = new(api.ThrottleAdapt); text != "" {
+				l.Adapt, err = api.ReadAdapt(text)
+			}
 		case "concurrency":
 			l.Concurrency, err = parsed(number, parseWhole)
 		case "limit":
@@ -156,6 +173,8 @@ func parsed[T any](text string, parse func(string) (T, error)) (*T, error) {
 	return &value, err
 }
 
+func parseNumber(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
+
 func parseWhole(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
 
 func newThrottleSetCommand(env *command.Env) *cobra.Command {
@@ -176,6 +195,7 @@ set warns.`,
   fila throttle set 'tenant:*' --limit 1000 --window 1m
   fila throttle set stripe --rate 20 --if-rate 10
   fila throttle set stripe --unset burst,concurrency
+  fila throttle set llm:openai --concurrency 60 --adapt overload,min=4
   fila throttle set stripe --rate 10 --owner billing --force`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.ThrottleInfo, error) {
 			info, err := client.Call(ctx, s.Client, api.VerbThrottleSet, change.Key, change)
@@ -254,6 +274,9 @@ func gateNow(i api.ThrottleInfo) string {
 func showThrottle(env *command.Env, i api.ThrottleInfo) string {
 	t := terminal.NewTable("throttle", terminal.Clean(i.Key))
 	t.Row("limits", i.ThrottleLimits.Text())
+	if i.Learned != nil {
+		t.Row("learned", terminal.Clean(i.Learned.Text()))
+	}
 	t.Row("set by", terminal.OrDash(i.Source))
 	if i.Owner != "" {
 		t.Row("owner", terminal.Clean(i.Owner))
@@ -293,7 +316,23 @@ func showThrottle(env *command.Env, i api.ThrottleInfo) string {
 	if i.Shared != nil {
 		showShared(env, t, i)
 	}
-	return terminal.Sections(t.String(), env.Sources(i.Sources))
+	return terminal.Sections(t.String(), learnedSteps(env, i.Learned), env.Sources(i.Sources))
+}
+
+// learnedSteps lists the last steps of a limit that learns, the latest first.
+func learnedSteps(env *command.Env, l *api.ThrottleLearned) string {
+	if l == nil || len(l.Steps) == 0 {
+		return ""
+	}
+	t := terminal.NewTable("STEP", "FROM", "TO", "BECAUSE")
+	for _, s := range slices.Backward(l.Steps) {
+		cause := "it succeeded"
+		if s.Cause != "" {
+			cause = terminal.Clean(s.Cause)
+		}
+		t.Row(env.When(s.At), terminal.Number(s.From), terminal.Number(s.To), cause)
+	}
+	return t.String()
 }
 
 // showShared describes how filas share a throttle key.

@@ -24,6 +24,37 @@ func stripe() api.ThrottleInfo {
 	}
 }
 
+func TestThrottleAdapt(t *testing.T) {
+	f := clitest.StartFake(t)
+	i := stripe()
+	i.Learned = &api.ThrottleLearned{Of: "concurrency", Level: 3, Ceiling: 5, Min: 1, Next: 4, Cuts: 1, Steps: []api.ThrottleStep{
+		{From: 5, To: 2.5, Began: "2026-01-02T11:59:00Z", At: "2026-01-02T11:59:00Z", Cause: "429 of message m"},
+		{From: 2.5, To: 3, Began: "2026-01-02T11:59:01Z", At: "2026-01-02T11:59:30Z"},
+	}}
+	f.Answer("fila.admin.throttle-set.stripe", i)
+	f.Answer("fila.admin.throttle-show.stripe", i)
+	for _, tc := range []struct {
+		args, want string
+		asks       bool
+	}{
+		{"--freeze --for 10m", `{"level":3,"for_ms":600000}`, true},
+		{"--level 2.5", `{"level":2.5}`, false},
+		{"--release", `{"unset":["level"]}`, false},
+	} {
+		r := clitest.OK(t, program.RunAt(t, append([]string{"throttle", "adapt", "stripe"}, strings.Fields(tc.args)...)...))
+		if tc.asks {
+			f.Next()
+		}
+		require.JSONEq(t, tc.want, string(f.Next().Data))
+		require.Contains(t, r.Out, "3 at once of 5, cut from 5 at 2026-01-02T11:59:00Z by 429 of message m, next step at 4")
+		require.Contains(t, r.Out, "it succeeded")
+	}
+	for _, args := range []string{"", "--freeze --release", "--release --for 1m"} {
+		r := program.RunAt(t, append([]string{"throttle", "adapt", "stripe"}, strings.Fields(args)...)...)
+		require.Equal(t, command.ExitUsage, r.Code, args)
+	}
+}
+
 func TestThrottleSet(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.throttle-set.stripe", stripe())
@@ -42,6 +73,8 @@ func TestThrottleSet(t *testing.T) {
 			`{"rate":"5","if":{"rate":"","burst":0,"concurrency":0,"limit":0,"window_ms":0}}`,
 		},
 		{"stripe --unset burst,window --unset limit", `{"unset":["burst","window_ms","limit"]}`},
+		{"stripe --adapt overload,min=4 --level 12.5", `{"adapt":{"signal":"overload","min":4,"backoff":0.7},"level":12.5}`},
+		{"stripe --unset adapt,level --if-adapt none --if-level none", `{"unset":["adapt","level"],"if":{"adapt":{"signal":""},"level":0}}`},
 		{"vendor.* --burst 1.5", `{"key":"vendor.*","burst":1.5}`},
 	} {
 		r := clitest.OK(t, program.RunAt(t, append([]string{"throttle", "set"}, strings.Fields(tc.args)...)...))

@@ -41,6 +41,7 @@ var knownEvents = func() []knownEvent {
 		{wire.EventDeadLettered, red, "message {id} of queue {queue} was dead-lettered ({reason}), attempts: {attempts}<; last error: {error}>"},
 		{wire.EventRedriven, green, "messages redriven from {queue}" + wire.DLQSuffix + " to {queue}: {redriven}"},
 		{wire.EventCircuitChanged, yellow, "circuit {key} " + circuitTurned},
+		{wire.EventThrottleCut, yellow, "the {of} of throttle {key} was cut from {old} to {new} by {cause}"},
 		{wire.EventHookCircuitChanged, yellow, "the circuit of {hook} of queue {queue} " + circuitTurned},
 		{wire.EventConsumerJoined, green, "consumer {consumer} joined queue {queue}, up to {max_in_flight} in flight"},
 		{wire.EventConsumerLeft, yellow, "consumer {consumer} left queue {queue}, in flight: {in_flight}"},

@@ -66,6 +66,7 @@ func TestEventSentences(t *testing.T) {
 			"key acme of queue orders is paused (operator), until 2026-01-02T13:00:00Z (in 1h)",
 		},
 		{`{"type":"resumed","key":"stripe","data":{"kind":"throttle","by":"time"}}`, "throttle stripe is resumed (time)"},
+		{`{"type":"throttle-cut","key":"llm","data":{"of":"concurrency","old":24,"new":16.8,"cause":"429 of message m","at":"2026-01-02T12:00:00Z","cuts":1}}`, "the concurrency of throttle llm was cut from 24 to 16.8 by 429 of message m"},
 		{`{"type":"held","key":"stripe","data":{"kind":"circuit","failures":3,"until":"closed"}}`, "circuit stripe is blocked after 3 failures, until closed"},
 		{`{"type":"held","queue":"orders","key":"acme","data":{"kind":"key","by":"max_failures"}}`, "key acme of queue orders is blocked after too many failures"},
 		{

@@ -18,6 +18,7 @@ var events = []event{
 	{wire.EventDeadLettered, DeadLettered{}},
 	{wire.EventRedriven, Redriven{}},
 	{wire.EventCircuitChanged, CircuitChanged{}},
+	{wire.EventThrottleCut, ThrottleCut{}},
 	{wire.EventHookCircuitChanged, HookCircuitChanged{}},
 	{wire.EventConsumerJoined, ConsumerJoined{}},
 	{wire.EventConsumerLeft, ConsumerLeft{}},
@@ -104,6 +105,16 @@ type CircuitChanged struct {
 	Version   uint64 `json:"version,omitempty"`    // of the change; grows
 	By        string `json:"by,omitempty"`         // instance that made the change
 	ChangedAt string `json:"changed_at,omitempty"` // RFC 3339, by the clock of the fleet
+}
+
+// ThrottleCut says that a limit that learns was cut after an overload.
+type ThrottleCut struct {
+	Of    string  `json:"of"` // concurrency or rate
+	Old   float64 `json:"old"`
+	New   float64 `json:"new"`
+	Cause string  `json:"cause"`
+	At    string  `json:"at"`   // RFC 3339
+	Cuts  uint64  `json:"cuts"` // since the limit learns
 }
 
 // HookCircuitChanged says that a hook is bypassed because it failed, or runs again.

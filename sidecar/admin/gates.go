@@ -45,9 +45,13 @@ func (g *gateStates) throttleState(t *throttle.Gate) api.GateState {
 	now := g.now()
 	i := t.Info(now)
 	limits, setBy := g.limits(i.Key)
+	text := limits.Text()
+	if learned := control.WireLearned(i.Learned); learned != nil {
+		text = learned.Text()
+	}
 	return api.GateState{
 		Kind: gates.BlockOf(i.Kind).String(), Gate: "throttle:" + wire.ShowKey(i.Key), Admits: i.Kind == throttle.Open,
-		AdmitsAt: admitsAt(i.At, now), Limits: limits.Text(), SetBy: setBy, InUse: useText(&i),
+		AdmitsAt: admitsAt(i.At, now), Limits: text, SetBy: setBy, InUse: useText(&i),
 	}.WithOldNames()
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/throttle/adapt"
 	"github.com/filaq/fila/wire"
 )
 
@@ -23,6 +24,47 @@ type ThrottleTable struct {
 	Concurrency int64     `koanf:"concurrency"` // messages in flight at once
 	Limit       int64     `koanf:"limit"`       // messages in any window; needs a window
 	WindowMs    int64     `koanf:"window_ms"`
+	// Adapt makes Concurrency, or Rate if there is none, the ceiling of a learned level.
+	Adapt AdaptTable `koanf:"adapt"`
+}
+
+// AdaptTable says how a limit learns; see [adapt.Settings]. A number that is 0 has its default.
+type AdaptTable struct {
+	Signal   string  `koanf:"signal"`     // overload; empty: the limit does not learn
+	Min      float64 `koanf:"min"`        // the lowest level, default 1
+	Backoff  float64 `koanf:"backoff"`    // what a cut leaves, default 0.7
+	Grow     float64 `koanf:"grow"`       // step next to the level of the last cut
+	GrowPerS float64 `koanf:"grow_per_s"` // most growth in a second
+	Expired  bool    `koanf:"expired"`    // expired leases count as overloads
+}
+
+// settings returns what the table sets. Its errors begin with the key of the table.
+func (t AdaptTable) settings() (adapt.Settings, error) {
+	if t == (AdaptTable{}) {
+		return adapt.Settings{}, nil
+	}
+	if t.Signal != "overload" {
+		return adapt.Settings{}, fmt.Errorf(".adapt.signal = %q: allowed is \"overload\"", t.Signal)
+	}
+	s := adapt.Settings{Min: adapt.One, Backoff: adapt.DefaultBackoff, Expired: t.Expired}
+	for _, f := range []struct {
+		name  string
+		value float64
+		into  *int64
+	}{{"min", t.Min, &s.Min}, {"backoff", t.Backoff, &s.Backoff}, {"grow", t.Grow, &s.Grow}, {"grow_per_s", t.GrowPerS, &s.GrowPerS}} {
+		if f.value == 0 {
+			continue
+		}
+		n, ok := adapt.Thousandths(number(f.value))
+		if !ok {
+			return s, fmt.Errorf(".adapt.%s = %s: allowed is a number from 0.001 to 1e9 with at most three digits after the point", f.name, number(f.value))
+		}
+		*f.into = n
+	}
+	if err := s.Validate(); err != nil {
+		return s, fmt.Errorf(".%s", strings.Replace(strings.Replace(err.Error(), ": ", ".", 1), " is ", " = ", 1))
+	}
+	return s, nil
 }
 
 // Limits returns what the table limits, as a gate takes it. Its errors begin with
@@ -52,7 +94,13 @@ func (t *ThrottleTable) Limits() (throttle.Limits, error) {
 		}
 		l.Rate, _ = throttle.ParseRate(string(t.Rate)) // takes what Check does
 	}
+	var err error
+	if l.Adapt, err = t.Adapt.settings(); err != nil {
+		return l, err
+	}
 	switch {
+	case l.Adapt != (adapt.Settings{}) && t.Rate == "" && t.Concurrency == 0:
+		return l, errors.New(".adapt is set without concurrency or rate, one of which is its ceiling")
 	case t.Burst != 0 && t.Rate == "":
 		return l, errors.New(".burst is set without rate: they go together")
 	case (t.Limit == 0) != (t.WindowMs == 0):

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/throttle/adapt"
 	"github.com/filaq/fila/wire"
 )
 
@@ -23,6 +24,10 @@ func TestThrottleTablesAreLimits(t *testing.T) {
 			Concurrency: rapid.SampledFrom([]int64{0, 1, 1_000_000_000, 1_000_000_001, -1}).Draw(t, "concurrency"),
 			Limit:       rapid.SampledFrom([]int64{0, 1, 1_000_000_000, 1_000_000_001, -1}).Draw(t, "limit"),
 			WindowMs:    rapid.SampledFrom([]int64{0, 1, wire.MaxSettingMs, wire.MaxSettingMs + 1, -1}).Draw(t, "window"),
+			Adapt: rapid.SampledFrom([]AdaptTable{
+				{}, {Signal: "overload"}, {Signal: "overload", Min: 0.001, Backoff: 0.95, Grow: 1e9, GrowPerS: 0.5, Expired: true},
+				{Signal: "latency"}, {Min: 4}, {Signal: "overload", Min: -1}, {Signal: "overload", Backoff: 1}, {Signal: "overload", Grow: 0.0001},
+			}).Draw(t, "adapt"),
 		}
 		c := Default()
 		c.Throttles = []ThrottleTable{table}
@@ -36,6 +41,7 @@ func TestThrottleTablesAreLimits(t *testing.T) {
 		require.Equal(t, table.Concurrency, limits.Concurrency)
 		require.Equal(t, table.Limit, limits.Limit)
 		require.Equal(t, table.WindowMs*1e6, limits.Window)
+		require.Equal(t, table.Adapt.Signal != "", limits.Adapt != adapt.Settings{})
 		require.Equal(t, strconv.FormatFloat(table.Burst*throttle.One, 'f', 0, 64), strconv.FormatInt(limits.Burst, 10))
 		if table.Rate != "" {
 			rate, err := throttle.ParseRate(string(table.Rate))

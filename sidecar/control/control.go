@@ -64,6 +64,7 @@ type Control struct {
 	opt       Options
 	values    *values
 	throttles throttles
+	learned   learned
 	pauses    pauses
 	calls     calls
 	audit     audit
@@ -137,6 +138,9 @@ func (c *Control) Stop() {
 		return
 	}
 	now := c.opt.Now()
+	if err := c.learned.save(c); err != nil {
+		c.opt.Log.Error("the levels that throttle keys have learned cannot be saved", "error", err)
+	}
 	if err := saveGates(c.opt.KV, c.throttles.gates.Snapshot(now), now); err != nil {
 		c.opt.Log.Error("the state of the gates cannot be saved; they start as after a crash", "error", err)
 	}

@@ -19,6 +19,7 @@ import (
 //	\x00hook/<queue>/<hook>          the script in force and the one before: JSON {"now", "before"}
 //	\x00gates                        the gates over a clean stop: JSON {"at", "parts"}
 //	\x00gates/<8 digits>             a part of that: see gatePartV1
+//	\x00level/<key>                  the level that a throttle key has learned: JSON of adapt.Level
 //	\x00log/<20 digits>              an entry of the audit log
 //	\x00override/<key>               limits of a throttle key for a time
 //	\x00pause/<kind>/<queue>/<name>  a pause; <queue> is set for fairness keys
@@ -28,6 +29,7 @@ const (
 	stateChanged  = statePrefix + "changed/"
 	stateHook     = statePrefix + "hook/"
 	stateGates    = statePrefix + "gates"
+	stateLevel    = statePrefix + "level/"
 	stateLog      = statePrefix + "log/"
 	stateOverride = statePrefix + "override/"
 	statePause    = statePrefix + "pause/"

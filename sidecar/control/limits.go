@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/throttle/adapt"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
@@ -21,6 +22,12 @@ func limitTexts(l api.ThrottleLimits) map[string]string {
 	}
 	if l.Burst != nil {
 		texts["burst"] = strconv.FormatFloat(*l.Burst, 'f', -1, 64)
+	}
+	if l.Level != nil {
+		texts["level"] = strconv.FormatFloat(*l.Level, 'f', -1, 64)
+	}
+	if l.Adapt != nil {
+		texts["adapt"] = l.Adapt.Text()
 	}
 	for name, n := range map[string]*int64{"concurrency": l.Concurrency, "limit": l.Limit, "window_ms": l.WindowMs} {
 		if n != nil {
@@ -50,6 +57,7 @@ func WireLimits(l throttle.Limits) api.ThrottleLimits {
 	return api.ThrottleLimits{
 		Rate: orNil(wire.Rate(rateText(l.Rate))), Burst: orNil(float64(l.Burst) / throttle.One),
 		Concurrency: orNil(l.Concurrency), Limit: orNil(l.Limit), WindowMs: orNil(l.Window / int64(time.Millisecond)),
+		Adapt: api.AdaptOf(l.Adapt), Level: orNil(float64(l.Level) / throttle.One),
 	}
 }
 
@@ -86,13 +94,19 @@ func orNil[T comparable](value T) *T {
 }
 
 // complete removes limits without effect: a burst without a rate, a limit without a window
-// and the reverse.
+// and the reverse, adapt without a ceiling, and a level without adapt.
 func complete(l throttle.Limits) throttle.Limits {
 	if l.Rate == (throttle.Rate{}) {
 		l.Burst = 0
 	}
 	if l.Limit == 0 || l.Window == 0 {
 		l.Limit, l.Window = 0, 0
+	}
+	if l.Rate == (throttle.Rate{}) && l.Concurrency == 0 {
+		l.Adapt = adapt.Settings{}
+	}
+	if l.Adapt == (adapt.Settings{}) {
+		l.Level = 0
 	}
 	return l
 }
@@ -108,6 +122,10 @@ func checkEffect(req api.ThrottleSetRequest, now throttle.Limits) *wire.Error {
 		return wire.BadThrottle(fmt.Sprintf("limit is %d and has no effect without a window, and the key has none: give window_ms (--window), too", now.Limit))
 	case req.WindowMs != nil && now.Limit == 0:
 		return wire.BadThrottle(fmt.Sprintf("window_ms is %d and has no effect without a limit, and the key has none: give limit, too", *req.WindowMs))
+	case req.Adapt != nil && noRate && now.Concurrency == 0:
+		return wire.BadThrottle("adapt has no effect without a ceiling, and the key has none: give concurrency or rate, too")
+	case req.Level != nil && now.Adapt == (adapt.Settings{}):
+		return wire.BadThrottle("level has no effect on limits that do not learn: give adapt, too")
 	case req.Burst != nil && noRate:
 		return wire.BadThrottle(fmt.Sprintf("burst is %s and has no effect without a rate, and the key has none: give rate, too", strconv.FormatFloat(*req.Burst, 'f', -1, 64)))
 	}

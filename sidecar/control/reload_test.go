@@ -329,7 +329,7 @@ func TestReloadOfNothing(t *testing.T) {
 // The file wins at every start and reload for every key of its tables. Other keys stay.
 func TestTheFileWins(t *testing.T) {
 	all := config.Default()
-	all.Throttles = []config.ThrottleTable{{Key: "k", Rate: "1", Burst: 2, Concurrency: 3, Limit: 4, WindowMs: 5}}
+	all.Throttles = []config.ThrottleTable{{Key: "k", Rate: "1", Burst: 2, Concurrency: 3, Limit: 4, WindowMs: 5, Adapt: config.AdaptTable{Signal: "overload"}}}
 	all.Circuits = []config.CircuitTable{{Key: "k", CircuitLimits: config.CircuitLimits{
 		Threshold: 1, CooldownMs: 2, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 4, MaxFailures: 5, FailureWindowMs: 6, FailureHoldMs: 7,
 	}}}
@@ -343,9 +343,13 @@ func TestTheFileWins(t *testing.T) {
 					about := s.key("k") + " " + way + " " + name
 					r.started(&file)
 					said, isSaid := r.c.Get(s.key("k"))
-					require.Equal(t, name == "all" || s.name == "concurrency", isSaid, about)
-					r.put(s.key("k"), "9")
-					r.put(s.key("other"), "9")
+					other := "9"
+					if s.name == "adapt" {
+						other = "overload,min=9,backoff=0.9"
+					}
+					require.Equal(t, name == "all" && s.name != "level" || s.name == "concurrency", isSaid, about)
+					r.put(s.key("k"), other)
+					r.put(s.key("other"), other)
 					if restart {
 						r.restart(false, 0)
 					} else {
@@ -355,7 +359,7 @@ func TestTheFileWins(t *testing.T) {
 					require.Equal(t, isSaid, ok, about)
 					require.Equal(t, said, value, about)
 					value, _ = r.c.Get(s.key("other"))
-					require.Equal(t, "9", value)
+					require.Equal(t, other, value)
 				}
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/throttle/adapt"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
@@ -54,6 +55,13 @@ var settings = append([]setting{
 	whole(kindThrottle, "concurrency", "messages", 1, throttle.MaxConcurrency, 1, func(l *limits) *int64 { return &l.Concurrency }),
 	whole(kindThrottle, "limit", "messages", 1, throttle.MaxLimit, 1, func(l *limits) *int64 { return &l.Limit }),
 	whole(kindThrottle, "window_ms", "milliseconds", 1, wire.MaxSettingMs, int64(time.Millisecond), func(l *limits) *int64 { return &l.Window }),
+	{
+		kind: kindThrottle, name: "adapt", allowed: adapt.Allowed, read: readAdapt,
+		show: func(l *limits) string { return l.Adapt.Text() },
+	},
+	number(kindThrottle, "level", "a number from 0.001 to 1000000000, with up to three digits after the point",
+		func(text string) (int64, bool) { return parseThousandths(text, 1, adapt.Most) },
+		adapt.Format, func(l *limits) *int64 { return &l.Level }),
 }, ofCircuits()...)
 
 func ofCircuits() (settings []setting) {
@@ -133,6 +141,18 @@ func readRate(l *limits, text string) bool {
 	rate, err := throttle.ParseRate(text)
 	if err == nil {
 		l.Rate = rate
+	}
+	return err == nil
+}
+
+func readAdapt(l *limits, text string) bool {
+	if text == "" {
+		l.Adapt = adapt.Settings{}
+		return true
+	}
+	s, err := adapt.Parse(text)
+	if err == nil {
+		l.Adapt = s
 	}
 	return err == nil
 }

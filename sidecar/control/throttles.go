@@ -59,6 +59,7 @@ func (c *Control) startThrottles(kept []store.Entry, now int64) {
 	t.start = throttle.Start{Crashed: !c.shared() && !saved.found && hadLimits(kept), WindowHold: throttle.MaxWindow}
 	t.startAt = now
 	t.gates = throttle.New(t.start, now)
+	c.learned.start(c, kept, now)
 	if c.opt.Share != nil {
 		c.opt.Share(t.gates)
 	}
@@ -324,6 +325,9 @@ func (c *Control) setLimits(by Actor, req api.ThrottleSetRequest, texts map[stri
 	}
 	c.warnDeclared(kindThrottle, req.Key)
 	c.act(changes)
+	if slices.Contains(req.Unset, "level") {
+		return warnings, c.release(by, req.Key)
+	}
 	return warnings, nil
 }
 
@@ -434,6 +438,7 @@ func (c *Control) describe(key string, state throttle.Info, gate bool) (api.Thro
 	info.Tokens = float64(state.Tokens) / throttle.One
 	info.InWindow, info.InFlight, info.Waiting = state.InWindow, state.InFlight, state.Waiting
 	info.Admitted, info.Blocked = state.Admitted, state.Blocked
+	info.Learned = WireLearned(state.Learned)
 	if gate {
 		c.addSharing(&info, key)
 	}

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"log/slog"
@@ -257,9 +258,10 @@ func (g *Service) Done(r *api.GuardDoneRequest) (api.GuardVerdict, *wire.Error) 
 	if err := g.knownPolicy(r.RetryPolicy); err != nil {
 		return api.GuardVerdict{}, err
 	}
-	verdict, outcome := g.judge(r)
+	verdict, outcome, overload := g.judge(r)
 	now := g.opt.Now()
 	var h resources
+	var given int64
 	var refused *wire.Error
 	g.atTime(now, func() {
 		p := g.mu.permits[token.Seq]
@@ -270,7 +272,7 @@ func (g *Service) Done(r *api.GuardDoneRequest) (api.GuardVerdict, *wire.Error) 
 			verdict = p.verdict
 			verdict.Duplicate = true
 		default:
-			h = g.end(p)
+			h, given = g.end(p), p.given
 			p.done, p.verdict, p.until = true, verdict, now+doneLife
 			g.remember(p)
 		}
@@ -282,12 +284,32 @@ func (g *Service) Done(r *api.GuardDoneRequest) (api.GuardVerdict, *wire.Error) 
 		g.opt.Metrics.GuardEnded(r.Outcome, 1)
 		delta := r.Thousandths(h.grant.Cost()) - h.grant.Cost()
 		failed := gates.FailedCall{Caller: r.Caller, Attempt: r.Attempt, Code: r.ErrorCode, Error: r.Error}
+		if h.set.Learns() {
+			g.teach(&h, r, verdict.Rule, overload, given, now)
+		}
 		g.giveBack(&h, delta, outcome, failed, r.RetryAfterMs*int64(time.Millisecond), now)
 		if r.Outcome == api.GuardError {
 			g.reportFailure(r, &verdict)
 		}
 	}
 	return verdict, nil
+}
+
+// teach tells the limits that learn how a call ended, before its permit is returned.
+func (g *Service) teach(h *resources, r *api.GuardDoneRequest, rule string, overload bool, given, now int64) {
+	if f, _ := wire.NewFeedback(r.Remaining, r.ResetMs); f != nil {
+		h.set.Feedback(throttle.Feedback{Remaining: f.Remaining, Reset: int64(f.Reset)}, now)
+	}
+	switch {
+	case overload:
+		cause := cmp.Or(r.ErrorCode, rule, "overload") + " of a call"
+		if r.Caller != "" {
+			cause += " of " + r.Caller
+		}
+		h.set.Overloaded(throttle.Overload{Delivered: given, Cause: cause}, now)
+	case r.Outcome == api.GuardOK:
+		g.opt.Notify(h.set.Succeeded(&h.grant, now, nil))
+	}
 }
 
 // reportFailure counts and reports a failure of a call like a failure of a message.
@@ -305,13 +327,14 @@ func (g *Service) knownPolicy(name string) *wire.Error {
 	return wire.BadField("retry_policy", `"`+name+`"`, g.opt.Rules().AllowedPolicies())
 }
 
-// judge returns the verdict of the rules about a call, and the outcome for its circuit.
-func (g *Service) judge(r *api.GuardDoneRequest) (api.GuardVerdict, breaker.Outcome) {
+// judge returns the verdict of the rules about a call, the outcome for its circuit, and whether
+// it is an overload for limits that learn.
+func (g *Service) judge(r *api.GuardDoneRequest) (v api.GuardVerdict, o breaker.Outcome, overload bool) {
 	if r.Outcome == api.GuardOK {
-		return api.GuardVerdict{}, breaker.Success
+		return api.GuardVerdict{}, breaker.Success, false
 	}
 	ruled := g.opt.Rules().Judge("", r.RetryPolicy, r.ErrorCode, r.Error, r.Attempt, rand.Float64)
-	v := api.GuardVerdict{Severity: ruled.Severity, Rule: ruled.Rule, Description: ruled.Description, Retry: ruled.Retry}
+	v = api.GuardVerdict{Severity: ruled.Severity, Rule: ruled.Rule, Description: ruled.Description, Retry: ruled.Retry}
 	if v.Severity == "" {
 		v.Severity = rules.Medium
 	}
@@ -329,9 +352,9 @@ func (g *Service) judge(r *api.GuardDoneRequest) (api.GuardVerdict, breaker.Outc
 		v.RetriesLeft = &left
 	}
 	if ruled.MessageFault {
-		return v, breaker.Neutral
+		return v, breaker.Neutral, false
 	}
-	return v, breaker.Failure
+	return v, breaker.Failure, ruled.Overload
 }
 
 // Issuer identifies this process in its permits.

@@ -27,6 +27,7 @@ import (
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/throttle/adapt"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
@@ -500,6 +501,36 @@ func TestADestinationAsksForTime(t *testing.T) {
 		require.Equal(t, api.GuardAnswer{Gate: "circuit", Key: "v", RetryAfterMs: 1500}, r.ask("v"))
 		time.Sleep(1500 * time.Millisecond)
 		r.allowed("v")
+	})
+}
+
+// done teaches limits that learn: overloads cut, successes grow, feedback lowers the bucket.
+func TestDoneTeaches(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.limit("v", throttle.Limits{Concurrency: 4, Rate: rate(t, "10"), Burst: 100_000, Adapt: adapt.Settings{Min: 1000, Backoff: 500, Grow: 1000, GrowPerS: 1_000_000}})
+		info := func() throttle.Info {
+			gate, ok := r.gates.Find("v")
+			require.True(t, ok)
+			return gate.Info(time.Now().UnixNano())
+		}
+		done := func(permit, outcome, code string, remaining *float64) {
+			_, err := r.Done(&api.GuardDoneRequest{Key: "v", Permit: permit, Caller: "me", Outcome: outcome, ErrorCode: code, Remaining: remaining, Attempt: 1})
+			require.Nil(t, err)
+		}
+		permits := []string{r.allowed("v"), r.allowed("v"), r.allowed("v"), r.allowed("v")}
+		time.Sleep(time.Second)
+		done(permits[0], api.GuardError, "429", nil)
+		done(permits[1], api.GuardError, "429", nil)
+		require.EqualValues(t, 2000, info().Learned.Level)
+		require.Equal(t, "429 of a call of me", info().Learned.Steps[0].Cause)
+		for range 4 {
+			time.Sleep(time.Second)
+			done(permits[2], api.GuardOK, "", nil)
+			permits[2] = r.allowed("v")
+		}
+		require.Greater(t, info().Learned.Level, int64(2000))
+		done(permits[2], api.GuardOK, "", new(3.0))
+		require.EqualValues(t, 3000, info().Tokens)
 	})
 }
 

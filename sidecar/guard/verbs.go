@@ -162,7 +162,7 @@ func (g *Service) stateVerb(shared bool) api.GuardVerb {
 		}
 		st := g.state(r.Key, origin{r.Caller, from.User}, shared)
 		if failure := r.Failure(); failure != nil {
-			verdict, _ := g.judge(failure)
+			verdict, _, _ := g.judge(failure)
 			st.Verdict = &verdict
 		}
 		return encode(st)

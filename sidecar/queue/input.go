@@ -89,8 +89,10 @@ func (f *Failure) failedCall() gates.FailedCall {
 type Verdict struct {
 	Failure
 	Outcome breaker.Outcome // for the circuit: Failure, or Neutral if the message itself is at fault
-	Reason  string          // one of wire.Reason...: it becomes a dead letter; empty: it is retried
-	Delay   int64           // ns until the retry
+	// Overload says that the destination has too much to do: limits that learn are cut.
+	Overload bool
+	Reason   string // one of wire.Reason...: it becomes a dead letter; empty: it is retried
+	Delay    int64  // ns until the retry
 
 	DecidedBy string // one of wire.DecidedBy...
 	Rule      string // error rule that matched; empty: none

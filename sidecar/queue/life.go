@@ -7,6 +7,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue/history"
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
 
@@ -90,6 +91,9 @@ func (q *side) onAck(in *Input, now int64) {
 		return
 	}
 	seq := in.Token.Seq
+	if f := in.Ack.Feedback; f != nil {
+		q.gates.Feedback(s.Sub, throttle.Feedback{Remaining: f.Remaining, Reset: int64(f.Reset)}, now)
+	}
 	switch in.Ack.Kind {
 	case wire.AckDone:
 		q.count().Acked++
@@ -232,6 +236,13 @@ func (q *side) fail(seq uint64, s *backlog.Slot, outcome string, f Failure, retr
 	le, pass := q.unlease(s, e, now)
 	r := q.record(s, &le, s.Attempts, outcome, now)
 	q.gates.RetryAfter(s.Sub, retryAfter, now)
+	switch {
+	case q.isDead():
+	case outcome == wire.AttemptExpired:
+		q.gates.Overloaded(s.Sub, le.At, call, "", true, now)
+	case !judged && wire.OverloadCode(f.Code):
+		q.gates.Overloaded(s.Sub, le.At, call, "", false, now)
+	}
 	q.countFailure(s.Flow, now)
 	f.Role, f.Seq, f.Key = q.role, seq, q.Name(s.Flow)
 	if !judged {
@@ -268,6 +279,9 @@ func (q *side) onVerdict(v *Verdict, now int64) {
 	q.m.journal.failed -= u.bytes
 	s := q.Slots.Get(v.Seq)
 	q.gates.ReturnJudged(s.Sub, u.pass, v.Outcome, v.failedCall(), now)
+	if v.Overload {
+		q.gates.Overloaded(s.Sub, u.record.At, v.failedCall(), v.Rule, false, now)
+	}
 	s.State = backlog.Moving
 	q.conclude(s, v, &u.record, now)
 }

@@ -41,7 +41,8 @@ type ErrorRule struct {
 	Severity     string `koanf:"severity" json:"severity"`           // low, medium, high or critical; empty is medium
 	RetryPolicy  string `koanf:"retry_policy" json:"retry_policy"`   // of these failures; empty: the queue's
 	Retry        *bool  `koanf:"retry" json:"retry"`                 // false: dead-letter; nil: as the policy says
-	MessageFault bool   `koanf:"message_fault" json:"message_fault"` // does not count against the circuit
+	MessageFault bool   `koanf:"message_fault" json:"message_fault"` // does not count against the circuit, nor as an overload
+	Class        string `koanf:"class" json:"class"`                 // overload, other, or empty: an overload if the code is 429, 503 or 529
 }
 
 // OrderedRule is an error rule of the runtime configuration. Rules of a lower order are tried first,
@@ -62,7 +63,10 @@ func (p RetryPolicy) Bounds() []wire.Bound {
 
 // Bounds implements [wire.Bounded].
 func (t ErrorRule) Bounds() []wire.Bound {
-	return []wire.Bound{{Field: "severity", Text: t.Severity, OneOf: Severities, Zero: Medium}}
+	return []wire.Bound{
+		{Field: "severity", Text: t.Severity, OneOf: Severities, Zero: Medium},
+		{Field: "class", Text: t.Class, OneOf: []string{ClassOverload, ClassOther}, Zero: "by the code"},
+	}
 }
 
 // Bounds implements [wire.Bounded].
@@ -177,6 +181,8 @@ func (t ErrorRule) compile(r *Rules) (rule, error) {
 		return rule{}, fmt.Errorf("retry_policy = %q: %s", t.RetryPolicy, r.AllowedPolicies())
 	case compiled.Severity == Critical && t.Retry != nil && *t.Retry:
 		return rule{}, errors.New("retry = true: allowed is false, since failures of severity critical are not retried")
+	case t.Class != "" && t.Class != ClassOverload && t.Class != ClassOther:
+		return rule{}, fmt.Errorf("class = %q: allowed is %s, %s, or nothing to go by the code", t.Class, ClassOverload, ClassOther)
 	case !slices.Contains(Severities, compiled.Severity):
 		return rule{}, fmt.Errorf("severity = %q: allowed is %s", t.Severity, strings.Join(Severities, ", "))
 	}

@@ -21,6 +21,13 @@ const (
 // Severities are all severities, the mildest first.
 var Severities = []string{Low, Medium, High, Critical}
 
+// Classes of failures. Without a class the error code says whether a failure is an overload
+// ([wire.OverloadCode]).
+const (
+	ClassOverload = "overload" // the destination has too much to do: cuts limits that learn
+	ClassOther    = "other"    // it has not
+)
+
 // Rules decide about failures. nil Rules decide nothing.
 type Rules struct {
 	policies map[string]*RetryPolicy // with defaults filled in
@@ -45,13 +52,14 @@ type Verdict struct {
 	Delay        int64 // ns until the retry
 	MaxRetries   int64 // of the policy; 0: none of its own
 	MessageFault bool  // does not count against the circuit
+	Overload     bool  // cuts limits that learn
 }
 
 // Judge decides about the failure of attempt number `attempts` (from 1) of a message of
 // queue, with error code and text err. policy is the queue's retry_policy, "" for none; an
 // unknown one counts as none. rnd returns random numbers in [0,1) for jitter.
 func (r *Rules) Judge(queue, policy, code, err string, attempts uint32, rnd func() float64) Verdict {
-	v := Verdict{Retry: true}
+	v := Verdict{Retry: true, Overload: wire.OverloadCode(code)}
 	if r == nil {
 		return v
 	}
@@ -59,6 +67,7 @@ func (r *Rules) Judge(queue, policy, code, err string, attempts uint32, rnd func
 	rule := r.match(queue, code, err)
 	if rule != nil {
 		v.Rule, v.Description, v.Severity, v.MessageFault = rule.Name, rule.Description, rule.Severity, rule.MessageFault
+		v.Overload = !rule.MessageFault && (rule.Class == ClassOverload || rule.Class == "" && v.Overload)
 		if rule.policy != nil {
 			p = rule.policy
 		}

@@ -83,6 +83,27 @@ func TestJudge(t *testing.T) {
 	require.False(t, r.HasPolicy("gone"))
 }
 
+// A class decides whether a failure is an overload, then the code; the message's own fault is none.
+func TestOverloads(t *testing.T) {
+	r := testRules(t, nil, []ErrorRule{
+		{Name: "busy", Pattern: "try later", Class: ClassOverload},
+		{Name: "quota", Code: "429", Pattern: "monthly quota", Class: ClassOther},
+		{Name: "poison", Code: "429", Pattern: "too long", MessageFault: true},
+		{Name: "poison-too", Pattern: "invalid", MessageFault: true, Class: ClassOverload},
+		{Name: "alert", Code: "503", Severity: "high"},
+	})
+	for _, tc := range []struct {
+		code, err string
+		want      bool
+	}{
+		{"429", "", true}, {"503", "", true}, {"529", "", true}, {"500", "", false}, {"", "", false},
+		{"", "try later", true}, {"429", "monthly quota", false}, {"429", "too long", false}, {"429", "invalid", false},
+	} {
+		require.Equal(t, tc.want, r.Judge("q", "", tc.code, tc.err, 1, middle).Overload, "%s %s", tc.code, tc.err)
+	}
+	require.True(t, (*Rules)(nil).Judge("q", "", "429", "", 1, middle).Overload)
+}
+
 func TestJudgeJitter(t *testing.T) {
 	r := testRules(t, []RetryPolicy{{Name: "p", InitialDelayMs: 100, MaxDelayMs: 110, Jitter: 0.2}}, nil)
 	at := func(attempts uint32, rnd float64) int64 {

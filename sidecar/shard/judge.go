@@ -69,7 +69,7 @@ func (j *judge) judge(f *queue.Failure) *queue.Verdict {
 	p := q.policy.Load()
 	ruled := j.r.shard.Control.Rules().Judge(q.name, p.Settings.RetryPolicy, f.Code, f.Error, f.Attempts, rand.Float64)
 	q.metrics.Failure(ruled.Severity)
-	v := &queue.Verdict{Failure: *f, Outcome: breaker.Failure, Rule: ruled.Rule}
+	v := &queue.Verdict{Failure: *f, Outcome: breaker.Failure, Overload: ruled.Overload, Rule: ruled.Rule}
 	if ruled.MessageFault {
 		v.Outcome = breaker.Neutral
 	}

@@ -186,6 +186,8 @@ var (
 	circuitTurnsMetric  = counterReading("circuit_transitions_total", "Transitions of circuits that this fila saw, by the states before and after.", "from", "to")
 	keyTurnsMetric      = counterReading("circuit_key_transitions_total", "Transitions of the circuits in fila_circuit_state.", "circuit", "from", "to")
 	circuitHeldMetric   = counterReading("circuit_rejections_total", "Times that a circuit in fila_circuit_state blocked: messages that began to wait for it, and calls that the guard refused.", "circuit")
+	throttleLevelMetric = gaugeReading("throttle_level", "Learned limit of a throttle key, in messages at once or cost per second, for the first 1,000 keys that learn by name.", "throttle")
+	throttleCutsMetric  = counterReading("throttle_cuts_total", "Cuts of the learned limit of a throttle key in fila_throttle_level.", "throttle")
 	throttleHeldMetric  = counterReading("throttle_rejections_total", "Times that a throttle key blocked, by kind: rate, window, concurrency, reserved, turn or paused. It counts messages that began to wait for it, and calls that the guard refused, for the first 1,000 such keys by name.", "throttle", "blocked_by")
 )
 
@@ -214,6 +216,23 @@ type ThrottleHeld struct {
 	Key       string // in the form shown to users
 	BlockedBy string
 	N         int64
+}
+
+// ThrottleLevel is the learned limit of a throttle key.
+type ThrottleLevel struct {
+	Key   string // in the form shown to users
+	Level float64
+	Cuts  uint64
+}
+
+// SetLevels sets the function that reads the learned limits of throttle keys.
+func (m *Metrics) SetLevels(read func() []ThrottleLevel) {
+	m.onScrape(func(export exporter) {
+		for _, l := range read() {
+			export(throttleLevelMetric, l.Level, l.Key)
+			export(throttleCutsMetric, float64(l.Cuts), l.Key)
+		}
+	})
 }
 
 // SetThrottles sets the function that reads the counts of throttle keys with limits of their

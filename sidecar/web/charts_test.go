@@ -16,6 +16,21 @@ import (
 
 func isNaN(v float32) bool { return math.IsNaN(float64(v)) }
 
+// The curve of a limit that learns is its level, below the one of its ceiling.
+func TestGateHistoryOfALevel(t *testing.T) {
+	var r gateRing
+	at := time.Unix(1_700_000_000, 0)
+	for n, of := range []string{"", api.LearnedConcurrency, api.LearnedRate} {
+		limits := api.ThrottleLimits{Rate: new(wire.Rate("50")), Concurrency: new(int64(60))}
+		r.add(at.Add(time.Duration(n)*historyStep), &api.ThrottleInfo{ThrottleLimits: limits, Learned: &api.ThrottleLearned{Of: of, Level: 12, Ceiling: 60}})
+	}
+	points := r.recent(2)
+	require.InDelta(t, 12, points[0].Concurrency, 0)
+	require.InDelta(t, 60, points[0].Ceiling, 0)
+	require.InDelta(t, 12, points[1].Limit, 0)
+	require.InDelta(t, 60, points[1].RateCeiling, 0)
+}
+
 // TestGateHistory: points have the rates between two samples, and the limits of their time; a gate that
 // was made anew counts from 0.
 func TestGateHistory(t *testing.T) {
@@ -37,6 +52,8 @@ func TestGateHistory(t *testing.T) {
 	sample(10*time.Second, 20, 1, limits)
 	points := h.gate("stripe", at, 10)
 	require.Len(t, points, 3)
+	require.True(t, isNaN(points[0].Ceiling) && isNaN(points[0].RateCeiling), "nothing is learned")
+	points[0].Ceiling, points[0].RateCeiling = 0, 0
 	require.Equal(t, gatePoint{at: at.Unix() - 30, Admitted: 5, Blocked: 0.1, Limit: 0.1, Waiting: 40, InFlight: 3, Concurrency: 5}, points[0])
 	require.EqualValues(t, 0.5, points[1].Limit)
 	require.True(t, isNaN(points[1].Concurrency))

@@ -16,11 +16,13 @@ type gatePoint struct {
 	Limit             float32 // per second, of messages of cost 1; NaN: none
 	Waiting, InFlight float32 // messages
 	Concurrency       float32 // limit of InFlight; NaN: none
+	Ceiling           float32 // of a Concurrency that is learned; NaN: it is not
+	RateCeiling       float32 // of a Limit that is learned; NaN: it is not
 }
 
 func (p *gatePoint) time() int64 { return p.at }
 
-// gateRing is an hour of a throttle: 11 KB.
+// gateRing is an hour of a throttle: 14 KB.
 type gateRing struct {
 	series[gatePoint]
 	last, before gateCounts // of the last sample, and of the one before it
@@ -56,11 +58,13 @@ var (
 		{"admitted", func(p *gatePoint) float32 { return p.Admitted }},
 		{"newly blocked", func(p *gatePoint) float32 { return p.Blocked }},
 		{"limit", func(p *gatePoint) float32 { return p.Limit }},
+		{"ceiling", func(p *gatePoint) float32 { return p.RateCeiling }},
 	}
 	gateDepths = []curve[gatePoint]{
 		{"in flight", func(p *gatePoint) float32 { return p.InFlight }},
 		{"waiting", func(p *gatePoint) float32 { return p.Waiting }},
 		{"limit in flight", func(p *gatePoint) float32 { return p.Concurrency }},
+		{"ceiling", func(p *gatePoint) float32 { return p.Ceiling }},
 	}
 )
 
@@ -118,13 +122,20 @@ func (h *history) keepGates(now time.Time, list []api.ThrottleInfo) {
 // add adds a sample. The first one makes no point.
 func (r *gateRing) add(now time.Time, t *api.ThrottleInfo) {
 	is := gateCounts{now, t.Admitted, t.Blocked}
-	if now.After(r.last.at) && !r.last.at.IsZero() {
+	if none := float32(math.NaN()); now.After(r.last.at) && !r.last.at.IsZero() {
 		p := gatePoint{
-			at: now.Unix(), Limit: limitPerSecond(t.ThrottleLimits), Waiting: float32(t.WaitingMessages), InFlight: float32(t.InFlight), Concurrency: float32(math.NaN()),
+			at: now.Unix(), Limit: limitPerSecond(t.ThrottleLimits), Waiting: float32(t.WaitingMessages), InFlight: float32(t.InFlight), Concurrency: none,
 		}
 		p.Admitted, p.Blocked = r.last.until(is)
 		if t.Concurrency != nil {
 			p.Concurrency = float32(*t.Concurrency)
+		}
+		if p.Ceiling, p.RateCeiling = none, none; t.Learned != nil {
+			if l := t.Learned; l.Of == api.LearnedRate {
+				p.Limit, p.RateCeiling = min(p.Limit, float32(l.Level)), float32(l.Ceiling)
+			} else {
+				p.Concurrency, p.Ceiling = float32(l.Level), float32(l.Ceiling)
+			}
 		}
 		r.push(p)
 	}

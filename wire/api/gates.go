@@ -49,6 +49,9 @@ type ThrottleLimits struct {
 	Concurrency *int64     `json:"concurrency,omitempty"` // in flight at once, from 1
 	Limit       *int64     `json:"limit,omitempty"`       // messages in any window, from 1
 	WindowMs    *int64     `json:"window_ms,omitempty"`   // the window
+	// Adapt makes concurrency, or the rate, the ceiling of a level that is learned.
+	Adapt *ThrottleAdapt `json:"adapt,omitempty"`
+	Level *float64       `json:"level,omitempty"` // fixes that level, from 0.001; needs adapt
 }
 
 // Text returns the limits in words: "10/s, burst 20, 3 at once, 5 in any 1m", or "none".
@@ -77,6 +80,23 @@ func (l ThrottleLimits) Text() string {
 	case l.WindowMs != nil:
 		parts = append(parts, "window "+wire.FormatMs(*l.WindowMs)+" (no effect without a limit)")
 	}
+	if l.Adapt != nil {
+		text := "learned"
+		if l.Adapt.Min != nil {
+			text += " from " + strconv.FormatFloat(*l.Adapt.Min, 'f', -1, 64) + " on"
+		}
+		if l.Concurrency == nil && l.Rate == nil {
+			text += " (no effect without a rate or concurrency)"
+		}
+		parts = append(parts, text)
+	}
+	if l.Level != nil {
+		text := "level " + strconv.FormatFloat(*l.Level, 'f', -1, 64)
+		if l.Adapt == nil {
+			text += " (no effect without adapt)"
+		}
+		parts = append(parts, text)
+	}
 	if len(parts) == 0 {
 		return "none"
 	}
@@ -89,7 +109,8 @@ type ThrottleSetRequest struct {
 	// Key is the throttle key if the tail of the subject is "_".
 	Key string `json:"key,omitempty"`
 	ThrottleLimits
-	// Unset names limits to remove: rate, burst, concurrency, limit, window_ms.
+	// Unset names limits to remove: rate, burst, concurrency, limit, window_ms, adapt, level.
+	// Without for_ms, level is also removed from an override.
 	Unset []string `json:"unset,omitempty"`
 	// ForMs makes the change an override that ends after this time; 0 is a lasting change.
 	ForMs int64 `json:"for_ms,omitempty"`
@@ -186,6 +207,8 @@ type ThrottleInfo struct {
 	WaitingQueues []WaitingQueue `json:"waiting_queues,omitempty"`
 
 	Shared *ThrottleShared `json:"shared,omitempty"` // nil: the limits are not shared
+	// Learned is the level of a limit that learns; nil: the limits are fixed.
+	Learned *ThrottleLearned `json:"learned,omitempty"`
 }
 
 // LimitsChange is the latest change of the limits that are in force for a throttle key.
@@ -204,7 +227,8 @@ func (c *LimitsChange) Lowers() bool {
 	lower := func(old, now *int64) bool { return now != nil && (old == nil || *now < *old) }
 	return c.New.Rate != nil && (c.Old.Rate == nil || c.New.Rate.PerSecond() < c.Old.Rate.PerSecond()) ||
 		lower(c.Old.Concurrency, c.New.Concurrency) || lower(c.Old.Limit, c.New.Limit) ||
-		c.New.WindowMs != nil && !lower(c.Old.WindowMs, c.New.WindowMs)
+		c.New.WindowMs != nil && !lower(c.Old.WindowMs, c.New.WindowMs) ||
+		c.New.Level != nil && (c.Old.Level == nil || *c.New.Level < *c.Old.Level)
 }
 
 // Back returns the request that undoes the change, unless the limits were changed since.
@@ -381,7 +405,7 @@ type CircuitList struct {
 }
 
 // limitNames are the fields of [ThrottleLimits], in their order.
-var limitNames = []string{"rate", "burst", "concurrency", "limit", "window_ms"}
+var limitNames = []string{"rate", "burst", "concurrency", "limit", "window_ms", "adapt", "level"}
 
 func (r *GateKeyRequest) key() *string     { return &r.Key }
 func (r *ThrottleSetRequest) key() *string { return &r.Key }
@@ -406,7 +430,7 @@ func (r *ThrottleSetRequest) check() *wire.Error {
 	for i, name := range r.Unset {
 		switch {
 		case !slices.Contains(limitNames, name):
-			return wire.BadThrottle("unset names " + wire.Quote(name) + ": allowed are rate, burst, concurrency, limit, window_ms")
+			return wire.BadThrottle("unset names " + wire.Quote(name) + ": allowed are " + strings.Join(limitNames, ", "))
 		case slices.Contains(set, name):
 			return wire.BadThrottle(name + " is given and in unset, too: only one is allowed")
 		case slices.Contains(r.Unset[:i], name):
@@ -414,7 +438,7 @@ func (r *ThrottleSetRequest) check() *wire.Error {
 		}
 	}
 	if len(set)+len(r.Unset) == 0 {
-		return wire.BadThrottle("nothing to set: give at least one of rate, burst, concurrency, limit, window_ms and unset")
+		return wire.BadThrottle("nothing to set: give at least one of " + strings.Join(limitNames, ", ") + " and unset")
 	}
 	if r.If != nil {
 		if err := r.If.check(true); err != nil {
@@ -437,9 +461,13 @@ func (l *ThrottleLimits) Put(name string, text *string) (known bool) {
 	switch name {
 	case "rate":
 		l.Rate = new(wire.Rate(*text))
-	case "burst":
+	case "burst", "level":
 		if v, err := strconv.ParseFloat(*text, 64); err == nil {
-			l.Burst = &v
+			*map[string]**float64{"burst": &l.Burst, "level": &l.Level}[name] = &v
+		}
+	case "adapt":
+		if v, err := ReadAdapt(*text); err == nil {
+			l.Adapt = v
 		}
 	default:
 		if v, err := strconv.ParseInt(*text, 10, 64); err == nil {
@@ -453,7 +481,7 @@ func (l *ThrottleLimits) Put(name string, text *string) (known bool) {
 // fields.
 func (l ThrottleLimits) Names() []string {
 	var names []string
-	for i, given := range []bool{l.Rate != nil, l.Burst != nil, l.Concurrency != nil, l.Limit != nil, l.WindowMs != nil} {
+	for i, given := range []bool{l.Rate != nil, l.Burst != nil, l.Concurrency != nil, l.Limit != nil, l.WindowMs != nil, l.Adapt != nil, l.Level != nil} {
 		if given {
 			names = append(names, limitNames[i])
 		}
@@ -475,6 +503,9 @@ func (l ThrottleLimits) check(none bool) *wire.Error {
 	}
 	if b := l.Burst; b != nil && !(none && *b == 0) && !(*b >= 1 && *b <= MaxGateValue) {
 		return wire.BadThrottle("burst is " + strconv.FormatFloat(*b, 'g', -1, 64) + ": allowed are 1 to " + strconv.Itoa(MaxGateValue))
+	}
+	if err := l.checkAdapt(none); err != nil {
+		return err
 	}
 	bounded := wire.Bounded(l)
 	if none {

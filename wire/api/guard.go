@@ -272,6 +272,10 @@ type GuardDoneRequest struct {
 	// Cost is the actual cost of the call, 0 to 1e6, in place of the estimate of the check. 0 counts
 	// as 0.001. Absent: the estimate stands.
 	Cost *float64 `json:"cost,omitempty"`
+	// Remaining is the cost that the destination still admits, from 0 to 1e12, and ResetMs the
+	// time until it admits more, for throttle keys that learn their limits.
+	Remaining *float64 `json:"remaining,omitempty"`
+	ResetMs   *int64   `json:"reset_ms,omitempty"`
 
 	// Of an error.
 	ErrorCode    string `json:"error_code,omitempty"`
@@ -294,6 +298,9 @@ func ParseGuardDone(tail string, body []byte) (GuardDoneRequest, *wire.Error) {
 			return wire.BadField("cost", strconv.FormatFloat(*r.Cost, 'g', -1, 64), fmt.Sprintf("allowed are 0 to %d", wire.MaxAckCost))
 		case r.Outcome == GuardOK && (r.ErrorCode != "" || r.Error != "" || r.RetryAfterMs != 0):
 			return wire.BadField("outcome", wire.Quote(r.Outcome), "error_code, error and retry_after_ms are only for error")
+		}
+		if _, err := wire.NewFeedback(r.Remaining, r.ResetMs); err != nil {
+			return wire.BadField("remaining", "given", err.Error())
 		}
 		return cmp.Or(checkFailure(r.ErrorCode, &r.Error, r.Attempt), wire.CheckBounds(r))
 	})

@@ -348,6 +348,16 @@ export interface GuardDoneRequest {
    * Absent: the estimate stands.
    */
   cost?: number;
+  /**
+   * remaining is the cost that the destination still admits, from 0 to 1e12, and reset_ms the time until it admits
+   * more, for throttle keys that learn their limits.
+   */
+  remaining?: number;
+  /**
+   * remaining is the cost that the destination still admits, from 0 to 1e12, and reset_ms the time until it admits
+   * more, for throttle keys that learn their limits.
+   */
+  reset_ms?: number;
   /** Of an error. */
   error_code?: string;
   error?: string;
@@ -856,6 +866,25 @@ export interface Source {
   at?: string;
 }
 
+/**
+ * ThrottleAdapt makes concurrency, or the rate if there is no concurrency, the ceiling of a level that is
+ * learned. Numbers are of that limit's unit and have up to three digits after the point.
+ */
+export interface ThrottleAdapt {
+  /** overload: failures of class overload, or with the codes 429, 503 and 529 */
+  signal: string;
+  /** the lowest level, from 0.001; default 1 */
+  min?: number;
+  /** what a cut leaves of the level, 0.1 to 0.95; default 0.7 */
+  backoff?: number;
+  /** step next to the level of the last cut, for a limit's worth of successes; default 1, or a fiftieth of a rate */
+  grow?: number;
+  /** most growth in a second; default a tenth of the ceiling */
+  grow_per_s?: number;
+  /** expired leases count as overloads, too */
+  expired?: boolean;
+}
+
 /** ThrottleLimits are the limits of a throttle key. A field that is absent is not set. */
 export interface ThrottleCondition {
   /** per second; token bucket */
@@ -868,6 +897,10 @@ export interface ThrottleCondition {
   limit?: number;
   /** the window */
   window_ms?: number;
+  /** adapt makes concurrency, or the rate, the ceiling of a level that is learned. */
+  adapt?: ThrottleAdapt;
+  /** fixes that level, from 0.001; needs adapt */
+  level?: number;
 }
 
 /** ThrottleInfo is a throttle key with its limits and the state of its gate. */
@@ -883,6 +916,10 @@ export interface ThrottleInfo {
   limit?: number;
   /** the window */
   window_ms?: number;
+  /** adapt makes concurrency, or the rate, the ceiling of a level that is learned. */
+  adapt?: ThrottleAdapt;
+  /** fixes that level, from 0.001; needs adapt */
+  level?: number;
   /**
    * source is the origin of the limits: file, operator, override, "prefix <prefix>*, " followed by one of these,
    * "fila <name>" of another fila, or none.
@@ -960,6 +997,28 @@ export interface ThrottleInfo {
   waiting_queues?: WaitingQueue[];
   /** absent: the limits are not shared */
   shared?: ThrottleShared;
+  /** learned is the level of a limit that learns; absent: the limits are fixed. */
+  learned?: ThrottleLearned;
+}
+
+/**
+ * ThrottleLearned is the state of a limit that learns. Levels are messages at once or, of a rate, cost per
+ * second.
+ */
+export interface ThrottleLearned {
+  /** concurrency or rate */
+  of: string;
+  level: number;
+  ceiling: number;
+  min: number;
+  /** the limit level fixes it */
+  fixed?: boolean;
+  /** the next step of its growth; absent at the ceiling and while it is fixed */
+  next?: number;
+  /** since it began to learn */
+  cuts: number;
+  /** steps are the last 20 cuts and times of growth, the oldest first. */
+  steps?: ThrottleStep[];
 }
 
 /** ThrottleLimits are the limits of a throttle key. A field that is absent is not set. */
@@ -974,6 +1033,10 @@ export interface ThrottleLimits {
   limit?: number;
   /** the window */
   window_ms?: number;
+  /** adapt makes concurrency, or the rate, the ceiling of a level that is learned. */
+  adapt?: ThrottleAdapt;
+  /** fixes that level, from 0.001; needs adapt */
+  level?: number;
 }
 
 /**
@@ -993,7 +1056,14 @@ export interface ThrottleSetRequest {
   limit?: number;
   /** the window */
   window_ms?: number;
-  /** unset names limits to remove: rate, burst, concurrency, limit, window_ms. */
+  /** adapt makes concurrency, or the rate, the ceiling of a level that is learned. */
+  adapt?: ThrottleAdapt;
+  /** fixes that level, from 0.001; needs adapt */
+  level?: number;
+  /**
+   * unset names limits to remove: rate, burst, concurrency, limit, window_ms, adapt, level. Without for_ms, level
+   * is also removed from an override.
+   */
   unset?: string[];
   /** for_ms makes the change an override that ends after this time; 0 is a lasting change. */
   for_ms?: number;
@@ -1025,6 +1095,18 @@ export interface ThrottleShared {
   by?: string;
   /** RFC 3339, if known */
   changed_at?: string;
+}
+
+/** ThrottleStep is a cut of a learned level, or its growth between two cuts. */
+export interface ThrottleStep {
+  from: number;
+  to: number;
+  /** RFC 3339 */
+  began: string;
+  /** RFC 3339: its end; of a cut the same */
+  at: string;
+  /** of a cut; absent: the level grew */
+  cause?: string;
 }
 
 /** WaitingKey is a throttle key with messages that it blocks. */

@@ -1,6 +1,8 @@
 package gates
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 
 	"github.com/filaq/fila/breaker"
@@ -134,6 +136,9 @@ func (g *Gates) Return(p *Permits, id ID, e Ending, now int64) (later breaker.Pa
 		return 0
 	}
 	sub := g.Subs.At(id)
+	if e.Outcome == breaker.Success && sub.Set.Learns() {
+		g.notifyWaiters(sub.Set.Succeeded(&p.grant, now, g.wakes[:0]))
+	}
 	if e.Undo {
 		g.notifyWaiters(sub.Set.Undo(&p.grant, now, g.wakes[:0]))
 	} else {
@@ -175,6 +180,31 @@ func (g *Gates) RetryAfter(id ID, d, now int64) {
 	}
 	if c := g.Subs.At(id).Circuit; c != nil {
 		g.Out.Announce(c, c.RetryAfter(now, now+d))
+	}
+}
+
+// Overloaded cuts the limits of subqueue id that learn, after the overload of a message that
+// was delivered at a time (Unix ns; 0: not known). expired says that its lease has expired,
+// instead of a failure with the code or the rule of call.
+func (g *Gates) Overloaded(id ID, delivered int64, call FailedCall, rule string, expired bool, now int64) {
+	if id == 0 || delivered == 0 || !g.Subs.At(id).Set.Learns() {
+		return
+	}
+	cause := cmp.Or(call.Code, rule, "overload")
+	if expired {
+		cause = "lease expired"
+	}
+	m := call.ID
+	g.Subs.At(id).Set.Overloaded(throttle.Overload{
+		Delivered: delivered, Expired: expired, Cause: fmt.Sprintf("%s of message %x-%x-%x-%x-%x", cause, m[:4], m[4:6], m[6:8], m[8:10], m[10:]),
+	}, now)
+}
+
+// Feedback lowers the buckets of subqueue id whose limits learn to what the destination has
+// said.
+func (g *Gates) Feedback(id ID, f throttle.Feedback, now int64) {
+	if id != 0 {
+		g.Subs.At(id).Set.Feedback(f, now)
 	}
 }
 

@@ -180,6 +180,12 @@ class GuardDoneRequest(TypedDict, total=False):
     # cost is the actual cost of the call, 0 to 1e6, in place of the estimate of the check. 0 counts as
     # 0.001. Absent: the estimate stands.
     cost: float
+    # remaining is the cost that the destination still admits, from 0 to 1e12, and reset_ms the time until
+    # it admits more, for throttle keys that learn their limits.
+    remaining: float
+    # remaining is the cost that the destination still admits, from 0 to 1e12, and reset_ms the time until
+    # it admits more, for throttle keys that learn their limits.
+    reset_ms: int
     # Of an error.
     error_code: str
     error: str
