@@ -79,7 +79,7 @@ var ownImports = map[string][]string{
 	"sidecar/queue":             {"sidecar/queue/inspect", "sidecar/queue/backlog", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/container", "breaker", "drr", "store", "throttle", "wire"},
 	"sidecar/queue/inspect":     {"sidecar/queue/backlog", "sidecar/queue/container", "sidecar/queue/gates", "drr", "store", "throttle", "wire"},
 	"sidecar/queue/backlog":     {"sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/container", "breaker", "drr", "store", "throttle"},
-	"sidecar/queue/gates":       {"sidecar/queue/history", "sidecar/queue/container", "breaker", "drr", "throttle"},
+	"sidecar/queue/gates":       {"sidecar/queue/history", "sidecar/queue/container", "breaker", "drr", "store", "throttle"},
 	"sidecar/queue/history":     {"wire"},
 	"sidecar/queue/container":   {},
 	"sidecar/queue/queuetest":   {"sidecar/queue", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/inspect", "sidecar/circuit", "sidecar/fleet", "sidecar/fleet/record", "breaker", "store", "store/storetest", "throttle", "wire", "wire/api"},

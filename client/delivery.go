@@ -74,6 +74,7 @@ func (c *Client) parseDelivery(queue string, msg *nats.Msg) ([]*Message, error) 
 			Queue: queue, ID: uuid.UUID(d.ID).String(), Attempt: int(d.Attempt), Deadline: time.Unix(0, d.Deadline).UTC(),
 			Header: header, Data: d.Data, c: c, ackTo: msg.Reply, batched: true, index: i,
 		}
+		m.Route = m.Header.Get(wire.HeaderRoute)
 		m.Key, m.EnqueuedAt = m.Header.Get(wire.HeaderKey), headerTime(m.Header, wire.HeaderEnqueuedAt)
 		messages[i] = m
 	}

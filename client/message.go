@@ -28,6 +28,7 @@ type Message struct {
 	Queue      string
 	ID         string      // UUID; the same on every attempt and after a redrive
 	Key        string      // fairness key; empty with MinHeaders
+	Route      string      // the route by which it goes; empty: it has no choice
 	Attempt    int         // 1 on the first delivery
 	EnqueuedAt time.Time   // zero with MinHeaders
 	Deadline   time.Time   // end of the lease as of the delivery; zero with MinHeaders, except in a batch
@@ -51,6 +52,7 @@ func (c *Client) newMessage(msg *nats.Msg, queue string) *Message {
 		Queue:      queue,
 		ID:         msg.Header.Get(wire.HeaderID),
 		Key:        msg.Header.Get(wire.HeaderKey),
+		Route:      msg.Header.Get(wire.HeaderRoute),
 		Attempt:    attempt,
 		EnqueuedAt: headerTime(msg.Header, wire.HeaderEnqueuedAt),
 		Deadline:   headerTime(msg.Header, wire.HeaderDeadline),

@@ -2,6 +2,7 @@ package hooks
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,6 +27,7 @@ func runEnqueue(vm *sandbox.VM, in *EnqueueInput) (d EnqueueDecision, r fieldRea
 			Cost:         r.thousandths("cost", math.SmallestNonzeroFloat64, DefaultCost),
 			Priority:     r.priority("priority"),
 			ThrottleKeys: r.keys("throttle_keys"),
+			Routes:       r.routes("routes"),
 		}
 		return ""
 	})
@@ -128,6 +130,41 @@ func (r *fieldReader) keys(name string) []string {
 		r.warnings++
 	}
 	return keys
+}
+
+// routes reads a list of routes and leaves out the ones without a usable name of their own.
+func (r *fieldReader) routes(name string) (routes []Route) {
+	v := r.table.Field(name)
+	list, ok := v.Table()
+	if !ok || list.Item(1).IsNil() {
+		if !v.IsNil() && !(ok && list.IsEmpty()) { // not a list
+			r.warnings++
+		}
+		return nil
+	}
+	for i := 1; !list.Item(i).IsNil(); i++ {
+		if i > MaxRoutes {
+			r.warnings++
+			break
+		}
+		table, ok := list.Item(i).Table()
+		if !ok {
+			r.warnings++
+			continue
+		}
+		name, ok := validKey(table.Field("name"))
+		if !ok || len(name) > MaxRouteName || slices.ContainsFunc(routes, func(o Route) bool { return o.Name == name }) {
+			r.warnings++
+			continue
+		}
+		fields := fieldReader{table: table}
+		routes = append(routes, Route{
+			Name: name, Weight: fields.thousandths("weight", 1, 0),
+			ThrottleKeys: fields.keys("throttle_keys"), CircuitKey: fields.key("circuit_key", ""),
+		})
+		r.warnings += fields.warnings
+	}
+	return routes
 }
 
 // failureDecision reads an action, a delay, or both. A delay without an action is a

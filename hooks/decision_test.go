@@ -19,6 +19,7 @@ func TestDecisionFields(t *testing.T) {
 		weight, cost uint32 // 0: the default
 		throttles    []string
 		priority     uint8
+		routes       []Route
 		warnings     int64
 	}{
 		`{}`: {},
@@ -35,19 +36,36 @@ func TestDecisionFields(t *testing.T) {
 		`{ weight = 1/0, cost = 1/0 }`:                                                  {weight: MaxThousandths, cost: MaxThousandths, warnings: 2},
 		`{ weight = 1, cost = 0.0001 }`:                                                 {cost: 1},
 		`{ throttle_keys = { "x", 5, string.rep("k", 257), string.rep("k", 256), "" }}`: {throttles: []string{"x", longest}, warnings: 1},
-		`{ priority = 7 }`:                {priority: 7},
-		`{ priority = 10 }`:               {priority: 9, warnings: 1},
-		`{ priority = 1/0 }`:              {priority: 9, warnings: 1},
-		`{ priority = -1 }`:               {warnings: 1},
-		`{ priority = 1.5 }`:              {warnings: 1},
-		`{ priority = 0/0 }`:              {warnings: 1},
-		`{ priority = "9" }`:              {warnings: 1},
-		`{ throttle_keys = { a = "x" } }`: {warnings: 1},
+		`{ priority = 7 }`:                                                              {priority: 7},
+		`{ priority = 10 }`:                                                             {priority: 9, warnings: 1},
+		`{ priority = 1/0 }`:                                                            {priority: 9, warnings: 1},
+		`{ priority = -1 }`:                                                             {warnings: 1},
+		`{ priority = 1.5 }`:                                                            {warnings: 1},
+		`{ priority = 0/0 }`:                                                            {warnings: 1},
+		`{ priority = "9" }`:                                                            {warnings: 1},
+		`{ throttle_keys = { a = "x" } }`:                                               {warnings: 1},
+
+		`{ routes = { { name = "one", circuit_key = "a", throttle_keys = { "x" }, weight = 2.5 }, { name = "two" } } }`: {
+			routes: []Route{{Name: "one", CircuitKey: "a", ThrottleKeys: []string{"x"}, Weight: 2500}, {Name: "two"}},
+		},
+		`{ routes = {} }`:               {},
+		`{ routes = "one" }`:            {warnings: 1},
+		`{ routes = { name = "one" } }`: {warnings: 1},
+		`{ routes = { {}, "x", { name = 5 }, { name = "" }, { name = string.rep("n", 65) }, { name = "last" }, { name = "last" } } }`: {
+			routes: []Route{{Name: "last"}}, warnings: 6,
+		},
+		`{ routes = { { name = "one", circuit_key = 5, throttle_keys = { "" }, weight = 0 } } }`: {
+			routes: []Route{{Name: "one", ThrottleKeys: []string{}}}, warnings: 3,
+		},
+		`(function() local r = {}; for i = 1, 9 do r[i] = { name = "r" .. i } end; return { routes = r } end)()`: {
+			routes: []Route{{Name: "r1"}, {Name: "r2"}, {Name: "r3"}, {Name: "r4"}, {Name: "r5"}, {Name: "r6"}, {Name: "r7"}, {Name: "r8"}}, warnings: 1,
+		},
 	} {
 		t.Run(returned, func(t *testing.T) {
 			r := newTestRunner(t, OnEnqueue, "function on_enqueue(msg) return "+returned+" end", RunnerOptions{})
 			decision := DefaultEnqueueDecision()
 			decision.CircuitKey, decision.ThrottleKeys, decision.Priority = want.circuit, want.throttles, want.priority
+			decision.Routes = want.routes
 			if want.key != "" {
 				decision.Key = want.key
 			}

@@ -83,7 +83,16 @@ func effective(kind Kind, r Result) map[string]any {
 	if kind == OnFailure {
 		return map[string]any{"action": r.Failure.Action.String(), "delay_ms": float64(r.Failure.Delay) / 1e6}
 	}
+	var routes []map[string]any
+	for _, one := range r.Enqueue.Routes {
+		route := map[string]any{"name": one.Name, "throttle_keys": one.ThrottleKeys, "circuit_key": one.CircuitKey}
+		if one.Weight > 0 {
+			route["weight"] = float64(one.Weight) / 1000
+		}
+		routes = append(routes, route)
+	}
 	return map[string]any{
+		"routes":       routes,
 		"fairness_key": r.Enqueue.Key, "weight": float64(r.Enqueue.Weight) / 1000,
 		"cost": float64(r.Enqueue.Cost) / 1000, "throttle_keys": r.Enqueue.ThrottleKeys, "circuit_key": r.Enqueue.CircuitKey, "priority": r.Enqueue.Priority,
 	}

@@ -87,6 +87,9 @@ const (
 // Bounds of a decision.
 const (
 	MaxThrottleKeys = 16
+	// MaxRoutes bounds the routes of a message, MaxRouteName the name of one in bytes.
+	MaxRoutes    = 8
+	MaxRouteName = 64
 	// MaxPriority is the highest priority of a message.
 	MaxPriority = 9
 	// MaxKeyBytes bounds fairness, throttle and circuit keys.
@@ -113,15 +116,23 @@ func (in *EnqueueInput) fill(a *sandbox.Argument) {
 	a.SetMap("headers", in.Headers)
 }
 
-// EnqueueDecision is the decision of on_enqueue, within bounds. It has the fields of
-// store.Class, so that one converts to the other.
+// EnqueueDecision is the decision of on_enqueue, within bounds.
 type EnqueueDecision struct {
 	Key          string // fairness key, 1..256 bytes
 	Weight       uint32 // thousandths, 1000..1_000_000_000
 	Cost         uint32 // thousandths, 1..1_000_000_000
 	ThrottleKeys []string
+	CircuitKey   string  // "" for none
+	Priority     uint8   // 0..9
+	Routes       []Route // names differ
+}
+
+// Route is one of several ways through gates that a message may go.
+type Route struct {
+	Name         string // 1..64 bytes
+	Weight       uint32 // thousandths, 1000..1_000_000_000; 0 for none
+	ThrottleKeys []string
 	CircuitKey   string // "" for none
-	Priority     uint8  // 0..9
 }
 
 // DefaultEnqueueDecision is the decision about a message whose hook failed, is

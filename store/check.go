@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/filaq/fila/store/storefile"
 )
@@ -83,6 +84,14 @@ func (b *Batch) checkRecords() error {
 }
 
 func checkEntry(m *Message) error {
+	if len(m.Routes) > MaxRoutes {
+		return fmt.Errorf("%w: %d routes, up to %d are allowed", ErrInvalid, len(m.Routes), MaxRoutes)
+	}
+	for i := range m.Routes {
+		if w := m.Routes[i].Weight; w > math.MaxInt32 {
+			return fmt.Errorf("%w: weight %d of a route, up to %d is allowed", ErrInvalid, w, math.MaxInt32)
+		}
+	}
 	if m.Priority > MaxPriority {
 		return fmt.Errorf("%w: priority %d, up to %d is allowed", ErrInvalid, m.Priority, MaxPriority)
 	}

@@ -210,16 +210,16 @@ func TestFormatVersion(t *testing.T) {
 	write(store.Batch{History: []store.Attempt{{Ref: ref, Record: []byte("x")}}})
 	require.EqualValues(t, 2, version())
 	write(store.Batch{Finish: []store.Ref{ref}})
-	require.EqualValues(t, storefile.Version, version())
+	require.EqualValues(t, storefile.WithHistories, version())
 
 	file = goldenFile(t, store.Options{})
-	for priority, want := range []uint32{1, storefile.Version} {
-		m := store.Message{Ref: store.Ref{Queue: 1, Seq: uint64(9 + priority)}, Class: store.Class{Priority: uint8(priority)}}
+	for i, c := range []store.Class{{}, {Priority: 1}, {Routes: []store.Route{{Name: "one"}}}, {}} {
+		m := store.Message{Ref: store.Ref{Queue: 1, Seq: uint64(9 + i)}, Class: c}
 		write(store.Batch{Add: []store.Message{m}})
-		require.Equal(t, want, version())
+		require.EqualValues(t, min(i+1, storefile.Version), version())
 	}
 	s := open(t, filepath.Dir(file), store.Options{})
-	require.ErrorIs(t, storetest.Do(s, &store.Batch{Add: []store.Message{{Ref: store.Ref{Queue: 1, Seq: 11}, Class: store.Class{Priority: 10}}}}), store.ErrInvalid)
+	require.ErrorIs(t, storetest.Do(s, &store.Batch{Add: []store.Message{{Ref: store.Ref{Queue: 1, Seq: 20}, Class: store.Class{Priority: 10}}}}), store.ErrInvalid)
 	require.NoError(t, s.Close())
 }
 
@@ -228,7 +228,7 @@ func TestOpenOtherVersion(t *testing.T) {
 	s := open(t, dir, store.Options{})
 	require.NoError(t, s.Close())
 	edit(t, s.Path(), func(tx *bbolt.Tx) error { // everything else may differ, too
-		return errors.Join(store.PutVersion(tx, 3), tx.DeleteBucket([]byte("segments")))
+		return errors.Join(store.PutVersion(tx, storefile.Version+1), tx.DeleteBucket([]byte("segments")))
 	})
 	before, err := os.ReadFile(s.Path())
 	require.NoError(t, err)
@@ -239,5 +239,5 @@ func TestOpenOtherVersion(t *testing.T) {
 	require.True(t, bytes.Equal(before, after), "a refused file stays as it is")
 	var ve *store.VersionError
 	require.ErrorAs(t, err, &ve)
-	require.Equal(t, store.VersionError{File: s.Path(), Found: 3, Want: storefile.Version}, *ve)
+	require.Equal(t, store.VersionError{File: s.Path(), Found: storefile.Version + 1, Want: storefile.Version}, *ve)
 }

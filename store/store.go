@@ -18,6 +18,8 @@ type (
 	Message = storefile.Message
 	// Class is what classifies a message.
 	Class = storefile.Class
+	// Route is one of several ways through gates that a message may go.
+	Route = storefile.Route
 	// Dead is what a dead letter has beside its message.
 	Dead = storefile.Dead
 	// Lease is a delivery that has no outcome yet.
@@ -110,6 +112,7 @@ const (
 	MaxHeaderBytes  = 1 << 20   // everything else of one message, and one state
 	MaxBatchBytes   = 1 << 30   // headers and payloads of one batch
 	MaxPriority     = storefile.MaxPriority
+	MaxRoutes       = storefile.MaxRoutes
 	MaxSeq          = storefile.MaxSeq
 	MaxAttemptBytes = storefile.MaxAttemptBytes
 	MaxHistoryBytes = storefile.MaxHistoryBytes

@@ -253,8 +253,8 @@ func (s *Bolt) writeSegments(tx *bbolt.Tx, next *storefile.Counts) error {
 			} else {
 				data = storefile.AppendRecord(data, it.add.m.Ref, it.add.headers, it.add.payload)
 				index = s.appendEntry(index, it.add)
-				if it.add.m.Priority > 0 {
-					if err := s.upgrade(tx); err != nil {
+				if m := it.add.m; m.Priority > 0 || len(m.Routes) > 0 {
+					if err := s.upgrade(tx, versionOf(m)); err != nil {
 						return err
 					}
 				}
@@ -360,7 +360,7 @@ func (s *Bolt) writeStates(tx *bbolt.Tx) error {
 			st.ReadyAt, st.Lease.Deadline = s.clock.Steady(st.ReadyAt), s.clock.Steady(st.Lease.Deadline)
 			value := storefile.AppendState(p.grab(storefile.StateSize(&st)), &st)
 			if st.Lease.HasHistory() {
-				if err := s.upgrade(tx); err != nil {
+				if err := s.upgrade(tx, storefile.WithHistories); err != nil {
 					return err
 				}
 			}
@@ -373,15 +373,23 @@ func (s *Bolt) writeStates(tx *bbolt.Tx) error {
 	return nil
 }
 
-// upgrade changes the format version of the file before the first record that the first
-// version does not have.
-func (s *Bolt) upgrade(tx *bbolt.Tx) error {
-	if s.format == storefile.Version {
+// upgrade raises the format version of the file to version before the first record that
+// lower versions do not have.
+func (s *Bolt) upgrade(tx *bbolt.Tx, version uint32) error {
+	if s.format >= version {
 		return nil
 	}
-	s.format = storefile.Version
+	s.format = version
 	_, err := tx.CreateBucketIfNotExists(storefile.BucketHistory)
-	return errors.Join(err, storefile.PutSealed(tx.Bucket(storefile.BucketMeta), storefile.KeyFormat, le.AppendUint32(nil, storefile.Version)))
+	return errors.Join(err, storefile.PutSealed(tx.Bucket(storefile.BucketMeta), storefile.KeyFormat, le.AppendUint32(nil, version)))
+}
+
+// versionOf returns the lowest version of a file that has message m, with a priority or routes.
+func versionOf(m *Message) uint32 {
+	if len(m.Routes) > 0 {
+		return storefile.WithRoutes
+	}
+	return storefile.WithHistories
 }
 
 // writeHistories writes the histories that this commit changes.
@@ -390,7 +398,7 @@ func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
 	if len(p.attempts)+len(p.ended)+len(p.pending) == 0 {
 		return nil
 	}
-	if err := s.upgrade(tx); err != nil {
+	if err := s.upgrade(tx, storefile.WithHistories); err != nil {
 		return err
 	}
 	bucket := tx.Bucket(storefile.BucketHistory)

@@ -155,7 +155,7 @@ var catalog = []Entry{
 	entry(CodeHeaderRepeated, "header_repeated", "A header that fila understands is given several times with different values."),
 	entry(CodeBadHeaderName, "bad_header_name", "The name of a header is not an RFC 7230 token, so NATS clients cannot deliver it."),
 	entry(CodeHeaderReserved, "header_reserved", "The header begins with Fila- or Nats-, or is Status, and has no meaning on an enqueue."),
-	entry(CodeBadMessageKey, "bad_message_key", "A fairness, throttle or circuit key is not UTF-8, has control characters, or comes from a header with more than 256 bytes."),
+	entry(CodeBadMessageKey, "bad_message_key", "A fairness, throttle or circuit key, or the name of a route, is not UTF-8, has control characters, or comes from a header with more than 256 bytes."),
 	entry(CodeBadHeaderValue, "bad_header_value", "The weight in weight_header is not from 1 to 1,000,000, or the priority in priority_header not from 0 to 9."),
 	entry(CodeHeadersTooLarge, "headers_too_large", "The headers have more bytes than nats.max_header_bytes, or are more than nats.max_headers; put the data into the payload, or raise the limit."),
 	entry(CodeBadBatch, "bad_batch", "The headers of a batch, its lengths or a header line in it are not formed as the protocol says, or a message in it is a batch or a schedule."),

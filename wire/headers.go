@@ -13,6 +13,7 @@ const (
 	HeaderAttempt    = "Fila-Attempt"     // 1 on the first delivery
 	HeaderEnqueuedAt = "Fila-Enqueued-At" // RFC 3339
 	HeaderDeadline   = "Fila-Deadline"    // end of the lease, RFC 3339
+	HeaderRoute      = "Fila-Route"       // the route by which it goes, if it has a choice
 )
 
 // Headers of a delivery from a dead letter queue.
@@ -118,7 +119,7 @@ func kept(name string) bool {
 // OfDelivery reports whether fila adds a header of this name to deliveries.
 func OfDelivery(name string) bool {
 	return slices.Contains([]string{
-		HeaderID, HeaderQueue, HeaderKey, HeaderAttempt, HeaderEnqueuedAt, HeaderDeadline,
+		HeaderID, HeaderQueue, HeaderKey, HeaderAttempt, HeaderEnqueuedAt, HeaderDeadline, HeaderRoute,
 		HeaderDeadReason, HeaderDeadError, HeaderDeadErrorCode, HeaderDeadAt, HeaderDeadAttempts, HeaderSourceQueue,
 		HeaderScheduledBy, HeaderScheduledAt,
 	}, name)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,6 +78,7 @@ func showMessage(env *command.Env, m api.ExplainMessage) string {
 	t.Fact("delayed until", env.WhenSet(m.ReadyAt))
 	t.Fact("consumer", m.Consumer)
 	t.Fact("leased until", env.WhenSet(m.LeaseUntil))
+	t.Fact("route", terminal.Clean(m.Route))
 	if m.BlockedBy != nil {
 		t.Row("blocked by", gateName(*m.BlockedBy))
 	}
@@ -90,7 +93,23 @@ func showMessage(env *command.Env, m api.ExplainMessage) string {
 	for _, g := range m.Gates {
 		gates.Row(g.Gate, gateVerdict(g), env.Soon(g.AdmitsAt), terminal.OrDash(g.Limits), terminal.OrDash(g.InUse), terminal.OrDash(env.Stamps(g.SetBy)))
 	}
-	return terminal.Sections(explanation(env, m.Reason, t, gates), env.Timeline(m.History))
+	return terminal.Sections(explanation(env, m.Reason, t, gates), routesTable(m.Routes).Or(""), env.Timeline(m.History))
+}
+
+// routesTable shows the routes of a message.
+func routesTable(routes []api.RouteState) *terminal.Table {
+	t := terminal.NewTable("ROUTE", "WEIGHT", "NOW", "GATES")
+	for _, r := range routes {
+		weight, now := terminal.OrDash(""), "admits"
+		if r.Weight > 0 {
+			weight = strconv.FormatFloat(r.Weight, 'f', -1, 64)
+		}
+		if r.BlockedBy != nil {
+			now = "blocks: " + gateName(*r.BlockedBy)
+		}
+		t.Row(terminal.Clean(r.Name), weight, now, terminal.OrDash(strings.Join(r.Gates, ", ")))
+	}
+	return t
 }
 
 // backlog returns a table whose first rows count the messages of a key or queue.

@@ -350,14 +350,18 @@ func (s *sample) run(script *hooks.Script, kind hooks.Kind, limits hooks.Limits,
 }
 
 // decided are the fields of a decision in the order of the output.
-var decided = []string{"fairness_key", "weight", "cost", "throttle_keys", "circuit_key", "priority", "action", "delay_ms"}
+var decided = []string{"fairness_key", "weight", "cost", "throttle_keys", "circuit_key", "routes", "priority", "action", "delay_ms"}
 
 // each calls fn for each field of the decision.
 func (o *hookOutcome) each(fn func(name string, value any)) {
 	for _, name := range decided {
 		if v, ok := o.Decision[name]; ok {
-			if list, isList := v.([]string); isList {
+			switch list := v.(type) {
+			case []string:
 				v = strings.Join(list, ", ")
+			case []hookRoute:
+				text, _ := json.Marshal(list) // it is plain data
+				v = string(text)
 			}
 			fn(name, v)
 		}
@@ -453,16 +457,23 @@ func newHookOutcome(r hooks.Result, decision map[string]any) *hookOutcome {
 }
 
 func enqueueOutcome(r hooks.Result) *hookOutcome {
-	throttle := make([]string, len(r.Enqueue.ThrottleKeys))
-	for i, key := range r.Enqueue.ThrottleKeys {
-		throttle[i] = wire.ShowKey(key)
-	}
+	throttle := shownKeys(r.Enqueue.ThrottleKeys)
 	o := newHookOutcome(r, map[string]any{
 		"fairness_key": wire.ShowKey(r.Enqueue.Key), "weight": float64(r.Enqueue.Weight) / 1000,
 		"cost": float64(r.Enqueue.Cost) / 1000, "throttle_keys": throttle, "circuit_key": wire.ShowKey(r.Enqueue.CircuitKey),
 	})
 	if p := r.Enqueue.Priority; p > 0 {
 		o.Decision["priority"] = p
+	}
+	var routes []hookRoute
+	for _, one := range r.Enqueue.Routes {
+		routes = append(routes, hookRoute{
+			Name: wire.ShowKey(one.Name), Weight: float64(one.Weight) / 1000,
+			ThrottleKeys: shownKeys(one.ThrottleKeys), CircuitKey: wire.ShowKey(one.CircuitKey),
+		})
+	}
+	if routes != nil {
+		o.Decision["routes"] = routes
 	}
 	o.checkKeys(&r.Enqueue)
 	if returned, ok := r.Returned.(map[string]any); ok {
@@ -471,6 +482,22 @@ func enqueueOutcome(r hooks.Result) *hookOutcome {
 		o.checkLengths("circuit_key", returned["circuit_key"])
 	}
 	return o
+}
+
+// hookRoute is a route of a decision.
+type hookRoute struct {
+	Name         string   `json:"name"`
+	Weight       float64  `json:"weight,omitempty"`
+	ThrottleKeys []string `json:"throttle_keys,omitempty"`
+	CircuitKey   string   `json:"circuit_key,omitempty"`
+}
+
+func shownKeys(keys []string) []string {
+	shown := make([]string, len(keys))
+	for i, key := range keys {
+		shown[i] = wire.ShowKey(key)
+	}
+	return shown
 }
 
 // checkKeys finds keys for which the server would refuse the message.
@@ -486,6 +513,13 @@ func (o *hookOutcome) checkKeys(d *hooks.EnqueueDecision) {
 		check("throttle", key)
 	}
 	check("circuit", d.CircuitKey)
+	for _, r := range d.Routes {
+		check("route", r.Name)
+		for _, key := range r.ThrottleKeys {
+			check("throttle", key)
+		}
+		check("circuit", r.CircuitKey)
+	}
 }
 
 // checkLengths notes keys that are ignored because they are too long or empty.

@@ -377,8 +377,12 @@ func (c *consumption) head(m *client.Message) string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  key %s, attempt %d, enqueued %s\n",
-		c.paint.Bold(terminal.Clean(m.ID)), terminal.Clean(wire.ShowKey(m.Key)), m.Attempt, c.env.When(m.EnqueuedAt.Format(time.RFC3339Nano)))
+	route := ""
+	if m.Route != "" {
+		route = ", route " + terminal.Clean(wire.ShowKey(m.Route))
+	}
+	fmt.Fprintf(&b, "%s  key %s, attempt %d%s, enqueued %s\n",
+		c.paint.Bold(terminal.Clean(m.ID)), terminal.Clean(wire.ShowKey(m.Key)), m.Attempt, route, c.env.When(m.EnqueuedAt.Format(time.RFC3339Nano)))
 	writeHeaders(&b, c.paint, wire.ShowHeaders(m.Header), shownInHead...)
 	b.WriteString("\n")
 	return b.String()
@@ -386,4 +390,4 @@ func (c *consumption) head(m *client.Message) string {
 
 // shownInHead are the headers that are in the first line of the head or have no use for a
 // reader.
-var shownInHead = []string{"Fila-Id", "Fila-Queue", "Fila-Key", "Fila-Attempt", "Fila-Enqueued-At", "Fila-Deadline"}
+var shownInHead = []string{"Fila-Id", "Fila-Queue", "Fila-Key", "Fila-Attempt", "Fila-Enqueued-At", "Fila-Deadline", "Fila-Route"}

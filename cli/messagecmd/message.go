@@ -75,6 +75,14 @@ func showInfo(env *command.Env, paint terminal.Style, m *api.MessageInfo) string
 		}
 		t.Row("gate", m.Gates[i].Gate+" "+state)
 	}
+	t.Fact("route", terminal.Clean(m.Route))
+	for i := range m.Routes {
+		state := "admits"
+		if by := m.Routes[i].BlockedBy; by != nil {
+			state = "blocked by " + by.Gate
+		}
+		t.Row("route "+terminal.Clean(m.Routes[i].Name), state)
+	}
 	t.Row("payload", terminal.Plural(int64(m.PayloadBytes), "byte"))
 	return terminal.Sections(terminal.Line(terminal.Clean(env.Stamps(m.Reason))), t.String(), env.Timeline(m.History), content(paint, &m.PeekedMessage))
 }

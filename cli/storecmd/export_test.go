@@ -203,6 +203,12 @@ func TestStoreRoundTrip(t *testing.T) {
 			Attempts: rapid.Uint32().Draw(rt, "attempts"),
 			Headers:  headers.Draw(rt, "headers"), Payload: []byte(str.Draw(rt, "payload")),
 		}
+		for range rapid.IntRange(0, 2).Draw(rt, "routes") {
+			m.Routes = append(m.Routes, store.Route{
+				Name: str.Draw(rt, "route"), Weight: rapid.Uint32Range(0, math.MaxInt32).Draw(rt, "route weight"),
+				ThrottleKeys: rapid.SliceOfN(str, 0, 2).Draw(rt, "route throttle"), CircuitKey: str.Draw(rt, "route circuit"),
+			})
+		}
 		if ref.Queue == 2 {
 			m.ExpiresAt = 0 // dead letters do not expire
 		}

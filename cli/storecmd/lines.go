@@ -66,6 +66,7 @@ type (
 		ThrottleKeys  []rawText           `json:"throttle_keys,omitempty"`
 		CircuitKey    rawText             `json:"circuit_key,omitempty"`
 		Priority      uint8               `json:"priority,omitempty"`
+		Routes        []routeLine         `json:"routes,omitempty"`
 		Attempts      uint32              `json:"attempts,omitempty"`
 		Dead          *deadLine           `json:"dead,omitempty"`
 		State         *stateLine          `json:"state,omitempty"`
@@ -73,6 +74,12 @@ type (
 		Headers       map[string][]string `json:"headers,omitempty"`
 		HeadersBase64 []byte              `json:"headers_base64,omitempty"` // as stored, if JSON cannot represent them
 		Payload       rawText             `json:"payload"`
+	}
+	routeLine struct {
+		Name         rawText   `json:"name"`
+		Weight       milli     `json:"weight,omitempty"`
+		ThrottleKeys []rawText `json:"throttle_keys,omitempty"`
+		CircuitKey   rawText   `json:"circuit_key,omitempty"`
 	}
 	deadLine struct {
 		Reason      rawText `json:"reason,omitempty"`
@@ -220,8 +227,10 @@ func newMessageLine(queue string, m *store.Message, st *store.State, history [][
 		ExpiresAt: stamp(m.ExpiresAt), Key: rawText(m.Key), Weight: milli(m.Weight), Cost: milli(m.Cost),
 		CircuitKey: rawText(m.CircuitKey), Priority: m.Priority, Attempts: m.Attempts, Payload: rawText(m.Payload), History: history,
 	}
-	for _, k := range m.ThrottleKeys {
-		l.ThrottleKeys = append(l.ThrottleKeys, rawText(k))
+	l.ThrottleKeys = texts[rawText](m.ThrottleKeys)
+	for i := range m.Routes {
+		r := &m.Routes[i]
+		l.Routes = append(l.Routes, routeLine{rawText(r.Name), milli(r.Weight), texts[rawText](r.ThrottleKeys), rawText(r.CircuitKey)})
 	}
 	if d := m.Dead; d != nil {
 		l.Dead = &deadLine{rawText(d.Reason), rawText(d.Error), rawText(d.ErrorCode), rawText(d.SourceQueue), stamp(d.At), d.Attempts}
@@ -236,6 +245,15 @@ func newMessageLine(queue string, m *store.Message, st *store.State, history [][
 		l.HeadersBase64 = m.Headers
 	}
 	return l
+}
+
+// texts converts a list of strings; an empty one is nil.
+func texts[To, From ~string](list []From) []To {
+	var out []To
+	for _, s := range list {
+		out = append(out, To(s))
+	}
+	return out
 }
 
 // plainHeaders returns stored headers if JSON can represent them, or nil.
@@ -269,8 +287,12 @@ func (l *messageLine) message(queue store.QueueID) (store.Message, *store.State,
 			return m, nil, fmt.Errorf("headers: a name is empty, has no value, or begins with Fila- or Nats-")
 		}
 	}
-	for _, k := range l.ThrottleKeys {
-		m.ThrottleKeys = append(m.ThrottleKeys, string(k))
+	m.ThrottleKeys = texts[string](l.ThrottleKeys)
+	for i := range l.Routes {
+		r := &l.Routes[i]
+		m.Routes = append(m.Routes, store.Route{
+			Name: string(r.Name), Weight: uint32(r.Weight), ThrottleKeys: texts[string](r.ThrottleKeys), CircuitKey: string(r.CircuitKey),
+		})
 	}
 	if d := l.Dead; d != nil {
 		m.Dead = &store.Dead{

@@ -81,9 +81,9 @@ var headerSets = []Document{
 		headers: []string{wire.HeaderBatch, wire.HeaderBatchAtomic}, required: []string{wire.HeaderBatch},
 	},
 	{
-		Name: "delivery.headers", description: "Headers that fila adds to the headers of the producer. With headers min there are only Fila-Id and Fila-Attempt; in a batch of deliveries, Fila-Batch and for each message the others.",
+		Name: "delivery.headers", description: "Headers that fila adds to the headers of the producer. With headers min there are only Fila-Id, Fila-Attempt and Fila-Route; in a batch of deliveries, Fila-Batch and for each message the others.",
 		headers: []string{
-			wire.HeaderID, wire.HeaderQueue, wire.HeaderKey, wire.HeaderAttempt, wire.HeaderEnqueuedAt, wire.HeaderDeadline, wire.HeaderBatch,
+			wire.HeaderID, wire.HeaderQueue, wire.HeaderKey, wire.HeaderAttempt, wire.HeaderEnqueuedAt, wire.HeaderDeadline, wire.HeaderRoute, wire.HeaderBatch,
 			wire.HeaderDeadReason, wire.HeaderDeadError, wire.HeaderDeadErrorCode, wire.HeaderDeadAt, wire.HeaderDeadAttempts, wire.HeaderSourceQueue,
 			wire.HeaderScheduledBy, wire.HeaderScheduledAt,
 		},

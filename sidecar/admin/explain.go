@@ -168,7 +168,7 @@ func whyDead(from store.Store, ref store.Ref) (reason string) {
 func (g *gateStates) message(name string, v *inspect.MessageView, dead string) api.ExplainMessage {
 	e := api.ExplainMessage{
 		ID: uuid.UUID(v.ID).String(), State: finder.StateName(v.State, wire.IsDLQ(name)), Queue: name, Key: wire.ShowKey(v.Key),
-		Attempt: v.Attempt, EnqueuedAt: wire.Timestamp(v.EnqueuedAt), Gates: g.all(v), Ahead: v.Ahead,
+		Attempt: v.Attempt, EnqueuedAt: wire.Timestamp(v.EnqueuedAt), Gates: g.all(v), Routes: g.routes(name, v), Route: v.Route, Ahead: v.Ahead,
 	}
 	switch v.State {
 	case inspect.StateDelayed:
@@ -189,6 +189,9 @@ func (g *gateStates) message(name string, v *inspect.MessageView, dead string) a
 		e.Reason = "It is moving to another queue, or a job has claimed it."
 	case v.State == inspect.StateLeased:
 		e.Reason = fmt.Sprintf("It is leased to consumer %s until %s.", e.Consumer, e.LeaseUntil)
+		if v.Route != "" {
+			e.Reason = fmt.Sprintf("It went by route %s to consumer %s, which has it until %s.", v.Route, e.Consumer, e.LeaseUntil)
+		}
 	default:
 		g.waiting(&e, v)
 	}
@@ -230,6 +233,13 @@ func (g *gateStates) blocked(e *api.ExplainMessage, v *inspect.MessageView) {
 			first = ", blocked by "
 		}
 		e.Reason = wire.Plural(v.Ahead, "message") + " of the same key and gates" + are(v.Ahead) + "ahead of it" + first + gateText(&st) + "."
+	case len(e.Routes) > 1 && !v.At.Paused && v.By != gates.ByTurn:
+		e.Reason = "Each of its routes is blocked."
+		for i := range e.Routes {
+			if by := e.Routes[i].BlockedBy; by != nil {
+				e.Reason += " " + e.Routes[i].Name + ": " + gateText(by) + "."
+			}
+		}
 	default:
 		e.Reason = "It is blocked by " + gateText(&st) + "."
 	}

@@ -38,7 +38,43 @@ func (g *gateStates) all(v *inspect.MessageView) []api.GateState {
 	if v.Circuit != nil {
 		states = append(states, g.circuitState(v.Circuit))
 	}
+	known := make(map[string]bool)
+	add := func(st api.GateState) {
+		if !known[st.Gate] {
+			known[st.Gate] = true
+			states = append(states, st)
+		}
+	}
+	for i := range v.Routes {
+		r := &v.Routes[i]
+		for _, t := range r.Throttles {
+			add(g.throttleState(t))
+		}
+		if r.Circuit != nil {
+			add(g.circuitState(r.Circuit))
+		}
+	}
 	return states
+}
+
+// routes returns the routes of a message of a queue.
+func (g *gateStates) routes(name string, v *inspect.MessageView) (list []api.RouteState) {
+	for i := range v.Routes {
+		r := &v.Routes[i]
+		st := api.RouteState{Name: r.Name, Weight: float64(r.Weight) / 1000, Gates: []string{}, Admits: r.By == gates.ByNothing}
+		for _, t := range r.Throttles {
+			st.Gates = append(st.Gates, placeName(gates.Place{Throttle: t}))
+		}
+		if r.Circuit != nil {
+			st.Gates = append(st.Gates, placeName(gates.Place{Circuit: r.Circuit}))
+		}
+		if !st.Admits {
+			by := g.state(r.At, r.By, name, v.Key)
+			st.BlockedBy = &by
+		}
+		list = append(list, st)
+	}
+	return list
 }
 
 func (g *gateStates) throttleState(t *throttle.Gate) api.GateState {

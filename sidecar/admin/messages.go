@@ -32,7 +32,7 @@ func (a *Admin) messageShow(req api.MessageShowRequest) (info api.MessageInfo, e
 	e := a.explained(at)
 	info = api.MessageInfo{
 		PeekedMessage: p.peeked(at.v), Queue: p.queue, Cost: float64(at.v.Cost) / thousand,
-		Reason: e.Reason, Gates: append([]api.GateState{}, e.Gates...), BlockedSince: e.BlockedSince, Ahead: e.Ahead, Estimate: e.Estimate,
+		Reason: e.Reason, Gates: append([]api.GateState{}, e.Gates...), Routes: e.Routes, Route: e.Route, BlockedSince: e.BlockedSince, Ahead: e.Ahead, Estimate: e.Estimate,
 	}
 	info.BlockedBy, info.History = e.BlockedBy, e.History
 	if !p.read(at.v.Seq, &info.PeekedMessage) {

@@ -37,11 +37,11 @@ func newKeyTemplates(s *wire.QueueSettings) (k keyTemplates) {
 // without that value.
 func (p *Policy) Classify(headers map[string][]string, size int) (store.Class, *wire.Error) {
 	if g := p.hooks[hooks.OnEnqueue]; g != nil {
-		c := store.Class(g.enqueue(&hooks.EnqueueInput{Headers: headers, PayloadSize: size, Queue: p.Settings.Name}))
+		c := classOf(g.enqueue(&hooks.EnqueueInput{Headers: headers, PayloadSize: size, Queue: p.Settings.Name}))
 		return c, checkKeys(&c)
 	}
 	h := headerReader{headers: headers}
-	c := store.Class(hooks.DefaultEnqueueDecision())
+	c := classOf(hooks.DefaultEnqueueDecision())
 	s := &p.Settings
 	if key := h.key("fairness", &p.keys.fairness); key != "" {
 		c.Key = key
@@ -60,6 +60,17 @@ func (p *Policy) Classify(headers map[string][]string, size int) (store.Class, *
 		h.werr = checkKeys(&c)
 	}
 	return c, h.werr
+}
+
+// classOf is a decision as the class of a message.
+func classOf(d hooks.EnqueueDecision) store.Class {
+	c := store.Class{
+		Key: d.Key, Weight: d.Weight, Cost: d.Cost, ThrottleKeys: d.ThrottleKeys, CircuitKey: d.CircuitKey, Priority: d.Priority,
+	}
+	for _, r := range d.Routes {
+		c.Routes = append(c.Routes, store.Route(r))
+	}
+	return c
 }
 
 // Reclassify classifies a message of a job, whose request may set key and weight. Headers that
@@ -87,13 +98,25 @@ func checkKeys(c *store.Class) *wire.Error {
 	if wire.CheckKey(c.Key) != nil {
 		return wire.BadMessageKey("fairness", c.Key)
 	}
-	for _, key := range c.ThrottleKeys {
+	werr := checkGates(c.ThrottleKeys, c.CircuitKey)
+	for i := range c.Routes {
+		if r := &c.Routes[i]; werr == nil {
+			if werr = checkGates(r.ThrottleKeys, r.CircuitKey); wire.CheckKey(r.Name) != nil {
+				werr = wire.BadMessageKey("route", r.Name)
+			}
+		}
+	}
+	return werr
+}
+
+func checkGates(throttleKeys []string, circuitKey string) *wire.Error {
+	for _, key := range throttleKeys {
 		if wire.CheckKey(key) != nil {
 			return wire.BadMessageKey("throttle", key)
 		}
 	}
-	if c.CircuitKey != "" && wire.CheckKey(c.CircuitKey) != nil {
-		return wire.BadMessageKey("circuit", c.CircuitKey)
+	if circuitKey != "" && wire.CheckKey(circuitKey) != nil {
+		return wire.BadMessageKey("circuit", circuitKey)
 	}
 	return nil
 }

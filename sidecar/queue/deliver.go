@@ -3,7 +3,6 @@ package queue
 import (
 	"math"
 
-	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/sidecar/queue/backlog"
 	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/sidecar/queue/history"
@@ -117,6 +116,7 @@ func (q *side) lease(seq uint64, s *backlog.Slot, p *gates.Permits, blocked []hi
 		Form:       c.Form,
 		ID:         s.ID,
 		Key:        q.Name(s.Flow),
+		Route:      q.routeName(s.Sub, p),
 		Deadline:   le.Deadline,
 		EnqueuedAt: s.EnqueuedAt,
 		ReadyAt:    s.ReadyAt,
@@ -125,21 +125,30 @@ func (q *side) lease(seq uint64, s *backlog.Slot, p *gates.Permits, blocked []hi
 	})
 }
 
+// routeName is the name of the route by which a message of a subqueue went; empty: it had
+// no choice.
+func (q *side) routeName(id gates.ID, p *gates.Permits) string {
+	if id == 0 {
+		return ""
+	}
+	return q.gates.Subs.At(id).RouteName(p.Route())
+}
+
 // unlease ends the lease of s and gives back its credit and its permits. If the failure is
 // still to be judged, it returns the permission of the circuit, for ReturnJudged.
-func (q *side) unlease(s *backlog.Slot, e gates.Ending, now int64) (le backlog.Lease, pass breaker.Pass) {
+func (q *side) unlease(s *backlog.Slot, e gates.Ending, now int64) (le backlog.Lease, later gates.Permission) {
 	le = q.Leases.Items[s.Ref]
 	if s.Open {
 		q.m.journal.working--
 	}
-	pass = q.gates.Return(le.Permits, s.Sub, e, now)
+	later = q.gates.Return(le.Permits, s.Sub, e, now)
 	q.Leases.Remove(s.Ref)
 	if !e.Undo && le.At != 0 {
 		q.monitor.Worked(&q.Keys.Entries[s.Flow], now-le.At, le.At-s.ReadyAt, now)
 	}
 	le.Consumer.InFlight--
 	q.Consumers.Update(le.Consumer)
-	return le, pass
+	return le, later
 }
 
 // takeBack puts a delivery that nobody received back to its place. The attempt does not

@@ -143,6 +143,7 @@ type Delivery struct {
 	Form       DeliveryForm
 	ID         store.ID
 	Key        string
+	Route      string                    // by which it goes; empty: it had no choice
 	Deadline   int64                     // Unix ns
 	EnqueuedAt int64                     // Unix ns
 	ReadyAt    int64                     // Unix ns: when it became ready

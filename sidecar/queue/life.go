@@ -92,7 +92,7 @@ func (q *side) onAck(in *Input, now int64) {
 	}
 	seq := in.Token.Seq
 	if f := in.Ack.Feedback; f != nil {
-		q.gates.Feedback(s.Sub, throttle.Feedback{Remaining: f.Remaining, Reset: int64(f.Reset)}, now)
+		q.gates.Feedback(s.Sub, q.Leases.Items[s.Ref].Permits.Route(), throttle.Feedback{Remaining: f.Remaining, Reset: int64(f.Reset)}, now)
 	}
 	switch in.Ack.Kind {
 	case wire.AckDone:
@@ -217,8 +217,8 @@ func (q *side) onExpired(seq uint64, now int64) {
 // judging is the state of a message whose failure is being judged.
 type judging struct {
 	record history.AttemptRecord
-	pass   breaker.Pass // permission of the circuit of its subqueue; 0: none
-	bytes  int64        // what the failure has in journal.failed
+	later  gates.Permission // of the circuit that the delivery passed
+	bytes  int64            // what the failure has in journal.failed
 }
 
 // fail ends the attempt of the leased message seq. retryAfter is how long (ns) the
@@ -233,15 +233,16 @@ func (q *side) fail(seq uint64, s *backlog.Slot, outcome string, f Failure, retr
 	if q.isDead() {
 		e = neutral
 	}
-	le, pass := q.unlease(s, e, now)
+	route := q.Leases.Items[s.Ref].Permits.Route()
+	le, later := q.unlease(s, e, now)
 	r := q.record(s, &le, s.Attempts, outcome, now)
-	q.gates.RetryAfter(s.Sub, retryAfter, now)
+	q.gates.RetryAfter(s.Sub, route, retryAfter, now)
 	switch {
 	case q.isDead():
 	case outcome == wire.AttemptExpired:
-		q.gates.Overloaded(s.Sub, le.At, call, "", true, now)
+		q.gates.Overloaded(s.Sub, route, le.At, call, "", true, now)
 	case !judged && wire.OverloadCode(f.Code):
-		q.gates.Overloaded(s.Sub, le.At, call, "", false, now)
+		q.gates.Overloaded(s.Sub, route, le.At, call, "", false, now)
 	}
 	q.countFailure(s.Flow, now)
 	f.Role, f.Seq, f.Key = q.role, seq, q.Name(s.Flow)
@@ -262,7 +263,7 @@ func (q *side) fail(seq uint64, s *backlog.Slot, outcome string, f Failure, retr
 	if q.failing == nil {
 		q.failing = make(map[uint64]judging)
 	}
-	u := judging{record: r, pass: pass, bytes: int64(len(f.Error)+len(f.Code)) + failedBytes}
+	u := judging{record: r, later: later, bytes: int64(len(f.Error)+len(f.Code)) + failedBytes}
 	q.failing[seq] = u
 	q.m.journal.failed += u.bytes
 	q.m.out.Judge = append(q.m.out.Judge, f)
@@ -278,9 +279,9 @@ func (q *side) onVerdict(v *Verdict, now int64) {
 	delete(q.failing, v.Seq)
 	q.m.journal.failed -= u.bytes
 	s := q.Slots.Get(v.Seq)
-	q.gates.ReturnJudged(s.Sub, u.pass, v.Outcome, v.failedCall(), now)
+	q.gates.ReturnJudged(s.Sub, u.later, v.Outcome, v.failedCall(), now)
 	if v.Overload {
-		q.gates.Overloaded(s.Sub, u.record.At, v.failedCall(), v.Rule, false, now)
+		q.gates.Overloaded(s.Sub, u.later.Route(), u.record.At, v.failedCall(), v.Rule, false, now)
 	}
 	s.State = backlog.Moving
 	q.conclude(s, v, &u.record, now)

@@ -135,13 +135,14 @@ func (q *side) recoverLease(r recoveredLease) {
 	c.InFlight++
 	s.State = backlog.Leased
 	le := backlog.Lease{ID: r.ID, Seq: r.seq, Deadline: r.Deadline, Consumer: c, Stored: true, At: r.DeliveredAt}
+	route := 0
 	if r.Held != "" {
-		if list, err := history.ReadIntervals([]byte(r.Held)); err == nil { // or of a newer version
-			le.Blocked = list
+		if list, by, err := history.ReadBlocked([]byte(r.Held)); err == nil { // or of a newer version
+			le.Blocked, route = list, by
 		}
 	}
 	if s.Sub != 0 {
-		le.Permits = q.gates.Adopt(s.Sub)
+		le.Permits = q.gates.Adopt(s.Sub, route)
 	}
 	s.Ref = q.Leases.Add(le)
 }

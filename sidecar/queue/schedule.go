@@ -101,7 +101,7 @@ func (q *schedule) addSlot(m *store.Message, size int64, counted KeyCounts, now 
 		s.Priority = m.Priority
 	}
 	var err error
-	if s.Sub, err = q.gates.Acquire(s.Flow, m.ThrottleKeys, m.CircuitKey, now); err != nil {
+	if s.Sub, err = q.gates.Acquire(s.Flow, &m.Class, now); err != nil {
 		q.note(Note{Kind: NoteGates, ID: m.ID, Err: err}) // hooks and settings allow no more keys than a set does
 	}
 	if !q.isDead() && q.m.perKey != nil && q.m.perKey != counted {
@@ -203,8 +203,15 @@ func (q *schedule) take(id gates.ID, s *backlog.Slot, now int64) {
 	q.gates.EndProbe(probed)
 }
 
-// correct charges the flow of message s for delta (thousandths) more, or less, than was
-// estimated: in the schedule, and where it waits for gates that the message passed.
+// Draw is part of gates.Backlog. It depends on the sequence and on the attempt, so that a
+// retry may go by another route, and a restart changes nothing.
+func (q *schedule) Draw(link uint32) uint64 {
+	seq := q.Links.Seq(link)
+	return seq | uint64(q.Slots.Get(seq).Attempts)<<48
+}
+
+// correct charges the flow of the leased message s for delta (thousandths) more, or less,
+// than was estimated: in the schedule, and where it waits for gates that the message passed.
 func (q *schedule) correct(s *backlog.Slot, delta int64) {
 	if delta == 0 {
 		return
@@ -213,7 +220,7 @@ func (q *schedule) correct(s *backlog.Slot, delta int64) {
 		q.carry(s.Flow, delta)
 	}
 	if s.Sub != 0 {
-		q.gates.Correct(s.Sub, s.Flow, delta)
+		q.gates.Correct(s.Sub, q.Leases.Items[s.Ref].Permits.Route(), s.Flow, delta)
 	}
 }
 

@@ -269,7 +269,7 @@ func (q *side) leaveGates(now int64) {
 		le.Permits = nil
 	}
 	for _, seq := range slices.Sorted(maps.Keys(q.failing)) {
-		q.gates.ReturnJudged(q.Slots.Get(seq).Sub, q.failing[seq].pass, neutral.Outcome, gates.FailedCall{}, now)
+		q.gates.ReturnJudged(q.Slots.Get(seq).Sub, q.failing[seq].later, neutral.Outcome, gates.FailedCall{}, now)
 	}
 	q.gates.Close(now)
 }

@@ -236,7 +236,7 @@ type envelope struct {
 	values [len(deliveryHeaders)]string
 }
 
-// Headers of deliveries. The first two are the minimum.
+// Headers of deliveries. The first two are the minimum, with the route if there is one.
 var deliveryHeaders = [...]string{
 	wire.HeaderID, wire.HeaderAttempt, wire.HeaderQueue, wire.HeaderKey, wire.HeaderEnqueuedAt, wire.HeaderDeadline,
 }
@@ -281,6 +281,9 @@ func (d *dispatcher) message(e *envelope, w *queue.Delivery, headers nats.Header
 	}
 	for i, header := range names {
 		headers[header] = e.values[i : i+1 : i+1]
+	}
+	if w.Route != "" {
+		headers[wire.HeaderRoute] = []string{w.Route}
 	}
 	return &e.Msg
 }

@@ -40,6 +40,33 @@ func TestTwoDeliveriesOfOneMessage(t *testing.T) {
 	})
 }
 
+// TestDeliveriesNameTheirRoute in each form: with all headers, with few, and in a batch.
+func TestDeliveriesNameTheirRoute(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) {
+			s.OnEnqueue = `function on_enqueue(msg) return { routes = { { name = "one" }, { name = "two" } } } end`
+		})
+		for i, form := range []store.DeliveryForm{{}, {MinHeaders: true}, {Batch: 10}, {Batch: 10, MinHeaders: true}} {
+			subject := fmt.Sprint("w", i)
+			m := &queue.Message{HeaderMap: nats.Header{"Own": {"1"}}}
+			q.run.dispatcher.send([]queue.Delivery{{Subject: subject, Fresh: m, Route: "two", Token: wire.Token{Attempt: 1}, Form: form}})
+			q.run.dispatcher.end()
+			got := r.conn.take(subject)[0]
+			header := got.Header
+			if form.Batch > 0 {
+				delivered, bad := wire.ParseDelivered(got.Data, 1)
+				require.Nil(t, bad)
+				header, bad = delivered[0].Header.Parse(nil, wire.HeaderLimits{})
+				require.Nil(t, bad)
+			}
+			require.Equal(t, "two", header.Get(wire.HeaderRoute), form)
+		}
+		require.Nil(t, r.enqueue("x", "p", nil))
+		r.consume(q, "w", 1)
+		require.Equal(t, "one", r.one("w").Header.Get(wire.HeaderRoute), "it comes from the hook")
+	})
+}
+
 // TestUndeliverable: a delivery that cannot be published returns at once and keeps its attempt;
 // one that is too large for the server stays leased.
 func TestUndeliverable(t *testing.T) {

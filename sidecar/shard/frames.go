@@ -97,6 +97,9 @@ func (fs *frames) begin(w *queue.Delivery) *frame {
 // append encodes a delivery at the end of a frame.
 func (fs *frames) append(f *frame, w *queue.Delivery, m *found) {
 	lines := fs.lines[:0]
+	if w.Route != "" {
+		lines = append(append(append(lines, wire.HeaderRoute+": "...), w.Route...), "\r\n"...)
+	}
 	if !w.Form.MinHeaders {
 		lines = append(append(append(lines, wire.HeaderKey+": "...), w.Key...), "\r\n"...)
 		lines = append(wire.AppendTimestamp(append(lines, wire.HeaderEnqueuedAt+": "...), w.EnqueuedAt), "\r\n"...)

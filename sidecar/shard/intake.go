@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"slices"
+
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 
@@ -132,10 +134,16 @@ func (in *intake) hand(q *Queue, msg *queue.Message, post func() bool) *wire.Err
 func (in *intake) full(q *Queue, c *store.Class, dedupeID string, now int64) *wire.Error {
 	s := q.shard
 	caps := &s.Caps
+	throttleKeys, circuitFull := c.ThrottleKeys, caps.Circuits > 0 && c.CircuitKey != "" && s.Circuits.Full(c.CircuitKey, caps.Circuits)
+	for i := range c.Routes {
+		r := &c.Routes[i]
+		throttleKeys = slices.Concat(throttleKeys, r.ThrottleKeys)
+		circuitFull = circuitFull || caps.Circuits > 0 && r.CircuitKey != "" && s.Circuits.Full(r.CircuitKey, caps.Circuits)
+	}
 	switch {
-	case caps.ThrottleKeys > 0 && len(c.ThrottleKeys) > 0 && s.Control.Gates().Full(c.ThrottleKeys, caps.ThrottleKeys, now):
+	case caps.ThrottleKeys > 0 && len(throttleKeys) > 0 && s.Control.Gates().Full(throttleKeys, caps.ThrottleKeys, now):
 		return wire.LimitReached("throttle keys (limits.max_throttle_keys)", caps.ThrottleKeys, capRetryAfter)
-	case caps.Circuits > 0 && c.CircuitKey != "" && s.Circuits.Full(c.CircuitKey, caps.Circuits):
+	case circuitFull:
 		return wire.LimitReached("circuits (limits.max_circuits)", caps.Circuits, capRetryAfter)
 	case caps.DedupeIDs > 0 && dedupeID != "" && int64(len(in.seen.ids)) >= caps.DedupeIDs:
 		return wire.LimitReached("dedupe ids in queue "+q.name+" (limits.max_dedupe_ids)", caps.DedupeIDs, capRetryAfter)

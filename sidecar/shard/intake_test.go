@@ -253,7 +253,7 @@ func TestInvalidHeaders(t *testing.T) {
 			require.Equal(t, tt.want, r.enqueue("x", "producer", h), "%s %s", tt.header, tt.value)
 			d, werr := policy.WithoutHooks(settings).Classify(h, 0)
 			require.Equal(t, tt.want, werr)
-			require.Equal(t, store.Class(hooks.DefaultEnqueueDecision()), d)
+			require.Equal(t, store.Class{Key: hooks.DefaultFairnessKey, Weight: hooks.DefaultWeight, Cost: hooks.DefaultCost}, d)
 		}
 		r.none("producer")
 		require.Zero(t, q.Depth())

@@ -88,6 +88,13 @@ func (ts *Messages) Enqueued(m *queue.Message, byHook bool) {
 	if m.CircuitKey != "" {
 		attrs = append(attrs, slog.String("circuit_key", m.CircuitKey))
 	}
+	if len(m.Routes) > 0 {
+		names := make([]string, len(m.Routes))
+		for i := range m.Routes {
+			names[i] = m.Routes[i].Name
+		}
+		attrs = append(attrs, slog.Any("routes", names))
+	}
 	if m.NotBefore > 0 {
 		attrs = append(attrs, slog.String("not_before", wire.Timestamp(m.NotBefore)))
 	}

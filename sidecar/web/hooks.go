@@ -288,7 +288,25 @@ func (t *tried) enqueue(d *hooks.EnqueueDecision) {
 	if d.CircuitKey != "" {
 		t.decide("circuit_key", wire.ShowKey(d.CircuitKey))
 	}
+	for _, r := range d.Routes {
+		t.decide("route", routeText(&r))
+	}
 	t.decide("priority", d.Priority)
+}
+
+// routeText is a route with its gates.
+func routeText(r *hooks.Route) string {
+	text := wire.ShowKey(r.Name)
+	if r.CircuitKey != "" {
+		text += ", circuit_key " + wire.ShowKey(r.CircuitKey)
+	}
+	for _, key := range r.ThrottleKeys {
+		text += ", throttle_key " + wire.ShowKey(key)
+	}
+	if r.Weight > 0 {
+		text += fmt.Sprint(", weight ", float64(r.Weight)/1000)
+	}
+	return text
 }
 
 func (t *tried) failure(d *hooks.FailureDecision) {

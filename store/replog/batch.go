@@ -33,9 +33,11 @@ import (
 // Times are varints, other numbers uvarints. A ref is queue and sequence number. A
 // message:
 //
-//	ref; id, 16 bytes; flags, u8: 1 = dead letter, 2 = delayed
+//	ref; id, 16 bytes; flags, u8: 1 = dead letter, 2 = delayed, 4 = routes
 //	enqueued at; not before; expires at; weight; cost; attempts
 //	key, string; number of throttle keys, and each of them, string; circuit key, string
+//	with routes: their number, and of each: name, string; weight; throttle keys and circuit
+//	key as above
 //	of a dead letter: reason, error, error code, source queue, strings; at; attempts
 const (
 	sectionEnd byte = iota
@@ -57,6 +59,7 @@ const (
 const (
 	flagDead    = 1
 	flagDelayed = 2
+	flagRoutes  = 4
 
 	priorityShift = 4 // the upper four bits are the priority
 )
@@ -140,6 +143,9 @@ func putMessage(dst []byte, m *store.Message) []byte {
 	if m.Delayed {
 		flags |= flagDelayed
 	}
+	if len(m.Routes) > 0 {
+		flags |= flagRoutes
+	}
 	dst = append(dst, flags)
 	dst = binary.AppendVarint(dst, m.EnqueuedAt)
 	dst = binary.AppendVarint(dst, m.NotBefore)
@@ -147,17 +153,28 @@ func putMessage(dst []byte, m *store.Message) []byte {
 	dst = binary.AppendUvarint(dst, uint64(m.Weight))
 	dst = binary.AppendUvarint(dst, uint64(m.Cost))
 	dst = binary.AppendUvarint(dst, uint64(m.Attempts))
-	dst = putString(dst, m.Key)
-	dst = binary.AppendUvarint(dst, uint64(len(m.ThrottleKeys)))
-	for _, k := range m.ThrottleKeys {
-		dst = putString(dst, k)
+	dst = putGates(putString(dst, m.Key), m.ThrottleKeys, m.CircuitKey)
+	if len(m.Routes) > 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(m.Routes)))
 	}
-	dst = putString(dst, m.CircuitKey)
+	for i := range m.Routes {
+		rt := &m.Routes[i]
+		dst = binary.AppendUvarint(putString(dst, rt.Name), uint64(rt.Weight))
+		dst = putGates(dst, rt.ThrottleKeys, rt.CircuitKey)
+	}
 	if d := m.Dead; d != nil {
 		dst = putString(putString(putString(putString(dst, d.Reason), d.Error), d.ErrorCode), d.SourceQueue)
 		dst = binary.AppendUvarint(binary.AppendVarint(dst, d.At), uint64(d.Attempts))
 	}
 	return dst
+}
+
+func putGates(dst []byte, throttleKeys []string, circuitKey string) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(throttleKeys)))
+	for _, k := range throttleKeys {
+		dst = putString(dst, k)
+	}
+	return putString(dst, circuitKey)
 }
 
 func putState(dst []byte, st *store.State) []byte {
@@ -378,7 +395,7 @@ func items[T any](r *reader, dst *[]T, read func(*T)) {
 func (r *reader) message(m *store.Message) {
 	m.Ref, m.ID = r.ref(), r.id()
 	flags := r.u8()
-	if m.Priority = flags >> priorityShift; flags&^(flagDead|flagDelayed|0xf0) != 0 || m.Priority > store.MaxPriority {
+	if m.Priority = flags >> priorityShift; flags&^(flagDead|flagDelayed|flagRoutes|0xf0) != 0 || m.Priority > store.MaxPriority {
 		r.fail(fmt.Errorf("%w: flags %#x of a message", ErrUnknown, flags))
 		return
 	}
@@ -386,15 +403,38 @@ func (r *reader) message(m *store.Message) {
 	m.EnqueuedAt, m.NotBefore, m.ExpiresAt = r.varint(), r.varint(), r.varint()
 	m.Weight, m.Cost, m.Attempts = r.u32(), r.u32(), r.u32()
 	m.Key = r.str()
-	if n := r.count(); n > 0 {
-		m.ThrottleKeys = make([]string, n)
-		for i := range m.ThrottleKeys {
-			m.ThrottleKeys[i] = r.str()
-		}
+	m.ThrottleKeys, m.CircuitKey = r.gates()
+	if flags&flagRoutes != 0 {
+		r.routes(m)
 	}
-	m.CircuitKey = r.str()
 	if flags&flagDead != 0 {
 		m.Dead = &store.Dead{Reason: r.str(), Error: r.str(), ErrorCode: r.str(), SourceQueue: r.str(), At: r.varint(), Attempts: r.u32()}
+	}
+}
+
+func (r *reader) gates() (throttleKeys []string, circuitKey string) {
+	if n := r.count(); n > 0 {
+		throttleKeys = make([]string, n)
+		for i := range throttleKeys {
+			throttleKeys[i] = r.str()
+		}
+	}
+	return throttleKeys, r.str()
+}
+
+func (r *reader) routes(m *store.Message) {
+	n := r.count()
+	if r.err == nil && (n == 0 || n > store.MaxRoutes) {
+		r.fail(fmt.Errorf("%d routes of a message", n))
+	}
+	if r.err != nil {
+		return
+	}
+	m.Routes = make([]store.Route, n)
+	for i := range m.Routes {
+		rt := &m.Routes[i]
+		rt.Name, rt.Weight = r.str(), r.u32()
+		rt.ThrottleKeys, rt.CircuitKey = r.gates()
 	}
 }
 

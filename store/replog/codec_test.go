@@ -63,6 +63,13 @@ func prioritised() *store.Batch {
 	}}
 }
 
+func routed() *store.Batch {
+	return &store.Batch{Add: []store.Message{{Ref: store.Ref{Queue: 1, Seq: 2}, Class: store.Class{
+		Weight: 1000, Cost: 1000, Key: "k", ThrottleKeys: []string{"own"}, CircuitKey: "own",
+		Routes: []store.Route{{Name: "one", Weight: 3000, ThrottleKeys: []string{"one:tpm", ""}, CircuitKey: "one"}, {Name: "two"}},
+	}}}}
+}
+
 // Records and positions of version 1 remain readable, because logs and files have them.
 func TestGolden(t *testing.T) {
 	batches := []*store.Batch{everything(), {Finish: []store.Ref{{Queue: 1, Seq: 1}}}, {}}
@@ -71,6 +78,7 @@ func TestGolden(t *testing.T) {
 		"commit":   encode(head{kind: kindCommit, epoch: 3, n: 2}, appendBatches(nil, batches)),
 		"history":  encode(head{kind: kindCommit, epoch: 3, n: 2}, appendBatches(nil, []*store.Batch{remembering()})),
 		"priority": encode(head{kind: kindCommit, epoch: 3, n: 2}, appendBatches(nil, []*store.Batch{prioritised()})),
+		"routes":   encode(head{kind: kindCommit, epoch: 3, n: 2}, appendBatches(nil, []*store.Batch{routed()})),
 		"part":     encode(head{kind: kindCommit, more: true, epoch: 3, n: 3}, []byte("part")),
 		"beat":     encode(head{kind: kindBeat, epoch: 3, n: 1 << 33}, nil),
 		"resign":   encode(head{kind: kindResign, epoch: 3, n: 5}, putString(nil, "node-b")),
@@ -104,6 +112,10 @@ func TestGolden(t *testing.T) {
 	got, err = decodeBatches(body)
 	require.NoError(t, err)
 	require.Equal(t, []*store.Batch{remembering()}, got)
+	_, body = read("routes")
+	got, err = decodeBatches(body)
+	require.NoError(t, err)
+	require.Equal(t, []*store.Batch{routed()}, got)
 	h, _ = read("part")
 	require.True(t, h.more)
 	_, body = read("resign")
@@ -246,7 +258,7 @@ func TestPositionOfANewerVersion(t *testing.T) {
 // A readable record encodes to the same bytes again, and no input makes the decoder
 // panic or allocate without bound.
 func FuzzRecord(f *testing.F) {
-	for _, name := range []string{"epoch", "commit", "history", "part", "beat", "resign", "packed", "position"} {
+	for _, name := range []string{"epoch", "commit", "history", "routes", "part", "beat", "resign", "packed", "position"} {
 		b, err := os.ReadFile(filepath.Join("testdata", name+".v1"))
 		require.NoError(f, err)
 		f.Add(b)

@@ -9,10 +9,11 @@ import "github.com/filaq/fila/store"
 //	1  sections 1 to 11, bodies not packed
 //	2  histories (12), details of leases (13), priorities of messages, packed bodies
 //	3  chains of records and positions
+//	4  routes of messages
 //
 // With format 1 the owner leaves out the data of format 2, also in its own file, so that
 // all copies are equal. A node of format 1 had no such data, so an upgrade loses none.
-const Format = 3
+const Format = 4
 
 // plain removes the data of a batch that format 1 does not have.
 func plain(b *store.Batch) {
@@ -28,6 +29,20 @@ func plain(b *store.Batch) {
 	}
 }
 
+// withRoutes is the first format with routes of messages.
+const withRoutes = 4
+
+// firstRoutes lets messages go by the first of their routes: with a lower format than
+// withRoutes a message of a node that takes over has no other.
+func firstRoutes(b *store.Batch) {
+	for i := range b.Add {
+		b.Add[i].KeepFirstRoute()
+	}
+	for i := range b.Move {
+		b.Move[i].To.KeepFirstRoute()
+	}
+}
+
 // chains is the first format with chains.
 const chains = 3
 
@@ -40,8 +55,12 @@ func (s *Store) Format() int { return int(s.r.format.Load()) }
 
 // Submit implements store.Store.
 func (s *Store) Submit(b *store.Batch) {
-	if s.Format() < 2 {
+	format := s.Format()
+	if format < 2 {
 		plain(b)
+	}
+	if format < withRoutes {
+		firstRoutes(b)
 	}
 	s.Bolt.Submit(b)
 }

@@ -26,7 +26,9 @@ func TestAnOwnerWritesWhatAllNodesRead(t *testing.T) {
 			return []*store.Batch{
 				{Add: []store.Message{{Ref: ref, ID: store.ID{byte(seq)}, Payload: long, Class: store.Class{Priority: 9}}, {
 					Ref: store.Ref{Queue: 1, Seq: seq + 1}, ID: store.ID{byte(seq + 1)},
-					Class: store.Class{Priority: 1},
+					Class: store.Class{Priority: 1, ThrottleKeys: []string{"own"}, Routes: []store.Route{
+						{Name: "one", ThrottleKeys: []string{"one"}, CircuitKey: "c"}, {Name: "two"},
+					}},
 				}}},
 				{History: []store.Attempt{{Ref: ref, Record: []byte("attempt")}}},
 				{State: []store.State{{Ref: store.Ref{Queue: 1, Seq: seq + 1}, Attempts: 1, Lease: lease}}},
@@ -58,6 +60,10 @@ func TestAnOwnerWritesWhatAllNodesRead(t *testing.T) {
 				require.Empty(t, got.History)
 				for _, m := range got.Add {
 					require.Zero(t, m.Priority)
+					require.Empty(t, m.Routes)
+					if m.Seq == 11 {
+						require.Equal(t, store.Class{ThrottleKeys: []string{"one", "own"}, CircuitKey: "c"}, m.Class, "it goes by its first route")
+					}
 				}
 				for _, mv := range got.Move {
 					require.Zero(t, mv.To.Priority)

@@ -10,10 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func fullRoutes() []Route {
+	return []Route{
+		{Name: "one", Weight: math.MaxInt32, ThrottleKeys: []string{"b", ""}, CircuitKey: "other"},
+		{Name: "two"},
+	}
+}
+
 func fullMessage() Message {
 	return Message{
 		Ref: Ref{Queue: 7, Seq: 1 << 40}, ID: ID{1, 2, 3}, EnqueuedAt: -1, NotBefore: 2, Delayed: true, ExpiresAt: 3,
-		Class:    Class{Weight: 4, Cost: 5, Key: "tenant", ThrottleKeys: []string{"a", "", strings.Repeat("k", 300)}, CircuitKey: "stripe", Priority: 9},
+		Class:    Class{Weight: 4, Cost: 5, Key: "tenant", ThrottleKeys: []string{"a", "", strings.Repeat("k", 300)}, CircuitKey: "stripe", Priority: 9, Routes: fullRoutes()},
 		Attempts: 6,
 		Dead:     &Dead{Reason: "r", Error: "e", ErrorCode: "c", SourceQueue: "q", At: 8, Attempts: 9},
 	}
@@ -41,7 +48,7 @@ func TestEntryCodec(t *testing.T) {
 		require.Error(t, err, i)
 	}
 	// Messages of one flow share their strings, and decoding allocates nothing then.
-	m.Dead = nil
+	m.Dead, m.Routes = nil, nil
 	b = AppendEntry(b[:0], &m, 1, 1)
 	require.NoError(t, DecodeEntry(b, &got, in))
 	require.Zero(t, testing.AllocsPerRun(100, func() { _ = DecodeEntry(b, &got, in) }))

@@ -66,10 +66,13 @@ func DecodeRecord(b []byte) (Record, error) {
 //	64  u32  attempts
 //	68  u32  length of headers
 //	72  u32  length of payload
-//	76  u8   flags: 1 = dead letter, 2 = delayed; the upper four bits are the priority
+//	76  u8   flags: 1 = dead letter, 2 = delayed, 4 = routes; the upper four bits are the
+//	         priority
 //	77       fairness key, string
 //	         number of throttle keys, uvarint, and each of them, string
 //	         circuit key, string
+//	         with routes: their number, uvarint, and of each: name, string; weight,
+//	         uvarint; throttle keys and circuit key as above
 //	         of a dead letter: reason, error, error code, source queue, strings;
 //	         at, i64; attempts, u32
 //
@@ -78,20 +81,41 @@ const (
 	entryFixed  = 77
 	flagDead    = 1
 	flagDelayed = 2
+	flagRoutes  = 4
 
 	priorityShift = 4
 )
 
 // EntrySize returns the size of the encoded entry of a message.
 func EntrySize(m *Message) int {
-	n := entryFixed + sizeString(m.Key) + sizeUvarint(len(m.ThrottleKeys)) + sizeString(m.CircuitKey)
-	for _, k := range m.ThrottleKeys {
-		n += sizeString(k)
+	n := entryFixed + sizeString(m.Key) + sizeGates(m.ThrottleKeys, m.CircuitKey)
+	if len(m.Routes) > 0 {
+		n += sizeUvarint(len(m.Routes))
+	}
+	for i := range m.Routes {
+		r := &m.Routes[i]
+		n += sizeString(r.Name) + sizeUvarint(int(r.Weight)) + sizeGates(r.ThrottleKeys, r.CircuitKey)
 	}
 	if d := m.Dead; d != nil {
 		n += sizeString(d.Reason) + sizeString(d.Error) + sizeString(d.ErrorCode) + sizeString(d.SourceQueue) + 12
 	}
 	return n
+}
+
+func sizeGates(throttleKeys []string, circuitKey string) int {
+	n := sizeUvarint(len(throttleKeys)) + sizeString(circuitKey)
+	for _, k := range throttleKeys {
+		n += sizeString(k)
+	}
+	return n
+}
+
+func appendGates(dst []byte, throttleKeys []string, circuitKey string) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(throttleKeys)))
+	for _, k := range throttleKeys {
+		dst = appendString(dst, k)
+	}
+	return appendString(dst, circuitKey)
 }
 
 // AppendEntry encodes the entry of a message whose headers and payload have these sizes.
@@ -116,13 +140,20 @@ func AppendEntry(dst []byte, m *Message, headers, payload int) []byte {
 	if m.Delayed {
 		flags |= flagDelayed
 	}
+	if len(m.Routes) > 0 {
+		flags |= flagRoutes
+	}
 	dst = append(dst, flags)
 	dst = appendString(dst, m.Key)
-	dst = binary.AppendUvarint(dst, uint64(len(m.ThrottleKeys)))
-	for _, k := range m.ThrottleKeys {
-		dst = appendString(dst, k)
+	dst = appendGates(dst, m.ThrottleKeys, m.CircuitKey)
+	if len(m.Routes) > 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(m.Routes)))
 	}
-	dst = appendString(dst, m.CircuitKey)
+	for i := range m.Routes {
+		r := &m.Routes[i]
+		dst = binary.AppendUvarint(appendString(dst, r.Name), uint64(r.Weight))
+		dst = appendGates(dst, r.ThrottleKeys, r.CircuitKey)
+	}
 	if d := m.Dead; d != nil {
 		dst = appendString(dst, d.Reason)
 		dst = appendString(dst, d.Error)
@@ -168,7 +199,7 @@ func DecodeEntry(b []byte, m *Message, in *Interner) error {
 		Attempts:   le.Uint32(b[64:]),
 	}
 	flags := b[76]
-	if m.Priority = flags >> priorityShift; flags&^(flagDead|flagDelayed|0xf0) != 0 || m.Priority > MaxPriority {
+	if m.Priority = flags >> priorityShift; flags&^(flagDead|flagDelayed|flagRoutes|0xf0) != 0 || m.Priority > MaxPriority {
 		return fmt.Errorf("unknown flags %#x", flags)
 	}
 	m.Delayed = flags&flagDelayed != 0
@@ -176,6 +207,9 @@ func DecodeEntry(b []byte, m *Message, in *Interner) error {
 	m.Key = in.str(r.bytes())
 	m.ThrottleKeys = in.list(&r)
 	m.CircuitKey = in.str(r.bytes())
+	if flags&flagRoutes != 0 {
+		m.Routes = in.routes(&r)
+	}
 	if flags&flagDead != 0 {
 		m.Dead = &Dead{
 			Reason: in.str(r.bytes()), Error: in.str(r.bytes()), ErrorCode: in.str(r.bytes()), SourceQueue: in.str(r.bytes()),
@@ -261,4 +295,20 @@ func (in *Interner) list(r *reader) []string {
 		in.lists[string(raw)] = l
 	}
 	return l
+}
+
+// routes reads the routes of a message.
+func (in *Interner) routes(r *reader) []Route {
+	n := r.uvarint()
+	if r.err == nil && (n == 0 || n > MaxRoutes) {
+		r.err = fmt.Errorf("%d routes", n)
+	}
+	if r.err != nil {
+		return nil
+	}
+	list := make([]Route, n)
+	for i := range list {
+		list[i] = Route{Name: in.str(r.bytes()), Weight: uint32(r.uvarint()), ThrottleKeys: in.list(r), CircuitKey: in.str(r.bytes())}
+	}
+	return list
 }

@@ -13,8 +13,9 @@ import (
 )
 
 // Version is the newest format version that this program reads and writes. A file
-// starts with FirstVersion. It gets Version with the first history, the first lease
-// with its begin, or the first message with a priority.
+// starts with FirstVersion. It gets WithHistories with the first history, the first lease
+// with its begin, or the first message with a priority, and WithRoutes with the first
+// message that has routes.
 //
 // The file is a bbolt file with these buckets:
 //
@@ -33,8 +34,11 @@ import (
 //	consumers  queue id, name -> consumer
 //	config     key -> value, sealed
 const (
-	Version      = 2
-	FirstVersion = 1
+	Version = WithRoutes
+
+	FirstVersion  = 1
+	WithHistories = 2
+	WithRoutes    = 3
 )
 
 // Buckets and keys of the file.

@@ -3,6 +3,7 @@ package storefile
 import (
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // ID is a message id, a UUIDv7 in its 16 byte form.
@@ -24,6 +25,7 @@ type Ref struct {
 // what bbolt can hold.
 const (
 	MaxPriority = 9
+	MaxRoutes   = 8
 	MaxSeq      = 1 << 62 // numbers after it must not start again at 0
 
 	MaxAttemptBytes = 2 << 10 // one record of a history
@@ -54,8 +56,43 @@ type Class struct {
 	Weight       uint32 // of the flow, thousandths
 	Cost         uint32 // thousandths
 	ThrottleKeys []string
-	CircuitKey   string // empty: none
-	Priority     uint8  // 0 to MaxPriority
+	CircuitKey   string  // empty: none
+	Priority     uint8   // 0 to MaxPriority
+	Routes       []Route // the message goes by one of them; at most MaxRoutes; nil: it has no choice
+}
+
+// Route is one of several ways through gates that a message may go.
+type Route struct {
+	Name         string
+	Weight       uint32   // thousandths; 0: the routes of the message have an order, and no weights
+	ThrottleKeys []string // besides the message's own
+	CircuitKey   string   // in the place of the message's own; empty: the message's own counts
+}
+
+// Gates returns the throttle keys and the circuit key of a message of this class that goes by
+// route r. The slice is read-only.
+func (c *Class) Gates(r *Route) (throttleKeys []string, circuitKey string) {
+	throttleKeys, circuitKey = c.ThrottleKeys, c.CircuitKey
+	switch {
+	case len(throttleKeys) == 0:
+		throttleKeys = r.ThrottleKeys
+	case len(r.ThrottleKeys) > 0:
+		throttleKeys = slices.Concat(throttleKeys, r.ThrottleKeys)
+		slices.Sort(throttleKeys)
+		throttleKeys = slices.Compact(throttleKeys)
+	}
+	if r.CircuitKey != "" {
+		circuitKey = r.CircuitKey
+	}
+	return throttleKeys, circuitKey
+}
+
+// KeepFirstRoute gives a message with routes the gates of its first one, and no choice.
+func (c *Class) KeepFirstRoute() {
+	if len(c.Routes) > 0 {
+		c.ThrottleKeys, c.CircuitKey = c.Gates(&c.Routes[0])
+		c.Routes = nil
+	}
 }
 
 // Dead is why and from where a message came to its dead letter queue.
@@ -74,7 +111,7 @@ type Lease struct {
 	Consumer    string
 	Deadline    int64  // Unix nanoseconds
 	DeliveredAt int64  // Unix nanoseconds; 0: not known
-	Held        string // opaque: what blocked the message before the delivery
+	Held        string // opaque: what blocked the message before the delivery, and its route
 }
 
 // State is the part of a message that changes. It replaces the previous State of

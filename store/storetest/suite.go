@@ -134,13 +134,17 @@ func ref(q store.QueueID, seq uint64) store.Ref { return store.Ref{Queue: q, Seq
 
 // message is one with every field set.
 func message(q store.QueueID, seq uint64) store.Message {
-	return store.Message{
+	m := store.Message{
 		Ref: ref(q, seq), ID: store.ID{byte(q), byte(seq), 15: byte(seq >> 8)},
 		EnqueuedAt: int64(1e18 + seq), NotBefore: 5, Delayed: seq%2 == 0, ExpiresAt: -6,
 		Class:    store.Class{Weight: 1000, Cost: 2500, Key: "tenant", ThrottleKeys: []string{"a", "", "ccc"}, CircuitKey: "stripe"},
 		Attempts: 7,
 		Headers:  []byte("headers"), Payload: Payload(q, seq),
 	}
+	if seq%3 == 1 {
+		m.Routes = []store.Route{{Name: "one", Weight: 3000, ThrottleKeys: []string{"one:tpm"}, CircuitKey: "one"}, {Name: "two"}}
+	}
+	return m
 }
 
 // Payload returns a payload that no other message has.

@@ -60,23 +60,34 @@ func (g GateState) WithOldNames() GateState {
 
 // ExplainMessage says where a message is and what it waits for.
 type ExplainMessage struct {
-	ID           string      `json:"id"`
-	State        string      `json:"state"`
-	Queue        string      `json:"queue,omitempty"`
-	Key          string      `json:"key,omitempty"`
-	Attempt      uint32      `json:"attempt,omitempty"` // the next one, or the present one while it is leased
-	EnqueuedAt   string      `json:"enqueued_at,omitempty"`
-	ReadyAt      string      `json:"ready_at,omitempty"` // when a delay ends
-	Consumer     string      `json:"consumer,omitempty"`
-	LeaseUntil   string      `json:"lease_until,omitempty"`
-	Reason       string      `json:"reason"` // one sentence
-	Gates        []GateState `json:"gates,omitempty"`
-	BlockedBy    *GateState  `json:"blocked_by,omitempty"`
-	BlockedSince string      `json:"blocked_since,omitempty"`
-	Ahead        int64       `json:"ahead"`              // messages of its subqueue or flow that go first
-	Estimate     string      `json:"estimate,omitempty"` // RFC 3339: when it may go, if nothing changes
+	ID           string       `json:"id"`
+	State        string       `json:"state"`
+	Queue        string       `json:"queue,omitempty"`
+	Key          string       `json:"key,omitempty"`
+	Attempt      uint32       `json:"attempt,omitempty"` // the next one, or the present one while it is leased
+	EnqueuedAt   string       `json:"enqueued_at,omitempty"`
+	ReadyAt      string       `json:"ready_at,omitempty"` // when a delay ends
+	Consumer     string       `json:"consumer,omitempty"`
+	LeaseUntil   string       `json:"lease_until,omitempty"`
+	Reason       string       `json:"reason"`           // one sentence
+	Gates        []GateState  `json:"gates,omitempty"`  // with routes the gates of all of them
+	Routes       []RouteState `json:"routes,omitempty"` // of a message with a choice, in its order
+	Route        string       `json:"route,omitempty"`  // by which it was delivered, if it is leased and had a choice
+	BlockedBy    *GateState   `json:"blocked_by,omitempty"`
+	BlockedSince string       `json:"blocked_since,omitempty"`
+	Ahead        int64        `json:"ahead"`              // messages of its subqueue or flow that go first
+	Estimate     string       `json:"estimate,omitempty"` // RFC 3339: when it may go, if nothing changes
 
 	History []AttemptInfo `json:"history,omitempty"` // oldest first
+}
+
+// RouteState is a route of a message and whether its gates admit the message.
+type RouteState struct {
+	Name      string     `json:"name"`
+	Weight    float64    `json:"weight,omitempty"` // none: the first route that admits the message counts
+	Gates     []string   `json:"gates"`            // as in GateState
+	Admits    bool       `json:"admits"`
+	BlockedBy *GateState `json:"blocked_by,omitempty"` // the gate of the route to wait for
 }
 
 // ExplainKey describes the flow of a fairness key of a queue.

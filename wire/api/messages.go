@@ -131,13 +131,15 @@ func (r *MessageShowRequest) Bounds() []wire.Bound {
 // MessageInfo answers a [MessageShowRequest] with what [PeekReply] and [ExplainMessage] say.
 type MessageInfo struct {
 	PeekedMessage
-	Queue        string      `json:"queue"`
-	Cost         float64     `json:"cost"`
-	Reason       string      `json:"reason"`                  // one sentence
-	Gates        []GateState `json:"gates"`                   // all of its gates
-	BlockedSince string      `json:"blocked_since,omitempty"` // RFC 3339
-	Ahead        int64       `json:"ahead"`                   // messages that go before it at the same gate or in the same flow
-	Estimate     string      `json:"estimate,omitempty"`      // when it may go, if a time is known
+	Queue        string       `json:"queue"`
+	Cost         float64      `json:"cost"`
+	Reason       string       `json:"reason"`                  // one sentence
+	Gates        []GateState  `json:"gates"`                   // all of its gates
+	Routes       []RouteState `json:"routes,omitempty"`        // as in ExplainMessage
+	Route        string       `json:"route,omitempty"`         // as in ExplainMessage
+	BlockedSince string       `json:"blocked_since,omitempty"` // RFC 3339
+	Ahead        int64        `json:"ahead"`                   // messages that go before it at the same gate or in the same flow
+	Estimate     string       `json:"estimate,omitempty"`      // when it may go, if a time is known
 }
 
 // DeadInfo says how a message became a dead letter.

@@ -45,6 +45,11 @@ export class Message<T = unknown> {
     return this.headers.get("Fila-Key");
   }
 
+  /** The route by which it goes; empty if it has no choice. */
+  get route(): string {
+    return this.headers.get("Fila-Route");
+  }
+
   /** When it was enqueued; undefined with `headers: "min"`. */
   get enqueuedAt(): Date | undefined {
     return this.#time("Fila-Enqueued-At");

@@ -25,8 +25,8 @@ type Lease struct {
 // Record is what the store keeps of a lease.
 func (le *Lease) Record() store.Lease {
 	r := store.Lease{ID: le.ID, Consumer: le.Consumer.Name, Deadline: le.Deadline, DeliveredAt: le.At}
-	if len(le.Blocked) > 0 {
-		r.Held = string(history.AppendIntervals(nil, le.Blocked))
+	if route := le.Permits.Route(); len(le.Blocked) > 0 || route > 0 {
+		r.Held = string(history.AppendBlocked(nil, le.Blocked, route))
 	}
 	return r
 }

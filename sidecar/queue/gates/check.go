@@ -19,7 +19,7 @@ func (g *Gates) Check(now int64, loose bool) (err error) {
 		}
 	}
 	heaps, used, blockedBy := make(map[drr.Flow]int), 0, [BlockKinds]int64{}
-	probing, messages, subs := make(map[WaitID]int32), make(map[WaitID]int64), make(map[WaitID]int)
+	probing, messages, subs, aside := make(map[WaitID]int32), make(map[WaitID]int64), make(map[WaitID]int), make(map[WaitID]int32)
 	for i := 1; i < len(g.Subs.Items); i++ {
 		id, sub := ID(i), &g.Subs.Items[i]
 		if sub.refs == 0 && (sub.name != "" || g.links.Count(&sub.List) == 0) {
@@ -41,11 +41,22 @@ func (g *Gates) Check(now int64, loose bool) (err error) {
 			if want = g.links.Count(&sub.List); g.Eligible(sub) {
 				want--
 			}
-			waiters := &g.Waits.At(sub.Wait).Waiters
 			cost := max(1, min(g.backlog.Cost(g.FirstBlocked(sub)), drr.MaxCost))
-			check(want > 0 && waiters.Has(uint32(id)) && waiters.Cost(uint32(id)) == cost, "subqueue %d: waits with %d messages at cost %d", id, want, cost)
+			check(want > 0, "subqueue %d: waits with %d messages", id, want)
 			messages[sub.Wait] += int64(sub.Counted)
-			subs[sub.Wait]++
+			list, n := sub.lists()
+			for _, w := range list[:n] {
+				if waiters := &g.Waits.At(w).Waiters; sub.choice != nil && sub.probe.at != 0 && sub.probe.at != w {
+					check(!waiters.Has(uint32(id)), "subqueue %d: in line %d while it probes %d", id, w, sub.probe.at)
+					aside[w]++
+				} else {
+					check(waiters.Cost(uint32(id)) == cost, "subqueue %d: not in line %d at cost %d", id, w, cost)
+					subs[w]++
+				}
+			}
+		}
+		for i := range sub.Routes() {
+			check((sub.RouteAt(i).Wait == 0) == (sub.Wait == 0), "subqueue %d: waits for some routes only", id)
 		}
 		check(sub.Counted == want, "subqueue %d counts %d blocked messages, has %d", id, sub.Counted, want)
 		blockedBy[sub.Kind] += int64(want)
@@ -66,8 +77,8 @@ func (g *Gates) Check(now int64, loose bool) (err error) {
 			continue
 		}
 		id := WaitID(i)
-		check(probing[id] == wl.probing && messages[id] == wl.Messages && subs[id] == wl.Waiters.Len() && wl.probing+int32(subs[id]) > 0,
-			"wait list %d: %d probes, %d messages of %d subqueues", id, probing[id], messages[id], subs[id])
+		check(probing[id] == wl.probing && messages[id] == wl.Messages && subs[id] == wl.Waiters.Len() && aside[id] == wl.aside && wl.probing+wl.aside+int32(subs[id]) > 0,
+			"wait list %d: %d probes, %d messages of %d subqueues, %d aside", id, probing[id], messages[id], subs[id], aside[id])
 		check(wl.at == 0 || wl.at > now && wl.at < math.MaxInt64 || loose || wl.notBefore > now, "wait list %d: timer at %d", id, wl.at)
 		check(g.checkCoalesced(wl), "wait list %d: what its subqueues pass", id)
 		first, _, waits := wl.Waiters.Peek()
@@ -88,12 +99,12 @@ func (g *Gates) checkCoalesced(wl *WaitList) bool {
 		return true
 	}
 	for n := range wl.Waiters.All() {
-		if sub := g.Subs.At(ID(n)); sub.Set != c.set || sub.Circuit != c.circuit {
+		if sub := g.Subs.At(ID(n)); sub.choice != nil || sub.Set != c.set || sub.Circuit != c.circuit {
 			return false
 		}
 	}
 	other := g.Waits.Items[c.into]
-	return c.into == 0 || other.kind != waitFree && (other.Waiters.Len() > 0 || other.probing > 0)
+	return c.into == 0 || other.kind != waitFree && (other.Waiters.Len() > 0 || other.probing+other.aside > 0)
 }
 
 // Empty reports whether nothing is left of what there was.

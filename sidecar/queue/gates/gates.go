@@ -4,6 +4,7 @@ import (
 	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/sidecar/queue/container"
 	"github.com/filaq/fila/sidecar/queue/history"
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 )
 
@@ -21,6 +22,8 @@ type Backlog interface {
 	KeyPaused(f drr.Flow, now int64) int64
 	// FlowChanged says that the flow may have another first message.
 	FlowChanged(f drr.Flow)
+	// Draw is an even draw for the next attempt of the message of a link: the same each time.
+	Draw(link uint32) uint64
 	// SubqueueBlocked says that the subqueue has been blocked; began: it was not
 	// before, or by another kind.
 	SubqueueBlocked(id ID, f drr.Flow, kind BlockKind, began bool)
@@ -74,6 +77,7 @@ type Gates struct {
 	trying    bool             // messages are trying their gates: what opens now is rechecked in the next round
 	wakes     []*throttle.Wait // scratch
 	spare     []*Permits
+	obstacles [store.MaxRoutes]obstacle // scratch: what blocks the routes of a message
 	intervals intervalTable
 	scratch   []history.BlockedInterval
 	reserving ID    // the subqueue with a reservation; at most one
@@ -125,17 +129,20 @@ func (g *Gates) notifyWaiters(wakes []*throttle.Wait) {
 // Reweigh applies the present weight of a flow wherever its subqueues wait.
 func (g *Gates) Reweigh(f drr.Flow, weight int64) {
 	for sub := range g.Subs.Of(f) {
-		if sub.Wait != 0 {
-			g.Waits.At(sub.Wait).Waiters.SetWeight(f, weight)
-			g.recheckLater(sub.Wait) // another subqueue may be the first now
+		for i := range sub.Routes() {
+			if at := sub.RouteAt(i).Wait; at != 0 {
+				g.Waits.At(at).Waiters.SetWeight(f, weight)
+				g.recheckLater(at) // another subqueue may be the first now
+			}
 		}
 	}
 }
 
 // Correct charges flow f for a message of subqueue id that cost delta (thousandths)
-// more than estimated, wherever the flow waits for a gate that the message passed.
-func (g *Gates) Correct(id ID, f drr.Flow, delta int64) {
-	sub := g.Subs.At(id)
+// more than estimated, wherever the flow waits for a gate that the message passed on its
+// route.
+func (g *Gates) Correct(id ID, route int, f drr.Flow, delta int64) {
+	sub := g.Subs.At(id).RouteAt(route)
 	correct := func(at WaitID) {
 		if at != 0 && g.Waits.At(at).Waiters.Correct(f, delta) {
 			g.recheckNow(at) // another subqueue may be the first now

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/throttle"
 )
 
@@ -14,20 +15,43 @@ import (
 type Permits struct {
 	grant   throttle.Grant
 	circuit breaker.Pass // 0: none
+	route   uint8        // which way the message went
 }
 
-// obstacle is why a message is blocked, and where it waits.
+// Route is the number of the route by which the message went; 0 for nil permits.
+func (p *Permits) Route() int {
+	if p == nil {
+		return 0
+	}
+	return int(p.route)
+}
+
+// obstacle is why a message is blocked, and by what: a throttle key, a circuit, or the pause
+// of its key. ByNothing: it is not.
 type obstacle struct {
-	wait WaitID
-	kind BlockKind
-	at   int64 // when to try again, as far as is known
+	gate    *throttle.Gate
+	circuit Circuit
+	kind    BlockKind
+	at      int64 // when to try again, as far as is known
+	turn    bool  // the gate was not asked, since others wait for it
+}
+
+// waitFor returns the list in which a message of a flow waits for an obstacle to go.
+func (g *Gates) waitFor(o *obstacle, f drr.Flow) WaitID {
+	switch {
+	case o.gate != nil:
+		return g.atThrottle(o.gate)
+	case o.circuit != nil:
+		return g.atCircuit(o.circuit)
+	}
+	return g.atPause(f)
 }
 
 // Admit takes the first message of a subqueue through its gates, all or none, or
 // makes the subqueue wait. It returns nil permits for a bare subqueue.
 func (g *Gates) Admit(id ID, link, cost uint32, now int64) (*Permits, bool) {
 	p, why := g.try(id, link, cost, now)
-	if why.wait != 0 {
+	if why.kind != ByNothing {
 		g.block(id, why, now)
 		return nil, false
 	}
@@ -38,61 +62,82 @@ func (g *Gates) try(id ID, link, cost uint32, now int64) (*Permits, obstacle) {
 	sub := g.Subs.At(id)
 	if until := g.backlog.KeyPaused(sub.Flow, now); until != 0 {
 		g.cancelReservationOf(id) // a pause must not keep permits from others
-		return nil, obstacle{wait: g.atPause(sub.Flow), kind: ByPause, at: until}
+		pause := obstacle{kind: ByPause, at: until}
+		for i := range g.obstacles {
+			g.obstacles[i] = pause
+		}
+		return nil, pause
 	}
 	if sub.bare() {
 		return nil, obstacle{}
 	}
+	if sub.choice != nil {
+		return g.tryRoutes(id, link, cost, now)
+	}
 	// A probe, or a redelivered message, does not queue behind the wait list.
 	first := sub.probe.at != 0 || g.links.Stamp(link) < 0
+	return g.tryRoute(id, 0, cost, first, first, now)
+}
+
+// tryRoute takes the first message of a subqueue through the gates of one route. first
+// says that it does not queue behind others, reserve that it may make a reservation.
+func (g *Gates) tryRoute(id ID, route int, cost uint32, first, reserve bool, now int64) (*Permits, obstacle) {
+	sub := g.Subs.At(id)
+	r := sub.RouteAt(route)
 	var owner any
 	if !first {
 		owner = g.Owner
-		if b := g.crowded(sub); b.wait != 0 {
+		if b := g.crowded(id, sub, r); b.kind != ByNothing {
 			return nil, b
 		}
 	}
-	if sub.Circuit != nil {
-		if n, at := sub.Circuit.Admits(now); n <= 0 {
-			g.cancelReservationOf(id) // nor must an open circuit
-			return nil, obstacle{wait: g.atCircuit(sub.Circuit), kind: ByCircuit, at: at}
+	if r.Circuit != nil {
+		if n, at := r.Circuit.Admits(now); n <= 0 {
+			g.cancelReservationAt(id, route) // nor must an open circuit
+			return nil, obstacle{circuit: r.Circuit, kind: ByCircuit, at: at}
 		}
 	}
-	grant, why, ok := g.acquire(id, cost, first, now, owner)
+	grant, why, ok := g.acquire(id, route, cost, reserve, now, owner)
 	if !ok {
-		return nil, obstacle{wait: g.atThrottle(why.Gate), kind: BlockOf(why.Kind), at: why.At}
+		return nil, obstacle{gate: why.Gate, kind: BlockOf(why.Kind), at: why.At}
 	}
 	p := g.newPermits()
 	p.grant = grant
-	if sub.Circuit != nil {
+	if r.Circuit != nil {
 		var pending bool
-		p.circuit, pending = sub.Circuit.Allow(now)
-		g.Out.Announce(sub.Circuit, pending)
+		p.circuit, pending = r.Circuit.Allow(now)
+		g.Out.Announce(r.Circuit, pending)
 		if p.circuit == 0 {
-			g.notifyWaiters(sub.Set.Undo(&p.grant, now, g.wakes[:0]))
+			g.notifyWaiters(r.Set.Undo(&p.grant, now, g.wakes[:0]))
 			g.freePermits(p)
-			_, at := sub.Circuit.Admits(now) // another queue was faster
-			return nil, obstacle{wait: g.atCircuit(sub.Circuit), kind: ByCircuit, at: at}
+			_, at := r.Circuit.Admits(now) // another queue was faster
+			return nil, obstacle{circuit: r.Circuit, kind: ByCircuit, at: at}
 		}
 	}
 	return p, obstacle{}
 }
 
-// crowded finds a gate at which other subqueues of this queue wait: the subqueue
-// goes behind them.
-func (g *Gates) crowded(sub *Subqueue) obstacle {
-	waiting := func(id WaitID) bool { return id != 0 && g.Waits.At(id).Waiters.Len() > 0 }
-	if sub.Circuit != nil && len(g.Waits.byCircuit) > 0 {
-		if id := g.Waits.byCircuit[sub.Circuit]; waiting(id) {
-			return obstacle{wait: id, kind: ByCircuit, at: math.MaxInt64}
+// crowded finds a gate of a route at which other subqueues of this queue wait: the
+// subqueue goes behind them.
+func (g *Gates) crowded(id ID, sub *Subqueue, r *Route) obstacle {
+	waiting := func(at WaitID) bool {
+		if at == 0 {
+			return false
+		}
+		wl := &g.Waits.At(at).Waiters
+		return wl.Len() > 1 || wl.Len() == 1 && !(sub.choice != nil && wl.Has(uint32(id)))
+	}
+	if r.Circuit != nil && len(g.Waits.byCircuit) > 0 {
+		if at := g.Waits.byCircuit[r.Circuit]; waiting(at) {
+			return obstacle{circuit: r.Circuit, kind: ByCircuit, at: math.MaxInt64, turn: true}
 		}
 	}
 	if len(g.Waits.byGate) == 0 {
 		return obstacle{}
 	}
-	for _, gate := range sub.Set.Gates() {
-		if id := g.Waits.byGate[gate]; waiting(id) {
-			return obstacle{wait: id, kind: ByTurn, at: math.MaxInt64}
+	for _, gate := range r.Set.Gates() {
+		if at := g.Waits.byGate[gate]; waiting(at) {
+			return obstacle{gate: gate, kind: ByTurn, at: math.MaxInt64, turn: true}
 		}
 	}
 	return obstacle{}
@@ -112,11 +157,12 @@ func (g *Gates) freePermits(p *Permits) {
 	g.spare = append(g.spare, p)
 }
 
-// Adopt returns the permits of a delivery from before a restart: it counts as in
-// flight, and nothing else.
-func (g *Gates) Adopt(id ID) *Permits {
-	p := g.newPermits()
-	p.grant = g.Subs.At(id).Set.Adopt()
+// Adopt returns the permits of a delivery from before a restart, by a route: it counts as
+// in flight there, and nothing else.
+func (g *Gates) Adopt(id ID, route int) *Permits {
+	p, sub := g.newPermits(), g.Subs.At(id)
+	route = min(route, sub.Routes()-1)
+	p.grant, p.route = sub.RouteAt(route).Set.Adopt(), uint8(route)
 	return p
 }
 
@@ -129,65 +175,80 @@ type Ending struct {
 	Delta   int64       // how much more (thousandths) the message cost than estimated
 }
 
+// Permission is the permission of the circuit of a route, for a delivery whose failure is
+// being judged. The zero value is none.
+type Permission struct {
+	pass  breaker.Pass // 0: the route has no circuit
+	route uint8
+}
+
+// Route is the number of the route.
+func (p Permission) Route() int { return int(p.route) }
+
 // Return returns the permits of a delivery; nil is none. If the circuit is to be told
 // later, Return returns its permission.
-func (g *Gates) Return(p *Permits, id ID, e Ending, now int64) (later breaker.Pass) {
+func (g *Gates) Return(p *Permits, id ID, e Ending, now int64) (later Permission) {
 	if p == nil {
-		return 0
+		return Permission{}
 	}
-	sub := g.Subs.At(id)
-	if e.Outcome == breaker.Success && sub.Set.Learns() {
-		g.notifyWaiters(sub.Set.Succeeded(&p.grant, now, g.wakes[:0]))
+	r := g.Subs.At(id).RouteAt(int(p.route))
+	later.route = p.route
+	if e.Outcome == breaker.Success && r.Set.Learns() {
+		g.notifyWaiters(r.Set.Succeeded(&p.grant, now, g.wakes[:0]))
 	}
 	if e.Undo {
-		g.notifyWaiters(sub.Set.Undo(&p.grant, now, g.wakes[:0]))
+		g.notifyWaiters(r.Set.Undo(&p.grant, now, g.wakes[:0]))
 	} else {
-		g.notifyWaiters(sub.Set.ReleaseCorrected(&p.grant, e.Delta, now, g.wakes[:0]))
+		g.notifyWaiters(r.Set.ReleaseCorrected(&p.grant, e.Delta, now, g.wakes[:0]))
 	}
 	switch pass := p.circuit; {
 	case pass == 0:
 	case e.Later:
-		later = pass
-		sub.Circuit.AwaitVerdict(pass, now)
+		later.pass = pass
+		r.Circuit.AwaitVerdict(pass, now)
 	case e.Outcome == breaker.Failure:
-		g.Out.Announce(sub.Circuit, sub.Circuit.Failed(pass, now, *e.Failed, false))
+		g.Out.Announce(r.Circuit, r.Circuit.Failed(pass, now, *e.Failed, false))
 	default:
-		g.Out.Announce(sub.Circuit, sub.Circuit.Done(pass, now, e.Outcome))
+		g.Out.Announce(r.Circuit, r.Circuit.Done(pass, now, e.Outcome))
 	}
 	g.freePermits(p)
 	return later
 }
 
-// ReturnJudged returns a permission whose delivery has been judged; 0 is none. f is the call if
-// the outcome is a failure.
-func (g *Gates) ReturnJudged(id ID, pass breaker.Pass, o breaker.Outcome, f FailedCall, now int64) {
-	if pass == 0 {
+// ReturnJudged returns a permission whose delivery has been judged. f is the call if the
+// outcome is a failure.
+func (g *Gates) ReturnJudged(id ID, p Permission, o breaker.Outcome, f FailedCall, now int64) {
+	if p.pass == 0 {
 		return
 	}
-	c := g.Subs.At(id).Circuit
+	c := g.Subs.At(id).RouteAt(int(p.route)).Circuit
 	if o == breaker.Failure {
-		g.Out.Announce(c, c.Failed(pass, now, f, true))
+		g.Out.Announce(c, c.Failed(p.pass, now, f, true))
 	} else {
-		g.Out.Announce(c, c.Decided(pass, now, o))
+		g.Out.Announce(c, c.Decided(p.pass, now, o))
 	}
 }
 
-// RetryAfter opens the circuit of subqueue id for everybody for d ns, as its
+// RetryAfter opens the circuit of a route of subqueue id for everybody for d ns, as its
 // destination asked.
-func (g *Gates) RetryAfter(id ID, d, now int64) {
+func (g *Gates) RetryAfter(id ID, route int, d, now int64) {
 	if d <= 0 || id == 0 {
 		return
 	}
-	if c := g.Subs.At(id).Circuit; c != nil {
+	if c := g.Subs.At(id).RouteAt(route).Circuit; c != nil {
 		g.Out.Announce(c, c.RetryAfter(now, now+d))
 	}
 }
 
-// Overloaded cuts the limits of subqueue id that learn, after the overload of a message that
+// Overloaded cuts the limits of a route of subqueue id that learn, after the overload of a message that
 // was delivered at a time (Unix ns; 0: not known). expired says that its lease has expired,
 // instead of a failure with the code or the rule of call.
-func (g *Gates) Overloaded(id ID, delivered int64, call FailedCall, rule string, expired bool, now int64) {
-	if id == 0 || delivered == 0 || !g.Subs.At(id).Set.Learns() {
+func (g *Gates) Overloaded(id ID, route int, delivered int64, call FailedCall, rule string, expired bool, now int64) {
+	if id == 0 || delivered == 0 {
+		return
+	}
+	set := g.Subs.At(id).RouteAt(route).Set
+	if !set.Learns() {
 		return
 	}
 	cause := cmp.Or(call.Code, rule, "overload")
@@ -195,16 +256,16 @@ func (g *Gates) Overloaded(id ID, delivered int64, call FailedCall, rule string,
 		cause = "lease expired"
 	}
 	m := call.ID
-	g.Subs.At(id).Set.Overloaded(throttle.Overload{
+	set.Overloaded(throttle.Overload{
 		Delivered: delivered, Expired: expired, Cause: fmt.Sprintf("%s of message %x-%x-%x-%x-%x", cause, m[:4], m[4:6], m[6:8], m[8:10], m[10:]),
 	}, now)
 }
 
-// Feedback lowers the buckets of subqueue id whose limits learn to what the destination has
+// Feedback lowers the buckets of a route of subqueue id whose limits learn to what the destination has
 // said.
-func (g *Gates) Feedback(id ID, f throttle.Feedback, now int64) {
+func (g *Gates) Feedback(id ID, route int, f throttle.Feedback, now int64) {
 	if id != 0 {
-		g.Subs.At(id).Set.Feedback(f, now)
+		g.Subs.At(id).RouteAt(route).Set.Feedback(f, now)
 	}
 }
 
@@ -216,20 +277,29 @@ func (g *Gates) Feedback(id ID, f throttle.Feedback, now int64) {
 // last longer than the one before.
 const reserveAfter = int64(1e9)
 
-// acquire takes the first message of a subqueue through its throttle keys.
-func (g *Gates) acquire(id ID, cost uint32, first bool, now int64, owner any) (throttle.Grant, throttle.Block, bool) {
+// starving reports whether a subqueue has been blocked for long enough to reserve.
+func (g *Gates) starving(sub *Subqueue, now int64) bool {
+	return sub.Since != 0 && now-sub.Since > reserveAfter
+}
+
+// acquire takes the first message of a subqueue through the throttle keys of a route.
+func (g *Gates) acquire(id ID, route int, cost uint32, reserve bool, now int64, owner any) (throttle.Grant, throttle.Block, bool) {
 	sub := g.Subs.At(id)
-	if sub.reserved == nil {
-		grant, why, ok := sub.Set.Acquire(now, int64(cost), owner)
-		starving := first && len(sub.Set.Gates()) > 1 && sub.Since != 0 && now-sub.Since > reserveAfter
+	if !sub.reservedFor(route) {
+		set := sub.RouteAt(route).Set
+		grant, why, ok := set.Acquire(now, int64(cost), owner)
+		starving := reserve && len(set.Gates()) > 1 && g.starving(sub, now)
 		if ok || !starving || g.reserving != 0 || why.Kind == throttle.ByPause {
 			return grant, why, ok
 		}
-		r, got := g.Throttles.Reserve(sub.Set, int64(cost))
+		r, got := g.Throttles.Reserve(set, int64(cost))
 		if !got {
 			return grant, why, false
 		}
 		sub.reserved, sub.cost, g.reserving = r, cost, id
+		if sub.choice != nil {
+			sub.choice.reserved = uint8(route)
+		}
 		g.reserveBy = now + now - sub.Since
 	}
 	grant, why, wakes := sub.reserved.Acquire(now, nil, g.wakes[:0])
@@ -288,13 +358,25 @@ func (g *Gates) cancelReservationOf(id ID) {
 	}
 }
 
-// Check asks the throttle keys of a subqueue whether they would admit a message of
-// that cost now. A subqueue with a reservation asks for what it has collected.
-func (sub *Subqueue) Check(cost, now int64) (throttle.Block, bool) {
-	if sub.reserved != nil {
+// cancelReservationAt cancels the reservation if it is for this route of subqueue id.
+func (g *Gates) cancelReservationAt(id ID, route int) {
+	if g.reserving == id && g.Subs.At(id).reservedFor(route) {
+		g.CancelReservation()
+	}
+}
+
+// reservedFor reports whether the subqueue has a reservation for a route.
+func (sub *Subqueue) reservedFor(route int) bool {
+	return sub.reserved != nil && (sub.choice == nil || int(sub.choice.reserved) == route)
+}
+
+// Check asks the throttle keys of a route of a subqueue whether they would admit a message
+// of that cost now. A route with a reservation asks for what it has collected.
+func (sub *Subqueue) Check(route int, cost, now int64) (throttle.Block, bool) {
+	if sub.reservedFor(route) {
 		return sub.reserved.Check(now)
 	}
-	return sub.Set.Check(now, cost, nil)
+	return sub.RouteAt(route).Set.Check(now, cost, nil)
 }
 
 // Reserved reports whether the subqueue has a reservation.

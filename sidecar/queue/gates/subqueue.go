@@ -1,13 +1,16 @@
 package gates
 
 import (
+	"cmp"
 	"encoding/binary"
 	"iter"
+	"math"
 	"slices"
 
 	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/sidecar/queue/container"
 	"github.com/filaq/fila/sidecar/queue/history"
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 )
 
@@ -28,16 +31,15 @@ type ID uint32
 type Subqueue struct {
 	name    string // its key in Subqueues.ids; empty: it is bare
 	Flow    drr.Flow
-	Set     *throttle.Set   // throttle keys; nil: none
-	Circuit Circuit         // nil: none
+	Route                   // the first of its routes; most subqueues have one
+	choice  *choice         // nil: there is one route
 	refs    int32           // live messages
 	Ordered int32           // messages that wait for their predecessors, in strict order
 	List    container.Ranks // messages that wait, blocked or not, by priority
 	pos     int32           // place in the heap of its flow, + 1; 0: it is not eligible
 
-	Wait      WaitID    // where it is blocked; 0: it is not
-	Kind      BlockKind // what blocked it last
-	Counted   int32     // messages that count as blocked
+	Kind      BlockKind // what blocked it last, at its first route
+	Counted   int32     // messages that count as blocked, at the list of the first route
 	Since     int64     // Unix ns when its first message was blocked; 0: it was not
 	probe     probe
 	retry     bool   // its first message was redelivered, and has not been blocked since
@@ -56,7 +58,7 @@ type probe struct {
 }
 
 // bare reports whether the subqueue has no gates.
-func (sub *Subqueue) bare() bool { return sub.Set == nil && sub.Circuit == nil }
+func (sub *Subqueue) bare() bool { return sub.Set == nil && sub.Circuit == nil && sub.choice == nil }
 
 // Eligible reports whether the first message of a subqueue may go, or try its gates.
 func (g *Gates) Eligible(sub *Subqueue) bool {
@@ -100,21 +102,40 @@ func (t *Subqueues) Of(f drr.Flow) iter.Seq[*Subqueue] {
 
 // key writes what identifies a subqueue into the scratch buffer. Order and
 // repetition of the throttle keys make no difference.
-func (t *Subqueues) key(flow drr.Flow, throttleKeys []string, circuitKey string) []byte {
+func (t *Subqueues) key(flow drr.Flow, c *store.Class) []byte {
+	b := binary.LittleEndian.AppendUint32(t.name[:0], uint32(flow))
+	b = t.appendGates(b, c.ThrottleKeys, c.CircuitKey)
+	if len(c.Routes) > 0 {
+		b = append(b, routesFollow...)
+	}
+	for i := range c.Routes {
+		r := &c.Routes[i]
+		b = binary.AppendUvarint(appendText(b, r.Name), uint64(r.Weight))
+		b = binary.AppendUvarint(b, uint64(len(r.ThrottleKeys)))
+		b = t.appendGates(b, r.ThrottleKeys, r.CircuitKey)
+	}
+	t.name = b
+	return b
+}
+
+// routesFollow begins the routes in the key of a subqueue: no throttle key is that long.
+var routesFollow = binary.AppendUvarint(nil, math.MaxUint64)
+
+func (t *Subqueues) appendGates(b []byte, throttleKeys []string, circuitKey string) []byte {
 	if len(throttleKeys) > 1 {
 		t.keys = append(t.keys[:0], throttleKeys...)
 		slices.Sort(t.keys)
 		throttleKeys = slices.Compact(t.keys)
 	}
-	b := binary.LittleEndian.AppendUint32(t.name[:0], uint32(flow))
-	b = binary.AppendUvarint(b, uint64(len(circuitKey)))
-	b = append(b, circuitKey...)
+	b = appendText(b, circuitKey)
 	for _, k := range throttleKeys {
-		b = binary.AppendUvarint(b, uint64(len(k)))
-		b = append(b, k...)
+		b = appendText(b, k)
 	}
-	t.name = b
 	return b
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
 func (t *Subqueues) add(sub Subqueue) (id ID) {
@@ -155,15 +176,15 @@ func (t *Subqueues) remove(id ID) {
 	t.free = append(t.free, id)
 }
 
-// Acquire counts a message of a flow with these gates, and returns its subqueue; 0 if
-// it has no gates. If the throttle keys cannot be used the message passes without
-// them, and Acquire returns why.
-func (g *Gates) Acquire(f drr.Flow, throttleKeys []string, circuitKey string, now int64) (id ID, err error) {
-	if len(throttleKeys) == 0 && circuitKey == "" {
+// Acquire counts a message of a flow with the gates of class c, and returns its subqueue;
+// 0 if it has no gates. If throttle keys cannot be used the message passes without them,
+// and Acquire returns why.
+func (g *Gates) Acquire(f drr.Flow, c *store.Class, now int64) (id ID, err error) {
+	if len(c.ThrottleKeys) == 0 && c.CircuitKey == "" && len(c.Routes) == 0 {
 		return 0, nil
 	}
 	t, flow := &g.Subs, g.backlog.Flow(f)
-	name := t.key(f, throttleKeys, circuitKey)
+	name := t.key(f, c)
 	if id = flow.recent; id != 0 && t.At(id).name == string(name) {
 		t.At(id).refs++
 		return id, nil
@@ -171,11 +192,10 @@ func (g *Gates) Acquire(f drr.Flow, throttleKeys []string, circuitKey string, no
 	id, ok := t.ids[string(name)]
 	if !ok {
 		sub := Subqueue{name: string(name), Flow: f}
-		if sub.Set, err = g.Throttles.Set(throttleKeys, now); err != nil {
-			sub.Set = nil
-		}
-		if circuitKey != "" {
-			sub.Circuit = g.Circuits.Use(circuitKey, now)
+		if len(c.Routes) > 0 {
+			err = g.openRoutes(&sub, c, now)
+		} else {
+			sub.Route, err = g.openRoute(c.ThrottleKeys, c.CircuitKey, now)
 		}
 		id = t.add(sub)
 	}
@@ -201,12 +221,45 @@ func (g *Gates) Release(id ID, now int64) {
 	g.Subs.remove(id)
 }
 
-func (g *Gates) closeGates(sub *Subqueue, now int64) {
-	if sub.Set != nil {
-		g.Throttles.Close(sub.Set, now)
+// openRoute opens the gates of a route.
+func (g *Gates) openRoute(throttleKeys []string, circuitKey string, now int64) (r Route, err error) {
+	if r.Set, err = g.Throttles.Set(throttleKeys, now); err != nil {
+		r.Set = nil
 	}
-	if sub.Circuit != nil {
-		g.Out.Circuits = g.Circuits.Drop(sub.Circuit, now, g.Out.Circuits)
+	if circuitKey != "" {
+		r.Circuit = g.Circuits.Use(circuitKey, now)
+	}
+	return r, err
+}
+
+// openRoutes opens the gates of all routes of a class.
+func (g *Gates) openRoutes(sub *Subqueue, c *store.Class, now int64) (err error) {
+	n := len(c.Routes)
+	sub.choice = &choice{more: make([]Route, n-1), names: make([]string, n)}
+	weighted := slices.ContainsFunc(c.Routes, func(r store.Route) bool { return r.Weight > 0 })
+	for i := range c.Routes {
+		r := &c.Routes[i]
+		keys, circuitKey := c.Gates(r)
+		open, oerr := g.openRoute(keys, circuitKey, now)
+		err = cmp.Or(err, oerr)
+		*sub.RouteAt(i) = open
+		sub.choice.names[i] = r.Name
+		if weighted {
+			sub.choice.weights = append(sub.choice.weights, cmp.Or(r.Weight, 1000))
+		}
+	}
+	return err
+}
+
+func (g *Gates) closeGates(sub *Subqueue, now int64) {
+	for i := range sub.Routes() {
+		r := sub.RouteAt(i)
+		if r.Set != nil {
+			g.Throttles.Close(r.Set, now)
+		}
+		if r.Circuit != nil {
+			g.Out.Circuits = g.Circuits.Drop(r.Circuit, now, g.Out.Circuits)
+		}
 	}
 }
 
@@ -264,7 +317,7 @@ func (g *Gates) Remove(id ID, priority uint8, link uint32) {
 			g.dropProbe(id, sub, link)
 		}
 		sub.retry = false
-		g.recheckNow(sub.Wait)
+		g.recheckWaits(sub, true)
 	}
 	g.links.RemoveRanked(&sub.List, priority, link)
 	g.place(id)
@@ -278,10 +331,13 @@ func (g *Gates) Take(id ID, priority uint8, link uint32, now int64) (probed Wait
 	sub := g.Subs.At(id)
 	probed = sub.probe.at
 	if sub.retry {
-		g.recheckLater(sub.Wait)
+		g.recheckWaits(sub, false)
 	}
 	sub.probe, sub.retry, sub.Since = probe{}, false, 0
 	g.links.RemoveRanked(&sub.List, priority, link)
+	if sub.choice != nil && probed != 0 && sub.Wait != 0 {
+		g.stepBack(id, sub, probed, g.links.First(&sub.List))
+	}
 	if g.links.Count(&sub.List) > 0 {
 		sub.retry = sub.Wait != 0 && g.links.Stamp(g.links.First(&sub.List)) < 0
 		if sub.Wait != 0 {
@@ -316,9 +372,13 @@ func (g *Gates) place(id ID) {
 			blocked--
 		}
 		if blocked == 0 {
-			g.Waits.At(sub.Wait).Waiters.Remove(sub.Flow, uint32(id))
 			g.count(sub, -sub.Counted)
-			g.recheckLater(sub.Wait)
+			if sub.choice != nil {
+				g.stopWaiting(id, sub)
+			} else {
+				g.Waits.At(sub.Wait).Waiters.Remove(sub.Flow, uint32(id))
+				g.recheckLater(sub.Wait)
+			}
 			sub.Wait, sub.retry = 0, false
 		}
 	}
@@ -334,10 +394,15 @@ func (g *Gates) place(id ID) {
 	}
 }
 
-// updateCost tells the wait list of a subqueue what its first blocked message costs.
+// updateCost tells the wait lists of a subqueue what its first blocked message costs.
 func (g *Gates) updateCost(id ID) {
-	if sub := g.Subs.At(id); sub.Wait != 0 {
-		g.Waits.At(sub.Wait).Waiters.SetCost(uint32(id), g.backlog.Cost(g.FirstBlocked(sub)))
+	sub := g.Subs.At(id)
+	if sub.Wait == 0 {
+		return
+	}
+	cost := g.backlog.Cost(g.FirstBlocked(sub))
+	for i := range sub.Routes() {
+		g.Waits.At(sub.RouteAt(i).Wait).Waiters.SetCost(uint32(id), cost)
 	}
 }
 
@@ -359,7 +424,8 @@ func (g *Gates) count(sub *Subqueue, n int32) {
 	g.Waits.At(sub.Wait).Messages += int64(n)
 }
 
-// block makes a subqueue wait, whose first message has tried its gates in vain.
+// block makes a subqueue wait, whose first message has tried its gates in vain. If it has
+// several routes, g.obstacles has what blocks each, and why is the first of them.
 func (g *Gates) block(id ID, why obstacle, now int64) {
 	sub := g.Subs.At(id)
 	gate, prepaid := sub.probe.at, sub.probe.prepaid
@@ -367,36 +433,54 @@ func (g *Gates) block(id ID, why obstacle, now int64) {
 		g.recheckLater(sub.Wait)
 	}
 	sub.probe, sub.retry = probe{}, false
+	wait := g.waitFor(&why, sub.Flow)
 	began := sub.Since == 0 || sub.Kind != why.kind
 	if began {
-		g.Waits.At(why.wait).countBlocked(why.kind)
+		g.Waits.At(wait).countBlocked(why.kind)
 	}
 	if sub.Since == 0 {
 		sub.Since = now
 	}
-	g.join(id, sub, gate, prepaid, why)
+	if sub.choice != nil {
+		g.joinRoutes(id, sub, gate, prepaid)
+	} else {
+		g.join(id, sub, gate, prepaid, wait, why.kind)
+	}
+	if g.reserving == id {
+		g.Waits.At(sub.reservedAt()).coalesced.into = 0 // it waits there for what it has collected
+	}
 	place, key := g.Waits.At(sub.Wait).name()
 	if place == history.PlaceKey {
 		key = g.backlog.Name(sub.Flow)
 	}
 	g.intervals.row(sub).Begin(sub.Kind.String(), place, key, sub.Kind != ByTurn, now)
-	flow := sub.Flow
+	if gate != 0 && sub.choice != nil {
+		for i := range sub.Routes() {
+			if sub.RouteAt(i).Wait == gate {
+				wl := g.Waits.At(gate)
+				wl.budget, wl.notBefore = 0, g.obstacles[i].at
+			}
+		}
+	}
+	flow, choice := sub.Flow, sub.choice != nil
 	g.place(id)
 	g.backlog.FlowChanged(flow)
 	g.backlog.SubqueueBlocked(id, flow, why.kind, began)
 	if gate != 0 {
-		if wl := g.Waits.At(gate); gate == why.wait {
+		switch wl := g.Waits.At(gate); {
+		case choice:
+		case gate == wait:
 			wl.budget, wl.notBefore = 0, why.at
-		} else {
-			g.coalesce(gate, why.wait)
+		default:
+			g.coalesce(gate, wait)
 		}
 		g.EndProbe(gate)
 	}
 }
 
-// join puts a subqueue into the wait list of why. gate is the one that its first
-// message has probed; 0: none.
-func (g *Gates) join(id ID, sub *Subqueue, gate WaitID, prepaid bool, why obstacle) {
+// join puts a subqueue into the wait list at, for what blocks it. gate is the one that its
+// first message has probed; 0: none.
+func (g *Gates) join(id ID, sub *Subqueue, gate WaitID, prepaid bool, at WaitID, kind BlockKind) {
 	weight, cost := g.backlog.Weight(sub.Flow), g.backlog.Cost(g.links.First(&sub.List))
 	back := gate != 0 && (prepaid && sub.Wait == 0 || !prepaid && (sub.Wait == gate || sub.Wait == 0))
 	switch {
@@ -412,23 +496,20 @@ func (g *Gates) join(id ID, sub *Subqueue, gate WaitID, prepaid bool, why obstac
 	case sub.Wait != 0:
 		g.Waits.At(sub.Wait).Waiters.SetCost(uint32(id), cost)
 	}
-	if sub.Wait != why.wait {
+	if sub.Wait != at {
 		g.count(sub, -sub.Counted)
 		if sub.Wait != 0 {
 			g.Waits.At(sub.Wait).Waiters.Remove(sub.Flow, uint32(id))
 			g.recheckLater(sub.Wait)
 		}
-		wl := g.Waits.At(why.wait)
+		wl := g.Waits.At(at)
 		wl.Waiters.Add(sub.Flow, weight, uint32(id), cost)
 		wl.noteGates(sub)
-		sub.Wait = why.wait
-		g.recheckLater(why.wait)
+		sub.Wait = at
+		g.recheckLater(at)
 	}
-	if g.reserving == id {
-		g.Waits.At(sub.Wait).coalesced.into = 0 // it waits there for what it has collected
-	}
-	if sub.Kind != why.kind {
+	if sub.Kind != kind {
 		g.count(sub, -sub.Counted)
-		sub.Kind = why.kind
+		sub.Kind = kind
 	}
 }

@@ -37,6 +37,7 @@ type WaitList struct {
 	Waiters   drr.Line
 	Messages  int64 // that wait here
 	probing   int32 // probes that have not tried yet
+	aside     int32 // subqueues that wait here and are not in the line while they probe another gate
 	budget    int64 // how many more may probe before the next recheck
 	at        int64 // when its timer is due; 0: no timer
 	notBefore int64 // an earlier recheck is useless: the first costs more than the gate has
@@ -263,7 +264,7 @@ func (g *Gates) recheck(id WaitID, now int64) {
 		return
 	}
 	if wl.Waiters.Len() == 0 {
-		if wl.probing == 0 {
+		if wl.probing == 0 && wl.aside == 0 {
 			g.closeWait(id)
 		}
 		return
@@ -368,7 +369,7 @@ func (g *Gates) probe(id WaitID) {
 	wl := g.Waits.At(id)
 	for wl.budget > 0 {
 		first, reserved := g.reserving, true
-		if first == 0 || g.Subs.At(first).Wait != id {
+		if first == 0 || g.Subs.At(first).reservedAt() != id {
 			n, _, ok := wl.Waiters.Peek()
 			if !ok {
 				return
@@ -391,11 +392,16 @@ func (g *Gates) probe(id WaitID) {
 		default:
 			wl.Waiters.Remove(sub.Flow, uint32(first))
 		}
+		if sub.probe = (probe{at: id, prepaid: reserved}); sub.choice != nil {
+			g.stepAside(first, sub)
+		}
 		if !more {
 			g.count(sub, -sub.Counted)
+			if sub.choice != nil {
+				g.stopWaiting(first, sub)
+			}
 			sub.Wait = 0
 		}
-		sub.probe = probe{at: id, prepaid: reserved}
 		wl.probing++
 		wl.budget--
 		flow := sub.Flow
@@ -412,8 +418,11 @@ func (g *Gates) dropProbe(id ID, sub *Subqueue, link uint32) {
 	wl := g.Waits.At(at)
 	wl.probing--
 	g.recheckLater(at)
-	if sub.Wait == at && !prepaid {
+	if sub.waitsAt(at) && !prepaid {
 		wl.Waiters.PutBack(sub.Flow, g.backlog.Weight(sub.Flow), uint32(id), g.backlog.Cost(link))
+	}
+	if sub.choice != nil && sub.Wait != 0 {
+		g.stepBack(id, sub, at, link)
 	}
 }
 
@@ -434,7 +443,9 @@ func (g *Gates) EndProbe(id WaitID) {
 
 // noteGates notes that a subqueue has joined the wait list.
 func (wl *WaitList) noteGates(sub *Subqueue) {
-	if c := &wl.coalesced; wl.Waiters.Len() == 1 {
+	if c := &wl.coalesced; sub.choice != nil {
+		c.mixed = true // it also waits elsewhere
+	} else if wl.Waiters.Len() == 1 {
 		c.set, c.circuit, c.mixed = sub.Set, sub.Circuit, false
 	} else if c.set != sub.Set || c.circuit != sub.Circuit {
 		c.mixed = true
@@ -449,7 +460,7 @@ func (g *Gates) coalesce(id, into WaitID) {
 	if wl.coalesced.mixed || wl.coalesced.into != 0 || wl.Waiters.Len() == 0 || other.kind == waitPause {
 		return // a pause concerns one flow
 	}
-	if g.reserving != 0 && g.Subs.At(g.reserving).Wait == id {
+	if g.reserving != 0 && g.Subs.At(g.reserving).reservedAt() == id {
 		return // that subqueue holds what the others wait for
 	}
 	for next := into; next != 0; next = g.Waits.At(next).coalesced.into {

@@ -108,7 +108,7 @@ func (r *AttemptRecord) Append(dst []byte) []byte {
 			{Kind: kindMovedFrom, Place: PlaceQueue, Key: r.From}, {Kind: kindMovedTo, Place: PlaceQueue, Key: r.To},
 		}, maxMoveName)
 	} else {
-		dst = AppendIntervals(dst, r.Blocked)
+		dst = appendIntervals(dst, r.Blocked, maxGate)
 	}
 	if version == versionSeveral {
 		dst = binary.AppendVarint(binary.AppendUvarint(dst, uint64(r.Times)), r.Last)
@@ -181,10 +181,15 @@ func hasOutcome(record []byte, outcome string) bool {
 	return len(record) > 2 && int(record[2]) == len(outcome) && bytes.HasPrefix(record[3:], []byte(outcome))
 }
 
-// AppendIntervals encodes what blocked a message, without the times at which the
-// intervals began.
-func AppendIntervals(dst []byte, list []BlockedInterval) []byte {
-	return appendIntervals(dst, list, maxGate)
+// AppendBlocked encodes what a store keeps of a lease: what blocked the message, without the
+// times at which the intervals began, and the number of its route. The first route, 0, is
+// left out.
+func AppendBlocked(dst []byte, list []BlockedInterval, route int) []byte {
+	dst = appendIntervals(dst, list, maxGate)
+	if route > 0 {
+		dst = binary.AppendUvarint(dst, uint64(route))
+	}
+	return dst
 }
 
 func appendIntervals(dst []byte, list []BlockedInterval, longestKey int) []byte {
@@ -200,11 +205,14 @@ func appendIntervals(dst []byte, list []BlockedInterval, longestKey int) []byte 
 	return dst
 }
 
-// ReadIntervals decodes what AppendIntervals wrote.
-func ReadIntervals(b []byte) ([]BlockedInterval, error) {
+// ReadBlocked decodes what AppendBlocked wrote.
+func ReadBlocked(b []byte) (list []BlockedInterval, route int, err error) {
 	d := decoder{b: b}
-	list := d.intervals()
-	return list, d.finish()
+	list = d.intervals()
+	if len(d.b) > 0 {
+		route = int(d.u32())
+	}
+	return list, route, d.finish()
 }
 
 func appendText(dst []byte, s string, most int) []byte {

@@ -30,10 +30,17 @@ func (g *oneGate) matches(at gates.Place) bool {
 	return at.Circuit != nil && at.Circuit.Key() == g.circuit
 }
 
-// passes reports whether messages of a subqueue pass all gates that are named.
+// passes reports whether messages of a subqueue may pass all gates that are named, on one
+// route.
 func passes(sub *gates.Subqueue, throttleKey, circuitKey string) bool {
-	return (circuitKey == "" || sub.Circuit != nil && sub.Circuit.Key() == circuitKey) &&
-		(throttleKey == "" || slices.ContainsFunc(sub.Set.Gates(), func(t *throttle.Gate) bool { return t.Key() == throttleKey }))
+	for i := range sub.Routes() {
+		r := sub.RouteAt(i)
+		if (circuitKey == "" || r.Circuit != nil && r.Circuit.Key() == circuitKey) &&
+			(throttleKey == "" || slices.ContainsFunc(r.Set.Gates(), func(t *throttle.Gate) bool { return t.Key() == throttleKey })) {
+			return true
+		}
+	}
+	return false
 }
 
 // places are the places where something is blocked.

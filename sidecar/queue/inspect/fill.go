@@ -21,7 +21,7 @@ type filling struct {
 
 	filled   []filled // of limited
 	order    []int32  // demands by the level at which they have all their messages
-	supplies []supply // two for each gate, for its messages and its cost, then one for each circuit
+	supplies []supply // two for each gate, for its messages and its cost, then one for each circuit and each of choices
 	shared   supplyHeap
 	total    float64
 }
@@ -65,6 +65,9 @@ func (d *Demand) filling() *filling {
 				f.gates = append(f.gates, gate)
 			}
 		}
+		if l.choice != 0 {
+			n++
+		}
 		if l.circuit != nil {
 			n++
 			if _, known := ofCircuit[l.circuit]; !known {
@@ -73,7 +76,7 @@ func (d *Demand) filling() *filling {
 			}
 		}
 	}
-	f.supplies = make([]supply, 2*len(f.gates)+len(f.circuits))
+	f.supplies = make([]supply, f.firstChoice()+len(d.choices))
 	for i := range f.supplies {
 		f.supplies[i].min = math.Inf(1)
 	}
@@ -85,6 +88,9 @@ func (d *Demand) filling() *filling {
 		}
 		if l.circuit != nil {
 			uses = append(uses, use{int32(2*len(f.gates)) + ofCircuit[l.circuit], 1})
+		}
+		if l.choice != 0 {
+			uses = append(uses, use{int32(f.firstChoice() + l.choice - 1), 1})
 		}
 		f.filled[i] = filled{rate: float64(l.weight) / float64(l.cost), uses: uses[first:]}
 		for _, u := range uses[first:] {
@@ -103,6 +109,9 @@ func (d *Demand) filling() *filling {
 	return f
 }
 
+// firstChoice is the index of the supply of the first of choices.
+func (f *filling) firstChoice() int { return 2*len(f.gates) + len(f.circuits) }
+
 // admitted returns how many of the limited messages the gates admit until a time.
 func (f *filling) admitted(until int64) int64 {
 	for i, gate := range f.gates {
@@ -112,6 +121,9 @@ func (f *filling) admitted(until int64) int64 {
 	}
 	for i, circuit := range f.circuits {
 		f.supplies[2*len(f.gates)+i].supply(circuit.AdmitsBy(f.at, until), 0)
+	}
+	for i, n := range f.choices {
+		f.supplies[f.firstChoice()+i].supply(n, 0)
 	}
 	for i := range f.filled {
 		d := &f.filled[i]

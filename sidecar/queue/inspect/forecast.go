@@ -113,16 +113,16 @@ type sourceCast struct {
 	flow   drr.Flow
 	walk   container.Walk
 	left   int32
-	at     *listCast // where it waits; nil: nowhere
-	probes *listCast // whose gate its first message may try
-	retry  bool      // its first message has come back
+	at     []*listCast // where it waits, for any of its routes
+	probes *listCast   // whose gate its first message may try
+	retry  bool        // its first message has come back
 
 	waited WaitReason // what its first message waits for from the beginning of the forecast on
 	opens  int64
 }
 
 func (s *sourceCast) eligible() bool {
-	return s.left > 0 && (s.at == nil || s.probes != nil || s.retry)
+	return s.left > 0 && (len(s.at) == 0 || s.probes != nil || s.retry)
 }
 
 // flow returns a flow with its eligible sources.
@@ -154,7 +154,7 @@ func (c *forecast) source(id gates.ID) *sourceCast {
 	sub := c.g.Subs.At(id)
 	s := &sourceCast{
 		id: id, flow: sub.Flow, walk: c.t.Links.Walk(&sub.List), left: c.t.Links.Count(&sub.List),
-		at: c.listOf(sub.Wait), probes: c.listOf(sub.Probing()), retry: sub.Retrying(),
+		at: c.listsOf(sub), probes: c.listOf(sub.Probing()), retry: sub.Retrying(),
 	}
 	c.sources[id] = s
 	fl := c.flow(sub.Flow)
@@ -232,8 +232,8 @@ func (c *forecast) deliver() {
 			c.changed(f)
 			continue
 		}
-		if l, kind, at := c.admit(src, s); kind != gates.ByNothing {
-			c.block(src, l, kind, at)
+		if why := c.admit(src, s); len(why) > 0 {
+			c.block(src, why)
 			if blocked++; blocked == forecastBlocked {
 				blocked = 0
 				c.sched.EndTurn()
@@ -249,7 +249,7 @@ func (c *forecast) deliver() {
 func (c *forecast) leave(src *sourceCast) {
 	src.walk.Next()
 	src.left--
-	if src.at == nil {
+	if len(src.at) == 0 {
 		return
 	}
 	src.retry = src.left > 0 && c.t.Links.Stamp(src.walk.First()) < 0
@@ -258,9 +258,24 @@ func (c *forecast) leave(src *sourceCast) {
 		blocked--
 	}
 	if blocked <= 0 {
-		src.at.waiters().Remove(src.flow, uint32(src.id))
+		for _, l := range src.at {
+			l.waiters().Remove(src.flow, uint32(src.id))
+		}
 		src.at, src.retry = nil, false
+		return
 	}
+	for _, l := range src.at { // while it probed one gate it was in no other line
+		c.join(src, l)
+	}
+}
+
+// join puts a source that waits into the line of a list, with its first message, unless it is
+// there.
+func (c *forecast) join(src *sourceCast, l *listCast) {
+	if l.waiters().Has(uint32(src.id)) {
+		return
+	}
+	l.waiters().Add(src.flow, c.t.Weight(src.flow), uint32(src.id), c.t.Cost(src.walk.First()))
 }
 
 // take notes the delivery of the message that the schedule serves next.

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"math"
+	"slices"
 
 	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/sidecar/queue/backlog"
@@ -74,27 +75,58 @@ func (c *forecast) listOf(id gates.WaitID) *listCast {
 	return c.list(c.g.Waits.At(id).Place())
 }
 
-// admit takes a message through its gates, or returns where and for what it has to wait.
-func (c *forecast) admit(src *sourceCast, s *backlog.Slot) (l *listCast, kind gates.BlockKind, at int64) {
+// listsOf returns the wait lists of a subqueue, for any of its routes.
+func (c *forecast) listsOf(sub *gates.Subqueue) (lists []*listCast) {
+	for i := range sub.Routes() {
+		if l := c.listOf(sub.RouteAt(i).Wait); l != nil && !slices.Contains(lists, l) {
+			lists = append(lists, l)
+		}
+	}
+	return lists
+}
+
+// obstacleCast is why a message has to wait, and where; ByNothing: it need not.
+type obstacleCast struct {
+	list *listCast // nil: its key is paused
+	kind gates.BlockKind
+	at   int64
+}
+
+// admit takes a message through the gates of one of its routes, or returns for each where and
+// for what it has to wait.
+func (c *forecast) admit(src *sourceCast, s *backlog.Slot) (why []obstacleCast) {
 	if until := c.t.KeyPaused(src.flow, c.at); until != 0 {
-		return nil, gates.ByPause, until
+		return []obstacleCast{{kind: gates.ByPause, at: until}}
 	}
 	if src.id == 0 {
-		return nil, gates.ByNothing, 0
+		return nil
 	}
 	sub := c.g.Subs.At(src.id)
-	if src.probes == nil && c.t.Links.Stamp(src.walk.First()) >= 0 {
-		if l, kind = c.crowded(sub); l != nil {
+	for _, i := range c.g.Order(src.id, src.walk.First()) {
+		r := sub.RouteAt(int(i))
+		first := c.t.Links.Stamp(src.walk.First()) < 0 || src.probes != nil && r.Passes(src.probes.Place)
+		l, kind, at := c.admitBy(src, r, int64(s.Cost), first)
+		if kind == gates.ByNothing {
+			return nil
+		}
+		why = append(why, obstacleCast{l, kind, at})
+	}
+	return why
+}
+
+// admitBy takes a message through the gates of one route.
+func (c *forecast) admitBy(src *sourceCast, r *gates.Route, cost int64, first bool) (l *listCast, kind gates.BlockKind, at int64) {
+	if !first {
+		if l, kind = c.crowded(src, r); l != nil {
 			return l, kind, math.MaxInt64
 		}
 	}
-	if sub.Circuit != nil {
-		if circuit := c.circuit(sub.Circuit); circuit.left <= 0 {
-			return c.list(gates.Place{Circuit: sub.Circuit}), gates.ByCircuit, circuit.opens
+	if r.Circuit != nil {
+		if circuit := c.circuit(r.Circuit); circuit.left <= 0 {
+			return c.list(gates.Place{Circuit: r.Circuit}), gates.ByCircuit, circuit.opens
 		}
 	}
-	cost := int64(s.Cost)
-	for _, gate := range sub.Set.Gates() {
+	for _, gate := range r.Set.Gates() {
 		why, opens := c.trial(gate).Admits(c.at, cost)
 		if why != throttle.Open && (l == nil || opens >= at) {
 			l, kind, at = c.list(gates.Place{Throttle: gate}), gates.BlockOf(why), opens
@@ -103,22 +135,31 @@ func (c *forecast) admit(src *sourceCast, s *backlog.Slot) (l *listCast, kind ga
 	if l != nil {
 		return l, kind, at
 	}
-	for _, gate := range sub.Set.Gates() {
+	for _, gate := range r.Set.Gates() {
 		c.trial(gate).Take(c.at, cost)
 	}
-	if sub.Circuit != nil {
-		c.circuit(sub.Circuit).left--
+	if r.Circuit != nil {
+		c.circuit(r.Circuit).left--
 	}
 	return nil, gates.ByNothing, 0
 }
 
 // crowded finds a gate at which others wait.
-func (c *forecast) crowded(sub *gates.Subqueue) (*listCast, gates.BlockKind) {
-	if l := c.lists[gates.Place{Circuit: sub.Circuit}]; sub.Circuit != nil && l != nil && l.len() > 0 {
-		return l, gates.ByCircuit
+func (c *forecast) crowded(src *sourceCast, r *gates.Route) (*listCast, gates.BlockKind) {
+	others := func(at gates.Place) *listCast {
+		l := c.lists[at]
+		if l == nil || l.len() == 0 || l.len() == 1 && l.waiters().Has(uint32(src.id)) && c.g.Subs.At(src.id).HasChoice() {
+			return nil
+		}
+		return l
 	}
-	for _, gate := range sub.Set.Gates() {
-		if l := c.lists[gates.Place{Throttle: gate}]; l != nil && l.len() > 0 {
+	if r.Circuit != nil {
+		if l := others(gates.Place{Circuit: r.Circuit}); l != nil {
+			return l, gates.ByCircuit
+		}
+	}
+	for _, gate := range r.Set.Gates() {
+		if l := others(gates.Place{Throttle: gate}); l != nil {
 			return l, gates.ByTurn
 		}
 	}
@@ -148,37 +189,48 @@ func (c *forecast) circuit(circuit gates.Circuit) *circuitCast {
 }
 
 // block makes a source wait whose first message has tried its gates in vain, as gates.block.
-func (c *forecast) block(src *sourceCast, l *listCast, kind gates.BlockKind, at int64) {
+func (c *forecast) block(src *sourceCast, why []obstacleCast) {
 	probed := src.probes
 	if probed != nil && src.waited.By == gates.ByInFlight {
 		probed.byEnd = true // for the next that tries
 	}
 	src.probes, src.retry, src.waited, src.opens = nil, false, WaitReason{}, 0
 	cost, weight, lane := c.t.Cost(src.walk.First()), c.t.Weight(src.flow), uint32(src.id)
-	switch {
-	case probed != nil && (src.at == probed || src.at == nil):
+	old := src.at
+	if probed != nil && (len(old) == 0 || slices.Contains(old, probed)) {
 		probed.waiters().PutBack(src.flow, weight, lane, cost)
-		src.at = probed
-	case src.at != nil:
-		src.at.waiters().SetCost(lane, cost)
+		if len(old) == 0 {
+			old = []*listCast{probed}
+		}
 	}
-	switch {
-	case kind == gates.ByPause && l == nil:
-		if src.at != nil {
-			src.at.waiters().Remove(src.flow, lane)
+	src.at = nil
+	for _, o := range why {
+		l := o.list
+		if l == nil {
+			src.left = 0 // the forecast does not wait for the end of a pause
+			break
 		}
-		src.at, src.left = nil, 0 // the forecast does not wait for the end of a pause
-	case src.at != l:
-		if src.at != nil {
-			src.at.waiters().Remove(src.flow, lane)
+		if !slices.Contains(src.at, l) {
+			src.at = append(src.at, l)
 		}
-		l.waiters().Add(src.flow, weight, lane, cost)
-		src.at, l.opens, l.shut = l, 0, kind
+		if l.waiters().Has(lane) {
+			l.waiters().SetCost(lane, cost)
+		} else {
+			l.waiters().Add(src.flow, weight, lane, cost)
+			l.opens, l.shut = 0, o.kind
+		}
+	}
+	for _, l := range old {
+		if !slices.Contains(src.at, l) {
+			l.waiters().Remove(src.flow, lane)
+		}
 	}
 	c.changed(src.flow)
 	if probed != nil {
-		if probed == l {
-			l.budget, l.notBefore, l.opens, l.shut = 0, at, 0, kind
+		for _, o := range why {
+			if probed == o.list {
+				probed.budget, probed.notBefore, probed.opens, probed.shut = 0, o.at, 0, o.kind
+			}
 		}
 		c.endProbe(probed)
 	}
@@ -213,6 +265,11 @@ func (c *forecast) probe(l *listCast) {
 			cost = c.t.Cost(second.First())
 		}
 		l.waiters().Take(cost, more)
+		for _, o := range src.at {
+			if o != l {
+				o.waiters().Remove(src.flow, lane)
+			}
+		}
 		if !more {
 			src.at = nil
 		}

@@ -10,7 +10,8 @@ import (
 // that applies, in this order.
 //
 //  1. a pause of its queue, or of its key
-//  2. a gate that is shut: its circuit, then its throttle keys
+//  2. a gate that is shut: its circuit, then its throttle keys. With several routes, the
+//     gate that opens first as far as is known, if one is shut on each of them
 //  3. the order of its key
 //  4. no consumer
 //  5. no consumer with credit
@@ -32,8 +33,8 @@ func (w WaitReason) Blocks() bool { return w.By != gates.ByNothing && w.By < gat
 type evaluator struct {
 	*Reader
 	now   int64
-	ready gates.BlockKind        // what messages wait for that nothing blocks
-	known map[gatesOf]WaitReason // answers of gates, up to maxKnown
+	ready gates.BlockKind      // what messages wait for that nothing blocks
+	known map[gatesOf]shutGate // answers of gates, up to maxKnown
 }
 
 // maxKnown bounds the answers of gates that are remembered. If there are more, few
@@ -45,6 +46,12 @@ type gatesOf struct {
 	set     *throttle.Set
 	circuit gates.Circuit
 	cost    int64
+}
+
+// shutGate is a gate that is shut, or ByNothing, and when it opens as far as is known.
+type shutGate struct {
+	WaitReason
+	opens int64 // Unix ns; math.MaxInt64: not known
 }
 
 func (r *Reader) evaluator(now int64) *evaluator {
@@ -65,8 +72,10 @@ func (e *evaluator) reason(f drr.Flow, sub *gates.Subqueue, ordered bool) WaitRe
 	if w := e.paused(f); w.By != gates.ByNothing {
 		return w
 	}
+	open := 0
 	if sub != nil {
-		if w := e.gates(sub); w.By != gates.ByNothing {
+		var w WaitReason
+		if w, open = e.gates(sub); w.By != gates.ByNothing {
 			return w
 		}
 	}
@@ -76,7 +85,7 @@ func (e *evaluator) reason(f drr.Flow, sub *gates.Subqueue, ordered bool) WaitRe
 	case e.ready != gates.ByNothing:
 		return WaitReason{By: e.ready}
 	case sub != nil && sub.Wait != 0 && !e.g.Eligible(sub):
-		if at := e.place(e.g.Root(sub.Wait)); !at.Paused {
+		if at := e.place(e.g.Root(sub.RouteAt(open).Wait)); !at.Paused {
 			return WaitReason{By: gates.ByTurn, At: at}
 		}
 	}
@@ -97,14 +106,31 @@ func (e *evaluator) paused(f drr.Flow) (w WaitReason) {
 	return w
 }
 
-// gates asks the gates of a subqueue whether they would admit its first message. If
-// all its messages wait for their predecessors, it asks whether they would admit
-// anything: which message comes first, and what that costs, is not known.
-func (e *evaluator) gates(sub *gates.Subqueue) (w WaitReason) {
-	if sub.Set == nil && sub.Circuit == nil {
+// gates asks the gates of a subqueue whether they would admit its first message, by any
+// route. It returns what does not, or else the route that is open.
+func (e *evaluator) gates(sub *gates.Subqueue) (w WaitReason, open int) {
+	var first shutGate
+	for i := range sub.Routes() {
+		s := e.route(sub, i)
+		if s.By == gates.ByNothing {
+			return WaitReason{}, i
+		}
+		if i == 0 || s.opens < first.opens {
+			first = s
+		}
+	}
+	return first.WaitReason, 0
+}
+
+// route asks the gates of one route of a subqueue. If all its messages wait for their
+// predecessors, it asks whether they would admit anything: which message comes first, and
+// what that costs, is not known.
+func (e *evaluator) route(sub *gates.Subqueue, i int) (w shutGate) {
+	r := sub.RouteAt(i)
+	if r.Set == nil && r.Circuit == nil {
 		return w
 	}
-	k := gatesOf{sub.Set, sub.Circuit, throttle.One}
+	k := gatesOf{r.Set, r.Circuit, throttle.One}
 	switch head := e.t.Links.First(&sub.List); {
 	case head != 0:
 		k.cost = e.t.Cost(head)
@@ -116,9 +142,9 @@ func (e *evaluator) gates(sub *gates.Subqueue) (w WaitReason) {
 		w, known = e.known[k]
 	}
 	if !known {
-		w = e.ask(sub, k.cost)
+		w = e.ask(sub, i, k.cost)
 		if e.known == nil {
-			e.known = make(map[gatesOf]WaitReason)
+			e.known = make(map[gatesOf]shutGate)
 		}
 		if len(e.known) < maxKnown && !sub.Reserved() {
 			e.known[k] = w
@@ -126,24 +152,24 @@ func (e *evaluator) gates(sub *gates.Subqueue) (w WaitReason) {
 	}
 	if w.By == gates.ByNothing && k.cost < throttle.One && sub.Wait != 0 && !e.g.Eligible(sub) {
 		// A waiting message that costs less than 1 tries when its gate admits a cost of 1.
-		if gate := e.g.Waits.At(e.g.Root(sub.Wait)).Gate(); gate != nil {
+		if gate := e.g.Waits.At(e.g.Root(r.Wait)).Gate(); gate != nil {
 			if i := gate.Info(e.now); i.Kind != throttle.Open {
-				return WaitReason{By: gates.BlockOf(i.Kind), At: gates.Place{Throttle: gate}}
+				return shutGate{WaitReason{By: gates.BlockOf(i.Kind), At: gates.Place{Throttle: gate}}, i.At}
 			}
 		}
 	}
 	return w
 }
 
-// ask asks the circuit, and then the throttle keys.
-func (e *evaluator) ask(sub *gates.Subqueue, cost int64) (w WaitReason) {
-	if sub.Circuit != nil {
-		if n, _ := sub.Circuit.Peek(e.now); n <= 0 {
-			return WaitReason{By: gates.ByCircuit, At: gates.Place{Circuit: sub.Circuit}}
+// ask asks the circuit of a route, and then its throttle keys.
+func (e *evaluator) ask(sub *gates.Subqueue, route int, cost int64) (w shutGate) {
+	if c := sub.RouteAt(route).Circuit; c != nil {
+		if n, at := c.Peek(e.now); n <= 0 {
+			return shutGate{WaitReason{By: gates.ByCircuit, At: gates.Place{Circuit: c}}, at}
 		}
 	}
-	if b, ok := sub.Check(cost, e.now); !ok {
-		return WaitReason{By: gates.BlockOf(b.Kind), At: gates.Place{Throttle: b.Gate}}
+	if b, ok := sub.Check(route, cost, e.now); !ok {
+		return shutGate{WaitReason{By: gates.BlockOf(b.Kind), At: gates.Place{Throttle: b.Gate}}, b.At}
 	}
 	return w
 }

@@ -71,6 +71,17 @@ type MessageView struct {
 	Share        float64 // of its flow among those that wait at the same place; 0: not known
 	Throttles    []*throttle.Gate
 	Circuit      gates.Circuit
+	Routes       []RouteView // of a message with a choice, which has no Throttles and no Circuit
+	Route        string      // by which it was delivered, if it is leased and had a choice
+}
+
+// RouteView is a route of a message.
+type RouteView struct {
+	Name       string
+	Weight     uint32 // thousandths; 0: the routes have an order
+	WaitReason        // the gate of the route that is shut; ByNothing: none
+	Throttles  []*throttle.Gate
+	Circuit    gates.Circuit
 }
 
 // Stats are the figures of a queue at one time.
@@ -190,7 +201,7 @@ func (r *Reader) Find(id store.ID, from uint64, slots int, now int64) (v *Messag
 		}
 		if s.ID == id {
 			found := r.view(r.evaluator(now), seq, s)
-			r.viewGates(s, &found)
+			r.viewGates(s, &found, now)
 			return &found, 0
 		}
 	}
@@ -238,19 +249,37 @@ func (r *Reader) view(e *evaluator, seq uint64, s *backlog.Slot) MessageView {
 	case StateLeased:
 		le := &r.t.Leases.Items[s.Ref]
 		v.Consumer, v.LeaseUntil = le.Consumer.Name, le.Deadline
+		if s.Sub != 0 {
+			v.Route = r.g.Subs.At(s.Sub).RouteName(le.Permits.Route())
+		}
 	}
 	return v
 }
 
 // viewGates adds what view leaves out.
-func (r *Reader) viewGates(s *backlog.Slot, v *MessageView) {
+func (r *Reader) viewGates(s *backlog.Slot, v *MessageView, now int64) {
 	if s.Sub != 0 {
 		sub := r.g.Subs.At(s.Sub)
-		v.Throttles, v.Circuit = sub.Set.Gates(), sub.Circuit
+		if sub.HasChoice() {
+			e := r.evaluator(now)
+			for i := range sub.Routes() {
+				rt := sub.RouteAt(i)
+				v.Routes = append(v.Routes, RouteView{
+					Name: sub.RouteName(i), Weight: sub.RouteWeight(i), WaitReason: e.route(sub, i).WaitReason,
+					Throttles: rt.Set.Gates(), Circuit: rt.Circuit,
+				})
+			}
+		} else {
+			v.Throttles, v.Circuit = sub.Set.Gates(), sub.Circuit
+		}
 	}
 	if id := r.t.Subqueue(s); v.State == StateBlocked && id != 0 {
-		if sub := r.g.Subs.At(id); sub.Wait != 0 && r.place(sub.Wait) == v.At {
-			v.Share = r.shareAt(sub)
+		sub := r.g.Subs.At(id)
+		for i := range sub.Routes() {
+			if at := sub.RouteAt(i).Wait; at != 0 && r.place(at) == v.At {
+				v.Share = r.shareAt(sub, at)
+				break
+			}
 		}
 	}
 	if v.State == StateBlocked || v.State == StateOrdered {
@@ -286,8 +315,8 @@ func (r *Reader) ahead(s *backlog.Slot) (n int64) {
 
 // shareAt is the part of a gate that the flow of a subqueue gets among the flows that
 // wait there with it, or 0 if there are too many to look at.
-func (r *Reader) shareAt(sub *gates.Subqueue) float64 {
-	waiters := &r.g.Waits.At(sub.Wait).Waiters
+func (r *Reader) shareAt(sub *gates.Subqueue, at gates.WaitID) float64 {
+	waiters := &r.g.Waits.At(at).Waiters
 	if waiters.Len() > readLines {
 		return 0
 	}

@@ -35,12 +35,15 @@ type Demand struct {
 	inFlight int64
 	free     int64 // messages that nothing limits
 	limited  []limitedDemand
+	choices  []int64 // how many messages go by one route each
 }
 
-// limitedDemand is messages of a flow that pass the same gates.
+// limitedDemand is messages of a flow that pass the same gates. Messages with several routes
+// have one for each.
 type limitedDemand struct {
 	set      *throttle.Set
 	circuit  gates.Circuit // nil: none
+	choice   int           // index of the messages in Demand.choices + 1; 0: they have one route
 	from     int64         // when their pause ends
 	messages int64
 	weight   int64 // of the flow, thousandths
@@ -48,7 +51,7 @@ type limitedDemand struct {
 }
 
 // Reset prepares for another reading, of any queue.
-func (d *Demand) Reset() { *d = Demand{limited: d.limited[:0]} }
+func (d *Demand) Reset() { *d = Demand{limited: d.limited[:0], choices: d.choices[:0]} }
 
 // ReadDemand reads the next piece, and reports whether there are more.
 func (r *Reader) ReadDemand(d *Demand, now int64) (more bool) {
@@ -85,15 +88,26 @@ func (r *Reader) demand(d *Demand, f drr.Flow, sub *gates.Subqueue, n, now int64
 	if p := r.t.Pauses.Keys; len(p) > 0 && p[r.t.Name(f)] > now {
 		l.from = max(l.from, p[r.t.Name(f)])
 	}
+	routes := 1
 	if sub != nil {
-		l.set, l.circuit = sub.Set, sub.Circuit
-		l.cost = r.costOf(sub)
+		l.cost, routes = r.costOf(sub), sub.Routes()
 	}
-	if l.set == nil && l.circuit == nil && l.from == 0 {
-		d.free += n
-		return
+	if routes > 1 {
+		d.choices = append(d.choices, n)
+		l.choice = len(d.choices)
 	}
-	d.limited = append(d.limited, l)
+	before := len(d.limited)
+	for i := range routes {
+		if sub != nil {
+			l.set, l.circuit = sub.RouteAt(i).Set, sub.RouteAt(i).Circuit
+		}
+		if l.set == nil && l.circuit == nil && l.from == 0 {
+			d.free += n
+			d.limited = d.limited[:before]
+			return
+		}
+		d.limited = append(d.limited, l)
+	}
 }
 
 // costOf returns the mean cost of the first messages of a subqueue.

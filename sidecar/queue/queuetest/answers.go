@@ -183,7 +183,7 @@ func (s *Sim) judge(n *node, i int, v queue.Verdict) {
 		if m.place != judged || m.attempts != v.Attempts {
 			require.Fail(s.T, "a verdict for nobody", "%s", m)
 		}
-		n.circuitDecided(m, m.pass, v.Outcome)
+		n.circuitDecided(m, v.Outcome)
 		m.pass = 0
 		n.conclude(m, v.Reason, v.Delay, v.DecidedBy)
 	})
@@ -259,7 +259,7 @@ func (n *node) heard(side queue.Role, token wire.Token, a wire.Ack, reply string
 		p.Error, p.Code, p.DecidedBy, p.Reason = a.Error, a.ErrorCode, wire.DecidedByConsumer, wire.ReasonTerm
 		m.past.expect(p)
 		n.land(f, false)
-		n.circuitDone(m, f.pass, breaker.Neutral)
+		n.circuitDone(f, breaker.Neutral)
 		n.bury(m, wire.ReasonTerm)
 	case wire.AckNoResponders:
 		m.past.expect(n.ended(f, wire.AttemptNoResponders, m.attempts+1))

@@ -55,7 +55,8 @@ type message struct {
 	exempt   bool // from strict order: it is older than that
 
 	flight    *flight
-	pass      int    // of its circuit, while it is judged
+	pass      int    // of the circuit of by, while it is judged
+	by        way    // of the attempt that is judged
 	submitted bool   // the store has its Add
 	confirmed bool   // its producer knows that it is safe
 	batch     int    // it came in an atomic batch; 0: it did not
@@ -74,8 +75,8 @@ type hurry struct {
 }
 
 func (m *message) String() string {
-	return fmt.Sprintf("message %d of %s (sequence %d), key %q, gates %v, circuit %q, cost %d, priority %d, attempt %d",
-		m.n, m.node.sideName(m.side), m.seq, m.Key, m.ThrottleKeys, m.CircuitKey, int64(m.Cost), m.Priority, m.attempts+1)
+	return fmt.Sprintf("message %d of %s (sequence %d), key %q, gates %v, circuit %q, routes %s, cost %d, priority %d, attempt %d",
+		m.n, m.node.sideName(m.side), m.seq, m.Key, m.ThrottleKeys, m.CircuitKey, m.routesText(), int64(m.Cost), m.Priority, m.attempts+1)
 }
 
 // here reports whether the machine has it, and is not moving it out.
@@ -110,6 +111,7 @@ type flight struct {
 	consumer string
 	reg      int // registration that it was delivered under
 	went     *passage
+	by       way
 	pass     int // of the circuit; 0: none
 }
 
@@ -342,7 +344,7 @@ func (n *node) current(s queue.Role, t wire.Token) *flight {
 func (n *node) land(f *flight, undo bool) {
 	m := f.m
 	m.flight = nil
-	for _, k := range m.ThrottleKeys {
+	for _, k := range f.by.throttles {
 		n.s.gate(k).inFlight--
 	}
 	if undo && f.went != nil {
@@ -350,16 +352,17 @@ func (n *node) land(f *flight, undo bool) {
 	}
 }
 
-func (n *node) circuitDone(m *message, pass int, o breaker.Outcome) {
-	if pass != 0 {
-		n.s.circuit(m.CircuitKey).done(n.Now, pass, o)
+// circuitDone tells the circuit of the way of a flight, and no other, its outcome.
+func (n *node) circuitDone(f *flight, o breaker.Outcome) {
+	if f.pass != 0 {
+		n.s.circuit(f.by.circuit).done(n.Now, f.pass, o)
 	}
 }
 
-// circuitDecided is circuitDone for a failure that was judged.
-func (n *node) circuitDecided(m *message, pass int, o breaker.Outcome) {
-	if pass != 0 {
-		n.s.circuit(m.CircuitKey).decided(n.Now, pass, o)
+// circuitDecided is circuitDone for a failure of m that was judged.
+func (n *node) circuitDecided(m *message, o breaker.Outcome) {
+	if m.pass != 0 {
+		n.s.circuit(m.by.circuit).decided(n.Now, m.pass, o)
 	}
 }
 
@@ -367,7 +370,7 @@ func (n *node) circuitDecided(m *message, pass int, o breaker.Outcome) {
 func (n *node) complete(f *flight, o breaker.Outcome) {
 	m := f.m
 	n.land(f, false)
-	n.circuitDone(m, f.pass, o)
+	n.circuitDone(f, o)
 	n.drop(m)
 }
 
@@ -383,7 +386,7 @@ func (n *node) drop(m *message) {
 func (n *node) takeBack(f *flight) {
 	m := f.m
 	n.land(f, true)
-	n.circuitDone(m, f.pass, breaker.Neutral)
+	n.circuitDone(f, breaker.Neutral)
 	m.place = waiting
 	m.back++
 	m.own = m.own || f.went == nil // of an earlier process: it goes to the head of what was recovered
@@ -400,14 +403,14 @@ func (n *node) fail(f *flight, outcome string, why queue.Failure, retryAfter int
 	judge := m.side == queue.Main && n.settings.Judge
 	n.land(f, false)
 	if judge {
-		if m.pass = f.pass; m.pass != 0 {
-			n.s.circuit(m.CircuitKey).suspect(m.pass)
+		if m.pass, m.by = f.pass, f.by; m.pass != 0 {
+			n.s.circuit(m.by.circuit).suspect(m.pass)
 		}
 	} else if m.side == queue.Main {
-		n.circuitDone(m, f.pass, breaker.Failure)
+		n.circuitDone(f, breaker.Failure)
 	}
-	if m.CircuitKey != "" && retryAfter > 0 {
-		n.s.circuit(m.CircuitKey).retryAfter(now, now+retryAfter)
+	if f.by.circuit != "" && retryAfter > 0 {
+		n.s.circuit(f.by.circuit).retryAfter(now, now+retryAfter)
 	}
 	if m.side == queue.Main {
 		n.countFailure(m.Key)
@@ -531,7 +534,7 @@ func (m *message) classify(c store.Class) {
 }
 
 func (m *message) setLane() {
-	m.lane = m.Key + "|" + strings.Join(m.ThrottleKeys, ",") + "|" + m.CircuitKey
+	m.lane = m.Key + "|" + strings.Join(m.ThrottleKeys, ",") + "|" + m.CircuitKey + m.routesText()
 }
 
 // deliver checks a delivery against all guarantees, and models it.
@@ -587,15 +590,18 @@ func (n *node) deliver(d *queue.Delivery) {
 		m: m, lease: d.Token.Lease, attempt: d.Token.Attempt, at: now, deadline: d.Deadline, consumer: c.name, reg: c.reg,
 		went: &passage{at: n.s.clock.at, cost: int64(m.Cost), taken: int64(m.Cost)},
 	}
-	for _, k := range m.ThrottleKeys {
+	ok := false
+	if f.by, ok = m.wayOf(d.Route); !ok {
+		fail("delivered by a route that it does not have", d.Route)
+	}
+	for _, k := range f.by.throttles {
 		if n.s.gate(k).paused > n.s.clock.last {
 			fail("delivered although a throttle key is paused", k)
 		}
 		n.s.gate(k).pass(t, m.String()+" at "+k, f.went)
 	}
-	if m.CircuitKey != "" {
-		ok := false
-		if f.pass, ok = n.s.circuit(m.CircuitKey).allow(now); !ok && n.s.exact {
+	if f.by.circuit != "" {
+		if f.pass, ok = n.s.circuit(f.by.circuit).allow(now); !ok && n.s.exact {
 			fail("delivered although the circuit is shut")
 		}
 	}

@@ -349,6 +349,9 @@ func (s *Sim) changed(n *node, m *message, op string, l *queue.ClaimedMessage) q
 		if plainKey(m.Key) < 0 {
 			to.Key = pick(s, []string{"a", "b", "c"})
 			to.ThrottleKeys = []string{throttleKey(s.rnd.IntN(throttleKeys))}
+			if s.chance(2) {
+				to.Routes = s.drawRoutes()
+			}
 		}
 		if counts, ok := n.settings.PerKey.(*keyCount); ok {
 			counts.Add(to.Key, 1)
@@ -554,16 +557,14 @@ func (s *Sim) replaceQueue() {
 	s.Delete(n.Rig)
 	for _, m := range s.all {
 		if m.node == n {
-			for _, k := range m.ThrottleKeys {
-				if m.place == leased {
-					s.gate(k).inFlight--
-				}
-			}
 			switch {
 			case m.place == leased:
-				n.circuitDone(m, m.flight.pass, breaker.Neutral)
+				for _, k := range m.flight.by.throttles {
+					s.gate(k).inFlight--
+				}
+				n.circuitDone(m.flight, breaker.Neutral)
 			case m.place == judged:
-				n.circuitDecided(m, m.pass, breaker.Neutral)
+				n.circuitDecided(m, breaker.Neutral)
 			}
 			m.place = gone
 		}

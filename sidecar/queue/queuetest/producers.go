@@ -18,6 +18,9 @@ func (s *Sim) enqueue() {
 		if s.chance(4) {
 			proto.CircuitKey = pick(s, []string{"c0", "c1"})
 		}
+		if s.routes && s.chance(2) {
+			proto.Routes = s.drawRoutes()
+		}
 	}
 	if !s.plain {
 		proto.Cost = pick(s, []uint32{1, 500, 1000, 2000, 5000})

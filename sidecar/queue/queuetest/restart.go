@@ -232,7 +232,7 @@ func (n *node) recovered(m *message, side queue.Role, msg *store.Message, state 
 		require.Equal(s.T, f.attempt, m.attempts+1)
 		f.deadline, f.went, f.pass, f.reg = state.Lease.Deadline, nil, 0, 0
 		m.place, m.flight = leased, f
-		for _, k := range m.ThrottleKeys {
+		for _, k := range f.by.throttles {
 			s.gate(k).inFlight++
 		}
 	case m.attempts > msg.Attempts:

@@ -46,6 +46,7 @@ type Sim struct {
 	plain     bool  // all costs are 1
 	corrects  bool  // acks say what messages have cost
 	schedules bool  // some messages are of schedules
+	routes    bool  // some messages have several routes
 	back      bool  // the clock may be set back
 	exact     bool  // it has not been yet
 }
@@ -80,6 +81,7 @@ func NewSim(t T, seed uint64) *Sim {
 	s.plain, s.back = s.chance(2), s.chance(4)
 	s.corrects = seed/2%2 == 0
 	s.schedules = seed/4%3 == 0
+	s.routes = seed/3%2 == 0
 	s.Fleet = NewFleet(t)
 	s.clock.last = s.Now
 	if seed%2 == 0 {

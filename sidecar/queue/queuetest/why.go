@@ -70,9 +70,10 @@ func (s *Sim) takeAway(m *message, w inspect.WaitReason) {
 	case w.At.Paused:
 		s.pauseKey(n, m.side, m.Key, 0)
 	case w.At.Circuit != nil:
-		require.False(s.T, s.circuit(m.CircuitKey).admits(s.Now), "%s: its circuit is not shut", m)
-		s.pauseCircuit(m.CircuitKey, queue.Forever)
-		s.pauseCircuit(m.CircuitKey, 0)
+		key := w.At.Circuit.Key()
+		require.False(s.T, s.circuit(key).admits(s.Now), "%s: its circuit is not shut", m)
+		s.pauseCircuit(key, queue.Forever)
+		s.pauseCircuit(key, 0)
 	case w.By == gates.ByPause:
 		s.pauseThrottle(w.At.Throttle.Key(), 0)
 	case w.At.Throttle != nil:
@@ -118,27 +119,46 @@ func (n *node) checkWhy(m *message, w inspect.WaitReason) {
 		fail("a pause of the key")
 	case w.At.Paused:
 		return
-	case (w.By == gates.ByCircuit) != (m.CircuitKey != "" && !s.circuit(m.CircuitKey).admits(s.Now)):
-		fail("the circuit")
-	case w.By == gates.ByCircuit:
-		if w.At.Circuit.Key() != m.CircuitKey {
-			fail("the circuit of another message")
-		}
-		return
 	}
-	shut := s.shutGates(m)
-	if g := w.At.Throttle; g != nil && w.By != gates.ByTurn {
-		if !slices.Contains(m.ThrottleKeys, g.Key()) || shut[g.Key()] == mustBeOpen {
-			fail("a gate that does not hold it back")
-		}
-		return
+	if n.checkWhyGate(m, w, fail) {
+		n.checkWhyInside(m, w, fail)
 	}
-	for _, key := range m.ThrottleKeys {
-		if shut[key] == mustBeShut {
-			fail("a gate that is not named holds it back")
+}
+
+// checkWhyGate is checkWhy for gates: the one that is named is shut, and so is one on each other
+// way of m. It reports whether none is named; then one way is open.
+func (n *node) checkWhyGate(m *message, w inspect.WaitReason, fail func(string)) (none bool) {
+	s, shut := n.s, n.s.shutGates(m)
+	gate := w.At.Throttle
+	none = w.By != gates.ByCircuit && (gate == nil || w.By == gates.ByTurn)
+	found, open := false, false
+	for _, by := range m.ways() {
+		verdict := mustBeOpen
+		switch broken := by.circuit != "" && !s.circuit(by.circuit).admits(s.Now); {
+		case broken && w.By == gates.ByCircuit && w.At.Circuit.Key() == by.circuit:
+			found, verdict = true, mustBeShut
+		case broken:
+			verdict = mustBeShut
+		default:
+			for _, key := range by.throttles {
+				if shut[key] == mustBeShut || verdict == mustBeOpen {
+					verdict = shut[key]
+				}
+			}
+			found = found || !none && gate != nil && slices.Contains(by.throttles, gate.Key()) && shut[gate.Key()] != mustBeOpen
+		}
+		open = open || verdict != mustBeShut
+		if !none && verdict == mustBeOpen {
+			fail("a way is open")
 		}
 	}
-	n.checkWhyInside(m, w, fail)
+	switch {
+	case none && !open:
+		fail("a gate that is not named holds it back on each way")
+	case !none && !found:
+		fail("a gate that does not hold it back")
+	}
+	return none
 }
 
 // checkWhyInside is checkWhy for reasons inside the queue, which are neither pauses nor gates.
@@ -179,7 +199,7 @@ func (n *node) checkWhyInside(m *message, w inspect.WaitReason, fail func(string
 // othersAt reports whether any other message that waits has the throttle key.
 func (s *Sim) othersAt(key string, m *message) bool {
 	return slices.ContainsFunc(s.all, func(o *message) bool {
-		return o != m && o.isReady() && slices.Contains(o.ThrottleKeys, key)
+		return o != m && o.isReady() && o.mayPass(key)
 	})
 }
 
@@ -206,7 +226,7 @@ func (s *Sim) shutGates(m *message) map[string]gateVerdict {
 	}
 	most = max(most, throttle.One) // those in line try when the gate admits as much
 	verdicts := make(map[string]gateVerdict)
-	for _, key := range m.ThrottleKeys {
+	for _, key := range m.keys() {
 		model := s.gate(key)
 		full := model.limits.Concurrency != 0 && model.inFlight >= model.limits.Concurrency
 		switch {

@@ -34,6 +34,11 @@ class Message:
         return self.headers.get("Fila-Key", "")
 
     @property
+    def route(self) -> str:
+        """The route by which the message goes; empty if it has no choice."""
+        return self.headers.get("Fila-Route", "")
+
+    @property
     def enqueued_at(self) -> datetime | None:
         """When fila took the message, to microseconds; None with ``min_headers``."""
         text = self.headers.get("Fila-Enqueued-At")
