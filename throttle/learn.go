@@ -14,7 +14,29 @@ type learner struct {
 	bounds adapt.Bounds
 	level  adapt.Level
 	steps  []Step // the oldest first; at most MaxSteps
+	lesson Lesson // for the fleet, which has the level of a gate that depends on its leases
+	known  int64  // Unix ns when this process came to know of the last cut
 }
+
+// Lesson is what this process has seen of the level that a fleet learns, and the fleet does not
+// know yet.
+type Lesson struct {
+	Overload  bool   // a message that was delivered when Cuts cuts were known has found one
+	Cuts      uint64 // of the level
+	Cause     string // of the overload
+	Successes int64  // thousandths, while the gate held messages back
+}
+
+// Add adds a later lesson.
+func (l *Lesson) Add(m Lesson) {
+	l.Successes += m.Successes
+	if m.Overload {
+		l.Overload, l.Cuts, l.Cause = true, m.Cuts, m.Cause
+	}
+}
+
+// lessonPart is the part of a limit's worth of successes that a gate reports to the fleet at once.
+const lessonPart = 8
 
 // MaxSteps is how many steps of a learned limit a gate remembers.
 const MaxSteps = 20
@@ -90,7 +112,11 @@ func (s *Set) Succeeded(t *Grant, now int64, wake []*Wait) []*Wait {
 			if a.bounds.Rate {
 				n = int64(t.cost)
 			}
-			if a.grow(n, last) {
+			if s := g.mu.share; s != nil && s.by == leased {
+				if a.lesson.Successes += n; a.lesson.Successes >= a.level.Thousandths(&a.bounds)/lessonPart {
+					g.request()
+				}
+			} else if a.grow(n, last) {
 				g.applyLevel(v)
 				wake = g.notifyIfEarlier(v, last, wake)
 			}
@@ -109,14 +135,91 @@ func (s *Set) Overloaded(o Overload, now int64) {
 		}
 		g.mu.Lock()
 		v, last := g.gates.clock.tick(now)
-		if a := g.mu.learner; a != nil && a.set.Level == 0 && (!o.Expired || a.bounds.Expired) && a.cut(&o, last) {
-			g.applyLevel(v)
-			if g.gates.onCut != nil {
-				g.gates.onCut(g.key)
+		if a := g.mu.learner; a != nil && a.set.Level == 0 && (!o.Expired || a.bounds.Expired) {
+			if s := g.mu.share; s != nil && s.by == leased {
+				if o.Delivered > a.known {
+					a.lesson.Add(Lesson{Overload: true, Cuts: a.level.Cuts, Cause: o.Cause})
+					g.request()
+				}
+			} else if a.cut(&o, last) {
+				g.applyLevel(v)
+				g.announceCut()
 			}
 		}
 		g.mu.Unlock()
 	}
+}
+
+// announceCut needs g.mu.
+func (g *Gate) announceCut() {
+	if g.gates.onCut != nil {
+		g.gates.onCut(g.key)
+	}
+	if s := g.mu.share; s != nil {
+		g.request() // the fleet keeps the level of a gate that this process owns
+	}
+}
+
+// TakeLesson returns and clears what the fleet does not know of the level of a gate.
+func (g *Gates) TakeLesson(key string) (l Lesson) {
+	g.onShared(key, func(gate *Gate, _ *share) {
+		if a := gate.mu.learner; a != nil {
+			l, a.lesson = a.lesson, Lesson{}
+		}
+	})
+	return l
+}
+
+// Learned returns the level of a shared gate and what made its last cut.
+func (g *Gates) Learned(key string) (level adapt.Level, cause string) {
+	g.onShared(key, func(gate *Gate, _ *share) {
+		a := gate.mu.learner
+		if a == nil {
+			return
+		}
+		level = a.level
+		for _, s := range a.steps {
+			if s.Cause != "" {
+				cause = s.Cause
+			}
+		}
+	})
+	return level, cause
+}
+
+// SetLevel puts the level that a fleet has learned in force. cause is what made its last cut;
+// announce says whether to call the function of OnCut if the level has been cut since. It
+// appends the waiters to notify to wake (see Wait.Pass).
+func (g *Gates) SetLevel(key string, level adapt.Level, cause string, announce bool, now int64, wake []*Wait) []*Wait {
+	g.onShared(key, func(gate *Gate, s *share) {
+		a := gate.mu.learner
+		if a == nil || s.by == owned || level == a.level || level == (adapt.Level{}) && s.by != leased {
+			return
+		}
+		v, last := g.clock.tick(now)
+		from, cuts := a.level.Thousandths(&a.bounds), a.level.Cuts
+		a.level = level
+		a.level.Fit(&a.bounds)
+		to := a.level.Thousandths(&a.bounds)
+		switch {
+		case level.Cuts > cuts:
+			a.known = last
+			a.step(Step{From: int64(level.Last * One), To: to, Began: level.CutAt, At: level.CutAt, Cause: cause})
+			if announce && g.onCut != nil {
+				g.onCut(key)
+			}
+			if gate.mu.limits.Concurrency != 0 && s.by == leased {
+				// The next permits would find the overload again. The fleet divides what is left.
+				s.crowded, s.fair = true, max(1, s.permits*to/max(from, 1))
+				s.permits = max(gate.mu.inFlight, min(s.permits, s.fair))
+			}
+		case to > from:
+			a.grew(from, to, last)
+		}
+		gate.applyLevel(v)
+		wake = gate.notifyIfEarlier(v, last, wake)
+	})
+	return wake
 }
 
 // Feedback lowers the buckets of the learning limits of the set to what the destination has
@@ -241,6 +344,9 @@ func (g *Gate) applyLevel(v instant) {
 // holdsBack reports whether the limit that learns is what held messages back: it is used
 // within 90 %, and not beyond after a cut.
 func (g *Gate) holdsBack(v instant, last int64) bool {
+	if s := g.mu.share; s != nil && s.by == leased { // the fleet knows whether all is used
+		return g.mu.limits.Concurrency == 0 || g.mu.inFlight*10 >= s.permits*9
+	}
 	if c := g.mu.limits.Concurrency; c != 0 {
 		return g.mu.inFlight*10 >= c*9 && g.mu.inFlight <= c
 	}
@@ -248,31 +354,48 @@ func (g *Gate) holdsBack(v instant, last int64) bool {
 	return kind == ByRate || g.mu.waiting.head != nil && kind == Open
 }
 
+// LevelBounds returns what the level of limits that learn is within; ok is false if they do not
+// learn.
+func LevelBounds(l Limits) (b adapt.Bounds, ok bool) {
+	if l.Adapt == (adapt.Settings{}) {
+		return b, false
+	}
+	b = adapt.Bounds{Settings: l.Adapt, Ceiling: l.Concurrency * One}
+	if l.Concurrency == 0 {
+		b.Ceiling, b.Rate = max(1, l.Rate.Gives(second)), true
+	}
+	return b, true
+}
+
 func (a *learner) setLimits(l Limits) {
 	a.set = l
-	a.bounds = adapt.Bounds{Settings: l.Adapt, Ceiling: l.Concurrency * One}
-	if l.Concurrency == 0 {
-		a.bounds.Ceiling, a.bounds.Rate = max(1, l.Rate.Gives(second)), true
-	}
+	a.bounds, _ = LevelBounds(l)
 	a.level.Fit(&a.bounds)
 	if l.Level != 0 {
 		a.level.Set(float64(l.Level)/One, a.level.GrownAt, &a.bounds)
 	}
 }
 
-// limits returns the limits at the learned level. The burst stays.
-func (a *learner) limits() Limits {
-	l, at := a.set, a.level.Thousandths(&a.bounds)
+// limits returns the limits at the learned level.
+func (a *learner) limits() Limits { return a.set.AtLevel(&a.level) }
+
+// AtLevel returns the limits in force at a level that was learned. The burst stays.
+func (l Limits) AtLevel(level *adapt.Level) Limits {
+	b, ok := LevelBounds(l)
+	if !ok {
+		return l
+	}
+	at := level.Thousandths(&b)
 	if l.Rate != (Rate{}) {
 		l.Burst = l.burst()
 	}
-	if at >= a.bounds.Ceiling {
+	if at >= b.Ceiling {
 		return l
 	}
 	if l.Rate != (Rate{}) {
 		perSecond := at
-		if !a.bounds.Rate {
-			n, _, _ := mulDiv(uint64(max(1, l.Rate.Gives(second))), uint64(at), 0, uint64(a.bounds.Ceiling))
+		if !b.Rate {
+			n, _, _ := mulDiv(uint64(max(1, l.Rate.Gives(second))), uint64(at), 0, uint64(b.Ceiling))
 			perSecond = max(1, int64(n))
 		}
 		l.Rate = PerSecond(perSecond)
@@ -289,6 +412,7 @@ func (a *learner) cut(o *Overload, now int64) bool {
 	if !a.level.Cut(o.Delivered, now, &a.bounds) {
 		return false
 	}
+	a.known = now
 	a.step(Step{From: from, To: a.level.Thousandths(&a.bounds), Began: now, At: now, Cause: o.Cause})
 	return true
 }
@@ -303,12 +427,17 @@ func (a *learner) grow(n, now int64) bool {
 	if to == from {
 		return false
 	}
+	a.grew(from, to, now)
+	return true
+}
+
+// grew records growth.
+func (a *learner) grew(from, to, now int64) {
 	if last := len(a.steps) - 1; last >= 0 && a.steps[last].Cause == "" {
 		a.steps[last].To, a.steps[last].At = to, now
 	} else {
 		a.step(Step{From: from, To: to, Began: now, At: now})
 	}
-	return true
 }
 
 func (a *learner) step(s Step) {

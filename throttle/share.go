@@ -98,14 +98,15 @@ type Needs struct {
 	Limits Limits // set here
 	Owned  bool   // this process applies the limits alone
 	// Cost is the largest cost that was refused for tokens, or 0.
-	Cost          int64
-	Tokens, Slots bool // a lease is needed
-	Place         bool // a permit is needed
-	Leased        bool // there are leases
-	InFlight      int64
-	Permits       int64
-	Crowded       bool // as in Lower
-	Uncharged     bool // there is something for TakeUncharged
+	Cost           int64
+	Tokens, Slots  bool // a lease is needed
+	Place          bool // a permit is needed
+	Leased         bool // there are leases
+	InFlight       int64
+	Permits        int64
+	Crowded        bool // as in Lower
+	Uncharged      bool // there is something for TakeUncharged
+	Learns, Lesson bool // the limits learn; there is something for TakeLesson
 }
 
 // Needs returns the state and the demand of a shared gate. It repeats the demand as
@@ -129,6 +130,9 @@ func (g *Gates) Needs(key string, now int64) (n Needs, ok bool) {
 		n.Place = n.Place && gate.mu.inFlight >= s.permits
 		n.Limits, n.Owned, n.InFlight, n.Permits = s.own, s.by == owned, gate.mu.inFlight, s.permits
 		n.Leased, n.Crowded, n.Uncharged = s.leases[0] != (Lease{}), s.crowded, s.uncharged != 0
+		if a := gate.mu.learner; a != nil {
+			n.Learns, n.Lesson = true, a.lesson != Lesson{}
+		}
 	})
 	return n, ok
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/sidecar/fleet/record"
 	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/throttle/adapt"
 )
 
 // recordKind is the prefix of records of limits in the bucket of a fleet.
@@ -176,6 +177,7 @@ func (l *Limits) Swap(key string) (value []byte, over uint64, again time.Duratio
 		mem.logged = true
 		l.opt.Log.Error("the shared record of a throttle key cannot be read; it is limited as without the bucket until the record is deleted", "throttle", key, "error", mem.foreign)
 	}
+	l.teach(key, mem, &n)
 	var ask record.Ask
 	switch {
 	case mem.foreign != nil || (leaving || !shared) && !mem.m.Known() && !rec.Lost(l.opt.Fleet.Live):
@@ -199,6 +201,36 @@ func (l *Limits) Swap(key string) (value []byte, over uint64, again time.Duratio
 		return nil, 0, again, false
 	}
 	return next.Encode(), over, again, true
+}
+
+// teach reports to the fleet what this instance has learned of the level of a key.
+func (l *Limits) teach(key string, mem *member, n *throttle.Needs) {
+	switch {
+	case !n.Learns:
+	case n.Owned:
+		level, cause := l.gates.Learned(key)
+		mem.m.Teach(shift(level, l.opt.Fleet.Offset()), cause)
+	case n.Lesson:
+		mem.m.Report(l.gates.TakeLesson(key))
+	}
+}
+
+// shift moves the times of a level to another clock.
+func shift(level adapt.Level, by int64) adapt.Level {
+	for _, t := range []*int64{&level.CutAt, &level.GrownAt} {
+		if *t != 0 {
+			*t += by
+		}
+	}
+	return level
+}
+
+// learned puts the level that the fleet has learned in force here.
+func (l *Limits) learned(key string, mem *member, now int64) {
+	rec, _ := mem.m.Record()
+	v := &rec.Learned
+	announce := v.By == l.opt.Fleet.Me() || !l.opt.Kin(v.By)
+	l.opt.Notify(l.gates.SetLevel(key, shift(v.Level, -l.opt.Fleet.Offset()), v.Cause, announce, now, nil))
 }
 
 // leave ends the use of a key. It returns what is unused, and the owner hands over the
@@ -269,7 +301,7 @@ func (l *Limits) ask(key string, mem *member, n *throttle.Needs, now int64, at r
 	if age := time.Duration(now - mem.leased); n.Leased && age < record.ChunkLife {
 		again = max(record.GiveBackAfter-age, time.Millisecond)
 	}
-	inForce, _ := mem.m.InForce(n.Limits, l.opt.SetAt(key))
+	inForce := mem.m.Effective(n.Limits, l.opt.SetAt(key))
 	a = record.Ask{Tokens: n.Tokens, Slots: n.Slots, Cost: n.Cost, Waits: n.Tokens || n.Slots || n.Place}
 	if inForce.Concurrency > 0 {
 		later := l.permits(key, mem, n, inForce, &a, now, at)
@@ -289,7 +321,7 @@ func (l *Limits) permits(key string, mem *member, n *throttle.Needs, limits thro
 	a.Hold = max(n.Permits, n.InFlight)
 	fair := mem.m.Fair(at.Now, limits)
 	hungry := mem.m.Hungry(at.Now, limits)
-	crowded := hungry && a.Hold > fair
+	crowded := a.Hold > fair && (hungry || mem.m.Crowded(a.Hold, limits))
 	if n.Crowded && !crowded {
 		a.Hold = l.gates.Lower(key, a.Hold, false)
 	}
@@ -336,6 +368,7 @@ func (l *Limits) Learn(key string, e fleet.Entry) {
 	}
 	landed, ok := mem.m.Learn(now, e.Rev, rec)
 	conflict := l.adopt(key, mem, now)
+	l.learned(key, mem, now)
 	switch {
 	case !ok:
 	case landed.Own != nil:
@@ -369,7 +402,7 @@ func (l *Limits) level(key string, mem *member, now int64) {
 	if !shared || alone {
 		return
 	}
-	limits, _ := mem.m.InForce(own, l.opt.SetAt(key))
+	limits := mem.m.Effective(own, l.opt.SetAt(key))
 	tokens := int64(throttle.MaxBurst)
 	if v, known := mem.m.Level(now, l.read(now), limits); known {
 		tokens = v.Tokens
@@ -533,7 +566,7 @@ func (l *Limits) Outlook(i *throttle.Info, cost, now int64) (kind throttle.Kind,
 	if mem.foreign != nil {
 		return throttle.Open, 0, false
 	}
-	limits, _ := mem.m.InForce(own, l.opt.SetAt(i.Key))
+	limits := mem.m.Effective(own, l.opt.SetAt(i.Key))
 	clock := l.read(now)
 	v, known := mem.m.Level(now, clock, limits)
 	kind, at = i.Kind, now
@@ -594,6 +627,7 @@ func (l *Limits) Join(entries map[string]fleet.Entry) {
 		now := l.opt.Now()
 		l.meet(key, mem, entries[key], now)
 		conflict := l.adopt(key, mem, now)
+		l.learned(key, mem, now)
 		l.level(key, mem, now)
 		mem.mu.Unlock()
 		l.report(conflict)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/throttle/adapt"
 )
 
 // Times of leases. Leased tokens or slots may be used for ChunkLife from before the swap that took them
@@ -39,8 +40,20 @@ type Limit struct {
 	Owner string
 	Users map[string]User
 	Level
-	Terms Terms[throttle.Limits]
+	Terms   Terms[throttle.Limits]
+	Learned Learned
 }
+
+// Learned is the level of limits that learn. Its times are by the fleet's clock. While there is an
+// Owner, it is the level at the owner's last cut.
+type Learned struct {
+	adapt.Level
+	Cause string // of the last cut
+	By    string // instance whose message was refused
+}
+
+// maxCause is how many bytes a cause may have.
+const maxCause = 200
 
 // Terms are limits and who set them. The limits that were set last are in force for all.
 type Terms[L comparable] struct {
@@ -111,6 +124,10 @@ type Ask struct {
 	// Hold is how many permits to keep, at least the number of messages in flight; More is how
 	// many more are requested.
 	Hold, More int64
+	// Lesson is for limits that learn. Teach is the level that the owner has learned, with times by
+	// the fleet's clock.
+	Lesson throttle.Lesson
+	Teach  *Learned
 }
 
 // Grant is what an instance gets by a write.
@@ -169,6 +186,7 @@ func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
 	me, known := next.Users[a.By]
 	me.Seen = a.Number
 	changed = next.terms(a.By, &env)
+	changed = next.learn(&a, &env) || changed
 	back := counted(a.BackSlots, env)
 	charge := func() {
 		if a.Back < 0 {
@@ -214,6 +232,57 @@ func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
 	asks := next.ask(&a, &g, env)
 	got := g.Tokens != 0 || g.Slots.N != 0 || a.Back != 0 || len(a.BackSlots) != 0
 	return next, g, changed || !known || got || asks || g.Permits != l.Users[a.By].Permits
+}
+
+// learn brings the learned level up to date, and makes env.Limits the limits at that level. It reports
+// whether the level has changed, except by growth at the owner.
+func (l *Limit) learn(a *Ask, env *LimitEnv) (changed bool) {
+	b, ok := throttle.LevelBounds(env.Limits)
+	if !ok {
+		changed = l.Learned != (Learned{})
+		l.Learned = Learned{}
+		return changed
+	}
+	v := &l.Learned
+	v.Fit(&b)
+	before := v.Level
+	switch {
+	case env.Limits.Level != 0:
+		v.Set(float64(env.Limits.Level)/throttle.One, v.GrownAt, &b)
+		changed = v.At != before.At
+	case l.Owner == a.By && a.Teach != nil:
+		*v = *a.Teach
+		changed = v.Cuts != before.Cuts
+	case l.Owner != "":
+	default:
+		if a.Lesson.Successes > 0 && l.full(a, *env) {
+			changed = v.Succeed(a.Lesson.Successes, env.Now, &b)
+		}
+		// The overload is of the present generation if its message was delivered when the present
+		// level was known there.
+		if a.Lesson.Overload && a.Lesson.Cuts == v.Cuts && v.Cut(math.MaxInt64, env.Now, &b) {
+			v.Cause, v.By, changed = a.Lesson.Cause[:min(len(a.Lesson.Cause), maxCause)], a.By, true
+		}
+	}
+	env.Limits = env.Limits.AtLevel(&v.Level)
+	return changed
+}
+
+// full reports whether the limits that learn are used within 90 %, and not beyond after a cut.
+func (l *Limit) full(a *Ask, env LimitEnv) bool {
+	limits := env.Limits.AtLevel(&l.Learned.Level)
+	if c := limits.Concurrency; c > 0 {
+		used := a.Hold
+		for name, u := range l.Users {
+			if name != a.By {
+				used += u.Permits
+			}
+		}
+		return used*10 >= c*9 && used <= c
+	}
+	v := l.Level
+	v.settle(env)
+	return v.Tokens < max(throttle.One, limits.Full()/10)
 }
 
 // counted returns the slots that the record certainly still counts. Others would be taken out of later
@@ -501,6 +570,11 @@ type encodedLimit struct {
 	Limits   []int64 `json:"limits,omitempty"`
 	LimitsAt int64   `json:"limits_at,omitempty"`
 	LimitsBy string  `json:"limits_by,omitempty"`
+	// Adapt are min, backoff, grow, grow_per_s, 1 if expired leases count, and the fixed level.
+	Adapt   []int64      `json:"adapt,omitempty"`
+	Learned *adapt.Level `json:"learned,omitempty"`
+	Cause   string       `json:"cut_cause,omitempty"`
+	CutBy   string       `json:"cut_by,omitempty"`
 }
 
 type encodedUser struct {
@@ -522,6 +596,15 @@ func (l *Limit) Encode() []byte {
 	if t := &l.Terms; t.By != "" {
 		e.Limits = []int64{t.Limits.Rate.Cost, t.Limits.Rate.Per, t.Limits.Burst, t.Limits.Limit, t.Limits.Window, t.Limits.Concurrency}
 		e.LimitsAt, e.LimitsBy = t.At, t.By
+		if s := t.Limits.Adapt; s != (adapt.Settings{}) {
+			e.Adapt = []int64{s.Min, s.Backoff, s.Grow, s.GrowPerS, 0, t.Limits.Level}
+			if s.Expired {
+				e.Adapt[4] = 1
+			}
+		}
+	}
+	if l.Learned != (Learned{}) {
+		e.Learned, e.Cause, e.CutBy = &l.Learned.Level, l.Learned.Cause, l.Learned.By
 	}
 	data, err := json.Marshal(e)
 	if err != nil {
@@ -562,6 +645,16 @@ func DecodeLimit(data []byte) (Limit, error) {
 		l.Terms = Terms[throttle.Limits]{At: e.LimitsAt, By: e.LimitsBy, Limits: throttle.Limits{
 			Rate: throttle.Rate{Cost: e.Limits[0], Per: e.Limits[1]}, Burst: e.Limits[2], Limit: e.Limits[3], Window: e.Limits[4], Concurrency: e.Limits[5],
 		}}
+	}
+	if s := e.Adapt; len(s) == 6 {
+		l.Terms.Limits.Adapt = adapt.Settings{Min: s[0], Backoff: s[1], Grow: s[2], GrowPerS: s[3], Expired: s[4] == 1}
+		l.Terms.Limits.Level = s[5]
+	}
+	if v := e.Learned; v != nil {
+		if !(v.At >= 0 && v.At <= throttle.MaxRate && v.Last >= 0 && v.Last <= throttle.MaxRate && v.Beyond >= 0) || len(e.Cause) > maxCause || len(e.CutBy) > maxInstance {
+			return Limit{}, errors.New("the learned level is out of its range")
+		}
+		l.Learned = Learned{*v, e.Cause, e.CutBy}
 	}
 	switch _, known := e.Users[e.Owner]; {
 	case e.V < 1, e.Tokens > throttle.MaxBurst, e.Tokens < -throttle.MaxBurst, e.At < 0, e.Rest < 0, len(e.Slots) > maxSlots, len(e.LimitsBy) > maxInstance, (l.Terms.By == "") != (len(e.Limits) == 0), l.Terms.Limits.Validate() != nil:

@@ -1,6 +1,9 @@
 package record
 
-import "github.com/filaq/fila/throttle"
+import (
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/throttle/adapt"
+)
 
 // Member is one instance's side of a [Limit]: the newest record that it has seen, and what is on the way
 // to it. Granted leases are kept where they are used. It is not safe for concurrent use. Use
@@ -15,6 +18,8 @@ type Member struct {
 	sent    *sentAsk
 	own     *Level // to hand over, until the record has it
 	returns []Rest // to give back, until the record has them
+	lesson  throttle.Lesson
+	teach   *Learned // of the owner
 }
 
 type sentAsk struct {
@@ -59,7 +64,7 @@ func (m *Member) Learn(now int64, rev uint64, rec Limit) (l Landed, landed bool)
 	if s == nil || rec.Users[m.me].Seen < s.Number && !(s.Leave && !m.Known()) {
 		return Landed{}, false
 	}
-	m.sent, m.own, m.returns = nil, nil, nil
+	m.sent, m.own, m.returns, m.lesson, m.teach = nil, nil, nil, throttle.Lesson{}, nil
 	return Landed{s.grant, s.at}, true
 }
 
@@ -109,6 +114,14 @@ func (m *Member) Regain() Level {
 // GiveBack records unused parts of leases, which must not be used any more.
 func (m *Member) GiveBack(rests ...Rest) { m.returns = append(m.returns, rests...) }
 
+// Report adds what this instance has seen of the level that the fleet learns.
+func (m *Member) Report(l throttle.Lesson) { m.lesson.Add(l) }
+
+// Teach records the level that the owner has learned, with times by the fleet's clock.
+func (m *Member) Teach(l adapt.Level, cause string) {
+	m.teach = &Learned{l, cause[:min(len(cause), maxCause)], m.me}
+}
+
 // Swap returns the record to write over a revision, if it has changed, and what it grants; otherwise g
 // says when to ask again. The caller reports success by Learn; another Swap without it means that the
 // write was refused. fleet is the time of the fleet's clock; limits are the limits of this instance, and set
@@ -116,7 +129,8 @@ func (m *Member) GiveBack(rests ...Rest) { m.returns = append(m.returns, rests..
 func (m *Member) Swap(now int64, fleet Reading, a Ask, live func(string) bool, limits throttle.Limits, set int64) (next Limit, over uint64, g Grant, ok bool) {
 	m.number++
 	a.By, a.Number, a.Own = m.me, m.number, m.own
-	inForce, _ := m.InForce(limits, set)
+	a.Lesson, a.Teach = m.lesson, m.teach
+	inForce := m.Effective(limits, set)
 	for _, r := range m.returns {
 		a.Back += r.Back(now, inForce.Rate)
 		if r.Slots.N > 0 {
@@ -127,6 +141,8 @@ func (m *Member) Swap(now int64, fleet Reading, a Ask, live func(string) bool, l
 	m.sent = nil
 	if ok {
 		m.sent = &sentAsk{a, g, now}
+	} else {
+		m.lesson = throttle.Lesson{} // it has changed nothing
 	}
 	return next, m.rev, g, ok
 }
@@ -147,6 +163,23 @@ func (m *Member) InForce(limits throttle.Limits, set int64) (inForce throttle.Li
 		return m.rec.Terms.Limits, m.rec.Terms.By
 	}
 	return limits, m.me
+}
+
+// Effective returns the limits in force at the level that the fleet has learned.
+func (m *Member) Effective(limits throttle.Limits, set int64) throttle.Limits {
+	inForce, _ := m.InForce(limits, set)
+	return inForce.AtLevel(&m.rec.Learned.Level)
+}
+
+// Crowded reports whether all instances together have more permits than a concurrency limit, which has
+// been lowered, with those that this one holds.
+func (m *Member) Crowded(hold int64, limits throttle.Limits) bool {
+	for name, u := range m.rec.Users {
+		if name != m.me {
+			hold += u.Permits
+		}
+	}
+	return hold > limits.Concurrency
 }
 
 // Parts returns how many instances use the key, as last known, including this one.
