@@ -343,6 +343,10 @@ func TestAckPayloads(t *testing.T) {
 		`+ACK {"cost":3120.5}`:  func(m *Message) error { return m.AckCost(3120.5) },
 		`+ACK {"cost":0}`:       func(m *Message) error { return m.AckCost(math.Copysign(0, -1)) },
 		`+ACK {"cost":1000000}`: func(m *Message) error { return m.AckCost(1e6) },
+		`+ACK {"cost":5,"remaining":1200,"reset_ms":800}`: func(m *Message) error {
+			return m.AckWith(AckOptions{Cost: new(5.0), Feedback: &Feedback{1200, 800 * time.Millisecond}})
+		},
+		`-NAK {"code":"429","remaining":0}`:                                       func(m *Message) error { return m.Nack(NackOptions{Code: "429", Feedback: &Feedback{}}) },
 		`-NAK {"code":"E1","delay":1000000000,"error":"boom","retry_after_ms":2}`: func(m *Message) error { return m.Nack(all) },
 	} {
 		m := c.newMessage(f.delivery("x", "1", 1), "orders")
@@ -358,6 +362,7 @@ func TestAckPayloads(t *testing.T) {
 		m := c.newMessage(f.delivery("x", "1", 1), "orders")
 		require.ErrorContains(t, m.AckCost(cost), "allowed is a number from 0 to 1000000")
 		require.Error(t, m.AckCostSync(t.Context(), cost))
+		require.Error(t, m.AckWith(AckOptions{Cost: &cost}))
 		require.NoError(t, m.Ack(), "it is not settled")
 		next(t, f.acks)
 	}

@@ -75,6 +75,29 @@ type NackOptions struct {
 	Code       string        // short, for rules, at most 64 bytes
 	Delay      time.Duration // wait before the next attempt, up to a year; on_failure is not asked
 	RetryAfter time.Duration // the destination asked not to be called for so long, up to a year
+	Feedback   *Feedback     // of the destination; nil: it said nothing
+}
+
+// Feedback is what a destination has said about its limit, such as in the headers of a reply. It
+// lowers the buckets of throttle keys that learn their limits, and never raises one.
+type Feedback struct {
+	Remaining float64       // cost that the destination still admits, 0 to 1e12
+	Reset     time.Duration // until it admits more, up to a year; 0: not known
+}
+
+// put adds the fields of f, which may be nil, to a body.
+func (f *Feedback) put(body map[string]any) error {
+	if f == nil {
+		return nil
+	}
+	reset := wholeMs(f.Reset)
+	if _, err := wire.NewFeedback(&f.Remaining, &reset); err != nil {
+		return err
+	}
+	if body["remaining"] = f.Remaining + 0; f.Reset > 0 { // adding 0 makes 0 of -0
+		body["reset_ms"] = reset
+	}
+	return nil
 }
 
 func (o NackOptions) payload() ([]byte, error) {
@@ -93,6 +116,9 @@ func (o NackOptions) payload() ([]byte, error) {
 	}
 	if o.RetryAfter > 0 {
 		body["retry_after_ms"] = wholeMs(o.RetryAfter)
+	}
+	if err := o.Feedback.put(body); err != nil {
+		return nil, err
 	}
 	if len(body) == 0 {
 		return []byte("-NAK"), nil
@@ -117,6 +143,40 @@ func (m *Message) AckCost(cost float64) error {
 // AckCostSync is AckCost with a confirmation.
 func (m *Message) AckCostSync(ctx context.Context, cost float64) error {
 	payload, err := costPayload(cost)
+	if err != nil {
+		return err
+	}
+	return m.answer(ctx, payload, true)
+}
+
+// AckOptions are what an ack may report.
+type AckOptions struct {
+	Cost     *float64  // as in AckCost; nil: the estimate stands
+	Feedback *Feedback // of the destination; nil: it said nothing
+}
+
+func (o AckOptions) payload() ([]byte, error) {
+	body := map[string]any{}
+	if o.Cost != nil {
+		if err := checkCost(*o.Cost); err != nil {
+			return nil, err
+		}
+		body["cost"] = *o.Cost + 0
+	}
+	if err := o.Feedback.put(body); err != nil || len(body) == 0 {
+		return nil, err
+	}
+	data, err := json.Marshal(body)
+	return append([]byte("+ACK "), data...), err
+}
+
+// AckWith finishes the message and reports what the options say. With a value out of range it
+// does nothing.
+func (m *Message) AckWith(o AckOptions) error { return m.settle(o.payload()) }
+
+// AckWithSync is AckWith with a confirmation.
+func (m *Message) AckWithSync(ctx context.Context, o AckOptions) error {
+	payload, err := o.payload()
 	if err != nil {
 		return err
 	}
