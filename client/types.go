@@ -44,6 +44,8 @@ type QueueSettings struct {
 	ThrottleHeaders []string `json:"throttle_headers,omitempty"` // the throttle keys, at most 16
 	CircuitHeader   string   `json:"circuit_header,omitempty"`   // the circuit key
 
+	RouteHeader string `json:"route_header,omitempty"` // a header with a choice of [[route]] tables of the configuration
+
 	VisibilityTimeoutMs int64  `json:"visibility_timeout_ms,omitempty"` // length of a lease; 0: 30 s
 	MaxDeliveries       *int64 `json:"max_deliveries,omitempty"`        // then a message is dead-lettered; nil: 20; 0: never
 	DedupeWindowMs      *int64 `json:"dedupe_window_ms,omitempty"`      // how long a DedupeID is remembered; nil: 2 minutes; 0: not at all

@@ -156,7 +156,7 @@ var catalog = []Entry{
 	entry(CodeBadHeaderName, "bad_header_name", "The name of a header is not an RFC 7230 token, so NATS clients cannot deliver it."),
 	entry(CodeHeaderReserved, "header_reserved", "The header begins with Fila- or Nats-, or is Status, and has no meaning on an enqueue."),
 	entry(CodeBadMessageKey, "bad_message_key", "A fairness, throttle or circuit key, or the name of a route, is not UTF-8, has control characters, or comes from a header with more than 256 bytes."),
-	entry(CodeBadHeaderValue, "bad_header_value", "The weight in weight_header is not from 1 to 1,000,000, or the priority in priority_header not from 0 to 9."),
+	entry(CodeBadHeaderValue, "bad_header_value", "The weight in weight_header is not from 1 to 1,000,000, or the priority in priority_header not from 0 to 9, or the configuration has no choice of routes with the name in route_header."),
 	entry(CodeHeadersTooLarge, "headers_too_large", "The headers have more bytes than nats.max_header_bytes, or are more than nats.max_headers; put the data into the payload, or raise the limit."),
 	entry(CodeBadBatch, "bad_batch", "The headers of a batch, its lengths or a header line in it are not formed as the protocol says, or a message in it is a batch or a schedule."),
 	entry(CodePredecessorRefused, "predecessor_refused", "The queue is strictly ordered, and the batch has an earlier message of the key that was refused; send both again, in this order."),

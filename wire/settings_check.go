@@ -78,6 +78,7 @@ func (q QueueSettings) checkDecider() error {
 		{"weight_header", q.WeightHeader},
 		{"throttle_headers", strings.Join(q.ThrottleHeaders, ", ")},
 		{"circuit_header", q.CircuitHeader},
+		{"route_header", q.RouteHeader},
 		{"priority_header", q.PriorityHeader},
 	} {
 		if c.value != "" {
@@ -113,6 +114,7 @@ func (q QueueSettings) checkTexts() error {
 		{"on_enqueue_file", q.OnEnqueueFile, q.OnEnqueueFile == "", noFile + "on_enqueue"},
 		{"on_failure_file", q.OnFailureFile, q.OnFailureFile == "", noFile + "on_failure"},
 		{"weight_header", q.WeightHeader, legalHeaderSetting(q.WeightHeader), headerSettings},
+		{"route_header", q.RouteHeader, legalHeaderSetting(q.RouteHeader), headerSettings},
 		{"priority_header", q.PriorityHeader, legalHeaderSetting(q.PriorityHeader), headerSettings},
 		{"retry_policy", q.RetryPolicy, q.RetryPolicy == "" || CheckPolicyName(q.RetryPolicy) == nil, "allowed are 1 to 64 bytes of A-Za-z0-9_-"},
 		{

@@ -19,7 +19,7 @@ func TestDefaultQueueSettings(t *testing.T) {
 	require.JSONEq(t, `{"name":"orders","on_enqueue":"","on_failure":"","visibility_timeout_ms":30000,"max_deliveries":null,
 		"max_depth":0,"max_bytes":0,"dedupe_window_ms":120000,"quantum":1,"lua_timeout_ms":0,"lua_memory_limit_bytes":0,
 		"lua_circuit_breaker_threshold":0,"lua_circuit_breaker_cooldown_ms":0,"fairness_header":"","weight_header":"","throttle_headers":null,
-		"circuit_header":"","priority_header":"","priority_age_ms":0,"priority_reserved":0,"starve_after_ms":0,"retry_policy":"","retry_initial_ms":1000,"retry_max_ms":300000,"retry_jitter":1,"ordering":"","on_blocked":"","max_pending_per_key":0,"enqueue_rate":"","enqueue_burst":0,
+		"circuit_header":"","route_header":"","priority_header":"","priority_age_ms":0,"priority_reserved":0,"starve_after_ms":0,"retry_policy":"","retry_initial_ms":1000,"retry_max_ms":300000,"retry_jitter":1,"ordering":"","on_blocked":"","max_pending_per_key":0,"enqueue_rate":"","enqueue_burst":0,
 		"enqueue_rate_per_key":"","enqueue_burst_per_key":0,"enqueue_schedules":"","max_failures_per_key":0,"failure_window_ms":0,"failure_hold_ms":0}`, string(b))
 }
 

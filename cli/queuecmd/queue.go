@@ -279,6 +279,7 @@ func settingRows(t *terminal.Table, s wire.QueueSettings) {
 	t.Fact("weight header", s.WeightHeader)
 	t.Fact("throttle headers", strings.Join(s.ThrottleHeaders, ", "))
 	t.Fact("circuit header", s.CircuitHeader)
+	t.Fact("route header", s.RouteHeader)
 	t.Fact("priority header", s.PriorityHeader)
 	t.Row("retries", retries(s))
 	t.Fact("ordering", ordering(s))

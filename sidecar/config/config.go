@@ -47,6 +47,7 @@ type Config struct {
 	RetryPolicies   []rules.RetryPolicy `koanf:"retry_policy"`
 	ErrorRules      []rules.ErrorRule   `koanf:"error_rule"`
 	Guards          []GuardTable        `koanf:"guard"`
+	Routes          []RouteTable        `koanf:"route"`
 
 	// Reload reads the configuration again from where this one came from. Nil:
 	// there is nothing to read. It may be called from any goroutine.

@@ -34,8 +34,12 @@ func Diff(old, next *Config) []string {
 		goneLines("circuit", circuitStays, old.Circuits, next.Circuits, CircuitTable.name),
 		tableLines("retry_policy", old.RetryPolicies, next.RetryPolicies, policyName),
 		tableLines("error_rule", old.ErrorRules, next.ErrorRules, ruleName),
-		tableLines("guard", old.Guards, next.Guards, GuardTable.name))
-	if !slices.Equal(commonOrder(old.ErrorRules, next.ErrorRules), commonOrder(next.ErrorRules, old.ErrorRules)) {
+		tableLines("guard", old.Guards, next.Guards, GuardTable.name),
+		tableLines("route", old.Routes, next.Routes, RouteTable.name))
+	if !slices.Equal(commonOrder(old.Routes, next.Routes, RouteTable.name), commonOrder(next.Routes, old.Routes, RouteTable.name)) {
+		lines = append(lines, Line("route", "", "the order has changed; a message goes by the first route that admits it"))
+	}
+	if !slices.Equal(commonOrder(old.ErrorRules, next.ErrorRules, ruleName), commonOrder(next.ErrorRules, old.ErrorRules, ruleName)) {
 		lines = append(lines, Line("error_rule", "", "the order has changed; the first matching rule decides"))
 	}
 	return slices.Concat(lines,
@@ -52,9 +56,13 @@ func QueueDiff(had *wire.QueueSettings, next wire.QueueSettings) []string {
 	return tableLine("queue", next.Name, *had, next)
 }
 
-func (t ThrottleTable) name() string        { return t.Key }
-func (t CircuitTable) name() string         { return t.Key }
-func (t GuardTable) name() string           { return t.Key }
+func (t ThrottleTable) name() string { return t.Key }
+func (t CircuitTable) name() string  { return t.Key }
+func (t GuardTable) name() string    { return t.Key }
+
+// name is the choice and the name of a route in it.
+func (t RouteTable) name() string { return t.Choice + "/" + t.Name }
+
 func policyName(p rules.RetryPolicy) string { return p.Name }
 func ruleName(r rules.ErrorRule) string     { return r.Name }
 func queueName(q wire.QueueSettings) string { return q.Name }
@@ -110,12 +118,12 @@ func goneLines[T any](kind, what string, old, next []T, name func(T) string) []s
 	return lines
 }
 
-// commonOrder returns the names of those rules that others have, too, in order.
-func commonOrder(all, others []rules.ErrorRule) []string {
+// commonOrder returns the names of the tables that others have, too, in order.
+func commonOrder[T any](all, others []T, name func(T) string) []string {
 	var names []string
-	for _, r := range all {
-		if slices.ContainsFunc(others, func(o rules.ErrorRule) bool { return o.Name == r.Name }) {
-			names = append(names, r.Name)
+	for _, t := range all {
+		if slices.ContainsFunc(others, func(o T) bool { return name(o) == name(t) }) {
+			names = append(names, name(t))
 		}
 	}
 	return names
@@ -127,7 +135,7 @@ func RestartKeys(running, next *Config) []string {
 	a, b := *running, *next
 	for _, c := range []*Config{&a, &b} {
 		c.CircuitDefaults = CircuitLimits{}
-		c.Queues, c.Throttles, c.Circuits, c.RetryPolicies, c.ErrorRules, c.Guards = nil, nil, nil, nil, nil, nil
+		c.Queues, c.Throttles, c.Circuits, c.RetryPolicies, c.ErrorRules, c.Guards, c.Routes = nil, nil, nil, nil, nil, nil, nil
 	}
 	var keys []string
 	for _, d := range differences("", reflect.ValueOf(a), reflect.ValueOf(b)) {

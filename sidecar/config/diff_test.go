@@ -113,3 +113,15 @@ func TestQueueDiff(t *testing.T) {
 		"queue orders: on_enqueue changed, visibility_timeout_ms 30000 -> 60000, max_deliveries unset -> 3",
 	}, QueueDiff(&old, next))
 }
+
+// A reload says which routes of a choice have changed, and whether their order has.
+func TestDiffOfRoutes(t *testing.T) {
+	old, next := Default(), Default()
+	old.Routes = []RouteTable{{Choice: "a", Name: "one"}, {Choice: "a", Name: "two", Weight: 1}}
+	next.Routes = []RouteTable{{Choice: "a", Name: "two", Weight: 2}, {Choice: "a", Name: "one"}}
+	require.Equal(t, []string{
+		"route a/two: weight 1 -> 2",
+		"route: the order has changed; a message goes by the first route that admits it",
+	}, Diff(&old, &next))
+	require.Empty(t, RestartKeys(&old, &next))
+}

@@ -183,7 +183,8 @@ func TestDocumentationExamples(t *testing.T) {
 	}
 	loaded, err := Load(Sources{File: writeFile(t, "examples.toml", text.String())})
 	require.NoError(t, err)
-	require.Len(t, loaded.Queues, 2)
+	require.Len(t, loaded.Queues, 3)
+	require.Len(t, loaded.Routes, 2)
 	require.Len(t, loaded.Throttles, 2)
 	require.Len(t, loaded.ErrorRules, 2)
 	require.Equal(t, wire.Rate("100"), loaded.Throttles[0].Rate)

@@ -111,6 +111,23 @@ func (t *ThrottleTable) Limits() (throttle.Limits, error) {
 	return l, nil
 }
 
+// RouteTable is one [[route]]: a route of a choice, which the route_header of a queue names.
+// The routes of a choice are in the order of their tables.
+type RouteTable struct {
+	Choice       string   `koanf:"choice"`
+	Name         string   `koanf:"name"`
+	CircuitKey   string   `koanf:"circuit_key"`
+	ThrottleKeys []string `koanf:"throttle_keys"`
+	Weight       float64  `koanf:"weight"` // 0: none
+}
+
+// Bounds of [[route]] tables, as of the routes of hooks.
+const (
+	maxRoutes      = 8
+	maxRouteKeys   = 16
+	maxRouteWeight = 1_000_000
+)
+
 // GuardTable is one [[guard]]: which further keys may come with a key when a caller
 // asks for a call. Keys that end in '*' stand for all that begin with what is before
 // it. Without any such table every key may come with every other.

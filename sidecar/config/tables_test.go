@@ -67,3 +67,29 @@ func TestCircuitLimits(t *testing.T) {
 		require.ErrorContains(t, c.Validate(), "circuit[k]."+limit.Key+" = -1: allowed is 0 to ")
 	}
 }
+
+// A [[route]] has a choice and a name of its own in it, and gates that can exist.
+func TestRouteTables(t *testing.T) {
+	for want, routes := range map[string][]RouteTable{
+		"":                        {{Choice: "a", Name: "one", CircuitKey: "c", ThrottleKeys: []string{"k"}, Weight: 2.5}, {Choice: "a", Name: "two"}, {Choice: "b", Name: "one"}},
+		`choice "": allowed are`:  {{Name: "one"}},
+		`name "x y": allowed are`: {{Choice: "a", Name: "x y"}},
+		"a/one":                   {{Choice: "a", Name: "one"}, {Choice: "a", Name: "one"}},
+		"key \"\\x01\"":           {{Choice: "a", Name: "one", CircuitKey: "\x01"}},
+		"has an empty key":        {{Choice: "a", Name: "one", ThrottleKeys: []string{""}}},
+		"allowed are at most 16":  {{Choice: "a", Name: "one", ThrottleKeys: make([]string, 17)}},
+		"weight = 0.5":            {{Choice: "a", Name: "one", Weight: 0.5}},
+		"more than 8 routes": {
+			{Choice: "a", Name: "1"}, {Choice: "a", Name: "2"}, {Choice: "a", Name: "3"}, {Choice: "a", Name: "4"}, {Choice: "a", Name: "5"},
+			{Choice: "a", Name: "6"}, {Choice: "a", Name: "7"}, {Choice: "a", Name: "8"}, {Choice: "a", Name: "9"},
+		},
+	} {
+		c := Default()
+		c.Routes = routes
+		if err := c.Validate(); want == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, want)
+		}
+	}
+}

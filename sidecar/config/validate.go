@@ -26,7 +26,7 @@ const (
 // Validate returns the first value that cannot work, as one line that names
 // the key, the value and what is allowed. Secrets are not printed.
 func (c *Config) Validate() error {
-	return cmp.Or(c.checkValues(), c.NATS.check(), c.HTTP.check(), c.OTel.check(), c.checkShared(), c.checkClusterOfNodes(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules(), c.CheckGuards())
+	return cmp.Or(c.checkValues(), c.NATS.check(), c.HTTP.check(), c.OTel.check(), c.checkShared(), c.checkClusterOfNodes(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules(), c.CheckGuards(), c.checkRoutes())
 }
 
 // minCircuits is more than the circuits that are kept for the failures that they have
@@ -391,6 +391,34 @@ func (c *Config) CheckGuards() error {
 			}
 		}
 		return checkExpired("guard", t.Key, t.Expired)
+	})
+}
+
+// checkRoutes checks the route tables.
+func (c *Config) checkRoutes() error {
+	routes := make(map[string]int)
+	return checkTables("route", c.Routes, RouteTable.name, func(_ int, t *RouteTable) error {
+		where := "route[" + t.name() + "]"
+		if err := cmp.Or(wire.CheckName("choice", t.Choice, wire.MaxPolicyName), wire.CheckName("name", t.Name, wire.MaxPolicyName)); err != nil {
+			return fmt.Errorf("%s: %w", where, err)
+		}
+		for _, key := range append(slices.Clone(t.ThrottleKeys), t.CircuitKey) {
+			if key != "" && wire.CheckKey(key) != nil || len(key) > maxGateKey {
+				return fmt.Errorf("%s: key %q: allowed are 1 to %d bytes without control characters", where, key, maxGateKey)
+			}
+		}
+		switch n := len(t.ThrottleKeys); {
+		case n > maxRouteKeys:
+			return fmt.Errorf("%s.throttle_keys has %d keys: allowed are at most %d", where, n, maxRouteKeys)
+		case slices.Contains(t.ThrottleKeys, ""):
+			return fmt.Errorf("%s.throttle_keys has an empty key", where)
+		case !(t.Weight == 0 || t.Weight >= 1 && t.Weight <= maxRouteWeight): // NaN, too
+			return fmt.Errorf("%s.weight = %v: allowed are 1 to %d, or 0 for none", where, t.Weight, maxRouteWeight)
+		}
+		if routes[t.Choice]++; routes[t.Choice] > maxRoutes {
+			return fmt.Errorf("%s: choice %s has more than %d routes", where, t.Choice, maxRoutes)
+		}
+		return nil
 	})
 }
 

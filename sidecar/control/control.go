@@ -208,6 +208,9 @@ func (c *Control) Gates() *throttle.Gates { return c.throttles.gates }
 // Get returns a value of the runtime configuration.
 func (c *Control) Get(key string) (string, bool) { return c.values.Get(key) }
 
+// Routes returns the routes of the [[route]] tables by choice. The map is read-only.
+func (c *Control) Routes() map[string][]store.Route { return c.applied.Load().routes }
+
 // Rules returns the error rules in force.
 func (c *Control) Rules() *rules.Rules { return c.applied.Load().rules }
 

@@ -51,10 +51,10 @@ const maxKeysNamed = 3
 
 func keyWarnings(limits []string, settings []wire.QueueSettings) (lines []string) {
 	var queues []headerQueue
-	hooked := false // a hook can give its messages any key
+	hooked := false // a hook can give its messages any key, and routes have keys of their own
 	for i := range settings {
 		s := &settings[i]
-		hooked = hooked || s.OnEnqueue != ""
+		hooked = hooked || s.OnEnqueue != "" || s.RouteHeader != ""
 		q := headerQueue{name: s.Name}
 		for _, text := range s.ThrottleHeaders {
 			if t, err := wire.ParseKeyTemplate(text); err == nil {

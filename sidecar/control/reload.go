@@ -11,16 +11,18 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
 
 // applied is a configuration in force, or one that can be put in force. It is immutable.
 type applied struct {
-	config config.Config      // the file
-	all    config.Config      // the same with the tables of the runtime configuration
-	rules  *rules.Rules       // of all
-	values map[string]*string // of the runtime configuration, as the tables say; nil: the table does not say it
+	config config.Config            // the file
+	all    config.Config            // the same with the tables of the runtime configuration
+	rules  *rules.Rules             // of all
+	routes map[string][]store.Route // of the file, by choice
+	values map[string]*string       // of the runtime configuration, as the tables say; nil: the table does not say it
 }
 
 // plan finds everything that would keep a configuration from being applied. It changes
@@ -47,7 +49,7 @@ func newPlan(next config.Config) (*applied, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &applied{next, next, compiled, make(map[string]*string)}
+	p := &applied{config: next, all: next, rules: compiled, routes: routesOf(next.Routes), values: make(map[string]*string)}
 	for i := range next.Throttles {
 		t := &next.Throttles[i]
 		l, err := t.Limits()
@@ -60,6 +62,17 @@ func newPlan(next config.Config) (*applied, error) {
 		p.declare(kindCircuit, t.Key, limits{CircuitLimits: t.CircuitLimits}, t.Zeros...)
 	}
 	return p, nil
+}
+
+// routesOf returns the routes of tables by choice.
+func routesOf(tables []config.RouteTable) map[string][]store.Route {
+	choices := make(map[string][]store.Route)
+	for _, t := range tables {
+		choices[t.Choice] = append(choices[t.Choice], store.Route{
+			Name: t.Name, Weight: uint32(t.Weight*1000 + 0.5), ThrottleKeys: t.ThrottleKeys, CircuitKey: t.CircuitKey,
+		})
+	}
+	return choices
 }
 
 // declare adds the settings of a table, and marks the settings that it does not have as

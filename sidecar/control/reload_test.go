@@ -11,6 +11,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
@@ -133,6 +134,22 @@ func TestReload(t *testing.T) {
 }
 
 // The source of a setting is the file or an operator, at once and after a reload.
+// TestReloadOfRoutes: routes of a choice have the order of their tables, and a reload replaces them.
+func TestReloadOfRoutes(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		file := withRules()
+		file.Routes = []config.RouteTable{{Choice: "large", Name: "one", ThrottleKeys: []string{"k"}}, {Choice: "small", Name: "only"}, {Choice: "large", Name: "two", CircuitKey: "c", Weight: 2.5}}
+		r.started(&file)
+		require.Equal(t, map[string][]store.Route{
+			"large": {{Name: "one", ThrottleKeys: []string{"k"}}, {Name: "two", CircuitKey: "c", Weight: 2500}},
+			"small": {{Name: "only"}},
+		}, r.c.Routes())
+		file.Routes = file.Routes[:1]
+		require.Equal(t, []string{"route small/only: removed", "route large/two: removed"}, r.reloaded())
+		require.Equal(t, map[string][]store.Route{"large": {{Name: "one", ThrottleKeys: []string{"k"}}}}, r.c.Routes())
+	})
+}
+
 func TestLimitsSayWhoSetThem(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		file := withRules()

@@ -183,7 +183,7 @@ func (c *Control) withTables(p *applied) (*applied, error) {
 	if err != nil {
 		return nil, fmt.Errorf("with the tables of the runtime configuration: %w", err)
 	}
-	return &applied{p.config, all, compiled, p.values}, nil
+	return &applied{p.config, all, compiled, p.routes, p.values}, nil
 }
 
 // enforceTables puts a plan in force with the tables of the runtime configuration. If these do not go
@@ -193,7 +193,7 @@ func (c *Control) enforceTables(p *applied) {
 	if err != nil {
 		c.opt.Log.Error("retry policies, error rules and guards of the runtime configuration have no effect", "error", err)
 		compiled, _ := rules.Compile(p.config.RetryPolicies, p.config.ErrorRules) // it was compiled before
-		next = &applied{p.config, p.config, compiled, p.values}
+		next = &applied{p.config, p.config, compiled, p.routes, p.values}
 	}
 	c.applied.Store(next)
 }

@@ -242,6 +242,7 @@ type plainControl struct{ gates *throttle.Gates }
 func (c plainControl) Gates() *throttle.Gates                { return c.gates }
 func (plainControl) Get(string) (string, bool)               { return "", false }
 func (plainControl) Rules() *rules.Rules                     { return nil }
+func (plainControl) Routes() map[string][]store.Route        { return nil }
 func (plainControl) Weights(string) map[string]uint32        { return nil }
 func (plainControl) Pauses(string) (int64, map[string]int64) { return 0, nil }
 func (plainControl) HoldKey(string, string, int64)           {}

@@ -1,8 +1,11 @@
 package policy
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/store"
@@ -56,6 +59,7 @@ func (p *Policy) Classify(headers map[string][]string, size int) (store.Class, *
 	}
 	c.CircuitKey = h.key("circuit", &p.keys.circuit)
 	c.Priority = h.priority(s.PriorityHeader)
+	c.Routes = h.choice(s.RouteHeader, p.routes)
 	if h.werr == nil {
 		h.werr = checkKeys(&c)
 	}
@@ -173,6 +177,32 @@ func (h *headerReader) priority(name string) uint8 {
 		return 0
 	}
 	return text[0] - '0'
+}
+
+// choice reads the name of a choice of routes and returns these.
+func (h *headerReader) choice(name string, routes func() map[string][]store.Route) []store.Route {
+	text := first(h.headers, name)
+	if text == "" {
+		return nil
+	}
+	var choices map[string][]store.Route
+	if routes != nil {
+		choices = routes()
+	}
+	if list, ok := choices[text]; ok {
+		return list
+	}
+	const most = 8
+	allowed := slices.Sorted(maps.Keys(choices))
+	switch {
+	case len(allowed) == 0:
+		h.bad(wire.BadHeaderValue(name, text, "the configuration has no [[route]] table"))
+	case len(allowed) > most:
+		h.bad(wire.BadHeaderValue(name, text, fmt.Sprintf("allowed is one of the %d choices of [[route]] tables, such as %s", len(allowed), strings.Join(allowed[:most], ", "))))
+	default:
+		h.bad(wire.BadHeaderValue(name, text, "allowed is a choice of [[route]] tables: "+strings.Join(allowed, ", ")))
+	}
+	return nil
 }
 
 // first returns the first value of a header, empty if there is none or name is empty.

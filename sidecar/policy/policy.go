@@ -13,6 +13,7 @@ import (
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/telemetry"
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
@@ -70,6 +71,7 @@ func hookText(kind hooks.Kind, s *wire.QueueSettings) string {
 type Policy struct {
 	Settings wire.QueueSettings
 	keys     keyTemplates
+	routes   func() map[string][]store.Route // of the configuration, by choice; nil: there are none
 	hooks    map[hooks.Kind]*queueHook
 	broken   []api.HookInfo // stored hooks that fail to load
 }
@@ -82,6 +84,8 @@ type Options struct {
 	Metrics *telemetry.Metrics
 	// Get returns a value of the runtime configuration.
 	Get func(key string) (string, bool)
+	// Routes returns the routes of the configuration by choice.
+	Routes func() map[string][]store.Route
 	// OnChange is called when the circuit of a hook changes.
 	OnChange func(hooks.CircuitChange)
 }
@@ -95,6 +99,7 @@ func WithoutHooks(settings wire.QueueSettings) *Policy {
 // breaker; old may be nil.
 func (o *Options) New(settings wire.QueueSettings, old *Policy) (*Policy, *wire.Error) {
 	p := WithoutHooks(settings)
+	p.routes = o.Routes
 	for _, kind := range hookKinds {
 		if err := o.loadHook(p, kind, old); err != nil {
 			return nil, wire.HookLoad(settings.Name, string(kind), Brief(err))
@@ -117,6 +122,7 @@ func Brief(err error) string {
 // log and inspect say why.
 func (o *Options) Recovered(settings wire.QueueSettings) *Policy {
 	p := WithoutHooks(settings)
+	p.routes = o.Routes
 	for _, kind := range hookKinds {
 		if err := o.loadHook(p, kind, nil); err != nil {
 			o.Log.Error("a stored hook does not load; messages continue with the defaults until it is replaced",
@@ -164,7 +170,7 @@ func (o *Options) runner(kind hooks.Kind, settings wire.QueueSettings, script *h
 // Trial returns a copy of a policy for a dry run. Its on_enqueue has its own sandbox, breaker
 // and counters, so a failure does not count for the queue's hook. over closes it.
 func (o *Options) Trial(p *Policy) (trial *Policy, over func(), err error) {
-	trial = &Policy{Settings: p.Settings, keys: p.keys}
+	trial = &Policy{Settings: p.Settings, keys: p.keys, routes: p.routes}
 	if !p.Has(hooks.OnEnqueue) {
 		return trial, func() {}, nil
 	}

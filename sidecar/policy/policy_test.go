@@ -15,6 +15,25 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
+// TestRoutesOfAHeader: a header names a choice of the configuration.
+func TestRoutesOfAHeader(t *testing.T) {
+	p := WithoutHooks(wire.QueueSettings{RouteHeader: "class"})
+	routes := []store.Route{{Name: "one", CircuitKey: "a"}, {Name: "two", Weight: 2000}}
+	_, werr := p.Classify(map[string][]string{"class": {"large"}}, 0)
+	require.Contains(t, werr.Description, "the configuration has no [[route]] table")
+	p.routes = func() map[string][]store.Route { return map[string][]store.Route{"large": routes, "small": nil} }
+	c, werr := p.Classify(map[string][]string{"class": {"large"}}, 0)
+	require.Nil(t, werr)
+	require.Equal(t, routes, c.Routes)
+	c, werr = p.Classify(map[string][]string{"other": {"large"}}, 0)
+	require.Nil(t, werr)
+	require.Empty(t, c.Routes)
+	_, werr = p.Classify(map[string][]string{"class": {"huge"}}, 0)
+	require.Equal(t, wire.CodeBadHeaderValue, werr.ErrCode)
+	require.Contains(t, werr.Description, `huge`)
+	require.Contains(t, werr.Description, "large, small")
+}
+
 // TestKeysByTemplates: keys come from several headers; there is none if one is missing.
 func TestKeysByTemplates(t *testing.T) {
 	p := WithoutHooks(wire.QueueSettings{

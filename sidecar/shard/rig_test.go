@@ -503,6 +503,8 @@ type fakeControl struct {
 func (c *fakeControl) Gates() *throttle.Gates { return c.gates }
 func (c *fakeControl) Rules() *rules.Rules    { return c.rules.Load() }
 
+func (c *fakeControl) Routes() map[string][]store.Route { return nil }
+
 func (c *fakeControl) Get(key string) (string, bool) {
 	v, ok := c.values[key]
 	return v, ok

@@ -48,6 +48,8 @@ type Control interface {
 	Gates() *throttle.Gates
 	// Get returns a value of the runtime configuration, for hooks.
 	Get(key string) (string, bool)
+	// Routes returns the routes of the configuration by choice. The map is read-only.
+	Routes() map[string][]store.Route
 	// Rules returns the error rules in force, the same pointer while they do not change.
 	Rules() *rules.Rules
 	// Weights returns the weight overrides of a queue by fairness key, in thousandths.

@@ -66,7 +66,7 @@ func (s *Set) New(number int, st store.Store) *Shard {
 	sh := &Shard{Options: &s.Options, set: s, number: number, store: st, subjects: s.Subjects.OfShard(number), lost: make(chan struct{})}
 	sh.ended, sh.end = context.WithCancel(context.Background())
 	sh.policies = policy.Options{
-		Defaults: s.Hooks, Log: s.Log, Now: s.Now, Metrics: s.Metrics, Get: s.Control.Get, OnChange: sh.hookCircuitChanged,
+		Defaults: s.Hooks, Log: s.Log, Now: s.Now, Metrics: s.Metrics, Get: s.Control.Get, Routes: s.Control.Routes, OnChange: sh.hookCircuitChanged,
 	}
 	sh.schedules = sh.newScheduleRunner()
 	sh.jobs = sh.newJobs()

@@ -622,6 +622,8 @@ export interface QueueReply {
   throttle_headers: string[] | null;
   /** circuit_header names the header that holds the circuit key, or is a template of it. */
   circuit_header: string;
+  /** route_header names the header that holds a choice of [[route]] tables. */
+  route_header: string;
   /**
    * priority_header names the header that holds the priority, 0 to 9, of a message within its flow. For every
    * priority_age_ms that it waits a message counts as one priority higher; 0 is a minute. Messages of
@@ -761,6 +763,8 @@ export interface QueueSettings {
   throttle_headers: string[] | null;
   /** circuit_header names the header that holds the circuit key, or is a template of it. */
   circuit_header: string;
+  /** route_header names the header that holds a choice of [[route]] tables. */
+  route_header: string;
   /**
    * priority_header names the header that holds the priority, 0 to 9, of a message within its flow. For every
    * priority_age_ms that it waits a message counts as one priority higher; 0 is a minute. Messages of
