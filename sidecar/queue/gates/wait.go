@@ -264,7 +264,11 @@ func (g *Gates) recheck(id WaitID, now int64) {
 		return
 	}
 	if wl.Waiters.Len() == 0 {
-		if wl.probing == 0 && wl.aside == 0 {
+		switch {
+		case wl.probing > 0:
+		case wl.aside > 0:
+			g.leaveRound(wl) // they join again when they are back
+		default:
 			g.closeWait(id)
 		}
 		return
