@@ -279,6 +279,9 @@ func showJob(env *command.Env, j *api.JobInfo) string {
 	t.Fact("reason", terminal.Clean(j.Reason))
 	t.Row("done", j.Done)
 	t.Row("matched", j.Matched)
+	if j.CameBack != nil {
+		t.Row("came back", *j.CameBack)
+	}
 	skippedRow(t, j)
 	if j.UnderWay > 0 {
 		t.Row("under way", j.UnderWay)

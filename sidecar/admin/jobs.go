@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/wire"
@@ -42,7 +43,33 @@ func (a *Admin) jobCreate(by control.Actor, req api.JobCreateRequest) (info api.
 	return info, err
 }
 
-func (a *Admin) jobShow(req api.JobRequest) (api.JobInfo, *wire.Error) { return a.shards.Job(req.ID) }
+// jobShow returns a job, and of a redrive also how many of its messages came back. One job of a queue and
+// its dead letters runs at a time, so the times of redrives say which job made them.
+func (a *Admin) jobShow(req api.JobRequest) (api.JobInfo, *wire.Error) {
+	info, err := a.shards.Job(req.ID)
+	if err != nil || info.Op != api.JobRedrive || info.StartedAt == "" {
+		return info, err
+	}
+	q := a.shards.Queue(wire.DLQ(wire.Source(info.Queue)))
+	if q == nil {
+		return info, nil // deleted
+	}
+	since, until := timeOf(info.StartedAt), a.now()
+	if info.EndedAt != "" {
+		until = timeOf(info.EndedAt)
+	}
+	n, err := q.CameBack(since.UnixNano(), until.UnixNano())
+	if err == nil {
+		info.CameBack = &n
+	}
+	return info, err
+}
+
+// timeOf parses a time that this process has written.
+func timeOf(text string) time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, text)
+	return at
+}
 
 func (a *Admin) jobList(req api.JobListRequest) (api.JobList, *wire.Error) {
 	if req.Queue != "" {

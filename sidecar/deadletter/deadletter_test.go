@@ -32,7 +32,7 @@ func TestGroupsAndKeysAreBounded(t *testing.T) {
 // TestRedriveCountsAreBounded: the counts of the groups whose last redrive is longest ago go.
 func TestRedriveCountsAreBounded(t *testing.T) {
 	var r Redrives
-	group := func(i int) *Group { return &Group{key{"orders", "", fmt.Sprint(i)}, fmt.Sprint(i)} }
+	group := func(i int) *Group { return &Group{key{"orders", "", fmt.Sprint(i)}, fmt.Sprint(i), false} }
 	for i := range maxRedriven {
 		c := r.Count([]*Group{group(i), group(i), nil}, int64(i))
 		require.Empty(t, c.drop)
@@ -40,6 +40,9 @@ func TestRedriveCountsAreBounded(t *testing.T) {
 	}
 	r.Commit(r.Count([]*Group{group(0)}, maxRedriven))
 	require.EqualValues(t, 3, r.recent(0)["0"].Count)
+	again := &Group{key{"orders", "", "0"}, "0", true}
+	r.Commit(r.Count([]*Group{again}, maxRedriven))
+	require.EqualValues(t, 3, r.recent(0)["0"].Count, "it has been counted before")
 	c := r.Count([]*Group{group(maxRedriven), group(maxRedriven + 1)}, maxRedriven+1)
 	require.Equal(t, []string{"1", "2"}, c.drop)
 	require.Len(t, c.put, 2)

@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/filaq/fila/sidecar/queue"
-	"github.com/filaq/fila/sidecar/queue/history"
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -26,7 +25,7 @@ const (
 )
 
 // Index groups the dead letters of one queue by their error. The zero value is empty: the
-// first List reads everything, and from then on the index takes 32 bytes a dead letter.
+// first List reads everything, and from then on the index takes 40 bytes a dead letter.
 //
 // Nobody notifies the index of changes. Each List compares the sequences that it knows with
 // those in the queue, and reads only new dead letters from the store.
@@ -35,6 +34,8 @@ type Index struct {
 	dead   []deadLetter     // by sequence
 	groups slots[key]       // number of each group in use
 	stats  []group          // by number
+	back   slots[key]       // number of each group from which dead letters were redriven and came back
+	backs  []int64          // how many came back, by number
 	keys   slots[string]    // number of each fairness key in use
 	uses   []int64          // dead letters by the number of their fairness key
 	seqs   []uint64         // buffer: the sequences of a page
@@ -46,16 +47,16 @@ type Index struct {
 type deadLetter struct {
 	seq      uint64
 	died     int64
+	redriven int64  // Unix ns of its last redrive; 0: it has not been redriven
 	group    uint32 // 0: other
 	key      uint32 // 0: not counted
-	cameBack bool   // it had been redriven before
+	from     uint32 // number in back; 0: none
 }
 
 // group counts the dead letters of a group.
 type group struct {
 	id          string
 	count       int64
-	cameBack    int64
 	first, last int64
 	sample      uint64           // sequence of the newest
 	keys        map[uint32]int64 // dead letters by the number of their fairness key
@@ -110,9 +111,26 @@ func (x *Index) List(q Queue, redrives *Redrives, limit int, now int64, log *slo
 	return x.reply(q, redrives.recent(now), limit), nil
 }
 
+// CameBack is how many of the messages that were redriven between two times (Unix ns) are dead letters
+// again.
+func (x *Index) CameBack(q Queue, since, until int64, log *slog.Logger) (n int64, werr *wire.Error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if werr := x.refresh(q, log); werr != nil {
+		return 0, werr
+	}
+	for i := range x.dead {
+		if at := x.dead[i].redriven; at >= since && at <= until {
+			n++
+		}
+	}
+	return n, nil
+}
+
 func (x *Index) reset() {
 	x.dead = nil
 	x.groups, x.stats = newSlots[key](maxGroups), []group{{keys: make(map[uint32]int64)}}
+	x.back, x.backs = newSlots[key](maxGroups), []int64{0}
 	x.keys, x.uses = newSlots[string](maxKeys), []int64{0}
 }
 
@@ -195,7 +213,10 @@ func (x *Index) read(q Queue, unknown []inspect.Listed, added []deadLetter, text
 		}
 		for j := range found[i] {
 			s := &found[i][j]
-			l := deadLetter{seq: s.Seq, died: s.died, group: x.groupNumber(s.key), key: x.keyNumber(s.Key), cameBack: s.cameBack}
+			l := deadLetter{seq: s.Seq, died: s.died, group: x.groupNumber(s.key), key: x.keyNumber(s.Key), redriven: s.redriven}
+			if s.redriven != 0 {
+				l.from = x.backNumber(s.from)
+			}
 			x.add(l)
 			added = append(added, l)
 		}
@@ -208,7 +229,8 @@ type stored struct {
 	inspect.Listed
 	key
 	died     int64
-	cameBack bool
+	redriven int64 // Unix ns of the last redrive; 0: none
+	from     key   // the group of that redrive
 }
 
 // readStored reads why messages died, and from their histories whether they came back.
@@ -221,7 +243,7 @@ func readStored(q Queue, list []inspect.Listed, texts normaliser) ([]stored, err
 	found := make([]stored, 0, len(list))
 	err := q.Store().Dead(refs, func(i int, d *store.Dead) {
 		if d != nil {
-			found = append(found, stored{list[i], texts.keyOf(d), d.At, false})
+			found = append(found, stored{list[i], texts.keyOf(d), d.At, 0, key{}})
 		}
 	})
 	if store.Fatal(err) != nil {
@@ -234,7 +256,7 @@ func readStored(q Queue, list []inspect.Listed, texts normaliser) ([]stored, err
 	n := 0
 	herr := q.Store().History(refs, func(i int, records [][]byte) {
 		found[n] = found[i]
-		found[n].cameBack = slices.ContainsFunc(records, history.IsRedrive)
+		found[n].redriven, found[n].from = texts.lastRedrive(records, found[n].key)
 		n++
 	})
 	return found[:n], cmp.Or(herr, err)
@@ -251,6 +273,14 @@ func (x *Index) groupNumber(k key) uint32 {
 	return n
 }
 
+func (x *Index) backNumber(k key) uint32 {
+	n, isNew := x.back.take(k)
+	if isNew && int(n) == len(x.backs) {
+		x.backs = append(x.backs, 0)
+	}
+	return n
+}
+
 func (x *Index) keyNumber(key string) uint32 {
 	n, _ := x.keys.take(key)
 	if int(n) == len(x.uses) {
@@ -263,9 +293,7 @@ func (x *Index) keyNumber(key string) uint32 {
 func (x *Index) add(l deadLetter) {
 	g := &x.stats[l.group]
 	g.count++
-	if l.cameBack {
-		g.cameBack++
-	}
+	x.backs[l.from]++
 	g.keys[l.key]++
 	x.uses[l.key]++
 }
@@ -273,8 +301,8 @@ func (x *Index) add(l deadLetter) {
 // remove counts a dead letter that is gone.
 func (x *Index) remove(l deadLetter) {
 	g := &x.stats[l.group]
-	if l.cameBack {
-		g.cameBack--
+	if x.backs[l.from]--; x.backs[l.from] == 0 && l.from != 0 {
+		x.back.release(l.from)
 	}
 	if g.count--; g.count == 0 && l.group != 0 {
 		x.groups.release(l.group)
@@ -363,10 +391,12 @@ func (x *Index) describe(g *listedGroup, left map[string]redriven) api.DeadGroup
 		Group: g.id, SourceQueue: g.source, ErrorCode: g.code, Error: g.text,
 		Messages: g.count(), Left: left[g.id].Count, Keys: []api.KeyCount{},
 	}
+	if n := x.back.number[g.key]; n != 0 {
+		d.CameBack = x.backs[n]
+	}
 	if g.stats == nil {
 		return d
 	}
-	d.CameBack = g.stats.cameBack
 	d.First, d.Last = wire.Timestamp(g.stats.first), wire.Timestamp(g.stats.last)
 	for n, count := range g.stats.keys {
 		if n != 0 {

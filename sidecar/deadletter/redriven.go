@@ -29,7 +29,8 @@ const (
 	maxRedriven = 256
 )
 
-// redriven is how many dead letters of a group jobs have sent back to their queue.
+// redriven is how many dead letters of a group jobs have sent back to their queue. A dead letter that
+// comes back to the group and is redriven again counts once.
 type redriven struct {
 	Source string `json:"source"`
 	Code   string `json:"code,omitempty"`
@@ -59,7 +60,11 @@ func (r *Redrives) Count(groups []*Group, now int64) Change {
 	all, c := r.since(now-int64(KeptFor)), Change{put: make(map[string]redriven)}
 	for _, g := range groups {
 		if g != nil {
-			all[g.id] = redriven{g.source, g.code, g.text, all[g.id].Count + 1, now}
+			count := all[g.id].Count
+			if !g.again || count == 0 {
+				count++
+			}
+			all[g.id] = redriven{g.source, g.code, g.text, count, now}
 			c.put[g.id] = all[g.id]
 		}
 	}

@@ -104,7 +104,7 @@ func TestDeadLettersAreGrouped(t *testing.T) {
 		require.Equal(t, []int64{2, 2}, []int64{left, back})
 		all, err := q.DLQ().Groups(100)
 		require.Nil(t, err)
-		require.EqualValues(t, 2, all.Groups[0].CameBack, "in the group of their new error")
+		require.EqualValues(t, 2, all.Groups[2].CameBack, "of the group that they were redriven from")
 		require.Equal(t, before.Groups[0].Group, all.Groups[2].Group, "the group is listed without messages")
 		require.Equal(t, before.Groups[0].Error, all.Groups[2].Error)
 		require.EqualValues(t, 2, all.Groups[2].Left)
@@ -169,7 +169,7 @@ func TestRedrivesAreKept(t *testing.T) {
 		next := r.restart()
 		require.Equal(t, want, told(next))
 		die(next, "bang", 3)
-		want = []string{"boom #: 7 there, 3 left, 0 came back", "bang: 3 there, 0 left, 3 came back"}
+		want = []string{"boom #: 7 there, 3 left, 3 came back", "bang: 3 there, 0 left, 0 came back"}
 		require.Equal(t, want, told(next))
 		next = next.restart()
 		require.Equal(t, want, told(next))
@@ -194,6 +194,53 @@ func TestRedrivesAreKept(t *testing.T) {
 		next.create(nil)
 		require.Empty(t, told(next), "another queue of that name")
 		next.end()
+	})
+}
+
+// TestRedrivenMessagesCountOnce, however often they come back; and the times of a job say which messages
+// it has redriven.
+func TestRedrivenMessagesCountOnce(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.MaxDeliveries = new(int64(1)) })
+		for i := range 3 {
+			require.Nil(t, r.enqueue(fmt.Sprint(i), "", nil))
+		}
+		die := func() {
+			r.consume(q, "w", 100)
+			for _, m := range r.conn.take("w") {
+				r.ack(m, wire.Ack{Kind: wire.AckNack, Error: "boom"}, "")
+			}
+			require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
+			time.Sleep(time.Second)
+		}
+		redrive := func(limit int64) (since, until int64) {
+			since = r.Now()
+			_, werr := q.DLQ().CreateJob(api.JobCreateRequest{Queue: "orders.dlq", Op: api.JobRedrive, Filter: &api.Filter{All: true}, Limit: limit, Order: api.OrderArrival})
+			require.Nil(t, werr)
+			time.Sleep(time.Second)
+			return since, r.Now() - 1
+		}
+		counts := func() []int64 {
+			all, werr := q.DLQ().Groups(10)
+			require.Nil(t, werr)
+			require.Len(t, all.Groups, 1)
+			return []int64{all.Groups[0].Messages, all.Groups[0].Left, all.Groups[0].CameBack}
+		}
+		back := func(since, until int64) int64 {
+			n, werr := q.DLQ().CameBack(since, until)
+			require.Nil(t, werr)
+			return n
+		}
+		die()
+		since, until := redrive(2)
+		require.Equal(t, []int64{1, 2, 0}, counts())
+		die()
+		require.Equal(t, []int64{3, 2, 2}, counts())
+		require.EqualValues(t, 2, back(since, until))
+		require.Zero(t, back(until+1, r.Now()))
+		redrive(3)
+		require.Equal(t, []int64{0, 3, 0}, counts(), "two of them a second time")
+		require.Zero(t, back(since, until), "nobody knows yet")
 	})
 }
 

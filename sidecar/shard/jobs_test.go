@@ -728,7 +728,7 @@ func TestMovesAreRecordedAsMoves(t *testing.T) {
 		time.Sleep(time.Second)
 		groups, werr := other.DLQ().Groups(10)
 		require.Nil(t, werr)
-		require.EqualValues(t, 1, groups.Groups[0].CameBack, "it was redriven once")
+		require.Zero(t, groups.Groups[0].CameBack, "it was redriven from another queue")
 
 		require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
 		require.Nil(t, r.enqueue("new", "", nil))

@@ -202,6 +202,12 @@ func (q *Queue) Groups(limit int) (api.DeadGroups, *wire.Error) {
 	return q.groups.List(q, &q.redrives, limit, q.shard.Now(), q.shard.Log)
 }
 
+// CameBack is how many of the messages that were redriven from q, a dead letter queue, between two times
+// (Unix ns) are dead letters again.
+func (q *Queue) CameBack(since, until int64) (int64, *wire.Error) {
+	return q.groups.CameBack(q, since, until, q.shard.Log)
+}
+
 // Hooks describes the hooks of the queue, on_enqueue first, then those that failed to load.
 func (q *Queue) Hooks() []api.HookInfo { return q.policy.Load().Describe() }
 

@@ -212,6 +212,14 @@ func (d *jobData) pace(now time.Time) {
 	}
 }
 
+// Again is how many of the messages of a redrive are dead letters again.
+func (d *jobData) Again() int64 {
+	if d.CameBack == nil {
+		return 0
+	}
+	return *d.CameBack
+}
+
 // Title is the title of the page.
 func (d *jobData) Title() string { return "Job " + shortID(d.ID) }
 

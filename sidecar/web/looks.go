@@ -181,17 +181,18 @@ func funcs(base string) template.FuncMap {
 
 // terms explains the terms of the field where the pages name them first.
 var terms = map[string]string{
-	"burst":     "How much a rate admits at once after a rest, in cost: the size of its token bucket.",
-	"tokens":    "What a rate admits at once now, in cost: a message of cost 1 takes one. They come back at the rate.",
-	"credit":    "How many more messages a consumer takes now: its maximum in flight, less what it has.",
-	"deficit":   "What a fairness key may still send in its turn, in cost. Below zero it has sent more and waits longer for its next turn.",
-	"quantum":   "What a fairness key of weight 1 may send in a turn, in cost.",
-	"entitled":  "The share of deliveries by weight, among the fairness keys that compete now.",
-	"in flight": "Delivered and not yet acked: a consumer has a lease on the message.",
-	"nacked":    "The consumer said that the attempt failed.",
-	"redriven":  "Messages of the group that were sent back to their queue in the last week. Each counts once, however often it was redriven.",
-	"came back": "Of these, the ones that are dead letters again now, whatever their error is now.",
-	"blocked":   "Ready, but a gate (throttle, circuit, pause or order) keeps it back.",
+	"burst":              "How much a rate admits at once after a rest, in cost: the size of its token bucket.",
+	"tokens":             "What a rate admits at once now, in cost: a message of cost 1 takes one. They come back at the rate.",
+	"credit":             "How many more messages a consumer takes now: its maximum in flight, less what it has.",
+	"deficit":            "What a fairness key may still send in its turn, in cost. Below zero it has sent more and waits longer for its next turn.",
+	"quantum":            "What a fairness key of weight 1 may send in a turn, in cost.",
+	"entitled":           "The share of deliveries by weight, among the fairness keys that compete now.",
+	"in flight":          "Delivered and not yet acked: a consumer has a lease on the message.",
+	"nacked":             "The consumer said that the attempt failed.",
+	"redriven":           "Messages of the group that were sent back to their queue in the last week. Each counts once, however often it was redriven.",
+	"dead letters again": "Messages that this job has redriven and that have failed for good again.",
+	"came back":          "Of these, the ones that are dead letters again now, whatever their error is now.",
+	"blocked":            "Ready, but a gate (throttle, circuit, pause or order) keeps it back.",
 }
 
 // shortID returns the end of an id, which is enough for people. Ids that are made in the same

@@ -59,8 +59,8 @@ type DeadGroup struct {
 	Messages    int64      `json:"messages"`
 	First       string     `json:"first,omitempty"` // when the first and the last of the messages died; RFC 3339
 	Last        string     `json:"last,omitempty"`
-	Left        int64      `json:"left"`             // how many were redriven; moves to other queues do not count
-	CameBack    int64      `json:"came_back"`        // how many of Messages had been redriven before, for whatever error
+	Left        int64      `json:"left"`             // messages that were redriven, each once; moves to other queues do not count
+	CameBack    int64      `json:"came_back"`        // of these, how many are dead letters again now, in whatever group
 	Keys        []KeyCount `json:"keys"`             // the most frequent fairness keys, at most five
 	Sample      string     `json:"sample,omitempty"` // the id of the message that died last
 	// Before are the changes of the two minutes before First, the newest first, at most three.

@@ -295,7 +295,10 @@ type JobInfo struct {
 	Left     map[string]int64 `json:"left,omitempty"`      // of these, how many it left unchanged, by reason
 	UnderWay int64            `json:"under_way,omitempty"` // messages being transferred to another shard, until it confirms them
 	NewSince *int64           `json:"new_since,omitempty"`
-	Samples  []JobSample      `json:"samples,omitempty"` // of a dry run: the first ones
+	// CameBack is how many of the messages of a redrive are dead letters again. Only job-show of a
+	// job that has started has it.
+	CameBack *int64      `json:"came_back,omitempty"`
+	Samples  []JobSample `json:"samples,omitempty"` // of a dry run: the first ones
 }
 
 // JobSample is a message that matches the filter of a job.
