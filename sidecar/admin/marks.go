@@ -72,14 +72,14 @@ func (a *Admin) marks(req api.MarksRequest) (api.Marks, *wire.Error) {
 // change of their object.
 func (a *Admin) marksOf(about *marked, since time.Time) (list []api.Mark) {
 	log := a.control.AuditSince(since)
-	latest := make(map[string]bool) // hooks, by queue and name, that a newer entry has changed
-	undone := make(map[*api.ConfigLogEntry]*api.Undo)
+	latest := make(map[string]string) // when a newer entry has changed a key, or the hook of a queue
+	undone := make([]api.Mark, len(log))
 	for i := range log {
-		undone[&log[i]] = a.undo(&log[i], latest)
+		undone[i].Undo, undone[i].ChangedAgain = a.undo(&log[i], latest)
 	}
 	for i := range slices.Backward(log) { // the entries of a change are in the order of their limits
 		m, ok := about.mark(&log[i])
-		m.Undo = undone[&log[i]]
+		m.Undo, m.ChangedAgain = undone[i].Undo, undone[i].ChangedAgain
 		if n := len(list); ok && n > 0 && m.Kind == api.MarkLimits && sameChange(&list[n-1], &m) {
 			list[n-1].Text += ", " + m.Text
 		} else if ok {
@@ -109,44 +109,43 @@ func (a *Admin) marksBefore(queue string, times ...time.Time) [][]api.Mark {
 	return before
 }
 
-// undo returns how to set a change back; nil: something has changed it again, or nothing can be set
-// back. The entries come newest first: latest collects the hooks that have changed.
-func (a *Admin) undo(e *api.ConfigLogEntry, latest map[string]bool) *api.Undo {
+// undo returns how to set a change back; nil: nothing can be set back, or something has changed it
+// again, and then also when. The entries come newest first: latest collects what has changed.
+func (a *Admin) undo(e *api.ConfigLogEntry, latest map[string]string) (u *api.Undo, again string) {
 	kind, name, _ := strings.Cut(e.Key, ":")
 	switch {
 	case isConfig(e):
-		key := wire.NamedKey(e.Key)
-		switch now, err := a.control.ConfigGet(key); {
-		case e.New == nil && err == nil, e.New != nil && (err != nil || now.Value != *e.New):
-			return nil
+		if again = latest[e.Key]; again != "" {
+			return nil, again
 		}
-		u := &api.Undo{Text: "Delete " + e.Key, Command: attention.Command("config", "delete", e.Key), Page: "/settings", Key: e.Key, Old: e.Old, New: e.New}
+		latest[e.Key] = e.Time
+		u = &api.Undo{Text: "Delete " + e.Key, Command: attention.Command("config", "delete", e.Key), Page: "/settings", Key: e.Key, Old: e.Old, New: e.New}
 		if e.Old != nil {
 			u.Text = "Set " + e.Key + " back to " + shortValue(*e.Old)
 			u.Command = attention.Command("config", "set", e.Key, *e.Old)
 		}
-		return u
+		return u, ""
 	case kind == "queue":
 		hooks := hooksOf(e)
-		changed := false
 		for _, hook := range hooks {
-			changed, latest[name+"/"+hook] = changed || latest[name+"/"+hook], true
+			again = cmp.Or(again, latest[e.Key+"/"+hook])
+			latest[e.Key+"/"+hook] = e.Time
 		}
-		if len(hooks) != 1 || changed || e.By == api.VerbQueueCreate.Name {
-			return nil
+		if len(hooks) != 1 || again != "" || e.By == api.VerbQueueCreate.Name {
+			return nil, again
 		}
 		q := a.shards.Queue(name)
 		if q == nil {
-			return nil
+			return nil, ""
 		}
 		settings := q.Settings()
 		if _, before := a.control.HookVersions(name, hooks[0], *scriptOf(&settings, hooks[0])); before == nil {
-			return nil
+			return nil, ""
 		}
 		return &api.Undo{
 			Text: "Roll " + hooks[0] + " back", Command: attention.Command("hook", "rollback", name) + " --hook " + hooks[0],
 			Page: attention.QueuePage(name, "/hooks"), Hook: hooks[0],
-		}
+		}, ""
 	case kind == "throttle" && e.By == api.VerbThrottleSet.Name:
 		cut := strings.LastIndexByte(e.Key, ':')
 		key := e.Key[len("throttle:"):max(cut, len("throttle:"))]
@@ -154,10 +153,10 @@ func (a *Admin) undo(e *api.ConfigLogEntry, latest map[string]bool) *api.Undo {
 			return &api.Undo{
 				Text: "Set the limits of " + key + " back to " + c.Old.Text(), Command: attention.SetBack(c),
 				Page: attention.ThrottlePage(key),
-			}
+			}, ""
 		}
 	}
-	return nil
+	return nil, ""
 }
 
 // isConfig reports whether an entry is about a key of the runtime configuration that is no setting of

@@ -137,6 +137,13 @@ func TestMarksSetBack(t *testing.T) {
 		require.Equal(t, []string{"release set to 1: fila config delete release"}, undone())
 		set("release", "2")
 		require.Equal(t, []string{"release from 1 to 2: fila config set release 1"}, undone(), "the first change is no longer the latest")
+		back := wire.Timestamp(h.shards.Now())
+		set("release", "1")
+		require.Equal(t, []string{"release from 2 to 1: fila config set release 2"}, undone(), "although the first change had made this value")
+		var marks api.Marks
+		h.must(api.VerbMarks, "", `{"queue":"orders"}`, &marks)
+		require.Equal(t, back, marks.Marks[1].ChangedAgain)
+		set("release", "2")
 		set("weight:orders:acme", "2")
 		require.Len(t, undone(), 1, "a weight is no mark")
 		h.must(api.VerbConfigDelete, "release", ``, nil)

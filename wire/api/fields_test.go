@@ -43,7 +43,7 @@ func TestFieldsOfReplies(t *testing.T) {
 		reflect.TypeFor[PauseList]():         "total pauses next?",
 		reflect.TypeFor[ConfigLog]():         "total entries next?",
 		reflect.TypeFor[Source]():            "by client? owner? reason? at?",
-		reflect.TypeFor[Mark]():              "at kind object? text by? client? count? undo?",
+		reflect.TypeFor[Mark]():              "at kind object? text by? client? count? undo? changed_again?",
 		reflect.TypeFor[Marks]():             "total marks",
 		reflect.TypeFor[ReloadReply]():       "dry_run? changes nodes? not_reloaded?",
 		reflect.TypeFor[GateState]():         "kind gate admits admits_at? limits? set_by? in_use? open opens_at?",

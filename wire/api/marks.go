@@ -120,6 +120,9 @@ type Mark struct {
 	// Undo is how to set back what has changed. It is left out if that has changed again since, or
 	// if there is nothing to set back.
 	Undo *Undo `json:"undo,omitempty"`
+	// ChangedAgain is when the key of the runtime configuration or the hook was changed next, RFC
+	// 3339.
+	ChangedAgain string `json:"changed_again,omitempty"`
 }
 
 // Undo is the action that sets a change back.
