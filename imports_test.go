@@ -42,7 +42,7 @@ var ownImports = map[string][]string{
 	"cli/terminal":   {"wire"},
 	"cli/clitest":    {"wire", "cli/command"},
 
-	"bench":         {"bench/load", "bench/measure", "bench/report", "bench/system", "client"},
+	"bench":         {"bench/load", "bench/measure", "bench/report", "bench/system", "client", "throttle/adapt/provider"},
 	"bench/load":    {"bench/measure", "bench/system"},
 	"bench/measure": {},
 	"bench/report":  {"bench/measure", "bench/system"},

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/filaq/fila/bench/load"
+	"github.com/filaq/fila/bench/measure"
 	"github.com/filaq/fila/bench/report"
 	"github.com/filaq/fila/bench/system"
 	"github.com/filaq/fila/client"
@@ -25,6 +26,8 @@ type lane struct {
 	restart bool
 	// ownGC leaves GOGC to the server's default.
 	ownGC bool
+	// simulate computes the figures in place of servers and a load.
+	simulate func() measure.Sample
 }
 
 // Sizes of loads.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -23,9 +24,9 @@ const (
 
 // Options say what to run. The zero value of each field is its default.
 type Options struct {
-	Workloads []string // from [Workloads]; empty is all but soak
+	Workloads []string // from [Workloads]; empty is all but those that run only if they are named
 	Systems   []string // from [system.Names]; empty is all
-	Rounds    int      // 5, or 1 if Quick; 1 to MaxRounds; a soak has 1
+	Rounds    int      // 5, or 1 if Quick; 1 to MaxRounds; a soak and adapt have 1
 	// Each measurement lasts Duration (3 s, a soak 30 min) or Count messages. At most one may be
 	// set.
 	Duration time.Duration
@@ -53,7 +54,7 @@ func (o *Options) Complete() error {
 	if err := o.checkNames(); err != nil {
 		return err
 	}
-	if err := o.checkSoak(); err != nil {
+	if err := errors.Join(o.checkSoak(), o.checkAdapt()); err != nil {
 		return err
 	}
 	preset := o.preset()
@@ -98,6 +99,9 @@ func (o *Options) preset() Options {
 	p := Options{Rounds: 5, Backlog: 1_000_000, Duration: 3 * time.Second}
 	if o.Quick {
 		p = Options{Rounds: 1, Backlog: 10_000, Count: 1000}
+	}
+	if o.adapt() {
+		p.Rounds, p.Count, p.Duration = 1, 0, 0
 	}
 	if o.soak() {
 		p.Rounds, p.Count, p.Duration = 1, 0, report.SoakDuration

@@ -24,6 +24,10 @@ func TestCompletePutsInDefaults(t *testing.T) {
 	require.NoError(t, quick.Complete())
 	require.Equal(t, Options{Quick: true, Rounds: 1, Count: 1000, Backlog: 10_000, Payload: 1024}, quick)
 
+	simulated := Options{Workloads: []string{"adapt"}}
+	require.NoError(t, simulated.Complete())
+	require.NoError(t, simulated.Complete(), "complete options stay so")
+
 	chosen := Options{Quick: true, Duration: time.Second, Rounds: 3, Backlog: 50, Payload: 16}
 	want := chosen
 	require.NoError(t, chosen.Complete())
@@ -32,18 +36,20 @@ func TestCompletePutsInDefaults(t *testing.T) {
 
 func TestCompleteNamesWhatIsWrong(t *testing.T) {
 	for want, o := range map[string]Options{
-		"rounds is -1: allowed is 1 to 1000":         {Rounds: -1},
-		"rounds is 1001":                             {Rounds: 1001},
-		"backlog is 3: allowed is 10 to":             {Backlog: 3},
-		"size is 15: allowed is 16 to 524288":        {Payload: 15},
-		"count is -4: allowed is 1 and more":         {Count: -4},
-		"duration is 1ms: allowed is 10ms":           {Duration: time.Millisecond},
-		"both a duration (1s) and a count (5)":       {Duration: time.Second, Count: 5},
-		`workload "lief" is not known: allowed is e`: {Workloads: []string{"life", "lief"}},
-		`system "kafka" is not known: allowed is f`:  {Systems: []string{"kafka"}},
-		`system "river" needs the program with the`:  {Systems: []string{"fila", "river"}},
-		`system "hops" cannot be measured on a run`:  {Systems: []string{"hops"}, Target: &system.Access{}},
-		`workload "memory" needs a server of its o`:  {Workloads: []string{"memory"}, Target: &system.Access{}},
+		"rounds is -1: allowed is 1 to 1000":          {Rounds: -1},
+		"rounds is 1001":                              {Rounds: 1001},
+		"backlog is 3: allowed is 10 to":              {Backlog: 3},
+		"size is 15: allowed is 16 to 524288":         {Payload: 15},
+		"count is -4: allowed is 1 and more":          {Count: -4},
+		"duration is 1ms: allowed is 10ms":            {Duration: time.Millisecond},
+		"both a duration (1s) and a count (5)":        {Duration: time.Second, Count: 5},
+		`workload "lief" is not known: allowed is e`:  {Workloads: []string{"life", "lief"}},
+		`system "kafka" is not known: allowed is f`:   {Systems: []string{"kafka"}},
+		`system "river" needs the program with the`:   {Systems: []string{"fila", "river"}},
+		`system "hops" cannot be measured on a run`:   {Systems: []string{"hops"}, Target: &system.Access{}},
+		"workload adapt is a simulation without serv": {Workloads: []string{"adapt", "life"}},
+		"rounds, systems, a duration, a count and ba": {Workloads: []string{"adapt"}, Rounds: 3},
+		`workload "memory" needs a server of its o`:   {Workloads: []string{"memory"}, Target: &system.Access{}},
 	} {
 		require.ErrorContains(t, o.Complete(), want)
 	}
@@ -51,7 +57,7 @@ func TestCompleteNamesWhatIsWrong(t *testing.T) {
 
 // Every lane of the catalogue can run and has its own name, and its base is a lane, too.
 func TestCatalog(t *testing.T) {
-	for _, o := range []Options{{}, {Quick: true}, {Count: 7, Backlog: 100}, {Target: &system.Access{}}, {Workloads: []string{"soak"}}, {Workloads: []string{"peers"}, Peers: "peers"}} {
+	for _, o := range []Options{{}, {Quick: true}, {Count: 7, Backlog: 100}, {Target: &system.Access{}}, {Workloads: []string{"soak"}}, {Workloads: []string{"adapt"}}, {Workloads: []string{"peers"}, Peers: "peers"}} {
 		require.NoError(t, o.Complete())
 		for _, w := range o.selected() {
 			require.NotEmpty(t, w.About)
@@ -63,6 +69,9 @@ func TestCatalog(t *testing.T) {
 				name := w.Name + " / " + l.Case + " / " + string(l.spec.System)
 				require.False(t, seen[name], name)
 				seen[name] = true
+				if l.simulate != nil {
+					continue
+				}
 				require.NoError(t, l.spec.Check(), name)
 				require.LessOrEqual(t, l.spec.Gates, 16, name)
 				body, err := json.Marshal(l.spec.Queue.Settings)
@@ -109,7 +118,7 @@ func TestChoiceOfLanes(t *testing.T) {
 	require.NoError(t, o.Complete())
 	require.Len(t, o.selected(), 2)
 	o = Options{Target: &system.Access{}}
-	require.Len(t, o.selected(), len(workloads)-5, "all but those that stop servers or look into them")
+	require.Len(t, o.selected(), len(workloads)-6, "all but those that stop servers or look into them, or need none")
 	require.Len(t, Workloads(), len(workloads))
 	require.Equal(t, "fila", system.Names()[0])
 }

@@ -22,7 +22,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 		return nil, err
 	}
 	r := &bench{o: &o, runner: runner{exe: o.Executable, peers: o.Peers}}
-	if o.Target == nil {
+	if o.Target == nil && !o.adapt() {
 		var err error
 		if r.runner.dir, err = os.MkdirTemp(o.Dir, "fila-bench-"); err != nil {
 			return nil, fmt.Errorf("directory for data: %w", err)
@@ -35,7 +35,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 	}
 	result := &report.Report{Started: time.Now().UTC().Truncate(time.Second), Environment: env, Settings: report.Settings{
 		Rounds: o.Rounds, DurationMs: o.Duration.Milliseconds(), Count: o.Count, Backlog: o.Backlog,
-		Payload: o.Payload, Batch: o.Batch, Quick: o.Quick, Soak: o.soak(), Running: o.Target != nil,
+		Payload: o.Payload, Batch: o.Batch, Quick: o.Quick, Soak: o.soak(), Simulated: o.adapt(), Running: o.Target != nil,
 	}}
 	var plan [][]lane
 	for _, w := range o.selected() {
@@ -119,6 +119,9 @@ func (b *bench) interval(w *workload, point measure.Sample, n int) {
 // measure runs one measurement, with its own server unless there is a target. point gets the
 // figures of its intervals.
 func (b *bench) measure(ctx context.Context, w *workload, l lane, point func(measure.Sample)) (sample measure.Sample, notes []string, err error) {
+	if l.simulate != nil {
+		return l.simulate(), nil, nil
+	}
 	spec := l.spec
 	spec.Queue.Name = queueName()
 	if b.o.Target != nil {

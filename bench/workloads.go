@@ -155,4 +155,8 @@ var workloads = []workload{
 		Name: soakName, About: "whole lives at 70 % of the maximum rate for 30 minutes, the last third against the first",
 		Columns: report.SoakColumns, Goals: report.SoakGoals(),
 	}},
+	{lanes: adaptLanes, onlyNamed: true, Workload: report.Workload{
+		Name: adaptName, About: "limits that learn, at a simulated provider whose capacity falls and comes back",
+		Columns: report.AdaptColumns, Goals: adaptGoals(),
+	}},
 }

@@ -56,6 +56,13 @@ var (
 		{"writing and syncing 4 MiB", "commit_us", latency},
 		{"confirm p99 in these", "confirm_p99_commits", decimals},
 	}
+	AdaptColumns = []Column{
+		{"use, all time", "use", decimals},
+		{"settled", "settled_use", decimals},
+		{"lowest second", "lowest_use", decimals},
+		{"refused, %", "refused_percent", decimals},
+		{"back after", "back_s", func(s float64) string { return latency(s * 1e6) }},
+	}
 	MemoryColumns = []Column{
 		{"idle", "idle_rss_mb", mebibytes},
 		{"a tenth", "tenth_server_rss_mb", mebibytes},

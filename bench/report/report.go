@@ -46,7 +46,8 @@ type Settings struct {
 	Batch      int   `json:"batch,omitempty"` // most messages of a batch; 0: a fourth of what is in flight
 	Quick      bool  `json:"quick,omitempty"`
 	Soak       bool  `json:"soak,omitempty"`
-	Running    bool  `json:"running,omitempty"` // against a running server
+	Simulated  bool  `json:"simulated,omitempty"` // in simulated time: the machine does not matter
+	Running    bool  `json:"running,omitempty"`   // against a running server
 }
 
 // goalRounds is the number of rounds that a verdict about a goal needs. A soak has one round,
@@ -55,7 +56,7 @@ const goalRounds = 5
 
 // judged reports whether the run is long enough for verdicts about goals.
 func (s *Settings) judged() bool {
-	enough := s.Rounds >= goalRounds
+	enough := s.Rounds >= goalRounds || s.Simulated
 	if s.Soak {
 		enough = s.DurationMs >= SoakDuration.Milliseconds()
 	}

@@ -28,6 +28,13 @@ func (r *Report) WriteTable(out io.Writer) error {
 
 func (r *Report) writeHead(b *strings.Builder) {
 	e, s := r.Environment, r.Settings
+	if s.Simulated {
+		fmt.Fprintf(b, "fila %s: a simulation, in simulated time; the machine does not matter\n", e.Fila)
+		if !s.judged() {
+			b.WriteString("A quick run: no figure of this is more than a hint.\n")
+		}
+		return
+	}
 	fmt.Fprintf(b, "fila %s, NATS server %s, %s, %s, %s, GOGC %s\n", e.Fila, e.NATSServer, e.Go, e.Platform, Counted(int64(e.CPUs), "CPU"), e.GOGC)
 	each, size := Thousands(float64(s.Count))+" messages", Thousands(float64(s.Payload))
 	if s.Count == 0 {
@@ -149,7 +156,10 @@ func (r *Report) writeGoals(b *strings.Builder) {
 		return
 	}
 	how := "median of the rounds; for goals: 2 CPUs, 1 KB, at least 5 rounds"
-	if r.Settings.Soak {
+	switch {
+	case r.Settings.Simulated:
+		how = "of all seeds"
+	case r.Settings.Soak:
 		how = "of medians; for goals: 2 CPUs, 1 KB, at least 30 minutes"
 	}
 	fmt.Fprintf(b, "\nRatios and goals (%s)\n", how)

@@ -71,8 +71,8 @@ installed; their clients are not part of fila, but of the program of --peers, wh
 The workloads:
 
 ` + workloadList() + `
-Without --workload all but cluster, peers and soak run, for about an hour; nothing else
-should run meanwhile. --quick takes seconds and only shows that everything works.
+Without --workload all but cluster, peers, soak and adapt run, for about an hour; nothing
+else should run meanwhile. adapt is a simulation, which takes seconds. --quick takes seconds and only shows that everything works.
 docs/benchmarks.md explains the figures. --url measures a running fila, in queues that
 are deleted at the end, and needs an operator's permissions.`,
 		Example: `  fila bench --quick
@@ -81,6 +81,7 @@ are deleted at the end, and needs an operator's permissions.`,
   fila bench --json --chart bench.svg > bench.json
   fila bench --workload peers --peers bench/peers/peers --duration 2s
   fila bench --workload soak --duration 30m --chart soak.svg
+  fila bench --workload adapt
   fila bench --url nats://127.0.0.1:4222 --workload life --count 100000`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(env, cmd, &f) },
 	}
@@ -89,7 +90,7 @@ are deleted at the end, and needs an operator's permissions.`,
 	flags.StringArrayVar(&f.Systems, "system", nil, "`name` of a system; may be repeated (default all)")
 	command.Allow(cmd, "workload", workloadNames()...)
 	command.Allow(cmd, "system", system.Names()...)
-	flags.IntVar(&f.Rounds, "rounds", 0, "number of rounds (default 5, with --quick 1; one for a soak)")
+	flags.IntVar(&f.Rounds, "rounds", 0, "number of rounds (default 5, with --quick 1; one for a soak and for adapt)")
 	flags.Var(&f.duration, "duration", "length of each measurement (default 3s, a soak 30m)")
 	flags.Lookup("duration").DefValue = "" // the text has the defaults
 	flags.Int64Var(&f.Count, "count", 0, "messages of each measurement, instead of --duration (with --quick 1000)")

@@ -113,6 +113,10 @@ const (
 	plateau = 4.0
 	// slack is the longest time (ns) that counts for GrowPerS at once.
 	slack = 100_000_000
+	// afterglow is how long (ns) after a cut of a rate the overloads of new messages still count
+	// as the same: the bucket of the provider, which the level before has emptied, fills up.
+	// Calls at once have no such time, since no message is delivered before enough have ended.
+	afterglow = 500_000_000
 	// piece is how much of a limit's worth is counted at once, and pieces how many of them.
 	piece, pieces = 0.25, 64
 )
@@ -148,10 +152,15 @@ func (l *Level) Thousandths(b *Bounds) int64 {
 
 // Cut multiplies the level by the backoff after the overload of a message that was
 // delivered at a time (Unix ns). An overload of a message that was delivered before the last
-// cut changes nothing: one burst of refusals is one cut.
+// cut, or of a rate within half a second after it, changes nothing: one burst of refusals is
+// one cut.
 func (l *Level) Cut(delivered, now int64, b *Bounds) (cut bool) {
 	l.CutAt = min(l.CutAt, now) // the clock may have been set back
-	if delivered <= l.CutAt && l.Cuts > 0 {
+	same := l.CutAt
+	if b.Rate {
+		same += afterglow
+	}
+	if delivered <= same && l.Cuts > 0 {
 		return false
 	}
 	level := l.Value(b)

@@ -33,6 +33,9 @@ func TestLevelByChance(t *testing.T) {
 			case 0:
 				delivered := now - rapid.Int64Range(0, second).Draw(t, "took")
 				cut := l.Cut(delivered, now, &b)
+				if b.Rate {
+					cutAt += afterglow
+				}
 				require.Equal(t, cuts == 0 || delivered > cutAt, cut)
 				if cut {
 					require.False(t, l.Cut(delivered, now, &b), "a generation cuts once")

@@ -1,69 +1,139 @@
 package provider
 
-import "github.com/filaq/fila/throttle/adapt"
+import (
+	"github.com/filaq/fila/throttle/adapt"
+)
 
-// Learner is a client with a learned level of calls at once.
-type Learner struct {
+// Limit is how many calls a client makes at once, or how much cost it spends per second if
+// the scenario has costs.
+type Limit interface {
+	// Value returns the limit.
+	Value(now int64) float64
+	// Refuse is called for each refused call with the time at which it began.
+	Refuse(began, now int64)
+	// Succeed is called for each call that succeeded while the limit held others back; n is 1,
+	// or the cost of the call.
+	Succeed(n float64, now int64)
+	// Cuts returns how often the limit was cut.
+	Cuts() uint64
+}
+
+// Learned is a limit that learns. Late is how long (ns) a cut takes to be known to all filas
+// that share the limit; 0: one fila has it alone.
+type Learned struct {
 	Bounds adapt.Bounds
-	adapt.Level
-	inFlight int64
+	Level  adapt.Level
+	Late   int64
 }
 
-// Begin implements [Client].
-func (c *Learner) Begin(now int64) (func(bool, int64), int64) {
-	if c.inFlight >= c.Thousandths(&c.Bounds)/adapt.One {
-		return nil, 0
+// Value implements [Limit].
+func (l *Learned) Value(now int64) float64 {
+	if l.Level.Cuts > 0 && now < l.Level.CutAt+l.Late {
+		return l.Level.Last
 	}
-	c.inFlight++
-	began := now
-	return func(refused bool, now int64) {
-		limit := c.Thousandths(&c.Bounds) / adapt.One
-		switch {
-		case refused:
-			c.Cut(began, now, &c.Bounds)
-		case c.inFlight*10 >= limit*9 && c.inFlight <= limit:
-			c.Succeed(adapt.One, now, &c.Bounds)
-		}
-		c.inFlight--
-	}, 0
+	return l.Level.Value(&l.Bounds)
 }
 
-// Cuts implements [Client].
-func (c *Learner) Cuts() uint64 { return c.Level.Cuts }
+// Refuse implements [Limit].
+func (l *Learned) Refuse(began, now int64) { l.Level.Cut(began-l.Late, now, &l.Bounds) }
 
-// AIMD is a client with additive increase by 1 per limit's worth of successes, and the same
-// backoff, once per generation. Many client libraries limit themselves so, each process for
-// itself.
+// Succeed implements [Limit].
+func (l *Learned) Succeed(n float64, now int64) { l.Level.Succeed(int64(n*adapt.One), now, &l.Bounds) }
+
+// Cuts implements [Limit].
+func (l *Learned) Cuts() uint64 { return l.Level.Cuts }
+
+// AIMD is a limit with additive increase per limit's worth of successes, by the Grow of
+// Bounds, and the same backoff as a learned one, once per generation. Many client libraries
+// limit themselves so, each process for itself.
 type AIMD struct {
-	Bounds   adapt.Bounds
-	level    float64
-	cutAt    int64
-	cuts     uint64
-	inFlight int64
+	Bounds adapt.Bounds
+	level  float64
+	cutAt  int64
+	cuts   uint64
 }
 
-// Begin implements [Client].
-func (c *AIMD) Begin(now int64) (func(bool, int64), int64) {
-	if c.level == 0 {
-		c.level = float64(c.Bounds.Ceiling) / adapt.One
+// Value implements [Limit].
+func (l *AIMD) Value(int64) float64 {
+	if l.cuts == 0 {
+		return float64(l.Bounds.Ceiling) / adapt.One
 	}
-	if c.inFlight >= int64(c.level) {
-		return nil, 0
+	return l.level
+}
+
+// Refuse implements [Limit].
+func (l *AIMD) Refuse(began, now int64) {
+	if l.cuts > 0 && began <= l.cutAt {
+		return
+	}
+	l.level = max(l.Value(now)*float64(l.Bounds.Backoff)/adapt.One, float64(l.Bounds.Min)/adapt.One)
+	l.cutAt = now
+	l.cuts++
+}
+
+// Succeed implements [Limit].
+func (l *AIMD) Succeed(n float64, _ int64) {
+	if l.cuts > 0 {
+		l.level = min(l.level+n*float64(l.Bounds.Grow)/adapt.One/l.level, float64(l.Bounds.Ceiling)/adapt.One)
+	}
+}
+
+// Cuts implements [Limit].
+func (l *AIMD) Cuts() uint64 { return l.cuts }
+
+// Fixed is a limit that stays.
+type Fixed float64
+
+// Value implements [Limit].
+func (f Fixed) Value(int64) float64 { return float64(f) }
+
+// Refuse implements [Limit].
+func (Fixed) Refuse(int64, int64) {}
+
+// Succeed implements [Limit].
+func (Fixed) Succeed(float64, int64) {}
+
+// Cuts implements [Limit].
+func (Fixed) Cuts() uint64 { return 0 }
+
+// client keeps within a limit. It always has messages.
+type client struct {
+	limit    Limit
+	estimate float64 // cost of a call before it is known; 0: the limit is one of calls at once
+	inFlight int
+	tokens   float64 // of the bucket, as of filled
+	filled   int64
+}
+
+// begin reports whether the client makes another call now. again is when to ask again without
+// a call having returned; 0: then only.
+func (c *client) begin(now int64) (ok bool, again int64) {
+	limit := c.limit.Value(now)
+	if c.estimate > 0 {
+		c.tokens = min(c.tokens+limit*float64(now-c.filled)/second, limit)
+		c.filled = now
+		if missing := c.estimate - c.tokens; missing > 0 {
+			return false, now + max(second/1000, int64(missing/limit*second))
+		}
+		c.tokens -= c.estimate
+	} else if c.inFlight >= int(limit) {
+		return false, 0
 	}
 	c.inFlight++
-	began := now
-	return func(refused bool, now int64) {
-		switch {
-		case refused && began > c.cutAt:
-			c.level = max(c.level*float64(c.Bounds.Backoff)/adapt.One, float64(c.Bounds.Min)/adapt.One)
-			c.cutAt = now
-			c.cuts++
-		case !refused && c.inFlight*10 >= int64(c.level)*9:
-			c.level = min(c.level+1/c.level, float64(c.Bounds.Ceiling)/adapt.One)
-		}
-		c.inFlight--
-	}, 0
+	return true, 0
 }
 
-// Cuts implements [Client].
-func (c *AIMD) Cuts() uint64 { return c.cuts }
+// done ends a call of a cost, which is exact now.
+func (c *client) done(refused bool, began, now int64, cost float64) {
+	limit := int(c.limit.Value(now))
+	switch {
+	case refused:
+		c.limit.Refuse(began, now)
+	case c.estimate > 0:
+		c.tokens += c.estimate - cost
+		c.limit.Succeed(cost, now)
+	case c.inFlight*10 >= limit*9 && c.inFlight <= limit:
+		c.limit.Succeed(1, now)
+	}
+	c.inFlight--
+}

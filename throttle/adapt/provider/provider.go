@@ -1,6 +1,6 @@
-// Package provider simulates a provider of calls that refuses calls beyond a number at
-// once, which changes with time, and its clients. Everything happens in simulated time, from
-// one seed.
+// Package provider simulates a provider of calls that refuses calls beyond its capacity,
+// which changes with time, and its clients with several kinds of limits. Everything happens
+// in simulated time, from one seed.
 package provider
 
 import (
@@ -9,36 +9,38 @@ import (
 	"math/rand/v2"
 )
 
-// Phase is a time with one capacity.
+const second = 1_000_000_000
+
+// Phase is a time with one capacity: calls at once, or cost per second if the scenario has
+// costs.
 type Phase struct {
 	For      int64 // ns
-	Capacity int   // calls at once
+	Capacity float64
 }
 
 // Scenario is a provider and how long it is called. Clients always have messages.
 type Scenario struct {
+	Name    string
 	Phases  []Phase
 	Latency int64   // ns: median of an accepted call
 	Spread  float64 // standard deviation of its logarithm
 	Refusal int64   // ns: until a refused call returns
-}
 
-// Standard is a provider at 40 at once that falls to 15 and comes back.
-func Standard() Scenario {
-	const s = 1_000_000_000
-	return Scenario{
-		Phases:  []Phase{{60 * s, 40}, {60 * s, 15}, {60 * s, 40}},
-		Latency: s / 2, Spread: 0.25, Refusal: s / 25,
-	}
-}
+	// Cost is the mean cost of a call, known when it returns, and CostSpread the standard
+	// deviation of its logarithm. The provider has a bucket of a second's capacity. 0: the
+	// capacity is of calls at once.
+	Cost, CostSpread float64
+	// Noise is the part of the calls that is refused although there is capacity.
+	Noise float64
+	// Slope is by how much the calls at once may grow in a second; 0: at once. The provider
+	// admits up to that many more than are in flight.
+	Slope float64
 
-// Client limits its calls.
-type Client interface {
-	// Begin reports whether the client makes another call now; done is called when the call
-	// returns. again is when to ask again without a call having returned; 0: then only.
-	Begin(now int64) (done func(refused bool, now int64), again int64)
-	// Cuts returns how often the client has cut its limit.
-	Cuts() uint64
+	// Ceiling and GrowPerS are settings of the limits that learn.
+	Ceiling, GrowPerS float64
+	// Each is called before each event of a run with the use and the capacity since the event
+	// before; nil is none.
+	Each func(now int64, use, capacity float64) `json:"-"`
 }
 
 // Result is what a run has measured.
@@ -48,11 +50,10 @@ type Result struct {
 	// the same outside of settling: three latencies after each cut, and the time until more
 	// capacity is used. Lowest is the lowest mean of a second of it; 0: there is no such second.
 	All, Mean, Lowest float64
-	// Recovered is how long (ns) after the capacity has come back the use was 0.85 first.
+	// Recovered is how long (ns) after the begin, or after more capacity, the use was Enough
+	// first, or the length of the phase if it never was. The longest counts.
 	Recovered int64
 	Cuts      uint64
-	// ByClient is how many calls of each client were accepted.
-	ByClient []int
 }
 
 // RefusedPart is the part of the calls that was refused.
@@ -68,8 +69,10 @@ type event struct {
 	at     int64
 	seq    int
 	client int
-	done   func(refused bool, now int64) // nil: the client asks again
+	call   bool // a call returns; otherwise the client asks again
 	refuse bool
+	began  int64
+	cost   float64
 }
 
 type events []event
@@ -87,55 +90,98 @@ func (e *events) Pop() any {
 	return x
 }
 
-// Run runs a scenario.
-func Run(sc Scenario, seed uint64, clients ...Client) Result {
-	rnd := rand.New(rand.NewPCG(seed, 1))
-	r := Result{ByClient: make([]int, len(clients))}
+// server is the provider: what it admits.
+type server struct {
+	sc       *Scenario
+	rnd      *rand.Rand
+	capacity float64
+	inFlight int
+	tokens   float64 // of the bucket, if there are costs
+	slope    float64 // calls at once that Slope admits
+	now      int64
+}
+
+func (p *server) advance(to int64) {
+	gone := float64(to-p.now) / second
+	p.tokens = min(p.tokens+p.capacity*gone, p.capacity)
+	p.slope = min(p.slope+p.sc.Slope*gone, float64(p.inFlight)+p.sc.Slope)
+	p.now = to
+}
+
+func (p *server) admit(cost float64) bool {
+	switch {
+	case p.sc.Noise > 0 && p.rnd.Float64() < p.sc.Noise:
+		return false
+	case p.sc.Cost > 0:
+		if p.tokens < cost {
+			return false
+		}
+		p.tokens -= cost
+	case float64(p.inFlight) >= p.capacity || p.sc.Slope > 0 && float64(p.inFlight) >= p.slope:
+		return false
+	}
+	p.inFlight++
+	return true
+}
+
+// logNormal returns a random number with a median.
+func (p *server) logNormal(median, spread float64) float64 {
+	return median * math.Exp(spread*p.rnd.NormFloat64())
+}
+
+// Run runs a scenario with a client for each limit.
+func Run(sc Scenario, seed uint64, limits ...Limit) (r Result) {
+	clients := make([]client, len(limits))
 	var queue events
-	seq, inFlight, phase, now := 0, 0, 0, int64(0)
+	seq := 0
 	push := func(e event) {
 		seq++
 		e.seq = seq
 		heap.Push(&queue, e)
 	}
-	for i := range clients {
+	for i, limit := range limits {
+		clients[i] = client{limit: limit, estimate: sc.Cost}
 		push(event{at: 1, client: i})
 	}
-	end, ends := int64(0), make([]int64, len(sc.Phases))
+	end, ends, phase := int64(0), make([]int64, len(sc.Phases)), 0
 	for i, p := range sc.Phases {
 		end += p.For
 		ends[i] = end
 	}
-	m := meter{sc: &sc}
+	p := server{sc: &sc, rnd: rand.New(rand.NewPCG(seed, 1)), capacity: sc.Phases[0].Capacity, slope: sc.Slope}
+	m := meter{sc: &sc, began: 1, calm: math.MaxInt64}
+	advance := func(to int64) {
+		m.advance(to, float64(p.inFlight), p.capacity)
+		p.advance(to)
+	}
 	var cuts uint64
 	asked := make([]int64, len(clients))
 	for queue.Len() > 0 && queue[0].at < end {
 		e := heap.Pop(&queue).(event)
 		for e.at >= ends[phase] { // the capacity changes between
-			m.advance(ends[phase], inFlight, sc.Phases[phase].Capacity)
+			advance(ends[phase])
 			phase++
-			m.change(phase)
+			m.change(p.capacity, sc.Phases[phase].Capacity)
+			p.capacity = sc.Phases[phase].Capacity
 		}
-		capacity := sc.Phases[phase].Capacity
-		m.advance(e.at, inFlight, capacity)
-		now = e.at
-		if e.done != nil {
+		advance(e.at)
+		if e.call {
 			if !e.refuse {
-				inFlight--
+				p.inFlight--
 			}
-			e.done(e.refuse, now)
-			if n := total(clients); n != cuts {
+			clients[e.client].done(e.refuse, e.began, e.at, e.cost)
+			if n := total(limits); n != cuts {
 				cuts = n
-				m.settle(now)
+				m.settle(e.at)
 			}
 		}
 		// The client whose call has returned asks first, and then the others, one call each
 		// in turn.
 		for idle := 0; idle < len(clients); {
 			i := (e.client + idle) % len(clients)
-			done, again := clients[i].Begin(now)
-			if done == nil {
-				if again > now && again != asked[i] {
+			ok, again := clients[i].begin(e.at)
+			if !ok {
+				if again > 0 && again != asked[i] {
 					asked[i] = again
 					push(event{at: again, client: i})
 				}
@@ -143,25 +189,29 @@ func Run(sc Scenario, seed uint64, clients ...Client) Result {
 				continue
 			}
 			r.Calls++
-			if inFlight >= capacity {
-				r.Refused++
-				push(event{at: now + sc.Refusal, client: i, done: done, refuse: true})
-				continue
+			call := event{client: i, call: true, began: e.at}
+			if sc.Cost > 0 { // the mean of a log-normal number is its median times exp(spread²/2)
+				call.cost = p.logNormal(sc.Cost*math.Exp(-sc.CostSpread*sc.CostSpread/2), sc.CostSpread)
 			}
-			inFlight++
-			r.ByClient[i]++
-			took := float64(sc.Latency) * math.Exp(sc.Spread*rnd.NormFloat64())
-			push(event{at: now + max(1, int64(took)), client: i, done: done})
+			if p.admit(call.cost) {
+				m.add(call.cost, p.capacity)
+				call.at = e.at + max(1, int64(p.logNormal(float64(sc.Latency), sc.Spread)))
+			} else {
+				r.Refused++
+				call.refuse, call.at = true, e.at+sc.Refusal
+			}
+			push(call)
 		}
 	}
-	m.advance(end, inFlight, sc.Phases[phase].Capacity)
-	r.All, r.Mean, r.Lowest, r.Recovered, r.Cuts = m.all/float64(end), m.area/max(m.span, 1), m.lowest, m.recovered, total(clients)
+	advance(end)
+	m.recover()
+	r.All, r.Mean, r.Lowest, r.Recovered, r.Cuts = m.all/float64(end), m.area/max(m.span, 1), m.lowest, m.recovered, cuts
 	return r
 }
 
-func total(clients []Client) (n uint64) {
-	for _, c := range clients {
-		n += c.Cuts()
+func total(limits []Limit) (n uint64) {
+	for _, l := range limits {
+		n += l.Cuts()
 	}
 	return n
 }
@@ -170,11 +220,12 @@ func total(clients []Client) (n uint64) {
 type meter struct {
 	sc        *Scenario
 	now       int64
+	use       float64 // of costs: a mean over about a second
 	calm      int64   // from when on it counts
 	all       float64 // use, summed over time
 	area      float64 // the same outside of settling
 	span      float64
-	part      [2]float64 // area and span of the present second
+	part      [2]float64 // area and span of the present window
 	lowest    float64
 	began     int64 // of a phase with more capacity, until it is used; 0: none
 	recovered int64
@@ -187,30 +238,48 @@ func (m *meter) settle(now int64) {
 }
 
 // change begins a phase. Less capacity shows with the first refusal, more with growth.
-func (m *meter) change(phase int) {
-	if phase >= len(m.sc.Phases) {
-		return
-	}
-	if m.sc.Phases[phase].Capacity > m.sc.Phases[phase-1].Capacity {
+func (m *meter) change(from, to float64) {
+	m.recover()
+	if to > from {
 		m.began, m.calm = m.now, math.MaxInt64
 	} else {
 		m.settle(m.now)
 	}
+	m.use *= from / to
 }
 
-func (m *meter) advance(to int64, inFlight, capacity int) {
-	use := min(1, float64(inFlight)/float64(capacity))
-	if m.began != 0 && use >= Enough {
+// recover ends the time until more capacity is used, if it has not ended.
+func (m *meter) recover() {
+	if m.began != 0 {
 		m.recovered = max(m.recovered, m.now-m.began)
 		m.began = 0
+	}
+}
+
+// add counts the cost of an admitted call.
+func (m *meter) add(cost, capacity float64) { m.use += cost / capacity }
+
+func (m *meter) advance(to int64, inFlight, capacity float64) {
+	gone := float64(to - m.now)
+	use := min(1, inFlight/capacity)
+	if m.sc.Cost > 0 {
+		left := math.Exp(-gone / second)
+		use = m.use * (1 - left) * second / max(gone, 1) // the mean of the time
+		m.use *= left
+	}
+	if m.sc.Each != nil {
+		m.sc.Each(m.now, use, capacity)
+	}
+	if m.began != 0 && use >= Enough {
+		m.recover()
 		m.settle(m.now)
 	}
-	m.all += float64(to-m.now) * use
+	m.all += gone * use
 	if from := max(m.now, m.calm); from < to {
 		d := float64(to - from)
 		m.area, m.span = m.area+d*use, m.span+d
 		m.part[0], m.part[1] = m.part[0]+d*use, m.part[1]+d
-		if m.part[1] >= 1e9 {
+		if m.part[1] >= second {
 			if low := m.part[0] / m.part[1]; m.lowest == 0 || low < m.lowest {
 				m.lowest = low
 			}
