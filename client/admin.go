@@ -116,7 +116,7 @@ func (c *Client) EnsureQueue(ctx context.Context, queue string, settings QueueSe
 	if err != nil {
 		return reply, err
 	}
-	for ctx.Err() == nil {
+	for err = ctx.Err(); ctx.Err() == nil; {
 		reply, err = Call(ctx, c, api.VerbQueueCreate, queue, body)
 		if refusalIn(err).ErrCode != wire.CodeQueueExists {
 			break

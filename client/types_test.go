@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -97,4 +98,9 @@ func TestEnsureQueue(t *testing.T) {
 	f.handle("fila.admin.queue-create.bad", func(msg *nats.Msg) { f.reply(msg, wire.BadField("quantum", "-1", "no")) })
 	_, err := c.EnsureQueue(t.Context(), "bad", QueueSettings{Quantum: -1})
 	requireRefused(t, err, 400)
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = c.EnsureQueue(ended, "orders", QueueSettings{Quantum: 2})
+	require.ErrorIs(t, err, context.Canceled)
 }
