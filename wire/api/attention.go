@@ -92,13 +92,16 @@ type FindingAction struct {
 }
 
 // DrainTime returns how long a backlog, which had before messages some time ago and has now, needs
-// until it is empty. It reports false if it does not shrink.
+// until it is empty. It reports false if it does not shrink, or needs a day or more.
 func DrainTime(before, now int64, since time.Duration) (rest time.Duration, ok bool) {
 	if now >= before || since <= 0 {
 		return 0, false
 	}
-	rest = time.Duration(float64(since) * float64(now) / float64(before-now))
-	return rest, rest < maxDrain
+	ns := float64(since) * float64(now) / float64(before-now) // may be longer than a time.Duration
+	if ns >= float64(maxDrain) {
+		return 0, false
+	}
+	return time.Duration(ns), true
 }
 
 // maxDrain is the longest time that [DrainTime] foretells.
