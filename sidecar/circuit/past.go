@@ -154,26 +154,25 @@ type keptPast struct {
 // twice as many.
 const maxPasts = 250
 
-// forgotten returns the past of a circuit that is forgotten, nil if it has none. Nothing changes it.
-func (r *Registry) forgotten(key string) (since int64, p *past) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	k, _ := r.mu.pasts.Get(key)
-	return k.since, k.past
-}
-
 // Past describes the last failure of a circuit and its last hour. Both are nil for a circuit
 // that this process does not know.
 func (r *Registry) Past(key string) (last *api.CircuitFailure, h *api.CircuitHistory) {
 	now := r.opt.Now()
-	since, p := int64(0), (*past)(nil)
-	if c := r.find(key); c != nil {
+	r.mu.Lock() // a past goes from a circuit to pasts and back under it
+	defer r.mu.Unlock()
+	if c := r.mu.byKey[key]; c != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		since, p = c.since, c.mu.past
-	} else if since, p = r.forgotten(key); p == nil {
-		return nil, nil
+		return c.mu.past.describe(c.since, now)
 	}
+	if k, ok := r.mu.pasts.Get(key); ok {
+		return k.describe(k.since, now)
+	}
+	return nil, nil
+}
+
+// describe describes a past, nil for a circuit without one, that is known since a time.
+func (p *past) describe(since, now int64) (last *api.CircuitFailure, h *api.CircuitHistory) {
 	h = &api.CircuitHistory{Since: wire.Timestamp(max(since, now-pastMinutes*int64(time.Minute)))}
 	if p == nil {
 		return nil, h

@@ -79,6 +79,8 @@ func TestCircuitsTogether(t *testing.T) {
 					r.reg.Configure(limits, map[string]Settings{keys[rand.IntN(len(keys))]: limits}, nil)
 				case 6:
 					r.reg.List(api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Limit: 10}})
+				case 8, 9, 10, 11, 12:
+					r.reg.Past(keys[rand.IntN(len(keys))])
 				case 7:
 					if err := <-c.saved(); err != nil {
 						t.Error(err)
