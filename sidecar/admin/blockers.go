@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"cmp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -124,10 +122,7 @@ func (b *blockers) under(info *api.ThrottleInfo) {
 			queues[q.Queue].Flows += q.Flows
 		}
 	}
-	slices.SortFunc(info.WaitingKeys, func(a, b api.WaitingKey) int {
-		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Key, b.Key))
-	})
-	info.WaitingKeys = info.WaitingKeys[:min(len(info.WaitingKeys), api.MaxWaitingQueues)]
+	info.WaitingKeys = mostWaitingKeys(info.WaitingKeys)
 	info.Waiting = len(queues)
 	for _, q := range queues {
 		info.WaitingQueues = append(info.WaitingQueues, *q)

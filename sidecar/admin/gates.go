@@ -231,6 +231,14 @@ func mostWaiting(list []api.WaitingQueue) []api.WaitingQueue {
 	return list[:min(len(list), api.MaxWaitingQueues)]
 }
 
+// mostWaitingKeys returns the throttle keys with the most messages, sorted.
+func mostWaitingKeys(list []api.WaitingKey) []api.WaitingKey {
+	slices.SortFunc(list, func(a, b api.WaitingKey) int {
+		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Key, b.Key))
+	})
+	return list[:min(len(list), api.MaxWaitingQueues)]
+}
+
 // interval returns how many nanoseconds a throttle key needs on average for a message of that
 // cost, 0 if unknown.
 func interval(t *throttle.Gate, cost, now int64) float64 {

@@ -151,9 +151,9 @@ func unexplained(reply []byte, err *wire.Error) bool {
 	return err == nil && json.Unmarshal(reply, &e) == nil && e.State == api.StateUnknown
 }
 
-// sum asks all nodes for a gate, and adds up what it blocks. The state is from the first node
-// that knows the gate; also adds to it what another node knows, unless it is nil.
-func sum[Info any](notFound int, waiting func(*Info) (queues *int, messages *int64, most *[]api.WaitingQueue), also func(to, from *Info)) func(Verb, request) ([]byte, *wire.Error) {
+// sum asks all nodes for a gate. The state is from the first node that knows it, and add adds what
+// another node knows.
+func sum[Info any](notFound int, add func(to, from *Info)) func(Verb, request) ([]byte, *wire.Error) {
 	return func(v Verb, r request) ([]byte, *wire.Error) {
 		var total *Info
 		var refused *wire.Error
@@ -171,12 +171,7 @@ func sum[Info any](notFound int, waiting func(*Info) (queues *int, messages *int
 			case total == nil:
 				total = info
 			default:
-				queues, messages, most := waiting(total)
-				more, moreMessages, others := waiting(info)
-				*queues, *messages, *most = *queues+*more, *messages+*moreMessages, mostWaiting(append(*most, *others...))
-				if also != nil {
-					also(total, info)
-				}
+				add(total, info)
 			}
 			return true
 		})
@@ -187,19 +182,30 @@ func sum[Info any](notFound int, waiting func(*Info) (queues *int, messages *int
 	}
 }
 
-func throttleWaiting(i *api.ThrottleInfo) (*int, *int64, *[]api.WaitingQueue) {
-	return &i.Waiting, &i.WaitingMessages, &i.WaitingQueues
+// addThrottle adds what a throttle blocks at another node, or the keys of a prefix.
+func addThrottle(to, from *api.ThrottleInfo) {
+	to.Waiting, to.WaitingMessages = to.Waiting+from.Waiting, to.WaitingMessages+from.WaitingMessages
+	to.WaitingQueues = mostWaiting(append(to.WaitingQueues, from.WaitingQueues...))
+	for _, k := range from.WaitingKeys { // a key may block queues of several nodes
+		if i := slices.IndexFunc(to.WaitingKeys, func(had api.WaitingKey) bool { return had.Key == k.Key }); i >= 0 {
+			to.WaitingKeys[i].Messages += k.Messages
+		} else {
+			to.WaitingKeys = append(to.WaitingKeys, k)
+		}
+	}
+	to.WaitingKeys = mostWaitingKeys(to.WaitingKeys)
 }
 
-func circuitWaiting(i *api.CircuitInfo) (*int, *int64, *[]api.WaitingQueue) {
-	return &i.Waiting, &i.WaitingMessages, &i.WaitingQueues
-}
-
-// addPast adds the failures that another node has seen to the past of a circuit. All nodes see the
-// same changes.
-func addPast(to, from *api.CircuitInfo) {
+// addCircuit adds what a circuit blocks at another node, and the failures that this has seen. All nodes
+// see the same changes.
+func addCircuit(to, from *api.CircuitInfo) {
+	to.Waiting, to.WaitingMessages = to.Waiting+from.Waiting, to.WaitingMessages+from.WaitingMessages
+	to.WaitingQueues = mostWaiting(append(to.WaitingQueues, from.WaitingQueues...))
 	if from.LastFailure != nil && (to.LastFailure == nil || from.LastFailure.At > to.LastFailure.At) {
 		to.LastFailure = from.LastFailure
+	}
+	if from.Openings != nil && (to.Openings == nil || from.Openings.Count > to.Openings.Count) {
+		to.Openings = from.Openings // this node has known the circuit for longer
 	}
 	switch {
 	case from.History == nil:
@@ -211,14 +217,23 @@ func addPast(to, from *api.CircuitInfo) {
 		to.History.Changes = from.History.Changes
 	}
 	to.History.Since = min(to.History.Since, from.History.Since)
-	for _, f := range from.History.Failures {
-		i, found := slices.BinarySearchFunc(to.History.Failures, f, func(a, b api.CircuitFailures) int { return cmp.Compare(a.Minute, b.Minute) })
+	to.History.Failures = mergeMinutes(to.History.Failures, from.History.Failures, func(f api.CircuitFailures) string { return f.Minute },
+		func(to *api.CircuitFailures, from api.CircuitFailures) { to.Failures += from.Failures })
+	to.History.Openings = mergeMinutes(to.History.Openings, from.History.Openings, func(o api.CircuitOpened) string { return o.Minute },
+		func(to *api.CircuitOpened, from api.CircuitOpened) { to.Openings = max(to.Openings, from.Openings) })
+}
+
+// mergeMinutes merges counts by minute, which are sorted; add merges two of one minute.
+func mergeMinutes[Count any](to, from []Count, minute func(Count) string, add func(to *Count, from Count)) []Count {
+	for _, c := range from {
+		i, found := slices.BinarySearchFunc(to, c, func(a, b Count) int { return cmp.Compare(minute(a), minute(b)) })
 		if found {
-			to.History.Failures[i].Failures += f.Failures
+			add(&to[i], c)
 		} else {
-			to.History.Failures = slices.Insert(to.History.Failures, i, f)
+			to = slices.Insert(to, i, c)
 		}
 	}
+	return to
 }
 
 // verb returns the verb of a name.

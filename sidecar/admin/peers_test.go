@@ -52,22 +52,42 @@ func TestMergedPagesAreOneList(t *testing.T) {
 // A node that does not know the failures of a circuit gets them from the others.
 func TestPastOfACircuitAtSeveralNodes(t *testing.T) {
 	minute := func(n int) string { return wire.Timestamp(int64(n) * 60e9) }
-	to := api.CircuitInfo{History: &api.CircuitHistory{Since: minute(2), Failures: []api.CircuitFailures{{Minute: minute(3), Failures: 1}}}}
+	to := api.CircuitInfo{History: &api.CircuitHistory{Since: minute(2), Failures: []api.CircuitFailures{{Minute: minute(3), Failures: 1}}, Openings: []api.CircuitOpened{{Minute: minute(4), Openings: 2}}}}
 	from := api.CircuitInfo{
 		LastFailure: &api.CircuitFailure{At: minute(4), Error: "boom"},
 		History: &api.CircuitHistory{
 			Since: minute(1), Changes: []api.CircuitChange{{At: minute(4), New: "open"}},
 			Failures: []api.CircuitFailures{{Minute: minute(2), Failures: 7}, {Minute: minute(3), Failures: 4}},
+			Openings: []api.CircuitOpened{{Minute: minute(2), Openings: 3}, {Minute: minute(4), Openings: 1}},
 		},
+		Openings: &api.CircuitOpenings{Count: 4, Last: minute(4), Cause: api.CauseFailures},
 	}
-	addPast(&to, &from)
+	addCircuit(&to, &from)
 	require.Equal(t, from.LastFailure, to.LastFailure)
 	require.Equal(t, &api.CircuitHistory{
 		Since: minute(1), Changes: from.History.Changes, Failures: []api.CircuitFailures{{Minute: minute(2), Failures: 7}, {Minute: minute(3), Failures: 5}},
+		Openings: []api.CircuitOpened{{Minute: minute(2), Openings: 3}, {Minute: minute(4), Openings: 2}},
 	}, to.History)
-	addPast(&to, &api.CircuitInfo{LastFailure: &api.CircuitFailure{At: minute(1), Error: "an older one"}})
+	require.Equal(t, from.Openings, to.Openings)
+	addCircuit(&to, &api.CircuitInfo{LastFailure: &api.CircuitFailure{At: minute(1), Error: "an older one"}})
 	require.Equal(t, "boom", to.LastFailure.Error)
 	to = api.CircuitInfo{}
-	addPast(&to, &from)
+	addCircuit(&to, &from)
 	require.Equal(t, from, to)
+}
+
+// A prefix has the waiting keys of all nodes, the most first.
+func TestWaitingKeysOfAPrefixAtSeveralNodes(t *testing.T) {
+	to := api.ThrottleInfo{
+		Waiting: 1, WaitingMessages: 4, WaitingQueues: []api.WaitingQueue{{Queue: "a", Messages: 4, Flows: 2}},
+		WaitingKeys: []api.WaitingKey{{Key: "t:1", Messages: 3}, {Key: "t:2", Messages: 1}},
+	}
+	addThrottle(&to, &api.ThrottleInfo{
+		Waiting: 1, WaitingMessages: 9, WaitingQueues: []api.WaitingQueue{{Queue: "b", Messages: 9, Flows: 2}},
+		WaitingKeys: []api.WaitingKey{{Key: "t:2", Messages: 7}, {Key: "t:3", Messages: 2}},
+	})
+	require.Equal(t, api.ThrottleInfo{
+		Waiting: 2, WaitingMessages: 13, WaitingQueues: []api.WaitingQueue{{Queue: "b", Messages: 9, Flows: 2}, {Queue: "a", Messages: 4, Flows: 2}},
+		WaitingKeys: []api.WaitingKey{{Key: "t:2", Messages: 8}, {Key: "t:1", Messages: 3}, {Key: "t:3", Messages: 2}},
+	}, to)
 }

@@ -205,9 +205,9 @@ func (a *Admin) rows() []Verb {
 
 		changesOne(a, api.VerbThrottleSet, func(req *api.ThrottleSetRequest) string { return "throttle:" + req.Key }, c.ThrottleSet),
 		changesOne(a, api.VerbThrottleClear, func(req *api.GateKeyRequest) string { return "throttle:" + req.Key }, c.ThrottleClear),
-		reads(api.VerbThrottleShow, a.throttleShow).at(nil, sum(wire.CodeThrottleNotFound, throttleWaiting, nil)),
+		reads(api.VerbThrottleShow, a.throttleShow).at(nil, sum(wire.CodeThrottleNotFound, addThrottle)),
 		lists(api.VerbThrottleList, a.throttleList),
-		reads(api.VerbCircuitShow, a.circuitShow).at(nil, sum(wire.CodeCircuitNotFound, circuitWaiting, addPast)),
+		reads(api.VerbCircuitShow, a.circuitShow).at(nil, sum(wire.CodeCircuitNotFound, addCircuit)),
 		changes(api.VerbCircuitOpen, a.circuitOpen),
 		changes(api.VerbCircuitClose, a.changeCircuit(c.CircuitClose)),
 		changes(api.VerbCircuitReset, a.changeCircuit(c.CircuitReset)),
