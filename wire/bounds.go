@@ -14,10 +14,12 @@ type Bound struct {
 	Field string
 	Zero  string // what 0 or an empty text means, if it is allowed besides the others
 
-	Value, Min, Max int64 // of a list or an object: the number of its entries
+	// Of a list or an object: the number of its entries. The Value of a fraction is Min: its own check
+	// compares it.
+	Value, Min, Max int64
 
 	Text  string
-	OneOf []string // the texts that are allowed; nil: the field is a number
+	OneOf []string // the texts that are allowed, or the entries of a list, which its own check compares; nil: the field is a number
 }
 
 // Bounded is a request or settings with bounds.

@@ -56,6 +56,7 @@ func (q QueueSettings) Bounds() []Bound {
 		{Field: "lua_circuit_breaker_cooldown_ms", Value: q.LuaCircuitBreakerCooldownMs, Max: MaxSettingMs},
 		{Field: "retry_initial_ms", Value: q.RetryInitialMs, Max: MaxSettingMs},
 		{Field: "retry_max_ms", Value: q.RetryMaxMs, Max: MaxSettingMs},
+		{Field: "retry_jitter", Max: 1},
 		{Field: "max_pending_per_key", Value: q.MaxPendingPerKey, Max: math.MaxInt64},
 		{Field: "enqueue_burst", Value: q.EnqueueBurst, Max: MaxEnqueueBurst},
 		{Field: "enqueue_burst_per_key", Value: q.EnqueueBurstPerKey, Max: MaxEnqueueBurst},

@@ -38,6 +38,8 @@ func Documents() []Document {
 			in.types, in.adjust = []any{wire.QueueSettings{}}, patch
 		case api.VerbThrottleSet:
 			in.adjust = condition
+		case api.VerbJobCreate:
+			in.adjust = inSubject
 		case api.VerbExplain:
 			out.types = []any{api.ExplainMessage{}, api.ExplainKey{}, api.ExplainQueue{}}
 		}
@@ -47,7 +49,7 @@ func Documents() []Document {
 		body("enqueue.reply", wire.EnqueueReply{}),
 		body("enqueue-batch.reply", wire.BatchReply{}),
 		body("ack-batch.reply", wire.BatchReply{}),
-		body("consume.request", wire.ConsumeRequest{MaxInFlight: wire.DefaultMaxInFlight}),
+		Document{Name: "consume.request", types: []any{wire.ConsumeRequest{MaxInFlight: wire.DefaultMaxInFlight}}, adjust: named},
 		body("consume.reply", wire.ConsumeReply{}),
 		body("consumer.request", wire.ConsumerRequest{ConsumeRequest: wire.ConsumeRequest{MaxInFlight: wire.DefaultMaxInFlight}}),
 		body("fetch.request", wire.FetchRequest{Batch: 1}),
@@ -125,11 +127,23 @@ func patch(b *builder, _ *Schema) {
 	b.defs["QueueSettings"].Required = nil
 }
 
+// inSubject makes fields of job-create optional that the subject may have instead.
+func inSubject(b *builder, _ *Schema) {
+	for _, name := range []string{"op", "queue"} {
+		b.defs["JobCreateRequest"].Properties.schemas[name].Default = nil
+	}
+}
+
+// named requires the name of a consumer, which the subject of other requests has.
+func named(b *builder, _ *Schema) { b.defs["ConsumeRequest"].Required = []string{"consumer"} }
+
 // condition allows 0 and an empty rate in the field if of throttle-set, for limits that are not set.
 func condition(b *builder, _ *Schema) {
 	s := b.object(reflect.ValueOf(api.ThrottleLimits{}))
 	for _, p := range s.Properties.schemas {
-		p.Minimum = nil
+		if p.Minimum != nil {
+			p.Minimum = new(int64)
+		}
 	}
 	b.defs["ThrottleCondition"] = s
 	b.defs["ThrottleSetRequest"].Properties.schemas["if"].Ref = "#/$defs/ThrottleCondition"

@@ -208,6 +208,19 @@ func TestRequestsHaveTheBoundsOfTheChecks(t *testing.T) {
 		{"throttle-set.request", `{"rate":0.5,"if":{"limit":0}}`, true, parse(api.VerbThrottleSet, "k")},
 		{"throttle-set.request", `{"limit":0}`, false, parse(api.VerbThrottleSet, "k")},
 		{"throttle-set.request", `{"limit":1000000001}`, false, parse(api.VerbThrottleSet, "k")},
+		{"throttle-set.request", `{"rate":0.5,"if":{"limit":-1}}`, false, parse(api.VerbThrottleSet, "k")},
+		{"throttle-set.request", `{"rate":5,"burst":0.5}`, false, parse(api.VerbThrottleSet, "k")},
+		{"throttle-set.request", `{"unset":["window"]}`, false, parse(api.VerbThrottleSet, "k")},
+		{"throttle-set.request", `{"unset":["window_ms"]}`, true, parse(api.VerbThrottleSet, "k")},
+		{"job-create.request", `{"filter":{"all":true},"weight":1000001}`, false, parse(api.VerbJobCreate, "reprioritise.q")},
+		{"job-create.request", `{"filter":{"all":true},"weight":1.5}`, true, parse(api.VerbJobCreate, "reprioritise.q")},
+		{"queue-wanted.request", `{"horizon_ms":300001}`, false, parse(api.VerbQueueWanted, "q")},
+		{"queue-create.request", `{"retry_jitter":1.5}`, false, settings},
+		{"queue-create.request", `{"retry_jitter":0.5}`, true, settings},
+		{"consume.request", `{}`, false, registration},
+		{"consume.request", `{"consumer":"w"}`, true, registration},
+		{"guard-check.request", `{"cost":1000001}`, false, check},
+		{"guard-check.request", `{"with":["1","2","3","4","5","6","7","8"]}`, false, check},
 		{"queue-create.request", `{"starve_after_ms":0}`, true, settings},
 		{"queue-create.request", `{"starve_after_ms":1000,"ordering":"key"}`, true, settings},
 		{"queue-create.request", `{"starve_after_ms":999}`, false, settings},
@@ -242,6 +255,11 @@ func settings(body []byte) *wire.Error {
 
 func consumer(body []byte) *wire.Error {
 	_, err := wire.ParseConsumer("w", body)
+	return err
+}
+
+func registration(body []byte) *wire.Error {
+	_, err := wire.ParseConsume(body)
 	return err
 }
 

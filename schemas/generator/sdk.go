@@ -148,7 +148,11 @@ func (s *Schema) typeIn(l *language) string {
 		case s.Enum != nil:
 			return fmt.Sprintf(l.enum, strings.Join(quoteAll(s.Enum), l.or))
 		case t == "array":
-			return fmt.Sprintf(l.list, s.Items.typeIn(l))
+			item := s.Items.typeIn(l)
+			if strings.Contains(item, " | ") {
+				item = "(" + item + ")"
+			}
+			return fmt.Sprintf(l.list, item)
 		case t == "object":
 			return fmt.Sprintf(l.dict, s.Additional.(*Schema).typeIn(l))
 		}

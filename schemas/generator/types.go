@@ -162,6 +162,8 @@ func (b *builder) bounds(t reflect.Type) map[string]wire.Bound {
 // apply narrows the schema of a field to its bounds.
 func (s *Schema) apply(b wire.Bound) {
 	switch {
+	case b.OneOf != nil && s.Type == "array":
+		s.Items.Enum = slices.Clone(b.OneOf)
 	case b.OneOf != nil:
 		s.Enum = slices.Clone(b.OneOf)
 		if b.Zero != "" {

@@ -347,27 +347,40 @@ func heldByLimit(q *Queue, b *Blocked, past backlogs) api.Finding {
 	return f
 }
 
-// SetBack is the command that undoes a change of limits.
+// SetBack is the command that undoes a change of limits, unless they were changed since.
 func SetBack(c *api.LimitsChange) string {
-	text, old := Command("throttle", "set", c.Key), c.Old
-	add := func(flag, value string) { text += " " + flag + " " + value }
-	if old.Rate != nil {
-		add("--rate", string(*old.Rate))
+	req := c.Back()
+	text := Command("throttle", "set", c.Key) + limitFlags("--", req.ThrottleLimits)
+	for _, name := range req.Unset {
+		text += " --unset " + strings.TrimSuffix(name, "_ms")
 	}
-	if old.Burst != nil {
-		add("--burst", strconv.FormatFloat(*old.Burst, 'f', -1, 64))
+	return text + limitFlags("--if-", *req.If)
+}
+
+// limitFlags returns limits as flags of a command.
+func limitFlags(prefix string, l api.ThrottleLimits) (text string) {
+	add := func(flag, value string) {
+		if value == "" || value == "0" {
+			value = "none"
+		}
+		text += " " + prefix + flag + " " + value
 	}
-	if old.Concurrency != nil {
-		add("--concurrency", strconv.FormatInt(*old.Concurrency, 10))
+	if l.Rate != nil {
+		add("rate", string(*l.Rate))
 	}
-	if old.Limit != nil {
-		add("--limit", strconv.FormatInt(*old.Limit, 10))
+	if l.Burst != nil {
+		add("burst", strconv.FormatFloat(*l.Burst, 'f', -1, 64))
 	}
-	if old.WindowMs != nil {
-		add("--window", wire.FormatMs(*old.WindowMs))
+	if l.Concurrency != nil {
+		add("concurrency", strconv.FormatInt(*l.Concurrency, 10))
 	}
-	for _, name := range c.Back().Unset {
-		add("--unset", strings.TrimSuffix(name, "_ms"))
+	if l.Limit != nil {
+		add("limit", strconv.FormatInt(*l.Limit, 10))
+	}
+	if l.WindowMs != nil && *l.WindowMs == 0 {
+		add("window", "")
+	} else if l.WindowMs != nil {
+		add("window", wire.FormatMs(*l.WindowMs))
 	}
 	return text
 }

@@ -158,7 +158,7 @@ func TestHeldByLimit(t *testing.T) {
 	require.Equal(t, api.SeverityWarning, f.Severity)
 	require.Contains(t, f.Why, "maria@ops lowered the limits of tenant:* from 20/s, burst 2.5 to 2/s, burst 2.5 at 2026-01-02T11:58:00Z.")
 	require.Equal(t, "Set the limits of tenant:* back to 20/s, burst 2.5, unless the change is meant.", f.Action.Text)
-	require.Equal(t, "fila throttle set 'tenant:*' --rate 20 --burst 2.5", f.Action.Command)
+	require.Equal(t, "fila throttle set 'tenant:*' --rate 20 --burst 2.5 --if-rate 2 --if-burst 2.5", f.Action.Command)
 	require.Equal(t, lowered, f.Change)
 
 	f = find(40*time.Second, held(40, 3*time.Minute, lowered))

@@ -80,9 +80,24 @@ func (c *Control) addSharing(info *api.ThrottleInfo, key string) {
 	info.Shared = &s.ThrottleShared
 	if s.By != "" {
 		own := info.ThrottleLimits
-		info.Shared.Own, info.ThrottleLimits, info.Source = &own, WireLimits(s.InForce), "fila "+s.By
+		info.Shared.Own, info.ThrottleLimits, info.Source = &own, WireLimits(s.InForce), setByFila(s.By)
 	}
 }
+
+// ofAnotherFila returns the limits of another fila that are in force for a throttle key; nil: the limits
+// of this one are.
+func (c *Control) ofAnotherFila(key string) *Sharing {
+	if c.opt.Sharing == nil {
+		return nil
+	}
+	if s := c.opt.Sharing(key); s != nil && s.By != "" {
+		return s
+	}
+	return nil
+}
+
+// setByFila is the source of the limits of another fila.
+func setByFila(name string) string { return "fila " + name }
 
 // orNil returns nil for a zero value, and a pointer to it otherwise.
 func orNil[T comparable](value T) *T {

@@ -76,8 +76,12 @@ func (c *Control) throttleSources(key string) api.Sources {
 }
 
 // LimitsChange returns the latest change at run time of the limits that are in force for a throttle
-// key; nil: the log has none, or an override is in force. Entries of one change have the same time.
+// key; nil: the log has none, or an override or the limits of another fila are in force. Entries of one
+// change have the same time.
 func (c *Control) LimitsChange(key string) (change *api.LimitsChange) {
+	if c.ofAnotherFila(key) != nil {
+		return nil
+	}
 	c.throttles.mu.Lock()
 	from := c.own(key)
 	if _, ok := isPrefix(key); !ok {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
@@ -93,8 +94,17 @@ func TestLimitsChange(t *testing.T) {
 		back := added.Back()
 		back.Key = "tenant:*"
 		set(back)
+		require.False(t, r.show("tenant:*").Change.Lowers())
+
+		set(api.ThrottleSetRequest{Key: "tenant:*", Unset: []string{"rate", "burst"}})
+		back = r.show("tenant:*").Change.Back()
+		back.Key = "tenant:*"
+		set(api.ThrottleSetRequest{Key: "tenant:*", ThrottleLimits: limits("3", 3)})
+		_, err := r.c.ThrottleSet(maria, back)
+		refused(t, wire.CodeThrottleMismatch, err)
+		set(api.ThrottleSetRequest{Key: "tenant:*", Unset: []string{"rate", "burst"}})
+		set(back)
 		undone := r.show("tenant:*").Change
-		require.False(t, undone.Lowers())
 		require.Equal(t, limits("2", 2), r.show("tenant:*").ThrottleLimits)
 
 		set(api.ThrottleSetRequest{Key: "tenant:*", ThrottleLimits: limits("1", 1), ForMs: 60_000})
@@ -104,6 +114,17 @@ func TestLimitsChange(t *testing.T) {
 		set(api.ThrottleSetRequest{Key: "tenant:acme", ThrottleLimits: limits("7", 7)})
 		require.Equal(t, "tenant:acme", r.show("tenant:acme").Change.Key)
 		require.Equal(t, undone, r.show("tenant:globex").Change)
+
+		r.c.opt.Sharing = func(key string) *Sharing {
+			if key != "tenant:globex" {
+				return nil
+			}
+			return &Sharing{ThrottleShared: api.ThrottleShared{By: "b"}, InForce: throttle.Limits{Rate: perSecond(9)}}
+		}
+		require.Nil(t, r.show("tenant:globex").Change, "the limits of another fila are in force")
+		inForce, by := r.c.LimitsOf("tenant:globex")
+		require.Equal(t, [2]string{"9/s", "fila b"}, [2]string{inForce.Text(), by})
+		require.NotNil(t, r.show("tenant:acme").Change)
 	})
 }
 

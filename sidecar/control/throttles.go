@@ -226,10 +226,13 @@ func (c *Control) endOverride(key string, now int64) {
 	c.whenEnded(done, func() { c.changeEvent(ch) })
 }
 
-// LimitsOf returns the limits of a throttle key and their source, for explanations:
-// "file", "operator" or "override until <time>", after "prefix <prefix>*" if a prefix
-// limits the key. setBy is empty if there are no limits.
+// LimitsOf returns the limits that are in force for a throttle key and their source, for
+// explanations: "file", "operator" or "override until <time>", after "prefix <prefix>*" if a
+// prefix limits the key, or "fila <name>" of another fila. setBy is empty if there are no limits.
 func (c *Control) LimitsOf(key string) (limits api.ThrottleLimits, setBy string) {
+	if s := c.ofAnotherFila(key); s != nil {
+		return WireLimits(s.InForce), setByFila(s.By)
+	}
 	c.throttles.mu.Lock()
 	defer c.throttles.mu.Unlock()
 	s := c.limiting(key)
@@ -317,7 +320,7 @@ func (c *Control) setLimits(by Actor, req api.ThrottleSetRequest, texts map[stri
 		lasting := c.values.throttle(req.Key)
 		after := &override{Set: texts, Unset: req.Unset}
 		var owned *wire.Error
-		warnings, owned = c.ownChanges(by, next, func(string) bool { return req.If != nil })
+		warnings, owned = c.ownChanges(by, next, func(string) bool { return req.Expects() })
 		return next, cmp.Or(owned, expect(req, lasting), checkEffect(req, after.over(lasting)))
 	}, c.writeAs(by))
 	if err != nil {
@@ -385,8 +388,9 @@ func (c *Control) ThrottleShow(req api.GateKeyRequest) (api.ThrottleInfo, *wire.
 		return info, wire.ThrottleNotFound(req.Key)
 	}
 	if info.Shared == nil || info.Shared.By == "" {
-		info.Sources, info.Change = c.throttleSources(req.Key), c.LimitsChange(req.Key)
+		info.Sources = c.throttleSources(req.Key)
 	}
+	info.Change = c.LimitsChange(req.Key)
 	return info, nil
 }
 

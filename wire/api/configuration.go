@@ -62,6 +62,11 @@ func (r *ConfigEditRequest) check() *wire.Error {
 	return nil
 }
 
+// Bounds implements [wire.Bounded].
+func (r *ConfigEditRequest) Bounds() []wire.Bound {
+	return []wire.Bound{{Field: "set", Value: int64(len(r.Set)), Min: 1, Max: MaxConfigEdit}}
+}
+
 // ConfigEditReply answers a [ConfigEditRequest]. Keys that have the value already are not in it.
 type ConfigEditReply struct {
 	DryRun  bool           `json:"dry_run,omitempty"`

@@ -233,14 +233,26 @@ func (c *LimitsChange) Lowers() bool {
 
 // Back returns the request that undoes the change, unless the limits were changed since.
 func (c *LimitsChange) Back() ThrottleSetRequest {
-	req := ThrottleSetRequest{ThrottleLimits: c.Old, If: &c.New}
-	for _, name := range c.New.Names() {
-		if !slices.Contains(c.Old.Names(), name) {
+	expected := c.New
+	req := ThrottleSetRequest{ThrottleLimits: c.Old, If: &expected}
+	old, now := c.Old.Names(), c.New.Names()
+	for _, name := range limitNames {
+		switch {
+		case !slices.Contains(old, name) && slices.Contains(now, name):
 			req.Unset = append(req.Unset, name)
+		case slices.Contains(old, name) && !slices.Contains(now, name):
+			none := "0"
+			if name == "rate" {
+				none = ""
+			}
+			expected.Put(name, &none)
 		}
 	}
 	return req
 }
+
+// Expects reports whether the request has a condition, which an If without a limit is not.
+func (r *ThrottleSetRequest) Expects() bool { return r.If != nil && len(r.If.Names()) > 0 }
 
 // MaxWaitingQueues is how many blocked queues a reply about a gate names.
 const MaxWaitingQueues = 50
@@ -415,7 +427,9 @@ func (r *CircuitOpenRequest) key() *string { return &r.Key }
 func (r *CircuitOpenRequest) Bounds() []wire.Bound { return []wire.Bound{boundOfTime(r.ForMs)} }
 
 // Bounds implements [wire.Bounded].
-func (r *ThrottleSetRequest) Bounds() []wire.Bound { return []wire.Bound{boundOfTime(r.ForMs)} }
+func (r *ThrottleSetRequest) Bounds() []wire.Bound {
+	return []wire.Bound{boundOfTime(r.ForMs), {Field: "unset", Text: limitNames[0], OneOf: limitNames}}
+}
 
 func boundOfTime(forMs int64) wire.Bound {
 	return wire.Bound{Field: "for_ms", Value: forMs, Max: wire.MaxSettingMs}
@@ -527,6 +541,7 @@ func (l ThrottleLimits) Bounds() []wire.Bound {
 		return b
 	}
 	return []wire.Bound{
+		bound(limitNames[1], nil, MaxGateValue),
 		bound(limitNames[2], l.Concurrency, MaxGateValue),
 		bound(limitNames[3], l.Limit, MaxGateValue),
 		bound(limitNames[4], l.WindowMs, wire.MaxSettingMs),

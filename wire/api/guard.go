@@ -148,7 +148,16 @@ func (a *GuardAsk) complete(tail string) *wire.Error {
 
 // Bounds implements [wire.Bounded].
 func (a *GuardAsk) Bounds() []wire.Bound {
-	return []wire.Bound{{Field: "ttl_ms", Value: a.TTLMs, Min: 1, Max: MaxPermitMs, Zero: "the default"}}
+	return []wire.Bound{
+		{Field: "ttl_ms", Value: a.TTLMs, Min: 1, Max: MaxPermitMs, Zero: "the default"},
+		{Field: "cost", Max: MaxGuardCost},
+		{Field: "with", Value: int64(len(a.With)), Max: MaxGuardKeys - 1},
+	}
+}
+
+// Bounds implements [wire.Bounded].
+func (r *GuardCheckRequest) Bounds() []wire.Bound {
+	return append(r.GuardAsk.Bounds(), wire.Bound{Field: "checks", Value: int64(len(r.Checks)), Max: MaxGuardChecks})
 }
 
 // firstKey sets and checks the first key of a request.

@@ -110,6 +110,11 @@ func (r *GuardEndRequest) check() *wire.Error {
 	return r.PermitFilter.check()
 }
 
+// Bounds implements [wire.Bounded].
+func (r *GuardEndRequest) Bounds() []wire.Bound {
+	return []wire.Bound{{Field: "ids", Value: int64(len(r.IDs)), Max: MaxPermitIDs}}
+}
+
 // GuardEndReply answers guard-end.
 type GuardEndReply struct {
 	GuardEndRequest

@@ -151,6 +151,7 @@ func (r *JobCreateRequest) Bounds() []wire.Bound {
 		{Field: "if_count", Value: ifCount, Max: math.MaxInt64},
 		{Field: "limit", Value: r.Limit, Min: 1, Max: math.MaxInt64, Zero: "all"},
 		{Field: "rate", Value: r.Rate, Max: MaxJobRate},
+		{Field: "weight", Min: 1, Max: 1_000_000, Zero: "as it is"},
 	}
 }
 

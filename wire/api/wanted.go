@@ -21,6 +21,11 @@ func (r *QueueWantedRequest) check() *wire.Error {
 	return nil
 }
 
+// Bounds implements [wire.Bounded].
+func (r *QueueWantedRequest) Bounds() []wire.Bound {
+	return []wire.Bound{{Field: "horizon_ms", Value: r.HorizonMs, Max: wire.WantedHorizons[len(wire.WantedHorizons)-1].Milliseconds()}}
+}
+
 // Horizon returns the horizon as a duration.
 func (r *QueueWantedRequest) Horizon() time.Duration {
 	return time.Duration(min(max(r.HorizonMs, -1), math.MaxInt64/1_000_000)) * time.Millisecond
