@@ -28,9 +28,8 @@ func (a *Admin) hookShow(q *shard.Queue, req api.HookShowRequest) (api.HookReply
 // hookSet replaces the script of a hook or rolls it back. The audit log gets the change
 // without the script.
 func (a *Admin) hookSet(by control.Actor, q *shard.Queue, req api.HookSetRequest) (reply api.HookReply, _ *wire.Error) {
-	defer a.objects.lock("queue:" + q.Name())()
 	by.Reason = cmp.Or(req.Reason, by.Reason)
-	before, settings, warnings, err := a.changeQueue(by, q, func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
+	_, warnings, err := a.changeQueue(by, q, func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
 		next := old.Clone()
 		script := scriptOf(&next, req.Hook)
 		if req.Rollback {
@@ -46,14 +45,10 @@ func (a *Admin) hookSet(by control.Actor, q *shard.Queue, req api.HookSetRequest
 			return old, wire.BadQueueSettings(err)
 		}
 		return next, nil
+	}, func(after wire.QueueSettings) {
+		a.audit(by, control.QueueObject(q.Name()), map[string]any{"hook": req.Hook, "rollback": req.Rollback, "bytes": len(*scriptOf(&after, req.Hook)), "reason": by.Reason})
 	})
 	if err != nil {
-		return reply, err
-	}
-	if !settings.Equal(before) {
-		a.audit(by, "queue:"+q.Name(), map[string]any{"hook": req.Hook, "rollback": req.Rollback, "bytes": len(*scriptOf(&settings, req.Hook)), "reason": by.Reason})
-	}
-	if err := a.keepHooks(by, before, settings, by.Reason); err != nil {
 		return reply, err
 	}
 	reply, err = a.hookShow(q, api.HookShowRequest{Hook: req.Hook})

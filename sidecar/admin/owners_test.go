@@ -3,8 +3,10 @@ package admin
 import (
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
@@ -64,10 +66,95 @@ func TestRefusedRequestsTakeNoOwner(t *testing.T) {
 		require.Empty(t, h.control.Owner("queue:orders"))
 		require.NotNil(t, h.askAs(billing, api.VerbScheduleAdd, "orders", `{"name":"x","schedule":"never"}`, nil))
 		require.Empty(t, h.control.Owner("schedule:orders/x"))
+		h.must(api.VerbScheduleAdd, "orders", `{"name":"x","schedule":"@every 1h"}`, nil)
+		require.NotNil(t, h.askAs(billing, api.VerbScheduleAdd, "orders", `{"name":"x","schedule":"never"}`, nil))
+		require.Empty(t, h.control.Owner("schedule:orders/x"))
 
 		require.Nil(t, h.askAs(billing, api.VerbQueueCreate, "orders", "", nil), "it adopts the queue that is there")
 		require.Equal(t, "billing", h.control.Owner("queue:orders").Owner)
 		h.must(api.VerbQueueUpdate, "orders", "{}", nil)
 		h.must(api.VerbQueuePurge, "orders", "", nil)
+	})
+}
+
+// A new queue or schedule belongs to its maker, whoever owned an earlier one of its name.
+func TestNewObjectsForgetOwners(t *testing.T) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
+		record := func(object string) {
+			h.must(api.VerbConfigSet, "owner:"+object, `{"value":"old"}`, nil)
+			require.Equal(t, "old", h.control.Owner(object).Owner)
+		}
+		for _, owner := range []string{"billing", ""} {
+			by := api.Sender{Client: "a", Owner: owner}
+			record("queue:orders")
+			record("schedule:orders/later")
+			record("schedule:bills/later")
+			require.Nil(t, h.askAs(by, api.VerbQueueCreate, "orders", "", nil))
+			require.Equal(t, owner, h.control.Owner("queue:orders").Owner)
+			require.Empty(t, h.control.Owner("schedule:orders/later"), "schedules of a new queue are new as well")
+			require.Equal(t, "old", h.control.Owner("schedule:bills/later").Owner)
+
+			record("schedule:orders/later")
+			var info api.ScheduleInfo
+			require.NotNil(t, h.askAs(by, api.VerbScheduleDelete, "orders", `{"name":"later"}`, nil))
+			require.Nil(t, h.askAs(by, api.VerbScheduleAdd, "orders", `{"name":"later","schedule":"@every 1h"}`, &info))
+			require.Empty(t, info.Warnings)
+			require.Equal(t, owner, h.control.Owner("schedule:orders/later").Owner)
+
+			record("schedule:orders/by-enqueue")
+			headers := nats.Header{wire.HeaderSchedule: {"@every 1h"}, wire.HeaderScheduleTarget: {"orders"}, wire.HeaderScheduleName: {"by-enqueue"}}
+			m := &nats.Msg{Subject: "fila.enqueue.orders", Reply: "confirm", Header: headers, Sub: &nats.Subscription{}}
+			require.Nil(t, h.shards.Queue("orders").Accept(m))
+			h.replied("confirm")
+			require.Empty(t, h.control.Owner("schedule:orders/by-enqueue"))
+			record("schedule:orders/by-enqueue")
+			headers.Set(wire.HeaderSchedule, "@every 2h")
+			err := h.shards.Queue("orders").Accept(m)
+			require.NotNil(t, err, "an enqueue names no owner")
+			require.Equal(t, wire.CodeOwned, err.ErrCode)
+			require.Contains(t, err.Description, `"schedule:orders/by-enqueue" belongs to "old" (schedule "@every 1h" -> "@every 2h")`)
+
+			require.Nil(t, h.askAs(by, api.VerbQueueDelete, "orders", "", nil))
+			require.Empty(t, h.control.Owner("queue:orders"))
+		}
+	})
+}
+
+// A queue that a node cannot make, such as one whose shard it has handed over, keeps its owners.
+func TestFailedCreationLeavesOwners(t *testing.T) {
+	withAdmin(t, nil, func(t *testing.T, h *rig) {
+		for _, object := range []string{"queue:orders", "schedule:orders/later"} {
+			h.must(api.VerbConfigSet, "owner:"+object, `{"value":"billing"}`, nil)
+		}
+		h.shards.Drain()
+		require.Equal(t, wire.CodeDraining, h.askAs(api.Sender{Owner: "billing"}, api.VerbQueueCreate, "orders", "", nil).ErrCode)
+		require.Equal(t, "billing", h.control.Owner("queue:orders").Owner)
+		require.Equal(t, "billing", h.control.Owner("schedule:orders/later").Owner)
+	})
+}
+
+// A change of a queue that the configuration file has warns that it will end, unless it changes nothing.
+func TestChangesOfQueuesOfTheFileWarn(t *testing.T) {
+	withAdmin(t, func(c *config.Config) { c.Queues = []wire.QueueSettings{wire.DefaultQueueSettings("orders")} }, func(t *testing.T, h *rig) {
+		for _, v := range []struct {
+			verb     api.AnyVerb
+			body     string
+			warnings int
+		}{
+			{api.VerbQueueUpdate, `{"max_deliveries":5}`, 1},
+			{api.VerbQueueUpdate, `{"max_deliveries":5}`, 0},
+			{api.VerbHookSet, `{"hook":"on_enqueue","script":"function on_enqueue(msg) return {} end"}`, 1},
+		} {
+			var reply struct{ Warnings []string }
+			h.must(v.verb, "orders", v.body, &reply)
+			require.Len(t, reply.Warnings, v.warnings)
+			if v.warnings > 0 {
+				require.Contains(t, reply.Warnings[0], "the configuration file has queue orders")
+			}
+		}
+		h.must(api.VerbQueueCreate, "bills", "", nil)
+		var reply api.QueueReply
+		h.must(api.VerbQueueUpdate, "bills", `{"max_deliveries":5}`, &reply)
+		require.Empty(t, reply.Warnings)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/inspect"
@@ -32,59 +33,60 @@ func (a *Admin) queueCreate(by control.Actor, name string, body json.RawMessage)
 	if err != nil {
 		return reply, err
 	}
-	defer a.objects.lock("queue:" + name)()
-	if a.shards.Queue(name) != nil {
-		if settings, err = a.shards.Create(settings); err != nil {
-			return reply, err
+	defer a.objects.lock(control.QueueObject(name))()
+	o := control.ObjectChange{Object: control.QueueObject(name), New: a.shards.Queue(name) == nil}
+	warnings, err := a.control.ChangeObject(by, o, func() (err *wire.Error) {
+		if settings, err = a.shards.Create(settings); err == nil && o.New {
+			a.auditSettings(by, name, body)
 		}
-		warnings, err := a.control.ClaimQueue(by, settings, settings)
-		return a.queueReply(settings, warnings), err
-	}
-	warnings, err := a.control.Claim(by, control.QueueObject(name), "made")
+		return err
+	})
 	if err != nil {
 		return reply, err
 	}
-	if settings, err = a.shards.Create(settings); err != nil {
-		if err.ErrCode != wire.CodeOutcomeUnknown {
-			a.control.DisownQueue(by, name)
-		}
-		return reply, err
-	}
-	a.auditSettings(by, name, body)
 	return a.queueReply(settings, warnings), nil
 }
 
 func (a *Admin) queueUpdate(by control.Actor, q *shard.Queue, body json.RawMessage) (reply api.QueueReply, _ *wire.Error) {
-	if a.control.InFile(q.Name()) {
-		a.log.Warn("a queue of the configuration file is changed at run time; the file wins at the next start", "queue", q.Name())
-	}
-	defer a.objects.lock("queue:" + q.Name())()
-	change := func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) { return a.patch(old, body) }
-	before, settings, warnings, err := a.changeQueue(by, q, change)
+	settings, warnings, err := a.changeQueue(by, q,
+		func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) { return a.patch(old, body) },
+		func(wire.QueueSettings) { a.auditSettings(by, q.Name(), body) })
 	if err != nil {
 		return reply, err
 	}
-	if !settings.Equal(before) {
-		a.auditSettings(by, q.Name(), body)
-	}
-	return a.queueReply(settings, warnings), a.keepHooks(by, before, settings, by.Reason)
+	return a.queueReply(settings, warnings), nil
 }
 
-// changeQueue changes the settings of a queue, unless they belong to another owner. The caller holds
-// the queue as an object.
-func (a *Admin) changeQueue(by control.Actor, q *shard.Queue, change func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error)) (before, after wire.QueueSettings, warnings []string, err *wire.Error) {
-	before = q.Settings()
+// changeQueue changes the settings of a queue, unless they belong to another owner, keeps the scripts
+// that it replaces, and calls audit with settings that differ.
+func (a *Admin) changeQueue(
+	by control.Actor, q *shard.Queue, change func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error), audit func(after wire.QueueSettings),
+) (after wire.QueueSettings, warnings []string, err *wire.Error) {
+	object := control.QueueObject(q.Name())
+	defer a.objects.lock(object)()
+	before := q.Settings()
 	if after, err = change(before); err != nil {
-		return before, after, nil, err
+		return after, nil, err
 	}
-	if warnings, err = a.control.ClaimQueue(by, before, after); err != nil {
-		return before, after, nil, err
-	}
-	after, err = q.Update(func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
-		before = old
-		return change(old)
+	o := control.ObjectChange{Object: object, Changes: config.QueueChanges(before, after)}
+	warnings, err = a.control.ChangeObject(by, o, func() (err *wire.Error) {
+		after, err = q.Update(func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
+			before = old
+			return change(old)
+		})
+		if err == nil && !after.Equal(before) {
+			audit(after)
+		}
+		return err
 	})
-	return before, after, warnings, err
+	if err != nil {
+		return after, nil, err
+	}
+	if !after.Equal(before) && a.control.InFile(q.Name()) {
+		a.log.Warn("a queue of the configuration file is changed at run time; the file wins at the next reload or start", "queue", q.Name())
+		warnings = append(warnings, "the configuration file has queue "+q.Name()+": the next reload or start gives it the settings of the file again")
+	}
+	return after, warnings, a.keepHooks(by, before, after, by.Reason)
 }
 
 // auditSettings records the body of a request that changed the settings of a queue. If it is too
@@ -98,10 +100,10 @@ func (a *Admin) auditSettings(by control.Actor, queue string, body json.RawMessa
 				change[hook] = json.RawMessage(strconv.Quote(wire.Plural(int64(len(script)), "byte")))
 			}
 		}
-		a.audit(by, "queue:"+queue, change)
+		a.audit(by, control.QueueObject(queue), change)
 		return
 	}
-	a.control.Audit(by, "queue:"+queue, cmp.Or(string(body), "{}"))
+	a.control.Audit(by, control.QueueObject(queue), cmp.Or(string(body), "{}"))
 }
 
 // queueReply answers a change of settings with warnings about owners and keys, and logs the latter.
@@ -129,20 +131,22 @@ func (a *Admin) patch(old wire.QueueSettings, body []byte) (wire.QueueSettings, 
 }
 
 func (a *Admin) queueDelete(by control.Actor, q *shard.Queue, req api.QueueDeleteRequest) (reply api.QueueDeleteReply, err *wire.Error) {
-	defer a.objects.lock("queue:" + q.Name())()
-	if reply.Warnings, err = a.control.ClaimDeletion(by, control.QueueObject(q.Name())); err != nil {
-		return reply, err
-	}
-	if reply.Deleted, err = q.Delete(by.Client, req.Force); err != nil {
+	object := control.QueueObject(q.Name())
+	defer a.objects.lock(object)()
+	reply.Warnings, err = a.control.ChangeObject(by, control.ObjectChange{Object: object, Changes: "deleted", Deleted: true}, func() (err *wire.Error) {
+		if reply.Deleted, err = q.Delete(by.Client, req.Force); err == nil {
+			a.control.ForgetHooks(q.Name())
+			a.audit(by, object, reply)
+		}
+		return err
+	})
+	if err != nil {
 		return reply, err
 	}
 	if a.control.InFile(q.Name()) {
 		a.log.Warn("a queue of the configuration file is deleted; the next reload or start creates it again", "queue", q.Name())
 		reply.Warnings = append(reply.Warnings, "the configuration file has queue "+q.Name()+": the next reload or start makes it again, unless its table is removed")
 	}
-	a.control.ForgetHooks(q.Name())
-	a.audit(by, "queue:"+q.Name(), reply)
-	a.control.DisownQueue(by, q.Name())
 	return reply, nil
 }
 
@@ -168,7 +172,7 @@ func (a *Admin) auditMessages(by control.Actor, q *shard.Queue, n int64, reply a
 	if n == 0 {
 		return err
 	}
-	a.audit(by, "queue:"+q.Name(), reply)
+	a.audit(by, control.QueueObject(q.Name()), reply)
 	if err != nil {
 		return err.After(n)
 	}
@@ -176,7 +180,7 @@ func (a *Admin) auditMessages(by control.Actor, q *shard.Queue, n int64, reply a
 }
 
 func (a *Admin) hookReset(by control.Actor, q *shard.Queue, req api.HookResetRequest) (api.HookResetReply, *wire.Error) {
-	defer a.objects.lock("queue:" + q.Name())()
+	defer a.objects.lock(control.QueueObject(q.Name()))()
 	before := q.Hooks()
 	if !q.ResetHooks(req.Hook) {
 		return api.HookResetReply{}, wire.HookNotFound(q.Name(), req.Hook)
@@ -185,7 +189,7 @@ func (a *Admin) hookReset(by control.Actor, q *shard.Queue, req api.HookResetReq
 	if !slices.EqualFunc(before, reply.Hooks, func(a, b api.HookInfo) bool {
 		return a.Hook == b.Hook && a.State == b.State && a.ConsecutiveFailures == b.ConsecutiveFailures
 	}) {
-		a.audit(by, "queue:"+q.Name(), req)
+		a.audit(by, control.QueueObject(q.Name()), req)
 	}
 	return reply, nil
 }

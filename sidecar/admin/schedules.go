@@ -4,61 +4,58 @@ import (
 	"cmp"
 
 	"github.com/filaq/fila/sidecar/control"
+	"github.com/filaq/fila/sidecar/schedule"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
 
 func (a *Admin) scheduleAdd(by control.Actor, q *shard.Queue, req api.ScheduleAddRequest) (api.ScheduleInfo, *wire.Error) {
-	return a.keepSchedule(by, q, req.Name, func() (info api.ScheduleInfo, err *wire.Error) {
-		object, changes := control.ScheduleObject(q.Name(), req.Name), "made"
-		before, missing := q.Schedule(req.Name)
-		if missing == nil {
-			changes = "schedule " + wire.Quote(before.Schedule) + " -> " + wire.Quote(req.Schedule)
-		}
-		warnings, err := a.control.Claim(by, object, changes)
-		if err != nil {
-			return info, err
-		}
-		info, err = q.AddSchedule(req)
-		if err != nil && missing != nil && err.ErrCode != wire.CodeOutcomeUnknown {
-			a.control.Disown(by, object)
-		}
-		info.Warnings = warnings
-		return info, err
-	})
+	return a.changeOwnedSchedule(by, q, req.Name, false, func(before *api.ScheduleInfo) string {
+		return schedule.Changes(before.Schedule, req.Schedule)
+	}, func() (api.ScheduleInfo, *wire.Error) { return q.AddSchedule(req) })
 }
 
 func (a *Admin) scheduleDelete(by control.Actor, q *shard.Queue, req api.ScheduleRequest) (api.ScheduleInfo, *wire.Error) {
-	return a.keepSchedule(by, q, req.Name, func() (info api.ScheduleInfo, err *wire.Error) {
-		object := control.ScheduleObject(q.Name(), req.Name)
-		warnings, err := a.control.ClaimDeletion(by, object)
-		if err != nil {
-			return info, err
-		}
-		if info, err = q.DeleteSchedule(req.Name); err == nil {
-			a.control.Disown(by, object)
-		}
-		info.Warnings = warnings
-		return info, err
+	return a.changeOwnedSchedule(by, q, req.Name, true, func(*api.ScheduleInfo) string { return "deleted" },
+		func() (api.ScheduleInfo, *wire.Error) { return q.DeleteSchedule(req.Name) })
+}
+
+// changeOwnedSchedule changes a schedule, unless it belongs to another owner. changes describes the
+// change of a schedule that exists.
+func (a *Admin) changeOwnedSchedule(
+	by control.Actor, q *shard.Queue, name string, deletes bool, changes func(before *api.ScheduleInfo) string, change func() (api.ScheduleInfo, *wire.Error),
+) (info api.ScheduleInfo, err *wire.Error) {
+	o := control.ObjectChange{Object: control.ScheduleObject(q.Name(), name), Deleted: deletes}
+	defer a.objects.lock(o.Object)()
+	if before, missing := q.Schedule(name); missing != nil {
+		o.New = true
+	} else {
+		o.Changes = changes(&before)
+	}
+	warnings, err := a.control.ChangeObject(by, o, func() (err *wire.Error) {
+		info, err = a.auditSchedule(by, o.Object, change)
+		return err
 	})
+	info.Warnings = warnings
+	return info, err
 }
 
 func scheduleShow(q *shard.Queue, req api.ScheduleRequest) (api.ScheduleInfo, *wire.Error) {
 	return q.Schedule(req.Name)
 }
 
-// changeSchedule returns the function of a verb that changes one schedule.
+// changeSchedule returns the function of a verb that stops or starts one schedule, which needs no owner.
 func (a *Admin) changeSchedule(change func(*shard.Queue, string) (api.ScheduleInfo, *wire.Error)) func(control.Actor, *shard.Queue, api.ScheduleRequest) (api.ScheduleInfo, *wire.Error) {
 	return func(by control.Actor, q *shard.Queue, req api.ScheduleRequest) (api.ScheduleInfo, *wire.Error) {
-		return a.keepSchedule(by, q, req.Name, func() (api.ScheduleInfo, *wire.Error) { return change(q, req.Name) })
+		object := control.ScheduleObject(q.Name(), req.Name)
+		defer a.objects.lock(object)()
+		return a.auditSchedule(by, object, func() (api.ScheduleInfo, *wire.Error) { return change(q, req.Name) })
 	}
 }
 
-// keepSchedule makes a change of one schedule and records it.
-func (a *Admin) keepSchedule(by control.Actor, q *shard.Queue, name string, change func() (api.ScheduleInfo, *wire.Error)) (api.ScheduleInfo, *wire.Error) {
-	object := control.ScheduleObject(q.Name(), name)
-	defer a.objects.lock(object)()
+// auditSchedule makes a change of one schedule and records it.
+func (a *Admin) auditSchedule(by control.Actor, object string, change func() (api.ScheduleInfo, *wire.Error)) (api.ScheduleInfo, *wire.Error) {
 	info, err := change()
 	unknown := err != nil && err.ErrCode == wire.CodeOutcomeUnknown && info.Name != "" // it may be on disk
 	if err == nil && !info.Unchanged || unknown {

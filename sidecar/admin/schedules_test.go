@@ -15,11 +15,9 @@ import (
 func TestAScheduleOfUnknownOutcomeIsAudited(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		h.must(api.VerbQueueCreate, "orders", ``, nil)
-		q, err := h.queue("orders")
-		require.Nil(t, err)
 		by := control.Actor{By: api.VerbScheduleAdd.Name, Sender: api.Sender{Client: "ann"}}
 		for name, refusal := range map[string]*wire.Error{"unknown": wire.OutcomeUnknown(), "refused": wire.Draining()} {
-			_, err := h.keepSchedule(by, q, name, func() (api.ScheduleInfo, *wire.Error) {
+			_, err := h.auditSchedule(by, control.ScheduleObject("orders", name), func() (api.ScheduleInfo, *wire.Error) {
 				return api.ScheduleInfo{Queue: "orders", Name: name}, refusal
 			})
 			require.Equal(t, refusal, err)

@@ -588,16 +588,19 @@ func TestTablesAtAllNodes(t *testing.T) {
 		}
 		require.Nil(t, edit(a, "team-a"))
 		refused(t, wire.CodeConfigMismatch, edit(b, "team-b"))
-		_, err := b.c.Claim(Actor{Sender: api.Sender{Owner: "team-b"}}, "queue:orders", "made")
-		require.Nil(t, err)
-		_, err = a.c.Claim(Actor{}, "queue:orders", "quantum 1 -> 2") // it has not heard of the owner yet
-		refused(t, wire.CodeOwned, err)
-		a.c.DisownQueue(Actor{}, "orders")
+		change := func(r *rig, owner string, o ObjectChange) *wire.Error {
+			o.Object = "queue:orders"
+			_, err := r.c.ChangeObject(Actor{Sender: api.Sender{Owner: owner}}, o, func() *wire.Error { return nil })
+			return err
+		}
+		require.Nil(t, change(b, "team-b", ObjectChange{New: true}))
+		refused(t, wire.CodeOwned, change(a, "", ObjectChange{Changes: "quantum 1 -> 2"})) // it has not heard of the owner yet
+		require.Nil(t, change(a, "team-b", ObjectChange{Deleted: true}))
 		ns.settle()
 		require.True(t, b.c.Rules().HasPolicy("p"))
 		require.Equal(t, map[string]string{"owner:retry_policy:p": "team-a"}, ns.stored("owner:"))
 		drop := api.ConfigEditRequest{Set: map[string]*string{"retry_policy:p": nil, "x": nil}, DryRun: true}
-		_, err = b.c.ConfigEdit(verb(api.VerbConfigEdit), drop)
+		_, err := b.c.ConfigEdit(verb(api.VerbConfigEdit), drop)
 		refused(t, wire.CodeOwned, err)
 		dry, err := b.c.ConfigEdit(Actor{Sender: api.Sender{Owner: "team-a"}}, drop)
 		require.Nil(t, err)

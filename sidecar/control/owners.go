@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -187,66 +188,103 @@ func (ch change) text(name string) string {
 	return config.FieldChange(name, old, next)
 }
 
-// Claim lets an actor change an object that another package keeps. It refuses that if the object
-// belongs to another owner, and otherwise stores the owner of the request before it returns. changes
-// describes the change. The warnings are for the reply.
-func (c *Control) Claim(by Actor, object, changes string) (warnings []string, err *wire.Error) {
-	return c.claim(by, object, changes, true)
+// ObjectChange is a change of an object that another package keeps: a queue or a schedule.
+type ObjectChange struct {
+	Object  string
+	Changes string // for warnings and refusals; empty: the change gives the object an owner at most
+	New     bool   // there is no such object yet, so that a recorded owner is the owner of an earlier one
+	Deleted bool
 }
 
-// ClaimDeletion is Claim for an object that is deleted then: it stores no owner.
-func (c *Control) ClaimDeletion(by Actor, object string) (warnings []string, err *wire.Error) {
-	return c.claim(by, object, "deleted", false)
-}
-
-// ClaimQueue is Claim for other settings of a queue.
-func (c *Control) ClaimQueue(by Actor, old, next wire.QueueSettings) (warnings []string, err *wire.Error) {
-	changes := config.QueueChanges(old, next)
-	if changes == "" && by.Owner == "" {
-		return nil, nil
-	}
-	return c.claim(by, QueueObject(next.Name), cmp.Or(changes, "no change"), true)
-}
-
-func (c *Control) claim(by Actor, object, changes string, stores bool) (warnings []string, err *wire.Error) {
-	done, err := c.values.edit(func() (map[string]*string, *wire.Error) {
-		now := c.values.now(ownerKey(object))
-		next := map[string]*string{ownerKey(object): now}
-		var refused *wire.Error
-		if warnings, refused = c.checkOwner(by, object, changes, false); refused == nil && stores {
-			next[ownerKey(object)] = c.claimed(by, object, now)
+// ChangeObject carries out a change of an object that another package keeps, by apply, and then stores
+// the owner of the request, or removes the owner of a deleted object. It refuses a change of an object of
+// another owner before apply. A change that apply refuses leaves the owner. The warnings are for the reply.
+func (c *Control) ChangeObject(by Actor, o ObjectChange, apply func() *wire.Error) (warnings []string, err *wire.Error) {
+	key := ownerKey(o.Object)
+	if !o.New && (o.Changes != "" || by.Owner != "") {
+		_, err = c.values.edit(func() (map[string]*string, *wire.Error) {
+			var refused *wire.Error
+			warnings, refused = c.checkOwner(by, o.Object, cmp.Or(o.Changes, "no change"), false)
+			return map[string]*string{key: c.values.now(key)}, refused // to read the newest one
+		}, c.writeAs(by))
+		if err != nil {
+			return nil, err
 		}
-		return next, refused
+	}
+	err = apply()
+	if err != nil && (o.Deleted || err.ErrCode != wire.CodeOutcomeUnknown) {
+		return warnings, err
+	}
+	if len(warnings) > 0 {
+		c.warnOwners(by, warnings)
+	}
+	return warnings, cmp.Or(err, c.keepOwner(by, o))
+}
+
+// keepOwner stores the owner of an object after a change.
+func (c *Control) keepOwner(by Actor, o ObjectChange) *wire.Error {
+	if by.Owner == "" && !o.New && !o.Deleted {
+		return nil
+	}
+	key := ownerKey(o.Object)
+	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
+		if !o.New && !o.Deleted {
+			return map[string]*string{key: c.claimed(by, o.Object, c.values.now(key))}, nil
+		}
+		next := map[string]*string{key: nil}
+		if queue, ok := strings.CutPrefix(o.Object, QueueObject("")); ok {
+			for _, e := range c.values.all(ownerKey(ScheduleObject(queue, ""))) {
+				next[e.Key] = nil
+			}
+		}
+		if o.New && by.Owner != "" {
+			next[key] = new(api.Owner{Owner: by.Owner, Reason: by.Reason}.Text())
+		}
+		return next, nil
+	}, c.writeAs(by))
+	c.act(changes)
+	return err
+}
+
+// ScheduleByEnqueue refuses to let an enqueue replace a schedule of an owner, since an enqueue names none.
+// changes describes the change; empty: there is no such schedule yet. Then it forgets the owner of an
+// earlier one, after it has returned.
+func (c *Control) ScheduleByEnqueue(queue, schedule, changes string) *wire.Error {
+	object := ScheduleObject(queue, schedule)
+	switch owner := c.Owner(object).Owner; {
+	case owner == "":
+	case changes != "":
+		return wire.Owned(wire.ShowKey(object), owner, changes)
+	default:
+		c.telling.Go(func() { c.forgetOwner(Actor{By: byTime}, object, owner) })
+	}
+	return nil
+}
+
+// forgetOwner removes the owner of an object that is no more, if it is still this one.
+func (c *Control) forgetOwner(by Actor, object, owner string) {
+	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
+		next := map[string]*string{ownerKey(object): nil}
+		if c.Owner(object).Owner != owner {
+			next[ownerKey(object)] = c.values.now(ownerKey(object))
+		}
+		return next, nil
 	}, c.writeAs(by))
 	if err != nil {
-		return nil, err
-	}
-	c.act(done)
-	c.warnOwners(by, warnings)
-	return warnings, nil
-}
-
-// Disown removes the owners of objects that another package has deleted.
-func (c *Control) Disown(by Actor, objects ...string) {
-	next := make(map[string]*string)
-	for _, object := range objects {
-		next[ownerKey(object)] = nil
-	}
-	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) { return next, nil }, c.writeAs(by))
-	if err != nil {
-		c.opt.Log.Error("owners of deleted objects stay", "objects", objects, "error", err)
-		return
+		c.opt.Log.Error("the owner of an object that is no more stays", "object", object, "owner", owner, "error", err)
 	}
 	c.act(changes)
 }
 
-// DisownQueue removes the owners of a deleted queue and its schedules.
-func (c *Control) DisownQueue(by Actor, queue string) {
-	objects := []string{QueueObject(queue)}
-	for _, e := range c.values.all(ownerKey(ScheduleObject(queue, ""))) {
-		objects = append(objects, objectOf(e.Key))
+// declare creates or changes a queue as the configuration file says. It returns the settings before; nil:
+// the queue is new, and an owner of an earlier one is forgotten.
+func (c *Control) declare(ctx context.Context, settings wire.QueueSettings) (had *wire.QueueSettings, err *wire.Error) {
+	had, err = c.opt.Queues.Declare(ctx, settings)
+	object := QueueObject(settings.Name)
+	if owner := c.Owner(object).Owner; err == nil && had == nil && owner != "" {
+		c.forgetOwner(Actor{By: byFile}, object, owner)
 	}
-	c.Disown(by, objects...)
+	return had, err
 }
 
 // warnOwners logs that values of others have been changed.

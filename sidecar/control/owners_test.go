@@ -121,6 +121,12 @@ func TestOwnersAndExpectedValues(t *testing.T) {
 		require.Nil(t, err)
 		require.Equal(t, []string{"throttle:a belongs to billing: rate 41 -> 42"}, info.Warnings)
 		require.Equal(t, "billing", info.Owner)
+		req.If = &api.ThrottleLimits{}
+		_, err = r.c.ThrottleSet(other, req)
+		require.Nil(t, err, "it changes nothing")
+		req.Rate = new(wire.Rate("43"))
+		_, err = r.c.ThrottleSet(other, req)
+		refused(t, wire.CodeOwned, err)
 		edited, err := r.c.ConfigEdit(other, api.ConfigEditRequest{
 			Set: map[string]*string{"throttle:a:rate": new("43")}, If: map[string]*string{"owner:throttle:a": new("billing")}, DryRun: true,
 		})
@@ -176,5 +182,15 @@ func TestFileAndOwners(t *testing.T) {
 		log, err := r.c.ConfigLog(api.KeyListRequest{Limit: 1})
 		require.Nil(t, err)
 		require.Equal(t, [2]string{byFile, "billing"}, [2]string{log.Entries[0].By, log.Entries[0].OwnedBy})
+
+		_, err = r.c.ConfigSet(billing, "owner:queue:filed", api.ConfigSetRequest{Value: "billing"})
+		require.Nil(t, err)
+		file.Queues = []wire.QueueSettings{wire.DefaultQueueSettings("filed")}
+		r.reloaded()
+		require.Empty(t, r.c.Owner("queue:filed"), "it was the owner of an earlier queue")
+		_, err = r.c.ConfigSet(billing, "owner:queue:filed", api.ConfigSetRequest{Value: "billing"})
+		require.Nil(t, err)
+		r.reloaded()
+		require.Equal(t, "billing", r.c.Owner("queue:filed").Owner)
 	})
 }

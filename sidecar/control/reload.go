@@ -154,9 +154,12 @@ func (ch change) line() string {
 // settingLine describes a change of a setting by the file, with the owner of its object.
 func (c *Control) settingLine(ch change) string { return c.withOwner(objectOf(ch.key), ch.line()) }
 
-// queueLines describes what the file changes of a queue, with its owner.
+// queueLines describes what the file changes of a queue, with its owner. had is nil for a new queue.
 func (c *Control) queueLines(had *wire.QueueSettings, next wire.QueueSettings) []string {
 	lines := config.QueueDiff(had, next)
+	if had == nil {
+		return lines // a recorded owner is the owner of an earlier one
+	}
 	for i := range lines {
 		lines[i] = c.withOwner(QueueObject(next.Name), lines[i])
 	}
@@ -195,7 +198,7 @@ func (c *Control) DeclareMissing(ctx context.Context) error {
 		if c.opt.Queues.Exists(settings.Name) {
 			continue
 		}
-		if _, err := c.opt.Queues.Declare(ctx, settings); err != nil {
+		if _, err := c.declare(ctx, settings); err != nil {
 			errs = append(errs, fmt.Errorf("queue %s: %w", settings.Name, err))
 		}
 	}
@@ -205,7 +208,7 @@ func (c *Control) DeclareMissing(ctx context.Context) error {
 // DeclareQueues creates or updates the queues of the configuration given to Start.
 func (c *Control) DeclareQueues(ctx context.Context) error {
 	for _, settings := range c.running.Queues {
-		had, err := c.opt.Queues.Declare(ctx, settings)
+		had, err := c.declare(ctx, settings)
 		if err != nil {
 			return err
 		}
@@ -229,7 +232,7 @@ func (c *Control) apply(ctx context.Context, p *applied) ([]string, *wire.Error)
 		lines = append(lines, c.settingLine(ch))
 	}
 	for _, settings := range p.config.Queues {
-		had, err := c.opt.Queues.Declare(ctx, settings)
+		had, err := c.declare(ctx, settings)
 		if err != nil { // the store has failed, or NATS has gone meanwhile
 			c.opt.Log.Error("a reload was interrupted; reload again", "error", err, "changed", lines)
 			return nil, err

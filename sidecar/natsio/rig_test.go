@@ -247,3 +247,6 @@ func (plainControl) Weights(string) map[string]uint32        { return nil }
 func (plainControl) Pauses(string) (int64, map[string]int64) { return 0, nil }
 func (plainControl) HoldKey(string, string, int64)           {}
 func (plainControl) ForgetPauses(string, ...string)          {}
+func (plainControl) ScheduleByEnqueue(_, _, _ string) *wire.Error {
+	return nil
+}

@@ -37,6 +37,9 @@ type Options struct {
 	Silent func() bool
 	// Admit refuses a schedule of a size in bytes, or all of them for now.
 	Admit func(bytes int64) *wire.Error
+	// Owned refuses to let an enqueue replace a schedule of an owner by changes; empty: there is no
+	// such schedule yet.
+	Owned func(queue, schedule, changes string) *wire.Error
 	// Await waits for the outcome of a write.
 	Await func(done <-chan error) error
 }

@@ -497,6 +497,7 @@ type fakeControl struct {
 		sync.Mutex
 		held      []string
 		forgotten []string
+		owners    map[string]string // of schedules
 	}
 }
 
@@ -528,6 +529,17 @@ func (c *fakeControl) HoldKey(queue, key string, until int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.held = append(c.mu.held, queue+"/"+key+"/"+wire.Timestamp(until))
+}
+
+func (c *fakeControl) ScheduleByEnqueue(_, schedule, changes string) *wire.Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	owner := c.mu.owners[schedule]
+	if owner == "" || changes == "" {
+		delete(c.mu.owners, schedule)
+		return nil
+	}
+	return wire.Owned(schedule, owner, changes)
 }
 
 func (c *fakeControl) ForgetPauses(_ string, queues ...string) {

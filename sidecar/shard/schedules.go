@@ -15,7 +15,7 @@ import (
 // newScheduleRunner returns what makes the runs of the schedules of the shard.
 func (s *Shard) newScheduleRunner() *schedule.Runner {
 	return schedule.NewRunner(schedule.Options{
-		Log: s.Log, Ended: s.ended, Event: s.event, Silent: s.silent, Await: s.wait,
+		Log: s.Log, Ended: s.ended, Event: s.event, Silent: s.silent, Await: s.wait, Owned: s.Control.ScheduleByEnqueue,
 		Admit: func(bytes int64) *wire.Error {
 			if disk := s.set.Disk(); disk != nil && disk.Low {
 				return wire.DiskLow(disk.Free, disk.MinFree, diskLowRetryAfter)

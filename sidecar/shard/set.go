@@ -59,6 +59,9 @@ type Control interface {
 	Pauses(queue string) (until int64, keys map[string]int64)
 	// HoldKey stores a pause that max_failures_per_key has begun.
 	HoldKey(queue, key string, until int64)
+	// ScheduleByEnqueue refuses to let an enqueue replace a schedule of an owner. changes describes the
+	// change; empty: there is no such schedule yet, and an owner of an earlier one is forgotten.
+	ScheduleByEnqueue(queue, schedule, changes string) *wire.Error
 	// ForgetPauses deletes the pauses of queues that a client has deleted, and of their keys.
 	ForgetPauses(client string, queues ...string)
 }

@@ -111,7 +111,7 @@ var Events = map[string]string{
 	"fila was not stopped cleanly: token buckets start empty and windows full, so that no limit is exceeded": "fila.gates.begin_shut",
 	"limits are not applied":                                    "fila.gates.limits_not_applied",
 	"a value that another owner or client has set is changed":   "fila.config.value_taken_over",
-	"owners of deleted objects stay":                            "fila.config.owners_left",
+	"the owner of an object that is no more stays":              "fila.config.owners_left",
 	"a stored override cannot be read and is ignored":           "fila.gates.override_unreadable",
 	"an override of another node cannot be read and is ignored": "fila.gates.override_of_node_unreadable",
 	"a stored pause cannot be read and is ignored":              "fila.gates.pause_unreadable",
