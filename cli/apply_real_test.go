@@ -13,6 +13,8 @@ import (
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/schemas/schematest"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire"
 )
 
 const applied = `# what a team needs
@@ -153,6 +155,20 @@ func TestApplyBesideOthers(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out.Out), &got))
 	require.Len(t, got.Steps, 1)
 	require.Equal(t, "delete", got.Steps[0].Action)
+}
+
+// Apply prints the warnings of all replies, and makes a queue although an earlier one of its name had
+// another owner.
+func TestApplyWarns(t *testing.T) {
+	startReal(t, func(c *config.Config) { c.Queues = []wire.QueueSettings{wire.DefaultQueueSettings("filed")} })
+	must(t, "", "config", "set", "owner:queue:gone", "team-b")
+	const gone = "---\nkind: Queue\nname: gone\n"
+	out := must(t, "kind: Queue\nname: filed\nspec: {max_depth: 5}\n"+gone, "apply", "-f", "-", "--owner", "team-a")
+	require.Contains(t, out, "warning: Queue filed: the configuration file has queue filed")
+	require.Contains(t, out, "1 created, 1 updated\n")
+	out = must(t, gone, "apply", "-f", "-", "--owner", "team-a", "--prune", "--yes")
+	require.Contains(t, out, "warning: Queue filed: the configuration file has queue filed")
+	require.Contains(t, out, "1 deleted\n")
 }
 
 // Documents of a platform: applied twice, and once more with an interruption in the middle.

@@ -18,7 +18,7 @@ import (
 )
 
 // startReal starts a sidecar in this process and points NATS_URL at it.
-func startReal(t *testing.T) {
+func startReal(t *testing.T, change ...func(*config.Config)) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("runs a server")
@@ -27,6 +27,9 @@ func startReal(t *testing.T) {
 	var log clitest.Buffer
 	cfg := config.Default()
 	cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.Embedded.Port, cfg.DrainTimeoutMs = t.TempDir(), "", -1, 0
+	for _, change := range change {
+		change(&cfg)
+	}
 	server, err := sidecar.New(cfg, newLogger(config.LogConfig{Level: "error"}, &log), "test")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))

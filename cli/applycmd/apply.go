@@ -145,6 +145,7 @@ func (o *options) run(env *command.Env) func(*cobra.Command, []string) error {
 				return err
 			}
 			if result.Warnings, err = o.carryOut(ctx, env, cmd, w, steps); err != nil {
+				cmd.PrintErr(command.Warnings(result.Warnings)) // of the steps that are done
 				return err
 			}
 		}
@@ -206,9 +207,7 @@ func (o *options) summary(r *outcome) string {
 			text += s.String()
 		}
 	}
-	for _, warning := range r.Warnings {
-		text += "warning: " + terminal.Clean(warning) + "\n"
-	}
+	text += command.Warnings(r.Warnings)
 	counts := map[string]int{}
 	for _, s := range r.Steps {
 		counts[s.Action]++

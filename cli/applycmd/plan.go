@@ -69,7 +69,7 @@ func look(ctx context.Context, s *command.Session) (*world, error) {
 
 // setOwner changes only the owner of an object, unless another one has taken it since the plan; nil
 // leaves it to nobody.
-func (w *world) setOwner(ctx context.Context, id string, o *api.Owner) error {
+func (w *world) setOwner(ctx context.Context, id string, o *api.Owner) (warnings []string, err error) {
 	key := ownerPrefix + id
 	req := api.ConfigEditRequest{Set: map[string]*string{key: nil}, If: map[string]*string{key: nil}}
 	if o != nil {
@@ -78,8 +78,7 @@ func (w *world) setOwner(ctx context.Context, id string, o *api.Owner) error {
 	if text, ok := w.config[key]; ok {
 		req.If[key] = &text
 	}
-	_, err := w.ConfigEdit(ctx, req)
-	return err
+	return w.edit(ctx, req)
 }
 
 // settings are an object in the runtime configuration: values by the last part of their keys, nil: not set.
@@ -123,6 +122,11 @@ func (s *settings) put(ctx context.Context, w *world, id string, _ bool, _ []Cha
 	for name, text := range s.values {
 		req.Set[settingKey(id, name)] = text
 	}
+	return w.edit(ctx, req)
+}
+
+// edit changes the runtime configuration, and warns of tables of the configuration file.
+func (w *world) edit(ctx context.Context, req api.ConfigEditRequest) (warnings []string, err error) {
 	reply, err := w.ConfigEdit(ctx, req)
 	warnings = reply.Warnings
 	for _, table := range reply.InFile {
@@ -296,13 +300,12 @@ func plan(ctx context.Context, w *world, docs []*document, team string, prune bo
 		}
 		wanted[step.id] = d
 		other, owned := w.owners[step.id]
-		if owned && other.Owner != team {
-			return nil, command.Exit(command.ExitConflict, d.fail("%s %s belongs to %s, not to %s", k.Kind, d.Name, other.Owner, team))
-		}
 		step.exists, step.Changes, err = o.differs(ctx, w, step.id)
 		switch {
 		case err != nil:
 			return nil, w.about(step, err)
+		case owned && other.Owner != team && (step.exists || k.config != ""): // otherwise it is the owner of an earlier one
+			return nil, command.Exit(command.ExitConflict, d.fail("%s %s belongs to %s, not to %s", k.Kind, d.Name, other.Owner, team))
 		case !step.exists:
 			step.Action = Create
 		case len(step.Changes) > 0:
@@ -365,16 +368,16 @@ func (w *world) pruned(wanted map[string]*document, team string) (steps []*Step)
 // carryOut makes a step.
 func (s *Step) carryOut(ctx context.Context, w *world, by api.Owner) (warnings []string, err error) {
 	if s.Action == Delete {
-		return nil, s.remove(ctx, w)
+		return s.remove(ctx, w)
 	}
 	if s.Action == Adopt {
-		return nil, w.setOwner(ctx, s.id, &by)
+		return w.setOwner(ctx, s.id, &by)
 	}
 	return s.object.put(ctx, w, s.id, s.exists, s.Changes)
 }
 
 // remove deletes an object, which then has no owner.
-func (s *Step) remove(ctx context.Context, w *world) error {
+func (s *Step) remove(ctx context.Context, w *world) (warnings []string, err error) {
 	if s.kind.config != "" {
 		req := api.ConfigEditRequest{Set: map[string]*string{ownerPrefix + s.id: nil}}
 		for key := range w.config {
@@ -382,20 +385,22 @@ func (s *Step) remove(ctx context.Context, w *world) error {
 				req.Set[key] = nil
 			}
 		}
-		_, err := w.ConfigEdit(ctx, req)
-		return err
+		return w.edit(ctx, req)
 	}
-	var err error
 	if s.kind.Kind == "Queue" {
-		_, err = w.QueueDelete(ctx, s.Name, false)
+		var reply api.QueueDeleteReply
+		reply, err = w.QueueDelete(ctx, s.Name, false)
+		warnings = reply.Warnings
 	} else {
+		var reply api.ScheduleInfo
 		queue, name, _ := strings.Cut(s.Name, "/")
-		_, err = w.ScheduleDelete(ctx, queue, name)
+		reply, err = w.ScheduleDelete(ctx, queue, name)
+		warnings = reply.Warnings
 	}
 	if isNotFound(err) { // it was deleted before, and its owner is left
 		return w.setOwner(ctx, s.id, nil)
 	}
-	return err
+	return warnings, err
 }
 
 // String describes a step for people: a line, and one for each field.
