@@ -77,7 +77,7 @@ func TestRefusedRequestsTakeNoOwner(t *testing.T) {
 	})
 }
 
-// A new queue or schedule belongs to its maker, whoever owned an earlier one of its name.
+// A new queue or schedule belongs to its maker, also if an earlier one of its name had another owner.
 func TestNewObjectsForgetOwners(t *testing.T) {
 	withAdmin(t, nil, func(t *testing.T, h *rig) {
 		record := func(object string) {

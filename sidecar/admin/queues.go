@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/inspect"
@@ -62,14 +61,12 @@ func (a *Admin) queueUpdate(by control.Actor, q *shard.Queue, body json.RawMessa
 func (a *Admin) changeQueue(
 	by control.Actor, q *shard.Queue, change func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error), audit func(after wire.QueueSettings),
 ) (after wire.QueueSettings, warnings []string, err *wire.Error) {
-	object := control.QueueObject(q.Name())
-	defer a.objects.lock(object)()
+	defer a.objects.lock(control.QueueObject(q.Name()))()
 	before := q.Settings()
 	if after, err = change(before); err != nil {
 		return after, nil, err
 	}
-	o := control.ObjectChange{Object: object, Changes: config.QueueChanges(before, after)}
-	warnings, err = a.control.ChangeObject(by, o, func() (err *wire.Error) {
+	warnings, err = a.control.ChangeObject(by, control.QueueChange(before, after), func() (err *wire.Error) {
 		after, err = q.Update(func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
 			before = old
 			return change(old)

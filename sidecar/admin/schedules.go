@@ -4,7 +4,6 @@ import (
 	"cmp"
 
 	"github.com/filaq/fila/sidecar/control"
-	"github.com/filaq/fila/sidecar/schedule"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
@@ -12,7 +11,7 @@ import (
 
 func (a *Admin) scheduleAdd(by control.Actor, q *shard.Queue, req api.ScheduleAddRequest) (api.ScheduleInfo, *wire.Error) {
 	return a.changeOwnedSchedule(by, q, req.Name, false, func(before *api.ScheduleInfo) string {
-		return schedule.Changes(before.Schedule, req.Schedule)
+		return api.ScheduleChange(before.Schedule, req.Schedule)
 	}, func() (api.ScheduleInfo, *wire.Error) { return q.AddSchedule(req) })
 }
 

@@ -196,6 +196,11 @@ type ObjectChange struct {
 	Deleted bool
 }
 
+// QueueChange describes a change of the settings of a queue.
+func QueueChange(old, next wire.QueueSettings) ObjectChange {
+	return ObjectChange{Object: QueueObject(next.Name), Changes: config.QueueChanges(old, next)}
+}
+
 // ChangeObject carries out a change of an object that another package keeps, by apply, and then stores
 // the owner of the request, or removes the owner of a deleted object. It refuses a change of an object of
 // another owner before apply. A change that apply refuses leaves the owner. The warnings are for the reply.

@@ -107,7 +107,7 @@ func (s *Schedules) insert(sc *schedule, begin func(api.ScheduleInfo) queue.Writ
 	if sc.ByEnqueue {
 		changes := ""
 		if old != nil {
-			changes = Changes(old.Schedule, sc.Schedule)
+			changes = api.ScheduleChange(old.Schedule, sc.Schedule)
 		}
 		if werr := s.runner.Owned(s.queue.Name(), sc.Name, changes); werr != nil {
 			return info, 0, werr
@@ -140,11 +140,6 @@ func (s *Schedules) insert(sc *schedule, begin func(api.ScheduleInfo) queue.Writ
 	s.put(sc)
 	s.runner.plan(sc, sc.nextRun())
 	return info, sc.state.Last, nil
-}
-
-// Changes describes that a schedule is replaced.
-func Changes(old, next string) string {
-	return "schedule " + wire.Quote(old) + " -> " + wire.Quote(next)
 }
 
 // checkLimits refuses a schedule beyond the limits of the queue; old is the schedule that it

@@ -79,6 +79,11 @@ func (r *ScheduleAddRequest) Bounds() []wire.Bound {
 	}
 }
 
+// ScheduleChange describes that a schedule is replaced.
+func ScheduleChange(old, next string) string {
+	return "schedule " + wire.Quote(old) + " -> " + wire.Quote(next)
+}
+
 // ScheduleRequest names a schedule of the queue at the end of the subject.
 type ScheduleRequest struct {
 	Name string `json:"name"`
