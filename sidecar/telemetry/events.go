@@ -32,7 +32,7 @@ var Events = map[string]string{
 	"set by the configuration file":          "fila.config.set_by_file",
 	"the configuration file wins over what was changed at run time":                                          "fila.config.file_wins",
 	"the settings in the configuration file win over those that were changed at run time":                    "fila.config.queue_file_wins",
-	"a queue of the configuration file is changed at run time; the file wins at the next reload or start":              "fila.config.queue_changed",
+	"a queue of the configuration file is changed at run time; the file wins at the next reload or start":    "fila.config.queue_changed",
 	"a queue of the configuration file is deleted; the next reload or start creates it again":                "fila.config.queue_deleted",
 	"a throttle of the configuration file is changed at run time; the file wins at the next start or reload": "fila.config.throttle_changed",
 	"a circuit of the configuration file is changed at run time; the file wins at the next start or reload":  "fila.config.circuit_changed",
