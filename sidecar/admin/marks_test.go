@@ -161,7 +161,7 @@ func TestMarksSetBack(t *testing.T) {
 		h.must(api.VerbThrottleSet, "vendor", `{"rate":"10"}`, nil)
 		time.Sleep(time.Second)
 		h.must(api.VerbThrottleSet, "vendor", `{"rate":"2"}`, nil)
-		require.Equal(t, []string{"rate from 10 to 2: fila throttle set vendor --rate 10"}, undone())
+		require.Equal(t, []string{"rate from 10 to 2: fila throttle set vendor --rate 10 --if-rate 2"}, undone())
 	})
 }
 
