@@ -382,6 +382,12 @@ func limitFlags(prefix string, l api.ThrottleLimits) (text string) {
 	} else if l.WindowMs != nil {
 		add("window", wire.FormatMs(*l.WindowMs))
 	}
+	if l.Adapt != nil {
+		add("adapt", l.Adapt.Text())
+	}
+	if l.Level != nil {
+		add("level", strconv.FormatFloat(*l.Level, 'f', -1, 64))
+	}
 	return text
 }
 

@@ -241,14 +241,22 @@ func (c *LimitsChange) Back() ThrottleSetRequest {
 		case !slices.Contains(old, name) && slices.Contains(now, name):
 			req.Unset = append(req.Unset, name)
 		case slices.Contains(old, name) && !slices.Contains(now, name):
-			none := "0"
-			if name == "rate" {
-				none = ""
-			}
-			expected.Put(name, &none)
+			expected.putNone(name)
 		}
 	}
 	return req
+}
+
+// putNone says in a condition that a limit is not set.
+func (l *ThrottleLimits) putNone(name string) {
+	switch name {
+	case "rate":
+		l.Rate = new(wire.Rate)
+	case "adapt":
+		l.Adapt = new(ThrottleAdapt)
+	default:
+		l.Put(name, new("0"))
+	}
 }
 
 // Expects reports whether the request has a condition, which an If without a limit is not.

@@ -171,7 +171,7 @@ export interface ConsumeReply {
 
 /** ConsumeRequest registers a consumer, renews its registration, changes its credit, or ends it. */
 export interface ConsumeRequest {
-  consumer?: string;
+  consumer: string;
   /** 1 to 65536, default 64 */
   max_in_flight?: number;
   /** 0 (for ever) to 365 days */
@@ -1068,7 +1068,7 @@ export interface ThrottleSetRequest {
    * unset names limits to remove: rate, burst, concurrency, limit, window_ms, adapt, level. Without for_ms, level
    * is also removed from an override.
    */
-  unset?: string[];
+  unset?: ("rate" | "burst" | "concurrency" | "limit" | "window_ms" | "adapt" | "level")[];
   /** for_ms makes the change an override that ends after this time; 0 is a lasting change. */
   for_ms?: number;
   /**
