@@ -111,8 +111,8 @@ func TestPeekFilters(t *testing.T) {
 		"--header a=1 --header b:":                `{"header":{"a":"1","b":""}}`,
 		"--attempts-min 3 --consumer w --gate circuit:x --enqueued-after 1h --enqueued-before 2030-01-01T00:00:00Z":            `{"attempts_min":3,"enqueued_after":"1h","enqueued_before":"2030-01-01T00:00:00Z","consumer":"w","gate":"circuit:x"}`,
 		"--reason term --error-code 402 --error-contains card --error-group 0123456789abcdef --died-after 2h --died-before 1h": `{"error_code":"402","error_contains":"card","error_group":"0123456789abcdef","reason":"term","died_after":"2h","died_before":"1h"}`,
-		"--key [] --error-code 0 --error-contains []":                                                                          `{"keys":["[]"],"error_code":"0","error_contains":"[]"}`,
-		`--filter {"keys":["a"],"died_after":"1h"}`:                                                                            `{"keys":["a"],"died_after":"1h"}`,
+		"--key [] --error-code 0 --error-contains []": `{"keys":["[]"],"error_code":"0","error_contains":"[]"}`,
+		`--filter {"keys":["a"],"died_after":"1h"}`:   `{"keys":["a"],"died_after":"1h"}`,
 	} {
 		r := program.Run(t, "", append([]string{"peek", "orders.dlq"}, strings.Fields(flags)...)...)
 		require.Zero(t, r.Code, "%s: %s", flags, r.Err)

@@ -25,8 +25,14 @@ func TestThrottleTablesAreLimits(t *testing.T) {
 			Limit:       rapid.SampledFrom([]int64{0, 1, 1_000_000_000, 1_000_000_001, -1}).Draw(t, "limit"),
 			WindowMs:    rapid.SampledFrom([]int64{0, 1, wire.MaxSettingMs, wire.MaxSettingMs + 1, -1}).Draw(t, "window"),
 			Adapt: rapid.SampledFrom([]AdaptTable{
-				{}, {Signal: "overload"}, {Signal: "overload", Min: 0.001, Backoff: 0.95, Grow: 1e9, GrowPerS: 0.5, Expired: true},
-				{Signal: "latency"}, {Min: 4}, {Signal: "overload", Min: -1}, {Signal: "overload", Backoff: 1}, {Signal: "overload", Grow: 0.0001},
+				{},
+				{Signal: "overload"},
+				{Signal: "overload", Min: 0.001, Backoff: 0.95, Grow: 1e9, GrowPerS: 0.5, Expired: true},
+				{Signal: "latency"},
+				{Min: 4},
+				{Signal: "overload", Min: -1},
+				{Signal: "overload", Backoff: 1},
+				{Signal: "overload", Grow: 0.0001},
 			}).Draw(t, "adapt"),
 		}
 		c := Default()
@@ -80,8 +86,15 @@ func TestRouteTables(t *testing.T) {
 		"allowed are at most 16":  {{Choice: "a", Name: "one", ThrottleKeys: make([]string, 17)}},
 		"weight = 0.5":            {{Choice: "a", Name: "one", Weight: 0.5}},
 		"more than 8 routes": {
-			{Choice: "a", Name: "1"}, {Choice: "a", Name: "2"}, {Choice: "a", Name: "3"}, {Choice: "a", Name: "4"}, {Choice: "a", Name: "5"},
-			{Choice: "a", Name: "6"}, {Choice: "a", Name: "7"}, {Choice: "a", Name: "8"}, {Choice: "a", Name: "9"},
+			{Choice: "a", Name: "1"},
+			{Choice: "a", Name: "2"},
+			{Choice: "a", Name: "3"},
+			{Choice: "a", Name: "4"},
+			{Choice: "a", Name: "5"},
+			{Choice: "a", Name: "6"},
+			{Choice: "a", Name: "7"},
+			{Choice: "a", Name: "8"},
+			{Choice: "a", Name: "9"},
 		},
 	} {
 		c := Default()

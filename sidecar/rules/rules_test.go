@@ -96,8 +96,15 @@ func TestOverloads(t *testing.T) {
 		code, err string
 		want      bool
 	}{
-		{"429", "", true}, {"503", "", true}, {"529", "", true}, {"500", "", false}, {"", "", false},
-		{"", "try later", true}, {"429", "monthly quota", false}, {"429", "too long", false}, {"429", "invalid", false},
+		{"429", "", true},
+		{"503", "", true},
+		{"529", "", true},
+		{"500", "", false},
+		{"", "", false},
+		{"", "try later", true},
+		{"429", "monthly quota", false},
+		{"429", "too long", false},
+		{"429", "invalid", false},
 	} {
 		require.Equal(t, tc.want, r.Judge("q", "", tc.code, tc.err, 1, middle).Overload, "%s %s", tc.code, tc.err)
 	}
