@@ -57,7 +57,7 @@ var ownImports = map[string][]string{
 	"sidecar/admin":             {"sidecar/attention", "sidecar/control", "sidecar/circuit", "sidecar/deadletter", "sidecar/finder", "sidecar/shard", "sidecar/queue", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/inspect", "sidecar/telemetry", "store", "store/storefile", "throttle", "wire", "wire/api"},
 	"sidecar/natsio":            {"sidecar/shard", "sidecar/queue", "sidecar/config", "sidecar/telemetry", "wire", "wire/api"},
 	"sidecar/guard":             {"sidecar/queue", "sidecar/queue/gates", "sidecar/config", "sidecar/rules", "sidecar/telemetry", "breaker", "throttle", "wire", "wire/api"},
-	"sidecar/control":           {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "ordered", "store", "throttle", "throttle/adapt", "wire", "wire/api"},
+	"sidecar/control":           {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "ordered", "store", "throttle", "throttle/adapt", "throttle/budget", "wire", "wire/api"},
 	"sidecar/shard":             {"sidecar/deadletter", "sidecar/finder", "sidecar/job", "sidecar/policy", "sidecar/queue", "sidecar/queue/gates", "sidecar/schedule", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire", "wire/api"},
 	"sidecar/finder":            {"sidecar/deadletter", "sidecar/queue", "sidecar/queue/history", "sidecar/queue/inspect", "store", "wire", "wire/api"},
 	"sidecar/policy":            {"sidecar/telemetry", "hooks", "breaker", "store", "wire", "wire/api"},
@@ -72,7 +72,7 @@ var ownImports = map[string][]string{
 	"sidecar/otlp":              {"sidecar/telemetry"},
 	"sidecar/otlp/otlptest":     {},
 	"sidecar/telemetry":         {"sidecar/queue", "sidecar/queue/gates", "sidecar/queue/inspect", "sidecar/rules", "store", "wire", "wire/api"},
-	"sidecar/config":            {"sidecar/rules", "throttle", "throttle/adapt", "wire"},
+	"sidecar/config":            {"sidecar/rules", "throttle", "throttle/adapt", "throttle/budget", "wire"},
 	"sidecar/rules":             {"wire"},
 	"sidecar/schedule":          {"sidecar/schedule/calendar", "sidecar/queue", "store", "wire", "wire/api"},
 	"sidecar/schedule/calendar": {},
@@ -105,9 +105,10 @@ var ownImports = map[string][]string{
 	"drr":                     {},
 	"fingerprint":             {},
 	"ordered":                 {},
-	"throttle":                {"ordered", "throttle/adapt", "throttle/rate"},
+	"throttle":                {"ordered", "throttle/adapt", "throttle/budget", "throttle/rate"},
 	"throttle/adapt":          {},
 	"throttle/adapt/provider": {"throttle/adapt"},
+	"throttle/budget":         {},
 	"throttle/rate":           {},
 	"breaker":                 {},
 	"wire":                    {"throttle/rate"},
@@ -162,7 +163,7 @@ var moduleImports = map[string][]string{
 
 // purePackages only compute: time is an argument, and they start no goroutine, log nothing
 // and do no I/O.
-var purePackages = []string{"drr", "fingerprint", "ordered", "throttle", "breaker", "wire", "wire/api", "sidecar/rules", "sidecar/attention", "sidecar/schedule/calendar", "sidecar/fleet/record", "sidecar/cluster/ownership", "sidecar/queue", "sidecar/queue/inspect", "sidecar/queue/backlog", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/container"}
+var purePackages = []string{"drr", "fingerprint", "ordered", "throttle", "throttle/budget", "breaker", "wire", "wire/api", "sidecar/rules", "sidecar/attention", "sidecar/schedule/calendar", "sidecar/fleet/record", "sidecar/cluster/ownership", "sidecar/queue", "sidecar/queue/inspect", "sidecar/queue/backlog", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/container"}
 
 // machinePackages are pure and deterministic: they have no lock, channel or random source
 // either, so equal inputs give equal effects.

@@ -117,7 +117,7 @@ func TestCompletionAsksFila(t *testing.T) {
 		"resume circuit |":                          "",
 		"queue create a --ordering |":               "key",
 		"queue update a --on-blocked |":             "skip wait",
-		"throttle set k --unset bu|":                "burst",
+		"throttle set k --unset bu|":                "budget burst",
 		"throttle set k --unset limit,c|":           "limit,concurrency",
 		"watch --type paused,re|":                   "paused,redriven paused,refused paused,resumed",
 		"hook run f --hook |":                       "on_enqueue on_failure",

@@ -116,6 +116,27 @@ func (c *Client) ThrottleList(ctx context.Context, prefix string) ([]api.Throttl
 	return list(ctx, c, api.VerbThrottleList, (*api.ThrottleList).Page, func(from place) api.KeyListRequest { return from.keys(prefix) })
 }
 
+// BudgetList returns the budgets of the throttle keys that start with prefix and were used in their
+// present period, in order.
+func (c *Client) BudgetList(ctx context.Context, prefix string) ([]api.BudgetInfo, error) {
+	return list(ctx, c, api.VerbBudgetList, (*api.BudgetList).Page, func(from place) api.KeyListRequest { return from.keys(prefix) })
+}
+
+// BudgetShow returns the budget of a throttle key.
+func (c *Client) BudgetShow(ctx context.Context, key string) (api.BudgetInfo, error) {
+	return Call(ctx, c, api.VerbBudgetShow, key, api.GateKeyRequest{})
+}
+
+// BudgetTopUp adds an amount (cost) to the present period of a throttle key's budget.
+func (c *Client) BudgetTopUp(ctx context.Context, key string, amount float64) (api.BudgetInfo, error) {
+	return Call(ctx, c, api.VerbBudgetTopUp, key, api.BudgetTopUpRequest{Amount: amount})
+}
+
+// BudgetReset begins the present period of a throttle key's budget anew, with nothing used.
+func (c *Client) BudgetReset(ctx context.Context, key string) (api.BudgetInfo, error) {
+	return Call(ctx, c, api.VerbBudgetReset, key, api.GateKeyRequest{})
+}
+
 // CircuitShow returns the state of a circuit.
 func (c *Client) CircuitShow(ctx context.Context, key string) (api.CircuitInfo, error) {
 	return Call(ctx, c, api.VerbCircuitShow, key, api.GateKeyRequest{})

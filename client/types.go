@@ -105,7 +105,11 @@ type ThrottleChange struct {
 	Concurrency int64         // messages in flight
 	Limit       int64         // messages in any Window
 	Window      time.Duration // of Limit
-	Unset       []string      // limits to remove: rate, burst, concurrency, limit, window_ms
+	Budget      float64       // cost in a calendar period
+	Period      string        // of Budget: hour, day, week or month
+	Zone        string        // time zone of Period; if never set: UTC
+	WarnAt      []float64     // parts of Budget at whose use to warn, such as 0.8
+	Unset       []string      // limits to remove: rate, burst, concurrency, limit, window_ms, budget, zone, warn_at
 
 	For time.Duration       // makes the change an override that ends by itself; 0: a lasting change
 	If  *api.ThrottleLimits // limits that must be set now; otherwise it is a conflict (409)
@@ -118,8 +122,16 @@ func (t *ThrottleChange) request() api.ThrottleSetRequest {
 		ThrottleLimits: api.ThrottleLimits{
 			Rate: given(wire.Rate(t.Rate)), Burst: given(t.Burst), Concurrency: given(t.Concurrency),
 			Limit: given(t.Limit), WindowMs: given(wholeMs(t.Window)),
+			Budget: given(t.Budget), Period: given(t.Period), Zone: given(t.Zone), WarnAt: givenParts(t.WarnAt),
 		},
 	}
+}
+
+func givenParts(parts []float64) *[]float64 {
+	if len(parts) == 0 {
+		return nil
+	}
+	return &parts
 }
 
 // wholeMs returns a time in milliseconds, rounded up.

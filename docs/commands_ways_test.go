@@ -120,6 +120,7 @@ var ways = []way{
 	{page: cliPage, command: "fila schedule pause", before: aSchedule},
 	{page: cliPage, command: "fila schedule resume", before: aSchedule},
 	{page: cliPage, command: "fila schedule show", before: aSchedule},
+	{page: cliPage, command: "fila budget", before: "fila throttle set tenant:acme --budget 5000000 --period month --force"},
 	{page: cliPage, command: "fila throttle show", before: "fila throttle set stripe --rate 10 --force"},
 	{page: cliPage, command: "fila top --once"},
 	{page: cliPage, command: "fila top", skip: "draws on a terminal until it is interrupted; cli/opscmd/top_test.go draws it"},

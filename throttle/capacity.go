@@ -44,6 +44,16 @@ func (g *Gate) Capacity(now, from, until int64) Capacity {
 			c.Cost = Unlimited
 		}
 	}
+	if l := g.mu.ledger; l != nil {
+		l.Advance(last, uint64(v))
+		s := l.State()
+		left := max(0, s.Left())
+		if until >= s.End {
+			again := (until-s.End)/(s.End-s.Start) + 1 // further periods, about as long
+			left += s.Amount * min(again, Unlimited/2/s.Amount)
+		}
+		c.Cost = min(c.Cost, left)
+	}
 	if w := g.mu.window; w != nil {
 		c.Messages = g.windowCapacity(start, span, shared)
 	}

@@ -84,3 +84,10 @@ func (c *clock) latest() instant {
 	defer c.mu.Unlock()
 	return c.mu.at
 }
+
+// latestTime returns the latest time seen.
+func (c *clock) latestTime() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.last
+}

@@ -181,6 +181,7 @@ func (g *Gates) awake(key string) *Gate {
 	gate := g.wake(new(body), key, d, g.mu.prefixes.of(key))
 	gate.mu.Lock()
 	g.mu.past.resume(gate)
+	gate.keepLedger(g.clock.latestTime(), g.clock.latest())
 	gate.attach(g.clock.latest())
 	gate.mu.Unlock()
 	g.mu.listed.Put(key, "")

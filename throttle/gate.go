@@ -3,6 +3,8 @@ package throttle
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/filaq/fila/throttle/budget"
 )
 
 // Kind is what blocks a message.
@@ -17,13 +19,14 @@ const (
 	ByReserved              // a Reservation has what the message needs
 	ByTurn                  // the gate is open, but other queues wait for it
 	ByPause                 // an operator has paused it, see Gates.Pause
+	ByBudget                // the budget is used up, or the disk is behind, see Bank
 	kindsOfGate             // the number of kinds
 )
 
 // String returns the name used in metrics and explanations: "open", "rate",
-// "window", "concurrency", "reserved", "turn" or "paused".
+// "window", "concurrency", "reserved", "turn", "paused" or "budget".
 func (k Kind) String() string {
-	names := [kindsOfGate]string{"open", "rate", "window", "concurrency", "reserved", "turn", "paused"}
+	names := [kindsOfGate]string{"open", "rate", "window", "concurrency", "reserved", "turn", "paused", "budget"}
 	if k >= kindsOfGate {
 		return "unknown"
 	}
@@ -50,9 +53,10 @@ type Gate struct {
 	mu struct {
 		sync.Mutex
 		limits   Limits
-		bucket   *bucket // nil without a rate
-		window   *window // nil without a window
-		inFlight int64   // counted even without a limit, since one may be set later
+		bucket   *bucket        // nil without a rate
+		window   *window        // nil without a window
+		ledger   *budget.Ledger // nil without a budget
+		inFlight int64          // counted even without a limit, since one may be set later
 		// The cost that the Reservation has taken here in thousandths, or 0.
 		reserved int64
 		paused   int64 // until when (Unix ns), see pause.go; 0: not paused
@@ -96,6 +100,14 @@ func (g *Gate) reservedEntries() int64 { return min(g.mu.reserved, 1) }
 // how long (ns): Open and 0 if nothing does. v and last come from one tick of the
 // clock.
 func (g *Gate) admit(v instant, last, cost int64) (Kind, uint64) {
+	return g.admitCosts(v, last, cost, cost)
+}
+
+// admitAny is admit for the next message, whose cost is not known: it has cost 1, unless there is
+// less left of the budget.
+func (g *Gate) admitAny(v instant, last int64) (Kind, uint64) { return g.admitCosts(v, last, One, 1) }
+
+func (g *Gate) admitCosts(v instant, last, cost, ofBudget int64) (Kind, uint64) {
 	if s := g.mu.share; s != nil && s.by != owned {
 		return s.admit(g, v, last, cost)
 	}
@@ -117,6 +129,12 @@ func (g *Gate) admit(v instant, last, cost int64) (Kind, uint64) {
 	if c := g.mu.limits.Concurrency; c != 0 && g.mu.inFlight >= c {
 		kind, wait = ByInFlight, forever
 	}
+	if g.mu.ledger != nil {
+		// A budget that is used up is named before a concurrency limit, which opens sooner.
+		if d := g.byBudget(v, last, ofBudget); d != 0 && (d >= wait || kind == ByInFlight && d != forever) {
+			kind, wait = ByBudget, d
+		}
+	}
 	if d := g.pause(last); d != 0 && d >= wait {
 		kind, wait = ByPause, d
 	}
@@ -127,6 +145,9 @@ func (g *Gate) admit(v instant, last, cost int64) (Kind, uint64) {
 func (g *Gate) take(v instant, cost int64, owner any) {
 	g.mu.guest = owner == Guest && g.mu.waiting.head != nil
 	g.mu.admitted++
+	if g.mu.ledger != nil {
+		g.spend(cost)
+	}
 	if s := g.mu.share; s != nil {
 		s.used = max(v, 1)
 		if s.by != owned {
@@ -253,6 +274,8 @@ type Info struct {
 	// admitted and blocked a message or call, see [Gates.Counts]. A message that was undone
 	// counts as admitted.
 	Admitted, Blocked int64
+	// Spending is the state of the budget; the zero State: there is none.
+	Spending budget.State
 	// Kind and At are the Block of a message of cost 1.
 	Kind Kind
 	At   int64
@@ -271,6 +294,9 @@ func (g *Gate) Info(now int64) Info {
 		InFlight: g.mu.inFlight, Reserved: g.mu.reserved, PausedUntil: g.mu.paused, Waiting: g.mu.waiting.n,
 		Admitted: g.mu.admitted, Blocked: g.blocked.sum(),
 		Kind: kind, At: later(last, wait), Learned: g.mu.learner.state(),
+	}
+	if l := g.mu.ledger; l != nil {
+		i.Spending = l.State()
 	}
 	if b := g.mu.bucket; b != nil {
 		i.Limits.Burst, i.Tokens = g.mu.limits.burst(), b.tokens

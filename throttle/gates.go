@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/filaq/fila/ordered"
+	"github.com/filaq/fila/throttle/budget"
 )
 
 // ErrKeys is returned when a message has more than MaxKeys different keys.
@@ -41,6 +42,7 @@ type Gates struct {
 	fleet    Fleet            // nil: nothing is shared
 	onCut    func(key string) // nil: there is no listener, see OnCut
 	levels   sync.Map         // adapt.Level by key, until there is a gate that learns: see RestoreLevels
+	bank     Bank             // nil: there are no budgets
 	reserved atomic.Pointer[Reservation]
 	count    atomic.Int64 // gates, dormant ones included; written under mu
 
@@ -59,6 +61,8 @@ type Gates struct {
 		visits        uint64         // see Visits
 		buf           []byte         // scratch of sleep
 		past          pastCounts
+		ledgers       ordered.Map[*budget.Ledger] // of keys with budgets; the mutex of the key's gate, if it is awake, guards a ledger
+		keptLedgers   map[string]budget.Record    // of the disk, without those in ledgers
 	}
 }
 
@@ -346,8 +350,9 @@ func (g *Gates) newGate(key string, l Limits, now int64) *Gate {
 	gate.mu.Lock()
 	g.mu.past.resume(gate)
 	if l != (Limits{}) {
-		v, _ := g.clock.tick(now)
+		v, last := g.clock.tick(now)
 		gate.setLimits(l, v, true)
+		gate.keepLedger(last, v)
 		gate.attach(v)
 	}
 	gate.mu.Unlock()
@@ -391,11 +396,12 @@ func (g *Gate) change(l Limits, now int64, wake []*Wait) []*Wait {
 	if s := g.mu.share; l == g.limitsSet() && s == nil || s != nil && l == s.own {
 		return wake
 	}
-	v, _ := g.gates.clock.tick(now)
+	v, last := g.gates.clock.tick(now)
 	if s := g.mu.share; s != nil {
 		s.own = l
 	}
 	g.setLimits(l, v, false)
+	g.keepLedger(last, v)
 	g.attach(v)
 	return g.mu.waiting.notifyHead(wake)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/filaq/fila/throttle/adapt"
+	"github.com/filaq/fila/throttle/budget"
 	"github.com/filaq/fila/throttle/rate"
 )
 
@@ -73,7 +74,7 @@ func (r Rate) validate() error {
 	return nil
 }
 
-// Limits are the limits of a throttle key. Each of the three kinds is optional. The
+// Limits are the limits of a throttle key. Each of the four kinds is optional. The
 // zero Limits admit everything.
 type Limits struct {
 	// Rate fills the token bucket, from which each message takes its cost. Zero:
@@ -87,6 +88,9 @@ type Limits struct {
 	Limit int64
 	// Window is in nanoseconds, 1..MaxWindow. It needs a Limit.
 	Window int64
+	// Budget is the cost of the messages in a calendar period. Zero: any cost. It does not hold
+	// together with a [Fleet].
+	Budget budget.Terms
 	// Concurrency is the number of messages in flight, 1..MaxConcurrency. Zero:
 	// any number.
 	Concurrency int64
@@ -125,7 +129,12 @@ func (l Limits) Validate() error {
 		return fmt.Errorf("%w: %w", ErrLimits, err)
 	}
 	if l.Rate != (Rate{}) {
-		return l.Rate.validate()
+		if err := l.Rate.validate(); err != nil {
+			return err
+		}
+	}
+	if err := l.Budget.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrLimits, err)
 	}
 	return nil
 }

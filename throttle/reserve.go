@@ -49,7 +49,7 @@ func (r *Reservation) Acquire(now int64, owner any, wake []*Wait) (Grant, Block,
 		return Grant{}, block, wake
 	}
 	for _, g := range s.gates {
-		if g.mu.share != nil {
+		if g.mu.share != nil || g.mu.ledger != nil {
 			g.take(v, r.cost, owner)
 			wake = g.notifyIfEarlier(v, last, wake)
 			continue
@@ -95,7 +95,7 @@ func (r *Reservation) missing(v instant, last int64, owner any, wake *[]*Wait) (
 		} else if kind, wait = g.admit(v, last, r.cost); kind == Open && wake != nil {
 			if head := g.mu.waiting.head; head != nil && owner != nil && head.Owner != owner {
 				kind, wait = ByTurn, forever
-			} else if g.mu.share == nil { // leases end, so they are taken last
+			} else if g.mu.share == nil && g.mu.ledger == nil { // leases and periods end, so they are taken last
 				r.collected |= 1 << i
 				g.hold(r.cost)
 			}

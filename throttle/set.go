@@ -182,6 +182,9 @@ func (s *Set) ReleaseCorrected(t *Grant, delta, now int64, wake []*Wait) []*Wait
 		g.mu.Lock()
 		v, last := g.gates.clock.tick(now)
 		g.advance(v)
+		if g.mu.ledger != nil {
+			g.correctBudget(u, v, last, delta)
+		}
 		g.correct(u, v, delta)
 		g.leave()
 		wake = g.notifyIfEarlier(v, last, wake)
@@ -228,6 +231,10 @@ func (s *Set) Undo(t *Grant, now int64, wake []*Wait) []*Wait {
 			s.putBack(g, u.at, int64(u.cost))
 		} else {
 			g.putBack(u)
+		}
+		if l := g.mu.ledger; l != nil {
+			l.Advance(last, uint64(v))
+			l.Undo(uint64(u.at), int64(u.cost))
 		}
 		g.leave()
 		wake = g.notifyIfEarlier(v, last, wake)

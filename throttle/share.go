@@ -407,6 +407,9 @@ func (g *Gate) places(c int64) int64 {
 // requestMissing requests what shared gates need, after one of them has blocked a
 // message of this cost. The gates are locked.
 func (b *Block) requestMissing(gates []*Gate, cost int64) {
+	if b.Kind == ByBudget {
+		b.Gate.requestBooking(cost)
+	}
 	if s := b.Gate.mu.share; s == nil || s.by == owned || b.Kind == ByPause || b.Kind == ByTurn {
 		return
 	}
@@ -417,6 +420,9 @@ func (b *Block) requestMissing(gates []*Gate, cost int64) {
 
 // requestMissing requests what the gate needs for a message of this cost.
 func (g *Gate) requestMissing(cost int64) {
+	if g.mu.ledger != nil {
+		g.requestBooking(cost)
+	}
 	if g.note(cost) {
 		g.mu.share.used = max(g.gates.clock.latest(), 1)
 		g.request()

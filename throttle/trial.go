@@ -17,7 +17,7 @@ func (g *Gate) Trial(now int64) *Trial {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	v, last := g.gates.clock.tick(now)
-	kind, _ := g.admit(v, last, One)
+	kind, _ := g.admitAny(v, last)
 	t := &Trial{gate: &Gate{key: g.key, gates: g.gates}, from: last, at: v, room: -1}
 	m := &t.gate.mu
 	m.limits, m.inFlight, m.reserved, m.paused = g.mu.limits, g.mu.inFlight, g.mu.reserved, g.mu.paused
@@ -32,6 +32,9 @@ func (g *Gate) Trial(now int64) *Trial {
 		c := *b
 		c.lows = lows{}
 		m.bucket = &c
+	}
+	if l := g.mu.ledger; l != nil {
+		m.ledger = l.Trial()
 	}
 	if w := g.mu.window; w != nil {
 		c := *w

@@ -72,7 +72,7 @@ func (w *Wait) Turn(now int64) (n, at int64) {
 	}
 	r.notified = false
 	v, last := g.gates.clock.tick(now)
-	if kind, wait := g.admit(v, last, One); kind != Open {
+	if kind, wait := g.admitAny(v, last); kind != Open {
 		if kind != ByPause {
 			g.requestMissing(One)
 		}
@@ -101,6 +101,9 @@ func (g *Gate) admits() int64 {
 			slots = w.limit - w.total - g.reservedEntries()
 		}
 		n = min(n, slots)
+	}
+	if l := g.mu.ledger; l != nil {
+		n = min(n, max(1, l.Left()/One))
 	}
 	if c := g.mu.limits.Concurrency; c != 0 {
 		n = min(n, g.places(c)-g.mu.inFlight)
@@ -184,7 +187,7 @@ func (g *Gate) notifyAfterRelease(now int64, wake []*Wait) []*Wait {
 		return wake
 	}
 	v, last := g.gates.clock.tick(now)
-	switch kind, wait := g.admit(v, last, One); {
+	switch kind, wait := g.admitAny(v, last); {
 	case kind == ByPause && wait == forever:
 		return wake // Gates.Pause tells it
 	case kind != Open && g.mu.inFlight < limit-1:
@@ -199,7 +202,7 @@ func (g *Gate) notifyIfEarlier(v instant, last int64, wake []*Wait) []*Wait {
 	if g.mu.waiting.head == nil {
 		return wake
 	}
-	if _, wait := g.admit(v, last, One); wait == forever {
+	if _, wait := g.admitAny(v, last); wait == forever {
 		return wake
 	}
 	return g.mu.waiting.notifyHead(wake)

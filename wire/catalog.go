@@ -80,6 +80,7 @@ const (
 	// Gates.
 	CodeBadThrottle      = 35400
 	CodeThrottleNotFound = 14404
+	CodeBudgetNotFound   = 24404
 	CodeCircuitNotFound  = 15404
 	CodePauseNotFound    = 16404
 	CodeKeyNotFound      = 17404
@@ -189,6 +190,7 @@ var catalog = []Entry{
 	entry(CodeHookNotFound, "hook_not_found", "The queue has no such hook."),
 
 	entry(CodeBadThrottle, "bad_throttle", "A limit of the throttle key is out of its range or has no effect without another one, or the request has no limit; the description says which."),
+	entry(CodeBudgetNotFound, "budget_not_found", "The throttle key has no budget."),
 	entry(CodeThrottleNotFound, "throttle_not_found", "The throttle key has no limits and no waiting messages."),
 	entry(CodeCircuitNotFound, "circuit_not_found", "The circuit key has no limits and no messages."),
 	entry(CodePauseNotFound, "pause_not_found", "The object is not paused."),

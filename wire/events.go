@@ -22,6 +22,7 @@ const (
 	EventHeld               = "held"             // max_failures; tail: the key
 	EventFailureCritical    = "failure-critical" // severity critical; tail: queue, or first key of a call
 	EventFailureHigh        = "failure-high"     // severity high; the same tail
+	EventBudgetWarning      = "budget-warning"   // the budget of a key is used up to a part of it; tail: throttle key
 	EventRulesReloaded      = "rules-reloaded"
 	EventDiskLow            = "disk-low" // messages are refused
 	EventDiskRecovered      = "disk-recovered"

@@ -46,6 +46,7 @@ var (
 	JobNotFound       = about(CodeJobNotFound, "no such job %s: jobs are kept for seven days after their end")
 	ConfigKeyNotFound = about(CodeConfigKeyNotFound, "no such configuration key %s")
 	ThrottleNotFound  = about(CodeThrottleNotFound, "no such throttle key %s: it has no limits and no waiting messages")
+	BudgetNotFound    = about(CodeBudgetNotFound, "throttle key %s has no budget: throttle-set sets one")
 	CircuitNotFound   = about(CodeCircuitNotFound, "no such circuit %s")
 	PermitNotFound    = about(CodePermitNotFound, "the permit for key %s has ended: it expired, or fila was restarted")
 	NodeNotFound      = about(CodeNodeNotFound, "no such node %s: the cluster heard no node of this name in the last ten seconds")

@@ -175,8 +175,10 @@ func makeThrottle(_ *document, spec []byte) (object, error) {
 	}
 	l := &req.ThrottleLimits
 	switch {
-	case l.Rate == nil && l.Concurrency == nil && l.Limit == nil:
-		return nil, fmt.Errorf("it limits nothing: set at least one of rate, concurrency, and limit with window")
+	case l.Rate == nil && l.Concurrency == nil && l.Limit == nil && l.Budget == nil:
+		return nil, fmt.Errorf("it limits nothing: set at least one of rate, concurrency, limit with window, and budget with period")
+	case (l.Budget == nil) != (l.Period == nil) || l.Budget == nil && (l.Zone != nil || l.WarnAt != nil):
+		return nil, fmt.Errorf("budget and period go together, and zone and warn_at need them")
 	case (l.Limit == nil) != (l.WindowMs == nil):
 		return nil, fmt.Errorf("limit and window go together")
 	case l.Burst != nil && l.Rate == nil:
@@ -201,6 +203,19 @@ func makeThrottle(_ *document, spec []byte) (object, error) {
 		if s.values[name] = nil; n != nil {
 			s.set(name, strconv.FormatInt(*n, 10))
 		}
+	}
+	for _, name := range []string{"budget", "period", "zone", "warn_at"} {
+		s.values[name] = nil
+	}
+	if l.Budget != nil {
+		s.set("budget", strconv.FormatFloat(*l.Budget, 'f', -1, 64))
+		s.set("period", *l.Period)
+	}
+	if l.Zone != nil {
+		s.set("zone", *l.Zone)
+	}
+	if l.WarnAt != nil {
+		s.set("warn_at", api.PartsText(*l.WarnAt))
 	}
 	return s, nil
 }

@@ -20,7 +20,7 @@ import (
 
 // Commands returns the commands about flow control.
 func Commands(env *command.Env) []*cobra.Command {
-	return []*cobra.Command{newThrottleCommand(env), newCircuitCommand(env), newPauseCommand(env), newResumeCommand(env), newExplainCommand(env), newGuardCommand(env)}
+	return []*cobra.Command{newThrottleCommand(env), newBudgetCommand(env), newCircuitCommand(env), newPauseCommand(env), newResumeCommand(env), newExplainCommand(env), newGuardCommand(env)}
 }
 
 func newThrottleCommand(env *command.Env) *cobra.Command {
@@ -30,8 +30,9 @@ func newThrottleCommand(env *command.Env) *cobra.Command {
 		Short:   "Limit rate and concurrency by throttle key",
 		Long: `A message gets its throttle keys, such as tenant or vendor, from on_enqueue or
 throttle_headers. It waits until all its keys admit it; messages with other keys
-pass. A key has up to three limits: a rate with a burst, a number of messages in
-flight, and a number in any window of time. Changes act at once.
+pass. A key has up to four limits: a rate with a burst, a number of messages in
+flight, a number in any window of time, and a budget of cost for each hour, day, week or
+month. Changes act at once.
 
 A key that ends in * is a prefix: each key that begins with it gets these limits of its
 own.`,
@@ -52,7 +53,7 @@ go then. If a prefix covers the key, the limits of the prefix apply.`,
 }
 
 // limits are the names of the limits.
-var limits = []string{"rate", "burst", "concurrency", "limit", "window", "adapt", "level"}
+var limits = []string{"rate", "burst", "concurrency", "limit", "window", "adapt", "level", "budget", "period", "zone", "warn-at"}
 
 // throttleFlags are the flags of fila throttle set.
 type throttleFlags struct {
@@ -61,6 +62,9 @@ type throttleFlags struct {
 	adapt              string
 	concurrency, limit int64
 	window, forMs      terminal.Millis
+	budget             float64
+	period, zone       string
+	warnAt             []float64
 	unset              []string
 	expect             map[string]*string // of the --if flags, by limit
 }
@@ -73,6 +77,10 @@ func (f *throttleFlags) add(fs *pflag.FlagSet) {
 	fs.Var(&f.window, "window", "length of the window of --limit")
 	fs.StringVar(&f.adapt, "adapt", "", "learn concurrency, or the rate, below it: `settings` such as overload,min=4,backoff=0.7")
 	fs.Float64Var(&f.level, "level", 0, "fix what --adapt learns")
+	fs.Float64Var(&f.budget, "budget", 0, "cost in each --period, at most")
+	fs.StringVar(&f.period, "period", "", "period of --budget: hour, day, week or month")
+	fs.StringVar(&f.zone, "zone", "", "time `zone` of --period, such as Europe/Berlin (default UTC)")
+	fs.Float64SliceVar(&f.warnAt, "warn-at", nil, "`part` of --budget at whose use to publish a warning, such as 0.8; may be repeated")
 	fs.StringSliceVar(&f.unset, "unset", nil, "remove this `limit`: "+strings.Join(limits, ", ")+"; may be repeated")
 	fs.Var(&f.forMs, "for", "make it an override that ends after this time; 0 is a lasting change")
 	const only = "exit code 5 unless %s is now this `value`, or none"
@@ -91,6 +99,10 @@ func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (api.ThrottleSetRe
 		Limit:       given(fs, "limit", f.limit),
 		WindowMs:    given(fs, "window", int64(f.window)),
 		Level:       given(fs, "level", f.level),
+		Budget:      given(fs, "budget", f.budget),
+		Period:      given(fs, "period", f.period),
+		Zone:        given(fs, "zone", f.zone),
+		WarnAt:      given(fs, "warn-at", f.warnAt),
 	}}
 	if fs.Changed("adapt") {
 		a, err := api.ReadAdapt(f.adapt)
@@ -100,8 +112,11 @@ func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (api.ThrottleSetRe
 		change.Adapt = a
 	}
 	for _, name := range f.unset {
-		if name == "window" {
+		switch name {
+		case "window":
 			name = "window_ms"
+		case "warn-at":
+			name = "warn_at"
 		}
 		change.Unset = append(change.Unset, name)
 	}
@@ -111,7 +126,7 @@ func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (api.ThrottleSetRe
 	}
 	change.If = expected
 	if len(change.Names())+len(change.Unset) == 0 {
-		return change, command.UsageError("nothing to set: give at least one of --rate, --burst, --concurrency, --limit, --window, --adapt, --level and --unset")
+		return change, command.UsageError("nothing to set: give at least one of --rate, --burst, --concurrency, --limit, --window, --adapt, --level, --budget, --period, --zone, --warn-at and --unset")
 	}
 	if bad := change.Validate(); bad != nil {
 		return change, command.UsageError("%s", bad.Description)
@@ -152,6 +167,14 @@ func (f *throttleFlags) expected(fs *pflag.FlagSet) (l *api.ThrottleLimits, err 
 			if l.Adapt = new(api.ThrottleAdapt); text != "" {
 				l.Adapt, err = api.ReadAdapt(text)
 			}
+		case "budget":
+			l.Budget, err = parsed(number, parseNumber)
+		case "period":
+			l.Period = &text
+		case "zone":
+			l.Zone = &text
+		case "warn-at":
+			l.WarnAt, err = parsed(text, api.ParseParts)
 		case "concurrency":
 			l.Concurrency, err = parsed(number, parseWhole)
 		case "limit":
@@ -193,6 +216,7 @@ set warns.`,
 		Example: `  fila throttle set stripe --rate 10 --burst 20 --concurrency 5
   fila throttle set stripe --rate 2 --for 10m
   fila throttle set 'tenant:*' --limit 1000 --window 1m
+  fila throttle set 'tenant:*' --budget 5000000 --period month --zone Europe/Berlin --warn-at 0.8
   fila throttle set stripe --rate 20 --if-rate 10
   fila throttle set stripe --unset burst,concurrency
   fila throttle set llm:openai --concurrency 60 --adapt overload,min=4
@@ -308,6 +332,10 @@ func showThrottle(env *command.Env, i api.ThrottleInfo) string {
 	}
 	if i.Limit != nil && i.WindowMs != nil {
 		t.Row("in the window", fmt.Sprintf("%d of %d", i.InWindow, *i.Limit))
+	}
+	if i.Spending != nil {
+		t.Row("budget used", i.Spending.Text())
+		t.Row("begins again", env.When(i.Spending.EndsAt))
 	}
 	t.Row("in flight", i.InFlight)
 	t.Row("waiting queues", waitingText(i.Waiting, i.WaitingMessages))

@@ -33,6 +33,7 @@ var events = []event{
 	{wire.EventRulesReloaded, RulesReloaded{}},
 	{wire.EventDiskLow, DiskSpace{}},
 	{wire.EventDiskRecovered, DiskSpace{}},
+	{wire.EventBudgetWarning, BudgetWarning{}},
 	{wire.EventSharedConflict, SharedConflict{}},
 	{wire.EventSharedDegraded, SharedDegraded{}},
 	{wire.EventSharedRecovered, nil},
@@ -202,6 +203,15 @@ type RulesReloaded struct {
 type DiskSpace struct {
 	FreeBytes    int64 `json:"free_bytes"`
 	MinFreeBytes int64 `json:"min_free_bytes"` // below it messages are refused
+}
+
+// BudgetWarning says that a budget is used up to a part of it.
+type BudgetWarning struct {
+	Part   float64 `json:"part"`    // 0.8: of warn_at
+	Budget float64 `json:"budget"`  // cost in a period
+	Added  float64 `json:"added"`   // by top-ups
+	Used   float64 `json:"used"`    // in the present period
+	EndsAt string  `json:"ends_at"` // RFC 3339: the period
 }
 
 // SharedConflict says that newer limits of another fila are in force for a shared key.

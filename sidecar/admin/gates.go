@@ -270,6 +270,12 @@ func gateText(st *api.GateState) string {
 		if st.InUse != "" {
 			text += ", which is " + st.InUse
 		}
+	case gates.ByBudget.String():
+		text = "the budget of " + text
+		if st.AdmitsAt == "" {
+			return text + ", of which more is on its way to the disk"
+		}
+		return text + ", which is used up; it begins again at " + st.AdmitsAt
 	default:
 		text = "the " + st.Kind + " of " + text
 	}
@@ -291,6 +297,9 @@ func useText(i *throttle.Info) string {
 	}
 	if i.Limits.Limit > 0 {
 		parts = append(parts, fmt.Sprintf("%d in the window", i.InWindow))
+	}
+	if s := &i.Spending; s.Amount > 0 {
+		parts = append(parts, api.CostText(float64(s.Used)/thousand)+" of "+api.CostText(float64(s.Total())/thousand)+" spent")
 	}
 	parts = append(parts, fmt.Sprintf("%d in flight", i.InFlight))
 	return strings.Join(parts, ", ")

@@ -64,7 +64,7 @@ func TestEverybodySaysWhyItWaits(t *testing.T) {
 		id := h.enqueue("orders", "x", nats.Header{"tenant": {"acme"}, "api": {"stripe"}, "dest": {"bank"}})
 		says := func(by string, kinds string) []string {
 			if by == "nothing" {
-				return []string{"ready by nothing", "ready by nothing", "ready by nothing", "ready by nothing", "0 of 1 blocked", "0 of 1 blocked by [0 0 0 0 0 0 0 0 0]"}
+				return []string{"ready by nothing", "ready by nothing", "ready by nothing", "ready by nothing", "0 of 1 blocked", "0 of 1 blocked by [0 0 0 0 0 0 0 0 0 0]"}
 			}
 			by = "blocked by " + by
 			return []string{by, by, by, by, "1 of 1 blocked", "1 of 1 blocked by " + kinds}
@@ -79,10 +79,10 @@ func TestEverybodySaysWhyItWaits(t *testing.T) {
 			verb       api.AnyVerb
 			tail, body string
 		}{
-			{"queue:orders paused", "[0 0 0 0 0 0 0 1 0]", api.VerbResume, "", `{"kind":"queue","name":"orders"}`},
-			{"key:acme paused", "[0 0 0 0 0 0 0 1 0]", api.VerbResume, "", `{"kind":"key","queue":"orders","name":"acme"}`},
-			{"circuit:bank circuit", "[0 0 0 0 0 0 1 0 0]", api.VerbCircuitClose, "bank", ``},
-			{"throttle:stripe paused", "[0 0 0 0 0 0 0 1 0]", api.VerbResume, "", `{"kind":"throttle","name":"stripe"}`},
+			{"queue:orders paused", "[0 0 0 0 0 0 0 1 0 0]", api.VerbResume, "", `{"kind":"queue","name":"orders"}`},
+			{"key:acme paused", "[0 0 0 0 0 0 0 1 0 0]", api.VerbResume, "", `{"kind":"key","queue":"orders","name":"acme"}`},
+			{"circuit:bank circuit", "[0 0 0 0 0 0 1 0 0 0]", api.VerbCircuitClose, "bank", ``},
+			{"throttle:stripe paused", "[0 0 0 0 0 0 0 1 0 0]", api.VerbResume, "", `{"kind":"throttle","name":"stripe"}`},
 		} {
 			require.Equal(t, says(step.by, step.kinds), h.whys("orders", id, "acme"))
 			h.must(step.verb, step.tail, step.body, nil)

@@ -51,7 +51,7 @@ type Blocked struct {
 }
 
 // limitKinds are how the limits of a throttle block.
-var limitKinds = []string{"rate", "window", "concurrency", "reserved", "turn"}
+var limitKinds = []string{"rate", "window", "concurrency", "reserved", "turn", "budget"}
 
 // throttled reports whether the limits of a throttle block.
 func (b *Blocked) throttled() bool {

@@ -101,7 +101,7 @@ func TestSampleTables(t *testing.T) {
 	require.EqualValues(t, wire.DefaultMaxDeliveries, *got.MaxDeliveries)
 	got.MaxDeliveries = nil
 	require.True(t, want.Equal(got), "%+v", got)
-	require.Equal(t, []ThrottleTable{{Key: "tenant:*", Rate: "10"}}, loaded.Throttles)
+	require.Equal(t, []ThrottleTable{{Key: "tenant:*", Rate: "10", WarnAt: []float64{}}}, loaded.Throttles)
 	require.Equal(t, []CircuitTable{{Key: "stripe", Zeros: []string{"max_failures", "failure_hold_ms"}}}, loaded.Circuits)
 	policy := rules.DefaultRetryPolicy("gentle")
 	policy.Retry = new(true)

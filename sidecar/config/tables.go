@@ -11,6 +11,7 @@ import (
 
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/throttle/adapt"
+	"github.com/filaq/fila/throttle/budget"
 	"github.com/filaq/fila/wire"
 )
 
@@ -26,6 +27,11 @@ type ThrottleTable struct {
 	WindowMs    int64     `koanf:"window_ms"`
 	// Adapt makes Concurrency, or Rate if there is none, the ceiling of a learned level.
 	Adapt AdaptTable `koanf:"adapt"`
+
+	Budget float64   `koanf:"budget"`  // cost in a calendar period; needs a period
+	Period string    `koanf:"period"`  // hour, day, week or month
+	Zone   string    `koanf:"zone"`    // time zone of the period; empty: UTC
+	WarnAt []float64 `koanf:"warn_at"` // parts of the budget at whose use to warn
 }
 
 // AdaptTable says how a limit learns; see [adapt.Settings]. A number that is 0 has its default.
@@ -94,6 +100,9 @@ func (t *ThrottleTable) Limits() (throttle.Limits, error) {
 		}
 		l.Rate, _ = throttle.ParseRate(string(t.Rate)) // takes what Check does
 	}
+	if err := t.addBudget(&l); err != nil {
+		return l, err
+	}
 	var err error
 	if l.Adapt, err = t.Adapt.settings(); err != nil {
 		return l, err
@@ -105,8 +114,8 @@ func (t *ThrottleTable) Limits() (throttle.Limits, error) {
 		return l, errors.New(".burst is set without rate: they go together")
 	case (t.Limit == 0) != (t.WindowMs == 0):
 		return l, fmt.Errorf(".limit = %d, window_ms = %d: they go together", t.Limit, t.WindowMs)
-	case t.Rate == "" && t.Limit == 0 && t.Concurrency == 0:
-		return l, errors.New(" limits nothing: set at least one of rate, concurrency, and limit with window_ms")
+	case t.Rate == "" && t.Limit == 0 && t.Concurrency == 0 && t.Budget == 0:
+		return l, errors.New(" limits nothing: set at least one of rate, concurrency, limit with window_ms, and budget with period")
 	}
 	return l, nil
 }
@@ -127,6 +136,42 @@ const (
 	maxRouteKeys   = 16
 	maxRouteWeight = 1_000_000
 )
+
+// addBudget adds the budget of the table.
+func (t *ThrottleTable) addBudget(l *throttle.Limits) error {
+	if t.Budget == 0 {
+		if t.Period != "" || t.Zone != "" || len(t.WarnAt) > 0 {
+			return errors.New(".period, zone and warn_at are set without budget: they go together")
+		}
+		return nil
+	}
+	const most = budget.MaxAmount / throttle.One
+	if !(t.Budget >= 0.001 && t.Budget <= most) {
+		return fmt.Errorf(".budget = %s: allowed is 0.001 to %d", number(t.Budget), int64(most))
+	}
+	if l.Budget.Amount = int64(math.Round(t.Budget * throttle.One)); float64(l.Budget.Amount)/throttle.One != t.Budget {
+		return fmt.Errorf(".budget = %s: allowed are at most three digits after the point", number(t.Budget))
+	}
+	unit, ok := budget.ParseUnit(t.Period)
+	if !ok {
+		return fmt.Errorf(".period = %q: allowed is hour, day, week or month", t.Period)
+	}
+	if err := budget.CheckZone(t.Zone); err != nil {
+		return fmt.Errorf(".zone = %q: %w", t.Zone, err)
+	}
+	l.Budget.Unit, l.Budget.Zone = unit, t.Zone
+	for i, part := range t.WarnAt {
+		at := int16(0)
+		if part >= 0.001 && part <= 1 {
+			at = int16(math.Round(part * 1000))
+		}
+		if i >= budget.MaxWarnings || at == 0 || i > 0 && at <= l.Budget.WarnAt[i-1] {
+			return fmt.Errorf(".warn_at = %v: allowed are up to %d numbers from 0.001 to 1 in rising order", t.WarnAt, budget.MaxWarnings)
+		}
+		l.Budget.WarnAt[i] = at
+	}
+	return nil
+}
 
 // GuardTable is one [[guard]]: which further keys may come with a key when a caller
 // asks for a call. Keys that end in '*' stand for all that begin with what is before

@@ -323,7 +323,7 @@ func TestConfigValidateTables(t *testing.T) {
 		"limit":                {throttles(ThrottleTable{Key: "a", Limit: -1, WindowMs: 1}), "throttle[a].limit = -1: allowed is 0 to 1000000000"},
 		"window":               {throttles(ThrottleTable{Key: "a", Limit: 1, WindowMs: wire.MaxSettingMs + 1}), "throttle[a].window_ms = 31536000001: allowed is 0 to 31536000000"},
 		"concurrency":          {throttles(ThrottleTable{Key: "a", Concurrency: -1}), "throttle[a].concurrency = -1: allowed is 0 to 1000000000"},
-		"nothing to limit":     {throttles(ThrottleTable{Key: "a"}), "throttle[a] limits nothing: set at least one of rate, concurrency, and limit with window_ms"},
+		"nothing to limit":     {throttles(ThrottleTable{Key: "a"}), "throttle[a] limits nothing: set at least one of rate, concurrency, limit with window_ms, and budget with period"},
 		"too many throttles":   {throttles(make([]ThrottleTable, maxGateTables+1)...), "throttle: 100001 tables: allowed are at most 100000"},
 		"circuits":             {circuits(CircuitTable{Key: "a"}, CircuitTable{Key: "b", CircuitLimits: CircuitLimits{Threshold: 1, FailureHoldMs: 1}}), ""},
 		"circuit without key":  {circuits(CircuitTable{}), "circuit[0].key is missing: every [[circuit]] needs one"},

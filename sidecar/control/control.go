@@ -108,11 +108,15 @@ func New(o Options, kept store.Snapshot) *Control {
 // waits for the disk. A crash is recognised from now on. Pauses of throttles and
 // circuits apply from now on, and overrides and pauses end at their time.
 func (c *Control) Save() error {
+	if err := c.checkBudgets(); err != nil {
+		return err
+	}
 	if err := <-c.opt.KV.Write(c.opening); err != nil {
 		return fmt.Errorf("the state of the gates: %w", err)
 	}
 	c.opening = Batch{}
 	c.schedule.begin()
+	c.sweepBudgets(c.opt.Now())
 	c.throttles.mu.Lock()
 	for key, o := range c.throttles.mu.overrides {
 		c.schedule.set(stateOverride+key, o.Until)
@@ -137,6 +141,7 @@ func (c *Control) Stop() {
 	if c.shared() {
 		return
 	}
+	c.saveBudgets()
 	now := c.opt.Now()
 	if err := c.learned.save(c); err != nil {
 		c.opt.Log.Error("the levels that throttle keys have learned cannot be saved", "error", err)
@@ -191,8 +196,12 @@ func (c *Control) whenEnded(done <-chan error, tell func()) <-chan error {
 // endDue ends the override or pause that is stored under a key, or lowers the times of
 // calls.
 func (c *Control) endDue(state string, now int64) {
-	if state == stateCalls {
+	switch state {
+	case stateCalls:
 		c.lowerCalls(now)
+		return
+	case stateBudget:
+		c.sweepBudgets(now)
 		return
 	}
 	if key, ok := strings.CutPrefix(state, stateOverride); ok {

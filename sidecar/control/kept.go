@@ -12,6 +12,7 @@ import (
 // Keys under which fila stores its own state, beside messages and the settings of
 // operators. No operator can name them:
 //
+//	\x00budget/<key>                 what a budget has used: budget.Record as JSON
 //	\x00calls/<key>                  until when calls of the guard may go on: Unix ns
 //	\x00changed/<kind>:<key>         when settings of a shared key were changed: Unix ns
 //	                                 for circuit_defaults the key is <node>/<limits>
@@ -25,6 +26,7 @@ import (
 //	\x00pause/<kind>/<queue>/<name>  a pause; <queue> is set for fairness keys
 const (
 	statePrefix   = "\x00"
+	stateBudget   = statePrefix + "budget/"
 	stateCalls    = statePrefix + "calls/"
 	stateChanged  = statePrefix + "changed/"
 	stateHook     = statePrefix + "hook/"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/throttle/adapt"
+	"github.com/filaq/fila/throttle/budget"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
@@ -33,6 +34,17 @@ func limitTexts(l api.ThrottleLimits) map[string]string {
 		if n != nil {
 			texts[name] = strconv.FormatInt(*n, 10)
 		}
+	}
+	if l.Budget != nil {
+		texts["budget"] = costText(*l.Budget)
+	}
+	for name, text := range map[string]*string{"period": l.Period, "zone": l.Zone} {
+		if text != nil {
+			texts[name] = *text
+		}
+	}
+	if l.WarnAt != nil {
+		texts["warn_at"] = api.PartsText(*l.WarnAt)
 	}
 	for name, text := range texts {
 		if text == "0" {
@@ -58,7 +70,15 @@ func WireLimits(l throttle.Limits) api.ThrottleLimits {
 		Rate: orNil(wire.Rate(rateText(l.Rate))), Burst: orNil(float64(l.Burst) / throttle.One),
 		Concurrency: orNil(l.Concurrency), Limit: orNil(l.Limit), WindowMs: orNil(l.Window / int64(time.Millisecond)),
 		Adapt: api.AdaptOf(l.Adapt), Level: orNil(float64(l.Level) / throttle.One),
+		Budget: orNil(cost(l.Budget.Amount)), Period: orNil(l.Budget.Unit.String()), Zone: orNil(l.Budget.Zone), WarnAt: partsOrNil(l.Budget.WarnAt),
 	}
+}
+
+func partsOrNil(at [budget.MaxWarnings]int16) *[]float64 {
+	if parts := warnings(at); parts != nil {
+		return &parts
+	}
+	return nil
 }
 
 // Sharing describes how a fleet shares the limits of a throttle key.
@@ -123,6 +143,9 @@ func complete(l throttle.Limits) throttle.Limits {
 	if l.Adapt == (adapt.Settings{}) {
 		l.Level = 0
 	}
+	if l.Budget.Amount == 0 || l.Budget.Unit == budget.None {
+		l.Budget = budget.Terms{}
+	}
 	return l
 }
 
@@ -141,6 +164,10 @@ func checkEffect(req api.ThrottleSetRequest, now throttle.Limits) *wire.Error {
 		return wire.BadThrottle("adapt has no effect without a ceiling, and the key has none: give concurrency or rate, too")
 	case req.Level != nil && now.Adapt == (adapt.Settings{}):
 		return wire.BadThrottle("level has no effect on limits that do not learn: give adapt, too")
+	case (req.Budget != nil || now.Budget.Amount != 0) && now.Budget.Unit == budget.None:
+		return wire.BadThrottle("budget has no effect without a period, and the key has none: give period, too")
+	case (req.Period != nil || req.Zone != nil || req.WarnAt != nil) && now.Budget.Amount == 0:
+		return wire.BadThrottle("period, zone and warn_at have no effect without a budget, and the key has none: give budget, too")
 	case req.Burst != nil && noRate:
 		return wire.BadThrottle(fmt.Sprintf("burst is %s and has no effect without a rate, and the key has none: give rate, too", strconv.FormatFloat(*req.Burst, 'f', -1, 64)))
 	}

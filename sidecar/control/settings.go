@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/throttle/adapt"
+	"github.com/filaq/fila/throttle/budget"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
@@ -62,6 +64,47 @@ var settings = append([]setting{
 	number(kindThrottle, "level", "a number from 0.001 to 1000000000, with up to three digits after the point",
 		func(text string) (int64, bool) { return parseThousandths(text, 1, adapt.Most) },
 		adapt.Format, func(l *limits) *int64 { return &l.Level }),
+	number(kindThrottle, "budget", fmt.Sprintf("a cost from 0.001 to %d, with up to three digits after the point", int64(budget.MaxAmount/throttle.One)),
+		func(text string) (int64, bool) { return parseThousandths(text, 1, budget.MaxAmount) },
+		func(n int64) string { return strconv.FormatFloat(float64(n)/throttle.One, 'f', -1, 64) },
+		func(l *limits) *int64 { return &l.Budget.Amount }),
+	{
+		kind: kindThrottle, name: "period", allowed: "hour, day, week or month",
+		read: func(l *limits, text string) bool {
+			unit, ok := budget.ParseUnit(text)
+			if ok || text == "" {
+				l.Budget.Unit = unit
+			}
+			return ok || text == ""
+		},
+		show: func(l *limits) string { return l.Budget.Unit.String() },
+	},
+	{
+		kind: kindThrottle, name: "zone", allowed: "a time zone such as Europe/Berlin, or UTC",
+		read: func(l *limits, text string) bool {
+			if budget.CheckZone(text) != nil {
+				return false
+			}
+			l.Budget.Zone = text
+			return true
+		},
+		show: func(l *limits) string { return l.Budget.Zone },
+	},
+	{
+		kind: kindThrottle, name: "warn_at", allowed: api.AllowedParts,
+		read: func(l *limits, text string) bool {
+			parts, err := api.ParseParts(text)
+			if err != nil {
+				return false
+			}
+			l.Budget.WarnAt = [budget.MaxWarnings]int16{}
+			for i, part := range parts {
+				l.Budget.WarnAt[i] = int16(math.Round(part * 1000))
+			}
+			return true
+		},
+		show: func(l *limits) string { return api.PartsText(warnings(l.Budget.WarnAt)) },
+	},
 }, ofCircuits()...)
 
 func ofCircuits() (settings []setting) {

@@ -610,7 +610,7 @@ func TestRefusalsAreAsDocumented(t *testing.T) {
 			"circuit": r.byCircuit("k", now+int64(time.Second), now),
 			"late":    {Gate: api.GateLate, Key: "k", RetryAfterMs: lateRetryAfter.Milliseconds()},
 		}
-		for _, kind := range []throttle.Kind{throttle.ByRate, throttle.ByWindow, throttle.ByInFlight, throttle.ByTurn, throttle.ByReserved, throttle.ByPause} {
+		for _, kind := range []throttle.Kind{throttle.ByRate, throttle.ByWindow, throttle.ByInFlight, throttle.ByTurn, throttle.ByReserved, throttle.ByPause, throttle.ByBudget} {
 			a, _ := r.byThrottle(throttle.Block{Gate: set.Gates()[0], Kind: kind, At: now + int64(time.Second)}, throttle.One, now)
 			said[a.Gate] = a
 		}

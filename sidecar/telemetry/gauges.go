@@ -99,7 +99,7 @@ func quietReady(g *Gauges) float64 { return float64(g.Noise.QuietReady) }
 
 var (
 	blockedNowSpec = gauge("queue_blocked",
-		"Messages that a pause, a gate or the order of their key blocks, by its kind: rate, window, concurrency, reserved, turn, circuit, paused or order.", labelBlockedBy)
+		"Messages that a pause, a gate or the order of their key blocks, by its kind: rate, window, concurrency, reserved, turn, circuit, paused, order or budget.", labelBlockedBy)
 	parkedSpec      = gauge("queue_parked", "The old name of fila_queue_blocked, for one version.", labelBlockedBy)
 	hookCircuitSpec = gauge("hook_circuit_state",
 		"State of the circuit of a Lua hook: 0 closed, 1 half-open, 2 open (messages continue with the defaults).", labelHook)

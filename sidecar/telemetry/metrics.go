@@ -64,7 +64,7 @@ const (
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.guardChecks = m.counterVec("guard_checks_total", "Checks of the guard, by outcome: allowed, the kind of gate that refused, or late (the caller has stopped waiting).",
-		labelOutcome, "allowed", "circuit", "rate", "window", "concurrency", "reserved", "turn", "paused", api.GateLate)
+		labelOutcome, "allowed", "circuit", "rate", "window", "concurrency", "reserved", "turn", "paused", "budget", api.GateLate)
 	m.guardEnded = m.counterVec("guard_ended_total", "Permits of the guard that ended, by outcome: ok, error, expired (without a done), or operator.",
 		labelOutcome, "ok", "error", "expired", "operator")
 	m.guardCapped = m.counterVec("guard_capped_total", "Requests that the guard refused because a limit on their number was reached, by key of [limits]: max_guard_permits, max_guard_key_permits, max_guard_caller_permits, max_throttle_keys or max_circuits.",

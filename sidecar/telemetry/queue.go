@@ -60,7 +60,7 @@ var counterSpecs = []spec{
 	{"fila_schedule_missed_total", "Missed runs of schedules that fila did not make up for.", dto.MetricType_COUNTER, ""},
 	{"fila_dead_lettered_total", "Messages moved to the dead letter queue, counted at the queue they left, by reason as in Fila-Dead-Reason.", dto.MetricType_COUNTER, labelReason},
 	{"fila_failures_total", "Failed attempts, by the severity of the matching error rule; medium without one. The queue (guard) has failed calls of the guard.", dto.MetricType_COUNTER, labelSeverity},
-	{"fila_held_total", "Times that a gate began to block messages, by its kind: circuit, rate, window, concurrency, reserved, turn or paused. Messages with the same fairness key and gates count as one.", dto.MetricType_COUNTER, labelBlockedBy},
+	{"fila_held_total", "Times that a gate began to block messages, by its kind: circuit, rate, window, concurrency, reserved, turn, paused or budget. Messages with the same fairness key and gates count as one.", dto.MetricType_COUNTER, labelBlockedBy},
 	{"fila_hook_runs_total", "Runs of a Lua hook, failed ones included.", dto.MetricType_COUNTER, labelHook},
 	{"fila_hook_failures_total", "Failed runs of a Lua hook; their messages continued with the defaults.", dto.MetricType_COUNTER, labelHook},
 	{"fila_hook_bypassed_total", "Messages that bypassed a Lua hook because its circuit was open; they continued with the defaults.", dto.MetricType_COUNTER, labelHook},

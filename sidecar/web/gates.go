@@ -360,6 +360,9 @@ func guardOf(a *ask, text string) (*api.GuardStatus, error) {
 	return &status, json.Unmarshal(data, &status)
 }
 
+// ofBudget are the limits that the form does not have.
+var ofBudget = []string{"budget", "period", "zone", "warn_at"}
+
 // throttleOf parses limits from a form. An empty field removes its limit, unless the form
 // has keep.
 func throttleOf(form url.Values, now api.ThrottleLimits) (req api.ThrottleSetRequest, err error) {
@@ -392,7 +395,7 @@ func throttleOf(form url.Values, now api.ThrottleLimits) (req api.ThrottleSetReq
 		req.WindowMs = &window
 	}
 	for _, name := range now.Names() {
-		if form.Get("keep") == "" && !slices.Contains(req.Names(), name) {
+		if form.Get("keep") == "" && !slices.Contains(req.Names(), name) && !slices.Contains(ofBudget, name) {
 			req.Unset = append(req.Unset, name)
 		}
 	}

@@ -52,6 +52,11 @@ type ThrottleLimits struct {
 	// Adapt makes concurrency, or the rate, the ceiling of a level that is learned.
 	Adapt *ThrottleAdapt `json:"adapt,omitempty"`
 	Level *float64       `json:"level,omitempty"` // fixes that level, from 0.001; needs adapt
+
+	Budget *float64   `json:"budget,omitempty"`  // cost in a calendar period, from 0.001
+	Period *string    `json:"period,omitempty"`  // hour, day, week or month
+	Zone   *string    `json:"zone,omitempty"`    // time zone of the period, by default UTC
+	WarnAt *[]float64 `json:"warn_at,omitempty"` // parts of the budget at whose use to warn, up to four
 }
 
 // Text returns the limits in words: "10/s, burst 20, 3 at once, 5 in any 1m", or "none".
@@ -97,6 +102,16 @@ func (l ThrottleLimits) Text() string {
 		}
 		parts = append(parts, text)
 	}
+	if l.Budget != nil {
+		text := CostText(*l.Budget)
+		if l.Period != nil {
+			text += " a " + *l.Period
+		}
+		if l.Zone != nil {
+			text += " (" + *l.Zone + ")"
+		}
+		parts = append(parts, "budget "+text)
+	}
 	if len(parts) == 0 {
 		return "none"
 	}
@@ -109,8 +124,9 @@ type ThrottleSetRequest struct {
 	// Key is the throttle key if the tail of the subject is "_".
 	Key string `json:"key,omitempty"`
 	ThrottleLimits
-	// Unset names limits to remove: rate, burst, concurrency, limit, window_ms, adapt, level.
-	// Without for_ms, level is also removed from an override.
+	// Unset names limits to remove: rate, burst, concurrency, limit, window_ms, adapt, level, budget
+	// (with period, zone and warn_at), zone, warn_at. Without for_ms, level is also removed from an
+	// override.
 	Unset []string `json:"unset,omitempty"`
 	// ForMs makes the change an override that ends after this time; 0 is a lasting change.
 	ForMs int64 `json:"for_ms,omitempty"`
@@ -175,7 +191,7 @@ type ThrottleInfo struct {
 	PausedUntil string   `json:"paused_until,omitempty"` // RFC 3339, or "resumed" if only a resume ends it
 
 	Admits   bool    `json:"admits"`              // it admits messages
-	State    string  `json:"state"`               // what blocks: rate, window, concurrency, reserved, paused; open while it admits
+	State    string  `json:"state"`               // what blocks: rate, window, concurrency, reserved, paused, budget; open while it admits
 	AdmitsAt string  `json:"admits_at,omitempty"` // RFC 3339: when it may admit messages again, if a time is known
 	OpensAt  string  `json:"opens_at,omitempty"`  // the old name of AdmitsAt, for one version
 	Tokens   float64 `json:"tokens"`              // in the bucket; negative: debt
@@ -205,6 +221,9 @@ type ThrottleInfo struct {
 	// WaitingQueues are, in the reply to throttle-show, up to 50 blocked
 	// queues, those with the most blocked messages first.
 	WaitingQueues []WaitingQueue `json:"waiting_queues,omitempty"`
+
+	// Spending is what a key with a budget has used in the present period.
+	Spending *BudgetInfo `json:"spending,omitempty"`
 
 	Shared *ThrottleShared `json:"shared,omitempty"` // nil: the limits are not shared
 	// Learned is the level of a limit that learns; nil: the limits are fixed.
@@ -425,7 +444,7 @@ type CircuitList struct {
 }
 
 // limitNames are the fields of [ThrottleLimits], in their order.
-var limitNames = []string{"rate", "burst", "concurrency", "limit", "window_ms", "adapt", "level"}
+var limitNames = []string{"rate", "burst", "concurrency", "limit", "window_ms", "adapt", "level", "budget", "period", "zone", "warn_at"}
 
 func (r *GateKeyRequest) key() *string     { return &r.Key }
 func (r *ThrottleSetRequest) key() *string { return &r.Key }
@@ -449,6 +468,13 @@ func (r *ThrottleSetRequest) check() *wire.Error {
 		return err
 	}
 	set := r.Names()
+	if slices.Contains(r.Unset, "budget") { // the others have no effect without it
+		for _, name := range limitNames[8:] {
+			if !slices.Contains(r.Unset, name) {
+				r.Unset = append(r.Unset, name)
+			}
+		}
+	}
 	for i, name := range r.Unset {
 		switch {
 		case !slices.Contains(limitNames, name):
@@ -491,6 +517,18 @@ func (l *ThrottleLimits) Put(name string, text *string) (known bool) {
 		if v, err := ReadAdapt(*text); err == nil {
 			l.Adapt = v
 		}
+	case "budget":
+		if v, err := strconv.ParseFloat(*text, 64); err == nil {
+			l.Budget = &v
+		}
+	case "period":
+		l.Period = text
+	case "zone":
+		l.Zone = text
+	case "warn_at":
+		if v, err := ParseParts(*text); err == nil {
+			l.WarnAt = &v
+		}
 	default:
 		if v, err := strconv.ParseInt(*text, 10, 64); err == nil {
 			*whole[name] = &v
@@ -503,7 +541,7 @@ func (l *ThrottleLimits) Put(name string, text *string) (known bool) {
 // fields.
 func (l ThrottleLimits) Names() []string {
 	var names []string
-	for i, given := range []bool{l.Rate != nil, l.Burst != nil, l.Concurrency != nil, l.Limit != nil, l.WindowMs != nil, l.Adapt != nil, l.Level != nil} {
+	for i, given := range []bool{l.Rate != nil, l.Burst != nil, l.Concurrency != nil, l.Limit != nil, l.WindowMs != nil, l.Adapt != nil, l.Level != nil, l.Budget != nil, l.Period != nil, l.Zone != nil, l.WarnAt != nil} {
 		if given {
 			names = append(names, limitNames[i])
 		}
@@ -528,6 +566,17 @@ func (l ThrottleLimits) check(none bool) *wire.Error {
 	}
 	if err := l.checkAdapt(none); err != nil {
 		return err
+	}
+	if b := l.Budget; b != nil && !(none && *b == 0) && !(*b >= 0.001 && *b <= MaxBudget) {
+		return wire.BadThrottle("budget is " + strconv.FormatFloat(*b, 'g', -1, 64) + ": allowed are 0.001 to " + strconv.Itoa(MaxBudget))
+	}
+	if p := l.Period; p != nil && !(none && *p == "") && !slices.Contains(BudgetPeriods, *p) {
+		return wire.BadThrottle("period is " + wire.Quote(*p) + ": allowed are " + strings.Join(BudgetPeriods, ", "))
+	}
+	if w := l.WarnAt; w != nil {
+		if err := checkParts(*w); err != nil {
+			return wire.BadThrottle("warn_at is " + wire.Quote(PartsText(*w)) + ": " + err.Error())
+		}
 	}
 	bounded := wire.Bounded(l)
 	if none {

@@ -215,6 +215,13 @@ var (
 	VerbThrottleShow  = verb(Verb[GateKeyRequest, ThrottleInfo]{Name: "throttle-show", Tail: TailGateKey, key: (*GateKeyRequest).key})
 	VerbThrottleList  = verb(Verb[KeyListRequest, ThrottleList]{Name: "throttle-list", defaults: firstKeys, check: (*KeyListRequest).check})
 
+	VerbBudgetList  = verb(Verb[KeyListRequest, BudgetList]{Name: "budget-list", defaults: firstKeys, check: (*KeyListRequest).check})
+	VerbBudgetShow  = verb(Verb[GateKeyRequest, BudgetInfo]{Name: "budget-show", Tail: TailGateKey, key: (*GateKeyRequest).key})
+	VerbBudgetTopUp = verb(Verb[BudgetTopUpRequest, BudgetInfo]{
+		Name: "budget-top-up", Tail: TailGateKey, required: "amount", key: (*BudgetTopUpRequest).key, check: (*BudgetTopUpRequest).check,
+	})
+	VerbBudgetReset = verb(Verb[GateKeyRequest, BudgetInfo]{Name: "budget-reset", Tail: TailGateKey, key: (*GateKeyRequest).key})
+
 	VerbCircuitShow = verb(Verb[GateKeyRequest, CircuitInfo]{Name: "circuit-show", Tail: TailGateKey, key: (*GateKeyRequest).key})
 	VerbCircuitOpen = verb(Verb[CircuitOpenRequest, CircuitInfo]{
 		Name: "circuit-open", Tail: TailGateKey, key: (*CircuitOpenRequest).key, check: inBounds[*CircuitOpenRequest],

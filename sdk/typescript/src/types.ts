@@ -28,6 +28,27 @@ export interface BatchReply {
   room?: number;
 }
 
+/** BudgetInfo is the budget of a throttle key, and what the key has used of it. */
+export interface BudgetInfo {
+  key: string;
+  /** cost in a period */
+  budget: number;
+  /** hour, day, week or month */
+  period: string;
+  zone?: string;
+  warn_at?: number[];
+  /** to the present period, by top-ups */
+  added: number;
+  /** in the present period: actual costs, and estimates of what is in flight */
+  used: number;
+  /** negative: actual costs have exceeded their estimates */
+  left: number;
+  /** RFC 3339: the period */
+  started_at: string;
+  /** RFC 3339: the period; the next one begins then */
+  ends_at: string;
+}
+
 /** CircuitChange is a change of the state of a circuit. */
 export interface CircuitChange {
   /** RFC 3339 */
@@ -905,6 +926,14 @@ export interface ThrottleCondition {
   adapt?: ThrottleAdapt;
   /** fixes that level, from 0.001; needs adapt */
   level?: number;
+  /** cost in a calendar period, from 0.001 */
+  budget?: number;
+  /** hour, day, week or month */
+  period?: string;
+  /** time zone of the period, by default UTC */
+  zone?: string;
+  /** parts of the budget at whose use to warn, up to four */
+  warn_at?: number[];
 }
 
 /** ThrottleInfo is a throttle key with its limits and the state of its gate. */
@@ -924,6 +953,14 @@ export interface ThrottleInfo {
   adapt?: ThrottleAdapt;
   /** fixes that level, from 0.001; needs adapt */
   level?: number;
+  /** cost in a calendar period, from 0.001 */
+  budget?: number;
+  /** hour, day, week or month */
+  period?: string;
+  /** time zone of the period, by default UTC */
+  zone?: string;
+  /** parts of the budget at whose use to warn, up to four */
+  warn_at?: number[];
   /**
    * source is the origin of the limits: file, operator, override, "prefix <prefix>*, " followed by one of these,
    * "fila <name>" of another fila, or none.
@@ -941,7 +978,7 @@ export interface ThrottleInfo {
   paused_until?: string;
   /** it admits messages */
   admits: boolean;
-  /** what blocks: rate, window, concurrency, reserved, paused; open while it admits */
+  /** what blocks: rate, window, concurrency, reserved, paused, budget; open while it admits */
   state: string;
   /** RFC 3339: when it may admit messages again, if a time is known */
   admits_at?: string;
@@ -999,6 +1036,8 @@ export interface ThrottleInfo {
    * messages first.
    */
   waiting_queues?: WaitingQueue[];
+  /** spending is what a key with a budget has used in the present period. */
+  spending?: BudgetInfo;
   /** absent: the limits are not shared */
   shared?: ThrottleShared;
   /** learned is the level of a limit that learns; absent: the limits are fixed. */
@@ -1041,6 +1080,14 @@ export interface ThrottleLimits {
   adapt?: ThrottleAdapt;
   /** fixes that level, from 0.001; needs adapt */
   level?: number;
+  /** cost in a calendar period, from 0.001 */
+  budget?: number;
+  /** hour, day, week or month */
+  period?: string;
+  /** time zone of the period, by default UTC */
+  zone?: string;
+  /** parts of the budget at whose use to warn, up to four */
+  warn_at?: number[];
 }
 
 /**
@@ -1064,9 +1111,17 @@ export interface ThrottleSetRequest {
   adapt?: ThrottleAdapt;
   /** fixes that level, from 0.001; needs adapt */
   level?: number;
+  /** cost in a calendar period, from 0.001 */
+  budget?: number;
+  /** hour, day, week or month */
+  period?: string;
+  /** time zone of the period, by default UTC */
+  zone?: string;
+  /** parts of the budget at whose use to warn, up to four */
+  warn_at?: number[];
   /**
-   * unset names limits to remove: rate, burst, concurrency, limit, window_ms, adapt, level. Without for_ms, level
-   * is also removed from an override.
+   * unset names limits to remove: rate, burst, concurrency, limit, window_ms, adapt, level, budget (with period,
+   * zone and warn_at), zone, warn_at. Without for_ms, level is also removed from an override.
    */
   unset?: ("rate" | "burst" | "concurrency" | "limit" | "window_ms" | "adapt" | "level")[];
   /** for_ms makes the change an override that ends after this time; 0 is a lasting change. */

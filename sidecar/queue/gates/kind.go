@@ -20,6 +20,7 @@ const (
 	ByCircuit
 	ByPause
 	ByOrder
+	ByBudget
 	BlockKinds // the number of kinds that block
 )
 
@@ -30,14 +31,14 @@ const (
 )
 
 var blockNames = [...]string{
-	"open", "rate", "window", "concurrency", "reserved", "turn", "circuit", "paused", "order", "no consumer", "no credit",
+	"open", "rate", "window", "concurrency", "reserved", "turn", "circuit", "paused", "order", "budget", "no consumer", "no credit",
 }
 
 func (k BlockKind) String() string { return blockNames[k] }
 
 var throttleKinds = [BlockKinds]throttle.Kind{
 	ByRate: throttle.ByRate, ByWindow: throttle.ByWindow, ByInFlight: throttle.ByInFlight, ByReserved: throttle.ByReserved,
-	ByTurn: throttle.ByTurn, ByPause: throttle.ByPause,
+	ByTurn: throttle.ByTurn, ByPause: throttle.ByPause, ByBudget: throttle.ByBudget,
 }
 
 // BlockOf translates the answer of a throttle key.

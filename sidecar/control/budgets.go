@@ -1,0 +1,213 @@
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/throttle/budget"
+	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
+)
+
+// budgetsSwept is how often ledgers whose period is over are removed from the disk.
+const budgetsSwept = time.Hour
+
+// bank keeps the ledgers of budgets under stateBudget. It implements [throttle.Bank].
+type bank struct{ *Control }
+
+// KeepBooking writes a booking.
+func (b bank) KeepBooking(key string, k budget.Booking) {
+	done := b.keepBooking(Batch{}, key, k)
+	b.telling.Go(func() { b.booked(key, k, <-done) })
+}
+
+// keepBooking writes a booking with other changes.
+func (c *Control) keepBooking(kept Batch, key string, k budget.Booking) <-chan error {
+	kept.putJSON(stateBudget+key, k.Record)
+	return c.opt.KV.Write(kept)
+}
+
+// booked reports the outcome of a write to the gates.
+func (c *Control) booked(key string, k budget.Booking, err error) {
+	Tell(c.throttles.gates.Booked(key, k.Number, err == nil, c.opt.Now(), nil))
+}
+
+// Warn publishes a warning.
+func (b bank) Warn(key string, part int16, s budget.State) {
+	info := budgetInfo(key, s)
+	b.opt.Event(wire.EventBudgetWarning, key, wire.Event{Key: key, Data: map[string]any{
+		"part": float64(part) / 1000, "budget": info.Budget, "added": info.Added, "used": info.Used, "ends_at": info.EndsAt,
+	}})
+}
+
+// readBudgets reads the stored ledgers.
+func (c *Control) readBudgets(kept []store.Entry) map[string]budget.Record {
+	records := make(map[string]budget.Record)
+	for _, e := range kept {
+		key, ok := strings.CutPrefix(e.Key, stateBudget)
+		if !ok {
+			continue
+		}
+		var r budget.Record
+		if err := json.Unmarshal([]byte(e.Value), &r); err != nil {
+			c.opt.Log.Error("what a budget has used cannot be read; it begins anew", "throttle", key, "error", err)
+			continue
+		}
+		records[key] = r
+	}
+	return records
+}
+
+// sweepBudgets removes ledgers whose period is over.
+func (c *Control) sweepBudgets(now int64) {
+	over := c.throttles.gates.ForgetLedgers(now)
+	kept := Batch{}
+	for _, key := range over {
+		kept.Delete = append(kept.Delete, stateBudget+key)
+	}
+	if len(over) > 0 {
+		done := c.opt.KV.Write(kept)
+		c.telling.Go(func() {
+			if err := <-done; err != nil {
+				c.opt.Log.Error("ledgers of budgets whose period is over cannot be removed", "error", err)
+			}
+		})
+	}
+	c.schedule.set(stateBudget, now+int64(budgetsSwept))
+}
+
+// saveBudgets writes exactly what budgets have used, at an orderly stop.
+func (c *Control) saveBudgets() {
+	var kept Batch
+	for key, r := range c.throttles.gates.LedgersToKeep() {
+		kept.putJSON(stateBudget+key, r)
+	}
+	if err := <-c.opt.KV.Write(kept); err != nil {
+		c.opt.Log.Error("what budgets have used cannot be saved; they go on with what was booked", "error", err)
+	}
+}
+
+// countsAlone returns the refusal of a budget where other filas use the same limits.
+func (c *Control) countsAlone() *wire.Error {
+	switch {
+	case c.shared():
+		return wire.BadThrottle("budget: a budget counts in one fila only, and this one is a node of a cluster, whose nodes share all limits")
+	case c.opt.Share != nil:
+		return wire.BadThrottle("budget: a budget counts in one fila only, and this one shares limits with others ([shared])")
+	}
+	return nil
+}
+
+// checkBudgets returns an error if there are budgets that would not hold.
+func (c *Control) checkBudgets() error {
+	alone := c.countsAlone()
+	if alone == nil {
+		return nil
+	}
+	for _, e := range c.values.all(kindThrottle + ":") {
+		if key, s := splitSetting(e.Key); s != nil && s.name == "budget" {
+			return fmt.Errorf("throttle[%s].%s: remove the budget", key, alone.Description)
+		}
+	}
+	return nil
+}
+
+// BudgetShow describes the budget of a throttle key.
+func (c *Control) BudgetShow(req api.GateKeyRequest) (api.BudgetInfo, *wire.Error) {
+	s, ok := c.throttles.gates.Budget(req.Key, c.opt.Now())
+	if !ok {
+		return api.BudgetInfo{}, wire.BudgetNotFound(req.Key)
+	}
+	return budgetInfo(req.Key, s), nil
+}
+
+// BudgetList lists the budgets of keys that were used in their present period.
+func (c *Control) BudgetList(req api.KeyListRequest) api.BudgetList {
+	list := api.BudgetList{Budgets: []api.BudgetInfo{}}
+	now, after := c.opt.Now(), wire.NamedKey(req.After)
+	for {
+		page := c.throttles.gates.Budgets(req.Prefix, after, req.Offset, req.Limit)
+		list.Total, list.Next = page.Total, wire.ShowKey(page.Next)
+		for _, key := range page.Keys {
+			if s, ok := c.throttles.gates.Budget(key, now); ok {
+				list.Budgets = append(list.Budgets, budgetInfo(key, s))
+			}
+		}
+		if len(list.Budgets) > 0 || list.Next == "" {
+			return list
+		}
+		after, req.Offset = page.Next, 0 // an empty page would look like the end
+	}
+}
+
+// BudgetTopUp adds an amount to the present period of a throttle key.
+func (c *Control) BudgetTopUp(by Actor, req api.BudgetTopUpRequest) (api.BudgetInfo, *wire.Error) {
+	amount := int64(math.Round(req.Amount * throttle.One))
+	return c.changeBudget(by, req.Key, "top-up "+costText(req.Amount), func(now int64, write bookingWriter) ([]*throttle.Wait, bool) {
+		return c.throttles.gates.TopUpBudget(req.Key, amount, now, write, nil)
+	})
+}
+
+// BudgetReset begins the present period of a throttle key anew.
+func (c *Control) BudgetReset(by Actor, req api.GateKeyRequest) (api.BudgetInfo, *wire.Error) {
+	return c.changeBudget(by, req.Key, "reset", func(now int64, write bookingWriter) ([]*throttle.Wait, bool) {
+		return c.throttles.gates.ResetBudget(req.Key, now, write, nil)
+	})
+}
+
+type bookingWriter = func(budget.Booking, budget.State)
+
+// changeBudget changes a ledger, writes it with an entry of the audit log, and waits for the disk.
+func (c *Control) changeBudget(by Actor, key, what string, do func(now int64, write bookingWriter) ([]*throttle.Wait, bool)) (api.BudgetInfo, *wire.Error) {
+	var booking budget.Booking
+	var ch change
+	var done <-chan error
+	now := c.opt.Now()
+	wake, ok := do(now, func(k budget.Booking, was budget.State) {
+		old := "used " + costText(cost(was.Used)) + " of " + costText(cost(was.Total()))
+		booking, ch = k, change{"budget:" + key, &old, &what}
+		var kept Batch
+		c.audit.record(&kept, now, by, ch)
+		done = c.keepBooking(kept, key, k)
+	})
+	if !ok {
+		return api.BudgetInfo{}, wire.BudgetNotFound(key)
+	}
+	err := <-done
+	c.booked(key, booking, err)
+	Tell(wake)
+	if err := outcome(err); err != nil {
+		return api.BudgetInfo{}, err
+	}
+	c.changeEvent(ch)
+	return c.BudgetShow(api.GateKeyRequest{Key: key})
+}
+
+func costText(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+
+// cost returns thousandths as a cost.
+func cost(thousandths int64) float64 { return float64(thousandths) / throttle.One }
+
+// budgetInfo describes a budget.
+func budgetInfo(key string, s budget.State) api.BudgetInfo {
+	return api.BudgetInfo{
+		Key: wire.ShowKey(key), Budget: cost(s.Amount), Period: s.Unit.String(), Zone: s.Zone, WarnAt: warnings(s.WarnAt),
+		Added: cost(s.Added), Used: cost(s.Used), Left: cost(s.Left()), StartedAt: wire.Timestamp(s.Start), EndsAt: wire.Timestamp(s.End),
+	}
+}
+
+// warnings returns the parts of an amount at which to warn.
+func warnings(at [budget.MaxWarnings]int16) (parts []float64) {
+	for _, part := range at {
+		if part != 0 {
+			parts = append(parts, float64(part)/1000)
+		}
+	}
+	return parts
+}

@@ -1,0 +1,224 @@
+package throttle
+
+import (
+	"github.com/filaq/fila/ordered"
+	"github.com/filaq/fila/throttle/budget"
+)
+
+// Bank keeps the budgets of a registry on disk. The registry calls its methods with its own mutex or
+// the mutex of a gate locked, so they must neither block nor call the registry.
+type Bank interface {
+	// KeepBooking writes a booking, and calls [Gates.Booked] when it is on disk.
+	KeepBooking(key string, b budget.Booking)
+	// Warn announces that the budget of a key is used up to a part of it (thousandths).
+	Warn(key string, part int16, s budget.State)
+}
+
+// Bank sets the bank, and the ledgers that the disk has. Call it before any other method. Without a
+// bank no key can have a budget.
+func (g *Gates) Bank(b Bank, kept map[string]budget.Record) {
+	g.bank = b
+	g.mu.keptLedgers = kept
+}
+
+// ledger returns the ledger of a key for these terms, or nil if they are no budget. It needs g.mu.
+func (g *Gates) ledger(key string, t budget.Terms, now int64, v instant) *budget.Ledger {
+	if t.Unit == budget.None || g.bank == nil {
+		return nil
+	}
+	l, ok := g.mu.ledgers.Get(key)
+	if !ok {
+		if kept, ok := g.mu.keptLedgers[key]; ok {
+			l = budget.New(t, &kept)
+			delete(g.mu.keptLedgers, key)
+		} else {
+			l = budget.New(t, nil)
+		}
+		g.mu.ledgers.Put(key, l)
+	}
+	l.SetTerms(t, now, uint64(v))
+	return l
+}
+
+// keepLedger gives a gate the ledger of its key. It needs g.mu of the registry and of the gate.
+func (g *Gate) keepLedger(now int64, v instant) {
+	g.mu.ledger = g.gates.ledger(g.key, g.mu.limits.Budget, now, v)
+}
+
+// The functions below need g.mu of the gate, and that it has a ledger.
+
+// byBudget returns for how long (ns) the budget blocks a message of this cost: 0 if it does not,
+// and forever while more of it is on its way to the disk.
+func (g *Gate) byBudget(v instant, last, cost int64) uint64 {
+	l := g.mu.ledger
+	l.Advance(last, uint64(v))
+	switch at := l.Opens(cost); at {
+	case 0:
+		return 0
+	case budget.Never:
+		return forever
+	default:
+		return uint64(at - last)
+	}
+}
+
+// spend takes the cost of a message from the budget.
+func (g *Gate) spend(cost int64) {
+	g.mu.ledger.Take(cost)
+	g.afterSpending()
+}
+
+// afterSpending warns and requests a booking as the use demands.
+func (g *Gate) afterSpending() {
+	g.requestBooking(0)
+	if part := g.mu.ledger.Crossed(); part != 0 {
+		g.gates.bank.Warn(g.key, part, g.mu.ledger.State())
+	}
+}
+
+// requestBooking has as much booked as a message of this cost needs, or ahead of the next ones if it is 0.
+func (g *Gate) requestBooking(cost int64) {
+	if b, ok := g.mu.ledger.NextBooking(cost); ok {
+		g.gates.bank.KeepBooking(g.key, b)
+	}
+}
+
+// correctBudget adds delta to what a grant has spent.
+func (g *Gate) correctBudget(u Grant, v instant, last, delta int64) {
+	l := g.mu.ledger
+	l.Advance(last, uint64(v))
+	switch {
+	case u.state == granted:
+		l.Correct(uint64(u.at), delta)
+	case delta > 0: // adopted: its period is not known
+		l.Overrun(delta)
+	}
+	g.afterSpending()
+}
+
+// onLedger calls fn with the ledger of a key, and its gate if it has one that is awake. It reports
+// false if the key has no budget.
+func (g *Gates) onLedger(key string, now int64, fn func(l *budget.Ledger, gate *Gate, v instant, last int64)) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v, last := g.clock.tick(now)
+	gate := g.mu.gates.all[key]
+	if gate != nil {
+		gate.mu.Lock()
+		defer gate.mu.Unlock()
+		if gate.mu.ledger == nil {
+			return false
+		}
+		gate.mu.ledger.Advance(last, uint64(v))
+		fn(gate.mu.ledger, gate, v, last)
+		return true
+	}
+	l := g.ledger(key, g.mu.prefixes.of(key).Budget, last, v)
+	if l == nil {
+		return false
+	}
+	l.Advance(last, uint64(v))
+	fn(l, nil, v, last)
+	return true
+}
+
+// wakeLedger notifies the head of the waiters of a gate, if there is one, that its budget has
+// changed.
+func wakeLedger(gate *Gate, wake []*Wait) []*Wait {
+	if gate == nil {
+		return wake
+	}
+	return gate.mu.waiting.notifyHead(wake)
+}
+
+// Booked reports the outcome of [Bank].KeepBooking. It appends the waiters to notify to wake (see
+// Wait.Pass).
+func (g *Gates) Booked(key string, number uint64, ok bool, now int64, wake []*Wait) []*Wait {
+	g.onLedger(key, now, func(l *budget.Ledger, gate *Gate, v instant, last int64) {
+		l.Booked(number, ok)
+		if ok && gate != nil {
+			wake = gate.notifyIfEarlier(v, last, wake)
+		}
+	})
+	return wake
+}
+
+// Budget returns the budget of a key, in the present period.
+func (g *Gates) Budget(key string, now int64) (s budget.State, ok bool) {
+	ok = g.onLedger(key, now, func(l *budget.Ledger, _ *Gate, _ instant, _ int64) { s = l.State() })
+	return s, ok
+}
+
+// TopUpBudget adds an amount (thousandths) to the present period of a key. It calls write with what
+// to write, with locks held, and appends the waiters to notify to wake (see Wait.Pass). write gets the
+// state before, and has to call [Gates.Booked] when the booking is on disk.
+func (g *Gates) TopUpBudget(key string, amount, now int64, write func(budget.Booking, budget.State), wake []*Wait) (_ []*Wait, ok bool) {
+	ok = g.onLedger(key, now, func(l *budget.Ledger, gate *Gate, _ instant, _ int64) {
+		was := l.State()
+		write(l.TopUp(amount), was)
+		wake = wakeLedger(gate, wake)
+	})
+	return wake, ok
+}
+
+// ResetBudget begins the present period of a key anew, with nothing used. It is otherwise like
+// TopUpBudget.
+func (g *Gates) ResetBudget(key string, now int64, write func(budget.Booking, budget.State), wake []*Wait) (_ []*Wait, ok bool) {
+	ok = g.onLedger(key, now, func(l *budget.Ledger, gate *Gate, v instant, last int64) {
+		was := l.State()
+		write(l.Reset(last, uint64(v)), was)
+		wake = wakeLedger(gate, wake)
+	})
+	return wake, ok
+}
+
+// Budgets lists the keys whose budgets were used in their present period, a page at a time; see
+// [ordered.Set.Page].
+func (g *Gates) Budgets(prefix, after string, offset, limit int) ordered.Page {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.ledgers.Page(prefix, after, offset, limit)
+}
+
+// LedgersToKeep returns what an orderly stop has to write of the budgets.
+func (g *Gates) LedgersToKeep() map[string]budget.Record {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	keep := make(map[string]budget.Record)
+	for key, l := range g.mu.ledgers.From("") {
+		gate := g.mu.gates.all[key]
+		if gate != nil {
+			gate.mu.Lock()
+		}
+		if !l.Kept() {
+			keep[key] = l.Record()
+		}
+		if gate != nil {
+			gate.mu.Unlock()
+		}
+	}
+	return keep
+}
+
+// ForgetLedgers forgets ledgers whose period is over, and returns their keys, for which the disk
+// needs nothing any more. The ledger of a gate that is awake stays.
+func (g *Gates) ForgetLedgers(now int64) (over []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, last := g.clock.tick(now)
+	for key, l := range g.mu.ledgers.From("") {
+		if g.mu.gates.all[key] == nil && l.State().End <= last {
+			over = append(over, key)
+		}
+	}
+	for _, key := range over {
+		g.mu.ledgers.Remove(key)
+	}
+	for key, kept := range g.mu.keptLedgers {
+		if kept.Over(last) {
+			delete(g.mu.keptLedgers, key)
+			over = append(over, key)
+		}
+	}
+	return over
+}

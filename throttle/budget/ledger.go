@@ -1,0 +1,273 @@
+package budget
+
+import (
+	"fmt"
+	"math"
+)
+
+// MaxAmount is the largest amount and the largest top-up, in thousandths.
+const MaxAmount = 1_000_000_000_000 * 1000
+
+// MaxWarnings is how many warnings a budget can have.
+const MaxWarnings = 4
+
+// Never is the time of what time alone does not bring about.
+const Never = math.MaxInt64
+
+// Terms are the budget of a key. The zero Terms are no budget.
+type Terms struct {
+	Amount int64 // thousandths of cost in a period, 1..MaxAmount
+	Period
+	// WarnAt are the parts of the amount (thousandths, 1..1000) at whose use to warn, in rising
+	// order; 0: no further one.
+	WarnAt [MaxWarnings]int16
+}
+
+// Validate returns what is out of range.
+func (t Terms) Validate() error {
+	if t.Amount == 0 && t.Unit == None {
+		return nil
+	}
+	if t.Amount < 1 || t.Amount > MaxAmount {
+		return fmt.Errorf("budget: %d thousandths: allowed is 1 to %d", t.Amount, int64(MaxAmount))
+	}
+	if t.Unit < Hour || t.Unit > Month {
+		return fmt.Errorf("period: %d: allowed is an hour, a day, a week or a month", t.Unit)
+	}
+	if err := CheckZone(t.Zone); err != nil {
+		return fmt.Errorf("zone: %w", err)
+	}
+	return nil
+}
+
+// Record is what the disk has of a ledger.
+type Record struct {
+	Period Period `json:"period"`
+	Start  int64  `json:"start"`  // Unix ns: of the period
+	End    int64  `json:"end"`    // Unix ns: of the period
+	Booked int64  `json:"booked"` // thousandths: the next process counts as much as used
+	Added  int64  `json:"added,omitempty"`
+	Warned int    `json:"warned,omitempty"` // how many warnings there were
+}
+
+// Over reports whether the period has ended.
+func (r *Record) Over(now int64) bool { return now >= r.End }
+
+// Booking is a record on its way to the disk.
+type Booking struct {
+	Record
+	Number uint64 // for [Ledger.Booked]
+}
+
+// Ledger is what one key has spent in the present period. Its caller calls Advance before any other
+// method that decides or takes something.
+type Ledger struct {
+	terms   Terms
+	start   int64  // Unix ns
+	end     int64  // Unix ns; 0: no period has begun
+	since   uint64 // deliveries of this moment and before are of an earlier period
+	begun   bool   // Advance was called
+	used    int64  // thousandths: actual costs of finished deliveries, estimates of the others
+	added   int64  // thousandths, by top-ups
+	booked  int64  // thousandths, on disk for this period
+	booking Booking
+	writing bool // booking is on its way
+	written uint64
+	trial   bool // a copy, which needs no disk and warns of nothing
+	warned  int
+}
+
+// New returns a ledger, which goes on as the disk has it unless kept is nil. Otherwise it has used
+// nothing. If the terms may have another period than the disk, SetTerms with the same terms has to
+// follow.
+func New(t Terms, kept *Record) *Ledger {
+	l := &Ledger{terms: t}
+	if kept != nil {
+		l.terms.Period = kept.Period
+		l.start, l.end = kept.Start, kept.End
+		l.used, l.booked, l.added, l.warned = kept.Booked, kept.Booked, kept.Added, kept.Warned
+	}
+	return l
+}
+
+// Terms returns the terms in force.
+func (l *Ledger) Terms() Terms { return l.terms }
+
+// SetTerms changes the terms. The use stays, also if the period changes: then the
+// present one ends when a period of the new terms does.
+func (l *Ledger) SetTerms(t Terms, now int64, moment uint64) {
+	was := l.terms
+	l.terms = t
+	if was.WarnAt != t.WarnAt {
+		l.warned = 0
+		l.Crossed()
+	}
+	if was.Period == t.Period || l.end == 0 {
+		return
+	}
+	l.Advance(now, moment)
+	l.start, l.end = t.Around(max(now, l.start))
+	l.booked, l.writing = 0, false // the disk has the other period
+}
+
+// Advance begins a new period if the present one is over. moment is a time that never goes back,
+// as in [Ledger.Correct].
+func (l *Ledger) Advance(now int64, moment uint64) {
+	if !l.begun {
+		l.begun, l.since = true, moment-1
+	}
+	if now < l.end {
+		return
+	}
+	l.start, l.end = l.terms.Around(now)
+	l.used, l.added, l.booked, l.warned, l.writing = 0, 0, 0, 0, false
+	l.since = moment - 1
+}
+
+// total is what the period allows.
+func (l *Ledger) total() int64 { return l.terms.Amount + l.added }
+
+// Opens returns when a delivery of this cost may go: 0 now, [Never] when more has been booked, and
+// otherwise the end of the period.
+func (l *Ledger) Opens(cost int64) int64 {
+	switch {
+	case l.used+cost > l.total():
+		return l.end
+	case l.used+cost > l.booked && !l.trial:
+		return Never
+	}
+	return 0
+}
+
+// Left is what deliveries may take before more has to be booked.
+func (l *Ledger) Left() int64 {
+	if l.trial {
+		return max(0, l.total()-l.used)
+	}
+	return max(0, min(l.booked, l.total())-l.used)
+}
+
+// Trial returns a copy for forecasts, which needs no disk.
+func (l *Ledger) Trial() *Ledger {
+	c := *l
+	c.trial = true
+	return &c
+}
+
+// Take takes the cost of a delivery, for which Opens has returned 0.
+func (l *Ledger) Take(cost int64) { l.used += cost }
+
+// ofPeriod reports whether a delivery of this moment belongs to the period.
+func (l *Ledger) ofPeriod(moment uint64) bool { return int64(moment-l.since) > 0 }
+
+// Correct adds delta to the cost of a delivery that was taken at a moment. It does nothing if the
+// delivery belongs to an earlier period.
+func (l *Ledger) Correct(taken uint64, delta int64) {
+	if l.ofPeriod(taken) {
+		l.used = max(0, min(l.used+delta, 2*MaxAmount))
+	}
+}
+
+// Overrun adds a cost to the present period, whenever its delivery was.
+func (l *Ledger) Overrun(cost int64) { l.used = min(l.used+cost, 2*MaxAmount) }
+
+// Undo returns the cost of a delivery that nobody received.
+func (l *Ledger) Undo(taken uint64, cost int64) { l.Correct(taken, -cost) }
+
+// step is how far a booking is ahead of the use.
+func (l *Ledger) step() int64 { return max(l.terms.Amount/64, 1) }
+
+// NextBooking returns what to write so that a delivery of this cost can go, or, with cost 0, so that the
+// next ones need not wait. ok is false if there is nothing to write, or a write is under way.
+func (l *Ledger) NextBooking(cost int64) (b Booking, ok bool) {
+	ahead := l.used + max(cost, l.step()/2)
+	if l.trial || l.writing || l.booked >= min(ahead, l.total()) || cost > 0 && l.used+cost > l.total() {
+		return Booking{}, false
+	}
+	return l.write(min(l.used+max(cost, l.step()), max(l.total(), l.used))), true
+}
+
+// write makes a booking that replaces all earlier ones.
+func (l *Ledger) write(booked int64) Booking {
+	l.written++
+	l.writing = true
+	l.booking = Booking{Record{l.terms.Period, l.start, l.end, booked, l.added, l.warned}, l.written}
+	return l.booking
+}
+
+// Booked reports the outcome of the write of a booking. Only the newest one counts.
+func (l *Ledger) Booked(number uint64, ok bool) {
+	if !l.writing || number != l.booking.Number {
+		return
+	}
+	l.writing = false
+	if ok && l.booking.Start == l.start {
+		l.booked = l.booking.Booked
+	}
+}
+
+// TopUp adds an amount to the present period and returns what to write. Top-ups together are not
+// more than [MaxAmount].
+func (l *Ledger) TopUp(amount int64) Booking {
+	l.added = min(l.added+amount, MaxAmount)
+	l.warned = l.crossed()
+	booked := max(l.booked, min(l.used+l.step(), l.total()))
+	if l.writing {
+		booked = max(booked, l.booking.Booked)
+	}
+	return l.write(booked)
+}
+
+// Reset begins the period of now anew: nothing is used, and nothing added. Deliveries in flight
+// count as ones of an earlier period. It returns what to write.
+func (l *Ledger) Reset(now int64, moment uint64) Booking {
+	l.start, l.end = l.terms.Around(now)
+	l.used, l.added, l.booked, l.warned, l.since = 0, 0, 0, 0, moment
+	return l.write(min(l.step(), l.total()))
+}
+
+// crossed is how many warnings the use has reached.
+func (l *Ledger) crossed() (n int) {
+	for n < MaxWarnings && l.terms.WarnAt[n] != 0 && l.used*1000 >= l.total()*int64(l.terms.WarnAt[n]) {
+		n++
+	}
+	return n
+}
+
+// Crossed returns the highest part of the amount at which to warn that the use has reached since
+// the last call, in thousandths; 0: none.
+func (l *Ledger) Crossed() int16 {
+	if l.trial || l.warned >= MaxWarnings || l.terms.WarnAt[l.warned] == 0 {
+		return 0
+	}
+	n := l.crossed()
+	if n <= l.warned {
+		return 0
+	}
+	l.warned = n
+	return l.terms.WarnAt[n-1]
+}
+
+// Record returns what an orderly stop writes: the next process goes on with what was used.
+func (l *Ledger) Record() Record {
+	return Record{l.terms.Period, l.start, l.end, l.used, l.added, l.warned}
+}
+
+// Kept reports whether the disk has this state already.
+func (l *Ledger) Kept() bool { return l.end == 0 || !l.writing && l.booked == l.used }
+
+// State is what a ledger says of itself.
+type State struct {
+	Terms
+	Start, End  int64 // Unix ns: of the period
+	Used, Added int64 // thousandths
+}
+
+// Total is what the period allows, in thousandths.
+func (s *State) Total() int64 { return s.Amount + s.Added }
+
+// Left is what is left of it, in thousandths; negative: the budget is exceeded.
+func (s *State) Left() int64 { return s.Total() - s.Used }
+
+// State returns the state after the last Advance.
+func (l *Ledger) State() State { return State{l.terms, l.start, l.end, l.used, l.added} }
