@@ -56,7 +56,7 @@ var knownEvents = func() []knownEvent {
 		{wire.EventRulesReloaded, green, "the configuration file was reloaded, changes: {count}<: {changes}>"},
 		{wire.EventDiskLow, red, "messages are refused: the disk of fila has {free_bytes} bytes free, below {min_free_bytes}"},
 		{wire.EventDiskRecovered, green, "messages are accepted again: the disk of fila has {free_bytes} bytes free"},
-		{wire.EventBudgetWarning, yellow, "the budget of {key} is used up to {part}: {used} of {budget}; it begins again at {ends_at}"},
+		{wire.EventBudgetWarning, yellow, "{used} of {budget} of the budget of {key} are used (warn_at {part}); it begins again at {ends_at}"},
 		{wire.EventSharedDegraded, red, "the bucket of shared circuits and limits is unreachable, each fila decides alone: {error}"},
 		{wire.EventSharedRecovered, green, "circuits and limits are shared again"},
 		{wire.EventSharedConflict, yellow, "fila {by} set the limits of the shared {kind} {key} later: its limits ({limits}) are in force here, instead of {own}"},

@@ -67,6 +67,8 @@ func TestEventSentences(t *testing.T) {
 		},
 		{`{"type":"resumed","key":"stripe","data":{"kind":"throttle","by":"time"}}`, "throttle stripe is resumed (time)"},
 		{`{"type":"throttle-cut","key":"llm","data":{"of":"concurrency","old":24,"new":16.8,"cause":"429 of message m","at":"2026-01-02T12:00:00Z","cuts":1}}`, "the concurrency of throttle llm was cut from 24 to 16.8 by 429 of message m"},
+		{`{"type":"consumer-left","queue":"orders","data":{"consumer":"w-1","in_flight":3}}`, "consumer w-1 left queue orders, in flight: 3"},
+		{`{"type":"budget-warning","key":"tenant:a","data":{"part":0.8,"used":812,"budget":1000,"ends_at":"2026-02-01T00:00:00Z"}}`, "812 of 1000 of the budget of tenant:a are used (warn_at 0.8); it begins again at 2026-02-01T00:00:00Z"},
 		{`{"type":"held","key":"stripe","data":{"kind":"circuit","failures":3,"until":"closed"}}`, "circuit stripe is blocked after 3 failures, until closed"},
 		{`{"type":"held","queue":"orders","key":"acme","data":{"kind":"key","by":"max_failures"}}`, "key acme of queue orders is blocked after too many failures"},
 		{
