@@ -273,6 +273,8 @@ func (l *ThrottleLimits) putNone(name string) {
 		l.Rate = new(wire.Rate)
 	case "adapt":
 		l.Adapt = new(ThrottleAdapt)
+	case "period", "zone", "warn_at":
+		l.Put(name, new(""))
 	default:
 		l.Put(name, new("0"))
 	}

@@ -1123,7 +1123,7 @@ export interface ThrottleSetRequest {
    * unset names limits to remove: rate, burst, concurrency, limit, window_ms, adapt, level, budget (with period,
    * zone and warn_at), zone, warn_at. Without for_ms, level is also removed from an override.
    */
-  unset?: ("rate" | "burst" | "concurrency" | "limit" | "window_ms" | "adapt" | "level")[];
+  unset?: ("rate" | "burst" | "concurrency" | "limit" | "window_ms" | "adapt" | "level" | "budget" | "period" | "zone" | "warn_at")[];
   /** for_ms makes the change an override that ends after this time; 0 is a lasting change. */
   for_ms?: number;
   /**
