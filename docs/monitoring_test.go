@@ -267,6 +267,10 @@ threshold = 3
 [[throttle]]
 key = "mail"
 concurrency = 1
+[[throttle]]
+key = "llm"
+concurrency = 10
+adapt = { signal = "overload", min = 1 }
 [[queue]]
 name = "orders"
 on_enqueue = "function on_enqueue(msg) return {} end"

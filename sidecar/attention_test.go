@@ -301,7 +301,7 @@ var attentionCases = []attentionCase{
 			x.many(4, nats.Header{"t": {"mail"}})
 			x.beat(2*time.Minute, 10)
 		},
-		want: api.Finding{Severity: "warning", Queue: "orders", Gate: "throttle:mail", Messages: 3, Tenants: 1, Action: api.FindingAction{Command: "fila throttle set mail --unset concurrency", Page: "/gates/throttle?key=mail"}},
+		want: api.Finding{Severity: "warning", Queue: "orders", Gate: "throttle:mail", Messages: 3, Tenants: 1, Action: api.FindingAction{Command: "fila throttle set mail --unset concurrency --if-concurrency 1", Page: "/gates/throttle?key=mail"}},
 		end:  func(x *attentionSite) { x.must("fila.admin.throttle-set.mail", `{"concurrency":10}`, nil) },
 	},
 }

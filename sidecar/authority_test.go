@@ -55,6 +55,7 @@ var settables = []settable{
 	{table: "queue", key: "fairness_header", file: `"a"`, runtime: `"b"`, unsaid: `""`},
 	{table: "queue", key: "weight_header", file: `"a"`, runtime: `"b"`, unsaid: `""`},
 	{table: "queue", key: "throttle_headers", file: `["a"]`, runtime: `["b","c"]`, unsaid: `null`},
+	{table: "queue", key: "route_header", file: `"a"`, runtime: `"b"`, unsaid: `""`},
 	{table: "queue", key: "circuit_header", file: `"a"`, runtime: `"b"`, unsaid: `""`},
 	{table: "queue", key: "priority_header", file: `"a"`, runtime: `"b"`, unsaid: `""`},
 	{table: "queue", key: "priority_age_ms", file: `5`, runtime: `7`, unsaid: `0`},
@@ -86,7 +87,8 @@ func settablesAreAll(t *testing.T) {
 		of   reflect.Type
 		but  []string // the name of the table, what is gone when the file is read, and what only the file can say
 	}{
-		{"throttle", reflect.TypeFor[config.ThrottleTable](), []string{"key"}},
+		// How a limit learns is a table, and a budget needs its period: sidecar/control tests them.
+		{"throttle", reflect.TypeFor[config.ThrottleTable](), []string{"key", "adapt", "budget", "period", "zone", "warn_at"}},
 		{"circuit", reflect.TypeFor[config.CircuitTable](), []string{"key", "-", "expired"}},
 		{"queue", reflect.TypeFor[wire.QueueSettings](), []string{"name", "on_enqueue_file", "on_failure_file"}},
 	} {

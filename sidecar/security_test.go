@@ -233,12 +233,12 @@ func TestKindsOfOperators(t *testing.T) {
 	least := map[string]int{
 		"queue-list": look, "queue-inspect": look, "queue-wanted": look, "attention": look, "noisy": look, "lanes": look, "explain": look, "dead-groups": look, "dead-rates": look,
 		"job-list": look, "job-show": look, "schedule-list": look,
-		"throttle-list": look, "throttle-show": look, "circuit-list": look, "circuit-show": look, "pause-list": look, "guard-permits": look,
+		"throttle-list": look, "throttle-show": look, "circuit-list": look, "circuit-show": look, "pause-list": look, "guard-permits": look, "budget-list": look, "budget-show": look,
 		"config-list": look, "config-get": look, "config-log": look, "marks": look, "cluster-status": look,
 
 		"peek": operate, "message-show": operate, "schedule-show": operate,
 		"message-run-now": operate, "redrive": operate, "hook-show": look, "hook-reset": operate, "pause": operate, "resume": operate,
-		"throttle-set": operate, "throttle-clear": operate, "circuit-open": operate, "circuit-close": operate, "circuit-reset": operate, "guard-end": operate, "annotate": operate,
+		"throttle-set": operate, "throttle-clear": operate, "budget-top-up": all, "budget-reset": all, "circuit-open": operate, "circuit-close": operate, "circuit-reset": operate, "guard-end": operate, "annotate": operate,
 		"job-pause": operate, "job-resume": operate, "job-cancel": operate, "schedule-pause": operate, "schedule-resume": operate,
 		"store-backup": operate, "cluster-drain": operate, "cluster-move": operate, "cluster-verify": operate,
 

@@ -53,7 +53,7 @@ func TestThrottleChanges(t *testing.T) {
 	require.Empty(t, r.of(api.VerbThrottleSet))
 	rec := r.post("/do/throttle-back", append(form, "confirm", "yes")...)
 	require.Equal(t, http.StatusSeeOther, rec.Code)
-	require.JSONEq(t, `{"rate":"20","window_ms":60000,"unset":["burst"],"if":{"rate":"2","burst":2}}`, r.of(api.VerbThrottleSet)[0].body)
+	require.JSONEq(t, `{"rate":"20","window_ms":60000,"unset":["burst"],"if":{"rate":"2","burst":2,"window_ms":0}}`, r.of(api.VerbThrottleSet)[0].body)
 	change.At = "2026-01-02T12:01:00Z"
 	rec = r.post("/do/throttle-back", append(form, "confirm", "yes")...)
 	require.Equal(t, http.StatusBadRequest, rec.Code)
