@@ -238,7 +238,7 @@ func TestKindsOfOperators(t *testing.T) {
 
 		"peek": operate, "message-show": operate, "schedule-show": operate,
 		"message-run-now": operate, "redrive": operate, "hook-show": look, "hook-reset": operate, "pause": operate, "resume": operate,
-		"throttle-set": operate, "throttle-clear": operate, "budget-top-up": all, "budget-reset": all, "circuit-open": operate, "circuit-close": operate, "circuit-reset": operate, "guard-end": operate, "annotate": operate,
+		"throttle-set": operate, "throttle-clear": operate, "budget-top-up": operate, "budget-reset": operate, "circuit-open": operate, "circuit-close": operate, "circuit-reset": operate, "guard-end": operate, "annotate": operate,
 		"job-pause": operate, "job-resume": operate, "job-cancel": operate, "schedule-pause": operate, "schedule-resume": operate,
 		"store-backup": operate, "cluster-drain": operate, "cluster-move": operate, "cluster-verify": operate,
 
