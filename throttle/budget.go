@@ -48,7 +48,7 @@ func (g *Gate) keepLedger(now int64, v instant) {
 // The functions below need g.mu of the gate, and that it has a ledger.
 
 // byBudget returns for how long (ns) the budget blocks a message of this cost: 0 if it does not,
-// and forever while more of it is on its way to the disk.
+// and forever while more of it is on its way to the disk, if that has not just failed.
 func (g *Gate) byBudget(v instant, last, cost int64) uint64 {
 	l := g.mu.ledger
 	l.Advance(last, uint64(v))
@@ -135,8 +135,8 @@ func wakeLedger(gate *Gate, wake []*Wait) []*Wait {
 // Wait.Pass).
 func (g *Gates) Booked(key string, number uint64, ok bool, now int64, wake []*Wait) []*Wait {
 	g.onLedger(key, now, func(l *budget.Ledger, gate *Gate, v instant, last int64) {
-		l.Booked(number, ok)
-		if ok && gate != nil {
+		l.Booked(number, ok, last)
+		if gate != nil {
 			wake = gate.notifyIfEarlier(v, last, wake)
 		}
 	})
@@ -200,12 +200,14 @@ func (g *Gates) LedgersToKeep() map[string]budget.Record {
 	return keep
 }
 
-// ForgetLedgers forgets ledgers whose period is over, and returns their keys, for which the disk
-// needs nothing any more. The ledger of a gate that is awake stays.
-func (g *Gates) ForgetLedgers(now int64) (over []string) {
+// ForgetLedgers forgets ledgers whose period is over, and calls remove with their keys, if there are
+// any, for which the disk needs nothing any more. It does so with its mutex locked: no later booking of
+// these keys may be written before. The ledger of a gate that is awake stays.
+func (g *Gates) ForgetLedgers(now int64, remove func(keys []string)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	_, last := g.clock.tick(now)
+	var over []string
 	for key, l := range g.mu.ledgers.From("") {
 		if g.mu.gates.all[key] == nil && l.State().End <= last {
 			over = append(over, key)
@@ -220,5 +222,7 @@ func (g *Gates) ForgetLedgers(now int64) (over []string) {
 			over = append(over, key)
 		}
 	}
-	return over
+	if len(over) > 0 {
+		remove(over)
+	}
 }

@@ -154,8 +154,10 @@ func TestBudgetIsKept(t *testing.T) {
 	}
 	stopped := newBudgets(t, b, noon)
 	require.Equal(t, 4*int64(One), must(stopped.Budget("tenant:a", noon)).Used)
-	require.Empty(t, stopped.ForgetLedgers(noon))
-	require.Equal(t, []string{"tenant:a"}, stopped.ForgetLedgers(midnight))
+	stopped.ForgetLedgers(noon, func(keys []string) { require.Fail(t, "the period goes on", "%v", keys) })
+	var over []string
+	stopped.ForgetLedgers(midnight, func(keys []string) { over = keys })
+	require.Equal(t, []string{"tenant:a"}, over)
 }
 
 // A queue whose messages cost less than 1 gets the last part of the budget, too.
@@ -197,6 +199,33 @@ func TestBudgetInAReservation(t *testing.T) {
 	require.Equal(t, 2*int64(One), must(g.Budget("tenant:a", noon)).Used)
 	s.Undo(&grant, noon, nil)
 	require.Zero(t, must(g.Budget("tenant:a", noon)).Used)
+}
+
+// After a failed write there is another one, not at once. A queue that waits learns when.
+func TestBudgetAfterAFailedWrite(t *testing.T) {
+	b := newBank()
+	g := newBudgets(t, b, noon)
+	s := openSet(t, g, noon, "tenant:a")
+	_, block, ok := s.Acquire(noon, One, nil)
+	require.False(t, ok)
+	require.Equal(t, ByBudget, block.Kind)
+	w := NewWait(s.Gates()[0], "queue")
+	require.Equal(t, int64(Never), w.Join(noon, One))
+	wake := g.Booked("tenant:a", b.pending["tenant:a"].Number, false, noon, nil)
+	require.Equal(t, []*Wait{w}, wake)
+	delete(b.pending, "tenant:a")
+	n, at := w.Turn(noon)
+	require.Zero(t, n)
+	require.Equal(t, noon+budget.RetryAfter, at)
+	require.Empty(t, b.pending, "the disk is left alone for a while")
+	n, at = w.Turn(at)
+	require.Zero(t, n)
+	require.Equal(t, int64(Never), at)
+	require.Len(t, b.pending, 1)
+	b.write(g, noon+budget.RetryAfter)
+	n, _ = w.Turn(noon + budget.RetryAfter)
+	require.Positive(t, n)
+	w.Leave(nil)
 }
 
 // Large budgets cost few writes.

@@ -33,8 +33,11 @@ func (c *Control) keepBooking(kept Batch, key string, k budget.Booking) <-chan e
 	return c.opt.KV.Write(kept)
 }
 
-// booked reports the outcome of a write to the gates.
+// booked reports the outcome of a write to the gates, which ask for another write later after an error.
 func (c *Control) booked(key string, k budget.Booking, err error) {
+	if err != nil {
+		c.opt.Log.Error("a part of a budget cannot be booked; its messages wait until it can", "throttle", wire.ShowKey(key), "error", err)
+	}
 	Tell(c.throttles.gates.Booked(key, k.Number, err == nil, c.opt.Now(), nil))
 }
 
@@ -66,19 +69,18 @@ func (c *Control) readBudgets(kept []store.Entry) map[string]budget.Record {
 
 // sweepBudgets removes ledgers whose period is over.
 func (c *Control) sweepBudgets(now int64) {
-	over := c.throttles.gates.ForgetLedgers(now)
-	kept := Batch{}
-	for _, key := range over {
-		kept.Delete = append(kept.Delete, stateBudget+key)
-	}
-	if len(over) > 0 {
-		done := c.opt.KV.Write(kept)
+	c.throttles.gates.ForgetLedgers(now, func(keys []string) {
+		var over Batch
+		for _, key := range keys {
+			over.Delete = append(over.Delete, stateBudget+key)
+		}
+		done := c.opt.KV.Write(over)
 		c.telling.Go(func() {
 			if err := <-done; err != nil {
 				c.opt.Log.Error("ledgers of budgets whose period is over cannot be removed", "error", err)
 			}
 		})
-	}
+	})
 	c.schedule.set(stateBudget, now+int64(budgetsSwept))
 }
 

@@ -106,6 +106,7 @@ var Events = map[string]string{
 	"the state of the gates cannot be saved; they start as after a crash": "fila.gates.not_kept",
 	"throttle cut": "fila.throttle.cut",
 	"what a budget has used cannot be read; it begins anew":                                                  "fila.budget.unreadable",
+	"a part of a budget cannot be booked; its messages wait until it can":                                    "fila.budget.not_booked",
 	"ledgers of budgets whose period is over cannot be removed":                                              "fila.budget.not_removed",
 	"what budgets have used cannot be saved; they go on with what was booked":                                "fila.budget.not_kept",
 	"the levels that throttle keys have learned cannot be saved":                                             "fila.throttle.levels_not_kept",

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 )
@@ -10,6 +11,9 @@ const MaxAmount = 1_000_000_000_000 * 1000
 
 // MaxWarnings is how many warnings a budget can have.
 const MaxWarnings = 4
+
+// RetryAfter is how long (ns) after a failed write the next one is.
+const RetryAfter = 1_000_000_000
 
 // Never is the time of what time alone does not bring about.
 const Never = math.MaxInt64
@@ -73,7 +77,8 @@ type Ledger struct {
 	booking Booking
 	writing bool // booking is on its way
 	written uint64
-	trial   bool // a copy, which needs no disk and warns of nothing
+	retry   int64 // Unix ns: no write before, since one has failed; 0: none has
+	trial   bool  // a copy, which needs no disk and warns of nothing
 	warned  int
 }
 
@@ -116,6 +121,9 @@ func (l *Ledger) Advance(now int64, moment uint64) {
 	if !l.begun {
 		l.begun, l.since = true, moment-1
 	}
+	if l.retry = min(l.retry, now+RetryAfter); now >= l.retry {
+		l.retry = 0
+	}
 	if now < l.end {
 		return
 	}
@@ -127,14 +135,14 @@ func (l *Ledger) Advance(now int64, moment uint64) {
 // total is what the period allows.
 func (l *Ledger) total() int64 { return l.terms.Amount + l.added }
 
-// Opens returns when a delivery of this cost may go: 0 now, [Never] when more has been booked, and
-// otherwise the end of the period.
+// Opens returns when a delivery of this cost may go: 0 now, [Never] when more has been booked,
+// otherwise the end of the period, or the time of the next write after one has failed.
 func (l *Ledger) Opens(cost int64) int64 {
 	switch {
 	case l.used+cost > l.total():
 		return l.end
 	case l.used+cost > l.booked && !l.trial:
-		return Never
+		return cmp.Or(l.retry, int64(Never))
 	}
 	return 0
 }
@@ -178,10 +186,11 @@ func (l *Ledger) Undo(taken uint64, cost int64) { l.Correct(taken, -cost) }
 func (l *Ledger) step() int64 { return max(l.terms.Amount/64, 1) }
 
 // NextBooking returns what to write so that a delivery of this cost can go, or, with cost 0, so that the
-// next ones need not wait. ok is false if there is nothing to write, or a write is under way.
+// next ones need not wait. ok is false if there is nothing to write, or a write is under way or has just
+// failed.
 func (l *Ledger) NextBooking(cost int64) (b Booking, ok bool) {
 	ahead := l.used + max(cost, l.step()/2)
-	if l.trial || l.writing || l.booked >= min(ahead, l.total()) || cost > 0 && l.used+cost > l.total() {
+	if l.trial || l.writing || l.retry != 0 || l.booked >= min(ahead, l.total()) || cost > 0 && l.used+cost > l.total() {
 		return Booking{}, false
 	}
 	return l.write(min(l.used+max(cost, l.step()), max(l.total(), l.used))), true
@@ -196,11 +205,13 @@ func (l *Ledger) write(booked int64) Booking {
 }
 
 // Booked reports the outcome of the write of a booking. Only the newest one counts.
-func (l *Ledger) Booked(number uint64, ok bool) {
+func (l *Ledger) Booked(number uint64, ok bool, now int64) {
 	if !l.writing || number != l.booking.Number {
 		return
 	}
-	l.writing = false
+	if l.writing = false; !ok {
+		l.retry = now + RetryAfter
+	}
 	if ok && l.booking.Start == l.start {
 		l.booked = l.booking.Booked
 	}

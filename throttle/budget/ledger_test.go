@@ -70,7 +70,7 @@ func (w *world) land(n int, told bool) {
 	for _, b := range w.writes[:n] {
 		w.disk = &b.Record
 		if told {
-			w.l.Booked(b.Number, true)
+			w.l.Booked(b.Number, rapid.IntRange(0, 9).Draw(w.t, "disk") > 0, w.now)
 		}
 	}
 	w.writes = w.writes[n:]
@@ -200,7 +200,7 @@ func makeDurable(t *testing.T, l *Ledger, cost int64) {
 	t.Helper()
 	b, ok := l.NextBooking(cost)
 	require.True(t, ok)
-	l.Booked(b.Number, true)
+	l.Booked(b.Number, true, 0)
 }
 
 func TestABookingIsAheadOfTheUse(t *testing.T) {
@@ -217,7 +217,7 @@ func TestABookingIsAheadOfTheUse(t *testing.T) {
 		l.Take(100)
 		if b, ok := l.NextBooking(0); ok {
 			writes++
-			l.Booked(b.Number, true)
+			l.Booked(b.Number, true, 0)
 		}
 	}
 	require.Equal(t, int64(64_000), l.State().Used)
@@ -226,7 +226,7 @@ func TestABookingIsAheadOfTheUse(t *testing.T) {
 	require.Equal(t, end, l.Opens(1))
 	_, ok = l.NextBooking(1)
 	require.False(t, ok)
-	l.Booked(l.TopUp(500).Number, true)
+	l.Booked(l.TopUp(500).Number, true, 0)
 	require.Zero(t, l.Opens(500))
 	require.Equal(t, end, l.Opens(501))
 	l.Advance(end, 6)
@@ -287,7 +287,7 @@ func TestReset(t *testing.T) {
 	l.Correct(5, 1000)
 	require.Zero(t, l.State().Used)
 	require.EqualValues(t, Never, l.Opens(1))
-	l.Booked(b.Number, true)
+	l.Booked(b.Number, true, 0)
 	require.Zero(t, l.Opens(1))
 	require.Equal(t, end, l.State().End)
 }
