@@ -261,16 +261,24 @@ func (g *Gates) Levels() map[string]adapt.Level {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for key, gate := range g.mu.gates.all {
-		if !gate.learns.Load() {
-			continue
+		if level, ok := gate.Level(); ok {
+			levels[key] = level
 		}
-		gate.mu.Lock()
-		if a := gate.mu.learner; a != nil && a.level.At != 0 {
-			levels[key] = a.level
-		}
-		gate.mu.Unlock()
 	}
 	return levels
+}
+
+// Level returns the learned level of the gate; ok is false if it learns nothing or is at its ceiling.
+func (g *Gate) Level() (level adapt.Level, ok bool) {
+	if !g.learns.Load() {
+		return level, false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if a := g.mu.learner; a != nil {
+		level = a.level
+	}
+	return level, level.At != 0
 }
 
 // LearnedOf returns the states of keys with limits of their own that learn, for the first

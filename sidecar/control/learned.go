@@ -71,21 +71,25 @@ func (l *learned) announce(c *Control) {
 		if len(keys) == 0 {
 			return
 		}
+		levels := make(map[string]adapt.Level)
 		for _, key := range keys {
-			l.report(c, key)
+			gate, ok := c.throttles.gates.Find(key)
+			if !ok {
+				continue
+			}
+			l.report(c, key, gate)
+			if level, ok := gate.Level(); ok {
+				levels[key] = level
+			}
 		}
-		if err := l.store(c, keys); err != nil {
+		if err := l.store(c, levels); err != nil {
 			c.opt.Log.Warn("learned levels cannot be stored; after a crash their throttle keys begin at the levels stored before", "error", err)
 		}
 	}
 }
 
 // report publishes the last cut of a key.
-func (l *learned) report(c *Control, key string) {
-	gate, ok := c.throttles.gates.Find(key)
-	if !ok {
-		return
-	}
+func (l *learned) report(c *Control, key string, gate *throttle.Gate) {
 	info := WireLearned(gate.Info(c.opt.Now()).Learned)
 	if info == nil {
 		return
@@ -101,19 +105,16 @@ func (l *learned) report(c *Control, key string) {
 	}})
 }
 
-// store writes the levels of keys.
-func (l *learned) store(c *Control, keys []string) error {
+// store writes levels.
+func (l *learned) store(c *Control, levels map[string]adapt.Level) error {
 	if c.shared() {
 		return nil
 	}
-	levels := c.throttles.gates.Levels()
 	var kept Batch
 	l.mu.Lock()
-	for _, key := range keys {
-		if level, ok := levels[key]; ok {
-			kept.putJSON(stateLevel+key, level)
-			l.mu.stored[key] = true
-		}
+	for key, level := range levels {
+		kept.putJSON(stateLevel+key, level)
+		l.mu.stored[key] = true
 	}
 	l.mu.Unlock()
 	return <-c.opt.KV.Write(kept)
@@ -131,7 +132,11 @@ func (l *learned) save(c *Control) error {
 	}
 	l.mu.Unlock()
 	for keys := range slices.Chunk(slices.Sorted(maps.Keys(levels)), levelsPerWrite) {
-		if err := l.store(c, keys); err != nil {
+		some := make(map[string]adapt.Level, len(keys))
+		for _, key := range keys {
+			some[key] = levels[key]
+		}
+		if err := l.store(c, some); err != nil {
 			return err
 		}
 	}

@@ -38,9 +38,6 @@ type Scenario struct {
 
 	// Ceiling and GrowPerS are settings of the limits that learn.
 	Ceiling, GrowPerS float64
-	// Each is called before each event of a run with the use and the capacity since the event
-	// before; nil is none.
-	Each func(now int64, use, capacity float64) `json:"-"`
 }
 
 // Result is what a run has measured.
@@ -266,9 +263,6 @@ func (m *meter) advance(to int64, inFlight, capacity float64) {
 		left := math.Exp(-gone / second)
 		use = m.use * (1 - left) * second / max(gone, 1) // the mean of the time
 		m.use *= left
-	}
-	if m.sc.Each != nil {
-		m.sc.Each(m.now, use, capacity)
 	}
 	if m.began != 0 && use >= Enough {
 		m.recover()
