@@ -126,20 +126,16 @@ func (a *Admin) sampled(fresh time.Duration) sample {
 	read, known := a.readNode(began)
 	a.blocked.note(read)
 	findings := s.mu.monitor.Find(read)
-	a.addBefore(findings)
+	a.addBefore(len(findings), func(i int) (queue, at string, before *[]api.Mark) {
+		f := &findings[i]
+		if !attention.MayFollow(f.Condition) {
+			return "", "", nil
+		}
+		return f.Queue, f.Since, &f.Before
+	})
 	s.mu.last = sample{began, known, findings}
 	s.mu.took = a.now().Sub(began)
 	return s.mu.last
-}
-
-// addBefore adds what had changed before the findings that a change may have caused.
-func (a *Admin) addBefore(findings []api.Finding) {
-	for i := range findings {
-		f := &findings[i]
-		if at, err := time.Parse(time.RFC3339Nano, f.Since); err == nil && attention.MayFollow(f.Condition) {
-			f.Before = a.marksBefore(f.Queue, at)[0]
-		}
-	}
 }
 
 // readNode reads what this node knows of itself and of its queues, and returns also all queues

@@ -15,16 +15,10 @@ func (a *Admin) deadGroups(q *shard.Queue, req api.DeadGroupsRequest) (api.DeadG
 	if err != nil {
 		return reply, err
 	}
-	var times []time.Time
-	var of []*api.DeadGroup
-	for i := range reply.Groups {
-		if at, err := time.Parse(time.RFC3339Nano, reply.Groups[i].First); err == nil {
-			times, of = append(times, at), append(of, &reply.Groups[i])
-		}
-	}
-	for i, before := range a.marksBefore(wire.Source(q.Name()), times...) {
-		of[i].Before = before
-	}
+	a.addBefore(len(reply.Groups), func(i int) (queue, at string, before *[]api.Mark) {
+		g := &reply.Groups[i]
+		return wire.Source(q.Name()), g.First, &g.Before
+	})
 	return reply, nil
 }
 

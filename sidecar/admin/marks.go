@@ -65,87 +65,138 @@ func (a *Admin) marks(req api.MarksRequest) (api.Marks, *wire.Error) {
 	case req.Circuit != "":
 		about.gates["circuit:"+wire.ShowKey(req.Circuit)] = true
 	}
-	return newestMarks(a.marksOf(&about, since), since, now, req.Limit), nil
+	return a.marksOf(&about, a.pastSince(since), since, now, req.Limit), nil
 }
 
-// marksOf returns the marks of objects since a time, with how to set back the ones that are the latest
-// change of their object.
-func (a *Admin) marksOf(about *marked, since time.Time) (list []api.Mark) {
-	log := a.control.AuditSince(since)
-	latest := make(map[string]string) // when a newer entry has changed a key, or the hook of a queue
-	undone := make([]api.Mark, len(log))
-	for i := range log {
-		undone[i].Undo, undone[i].ChangedAgain = a.undo(&log[i], latest)
+// past is the audit log since a time.
+type past struct {
+	log []api.ConfigLogEntry // the newest first
+	at  []time.Time
+	// again is when an entry's key of the runtime configuration or hook was changed next; empty: it was not.
+	again []string
+}
+
+func (a *Admin) pastSince(since time.Time) *past {
+	p := &past{log: a.control.AuditSince(since)}
+	p.at, p.again = make([]time.Time, len(p.log)), make([]string, len(p.log))
+	latest := make(map[string]string)
+	for i := range p.log {
+		e := &p.log[i]
+		p.at[i] = timeOf(e.Time)
+		changed := []string{e.Key}
+		if !isConfig(e) {
+			changed = hooksOf(e)
+		}
+		for _, name := range changed {
+			name += " of " + e.Key
+			p.again[i] = cmp.Or(p.again[i], latest[name])
+			latest[name] = e.Time
+		}
 	}
-	for i := range slices.Backward(log) { // the entries of a change are in the order of their limits
-		m, ok := about.mark(&log[i])
-		m.Undo, m.ChangedAgain = undone[i].Undo, undone[i].ChangedAgain
-		if n := len(list); ok && n > 0 && m.Kind == api.MarkLimits && sameChange(&list[n-1], &m) {
+	return p
+}
+
+// auditMark is a mark of an entry of the audit log.
+type auditMark struct {
+	api.Mark
+	entry *api.ConfigLogEntry // nil: the log does not have it
+}
+
+// marksOf returns the newest marks of objects between two times, with how to set back the ones that are
+// the latest change of their object.
+func (a *Admin) marksOf(about *marked, p *past, since, until time.Time, limit int) api.Marks {
+	var list []auditMark
+	for i := range slices.Backward(p.log) { // the entries of a change are in the order of their limits
+		e := &p.log[i]
+		if p.at[i].After(until) && !strings.HasPrefix(e.Key, annotationKey) {
+			continue
+		}
+		m, ok := about.mark(e)
+		m.ChangedAgain = p.again[i]
+		if n := len(list); ok && n > 0 && m.Kind == api.MarkLimits && sameChange(&list[n-1].Mark, &m) {
 			list[n-1].Text += ", " + m.Text
 		} else if ok {
-			list = append(list, m)
+			list = append(list, auditMark{m, e})
 		}
 	}
 	for gate := range about.gates {
 		if key, ok := strings.CutPrefix(gate, "circuit:"); ok {
-			list = append(list, openings(gate, a.control.CircuitHistory(wire.NamedKey(key)))...)
+			for _, m := range openings(gate, a.control.CircuitHistory(wire.NamedKey(key))) {
+				list = append(list, auditMark{m, nil})
+			}
 		}
 	}
-	return list
+	list = slices.DeleteFunc(list, func(m auditMark) bool {
+		at := timeOf(m.At)
+		return at.Before(since) || at.After(until)
+	})
+	slices.SortStableFunc(list, func(a, b auditMark) int {
+		return cmp.Or(timeOf(b.At).Compare(timeOf(a.At)), cmp.Compare(a.Object, b.Object))
+	})
+	reply := api.Marks{Total: len(list), Marks: []api.Mark{}}
+	for _, m := range list[:min(len(list), limit)] {
+		if m.entry != nil && m.ChangedAgain == "" {
+			m.Undo = a.undo(m.entry)
+		}
+		reply.Marks = append(reply.Marks, m.Mark)
+	}
+	return reply
 }
 
-// marksBefore returns, for each of some times, the changes of a queue in the two minutes before it.
-func (a *Admin) marksBefore(queue string, times ...time.Time) [][]api.Mark {
-	before := make([][]api.Mark, len(times))
-	if len(times) == 0 {
-		return before
+// addBefore adds, for n problems, the changes of their queues in the two minutes before. of gives the queue of
+// a problem, when it began (RFC 3339; empty: unknown), and where to put the changes.
+func (a *Admin) addBefore(n int, of func(i int) (queue, at string, before *[]api.Mark)) {
+	var first time.Time
+	for i := range n {
+		if _, began, _ := of(i); began != "" {
+			if at := timeOf(began); first.IsZero() || at.Before(first) {
+				first = at
+			}
+		}
 	}
-	since := slices.MinFunc(times, time.Time.Compare).Add(-api.BeforeWindow)
-	about := marked{queue: queue, gates: a.blocked.of(queue, since)}
-	list := a.marksOf(&about, since)
-	for i, at := range times {
-		before[i] = newestMarks(slices.Clone(list), at.Add(-api.BeforeWindow), at, api.MaxBefore).Marks
+	if first.IsZero() {
+		return
 	}
-	return before
+	p := a.pastSince(first.Add(-api.BeforeWindow))
+	for i := range n {
+		if queue, began, before := of(i); began != "" {
+			at := timeOf(began)
+			since := at.Add(-api.BeforeWindow)
+			about := marked{queue: queue, gates: a.blocked.of(queue, since)}
+			*before = a.marksOf(&about, p, since, at, api.MaxBefore).Marks
+		}
+	}
 }
 
-// undo returns how to set a change back; nil: nothing can be set back, or something has changed it
-// again, and then also when. The entries come newest first: latest collects what has changed.
-func (a *Admin) undo(e *api.ConfigLogEntry, latest map[string]string) (u *api.Undo, again string) {
+// undo returns how to set back a change that is the latest of its object, or nil if nothing can be set
+// back.
+func (a *Admin) undo(e *api.ConfigLogEntry) *api.Undo {
 	kind, name, _ := strings.Cut(e.Key, ":")
 	switch {
 	case isConfig(e):
-		if again = latest[e.Key]; again != "" {
-			return nil, again
-		}
-		latest[e.Key] = e.Time
-		u = &api.Undo{Text: "Delete " + e.Key, Command: attention.Command("config", "delete", e.Key), Page: "/settings", Key: e.Key, Old: e.Old, New: e.New}
+		u := &api.Undo{Text: "Delete " + e.Key, Command: attention.Command("config", "delete", e.Key), Page: "/settings", Key: e.Key, Old: e.Old, New: e.New}
 		if e.Old != nil {
 			u.Text = "Set " + e.Key + " back to " + shortValue(*e.Old)
 			u.Command = attention.Command("config", "set", e.Key, *e.Old)
 		}
-		return u, ""
+		return u
 	case kind == "queue":
 		hooks := hooksOf(e)
-		for _, hook := range hooks {
-			again = cmp.Or(again, latest[e.Key+"/"+hook])
-			latest[e.Key+"/"+hook] = e.Time
-		}
-		if len(hooks) != 1 || again != "" || e.By == api.VerbQueueCreate.Name {
-			return nil, again
+		if len(hooks) != 1 || e.By == api.VerbQueueCreate.Name {
+			return nil
 		}
 		q := a.shards.Queue(name)
 		if q == nil {
-			return nil, ""
+			return nil
 		}
 		settings := q.Settings()
 		if _, before := a.control.HookVersions(name, hooks[0], *scriptOf(&settings, hooks[0])); before == nil {
-			return nil, ""
+			return nil
 		}
 		return &api.Undo{
 			Text: "Roll " + hooks[0] + " back", Command: attention.Command("hook", "rollback", name) + " --hook " + hooks[0],
 			Page: attention.QueuePage(name, "/hooks"), Hook: hooks[0],
-		}, ""
+		}
 	case kind == "throttle" && e.By == api.VerbThrottleSet.Name:
 		cut := strings.LastIndexByte(e.Key, ':')
 		key := e.Key[len("throttle:"):max(cut, len("throttle:"))]
@@ -153,10 +204,10 @@ func (a *Admin) undo(e *api.ConfigLogEntry, latest map[string]string) (u *api.Un
 			return &api.Undo{
 				Text: "Set the limits of " + key + " back to " + c.Old.Text(), Command: attention.SetBack(c),
 				Page: attention.ThrottlePage(key),
-			}, ""
+			}
 		}
 	}
-	return nil, ""
+	return nil
 }
 
 // isConfig reports whether an entry is about a key of the runtime configuration that is no setting of
@@ -185,19 +236,6 @@ func shortValue(text string) string {
 // sameChange reports whether two marks are of one request, which has an entry for each limit.
 func sameChange(a, b *api.Mark) bool {
 	return a.Kind == b.Kind && a.Object == b.Object && a.At == b.At && a.By == b.By && a.Client == b.Client
-}
-
-// newestMarks returns the newest marks between two times.
-func newestMarks(list []api.Mark, since, now time.Time, limit int) api.Marks {
-	at := func(m *api.Mark) time.Time {
-		t, _ := time.Parse(time.RFC3339Nano, m.At) // this process has written it
-		return t
-	}
-	list = slices.DeleteFunc(list, func(m api.Mark) bool { return at(&m).Before(since) || at(&m).After(now) })
-	slices.SortStableFunc(list, func(a, b api.Mark) int {
-		return cmp.Or(at(&b).Compare(at(&a)), cmp.Compare(a.Object, b.Object))
-	})
-	return api.Marks{Total: len(list), Marks: append([]api.Mark{}, list[:min(len(list), limit)]...)}
 }
 
 // openings returns the times at which a circuit has opened by itself: one mark for a minute in which
