@@ -287,7 +287,7 @@ func showJob(env *command.Env, j *api.JobInfo) string {
 		t.Row("under way", j.UnderWay)
 	}
 	if j.NewSince != nil {
-		t.Row("newer than job", *j.NewSince)
+		t.Row("came later", *j.NewSince)
 	}
 	t.Fact("created", env.WhenSet(j.CreatedAt))
 	t.Fact("started", env.WhenSet(j.StartedAt))

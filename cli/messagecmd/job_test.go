@@ -27,18 +27,18 @@ func aJob() api.JobInfo {
 func TestJobCreate(t *testing.T) {
 	f := clitest.StartFake(t)
 	clitest.Shows(f, program, "job create orders move --to slow --key acme --limit 12 --rate 5 --why asked --if-count 0", "fila.admin.job-create.move.orders", aJob(),
-		"job             7",
-		"queue           orders",
-		"op              move",
-		"to              slow",
-		"state           paused",
-		"why             the queue is full",
-		"reason          asked for",
-		"done            9",
-		"matched         12",
-		"skipped         1 finished meanwhile, 2 in flight",
-		"newer than job  4",
-		"created         2026-01-02T11:59:30Z (30s ago)",
+		"job         7",
+		"queue       orders",
+		"op          move",
+		"to          slow",
+		"state       paused",
+		"why         the queue is full",
+		"reason      asked for",
+		"done        9",
+		"matched     12",
+		"skipped     1 finished meanwhile, 2 in flight",
+		"came later  4",
+		"created     2026-01-02T11:59:30Z (30s ago)",
 	)
 	require.JSONEq(t, `{"queue":"orders","op":"move","filter":{"keys":["acme"]},"to":"slow","rate":5,"limit":12,"if_count":0,"reason":"asked"}`, string(f.Next().Data))
 	f.Next() // the same with --json

@@ -15,6 +15,7 @@ const (
 	risingDead = 10
 	// RisingWithin is the time in which the condition dead-letters-rise counts dead letters.
 	RisingWithin  = 15 * time.Minute
+	quietWithin   = time.Minute
 	hookWithin    = 2 * time.Minute
 	noisyWait     = time.Second
 	oldAge        = time.Hour
@@ -141,6 +142,9 @@ func risingDeadLetters(v *view, add func(api.Finding)) {
 			why := "Consumers ended messages with +TERM, or messages failed as often as the queue allows."
 			if m := q.MostDead; m != nil {
 				why = fmt.Sprintf("The most frequent error, of %s: %s.", wire.Plural(m.Messages, "message"), errorText(m))
+			}
+			if v.before[i].noneDead(v.now[i], quietWithin) {
+				why += " None came in the last minute."
 			}
 			add(api.Finding{
 				Queue: q.Name, Messages: n, Why: fmt.Sprintf("%s %s in %s.", why, are(q.Dead, "dead letter"), q.DLQ),

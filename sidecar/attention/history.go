@@ -65,6 +65,16 @@ func (h history) before(p point, d time.Duration) point {
 	return p
 }
 
+// noneDead reports whether no message has become a dead letter for d before p.
+func (h history) noneDead(p point, d time.Duration) bool {
+	for _, old := range h {
+		if p.at.Sub(old.at) >= d && old.dead == p.dead {
+			return true
+		}
+	}
+	return false
+}
+
 // mostConsumers is the largest number of consumers.
 func (h history) mostConsumers() (most int) {
 	for i := range h {

@@ -221,7 +221,9 @@ func TestRisingCountsAWindow(t *testing.T) {
 	require.Equal(t, []string{"dead-letters"}, names(m.Find(at(10*time.Second, dead(40_010)))))
 	require.Equal(t, []string{"dead-letters-rise"}, names(m.Find(at(20*time.Second, dead(40_011)))))
 	for i := range 14 {
-		require.Equal(t, []string{"dead-letters-rise"}, names(m.Find(at(time.Duration(i+1)*time.Minute, dead(40_011)))))
+		found := m.Find(at(time.Duration(i+1)*time.Minute, dead(40_011)))
+		require.Equal(t, []string{"dead-letters-rise"}, names(found))
+		require.Equal(t, i > 0, strings.Contains(found[0].Why, "None came in the last minute."), "%d min", i+1)
 	}
 	require.Equal(t, []string{"dead-letters"}, names(m.Find(at(16*time.Minute, dead(40_011)))))
 	require.Equal(t, []string{"dead-letters-rise"}, names(m.Find(at(17*time.Minute, dead(11)))), "its process has restarted")

@@ -167,7 +167,8 @@ func (r *lossRig) status() (st lossStatus, ok bool) {
 	return st, ok
 }
 
-// lost waits until the logs that lack commits are reported, and checks that nobody owns them.
+// lost waits until the logs that lack commits are reported, and their last owners have noticed that they
+// cannot write.
 func (r *lossRig) lost() (shards []int) {
 	r.t.Helper()
 	require.True(r.t, pollFor(2*patience, func() bool {
@@ -178,7 +179,7 @@ func (r *lossRig) lost() (shards []int) {
 			if s.Lost != nil {
 				shards = append(shards, s.Shard)
 			}
-			if s.Lost != nil || s.Owner != "" {
+			if (s.Lost != nil) != (s.Owner != "") {
 				decided++
 			}
 		}

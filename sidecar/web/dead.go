@@ -78,14 +78,21 @@ func (g *deadGroup) LastChange() *api.Mark {
 
 // groups adds the error groups of dead letters and their picture.
 func (d *messagesData) groups(a *ask) error {
-	d.Groups = new(deadGroups)
-	if err := a.verb(api.VerbDeadGroups, d.Queue, api.DeadGroupsRequest{Limit: maxGroups}, &d.Groups.DeadGroups); err != nil {
+	rates, err := deadRatesOf(a, d.Source)
+	if err != nil {
 		return err
 	}
-	rates, err := deadRatesOf(a, d.Source)
 	d.Rates = &rates
-	d.Groups.colour(rates.Areas)
+	d.Groups, err = groupsOf(a, d.Queue, rates.Areas)
 	return err
+}
+
+// groupsOf returns the error groups of dead letters with the colours of their areas in a picture.
+func groupsOf(a *ask, dlq string, areas []deadArea) (*deadGroups, error) {
+	g := new(deadGroups)
+	err := a.verb(api.VerbDeadGroups, dlq, api.DeadGroupsRequest{Limit: maxGroups}, &g.DeadGroups)
+	g.colour(areas)
+	return g, err
 }
 
 // colour gives the groups the colours of their areas. An area whose dead letters are all gone gets a
@@ -113,11 +120,11 @@ func (g *deadGroups) colour(areas []deadArea) {
 }
 
 // Shown returns the value of a field of the filter for people: of an error group its error.
-func (d *messagesData) Shown(f field) string {
-	if d.Groups != nil && f.Name == "error_group" {
-		for i := range d.Groups.Rows {
-			if g := &d.Groups.Rows[i]; g.Group == f.Value {
-				return strings.TrimSpace(g.ErrorCode + " " + g.Error)
+func (g *deadGroups) Shown(f field) string {
+	if g != nil && f.Name == "error_group" {
+		for i := range g.Rows {
+			if row := &g.Rows[i]; row.Group == f.Value {
+				return strings.TrimSpace(row.ErrorCode + " " + row.Error)
 			}
 		}
 	}

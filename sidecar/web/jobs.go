@@ -38,6 +38,7 @@ type newJobData struct {
 	Queue  string
 	Ticked int // messages that were selected one by one; 0: the filter selects them
 	Filter filterForm
+	Groups *deadGroups // for the text of an error group; nil: none is selected
 	IDs    []string
 	Dry    *api.JobInfo // what it would do; nil: a field is missing
 	Form   url.Values
@@ -70,6 +71,11 @@ func newJob(a *ask) (any, error) {
 		return nil, fmt.Errorf("a job cannot %s messages of %s", req.Op, req.Queue)
 	}
 	d.Op = ops[at]
+	if filter.ErrorGroup != "" {
+		if d.Groups, err = groupsOf(a, req.Queue, nil); err != nil {
+			return nil, &backTo{d.Back[len(a.web.base):], "new-job", err}
+		}
+	}
 	if req.Op == api.JobMove && req.To == "" || req.Op == api.JobDelay && req.RunAt == "" || req.Op == api.JobReprioritise && req.Key == "" && req.Weight == 0 {
 		return d, nil
 	}
@@ -210,6 +216,23 @@ func (d *jobData) pace(now time.Time) {
 	if left := d.Most() - d.Matched; left > 0 && d.PerSecond > 0 {
 		d.EndsAt = wire.Timestamp(now.Add(time.Duration(min(float64(left)/d.PerSecond, 1e9) * 1e9)).UnixNano())
 	}
+}
+
+// Did says what the job has done to the messages that it counts as done.
+func (d *jobData) Did() string {
+	switch d.Op {
+	case api.JobRedrive:
+		return "Redriven"
+	case api.JobMove:
+		return "Moved"
+	case api.JobDelete:
+		return "Deleted"
+	case api.JobCancel:
+		return "Canceled"
+	case api.JobDelay:
+		return "Delayed"
+	}
+	return "Changed"
 }
 
 // Again is how many of the messages of a redrive are dead letters again.

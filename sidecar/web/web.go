@@ -204,6 +204,11 @@ func (w *Web) routes() http.Handler {
 	}
 	w.pages = mux
 	mux.HandleFunc(w.base+"/", w.let(Viewer, func(a *ask) {
+		if a.r.Method == http.MethodGet && strings.HasSuffix(a.r.URL.Path, "/") && a.r.URL.Path != w.base+"/" {
+			u := url.URL{Path: "/" + strings.Trim(a.r.URL.Path, "/"), RawQuery: a.r.URL.RawQuery}
+			http.Redirect(a.rw, a.r, u.RequestURI(), http.StatusSeeOther)
+			return
+		}
 		w.fail(a, http.StatusNotFound, "This page does not exist.")
 	}))
 	return mux

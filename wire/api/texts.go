@@ -243,11 +243,13 @@ func (a *AttemptInfo) ThenText(span func(ms int64) string) string {
 		text = "retried after " + span(a.DelayMs)
 	}
 	by := a.DecidedBy
-	if a.Rule != "" {
+	switch {
+	case a.Rule != "" && (by == wire.DecidedByRule || by == a.Reason):
+		by = "rule " + a.Rule
+	case a.Rule != "":
 		by += ", rule " + a.Rule
-		if a.DecidedBy == wire.DecidedByRule {
-			by = "rule " + a.Rule
-		}
+	case by == a.Reason:
+		return text
 	}
 	return text + " (" + by + ")"
 }

@@ -52,7 +52,7 @@ func TestHistoryText(t *testing.T) {
 		end, then string
 	}{
 		{api.AttemptInfo{Outcome: wire.AttemptNack, Attempt: 1, At: "t", TookMs: 120, DecidedBy: wire.DecidedByRule, Rule: "broke", DelayMs: 5000}, "nacked after 120ms", "retried after 5s (rule broke)"},
-		{api.AttemptInfo{Outcome: wire.AttemptExpired, Attempt: 2, DecidedBy: wire.DecidedByLimit, Rule: "late", Reason: wire.ReasonMaxDeliveries}, "lease expired", "dead-lettered: max_deliveries (max_deliveries, rule late)"},
+		{api.AttemptInfo{Outcome: wire.AttemptExpired, Attempt: 2, DecidedBy: wire.DecidedByLimit, Rule: "late", Reason: wire.ReasonMaxDeliveries}, "lease expired", "dead-lettered: max_deliveries (rule late)"},
 		{api.AttemptInfo{Outcome: wire.AttemptTerm, Attempt: 1, At: "t", TookMs: 1, DecidedBy: wire.DecidedByConsumer, Reason: wire.ReasonTerm}, "terminated after 1ms", "dead-lettered: term (consumer)"},
 		{api.AttemptInfo{Outcome: wire.AttemptNack, Attempt: 1, DecidedBy: wire.DecidedByDefault}, "nacked", "retried at once (default)"},
 		{api.AttemptInfo{Outcome: wire.AttemptNoResponders, Attempt: 1, At: "t"}, "no subscriber", ""},

@@ -133,7 +133,7 @@ func (f *fila) world(n names) []shown {
 		{"message-edit", "/messages/" + dead + "/edit", nil},
 		{"dead", "/dead", []string{"dead"}},
 		{"dead-letters", "/queues/dead/dead", []string{"dead letters in 3 groups", "card declined"}},
-		{"job-new", "/jobs/new?queue=dead.dlq&which=all&op=redrive&error_code=402", []string{"3 of 3 messages"}},
+		{"job-new", "/jobs/new?queue=dead.dlq&which=all&op=redrive&error_code=402", []string{"3 of 3 matching messages"}},
 		{"jobs", "/jobs", []string{n.job}},
 		{"job", "/jobs/" + job.ID, []string{n.job}},
 		{"schedules", "/schedules", []string{n.schedule}},

@@ -57,11 +57,11 @@ func TestIncidentOfABadDeploy(t *testing.T) {
 	// The fixed version runs: redrive slowly.
 	mended.Store(true)
 	b.click("fieldset.bulk button[value=redrive]") // of all that match
-	b.shows(".sentence", "300 of 300 messages")
+	b.shows(".sentence", "300 of 300 matching messages")
 	b.fill("rate", "100")
 	b.fill("reason", "INC-7: vat is back")
 	b.window("incident-dry-run")
-	b.follow("Redrive 300 messages")
+	b.follow("Start the job")
 	b.shows(".sentence", "redrive: ")
 	b.window("incident-job")
 	b.shows(".sentence", "redrive: done")
@@ -72,7 +72,7 @@ func TestIncidentOfABadDeploy(t *testing.T) {
 	b.visit("/queues/invoices/dead")
 	b.follow("mailbox unavailable: <<id>>")
 	b.click("fieldset.bulk button[value=delete]")
-	b.follow("Delete 25 messages")
+	b.follow("Start the job")
 	b.shows(".sentence", "delete: done")
 	b.visit("/queues/invoices/dead", "3 dead letters")
 	b.visit("/activity/audit?prefix=job:", "INC-7: vat is back")

@@ -73,8 +73,8 @@ func TestMessage(t *testing.T) {
 	b.at("/jobs/new")
 	b.fill("to", "elsewhere")
 	b.follow("Preview")
-	b.shows(".sentence", "1 of 1 message")
-	b.follow("Move 1 message")
+	b.shows(".sentence", "1 of 1 matching message")
+	b.follow("Start the job")
 	b.at("/jobs/")
 	b.shows(".sentence", "move: done")
 	f.depth("elsewhere", 1)
@@ -161,18 +161,18 @@ func TestDeadLetters(t *testing.T) {
 	b.click("#ticked") // with a filter, all that match are the default
 	b.click("fieldset.bulk button[value=redrive]")
 	b.at("/jobs/new")
-	b.shows(".sentence", "1 of 1 message")
+	b.shows(".sentence", "1 of 1 matching message")
 	b.follow("Back")
 	b.at("/queues/orders/dead?error_group=")
 
 	// All messages of a group.
 	b.click("#all")
 	b.follow("Delete")
-	b.shows(".sentence", "30 of 30 messages")
+	b.shows(".sentence", "30 of 30 matching messages")
 	b.sound("dead-delete")
 	b.reachable()
 	b.fill("reason", "the cards are gone")
-	b.follow("Delete 30 messages")
+	b.follow("Start the job")
 	b.at("/jobs/")
 	b.shows(".sentence", "delete: done")
 	f.depth("orders.dlq", 122)
@@ -183,9 +183,9 @@ func TestDeadLetters(t *testing.T) {
 	b.follow("From the beginning")
 	b.click("#all")
 	b.follow("Redrive")
-	b.shows(".sentence", "120 of 120 messages")
+	b.shows(".sentence", "120 of 120 matching messages")
 	b.fill("rate", "5")
-	b.follow("Redrive 120 messages")
+	b.follow("Start the job")
 	b.at("/jobs/")
 	b.shows(".sentence", "redrive: running")
 	b.until("document.querySelector('#done').innerText != '0'") // without a reload
@@ -215,7 +215,7 @@ func TestLiveJobs(t *testing.T) {
 		f.publish("orders", "x", tenant("acme"))
 		f.publish("orders", "x", tenant("globex"), client.Delay(time.Hour))
 	}
-	do := func(query, op string, fields map[string]string, button, done string) {
+	do := func(query, op string, fields map[string]string, done string) {
 		t.Helper()
 		b.visit("/queues/orders/messages" + query)
 		b.click("#all")
@@ -226,17 +226,17 @@ func TestLiveJobs(t *testing.T) {
 		if len(fields) > 0 {
 			b.follow("Preview")
 		}
-		b.follow(button)
+		b.follow("Start the job")
 		b.at("/jobs/")
 		b.shows(".sentence", done)
 	}
-	do("?key=globex", "Run now", nil, "Run now 5 messages", "run-now: done")
+	do("?key=globex", "Run now", nil, "run-now: done")
 	f.inspected("orders", func(q api.QueueInfo) bool { return q.Delayed == 0 })
-	do("?key=acme", "Delay", map[string]string{"run_at": "2h"}, "Delay 5 messages", "delay: done")
+	do("?key=acme", "Delay", map[string]string{"run_at": "2h"}, "delay: done")
 	f.inspected("orders", func(q api.QueueInfo) bool { return q.Delayed == 5 })
-	do("?key=acme", "Another key or weight", map[string]string{"new_key": "umbrella", "weight": "3"}, "Another key or weight 5 messages", "reprioritise: done")
+	do("?key=acme", "Another key or weight", map[string]string{"new_key": "umbrella", "weight": "3"}, "reprioritise: done")
 	b.visit("/queues/orders/messages?key=umbrella", "5 messages")
-	do("", "Cancel", nil, "Cancel 10 messages", "cancel: done")
+	do("", "Cancel", nil, "cancel: done")
 	f.depth("orders", 0)
 	b.expect(400)
 	b.visit("/queues/orders/messages", "There are no messages.")
