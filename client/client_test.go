@@ -346,7 +346,9 @@ func TestAckPayloads(t *testing.T) {
 		`+ACK {"cost":5,"remaining":1200,"reset_ms":800}`: func(m *Message) error {
 			return m.AckWith(AckOptions{Cost: new(5.0), Feedback: &Feedback{1200, 800 * time.Millisecond}})
 		},
-		`-NAK {"code":"429","remaining":0}`:                                       func(m *Message) error { return m.Nack(NackOptions{Code: "429", Feedback: &Feedback{}}) },
+		`-NAK {"code":"429","cost":0,"remaining":0}`: func(m *Message) error {
+			return m.Nack(NackOptions{Code: "429", Cost: new(0.0), Feedback: &Feedback{}})
+		},
 		`-NAK {"code":"E1","delay":1000000000,"error":"boom","retry_after_ms":2}`: func(m *Message) error { return m.Nack(all) },
 	} {
 		m := c.newMessage(f.delivery("x", "1", 1), "orders")

@@ -75,6 +75,7 @@ type NackOptions struct {
 	Code       string        // short, for rules, at most 64 bytes
 	Delay      time.Duration // wait before the next attempt, up to a year; on_failure is not asked
 	RetryAfter time.Duration // the destination asked not to be called for so long, up to a year
+	Cost       *float64      // actual cost of the attempt, as in AckCost; nil: the estimate stands
 	Feedback   *Feedback     // of the destination; nil: it said nothing
 }
 
@@ -85,8 +86,14 @@ type Feedback struct {
 	Reset     time.Duration // until it admits more, up to a year; 0: not known
 }
 
-// put adds the fields of f, which may be nil, to a body.
-func (f *Feedback) put(body map[string]any) error {
+// putReported adds a cost and the fields of f, which may both be nil, to a body.
+func putReported(body map[string]any, cost *float64, f *Feedback) error {
+	if cost != nil {
+		if err := checkCost(*cost); err != nil {
+			return err
+		}
+		body["cost"] = *cost + 0 // adding 0 makes 0 of -0
+	}
 	if f == nil {
 		return nil
 	}
@@ -94,7 +101,7 @@ func (f *Feedback) put(body map[string]any) error {
 	if _, err := wire.NewFeedback(&f.Remaining, &reset); err != nil {
 		return err
 	}
-	if body["remaining"] = f.Remaining + 0; f.Reset > 0 { // adding 0 makes 0 of -0
+	if body["remaining"] = f.Remaining + 0; f.Reset > 0 {
 		body["reset_ms"] = reset
 	}
 	return nil
@@ -117,7 +124,7 @@ func (o NackOptions) payload() ([]byte, error) {
 	if o.RetryAfter > 0 {
 		body["retry_after_ms"] = wholeMs(o.RetryAfter)
 	}
-	if err := o.Feedback.put(body); err != nil {
+	if err := putReported(body, o.Cost, o.Feedback); err != nil {
 		return nil, err
 	}
 	if len(body) == 0 {
@@ -157,13 +164,7 @@ type AckOptions struct {
 
 func (o AckOptions) payload() ([]byte, error) {
 	body := map[string]any{}
-	if o.Cost != nil {
-		if err := checkCost(*o.Cost); err != nil {
-			return nil, err
-		}
-		body["cost"] = *o.Cost + 0
-	}
-	if err := o.Feedback.put(body); err != nil || len(body) == 0 {
+	if err := putReported(body, o.Cost, o.Feedback); err != nil || len(body) == 0 {
 		return nil, err
 	}
 	data, err := json.Marshal(body)

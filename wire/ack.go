@@ -49,8 +49,8 @@ type Ack struct {
 	// 365 days; it counts only if HasDelay.
 	Delay    time.Duration
 	HasDelay bool
-	// Cost is the actual cost of the message in thousandths, 0 to 1,000,000,000; it counts
-	// only if HasCost, with [AckDone].
+	// Cost is the actual cost of the message, or of its failed attempt, in thousandths, 0 to
+	// 1,000,000,000; it counts only if HasCost, with [AckDone] and [AckNack].
 	HasCost bool
 	Cost    uint32
 	// Error and ErrorCode describe a failure; for [AckTerm], Error is the
@@ -117,7 +117,7 @@ const (
 // a JSON object with any of "cost", which may be in the header Fila-Cost instead, "remaining" and "reset_ms"; "+WPI" is
 // [AckProgress]; "+TERM" is [AckTerm], followed by nothing, a reason, or a JSON object with any of
 // "error" and "code"; and "-NAK" is [AckNack], followed by nothing, a Go duration, or a JSON object
-// with any of "delay" (nanoseconds or a Go duration), "error", "code", "retry_after_ms", "remaining" and "reset_ms". For nacks and terms the headers Fila-Error, Fila-Error-Code and
+// with any of "delay" (nanoseconds or a Go duration), "error", "code", "retry_after_ms", "cost", "remaining" and "reset_ms". For nacks and terms the headers Fila-Error, Fila-Error-Code and
 // Fila-Retry-After-Ms supplement the payload, which has priority.
 func ParseAck(payload []byte, h map[string][]string) (Ack, *Error) {
 	if a, done, err := parseStatus(payload, h); done || err != nil {
@@ -215,12 +215,20 @@ func parseAckBody(arg string, h map[string][]string) (Ack, *Error) {
 	if err != nil || body.Cost == nil {
 		return a, err
 	}
-	cost, ok := costThousandths(*body.Cost)
-	if !ok {
-		return Ack{}, BadAckPayload("+ACK: cost is " + strconv.FormatFloat(*body.Cost, 'g', -1, 64) + ": " + costAllowed)
+	if err := a.setCost(payloadAck, *body.Cost); err != nil {
+		return Ack{}, err
 	}
-	a.Cost, a.HasCost = cost, true
 	return a, nil
+}
+
+// setCost sets the cost that a payload of kind verb has.
+func (a *Ack) setCost(verb string, cost float64) *Error {
+	n, ok := costThousandths(cost)
+	if !ok {
+		return BadAckPayload(verb + ": cost is " + strconv.FormatFloat(cost, 'g', -1, 64) + ": " + costAllowed)
+	}
+	a.Cost, a.HasCost = n, true
+	return nil
 }
 
 const costAllowed = "allowed is a number from 0 to 1000000"
@@ -277,6 +285,7 @@ type nakBody struct {
 	Error        string           `json:"error"`
 	Code         string           `json:"code"`
 	RetryAfterMs *int64           `json:"retry_after_ms"`
+	Cost         *float64         `json:"cost"`
 	Remaining    *float64         `json:"remaining"`
 	ResetMs      *int64           `json:"reset_ms"`
 }
@@ -319,6 +328,11 @@ func parseNak(arg string) (a Ack, hasRetryAfter bool, refusal *Error) {
 		return Ack{}, false, BadAckPayload("-NAK: " + err.Error())
 	}
 	a.Feedback = feedback
+	if body.Cost != nil {
+		if err := a.setCost(payloadNak, *body.Cost); err != nil {
+			return Ack{}, false, err
+		}
+	}
 	a.Error = clean(body.Error, MaxErrorText)
 	a.ErrorCode = clean(body.Code, MaxErrorCode)
 	return a, body.RetryAfterMs != nil, nil

@@ -191,7 +191,7 @@ func (g *Service) cancel(given []*permit, now int64) {
 // undo returns resources of a call that is not made.
 func (g *Service) undo(h *resources, now int64) {
 	g.opt.Notify(h.set.Undo(&h.grant, now, nil))
-	g.giveBack(h, 0, breaker.Neutral, gates.FailedCall{}, 0, now)
+	g.giveBack(h, gates.Ending{Outcome: breaker.Neutral}, 0, now)
 }
 
 // take takes everything that the call needs, or nothing and fills a with the refusal. missing is
@@ -203,7 +203,7 @@ func (g *Service) take(ask *api.GuardAsk, keys []string, now int64, a *api.Guard
 	}
 	h = resources{set: set, circuit: g.opt.Circuits.Use(ask.Key, now)}
 	if *a, missing = g.pass(&h, ask, now); !a.Allowed {
-		g.giveBack(&h, 0, breaker.Neutral, gates.FailedCall{}, 0, now)
+		g.giveBack(&h, gates.Ending{Outcome: breaker.Neutral}, 0, now)
 	}
 	return h, missing, nil
 }

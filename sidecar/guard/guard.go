@@ -221,16 +221,18 @@ func (g *Service) Stop() int {
 	return told
 }
 
-// giveBack releases resources of a call that has cost delta thousandths more than the gates took,
-// and tells the circuit the outcome and for how long (ns) its
-// destination wants no calls.
-func (g *Service) giveBack(h *resources, delta int64, o breaker.Outcome, f gates.FailedCall, retryAfter, now int64) {
-	g.opt.Notify(h.set.ReleaseCorrected(&h.grant, delta, now, nil))
+// giveBack releases resources of a call that has ended, and tells its circuit for how long (ns)
+// the destination wants no calls.
+func (g *Service) giveBack(h *resources, e gates.Ending, retryAfter, now int64) {
+	g.opt.Notify(h.set.ReleaseCorrected(&h.grant, e.Delta, now, nil))
+	if e.Feedback != nil {
+		h.set.Feedback(*e.Feedback, now)
+	}
 	var pending bool
-	if o == breaker.Failure {
-		pending = h.circuit.Failed(h.permission, now, f, false)
+	if e.Outcome == breaker.Failure {
+		pending = h.circuit.Failed(h.permission, now, *e.Failed, false)
 	} else {
-		pending = h.circuit.Done(h.permission, now, o)
+		pending = h.circuit.Done(h.permission, now, e.Outcome)
 	}
 	if retryAfter > 0 {
 		pending = h.circuit.RetryAfter(now, now+retryAfter) || pending
@@ -282,12 +284,17 @@ func (g *Service) Done(r *api.GuardDoneRequest) (api.GuardVerdict, *wire.Error) 
 	}
 	if h.set != nil {
 		g.opt.Metrics.GuardEnded(r.Outcome, 1)
-		delta := r.Thousandths(h.grant.Cost()) - h.grant.Cost()
-		failed := gates.FailedCall{Caller: r.Caller, Attempt: r.Attempt, Code: r.ErrorCode, Error: r.Error}
+		e := gates.Ending{
+			Outcome: outcome, Failed: &gates.FailedCall{Caller: r.Caller, Attempt: r.Attempt, Code: r.ErrorCode, Error: r.Error},
+			Delta: r.Thousandths(h.grant.Cost()) - h.grant.Cost(),
+		}
+		if f, _ := wire.NewFeedback(r.Remaining, r.ResetMs); f != nil {
+			e.Feedback = &throttle.Feedback{Remaining: f.Remaining, Reset: int64(f.Reset)}
+		}
 		if h.set.Learns() {
 			g.teach(&h, r, verdict.Rule, overload, given, now)
 		}
-		g.giveBack(&h, delta, outcome, failed, r.RetryAfterMs*int64(time.Millisecond), now)
+		g.giveBack(&h, e, r.RetryAfterMs*int64(time.Millisecond), now)
 		if r.Outcome == api.GuardError {
 			g.reportFailure(r, &verdict)
 		}
@@ -297,9 +304,6 @@ func (g *Service) Done(r *api.GuardDoneRequest) (api.GuardVerdict, *wire.Error) 
 
 // teach tells the limits that learn how a call ended, before its permit is returned.
 func (g *Service) teach(h *resources, r *api.GuardDoneRequest, rule string, overload bool, given, now int64) {
-	if f, _ := wire.NewFeedback(r.Remaining, r.ResetMs); f != nil {
-		h.set.Feedback(throttle.Feedback{Remaining: f.Remaining, Reset: int64(f.Reset)}, now)
-	}
 	switch {
 	case overload:
 		cause := cmp.Or(r.ErrorCode, rule, "overload") + " of a call"
@@ -414,7 +418,7 @@ func (g *Service) atTime(now int64, do func()) {
 // release returns the resources of permits that have ended without a done.
 func (g *Service) release(ended []ending, now int64) {
 	for i := range ended {
-		g.giveBack(&ended[i].resources, 0, ended[i].outcome, gates.FailedCall{Error: "the permit has expired"}, 0, now)
+		g.giveBack(&ended[i].resources, gates.Ending{Outcome: ended[i].outcome, Failed: &gates.FailedCall{Error: "the permit has expired"}}, 0, now)
 	}
 }
 

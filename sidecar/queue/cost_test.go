@@ -276,6 +276,32 @@ func TestRateIsChargedTheCorrectedCost(t *testing.T) {
 	r.One()
 }
 
+// A nack may say what the attempt has cost, such as nothing of a refused call. The next attempt is
+// charged anew.
+func TestANackMayHaveACost(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 10, 0)
+	r.LimitNow("tokens", throttle.Limits{Rate: throttle.PerSecond(1), Burst: 100 * throttle.One})
+	r.Enqueue("k", func(m *store.Message) { m.ThrottleKeys, m.Cost = []string{"tokens"}, 50*throttle.One })
+	r.Commit()
+	tokens := func() int64 {
+		g, ok, _ := r.Gates.Look("tokens", r.Now)
+		require.True(t, ok)
+		return g.Tokens
+	}
+	for range 3 {
+		d := r.One()
+		require.InDelta(t, 50*throttle.One, tokens(), 10)
+		r.Ack(d, wire.Ack{Kind: wire.AckNack, HasCost: true, HasDelay: true, Delay: time.Millisecond}, "")
+		require.InDelta(t, 100*throttle.One, tokens(), 10, "a cost of 0 counts as 0.001")
+		r.Commit()
+		r.Pass(time.Millisecond)
+	}
+	r.Ack(r.One(), wire.Ack{Kind: wire.AckNack, HasDelay: true, Delay: time.Hour}, "")
+	require.InDelta(t, 50*throttle.One, tokens(), 10, "without a cost the estimate stands")
+	check(r)
+}
+
 // An expired lease keeps the estimate, and its late ack changes nothing.
 func TestAnExpiredLeaseKeepsTheEstimate(t *testing.T) {
 	r := newRig(t, func(s *queue.Settings) { s.VisibilityTimeoutMs = 1000 })

@@ -103,3 +103,24 @@ func TestALearningLimitIsSharedByWeight(t *testing.T) {
 	}
 	require.Greater(t, learned(r, "vendor").Cuts, uint64(2))
 }
+
+// Feedback counts after the refund of the same ack or nack: no bucket is above what the
+// destination says that it still admits.
+func TestFeedbackCountsAfterTheRefund(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("k", throttle.Limits{
+		Rate: throttle.PerSecond(throttle.One), Burst: 100 * throttle.One, Adapt: adapt.Settings{Min: 1, Backoff: 500},
+	})
+	r.Consume(queue.Main, "w", 100, 0)
+	for _, a := range []wire.Ack{{Kind: wire.AckDone}, {Kind: wire.AckNack, HasDelay: true, Delay: time.Hour}} {
+		r.Enqueue("a", func(m *store.Message) { m.ThrottleKeys, m.Cost = []string{"k"}, 40*throttle.One })
+		r.Commit()
+		d := r.One()
+		a.HasCost, a.Cost, a.Feedback = true, 1000, &wire.Feedback{Remaining: 20 * throttle.One}
+		r.Ack(d, a, "")
+		g, _, _ := r.Gates.Look("k", r.Now)
+		require.EqualValues(t, 20*throttle.One, g.Tokens)
+		r.Pass(100 * time.Second)
+	}
+	check(r)
+}

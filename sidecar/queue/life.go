@@ -91,19 +91,13 @@ func (q *side) onAck(in *Input, now int64) {
 		return
 	}
 	seq := in.Token.Seq
-	if f := in.Ack.Feedback; f != nil {
-		q.gates.Feedback(s.Sub, q.Leases.Items[s.Ref].Permits.Route(), throttle.Feedback{Remaining: f.Remaining, Reset: int64(f.Reset)}, now)
-	}
 	switch in.Ack.Kind {
 	case wire.AckDone:
 		q.count().Acked++
 		q.countAttempt(s, inspect.OutcomeAck, now)
 		q.m.journal.countAck(s, now)
-		e := succeeded
-		if in.Ack.HasCost {
-			e.Delta = int64(max(in.Ack.Cost, leastCost)) - int64(s.Cost)
-			q.correct(s, e.Delta)
-		}
+		e := q.reported(s, &in.Ack)
+		e.Outcome = breaker.Success
 		q.complete(seq, s, in.Confirm, e, now)
 	case wire.AckProgress:
 		q.Leases.Extend(s.Ref, now+q.visibility(), now)
@@ -117,7 +111,7 @@ func (q *side) onAck(in *Input, now int64) {
 		q.fail(seq, s, wire.AttemptNack, Failure{
 			Error: in.Ack.Error, Code: in.Ack.ErrorCode, Confirm: in.Confirm,
 			HasDelay: in.Ack.HasDelay, Delay: int64(in.Ack.Delay),
-		}, int64(in.Ack.RetryAfter), now)
+		}, q.reported(s, &in.Ack), int64(in.Ack.RetryAfter), now)
 	case wire.AckTerm:
 		q.onTerm(seq, s, in, now)
 	case wire.AckNoResponders:
@@ -128,6 +122,19 @@ func (q *side) onAck(in *Input, now int64) {
 			q.unreachable(c, now)
 		}
 	}
+}
+
+// reported returns the part of an ending that an ack or nack reports, its cost and the
+// destination's feedback, and charges the flow of the leased message s with the cost.
+func (q *side) reported(s *backlog.Slot, a *wire.Ack) (e gates.Ending) {
+	if a.HasCost {
+		e.Delta = int64(max(a.Cost, leastCost)) - int64(s.Cost)
+		q.correct(s, e.Delta)
+	}
+	if f := a.Feedback; f != nil {
+		e.Feedback = &throttle.Feedback{Remaining: f.Remaining, Reset: int64(f.Reset)}
+	}
+	return e
 }
 
 // onTerm ends a message that its consumer has given up: it becomes a dead letter, and a
@@ -198,10 +205,9 @@ func (q *side) complete(seq uint64, s *backlog.Slot, acked Confirmation, e gates
 	q.forget(seq, s, e, now)
 }
 
-// How leases end: acked, without a statement about the destination, or without having
-// reached anybody.
+// How leases end: without a statement about the destination, or without having reached
+// anybody.
 var (
-	succeeded   = gates.Ending{Outcome: breaker.Success}
 	neutral     = gates.Ending{Outcome: breaker.Neutral}
 	undelivered = gates.Ending{Outcome: breaker.Neutral, Undo: true}
 )
@@ -211,7 +217,7 @@ func (q *side) onExpired(seq uint64, now int64) {
 	s := q.Slots.Get(seq)
 	q.count().Expired++
 	q.countAttempt(s, inspect.OutcomeExpired, now)
-	q.fail(seq, s, wire.AttemptExpired, Failure{Error: leaseExpired}, 0, now)
+	q.fail(seq, s, wire.AttemptExpired, Failure{Error: leaseExpired}, gates.Ending{}, 0, now)
 }
 
 // judging is the state of a message whose failure is being judged.
@@ -221,17 +227,16 @@ type judging struct {
 	bytes  int64            // what the failure has in journal.failed
 }
 
-// fail ends the attempt of the leased message seq. retryAfter is how long (ns) the
+// fail ends the attempt of the leased message seq. e has what was reported about it; retryAfter is how long (ns) the
 // destination wants to be left alone. The permits of the delivery are returned at once; only
 // the circuit waits for the verdict, if the failure is judged.
-func (q *side) fail(seq uint64, s *backlog.Slot, outcome string, f Failure, retryAfter, now int64) {
+func (q *side) fail(seq uint64, s *backlog.Slot, outcome string, f Failure, e gates.Ending, retryAfter, now int64) {
 	s.Attempts++
 	judged := !q.isDead() && q.m.settings.Judge
 	f.ID, f.Attempts = s.ID, s.Attempts
 	call := f.failedCall()
-	e := gates.Ending{Outcome: breaker.Failure, Failed: &call, Later: judged}
-	if q.isDead() {
-		e = neutral
+	if e.Outcome = breaker.Neutral; !q.isDead() {
+		e.Outcome, e.Failed, e.Later = breaker.Failure, &call, judged
 	}
 	route := q.Leases.Items[s.Ref].Permits.Route()
 	le, later := q.unlease(s, e, now)

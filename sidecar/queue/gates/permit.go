@@ -173,6 +173,9 @@ type Ending struct {
 	Undo    bool        // nobody received the delivery
 	Later   bool        // the failure is being judged: ReturnJudged tells the circuit
 	Delta   int64       // how much more (thousandths) the message cost than estimated
+	// Feedback is what the destination has said about its limit; nil: nothing. It counts after
+	// Delta, since a refund would raise the bucket above it.
+	Feedback *throttle.Feedback
 }
 
 // Permission is the permission of the circuit of a route, for a delivery whose failure is
@@ -200,6 +203,9 @@ func (g *Gates) Return(p *Permits, id ID, e Ending, now int64) (later Permission
 		g.notifyWaiters(r.Set.Undo(&p.grant, now, g.wakes[:0]))
 	} else {
 		g.notifyWaiters(r.Set.ReleaseCorrected(&p.grant, e.Delta, now, g.wakes[:0]))
+	}
+	if e.Feedback != nil {
+		r.Set.Feedback(*e.Feedback, now)
 	}
 	switch pass := p.circuit; {
 	case pass == 0:
@@ -259,14 +265,6 @@ func (g *Gates) Overloaded(id ID, route int, delivered int64, call FailedCall, r
 	set.Overloaded(throttle.Overload{
 		Delivered: delivered, Expired: expired, Cause: fmt.Sprintf("%s of message %x-%x-%x-%x-%x", cause, m[:4], m[4:6], m[6:8], m[8:10], m[10:]),
 	}, now)
-}
-
-// Feedback lowers the buckets of a route of subqueue id whose limits learn to what the destination has
-// said.
-func (g *Gates) Feedback(id ID, route int, f throttle.Feedback, now int64) {
-	if id != 0 {
-		g.Subs.At(id).RouteAt(route).Set.Feedback(f, now)
-	}
 }
 
 // reserveAfter is how long (ns) a subqueue with several throttle keys is blocked

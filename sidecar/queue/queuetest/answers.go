@@ -49,6 +49,7 @@ func (s *Sim) drawAck() wire.Ack {
 		a = s.drawDone()
 	}
 	if a.Kind == wire.AckNack {
+		s.drawCost(&a)
 		a.Error = pick(s, []string{"", "boom"})
 		if s.chance(2) {
 			a.HasDelay, a.Delay = true, time.Duration(s.rnd.IntN(1500))*time.Millisecond
@@ -63,10 +64,14 @@ func (s *Sim) drawAck() wire.Ack {
 // drawDone is an ack, which may say what the message has cost.
 func (s *Sim) drawDone() wire.Ack {
 	a := wire.Ack{Kind: wire.AckDone}
+	s.drawCost(&a)
+	return a
+}
+
+func (s *Sim) drawCost(a *wire.Ack) {
 	if s.corrects && s.chance(2) {
 		a.HasCost, a.Cost = true, pick(s, []uint32{0, 1, 500, 1000, 3000, 20_000})
 	}
-	return a
 }
 
 // answerMany answers all open deliveries in one step of each machine.
@@ -205,8 +210,12 @@ func (s *Sim) answerForTheVanished() {
 	})
 }
 
-// correct applies to the model an ack with the cost of a message.
-func (n *node) correct(f *flight, cost int64) {
+// correct applies to the model the cost in an ack or nack, if there is one.
+func (n *node) correct(f *flight, a *wire.Ack) {
+	if !a.HasCost {
+		return
+	}
+	cost := int64(max(a.Cost, 1))
 	n.sides[f.m.side].fair.correct(f.m.Key, cost-int64(f.m.Cost))
 	if f.went != nil {
 		f.went.cost = cost
@@ -233,9 +242,7 @@ func (n *node) heard(side queue.Role, token wire.Token, a wire.Ack, reply string
 	case wire.AckDone:
 		n.counters(side).Acked++
 		q.kind = askFinish
-		if a.HasCost {
-			n.correct(f, int64(max(a.Cost, 1)))
-		}
+		n.correct(f, &a)
 		n.complete(f, breaker.Success)
 	case wire.AckProgress:
 		f.deadline = n.Now + n.visibility()
@@ -244,6 +251,7 @@ func (n *node) heard(side queue.Role, token wire.Token, a wire.Ack, reply string
 	case wire.AckNack:
 		n.counters(side).Nacked++
 		q.kind, q.value = askFail, int64(m.attempts)+1
+		n.correct(f, &a)
 		n.fail(f, wire.AttemptNack, queue.Failure{
 			Error: a.Error, Code: a.ErrorCode, HasDelay: a.HasDelay, Delay: int64(a.Delay), Confirm: queue.Confirmation{Subject: reply},
 		}, int64(a.RetryAfter))
