@@ -47,7 +47,7 @@ var ways = []way{
 	{command: "pip ", page: "sdk/python/README.md", skip: "needs PyPI; sdk/python/check installs it"},
 	{command: "pip ", page: "examples/README.md", skip: "needs PyPI; examples/check installs it"},
 	{command: "python ", page: "examples/README.md", skip: "needs nats-py; examples/check runs it"},
-	{command: "fila queue create llm", page: "examples/README.md", before: `cp -r "$REPOSITORY/examples/llm" .`},
+	{command: "fila apply -f llm/fila.yaml", page: "examples/README.md", before: `cp -r "$REPOSITORY/examples/llm" .`},
 	{command: "go run ./examples/llm", page: "examples/README.md", skip: "examples/check runs it"},
 	{command: "fila serve --nats-url", skip: "needs its own NATS server; sidecar/e2e starts one"},
 	{command: "export NATS_URL=", skip: "the port differs here"},
