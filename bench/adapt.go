@@ -60,6 +60,41 @@ func adaptSample(s provider.Summary) measure.Sample {
 	return sample
 }
 
+// AdaptTimeline is a picture of two providers whose capacity falls and comes back: a limit that one
+// fila learns, beside three clients with additive increase. It is the same on every machine.
+func AdaptTimeline() *report.Timeline {
+	t := &report.Timeline{
+		Title:  "fila bench adapt: a limit that one fila learns, and three AIMD clients, each for itself",
+		Thirds: "at the dashed lines the capacity changes",
+	}
+	drawn := []string{"learned", "aimd-3"}
+	for _, sc := range provider.Scenarios() {
+		if sc.Cost > 0 {
+			continue // its refusals are too few to see
+		}
+		for _, way := range provider.Ways() {
+			if !slices.Contains(drawn, way.Name) {
+				continue
+			}
+			for i, p := range provider.Trace(sc, way) {
+				if i == len(t.Series) {
+					t.Series = append(t.Series, measure.Sample{"at_s": float64(p.At) / 1e9})
+				}
+				t.Series[i][sc.Name] = p.Capacity
+				t.Series[i][sc.Name+way.Name] = p.Limit
+				t.Series[i][sc.Name+way.Name+"refused"] = float64(p.Refused)
+			}
+		}
+		lines := func(what string) []report.TimeLine {
+			return []report.TimeLine{{Label: "fila", Metric: sc.Name + drawn[0] + what}, {Label: "three AIMD clients", Metric: sc.Name + drawn[1] + what}}
+		}
+		t.Panels = append(t.Panels,
+			report.TimePanel{Title: sc.Name + ": limit, calls at once", Scale: 1, Lines: append(lines(""), report.TimeLine{Label: "capacity", Metric: sc.Name})},
+			report.TimePanel{Title: sc.Name + ": refused calls a second", Scale: 1, Lines: lines("refused")})
+	}
+	return t
+}
+
 // adaptGoals are the goals of learned limits, of one fila and of three.
 func adaptGoals() (goals []report.Goal) {
 	for _, way := range provider.Ways()[:2] {

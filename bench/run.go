@@ -54,6 +54,9 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 	}
 	result.Seconds = time.Since(begin).Seconds()
 	result.Conclude()
+	if o.adapt() {
+		result.Timeline = AdaptTimeline()
+	}
 	return result, nil
 }
 

@@ -37,12 +37,15 @@ type bar struct {
 	value              float64
 }
 
-// Chart writes an SVG picture with the medians as bars, or for a soak its figures over time.
-// Latency shows the percentiles of delivery.
+// Chart writes an SVG picture with the medians as bars, or the Timeline, or for a soak its figures
+// over time. Latency shows the percentiles of delivery.
 func (r *Report) Chart(out io.Writer) error {
+	if r.Timeline != nil {
+		return r.Timeline.WriteSVG(out)
+	}
 	for _, l := range r.lanes() {
 		if len(l.Series) > 0 {
-			return r.timeline(&l, out)
+			return r.soakTimeline(&l).WriteSVG(out)
 		}
 	}
 	var panels []panel

@@ -18,6 +18,8 @@ type Report struct {
 	Goals       []GoalReport `json:"goals"`
 	// Interrupted says that the run ended early.
 	Interrupted bool `json:"interrupted,omitempty"`
+	// Timeline is what Chart draws in place of bars; nil: bars.
+	Timeline *Timeline `json:"-"`
 }
 
 // Environment describes the machine and the versions of a report.

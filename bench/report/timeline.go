@@ -11,7 +11,7 @@ import (
 	"github.com/filaq/fila/bench/measure"
 )
 
-// Measures of the chart of a soak, in pixels.
+// Measures of a chart over time, in pixels.
 const (
 	axisWidth    = 70 // left margin for the numbers
 	plotHeight   = 92
@@ -24,69 +24,83 @@ const (
 	timeAxisMost = 10
 )
 
-// Colours for light and dark backgrounds; the picture has no background. The two line colours
-// can also be told apart with colour blindness.
+// Colours for light and dark backgrounds; the picture has no background. The line colours can
+// also be told apart with colour blindness.
 const (
 	inkColor   = "#7a828a"
 	firstColor = "#2f80c8"
 	otherColor = "#d9822b"
 )
 
-// timePanel is a plot over time. Its scale begins at 0.
-type timePanel struct {
-	title string // with the unit
-	scale float64
-	lines []timeLine
+// lineColors are the colours of the lines of a panel, in their order.
+var lineColors = []string{firstColor, otherColor, inkColor}
+
+// Timeline is a picture of figures over time: plots below each other over the same time.
+type Timeline struct {
+	Title  string
+	Thirds string // what the dashed lines at the thirds of the time are
+	Series []measure.Sample
+	Panels []TimePanel
 }
 
-// timeLine is a figure of the intervals, times the scale of its panel.
-type timeLine struct{ label, metric string }
-
-// timePanels are the plots of a soak. Missing figures have no line.
-var timePanels = []timePanel{
-	{"rate, messages/s", 1, []timeLine{{"", "rate"}}},
-	{"publish to delivery, ms", 1e-3, []timeLine{{"p50", "deliver_p50_us"}, {"p99", "deliver_p99_us"}}},
-	{"publish to confirmation, ms", 1e-3, []timeLine{{"p50", "confirm_p50_us"}, {"p99", "confirm_p99_us"}}},
-	{"memory of the server, MiB", 1, []timeLine{{"RSS", "server_rss_mb"}, {"of it not mapped files", "server_anon_mb"}}},
-	{"CPUs in use", 1, []timeLine{{"server", "server_cpus"}, {"other processes", "others_cpus"}}},
-	{"files, MiB", 1, []timeLine{{"", "files_mb"}}},
+// TimePanel is a plot of up to three lines over time. Its scale begins at 0.
+type TimePanel struct {
+	Title string // with the unit
+	Scale float64
+	Lines []TimeLine
 }
 
-// timeline draws the intervals of a soak: plots below each other over the same time, with marks
-// at the end of the first third and the start of the last one.
-func (r *Report) timeline(l *Lane, out io.Writer) error {
+// TimeLine is a figure of the series, times the scale of its panel.
+type TimeLine struct{ Label, Metric string }
+
+// soakPanels are the plots of a soak. Missing figures have no line.
+var soakPanels = []TimePanel{
+	{"rate, messages/s", 1, []TimeLine{{"", "rate"}}},
+	{"publish to delivery, ms", 1e-3, []TimeLine{{"p50", "deliver_p50_us"}, {"p99", "deliver_p99_us"}}},
+	{"publish to confirmation, ms", 1e-3, []TimeLine{{"p50", "confirm_p50_us"}, {"p99", "confirm_p99_us"}}},
+	{"memory of the server, MiB", 1, []TimeLine{{"RSS", "server_rss_mb"}, {"of it not mapped files", "server_anon_mb"}}},
+	{"CPUs in use", 1, []TimeLine{{"server", "server_cpus"}, {"other processes", "others_cpus"}}},
+	{"files, MiB", 1, []TimeLine{{"", "files_mb"}}},
+}
+
+// soakTimeline is the picture of the intervals of a soak.
+func (r *Report) soakTimeline(l *Lane) *Timeline {
 	title := "fila bench soak: " + l.Case
 	if s, ok := l.Figures["target_rate"]; ok {
 		title += ", " + Thousands(s.Median) + " messages/s"
 	}
 	title += ", " + r.Environment.machine()
-	plots := plotsOf(l.Series)
-	c := newCanvas(2*chartMargin + titleStep + panelHeight*len(plots) + timeAxis)
-	c.printf("<title>%s</title>\n", escaped(title))
-	c.text(chartMargin, chartMargin+barHeight, `font-size="16" fill="`+inkColor+`"`, title)
-	scale := newTimeScale(l.Series)
+	return &Timeline{Title: title, Thirds: "the dashed lines part the thirds", Series: l.Series, Panels: plotsOf(l.Series)}
+}
+
+// WriteSVG writes the picture.
+func (t *Timeline) WriteSVG(out io.Writer) error {
+	c := newCanvas(2*chartMargin + titleStep + panelHeight*len(t.Panels) + timeAxis)
+	c.printf("<title>%s</title>\n", escaped(t.Title))
+	c.text(chartMargin, chartMargin+barHeight, `font-size="16" fill="`+inkColor+`"`, t.Title)
+	scale := newTimeScale(t.Series)
 	y := chartMargin + titleStep
-	for _, p := range plots {
+	for _, p := range t.Panels {
 		scale.plot(c, p, y)
 		y += panelHeight
 	}
-	scale.labels(c, y)
+	scale.labels(c, y, t.Thirds)
 	return c.writeTo(out)
 }
 
 // plotsOf returns the panels and lines that have figures.
-func plotsOf(series []measure.Sample) []timePanel {
-	var plots []timePanel
-	for _, p := range timePanels {
-		p.lines = slices.DeleteFunc(slices.Clone(p.lines), func(line timeLine) bool { return len(measure.Values(series, line.metric)) == 0 })
-		if len(p.lines) > 0 {
+func plotsOf(series []measure.Sample) []TimePanel {
+	var plots []TimePanel
+	for _, p := range soakPanels {
+		p.Lines = slices.DeleteFunc(slices.Clone(p.Lines), func(line TimeLine) bool { return len(measure.Values(series, line.Metric)) == 0 })
+		if len(p.Lines) > 0 {
 			plots = append(plots, p)
 		}
 	}
 	return plots
 }
 
-// timeScale has what the plots of a soak share.
+// timeScale has what the plots of a picture share.
 type timeScale struct {
 	series []measure.Sample
 	end    float64 // seconds
@@ -108,13 +122,13 @@ func newTimeScale(series []measure.Sample) timeScale {
 func (t timeScale) x(seconds float64) float64 { return axisWidth + seconds/t.end*plotWidth }
 
 // plot draws a panel from y on.
-func (t timeScale) plot(c *canvas, p timePanel, y int) {
+func (t timeScale) plot(c *canvas, p TimePanel, y int) {
 	top, bottom := y+panelTitle, y+panelTitle+plotHeight
-	c.text(axisWidth, top-8, `font-size="13" fill="`+inkColor+`"`, p.title)
+	c.text(axisWidth, top-8, `font-size="13" fill="`+inkColor+`"`, p.Title)
 	largest := 0.0
-	for _, line := range p.lines {
-		for _, v := range measure.Values(t.series, line.metric) {
-			largest = max(largest, v*p.scale)
+	for _, line := range p.Lines {
+		for _, v := range measure.Values(t.series, line.Metric) {
+			largest = max(largest, v*p.Scale)
 		}
 	}
 	step := niceStep(largest, gridLines)
@@ -133,20 +147,17 @@ func (t timeScale) plot(c *canvas, p timePanel, y int) {
 
 // drawLines draws the figures of a panel and, if there are several, their names
 // at the height y.
-func (t timeScale) drawLines(c *canvas, p timePanel, y int, at func(float64) float64) {
+func (t timeScale) drawLines(c *canvas, p TimePanel, y int, at func(float64) float64) {
 	right := axisWidth + plotWidth
-	for i := len(p.lines) - 1; i >= 0; i-- { // the first one on top
-		line, color := p.lines[i], firstColor
-		if i > 0 {
-			color = otherColor
-		}
+	for i := len(p.Lines) - 1; i >= 0; i-- { // the first one on top
+		line, color := p.Lines[i], lineColors[i]
 		c.printf(`<path d="%s" fill="none" stroke="%s" stroke-width="1.5" stroke-linecap="round" stroke-linejoin="round"/>`+"\n",
-			t.path(line.metric, p.scale, at), color)
-		if line.label == "" {
+			t.path(line.Metric, p.Scale, at), color)
+		if line.Label == "" {
 			continue
 		}
-		c.anchored("end", right, y, color, line.label)
-		right -= legendWidth*len(line.label) + 20
+		c.anchored("end", right, y, color, line.Label)
+		right -= legendWidth*len(line.Label) + 20
 	}
 }
 
@@ -171,13 +182,13 @@ func (t timeScale) path(metric string, scale float64, at func(float64) float64) 
 }
 
 // labels writes the times below the last panel.
-func (t timeScale) labels(c *canvas, y int) {
+func (t timeScale) labels(c *canvas, y int, thirds string) {
 	step := niceStep(t.end/t.unit, timeAxisMost)
 	for i := 0; float64(i)*step*t.unit <= t.end; i++ {
 		v := float64(i) * step
 		c.anchored("middle", int(t.x(v*t.unit)), y, inkColor, tickText(v, step))
 	}
-	c.anchored("middle", axisWidth+plotWidth/2, y+20, inkColor, t.name+"; the dashed lines part the thirds")
+	c.anchored("middle", axisWidth+plotWidth/2, y+20, inkColor, t.name+"; "+thirds)
 }
 
 // niceStep divides 0 to largest into about n steps of 1, 2 or 5 times a power of ten.

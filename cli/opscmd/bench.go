@@ -81,7 +81,7 @@ are deleted at the end, and needs an operator's permissions.`,
   fila bench --json --chart bench.svg > bench.json
   fila bench --workload peers --peers bench/peers/peers --duration 2s
   fila bench --workload soak --duration 30m --chart soak.svg
-  fila bench --workload adapt
+  fila bench --workload adapt --chart adapt.svg
   fila bench --url nats://127.0.0.1:4222 --workload life --count 100000`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(env, cmd, &f) },
 	}

@@ -126,8 +126,36 @@ func (p *server) logNormal(median, spread float64) float64 {
 	return median * math.Exp(spread*p.rnd.NormFloat64())
 }
 
+// Point is a second of a run.
+type Point struct {
+	At       int64   // ns: its end
+	Capacity float64 // during the second
+	Limit    float64 // of all clients, at its end
+	Refused  int     // calls in the second
+}
+
+// Trace returns the seconds of the run of a scenario with seed 0.
+func Trace(sc Scenario, way Way) (points []Point) {
+	limits := way.Limits(&sc)
+	refused := 0
+	run(sc, 0, limits, func(now int64, capacity float64, r *Result) {
+		p := Point{At: now, Capacity: capacity, Refused: r.Refused - refused}
+		refused = r.Refused
+		for _, l := range limits {
+			p.Limit += l.Value(now)
+		}
+		points = append(points, p)
+	})
+	return points
+}
+
 // Run runs a scenario with a client for each limit.
-func Run(sc Scenario, seed uint64, limits ...Limit) (r Result) {
+func Run(sc Scenario, seed uint64, limits ...Limit) Result {
+	return run(sc, seed, limits, func(int64, float64, *Result) {})
+}
+
+// run calls each at the end of every second.
+func run(sc Scenario, seed uint64, limits []Limit, each func(now int64, capacity float64, r *Result)) (r Result) {
 	clients := make([]client, len(limits))
 	var queue events
 	seq := 0
@@ -147,7 +175,11 @@ func Run(sc Scenario, seed uint64, limits ...Limit) (r Result) {
 	}
 	p := server{sc: &sc, rnd: rand.New(rand.NewPCG(seed, 1)), capacity: sc.Phases[0].Capacity, slope: sc.Slope}
 	m := meter{sc: &sc, began: 1, calm: math.MaxInt64}
+	tick := int64(second)
 	advance := func(to int64) {
+		for ; tick <= to; tick += second {
+			each(tick, p.capacity, &r)
+		}
 		m.advance(to, float64(p.inFlight), p.capacity)
 		p.advance(to)
 	}
