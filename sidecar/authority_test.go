@@ -31,6 +31,11 @@ var settables = []settable{
 	{table: "throttle", key: "concurrency", file: `3`, runtime: `4`, with: "rate = 1"},
 	{table: "throttle", key: "limit", file: `100`, runtime: `200`, with: "rate = 1\n#window"},
 	{table: "throttle", key: "window_ms", file: `1000`, runtime: `2000`, with: "rate = 1\n#limit"},
+	{table: "throttle", key: "budget", file: `5`, runtime: `7`, with: "rate = 1\n#period"},
+	{table: "throttle", key: "period", file: `"day"`, runtime: `"hour"`, with: "rate = 1\n#budget"},
+	{table: "throttle", key: "zone", file: `"Asia/Tokyo"`, runtime: `"Europe/Berlin"`, with: "budget = 1\nperiod = \"day\""},
+	{table: "throttle", key: "warn_at", file: `[0.5]`, runtime: `[0.9]`, with: "budget = 1\nperiod = \"day\""},
+	{table: "throttle", key: "on_empty", file: `"refuse"`, runtime: `"dead_letter"`, with: "budget = 1\nperiod = \"day\""},
 
 	{table: "circuit", key: "threshold", file: `5`, runtime: `7`, with: "cooldown_ms = 1", unsaid: `11`},
 	{table: "circuit", key: "cooldown_ms", file: `5`, runtime: `7`, with: "threshold = 1", unsaid: `12`},
@@ -87,8 +92,8 @@ func settablesAreAll(t *testing.T) {
 		of   reflect.Type
 		but  []string // the name of the table, what is gone when the file is read, and what only the file can say
 	}{
-		// How a limit learns is a table, and a budget needs its period: sidecar/control tests them.
-		{"throttle", reflect.TypeFor[config.ThrottleTable](), []string{"key", "adapt", "budget", "period", "zone", "warn_at"}},
+		// How a limit learns is a table, whose text at run time has another form: sidecar/control tests it.
+		{"throttle", reflect.TypeFor[config.ThrottleTable](), []string{"key", "adapt"}},
 		{"circuit", reflect.TypeFor[config.CircuitTable](), []string{"key", "-", "expired"}},
 		{"queue", reflect.TypeFor[wire.QueueSettings](), []string{"name", "on_enqueue_file", "on_failure_file"}},
 	} {
@@ -127,7 +132,7 @@ func (s *settable) text(saying string) string {
 	switch saying {
 	case "said":
 		text += s.key + " = " + s.file + "\n"
-		text = strings.ReplaceAll(strings.ReplaceAll(text, "#window", "window_ms = 1"), "#limit", "limit = 1")
+		text = strings.NewReplacer("#window", "window_ms = 1", "#limit", "limit = 1", "#period", `period = "day"`, "#budget", "budget = 1").Replace(text)
 	case "zero":
 		text += s.key + " = 0\n"
 	}
@@ -154,7 +159,7 @@ func (s *settable) change(x *fileSite, saying string) {
 		x.must("fila.admin.queue-update."+s.name(saying), fmt.Sprintf("{%q:%s}", s.key, s.runtime), nil)
 		return
 	}
-	value := strings.Trim(s.runtime, `"`)
+	value := strings.Trim(s.runtime, `"[]`)
 	x.must("fila.admin.config-set."+s.table+":"+s.name(saying)+":"+s.key, fmt.Sprintf(`{"value":%q}`, value), nil)
 }
 

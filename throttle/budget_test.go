@@ -299,3 +299,47 @@ func TestBudgetChanges(t *testing.T) {
 		require.ErrorIs(t, err, ErrLimits)
 	}
 }
+
+// A key refuses while less is left of its budget than a message costs: also one that has no gate any more, and
+// until the last period of several keys ends.
+func TestRefuses(t *testing.T) {
+	b := newBank()
+	g := newBudgets(t, b, noon)
+	_, _, refused := g.Refuses([]string{"tenant:a"}, 11*One, noon)
+	require.False(t, refused, "nothing says that it refuses")
+	refuses := daily
+	refuses.OnEmpty = Refuse
+	_, err := g.SetPrefix("tenant:", refuses, noon, nil)
+	require.NoError(t, err)
+	monthly := refuses
+	monthly.Budget.Unit = budget.Month
+	_, err = g.SetLimits("tenant:month", monthly, noon, nil)
+	require.NoError(t, err)
+	s, err := g.Set([]string{"tenant:a"}, noon)
+	require.NoError(t, err)
+	grant := b.acquire(t, g, s, noon, 9*One)
+	_, _, refused = g.Refuses([]string{"other", "tenant:a", "tenant:month"}, One, noon)
+	require.False(t, refused)
+	for range 2 {
+		key, until, refused := g.Refuses([]string{"other", "tenant:a", "tenant:month"}, One+1, noon)
+		require.True(t, refused)
+		require.Equal(t, "tenant:a", key)
+		require.Equal(t, midnight, until)
+		if grant.Active() {
+			s.Release(&grant, noon, nil)
+			g.Close(s, noon)
+			for range 10 { // until the gate is dropped
+				other, err := g.Set([]string{"other"}, noon)
+				require.NoError(t, err)
+				g.Close(other, noon)
+			}
+			_, ok := g.Find("tenant:a")
+			require.False(t, ok)
+		}
+	}
+	key, until, _ := g.Refuses([]string{"tenant:month", "tenant:a"}, 11*One, noon)
+	require.Equal(t, "tenant:month", key)
+	require.Greater(t, until, midnight)
+	_, _, refused = g.Refuses([]string{"tenant:a"}, 10*One, midnight)
+	require.False(t, refused, "a new period")
+}

@@ -41,6 +41,9 @@ type Block struct {
 	// At is when the gate opens at the latest if nothing else takes from it, in
 	// Unix nanoseconds. It is Never if time alone does not open the gate.
 	At int64
+	// DeadLetter says that the message does not wait: it costs more than is left of a budget whose
+	// limits say so, see [OnEmpty].
+	DeadLetter bool
 }
 
 // Gate is the state of one throttle key: bucket, window and the number of
@@ -184,6 +187,7 @@ func (g *Gate) setLimits(l Limits, v instant, sinceStart bool) {
 	if sinceStart {
 		changed = v - 1
 	}
+	g.gates.noteOnEmpty(l)
 	l = g.learn(l)
 	g.mu.limits = l
 	if s := g.mu.share; s != nil {

@@ -43,6 +43,7 @@ type Gates struct {
 	onCut    func(key string) // nil: there is no listener, see OnCut
 	levels   sync.Map         // adapt.Level by key, until there is a gate that learns: see RestoreLevels
 	bank     Bank             // nil: there are no budgets
+	onEmpty  atomic.Bool      // some limits have had an OnEmpty: messages may have to be asked for
 	reserved atomic.Pointer[Reservation]
 	count    atomic.Int64 // gates, dormant ones included; written under mu
 
@@ -177,6 +178,10 @@ func (g *Gates) SetPrefix(prefix string, l Limits, now int64, wake []*Wait) ([]*
 	if err := l.Validate(); err != nil {
 		return wake, err
 	}
+	if l.OnEmpty > Hold {
+		g.onEmpty.Store(true)
+	}
+	g.noteOnEmpty(l)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	old := g.mu.prefixes.set(prefix, l)

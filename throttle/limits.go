@@ -91,6 +91,8 @@ type Limits struct {
 	// Budget is the cost of the messages in a calendar period. Zero: any cost. It does not hold
 	// together with a [Fleet].
 	Budget budget.Terms
+	// OnEmpty is what becomes of messages that cost more than is left of the Budget.
+	OnEmpty OnEmpty
 	// Concurrency is the number of messages in flight, 1..MaxConcurrency. Zero:
 	// any number.
 	Concurrency int64
@@ -118,6 +120,10 @@ func (l Limits) Validate() error {
 		return fmt.Errorf("%w: limit and window: one needs the other", ErrLimits)
 	case l.Concurrency < 0 || l.Concurrency > MaxConcurrency:
 		return fmt.Errorf("%w: concurrency: %d: allowed is 1 to %d", ErrLimits, l.Concurrency, MaxConcurrency)
+	case l.OnEmpty > Refuse:
+		return fmt.Errorf("%w: on_empty: %d: allowed is 0 to %d", ErrLimits, l.OnEmpty, Refuse)
+	case l.OnEmpty != OnEmptyUnset && l.Budget.Amount == 0:
+		return fmt.Errorf("%w: on_empty: needs a budget", ErrLimits)
 	case l.Adapt != (adapt.Settings{}) && l.Concurrency == 0 && l.Rate == (Rate{}):
 		return fmt.Errorf("%w: adapt: needs concurrency or a rate, which is its ceiling", ErrLimits)
 	case l.Level != 0 && l.Adapt == (adapt.Settings{}):

@@ -102,7 +102,7 @@ func (r *Reservation) missing(v instant, last int64, owner any, wake *[]*Wait) (
 		}
 		if kind != Open && wait >= longest {
 			longest = wait
-			block = Block{Gate: g, Kind: kind, At: later(last, wait)}
+			block = g.block(kind, last, wait, r.cost)
 		}
 	}
 	return block

@@ -122,7 +122,7 @@ func (s *Set) check(v instant, last, cost int64, owner any) Block {
 	for _, g := range s.gates {
 		if kind, wait := g.admit(v, last, cost); kind != Open && wait >= longest {
 			longest = wait
-			block = Block{Gate: g, Kind: kind, At: later(last, wait)}
+			block = g.block(kind, last, wait, cost)
 		}
 		if head := g.mu.waiting.head; head != nil && !turn {
 			switch {

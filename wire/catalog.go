@@ -50,6 +50,7 @@ const (
 	CodeEnqueueRate        = 14429
 	CodeKeyPending         = 15429
 	CodeBacklogLog         = 16429
+	CodeBudgetEmpty        = 17429
 
 	// Acks.
 	CodeTokenRefused    = 30400
@@ -169,6 +170,7 @@ var catalog = []Entry{
 	entry(CodeEnqueueRate, "enqueue_rate", "The queue's enqueue_rate or the key's enqueue_rate_per_key is used up; retry after the time in the headers."),
 	entry(CodeKeyPending, "key_pending", "The fairness key has max_pending_per_key unfinished messages in the queue; retry later."),
 	entry(CodeBacklogLog, "backlog_log", "The log of the queue's shard in JetStream is nearly full (cluster.log_bytes); retry later; everything else continues."),
+	entry(CodeBudgetEmpty, "budget_empty", "The message costs more than is left of the budget of one of its throttle keys, whose limits have on_empty = \"refuse\"; retry when the next period begins."),
 
 	entry(CodeTokenRefused, "bad_token", "The token in the subject is malformed or was not made by this fila for this queue."),
 	entry(CodeBadAckPayload, "bad_ack_payload", "The payload of the ack is invalid, or its delay is out of range; the lease continues."),

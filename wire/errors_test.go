@@ -21,7 +21,7 @@ func everyError() []*Error {
 		BadQueueSettings(err), HookLoad("q", HookOnEnqueue, err.Error()), NotForDLQ("enqueue", "q.dlq"), OnlyForDLQ("redrive", "q"),
 		QueueNotFound("q"), QueueExists("q", []string{"quantum is 1, not 2"}), QueueNotEmpty("q", 3),
 		BadDelay("x"), BadNotBefore("x"), DelayAndNotBefore(), BadTTL("x"), BadMsgID(""), BadMessageKey("fairness", "x"), BadHeaderValue("x", "y", "z"), HeaderReserved("x", "allowed are others"), HeaderRepeated(HeaderTTL), BadHeaderName("a b"), BadBatch("x"), PredecessorRefused(1, "k", time.Second), PredecessorRefused(1, "", 0),
-		HeadersTooLarge(2, 1), TooManyHeaders(2, 1), MessageTooLarge(2, 1), ReplyTooLarge(2, 1), BacklogMessages("q", 1, time.Second), BacklogBytes("q", 1, time.Second), BacklogUncommitted(time.Second), BacklogLog(3, time.Second),
+		HeadersTooLarge(2, 1), TooManyHeaders(2, 1), MessageTooLarge(2, 1), ReplyTooLarge(2, 1), BacklogMessages("q", 1, time.Second), BacklogBytes("q", 1, time.Second), BacklogUncommitted(time.Second), BacklogLog(3, time.Second), BudgetEmpty("k", 1, time.Second),
 		EnqueueRate("q", "", RateLimit{Limit: 10, Remaining: 1, Reset: 2 * time.Second}, time.Second),
 		EnqueueRate("q", "k", RateLimit{}, 0), KeyPending("q", "k", 5, time.Second),
 		TokenRefused(), BadAckPayload("x"), BadAckStatus("x"), BadAckHeader(HeaderRetryAfterMs, "x", "y"), MessageNotFound("q", "id"), MessageNotFound("", "id"), MessageInFlight("q", "id", "why"), JobNotFound("id"), JobCount(1, 2), BadSchedule("x"), ScheduleNotFound("q", "x"), JobEnded("id", "done"), KeyNotFound("q", "k"), LeaseLost(),

@@ -86,6 +86,7 @@ const (
 	ReasonOnFailure     = "on_failure"     // the hook returned dlq
 	ReasonCritical      = "critical"       // an error rule gave it severity critical
 	ReasonRetryPolicy   = "retry_policy"   // an error rule or retry policy allows no more retries
+	ReasonBudgetEmpty   = "budget_empty"   // it costs more than is left of a budget with on_empty = "dead_letter"
 )
 
 // MaxClient is the maximum length of a stored client name in bytes.
@@ -93,7 +94,7 @@ const MaxClient = 128
 
 // Reasons returns all Reason constants.
 func Reasons() []string {
-	return []string{ReasonExpired, ReasonMaxDeliveries, ReasonTerm, ReasonOnFailure, ReasonCritical, ReasonRetryPolicy}
+	return []string{ReasonExpired, ReasonMaxDeliveries, ReasonTerm, ReasonOnFailure, ReasonCritical, ReasonRetryPolicy, ReasonBudgetEmpty}
 }
 
 // HeaderRoom is the part of the server's max_payload that is reserved for the headers that a

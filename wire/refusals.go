@@ -230,6 +230,13 @@ func EnqueueRate(queue, key string, rl RateLimit, retryAfter time.Duration) *Err
 	return e
 }
 
+// BudgetEmpty refuses a message that costs more than is left of the budget of a throttle key until a time
+// (Unix ns).
+func BudgetEmpty(throttleKey string, until int64, retryAfter time.Duration) *Error {
+	return newError(CodeBudgetEmpty, "the budget of throttle key %s is empty until %s: the message costs more than is left",
+		Quote(ShowKey(throttleKey)), Timestamp(until)).retry(retryAfter)
+}
+
 // PredecessorRefused refuses a message of a batch whose predecessor in its fairness key was
 // refused; without a key, since the key of that message is not known.
 func PredecessorRefused(index int, key string, retryAfter time.Duration) *Error {

@@ -85,6 +85,9 @@ func showBudget(env *command.Env, b api.BudgetInfo) string {
 	if b.Zone != "" {
 		terms.Zone = &b.Zone
 	}
+	if b.OnEmpty != "" {
+		terms.OnEmpty = &b.OnEmpty
+	}
 	t.Row("limit", terms.Text())
 	if b.Added != 0 {
 		t.Row("added", api.CostText(b.Added))

@@ -53,7 +53,7 @@ go then. If a prefix covers the key, the limits of the prefix apply.`,
 }
 
 // limits are the names of the limits.
-var limits = []string{"rate", "burst", "concurrency", "limit", "window", "adapt", "level", "budget", "period", "zone", "warn-at"}
+var limits = []string{"rate", "burst", "concurrency", "limit", "window", "adapt", "level", "budget", "period", "zone", "warn-at", "on-empty"}
 
 // throttleFlags are the flags of fila throttle set.
 type throttleFlags struct {
@@ -65,6 +65,7 @@ type throttleFlags struct {
 	budget             float64
 	period, zone       string
 	warnAt             []float64
+	onEmpty            string
 	unset              []string
 	expect             map[string]*string // of the --if flags, by limit
 }
@@ -81,6 +82,7 @@ func (f *throttleFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.period, "period", "", "period of --budget: hour, day, week or month")
 	fs.StringVar(&f.zone, "zone", "", "time `zone` of --period, such as Europe/Berlin (default UTC)")
 	fs.Float64SliceVar(&f.warnAt, "warn-at", nil, "`part` of --budget at whose use to publish a warning, such as 0.8; may be repeated")
+	fs.StringVar(&f.onEmpty, "on-empty", "", "what becomes of messages that cost more than is left of --budget: hold (the default), dead_letter or refuse")
 	fs.StringSliceVar(&f.unset, "unset", nil, "remove this `limit`: "+strings.Join(limits, ", ")+"; may be repeated")
 	fs.Var(&f.forMs, "for", "make it an override that ends after this time; 0 is a lasting change")
 	const only = "exit code 5 unless %s is now this `value`, or none"
@@ -103,6 +105,7 @@ func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (api.ThrottleSetRe
 		Period:      given(fs, "period", f.period),
 		Zone:        given(fs, "zone", f.zone),
 		WarnAt:      given(fs, "warn-at", f.warnAt),
+		OnEmpty:     given(fs, "on-empty", f.onEmpty),
 	}}
 	if fs.Changed("adapt") {
 		a, err := api.ReadAdapt(f.adapt)
@@ -117,6 +120,8 @@ func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (api.ThrottleSetRe
 			name = "window_ms"
 		case "warn-at":
 			name = "warn_at"
+		case "on-empty":
+			name = "on_empty"
 		}
 		change.Unset = append(change.Unset, name)
 	}
@@ -126,7 +131,7 @@ func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (api.ThrottleSetRe
 	}
 	change.If = expected
 	if len(change.Names())+len(change.Unset) == 0 {
-		return change, command.UsageError("nothing to set: give at least one of --rate, --burst, --concurrency, --limit, --window, --adapt, --level, --budget, --period, --zone, --warn-at and --unset")
+		return change, command.UsageError("nothing to set: give at least one of --rate, --burst, --concurrency, --limit, --window, --adapt, --level, --budget, --period, --zone, --warn-at, --on-empty and --unset")
 	}
 	if bad := change.Validate(); bad != nil {
 		return change, command.UsageError("%s", bad.Description)
@@ -173,6 +178,8 @@ func (f *throttleFlags) expected(fs *pflag.FlagSet) (l *api.ThrottleLimits, err 
 			l.Period = &text
 		case "zone":
 			l.Zone = &text
+		case "on-empty":
+			l.OnEmpty = &text
 		case "warn-at":
 			l.WarnAt, err = parsed(text, api.ParseParts)
 		case "concurrency":
@@ -232,6 +239,7 @@ set warns.`,
 		return err
 	}
 	command.Allow(cmd, "unset", limits...)
+	command.Allow(cmd, "on-empty", api.OnEmpty...)
 	return command.Owned(cmd)
 }
 

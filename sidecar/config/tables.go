@@ -32,6 +32,9 @@ type ThrottleTable struct {
 	Period string    `koanf:"period"`  // hour, day, week or month
 	Zone   string    `koanf:"zone"`    // time zone of the period; empty: UTC
 	WarnAt []float64 `koanf:"warn_at"` // parts of the budget at whose use to warn
+	// OnEmpty is what becomes of messages that cost more than is left of the budget: hold, the
+	// default, dead_letter or refuse.
+	OnEmpty string `koanf:"on_empty"`
 }
 
 // AdaptTable says how a limit learns; see [adapt.Settings]. A number that is 0 has its default.
@@ -140,8 +143,8 @@ const (
 // addBudget adds the budget of the table.
 func (t *ThrottleTable) addBudget(l *throttle.Limits) error {
 	if t.Budget == 0 {
-		if t.Period != "" || t.Zone != "" || len(t.WarnAt) > 0 {
-			return errors.New(".period, zone and warn_at are set without budget: they go together")
+		if t.Period != "" || t.Zone != "" || len(t.WarnAt) > 0 || t.OnEmpty != "" {
+			return errors.New(".period, zone, warn_at and on_empty are set without budget: they go together")
 		}
 		return nil
 	}
@@ -158,6 +161,9 @@ func (t *ThrottleTable) addBudget(l *throttle.Limits) error {
 	}
 	if err := budget.CheckZone(t.Zone); err != nil {
 		return fmt.Errorf(".zone = %q: %w", t.Zone, err)
+	}
+	if l.OnEmpty, ok = throttle.ParseOnEmpty(t.OnEmpty); !ok {
+		return fmt.Errorf(".on_empty = %q: allowed is hold, dead_letter or refuse", t.OnEmpty)
 	}
 	l.Budget.Unit, l.Budget.Zone = unit, t.Zone
 	for i, part := range t.WarnAt {

@@ -126,7 +126,14 @@ func (c *Control) BudgetShow(req api.GateKeyRequest) (api.BudgetInfo, *wire.Erro
 	if !ok {
 		return api.BudgetInfo{}, wire.BudgetNotFound(req.Key)
 	}
-	return budgetInfo(req.Key, s), nil
+	return c.spending(req.Key, s), nil
+}
+
+// spending describes a budget, and what becomes of messages beyond it.
+func (c *Control) spending(key string, s budget.State) api.BudgetInfo {
+	info := budgetInfo(key, s)
+	info.OnEmpty = c.throttles.gates.Limits(key).OnEmpty.String()
+	return info
 }
 
 // BudgetList lists the budgets of keys that were used in their present period.
@@ -138,7 +145,7 @@ func (c *Control) BudgetList(req api.KeyListRequest) api.BudgetList {
 		list.Total, list.Next = page.Total, wire.ShowKey(page.Next)
 		for _, key := range page.Keys {
 			if s, ok := c.throttles.gates.Budget(key, now); ok {
-				list.Budgets = append(list.Budgets, budgetInfo(key, s))
+				list.Budgets = append(list.Budgets, c.spending(key, s))
 			}
 		}
 		if len(list.Budgets) > 0 || list.Next == "" {

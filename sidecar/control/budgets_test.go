@@ -144,6 +144,7 @@ func TestBudgetSettings(t *testing.T) {
 		for body, part := range map[string]string{
 			`{"budget":5}`: "without a period", `{"period":"day"}`: "without a budget", `{"budget":5,"period":"year"}`: "hour, day, week, month",
 			`{"budget":5,"period":"day","zone":"Berlin"}`: "zone", `{"budget":0,"period":"day"}`: "0.001", `{"budget":5,"period":"day","warn_at":[0.9,0.5]}`: "warn_at",
+			`{"budget":5,"period":"day","on_empty":"drop"}`: "hold, dead_letter, refuse", `{"on_empty":"refuse"}`: "without a budget",
 		} {
 			_, err := r.trySet("k", body)
 			require.NotNil(t, err, body)
@@ -153,6 +154,11 @@ func TestBudgetSettings(t *testing.T) {
 		r.set("k", `{"budget":5,"period":"day","rate":"1"}`)
 		r.set("k", `{"budget":6}`)
 		require.Equal(t, "1/s, budget 6 a day", r.show("k").Text())
+		r.set("k", `{"on_empty":"refuse"}`)
+		require.Equal(t, "1/s, budget 6 a day, then refuse", r.show("k").Text())
+		require.Equal(t, "refuse", r.show("k").Spending.OnEmpty)
+		r.set("k", `{"on_empty":"hold"}`)
+		require.Equal(t, "hold", *r.show("k").OnEmpty)
 		r.set("k", `{"unset":["budget"]}`)
 		require.Equal(t, "1/s", r.show("k").Text())
 		require.Nil(t, r.show("k").Spending)

@@ -105,6 +105,17 @@ var settings = append([]setting{
 		},
 		show: func(l *limits) string { return api.PartsText(warnings(l.Budget.WarnAt)) },
 	},
+	{
+		kind: kindThrottle, name: "on_empty", allowed: "hold, dead_letter or refuse",
+		read: func(l *limits, text string) bool {
+			e, ok := throttle.ParseOnEmpty(text)
+			if ok {
+				l.OnEmpty = e
+			}
+			return ok
+		},
+		show: func(l *limits) string { return l.OnEmpty.String() },
+	},
 }, ofCircuits()...)
 
 func ofCircuits() (settings []setting) {

@@ -457,7 +457,7 @@ func (c *Control) describe(key string, state throttle.Info, gate bool) (api.Thro
 		c.addSharing(&info, key)
 	}
 	if hasBudget {
-		info.Spending = new(budgetInfo(key, spending))
+		info.Spending = new(c.spending(key, spending))
 	}
 	if state.Kind != throttle.Open && state.At != throttle.Never {
 		info.AdmitsAt = wire.Timestamp(state.At)

@@ -9,21 +9,29 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// deadLetter moves message seq, which is in no place or leased, to the DLQ: its last attempt
-// has the reason, or it is nil and the TTL is over. confirm waits for the disk. The move is
+// deadLetterExpired moves message seq, whose TTL is over, to the DLQ.
+func (q *side) deadLetterExpired(seq uint64, s *backlog.Slot, now int64) {
+	q.deadLetter(seq, s, store.Dead{Reason: wire.ReasonExpired}, nil, Confirmation{}, now)
+}
+
+// deadLetterFailed moves message seq to the DLQ because of its last attempt, which has the reason.
+func (q *side) deadLetterFailed(seq uint64, s *backlog.Slot, last *history.AttemptRecord, confirm Confirmation, now int64) {
+	q.deadLetter(seq, s, store.Dead{Reason: last.Reason, Error: last.Error, ErrorCode: last.Code}, last, confirm, now)
+}
+
+// deadLetter moves message seq, which is in no place or leased, to the DLQ for a reason, with the record
+// of the attempt that it ends with, if it is one. confirm waits for the disk. The move is
 // a commit of its own: if the record cannot be read, it alone is refused, and the
 // message comes back at the next start.
-func (q *side) deadLetter(seq uint64, s *backlog.Slot, last *history.AttemptRecord, confirm Confirmation, now int64) {
+func (q *side) deadLetter(seq uint64, s *backlog.Slot, why store.Dead, last *history.AttemptRecord, confirm Confirmation, now int64) {
+	why.SourceQueue, why.At, why.Attempts = q.name, now, s.Attempts
 	to := &q.m.sides[Dead]
 	msg := store.Message{
 		Ref:        to.ref(to.nextSeq()),
 		ID:         s.ID,
 		EnqueuedAt: s.EnqueuedAt,
 		Class:      q.Class(s),
-		Dead:       &store.Dead{Reason: wire.ReasonExpired, SourceQueue: q.name, At: now, Attempts: s.Attempts},
-	}
-	if last != nil {
-		msg.Dead.Reason, msg.Dead.Error, msg.Dead.ErrorCode = last.Reason, last.Error, last.Code
+		Dead:       &why,
 	}
 	q.m.flush()
 	c := q.m.journal.fresh()

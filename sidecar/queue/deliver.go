@@ -6,6 +6,8 @@ import (
 	"github.com/filaq/fila/sidecar/queue/backlog"
 	"github.com/filaq/fila/sidecar/queue/gates"
 	"github.com/filaq/fila/sidecar/queue/history"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
 
@@ -51,12 +53,18 @@ func (q *side) deliver(now int64) (more bool) {
 		s := q.Slots.Get(seq)
 		if q.Expired(seq, s, now) {
 			q.remove(s)
-			q.deadLetter(seq, s, nil, Confirmation{}, now)
+			q.deadLetterExpired(seq, s, now)
 			continue
 		}
 		var p *gates.Permits
 		if id != 0 || q.Order.On || len(q.Pauses.Keys) > 0 {
-			if p, ok = q.admit(id, seq, s, now); !ok {
+			var empty *throttle.Gate
+			if p, ok, empty = q.admit(id, seq, s, now); empty != nil {
+				q.remove(s)
+				q.deadLetter(seq, s, store.Dead{Reason: wire.ReasonBudgetEmpty, Error: "the budget of throttle key " + wire.Quote(wire.ShowKey(empty.Key())) + " is empty"}, nil, Confirmation{}, now)
+				continue
+			}
+			if !ok {
 				if blocked++; blocked == blockedInARow {
 					blocked = 0
 					q.Sched.EndTurn()
@@ -73,14 +81,14 @@ func (q *side) deliver(now int64) (more bool) {
 }
 
 // admit takes message seq, which the schedule serves next, through its gates, or makes
-// its subqueue wait for them.
-func (q *side) admit(id gates.ID, seq uint64, s *backlog.Slot, now int64) (*gates.Permits, bool) {
+// its subqueue wait for them, as [gates.Gates.Admit] does.
+func (q *side) admit(id gates.ID, seq uint64, s *backlog.Slot, now int64) (p *gates.Permits, ok bool, empty *throttle.Gate) {
 	if q.Order.On && !q.inOrder(seq, s) {
-		return nil, false
+		return nil, false, nil
 	}
 	if id == 0 {
 		if q.KeyPaused(s.Flow, now) == 0 {
-			return nil, true
+			return nil, true, nil
 		}
 		id = q.gates.MakeBare(s.Flow)
 	}

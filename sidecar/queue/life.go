@@ -148,7 +148,7 @@ func (q *side) onTerm(seq uint64, s *backlog.Slot, in *Input, now int64) {
 	s.Attempts++
 	r := q.record(s, &q.Leases.Items[s.Ref], s.Attempts, wire.AttemptTerm, now)
 	r.Error, r.Code, r.DecidedBy, r.Reason = in.Ack.Error, in.Ack.ErrorCode, wire.DecidedByConsumer, wire.ReasonTerm
-	q.deadLetter(seq, s, &r, in.Confirm, now)
+	q.deadLetterFailed(seq, s, &r, in.Confirm, now)
 }
 
 // countAttempt counts the attempt of the leased message s, which ends now. Its begin is
@@ -306,7 +306,7 @@ func (q *side) conclude(s *backlog.Slot, v *Verdict, r *history.AttemptRecord, n
 		r.Reason = v.Reason
 	}
 	if r.Reason != "" {
-		q.deadLetter(v.Seq, s, r, v.Confirm, now)
+		q.deadLetterFailed(v.Seq, s, r, v.Confirm, now)
 		return
 	}
 	r.Delay = v.Delay
@@ -348,6 +348,6 @@ func (q *side) onDelayOver(seq uint64, _ int64) { q.ready(seq, q.Slots.Get(seq))
 // so does a hook that judges a failure.
 func (q *side) onTTL(seq uint64, now int64) {
 	if s := q.Slots.Get(seq); q.pull(s) {
-		q.deadLetter(seq, s, nil, Confirmation{}, now)
+		q.deadLetterExpired(seq, s, now)
 	}
 }

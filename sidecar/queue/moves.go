@@ -219,7 +219,7 @@ func (q *side) unclaim(seqs []uint64) {
 		delete(q.Moving, seq)
 		switch {
 		case q.Expired(seq, s, q.m.now): // its timer has fired already
-			q.deadLetter(seq, s, nil, Confirmation{}, q.m.now)
+			q.deadLetterExpired(seq, s, q.m.now)
 		case !s.Claimed:
 			q.wait(seq, s, q.m.now)
 		case q.Order.On:

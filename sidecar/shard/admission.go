@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
@@ -118,6 +119,24 @@ func rateLimit(i throttle.Info) wire.RateLimit {
 		Remaining: max(i.Tokens/throttle.One, 0),
 		Reset:     time.Duration(i.BucketFull),
 	}
+}
+
+// budget refuses a message that costs more than is left of a budget with on_empty = "refuse", by each of its
+// routes, unless it is delayed beyond the end of the period.
+func (q *Queue) budget(c *store.Class, notBefore, now int64) *wire.Error {
+	gates := q.shard.Control.Gates()
+	key, until, refused := gates.Refuses(c.ThrottleKeys, int64(c.Cost), now)
+	for i := 0; i < len(c.Routes) && (i == 0 || refused); i++ {
+		keys, _ := c.Gates(&c.Routes[i])
+		k, end, no := gates.Refuses(keys, int64(c.Cost), now)
+		if refused = no; i == 0 || end < until { // the route that opens first
+			key, until = k, end
+		}
+	}
+	if !refused || notBefore >= until {
+		return nil
+	}
+	return wire.BudgetEmpty(key, until, time.Duration(until-now))
 }
 
 // keyCounts counts the unfinished messages of each fairness key of a queue with

@@ -78,6 +78,9 @@ func (in *intake) take(q *Queue, header nats.Header, data []byte, opts *wire.Enq
 	if werr := in.full(q, &class, opts.DedupeID, now); werr != nil {
 		return nil, werr
 	}
+	if werr := q.budget(&class, opts.NotBefore, now); werr != nil {
+		return nil, werr
+	}
 	counted, werr := q.countPending(&p.Settings, class.Key)
 	if werr != nil {
 		return nil, werr

@@ -14,6 +14,9 @@ const MaxBudget = 1_000_000_000_000
 // BudgetPeriods are the periods of a budget.
 var BudgetPeriods = []string{"hour", "day", "week", "month"}
 
+// OnEmpty are the values of on_empty of a budget.
+var OnEmpty = []string{"hold", "dead_letter", "refuse"}
+
 // maxParts is how many parts warn_at can have.
 const maxParts = 4
 
@@ -79,6 +82,9 @@ type BudgetInfo struct {
 	Period string    `json:"period"` // hour, day, week or month
 	Zone   string    `json:"zone,omitempty"`
 	WarnAt []float64 `json:"warn_at,omitempty"`
+	// OnEmpty is what becomes of messages that cost more than is left: dead_letter, refuse, or by
+	// default hold.
+	OnEmpty string `json:"on_empty,omitempty"`
 
 	Added     float64 `json:"added"`      // to the present period, by top-ups
 	Used      float64 `json:"used"`       // in the present period: actual costs, and estimates of what is in flight

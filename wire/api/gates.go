@@ -57,6 +57,9 @@ type ThrottleLimits struct {
 	Period *string    `json:"period,omitempty"`  // hour, day, week or month
 	Zone   *string    `json:"zone,omitempty"`    // time zone of the period, by default UTC
 	WarnAt *[]float64 `json:"warn_at,omitempty"` // parts of the budget at whose use to warn, up to four
+	// OnEmpty is what becomes of messages that cost more than is left of the budget: hold (the
+	// default), dead_letter or refuse.
+	OnEmpty *string `json:"on_empty,omitempty"`
 }
 
 // Text returns the limits in words: "10/s, burst 20, 3 at once, 5 in any 1m", or "none".
@@ -110,6 +113,9 @@ func (l ThrottleLimits) Text() string {
 		if l.Zone != nil {
 			text += " (" + *l.Zone + ")"
 		}
+		if l.OnEmpty != nil {
+			text += ", then " + *l.OnEmpty
+		}
 		parts = append(parts, "budget "+text)
 	}
 	if len(parts) == 0 {
@@ -125,7 +131,7 @@ type ThrottleSetRequest struct {
 	Key string `json:"key,omitempty"`
 	ThrottleLimits
 	// Unset names limits to remove: rate, burst, concurrency, limit, window_ms, adapt, level, budget
-	// (with period, zone and warn_at), zone, warn_at. Without for_ms, level is also removed from an
+	// (with period, zone, warn_at and on_empty), zone, warn_at, on_empty. Without for_ms, level is also removed from an
 	// override.
 	Unset []string `json:"unset,omitempty"`
 	// ForMs makes the change an override that ends after this time; 0 is a lasting change.
@@ -273,7 +279,7 @@ func (l *ThrottleLimits) putNone(name string) {
 		l.Rate = new(wire.Rate)
 	case "adapt":
 		l.Adapt = new(ThrottleAdapt)
-	case "period", "zone", "warn_at":
+	case "period", "zone", "warn_at", "on_empty":
 		l.Put(name, new(""))
 	default:
 		l.Put(name, new("0"))
@@ -446,7 +452,7 @@ type CircuitList struct {
 }
 
 // limitNames are the fields of [ThrottleLimits], in their order.
-var limitNames = []string{"rate", "burst", "concurrency", "limit", "window_ms", "adapt", "level", "budget", "period", "zone", "warn_at"}
+var limitNames = []string{"rate", "burst", "concurrency", "limit", "window_ms", "adapt", "level", "budget", "period", "zone", "warn_at", "on_empty"}
 
 func (r *GateKeyRequest) key() *string     { return &r.Key }
 func (r *ThrottleSetRequest) key() *string { return &r.Key }
@@ -527,6 +533,8 @@ func (l *ThrottleLimits) Put(name string, text *string) (known bool) {
 		l.Period = text
 	case "zone":
 		l.Zone = text
+	case "on_empty":
+		l.OnEmpty = text
 	case "warn_at":
 		if v, err := ParseParts(*text); err == nil {
 			l.WarnAt = &v
@@ -543,7 +551,7 @@ func (l *ThrottleLimits) Put(name string, text *string) (known bool) {
 // fields.
 func (l ThrottleLimits) Names() []string {
 	var names []string
-	for i, given := range []bool{l.Rate != nil, l.Burst != nil, l.Concurrency != nil, l.Limit != nil, l.WindowMs != nil, l.Adapt != nil, l.Level != nil, l.Budget != nil, l.Period != nil, l.Zone != nil, l.WarnAt != nil} {
+	for i, given := range []bool{l.Rate != nil, l.Burst != nil, l.Concurrency != nil, l.Limit != nil, l.WindowMs != nil, l.Adapt != nil, l.Level != nil, l.Budget != nil, l.Period != nil, l.Zone != nil, l.WarnAt != nil, l.OnEmpty != nil} {
 		if given {
 			names = append(names, limitNames[i])
 		}
@@ -574,6 +582,9 @@ func (l ThrottleLimits) check(none bool) *wire.Error {
 	}
 	if p := l.Period; p != nil && !(none && *p == "") && !slices.Contains(BudgetPeriods, *p) {
 		return wire.BadThrottle("period is " + wire.Quote(*p) + ": allowed are " + strings.Join(BudgetPeriods, ", "))
+	}
+	if e := l.OnEmpty; e != nil && !(none && *e == "") && !slices.Contains(OnEmpty, *e) {
+		return wire.BadThrottle("on_empty is " + wire.Quote(*e) + ": allowed are " + strings.Join(OnEmpty, ", "))
 	}
 	if w := l.WarnAt; w != nil {
 		if err := checkParts(*w); err != nil {

@@ -111,11 +111,11 @@ func FuzzGateRequests(f *testing.F) {
 
 // Setting a budget back that was removed since expects that there is none.
 func TestSetBackARemovedBudget(t *testing.T) {
-	budget, period, zone, parts := 5.0, "day", "Asia/Tokyo", []float64{0.5}
-	change := LimitsChange{Old: ThrottleLimits{Budget: &budget, Period: &period, Zone: &zone, WarnAt: &parts}}
+	budget, period, zone, parts, onEmpty := 5.0, "day", "Asia/Tokyo", []float64{0.5}, "refuse"
+	change := LimitsChange{Old: ThrottleLimits{Budget: &budget, Period: &period, Zone: &zone, WarnAt: &parts, OnEmpty: &onEmpty}}
 	req := change.Back()
 	req.Key = "k"
 	require.Nil(t, req.check())
-	require.Equal(t, []string{"budget", "period", "zone", "warn_at"}, req.If.Names())
-	require.Equal(t, ThrottleLimits{Budget: new(float64), Period: new(string), Zone: new(string), WarnAt: new([]float64)}, *req.If)
+	require.Equal(t, []string{"budget", "period", "zone", "warn_at", "on_empty"}, req.If.Names())
+	require.Equal(t, ThrottleLimits{Budget: new(float64), Period: new(string), Zone: new(string), WarnAt: new([]float64), OnEmpty: new(string)}, *req.If)
 }

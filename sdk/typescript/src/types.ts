@@ -37,6 +37,8 @@ export interface BudgetInfo {
   period: string;
   zone?: string;
   warn_at?: number[];
+  /** on_empty is what becomes of messages that cost more than is left: dead_letter, refuse, or by default hold. */
+  on_empty?: string;
   /** to the present period, by top-ups */
   added: number;
   /** in the present period: actual costs, and estimates of what is in flight */
@@ -934,6 +936,11 @@ export interface ThrottleCondition {
   zone?: string;
   /** parts of the budget at whose use to warn, up to four */
   warn_at?: number[];
+  /**
+   * on_empty is what becomes of messages that cost more than is left of the budget: hold (the default),
+   * dead_letter or refuse.
+   */
+  on_empty?: string;
 }
 
 /** ThrottleInfo is a throttle key with its limits and the state of its gate. */
@@ -961,6 +968,11 @@ export interface ThrottleInfo {
   zone?: string;
   /** parts of the budget at whose use to warn, up to four */
   warn_at?: number[];
+  /**
+   * on_empty is what becomes of messages that cost more than is left of the budget: hold (the default),
+   * dead_letter or refuse.
+   */
+  on_empty?: string;
   /**
    * source is the origin of the limits: file, operator, override, "prefix <prefix>*, " followed by one of these,
    * "fila <name>" of another fila, or none.
@@ -1088,6 +1100,11 @@ export interface ThrottleLimits {
   zone?: string;
   /** parts of the budget at whose use to warn, up to four */
   warn_at?: number[];
+  /**
+   * on_empty is what becomes of messages that cost more than is left of the budget: hold (the default),
+   * dead_letter or refuse.
+   */
+  on_empty?: string;
 }
 
 /**
@@ -1120,10 +1137,15 @@ export interface ThrottleSetRequest {
   /** parts of the budget at whose use to warn, up to four */
   warn_at?: number[];
   /**
-   * unset names limits to remove: rate, burst, concurrency, limit, window_ms, adapt, level, budget (with period,
-   * zone and warn_at), zone, warn_at. Without for_ms, level is also removed from an override.
+   * on_empty is what becomes of messages that cost more than is left of the budget: hold (the default),
+   * dead_letter or refuse.
    */
-  unset?: ("rate" | "burst" | "concurrency" | "limit" | "window_ms" | "adapt" | "level" | "budget" | "period" | "zone" | "warn_at")[];
+  on_empty?: string;
+  /**
+   * unset names limits to remove: rate, burst, concurrency, limit, window_ms, adapt, level, budget (with period,
+   * zone, warn_at and on_empty), zone, warn_at, on_empty. Without for_ms, level is also removed from an override.
+   */
+  unset?: ("rate" | "burst" | "concurrency" | "limit" | "window_ms" | "adapt" | "level" | "budget" | "period" | "zone" | "warn_at" | "on_empty")[];
   /** for_ms makes the change an override that ends after this time; 0 is a lasting change. */
   for_ms?: number;
   /**

@@ -34,6 +34,7 @@ type obstacle struct {
 	kind    BlockKind
 	at      int64 // when to try again, as far as is known
 	turn    bool  // the gate was not asked, since others wait for it
+	bury    bool  // the message does not wait, but becomes a dead letter: see throttle.OnEmpty
 }
 
 // waitFor returns the list in which a message of a flow waits for an obstacle to go.
@@ -48,14 +49,19 @@ func (g *Gates) waitFor(o *obstacle, f drr.Flow) WaitID {
 }
 
 // Admit takes the first message of a subqueue through its gates, all or none, or
-// makes the subqueue wait. It returns nil permits for a bare subqueue.
-func (g *Gates) Admit(id ID, link, cost uint32, now int64) (*Permits, bool) {
+// makes the subqueue wait. It returns nil permits for a bare subqueue. If empty is not nil, the
+// message must not wait: the caller removes it and makes it a dead letter, since the budget
+// of this throttle key is empty.
+func (g *Gates) Admit(id ID, link, cost uint32, now int64) (p *Permits, ok bool, empty *throttle.Gate) {
 	p, why := g.try(id, link, cost, now)
-	if why.kind != ByNothing {
-		g.block(id, why, now)
-		return nil, false
+	switch {
+	case why.kind == ByNothing:
+		return p, true, nil
+	case why.bury:
+		return nil, false, why.gate
 	}
-	return p, true
+	g.block(id, why, now)
+	return nil, false, nil
 }
 
 func (g *Gates) try(id ID, link, cost uint32, now int64) (*Permits, obstacle) {
@@ -99,7 +105,7 @@ func (g *Gates) tryRoute(id ID, route int, cost uint32, first, reserve bool, now
 	}
 	grant, why, ok := g.acquire(id, route, cost, reserve, now, owner)
 	if !ok {
-		return nil, obstacle{gate: why.Gate, kind: BlockOf(why.Kind), at: why.At}
+		return nil, obstacle{gate: why.Gate, kind: BlockOf(why.Kind), at: why.At, bury: why.DeadLetter}
 	}
 	p := g.newPermits()
 	p.grant = grant
@@ -287,7 +293,7 @@ func (g *Gates) acquire(id ID, route int, cost uint32, reserve bool, now int64, 
 		set := sub.RouteAt(route).Set
 		grant, why, ok := set.Acquire(now, int64(cost), owner)
 		starving := reserve && len(set.Gates()) > 1 && g.starving(sub, now)
-		if ok || !starving || g.reserving != 0 || why.Kind == throttle.ByPause {
+		if ok || !starving || g.reserving != 0 || why.Kind == throttle.ByPause || why.DeadLetter {
 			return grant, why, ok
 		}
 		r, got := g.Throttles.Reserve(set, int64(cost))

@@ -173,6 +173,9 @@ func (g *Gates) tryRoutes(id ID, link, cost uint32, now int64) (*Permits, obstac
 		}
 		g.obstacles[i] = why
 	}
+	if empty := g.allBury(sub, cost, now); empty != nil {
+		return nil, obstacle{gate: empty, kind: ByBudget, bury: true}
+	}
 	for _, i := range inOrder {
 		if kind := g.obstacles[i].kind; !starving || g.reserving != 0 || kind == ByTurn || kind == ByCircuit || kind == ByPause {
 			continue
@@ -185,7 +188,29 @@ func (g *Gates) tryRoutes(id ID, link, cost uint32, now int64) (*Permits, obstac
 			g.reserveBy = until
 		}
 	}
-	return nil, g.obstacles[0]
+	why := g.obstacles[0]
+	why.bury = false
+	return nil, why
+}
+
+// allBury returns the throttle key of the first route whose budget is empty, if every route makes the
+// first message of a subqueue a dead letter, and otherwise nil. It asks the gates where others wait,
+// too: the message must not wait for its turn there.
+func (g *Gates) allBury(sub *Subqueue, cost uint32, now int64) (empty *throttle.Gate) {
+	for i := range sub.Routes() {
+		o := g.obstacles[i]
+		if o.turn && o.gate != nil {
+			block, _ := sub.RouteAt(i).Set.Check(now, int64(cost), nil)
+			o.gate, o.bury = block.Gate, block.DeadLetter
+		}
+		if !o.bury {
+			return nil
+		}
+		if i == 0 {
+			empty = o.gate
+		}
+	}
+	return empty
 }
 
 // passed notes by which route the first message of a subqueue goes. A reservation for

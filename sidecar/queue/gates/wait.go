@@ -327,6 +327,10 @@ func (g *Gates) rejoinRound(wl *WaitList, now int64) bool {
 func (g *Gates) admits(wl *WaitList, now int64) (n, at int64) {
 	switch wl.kind {
 	case waitThrottle:
+		if wl.gate.DeadLetters(now) {
+			g.leaveRound(wl) // nobody needs a turn; the next queue of the round finds out itself
+			return probesPerRecheck, now
+		}
 		if !wl.joined {
 			wl.joined = true
 			wl.round.Join(now, throttle.One)
