@@ -51,7 +51,7 @@ type GuardCall struct {
 	// Keys begins with the destination, whose circuit decides and gets the outcome. The
 	// limits of all keys, up to eight, must allow the call.
 	Keys []string
-	// Cost is for rates; 0 is 1. If it is an estimate, [Permit.DoneCost] or [ReportCost] reports the
+	// Cost is for rates; 0 is 1. If it is an estimate, [Permit.DoneWith] or [ReportCost] reports the
 	// actual cost.
 	Cost float64
 	// TTL is how long the call may take, up to an hour; 0 is 30 s. Then its permit ends: the
@@ -143,23 +143,35 @@ func (g *Guard) Permit(id string, call GuardCall) *Permit {
 // "canceled" for errors of a context; and when to retry, if it has a method RetryAfter()
 // time.Duration.
 func (p *Permit) Done(ctx context.Context, err error) (api.GuardVerdict, error) {
-	return p.done(ctx, err, nil)
+	return p.done(ctx, err, AckOptions{})
 }
 
 // DoneCost is Done with the actual cost of the call, 0 to 1,000,000, in the unit of its cost and
 // of rates. fila charges rates with it instead of [GuardCall].Cost, also if the call failed.
 func (p *Permit) DoneCost(ctx context.Context, err error, cost float64) (api.GuardVerdict, error) {
-	if bad := checkCost(cost); bad != nil {
-		return api.GuardVerdict{}, badRequest(wire.CodeBadField, bad)
-	}
-	return p.done(ctx, err, &cost)
+	return p.DoneWith(ctx, err, AckOptions{Cost: &cost})
 }
 
-func (p *Permit) done(ctx context.Context, err error, cost *float64) (api.GuardVerdict, error) {
+// DoneWith is Done with the actual cost of the call, as in DoneCost, and with what the destination
+// has said about its limit.
+func (p *Permit) DoneWith(ctx context.Context, err error, o AckOptions) (api.GuardVerdict, error) {
+	if bad := putReported(make(map[string]any), o.Cost, o.Feedback); bad != nil {
+		return api.GuardVerdict{}, badRequest(wire.CodeBadField, bad)
+	}
+	return p.done(ctx, err, o)
+}
+
+func (p *Permit) done(ctx context.Context, err error, o AckOptions) (api.GuardVerdict, error) {
 	key, inBody := api.KeyTail(p.call.Keys[0])
 	done := api.GuardDoneRequest{
 		Key: inBody, Permit: p.Permit, Caller: p.g.caller, Outcome: api.GuardOK, Attempt: uint32(max(p.call.Attempt, 1)),
-		RetryPolicy: p.call.RetryPolicy, Cost: cost,
+		RetryPolicy: p.call.RetryPolicy, Cost: o.Cost,
+	}
+	if f := o.Feedback; f != nil {
+		done.Remaining = &f.Remaining
+		if f.Reset > 0 {
+			done.ResetMs = new(wholeMs(f.Reset))
+		}
 	}
 	if err != nil {
 		done.Outcome = api.GuardError
@@ -174,15 +186,33 @@ func (p *Permit) done(ctx context.Context, err error, cost *float64) (api.GuardV
 	return verdict, p.g.c.call(ctx, p.g.c.subjects.Guard(api.GuardDone, key), done, &verdict)
 }
 
-// reportedCost is the context key of a *atomic.Pointer[float64]: the actual cost of a guarded call.
-type reportedCost struct{}
+// reportedKey is the context key of the *reported of a guarded call.
+type reportedKey struct{}
+
+// reported is what a guarded call has reported about itself.
+type reported struct {
+	cost     atomic.Pointer[float64]
+	feedback atomic.Pointer[Feedback]
+}
+
+func (r *reported) options() AckOptions {
+	return AckOptions{Cost: r.cost.Load(), Feedback: r.feedback.Load()}
+}
 
 // ReportCost reports the actual cost of a call, as [Permit.DoneCost] does, from inside the call:
 // ctx is the context that [Guard.Do] or [Guard.DoCall] gave it. The latest report counts. It does
 // nothing with another context, or with a cost out of range.
 func ReportCost(ctx context.Context, cost float64) {
-	if to, ok := ctx.Value(reportedCost{}).(*atomic.Pointer[float64]); ok && checkCost(cost) == nil {
-		to.Store(&cost)
+	if to, ok := ctx.Value(reportedKey{}).(*reported); ok && checkCost(cost) == nil {
+		to.cost.Store(&cost)
+	}
+}
+
+// ReportFeedback reports what the destination has said about its limit, such as in the headers of
+// its reply, from inside the call as ReportCost does. It does nothing with a value out of range.
+func ReportFeedback(ctx context.Context, f Feedback) {
+	if to, ok := ctx.Value(reportedKey{}).(*reported); ok && putReported(make(map[string]any), nil, &f) == nil {
+		to.feedback.Store(&f)
 	}
 }
 
@@ -216,17 +246,17 @@ func (g *Guard) DoCall(ctx context.Context, what GuardCall, call func(context.Co
 		return err
 	}
 	finished := false
-	var cost atomic.Pointer[float64]
+	var said reported
 	defer func() {
 		if !finished { // call has panicked, or ended its goroutine
-			permit.report(ctx, errors.New("the call did not return"), cost.Load())
+			permit.report(ctx, errors.New("the call did not return"), said.options())
 		}
 	}()
-	limited, cancel := context.WithDeadline(context.WithValue(ctx, reportedCost{}, &cost), permit.ends)
+	limited, cancel := context.WithDeadline(context.WithValue(ctx, reportedKey{}, &said), permit.ends)
 	defer cancel()
 	err = call(limited)
 	finished = true
-	verdict := permit.report(ctx, err, cost.Load())
+	verdict := permit.report(ctx, err, said.options())
 	if err != nil {
 		return &FailedError{err, verdict}
 	}
@@ -234,10 +264,10 @@ func (g *Guard) DoCall(ctx context.Context, what GuardCall, call func(context.Co
 }
 
 // report is done even after ctx has ended. If it fails, the permit ends by itself.
-func (p *Permit) report(ctx context.Context, err error, cost *float64) api.GuardVerdict {
+func (p *Permit) report(ctx context.Context, err error, o AckOptions) api.GuardVerdict {
 	ctx, cancel := p.g.c.withTimeout(context.WithoutCancel(ctx))
 	defer cancel()
-	verdict, failed := p.done(ctx, err, cost)
+	verdict, failed := p.done(ctx, err, o)
 	if failed != nil {
 		return api.GuardVerdict{}
 	}

@@ -50,11 +50,11 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.base.RoundTrip(r)
 	if err != nil {
-		permit.report(r.Context(), err, nil)
+		permit.report(r.Context(), err, AckOptions{})
 		return nil, err
 	}
 	if resp.Body == nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
-		permit.report(r.Context(), statusOf(resp), nil)
+		permit.report(r.Context(), statusOf(resp), AckOptions{})
 		return resp, nil
 	}
 	resp.Body = &guardedBody{ReadCloser: resp.Body, permit: permit, ctx: r.Context(), status: statusOf(resp)}
@@ -92,7 +92,7 @@ func (b *guardedBody) over(err error) {
 	if b.status != nil {
 		err = b.status
 	}
-	b.once.Do(func() { b.permit.report(b.ctx, err, nil) })
+	b.once.Do(func() { b.permit.report(b.ctx, err, AckOptions{}) })
 }
 
 // statusError is a response that is a failure of its host.

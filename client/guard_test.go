@@ -42,6 +42,11 @@ window_ms = 60000
 key = "tokens"
 rate = "1/1000000"
 burst = 1000
+[[throttle]]
+key = "learns"
+rate = 0.001
+burst = 1000
+adapt = { signal = "overload", min = 0.001 }
 [[error_rule]]
 name = "ours"
 code = "400"
@@ -134,6 +139,27 @@ func TestGuard(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, int64(600), left())
 		ReportCost(ctx, 1) // of no call
+	})
+	t.Run("what the destination still admits", func(t *testing.T) {
+		left := func() int64 {
+			status, err := g.State(ctx, "learns")
+			require.NoError(t, err)
+			return status.Limits[0].Remaining
+		}
+		call := GuardCall{Keys: []string{"learns"}, Cost: 100}
+		require.NoError(t, g.DoCall(ctx, call, func(ctx context.Context) error {
+			ReportFeedback(ctx, Feedback{Remaining: 700, Reset: time.Second})
+			ReportFeedback(ctx, Feedback{Remaining: -1})
+			return nil
+		}))
+		require.Equal(t, int64(700), left())
+		permit, err := g.Check(ctx, call)
+		require.NoError(t, err)
+		_, err = permit.DoneWith(ctx, nil, AckOptions{Feedback: &Feedback{Remaining: -1}})
+		require.ErrorContains(t, err, "remaining is -1")
+		_, err = permit.DoneWith(ctx, nil, AckOptions{Cost: new(1.0), Feedback: &Feedback{Remaining: 300}})
+		require.NoError(t, err)
+		require.Equal(t, int64(300), left())
 	})
 	t.Run("waiting", func(t *testing.T) {
 		held, err := g.Check(ctx, GuardCall{Keys: []string{"y", "one"}})

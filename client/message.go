@@ -156,7 +156,7 @@ func (m *Message) AckCostSync(ctx context.Context, cost float64) error {
 	return m.answer(ctx, payload, true)
 }
 
-// AckOptions are what an ack may report.
+// AckOptions are what an ack, or the done of a guarded call, may report.
 type AckOptions struct {
 	Cost     *float64  // as in AckCost; nil: the estimate stands
 	Feedback *Feedback // of the destination; nil: it said nothing

@@ -80,18 +80,26 @@ func newGuardDoneCommand(env *command.Env) *cobra.Command {
 	var caller string
 	var retryAfter terminal.Millis
 	var call client.GuardCall
-	var cost float64
+	var cost, remaining float64
+	var reset terminal.Millis
 	var cmd *cobra.Command
 	cmd = &cobra.Command{
 		Use:   "done KEY PERMIT",
 		Short: "Report how a call went",
 		Long: `Report the outcome of a call: success without flags. After a failure the command shows
 what the error rules decide: the severity, whether to call again, and when. KEY is the
-first key of the check. --cost replaces the cost that the check took of rates.`,
+first key of the check. --cost replaces the cost that the check took of rates;
+--remaining and --reset tell limits that learn what the destination still admits.`,
 		Example: `  fila guard done vendor:stripe $permit
-  fila guard done vendor:stripe $permit --cost 3120
+  fila guard done vendor:stripe $permit --cost 3120 --remaining 12000 --reset 800ms
   fila guard done vendor:stripe $permit --error-code 503 --error "upstream is down"`,
 		ValidArgsFunction: env.Complete(circuitKeys),
+		PreRunE: func(*cobra.Command, []string) error {
+			if reset != 0 && !cmd.Flags().Changed("remaining") {
+				return command.UsageError("--reset is given without --remaining: they go together")
+			}
+			return nil
+		},
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (api.GuardVerdict, error) {
 			call.Keys = args[:1]
 			var err error
@@ -100,15 +108,21 @@ first key of the check. --cost replaces the cost that the check took of rates.`,
 				err = &failure
 			}
 			permit := s.Guard(client.GuardCaller(caller)).Permit(args[1], call)
+			var o client.AckOptions
 			if cmd.Flags().Changed("cost") {
-				return permit.DoneCost(ctx, err, cost)
+				o.Cost = &cost
 			}
-			return permit.Done(ctx, err)
+			if cmd.Flags().Changed("remaining") {
+				o.Feedback = &client.Feedback{Remaining: remaining, Reset: reset.Duration()}
+			}
+			return permit.DoneWith(ctx, err, o)
 		}, func(v api.GuardVerdict, _ []string) string { return showVerdict(&v) }),
 	}
 	f := cmd.Flags()
 	f.StringVar(&caller, "caller", "", "`name` that the check gave")
 	f.Float64Var(&cost, "cost", 0, "actual cost of the call; without it the cost of the check stands")
+	f.Float64Var(&remaining, "remaining", 0, "cost that the destination still admits, as it says")
+	f.Var(&reset, "reset", "time until the destination admits more")
 	f.BoolVar(&failed, "failed", false, "the call failed; implied by the flags with details")
 	f.Var(&retryAfter, "retry-after", "pause that the destination asked for")
 	addErrorFlags(cmd, &failure, &call)

@@ -47,6 +47,9 @@ func TestGuardDone(t *testing.T) {
 	require.JSONEq(t, `{"permit":"P","outcome":"ok","attempt":1}`, string(f.Next().Data))
 	clitest.OK(t, program.RunAt(t, "guard", "done", "v", "P", "--cost", "0"))
 	require.JSONEq(t, `{"permit":"P","outcome":"ok","attempt":1,"cost":0}`, string(f.Next().Data))
+	clitest.OK(t, program.RunAt(t, "guard", "done", "v", "P", "--remaining", "0", "--reset", "1s"))
+	require.JSONEq(t, `{"permit":"P","outcome":"ok","attempt":1,"remaining":0,"reset_ms":1000}`, string(f.Next().Data))
+	require.Contains(t, program.RunAt(t, "guard", "done", "v", "P", "--remaining", "-1").Err, "remaining is -1: allowed is a number from 0 to 1e12")
 	require.Contains(t, program.RunAt(t, "guard", "done", "v", "P", "--cost", "-1").Err, "cost is -1: allowed is a number from 0 to 1000000")
 	clitest.OK(t, program.RunAt(t, "guard", "done", "v", "P", "--failed"))
 	require.JSONEq(t, `{"permit":"P","outcome":"error","attempt":1}`, string(f.Next().Data))
@@ -85,6 +88,7 @@ func TestGuardUsage(t *testing.T) {
 		"guard check":               "KEY is missing",
 		"guard check k --ttl 5":     "write 5ms or 5s",
 		"guard done k":              "PERMIT is missing",
+		"guard done k P --reset 1s": "without --remaining",
 		"guard state":               "KEY is missing",
 		"guard judge k":             "error-code",
 		"guard check k --cost dear": "dear",

@@ -13,7 +13,7 @@ import (
 // typescriptVerbs are the others of the library for TypeScript.
 var (
 	sdkDocuments = []string{
-		"error", "enqueue.reply", "enqueue-batch.reply", "consume.request", "consume.reply",
+		"error", "enqueue.reply", "enqueue-batch.reply", "consumer.request", "consume.reply",
 		"guard-check.request", "guard-check.reply", "guard-done.request", "guard-done.reply",
 	}
 	typescriptDocuments = []string{"guard-state.request", "guard-state.reply"}

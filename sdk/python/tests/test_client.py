@@ -196,6 +196,11 @@ class TestGuard:
         assert await left() == 680
         await guard.done(await guard.check("tokens", cost=80))
         assert await left() == 600
+        learns = {"rate": 0.001, "burst": 1000, "adapt": {"signal": "overload", "min": 0.001}}
+        await client.call("admin.throttle-set.tokens", learns)
+        async with guard.call("tokens", cost=100) as permit:
+            permit.cost, permit.remaining, permit.reset = 10, 50, 1
+        assert await left() == 50
 
     async def test_refusal_and_wait(self, client: Client, guard: Guard) -> None:
         await client.admin("throttle-set.tenant:slow", {"limit": 1, "window_ms": 1000})

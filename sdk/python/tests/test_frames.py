@@ -73,6 +73,8 @@ def test_error_reply() -> None:
         (None, "+ACK"),
         (Done(), "+ACK"),
         (Done(cost=3120.5), '+ACK {"cost": 3120.5}'),
+        (Done(12, 4000, 0.8005), '+ACK {"cost": 12, "remaining": 4000, "reset_ms": 801}'),
+        (Retry("too many", code="429", cost=0, remaining=0), None),
         (CodedError("timeout"), None),
         (Retry("timeout", code="E42", delay=1.5, retry_after=timedelta(seconds=30)), None),
         (Retry("the worker stopped", code="stopped", delay=0), None),
@@ -134,6 +136,16 @@ def test_errors_of_handlers() -> None:
 def test_bad_cost(cost: float) -> None:
     with pytest.raises(ValueError, match="allowed are 0 to 1000000"):
         answer_of(Done(cost))
+    with pytest.raises(ValueError, match=r"cost is .*: allowed are 0 to 1000000"):
+        Retry(cost=cost)
+
+
+def test_bad_feedback() -> None:
+    for remaining in (-1, math.nan, 1e13):
+        with pytest.raises(ValueError, match=r"remaining is .*: allowed are 0 to 1000000000000"):
+            answer_of(Done(remaining=remaining))
+    with pytest.raises(ValueError, match="reset is given without remaining"):
+        Retry(reset=1)
 
 
 @pytest.mark.parametrize("delay", [-1, math.nan, math.inf, timedelta(days=-1), timedelta(days=366)])

@@ -5,7 +5,7 @@ import { encode, json, type Codec } from "./codec.js";
 import { FilaError, NoFilaError, NoReplyError, refusalIn, refusalsIn } from "./errors.js";
 import { Guard, type GuardOptions } from "./guard.js";
 import { Tracing } from "./tracing.js";
-import type { AdminVerbs, BatchReply, ConsumeReply, ConsumeRequest, EnqueueReply, QueueReply, QueueSettings } from "./types.js";
+import type { AdminVerbs, BatchReply, ConsumeReply, ConsumerRequest, EnqueueReply, QueueReply, QueueSettings } from "./types.js";
 import { checkQueue, duration, frame, inRange, keyTail, parseIDs } from "./wire.js";
 
 export interface ClientOptions {
@@ -235,7 +235,7 @@ export class Client {
   }
 
   /** @internal */
-  consumer(name: string, queue: string, request: ConsumeRequest): Promise<ConsumeReply> {
+  consumer(name: string, queue: string, request: ConsumerRequest): Promise<ConsumeReply> {
     return this.call(`${this.prefix}.consumer.${name}.${queue}`, request);
   }
 

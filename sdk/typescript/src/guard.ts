@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "./client.js";
 import { FilaError, NoFilaError, NoReplyError } from "./errors.js";
-import { failureOf } from "./outcome.js";
+import { failureOf, reportOf, type Report } from "./outcome.js";
 import type { GuardAnswer, GuardCheckRequest, GuardDoneRequest, GuardStatus, GuardVerdict } from "./types.js";
 import { keyTail } from "./wire.js";
 
@@ -77,13 +77,13 @@ export class Guard {
 
   /**
    * Gives a permit back and reports how the call went. The reply to an error says whether to retry.
-   * `cost` is the actual cost of the call, 0 to 1,000,000: it replaces the estimate of the check,
-   * also if the call failed.
+   * `report` is the actual cost of the call, which replaces the estimate of the check, also if the
+   * call failed; or that and what the destination says about its limit.
    */
-  done(permit: Permit, error?: unknown, cost?: number): Promise<GuardVerdict> {
+  async done(permit: Permit, error?: unknown, report: number | Report = {}): Promise<GuardVerdict> {
     const { tail, body } = keyTail(permit.call.key);
     const { attempt, retryPolicy: retry_policy } = permit.call;
-    const request: GuardDoneRequest = { ...body, permit: permit.permit, caller: this.options.caller, attempt, retry_policy, outcome: "ok", cost };
+    const request: GuardDoneRequest = { ...body, permit: permit.permit, caller: this.options.caller, attempt, retry_policy, outcome: "ok", ...reportOf(typeof report === "number" ? { cost: report } : report) };
     if (error !== undefined) {
       const failure = failureOf(error);
       Object.assign(request, { outcome: "error", error: failure.error, error_code: failure.code, retry_after_ms: failure.retryAfter });
@@ -93,12 +93,12 @@ export class Guard {
 
   /**
    * Makes a call if it is allowed, and reports the outcome. The signal is aborted when the permit
-   * ends. `setCost` sets the actual cost, as in {@link done}. An error of the call is thrown
-   * unchanged.
+   * ends. `setCost` sets the actual cost, or the whole report, as in {@link done}. An error of the
+   * call is thrown unchanged.
    */
-  async run<R>(call: GuardCall, fn: (signal: AbortSignal, setCost: (cost: number) => void) => R | Promise<R>): Promise<R> {
-    let cost: number | undefined;
-    const setCost = (actual: number): void => void (cost = actual);
+  async run<R>(call: GuardCall, fn: (signal: AbortSignal, setCost: (report: number | Report) => void) => R | Promise<R>): Promise<R> {
+    let report: number | Report | undefined;
+    const setCost = (actual: number | Report): void => void (report = actual);
     let permit: Permit;
     try {
       permit = await this.check(call);
@@ -108,10 +108,10 @@ export class Guard {
     }
     try {
       const result = await fn(permit.signal, setCost);
-      await this.#report(permit, undefined, cost);
+      await this.#report(permit, undefined, report);
       return result;
     } catch (error) {
-      await this.#report(permit, error ?? new Error("the call failed"), cost);
+      await this.#report(permit, error ?? new Error("the call failed"), report);
       throw error;
     }
   }
@@ -136,9 +136,9 @@ export class Guard {
   }
 
   /** Without an answer the permit ends by itself; the outcome of the call stands. */
-  async #report(permit: Permit, error?: unknown, cost?: number): Promise<void> {
+  async #report(permit: Permit, error?: unknown, report?: number | Report): Promise<void> {
     try {
-      await this.done(permit, error, cost);
+      await this.done(permit, error, report);
     } catch {
       return;
     }

@@ -1,15 +1,35 @@
 import { FilaError } from "./errors.js";
 import { duration, inRange, year } from "./wire.js";
 
+/** What an attempt, or a guarded call, has cost, and what its destination says about its limit. */
+export interface Report {
+  /** The actual cost in place of the estimate, 0 to 1,000,000, in the unit of the costs and rates. */
+  cost?: number;
+  /** The cost that the destination still admits, 0 to 1e12, for limits that learn. */
+  remaining?: number;
+  /** Milliseconds until the destination admits more, up to a year; only with `remaining`. */
+  reset?: number;
+}
+
+/** Returns the fields of a report in the protocol. */
+export function reportOf({ cost, remaining, reset }: Report): { cost?: number; remaining?: number; reset_ms?: number } {
+  if (cost !== undefined) inRange("cost", cost, 0, 1_000_000);
+  if (remaining !== undefined) inRange("remaining", remaining, 0, 1e12);
+  if (reset === undefined) return { cost, remaining };
+  if (remaining === undefined) throw new RangeError("reset is given without remaining: they go together");
+  duration("reset", reset);
+  return { cost, remaining, reset_ms: Math.ceil(reset) };
+}
+
 /** The result of a handler: the message is finished, at a cost that replaces the estimate. */
 export class Done {
-  /** The cost is 0 to 1,000,000, in the unit of the costs and rates of the message. */
-  constructor(readonly options: { cost?: number } = {}) {
-    if (options.cost !== undefined) inRange("cost", options.cost, 0, 1_000_000);
+  constructor(readonly options: Report = {}) {
+    reportOf(options);
   }
 }
 
-export interface RetryOptions {
+/** The report is about the failed attempt. */
+export interface RetryOptions extends Report {
   /** Milliseconds until the next attempt, up to a year. Absent: fila decides. */
   delay?: number;
   /** Text for people and rules; fila keeps 1,024 bytes. */
@@ -28,6 +48,7 @@ export class Retry extends Error {
     super(options.error ?? "");
     if (options.delay !== undefined) duration("delay", options.delay);
     if (options.retryAfter !== undefined) duration("retryAfter", options.retryAfter);
+    reportOf(options);
   }
 }
 
@@ -50,18 +71,23 @@ export type Outcome = void | undefined | null | Done | Retry | Dead;
 export function answerOf(result: unknown): string {
   if (result instanceof Dead) return payloadOf("+TERM", { error: result.reason || undefined, code: result.options.code });
   if (result instanceof Retry) return payloadOf("-NAK", result.options);
-  if (result instanceof Done && result.options.cost !== undefined) return `+ACK ${JSON.stringify({ cost: result.options.cost })}`;
+  if (result instanceof Done) return withBody("+ACK", reportOf(result.options));
   return "+ACK";
 }
 
+function withBody(verb: string, fields: object): string {
+  const body = JSON.stringify(fields);
+  return body === "{}" ? verb : `${verb} ${body}`;
+}
+
 function payloadOf(verb: string, o: RetryOptions): string {
-  const body = JSON.stringify({
+  return withBody(verb, {
     delay: o.delay === undefined ? undefined : duration("delay", o.delay),
     error: o.error?.slice(0, 1024),
     code: o.code?.slice(0, 64),
     retry_after_ms: o.retryAfter === undefined ? undefined : Math.ceil(o.retryAfter),
+    ...reportOf(o),
   });
-  return body === "{}" ? verb : `${verb} ${body}`;
 }
 
 /** What fila and its rules see of an error: its text, its `code` or the name of its class, and its `retryAfter`. */

@@ -192,25 +192,6 @@ export interface ConsumeReply {
   left?: boolean;
 }
 
-/** ConsumeRequest registers a consumer, renews its registration, changes its credit, or ends it. */
-export interface ConsumeRequest {
-  consumer: string;
-  /** 1 to 65536, default 64 */
-  max_in_flight?: number;
-  /** 0 (for ever) to 365 days */
-  ttl_ms?: number;
-  /** of its deliveries: all (default) or min */
-  headers?: "" | "all" | "min";
-  /** most messages in a delivery, 1 to 1000; 0: deliveries are no batches */
-  batch?: number;
-  /** most bytes of a batch, 4096 to 64 MiB, rounded down to a power of two; 0: as many as NATS allows */
-  batch_bytes?: number;
-  /** how long a batch that is not full waits for more, 0 to 1000 */
-  batch_wait_ms?: number;
-  /** ends the registrations of the name */
-  leave?: boolean;
-}
-
 /** ConsumerInfo is a registered consumer, or a waiting fetch. */
 export interface ConsumerInfo {
   name: string;
@@ -225,6 +206,27 @@ export interface ConsumerInfo {
   batch?: number;
   /** RFC 3339, absent if never */
   expires_at?: string;
+}
+
+/** ConsumerRequest is a request on fila.consumer.<consumer>.<queue>: a ConsumeRequest or one fetch. */
+export interface ConsumerRequest {
+  consumer?: string;
+  /** 1 to 65536, default 64 */
+  max_in_flight?: number;
+  /** 0 (for ever) to 365 days */
+  ttl_ms?: number;
+  /** of its deliveries: all (default) or min */
+  headers?: "" | "all" | "min";
+  /** most messages in a delivery, 1 to 1000; 0: deliveries are no batches */
+  batch?: number;
+  /** most bytes of a batch, 4096 to 64 MiB, rounded down to a power of two; 0: as many as NATS allows */
+  batch_bytes?: number;
+  /** how long a batch that is not full waits for more, 0 to 1000 */
+  batch_wait_ms?: number;
+  /** ends the registrations of the name */
+  leave?: boolean;
+  /** a FetchRequest; absent: none */
+  fetch?: FetchRequest;
 }
 
 /** Departure is a consumer that has gone. */
@@ -271,6 +273,18 @@ export interface ErrorDetail {
   err_code: number;
   /** one line for people, which may change */
   description: string;
+}
+
+/** FetchRequest asks for up to batch messages on the reply subject. */
+export interface FetchRequest {
+  /** 1 to 65536, default 1 */
+  batch?: number;
+  /** 0 (do not wait) to an hour */
+  expires_ms?: number;
+  /** of the messages: all (default) or min */
+  headers?: "" | "all" | "min";
+  /** messages that are there at once come as batches */
+  batched?: boolean;
 }
 
 /** FlowInfo is a flow with pending messages. */

@@ -7,7 +7,7 @@ import { FilaError, NoFilaError, NoReplyError, StoppedError } from "./errors.js"
 import { Leases, type Lease } from "./leases.js";
 import { messagesIn, type Message } from "./message.js";
 import { answerOf, outcomeOf, Retry, type Outcome } from "./outcome.js";
-import type { ConsumeRequest } from "./types.js";
+import type { ConsumerRequest } from "./types.js";
 import { checkConsumer, checkQueue, inRange, year } from "./wire.js";
 
 /**
@@ -187,7 +187,7 @@ export class Worker<T = any> {
 
   async #register(): Promise<void> {
     const { concurrency, batch, headers, registrationTtl } = this.#o;
-    const request: ConsumeRequest = { max_in_flight: concurrency, ttl_ms: registrationTtl, headers };
+    const request: ConsumerRequest = { max_in_flight: concurrency, ttl_ms: registrationTtl, headers };
     const reply = await this.#client.consumer(this.name, this.queue, batch > 1 ? { ...request, batch } : request).catch((error) => {
       if (batch === 1 || !(error instanceof FilaError && error.errCode === unknownField)) throw error;
       return this.#client.consumer(this.name, this.queue, request); // a fila from before batches

@@ -73,6 +73,9 @@ test("the actual cost of a call corrects its estimate", async () => {
   assert.equal(await left(), 680);
   await guard.done(await guard.check(call), undefined, 80);
   assert.equal(await left(), 600);
+  await client.admin("throttle-set", "tokens", { rate: 0.001, burst: 1000, adapt: { signal: "overload", min: 0.001 } });
+  await guard.run(call, (_signal, setCost) => setCost({ cost: 10, remaining: 50, reset: 1000 }));
+  assert.equal(await left(), 50);
 });
 
 test("failed calls open the circuit; the error is thrown unchanged", async () => {

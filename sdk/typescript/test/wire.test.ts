@@ -38,15 +38,15 @@ test("a batch of deliveries of the Go code is read", () => {
 
 test("the answers are those that the Go code understands", () => {
   const outcomes: unknown[] = [
-    undefined, new Done({ cost: 3.12 }), new Done({ cost: 0 }), new Retry(),
+    undefined, new Done({ cost: 3.12 }), new Done({ cost: 0 }), new Done({ cost: 12, remaining: 4000, reset: 800.5 }), new Retry(), new Retry({ code: "429", cost: 0, remaining: 0 }),
     new Retry({ delay: 30_000, error: 'timeout "x"\n2nd line', code: "E42", retryAfter: 1000 }), new Retry({ delay: 0 }),
     new Dead(""), new Dead("no such\nuser"), new Dead("no such user", { code: "gone" }),
   ];
   const answers = outcomes.map((o) => answerOf(o));
   const known = golden.acks.map((a: { payload: string }) => a.payload);
   assert.deepEqual(answers, known.slice(0, -1)); // the last one is +WPI
-  assert.deepEqual(golden.acks.map((a: { kind: string }) => a.kind), ["ack", "ack", "ack", "nack", "nack", "nack", "term", "term", "term", "progress"]);
-  assert.equal(golden.acks[4].delay_ms, 30_000);
+  assert.deepEqual(golden.acks.map((a: { kind: string }) => a.kind), ["ack", "ack", "ack", "ack", "nack", "nack", "nack", "nack", "term", "term", "term", "progress"]);
+  assert.equal(golden.acks[6].delay_ms, 30_000);
 });
 
 test("results and errors become answers", () => {
@@ -73,6 +73,8 @@ test("results and errors become answers", () => {
 test("values out of range are refused with what is allowed", () => {
   assert.throws(() => new Done({ cost: -1 }), /cost is -1: allowed are 0 to 1000000/);
   assert.throws(() => new Done({ cost: NaN }), /cost is NaN/);
+  assert.throws(() => new Retry({ remaining: 1e13 }), /remaining is 10000000000000: allowed are 0 to 1000000000000/);
+  assert.throws(() => new Done({ reset: 5 }), /reset is given without remaining/);
   assert.throws(() => new Retry({ delay: 366 * 24 * 3600 * 1000 }), /delay is 31622400000: allowed are 0 to 31536000000/);
   assert.throws(() => new Retry({ retryAfter: -5 }), /retryAfter is -5/);
   assert.throws(() => duration("ttl", 999, 1000), /ttl is 999: allowed are 1000 to/);

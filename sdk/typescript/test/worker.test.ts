@@ -4,7 +4,7 @@ import { fork } from "node:child_process";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { headers } from "@nats-io/transport-node";
-import { Client, Dead, Done, LeaseLostError, NoFilaError, Retry, StoppedError, Worker, type Message, type ConsumeRequest, type WorkerOptions, type Handler } from "../src/index.js";
+import { Client, Dead, Done, LeaseLostError, NoFilaError, Retry, StoppedError, Worker, type Message, type ConsumerRequest, type WorkerOptions, type Handler } from "../src/index.js";
 import { Fila } from "../src/testing.js";
 import { drained, until, type DeadLetter } from "./util.js";
 
@@ -42,10 +42,10 @@ async function deadLetters(queue: string, n: number): Promise<DeadLetter[]> {
 }
 
 test("a fila from before batches gets a registration without them", async () => {
-  const requests: ConsumeRequest[] = [];
+  const requests: ConsumerRequest[] = [];
   const old = client.nc.subscribe("old.consumer.*.*", {
     callback: (_, msg) => {
-      const request = msg.json<ConsumeRequest>();
+      const request = msg.json<ConsumerRequest>();
       requests.push(request);
       if (request.batch === undefined) return void msg.respond(JSON.stringify({ deliver: "", max_in_flight: 1, visibility_timeout_ms: 1000 }));
       const h = headers();

@@ -23,6 +23,7 @@ MAX_NACK_SECONDS = 365 * 24 * 3600
 MAX_ERROR_TEXT = 1024  # fila cuts longer ones
 MAX_ERROR_CODE = 64
 MAX_COST = 1_000_000
+MAX_REMAINING = 1_000_000_000_000
 
 EXTEND = b"+WPI"
 
@@ -117,15 +118,39 @@ def parse_header_lines(lines: bytes) -> dict[str, str]:
 ACKED = b"+ACK"
 
 
-def ack(cost: float | None = None) -> bytes:
-    if cost is None:
-        return ACKED
-    if not (math.isfinite(cost) and 0 <= cost <= MAX_COST):
-        raise ValueError(f"cost is {cost!r}: allowed are 0 to {MAX_COST}")
-    return b"+ACK " + json.dumps({"cost": cost}).encode()
+def reported(
+    cost: float | None = None, remaining: float | None = None, reset: Duration | None = None
+) -> dict[str, object]:
+    """Returns the fields that report a cost, and what the destination has said about its limit."""
+    fields: dict[str, object] = {}
+    if cost is not None:
+        fields["cost"] = number("cost", cost, MAX_COST)
+    if remaining is not None:
+        fields["remaining"] = number("remaining", remaining, MAX_REMAINING)
+    if reset is not None:
+        if remaining is None:
+            raise ValueError("reset is given without remaining: they go together")
+        fields["reset_ms"] = math.ceil(seconds("reset", reset, MAX_NACK_SECONDS) * 1000)
+    return fields
 
 
-def nack(error: str, code: str = "", delay: Duration | None = None, retry_after: Duration | None = None) -> bytes:
+def number(what: str, value: float, most: int) -> float:
+    if not (math.isfinite(value) and 0 <= value <= most):
+        raise ValueError(f"{what} is {value!r}: allowed are 0 to {most}")
+    return value
+
+
+def ack(fields: dict[str, object]) -> bytes:
+    return b"+ACK " + json.dumps(fields).encode() if fields else ACKED
+
+
+def nack(
+    error: str,
+    code: str = "",
+    delay: Duration | None = None,
+    retry_after: Duration | None = None,
+    report: dict[str, object] | None = None,
+) -> bytes:
     fields: dict[str, object] = {"error": error[:MAX_ERROR_TEXT]}
     if code:
         fields["code"] = code[:MAX_ERROR_CODE]
@@ -133,6 +158,7 @@ def nack(error: str, code: str = "", delay: Duration | None = None, retry_after:
         fields["delay"] = go_duration("delay", delay, MAX_NACK_SECONDS)
     if retry_after is not None:
         fields["retry_after_ms"] = math.ceil(seconds("retry_after", retry_after, MAX_NACK_SECONDS) * 1000)
+    fields |= report or {}
     return b"-NAK " + json.dumps(fields).encode()
 
 

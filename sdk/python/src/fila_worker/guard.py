@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from .client import Client
 from .errors import FilaError, GuardRefused, NoFila, NoReply
-from .frames import MAX_ERROR_TEXT, Duration, seconds
+from .frames import MAX_ERROR_TEXT, Duration, reported, seconds
 from .outcomes import describe
 from .types import GuardAnswer, GuardCheckRequest, GuardDoneRequest, GuardVerdict
 
@@ -27,7 +27,8 @@ class Permit:
     """An allowed call. Give it back with :meth:`Guard.done`.
 
     If the call's cost is only known after it, set ``cost`` (0 to 1,000,000) before the permit is given back: it
-    replaces the estimate of the check, also if the call failed.
+    replaces the estimate of the check, also if the call failed. If the destination says what it still admits, set
+    ``remaining`` (cost) and ``reset`` (time until it admits more), for limits that learn.
     """
 
     id: str  # empty: the guard did not answer and is open
@@ -35,6 +36,8 @@ class Permit:
     ends: float  # time of the event loop
     answer: GuardAnswer
     cost: float | None = None
+    remaining: float | None = None
+    reset: Duration | None = None
 
 
 class Guard:
@@ -90,8 +93,7 @@ class Guard:
         request: GuardDoneRequest = {"permit": permit.id, "outcome": "ok", "attempt": attempt}
         if self.caller:
             request["caller"] = self.caller
-        if permit.cost is not None:
-            request["cost"] = permit.cost
+        request |= cast(GuardDoneRequest, reported(permit.cost, permit.remaining, permit.reset))
         if retry_policy:
             request["retry_policy"] = retry_policy
         if error is not None:

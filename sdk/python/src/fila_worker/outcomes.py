@@ -12,23 +12,38 @@ from .frames import Duration
 
 @dataclass(frozen=True)
 class Done:
-    """Acks the message. ``cost`` is what it has really cost, in place of the estimate."""
+    """Acks the message.
+
+    ``cost`` is what it has really cost, in place of the estimate. ``remaining`` is the cost that the destination still
+    admits, as it says, and ``reset`` the time until it admits more, for limits that learn.
+    """
 
     cost: float | None = None
+    remaining: float | None = None
+    reset: Duration | None = None
 
 
 class Retry(Exception):
     """Nacks the message: return or raise it.
 
     Without ``delay`` the queue decides when to retry. ``retry_after`` is how long the destination asks everyone to
-    wait: it opens the message's circuit.
+    wait: it opens the message's circuit. ``cost``, ``remaining`` and ``reset`` are those of :class:`Done`, of the
+    failed attempt.
     """
 
     def __init__(
-        self, error: str = "", *, delay: Duration | None = None, code: str = "", retry_after: Duration | None = None
+        self,
+        error: str = "",
+        *,
+        delay: Duration | None = None,
+        code: str = "",
+        retry_after: Duration | None = None,
+        cost: float | None = None,
+        remaining: float | None = None,
+        reset: Duration | None = None,
     ) -> None:
         super().__init__(error)
-        self.answer = frames.nack(error, code, delay, retry_after)
+        self.answer = frames.nack(error, code, delay, retry_after, frames.reported(cost, remaining, reset))
 
 
 class Dead(Exception):
@@ -47,7 +62,7 @@ def answer_of(outcome: object) -> bytes:
     if outcome is None:
         return frames.ACKED
     if isinstance(outcome, Done):
-        return frames.ack(outcome.cost)
+        return frames.ack(frames.reported(outcome.cost, outcome.remaining, outcome.reset))
     if isinstance(outcome, (Retry, Dead)):
         return outcome.answer
     if not isinstance(outcome, BaseException):

@@ -46,8 +46,8 @@ class ConsumeReply(TypedDict, total=False):
     left: bool
 
 
-class ConsumeRequest(TypedDict, total=False):
-    """ConsumeRequest registers a consumer, renews its registration, changes its credit, or ends it."""
+class ConsumerRequest(TypedDict, total=False):
+    """ConsumerRequest is a request on fila.consumer.<consumer>.<queue>: a ConsumeRequest or one fetch."""
 
     consumer: str
     # 1 to 65536, default 64
@@ -64,6 +64,8 @@ class ConsumeRequest(TypedDict, total=False):
     batch_wait_ms: int
     # ends the registrations of the name
     leave: bool
+    # a FetchRequest; absent: none
+    fetch: FetchRequest
 
 
 class EnqueueReply(TypedDict, total=False):
@@ -98,6 +100,19 @@ class ErrorDetail(TypedDict):
     err_code: int
     # one line for people, which may change
     description: str
+
+
+class FetchRequest(TypedDict, total=False):
+    """FetchRequest asks for up to batch messages on the reply subject."""
+
+    # 1 to 65536, default 1
+    batch: int
+    # 0 (do not wait) to an hour
+    expires_ms: int
+    # of the messages: all (default) or min
+    headers: Literal["", "all", "min"]
+    # messages that are there at once come as batches
+    batched: bool
 
 
 class GuardAnswer(TypedDict, total=False):

@@ -27,7 +27,7 @@ from .frames import Duration
 from .leases import Hold, Leases
 from .message import Message, parse_delivery
 from .outcomes import Dead, Outcome, Retry, answer_of
-from .types import ConsumeReply, ConsumeRequest
+from .types import ConsumeReply, ConsumerRequest
 
 log = logging.getLogger("fila_worker")
 
@@ -95,7 +95,7 @@ class Worker:
         self.concurrency = concurrency
         self.shared = shared
         self.stop_timeout = frames.seconds("stop_timeout", stop_timeout)
-        self._registration: ConsumeRequest = {"max_in_flight": credit, "ttl_ms": math.ceil(self.ttl * 1000)}
+        self._registration: ConsumerRequest = {"max_in_flight": credit, "ttl_ms": math.ceil(self.ttl * 1000)}
         if min_headers:
             self._registration["headers"] = "min"
         if batch > 1:

@@ -21,6 +21,8 @@ var update = flag.Bool("update", false, "write golden.json")
 var acks = []string{
 	"+ACK",
 	`+ACK {"cost": 3120.5}`,
+	`+ACK {"cost": 12, "remaining": 4000, "reset_ms": 801}`,
+	`-NAK {"error": "too many", "code": "429", "cost": 0, "remaining": 0}`,
 	"+WPI",
 	`-NAK {"error": "timeout", "code": "E42", "delay": "1.5s", "retry_after_ms": 30000}`,
 	`-NAK {"error": "the worker stopped", "code": "stopped", "delay": "0s"}`,
