@@ -21,7 +21,6 @@ func TestTenants(t *testing.T) {
 	f, b := run(t)
 	f.queue("orders")
 	over := make(chan struct{})
-	t.Cleanup(func() { close(over) })
 	for i, key := range []string{"acme", "globex", "initech"} {
 		for range 30 * (i + 1) {
 			f.publish("orders", "x", tenant(key))
@@ -31,15 +30,13 @@ func TestTenants(t *testing.T) {
 		f.publish("orders", "x", tenant("acme"), client.Header("Gate", "vendor:stripe"))
 	}
 	served := 0
-	f.consume("orders", "worker", func(ctx context.Context, _ *client.Message) error {
+	f.consume("orders", "worker", func(context.Context, *client.Message) error {
 		if served++; served > 40 {
-			select {
-			case <-over:
-			case <-ctx.Done():
-			}
+			<-over
 		}
 		return nil
 	}, client.MaxInFlight(4), client.Concurrency(1))
+	t.Cleanup(func() { close(over) }) // before the consumer stops, which waits for its handlers
 	f.inspected("orders", func(q api.QueueInfo) bool { return q.InFlight == 4 && q.Counters["acked"] >= 40 })
 
 	b.visit("/queues/orders/tenants", "acme", "globex", "initech", "Lanes", "Deliveries per second")
@@ -99,14 +96,11 @@ func TestThrottleOverTime(t *testing.T) {
 		f.publish("orders", "x", tenant("acme"), client.Header("Gate", "vendor:slow"))
 	}
 	over := make(chan struct{})
-	t.Cleanup(func() { close(over) })
-	f.consume("orders", "worker", func(ctx context.Context, _ *client.Message) error {
-		select {
-		case <-over:
-		case <-ctx.Done():
-		}
+	f.consume("orders", "worker", func(context.Context, *client.Message) error {
+		<-over
 		return nil
 	}, client.MaxInFlight(20), client.Concurrency(20))
+	t.Cleanup(func() { close(over) })
 	f.inspected("orders", func(q api.QueueInfo) bool { return q.InFlight == 3 && q.Blocked == 7 })
 	_, err = f.c.Annotate(ctx, api.AnnotateRequest{Text: "release <3>"})
 	require.NoError(t, err)
