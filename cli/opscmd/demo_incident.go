@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
 
@@ -27,11 +28,12 @@ func badReleaseHappens(ctx context.Context, l *incidentLoad) error {
 		return err
 	}
 	i := newBadRelease(l.demoStage, l.server.c, deployer.c)
-	if err := i.prepare(ctx, incidentMessages/20); err != nil {
+	const before = incidentMessages / 20
+	if err := i.prepare(ctx, before); err != nil {
 		return err
 	}
 	l.pass(ctx, time.Now(), l.step)
-	if err := i.happen(ctx, incidentMessages); err != nil {
+	if err := i.happen(ctx, before, incidentMessages); err != nil {
 		return err
 	}
 	following, enough := context.WithCancel(ctx)
@@ -53,6 +55,7 @@ type badRelease struct {
 	*demoStage
 	c, deployer *client.Client
 	release     atomic.Int64
+	enqueued    int64
 	happened    atomic.Bool // from now on only redriven messages arrive
 }
 
@@ -70,8 +73,7 @@ func (i *badRelease) deploy(ctx context.Context, release int64) error {
 }
 
 // prepare starts the workers with the release before the bad one, and returns when they have worked on
-// some invoices. Those for the closed mailbox and in an unknown currency are dead letters then: the bad
-// release is not their cause.
+// the first count invoices. Those that no release can send are dead letters then.
 func (i *badRelease) prepare(ctx context.Context, count int) error {
 	settings := client.QueueSettings{FairnessHeader: "tenant", MaxDeliveries: new(int64(2)), RetryInitialMs: new(int64(100))}
 	if _, err := i.c.QueueCreate(ctx, invoicesQueue, settings); err != nil {
@@ -85,11 +87,12 @@ func (i *badRelease) prepare(ctx context.Context, count int) error {
 			return err
 		}
 	}
-	return i.send(ctx, count)
+	return i.send(ctx, count, func(int) bool { return true })
 }
 
-// happen deploys the bad release, and returns when the workers have worked on count more invoices.
-func (i *badRelease) happen(ctx context.Context, count int) error {
+// happen deploys the bad release, and returns when count invoices are dead letters: those that were
+// before its time, and one for each customer of the others.
+func (i *badRelease) happen(ctx context.Context, before, count int) error {
 	if err := i.deploy(ctx, incidentBad); err != nil {
 		return err
 	}
@@ -97,35 +100,50 @@ func (i *badRelease) happen(ctx context.Context, count int) error {
 	if _, err := i.deployer.Annotate(ctx, api.AnnotateRequest{Text: what, Queue: invoicesQueue}); err != nil {
 		return err
 	}
-	err := i.send(ctx, count)
+	err := i.send(ctx, count, func(n int) bool { return n >= before || !hopeless(n) })
 	i.happened.Store(true)
 	return err
 }
 
-// send enqueues invoices and returns when each was sent or is a dead letter.
-func (i *badRelease) send(ctx context.Context, count int) error {
-	sent := make([]*client.PublishFuture, count)
-	for n := range sent {
+// send enqueues the wanted ones of the first count invoices, and returns when all that were enqueued
+// are sent or dead letters.
+func (i *badRelease) send(ctx context.Context, count int, wanted func(n int) bool) error {
+	var confirmations []*client.PublishFuture
+	for n := range count {
+		if !wanted(n) {
+			continue
+		}
 		tenant, currency := incidentInvoice(n)
 		future, err := i.c.PublishAsync(ctx, invoicesQueue, fmt.Appendf(nil, `{"invoice":%d,"cents":%d}`, n, 100+n%9000),
 			client.Header("tenant", tenant), client.Header("currency", currency), client.RetryFor(time.Minute))
 		if err != nil {
 			return err
 		}
-		sent[n] = future
+		confirmations = append(confirmations, future)
 	}
-	for _, future := range sent {
+	for _, future := range confirmations {
 		if _, err := future.Wait(ctx); err != nil {
 			return err
 		}
 	}
+	i.enqueued += int64(len(confirmations))
 	for {
 		q, err := i.c.QueueInspect(ctx, invoicesQueue, 0)
-		if err != nil || q.Pending+q.Delayed+q.InFlight+q.Moving == 0 {
+		if err != nil {
+			return err
+		}
+		dead, err := i.c.QueueInspect(ctx, invoicesQueue+wire.DLQSuffix, 0)
+		if err != nil || q.Counters["acked"]+dead.Pending >= i.enqueued {
 			return err
 		}
 		time.Sleep(incidentLook)
 	}
+}
+
+// hopeless reports whether no release can send an invoice.
+func hopeless(n int) bool {
+	tenant, currency := incidentInvoice(n)
+	return tenant == "initech" || currency != "EUR"
 }
 
 // incidentInvoice returns the customer and currency of invoice n: initech has closed its

@@ -21,7 +21,7 @@ const incidentStep = 3 * time.Second
 var incidents = []incident{
 	{
 		name: "bad-release", help: "a release of the workers makes dead letters of three causes",
-		story: fmt.Sprintf("About %s invoices are dead letters of the queue %s. Sort them out", terminal.Grouped(incidentMessages), invoicesQueue),
+		story: fmt.Sprintf("%s invoices are dead letters of the queue %s. Sort them out", terminal.Grouped(incidentMessages), invoicesQueue),
 		mend: fmt.Sprintf("The workers continue. They run the release that the runtime key %s names. This deploys a fixed one:\n\n  fila config set %s %d\n\n",
 			incidentRelease, incidentRelease, incidentBad+1),
 		queues: []incidentQueue{mails}, happen: badReleaseHappens,
