@@ -49,6 +49,8 @@ const (
 	namedFlows = 3
 	// sampledCircuits and sampledPauses bound a sample.
 	sampledCircuits, sampledPauses = 1000, 1000
+	// sampledFailures is how many circuits of a sample have their last failures.
+	sampledFailures = 20
 )
 
 // Watch takes a sample whenever the last one is sampleEvery old, until ctx ends.
@@ -145,6 +147,10 @@ func (a *Admin) readNode(now time.Time) (*attention.Sample, map[string]*api.Queu
 		At: now, Node: a.node,
 		Circuits: a.control.CircuitList(api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Limit: sampledCircuits}, NotClosed: true, Opened: true}).Circuits,
 		Pauses:   a.control.PauseList(api.ListRequest{Limit: sampledPauses}).Pauses,
+	}
+	for i := range s.Circuits[:min(len(s.Circuits), sampledFailures)] {
+		c := &s.Circuits[i]
+		c.LastFailure = a.control.LastFailure(wire.NamedKey(c.Key))
 	}
 	if d := a.shards.Disk(); d != nil {
 		s.Disk = &attention.Disk{Low: d.Low, Free: d.Free}

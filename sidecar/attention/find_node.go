@@ -90,8 +90,12 @@ func openCircuits(v *view, add func(api.Finding)) {
 		if o := c.Openings; o != nil && o.Count > 1 {
 			f.Why += fmt.Sprintf(" It has opened %s times in the last ten minutes.", wire.Grouped(o.Count))
 			if c.State == "closed" {
+				f.Title = "A circuit opens again and again"
 				cause, f.Why = o.Cause, f.Why+" "+capital(openedText(o.Cause))+" opened it last."
 			}
+		}
+		if last := c.LastFailure; last != nil && cause != api.CauseByHand {
+			f.Why += fmt.Sprintf(" Its last failure: %s.", errorText(last.ErrorCode, last.Error))
 		}
 		switch {
 		case cause == api.CauseRetryAfter:

@@ -2,6 +2,7 @@ package attention
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,11 +70,10 @@ func noConsumers(v *view, add func(api.Finding)) {
 	for i := range v.Queues {
 		if q := &v.Queues[i]; q.Consumers == 0 && q.ready() > 0 {
 			why := "No consumer is registered, and no fetch waits."
-			if most := v.before[i].mostConsumers(); most > 0 {
-				why += fmt.Sprintf(" It had up to %s in the last 15 minutes.", wire.Plural(int64(most), "consumer"))
-			}
 			if named := departures(q.Departures); named != "" {
 				why += " The last to go: " + named + "."
+			} else if most := v.before[i].mostConsumers(); most > 0 {
+				why += fmt.Sprintf(" It had up to %s in the last 15 minutes.", wire.Plural(int64(most), "consumer"))
 			}
 			add(api.Finding{
 				Queue: q.Name, Messages: q.ready(), Tenants: q.Tenants, Why: why,
@@ -141,7 +141,7 @@ func risingDeadLetters(v *view, add func(api.Finding)) {
 		if n := riseOfDead(v, i); n > risingDead && q.Dead > 0 {
 			why := "Consumers ended messages with +TERM, or messages failed as often as the queue allows."
 			if m := q.MostDead; m != nil {
-				why = fmt.Sprintf("The most frequent error, of %s: %s.", wire.Plural(m.Messages, "message"), errorText(m))
+				why = fmt.Sprintf("The most frequent error, of %s: %s.", wire.Plural(m.Messages, "message"), errorText(m.ErrorCode, m.Error))
 			}
 			if v.before[i].noneDead(v.now[i], quietWithin) {
 				why += " None came in the last minute."
@@ -154,11 +154,11 @@ func risingDeadLetters(v *view, add func(api.Finding)) {
 	}
 }
 
-// errorText is an error with its code.
-func errorText(r *api.DeadRate) string {
-	text := strings.TrimSuffix(firstLine(r.Error), ".")
-	if r.ErrorCode != "" {
-		text = "[" + r.ErrorCode + "] " + text
+// errorText is an error with its code, unless it begins with it.
+func errorText(code, text string) string {
+	text = strings.TrimSuffix(firstLine(text), ".")
+	if code != "" && !strings.HasPrefix(text, code) {
+		text = "[" + code + "] " + text
 	}
 	return text
 }
@@ -218,10 +218,21 @@ func noisyTenants(v *view, add func(api.Finding)) {
 			Queue: q.Name, Messages: d.QuietReady, Tenants: max(q.Tenants-d.NoisyFlows, 0),
 			Why: why + "; meanwhile " + names(q.Noise.Waiting, len(q.Noise.Waiting), func(w api.WaitingFlow) string {
 				return w.Key + " has waited for " + wire.Span(time.Duration(w.WaitMs)*time.Millisecond)
-			}) + ".",
+			}) + "." + defaultKeyText(q.Noise.Noisy),
 			Action: api.FindingAction{Text: "Limit the concurrency of its messages with a throttle key, or add consumers.", Command: Command("noisy", q.Name), Page: QueuePage(q.Name, "/tenants")},
 		})
 	}
+}
+
+// defaultKey is the fairness key of messages that have none. Package hooks has it, too.
+const defaultKey = "default"
+
+// defaultKeyText explains the default fairness key, if it is among noisy ones: it is no tenant.
+func defaultKeyText(noisy []api.NoisyFlow) string {
+	if !slices.ContainsFunc(noisy, func(n api.NoisyFlow) bool { return n.Key == defaultKey }) {
+		return ""
+	}
+	return " " + defaultKey + " has the messages that came without a fairness key, or while on_enqueue failed; these keep it."
 }
 
 func waitingKey(f api.WaitingFlow) string { return f.Key }

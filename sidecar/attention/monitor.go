@@ -43,7 +43,7 @@ func (m *Monitor) Find(s *Sample) []api.Finding {
 	for i := range Conditions {
 		c := &Conditions[i]
 		c.find(v, func(f api.Finding) {
-			f.Condition, f.Severity, f.Title = c.Name, cmp.Or(f.Severity, c.Severity), c.Title
+			f.Condition, f.Severity, f.Title = c.Name, cmp.Or(f.Severity, c.Severity), cmp.Or(f.Title, c.Title)
 			all = append(all, f)
 		})
 	}

@@ -96,10 +96,12 @@ func TestLostConsumers(t *testing.T) {
 	m.Find(at(10*time.Second, queue(4)))
 	found := m.Find(at(20*time.Second, queue(0)))
 	require.Equal(t, []string{"no-consumers"}, names(found))
-	require.Equal(t, "No consumer is registered, and no fetch waits. It had up to 4 consumers in the last 15 minutes."+
+	require.Equal(t, "No consumer is registered, and no fetch waits."+
 		" The last to go: b was lost at 2026-01-02T12:00:03Z (no responders), a left at 2026-01-02T12:00:01Z.", found[0].Why)
 	later := queue(0)
 	later.Departures = nil
+	found = m.Find(at(30*time.Second, later))
+	require.Equal(t, "No consumer is registered, and no fetch waits. It had up to 4 consumers in the last 15 minutes.", found[0].Why)
 	found = m.Find(at(20*time.Minute, later))
 	require.Equal(t, "No consumer is registered, and no fetch waits.", found[0].Why)
 }
@@ -193,7 +195,7 @@ func TestFlappingIsOneFinding(t *testing.T) {
 	var m attention.Monitor
 	find := func(after time.Duration, state string, openings *api.CircuitOpenings) []api.Finding {
 		s := at(after)
-		s.Circuits = []api.CircuitInfo{{Key: "smsgate", State: state, Cause: "retry_after", Openings: openings}}
+		s.Circuits = []api.CircuitInfo{{Key: "smsgate", State: state, Cause: "retry_after", Openings: openings, LastFailure: &api.CircuitFailure{ErrorCode: "429", Error: "429 Too Many Requests: 20 messages per second"}}}
 		return m.Find(s)
 	}
 	began := "2026-01-02T12:00:00Z"
@@ -204,6 +206,8 @@ func TestFlappingIsOneFinding(t *testing.T) {
 	f := find(70*time.Second, "closed", last)[0]
 	require.Equal(t, began, f.Since)
 	require.Contains(t, f.Why, "It has opened 70 times in the last ten minutes.")
+	require.Contains(t, f.Why, "Its last failure: 429 Too Many Requests: 20 messages per second.")
+	require.Equal(t, "A circuit opens again and again", f.Title)
 	require.Contains(t, f.Action.Text, "Limit the rate")
 	require.Empty(t, find(2*time.Minute, "closed", last), "it stayed closed for a minute")
 	require.Equal(t, "2026-01-02T12:02:10Z", find(130*time.Second, "open", nil)[0].Since, "it was away for a minute")

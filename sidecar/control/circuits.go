@@ -72,6 +72,12 @@ func (c *Control) CircuitHistory(key string) *api.CircuitHistory {
 	return h
 }
 
+// LastFailure returns the last failure behind a circuit; nil: none is known.
+func (c *Control) LastFailure(key string) *api.CircuitFailure {
+	last, _ := c.opt.Circuits.Past(key)
+	return last
+}
+
 // CircuitInfo describes the circuit of a key, with the source of its limits. It reports
 // false if there is none.
 func (c *Control) CircuitInfo(key string) (info api.CircuitInfo, ok bool) {

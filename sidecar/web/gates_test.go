@@ -99,7 +99,9 @@ func TestCircuitShowsAnError(t *testing.T) {
 	r.reply(api.VerbCircuitShow, api.CircuitInfo{Key: "smsgate", State: "closed", Openings: &api.CircuitOpenings{Count: 70, Cause: "retry_after"}, LastFailure: &api.CircuitFailure{ID: id, Error: "your plan allows 20 messages per second"}})
 	page = r.get("/gates/circuit?key=smsgate").Body.String()
 	require.Contains(t, page, "The destination limits its rate", "also in a moment in which nothing waits")
-	require.Contains(t, page, `href="/gates/throttle?key=vendor%3Asmsgate&amp;rate=20#rate"`)
+	require.Contains(t, page, `<input type="hidden" name="rate" value="20">`, "a button sets it, since the throttle has no limits")
+	r.reply(api.VerbMessageShow, api.MessageInfo{Queue: "sms", Gates: []api.GateState{{Gate: "throttle:vendor:smsgate", Limits: "5 at once"}}, PeekedMessage: api.PeekedMessage{ID: id}})
+	require.Contains(t, r.get("/gates/circuit?key=smsgate").Body.String(), `href="/gates/throttle?key=vendor%3Asmsgate&amp;rate=20#rate"`, "the form has its other limits")
 	r.reply(api.VerbCircuitShow, api.CircuitInfo{Key: "smsgate", State: "open", Waiting: 1, WaitingQueues: []api.WaitingQueue{{Queue: "sms", Messages: 7, Flows: 2}}})
 
 	r.reply(api.VerbMessageShow, wire.MessageNotFound("sms", id))

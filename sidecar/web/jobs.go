@@ -203,7 +203,8 @@ func aboutJob(verb api.AnyVerb, done string) func(*ask, url.Values) (string, err
 // jobData is one job.
 type jobData struct {
 	api.JobInfo
-	PerSecond float64 // matching messages that a running job has visited, since its start
+	Groups    *deadGroups // for the text of an error group; nil: none is selected
+	PerSecond float64     // matching messages that a running job has visited, since its start
 	EndsAt    string  // RFC 3339: when it will have visited Most, at this rate; empty: not known
 }
 
@@ -266,8 +267,16 @@ func (d *jobData) Most() int64 {
 func job(a *ask) (any, error) {
 	d := new(jobData)
 	err := a.verb(api.VerbJobShow, "", api.JobRequest{ID: a.r.PathValue("id")}, &d.JobInfo)
+	if err != nil {
+		return nil, err
+	}
 	d.pace(time.Now())
-	return d, err
+	if d.Filter != nil && d.Filter.ErrorGroup != "" {
+		if groups, err := groupsOf(a, d.Queue, nil); err == nil { // the queue may be gone
+			d.Groups = groups
+		}
+	}
+	return d, nil
 }
 
 // jobsData is a page of jobs.

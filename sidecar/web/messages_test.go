@@ -213,7 +213,7 @@ func TestLookingMakesNoJob(t *testing.T) {
 	r := newRig(t, nil)
 	r.reply(api.VerbJobCreate, api.JobInfo{Matched: 12345, Eligible: 12000, Left: map[string]int64{api.LeftInFlight: 345}})
 	body := r.get("/jobs/new?queue=orders.dlq&op=redrive&which=all&error_code=503").Body.String()
-	require.Contains(t, body, "12,000 of 12,345 messages")
+	require.Contains(t, body, "12,000 of 12,345 matching messages")
 	require.Contains(t, body, "345 in flight")
 	for _, made := range r.of(api.VerbJobCreate) {
 		require.Contains(t, made.body, `"dry_run":true`)
