@@ -205,7 +205,7 @@ type jobData struct {
 	api.JobInfo
 	Groups    *deadGroups // for the text of an error group; nil: none is selected
 	PerSecond float64     // matching messages that a running job has visited, since its start
-	EndsAt    string  // RFC 3339: when it will have visited Most, at this rate; empty: not known
+	EndsAt    string      // RFC 3339: when it will have visited Most, at this rate; empty: not known
 }
 
 // pace computes the rate of a running job and its end.
