@@ -7,6 +7,7 @@ import (
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/wire"
+	"github.com/filaq/fila/wire/api"
 )
 
 // connectMetrics lets scrapes read the parts of the node.
@@ -27,6 +28,7 @@ func (s *Server) connectMetrics() {
 	s.metrics.SetCircuits(s.circuitStates)
 	s.metrics.SetThrottles(s.throttlesHeld)
 	s.metrics.SetLevels(s.throttleLevels)
+	s.metrics.SetBudgets(s.throttleBudgets)
 	s.metrics.SetSync(r.shards.CountHooks)
 }
 
@@ -96,6 +98,14 @@ const maxNamedThrottles = 1000
 func (s *Server) throttleLevels() (list []telemetry.ThrottleLevel) {
 	for key, l := range s.parts.control.LearnedLevels(maxNamedThrottles) {
 		list = append(list, telemetry.ThrottleLevel{Key: wire.ShowKey(key), Level: l.Level, Cuts: l.Cuts})
+	}
+	return list
+}
+
+// throttleBudgets returns the budgets of throttle keys, for metrics.
+func (s *Server) throttleBudgets() (list []telemetry.ThrottleBudget) {
+	for _, b := range s.parts.control.BudgetList(api.KeyListRequest{Limit: maxNamedThrottles}).Budgets {
+		list = append(list, telemetry.ThrottleBudget{Key: b.Key, Total: b.Budget + b.Added, Used: b.Used})
 	}
 	return list
 }

@@ -96,6 +96,7 @@ func fullMetrics() *Metrics {
 	})
 	m.SetThrottles(func() []ThrottleHeld { return []ThrottleHeld{{"vendor:mail", "rate", 8}} })
 	m.SetLevels(func() []ThrottleLevel { return []ThrottleLevel{{"vendor:llm", 12.5, 3}} })
+	m.SetBudgets(func() []ThrottleBudget { return []ThrottleBudget{{"tenant:a", 100, 12.5}} })
 	m.SetShared(func() Shared { return Shared{Degraded: true, Written: 1, Refused: 2, Failed: 3, Age: 4, Instances: 5} })
 	m.SetCluster(func() Cluster {
 		return Cluster{
@@ -139,6 +140,7 @@ func TestMetricsThatAScrapeReads(t *testing.T) {
 		`fila_circuit_key_transitions_total{circuit="stripe",from="closed",to="open"} 2`, `fila_circuit_rejections_total{circuit="stripe"} 7`,
 		`fila_throttle_level{throttle="vendor:llm"} 12.5`,
 		`fila_throttle_cuts_total{throttle="vendor:llm"} 3`,
+		`fila_throttle_budget{throttle="tenant:a"} 100`, `fila_throttle_budget_used{throttle="tenant:a"} 12.5`,
 		`fila_throttle_rejections_total{blocked_by="rate",throttle="vendor:mail"} 8`,
 		`fila_circuits{state="open"} 4`, `fila_circuits{state="half-open"} 5`, "fila_circuit_longest_open_seconds 60",
 

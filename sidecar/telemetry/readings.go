@@ -188,6 +188,8 @@ var (
 	circuitHeldMetric   = counterReading("circuit_rejections_total", "Times that a circuit in fila_circuit_state blocked: messages that began to wait for it, and calls that the guard refused.", "circuit")
 	throttleLevelMetric = gaugeReading("throttle_level", "Learned limit of a throttle key, in messages at once or cost per second, for the first 1,000 keys that learn by name.", "throttle")
 	throttleCutsMetric  = counterReading("throttle_cuts_total", "Cuts of the learned limit of a throttle key in fila_throttle_level.", "throttle")
+	budgetMetric        = gaugeReading("throttle_budget", "Budget of a throttle key in its present period, with top-ups, in cost. For the first 1,000 keys by name that were used in it.", "throttle")
+	budgetUsedMetric    = gaugeReading("throttle_budget_used", "Cost that a throttle key in fila_throttle_budget has used in its present period: actual costs, and estimates of what is in flight.", "throttle")
 	throttleHeldMetric  = counterReading("throttle_rejections_total", "Times that a throttle key blocked, by kind: rate, window, concurrency, reserved, turn, paused or budget. It counts messages that began to wait for it, and calls that the guard refused, for the first 1,000 such keys by name.", "throttle", "blocked_by")
 )
 
@@ -231,6 +233,22 @@ func (m *Metrics) SetLevels(read func() []ThrottleLevel) {
 		for _, l := range read() {
 			export(throttleLevelMetric, l.Level, l.Key)
 			export(throttleCutsMetric, float64(l.Cuts), l.Key)
+		}
+	})
+}
+
+// ThrottleBudget is the budget of a throttle key in its present period.
+type ThrottleBudget struct {
+	Key         string // in the form shown to users
+	Total, Used float64
+}
+
+// SetBudgets sets the function that reads the budgets of throttle keys.
+func (m *Metrics) SetBudgets(read func() []ThrottleBudget) {
+	m.onScrape(func(export exporter) {
+		for _, b := range read() {
+			export(budgetMetric, b.Total, b.Key)
+			export(budgetUsedMetric, b.Used, b.Key)
 		}
 	})
 }

@@ -166,8 +166,18 @@ func throttlePage(a *ask) (any, error) {
 	if rate := a.query("rate"); d.In["rate"] == "" {
 		d.In["rate"] = rate // that the page of a circuit has found
 	}
-	if v := d.Burst; v != nil {
-		d.In["burst"] = strconv.FormatFloat(*v, 'f', -1, 64)
+	for name, v := range map[string]*float64{"burst": d.Burst, "budget": d.Budget} {
+		if v != nil {
+			d.In[name] = strconv.FormatFloat(*v, 'f', -1, 64)
+		}
+	}
+	for name, v := range map[string]*string{"period": d.Period, "zone": d.Zone, "on_empty": d.OnEmpty} {
+		if v != nil {
+			d.In[name] = *v
+		}
+	}
+	if v := d.WarnAt; v != nil {
+		d.In["warn_at"] = api.PartsText(*v)
 	}
 	for name, v := range map[string]*int64{"concurrency": d.Concurrency, "limit": d.Limit} {
 		if v != nil {
@@ -360,10 +370,7 @@ func guardOf(a *ask, text string) (*api.GuardStatus, error) {
 	return &status, json.Unmarshal(data, &status)
 }
 
-// ofBudget are the limits that the form does not have.
-var ofBudget = []string{"budget", "period", "zone", "warn_at"}
-
-// throttleOf parses limits from a form. An empty field removes its limit, unless the form
+// throttleOf parses limits from a form. A field that is there and empty removes its limit, unless the form
 // has keep.
 func throttleOf(form url.Values, now api.ThrottleLimits) (req api.ThrottleSetRequest, err error) {
 	whole := func(name string) *int64 {
@@ -381,21 +388,40 @@ func throttleOf(form url.Values, now api.ThrottleLimits) (req api.ThrottleSetReq
 		rate := wire.Rate(text)
 		req.Rate = &rate
 	}
-	if text := form.Get("burst"); text != "" {
-		burst, bad := strconv.ParseFloat(text, 64)
-		if bad != nil {
-			err = errors.Join(err, wrongField("burst", "%q is not a number", text))
+	number := func(name string) *float64 {
+		text := form.Get(name)
+		if text == "" {
+			return nil
 		}
-		req.Burst = &burst
+		n, bad := strconv.ParseFloat(text, 64)
+		if bad != nil {
+			err = errors.Join(err, wrongField(name, "%q is not a number", text))
+		}
+		return &n
 	}
+	req.Burst, req.Budget = number("burst"), number("budget")
 	req.Concurrency, req.Limit = whole("concurrency"), whole("limit")
+	if req.Budget != nil || now.Budget == nil { // otherwise the budget is removed, and the others with it
+		for name, into := range map[string]**string{"period": &req.Period, "zone": &req.Zone, "on_empty": &req.OnEmpty} {
+			if text := form.Get(name); text != "" {
+				*into = &text
+			}
+		}
+		if text := form.Get("warn_at"); text != "" {
+			parts, bad := api.ParseParts(text)
+			if bad != nil {
+				err = errors.Join(err, wrongField("warn_at", "%s", bad))
+			}
+			req.WarnAt = &parts
+		}
+	}
 	if window, bad := duration(form, "window"); bad != nil {
 		err = errors.Join(err, bad)
 	} else if window > 0 {
 		req.WindowMs = &window
 	}
 	for _, name := range now.Names() {
-		if form.Get("keep") == "" && !slices.Contains(req.Names(), name) && !slices.Contains(ofBudget, name) {
+		if form.Get("keep") == "" && form.Has(strings.TrimSuffix(name, "_ms")) && !slices.Contains(req.Names(), name) {
 			req.Unset = append(req.Unset, name)
 		}
 	}

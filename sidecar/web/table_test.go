@@ -170,9 +170,20 @@ func TestLimitsOfAForm(t *testing.T) {
 		all := r.of(api.VerbThrottleSet)
 		return all[len(all)-1].tail + " " + all[len(all)-1].body
 	}
-	require.Equal(t, `stripe {"rate":"2","concurrency":5,"unset":["window_ms"],"for_ms":600000}`, set("rate", "2", "concurrency", "5", "for", "10m"))
+	require.Equal(t, `stripe {"rate":"2","concurrency":5,"unset":["window_ms"],"for_ms":600000}`, set("rate", "2", "concurrency", "5", "window", "", "for", "10m"))
 	require.Equal(t, `stripe {"concurrency":5}`, set("concurrency", "5", "keep", "yes"))
-	require.Equal(t, `stripe {"limit":100,"window_ms":1000,"unset":["rate"]}`, set("limit", "100", "window", "1s"))
+	require.Equal(t, `stripe {"limit":100,"window_ms":1000,"unset":["rate"]}`, set("rate", "", "limit", "100", "window", "1s"))
+	require.Equal(t, `stripe {"concurrency":5}`, set("concurrency", "5"), "what the form has no field for stays")
+	spent := []string{"period", "month", "zone", "", "warn_at", "0.8,0.95", "on_empty", "refuse"}
+	require.Equal(t, `stripe {"budget":2.5,"period":"month","warn_at":[0.8,0.95],"on_empty":"refuse"}`, set(append(spent, "budget", "2.5")...))
+	budget, month, zone := 7.0, "month", "Asia/Tokyo"
+	r.reply(api.VerbThrottleShow, api.ThrottleInfo{Key: "stripe", Source: "operator", ThrottleLimits: api.ThrottleLimits{Budget: &budget, Period: &month, Zone: &zone}})
+	body := r.get("/gates/throttle?key=stripe").Body.String()
+	for _, part := range []string{`name="budget" value="7"`, `<option selected>month</option>`, `name="zone" value="Asia/Tokyo"`} {
+		require.Contains(t, body, part)
+	}
+	require.Equal(t, `stripe {"unset":["budget","period","zone"]}`, set(append(spent, "budget", "")...), "nothing of it is left")
+	require.Equal(t, http.StatusBadRequest, r.post("/do/throttle-set", "key", "stripe", "budget", "2", "period", "day", "warn_at", "x").Code)
 	r.reply(api.VerbThrottleShow, api.ThrottleInfo{Key: "stripe", Source: "operator", Owner: "<billing>"})
 	page := r.get("/gates/throttle?key=stripe").Body.String()
 	require.Contains(t, page, "<dt>Owner</dt><dd>&lt;billing&gt;</dd>")
