@@ -339,7 +339,7 @@ func heldByLimit(q *Queue, b *Blocked, past backlogs) api.Finding {
 	}
 	if b.Change != nil {
 		past = past.after(b.Change.At)
-		f.Why += fmt.Sprintf(" %s at %s.", capital(b.Change.Text()), b.Change.At)
+		f.Why += fmt.Sprintf(" %s at %s, %s.", capital(b.Change.Text()), b.Change.At, reasonText(b.Change.Reason))
 	} else if strings.Contains(b.SetBy, api.SetByOperator) {
 		f.Why += " An operator set this limit at run time."
 	}
@@ -360,6 +360,14 @@ func heldByLimit(q *Queue, b *Blocked, past backlogs) api.Finding {
 		f.Action.Command = SetBack(b.Change)
 	}
 	return f
+}
+
+// reasonText says why a change was made. Nobody has to look for a reason that was not given.
+func reasonText(reason string) string {
+	if reason == "" {
+		return "without a reason"
+	}
+	return "for the reason " + wire.Quote(reason)
 }
 
 // SetBack is the command that undoes a change of limits, unless they were changed since.

@@ -158,7 +158,7 @@ func TestHeldByLimit(t *testing.T) {
 	require.Nil(t, f.Change)
 	f = find(20*time.Second, held(100, 2*time.Minute, lowered))
 	require.Equal(t, api.SeverityWarning, f.Severity)
-	require.Contains(t, f.Why, "maria@ops lowered the limits of tenant:* from 20/s, burst 2.5 to 2/s, burst 2.5 at 2026-01-02T11:58:00Z.")
+	require.Contains(t, f.Why, "maria@ops lowered the limits of tenant:* from 20/s, burst 2.5 to 2/s, burst 2.5 at 2026-01-02T11:58:00Z, without a reason.")
 	require.Equal(t, "Set the limits of tenant:* back to 20/s, burst 2.5, unless the change is meant.", f.Action.Text)
 	require.Equal(t, "fila throttle set 'tenant:*' --rate 20 --burst 2.5 --if-rate 2 --if-burst 2.5", f.Action.Command)
 	require.Equal(t, lowered, f.Change)
@@ -172,6 +172,9 @@ func TestHeldByLimit(t *testing.T) {
 	f = find(10*time.Minute, held(40, 3*time.Minute, raised))
 	require.Equal(t, api.SeverityInfo, f.Severity, "nothing is known yet")
 	require.Contains(t, f.Why, "maria@ops changed the limits of tenant:*")
+	first := &api.LimitsChange{Key: "tenant:*", At: "2026-01-02T12:00:25Z", Client: "maria@ops", Reason: "INC-7", New: limits("2")}
+	f = find(10*time.Minute, held(40, 3*time.Minute, first))
+	require.Contains(t, f.Why, `maria@ops set the limits of tenant:*, which had none, to 2/s, burst 2.5 at 2026-01-02T12:00:25Z, for the reason "INC-7".`)
 	require.Nil(t, f.Change)
 	require.Equal(t, "fila throttle show tenant:acme", f.Action.Command)
 	require.Equal(t, "Whether the backlog drains with these limits is known in half a minute.", f.Action.Text)

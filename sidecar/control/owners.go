@@ -137,7 +137,7 @@ func (c *Control) checkOwner(by Actor, object, changes string, expected bool) (w
 			return true
 		}
 		if e.Client != "" && e.Client != by.Client {
-			warning = []string{fmt.Sprintf("%s was set by %s at %s: %s", wire.ShowKey(object), e.Client, e.Time, changes)}
+			warning = []string{fmt.Sprintf("%s had been set by %s at %s; changed now: %s", wire.ShowKey(object), e.Client, e.Time, changes)}
 		}
 		return false
 	})

@@ -164,7 +164,7 @@ func TestClientsOfValues(t *testing.T) {
 		}
 		require.Empty(t, set("billing-1", "40"))
 		require.Empty(t, set("billing-1", "41"), "its own")
-		require.Equal(t, []string{"throttle:a was set by billing-1 at " + in(0) + ": rate 41 -> 5"}, set("mail-1", "5"))
+		require.Equal(t, []string{"throttle:a had been set by billing-1 at " + in(0) + "; changed now: rate 41 -> 5"}, set("mail-1", "5"))
 		require.Contains(t, r.log.String(), "a value that another owner or client has set is changed")
 	})
 }

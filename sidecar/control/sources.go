@@ -95,7 +95,7 @@ func (c *Control) LimitsChange(key string) (change *api.LimitsChange) {
 	c.audit.each(prefix, func(e *api.ConfigLogEntry) bool {
 		name, is := e.Key[len(prefix):], change
 		if is == nil {
-			is = &api.LimitsChange{Key: wire.ShowKey(from.key), At: e.Time, By: e.By, Client: e.Client}
+			is = &api.LimitsChange{Key: wire.ShowKey(from.key), At: e.Time, By: e.By, Client: e.Client, Reason: e.Reason}
 		}
 		switch {
 		case !new(api.ThrottleLimits).Put(name, nil):

@@ -256,7 +256,10 @@ type failedMessage struct {
 }
 
 // throttleOfMessage is a throttle key that a message has.
-type throttleOfMessage struct{ Key, Limits string }
+type throttleOfMessage struct {
+	Key, Limits string
+	HasRate     bool // its rate is the one that the last error names
+}
 
 // failedMessageOf returns a message with an error among those that wait at a circuit, or the one that
 // failed last. After a restart it stands for the last failure, which the circuit keeps in memory.
@@ -295,7 +298,7 @@ func failedMessageOf(a *ask, c *api.CircuitInfo) (*failedMessage, error) {
 	}
 	for i := range m.Gates {
 		if key, ok := strings.CutPrefix(m.Gates[i].Gate, "throttle:"); ok {
-			m.Throttles = append(m.Throttles, throttleOfMessage{key, cmp.Or(m.Gates[i].Limits, "none")})
+			m.Throttles = append(m.Throttles, throttleOfMessage{Key: key, Limits: cmp.Or(m.Gates[i].Limits, "none")})
 		}
 	}
 	return m, nil
@@ -348,7 +351,13 @@ func circuitPage(a *ask) (any, error) {
 	if d.Guard, err = guardOf(a, a.query("key")); err != nil {
 		return d, err
 	}
-	d.Failed, err = failedMessageOf(a, &d.CircuitInfo)
+	if d.Failed, err = failedMessageOf(a, &d.CircuitInfo); d.Failed == nil {
+		return d, err
+	}
+	for i := range d.Failed.Throttles {
+		t := &d.Failed.Throttles[i]
+		t.HasRate = d.Rate() != "" && strings.HasPrefix(t.Limits, d.Rate()+"/s")
+	}
 	return d, err
 }
 

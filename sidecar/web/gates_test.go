@@ -102,6 +102,8 @@ func TestCircuitShowsAnError(t *testing.T) {
 	require.Contains(t, page, `<input type="hidden" name="rate" value="20">`, "a button sets it, since the throttle has no limits")
 	r.reply(api.VerbMessageShow, api.MessageInfo{Queue: "sms", Gates: []api.GateState{{Gate: "throttle:vendor:smsgate", Limits: "5 at once"}}, PeekedMessage: api.PeekedMessage{ID: id}})
 	require.Contains(t, r.get("/gates/circuit?key=smsgate").Body.String(), `href="/gates/throttle?key=vendor%3Asmsgate&amp;rate=20#rate"`, "the form has its other limits")
+	r.reply(api.VerbMessageShow, api.MessageInfo{Queue: "sms", Gates: []api.GateState{{Gate: "throttle:vendor:smsgate", Limits: "20/s, burst 20"}}, PeekedMessage: api.PeekedMessage{ID: id}})
+	require.Contains(t, r.get("/gates/circuit?key=smsgate").Body.String(), "has this rate now")
 	r.reply(api.VerbCircuitShow, api.CircuitInfo{Key: "smsgate", State: "open", Waiting: 1, WaitingQueues: []api.WaitingQueue{{Queue: "sms", Messages: 7, Flows: 2}}})
 
 	r.reply(api.VerbMessageShow, wire.MessageNotFound("sms", id))

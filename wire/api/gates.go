@@ -62,6 +62,9 @@ type ThrottleLimits struct {
 	OnEmpty *string `json:"on_empty,omitempty"`
 }
 
+// noLimits is the text of no limits.
+const noLimits = "none"
+
 // Text returns the limits in words: "10/s, burst 20, 3 at once, 5 in any 1m", or "none".
 // Pages, commands, explanations and the log write limits so. It names limits that have no
 // effect without another one.
@@ -119,7 +122,7 @@ func (l ThrottleLimits) Text() string {
 		parts = append(parts, "budget "+text)
 	}
 	if len(parts) == 0 {
-		return "none"
+		return noLimits
 	}
 	return strings.Join(parts, ", ")
 }
@@ -242,6 +245,7 @@ type LimitsChange struct {
 	At     string `json:"at"`  // RFC 3339
 	By     string `json:"by"`  // the verb, or file, as in the audit log
 	Client string `json:"client,omitempty"`
+	Reason string `json:"reason,omitempty"` // of the change, if one was given
 	// Old and New have the limits that were changed.
 	Old ThrottleLimits `json:"old"`
 	New ThrottleLimits `json:"new"`

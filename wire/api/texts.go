@@ -109,11 +109,15 @@ func ActorText(by, client string) string {
 
 // Text returns the change in words: "maria@ops lowered the limits of tenant:* from 20/s to 2/s".
 func (c *LimitsChange) Text() string {
+	actor, before, after := ActorText(c.By, c.Client), c.Old.Text(), c.New.Text()
+	if before == noLimits {
+		return actor + " set the limits of " + c.Key + ", which had none, to " + after
+	}
 	verb := "changed"
 	if c.Lowers() {
 		verb = "lowered"
 	}
-	return ActorText(c.By, c.Client) + " " + verb + " the limits of " + c.Key + " from " + c.Old.Text() + " to " + c.New.Text()
+	return actor + " " + verb + " the limits of " + c.Key + " from " + before + " to " + after
 }
 
 // BeforeText returns a change in words, with who made it and how long before a time that was: "release

@@ -493,6 +493,8 @@ export interface LimitsChange {
   /** the verb, or file, as in the audit log */
   by: string;
   client?: string;
+  /** of the change, if one was given */
+  reason?: string;
   /** old and new have the limits that were changed. */
   old: ThrottleLimits;
   /** old and new have the limits that were changed. */
