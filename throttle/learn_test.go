@@ -162,6 +162,32 @@ func TestALevelIsFixedByHand(t *testing.T) {
 	require.Len(t, fill(s, now), 28, "it learns no more")
 }
 
+// A gate begins at the start of its settings, and grows from there to its ceiling.
+func TestAGateBeginsAtItsStart(t *testing.T) {
+	g, now := newGates(), start
+	for key, want := range map[string]int64{"low": 5 * One, "below the floor": 2 * One, "above the ceiling": 40 * One} {
+		l := learning(40)
+		l.Adapt.Start = map[string]int64{"low": 5 * One, "below the floor": One, "above the ceiling": 50 * One}[key]
+		limit(t, g, key, l, now)
+		require.Equal(t, want, learnedOf(t, g, key, now).Level, key)
+	}
+	s := set(t, g, "low")
+	grants := fill(s, now)
+	require.Len(t, grants, 5)
+	for range 200 {
+		now += sec / 10
+		for i := range grants {
+			s.Succeeded(&grants[i], now, nil)
+			s.Release(&grants[i], now, nil)
+		}
+		grants = fill(s, now)
+	}
+	require.Len(t, grants, 40)
+	require.Zero(t, learnedOf(t, g, "low", now).Cuts)
+	overload(s, now, now+1)
+	require.EqualValues(t, 20*One, learnedOf(t, g, "low", now+1).Level)
+}
+
 func TestExpiredLeasesCountIfAsked(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		g, now := newGates(), start

@@ -44,6 +44,7 @@ type AdaptTable struct {
 	Backoff  float64 `koanf:"backoff"`    // what a cut leaves, default 0.7
 	Grow     float64 `koanf:"grow"`       // step next to the level of the last cut
 	GrowPerS float64 `koanf:"grow_per_s"` // most growth in a second
+	Start    float64 `koanf:"start"`      // the level at which it begins
 	Expired  bool    `koanf:"expired"`    // expired leases count as overloads
 }
 
@@ -60,7 +61,7 @@ func (t AdaptTable) settings() (adapt.Settings, error) {
 		name  string
 		value float64
 		into  *int64
-	}{{"min", t.Min, &s.Min}, {"backoff", t.Backoff, &s.Backoff}, {"grow", t.Grow, &s.Grow}, {"grow_per_s", t.GrowPerS, &s.GrowPerS}} {
+	}{{"min", t.Min, &s.Min}, {"backoff", t.Backoff, &s.Backoff}, {"grow", t.Grow, &s.Grow}, {"grow_per_s", t.GrowPerS, &s.GrowPerS}, {"start", t.Start, &s.Start}} {
 		if f.value == 0 {
 			continue
 		}

@@ -27,7 +27,7 @@ func TestThrottleTablesAreLimits(t *testing.T) {
 			Adapt: rapid.SampledFrom([]AdaptTable{
 				{},
 				{Signal: "overload"},
-				{Signal: "overload", Min: 0.001, Backoff: 0.95, Grow: 1e9, GrowPerS: 0.5, Expired: true},
+				{Signal: "overload", Min: 0.001, Backoff: 0.95, Grow: 1e9, GrowPerS: 0.5, Start: 10, Expired: true},
 				{Signal: "latency"},
 				{Min: 4},
 				{Signal: "overload", Min: -1},

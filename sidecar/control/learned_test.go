@@ -27,12 +27,12 @@ func (r *rig) overload(key string) {
 // The table, throttle-set and the runtime configuration set how a limit learns.
 func TestLearningIsSet(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		want := adapt.Settings{Min: 4000, Backoff: 500, GrowPerS: 6000, Expired: true}
-		r.cfg.Throttles = []config.ThrottleTable{{Key: "file", Concurrency: 60, Adapt: config.AdaptTable{Signal: "overload", Min: 4, Backoff: 0.5, GrowPerS: 6, Expired: true}}}
+		want := adapt.Settings{Min: 4000, Backoff: 500, GrowPerS: 6000, Start: 10_000, Expired: true}
+		r.cfg.Throttles = []config.ThrottleTable{{Key: "file", Concurrency: 60, Adapt: config.AdaptTable{Signal: "overload", Min: 4, Backoff: 0.5, GrowPerS: 6, Start: 10, Expired: true}}}
 		require.NoError(t, r.c.Start(r.cfg))
-		info := r.set("verb", `{"concurrency":60,"adapt":{"signal":"overload","min":4,"backoff":0.5,"grow_per_s":6,"expired":true}}`)
-		require.Equal(t, "overload,min=4,backoff=0.5,grow_per_s=6,expired", info.Adapt.Text())
-		r.put("throttle:key:adapt", "overload,expired,min=4,backoff=0.5,grow_per_s=6")
+		info := r.set("verb", `{"concurrency":60,"adapt":{"signal":"overload","min":4,"backoff":0.5,"grow_per_s":6,"start":10,"expired":true}}`)
+		require.Equal(t, "overload,min=4,backoff=0.5,grow_per_s=6,start=10,expired", info.Adapt.Text())
+		r.put("throttle:key:adapt", "overload,expired,min=4,backoff=0.5,grow_per_s=6,start=10")
 		require.Zero(t, r.limits("key"), "without a ceiling")
 		r.put("throttle:key:concurrency", "60")
 		for _, key := range []string{"file", "verb", "key"} {

@@ -21,7 +21,7 @@ import (
 const (
 	One            = 1000
 	LeastMin       = 1                   // 0.001
-	Most           = 1_000_000_000 * One // of Min, Grow and GrowPerS
+	Most           = 1_000_000_000 * One // of Min, Grow, GrowPerS and Start
 	LeastBackoff   = 100                 // 0.1
 	MostBackoff    = 950                 // 0.95
 	DefaultBackoff = 700
@@ -40,6 +40,8 @@ type Settings struct {
 	Grow int64
 	// GrowPerS bounds the growth per second; 0: a tenth of the ceiling.
 	GrowPerS int64
+	// Start is the level before the first overload or success; 0: the ceiling.
+	Start int64
 	// Expired makes expired leases count as overloads.
 	Expired bool
 }
@@ -61,7 +63,7 @@ func (s Settings) Validate() error {
 	}
 	for _, err := range []error{
 		bad("min", s.Min, LeastMin, Most), bad("backoff", s.Backoff, LeastBackoff, MostBackoff),
-		bad("grow", s.Grow, 0, Most), bad("grow_per_s", s.GrowPerS, 0, Most),
+		bad("grow", s.Grow, 0, Most), bad("grow_per_s", s.GrowPerS, 0, Most), bad("start", s.Start, 0, Most),
 	} {
 		if err != nil {
 			return err
@@ -121,9 +123,9 @@ const (
 	piece, pieces = 0.25, 64
 )
 
-// Level is a learned limit. The zero Level is at the ceiling.
+// Level is a learned limit. The zero Level is at the start.
 type Level struct {
-	// At is the level in the limit's unit; 0: the ceiling.
+	// At is the level in the limit's unit; 0: the ceiling, or of the zero Level the start.
 	At float64 `json:"at,omitempty"`
 	// Last is the level at the last cut; 0: none.
 	Last float64 `json:"last,omitempty"`
@@ -139,10 +141,14 @@ type Level struct {
 
 // Value returns the level within bounds, in the limit's unit.
 func (l *Level) Value(b *Bounds) float64 {
-	if l.At == 0 {
+	at := l.At
+	if *l == (Level{}) {
+		at = float64(b.Start) / One
+	}
+	if at == 0 {
 		return b.ceiling()
 	}
-	return min(max(l.At, b.floor()), b.ceiling())
+	return min(max(at, b.floor()), b.ceiling())
 }
 
 // Thousandths returns Value in thousandths, rounded down.
@@ -177,7 +183,7 @@ func (l *Level) Succeed(n, now int64, b *Bounds) (grown bool) {
 	gone := min(max(now-l.GrownAt, 0), slack)
 	level, ceiling := l.Value(b), b.ceiling()
 	l.GrownAt = now
-	if l.At == 0 || level >= ceiling {
+	if level >= ceiling {
 		l.At = 0
 		return false
 	}
@@ -251,6 +257,9 @@ func (s Settings) Text() string {
 	if s.GrowPerS > 0 {
 		t.WriteString(",grow_per_s=" + Format(s.GrowPerS))
 	}
+	if s.Start > 0 {
+		t.WriteString(",start=" + Format(s.Start))
+	}
 	if s.Expired {
 		t.WriteString(",expired")
 	}
@@ -258,7 +267,7 @@ func (s Settings) Text() string {
 }
 
 // Allowed describes the texts that [Parse] reads.
-const Allowed = "overload, then any of ,min=M from 0.001, ,backoff=B from 0.1 to 0.95, ,grow=G, ,grow_per_s=S and ,expired, such as overload,min=4,backoff=0.7,grow=1"
+const Allowed = "overload, then any of ,min=M from 0.001, ,backoff=B from 0.1 to 0.95, ,grow=G, ,grow_per_s=S, ,start=L and ,expired, such as overload,min=4,backoff=0.7,grow=1"
 
 // Parse reads the form of [Settings.Text]. min is 1 and backoff 0.7 if they are not named.
 // An error wraps ErrSettings.
@@ -268,7 +277,7 @@ func Parse(text string) (Settings, error) {
 		return Settings{}, fmt.Errorf("%w: signal is %q: allowed is overload", ErrSettings, parts[0])
 	}
 	s := Settings{Min: One, Backoff: DefaultBackoff}
-	fields := map[string]*int64{"min": &s.Min, "backoff": &s.Backoff, "grow": &s.Grow, "grow_per_s": &s.GrowPerS}
+	fields := map[string]*int64{"min": &s.Min, "backoff": &s.Backoff, "grow": &s.Grow, "grow_per_s": &s.GrowPerS, "start": &s.Start}
 	for _, part := range parts[1:] {
 		name, value, _ := strings.Cut(part, "=")
 		if part == "expired" {

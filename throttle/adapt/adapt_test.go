@@ -17,6 +17,7 @@ func TestLevelByChance(t *testing.T) {
 		b.Settings = Settings{
 			Min: rapid.Int64Range(1, 50*One).Draw(t, "min"), Backoff: rapid.Int64Range(LeastBackoff, MostBackoff).Draw(t, "backoff"),
 			Grow: rapid.Int64Range(0, 4*One).Draw(t, "grow"), GrowPerS: rapid.Int64Range(0, 20*One).Draw(t, "perSecond"),
+			Start: rapid.Int64Range(0, 300*One).Draw(t, "start"),
 		}
 		require.NoError(t, b.Validate())
 		var l Level
@@ -117,6 +118,7 @@ func TestParse(t *testing.T) {
 		{"overload", "overload,min=1,backoff=0.7", Settings{Min: One, Backoff: 700}},
 		{"overload,min=4,backoff=0.7,grow=1", "overload,min=4,backoff=0.7,grow=1", Settings{Min: 4 * One, Backoff: 700, Grow: One}},
 		{"overload,grow_per_s=0.5,expired,min=0.01", "overload,min=0.01,backoff=0.7,grow_per_s=0.5,expired", Settings{Min: 10, Backoff: 700, GrowPerS: 500, Expired: true}},
+		{"overload,start=10", "overload,min=1,backoff=0.7,start=10", Settings{Min: One, Backoff: 700, Start: 10 * One}},
 	} {
 		s, err := Parse(tc.text)
 		require.NoError(t, err, tc.text)

@@ -18,6 +18,7 @@ type ThrottleAdapt struct {
 	Backoff  *float64 `json:"backoff,omitempty"`    // what a cut leaves of the level, 0.1 to 0.95; default 0.7
 	Grow     *float64 `json:"grow,omitempty"`       // step next to the level of the last cut, for a limit's worth of successes; default 1, or a fiftieth of a rate
 	GrowPerS *float64 `json:"grow_per_s,omitempty"` // most growth in a second; default a tenth of the ceiling
+	Start    *float64 `json:"start,omitempty"`      // the level at which it begins; default the ceiling
 	Expired  bool     `json:"expired,omitempty"`    // expired leases count as overloads, too
 }
 
@@ -37,7 +38,7 @@ func (a *ThrottleAdapt) Text() string {
 }
 
 func (a *ThrottleAdapt) fields() []adaptField {
-	return []adaptField{{"min", &a.Min}, {"backoff", &a.Backoff}, {"grow", &a.Grow}, {"grow_per_s", &a.GrowPerS}}
+	return []adaptField{{"min", &a.Min}, {"backoff", &a.Backoff}, {"grow", &a.Grow}, {"grow_per_s", &a.GrowPerS}, {"start", &a.Start}}
 }
 
 type adaptField struct {
@@ -51,7 +52,7 @@ func AdaptOf(s adapt.Settings) *ThrottleAdapt {
 		return nil
 	}
 	a := &ThrottleAdapt{Signal: "overload", Expired: s.Expired}
-	for i, n := range []int64{s.Min, s.Backoff, s.Grow, s.GrowPerS} {
+	for i, n := range []int64{s.Min, s.Backoff, s.Grow, s.GrowPerS, s.Start} {
 		if n > 0 {
 			*a.fields()[i].value = new(float64(n) / adapt.One)
 		}

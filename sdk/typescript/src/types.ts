@@ -924,6 +924,8 @@ export interface ThrottleAdapt {
   grow?: number;
   /** most growth in a second; default a tenth of the ceiling */
   grow_per_s?: number;
+  /** the level at which it begins; default the ceiling */
+  start?: number;
   /** expired leases count as overloads, too */
   expired?: boolean;
 }

@@ -12,7 +12,7 @@ import (
 // A record keeps settings and level of limits that learn; overloads of one generation cut once,
 // no matter which instance reports them; successes count only while all permits are used.
 func TestALevelInARecord(t *testing.T) {
-	limits := throttle.Limits{Concurrency: 20, Adapt: adapt.Settings{Min: 2000, Backoff: 500, Grow: 1000, GrowPerS: 1_000_000, Expired: true}}
+	limits := throttle.Limits{Concurrency: 20, Adapt: adapt.Settings{Min: 2000, Backoff: 500, Grow: 1000, GrowPerS: 1_000_000, Start: 12_000, Expired: true}}
 	env := LimitEnv{Reading: Reading{Now: 1e9}, Live: func(string) bool { return true }, Limits: limits, Set: 5}
 	var l Limit
 	number := uint64(0)
@@ -34,6 +34,7 @@ func TestALevelInARecord(t *testing.T) {
 	write(Ask{By: "a"})
 	require.Equal(t, "a", l.Owner)
 	require.Equal(t, limits, l.Terms.Limits)
+	require.EqualValues(t, 12_000, level(), "the start")
 	_, changed := write(Ask{By: "a", Teach: &Learned{adapt.Level{At: 16, Last: 32, Cuts: 1, CutAt: env.Now}, "429", "a"}})
 	require.True(t, changed, "the owner's cut")
 	write(Ask{By: "b"})

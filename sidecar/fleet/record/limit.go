@@ -570,7 +570,7 @@ type encodedLimit struct {
 	Limits   []int64 `json:"limits,omitempty"`
 	LimitsAt int64   `json:"limits_at,omitempty"`
 	LimitsBy string  `json:"limits_by,omitempty"`
-	// Adapt are min, backoff, grow, grow_per_s, 1 if expired leases count, and the fixed level.
+	// Adapt are min, backoff, grow, grow_per_s, 1 if expired leases count, the fixed level, and start.
 	Adapt   []int64      `json:"adapt,omitempty"`
 	Learned *adapt.Level `json:"learned,omitempty"`
 	Cause   string       `json:"cut_cause,omitempty"`
@@ -597,7 +597,7 @@ func (l *Limit) Encode() []byte {
 		e.Limits = []int64{t.Limits.Rate.Cost, t.Limits.Rate.Per, t.Limits.Burst, t.Limits.Limit, t.Limits.Window, t.Limits.Concurrency}
 		e.LimitsAt, e.LimitsBy = t.At, t.By
 		if s := t.Limits.Adapt; s != (adapt.Settings{}) {
-			e.Adapt = []int64{s.Min, s.Backoff, s.Grow, s.GrowPerS, 0, t.Limits.Level}
+			e.Adapt = []int64{s.Min, s.Backoff, s.Grow, s.GrowPerS, 0, t.Limits.Level, s.Start}
 			if s.Expired {
 				e.Adapt[4] = 1
 			}
@@ -646,8 +646,8 @@ func DecodeLimit(data []byte) (Limit, error) {
 			Rate: throttle.Rate{Cost: e.Limits[0], Per: e.Limits[1]}, Burst: e.Limits[2], Limit: e.Limits[3], Window: e.Limits[4], Concurrency: e.Limits[5],
 		}}
 	}
-	if s := e.Adapt; len(s) == 6 {
-		l.Terms.Limits.Adapt = adapt.Settings{Min: s[0], Backoff: s[1], Grow: s[2], GrowPerS: s[3], Expired: s[4] == 1}
+	if s := e.Adapt; len(s) == 7 {
+		l.Terms.Limits.Adapt = adapt.Settings{Min: s[0], Backoff: s[1], Grow: s[2], GrowPerS: s[3], Start: s[6], Expired: s[4] == 1}
 		l.Terms.Limits.Level = s[5]
 	}
 	if v := e.Learned; v != nil {

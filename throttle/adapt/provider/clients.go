@@ -1,6 +1,8 @@
 package provider
 
 import (
+	"cmp"
+
 	"github.com/filaq/fila/throttle/adapt"
 )
 
@@ -55,8 +57,8 @@ type AIMD struct {
 
 // Value implements [Limit].
 func (l *AIMD) Value(int64) float64 {
-	if l.cuts == 0 {
-		return float64(l.Bounds.Ceiling) / adapt.One
+	if l.level == 0 {
+		return float64(cmp.Or(l.Bounds.Start, l.Bounds.Ceiling)) / adapt.One
 	}
 	return l.level
 }
@@ -72,10 +74,9 @@ func (l *AIMD) Refuse(began, now int64) {
 }
 
 // Succeed implements [Limit].
-func (l *AIMD) Succeed(n float64, _ int64) {
-	if l.cuts > 0 {
-		l.level = min(l.level+n*float64(l.Bounds.Grow)/adapt.One/l.level, float64(l.Bounds.Ceiling)/adapt.One)
-	}
+func (l *AIMD) Succeed(n float64, now int64) {
+	level := l.Value(now)
+	l.level = min(level+n*float64(l.Bounds.Grow)/adapt.One/level, float64(l.Bounds.Ceiling)/adapt.One)
 }
 
 // Cuts implements [Limit].

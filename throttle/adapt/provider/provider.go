@@ -36,8 +36,8 @@ type Scenario struct {
 	// admits up to that many more than are in flight.
 	Slope float64
 
-	// Ceiling and GrowPerS are settings of the limits that learn.
-	Ceiling, GrowPerS float64
+	// Ceiling, GrowPerS and Start (0: the ceiling) are settings of the limits that learn.
+	Ceiling, GrowPerS, Start float64
 }
 
 // Result is what a run has measured.

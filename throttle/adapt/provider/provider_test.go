@@ -22,8 +22,6 @@ func TestALevelFollowsTheProvider(t *testing.T) {
 		switch {
 		case sc.Noise > 0: // a refusal without a reason cuts, also while the level comes back
 			lowest, back = 0.7, 2*back
-		case sc.Slope > 0: // it begins at the ceiling of a cold provider
-			refused = 0.04
 		}
 		for _, way := range ways[:2] {
 			s := measure(sc, way)

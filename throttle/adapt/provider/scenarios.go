@@ -13,7 +13,8 @@ const Seeds = 30
 // Scenarios returns the scenarios of docs/limits-that-learn.md: a provider at 40 at once that
 // falls to 15 and comes back; one at 600,000 tokens a minute, enforced by the second, that
 // falls to a half and comes back, with calls of random size and one refusal without a reason
-// in 10,000; and the first one with a bound of its growth, which is cold at the begin.
+// in 10,000; and the first one with a bound of its growth, which is cold at the begin and for
+// which limits start low.
 func Scenarios() []Scenario {
 	standard := Scenario{
 		Name:    "capacity",
@@ -27,7 +28,7 @@ func Scenarios() []Scenario {
 	tokens.Cost, tokens.CostSpread, tokens.Noise = 100, 0.5, 0.0001
 	tokens.Ceiling, tokens.GrowPerS = 20_000, 2_000
 	slope.Name = "slope"
-	slope.Slope = 8
+	slope.Slope, slope.Start = 8, 10
 	return []Scenario{standard, tokens, slope}
 }
 
@@ -69,7 +70,7 @@ func Ways() []Way {
 func (sc *Scenario) bounds(processes float64) adapt.Bounds {
 	of := func(n float64) int64 { return int64(n * adapt.One / processes) }
 	b := adapt.Bounds{
-		Settings: adapt.Settings{Min: of(sc.Ceiling / 15), Backoff: adapt.DefaultBackoff, Grow: adapt.One, GrowPerS: of(sc.GrowPerS)},
+		Settings: adapt.Settings{Min: of(sc.Ceiling / 15), Backoff: adapt.DefaultBackoff, Grow: adapt.One, GrowPerS: of(sc.GrowPerS), Start: of(sc.Start)},
 		Ceiling:  of(sc.Ceiling),
 		Rate:     sc.Cost > 0,
 	}
