@@ -433,7 +433,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	r.circuits = circuit.New(f.circuits)
 	r.circuits.Restore(snap.Config)
 	if r.limits = s.shareLimits(event); r.limits != nil {
-		f.control.Share, f.control.Sharing = r.limits.Attach, s.sharing
+		f.control.Share, f.control.Sharing, f.control.Budgets = r.limits.Attach, s.sharing, r.limits
 	}
 	f.control.Circuits = r.circuits
 	r.control = control.New(f.control, snap)

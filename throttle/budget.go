@@ -1,6 +1,8 @@
 package throttle
 
 import (
+	"slices"
+
 	"github.com/filaq/fila/ordered"
 	"github.com/filaq/fila/throttle/budget"
 )
@@ -28,11 +30,13 @@ func (g *Gates) ledger(key string, t budget.Terms, now int64, v instant) *budget
 	}
 	l, ok := g.mu.ledgers.Get(key)
 	if !ok {
-		if kept, ok := g.mu.keptLedgers[key]; ok {
+		if kept, ok := g.mu.keptLedgers[key]; ok && !g.sharesBudget(key) {
 			l = budget.New(t, &kept)
 			delete(g.mu.keptLedgers, key)
-		} else {
-			l = budget.New(t, nil)
+		} else if l = budget.New(t, nil); g.sharesBudget(key) {
+			g.mu.sharedLedgers++
+			l = budget.NewShared(t, g.mu.sharedLedgers)
+			g.fleet.RequestBudget(key)
 		}
 		g.mu.ledgers.Put(key, l)
 	}
@@ -40,9 +44,14 @@ func (g *Gates) ledger(key string, t budget.Terms, now int64, v instant) *budget
 	return l
 }
 
+func (g *Gates) sharesBudget(key string) bool { return g.fleet != nil && g.fleet.SharesBudget(key) }
+
 // keepLedger gives a gate the ledger of its key. It needs g.mu of the registry and of the gate.
 func (g *Gate) keepLedger(now int64, v instant) {
 	g.mu.ledger = g.gates.ledger(g.key, g.mu.limits.Budget, now, v)
+	if l := g.mu.ledger; l != nil && l.Shared() {
+		g.gates.fleet.RequestBudget(g.key) // the terms may be new there
+	}
 }
 
 // The functions below need g.mu of the gate, and that it has a ledger.
@@ -68,16 +77,32 @@ func (g *Gate) spend(cost int64) {
 	g.afterSpending()
 }
 
+// lacksBudget reports whether the budget has too little left for a message of this cost.
+func (g *Gate) lacksBudget(v instant, last, cost int64) bool {
+	if g.mu.ledger == nil {
+		return false
+	}
+	d := g.byBudget(v, last, cost)
+	return d != 0 && d != forever
+}
+
 // afterSpending warns and requests a booking as the use demands.
 func (g *Gate) afterSpending() {
+	part := g.mu.ledger.Crossed() // a shared booking has the warning
 	g.requestBooking(0)
-	if part := g.mu.ledger.Crossed(); part != 0 {
+	if part != 0 {
 		g.gates.bank.Warn(g.key, part, g.mu.ledger.State())
 	}
 }
 
 // requestBooking has as much booked as a message of this cost needs, or ahead of the next ones if it is 0.
 func (g *Gate) requestBooking(cost int64) {
+	if l := g.mu.ledger; l.Shared() {
+		if l.Request(cost) {
+			g.gates.fleet.RequestBudget(g.key)
+		}
+		return
+	}
 	if b, ok := g.mu.ledger.NextBooking(cost); ok {
 		g.gates.bank.KeepBooking(g.key, b)
 	}
@@ -172,6 +197,64 @@ func (g *Gates) ResetBudget(key string, now int64, write func(budget.Booking, bu
 	return wake, ok
 }
 
+// JoinBudget gives the ledger of a key the newest record of the fleet. It appends the waiters to
+// notify to wake (see Wait.Pass).
+func (g *Gates) JoinBudget(key string, p budget.Part, now int64, wake []*Wait) []*Wait {
+	g.onShares(key, now, func(l *budget.Ledger, gate *Gate, v instant, last int64) {
+		l.Join(p, last, uint64(v))
+		if gate != nil {
+			wake = gate.notifyIfEarlier(v, last, wake)
+		}
+	})
+	return wake
+}
+
+// BudgetDemand returns what the ledger of a key needs of the record of the fleet, and the terms that
+// were set here. ok is false if the key has no shared budget.
+func (g *Gates) BudgetDemand(key string, now int64) (d budget.Demand, t budget.Terms, ok bool) {
+	ok = g.onShares(key, now, func(l *budget.Ledger, gate *Gate, _ instant, _ int64) {
+		if d = l.Demand(); gate != nil {
+			t = gate.limitsSet().Budget
+		} else {
+			t = g.mu.prefixes.of(key).Budget
+		}
+	})
+	return d, t, ok
+}
+
+// GiveBackBudget ends the use of what a shared ledger has booked and not used, and returns what it
+// needs now. With leave it is the end of its use.
+func (g *Gates) GiveBackBudget(key string, leave bool, now int64) (d budget.Demand) {
+	g.onShares(key, now, func(l *budget.Ledger, _ *Gate, _ instant, _ int64) {
+		l.GiveBack(leave)
+		d = l.Demand()
+	})
+	return d
+}
+
+// SharedBudgets returns the keys whose bookings a fleet keeps.
+func (g *Gates) SharedBudgets() (keys []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for key, l := range g.mu.ledgers.From("") {
+		if l.Shared() {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// onShares is onLedger for a ledger whose bookings a fleet keeps.
+func (g *Gates) onShares(key string, now int64, fn func(l *budget.Ledger, gate *Gate, v instant, last int64)) bool {
+	ok := false
+	g.onLedger(key, now, func(l *budget.Ledger, gate *Gate, v instant, last int64) {
+		if ok = l.Shared(); ok {
+			fn(l, gate, v, last)
+		}
+	})
+	return ok
+}
+
 // Budgets lists the keys whose budgets were used in their present period, a page at a time; see
 // [ordered.Set.Page].
 func (g *Gates) Budgets(prefix, after string, offset, limit int) ordered.Page {
@@ -190,7 +273,7 @@ func (g *Gates) LedgersToKeep() map[string]budget.Record {
 		if gate != nil {
 			gate.mu.Lock()
 		}
-		if !l.Kept() {
+		if !l.Shared() && !l.Kept() {
 			keep[key] = l.Record()
 		}
 		if gate != nil {
@@ -207,13 +290,17 @@ func (g *Gates) ForgetLedgers(now int64, remove func(keys []string)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	_, last := g.clock.tick(now)
-	var over []string
+	var over, shared []string
 	for key, l := range g.mu.ledgers.From("") {
-		if g.mu.gates.all[key] == nil && l.State().End <= last {
+		switch {
+		case g.mu.gates.all[key] != nil || !l.Ended(last):
+		case l.Shared():
+			shared = append(shared, key)
+		default:
 			over = append(over, key)
 		}
 	}
-	for _, key := range over {
+	for _, key := range slices.Concat(over, shared) {
 		g.mu.ledgers.Remove(key)
 	}
 	for key, kept := range g.mu.keptLedgers {

@@ -110,12 +110,30 @@ func (g *Gate) admit(v instant, last, cost int64) (Kind, uint64) {
 // less left of the budget.
 func (g *Gate) admitAny(v instant, last int64) (Kind, uint64) { return g.admitCosts(v, last, One, 1) }
 
-func (g *Gate) admitCosts(v instant, last, cost, ofBudget int64) (Kind, uint64) {
-	if s := g.mu.share; s != nil && s.by != owned {
-		return s.admit(g, v, last, cost)
+func (g *Gate) admitCosts(v instant, last, cost, ofBudget int64) (kind Kind, wait uint64) {
+	s := g.mu.share
+	leases := s != nil && s.by != owned
+	if leases {
+		kind, wait = s.admit(g, v, cost)
+	} else {
+		kind, wait = g.admitAlone(v, cost)
 	}
+	if g.mu.ledger != nil {
+		// A budget that is used up is named before a concurrency limit, which opens sooner, and before
+		// leases, which are of no use then.
+		if d := g.byBudget(v, last, ofBudget); d != 0 && (d >= wait || (leases || kind == ByInFlight) && d != forever) {
+			kind, wait = ByBudget, d
+		}
+	}
+	if d := g.pause(last); d != 0 && d >= wait {
+		kind, wait = ByPause, d
+	}
+	return kind, wait
+}
+
+// admitAlone is admitCosts for the rate, window and concurrency that this process applies alone.
+func (g *Gate) admitAlone(v instant, cost int64) (kind Kind, wait uint64) {
 	g.advance(v)
-	kind, wait := Open, uint64(0)
 	if b := g.mu.bucket; b != nil {
 		if wait = b.wait(cost, g.mu.reserved); wait != 0 {
 			kind = ByRate
@@ -131,15 +149,6 @@ func (g *Gate) admitCosts(v instant, last, cost, ofBudget int64) (Kind, uint64) 
 	}
 	if c := g.mu.limits.Concurrency; c != 0 && g.mu.inFlight >= c {
 		kind, wait = ByInFlight, forever
-	}
-	if g.mu.ledger != nil {
-		// A budget that is used up is named before a concurrency limit, which opens sooner.
-		if d := g.byBudget(v, last, ofBudget); d != 0 && (d >= wait || kind == ByInFlight && d != forever) {
-			kind, wait = ByBudget, d
-		}
-	}
-	if d := g.pause(last); d != 0 && d >= wait {
-		kind, wait = ByPause, d
 	}
 	return kind, wait
 }

@@ -63,6 +63,7 @@ type Gates struct {
 		buf           []byte         // scratch of sleep
 		past          pastCounts
 		ledgers       ordered.Map[*budget.Ledger] // of keys with budgets; the mutex of the key's gate, if it is awake, guards a ledger
+		sharedLedgers uint64                      // how many ledgers of a fleet there were
 		keptLedgers   map[string]budget.Record    // of the disk, without those in ledgers
 	}
 }

@@ -88,8 +88,7 @@ type Limits struct {
 	Limit int64
 	// Window is in nanoseconds, 1..MaxWindow. It needs a Limit.
 	Window int64
-	// Budget is the cost of the messages in a calendar period. Zero: any cost. It does not hold
-	// together with a [Fleet].
+	// Budget is the cost of the messages in a calendar period. Zero: any cost.
 	Budget budget.Terms
 	// OnEmpty is what becomes of messages that cost more than is left of the Budget.
 	OnEmpty OnEmpty

@@ -10,6 +10,10 @@ type Fleet interface {
 	// Request announces that Needs of a gate has changed. It is not repeated before
 	// Needs has been called.
 	Request(key string)
+	// SharesBudget reports whether the fleet keeps the budget of a key.
+	SharesBudget(key string) bool
+	// RequestBudget announces that [Gates.BudgetDemand] has changed.
+	RequestBudget(key string)
 }
 
 // Share sets the Fleet, which decides which gates are shared. Call it before any
@@ -107,6 +111,7 @@ type Needs struct {
 	Crowded        bool // as in Lower
 	Uncharged      bool // there is something for TakeUncharged
 	Learns, Lesson bool // the limits learn; there is something for TakeLesson
+	Spends         bool // there is a budget
 }
 
 // Needs returns the state and the demand of a shared gate. It repeats the demand as
@@ -117,8 +122,12 @@ func (g *Gates) Needs(key string, now int64) (n Needs, ok bool) {
 	ok = g.onShared(key, func(gate *Gate, s *share) {
 		v, last := g.clock.tick(now)
 		s.expire(v)
-		if gate.mu.waiting.head != nil && gate.pause(last) == 0 {
-			gate.note(max(s.needs.Cost, One))
+		if head := gate.mu.waiting.head; head != nil && gate.pause(last) == 0 {
+			if gate.lacksBudget(v, last, head.cost) {
+				s.needs = Needs{}
+			} else {
+				gate.note(max(s.needs.Cost, One))
+			}
 		}
 		n, s.requested = s.needs, false
 		if gate.mu.waiting.head == nil {
@@ -130,6 +139,7 @@ func (g *Gates) Needs(key string, now int64) (n Needs, ok bool) {
 		n.Place = n.Place && gate.mu.inFlight >= s.permits
 		n.Limits, n.Owned, n.InFlight, n.Permits = s.own, s.by == owned, gate.mu.inFlight, s.permits
 		n.Leased, n.Crowded, n.Uncharged = s.leases[0] != (Lease{}), s.crowded, s.uncharged != 0
+		n.Spends = gate.mu.ledger != nil
 		if a := gate.mu.learner; a != nil {
 			n.Learns, n.Lesson = true, a.lesson != Lesson{}
 		}
@@ -292,15 +302,21 @@ func (g *Gate) renew(l Limits, v instant) {
 // Adopt applies limits to a shared gate that another process of the fleet has set, or
 // its own limits again. It appends the waiters to notify to wake (see Wait.Pass).
 func (g *Gates) Adopt(key string, l Limits, now int64, wake []*Wait) []*Wait {
-	g.onShared(key, func(gate *Gate, _ *share) {
-		if l == gate.limitsSet() {
-			return
-		}
-		v, _ := g.clock.tick(now)
-		gate.setLimits(l, v, false)
-		wake = gate.mu.waiting.notifyHead(wake)
-	})
-	return wake
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	gate := g.mu.gates.all[key]
+	if gate == nil {
+		return wake
+	}
+	gate.mu.Lock()
+	defer gate.mu.Unlock()
+	if gate.mu.share == nil || l == gate.limitsSet() {
+		return wake
+	}
+	v, last := g.clock.tick(now)
+	gate.setLimits(l, v, false)
+	gate.keepLedger(last, v)
+	return gate.mu.waiting.notifyHead(wake)
 }
 
 // Own makes this process apply the limits of a gate alone, beginning with a state, or
@@ -410,7 +426,7 @@ func (b *Block) requestMissing(gates []*Gate, cost int64) {
 	if b.Kind == ByBudget {
 		b.Gate.requestBooking(cost)
 	}
-	if s := b.Gate.mu.share; s == nil || s.by == owned || b.Kind == ByPause || b.Kind == ByTurn {
+	if s := b.Gate.mu.share; s == nil || s.by == owned || b.Kind == ByPause || b.Kind == ByTurn || b.Kind == ByBudget && b.At != Never {
 		return
 	}
 	for _, g := range gates {
@@ -422,6 +438,9 @@ func (b *Block) requestMissing(gates []*Gate, cost int64) {
 func (g *Gate) requestMissing(cost int64) {
 	if g.mu.ledger != nil {
 		g.requestBooking(cost)
+		if v, last := g.gates.clock.latest(), g.gates.clock.latestTime(); g.mu.share != nil && g.lacksBudget(v, last, cost) {
+			return
+		}
 	}
 	if g.note(cost) {
 		g.mu.share.used = max(g.gates.clock.latest(), 1)
@@ -476,20 +495,15 @@ func (s *share) keep(c Lease, end instant) {
 	s.ended = append(s.ended, endedLease{c, end})
 }
 
-// admit is Gate.admit for a gate whose limits this process does not apply alone.
-func (s *share) admit(g *Gate, v instant, last, cost int64) (Kind, uint64) {
-	kind, wait := s.missing(g, v, cost)
+// admit returns what blocks a message of this cost at a gate whose limits this process does not
+// apply alone, apart from its budget and a pause: the leases, or the bucket of a part.
+func (s *share) admit(g *Gate, v instant, cost int64) (Kind, uint64) {
 	if g.mu.limits.Concurrency != 0 && g.mu.inFlight >= s.permits {
-		kind, wait = ByInFlight, forever
+		return ByInFlight, forever
 	}
-	if d := g.pause(last); d != 0 && d >= wait {
-		kind, wait = ByPause, d
-	}
-	return kind, wait
+	return s.missing(g, v, cost)
 }
 
-// missing returns what blocks a message of this cost: the leases, or the bucket of a
-// part.
 func (s *share) missing(g *Gate, v instant, cost int64) (Kind, uint64) {
 	s.expire(v)
 	tokens, slots := s.sum()

@@ -11,10 +11,13 @@ import (
 type lender struct {
 	parts    int64
 	requests []string
+	budgets  []string // of RequestBudget
 }
 
 func (f *lender) Begin(key string) (bool, int64) { return strings.HasPrefix(key, "s:"), f.parts }
 func (f *lender) Request(key string)             { f.requests = append(f.requests, key) }
+func (f *lender) SharesBudget(key string) bool   { return strings.HasPrefix(key, "s:") }
+func (f *lender) RequestBudget(key string)       { f.budgets = append(f.budgets, key) }
 
 const msec = 1_000_000
 

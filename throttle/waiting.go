@@ -20,6 +20,7 @@ type Wait struct {
 	Owner any
 
 	gate       *Gate
+	cost       int64 // of the message that the gate has blocked; its mutex guards it
 	prev, next *Wait // in the ring; nil: not joined
 }
 
@@ -41,6 +42,7 @@ func (w *Wait) Join(now, cost int64) (at int64) {
 	if w.next == nil {
 		r.push(w)
 	}
+	w.cost = clampCost(cost)
 	if r.head != w {
 		return Never
 	}

@@ -112,6 +112,7 @@ const (
 	CodeStoreFailed    = 11503
 	CodeDiskLow        = 12503
 	CodeNoOwner        = 13503
+	CodeSharedAway     = 17503
 )
 
 // Entry describes one error number.
@@ -221,4 +222,5 @@ var catalog = []Entry{
 	entry(CodeStoreFailed, "store_failed", "The store has failed, such as by a full or broken disk; nothing was stored."),
 	entry(CodeDiskLow, "disk_low", "The disk has less than store.min_free_bytes free, so fila refuses messages; retry later; everything else continues."),
 	entry(CodeNoOwner, "no_owner", "No cluster node serves the queue now: its owner failed or hands it over; retry."),
+	entry(CodeSharedAway, "shared_away", "The bucket of shared limits cannot be reached, so the change was not made, or its outcome is not known; look before a retry."),
 }

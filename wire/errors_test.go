@@ -31,7 +31,7 @@ func everyError() []*Error {
 		BadThrottle("x"), ThrottleNotFound("k"), BudgetNotFound("k"), CircuitNotFound("k"), PauseNotFound("key", "q", "k"), PauseNotFound("queue", "", "q"),
 		ThrottleMismatch("k", "rate", ""), ThrottleMismatch("k", "rate", "5"), Owned("throttle:k", "team", "rate 5"), ReloadFailed(err),
 		NoCluster(), NodeNotFound("n"), NodeSilent("n"), NoSuchShard(8, 8), StandbyNotReady(1, "n"), LogLost("q"), NotRepaired(1, "why"),
-		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(), StoreFailed(), DiskLow(1, 2, time.Second), NoOwner("a"), NotTaken("a", "why"), ShardsMissing([]int{1, 2}), FieldRepeated("x"), BackupFailed("why\nnot"),
+		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(), StoreFailed(), DiskLow(1, 2, time.Second), NoOwner("a"), NotTaken("a", "why"), ShardsMissing([]int{1, 2}), SharedAway("k", err), FieldRepeated("x"), BackupFailed("why\nnot"),
 	}
 }
 

@@ -389,6 +389,11 @@ func NoOwner(queue string) *Error {
 	return newError(CodeNoOwner, "no node of the cluster serves queue %s at the moment", Quote(queue)).retry(handoverTime)
 }
 
+// SharedAway refuses a change of the budget of a key that filas share.
+func SharedAway(key string, why error) *Error {
+	return newError(CodeSharedAway, "the budget of throttle key %s is shared, and was not changed as far as this fila knows: %s", Quote(key), why).retry(handoverTime)
+}
+
 // NotTaken refuses a transfer from another shard.
 func NotTaken(queue, why string) *Error {
 	return newError(CodeNoOwner, "the shard of queue %s takes no messages: %s", Quote(queue), why).retry(handoverTime)

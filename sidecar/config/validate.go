@@ -349,9 +349,6 @@ func (c *Config) checkThrottles() error {
 		if _, err := t.Limits(); err != nil {
 			return fmt.Errorf("throttle[%s]%w", t.Key, err)
 		}
-		if t.Budget != 0 && (c.Shared.Enabled || c.Cluster.Enabled) {
-			return fmt.Errorf("throttle[%s].budget: a budget counts in one fila only; it goes neither with [shared] nor with [cluster]", t.Key)
-		}
 		return nil
 	})
 }

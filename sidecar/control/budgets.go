@@ -1,8 +1,8 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -17,6 +17,20 @@ import (
 
 // budgetsSwept is how often ledgers whose period is over are removed from the disk.
 const budgetsSwept = time.Hour
+
+// changeTimeout is how long a change of a shared budget waits for the bucket.
+const changeTimeout = 5 * time.Second
+
+// SharedBudgets are the budgets that a fleet keeps.
+type SharedBudgets interface {
+	SharesBudget(key string) bool
+	// ReadBudget brings the gates the newest use that is known here.
+	ReadBudget(key string)
+	// TopUpBudget adds an amount (thousandths) to the present period, and ResetBudget begins it anew.
+	// They wait until all filas will see it.
+	TopUpBudget(ctx context.Context, key string, amount int64) error
+	ResetBudget(ctx context.Context, key string) error
+}
 
 // bank keeps the ledgers of budgets under stateBudget. It implements [throttle.Bank].
 type bank struct{ *Control }
@@ -95,34 +109,9 @@ func (c *Control) saveBudgets() {
 	}
 }
 
-// countsAlone returns the refusal of a budget where other filas use the same limits.
-func (c *Control) countsAlone() *wire.Error {
-	switch {
-	case c.shared():
-		return wire.BadThrottle("budget: a budget counts in one fila only, and this one is a node of a cluster, whose nodes share all limits")
-	case c.opt.Share != nil:
-		return wire.BadThrottle("budget: a budget counts in one fila only, and this one shares limits with others ([shared])")
-	}
-	return nil
-}
-
-// checkBudgets returns an error if there are budgets that would not hold.
-func (c *Control) checkBudgets() error {
-	alone := c.countsAlone()
-	if alone == nil {
-		return nil
-	}
-	for _, e := range c.values.all(kindThrottle + ":") {
-		if key, s := splitSetting(e.Key); s != nil && s.name == "budget" {
-			return fmt.Errorf("throttle[%s].%s: remove the budget", key, alone.Description)
-		}
-	}
-	return nil
-}
-
 // BudgetShow describes the budget of a throttle key.
 func (c *Control) BudgetShow(req api.GateKeyRequest) (api.BudgetInfo, *wire.Error) {
-	s, ok := c.throttles.gates.Budget(req.Key, c.opt.Now())
+	s, ok := c.budget(req.Key)
 	if !ok {
 		return api.BudgetInfo{}, wire.BudgetNotFound(req.Key)
 	}
@@ -134,6 +123,18 @@ func (c *Control) spending(key string, s budget.State) api.BudgetInfo {
 	info := budgetInfo(key, s)
 	info.OnEmpty = c.throttles.gates.Limits(key).OnEmpty.String()
 	return info
+}
+
+// budget returns the budget of a key, in the present period.
+func (c *Control) budget(key string) (budget.State, bool) {
+	if c.sharesBudget(key) {
+		c.opt.Budgets.ReadBudget(key)
+	}
+	return c.throttles.gates.Budget(key, c.opt.Now())
+}
+
+func (c *Control) sharesBudget(key string) bool {
+	return c.opt.Budgets != nil && c.opt.Budgets.SharesBudget(key)
 }
 
 // BudgetList lists the budgets of keys that were used in their present period.
@@ -158,6 +159,11 @@ func (c *Control) BudgetList(req api.KeyListRequest) api.BudgetList {
 // BudgetTopUp adds an amount to the present period of a throttle key.
 func (c *Control) BudgetTopUp(by Actor, req api.BudgetTopUpRequest) (api.BudgetInfo, *wire.Error) {
 	amount := int64(math.Round(req.Amount * throttle.One))
+	if c.sharesBudget(req.Key) {
+		return c.changeShared(by, req.Key, "top-up "+costText(req.Amount), func(ctx context.Context) error {
+			return c.opt.Budgets.TopUpBudget(ctx, req.Key, amount)
+		})
+	}
 	return c.changeBudget(by, req.Key, "top-up "+costText(req.Amount), func(now int64, write bookingWriter) ([]*throttle.Wait, bool) {
 		return c.throttles.gates.TopUpBudget(req.Key, amount, now, write, nil)
 	})
@@ -165,6 +171,9 @@ func (c *Control) BudgetTopUp(by Actor, req api.BudgetTopUpRequest) (api.BudgetI
 
 // BudgetReset begins the present period of a throttle key anew.
 func (c *Control) BudgetReset(by Actor, req api.GateKeyRequest) (api.BudgetInfo, *wire.Error) {
+	if c.sharesBudget(req.Key) {
+		return c.changeShared(by, req.Key, "reset", func(ctx context.Context) error { return c.opt.Budgets.ResetBudget(ctx, req.Key) })
+	}
 	return c.changeBudget(by, req.Key, "reset", func(now int64, write bookingWriter) ([]*throttle.Wait, bool) {
 		return c.throttles.gates.ResetBudget(req.Key, now, write, nil)
 	})
@@ -179,8 +188,7 @@ func (c *Control) changeBudget(by Actor, key, what string, do func(now int64, wr
 	var done <-chan error
 	now := c.opt.Now()
 	wake, ok := do(now, func(k budget.Booking, was budget.State) {
-		old := "used " + costText(cost(was.Used)) + " of " + costText(cost(was.Total()))
-		booking, ch = k, change{"budget:" + key, &old, &what}
+		booking, ch = k, budgetChange(key, what, was)
 		var kept Batch
 		c.audit.record(&kept, now, by, ch)
 		done = c.keepBooking(kept, key, k)
@@ -192,6 +200,33 @@ func (c *Control) changeBudget(by Actor, key, what string, do func(now int64, wr
 	c.booked(key, booking, err)
 	Tell(wake)
 	if err := outcome(err); err != nil {
+		return api.BudgetInfo{}, err
+	}
+	c.changeEvent(ch)
+	return c.BudgetShow(api.GateKeyRequest{Key: key})
+}
+
+// budgetChange is the entry of the audit log.
+func budgetChange(key, what string, was budget.State) change {
+	old := "used " + costText(cost(was.Used)) + " of " + costText(cost(was.Total()))
+	return change{"budget:" + key, &old, &what}
+}
+
+// changeShared changes a budget that a fleet keeps, and then adds an entry to the audit log.
+func (c *Control) changeShared(by Actor, key, what string, do func(context.Context) error) (api.BudgetInfo, *wire.Error) {
+	was, ok := c.budget(key)
+	if !ok {
+		return api.BudgetInfo{}, wire.BudgetNotFound(key)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
+	defer cancel()
+	if err := do(ctx); err != nil {
+		return api.BudgetInfo{}, wire.SharedAway(key, err)
+	}
+	var kept Batch
+	ch := budgetChange(key, what, was)
+	c.audit.record(&kept, c.opt.Now(), by, ch)
+	if err := outcome(<-c.opt.KV.Write(kept)); err != nil {
 		return api.BudgetInfo{}, err
 	}
 	c.changeEvent(ch)

@@ -1,6 +1,9 @@
 package control
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,24 +119,56 @@ func TestBudgetsWarn(t *testing.T) {
 	})
 }
 
-// A budget counts in one fila, so it is refused where others use the same limits, and a fila with
-// one does not begin to share.
-func TestBudgetsAreNotShared(t *testing.T) {
+// sharedBudgets is a fleet that shares the budgets of some keys.
+type sharedBudgets struct {
+	changes []string
+	err     error
+}
+
+func (f *sharedBudgets) Begin(string) (bool, int64)   { return false, 0 }
+func (f *sharedBudgets) Request(string)               {}
+func (f *sharedBudgets) RequestBudget(string)         {}
+func (f *sharedBudgets) ReadBudget(string)            {}
+func (f *sharedBudgets) SharesBudget(key string) bool { return strings.HasPrefix(key, "s:") }
+
+func (f *sharedBudgets) TopUpBudget(_ context.Context, key string, amount int64) error {
+	f.changes = append(f.changes, fmt.Sprint("top-up ", key, " ", amount))
+	return f.err
+}
+
+func (f *sharedBudgets) ResetBudget(_ context.Context, key string) error {
+	f.changes = append(f.changes, "reset "+key)
+	return f.err
+}
+
+// The bookings of a shared key are the fleet's alone, and changes by hand go there; other keys count in
+// this fila.
+func TestSharedBudgetsAreNotOnDisk(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.set("k", daily)
-		r.c.Stop()
 		r.close()
-		share := func(*throttle.Gates) {}
+		f := &sharedBudgets{}
 		snap := r.openStore()
 		r.kv = &keeper{KV: StoreKV(r.st.Submit)}
-		r.begin(Options{KV: r.kv, Share: share}, snap)
-		require.ErrorContains(t, r.c.Save(), "throttle[k]")
-		_, err := r.trySet("other", daily)
-		require.Contains(t, err.Description, "a budget counts in one fila only")
-		_, err = r.c.ConfigSet(verb(api.VerbConfigSet), "throttle:other:budget", api.ConfigSetRequest{Value: "5"})
-		require.Contains(t, err.Description, "a budget counts in one fila only")
-		_, err = r.c.ConfigEdit(verb(api.VerbConfigEdit), api.ConfigEditRequest{Set: map[string]*string{"throttle:other:budget": orNil("5")}})
-		require.Contains(t, err.Description, "a budget counts in one fila only")
+		r.begin(Options{KV: r.kv, Share: func(g *throttle.Gates) { g.Share(f) }, Budgets: f}, snap)
+		require.NoError(t, r.c.Save())
+		r.set("s:a", daily)
+		r.set("own", daily)
+		require.Equal(t, 5, r.spend("own", 5))
+		_, err := r.c.BudgetTopUp(verb(api.VerbBudgetTopUp), api.BudgetTopUpRequest{Key: "s:a", Amount: 7})
+		require.Nil(t, err)
+		_, err = r.c.BudgetReset(verb(api.VerbBudgetReset), api.GateKeyRequest{Key: "s:a"})
+		require.Nil(t, err)
+		require.Equal(t, []string{"top-up s:a 7000", "reset s:a"}, f.changes)
+		log := r.trail()
+		require.Contains(t, log[len(log)-2], "budget:s:a: used 0 of 100 -> top-up 7")
+		f.err = errDisk
+		_, err = r.c.BudgetReset(verb(api.VerbBudgetReset), api.GateKeyRequest{Key: "s:a"})
+		require.Equal(t, wire.CodeSharedAway, err.ErrCode)
+		r.c.Stop()
+		r.close()
+		kept := r.c.readBudgets(r.openStore().Config)
+		require.Contains(t, kept, "own")
+		require.NotContains(t, kept, "s:a")
 		r.close()
 		r.open()
 	})

@@ -12,7 +12,7 @@ import (
 // ConfigSet sets a key of the runtime configuration. Like ConfigGet and ConfigDelete
 // it takes what has passed [wire.CheckConfigKey].
 func (c *Control) ConfigSet(by Actor, key string, req api.ConfigSetRequest) (api.ConfigSetReply, *wire.Error) {
-	if err := c.checkValue(key, req.Value); err != nil {
+	if err := checkMeaning(key, req.Value); err != nil {
 		return api.ConfigSetReply{}, err
 	}
 	previous, warnings, err := c.changeValue(by, key, &req.Value, req.IfValue != nil, func(now *string) *wire.Error {
@@ -27,20 +27,11 @@ func (c *Control) ConfigSet(by Actor, key string, req api.ConfigSetRequest) (api
 	return api.ConfigSetReply{Key: key, Value: req.Value, Previous: previous, Warnings: warnings}, nil
 }
 
-// checkValue is checkMeaning, and refuses a budget where it would not hold.
-func (c *Control) checkValue(key, value string) *wire.Error {
-	err := checkMeaning(key, value)
-	if _, s := splitSetting(key); err == nil && s != nil && s.name == "budget" {
-		err = c.countsAlone()
-	}
-	return err
-}
-
 // ConfigEdit changes several keys of the runtime configuration: all of them or none.
 func (c *Control) ConfigEdit(by Actor, req api.ConfigEditRequest) (api.ConfigEditReply, *wire.Error) {
 	for key, value := range req.Set {
 		if value != nil {
-			if err := c.checkValue(key, *value); err != nil {
+			if err := checkMeaning(key, *value); err != nil {
 				return api.ConfigEditReply{}, err
 			}
 		}

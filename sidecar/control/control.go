@@ -57,6 +57,7 @@ type Options struct {
 	Share func(*throttle.Gates)
 	// Sharing describes how the limits of a key are shared; nil if they are not.
 	Sharing func(key string) *Sharing
+	Budgets SharedBudgets // nil: no budget is shared
 }
 
 // Control is the state that can change while fila runs. See the package comment.
@@ -108,9 +109,6 @@ func New(o Options, kept store.Snapshot) *Control {
 // waits for the disk. A crash is recognised from now on. Pauses of throttles and
 // circuits apply from now on, and overrides and pauses end at their time.
 func (c *Control) Save() error {
-	if err := c.checkBudgets(); err != nil {
-		return err
-	}
 	if err := <-c.opt.KV.Write(c.opening); err != nil {
 		return fmt.Errorf("the state of the gates: %w", err)
 	}

@@ -63,9 +63,7 @@ func (c *Control) startThrottles(kept []store.Entry, now int64) {
 	if c.opt.Share != nil {
 		c.opt.Share(t.gates)
 	}
-	if c.countsAlone() == nil {
-		t.gates.Bank(bank{c}, c.readBudgets(kept))
-	}
+	t.gates.Bank(bank{c}, c.readBudgets(kept))
 	if t.start.Crashed {
 		c.opt.Log.Warn("fila was not stopped cleanly: token buckets start empty and windows full, so that no limit is exceeded")
 	}
@@ -295,9 +293,6 @@ func (c *Control) declaredInFile(kind, key string) bool {
 func (c *Control) ThrottleSet(by Actor, req api.ThrottleSetRequest) (api.ThrottleInfo, *wire.Error) {
 	texts := limitTexts(req.ThrottleLimits)
 	err := checkLimits(texts)
-	if err == nil && req.Budget != nil {
-		err = c.countsAlone()
-	}
 	var warnings []string
 	if err == nil && req.ForMs > 0 {
 		warnings, err = c.setOverride(by, req, &override{Set: texts, Unset: req.Unset})
@@ -444,7 +439,7 @@ func (c *Control) describe(key string, state throttle.Info, gate bool) (api.Thro
 		state = c.throttles.unused(key, c.opt.Now())
 		state.Admitted, state.Blocked = c.throttles.gates.Counts(key)
 	}
-	spending, hasBudget := c.throttles.gates.Budget(key, c.opt.Now())
+	spending, hasBudget := c.budget(key)
 	if hasBudget && !gate && spending.Left() < throttle.One {
 		state.Kind, state.At = throttle.ByBudget, spending.End
 	}

@@ -72,6 +72,9 @@ type Fleet interface {
 	// Answered returns a channel that is closed at the next answer of the fleet about a
 	// key; nil if the fleet is not asked.
 	Answered(key string) <-chan struct{}
+	// BudgetComes reports whether the fleet keeps the budget of a key, and may give more of it within
+	// milliseconds.
+	BudgetComes(key string) bool
 }
 
 // Caps bound permits and keys; 0 means no bound. Beyond a cap checks are refused (429).

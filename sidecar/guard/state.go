@@ -91,6 +91,9 @@ func (g *Service) byThrottle(b throttle.Block, cost, now int64) (a api.GuardAnsw
 			}
 		}
 	}
+	if kind == throttle.ByBudget && at == throttle.Never && g.opt.Fleet != nil && g.opt.Fleet.BudgetComes(info.Key) {
+		missing, at = info.Key, now+int64(leaseRetryAfter)
+	}
 	a = api.GuardAnswer{Gate: kind.String(), Key: info.Key}
 	switch {
 	case at != throttle.Never:

@@ -46,8 +46,9 @@ type Conflict struct {
 
 // Limits are the shared limits of a process. It is safe for concurrent use.
 type Limits struct {
-	opt   Options
-	gates *throttle.Gates // set by Attach
+	opt     Options
+	gates   *throttle.Gates // set by Attach
+	budgets *budgets
 
 	mu struct {
 		sync.Mutex
@@ -76,6 +77,7 @@ func New(o Options) *Limits {
 	l.mu.away = true
 	l.mu.members = make(map[string]*member)
 	o.Fleet.Register(recordKind, l)
+	l.budgets = newBudgets(l)
 	return l
 }
 
@@ -309,7 +311,7 @@ func (l *Limits) ask(key string, mem *member, n *throttle.Needs, now int64, at r
 	}
 	if a.Waits {
 		again = sooner(again, askAgain)
-	} else if !mem.m.Known() && a.Hold == 0 && !n.Owned && !n.Uncharged {
+	} else if !mem.m.Known() && a.Hold == 0 && !n.Owned && !n.Uncharged && !n.Spends {
 		return a, again, false
 	}
 	return a, again, true
@@ -386,13 +388,18 @@ func (l *Limits) Learn(key string, e fleet.Entry) {
 		l.opt.Notify(l.gates.AddLease(key, c, landed.Permits, now, nil))
 	}
 	l.level(key, mem, now)
-	if mem.answered != nil {
-		close(mem.answered)
-		mem.answered = nil
-	}
+	mem.answer()
 	mem.mu.Unlock()
 	l.report(conflict)
 	l.opt.Fleet.Touch(recordKind, key)
+}
+
+// answer wakes the callers of Answered. It needs the member's mutex.
+func (m *member) answer() {
+	if m.answered != nil {
+		close(m.answered)
+		m.answered = nil
+	}
 }
 
 // level reports the tokens in the fleet's bucket to the gate. If only the owner knows them,
@@ -486,6 +493,7 @@ func (l *Limits) Release(ctx context.Context) {
 		l.mu.left = left
 	}
 	l.mu.Unlock()
+	budgets := l.budgets.release()
 	if away {
 		return
 	}
@@ -493,10 +501,13 @@ func (l *Limits) Release(ctx context.Context) {
 	for key := range l.all() {
 		l.opt.Fleet.Touch(recordKind, key)
 	}
-	select {
-	case <-left:
-	case <-ctx.Done():
-		l.opt.Log.Warn("shared limits were not given back in time; other filas get them when this fila counts as dead", "error", ctx.Err())
+	for _, done := range []<-chan struct{}{left, budgets} {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			l.opt.Log.Warn("shared limits were not given back in time; other filas get them when this fila counts as dead", "error", ctx.Err())
+			return
+		}
 	}
 }
 

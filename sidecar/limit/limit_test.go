@@ -22,6 +22,7 @@ import (
 	"github.com/filaq/fila/sidecar/fleet/fleettest"
 	"github.com/filaq/fila/sidecar/limit"
 	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/throttle/budget"
 )
 
 func TestMain(m *testing.M) {
@@ -58,7 +59,12 @@ type instance struct {
 
 	setAt     atomic.Int64
 	conflicts conflicts
+	warnings  atomic.Int64
 }
+
+func (i *instance) KeepBooking(key string, _ budget.Booking) { panic(key + " is booked on disk") }
+
+func (i *instance) Warn(string, int16, budget.State) { i.warnings.Add(1) }
 
 // count is a log that counts its errors.
 type count struct {
@@ -132,6 +138,7 @@ func startNode(t *testing.T, b fleet.Bucket, l throttle.Limits, skew time.Durati
 	})
 	i.gates = throttle.New(throttle.Start{}, i.now())
 	i.limits.Attach(i.gates)
+	i.gates.Bank(i, nil)
 	_, err := i.gates.SetLimits(key, l, i.now(), nil)
 	require.NoError(t, err)
 	require.NoError(t, i.sync.Start(t.Context()))
@@ -227,7 +234,9 @@ func (i *instance) want(ctx context.Context, r *trail, takes time.Duration) {
 		}
 		at := min(block.At, i.wait.Join(i.now(), throttle.One))
 		if n, again := i.wait.Turn(i.now()); n > 0 {
-			continue
+			if block.Kind != throttle.ByBudget { // whose turn may be for less
+				continue
+			}
 		} else if again < at {
 			at = again
 		}

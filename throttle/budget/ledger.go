@@ -20,11 +20,11 @@ const Never = math.MaxInt64
 
 // Terms are the budget of a key. The zero Terms are no budget.
 type Terms struct {
-	Amount int64 // thousandths of cost in a period, 1..MaxAmount
+	Amount int64 `json:"amount"` // thousandths of cost in a period, 1..MaxAmount
 	Period
 	// WarnAt are the parts of the amount (thousandths, 1..1000) at whose use to warn, in rising
 	// order; 0: no further one.
-	WarnAt [MaxWarnings]int16
+	WarnAt [MaxWarnings]int16 `json:"warn_at"`
 }
 
 // Validate returns what is out of range.
@@ -80,6 +80,7 @@ type Ledger struct {
 	retry   int64 // Unix ns: no write before, since one has failed; 0: none has
 	trial   bool  // a copy, which needs no disk and warns of nothing
 	warned  int
+	shared  *sharing // nil: the bookings are on the disk of this process
 }
 
 // New returns a ledger, which goes on as the disk has it unless kept is nil. Otherwise it has used
@@ -100,7 +101,15 @@ func (l *Ledger) Terms() Terms { return l.terms }
 
 // SetTerms changes the terms. The use stays, also if the period changes: then the
 // present one ends when a period of the new terms does.
+//
+// The terms of a shared ledger are the ones of the record from the first Join on.
 func (l *Ledger) SetTerms(t Terms, now int64, moment uint64) {
+	if l.shared != nil {
+		if l.shared.part.Number == 0 {
+			l.terms = t
+		}
+		return
+	}
 	was := l.terms
 	l.terms = t
 	if was.WarnAt != t.WarnAt {
@@ -124,8 +133,18 @@ func (l *Ledger) Advance(now int64, moment uint64) {
 	if l.retry = min(l.retry, now+RetryAfter); now >= l.retry {
 		l.retry = 0
 	}
+	if s := l.shared; s != nil {
+		now += s.part.Ahead
+		s.now = now
+		if s.over = now >= l.end; !l.trial {
+			return // the record begins the next period
+		}
+	}
 	if now < l.end {
 		return
+	}
+	if l.shared != nil {
+		l.shared.part.Others = 0
 	}
 	l.start, l.end = l.terms.Around(now)
 	l.used, l.added, l.booked, l.warned, l.writing = 0, 0, 0, 0, false
@@ -133,13 +152,23 @@ func (l *Ledger) Advance(now int64, moment uint64) {
 }
 
 // total is what the period allows.
-func (l *Ledger) total() int64 { return l.terms.Amount + l.added }
+func (l *Ledger) total() int64 {
+	if s := l.shared; s != nil {
+		return l.terms.Amount + l.added - s.part.Others
+	}
+	return l.terms.Amount + l.added
+}
 
 // Opens returns when a delivery of this cost may go: 0 now, [Never] when more has been booked,
 // otherwise the end of the period, or the time of the next write after one has failed.
 func (l *Ledger) Opens(cost int64) int64 {
-	switch {
+	switch s := l.shared; {
+	case s != nil && !l.trial && (s.over || s.left):
+		return Never
 	case l.used+cost > l.total():
+		if s != nil {
+			return l.end - s.part.Ahead
+		}
 		return l.end
 	case l.used+cost > l.booked && !l.trial:
 		return cmp.Or(l.retry, int64(Never))
@@ -149,8 +178,11 @@ func (l *Ledger) Opens(cost int64) int64 {
 
 // Left is what deliveries may take before more has to be booked.
 func (l *Ledger) Left() int64 {
-	if l.trial {
+	switch s := l.shared; {
+	case l.trial:
 		return max(0, l.total()-l.used)
+	case s != nil && (s.over || s.left):
+		return 0
 	}
 	return max(0, min(l.booked, l.total())-l.used)
 }
@@ -159,11 +191,19 @@ func (l *Ledger) Left() int64 {
 func (l *Ledger) Trial() *Ledger {
 	c := *l
 	c.trial = true
+	if l.shared != nil {
+		c.shared = new(*l.shared)
+	}
 	return &c
 }
 
 // Take takes the cost of a delivery, for which Opens has returned 0.
-func (l *Ledger) Take(cost int64) { l.used += cost }
+func (l *Ledger) Take(cost int64) {
+	l.used += cost
+	if l.shared != nil {
+		l.shared.takes++
+	}
+}
 
 // ofPeriod reports whether a delivery of this moment belongs to the period.
 func (l *Ledger) ofPeriod(moment uint64) bool { return int64(moment-l.since) > 0 }
@@ -171,7 +211,7 @@ func (l *Ledger) ofPeriod(moment uint64) bool { return int64(moment-l.since) > 0
 // Correct adds delta to the cost of a delivery that was taken at a moment. It does nothing if the
 // delivery belongs to an earlier period.
 func (l *Ledger) Correct(taken uint64, delta int64) {
-	if l.ofPeriod(taken) {
+	if l.ofPeriod(taken) || l.shared != nil && taken == l.since && delta > 0 { // a Join may be at the same moment
 		l.used = max(0, min(l.used+delta, 2*MaxAmount))
 	}
 }
@@ -237,12 +277,18 @@ func (l *Ledger) Reset(now int64, moment uint64) Booking {
 	return l.write(min(l.step(), l.total()))
 }
 
-// crossed is how many warnings the use has reached.
-func (l *Ledger) crossed() (n int) {
-	for n < MaxWarnings && l.terms.WarnAt[n] != 0 && l.used*1000 >= l.total()*int64(l.terms.WarnAt[n]) {
+// Crossed is how many warnings a use of a total has reached.
+func (t *Terms) Crossed(used, total int64) (n int) {
+	for n < MaxWarnings && t.WarnAt[n] != 0 && used*1000 >= total*int64(t.WarnAt[n]) {
 		n++
 	}
 	return n
+}
+
+// crossed is how many warnings the use has reached.
+func (l *Ledger) crossed() int {
+	s := l.State()
+	return l.terms.Crossed(s.Used, s.Total())
 }
 
 // Crossed returns the highest part of the amount at which to warn that the use has reached since
@@ -280,5 +326,22 @@ func (s *State) Total() int64 { return s.Amount + s.Added }
 // Left is what is left of it, in thousandths; negative: the budget is exceeded.
 func (s *State) Left() int64 { return s.Total() - s.Used }
 
-// State returns the state after the last Advance.
-func (l *Ledger) State() State { return State{l.terms, l.start, l.end, l.used, l.added} }
+// State returns the state after the last Advance. Bookings of other ledgers of a fleet count as used.
+func (l *Ledger) State() State {
+	s := State{l.terms, l.start, l.end, l.used, l.added}
+	if f := l.shared; f != nil {
+		if s.Used += f.part.Others; f.over { // nobody has used anything since
+			s.Start, s.End = l.terms.Around(f.now)
+			s.Used, s.Added = 0, 0
+		}
+	}
+	return s
+}
+
+// Ended reports whether the period has ended, or none has begun.
+func (l *Ledger) Ended(now int64) bool {
+	if l.shared != nil {
+		now += l.shared.part.Ahead
+	}
+	return now >= l.end
+}

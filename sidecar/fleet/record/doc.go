@@ -65,4 +65,13 @@
 //
 // A lease that is lost, with its holder or with the answer of a swap, counts as used. If an owner
 // dies, everything counts as used.
+//
+// # Budgets
+//
+// [Budget] is the record of the budget of a throttle key, [Budget.Apply] its rule, and [Spender] one
+// instance's side of it; what an instance has used is in its budget.Ledger. The record has what each
+// instance has booked in the present account, which it uses only when it has seen it there. Parts of
+// instances that are gone count as used. The known costs of an account exceed amount and top-ups by at
+// most the sum, over the processes that took part, of what was underestimated of the deliveries in
+// flight at the last delivery of each.
 package record

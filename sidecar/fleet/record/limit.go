@@ -11,6 +11,7 @@ import (
 
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/throttle/adapt"
+	"github.com/filaq/fila/throttle/budget"
 )
 
 // Times of leases. Leased tokens or slots may be used for ChunkLife from before the swap that took them
@@ -51,6 +52,9 @@ type Learned struct {
 	Cause string // of the last cut
 	By    string // instance whose message was refused
 }
+
+// limitVersion is the version of a [Limit] with a budget. Others have [Version].
+const limitVersion = 2
 
 // maxCause is how many bytes a cause may have.
 const maxCause = 200
@@ -575,6 +579,10 @@ type encodedLimit struct {
 	Learned *adapt.Level `json:"learned,omitempty"`
 	Cause   string       `json:"cut_cause,omitempty"`
 	CutBy   string       `json:"cut_by,omitempty"`
+	// Budget makes it a record of version 2, so that a fila that does not know budgets does not put
+	// limits without one in force.
+	Budget  *budget.Terms `json:"budget,omitempty"`
+	OnEmpty string        `json:"on_empty,omitempty"`
 }
 
 type encodedUser struct {
@@ -603,6 +611,9 @@ func (l *Limit) Encode() []byte {
 			}
 		}
 	}
+	if t := l.Terms.Limits.Budget; t != (budget.Terms{}) {
+		e.V, e.Budget, e.OnEmpty = limitVersion, &t, l.Terms.Limits.OnEmpty.String()
+	}
 	if l.Learned != (Learned{}) {
 		e.Learned, e.Cause, e.CutBy = &l.Learned.Level, l.Learned.Cause, l.Learned.By
 	}
@@ -623,7 +634,7 @@ func DecodeLimit(data []byte) (Limit, error) {
 	if err := json.Unmarshal(data, &e); err != nil {
 		return Limit{}, err
 	}
-	if e.V > Version {
+	if e.V > limitVersion {
 		return Limit{}, fmt.Errorf("%w: %d", ErrVersion, e.V)
 	}
 	l := Limit{Owner: e.Owner, Users: make(map[string]User, len(e.Users))}
@@ -649,6 +660,13 @@ func DecodeLimit(data []byte) (Limit, error) {
 	if s := e.Adapt; len(s) == 7 {
 		l.Terms.Limits.Adapt = adapt.Settings{Min: s[0], Backoff: s[1], Grow: s[2], GrowPerS: s[3], Start: s[6], Expired: s[4] == 1}
 		l.Terms.Limits.Level = s[5]
+	}
+	if e.Budget != nil {
+		var ok bool
+		if l.Terms.Limits.OnEmpty, ok = throttle.ParseOnEmpty(e.OnEmpty); !ok {
+			return Limit{}, fmt.Errorf("on_empty %q is not known", e.OnEmpty)
+		}
+		l.Terms.Limits.Budget = *e.Budget
 	}
 	if v := e.Learned; v != nil {
 		if !(v.At >= 0 && v.At <= throttle.MaxRate && v.Last >= 0 && v.Last <= throttle.MaxRate && v.Beyond >= 0) || len(e.Cause) > maxCause || len(e.CutBy) > maxInstance {

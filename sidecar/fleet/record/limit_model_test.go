@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/throttle/budget"
 )
 
 // The model of limits: a bucket with one record, and instances that admit messages with what
@@ -655,6 +656,12 @@ func TestLimitRecordRoundTrip(t *testing.T) {
 	back, err := DecodeLimit(l.Encode())
 	require.NoError(t, err)
 	require.Equal(t, l, back)
+	l.Terms.Limits.Budget = budget.Terms{Amount: 5, Period: budget.Period{Unit: budget.Day, Zone: "Europe/Berlin"}, WarnAt: [budget.MaxWarnings]int16{800}}
+	l.Terms.Limits.OnEmpty = throttle.Refuse
+	back, err = DecodeLimit(l.Encode())
+	require.NoError(t, err)
+	require.Equal(t, l, back)
+	require.Contains(t, string(l.Encode()), `"v":2,`, "a fila that does not know budgets does not read it")
 	var fields map[string]any
 	require.NoError(t, json.Unmarshal(l.Encode(), &fields))
 	for name, text := range map[string]string{
@@ -673,7 +680,7 @@ func TestLimitRecordRoundTrip(t *testing.T) {
 		require.Error(t, err, name)
 		require.NotErrorIs(t, err, ErrVersion, name)
 	}
-	_, err = DecodeLimit([]byte(`{"v":2}`))
+	_, err = DecodeLimit([]byte(`{"v":3}`))
 	require.ErrorIs(t, err, ErrVersion)
 }
 
