@@ -137,6 +137,26 @@ func TestIncidentOfAWrongLimit(t *testing.T) {
 }
 
 // One tenant has sent so much slow work that other tenants wait.
+// TestAReleaseIsSetBack from the first group of dead letters that followed it.
+func TestAReleaseIsSetBack(t *testing.T) {
+	t.Parallel()
+	f, b := run(t)
+	for _, release := range []string{"1", "2"} {
+		_, err := f.c.ConfigSet(t.Context(), "release", release, nil)
+		require.NoError(t, err)
+	}
+	f.queue("invoices", noRetries)
+	f.consume("invoices", "worker", nackByHeader)
+	f.kill("invoices", 3, "acme", "500", "no field vat")
+	f.depth("invoices.dlq", 3)
+	b.visit("/queues/invoices/dead", "release from 1 to 2")
+	b.asks("Set release back to 1", "Set release from 2 back to 1?")
+	b.does("Set it back", "release is set back to 1")
+	entry, err := f.c.ConfigGet(t.Context(), "release")
+	require.NoError(t, err)
+	require.Equal(t, "1", entry.Value)
+}
+
 func TestIncidentOfANoisyTenant(t *testing.T) {
 	t.Parallel()
 	f, b := run(t)
