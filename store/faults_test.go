@@ -19,7 +19,7 @@ import (
 	"github.com/filaq/fila/store/storetest"
 )
 
-var flagSeeds = flag.Uint64("fila.seeds", 2, "histories of the power failure test")
+var flagSeeds = flag.Uint64("fila.seeds", 1, "histories of the power failure test")
 
 const (
 	faultPage   = 4096
