@@ -132,6 +132,7 @@ func marksOf(a *ask, req api.MarksRequest, window time.Duration) (m marks, err e
 type markLine struct {
 	Label string // the number, or the first and last number
 	X     string // percent from the left
+	AtEnd bool   // there is no room for the label on its right
 	Text  string
 }
 
@@ -155,7 +156,7 @@ func (m marks) Until(end time.Time, minutes int) (list []markLine) {
 		for i < len(places) && places[i].x-places[first].x < markRoom {
 			least, most, i = min(least, places[i].row.N), max(most, places[i].row.N), i+1
 		}
-		line := markLine{strconv.Itoa(least), percentOf(places[first].x), places[first].row.Text}
+		line := markLine{strconv.Itoa(least), percentOf(places[first].x), places[first].x > 90, places[first].row.Text}
 		if most > least {
 			line.Label += "–" + strconv.Itoa(most)
 		}

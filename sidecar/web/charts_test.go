@@ -96,7 +96,9 @@ func TestChartData(t *testing.T) {
 	require.JSONEq(t, `{"names":["admitted"],"rows":[[],[]]}`, chartOf([]gatePoint(nil), marks{}, gateRates[0]).JSON)
 
 	lines := m.Until(time.Unix(1_700_000_305, 9e8), 10)
-	require.Equal(t, []markLine{{"1", "50.00%", ""}}, lines)
+	require.Equal(t, []markLine{{"1", "50.00%", false, ""}}, lines)
+	lines = m.Until(time.Unix(1_700_000_006, 9e8), 10)
+	require.True(t, lines[0].AtEnd, "it happened a second ago")
 	require.Empty(t, m.Until(time.Unix(1_700_000_004, 0), 10), "it is later")
 	require.Empty(t, m.Until(time.Unix(1_700_000_607, 0), 10), "it is too old")
 }
