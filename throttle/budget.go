@@ -77,13 +77,10 @@ func (g *Gate) spend(cost int64) {
 	g.afterSpending()
 }
 
-// lacksBudget reports whether the budget has too little left for a message of this cost.
+// lacksBudget reports whether the budget blocks a message of this cost, and will until the period
+// ends or a top-up comes.
 func (g *Gate) lacksBudget(v instant, last, cost int64) bool {
-	if g.mu.ledger == nil {
-		return false
-	}
-	d := g.byBudget(v, last, cost)
-	return d != 0 && d != forever
+	return g.mu.ledger != nil && g.byBudget(v, last, cost) != 0 && g.lacks(cost)
 }
 
 // afterSpending warns and requests a booking as the use demands.

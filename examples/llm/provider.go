@@ -55,7 +55,7 @@ func (p *provider) admit(tokens float64, h http.Header) (status int) {
 	wait := func(tokens float64) time.Duration { return time.Duration(max(0, tokens) / rate * 1e9) }
 	p.calls++
 	switch {
-	case p.calls%60 == 0:
+	case p.calls%60 == 10:
 		status = 529
 	case p.tokens < tokens:
 		status = http.StatusTooManyRequests

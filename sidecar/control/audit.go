@@ -167,10 +167,15 @@ func (a *audit) learn(keys []string, newest newest, log *slog.Logger) {
 // Audit records a change of an object that another package keeps. It returns when the entry
 // is on disk, or writing it has failed.
 func (c *Control) Audit(by Actor, object, value string) {
+	c.auditMade(by, change{key: object, new: &value})
+}
+
+// auditMade records a change that is made already, whether or not the entry can be written.
+func (c *Control) auditMade(by Actor, ch change) {
 	var kept Batch
-	c.audit.record(&kept, c.opt.Now(), by, change{key: object, new: &value})
+	c.audit.record(&kept, c.opt.Now(), by, ch)
 	if err := <-c.opt.KV.Write(kept); err != nil {
-		c.opt.Log.Error("an entry of the audit log cannot be written", "verb", by.By, "key", object, "error", err)
+		c.opt.Log.Error("an entry of the audit log cannot be written", "verb", by.By, "key", ch.key, "error", err)
 	}
 }
 

@@ -223,12 +223,8 @@ func (c *Control) changeShared(by Actor, key, what string, do func(context.Conte
 	if err := do(ctx); err != nil {
 		return api.BudgetInfo{}, wire.SharedAway(key, err)
 	}
-	var kept Batch
 	ch := budgetChange(key, what, was)
-	c.audit.record(&kept, c.opt.Now(), by, ch)
-	if err := outcome(<-c.opt.KV.Write(kept)); err != nil {
-		return api.BudgetInfo{}, err
-	}
+	c.auditMade(by, ch) // an error here would let the client repeat a top-up that was made
 	c.changeEvent(ch)
 	return c.BudgetShow(api.GateKeyRequest{Key: key})
 }

@@ -161,6 +161,10 @@ func TestSharedBudgetsAreNotOnDisk(t *testing.T) {
 		require.Equal(t, []string{"top-up s:a 7000", "reset s:a"}, f.changes)
 		log := r.trail()
 		require.Contains(t, log[len(log)-2], "budget:s:a: used 0 of 100 -> top-up 7")
+		r.kv.fail(errDisk)
+		_, err = r.c.BudgetTopUp(verb(api.VerbBudgetTopUp), api.BudgetTopUpRequest{Key: "s:a", Amount: 1})
+		require.Nil(t, err, "it is made, though the audit log lacks it")
+		r.kv.fail(nil)
 		f.err = errDisk
 		_, err = r.c.BudgetReset(verb(api.VerbBudgetReset), api.GateKeyRequest{Key: "s:a"})
 		require.Equal(t, wire.CodeSharedAway, err.ErrCode)

@@ -307,7 +307,7 @@ func (b *budgets) Learn(key string, e fleet.Entry) {
 	}
 	b.joinLedger(key, sp)
 	sp.finish(nil)
-	touch := sp.s.Used() || sp.foreign != nil || len(sp.waits) > 0
+	touch := sp.s.Used() || sp.foreign != nil || len(sp.waits) > 0 || e.Value == nil
 	sp.mu.Unlock()
 	b.answer(key)
 	if touch {

@@ -84,7 +84,8 @@ func (l *Ledger) Join(p Part, now int64, moment uint64) {
 	l.begun = true
 	l.Advance(now, moment)
 	s.ahead = s.ahead && RunsLow(l.booked-l.used, p.Fair)
-	if s.over {
+	if s.over { // the next account has room for what there was none
+		s.want, s.short = max(s.want, s.short), 0
 		return
 	}
 	if s.short != 0 && l.used+s.short <= l.total() {

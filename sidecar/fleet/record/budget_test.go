@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -371,6 +372,51 @@ func (r *budgetRig) write(a BudgetAsk) (part int64) {
 	require.Equal(r, next, back)
 	r.rec = next
 	return next.Parts[a.By].Booked
+}
+
+func TestDecodeRefusesBudgets(t *testing.T) {
+	const good = `{"v":1,"made":1,"version":1,"number":1,"start":1,"end":2,"terms":{"amount":1000,"unit":2},"terms_by":"a"}`
+	b, err := DecodeBudget([]byte(good))
+	require.NoError(t, err)
+	for old, with := range map[string]string{
+		`"v":1`: `"v":0`, `"made":1`: `"made":0`, `"version":1`: `"version":0`, `"number":1`: `"number":0`, `"end":2`: `"end":1`,
+		`"terms_by":"a"`: `"terms_by":""`, `"amount":1000`: `"amount":0`, `"unit":2`: `"unit":0`,
+		`"start":1`: `"start":1,"gone":-1`, `"terms"`: `"warned":5,"terms"`, `"number"`: `"parts":{"a":{"booked":-1}},"number"`,
+	} {
+		_, err := DecodeBudget([]byte(strings.Replace(good, old, with, 1)))
+		require.Error(t, err, with)
+	}
+	_, err = DecodeBudget([]byte(`{"v":2}`))
+	require.ErrorIs(t, err, ErrVersion)
+	_, err = DecodeBudget(make([]byte, maxRecordBytes+1))
+	require.Error(t, err)
+	require.False(t, b.Idle(2))
+}
+
+// FuzzDecodeBudget: whatever the bucket contains, the rule leaves a readable record.
+func FuzzDecodeBudget(f *testing.F) {
+	f.Add([]byte(`{"v":1,"made":1,"version":1,"number":9,"start":1,"end":2,"added":5,"gone":7,"parts":{"a":{"booked":3,"asks":1,"seen":4}},"terms":{"amount":1000,"unit":2},"terms_by":"a"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, err := DecodeBudget(data)
+		if err != nil {
+			return
+		}
+		again, err := DecodeBudget(b.Encode())
+		require.NoError(t, err)
+		require.Equal(t, b, again)
+		env := BudgetEnv{Now: 1_795_000_000e9, Live: everybody}
+		for _, a := range []BudgetAsk{
+			{By: "a", Demand: budget.Demand{Number: b.Number, Cost: budget.MaxAmount}},
+			{By: "a", Demand: budget.Demand{Number: b.Number, Used: 2 * budget.MaxAmount, Short: 1}},
+			{By: "a", Forfeit: true},
+			{By: "a", Leave: true, Demand: budget.Demand{Number: b.Number}},
+			{By: "b", Changes: []BudgetChange{{1, budget.MaxAmount}, {2, 0}}},
+		} {
+			next, _ := b.Apply(a, env)
+			_, err := DecodeBudget(next.Encode())
+			require.NoError(t, err, "%+v", a)
+		}
+	})
 }
 
 // Parts are ahead of the use by up to 1/64 of the amount, and shrink near its end, so that all can use it.
