@@ -57,7 +57,7 @@ func TestNodesShareTheShards(t *testing.T) {
 		r.start("a")
 		r.until(3*time.Second, "one node serves all", r.served)
 		require.Equal(t, map[string]int{"a": 8}, r.load())
-		r.until(time.Second, "each takeover is told", func() bool { return len(r.told(wire.EventOwnerChanged)) == 8 })
+		r.until(time.Second, "an event of each takeover", func() bool { return len(r.told(wire.EventOwnerChanged)) == 8 })
 		r.start("b")
 		r.start("c")
 		r.until(40*time.Second, "they take their share", func() bool {
