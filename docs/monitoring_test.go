@@ -309,8 +309,7 @@ func scrapeEverything(t *testing.T) series {
 	_, addr := runEverything(t)
 	documented := documentedMetrics(t)
 	missing := slices.DeleteFunc(keys(documented), func(name string) bool {
-		return slices.Contains(documented[name], "queue") && !slices.Contains(waitingMessageMetrics, name) ||
-			strings.HasPrefix(name, "fila_throttle_budget") // nodes of a cluster have no budgets
+		return slices.Contains(documented[name], "queue") && !slices.Contains(waitingMessageMetrics, name)
 	})
 	for until := time.Now().Add(patience * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		found := scrape(t, addr)
@@ -361,7 +360,8 @@ func runEverything(t *testing.T) (s *shell, addr string) {
 	s.write("config.toml", everything)
 	out, code := s.run("fila_serve --config config.toml && await 'an owner' fila publish orders hello >/dev/null 2>&1; " +
 		"fila schedule add orders yearly @yearly >/dev/null; fila circuit open stripe >/dev/null; fila circuit close stripe >/dev/null; " +
-		"fila guard check vendor mail >/dev/null; fila guard check vendor mail >/dev/null; fila publish orders hello -H 'Fila-Delay: never'")
+		"fila guard check vendor mail >/dev/null; fila guard check vendor mail >/dev/null; " +
+		"fila throttle set spent --budget 5 --period day >/dev/null; fila guard check spent mail >/dev/null; fila publish orders hello -H 'Fila-Delay: never'")
 	require.Contains(t, out, "err_code", "no message was refused: %d", code)
 	found := regexp.MustCompile(`http=(\S+)`).FindStringSubmatch(s.log())
 	require.NotNil(t, found)
