@@ -233,12 +233,14 @@ func (i *instance) want(ctx context.Context, r *trail, takes time.Duration) {
 			continue
 		}
 		at := min(block.At, i.wait.Join(i.now(), throttle.One))
-		if n, again := i.wait.Turn(i.now()); n > 0 {
-			if block.Kind != throttle.ByBudget { // whose turn may be for less
-				continue
-			}
-		} else if again < at {
-			at = again
+		n, again := i.wait.Turn(i.now()) // from now on the gate notifies again
+		switch {
+		case n == 0:
+			at = min(at, again)
+		case block.Kind != throttle.ByBudget:
+			continue
+		default: // the turn may be for less
+			at = min(at, i.wait.Join(i.now(), throttle.One))
 		}
 		var timer <-chan time.Time
 		if at != throttle.Never {
