@@ -97,10 +97,10 @@ func (s *Set) Learns() bool {
 	return false
 }
 
-// Succeeded tells the learning limits of the set that the message of a grant has succeeded.
-// Call it before the grant is returned. It appends the waiters to notify to wake (see
-// Wait.Pass).
-func (s *Set) Succeeded(t *Grant, now int64, wake []*Wait) []*Wait {
+// Succeeded tells the learning limits of the set that the message of a grant has succeeded, and
+// that it has cost delta thousandths more than Acquire took: a rate grows by actual costs. Call it
+// before the grant is returned. It appends the waiters to notify to wake (see Wait.Pass).
+func (s *Set) Succeeded(t *Grant, delta, now int64, wake []*Wait) []*Wait {
 	for _, g := range s.Gates() {
 		if !g.learns.Load() || !t.Active() {
 			continue
@@ -110,7 +110,7 @@ func (s *Set) Succeeded(t *Grant, now int64, wake []*Wait) []*Wait {
 		if a := g.mu.learner; a != nil && a.set.Level == 0 && g.holdsBack(v, last) {
 			n := int64(One)
 			if a.bounds.Rate {
-				n = int64(t.cost)
+				n = clampCost(int64(t.cost) + delta)
 			}
 			if s := g.mu.share; s != nil && s.by == leased {
 				if a.lesson.Successes += n; a.lesson.Successes >= a.level.Thousandths(&a.bounds)/lessonPart {

@@ -71,20 +71,43 @@ func TestAGateGrowsOnlyWhileItIsUsed(t *testing.T) {
 		grant, _, ok := s.Acquire(now, One, nil)
 		require.True(t, ok)
 		now += sec / 10
-		s.Succeeded(&grant, now, nil)
+		s.Succeeded(&grant, 0, now, nil)
 		s.Release(&grant, now, nil)
 	}
 	require.EqualValues(t, 20*One, level())
 	grants := fill(s, now)
 	for range 200 {
 		now += sec / 100
-		s.Succeeded(&grants[0], now, nil)
+		s.Succeeded(&grants[0], 0, now, nil)
 		s.Release(&grants[0], now, nil)
 		grants = append(grants[1:], fill(s, now)...)
 	}
 	require.Greater(t, level(), int64(30*One))
 	require.EqualValues(t, len(grants), level()/One)
 	require.Len(t, learnedOf(t, g, "k", now).Steps, 2, "growth between two cuts is one step")
+}
+
+// A learned rate grows by what successes have cost, as their acks say, and not by their estimates,
+// which are 1 here.
+func TestARateGrowsByActualCosts(t *testing.T) {
+	grown := func(messages int, actual int64) int64 {
+		g, now := newGates(), start
+		limit(t, g, "k", Limits{Rate: PerSecond(1000 * One), Burst: One, Adapt: adapt.Settings{Min: One, Backoff: 500, GrowPerS: 1000 * One}}, now)
+		s := set(t, g, "k")
+		overload(s, now, now)
+		for range messages {
+			now += 20 * sec // pays the debt of the message before
+			grant, _, ok := s.Acquire(now, One, nil)
+			require.True(t, ok)
+			s.Succeeded(&grant, actual-One, now, nil)
+			s.ReleaseCorrected(&grant, actual-One, now, nil)
+		}
+		l := learnedOf(t, g, "k", now)
+		return l.Level - l.Steps[0].To
+	}
+	require.InEpsilon(t, grown(100, One), grown(20, 5*One), 0.05)
+	require.InEpsilon(t, grown(50, One), grown(100, One/2), 0.05)
+	require.Positive(t, grown(100, 1), "almost nothing")
 }
 
 // Growth wakes the queue that waits: a success opens the gate for more than one message.
@@ -98,7 +121,7 @@ func TestGrowthAdmitsMore(t *testing.T) {
 	require.Equal(t, int64(Never), w.Join(now, One))
 	for i := range grants {
 		now += sec / 100
-		wake := s.Succeeded(&grants[i], now, nil)
+		wake := s.Succeeded(&grants[i], 0, now, nil)
 		wake = s.Release(&grants[i], now, wake)
 		if n, _ := w.Turn(now); n > 1 {
 			return
@@ -177,7 +200,7 @@ func TestAGateBeginsAtItsStart(t *testing.T) {
 	for range 200 {
 		now += sec / 10
 		for i := range grants {
-			s.Succeeded(&grants[i], now, nil)
+			s.Succeeded(&grants[i], 0, now, nil)
 			s.Release(&grants[i], now, nil)
 		}
 		grants = fill(s, now)
@@ -298,7 +321,7 @@ func TestALearningGateByChance(t *testing.T) {
 				if rapid.IntRange(0, 9).Draw(t, "refused") == 0 {
 					s.Overloaded(Overload{Delivered: now - rapid.Int64Range(0, sec).Draw(t, "took")}, now)
 				} else {
-					s.Succeeded(&grants[0], now, nil)
+					s.Succeeded(&grants[0], 0, now, nil)
 				}
 				s.Release(&grants[0], now, nil)
 				grants = grants[1:]

@@ -295,7 +295,7 @@ func (g *Service) Done(r *api.GuardDoneRequest) (api.GuardVerdict, *wire.Error) 
 			e.Feedback = &throttle.Feedback{Remaining: f.Remaining, Reset: int64(f.Reset)}
 		}
 		if h.set.Learns() {
-			g.teach(&h, r, verdict.Rule, overload, given, now)
+			g.teach(&h, r, verdict.Rule, overload, given, e.Delta, now)
 		}
 		g.giveBack(&h, e, r.RetryAfterMs*int64(time.Millisecond), now)
 		if r.Outcome == api.GuardError {
@@ -305,8 +305,9 @@ func (g *Service) Done(r *api.GuardDoneRequest) (api.GuardVerdict, *wire.Error) 
 	return verdict, nil
 }
 
-// teach tells the limits that learn how a call ended, before its permit is returned.
-func (g *Service) teach(h *resources, r *api.GuardDoneRequest, rule string, overload bool, given, now int64) {
+// teach tells the limits that learn how a call ended, before its permit is returned. delta is how much
+// more (thousandths) the call cost than estimated.
+func (g *Service) teach(h *resources, r *api.GuardDoneRequest, rule string, overload bool, given, delta, now int64) {
 	switch {
 	case overload:
 		cause := cmp.Or(r.ErrorCode, rule, "overload") + " of a call"
@@ -315,7 +316,7 @@ func (g *Service) teach(h *resources, r *api.GuardDoneRequest, rule string, over
 		}
 		h.set.Overloaded(throttle.Overload{Delivered: given, Cause: cause}, now)
 	case r.Outcome == api.GuardOK:
-		g.opt.Notify(h.set.Succeeded(&h.grant, now, nil))
+		g.opt.Notify(h.set.Succeeded(&h.grant, delta, now, nil))
 	}
 }
 

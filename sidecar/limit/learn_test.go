@@ -67,7 +67,7 @@ func (i *instance) calls(until time.Time, p *provider) {
 			if p.call() {
 				time.Sleep(200 * time.Millisecond)
 				p.end()
-				tell(i.set.Succeeded(&grant, i.now(), nil))
+				tell(i.set.Succeeded(&grant, 0, i.now(), nil))
 			} else {
 				time.Sleep(20 * time.Millisecond)
 				i.set.Overloaded(throttle.Overload{Delivered: began, Cause: "429"}, i.now())

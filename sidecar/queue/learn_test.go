@@ -104,6 +104,30 @@ func TestALearningLimitIsSharedByWeight(t *testing.T) {
 	require.Greater(t, learned(r, "vendor").Cuts, uint64(2))
 }
 
+// A rate grows by the costs that acks report.
+func TestARateGrowsByReportedCosts(t *testing.T) {
+	grown := func(a wire.Ack) int64 {
+		r := newRig(t, nil)
+		r.LimitNow("k", throttle.Limits{
+			Rate: throttle.PerSecond(100 * throttle.One), Burst: throttle.One, Adapt: adapt.Settings{Min: throttle.One, Backoff: 500, GrowPerS: 1000 * throttle.One},
+		})
+		r.Consume(queue.Main, "w", 1, 0)
+		r.Gated("a", "k")
+		r.Gated("a", "k")
+		d := r.One()
+		r.Pass(time.Second)
+		r.Ack(d, wire.Ack{Kind: wire.AckNack, ErrorCode: "429", HasDelay: true, Delay: time.Hour}, "")
+		low := learned(r, "k").Level
+		d = r.One()
+		r.Pass(10 * time.Millisecond) // the bucket is empty still
+		r.Ack(d, a, "")
+		return learned(r, "k").Level - low
+	}
+	estimated := grown(done)
+	require.Positive(t, estimated)
+	require.InEpsilon(t, 3*estimated, grown(wire.Ack{Kind: wire.AckDone, HasCost: true, Cost: 3 * throttle.One}), 0.1)
+}
+
 // Feedback counts after the refund of the same ack or nack: no bucket is above what the
 // destination says that it still admits.
 func TestFeedbackCountsAfterTheRefund(t *testing.T) {

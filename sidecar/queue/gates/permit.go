@@ -203,7 +203,7 @@ func (g *Gates) Return(p *Permits, id ID, e Ending, now int64) (later Permission
 	r := g.Subs.At(id).RouteAt(int(p.route))
 	later.route = p.route
 	if e.Outcome == breaker.Success && r.Set.Learns() {
-		g.notifyWaiters(r.Set.Succeeded(&p.grant, now, g.wakes[:0]))
+		g.notifyWaiters(r.Set.Succeeded(&p.grant, e.Delta, now, g.wakes[:0]))
 	}
 	if e.Undo {
 		g.notifyWaiters(r.Set.Undo(&p.grant, now, g.wakes[:0]))
