@@ -97,19 +97,37 @@ func (Fixed) Succeed(float64, int64) {}
 // Cuts implements [Limit].
 func (Fixed) Cuts() uint64 { return 0 }
 
-// client keeps within a limit. It always has messages.
+// Caller makes calls of the provider. It always has messages.
+type Caller interface {
+	// Begin reports whether a call of a number begins now. again is when to ask again without a
+	// call having returned; 0: then only.
+	Begin(number int, now int64) (ok bool, again int64)
+	// Done ends a call. Its cost is exact now.
+	Done(call *Call, now int64)
+	// Cuts returns how often the limit of the caller was cut.
+	Cuts() uint64
+}
+
+// Call is a call that has ended.
+type Call struct {
+	Number  int
+	Began   int64
+	Refused bool
+	Cost    float64
+}
+
+// client is a caller that keeps within a limit.
 type client struct {
-	limit    Limit
+	Limit
 	estimate float64 // cost of a call before it is known; 0: the limit is one of calls at once
 	inFlight int
 	tokens   float64 // of the bucket, as of filled
 	filled   int64
 }
 
-// begin reports whether the client makes another call now. again is when to ask again without
-// a call having returned; 0: then only.
-func (c *client) begin(now int64) (ok bool, again int64) {
-	limit := c.limit.Value(now)
+// Begin implements [Caller].
+func (c *client) Begin(_ int, now int64) (ok bool, again int64) {
+	limit := c.Value(now)
 	if c.estimate > 0 {
 		c.tokens = min(c.tokens+limit*float64(now-c.filled)/second, limit)
 		c.filled = now
@@ -124,17 +142,17 @@ func (c *client) begin(now int64) (ok bool, again int64) {
 	return true, 0
 }
 
-// done ends a call of a cost, which is exact now.
-func (c *client) done(refused bool, began, now int64, cost float64) {
-	limit := int(c.limit.Value(now))
+// Done implements [Caller].
+func (c *client) Done(call *Call, now int64) {
+	limit := int(c.Value(now))
 	switch {
-	case refused:
-		c.limit.Refuse(began, now)
+	case call.Refused:
+		c.Refuse(call.Began, now)
 	case c.estimate > 0:
-		c.tokens += c.estimate - cost
-		c.limit.Succeed(cost, now)
+		c.tokens += c.estimate - call.Cost
+		c.Succeed(call.Cost, now)
 	case c.inFlight*10 >= limit*9 && c.inFlight <= limit:
-		c.limit.Succeed(1, now)
+		c.Succeed(1, now)
 	}
 	c.inFlight--
 }

@@ -65,11 +65,8 @@ const Enough = 0.85
 type event struct {
 	at     int64
 	seq    int
-	client int
-	call   bool // a call returns; otherwise the client asks again
-	refuse bool
-	began  int64
-	cost   float64
+	caller int
+	call   *Call // returns; nil: the caller asks again
 }
 
 type events []event
@@ -138,7 +135,7 @@ type Point struct {
 func Trace(sc Scenario, way Way) (points []Point) {
 	limits := way.Limits(&sc)
 	refused := 0
-	run(sc, 0, limits, func(now int64, capacity float64, r *Result) {
+	run(sc, 0, clients(&sc, limits), func(now int64, capacity float64, r *Result) {
 		p := Point{At: now, Capacity: capacity, Refused: r.Refused - refused}
 		refused = r.Refused
 		for _, l := range limits {
@@ -151,12 +148,23 @@ func Trace(sc Scenario, way Way) (points []Point) {
 
 // Run runs a scenario with a client for each limit.
 func Run(sc Scenario, seed uint64, limits ...Limit) Result {
-	return run(sc, seed, limits, func(int64, float64, *Result) {})
+	return RunCallers(sc, seed, clients(&sc, limits)...)
+}
+
+// RunCallers is Run for callers of any kind.
+func RunCallers(sc Scenario, seed uint64, callers ...Caller) Result {
+	return run(sc, seed, callers, func(int64, float64, *Result) {})
+}
+
+func clients(sc *Scenario, limits []Limit) (callers []Caller) {
+	for _, limit := range limits {
+		callers = append(callers, &client{Limit: limit, estimate: sc.Cost})
+	}
+	return callers
 }
 
 // run calls each at the end of every second.
-func run(sc Scenario, seed uint64, limits []Limit, each func(now int64, capacity float64, r *Result)) (r Result) {
-	clients := make([]client, len(limits))
+func run(sc Scenario, seed uint64, callers []Caller, each func(now int64, capacity float64, r *Result)) (r Result) {
 	var queue events
 	seq := 0
 	push := func(e event) {
@@ -164,9 +172,8 @@ func run(sc Scenario, seed uint64, limits []Limit, each func(now int64, capacity
 		e.seq = seq
 		heap.Push(&queue, e)
 	}
-	for i, limit := range limits {
-		clients[i] = client{limit: limit, estimate: sc.Cost}
-		push(event{at: 1, client: i})
+	for i := range callers {
+		push(event{at: 1, caller: i})
 	}
 	end, ends, phase := int64(0), make([]int64, len(sc.Phases)), 0
 	for i, p := range sc.Phases {
@@ -184,7 +191,7 @@ func run(sc Scenario, seed uint64, limits []Limit, each func(now int64, capacity
 		p.advance(to)
 	}
 	var cuts uint64
-	asked := make([]int64, len(clients))
+	asked := make([]int64, len(callers))
 	for queue.Len() > 0 && queue[0].at < end {
 		e := heap.Pop(&queue).(event)
 		for e.at >= ends[phase] { // the capacity changes between
@@ -194,42 +201,42 @@ func run(sc Scenario, seed uint64, limits []Limit, each func(now int64, capacity
 			p.capacity = sc.Phases[phase].Capacity
 		}
 		advance(e.at)
-		if e.call {
-			if !e.refuse {
+		if e.call != nil {
+			if !e.call.Refused {
 				p.inFlight--
 			}
-			clients[e.client].done(e.refuse, e.began, e.at, e.cost)
-			if n := total(limits); n != cuts {
+			callers[e.caller].Done(e.call, e.at)
+			if n := total(callers); n != cuts {
 				cuts = n
 				m.settle(e.at)
 			}
 		}
-		// The client whose call has returned asks first, and then the others, one call each
+		// The caller whose call has returned asks first, and then the others, one call each
 		// in turn.
-		for idle := 0; idle < len(clients); {
-			i := (e.client + idle) % len(clients)
-			ok, again := clients[i].begin(e.at)
+		for idle := 0; idle < len(callers); {
+			i := (e.caller + idle) % len(callers)
+			ok, again := callers[i].Begin(r.Calls, e.at)
 			if !ok {
 				if again > 0 && again != asked[i] {
 					asked[i] = again
-					push(event{at: again, client: i})
+					push(event{at: again, caller: i})
 				}
 				idle++
 				continue
 			}
+			call := &Call{Number: r.Calls, Began: e.at}
 			r.Calls++
-			call := event{client: i, call: true, began: e.at}
 			if sc.Cost > 0 { // the mean of a log-normal number is its median times exp(spread²/2)
-				call.cost = p.logNormal(sc.Cost*math.Exp(-sc.CostSpread*sc.CostSpread/2), sc.CostSpread)
+				call.Cost = p.logNormal(sc.Cost*math.Exp(-sc.CostSpread*sc.CostSpread/2), sc.CostSpread)
 			}
-			if p.admit(call.cost) {
-				m.add(call.cost, p.capacity)
-				call.at = e.at + max(1, int64(p.logNormal(float64(sc.Latency), sc.Spread)))
+			if p.admit(call.Cost) {
+				m.add(call.Cost, p.capacity)
+				push(event{at: e.at + max(1, int64(p.logNormal(float64(sc.Latency), sc.Spread))), caller: i, call: call})
 			} else {
 				r.Refused++
-				call.refuse, call.at = true, e.at+sc.Refusal
+				call.Refused = true
+				push(event{at: e.at + sc.Refusal, caller: i, call: call})
 			}
-			push(call)
 		}
 	}
 	advance(end)
@@ -238,9 +245,9 @@ func run(sc Scenario, seed uint64, limits []Limit, each func(now int64, capacity
 	return r
 }
 
-func total(limits []Limit) (n uint64) {
-	for _, l := range limits {
-		n += l.Cuts()
+func total(callers []Caller) (n uint64) {
+	for _, c := range callers {
+		n += c.Cuts()
 	}
 	return n
 }
