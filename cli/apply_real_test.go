@@ -30,6 +30,13 @@ kind: Guard
 name: stripe
 spec: {with: ["tenant:*"]}
 ---
+kind: RouteChoice
+name: large
+spec:
+  routes:
+  - {name: openai, circuit_key: openai, throttle_keys: ["openai:tpm"]}
+  - {name: anthropic, circuit_key: anthropic, weight: 2}
+---
 kind: Throttle
 name: tenant:*
 spec: {rate: 10, burst: 20}
@@ -85,11 +92,11 @@ func TestApply(t *testing.T) {
 	require.Equal(t, 2, dry.Code, dry.Err)
 	require.Contains(t, dry.Out, "+ Queue orders\n")
 	require.Contains(t, dry.Out, "    visibility_timeout_ms: 45000\n")
-	require.Contains(t, dry.Out, "8 to create\n")
-	require.Equal(t, "fila: 8 objects would change\n", dry.Err)
+	require.Contains(t, dry.Out, "9 to create\n")
+	require.Equal(t, "fila: 9 objects would change\n", dry.Err)
 	require.Equal(t, "no queues; create one with `fila queue create NAME`\n", must(t, "", "queue", "list"))
 
-	require.Contains(t, clitest.OK(t, apply()).Out, "8 created\n")
+	require.Contains(t, clitest.OK(t, apply()).Out, "9 created\n")
 	require.Equal(t, "nothing to change\n", clitest.OK(t, apply()).Out)
 	require.Equal(t, "nothing to change\n", clitest.OK(t, apply("--dry-run", "--prune")).Out)
 	require.Contains(t, must(t, "", "throttle", "show", "stripe"), "5 at once, 100 in any 1m")
@@ -114,7 +121,7 @@ func TestApply(t *testing.T) {
 	require.Empty(t, must(t, "", "export-config", "--owner", "team-b"))
 	var documents []json.RawMessage
 	require.NoError(t, json.Unmarshal([]byte(must(t, "", "export-config", "--json")), &documents))
-	require.Len(t, documents, 8)
+	require.Len(t, documents, 9)
 	for _, d := range documents {
 		schematest.Check(t, "apply", d)
 	}
@@ -128,10 +135,10 @@ func TestApply(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "queues", "orders.yaml"), []byte("kind: Throttle\nname: stripe\nspec: {concurrency: 7}\n"), 0o600))
 	asked := apply("--prune")
 	require.Equal(t, command.ExitUsage, asked.Code)
-	require.Contains(t, asked.Err, "nothing was done: --yes deletes Schedule orders/nightly, Queue orders, Circuit stripe, Throttle tenant:*, Guard stripe, ErrorRule card-declined, RetryPolicy patient")
+	require.Contains(t, asked.Err, "nothing was done: --yes deletes Schedule orders/nightly, Queue orders, Circuit stripe, Throttle tenant:*, RouteChoice large, Guard stripe, ErrorRule card-declined, RetryPolicy patient")
 	pruned := clitest.OK(t, apply("--prune", "--yes"))
 	require.Contains(t, pruned.Out, "~ Throttle stripe\n    concurrency: 5 -> 7\n    limit: 100 -> none\n    window_ms: 60000 -> none\n")
-	require.Contains(t, pruned.Out, "1 updated, 7 deleted\n")
+	require.Contains(t, pruned.Out, "1 updated, 8 deleted\n")
 	require.Equal(t, "kind: Throttle\nname: stripe\nspec:\n    concurrency: 7\n", must(t, "", "export-config"))
 	require.NotContains(t, must(t, "", "config", "list"), "owner:queue")
 }

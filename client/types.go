@@ -44,7 +44,7 @@ type QueueSettings struct {
 	ThrottleHeaders []string `json:"throttle_headers,omitempty"` // the throttle keys, at most 16
 	CircuitHeader   string   `json:"circuit_header,omitempty"`   // the circuit key
 
-	RouteHeader string `json:"route_header,omitempty"` // a header with a choice of [[route]] tables of the configuration
+	RouteHeader string `json:"route_header,omitempty"` // a header with a choice of routes
 
 	VisibilityTimeoutMs int64  `json:"visibility_timeout_ms,omitempty"` // length of a lease; 0: 30 s
 	MaxDeliveries       *int64 `json:"max_deliveries,omitempty"`        // then a message is dead-lettered; nil: 20; 0: never

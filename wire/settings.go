@@ -112,7 +112,7 @@ type QueueSettings struct {
 	// CircuitHeader names the header that holds the circuit key, or is a template of it.
 	CircuitHeader string `json:"circuit_header" koanf:"circuit_header" toml:"circuit_header"`
 
-	// RouteHeader names the header that holds a choice of [[route]] tables.
+	// RouteHeader names the header that holds a choice of routes ([[route]] tables).
 	RouteHeader string `json:"route_header" koanf:"route_header" toml:"route_header"`
 
 	// PriorityHeader names the header that holds the priority, 0 to 9, of a message

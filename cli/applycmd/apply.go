@@ -55,8 +55,8 @@ func (o *options) read(cmd *cobra.Command) ([]*document, error) {
 }
 
 const formText = `A document has kind, name and spec; the kinds are RetryPolicy, ErrorRule, Guard,
-Throttle, Circuit, Queue and Schedule, and a spec has the fields of config.toml. A
-field that ends in _ms may also be a duration without the ending:
+RouteChoice, Throttle, Circuit, Queue and Schedule, and a spec has the fields of
+config.toml. A field that ends in _ms may also be a duration without the ending:
 
   kind: Queue
   name: orders
@@ -237,7 +237,7 @@ func newExportCommand(env *command.Env) *cobra.Command {
 		Short: "Print the queues, limits, schedules and rules as documents",
 		Long: `Print queues, schedules, and the limits and rules of the runtime configuration as
 documents for "fila apply". Fields with their defaults are left out. Queues, throttles
-and circuits of config.toml are in it as well; its rules and guards are not.`,
+and circuits of config.toml are in it as well; its rules, guards and routes are not.`,
 		Example: `  fila export-config > fila.yaml
   fila export-config --owner team-a`,
 	}

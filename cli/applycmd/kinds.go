@@ -38,6 +38,7 @@ var kinds = []kind{
 	{Spec{"RetryPolicy", rules.DefaultRetryPolicy(""), nil}, "retry_policy", makeTable[rules.RetryPolicy]},
 	{Spec{"ErrorRule", rules.OrderedRule{}, nil}, "error_rule", makeTable[rules.OrderedRule]},
 	{Spec{"Guard", config.GuardTable{}, nil}, "guard", makeTable[config.GuardTable]},
+	{Spec{"RouteChoice", config.RouteChoice{}, []string{"routes"}}, "route_choice", makeRoutes},
 	{Spec{"Throttle", api.ThrottleLimits{}, nil}, "throttle", makeThrottle},
 	{Spec{"Circuit", config.CircuitLimits{}, nil}, "circuit", makeCircuit},
 	{Spec{"Queue", wire.DefaultQueueSettings(""), nil}, "", makeQueue},
@@ -161,6 +162,18 @@ func makeTable[T wire.Bounded](_ *document, spec []byte) (object, error) {
 		return nil, out
 	}
 	text := string(spec) // of a map: its keys are sorted
+	return &settings{values: map[string]*string{"": &text}}, nil
+}
+
+func makeRoutes(d *document, spec []byte) (object, error) {
+	var choice config.RouteChoice
+	if err := decode(spec, &choice); err != nil {
+		return nil, err
+	}
+	if _, err := choice.Tables(d.Name); err != nil {
+		return nil, err
+	}
+	text := string(spec)
 	return &settings{values: map[string]*string{"": &text}}, nil
 }
 

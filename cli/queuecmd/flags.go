@@ -56,7 +56,7 @@ func settings() []setting {
 		{flag: "lua-circuit-breaker-threshold", kind: count, usage: "failures in a row that bypass a hook; 0 is fila's default"},
 		{flag: "lua-circuit-breaker-cooldown", kind: ms, usage: "how long a failing hook is bypassed; 0 is fila's default"},
 		{flag: "circuit-header", usage: "`header` with the circuit key"},
-		{flag: "route-header", usage: "`header` with a choice of [[route]] tables of config.toml"},
+		{flag: "route-header", usage: "`header` with a choice of routes"},
 		{flag: "priority-header", usage: "`header` with the priority within the flow, 0 to 9"},
 		{flag: "priority-age", kind: ms, usage: "a message gains one priority for each wait of this length; 0 is 1m"},
 		{flag: "priority-reserved", kind: count, usage: "messages of this `priority` and above always go before others of their flow; 0 is none"},

@@ -222,7 +222,7 @@ func isConfig(e *api.ConfigLogEntry) bool {
 }
 
 // ownSettings are the first parts of keys of the runtime configuration that fila reads itself.
-var ownSettings = []string{"weight", "throttle", "circuit", "retry_policy", "error_rule", "guard", "owner"}
+var ownSettings = []string{"weight", "throttle", "circuit", "retry_policy", "error_rule", "guard", "route_choice", "owner"}
 
 // shortValue is the beginning of a value.
 func shortValue(text string) string {

@@ -127,11 +127,28 @@ func (t *ThrottleTable) Limits() (throttle.Limits, error) {
 // RouteTable is one [[route]]: a route of a choice, which the route_header of a queue names.
 // The routes of a choice are in the order of their tables.
 type RouteTable struct {
-	Choice       string   `koanf:"choice"`
-	Name         string   `koanf:"name"`
-	CircuitKey   string   `koanf:"circuit_key"`
-	ThrottleKeys []string `koanf:"throttle_keys"`
-	Weight       float64  `koanf:"weight"` // 0: none
+	Choice       string   `koanf:"choice" json:"-"`
+	Name         string   `koanf:"name" json:"name"`                             // Fila-Route of a delivery
+	CircuitKey   string   `koanf:"circuit_key" json:"circuit_key,omitempty"`     // empty: the one of the message
+	ThrottleKeys []string `koanf:"throttle_keys" json:"throttle_keys,omitempty"` // beside the ones of the message
+	Weight       float64  `koanf:"weight" json:"weight,omitempty"`               // 0: none
+}
+
+// RouteChoice has the routes of a choice in their order.
+type RouteChoice struct {
+	Routes []RouteTable `json:"routes"`
+}
+
+// Tables returns the routes as tables of a choice, and checks them.
+func (r *RouteChoice) Tables(choice string) ([]RouteTable, error) {
+	if len(r.Routes) == 0 {
+		return nil, fmt.Errorf("routes is empty: allowed are 1 to %d", maxRoutes)
+	}
+	tables := slices.Clone(r.Routes)
+	for i := range tables {
+		tables[i].Choice = choice
+	}
+	return tables, checkRoutes(tables)
 }
 
 // Bounds of [[route]] tables, as of the routes of hooks.

@@ -26,7 +26,7 @@ const (
 // Validate returns the first value that cannot work, as one line that names
 // the key, the value and what is allowed. Secrets are not printed.
 func (c *Config) Validate() error {
-	return cmp.Or(c.checkValues(), c.NATS.check(), c.HTTP.check(), c.OTel.check(), c.checkShared(), c.checkClusterOfNodes(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules(), c.CheckGuards(), c.checkRoutes())
+	return cmp.Or(c.checkValues(), c.NATS.check(), c.HTTP.check(), c.OTel.check(), c.checkShared(), c.checkClusterOfNodes(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules(), c.CheckGuards(), checkRoutes(c.Routes))
 }
 
 // minCircuits is more than the circuits that are kept for the failures that they have
@@ -394,10 +394,9 @@ func (c *Config) CheckGuards() error {
 	})
 }
 
-// checkRoutes checks the route tables.
-func (c *Config) checkRoutes() error {
+func checkRoutes(tables []RouteTable) error {
 	routes := make(map[string]int)
-	return checkTables("route", c.Routes, RouteTable.name, func(_ int, t *RouteTable) error {
+	return checkTables("route", tables, RouteTable.name, func(_ int, t *RouteTable) error {
 		where := "route[" + t.name() + "]"
 		if err := cmp.Or(wire.CheckName("choice", t.Choice, wire.MaxPolicyName), wire.CheckName("name", t.Name, wire.MaxPolicyName)); err != nil {
 			return fmt.Errorf("%s: %w", where, err)

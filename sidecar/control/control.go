@@ -215,7 +215,7 @@ func (c *Control) Gates() *throttle.Gates { return c.throttles.gates }
 // Get returns a value of the runtime configuration.
 func (c *Control) Get(key string) (string, bool) { return c.values.Get(key) }
 
-// Routes returns the routes of the [[route]] tables by choice. The map is read-only.
+// Routes returns the routes of the configuration by choice. The map is read-only.
 func (c *Control) Routes() map[string][]store.Route { return c.applied.Load().routes }
 
 // Rules returns the error rules in force.

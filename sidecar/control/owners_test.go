@@ -55,6 +55,7 @@ func TestOwnersOfValues(t *testing.T) {
 			{"feature:c", "on", "", "feature:c", "value on -> none", func(by Actor) ([]string, *wire.Error) { return edit(by, "feature:c", nil) }},
 			{"retry_policy:p", `{"max_retries":3}`, `{"max_retries":4}`, "retry_policy:p", "value", nil},
 			{"error_rule:r", `{"code":"x"}`, `{"code":"y"}`, "error_rule:r", "value", nil},
+			{"route_choice:c", `{"routes":[{"name":"a"}]}`, `{"routes":[{"name":"b"}]}`, "route_choice:c", "value", nil},
 			{"guard:g", `{"with":["h"]}`, `{"with":["i"]}`, "guard:g", "value", nil},
 			{"feature:d", "on", "", "feature:d", "owner billing -> mail", func(by Actor) ([]string, *wire.Error) { return set(by, "owner:feature:d", "mail") }},
 		} {

@@ -21,7 +21,7 @@ type applied struct {
 	config config.Config            // the file
 	all    config.Config            // the same with the tables of the runtime configuration
 	rules  *rules.Rules             // of all
-	routes map[string][]store.Route // of the file, by choice
+	routes map[string][]store.Route // of all, by choice
 	values map[string]*string       // of the runtime configuration, as the tables say; nil: the table does not say it
 }
 

@@ -19,13 +19,14 @@ const (
 	kindPolicy = "retry_policy"
 	kindRule   = "error_rule"
 	kindGuard  = "guard"
+	kindChoice = "route_choice" // the [[route]] tables of one choice
 )
+
+var tableKinds = []string{kindPolicy, kindRule, kindGuard, kindChoice}
 
 // splitTable splits the key of a table; kind is empty for other keys.
 func splitTable(key string) (kind, name string) {
-	kind, name, _ = strings.Cut(key, ":")
-	switch kind {
-	case kindPolicy, kindRule, kindGuard:
+	if kind, name, _ = strings.Cut(key, ":"); slices.Contains(tableKinds, kind) {
 		return kind, name
 	}
 	return "", ""
@@ -36,6 +37,7 @@ type tables struct {
 	policies []rules.RetryPolicy
 	rules    []rules.OrderedRule
 	guards   []config.GuardTable
+	routes   []config.RouteTable
 }
 
 // add adds a table. The error says what is wrong with its value.
@@ -59,6 +61,16 @@ func (t *tables) add(kind, name, value string) error {
 		err = wire.DecodeStrict([]byte(value), &g)
 		g.Key = name
 		t.guards = append(t.guards, g)
+	case kindChoice:
+		var r config.RouteChoice
+		if err = wire.DecodeStrict([]byte(value), &r); err != nil {
+			break
+		}
+		routes, err := r.Tables(name)
+		if err != nil {
+			return err
+		}
+		t.routes = append(t.routes, routes...)
 	}
 	if err != nil {
 		return err
@@ -78,6 +90,7 @@ func (t *tables) over(file config.Config) config.Config {
 		all.ErrorRules = append(all.ErrorRules, r.ErrorRule)
 	}
 	all.Guards = slices.Concat(file.Guards, t.guards)
+	all.Routes = slices.Concat(file.Routes, t.routes)
 	return all
 }
 
@@ -88,6 +101,8 @@ func declares(file *config.Config, kind, name string) bool {
 		return slices.ContainsFunc(file.RetryPolicies, func(p rules.RetryPolicy) bool { return p.Name == name })
 	case kindRule:
 		return slices.ContainsFunc(file.ErrorRules, func(r rules.ErrorRule) bool { return r.Name == name })
+	case kindChoice:
+		return slices.ContainsFunc(file.Routes, func(r config.RouteTable) bool { return r.Choice == name })
 	}
 	return slices.ContainsFunc(file.Guards, func(g config.GuardTable) bool { return g.Key == name })
 }
@@ -103,7 +118,7 @@ func (c *Control) checkTables(changes []change) *wire.Error {
 		case kind == "":
 			continue
 		case ch.new != nil && declares(file, kind, name):
-			return wire.BadConfigValue(ch.key, *ch.new, "the configuration file has a "+kind+" of this name, which wins")
+			return wire.BadConfigValue(ch.key, *ch.new, "the configuration file has "+kind+" "+name+", which wins")
 		}
 		changed[ch.key] = ch.new
 	}
@@ -143,7 +158,7 @@ func (c *Control) readTables(file *config.Config, changed map[string]*string) (t
 		}
 		return t.add(kind, name, value)
 	}
-	for _, kind := range []string{kindPolicy, kindRule, kindGuard} {
+	for _, kind := range tableKinds {
 		for _, e := range c.values.all(kind + ":") {
 			if _, ok := changed[e.Key]; ok {
 				continue
@@ -183,7 +198,7 @@ func (c *Control) withTables(p *applied) (*applied, error) {
 	if err != nil {
 		return nil, fmt.Errorf("with the tables of the runtime configuration: %w", err)
 	}
-	return &applied{p.config, all, compiled, p.routes, p.values}, nil
+	return &applied{p.config, all, compiled, routesOf(all.Routes), p.values}, nil
 }
 
 // enforceTables puts a plan in force with the tables of the runtime configuration. If these do not go
@@ -191,9 +206,9 @@ func (c *Control) withTables(p *applied) (*applied, error) {
 func (c *Control) enforceTables(p *applied) {
 	next, err := c.withTables(p)
 	if err != nil {
-		c.opt.Log.Error("retry policies, error rules and guards of the runtime configuration have no effect", "error", err)
+		c.opt.Log.Error("retry policies, error rules, guards and routes of the runtime configuration have no effect", "error", err)
 		compiled, _ := rules.Compile(p.config.RetryPolicies, p.config.ErrorRules) // it was compiled before
-		next = &applied{p.config, p.config, compiled, p.routes, p.values}
+		next = &applied{p.config, p.config, compiled, routesOf(p.config.Routes), p.values}
 	}
 	c.applied.Store(next)
 }

@@ -5,7 +5,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
@@ -15,11 +17,17 @@ func middle() float64 { return 0.5 }
 func TestTablesOfTheRuntimeConfiguration(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		file := withRules()
+		file.Routes = []config.RouteTable{{Choice: "large", Name: "only"}}
 		r.started(&file)
 		r.put("retry_policy:patient", `{"initial_delay_ms":5000,"multiplier":1}`)
 		r.put("error_rule:b", `{"order":1,"code":"busy","retry_policy":"patient"}`)
 		r.put("error_rule:a", `{"order":2,"code":"busy","retry":false}`)
 		r.put("guard:stripe", `{"with":["tenant:*"],"expired":"failure"}`)
+		r.put("route_choice:small", `{"routes":[{"name":"b","throttle_keys":["k"],"weight":2.5},{"name":"a","circuit_key":"c"}]}`)
+		routes := map[string][]store.Route{
+			"large": {{Name: "only"}},
+			"small": {{Name: "b", ThrottleKeys: []string{"k"}, Weight: 2500}, {Name: "a", CircuitKey: "c"}},
+		}
 		check := func() {
 			t.Helper()
 			require.True(t, r.c.Rules().HasPolicy("patient"))
@@ -28,6 +36,7 @@ func TestTablesOfTheRuntimeConfiguration(t *testing.T) {
 			require.Equal(t, "timeouts", r.c.Rules().Judge("orders", "", "timeout", "", 1, middle).Rule, "the file's are there")
 			require.True(t, r.c.ExpiredFails("stripe"))
 			require.True(t, r.c.Guards()[len(r.c.Guards())-1].Allows("stripe", "tenant:a"))
+			require.Equal(t, routes, r.c.Routes())
 		}
 		check()
 		r.reloaded()
@@ -39,19 +48,24 @@ func TestTablesOfTheRuntimeConfiguration(t *testing.T) {
 		require.Equal(t, "a", r.c.Rules().Judge("orders", "", "busy", "", 1, middle).Rule)
 		r.delete("retry_policy:patient")
 		require.False(t, r.c.Rules().HasPolicy("patient"))
+		r.delete("route_choice:small")
+		delete(routes, "small")
+		require.Equal(t, routes, r.c.Routes())
 	})
 }
 
 func TestTablesThatAreRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		file := withRules()
+		file.Routes = []config.RouteTable{{Choice: "large", Name: "only"}}
 		r.started(&file)
 		r.put("retry_policy:patient", `{}`)
 		r.put("error_rule:busy", `{"code":"busy","retry_policy":"patient"}`)
+		r.put("route_choice:small", `{"routes":[{"name":"one"}]}`)
 		orders := file.Queues[0]
 		orders.RetryPolicy = "quick"
 		for key, tc := range map[string]struct{ value, want string }{
-			"retry_policy:slow":    {`{}`, "the configuration file has a retry_policy of this name"},
+			"retry_policy:slow":    {`{}`, "the configuration file has retry_policy slow, which wins"},
 			"retry_policy:a b":     {`{}`, "allowed are 1 to 64 bytes"},
 			"retry_policy:fast":    {`{"jitter":2}`, "jitter = 2: allowed is 0 to 1"},
 			"retry_policy:typo":    {`{"max_retrys":2}`, "max_retrys"},
@@ -61,6 +75,12 @@ func TestTablesThatAreRefused(t *testing.T) {
 			"error_rule:pattern":   {`{"pattern":"("}`, "pattern"},
 			"guard:a*b":            {`{"with":["x"]}`, "one '*', at the end"},
 			"retry_policy:patient": {"", "error_rule[busy]"},
+			"route_choice:large":   {`{"routes":[{"name":"one"}]}`, "the configuration file has route_choice large, which wins"},
+			"route_choice:none":    {`{"routes":[]}`, "routes is empty: allowed are 1 to 8"},
+			"route_choice:small":   {`{"routes":[{"name":"one"},{"name":"one"}]}`, "small/one"},
+			"route_choice:typo":    {`{"routes":[{"name":"one","circuit":"c"}]}`, "circuit"},
+			"route_choice:heavy":   {`{"routes":[{"name":"one","weight":0.5}]}`, "route[heavy/one].weight = 0.5: allowed are 1 to 1000000, or 0 for none"},
+			"route_choice:many":    {`{"routes":[{"name":"1"},{"name":"2"},{"name":"3"},{"name":"4"},{"name":"5"},{"name":"6"},{"name":"7"},{"name":"8"},{"name":"9"}]}`, "more than 8 routes"},
 		} {
 			var err *wire.Error
 			if tc.value == "" {
@@ -72,6 +92,7 @@ func TestTablesThatAreRefused(t *testing.T) {
 			require.Contains(t, err.Description, tc.want, key)
 		}
 		require.Len(t, r.stored("error_rule:"), 1)
+		require.Equal(t, map[string][]store.Route{"large": {{Name: "only"}}, "small": {{Name: "one"}}}, r.c.Routes())
 
 		// A queue uses a policy.
 		r.put("retry_policy:quick", `{"initial_delay_ms":1}`)

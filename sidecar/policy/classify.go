@@ -196,11 +196,11 @@ func (h *headerReader) choice(name string, routes func() map[string][]store.Rout
 	allowed := slices.Sorted(maps.Keys(choices))
 	switch {
 	case len(allowed) == 0:
-		h.bad(wire.BadHeaderValue(name, text, "the configuration has no [[route]] table"))
+		h.bad(wire.BadHeaderValue(name, text, "the configuration has no choice of routes"))
 	case len(allowed) > most:
-		h.bad(wire.BadHeaderValue(name, text, fmt.Sprintf("allowed is one of the %d choices of [[route]] tables, such as %s", len(allowed), strings.Join(allowed[:most], ", "))))
+		h.bad(wire.BadHeaderValue(name, text, fmt.Sprintf("allowed is one of the %d choices of routes, such as %s", len(allowed), strings.Join(allowed[:most], ", "))))
 	default:
-		h.bad(wire.BadHeaderValue(name, text, "allowed is a choice of [[route]] tables: "+strings.Join(allowed, ", ")))
+		h.bad(wire.BadHeaderValue(name, text, "allowed is a choice of routes: "+strings.Join(allowed, ", ")))
 	}
 	return nil
 }

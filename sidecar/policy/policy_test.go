@@ -20,7 +20,7 @@ func TestRoutesOfAHeader(t *testing.T) {
 	p := WithoutHooks(wire.QueueSettings{RouteHeader: "class"})
 	routes := []store.Route{{Name: "one", CircuitKey: "a"}, {Name: "two", Weight: 2000}}
 	_, werr := p.Classify(map[string][]string{"class": {"large"}}, 0)
-	require.Contains(t, werr.Description, "the configuration has no [[route]] table")
+	require.Contains(t, werr.Description, "the configuration has no choice of routes")
 	p.routes = func() map[string][]store.Route { return map[string][]store.Route{"large": routes, "small": nil} }
 	c, werr := p.Classify(map[string][]string{"class": {"large"}}, 0)
 	require.Nil(t, werr)

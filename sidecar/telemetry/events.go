@@ -37,7 +37,7 @@ var Events = map[string]string{
 	"a throttle of the configuration file is changed at run time; the file wins at the next start or reload": "fila.config.throttle_changed",
 	"a circuit of the configuration file is changed at run time; the file wins at the next start or reload":  "fila.config.circuit_changed",
 	"a setting of the runtime configuration has no effect: its name or value is unknown":                     "fila.config.value_ignored",
-	"retry policies, error rules and guards of the runtime configuration have no effect":                     "fila.config.tables_ignored",
+	"retry policies, error rules, guards and routes of the runtime configuration have no effect":             "fila.config.tables_ignored",
 	"queues of the configuration file cannot be created":                                                     "fila.config.queues_not_made",
 	"connected":                      "fila.nats.connected",
 	"reconnected":                    "fila.nats.reconnected",

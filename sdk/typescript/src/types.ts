@@ -661,7 +661,7 @@ export interface QueueReply {
   throttle_headers: string[] | null;
   /** circuit_header names the header that holds the circuit key, or is a template of it. */
   circuit_header: string;
-  /** route_header names the header that holds a choice of [[route]] tables. */
+  /** route_header names the header that holds a choice of routes ([[route]] tables). */
   route_header: string;
   /**
    * priority_header names the header that holds the priority, 0 to 9, of a message within its flow. For every
@@ -802,7 +802,7 @@ export interface QueueSettings {
   throttle_headers: string[] | null;
   /** circuit_header names the header that holds the circuit key, or is a template of it. */
   circuit_header: string;
-  /** route_header names the header that holds a choice of [[route]] tables. */
+  /** route_header names the header that holds a choice of routes ([[route]] tables). */
   route_header: string;
   /**
    * priority_header names the header that holds the priority, 0 to 9, of a message within its flow. For every
